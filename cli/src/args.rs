@@ -1,0 +1,237 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::Flags;
+use crate::exit;
+use crate::session::By;
+
+/// Runs virtual machines on Stile, a bare-metal hypervisor, in an emulated Arm server.
+#[derive(Debug, Parser)]
+#[command(name = "stile", version, after_help = exit::HELP, max_term_width = 120)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start Stile and its VMs on the emulator, and give the consoles to this terminal.
+    ///
+    /// With nothing else: Debian's newest arm64 kernel, with a shell from Debian's busybox.
+    #[command(after_help = exit::HELP)]
+    Run(RunArgs),
+    /// Explain what a machine will look like: memory map, CPUs, interrupts and devices of each VM.
+    Check(CheckArgs),
+    /// Write the image that `run` starts into a file.
+    Build(BuildArgs),
+    /// Fetch Debian's packages that `run` and `test` use, or newer versions of them.
+    Fetch,
+    /// Show what is installed, what is missing, and which features the emulator's CPUs have.
+    Doctor,
+    /// Run the tests: formatting, lints, the host's tests, and the scenarios in the emulator.
+    Test(TestArgs),
+}
+
+/// Which machine: a file, or one VM by flags, or a file with one VM and flags that change it.
+#[derive(Debug, Default, Args)]
+pub struct MachineArgs {
+    /// The configuration of a machine (TOML).
+    #[arg(value_name = "CONFIG.toml")]
+    pub config: Option<PathBuf>,
+    /// The VM's kernel: a file (Image, compressed Image, ELF or flat binary), or `debian`, `debian:6.12`, `debian:6.1`, `debian-installer`.
+    #[arg(long, value_name = "FILE")]
+    pub kernel: Option<String>,
+    /// The VM's initial RAM file system: a file, `busybox` or `none`.
+    #[arg(long, value_name = "FILE")]
+    pub initrd: Option<String>,
+    /// The kernel's command line. With the busybox system it is added to what that needs.
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub append: Option<String>,
+    /// The VM's virtual CPUs, 1 to 8.
+    #[arg(long, value_name = "N")]
+    pub vcpus: Option<i64>,
+    /// The VM's memory, such as 512M or 1G.
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
+    /// Run this command in the VM, print its output, and exit with its status.
+    #[arg(long, value_name = "COMMAND")]
+    pub exec: Option<String>,
+    /// The physical CPUs that the VM may use, such as 0-3,5.
+    #[arg(long, value_name = "LIST")]
+    pub cpus: Option<String>,
+    /// Keep each vCPU on one physical CPU.
+    #[arg(long)]
+    pub pinned: bool,
+    /// What the VM's reset does.
+    #[arg(long, value_name = "restart|stop")]
+    pub on_reset: Option<String>,
+    /// How long a vCPU runs while another waits for its CPU, such as 5ms.
+    #[arg(long, value_name = "TIME")]
+    pub slice: Option<String>,
+    /// The emulated CPUs' model, such as max, cortex-a76 or cortex-a57.
+    #[arg(long, value_name = "MODEL")]
+    pub cpu: Option<String>,
+    /// The emulated machine's CPUs.
+    #[arg(long, value_name = "N")]
+    pub smp: Option<i64>,
+    /// The emulated machine's memory; by default it is enough for the VMs.
+    #[arg(long, value_name = "SIZE")]
+    pub machine_memory: Option<String>,
+}
+
+impl MachineArgs {
+    /// The settings as the configuration takes them.
+    pub fn flags(&self) -> Flags {
+        // With nothing said at all there is one VM, with Debian's newest kernel.
+        let alone = self.config.is_none();
+        // Unless something else is said, each vCPU of a VM without a file has a CPU. A number that is wrong is reported for --vcpus only.
+        let cpus_for_vcpus = self.vcpus.filter(|vcpus| alone && self.cpus.is_none() && (1..=8).contains(vcpus));
+        // A command needs the system that runs it; and where it ends in a reset, the run must end.
+        let with_command = |default: &str| (alone && self.exec.is_some()).then(|| default.to_owned());
+        Flags {
+            machine_cpus: self.smp.or(cpus_for_vcpus),
+            machine_memory: self.machine_memory.clone(),
+            cpu: self.cpu.clone(),
+            slice: self.slice.clone(),
+            kernel: self.kernel.clone().or_else(|| alone.then(|| "debian".to_owned())),
+            initrd: self.initrd.clone().or_else(|| with_command("busybox")),
+            append: self.append.clone(),
+            memory: self.memory.clone(),
+            vcpus: self.vcpus,
+            cpus: self.cpus.clone(),
+            pinned: self.pinned,
+            on_reset: self.on_reset.clone().or_else(|| with_command("stop")),
+            exec: self.exec.clone(),
+        }
+    }
+}
+
+/// `stile run`.
+#[derive(Debug, Default, Args)]
+pub struct RunArgs {
+    /// Which machine.
+    #[command(flatten)]
+    pub machine: MachineArgs,
+    /// End the run after so many seconds, with status 124.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub timeout: Option<Duration>,
+    /// Let virtual time count instructions: the same run each time.
+    #[arg(long)]
+    pub icount: bool,
+    /// Write each console, Stile's log, the emulator's own messages and the events into files in this directory.
+    #[arg(long, value_name = "DIR")]
+    pub log: Option<PathBuf>,
+    /// Print the account of all exits at the end, by VM or by vCPU.
+    #[arg(long, value_name = "BY", num_args = 0..=1, require_equals = true, default_missing_value = "vm")]
+    pub exits: Option<By>,
+    /// Don't show Stile's own log.
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Further options of the emulated machine, such as gic-version=4.
+    #[arg(long, value_name = "OPTION", value_delimiter = ',')]
+    pub machine_option: Vec<String>,
+    /// A further argument for the emulator; can be given several times.
+    #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
+    pub qemu_arg: Vec<String>,
+}
+
+/// `stile check`.
+#[derive(Debug, Default, Args)]
+pub struct CheckArgs {
+    /// Which machine.
+    #[command(flatten)]
+    pub machine: MachineArgs,
+}
+
+/// `stile build`.
+#[derive(Debug, Args)]
+pub struct BuildArgs {
+    /// Which machine.
+    #[command(flatten)]
+    pub machine: MachineArgs,
+    /// Where to write the image.
+    #[arg(long, short, value_name = "IMAGE")]
+    pub output: PathBuf,
+}
+
+/// `stile test`.
+#[derive(Debug, Default, Args)]
+pub struct TestArgs {
+    /// List the tests instead of running them.
+    #[arg(long)]
+    pub list: bool,
+    /// Run only the tests with this text in their names; `*` stands for anything.
+    #[arg(long, value_name = "PATTERN")]
+    pub only: Vec<String>,
+    /// How many scenarios run at once.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub jobs: u8,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.trim_end_matches('s').parse::<f64>() {
+        Ok(seconds) if seconds > 0.0 && seconds <= 1e9 => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("expected a number of seconds above 0, such as 60".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(words: &[&str]) -> RunArgs {
+        match Cli::try_parse_from(["stile", "run"].iter().chain(words)).unwrap().command {
+            Command::Run(run) => run,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_are_understood() {
+        let args = run(&["--kernel", "k.flat", "--vcpus", "8", "--smp", "1", "--timeout", "2.5", "--qemu-arg", "-d", "--qemu-arg", "int"]);
+        assert_eq!(args.machine.flags().kernel.as_deref(), Some("k.flat"));
+        assert_eq!(args.machine.flags().machine_cpus, Some(1));
+        assert_eq!(args.timeout, Some(Duration::from_millis(2500)));
+        assert_eq!(args.qemu_arg, ["-d", "int"]);
+        assert_eq!(args.exits, None);
+    }
+
+    #[test]
+    fn a_vm_without_a_file_has_sensible_defaults() {
+        assert_eq!(run(&["--vcpus", "4"]).machine.flags().machine_cpus, Some(4));
+        assert_eq!(run(&["--vcpus", "4", "--cpus", "0-1"]).machine.flags().machine_cpus, None);
+        assert_eq!(run(&["--vcpus", "99"]).machine.flags().machine_cpus, None);
+        assert_eq!(run(&["machine.toml", "--vcpus", "4"]).machine.flags().machine_cpus, None);
+        let flags = run(&["--kernel", "Image", "--exec", "true"]).machine.flags();
+        assert_eq!((flags.initrd.as_deref(), flags.on_reset.as_deref()), (Some("busybox"), Some("stop")));
+        assert_eq!(run(&["machine.toml", "--exec", "true"]).machine.flags().initrd, None);
+    }
+
+    #[test]
+    fn exits_takes_its_value_only_after_an_equals_sign() {
+        let args = run(&["--exits", "machine.toml"]);
+        assert_eq!(args.exits, Some(By::Vm));
+        assert_eq!(args.machine.config, Some("machine.toml".into()));
+        assert_eq!(run(&["--exits=vcpu"]).exits, Some(By::Vcpu));
+    }
+
+    #[test]
+    fn times_that_make_no_sense_are_refused() {
+        for text in ["0", "-1", "soon", "1e30", "nan"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+        assert_eq!(seconds("60s"), Ok(Duration::from_secs(60)));
+    }
+}

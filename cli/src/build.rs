@@ -1,0 +1,29 @@
+//! `stile build`: writes the image that `run` starts into a file.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+
+use crate::args::BuildArgs;
+use crate::config::units;
+use crate::exit;
+use crate::image::Seed;
+use crate::machine::{self, Options};
+
+/// Makes the image, and says what to start it with.
+///
+/// # Errors
+/// The configuration has a mistake; something can't be fetched, built or written.
+pub fn build(args: &BuildArgs) -> Result<u8> {
+    let options = Options { report_exits: false, seed: Seed::Random, terminal: ("linux", (0, 0), true) };
+    let machine = machine::prepare(&args.machine, &options)?;
+    let path = args.output.display();
+    fs::write(&args.output, &machine.image.bytes).with_context(|| format!("writing {path}"))?;
+    println!(
+        "{path}: {}, for a machine with {} CPUs and {} of memory",
+        units::rounded_size(machine.image.bytes.len() as u64),
+        machine.config.cpus,
+        units::rounded_size(machine.memory)
+    );
+    Ok(exit::OK)
+}

@@ -1,0 +1,107 @@
+//! Builds programs of this repository with cargo: the hypervisor and the test guests.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+use crate::exit;
+use crate::progress::Task;
+
+/// The target of everything that runs without an operating system: no floating-point registers are used.
+pub const TARGET: &str = "aarch64-unknown-none-softfloat";
+
+/// The repository that this program was built from.
+pub fn repository() -> PathBuf {
+    let cli = Path::new(env!("CARGO_MANIFEST_DIR"));
+    cli.parent().unwrap_or(cli).to_owned()
+}
+
+/// A command of cargo's, in `dir`, for programs of [`TARGET`].
+///
+/// Where the toolchain has no library for the target (distributions' packages don't), `core` and `alloc` are built from its sources.
+pub fn cargo(subcommand: &str, dir: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(dir).arg(subcommand).args(["--target", TARGET]);
+    if let Some(sysroot) = sysroot() {
+        let libraries = sysroot.join("lib/rustlib");
+        if !libraries.join(TARGET).exists() {
+            // The option is not stable; it is the same compiler nevertheless.
+            command.arg("-Zbuild-std=core,alloc,compiler_builtins").env("RUSTC_BOOTSTRAP", "1");
+        }
+        if !has_linker(&libraries) {
+            command.env("CARGO_TARGET_AARCH64_UNKNOWN_NONE_SOFTFLOAT_LINKER", "ld.lld");
+        }
+    }
+    command
+}
+
+/// Where the compiler's libraries are.
+pub fn sysroot() -> Option<PathBuf> {
+    let output = Command::new("rustc").args(["--print", "sysroot"]).stderr(Stdio::null()).output().ok()?;
+    let path = String::from_utf8(output.stdout).ok()?;
+    (!path.trim().is_empty()).then(|| PathBuf::from(path.trim()))
+}
+
+/// Whether the toolchain brings the linker that the target asks for.
+fn has_linker(libraries: &Path) -> bool {
+    std::fs::read_dir(libraries).into_iter().flatten().flatten().any(|host| host.path().join("bin/rust-lld").exists())
+}
+
+/// One line of cargo's `--message-format=json`.
+#[derive(Deserialize)]
+struct Message {
+    reason: String,
+    target: Option<Target>,
+    executable: Option<PathBuf>,
+    #[serde(default)]
+    fresh: bool,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+}
+
+/// Runs a `cargo build` and returns the programs that it made, with their names. Shows progress, but only if there is something to do.
+///
+/// # Errors
+/// The build fails; the compiler's messages are in the error.
+pub fn build(mut command: Command, what: &str) -> Result<Vec<(String, PathBuf)>> {
+    let mut child = command
+        .arg("--message-format=json-render-diagnostics")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| exit::lacking(format!("cargo does not run ({error}): install a Rust toolchain")))?;
+    let stderr = child.stderr.take();
+    let errors = std::thread::spawn(move || {
+        let mut text = String::new();
+        if let Some(mut stderr) = stderr {
+            let _ = stderr.read_to_string(&mut text);
+        }
+        text
+    });
+    let mut programs = Vec::new();
+    let mut task = None;
+    for line in BufReader::new(child.stdout.take().context("cargo has no output")?).lines() {
+        let Ok(message) = serde_json::from_str::<Message>(&line?) else { continue };
+        let Some(target) = message.target.filter(|_| message.reason == "compiler-artifact") else { continue };
+        if !message.fresh {
+            task.get_or_insert_with(|| Task::start(format!("building {what}"))).message(format!("building {what}: {} done", target.name));
+        }
+        if let Some(executable) = message.executable {
+            programs.push((target.name, executable));
+        }
+    }
+    let status = child.wait().context("waiting for cargo")?;
+    let errors = errors.join().unwrap_or_default();
+    drop(task);
+    if !status.success() {
+        bail!("building {what} failed:\n{}", errors.trim_end());
+    }
+    Ok(programs)
+}

@@ -1,0 +1,315 @@
+//! What a configuration amounts to, in words and tables: what `stile check` prints.
+
+use std::{fmt::Write as _, ops::Range};
+
+use comfy_table::{CellAlignment, Table, presets};
+use stile_blob::OnReset;
+use stile_board::{gicr_base, intid, map};
+
+use crate::{
+    config::{InitrdSource, KernelSource, MachineConfig, VmConfig, units},
+    image::VmPlan,
+};
+
+/// Explains a machine. `plans` has for each virtual machine what goes where in its RAM, or nothing if its files aren't at hand; `image_len`
+/// is the image's length in bytes, if it was made.
+pub fn explain(config: &MachineConfig, plans: &[Option<VmPlan>], image_len: Option<u64>) -> String {
+    let mut text = String::new();
+    machine(&mut text, config, image_len);
+    cpus(&mut text, config);
+    for (index, vm) in config.vms.iter().enumerate() {
+        let plan = plans.get(index).and_then(Option::as_ref);
+        virtual_machine(&mut text, index, vm, plan);
+    }
+    let notes = notes(config);
+    if !notes.is_empty() {
+        text += "\nNotes\n";
+        for note in notes {
+            line(&mut text, &format!("  - {note}"));
+        }
+    }
+    text
+}
+
+/// A table whose columns are `header`'s, indented; the columns in `right` are numbers.
+fn table(header: &[&str], right: &[usize], rows: Vec<Vec<String>>) -> String {
+    let mut table = Table::new();
+    table
+        .load_preset(presets::NOTHING)
+        .set_header(header)
+        .add_rows(rows);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 3));
+        if right.contains(&column.index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+        .to_string()
+        .lines()
+        .map(|line| format!("  {}\n", line.trim_end()))
+        .collect()
+}
+
+/// Adds a line; writing to a string can't fail.
+fn line(text: &mut String, line: &str) {
+    let _ = writeln!(text, "{}", line.trim_end());
+}
+
+fn plural(count: usize, one: &str) -> String {
+    match count {
+        1 => format!("1 {one}"),
+        _ => format!("{count} {one}s"),
+    }
+}
+
+fn machine(text: &mut String, config: &MachineConfig, image_len: Option<u64>) {
+    line(text, "Machine");
+    let vm_memory = units::rounded_size(config.vm_memory());
+    let memory = match config.physical_memory(image_len.unwrap_or(0)) {
+        Ok(memory) if image_len.is_some() || config.memory.is_some() => units::rounded_size(memory),
+        Ok(memory) => format!("{} and the size of the image", units::rounded_size(memory)),
+        Err(too_little) => too_little,
+    };
+    line(
+        text,
+        &format!(
+            "  architecture   {}, CPU model {}",
+            config.arch.name(),
+            config.cpu_model
+        ),
+    );
+    line(text, &format!("  physical CPUs  {}", config.cpus));
+    line(
+        text,
+        &format!("  memory         {memory}; {vm_memory} of it for virtual machines"),
+    );
+    line(text, &format!("  time slice     {:?}", config.slice));
+    if let Some(len) = image_len {
+        line(
+            text,
+            &format!("  image          {}", units::rounded_size(len)),
+        );
+    }
+}
+
+/// Which vCPUs may run on each physical CPU.
+fn cpus(text: &mut String, config: &MachineConfig) {
+    line(text, "\nPhysical CPUs, and the vCPUs that may run on each");
+    let present = config.present_cpus();
+    let mut header = vec!["CPU"];
+    header.extend(config.vms.iter().map(|vm| &vm.name[..]));
+    let mut rows: Vec<(Range<u32>, Vec<String>)> = Vec::new();
+    for cpu in 0..config.cpus {
+        let row: Vec<String> = config
+            .vms
+            .iter()
+            .map(|vm| {
+                let vcpus = (0..usize::from(vm.vcpus))
+                    .filter(|&vcpu| cpus_of(vm, vcpu, present) >> cpu & 1 != 0);
+                let list = units::cpus(vcpus.fold(0, |mask, vcpu| mask | 1 << vcpu));
+                if list.is_empty() {
+                    "-".to_owned()
+                } else {
+                    list
+                }
+            })
+            .collect();
+        // CPUs that are alike share a row.
+        match rows.last_mut() {
+            Some((cpus, last)) if *last == row => cpus.end = cpu + 1,
+            _ => rows.push((cpu..cpu + 1, row)),
+        }
+    }
+    let rows = rows.into_iter().map(|(cpus, row)| {
+        let cpus = match cpus.len() {
+            1 => cpus.start.to_string(),
+            _ => format!("{}-{}", cpus.start, cpus.end - 1),
+        };
+        std::iter::once(cpus).chain(row).collect()
+    });
+    *text += &table(&header, &[], rows.collect());
+}
+
+/// The physical CPUs of a vCPU: the hypervisor's own rule.
+fn cpus_of(vm: &VmConfig, vcpu: usize, present: u64) -> u64 {
+    stile_blob::cpus_of(vm.cpus, vm.pinned, vcpu, present)
+}
+
+fn virtual_machine(text: &mut String, index: usize, vm: &VmConfig, plan: Option<&VmPlan>) {
+    line(text, &format!("\nVM {index}: {}", vm.name));
+    let mut fact = |name: &str, value: &str| line(text, &format!("  {name:<15}{value}"));
+    let kernel = match &vm.kernel {
+        KernelSource::File(path) => path.display().to_string(),
+        KernelSource::Debian(kernel) => kernel.word().to_owned(),
+    };
+    match plan {
+        Some(plan) => {
+            let size = units::rounded_size(plan.kernel.len() as u64);
+            fact(
+                "kernel",
+                &format!(
+                    "{kernel} ({}; {size} unpacked; starts at {:#x})",
+                    plan.kernel.about(),
+                    plan.kernel.entry
+                ),
+            );
+        }
+        None => fact("kernel", &kernel),
+    }
+    let initrd = match &vm.initrd {
+        InitrdSource::None => "none".to_owned(),
+        InitrdSource::File(path) => path.display().to_string(),
+        InitrdSource::Busybox => "busybox".to_owned(),
+        InitrdSource::Bundled => "the kernel's own".to_owned(),
+    };
+    fact("initrd", &initrd);
+    if !vm.append.is_empty() {
+        fact("command line", &vm.append);
+    }
+    if let Some(exec) = &vm.exec {
+        fact("runs", exec);
+    }
+    let pinned = if vm.pinned { ", each on one CPU" } else { "" };
+    fact("vCPUs", &format!("{}{pinned}", vm.vcpus));
+    fact(
+        "on reset",
+        match vm.on_reset {
+            OnReset::Restart => "it starts again",
+            OnReset::Stop => "it ends",
+        },
+    );
+    let wfi = if vm.techniques.wfi_passthrough {
+        "not trapped while nothing else wants the CPU"
+    } else {
+        "trapped"
+    };
+    fact("WFI", wfi);
+    *text += &table(
+        &["address", "size", "what", "interrupt"],
+        &[1],
+        memory_map(vm, plan),
+    );
+}
+
+/// One row of the memory map.
+fn row(range: Range<u64>, what: impl Into<String>, interrupt: &str) -> Vec<String> {
+    let size = units::rounded_size(range.end - range.start);
+    let last = range.end.saturating_sub(1).max(range.start);
+    vec![
+        format!("{:#012x}-{last:#012x}", range.start),
+        size,
+        what.into(),
+        interrupt.to_owned(),
+    ]
+}
+
+/// Devices, RAM, and what is loaded into it, in the order of addresses.
+fn memory_map(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Vec<String>> {
+    let vcpus = usize::from(vm.vcpus);
+    let ppi = |intid: u32| format!("{intid} (PPI {})", intid - intid::PPI_BASE);
+    let spi = |intid: u32| format!("{intid} (SPI {}), level", intid - intid::SPI_BASE);
+    let timers = format!(
+        "{}, {}, level",
+        ppi(intid::TIMER_EL1_VIRTUAL),
+        ppi(intid::TIMER_EL1_PHYSICAL)
+    );
+    let mut rows = vec![
+        row(
+            map::GICD_BASE..map::GICD_BASE + map::GICD_SIZE,
+            "GICv3 distributor",
+            "",
+        ),
+        row(
+            map::GICR_BASE..gicr_base(vcpus),
+            plural(vcpus, "GICv3 redistributor"),
+            "",
+        ),
+        row(
+            map::PL011_BASE..map::PL011_BASE + map::PL011_SIZE,
+            "PL011 UART, the console",
+            &spi(intid::PL011),
+        ),
+        row(
+            map::PL031_BASE..map::PL031_BASE + map::PL031_SIZE,
+            "PL031 real-time clock",
+            &spi(intid::PL031),
+        ),
+        row(map::RAM_BASE..map::RAM_BASE + vm.memory, "RAM", ""),
+    ];
+    if let Some(plan) = plan {
+        let mut loads: Vec<(Range<u64>, String)> = Vec::new();
+        for segment in &plan.kernel.segments {
+            let file = segment.file.len() as u64;
+            let rest = match segment.mem_len - file {
+                0 => String::new(),
+                rest => format!(", {} of it zeroes", units::rounded_size(rest)),
+            };
+            loads.push((segment.memory(), format!("- kernel{rest}")));
+        }
+        loads.extend(
+            plan.layout
+                .initrd
+                .clone()
+                .map(|range| (range, "- initrd".to_owned())),
+        );
+        loads.push((plan.layout.dtb.clone(), "- device tree".to_owned()));
+        loads.sort_by_key(|(range, _)| range.start);
+        rows.extend(loads.into_iter().map(|(range, what)| row(range, what, "")));
+    }
+    rows.push(vec![
+        "(registers)".to_owned(),
+        String::new(),
+        "timers: virtual, physical".to_owned(),
+        timers,
+    ]);
+    rows
+}
+
+/// What the user may not have meant.
+fn notes(config: &MachineConfig) -> Vec<String> {
+    let present = config.present_cpus();
+    let mut notes = Vec::new();
+    let mut wanted = 0;
+    for vm in &config.vms {
+        let cpus = cpus_of_vm(vm, present);
+        wanted |= cpus;
+        let (cpus, vcpus) = (cpus.count_ones() as usize, usize::from(vm.vcpus));
+        if cpus < vcpus {
+            notes.push(format!(
+                "{}: {} on {}: they take turns",
+                vm.name,
+                plural(vcpus, "vCPU"),
+                plural(cpus, "CPU")
+            ));
+        }
+    }
+    let idle = present & !wanted;
+    if idle != 0 {
+        notes.push(format!("nothing may run on CPU {}", units::cpus(idle)));
+    }
+    for (index, vm) in config.vms.iter().enumerate() {
+        let mine = cpus_of_vm(vm, present);
+        let others: Vec<&str> = config.vms[index + 1..]
+            .iter()
+            .filter(|other| (vm.pinned || other.pinned) && cpus_of_vm(other, present) & mine != 0)
+            .map(|other| &other.name[..])
+            .collect();
+        if !others.is_empty() {
+            notes.push(format!(
+                "{} shares CPUs with {}, though vCPUs are pinned",
+                vm.name,
+                others.join(", ")
+            ));
+        }
+    }
+    notes
+}
+
+/// The physical CPUs that any vCPU of a virtual machine may run on.
+fn cpus_of_vm(vm: &VmConfig, present: u64) -> u64 {
+    (0..usize::from(vm.vcpus)).fold(0, |mask, vcpu| mask | cpus_of(vm, vcpu, present))
+}
+
+#[cfg(test)]
+mod tests;

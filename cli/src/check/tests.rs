@@ -1,0 +1,56 @@
+//! What is said of a few machines.
+
+use std::path::Path;
+
+use super::explain;
+use crate::{
+    config::{Flags, MachineConfig},
+    image::{Seed, VmFiles, plan},
+};
+
+fn config(text: &str) -> MachineConfig {
+    MachineConfig::from_text("machine.toml", text, Path::new(""), &Flags::default()).expect("valid")
+}
+
+#[test]
+fn one_vm_without_its_files() {
+    let config = config("[[vm]]\nkernel = \"debian\"\n");
+    insta::assert_snapshot!("one_vm", explain(&config, &[], None));
+}
+
+#[test]
+fn several_vms() {
+    let config = config(
+        "[machine]\ncpus = 8\nmemory = \"2G\"\n\
+         [[vm]]\nname = \"web\"\nkernel = \"debian\"\nvcpus = 4\ncpus = \"0-3\"\npinned = true\nappend = \"quiet\"\n\
+         [[vm]]\nname = \"database\"\nkernel = \"debian:6.1\"\nvcpus = 3\ncpus = [3, 5]\nexec = \"uname -a\"\non_reset = \"stop\"\n\
+         [vm.techniques]\nwfi_passthrough = false\n\
+         [[vm]]\nname = \"installer\"\nkernel = \"debian-installer\"\nmemory = \"256M\"\ncpus = [7]\n",
+    );
+    let mut kernel = vec![0; 30_000_000];
+    kernel[16..24].copy_from_slice(&0x200_0000u64.to_le_bytes());
+    kernel[56..60].copy_from_slice(b"ARM\x64");
+    let initrd = vec![1; 1_500_000];
+    let plans: Vec<_> = config
+        .vms
+        .iter()
+        .zip([true, true, false])
+        .map(|(vm, there)| {
+            let files = VmFiles {
+                kernel: &kernel,
+                initrd: Some(&initrd),
+                bootargs: "",
+            };
+            there.then(|| plan(vm, &files, Seed::Fixed).expect("it fits"))
+        })
+        .collect();
+    insta::assert_snapshot!("several_vms", explain(&config, &plans, Some(35 << 20)));
+}
+
+#[test]
+fn too_little_memory_is_said() {
+    let config =
+        config("[machine]\nmemory = \"1G\"\n[[vm]]\nkernel = \"debian\"\nmemory = \"900M\"\n");
+    let text = explain(&config, &[], Some(100 << 20));
+    assert!(text.contains("need 1064M"), "{text}");
+}

@@ -1,0 +1,310 @@
+//! From the text of a TOML file to a draft: the file's schema, and the types of its values.
+
+use std::ops::Range;
+
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use super::{
+    Mistake, Place,
+    draft::{Cpus, Draft, Given, VmDraft},
+};
+
+const TOP_KEYS: &[&str] = &["machine", "vm"];
+const MACHINE_KEYS: &[&str] = &["arch", "cpu", "cpus", "memory", "slice"];
+const VM_KEYS: &[&str] = &[
+    "append",
+    "cpus",
+    "exec",
+    "initrd",
+    "kernel",
+    "memory",
+    "name",
+    "on_reset",
+    "pinned",
+    "techniques",
+    "vcpus",
+];
+const TECHNIQUE_KEYS: &[&str] = &["wfi_passthrough"];
+
+/// Reads a draft; `None` if the text is not TOML at all, so that nothing more can be said about it.
+pub fn draft(text: &str, mistakes: &mut Vec<Mistake>) -> Option<Draft> {
+    let (document, errors) = DeTable::parse_recoverable(text);
+    if !errors.is_empty() {
+        // What is recovered from broken syntax would only give more mistakes that aren't there.
+        mistakes.extend(errors.iter().map(|error| syntax(text, error)));
+        return None;
+    }
+    let mut draft = Draft::default();
+    let mut top = Table::new("the file", document.get_ref(), TOP_KEYS, mistakes);
+    if let Some((machine, _)) = top.table("machine", "[machine]", mistakes) {
+        let mut machine = Table::new("[machine]", machine, MACHINE_KEYS, mistakes);
+        draft.arch = machine.string("arch", "\"aarch64\"", mistakes);
+        draft.cpu = machine.string("cpu", "a string such as \"max\"", mistakes);
+        draft.cpus = machine.integer("cpus", mistakes);
+        draft.memory = machine.size("memory", "a string such as \"2G\"", mistakes);
+        draft.slice = machine.string("slice", "a string such as \"5ms\"", mistakes);
+    }
+    for (vm, span) in vms(&mut top, document.span(), mistakes)? {
+        draft.vms.push(vm_draft(vm, span, mistakes));
+    }
+    Some(draft)
+}
+
+/// A mistake in the syntax, in the parser's words where those help.
+fn syntax(text: &str, error: &toml::de::Error) -> Mistake {
+    let Some(span) = error.span() else {
+        return Mistake::new(Place::File, error.message());
+    };
+    let place = Place::Text(span.clone());
+    let word = text.get(span.clone()).unwrap_or_default();
+    let after_equals = text
+        .get(..span.start)
+        .is_some_and(|before| before.trim_end_matches([' ', '\t']).ends_with('='));
+    // The parser takes a word without quotes for a number.
+    if after_equals && word.starts_with(|c: char| c.is_alphabetic() || "./~_".contains(c)) {
+        let word = word.trim();
+        return Mistake::new(place, format!("{word} is not a value"))
+            .expected("text in quotes, a number, true or false")
+            .similar(word);
+    }
+    Mistake::new(place, error.message().trim().replace('\n', "; "))
+}
+
+/// The tables of the virtual machines, each with its place in the text.
+fn vms<'t>(
+    top: &mut Table<'t>,
+    document: Range<usize>,
+    mistakes: &mut Vec<Mistake>,
+) -> Option<Vec<(&'t DeTable<'t>, Range<usize>)>> {
+    let wanted = "a table [[vm]] for each virtual machine";
+    let Some(value) = top.get("vm") else {
+        // Some other key may be a misspelt one: then this is no mistake of its own.
+        if mistakes.is_empty() {
+            let place = if document.is_empty() {
+                Place::File
+            } else {
+                Place::Text(0..0)
+            };
+            mistakes.push(Mistake::new(place, "there is no virtual machine").expected(wanted));
+        }
+        return None;
+    };
+    let DeValue::Array(array) = value.get_ref() else {
+        let mistake = wrong_type("vm", value, wanted);
+        mistakes.push(if value.get_ref().is_table() {
+            mistake.similar("[[vm]]")
+        } else {
+            mistake
+        });
+        return None;
+    };
+    let mut vms = Vec::new();
+    for element in array.iter() {
+        match element.get_ref() {
+            DeValue::Table(table) => vms.push((table, element.span())),
+            _ => mistakes.push(wrong_type("vm", element, wanted)),
+        }
+    }
+    if array.is_empty() {
+        mistakes.push(
+            Mistake::new(Place::Text(value.span()), "there is no virtual machine").expected(wanted),
+        );
+    }
+    Some(vms)
+}
+
+fn vm_draft(vm: &DeTable<'_>, span: Range<usize>, mistakes: &mut Vec<Mistake>) -> VmDraft {
+    let mut vm = Table::new("[[vm]]", vm, VM_KEYS, mistakes);
+    let mut draft = VmDraft::new(Place::Text(span));
+    draft.kernel_unreadable = vm
+        .get("kernel")
+        .is_some_and(|value| !value.get_ref().is_str())
+        || vm.has_key_like("kernel");
+    draft.name = vm.string("name", "a string such as \"guest\"", mistakes);
+    draft.kernel = vm.string("kernel", "a path, or a word such as \"debian\"", mistakes);
+    draft.initrd = vm.string("initrd", "a path, \"busybox\" or \"none\"", mistakes);
+    draft.append = vm.string(
+        "append",
+        "the kernel's command line in one string",
+        mistakes,
+    );
+    draft.memory = vm.size("memory", "a string such as \"512M\"", mistakes);
+    draft.vcpus = vm.integer("vcpus", mistakes);
+    draft.cpus = cpus(&mut vm, mistakes);
+    draft.pinned = vm.boolean("pinned", mistakes);
+    draft.on_reset = vm.string("on_reset", "\"restart\" or \"stop\"", mistakes);
+    draft.exec = vm.string("exec", "a shell command in one string", mistakes);
+    if let Some((techniques, _)) = vm.table("techniques", "[vm.techniques]", mistakes) {
+        let mut techniques = Table::new("[vm.techniques]", techniques, TECHNIQUE_KEYS, mistakes);
+        draft.wfi_passthrough = techniques.boolean("wfi_passthrough", mistakes);
+    }
+    draft
+}
+
+fn cpus(vm: &mut Table<'_>, mistakes: &mut Vec<Mistake>) -> Option<Given<Cpus>> {
+    let wanted = "CPU numbers such as [0, 1] or \"0-3\"";
+    let value = vm.get("cpus")?;
+    let place = Place::Text(value.span());
+    match value.get_ref() {
+        DeValue::String(text) => Some(Given::new(Cpus::Text(text.to_string()), place)),
+        DeValue::Array(array) => {
+            let before = mistakes.len();
+            let list = array
+                .iter()
+                .filter_map(|cpu| integer("cpus", cpu, wanted, mistakes))
+                .collect();
+            (mistakes.len() == before).then(|| Given::new(Cpus::List(list), place))
+        }
+        DeValue::Integer(number) => {
+            mistakes.push(wrong_type("cpus", value, wanted).similar(format!("[{number}]")));
+            None
+        }
+        _ => {
+            mistakes.push(wrong_type("cpus", value, wanted));
+            None
+        }
+    }
+}
+
+/// A table of the file, and how it is called in messages.
+struct Table<'t> {
+    table: &'t DeTable<'t>,
+    keys: &'static [&'static str],
+}
+
+impl<'t> Table<'t> {
+    /// Notes the keys that are none of `keys`.
+    fn new(
+        name: &str,
+        table: &'t DeTable<'t>,
+        keys: &'static [&'static str],
+        mistakes: &mut Vec<Mistake>,
+    ) -> Self {
+        for key in table.keys() {
+            let word = key.get_ref();
+            if !keys.contains(&&word[..]) {
+                let what = format!("unknown key \"{word}\" in {name}");
+                let unused = keys.iter().copied().filter(|key| !table.contains_key(*key));
+                mistakes.push(
+                    Mistake::new(Place::Text(key.span()), what)
+                        .expected(match keys {
+                            [only] => (*only).to_owned(),
+                            _ => format!("one of {}", keys.join(", ")),
+                        })
+                        .similar_among(word, unused),
+                );
+            }
+        }
+        Self { table, keys }
+    }
+
+    fn get(&self, key: &'static str) -> Option<&'t Spanned<DeValue<'t>>> {
+        debug_assert!(self.keys.contains(&key), "{key} is not in the schema");
+        self.table.get(key)
+    }
+
+    /// Whether there is an unknown key that was probably meant to be `key`.
+    fn has_key_like(&self, key: &str) -> bool {
+        self.table.keys().map(|word| word.get_ref()).any(|word| {
+            !self.keys.contains(&&word[..]) && super::mistake::similar(word, [key]).is_some()
+        })
+    }
+
+    fn table(
+        &mut self,
+        key: &'static str,
+        header: &str,
+        mistakes: &mut Vec<Mistake>,
+    ) -> Option<(&'t DeTable<'t>, Range<usize>)> {
+        let value = self.get(key)?;
+        match value.get_ref() {
+            DeValue::Table(table) => Some((table, value.span())),
+            _ => {
+                mistakes.push(wrong_type(key, value, &format!("a table {header}")));
+                None
+            }
+        }
+    }
+
+    fn string(
+        &mut self,
+        key: &'static str,
+        wanted: &str,
+        mistakes: &mut Vec<Mistake>,
+    ) -> Option<Given<String>> {
+        let value = self.get(key)?;
+        match value.get_ref() {
+            DeValue::String(text) => Some(Given::new(text.to_string(), Place::Text(value.span()))),
+            _ => {
+                mistakes.push(wrong_type(key, value, wanted));
+                None
+            }
+        }
+    }
+
+    /// A size is a string; a number alone is a likely slip.
+    fn size(
+        &mut self,
+        key: &'static str,
+        wanted: &str,
+        mistakes: &mut Vec<Mistake>,
+    ) -> Option<Given<String>> {
+        let value = self.get(key)?;
+        if let DeValue::Integer(number) = value.get_ref() {
+            mistakes.push(wrong_type(key, value, wanted).similar(format!("{number}M")));
+            return None;
+        }
+        self.string(key, wanted, mistakes)
+    }
+
+    fn integer(&mut self, key: &'static str, mistakes: &mut Vec<Mistake>) -> Option<Given<i64>> {
+        integer(key, self.get(key)?, "a whole number", mistakes)
+    }
+
+    fn boolean(&mut self, key: &'static str, mistakes: &mut Vec<Mistake>) -> Option<Given<bool>> {
+        let value = self.get(key)?;
+        match value.get_ref() {
+            DeValue::Boolean(boolean) => Some(Given::new(*boolean, Place::Text(value.span()))),
+            _ => {
+                mistakes.push(wrong_type(key, value, "true or false"));
+                None
+            }
+        }
+    }
+}
+
+fn integer(
+    key: &str,
+    value: &Spanned<DeValue<'_>>,
+    wanted: &str,
+    mistakes: &mut Vec<Mistake>,
+) -> Option<Given<i64>> {
+    let DeValue::Integer(number) = value.get_ref() else {
+        mistakes.push(wrong_type(key, value, wanted));
+        return None;
+    };
+    match i64::from_str_radix(number.as_str(), number.radix()) {
+        Ok(number) => Some(Given::new(number, Place::Text(value.span()))),
+        Err(_) => {
+            let what = format!("{number} is too large a number for \"{key}\"");
+            mistakes.push(Mistake::new(Place::Text(value.span()), what).expected(wanted));
+            None
+        }
+    }
+}
+
+fn wrong_type(key: &str, value: &Spanned<DeValue<'_>>, wanted: &str) -> Mistake {
+    let kind = match value.get_ref() {
+        DeValue::String(_) => "a string",
+        DeValue::Integer(_) => "an integer",
+        DeValue::Float(_) => "a fraction",
+        DeValue::Boolean(_) => "a boolean",
+        DeValue::Datetime(_) => "a date or time",
+        DeValue::Array(_) => "an array",
+        DeValue::Table(_) => "a table",
+    };
+    Mistake::new(Place::Text(value.span()), format!("\"{key}\" is {kind}")).expected(wanted)
+}

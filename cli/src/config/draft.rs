@@ -1,0 +1,87 @@
+//! A configuration in the user's own words: each setting with the place where it was given, nothing checked but its type.
+
+use super::Place;
+
+/// A value and where it was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given<T> {
+    pub value: T,
+    pub place: Place,
+}
+
+impl<T> Given<T> {
+    pub fn new(value: T, place: Place) -> Self {
+        Self { value, place }
+    }
+}
+
+/// A set of physical CPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cpus {
+    /// `[0, 1]`.
+    List(Vec<Given<i64>>),
+    /// `"0-3,5"`.
+    Text(String),
+}
+
+/// A machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Draft {
+    pub arch: Option<Given<String>>,
+    pub cpus: Option<Given<i64>>,
+    pub memory: Option<Given<String>>,
+    pub cpu: Option<Given<String>>,
+    pub slice: Option<Given<String>>,
+    pub vms: Vec<VmDraft>,
+}
+
+impl Draft {
+    /// What the command line alone begins with.
+    pub fn with_one_vm() -> Self {
+        Self {
+            vms: vec![VmDraft::new(Place::Nowhere)],
+            ..Self::default()
+        }
+    }
+}
+
+/// A virtual machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VmDraft {
+    /// Where it begins.
+    pub place: Place,
+    pub name: Option<Given<String>>,
+    pub kernel: Option<Given<String>>,
+    /// Something was given as the kernel that is not even a string: a mistake that was noted already.
+    pub kernel_unreadable: bool,
+    pub initrd: Option<Given<String>>,
+    pub append: Option<Given<String>>,
+    pub memory: Option<Given<String>>,
+    pub vcpus: Option<Given<i64>>,
+    pub cpus: Option<Given<Cpus>>,
+    pub pinned: Option<Given<bool>>,
+    pub on_reset: Option<Given<String>>,
+    pub exec: Option<Given<String>>,
+    pub wfi_passthrough: Option<Given<bool>>,
+}
+
+impl VmDraft {
+    /// One of which nothing is said yet.
+    pub fn new(place: Place) -> Self {
+        Self {
+            place,
+            name: None,
+            kernel: None,
+            kernel_unreadable: false,
+            initrd: None,
+            append: None,
+            memory: None,
+            vcpus: None,
+            cpus: None,
+            pinned: None,
+            on_reset: None,
+            exec: None,
+            wfi_passthrough: None,
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The settings that the command line can give.
+
+use super::{
+    Mistake, Place,
+    draft::{Cpus, Draft, Given, VmDraft},
+};
+
+/// Settings from the command line, in the user's words; `None` is not given.
+///
+/// Those from [`Flags::kernel`] on are about a virtual machine: the only one of the file, if there is one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Flags {
+    /// `--machine-cpus`: physical CPUs.
+    pub machine_cpus: Option<i64>,
+    /// `--machine-memory`: physical memory, such as `2G`.
+    pub machine_memory: Option<String>,
+    /// `--cpu`: the emulator's CPU model.
+    pub cpu: Option<String>,
+    /// `--slice`: the time slice, such as `5ms`.
+    pub slice: Option<String>,
+    /// `--kernel`: a file, or one of [`super::DebianKernel::WORDS`].
+    pub kernel: Option<String>,
+    /// `--initrd`: a file, `busybox` or `none`.
+    pub initrd: Option<String>,
+    /// `--append`: the kernel's command line.
+    pub append: Option<String>,
+    /// `--memory`: RAM, such as `512M`.
+    pub memory: Option<String>,
+    /// `--vcpus`: virtual CPUs.
+    pub vcpus: Option<i64>,
+    /// `--cpus`: physical CPUs that it may use, such as `0-3,5`.
+    pub cpus: Option<String>,
+    /// `--pinned`: each vCPU stays on one CPU.
+    pub pinned: bool,
+    /// `--on-reset`: `restart` or `stop`.
+    pub on_reset: Option<String>,
+    /// `--exec`: a shell command.
+    pub exec: Option<String>,
+}
+
+impl Flags {
+    /// Puts the flags over what `draft` says.
+    pub(super) fn apply(&self, draft: &mut Draft, mistakes: &mut Vec<Mistake>) {
+        over(&mut draft.cpus, &self.machine_cpus, "--machine-cpus");
+        over(&mut draft.memory, &self.machine_memory, "--machine-memory");
+        over(&mut draft.cpu, &self.cpu, "--cpu");
+        over(&mut draft.slice, &self.slice, "--slice");
+
+        // What they would do to one virtual machine says which of them were given.
+        let mut probe = VmDraft::new(Place::Nowhere);
+        let Some(first) = self.apply_vm(&mut probe) else {
+            return;
+        };
+        match &mut draft.vms[..] {
+            [vm] => {
+                self.apply_vm(vm);
+            }
+            [] => {}
+            vms => mistakes.push(
+                Mistake::new(
+                    Place::Flag(first),
+                    format!("the file has {} virtual machines", vms.len()),
+                )
+                .expected("a file with one, or the setting in the file"),
+            ),
+        }
+    }
+
+    /// Puts the flags about a virtual machine over what `vm` says; the first of them that was given, if any.
+    fn apply_vm(&self, vm: &mut VmDraft) -> Option<&'static str> {
+        let cpus = self.cpus.clone().map(Cpus::Text);
+        let pinned = self.pinned.then_some(true);
+        [
+            over(&mut vm.kernel, &self.kernel, "--kernel"),
+            over(&mut vm.initrd, &self.initrd, "--initrd"),
+            over(&mut vm.append, &self.append, "--append"),
+            over(&mut vm.memory, &self.memory, "--memory"),
+            over(&mut vm.vcpus, &self.vcpus, "--vcpus"),
+            over(&mut vm.cpus, &cpus, "--cpus"),
+            over(&mut vm.pinned, &pinned, "--pinned"),
+            over(&mut vm.on_reset, &self.on_reset, "--on-reset"),
+            over(&mut vm.exec, &self.exec, "--exec"),
+        ]
+        .into_iter()
+        .flatten()
+        .next()
+    }
+}
+
+/// Replaces a setting by a flag's value, if it was given; then says its name.
+fn over<T: Clone>(
+    setting: &mut Option<Given<T>>,
+    value: &Option<T>,
+    flag: &'static str,
+) -> Option<&'static str> {
+    let value = value.clone()?;
+    *setting = Some(Given::new(value, Place::Flag(flag)));
+    Some(flag)
+}

@@ -1,0 +1,197 @@
+//! Mistakes in a configuration, and how they are shown.
+
+use std::{fmt, ops::Range};
+
+use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
+
+/// Where a setting was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In the file, at these bytes of it.
+    Text(Range<usize>),
+    /// In the file, at no particular place.
+    File,
+    /// On the command line, by this flag.
+    Flag(&'static str),
+    /// It was not: there is nothing to point at.
+    Nowhere,
+}
+
+/// One thing that is wrong with a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    place: Place,
+    what: String,
+    expected: Option<String>,
+    similar: Option<String>,
+}
+
+impl Mistake {
+    /// A mistake; `what` is wrong, as a clause without a full stop.
+    pub fn new(place: Place, what: impl Into<String>) -> Self {
+        Self {
+            place,
+            what: what.into(),
+            expected: None,
+            similar: None,
+        }
+    }
+
+    /// Says what should stand there.
+    pub fn expected(self, expected: impl Into<String>) -> Self {
+        Self {
+            expected: Some(expected.into()),
+            ..self
+        }
+    }
+
+    /// Says what the user may have meant.
+    pub fn similar(self, similar: impl Into<String>) -> Self {
+        Self {
+            similar: Some(similar.into()),
+            ..self
+        }
+    }
+
+    /// Says what the user may have meant, if anything of `known` is like what he wrote.
+    pub fn similar_among<'k>(
+        self,
+        written: &str,
+        known: impl IntoIterator<Item = &'k str>,
+    ) -> Self {
+        match similar(written, known) {
+            Some(similar) => self.similar(similar),
+            None => self,
+        }
+    }
+
+    /// The whole sentence, without the place.
+    pub fn message(&self) -> String {
+        let mut message = self.what.clone();
+        if let Some(expected) = &self.expected {
+            message += &format!("; expected {expected}");
+        }
+        if let Some(similar) = &self.similar {
+            message += &format!("; did you mean \"{similar}\"?");
+        }
+        // One line, whatever the user wrote.
+        message.chars().fold(String::new(), |mut line, c| {
+            if c.is_control() {
+                line.extend(c.escape_debug());
+            } else {
+                line.push(c);
+            }
+            line
+        })
+    }
+}
+
+/// The one of `known` that is most like `written`, if it is like it at all.
+pub(super) fn similar<'k>(
+    written: &str,
+    known: impl IntoIterator<Item = &'k str>,
+) -> Option<&'k str> {
+    let distance =
+        |word: &str| strsim::damerau_levenshtein(&written.to_lowercase(), &word.to_lowercase());
+    known
+        .into_iter()
+        .filter(|word| *word != written)
+        .map(|word| (distance(word), word))
+        .filter(|(distance, word)| *distance <= word.chars().count().max(3) / 3)
+        .min()
+        .map(|(_, word)| word)
+}
+
+/// All that is wrong with a configuration, in the order of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistakes {
+    /// The file's name and text, if there is one.
+    source: Option<(String, String)>,
+    list: Vec<Mistake>,
+}
+
+impl Mistakes {
+    pub(super) fn new(source: Option<(String, String)>, mut list: Vec<Mistake>) -> Self {
+        list.sort_by_key(|mistake| match &mistake.place {
+            Place::Text(span) => span.start,
+            _ => 0,
+        });
+        Self { source, list }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Each mistake: `file:line:column: sentence`, or `--flag: sentence`, with the line of the file below it. With colours for a
+    /// terminal if `colour`.
+    pub fn render(&self, colour: bool) -> String {
+        let shown: Vec<String> = self
+            .list
+            .iter()
+            .map(|mistake| self.render_one(mistake, colour))
+            .collect();
+        shown.join("\n\n")
+    }
+
+    fn render_one(&self, mistake: &Mistake, colour: bool) -> String {
+        let (file, text) = match &self.source {
+            Some((file, text)) => (&file[..], &text[..]),
+            None => ("", ""),
+        };
+        let message = mistake.message();
+        let span = match &mistake.place {
+            Place::Nowhere if file.is_empty() => return message,
+            Place::File | Place::Nowhere => return format!("{file}: {message}"),
+            Place::Flag(flag) => return format!("{flag}: {message}"),
+            Place::Text(span) => first_line(text, span),
+        };
+        let (line, column) = line_and_column(text, span.start);
+        let title = Level::ERROR
+            .no_name()
+            .primary_title(format!("{file}:{line}:{column}: {message}"));
+        let annotation = AnnotationKind::Primary.span(span);
+        let report = [title.element(Snippet::source(text).annotation(annotation))];
+        let renderer = if colour {
+            Renderer::styled()
+        } else {
+            Renderer::plain()
+        };
+        renderer.render(&report)
+    }
+}
+
+/// The part of a span that is on its first line: only that line is shown.
+fn first_line(text: &str, span: &Range<usize>) -> Range<usize> {
+    let mut start = span.start.min(text.len());
+    while !text.is_char_boundary(start) {
+        start -= 1;
+    }
+    let line_end = text[start..]
+        .find(['\n', '\r'])
+        .map_or(text.len(), |at| start + at);
+    let mut end = span.end.clamp(start, line_end);
+    while !text.is_char_boundary(end) {
+        end += 1;
+    }
+    start..end
+}
+
+/// Line and column of a byte, both counted from 1, columns in characters.
+fn line_and_column(text: &str, at: usize) -> (usize, usize) {
+    let before = &text[..at];
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    (
+        before.matches('\n').count() + 1,
+        before[line_start..].chars().count() + 1,
+    )
+}
+
+impl fmt::Display for Mistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.render(false))
+    }
+}
+
+impl std::error::Error for Mistakes {}

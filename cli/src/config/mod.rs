@@ -1,0 +1,268 @@
+//! What machine to make: read from a TOML file, from the command line, or from both.
+//!
+//! Reading has two steps. A file (`document`) and the command line ([`Flags`]) each give a draft, in which every setting still has the
+//! words of the user and knows where they stand. Resolving turns the draft into a [`MachineConfig`] in which every value is
+//! checked and every default filled in, and names all that is wrong at once ([`Mistakes`]).
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use stile_blob::{OnReset, Techniques};
+use stile_board::map;
+
+mod document;
+mod draft;
+mod flags;
+mod mistake;
+mod resolve;
+#[cfg(test)]
+mod tests;
+pub mod units;
+mod value;
+
+pub use flags::Flags;
+pub use mistake::{Mistake, Mistakes, Place};
+
+/// Physical memory that Stile needs beside the virtual machines' and the image: its own tables and stacks, at most this many bytes.
+pub const RESERVED: u64 = 64 << 20;
+
+/// What the machine has beside the virtual machines' memory and the image when the configuration doesn't say.
+const SPARE: u64 = 256 << 20;
+
+/// A machine to make and the virtual machines on it: everything checked, nothing left to default.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MachineConfig {
+    /// The architecture.
+    pub arch: Arch,
+    /// Physical CPUs: 1 to [`stile_board::MAX_CPUS`].
+    pub cpus: u32,
+    /// Physical memory in bytes, if the configuration says how much: see [`MachineConfig::physical_memory`].
+    pub memory: Option<u64>,
+    /// The emulator's CPU model, with its options.
+    pub cpu_model: String,
+    /// How long a vCPU runs before another one that waits for the same CPU: 100 µs to 1 s.
+    pub slice: Duration,
+    /// 1 to [`stile_board::MAX_VMS`] of them.
+    pub vms: Vec<VmConfig>,
+}
+
+/// One virtual machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VmConfig {
+    /// Unique; 1 to 32 of `[a-z0-9-]`.
+    pub name: String,
+    /// What it boots.
+    pub kernel: KernelSource,
+    /// Its initial RAM file system.
+    pub initrd: InitrdSource,
+    /// The kernel's command line, as the user gave it.
+    pub append: String,
+    /// RAM in bytes: a multiple of 2 MiB.
+    pub memory: u64,
+    /// Virtual CPUs: 1 to [`stile_board::MAX_VCPUS`].
+    pub vcpus: u8,
+    /// The physical CPUs that it may use, a bit each; 0 is all of them.
+    pub cpus: u64,
+    /// Whether each vCPU stays on one of them.
+    pub pinned: bool,
+    /// What a reset does.
+    pub on_reset: OnReset,
+    /// A shell command that it runs, and then powers off.
+    pub exec: Option<String>,
+    /// The techniques that are switched on.
+    pub techniques: Techniques,
+}
+
+/// An architecture that Stile runs on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Arch {
+    /// 64-bit Arm.
+    #[default]
+    Aarch64,
+}
+
+impl Arch {
+    /// Its name as the configuration has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Arch::Aarch64 => "aarch64",
+        }
+    }
+}
+
+/// Where a virtual machine's kernel comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KernelSource {
+    /// A file that was there when the configuration was read.
+    File(PathBuf),
+    /// One of Debian's.
+    Debian(DebianKernel),
+}
+
+/// A kernel of Debian's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DebianKernel {
+    /// `debian` and `debian:newest`: the newest that the stable release and its backports have.
+    Newest,
+    /// `debian:6.12`: the stable release's.
+    V6_12,
+    /// `debian:6.1`: the release's before that.
+    V6_1,
+    /// `debian-installer`: the installer, which brings its own initial RAM file system.
+    Installer,
+}
+
+impl DebianKernel {
+    /// Every word that names a kernel of Debian's, and the kernel that it names.
+    pub const WORDS: [(&'static str, DebianKernel); 5] = [
+        ("debian", DebianKernel::Newest),
+        ("debian:newest", DebianKernel::Newest),
+        ("debian:6.12", DebianKernel::V6_12),
+        ("debian:6.1", DebianKernel::V6_1),
+        ("debian-installer", DebianKernel::Installer),
+    ];
+
+    /// The word that names it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            DebianKernel::Newest => "debian",
+            DebianKernel::V6_12 => "debian:6.12",
+            DebianKernel::V6_1 => "debian:6.1",
+            DebianKernel::Installer => "debian-installer",
+        }
+    }
+}
+
+/// Where a virtual machine's initial RAM file system comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InitrdSource {
+    /// It has none.
+    None,
+    /// A file that was there when the configuration was read.
+    File(PathBuf),
+    /// The small system that Stile makes of Debian's busybox.
+    Busybox,
+    /// The one that came with the kernel.
+    Bundled,
+}
+
+impl MachineConfig {
+    /// Reads the configuration from `file`, from the command line's `flags`, or from both: flags that are about a virtual machine then
+    /// change the only one of the file.
+    ///
+    /// Relative paths are taken from the file's folder, those of flags from the current one.
+    ///
+    /// # Errors
+    /// Everything that is wrong, as far as it can be told at once.
+    pub fn load(file: Option<&Path>, flags: &Flags) -> Result<Self, Mistakes> {
+        let Some(path) = file else {
+            return Self::from_flags(flags);
+        };
+        let name = path.display().to_string();
+        let text = fs::read(path).map_err(|error| {
+            let what = match error.kind() {
+                std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
+                _ => format!("can't be read: {error}"),
+            };
+            let mistake = Mistake::new(Place::File, what);
+            let mistake = match file_like(path) {
+                Some(similar) => mistake.similar(similar),
+                None => mistake,
+            };
+            Mistakes::new(Some((name.clone(), String::new())), vec![mistake])
+        })?;
+        let text = String::from_utf8(text).map_err(|error| {
+            let at = error.utf8_error().valid_up_to();
+            let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
+            let mistake = Mistake::new(Place::Text(at..at + 1), "a byte that is not UTF-8")
+                .expected("a text file");
+            Mistakes::new(Some((name.clone(), text)), vec![mistake])
+        })?;
+        Self::from_text(&name, &text, path.parent().unwrap_or(Path::new("")), flags)
+    }
+
+    /// Reads the configuration from the `text` of a file called `name`, whose relative paths are taken from `folder`.
+    ///
+    /// # Errors
+    /// As [`MachineConfig::load`].
+    pub fn from_text(
+        name: &str,
+        text: &str,
+        folder: &Path,
+        flags: &Flags,
+    ) -> Result<Self, Mistakes> {
+        let mut mistakes = Vec::new();
+        let config = document::draft(text, &mut mistakes).and_then(|mut draft| {
+            flags.apply(&mut draft, &mut mistakes);
+            resolve::machine(&draft, folder, &mut mistakes)
+        });
+        match config {
+            Some(config) if mistakes.is_empty() => Ok(config),
+            _ => Err(Mistakes::new(
+                Some((name.to_owned(), text.to_owned())),
+                mistakes,
+            )),
+        }
+    }
+
+    /// Makes the configuration of one virtual machine from the command line alone.
+    ///
+    /// # Errors
+    /// As [`MachineConfig::load`].
+    pub fn from_flags(flags: &Flags) -> Result<Self, Mistakes> {
+        let mut mistakes = Vec::new();
+        let mut draft = draft::Draft::with_one_vm();
+        flags.apply(&mut draft, &mut mistakes);
+        match resolve::machine(&draft, Path::new(""), &mut mistakes) {
+            Some(config) if mistakes.is_empty() => Ok(config),
+            _ => Err(Mistakes::new(None, mistakes)),
+        }
+    }
+
+    /// The memory of all virtual machines together, in bytes.
+    pub fn vm_memory(&self) -> u64 {
+        self.vms.iter().map(|vm| vm.memory).sum()
+    }
+
+    /// How many bytes of memory the machine gets for an image of `image_len` bytes: what the configuration says, or else enough.
+    ///
+    /// # Errors
+    /// A sentence that says how much the configuration should have given, if that is not enough.
+    pub fn physical_memory(&self, image_len: u64) -> Result<u64, String> {
+        let used = self.vm_memory() + image_len;
+        match self.memory {
+            None => Ok((used + SPARE).next_multiple_of(map::RAM_GRANULE)),
+            Some(memory) if memory >= used + RESERVED => Ok(memory),
+            Some(memory) => Err(format!(
+                "the machine's memory is {}, but the virtual machines ({}), the image ({}) and Stile ({}) need {}",
+                units::size(memory),
+                units::size(self.vm_memory()),
+                units::size(image_len.next_multiple_of(1 << 20)),
+                units::size(RESERVED),
+                units::size((used + RESERVED).next_multiple_of(1 << 20)),
+            )),
+        }
+    }
+
+    /// The physical CPUs, a bit each.
+    pub fn present_cpus(&self) -> u64 {
+        u64::MAX >> (64 - self.cpus.clamp(1, 64))
+    }
+}
+
+/// A file with nearly the name of `path`, beside where it should be: written as `path` is.
+fn file_like(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?;
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let names: Vec<String> = fs::read_dir(folder.unwrap_or(Path::new(".")))
+        .ok()?
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect();
+    let similar = mistake::similar(name, names.iter().map(String::as_str))?;
+    Some(path.with_file_name(similar).display().to_string())
+}

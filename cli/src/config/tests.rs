@@ -1,0 +1,266 @@
+//! What a configuration means, and what is said about one that means nothing.
+
+use std::{fs, time::Duration};
+
+use proptest::prelude::*;
+use stile_blob::OnReset;
+
+use super::*;
+
+/// A folder with the files that the tests' configurations name.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for name in ["Image", "initrd.img"] {
+        fs::write(folder.path().join(name), name).expect("a file in it");
+    }
+    folder
+}
+
+fn read(text: &str) -> Result<MachineConfig, Mistakes> {
+    MachineConfig::from_text("machine.toml", text, folder().path(), &Flags::default())
+}
+
+/// What is said about a configuration that has mistakes.
+fn refusal(text: &str) -> String {
+    read(text)
+        .expect_err("this configuration has mistakes")
+        .to_string()
+}
+
+/// Checks what is said about each of these configurations against the snapshot of its name.
+macro_rules! refused {
+    ($($name:ident: $text:expr;)*) => { $(
+        #[test]
+        fn $name() {
+            insta::assert_snapshot!(stringify!($name), refusal($text));
+        }
+    )* };
+}
+
+refused! {
+    nothing: "";
+    only_a_machine: "[machine]\ncpus = 2\n";
+    syntax: "[machine\ncpus = 2\n[[vm]]\nkernel = Image\n";
+    unknown_keys: "[machin]\n[[vm]]\nkernal = \"Image\"\nmemroy = \"1G\"\ncolour = \"red\"\n[vm.techniques]\nwfi_pasthrough = true\n";
+    wrong_types: "[machine]\ncpus = \"2\"\nslice = 5\nmemory = 2.5\n[[vm]]\nkernel = [\"Image\"]\nmemory = 512\npinned = \"yes\"\ncpus = 1\nvcpus = 1e3\ntechniques = true\nname = 1979-05-27\n";
+    bad_values: "[machine]\narch = \"arm64\"\ncpus = 65\ncpu = \"max; rm\"\nslice = \"5m\"\nmemory = \"2GB\"\n[[vm]]\nname = \"My_Guest\"\nkernel = \"Image\"\nmemory = \"3M\"\nvcpus = 0\non_reset = \"reboot\"\ncpus = \"0..3\"\n";
+    out_of_range: "[machine]\nslice = \"2s\"\ncpus = 99999999999999999999\nmemory = \"1T\"\n[[vm]]\nname = \"a-name-that-is-much-too-long-for-a-vm\"\nkernel = \"Image\"\nmemory = \"1K\"\nvcpus = -1\n";
+    memory_is_a_bare_number: "[[vm]]\nkernel = \"Image\"\nmemory = \"512\"\n";
+    no_kernel: "[[vm]]\nname = \"a\"\n\n[[vm]]\nkernel = \"Image\"\n";
+    files_not_there: "[[vm]]\nkernel = \"Imgae\"\ninitrd = \"initrd.gz\"\n[[vm]]\nname = \"b\"\nkernel = \"debain\"\ninitrd = \"bussybox\"\n[[vm]]\nname = \"c\"\nkernel = \".\"\ninitrd = \"\"\n";
+    debian_has_none: "[[vm]]\nkernel = \"debian:6.13\"\n";
+    same_name_twice: "[[vm]]\nname = \"a\"\nkernel = \"Image\"\n[[vm]]\nname = \"a\"\nkernel = \"Image\"\n";
+    cpus_not_there: "[machine]\ncpus = 4\n[[vm]]\nkernel = \"Image\"\ncpus = [0, 4, -1]\n[[vm]]\nkernel = \"Image\"\ncpus = \"2-6\"\n[[vm]]\nkernel = \"Image\"\ncpus = []\n";
+    the_only_cpu: "[machine]\ncpus = 1\n[[vm]]\nkernel = \"Image\"\ncpus = [1]\n";
+    cpus_of_no_machine: "[[vm]]\nkernel = \"Image\"\ncpus = [64]\n";
+    too_little_memory: "[machine]\nmemory = \"1G\"\n[[vm]]\nkernel = \"Image\"\nmemory = \"1G\"\n";
+    too_many_vms: &"[[vm]]\nkernel = \"Image\"\n".repeat(9);
+    one_table_for_vms: "[vm]\nkernel = \"Image\"\n";
+    vms_that_are_none: "vm = [1]\n";
+    no_vms: "vm = []\n";
+    key_given_twice: "[[vm]]\nkernel = \"Image\"\nkernel = \"Image\"\n";
+    command_without_busybox: "[[vm]]\nkernel = \"Image\"\nexec = \"true\"\n";
+    nul_in_text: "[[vm]]\nkernel = \"Image\"\nappend = \"a\\u0000b\"\n";
+    wide_characters_before: "[[vm]]\nname = \"gäste\"\nkernel = \"Image\" # Ünïcödé\n\"schlüssel\" = \"日本\"\n";
+    text_over_lines: "[[vm]]\nkernel = \"Image\"\nmemory = \"\"\"\n512\nM\"\"\"\n";
+    tabs_and_carriage_returns: "[[vm]]\r\n\tkernel\t= \"Image\"\r\n\tvcpus\t= 9\r\n";
+}
+
+#[test]
+fn defaults() {
+    let config = read("[[vm]]\nkernel = \"Image\"\n").expect("valid");
+    assert_eq!(
+        (config.arch, config.cpus, config.memory),
+        (Arch::Aarch64, 1, None)
+    );
+    assert_eq!(
+        (&config.cpu_model[..], config.slice),
+        ("max", Duration::from_millis(5))
+    );
+    let [vm] = &config.vms[..] else {
+        panic!("one virtual machine")
+    };
+    assert_eq!(
+        (&vm.name[..], vm.memory, vm.vcpus, vm.cpus),
+        ("vm0", 512 << 20, 1, 0)
+    );
+    assert!(matches!(&vm.kernel, KernelSource::File(path) if path.ends_with("Image")));
+    assert_eq!(
+        (&vm.initrd, &vm.append[..], vm.pinned),
+        (&InitrdSource::None, "", false)
+    );
+    assert_eq!(
+        (vm.on_reset, &vm.exec, vm.techniques.wfi_passthrough),
+        (OnReset::Restart, &None, true)
+    );
+    assert_eq!(config.physical_memory(10 << 20), Ok((512 + 10 + 256) << 20));
+    assert_eq!(config.present_cpus(), 1);
+}
+
+#[test]
+fn everything_given() {
+    let config = read(
+        "[machine]\narch = \"aarch64\"\ncpus = 4\nmemory = \"2G\"\ncpu = \"cortex-a57\"\nslice = \"1ms\"\n\
+         [[vm]]\nname = \"a\"\nkernel = \"Image\"\ninitrd = \"initrd.img\"\nappend = \"quiet\"\nmemory = \"256M\"\nvcpus = 2\n\
+         cpus = [1, 3]\npinned = true\non_reset = \"stop\"\n\
+         [vm.techniques]\nwfi_passthrough = false\n\
+         [[vm]]\nkernel = \"debian:6.1\"\nexec = \"uname -a\"\ncpus = \"0-2\"\n\
+         [[vm]]\nkernel = \"debian-installer\"\n",
+    )
+    .expect("valid");
+    assert_eq!((config.cpus, config.memory), (4, Some(2 << 30)));
+    assert_eq!(
+        (&config.cpu_model[..], config.slice),
+        ("cortex-a57", Duration::from_millis(1))
+    );
+    assert_eq!(config.present_cpus(), 0b1111);
+    let [a, b, c] = &config.vms[..] else {
+        panic!("three virtual machines")
+    };
+    assert!(matches!(&a.initrd, InitrdSource::File(path) if path.ends_with("initrd.img")));
+    assert_eq!(
+        (&a.append[..], a.memory, a.vcpus, a.cpus),
+        ("quiet", 256 << 20, 2, 0b1010)
+    );
+    assert!(a.pinned && !a.techniques.wfi_passthrough);
+    assert_eq!(a.on_reset, OnReset::Stop);
+    assert_eq!(
+        (&b.name[..], &b.kernel),
+        ("vm1", &KernelSource::Debian(DebianKernel::V6_1))
+    );
+    assert_eq!(
+        (&b.initrd, b.exec.as_deref(), b.cpus),
+        (&InitrdSource::Busybox, Some("uname -a"), 0b111)
+    );
+    assert_eq!((&c.initrd, c.memory), (&InitrdSource::Bundled, 1 << 30));
+}
+
+#[test]
+fn machine_has_the_cpus_that_are_named() {
+    let config = read("[[vm]]\nkernel = \"Image\"\ncpus = \"2,5\"\n").expect("valid");
+    assert_eq!(config.cpus, 6);
+    let config = read("[[vm]]\nkernel = \"Image\"\ncpus = [63]\n").expect("valid");
+    assert_eq!((config.cpus, config.present_cpus()), (64, u64::MAX));
+}
+
+#[test]
+fn memory_for_the_image() {
+    let config = read("[machine]\nmemory = \"1G\"\n[[vm]]\nkernel = \"Image\"\n").expect("valid");
+    assert_eq!(config.physical_memory(400 << 20), Ok(1 << 30));
+    let refusal = config
+        .physical_memory((448 << 20) + 1)
+        .expect_err("a byte too much");
+    insta::assert_snapshot!("memory_for_the_image", refusal);
+}
+
+#[test]
+fn flags_alone() {
+    let flags = Flags {
+        kernel: Some("debian".to_owned()),
+        vcpus: Some(2),
+        memory: Some("1G".to_owned()),
+        cpus: Some("0-1".to_owned()),
+        pinned: true,
+        exec: Some("true".to_owned()),
+        machine_cpus: Some(3),
+        ..Flags::default()
+    };
+    let config = MachineConfig::load(None, &flags).expect("valid");
+    assert_eq!((config.cpus, config.vms.len()), (3, 1));
+    let vm = &config.vms[0];
+    assert_eq!(
+        (vm.vcpus, vm.memory, vm.cpus, vm.pinned),
+        (2, 1 << 30, 0b11, true)
+    );
+    assert_eq!(
+        (&vm.initrd, vm.exec.as_deref()),
+        (&InitrdSource::Busybox, Some("true"))
+    );
+}
+
+#[test]
+fn wrong_flags() {
+    let flags = Flags {
+        kernel: Some("debain".to_owned()),
+        vcpus: Some(9),
+        memory: Some("lots".to_owned()),
+        cpus: Some("3".to_owned()),
+        machine_cpus: Some(2),
+        ..Flags::default()
+    };
+    let mistakes = MachineConfig::load(None, &flags).expect_err("wrong");
+    assert_eq!(mistakes.count(), 4);
+    insta::assert_snapshot!("wrong_flags", mistakes);
+    let nothing = MachineConfig::load(None, &Flags::default()).expect_err("no kernel");
+    insta::assert_snapshot!("no_flags", nothing);
+}
+
+#[test]
+fn flags_over_a_file() {
+    let one = "[[vm]]\nname = \"a\"\nkernel = \"debian\"\nmemory = \"wrong\"\n";
+    let flags = Flags {
+        memory: Some("256M".to_owned()),
+        exec: Some("true".to_owned()),
+        ..Flags::default()
+    };
+    let read = |text: &str| MachineConfig::from_text("m.toml", text, Path::new(""), &flags);
+    let config = read(one).expect("the flag replaces what is wrong");
+    assert_eq!(
+        (config.vms[0].memory, &config.vms[0].name[..]),
+        (256 << 20, "a")
+    );
+    let two = "[[vm]]\nkernel = \"debian\"\n[[vm]]\nkernel = \"debian\"\n";
+    insta::assert_snapshot!("flags_over_two_vms", read(two).expect_err("for which?"));
+}
+
+#[test]
+fn files() {
+    let folder = folder();
+    let path = folder.path().join("machine.toml");
+    fs::write(&path, "[[vm]]\nkernel = \"Image\"\n").expect("a file");
+    assert!(MachineConfig::load(Some(&path), &Flags::default()).is_ok());
+    fs::write(&path, b"[[vm]]\nkernel = \"\xff\"\n").expect("a file");
+    let said = |path: &Path| {
+        let mistakes = MachineConfig::load(Some(path), &Flags::default()).expect_err("wrong");
+        mistakes
+            .to_string()
+            .replace(&folder.path().display().to_string(), "FOLDER")
+    };
+    insta::assert_snapshot!("file_of_other_bytes", said(&path));
+    insta::assert_snapshot!("file_misspelt", said(&folder.path().join("machin.toml")));
+}
+
+#[test]
+fn colours() {
+    let mistakes = read("[[vm]]\nkernel = 1\n").expect_err("wrong");
+    assert!(mistakes.render(true).contains('\x1b'));
+    assert!(!mistakes.render(false).contains('\x1b'));
+}
+
+const SAMPLE: &str = "[machine]\ncpus = 2\nmemory = \"1G\"\n[[vm]]\nname = \"a\"\nkernel = \"debian\"\ncpus = [0, 1]\nvcpus = 2\n\
+    pinned = true\n[vm.techniques]\nwfi_passthrough = false\n[[vm]]\nkernel = \"debian:6.1\"\nmemory = \"64M\"\n";
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// Whatever a file says, it is read, or what is wrong with it can be shown.
+    #[test]
+    fn any_change_is_survived(
+        edits in prop::collection::vec((any::<prop::sample::Index>(), "[\\[\\]=\"0-9a-z\n{}#,ü-]{0,3}", 0..4usize), 1..4)
+    ) {
+        let mut text: Vec<char> = SAMPLE.chars().collect();
+        for (at, insert, remove) in edits {
+            let at = at.index(text.len());
+            let end = (at + remove).min(text.len());
+            text.splice(at..end, insert.chars());
+        }
+        let text: String = text.into_iter().collect();
+        match MachineConfig::from_text("m.toml", &text, Path::new(""), &Flags::default()) {
+            Ok(config) => prop_assert!(config.vms.iter().all(|vm| vm.vcpus >= 1 && vm.memory > 0)),
+            Err(mistakes) => {
+                prop_assert!(mistakes.count() > 0);
+                prop_assert!(!mistakes.render(true).is_empty());
+            }
+        }
+    }
+}

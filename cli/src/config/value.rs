@@ -1,0 +1,325 @@
+//! The values of a configuration: what each setting may be. Each function notes what is wrong, and then has no value.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use stile_blob::{MAX_NAME_LEN, OnReset, is_name};
+use stile_board::map;
+
+use super::{
+    Arch, DebianKernel, InitrdSource, KernelSource, Mistake, Place,
+    draft::{Cpus, Given, VmDraft},
+    file_like, units,
+};
+
+fn wrong<T>(given: &Given<T>, what: impl Into<String>) -> Mistake {
+    Mistake::new(given.place.clone(), what)
+}
+
+pub fn arch(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<Arch> {
+    let known = Arch::Aarch64.name();
+    if given.value == known {
+        return Some(Arch::Aarch64);
+    }
+    let mistake = wrong(
+        given,
+        format!("Stile does not run on architecture \"{}\"", given.value),
+    );
+    let mistake = mistake.expected(format!("\"{known}\""));
+    mistakes.push(match &given.value[..] {
+        "arm64" | "armv8" | "aarch64le" => mistake.similar(known),
+        other => mistake.similar_among(other, [known]),
+    });
+    None
+}
+
+pub fn cpu_model(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.,=+".contains(c);
+    if !given.value.is_empty() && given.value.chars().all(fits) {
+        return Some(given.value.clone());
+    }
+    let what = format!("\"{}\" is no CPU model", given.value);
+    mistakes.push(
+        wrong(given, what).expected("one of the emulator's, such as \"max\" or \"cortex-a57\""),
+    );
+    None
+}
+
+pub fn slice(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<Duration> {
+    let range = Duration::from_micros(100)..=Duration::from_secs(1);
+    let expected = "a duration from \"100us\" to \"1s\"";
+    match units::parse_duration(&given.value) {
+        Some(slice) if range.contains(&slice) => return Some(slice),
+        Some(_) => mistakes.push(
+            wrong(given, format!("the slice {} is out of range", given.value)).expected(expected),
+        ),
+        None => {
+            let mistake =
+                wrong(given, format!("\"{}\" is not a duration", given.value)).expected(expected);
+            let guesses = ["s", "ms"].map(|unit| format!("{}{unit}", given.value));
+            let guess = guesses.into_iter().find(|guess| {
+                units::parse_duration(guess).is_some_and(|slice| range.contains(&slice))
+            });
+            mistakes.push(match guess {
+                Some(guess) => mistake.similar(guess),
+                None => mistake,
+            });
+        }
+    }
+    None
+}
+
+/// A whole number from `least` to `most`.
+pub fn number(
+    given: &Given<i64>,
+    of: &str,
+    least: usize,
+    most: usize,
+    mistakes: &mut Vec<Mistake>,
+) -> Option<usize> {
+    match usize::try_from(given.value) {
+        Ok(value) if (least..=most).contains(&value) => Some(value),
+        _ => {
+            let what = format!("{} is no possible number of {of}", given.value);
+            mistakes.push(wrong(given, what).expected(format!("{least} to {most}")));
+            None
+        }
+    }
+}
+
+fn size(given: &Given<String>, expected: &str, mistakes: &mut Vec<Mistake>) -> Option<u64> {
+    let size = units::parse_size(&given.value);
+    if size.is_none() {
+        let mistake = wrong(given, format!("\"{}\" is not a size", given.value)).expected(expected);
+        let megabytes = given.value.strip_suffix('B').unwrap_or(&given.value);
+        let guesses = [megabytes.to_owned(), format!("{megabytes}M")];
+        let guess = guesses
+            .into_iter()
+            .find(|guess| units::parse_size(guess).is_some());
+        mistakes.push(match guess {
+            Some(guess) => mistake.similar(guess),
+            None => mistake,
+        });
+    }
+    size
+}
+
+pub fn machine_memory(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<u64> {
+    let expected = "a whole number with K, M or G, such as \"2G\"";
+    let memory = size(given, expected, mistakes)?;
+    if memory % (1 << 20) == 0 && memory <= map::RAM_MAX {
+        return Some(memory);
+    }
+    let expected = format!("whole mebibytes, at most {}", units::size(map::RAM_MAX));
+    mistakes.push(
+        wrong(
+            given,
+            format!("the machine can't have {} of memory", given.value),
+        )
+        .expected(expected),
+    );
+    None
+}
+
+pub fn vm_memory(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<u64> {
+    let expected = "a whole number with K, M or G, such as \"512M\"";
+    let memory = size(given, expected, mistakes)?;
+    if map::is_ram_size(memory) {
+        return Some(memory);
+    }
+    let granule = units::size(map::RAM_GRANULE);
+    let expected = format!(
+        "a multiple of {granule}, from {granule} to {}",
+        units::size(map::RAM_MAX)
+    );
+    let mistake = wrong(
+        given,
+        format!("a virtual machine can't have {} of memory", given.value),
+    )
+    .expected(expected);
+    let rounded = memory.max(1).checked_next_multiple_of(map::RAM_GRANULE);
+    mistakes.push(match rounded.filter(|&rounded| map::is_ram_size(rounded)) {
+        Some(rounded) => mistake.similar(units::size(rounded)),
+        None => mistake,
+    });
+    None
+}
+
+pub fn vm_name(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<String> {
+    if is_name(&given.value) {
+        return Some(given.value.clone());
+    }
+    let what = format!("\"{}\" can't be a name", given.value);
+    let mistake =
+        wrong(given, what).expected(format!("1 to {MAX_NAME_LEN} of a to z, 0 to 9 and -"));
+    let plain: String = given
+        .value
+        .to_lowercase()
+        .chars()
+        .map(|c| if "_. ".contains(c) { '-' } else { c })
+        .collect();
+    mistakes.push(if is_name(&plain) {
+        mistake.similar(plain)
+    } else {
+        mistake
+    });
+    None
+}
+
+pub fn kernel(draft: &VmDraft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Option<KernelSource> {
+    let words = DebianKernel::WORDS.map(|(word, _)| word);
+    let words_shown = words.map(|word| format!("\"{word}\"")).join(", ");
+    let Some(given) = &draft.kernel else {
+        if !draft.kernel_unreadable {
+            let what = "this virtual machine has no kernel";
+            mistakes.push(
+                Mistake::new(draft.place.clone(), what)
+                    .expected(format!("kernel = a path, or one of {words_shown}")),
+            );
+        }
+        return None;
+    };
+    if let Some((_, kernel)) = DebianKernel::WORDS
+        .iter()
+        .find(|(word, _)| *word == given.value)
+    {
+        return Some(KernelSource::Debian(*kernel));
+    }
+    if given.value.starts_with("debian:") {
+        let what = format!("there is no kernel \"{}\"", given.value);
+        mistakes.push(
+            wrong(given, what)
+                .expected(format!("one of {words_shown}"))
+                .similar_among(&given.value, words),
+        );
+        return None;
+    }
+    let expected = format!("a file, or one of {words_shown}");
+    file(given, "kernel", &expected, &words, folder, mistakes).map(KernelSource::File)
+}
+
+pub fn initrd(
+    given: &Given<String>,
+    folder: &Path,
+    mistakes: &mut Vec<Mistake>,
+) -> Option<InitrdSource> {
+    match &given.value[..] {
+        "none" => Some(InitrdSource::None),
+        "busybox" => Some(InitrdSource::Busybox),
+        _ => {
+            let expected = "a file, \"busybox\" or \"none\"";
+            file(
+                given,
+                "initrd",
+                expected,
+                &["busybox", "none"],
+                folder,
+                mistakes,
+            )
+            .map(InitrdSource::File)
+        }
+    }
+}
+
+/// The path of a file that is there.
+fn file(
+    given: &Given<String>,
+    what: &str,
+    expected: &str,
+    words: &[&str],
+    folder: &Path,
+    mistakes: &mut Vec<Mistake>,
+) -> Option<PathBuf> {
+    // A flag's path is from where the user is, not from where the file is.
+    let path = match given.place {
+        Place::Flag(_) => Path::new(&given.value).to_owned(),
+        _ => folder.join(&given.value),
+    };
+    let problem = match path.metadata() {
+        _ if given.value.is_empty() => format!("the {what}'s path is empty"),
+        Ok(metadata) if metadata.is_file() => return Some(path),
+        Ok(_) => format!("the {what} \"{}\" is not a file", given.value),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            format!("the {what} \"{}\" is not there", given.value)
+        }
+        Err(error) => format!("the {what} \"{}\" can't be read: {error}", given.value),
+    };
+    let mistake = wrong(given, problem).expected(expected);
+    let beside = file_like(&path).and_then(|similar| {
+        let similar = Path::new(&similar).file_name()?.to_str()?;
+        Some(
+            Path::new(&given.value)
+                .with_file_name(similar)
+                .display()
+                .to_string(),
+        )
+    });
+    mistakes.push(match beside {
+        Some(similar) => mistake.similar(similar),
+        None => mistake.similar_among(&given.value, words.iter().copied()),
+    });
+    None
+}
+
+pub fn cpus(given: &Given<Cpus>, limit: u32, mistakes: &mut Vec<Mistake>) -> Option<u64> {
+    let expected = "CPU numbers such as [0, 1] or \"0-3\"";
+    let list: Vec<(i64, Place)> = match &given.value {
+        Cpus::List(list) => list
+            .iter()
+            .map(|cpu| (cpu.value, cpu.place.clone()))
+            .collect(),
+        Cpus::Text(text) => match units::parse_cpus(text) {
+            Some(list) => list
+                .into_iter()
+                .map(|cpu| (i64::try_from(cpu).unwrap_or(i64::MAX), given.place.clone()))
+                .collect(),
+            None => {
+                let what = format!("\"{text}\" is not a list of CPUs");
+                mistakes.push(wrong(given, what).expected(expected));
+                return None;
+            }
+        },
+    };
+    let before = mistakes.len();
+    let mut mask = 0;
+    let there = match limit {
+        1 => "0, the only one".to_owned(),
+        _ => format!("0 to {}", limit - 1),
+    };
+    for (cpu, place) in &list {
+        match u32::try_from(*cpu) {
+            Ok(cpu) if cpu < limit => mask |= 1 << cpu,
+            // One of a whole range is enough.
+            _ if mistakes.len() > before && matches!(given.value, Cpus::Text(_)) => {}
+            _ => mistakes.push(
+                Mistake::new(place.clone(), format!("there is no CPU {cpu}")).expected(&there),
+            ),
+        }
+    }
+    if list.is_empty() {
+        mistakes.push(wrong(given, "there is no CPU in the list").expected(expected));
+    }
+    (mistakes.len() == before).then_some(mask)
+}
+
+pub fn on_reset(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<OnReset> {
+    match &given.value[..] {
+        "restart" => Some(OnReset::Restart),
+        "stop" => Some(OnReset::Stop),
+        other => {
+            let what = format!("\"{other}\" is nothing that a reset can do");
+            let mistake = wrong(given, what).expected("\"restart\" or \"stop\"");
+            mistakes.push(mistake.similar_among(other, ["restart", "stop"]));
+            None
+        }
+    }
+}
+
+/// Text that ends up as a C string has no NUL in it.
+pub fn no_nul(given: &Given<String>, mistakes: &mut Vec<Mistake>) {
+    if given.value.contains('\0') {
+        mistakes.push(wrong(given, "the text has a NUL character in it").expected("none"));
+    }
+}

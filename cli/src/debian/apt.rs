@@ -1,0 +1,174 @@
+//! apt with a configuration of its own, for one suite of Debian's arm64 archive.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use super::index::{self, Package};
+use crate::exit;
+use crate::progress::Task;
+
+/// The package that holds Debian's archive keys.
+pub const KEYRING_PACKAGE: &str = "debian-archive-keyring";
+
+const KEYRINGS: [&str; 2] = ["/usr/share/keyrings/debian-archive-keyring.gpg", "/usr/share/keyrings/debian-archive-keyring.pgp"];
+
+/// The system's apt settings that must hold here too: how to get through to the network, and nothing else.
+/// Hooks, architectures and sources of the system are left out.
+const INHERITED: [&str; 6] =
+    ["Acquire::http", "Acquire::https", "Acquire::ForceIPv4", "Acquire::ForceIPv6", "Acquire::Retries", "Acquire::Queue-Mode"];
+
+/// A private apt for one suite.
+pub struct Apt {
+    config: PathBuf,
+    suite: &'static str,
+}
+
+impl Apt {
+    /// Writes the configuration into `root` (below the cache).
+    ///
+    /// # Errors
+    /// Debian's keys are not installed; the directory can't be written.
+    pub fn new(root: &Path, suite: &'static str, mirror: &str) -> Result<Self> {
+        let keyring = KEYRINGS
+            .iter()
+            .find(|path| Path::new(path).exists())
+            .ok_or_else(|| exit::lacking(format!("Debian's archive keys are missing: install the package {KEYRING_PACKAGE}")))?;
+        let root = root.join(suite);
+        for dir in ["etc/parts", "state/lists/partial", "cache/archives/partial"] {
+            let dir = root.join(dir);
+            fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
+        }
+        let write = |name: &str, text: String| {
+            let path = root.join(name);
+            fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
+        };
+        write("etc/sources.list", format!("deb [arch=arm64 signed-by={keyring}] {mirror} {suite} main\n"))?;
+        write("status", String::new())?;
+        write("apt.conf", configuration(&root, &inherited_settings()))?;
+        Ok(Self { config: root.join("apt.conf"), suite })
+    }
+
+    /// Brings the list of packages up to date and reads it.
+    pub fn packages(&self) -> Result<Vec<Package>> {
+        let task = Task::start(format!("reading the package list of Debian {}", self.suite));
+        self.run(&["update", "-q", "--error-on=any"], Path::new("/"), &task)
+            .with_context(|| format!("fetching the package list of Debian {}", self.suite))?;
+        let output =
+            self.command(&["indextargets", "--format", "$(FILENAME)", "Created-By: Packages"]).output().context("starting apt-get")?;
+        let files = String::from_utf8_lossy(&output.stdout).into_owned();
+        let mut packages = Vec::new();
+        for file in files.lines() {
+            let text = fs::read_to_string(file).with_context(|| format!("reading {file}"))?;
+            packages.extend(index::packages(&text));
+        }
+        Ok(packages)
+    }
+
+    /// Downloads a package into the directory `to`, checked by apt, and returns its file.
+    pub fn download(&self, package: &Package, to: &Path) -> Result<PathBuf> {
+        let task = Task::start(format!("fetching {} {}", package.name, package.version));
+        let wanted = format!("{}={}", package.name, package.version);
+        self.run(&["download", "-q", &wanted], to, &task).with_context(|| format!("fetching {wanted}"))?;
+        fs::read_dir(to)?
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
+            .with_context(|| format!("apt-get downloaded no file for {wanted}"))
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new("apt-get");
+        // LC_ALL: messages that are shown when something fails are the ones that people can search for.
+        command.env("APT_CONFIG", &self.config).env("LC_ALL", "C.UTF-8").args(args).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs apt-get in `dir`, shows its progress, and turns what it says into an error if it fails.
+    fn run(&self, args: &[&str], dir: &Path, task: &Task) -> Result<()> {
+        let mut child = self
+            .command(args)
+            // Progress comes on standard output, as lines `dlstatus:FILE:PERCENT:TEXT`.
+            .args(["-o", "APT::Status-Fd=1"])
+            .current_dir(dir)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| exit::lacking(format!("apt-get does not run: {error}")))?;
+        let stderr = child.stderr.take();
+        let errors = std::thread::spawn(move || {
+            let mut text = String::new();
+            if let Some(mut stderr) = stderr {
+                let _ = stderr.read_to_string(&mut text);
+            }
+            text
+        });
+        if let Some(stdout) = child.stdout.take() {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if let Some(percent) = progress(&line) {
+                    task.percent(percent);
+                }
+            }
+        }
+        let status = child.wait().context("waiting for apt-get")?;
+        let errors = errors.join().unwrap_or_default();
+        if !status.success() {
+            bail!("apt-get {} failed ({status}):\n{}", args.join(" "), errors.trim_end());
+        }
+        Ok(())
+    }
+}
+
+/// The percentage in a status line of apt.
+fn progress(line: &str) -> Option<f64> {
+    line.strip_prefix("dlstatus:")?.split(':').nth(1)?.parse().ok()
+}
+
+fn configuration(root: &Path, inherited: &str) -> String {
+    let root = root.display();
+    format!(
+        r#"Dir::Etc "{root}/etc/";
+Dir::Etc::main "apt.conf";
+Dir::Etc::parts "parts";
+Dir::Etc::sourcelist "sources.list";
+Dir::Etc::sourceparts "parts";
+Dir::Etc::preferences "preferences";
+Dir::Etc::preferencesparts "parts";
+Dir::Etc::netrc "/etc/apt/auth.conf";
+Dir::Etc::netrcparts "/etc/apt/auth.conf.d";
+Dir::State "{root}/state/";
+Dir::State::status "{root}/status";
+Dir::Cache "{root}/cache/";
+Dir::Cache::pkgcache "";
+Dir::Cache::srcpkgcache "";
+APT::Architecture "arm64";
+APT::Architectures {{ "arm64"; }};
+APT::Sandbox::User "";
+Acquire::Languages "none";
+Acquire::GzipIndexes "false";
+{inherited}"#
+    )
+}
+
+/// The [`INHERITED`] settings of the system, as lines of a configuration.
+fn inherited_settings() -> String {
+    INHERITED
+        .into_iter()
+        .filter_map(|tree| Command::new("apt-config").args(["dump", "--no-empty", "--format", "%F \"%v\";%n", tree]).output().ok())
+        .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_read_from_status_lines() {
+        assert_eq!(progress("dlstatus:2:48.7958:Retrieving file 2 of 3"), Some(48.7958));
+        assert_eq!(progress("Get:1 mirror trixie/main arm64 busybox-static"), None);
+        assert_eq!(progress("dlstatus:"), None);
+    }
+}

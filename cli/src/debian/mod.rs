@@ -1,0 +1,82 @@
+//! Debian's arm64 packages: kernels, the installer and busybox, fetched through a private apt configuration.
+//!
+//! Nothing on the system changes: apt gets its own configuration, lists and cache below [`crate::cache::dir`], and checks Debian's
+//! signatures with the keys of the package `debian-archive-keyring`. What is taken out of a package is kept, so that apt runs only when
+//! something is missing or a week old.
+
+mod apt;
+mod deb;
+mod index;
+mod mirror;
+mod store;
+mod version;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+pub use apt::KEYRING_PACKAGE;
+pub use mirror::{VARIABLE as MIRROR_VARIABLE, mirror};
+pub use store::{Freshness, Item};
+
+use crate::config::DebianKernel;
+
+/// A kernel, with an initial RAM file system if the package brings one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kernel {
+    /// The kernel's file.
+    pub kernel: PathBuf,
+    /// The initial RAM file system that belongs to it.
+    pub initrd: Option<PathBuf>,
+    /// Package and version, for the user to read.
+    pub about: String,
+}
+
+/// One of Debian's kernels.
+///
+/// # Errors
+/// No mirror; a failed download with nothing in the cache.
+pub fn kernel(kernel: DebianKernel, freshness: Freshness) -> Result<Kernel> {
+    let item = match kernel {
+        DebianKernel::Newest => Item::NewestKernel,
+        DebianKernel::V6_12 => Item::Kernel6_12,
+        DebianKernel::V6_1 => Item::Kernel6_1,
+        DebianKernel::Installer => Item::Installer,
+    };
+    let stored = store::get(item, freshness)?;
+    Ok(Kernel {
+        kernel: stored.dir.join("kernel"),
+        initrd: (item == Item::Installer).then(|| stored.dir.join("initrd")),
+        about: format!("{} {}", stored.package, stored.version),
+    })
+}
+
+/// The statically linked arm64 busybox.
+///
+/// # Errors
+/// No mirror; a failed download with nothing in the cache.
+pub fn busybox(freshness: Freshness) -> Result<PathBuf> {
+    Ok(store::get(Item::Busybox, freshness)?.dir.join("busybox"))
+}
+
+/// Fetches all items anew where Debian has newer ones, and returns a line about each.
+pub fn refresh() -> Result<Vec<String>> {
+    Item::ALL
+        .into_iter()
+        .map(|item| {
+            let stored = store::get(item, Freshness::Check)?;
+            Ok(format!("{:<18} {} {}", item.name(), stored.package, stored.version))
+        })
+        .collect()
+}
+
+/// The items that are in the cache, with package and version.
+pub fn cached() -> Vec<(Item, String)> {
+    Item::ALL
+        .into_iter()
+        .filter_map(|item| {
+            let stored = store::cached(item)?;
+            Some((item, format!("{} {}", stored.package, stored.version)))
+        })
+        .collect()
+}

@@ -1,0 +1,182 @@
+//! What was taken out of Debian's packages, kept in the cache.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::apt::Apt;
+use super::deb::{self, Wanted};
+use super::index::{self, Choice, Package};
+use super::mirror;
+use crate::{cache, exit};
+
+/// How long a stored item is used without asking the mirror for a newer one.
+const FRESH: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Something that is taken from Debian's archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Item {
+    /// The newest kernel that stable's backports offer.
+    NewestKernel,
+    /// The kernel of Debian 13.
+    Kernel6_12,
+    /// The kernel of Debian 12.
+    Kernel6_1,
+    /// Kernel and initial RAM file system of Debian 13's text installer.
+    Installer,
+    /// The statically linked busybox.
+    Busybox,
+}
+
+/// When to look for a newer version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Freshness {
+    /// When the stored one is a week old; without the network it is used all the same.
+    Weekly,
+    /// Now.
+    Check,
+    /// Never: what isn't in the cache is lacking.
+    Cached,
+}
+
+impl Item {
+    /// All items.
+    pub const ALL: [Self; 5] = [Self::NewestKernel, Self::Kernel6_12, Self::Kernel6_1, Self::Installer, Self::Busybox];
+
+    /// The item's name in the cache, and the word for it on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NewestKernel => "debian",
+            Self::Kernel6_12 => "debian:6.12",
+            Self::Kernel6_1 => "debian:6.1",
+            Self::Installer => "debian-installer",
+            Self::Busybox => "busybox",
+        }
+    }
+
+    fn suite(self) -> &'static str {
+        match self {
+            Self::NewestKernel => "trixie-backports",
+            Self::Kernel6_12 | Self::Installer | Self::Busybox => "trixie",
+            Self::Kernel6_1 => "bookworm",
+        }
+    }
+
+    fn choose(self, packages: &[Package]) -> Option<Package> {
+        match self {
+            Self::NewestKernel => index::newest_kernel(packages, Choice::NewestCloud),
+            Self::Kernel6_12 => index::newest_kernel(packages, Choice::General("6.12")),
+            Self::Kernel6_1 => index::newest_kernel(packages, Choice::General("6.1")),
+            Self::Installer => index::newest_named(packages, "debian-installer-13-netboot-arm64"),
+            Self::Busybox => index::newest_named(packages, "busybox-static"),
+        }
+    }
+
+    fn wanted(self) -> &'static [Wanted] {
+        match self {
+            Self::NewestKernel | Self::Kernel6_12 | Self::Kernel6_1 => &[Wanted { is: is_kernel, name: "kernel" }],
+            Self::Installer => &[
+                Wanted { is: |path| path.ends_with("/text/debian-installer/arm64/linux"), name: "kernel" },
+                Wanted { is: |path| path.ends_with("/text/debian-installer/arm64/initrd.gz"), name: "initrd" },
+            ],
+            Self::Busybox => &[Wanted { is: |path| matches!(path, "usr/bin/busybox" | "bin/busybox"), name: "busybox" }],
+        }
+    }
+}
+
+fn is_kernel(path: &str) -> bool {
+    path.starts_with("boot/vmlinuz-") || (path.starts_with("usr/lib/modules/") && path.ends_with("/vmlinuz"))
+}
+
+/// A stored item.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Stored {
+    /// Its directory.
+    #[serde(skip)]
+    pub dir: PathBuf,
+    /// The package that it comes from.
+    pub package: String,
+    /// The package's version.
+    pub version: String,
+    /// When the mirror was last asked, in seconds since 1970.
+    checked: u64,
+}
+
+/// The item if it is in the cache.
+pub fn cached(item: Item) -> Option<Stored> {
+    read(&cache::dir().ok()?.join("debian").join(item.name()))
+}
+
+/// Gets an item, from the cache or the mirror.
+pub fn get(item: Item, freshness: Freshness) -> Result<Stored> {
+    let debian = cache::dir()?.join("debian");
+    let dir = debian.join(item.name());
+    let is_fresh = |stored: &Stored| match freshness {
+        Freshness::Weekly => now().saturating_sub(stored.checked) < FRESH.as_secs(),
+        Freshness::Check => false,
+        Freshness::Cached => true,
+    };
+    if let Some(stored) = read(&dir).filter(is_fresh) {
+        return Ok(stored);
+    }
+    if freshness == Freshness::Cached {
+        return Err(exit::lacking(format!("{} is not in the cache", item.name())));
+    }
+    let _lock = cache::lock(&debian, "fetch")?;
+    // Another command may have fetched it while this one waited.
+    let stored = read(&dir);
+    if stored.as_ref().is_some_and(is_fresh) {
+        return stored.context("the cache changed while it was read");
+    }
+    match (fetch(item, &debian, &dir, stored.as_ref()), stored) {
+        (Ok(fetched), _) => Ok(fetched),
+        (Err(error), Some(stored)) if freshness == Freshness::Weekly => {
+            eprintln!("stile: {error:#}\nstile: going on with {} {} from the cache", stored.package, stored.version);
+            Ok(stored)
+        }
+        (Err(error), _) => Err(error),
+    }
+}
+
+/// Asks the mirror, and downloads unless the newest version is stored already.
+fn fetch(item: Item, debian: &Path, dir: &Path, stored: Option<&Stored>) -> Result<Stored> {
+    let apt = Apt::new(&debian.join("apt"), item.suite(), &mirror::mirror()?)?;
+    let package = item.choose(&apt.packages()?).with_context(|| format!("Debian {} has no package for {}", item.suite(), item.name()))?;
+    let fetched = Stored { dir: dir.to_owned(), package: package.name.clone(), version: package.version.clone(), checked: now() };
+    if stored.is_some_and(|stored| stored.package == package.name && stored.version == package.version) {
+        write_about(dir, &fetched)?;
+        return Ok(fetched);
+    }
+    // Made aside and moved into place, so that a command that is stopped leaves nothing half made.
+    let download = tempfile::tempdir_in(debian)?;
+    let file = apt.download(&package, download.path())?;
+    let made = tempfile::tempdir_in(debian)?;
+    deb::extract(&file, item.wanted(), made.path())?;
+    write_about(made.path(), &fetched)?;
+    if dir.exists() {
+        fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))?;
+    }
+    let made = made.keep();
+    fs::rename(&made, dir).with_context(|| format!("moving {} to {}", made.display(), dir.display()))?;
+    Ok(fetched)
+}
+
+const ABOUT: &str = "about.json";
+
+fn read(dir: &Path) -> Option<Stored> {
+    let text = fs::read(dir.join(ABOUT)).ok()?;
+    let stored: Stored = serde_json::from_slice(&text).ok()?;
+    Some(Stored { dir: dir.to_owned(), ..stored })
+}
+
+fn write_about(dir: &Path, stored: &Stored) -> Result<()> {
+    let path = dir.join(ABOUT);
+    fs::write(&path, serde_json::to_vec_pretty(stored)?).with_context(|| format!("writing {}", path.display()))
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,106 @@
+//! `stile doctor`: what is installed, what is missing, what the emulator can do.
+
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::{cache, cargo, debian, emulator, exit};
+
+/// One thing that is looked at: what it is, and what was found or is missing.
+struct Finding {
+    what: &'static str,
+    found: Result<String, String>,
+}
+
+/// Prints a report. The status is [`exit::LACKING`] if something is missing that `run` needs.
+///
+/// # Errors
+/// None at present.
+pub fn doctor() -> Result<u8> {
+    let findings = [
+        Finding { what: "host", found: host() },
+        Finding { what: "emulator", found: installed_emulator() },
+        Finding { what: "compiler", found: version_of("rustc") },
+        Finding { what: "cargo", found: version_of("cargo") },
+        Finding { what: "target", found: target() },
+        Finding { what: "linker (host)", found: version_of("cc") },
+        Finding { what: "apt", found: version_of("apt-get") },
+        Finding { what: "Debian mirror", found: debian::mirror().map_err(|error| error.to_string()) },
+        Finding { what: "cache", found: cache_directory() },
+    ];
+    let mut missing = 0;
+    for Finding { what, found } in &findings {
+        match found {
+            Ok(text) => println!("  ok       {what:<14} {text}"),
+            Err(text) => {
+                missing += 1;
+                println!("  MISSING  {what:<14} {text}");
+            }
+        }
+    }
+    println!("\nIn the cache:");
+    let cached = debian::cached();
+    for (item, about) in &cached {
+        println!("  {:<18} {about}", item.name());
+    }
+    if cached.is_empty() {
+        println!("  nothing yet: `stile run` fetches what it needs, `stile fetch` everything");
+    }
+    if findings[1].found.is_ok() {
+        println!("\nCPU models of the emulator, and what they have for a hypervisor:");
+        for model in emulator::MODELS {
+            match emulator::features(model) {
+                Ok(features) if features.names().is_empty() => println!("  {model:<12} nothing beyond Armv8.0"),
+                Ok(features) => println!("  {model:<12} {}", features.names().join(" ")),
+                Err(error) => println!("  {model:<12} not there: {error}"),
+            }
+        }
+    }
+    Ok(if missing == 0 { exit::OK } else { exit::LACKING })
+}
+
+fn host() -> Result<String, String> {
+    let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let name =
+        release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME=")).map_or("an unknown system", |name| name.trim_matches('"'));
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    Ok(format!("{name}, {}, {cpus} CPUs", std::env::consts::ARCH))
+}
+
+fn installed_emulator() -> Result<String, String> {
+    match emulator::installed() {
+        Ok((program, version)) if version >= emulator::OLDEST => Ok(format!("{} {version}", program.display())),
+        Ok((_, version)) => Err(format!(
+            "{version} is too old for nested virtualization: {} or later is needed (package {})",
+            emulator::OLDEST,
+            emulator::PACKAGE
+        )),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// The first line of what a program says about its version.
+fn version_of(program: &str) -> Result<String, String> {
+    let output = Command::new(program).arg("--version").output().map_err(|error| format!("{program}: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    match text.lines().next() {
+        Some(line) if output.status.success() => Ok(line.to_owned()),
+        _ => Err(format!("{program} does not say its version")),
+    }
+}
+
+fn target() -> Result<String, String> {
+    let sysroot = cargo::sysroot().ok_or("rustc does not run")?;
+    let libraries = sysroot.join("lib/rustlib");
+    if libraries.join(cargo::TARGET).exists() {
+        Ok(format!("{}, installed", cargo::TARGET))
+    } else if libraries.join("src/rust/library").exists() {
+        Ok(format!("{}, built from the compiler's sources", cargo::TARGET))
+    } else {
+        Err(format!("{}: `rustup target add {}`, or the compiler's sources", cargo::TARGET, cargo::TARGET))
+    }
+}
+
+fn cache_directory() -> Result<String, String> {
+    cache::dir().map(|dir| dir.display().to_string()).map_err(|error| format!("{error:#}"))
+}

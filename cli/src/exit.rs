@@ -1,0 +1,92 @@
+//! What the command's exit status says, and the error that carries one.
+
+use std::fmt;
+
+use crate::config::Mistakes;
+
+/// Every VM ended by its own power-off.
+pub const OK: u8 = 0;
+/// A failure of this program that no other status names.
+pub const FAILURE: u8 = 1;
+/// Bad usage, or a configuration with a mistake in it.
+pub const USAGE: u8 = 2;
+/// A guest crashed, or ended in another way than by its own power-off.
+pub const GUEST: u8 = 100;
+/// The hypervisor panicked.
+pub const HYPERVISOR: u8 = 101;
+/// The emulator ended or failed unexpectedly.
+pub const EMULATOR: u8 = 102;
+/// The time given with `--timeout` was up.
+pub const TIMEOUT: u8 = 124;
+/// This machine lacks something that is needed.
+pub const LACKING: u8 = 125;
+/// Left by the keyboard.
+pub const LEFT: u8 = 130;
+/// Ended by a signal to end (SIGTERM, SIGHUP).
+pub const TERMINATED: u8 = 143;
+
+/// The table of statuses, as `--help` shows it.
+pub const HELP: &str = "\
+Exit status of `stile run`:
+  0    every VM ended by its own power-off (with --exec: the command's own status)
+  1    a failure of this program that no other status names
+  2    bad usage, or a mistake in the configuration
+  100  a guest crashed or ended without a power-off (with --exec: without the command's status)
+  101  the hypervisor panicked
+  102  the emulator ended or failed unexpectedly
+  124  the time given with --timeout was up
+  125  this machine lacks something that is needed
+  130  left by the keyboard
+  143  ended by a signal";
+
+/// An error that knows with which status the command ends.
+#[derive(Debug)]
+pub struct Failure {
+    /// One of the statuses of this module.
+    pub status: u8,
+    /// What to tell the user.
+    pub message: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// An error for bad usage ([`USAGE`]).
+pub fn usage(message: impl Into<String>) -> anyhow::Error {
+    Failure { status: USAGE, message: message.into() }.into()
+}
+
+/// An error for something that the host lacks ([`LACKING`]).
+pub fn lacking(message: impl Into<String>) -> anyhow::Error {
+    Failure { status: LACKING, message: message.into() }.into()
+}
+
+/// An error for an emulator that fails ([`EMULATOR`]).
+pub fn emulator(message: impl Into<String>) -> anyhow::Error {
+    Failure { status: EMULATOR, message: message.into() }.into()
+}
+
+/// The status that an error ends the command with.
+pub fn status_of(error: &anyhow::Error) -> u8 {
+    if error.is::<Mistakes>() {
+        return USAGE;
+    }
+    error.chain().find_map(|cause| cause.downcast_ref::<Failure>()).map_or(FAILURE, |failure| failure.status)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    #[test]
+    fn a_status_survives_added_context() {
+        let error = Err::<(), _>(super::lacking("no emulator")).context("starting").unwrap_err();
+        assert_eq!(super::status_of(&error), super::LACKING);
+        assert_eq!(super::status_of(&anyhow::anyhow!("other")), super::FAILURE);
+    }
+}

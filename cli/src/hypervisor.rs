@@ -1,0 +1,24 @@
+//! Builds the hypervisor.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+use crate::cargo;
+
+/// The hypervisor's package and program.
+const PACKAGE: &str = "stile-hypervisor";
+
+/// Builds the hypervisor if it isn't up to date, and returns its ELF file.
+///
+/// # Errors
+/// It doesn't compile.
+pub fn build() -> Result<PathBuf> {
+    let mut command = cargo::cargo("build", &cargo::repository());
+    command.args(["--package", PACKAGE, "--profile", "hypervisor"]);
+    cargo::build(command, "the hypervisor")?
+        .into_iter()
+        .find(|(name, _)| name == PACKAGE)
+        .map(|(_, path)| path)
+        .context("cargo made no hypervisor")
+}

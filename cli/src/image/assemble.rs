@@ -1,0 +1,209 @@
+//! Putting an image together.
+
+use stile_blob::{Load, MAX_LOADS, Machine, Vm, write};
+use thiserror::Error;
+
+use super::{
+    Hypervisor, Kernel, KernelError,
+    dtb::{self, Description, SEED_LEN},
+    layout::{self, Layout, NoRoom},
+};
+use crate::config::{MachineConfig, VmConfig};
+
+/// The files of a virtual machine.
+#[derive(Clone, Copy, Debug)]
+pub struct VmFiles<'a> {
+    /// The kernel's file as it is.
+    pub kernel: &'a [u8],
+    /// The initial RAM file system.
+    pub initrd: Option<&'a [u8]>,
+    /// The whole command line of the kernel.
+    pub bootargs: &'a str,
+}
+
+/// What the guests' random numbers begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seed {
+    /// Random bytes of the system's.
+    Random,
+    /// The same each time, for runs that must repeat.
+    Fixed,
+}
+
+/// What goes where in one virtual machine.
+#[derive(Clone, Debug)]
+pub struct VmPlan {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// The initial RAM file system.
+    pub initrd: Option<Vec<u8>>,
+    /// The device tree.
+    pub dtb: Vec<u8>,
+    /// Where the latter two are.
+    pub layout: Layout,
+}
+
+/// A finished image.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// The file.
+    pub bytes: Vec<u8>,
+    /// How much of it is the hypervisor; the blob follows.
+    pub hypervisor_len: usize,
+}
+
+/// Why there is no image.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// A kernel can't be booted.
+    #[error("{vm}: the kernel can't be booted: {error}")]
+    Kernel {
+        /// The virtual machine's name.
+        vm: String,
+        /// What is wrong with it.
+        error: KernelError,
+    },
+    /// A virtual machine has too little RAM.
+    #[error("{vm}: {error}")]
+    NoRoom {
+        /// The virtual machine's name.
+        vm: String,
+        /// What there is no room for.
+        error: NoRoom,
+    },
+    /// The system has no random numbers.
+    #[error("no random numbers can be had: {0}")]
+    Random(getrandom::Error),
+    /// The device tree can't be made.
+    #[error("{vm}: the device tree can't be made: {error}")]
+    Dtb {
+        /// The virtual machine's name.
+        vm: String,
+        /// What the writer says.
+        error: vm_fdt::Error,
+    },
+    /// The blob would be refused: a mistake of this program.
+    #[error("the image can't be written: {0}")]
+    Blob(stile_blob::Error),
+}
+
+/// Decides what goes where in a virtual machine's RAM.
+///
+/// # Errors
+/// The kernel can't be booted, or there is too little RAM.
+pub fn plan(vm: &VmConfig, files: &VmFiles<'_>, seed: Seed) -> Result<VmPlan, Error> {
+    let name = || vm.name.clone();
+    let kernel = Kernel::recognise(files.kernel, vm.memory)
+        .map_err(|error| Error::Kernel { vm: name(), error })?;
+    let mut seed_bytes = [0x5a; SEED_LEN];
+    if seed == Seed::Random {
+        getrandom::fill(&mut seed_bytes).map_err(Error::Random)?;
+    }
+    // An empty file is none: its range would have no first byte.
+    let initrd = files.initrd.filter(|initrd| !initrd.is_empty());
+    let initrd_len = initrd.map(|initrd| initrd.len() as u64);
+    let mut description = Description {
+        memory: vm.memory,
+        vcpus: vm.vcpus,
+        bootargs: files.bootargs,
+        initrd: initrd_len.map(|len| 0..len),
+        seed: seed_bytes,
+    };
+    let build = |description: &Description<'_>| {
+        dtb::build(description).map_err(|error| Error::Dtb { vm: name(), error })
+    };
+    // The first one only has the right length.
+    let dtb_len = build(&description)?.len() as u64;
+    let layout = layout::place(&kernel, vm.memory, dtb_len, initrd_len)
+        .map_err(|error| Error::NoRoom { vm: name(), error })?;
+    description.initrd = layout.initrd.clone();
+    let dtb = build(&description)?;
+    Ok(VmPlan {
+        kernel,
+        initrd: initrd.map(<[u8]>::to_vec),
+        dtb,
+        layout,
+    })
+}
+
+/// Makes the image of a machine: `plans` has one for each of its virtual machines, in their order.
+///
+/// # Errors
+/// [`Error::Blob`]: the configuration was not a valid one.
+pub fn assemble(
+    hypervisor: &Hypervisor,
+    config: &MachineConfig,
+    plans: &[VmPlan],
+    report_exits: bool,
+) -> Result<Image, Error> {
+    let mut machine = Machine {
+        vms: heapless::Vec::new(),
+        report_exits,
+        slice_us: u32::try_from(config.slice.as_micros()).unwrap_or(u32::MAX),
+    };
+    let mut files = Vec::new();
+    for (index, (vm, plan)) in config.vms.iter().zip(plans).enumerate() {
+        machine
+            .vms
+            .push(blob_vm(vm, plan))
+            .map_err(|_| Error::Blob(stile_blob::Error::Length))?;
+        files.extend(vm_files(index, plan));
+    }
+    let symbols = write::symbols(&hypervisor.functions);
+    let blob = write::blob(&machine, &symbols, &files).map_err(Error::Blob)?;
+
+    let mut bytes = hypervisor.image.clone();
+    let hypervisor_len = bytes.len();
+    bytes.extend_from_slice(&blob);
+    // The boot loader keeps its own things (the machine's device tree) away from what the header says the image takes.
+    let image_size = (bytes.len() as u64).to_le_bytes();
+    if let Some(field) = bytes.get_mut(16..24) {
+        field.copy_from_slice(&image_size);
+    }
+    Ok(Image {
+        bytes,
+        hypervisor_len,
+    })
+}
+
+fn blob_vm<'a>(vm: &'a VmConfig, plan: &VmPlan) -> Vm<'a> {
+    Vm {
+        name: &vm.name,
+        memory: vm.memory,
+        vcpus: vm.vcpus,
+        cpus: vm.cpus,
+        pinned: vm.pinned,
+        entry: plan.kernel.entry,
+        dtb: plan.layout.dtb.start,
+        loads: heapless::Vec::<Load, MAX_LOADS>::new(),
+        on_reset: vm.on_reset,
+        techniques: vm.techniques,
+    }
+}
+
+/// Everything that is loaded into one virtual machine.
+fn vm_files(vm: usize, plan: &VmPlan) -> Vec<write::File<'_>> {
+    let kernel = plan.kernel.segments.iter().map(|segment| write::File {
+        vm,
+        bytes: plan.kernel.bytes(segment),
+        ipa: segment.ipa,
+        mem_len: segment.mem_len,
+    });
+    let mut files: Vec<_> = kernel.collect();
+    if let (Some(bytes), Some(range)) = (&plan.initrd, &plan.layout.initrd) {
+        files.push(write::File {
+            vm,
+            bytes,
+            ipa: range.start,
+            mem_len: bytes.len() as u64,
+        });
+    }
+    let dtb = &plan.layout.dtb;
+    files.push(write::File {
+        vm,
+        bytes: &plan.dtb,
+        ipa: dtb.start,
+        mem_len: dtb.end - dtb.start,
+    });
+    files
+}

@@ -1,0 +1,194 @@
+//! The device tree that a guest is given: the board of [`stile_board`], in the words of QEMU's `virt` machine.
+
+use std::ops::Range;
+
+use stile_board::{MAX_VCPUS, gicr_base, intid, map, mpidr};
+use vm_fdt::{FdtWriter, FdtWriterResult};
+
+/// What differs from guest to guest.
+#[derive(Clone, Debug)]
+pub struct Description<'a> {
+    /// RAM in bytes.
+    pub memory: u64,
+    /// Virtual CPUs: 1 to [`MAX_VCPUS`].
+    pub vcpus: u8,
+    /// The kernel's command line.
+    pub bootargs: &'a str,
+    /// Where the initial RAM file system is: IPAs.
+    pub initrd: Option<Range<u64>>,
+    /// What the guest's random numbers begin with.
+    pub seed: [u8; SEED_LEN],
+}
+
+/// Bytes of [`Description::seed`]: eight for the kernel's place in its address space, the rest for its random number generator.
+pub const SEED_LEN: usize = 40;
+
+/// The console's node: the first serial port, and where the kernel prints.
+const CONSOLE: &str = "/pl011@9000000";
+
+const GIC: u32 = 1;
+const CLOCK: u32 = 2;
+
+/// First cell of a GIC interrupt specifier: a shared or a private peripheral interrupt.
+const SPI: u32 = 0;
+const PPI: u32 = 1;
+/// Last cell: level-sensitive, active high.
+const LEVEL_HIGH: u32 = 4;
+
+/// Makes the flattened device tree; its length does not depend on where things are.
+///
+/// # Errors
+/// Only if the description has a NUL character in its command line, or more CPUs than there can be.
+pub fn build(description: &Description<'_>) -> FdtWriterResult<Vec<u8>> {
+    let mut fdt = FdtWriter::new()?;
+    let root = fdt.begin_node("")?;
+    fdt.property_string("compatible", "linux,dummy-virt")?;
+    fdt.property_string("model", "Stile virtual machine")?;
+    fdt.property_u32("#address-cells", 2)?;
+    fdt.property_u32("#size-cells", 2)?;
+    fdt.property_u32("interrupt-parent", GIC)?;
+    fdt.property_null("dma-coherent")?;
+
+    let aliases = fdt.begin_node("aliases")?;
+    fdt.property_string("serial0", CONSOLE)?;
+    fdt.end_node(aliases)?;
+
+    chosen(&mut fdt, description)?;
+
+    let memory = fdt.begin_node(&format!("memory@{:x}", map::RAM_BASE))?;
+    fdt.property_string("device_type", "memory")?;
+    fdt.property_array_u64("reg", &[map::RAM_BASE, description.memory])?;
+    fdt.end_node(memory)?;
+
+    cpus(&mut fdt, usize::from(description.vcpus))?;
+    psci(&mut fdt)?;
+    timer(&mut fdt)?;
+    interrupt_controller(&mut fdt, usize::from(description.vcpus).min(MAX_VCPUS))?;
+
+    let clock = fdt.begin_node("apb-pclk")?;
+    fdt.property_string("compatible", "fixed-clock")?;
+    fdt.property_u32("#clock-cells", 0)?;
+    fdt.property_u32("clock-frequency", map::PL011_CLOCK_HZ)?;
+    fdt.property_string("clock-output-names", "clk24mhz")?;
+    fdt.property_phandle(CLOCK)?;
+    fdt.end_node(clock)?;
+
+    let uart = fdt.begin_node(CONSOLE.trim_start_matches('/'))?;
+    string_list(&mut fdt, "compatible", &["arm,pl011", "arm,primecell"])?;
+    fdt.property_array_u64("reg", &[map::PL011_BASE, map::PL011_SIZE])?;
+    fdt.property_array_u32(
+        "interrupts",
+        &[SPI, intid::PL011 - intid::SPI_BASE, LEVEL_HIGH],
+    )?;
+    fdt.property_array_u32("clocks", &[CLOCK, CLOCK])?;
+    string_list(&mut fdt, "clock-names", &["uartclk", "apb_pclk"])?;
+    fdt.end_node(uart)?;
+
+    let rtc = fdt.begin_node(&format!("pl031@{:x}", map::PL031_BASE))?;
+    string_list(&mut fdt, "compatible", &["arm,pl031", "arm,primecell"])?;
+    fdt.property_array_u64("reg", &[map::PL031_BASE, map::PL031_SIZE])?;
+    fdt.property_array_u32(
+        "interrupts",
+        &[SPI, intid::PL031 - intid::SPI_BASE, LEVEL_HIGH],
+    )?;
+    fdt.property_array_u32("clocks", &[CLOCK])?;
+    fdt.property_string("clock-names", "apb_pclk")?;
+    fdt.end_node(rtc)?;
+
+    fdt.end_node(root)?;
+    fdt.finish()
+}
+
+fn string_list(fdt: &mut FdtWriter, name: &str, values: &[&str]) -> FdtWriterResult<()> {
+    fdt.property_string_list(
+        name,
+        values.iter().map(|value| (*value).to_owned()).collect(),
+    )
+}
+
+fn chosen(fdt: &mut FdtWriter, description: &Description<'_>) -> FdtWriterResult<()> {
+    let (kaslr_seed, rng_seed) = description.seed.split_at(8);
+    let chosen = fdt.begin_node("chosen")?;
+    fdt.property_string("bootargs", description.bootargs)?;
+    fdt.property_string("stdout-path", CONSOLE)?;
+    if let Some(initrd) = &description.initrd {
+        fdt.property_u64("linux,initrd-start", initrd.start)?;
+        fdt.property_u64("linux,initrd-end", initrd.end)?;
+    }
+    fdt.property("kaslr-seed", kaslr_seed)?;
+    fdt.property("rng-seed", rng_seed)?;
+    fdt.end_node(chosen)
+}
+
+fn cpus(fdt: &mut FdtWriter, vcpus: usize) -> FdtWriterResult<()> {
+    let cpus = fdt.begin_node("cpus")?;
+    fdt.property_u32("#address-cells", 1)?;
+    fdt.property_u32("#size-cells", 0)?;
+    for vcpu in 0..vcpus {
+        let affinity = mpidr(vcpu) as u32;
+        let cpu = fdt.begin_node(&format!("cpu@{affinity:x}"))?;
+        fdt.property_string("device_type", "cpu")?;
+        fdt.property_string("compatible", "arm,armv8")?;
+        fdt.property_u32("reg", affinity)?;
+        fdt.property_string("enable-method", "psci")?;
+        fdt.end_node(cpu)?;
+    }
+    fdt.end_node(cpus)
+}
+
+/// PSCI: the three versions of its binding, the oldest of which names its functions' numbers.
+fn psci(fdt: &mut FdtWriter) -> FdtWriterResult<()> {
+    let psci = fdt.begin_node("psci")?;
+    string_list(
+        fdt,
+        "compatible",
+        &["arm,psci-1.0", "arm,psci-0.2", "arm,psci"],
+    )?;
+    fdt.property_string("method", "hvc")?;
+    fdt.property_u32("cpu_suspend", 0xc400_0001)?;
+    fdt.property_u32("cpu_off", 0x8400_0002)?;
+    fdt.property_u32("cpu_on", 0xc400_0003)?;
+    fdt.property_u32("migrate", 0xc400_0005)?;
+    fdt.end_node(psci)
+}
+
+fn timer(fdt: &mut FdtWriter) -> FdtWriterResult<()> {
+    let timer = fdt.begin_node("timer")?;
+    string_list(fdt, "compatible", &["arm,armv8-timer", "arm,armv7-timer"])?;
+    let interrupts = [
+        intid::TIMER_SECURE,
+        intid::TIMER_EL1_PHYSICAL,
+        intid::TIMER_EL1_VIRTUAL,
+        intid::TIMER_EL2_PHYSICAL,
+    ];
+    let cells: Vec<u32> = interrupts
+        .iter()
+        .flat_map(|intid| [PPI, intid - intid::PPI_BASE, LEVEL_HIGH])
+        .collect();
+    fdt.property_array_u32("interrupts", &cells)?;
+    fdt.property_null("always-on")?;
+    fdt.end_node(timer)
+}
+
+fn interrupt_controller(fdt: &mut FdtWriter, vcpus: usize) -> FdtWriterResult<()> {
+    let gic = fdt.begin_node(&format!("intc@{:x}", map::GICD_BASE))?;
+    fdt.property_string("compatible", "arm,gic-v3")?;
+    fdt.property_null("interrupt-controller")?;
+    fdt.property_u32("#interrupt-cells", 3)?;
+    fdt.property_u32("#address-cells", 2)?;
+    fdt.property_u32("#size-cells", 2)?;
+    fdt.property_null("ranges")?;
+    fdt.property_u32("#redistributor-regions", 1)?;
+    let redistributors = gicr_base(vcpus) - map::GICR_BASE;
+    fdt.property_array_u64(
+        "reg",
+        &[
+            map::GICD_BASE,
+            map::GICD_SIZE,
+            map::GICR_BASE,
+            redistributors,
+        ],
+    )?;
+    fdt.property_phandle(GIC)?;
+    fdt.end_node(gic)
+}

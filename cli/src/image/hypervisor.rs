@@ -1,0 +1,125 @@
+//! The hypervisor: from the ELF file that the linker made to the bytes of an image and the names of its functions.
+
+use object::{
+    Endianness, SymbolKind,
+    elf::{FileHeader64, PT_LOAD},
+    read::elf::{ElfFile64, FileHeader, ProgramHeader},
+    read::{Object, ObjectSymbol},
+};
+use stile_blob::write::Function;
+use thiserror::Error;
+
+/// The hypervisor is smaller than this; a file that isn't has its segments far apart by mistake.
+const MAX_LEN: u64 = 256 << 20;
+
+/// Images are padded to whole pages, in bytes.
+pub const PAGE: usize = 4096;
+
+/// The hypervisor, without any virtual machines.
+#[derive(Clone, Debug)]
+pub struct Hypervisor {
+    /// Its memory from the arm64 Image header to the end of its zeroed data: whole pages.
+    pub image: Vec<u8>,
+    /// Its functions.
+    pub functions: Vec<Function>,
+}
+
+/// Why a file is not Stile's hypervisor.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum HypervisorError {
+    /// It can't be read as an ELF file.
+    #[error("the hypervisor is no ELF file: {0}")]
+    Elf(String),
+    /// It is not laid out as the image has to be.
+    #[error("the hypervisor can't be made into an image: {0}")]
+    Layout(&'static str),
+}
+
+impl From<object::Error> for HypervisorError {
+    fn from(error: object::Error) -> Self {
+        Self::Elf(error.to_string())
+    }
+}
+
+impl Hypervisor {
+    /// Reads the linker's ELF file.
+    ///
+    /// # Errors
+    /// It is something else: see [`HypervisorError`].
+    pub fn from_elf(bytes: &[u8]) -> Result<Self, HypervisorError> {
+        let header = FileHeader64::<Endianness>::parse(bytes)?;
+        let endian = header.endian()?;
+        let segments: Vec<_> = header
+            .program_headers(endian, bytes)?
+            .iter()
+            .filter(|segment| segment.p_type(endian) == PT_LOAD && segment.p_memsz(endian) != 0)
+            .collect();
+        let end_of = |segment: &object::elf::ProgramHeader64<_>| {
+            segment.p_vaddr(endian).checked_add(segment.p_memsz(endian))
+        };
+        let start = segments.iter().map(|segment| segment.p_vaddr(endian)).min();
+        let start = start.ok_or(HypervisorError::Layout("it has no segments"))?;
+        let mut image = Vec::new();
+        for segment in &segments {
+            let into = segment.p_vaddr(endian) - start;
+            let end = end_of(segment)
+                .map(|end| end - start)
+                .filter(|&end| end <= MAX_LEN);
+            let end = end.ok_or(HypervisorError::Layout("its segments are too far apart"))?;
+            let data = segment
+                .data(endian, bytes)
+                .map_err(|()| HypervisorError::Layout("a segment is cut short"))?;
+            if data.len() as u64 > end - into {
+                return Err(HypervisorError::Layout(
+                    "a segment has more in the file than in memory",
+                ));
+            }
+            image.resize(image.len().max(end as usize), 0);
+            image[into as usize..][..data.len()].copy_from_slice(data);
+        }
+        image.resize(image.len().next_multiple_of(PAGE), 0);
+        if image.get(56..60) != Some(b"ARM\x64") {
+            return Err(HypervisorError::Layout(
+                "it does not begin with an arm64 Image header",
+            ));
+        }
+        let file = ElfFile64::<Endianness>::parse(bytes)?;
+        if let Some(end) = file
+            .symbol_by_name("__image_end")
+            .map(|symbol| symbol.address())
+        {
+            if end.wrapping_sub(start) != image.len() as u64 {
+                return Err(HypervisorError::Layout(
+                    "the symbol __image_end is not at its end",
+                ));
+            }
+        }
+        Ok(Self {
+            functions: functions(&file, start, image.len()),
+            image,
+        })
+    }
+}
+
+/// The functions' names as people write them, without the hash that makes symbols unique.
+pub(super) fn functions(file: &ElfFile64<'_, Endianness>, start: u64, len: usize) -> Vec<Function> {
+    file.symbols()
+        .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.is_definition())
+        .filter_map(|symbol| {
+            let into = symbol
+                .address()
+                .checked_sub(start)
+                .filter(|&into| into < len as u64)?;
+            let name = symbol.name().ok()?;
+            // The assembler's marks of code and data, and its local labels.
+            if name.starts_with('$') || name.starts_with(".L") {
+                return None;
+            }
+            Some(Function {
+                start: u32::try_from(into).ok()?,
+                len: u32::try_from(symbol.size()).ok()?,
+                name: format!("{:#}", rustc_demangle::demangle(name)),
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,353 @@
+//! Kernels: what kind of file one is, told by its content, and what of it goes where in RAM.
+
+use std::{fmt, ops::Range};
+
+use stile_board::map;
+use thiserror::Error;
+
+use super::{Compression, elf};
+use crate::config::units;
+
+/// The most that a kernel may unpack to, in bytes: no kernel is near it, so a file that is has been made to fill memory.
+const UNPACK_LIMIT: u64 = 1 << 30;
+
+/// The kind of a kernel's file, once it is unpacked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// An arm64 Linux `Image` ("Booting AArch64 Linux", "Call the kernel image").
+    Image,
+    /// An ELF program for AArch64.
+    Elf,
+    /// None of those: the bytes of memory themselves, to be started at the first one.
+    Flat,
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Format::Image => "arm64 Image",
+            Format::Elf => "ELF",
+            Format::Flat => "flat binary",
+        })
+    }
+}
+
+/// A kernel that is ready to be put into RAM.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// What it is.
+    pub format: Format,
+    /// Whether it came in an EFI zboot wrapper.
+    pub zboot: bool,
+    /// How it was compressed.
+    pub compression: Option<Compression>,
+    /// Where it starts: an IPA.
+    pub entry: u64,
+    /// Its parts: at least one, in the order of their addresses.
+    pub segments: Vec<Segment>,
+    /// Whether its segments are all the memory that it takes before it knows of any other.
+    pub size_known: bool,
+    /// The unpacked file.
+    contents: Vec<u8>,
+}
+
+/// A part of a kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Where it goes: an IPA.
+    pub ipa: u64,
+    /// Its bytes in the unpacked file.
+    pub file: Range<usize>,
+    /// What it takes in RAM, in bytes; what the file doesn't give is zero.
+    pub mem_len: u64,
+}
+
+impl Segment {
+    /// The RAM that it takes.
+    pub fn memory(&self) -> Range<u64> {
+        self.ipa..self.ipa + self.mem_len
+    }
+}
+
+/// Why a file can't be booted.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum KernelError {
+    /// There is nothing in it.
+    #[error("the file is empty")]
+    Empty,
+    /// It is for another machine.
+    #[error("it is {kind} for {arch}; expected one for AArch64")]
+    Architecture {
+        /// What it is, with its article.
+        kind: &'static str,
+        /// The architecture that it is for.
+        arch: String,
+    },
+    /// It is no kernel at all.
+    #[error("it is {0}; expected an arm64 Image, an ELF program or a flat binary")]
+    NoKernel(&'static str),
+    /// Its compression is not supported.
+    #[error("it is compressed with {0}; expected gzip, zstd, xz, lz4 or none")]
+    UnknownCompression(String),
+    /// What is compressed is damaged.
+    #[error("its {compression} data can't be unpacked: {error}")]
+    Corrupt {
+        /// How it is compressed.
+        compression: Compression,
+        /// What the unpacker says.
+        error: String,
+    },
+    /// It unpacks to more than any kernel has.
+    #[error("it unpacks to more than {}", units::size(*limit))]
+    TooLarge {
+        /// The most, in bytes.
+        limit: u64,
+    },
+    /// It is cut short, or contradicts itself.
+    #[error("{0}")]
+    Malformed(String),
+    /// It is an `Image` for the other byte order.
+    #[error("it is a big-endian kernel; expected a little-endian one")]
+    BigEndian,
+    /// A part of it has to be where there is no RAM.
+    #[error("{}", outside_ram(needs, *ram))]
+    OutsideRam {
+        /// The addresses that it needs.
+        needs: Range<u64>,
+        /// The RAM there is, in bytes.
+        ram: u64,
+    },
+    /// Its entry point is not in what it loads.
+    #[error("its entry point {0:#x} is not in any part of it that is loaded")]
+    Entry(u64),
+}
+
+fn outside_ram(needs: &Range<u64>, ram: u64) -> String {
+    let ram_range = map::RAM_BASE..map::RAM_BASE + ram;
+    let what = format!(
+        "it needs memory at {:#x}..{:#x}, but RAM is at {:#x}..{:#x}",
+        needs.start, needs.end, ram_range.start, ram_range.end
+    );
+    // More RAM helps if it is only too short.
+    if map::ram_contains(map::RAM_MAX, needs.start, needs.end - needs.start) {
+        let enough =
+            (needs.end - map::RAM_BASE).next_multiple_of(map::RAM_GRANULE) + map::RAM_GRANULE;
+        return format!("{what}; expected at least {} of it", units::size(enough));
+    }
+    format!("{what}; expected a kernel that is linked to run there")
+}
+
+impl Kernel {
+    /// Recognises a kernel for a virtual machine with `ram` bytes of RAM, unpacking it if it is compressed.
+    ///
+    /// # Errors
+    /// See [`KernelError`].
+    pub fn recognise(file: &[u8], ram: u64) -> Result<Self, KernelError> {
+        if file.is_empty() {
+            return Err(KernelError::Empty);
+        }
+        let (payload, zboot) = match zboot_payload(file)? {
+            Some(payload) => (payload, true),
+            None => (file, false),
+        };
+        let compression = Compression::of(payload)
+            .map_err(|name| KernelError::UnknownCompression(name.to_owned()))?;
+        let contents = match compression {
+            Some(compression) => compression.unpack(payload, UNPACK_LIMIT)?,
+            None => payload.to_vec(),
+        };
+        if contents.is_empty() {
+            return Err(KernelError::Empty);
+        }
+        if contents.starts_with(&object::elf::ELFMAG) {
+            let program = elf::Program::parse(&contents, ram)?;
+            return Ok(Self {
+                format: Format::Elf,
+                zboot,
+                compression,
+                entry: program.entry,
+                segments: program.segments,
+                size_known: true,
+                contents: program.merged.unwrap_or(contents),
+            });
+        }
+        let header = ImageHeader::parse(&contents)?;
+        if header.is_none() {
+            refuse_known(&contents)?;
+        }
+        let (format, offset, len) = match header {
+            Some(header) => (Format::Image, header.text_offset, header.image_size),
+            None => (Format::Flat, map::FLAT_OFFSET, 0),
+        };
+        let file_len = contents.len() as u64;
+        let ipa = map::RAM_BASE.saturating_add(offset);
+        let segment = Segment {
+            ipa,
+            file: 0..contents.len(),
+            mem_len: len.max(file_len),
+        };
+        if !map::ram_contains(ram, ipa, segment.mem_len) {
+            let needs = ipa..ipa.saturating_add(segment.mem_len);
+            return Err(KernelError::OutsideRam { needs, ram });
+        }
+        Ok(Self {
+            format,
+            zboot,
+            compression,
+            entry: ipa,
+            segments: vec![segment],
+            size_known: len != 0,
+            contents,
+        })
+    }
+
+    /// The bytes of one of its segments.
+    pub fn bytes(&self, segment: &Segment) -> &[u8] {
+        self.contents.get(segment.file.clone()).unwrap_or_default()
+    }
+
+    /// The length of the unpacked file.
+    pub fn len(&self) -> usize {
+        self.contents.len()
+    }
+
+    /// Never: an empty file is no kernel.
+    pub fn is_empty(&self) -> bool {
+        self.contents.is_empty()
+    }
+
+    /// What it is, in a few words.
+    pub fn about(&self) -> String {
+        let mut about = self.format.to_string();
+        if let Some(compression) = self.compression {
+            about += &format!(", {compression}");
+        }
+        if self.zboot {
+            about += ", EFI zboot";
+        }
+        about
+    }
+}
+
+/// The words of a file at a place of it, little-endian, as long as there are any.
+pub(super) fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes
+        .get(at..)?
+        .first_chunk()
+        .map(|word| u32::from_le_bytes(*word))
+}
+
+fn double_word(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes
+        .get(at..)?
+        .first_chunk()
+        .map(|word| u64::from_le_bytes(*word))
+}
+
+/// The header of an arm64 `Image`.
+struct ImageHeader {
+    /// Where in a 2 MiB block of RAM the kernel goes.
+    text_offset: u64,
+    /// What it takes from there; 0 if it doesn't say.
+    image_size: u64,
+}
+
+impl ImageHeader {
+    fn parse(bytes: &[u8]) -> Result<Option<Self>, KernelError> {
+        if bytes.get(56..60) != Some(b"ARM\x64") {
+            return Ok(None);
+        }
+        let malformed = || KernelError::Malformed("its Image header is cut short".to_owned());
+        let text_offset = double_word(bytes, 8).ok_or_else(malformed)?;
+        let image_size = double_word(bytes, 16).ok_or_else(malformed)?;
+        let flags = double_word(bytes, 24).ok_or_else(malformed)?;
+        if flags & 1 != 0 {
+            return Err(KernelError::BigEndian);
+        }
+        if text_offset % 4096 != 0 {
+            let error = format!(
+                "its Image header wants it at {text_offset:#x} in RAM, which is not a whole page"
+            );
+            return Err(KernelError::Malformed(error));
+        }
+        // Kernels before 3.17 leave both out; the offset was always this one then.
+        Ok(Some(match image_size {
+            0 => Self {
+                text_offset: 0x8_0000,
+                image_size: 0,
+            },
+            _ => Self {
+                text_offset,
+                image_size,
+            },
+        }))
+    }
+}
+
+/// What an EFI zboot wrapper (`CONFIG_EFI_ZBOOT`) holds, if this is one.
+fn zboot_payload(bytes: &[u8]) -> Result<Option<&[u8]>, KernelError> {
+    if !bytes.starts_with(b"MZ") || bytes.get(4..8) != Some(b"zimg") {
+        return Ok(None);
+    }
+    let malformed = || KernelError::Malformed("its EFI zboot header is cut short".to_owned());
+    let offset = word(bytes, 8).ok_or_else(malformed)? as usize;
+    let len = word(bytes, 12).ok_or_else(malformed)? as usize;
+    let name = bytes.get(24..56).ok_or_else(malformed)?;
+    let payload = bytes.get(offset..).and_then(|rest| rest.get(..len));
+    let payload = payload
+        .ok_or_else(|| KernelError::Malformed("its EFI zboot payload is cut short".to_owned()))?;
+    // A payload that nothing here recognises has the name of its compression in the header.
+    if Compression::of(payload) == Ok(None) {
+        let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+        return Err(KernelError::UnknownCompression(
+            String::from_utf8_lossy(name).escape_debug().to_string(),
+        ));
+    }
+    Ok(Some(payload))
+}
+
+/// Refuses what is certainly something else than a flat binary for this machine.
+fn refuse_known(bytes: &[u8]) -> Result<(), KernelError> {
+    let at = |offset: usize, magic: &[u8]| {
+        bytes
+            .get(offset..)
+            .is_some_and(|rest| rest.starts_with(magic))
+    };
+    let image_for = |arch: &str| {
+        Err(KernelError::Architecture {
+            kind: "a Linux image",
+            arch: arch.to_owned(),
+        })
+    };
+    if at(56, b"RSC\x05") {
+        return image_for("RISC-V");
+    }
+    if at(0x202, b"HdrS") {
+        return image_for("x86");
+    }
+    if at(0x24, &[0x18, 0x28, 0x6f, 0x01]) {
+        return image_for("32-bit Arm");
+    }
+    if at(0, b"MZ") && at(56, &[0xcd, 0x23, 0x82, 0x81]) {
+        return image_for("LoongArch");
+    }
+    let known: [(usize, &[u8], &'static str); 8] = [
+        (0, b"MZ", "an EFI or Windows program"),
+        (0, &[0x27, 0x05, 0x19, 0x56], "a U-Boot image"),
+        (
+            0,
+            &[0xd0, 0x0d, 0xfe, 0xed],
+            "a device tree or a U-Boot FIT image",
+        ),
+        (0, b"070701", "an initial RAM file system"),
+        (0, b"!<arch>\n", "a package or a library"),
+        (0x8001, b"CD001", "a CD image"),
+        (0, b"QFI\xfb", "a disk image"),
+        (0, b"#!", "a script"),
+    ];
+    match known.iter().find(|(offset, magic, _)| at(*offset, magic)) {
+        Some((_, _, what)) => Err(KernelError::NoKernel(what)),
+        None => Ok(()),
+    }
+}

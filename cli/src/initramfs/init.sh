@@ -1,0 +1,42 @@
+#!/bin/busybox sh
+# The first program of the small system that Stile makes from Debian's busybox.
+
+export PATH=/sbin:/bin:/usr/sbin:/usr/bin HOME=/root
+/bin/busybox --install -s
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs devtmpfs /dev
+mkdir -p /dev/pts /dev/shm
+mount -t devpts devpts /dev/pts
+mount -t tmpfs tmpfs /dev/shm
+mount -t tmpfs tmpfs /tmp
+hostname -F /etc/hostname
+ip link set lo up 2>/dev/null
+cd /root
+
+# Marks that the command on the other side of the console takes out: what lies between them is the command's output.
+. /stile/marks
+
+# stty waits until everything is written before it changes the terminal; after a power-off nothing more comes.
+drain() { stty -echo; }
+
+if [ -e /stile/exec ]; then
+    dmesg -n 1
+    # Raw: no carriage returns are added to the output, nothing is echoed.
+    stty raw -echo
+    printf %s "$begin"
+    sh /stile/exec
+    printf '%s%d%s' "$end" "$?" "$stop"
+else
+    . /stile/terminal
+    # Errors only, so that the kernel's messages don't get between the shell's.
+    dmesg -n 4
+    [ "$rows" = 0 ] || stty rows "$rows" cols "$columns"
+    # Input that doesn't come from a keyboard is there all at once, its end included: the shell must find it as it came.
+    [ "$keyboard" = yes ] || stty -icanon -echo
+    printf %s "$begin"
+    setsid cttyhack sh -l
+    printf %s "$bye"
+fi
+drain
+poweroff -f

@@ -1,0 +1,121 @@
+//! The small root file system that Stile makes for a kernel that is given none: Debian's busybox and a program to start with.
+//!
+//! It gives a shell on the console, or runs one command whose output and status the other side tells from everything else on the console
+//! by [`Marks`].
+
+mod cpio;
+
+use cpio::Archive;
+
+/// What the small system does once it is up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Task<'a> {
+    /// A shell on the console, and power-off when it ends. The size is the terminal's, columns and rows; 0 if unknown.
+    Shell {
+        /// The terminal's type, for `TERM`.
+        terminal: &'a str,
+        /// Columns and rows.
+        size: (u16, u16),
+        /// Whether input comes from a keyboard, and not from a pipe or a file.
+        keyboard: bool,
+    },
+    /// This command, run by the shell, and then power-off.
+    Command(&'a str),
+}
+
+/// Byte strings that the small system prints to mark where a command's output begins and ends. They hold a number that differs in each run,
+/// so that no output has them in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Marks {
+    /// What follows is the command's output, or the shell is about to start.
+    pub begin: String,
+    /// The command's output is over; its status follows in decimal, then [`Marks::stop`].
+    pub end: String,
+    /// The status is over.
+    pub stop: String,
+    /// The shell is over.
+    pub bye: String,
+}
+
+impl Marks {
+    /// The marks with this number in them.
+    pub fn new(number: u64) -> Self {
+        // The first character is a control character, the record separator: programs hardly ever print it, so that text which
+        // may be the start of a mark, and must be held back, is rare.
+        let mark = |word: &str| format!("\x1estile {number:016x} {word}\x1e");
+        Self { begin: mark("begin"), end: mark("end"), stop: mark("stop"), bye: mark("bye") }
+    }
+}
+
+/// What a kernel's command line needs so that the console is the VM's UART and a panic ends in a reset.
+pub const KERNEL_ARGUMENTS: &str = "console=ttyAMA0 panic=-1";
+
+/// Added where only a command's output matters: the kernel prints warnings and errors only.
+pub const QUIET_ARGUMENTS: &str = "quiet";
+
+const INIT: &str = include_str!("init.sh");
+
+const DIRECTORIES: [&str; 12] = ["bin", "dev", "etc", "proc", "root", "sbin", "stile", "sys", "tmp", "usr", "usr/bin", "usr/sbin"];
+
+/// Makes the archive; `busybox` is the program, `name` the VM's name.
+pub fn build(busybox: &[u8], name: &str, task: &Task<'_>, marks: &Marks) -> Vec<u8> {
+    let mut archive = Archive::default();
+    for directory in DIRECTORIES {
+        archive.directory(directory);
+    }
+    // The kernel opens this one before anything is mounted.
+    archive.character_device("dev/console", 0o600, 5, 1);
+    archive.file("bin/busybox", 0o755, busybox);
+    archive.link("bin/sh", "busybox");
+    archive.file("init", 0o755, INIT.as_bytes());
+    archive.file("etc/hostname", 0o644, format!("{name}\n").as_bytes());
+    archive.file("etc/passwd", 0o644, b"root::0:0:root:/root:/bin/sh\n");
+    archive.file("etc/group", 0o644, b"root:x:0:\n");
+    archive.file("stile/marks", 0o644, marks_script(marks).as_bytes());
+    match task {
+        Task::Shell { terminal, size: (columns, rows), keyboard } => {
+            let keyboard = if *keyboard { "yes" } else { "no" };
+            let script = format!("export TERM={}\nrows={rows} columns={columns}\nkeyboard={keyboard}\n", quoted(terminal));
+            archive.file("stile/terminal", 0o644, script.as_bytes());
+        }
+        Task::Command(command) => archive.file("stile/exec", 0o644, format!("{command}\n").as_bytes()),
+    }
+    archive.finish()
+}
+
+fn marks_script(marks: &Marks) -> String {
+    format!("begin={}\nend={}\nstop={}\nbye={}\n", quoted(&marks.begin), quoted(&marks.end), quoted(&marks.stop), quoted(&marks.bye))
+}
+
+/// `text` as one word of a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holds(archive: &[u8], text: &str) -> bool {
+        archive.windows(text.len()).any(|window| window == text.as_bytes())
+    }
+
+    #[test]
+    fn a_command_is_passed_in_a_file() {
+        let marks = Marks::new(7);
+        let archive = build(b"busybox", "guest", &Task::Command("echo 'hello'"), &marks);
+        assert!(holds(&archive, "stile/exec\0"));
+        assert!(holds(&archive, "echo 'hello'\n"));
+        assert!(holds(&archive, "begin='\x1estile 0000000000000007 begin\x1e'"));
+        assert!(!holds(&archive, "stile/terminal\0"));
+    }
+
+    #[test]
+    fn a_shell_knows_its_terminal() {
+        let task = Task::Shell { terminal: "it's", size: (80, 24), keyboard: true };
+        let archive = build(b"busybox", "guest", &task, &Marks::new(1));
+        assert!(holds(&archive, r"export TERM='it'\''s'"));
+        assert!(holds(&archive, "rows=24 columns=80"));
+        assert!(!holds(&archive, "stile/exec\0"));
+    }
+}

@@ -1,0 +1,21 @@
+//! The command `stile`: builds an image, runs it, watches it, measures it.
+
+pub mod args;
+pub mod build;
+pub mod cache;
+pub mod cargo;
+pub mod check;
+pub mod config;
+pub mod debian;
+pub mod doctor;
+pub mod emulator;
+pub mod exit;
+pub mod fetch;
+pub mod hypervisor;
+pub mod image;
+pub mod initramfs;
+pub mod machine;
+pub mod progress;
+pub mod run;
+pub mod session;
+pub mod suite;

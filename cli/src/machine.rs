@@ -1,0 +1,188 @@
+//! From what the user asks for to an image and what is to be known about it: fetched, built, put together.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::args::{CheckArgs, MachineArgs};
+use crate::config::{InitrdSource, KernelSource, MachineConfig, VmConfig};
+use crate::debian::{self, Freshness};
+use crate::image::{self, Format, Hypervisor, Image, Kernel, Seed, VmFiles, VmPlan};
+use crate::initramfs::{self, Marks, Task};
+use crate::session::{Guest, System};
+use crate::{exit, hypervisor};
+
+/// How images are made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options<'a> {
+    /// Whether Stile sends its ledger at the end.
+    pub report_exits: bool,
+    /// What the guests' random numbers begin with.
+    pub seed: Seed,
+    /// The user's terminal: its type, columns and rows (0 if unknown), and whether somebody types on it.
+    pub terminal: (&'a str, (u16, u16), bool),
+}
+
+/// A machine that is ready to be started.
+#[derive(Debug)]
+pub struct Machine {
+    /// The configuration.
+    pub config: MachineConfig,
+    /// The image.
+    pub image: Image,
+    /// The VMs.
+    pub guests: Vec<Guest>,
+    /// Physical memory in bytes.
+    pub memory: u64,
+}
+
+/// The files of one VM.
+struct Files {
+    kernel: Vec<u8>,
+    initrd: Option<Vec<u8>>,
+    bootargs: String,
+    system: Option<System>,
+}
+
+/// Reads the configuration: from the file, the flags or both.
+///
+/// # Errors
+/// [`crate::config::Mistakes`].
+pub fn configure(args: &MachineArgs) -> Result<MachineConfig> {
+    let mut config = MachineConfig::load(args.config.as_deref(), &args.flags())?;
+    if args.config.is_none() && args.initrd.is_none() {
+        for vm in &mut config.vms {
+            give_linux_a_system(vm)?;
+        }
+    }
+    Ok(config)
+}
+
+/// A Linux kernel that is started without anything else gets the small system, because without any it would only panic.
+/// A kernel that is told where its root file system is needs none.
+fn give_linux_a_system(vm: &mut VmConfig) -> Result<()> {
+    let KernelSource::File(path) = &vm.kernel else { return Ok(()) };
+    if vm.initrd != InitrdSource::None || vm.append.contains("root=") {
+        return Ok(());
+    }
+    // A kernel that can't be booted is reported with all other reasons for that, later.
+    if Kernel::recognise(&read(path)?, vm.memory).is_ok_and(|kernel| is_linux(&kernel)) {
+        vm.initrd = InitrdSource::Busybox;
+    }
+    Ok(())
+}
+
+/// Linux has its banner in it; other programs that begin with the header of an arm64 Image don't.
+fn is_linux(kernel: &Kernel) -> bool {
+    let banner = memchr::memmem::Finder::new(b"Linux version ");
+    kernel.format == Format::Image && kernel.segments.iter().any(|segment| banner.find(kernel.bytes(segment)).is_some())
+}
+
+/// Fetches, builds and puts together everything.
+///
+/// # Errors
+/// The configuration has a mistake; something can't be fetched, built or booted.
+pub fn prepare(args: &MachineArgs, options: &Options<'_>) -> Result<Machine> {
+    let config = configure(args)?;
+    let mut plans = Vec::new();
+    let mut guests = Vec::new();
+    for vm in &config.vms {
+        let files = files(vm, options, Freshness::Weekly)?;
+        plans.push(plan(vm, &files, options.seed)?);
+        guests.push(Guest { name: vm.name.clone(), system: files.system });
+    }
+    let elf = hypervisor::build()?;
+    let hypervisor = Hypervisor::from_elf(&read(&elf)?).with_context(|| format!("reading {}", elf.display()))?;
+    let image = image::assemble(&hypervisor, &config, &plans, options.report_exits).map_err(classify)?;
+    let memory = config.physical_memory(image.bytes.len() as u64).map_err(exit::usage)?;
+    Ok(Machine { config, image, guests, memory })
+}
+
+/// `stile check`: explains what a machine will look like.
+///
+/// # Errors
+/// The configuration has a mistake, or a kernel can't be booted.
+pub fn check(args: &CheckArgs) -> Result<u8> {
+    let config = configure(&args.machine)?;
+    let plans = plans_at_hand(&config)?;
+    println!("{}", crate::check::explain(&config, &plans, None).trim_end());
+    Ok(exit::OK)
+}
+
+/// What goes where in each VM, as far as it can be told without fetching or building anything.
+fn plans_at_hand(config: &MachineConfig) -> Result<Vec<Option<VmPlan>>> {
+    let options = Options { report_exits: false, seed: Seed::Fixed, terminal: ("linux", (0, 0), true) };
+    config
+        .vms
+        .iter()
+        .map(|vm| match files(vm, &options, Freshness::Cached) {
+            Ok(files) => plan(vm, &files, options.seed).map(Some),
+            Err(error) if exit::status_of(&error) == exit::LACKING => Ok(None),
+            Err(error) => Err(error),
+        })
+        .collect()
+}
+
+fn plan(vm: &VmConfig, files: &Files, seed: Seed) -> Result<VmPlan> {
+    let files = VmFiles { kernel: &files.kernel, initrd: files.initrd.as_deref(), bootargs: &files.bootargs };
+    image::plan(vm, &files, seed).map_err(classify)
+}
+
+/// What is wrong with the user's files is told from what is wrong with this program.
+fn classify(error: image::Error) -> anyhow::Error {
+    match error {
+        image::Error::Kernel { .. } | image::Error::NoRoom { .. } => exit::usage(error.to_string()),
+        image::Error::Random(_) | image::Error::Dtb { .. } | image::Error::Blob(_) => error.into(),
+    }
+}
+
+fn files(vm: &VmConfig, options: &Options<'_>, freshness: Freshness) -> Result<Files> {
+    let (kernel, bundled, linux) = match &vm.kernel {
+        KernelSource::File(path) => (read(path)?, None, false),
+        KernelSource::Debian(which) => {
+            let kernel = debian::kernel(*which, freshness)?;
+            (read(&kernel.kernel)?, kernel.initrd, true)
+        }
+    };
+    let mut bootargs = Vec::new();
+    if linux || vm.initrd == InitrdSource::Busybox {
+        bootargs.push(initramfs::KERNEL_ARGUMENTS);
+    }
+    let mut system = None;
+    let initrd = match &vm.initrd {
+        InitrdSource::None => None,
+        InitrdSource::File(path) => Some(read(path)?),
+        InitrdSource::Bundled => bundled.as_deref().map(read).transpose()?,
+        InitrdSource::Busybox => {
+            let (terminal, size, keyboard) = options.terminal;
+            let task = match &vm.exec {
+                Some(command) => Task::Command(command),
+                None => Task::Shell { terminal, size, keyboard },
+            };
+            if vm.exec.is_some() {
+                bootargs.push(initramfs::QUIET_ARGUMENTS);
+            }
+            let marks = Marks::new(number(options.seed)?);
+            let archive = initramfs::build(&read(&debian::busybox(freshness)?)?, &vm.name, &task, &marks);
+            system = Some(System { marks, command: vm.exec.is_some() });
+            Some(archive)
+        }
+    };
+    // The user's come last, because the last of several wins.
+    bootargs.push(&vm.append);
+    let bootargs = bootargs.join(" ").trim().to_owned();
+    Ok(Files { kernel, initrd, bootargs, system })
+}
+
+/// The number in the marks of a small system.
+fn number(seed: Seed) -> Result<u64> {
+    match seed {
+        Seed::Random => getrandom::u64().map_err(|error| image::Error::Random(error).into()),
+        Seed::Fixed => Ok(0x5717_e000_0000_0001),
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).map_err(|error| exit::usage(format!("{} can't be read: {error}", path.display())))
+}

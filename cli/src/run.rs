@@ -1,0 +1,49 @@
+//! `stile run`: starts Stile and its VMs on the emulator.
+
+use std::io::{IsTerminal, Write};
+
+use anyhow::{Context, Result};
+
+use crate::args::RunArgs;
+use crate::emulator::{self, Board};
+use crate::image::Seed;
+use crate::machine::{self, Machine, Options};
+use crate::session::{self, Request};
+
+/// Runs a machine, and returns the exit status.
+///
+/// # Errors
+/// The configuration has a mistake; something can't be fetched, built or started.
+pub fn run(args: &RunArgs) -> Result<u8> {
+    let terminal = std::env::var("TERM").ok().filter(|name| !name.is_empty());
+    let keyboard = std::io::stdin().is_terminal();
+    let size = if keyboard { crossterm::terminal::size().unwrap_or((0, 0)) } else { (0, 0) };
+    let options = Options {
+        report_exits: args.exits.is_some(),
+        seed: if args.icount { Seed::Fixed } else { Seed::Random },
+        terminal: (terminal.as_deref().unwrap_or("linux"), size, keyboard),
+    };
+    let Machine { config, image, guests, memory } = machine::prepare(&args.machine, &options)?;
+    // Looked for after the configuration was read, so that mistakes in it are told on any machine.
+    emulator::installed()?;
+    let mut file = tempfile::Builder::new().prefix("stile-").suffix(".img").tempfile().context("making the image's file")?;
+    file.write_all(&image.bytes).context("writing the image")?;
+    drop(image);
+    let board = Board {
+        cpu: config.cpu_model,
+        cpus: config.cpus,
+        memory,
+        machine: args.machine_option.clone(),
+        icount: args.icount,
+        extra: args.qemu_arg.clone(),
+    };
+    session::run(&Request {
+        board,
+        image: file.path().to_owned(),
+        guests,
+        logs: args.log.clone(),
+        timeout: args.timeout,
+        exits: args.exits,
+        quiet: args.quiet,
+    })
+}

@@ -1,0 +1,122 @@
+//! The account of exits, gathered from Stile's messages, and its tables.
+
+use std::fmt::Write as _;
+
+use clap::ValueEnum;
+use stile_ledger::aarch64::CATALOGUE;
+use stile_ledger::report::Report;
+use stile_ledger::{Reason, Row, RowId, RowKey};
+use stile_wire::{Event, LedgerRow};
+
+/// What the rows of a table are added up by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum By {
+    /// One table for each VM.
+    Vm,
+    /// One table for each vCPU.
+    Vcpu,
+}
+
+/// What Stile has told of its exits.
+#[derive(Debug, Default)]
+pub struct Exits {
+    report: Report,
+    /// The counter's frequency in Hz, 0 if it was not told.
+    frequency: u64,
+}
+
+impl Exits {
+    /// Takes a message; most are about something else.
+    pub fn take(&mut self, event: &Event) {
+        match event {
+            Event::LedgerRow(row) => self.row(row),
+            Event::LedgerTotal(total) => {
+                let account = self.report.account_mut(total.vm, total.vcpu);
+                account.taken = total.taken;
+                account.alive = total.alive_ticks;
+            }
+            Event::CounterFrequency { hz } => self.frequency = *hz,
+            _ => {}
+        }
+    }
+
+    fn row(&mut self, row: &LedgerRow) {
+        let key = match row.row {
+            stile_wire::Row::Static(id) => RowId::from_raw(id).map(RowKey::Static),
+            stile_wire::Row::Dynamic { kind, key } => {
+                u8::try_from(kind).ok().and_then(Reason::from_raw).map(|reason| RowKey::Dynamic { reason, key })
+            }
+        };
+        // A row without a name in this program's tables is missing from the sum, and so shows as a difference.
+        let Some(key) = key else { return };
+        let counted = Row { count: row.count, ticks: row.ticks, min: row.min, max: row.max };
+        self.report.account_mut(row.vm, row.vcpu).add(key, &counted);
+    }
+
+    /// The tables with a heading each, `names` being the VMs'; nothing if Stile has told of no vCPU.
+    pub fn tables(&self, names: &[String], by: By) -> Option<String> {
+        let name = |vm: u8| names.get(usize::from(vm)).map_or("?", String::as_str);
+        let accounts: Vec<_> = match by {
+            By::Vm => self.report.vms().into_iter().map(|vm| (format!("exits of {}", name(vm)), self.report.vm(vm))).collect(),
+            By::Vcpu => {
+                self.report.vcpus().map(|(vm, vcpu, account)| (format!("exits of {}, vCPU {vcpu}", name(vm)), account.clone())).collect()
+            }
+        };
+        if accounts.is_empty() {
+            return None;
+        }
+        let mut text = String::new();
+        for (heading, account) in &accounts {
+            // Writing to a string can't fail.
+            let _ = writeln!(text, "{heading}\n{}\n", account.table(&CATALOGUE, self.frequency));
+        }
+        if accounts.len() > 1 {
+            let all = self.report.machine();
+            let _ = writeln!(
+                text,
+                "all together: exits counted {}, exits taken {}, difference {}",
+                all.total().count,
+                all.taken,
+                all.difference()
+            );
+        }
+        Some(text.trim_end().to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stile_ledger::aarch64::reason;
+    use stile_wire::LedgerTotal;
+
+    use super::*;
+
+    fn row(vm: u8, vcpu: u8, row: stile_wire::Row, count: u64) -> Event {
+        Event::LedgerRow(LedgerRow { vm, vcpu, row, count, ticks: count * 10, min: 5, max: 20 })
+    }
+
+    fn total(vm: u8, vcpu: u8, taken: u64) -> Event {
+        Event::LedgerTotal(LedgerTotal { vm, vcpu, taken, counted: taken, outside_ticks: taken * 10, alive_ticks: 1000 })
+    }
+
+    #[test]
+    fn rows_are_added_up_and_the_last_line_states_the_difference() {
+        let irq = stile_wire::Row::Static(reason::IRQ.other().raw());
+        let dynamic = stile_wire::Row::Dynamic { kind: reason::SYSREG.raw().into(), key: 0 };
+        let mut exits = Exits::default();
+        assert_eq!(exits.tables(&[], By::Vm), None);
+        for event in [row(0, 0, irq, 3), row(0, 1, irq, 4), row(0, 0, dynamic, 2), total(0, 0, 5), total(0, 1, 4)] {
+            exits.take(&event);
+        }
+        exits.take(&Event::CounterFrequency { hz: 1_000_000_000 });
+        let names = ["guest".to_owned()];
+        let table = exits.tables(&names, By::Vm).unwrap();
+        assert!(table.starts_with("exits of guest\nVM-EXIT"), "{table}");
+        assert!(table.ends_with("exits counted 9, exits taken 9, difference 0"), "{table}");
+        let tables = exits.tables(&names, By::Vcpu).unwrap();
+        assert!(tables.contains("exits of guest, vCPU 1\n"), "{tables}");
+        assert!(tables.ends_with("all together: exits counted 9, exits taken 9, difference 0"), "{tables}");
+        exits.take(&total(0, 1, 6));
+        assert!(exits.tables(&names, By::Vm).unwrap().ends_with("difference 2"));
+    }
+}

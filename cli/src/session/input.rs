@@ -1,0 +1,107 @@
+//! The threads that wait for input, and what they report.
+
+use std::io::{self, Read, Write};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread;
+
+use anyhow::{Context, Result};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::{Handle, Signals};
+
+use crate::emulator::Pipes;
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Input {
+    /// Bytes of the serial line.
+    Line(Vec<u8>),
+    /// The serial line is closed: the emulator ends.
+    LineEnd,
+    /// The emulator's own words.
+    Errors(Vec<u8>),
+    /// Bytes of standard input.
+    Keyboard(Vec<u8>),
+    /// Standard input is closed.
+    KeyboardEnd,
+    /// A signal.
+    Signal(i32),
+}
+
+/// How many pieces of input may wait. More of them make the emulator wait, so that memory stays bounded.
+const WAITING: usize = 64;
+
+/// What the threads report to, and where bytes for the serial line go.
+pub struct Inputs {
+    /// What happened, in order.
+    pub inputs: Receiver<Input>,
+    /// Bytes for the serial line.
+    pub line: Sender<Vec<u8>>,
+    signals: Handle,
+}
+
+impl Inputs {
+    /// Starts the threads. `keyboard`: whether to read standard input.
+    ///
+    /// # Errors
+    /// Signals can't be caught.
+    pub fn start(pipes: Pipes, keyboard: bool) -> Result<Self> {
+        let (send, inputs) = sync_channel(WAITING);
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("catching signals")?;
+        let handle = signals.handle();
+
+        let report = send.clone();
+        thread::spawn(move || {
+            for signal in &mut signals {
+                if report.send(Input::Signal(signal)).is_err() {
+                    return;
+                }
+            }
+        });
+        let report = send.clone();
+        thread::spawn(move || {
+            pump(pipes.output, &report, Input::Line);
+            let _ = report.send(Input::LineEnd);
+        });
+        let report = send.clone();
+        thread::spawn(move || pump(pipes.errors, &report, Input::Errors));
+        if keyboard {
+            thread::spawn(move || {
+                pump(io::stdin(), &send, Input::Keyboard);
+                let _ = send.send(Input::KeyboardEnd);
+            });
+        }
+        let (line, bytes) = channel::<Vec<u8>>();
+        let mut to = pipes.input;
+        // Its own thread, because a guest that doesn't read its console must not stop ours from being shown.
+        thread::spawn(move || {
+            for bytes in bytes {
+                if to.write_all(&bytes).and_then(|()| to.flush()).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self { inputs, line, signals: handle })
+    }
+}
+
+impl Drop for Inputs {
+    fn drop(&mut self) {
+        self.signals.close();
+    }
+}
+
+fn pump(mut from: impl Read, to: &SyncSender<Input>, input: fn(Vec<u8>) -> Input) {
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        match from.read(&mut buffer) {
+            Ok(0) => return,
+            Ok(count) => {
+                if to.send(input(buffer[..count].to_vec())).is_err() {
+                    return;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Finds the marks of [`crate::initramfs`] in a console's output and takes them out.
+
+use crate::initramfs::Marks;
+
+/// What the filter looks at next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The system starts.
+    Before,
+    /// The command or shell runs.
+    Within,
+    /// The status is being read.
+    Status,
+    /// All is over.
+    After,
+}
+
+/// Whether only what a command prints is to be shown, or everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Show {
+    /// What lies between the marks.
+    Command,
+    /// All but the marks.
+    All,
+}
+
+/// A part of a console's output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// For the user.
+    Shown(Vec<u8>),
+    /// For the log alone.
+    Hidden(Vec<u8>),
+}
+
+/// Filters one console's output.
+#[derive(Debug)]
+pub struct Filter {
+    marks: Marks,
+    show: Show,
+    state: State,
+    /// What may be the start of a mark, or the digits of the status.
+    held: Vec<u8>,
+    status: Option<u8>,
+}
+
+impl Filter {
+    /// A filter for a console that has said nothing yet.
+    pub fn new(marks: Marks, show: Show) -> Self {
+        Self { marks, show, state: State::Before, held: Vec::new(), status: None }
+    }
+
+    /// Whether the command or the shell was started: from then on input reaches it.
+    pub fn has_begun(&self) -> bool {
+        self.state != State::Before
+    }
+
+    /// The command's status, once it is known.
+    pub fn status(&self) -> Option<u8> {
+        self.status
+    }
+
+    /// Takes the next bytes of the console.
+    pub fn feed(&mut self, bytes: &[u8]) -> Vec<Part> {
+        self.held.extend_from_slice(bytes);
+        let mut parts = Vec::new();
+        loop {
+            let mark = match (self.state, self.show) {
+                (State::Before, _) => &self.marks.begin,
+                (State::Within, Show::Command) => &self.marks.end,
+                (State::Within, Show::All) => &self.marks.bye,
+                (State::Status, _) => &self.marks.stop,
+                (State::After, _) => "",
+            }
+            .as_bytes()
+            .to_vec();
+            let found = if mark.is_empty() { None } else { find(&self.held, &mark) };
+            let Some(at) = found else {
+                let keep = if self.state == State::Status { self.held.len() } else { partial(&self.held, &mark) };
+                let rest = self.held.split_off(self.held.len() - keep);
+                let text = std::mem::replace(&mut self.held, rest);
+                self.push(&mut parts, text);
+                return parts;
+            };
+            let rest = self.held.split_off(at + mark.len());
+            let mut text = std::mem::replace(&mut self.held, rest);
+            text.truncate(at);
+            if self.state == State::Status {
+                // The kernel's statuses are a byte; anything else was not printed by our program.
+                self.status = std::str::from_utf8(&text).ok().and_then(|digits| digits.trim().parse().ok());
+            } else {
+                self.push(&mut parts, text);
+            }
+            self.state = match (self.state, self.show) {
+                (State::Before, _) => State::Within,
+                (State::Within, Show::Command) => State::Status,
+                _ => State::After,
+            };
+        }
+    }
+
+    /// What is held back when the console ends.
+    pub fn finish(&mut self) -> Vec<Part> {
+        let mut parts = Vec::new();
+        let text = std::mem::take(&mut self.held);
+        if self.state != State::Status {
+            self.push(&mut parts, text);
+        }
+        parts
+    }
+
+    fn push(&self, parts: &mut Vec<Part>, text: Vec<u8>) {
+        if text.is_empty() {
+            return;
+        }
+        let shown = self.show == Show::All || self.state == State::Within;
+        parts.push(if shown { Part::Shown(text) } else { Part::Hidden(text) });
+    }
+}
+
+fn find(text: &[u8], mark: &[u8]) -> Option<usize> {
+    text.windows(mark.len()).position(|window| window == mark)
+}
+
+/// How many bytes at the end of `text` may be the start of `mark`.
+fn partial(text: &[u8], mark: &[u8]) -> usize {
+    let most = text.len().min(mark.len().saturating_sub(1));
+    (1..=most).rev().find(|&count| mark.starts_with(&text[text.len() - count..])).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn collect(filter: &mut Filter, input: &[u8], chunk: usize) -> (Vec<u8>, Vec<u8>) {
+        let (mut shown, mut hidden) = (Vec::new(), Vec::new());
+        let mut sort = |parts: Vec<Part>| {
+            for part in parts {
+                match part {
+                    Part::Shown(text) => shown.extend(text),
+                    Part::Hidden(text) => hidden.extend(text),
+                }
+            }
+        };
+        for chunk in input.chunks(chunk) {
+            sort(filter.feed(chunk));
+        }
+        sort(filter.finish());
+        (shown, hidden)
+    }
+
+    #[test]
+    fn a_commands_output_is_exact_whatever_the_pieces() {
+        let marks = Marks::new(42);
+        let output = b"no newline at the end \x1e\x00\xff \x1estile";
+        let mut line = b"[    0.0] boot\r\n".to_vec();
+        line.extend(marks.begin.bytes());
+        line.extend(output);
+        line.extend(format!("{}7{}", marks.end, marks.stop).bytes());
+        line.extend(b"\r\nreboot: Power down\r\n");
+        for chunk in 1..line.len() {
+            let mut filter = Filter::new(marks.clone(), Show::Command);
+            let (shown, hidden) = collect(&mut filter, &line, chunk);
+            assert_eq!(shown, output, "in chunks of {chunk}");
+            assert_eq!(hidden, b"[    0.0] boot\r\n\r\nreboot: Power down\r\n");
+            assert_eq!(filter.status(), Some(7));
+        }
+    }
+
+    #[test]
+    fn a_shell_shows_everything_but_the_marks() {
+        let marks = Marks::new(1);
+        let line = format!("boot {}~ # exit\r\n{}down", marks.begin, marks.bye);
+        let mut filter = Filter::new(marks, Show::All);
+        assert_eq!(filter.feed(b"bo"), [Part::Shown(b"bo".to_vec())]);
+        assert!(!filter.has_begun());
+        let (shown, hidden) = collect(&mut filter, &line.as_bytes()[2..], 3);
+        assert_eq!(shown, b"ot ~ # exit\r\ndown");
+        assert_eq!(hidden, b"");
+        assert!(filter.has_begun());
+        assert_eq!(filter.status(), None);
+    }
+
+    #[test]
+    fn a_guest_that_dies_has_no_status() {
+        let marks = Marks::new(1);
+        let line = format!("{}abc{}1", marks.begin, marks.end);
+        let mut filter = Filter::new(marks, Show::Command);
+        assert_eq!(collect(&mut filter, line.as_bytes(), 5).0, b"abc");
+        assert_eq!(filter.status(), None);
+    }
+}

@@ -1,0 +1,453 @@
+//! One run of the emulator, from start to exit status: consoles to the user, keys to the guests, messages to the account.
+
+mod demux;
+mod exits;
+mod input;
+mod keys;
+mod lines;
+mod logs;
+mod marks;
+mod outcome;
+mod tail;
+mod terminal;
+mod view;
+
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use signal_hook::consts::SIGINT;
+use stile_wire::{Channel, Encoder, Event, VmState};
+
+pub use exits::By;
+pub use keys::HELP as KEYS;
+pub use tail::plain;
+
+use crate::emulator::{Board, Emulator};
+use crate::initramfs::Marks;
+use demux::{Demux, Piece};
+use exits::Exits;
+use input::{Input, Inputs};
+use keys::{Action, Keys};
+use logs::Logs;
+use marks::{Filter, Part, Show};
+use outcome::{End, Exec, Story};
+use tail::Tail;
+use view::View;
+
+/// How many lines of a console are shown when a run ends badly.
+const LAST_LINES: usize = 30;
+
+/// How long the emulator may take to end after Stile's last message.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// How long after the last output an unfinished line is shown.
+const IDLE: Duration = Duration::from_millis(100);
+
+/// End of transmission: what a terminal sends for the end of input.
+const EOT: u8 = 0x04;
+
+/// What the small system of [`crate::initramfs`] in a VM does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct System {
+    /// Its marks.
+    pub marks: Marks,
+    /// Whether it runs a command, whose output alone is shown.
+    pub command: bool,
+}
+
+/// A VM, as the user sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guest {
+    /// Its name.
+    pub name: String,
+    /// If Stile made its root file system.
+    pub system: Option<System>,
+}
+
+/// What to run, and what to show of it.
+#[derive(Debug)]
+pub struct Request {
+    /// The emulated machine.
+    pub board: Board,
+    /// The image that it starts.
+    pub image: PathBuf,
+    /// The VMs in the image, at least one.
+    pub guests: Vec<Guest>,
+    /// Where to write logs.
+    pub logs: Option<PathBuf>,
+    /// After how long the run is over.
+    pub timeout: Option<Duration>,
+    /// Whether and how to show the ledger at the end.
+    pub exits: Option<By>,
+    /// Whether to keep Stile's log from the user.
+    pub quiet: bool,
+}
+
+/// Runs the emulator until it ends or is to end, and returns the exit status.
+///
+/// # Errors
+/// The emulator or the logs can't be started.
+pub fn run(request: &Request) -> Result<u8> {
+    let names: Vec<String> = request.guests.iter().map(|guest| guest.name.clone()).collect();
+    // Where a command's output is all that matters, nobody types.
+    let commands_only = request.guests.iter().all(|guest| guest.system.as_ref().is_some_and(|system| system.command));
+    let logs = match &request.logs {
+        Some(dir) => Logs::create(dir, names.iter().map(String::as_str), &command_line(request))?,
+        None => Logs::default(),
+    };
+    // Declared first, so that it is restored last, whatever happens in between.
+    let raw = terminal::Raw::enter(!commands_only)?;
+    let view = if raw.is_some() {
+        View::terminal(io::stdout(), io::stderr(), request.quiet)
+    } else {
+        View::plain(io::stdout(), io::stderr(), &names, request.quiet, terminal::notes_go_to_one())
+    };
+    let (emulator, pipes) = Emulator::start(&request.board, &request.image)?;
+    let inputs = Inputs::start(pipes, !commands_only || terminal::input_is_piped())?;
+    let mut session = Session {
+        consoles: request.guests.iter().map(Console::new).collect(),
+        story: Story { fates: vec![Default::default(); names.len()], ..Story::default() },
+        exits: Exits::default(),
+        names,
+        logs,
+        view,
+        demux: Demux::default(),
+        encoder: Encoder::new(),
+        keys: Keys::default(),
+        waiting: Vec::new(),
+        waiting_end: false,
+        last_errors: String::new(),
+        inputs,
+        emulator,
+        interactive: raw.is_some(),
+    };
+    if session.interactive {
+        session.view.note(&format!("{KEYS}\n"));
+    }
+    let end = session.follow(request.timeout);
+    session.emulator.kill();
+    let status = session.conclude(&end, request.exits);
+    drop(session);
+    drop(raw);
+    Ok(status)
+}
+
+fn command_line(request: &Request) -> String {
+    let arguments = request.board.arguments(&request.image);
+    let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    format!("{} {}", crate::emulator::PROGRAM, words.join(" "))
+}
+
+/// One VM's console.
+struct Console {
+    system: Option<System>,
+    /// Takes the system's marks out.
+    filter: Option<Filter>,
+    tail: Tail,
+}
+
+impl Console {
+    fn new(guest: &Guest) -> Self {
+        let mut console = Self { system: guest.system.clone(), filter: None, tail: Tail::default() };
+        console.start();
+        console
+    }
+
+    /// The VM starts, for the first time or again.
+    fn start(&mut self) {
+        self.filter =
+            self.system.as_ref().map(|system| Filter::new(system.marks.clone(), if system.command { Show::Command } else { Show::All }));
+    }
+
+    fn has_shell(&self) -> bool {
+        self.system.as_ref().is_some_and(|system| !system.command)
+    }
+
+    fn has_command(&self) -> bool {
+        self.system.as_ref().is_some_and(|system| system.command)
+    }
+
+    /// Whether input reaches the one who reads it: a system that is starting would lose it.
+    fn is_ready(&self) -> bool {
+        self.filter.as_ref().is_none_or(Filter::has_begun)
+    }
+}
+
+struct Session<'a> {
+    names: Vec<String>,
+    consoles: Vec<Console>,
+    story: Story,
+    exits: Exits,
+    logs: Logs,
+    view: View<'a>,
+    demux: Demux,
+    encoder: Encoder,
+    keys: Keys,
+    /// Piped input that came before the guest was ready for it.
+    waiting: Vec<u8>,
+    /// Whether the end of piped input came, too.
+    waiting_end: bool,
+    /// The last line that the emulator said on its standard error.
+    last_errors: String,
+    inputs: Inputs,
+    emulator: Emulator,
+    interactive: bool,
+}
+
+impl Session<'_> {
+    /// Follows the run to its end.
+    fn follow(&mut self, timeout: Option<Duration>) -> End {
+        let start = Instant::now();
+        let deadline = timeout.map(|timeout| start + timeout);
+        // After Stile's last message the emulator ends by itself; if it doesn't, it is ended.
+        let mut grace: Option<Instant> = None;
+        loop {
+            let now = Instant::now();
+            if let (Some(limit), Some(deadline)) = (timeout, deadline) {
+                if now >= deadline {
+                    return End::Timeout(limit);
+                }
+            }
+            if grace.is_some_and(|until| now >= until) {
+                return End::Emulator(None);
+            }
+            if grace.is_none() && (self.story.end.is_some() || self.story.panic.is_some()) {
+                grace = Some(now + GRACE);
+            }
+            let idle = self.view.has_partial().then(|| now + IDLE);
+            let until = [deadline, grace, idle].into_iter().flatten().min();
+            let wait = until.map_or(Duration::from_secs(3600), |until| until.saturating_duration_since(now));
+            let step = match self.inputs.inputs.recv_timeout(wait) {
+                Ok(input) => self.take(input),
+                Err(_) => self.view.idle().map(|()| None),
+            };
+            match step {
+                Ok(None) => {}
+                Ok(Some(end)) => return end,
+                // Nobody reads what we write any more.
+                Err(_) => return End::Left,
+            }
+        }
+    }
+
+    fn take(&mut self, input: Input) -> io::Result<Option<End>> {
+        match input {
+            Input::Line(bytes) => {
+                for piece in self.demux.feed(&bytes) {
+                    self.piece(piece)?;
+                }
+            }
+            Input::LineEnd => return Ok(Some(self.emulator_end())),
+            Input::Errors(bytes) => {
+                self.logs.emulator(&bytes);
+                let text = String::from_utf8_lossy(&bytes).into_owned();
+                if let Some(line) = text.lines().rev().find(|line| !line.trim().is_empty()) {
+                    line.clone_into(&mut self.last_errors);
+                }
+                self.view.text(&text);
+            }
+            Input::Keyboard(bytes) if self.interactive => return self.keys(&bytes),
+            Input::Keyboard(bytes) => {
+                self.waiting.extend(bytes);
+                self.pass_on();
+            }
+            Input::KeyboardEnd => {
+                self.waiting_end = true;
+                self.pass_on();
+            }
+            Input::Signal(SIGINT) => return Ok(Some(End::Left)),
+            Input::Signal(_) => return Ok(Some(End::Terminated)),
+        }
+        Ok(None)
+    }
+
+    fn piece(&mut self, piece: Piece) -> io::Result<()> {
+        match piece {
+            Piece::Text(Channel::LOG, text) => {
+                self.logs.stile(&text);
+                self.view.log(&text);
+            }
+            Piece::Text(channel, text) => {
+                if let Some(vm) = channel.vm() {
+                    self.console(usize::from(vm), &text)?;
+                }
+            }
+            Piece::Event(event) => self.event(&event)?,
+            Piece::Bad(error) => self.logs.stile(format!("[a message was lost: {error}]\n").as_bytes()),
+        }
+        Ok(())
+    }
+
+    fn console(&mut self, vm: usize, text: &[u8]) -> io::Result<()> {
+        let Some(console) = self.consoles.get_mut(vm) else { return Ok(()) };
+        let was_ready = console.is_ready();
+        let parts = match &mut console.filter {
+            Some(filter) => filter.feed(text),
+            None => vec![Part::Shown(text.to_vec())],
+        };
+        let became_ready = !was_ready && console.is_ready();
+        self.show(vm, parts)?;
+        if became_ready {
+            self.pass_on();
+        }
+        Ok(())
+    }
+
+    fn show(&mut self, vm: usize, parts: Vec<Part>) -> io::Result<()> {
+        for part in parts {
+            let (Part::Shown(text) | Part::Hidden(text)) = &part;
+            self.logs.console(vm, text);
+            self.consoles[vm].tail.push(text);
+            if let Part::Shown(text) = &part {
+                self.view.console(vm, text)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, event: &Event) -> io::Result<()> {
+        self.logs.event(event);
+        self.exits.take(event);
+        let Some(vm) = self.story.tell(event) else { return Ok(()) };
+        if matches!(event, Event::Vm { state: VmState::Reset, .. }) {
+            self.consoles[vm].start();
+        }
+        let over = !matches!(self.story.fates[vm], outcome::Fate::Running);
+        if over && self.interactive && self.names.len() > 1 {
+            self.view.note(&format!("{} is off", self.names[vm]));
+            if vm == self.view.focus() {
+                if let Some(next) = self.story.fates.iter().position(|fate| *fate == outcome::Fate::Running) {
+                    self.view.switch(next, &self.names, &self.consoles[next].tail)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn keys(&mut self, bytes: &[u8]) -> io::Result<Option<End>> {
+        let count = self.names.len();
+        for action in self.keys.feed(bytes) {
+            let focus = self.view.focus();
+            let to = match action {
+                Action::Leave => return Ok(Some(End::Left)),
+                Action::Send(bytes) => {
+                    self.send(focus, &bytes);
+                    continue;
+                }
+                Action::List => {
+                    self.list();
+                    continue;
+                }
+                Action::Next => (focus + 1) % count,
+                Action::Previous => (focus + count - 1) % count,
+                Action::Show(vm) => vm,
+            };
+            if let Some(console) = self.consoles.get(to) {
+                self.view.switch(to, &self.names, &console.tail)?;
+            }
+        }
+        Ok(None)
+    }
+
+    fn list(&mut self) {
+        let mut text = String::from("\n");
+        for (vm, (name, fate)) in self.names.iter().zip(&self.story.fates).enumerate() {
+            let shown = if vm == self.view.focus() { '*' } else { ' ' };
+            let fate = match fate {
+                outcome::Fate::Waiting => "has not started",
+                outcome::Fate::Running => "runs",
+                outcome::Fate::Off => "is off",
+                outcome::Fate::Crashed(_) => "crashed",
+            };
+            text += &format!("{shown} {} {name} {fate}\n", vm + 1);
+        }
+        self.view.note(&text);
+        self.view.note(KEYS);
+    }
+
+    /// Gives piped input to the first VM when it is ready for it.
+    fn pass_on(&mut self) {
+        let Some(console) = self.consoles.first() else { return };
+        if !console.is_ready() {
+            return;
+        }
+        let shell = console.has_shell();
+        let bytes = std::mem::take(&mut self.waiting);
+        self.send(0, &bytes);
+        // A shell ends at the end of its input, as it would in a pipe; other guests are not told.
+        if std::mem::take(&mut self.waiting_end) && shell {
+            self.send(0, &[EOT]);
+        }
+    }
+
+    fn send(&mut self, vm: usize, bytes: &[u8]) {
+        let Ok(vm) = u8::try_from(vm) else { return };
+        if bytes.is_empty() {
+            return;
+        }
+        let mut line = Vec::with_capacity(bytes.len() + 2);
+        self.encoder.bytes(Channel::console(vm), bytes, &mut |byte| line.push(byte));
+        // It fails only when the emulator is gone, which the closed line tells, too.
+        let _ = self.inputs.line.send(line);
+    }
+
+    /// The line is closed: reaps the emulator.
+    fn emulator_end(&mut self) -> End {
+        // What it said last may still be on the way.
+        while let Ok(input) = self.inputs.inputs.recv_timeout(IDLE) {
+            if let Input::Errors(bytes) = input {
+                self.logs.emulator(&bytes);
+                let text = String::from_utf8_lossy(&bytes).into_owned();
+                self.last_errors = text.trim_end().to_owned();
+                self.view.text(&text);
+            }
+        }
+        match self.emulator.wait(GRACE) {
+            Some(status) if status.success() => End::Emulator(None),
+            Some(status) if self.last_errors.is_empty() => End::Emulator(Some(status.to_string())),
+            Some(_) => End::Emulator(Some(std::mem::take(&mut self.last_errors))),
+            None => End::Emulator(Some("it closed its serial line but does not end".into())),
+        }
+    }
+
+    /// Says how it ended, and returns the exit status.
+    fn conclude(&mut self, end: &End, exits: Option<By>) -> u8 {
+        for vm in 0..self.consoles.len() {
+            let parts = self.consoles[vm].filter.as_mut().map(Filter::finish).unwrap_or_default();
+            let _ = self.show(vm, parts);
+        }
+        self.view.finish();
+        let commands = self.consoles.iter().filter(|console| console.has_command());
+        let exec = Exec::of(commands.map(|console| console.filter.as_ref().and_then(Filter::status)));
+        let (status, message) = outcome::judge(end, &self.story, exec, &self.names);
+        if let Some(message) = message {
+            let unseen = *end != End::Left && *end != End::Terminated && (exec == Exec::Unfinished || !matches!(end, End::Emulator(_)));
+            if unseen {
+                self.last_lines();
+            }
+            self.view.note(&message);
+        }
+        if let Some(by) = exits {
+            match self.exits.tables(&self.names, by) {
+                Some(table) => self.view.text(&table),
+                None => self.view.note("Stile sent no account of its exits"),
+            }
+        }
+        status
+    }
+
+    fn last_lines(&mut self) {
+        for (name, console) in self.names.iter().zip(&self.consoles) {
+            let lines = console.tail.lines(LAST_LINES);
+            let head = if lines.is_empty() {
+                format!("the console of {name} said nothing")
+            } else {
+                format!("the last lines of the console of {name}:")
+            };
+            self.view.note(&head);
+            self.view.text(&lines.iter().map(|line| format!("    {line}\n")).collect::<String>());
+        }
+    }
+}

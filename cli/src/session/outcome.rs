@@ -1,0 +1,200 @@
+//! How a run ended, and which exit status that is.
+
+use std::time::Duration;
+
+use stile_wire::{Crash, CrashReason, Event, VmState};
+
+use crate::exit;
+
+/// Why the run is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// The emulator ended; its exit status in words if it is a failure, and nothing if it is not.
+    Emulator(Option<String>),
+    /// The time was up.
+    Timeout(Duration),
+    /// The user left.
+    Left,
+    /// A signal ended the run.
+    Terminated,
+}
+
+/// What became of one VM.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Fate {
+    /// It has not started.
+    #[default]
+    Waiting,
+    /// It runs.
+    Running,
+    /// It is off.
+    Off,
+    /// It crashed.
+    Crashed(Crash),
+}
+
+/// What Stile's messages have told about the run so far.
+#[derive(Debug, Clone, Default)]
+pub struct Story {
+    /// One for each VM.
+    pub fates: Vec<Fate>,
+    /// The CPU that panicked.
+    pub panic: Option<u8>,
+    /// The status of Stile's last message.
+    pub end: Option<u8>,
+}
+
+impl Story {
+    /// Takes a message, and returns the index of the VM that it is about.
+    pub fn tell(&mut self, event: &Event) -> Option<usize> {
+        match *event {
+            Event::Vm { vm, state } => {
+                let vm = usize::from(vm);
+                let fate = self.fates.get_mut(vm)?;
+                *fate = match state {
+                    VmState::PoweredOff => Fate::Off,
+                    VmState::Crashed(crash) => Fate::Crashed(crash),
+                    _ => Fate::Running,
+                };
+                return Some(vm);
+            }
+            Event::Panic { cpu } => self.panic = Some(cpu),
+            Event::End { status } => self.end = Some(status),
+            _ => {}
+        }
+        None
+    }
+}
+
+/// What a run with commands (`--exec`) is judged by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exec {
+    /// No command was given.
+    None,
+    /// A command has not ended.
+    Unfinished,
+    /// The command's status; of several, the first that is not 0.
+    Status(u8),
+}
+
+impl Exec {
+    /// Of the statuses of all commands; `None` is one that has not ended.
+    pub fn of(statuses: impl Iterator<Item = Option<u8>>) -> Self {
+        statuses.fold(Self::None, |sum, status| match (sum, status) {
+            (Self::Unfinished, _) | (_, None) => Self::Unfinished,
+            (Self::None | Self::Status(0), Some(status)) => Self::Status(status),
+            (failed @ Self::Status(_), Some(_)) => failed,
+        })
+    }
+}
+
+/// The exit status, and what to tell the user if it isn't what he hoped for. `names` are the VMs'.
+pub fn judge(end: &End, story: &Story, exec: Exec, names: &[String]) -> (u8, Option<String>) {
+    let name = |vm: usize| names.get(vm).map_or("?", String::as_str);
+    if let Some(cpu) = story.panic {
+        return (exit::HYPERVISOR, Some(format!("the hypervisor panicked on CPU {cpu}")));
+    }
+    match end {
+        End::Left => return (exit::LEFT, None),
+        End::Terminated => return (exit::TERMINATED, Some("ended by a signal".into())),
+        End::Timeout(limit) => {
+            return (exit::TIMEOUT, Some(format!("time-out: not over after {} seconds", limit.as_secs_f64())));
+        }
+        End::Emulator(_) => {}
+    }
+    let crash = story.fates.iter().enumerate().find_map(|(vm, fate)| match fate {
+        Fate::Crashed(crash) => Some((vm, crash)),
+        _ => None,
+    });
+    if let Some((vm, crash)) = crash {
+        return (exit::GUEST, Some(format!("{} crashed: {}", name(vm), describe(crash))));
+    }
+    if let Exec::Status(status) = exec {
+        return (status, None);
+    }
+    match (end, story.end) {
+        (End::Emulator(Some(failure)), _) => (exit::EMULATOR, Some(format!("the emulator failed: {failure}"))),
+        (_, None) => (exit::EMULATOR, Some("the emulator ended before Stile did".into())),
+        (_, Some(0)) if exec == Exec::Unfinished => (exit::GUEST, Some("a VM ended without its command's status".into())),
+        (_, Some(0)) => (exit::OK, None),
+        (_, Some(_)) => match story.fates.iter().position(|fate| *fate != Fate::Off) {
+            Some(vm) => (exit::GUEST, Some(format!("{} did not end by its own power-off", name(vm)))),
+            None => (exit::HYPERVISOR, Some("Stile stopped with a failure: see its log".into())),
+        },
+    }
+}
+
+/// A crash in words.
+pub fn describe(crash: &Crash) -> String {
+    let reason = match crash.reason {
+        CrashReason::NoDevice => format!("it reached for {:#x}, where there is neither memory nor a device", crash.far),
+        CrashReason::NoSyndrome => {
+            format!("it reached for a device at {:#x} with an instruction that can't be emulated", crash.far)
+        }
+        CrashReason::BadFetch => format!("it fetched an instruction from {:#x}, where there is no memory", crash.far),
+        CrashReason::UnknownExit => "an exit that Stile does not know".into(),
+        CrashReason::SystemError => "the hardware reported an error (SError)".into(),
+        CrashReason::OutOfMemory => "the second stage's tables ran out of memory".into(),
+    };
+    format!("{reason} (vCPU {}, PC {:#x}, ESR_EL2 {:#x}, FAR_EL2 {:#x})", crash.vcpu, crash.pc, crash.esr, crash.far)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUIET_END: End = End::Emulator(None);
+
+    fn story(fates: &[Fate], end: Option<u8>) -> Story {
+        Story { fates: fates.to_vec(), panic: None, end }
+    }
+
+    fn status(end: &End, story: &Story, exec: Exec) -> u8 {
+        judge(end, story, exec, &["vm".into()]).0
+    }
+
+    fn crash() -> Crash {
+        Crash { reason: CrashReason::NoDevice, vcpu: 1, pc: 0x4008_0000, esr: 0x9200_0000, far: 0x100 }
+    }
+
+    #[test]
+    fn the_endings_are_told_apart() {
+        let off = story(&[Fate::Off], Some(0));
+        assert_eq!(status(&QUIET_END, &off, Exec::None), exit::OK);
+        assert_eq!(status(&QUIET_END, &off, Exec::Status(7)), 7);
+        assert_eq!(status(&QUIET_END, &off, Exec::Unfinished), exit::GUEST);
+        assert_eq!(status(&QUIET_END, &story(&[Fate::Running], None), Exec::None), exit::EMULATOR);
+        assert_eq!(status(&End::Emulator(Some("status 1".into())), &story(&[], None), Exec::None), exit::EMULATOR);
+        assert_eq!(status(&QUIET_END, &story(&[Fate::Crashed(crash())], Some(1)), Exec::None), exit::GUEST);
+        assert_eq!(status(&QUIET_END, &story(&[Fate::Crashed(crash())], Some(1)), Exec::Status(0)), exit::GUEST);
+        assert_eq!(status(&End::Left, &off, Exec::None), exit::LEFT);
+        assert_eq!(status(&End::Terminated, &off, Exec::None), exit::TERMINATED);
+        assert_eq!(status(&End::Timeout(Duration::from_secs(1)), &off, Exec::Status(0)), exit::TIMEOUT);
+        assert_eq!(status(&QUIET_END, &story(&[Fate::Waiting], Some(1)), Exec::None), exit::GUEST);
+        let panicked = Story { panic: Some(2), ..off };
+        assert_eq!(status(&End::Timeout(Duration::from_secs(1)), &panicked, Exec::None), exit::HYPERVISOR);
+    }
+
+    #[test]
+    fn several_commands_have_one_status() {
+        assert_eq!(Exec::of([].into_iter()), Exec::None);
+        assert_eq!(Exec::of([Some(0), Some(3), Some(4), Some(0)].into_iter()), Exec::Status(3));
+        assert_eq!(Exec::of([Some(3), None].into_iter()), Exec::Unfinished);
+    }
+
+    #[test]
+    fn a_restart_is_no_end() {
+        let mut story = story(&[Fate::Waiting], None);
+        for state in [VmState::Started, VmState::Reset, VmState::Started] {
+            assert_eq!(story.tell(&Event::Vm { vm: 0, state }), Some(0));
+            assert_eq!(story.fates, [Fate::Running]);
+        }
+        assert_eq!(story.tell(&Event::Vm { vm: 9, state: VmState::Reset }), None);
+    }
+
+    #[test]
+    fn a_crash_says_where() {
+        assert!(describe(&crash()).contains("0x100"));
+        assert!(describe(&crash()).contains("PC 0x40080000"));
+    }
+}

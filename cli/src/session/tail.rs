@@ -1,0 +1,81 @@
+//! The last of what a console said.
+
+use std::collections::VecDeque;
+
+/// How much is kept, in bytes.
+const CAPACITY: usize = 16 * 1024;
+
+/// Keeps the end of a console's output.
+#[derive(Debug, Default)]
+pub struct Tail {
+    bytes: VecDeque<u8>,
+}
+
+impl Tail {
+    /// Takes more output.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend(bytes);
+        let excess = self.bytes.len().saturating_sub(CAPACITY);
+        self.bytes.drain(..excess);
+    }
+
+    /// The last `count` lines, without line ends and without control characters, so that they can be shown anywhere.
+    pub fn lines(&self, count: usize) -> Vec<String> {
+        let bytes: Vec<u8> = self.bytes.iter().copied().collect();
+        let text = String::from_utf8_lossy(&bytes);
+        let lines: Vec<String> = text.lines().map(plain).collect();
+        let end = lines.iter().rposition(|line| !line.is_empty()).map_or(0, |last| last + 1);
+        lines[end.saturating_sub(count)..end].to_vec()
+    }
+
+    /// The end of the output as it came, from the start of one of the last `count` lines on: to show a console again.
+    pub fn raw(&self, count: usize) -> Vec<u8> {
+        let bytes: Vec<u8> = self.bytes.iter().copied().collect();
+        let start = bytes.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n').nth(count).map_or(0, |(at, _)| at + 1);
+        bytes[start..].to_vec()
+    }
+}
+
+/// Without terminal control sequences (ECMA-48: CSI, and ESC with one character) and other control characters.
+pub fn plain(line: &str) -> String {
+    let mut out = String::new();
+    let mut chars = line.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\x1b' => {
+                if chars.next() == Some('[') {
+                    while chars.next().is_some_and(|c| !('@'..='~').contains(&c)) {}
+                }
+            }
+            '\t' => out.push(c),
+            c if c.is_control() => {}
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_kept_and_made_plain() {
+        let mut tail = Tail::default();
+        for line in 0..10_000 {
+            tail.push(format!("line {line}\r\n").as_bytes());
+        }
+        tail.push(b"\x1b[1;31mred\x1b[0m\x07 end\r\n\r\n");
+        assert_eq!(tail.lines(3), ["line 9998", "line 9999", "red end"]);
+        assert!(tail.lines(100_000).len() < 3000);
+        assert_eq!(Tail::default().lines(3), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_console_can_be_shown_again_from_a_lines_start() {
+        let mut tail = Tail::default();
+        tail.push(b"a\r\nb\r\nc\r\n~ # ");
+        assert_eq!(tail.raw(2), b"b\r\nc\r\n~ # ");
+        assert_eq!(tail.raw(9), b"a\r\nb\r\nc\r\n~ # ");
+    }
+}

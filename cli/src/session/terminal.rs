@@ -1,0 +1,39 @@
+//! The user's terminal.
+
+use std::io::{self, IsTerminal};
+
+use anyhow::{Context, Result};
+
+/// The terminal in raw mode, for as long as this lives: every key goes to the guest.
+#[derive(Debug)]
+pub struct Raw(());
+
+impl Raw {
+    /// Enters raw mode if `wanted` and both standard input and output are a terminal.
+    ///
+    /// # Errors
+    /// The terminal refuses.
+    pub fn enter(wanted: bool) -> Result<Option<Self>> {
+        if !(wanted && io::stdin().is_terminal() && io::stdout().is_terminal()) {
+            return Ok(None);
+        }
+        crossterm::terminal::enable_raw_mode().context("setting up the terminal")?;
+        Ok(Some(Self(())))
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        let _ = crossterm::terminal::disable_raw_mode();
+    }
+}
+
+/// Whether standard input is a pipe or a file.
+pub fn input_is_piped() -> bool {
+    !io::stdin().is_terminal()
+}
+
+/// Whether standard error is a terminal.
+pub fn notes_go_to_one() -> bool {
+    io::stderr().is_terminal()
+}

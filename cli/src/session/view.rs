@@ -1,0 +1,213 @@
+//! What the user sees: consoles on standard output, everything of Stile's on standard error.
+
+use std::io::{self, Write};
+
+use super::lines::Lines;
+use super::tail::Tail;
+
+/// How many lines of a console are shown again when it is switched to.
+const AGAIN: usize = 20;
+
+/// How consoles are shown.
+#[derive(Debug)]
+enum Mode {
+    /// A person at a terminal (in raw mode): one console at a time.
+    Terminal {
+        /// The console that is shown.
+        shown: usize,
+    },
+    /// A pipe or a file, one VM: its bytes as they come.
+    Exact,
+    /// A pipe or a file, several VMs: lines with names before them.
+    Named(Lines),
+}
+
+/// The two streams and what is on them.
+pub struct View<'a> {
+    out: Box<dyn Write + 'a>,
+    notes: Box<dyn Write + 'a>,
+    mode: Mode,
+    /// Stile's log, as far as its last line is not finished.
+    log: Vec<u8>,
+    quiet: bool,
+    /// Whether notes may be dimmed: they go to a terminal.
+    colour: bool,
+}
+
+impl<'a> View<'a> {
+    /// A view for a person at a terminal that is in raw mode.
+    pub fn terminal(out: impl Write + 'a, notes: impl Write + 'a, quiet: bool) -> Self {
+        Self::new(out, notes, Mode::Terminal { shown: 0 }, quiet, true)
+    }
+
+    /// A view for pipes and files.
+    pub fn plain(out: impl Write + 'a, notes: impl Write + 'a, names: &[String], quiet: bool, colour: bool) -> Self {
+        let mode = if names.len() > 1 { Mode::Named(Lines::new(names.iter().map(String::as_str))) } else { Mode::Exact };
+        Self::new(out, notes, mode, quiet, colour)
+    }
+
+    fn new(out: impl Write + 'a, notes: impl Write + 'a, mode: Mode, quiet: bool, colour: bool) -> Self {
+        Self { out: Box::new(out), notes: Box::new(notes), mode, log: Vec::new(), quiet, colour }
+    }
+
+    /// Output of the console with index `vm`.
+    ///
+    /// # Errors
+    /// Standard output is closed.
+    pub fn console(&mut self, vm: usize, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.mode {
+            Mode::Terminal { shown } if *shown != vm => return Ok(()),
+            Mode::Terminal { .. } | Mode::Exact => self.out.write_all(bytes)?,
+            Mode::Named(lines) => self.out.write_all(&lines.feed(vm, bytes))?,
+        }
+        self.out.flush()
+    }
+
+    /// Whether [`View::idle`] has something to write.
+    pub fn has_partial(&self) -> bool {
+        matches!(&self.mode, Mode::Named(lines) if lines.has_partial())
+    }
+
+    /// To be called when no console has said anything for a moment.
+    ///
+    /// # Errors
+    /// Standard output is closed.
+    pub fn idle(&mut self) -> io::Result<()> {
+        if let Mode::Named(lines) = &mut self.mode {
+            self.out.write_all(&lines.flush())?;
+            self.out.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Text of Stile's log.
+    pub fn log(&mut self, bytes: &[u8]) {
+        self.log.extend_from_slice(bytes);
+        let Some(end) = self.log.iter().rposition(|&byte| byte == b'\n') else { return };
+        let rest = self.log.split_off(end + 1);
+        let text = std::mem::replace(&mut self.log, rest);
+        if self.quiet {
+            return;
+        }
+        let text = String::from_utf8_lossy(&text).into_owned();
+        for line in text.lines() {
+            self.write_note(line.trim_end_matches('\r'), true);
+        }
+    }
+
+    /// Tells the user something; several lines are possible.
+    pub fn note(&mut self, text: &str) {
+        for line in text.lines() {
+            self.write_note(&format!("stile: {line}"), false);
+        }
+    }
+
+    /// Tells the user something that stands for itself, such as a table.
+    pub fn text(&mut self, text: &str) {
+        for line in text.lines() {
+            self.write_note(line, false);
+        }
+    }
+
+    /// Which console input goes to.
+    pub fn focus(&self) -> usize {
+        match self.mode {
+            Mode::Terminal { shown } => shown,
+            Mode::Exact | Mode::Named(_) => 0,
+        }
+    }
+
+    /// Shows another console: what it is called, and the end of what it said.
+    ///
+    /// # Errors
+    /// Standard output is closed.
+    pub fn switch(&mut self, vm: usize, names: &[String], tail: &Tail) -> io::Result<()> {
+        let Mode::Terminal { shown } = &mut self.mode else { return Ok(()) };
+        let Some(name) = names.get(vm) else { return Ok(()) };
+        *shown = vm;
+        write!(
+            self.out,
+            "\x1b[0m\r\n\x1b[7m stile: console of {name}, VM {} of {}; Ctrl-A ? lists the keys \x1b[0m\r\n",
+            vm + 1,
+            names.len()
+        )?;
+        self.out.write_all(&tail.raw(AGAIN))?;
+        self.out.flush()
+    }
+
+    /// Writes what is left, and leaves the terminal as a shell wants it: a guest may have hidden the cursor or chosen colours.
+    pub fn finish(&mut self) {
+        let left = std::mem::take(&mut self.log);
+        if !left.is_empty() && !self.quiet {
+            let text = String::from_utf8_lossy(&left).into_owned();
+            self.write_note(&text, true);
+        }
+        let _ = match &mut self.mode {
+            Mode::Terminal { .. } => self.out.write_all(b"\x1b[0m\x1b[?25h\r\n"),
+            Mode::Named(lines) => {
+                let mut rest = lines.flush();
+                rest.extend_from_slice(lines.close());
+                self.out.write_all(&rest)
+            }
+            Mode::Exact => Ok(()),
+        };
+        let _ = self.out.flush();
+    }
+
+    /// Standard error may be closed: that is no reason to end a run.
+    fn write_note(&mut self, line: &str, dim: bool) {
+        let (before, after) = if dim && self.colour { ("\x1b[2m", "\x1b[0m") } else { ("", "") };
+        let end = if matches!(self.mode, Mode::Terminal { .. }) { "\r\n" } else { "\n" };
+        let _ = write!(self.notes, "{before}{line}{after}{end}");
+        let _ = self.notes.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names() -> Vec<String> {
+        vec!["one".into(), "two".into()]
+    }
+
+    #[test]
+    fn a_terminal_shows_one_console_at_a_time() {
+        let (mut out, mut notes) = (Vec::new(), Vec::new());
+        let mut view = View::terminal(&mut out, &mut notes, false);
+        view.console(0, b"first\r\n").unwrap();
+        view.console(1, b"hidden\r\n").unwrap();
+        let mut tail = Tail::default();
+        tail.push(b"hidden\r\n# ");
+        view.switch(1, &names(), &tail).unwrap();
+        assert_eq!(view.focus(), 1);
+        view.console(1, b"now").unwrap();
+        view.note("a note");
+        drop(view);
+        let out = String::from_utf8(out).unwrap();
+        assert!(out.starts_with("first\r\n\x1b[0m"), "{out:?}");
+        assert!(out.contains("console of two, VM 2 of 2"), "{out:?}");
+        assert!(out.ends_with("hidden\r\n# now"), "{out:?}");
+        assert_eq!(notes, b"stile: a note\r\n");
+    }
+
+    #[test]
+    fn a_pipe_gets_exact_bytes_or_named_lines() {
+        let (mut out, mut notes) = (Vec::new(), Vec::new());
+        let mut view = View::plain(&mut out, &mut notes, &["one".into()], true, false);
+        view.console(0, b"\x00a\r\n").unwrap();
+        view.log(b"not shown\n");
+        view.finish();
+        drop(view);
+        assert_eq!((out.as_slice(), notes.as_slice()), (b"\x00a\r\n".as_slice(), b"".as_slice()));
+
+        let (mut out, mut notes) = (Vec::new(), Vec::new());
+        let mut view = View::plain(&mut out, &mut notes, &names(), false, false);
+        view.console(1, b"a\r\nb").unwrap();
+        view.log(b"Stile is up\nand");
+        view.finish();
+        drop(view);
+        assert_eq!(out, b"two | a\ntwo | b\n");
+        assert_eq!(notes, b"Stile is up\nand\n");
+    }
+}

@@ -1,0 +1,64 @@
+//! The tests that need no emulator: formatting, lints, and the host's tests.
+
+use std::process::{Command, Stdio};
+
+use crate::cargo;
+
+/// One run of cargo.
+pub struct Check {
+    /// The test's name.
+    pub name: &'static str,
+    command: fn() -> Command,
+}
+
+/// All of them, in the order in which they run.
+pub fn all() -> Vec<Check> {
+    vec![
+        Check { name: "format/workspace", command: || host("fmt", &["--all", "--check"], "") },
+        Check { name: "format/guests", command: || host("fmt", &["--all", "--check"], "guests") },
+        Check {
+            name: "lint/host",
+            command: || {
+                let excluded =
+                    ["--workspace", "--exclude", "stile-hypervisor", "--all-targets", "--all-features", "--quiet", "--", "-D", "warnings"];
+                host("clippy", &excluded, "")
+            },
+        },
+        Check {
+            name: "lint/hypervisor",
+            command: || bare("clippy", &["--package", "stile-hypervisor", "--quiet", "--", "-D", "warnings"], ""),
+        },
+        Check { name: "lint/guests", command: || bare("clippy", &["--workspace", "--bins", "--quiet", "--", "-D", "warnings"], "guests") },
+        // Not quiet: cargo's own summary lines are worth seeing.
+        Check { name: "unit", command: || host("test", &["--workspace", "--exclude", "stile-hypervisor"], "") },
+    ]
+}
+
+impl Check {
+    /// Runs it, with its output on ours.
+    pub fn run(&self) -> Result<(), String> {
+        let status = (self.command)().stdin(Stdio::null()).status().map_err(|error| format!("cargo does not run: {error}"))?;
+        if status.success() { Ok(()) } else { Err(format!("cargo ended with {status}")) }
+    }
+}
+
+fn host(subcommand: &str, arguments: &[&str], dir: &str) -> Command {
+    let mut command = Command::new("cargo");
+    command.current_dir(cargo::repository().join(dir)).arg(subcommand).args(arguments);
+    targets(&mut command, dir);
+    command
+}
+
+fn bare(subcommand: &str, arguments: &[&str], dir: &str) -> Command {
+    let mut command = cargo::cargo(subcommand, &cargo::repository().join(dir));
+    command.args(arguments);
+    targets(&mut command, dir);
+    command
+}
+
+/// Everything that is built stays in the repository's one target directory.
+fn targets(command: &mut Command, dir: &str) {
+    if !dir.is_empty() {
+        command.env("CARGO_TARGET_DIR", cargo::repository().join("target").join(dir));
+    }
+}

@@ -1,0 +1,119 @@
+//! The scenarios with bare-metal test guests (the folder `guests`): each prints `PASS` and `FAIL` lines, and ends with its status.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+use super::scenario::{Expect, Scenario};
+use super::table::NO_DIFFERENCE;
+use crate::{cargo, exit};
+
+/// What a guest prints at its end if all its tests passed.
+const PASSED: &str = "EXIT: STATUS=0";
+
+/// The suites, and the boot arguments that make them run everything.
+const SUITES: [(&str, &str); 6] = [("gic", ""), ("timer", ""), ("psci", ""), ("smp", ""), ("regs", "stile"), ("uart", "rx")];
+
+/// CPU models, with physical CPUs, that each suite runs on with four vCPUs.
+const MACHINES: [(&str, u32); 4] = [("max", 4), ("max", 1), ("cortex-a76", 2), ("cortex-a57", 2)];
+
+/// The guests' programs, by name.
+struct Programs(BTreeMap<String, PathBuf>);
+
+impl Programs {
+    fn build() -> Result<Self> {
+        let repository = cargo::repository();
+        let mut command = cargo::cargo("build", &repository.join("guests"));
+        command.args(["--release", "--bins"]).env("CARGO_TARGET_DIR", repository.join("target/guests"));
+        Ok(Self(cargo::build(command, "the test guests")?.into_iter().collect()))
+    }
+
+    fn path(&self, name: &str) -> Result<String> {
+        let path = self.0.get(name).with_context(|| format!("there is no test guest called {name}"))?;
+        Ok(path.display().to_string())
+    }
+}
+
+/// All of them. Builds the guests.
+///
+/// # Errors
+/// The guests don't compile, or one is missing.
+pub fn guests() -> Result<Vec<Scenario>> {
+    let programs = Programs::build()?;
+    let mut scenarios = Vec::new();
+    for (suite, append) in SUITES {
+        for (cpu, smp) in MACHINES {
+            scenarios.push(one_suite(suite, append, cpu, smp, programs.path(suite)?));
+        }
+    }
+    scenarios.extend([reboot(programs.path("reboot")?), crash(programs.path("crash")?), idle(programs.path("idle")?)]);
+    for cpus in [1, 2] {
+        scenarios.push(hostile_neighbour(cpus, &programs)?);
+        scenarios.push(greedy_neighbour(cpus, &programs)?);
+    }
+    Ok(scenarios)
+}
+
+fn one_suite(suite: &str, append: &str, cpu: &str, smp: u32, kernel: String) -> Scenario {
+    let arguments = format!("--vcpus 4 --memory 64M --cpu {cpu} --smp {smp} --exits");
+    let scenario = Scenario::new(format!("guest/{suite}/{cpu}-{smp}"), &arguments).with("--kernel", kernel);
+    let scenario = if append.is_empty() { scenario } else { scenario.with("--append", append) };
+    Scenario { input: Some(("send a line", "hello, world\n")), expect: passed(), ..scenario }
+}
+
+fn passed() -> Expect {
+    Expect { output: vec![PASSED.into()], notes: vec![NO_DIFFERENCE.into()], absent: vec!["FAIL "], ..Expect::default() }
+}
+
+/// A reset by the guest itself; what it leaves behind must be gone.
+fn reboot(kernel: String) -> Scenario {
+    let scenario = Scenario::new("life/guest-reset", "--vcpus 4 --memory 64M --exits").with("--kernel", kernel);
+    // It knows that it was reset by what is left in RAM. Where nothing is, it resets for ever: twice is enough.
+    let expect = Expect { status: exit::LEFT, output: vec!["boot 1".into(), "boot 1".into()], interrupt: true, ..Expect::default() };
+    Scenario { expect, ..scenario }
+}
+
+/// A guest that can't go on ends its run, and it is said which and where.
+fn crash(kernel: String) -> Scenario {
+    let scenario = Scenario::new("life/crash", "--memory 64M").with("--kernel", kernel);
+    let expect = Expect { status: exit::GUEST, notes: vec!["vm0 crashed".into()], ..Expect::default() };
+    Scenario { expect, ..scenario }
+}
+
+/// A guest that waits for ever is ended by the time-out.
+fn idle(kernel: String) -> Scenario {
+    let scenario = Scenario::new("life/idle-until-timeout", "--memory 64M").with("--kernel", kernel);
+    let expect = Expect { status: exit::TIMEOUT, notes: vec!["time-out".into()], ..Expect::default() };
+    Scenario { timeout: 20, expect, ..scenario }
+}
+
+/// Two VMs on so many CPUs: `other` with its vCPUs, and one that computes checksums over its memory.
+fn with_checksum(cpus: u32, other: (&str, u32), programs: &Programs) -> Result<String> {
+    let (name, vcpus) = other;
+    Ok(format!(
+        "[machine]\ncpus = {cpus}\n\n\
+         [[vm]]\nname = \"{name}\"\nkernel = \"{}\"\nvcpus = {vcpus}\nmemory = \"64M\"\n\n\
+         [[vm]]\nname = \"neighbour\"\nkernel = \"{}\"\nvcpus = 1\nmemory = \"64M\"\n",
+        programs.path(name)?,
+        programs.path("checksum")?,
+    ))
+}
+
+/// One VM does all it can to break out; what the other computes must stay right.
+fn hostile_neighbour(cpus: u32, programs: &Programs) -> Result<Scenario> {
+    let config = with_checksum(cpus, ("hostile", 4), programs)?;
+    let expect = Expect {
+        // Both must come to their end, in whichever order.
+        output: vec![PASSED.into(), PASSED.into()],
+        ..passed()
+    };
+    Ok(Scenario { config: Some(config), timeout: 900, expect, ..Scenario::new(format!("isolation/hostile-on-{cpus}"), "--exits") })
+}
+
+/// One VM never yields; the other must come to its end.
+fn greedy_neighbour(cpus: u32, programs: &Programs) -> Result<Scenario> {
+    let config = with_checksum(cpus, ("spin", 2), programs)?;
+    let expect = Expect { status: exit::LEFT, output: vec![PASSED.into()], absent: vec!["FAIL "], interrupt: true, ..Expect::default() };
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new(format!("isolation/never-yields-on-{cpus}"), "") })
+}

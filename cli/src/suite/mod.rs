@@ -1,0 +1,133 @@
+//! `stile test`: the whole test suite.
+//!
+//! First what needs no emulator ([`checks`]), then scenarios in it ([`table`]). Each scenario is a `stile run` of its own, as a user would
+//! start it.
+
+mod checks;
+mod guests;
+mod scenario;
+mod table;
+
+use std::sync::Mutex;
+use std::time::Instant;
+
+use anyhow::Result;
+
+use crate::args::TestArgs;
+use crate::{emulator, exit};
+use scenario::Scenario;
+
+/// How many tests ended in which way.
+#[derive(Debug, Default)]
+struct Count {
+    passed: usize,
+    failed: Vec<String>,
+}
+
+impl Count {
+    fn add(&mut self, name: &str, start: Instant, result: Result<(), String>) {
+        let seconds = start.elapsed().as_secs_f64();
+        match result {
+            Ok(()) => {
+                self.passed += 1;
+                println!("test {name} ... ok ({seconds:.1} s)");
+            }
+            Err(report) => {
+                self.failed.push(name.to_owned());
+                println!("test {name} ... FAILED ({seconds:.1} s)");
+                for line in report.lines() {
+                    println!("    {line}");
+                }
+            }
+        }
+    }
+}
+
+/// Runs or lists the tests. The status is [`exit::FAILURE`] if one failed, or if none was chosen.
+///
+/// # Errors
+/// The tests can't be prepared: something is missing, or the guests don't compile.
+pub fn test(args: &TestArgs) -> Result<u8> {
+    let chosen = |name: &str| args.only.is_empty() || args.only.iter().any(|pattern| matches(pattern, name));
+    let checks: Vec<_> = checks::all().into_iter().filter(|check| chosen(check.name)).collect();
+    let scenarios: Vec<_> = table::all()?.into_iter().filter(|scenario| chosen(&scenario.name)).collect();
+    if args.list {
+        checks
+            .iter()
+            .map(|check| check.name)
+            .chain(scenarios.iter().map(|scenario| scenario.name.as_str()))
+            .for_each(|name| println!("{name}"));
+        return Ok(exit::OK);
+    }
+    let mut count = Count::default();
+    for check in checks {
+        let start = Instant::now();
+        println!("running {}", check.name);
+        count.add(check.name, start, check.run());
+    }
+    if !scenarios.is_empty() {
+        emulator::installed()?;
+        run_scenarios(&scenarios, usize::from(args.jobs), &mut count);
+    }
+    for name in &count.failed {
+        println!("failed: {name}");
+    }
+    println!("\n{} passed, {} failed", count.passed, count.failed.len());
+    Ok(if count.failed.is_empty() && count.passed > 0 { exit::OK } else { exit::FAILURE })
+}
+
+/// Runs scenarios, `jobs` at a time.
+fn run_scenarios(scenarios: &[Scenario], jobs: usize, count: &mut Count) {
+    println!("running {} scenarios in the emulator, {jobs} at a time", scenarios.len());
+    let next = Mutex::new(scenarios.iter());
+    let count = Mutex::new(count);
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                // A poisoned lock means that another worker panicked: the scope will, too.
+                while let Some(scenario) = next.lock().ok().and_then(|mut next| next.next()) {
+                    let start = Instant::now();
+                    let result = scenario.run();
+                    if let Ok(mut count) = count.lock() {
+                        count.add(&scenario.name, start, result);
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// Whether `name` has `pattern` in it, where `*` stands for anything.
+fn matches(pattern: &str, name: &str) -> bool {
+    let mut rest = name;
+    pattern.split('*').all(|part| match rest.find(part) {
+        Some(at) => {
+            rest = &rest[at + part.len()..];
+            true
+        }
+        None => false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    #[test]
+    fn patterns_match_anywhere() {
+        assert!(matches("boot", "boot/debian/max"));
+        assert!(matches("boot*max", "boot/debian/max"));
+        assert!(matches("debian:6.1/", "boot/debian:6.1/max"));
+        assert!(!matches("max*boot", "boot/debian/max"));
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<String> = super::table::without_guests().into_iter().map(|scenario| scenario.name).collect();
+        names.extend(super::checks::all().iter().map(|check| check.name.to_owned()));
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}

@@ -1,0 +1,249 @@
+//! One scenario: a `stile run`, and what must come of it.
+
+use std::io::{BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::exit;
+
+/// How long a scenario may take by default: emulators on busy machines are slow.
+pub const TIMEOUT: u32 = 300;
+
+/// How much longer than its `--timeout` a run may take before it is ended from outside.
+const GRACE: Duration = Duration::from_secs(60);
+
+/// A scenario.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// Its name, with slashes.
+    pub name: String,
+    /// The arguments of `stile run`.
+    pub arguments: Vec<String>,
+    /// The text of the machine's configuration, if it is described by a file.
+    pub config: Option<String>,
+    /// What is typed, and after which text on standard output.
+    pub input: Option<(&'static str, &'static str)>,
+    /// The run's `--timeout`, in seconds.
+    pub timeout: u32,
+    /// What must come of it.
+    pub expect: Expect,
+}
+
+/// What must come of a run.
+#[derive(Debug, Clone)]
+pub struct Expect {
+    /// The exit status.
+    pub status: u8,
+    /// Texts that standard output must have in it, in this order.
+    pub output: Vec<String>,
+    /// Texts that standard error must have in it, in any order.
+    pub notes: Vec<String>,
+    /// Texts that standard output must not have in it.
+    pub absent: Vec<&'static str>,
+    /// Two texts whose lines must not all come before the other's: two VMs that make progress at the same time.
+    pub interleaved: Option<(&'static str, &'static str)>,
+    /// Interrupt the run when standard output has everything of [`Expect::output`] in it.
+    pub interrupt: bool,
+}
+
+impl Default for Expect {
+    fn default() -> Self {
+        Self { status: exit::OK, output: Vec::new(), notes: Vec::new(), absent: Vec::new(), interleaved: None, interrupt: false }
+    }
+}
+
+impl Scenario {
+    /// A scenario with one VM, described by arguments that are separated by spaces.
+    pub fn new(name: impl Into<String>, arguments: &str) -> Self {
+        Self {
+            name: name.into(),
+            arguments: arguments.split_whitespace().map(str::to_owned).collect(),
+            config: None,
+            input: None,
+            timeout: TIMEOUT,
+            expect: Expect::default(),
+        }
+    }
+
+    /// With one more argument and its value.
+    pub fn with(mut self, argument: &str, value: impl Into<String>) -> Self {
+        self.arguments.extend([argument.to_owned(), value.into()]);
+        self
+    }
+
+    /// Runs it; the error is a report for people.
+    pub fn run(&self) -> Result<(), String> {
+        let dir = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
+        let mut child = self.start(dir.path())?;
+        let output = collect(child.stdout.take());
+        let notes = collect(child.stderr.take());
+        let mut keyboard = child.stdin.take();
+        let mut input = self.input;
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let until = Instant::now() + Duration::from_secs(self.timeout.into()) + GRACE;
+        let mut interrupted = false;
+        loop {
+            drain(&notes, &mut err);
+            match output.recv_timeout(Duration::from_millis(100)) {
+                Ok(bytes) => out.extend(bytes),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if let (Some((prompt, text)), Some(keyboard)) = (input, &mut keyboard) {
+                if plain(&out).contains(prompt) {
+                    let _ = keyboard.write_all(text.as_bytes());
+                    input = None;
+                }
+            }
+            if self.expect.interrupt && !interrupted && missing(&plain(&out), &self.expect.output).is_none() {
+                interrupted = true;
+                interrupt(&child);
+            }
+            if Instant::now() > until {
+                let _ = child.kill();
+            }
+        }
+        let status = child.wait().map_err(|error| error.to_string())?;
+        err.extend(notes.iter().flatten());
+        let (out, err) = (plain(&out), plain(&err));
+        let problems = self.expect.problems(status.code(), &out, &err);
+        if problems.is_empty() {
+            return Ok(());
+        }
+        Err(format!("{}\n--- standard output, its end:\n{}\n--- standard error, its end:\n{}", problems.join("\n"), end(&out), end(&err)))
+    }
+
+    fn start(&self, dir: &Path) -> Result<Child, String> {
+        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+        let mut command = Command::new(program);
+        command.arg("run");
+        if let Some(config) = &self.config {
+            let path = dir.join("machine.toml");
+            std::fs::write(&path, config).map_err(|error| error.to_string())?;
+            command.arg(path);
+        }
+        command
+            .args(&self.arguments)
+            .args(["--timeout", &self.timeout.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| error.to_string())
+    }
+}
+
+impl Expect {
+    fn problems(&self, status: Option<i32>, out: &str, err: &str) -> Vec<String> {
+        let mut problems = Vec::new();
+        if status != Some(self.status.into()) {
+            let status = status.map_or("a signal".to_owned(), |status| status.to_string());
+            problems.push(format!("exit status {status}, expected {}", self.status));
+        }
+        if let Some(text) = missing(out, &self.output) {
+            problems.push(format!("standard output has no {text:?} where it should be"));
+        }
+        for text in &self.notes {
+            if !err.contains(text.as_str()) {
+                problems.push(format!("standard error has no {text:?} in it"));
+            }
+        }
+        for text in &self.absent {
+            if let Some(line) = out.lines().find(|line| line.contains(text)) {
+                problems.push(format!("standard output has {text:?} in it: {line}"));
+            }
+        }
+        if let Some((one, other)) = self.interleaved {
+            match (out.find(one).zip(out.rfind(one)), out.find(other).zip(out.rfind(other))) {
+                (Some((first, last)), Some((other_first, other_last))) if first < other_last && other_first < last => {}
+                _ => problems.push(format!("the lines with {one:?} and with {other:?} are not interleaved")),
+            }
+        }
+        problems
+    }
+}
+
+/// The first of `texts` that isn't in `output` after those before it.
+fn missing<'a>(output: &str, texts: &'a [String]) -> Option<&'a str> {
+    let mut rest = output;
+    texts.iter().map(String::as_str).find(|text| match rest.find(text) {
+        Some(at) => {
+            rest = &rest[at + text.len()..];
+            false
+        }
+        None => true,
+    })
+}
+
+/// Reads a stream in a thread of its own.
+fn collect(stream: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
+    let (send, bytes) = channel();
+    thread::spawn(move || {
+        let Some(stream) = stream else { return };
+        let mut stream = BufReader::new(stream);
+        let mut buffer = vec![0; 16 * 1024];
+        while let Ok(count @ 1..) = stream.read(&mut buffer) {
+            if send.send(buffer[..count].to_vec()).is_err() {
+                return;
+            }
+        }
+    });
+    bytes
+}
+
+fn drain(from: &Receiver<Vec<u8>>, to: &mut Vec<u8>) {
+    while let Ok(bytes) = from.try_recv() {
+        to.extend(bytes);
+    }
+}
+
+fn interrupt(child: &Child) {
+    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, Signal::INT);
+    }
+}
+
+/// Text without terminal control sequences: dialogs are full of them.
+fn plain(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.split('\n').map(crate::session::plain).collect::<Vec<_>>().join("\n")
+}
+
+fn end(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(60)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_must_come_in_order() {
+        let expect = Expect { output: vec!["one".into(), "two".into()], ..Expect::default() };
+        assert!(expect.problems(Some(0), "one two", "").is_empty());
+        assert_eq!(expect.problems(Some(0), "two one", "").len(), 1);
+        assert_eq!(expect.problems(Some(1), "", "").len(), 2);
+        assert_eq!(expect.problems(None, "one two", "").len(), 1);
+    }
+
+    #[test]
+    fn progress_at_the_same_time_is_told_from_one_after_the_other() {
+        let expect = Expect { interleaved: Some(("a |", "b |")), ..Expect::default() };
+        assert!(expect.problems(Some(0), "a | 1\nb | 1\na | 2\nb | 2\n", "").is_empty());
+        assert_eq!(expect.problems(Some(0), "a | 1\na | 2\nb | 1\nb | 2\n", "").len(), 1);
+        assert_eq!(expect.problems(Some(0), "a | 1\n", "").len(), 1);
+    }
+
+    #[test]
+    fn what_must_be_absent_is_reported_with_its_line() {
+        let expect = Expect { absent: vec!["FAIL"], notes: vec!["difference 0".into()], ..Expect::default() };
+        assert!(expect.problems(Some(0), "PASS a", "difference 0").is_empty());
+        assert_eq!(expect.problems(Some(0), "PASS a\nFAIL b\n", "difference 1").len(), 2);
+    }
+}

@@ -1,0 +1,113 @@
+//! The configuration: which virtual machines there are, and how they are run.
+
+use heapless::Vec;
+use serde::{Deserialize, Serialize};
+use stile_board::MAX_VMS;
+
+/// The longest name of a virtual machine, in characters.
+pub const MAX_NAME_LEN: usize = 32;
+
+/// The most files that are loaded into one virtual machine.
+pub const MAX_LOADS: usize = 8;
+
+/// Everything that Stile is told at start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine<'a> {
+    /// The virtual machines, at least one. Their index is their number everywhere else.
+    #[serde(borrow)]
+    pub vms: Vec<Vm<'a>, MAX_VMS>,
+    /// Whether the ledger is sent when the last virtual machine has ended.
+    pub report_exits: bool,
+    /// The time slice of a vCPU that shares its CPU, in microseconds: 100 to 1,000,000.
+    pub slice_us: u32,
+}
+
+/// One virtual machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Vm<'a> {
+    /// Unique; 1 to [`MAX_NAME_LEN`] characters of `a` to `z`, `0` to `9` and `-`.
+    pub name: &'a str,
+    /// RAM in bytes: see [`stile_board::map::is_ram_size`].
+    pub memory: u64,
+    /// Virtual CPUs: 1 to [`stile_board::MAX_VCPUS`].
+    pub vcpus: u8,
+    /// The physical CPUs that it may use, a bit each; 0 is all there are. Use [`Vm::cpus_of`].
+    pub cpus: u64,
+    /// Whether each vCPU stays on one CPU of those.
+    pub pinned: bool,
+    /// Where the first vCPU starts: an IPA in RAM, a multiple of 4.
+    pub entry: u64,
+    /// The IPA of the device tree, in `x0` at entry: in RAM, a multiple of 8.
+    pub dtb: u64,
+    /// The files that are copied into RAM before the first instruction, in this order.
+    pub loads: Vec<Load, MAX_LOADS>,
+    /// What a reset by the guest does.
+    pub on_reset: OnReset,
+    /// The techniques that are switched on.
+    pub techniques: Techniques,
+}
+
+impl Vm<'_> {
+    /// The physical CPUs, a bit each, that vCPU number `vcpu` may run on, out of those `present`:
+    /// [`cpus_of`].
+    pub fn cpus_of(&self, vcpu: usize, present: u64) -> u64 {
+        cpus_of(self.cpus, self.pinned, vcpu, present)
+    }
+}
+
+/// The physical CPUs, a bit each, that vCPU number `vcpu` of a virtual machine may run on, out of
+/// those `present`. `cpus` and `pinned` are as in [`Vm`].
+///
+/// Zero if the virtual machine names only CPUs that are not there. A pinned vCPU has exactly one:
+/// vCPU *i* has the *i*-th of the virtual machine's CPUs, round again from the first when there are
+/// fewer CPUs than vCPUs.
+pub fn cpus_of(cpus: u64, pinned: bool, vcpu: usize, present: u64) -> u64 {
+    let cpus = if cpus == 0 { present } else { cpus & present };
+    let count = cpus.count_ones() as usize;
+    if !pinned || count == 0 {
+        return cpus;
+    }
+    let mut rest = cpus;
+    for _ in 0..vcpu % count {
+        rest &= rest - 1;
+    }
+    rest & rest.wrapping_neg()
+}
+
+/// A file of the blob, and where it goes in a virtual machine's RAM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Load {
+    /// Where the file is, in bytes from the blob's start: a multiple of [`crate::FILE_ALIGN`].
+    pub offset: u64,
+    /// Its length in bytes. With none, [`Load::offset`] has no meaning.
+    pub len: u64,
+    /// Where its first byte goes.
+    pub ipa: u64,
+    /// What it takes in RAM, at least [`Load::len`]: bytes after the file are zeroed.
+    pub mem_len: u64,
+}
+
+/// What a reset by the guest (PSCI `SYSTEM_RESET`) does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnReset {
+    /// The files are loaded again and the first vCPU starts anew.
+    #[default]
+    Restart,
+    /// The virtual machine ends, as if it had powered off.
+    Stop,
+}
+
+/// Techniques that avoid exits or make them cheaper, each a switch of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Techniques {
+    /// `WFI` is not trapped while no other vCPU wants the CPU.
+    pub wfi_passthrough: bool,
+}
+
+impl Default for Techniques {
+    fn default() -> Self {
+        Self {
+            wfi_passthrough: true,
+        }
+    }
+}

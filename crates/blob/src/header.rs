@@ -1,0 +1,100 @@
+//! The blob's first bytes.
+
+use crate::Error;
+use crc::{CRC_32_ISO_HDLC, Crc};
+
+/// The first eight bytes of a blob.
+pub const MAGIC: [u8; 8] = *b"STILEBLB";
+
+/// The version of the format that this crate reads and writes.
+///
+/// Any change to the configuration's types is a new version: the hypervisor and the command that
+/// makes images are built from one repository, so nothing else is read.
+pub const VERSION: u32 = 1;
+
+/// The length of the header in bytes.
+pub const HEADER_LEN: usize = 32;
+
+/// Where the checksum is: the header's last four bytes. All before it is covered by it.
+const CRC_AT: usize = HEADER_LEN - 4;
+
+const CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
+
+/// The lengths of the blob's parts.
+///
+/// | bytes | field |
+/// | --- | --- |
+/// | 0..8 | [`MAGIC`] |
+/// | 8..12 | [`VERSION`] |
+/// | 12..16 | `config_len` |
+/// | 16..24 | `total_len` |
+/// | 24..28 | `symbols_len` |
+/// | 28..32 | `crc` |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Length of the configuration in bytes.
+    pub config_len: u32,
+    /// Length of the symbols in bytes.
+    pub symbols_len: u32,
+    /// Length of the whole blob in bytes, this header included.
+    pub total_len: u64,
+    /// CRC-32 (ISO-HDLC) of the header before this field, the configuration and the symbols.
+    ///
+    /// It finds an image that was damaged on its way; files are not covered, for they would take
+    /// long to sum and only hurt the guest they are loaded into.
+    pub crc: u32,
+}
+
+impl Header {
+    /// Reads a header from the start of `bytes`, of which it needs [`HEADER_LEN`]: how the
+    /// hypervisor learns how long the blob is before it looks at all of it.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`], [`Error::Magic`], [`Error::Version`], and [`Error::Length`] if the
+    /// parts are longer than the whole.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        let bytes = bytes.first_chunk::<HEADER_LEN>().ok_or(Error::Truncated)?;
+        if bytes[..8] != MAGIC {
+            return Err(Error::Magic);
+        }
+        let word = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        if word(8) != VERSION {
+            return Err(Error::Version(word(8)));
+        }
+        let header = Self {
+            config_len: word(12),
+            symbols_len: word(24),
+            total_len: u64::from(word(16)) | u64::from(word(20)) << 32,
+            crc: word(CRC_AT),
+        };
+        let parts =
+            HEADER_LEN as u64 + u64::from(header.config_len) + u64::from(header.symbols_len);
+        if parts > header.total_len {
+            return Err(Error::Length);
+        }
+        Ok(header)
+    }
+
+    /// The header's bytes.
+    pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
+        let mut bytes = [0; HEADER_LEN];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.config_len.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.total_len.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.symbols_len.to_le_bytes());
+        bytes[CRC_AT..].copy_from_slice(&self.crc.to_le_bytes());
+        bytes
+    }
+
+    /// What [`Header::crc`] must be for these parts.
+    pub(crate) fn checksum(&self, config: &[u8], symbols: &[u8]) -> u32 {
+        let mut digest = CRC.digest();
+        digest.update(&self.to_bytes()[..CRC_AT]);
+        digest.update(config);
+        digest.update(symbols);
+        digest.finalize()
+    }
+}

@@ -1,0 +1,103 @@
+//! The blob: what follows the hypervisor in an image.
+//!
+//! It says which virtual machines there are, holds every file that is loaded into their memory,
+//! and names the hypervisor's own functions for backtraces. `stile` writes it (feature `write`);
+//! the hypervisor reads it as untrusted input: whatever the bytes are, [`Blob::parse`] neither
+//! panics nor returns a configuration that breaks one of its rules.
+//!
+//! | part | length | what it is |
+//! | --- | --- | --- |
+//! | header | [`HEADER_LEN`] | [`Header`], little-endian |
+//! | configuration | `config_len` | [`Machine`] in postcard's format |
+//! | symbols | `symbols_len` | [`Symbols`]: may be empty |
+//! | files | the rest, to `total_len` | each aligned to [`FILE_ALIGN`] from the blob's start |
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(any(test, feature = "write"))]
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod config;
+mod error;
+mod header;
+mod symbols;
+mod validate;
+#[cfg(any(test, feature = "write"))]
+pub mod write;
+
+#[cfg(test)]
+mod tests;
+
+pub use config::{Load, MAX_LOADS, MAX_NAME_LEN, Machine, OnReset, Techniques, Vm, cpus_of};
+pub use error::{Error, Rule};
+pub use header::{HEADER_LEN, Header, MAGIC, VERSION};
+pub use symbols::Symbols;
+pub use validate::{is_name, validate};
+
+/// Alignment, in bytes from the blob's start, of every file in it.
+pub const FILE_ALIGN: u64 = 4096;
+
+/// A blob whose every rule was checked.
+#[derive(Clone, Debug)]
+pub struct Blob<'a> {
+    bytes: &'a [u8],
+    /// The virtual machines and how they are run.
+    pub machine: Machine<'a>,
+    /// The hypervisor's functions.
+    pub symbols: Symbols<'a>,
+}
+
+impl<'a> Blob<'a> {
+    /// Reads the blob at the start of `bytes`; what follows it is not looked at.
+    ///
+    /// # Errors
+    /// Anything that is not as the writer makes it: see [`Error`].
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
+        let header = Header::parse(bytes)?;
+        let total = usize::try_from(header.total_len).map_err(|_| Error::Truncated)?;
+        let bytes = bytes.get(..total).ok_or(Error::Truncated)?;
+        let (config, rest) = bytes
+            .get(HEADER_LEN..)
+            .and_then(|rest| rest.split_at_checked(header.config_len as usize))
+            .ok_or(Error::Length)?;
+        let (symbols, _files) = rest
+            .split_at_checked(header.symbols_len as usize)
+            .ok_or(Error::Length)?;
+        if header.checksum(config, symbols) != header.crc {
+            return Err(Error::Checksum);
+        }
+        let (machine, rest) =
+            postcard::take_from_bytes::<Machine<'a>>(config).map_err(|_| Error::Encoding)?;
+        if !rest.is_empty() {
+            return Err(Error::Encoding);
+        }
+        let files =
+            HEADER_LEN as u64 + u64::from(header.config_len) + u64::from(header.symbols_len);
+        validate(&machine, files, header.total_len)?;
+        let symbols = Symbols::parse(symbols)?;
+        Ok(Self {
+            bytes,
+            machine,
+            symbols,
+        })
+    }
+
+    /// The bytes of a file: [`Load::len`] of them. `None` if `load` is not one of this blob's.
+    pub fn file(&self, load: &Load) -> Option<&'a [u8]> {
+        let start = usize::try_from(load.offset).ok()?;
+        let len = usize::try_from(load.len).ok()?;
+        self.bytes.get(start..)?.get(..len)
+    }
+
+    /// The length of the whole blob in bytes.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Never: there is at least a header.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+}

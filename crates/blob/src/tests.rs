@@ -1,0 +1,487 @@
+//! What holds for every blob, honest or not.
+
+use crate::write::{File, Function, blob, symbols};
+use crate::*;
+use alloc::{format, string::String, vec, vec::Vec};
+use proptest::prelude::*;
+use stile_board::{MAX_VCPUS, map};
+
+/// A virtual machine that keeps every rule; the rest of the fields are for a test to set.
+fn vm(name: &str, memory: u64) -> Vm<'_> {
+    Vm {
+        name,
+        memory,
+        vcpus: 1,
+        cpus: 0,
+        pinned: false,
+        entry: map::RAM_BASE,
+        dtb: map::RAM_BASE + memory - map::RAM_GRANULE,
+        loads: heapless::Vec::new(),
+        on_reset: OnReset::Restart,
+        techniques: Techniques::default(),
+    }
+}
+
+fn machine<'a>(vms: &[Vm<'a>]) -> Machine<'a> {
+    let vms = heapless::Vec::from_slice(vms).expect("few enough");
+    Machine {
+        vms,
+        report_exits: true,
+        slice_us: 5000,
+    }
+}
+
+fn function(start: u32, len: u32, name: &str) -> Function {
+    Function {
+        start,
+        len,
+        name: String::from(name),
+    }
+}
+
+/// A blob with a bit of everything.
+fn sample() -> Vec<u8> {
+    let memory = 8 * map::RAM_GRANULE;
+    let mut second = vm("guest-1", memory);
+    second.vcpus = 3;
+    second.cpus = 0b110;
+    second.pinned = true;
+    second.on_reset = OnReset::Stop;
+    second.techniques.wfi_passthrough = false;
+    let names = symbols(&[
+        function(0, 8, "_start"),
+        function(0x1000, 0, "stile::exit::handle"),
+    ]);
+    let kernel = vec![0xaa; 5000];
+    let file = |vm, ipa, bytes| File {
+        vm,
+        bytes,
+        ipa,
+        mem_len: 8192,
+    };
+    let files = [
+        file(0, map::RAM_BASE, &kernel[..]),
+        file(1, map::RAM_BASE + 4096, &kernel[..]),
+        file(1, map::RAM_BASE + map::RAM_GRANULE, b"dtb"),
+    ];
+    blob(&machine(&[vm("guest-0", memory), second]), &names, &files).expect("valid")
+}
+
+/// Everything that the hypervisor relies on, written down a second time.
+fn assert_invariants(blob: &Blob<'_>) {
+    assert!(!blob.machine.vms.is_empty());
+    assert!((100..=1_000_000).contains(&blob.machine.slice_us));
+    for (index, vm) in blob.machine.vms.iter().enumerate() {
+        assert!(!vm.name.is_empty() && vm.name.len() <= 32);
+        assert!(
+            vm.name
+                .chars()
+                .all(|c| c.is_ascii_digit() || c.is_ascii_lowercase() || c == '-')
+        );
+        assert!(
+            blob.machine
+                .vms
+                .iter()
+                .skip(index + 1)
+                .all(|other| other.name != vm.name)
+        );
+        assert!(vm.memory % map::RAM_GRANULE == 0 && vm.memory > 0);
+        let ram_end = map::RAM_BASE.checked_add(vm.memory).expect("no overflow");
+        assert!(ram_end <= 1 << 38);
+        assert!((1..=MAX_VCPUS).contains(&usize::from(vm.vcpus)));
+        for address in [vm.entry, vm.dtb] {
+            assert!(address >= map::RAM_BASE && address < ram_end && address % 4 == 0);
+        }
+        for load in &vm.loads {
+            assert!(load.mem_len >= load.len && load.ipa >= map::RAM_BASE);
+            assert!(load.ipa.checked_add(load.mem_len).expect("no overflow") <= ram_end);
+            if load.len != 0 {
+                assert_eq!(blob.file(load).expect("in the blob").len() as u64, load.len);
+            }
+        }
+    }
+    for (start, name) in blob.symbols.iter() {
+        let found = blob.symbols.lookup(start);
+        assert_eq!(found, (!name.is_empty()).then_some((name, 0)));
+    }
+    let _ = blob.symbols.lookup(u32::MAX);
+}
+
+#[test]
+fn sample_is_read_as_it_was_written() {
+    let mut bytes = sample();
+    bytes.extend_from_slice(b"what follows the blob");
+    let blob = Blob::parse(&bytes).expect("valid");
+    assert_invariants(&blob);
+    assert_eq!(blob.machine.vms.len(), 2);
+    assert_eq!(blob.len() % 4096, 0);
+    let (first, second) = (&blob.machine.vms[0], &blob.machine.vms[1]);
+    assert_eq!(blob.file(&first.loads[0]), Some(&vec![0xaa; 5000][..]));
+    assert_eq!(blob.file(&second.loads[1]), Some(&b"dtb"[..]));
+    assert_eq!(
+        first.loads[0].offset, second.loads[0].offset,
+        "equal files are stored once"
+    );
+    assert_eq!(second.name, "guest-1");
+    assert!(second.pinned && !second.techniques.wfi_passthrough);
+    assert_eq!(second.on_reset, OnReset::Stop);
+    assert_eq!(blob.symbols.lookup(4), Some(("_start", 4)));
+}
+
+#[test]
+fn every_prefix_is_refused() {
+    let bytes = sample();
+    for len in 0..bytes.len() {
+        assert!(Blob::parse(&bytes[..len]).is_err(), "{len} bytes");
+    }
+}
+
+#[test]
+fn errors_tell_what_is_wrong() {
+    let good = sample();
+    let with = |at: usize, byte: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = byte;
+        Blob::parse(&bytes).map(|_| ())
+    };
+    assert_eq!(with(0, 0), Err(Error::Magic));
+    assert_eq!(with(8, 99), Err(Error::Version(99)));
+    assert_eq!(
+        with(15, 0x10),
+        Err(Error::Length),
+        "configuration longer than all"
+    );
+    assert_eq!(with(23, 1), Err(Error::Truncated));
+    assert_eq!(with(28, good[28] ^ 1), Err(Error::Checksum));
+    assert_eq!(with(HEADER_LEN, good[HEADER_LEN] ^ 1), Err(Error::Checksum));
+    assert_eq!(Blob::parse(&[]).map(|_| ()), Err(Error::Truncated));
+}
+
+/// Each rule, broken alone.
+#[test]
+fn rules() {
+    let ram = 4 * map::RAM_GRANULE;
+    let check = |change: &dyn Fn(&mut Vm<'_>)| {
+        let mut broken = vm("broken", ram);
+        change(&mut broken);
+        blob(&machine(&[vm("whole", ram), broken]), &[], &[]).map(|_| ())
+    };
+    let end = map::RAM_BASE + ram;
+    let load = |offset, len, ipa, mem_len| {
+        move |vm: &mut Vm<'_>| {
+            vm.loads
+                .push(Load {
+                    offset,
+                    len,
+                    ipa,
+                    mem_len,
+                })
+                .expect("first");
+        }
+    };
+    let broken = |rule| Err(Error::Vm(1, rule));
+    assert_eq!(check(&|_| {}), Ok(()));
+    assert_eq!(check(&|vm| vm.name = ""), broken(Rule::Name));
+    assert_eq!(check(&|vm| vm.name = "Upper"), broken(Rule::Name));
+    assert_eq!(
+        check(&|vm| vm.name = "a-name-of-more-than-32-characters"),
+        broken(Rule::Name)
+    );
+    assert_eq!(check(&|vm| vm.name = "whole"), broken(Rule::UniqueName));
+    assert_eq!(check(&|vm| vm.memory = 0), broken(Rule::Memory));
+    assert_eq!(check(&|vm| vm.memory = ram + 4096), broken(Rule::Memory));
+    assert_eq!(check(&|vm| vm.memory = !0 << 21), broken(Rule::Memory));
+    assert_eq!(check(&|vm| vm.vcpus = 0), broken(Rule::Vcpus));
+    assert_eq!(check(&|vm| vm.vcpus = 9), broken(Rule::Vcpus));
+    assert_eq!(check(&|vm| vm.entry = end), broken(Rule::Entry));
+    assert_eq!(
+        check(&|vm| vm.entry = map::RAM_BASE + 2),
+        broken(Rule::Entry)
+    );
+    assert_eq!(check(&|vm| vm.dtb = 0), broken(Rule::Dtb));
+    assert_eq!(check(&|vm| vm.dtb = end - 4), broken(Rule::Dtb));
+    assert_eq!(
+        check(&load(0, 0, map::RAM_BASE, ram)),
+        Ok(()),
+        "only zeroes"
+    );
+    assert_eq!(check(&load(0, 1, map::RAM_BASE, 1)), broken(Rule::LoadFile));
+    assert_eq!(
+        check(&load(4096, 1, map::RAM_BASE, 1)),
+        broken(Rule::LoadFile)
+    );
+    assert_eq!(
+        check(&load(u64::MAX, 2, map::RAM_BASE, 2)),
+        broken(Rule::LoadFile)
+    );
+    assert_eq!(
+        check(&load(0, 0, map::RAM_BASE, ram + 1)),
+        broken(Rule::LoadAddress)
+    );
+    assert_eq!(
+        check(&load(0, 0, map::RAM_BASE - 1, 1)),
+        broken(Rule::LoadAddress)
+    );
+    assert_eq!(
+        check(&load(0, 0, u64::MAX, u64::MAX)),
+        broken(Rule::LoadAddress)
+    );
+    let file = File {
+        vm: 1,
+        bytes: b"xyz",
+        ipa: map::RAM_BASE,
+        mem_len: 2,
+    };
+    let small = blob(&machine(&[vm("a", ram), vm("b", ram)]), &[], &[file]);
+    assert_eq!(small, Err(Error::Vm(1, Rule::LoadSize)));
+    assert_eq!(blob(&machine(&[]), &[], &[]), Err(Error::NoVms));
+    let mut slow = machine(&[vm("a", ram)]);
+    slow.slice_us = 99;
+    assert_eq!(blob(&slow, &[], &[]), Err(Error::Slice));
+}
+
+#[test]
+fn too_many_files() {
+    let file = File {
+        vm: 0,
+        bytes: b"x",
+        ipa: map::RAM_BASE,
+        mem_len: 1,
+    };
+    let machine = machine(&[vm("a", map::RAM_GRANULE)]);
+    assert!(blob(&machine, &[], &[file; MAX_LOADS]).is_ok());
+    assert_eq!(
+        blob(&machine, &[], &[file; MAX_LOADS + 1]),
+        Err(Error::Length)
+    );
+    assert_eq!(
+        blob(&machine, &[], &[File { vm: 1, ..file }]),
+        Err(Error::Length)
+    );
+}
+
+#[test]
+fn cpus_of_vcpus() {
+    let mut vm = vm("a", map::RAM_GRANULE);
+    assert_eq!(vm.cpus_of(0, 0b1111), 0b1111);
+    vm.cpus = 0b1_1010;
+    assert_eq!(vm.cpus_of(5, 0b1111), 0b1010);
+    vm.pinned = true;
+    assert_eq!(
+        [0, 1, 2, 3].map(|vcpu| vm.cpus_of(vcpu, 0b1111)),
+        [0b10, 0b1000, 0b10, 0b1000]
+    );
+    assert_eq!(vm.cpus_of(2, u64::MAX), 0b1_0000);
+    assert_eq!(vm.cpus_of(0, 0b101), 0);
+    vm.cpus = 0;
+    assert_eq!(vm.cpus_of(65, u64::MAX), 0b10);
+    assert_eq!(vm.cpus_of(63, u64::MAX), 1 << 63);
+}
+
+#[test]
+fn symbols_between_functions_have_no_name() {
+    let bytes = symbols(&[
+        function(0x100, 0x10, "b"),
+        function(0, 0x10, "a"),
+        function(0x110, 0, "c"),
+        function(0x200, 4, "d::ü"),
+        function(0x200, 8, "e"),
+        function(0x300, 8, ""),
+    ]);
+    let symbols = Symbols::parse(&bytes).expect("valid");
+    assert_eq!(symbols.lookup(0), Some(("a", 0)));
+    assert_eq!(symbols.lookup(0xf), Some(("a", 0xf)));
+    assert_eq!(symbols.lookup(0x10), None);
+    assert_eq!(symbols.lookup(0x10c), Some(("b", 0xc)));
+    assert_eq!(symbols.lookup(0x1ff), Some(("c", 0xef)));
+    assert_eq!(symbols.lookup(0x207), Some(("e", 7)));
+    assert_eq!(symbols.lookup(0x208), None);
+    assert_eq!(symbols.lookup(u32::MAX), None);
+    assert_eq!(Symbols::default().lookup(0), None);
+    assert_eq!(Symbols::parse(&[]).map(|s| s.len()), Ok(0));
+}
+
+/// xorshift64*: the same mutations each time.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % bound.max(1)
+    }
+
+    fn mutate(&mut self, bytes: &mut Vec<u8>) {
+        if bytes.is_empty() {
+            return;
+        }
+        let at = self.below(bytes.len());
+        match self.below(6) {
+            0 => bytes[at] ^= 1 << self.below(8),
+            1 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][self.below(5)],
+            2 => bytes[at] = self.below(256) as u8,
+            3 => bytes.truncate(at),
+            4 => bytes.insert(at, self.below(256) as u8),
+            _ => {
+                let from = self.below(bytes.len());
+                let len = self.below(8).min(bytes.len() - from.max(at));
+                bytes.copy_within(from..from + len, at);
+            }
+        }
+    }
+}
+
+/// Puts a right checksum and right lengths on parts that were tampered with, so that what lies
+/// behind those checks is reached.
+fn seal(config: &[u8], symbols: &[u8], total_len: u64) -> Vec<u8> {
+    let (config_len, symbols_len) = (config.len() as u32, symbols.len() as u32);
+    let mut header = Header {
+        config_len,
+        symbols_len,
+        total_len,
+        crc: 0,
+    };
+    header.crc = header.checksum(config, symbols);
+    let mut bytes = header.to_bytes().to_vec();
+    bytes.extend_from_slice(config);
+    bytes.extend_from_slice(symbols);
+    bytes.resize((total_len as usize).min(1 << 16), 0);
+    bytes
+}
+
+#[test]
+fn mutated_blobs_never_break_a_rule() {
+    let good = sample();
+    let header = Header::parse(&good).expect("valid");
+    let (config, rest) = good[HEADER_LEN..].split_at(header.config_len as usize);
+    let names = &rest[..header.symbols_len as usize];
+    let mut accepted = 0;
+    for seed in 1..=20_000 {
+        let mut random = Random(0x9e37_79b9_7f4a_7c15u64.wrapping_mul(seed));
+        let mut raw = good[..HEADER_LEN + config.len() + names.len()].to_vec();
+        let (mut config, mut names) = (config.to_vec(), names.to_vec());
+        for _ in 0..=random.below(4) {
+            random.mutate(&mut raw);
+            random.mutate(&mut config);
+            if random.below(4) == 0 {
+                random.mutate(&mut names);
+            }
+        }
+        if let Ok(blob) = Blob::parse(&raw) {
+            assert_invariants(&blob);
+        }
+        if let Ok(blob) = Blob::parse(&seal(&config, &names, header.total_len)) {
+            assert_invariants(&blob);
+            accepted += 1;
+        }
+    }
+    // The mutations are small enough that some configurations are still valid ones.
+    assert!(
+        accepted > 500,
+        "only {accepted} of the sealed blobs were looked at in full"
+    );
+}
+
+prop_compose! {
+    fn any_vm()(
+        granules in 1..64u64,
+        vcpus in 1..=8u8,
+        cpus: u64,
+        pinned: bool,
+        entry in 0..1024u64,
+        dtb in 0..1024u64,
+        stop: bool,
+        wfi_passthrough: bool,
+        loads in prop::collection::vec((0..100u64, 0..2000usize, 0..100u64), 0..4),
+    ) -> (Vm<'static>, Vec<(u64, usize, u64)>) {
+        let mut vm = vm("", granules * map::RAM_GRANULE);
+        vm.vcpus = vcpus;
+        vm.cpus = cpus;
+        vm.pinned = pinned;
+        vm.entry = map::RAM_BASE + entry * 4;
+        vm.dtb = map::RAM_BASE + dtb * 8;
+        vm.on_reset = if stop { OnReset::Stop } else { OnReset::Restart };
+        vm.techniques.wfi_passthrough = wfi_passthrough;
+        (vm, loads)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn round_trip(
+        vms in prop::collection::vec(any_vm(), 1..=8),
+        report_exits: bool,
+        slice_us in 100..=1_000_000u32,
+        functions in prop::collection::vec((0..5000u32, 0..100u32, "[a-z:<>ü]{0,20}"), 0..40),
+    ) {
+        let names: Vec<String> = (0..vms.len()).map(|n| format!("vm-{n}")).collect();
+        let contents: Vec<Vec<u8>> = (0..2000).step_by(100).map(|n| vec![n as u8; n]).collect();
+        let mut machine = Machine { vms: heapless::Vec::new(), report_exits, slice_us };
+        let mut files = Vec::new();
+        for (index, (vm, loads)) in vms.iter().enumerate() {
+            machine.vms.push(Vm { name: &names[index], ..vm.clone() }).expect("eight at most");
+            for &(page, len, extra) in loads {
+                let bytes = &contents[len / 100][..];
+                let mem_len = bytes.len() as u64 + extra;
+                files.push(File { vm: index, bytes, ipa: map::RAM_BASE + page * 4096, mem_len });
+            }
+        }
+        let functions: Vec<_> = functions.iter().map(|(at, len, name)| function(*at, *len, name)).collect();
+        let table = symbols(&functions);
+        let bytes = blob(&machine, &table, &files).expect("valid");
+
+        let blob = Blob::parse(&bytes).expect("what is written can be read");
+        assert_invariants(&blob);
+        prop_assert_eq!(blob.machine.slice_us, slice_us);
+        prop_assert_eq!(blob.machine.report_exits, report_exits);
+        let mut files = files.iter();
+        for (vm, (wanted, loads)) in blob.machine.vms.iter().zip(&vms) {
+            prop_assert_eq!(vm.loads.len(), loads.len());
+            for load in &vm.loads {
+                let file = files.next().expect("as many as there were");
+                prop_assert_eq!(blob.file(load).expect("in the blob"), file.bytes);
+                prop_assert_eq!((load.ipa, load.mem_len), (file.ipa, file.mem_len));
+            }
+            let bare = Vm { name: "", loads: heapless::Vec::new(), ..vm.clone() };
+            prop_assert_eq!(&bare, wanted);
+        }
+        for function in &functions {
+            let alone = functions.iter().filter(|other| !other.name.is_empty() && other.start == function.start).count() == 1;
+            if alone && !function.name.is_empty() {
+                prop_assert_eq!(blob.symbols.lookup(function.start), Some((&function.name[..], 0)));
+            }
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = Blob::parse(&bytes);
+        let _ = Symbols::parse(&bytes);
+        let _ = Blob::parse(&seal(&bytes, &[], 4096));
+    }
+
+    #[test]
+    fn any_symbol_table_is_searched_safely(count in 0..6u32, bytes in prop::collection::vec(0..8u8, 0..60), at: u32) {
+        let mut table = count.to_le_bytes().to_vec();
+        table.extend_from_slice(&bytes);
+        if let Ok(symbols) = Symbols::parse(&table) {
+            let _ = symbols.lookup(at);
+            let _ = symbols.iter().count();
+        }
+    }
+
+    /// Every part of every CPU set is used when it is pinned, and nothing outside it.
+    #[test]
+    fn pinned_cpus(cpus: u64, present in 1u64.., vcpu in 0..8usize) {
+        let mut vm = vm("a", map::RAM_GRANULE);
+        vm.cpus = cpus;
+        let all = vm.cpus_of(vcpu, present);
+        vm.pinned = true;
+        let one = vm.cpus_of(vcpu, present);
+        prop_assert_eq!(one & !all, 0);
+        prop_assert_eq!(one.count_ones(), u32::from(all != 0));
+    }
+}

@@ -1,0 +1,81 @@
+//! The rules that a configuration keeps before any of it is used.
+
+use crate::{Error, FILE_ALIGN, Load, MAX_NAME_LEN, Machine, Rule, Vm};
+use stile_board::{MAX_VCPUS, map};
+
+/// Whether `name` can name a virtual machine: 1 to [`MAX_NAME_LEN`] of `[a-z0-9-]`.
+pub fn is_name(name: &str) -> bool {
+    (1..=MAX_NAME_LEN).contains(&name.len())
+        && name
+            .bytes()
+            .all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+}
+
+/// Checks every rule of `machine`, whose files lie at `files_start..blob_len` of its blob.
+///
+/// # Errors
+/// The first rule that is broken.
+pub fn validate(machine: &Machine<'_>, files_start: u64, blob_len: u64) -> Result<(), Error> {
+    if machine.vms.is_empty() {
+        return Err(Error::NoVms);
+    }
+    if !(100..=1_000_000).contains(&machine.slice_us) {
+        return Err(Error::Slice);
+    }
+    for (index, vm) in machine.vms.iter().enumerate() {
+        let broken = |rule| Err(Error::Vm(index, rule));
+        if let Err(rule) = validate_vm(vm) {
+            return broken(rule);
+        }
+        if machine
+            .vms
+            .iter()
+            .take(index)
+            .any(|earlier| earlier.name == vm.name)
+        {
+            return broken(Rule::UniqueName);
+        }
+        for load in &vm.loads {
+            if let Err(rule) = validate_load(load, vm.memory, files_start, blob_len) {
+                return broken(rule);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn validate_vm(vm: &Vm<'_>) -> Result<(), Rule> {
+    if !is_name(vm.name) {
+        return Err(Rule::Name);
+    }
+    if !map::is_ram_size(vm.memory) {
+        return Err(Rule::Memory);
+    }
+    if vm.vcpus == 0 || usize::from(vm.vcpus) > MAX_VCPUS {
+        return Err(Rule::Vcpus);
+    }
+    if !map::ram_contains(vm.memory, vm.entry, 4) || vm.entry % 4 != 0 {
+        return Err(Rule::Entry);
+    }
+    if !map::ram_contains(vm.memory, vm.dtb, 8) || vm.dtb % 8 != 0 {
+        return Err(Rule::Dtb);
+    }
+    Ok(())
+}
+
+fn validate_load(load: &Load, ram: u64, files_start: u64, blob_len: u64) -> Result<(), Rule> {
+    // A load without a file only zeroes memory.
+    if load.len != 0 {
+        let end = load.offset.checked_add(load.len).ok_or(Rule::LoadFile)?;
+        if load.offset < files_start || end > blob_len || load.offset % FILE_ALIGN != 0 {
+            return Err(Rule::LoadFile);
+        }
+    }
+    if load.mem_len < load.len {
+        return Err(Rule::LoadSize);
+    }
+    if !map::ram_contains(ram, load.ipa, load.mem_len) {
+        return Err(Rule::LoadAddress);
+    }
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! Making a blob: the half of this crate that allocates, for the command that makes images.
+
+use crate::{Error, FILE_ALIGN, HEADER_LEN, Header, Load, Machine, Symbols, validate};
+use alloc::{string::String, vec::Vec};
+
+/// A function of the hypervisor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Where it starts, in bytes from the image's start.
+    pub start: u32,
+    /// Its length in bytes; 0 if unknown: it then reaches to the next one.
+    pub len: u32,
+    /// Its name, demangled.
+    pub name: String,
+}
+
+/// A file that is loaded into a virtual machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct File<'a> {
+    /// The virtual machine's index.
+    pub vm: usize,
+    /// The bytes.
+    pub bytes: &'a [u8],
+    /// Where its first byte goes: an IPA.
+    pub ipa: u64,
+    /// What it takes in RAM: no less than its length.
+    pub mem_len: u64,
+}
+
+/// The bytes of a symbol table ([`Symbols`]). Of functions that start at the same place the last
+/// one counts. Functions without a name are left out.
+pub fn symbols(functions: &[Function]) -> Vec<u8> {
+    let mut sorted: Vec<&Function> = functions.iter().filter(|f| !f.name.is_empty()).collect();
+    sorted.sort_by_key(|function| function.start);
+
+    let mut entries: Vec<(u32, &str)> = Vec::new();
+    let mut known_until = None;
+    for function in sorted {
+        // What lies between the end of one function and the start of the next has no name.
+        if let Some(end) = known_until.filter(|&end| end < function.start) {
+            entries.push((end, ""));
+        }
+        if entries.last().is_some_and(|last| last.0 == function.start) {
+            entries.pop();
+        }
+        entries.push((function.start, &function.name));
+        known_until = (function.len != 0).then(|| function.start.saturating_add(function.len));
+    }
+    if let (Some(end), Some(last)) = (known_until, entries.last()) {
+        if end > last.0 {
+            entries.push((end, ""));
+        }
+    }
+
+    let mut bytes = Vec::new();
+    bytes.extend_from_slice(&(entries.len() as u32).to_le_bytes());
+    let mut name_end = 0u32;
+    for (start, name) in &entries {
+        name_end += name.len() as u32;
+        bytes.extend_from_slice(&start.to_le_bytes());
+        bytes.extend_from_slice(&name_end.to_le_bytes());
+    }
+    for (_, name) in &entries {
+        bytes.extend_from_slice(name.as_bytes());
+    }
+    bytes
+}
+
+/// Makes a blob of `machine`, to whose virtual machines' loads `files` are added in their order.
+/// Files with the same bytes are stored once.
+///
+/// `symbols` are the bytes of a symbol table, or none.
+///
+/// # Errors
+/// What [`crate::Blob::parse`] would say of the blob; and [`Error::Length`] if a virtual machine has
+/// more than [`crate::MAX_LOADS`] files, or a file is of none.
+pub fn blob(machine: &Machine<'_>, symbols: &[u8], files: &[File<'_>]) -> Result<Vec<u8>, Error> {
+    Symbols::parse(symbols)?;
+    let mut machine = machine.clone();
+    // The configuration holds the files' offsets, and those depend on its length, which depends on
+    // them (numbers are of variable length). Offsets only grow with the length, so this settles.
+    let mut assumed = 0;
+    let (config, places, total) = loop {
+        let (places, total) = place(assumed + symbols.len() as u64 + HEADER_LEN as u64, files);
+        let mut placed = machine.clone();
+        for (file, &offset) in files.iter().zip(&places) {
+            let vm = placed.vms.get_mut(file.vm).ok_or(Error::Length)?;
+            let len = file.bytes.len() as u64;
+            let load = Load {
+                offset,
+                len,
+                ipa: file.ipa,
+                mem_len: file.mem_len,
+            };
+            vm.loads.push(load).map_err(|_| Error::Length)?;
+        }
+        let config = postcard::to_allocvec(&placed).map_err(|_| Error::Encoding)?;
+        if config.len() as u64 <= assumed {
+            machine = placed;
+            break (config, places, total);
+        }
+        assumed = config.len() as u64;
+    };
+
+    let mut header = Header {
+        config_len: u32::try_from(config.len()).map_err(|_| Error::Length)?,
+        symbols_len: u32::try_from(symbols.len()).map_err(|_| Error::Length)?,
+        total_len: total,
+        crc: 0,
+    };
+    header.crc = header.checksum(&config, symbols);
+    validate(
+        &machine,
+        (HEADER_LEN + config.len() + symbols.len()) as u64,
+        total,
+    )?;
+
+    let mut bytes = Vec::with_capacity(usize::try_from(total).map_err(|_| Error::Length)?);
+    bytes.extend_from_slice(&header.to_bytes());
+    bytes.extend_from_slice(&config);
+    bytes.extend_from_slice(symbols);
+    for (file, &offset) in files.iter().zip(&places) {
+        if !file.bytes.is_empty() && offset >= bytes.len() as u64 {
+            bytes.resize(offset as usize, 0);
+            bytes.extend_from_slice(file.bytes);
+        }
+    }
+    bytes.resize(total as usize, 0);
+    Ok(bytes)
+}
+
+/// Where each file goes, behind `from` bytes, and the length of it all: a multiple of
+/// [`FILE_ALIGN`].
+fn place(from: u64, files: &[File<'_>]) -> (Vec<u64>, u64) {
+    let mut places: Vec<u64> = Vec::with_capacity(files.len());
+    let mut end = from.next_multiple_of(FILE_ALIGN);
+    for (index, file) in files.iter().enumerate() {
+        let same = files[..index]
+            .iter()
+            .position(|earlier| earlier.bytes == file.bytes);
+        if let Some(same) = same {
+            places.push(places[same]);
+            continue;
+        }
+        places.push(end);
+        end = (end + file.bytes.len() as u64).next_multiple_of(FILE_ALIGN);
+    }
+    (places, end)
+}

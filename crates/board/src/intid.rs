@@ -1,0 +1,26 @@
+//! Interrupt numbers (INTIDs) of the guest board.
+
+/// The first private peripheral interrupt.
+pub const PPI_BASE: u32 = 16;
+/// The first shared peripheral interrupt.
+pub const SPI_BASE: u32 = 32;
+/// How many INTIDs (SGIs, PPIs and SPIs together) the distributor has.
+pub const COUNT: u32 = 64;
+
+/// GIC maintenance interrupt. The hypervisor's own: guests get none.
+pub const GIC_MAINTENANCE: u32 = 25;
+/// EL2 physical timer. The hypervisor's own.
+pub const TIMER_EL2_PHYSICAL: u32 = 26;
+/// EL1 virtual timer.
+pub const TIMER_EL1_VIRTUAL: u32 = 27;
+/// EL2 virtual timer (FEAT_VHE). The hypervisor's own.
+pub const TIMER_EL2_VIRTUAL: u32 = 28;
+/// EL1 physical timer of the Secure state: in the device tree, never raised.
+pub const TIMER_SECURE: u32 = 29;
+/// EL1 physical timer.
+pub const TIMER_EL1_PHYSICAL: u32 = 30;
+
+/// PL011 UART, level-sensitive.
+pub const PL011: u32 = SPI_BASE + 1;
+/// PL031 real-time clock, level-sensitive.
+pub const PL031: u32 = SPI_BASE + 2;

@@ -1,0 +1,71 @@
+//! The machine that a Stile guest sees: memory map, interrupt numbers and limits.
+//!
+//! The map is the one of QEMU's `virt` machine, which every guest kernel that matters already
+//! knows how to boot on. This crate is the one place of these numbers: the hypervisor emulates
+//! them, and `stile` writes them into the guest's device tree.
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod intid;
+pub mod map;
+mod region;
+
+pub use region::Region;
+
+/// The most virtual machines in one image.
+pub const MAX_VMS: usize = 8;
+
+/// The most virtual CPUs that one virtual machine has.
+pub const MAX_VCPUS: usize = 8;
+
+/// The most physical CPUs that Stile drives: CPU sets are 64-bit masks.
+pub const MAX_CPUS: usize = 64;
+
+/// The affinity part of `MPIDR_EL1` of virtual CPU `vcpu`: Aff0 is its number, Aff1 to Aff3 are 0.
+///
+/// It is also the `reg` of the CPU's node in the device tree, and what PSCI's `CPU_ON` takes as
+/// its target. Bits that are not affinity (`U`, `MT`, and bit 31, which reads as one) are not part
+/// of it.
+#[inline]
+pub const fn mpidr(vcpu: usize) -> u64 {
+    vcpu as u64 & 0xff
+}
+
+/// The virtual CPU that an affinity value names, if a virtual machine with `vcpus` CPUs has it.
+///
+/// `affinity` is a guest's input: `CPU_ON`'s target, or put together from `ICC_SGI1R_EL1`. Every
+/// bit outside Aff0 must be zero.
+#[inline]
+pub const fn vcpu_of_mpidr(affinity: u64, vcpus: usize) -> Option<usize> {
+    if affinity < vcpus as u64 && affinity < MAX_VCPUS as u64 {
+        Some(affinity as usize)
+    } else {
+        None
+    }
+}
+
+/// The IPA of the first byte of virtual CPU `vcpu`'s redistributor: its `RD_base` frame, which its
+/// `SGI_base` frame follows.
+#[inline]
+pub const fn gicr_base(vcpu: usize) -> u64 {
+    map::GICR_BASE + vcpu as u64 * map::GICR_STRIDE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mpidr_round_trip() {
+        for vcpu in 0..MAX_VCPUS {
+            assert_eq!(vcpu_of_mpidr(mpidr(vcpu), MAX_VCPUS), Some(vcpu));
+            assert_eq!(vcpu_of_mpidr(mpidr(vcpu), vcpu), None);
+        }
+        assert_eq!(vcpu_of_mpidr(0x100, MAX_VCPUS), None);
+        assert_eq!(vcpu_of_mpidr(8, usize::MAX), None);
+        assert_eq!(vcpu_of_mpidr(u64::MAX, MAX_VCPUS), None);
+    }
+}

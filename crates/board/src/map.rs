@@ -1,0 +1,89 @@
+//! The guest-physical memory map: addresses are IPAs, sizes are bytes.
+
+/// GICv3 distributor.
+pub const GICD_BASE: u64 = 0x0800_0000;
+/// Size of the distributor's frame.
+pub const GICD_SIZE: u64 = 0x1_0000;
+
+/// The first virtual CPU's GICv3 redistributor; the others follow without a gap.
+pub const GICR_BASE: u64 = 0x080a_0000;
+/// One redistributor: the `RD_base` and the `SGI_base` frame, 64 KiB each.
+pub const GICR_STRIDE: u64 = 0x2_0000;
+
+/// PL011 UART, the console.
+pub const PL011_BASE: u64 = 0x0900_0000;
+/// Size of the UART's frame.
+pub const PL011_SIZE: u64 = 0x1000;
+/// The clock that the UART's device-tree node names, in Hz.
+pub const PL011_CLOCK_HZ: u32 = 24_000_000;
+
+/// PL031 real-time clock.
+pub const PL031_BASE: u64 = 0x0901_0000;
+/// Size of the clock's frame.
+pub const PL031_SIZE: u64 = 0x1000;
+
+/// The first byte of RAM.
+pub const RAM_BASE: u64 = 0x4000_0000;
+/// RAM comes in whole second-stage blocks of this size, and there is at least one.
+pub const RAM_GRANULE: u64 = 0x20_0000;
+/// The most RAM that a virtual machine has: it ends at 256 GiB, as on QEMU's `virt`.
+pub const RAM_MAX: u64 = 0x40_0000_0000 - RAM_BASE;
+
+/// How far into RAM a flat binary (neither an arm64 `Image` nor an ELF file) is put.
+pub const FLAT_OFFSET: u64 = 0x8_0000;
+
+/// Whether `size` is an amount of RAM that a virtual machine can have.
+#[inline]
+pub const fn is_ram_size(size: u64) -> bool {
+    size >= RAM_GRANULE && size <= RAM_MAX && size % RAM_GRANULE == 0
+}
+
+/// Whether the `len` bytes at `ipa` lie in the RAM of a virtual machine that has `ram` bytes of it.
+/// An empty range lies in RAM if its address does, or is RAM's end.
+#[inline]
+pub const fn ram_contains(ram: u64, ipa: u64, len: u64) -> bool {
+    match ipa.checked_sub(RAM_BASE) {
+        Some(offset) => offset <= ram && len <= ram - offset,
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regions_do_not_overlap() {
+        let map = [
+            (GICD_BASE, GICD_SIZE),
+            (GICR_BASE, GICR_STRIDE * crate::MAX_VCPUS as u64),
+            (PL011_BASE, PL011_SIZE),
+            (PL031_BASE, PL031_SIZE),
+            (RAM_BASE, RAM_MAX),
+        ];
+        for pair in map.windows(2) {
+            assert!(pair[0].0 + pair[0].1 <= pair[1].0);
+        }
+    }
+
+    #[test]
+    fn ram_bounds() {
+        let ram = 2 * RAM_GRANULE;
+        assert!(ram_contains(ram, RAM_BASE, ram));
+        assert!(!ram_contains(ram, RAM_BASE, ram + 1));
+        assert!(!ram_contains(ram, RAM_BASE - 1, 1));
+        assert!(ram_contains(ram, RAM_BASE + ram - 1, 1));
+        assert!(!ram_contains(ram, RAM_BASE + ram, 1));
+        assert!(!ram_contains(ram, u64::MAX, u64::MAX));
+        assert!(!ram_contains(ram, RAM_BASE + 1, u64::MAX));
+    }
+
+    #[test]
+    fn ram_sizes() {
+        assert!(is_ram_size(RAM_GRANULE));
+        assert!(is_ram_size(RAM_MAX));
+        assert!(!is_ram_size(0));
+        assert!(!is_ram_size(RAM_GRANULE + 4096));
+        assert!(!is_ram_size(RAM_MAX + RAM_GRANULE));
+    }
+}

@@ -1,0 +1,26 @@
+//! An interrupt output, remembered so that only its changes are told.
+
+/// A level-sensitive interrupt output.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line(bool);
+
+impl Line {
+    /// An output at its reset level, low.
+    pub(crate) const LOW: Self = Self(false);
+
+    /// Drives the output to `level`; `Some(level)` if that is a change.
+    #[inline]
+    pub(crate) fn drive(&mut self, level: bool) -> Option<bool> {
+        if self.0 == level {
+            return None;
+        }
+        self.0 = level;
+        Some(level)
+    }
+
+    /// The level now.
+    #[inline]
+    pub(crate) const fn level(self) -> bool {
+        self.0
+    }
+}

@@ -1,0 +1,375 @@
+//! Arm PrimeCell UART (PL011), revision r1p5: *PrimeCell UART (PL011) Technical Reference Manual*,
+//! DDI 0183.
+//!
+//! The model transmits in no time: a byte written to `UARTDR` goes to the caller at once, so the
+//! transmitter is empty again before the guest's next instruction, unless the caller said
+//! ([`Pl011::set_tx_full`]) that it can take no more for now. Bytes are transmitted and received
+//! whether or not the guest has enabled the UART, its FIFOs or a direction: small programs never
+//! do.
+//!
+//! There is no line to make errors on: `UARTRSR`, and the error flags in `UARTDR`, are always zero.
+//! Nothing overruns, as a byte that finds no room is refused and stays with the caller. DMA
+//! requests, modem outputs, IrDA and the test registers do nothing.
+//!
+//! Which characters an interrupt announces: *receive* when the FIFO reaches its trigger level, and
+//! *receive timeout* for each character that arrives, as if the line fell silent after it. So
+//! single key strokes arrive at once.
+
+use crate::line::Line;
+use crate::primecell::{ID_BASE, Id};
+use fifo::Fifo;
+
+mod fifo;
+#[cfg(test)]
+mod tests;
+
+/// Byte offsets of the registers: DDI 0183, "Summary of registers".
+pub mod offset {
+    /// Data register.
+    pub const DR: u32 = 0x000;
+    /// Receive status (read), error clear (write).
+    pub const RSR_ECR: u32 = 0x004;
+    /// Flag register.
+    pub const FR: u32 = 0x018;
+    /// IrDA low-power counter.
+    pub const ILPR: u32 = 0x020;
+    /// Integer baud rate divisor.
+    pub const IBRD: u32 = 0x024;
+    /// Fractional baud rate divisor.
+    pub const FBRD: u32 = 0x028;
+    /// Line control.
+    pub const LCR_H: u32 = 0x02c;
+    /// Control.
+    pub const CR: u32 = 0x030;
+    /// Interrupt FIFO level select.
+    pub const IFLS: u32 = 0x034;
+    /// Interrupt mask set/clear: a 1 lets the interrupt through.
+    pub const IMSC: u32 = 0x038;
+    /// Raw interrupt status.
+    pub const RIS: u32 = 0x03c;
+    /// Masked interrupt status.
+    pub const MIS: u32 = 0x040;
+    /// Interrupt clear.
+    pub const ICR: u32 = 0x044;
+    /// DMA control.
+    pub const DMACR: u32 = 0x048;
+}
+
+/// Bits of `UARTFR`.
+mod fr {
+    pub const CTS: u32 = 1 << 0;
+    pub const DSR: u32 = 1 << 1;
+    pub const DCD: u32 = 1 << 2;
+    pub const RXFE: u32 = 1 << 4;
+    pub const TXFF: u32 = 1 << 5;
+    pub const RXFF: u32 = 1 << 6;
+    pub const TXFE: u32 = 1 << 7;
+    /// The other end is there and ready, so a guest that waits for a carrier goes on.
+    pub const MODEM: u32 = CTS | DSR | DCD;
+}
+
+/// Bits of the interrupt registers.
+mod int {
+    pub const RX: u32 = 1 << 4;
+    pub const TX: u32 = 1 << 5;
+    /// Receive timeout.
+    pub const RT: u32 = 1 << 6;
+    pub const ALL: u32 = 0x7ff;
+}
+
+const LCR_H_FEN: u32 = 1 << 4;
+const CR_LBE: u32 = 1 << 7;
+
+/// Implemented bits of the registers that only hold what was written.
+mod mask {
+    pub const ILPR: u32 = 0xff;
+    pub const IBRD: u32 = 0xffff;
+    pub const FBRD: u32 = 0x3f;
+    pub const LCR_H: u32 = 0xff;
+    pub const CR: u32 = 0xff87;
+    pub const IFLS: u32 = 0x3f;
+    pub const DMACR: u32 = 0x7;
+}
+
+/// r1p5, the revision whose FIFOs are 32 deep; drivers read the depth from the revision.
+const ID: Id = Id::arm(0x011, 3);
+
+/// What a load gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// The register, shifted down by the byte lanes that the offset skips.
+    pub value: u32,
+    /// The interrupt line's new level, if it changed.
+    pub irq: Option<bool>,
+}
+
+/// What a store causes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// A byte that the guest transmits.
+    pub tx: Option<u8>,
+    /// The interrupt line's new level, if it changed.
+    pub irq: Option<bool>,
+}
+
+/// What became of a byte that arrived for the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receive {
+    /// False if the FIFO had no room: the byte was not taken.
+    pub accepted: bool,
+    /// The interrupt line's new level, if it changed.
+    pub irq: Option<bool>,
+}
+
+/// A PL011.
+#[derive(Clone, Debug)]
+pub struct Pl011 {
+    /// `UARTFR`, kept up to date because guests poll it for every byte.
+    flags: u32,
+    raw: u32,
+    mask: u32,
+    line: Line,
+    tx_full: bool,
+    rx: Fifo,
+    line_control: u32,
+    control: u32,
+    level_select: u32,
+    low_power: u32,
+    baud_integer: u32,
+    baud_fraction: u32,
+    dma: u32,
+}
+
+impl Default for Pl011 {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Pl011 {
+    /// The UART after reset: DDI 0183, "Summary of registers", and all modem inputs asserted.
+    pub const fn new() -> Self {
+        Self {
+            flags: fr::TXFE | fr::RXFE | fr::MODEM,
+            raw: 0,
+            mask: 0,
+            line: Line::LOW,
+            tx_full: false,
+            rx: Fifo::new(),
+            line_control: 0,
+            control: 0x300,
+            level_select: 0x12,
+            low_power: 0,
+            baud_integer: 0,
+            baud_fraction: 0,
+            dma: 0,
+        }
+    }
+
+    /// The guest loads from `offset`.
+    #[inline]
+    pub fn read(&mut self, offset: u32) -> Read {
+        // Guests poll the flags before each byte: nothing may stand before this.
+        if offset == offset::FR {
+            return Read {
+                value: self.flags,
+                irq: None,
+            };
+        }
+        self.read_register(offset)
+    }
+
+    fn read_register(&mut self, offset: u32) -> Read {
+        let mut irq = None;
+        let register = match offset & !3 {
+            // Only the lane that holds the character takes it from the FIFO.
+            offset::DR if offset & 3 == 0 => {
+                let byte = self.take_received();
+                irq = self.update_line();
+                byte.into()
+            }
+            offset::FR => self.flags,
+            offset::ILPR => self.low_power,
+            offset::IBRD => self.baud_integer,
+            offset::FBRD => self.baud_fraction,
+            offset::LCR_H => self.line_control,
+            offset::CR => self.control,
+            offset::IFLS => self.level_select,
+            offset::IMSC => self.mask,
+            offset::RIS => self.raw,
+            offset::MIS => self.raw & self.mask,
+            offset::DMACR => self.dma,
+            identification @ ID_BASE.. => ID.read(identification),
+            _ => 0,
+        };
+        Read {
+            value: register >> ((offset & 3) * 8),
+            irq,
+        }
+    }
+
+    /// The guest stores `value`, zero-extended from the access's width, to `offset`.
+    #[inline]
+    pub fn write(&mut self, offset: u32, value: u32) -> Write {
+        if offset == offset::DR {
+            return self.transmit(value as u8);
+        }
+        self.write_register(offset, value);
+        Write {
+            tx: None,
+            irq: self.update_line(),
+        }
+    }
+
+    #[inline]
+    fn transmit(&mut self, byte: u8) -> Write {
+        if !self.tx_full {
+            // The FIFO took the byte and drained through its trigger level.
+            self.raw |= int::TX;
+        }
+        let tx = if self.control & CR_LBE == 0 {
+            Some(byte)
+        } else {
+            // In loopback an overrun loses the byte, as nobody waits to send it again.
+            self.put_received(byte);
+            None
+        };
+        Write {
+            tx,
+            irq: self.update_line(),
+        }
+    }
+
+    fn write_register(&mut self, offset: u32, value: u32) {
+        match offset {
+            offset::ILPR => self.low_power = value & mask::ILPR,
+            offset::IBRD => self.baud_integer = value & mask::IBRD,
+            offset::FBRD => self.baud_fraction = value & mask::FBRD,
+            offset::LCR_H => self.set_line_control(value & mask::LCR_H),
+            offset::CR => self.control = value & mask::CR,
+            offset::IFLS => self.level_select = value & mask::IFLS,
+            offset::IMSC => self.mask = value & int::ALL,
+            offset::ICR => self.raw &= !value,
+            offset::DMACR => self.dma = value & mask::DMACR,
+            // Read-only registers, UARTECR with no error to clear, and test registers.
+            _ => {}
+        }
+    }
+
+    /// A byte arrives for the guest.
+    pub fn receive(&mut self, byte: u8) -> Receive {
+        let accepted = self.put_received(byte);
+        Receive {
+            accepted,
+            irq: self.update_line(),
+        }
+    }
+
+    /// How many bytes [`Pl011::receive`] would accept now, 0 to 32 (1 while the FIFOs are off).
+    pub fn rx_room(&self) -> usize {
+        self.rx_capacity().saturating_sub(self.rx.len())
+    }
+
+    /// Whether the guest lets a received byte interrupt it. Drivers discard what arrives earlier,
+    /// so the hypervisor can keep typed-ahead input until this holds.
+    pub const fn rx_interrupt_enabled(&self) -> bool {
+        self.mask & (int::RX | int::RT) != 0
+    }
+
+    /// Says whether the transmit FIFO is to look full: whether the caller can't take a byte now.
+    /// A guest may write on all the same, as its transmit interrupt promised it half a FIFO of
+    /// room; [`Pl011::write`] hands over those bytes too, and the caller may drop them.
+    pub fn set_tx_full(&mut self, full: bool) -> Option<bool> {
+        if full == self.tx_full {
+            return None;
+        }
+        self.tx_full = full;
+        if full {
+            self.flags = self.flags & !fr::TXFE | fr::TXFF;
+            self.raw &= !int::TX;
+        } else {
+            self.flags = self.flags & !fr::TXFF | fr::TXFE;
+            self.raw |= int::TX;
+        }
+        self.update_line()
+    }
+
+    /// The interrupt line's level, `UARTINTR`.
+    pub const fn irq(&self) -> bool {
+        self.line.level()
+    }
+
+    #[inline]
+    fn update_line(&mut self) -> Option<bool> {
+        self.line.drive(self.raw & self.mask != 0)
+    }
+
+    const fn fifos_enabled(&self) -> bool {
+        self.line_control & LCR_H_FEN != 0
+    }
+
+    const fn rx_capacity(&self) -> usize {
+        if self.fifos_enabled() { Fifo::DEPTH } else { 1 }
+    }
+
+    /// How many received characters raise the receive interrupt: DDI 0183, "Interrupt FIFO level
+    /// select register". Reserved selections act as the deepest.
+    const fn rx_trigger(&self) -> usize {
+        if !self.fifos_enabled() {
+            return 1;
+        }
+        match self.level_select >> 3 & 7 {
+            0 => Fifo::DEPTH / 8,
+            1 => Fifo::DEPTH / 4,
+            2 => Fifo::DEPTH / 2,
+            3 => Fifo::DEPTH * 3 / 4,
+            _ => Fifo::DEPTH * 7 / 8,
+        }
+    }
+
+    /// Turning the FIFOs on or off empties the receive FIFO.
+    fn set_line_control(&mut self, value: u32) {
+        if (value ^ self.line_control) & LCR_H_FEN != 0 {
+            self.rx.clear();
+            self.raw &= !(int::RX | int::RT);
+        }
+        self.line_control = value;
+        self.update_rx_flags();
+    }
+
+    fn put_received(&mut self, byte: u8) -> bool {
+        if self.rx_room() == 0 {
+            return false;
+        }
+        self.rx.push(byte);
+        self.raw |= int::RT;
+        if self.rx.len() >= self.rx_trigger() {
+            self.raw |= int::RX;
+        }
+        self.update_rx_flags();
+        true
+    }
+
+    /// The oldest received character; 0 if there is none.
+    fn take_received(&mut self) -> u8 {
+        let byte = self.rx.pop().unwrap_or(0);
+        if self.rx.len() < self.rx_trigger() {
+            self.raw &= !int::RX;
+        }
+        if self.rx.is_empty() {
+            self.raw &= !int::RT;
+        }
+        self.update_rx_flags();
+        byte
+    }
+
+    fn update_rx_flags(&mut self) {
+        self.flags &= !(fr::RXFE | fr::RXFF);
+        if self.rx.is_empty() {
+            self.flags |= fr::RXFE;
+        }
+        if self.rx_room() == 0 {
+            self.flags |= fr::RXFF;
+        }
+    }
+}

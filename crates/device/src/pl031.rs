@@ -1,0 +1,165 @@
+//! Arm PrimeCell Real Time Clock (PL031): *PrimeCell Real Time Clock (PL031) Technical Reference
+//! Manual*, DDI 0224.
+//!
+//! The counter isn't stepped: its value is the caller's `now`, in seconds of one steady clock that
+//! never goes back, plus the difference that the guest set through `RTCLR`. The alarm is a point of
+//! that clock: the caller asks for it ([`Pl031::deadline`]) and tells when it has passed
+//! ([`Pl031::expire`]). A load from the device changes nothing.
+//!
+//! The counter is enabled from the start. On the hardware `RTCCR` enables it once and for all, and
+//! a guest that doesn't write there would otherwise see time stand still.
+
+use crate::line::Line;
+use crate::primecell::{ID_BASE, Id};
+
+/// Byte offsets of the registers: DDI 0224, "Summary of registers".
+pub mod offset {
+    /// Data register: the counter, in seconds.
+    pub const DR: u32 = 0x000;
+    /// Match register: the counter value that raises the alarm.
+    pub const MR: u32 = 0x004;
+    /// Load register: sets the counter.
+    pub const LR: u32 = 0x008;
+    /// Control register.
+    pub const CR: u32 = 0x00c;
+    /// Interrupt mask set/clear: a 1 lets the interrupt through.
+    pub const IMSC: u32 = 0x010;
+    /// Raw interrupt status.
+    pub const RIS: u32 = 0x014;
+    /// Masked interrupt status.
+    pub const MIS: u32 = 0x018;
+    /// Interrupt clear.
+    pub const ICR: u32 = 0x01c;
+}
+
+/// `RTCCR`: the counter runs.
+const CR_START: u32 = 1;
+/// The one interrupt's bit in the interrupt registers.
+const INT: u32 = 1;
+const ID: Id = Id::arm(0x031, 0);
+
+/// A PL031.
+#[derive(Clone, Debug)]
+pub struct Pl031 {
+    /// What to add to `now`, modulo 2^32, to get the counter.
+    ahead: u32,
+    matching: u32,
+    loaded: u32,
+    raw: u32,
+    mask: u32,
+    /// When the counter next equals `matching`. None until the guest sets a match.
+    alarm: Option<u64>,
+    line: Line,
+}
+
+impl Pl031 {
+    /// A clock whose counter reads `epoch_seconds` (seconds since 1970, modulo 2^32) at `now`.
+    pub const fn new(epoch_seconds: u32, now: u64) -> Self {
+        Self {
+            ahead: epoch_seconds.wrapping_sub(now as u32),
+            matching: 0,
+            loaded: 0,
+            raw: 0,
+            mask: 0,
+            alarm: None,
+            line: Line::LOW,
+        }
+    }
+
+    /// The guest loads from `offset`.
+    pub fn read(&self, offset: u32, now: u64) -> u32 {
+        let raw = self.raw_at(now);
+        let register = match offset & !3 {
+            offset::DR => self.counter(now),
+            offset::MR => self.matching,
+            offset::LR => self.loaded,
+            offset::CR => CR_START,
+            offset::IMSC => self.mask,
+            offset::RIS => raw,
+            offset::MIS => raw & self.mask,
+            identification @ ID_BASE.. => ID.read(identification),
+            _ => 0,
+        };
+        register >> ((offset & 3) * 8)
+    }
+
+    /// The guest stores `value`, zero-extended from the access's width, to `offset`.
+    /// Returns the interrupt line's new level, if it changed.
+    pub fn write(&mut self, offset: u32, value: u32, now: u64) -> Option<bool> {
+        // An alarm that has passed is raised before anything can clear or move it.
+        self.catch_up(now);
+        match offset {
+            offset::MR => {
+                self.matching = value;
+                self.set_alarm(now);
+            }
+            offset::LR => {
+                self.loaded = value;
+                self.ahead = value.wrapping_sub(now as u32);
+                if self.alarm.is_some() {
+                    self.set_alarm(now);
+                }
+            }
+            offset::IMSC => self.mask = value & INT,
+            offset::ICR => self.raw &= !value,
+            _ => {}
+        }
+        self.update_line()
+    }
+
+    /// Raises the alarm if its time has come. Returns the interrupt line's new level, if it
+    /// changed. Early and repeated calls do no harm.
+    pub fn expire(&mut self, now: u64) -> Option<bool> {
+        self.catch_up(now);
+        self.update_line()
+    }
+
+    /// When [`Pl031::expire`] must be called next for the guest to be interrupted in time, in
+    /// seconds of `now`. None if no alarm is set, or it would interrupt nobody.
+    pub fn deadline(&self) -> Option<u64> {
+        self.alarm.filter(|_| self.mask & !self.raw & INT != 0)
+    }
+
+    /// The interrupt line's level, `RTCINTR`.
+    pub const fn irq(&self) -> bool {
+        self.line.level()
+    }
+
+    const fn counter(&self, now: u64) -> u32 {
+        (now as u32).wrapping_add(self.ahead)
+    }
+
+    fn set_alarm(&mut self, now: u64) {
+        let wait = self.matching.wrapping_sub(self.counter(now));
+        self.alarm = now.checked_add(wait.into());
+        self.catch_up(now);
+    }
+
+    /// The raw interrupt as the hardware would show it at `now`.
+    fn raw_at(&self, now: u64) -> u32 {
+        match self.alarm {
+            Some(alarm) if alarm <= now => self.raw | INT,
+            _ => self.raw,
+        }
+    }
+
+    fn catch_up(&mut self, now: u64) {
+        self.raw = self.raw_at(now);
+        if self.alarm.is_some_and(|alarm| alarm <= now) {
+            // The counter meets the same value again when it has gone all the way round.
+            let round = 1 + u64::from(
+                self.matching
+                    .wrapping_sub(self.counter(now))
+                    .wrapping_sub(1),
+            );
+            self.alarm = now.checked_add(round);
+        }
+    }
+
+    fn update_line(&mut self) -> Option<bool> {
+        self.line.drive(self.raw & self.mask != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests;

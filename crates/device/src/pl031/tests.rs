@@ -1,0 +1,132 @@
+use super::*;
+use proptest::prelude::*;
+
+/// 2026-01-01.
+const EPOCH: u32 = 1_767_225_600;
+
+#[test]
+fn counts_seconds_from_the_start() {
+    let rtc = Pl031::new(EPOCH, 1000);
+    assert_eq!(rtc.read(offset::DR, 1000), EPOCH);
+    assert_eq!(rtc.read(offset::DR, 1060), EPOCH + 60);
+    assert_eq!(rtc.read(offset::CR, 1000), 1);
+}
+
+#[test]
+fn identifies_itself() {
+    let rtc = Pl031::new(0, 0);
+    let id = [0x31, 0x10, 0x04, 0x00, 0x0d, 0xf0, 0x05, 0xb1];
+    for (offset, value) in (0xfe0..).step_by(4).zip(id) {
+        assert_eq!(rtc.read(offset, 0), value);
+    }
+}
+
+#[test]
+fn can_be_set() {
+    let mut rtc = Pl031::new(EPOCH, 10);
+    assert_eq!(rtc.write(offset::LR, 77, 20), None);
+    assert_eq!(rtc.read(offset::LR, 20), 77);
+    assert_eq!(rtc.read(offset::DR, 20), 77);
+    assert_eq!(rtc.read(offset::DR, 23), 80);
+    assert_eq!(rtc.read(offset::DR + 1, 20), 0);
+}
+
+#[test]
+fn stopping_it_has_no_effect() {
+    let mut rtc = Pl031::new(EPOCH, 0);
+    rtc.write(offset::CR, 0, 0);
+    assert_eq!(rtc.read(offset::CR, 0), 1);
+    assert_eq!(rtc.read(offset::DR, 5), EPOCH + 5);
+}
+
+#[test]
+fn alarm_interrupts_at_its_time() {
+    let mut rtc = Pl031::new(EPOCH, 100);
+    assert_eq!(rtc.deadline(), None);
+    assert_eq!(rtc.write(offset::MR, EPOCH + 30, 100), None);
+    assert_eq!(rtc.deadline(), None, "masked");
+    assert_eq!(rtc.write(offset::IMSC, 1, 101), None);
+    assert_eq!(rtc.deadline(), Some(130));
+    assert_eq!(rtc.expire(129), None);
+    assert_eq!(rtc.read(offset::RIS, 129), 0);
+    assert_eq!(rtc.read(offset::RIS, 130), 1);
+    assert_eq!(rtc.expire(130), Some(true));
+    assert_eq!(rtc.expire(131), None);
+    assert_eq!(rtc.read(offset::MIS, 131), 1);
+    assert_eq!(rtc.deadline(), None, "already raised");
+    assert_eq!(rtc.write(offset::ICR, 1, 140), Some(false));
+    assert_eq!(rtc.read(offset::RIS, 140), 0);
+    assert_eq!(rtc.deadline(), Some(130 + (1 << 32)), "next time round");
+}
+
+#[test]
+fn a_masked_alarm_is_remembered() {
+    let mut rtc = Pl031::new(0, 0);
+    rtc.write(offset::MR, 5, 0);
+    assert_eq!(rtc.expire(6), None);
+    assert_eq!(rtc.read(offset::RIS, 6), 1);
+    assert_eq!(rtc.read(offset::MIS, 6), 0);
+    assert_eq!(rtc.write(offset::IMSC, 1, 7), Some(true));
+    assert!(rtc.irq());
+}
+
+#[test]
+fn an_alarm_for_now_comes_at_once() {
+    let mut rtc = Pl031::new(50, 0);
+    rtc.write(offset::IMSC, 1, 0);
+    assert_eq!(rtc.write(offset::MR, 50, 0), Some(true));
+}
+
+#[test]
+fn setting_the_clock_moves_the_alarm() {
+    let mut rtc = Pl031::new(0, 0);
+    rtc.write(offset::IMSC, 1, 0);
+    rtc.write(offset::MR, 1000, 0);
+    assert_eq!(rtc.deadline(), Some(1000));
+    rtc.write(offset::LR, 990, 0);
+    assert_eq!(rtc.deadline(), Some(10));
+    rtc.write(offset::LR, 1001, 0);
+    assert_eq!(rtc.deadline(), Some((1 << 32) - 1));
+}
+
+#[test]
+fn clearing_after_the_time_clears_that_alarm() {
+    let mut rtc = Pl031::new(0, 0);
+    rtc.write(offset::IMSC, 1, 0);
+    rtc.write(offset::MR, 5, 0);
+    // Nobody called `expire`: the raised alarm is cleared all the same, and the line never moves.
+    assert_eq!(rtc.write(offset::ICR, 1, 9), None);
+    assert_eq!(rtc.read(offset::RIS, 10), 0);
+}
+
+proptest! {
+    #[test]
+    fn told_changes_add_up(
+        steps in prop::collection::vec(
+            (0u32..0x24, prop_oneof![0u32..40, any::<u32>()], 0u64..10),
+            0..100,
+        ),
+    ) {
+        let mut rtc = Pl031::new(0, 0);
+        let (mut now, mut level) = (0, false);
+        for (offset, value, wait) in steps {
+            now += wait;
+            if let Some(changed) = rtc.write(offset, value, now) {
+                prop_assert_ne!(changed, level);
+                level = changed;
+            }
+            prop_assert_eq!(rtc.irq(), level);
+            prop_assert_eq!(rtc.read(self::offset::MIS, now) != 0, level);
+            prop_assert!(rtc.deadline().is_none_or(|deadline| deadline > now));
+        }
+    }
+
+    #[test]
+    fn extreme_times_do_not_overflow(now: u64, value: u32, offset: u32) {
+        let mut rtc = Pl031::new(value, now);
+        rtc.write(offset::MR, value, now);
+        rtc.write(offset, value, now);
+        rtc.expire(u64::MAX);
+        rtc.read(offset, now);
+    }
+}

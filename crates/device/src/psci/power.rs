@@ -1,0 +1,149 @@
+//! Which of a VM's vCPUs are on.
+
+use super::{Entry, Error};
+use core::ops::Range;
+
+/// A vCPU's power state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PowerState {
+    /// It doesn't run until it is turned on.
+    Off,
+    /// It was turned on, and no physical CPU has taken it up yet.
+    OnPending(Entry),
+    /// It runs, or waits for an interrupt or for a physical CPU.
+    On,
+}
+
+/// The power states of one VM's vCPUs. vCPU *n* has the MPIDR affinity *n*: `Aff0` is *n* and the
+/// other affinity fields are 0.
+///
+/// Calls for one VM must not overlap: the table is kept behind the VM's lock.
+#[derive(Clone, Debug)]
+pub struct PowerTable {
+    states: [PowerState; Self::MAX_VCPUS],
+    vcpus: usize,
+}
+
+impl PowerTable {
+    /// The most vCPUs that a VM has.
+    pub const MAX_VCPUS: usize = 8;
+
+    /// A VM of `vcpus` vCPUs (cut to [`PowerTable::MAX_VCPUS`]) before its first instruction:
+    /// vCPU 0 is on.
+    pub const fn new(vcpus: usize) -> Self {
+        let mut states = [PowerState::Off; Self::MAX_VCPUS];
+        states[0] = PowerState::On;
+        Self {
+            states,
+            vcpus: if vcpus < Self::MAX_VCPUS {
+                vcpus
+            } else {
+                Self::MAX_VCPUS
+            },
+        }
+    }
+
+    /// Back to [`PowerTable::new`], for the VM's reset.
+    pub fn reset(&mut self) {
+        *self = Self::new(self.vcpus);
+    }
+
+    /// The vCPU's power state; [`PowerState::Off`] for one that the VM doesn't have.
+    #[inline]
+    pub fn state(&self, vcpu: usize) -> PowerState {
+        self.present().get(vcpu).copied().unwrap_or(PowerState::Off)
+    }
+
+    /// `CPU_ON`: turns on the vCPU with MPIDR affinity `target`, and returns its number. It is
+    /// [`PowerState::OnPending`] until [`PowerTable::start`]. `ram` holds the guest-physical
+    /// addresses that a vCPU can run from.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidParameters`] if no vCPU has this MPIDR, [`Error::InvalidAddress`] if the
+    /// entry point is outside `ram` or not aligned for an instruction, [`Error::AlreadyOn`],
+    /// [`Error::OnPending`]. Nothing has changed then.
+    pub fn cpu_on(&mut self, target: u64, entry: Entry, ram: &Range<u64>) -> Result<usize, Error> {
+        let vcpu = usize::try_from(target).map_err(|_| Error::InvalidParameters)?;
+        let state = self
+            .present_mut()
+            .get_mut(vcpu)
+            .ok_or(Error::InvalidParameters)?;
+        if !ram.contains(&entry.address) || entry.address & 3 != 0 {
+            return Err(Error::InvalidAddress);
+        }
+        match state {
+            PowerState::On => Err(Error::AlreadyOn),
+            PowerState::OnPending(_) => Err(Error::OnPending),
+            PowerState::Off => {
+                *state = PowerState::OnPending(entry);
+                Ok(vcpu)
+            }
+        }
+    }
+
+    /// The physical CPU that takes up a vCPU asks where it begins. `None`, and nothing changes,
+    /// unless the vCPU is [`PowerState::OnPending`].
+    pub fn start(&mut self, vcpu: usize) -> Option<Entry> {
+        let state = self.present_mut().get_mut(vcpu)?;
+        let PowerState::OnPending(entry) = *state else {
+            return None;
+        };
+        *state = PowerState::On;
+        Some(entry)
+    }
+
+    /// `CPU_OFF` by vCPU `vcpu`. Returns how many of the VM's vCPUs are still on or about to be;
+    /// none is left to turn any on again when that is 0.
+    pub fn cpu_off(&mut self, vcpu: usize) -> usize {
+        if let Some(state) = self.present_mut().get_mut(vcpu) {
+            *state = PowerState::Off;
+        }
+        self.present()
+            .iter()
+            .filter(|&&state| state != PowerState::Off)
+            .count()
+    }
+
+    /// `AFFINITY_INFO`: `x0` for the affinity instance that the fields of `target` from `level`
+    /// (0 to 3) upwards name; the lower fields don't count. 0 if any vCPU in it is on, else 2 if
+    /// any is about to be, else 1.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidParameters`] if no vCPU is in that affinity instance, or `level` is above 3.
+    pub fn affinity_info(&self, target: u64, level: u32) -> Result<u64, Error> {
+        const ON: u64 = 0;
+        const OFF: u64 = 1;
+        const ON_PENDING: u64 = 2;
+
+        let instance = match level {
+            0 => usize::try_from(target)
+                .ok()
+                .and_then(|vcpu| self.present().get(vcpu))
+                .map(core::slice::from_ref),
+            // Above level 0, all vCPUs are in instance 0 of each level.
+            1..=3 if target >> (8 * level) == 0 => Some(self.present()),
+            _ => None,
+        }
+        .ok_or(Error::InvalidParameters)?;
+
+        Ok(if instance.contains(&PowerState::On) {
+            ON
+        } else if instance.iter().any(|&state| state != PowerState::Off) {
+            ON_PENDING
+        } else {
+            OFF
+        })
+    }
+
+    #[inline]
+    fn present(&self) -> &[PowerState] {
+        self.states.get(..self.vcpus).unwrap_or(&self.states)
+    }
+
+    fn present_mut(&mut self) -> &mut [PowerState] {
+        let vcpus = self.vcpus.min(Self::MAX_VCPUS);
+        &mut self.states[..vcpus]
+    }
+}

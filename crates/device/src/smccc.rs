@@ -1,0 +1,151 @@
+//! SMC Calling Convention, version 1.1: *SMC Calling Convention*, DEN0028. Whose call an `HVC` or
+//! `SMC` is, and the calls of the architecture itself.
+//!
+//! A caller's `x4` to `x17` are preserved in every call, so nothing here has to mention them.
+
+use crate::psci;
+
+/// Function identifiers.
+pub mod id {
+    /// `SMCCC_VERSION`.
+    pub const VERSION: u32 = 0x8000_0000;
+    /// `SMCCC_ARCH_FEATURES`.
+    pub const ARCH_FEATURES: u32 = 0x8000_0001;
+    /// `SMCCC_ARCH_WORKAROUND_1`: CVE-2017-5715.
+    pub const ARCH_WORKAROUND_1: u32 = 0x8000_8000;
+    /// `SMCCC_ARCH_WORKAROUND_2`: CVE-2018-3639.
+    pub const ARCH_WORKAROUND_2: u32 = 0x8000_7fff;
+    /// `SMCCC_ARCH_WORKAROUND_3`: CVE-2022-23960.
+    pub const ARCH_WORKAROUND_3: u32 = 0x8000_3fff;
+    /// Call UID query of the vendor-specific hypervisor service.
+    pub const VENDOR_HYP_CALL_UID: u32 = 0x8600_ff01;
+}
+
+/// `x0` of a call that isn't implemented.
+pub const NOT_SUPPORTED: u64 = u64::MAX;
+/// `x0` of `SMCCC_VERSION`: 1.1.
+pub const VERSION_1_1: u64 = 1 << 16 | 1;
+/// Who a guest is told that the hypervisor is: UUID 880ad1f8-5953-4f74-947d-6d5833fd5815.
+pub const UID: [u32; 4] = [0xf8d1_0a88, 0x744f_5359, 0x586d_7d94, 0x1558_fd33];
+
+const FUNCTION_64: u32 = 1 << 30;
+
+/// Whether a function identifier says SMC64: whether arguments are whole registers.
+#[inline]
+pub const fn is_64_bit(function_id: u32) -> bool {
+    function_id & FUNCTION_64 != 0
+}
+
+/// Who answers a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// [`crate::psci::decode`].
+    Psci,
+    /// [`arch`].
+    Arch,
+    /// [`vendor_hyp`].
+    VendorHyp,
+    /// Nobody: `x0` becomes [`NOT_SUPPORTED`].
+    Unknown,
+}
+
+/// Who answers the call with this function identifier, `w0`.
+#[inline]
+pub const fn service(function_id: u32) -> Service {
+    match function_id & !FUNCTION_64 {
+        // "Allocated subranges of Function Identifier": fast calls by owning entity; PSCI has the
+        // first 32 functions of the Standard Secure Service.
+        0x8400_0000..=0x8400_001f => Service::Psci,
+        0x8000_0000..=0x8000_ffff => Service::Arch,
+        0x8600_0000..=0x8600_ffff => Service::VendorHyp,
+        _ => Service::Unknown,
+    }
+}
+
+/// How a call is to be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// With `x0`.
+    X0(u64),
+    /// With `x0` to `x3`.
+    X0To3([u64; 4]),
+    /// With the firmware's help: make the same call there, then `x0` is 0.
+    Forward,
+}
+
+/// What the machine's own firmware answers to `SMCCC_ARCH_FEATURES` about the workarounds that it
+/// may have: 0 if this CPU needs the call, positive if it may be made but isn't needed, negative
+/// if it isn't there. The same on all CPUs that a guest may run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Workarounds {
+    /// About `SMCCC_ARCH_WORKAROUND_1`.
+    pub one: i32,
+    /// About `SMCCC_ARCH_WORKAROUND_2`. A 0 is told to guests as "not there": the call switches a
+    /// state of the physical CPU, and the hypervisor keeps none per vCPU.
+    pub two: i32,
+    /// About `SMCCC_ARCH_WORKAROUND_3`.
+    pub three: i32,
+}
+
+impl Workarounds {
+    /// Firmware without any.
+    pub const NONE: Self = Self {
+        one: NOT_SUPPORTED as i32,
+        two: NOT_SUPPORTED as i32,
+        three: NOT_SUPPORTED as i32,
+    };
+
+    /// The firmware's answer about a workaround as guests are told it; `None` for another function.
+    const fn told(&self, function_id: u32) -> Option<i32> {
+        match function_id {
+            id::ARCH_WORKAROUND_1 => Some(self.one),
+            id::ARCH_WORKAROUND_2 if self.two == 0 => Some(NOT_SUPPORTED as i32),
+            id::ARCH_WORKAROUND_2 => Some(self.two),
+            id::ARCH_WORKAROUND_3 => Some(self.three),
+            _ => None,
+        }
+    }
+}
+
+impl Default for Workarounds {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+/// Answers a call to the Arm Architecture Service. `x1` is the caller's.
+pub const fn arch(function_id: u32, x1: u64, workarounds: &Workarounds) -> Answer {
+    match function_id {
+        id::VERSION => Answer::X0(VERSION_1_1),
+        id::ARCH_FEATURES => Answer::X0(arch_features(x1 as u32, workarounds)),
+        _ => match workarounds.told(function_id) {
+            Some(0) => Answer::Forward,
+            // "May be called, has no effect": neither do we.
+            Some(1..) => Answer::X0(psci::SUCCESS),
+            Some(_) | None => Answer::X0(NOT_SUPPORTED),
+        },
+    }
+}
+
+const fn arch_features(function_id: u32, workarounds: &Workarounds) -> u64 {
+    match function_id {
+        id::VERSION | id::ARCH_FEATURES => 0,
+        _ => match workarounds.told(function_id) {
+            Some(answer) => answer as i64 as u64,
+            None => NOT_SUPPORTED,
+        },
+    }
+}
+
+/// Answers a call to the vendor-specific hypervisor service: a guest can ask who this is.
+pub const fn vendor_hyp(function_id: u32) -> Answer {
+    match function_id {
+        id::VENDOR_HYP_CALL_UID => {
+            Answer::X0To3([UID[0] as u64, UID[1] as u64, UID[2] as u64, UID[3] as u64])
+        }
+        _ => Answer::X0(NOT_SUPPORTED),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! The reasons and static rows of AArch64.
+//!
+//! A reason is a group of exception classes ("ESR_EL2, EC, bits \[31:26\]" in the Arm Architecture
+//! Reference Manual) or a physical exception other than a synchronous one. Two reasons share the
+//! class of a data abort from a lower level, because they are answered in different places:
+//! [`reason::MMIO`] and [`reason::FAULT`].
+
+mod calls;
+mod events;
+pub mod key;
+mod mmio;
+mod names;
+mod sysreg;
+
+use crate::catalogue::{Catalogue, RowTable, TableBuilder};
+
+pub use calls::*;
+pub use events::*;
+pub use mmio::{MMIO_DECODE, gicd, gicr, pl011, pl031};
+pub use sysreg::*;
+
+/// Reasons for an exit.
+pub mod reason {
+    use crate::Reason;
+
+    macro_rules! reasons {
+        ($( $(#[$meta:meta])* $name:ident, )+) => {
+            // Only to number the reasons.
+            #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+            enum Number { $($name),+ }
+            $(
+                $(#[$meta])*
+                pub const $name: Reason = Reason::new(Number::$name as u8);
+            )+
+            /// The reasons' names, by number.
+            pub(super) const NAMES: &[&str] = &[$(stringify!($name)),+];
+        };
+    }
+
+    reasons! {
+        /// A hypercall. Dynamic key: the function's identifier.
+        HVC,
+        /// A call to the secure monitor. Dynamic key: the function's identifier.
+        SMC,
+        /// The guest waits: WFI, WFE and their forms with a time-out.
+        WFX,
+        /// A trapped MSR, MRS or System instruction. Dynamic key:
+        /// [`key::sysreg`](super::key::sysreg).
+        SYSREG,
+        /// An access to a device's registers, or to nothing. Dynamic key:
+        /// [`key::page`](super::key::page), for addresses at which there is nothing.
+        MMIO,
+        /// A second-stage fault that ends with the page mapped, or found mapped.
+        FAULT,
+        /// An abort that goes back to the guest, as an external abort: it fetched or walked its
+        /// tables where there is no memory. Dynamic key: [`key::page`](super::key::page).
+        ABORT,
+        /// A physical IRQ.
+        IRQ,
+        /// A physical FIQ.
+        FIQ,
+        /// A physical SError.
+        SERROR,
+        /// First use of floating point and SIMD after a load.
+        FP,
+        /// Use of SVE.
+        SVE,
+        /// Use of SME.
+        SME,
+        /// Use of pointer authentication.
+        PAUTH,
+        /// Breakpoint, watchpoint, software step, BRK.
+        DEBUG,
+        /// Execution in an illegal state.
+        ILLEGAL,
+        /// A trap that only AArch32 code takes. Dynamic key: the syndrome's exception class.
+        AARCH32,
+        /// ERET and the like from a hypervisor inside the VM.
+        NESTED,
+        /// An exception class of which Stile knows nothing. Dynamic key: the class.
+        UNKNOWN,
+    }
+}
+
+static ROWS: RowTable = TableBuilder::new()
+    .block(calls::PSCI, reason::HVC, "PSCI", calls::PSCI_NAMES)
+    .block(calls::HVC_CALLS, reason::HVC, "", calls::HVC_NAMES)
+    .block(sysreg::ID, reason::SYSREG, "", sysreg::ID_NAMES)
+    .accesses(sysreg::HOT, reason::SYSREG, "", sysreg::HOT_NAMES)
+    .accesses(mmio::GICD, reason::MMIO, "GICD", mmio::GICD_NAMES)
+    .accesses(mmio::GICR, reason::MMIO, "GICR", mmio::GICR_NAMES)
+    .accesses(mmio::PL011, reason::MMIO, "PL011", mmio::PL011_NAMES)
+    .accesses(mmio::PL031, reason::MMIO, "PL031", mmio::PL031_NAMES)
+    .block(mmio::MMIO_MISC, reason::MMIO, "", mmio::MMIO_MISC_NAMES)
+    .block(events::WFX, reason::WFX, "", events::WFX_NAMES)
+    .block(events::FAULT, reason::FAULT, "", events::FAULT_NAMES)
+    .block(events::ABORT, reason::ABORT, "", events::ABORT_NAMES)
+    .block(events::IRQ, reason::IRQ, "", events::IRQ_NAMES)
+    .block(events::DEBUG, reason::DEBUG, "", events::DEBUG_NAMES)
+    .finish(events::DEBUG);
+
+/// The names of the reasons and rows of AArch64.
+pub static CATALOGUE: Catalogue = Catalogue { architecture: "aarch64", reasons: reason::NAMES, rows: &ROWS, key: key::write };

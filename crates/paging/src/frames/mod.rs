@@ -1,0 +1,247 @@
+//! Physical memory: which of it is free, and who gets it.
+//!
+//! There are two kinds of customers. Translation tables want single frames, many of them, in no particular
+//! place. Guests want much memory at once, placed such that large blocks can map it.
+
+mod chunk;
+mod region;
+
+pub use region::Region;
+
+use crate::PAGE_SIZE;
+use chunk::{CHUNK_SIZE, Chunk};
+use core::cmp::Reverse;
+use heapless::Vec;
+use region::{Range, RangeSet};
+
+/// A part of a guest's memory that is contiguous on both sides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// First guest-physical address.
+    pub ipa: u64,
+    /// First physical address.
+    pub pa: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// The most pieces that one guest's memory may be in.
+pub const MAX_PIECES: usize = 16;
+
+/// How many chunks there can be: room for 128 MiB of single frames.
+const MAX_CHUNKS: usize = 64;
+
+/// The block sizes of the 4 KiB granule, largest first.
+const BLOCK_SIZES: [u64; 3] = [1 << 30, 1 << 21, PAGE_SIZE];
+
+/// Why memory was not given or taken back. Nothing has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Error {
+    /// A region ends beyond the last address, or is empty where it may not be.
+    InvalidRegion,
+    /// An address or size is not a multiple of 4 KiB, or an alignment not a power of two.
+    Unaligned,
+    /// There is not as much free memory, or not in one piece, or not in few enough.
+    OutOfMemory,
+    /// What was to be freed is not allocated, or not in this way.
+    NotAllocated,
+    /// More regions than the lists hold.
+    TooManyRegions,
+}
+
+/// Physical memory, of which at most `N` separate regions can be free at a time.
+///
+/// As long as blocks are freed whole, an `N` of the number of regions at first, plus the number of blocks
+/// allocated at a time (each piece of a guest's memory is one), plus 64 is enough for every free to succeed.
+#[derive(Debug)]
+pub struct Frames<const N: usize> {
+    /// All that was free at first.
+    managed: RangeSet<N>,
+    /// What is neither allocated nor in a chunk.
+    free: RangeSet<N>,
+    chunks: Vec<Chunk, MAX_CHUNKS>,
+}
+
+impl<const N: usize> Frames<N> {
+    /// All of `ram` that is not `reserved`.
+    ///
+    /// Regions may overlap and come in any order and alignment: a frame that is not wholly
+    /// RAM, or is partly reserved, is not used.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRegion`] if a region wraps around, [`Error::TooManyRegions`].
+    pub fn new(ram: impl IntoIterator<Item = Region>, reserved: impl IntoIterator<Item = Region>) -> Result<Self, Error> {
+        let mut managed = RangeSet::new();
+        for region in ram {
+            if let Some(region) = region.inner()? {
+                managed.insert(region.into())?;
+            }
+        }
+        for region in reserved {
+            if let Some(region) = region.outer()? {
+                managed.remove(region.into())?;
+            }
+        }
+        Ok(Self { free: managed.clone(), managed, chunks: Vec::new() })
+    }
+
+    /// Bytes managed in all, free or not.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.managed.total()
+    }
+
+    /// Free bytes.
+    #[must_use]
+    pub fn available(&self) -> u64 {
+        self.free.total() + self.chunks.iter().map(Chunk::available).sum::<u64>()
+    }
+
+    /// Allocates one frame, for a table. Its contents are arbitrary.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], [`Error::TooManyRegions`].
+    pub fn alloc_frame(&mut self) -> Result<u64, Error> {
+        if let Some(frame) = self.chunks.iter_mut().find_map(Chunk::take) {
+            return Ok(frame);
+        }
+        if self.chunks.is_full() {
+            return Err(Error::OutOfMemory);
+        }
+        let range = self.place_chunk().ok_or(Error::OutOfMemory)?;
+        self.free.remove(range)?;
+        let mut chunk = Chunk::new(range);
+        let frame = chunk.take().ok_or(Error::OutOfMemory)?;
+        self.chunks.push(chunk).map_err(|_| Error::OutOfMemory)?;
+        Ok(frame)
+    }
+
+    /// Frees a frame of [`alloc_frame`](Frames::alloc_frame).
+    ///
+    /// # Errors
+    /// [`Error::NotAllocated`].
+    pub fn free_frame(&mut self, pa: u64) -> Result<(), Error> {
+        let holds = |chunk: &Chunk| chunk.range().start <= pa && pa < chunk.range().end;
+        let index = self.chunks.iter().position(holds).ok_or(Error::NotAllocated)?;
+        let chunk = &mut self.chunks[index];
+        if pa % PAGE_SIZE != 0 || !chunk.give_back(pa) {
+            return Err(Error::NotAllocated);
+        }
+        // If the list has no room for the chunk's range, the chunk stays for the next frame.
+        if chunk.is_unused() && self.free.insert(chunk.range()).is_ok() {
+            self.chunks.swap_remove(index);
+        }
+        Ok(())
+    }
+
+    /// Allocates `size` contiguous bytes, aligned to `align`. Their contents are arbitrary.
+    ///
+    /// # Errors
+    /// [`Error::Unaligned`], [`Error::InvalidRegion`] if `size` is 0, [`Error::OutOfMemory`],
+    /// [`Error::TooManyRegions`].
+    pub fn alloc_block(&mut self, size: u64, align: u64) -> Result<u64, Error> {
+        Region { base: 0, size }.check()?;
+        if !align.is_power_of_two() {
+            return Err(Error::Unaligned);
+        }
+        let range = place(&self.free, 0, size, align.max(PAGE_SIZE)).ok_or(Error::OutOfMemory)?;
+        self.free.remove(range)?;
+        Ok(range.start)
+    }
+
+    /// Allocates `size` bytes that a guest will have at `ipa`, placed so that the largest blocks map them.
+    /// Their contents are arbitrary.
+    ///
+    /// Physical addresses are congruent to guest-physical ones modulo 1 GiB, or else 2 MiB, or else 4 KiB;
+    /// but no more than is of use: without a whole aligned GiB in the range, 2 MiB will do.
+    /// One contiguous range is preferred to several pieces, but larger blocks to either. Pieces are in
+    /// the order of guest-physical addresses.
+    ///
+    /// # Errors
+    /// [`Error::Unaligned`], [`Error::InvalidRegion`] if the range is empty or wraps around,
+    /// [`Error::OutOfMemory`] also if more than [`MAX_PIECES`] pieces would be needed,
+    /// [`Error::TooManyRegions`].
+    pub fn alloc_memory(&mut self, ipa: u64, size: u64) -> Result<Vec<Piece, MAX_PIECES>, Error> {
+        let wanted = Range::from(Region { base: ipa, size }.check()?);
+        let mut result = Err(Error::OutOfMemory);
+        for modulus in BLOCK_SIZES {
+            let is_useful = wanted.first_congruent(0, modulus).is_some_and(|block| wanted.end - block >= modulus);
+            if !is_useful {
+                continue;
+            }
+            // Worked out on a copy, so that there is nothing to undo if it fails half-way.
+            let mut free = self.free.clone();
+            result = gather(&mut free, wanted, modulus);
+            if result.is_ok() {
+                self.free = free;
+                break;
+            }
+        }
+        result
+    }
+
+    /// Frees what [`alloc_block`](Frames::alloc_block) or [`alloc_memory`](Frames::alloc_memory)
+    /// gave, or any part of it.
+    ///
+    /// # Errors
+    /// [`Error::Unaligned`], [`Error::InvalidRegion`], [`Error::NotAllocated`], and
+    /// [`Error::TooManyRegions`], which leaves the memory allocated.
+    pub fn free_block(&mut self, pa: u64, size: u64) -> Result<(), Error> {
+        let range = Range::from(Region { base: pa, size }.check()?);
+        let in_chunk = |chunk: &Chunk| chunk.range().start < range.end && range.start < chunk.range().end;
+        if !self.managed.contains(range) || self.free.overlaps(range) || self.chunks.iter().any(in_chunk) {
+            return Err(Error::NotAllocated);
+        }
+        self.free.insert(range)
+    }
+
+    /// Where the next chunk goes: a whole aligned one out of the smallest region that has one, to keep large
+    /// regions whole; or else as much as there is of the largest that is left.
+    fn place_chunk(&self) -> Option<Range> {
+        place(&self.free, 0, CHUNK_SIZE, CHUNK_SIZE).or_else(|| {
+            let largest = self.free.iter().max_by_key(|range| range.size())?;
+            let end = largest.end.min(largest.start + CHUNK_SIZE);
+            Some(Range { start: largest.start, end })
+        })
+    }
+}
+
+/// The lowest place for `size` bytes congruent to `address` modulo `modulus`, in the smallest range that has one.
+fn place<const N: usize>(free: &RangeSet<N>, address: u64, size: u64, modulus: u64) -> Option<Range> {
+    free.iter()
+        .filter_map(|range| {
+            let start = range.first_congruent(address, modulus)?;
+            let end = start.checked_add(size).filter(|&end| end <= range.end)?;
+            Some((range.size(), Range { start, end }))
+        })
+        .min_by_key(|&(size, place)| (size, place.start))
+        .map(|(_, place)| place)
+}
+
+/// Takes memory for the guest-physical range `wanted` out of `free`: in one piece, or else always the
+/// largest piece that there is. All are congruent modulo `modulus`.
+fn gather<const N: usize>(free: &mut RangeSet<N>, wanted: Range, modulus: u64) -> Result<Vec<Piece, MAX_PIECES>, Error> {
+    let mut pieces = Vec::new();
+    let mut ipa = wanted.start;
+    while ipa < wanted.end {
+        let left = wanted.end - ipa;
+        let range = place(free, ipa, left, modulus).or_else(|| largest(free, ipa, modulus)).ok_or(Error::OutOfMemory)?;
+        free.remove(range)?;
+        let piece = Piece { ipa, pa: range.start, size: range.size() };
+        pieces.push(piece).map_err(|_| Error::OutOfMemory)?;
+        ipa += range.size();
+    }
+    Ok(pieces)
+}
+
+/// The largest place congruent to `ipa` modulo `modulus`, and ending at a multiple of it: the next piece
+/// begins where a block can begin.
+fn largest<const N: usize>(free: &RangeSet<N>, ipa: u64, modulus: u64) -> Option<Range> {
+    free.iter()
+        .filter_map(|range| {
+            let start = range.first_congruent(ipa, modulus)?;
+            let end = range.end & !(modulus - 1);
+            (start < end).then_some(Range { start, end })
+        })
+        .max_by_key(|place| (place.size(), Reverse(place.start)))
+}

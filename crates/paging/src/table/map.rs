@@ -1,0 +1,137 @@
+//! Making mappings.
+
+use super::chain::Chain;
+use super::format::{self, Attributes, Entry};
+use super::level::{Piece, Span, pieces};
+use super::{Error, Format, Level, PageTable, TableMemory, read};
+use crate::PAGE_SIZE;
+
+/// A range to be mapped. All three numbers are multiples of 4 KiB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mapping<P> {
+    /// First input address.
+    pub address: u64,
+    /// First physical address.
+    pub output: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Type of memory and permissions.
+    pub attributes: Attributes<P>,
+}
+
+impl<F: Format> PageTable<F> {
+    /// Maps a range in which nothing is mapped yet, with the largest blocks that alignment allows.
+    ///
+    /// Only invalid entries become valid, so there is nothing to invalidate. The caller has a
+    /// `DSB ISHST` done before anyone relies on the mapping (and an `ISB`, where that is itself).
+    ///
+    /// # Errors
+    /// Any of [`Error`]; nothing is mapped then.
+    pub fn map<M: TableMemory>(&mut self, memory: &mut M, mapping: Mapping<F::Permissions>) -> Result<(), Error> {
+        let span = self.input(mapping.address, mapping.size)?;
+        self.check_output(mapping.output, mapping.size)?;
+        if !self.format.supports(mapping.attributes.permissions) {
+            return Err(Error::Attributes);
+        }
+        let fill = Fill {
+            // Wraps around where the output lies below the input, and back where it is used.
+            offset: mapping.output.wrapping_sub(mapping.address),
+            attributes: self.format.encode(mapping.attributes),
+        };
+        let start = self.geometry.start();
+        let count = fill.tables_needed(memory, Some(self.root), start, 0, span)?;
+        let mut spare = Chain::set_aside(memory, count)?;
+        fill.write(memory, &mut spare, self.root, start, 0, span);
+        Ok(())
+    }
+
+    /// Checks a range of physical addresses.
+    fn check_output(&self, output: u64, size: u64) -> Result<(), Error> {
+        if output % PAGE_SIZE != 0 {
+            return Err(Error::Unaligned);
+        }
+        match output.checked_add(size) {
+            Some(end) if end <= self.geometry.pa_range().limit() => Ok(()),
+            _ => Err(Error::OutputRange),
+        }
+    }
+}
+
+/// What entries are filled with.
+#[derive(Clone, Copy)]
+struct Fill {
+    /// Output address minus input address, modulo 2^64.
+    offset: u64,
+    /// Attribute bits.
+    attributes: u64,
+}
+
+impl Fill {
+    /// The page or block that maps a whole entry of `level`, if one can.
+    fn leaf(self, level: Level, piece: &Piece) -> Option<u64> {
+        let output = piece.entry.start.wrapping_add(self.offset);
+        let fits = level.has_leaves() && piece.is_whole() && output % level.size() == 0;
+        fits.then(|| format::leaf_descriptor(level, output, self.attributes))
+    }
+
+    /// How many tables [`write`](Fill::write) will take to fill `span` in the table of `level` whose first
+    /// entry covers `base`. `None` stands for a table that is yet to be made.
+    fn tables_needed<M: TableMemory>(self, memory: &M, table: Option<u64>, level: Level, base: u64, span: Span) -> Result<usize, Error> {
+        let Some(below) = level.next() else {
+            return match table {
+                Some(table) => self.check_pages(memory, table, base, span).map(|()| 0),
+                None => Ok(0),
+            };
+        };
+        let mut count = 0;
+        for piece in pieces(level, base, span) {
+            let entry = match table {
+                Some(table) => format::entry(level, read(memory, table, piece.index)),
+                None => Entry::Invalid,
+            };
+            let next = match entry {
+                Entry::Leaf(_) => return Err(Error::AlreadyMapped(piece.covered.start)),
+                Entry::Table(next) => Some(next),
+                Entry::Invalid if self.leaf(level, &piece).is_some() => continue,
+                Entry::Invalid => {
+                    count += 1;
+                    None
+                }
+            };
+            count += self.tables_needed(memory, next, below, piece.entry.start, piece.covered)?;
+        }
+        Ok(count)
+    }
+
+    /// Checks that no page of `span` is mapped by the table of level 3 whose first entry covers `base`.
+    fn check_pages<M: TableMemory>(self, memory: &M, table: u64, base: u64, span: Span) -> Result<(), Error> {
+        for piece in pieces(Level::L3, base, span) {
+            let descriptor = read(memory, table, piece.index);
+            if format::entry(Level::L3, descriptor) != Entry::Invalid {
+                return Err(Error::AlreadyMapped(piece.covered.start));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills `span`, which is known to be unmapped, in the table of `level` whose first entry covers
+    /// `base`. A new table is linked when it is complete.
+    fn write<M: TableMemory>(self, memory: &mut M, spare: &mut Chain, table: u64, level: Level, base: u64, span: Span) {
+        for piece in pieces(level, base, span) {
+            let entry = format::entry(level, read(memory, table, piece.index));
+            match (entry, self.leaf(level, &piece), level.next()) {
+                (Entry::Invalid, Some(leaf), _) => memory.write(table, piece.index, leaf),
+                (Entry::Invalid, None, Some(below)) => {
+                    let next = spare.take(memory);
+                    self.write(memory, spare, next, below, piece.entry.start, piece.covered);
+                    memory.write(table, piece.index, format::table_descriptor(next));
+                }
+                (Entry::Table(next), _, Some(below)) => {
+                    self.write(memory, spare, next, below, piece.entry.start, piece.covered);
+                }
+                // No leaf is there (`tables_needed` looked), and at level 3 all else is a page.
+                (Entry::Leaf(_) | Entry::Invalid | Entry::Table(_), _, _) => {}
+            }
+        }
+    }
+}

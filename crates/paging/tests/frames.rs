@@ -1,0 +1,377 @@
+//! The frame allocator against a plain map of frames.
+
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+use stile_paging::PAGE_SIZE;
+use stile_paging::frames::{Error, Frames, MAX_PIECES, Piece, Region};
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+fn region(base: u64, size: u64) -> Region {
+    Region { base, size }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Owner {
+    Nobody,
+    Free,
+    Frame,
+    Block,
+}
+
+/// An owner for each frame below 64 MiB.
+struct Plain(Vec<Owner>);
+
+impl Plain {
+    const END: u64 = 64 * MIB;
+
+    fn new(ram: &[Region], reserved: &[Region]) -> Self {
+        let within = |list: &[Region], byte: u64| list.iter().any(|r| r.base <= byte && byte - r.base < r.size);
+        let owner = |frame: u64| {
+            let start = frame * PAGE_SIZE;
+            // Edges of the regions made here are at multiples of 512.
+            let mut bytes = (start..start + PAGE_SIZE).step_by(512);
+            let is_free = bytes.all(|byte| within(ram, byte) && !within(reserved, byte));
+            if is_free { Owner::Free } else { Owner::Nobody }
+        };
+        Self((0..Self::END / PAGE_SIZE).map(owner).collect())
+    }
+
+    fn frames(&mut self, pa: u64, size: u64) -> &mut [Owner] {
+        assert!(pa % PAGE_SIZE == 0 && size % PAGE_SIZE == 0);
+        &mut self.0[(pa / PAGE_SIZE) as usize..((pa + size) / PAGE_SIZE) as usize]
+    }
+
+    /// Hands frames over, all of which must belong to `from`.
+    fn pass(&mut self, pa: u64, size: u64, from: Owner, to: Owner) {
+        let frames = self.frames(pa, size);
+        assert!(frames.iter().all(|&owner| owner == from), "{pa:#x} is not {from:?}");
+        frames.fill(to);
+    }
+
+    fn is_all(&self, pa: u64, size: u64, wanted: Owner) -> bool {
+        let frames = (pa / PAGE_SIZE) as usize..((pa + size) / PAGE_SIZE) as usize;
+        self.0.get(frames).is_some_and(|frames| frames.iter().all(|&owner| owner == wanted))
+    }
+
+    fn count(&self, wanted: Owner) -> u64 {
+        self.0.iter().filter(|&&owner| owner == wanted).count() as u64
+    }
+
+    /// The sizes of all contiguous free ranges.
+    fn runs(&self) -> Vec<u64> {
+        let runs = self.0.split(|&owner| owner != Owner::Free);
+        runs.filter(|run| !run.is_empty()).map(|run| run.len() as u64 * PAGE_SIZE).collect()
+    }
+
+    /// Whether there is a contiguous free place congruent to `address` modulo `modulus`.
+    fn has_place(&self, address: u64, size: u64, modulus: u64) -> bool {
+        let first = address % modulus;
+        (first..Self::END).step_by(modulus as usize).any(|pa| self.is_all(pa, size, Owner::Free))
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    AllocFrame,
+    FreeFrame(usize),
+    AllocBlock {
+        size: u64,
+        align: u64,
+    },
+    AllocMemory {
+        ipa: u64,
+        size: u64,
+    },
+    FreeBlock(usize),
+    /// A part of a block: from a frame on, so many.
+    FreePart(usize, u64, u64),
+    /// Numbers from nowhere.
+    FreeAnything {
+        pa: u64,
+        size: u64,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let size = prop_oneof![
+        (1..40u64).prop_map(|frames| frames * PAGE_SIZE),
+        (1..6u64).prop_map(|n| n * 2 * MIB),
+        (1..3000u64).prop_map(|frames| frames * PAGE_SIZE),
+    ];
+    let ipa = prop_oneof![Just(GIB), (0..2000u64).prop_map(|frame| GIB + frame * PAGE_SIZE)];
+    let pa = (0..Plain::END / 2048).prop_map(|n| n * 2048);
+    prop_oneof![
+        6 => Just(Step::AllocFrame),
+        5 => any::<usize>().prop_map(Step::FreeFrame),
+        3 => (size.clone(), 12..23u32)
+            .prop_map(|(size, shift)| Step::AllocBlock { size, align: 1 << shift }),
+        3 => (ipa, size.clone()).prop_map(|(ipa, size)| Step::AllocMemory { ipa, size }),
+        4 => any::<usize>().prop_map(Step::FreeBlock),
+        1 => (any::<usize>(), 0..9u64, 1..9u64).prop_map(|(n, at, len)| Step::FreePart(n, at, len)),
+        2 => (pa, size).prop_map(|(pa, size)| Step::FreeAnything { pa, size }),
+        1 => any::<(u64, u64)>().prop_map(|(pa, size)| Step::FreeAnything { pa, size }),
+    ]
+}
+
+fn regions(most: u64) -> impl Strategy<Value = Vec<Region>> {
+    let region = (0..Plain::END / 512, 0..most / 512).prop_map(|(base, size)| {
+        let base = base * 512;
+        region(base, (size * 512).min(Plain::END - base))
+    });
+    proptest::collection::vec(region, 0..4)
+}
+
+/// What was allocated.
+#[derive(Default)]
+struct Held {
+    frames: Vec<u64>,
+    blocks: Vec<(u64, u64)>,
+}
+
+fn take<T>(list: &mut Vec<T>, choice: usize) -> Option<T> {
+    (!list.is_empty()).then(|| list.swap_remove(choice % list.len()))
+}
+
+fn check_memory(plain: &mut Plain, held: &mut Held, ipa: u64, size: u64, pieces: &[Piece]) {
+    // Nothing has a better place than the pieces got, as far as contiguous ones go.
+    let congruent = |modulus: u64| pieces.iter().all(|piece| piece.ipa % modulus == piece.pa % modulus);
+    let has_whole_block = ipa.next_multiple_of(2 * MIB) + 2 * MIB <= ipa + size;
+    if has_whole_block && !congruent(2 * MIB) && held.frames.is_empty() {
+        assert!(!plain.has_place(ipa, size, 2 * MIB));
+    }
+    if pieces.len() > 1 && held.frames.is_empty() {
+        let modulus = if congruent(2 * MIB) { 2 * MIB } else { PAGE_SIZE };
+        assert!(!plain.has_place(ipa, size, modulus), "in pieces without need");
+    }
+    let mut next = ipa;
+    for piece in pieces {
+        assert_eq!(piece.ipa, next);
+        plain.pass(piece.pa, piece.size, Owner::Free, Owner::Block);
+        held.blocks.push((piece.pa, piece.size));
+        next += piece.size;
+    }
+    assert_eq!(next, ipa + size);
+}
+
+fn run(frames: &mut Frames<256>, plain: &mut Plain, held: &mut Held, step: Step) {
+    match step {
+        Step::AllocFrame => match frames.alloc_frame() {
+            Ok(frame) => {
+                plain.pass(frame, PAGE_SIZE, Owner::Free, Owner::Frame);
+                held.frames.push(frame);
+            }
+            Err(error) => {
+                assert_eq!((error, plain.count(Owner::Free)), (Error::OutOfMemory, 0));
+            }
+        },
+        Step::FreeFrame(choice) => {
+            if let Some(frame) = take(&mut held.frames, choice) {
+                assert_eq!(frames.free_block(frame, PAGE_SIZE), Err(Error::NotAllocated));
+                assert_eq!(frames.free_frame(frame), Ok(()));
+                assert_eq!(frames.free_frame(frame), Err(Error::NotAllocated));
+                plain.pass(frame, PAGE_SIZE, Owner::Frame, Owner::Free);
+            }
+        }
+        Step::AllocBlock { size, align } => match frames.alloc_block(size, align) {
+            Ok(pa) => {
+                assert_eq!(pa % align, 0);
+                plain.pass(pa, size, Owner::Free, Owner::Block);
+                held.blocks.push((pa, size));
+            }
+            Err(error) => {
+                assert_eq!(error, Error::OutOfMemory);
+                // Frames handed out one by one keep more than themselves from being a block.
+                assert!(!held.frames.is_empty() || !plain.has_place(0, size, align));
+            }
+        },
+        Step::AllocMemory { ipa, size } => match frames.alloc_memory(ipa, size) {
+            Ok(pieces) => check_memory(plain, held, ipa, size, &pieces),
+            Err(error) => {
+                assert_eq!(error, Error::OutOfMemory);
+                assert!(!held.frames.is_empty() || !plain.has_place(ipa, size, PAGE_SIZE));
+            }
+        },
+        Step::FreeBlock(choice) => {
+            if let Some((pa, size)) = take(&mut held.blocks, choice) {
+                assert_eq!(frames.free_frame(pa), Err(Error::NotAllocated));
+                assert_eq!(frames.free_block(pa, size), Ok(()));
+                assert_eq!(frames.free_block(pa, size), Err(Error::NotAllocated));
+                plain.pass(pa, size, Owner::Block, Owner::Free);
+            }
+        }
+        Step::FreePart(choice, at, length) => {
+            let (at, length) = (at * PAGE_SIZE, length * PAGE_SIZE);
+            if let Some((pa, size)) = take(&mut held.blocks, choice) {
+                if at + length > size {
+                    held.blocks.push((pa, size));
+                    return;
+                }
+                assert_eq!(frames.free_block(pa + at, length), Ok(()));
+                plain.pass(pa + at, length, Owner::Block, Owner::Free);
+                let rest = [(pa, at), (pa + at + length, size - at - length)];
+                held.blocks.extend(rest.into_iter().filter(|&(_, size)| size != 0));
+            }
+        }
+        Step::FreeAnything { pa, size } => {
+            let is_block = pa % PAGE_SIZE == 0
+                && size % PAGE_SIZE == 0
+                && pa.checked_add(size).is_some_and(|end| end <= Plain::END)
+                && plain.is_all(pa, size, Owner::Block);
+            if !is_block {
+                assert!(frames.free_block(pa, size).is_err());
+            }
+            let is_frame = held.frames.contains(&pa);
+            if !is_frame {
+                assert_eq!(frames.free_frame(pa), Err(Error::NotAllocated));
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 48,
+        rng_seed: RngSeed::Fixed(0x5711e),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn like_a_plain_map(
+        ram in regions(64 * MIB),
+        reserved in regions(4 * MIB),
+        steps in proptest::collection::vec(step(), 0..150),
+    ) {
+        let mut plain = Plain::new(&ram, &reserved);
+        let fresh = Plain(plain.0.clone());
+        let mut frames = Frames::<256>::new(ram, reserved).unwrap();
+        let total = frames.total();
+        prop_assert_eq!(total, plain.count(Owner::Free) * PAGE_SIZE);
+        let mut held = Held::default();
+        for step in steps {
+            run(&mut frames, &mut plain, &mut held, step);
+            prop_assert_eq!(frames.available(), plain.count(Owner::Free) * PAGE_SIZE);
+        }
+        for frame in held.frames {
+            prop_assert_eq!(frames.free_frame(frame), Ok(()));
+        }
+        for (pa, size) in held.blocks {
+            prop_assert_eq!(frames.free_block(pa, size), Ok(()));
+        }
+        // Nothing is lost, and nothing stays in pieces.
+        prop_assert_eq!(frames.available(), total);
+        for run in fresh.runs() {
+            prop_assert!(frames.alloc_block(run, PAGE_SIZE).is_ok());
+        }
+        prop_assert_eq!(frames.available(), 0);
+    }
+
+    /// Few lists, many regions: an error, never a panic; and no frame twice.
+    #[test]
+    fn short_lists(sizes in proptest::collection::vec(1..9u64, 1..80)) {
+        let mut frames = Frames::<4>::new([region(0, 64 * MIB)], []).unwrap();
+        let mut blocks = Vec::new();
+        for size in sizes {
+            match frames.alloc_block(size * PAGE_SIZE, PAGE_SIZE << (size % 4)) {
+                Ok(pa) => blocks.push((pa, size * PAGE_SIZE)),
+                Err(error) => prop_assert_eq!(error, Error::TooManyRegions),
+            }
+        }
+        let mut kept = 0;
+        for &(pa, size) in blocks.iter().step_by(2) {
+            if let Err(error) = frames.free_block(pa, size) {
+                prop_assert_eq!(error, Error::TooManyRegions);
+                kept += size;
+            }
+        }
+        kept += blocks.iter().skip(1).step_by(2).map(|&(_, size)| size).sum::<u64>();
+        prop_assert_eq!(frames.available(), 64 * MIB - kept);
+    }
+}
+
+#[test]
+fn guest_memory_is_where_large_blocks_map_it() {
+    let mut frames = Frames::<64>::new([region(GIB, 8 * GIB)], [region(GIB + 5 * MIB, 3 * MIB)]).unwrap();
+    let memory = frames.alloc_memory(GIB, 2 * GIB).unwrap();
+    assert_eq!(memory[..], [Piece { ipa: GIB, pa: 2 * GIB, size: 2 * GIB }]);
+    // No whole GiB in it: that of the hypervisor's own image has room enough, and none is broken.
+    let memory = frames.alloc_memory(GIB, GIB / 2).unwrap();
+    assert_eq!(memory[..], [Piece { ipa: GIB, pa: GIB + 8 * MIB, size: GIB / 2 }]);
+    let memory = frames.alloc_memory(GIB, 5 * GIB).unwrap();
+    assert_eq!(memory[..], [Piece { ipa: GIB, pa: 4 * GIB, size: 5 * GIB }]);
+}
+
+#[test]
+fn guest_memory_may_be_in_pieces() {
+    let ram = [region(0, 21 * MIB), region(32 * MIB, 20 * MIB), region(64 * MIB, 9 * MIB)];
+    let mut frames = Frames::<64>::new(ram, []).unwrap();
+    let memory = frames.alloc_memory(GIB, 48 * MIB).unwrap();
+    assert_eq!(
+        memory[..],
+        [
+            Piece { ipa: GIB, pa: 0, size: 20 * MIB },
+            Piece { ipa: GIB + 20 * MIB, pa: 32 * MIB, size: 20 * MIB },
+            Piece { ipa: GIB + 40 * MIB, pa: 64 * MIB, size: 8 * MIB },
+        ]
+    );
+    assert_eq!(frames.alloc_memory(GIB, 4 * MIB), Err(Error::OutOfMemory));
+    assert_eq!(frames.available(), 2 * MIB);
+    // What is left is no whole block, but serves for less.
+    let memory = frames.alloc_memory(GIB, MIB).unwrap();
+    assert_eq!(memory[..], [Piece { ipa: GIB, pa: 20 * MIB, size: MIB }]);
+    let memory = frames.alloc_memory(GIB, MIB).unwrap();
+    assert_eq!(memory[..], [Piece { ipa: GIB, pa: 72 * MIB, size: MIB }]);
+    assert_eq!(frames.available(), 0);
+}
+
+#[test]
+fn there_is_an_end_to_pieces() {
+    let ram = (0..MAX_PIECES as u64 + 1).map(|n| region(n * MIB, PAGE_SIZE));
+    let mut frames = Frames::<64>::new(ram, []).unwrap();
+    let all = (MAX_PIECES as u64 + 1) * PAGE_SIZE;
+    assert_eq!(frames.alloc_memory(0, all), Err(Error::OutOfMemory));
+    assert_eq!(frames.available(), all);
+    assert_eq!(frames.alloc_memory(0, all - PAGE_SIZE).unwrap().len(), MAX_PIECES);
+}
+
+#[test]
+fn frames_keep_large_regions_whole() {
+    let mut frames = Frames::<64>::new([region(0, 3 * MIB), region(GIB, GIB)], []).unwrap();
+    let tables: Vec<_> = (0..600).map(|_| frames.alloc_frame().unwrap()).collect();
+    // The first 2 MiB come out of the small region.
+    assert!(tables[..512].iter().all(|&frame| frame < 2 * MIB));
+    for frame in tables.into_iter().rev() {
+        frames.free_frame(frame).unwrap();
+    }
+    assert_eq!(frames.alloc_block(GIB, GIB), Ok(GIB));
+}
+
+#[test]
+fn refusals() {
+    let new = |ram: Region| Frames::<2>::new([ram], []).map(|frames| frames.total());
+    assert_eq!(new(region(u64::MAX, 2)), Err(Error::InvalidRegion));
+    assert_eq!(new(region(PAGE_SIZE - 1, PAGE_SIZE)), Ok(0));
+    assert_eq!(new(region(u64::MAX - 1, 1)), Err(Error::InvalidRegion));
+    let ram = [0, 2, 4].map(|n| region(n * PAGE_SIZE, PAGE_SIZE));
+    assert!(matches!(Frames::<2>::new(ram, []), Err(Error::TooManyRegions)));
+    let hole = [region(PAGE_SIZE, 1)];
+    assert_eq!(Frames::<2>::new([region(0, MIB)], hole).unwrap().total(), MIB - PAGE_SIZE);
+    let reserved = [region(u64::MAX - 1, 1)];
+    assert!(matches!(Frames::<2>::new([], reserved), Err(Error::InvalidRegion)));
+
+    let mut frames = Frames::<8>::new([region(0, MIB)], []).unwrap();
+    assert_eq!(frames.alloc_block(0, PAGE_SIZE), Err(Error::InvalidRegion));
+    assert_eq!(frames.alloc_block(PAGE_SIZE, 0), Err(Error::Unaligned));
+    assert_eq!(frames.alloc_block(PAGE_SIZE, 3 * PAGE_SIZE), Err(Error::Unaligned));
+    assert_eq!(frames.alloc_block(1, PAGE_SIZE), Err(Error::Unaligned));
+    assert_eq!(frames.alloc_block(PAGE_SIZE, 1 << 63), Ok(0));
+    assert_eq!(frames.alloc_block(MIB, 1), Err(Error::OutOfMemory));
+    assert_eq!(frames.alloc_memory(1, PAGE_SIZE), Err(Error::Unaligned));
+    assert_eq!(frames.alloc_memory(0, 0), Err(Error::InvalidRegion));
+    let last = u64::MAX - PAGE_SIZE + 1;
+    assert_eq!(frames.alloc_memory(last, PAGE_SIZE), Err(Error::InvalidRegion));
+    assert_eq!(frames.free_block(last, PAGE_SIZE), Err(Error::InvalidRegion));
+    assert_eq!(frames.free_block(1 << 52, PAGE_SIZE), Err(Error::NotAllocated));
+}

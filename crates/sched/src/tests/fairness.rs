@@ -1,0 +1,127 @@
+//! Fairness over many slices.
+
+use std::vec::Vec;
+
+use super::machine::Machine;
+use super::{cpu, cpus, vcpu};
+use crate::Scheduler;
+
+/// A slice, in ticks.
+const SLICE: u64 = 10;
+/// The CPUs' slices end at different times.
+const STAGGER: u64 = 3;
+
+/// Runs the machine for a number of slices with timers on contended CPUs only, as a hypervisor
+/// does. A vCPU in `sleepers` has nothing to do: it sits in WFI, which traps only where its CPU is
+/// contended.
+fn run(machine: &mut Machine, slices: u64, sleepers: &[usize]) -> Vec<u64> {
+    for _ in 0..slices * SLICE {
+        machine.now += 1;
+        for number in 0..machine.cpus {
+            let id = cpu(number);
+            if !machine.scheduler.contended(id) {
+                continue;
+            }
+            if machine.current(number).is_some_and(|index| sleepers.contains(&index)) {
+                machine.step(id, Scheduler::block);
+            } else if (machine.now + number as u64 * STAGGER) % SLICE == 0 {
+                machine.step(id, Scheduler::slice_end);
+            }
+        }
+        machine.take_kicks();
+    }
+    machine.check();
+    machine.check_busy();
+    (0..machine.vcpus).map(|index| machine.scheduler.times(vcpu(index), machine.now).ran).collect()
+}
+
+#[test]
+fn more_vcpus_than_cpus_get_the_same_time() {
+    for cpus in 1..=4 {
+        for vcpus in cpus + 1..=3 * cpus + 1 {
+            let mut machine = Machine::busy(cpus, vcpus);
+            let ran = run(&mut machine, 1500, &[]);
+            let fair = 1500 * SLICE * cpus as u64 / vcpus as u64;
+            assert_eq!(ran.iter().sum::<u64>(), 1500 * SLICE * cpus as u64, "no CPU idled");
+            for ran in &ran {
+                let off = ran.abs_diff(fair);
+                // Timers without any jitter can keep in step with the rotation: hence not less.
+                assert!(off * 8 <= fair, "{cpus} CPUs, {vcpus} vCPUs: {ran} of {fair}");
+            }
+        }
+    }
+}
+
+#[test]
+fn as_many_vcpus_as_cpus_are_left_alone() {
+    let mut machine = Machine::busy(4, 4);
+    let before: Vec<_> = (0..4).map(|number| machine.current(number)).collect();
+    run(&mut machine, 100, &[]);
+    let after: Vec<_> = (0..4).map(|number| machine.current(number)).collect();
+    assert_eq!(before, after);
+    assert!((0..4).all(|number| !machine.scheduler.contended(cpu(number))));
+}
+
+#[test]
+fn a_guest_that_sleeps_untrapped_keeps_no_cpu() {
+    // vCPUs 2 and 3 sleep; nothing tells the scheduler until somebody wants their CPUs.
+    let mut machine = Machine::busy(2, 4);
+    let ran = run(&mut machine, 1000, &[2, 3]);
+    for index in [0, 1] {
+        assert!(ran[index] * 100 > 1000 * SLICE * 98, "vCPU {index} ran {}", ran[index]);
+    }
+}
+
+#[test]
+fn a_pinned_vcpu_does_not_keep_others_from_balance() {
+    // vCPU 0 can't leave CPU 0; the two others have CPU 1 as well.
+    let mut machine = Machine::new(2, &[0b01, 0b11, 0b11]);
+    for index in 0..3 {
+        let placement = machine.scheduler.start(vcpu(index), 0).expect("it is off");
+        machine.placed(Some(placement));
+    }
+    machine.take_kicks();
+    let ran = run(&mut machine, 1500, &[]);
+    assert_eq!(ran.iter().sum::<u64>(), 2 * 1500 * SLICE);
+    // Whatever the order, nobody has less than what CPU 0 shared by two gives.
+    assert!(ran.iter().all(|ran| ran * 100 >= 1500 * SLICE * 49), "{ran:?}");
+}
+
+#[test]
+fn waking_often_takes_nobody_elses_turn() {
+    // vCPU 0 computes; 1 to 3 wake and sleep all the time, on the same CPU.
+    let mut machine = Machine::busy(1, 4);
+    let mut since = 0;
+    for _ in 0..1000 {
+        machine.now += 1;
+        for index in 1..4 {
+            machine.wake(index);
+        }
+        machine.take_kicks();
+        let sleeps = machine.current(0) != Some(0);
+        let operation = if sleeps { Scheduler::block } else { Scheduler::slice_end };
+        machine.step(cpu(0), operation);
+        since = if machine.current(0) == Some(0) { 0 } else { since + 1 };
+        assert!(since <= 6, "woken while it ran, each may run once more");
+    }
+}
+
+#[test]
+fn load_spreads_when_cpus_are_uneven() {
+    let mut machine = Machine::new(4, &[0b1111; 8]);
+    // All ran on CPU 0 last, and the other CPUs are kept busy until all are in its queue.
+    for index in 0..8 {
+        machine.scheduler.vcpus[index].last = Some(cpu(0));
+    }
+    let online = core::mem::take(&mut machine.scheduler.idle);
+    for index in 0..8 {
+        let placement = machine.scheduler.start(vcpu(index), 0).expect("it is off");
+        machine.placed(Some(placement));
+    }
+    machine.scheduler.idle = online.without(cpus(0b1));
+    machine.take_kicks();
+    run(&mut machine, 20, &[]);
+    for number in 0..4 {
+        assert_eq!(machine.scheduler.queues.len(cpu(number)), 1, "two vCPUs on each CPU");
+    }
+}

@@ -1,0 +1,307 @@
+//! Single rules, one at a time.
+
+use super::machine::Machine;
+use super::{cpu, cpus, vcpu};
+use crate::{CpuId, CpuSet, Loading, Next, Placement, Scheduler, StartError, State, Switch, Times, VcpuId, affinity};
+
+fn next(switch: Switch) -> Option<(usize, Loading)> {
+    switch.next.map(|Next { vcpu, loading }| (vcpu.index(), loading))
+}
+
+#[test]
+fn numbers_are_checked() {
+    assert_eq!(CpuId::new(64), None);
+    assert_eq!(VcpuId::new(8, 0), None);
+    assert_eq!(VcpuId::new(0, 8), None);
+    assert_eq!(VcpuId::from_index(64), None);
+    let last = VcpuId::new(7, 6).expect("in range");
+    assert_eq!((last.vm(), last.vcpu(), last.index()), (7, 6, 62));
+}
+
+#[test]
+fn sets_of_cpus() {
+    let set = cpus(1 << 63 | 0b101);
+    assert!(set.iter().map(CpuId::index).eq([0, 2, 63]));
+    assert!(set.iter_after(cpu(0)).map(CpuId::index).eq([2, 63, 0]));
+    assert!(set.iter_after(cpu(63)).map(CpuId::index).eq([0, 2, 63]));
+    assert_eq!(set.len(), 3);
+    assert_eq!(CpuSet::EMPTY.first(), None);
+    assert!(set.without(cpus(u64::MAX)).is_empty());
+}
+
+#[test]
+fn a_vcpu_that_sleeps_alone_is_neither_put_nor_loaded() {
+    let mut machine = Machine::busy(2, 2);
+    assert_eq!(machine.current(1), Some(1));
+    assert_eq!(next(machine.act(cpu(1), Scheduler::block)), None);
+    assert_eq!(machine.scheduler.loaded(cpu(1)), Some(vcpu(1)));
+    let placement = machine.scheduler.wake(vcpu(1), 1);
+    assert_eq!(placement, Some(Placement { cpu: cpu(1), kick: true }));
+    let switch = machine.act(cpu(1), Scheduler::pick_next);
+    assert_eq!(next(switch), Some((1, Loading::Loaded)));
+    assert!(!switch.contended);
+}
+
+#[test]
+fn a_woken_vcpu_goes_to_its_last_cpu_or_an_idle_one() {
+    let mut machine = Machine::busy(3, 2);
+    // vCPU 1 sleeps; CPU 1 runs 2 and then idles, with 2 in its registers.
+    machine.step(cpu(1), Scheduler::block);
+    machine.scheduler.configure(vcpu(2), cpus(0b010)).expect("CPU 1 is online");
+    let placement = machine.scheduler.start(vcpu(2), 0).expect("it is off");
+    machine.placed(Some(placement));
+    machine.take_kicks();
+    // Its last CPU is busy: the idle one.
+    let placement = machine.scheduler.wake(vcpu(1), 0);
+    assert_eq!(placement, Some(Placement { cpu: cpu(2), kick: true }));
+    machine.placed(placement);
+    machine.take_kicks();
+    // Its last CPU is idle, though others are, too.
+    machine.step(cpu(2), Scheduler::block);
+    machine.step(cpu(1), Scheduler::off);
+    assert_eq!(machine.scheduler.wake(vcpu(1), 0).map(|placement| placement.cpu), Some(cpu(2)));
+}
+
+#[test]
+fn with_no_cpu_idle_it_queues_where_it_ran_and_kicks_once() {
+    let mut machine = Machine::busy(1, 1);
+    for index in [1, 2] {
+        machine.scheduler.configure(vcpu(index), cpus(1)).expect("CPU 0 is online");
+    }
+    // CPU 0 runs one vCPU without a slice: it must be told.
+    let placement = machine.scheduler.start(vcpu(1), 0);
+    assert_eq!(placement, Ok(Placement { cpu: cpu(0), kick: true }));
+    assert!(machine.scheduler.contended(cpu(0)));
+    // It knows.
+    let placement = machine.scheduler.start(vcpu(2), 0);
+    assert_eq!(placement, Ok(Placement { cpu: cpu(0), kick: false }));
+    let switch = machine.act(cpu(0), Scheduler::pick_next);
+    assert_eq!(next(switch), Some((0, Loading::Loaded)));
+    assert!(switch.contended);
+}
+
+#[test]
+fn new_vcpus_avoid_cpus_that_hold_a_sleeping_one() {
+    let mut machine = Machine::busy(2, 1);
+    machine.step(cpu(0), Scheduler::block);
+    machine.scheduler.configure(vcpu(1), cpus(0b11)).expect("both are online");
+    let placement = machine.scheduler.start(vcpu(1), 0);
+    assert_eq!(placement, Ok(Placement { cpu: cpu(1), kick: true }));
+}
+
+#[test]
+fn turns_go_round() {
+    let mut machine = Machine::busy(1, 3);
+    for round in 1..10 {
+        let switch = machine.act(cpu(0), Scheduler::slice_end);
+        let (ran, runs) = ((round - 1) % 3, round % 3);
+        assert_eq!(next(switch), Some((runs, Loading::Replace(vcpu(ran)))));
+        assert!(switch.contended);
+    }
+}
+
+#[test]
+fn a_slice_that_nobody_wants_goes_on() {
+    let mut machine = Machine::busy(1, 1);
+    let switch = machine.act(cpu(0), Scheduler::slice_end);
+    assert_eq!(next(switch), Some((0, Loading::Loaded)));
+    assert!(!switch.contended);
+}
+
+#[test]
+fn an_idle_cpu_steals() {
+    let mut machine = Machine::busy(2, 4);
+    // CPU 1 has vCPUs 1 and 3; both go to sleep, one after the other.
+    assert_eq!(next(machine.act(cpu(1), Scheduler::block)), Some((3, Loading::Replace(vcpu(1)))));
+    let switch = machine.act(cpu(1), Scheduler::block);
+    assert_eq!(next(switch), Some((2, Loading::Replace(vcpu(3)))));
+    assert!(!machine.scheduler.contended(cpu(0)));
+    machine.check();
+}
+
+#[test]
+fn nothing_is_stolen_from_a_cpu_that_has_just_been_kicked() {
+    let mut machine = Machine::new(2, &[0b11]);
+    let placement = machine.scheduler.start(vcpu(0), 0).expect("it is off");
+    assert_eq!(placement, Placement { cpu: cpu(0), kick: true });
+    machine.placed(Some(placement));
+    // CPU 1 happens to look, too.
+    assert_eq!(next(machine.act(cpu(1), Scheduler::pick_next)), None);
+    machine.take_kicks();
+    assert_eq!(machine.current(0), Some(0));
+}
+
+#[test]
+fn nobody_is_sent_to_a_longer_wait() {
+    // On CPU 0, only vCPU 1 may leave, and it is next but one; on CPU 1, three are ahead.
+    let mut affinity = [0b01; 9];
+    affinity[1] = 0b11;
+    affinity[6..].fill(0b10);
+    let mut machine = Machine::new(2, &affinity);
+    machine.scheduler.vcpus[1].last = Some(cpu(0));
+    for index in [6, 7, 8, 5, 0, 1, 2, 3, 4] {
+        let placement = machine.scheduler.start(vcpu(index), 0).expect("it is off");
+        machine.placed(Some(placement));
+        machine.take_kicks();
+    }
+    // vCPU 5's turn ends: 0 is next, then 1. There are six here, and three there.
+    let switch = machine.act(cpu(0), Scheduler::slice_end);
+    assert_eq!(next(switch), Some((0, Loading::Replace(vcpu(5)))));
+    assert_eq!(machine.scheduler.state(vcpu(1)), State::Ready(cpu(0)));
+    // After its turn, with five ahead of it, it goes.
+    machine.step(cpu(0), Scheduler::slice_end);
+    assert_eq!(machine.current(0), Some(1));
+    machine.step(cpu(0), Scheduler::slice_end);
+    assert_eq!(machine.scheduler.state(vcpu(1)), State::Ready(cpu(1)));
+}
+
+#[test]
+fn nothing_is_stolen_that_is_pinned() {
+    let mut machine = Machine::new(2, &[0b01, 0b01]);
+    for index in 0..2 {
+        let placement = machine.scheduler.start(vcpu(index), 0).expect("it is off");
+        machine.placed(Some(placement));
+    }
+    machine.take_kicks();
+    assert_eq!(next(machine.act(cpu(1), Scheduler::pick_next)), None);
+    for _ in 0..20 {
+        assert_eq!(machine.act(cpu(0), Scheduler::slice_end).kick, None);
+    }
+}
+
+#[test]
+fn a_wake_before_the_block_is_not_lost() {
+    let mut machine = Machine::busy(1, 1);
+    let placement = machine.scheduler.wake(vcpu(0), 0);
+    assert_eq!(placement, Some(Placement { cpu: cpu(0), kick: true }));
+    assert_eq!(next(machine.act(cpu(0), Scheduler::block)), Some((0, Loading::Loaded)));
+    // That was it: now it sleeps.
+    assert_eq!(next(machine.act(cpu(0), Scheduler::block)), None);
+}
+
+#[test]
+fn a_wake_in_an_earlier_turn_does_not_keep_it_awake() {
+    let mut machine = Machine::busy(1, 2);
+    machine.wake(0);
+    machine.step(cpu(0), Scheduler::slice_end);
+    machine.step(cpu(0), Scheduler::slice_end);
+    assert_eq!(machine.current(0), Some(0));
+    // It was loaded anew since, with the interrupt.
+    machine.step(cpu(0), Scheduler::block);
+    assert_eq!(machine.scheduler.state(vcpu(0)), State::Blocked);
+}
+
+#[test]
+fn a_kick_that_was_answered_does_not_keep_it_awake() {
+    let mut machine = Machine::busy(1, 1);
+    machine.wake(0);
+    machine.take_kicks();
+    assert_eq!(next(machine.act(cpu(0), Scheduler::block)), None);
+}
+
+#[test]
+fn a_vcpu_that_waits_for_a_cpu_that_held_it_goes_elsewhere() {
+    let mut machine = Machine::new(3, &[0b001, 0b111, 0b001]);
+    // CPU 0 sleeps with vCPU 1 in its registers.
+    let placement = machine.scheduler.start(vcpu(1), 0).expect("it is off");
+    machine.placed(Some(placement));
+    machine.take_kicks();
+    machine.step(cpu(0), Scheduler::block);
+    // vCPU 2 may use CPU 0 only. Before that CPU has taken the kick, vCPU 1 wakes up.
+    let placement = machine.scheduler.start(vcpu(2), 0).expect("it is off");
+    assert_eq!(placement, Placement { cpu: cpu(0), kick: true });
+    machine.placed(Some(placement));
+    let placement = machine.scheduler.wake(vcpu(1), 0);
+    assert_eq!(placement, Some(Placement { cpu: cpu(0), kick: false }), "its registers are there");
+    // Idle CPUs can't have it yet.
+    assert_eq!(next(machine.act(cpu(1), Scheduler::pick_next)), None);
+    // CPU 0 puts it and sends it away.
+    let switch = machine.act(cpu(0), Scheduler::pick_next);
+    assert_eq!(next(switch), Some((2, Loading::Replace(vcpu(1)))));
+    assert_eq!(switch.kick, Some(cpu(1)));
+    assert!(!switch.contended);
+    assert_eq!(next(machine.act(cpu(1), Scheduler::pick_next)), Some((1, Loading::Empty)));
+}
+
+#[test]
+fn what_was_powered_off_is_not_put() {
+    let mut machine = Machine::busy(1, 2);
+    let switch = machine.act(cpu(0), Scheduler::off);
+    assert_eq!(next(switch), Some((1, Loading::Empty)));
+    assert_eq!(machine.scheduler.state(vcpu(0)), State::Off);
+    // Asleep and in the registers: stopped at once, and started with a load.
+    machine.step(cpu(0), Scheduler::block);
+    assert_eq!(machine.scheduler.stop(vcpu(1), 0), None);
+    assert!(machine.scheduler.all_off(0));
+    machine.forget(vcpu(1));
+    let placement = machine.scheduler.start(vcpu(1), 0).expect("it is off");
+    machine.placed(Some(placement));
+    assert_eq!(next(machine.act(cpu(0), Scheduler::pick_next)), Some((1, Loading::Empty)));
+}
+
+#[test]
+fn a_running_vcpu_stops_when_its_cpu_says_so() {
+    for operation in [Scheduler::pick_next, Scheduler::slice_end, Scheduler::yield_now, Scheduler::block, Scheduler::off] {
+        let mut machine = Machine::busy(1, 1);
+        assert_eq!(machine.scheduler.park(vcpu(0), 0), Some(cpu(0)));
+        assert_eq!(machine.scheduler.stop(vcpu(0), 0), Some(cpu(0)));
+        assert_eq!(machine.scheduler.park(vcpu(0), 0), Some(cpu(0)), "does not take the stop back");
+        assert_eq!(machine.scheduler.start(vcpu(0), 0), Err(StartError::NotOff));
+        assert!(!machine.scheduler.all_off(0));
+        assert_eq!(next(machine.act(cpu(0), operation)), None);
+        assert_eq!(machine.scheduler.state(vcpu(0)), State::Off);
+        assert_eq!(machine.scheduler.wake(vcpu(0), 0), None);
+        // That is over when it starts again.
+        let placement = machine.scheduler.start(vcpu(0), 0).expect("it is off");
+        machine.placed(Some(placement));
+        machine.take_kicks();
+        assert_eq!(next(machine.act(cpu(0), Scheduler::slice_end)), Some((0, Loading::Loaded)));
+    }
+}
+
+#[test]
+fn a_parked_vcpu_is_held_whatever_happens() {
+    let mut machine = Machine::busy(1, 1);
+    assert_eq!(machine.scheduler.park(vcpu(0), 0), Some(cpu(0)));
+    assert_eq!(next(machine.act(cpu(0), Scheduler::pick_next)), None);
+    assert_eq!(machine.scheduler.state(vcpu(0)), State::Parked);
+    assert_eq!(machine.scheduler.wake(vcpu(0), 0), None);
+    assert_eq!(machine.scheduler.start(vcpu(0), 0), Err(StartError::NotOff));
+    let placement = machine.scheduler.unpark(vcpu(0), 0);
+    assert_eq!(placement, Some(Placement { cpu: cpu(0), kick: true }));
+    assert_eq!(next(machine.act(cpu(0), Scheduler::pick_next)), Some((0, Loading::Loaded)));
+    // Taken back before the CPU heard of it.
+    assert_eq!(machine.scheduler.park(vcpu(0), 0), Some(cpu(0)));
+    assert_eq!(machine.scheduler.unpark(vcpu(0), 0), None);
+    assert_eq!(next(machine.act(cpu(0), Scheduler::pick_next)), Some((0, Loading::Loaded)));
+}
+
+#[test]
+fn a_vcpu_without_a_cpu_is_not_started() {
+    let mut machine = Machine::busy(1, 1);
+    assert_eq!(machine.scheduler.start(vcpu(9), 0), Err(StartError::NoCpu));
+    assert_eq!(machine.scheduler.configure(vcpu(9), cpus(0b10)), Err(StartError::NoCpu));
+    assert_eq!(machine.scheduler.configure(vcpu(0), cpus(0b1)), Err(StartError::NotOff));
+}
+
+#[test]
+fn time_is_spent_running_or_waiting() {
+    let mut machine = Machine::busy(1, 2);
+    machine.now = 10;
+    machine.step(cpu(0), Scheduler::slice_end);
+    machine.now = 15;
+    machine.step(cpu(0), Scheduler::block);
+    let times = |index, now| machine.scheduler.times(vcpu(index), now);
+    assert_eq!(times(0, 18), Times { ran: 13, waited: 5 });
+    assert_eq!(times(1, 18), Times { ran: 5, waited: 10 });
+}
+
+#[test]
+fn affinities() {
+    let online = cpus(0b1111);
+    assert_eq!(affinity(CpuSet::EMPTY, false, 3, online), online);
+    assert_eq!(affinity(cpus(0b110_0110), false, 0, online), cpus(0b0110));
+    let pinned = |vcpu| affinity(cpus(0b1011), true, vcpu, online).bits();
+    assert_eq!([0, 1, 2, 3, 4].map(pinned), [0b0001, 0b0010, 0b1000, 0b0001, 0b0010]);
+    assert_eq!(affinity(cpus(0b1_0000), true, 0, online), CpuSet::EMPTY);
+}

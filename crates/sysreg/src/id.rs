@@ -1,0 +1,78 @@
+//! What a guest reads in the ID registers.
+//!
+//! Reads of the ID space (`op0` 3, `op1` 0, `CRn` 0, `CRm` 1 to 7: Arm ARM, "HCR_EL2.TID3") are
+//! trapped and answered from a table made once: [`guest_view`].
+//!
+//! The tables in [`REGISTERS`] have a row for each field, with what the guest may see of it and
+//! why. A field that no row names, a value above the greatest that its row allows, and a register
+//! that isn't in the tables read as if the feature weren't there. So a feature that is newer than
+//! the tables is never offered: it may need state that nothing switches between vCPUs, or a control
+//! at EL2 that nothing sets. "Principles of the ID scheme for fields in ID registers" in the Arm
+//! ARM makes this safe: a greater value means all that a lesser one means, and all-zeros (or
+//! all-ones, in a signed field) is absence.
+//!
+//! What the view promises the guest, the hypervisor must keep: besides the EL1 registers of
+//! Armv8.0, it switches the pointer authentication keys, the debug registers (or traps them), and
+//! SVE state if [`Policy::sve`].
+
+use crate::encoding::SysReg;
+
+mod aarch32;
+mod aarch64;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use table::{Field, Given, REGISTERS, Register, Treatment};
+
+/// How many registers the ID space has, with `CRm` 0, which isn't part of the view.
+pub const SPACE: usize = 64;
+
+/// The ID registers of a processor, by [`SysReg::id_index`]; the first eight are not used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostIdRegisters(pub [u64; SPACE]);
+
+/// What a machine or a VM's configuration decides about the view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Width of the VM's guest-physical addresses in bits: what stage 2 translates, 32 to 56.
+    pub pa_bits: u8,
+    /// The guest has an EL2 of its own.
+    pub nested: bool,
+    /// `HCRX_EL2` exists and lets the guest run memory copy and set instructions (`MSCEn`).
+    pub hcrx: bool,
+    /// The hypervisor switches SVE state between vCPUs.
+    pub sve: bool,
+}
+
+/// The values that the guest reads, by [`SysReg::id_index`].
+pub fn guest_view(host: &HostIdRegisters, policy: &Policy) -> [u64; SPACE] {
+    let mut view = [0; SPACE];
+    let aarch32 = has_aarch32_el0(host);
+    for register in REGISTERS {
+        if register.aarch32 && !aarch32 {
+            continue;
+        }
+        if let (Some(seen), Some(&of_host)) =
+            (view.get_mut(register.index()), host.0.get(register.index()))
+        {
+            *seen = register.guest_value(of_host, policy);
+        }
+    }
+    view
+}
+
+/// Whether programs at EL0 can be AArch32. Without, the AArch32 ID registers are UNKNOWN.
+const fn has_aarch32_el0(host: &HostIdRegisters) -> bool {
+    const ID_AA64PFR0_EL1: usize = 4 << 3;
+    host.0[ID_AA64PFR0_EL1] & 0xf >= 2
+}
+
+/// The name of an ID register; `None` for a reserved one and for any other register.
+pub fn name(reg: SysReg) -> Option<&'static str> {
+    REGISTERS
+        .binary_search_by_key(&reg, |register| register.reg)
+        .ok()
+        .and_then(|at| REGISTERS.get(at))
+        .map(|register| register.name)
+}

@@ -1,0 +1,26 @@
+//! Facts about AArch64 system registers and exception syndromes, for a hypervisor at EL2.
+//!
+//! Nothing here reads or writes a register. The tables are constants; a missing, double or
+//! misplaced row doesn't compile.
+//!
+//! - [`encoding`]: the names that instructions and syndromes give to registers
+//! - [`id`]: what a guest reads in the ID registers
+//! - [`trapped`]: the other registers whose accesses come to EL2, and how they are answered
+//! - [`syndrome`]: `ESR_EL2` read, `ESR_EL1` made
+//! - [`injection`]: how a vCPU enters an exception at EL1
+//!
+//! "Arm ARM" is the *Arm Architecture Reference Manual for A-profile architecture*, DDI 0487;
+//! registers and fields newer than that are in *Arm A-profile Architecture Registers*, DDI 0601.
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod encoding;
+pub mod id;
+pub mod injection;
+pub mod syndrome;
+pub mod trapped;
+
+pub use encoding::SysReg;

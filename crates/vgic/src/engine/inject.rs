@@ -1,0 +1,159 @@
+//! The hot paths: a physical PPI and an SGI on their way to the vCPU that is loaded here.
+
+use super::slots::clear;
+use crate::BLOCK;
+use crate::interface::ListRegisters;
+use crate::kick::Delivery;
+use crate::lr::ListRegister;
+use crate::redistributor::Redistributor;
+
+/// Keeps an index into list registers inside its array.
+const SLOT: usize = crate::MAX_LIST_REGISTERS - 1;
+
+impl Redistributor {
+    /// Delivers the physical PPI `intid` (one of [`Config::hw_ppis`](crate::Config::hw_ppis)), which
+    /// the hypervisor has just acknowledged and left active, to this vCPU. It stays active until the
+    /// guest deactivates the virtual one, even if that takes long because the guest has it disabled:
+    /// so it is neither lost nor does it fire again.
+    #[inline]
+    pub fn inject_hw_ppi<L: ListRegisters>(&mut self, lrs: &mut L, intid: u32) -> Delivery {
+        let i = intid as usize % BLOCK;
+        let bit = 1 << i;
+        debug_assert!(
+            self.slots.hw_ppis & bit != 0,
+            "not a PPI with a physical one behind it"
+        );
+        let block = &mut self.block;
+        if block.active & bit != 0 || self.maintenance.0 != 0 || block.recall & bit != 0 {
+            return self.inject_slowly(lrs, i);
+        }
+        let n = if block.resident & bit != 0 {
+            let n = usize::from(block.slot[i]) & SLOT;
+            if self.slots.hw >> n & 1 == 0 {
+                return self.inject_slowly(lrs, i);
+            }
+            // The physical interrupt has fired, so the guest has deactivated it: the list register is
+            // known to be invalid without reading it.
+            n
+        } else {
+            match self.slots.free() {
+                Some(n) => n,
+                None => return self.inject_slowly(lrs, i),
+            }
+        };
+        self.slots.held |= bit;
+        block.line |= bit;
+        if block.forward & bit == 0 {
+            return self.inject_slowly(lrs, i);
+        }
+        let slot = 1 << n;
+        block.resident |= bit;
+        block.slot[i] = n as u8;
+        self.slots.used |= slot;
+        self.slots.pended |= slot;
+        self.slots.hw |= slot;
+        if block.pending & bit != 0 {
+            block.pending &= !bit;
+            self.slots.latched |= slot;
+        } else {
+            self.slots.latched &= !slot;
+        }
+        lrs.write(n, block.entry[i].with_hw().with(ListRegister::PENDING));
+        Delivery::Done
+    }
+
+    /// The same where a list register has to be read, or none is to be had.
+    #[cold]
+    fn inject_slowly<L: ListRegisters>(&mut self, lrs: &mut L, i: usize) -> Delivery {
+        let bit = 1 << i;
+        let block = &mut self.block;
+        if block.resident & bit != 0 {
+            // Fold first: otherwise the new event and an old one that the guest has acknowledged could
+            // not be told apart.
+            let n = block.slot[i].into();
+            let lr = lrs.read(n);
+            self.slots.fold(block, n, lr);
+            clear(n, lr, lrs);
+        }
+        self.slots.held |= bit & self.slots.hw_ppis;
+        block.line |= bit;
+        self.sync_private(lrs)
+    }
+
+    /// [`inject_hw_ppi`](Self::inject_hw_ppi) for a vCPU that is not loaded: a software timer stood
+    /// in for the physical one. [`load`](Self::load) will ask for the physical one to be made active.
+    /// Nothing happens if that is so already: the line is looked at again when the guest deactivates.
+    pub fn inject_hw_ppi_saved(&mut self, intid: u32) -> Delivery {
+        if self.slots.held >> (intid as usize % BLOCK) & 1 != 0 {
+            return Delivery::Done;
+        }
+        self.on_saved(|this, saved| this.inject_slowly(saved, intid as usize % BLOCK))
+    }
+
+    /// Sends SGI `intid` (0 to 15) of a decoded write to this vCPU, loaded here.
+    #[inline]
+    pub fn send_sgi_self<L: ListRegisters>(
+        &mut self,
+        lrs: &mut L,
+        intid: u32,
+        group1: bool,
+    ) -> Delivery {
+        let i = intid as usize % 16;
+        let bit = 1 << i;
+        let block = &mut self.block;
+        let n = usize::from(block.slot[i]) & SLOT;
+        let resident = block.resident & bit != 0;
+        let plain = block.forward & !block.recall & bit != 0 && self.maintenance.0 == 0;
+        if plain && resident && (group1 || !block.entry[i].group1()) {
+            let lr = lrs.read(n);
+            if lr.same_rank(block.entry[i]) {
+                self.slots.pended |= 1 << n;
+                self.slots.latched |= 1 << n;
+                lrs.write(n, lr.with(ListRegister::PENDING));
+                return Delivery::Done;
+            }
+        }
+        if self.post_sgi(intid, group1) {
+            self.sync_private(lrs)
+        } else {
+            Delivery::Done
+        }
+    }
+
+    /// Sends an SGI to this vCPU from another CPU. True if the vCPU must run
+    /// [`sync_private`](Self::sync_private): kick it if it is loaded elsewhere, wake it if it sleeps.
+    #[inline]
+    pub fn post_sgi(&mut self, intid: u32, group1: bool) -> bool {
+        let bit = 1 << (intid % 16);
+        let block = &mut self.block;
+        if !group1 && block.group1 & bit != 0 || block.pending & bit != 0 {
+            // Not for this group; or under way already, with a kick of its own.
+            return false;
+        }
+        block.pending |= bit;
+        block.recall |= bit & block.resident;
+        block.forward & bit != 0
+    }
+
+    /// Sets the line of an emulated PPI (one that has no physical interrupt behind it). True if the
+    /// vCPU must run [`sync_private`](Self::sync_private).
+    pub fn set_ppi_level(&mut self, intid: u32, high: bool) -> bool {
+        let bit = 1 << (intid % BLOCK as u32) & !0xffff & !self.slots.hw_ppis;
+        let block = &mut self.block;
+        if (block.line & bit != 0) == high {
+            return false;
+        }
+        block.line ^= bit;
+        if high {
+            block.pending |= bit & block.edge;
+        }
+        self.attend(bit)
+    }
+
+    /// Something changed for `bits` of the SGIs and PPIs. Does the vCPU have to look?
+    pub(crate) fn attend(&mut self, bits: u32) -> bool {
+        let block = &mut self.block;
+        block.recall |= bits & block.resident;
+        bits & (block.resident | block.wanted() | self.slots.held) != 0
+    }
+}

@@ -1,0 +1,324 @@
+//! The list-register engine: bringing a vCPU's list registers up to date.
+//!
+//! The common way needs no list register to be read: what is to be delivered goes into one that is
+//! free, or that holds the same interrupt already. Only when there are not enough of them does
+//! [`crowd`] take everything out and choose anew.
+
+mod crowd;
+mod inject;
+mod slots;
+mod wfi;
+
+use crate::block::Block;
+use crate::distributor::Distributor;
+use crate::interface::{ListRegisters, Maintenance};
+use crate::kick::{Bits, Delivery, Kick};
+use crate::lr::ListRegister;
+use crate::redistributor::Redistributor;
+use crate::{BLOCK, SPI_BLOCKS};
+pub(crate) use slots::Slots;
+use slots::{Terms, clear};
+
+/// Where all is well: there are list registers enough, and the interrupt comes here.
+const PLAIN: Terms = Terms {
+    routed: true,
+    crowded: false,
+};
+
+impl Redistributor {
+    /// Brings this vCPU's list registers up to date: takes back what was recalled, delivers what
+    /// became deliverable (SPIs routed here and its own SGIs and PPIs), publishes if asked. Returns
+    /// other vCPUs that have to look now.
+    pub fn sync<L: ListRegisters>(&mut self, distributor: &mut Distributor, lrs: &mut L) -> Kick {
+        let vcpu = self.config.vcpu.into();
+        if distributor.unsynced.contains(vcpu) {
+            distributor.unsynced = distributor.unsynced.without(vcpu);
+            self.block.set_enables(distributor.enables);
+        }
+        let mut kick = Kick::NONE;
+        if self.crowded() {
+            kick |= self.account_deactivations(distributor, lrs);
+            kick |= self.choose_anew(distributor, lrs);
+        } else {
+            kick |= self.pull_spis(distributor, lrs);
+            if self.pull_private(lrs) == Delivery::NeedsSync || self.waiting_spis(distributor) {
+                kick |= self.choose_anew(distributor, lrs);
+            }
+        }
+        if self.unpublished {
+            self.publish_private(lrs);
+        }
+        if distributor.unpublished.contains(vcpu) {
+            distributor.unpublished = distributor.unpublished.without(vcpu);
+            kick |= self.publish_spis(distributor, lrs);
+        }
+        self.slots.settle(&self.block, lrs);
+        kick.without(vcpu)
+    }
+
+    /// [`sync`](Self::sync) for a vCPU that is not loaded, on its saved list registers.
+    pub fn sync_saved(&mut self, distributor: &mut Distributor) -> Kick {
+        self.on_saved(|this, saved| this.sync(distributor, saved))
+    }
+
+    /// The part of [`sync`](Self::sync) that concerns SGIs and PPIs only, without the distributor.
+    #[inline]
+    pub fn sync_private<L: ListRegisters>(&mut self, lrs: &mut L) -> Delivery {
+        if self.crowded() || self.pull_private(lrs) == Delivery::NeedsSync {
+            return Delivery::NeedsSync;
+        }
+        if self.unpublished {
+            self.publish_private(lrs);
+        }
+        self.slots.settle(&self.block, lrs);
+        Delivery::Done
+    }
+
+    /// [`sync_private`](Self::sync_private) for a vCPU that is not loaded.
+    pub fn sync_private_saved(&mut self) -> Delivery {
+        self.on_saved(|this, saved| this.sync_private(saved))
+    }
+
+    /// Answers a maintenance interrupt: samples level-sensitive lines again at their EOI, fills list
+    /// registers that became free, accounts for deactivations that found no list register.
+    pub fn maintenance<L: ListRegisters>(
+        &mut self,
+        distributor: &mut Distributor,
+        lrs: &mut L,
+    ) -> Kick {
+        let kick = self.reclaim(distributor, lrs);
+        (kick | self.sync(distributor, lrs)).without(self.config.vcpu.into())
+    }
+
+    /// A write of `intid` to ICC_DIR_EL1 that was trapped by [`Maintenance::TDIR`].
+    pub fn deactivate<L: ListRegisters>(
+        &mut self,
+        distributor: &mut Distributor,
+        lrs: &mut L,
+        intid: u32,
+    ) -> Kick {
+        if !lrs.vmcr().eoi_split() {
+            // Without EOImode the write is UNPREDICTABLE; it is ignored.
+            return Kick::NONE;
+        }
+        let mut kick = Kick::NONE;
+        if intid < BLOCK as u32 {
+            let bit = self.block.clear_active(1 << intid);
+            self.block.recall |= bit & self.block.resident;
+        } else {
+            kick = distributor.clear_active(intid);
+        }
+        (kick | self.sync(distributor, lrs)).without(self.config.vcpu.into())
+    }
+
+    /// Are list registers short, so that nothing may be delivered without looking at the whole?
+    #[inline]
+    fn crowded(&self) -> bool {
+        self.maintenance != Maintenance::default()
+    }
+
+    /// Runs `f` with the saved list registers standing in for live ones.
+    fn on_saved<T>(&mut self, f: impl FnOnce(&mut Self, &mut crate::CpuInterface) -> T) -> T {
+        let fresh = crate::CpuInterface::new(self.config.preemption_bits);
+        let mut saved = core::mem::replace(&mut self.interface, fresh);
+        let result = f(self, &mut saved);
+        self.interface = saved;
+        result
+    }
+
+    /// Looks again at recalled SGIs and PPIs, and delivers those that wait.
+    #[inline]
+    fn pull_private<L: ListRegisters>(&mut self, lrs: &mut L) -> Delivery {
+        let block = &mut self.block;
+        for i in Bits(block.recall) {
+            self.slots.refresh(block, block.slot[i].into(), PLAIN, lrs);
+        }
+        for i in Bits(block.wanted()) {
+            let free = match self.slots.free() {
+                None => {
+                    self.slots.reclaim_private(block, lrs);
+                    self.slots.free()
+                }
+                free => free,
+            };
+            let Some(n) = free else {
+                return Delivery::NeedsSync;
+            };
+            self.slots.place(block, i, n, PLAIN, lrs);
+        }
+        Delivery::Done
+    }
+
+    /// Looks again at recalled SPIs that this vCPU holds, and takes those that wait for it while list
+    /// registers last.
+    fn pull_spis<L: ListRegisters>(&mut self, distributor: &mut Distributor, lrs: &mut L) -> Kick {
+        let mut kick = Kick::NONE;
+        for b in 0..SPI_BLOCKS {
+            let block = &distributor.blocks[b];
+            let mine = self.owned(distributor, b, block.recall);
+            for i in Bits(mine) {
+                kick |= self.refresh_spi(distributor, b, i, lrs);
+            }
+            let wanted = self.owned(distributor, b, distributor.blocks[b].wanted());
+            for i in Bits(wanted) {
+                if self.slots.free().is_none() {
+                    kick |= self.reclaim(distributor, lrs);
+                }
+                let Some(n) = self.slots.free() else {
+                    return kick;
+                };
+                self.place_spi(distributor, b, i, n, false, lrs);
+            }
+        }
+        kick
+    }
+
+    /// Does an SPI wait for this vCPU?
+    fn waiting_spis(&self, distributor: &Distributor) -> bool {
+        (0..SPI_BLOCKS).any(|b| self.owned(distributor, b, distributor.blocks[b].wanted()) != 0)
+    }
+
+    /// Of `bits` of SPI block `b`, those that this vCPU has to see to.
+    #[inline]
+    fn owned(&self, distributor: &Distributor, b: usize, bits: u32) -> u32 {
+        let mine = |&i: &usize| distributor.owner(b, i) == self.config.vcpu;
+        Bits(bits).filter(mine).map(|i| 1 << i).sum()
+    }
+
+    fn terms(&self, distributor: &Distributor, b: usize, i: usize, crowded: bool) -> Terms {
+        Terms {
+            routed: distributor.target(b, i) == self.config.vcpu,
+            crowded,
+        }
+    }
+
+    /// Puts SPI `i` of block `b` into list register `n`. False if there is nothing to put there.
+    fn place_spi<L: ListRegisters>(
+        &mut self,
+        distributor: &mut Distributor,
+        b: usize,
+        i: usize,
+        n: usize,
+        crowded: bool,
+        lrs: &mut L,
+    ) -> bool {
+        let terms = self.terms(distributor, b, i, crowded);
+        let placed = self
+            .slots
+            .place(&mut distributor.blocks[b], i, n, terms, lrs);
+        if placed {
+            distributor.set_home(b, i, self.config.vcpu);
+        }
+        placed
+    }
+
+    /// Looks again at the resident SPI `i` of block `b`. It may now be another vCPU's.
+    fn refresh_spi<L: ListRegisters>(
+        &mut self,
+        distributor: &mut Distributor,
+        b: usize,
+        i: usize,
+        lrs: &mut L,
+    ) -> Kick {
+        let terms = self.terms(distributor, b, i, self.crowded());
+        let block = &mut distributor.blocks[b];
+        self.slots.refresh(block, block.slot[i].into(), terms, lrs);
+        distributor.attend_moved(b, 1 << i)
+    }
+
+    /// The vCPU is powered on again: its CPU interface is as after reset, and what was in its list
+    /// registers is back in software. Its SGIs and PPIs keep their state, as redistributors do. It must
+    /// not be loaded.
+    pub fn reset_interface(&mut self, distributor: &mut Distributor) -> Kick {
+        let mut kick = Kick::NONE;
+        let fresh = crate::CpuInterface::new(self.config.preemption_bits);
+        let saved = core::mem::replace(&mut self.interface, fresh);
+        for n in Bits(self.slots.used.into()) {
+            kick |= self.fold(distributor, n, saved.read(n));
+        }
+        self.maintenance = Maintenance::default();
+        (kick | self.sync_saved(distributor)).without(self.config.vcpu.into())
+    }
+
+    /// Takes the interrupt in list register `n`, which reads as `lr`, back into software.
+    fn fold(&mut self, distributor: &mut Distributor, n: usize, lr: ListRegister) -> Kick {
+        match block_of(lr.intid()) {
+            None => {
+                self.slots.fold(&mut self.block, n, lr);
+                Kick::NONE
+            }
+            Some(b) => {
+                self.slots.fold(&mut distributor.blocks[b], n, lr);
+                distributor.attend_moved(b, 1 << (lr.intid() % BLOCK as u32))
+            }
+        }
+    }
+
+    /// Frees the list registers that the guest is done with.
+    fn reclaim<L: ListRegisters>(&mut self, distributor: &mut Distributor, lrs: &mut L) -> Kick {
+        let mut kick = Kick::NONE;
+        for n in Bits((lrs.invalid() & self.slots.used).into()) {
+            let lr = lrs.read(n);
+            kick |= self.fold(distributor, n, lr);
+            clear(n, lr, lrs);
+        }
+        kick
+    }
+
+    /// Notes the state of SGIs and PPIs as it is in list registers now, and the physical lines.
+    fn publish_private<L: ListRegisters>(&mut self, lrs: &mut L) {
+        self.unpublished = false;
+        let terms = Terms {
+            routed: true,
+            crowded: self.crowded(),
+        };
+        let block = &mut self.block;
+        for i in Bits(block.resident) {
+            self.slots.refresh(block, block.slot[i].into(), terms, lrs);
+        }
+        self.lines_seen = 0;
+        for i in Bits(self.slots.hw_ppis) {
+            match lrs.physical_line(i as u32) {
+                Some(true) => self.lines_seen |= 1 << i,
+                Some(false) => block.line &= !(1 << i),
+                None => {}
+            }
+        }
+    }
+
+    /// Notes the state of the SPIs that are in this vCPU's list registers.
+    fn publish_spis<L: ListRegisters>(
+        &mut self,
+        distributor: &mut Distributor,
+        lrs: &mut L,
+    ) -> Kick {
+        let mut kick = Kick::NONE;
+        for b in 0..SPI_BLOCKS {
+            let mine = self.owned(distributor, b, distributor.blocks[b].resident);
+            for i in Bits(mine) {
+                kick |= self.refresh_spi(distributor, b, i, lrs);
+            }
+        }
+        kick
+    }
+}
+
+impl Slots {
+    /// Frees the list registers of SGIs and PPIs that the guest is done with.
+    fn reclaim_private<L: ListRegisters>(&mut self, block: &mut Block, lrs: &mut L) {
+        for n in Bits((lrs.invalid() & self.used).into()) {
+            let lr = lrs.read(n);
+            if block_of(lr.intid()).is_none() {
+                self.fold(block, n, lr);
+                clear(n, lr, lrs);
+            }
+        }
+    }
+}
+
+/// The block of SPIs that `intid` belongs to; none for an SGI or PPI.
+fn block_of(intid: u32) -> Option<usize> {
+    (intid as usize / BLOCK)
+        .checked_sub(1)
+        .map(|b| b % SPI_BLOCKS)
+}

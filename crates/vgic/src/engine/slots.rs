@@ -1,0 +1,211 @@
+//! Moving one interrupt into a list register and out of it.
+
+use crate::BLOCK;
+use crate::block::Block;
+use crate::interface::{ListRegisters, MAX_LIST_REGISTERS};
+use crate::kick::Bits;
+use crate::lr::ListRegister;
+
+/// What the software put into a vCPU's list registers. Bit `n` of a mask is list register `n`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Slots {
+    /// The list registers that may be used.
+    pub all: u16,
+    /// Those that hold a resident interrupt, though the guest may be done with it by now.
+    pub used: u16,
+    /// Written as pending. One that is no longer pending has been acknowledged since.
+    pub pended: u16,
+    /// Written as pending by a latch, so that the pending state outlives the line's.
+    pub latched: u16,
+    /// Written with `HW` set.
+    pub hw: u16,
+    /// PPIs that have a physical interrupt behind them, bit `n` being INTID `n`.
+    pub hw_ppis: u32,
+    /// Of these, those whose physical interrupt is active because of this vCPU: it fired, and the
+    /// virtual one is not deactivated yet.
+    pub held: u32,
+}
+
+/// What a list register may hold, given the state of the rest.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms {
+    /// The interrupt goes to this vCPU when it is pending (it may be active here and routed elsewhere).
+    pub routed: bool,
+    /// List registers are short: none may be both pending and active. Then ICH_MISR_EL2.NP, which
+    /// does not say whether such a one counts as pending, is asserted when we need it.
+    pub crowded: bool,
+}
+
+impl Slots {
+    pub fn new(list_registers: u8, hw_ppis: u32) -> Self {
+        let count = u32::from(list_registers.clamp(1, MAX_LIST_REGISTERS as u8));
+        let all = (u32::from(u16::MAX) >> (MAX_LIST_REGISTERS as u32 - count)) as u16;
+        Self {
+            all,
+            used: 0,
+            pended: 0,
+            latched: 0,
+            hw: 0,
+            hw_ppis,
+            held: 0,
+        }
+    }
+
+    /// A list register that holds nothing as far as software knows.
+    #[inline]
+    pub fn free(&self) -> Option<usize> {
+        let free = self.all & !self.used;
+        (free != 0).then(|| free.trailing_zeros() as usize)
+    }
+
+    /// Takes the interrupt in list register `n`, which reads as `lr` and belongs to `block`, back into
+    /// software. The register itself is left as it is.
+    pub fn fold(&mut self, block: &mut Block, n: usize, lr: ListRegister) {
+        let slot = 1 << n;
+        let i = lr.intid() as usize % BLOCK;
+        let bit = 1 << i;
+        let private = lr.intid() < BLOCK as u32;
+
+        if self.pended & slot != 0 {
+            if !lr.pending() {
+                // Acknowledged. A physical line that is still high will fire again, when the physical
+                // interrupt is deactivated.
+                block.written &= !bit;
+                if private {
+                    block.line &= !(bit & self.hw_ppis);
+                }
+            } else if self.latched & slot != 0 && block.drop_pending & bit == 0 {
+                block.pending |= bit;
+            }
+        }
+        if block.drop_active & bit == 0 {
+            block.active &= !bit;
+            if lr.active() {
+                block.active |= bit;
+            } else {
+                block.written &= !bit;
+            }
+        } else if block.active & bit != 0 && !lr.active() {
+            block.written |= bit;
+        }
+        block.acknowledged[i] = if lr.active() {
+            lr.entry()
+        } else {
+            block.entry[i]
+        };
+        if private && lr.hw() && lr.invalid() {
+            // The guest's deactivation has deactivated the physical interrupt.
+            self.held &= !bit;
+        }
+        block.resident &= !bit;
+        block.recall &= !bit;
+        block.drop_pending &= !bit;
+        block.drop_active &= !bit;
+        self.used &= !slot;
+        self.hw &= !slot;
+    }
+
+    /// Puts interrupt `i` of `block` into list register `n`. False if there is nothing to put there.
+    pub fn place<L: ListRegisters>(
+        &mut self,
+        block: &mut Block,
+        i: usize,
+        n: usize,
+        terms: Terms,
+        lrs: &mut L,
+    ) -> bool {
+        let bit = 1 << i;
+        let slot = 1 << n;
+        let private = block.entry[i].intid() < BLOCK as u32;
+        let held = if private { self.held & bit } else { 0 };
+        if held & block.line != 0 && lrs.physical_line(i as u32) == Some(false) {
+            // The condition went away while the guest was not looking.
+            block.line &= !bit;
+        }
+
+        let active = block.active & bit != 0;
+        let asserted = block.asserted() & bit != 0;
+        let forward = block.forward & bit != 0;
+        let mut lr = if active {
+            block.acknowledged[i]
+        } else {
+            block.entry[i]
+        };
+        let alone = !active || !terms.crowded && lr.same_rank(block.entry[i]);
+        let pending = asserted && forward && terms.routed && alone;
+        if !pending && !active {
+            return false;
+        }
+
+        // Pending, but it can't show in the list register: look again at the deactivation.
+        let left = asserted && !pending;
+        if held != 0 && pending != active && !left {
+            lr = lr.with_hw();
+            self.hw |= slot;
+        } else {
+            let line = block.line & !block.edge & bit != 0;
+            if held != 0 || forward && (left || line) {
+                lr = lr.with(ListRegister::EOI);
+            }
+            self.hw &= !slot;
+        }
+        self.pended &= !slot;
+        self.latched &= !slot;
+        block.shown_pending &= !bit;
+        block.shown_active &= !bit;
+        if pending {
+            lr = lr.with(ListRegister::PENDING);
+            self.pended |= slot;
+            if block.pending & bit != 0 {
+                self.latched |= slot;
+                block.shown_pending |= bit;
+                block.pending &= !bit;
+            }
+        }
+        if active {
+            lr = lr.with(ListRegister::ACTIVE);
+            block.shown_active |= bit;
+            block.active &= !bit;
+        }
+        self.used |= slot;
+        block.resident |= bit;
+        block.slot[i] = n as u8;
+        lrs.write(n, lr);
+        true
+    }
+
+    /// Looks again at list register `n` and the interrupt in it, whose block is `block`, and writes
+    /// what belongs there now.
+    pub fn refresh<L: ListRegisters>(
+        &mut self,
+        block: &mut Block,
+        n: usize,
+        terms: Terms,
+        lrs: &mut L,
+    ) {
+        let lr = lrs.read(n);
+        self.fold(block, n, lr);
+        if !self.place(block, lr.intid() as usize % BLOCK, n, terms, lrs) {
+            clear(n, lr, lrs);
+        }
+    }
+
+    /// Deactivates physical interrupts whose virtual ones are neither pending nor active any more.
+    #[inline]
+    pub fn settle<L: ListRegisters>(&mut self, block: &Block, lrs: &mut L) {
+        let over = self.held & !(block.resident | block.active | block.asserted());
+        if over != 0 {
+            self.held &= !over;
+            for i in Bits(over) {
+                lrs.deactivate_physical(i as u32);
+            }
+        }
+    }
+}
+
+/// Makes list register `n` invalid, which holds `lr`.
+pub(super) fn clear<L: ListRegisters>(n: usize, lr: ListRegister, lrs: &mut L) {
+    if !lr.invalid() || lr.eoi_asserted() {
+        lrs.write(n, ListRegister::INVALID);
+    }
+}

@@ -1,0 +1,216 @@
+//! The virtual CPU interface as the engine sees it, live or saved.
+
+use crate::lr::ListRegister;
+
+/// The most list registers an implementation can have (ICH_VTR_EL2.ListRegs is five bits wide, but
+/// the architecture defines ICH_LR0_EL2 to ICH_LR15_EL2 only).
+pub const MAX_LIST_REGISTERS: usize = 16;
+
+/// Enables of ICH_HCR_EL2 that the engine asks for while it must hear of the guest's progress.
+///
+/// All are clear unless more interrupts are in flight than there are list registers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Maintenance(pub u32);
+
+impl Maintenance {
+    /// A deactivation found no list register (EOIcount is not zero).
+    pub const LRENPIE: u32 = 1 << 2;
+    /// No list register is pending.
+    pub const NPIE: u32 = 1 << 3;
+    /// The guest enabled group 0.
+    pub const VGRP0EIE: u32 = 1 << 4;
+    /// The guest disabled group 0.
+    pub const VGRP0DIE: u32 = 1 << 5;
+    /// The guest enabled group 1.
+    pub const VGRP1EIE: u32 = 1 << 6;
+    /// The guest disabled group 1.
+    pub const VGRP1DIE: u32 = 1 << 7;
+    /// Trap writes of ICC_DIR_EL1. Where ICH_VTR_EL2.TDS says that this bit is not there, set
+    /// ICH_HCR_EL2.TC instead.
+    pub const TDIR: u32 = 1 << 14;
+}
+
+/// ICH_VMCR_EL2: the guest's view of ICC_PMR, ICC_BPR, ICC_CTLR and ICC_IGRPEN.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Vmcr(pub u64);
+
+impl Vmcr {
+    /// Virtual group 0 enable (ICC_IGRPEN0_EL1).
+    pub const VENG0: u64 = 1 << 0;
+    /// Virtual group 1 enable (ICC_IGRPEN1_EL1).
+    pub const VENG1: u64 = 1 << 1;
+    /// Group 0 is signalled as FIQ: reads as one where system registers are the only interface.
+    pub const VFIQEN: u64 = 1 << 3;
+    /// ICC_BPR0 rules both groups (ICC_CTLR.CBPR).
+    pub const VCBPR: u64 = 1 << 4;
+    /// Writes of EOIR drop the priority only (ICC_CTLR.EOImode).
+    pub const VEOIM: u64 = 1 << 9;
+
+    /// The value after a reset with `preemption_bits` (5 to 7, ICH_VTR_EL2.PREbits + 1): nothing
+    /// enabled, everything masked, the binary points at their least.
+    pub const fn reset(preemption_bits: u8) -> Self {
+        let bpr0 = 7 - preemption_bits as u64;
+        Self(Self::VFIQEN | bpr0 << 21 | (bpr0 + 1) << 18)
+    }
+
+    /// Is the group enabled at the CPU interface?
+    pub const fn group_enabled(self, group1: bool) -> bool {
+        self.0 & (if group1 { Self::VENG1 } else { Self::VENG0 }) != 0
+    }
+
+    /// The priority mask: interrupts are signalled if their priority is higher (a lower number).
+    pub const fn priority_mask(self) -> u8 {
+        (self.0 >> 24) as u8
+    }
+
+    /// Is EOImode 1 (split priority drop and deactivation)?
+    pub const fn eoi_split(self) -> bool {
+        self.0 & Self::VEOIM != 0
+    }
+
+    /// The bits of a priority that count for preemption, by the binary point of the group.
+    pub const fn group_priority_mask(self, group1: bool) -> u8 {
+        let field = if group1 && self.0 & Self::VCBPR == 0 {
+            // The binary point of group 1 counts from one less.
+            ((self.0 >> 18) & 7).saturating_sub(1)
+        } else {
+            (self.0 >> 21) & 7
+        };
+        (0xff00u32 << field >> 7 & 0xff) as u8
+    }
+
+    /// Would the virtual CPU interface signal an interrupt of this priority and group to the PE,
+    /// `running` being the running priority (0xff when idle)?
+    ///
+    /// This is `CanSignalVirtualInterrupt` of the architecture, PSTATE left out: what wakes WFI.
+    pub const fn signals(self, priority: u8, group1: bool, running: u8) -> bool {
+        let mask = self.group_priority_mask(group1);
+        self.group_enabled(group1)
+            && priority < self.priority_mask()
+            && (running == 0xff || (priority & mask) < (running & mask))
+    }
+}
+
+/// A virtual CPU interface: the hypervisor's own over ICH_*_EL2 for the vCPU that is loaded on this
+/// physical CPU, and [`CpuInterface`] for one that is not.
+///
+/// `n` is always below the number of list registers given in [`Config`](crate::Config), and so
+/// below 16.
+pub trait ListRegisters {
+    /// Reads ICH_LR`n`_EL2.
+    fn read(&self, n: usize) -> ListRegister;
+
+    /// Writes ICH_LR`n`_EL2.
+    fn write(&mut self, n: usize, value: ListRegister);
+
+    /// ICH_ELRSR_EL2 as the engine uses it: bit `n` set when list register `n` is invalid. Bits above
+    /// the last list register may be anything. A register that still asks for EOI maintenance (its
+    /// bit in ICH_EISR_EL2 set) counts as invalid too, though the hardware's ELRSR leaves it out: the
+    /// hypervisor returns ELRSR | EISR.
+    fn invalid(&self) -> u16;
+
+    /// Makes exactly these enables of ICH_HCR_EL2 hold, the others of [`Maintenance`] being clear.
+    /// Called only when they change.
+    fn set_maintenance(&mut self, enables: Maintenance);
+
+    /// Reads ICH_HCR_EL2.EOIcount and sets it to zero.
+    fn take_eoi_count(&mut self) -> u32;
+
+    /// Reads ICH_VMCR_EL2.
+    fn vmcr(&self) -> Vmcr;
+
+    /// The running priority: that of the highest bit set in ICH_AP0R<n>_EL2 and ICH_AP1R<n>_EL2, or
+    /// 0xff. See [`running_priority`].
+    fn running_priority(&self) -> u8;
+
+    /// Is the line of the physical interrupt behind this PPI high (for a timer: enabled, not masked,
+    /// condition met)? `None` when it can't be told here, as for a vCPU that is not loaded.
+    fn physical_line(&self, intid: u32) -> Option<bool>;
+
+    /// Deactivates the physical interrupt behind this PPI, because the guest's deactivation could not
+    /// reach it by itself. Nothing to do for a vCPU that is not loaded.
+    fn deactivate_physical(&mut self, intid: u32);
+}
+
+/// The running priority that active-priority registers stand for: `ap0r` and `ap1r` are ICH_AP0R<n>
+/// and ICH_AP1R<n>, the implementation having `preemption_bits` (5 to 7). 0xff when none is set.
+pub fn running_priority(ap0r: &[u32; 4], ap1r: &[u32; 4], preemption_bits: u8) -> u8 {
+    for (n, (a, b)) in ap0r.iter().zip(ap1r).enumerate() {
+        let bits = a | b;
+        if bits != 0 {
+            let level = n as u32 * 32 + bits.trailing_zeros();
+            return (level << (8 - u32::from(preemption_bits.clamp(5, 7)))) as u8;
+        }
+    }
+    0xff
+}
+
+/// The CPU interface of a vCPU that is not loaded: raw register values.
+///
+/// The hypervisor saves and restores `vmcr`, `ap0r` and `ap1r`; the list registers and the
+/// maintenance enables move in [`Redistributor::unload`](crate::Redistributor::unload) and
+/// [`load`](crate::Redistributor::load).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuInterface {
+    /// ICH_VMCR_EL2.
+    pub vmcr: Vmcr,
+    /// ICH_AP0R<n>_EL2; how many there are depends on the number of preemption bits.
+    pub ap0r: [u32; 4],
+    /// ICH_AP1R<n>_EL2.
+    pub ap1r: [u32; 4],
+    pub(crate) lr: [ListRegister; MAX_LIST_REGISTERS],
+    pub(crate) eoi_count: u32,
+    pub(crate) preemption_bits: u8,
+}
+
+impl CpuInterface {
+    /// The state after a reset.
+    pub(crate) const fn new(preemption_bits: u8) -> Self {
+        Self {
+            vmcr: Vmcr::reset(preemption_bits),
+            ap0r: [0; 4],
+            ap1r: [0; 4],
+            lr: [ListRegister::INVALID; MAX_LIST_REGISTERS],
+            eoi_count: 0,
+            preemption_bits,
+        }
+    }
+}
+
+impl ListRegisters for CpuInterface {
+    fn read(&self, n: usize) -> ListRegister {
+        self.lr[n % MAX_LIST_REGISTERS]
+    }
+
+    fn write(&mut self, n: usize, value: ListRegister) {
+        self.lr[n % MAX_LIST_REGISTERS] = value;
+    }
+
+    fn invalid(&self) -> u16 {
+        let bit = |(n, lr): (usize, &ListRegister)| u16::from(lr.invalid()) << n;
+        self.lr.iter().enumerate().map(bit).sum()
+    }
+
+    // Kept by the redistributor, and applied when the vCPU is loaded.
+    fn set_maintenance(&mut self, _: Maintenance) {}
+
+    fn take_eoi_count(&mut self) -> u32 {
+        core::mem::take(&mut self.eoi_count)
+    }
+
+    fn vmcr(&self) -> Vmcr {
+        self.vmcr
+    }
+
+    fn running_priority(&self) -> u8 {
+        running_priority(&self.ap0r, &self.ap1r, self.preemption_bits)
+    }
+
+    fn physical_line(&self, _: u32) -> Option<bool> {
+        None
+    }
+
+    fn deactivate_physical(&mut self, _: u32) {}
+}

@@ -1,0 +1,90 @@
+//! What an operation asks of vCPUs.
+
+use core::ops::{BitOr, BitOrAssign};
+
+/// A set of vCPUs that must look at their interrupts again: bit `n` is vCPU `n`.
+///
+/// Each named vCPU must run [`Redistributor::sync`](crate::Redistributor::sync) (or `sync_saved` if
+/// it is not loaded) before it enters its guest again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use = "a kicked vCPU that does not sync loses interrupts"]
+pub struct Kick(pub u16);
+
+impl Kick {
+    /// Nobody.
+    pub const NONE: Self = Self(0);
+
+    /// vCPU `n` alone.
+    pub const fn one(n: usize) -> Self {
+        Self(if n < u16::BITS as usize { 1 << n } else { 0 })
+    }
+
+    /// Is there nobody in it?
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Is vCPU `n` in it?
+    pub const fn contains(self, n: usize) -> bool {
+        self.0 & Self::one(n).0 != 0
+    }
+
+    /// The same set without vCPU `n`.
+    pub const fn without(self, n: usize) -> Self {
+        Self(self.0 & !Self::one(n).0)
+    }
+}
+
+impl BitOr for Kick {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for Kick {
+    fn bitor_assign(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+}
+
+/// The vCPUs of a kick, lowest first.
+impl IntoIterator for Kick {
+    type Item = usize;
+    type IntoIter = Bits;
+
+    fn into_iter(self) -> Bits {
+        Bits(u32::from(self.0))
+    }
+}
+
+/// The numbers of the bits that are set, lowest first.
+#[derive(Clone, Debug)]
+pub struct Bits(pub(crate) u32);
+
+impl Iterator for Bits {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        if self.0 == 0 {
+            return None;
+        }
+        let n = self.0.trailing_zeros();
+        self.0 &= self.0 - 1;
+        Some(n as usize)
+    }
+}
+
+/// How an operation on a vCPU's own redistributor ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "an interrupt may still wait for a list register"]
+pub enum Delivery {
+    /// Nothing more to do.
+    Done,
+    /// List registers are short, or one holds something that only the distributor can take back:
+    /// give up the redistributor's lock, take the distributor's, then the redistributor's, and run
+    /// [`Redistributor::sync`](crate::Redistributor::sync) (`sync_saved` if not loaded).
+    NeedsSync,
+}

@@ -1,0 +1,78 @@
+//! A virtual GICv3 (Arm GIC Architecture Specification, IHI 0069): the distributor, the
+//! redistributors, and the engine that moves interrupts into and out of list registers.
+//!
+//! The guest sees one Security state (GICD_CTLR.DS = 1), affinity routing always on, no LPIs and no
+//! ITS. All is plain data and pure logic: no lock, no pointer, no register access of its own.
+//!
+//! # Who owns what
+//! - A [`Distributor`] per VM: the SPIs (INTID 32 to 255). The hypervisor keeps it under one lock.
+//! - A [`Redistributor`] per vCPU: SGIs and PPIs (INTID 0 to 31), what sits in which list register,
+//!   and the CPU interface while the vCPU is not loaded. One lock each. Lock order: the distributor,
+//!   then a redistributor; never two redistributors.
+//! - The list registers of a loaded vCPU belong to the physical CPU that it is loaded on, and only
+//!   that CPU reaches them, through [`ListRegisters`].
+//!
+//! An interrupt in a list register is *resident*: the hardware changes its state as the guest
+//! acknowledges and deactivates it, and software finds out only when it reads the register. List
+//! registers are not read at exit, nor written at entry. No operation on the distributor or on
+//! another vCPU's redistributor touches a list register: it leaves a note (a *recall*) and names in
+//! its [`Kick`] the vCPUs that must look at it.
+//!
+//! # What the hypervisor does with a [`Kick`]
+//! For each vCPU in it, under the distributor's lock and then that vCPU's redistributor's:
+//! - this CPU's own loaded vCPU: [`Redistributor::sync`] with the live list registers;
+//! - not loaded anywhere ([`Redistributor::is_loaded`] is false): [`Redistributor::sync_saved`], and
+//!   if it sleeps in WFI and [`Redistributor::has_deliverable_saved`], wake it;
+//! - loaded on another CPU: send that CPU an interrupt; the exit it causes ends in
+//!   [`Redistributor::sync`].
+//!
+//! An operation on a redistributor alone reports to that vCPU only, by a [`Delivery`]: its owner runs
+//! [`Redistributor::sync_private`], which needs no distributor lock, and falls back to `sync` if that
+//! says [`Delivery::NeedsSync`].
+//!
+//! # Reads that need a list register
+//! The pending and active state of a resident interrupt is exact only in its list register. A read of
+//! such state answers [`Read::Stale`] with the vCPUs that must publish first: treat it as a kick, wait
+//! until [`Distributor::unpublished`] no longer names them (serving one's own kicks meanwhile), then
+//! take the answer from [`Distributor::read_published`]. Writes never wait: GICD_CTLR.RWP reads as one
+//! until every vCPU concerned has seen them.
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+mod block;
+mod distributor;
+mod engine;
+mod interface;
+mod kick;
+mod lr;
+mod mmio;
+mod redistributor;
+mod sgi;
+
+pub use distributor::Distributor;
+pub use interface::{
+    CpuInterface, ListRegisters, MAX_LIST_REGISTERS, Maintenance, Vmcr, running_priority,
+};
+pub use kick::{Delivery, Kick};
+pub use lr::ListRegister;
+pub use mmio::{GICD_SIZE, GICR_SIZE, Read, Size};
+pub use redistributor::{Config, Loaded, Redistributor};
+pub use sgi::{Sgi, SgiRegister};
+
+/// The most vCPUs that one distributor serves. vCPU `n` has the affinity 0.0.0.`n`.
+pub const MAX_VCPUS: usize = 16;
+
+/// Interrupts held in one block of registers.
+pub(crate) const BLOCK: usize = 32;
+
+/// Blocks of SPIs: INTIDs 32 to 255.
+pub(crate) const SPI_BLOCKS: usize = 7;
+
+/// The first INTID that does not exist.
+pub const INTID_END: u32 = (BLOCK * (SPI_BLOCKS + 1)) as u32;
+
+/// The INTID of the first SPI.
+pub const FIRST_SPI: u32 = BLOCK as u32;

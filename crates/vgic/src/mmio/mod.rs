@@ -1,0 +1,51 @@
+//! The memory-mapped registers.
+
+mod bank;
+mod distributor;
+mod redistributor;
+
+use crate::kick::Kick;
+
+/// Bytes of the distributor's frame.
+pub const GICD_SIZE: u64 = 0x1_0000;
+
+/// Bytes of one redistributor's two frames (RD_base and SGI_base).
+pub const GICR_SIZE: u64 = 0x2_0000;
+
+/// The size of an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Size {
+    /// 8 bits.
+    Byte = 0,
+    /// 16 bits: no register supports it.
+    Half = 1,
+    /// 32 bits.
+    Word = 2,
+    /// 64 bits.
+    Double = 3,
+}
+
+impl Size {
+    /// From the syndrome's SAS field (ESR_EL2.ISS for a Data Abort): 0 to 3.
+    #[inline]
+    pub const fn from_sas(sas: u32) -> Self {
+        match sas & 3 {
+            0 => Self::Byte,
+            1 => Self::Half,
+            2 => Self::Word,
+            _ => Self::Double,
+        }
+    }
+}
+
+/// The answer to a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Read {
+    /// The value, zero-extended.
+    Value(u64),
+    /// These vCPUs hold part of the answer in list registers and must publish first. See the crate's
+    /// documentation.
+    Stale(Kick),
+}

@@ -1,0 +1,54 @@
+//! Writes of the SGI registers: ICC_SGI1R_EL1, ICC_SGI0R_EL1 and ICC_ASGI1R_EL1.
+
+use crate::kick::Kick;
+
+/// Which register the guest wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SgiRegister {
+    /// ICC_SGI1R_EL1.
+    Sgi1r,
+    /// ICC_SGI0R_EL1.
+    Sgi0r,
+    /// ICC_ASGI1R_EL1: there is no other Security state, so it can make group 0 SGIs only.
+    Asgi1r,
+}
+
+/// A decoded SGI: who gets which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sgi {
+    /// The INTID, 0 to 15.
+    pub intid: u32,
+    /// The target vCPUs.
+    pub targets: Kick,
+    /// It reaches interrupts that the target has configured as group 1, too. If false, only those in
+    /// group 0.
+    pub group1: bool,
+}
+
+impl Sgi {
+    /// Decodes a write of `value` by vCPU `sender` of `vcpus` ("ICC_SGI1R_EL1"). A target list that
+    /// names an affinity which no vCPU has is cut down to those that there are.
+    #[inline]
+    pub const fn decode(register: SgiRegister, value: u64, sender: usize, vcpus: usize) -> Self {
+        const IRM: u64 = 1 << 40;
+        // Aff3, the range selector (RES0, as GICD_TYPER.RSS is zero), Aff2 and Aff1.
+        const OUT_OF_REACH: u64 = 0xff << 48 | 0xf << 44 | 0xff << 32 | 0xff << 16;
+        let all = if vcpus < 16 {
+            (1 << vcpus) - 1
+        } else {
+            u16::MAX
+        };
+        let targets = if value & IRM != 0 {
+            Kick(all).without(sender)
+        } else if value & OUT_OF_REACH != 0 {
+            Kick::NONE
+        } else {
+            Kick(value as u16 & all)
+        };
+        Self {
+            intid: (value >> 24) as u32 & 0xf,
+            targets,
+            group1: matches!(register, SgiRegister::Sgi1r),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! An emulated virtual CPU interface: list registers that behave as the hardware's do, with what the
+//! guest does to them, and the physical interrupts behind them.
+
+use stile_vgic::{ListRegister, ListRegisters, Maintenance, Vmcr};
+
+use super::cpu::Cpu;
+
+#[derive(Clone, Debug)]
+pub struct Interface {
+    pub cpu: Cpu,
+    pub lr: Vec<ListRegister>,
+    pub maintenance: Maintenance,
+    pub eoi_count: u32,
+    /// Physical PPIs that are active.
+    pub physical_active: u32,
+    /// The lines of the physical PPIs.
+    pub physical_lines: u32,
+    /// Does a list register that is pending and active count as pending for the no-pending
+    /// maintenance interrupt? The architecture does not say.
+    pub np_counts_active: bool,
+    /// How often list registers were read and written.
+    pub accesses: std::cell::Cell<usize>,
+}
+
+impl Interface {
+    pub fn new(list_registers: usize, np_counts_active: bool) -> Self {
+        Self {
+            cpu: Cpu::new(),
+            lr: vec![ListRegister::INVALID; list_registers],
+            maintenance: Maintenance::default(),
+            eoi_count: 0,
+            physical_active: 0,
+            physical_lines: 0,
+            np_counts_active,
+            accesses: 0.into(),
+        }
+    }
+
+    /// The list register with the highest priority pending interrupt of an enabled group.
+    fn highest_pending(&self) -> Option<usize> {
+        let candidates = self
+            .lr
+            .iter()
+            .enumerate()
+            .filter(|(_, lr)| lr.pending() && !lr.active() && self.cpu.enabled(lr.group1()));
+        candidates
+            .min_by_key(|(_, lr)| lr.priority())
+            .map(|(n, _)| n)
+    }
+
+    /// What a read of ICV_IAR would return, if it returns an interrupt.
+    pub fn signalled(&self) -> Option<ListRegister> {
+        let lr = self.lr[self.highest_pending()?];
+        self.cpu.can_take(lr.priority(), lr.group1()).then_some(lr)
+    }
+
+    /// A read of the ICV_IAR of the group that is signalled.
+    pub fn acknowledge(&mut self) -> Option<(u32, bool)> {
+        self.signalled()?;
+        let n = self.highest_pending()?;
+        let lr = &mut self.lr[n];
+        *lr = ListRegister(lr.0 & !ListRegister::PENDING | ListRegister::ACTIVE);
+        self.cpu.acknowledge(lr.priority(), lr.group1());
+        Some((lr.intid(), lr.group1()))
+    }
+
+    fn find_active(&self, intid: u32) -> Option<usize> {
+        self.lr
+            .iter()
+            .position(|lr| lr.active() && lr.intid() == intid)
+    }
+
+    fn deactivate(&mut self, n: usize) {
+        let lr = &mut self.lr[n];
+        if lr.hw() {
+            assert!(!lr.pending(), "a hardware interrupt pending and active");
+            assert!(self.physical_active & 1 << lr.physical_intid() != 0);
+            self.physical_active &= !(1 << lr.physical_intid());
+        }
+        *lr = ListRegister(lr.0 & !ListRegister::ACTIVE);
+    }
+
+    /// A write of the ICV_EOIR of a group.
+    pub fn end_of_interrupt(&mut self, intid: u32, group1: bool) {
+        let Some((dropped, _)) = self.cpu.drop_priority() else {
+            return;
+        };
+        match self.find_active(intid) {
+            None if self.cpu.vmcr.eoi_split() => {}
+            None => self.eoi_count = (self.eoi_count + 1) % 32,
+            Some(n) => {
+                let lr = self.lr[n];
+                let matches = lr.group1() == group1
+                    && self.cpu.group_priority(lr.priority(), group1) == dropped;
+                assert!(
+                    matches,
+                    "the list register is not as it was when acknowledged"
+                );
+                if !self.cpu.vmcr.eoi_split() {
+                    self.deactivate(n);
+                }
+            }
+        }
+    }
+
+    /// A write of ICV_DIR. False if it is trapped.
+    pub fn deactivate_interrupt(&mut self, intid: u32) -> bool {
+        if self.maintenance.0 & Maintenance::TDIR != 0 {
+            return false;
+        }
+        if self.cpu.vmcr.eoi_split() {
+            match self.find_active(intid) {
+                None => self.eoi_count = (self.eoi_count + 1) % 32,
+                Some(n) => self.deactivate(n),
+            }
+        }
+        true
+    }
+
+    /// Is the maintenance interrupt asserted (ICH_MISR_EL2 not zero)?
+    pub fn needs_maintenance(&self) -> bool {
+        let on = |enable| self.maintenance.0 & enable != 0;
+        let pending = |lr: &ListRegister| lr.pending() && (self.np_counts_active || !lr.active());
+        self.lr.iter().any(|lr| lr.eoi_asserted())
+            || on(Maintenance::LRENPIE) && self.eoi_count != 0
+            || on(Maintenance::NPIE) && !self.lr.iter().any(pending)
+            || on(Maintenance::VGRP0EIE) && self.cpu.enabled(false)
+            || on(Maintenance::VGRP0DIE) && !self.cpu.enabled(false)
+            || on(Maintenance::VGRP1EIE) && self.cpu.enabled(true)
+            || on(Maintenance::VGRP1DIE) && !self.cpu.enabled(true)
+    }
+}
+
+impl ListRegisters for Interface {
+    fn read(&self, n: usize) -> ListRegister {
+        self.accesses.set(self.accesses.get() + 1);
+        self.lr[n]
+    }
+
+    fn write(&mut self, n: usize, value: ListRegister) {
+        assert!(
+            !(value.hw() && value.pending() && value.active()),
+            "not permitted: {value:?}"
+        );
+        let twice = |(m, lr): (usize, &ListRegister)| {
+            m != n && !lr.invalid() && !value.invalid() && lr.intid() == value.intid()
+        };
+        assert!(
+            !self.lr.iter().enumerate().any(twice),
+            "twice in list registers: {value:?}"
+        );
+        self.accesses.set(self.accesses.get() + 1);
+        self.lr[n] = value;
+    }
+
+    fn invalid(&self) -> u16 {
+        let lrs = self.lr.iter().enumerate();
+        lrs.filter(|(_, lr)| lr.invalid())
+            .fold(0, |mask, (n, _)| mask | 1 << n)
+    }
+
+    fn set_maintenance(&mut self, enables: Maintenance) {
+        assert_ne!(self.maintenance, enables, "called only for a change");
+        self.maintenance = enables;
+    }
+
+    fn take_eoi_count(&mut self) -> u32 {
+        std::mem::take(&mut self.eoi_count)
+    }
+
+    fn vmcr(&self) -> Vmcr {
+        self.cpu.vmcr
+    }
+
+    fn running_priority(&self) -> u8 {
+        self.cpu.running()
+    }
+
+    fn physical_line(&self, intid: u32) -> Option<bool> {
+        Some(self.physical_lines >> intid & 1 != 0)
+    }
+
+    fn deactivate_physical(&mut self, intid: u32) {
+        self.physical_active &= !(1 << intid);
+    }
+}

@@ -1,0 +1,465 @@
+//! A machine: vCPUs on physical CPUs, what a hypervisor does with this crate, and the reference beside
+//! it. Every operation is done to both; [`Machine::settle`] then lets kicks and maintenance run their
+//! course, and [`Machine::check`] compares what a guest can see.
+
+use stile_vgic::{
+    Config, Delivery, Distributor, Kick, ListRegisters, Maintenance, Read, Redistributor, Sgi,
+    SgiRegister, Size, Vmcr,
+};
+
+use super::gic::Gic;
+use super::interface::Interface;
+use super::{HW_PPI_MASK, HW_PPIS};
+
+/// More rounds than any settling takes: beyond it, maintenance never ends.
+const ROUNDS: usize = 64;
+
+/// An interrupt that the guest has acknowledged and not ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Taken {
+    pub intid: u32,
+    pub group1: bool,
+    /// Made inactive by a register write since: its deactivation does nothing.
+    pub dead: bool,
+}
+
+pub struct Machine {
+    pub distributor: Distributor,
+    pub redistributors: Vec<Redistributor>,
+    /// One for each physical CPU.
+    pub interfaces: Vec<Interface>,
+    /// The physical CPU that each vCPU is loaded on.
+    pub place: Vec<Option<usize>>,
+    /// The lines of each vCPU's own timers.
+    pub timers: Vec<u32>,
+    pub reference: Gic,
+    /// For each vCPU: acknowledged, in order.
+    pub taken: Vec<Vec<Taken>>,
+    /// For each vCPU: priority dropped, not yet deactivated (EOImode 1).
+    pub dropped: Vec<Vec<Taken>>,
+    /// Kicks that vCPUs loaded on other CPUs have not answered yet.
+    pub kicked: Kick,
+    /// Answer kicks of loaded vCPUs only in [`Machine::settle`].
+    pub late: bool,
+}
+
+impl Machine {
+    pub fn new(vcpus: usize, cpus: usize, list_registers: usize, np_counts_active: bool) -> Self {
+        let config = |vcpu| Config {
+            vcpu: vcpu as u8,
+            last: vcpu + 1 == vcpus,
+            list_registers: list_registers as u8,
+            priority_bits: 5,
+            preemption_bits: 5,
+            hw_ppis: HW_PPI_MASK,
+        };
+        let mut machine = Self {
+            distributor: Distributor::new(vcpus, 5),
+            redistributors: (0..vcpus).map(|v| Redistributor::new(config(v))).collect(),
+            interfaces: vec![Interface::new(list_registers, np_counts_active); cpus],
+            place: vec![None; vcpus],
+            timers: vec![0; vcpus],
+            reference: Gic::new(vcpus),
+            taken: vec![vec![]; vcpus],
+            dropped: vec![vec![]; vcpus],
+            kicked: Kick::NONE,
+            late: false,
+        };
+        for v in 0..vcpus.min(cpus) {
+            machine.load(v);
+        }
+        machine
+    }
+
+    pub fn vcpus(&self) -> usize {
+        self.place.len()
+    }
+
+    /// Enables both groups everywhere and unmasks all priorities but the lowest.
+    pub fn enable_groups(&mut self) {
+        self.write_distributor(0, 3);
+        for v in 0..self.vcpus() {
+            self.set_vmcr(v, 0xff << 24 | Vmcr::VENG0 | Vmcr::VENG1, 0xff << 24 | 3);
+        }
+    }
+
+    // What a hypervisor does.
+
+    pub fn sync(&mut self, v: usize) {
+        let redistributor = &mut self.redistributors[v];
+        let kick = match self.place[v] {
+            Some(p) => redistributor.sync(&mut self.distributor, &mut self.interfaces[p]),
+            None => redistributor.sync_saved(&mut self.distributor),
+        };
+        assert!(!kick.contains(v));
+        self.kicked = self.kicked.without(v);
+        self.kick(kick);
+    }
+
+    pub fn kick(&mut self, kick: Kick) {
+        for v in kick {
+            if self.late && self.place[v].is_some() {
+                self.kicked |= Kick::one(v);
+            } else {
+                self.sync(v);
+            }
+        }
+    }
+
+    fn sync_private(&mut self, v: usize) {
+        let redistributor = &mut self.redistributors[v];
+        let delivery = match self.place[v] {
+            Some(p) => redistributor.sync_private(&mut self.interfaces[p]),
+            None => redistributor.sync_private_saved(),
+        };
+        self.follow(v, delivery);
+    }
+
+    fn follow(&mut self, v: usize, delivery: Delivery) {
+        if delivery == Delivery::NeedsSync {
+            self.sync(v);
+        }
+    }
+
+    /// Takes a physical interrupt or a maintenance interrupt of a loaded vCPU, if there is one.
+    fn take_exit(&mut self, v: usize) -> bool {
+        let Some(p) = self.place[v] else { return false };
+        let interface = &mut self.interfaces[p];
+        let redistributor = &mut self.redistributors[v];
+        let fires = interface.physical_lines & !interface.physical_active & HW_PPI_MASK;
+        if fires != 0 {
+            let intid = fires.trailing_zeros();
+            interface.physical_active |= 1 << intid;
+            let delivery = redistributor.inject_hw_ppi(interface, intid);
+            self.follow(v, delivery);
+        } else if interface.needs_maintenance() {
+            let kick = redistributor.maintenance(&mut self.distributor, interface);
+            self.kick(kick);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Lets everything that is under way arrive.
+    pub fn settle(&mut self) {
+        for (v, intid) in (0..self.vcpus()).flat_map(|v| HW_PPIS.map(|intid| (v, intid))) {
+            // The software timers of vCPUs that are not loaded.
+            if self.place[v].is_none() && self.timers[v] >> intid & 1 != 0 {
+                let delivery = self.redistributors[v].inject_hw_ppi_saved(intid);
+                self.follow(v, delivery);
+            }
+        }
+        for _ in 0..ROUNDS {
+            for v in std::mem::take(&mut self.kicked) {
+                self.sync(v);
+            }
+            let exits = (0..self.vcpus()).filter(|&v| self.take_exit(v)).count();
+            if exits == 0 && self.kicked.is_empty() {
+                return;
+            }
+        }
+        panic!("maintenance does not end: {:?}", self.interfaces);
+    }
+
+    pub fn load(&mut self, v: usize) -> bool {
+        let free = |p: &usize| !self.place.contains(&Some(*p));
+        if self.place[v].is_some() {
+            return false;
+        }
+        let Some(p) = (0..self.interfaces.len()).rev().find(free) else {
+            return false;
+        };
+        let interface = &mut self.interfaces[p];
+        assert!(
+            interface
+                .lr
+                .iter()
+                .all(|lr| lr.invalid() && !lr.eoi_asserted())
+        );
+        assert_eq!(interface.maintenance, Maintenance::default());
+        assert_eq!(interface.physical_active, 0);
+        let redistributor = &mut self.redistributors[v];
+        let saved = redistributor.interface();
+        interface.cpu.vmcr = saved.vmcr;
+        interface.cpu.active = [saved.ap0r[0], saved.ap1r[0]];
+        interface.physical_lines = self.timers[v];
+        let loaded = redistributor.load(interface);
+        interface.physical_active = loaded.active_ppis;
+        self.place[v] = Some(p);
+        self.follow(v, loaded.delivery);
+        true
+    }
+
+    pub fn unload(&mut self, v: usize) -> bool {
+        let Some(p) = self.place[v] else { return false };
+        if self.kicked.contains(v) {
+            // A kick is answered before the vCPU is put, or taken along: here the former.
+            self.sync(v);
+        }
+        let interface = &mut self.interfaces[p];
+        let redistributor = &mut self.redistributors[v];
+        let held = redistributor.unload(interface);
+        assert_eq!(held, interface.physical_active, "of vCPU {v}");
+        interface.physical_active = 0;
+        interface.physical_lines = 0;
+        let saved = redistributor.interface();
+        saved.vmcr = interface.cpu.vmcr;
+        saved.ap0r[0] = interface.cpu.active[0];
+        saved.ap1r[0] = interface.cpu.active[1];
+        interface.cpu.active = [0; 2];
+        interface.cpu.vmcr = Vmcr::default();
+        self.place[v] = None;
+        true
+    }
+
+    // What devices do.
+
+    pub fn set_level(&mut self, v: usize, intid: u32, high: bool) {
+        self.reference.set_level(v, intid, high);
+        if intid >= 32 {
+            let kick = self.distributor.set_level(intid, high);
+            self.kick(kick);
+        } else if self.redistributors[v].set_ppi_level(intid, high) {
+            self.sync_private(v);
+        }
+    }
+
+    pub fn pulse(&mut self, intid: u32) {
+        let interrupt = self.reference.interrupt(0, intid);
+        interrupt.latch |= interrupt.edge;
+        let kick = self.distributor.pulse(intid);
+        self.kick(kick);
+    }
+
+    /// The condition of one of vCPU `v`'s timers begins or ends. Only the guest itself can end it.
+    pub fn set_timer(&mut self, v: usize, intid: u32, high: bool) {
+        let bit = 1 << intid;
+        if !high && self.place[v].is_none() {
+            return;
+        }
+        self.timers[v] = self.timers[v] & !bit | if high { bit } else { 0 };
+        self.reference.set_level(v, intid, high);
+        match self.place[v] {
+            Some(p) => {
+                self.interfaces[p].physical_lines = self.timers[v];
+                if !high {
+                    // What is on its way already is called back by whoever looks.
+                    self.read_redistributor(v, 0x200);
+                }
+            }
+            None => {}
+        }
+    }
+
+    // What a guest does.
+
+    pub fn send_sgi(&mut self, sender: usize, register: SgiRegister, value: u64) {
+        let Some(p) = self.place[sender] else { return };
+        let sgi = Sgi::decode(register, value, sender, self.vcpus());
+        self.reference
+            .send_sgi(sender, register, sgi.targets.0, sgi.intid);
+        for v in sgi.targets {
+            if v == sender {
+                let delivery = self.redistributors[v].send_sgi_self(
+                    &mut self.interfaces[p],
+                    sgi.intid,
+                    sgi.group1,
+                );
+                self.follow(v, delivery);
+            } else if self.redistributors[v].post_sgi(sgi.intid, sgi.group1) {
+                if self.late && self.place[v].is_some() {
+                    self.kicked |= Kick::one(v);
+                } else {
+                    self.sync_private(v);
+                }
+            }
+        }
+    }
+
+    /// A write of the distributor, 32 bits.
+    pub fn write_distributor(&mut self, offset: u32, value: u32) {
+        if offset == 0 {
+            self.reference.enables = value & 3;
+        } else if (0x6000..0x8000).contains(&offset) {
+            let intid = (offset - 0x6000) / 8;
+            self.reference.interrupt(0, intid).route = u64::from(value) & 0x80ff_ffff;
+        } else {
+            self.reference.write(0, offset, value);
+        }
+        let kick = self.distributor.write(offset, Size::Word, value.into());
+        self.kick(kick);
+    }
+
+    /// A write of vCPU `v`'s SGI_base, 32 bits.
+    pub fn write_redistributor(&mut self, v: usize, offset: u32, value: u32) {
+        self.reference.write(v, offset, value);
+        let write = self.redistributors[v].write(0x1_0000 + offset, Size::Word, value.into());
+        if write == Delivery::NeedsSync {
+            self.sync_private(v);
+        }
+    }
+
+    pub fn read_distributor(&mut self, offset: u32) -> u32 {
+        match self.distributor.read(offset, Size::Word) {
+            Read::Value(value) => value as u32,
+            Read::Stale(vcpus) => {
+                assert!(!vcpus.is_empty());
+                vcpus.into_iter().for_each(|v| self.sync(v));
+                assert!(self.distributor.unpublished().is_empty());
+                self.distributor.read_published(offset, Size::Word) as u32
+            }
+        }
+    }
+
+    pub fn read_redistributor(&mut self, v: usize, offset: u32) -> u32 {
+        let offset = 0x1_0000 + offset;
+        match self.redistributors[v].read(offset, Size::Word) {
+            Read::Value(value) => value as u32,
+            Read::Stale(vcpus) => {
+                assert_eq!(vcpus, Kick::one(v));
+                self.sync_private(v);
+                assert!(!self.redistributors[v].unpublished());
+                self.redistributors[v].read_published(offset, Size::Word) as u32
+            }
+        }
+    }
+
+    /// Changes the bits `mask` of what a loaded vCPU's CPU interface holds in ICH_VMCR_EL2.
+    pub fn set_vmcr(&mut self, v: usize, bits: u64, mask: u64) {
+        let Some(p) = self.place[v] else {
+            let vmcr = &mut self.redistributors[v].interface().vmcr;
+            vmcr.0 = vmcr.0 & !mask | bits & mask;
+            self.reference.cpus[v].vmcr = *vmcr;
+            return;
+        };
+        let vmcr = &mut self.interfaces[p].cpu.vmcr;
+        vmcr.0 = vmcr.0 & !mask | bits & mask;
+        self.reference.cpus[v].vmcr = *vmcr;
+    }
+
+    pub fn acknowledge(&mut self, v: usize) -> Option<u32> {
+        let interface = &mut self.interfaces[self.place[v]?];
+        let (intid, group1) = interface.acknowledge()?;
+        self.reference.acknowledge(v, intid);
+        self.taken[v].push(Taken {
+            intid,
+            group1,
+            dead: false,
+        });
+        Some(intid)
+    }
+
+    /// Ends the interrupt that was acknowledged last.
+    pub fn end(&mut self, v: usize) {
+        let Some(p) = self.place[v] else { return };
+        let Some(taken) = self.taken[v].pop() else {
+            return;
+        };
+        let split = self.interfaces[p].cpu.vmcr.eoi_split();
+        self.interfaces[p].end_of_interrupt(taken.intid, taken.group1);
+        self.reference.end_of_interrupt(v, taken.intid);
+        if split {
+            self.dropped[v].push(taken);
+        }
+    }
+
+    /// Deactivates one of the interrupts whose priority was dropped.
+    pub fn deactivate(&mut self, v: usize, which: usize) {
+        let Some(p) = self.place[v] else { return };
+        if self.dropped[v].is_empty() {
+            return;
+        }
+        let which = which % self.dropped[v].len();
+        let taken = self.dropped[v].remove(which);
+        if taken.dead {
+            return;
+        }
+        self.reference.interrupt(v, taken.intid).active = false;
+        if !self.interfaces[p].deactivate_interrupt(taken.intid) {
+            let redistributor = &mut self.redistributors[v];
+            let interface = &mut self.interfaces[p];
+            let kick = redistributor.deactivate(&mut self.distributor, interface, taken.intid);
+            self.kick(kick);
+        }
+    }
+
+    /// Is `intid` (for a private one, that of vCPU `v`) acknowledged and not deactivated, by a vCPU
+    /// with EOImode 0?
+    pub fn in_hand(&self, v: usize, intid: u32) -> bool {
+        let taken = |u: usize| self.taken[u].iter().any(|t| t.intid == intid);
+        (0..self.vcpus()).any(|u| {
+            (intid >= 32 || u == v) && taken(u) && !self.reference.cpus[u].vmcr.eoi_split()
+        })
+    }
+
+    /// `intid` was made inactive by a register write.
+    pub fn bury(&mut self, v: usize, intid: u32) {
+        for u in 0..self.vcpus() {
+            if intid >= 32 || u == v {
+                let all = self.taken[u].iter_mut().chain(&mut self.dropped[u]);
+                all.filter(|t| t.intid == intid).for_each(|t| t.dead = true);
+            }
+        }
+    }
+
+    // What must hold.
+
+    /// Compares what guests can see without asking for anything.
+    pub fn check(&mut self) {
+        let rwp = self.distributor.read_published(0, Size::Word) >> 31;
+        assert_eq!(rwp, 0, "a write has not taken effect");
+        for v in 0..self.vcpus() {
+            let (expected, maybe_nothing) = self.reference.signalled(v);
+            let redistributor = &self.redistributors[v];
+            let interface = self.place[v].map(|p| &self.interfaces[p]);
+            let wakes = match interface {
+                Some(interface) => redistributor.has_deliverable(interface),
+                None => redistributor.has_deliverable_saved(),
+            };
+            assert!(wakes || maybe_nothing, "vCPU {v} sleeps over {expected:?}");
+            assert!(!wakes || !expected.is_empty(), "vCPU {v} wakes for nothing");
+            let Some(interface) = interface else { continue };
+            match interface.signalled().map(|lr| lr.intid()) {
+                None => assert!(maybe_nothing, "vCPU {v} misses {expected:?}"),
+                Some(intid) => {
+                    assert!(
+                        expected.contains(&intid),
+                        "vCPU {v}: {intid} for {expected:?}"
+                    );
+                }
+            }
+            assert_eq!(
+                interface.running_priority(),
+                self.reference.cpus[v].running()
+            );
+        }
+    }
+
+    /// Compares a register of block `n` as vCPU `v` reads it.
+    pub fn check_register(&mut self, v: usize, offset: u32, n: u32) {
+        let mut expected = self.reference.read(v, offset + 4 * n);
+        let mut value = if n == 0 {
+            self.read_redistributor(v, offset)
+        } else {
+            self.read_distributor(offset + 4 * n)
+        };
+        if n == 0 && (0x200..0x300).contains(&offset) && self.place[v].is_none() {
+            // The line of a timer can't be seen while its vCPU is not loaded.
+            value &= !HW_PPI_MASK;
+            expected &= !HW_PPI_MASK;
+        }
+        assert_eq!(value, expected, "register {offset:#x}, block {n}, vCPU {v}");
+    }
+
+    /// Compares all state of all interrupts.
+    pub fn check_registers(&mut self) {
+        for v in 0..self.vcpus() {
+            for offset in [0x080, 0x100, 0x200, 0x300] {
+                for n in 0..8 {
+                    self.check_register(v, offset, n);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The channels of one serial line.
+
+/// How many channels a line can tell apart.
+pub const MAX_CHANNELS: u8 = 32;
+
+/// What stands for channel 0 after a [`crate::DLE`]; the others follow.
+const SELECT_BASE: u8 = b'A';
+
+/// One of the streams on a serial line: less than [`MAX_CHANNELS`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Channel(u8);
+
+impl Channel {
+    /// Stile's own text. Bytes are of this channel until another is selected.
+    pub const LOG: Channel = Channel(0);
+    /// Frames: messages to and from the operator.
+    pub const OPERATOR: Channel = Channel(16);
+
+    /// Channel number `number`, if there is one.
+    pub const fn new(number: u8) -> Option<Self> {
+        if number < MAX_CHANNELS {
+            Some(Self(number))
+        } else {
+            None
+        }
+    }
+
+    /// The console of virtual machine `vm`, numbered from 0.
+    ///
+    /// There are fifteen; a higher number gets the last of them, so that a number that should
+    /// have been checked does no worse than mix two consoles.
+    pub const fn console(vm: u8) -> Self {
+        Self(if vm < 15 { vm + 1 } else { 15 })
+    }
+
+    /// The virtual machine whose console this is.
+    pub const fn vm(self) -> Option<u8> {
+        match self.0 {
+            1..=15 => Some(self.0 - 1),
+            _ => None,
+        }
+    }
+
+    /// The channel's number.
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+
+    /// The byte that selects this channel when it follows a [`crate::DLE`].
+    pub const fn select_byte(self) -> u8 {
+        SELECT_BASE + self.0
+    }
+
+    /// The channel that `byte` selects when it follows a [`crate::DLE`].
+    pub const fn of_select_byte(byte: u8) -> Option<Self> {
+        match byte.checked_sub(SELECT_BASE) {
+            Some(number) => Self::new(number),
+            None => None,
+        }
+    }
+}

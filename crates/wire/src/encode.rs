@@ -1,0 +1,96 @@
+//! Writing to the line.
+
+use crate::{Channel, Command, DLE, Event, MAX_FRAME, frame};
+use serde::Serialize;
+
+/// Where encoded bytes go: a serial port, or a buffer.
+pub trait Sink {
+    /// Takes one byte of the line.
+    fn byte(&mut self, byte: u8);
+}
+
+impl<F: FnMut(u8)> Sink for F {
+    fn byte(&mut self, byte: u8) {
+        self(byte);
+    }
+}
+
+/// One writer of a line: it knows which channel is selected.
+///
+/// A line has one encoder at a time, behind the lock that guards the line itself.
+#[derive(Clone, Debug, Default)]
+pub struct Encoder {
+    /// `None` before the first byte, and when the other side may have missed the selection.
+    selected: Option<Channel>,
+}
+
+impl Encoder {
+    /// The encoder of a line that nothing was written to.
+    pub const fn new() -> Self {
+        Self { selected: None }
+    }
+
+    /// Forgets which channel is selected, so that the next write selects one anew: for when the
+    /// other side may have lost bytes, or when someone else may have written (a panic).
+    pub fn resync(&mut self) {
+        self.selected = None;
+    }
+
+    /// Writes one byte of a channel.
+    #[inline]
+    pub fn byte(&mut self, channel: Channel, byte: u8, sink: &mut impl Sink) {
+        self.select(channel, sink);
+        escaped(byte, sink);
+    }
+
+    /// Writes bytes of a channel.
+    pub fn bytes(&mut self, channel: Channel, bytes: &[u8], sink: &mut impl Sink) {
+        for &byte in bytes {
+            self.byte(channel, byte, sink);
+        }
+    }
+
+    /// Writes a message to the operator.
+    pub fn event(&mut self, event: &Event, sink: &mut impl Sink) {
+        self.message(event, sink);
+    }
+
+    /// Writes a message to Stile.
+    pub fn command(&mut self, command: &Command, sink: &mut impl Sink) {
+        self.message(command, sink);
+    }
+
+    fn message<T: Serialize>(&mut self, message: &T, sink: &mut impl Sink) {
+        let mut buffer = [0; MAX_FRAME];
+        let Some(frame) = frame::pack(message, &mut buffer) else {
+            debug_assert!(false, "a message does not fit into a frame");
+            return;
+        };
+        self.select(Channel::OPERATOR, sink);
+        sink.byte(DLE);
+        sink.byte(b'<');
+        for &byte in frame {
+            escaped(byte, sink);
+        }
+        sink.byte(DLE);
+        sink.byte(b'>');
+    }
+
+    #[inline]
+    fn select(&mut self, channel: Channel, sink: &mut impl Sink) {
+        if self.selected != Some(channel) {
+            self.selected = Some(channel);
+            sink.byte(DLE);
+            sink.byte(channel.select_byte());
+        }
+    }
+}
+
+/// Writes a byte that means itself.
+#[inline]
+fn escaped(byte: u8, sink: &mut impl Sink) {
+    if byte == DLE {
+        sink.byte(DLE);
+    }
+    sink.byte(byte);
+}

@@ -1,0 +1,179 @@
+//! The messages between Stile and the operator.
+//!
+//! They are postcard-encoded: a variant is known by its place. New ones go at the end, and none is
+//! taken away or moved without a new [`crate::PROTOCOL_VERSION`].
+
+use serde::{Deserialize, Serialize};
+
+/// What Stile tells the operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Event {
+    /// Stile is up: the first event.
+    Hello {
+        /// Of Stile.
+        version: Version,
+        /// Physical CPUs that it drives.
+        cpus: u8,
+        /// How it runs at EL2.
+        el2: El2,
+        /// Virtual machines in the image.
+        vms: u8,
+    },
+    /// Something happened to a virtual machine.
+    Vm {
+        /// Its number, from 0.
+        vm: u8,
+        /// What it is now.
+        state: VmState,
+    },
+    /// One row of the ledger.
+    LedgerRow(LedgerRow),
+    /// The ledger's totals of one vCPU: follows its rows.
+    LedgerTotal(LedgerTotal),
+    /// The ledger is sent whole: the answer to [`Command::Ledger`] ends here.
+    LedgerEnd,
+    /// How fast the counter runs that ticks are of (`CNTFRQ_EL0`).
+    CounterFrequency {
+        /// In Hz.
+        hz: u64,
+    },
+    /// The hypervisor panicked; what it has to say is text on the log's channel.
+    Panic {
+        /// The physical CPU.
+        cpu: u8,
+    },
+    /// Stile is done: the last event.
+    End {
+        /// 0 if every virtual machine ended of its own accord.
+        status: u8,
+    },
+}
+
+/// What the operator tells Stile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Command {
+    /// End a virtual machine as if its power was cut.
+    Stop {
+        /// Its number, from 0. Unchecked: it came over a line.
+        vm: u8,
+    },
+    /// Send the ledger.
+    Ledger,
+    /// End every virtual machine, then Stile.
+    Shutdown,
+}
+
+/// A version of Stile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    /// Changes when something that worked before may not.
+    pub major: u16,
+    /// Changes with features.
+    pub minor: u16,
+    /// Changes with corrections.
+    pub patch: u16,
+}
+
+/// How the hypervisor runs at EL2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum El2 {
+    /// With `HCR_EL2.E2H` set (FEAT_VHE).
+    Vhe,
+    /// Without.
+    Nvhe,
+}
+
+/// What became of a virtual machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum VmState {
+    /// It runs.
+    Started,
+    /// It ended by its own power-off, or at the operator's word.
+    PoweredOff,
+    /// It reset itself.
+    Reset,
+    /// It was stopped because it can't go on.
+    Crashed(Crash),
+}
+
+/// Why and where a guest can't go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Crash {
+    /// Why.
+    pub reason: CrashReason,
+    /// The vCPU, from 0.
+    pub vcpu: u8,
+    /// Its program counter (`ELR_EL2`).
+    pub pc: u64,
+    /// The syndrome of the exit (`ESR_EL2`).
+    pub esr: u64,
+    /// The address it is about, if any (`FAR_EL2`).
+    pub far: u64,
+}
+
+/// Why a guest can't go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CrashReason {
+    /// It reached for an address that has neither memory nor a device.
+    NoDevice,
+    /// It reached for a device with an instruction whose syndrome doesn't say what it does.
+    NoSyndrome,
+    /// It fetched an instruction from where there is no memory.
+    BadFetch,
+    /// The exit has a cause that Stile doesn't handle.
+    UnknownExit,
+    /// The hardware reported an error (SError) while it ran.
+    SystemError,
+    /// The second stage's tables need more memory than there is.
+    OutOfMemory,
+}
+
+/// One row of the ledger: the exits of one vCPU for one reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerRow {
+    /// The virtual machine, from 0.
+    pub vm: u8,
+    /// The vCPU, from 0.
+    pub vcpu: u8,
+    /// The reason.
+    pub row: Row,
+    /// How many exits.
+    pub count: u64,
+    /// Counter ticks that all of them took.
+    pub ticks: u64,
+    /// Counter ticks of the cheapest.
+    pub min: u64,
+    /// Counter ticks of the dearest.
+    pub max: u64,
+}
+
+/// Names a row of the ledger; the ledger's own tables turn it into words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Row {
+    /// A row that is always there, by its place in the ledger's table.
+    Static(u16),
+    /// A row that was made for something met on the way.
+    Dynamic {
+        /// The kind of thing: the place of its kind in the ledger's table.
+        kind: u16,
+        /// Which: a register's encoding, a function's number.
+        key: u32,
+    },
+}
+
+/// The ledger's totals of one vCPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerTotal {
+    /// The virtual machine, from 0.
+    pub vm: u8,
+    /// The vCPU, from 0.
+    pub vcpu: u8,
+    /// Exits, counted where every one of them comes by.
+    pub taken: u64,
+    /// Exits, summed over the rows: the same number, or an exit went unaccounted.
+    pub counted: u64,
+    /// Counter ticks spent in the hypervisor on this vCPU's behalf.
+    pub outside_ticks: u64,
+    /// Counter ticks from the vCPU's start to now, or to its end.
+    pub alive_ticks: u64,
+}

@@ -1,0 +1,26 @@
+//! The memory map and interrupt numbers that the guests expect.
+//!
+//! Written down here again and not taken from Stile's own crate: a test that shares the numbers can't find them wrong.
+
+/// Start of RAM.
+pub const RAM: u64 = 0x4000_0000;
+/// GICv3 distributor, 64 KiB.
+pub const GICD: u64 = 0x0800_0000;
+/// GICv3 redistributors, 128 KiB for each CPU, one after the other.
+pub const GICR: u64 = 0x080A_0000;
+/// Bytes from one CPU's redistributor to the next one's.
+pub const GICR_STRIDE: u64 = 0x2_0000;
+/// PL011 UART.
+pub const UART: u64 = 0x0900_0000;
+/// PL031 clock.
+pub const RTC: u64 = 0x0901_0000;
+/// Interrupt of the PL011: SPI 1, level.
+pub const UART_INTID: u32 = 33;
+/// Interrupt of the PL031: SPI 2, level.
+pub const RTC_INTID: u32 = 34;
+/// EL1 virtual timer: PPI 11.
+pub const VIRTUAL_TIMER_INTID: u32 = 27;
+/// EL1 physical timer: PPI 14.
+pub const PHYSICAL_TIMER_INTID: u32 = 30;
+/// The most CPUs a guest uses; more are left alone.
+pub const MAX_CPUS: usize = 8;

@@ -1,0 +1,45 @@
+//! Text output, a line at a time.
+
+use core::fmt::{self, Write};
+
+use crate::lock::SpinLock;
+use crate::uart;
+
+struct Console;
+
+impl Write for Console {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            if byte == b'\n' {
+                uart::put(b'\r');
+            }
+            uart::put(byte);
+        }
+        Ok(())
+    }
+}
+
+static CONSOLE: SpinLock<Console> = SpinLock::new(Console);
+
+/// Prints; what one call prints stays together.
+pub fn write(arguments: fmt::Arguments) {
+    // Writing to the UART can't fail.
+    let _ = CONSOLE.lock().write_fmt(arguments);
+}
+
+/// Lets the caller print although another CPU, or the code that it interrupted, is in the middle of a line.
+pub fn seize() {
+    CONSOLE.force_open();
+}
+
+/// Prints text.
+#[macro_export]
+macro_rules! print {
+    ($($argument:tt)*) => { $crate::console::write(format_args!($($argument)*)) };
+}
+
+/// Prints a line.
+#[macro_export]
+macro_rules! println {
+    ($($argument:tt)*) => { $crate::console::write(format_args!("{}\n", format_args!($($argument)*))) };
+}

@@ -1,0 +1,77 @@
+//! From the first instruction to the suite's `main`, for the first CPU and for the others.
+
+use core::cell::UnsafeCell;
+
+use crate::{board, machine, mmu, smp, uart};
+
+/// Bytes of stack for each CPU.
+const STACK_SIZE: usize = 32 * 1024;
+
+#[repr(C, align(4096))]
+struct Stacks(UnsafeCell<[[u8; STACK_SIZE]; board::MAX_CPUS]>);
+
+// SAFETY: each CPU uses the stack of its own number, and no Rust reference to it exists.
+unsafe impl Sync for Stacks {}
+
+static STACKS: Stacks = Stacks(UnsafeCell::new([[0; STACK_SIZE]; board::MAX_CPUS]));
+
+/// The state in which a CPU was entered.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Entry {
+    /// SCTLR_EL1: the MMU must be off.
+    pub sctlr: u64,
+    /// DAIF: all masked.
+    pub daif: u64,
+    /// CurrentEL: EL1.
+    pub current_el: u64,
+    /// SPSel: 1.
+    pub spsel: u64,
+    /// x0: the device tree, or CPU_ON's context.
+    pub x0: u64,
+    /// MPIDR_EL1.
+    pub mpidr: u64,
+}
+
+impl Entry {
+    /// Whether the state is what PSCI and the boot protocol promise: EL1h, MMU off, exceptions masked.
+    pub fn is_clean(&self) -> bool {
+        self.sctlr & 1 == 0 && self.daif & 0x3C0 == 0x3C0 && self.current_el == 1 << 2 && self.spsel & 1 == 1
+    }
+}
+
+core::arch::global_asm!(
+    include_str!("boot.s"),
+    stacks = sym STACKS,
+    stack_size = const STACK_SIZE,
+    first = sym first,
+    secondary = sym smp::secondary,
+    root = sym mmu::ROOT,
+    mair = const mmu::MAIR,
+    tcr = const mmu::TCR,
+    sctlr = const mmu::SCTLR,
+);
+
+unsafe extern "Rust" {
+    /// The suite, defined by `suite!` or `program!`.
+    safe fn guest_main(entry: &Entry) -> !;
+}
+
+extern "C" fn first(entry: &Entry) -> ! {
+    machine::init(entry.x0);
+    uart::init();
+    smp::arrived(entry);
+    guest_main(entry)
+}
+
+/// Makes a function the guest's program: `program!(main)` with `fn main(entry: &Entry) -> !`.
+#[macro_export]
+macro_rules! program {
+    ($main:path) => {
+        // SAFETY: the only definition of this symbol in the program, with the signature that the start code declares.
+        #[unsafe(no_mangle)]
+        fn guest_main(entry: &$crate::entry::Entry) -> ! {
+            $main(entry)
+        }
+    };
+}

@@ -1,0 +1,123 @@
+//! The GIC's CPU interface: ICC system registers (GICv3 architecture, "AArch64 System register descriptions").
+
+use crate::{instruction, mrs, msr};
+
+/// What IAR1 and HPPIR1 return when there is nothing.
+pub const SPURIOUS: u32 = 1023;
+/// The running priority when nothing is active.
+pub const IDLE: u64 = 0xFF;
+
+/// Acknowledges the most important pending group 1 interrupt.
+pub fn iar1() -> u32 {
+    // What was done before, such as a write to a GIC register, must come before the acknowledgement, and what the
+    // interrupt is about after it.
+    instruction!("dsb sy");
+    let intid = mrs!("S3_0_C12_C12_0") as u32;
+    instruction!("dsb sy");
+    intid
+}
+
+/// Ends an interrupt: priority drop, and deactivation unless EOImode is 1.
+pub fn eoir1(intid: u32) {
+    msr!("S3_0_C12_C12_1", u64::from(intid));
+}
+
+/// Deactivates an interrupt, when EOImode is 1.
+pub fn dir(intid: u32) {
+    msr!("S3_0_C12_C11_1", u64::from(intid));
+}
+
+/// The most important pending interrupt, not acknowledged.
+pub fn hppir1() -> u32 {
+    instruction!("dsb sy");
+    mrs!("S3_0_C12_C12_2") as u32
+}
+
+/// The running priority.
+pub fn rpr() -> u64 {
+    mrs!("S3_0_C12_C11_3")
+}
+
+/// Reads the priority mask.
+pub fn pmr() -> u64 {
+    mrs!("S3_0_C4_C6_0")
+}
+
+/// Masks interrupts whose priority value is not below this.
+pub fn set_pmr(priority: u64) {
+    msr!("S3_0_C4_C6_0", priority);
+    // The mask takes effect at the redistributor as well (PMHE): the manual asks for a DSB where it must be seen.
+    instruction!("dsb sy");
+}
+
+/// Reads the binary point of group 1.
+pub fn bpr1() -> u64 {
+    mrs!("S3_0_C12_C12_3")
+}
+
+/// Sets the binary point of group 1.
+pub fn set_bpr1(point: u64) {
+    msr!("S3_0_C12_C12_3", point);
+}
+
+/// Reads ICC_CTLR_EL1.
+pub fn ctlr() -> u64 {
+    mrs!("S3_0_C12_C12_4")
+}
+
+/// Writes ICC_CTLR_EL1.
+pub fn set_ctlr(value: u64) {
+    msr!("S3_0_C12_C12_4", value);
+}
+
+/// ICC_CTLR_EL1.EOImode.
+pub const CTLR_EOIMODE: u64 = 1 << 1;
+/// ICC_CTLR_EL1.CBPR.
+pub const CTLR_CBPR: u64 = 1;
+
+/// Bits of priority that there are.
+pub fn priority_bits() -> u64 {
+    (ctlr() >> 8 & 7) + 1
+}
+
+/// Lets group 1 interrupts through to this CPU, or not.
+pub fn set_group1(enabled: bool) {
+    msr!("S3_0_C12_C12_7", u64::from(enabled));
+}
+
+/// Reads ICC_IGRPEN1_EL1.
+pub fn group1() -> u64 {
+    mrs!("S3_0_C12_C12_7")
+}
+
+/// Lets group 0 interrupts through to this CPU, or not.
+pub fn set_group0(enabled: bool) {
+    msr!("S3_0_C12_C12_6", u64::from(enabled));
+}
+
+/// Reads ICC_SRE_EL1.
+pub fn sre() -> u64 {
+    mrs!("S3_0_C12_C12_5")
+}
+
+/// Uses the system registers and not the memory-mapped interface.
+pub fn enable_sre() {
+    msr!("S3_0_C12_C12_5", sre() | 1);
+}
+
+/// Sends a software-generated interrupt by ICC_SGI1R_EL1's own format.
+pub fn sgi1r(value: u64) {
+    // What the receiver is to see must be visible before the interrupt.
+    instruction!("dsb ish");
+    msr!("S3_0_C12_C11_5", value);
+}
+
+/// Sends SGI `intid` to the CPUs of a bit mask.
+pub fn sgi(intid: u32, cpus: u64) {
+    sgi1r(u64::from(intid) << 24 | cpus & 0xFFFF);
+}
+
+/// Sends SGI `intid` to all CPUs but this one.
+pub fn sgi_others(intid: u32) {
+    sgi1r(u64::from(intid) << 24 | 1 << 40);
+}

@@ -1,0 +1,96 @@
+//! What the device tree says: CPUs, memory, arguments.
+
+use core::ops::Range;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use fdt::Fdt;
+
+use crate::board;
+
+static TREE: AtomicUsize = AtomicUsize::new(0);
+
+/// Remembers the device tree. `address` is what the guest was entered with; a loader of ELF files may give none, the tree is
+/// then expected at the start of RAM.
+pub(crate) fn init(address: u64) {
+    for candidate in [address, board::RAM] {
+        // SAFETY: RAM is mapped, and nothing else is read.
+        if in_ram(candidate) && unsafe { Fdt::from_ptr(candidate as *const u8) }.is_ok() {
+            TREE.store(candidate as usize, Ordering::Release);
+            return;
+        }
+    }
+}
+
+fn in_ram(address: u64) -> bool {
+    address >= board::RAM && address.is_multiple_of(8)
+}
+
+fn tree() -> Option<Fdt<'static>> {
+    match TREE.load(Ordering::Acquire) {
+        0 => None,
+        // SAFETY: `init` found a device tree there, and the guests write neither over it nor below their own image.
+        address => unsafe { Fdt::from_ptr(address as *const u8) }.ok(),
+    }
+}
+
+/// The address of the device tree, 0 if there is none.
+pub fn tree_address() -> u64 {
+    TREE.load(Ordering::Acquire) as u64
+}
+
+/// How many CPUs there are to use: 1 to [`board::MAX_CPUS`].
+pub fn cpus() -> usize {
+    tree().map_or(1, |tree| tree.cpus().count()).clamp(1, board::MAX_CPUS)
+}
+
+/// RAM, as an address range. Without a device tree, the least that a guest needs.
+pub fn ram() -> Range<u64> {
+    let region = tree().and_then(|tree| tree.memory().regions().find(|r| r.starting_address as u64 == board::RAM));
+    let size = region.and_then(|region| region.size).unwrap_or(0x20_0000);
+    board::RAM..board::RAM + size as u64
+}
+
+/// RAM behind the guest's image, without the device tree.
+pub fn free_ram() -> Range<u64> {
+    unsafe extern "C" {
+        static __image_end: u8;
+    }
+    let start = &raw const __image_end as u64;
+    let ram = ram();
+    match tree() {
+        // The tree lies behind the image, below the end of RAM.
+        Some(tree) if tree_address() >= start => {
+            let tree = tree_address()..tree_address() + tree.total_size() as u64;
+            let behind = tree.end.next_multiple_of(4096)..ram.end;
+            let before = start..tree.start & !4095;
+            if before.end.saturating_sub(before.start) > behind.end.saturating_sub(behind.start) { before } else { behind }
+        }
+        _ => start..ram.end,
+    }
+}
+
+fn arguments() -> impl Iterator<Item = &'static str> {
+    let line = tree().and_then(|tree| tree.chosen().bootargs()).unwrap_or("");
+    line.split_ascii_whitespace()
+}
+
+/// Whether a word is among the boot arguments.
+pub fn has(word: &str) -> bool {
+    arguments().any(|argument| argument == word)
+}
+
+/// Whether this is said to be a VM of Stile: the boot arguments have the word `stile`. Tests of what Stile hides, and of what it
+/// answers where the architecture leaves a choice, depend on it.
+pub fn is_stile() -> bool {
+    has("stile")
+}
+
+/// The text after `name=` among the boot arguments.
+pub fn text(name: &str) -> Option<&'static str> {
+    arguments().find_map(|argument| argument.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// The number after `name=` among the boot arguments, or what it is without.
+pub fn number(name: &str, default: u64) -> u64 {
+    text(name).and_then(|text| text.parse().ok()).unwrap_or(default)
+}

@@ -1,0 +1,95 @@
+//! Runs instructions given as words, with given values in all general registers.
+
+use core::cell::UnsafeCell;
+
+use crate::board::MAX_CPUS;
+use crate::exception::{Fault, catch_with_landing};
+use crate::smp;
+
+/// The most instructions that one run takes.
+pub const MAX_WORDS: usize = 512;
+const BUFFER: usize = 1024;
+
+#[repr(C, align(4096))]
+struct Code([UnsafeCell<[u32; BUFFER]>; MAX_CPUS]);
+
+// SAFETY: each CPU uses the buffer of its own number, in `run` alone.
+unsafe impl Sync for Code {}
+
+static CODE: Code = Code([const { UnsafeCell::new([0; BUFFER]) }; MAX_CPUS]);
+
+core::arch::global_asm!(include_str!("probe.s"));
+
+unsafe extern "C" {
+    static probe_load: u32;
+    static probe_store: u32;
+    static probe_end: u32;
+}
+
+/// x0 to x30.
+pub type Registers = [u64; 31];
+
+/// Registers filled with values that differ from each other.
+pub fn pattern(seed: u64) -> Registers {
+    core::array::from_fn(|index| crate::random::mix(seed << 8 | index as u64))
+}
+
+/// Runs instructions; each that takes a synchronous exception is skipped. Returns the first exception. The registers are what the
+/// instructions leave. They may use the stack pointer as a base, and must not change it or the callee-saved FP registers' owner:
+/// no Rust code uses FP.
+pub fn run(words: &[u32], registers: &mut Registers) -> Option<Fault> {
+    let code = CODE.0[smp::this()].get();
+    let (load, store, end) = (&raw const probe_load, &raw const probe_store, &raw const probe_end);
+    let words = &words[..words.len().min(MAX_WORDS)];
+    // SAFETY: the three symbols stand in one section in this order, and the sum of their lengths and of `MAX_WORDS` fits into the
+    // buffer, which is this CPU's own.
+    let landing = unsafe {
+        let loads = store.offset_from(load) as usize;
+        let stores = end.offset_from(store) as usize;
+        let start = code.cast::<u32>();
+        let middle = start.add(loads);
+        let last = middle.add(words.len());
+        // The halves never change; they are copied all the same, it is little.
+        core::ptr::copy_nonoverlapping(load, start, loads);
+        core::ptr::copy_nonoverlapping(words.as_ptr(), middle, words.len());
+        core::ptr::copy_nonoverlapping(store, last, stores);
+        synchronise(start as u64, last.add(stores) as u64);
+        last as u64
+    };
+    catch_with_landing(landing, || {
+        // SAFETY: the buffer holds a function of this type. RAM is mapped executable.
+        let function: extern "C" fn(*mut Registers) = unsafe { core::mem::transmute(code) };
+        function(registers);
+    })
+}
+
+/// Where [`run`] puts the first instruction on this CPU.
+pub fn address() -> u64 {
+    // SAFETY: the symbols stand in one section in this order.
+    let loads = unsafe { (&raw const probe_store).byte_offset_from(&raw const probe_load) };
+    CODE.0[smp::this()].get() as u64 + loads as u64
+}
+
+/// Makes written instructions visible to fetches.
+fn synchronise(start: u64, end: u64) {
+    // 16 bytes: the smallest line there is.
+    for address in (start..end).step_by(16) {
+        // SAFETY: cache maintenance changes no content.
+        unsafe { core::arch::asm!("dc cvau, {}", in(reg) address, options(nostack, preserves_flags)) };
+    }
+    crate::instruction!("dsb ish");
+    for address in (start..end).step_by(16) {
+        // SAFETY: cache maintenance changes no content.
+        unsafe { core::arch::asm!("ic ivau, {}", in(reg) address, options(nostack, preserves_flags)) };
+    }
+    crate::instruction!("dsb ish");
+    crate::instruction!("isb");
+}
+
+/// Runs one instruction with `x0` in x0; returns what is in x0 after it, and the exception.
+pub fn one(word: u32, x0: u64) -> (u64, Option<Fault>) {
+    let mut registers = [0; 31];
+    registers[0] = x0;
+    let fault = run(&[word], &mut registers);
+    (registers[0], fault)
+}

@@ -1,0 +1,49 @@
+//! Waiting with an end. The limits are generous: a guest may share its CPU with many others, on a slow emulator.
+
+use crate::{instruction, mrs};
+
+/// How long [`until`] waits, in seconds of the virtual counter.
+const LIMIT_SECONDS: u64 = 30;
+
+/// The virtual counter, not read ahead of earlier instructions.
+pub fn now() -> u64 {
+    instruction!("isb");
+    mrs!("CNTVCT_EL0")
+}
+
+/// The counter's frequency in Hz.
+pub fn frequency() -> u64 {
+    mrs!("CNTFRQ_EL0")
+}
+
+/// Counter ticks in a number of microseconds, at least 1.
+pub fn ticks(microseconds: u64) -> u64 {
+    (frequency() * microseconds / 1_000_000).max(1)
+}
+
+/// Polls until the condition holds; false if it did not within the limit.
+pub fn until(mut condition: impl FnMut() -> bool) -> bool {
+    let end = now() + LIMIT_SECONDS * frequency();
+    loop {
+        if condition() {
+            return true;
+        }
+        if now() > end {
+            return false;
+        }
+        core::hint::spin_loop();
+    }
+}
+
+/// Spins for a number of microseconds.
+pub fn spin(microseconds: u64) {
+    let end = now() + ticks(microseconds);
+    while now() < end {
+        core::hint::spin_loop();
+    }
+}
+
+/// Spins for a while in which something unwanted would have happened. Not a proof, but as long as is affordable.
+pub fn settle() {
+    spin(300);
+}

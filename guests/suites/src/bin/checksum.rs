@@ -1,0 +1,78 @@
+//! The neighbour: computes over its memory and registers, round after round, and finds out if anything of them changed behind its back.
+//!
+//! Boot arguments: `rounds=N` (default 40), `mib=N`: memory to watch (default 1, at most what is free).
+#![no_std]
+#![no_main]
+
+use payload::entry::Entry;
+use payload::harness::{self, Harness};
+use payload::prelude::*;
+use payload::probe::{self, Registers};
+use payload::random::mix;
+
+payload::program!(main);
+
+core::arch::global_asm!(include_str!("checksum.s"));
+
+unsafe extern "C" {
+    /// Fills v0 to v31 with 64 words.
+    fn checksum_load(words: *const [u64; 64]);
+    /// Stores v0 to v31.
+    fn checksum_store(words: *mut [u64; 64]);
+}
+
+fn main(entry: &Entry) -> ! {
+    let mut harness = Harness::new("checksum", entry);
+    harness.record("checksum", run());
+    harness::exit(harness.sum())
+}
+
+/// Free RAM, as words.
+fn memory() -> &'static mut [u64] {
+    let free = machine::free_ram();
+    let bytes = (machine::number("mib", 1) << 20).min(free.end.saturating_sub(free.start));
+    // SAFETY: nothing else is there: it lies behind the image and beside the device tree. Called once.
+    unsafe { core::slice::from_raw_parts_mut(free.start as *mut u64, bytes as usize / 8) }
+}
+
+fn sum(words: &[u64]) -> u64 {
+    words.iter().fold(0, |sum: u64, word| sum.rotate_left(5) ^ word.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+}
+
+fn run() -> Outcome {
+    let rounds = machine::number("rounds", 40);
+    let memory = memory();
+    for round in 1..=rounds {
+        for (index, word) in memory.iter_mut().enumerate() {
+            *word = mix(round << 32 | index as u64);
+        }
+        let before = sum(memory);
+        registers(round)?;
+        let after = sum(memory);
+        check_eq!(after, before, "round {round}: checksum of memory");
+        for (index, word) in memory.iter().enumerate() {
+            check_eq!(*word, mix(round << 32 | index as u64), "round {round}: word {index}");
+        }
+        println!("checksum: round {round} of {rounds}: {after:016x}");
+    }
+    Ok(())
+}
+
+/// Holds a pattern in all general and FP registers for some milliseconds.
+fn registers(round: u64) -> Outcome {
+    let vectors: [u64; 64] = core::array::from_fn(|n| mix(!round << 16 | n as u64));
+    let mut found = [0; 64];
+    // SAFETY: the compiler uses no FP register.
+    unsafe { checksum_load(&vectors) };
+    // x0 counts down, the others stay: subs x0, x0, #1; b.ne .-4
+    let mut general: Registers = probe::pattern(round);
+    general[0] = 1_000_000;
+    let before = general;
+    let fault = probe::run(&[0xF100_0400, 0x54FF_FFE1], &mut general);
+    // SAFETY: as above.
+    unsafe { checksum_store(&mut found) };
+    check!(fault.is_none(), "round {round}: {fault:x?}");
+    check!(general[0] == 0 && general[1..] == before[1..], "round {round}: a general register changed");
+    check!(found == vectors, "round {round}: an FP register changed");
+    Ok(())
+}

@@ -1,0 +1,38 @@
+//! Bytes on the console that could be taken for something else: whoever carries several consoles over one line must not be fooled.
+
+use payload::prelude::*;
+use payload::uart::put;
+
+/// DLE, the byte with which such a carrier might escape; others, just in case.
+const ESCAPES: [u8; 4] = [0x10, 0x1B, 0x00, 0xFF];
+
+fn line(bytes: impl IntoIterator<Item = u8>) {
+    for byte in bytes {
+        put(byte);
+    }
+    put(b'\r');
+    put(b'\n');
+}
+
+pub fn run() -> Outcome {
+    let mut random = crate::random();
+    line(0..=255);
+    for escape in ESCAPES {
+        // Each byte behind the escape, twice escaped, and a frame around rubbish.
+        line((0..=255).flat_map(|byte| [escape, byte]));
+        line((0..=255).flat_map(|byte| [escape, escape, byte]));
+        for _ in 0..8 {
+            put(escape);
+            put(b'<');
+            for _ in 0..random.below(24) {
+                put(random.next() as u8);
+            }
+            put(escape);
+            put(b'>');
+        }
+        line([escape]);
+    }
+    // A line break, so that what follows stands at the start of a line whatever came before.
+    line([]);
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! CPUs turned on and off by all others at once, with odd arguments.
+//!
+//! The entry point is always the guest's own: a CPU that is sent elsewhere has no exception vectors and is lost.
+
+use core::sync::atomic::{AtomicI64, Ordering::*};
+
+use payload::prelude::*;
+use payload::psci::{self, id};
+
+/// How many more times the CPUs do something.
+static LEFT: AtomicI64 = AtomicI64::new(0);
+
+fn once(random: &mut payload::random::Random) {
+    let cpu = random.below(machine::cpus() as u64);
+    match random.below(8) {
+        // A CPU that comes back takes up its work again.
+        0 | 1 if smp::this() != 0 => {
+            psci::cpu_off();
+        }
+        2 => {
+            // A target that is none, or one that is on.
+            psci::call(id::CPU_ON, [random.odd() | 1 << 8, smp::start_address(), random.odd()]);
+        }
+        3 => {
+            psci::call(id::AFFINITY_INFO, [random.odd(), random.odd(), random.odd()]);
+        }
+        _ => {
+            psci::cpu_on(cpu as usize, random.odd());
+        }
+    }
+}
+
+fn work() -> Outcome {
+    let mut random = payload::random::Random::new(wait::now());
+    while LEFT.fetch_sub(1, AcqRel) > 0 {
+        once(&mut random);
+    }
+    Ok(())
+}
+
+pub fn run() -> Outcome {
+    smp::start_all()?;
+    LEFT.store(400 * machine::cpus() as i64, Release);
+    for cpu in 1..machine::cpus() {
+        smp::give(cpu, work);
+    }
+    work()?;
+    // All come back: those that are off are turned on, and find that nothing is left to do.
+    for cpu in 1..machine::cpus() {
+        let mut result = 0;
+        let back = wait::until(|| {
+            result = psci::affinity_info(cpu);
+            if result == psci::OFF {
+                psci::cpu_on(cpu, 0);
+            }
+            smp::is_idle(cpu)
+        });
+        check!(back, "CPU {cpu} does not come back: AFFINITY_INFO {result}");
+    }
+    Ok(())
+}

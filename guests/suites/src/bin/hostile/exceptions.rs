@@ -1,0 +1,48 @@
+//! Exceptions of every kind, returns to states that do not exist, and stacks that are nowhere.
+
+use payload::encode::{NOP, SMC, brk, hlt, svc};
+use payload::mmu::{self, Memory};
+use payload::prelude::*;
+use payload::probe;
+
+/// HLT with the immediates by which debuggers and emulators are called. On QEMU itself they may work, and end it.
+const CALLS: [u32; 4] = [0xF000, 0xF001, 0xE000, 0x3C];
+
+/// A load by a stack pointer that is nowhere, at EL1t, so that the exception finds a stack: `msr SPSel, #0`, `mov sp, x1`, pushes, a
+/// call, `msr SPSel, #1`.
+const STACK: [u32; 7] = [0xD500_40BF, 0x9100_003F, 0xA9BF_0FE2, 0xA9BF_0FE2, 0xF81F_0FE2, 0xA8C1_0FE2, 0xD500_41BF];
+
+pub fn run() -> Outcome {
+    smp::on_all(|| {
+        let mut random = crate::random();
+        for _ in 0..200 {
+            let immediate = random.odd() as u32;
+            let words = [brk(immediate), svc(immediate), SMC, immediate & 0xFFFF, 0xD4A0_0001, 0xD6BF_03E0];
+            probe::run(&[random.pick(&words)], &mut core::array::from_fn(|_| random.odd()));
+            if machine::is_stile() {
+                // SYS_EXIT and others in w0, an address in x1.
+                let mut registers = core::array::from_fn(|_| random.odd());
+                registers[0] = random.below(0x32);
+                probe::run(&[hlt(random.pick(&CALLS))], &mut registers);
+            }
+            illegal_return(&mut random);
+        }
+        for _ in 0..100 {
+            let mut registers = core::array::from_fn(|_| random.odd());
+            registers[1] = mmu::window(0x0B00_0000 + random.below(0x10_0000), Memory::Normal, false) & !15;
+            probe::run(&STACK, &mut registers);
+        }
+        Ok(())
+    })
+}
+
+/// ERET with any SPSR_EL1 that is not a return to EL1 or EL0 with exceptions unmasked.
+fn illegal_return(random: &mut payload::random::Random) {
+    let mode = random.pick(&[0x1, 0x2, 0x3, 0x6, 0x7, 0x8, 0x9, 0xA, 0xB, 0xC, 0xD, 0xE, 0xF, 0x11, 0x12, 0x13, 0x16, 0x17, 0x1A, 0x1B, 0x1F]);
+    // adr x2, next; msr ELR_EL1, x2; msr SPSR_EL1, x1; eret; next: nop
+    let words = [0x1000_0082, 0xD518_4022, 0xD518_4001, 0xD69F_03E0, NOP];
+    let mut registers = [0; 31];
+    // Not: software step, and the bits of features that a guest may have and that stay when the rest is refused.
+    registers[1] = random.next() & 0xF010_0000 | 0x3C0 | mode;
+    probe::run(&words, &mut registers);
+}

@@ -1,0 +1,46 @@
+//! Hypercalls: every function of the ranges that the SMC Calling Convention names, others at random, with odd arguments, and every kind of call.
+
+use payload::encode::{SMC, hvc};
+use payload::prelude::*;
+use payload::probe;
+use payload::random::Random;
+
+/// Functions that are not called: they would end the run, or this CPU's part in it. CPU_ON has a phase of its own.
+fn ends(function: u32) -> bool {
+    // PSCI, both widths: CPU_SUSPEND, CPU_OFF, CPU_ON, SYSTEM_OFF, SYSTEM_RESET, CPU_FREEZE, CPU_DEFAULT_SUSPEND,
+    // SYSTEM_SUSPEND, SYSTEM_RESET2, CLEAN_INV_MEMREGION.
+    function & 0xBF00_0000 == 0x8400_0000 && matches!(function & 0xFFFF, 1..=3 | 8 | 9 | 0xB | 0xC | 0xE | 0x12 | 0x13)
+}
+
+fn call(word: u32, function: u64, random: &mut Random) {
+    if ends(function as u32) {
+        return;
+    }
+    let mut registers = core::array::from_fn(|_| random.odd());
+    registers[0] = function;
+    probe::run(&[word], &mut registers);
+}
+
+pub fn run() -> Outcome {
+    smp::on_all(|| {
+        let mut random = crate::random();
+        // Each owner: architecture, CPU, SiP, OEM, standard, standard hypervisor, vendor hypervisor, applications, trusted OS.
+        for owner in [0, 1, 2, 3, 4, 5, 6, 0x30, 0x32, 0x3F] {
+            for kind in [0, 0x4000_0000, 0x8000_0000, 0xC000_0000_u32] {
+                for number in (0..0x20).chain([0x50, 0x51, 0x53, 0x7FFF, 0x8000, 0xFF00, 0xFF01, 0xFF03, 0xFFFF]) {
+                    call(hvc(0), u64::from(kind | owner << 24 | number), &mut random);
+                }
+            }
+        }
+        for _ in 0..500 {
+            let function = random.odd();
+            call(hvc(0), function, &mut random);
+            // Reserved bits of the function identifier, SVE hint set, upper half.
+            call(hvc(0), function << 32 | 0x8401_0000 | random.below(32), &mut random);
+            let immediate = random.odd() as u32;
+            call(hvc(immediate), function, &mut random);
+            call(SMC | (immediate & 0xFFFF) << 5, function, &mut random);
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,107 @@
+//! Floods of interrupts.
+
+use core::sync::atomic::{AtomicUsize, Ordering::*};
+
+use payload::gic::Bits;
+use payload::prelude::*;
+use payload::timer::{ENABLE, Timer};
+use payload::{instruction, psci};
+
+static ROUNDS_LEFT: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
+
+/// SGIs to everybody and SPIs that move about, of all priorities, with interrupts unmasked and handlers that make more of them.
+pub fn storm() -> Outcome {
+    static READY: smp::Barrier = smp::Barrier::new();
+    smp::on_all(|| {
+        let mut random = crate::random();
+        for intid in 0..16 {
+            gic::set(Bits::Enable, intid);
+        }
+        let this = smp::this();
+        ROUNDS_LEFT[this].store(300, Release);
+        irq::set_hook(|intid| {
+            let left = &ROUNDS_LEFT[smp::this()];
+            if left.load(Acquire) > 0 {
+                left.fetch_sub(1, AcqRel);
+                icc::sgi((intid + 1) % 16, 0xFF);
+            }
+        });
+        READY.wait()?;
+        irq::unmask();
+        let cpus = machine::cpus() as u64;
+        for _ in 0..300 {
+            let spi = gic::spare_spis().start + random.below(u64::from(gic::SPARE_SPIS)) as u32;
+            match random.below(12) {
+                0 => icc::sgi(random.below(16) as u32, random.next()),
+                1 => icc::sgi_others(random.below(16) as u32),
+                2 => icc::sgi1r(random.next()),
+                3 => gic::set(Bits::Enable, spi),
+                4 => gic::clear(Bits::Enable, spi),
+                5 => gic::set(Bits::Pending, spi),
+                6 => gic::clear(Bits::Pending, spi),
+                7 => gic::set(Bits::Active, spi),
+                8 => gic::clear(Bits::Active, spi),
+                9 => gic::route(spi, random.below(cpus) as usize),
+                10 => gic::set_priority(random.below(32) as u32, random.next() as u8),
+                // Ends of interrupts that are not active, or are another's.
+                _ => {
+                    irq::mask();
+                    icc::eoir1(random.next() as u32);
+                    icc::dir(random.next() as u32);
+                    irq::unmask();
+                }
+            }
+        }
+        ROUNDS_LEFT[this].store(0, Release);
+        wait::settle();
+        irq::mask();
+        READY.wait()
+    })
+}
+
+/// Timers that are always due, not stopped by their handlers; deadlines moved at random.
+pub fn timers() -> Outcome {
+    smp::on_all(|| {
+        let mut random = crate::random();
+        let this = smp::this();
+        for timer in Timer::ALL {
+            gic::set(Bits::Enable, timer.intid());
+        }
+        ROUNDS_LEFT[this].store(1_000, Release);
+        irq::set_hook(|intid| {
+            let left = &ROUNDS_LEFT[smp::this()];
+            match left.load(Acquire) {
+                0 => Timer::of(intid).into_iter().for_each(Timer::stop),
+                rest => left.store(rest - 1, Release),
+            }
+        });
+        for timer in Timer::ALL {
+            timer.set_deadline(0);
+            timer.set_control(ENABLE);
+        }
+        irq::unmask();
+        wait::until(|| ROUNDS_LEFT[smp::this()].load(Acquire) == 0);
+        for _ in 0..500 {
+            let timer = random.pick(&Timer::ALL);
+            timer.set_control(random.below(8));
+            match random.below(4) {
+                0 => timer.set_deadline(random.odd()),
+                1 => timer.set_left(random.odd() as i32),
+                2 => timer.set_deadline(timer.count() + random.below(100)),
+                _ => timer.set_control(ENABLE),
+            }
+        }
+        // A hypervisor asked for its version while an interrupt is always due.
+        Timer::Virtual.set_deadline(0);
+        Timer::Virtual.set_control(ENABLE);
+        irq::mask();
+        for _ in 0..200 {
+            psci::call(psci::id::VERSION, [0; 3]);
+            instruction!("wfi");
+        }
+        for timer in Timer::ALL {
+            timer.stop();
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,19 @@
+//! A CPU that can never go on: its stack is nowhere, so each exception takes another one, for ever. The machine must still end.
+
+use payload::mmu::{self, Memory};
+use payload::prelude::*;
+
+/// Leaves the last CPU in that state, if it is not the only one.
+pub fn run() {
+    let last = machine::cpus() - 1;
+    if last == 0 {
+        return;
+    }
+    println!("hostile: CPU {last} takes exceptions for ever");
+    smp::give(last, || {
+        let nowhere = mmu::window(0x0B00_0000, Memory::Normal, false);
+        // SAFETY: none: this CPU is lost.
+        unsafe { core::arch::asm!("mov sp, {}", "str x0, [sp, #-16]!", "b .", in(reg) nowhere, options(noreturn)) }
+    });
+    wait::spin(5_000);
+}

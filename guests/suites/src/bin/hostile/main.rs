@@ -1,0 +1,130 @@
+//! Does all it can to break out of its VM, to kill the hypervisor, or to disturb a neighbour.
+//!
+//! Phases follow each other, most of them on all CPUs at once. What an access does or returns is not checked: it must only come back, with or without
+//! an exception. The guest spares what would break itself, as then it could not go on; each phase says what. It passes when it has reached the
+//! end and its own memory is as it was.
+//!
+//! Boot arguments: `seed=N` (default 1), `rounds=N` (default 1; each with the next seed), `only=NAME`: phases whose names contain NAME.
+#![no_std]
+#![no_main]
+
+mod canary;
+mod console;
+mod cpus;
+mod devices;
+mod exceptions;
+mod hypercalls;
+mod instructions;
+mod interrupts;
+mod lost;
+mod memory;
+mod sysregs;
+mod waiting;
+
+use core::sync::atomic::{AtomicU64, Ordering::*};
+
+use payload::encode::Sysreg;
+use payload::entry::Entry;
+use payload::harness::{self, Harness};
+use payload::prelude::*;
+use payload::random::{Random, mix};
+use payload::timer::Timer;
+use payload::{probe, uart};
+
+payload::program!(main);
+
+type Phase = (&'static str, fn() -> Outcome);
+
+const PHASES: [Phase; 13] = [
+    ("sysregs", sysregs::registers),
+    ("instructions-system", sysregs::instructions),
+    ("hypercalls", hypercalls::run),
+    ("memory", memory::wild),
+    ("tables", memory::tables),
+    ("devices", devices::run),
+    ("interrupts", interrupts::storm),
+    ("timers", interrupts::timers),
+    ("cpus", cpus::run),
+    ("waiting", waiting::run),
+    ("exceptions", exceptions::run),
+    ("instructions", instructions::run),
+    ("console", console::run),
+];
+
+/// The seed of this phase.
+static SEED: AtomicU64 = AtomicU64::new(0);
+
+/// Random numbers of this CPU for this phase.
+fn random() -> Random {
+    Random::new(mix(SEED.load(Acquire) << 8 | smp::this() as u64))
+}
+
+fn main(entry: &Entry) -> ! {
+    let harness = Harness::new("hostile", entry);
+    let outcome = run();
+    let mut harness = harness;
+    harness.record("hostile", outcome);
+    let status = harness.sum();
+    // The last phase is never left.
+    lost::run();
+    harness::exit(status)
+}
+
+fn run() -> Outcome {
+    let seed = machine::number("seed", 1);
+    let only = machine::text("only").unwrap_or("");
+    canary::fill();
+    for seed in seed..seed + machine::number("rounds", 1) {
+        for (number, (name, phase)) in PHASES.into_iter().enumerate() {
+            if !name.contains(only) {
+                continue;
+            }
+            println!("hostile: seed {seed} phase {name}");
+            SEED.store(seed << 8 | number as u64, Release);
+            restore()?;
+            let outcome = phase();
+            restore()?;
+            outcome?;
+            canary::check()?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes all CPUs and devices back to a state in which the guest can go on.
+fn restore() -> Outcome {
+    uart::init();
+    smp::on_all(|| {
+        restore_cpu();
+        Ok(())
+    })?;
+    gic::reset();
+    smp::on_all(|| {
+        gic::reset_cpu();
+        Ok(())
+    })
+}
+
+fn restore_cpu() {
+    /// Back to 0, where they exist: ALLINT, PAN, UAO, SVCR, MDSCR_EL1, OSLAR_EL1, OSDLR_EL1, PMCR_EL0, CNTKCTL_EL1.
+    const ZERO: [Sysreg; 9] = [
+        Sysreg::new(3, 0, 4, 3, 0),
+        Sysreg::new(3, 0, 4, 2, 3),
+        Sysreg::new(3, 0, 4, 2, 4),
+        Sysreg::new(3, 3, 4, 2, 2),
+        Sysreg::new(2, 0, 0, 2, 2),
+        Sysreg::new(2, 0, 1, 0, 4),
+        Sysreg::new(2, 0, 1, 3, 4),
+        Sysreg::new(3, 3, 9, 12, 0),
+        Sysreg::new(3, 0, 14, 1, 0),
+    ];
+    irq::mask();
+    for register in ZERO {
+        probe::one(register.write(0), 0);
+    }
+    // FP, SVE and SME are on; what is absent is RES0.
+    msr!("CPACR_EL1", 3 << 20 | 3 << 16 | 3 << 24);
+    for timer in Timer::ALL {
+        timer.stop();
+    }
+}

@@ -1,0 +1,88 @@
+//! Every system register and system instruction encoding, read and written with odd values.
+
+use payload::encode::{NOP, Sysreg};
+use payload::mmu::{self, Memory};
+use payload::prelude::*;
+use payload::probe::{self, MAX_WORDS};
+
+/// What is not written, because the guest could not go on.
+fn ruins(register: Sysreg) -> bool {
+    match (register.op0, register.op1, register.crn, register.crm, register.op2) {
+        // SCTLR_EL1, SCTLR2_EL1: MMU off, or another byte order.
+        (3, 0, 1, 0, 0 | 3) => true,
+        // TTBR0_EL1, TTBR1_EL1, TCR_EL1, TCR2_EL1: other translations.
+        (3, 0, 2, 0, _) => true,
+        // GCSCR_EL1: a shadow stack that there is none of.
+        (3, 0, 2, 5, _) => true,
+        // MAIR_EL1, PIR_EL1, POR_EL1 and their like: the memory that the guest runs from becomes something else.
+        (3, 0, 10, 2, _) => true,
+        // VBAR_EL1: no way to recover from an exception.
+        (3, 0, 12, 0, 0) => true,
+        // SPSel: another stack. DAIF: exceptions that nobody expects.
+        (3, 0, 4, 2, 0) | (3, 3, 4, 2, 1) => true,
+        // Statistical profiling and trace buffers: they write to memory by themselves.
+        (3, 0, 9, 9..=11, _) => true,
+        _ => false,
+    }
+}
+
+/// Runs the words of encodings, many at a time, with an odd value in x1.
+fn run_all(encodings: impl Iterator<Item = Sysreg>, words: fn(Sysreg) -> [u32; 2], mut value: impl FnMut() -> u64) {
+    let mut batch = [NOP; MAX_WORDS];
+    let mut length = 0;
+    let mut flush = |batch: &[u32]| {
+        let mut registers = [0; 31];
+        registers[1] = value();
+        probe::run(batch, &mut registers);
+    };
+    for register in encodings {
+        batch[length..length + 2].copy_from_slice(&words(register));
+        length += 2;
+        if length == MAX_WORDS {
+            flush(&batch);
+            length = 0;
+        }
+    }
+    flush(&batch[..length]);
+}
+
+/// This CPU's part of the encodings of an op0.
+fn encodings(op0: u32) -> impl Iterator<Item = Sysreg> {
+    let (this, cpus) = (smp::this() as u32, machine::cpus() as u32);
+    (0..1 << 14)
+        .filter(move |n| n % cpus == this)
+        .map(move |n| Sysreg::new(op0, n >> 11, n >> 7 & 15, n >> 3 & 15, n & 7))
+}
+
+/// All registers.
+pub fn registers() -> Outcome {
+    smp::on_all(|| {
+        let mut random = crate::random();
+        for op0 in [2, 3] {
+            let words = |register: Sysreg| [register.read(0), if ruins(register) { NOP } else { register.write(1) }];
+            run_all(encodings(op0), words, || random.odd());
+            crate::restore_cpu();
+        }
+        Ok(())
+    })
+}
+
+/// All system instructions (cache, TLB, address translation and others), with addresses at which there is nothing, or that are none.
+pub fn instructions() -> Outcome {
+    smp::on_all(|| {
+        let mut random = crate::random();
+        let nowhere = mmu::window(0x0B00_0000, Memory::Normal, false);
+        // Invalidation by set and way forgets what is in caches, unless a hypervisor turns it into cleaning.
+        let forgets = |r: Sysreg| r.op1 == 0 && r.crn == 7 && r.crm == 6 && r.op2 != 1 && !machine::is_stile();
+        let encodings = encodings(1).filter(move |register| !forgets(*register));
+        let words = |register: Sysreg| [register.write(1), register.write(31)];
+        // Those that take an address get this one, or zero. Zero is a device: zeroing or invalidating it takes an exception.
+        run_all(encodings, words, || match random.below(3) {
+            0 => nowhere + random.below(1 << 20),
+            1 => random.next() | 0xFFF << 52,
+            _ => random.next() & !(0xFF << 44) | 0xABC << 44,
+        });
+        crate::restore_cpu();
+        Ok(())
+    })
+}

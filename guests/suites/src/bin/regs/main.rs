@@ -1,0 +1,34 @@
+//! What a guest sees of its CPU: identification, hidden features, exceptions, memory that is not there, devices by every instruction form.
+//!
+//! The rule under test is that ID registers and behaviour agree: what they say is absent is undefined. What Stile in particular hides is
+//! tested with the boot argument `stile` only.
+#![no_std]
+#![no_main]
+
+mod absent;
+mod debug;
+mod el0;
+mod exceptions;
+mod id;
+mod memory;
+mod mmio;
+mod moves;
+
+use payload::entry::Entry;
+use payload::gic;
+use payload::harness::Harness;
+
+payload::program!(main);
+
+fn main(entry: &Entry) -> ! {
+    let mut harness = Harness::new("regs", entry);
+    harness.run(gic::reset, id::TESTS);
+    harness.run(gic::reset, absent::TESTS);
+    harness.run(gic::reset, moves::TESTS);
+    harness.run(gic::reset, exceptions::TESTS);
+    harness.run(gic::reset, el0::TESTS);
+    harness.run(gic::reset, debug::TESTS);
+    harness.run(gic::reset, memory::TESTS);
+    harness.run(gic::reset, mmio::TESTS);
+    harness.end()
+}

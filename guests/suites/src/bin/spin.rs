@@ -1,0 +1,17 @@
+//! Never yields: interrupts masked, an endless loop without a single instruction that could exit.
+#![no_std]
+#![no_main]
+
+use payload::entry::Entry;
+use payload::{irq, println};
+
+payload::program!(main);
+
+fn main(_: &Entry) -> ! {
+    println!("spin: interrupts masked, spinning for ever");
+    irq::mask();
+    loop {
+        // SAFETY: an empty instruction: it keeps the loop from being optimised away.
+        unsafe { core::arch::asm!("nop") };
+    }
+}

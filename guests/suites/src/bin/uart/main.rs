@@ -1,0 +1,46 @@
+//! The PL011 UART and the PL031 clock.
+#![no_std]
+#![no_main]
+
+mod clock;
+mod receive;
+mod transmit;
+
+use payload::entry::Entry;
+use payload::gic;
+use payload::harness::Harness;
+use payload::prelude::*;
+use payload::uart::{self, Reg32};
+
+payload::program!(main);
+
+fn main(entry: &Entry) -> ! {
+    let mut harness = Harness::new("uart", entry);
+    harness.run(before, transmit::TESTS);
+    harness.run(before, receive::TESTS);
+    harness.run(before, clock::TESTS);
+    uart::init();
+    harness.end()
+}
+
+fn before() {
+    gic::reset();
+    uart::init();
+}
+
+/// Peripheral and PrimeCell identification: four bytes each, a byte in each word. The revision, the upper half of the third, is not compared.
+fn identification(registers: u64, wanted: [u32; 4]) -> Outcome {
+    for (n, wanted) in wanted.into_iter().enumerate() {
+        let revision = if n == 2 { 0xF0 } else { 0 };
+        check_eq!(Reg32(registers + 4 * n as u64).read() & !revision, wanted & !revision, "identification {:#x}", registers + 4 * n as u64);
+    }
+    Ok(())
+}
+
+/// Makes an SPI of a device come to this CPU, level-sensitive.
+fn listen(intid: u32) {
+    gic::clear(gic::Bits::Enable, intid);
+    gic::set_edge(intid, false);
+    gic::route(intid, smp::this());
+    gic::set(gic::Bits::Enable, intid);
+}

@@ -1,0 +1,167 @@
+//! The board, as its device tree describes it (Devicetree Specification; bindings `arm,gic-v3`, `arm,armv8-timer`, `arm,pl011`,
+//! `arm,psci`). Nothing about a board is a constant in Stile.
+
+use core::ops::Range;
+
+use fdt::Fdt;
+use fdt::node::FdtNode;
+use heapless::Vec;
+
+use crate::MAX_CPUS;
+
+/// A run of physical addresses.
+pub type Span = Range<u64>;
+
+/// How firmware is called.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Conduit {
+    /// By SMC.
+    Smc,
+    /// By HVC: Stile runs under another hypervisor.
+    Hvc,
+}
+
+/// A device with registers and one interrupt.
+#[derive(Clone)]
+pub struct Device {
+    /// Its registers.
+    pub registers: Span,
+    /// Its physical INTID, if it has an interrupt.
+    pub intid: Option<u32>,
+}
+
+/// What Stile needs to know.
+pub struct Board {
+    /// Its name, for the log.
+    pub model: &'static str,
+    /// Memory.
+    pub ram: Vec<Span, 16>,
+    /// Parts of it that Stile must not use.
+    pub reserved: Vec<Span, 32>,
+    /// MPIDR affinities of the CPUs, the first CPU's first.
+    pub cpus: Vec<u64, MAX_CPUS>,
+    /// How PSCI is called.
+    pub psci: Option<Conduit>,
+    /// The console, an Arm PL011.
+    pub uart: Option<Device>,
+    /// An Arm PL031, for the time of day.
+    pub rtc: Option<Device>,
+    /// GICv3 distributor.
+    pub gicd: Option<Span>,
+    /// GICv3 redistributors.
+    pub gicr: Vec<Span, 8>,
+    /// INTID of the GIC's maintenance interrupt.
+    pub maintenance: Option<u32>,
+    /// INTIDs of EL1's physical and virtual timers and of EL2's.
+    pub timers: Option<[u32; 3]>,
+}
+
+/// INTID of a GIC interrupt specifier: type (0 is an SPI, 1 a PPI), number.
+fn intid(cells: &[u32]) -> Option<u32> {
+    match *cells {
+        [0, number, ..] => number.checked_add(32),
+        [1, number, ..] => number.checked_add(16),
+        _ => None,
+    }
+}
+
+/// The cells of a property.
+fn cells(node: &FdtNode<'_, 'static>, name: &str) -> Vec<u32, 32> {
+    let value = node.property(name).map_or(&[][..], |property| property.value);
+    value.chunks_exact(4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]])).take(32).collect()
+}
+
+fn spans<const N: usize>(node: FdtNode<'_, 'static>) -> Vec<Span, N> {
+    let mut found = Vec::new();
+    for region in node.reg().into_iter().flatten() {
+        let start = region.starting_address as u64;
+        let span = start..start.saturating_add(region.size.unwrap_or(0) as u64);
+        if !span.is_empty() && found.push(span).is_err() {
+            break;
+        }
+    }
+    found
+}
+
+fn is_enabled(node: &FdtNode<'_, 'static>) -> bool {
+    node.property("status").and_then(|p| p.as_str()).is_none_or(|s| s == "okay" || s == "ok")
+}
+
+fn find<'b>(tree: &'b Fdt<'static>, compatible: &str) -> Option<FdtNode<'b, 'static>> {
+    tree.all_nodes().find(|node| node.compatible().is_some_and(|c| c.all().any(|name| name == compatible)) && is_enabled(node))
+}
+
+fn device(node: FdtNode<'_, 'static>) -> Option<Device> {
+    let registers = spans::<1>(node).pop()?;
+    Some(Device { registers, intid: intid(&cells(&node, "interrupts")) })
+}
+
+impl Board {
+    /// Reads the device tree. `boot_mpidr` is the affinity of the CPU that runs this.
+    pub fn new(tree: &Fdt<'static>, boot_mpidr: u64) -> Board {
+        let mut board = Board {
+            model: tree.find_node("/").and_then(|root| root.property("model")).and_then(|p| p.as_str()).unwrap_or("unnamed board"),
+            ram: Vec::new(),
+            reserved: Vec::new(),
+            cpus: Vec::new(),
+            psci: None,
+            uart: None,
+            rtc: find(tree, "arm,pl031").and_then(device),
+            gicd: None,
+            gicr: Vec::new(),
+            maintenance: None,
+            timers: None,
+        };
+
+        for node in tree.all_nodes() {
+            let is = |kind: &str| node.property("device_type").and_then(|p| p.as_str()) == Some(kind) && is_enabled(&node);
+            if is("memory") {
+                board.ram.extend(spans::<8>(node).into_iter().take(board.ram.capacity() - board.ram.len()));
+            } else if is("cpu") {
+                let mpidr = cells(&node, "reg").iter().fold(0, |value, &cell| value << 32 | u64::from(cell));
+                let _ = board.cpus.push(mpidr);
+            }
+        }
+        if let Some(first) = board.cpus.iter().position(|&mpidr| mpidr == boot_mpidr) {
+            board.cpus.swap(0, first);
+        }
+        for entry in tree.memory_reservations() {
+            let start = entry.address() as u64;
+            let _ = board.reserved.push(start..start.saturating_add(entry.size() as u64));
+        }
+        if let Some(reserved) = tree.find_node("/reserved-memory") {
+            for node in reserved.children() {
+                board.reserved.extend(spans::<4>(node).into_iter().take(board.reserved.capacity() - board.reserved.len()));
+            }
+        }
+
+        if let Some(psci) = ["arm,psci-1.0", "arm,psci-0.2", "arm,psci"].iter().find_map(|name| find(tree, name)) {
+            board.psci = match psci.property("method").and_then(|p| p.as_str()) {
+                Some("smc") => Some(Conduit::Smc),
+                Some("hvc") => Some(Conduit::Hvc),
+                _ => None,
+            };
+        }
+
+        // The console that firmware chose, if it is of the kind that Stile has a driver for; else the first of that kind.
+        let is_pl011 = |node: &FdtNode<'_, 'static>| node.compatible().is_some_and(|c| c.all().any(|name| name == "arm,pl011"));
+        board.uart = tree.chosen().stdout().filter(is_pl011).or_else(|| find(tree, "arm,pl011")).and_then(device);
+
+        if let Some(gic) = find(tree, "arm,gic-v3") {
+            let mut registers = spans::<9>(gic).into_iter();
+            board.gicd = registers.next();
+            let regions = cells(&gic, "#redistributor-regions").first().copied().unwrap_or(1) as usize;
+            board.gicr = registers.take(regions.min(8)).collect();
+            board.maintenance = intid(&cells(&gic, "interrupts"));
+        }
+        if let Some(timer) = find(tree, "arm,armv8-timer") {
+            // Secure physical, non-secure physical, virtual, hypervisor physical.
+            let interrupts = cells(&timer, "interrupts");
+            let each = |n: usize| interrupts.get(n * 3..).and_then(intid);
+            if let (Some(physical), Some(virt), Some(hypervisor)) = (each(1), each(2), each(3)) {
+                board.timers = Some([physical, virt, hypervisor]);
+            }
+        }
+        board
+    }
+}

@@ -1,0 +1,134 @@
+//! A physical CPU's block: what the exit path finds through SP_EL2, and the CPU's stack below it.
+
+use core::mem::offset_of;
+
+use stile_ledger::{Ledger, Row};
+
+use super::sysreg::{read_sysreg, write_sysreg};
+use super::{debug, exit, features, gic, mmu, traps};
+use crate::cpu::Leave;
+use crate::vm::Vcpu;
+
+/// x0 to x30 of the vCPU that is loaded: those that the exit path saved, until entry.
+#[repr(C)]
+pub struct Frame {
+    /// By register number. Which are valid depends on the stub: see `exit.S`.
+    pub x: [u64; 31],
+}
+
+impl Frame {
+    /// Register `n` as an operand: 31 is the zero register.
+    #[inline(always)]
+    pub fn get(&self, n: usize) -> u64 {
+        self.x.get(n).copied().unwrap_or(0)
+    }
+
+    /// Writes register `n`; register 31 takes nothing.
+    #[inline(always)]
+    pub fn set(&mut self, n: usize, value: u64) {
+        if let Some(x) = self.x.get_mut(n) {
+            *x = value;
+        }
+    }
+}
+
+/// Room for the registers and the stack of an exception at EL2, which may have come because the stack is full.
+#[repr(C, align(16))]
+struct Emergency {
+    registers: [u64; 32],
+    stack: [u8; 8192],
+}
+
+/// The block. Only its own CPU has a reference to it.
+#[repr(C, align(64))]
+pub struct Cpu {
+    /// At the block's start, so that SP_EL2 points to it.
+    pub frame: Frame,
+    /// The counter at the exit being handled.
+    pub since: u64,
+    /// Rows of the loaded vCPU's ledger.
+    rows: *mut Row,
+    /// Exits that the vectors counted since the vCPU was loaded.
+    taken: u64,
+    /// The vCPU that is loaded.
+    pub vcpu: Option<&'static Vcpu>,
+    /// Why the vCPU is to be left: set by a handler that returns [`exit::Outcome::leave`].
+    pub leave: Leave,
+    /// When the slice of the vCPU that runs ends, if the CPU is shared now.
+    pub slice_end: Option<u64>,
+    /// Number of this CPU.
+    pub index: usize,
+    /// Its affinity.
+    pub mpidr: u64,
+    emergency: Emergency,
+}
+
+/// Offsets for `exit.S`.
+pub const SINCE: usize = offset_of!(Cpu, since);
+/// As above.
+pub const ROWS: usize = offset_of!(Cpu, rows);
+/// As above.
+pub const TAKEN: usize = offset_of!(Cpu, taken);
+/// As above.
+pub const EMERGENCY: usize = offset_of!(Cpu, emergency);
+/// As above.
+pub const EMERGENCY_SIZE: usize = size_of::<Emergency>();
+
+const _: () = assert!(offset_of!(Cpu, frame) == 0 && EMERGENCY < 4096, "exit.S relies on these");
+const _: () = assert!(size_of::<Cpu>() <= 16 * 1024, "the block shares its memory with the CPU's stack");
+
+impl Cpu {
+    /// Places the block of CPU `index` under `top`, the upper end of its stack's memory, and makes it this CPU's.
+    ///
+    /// # Safety
+    /// `top` comes from [`mmu::stack`] for this CPU, and this is called once for it.
+    pub unsafe fn install(top: u64, index: usize, mpidr: u64) -> &'static mut Cpu {
+        let address = (top - size_of::<Cpu>() as u64) & !63;
+        // SAFETY: the memory is mapped, zeroed, and this CPU's alone; all-zero is a valid Cpu, with `None` for its references.
+        let cpu = unsafe { &mut *(address as *mut Cpu) };
+        cpu.index = index;
+        cpu.mpidr = mpidr;
+        cpu.leave = Leave::Attention;
+        write_sysreg!("tpidr_el2", address);
+        cpu
+    }
+
+    /// Sets up what is this CPU's own and stays so: vectors, traps, FP for the moves of [`super::fp`].
+    pub fn setup(&self) {
+        mmu::forbid_writable_code();
+        write_sysreg!("vbar_el2", exit::vector_base());
+        traps::setup();
+        features::enable_fp_for_el2();
+        debug::disable();
+    }
+
+    /// Number of the CPU that asks.
+    #[inline(always)]
+    pub fn this_index() -> usize {
+        let block = read_sysreg!("tpidr_el2") as *const Cpu;
+        // SAFETY: `install` comes before anything that asks, and `index` never changes after it.
+        unsafe { (*block).index }
+    }
+
+    /// The vCPU that the exit being handled came from.
+    #[inline(always)]
+    pub fn vcpu(&self) -> &'static Vcpu {
+        // SAFETY: handlers run only for exits, an exit comes from a guest, and a guest runs only when its vCPU is loaded.
+        unsafe { self.vcpu.unwrap_unchecked() }
+    }
+
+    /// The loaded vCPU's ledger becomes the one that exits are written to.
+    pub fn open_ledger(&mut self, ledger: &mut Ledger) {
+        self.rows = ledger.rows.as_mut_ptr();
+    }
+
+    /// Adds the exits taken since the last call to the ledger.
+    pub fn settle_ledger(&mut self, ledger: &mut Ledger) {
+        ledger.taken += core::mem::take(&mut self.taken);
+    }
+
+    /// Makes another CPU look.
+    pub fn kick(index: usize) {
+        gic::kick(index);
+    }
+}

@@ -1,0 +1,110 @@
+//! Breakpoints and watchpoints. They are the guest's, but most guests never use them: their registers trap until the first access,
+//! and move at load and put from then on.
+
+use super::sysreg::{isb, read_sysreg, write_sysreg};
+use super::{features, traps};
+
+const MOST: usize = 16;
+
+/// The debug registers of one vCPU.
+pub struct Debug {
+    in_use: bool,
+    /// OSLSR_EL1.OSLK.
+    os_lock: bool,
+    bvr: [u64; MOST],
+    bcr: [u64; MOST],
+    wvr: [u64; MOST],
+    wcr: [u64; MOST],
+}
+
+impl Debug {
+    /// None in use, and the OS lock set (Arm ARM, OSLSR_EL1, on a Cold reset).
+    pub fn reset(&mut self) {
+        *self = Debug { in_use: false, os_lock: true, bvr: [0; MOST], bcr: [0; MOST], wvr: [0; MOST], wcr: [0; MOST] };
+    }
+
+    /// The guest accessed one: from now on they are its own. The vCPU is loaded.
+    pub fn grant(&mut self) {
+        self.in_use = true;
+        self.load();
+    }
+
+    /// Whether they have been granted.
+    pub fn in_use(&self) -> bool {
+        self.in_use
+    }
+
+    /// Memory to registers, if in use.
+    pub fn load(&self) {
+        write_sysreg!("mdcr_el2", traps::mdcr(features::get(), !self.in_use));
+        if self.in_use {
+            let have = features::get();
+            for n in 0..MOST {
+                if n <= have.breakpoints as usize {
+                    write_breakpoint(n, self.bvr[n], self.bcr[n]);
+                }
+                if n <= have.watchpoints as usize {
+                    write_watchpoint(n, self.wvr[n], self.wcr[n]);
+                }
+            }
+            write_sysreg!("oslar_el1", u64::from(self.os_lock));
+        }
+    }
+
+    /// Registers to memory, if in use; and off, so that they don't stop another vCPU.
+    pub fn put(&mut self) {
+        if self.in_use {
+            let have = features::get();
+            for n in 0..MOST {
+                if n <= have.breakpoints as usize {
+                    (self.bvr[n], self.bcr[n]) = read_breakpoint(n);
+                    write_breakpoint(n, 0, 0);
+                }
+                if n <= have.watchpoints as usize {
+                    (self.wvr[n], self.wcr[n]) = read_watchpoint(n);
+                    write_watchpoint(n, 0, 0);
+                }
+            }
+            self.os_lock = read_sysreg!("oslsr_el1") & 2 != 0;
+            isb();
+        }
+    }
+}
+
+/// Turns all of this CPU's off: their state after reset is unknown.
+pub fn disable() {
+    let have = features::get();
+    for n in 0..=usize::from(have.breakpoints) {
+        write_breakpoint(n, 0, 0);
+    }
+    for n in 0..=usize::from(have.watchpoints) {
+        write_watchpoint(n, 0, 0);
+    }
+}
+
+// The register's number is in its name, so each access is a choice among sixteen.
+macro_rules! register_pairs {
+    ($read:ident, $write:ident, $value:literal, $control:literal; $($n:literal)*) => {
+        fn $read(n: usize) -> (u64, u64) {
+            match n {
+                $($n => (
+                    read_sysreg!(concat!("S2_0_C0_C", $n, "_", $value)),
+                    read_sysreg!(concat!("S2_0_C0_C", $n, "_", $control)),
+                ),)*
+                _ => (0, 0),
+            }
+        }
+
+        fn $write(n: usize, value: u64, control: u64) {
+            match n {
+                $($n => {
+                    write_sysreg!(concat!("S2_0_C0_C", $n, "_", $value), value);
+                    write_sysreg!(concat!("S2_0_C0_C", $n, "_", $control), control);
+                })*
+                _ => {}
+            }
+        }
+    };
+}
+register_pairs!(read_breakpoint, write_breakpoint, 4, 5; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
+register_pairs!(read_watchpoint, write_watchpoint, 6, 7; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);

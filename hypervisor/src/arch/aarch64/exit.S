@@ -1,0 +1,211 @@
+// The way of an exit: vector, handler, entry. Read from top to bottom.
+//
+// While a guest runs, SP_EL2 points to this CPU's block (cpu.rs), which begins with a place for the guest's general registers and
+// has the CPU's stack below it. Nothing else of the guest is saved here: what is not a general register stays where it is until
+// the vCPU is put (world.rs).
+
+// x0 to x3 make room to find out what happened; the exit is counted as taken, apart from the ledger's rows, which must add up to it.
+.macro open_frame
+    stp     x0, x1, [sp, #0]
+    stp     x2, x3, [sp, #16]
+    ldr     x3, [sp, #{TAKEN}]
+    mrs     x2, cntpct_el0
+    add     x3, x3, #1
+    str     x3, [sp, #{TAKEN}]
+.endm
+
+// What a call may change (AAPCS64, General-purpose registers), and x19, which comes free with x18.
+.macro save_caller_saved
+    stp     x4, x5, [sp, #32]
+    stp     x6, x7, [sp, #48]
+    stp     x8, x9, [sp, #64]
+    stp     x10, x11, [sp, #80]
+    stp     x12, x13, [sp, #96]
+    stp     x14, x15, [sp, #112]
+    stp     x16, x17, [sp, #128]
+    stp     x18, x19, [sp, #144]
+    str     x30, [sp, #240]
+.endm
+.macro save_callee_saved
+    stp     x20, x21, [sp, #160]
+    stp     x22, x23, [sp, #176]
+    stp     x24, x25, [sp, #192]
+    stp     x26, x27, [sp, #208]
+    stp     x28, x29, [sp, #224]
+.endm
+.macro restore_caller_saved
+    ldr     x30, [sp, #240]
+    ldp     x18, x19, [sp, #144]
+    ldp     x16, x17, [sp, #128]
+    ldp     x14, x15, [sp, #112]
+    ldp     x12, x13, [sp, #96]
+    ldp     x10, x11, [sp, #80]
+    ldp     x8, x9, [sp, #64]
+    ldp     x6, x7, [sp, #48]
+    ldp     x4, x5, [sp, #32]
+    ldp     x2, x3, [sp, #16]
+    ldp     x0, x1, [sp, #0]
+.endm
+.macro restore_callee_saved
+    ldp     x28, x29, [sp, #224]
+    ldp     x26, x27, [sp, #208]
+    ldp     x24, x25, [sp, #192]
+    ldp     x22, x23, [sp, #176]
+    ldp     x20, x21, [sp, #160]
+.endm
+
+// The ledger's line for this exit: x0 = row. Ticks run from open_frame to here. Changes x1 to x4.
+.macro account
+    mrs     x2, cntpct_el0
+    ldr     x3, [sp, #{SINCE}]
+    ldr     x1, [sp, #{ROWS}]
+    sub     x2, x2, x3
+    add     x1, x1, x0, lsl #{ROW_SHIFT}
+    ldp     x3, x4, [x1, #0]        // count, ticks
+    add     x3, x3, #1
+    add     x4, x4, x2
+    stp     x3, x4, [x1, #0]
+    ldp     x3, x4, [x1, #16]       // min, max
+    cmp     x2, x3
+    csel    x3, x2, x3, lo
+    cmp     x2, x4
+    csel    x4, x2, x4, hi
+    stp     x3, x4, [x1, #16]
+.endm
+
+// Calls `handler(cpu, syndrome) -> Outcome` with the caller-saved registers in the frame.
+.macro call_stub name, handler
+.global \name
+\name:
+    save_caller_saved
+    str     x2, [sp, #{SINCE}]
+    mov     x0, sp
+    bl      \handler
+    tbnz    x0, #63, leave_this_vcpu
+    account
+    restore_caller_saved
+    eret
+.endm
+
+// The same with all of the general registers in the frame.
+.macro call_stub_full name, handler
+.global \name
+\name:
+    save_caller_saved
+    save_callee_saved
+    str     x2, [sp, #{SINCE}]
+    mov     x0, sp
+    bl      \handler
+    tbnz    x0, #63, leave_this_vcpu_saved
+    account
+    b       enter_full
+.endm
+
+.section .text.vectors, "ax"
+.global vectors
+.macro fatal_vector kind
+.balign 0x80
+    msr     tpidr_el0, x0           // the guest's; it is not going back
+    mov     x0, #\kind
+    b       fatal_exit
+.endm
+.macro lower_vectors
+.balign 0x80                        // synchronous
+    open_frame
+    mrs     x1, esr_el2
+    adrp    x3, SYNCHRONOUS_STUBS   // a page of its own, so no low bits to add
+    ubfx    x0, x1, #26, #6         // ESR_EL2.EC
+    ldr     x3, [x3, x0, lsl #3]
+    br      x3
+.balign 0x80
+    open_frame
+    b       exit_irq
+.balign 0x80
+    open_frame
+    b       exit_fiq
+.balign 0x80
+    open_frame
+    mrs     x1, esr_el2
+    b       exit_serror
+.endm
+.balign 0x800
+vectors:
+    fatal_vector 0                  // from EL2 with SP_EL0
+    fatal_vector 1
+    fatal_vector 2
+    fatal_vector 3
+    fatal_vector 4                  // from EL2: a mistake of ours, always
+    fatal_vector 5
+    fatal_vector 6
+    fatal_vector 7
+    lower_vectors                   // from AArch64
+    lower_vectors                   // from AArch32 (EL0 only)
+
+.section .text.exit, "ax"
+call_stub exit_irq, handle_irq
+call_stub exit_fiq, handle_fiq
+call_stub exit_serror, handle_serror
+call_stub exit_hvc, handle_hvc
+call_stub exit_smc, handle_smc
+call_stub exit_wfx, handle_wfx
+call_stub_full exit_other, handle_other
+call_stub_full exit_sysreg_full, handle_sysreg
+call_stub_full exit_data_abort_full, handle_data_abort
+
+.global exit_sysreg
+exit_sysreg:
+    tbnz    x1, #9, exit_sysreg_full // ISS.Rt is x16 or above: it may be in no frame
+call_stub exit_sysreg_low, handle_sysreg
+
+.global exit_data_abort
+exit_data_abort:
+    tbnz    x1, #20, exit_data_abort_full // ISS.SRT is x16 or above
+call_stub exit_data_abort_low, handle_data_abort
+
+// Another vCPU may be next: everything goes into the frame, from which `switch` moves it.
+leave_this_vcpu:
+    save_callee_saved
+leave_this_vcpu_saved:
+    mov     x1, x0
+    mov     x0, sp
+    bl      leave_vcpu
+enter_full:
+    restore_callee_saved
+    restore_caller_saved
+    eret
+
+// The first entry on this CPU: x0 = the CPU's block.
+.global enter_guest
+enter_guest:
+    mov     sp, x0
+    b       enter_full
+
+// An exception at EL2. The stack may be what is wrong, so the registers go to this CPU's emergency area.
+fatal_exit:
+    msr     tpidrro_el0, x1
+    mrs     x1, tpidr_el2
+    add     x1, x1, #{EMERGENCY}    // below 4096: cpu.rs
+    stp     x2, x3, [x1, #16]
+    stp     x4, x5, [x1, #32]
+    stp     x6, x7, [x1, #48]
+    stp     x8, x9, [x1, #64]
+    stp     x10, x11, [x1, #80]
+    stp     x12, x13, [x1, #96]
+    stp     x14, x15, [x1, #112]
+    stp     x16, x17, [x1, #128]
+    stp     x18, x19, [x1, #144]
+    stp     x20, x21, [x1, #160]
+    stp     x22, x23, [x1, #176]
+    stp     x24, x25, [x1, #192]
+    stp     x26, x27, [x1, #208]
+    stp     x28, x29, [x1, #224]
+    mrs     x2, tpidr_el0
+    mrs     x3, tpidrro_el0
+    stp     x2, x3, [x1, #0]
+    mov     x2, sp
+    stp     x30, x2, [x1, #240]
+    mov     x2, #{EMERGENCY_SIZE}
+    add     x2, x1, x2
+    mov     sp, x2
+    bl      fatal
+    b       .

@@ -1,0 +1,91 @@
+//! From the vector to the handler and back: `exit.S`, the table that it dispatches by, and what handlers return.
+
+use stile_ledger::{RowId, layout};
+
+use super::cpu::{self, Cpu};
+
+core::arch::global_asm!(
+    include_str!("exit.S"),
+    SINCE = const cpu::SINCE,
+    ROWS = const cpu::ROWS,
+    TAKEN = const cpu::TAKEN,
+    EMERGENCY = const cpu::EMERGENCY,
+    EMERGENCY_SIZE = const cpu::EMERGENCY_SIZE,
+    ROW_SHIFT = const layout::ROW_SHIFT,
+);
+
+/// What a handler returns: which line of the ledger the exit belongs to, and whether its vCPU goes on.
+#[repr(transparent)]
+pub struct Outcome(u64);
+
+/// Bit that `exit.S` tests.
+const LEAVE: u64 = 1 << 63;
+
+impl Outcome {
+    /// Entry, with nothing loaded or put: the common case.
+    #[inline(always)]
+    pub const fn again(row: RowId) -> Outcome {
+        Outcome(row.raw() as u64)
+    }
+
+    /// The scheduler chooses: `cpu.leave` says why.
+    #[inline(always)]
+    pub const fn leave(row: RowId) -> Outcome {
+        Outcome(row.raw() as u64 | LEAVE)
+    }
+
+    /// The ledger's row.
+    pub fn row(&self) -> RowId {
+        RowId::from_raw(self.0 as u16).unwrap_or(stile_ledger::aarch64::reason::UNKNOWN.other())
+    }
+}
+
+/// A stub in `exit.S`: not a function to be called, only an address.
+#[derive(Clone, Copy)]
+#[expect(dead_code, reason = "read by exit.S")]
+struct Stub(unsafe extern "C" fn());
+
+unsafe extern "C" {
+    static vectors: u8;
+    fn exit_other();
+    fn exit_hvc();
+    fn exit_smc();
+    fn exit_wfx();
+    fn exit_sysreg();
+    fn exit_data_abort();
+    fn enter_guest(cpu: *mut core::ffi::c_void) -> !;
+}
+
+/// The stub for each exception class (Arm ARM, ESR_EL2, EC).
+#[repr(C, align(4096))]
+struct Stubs([Stub; 64]);
+
+#[unsafe(no_mangle)]
+static SYNCHRONOUS_STUBS: Stubs = {
+    let mut stubs = [Stub(exit_other); 64];
+    stubs[0x01] = Stub(exit_wfx); // WF* instruction
+    stubs[0x16] = Stub(exit_hvc); // HVC from AArch64
+    stubs[0x17] = Stub(exit_smc); // SMC from AArch64
+    stubs[0x18] = Stub(exit_sysreg); // MSR, MRS or System instruction from AArch64
+    stubs[0x24] = Stub(exit_data_abort); // Data Abort from a lower Exception level
+    Stubs(stubs)
+};
+
+/// Address of the vector table.
+pub fn vector_base() -> u64 {
+    &raw const vectors as u64
+}
+
+
+
+/// Leaves Stile for the loaded vCPU, for the first time on this CPU: later entries come from `exit.S`.
+pub fn enter(cpu: &mut Cpu) -> ! {
+    // SAFETY: the block is this CPU's own, a vCPU is loaded, and its general registers are in the frame.
+    unsafe { enter_guest((&raw mut *cpu).cast()) }
+}
+
+/// The end of the slow way: the handler did not say "again".
+#[unsafe(no_mangle)]
+extern "C" fn leave_vcpu(cpu: &mut Cpu, outcome: Outcome) {
+    crate::cpu::leave(cpu, outcome.row());
+}

@@ -1,0 +1,185 @@
+//! The board's own GICv3: distributor, this CPU's redistributor, and the CPU interface as EL2 uses it.
+//! Arm GIC Architecture Specification (IHI 0069), chapters Programmers' model and The GIC system registers.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use super::board::{Board, Span};
+use super::mmio::Mmio;
+use super::mmu;
+use super::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
+use crate::MAX_CPUS;
+use crate::once::Once;
+
+/// The SGI by which one CPU makes another look at its work.
+pub const KICK: u32 = 0;
+/// INTIDs from here up mean that nothing is pending.
+pub const SPECIAL: u32 = 1020;
+
+/// Priority of all physical interrupts: they never preempt each other.
+const PRIORITY: u8 = 0x80;
+
+const GICD_CTLR: usize = 0x0;
+const GICD_TYPER: usize = 0x4;
+const GICD_IGROUPR: usize = 0x80;
+const GICD_ISENABLER: usize = 0x100;
+const GICD_ICENABLER: usize = 0x180;
+const GICD_ICACTIVER: usize = 0x380;
+const GICD_IPRIORITYR: usize = 0x400;
+const GICD_IROUTER: usize = 0x6000;
+/// ARE_NS, EnableGrp1NS; without two security states ARE and EnableGrp1.
+const GICD_CTLR_ON: u32 = 1 << 4 | 1 << 1;
+const GICD_CTLR_RWP: u32 = 1 << 31;
+
+const GICR_TYPER: usize = 0x8;
+const GICR_WAKER: usize = 0x14;
+const GICR_SGI: usize = 0x1_0000;
+const GICR_ISACTIVER0: usize = GICR_SGI + 0x300;
+const GICR_ICACTIVER0: usize = GICR_SGI + 0x380;
+
+/// Redistributors of one kind lie this far apart (GICv3; GICv4 has two frames more).
+const GICV3_STRIDE: u64 = 0x2_0000;
+const GICV4_STRIDE: u64 = 0x4_0000;
+
+static DISTRIBUTOR: Once<Mmio> = Once::new();
+static REDISTRIBUTORS: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
+/// Value for ICC_SGI1R_EL1 that kicks each CPU.
+static KICKS: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
+
+/// Sets up the distributor: all SPIs in group 1, off, and sent to the first CPU.
+pub fn setup_distributor(gicd: &Span) {
+    let gicd = Mmio::new(mmu::device(gicd.clone()));
+    gicd.write32(GICD_CTLR, 0);
+    wait_for_writes(&gicd, GICD_CTLR, GICD_CTLR_RWP);
+    let lines = 32 * ((gicd.read32(GICD_TYPER) & 0x1f) as usize + 1);
+    for n in (32..lines.min(1020)).step_by(32) {
+        gicd.write32(GICD_ICENABLER + n / 8, u32::MAX);
+        gicd.write32(GICD_ICACTIVER + n / 8, u32::MAX);
+        gicd.write32(GICD_IGROUPR + n / 8, u32::MAX);
+        for word in 0..8 {
+            gicd.write32(GICD_IPRIORITYR + n + word * 4, u32::from_ne_bytes([PRIORITY; 4]));
+        }
+    }
+    gicd.write32(GICD_CTLR, GICD_CTLR_ON);
+    wait_for_writes(&gicd, GICD_CTLR, GICD_CTLR_RWP);
+    DISTRIBUTOR.set(gicd);
+}
+
+fn wait_for_writes(registers: &Mmio, control: usize, bit: u32) {
+    while registers.read32(control) & bit != 0 {
+        core::hint::spin_loop();
+    }
+}
+
+/// Finds this CPU's redistributor and sets it up with its CPU interface; `ppis` are the private interrupts to take.
+///
+/// # Errors
+/// In words, if the redistributor or the system registers are not there.
+pub fn setup_cpu(board: &Board, cpu: usize, mpidr: u64, ppis: &[u32]) -> Result<(), &'static str> {
+    let affinity = mpidr >> 32 << 24 & 0xff00_0000 | mpidr & 0xff_ffff;
+    let gicr = board.gicr.iter().find_map(|region| find_redistributor(region, affinity)).ok_or("no GICv3 redistributor for this CPU")?;
+    REDISTRIBUTORS[cpu].store(gicr.base() as u64, Ordering::Relaxed);
+    KICKS[cpu].store(sgi1r(mpidr, KICK), Ordering::Relaxed);
+
+    let waker = gicr.read32(GICR_WAKER) & !2;
+    gicr.write32(GICR_WAKER, waker);
+    while gicr.read32(GICR_WAKER) & 4 != 0 {
+        core::hint::spin_loop();
+    }
+    let frame = GICR_SGI;
+    gicr.write32(frame + GICD_ICENABLER, u32::MAX);
+    gicr.write32(frame + GICD_ICACTIVER, u32::MAX);
+    gicr.write32(frame + GICD_IGROUPR, u32::MAX);
+    for word in 0..8 {
+        gicr.write32(frame + GICD_IPRIORITYR + word * 4, u32::from_ne_bytes([PRIORITY; 4]));
+    }
+    let mut enable = 1 << KICK;
+    for &ppi in ppis {
+        enable |= 1u32.checked_shl(ppi).ok_or("a private interrupt of the board has an INTID above 31")?;
+    }
+    gicr.write32(frame + GICD_ISENABLER, enable);
+
+    // ICC_SRE_EL2: SRE, DFB, DIB, Enable.
+    write_sysreg!("S3_4_C12_C9_5", 0xf);
+    isb();
+    if read_sysreg!("S3_4_C12_C9_5") & 1 == 0 {
+        return Err("the GIC's CPU interface has no system registers");
+    }
+    write_sysreg!("S3_0_C12_C12_5", 0x7); // ICC_SRE_EL1, for guests: SRE, DFB, DIB
+    write_sysreg!("S3_0_C12_C12_4", 1 << 1); // ICC_CTLR_EL1.EOImode: deactivation is a step of its own
+    write_sysreg!("S3_0_C4_C6_0", 0xff); // ICC_PMR_EL1
+    write_sysreg!("S3_0_C12_C12_7", 1); // ICC_IGRPEN1_EL1
+    isb();
+    Ok(())
+}
+
+fn find_redistributor(region: &Span, affinity: u64) -> Option<Mmio> {
+    let registers = Mmio::new(mmu::device(region.clone()));
+    let mut offset = 0;
+    while offset + GICV3_STRIDE <= region.end - region.start {
+        let frame = registers.at(offset as usize);
+        let typer = u64::from(frame.read32(GICR_TYPER)) | u64::from(frame.read32(GICR_TYPER + 4)) << 32;
+        if typer >> 32 == affinity {
+            return Some(frame);
+        }
+        if typer >> 4 & 1 != 0 {
+            break; // Last
+        }
+        // VLPIS: a GICv4 redistributor.
+        offset += if typer >> 1 & 1 != 0 { GICV4_STRIDE } else { GICV3_STRIDE };
+    }
+    None
+}
+
+/// Lets an SPI come to the first CPU.
+pub fn enable_spi(intid: u32, mpidr: u64) {
+    let gicd = DISTRIBUTOR.get();
+    let n = intid as usize;
+    if !(32..1020).contains(&n) {
+        return;
+    }
+    let affinity = mpidr & 0xff_00ff_ffff;
+    gicd.write32(GICD_IROUTER + n * 8, affinity as u32);
+    gicd.write32(GICD_IROUTER + n * 8 + 4, (affinity >> 32) as u32);
+    gicd.write32(GICD_ISENABLER + n / 32 * 4, 1 << (n % 32));
+}
+
+/// ICC_SGI1R_EL1 for one CPU.
+fn sgi1r(mpidr: u64, sgi: u32) -> u64 {
+    let affinity = |n: u32| mpidr >> (if n == 3 { 32 } else { n * 8 }) & 0xff;
+    affinity(3) << 48 | affinity(2) << 32 | u64::from(sgi) << 24 | affinity(1) << 16 | affinity(0) >> 4 << 44 | 1 << (affinity(0) & 0xf)
+}
+
+/// Makes another CPU exit, or wake, and look for work. What it shall find must have been written before.
+#[inline]
+pub fn kick(cpu: usize) {
+    // The interrupt must not overtake what it announces (Arm ARM, Ordering of memory accesses and interrupts: a DSB).
+    // SAFETY: a barrier.
+    unsafe { core::arch::asm!("dsb ishst", options(nostack, preserves_flags)) };
+    write_sysreg!("S3_0_C12_C11_5", KICKS[cpu].load(Ordering::Relaxed));
+    isb();
+}
+
+/// ICC_IAR1_EL1: takes the pending interrupt.
+#[inline(always)]
+pub fn acknowledge() -> u32 {
+    read_sysreg!("S3_0_C12_C12_0") as u32 & 0xff_ffff
+}
+
+/// ICC_EOIR1_EL1: other interrupts may come; this one stays active until it is deactivated, here or by the guest.
+#[inline(always)]
+pub fn drop_priority(intid: u32) {
+    write_sysreg!("S3_0_C12_C12_1", u64::from(intid));
+}
+
+/// ICC_DIR_EL1.
+#[inline(always)]
+pub fn deactivate(intid: u32) {
+    write_sysreg!("S3_0_C12_C11_1", u64::from(intid));
+}
+
+/// Sets or clears the active state of a private interrupt of this CPU, without taking it.
+pub fn set_active(cpu: usize, intid: u32, active: bool) {
+    let gicr = Mmio::new(REDISTRIBUTORS[cpu].load(Ordering::Relaxed) as usize);
+    gicr.write32(if active { GICR_ISACTIVER0 } else { GICR_ICACTIVER0 }, 1 << (intid & 31));
+    dsb_ish();
+}

@@ -1,0 +1,111 @@
+//! HVC and SMC: PSCI and the rest of the SMC Calling Convention (Arm DEN 0028, DEN 0022).
+
+use stile_device::psci::{self, Call};
+use stile_device::smccc::{self, Answer, NOT_SUPPORTED, Service, Workarounds};
+use stile_ledger::RowId;
+use stile_ledger::aarch64::{self as rows, reason};
+use stile_sysreg::syndrome::Esr;
+use stile_wire::{Crash, CrashReason};
+
+use crate::arch::aarch64::cpu::Cpu;
+use crate::arch::aarch64::exit::Outcome;
+use crate::arch::aarch64::inject;
+use crate::cpu::{self, Leave};
+use crate::vm::power::{self, End};
+
+/// EC 0x16. ELR_EL2 is after the HVC already.
+#[unsafe(no_mangle)]
+extern "C" fn handle_hvc(cpu: &mut Cpu, esr: u64) -> Outcome {
+    let function = cpu.frame.x[0] as u32;
+    // The convention reserves all immediates but 0.
+    let service = if esr & 0xffff == 0 { smccc::service(function) } else { Service::Unknown };
+    if service == Service::Unknown {
+        cpu.frame.x[0] = NOT_SUPPORTED;
+        return Outcome::again(if esr & 0xffff == 0 { reason::HVC.other() } else { rows::HVC_IMMEDIATE });
+    }
+    call(cpu, service, function, rows::hvc(function))
+}
+
+/// EC 0x17. Guests have no EL3, where SMC is undefined (Arm ARM, SMC); they are told to use HVC.
+#[unsafe(no_mangle)]
+extern "C" fn handle_smc(_cpu: &mut Cpu, esr: u64) -> Outcome {
+    inject::undefined(Esr(esr));
+    Outcome::again(reason::SMC.other())
+}
+
+#[inline(never)]
+fn call(cpu: &mut Cpu, service: Service, function: u32, row: RowId) -> Outcome {
+    let answer = match service {
+        Service::Psci => return power_call(cpu, row),
+        Service::Arch => smccc::arch(function, cpu.frame.x[1], &Workarounds::NONE),
+        Service::VendorHyp => smccc::vendor_hyp(function),
+        Service::Unknown => Answer::X0(NOT_SUPPORTED),
+    };
+    match answer {
+        Answer::X0(value) => cpu.frame.x[0] = value,
+        Answer::X0To3(values) => cpu.frame.x[..4].copy_from_slice(&values),
+        // `Workarounds::NONE` never says this.
+        Answer::Forward => cpu.frame.x[0] = NOT_SUPPORTED,
+    }
+    Outcome::again(row)
+}
+
+/// PSCI.
+fn power_call(cpu: &mut Cpu, row: RowId) -> Outcome {
+    let [x0, x1, x2, x3] = [cpu.frame.x[0], cpu.frame.x[1], cpu.frame.x[2], cpu.frame.x[3]];
+    let vcpu = cpu.vcpu();
+    let vm = vcpu.vm();
+    let answer = match psci::decode(x0, x1, x2, x3) {
+        Err(error) => error.x0(),
+        Ok(Call::Version) => psci::VERSION_1_1,
+        Ok(Call::MigrateInfoType) => psci::MIGRATE_NOT_REQUIRED,
+        Ok(Call::Features { function_id }) => psci::features(function_id),
+        Ok(Call::AffinityInfo { target, level }) => vm.arch.power.lock().affinity_info(target, level).unwrap_or_else(|error| error.x0()),
+        Ok(Call::CpuOn { target, entry }) => {
+            let mut power = vm.arch.power.lock();
+            match power.cpu_on(target, entry, &vm.arch.ram) {
+                Err(error) => error.x0(),
+                Ok(index) => {
+                    // Under the lock: nobody else can turn it on, and who turned itself off is done with its registers.
+                    let other = vm.vcpus[index];
+                    other.arch.set_entry(entry.address, entry.context_id);
+                    power.start(index);
+                    drop(power);
+                    let kicked = vm.arch.distributor.lock().set_online(index, true);
+                    super::interrupt::deliver(vm, kicked);
+                    cpu::start(other);
+                    psci::SUCCESS
+                }
+            }
+        }
+        Ok(Call::CpuSuspend) => {
+            cpu.frame.x[0] = psci::SUCCESS;
+            cpu.leave = Leave::Wait;
+            return Outcome::leave(row);
+        }
+        Ok(Call::CpuOff) => {
+            cpu.leave = Leave::Off;
+            return Outcome::leave(row);
+        }
+        Ok(Call::SystemOff) => {
+            power::end(vm, End::Off);
+            cpu.leave = Leave::Attention;
+            return Outcome::leave(row);
+        }
+        Ok(Call::SystemReset) => {
+            power::end(vm, End::Reset);
+            cpu.leave = Leave::Attention;
+            return Outcome::leave(row);
+        }
+    };
+    cpu.frame.x[0] = answer;
+    Outcome::again(row)
+}
+
+/// Ends the VM of the vCPU that runs: it can't go on.
+pub fn crash(cpu: &mut Cpu, row: RowId, reason: CrashReason, pc: u64, esr: u64, far: u64) -> Outcome {
+    let vcpu = cpu.vcpu();
+    power::end(vcpu.vm(), End::Crash(Crash { reason, vcpu: vcpu.id.vcpu(), pc, esr, far }));
+    cpu.leave = Leave::Attention;
+    Outcome::leave(row)
+}

@@ -1,0 +1,52 @@
+//! Exits that are rare.
+
+use stile_ledger::aarch64::{self as rows, reason};
+
+use stile_sysreg::syndrome::Esr;
+
+use super::data_abort;
+use crate::arch::aarch64::cpu::Cpu;
+use crate::arch::aarch64::exit::Outcome;
+use crate::arch::aarch64::{inject, traps};
+
+/// Every exception class that has no stub of its own (Arm ARM, ESR_EL2, EC).
+#[unsafe(no_mangle)]
+extern "C" fn handle_other(cpu: &mut Cpu, esr: u64) -> Outcome {
+    let class = (esr >> 26 & 0x3f) as u32;
+    let row = match class {
+        // Instruction Abort from a lower Exception level: a fetch from where there is no memory.
+        0x20 => {
+            return data_abort::refuse(cpu, Esr(esr), data_abort::faulting_ipa());
+        }
+        0x03 | 0x04 | 0x05 | 0x06 | 0x08 | 0x0c | 0x11 | 0x12 | 0x13 => {
+            cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::AARCH32, class))
+        }
+        0x07 => reason::FP.other(),
+        0x19 => reason::SVE.other(),
+        0x1d => reason::SME.other(),
+        0x09 | 0x1c => reason::PAUTH.other(),
+        0x0e => reason::ILLEGAL.other(),
+        0x1a => reason::NESTED.other(),
+        0x30 => rows::DEBUG_BREAKPOINT,
+        0x32 => rows::DEBUG_STEP,
+        0x34 => rows::DEBUG_WATCHPOINT,
+        0x38 | 0x3c => rows::DEBUG_BRK,
+        _ => cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::UNKNOWN, class)),
+    };
+    // All of these are instructions of features that the guest is told it does not have.
+    inject::undefined(Esr(esr));
+    Outcome::again(row)
+}
+
+/// A physical SError while a guest ran: it is the guest's, as far as anyone can tell.
+#[unsafe(no_mangle)]
+extern "C" fn handle_serror(_cpu: &mut Cpu, _esr: u64) -> Outcome {
+    traps::inject_serror();
+    Outcome::again(reason::SERROR.other())
+}
+
+/// Physical interrupts are all in group 1, so a FIQ is nobody's.
+#[unsafe(no_mangle)]
+extern "C" fn handle_fiq(_cpu: &mut Cpu, _esr: u64) -> Outcome {
+    Outcome::again(reason::FIQ.other())
+}

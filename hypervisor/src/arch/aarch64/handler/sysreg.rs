@@ -1,0 +1,93 @@
+//! Trapped system registers. Arm ARM, ISS encoding for an exception from MSR, MRS, or System instruction execution in AArch64
+//! state.
+
+use stile_ledger::aarch64::{self as rows, HotRegister, key, reason};
+use stile_sysreg::SysReg;
+use stile_sysreg::syndrome::Esr;
+use stile_sysreg::trapped::{self, Answer, Class};
+use stile_vgic::SgiRegister;
+
+use super::{interrupt, skip_instruction};
+use crate::arch::aarch64::cpu::Cpu;
+use crate::arch::aarch64::exit::Outcome;
+use crate::arch::aarch64::inject;
+
+/// ISS.Direction: a read.
+const READ: u64 = 1;
+/// The fields that all identification registers share: op0 = 3, op1 = 0, CRn = 0; and that it is a read.
+const ID_FIELDS: u64 = 0x31_fc00 | READ;
+const ID_VALUE: u64 = 0x30_0000 | READ;
+/// All fields but Rt.
+const NAME_FIELDS: u64 = 0x3f_fc1f;
+/// A write of ICC_SGI1R_EL1: op0 = 3, op2 = 5, op1 = 0, CRn = 12, CRm = 11.
+const SGI1R_WRITE: u64 = 3 << 20 | 5 << 17 | 12 << 10 | 11 << 1;
+
+/// EC 0x18.
+#[unsafe(no_mangle)]
+extern "C" fn handle_sysreg(cpu: &mut Cpu, esr: u64) -> Outcome {
+    let register = (esr >> 5 & 0x1f) as usize;
+    if esr & ID_FIELDS == ID_VALUE {
+        let (crm, op2) = (esr >> 1 & 7, esr >> 17 & 7);
+        let value = cpu.vcpu().vm().arch.id_registers[(crm << 3 | op2) as usize];
+        cpu.frame.set(register, value);
+        skip_instruction();
+        return Outcome::again(rows::id_register(crm as u8, op2 as u8));
+    }
+    if esr & NAME_FIELDS == SGI1R_WRITE {
+        interrupt::send_sgi(cpu, SgiRegister::Sgi1r, cpu.frame.get(register));
+        skip_instruction();
+        return Outcome::again(rows::sysreg(HotRegister::IccSgi1r, true));
+    }
+    rare(cpu, esr, register)
+}
+
+#[inline(never)]
+fn rare(cpu: &mut Cpu, esr: u64, register: usize) -> Outcome {
+    let esr = Esr(esr);
+    let access = esr.msr();
+    let reg = access.reg();
+    let vcpu = cpu.vcpu();
+    let row = vcpu.with_ledger(|ledger| ledger.row_for(reason::SYSREG, key::sysreg(esr.iss())));
+    let class = trapped::classify(reg);
+    match class.answer() {
+        Answer::ReadZeroWriteIgnored => {
+            if access.is_read() {
+                cpu.frame.set(register, 0);
+            }
+            skip_instruction();
+        }
+        Answer::Undefined => inject::undefined(esr),
+        Answer::Emulate => emulate(cpu, esr, reg, class, register),
+    }
+    Outcome::again(row)
+}
+
+fn emulate(cpu: &mut Cpu, esr: Esr, reg: SysReg, class: Class, register: usize) {
+    /// ICC_DIR_EL1.
+    const DIR: SysReg = SysReg::new(3, 0, 12, 11, 1);
+    let write = !esr.msr().is_read();
+    let value = cpu.frame.get(register);
+    match class {
+        Class::Sgi if write => {
+            let which = if reg == SysReg::ICC_SGI0R_EL1 { SgiRegister::Sgi0r } else { SgiRegister::Asgi1r };
+            interrupt::send_sgi(cpu, which, value);
+            skip_instruction();
+        }
+        Class::Gic if write && reg == DIR => {
+            interrupt::write_dir(cpu, value as u32);
+            skip_instruction();
+        }
+        Class::Debug | Class::OsLock => {
+            // SAFETY: the vCPU is loaded on this CPU.
+            let debug = &mut unsafe { cpu.vcpu().arch.world() }.debug;
+            if debug.in_use() {
+                inject::undefined(esr);
+            } else {
+                // From now on its own; the access is made again, and does not trap.
+                debug.grant();
+            }
+        }
+        // Not trapped by what `traps` sets.
+        _ => inject::undefined(esr),
+    }
+}

@@ -1,0 +1,194 @@
+//! The virtual CPU interface of the loaded vCPU: ICH_*_EL2 as crate `stile-vgic` uses it.
+//! Arm GIC Architecture Specification, AArch64 virtualization control System registers.
+
+use stile_board::intid;
+use stile_vgic::{CpuInterface, ListRegister, ListRegisters, Maintenance, Vmcr, running_priority};
+
+use super::sysreg::{read_sysreg, write_sysreg};
+use super::{features, gic};
+use crate::once::Once;
+
+/// ICH_HCR_EL2.En.
+const ENABLE: u64 = 1 << 0;
+/// ICH_HCR_EL2.TC: traps the registers that both groups share, ICC_DIR_EL1 among them.
+const TC: u64 = 1 << 10;
+/// ICH_HCR_EL2.EOIcount.
+const EOI_COUNT: u64 = 0x1f << 27;
+
+/// What ICH_VTR_EL2 says.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    /// List registers.
+    pub list_registers: usize,
+    /// Bits of a priority that preempt.
+    pub preemption_bits: u8,
+    /// Bits of a priority.
+    pub priority_bits: u8,
+    /// ICH_HCR_EL2.TDIR is there.
+    trap_dir: bool,
+}
+
+static SHAPE: Once<Shape> = Once::new();
+
+/// Reads the shape of the virtual CPU interface on the first CPU.
+pub fn setup() {
+    let vtr = read_sysreg!("S3_4_C12_C11_1");
+    SHAPE.set(Shape {
+        list_registers: (vtr & 0x1f) as usize + 1,
+        preemption_bits: (vtr >> 26 & 7) as u8 + 1,
+        priority_bits: (vtr >> 29 & 7) as u8 + 1,
+        trap_dir: vtr >> 19 & 1 != 0,
+    });
+}
+
+/// The shape of the virtual CPU interface.
+pub fn shape() -> &'static Shape {
+    SHAPE.get()
+}
+
+/// The virtual CPU interface of this CPU. One exists while a vCPU is loaded.
+pub struct Interface {
+    cpu: usize,
+}
+
+impl Interface {
+    /// The interface of the CPU that calls, which is number `cpu`.
+    #[inline(always)]
+    pub fn new(cpu: usize) -> Interface {
+        Interface { cpu }
+    }
+
+    /// Brings the registers that the engine does not move: enables, priority mask, active priorities.
+    pub fn load(&mut self, from: &CpuInterface) {
+        write_sysreg!("S3_4_C12_C11_7", from.vmcr.0);
+        let preemption_bits = shape().preemption_bits;
+        write_sysreg!("S3_4_C12_C8_0", u64::from(from.ap0r[0]));
+        write_sysreg!("S3_4_C12_C9_0", u64::from(from.ap1r[0]));
+        if preemption_bits >= 6 {
+            write_sysreg!("S3_4_C12_C8_1", u64::from(from.ap0r[1]));
+            write_sysreg!("S3_4_C12_C9_1", u64::from(from.ap1r[1]));
+        }
+        if preemption_bits >= 7 {
+            write_sysreg!("S3_4_C12_C8_2", u64::from(from.ap0r[2]));
+            write_sysreg!("S3_4_C12_C9_2", u64::from(from.ap1r[2]));
+            write_sysreg!("S3_4_C12_C8_3", u64::from(from.ap0r[3]));
+            write_sysreg!("S3_4_C12_C9_3", u64::from(from.ap1r[3]));
+        }
+        write_sysreg!("S3_4_C12_C11_0", ENABLE);
+    }
+
+    /// Turns the interface off.
+    pub fn disable(&mut self) {
+        write_sysreg!("S3_4_C12_C11_0", 0);
+    }
+
+    /// The reverse of [`Interface::load`].
+    pub fn put(&mut self, to: &mut CpuInterface) {
+        to.vmcr = self.vmcr();
+        let (ap0r, ap1r) = active_priorities();
+        to.ap0r = ap0r;
+        to.ap1r = ap1r;
+        self.disable();
+    }
+}
+
+fn active_priorities() -> ([u32; 4], [u32; 4]) {
+    let (mut ap0r, mut ap1r) = ([0; 4], [0; 4]);
+    let preemption_bits = shape().preemption_bits;
+    ap0r[0] = read_sysreg!("S3_4_C12_C8_0") as u32;
+    ap1r[0] = read_sysreg!("S3_4_C12_C9_0") as u32;
+    if preemption_bits >= 6 {
+        ap0r[1] = read_sysreg!("S3_4_C12_C8_1") as u32;
+        ap1r[1] = read_sysreg!("S3_4_C12_C9_1") as u32;
+    }
+    if preemption_bits >= 7 {
+        ap0r[2] = read_sysreg!("S3_4_C12_C8_2") as u32;
+        ap1r[2] = read_sysreg!("S3_4_C12_C9_2") as u32;
+        ap0r[3] = read_sysreg!("S3_4_C12_C8_3") as u32;
+        ap1r[3] = read_sysreg!("S3_4_C12_C9_3") as u32;
+    }
+    (ap0r, ap1r)
+}
+
+// A list register's number is in its name, so each access is a choice.
+macro_rules! list_registers {
+    ($($n:literal $name:literal)*) => {
+        #[inline(always)]
+        fn read_list_register(n: usize) -> u64 {
+            match n { $($n => read_sysreg!($name),)* _ => 0 }
+        }
+
+        #[inline(always)]
+        fn write_list_register(n: usize, value: u64) {
+            match n { $($n => write_sysreg!($name, value),)* _ => {} }
+        }
+    };
+}
+list_registers! {
+    0 "S3_4_C12_C12_0" 1 "S3_4_C12_C12_1" 2 "S3_4_C12_C12_2" 3 "S3_4_C12_C12_3"
+    4 "S3_4_C12_C12_4" 5 "S3_4_C12_C12_5" 6 "S3_4_C12_C12_6" 7 "S3_4_C12_C12_7"
+    8 "S3_4_C12_C13_0" 9 "S3_4_C12_C13_1" 10 "S3_4_C12_C13_2" 11 "S3_4_C12_C13_3"
+    12 "S3_4_C12_C13_4" 13 "S3_4_C12_C13_5" 14 "S3_4_C12_C13_6" 15 "S3_4_C12_C13_7"
+}
+
+impl ListRegisters for Interface {
+    #[inline(always)]
+    fn read(&self, n: usize) -> ListRegister {
+        ListRegister(read_list_register(n))
+    }
+
+    #[inline(always)]
+    fn write(&mut self, n: usize, value: ListRegister) {
+        write_list_register(n, value.0);
+    }
+
+    #[inline(always)]
+    fn invalid(&self) -> u16 {
+        // ICH_ELRSR_EL2, ICH_EISR_EL2.
+        (read_sysreg!("S3_4_C12_C11_5") | read_sysreg!("S3_4_C12_C11_3")) as u16
+    }
+
+    fn set_maintenance(&mut self, enables: Maintenance) {
+        let mut value = u64::from(enables.0) | ENABLE;
+        if enables.0 & Maintenance::TDIR != 0 && !shape().trap_dir {
+            value = value & !u64::from(Maintenance::TDIR) | TC;
+        }
+        let count = read_sysreg!("S3_4_C12_C11_0") & EOI_COUNT;
+        write_sysreg!("S3_4_C12_C11_0", value | count);
+    }
+
+    fn take_eoi_count(&mut self) -> u32 {
+        let value = read_sysreg!("S3_4_C12_C11_0");
+        if value & EOI_COUNT != 0 {
+            write_sysreg!("S3_4_C12_C11_0", value & !EOI_COUNT);
+        }
+        (value >> 27) as u32 & 0x1f
+    }
+
+    #[inline(always)]
+    fn vmcr(&self) -> Vmcr {
+        Vmcr(read_sysreg!("S3_4_C12_C11_7"))
+    }
+
+    fn running_priority(&self) -> u8 {
+        let (ap0r, ap1r) = active_priorities();
+        running_priority(&ap0r, &ap1r, shape().preemption_bits)
+    }
+
+    fn physical_line(&self, line: u32) -> Option<bool> {
+        // ENABLE, IMASK, ISTATUS.
+        let control = match (line, features::get().vhe) {
+            (intid::TIMER_EL1_VIRTUAL, true) => read_sysreg!("S3_5_C14_C3_1"),
+            (intid::TIMER_EL1_VIRTUAL, false) => read_sysreg!("cntv_ctl_el0"),
+            (intid::TIMER_EL1_PHYSICAL, true) => read_sysreg!("S3_5_C14_C2_1"),
+            (intid::TIMER_EL1_PHYSICAL, false) => read_sysreg!("cntp_ctl_el0"),
+            _ => return None,
+        };
+        Some(control & 0b111 == 0b101)
+    }
+
+    fn deactivate_physical(&mut self, line: u32) {
+        gic::set_active(self.cpu, line, false);
+    }
+}
+

@@ -1,0 +1,121 @@
+//! Which physical interrupt is what, and a vCPU's interrupt controller at load and put.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use stile_board::intid;
+use stile_vgic::Delivery;
+
+use super::board::Board;
+use super::cpu::Cpu;
+use super::handler;
+use super::interface::Interface;
+use super::{features, gic};
+use crate::arch::aarch64::sysreg::write_sysreg;
+use crate::vm::Vcpu;
+
+static TIMER: AtomicU32 = AtomicU32::new(u32::MAX);
+static MAINTENANCE: AtomicU32 = AtomicU32::new(u32::MAX);
+static UART: AtomicU32 = AtomicU32::new(u32::MAX);
+
+/// Remembers the board's interrupts.
+///
+/// # Errors
+/// In words, if one is missing, or is not where guests' timers can be linked to it.
+pub fn setup(board: &Board) -> Result<(), &'static str> {
+    let [physical, virt, hypervisor] = board.timers.ok_or("the device tree has no arm,armv8-timer with four interrupts")?;
+    // A list register links a virtual interrupt to the physical one of the same number, so that no table is asked on the way.
+    if physical != intid::TIMER_EL1_PHYSICAL || virt != intid::TIMER_EL1_VIRTUAL {
+        return Err("EL1's timers have other interrupts than the architecture recommends (PPI 30 and 27)");
+    }
+    TIMER.store(hypervisor, Ordering::Relaxed);
+    MAINTENANCE.store(board.maintenance.ok_or("the GIC has no maintenance interrupt")?, Ordering::Relaxed);
+    if let Some(uart) = board.uart.as_ref().and_then(|uart| uart.intid) {
+        UART.store(uart, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// EL2's physical timer.
+pub fn timer() -> u32 {
+    TIMER.load(Ordering::Relaxed)
+}
+
+/// The GIC's maintenance interrupt.
+pub fn maintenance() -> u32 {
+    MAINTENANCE.load(Ordering::Relaxed)
+}
+
+/// The console's interrupt.
+pub fn uart() -> Option<u32> {
+    Some(UART.load(Ordering::Relaxed)).filter(|&intid| intid != u32::MAX)
+}
+
+/// The private interrupts that every CPU takes.
+pub fn private() -> [u32; 4] {
+    [timer(), maintenance(), intid::TIMER_EL1_VIRTUAL, intid::TIMER_EL1_PHYSICAL]
+}
+
+/// Private interrupts of guests whose physical ones are moved along.
+const LINKED: [u32; 2] = [intid::TIMER_EL1_VIRTUAL, intid::TIMER_EL1_PHYSICAL];
+
+/// Brings a vCPU's interrupts onto this CPU. Its timers are loaded.
+pub fn load(cpu: &mut Cpu, vcpu: &Vcpu) {
+    let mut interface = Interface::new(cpu.index);
+    let mut redistributor = vcpu.arch.redistributor.lock();
+    interface.load(redistributor.interface());
+    let loaded = redistributor.load(&mut interface);
+    drop(redistributor);
+    for intid in LINKED {
+        if loaded.active_ppis >> intid & 1 != 0 {
+            gic::set_active(cpu.index, intid, true);
+        }
+    }
+    if loaded.delivery != Delivery::Done {
+        handler::synchronize(vcpu, cpu.index);
+    }
+}
+
+/// The reverse.
+pub fn put(cpu: &mut Cpu, vcpu: &Vcpu) {
+    let mut interface = Interface::new(cpu.index);
+    let mut redistributor = vcpu.arch.redistributor.lock();
+    let active = redistributor.unload(&mut interface);
+    interface.put(redistributor.interface());
+    drop(redistributor);
+    for intid in LINKED {
+        if active >> intid & 1 != 0 {
+            gic::set_active(cpu.index, intid, false);
+        }
+    }
+}
+
+/// Forgets what a vCPU that was powered off left on this CPU.
+pub fn discard(cpu: &mut Cpu) {
+    use stile_vgic::{ListRegister, ListRegisters};
+
+    stop_timers();
+    let mut interface = Interface::new(cpu.index);
+    for n in 0..super::interface::shape().list_registers {
+        interface.write(n, ListRegister::INVALID);
+    }
+    interface.disable();
+    for intid in LINKED {
+        gic::set_active(cpu.index, intid, false);
+    }
+}
+
+/// Stops EL1's timers on this CPU.
+pub fn stop_timers() {
+    if features::get().vhe {
+        write_sysreg!("S3_5_C14_C3_1", 0);
+        write_sysreg!("S3_5_C14_C2_1", 0);
+    } else {
+        write_sysreg!("cntv_ctl_el0", 0);
+        write_sysreg!("cntp_ctl_el0", 0);
+    }
+}
+
+/// Whether an interrupt is pending that would wake the loaded vCPU.
+pub fn is_pending(cpu: &Cpu, vcpu: &Vcpu) -> bool {
+    vcpu.arch.redistributor.lock().has_deliverable(&Interface::new(cpu.index))
+}

@@ -1,0 +1,142 @@
+//! AArch64 at EL2, with VHE where the CPU has it.
+
+mod board;
+mod boot;
+pub mod cpu;
+mod debug;
+pub mod exit;
+mod features;
+mod firmware;
+mod fp;
+mod gic;
+mod handler;
+mod id_registers;
+pub mod inject;
+mod interface;
+mod interrupts;
+mod mmio;
+mod mmu;
+pub mod panic;
+mod registers;
+pub mod sysreg;
+pub mod timer;
+pub mod traps;
+pub mod uart;
+mod vm;
+mod world;
+
+use stile_board::intid;
+
+use crate::device::Line;
+use registers::El1;
+use sysreg::isb;
+
+pub use boot::{refuse, wall_clock};
+pub use cpu::Cpu;
+pub use exit::enter;
+pub use firmware::power_off;
+pub use handler::{idle_interrupt, pull as take_interrupts};
+pub use mmu::physical;
+pub use vm::{Vcpu, Vm};
+
+/// How Stile runs on this CPU, for the operator.
+pub fn el2() -> stile_wire::El2 {
+    if features::get().vhe { stile_wire::El2::Vhe } else { stile_wire::El2::Nvhe }
+}
+
+/// Sleeps until an interrupt is pending, masked or not.
+pub fn wait_for_interrupt() {
+    // SAFETY: what was written before must be seen before the wait; the wait itself changes nothing.
+    unsafe { core::arch::asm!("dsb sy", "wfi", options(nostack, preserves_flags)) };
+}
+
+/// Sets the traps of WFI and WFE for the vCPU that is loaded.
+pub fn trap_waiting(_cpu: &Cpu, on: bool) {
+    traps::set_waiting_traps(on);
+}
+
+/// Whether an interrupt is pending that would end the loaded vCPU's wait.
+pub fn interrupt_pending(cpu: &Cpu) -> bool {
+    interrupts::is_pending(cpu, cpu.vcpu())
+}
+
+/// Loads a vCPU, of which nothing is on this CPU.
+pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu) {
+    vcpu.vm().arch.load_second_stage(vcpu.vm().number, vcpu.arch.index, cpu.index);
+    // SAFETY: the scheduler gave the vCPU to this CPU, and to no other.
+    let world = unsafe { vcpu.arch.world() };
+    world.load();
+    cpu.frame.x = world.general;
+    isb();
+    interrupts::load(cpu, vcpu);
+}
+
+/// Takes a vCPU off this CPU. Returns when its timers will want to be heard.
+pub fn put(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu) -> Option<u64> {
+    interrupts::put(cpu, vcpu);
+    // SAFETY: the vCPU is loaded here; the scheduler's lock keeps others from loading it until this is done.
+    let world = unsafe { vcpu.arch.world() };
+    world.general = cpu.frame.x;
+    world.put();
+    interrupts::stop_timers();
+    // ENABLE without IMASK; CNTVOFF_EL2 is zero.
+    let deadline = |control: El1, compare: El1| (world.el1[control as usize] & 0b11 == 0b01).then_some(world.el1[compare as usize]);
+    let deadlines = [deadline(El1::CntvCtl, El1::CntvCval), deadline(El1::CntpCtl, El1::CntpCval)];
+    deadlines.into_iter().flatten().min()
+}
+
+/// Takes the interrupts of a vCPU that turned itself off from this CPU, and forgets its registers.
+pub fn power_down(cpu: &mut Cpu, vcpu: &crate::vm::Vcpu) {
+    interrupts::put(cpu, vcpu);
+    interrupts::stop_timers();
+}
+
+/// Forgets a vCPU that was turned off while it was loaded here and asleep.
+pub fn discard(cpu: &mut Cpu) {
+    interrupts::discard(cpu);
+}
+
+/// Moves an interrupt line of a VM's device.
+pub fn set_line(vm: &crate::vm::Vm, line: Line, high: bool) {
+    let intid = match line {
+        Line::Uart => intid::PL011,
+        Line::Clock => intid::PL031,
+    };
+    let kick = vm.arch.distributor.lock().set_level(intid, high);
+    handler::deliver(vm, kick);
+}
+
+/// What follows when a vCPU has turned itself off.
+pub fn powered_off(vm: &'static crate::vm::Vm, vcpu: usize) -> usize {
+    let left = vm.arch.power.lock().cpu_off(vcpu);
+    let kick = vm.arch.distributor.lock().set_online(vcpu, false);
+    handler::deliver(vm, kick);
+    left
+}
+
+/// Cleans `length` bytes to the point of coherency: for who reads them with its caches off.
+pub fn clean(address: u64, length: usize) {
+    each_line(address, length, |line| {
+        // SAFETY: cleaning a line changes no memory.
+        unsafe { core::arch::asm!("dc cvac, {}", in(reg) line, options(nostack, preserves_flags)) };
+    });
+    // SAFETY: a barrier.
+    unsafe { core::arch::asm!("dsb sy", options(nostack, preserves_flags)) };
+}
+
+/// Makes bytes that were written visible to a guest that starts with its MMU and caches off, as data and as instructions.
+pub fn clean_code(memory: *mut u8, length: usize) {
+    clean(memory as u64, length);
+    // SAFETY: forgetting instructions is always right.
+    unsafe { core::arch::asm!("ic ialluis", "dsb ish", "isb", options(nostack, preserves_flags)) };
+}
+
+fn each_line(address: u64, length: usize, mut operation: impl FnMut(u64)) {
+    // CTR_EL0.DminLine: log2 of words.
+    let line = 4u64 << (sysreg::read_sysreg!("ctr_el0") >> 16 & 0xf);
+    let mut at = address & !(line - 1);
+    while at < address + length as u64 {
+        operation(at);
+        at += line;
+    }
+}

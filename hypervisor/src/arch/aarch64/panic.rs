@@ -1,0 +1,94 @@
+//! What can still be said of this CPU when Stile has failed.
+
+use core::fmt::{self, Write};
+
+use super::cpu::Cpu;
+use super::mmu;
+use super::sysreg::read_sysreg;
+use crate::panic::Frames;
+
+/// The CPU's block, if there is one already.
+pub fn this_cpu() -> Option<&'static Cpu> {
+    let address = read_sysreg!("tpidr_el2");
+    // SAFETY: `Cpu::install` wrote it, or it is zero as the board's firmware or `boot.S` left it.
+    (mmu::stack_of(address).is_some()).then(|| unsafe { &*(address as *const Cpu) })
+}
+
+/// An exception at EL2: `exit.S` comes here with the registers in the emergency area.
+#[unsafe(no_mangle)]
+extern "C" fn fatal(kind: u64, registers: &[u64; 32]) -> ! {
+    const KINDS: [&str; 4] = ["synchronous exception", "IRQ", "FIQ", "SError"];
+    let esr = read_sysreg!("esr_el2");
+    crate::panic::stop(
+        format_args!("{} at EL2: {}", KINDS[kind as usize & 3], class(esr)),
+        Frames::at(read_sysreg!("elr_el2"), registers[29]),
+        |out| {
+            writeln!(out, "  esr {esr:#x}  far {:#018x}  elr {:#018x}  spsr {:#x}", read_sysreg!("far_el2"), read_sysreg!("elr_el2"), read_sysreg!("spsr_el2"))?;
+            write_registers(out, registers)
+        },
+    )
+}
+
+fn class(esr: u64) -> &'static str {
+    match esr >> 26 & 0x3f {
+        0x00 => "unknown reason: an undefined instruction",
+        0x21 => "instruction abort",
+        0x22 => "PC alignment fault",
+        0x25 => "data abort",
+        0x26 => "SP alignment fault",
+        0x2f => "SError",
+        0x3c => "BRK instruction",
+        _ => "see esr",
+    }
+}
+
+fn write_registers(out: &mut dyn Write, registers: &[u64; 32]) -> fmt::Result {
+    for (n, value) in registers.iter().enumerate() {
+        let name = if n < 31 { "x" } else { "sp" };
+        let end = if n % 4 == 3 { "\n" } else { "" };
+        if n < 31 {
+            write!(out, "  {name}{n:<2} {value:#018x}{end}")?;
+        } else {
+            write!(out, "  {name}  {value:#018x}{end}")?;
+        }
+    }
+    Ok(())
+}
+
+/// The guest's state at the exit that is being handled.
+pub fn write_guest(out: &mut dyn Write, cpu: &Cpu) -> fmt::Result {
+    writeln!(
+        out,
+        "  guest pc {:#018x}  pstate {:#x}  esr {:#x}  far {:#x}  hpfar {:#x}",
+        read_sysreg!("elr_el2"),
+        read_sysreg!("spsr_el2"),
+        read_sysreg!("esr_el2"),
+        read_sysreg!("far_el2"),
+        read_sysreg!("hpfar_el2"),
+    )?;
+    for (n, value) in cpu.frame.x.iter().enumerate() {
+        write!(out, "  x{n:<2} {value:#018x}{}", if n % 4 == 3 || n == 30 { "\n" } else { "" })?;
+    }
+    Ok(())
+}
+
+/// The caller's frame pointer.
+#[inline(always)]
+pub fn frame_pointer() -> u64 {
+    let value: u64;
+    // SAFETY: reads a register.
+    unsafe { core::arch::asm!("mov {}, x29", out(reg) value, options(nomem, nostack, preserves_flags)) };
+    value
+}
+
+/// The frame record that a frame pointer points to (AAPCS64, The Frame Pointer): the caller's, and the return address.
+pub fn frame_record(pointer: u64) -> Option<(u64, u64)> {
+    let stack = mmu::stack_of(pointer)?;
+    if pointer & 7 != 0 || pointer + 16 > stack.end {
+        return None;
+    }
+    // SAFETY: both words lie in a mapped stack.
+    Some(unsafe { (*(pointer as *const u64), *(pointer as *const u64).add(1)) })
+}
+
+pub use super::mmu::image_offset;

@@ -1,0 +1,26 @@
+//! The counter, and EL2's own physical timer, which runs only while vCPUs share this CPU or one sleeps with a deadline.
+
+use super::sysreg::{isb, read_sysreg, write_sysreg};
+
+/// CNTPCT_EL0: ticks since some moment, the same on all CPUs.
+#[inline(always)]
+pub fn now() -> u64 {
+    read_sysreg!("cntpct_el0")
+}
+
+/// CNTFRQ_EL0: ticks a second.
+pub fn frequency() -> u64 {
+    read_sysreg!("cntfrq_el0")
+}
+
+/// Programs CNTHP_CVAL_EL2, or turns the timer off.
+pub fn set_deadline(deadline: Option<u64>) {
+    match deadline {
+        Some(at) => {
+            write_sysreg!("cnthp_cval_el2", at);
+            write_sysreg!("cnthp_ctl_el2", 1);
+        }
+        None => write_sysreg!("cnthp_ctl_el2", 0),
+    }
+    isb();
+}

@@ -1,0 +1,138 @@
+//! Which of a guest's accesses trap: the values of the control registers, by what the CPU has.
+//! Fields and their meaning: Arm ARM, the register's own description.
+
+use super::features::{self, Features};
+use super::sysreg::{isb, read_sysreg, write_sysreg};
+
+/// HCR_EL2 bits.
+mod hcr {
+    pub const VM: u64 = 1 << 0;
+    pub const SWIO: u64 = 1 << 1;
+    pub const FMO: u64 = 1 << 3;
+    pub const IMO: u64 = 1 << 4;
+    pub const AMO: u64 = 1 << 5;
+    pub const VSE: u64 = 1 << 8;
+    pub const FB: u64 = 1 << 9;
+    pub const BSU_INNER: u64 = 1 << 10;
+    pub const TWI: u64 = 1 << 13;
+    pub const TWE: u64 = 1 << 14;
+    pub const TID3: u64 = 1 << 18;
+    pub const TSC: u64 = 1 << 19;
+    pub const TIDCP: u64 = 1 << 20;
+    pub const TACR: u64 = 1 << 21;
+    pub const RW: u64 = 1 << 31;
+    pub const E2H: u64 = 1 << 34;
+    pub const TLOR: u64 = 1 << 35;
+    pub const TERR: u64 = 1 << 36;
+    pub const APK: u64 = 1 << 40;
+    pub const API: u64 = 1 << 41;
+    pub const TID5: u64 = 1 << 58;
+}
+
+/// HCR_EL2 for a vCPU; WFI and WFE trap if another vCPU wants this CPU.
+///
+/// FB and BSU: a vCPU may be moved, so what it invalidates or orders on "this CPU" must hold on all of them. SWIO: set/way
+/// maintenance must not lose data. No trap on set/way, cache type or TLB instructions: they can harm only the guest.
+pub fn hcr(have: &Features, trap_waiting: bool) -> u64 {
+    let mut value =
+        hcr::VM | hcr::SWIO | hcr::FMO | hcr::IMO | hcr::AMO | hcr::FB | hcr::BSU_INNER | hcr::TID3 | hcr::TSC | hcr::TIDCP | hcr::TACR | hcr::RW | hcr::TLOR;
+    if have.vhe {
+        value |= hcr::E2H;
+    }
+    if have.ras {
+        value |= hcr::TERR;
+    }
+    if have.pauth {
+        value |= hcr::APK | hcr::API;
+    }
+    if have.mte {
+        value |= hcr::TID5;
+    }
+    if trap_waiting {
+        value |= hcr::TWI | hcr::TWE;
+    }
+    value
+}
+
+/// Sets the traps for WFI and WFE on this CPU.
+pub fn set_waiting_traps(on: bool) {
+    // VSE is the guest's pending virtual SError: it stays.
+    let pending = read_sysreg!("hcr_el2") & hcr::VSE;
+    write_sysreg!("hcr_el2", hcr(features::get(), on) | pending);
+    // The exception return that follows synchronizes (Arm ARM, Context synchronization event).
+}
+
+/// Makes a virtual SError pending for the loaded vCPU.
+pub fn inject_serror() {
+    write_sysreg!("hcr_el2", read_sysreg!("hcr_el2") | hcr::VSE);
+}
+
+/// Drops or keeps the trap of debug registers, and sets those that never change with the vCPU.
+/// MDCR_EL2: PMU, trace, profiling are hidden; breakpoints trap until their first use (`debug`).
+pub fn mdcr(have: &Features, trap_debug: bool) -> u64 {
+    let mut value = 0;
+    if have.pmu {
+        // HPMN = PMCR_EL0.N: all counters stay those of EL1, in name; TPM and TPMCR keep the guest from them.
+        value |= read_sysreg!("pmcr_el0") >> 11 & 0x1f;
+        value |= 1 << 6 | 1 << 5;
+    }
+    if have.spe {
+        value |= 1 << 14; // TPMS
+    }
+    if have.trf {
+        value |= 1 << 19; // TTRF
+    }
+    if trap_debug {
+        value |= 1 << 9 | 1 << 10 | 1 << 11; // TDA, TDOSA, TDRA
+    }
+    value
+}
+
+/// Sets up the traps of this CPU. They stay as they are for all vCPUs, but for HCR_EL2.TWI and TWE and MDCR_EL2.TDA.
+pub fn setup() {
+    let have = features::get();
+    write_sysreg!("hcr_el2", hcr(have, false));
+    write_sysreg!("mdcr_el2", mdcr(have, true));
+    // CPTR_EL2: no trap of FP, SIMD and SVE; SME, trace and activity monitors are hidden.
+    if have.vhe {
+        let mut cptr = 0b11 << 20 | 1 << 28; // FPEN, TTA
+        if have.sve {
+            cptr |= 0b11 << 16; // ZEN
+        }
+        if have.amu {
+            cptr |= 1 << 30; // TAM
+        }
+        write_sysreg!("cptr_el2", cptr);
+    } else {
+        // RES1 bits; TZ (8) and TSM (12) are RES1 where the feature is absent.
+        let mut cptr = 0x22ff | 1 << 20 | 1 << 12;
+        if have.sve {
+            cptr &= !(1 << 8);
+        }
+        if have.amu {
+            cptr |= 1 << 30;
+        }
+        write_sysreg!("cptr_el2", cptr);
+    }
+    write_sysreg!("hstr_el2", 0);
+    // CNTHCTL_EL2: the guest has the physical counter and timer, and Stile CNTHP.
+    write_sysreg!("cnthctl_el2", if have.vhe { 0b11 << 10 } else { 0b11 });
+    write_sysreg!("cntvoff_el2", 0);
+    if have.hcx {
+        // HCRX_EL2: MSCEn lets EL1 use FEAT_MOPS; all else stays off, so that registers that Stile does not move trap.
+        write_sysreg!("S3_4_C1_C2_2", if have.mops { 1 << 11 } else { 0 });
+    }
+    if have.fgt {
+        // Fine-grained traps. Bits whose name begins with "n" allow at 1: only those of features that guests have are set.
+        write_sysreg!("S3_4_C1_C1_4", 0); // HFGRTR_EL2
+        write_sysreg!("S3_4_C1_C1_5", 0); // HFGWTR_EL2
+        write_sysreg!("S3_4_C1_C1_6", 0); // HFGITR_EL2
+        write_sysreg!("S3_4_C3_C1_4", 0); // HDFGRTR_EL2
+        write_sysreg!("S3_4_C3_C1_5", 0); // HDFGWTR_EL2
+    }
+    if have.mpam {
+        // MPAM2_EL2: TRAPMPAM0EL1 and TRAPMPAM1EL1.
+        write_sysreg!("S3_4_C10_C5_0", 0b11 << 48);
+    }
+    isb();
+}

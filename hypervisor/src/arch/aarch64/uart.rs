@@ -1,0 +1,52 @@
+//! The board's PL011 (Arm DDI 0183), behind the console.
+
+use super::mmio::Mmio;
+use crate::once::Once;
+
+const DR: usize = 0x00;
+const FR: usize = 0x18;
+const LCR_H: usize = 0x2c;
+const CR: usize = 0x30;
+const IFLS: usize = 0x34;
+const IMSC: usize = 0x38;
+const ICR: usize = 0x44;
+const FR_RXFE: u32 = 1 << 4;
+const FR_TXFF: u32 = 1 << 5;
+const INT_RX: u32 = 1 << 4;
+const INT_TX: u32 = 1 << 5;
+const INT_RT: u32 = 1 << 6;
+
+static UART: Once<Mmio> = Once::new();
+
+/// Takes the UART over as firmware left it: same speed, FIFOs on, interrupts off.
+pub fn setup(registers: Mmio) {
+    registers.write32(IMSC, 0);
+    registers.write32(ICR, 0x7ff);
+    registers.write32(LCR_H, registers.read32(LCR_H) | 1 << 4 | 0b11 << 5);
+    registers.write32(CR, 1 << 9 | 1 << 8 | 1);
+    UART.set(registers);
+}
+
+/// Sends a byte if there is room for it.
+pub fn try_send(byte: u8) -> bool {
+    let Some(uart) = UART.try_get() else { return true };
+    if uart.read32(FR) & FR_TXFF != 0 {
+        return false;
+    }
+    uart.write32(DR, u32::from(byte));
+    true
+}
+
+/// A byte that arrived.
+pub fn try_receive() -> Option<u8> {
+    let uart = UART.try_get()?;
+    (uart.read32(FR) & FR_RXFE == 0).then(|| uart.read32(DR) as u8)
+}
+
+/// Takes the interrupt back and chooses whether the next one comes for room to send, too.
+pub fn set_interrupts(receive: bool, send: bool) {
+    let Some(uart) = UART.try_get() else { return };
+    uart.write32(IFLS, 0b010 << 3);
+    uart.write32(ICR, INT_RX | INT_RT | INT_TX);
+    uart.write32(IMSC, if receive { INT_RX | INT_RT } else { 0 } | if send { INT_TX } else { 0 });
+}

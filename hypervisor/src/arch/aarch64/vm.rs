@@ -1,0 +1,185 @@
+//! What each VM and each vCPU has of the architecture: second stage, identification registers, interrupt controller, power states.
+
+use core::cell::UnsafeCell;
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use stile_board::map::RAM_BASE;
+use stile_board::{intid, mpidr};
+use stile_device::psci::PowerTable;
+use stile_paging::frames::Piece;
+use stile_paging::registers::{PaRange, vtcr_el2, vttbr_el2};
+use stile_paging::table::{Attributes, Geometry, Mapping, MemoryType, PageTable, Stage2, Stage2Permissions, TableMemory};
+use stile_paging::vmid::{VmidBits, VmidPool, VmidSlot, Vmids};
+use stile_sched::lock::TicketLock;
+use stile_vgic::{Config, Distributor, Redistributor};
+
+use super::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
+use super::world::World;
+use super::{features, id_registers, interface};
+use crate::MAX_CPUS;
+use crate::memory::{self, TableFrames};
+use crate::once::Once;
+
+/// Bits of guest-physical address: RAM ends at 256 GiB.
+const IPA_BITS: u8 = 39;
+
+/// The architecture's part of a VM.
+pub struct Vm {
+    /// Identification registers as the guest sees them, by CRm and op2.
+    pub id_registers: [u64; 64],
+    /// Guest-physical addresses of its memory.
+    pub ram: Range<u64>,
+    root: u64,
+    vmid: VmidSlot,
+    /// SPIs.
+    pub distributor: TicketLock<Distributor>,
+    /// PSCI's view of the vCPUs.
+    pub power: TicketLock<PowerTable>,
+}
+
+/// The architecture's part of a vCPU.
+pub struct Vcpu {
+    /// Its number in the VM.
+    pub index: usize,
+    world: UnsafeCell<&'static mut World>,
+    /// SGIs, PPIs, and the list registers' contents.
+    pub redistributor: TicketLock<Redistributor>,
+    /// The distributor may have something for this vCPU.
+    pub spis_wait: AtomicBool,
+}
+
+// SAFETY: `world` is reached only through `Vcpu::world`, whose callers own the vCPU.
+unsafe impl Sync for Vcpu {}
+
+static VMIDS: Vmids<MAX_CPUS> = Vmids::new();
+static VMID_POOL: TicketLock<Option<VmidPool<MAX_CPUS>>> = TicketLock::new(None);
+static GEOMETRY: Once<Geometry> = Once::new();
+
+/// Which vCPU of each VM ran last on each CPU: see [`load_second_stage`].
+static LAST_RAN: [[AtomicU8; stile_board::MAX_VMS]; MAX_CPUS] =
+    [const { [const { AtomicU8::new(u8::MAX) }; stile_board::MAX_VMS] }; MAX_CPUS];
+
+/// Chooses the shape of second-stage tables and VMIDs, on the first CPU.
+pub fn setup() {
+    let pa_range = PaRange::from_mmfr0(read_sysreg!("id_aa64mmfr0_el1"));
+    GEOMETRY.set(Geometry::stage2(IPA_BITS.min(pa_range.bits()), pa_range).expect("32 to 39 bits is a size that there is"));
+    *VMID_POOL.lock() = Some(VmidPool::new(vmid_bits()));
+}
+
+fn vmid_bits() -> VmidBits {
+    if features::get().vmid16 { VmidBits::Sixteen } else { VmidBits::Eight }
+}
+
+/// Sets the second stage's shape on this CPU.
+pub fn setup_cpu() {
+    write_sysreg!("vtcr_el2", vtcr_el2(GEOMETRY.get(), vmid_bits()));
+    write_sysreg!("vttbr_el2", 0);
+    isb();
+    // SAFETY: forgetting translations is always right. What firmware left must not be taken for a VM's.
+    unsafe { core::arch::asm!("tlbi alle1", "dsb nsh", "isb", options(nostack, preserves_flags)) };
+}
+
+impl Vm {
+    /// A VM whose memory is in `pieces`, mapped before it is touched with the largest blocks that fit.
+    ///
+    /// # Errors
+    /// In words, if there is no memory for tables, or the CPU's addresses are too short.
+    pub fn new(vcpus: usize, pieces: &[Piece]) -> Result<Vm, &'static str> {
+        let geometry = *GEOMETRY.get();
+        let root = if geometry.root_size() == stile_paging::PAGE_SIZE {
+            TableFrames.allocate().ok_or("no memory for second-stage tables")?
+        } else {
+            return Err("second-stage tables of this CPU would have a root of several pages");
+        };
+        let mut table = PageTable::new(Stage2 { forced_write_back: false }, geometry, root).map_err(|_| "a second-stage root out of reach")?;
+        let mut end = RAM_BASE;
+        for piece in pieces {
+            let attributes = Attributes { memory: MemoryType::Normal, permissions: Stage2Permissions::ALL };
+            table
+                .map(&mut TableFrames, Mapping { address: piece.ipa, output: piece.pa, size: piece.size, attributes })
+                .map_err(|_| "a VM's memory can't be mapped: too large for this CPU's second stage, or no memory for tables")?;
+            end = end.max(piece.ipa + piece.size);
+        }
+        dsb_ish();
+        Ok(Vm {
+            id_registers: id_registers::for_guests(),
+            ram: RAM_BASE..end,
+            root,
+            vmid: VmidSlot::new(),
+            distributor: TicketLock::new(Distributor::new(vcpus, interface::shape().priority_bits)),
+            power: TicketLock::new(PowerTable::new(vcpus)),
+        })
+    }
+
+    /// The state after a reset.
+    pub fn reset(&self) {
+        self.distributor.lock().reset();
+        self.power.lock().reset();
+    }
+
+    /// Makes this VM's second stage the current one.
+    ///
+    /// A CPU may hold translations that another vCPU of the same VM made with the same ASID for other tables: a guest may use ASIDs
+    /// differently on each of its CPUs. So a CPU that last ran another vCPU of this VM forgets them (local, this VMID only).
+    pub fn load_second_stage(&self, vm: usize, vcpu: usize, cpu: usize) {
+        let vmid = VMIDS.try_load(cpu, &self.vmid).unwrap_or_else(|| {
+            let mut pool = VMID_POOL.lock();
+            VMIDS.load(pool.as_mut().expect("set up"), cpu, &self.vmid, || {
+                // SAFETY: forgetting translations is always right.
+                unsafe { core::arch::asm!("dsb ishst", "tlbi alle1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
+            })
+        });
+        write_sysreg!("vttbr_el2", vttbr_el2(self.root, vmid));
+        let last = &LAST_RAN[cpu & (MAX_CPUS - 1)][vm & 7];
+        if last.swap(vcpu as u8, Ordering::Relaxed) != vcpu as u8 {
+            // The register write must be done before the TLB instruction takes the VMID from it.
+            isb();
+            // SAFETY: as above. The instruction cache may hold what another vCPU's mapping named.
+            unsafe { core::arch::asm!("tlbi vmalle1", "ic iallu", "dsb nsh", "isb", options(nostack, preserves_flags)) };
+        }
+    }
+}
+
+impl Vcpu {
+    /// vCPU `index` of `of`, off.
+    pub fn new(index: usize, of: usize) -> Vcpu {
+        let shape = interface::shape();
+        // SAFETY: all zero is a valid World: integers only.
+        let world = unsafe { memory::allocate::<World>().assume_init_mut() };
+        Vcpu {
+            index,
+            world: UnsafeCell::new(world),
+            redistributor: TicketLock::new(Redistributor::new(Config {
+                vcpu: index as u8,
+                last: index + 1 == of,
+                list_registers: shape.list_registers as u8,
+                priority_bits: shape.priority_bits,
+                preemption_bits: shape.preemption_bits,
+                hw_ppis: 1 << intid::TIMER_EL1_VIRTUAL | 1 << intid::TIMER_EL1_PHYSICAL,
+            })),
+            spis_wait: AtomicBool::new(false),
+        }
+    }
+
+    /// The registers in memory.
+    ///
+    /// # Safety
+    /// The caller owns the vCPU: it is loading or putting it, or it is off and the caller holds what keeps it so.
+    #[expect(clippy::mut_from_ref, reason = "see Safety")]
+    pub unsafe fn world(&self) -> &mut World {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.world.get() }
+    }
+
+    /// The state after a reset of the VM. The vCPU is off.
+    pub fn reset(&self) {
+        self.redistributor.lock().reset();
+    }
+
+    /// Where the vCPU, which is off, will start.
+    pub fn set_entry(&self, pc: u64, argument: u64) {
+        // SAFETY: the vCPU is off, and the VM's power table, or the VM being off, makes this the only call.
+        unsafe { self.world() }.reset(1 << 31 | mpidr(self.index), pc, argument);
+    }
+}

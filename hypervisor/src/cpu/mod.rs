@@ -1,0 +1,270 @@
+//! Physical CPUs and what they run: the slow way out of an exit, where the scheduler (crate `stile-sched`) chooses.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use stile_ledger::RowId;
+use stile_sched::deadline::Deadlines;
+use stile_sched::lock::{TicketGuard, TicketLock};
+use stile_sched::{CpuId, Loading, Scheduler, Switch, VcpuId};
+
+use crate::MAX_CPUS;
+use crate::arch::{self, Cpu};
+use crate::once::Once;
+use crate::vm::{self, Vcpu, power};
+
+/// Why a vCPU is left.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Leave {
+    /// This CPU was asked to look at its queue, or at what became of its vCPU.
+    Attention,
+    /// The timer rang: a slice may be over, or a sleeping vCPU's deadline has come.
+    Timer,
+    /// The vCPU waits for an interrupt.
+    Wait,
+    /// The vCPU has nothing to do just now, but is ready.
+    Yield,
+    /// The vCPU powers itself off.
+    Off,
+}
+
+/// Everything that the scheduler knows, and each CPU's sleepers: vCPUs that are blocked, not loaded, and to be woken at some time.
+pub struct Schedule {
+    /// Who runs where.
+    pub scheduler: Scheduler,
+    sleepers: [Deadlines; MAX_CPUS],
+}
+
+/// The schedule.
+pub static SCHEDULE: TicketLock<Schedule> =
+    TicketLock::new(Schedule { scheduler: Scheduler::new(), sleepers: [const { Deadlines::new() }; MAX_CPUS] });
+
+/// CPUs that must call [`Scheduler::pick_next`].
+static ATTENTION: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
+
+/// Ticks of a time slice.
+static SLICE: Once<u64> = Once::new();
+
+/// For [`Vcpu::runs_on`]: nowhere.
+pub const NOWHERE: u32 = u32::MAX;
+
+/// Sets the length of a time slice.
+pub fn setup(slice_us: u32) {
+    SLICE.set(u64::from(slice_us) * arch::timer::frequency() / 1_000_000);
+}
+
+/// Number of a CPU as the scheduler has it.
+fn id(cpu: &Cpu) -> CpuId {
+    CpuId::new(cpu.index).unwrap_or(const { CpuId::new(0).unwrap() })
+}
+
+/// Lets this CPU run vCPUs.
+pub fn online(cpu: &Cpu) {
+    SCHEDULE.lock().scheduler.cpu_online(id(cpu));
+}
+
+/// Makes a CPU choose anew.
+pub fn call(cpu: CpuId) {
+    ATTENTION[cpu.index()].store(true, Ordering::Release);
+    Cpu::kick(cpu.index());
+}
+
+/// Whether this CPU was called since the last time.
+#[inline]
+pub fn was_called(cpu: &Cpu) -> bool {
+    let called = &ATTENTION[cpu.index & (MAX_CPUS - 1)];
+    // The common case, an interrupt for the vCPU that runs, needs no exclusive access.
+    called.load(Ordering::Acquire) && called.swap(false, Ordering::AcqRel)
+}
+
+/// An interrupt became pending for a vCPU: makes it look.
+#[inline]
+pub fn notify(vcpu: &Vcpu) {
+    // Pairs with the fence in `enter` and `stand_aside`: whoever comes second sees what the first one wrote.
+    core::sync::atomic::fence(Ordering::SeqCst);
+    match vcpu.runs_on.load(Ordering::Relaxed) {
+        NOWHERE => wake(vcpu),
+        cpu => Cpu::kick(cpu as usize),
+    }
+}
+
+/// Wakes a vCPU that is blocked, or about to be.
+#[cold]
+pub fn wake(vcpu: &Vcpu) {
+    let now = arch::timer::now();
+    let placement = SCHEDULE.lock().scheduler.wake(vcpu.id, now);
+    if let Some(placement) = placement
+        && placement.kick
+    {
+        call(placement.cpu);
+    }
+}
+
+/// Starts a vCPU that is off and whose registers are set.
+pub fn start(vcpu: &Vcpu) {
+    let now = arch::timer::now();
+    let placement = SCHEDULE.lock().scheduler.start(vcpu.id, now);
+    match placement {
+        Ok(placement) if placement.kick => call(placement.cpu),
+        Ok(_) => {}
+        Err(error) => crate::console::log!("vCPU {} of {} can't start: {error:?}", vcpu.id.vcpu(), vcpu.vm().name),
+    }
+}
+
+/// The vCPU no longer runs: who has something for it must ask the scheduler from now on.
+fn stand_aside(vcpu: &Vcpu) {
+    vcpu.runs_on.store(NOWHERE, Ordering::Relaxed);
+    core::sync::atomic::fence(Ordering::SeqCst);
+}
+
+/// The slow way out of an exit. When this returns, a vCPU is loaded, its general registers are in the frame, and it may be entered.
+pub fn leave(cpu: &mut Cpu, row: RowId) {
+    let vcpu = cpu.vcpu();
+    stand_aside(vcpu);
+    let reason = cpu.leave;
+    let ticks = arch::timer::now().wrapping_sub(cpu.since);
+    vcpu.with_ledger(|ledger| {
+        ledger.account(row, ticks);
+        cpu.settle_ledger(ledger);
+    });
+    was_called(cpu);
+
+    // Interrupts that are pending already end the wait before it begins.
+    let reason = if reason == Leave::Wait && arch::interrupt_pending(cpu) { Leave::Yield } else { reason };
+    let now = arch::timer::now();
+    let me = id(cpu);
+    let mut schedule = SCHEDULE.lock();
+    let switch = match reason {
+        Leave::Attention => schedule.scheduler.pick_next(me, now),
+        Leave::Wait => schedule.scheduler.block(me, now),
+        Leave::Yield => schedule.scheduler.yield_now(me, now),
+        Leave::Off => schedule.scheduler.off(me, now),
+        Leave::Timer => {
+            let due = cpu.slice_end.is_some_and(|end| now >= end);
+            wake_sleepers(&mut schedule, me, now);
+            if due { schedule.scheduler.slice_end(me, now) } else { schedule.scheduler.pick_next(me, now) }
+        }
+    };
+    if schedule.scheduler.loaded(me).is_none() {
+        // It is off now. Who restarts its VM waits for the schedule's lock, and finds the interrupt controller's state in memory.
+        cpu.vcpu = None;
+        arch::power_down(cpu, vcpu);
+    }
+    follow(cpu, schedule, switch);
+    if reason == Leave::Off && arch::powered_off(vcpu.vm(), vcpu.arch.index) == 0 {
+        // Nobody is left to turn it on again.
+        power::end(vcpu.vm(), power::End::Off);
+    }
+    if vcpu.vm().power.is_ending() {
+        power::settle(vcpu.vm());
+    }
+    run(cpu);
+}
+
+/// Wakes those whose time has come. Kicks are for this CPU itself or are sent at once.
+fn wake_sleepers(schedule: &mut Schedule, cpu: CpuId, now: u64) {
+    let Schedule { scheduler, sleepers } = schedule;
+    for vcpu in sleepers[cpu.index()].expired(now) {
+        if let Some(placement) = scheduler.wake(vcpu, now)
+            && placement.kick
+            && placement.cpu != cpu
+        {
+            call(placement.cpu);
+        }
+    }
+}
+
+/// Does what the scheduler decided: puts the old vCPU while the schedule is locked, so that another CPU finds its registers in memory,
+/// and loads the new one.
+fn follow(cpu: &mut Cpu, mut schedule: TicketGuard<'_, Schedule>, switch: Switch) {
+    let me = id(cpu);
+    if let Some(next) = switch.next
+        && let Loading::Replace(old) = next.loading
+    {
+        if let Some(deadline) = put(cpu) {
+            schedule.sleepers[me.index()].set(old, deadline);
+        }
+    }
+    let sleeper = schedule.sleepers[me.index()].earliest();
+    let other_sleeps_here = switch.next.map(|next| next.vcpu);
+    if let Some(vcpu) = other_sleeps_here {
+        for sleepers in &mut schedule.sleepers {
+            sleepers.cancel(vcpu);
+        }
+    }
+    drop(schedule);
+    if let Some(kick) = switch.kick {
+        call(kick);
+    }
+
+    let Some(next) = switch.next else {
+        arch::timer::set_deadline(sleeper);
+        cpu.slice_end = None;
+        return;
+    };
+    match next.loading {
+        Loading::Loaded => {}
+        Loading::Empty | Loading::Replace(_) => load(cpu, next.vcpu),
+    }
+    share(cpu, switch.contended, sleeper);
+}
+
+/// Sets what depends on whether others want this CPU: the slice's timer, and the traps of instructions that wait.
+fn share(cpu: &mut Cpu, contended: bool, sleeper: Option<u64>) {
+    let now = arch::timer::now();
+    let slice_end = contended.then(|| cpu.slice_end.filter(|&end| end > now).unwrap_or(now + SLICE.get()));
+    cpu.slice_end = slice_end;
+    arch::timer::set_deadline(slice_end.into_iter().chain(sleeper).min());
+    arch::trap_waiting(cpu, contended || !cpu.vcpu().vm().techniques.wfi_passthrough);
+}
+
+/// Takes the loaded vCPU's registers off this CPU. Returns when it must be woken, if it is blocked with a timer running.
+fn put(cpu: &mut Cpu) -> Option<u64> {
+    let vcpu = cpu.vcpu.take()?;
+    cpu.slice_end = None;
+    arch::put(cpu, vcpu)
+}
+
+/// Loads a vCPU onto this CPU, which has none.
+fn load(cpu: &mut Cpu, which: VcpuId) {
+    let vcpu = vm::vcpu(which);
+    cpu.vcpu = Some(vcpu);
+    vcpu.with_ledger(|ledger| cpu.open_ledger(ledger));
+    arch::load(cpu, vcpu);
+}
+
+/// Idles until there is a vCPU to run, and makes it ready for entry.
+fn run(cpu: &mut Cpu) {
+    while SCHEDULE.lock().scheduler.current(id(cpu)).is_none() {
+        idle(cpu);
+    }
+    let vcpu = cpu.vcpu();
+    vcpu.runs_on.store(cpu.index as u32, Ordering::Relaxed);
+    core::sync::atomic::fence(Ordering::SeqCst);
+    // What became pending before the store above has notified nobody.
+    arch::take_interrupts(cpu);
+}
+
+/// Nothing to run: sleeps until an interrupt, and asks again.
+fn idle(cpu: &mut Cpu) {
+    // Masked interrupts end the wait, too, so none is missed between the scheduler's answer and here.
+    if !was_called(cpu) {
+        arch::wait_for_interrupt();
+        // What is loaded may be asleep, or may have been powered off while it was.
+        let loaded = SCHEDULE.lock().scheduler.loaded(id(cpu));
+        if loaded.is_none() && cpu.vcpu.take().is_some() {
+            arch::discard(cpu);
+        }
+        arch::idle_interrupt(cpu);
+    }
+    let now = arch::timer::now();
+    let mut schedule = SCHEDULE.lock();
+    wake_sleepers(&mut schedule, id(cpu), now);
+    let switch = schedule.scheduler.pick_next(id(cpu), now);
+    follow(cpu, schedule, switch);
+}
+
+/// This CPU has booted: it runs vCPUs from now on.
+pub fn work(cpu: &mut Cpu) -> ! {
+    run(cpu);
+    arch::enter(cpu)
+}

@@ -1,0 +1,97 @@
+//! Stile: a hypervisor that accounts for every exit, and has few.
+//!
+//! The order in which a machine comes up, read from top to bottom: `arch` brings the first CPU here with memory, console and interrupt
+//! controller set up and the other CPUs waiting; then the VMs are made from the blob behind the image and started, and every CPU
+//! runs what the scheduler gives it.
+#![cfg_attr(target_os = "none", no_std, no_main)]
+
+mod arch;
+mod console;
+mod cpu;
+mod device;
+mod memory;
+mod once;
+mod panic;
+mod report;
+mod vm;
+
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use stile_blob::Blob;
+use stile_wire::{Command, Event, Version};
+
+use arch::Cpu;
+use console::{Input, log};
+
+/// The most physical CPUs.
+const MAX_CPUS: usize = stile_board::MAX_CPUS;
+
+/// The VMs are there: the other CPUs may ask the scheduler.
+static OPEN: AtomicBool = AtomicBool::new(false);
+
+/// The first CPU, when the machine is set up. `blob` is where the blob is in physical memory.
+fn main(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
+    // SAFETY: the range was loaded with the image, is in the direct map, read-only, and nobody else's.
+    let blob = unsafe { core::slice::from_raw_parts(arch::physical(blob.start), (blob.end - blob.start) as usize) };
+    let blob = match Blob::parse(blob) {
+        Ok(blob) => blob,
+        Err(error) => {
+            log!("the configuration behind the image: {error}");
+            arch::refuse("it has no usable configuration: make the image with `stile build`");
+        }
+    };
+    let machine = &blob.machine;
+    let cpus = cpu::SCHEDULE.lock().scheduler.online().len() as u8;
+    console::event(&Event::Hello { version: version(), cpus, el2: arch::el2(), vms: machine.vms.len() as u8 });
+    cpu::setup(machine.slice_us);
+    report::setup(machine.report_exits);
+    if let Err(what) = vm::create(blob) {
+        arch::refuse(what);
+    }
+    console::listen();
+    for vm in vm::all() {
+        vm::power::start(vm);
+        console::event(&Event::Vm { vm: vm.number as u8, state: stile_wire::VmState::Started });
+    }
+    OPEN.store(true, Ordering::Release);
+    cpu::work(cpu)
+}
+
+/// Every other CPU.
+fn secondary_main(cpu: &mut Cpu) -> ! {
+    while !OPEN.load(Ordering::Acquire) {
+        core::hint::spin_loop();
+    }
+    cpu::work(cpu)
+}
+
+fn version() -> Version {
+    let part = |text: &str| text.parse().unwrap_or(0);
+    Version { major: part(env!("CARGO_PKG_VERSION_MAJOR")), minor: part(env!("CARGO_PKG_VERSION_MINOR")), patch: part(env!("CARGO_PKG_VERSION_PATCH")) }
+}
+
+/// The console has bytes for guests, commands from the operator, or room for more.
+fn console_interrupt() {
+    console::interrupt(|input| match input {
+        Input::Guest(number, byte) => {
+            if let Some(vm) = vm::get(number) {
+                vm.devices.uart_receive(byte, vm);
+            }
+        }
+        Input::Command(Command::Ledger) => report::send(),
+        Input::Command(Command::Stop { vm }) => {
+            if let Some(vm) = vm::get(usize::from(vm)) {
+                vm::power::end(vm, vm::power::End::Off);
+            }
+        }
+        Input::Command(Command::Shutdown) => {
+            for vm in vm::all() {
+                vm::power::end(vm, vm::power::End::Off);
+            }
+        }
+    });
+    for vm in vm::all() {
+        vm.devices.uart_drained(vm);
+    }
+}

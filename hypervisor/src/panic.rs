@@ -1,0 +1,98 @@
+//! The end of Stile: it says what it knows, and stops the machine.
+
+use core::fmt::{self, Write};
+use core::panic::PanicInfo;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use stile_wire::Event;
+
+use crate::console::Emergency;
+use crate::{arch, vm};
+
+/// The status of [`Event::End`] after a panic.
+const STATUS: u8 = 101;
+/// The most calls that a backtrace shows.
+const DEPTH: usize = 32;
+
+static STOPPING: AtomicBool = AtomicBool::new(false);
+
+/// Where a backtrace starts.
+pub struct Frames {
+    pc: Option<u64>,
+    pointer: u64,
+}
+
+impl Frames {
+    /// From an instruction and a frame pointer.
+    pub fn at(pc: u64, pointer: u64) -> Frames {
+        Frames { pc: Some(pc), pointer }
+    }
+}
+
+#[cfg_attr(target_os = "none", panic_handler)]
+#[cfg_attr(not(target_os = "none"), allow(dead_code))]
+fn panic(info: &PanicInfo<'_>) -> ! {
+    let frames = Frames { pc: None, pointer: arch::panic::frame_pointer() };
+    match info.location() {
+        Some(location) => stop(format_args!("{} ({location})", info.message()), frames, |_| Ok(())),
+        None => stop(format_args!("{}", info.message()), frames, |_| Ok(())),
+    }
+}
+
+/// Says what happened, and where, and turns the machine off. If another CPU is at it already, waits for that.
+pub fn stop(what: fmt::Arguments<'_>, frames: Frames, registers: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
+    if STOPPING.swap(true, Ordering::AcqRel) {
+        loop {
+            arch::wait_for_interrupt();
+        }
+    }
+    let mut out = Emergency::new();
+    let _ = tell(&mut out, what, frames, registers);
+    let number = arch::panic::this_cpu().map_or(0, |cpu| cpu.index as u8);
+    out.event(&Event::Panic { cpu: number });
+    out.event(&Event::End { status: STATUS });
+    arch::power_off()
+}
+
+fn tell(out: &mut Emergency, what: fmt::Arguments<'_>, frames: Frames, registers: impl FnOnce(&mut dyn Write) -> fmt::Result) -> fmt::Result {
+    writeln!(out, "\npanic: {what}")?;
+    registers(out)?;
+    match arch::panic::this_cpu() {
+        None => writeln!(out, "  while CPU 0 booted")?,
+        Some(cpu) => {
+            write!(out, "  CPU {}", cpu.index)?;
+            match cpu.vcpu {
+                None => writeln!(out, ", no vCPU loaded")?,
+                Some(vcpu) => {
+                    writeln!(out, ", vCPU {} of {}, at the exit with this state:", vcpu.id.vcpu(), vcpu.vm().name)?;
+                    arch::panic::write_guest(out, cpu)?;
+                }
+            }
+        }
+    }
+    writeln!(out, "  backtrace:")?;
+    if let Some(pc) = frames.pc {
+        write_call(out, pc)?;
+    }
+    let mut pointer = frames.pointer;
+    for _ in 0..DEPTH {
+        let Some((caller, address)) = arch::panic::frame_record(pointer) else { break };
+        // The call is before the instruction that it returns to.
+        write_call(out, address.wrapping_sub(4))?;
+        if caller <= pointer {
+            break;
+        }
+        pointer = caller;
+    }
+    Ok(())
+}
+
+fn write_call(out: &mut Emergency, address: u64) -> fmt::Result {
+    let Some(offset) = arch::panic::image_offset(address) else {
+        return writeln!(out, "    {address:#018x}");
+    };
+    match vm::symbol(offset) {
+        Some((name, within)) => writeln!(out, "    {address:#018x} {name} + {within:#x}"),
+        None => writeln!(out, "    {address:#018x} image + {offset:#x}"),
+    }
+}

@@ -1,0 +1,96 @@
+//! Making the VMs of the configuration.
+
+use stile_blob::{Blob, Load};
+use stile_board::map::RAM_BASE;
+use stile_ledger::Ledger;
+use stile_sched::{CpuSet, VcpuId};
+
+use super::{BLOB, VMS, Vcpu, Vm, power};
+use crate::arch;
+use crate::console::log;
+use crate::cpu::SCHEDULE;
+use crate::device::Devices;
+use crate::memory;
+
+/// Makes every VM that the blob names. They are not yet started.
+///
+/// # Errors
+/// In words: what doesn't fit this board.
+pub fn create(blob: Blob<'static>) -> Result<(), &'static str> {
+    let machine = blob.machine.clone();
+    BLOB.set(blob);
+    for (number, config) in machine.vms.iter().enumerate() {
+        let pieces = memory::allocate_guest(RAM_BASE, config.memory).map_err(|error| {
+            log!("{}: {} MiB of memory: {error:?}; {} MiB are free", config.name, config.memory >> 20, memory::available() >> 20);
+            "a VM's memory does not fit into this board's"
+        })?;
+        let arch = arch::Vm::new(usize::from(config.vcpus), &pieces)?;
+        let mut vcpus = heapless::Vec::new();
+        for index in 0..config.vcpus {
+            let id = VcpuId::new(number as u8, index).ok_or("more VMs or vCPUs than there may be")?;
+            let ledger = memory::allocate::<Ledger>();
+            // SAFETY: all zero is a valid ledger, if not an empty one; `Vcpu::new` resets it.
+            let ledger = unsafe { ledger.assume_init_mut() };
+            let vcpu = Vcpu::new(id, arch::Vcpu::new(usize::from(index), usize::from(config.vcpus)), ledger);
+            let mut schedule = SCHEDULE.lock();
+            let cpus = config.cpus_of(usize::from(index), schedule.scheduler.online().bits());
+            schedule.scheduler.configure(id, CpuSet::from_bits(cpus)).map_err(|_| {
+                "a VM may use only CPUs that this board does not have"
+            })?;
+            drop(schedule);
+            let vcpu: &'static Vcpu = memory::allocate().write(vcpu);
+            let _ = vcpus.push(vcpu);
+        }
+        let vm: &'static Vm = memory::allocate().write(Vm {
+            number,
+            name: config.name,
+            entry: (config.entry, config.dtb),
+            memory: pieces,
+            loads: config.loads.clone(),
+            on_reset: config.on_reset,
+            techniques: config.techniques,
+            vcpus,
+            power: power::Power::new(),
+            devices: Devices::new(number),
+            arch,
+        });
+        for vcpu in &vm.vcpus {
+            vcpu.belongs_to(vm);
+        }
+        VMS[number].set(vm);
+    }
+    Ok(())
+}
+
+impl Vm {
+    /// Copies the files of the configuration into the VM's memory. No vCPU of it may be on.
+    pub(super) fn load(&self) {
+        let blob = BLOB.get();
+        for load in &self.loads {
+            if let Some(file) = blob.file(load) {
+                self.load_file(load, file);
+            }
+        }
+    }
+
+    fn load_file(&self, load: &Load, file: &[u8]) {
+        for piece in &self.memory {
+            // The part of [ipa, ipa + mem_len) that lies in this piece.
+            let start = load.ipa.max(piece.ipa);
+            let end = (load.ipa + load.mem_len).min(piece.ipa + piece.size);
+            if start >= end {
+                continue;
+            }
+            let to = arch::physical(piece.pa + (start - piece.ipa));
+            let from = file.get((start - load.ipa) as usize..).unwrap_or(&[]);
+            let length = (end - start) as usize;
+            let copied = from.len().min(length);
+            // SAFETY: the piece is this VM's memory, in the direct map; no vCPU is on, and the blob is elsewhere.
+            unsafe {
+                to.copy_from_nonoverlapping(from.as_ptr(), copied);
+                to.add(copied).write_bytes(0, length - copied);
+            }
+            arch::clean_code(to, length);
+        }
+    }
+}

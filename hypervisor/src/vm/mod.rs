@@ -1,0 +1,68 @@
+//! Virtual machines: their memory, vCPUs and devices, made from the configuration.
+
+mod create;
+pub mod power;
+mod vcpu;
+
+use stile_blob::{Blob, Load, OnReset, Techniques};
+use stile_board::MAX_VMS;
+use stile_paging::frames::{MAX_PIECES, Piece};
+use stile_sched::VcpuId;
+
+use crate::arch;
+use crate::device::Devices;
+use crate::once::Once;
+pub use create::create;
+pub use vcpu::Vcpu;
+
+/// A virtual machine.
+pub struct Vm {
+    /// Its place in the configuration.
+    pub number: usize,
+    /// Its name there.
+    pub name: &'static str,
+    /// Where its first vCPU starts, and with which argument.
+    entry: (u64, u64),
+    /// Where its memory is.
+    memory: heapless::Vec<Piece, MAX_PIECES>,
+    /// What is loaded into it.
+    loads: heapless::Vec<Load, 8>,
+    /// What a reset means.
+    on_reset: OnReset,
+    /// The switches of the exit path.
+    pub techniques: Techniques,
+    /// Its vCPUs.
+    pub vcpus: heapless::Vec<&'static Vcpu, 8>,
+    /// On, off, or on the way.
+    pub power: power::Power,
+    /// UART and clock.
+    pub devices: Devices,
+    /// Second stage, interrupt controller, and what else the architecture has for each VM.
+    pub arch: arch::Vm,
+}
+
+static VMS: [Once<&'static Vm>; MAX_VMS] = [const { Once::new() }; MAX_VMS];
+static BLOB: Once<Blob<'static>> = Once::new();
+
+/// All VMs, in the order of the configuration.
+pub fn all() -> impl Iterator<Item = &'static Vm> {
+    VMS.iter().map_while(|vm| vm.try_get().copied())
+}
+
+/// A VM by its number.
+pub fn get(number: usize) -> Option<&'static Vm> {
+    VMS.get(number)?.try_get().copied()
+}
+
+/// A vCPU by its name.
+///
+/// # Panics
+/// If there is none: the scheduler knows only vCPUs that were made.
+pub fn vcpu(id: VcpuId) -> &'static Vcpu {
+    get(usize::from(id.vm())).and_then(|vm| vm.vcpus.get(usize::from(id.vcpu())).copied()).expect("the scheduler names a vCPU that is there")
+}
+
+/// The function of Stile's that an offset in the image belongs to, and the offset in it.
+pub fn symbol(offset: u32) -> Option<(&'static str, u32)> {
+    BLOB.try_get()?.symbols.lookup(offset)
+}

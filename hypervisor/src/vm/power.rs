@@ -1,0 +1,138 @@
+//! How VMs start and end.
+//!
+//! A VM ends when all its vCPUs are off. Whoever ends it asks the scheduler to stop each of them; the CPU that lets go of the last one
+//! does what follows: a restart, or nothing more.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use stile_blob::OnReset;
+use stile_sched::lock::TicketLock;
+use stile_wire::{Crash, Event, VmState};
+
+use super::Vm;
+use crate::console::{self, log};
+use crate::cpu::{self, SCHEDULE};
+use crate::{arch, report, vm};
+
+/// How a VM ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Its guest, or the operator, turned it off.
+    Off,
+    /// Its guest reset it.
+    Reset,
+    /// It can't go on.
+    Crash(Crash),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Off,
+    On,
+    Ending(End),
+}
+
+/// A VM's power.
+pub struct Power {
+    state: TicketLock<State>,
+    /// A copy of "it is ending", to be asked without the lock.
+    ending: AtomicBool,
+    /// It did not end by its own power-off.
+    failed: AtomicBool,
+}
+
+impl Power {
+    /// Off.
+    pub fn new() -> Power {
+        Power { state: TicketLock::new(State::Off), ending: AtomicBool::new(false), failed: AtomicBool::new(false) }
+    }
+
+    /// Whether [`settle`] has something to do.
+    pub fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Acquire)
+    }
+}
+
+/// Starts a VM that is off.
+pub fn start(vm: &'static Vm) {
+    vm.load();
+    vm.devices.reset();
+    vm.arch.reset();
+    for vcpu in &vm.vcpus {
+        vcpu.arch.reset();
+    }
+    *vm.power.state.lock() = State::On;
+    if let Some(first) = vm.vcpus.first() {
+        first.arch.set_entry(vm.entry.0, vm.entry.1);
+        cpu::start(first);
+    }
+}
+
+/// Ends a VM. Returns at once; if the caller runs one of its vCPUs, that must be left next.
+pub fn end(vm: &'static Vm, end: End) {
+    {
+        let mut state = vm.power.state.lock();
+        if *state != State::On {
+            return;
+        }
+        *state = State::Ending(end);
+        vm.power.ending.store(true, Ordering::Release);
+    }
+    for vcpu in &vm.vcpus {
+        let now = arch::timer::now();
+        let running = SCHEDULE.lock().scheduler.stop(vcpu.id, now);
+        if let Some(running) = running {
+            cpu::call(running);
+        }
+    }
+    settle(vm);
+}
+
+/// If the last vCPU of an ending VM is off, does what comes next.
+pub fn settle(vm: &'static Vm) {
+    let end = {
+        let mut state = vm.power.state.lock();
+        let State::Ending(end) = *state else { return };
+        if !SCHEDULE.lock().scheduler.all_off(vm.number as u8) {
+            return;
+        }
+        vm.power.ending.store(false, Ordering::Release);
+        *state = State::Off;
+        end
+    };
+    let number = vm.number as u8;
+    match end {
+        End::Reset => {
+            console::event(&Event::Vm { vm: number, state: VmState::Reset });
+            if vm.on_reset == OnReset::Restart {
+                start(vm);
+                return;
+            }
+        }
+        End::Off => console::event(&Event::Vm { vm: number, state: VmState::PoweredOff }),
+        End::Crash(crash) => {
+            log!("{}: vCPU {} can't go on: {:?} at pc {:#x}, esr {:#x}, far {:#x}", vm.name, crash.vcpu, crash.reason, crash.pc, crash.esr, crash.far);
+            console::event(&Event::Vm { vm: number, state: VmState::Crashed(crash) });
+        }
+    }
+    if end != End::Off {
+        vm.power.failed.store(true, Ordering::Relaxed);
+    }
+    if vm::all().all(|vm| *vm.power.state.lock() == State::Off) {
+        shut_down();
+    }
+}
+
+/// The last VM has ended: so does Stile.
+fn shut_down() {
+    static ONCE: AtomicBool = AtomicBool::new(false);
+    if ONCE.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    console::flush();
+    report::send_if_wanted();
+    let failed = vm::all().any(|vm| vm.power.failed.load(Ordering::Relaxed));
+    console::event(&Event::End { status: u8::from(failed) });
+    console::flush();
+    arch::power_off()
+}
