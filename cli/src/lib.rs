@@ -5,6 +5,7 @@ pub mod build;
 pub mod cache;
 pub mod cargo;
 pub mod check;
+pub mod child;
 pub mod config;
 pub mod debian;
 pub mod doctor;

@@ -1,15 +1,15 @@
 //! The emulator's process: started, and ended on every way out.
 
-use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::Signal;
 
 use super::{Board, PACKAGE, PROGRAM};
+use crate::child::end_with_parent;
 use crate::exit;
 
 /// A running emulator. When it is dropped, the process is killed and reaped.
@@ -39,10 +39,7 @@ impl Emulator {
         command.args(board.arguments(image)).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // Not a member of the terminal's foreground process group: Ctrl-C there is for us to handle, and ends the emulator through us.
         command.process_group(0);
-        let end_with_us = || set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from);
-        // SAFETY: between fork and exec only async-signal-safe functions may be called; the closure makes one system call (prctl)
-        // and neither allocates nor takes a lock.
-        unsafe { command.pre_exec(end_with_us) };
+        end_with_parent(&mut command, Signal::KILL);
         let mut child =
             command.spawn().map_err(|error| exit::lacking(format!("{PROGRAM} does not start ({error}): install the package {PACKAGE}")))?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());

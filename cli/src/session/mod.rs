@@ -352,7 +352,7 @@ impl Session<'_> {
     }
 
     fn list(&mut self) {
-        let mut text = String::from("\n");
+        let mut text = String::new();
         for (vm, (name, fate)) in self.names.iter().zip(&self.story.fates).enumerate() {
             let shown = if vm == self.view.focus() { '*' } else { ' ' };
             let fate = match fate {
@@ -363,6 +363,8 @@ impl Session<'_> {
             };
             text += &format!("{shown} {} {name} {fate}\n", vm + 1);
         }
+        // The guest's cursor is somewhere in a line.
+        self.view.text("\n");
         self.view.note(&text);
         self.view.note(KEYS);
     }

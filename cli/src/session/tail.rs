@@ -32,8 +32,26 @@ impl Tail {
     pub fn raw(&self, count: usize) -> Vec<u8> {
         let bytes: Vec<u8> = self.bytes.iter().copied().collect();
         let start = bytes.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n').nth(count).map_or(0, |(at, _)| at + 1);
-        bytes[start..].to_vec()
+        without_questions(&bytes[start..])
     }
+}
+
+/// Without the control sequences that make a terminal answer (ECMA-48: DSR, `CSI … n`, and DA, `CSI … c`): it would answer a second time.
+fn without_questions(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let Some(at) = rest.windows(2).position(|pair| pair == b"\x1b[") {
+        out.extend_from_slice(&rest[..at]);
+        rest = &rest[at..];
+        let end = rest[2..].iter().position(|byte| (0x40..=0x7e).contains(byte)).map_or(rest.len(), |last| last + 3);
+        let (sequence, after) = rest.split_at(end);
+        if !matches!(sequence.last(), Some(b'n' | b'c')) {
+            out.extend_from_slice(sequence);
+        }
+        rest = after;
+    }
+    out.extend_from_slice(rest);
+    out
 }
 
 /// Without terminal control sequences (ECMA-48: CSI, and ESC with one character) and other control characters.
@@ -77,5 +95,7 @@ mod tests {
         tail.push(b"a\r\nb\r\nc\r\n~ # ");
         assert_eq!(tail.raw(2), b"b\r\nc\r\n~ # ");
         assert_eq!(tail.raw(9), b"a\r\nb\r\nc\r\n~ # ");
+        tail.push(b"\x1b[6n\x1b[1mbold\x1b[0m\x1b[");
+        assert_eq!(tail.raw(0), b"~ # \x1b[1mbold\x1b[0m\x1b[");
     }
 }

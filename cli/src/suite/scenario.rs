@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::child::end_with_parent;
 use crate::exit;
 
 /// How long a scenario may take by default: emulators on busy machines are slow.
@@ -127,7 +128,7 @@ impl Scenario {
             std::fs::write(&path, config).map_err(|error| error.to_string())?;
             command.arg(path);
         }
-        command
+        end_with_parent(&mut command, Signal::TERM)
             .args(&self.arguments)
             .args(["--timeout", &self.timeout.to_string()])
             .stdin(Stdio::piped())

@@ -186,6 +186,8 @@ pub const fn decode(x0: u64, x1: u64, x2: u64, x3: u64) -> Result<Call, Error> {
     };
     Ok(match function {
         Function::Version => Call::Version,
+        // Original format: StateID, StateType and PowerLevel, and zeroes.
+        Function::CpuSuspend if x1 as u32 & !0x0301_ffff != 0 => return Err(Error::InvalidParameters),
         Function::CpuSuspend => Call::CpuSuspend,
         Function::CpuOff => Call::CpuOff,
         Function::CpuOn => Call::CpuOn {

@@ -131,6 +131,9 @@ impl<const CPUS: usize> Vmids<CPUS> {
     /// Loads the VMID in `slot` on `cpu`, without a lock, if it is of the current generation and `cpu` has
     /// loaded one of this generation before. If not (or if `cpu` is not less than `CPUS`) returns
     /// `None`, and [`load`](Vmids::load) is needed.
+    ///
+    /// As with `load`, the CPU's `VTTBR_EL2` has VMID 0 at this time, or this VM's: no longer another's, for
+    /// which it could go on making TLB entries unnoticed.
     #[must_use]
     pub fn try_load(&self, cpu: usize, slot: &VmidSlot) -> Option<u16> {
         let loaded = self.loaded.get(cpu)?;
@@ -151,6 +154,7 @@ impl<const CPUS: usize> Vmids<CPUS> {
     ///
     /// `flush_all` is called if a new generation begins for that. It flushes the TLBs of all CPUs
     /// (`DSB ISHST; TLBI ALLE1IS; DSB ISH`): when it returns, VMIDs of the new generation are used.
+    /// The CPU's `VTTBR_EL2` has VMID 0 at this time, or this VM's.
     ///
     /// # Panics
     /// If `cpu` is not less than `CPUS`.
@@ -177,7 +181,7 @@ impl<const CPUS: usize> Vmids<CPUS> {
     /// `cpu` has no VM loaded any more. Its `VTTBR_EL2` has VMID 0 already (with an `ISB` after it): until then
     /// the CPU may make TLB entries for the VMID that it had.
     ///
-    /// A CPU that goes on to load another VM need not do this in between.
+    /// Not needed before the next load; but a VMID that isn't put is carried over for nothing.
     pub fn put(&self, cpu: usize) {
         if let Some(loaded) = self.loaded.get(cpu) {
             // Not merely a store: if this overwrites NONE, the CPU must know of the new generation from

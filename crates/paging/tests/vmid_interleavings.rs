@@ -1,8 +1,8 @@
 //! A few loads on two CPUs around the beginning of a generation, in all orders that the memory model
 //! allows (with at most three preemptions). Runs on its own, with loom's atomics in the crate:
 //! `RUSTFLAGS="--cfg loom" cargo test -p stile-paging --release --test vmid_interleavings`.
-#![cfg(loom)]
 #![allow(unexpected_cfgs, reason = "see the crate")]
+#![cfg(loom)]
 
 use loom::model::Builder;
 use loom::sync::{Arc, Mutex};

@@ -14,11 +14,7 @@ impl GroupEnables {
 
     /// A mask of all interrupts if the group is enabled.
     const fn mask(self, group1: bool) -> u32 {
-        if self.0 >> group1 as u8 & 1 != 0 {
-            u32::MAX
-        } else {
-            0
-        }
+        if self.0 >> group1 as u8 & 1 != 0 { u32::MAX } else { 0 }
     }
 }
 
@@ -52,8 +48,9 @@ pub(crate) struct Block {
     pub drop_pending: u32,
     /// Resident, but `active` is the truth because it was written later.
     pub drop_active: u32,
-    /// Resident, and the list register was pending by a latch when it was last looked at.
-    pub shown_pending: u32,
+    /// Resident, and the list register was pending by a latch when it was last written: that survives a
+    /// fall of the line.
+    pub latched: u32,
     /// Resident, and the list register was active when it was last looked at.
     pub shown_active: u32,
     /// Active because a register write made it so; the guest has not acknowledged it.
@@ -87,7 +84,7 @@ impl Block {
             recall: 0,
             drop_pending: 0,
             drop_active: 0,
-            shown_pending: 0,
+            latched: 0,
             shown_active: 0,
             written: 0,
             enables: GroupEnables::default(),
@@ -118,14 +115,13 @@ impl Block {
     }
 
     fn update_forward(&mut self) {
-        let groups =
-            self.group1 & self.enables.mask(true) | !self.group1 & self.enables.mask(false);
+        let groups = self.group1 & self.enables.mask(true) | !self.group1 & self.enables.mask(false);
         self.forward = self.enabled & groups;
     }
 
     /// The pending bits as the guest may read them, list registers as they were last looked at.
     pub fn pending_view(&self) -> u32 {
-        self.asserted() | self.resident & self.shown_pending & !self.drop_pending
+        self.asserted() | self.resident & self.latched & !self.drop_pending
     }
 
     /// The active bits as the guest may read them, list registers as they were last looked at.

@@ -102,9 +102,7 @@ impl Distributor {
         let mut kick = Kick::NONE;
         for b in 0..SPI_BLOCKS {
             let routes = self.routes[b].iter().enumerate();
-            let any = routes
-                .map(|(i, r)| u32::from(r & Self::ANY != 0) << i)
-                .sum();
+            let any = routes.map(|(i, r)| u32::from(r & Self::ANY != 0) << i).sum();
             kick |= self.attend(b, any);
         }
         kick
@@ -132,9 +130,7 @@ impl Distributor {
     /// `bits` of block `b` have left list registers: names the vCPUs that may take them now.
     pub(crate) fn attend_moved(&self, b: usize, bits: u32) -> Kick {
         let wanted = Bits(bits & self.blocks[b].wanted());
-        wanted.fold(Kick::NONE, |kick, i| {
-            kick | Kick::one(self.owner(b, i).into())
-        })
+        wanted.fold(Kick::NONE, |kick, i| kick | Kick::one(self.owner(b, i).into()))
     }
 
     /// Makes SPI `intid` inactive.
@@ -170,11 +166,7 @@ impl Distributor {
     pub(crate) fn target(&self, b: usize, i: usize) -> u8 {
         let route = self.routes[b][i];
         if route & Self::ANY != 0 {
-            if self.online.is_empty() {
-                NOBODY
-            } else {
-                self.online.0.trailing_zeros() as u8
-            }
+            if self.online.is_empty() { NOBODY } else { self.online.0.trailing_zeros() as u8 }
         } else if route < u32::from(self.vcpus) {
             route as u8
         } else {
@@ -185,11 +177,7 @@ impl Distributor {
     /// The vCPU that has to see to SPI `i` of block `b` as it stands.
     pub(crate) fn owner(&self, b: usize, i: usize) -> u8 {
         let block = &self.blocks[b];
-        if (block.resident | block.active) >> i & 1 != 0 {
-            self.home[b][i]
-        } else {
-            self.target(b, i)
-        }
+        if (block.resident | block.active) >> i & 1 != 0 { self.home[b][i] } else { self.target(b, i) }
     }
 
     /// SPI `i` of block `b` is resident in, or active for, vCPU `vcpu` from now on.

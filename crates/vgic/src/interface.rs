@@ -51,7 +51,7 @@ impl Vmcr {
     /// The value after a reset with `preemption_bits` (5 to 7, ICH_VTR_EL2.PREbits + 1): nothing
     /// enabled, everything masked, the binary points at their least.
     pub const fn reset(preemption_bits: u8) -> Self {
-        let bpr0 = 7 - preemption_bits as u64;
+        let bpr0 = 7u8.saturating_sub(preemption_bits) as u64;
         Self(Self::VFIQEN | bpr0 << 21 | (bpr0 + 1) << 18)
     }
 
@@ -87,9 +87,7 @@ impl Vmcr {
     /// This is `CanSignalVirtualInterrupt` of the architecture, PSTATE left out: what wakes WFI.
     pub const fn signals(self, priority: u8, group1: bool, running: u8) -> bool {
         let mask = self.group_priority_mask(group1);
-        self.group_enabled(group1)
-            && priority < self.priority_mask()
-            && (running == 0xff || (priority & mask) < (running & mask))
+        self.group_enabled(group1) && priority < self.priority_mask() && (running == 0xff || (priority & mask) < (running & mask))
     }
 }
 
@@ -104,6 +102,13 @@ pub trait ListRegisters {
 
     /// Writes ICH_LR`n`_EL2.
     fn write(&mut self, n: usize, value: ListRegister);
+
+    /// Reads ICH_LR`n`_EL2 and writes what `f` makes of it. An implementation that has to choose the
+    /// register by its number may do so once for both.
+    #[inline(always)]
+    fn update(&mut self, n: usize, f: impl Fn(ListRegister) -> ListRegister) {
+        self.write(n, f(self.read(n)));
+    }
 
     /// ICH_ELRSR_EL2 as the engine uses it: bit `n` set when list register `n` is invalid. Bits above
     /// the last list register may be anything. A register that still asks for EOI maintenance (its

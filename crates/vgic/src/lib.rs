@@ -53,9 +53,7 @@ mod redistributor;
 mod sgi;
 
 pub use distributor::Distributor;
-pub use interface::{
-    CpuInterface, ListRegisters, MAX_LIST_REGISTERS, Maintenance, Vmcr, running_priority,
-};
+pub use interface::{CpuInterface, ListRegisters, MAX_LIST_REGISTERS, Maintenance, Vmcr, running_priority};
 pub use kick::{Delivery, Kick};
 pub use lr::ListRegister;
 pub use mmio::{GICD_SIZE, GICR_SIZE, Read, Size};
@@ -67,6 +65,9 @@ pub const MAX_VCPUS: usize = 16;
 
 /// Interrupts held in one block of registers.
 pub(crate) const BLOCK: usize = 32;
+
+/// SGIs are INTIDs 0 to 15.
+pub(crate) const SGIS: usize = 16;
 
 /// Blocks of SPIs: INTIDs 32 to 255.
 pub(crate) const SPI_BLOCKS: usize = 7;

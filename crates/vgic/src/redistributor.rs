@@ -1,6 +1,6 @@
 //! A redistributor, with the vCPU's CPU interface.
 
-use crate::BLOCK;
+use crate::SGIS;
 use crate::block::Block;
 use crate::engine::Slots;
 use crate::interface::{CpuInterface, ListRegisters, Maintenance};
@@ -56,14 +56,14 @@ pub struct Redistributor {
 }
 
 /// SGIs are edge-triggered, PPIs level-sensitive until the guest says otherwise.
-const SGIS: u32 = 0xffff;
+const EDGE: u32 = (1 << SGIS) - 1;
 
 impl Redistributor {
     /// A redistributor after reset, of a vCPU that is not loaded.
     pub fn new(config: Config) -> Self {
-        let hw_ppis = config.hw_ppis & !SGIS;
+        let hw_ppis = config.hw_ppis & !EDGE;
         Self {
-            block: Block::new(0, SGIS),
+            block: Block::new(0, EDGE),
             slots: Slots::new(config.list_registers, hw_ppis),
             maintenance: Maintenance::default(),
             lines_seen: 0,
@@ -113,20 +113,16 @@ impl Redistributor {
             lrs.take_eoi_count();
             lrs.set_maintenance(self.maintenance);
         }
-        let delivery = if self.interface.eoi_count != 0 {
-            Delivery::NeedsSync
-        } else {
-            self.sync_private(lrs)
-        };
-        Loaded {
-            active_ppis: self.slots.held,
-            delivery,
-        }
+        let delivery = if self.interface.eoi_count != 0 { Delivery::NeedsSync } else { self.sync_private(lrs) };
+        Loaded { active_ppis: self.active_ppis(lrs), delivery }
     }
 
     /// Takes the list registers in use away, when the vCPU is put. Returns the PPIs of
     /// [`Config::hw_ppis`] whose physical interrupt is active on its behalf: the hypervisor makes
     /// them inactive, and the next `load` asks for them again.
+    ///
+    /// A maintenance interrupt that was under way is taken away, too, until the next `load`. So if the
+    /// vCPU sleeps, ask [`has_deliverable_saved`](Self::has_deliverable_saved) now.
     pub fn unload<L: ListRegisters>(&mut self, lrs: &mut L) -> u32 {
         for n in Bits(self.slots.used.into()) {
             let lr = lrs.read(n);
@@ -134,12 +130,7 @@ impl Redistributor {
             if !lr.invalid() || lr.eoi_asserted() {
                 lrs.write(n, ListRegister::INVALID);
             }
-            if lr.invalid() && lr.intid() < BLOCK as u32 {
-                // Over, and no business of the distributor's: free it.
-                self.slots.fold(&mut self.block, n, lr);
-            }
         }
-        self.slots.settle(&self.block, lrs);
         if self.maintenance != Maintenance::default() {
             if self.maintenance.0 & Maintenance::LRENPIE != 0 {
                 self.interface.eoi_count += lrs.take_eoi_count();
@@ -147,7 +138,23 @@ impl Redistributor {
             lrs.set_maintenance(Maintenance::default());
         }
         self.loaded = false;
-        self.slots.held
+        self.active_ppis(&self.interface)
+    }
+
+    /// The PPIs whose physical interrupt is active because of this vCPU.
+    fn active_ppis<L: ListRegisters>(&self, lrs: &L) -> u32 {
+        // Of those that are resident the guest may have deactivated some.
+        let resident = Bits(self.slots.held & self.block.resident);
+        let over = |&i: &usize| {
+            let lr = lrs.read(self.block.slot[i].into());
+            lr.hw() && lr.invalid()
+        };
+        self.slots.held & !resident.filter(over).fold(0, |mask, i| mask | 1 << i)
+    }
+
+    /// Is the physical interrupt behind PPI `i` active because of this vCPU, which is not loaded?
+    pub(crate) fn holds_saved(&self, i: usize) -> bool {
+        self.active_ppis(&self.interface) >> i & 1 != 0
     }
 }
 

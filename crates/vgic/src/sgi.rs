@@ -33,11 +33,7 @@ impl Sgi {
         const IRM: u64 = 1 << 40;
         // Aff3, the range selector (RES0, as GICD_TYPER.RSS is zero), Aff2 and Aff1.
         const OUT_OF_REACH: u64 = 0xff << 48 | 0xf << 44 | 0xff << 32 | 0xff << 16;
-        let all = if vcpus < 16 {
-            (1 << vcpus) - 1
-        } else {
-            u16::MAX
-        };
+        let all = if vcpus < 16 { (1 << vcpus) - 1 } else { u16::MAX };
         let targets = if value & IRM != 0 {
             Kick(all).without(sender)
         } else if value & OUT_OF_REACH != 0 {
@@ -45,10 +41,6 @@ impl Sgi {
         } else {
             Kick(value as u16 & all)
         };
-        Self {
-            intid: (value >> 24) as u32 & 0xf,
-            targets,
-            group1: matches!(register, SgiRegister::Sgi1r),
-        }
+        Self { intid: (value >> 24) as u32 & 0xf, targets, group1: matches!(register, SgiRegister::Sgi1r) }
     }
 }

@@ -16,83 +16,24 @@ const VCPUS: usize = 3;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Level {
-        intid: u32,
-        v: usize,
-        high: bool,
-    },
-    Pulse {
-        intid: u32,
-    },
-    Timer {
-        v: usize,
-        intid: u32,
-        high: bool,
-    },
-    Sgi {
-        v: usize,
-        register: SgiRegister,
-        targets: u16,
-        intid: u32,
-    },
-    Write {
-        v: usize,
-        kind: u32,
-        intid: u32,
-        more: u32,
-    },
-    Priority {
-        v: usize,
-        intid: u32,
-        value: u8,
-    },
-    Config {
-        v: usize,
-        intid: u32,
-        edge: bool,
-    },
-    Route {
-        intid: u32,
-        route: u32,
-    },
-    Enables {
-        value: u32,
-    },
-    PriorityMask {
-        v: usize,
-        value: u64,
-    },
-    GroupEnables {
-        v: usize,
-        value: u64,
-    },
-    Modes {
-        v: usize,
-        split: bool,
-        common: bool,
-        binary_point: u64,
-    },
-    Acknowledge {
-        v: usize,
-    },
-    End {
-        v: usize,
-    },
-    Deactivate {
-        v: usize,
-        which: usize,
-    },
-    Unload {
-        v: usize,
-    },
-    Load {
-        v: usize,
-    },
-    Read {
-        v: usize,
-        kind: u32,
-        n: u32,
-    },
+    Level { intid: u32, v: usize, high: bool },
+    Pulse { intid: u32 },
+    Timer { v: usize, intid: u32, high: bool },
+    Sgi { v: usize, register: SgiRegister, targets: u16, intid: u32 },
+    Write { v: usize, kind: u32, intid: u32, more: u32 },
+    Priority { v: usize, intid: u32, value: u8 },
+    Config { v: usize, intid: u32, edge: bool },
+    Route { intid: u32, route: u32 },
+    Enables { value: u32 },
+    PriorityMask { v: usize, value: u64 },
+    GroupEnables { v: usize, value: u64 },
+    Modes { v: usize, split: bool, common: bool, binary_point: u64 },
+    Acknowledge { v: usize },
+    End { v: usize },
+    Deactivate { v: usize, which: usize },
+    Unload { v: usize },
+    Load { v: usize },
+    Read { v: usize, kind: u32, n: u32 },
 }
 
 fn vcpu() -> impl Strategy<Value = usize> {
@@ -100,11 +41,7 @@ fn vcpu() -> impl Strategy<Value = usize> {
 }
 
 fn intid() -> impl Strategy<Value = u32> {
-    prop_oneof![
-        prop::sample::select(&SGIS[..]),
-        prop::sample::select(&[PPI, 27, 30][..]),
-        prop::sample::select(&SPIS[..]),
-    ]
+    prop_oneof![prop::sample::select(&SGIS[..]), prop::sample::select(&[PPI, 27, 30][..]), prop::sample::select(&SPIS[..]),]
 }
 
 fn spi() -> impl Strategy<Value = u32> {
@@ -192,20 +129,10 @@ fn apply(machine: &mut Machine, op: Op) {
         Op::Level { intid, v, high } => machine.set_level(v, intid, high),
         Op::Pulse { intid } => machine.pulse(intid),
         Op::Timer { v, intid, high } => machine.set_timer(v, intid, high),
-        Op::Sgi {
-            v,
-            register,
-            targets,
-            intid,
-        } => {
+        Op::Sgi { v, register, targets, intid } => {
             machine.send_sgi(v, register, u64::from(targets) | u64::from(intid) << 24);
         }
-        Op::Write {
-            v,
-            kind,
-            intid,
-            more,
-        } => {
+        Op::Write { v, kind, intid, more } => {
             let n = intid / 32;
             let mut value = 1 << (intid % 32);
             if matches!(kind, 1 | 2 | 3 | 5 | 7) {
@@ -236,19 +163,11 @@ fn apply(machine: &mut Machine, op: Op) {
         Op::GroupEnables { v, value } if machine.place[v].is_some() => {
             machine.set_vmcr(v, value, 3);
         }
-        Op::Modes {
-            v,
-            split,
-            common,
-            binary_point,
-        } => {
+        Op::Modes { v, split, common, binary_point } => {
             // Changing these with interrupts in hand is UNPREDICTABLE, or makes their ends so.
             let idle = machine.taken[v].is_empty() && machine.dropped[v].is_empty();
             if idle && machine.place[v].is_some() {
-                let bits = u64::from(split) << 9
-                    | u64::from(common) << 4
-                    | binary_point << 21
-                    | (binary_point + 1).min(7) << 18;
+                let bits = u64::from(split) << 9 | u64::from(common) << 4 | binary_point << 21 | (binary_point + 1).min(7) << 18;
                 machine.set_vmcr(v, bits, 1 << 9 | 1 << 4 | 0x3f << 18);
             }
         }
@@ -278,24 +197,11 @@ fn set_up(machine: &mut Machine) {
     for (k, intid) in (0..).zip(SGIS.into_iter().chain(SPIS)) {
         let levels = [0xa0, 0x80, 0x40, 0x80];
         for v in 0..VCPUS {
-            apply(
-                machine,
-                Op::Priority {
-                    v,
-                    intid,
-                    value: levels[k % 4],
-                },
-            );
+            apply(machine, Op::Priority { v, intid, value: levels[k % 4] });
         }
     }
     for (k, intid) in (0..).zip(SPIS) {
-        apply(
-            machine,
-            Op::Route {
-                intid,
-                route: k % VCPUS as u32,
-            },
-        );
+        apply(machine, Op::Route { intid, route: k % VCPUS as u32 });
     }
     machine.settle();
     machine.check();

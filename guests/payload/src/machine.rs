@@ -1,13 +1,17 @@
 //! What the device tree says: CPUs, memory, arguments.
 
 use core::ops::Range;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use fdt::Fdt;
 
 use crate::board;
 
 static TREE: AtomicUsize = AtomicUsize::new(0);
+// What is asked for often, read from the tree once.
+static CPUS: AtomicUsize = AtomicUsize::new(1);
+static RAM_SIZE: AtomicU64 = AtomicU64::new(0x20_0000);
+static STILE: AtomicBool = AtomicBool::new(false);
 
 /// Remembers the device tree. `address` is what the guest was entered with; a loader of ELF files may give none, the tree is
 /// then expected at the start of RAM.
@@ -16,9 +20,16 @@ pub(crate) fn init(address: u64) {
         // SAFETY: RAM is mapped, and nothing else is read.
         if in_ram(candidate) && unsafe { Fdt::from_ptr(candidate as *const u8) }.is_ok() {
             TREE.store(candidate as usize, Ordering::Release);
-            return;
+            break;
         }
     }
+    let Some(tree) = tree() else { return };
+    CPUS.store(tree.cpus().count().clamp(1, board::MAX_CPUS), Ordering::Release);
+    let region = tree.memory().regions().find(|region| region.starting_address as u64 == board::RAM);
+    if let Some(size) = region.and_then(|region| region.size) {
+        RAM_SIZE.store(size as u64, Ordering::Release);
+    }
+    STILE.store(has("stile"), Ordering::Release);
 }
 
 fn in_ram(address: u64) -> bool {
@@ -40,14 +51,12 @@ pub fn tree_address() -> u64 {
 
 /// How many CPUs there are to use: 1 to [`board::MAX_CPUS`].
 pub fn cpus() -> usize {
-    tree().map_or(1, |tree| tree.cpus().count()).clamp(1, board::MAX_CPUS)
+    CPUS.load(Ordering::Acquire)
 }
 
 /// RAM, as an address range. Without a device tree, the least that a guest needs.
 pub fn ram() -> Range<u64> {
-    let region = tree().and_then(|tree| tree.memory().regions().find(|r| r.starting_address as u64 == board::RAM));
-    let size = region.and_then(|region| region.size).unwrap_or(0x20_0000);
-    board::RAM..board::RAM + size as u64
+    board::RAM..board::RAM + RAM_SIZE.load(Ordering::Acquire)
 }
 
 /// RAM behind the guest's image, without the device tree.
@@ -82,7 +91,7 @@ pub fn has(word: &str) -> bool {
 /// Whether this is said to be a VM of Stile: the boot arguments have the word `stile`. Tests of what Stile hides, and of what it
 /// answers where the architecture leaves a choice, depend on it.
 pub fn is_stile() -> bool {
-    has("stile")
+    STILE.load(Ordering::Acquire)
 }
 
 /// The text after `name=` among the boot arguments.

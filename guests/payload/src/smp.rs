@@ -149,7 +149,7 @@ impl Barrier {
 
     /// Waits until all CPUs have called this as often as this one.
     pub fn wait(&self) -> Outcome {
-        let cpus = machine_cpus();
+        let cpus = machine::cpus();
         let ticket = self.0.fetch_add(1, AcqRel);
         let full = (ticket / cpus + 1) * cpus;
         check!(wait::until(|| self.0.load(Acquire) >= full), "only {} of {full} at the barrier", self.0.load(Acquire));
@@ -160,19 +160,6 @@ impl Barrier {
 impl Default for Barrier {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-/// [`machine::cpus`], read from the device tree once.
-fn machine_cpus() -> usize {
-    static COUNT: AtomicUsize = AtomicUsize::new(0);
-    match COUNT.load(Relaxed) {
-        0 => {
-            let count = machine::cpus();
-            COUNT.store(count, Relaxed);
-            count
-        }
-        count => count,
     }
 }
 

@@ -5,10 +5,11 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use stile_ledger::RowId;
 use stile_sched::deadline::Deadlines;
 use stile_sched::lock::{TicketGuard, TicketLock};
-use stile_sched::{CpuId, Loading, Scheduler, Switch, VcpuId};
+use stile_sched::{CpuId, Loading, Scheduler, State, Switch, VcpuId};
 
 use crate::MAX_CPUS;
 use crate::arch::{self, Cpu};
+use crate::device::alarm;
 use crate::once::Once;
 use crate::vm::{self, Vcpu, power};
 
@@ -132,6 +133,7 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
     let reason = if reason == Leave::Wait && arch::interrupt_pending(cpu) { Leave::Yield } else { reason };
     let now = arch::timer::now();
     let me = id(cpu);
+    alarm::ring(cpu.index, now);
     let mut schedule = SCHEDULE.lock();
     let switch = match reason {
         Leave::Attention => schedule.scheduler.pick_next(me, now),
@@ -179,18 +181,25 @@ fn follow(cpu: &mut Cpu, mut schedule: TicketGuard<'_, Schedule>, switch: Switch
     let me = id(cpu);
     if let Some(next) = switch.next
         && let Loading::Replace(old) = next.loading
+        && let Some(vcpu) = cpu.vcpu.take()
     {
-        if let Some(deadline) = put(cpu) {
+        cpu.slice_end = None;
+        let deadline = arch::put(cpu, vcpu);
+        if let Some(deadline) = deadline
+            && schedule.scheduler.state(old) == State::Blocked
+        {
             schedule.sleepers[me.index()].set(old, deadline);
         }
     }
-    let sleeper = schedule.sleepers[me.index()].earliest();
-    let other_sleeps_here = switch.next.map(|next| next.vcpu);
-    if let Some(vcpu) = other_sleeps_here {
+    if let Some(next) = switch.next
+        && next.loading != Loading::Loaded
+    {
+        // It sleeps no more, wherever it did.
         for sleepers in &mut schedule.sleepers {
-            sleepers.cancel(vcpu);
+            sleepers.cancel(next.vcpu);
         }
     }
+    let sleeper = schedule.sleepers[me.index()].earliest().into_iter().chain(alarm::next(cpu.index)).min();
     drop(schedule);
     if let Some(kick) = switch.kick {
         call(kick);
@@ -215,13 +224,6 @@ fn share(cpu: &mut Cpu, contended: bool, sleeper: Option<u64>) {
     cpu.slice_end = slice_end;
     arch::timer::set_deadline(slice_end.into_iter().chain(sleeper).min());
     arch::trap_waiting(cpu, contended || !cpu.vcpu().vm().techniques.wfi_passthrough);
-}
-
-/// Takes the loaded vCPU's registers off this CPU. Returns when it must be woken, if it is blocked with a timer running.
-fn put(cpu: &mut Cpu) -> Option<u64> {
-    let vcpu = cpu.vcpu.take()?;
-    cpu.slice_end = None;
-    arch::put(cpu, vcpu)
 }
 
 /// Loads a vCPU onto this CPU, which has none.
@@ -257,6 +259,7 @@ fn idle(cpu: &mut Cpu) {
         arch::idle_interrupt(cpu);
     }
     let now = arch::timer::now();
+    alarm::ring(cpu.index, now);
     let mut schedule = SCHEDULE.lock();
     wake_sleepers(&mut schedule, id(cpu), now);
     let switch = schedule.scheduler.pick_next(id(cpu), now);

@@ -1,5 +1,7 @@
 //! The devices of a VM: models (crate `stile-device`) behind a lock each, and where their bytes and interrupt lines go.
 
+pub mod alarm;
+
 use stile_device::pl011::Pl011;
 use stile_device::pl031::Pl031;
 use stile_sched::lock::TicketLock;
@@ -47,6 +49,7 @@ impl Devices {
     pub fn reset(&self) {
         self.uart.lock().model = Pl011::new();
         *self.clock.lock() = Pl031::new(arch::wall_clock() as u32, arch::wall_clock());
+        alarm::set(self.vm, None);
     }
 
     /// A load from the UART.
@@ -109,6 +112,16 @@ impl Devices {
         if let Some(level) = clock.write(offset, value, arch::wall_clock()) {
             arch::set_line(vm, Line::Clock, level);
         }
+        alarm::set(self.vm, clock.deadline());
+    }
+
+    /// The time of the clock's alarm may have come.
+    pub fn clock_alarm(&self, vm: &Vm) {
+        let mut clock = self.clock.lock();
+        if let Some(level) = clock.expire(arch::wall_clock()) {
+            arch::set_line(vm, Line::Clock, level);
+        }
+        alarm::set(self.vm, clock.deadline());
     }
 }
 

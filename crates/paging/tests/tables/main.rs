@@ -185,7 +185,7 @@ fn probes(anchor: u64) -> impl Strategy<Value = Vec<u64>> {
 }
 
 fn config() -> ProptestConfig {
-    ProptestConfig { cases: 24, rng_seed: RngSeed::Fixed(0x5711e), failure_persistence: None, ..ProptestConfig::default() }
+    ProptestConfig { cases: 16, rng_seed: RngSeed::Fixed(0x5711e), failure_persistence: None, ..ProptestConfig::default() }
 }
 
 proptest! {

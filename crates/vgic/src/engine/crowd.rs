@@ -25,11 +25,7 @@ struct Best {
 
 impl Best {
     const fn new() -> Self {
-        Self {
-            entries: [ListRegister::INVALID; MAX_LIST_REGISTERS],
-            kept: 0,
-            offered: 0,
-        }
+        Self { entries: [ListRegister::INVALID; MAX_LIST_REGISTERS], kept: 0, offered: 0 }
     }
 
     /// Considers one more.
@@ -77,11 +73,7 @@ impl Candidates {
 impl Redistributor {
     /// Takes everything out of the list registers, and puts in what is most urgent.
     #[cold]
-    pub(super) fn choose_anew<L: ListRegisters>(
-        &mut self,
-        distributor: &mut Distributor,
-        lrs: &mut L,
-    ) -> Kick {
+    pub(super) fn choose_anew<L: ListRegisters>(&mut self, distributor: &mut Distributor, lrs: &mut L) -> Kick {
         let mut kick = Kick::NONE;
         let mut old = [ListRegister::INVALID; MAX_LIST_REGISTERS];
         for n in Bits(self.slots.used.into()) {
@@ -91,9 +83,7 @@ impl Redistributor {
         }
 
         let candidates = self.candidates(distributor, lrs.vmcr());
-        let Candidates {
-            live, dead, active, ..
-        } = &candidates;
+        let Candidates { live, dead, active, .. } = &candidates;
         let count = self.slots.all.count_ones() as usize;
         // Interrupts that are active had better stay, because their end is costly otherwise.
         let actives = active.offered.min(count - usize::from(live.offered != 0));
@@ -137,16 +127,16 @@ impl Redistributor {
 
     /// Deactivations that found no list register, with EOImode 0: the guest ends interrupts in the
     /// reverse order of their acknowledgement, so each was that of the highest priority.
-    pub(super) fn account_deactivations<L: ListRegisters>(
-        &mut self,
-        distributor: &mut Distributor,
-        lrs: &mut L,
-    ) -> Kick {
+    pub(super) fn account_deactivations<L: ListRegisters>(&mut self, distributor: &mut Distributor, lrs: &mut L) -> Kick {
         let mut kick = Kick::NONE;
         if self.maintenance.0 & Maintenance::LRENPIE == 0 {
             return kick;
         }
         let count = lrs.take_eoi_count() + core::mem::take(&mut self.interface.eoi_count);
+        if lrs.vmcr().eoi_split() {
+            // EOIs only drop the priority then, and writes of ICC_DIR_EL1 are trapped. QEMU counts such EOIs all the same.
+            return kick;
+        }
         for _ in 0..count {
             let Some(intid) = self.most_urgent_stray(distributor) else {
                 break;
@@ -180,19 +170,9 @@ impl Redistributor {
     }
 
     fn candidates(&self, distributor: &Distributor, vmcr: Vmcr) -> Candidates {
-        let mut candidates = Candidates {
-            live: Best::new(),
-            dead: Best::new(),
-            active: Best::new(),
-            vmcr,
-        };
-        let blocks = core::iter::once((&self.block, self.block.wanted())).chain(
-            distributor
-                .blocks
-                .iter()
-                .enumerate()
-                .map(|(b, block)| (block, self.owned(distributor, b, block.wanted()))),
-        );
+        let mut candidates = Candidates { live: Best::new(), dead: Best::new(), active: Best::new(), vmcr };
+        let blocks = core::iter::once((&self.block, self.block.wanted()))
+            .chain(distributor.blocks.iter().enumerate().map(|(b, block)| (block, self.owned(distributor, b, block.wanted()))));
         for (block, bits) in blocks {
             for i in Bits(bits) {
                 let active = block.active >> i & 1 != 0;
@@ -203,21 +183,11 @@ impl Redistributor {
     }
 
     /// Puts the interrupt of `entry` into list register `n`, if it still wants one.
-    fn put<L: ListRegisters>(
-        &mut self,
-        distributor: &mut Distributor,
-        n: usize,
-        entry: ListRegister,
-        crowded: bool,
-        lrs: &mut L,
-    ) {
+    fn put<L: ListRegisters>(&mut self, distributor: &mut Distributor, n: usize, entry: ListRegister, crowded: bool, lrs: &mut L) {
         let i = entry.intid() as usize % BLOCK;
         match block_of(entry.intid()) {
             None => {
-                let terms = Terms {
-                    routed: true,
-                    crowded,
-                };
+                let terms = Terms { routed: true, crowded };
                 self.slots.place(&mut self.block, i, n, terms, lrs);
             }
             Some(b) => _ = self.place_spi(distributor, b, i, n, crowded, lrs),
@@ -240,15 +210,7 @@ impl Redistributor {
 /// The maintenance enables that tell when the guest enables or disables a group at its CPU interface.
 /// Only the change is asked for: what holds already would be asserted at once.
 fn group_changes(vmcr: Vmcr) -> u32 {
-    let group0 = if vmcr.group_enabled(false) {
-        Maintenance::VGRP0DIE
-    } else {
-        Maintenance::VGRP0EIE
-    };
-    let group1 = if vmcr.group_enabled(true) {
-        Maintenance::VGRP1DIE
-    } else {
-        Maintenance::VGRP1EIE
-    };
+    let group0 = if vmcr.group_enabled(false) { Maintenance::VGRP0DIE } else { Maintenance::VGRP0EIE };
+    let group1 = if vmcr.group_enabled(true) { Maintenance::VGRP1DIE } else { Maintenance::VGRP1EIE };
     group0 | group1
 }

@@ -1,11 +1,11 @@
 //! The hot paths: a physical PPI and an SGI on their way to the vCPU that is loaded here.
 
 use super::slots::clear;
-use crate::BLOCK;
 use crate::interface::ListRegisters;
 use crate::kick::Delivery;
 use crate::lr::ListRegister;
 use crate::redistributor::Redistributor;
+use crate::{BLOCK, SGIS};
 
 /// Keeps an index into list registers inside its array.
 const SLOT: usize = crate::MAX_LIST_REGISTERS - 1;
@@ -19,52 +19,21 @@ impl Redistributor {
     pub fn inject_hw_ppi<L: ListRegisters>(&mut self, lrs: &mut L, intid: u32) -> Delivery {
         let i = intid as usize % BLOCK;
         let bit = 1 << i;
-        debug_assert!(
-            self.slots.hw_ppis & bit != 0,
-            "not a PPI with a physical one behind it"
-        );
-        let block = &mut self.block;
-        if block.active & bit != 0 || self.maintenance.0 != 0 || block.recall & bit != 0 {
-            return self.inject_slowly(lrs, i);
+        debug_assert!(self.slots.hw_ppis & bit != 0, "not a PPI with a physical one behind it");
+        let block = &self.block;
+        if self.slots.quick & bit == 0 {
+            return self.inject_anew(lrs, i);
         }
-        let n = if block.resident & bit != 0 {
-            let n = usize::from(block.slot[i]) & SLOT;
-            if self.slots.hw >> n & 1 == 0 {
-                return self.inject_slowly(lrs, i);
-            }
-            // The physical interrupt has fired, so the guest has deactivated it: the list register is
-            // known to be invalid without reading it.
-            n
-        } else {
-            match self.slots.free() {
-                Some(n) => n,
-                None => return self.inject_slowly(lrs, i),
-            }
-        };
-        self.slots.held |= bit;
-        block.line |= bit;
-        if block.forward & bit == 0 {
-            return self.inject_slowly(lrs, i);
-        }
-        let slot = 1 << n;
-        block.resident |= bit;
-        block.slot[i] = n as u8;
-        self.slots.used |= slot;
-        self.slots.pended |= slot;
-        self.slots.hw |= slot;
-        if block.pending & bit != 0 {
-            block.pending &= !bit;
-            self.slots.latched |= slot;
-        } else {
-            self.slots.latched &= !slot;
-        }
+        // The physical interrupt has fired, so the guest has deactivated it: the list register is known
+        // to be invalid without reading it.
+        let n = usize::from(block.slot[i]) & SLOT;
         lrs.write(n, block.entry[i].with_hw().with(ListRegister::PENDING));
         Delivery::Done
     }
 
-    /// The same where a list register has to be read, or none is to be had.
-    #[cold]
-    fn inject_slowly<L: ListRegisters>(&mut self, lrs: &mut L, i: usize) -> Delivery {
+    /// The same if it is not in a list register yet, or not in the common way.
+    #[inline(never)]
+    fn inject_anew<L: ListRegisters>(&mut self, lrs: &mut L, i: usize) -> Delivery {
         let bit = 1 << i;
         let block = &mut self.block;
         if block.resident & bit != 0 {
@@ -84,54 +53,38 @@ impl Redistributor {
     /// in for the physical one. [`load`](Self::load) will ask for the physical one to be made active.
     /// Nothing happens if that is so already: the line is looked at again when the guest deactivates.
     pub fn inject_hw_ppi_saved(&mut self, intid: u32) -> Delivery {
-        if self.slots.held >> (intid as usize % BLOCK) & 1 != 0 {
+        if self.holds_saved(intid as usize % BLOCK) {
             return Delivery::Done;
         }
-        self.on_saved(|this, saved| this.inject_slowly(saved, intid as usize % BLOCK))
+        self.on_saved(|this, saved| this.inject_hw_ppi(saved, intid))
     }
 
     /// Sends SGI `intid` (0 to 15) of a decoded write to this vCPU, loaded here.
     #[inline]
-    pub fn send_sgi_self<L: ListRegisters>(
-        &mut self,
-        lrs: &mut L,
-        intid: u32,
-        group1: bool,
-    ) -> Delivery {
-        let i = intid as usize % 16;
+    pub fn send_sgi_self<L: ListRegisters>(&mut self, lrs: &mut L, intid: u32, group1: bool) -> Delivery {
+        let i = intid as usize % SGIS;
         let bit = 1 << i;
         let block = &mut self.block;
-        let n = usize::from(block.slot[i]) & SLOT;
-        let resident = block.resident & bit != 0;
-        let plain = block.forward & !block.recall & bit != 0 && self.maintenance.0 == 0;
-        if plain && resident && (group1 || !block.entry[i].group1()) {
-            let lr = lrs.read(n);
-            if lr.same_rank(block.entry[i]) {
-                self.slots.pended |= 1 << n;
-                self.slots.latched |= 1 << n;
-                lrs.write(n, lr.with(ListRegister::PENDING));
-                return Delivery::Done;
-            }
+        if group1 && self.slots.quick & bit != 0 {
+            block.latched |= bit;
+            lrs.update(usize::from(block.slot[i]) & SLOT, |lr| lr.with(ListRegister::PENDING));
+            return Delivery::Done;
         }
-        if self.post_sgi(intid, group1) {
-            self.sync_private(lrs)
-        } else {
-            Delivery::Done
-        }
+        if self.post_sgi(intid, group1) { self.sync_private(lrs) } else { Delivery::Done }
     }
 
     /// Sends an SGI to this vCPU from another CPU. True if the vCPU must run
     /// [`sync_private`](Self::sync_private): kick it if it is loaded elsewhere, wake it if it sleeps.
     #[inline]
     pub fn post_sgi(&mut self, intid: u32, group1: bool) -> bool {
-        let bit = 1 << (intid % 16);
+        let bit = 1 << (intid as usize % SGIS);
         let block = &mut self.block;
         if !group1 && block.group1 & bit != 0 || block.pending & bit != 0 {
             // Not for this group; or under way already, with a kick of its own.
             return false;
         }
         block.pending |= bit;
-        block.recall |= bit & block.resident;
+        block.recall |= bit & block.resident & !self.slots.quick;
         block.forward & bit != 0
     }
 
@@ -154,6 +107,7 @@ impl Redistributor {
     pub(crate) fn attend(&mut self, bits: u32) -> bool {
         let block = &mut self.block;
         block.recall |= bits & block.resident;
+        self.slots.quick &= !bits;
         bits & (block.resident | block.wanted() | self.slots.held) != 0
     }
 }

@@ -20,10 +20,7 @@ pub(crate) use slots::Slots;
 use slots::{Terms, clear};
 
 /// Where all is well: there are list registers enough, and the interrupt comes here.
-const PLAIN: Terms = Terms {
-    routed: true,
-    crowded: false,
-};
+const PLAIN: Terms = Terms { routed: true, crowded: false };
 
 impl Redistributor {
     /// Brings this vCPU's list registers up to date: takes back what was recalled, delivers what
@@ -34,6 +31,7 @@ impl Redistributor {
         if distributor.unsynced.contains(vcpu) {
             distributor.unsynced = distributor.unsynced.without(vcpu);
             self.block.set_enables(distributor.enables);
+            self.slots.quick = 0;
         }
         let mut kick = Kick::NONE;
         if self.crowded() {
@@ -56,14 +54,23 @@ impl Redistributor {
         kick.without(vcpu)
     }
 
-    /// [`sync`](Self::sync) for a vCPU that is not loaded, on its saved list registers.
+    /// [`sync`](Self::sync) for a vCPU that is not loaded, on its saved list registers; and what
+    /// [`maintenance`](Self::maintenance) would do, had it stayed loaded.
     pub fn sync_saved(&mut self, distributor: &mut Distributor) -> Kick {
-        self.on_saved(|this, saved| this.sync(distributor, saved))
+        self.on_saved(|this, saved| this.maintenance(distributor, saved))
     }
 
     /// The part of [`sync`](Self::sync) that concerns SGIs and PPIs only, without the distributor.
     #[inline]
     pub fn sync_private<L: ListRegisters>(&mut self, lrs: &mut L) -> Delivery {
+        self.merge_quick(lrs);
+        let block = &self.block;
+        let rest = block.recall | block.wanted() | self.slots.held & !block.resident;
+        if rest == 0 && !self.unpublished { Delivery::Done } else { self.sync_private_rest(lrs) }
+    }
+
+    #[inline(never)]
+    fn sync_private_rest<L: ListRegisters>(&mut self, lrs: &mut L) -> Delivery {
         if self.crowded() || self.pull_private(lrs) == Delivery::NeedsSync {
             return Delivery::NeedsSync;
         }
@@ -81,22 +88,13 @@ impl Redistributor {
 
     /// Answers a maintenance interrupt: samples level-sensitive lines again at their EOI, fills list
     /// registers that became free, accounts for deactivations that found no list register.
-    pub fn maintenance<L: ListRegisters>(
-        &mut self,
-        distributor: &mut Distributor,
-        lrs: &mut L,
-    ) -> Kick {
+    pub fn maintenance<L: ListRegisters>(&mut self, distributor: &mut Distributor, lrs: &mut L) -> Kick {
         let kick = self.reclaim(distributor, lrs);
         (kick | self.sync(distributor, lrs)).without(self.config.vcpu.into())
     }
 
     /// A write of `intid` to ICC_DIR_EL1 that was trapped by [`Maintenance::TDIR`].
-    pub fn deactivate<L: ListRegisters>(
-        &mut self,
-        distributor: &mut Distributor,
-        lrs: &mut L,
-        intid: u32,
-    ) -> Kick {
+    pub fn deactivate<L: ListRegisters>(&mut self, distributor: &mut Distributor, lrs: &mut L, intid: u32) -> Kick {
         if !lrs.vmcr().eoi_split() {
             // Without EOImode the write is UNPREDICTABLE; it is ignored.
             return Kick::NONE;
@@ -104,7 +102,7 @@ impl Redistributor {
         let mut kick = Kick::NONE;
         if intid < BLOCK as u32 {
             let bit = self.block.clear_active(1 << intid);
-            self.block.recall |= bit & self.block.resident;
+            self.attend(bit);
         } else {
             kick = distributor.clear_active(intid);
         }
@@ -126,9 +124,21 @@ impl Redistributor {
         result
     }
 
-    /// Looks again at recalled SGIs and PPIs, and delivers those that wait.
+    /// Makes SGIs pending that were posted and are resident in the common way.
     #[inline]
+    fn merge_quick<L: ListRegisters>(&mut self, lrs: &mut L) {
+        let block = &mut self.block;
+        let posted = block.pending & self.slots.quick;
+        block.pending &= !posted;
+        block.latched |= posted;
+        for i in Bits(posted) {
+            lrs.update(block.slot[i].into(), |lr| lr.with(ListRegister::PENDING));
+        }
+    }
+
+    /// Looks again at recalled SGIs and PPIs, and delivers those that wait.
     fn pull_private<L: ListRegisters>(&mut self, lrs: &mut L) -> Delivery {
+        self.merge_quick(lrs);
         let block = &mut self.block;
         for i in Bits(block.recall) {
             self.slots.refresh(block, block.slot[i].into(), PLAIN, lrs);
@@ -186,10 +196,7 @@ impl Redistributor {
     }
 
     fn terms(&self, distributor: &Distributor, b: usize, i: usize, crowded: bool) -> Terms {
-        Terms {
-            routed: distributor.target(b, i) == self.config.vcpu,
-            crowded,
-        }
+        Terms { routed: distributor.target(b, i) == self.config.vcpu, crowded }
     }
 
     /// Puts SPI `i` of block `b` into list register `n`. False if there is nothing to put there.
@@ -203,9 +210,7 @@ impl Redistributor {
         lrs: &mut L,
     ) -> bool {
         let terms = self.terms(distributor, b, i, crowded);
-        let placed = self
-            .slots
-            .place(&mut distributor.blocks[b], i, n, terms, lrs);
+        let placed = self.slots.place(&mut distributor.blocks[b], i, n, terms, lrs);
         if placed {
             distributor.set_home(b, i, self.config.vcpu);
         }
@@ -213,13 +218,7 @@ impl Redistributor {
     }
 
     /// Looks again at the resident SPI `i` of block `b`. It may now be another vCPU's.
-    fn refresh_spi<L: ListRegisters>(
-        &mut self,
-        distributor: &mut Distributor,
-        b: usize,
-        i: usize,
-        lrs: &mut L,
-    ) -> Kick {
+    fn refresh_spi<L: ListRegisters>(&mut self, distributor: &mut Distributor, b: usize, i: usize, lrs: &mut L) -> Kick {
         let terms = self.terms(distributor, b, i, self.crowded());
         let block = &mut distributor.blocks[b];
         self.slots.refresh(block, block.slot[i].into(), terms, lrs);
@@ -268,10 +267,7 @@ impl Redistributor {
     /// Notes the state of SGIs and PPIs as it is in list registers now, and the physical lines.
     fn publish_private<L: ListRegisters>(&mut self, lrs: &mut L) {
         self.unpublished = false;
-        let terms = Terms {
-            routed: true,
-            crowded: self.crowded(),
-        };
+        let terms = Terms { routed: true, crowded: self.crowded() };
         let block = &mut self.block;
         for i in Bits(block.resident) {
             self.slots.refresh(block, block.slot[i].into(), terms, lrs);
@@ -287,11 +283,7 @@ impl Redistributor {
     }
 
     /// Notes the state of the SPIs that are in this vCPU's list registers.
-    fn publish_spis<L: ListRegisters>(
-        &mut self,
-        distributor: &mut Distributor,
-        lrs: &mut L,
-    ) -> Kick {
+    fn publish_spis<L: ListRegisters>(&mut self, distributor: &mut Distributor, lrs: &mut L) -> Kick {
         let mut kick = Kick::NONE;
         for b in 0..SPI_BLOCKS {
             let mine = self.owned(distributor, b, distributor.blocks[b].resident);
@@ -318,7 +310,5 @@ impl Slots {
 
 /// The block of SPIs that `intid` belongs to; none for an SGI or PPI.
 fn block_of(intid: u32) -> Option<usize> {
-    (intid as usize / BLOCK)
-        .checked_sub(1)
-        .map(|b| b % SPI_BLOCKS)
+    (intid as usize / BLOCK).checked_sub(1).map(|b| b % SPI_BLOCKS)
 }

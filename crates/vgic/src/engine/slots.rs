@@ -1,29 +1,27 @@
 //! Moving one interrupt into a list register and out of it.
 
-use crate::BLOCK;
 use crate::block::Block;
 use crate::interface::{ListRegisters, MAX_LIST_REGISTERS};
 use crate::kick::Bits;
 use crate::lr::ListRegister;
+use crate::{BLOCK, SGIS};
 
-/// What the software put into a vCPU's list registers. Bit `n` of a mask is list register `n`.
+/// What the software put into a vCPU's list registers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slots {
-    /// The list registers that may be used.
+    /// The list registers that may be used, bit `n` being list register `n`.
     pub all: u16,
     /// Those that hold a resident interrupt, though the guest may be done with it by now.
     pub used: u16,
-    /// Written as pending. One that is no longer pending has been acknowledged since.
-    pub pended: u16,
-    /// Written as pending by a latch, so that the pending state outlives the line's.
-    pub latched: u16,
-    /// Written with `HW` set.
-    pub hw: u16,
     /// PPIs that have a physical interrupt behind them, bit `n` being INTID `n`.
     pub hw_ppis: u32,
     /// Of these, those whose physical interrupt is active because of this vCPU: it fired, and the
-    /// virtual one is not deactivated yet.
+    /// virtual one is not deactivated yet. Stays set while resident.
     pub held: u32,
+    /// SGIs, and PPIs of `hw_ppis`, that are resident in the common way: when one becomes pending,
+    /// setting that state in its list register is all there is to do. Nothing has changed that would
+    /// need a closer look.
+    pub quick: u32,
 }
 
 /// What a list register may hold, given the state of the rest.
@@ -40,15 +38,7 @@ impl Slots {
     pub fn new(list_registers: u8, hw_ppis: u32) -> Self {
         let count = u32::from(list_registers.clamp(1, MAX_LIST_REGISTERS as u8));
         let all = (u32::from(u16::MAX) >> (MAX_LIST_REGISTERS as u32 - count)) as u16;
-        Self {
-            all,
-            used: 0,
-            pended: 0,
-            latched: 0,
-            hw: 0,
-            hw_ppis,
-            held: 0,
-        }
+        Self { all, used: 0, hw_ppis, held: 0, quick: 0 }
     }
 
     /// A list register that holds nothing as far as software knows.
@@ -61,20 +51,14 @@ impl Slots {
     /// Takes the interrupt in list register `n`, which reads as `lr` and belongs to `block`, back into
     /// software. The register itself is left as it is.
     pub fn fold(&mut self, block: &mut Block, n: usize, lr: ListRegister) {
-        let slot = 1 << n;
         let i = lr.intid() as usize % BLOCK;
         let bit = 1 << i;
-        let private = lr.intid() < BLOCK as u32;
 
-        if self.pended & slot != 0 {
+        if block.latched & bit != 0 {
             if !lr.pending() {
-                // Acknowledged. A physical line that is still high will fire again, when the physical
-                // interrupt is deactivated.
+                // Acknowledged.
                 block.written &= !bit;
-                if private {
-                    block.line &= !(bit & self.hw_ppis);
-                }
-            } else if self.latched & slot != 0 && block.drop_pending & bit == 0 {
+            } else if block.drop_pending & bit == 0 {
                 block.pending |= bit;
             }
         }
@@ -88,34 +72,33 @@ impl Slots {
         } else if block.active & bit != 0 && !lr.active() {
             block.written |= bit;
         }
-        block.acknowledged[i] = if lr.active() {
-            lr.entry()
-        } else {
-            block.entry[i]
-        };
-        if private && lr.hw() && lr.invalid() {
-            // The guest's deactivation has deactivated the physical interrupt.
-            self.held &= !bit;
+        block.acknowledged[i] = if lr.active() { lr.entry() } else { block.entry[i] };
+        if lr.hw() {
+            // A physical line that is still high will fire again, when the physical interrupt is
+            // deactivated. So the virtual one is not pending once it is acknowledged.
+            block.line &= !bit;
+            if lr.pending() {
+                block.line |= bit;
+            }
+            if lr.invalid() {
+                // The guest's deactivation has deactivated the physical interrupt.
+                self.held &= !bit;
+            }
         }
+        block.latched &= !bit;
         block.resident &= !bit;
         block.recall &= !bit;
         block.drop_pending &= !bit;
         block.drop_active &= !bit;
-        self.used &= !slot;
-        self.hw &= !slot;
+        self.used &= !(1 << n);
+        if lr.intid() < BLOCK as u32 {
+            self.quick &= !bit;
+        }
     }
 
     /// Puts interrupt `i` of `block` into list register `n`. False if there is nothing to put there.
-    pub fn place<L: ListRegisters>(
-        &mut self,
-        block: &mut Block,
-        i: usize,
-        n: usize,
-        terms: Terms,
-        lrs: &mut L,
-    ) -> bool {
+    pub fn place<L: ListRegisters>(&mut self, block: &mut Block, i: usize, n: usize, terms: Terms, lrs: &mut L) -> bool {
         let bit = 1 << i;
-        let slot = 1 << n;
         let private = block.entry[i].intid() < BLOCK as u32;
         let held = if private { self.held & bit } else { 0 };
         if held & block.line != 0 && lrs.physical_line(i as u32) == Some(false) {
@@ -126,11 +109,7 @@ impl Slots {
         let active = block.active & bit != 0;
         let asserted = block.asserted() & bit != 0;
         let forward = block.forward & bit != 0;
-        let mut lr = if active {
-            block.acknowledged[i]
-        } else {
-            block.entry[i]
-        };
+        let mut lr = if active { block.acknowledged[i] } else { block.entry[i] };
         let alone = !active || !terms.crowded && lr.same_rank(block.entry[i]);
         let pending = asserted && forward && terms.routed && alone;
         if !pending && !active {
@@ -139,35 +118,33 @@ impl Slots {
 
         // Pending, but it can't show in the list register: look again at the deactivation.
         let left = asserted && !pending;
+        let mut quick = private && forward && !terms.crowded && !left && lr.same_rank(block.entry[i]);
         if held != 0 && pending != active && !left {
             lr = lr.with_hw();
-            self.hw |= slot;
+            quick &= block.pending & bit == 0;
         } else {
             let line = block.line & !block.edge & bit != 0;
             if held != 0 || forward && (left || line) {
                 lr = lr.with(ListRegister::EOI);
             }
-            self.hw &= !slot;
+            quick &= i < SGIS;
         }
-        self.pended &= !slot;
-        self.latched &= !slot;
-        block.shown_pending &= !bit;
+        block.latched &= !bit;
         block.shown_active &= !bit;
         if pending {
             lr = lr.with(ListRegister::PENDING);
-            self.pended |= slot;
-            if block.pending & bit != 0 {
-                self.latched |= slot;
-                block.shown_pending |= bit;
-                block.pending &= !bit;
-            }
+            block.latched |= block.pending & bit;
+            block.pending &= !bit;
         }
         if active {
             lr = lr.with(ListRegister::ACTIVE);
             block.shown_active |= bit;
             block.active &= !bit;
         }
-        self.used |= slot;
+        self.used |= 1 << n;
+        if quick {
+            self.quick |= bit;
+        }
         block.resident |= bit;
         block.slot[i] = n as u8;
         lrs.write(n, lr);
@@ -176,13 +153,7 @@ impl Slots {
 
     /// Looks again at list register `n` and the interrupt in it, whose block is `block`, and writes
     /// what belongs there now.
-    pub fn refresh<L: ListRegisters>(
-        &mut self,
-        block: &mut Block,
-        n: usize,
-        terms: Terms,
-        lrs: &mut L,
-    ) {
+    pub fn refresh<L: ListRegisters>(&mut self, block: &mut Block, n: usize, terms: Terms, lrs: &mut L) {
         let lr = lrs.read(n);
         self.fold(block, n, lr);
         if !self.place(block, lr.intid() as usize % BLOCK, n, terms, lrs) {

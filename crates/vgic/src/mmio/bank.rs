@@ -71,25 +71,15 @@ pub(super) fn write_bits(block: &mut Block, kind: u32, value: u32) -> u32 {
 /// Reads `count` (1 or 4) priorities from interrupt `i` of the block on, one in each byte.
 pub(super) fn read_priorities(block: &Block, i: usize, count: usize) -> u32 {
     let entries = block.entry.iter().skip(i % BLOCK).take(count);
-    entries
-        .rev()
-        .fold(0, |value, entry| value << 8 | u32::from(entry.priority()))
+    entries.rev().fold(0, |value, entry| value << 8 | u32::from(entry.priority()))
 }
 
 /// Writes `count` (1 or 4) priorities, of which the bits in `mask` are there. Returns the interrupts
 /// concerned.
-pub(super) fn write_priorities(
-    block: &mut Block,
-    i: usize,
-    count: usize,
-    value: u32,
-    mask: u8,
-) -> u32 {
+pub(super) fn write_priorities(block: &mut Block, i: usize, count: usize, value: u32, mask: u8) -> u32 {
     let bytes = value.to_le_bytes();
     let bytes = bytes.iter().take(count).enumerate();
-    bytes
-        .map(|(n, byte)| block.set_priority(i + n, byte & mask))
-        .fold(0, |all, bit| all | bit)
+    bytes.map(|(n, byte)| block.set_priority(i + n, byte & mask)).fold(0, |all, bit| all | bit)
 }
 
 /// Reads the configuration of interrupts 16`half` to 16`half` + 15 of the block: bit 1 of each pair is

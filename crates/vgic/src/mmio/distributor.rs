@@ -67,9 +67,7 @@ impl Distributor {
     pub fn read_published(&self, offset: u32, size: Size) -> u64 {
         match size {
             Size::Word if offset & 3 == 0 => self.read_word(offset).into(),
-            Size::Byte if (IPRIORITYR..ITARGETSR).contains(&offset) => {
-                self.read_priorities(offset - IPRIORITYR, 1).into()
-            }
+            Size::Byte if (IPRIORITYR..ITARGETSR).contains(&offset) => self.read_priorities(offset - IPRIORITYR, 1).into(),
             Size::Double if offset & 7 == 0 => self.route(offset).map_or(0, |(b, i)| {
                 let route = self.routes[b][i];
                 u64::from(route)
@@ -109,9 +107,7 @@ impl Distributor {
     pub fn write(&mut self, offset: u32, size: Size, value: u64) -> Kick {
         match size {
             Size::Word if offset & 3 == 0 => self.write_word(offset, value as u32),
-            Size::Byte if (IPRIORITYR..ITARGETSR).contains(&offset) => {
-                self.write_priorities(offset - IPRIORITYR, 1, value as u32)
-            }
+            Size::Byte if (IPRIORITYR..ITARGETSR).contains(&offset) => self.write_priorities(offset - IPRIORITYR, 1, value as u32),
             Size::Double if offset & 7 == 0 => self.write_route(offset, value as u32),
             _ => Kick::NONE,
         }
@@ -149,9 +145,7 @@ impl Distributor {
 
     fn read_priorities(&self, intid: u32, count: usize) -> u32 {
         let block = self.blocks.get((intid as usize / BLOCK).wrapping_sub(1));
-        block.map_or(0, |block| {
-            bank::read_priorities(block, intid as usize % BLOCK, count)
-        })
+        block.map_or(0, |block| bank::read_priorities(block, intid as usize % BLOCK, count))
     }
 
     fn write_priorities(&mut self, intid: u32, count: usize, value: u32) -> Kick {
@@ -196,10 +190,7 @@ impl Distributor {
     #[cold]
     fn ask_to_publish(&mut self, offset: u32) -> Read {
         let b = spi_block(offset);
-        let hidden = self
-            .blocks
-            .get(b)
-            .map_or(0, |block| bank::hidden(block, offset >> 7));
+        let hidden = self.blocks.get(b).map_or(0, |block| bank::hidden(block, offset >> 7));
         let mut holders = Kick::NONE;
         for i in Bits(hidden) {
             holders |= Kick::one(self.owner(b, i).into());

@@ -116,11 +116,7 @@ impl Redistributor {
             Size::Byte => self.write_priorities(offset, 1, value),
             _ => 0,
         };
-        if self.attend(bits) {
-            Delivery::NeedsSync
-        } else {
-            Delivery::Done
-        }
+        if self.attend(bits) { Delivery::NeedsSync } else { Delivery::Done }
     }
 
     /// Returns the interrupts concerned.

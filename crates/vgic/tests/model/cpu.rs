@@ -12,19 +12,12 @@ pub struct Cpu {
 
 impl Cpu {
     pub fn new() -> Self {
-        Self {
-            vmcr: Vmcr::reset(5),
-            active: [0; 2],
-        }
+        Self { vmcr: Vmcr::reset(5), active: [0; 2] }
     }
 
     pub fn running(&self) -> u8 {
         let all = self.active[0] | self.active[1];
-        if all == 0 {
-            0xff
-        } else {
-            (all.trailing_zeros() * 8) as u8
-        }
+        if all == 0 { 0xff } else { (all.trailing_zeros() * 8) as u8 }
     }
 
     fn binary_point_mask(&self, group1: bool) -> u8 {
@@ -39,8 +32,7 @@ impl Cpu {
     pub fn can_take(&self, priority: u8, group1: bool) -> bool {
         let mask = self.binary_point_mask(group1);
         let running = self.running();
-        priority < (self.vmcr.0 >> 24) as u8
-            && (running == 0xff || priority & mask < running & mask)
+        priority < (self.vmcr.0 >> 24) as u8 && (running == 0xff || priority & mask < running & mask)
     }
 
     pub fn enabled(&self, group1: bool) -> bool {

@@ -36,10 +36,7 @@ const ANY: u64 = 1 << 31;
 
 impl Gic {
     pub fn new(vcpus: usize) -> Self {
-        let private = |intid: usize| Interrupt {
-            edge: intid < 16,
-            ..Default::default()
-        };
+        let private = |intid: usize| Interrupt { edge: intid < 16, ..Default::default() };
         Self {
             enables: 0,
             private: vec![(0..32).map(private).collect(); vcpus],
@@ -62,11 +59,7 @@ impl Gic {
         }
         let route = self.spis[intid as usize - 32].route;
         // 1 of N: vCPU 0 is the lowest that is online.
-        if route & ANY != 0 {
-            v == 0
-        } else {
-            route == v as u64
-        }
+        if route & ANY != 0 { v == 0 } else { route == v as u64 }
     }
 
     /// Pending interrupts of the highest priority among those of groups enabled at vCPU `v`'s
@@ -101,9 +94,7 @@ impl Gic {
         let mut all = self.highest_pending(v);
         let count = all.len();
         all.retain(|&intid| {
-            let Interrupt {
-                priority, group1, ..
-            } = *self.interrupt(v, intid);
+            let Interrupt { priority, group1, .. } = *self.interrupt(v, intid);
             self.cpus[v].can_take(priority, group1)
         });
         let maybe_nothing = all.len() < count || count == 0;
@@ -114,9 +105,7 @@ impl Gic {
         let interrupt = self.interrupt(v, intid);
         interrupt.active = true;
         interrupt.latch = false;
-        let Interrupt {
-            priority, group1, ..
-        } = *interrupt;
+        let Interrupt { priority, group1, .. } = *interrupt;
         self.cpus[v].acknowledge(priority, group1);
     }
 
@@ -147,9 +136,7 @@ impl Gic {
     }
 
     fn bits(&mut self, v: usize, n: u32, f: impl Fn(&Interrupt) -> bool) -> u32 {
-        (0..32).fold(0, |bits, i| {
-            bits | u32::from(f(self.interrupt(v, n * 32 + i))) << i
-        })
+        (0..32).fold(0, |bits, i| bits | u32::from(f(self.interrupt(v, n * 32 + i))) << i)
     }
 
     /// Reads the 32-bit register at `offset` of the distributor (for `n` > 0) or of vCPU `v`'s SGI_base.
@@ -167,9 +154,7 @@ impl Gic {
             }
             0xc00..0xc40 => {
                 let first = (offset - 0xc00) * 4;
-                (0..16).fold(0, |all, i| {
-                    all | u32::from(self.interrupt(v, first + i).edge) << (2 * i + 1)
-                })
+                (0..16).fold(0, |all, i| all | u32::from(self.interrupt(v, first + i).edge) << (2 * i + 1))
             }
             _ => panic!("the reference has no register at {offset:#x}"),
         }

@@ -18,6 +18,8 @@ pub struct Interface {
     /// Does a list register that is pending and active count as pending for the no-pending
     /// maintenance interrupt? The architecture does not say.
     pub np_counts_active: bool,
+    /// The guest may end interrupts in ways that are UNPREDICTABLE.
+    pub hostile: bool,
     /// How often list registers were read and written.
     pub accesses: std::cell::Cell<usize>,
 }
@@ -32,20 +34,15 @@ impl Interface {
             physical_active: 0,
             physical_lines: 0,
             np_counts_active,
+            hostile: false,
             accesses: 0.into(),
         }
     }
 
     /// The list register with the highest priority pending interrupt of an enabled group.
     fn highest_pending(&self) -> Option<usize> {
-        let candidates = self
-            .lr
-            .iter()
-            .enumerate()
-            .filter(|(_, lr)| lr.pending() && !lr.active() && self.cpu.enabled(lr.group1()));
-        candidates
-            .min_by_key(|(_, lr)| lr.priority())
-            .map(|(n, _)| n)
+        let candidates = self.lr.iter().enumerate().filter(|(_, lr)| lr.pending() && !lr.active() && self.cpu.enabled(lr.group1()));
+        candidates.min_by_key(|(_, lr)| lr.priority()).map(|(n, _)| n)
     }
 
     /// What a read of ICV_IAR would return, if it returns an interrupt.
@@ -65,9 +62,7 @@ impl Interface {
     }
 
     fn find_active(&self, intid: u32) -> Option<usize> {
-        self.lr
-            .iter()
-            .position(|lr| lr.active() && lr.intid() == intid)
+        self.lr.iter().position(|lr| lr.active() && lr.intid() == intid)
     }
 
     fn deactivate(&mut self, n: usize) {
@@ -90,12 +85,8 @@ impl Interface {
             None => self.eoi_count = (self.eoi_count + 1) % 32,
             Some(n) => {
                 let lr = self.lr[n];
-                let matches = lr.group1() == group1
-                    && self.cpu.group_priority(lr.priority(), group1) == dropped;
-                assert!(
-                    matches,
-                    "the list register is not as it was when acknowledged"
-                );
+                let matches = lr.group1() == group1 && self.cpu.group_priority(lr.priority(), group1) == dropped;
+                assert!(matches || self.hostile, "the list register is not as it was when acknowledged");
                 if !self.cpu.vmcr.eoi_split() {
                     self.deactivate(n);
                 }
@@ -138,25 +129,16 @@ impl ListRegisters for Interface {
     }
 
     fn write(&mut self, n: usize, value: ListRegister) {
-        assert!(
-            !(value.hw() && value.pending() && value.active()),
-            "not permitted: {value:?}"
-        );
-        let twice = |(m, lr): (usize, &ListRegister)| {
-            m != n && !lr.invalid() && !value.invalid() && lr.intid() == value.intid()
-        };
-        assert!(
-            !self.lr.iter().enumerate().any(twice),
-            "twice in list registers: {value:?}"
-        );
+        assert!(!(value.hw() && value.pending() && value.active()), "not permitted: {value:?}");
+        let twice = |(m, lr): (usize, &ListRegister)| m != n && !lr.invalid() && !value.invalid() && lr.intid() == value.intid();
+        assert!(!self.lr.iter().enumerate().any(twice), "twice in list registers: {value:?}");
         self.accesses.set(self.accesses.get() + 1);
         self.lr[n] = value;
     }
 
     fn invalid(&self) -> u16 {
         let lrs = self.lr.iter().enumerate();
-        lrs.filter(|(_, lr)| lr.invalid())
-            .fold(0, |mask, (n, _)| mask | 1 << n)
+        lrs.filter(|(_, lr)| lr.invalid()).fold(0, |mask, (n, _)| mask | 1 << n)
     }
 
     fn set_maintenance(&mut self, enables: Maintenance) {

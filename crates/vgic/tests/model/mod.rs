@@ -15,12 +15,6 @@ pub const HW_PPI_MASK: u32 = 1 << 27 | 1 << 30;
 
 /// A few cases by default, as many as PROPTEST_CASES says if it is set.
 pub fn cases(few: u32) -> proptest::test_runner::Config {
-    let cases = std::env::var("PROPTEST_CASES")
-        .ok()
-        .and_then(|n| n.parse().ok());
-    proptest::test_runner::Config {
-        cases: cases.unwrap_or(few),
-        failure_persistence: None,
-        ..Default::default()
-    }
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok());
+    proptest::test_runner::Config { cases: cases.unwrap_or(few), failure_persistence: None, ..Default::default() }
 }

@@ -47,6 +47,11 @@ pub fn wall_clock() -> u64 {
     EPOCH.load(Ordering::Relaxed) + super::timer::now() / super::timer::frequency().max(1)
 }
 
+/// When the counter will be at a time of day.
+pub fn ticks_of_wall_clock(seconds: u64) -> u64 {
+    seconds.saturating_sub(EPOCH.load(Ordering::Relaxed)).saturating_mul(super::timer::frequency())
+}
+
 /// The first CPU, on the stack of `image.ld`, with the first tables.
 #[unsafe(no_mangle)]
 extern "C" fn boot(dtb: u64, image: u64) -> ! {

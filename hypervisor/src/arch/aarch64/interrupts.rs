@@ -75,18 +75,20 @@ pub fn load(cpu: &mut Cpu, vcpu: &Vcpu) {
     }
 }
 
-/// The reverse.
-pub fn put(cpu: &mut Cpu, vcpu: &Vcpu) {
+/// The reverse. Returns whether the vCPU has an interrupt that would end its sleep.
+pub fn put(cpu: &mut Cpu, vcpu: &Vcpu) -> bool {
     let mut interface = Interface::new(cpu.index);
     let mut redistributor = vcpu.arch.redistributor.lock();
     let active = redistributor.unload(&mut interface);
     interface.put(redistributor.interface());
+    let pending = redistributor.has_deliverable_saved();
     drop(redistributor);
     for intid in LINKED {
         if active >> intid & 1 != 0 {
             gic::set_active(cpu.index, intid, false);
         }
     }
+    pending
 }
 
 /// Forgets what a vCPU that was powered off left on this CPU.

@@ -31,7 +31,7 @@ use crate::device::Line;
 use registers::El1;
 use sysreg::isb;
 
-pub use boot::{refuse, wall_clock};
+pub use boot::{refuse, ticks_of_wall_clock, wall_clock};
 pub use cpu::Cpu;
 pub use exit::enter;
 pub use firmware::power_off;
@@ -71,9 +71,9 @@ pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu) {
     interrupts::load(cpu, vcpu);
 }
 
-/// Takes a vCPU off this CPU. Returns when its timers will want to be heard.
+/// Takes a vCPU off this CPU. Returns when it must be woken if it sleeps: when a timer of its will ring; now, if an interrupt is pending.
 pub fn put(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu) -> Option<u64> {
-    interrupts::put(cpu, vcpu);
+    let pending = interrupts::put(cpu, vcpu);
     // SAFETY: the vCPU is loaded here; the scheduler's lock keeps others from loading it until this is done.
     let world = unsafe { vcpu.arch.world() };
     world.general = cpu.frame.x;
@@ -82,12 +82,13 @@ pub fn put(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu) -> Option<u64> {
     // ENABLE without IMASK; CNTVOFF_EL2 is zero.
     let deadline = |control: El1, compare: El1| (world.el1[control as usize] & 0b11 == 0b01).then_some(world.el1[compare as usize]);
     let deadlines = [deadline(El1::CntvCtl, El1::CntvCval), deadline(El1::CntpCtl, El1::CntpCval)];
-    deadlines.into_iter().flatten().min()
+    deadlines.into_iter().flatten().chain(pending.then_some(0)).min()
 }
 
 /// Takes the interrupts of a vCPU that turned itself off from this CPU, and forgets its registers.
 pub fn power_down(cpu: &mut Cpu, vcpu: &crate::vm::Vcpu) {
-    interrupts::put(cpu, vcpu);
+    // What was pending for it stays where a later start finds it.
+    let _ = interrupts::put(cpu, vcpu);
     interrupts::stop_timers();
 }
 

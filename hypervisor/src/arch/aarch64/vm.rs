@@ -123,6 +123,9 @@ impl Vm {
     /// A CPU may hold translations that another vCPU of the same VM made with the same ASID for other tables: a guest may use ASIDs
     /// differently on each of its CPUs. So a CPU that last ran another vCPU of this VM forgets them (local, this VMID only).
     pub fn load_second_stage(&self, vm: usize, vcpu: usize, cpu: usize) {
+        // Until the new VMID is in force, this CPU must make no entries for the old one, which may be another VM's by then.
+        write_sysreg!("vttbr_el2", 0);
+        isb();
         let vmid = VMIDS.try_load(cpu, &self.vmid).unwrap_or_else(|| {
             let mut pool = VMID_POOL.lock();
             VMIDS.load(pool.as_mut().expect("set up"), cpu, &self.vmid, || {

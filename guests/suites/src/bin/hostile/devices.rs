@@ -21,7 +21,7 @@ pub fn run() -> Outcome {
     smp::on_all(|| {
         let mut random = crate::random();
         let redistributors = GICR_STRIDE * machine::cpus() as u64;
-        for _ in 0..6_000 {
+        for _ in crate::share(8_000) {
             let (base, length) = random.pick(&[(GICD, 0x1_0000), (GICD, 0x1000), (GICR, redistributors), (UART, 0x1000), (RTC, 0x1000)]);
             let offset = match random.below(4) {
                 0 => random.below(0x100),

@@ -15,7 +15,7 @@ const STACK: [u32; 7] = [0xD500_40BF, 0x9100_003F, 0xA9BF_0FE2, 0xA9BF_0FE2, 0xF
 pub fn run() -> Outcome {
     smp::on_all(|| {
         let mut random = crate::random();
-        for _ in 0..200 {
+        for _ in crate::share(400) {
             let immediate = random.odd() as u32;
             let words = [brk(immediate), svc(immediate), SMC, immediate & 0xFFFF, 0xD4A0_0001, 0xD6BF_03E0];
             probe::run(&[random.pick(&words)], &mut core::array::from_fn(|_| random.odd()));
@@ -27,7 +27,7 @@ pub fn run() -> Outcome {
             }
             illegal_return(&mut random);
         }
-        for _ in 0..100 {
+        for _ in crate::share(100) {
             let mut registers = core::array::from_fn(|_| random.odd());
             registers[1] = mmu::window(0x0B00_0000 + random.below(0x10_0000), Memory::Normal, false) & !15;
             probe::run(&STACK, &mut registers);

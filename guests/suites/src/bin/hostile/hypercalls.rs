@@ -25,14 +25,15 @@ pub fn run() -> Outcome {
     smp::on_all(|| {
         let mut random = crate::random();
         // Each owner: architecture, CPU, SiP, OEM, standard, standard hypervisor, vendor hypervisor, applications, trusted OS.
-        for owner in [0, 1, 2, 3, 4, 5, 6, 0x30, 0x32, 0x3F] {
+        let owners = [0, 1, 2, 3, 4, 5, 6, 0x30, 0x32, 0x3F];
+        for owner in owners.into_iter().skip(smp::this()).step_by(machine::cpus()) {
             for kind in [0, 0x4000_0000, 0x8000_0000, 0xC000_0000_u32] {
                 for number in (0..0x20).chain([0x50, 0x51, 0x53, 0x7FFF, 0x8000, 0xFF00, 0xFF01, 0xFF03, 0xFFFF]) {
                     call(hvc(0), u64::from(kind | owner << 24 | number), &mut random);
                 }
             }
         }
-        for _ in 0..500 {
+        for _ in crate::share(1_000) {
             let function = random.odd();
             call(hvc(0), function, &mut random);
             // Reserved bits of the function identifier, SVE hint set, upper half.

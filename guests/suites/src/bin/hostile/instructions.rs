@@ -45,7 +45,7 @@ pub fn run() -> Outcome {
     smp::on_all(|| {
         static BUFFER: [u64; 64] = [0; 64];
         let mut random = crate::random();
-        for round in 0..150 {
+        for round in crate::share(300) {
             let words: [u32; 32] = core::array::from_fn(|_| if random.below(4) == 0 { random.pick(&LIST) } else { computes(&mut random) });
             let mut registers = core::array::from_fn(|_| random.odd());
             registers[1] = BUFFER.as_ptr() as u64;

@@ -92,9 +92,9 @@ pub fn timers() -> Outcome {
             }
         }
         // A hypervisor asked for its version while an interrupt is always due.
+        irq::mask();
         Timer::Virtual.set_deadline(0);
         Timer::Virtual.set_control(ENABLE);
-        irq::mask();
         for _ in 0..200 {
             psci::call(psci::id::VERSION, [0; 3]);
             instruction!("wfi");

@@ -11,7 +11,8 @@ pub fn run() {
     }
     println!("hostile: CPU {last} takes exceptions for ever");
     smp::give(last, || {
-        let nowhere = mmu::window(0x0B00_0000, Memory::Normal, false);
+        // With a GiB of nothing below it: the stack pointer falls a little with each exception.
+        let nowhere = mmu::window((1 << 37) + 0x3FFF_F000, Memory::Normal, false);
         // SAFETY: none: this CPU is lost.
         unsafe { core::arch::asm!("mov sp, {}", "str x0, [sp, #-16]!", "b .", in(reg) nowhere, options(noreturn)) }
     });

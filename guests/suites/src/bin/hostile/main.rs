@@ -59,6 +59,11 @@ fn random() -> Random {
     Random::new(mix(SEED.load(Acquire) << 8 | smp::this() as u64))
 }
 
+/// This CPU's share of a number of attempts.
+fn share(attempts: usize) -> core::ops::Range<usize> {
+    0..attempts.div_ceil(machine::cpus())
+}
+
 fn main(entry: &Entry) -> ! {
     let harness = Harness::new("hostile", entry);
     let outcome = run();
@@ -119,7 +124,9 @@ fn restore_cpu() {
         Sysreg::new(3, 0, 14, 1, 0),
     ];
     irq::mask();
-    for register in ZERO {
+    // And the active priorities, ICC_AP0R<n>_EL1 and ICC_AP1R<n>_EL1: one left over keeps interrupts away.
+    let priorities = (0..4).flat_map(|n| [Sysreg::new(3, 0, 12, 8, 4 + n), Sysreg::new(3, 0, 12, 9, n)]);
+    for register in ZERO.into_iter().chain(priorities) {
         probe::one(register.write(0), 0);
     }
     // FP, SVE and SME are on; what is absent is RES0.

@@ -83,7 +83,7 @@ fn access(random: &mut Random) -> u32 {
 pub fn wild() -> Outcome {
     smp::on_all(|| {
         let mut random = crate::random();
-        for _ in 0..800 {
+        for _ in crate::share(1_000) {
             let memory = random.pick(&[Memory::Device, Memory::DeviceEarly, Memory::Normal, Memory::Uncached]);
             let address = mmu::window(nowhere(&mut random), memory, random.below(2) == 0);
             // Aligned to 4 KiB for a start, so that accesses stay behind the end of RAM and before the end of the window.

@@ -22,6 +22,8 @@ fn ruins(register: Sysreg) -> bool {
         (3, 0, 4, 2, 0) | (3, 3, 4, 2, 1) => true,
         // Statistical profiling and trace buffers: they write to memory by themselves.
         (3, 0, 9, 9..=11, _) => true,
+        // CNTFRQ_EL0: where EL1 is the highest level it can be written, and the guest no longer knows how long it waits.
+        (3, 3, 14, 0, 0) => !machine::is_stile(),
         _ => false,
     }
 }

@@ -92,6 +92,12 @@ pub fn idle(cpu: &mut Cpu) {
     } else {
         // The timer's own work is done by whoever idles.
         let _ = own(cpu, intid);
+        if intid == interrupts::maintenance()
+            && let Some(vcpu) = cpu.vcpu
+            && interrupts::is_pending(cpu, vcpu)
+        {
+            cpu::wake(vcpu);
+        }
     }
 }
 

@@ -1,0 +1,15 @@
+//! Child processes that end with this one.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+/// Makes the child get `signal` when the thread that starts it ends, however that happens: a command that is killed leaves nothing behind.
+pub fn end_with_parent(command: &mut Command, signal: Signal) -> &mut Command {
+    let ask = move || set_parent_process_death_signal(Some(signal)).map_err(io::Error::from);
+    // SAFETY: between fork and exec only async-signal-safe functions may be called; the closure makes one system call (prctl)
+    // and neither allocates nor takes a lock.
+    unsafe { command.pre_exec(ask) }
+}

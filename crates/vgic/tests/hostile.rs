@@ -1,0 +1,160 @@
+//! A guest that writes anything anywhere, on any vCPU, at any time, brings nothing down.
+
+mod model;
+
+use model::machine::Machine;
+use proptest::prelude::*;
+use stile_vgic::{Delivery, GICD_SIZE, GICR_SIZE, Read, Sgi, SgiRegister, Size};
+
+#[derive(Clone, Debug)]
+enum Op {
+    Distributor { offset: u32, sas: u32, value: Option<u64> },
+    Redistributor { v: usize, offset: u32, sas: u32, value: Option<u64> },
+    Sgi { v: usize, value: u64 },
+    Vmcr { v: usize, value: u64 },
+    Acknowledge { v: usize },
+    EndOfInterrupt { v: usize, intid: u32, group1: bool },
+    Deactivate { v: usize, intid: u32 },
+    Line { intid: u32, high: bool },
+    Exit { v: usize },
+    Move { v: usize },
+}
+
+/// Mostly where registers are.
+fn offset(size: u64) -> impl Strategy<Value = u32> {
+    let end = size as u32;
+    prop_oneof![
+        6 => (0..0x1000u32).prop_map(|offset| offset & !3),
+        2 => (0x6000..0x7000u32).prop_map(|offset| offset & !3),
+        6 => (0..0x1000u32).prop_map(move |offset| (end - 0x1_0000 + offset) & !3),
+        1 => 0..end,
+    ]
+}
+
+fn value() -> impl Strategy<Value = u64> {
+    prop_oneof![any::<u64>(), Just(u64::MAX), (0..64u32).prop_map(|bit| 1 << bit)]
+}
+
+fn stored() -> impl Strategy<Value = Option<u64>> {
+    prop_oneof![3 => value().prop_map(Some), 1 => Just(None)]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let vcpu = || 0..3usize;
+    let sas = || prop_oneof![4 => Just(2u32), 1 => 0..4u32];
+    prop_oneof![
+        8 => (offset(GICD_SIZE), sas(), stored())
+            .prop_map(|(offset, sas, value)| Op::Distributor { offset, sas, value }),
+        8 => (vcpu(), offset(GICR_SIZE), sas(), stored())
+            .prop_map(|(v, offset, sas, value)| Op::Redistributor { v, offset, sas, value }),
+        3 => (vcpu(), value()).prop_map(|(v, value)| Op::Sgi { v, value }),
+        2 => (vcpu(), any::<u64>()).prop_map(|(v, value)| Op::Vmcr { v, value }),
+        6 => vcpu().prop_map(|v| Op::Acknowledge { v }),
+        3 => (vcpu(), 0..1024u32, any::<bool>())
+            .prop_map(|(v, intid, group1)| Op::EndOfInterrupt { v, intid, group1 }),
+        3 => (vcpu(), any::<u32>()).prop_map(|(v, intid)| Op::Deactivate { v, intid }),
+        3 => (0..300u32, any::<bool>()).prop_map(|(intid, high)| Op::Line { intid, high }),
+        6 => vcpu().prop_map(|v| Op::Exit { v }),
+        2 => vcpu().prop_map(|v| Op::Move { v }),
+    ]
+}
+
+fn apply(machine: &mut Machine, op: Op) {
+    match op {
+        Op::Distributor { offset, sas, value: Some(value) } => {
+            let kick = machine.distributor.write(offset, Size::from_sas(sas), value);
+            machine.kick(kick);
+        }
+        Op::Distributor { offset, sas, value: None } => {
+            let size = Size::from_sas(sas);
+            if let Read::Stale(vcpus) = machine.distributor.read(offset, size) {
+                vcpus.into_iter().for_each(|v| machine.sync(v));
+                assert!(machine.distributor.unpublished().is_empty());
+            }
+            machine.distributor.read_published(offset, size);
+        }
+        Op::Redistributor { v, offset, sas, value: Some(value) } => {
+            let write = machine.redistributors[v].write(offset, Size::from_sas(sas), value);
+            if write == Delivery::NeedsSync {
+                machine.sync_private(v);
+            }
+        }
+        Op::Redistributor { v, offset, sas, value: None } => {
+            let size = Size::from_sas(sas);
+            if let Read::Stale(_) = machine.redistributors[v].read(offset, size) {
+                machine.sync_private(v);
+                assert!(!machine.redistributors[v].unpublished());
+            }
+            machine.redistributors[v].read_published(offset, size);
+        }
+        Op::Sgi { v, value } => machine.send_sgi(v, SgiRegister::Sgi1r, value),
+        Op::Vmcr { v, value } => machine.set_vmcr(v, value, u64::MAX),
+        Op::Acknowledge { v } => {
+            if let Some(p) = machine.place[v] {
+                machine.interfaces[p].acknowledge();
+            }
+        }
+        Op::EndOfInterrupt { v, intid, group1 } => {
+            if let Some(p) = machine.place[v] {
+                machine.interfaces[p].end_of_interrupt(intid, group1);
+            }
+        }
+        Op::Deactivate { v, intid } => {
+            let Some(p) = machine.place[v] else { return };
+            let interface = &mut machine.interfaces[p];
+            if !interface.deactivate_interrupt(intid) {
+                let kick = machine.redistributors[v].deactivate(&mut machine.distributor, interface, intid);
+                machine.kick(kick);
+            }
+        }
+        Op::Line { intid, high } => {
+            let kick = machine.distributor.set_level(intid, high) | machine.distributor.pulse(intid);
+            machine.kick(kick);
+            if machine.redistributors[0].set_ppi_level(intid, high) {
+                machine.sync_private(0);
+            }
+        }
+        Op::Exit { v } => machine.answer(v),
+        Op::Move { v } => {
+            if !machine.unload(v) {
+                machine.load(v);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(model::cases(60))]
+
+    #[test]
+    fn nothing_panics_and_maintenance_ends(
+        list_registers in 1..=16usize,
+        late in any::<bool>(),
+        ops in prop::collection::vec(op(), 1..300),
+    ) {
+        let mut machine = Machine::new(3, 2, list_registers, false);
+        machine.interfaces.iter_mut().for_each(|interface| interface.hostile = true);
+        machine.enable_groups();
+        machine.late = late;
+        for op in ops {
+            apply(&mut machine, op);
+        }
+        machine.settle();
+        // The VM is reset, and as new.
+        for v in 0..3 {
+            machine.unload(v);
+            machine.redistributors[v].reset();
+        }
+        machine.distributor.reset();
+        let new = Machine::new(3, 0, list_registers, false);
+        prop_assert!(machine.distributor == new.distributor);
+        prop_assert!(machine.redistributors == new.redistributors);
+    }
+
+    #[test]
+    fn any_sgi_write_decodes(value in any::<u64>(), sender in 0..20usize, vcpus in 0..20usize) {
+        let sgi = Sgi::decode(SgiRegister::Sgi1r, value, sender, vcpus);
+        prop_assert!(sgi.intid < 16);
+        prop_assert!(sgi.targets.into_iter().all(|v| v < vcpus));
+    }
+}
