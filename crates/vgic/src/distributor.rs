@@ -3,7 +3,7 @@
 use crate::block::{Block, GroupEnables};
 use crate::kick::{Bits, Kick};
 use crate::redistributor::priority_mask;
-use crate::{BLOCK, FIRST_SPI, INTID_END, MAX_VCPUS, SPI_BLOCKS};
+use crate::{BLOCK, FIRST_SPI, MAX_VCPUS, SPI_BLOCKS};
 
 /// No vCPU.
 const NOBODY: u8 = u8::MAX;
@@ -188,6 +188,6 @@ impl Distributor {
 
 /// The block and the index of an SPI.
 pub(crate) fn locate(intid: u32) -> Option<(usize, usize)> {
-    let valid = (FIRST_SPI..INTID_END).contains(&intid);
-    valid.then_some((intid as usize / BLOCK - 1, intid as usize % BLOCK))
+    let spi = intid.checked_sub(FIRST_SPI)? as usize;
+    (spi < SPI_BLOCKS * BLOCK).then_some((spi / BLOCK, spi % BLOCK))
 }

@@ -16,6 +16,7 @@ enum Op {
     EndOfInterrupt { v: usize, intid: u32, group1: bool },
     Deactivate { v: usize, intid: u32 },
     Line { intid: u32, high: bool },
+    Timer { v: usize, high: bool },
     Exit { v: usize },
     Move { v: usize },
 }
@@ -54,6 +55,7 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(v, intid, group1)| Op::EndOfInterrupt { v, intid, group1 }),
         3 => (vcpu(), any::<u32>()).prop_map(|(v, intid)| Op::Deactivate { v, intid }),
         3 => (0..300u32, any::<bool>()).prop_map(|(intid, high)| Op::Line { intid, high }),
+        3 => (vcpu(), any::<bool>()).prop_map(|(v, high)| Op::Timer { v, high }),
         6 => vcpu().prop_map(|v| Op::Exit { v }),
         2 => vcpu().prop_map(|v| Op::Move { v }),
     ]
@@ -114,6 +116,7 @@ fn apply(machine: &mut Machine, op: Op) {
                 machine.sync_private(0);
             }
         }
+        Op::Timer { v, high } => machine.set_timer(v, 27, high),
         Op::Exit { v } => machine.answer(v),
         Op::Move { v } => {
             if !machine.unload(v) {

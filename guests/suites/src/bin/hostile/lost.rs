@@ -1,20 +1,36 @@
-//! A CPU that can never go on: its stack is nowhere, so each exception takes another one, for ever. The machine must still end.
+//! A CPU that can never go on: its exception vectors load from nowhere, so each exception takes another one, for ever. The machine must still end.
 
 use payload::mmu::{self, Memory};
 use payload::prelude::*;
 
+core::arch::global_asm!(
+    ".section .text.lost, \"ax\"",
+    ".balign 0x800",
+    ".global lost_vectors",
+    "lost_vectors:",
+    ".rept 16",
+    ".balign 0x80",
+    "ldr x0, [x1]",
+    ".endr",
+    ".balign 0x80",
+);
+
+unsafe extern "C" {
+    fn lost_vectors();
+}
+
 /// Leaves the last CPU in that state, if it is not the only one.
 pub fn run() {
     let last = machine::cpus() - 1;
-    if last == 0 {
+    if last == 0 || smp::start_all().is_err() {
         return;
     }
     println!("hostile: CPU {last} takes exceptions for ever");
     smp::give(last, || {
-        // With a GiB of nothing below it: the stack pointer falls a little with each exception.
-        let nowhere = mmu::window((1 << 37) + 0x3FFF_F000, Memory::Normal, false);
+        msr!("VBAR_EL1", lost_vectors as *const () as u64);
+        let nowhere = mmu::window(0x0B00_0000, Memory::Device, false);
         // SAFETY: none: this CPU is lost.
-        unsafe { core::arch::asm!("mov sp, {}", "str x0, [sp, #-16]!", "b .", in(reg) nowhere, options(noreturn)) }
+        unsafe { core::arch::asm!("ldr x0, [x1]", "b .", in("x1") nowhere, options(noreturn)) }
     });
     wait::spin(5_000);
 }
