@@ -34,21 +34,14 @@ pub fn explain(config: &MachineConfig, plans: &[Option<VmPlan>], image_len: Opti
 /// A table whose columns are `header`'s, indented; the columns in `right` are numbers.
 fn table(header: &[&str], right: &[usize], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
-    table
-        .load_preset(presets::NOTHING)
-        .set_header(header)
-        .add_rows(rows);
+    table.load_preset(presets::NOTHING).set_header(header).add_rows(rows);
     for column in table.column_iter_mut() {
         column.set_padding((0, 3));
         if right.contains(&column.index) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    table
-        .to_string()
-        .lines()
-        .map(|line| format!("  {}\n", line.trim_end()))
-        .collect()
+    table.to_string().lines().map(|line| format!("  {}\n", line.trim_end())).collect()
 }
 
 /// Adds a line; writing to a string can't fail.
@@ -71,25 +64,12 @@ fn machine(text: &mut String, config: &MachineConfig, image_len: Option<u64>) {
         Ok(memory) => format!("{} and the size of the image", units::rounded_size(memory)),
         Err(too_little) => too_little,
     };
-    line(
-        text,
-        &format!(
-            "  architecture   {}, CPU model {}",
-            config.arch.name(),
-            config.cpu_model
-        ),
-    );
+    line(text, &format!("  architecture   {}, CPU model {}", config.arch.name(), config.cpu_model));
     line(text, &format!("  physical CPUs  {}", config.cpus));
-    line(
-        text,
-        &format!("  memory         {memory}; {vm_memory} of it for virtual machines"),
-    );
+    line(text, &format!("  memory         {memory}; {vm_memory} of it for virtual machines"));
     line(text, &format!("  time slice     {:?}", config.slice));
     if let Some(len) = image_len {
-        line(
-            text,
-            &format!("  image          {}", units::rounded_size(len)),
-        );
+        line(text, &format!("  image          {}", units::rounded_size(len)));
     }
 }
 
@@ -105,14 +85,9 @@ fn cpus(text: &mut String, config: &MachineConfig) {
             .vms
             .iter()
             .map(|vm| {
-                let vcpus = (0..usize::from(vm.vcpus))
-                    .filter(|&vcpu| cpus_of(vm, vcpu, present) >> cpu & 1 != 0);
+                let vcpus = (0..usize::from(vm.vcpus)).filter(|&vcpu| cpus_of(vm, vcpu, present) >> cpu & 1 != 0);
                 let list = units::cpus(vcpus.fold(0, |mask, vcpu| mask | 1 << vcpu));
-                if list.is_empty() {
-                    "-".to_owned()
-                } else {
-                    list
-                }
+                if list.is_empty() { "-".to_owned() } else { list }
             })
             .collect();
         // CPUs that are alike share a row.
@@ -146,14 +121,7 @@ fn virtual_machine(text: &mut String, index: usize, vm: &VmConfig, plan: Option<
     match plan {
         Some(plan) => {
             let size = units::rounded_size(plan.kernel.len() as u64);
-            fact(
-                "kernel",
-                &format!(
-                    "{kernel} ({}; {size} unpacked; starts at {:#x})",
-                    plan.kernel.about(),
-                    plan.kernel.entry
-                ),
-            );
+            fact("kernel", &format!("{kernel} ({}; {size} unpacked; starts at {:#x})", plan.kernel.about(), plan.kernel.entry));
         }
         None => fact("kernel", &kernel),
     }
@@ -179,29 +147,16 @@ fn virtual_machine(text: &mut String, index: usize, vm: &VmConfig, plan: Option<
             OnReset::Stop => "it ends",
         },
     );
-    let wfi = if vm.techniques.wfi_passthrough {
-        "not trapped while nothing else wants the CPU"
-    } else {
-        "trapped"
-    };
+    let wfi = if vm.techniques.wfi_passthrough { "not trapped while nothing else wants the CPU" } else { "trapped" };
     fact("WFI", wfi);
-    *text += &table(
-        &["address", "size", "what", "interrupt"],
-        &[1],
-        memory_map(vm, plan),
-    );
+    *text += &table(&["address", "size", "what", "interrupt"], &[1], memory_map(vm, plan));
 }
 
 /// One row of the memory map.
 fn row(range: Range<u64>, what: impl Into<String>, interrupt: &str) -> Vec<String> {
     let size = units::rounded_size(range.end - range.start);
     let last = range.end.saturating_sub(1).max(range.start);
-    vec![
-        format!("{:#012x}-{last:#012x}", range.start),
-        size,
-        what.into(),
-        interrupt.to_owned(),
-    ]
+    vec![format!("{:#012x}-{last:#012x}", range.start), size, what.into(), interrupt.to_owned()]
 }
 
 /// Devices, RAM, and what is loaded into it, in the order of addresses.
@@ -209,32 +164,12 @@ fn memory_map(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Vec<String>> {
     let vcpus = usize::from(vm.vcpus);
     let ppi = |intid: u32| format!("{intid} (PPI {})", intid - intid::PPI_BASE);
     let spi = |intid: u32| format!("{intid} (SPI {}), level", intid - intid::SPI_BASE);
-    let timers = format!(
-        "{}, {}, level",
-        ppi(intid::TIMER_EL1_VIRTUAL),
-        ppi(intid::TIMER_EL1_PHYSICAL)
-    );
+    let timers = format!("{}, {}, level", ppi(intid::TIMER_EL1_VIRTUAL), ppi(intid::TIMER_EL1_PHYSICAL));
     let mut rows = vec![
-        row(
-            map::GICD_BASE..map::GICD_BASE + map::GICD_SIZE,
-            "GICv3 distributor",
-            "",
-        ),
-        row(
-            map::GICR_BASE..gicr_base(vcpus),
-            plural(vcpus, "GICv3 redistributor"),
-            "",
-        ),
-        row(
-            map::PL011_BASE..map::PL011_BASE + map::PL011_SIZE,
-            "PL011 UART, the console",
-            &spi(intid::PL011),
-        ),
-        row(
-            map::PL031_BASE..map::PL031_BASE + map::PL031_SIZE,
-            "PL031 real-time clock",
-            &spi(intid::PL031),
-        ),
+        row(map::GICD_BASE..map::GICD_BASE + map::GICD_SIZE, "GICv3 distributor", ""),
+        row(map::GICR_BASE..gicr_base(vcpus), plural(vcpus, "GICv3 redistributor"), ""),
+        row(map::PL011_BASE..map::PL011_BASE + map::PL011_SIZE, "PL011 UART, the console", &spi(intid::PL011)),
+        row(map::PL031_BASE..map::PL031_BASE + map::PL031_SIZE, "PL031 real-time clock", &spi(intid::PL031)),
         row(map::RAM_BASE..map::RAM_BASE + vm.memory, "RAM", ""),
     ];
     if let Some(plan) = plan {
@@ -247,22 +182,12 @@ fn memory_map(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Vec<String>> {
             };
             loads.push((segment.memory(), format!("- kernel{rest}")));
         }
-        loads.extend(
-            plan.layout
-                .initrd
-                .clone()
-                .map(|range| (range, "- initrd".to_owned())),
-        );
+        loads.extend(plan.layout.initrd.clone().map(|range| (range, "- initrd".to_owned())));
         loads.push((plan.layout.dtb.clone(), "- device tree".to_owned()));
         loads.sort_by_key(|(range, _)| range.start);
         rows.extend(loads.into_iter().map(|(range, what)| row(range, what, "")));
     }
-    rows.push(vec![
-        "(registers)".to_owned(),
-        String::new(),
-        "timers: virtual, physical".to_owned(),
-        timers,
-    ]);
+    rows.push(vec!["(registers)".to_owned(), String::new(), "timers: virtual, physical".to_owned(), timers]);
     rows
 }
 
@@ -276,12 +201,7 @@ fn notes(config: &MachineConfig) -> Vec<String> {
         wanted |= cpus;
         let (cpus, vcpus) = (cpus.count_ones() as usize, usize::from(vm.vcpus));
         if cpus < vcpus {
-            notes.push(format!(
-                "{}: {} on {}: they take turns",
-                vm.name,
-                plural(vcpus, "vCPU"),
-                plural(cpus, "CPU")
-            ));
+            notes.push(format!("{}: {} on {}: they take turns", vm.name, plural(vcpus, "vCPU"), plural(cpus, "CPU")));
         }
     }
     let idle = present & !wanted;
@@ -296,11 +216,7 @@ fn notes(config: &MachineConfig) -> Vec<String> {
             .map(|other| &other.name[..])
             .collect();
         if !others.is_empty() {
-            notes.push(format!(
-                "{} shares CPUs with {}, though vCPUs are pinned",
-                vm.name,
-                others.join(", ")
-            ));
+            notes.push(format!("{} shares CPUs with {}, though vCPUs are pinned", vm.name, others.join(", ")));
         }
     }
     notes

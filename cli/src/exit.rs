@@ -12,7 +12,7 @@ pub const FAILURE: u8 = 1;
 pub const USAGE: u8 = 2;
 /// A guest crashed, or ended in another way than by its own power-off.
 pub const GUEST: u8 = 100;
-/// The hypervisor panicked.
+/// The hypervisor panicked, or could not start.
 pub const HYPERVISOR: u8 = 101;
 /// The emulator ended or failed unexpectedly.
 pub const EMULATOR: u8 = 102;
@@ -32,7 +32,7 @@ Exit status of `stile run`:
   1    a failure of this program that no other status names
   2    bad usage, or a mistake in the configuration
   100  a guest crashed or ended without a power-off (with --exec: without the command's status)
-  101  the hypervisor panicked
+  101  the hypervisor panicked or could not start
   102  the emulator ended or failed unexpectedly
   124  the time given with --timeout was up
   125  this machine lacks something that is needed

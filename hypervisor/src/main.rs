@@ -68,7 +68,11 @@ fn secondary_main(cpu: &mut Cpu) -> ! {
 
 fn version() -> Version {
     let part = |text: &str| text.parse().unwrap_or(0);
-    Version { major: part(env!("CARGO_PKG_VERSION_MAJOR")), minor: part(env!("CARGO_PKG_VERSION_MINOR")), patch: part(env!("CARGO_PKG_VERSION_PATCH")) }
+    Version {
+        major: part(env!("CARGO_PKG_VERSION_MAJOR")),
+        minor: part(env!("CARGO_PKG_VERSION_MINOR")),
+        patch: part(env!("CARGO_PKG_VERSION_PATCH")),
+    }
 }
 
 /// The console has bytes for guests, commands from the operator, or room for more.

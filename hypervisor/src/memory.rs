@@ -54,7 +54,8 @@ pub fn allocate<T>() -> &'static mut MaybeUninit<T> {
 /// # Panics
 /// As [`allocate`].
 pub fn allocate_pages(size: u64) -> u64 {
-    with(|memory| memory.alloc_block(size, PAGE_SIZE)).unwrap_or_else(|error| panic!("no memory for {size} bytes of Stile's own: {error:?}"))
+    with(|memory| memory.alloc_block(size, PAGE_SIZE))
+        .unwrap_or_else(|error| panic!("no memory for {size} bytes of Stile's own: {error:?}"))
 }
 
 /// Memory for a guest, to be mapped at `ipa`.

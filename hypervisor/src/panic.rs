@@ -9,8 +9,6 @@ use stile_wire::Event;
 use crate::console::Emergency;
 use crate::{arch, vm};
 
-/// The status of [`Event::End`] after a panic.
-const STATUS: u8 = 101;
 /// The most calls that a backtrace shows.
 const DEPTH: usize = 32;
 
@@ -50,11 +48,16 @@ pub fn stop(what: fmt::Arguments<'_>, frames: Frames, registers: impl FnOnce(&mu
     let _ = tell(&mut out, what, frames, registers);
     let number = arch::panic::this_cpu().map_or(0, |cpu| cpu.index as u8);
     out.event(&Event::Panic { cpu: number });
-    out.event(&Event::End { status: STATUS });
+    out.event(&Event::End { status: Event::PANICKED });
     arch::power_off()
 }
 
-fn tell(out: &mut Emergency, what: fmt::Arguments<'_>, frames: Frames, registers: impl FnOnce(&mut dyn Write) -> fmt::Result) -> fmt::Result {
+fn tell(
+    out: &mut Emergency,
+    what: fmt::Arguments<'_>,
+    frames: Frames,
+    registers: impl FnOnce(&mut dyn Write) -> fmt::Result,
+) -> fmt::Result {
     writeln!(out, "\npanic: {what}")?;
     registers(out)?;
     match arch::panic::this_cpu() {

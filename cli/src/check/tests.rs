@@ -36,11 +36,7 @@ fn several_vms() {
         .iter()
         .zip([true, true, false])
         .map(|(vm, there)| {
-            let files = VmFiles {
-                kernel: &kernel,
-                initrd: Some(&initrd),
-                bootargs: "",
-            };
+            let files = VmFiles { kernel: &kernel, initrd: Some(&initrd), bootargs: "" };
             there.then(|| plan(vm, &files, Seed::Fixed).expect("it fits"))
         })
         .collect();
@@ -49,8 +45,7 @@ fn several_vms() {
 
 #[test]
 fn too_little_memory_is_said() {
-    let config =
-        config("[machine]\nmemory = \"1G\"\n[[vm]]\nkernel = \"debian\"\nmemory = \"900M\"\n");
+    let config = config("[machine]\nmemory = \"1G\"\n[[vm]]\nkernel = \"debian\"\nmemory = \"900M\"\n");
     let text = explain(&config, &[], Some(100 << 20));
     assert!(text.contains("need 1064M"), "{text}");
 }

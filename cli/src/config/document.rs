@@ -14,19 +14,7 @@ use super::{
 
 const TOP_KEYS: &[&str] = &["machine", "vm"];
 const MACHINE_KEYS: &[&str] = &["arch", "cpu", "cpus", "memory", "slice"];
-const VM_KEYS: &[&str] = &[
-    "append",
-    "cpus",
-    "exec",
-    "initrd",
-    "kernel",
-    "memory",
-    "name",
-    "on_reset",
-    "pinned",
-    "techniques",
-    "vcpus",
-];
+const VM_KEYS: &[&str] = &["append", "cpus", "exec", "initrd", "kernel", "memory", "name", "on_reset", "pinned", "techniques", "vcpus"];
 const TECHNIQUE_KEYS: &[&str] = &["wfi_passthrough"];
 
 /// Reads a draft; `None` if the text is not TOML at all, so that nothing more can be said about it.
@@ -60,45 +48,29 @@ fn syntax(text: &str, error: &toml::de::Error) -> Mistake {
     };
     let place = Place::Text(span.clone());
     let word = text.get(span.clone()).unwrap_or_default();
-    let after_equals = text
-        .get(..span.start)
-        .is_some_and(|before| before.trim_end_matches([' ', '\t']).ends_with('='));
+    let after_equals = text.get(..span.start).is_some_and(|before| before.trim_end_matches([' ', '\t']).ends_with('='));
     // The parser takes a word without quotes for a number.
     if after_equals && word.starts_with(|c: char| c.is_alphabetic() || "./~_".contains(c)) {
         let word = word.trim();
-        return Mistake::new(place, format!("{word} is not a value"))
-            .expected("text in quotes, a number, true or false")
-            .similar(word);
+        return Mistake::new(place, format!("{word} is not a value")).expected("text in quotes, a number, true or false").similar(word);
     }
     Mistake::new(place, error.message().trim().replace('\n', "; "))
 }
 
 /// The tables of the virtual machines, each with its place in the text.
-fn vms<'t>(
-    top: &mut Table<'t>,
-    document: Range<usize>,
-    mistakes: &mut Vec<Mistake>,
-) -> Option<Vec<(&'t DeTable<'t>, Range<usize>)>> {
+fn vms<'t>(top: &mut Table<'t>, document: Range<usize>, mistakes: &mut Vec<Mistake>) -> Option<Vec<(&'t DeTable<'t>, Range<usize>)>> {
     let wanted = "a table [[vm]] for each virtual machine";
     let Some(value) = top.get("vm") else {
         // Some other key may be a misspelt one: then this is no mistake of its own.
         if mistakes.is_empty() {
-            let place = if document.is_empty() {
-                Place::File
-            } else {
-                Place::Text(0..0)
-            };
+            let place = if document.is_empty() { Place::File } else { Place::Text(0..0) };
             mistakes.push(Mistake::new(place, "there is no virtual machine").expected(wanted));
         }
         return None;
     };
     let DeValue::Array(array) = value.get_ref() else {
         let mistake = wrong_type("vm", value, wanted);
-        mistakes.push(if value.get_ref().is_table() {
-            mistake.similar("[[vm]]")
-        } else {
-            mistake
-        });
+        mistakes.push(if value.get_ref().is_table() { mistake.similar("[[vm]]") } else { mistake });
         return None;
     };
     let mut vms = Vec::new();
@@ -109,9 +81,7 @@ fn vms<'t>(
         }
     }
     if array.is_empty() {
-        mistakes.push(
-            Mistake::new(Place::Text(value.span()), "there is no virtual machine").expected(wanted),
-        );
+        mistakes.push(Mistake::new(Place::Text(value.span()), "there is no virtual machine").expected(wanted));
     }
     Some(vms)
 }
@@ -119,18 +89,11 @@ fn vms<'t>(
 fn vm_draft(vm: &DeTable<'_>, span: Range<usize>, mistakes: &mut Vec<Mistake>) -> VmDraft {
     let mut vm = Table::new("[[vm]]", vm, VM_KEYS, mistakes);
     let mut draft = VmDraft::new(Place::Text(span));
-    draft.kernel_unreadable = vm
-        .get("kernel")
-        .is_some_and(|value| !value.get_ref().is_str())
-        || vm.has_key_like("kernel");
+    draft.kernel_unreadable = vm.get("kernel").is_some_and(|value| !value.get_ref().is_str()) || vm.has_key_like("kernel");
     draft.name = vm.string("name", "a string such as \"guest\"", mistakes);
     draft.kernel = vm.string("kernel", "a path, or a word such as \"debian\"", mistakes);
     draft.initrd = vm.string("initrd", "a path, \"busybox\" or \"none\"", mistakes);
-    draft.append = vm.string(
-        "append",
-        "the kernel's command line in one string",
-        mistakes,
-    );
+    draft.append = vm.string("append", "the kernel's command line in one string", mistakes);
     draft.memory = vm.size("memory", "a string such as \"512M\"", mistakes);
     draft.vcpus = vm.integer("vcpus", mistakes);
     draft.cpus = cpus(&mut vm, mistakes);
@@ -152,10 +115,7 @@ fn cpus(vm: &mut Table<'_>, mistakes: &mut Vec<Mistake>) -> Option<Given<Cpus>> 
         DeValue::String(text) => Some(Given::new(Cpus::Text(text.to_string()), place)),
         DeValue::Array(array) => {
             let before = mistakes.len();
-            let list = array
-                .iter()
-                .filter_map(|cpu| integer("cpus", cpu, wanted, mistakes))
-                .collect();
+            let list = array.iter().filter_map(|cpu| integer("cpus", cpu, wanted, mistakes)).collect();
             (mistakes.len() == before).then(|| Given::new(Cpus::List(list), place))
         }
         DeValue::Integer(number) => {
@@ -177,12 +137,7 @@ struct Table<'t> {
 
 impl<'t> Table<'t> {
     /// Notes the keys that are none of `keys`.
-    fn new(
-        name: &str,
-        table: &'t DeTable<'t>,
-        keys: &'static [&'static str],
-        mistakes: &mut Vec<Mistake>,
-    ) -> Self {
+    fn new(name: &str, table: &'t DeTable<'t>, keys: &'static [&'static str], mistakes: &mut Vec<Mistake>) -> Self {
         for key in table.keys() {
             let word = key.get_ref();
             if !keys.contains(&&word[..]) {
@@ -208,17 +163,13 @@ impl<'t> Table<'t> {
 
     /// Whether there is an unknown key that was probably meant to be `key`.
     fn has_key_like(&self, key: &str) -> bool {
-        self.table.keys().map(|word| word.get_ref()).any(|word| {
-            !self.keys.contains(&&word[..]) && super::mistake::similar(word, [key]).is_some()
-        })
+        self.table
+            .keys()
+            .map(|word| word.get_ref())
+            .any(|word| !self.keys.contains(&&word[..]) && super::mistake::similar(word, [key]).is_some())
     }
 
-    fn table(
-        &mut self,
-        key: &'static str,
-        header: &str,
-        mistakes: &mut Vec<Mistake>,
-    ) -> Option<(&'t DeTable<'t>, Range<usize>)> {
+    fn table(&mut self, key: &'static str, header: &str, mistakes: &mut Vec<Mistake>) -> Option<(&'t DeTable<'t>, Range<usize>)> {
         let value = self.get(key)?;
         match value.get_ref() {
             DeValue::Table(table) => Some((table, value.span())),
@@ -229,12 +180,7 @@ impl<'t> Table<'t> {
         }
     }
 
-    fn string(
-        &mut self,
-        key: &'static str,
-        wanted: &str,
-        mistakes: &mut Vec<Mistake>,
-    ) -> Option<Given<String>> {
+    fn string(&mut self, key: &'static str, wanted: &str, mistakes: &mut Vec<Mistake>) -> Option<Given<String>> {
         let value = self.get(key)?;
         match value.get_ref() {
             DeValue::String(text) => Some(Given::new(text.to_string(), Place::Text(value.span()))),
@@ -246,12 +192,7 @@ impl<'t> Table<'t> {
     }
 
     /// A size is a string; a number alone is a likely slip.
-    fn size(
-        &mut self,
-        key: &'static str,
-        wanted: &str,
-        mistakes: &mut Vec<Mistake>,
-    ) -> Option<Given<String>> {
+    fn size(&mut self, key: &'static str, wanted: &str, mistakes: &mut Vec<Mistake>) -> Option<Given<String>> {
         let value = self.get(key)?;
         if let DeValue::Integer(number) = value.get_ref() {
             mistakes.push(wrong_type(key, value, wanted).similar(format!("{number}M")));
@@ -276,12 +217,7 @@ impl<'t> Table<'t> {
     }
 }
 
-fn integer(
-    key: &str,
-    value: &Spanned<DeValue<'_>>,
-    wanted: &str,
-    mistakes: &mut Vec<Mistake>,
-) -> Option<Given<i64>> {
+fn integer(key: &str, value: &Spanned<DeValue<'_>>, wanted: &str, mistakes: &mut Vec<Mistake>) -> Option<Given<i64>> {
     let DeValue::Integer(number) = value.get_ref() else {
         mistakes.push(wrong_type(key, value, wanted));
         return None;

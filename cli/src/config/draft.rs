@@ -38,10 +38,7 @@ pub struct Draft {
 impl Draft {
     /// What the command line alone begins with.
     pub fn with_one_vm() -> Self {
-        Self {
-            vms: vec![VmDraft::new(Place::Nowhere)],
-            ..Self::default()
-        }
+        Self { vms: vec![VmDraft::new(Place::Nowhere)], ..Self::default() }
     }
 }
 

@@ -57,11 +57,8 @@ impl Flags {
             }
             [] => {}
             vms => mistakes.push(
-                Mistake::new(
-                    Place::Flag(first),
-                    format!("the file has {} virtual machines", vms.len()),
-                )
-                .expected("a file with one, or the setting in the file"),
+                Mistake::new(Place::Flag(first), format!("the file has {} virtual machines", vms.len()))
+                    .expected("a file with one, or the setting in the file"),
             ),
         }
     }
@@ -88,11 +85,7 @@ impl Flags {
 }
 
 /// Replaces a setting by a flag's value, if it was given; then says its name.
-fn over<T: Clone>(
-    setting: &mut Option<Given<T>>,
-    value: &Option<T>,
-    flag: &'static str,
-) -> Option<&'static str> {
+fn over<T: Clone>(setting: &mut Option<Given<T>>, value: &Option<T>, flag: &'static str) -> Option<&'static str> {
     let value = value.clone()?;
     *setting = Some(Given::new(value, Place::Flag(flag)));
     Some(flag)

@@ -29,36 +29,21 @@ pub struct Mistake {
 impl Mistake {
     /// A mistake; `what` is wrong, as a clause without a full stop.
     pub fn new(place: Place, what: impl Into<String>) -> Self {
-        Self {
-            place,
-            what: what.into(),
-            expected: None,
-            similar: None,
-        }
+        Self { place, what: what.into(), expected: None, similar: None }
     }
 
     /// Says what should stand there.
     pub fn expected(self, expected: impl Into<String>) -> Self {
-        Self {
-            expected: Some(expected.into()),
-            ..self
-        }
+        Self { expected: Some(expected.into()), ..self }
     }
 
     /// Says what the user may have meant.
     pub fn similar(self, similar: impl Into<String>) -> Self {
-        Self {
-            similar: Some(similar.into()),
-            ..self
-        }
+        Self { similar: Some(similar.into()), ..self }
     }
 
     /// Says what the user may have meant, if anything of `known` is like what he wrote.
-    pub fn similar_among<'k>(
-        self,
-        written: &str,
-        known: impl IntoIterator<Item = &'k str>,
-    ) -> Self {
+    pub fn similar_among<'k>(self, written: &str, known: impl IntoIterator<Item = &'k str>) -> Self {
         match similar(written, known) {
             Some(similar) => self.similar(similar),
             None => self,
@@ -87,12 +72,8 @@ impl Mistake {
 }
 
 /// The one of `known` that is most like `written`, if it is like it at all.
-pub(super) fn similar<'k>(
-    written: &str,
-    known: impl IntoIterator<Item = &'k str>,
-) -> Option<&'k str> {
-    let distance =
-        |word: &str| strsim::damerau_levenshtein(&written.to_lowercase(), &word.to_lowercase());
+pub(super) fn similar<'k>(written: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+    let distance = |word: &str| strsim::damerau_levenshtein(&written.to_lowercase(), &word.to_lowercase());
     known
         .into_iter()
         .filter(|word| *word != written)
@@ -127,11 +108,7 @@ impl Mistakes {
     /// Each mistake: `file:line:column: sentence`, or `--flag: sentence`, with the line of the file below it. With colours for a
     /// terminal if `colour`.
     pub fn render(&self, colour: bool) -> String {
-        let shown: Vec<String> = self
-            .list
-            .iter()
-            .map(|mistake| self.render_one(mistake, colour))
-            .collect();
+        let shown: Vec<String> = self.list.iter().map(|mistake| self.render_one(mistake, colour)).collect();
         shown.join("\n\n")
     }
 
@@ -148,16 +125,10 @@ impl Mistakes {
             Place::Text(span) => first_line(text, span),
         };
         let (line, column) = line_and_column(text, span.start);
-        let title = Level::ERROR
-            .no_name()
-            .primary_title(format!("{file}:{line}:{column}: {message}"));
+        let title = Level::ERROR.no_name().primary_title(format!("{file}:{line}:{column}: {message}"));
         let annotation = AnnotationKind::Primary.span(span);
         let report = [title.element(Snippet::source(text).annotation(annotation))];
-        let renderer = if colour {
-            Renderer::styled()
-        } else {
-            Renderer::plain()
-        };
+        let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
         renderer.render(&report)
     }
 }
@@ -168,9 +139,7 @@ fn first_line(text: &str, span: &Range<usize>) -> Range<usize> {
     while !text.is_char_boundary(start) {
         start -= 1;
     }
-    let line_end = text[start..]
-        .find(['\n', '\r'])
-        .map_or(text.len(), |at| start + at);
+    let line_end = text[start..].find(['\n', '\r']).map_or(text.len(), |at| start + at);
     let mut end = span.end.clamp(start, line_end);
     while !text.is_char_boundary(end) {
         end += 1;
@@ -182,10 +151,7 @@ fn first_line(text: &str, span: &Range<usize>) -> Range<usize> {
 fn line_and_column(text: &str, at: usize) -> (usize, usize) {
     let before = &text[..at];
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    (
-        before.matches('\n').count() + 1,
-        before[line_start..].chars().count() + 1,
-    )
+    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }
 
 impl fmt::Display for Mistakes {

@@ -177,8 +177,7 @@ impl MachineConfig {
         let text = String::from_utf8(text).map_err(|error| {
             let at = error.utf8_error().valid_up_to();
             let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
-            let mistake = Mistake::new(Place::Text(at..at + 1), "a byte that is not UTF-8")
-                .expected("a text file");
+            let mistake = Mistake::new(Place::Text(at..at + 1), "a byte that is not UTF-8").expected("a text file");
             Mistakes::new(Some((name.clone(), text)), vec![mistake])
         })?;
         Self::from_text(&name, &text, path.parent().unwrap_or(Path::new("")), flags)
@@ -188,12 +187,7 @@ impl MachineConfig {
     ///
     /// # Errors
     /// As [`MachineConfig::load`].
-    pub fn from_text(
-        name: &str,
-        text: &str,
-        folder: &Path,
-        flags: &Flags,
-    ) -> Result<Self, Mistakes> {
+    pub fn from_text(name: &str, text: &str, folder: &Path, flags: &Flags) -> Result<Self, Mistakes> {
         let mut mistakes = Vec::new();
         let config = document::draft(text, &mut mistakes).and_then(|mut draft| {
             flags.apply(&mut draft, &mut mistakes);
@@ -201,10 +195,7 @@ impl MachineConfig {
         });
         match config {
             Some(config) if mistakes.is_empty() => Ok(config),
-            _ => Err(Mistakes::new(
-                Some((name.to_owned(), text.to_owned())),
-                mistakes,
-            )),
+            _ => Err(Mistakes::new(Some((name.to_owned(), text.to_owned())), mistakes)),
         }
     }
 
@@ -256,13 +247,9 @@ impl MachineConfig {
 /// A file with nearly the name of `path`, beside where it should be: written as `path` is.
 fn file_like(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
-    let folder = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty());
-    let names: Vec<String> = fs::read_dir(folder.unwrap_or(Path::new(".")))
-        .ok()?
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .collect();
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let names: Vec<String> =
+        fs::read_dir(folder.unwrap_or(Path::new("."))).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
     let similar = mistake::similar(name, names.iter().map(String::as_str))?;
     Some(path.with_file_name(similar).display().to_string())
 }

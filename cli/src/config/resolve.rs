@@ -20,22 +20,10 @@ const DEFAULT_CPU_MODEL: &str = "max";
 
 /// Notes every mistake; `None` if there is one that leaves nothing to go on with.
 pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Option<MachineConfig> {
-    let arch = draft
-        .arch
-        .as_ref()
-        .and_then(|given| value::arch(given, mistakes));
-    let cpu_model = draft
-        .cpu
-        .as_ref()
-        .and_then(|given| value::cpu_model(given, mistakes));
-    let slice = draft
-        .slice
-        .as_ref()
-        .and_then(|given| value::slice(given, mistakes));
-    let memory = draft
-        .memory
-        .as_ref()
-        .and_then(|given| value::machine_memory(given, mistakes));
+    let arch = draft.arch.as_ref().and_then(|given| value::arch(given, mistakes));
+    let cpu_model = draft.cpu.as_ref().and_then(|given| value::cpu_model(given, mistakes));
+    let slice = draft.slice.as_ref().and_then(|given| value::slice(given, mistakes));
+    let memory = draft.memory.as_ref().and_then(|given| value::machine_memory(given, mistakes));
     let given_cpus = draft.cpus.as_ref().and_then(|given| {
         let cpus = value::number(given, "physical CPUs", 1, MAX_CPUS, mistakes)?;
         u32::try_from(cpus).ok()
@@ -45,28 +33,20 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
 
     if let Some(extra) = draft.vms.get(MAX_VMS) {
         let what = format!("there are {} virtual machines", draft.vms.len());
-        mistakes
-            .push(Mistake::new(extra.place.clone(), what).expected(format!("at most {MAX_VMS}")));
+        mistakes.push(Mistake::new(extra.place.clone(), what).expected(format!("at most {MAX_VMS}")));
     }
     let mut vms: Vec<VmConfig> = Vec::new();
     for (index, vm_draft) in draft.vms.iter().enumerate() {
         let vm = vm(vm_draft, index, cpu_limit, folder, mistakes);
         if vms.iter().any(|earlier| earlier.name == vm.name) {
-            let place = vm_draft
-                .name
-                .as_ref()
-                .map_or(&vm_draft.place, |name| &name.place);
+            let place = vm_draft.name.as_ref().map_or(&vm_draft.place, |name| &name.place);
             let what = format!("another virtual machine is called \"{}\" already", vm.name);
             mistakes.push(Mistake::new(place.clone(), what).expected("a name of its own"));
         }
         vms.push(vm);
     }
 
-    let highest = vms
-        .iter()
-        .map(|vm| 64 - vm.cpus.leading_zeros())
-        .max()
-        .unwrap_or(0);
+    let highest = vms.iter().map(|vm| 64 - vm.cpus.leading_zeros()).max().unwrap_or(0);
     let config = MachineConfig {
         arch: arch.unwrap_or_default(),
         cpus: given_cpus.unwrap_or(highest.max(1)),
@@ -92,39 +72,15 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
     Some(config)
 }
 
-fn vm(
-    draft: &VmDraft,
-    index: usize,
-    cpu_limit: u32,
-    folder: &Path,
-    mistakes: &mut Vec<Mistake>,
-) -> VmConfig {
+fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &mut Vec<Mistake>) -> VmConfig {
     let before = mistakes.len();
-    let name = draft
-        .name
-        .as_ref()
-        .and_then(|given| value::vm_name(given, mistakes));
+    let name = draft.name.as_ref().and_then(|given| value::vm_name(given, mistakes));
     let kernel = value::kernel(draft, folder, mistakes);
-    let initrd = draft
-        .initrd
-        .as_ref()
-        .and_then(|given| value::initrd(given, folder, mistakes));
-    let memory = draft
-        .memory
-        .as_ref()
-        .and_then(|given| value::vm_memory(given, mistakes));
-    let vcpus = draft
-        .vcpus
-        .as_ref()
-        .and_then(|given| value::number(given, "vCPUs", 1, MAX_VCPUS, mistakes));
-    let cpus = draft
-        .cpus
-        .as_ref()
-        .and_then(|given| value::cpus(given, cpu_limit, mistakes));
-    let on_reset = draft
-        .on_reset
-        .as_ref()
-        .and_then(|given| value::on_reset(given, mistakes));
+    let initrd = draft.initrd.as_ref().and_then(|given| value::initrd(given, folder, mistakes));
+    let memory = draft.memory.as_ref().and_then(|given| value::vm_memory(given, mistakes));
+    let vcpus = draft.vcpus.as_ref().and_then(|given| value::number(given, "vCPUs", 1, MAX_VCPUS, mistakes));
+    let cpus = draft.cpus.as_ref().and_then(|given| value::cpus(given, cpu_limit, mistakes));
+    let on_reset = draft.on_reset.as_ref().and_then(|given| value::on_reset(given, mistakes));
     if let Some(append) = &draft.append {
         value::no_nul(append, mistakes);
     }
@@ -138,16 +94,10 @@ fn vm(
         Some(KernelSource::Debian(_)) => InitrdSource::Busybox,
         Some(KernelSource::File(_)) | None => InitrdSource::None,
     });
-    if let (Some(exec), true) = (
-        &draft.exec,
-        before == mistakes.len() && initrd != InitrdSource::Busybox,
-    ) {
+    if let (Some(exec), true) = (&draft.exec, before == mistakes.len() && initrd != InitrdSource::Busybox) {
         mistakes.push(
-            Mistake::new(
-                exec.place.clone(),
-                "a command is run by the busybox system, which this virtual machine does not have",
-            )
-            .expected("initrd = \"busybox\""),
+            Mistake::new(exec.place.clone(), "a command is run by the busybox system, which this virtual machine does not have")
+                .expected("initrd = \"busybox\""),
         );
     }
     VmConfig {
@@ -156,28 +106,18 @@ fn vm(
         kernel: kernel.unwrap_or(KernelSource::Debian(DebianKernel::Newest)),
         initrd,
         append: text(&draft.append),
-        memory: memory.unwrap_or(if installer {
-            DEFAULT_INSTALLER_MEMORY
-        } else {
-            DEFAULT_MEMORY
-        }),
+        memory: memory.unwrap_or(if installer { DEFAULT_INSTALLER_MEMORY } else { DEFAULT_MEMORY }),
         vcpus: vcpus.unwrap_or(1) as u8,
         cpus: cpus.unwrap_or(0),
         pinned: draft.pinned.as_ref().is_some_and(|given| given.value),
         on_reset: on_reset.unwrap_or_default(),
         exec: draft.exec.as_ref().map(|given| given.value.clone()),
         techniques: Techniques {
-            wfi_passthrough: draft
-                .wfi_passthrough
-                .as_ref()
-                .map_or(Techniques::default().wfi_passthrough, |given| given.value),
+            wfi_passthrough: draft.wfi_passthrough.as_ref().map_or(Techniques::default().wfi_passthrough, |given| given.value),
         },
     }
 }
 
 fn text(given: &Option<Given<String>>) -> String {
-    given
-        .as_ref()
-        .map(|given| given.value.clone())
-        .unwrap_or_default()
+    given.as_ref().map(|given| given.value.clone()).unwrap_or_default()
 }

@@ -22,9 +22,7 @@ fn read(text: &str) -> Result<MachineConfig, Mistakes> {
 
 /// What is said about a configuration that has mistakes.
 fn refusal(text: &str) -> String {
-    read(text)
-        .expect_err("this configuration has mistakes")
-        .to_string()
+    read(text).expect_err("this configuration has mistakes").to_string()
 }
 
 /// Checks what is said about each of these configurations against the snapshot of its name.
@@ -69,30 +67,13 @@ refused! {
 #[test]
 fn defaults() {
     let config = read("[[vm]]\nkernel = \"Image\"\n").expect("valid");
-    assert_eq!(
-        (config.arch, config.cpus, config.memory),
-        (Arch::Aarch64, 1, None)
-    );
-    assert_eq!(
-        (&config.cpu_model[..], config.slice),
-        ("max", Duration::from_millis(5))
-    );
-    let [vm] = &config.vms[..] else {
-        panic!("one virtual machine")
-    };
-    assert_eq!(
-        (&vm.name[..], vm.memory, vm.vcpus, vm.cpus),
-        ("vm0", 512 << 20, 1, 0)
-    );
+    assert_eq!((config.arch, config.cpus, config.memory), (Arch::Aarch64, 1, None));
+    assert_eq!((&config.cpu_model[..], config.slice), ("max", Duration::from_millis(5)));
+    let [vm] = &config.vms[..] else { panic!("one virtual machine") };
+    assert_eq!((&vm.name[..], vm.memory, vm.vcpus, vm.cpus), ("vm0", 512 << 20, 1, 0));
     assert!(matches!(&vm.kernel, KernelSource::File(path) if path.ends_with("Image")));
-    assert_eq!(
-        (&vm.initrd, &vm.append[..], vm.pinned),
-        (&InitrdSource::None, "", false)
-    );
-    assert_eq!(
-        (vm.on_reset, &vm.exec, vm.techniques.wfi_passthrough),
-        (OnReset::Restart, &None, true)
-    );
+    assert_eq!((&vm.initrd, &vm.append[..], vm.pinned), (&InitrdSource::None, "", false));
+    assert_eq!((vm.on_reset, &vm.exec, vm.techniques.wfi_passthrough), (OnReset::Restart, &None, true));
     assert_eq!(config.physical_memory(10 << 20), Ok((512 + 10 + 256) << 20));
     assert_eq!(config.present_cpus(), 1);
 }
@@ -109,29 +90,15 @@ fn everything_given() {
     )
     .expect("valid");
     assert_eq!((config.cpus, config.memory), (4, Some(2 << 30)));
-    assert_eq!(
-        (&config.cpu_model[..], config.slice),
-        ("cortex-a57", Duration::from_millis(1))
-    );
+    assert_eq!((&config.cpu_model[..], config.slice), ("cortex-a57", Duration::from_millis(1)));
     assert_eq!(config.present_cpus(), 0b1111);
-    let [a, b, c] = &config.vms[..] else {
-        panic!("three virtual machines")
-    };
+    let [a, b, c] = &config.vms[..] else { panic!("three virtual machines") };
     assert!(matches!(&a.initrd, InitrdSource::File(path) if path.ends_with("initrd.img")));
-    assert_eq!(
-        (&a.append[..], a.memory, a.vcpus, a.cpus),
-        ("quiet", 256 << 20, 2, 0b1010)
-    );
+    assert_eq!((&a.append[..], a.memory, a.vcpus, a.cpus), ("quiet", 256 << 20, 2, 0b1010));
     assert!(a.pinned && !a.techniques.wfi_passthrough);
     assert_eq!(a.on_reset, OnReset::Stop);
-    assert_eq!(
-        (&b.name[..], &b.kernel),
-        ("vm1", &KernelSource::Debian(DebianKernel::V6_1))
-    );
-    assert_eq!(
-        (&b.initrd, b.exec.as_deref(), b.cpus),
-        (&InitrdSource::Busybox, Some("uname -a"), 0b111)
-    );
+    assert_eq!((&b.name[..], &b.kernel), ("vm1", &KernelSource::Debian(DebianKernel::V6_1)));
+    assert_eq!((&b.initrd, b.exec.as_deref(), b.cpus), (&InitrdSource::Busybox, Some("uname -a"), 0b111));
     assert_eq!((&c.initrd, c.memory), (&InitrdSource::Bundled, 1 << 30));
 }
 
@@ -147,9 +114,7 @@ fn machine_has_the_cpus_that_are_named() {
 fn memory_for_the_image() {
     let config = read("[machine]\nmemory = \"1G\"\n[[vm]]\nkernel = \"Image\"\n").expect("valid");
     assert_eq!(config.physical_memory(400 << 20), Ok(1 << 30));
-    let refusal = config
-        .physical_memory((448 << 20) + 1)
-        .expect_err("a byte too much");
+    let refusal = config.physical_memory((448 << 20) + 1).expect_err("a byte too much");
     insta::assert_snapshot!("memory_for_the_image", refusal);
 }
 
@@ -168,14 +133,8 @@ fn flags_alone() {
     let config = MachineConfig::load(None, &flags).expect("valid");
     assert_eq!((config.cpus, config.vms.len()), (3, 1));
     let vm = &config.vms[0];
-    assert_eq!(
-        (vm.vcpus, vm.memory, vm.cpus, vm.pinned),
-        (2, 1 << 30, 0b11, true)
-    );
-    assert_eq!(
-        (&vm.initrd, vm.exec.as_deref()),
-        (&InitrdSource::Busybox, Some("true"))
-    );
+    assert_eq!((vm.vcpus, vm.memory, vm.cpus, vm.pinned), (2, 1 << 30, 0b11, true));
+    assert_eq!((&vm.initrd, vm.exec.as_deref()), (&InitrdSource::Busybox, Some("true")));
 }
 
 #[test]
@@ -198,17 +157,10 @@ fn wrong_flags() {
 #[test]
 fn flags_over_a_file() {
     let one = "[[vm]]\nname = \"a\"\nkernel = \"debian\"\nmemory = \"wrong\"\n";
-    let flags = Flags {
-        memory: Some("256M".to_owned()),
-        exec: Some("true".to_owned()),
-        ..Flags::default()
-    };
+    let flags = Flags { memory: Some("256M".to_owned()), exec: Some("true".to_owned()), ..Flags::default() };
     let read = |text: &str| MachineConfig::from_text("m.toml", text, Path::new(""), &flags);
     let config = read(one).expect("the flag replaces what is wrong");
-    assert_eq!(
-        (config.vms[0].memory, &config.vms[0].name[..]),
-        (256 << 20, "a")
-    );
+    assert_eq!((config.vms[0].memory, &config.vms[0].name[..]), (256 << 20, "a"));
     let two = "[[vm]]\nkernel = \"debian\"\n[[vm]]\nkernel = \"debian\"\n";
     insta::assert_snapshot!("flags_over_two_vms", read(two).expect_err("for which?"));
 }
@@ -222,9 +174,7 @@ fn files() {
     fs::write(&path, b"[[vm]]\nkernel = \"\xff\"\n").expect("a file");
     let said = |path: &Path| {
         let mistakes = MachineConfig::load(Some(path), &Flags::default()).expect_err("wrong");
-        mistakes
-            .to_string()
-            .replace(&folder.path().display().to_string(), "FOLDER")
+        mistakes.to_string().replace(&folder.path().display().to_string(), "FOLDER")
     };
     insta::assert_snapshot!("file_of_other_bytes", said(&path));
     insta::assert_snapshot!("file_misspelt", said(&folder.path().join("machin.toml")));

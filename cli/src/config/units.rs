@@ -13,10 +13,7 @@ pub fn parse_size(text: &str) -> Option<u64> {
     let (letter, None) = (letters.next()?, letters.next()) else {
         return None;
     };
-    let shift = SUFFIXES
-        .iter()
-        .find(|(suffix, _)| *suffix == letter.to_ascii_uppercase())?
-        .1;
+    let shift = SUFFIXES.iter().find(|(suffix, _)| *suffix == letter.to_ascii_uppercase())?.1;
     number.checked_mul(1 << shift)
 }
 
@@ -56,14 +53,9 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
 
 /// A number and what follows it.
 fn split(text: &str) -> Option<(u64, &str)> {
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits);
-    Some((
-        number.parse().ok()?,
-        suffix.strip_prefix(' ').unwrap_or(suffix),
-    ))
+    Some((number.parse().ok()?, suffix.strip_prefix(' ').unwrap_or(suffix)))
 }
 
 /// Reads a list of numbers and ranges, such as `0-3,5`; the numbers that it names, in its order.
@@ -107,18 +99,7 @@ mod tests {
         assert_eq!(parse_size("512M"), Some(512 << 20));
         assert_eq!(parse_size("1 GiB"), Some(1 << 30));
         assert_eq!(parse_size("64k"), Some(64 << 10));
-        for bad in [
-            "",
-            "M",
-            "512",
-            "-1M",
-            "1.5G",
-            "512MB",
-            "1é",
-            "1MM",
-            "99999999999T",
-            "99999999999999999999M",
-        ] {
+        for bad in ["", "M", "512", "-1M", "1.5G", "512MB", "1é", "1MM", "99999999999T", "99999999999999999999M"] {
             assert_eq!(parse_size(bad), None, "{bad}");
         }
         assert_eq!(size(512 << 20), "512M");

@@ -23,10 +23,7 @@ pub fn arch(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<Arch> 
     if given.value == known {
         return Some(Arch::Aarch64);
     }
-    let mistake = wrong(
-        given,
-        format!("Stile does not run on architecture \"{}\"", given.value),
-    );
+    let mistake = wrong(given, format!("Stile does not run on architecture \"{}\"", given.value));
     let mistake = mistake.expected(format!("\"{known}\""));
     mistakes.push(match &given.value[..] {
         "arm64" | "armv8" | "aarch64le" => mistake.similar(known),
@@ -41,9 +38,7 @@ pub fn cpu_model(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<S
         return Some(given.value.clone());
     }
     let what = format!("\"{}\" is no CPU model", given.value);
-    mistakes.push(
-        wrong(given, what).expected("one of the emulator's, such as \"max\" or \"cortex-a57\""),
-    );
+    mistakes.push(wrong(given, what).expected("one of the emulator's, such as \"max\" or \"cortex-a57\""));
     None
 }
 
@@ -52,16 +47,11 @@ pub fn slice(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<Durat
     let expected = "a duration from \"100us\" to \"1s\"";
     match units::parse_duration(&given.value) {
         Some(slice) if range.contains(&slice) => return Some(slice),
-        Some(_) => mistakes.push(
-            wrong(given, format!("the slice {} is out of range", given.value)).expected(expected),
-        ),
+        Some(_) => mistakes.push(wrong(given, format!("the slice {} is out of range", given.value)).expected(expected)),
         None => {
-            let mistake =
-                wrong(given, format!("\"{}\" is not a duration", given.value)).expected(expected);
+            let mistake = wrong(given, format!("\"{}\" is not a duration", given.value)).expected(expected);
             let guesses = ["s", "ms"].map(|unit| format!("{}{unit}", given.value));
-            let guess = guesses.into_iter().find(|guess| {
-                units::parse_duration(guess).is_some_and(|slice| range.contains(&slice))
-            });
+            let guess = guesses.into_iter().find(|guess| units::parse_duration(guess).is_some_and(|slice| range.contains(&slice)));
             mistakes.push(match guess {
                 Some(guess) => mistake.similar(guess),
                 None => mistake,
@@ -72,13 +62,7 @@ pub fn slice(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<Durat
 }
 
 /// A whole number from `least` to `most`.
-pub fn number(
-    given: &Given<i64>,
-    of: &str,
-    least: usize,
-    most: usize,
-    mistakes: &mut Vec<Mistake>,
-) -> Option<usize> {
+pub fn number(given: &Given<i64>, of: &str, least: usize, most: usize, mistakes: &mut Vec<Mistake>) -> Option<usize> {
     match usize::try_from(given.value) {
         Ok(value) if (least..=most).contains(&value) => Some(value),
         _ => {
@@ -95,9 +79,7 @@ fn size(given: &Given<String>, expected: &str, mistakes: &mut Vec<Mistake>) -> O
         let mistake = wrong(given, format!("\"{}\" is not a size", given.value)).expected(expected);
         let megabytes = given.value.strip_suffix('B').unwrap_or(&given.value);
         let guesses = [megabytes.to_owned(), format!("{megabytes}M")];
-        let guess = guesses
-            .into_iter()
-            .find(|guess| units::parse_size(guess).is_some());
+        let guess = guesses.into_iter().find(|guess| units::parse_size(guess).is_some());
         mistakes.push(match guess {
             Some(guess) => mistake.similar(guess),
             None => mistake,
@@ -113,13 +95,7 @@ pub fn machine_memory(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Opt
         return Some(memory);
     }
     let expected = format!("whole mebibytes, at most {}", units::size(map::RAM_MAX));
-    mistakes.push(
-        wrong(
-            given,
-            format!("the machine can't have {} of memory", given.value),
-        )
-        .expected(expected),
-    );
+    mistakes.push(wrong(given, format!("the machine can't have {} of memory", given.value)).expected(expected));
     None
 }
 
@@ -130,15 +106,8 @@ pub fn vm_memory(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<u
         return Some(memory);
     }
     let granule = units::size(map::RAM_GRANULE);
-    let expected = format!(
-        "a multiple of {granule}, from {granule} to {}",
-        units::size(map::RAM_MAX)
-    );
-    let mistake = wrong(
-        given,
-        format!("a virtual machine can't have {} of memory", given.value),
-    )
-    .expected(expected);
+    let expected = format!("a multiple of {granule}, from {granule} to {}", units::size(map::RAM_MAX));
+    let mistake = wrong(given, format!("a virtual machine can't have {} of memory", given.value)).expected(expected);
     let rounded = memory.max(1).checked_next_multiple_of(map::RAM_GRANULE);
     mistakes.push(match rounded.filter(|&rounded| map::is_ram_size(rounded)) {
         Some(rounded) => mistake.similar(units::size(rounded)),
@@ -152,19 +121,9 @@ pub fn vm_name(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<Str
         return Some(given.value.clone());
     }
     let what = format!("\"{}\" can't be a name", given.value);
-    let mistake =
-        wrong(given, what).expected(format!("1 to {MAX_NAME_LEN} of a to z, 0 to 9 and -"));
-    let plain: String = given
-        .value
-        .to_lowercase()
-        .chars()
-        .map(|c| if "_. ".contains(c) { '-' } else { c })
-        .collect();
-    mistakes.push(if is_name(&plain) {
-        mistake.similar(plain)
-    } else {
-        mistake
-    });
+    let mistake = wrong(given, what).expected(format!("1 to {MAX_NAME_LEN} of a to z, 0 to 9 and -"));
+    let plain: String = given.value.to_lowercase().chars().map(|c| if "_. ".contains(c) { '-' } else { c }).collect();
+    mistakes.push(if is_name(&plain) { mistake.similar(plain) } else { mistake });
     None
 }
 
@@ -174,64 +133,35 @@ pub fn kernel(draft: &VmDraft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Op
     let Some(given) = &draft.kernel else {
         if !draft.kernel_unreadable {
             let what = "this virtual machine has no kernel";
-            mistakes.push(
-                Mistake::new(draft.place.clone(), what)
-                    .expected(format!("kernel = a path, or one of {words_shown}")),
-            );
+            mistakes.push(Mistake::new(draft.place.clone(), what).expected(format!("kernel = a path, or one of {words_shown}")));
         }
         return None;
     };
-    if let Some((_, kernel)) = DebianKernel::WORDS
-        .iter()
-        .find(|(word, _)| *word == given.value)
-    {
+    if let Some((_, kernel)) = DebianKernel::WORDS.iter().find(|(word, _)| *word == given.value) {
         return Some(KernelSource::Debian(*kernel));
     }
     if given.value.starts_with("debian:") {
         let what = format!("there is no kernel \"{}\"", given.value);
-        mistakes.push(
-            wrong(given, what)
-                .expected(format!("one of {words_shown}"))
-                .similar_among(&given.value, words),
-        );
+        mistakes.push(wrong(given, what).expected(format!("one of {words_shown}")).similar_among(&given.value, words));
         return None;
     }
     let expected = format!("a file, or one of {words_shown}");
     file(given, "kernel", &expected, &words, folder, mistakes).map(KernelSource::File)
 }
 
-pub fn initrd(
-    given: &Given<String>,
-    folder: &Path,
-    mistakes: &mut Vec<Mistake>,
-) -> Option<InitrdSource> {
+pub fn initrd(given: &Given<String>, folder: &Path, mistakes: &mut Vec<Mistake>) -> Option<InitrdSource> {
     match &given.value[..] {
         "none" => Some(InitrdSource::None),
         "busybox" => Some(InitrdSource::Busybox),
         _ => {
             let expected = "a file, \"busybox\" or \"none\"";
-            file(
-                given,
-                "initrd",
-                expected,
-                &["busybox", "none"],
-                folder,
-                mistakes,
-            )
-            .map(InitrdSource::File)
+            file(given, "initrd", expected, &["busybox", "none"], folder, mistakes).map(InitrdSource::File)
         }
     }
 }
 
 /// The path of a file that is there.
-fn file(
-    given: &Given<String>,
-    what: &str,
-    expected: &str,
-    words: &[&str],
-    folder: &Path,
-    mistakes: &mut Vec<Mistake>,
-) -> Option<PathBuf> {
+fn file(given: &Given<String>, what: &str, expected: &str, words: &[&str], folder: &Path, mistakes: &mut Vec<Mistake>) -> Option<PathBuf> {
     // A flag's path is from where the user is, not from where the file is.
     let path = match given.place {
         Place::Flag(_) => Path::new(&given.value).to_owned(),
@@ -249,12 +179,7 @@ fn file(
     let mistake = wrong(given, problem).expected(expected);
     let beside = file_like(&path).and_then(|similar| {
         let similar = Path::new(&similar).file_name()?.to_str()?;
-        Some(
-            Path::new(&given.value)
-                .with_file_name(similar)
-                .display()
-                .to_string(),
-        )
+        Some(Path::new(&given.value).with_file_name(similar).display().to_string())
     });
     mistakes.push(match beside {
         Some(similar) => mistake.similar(similar),
@@ -266,15 +191,9 @@ fn file(
 pub fn cpus(given: &Given<Cpus>, limit: u32, mistakes: &mut Vec<Mistake>) -> Option<u64> {
     let expected = "CPU numbers such as [0, 1] or \"0-3\"";
     let list: Vec<(i64, Place)> = match &given.value {
-        Cpus::List(list) => list
-            .iter()
-            .map(|cpu| (cpu.value, cpu.place.clone()))
-            .collect(),
+        Cpus::List(list) => list.iter().map(|cpu| (cpu.value, cpu.place.clone())).collect(),
         Cpus::Text(text) => match units::parse_cpus(text) {
-            Some(list) => list
-                .into_iter()
-                .map(|cpu| (i64::try_from(cpu).unwrap_or(i64::MAX), given.place.clone()))
-                .collect(),
+            Some(list) => list.into_iter().map(|cpu| (i64::try_from(cpu).unwrap_or(i64::MAX), given.place.clone())).collect(),
             None => {
                 let what = format!("\"{text}\" is not a list of CPUs");
                 mistakes.push(wrong(given, what).expected(expected));
@@ -293,9 +212,7 @@ pub fn cpus(given: &Given<Cpus>, limit: u32, mistakes: &mut Vec<Mistake>) -> Opt
             Ok(cpu) if cpu < limit => mask |= 1 << cpu,
             // One of a whole range is enough.
             _ if mistakes.len() > before && matches!(given.value, Cpus::Text(_)) => {}
-            _ => mistakes.push(
-                Mistake::new(place.clone(), format!("there is no CPU {cpu}")).expected(&there),
-            ),
+            _ => mistakes.push(Mistake::new(place.clone(), format!("there is no CPU {cpu}")).expected(&there)),
         }
     }
     if list.is_empty() {

@@ -93,8 +93,7 @@ pub enum Error {
 /// The kernel can't be booted, or there is too little RAM.
 pub fn plan(vm: &VmConfig, files: &VmFiles<'_>, seed: Seed) -> Result<VmPlan, Error> {
     let name = || vm.name.clone();
-    let kernel = Kernel::recognise(files.kernel, vm.memory)
-        .map_err(|error| Error::Kernel { vm: name(), error })?;
+    let kernel = Kernel::recognise(files.kernel, vm.memory).map_err(|error| Error::Kernel { vm: name(), error })?;
     let mut seed_bytes = [0x5a; SEED_LEN];
     if seed == Seed::Random {
         getrandom::fill(&mut seed_bytes).map_err(Error::Random)?;
@@ -109,44 +108,25 @@ pub fn plan(vm: &VmConfig, files: &VmFiles<'_>, seed: Seed) -> Result<VmPlan, Er
         initrd: initrd_len.map(|len| 0..len),
         seed: seed_bytes,
     };
-    let build = |description: &Description<'_>| {
-        dtb::build(description).map_err(|error| Error::Dtb { vm: name(), error })
-    };
+    let build = |description: &Description<'_>| dtb::build(description).map_err(|error| Error::Dtb { vm: name(), error });
     // The first one only has the right length.
     let dtb_len = build(&description)?.len() as u64;
-    let layout = layout::place(&kernel, vm.memory, dtb_len, initrd_len)
-        .map_err(|error| Error::NoRoom { vm: name(), error })?;
+    let layout = layout::place(&kernel, vm.memory, dtb_len, initrd_len).map_err(|error| Error::NoRoom { vm: name(), error })?;
     description.initrd = layout.initrd.clone();
     let dtb = build(&description)?;
-    Ok(VmPlan {
-        kernel,
-        initrd: initrd.map(<[u8]>::to_vec),
-        dtb,
-        layout,
-    })
+    Ok(VmPlan { kernel, initrd: initrd.map(<[u8]>::to_vec), dtb, layout })
 }
 
 /// Makes the image of a machine: `plans` has one for each of its virtual machines, in their order.
 ///
 /// # Errors
 /// [`Error::Blob`]: the configuration was not a valid one.
-pub fn assemble(
-    hypervisor: &Hypervisor,
-    config: &MachineConfig,
-    plans: &[VmPlan],
-    report_exits: bool,
-) -> Result<Image, Error> {
-    let mut machine = Machine {
-        vms: heapless::Vec::new(),
-        report_exits,
-        slice_us: u32::try_from(config.slice.as_micros()).unwrap_or(u32::MAX),
-    };
+pub fn assemble(hypervisor: &Hypervisor, config: &MachineConfig, plans: &[VmPlan], report_exits: bool) -> Result<Image, Error> {
+    let mut machine =
+        Machine { vms: heapless::Vec::new(), report_exits, slice_us: u32::try_from(config.slice.as_micros()).unwrap_or(u32::MAX) };
     let mut files = Vec::new();
     for (index, (vm, plan)) in config.vms.iter().zip(plans).enumerate() {
-        machine
-            .vms
-            .push(blob_vm(vm, plan))
-            .map_err(|_| Error::Blob(stile_blob::Error::Length))?;
+        machine.vms.push(blob_vm(vm, plan)).map_err(|_| Error::Blob(stile_blob::Error::Length))?;
         files.extend(vm_files(index, plan));
     }
     let symbols = write::symbols(&hypervisor.functions);
@@ -160,10 +140,7 @@ pub fn assemble(
     if let Some(field) = bytes.get_mut(16..24) {
         field.copy_from_slice(&image_size);
     }
-    Ok(Image {
-        bytes,
-        hypervisor_len,
-    })
+    Ok(Image { bytes, hypervisor_len })
 }
 
 fn blob_vm<'a>(vm: &'a VmConfig, plan: &VmPlan) -> Vm<'a> {
@@ -191,19 +168,9 @@ fn vm_files(vm: usize, plan: &VmPlan) -> Vec<write::File<'_>> {
     });
     let mut files: Vec<_> = kernel.collect();
     if let (Some(bytes), Some(range)) = (&plan.initrd, &plan.layout.initrd) {
-        files.push(write::File {
-            vm,
-            bytes,
-            ipa: range.start,
-            mem_len: bytes.len() as u64,
-        });
+        files.push(write::File { vm, bytes, ipa: range.start, mem_len: bytes.len() as u64 });
     }
     let dtb = &plan.layout.dtb;
-    files.push(write::File {
-        vm,
-        bytes: &plan.dtb,
-        ipa: dtb.start,
-        mem_len: dtb.end - dtb.start,
-    });
+    files.push(write::File { vm, bytes: &plan.dtb, ipa: dtb.start, mem_len: dtb.end - dtb.start });
     files
 }

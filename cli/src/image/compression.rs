@@ -40,16 +40,10 @@ impl Compression {
 
     /// Unpacks `bytes`, to at most `limit` of them; what follows the compressed stream is ignored.
     pub(super) fn unpack(self, bytes: &[u8], limit: u64) -> Result<Vec<u8>, KernelError> {
-        let corrupt = |error: String| KernelError::Corrupt {
-            compression: self,
-            error,
-        };
+        let corrupt = |error: String| KernelError::Corrupt { compression: self, error };
         let read = |reader: &mut dyn Read| {
             let mut unpacked = Vec::new();
-            reader
-                .take(limit + 1)
-                .read_to_end(&mut unpacked)
-                .map_err(|error| corrupt(error.to_string()))?;
+            reader.take(limit + 1).read_to_end(&mut unpacked).map_err(|error| corrupt(error.to_string()))?;
             if unpacked.len() as u64 > limit {
                 return Err(KernelError::TooLarge { limit });
             }

@@ -76,10 +76,7 @@ pub fn build(description: &Description<'_>) -> FdtWriterResult<Vec<u8>> {
     let uart = fdt.begin_node(CONSOLE.trim_start_matches('/'))?;
     string_list(&mut fdt, "compatible", &["arm,pl011", "arm,primecell"])?;
     fdt.property_array_u64("reg", &[map::PL011_BASE, map::PL011_SIZE])?;
-    fdt.property_array_u32(
-        "interrupts",
-        &[SPI, intid::PL011 - intid::SPI_BASE, LEVEL_HIGH],
-    )?;
+    fdt.property_array_u32("interrupts", &[SPI, intid::PL011 - intid::SPI_BASE, LEVEL_HIGH])?;
     fdt.property_array_u32("clocks", &[CLOCK, CLOCK])?;
     string_list(&mut fdt, "clock-names", &["uartclk", "apb_pclk"])?;
     fdt.end_node(uart)?;
@@ -87,10 +84,7 @@ pub fn build(description: &Description<'_>) -> FdtWriterResult<Vec<u8>> {
     let rtc = fdt.begin_node(&format!("pl031@{:x}", map::PL031_BASE))?;
     string_list(&mut fdt, "compatible", &["arm,pl031", "arm,primecell"])?;
     fdt.property_array_u64("reg", &[map::PL031_BASE, map::PL031_SIZE])?;
-    fdt.property_array_u32(
-        "interrupts",
-        &[SPI, intid::PL031 - intid::SPI_BASE, LEVEL_HIGH],
-    )?;
+    fdt.property_array_u32("interrupts", &[SPI, intid::PL031 - intid::SPI_BASE, LEVEL_HIGH])?;
     fdt.property_array_u32("clocks", &[CLOCK])?;
     fdt.property_string("clock-names", "apb_pclk")?;
     fdt.end_node(rtc)?;
@@ -100,10 +94,7 @@ pub fn build(description: &Description<'_>) -> FdtWriterResult<Vec<u8>> {
 }
 
 fn string_list(fdt: &mut FdtWriter, name: &str, values: &[&str]) -> FdtWriterResult<()> {
-    fdt.property_string_list(
-        name,
-        values.iter().map(|value| (*value).to_owned()).collect(),
-    )
+    fdt.property_string_list(name, values.iter().map(|value| (*value).to_owned()).collect())
 }
 
 fn chosen(fdt: &mut FdtWriter, description: &Description<'_>) -> FdtWriterResult<()> {
@@ -139,11 +130,7 @@ fn cpus(fdt: &mut FdtWriter, vcpus: usize) -> FdtWriterResult<()> {
 /// PSCI: the three versions of its binding, the oldest of which names its functions' numbers.
 fn psci(fdt: &mut FdtWriter) -> FdtWriterResult<()> {
     let psci = fdt.begin_node("psci")?;
-    string_list(
-        fdt,
-        "compatible",
-        &["arm,psci-1.0", "arm,psci-0.2", "arm,psci"],
-    )?;
+    string_list(fdt, "compatible", &["arm,psci-1.0", "arm,psci-0.2", "arm,psci"])?;
     fdt.property_string("method", "hvc")?;
     fdt.property_u32("cpu_suspend", 0xc400_0001)?;
     fdt.property_u32("cpu_off", 0x8400_0002)?;
@@ -155,16 +142,8 @@ fn psci(fdt: &mut FdtWriter) -> FdtWriterResult<()> {
 fn timer(fdt: &mut FdtWriter) -> FdtWriterResult<()> {
     let timer = fdt.begin_node("timer")?;
     string_list(fdt, "compatible", &["arm,armv8-timer", "arm,armv7-timer"])?;
-    let interrupts = [
-        intid::TIMER_SECURE,
-        intid::TIMER_EL1_PHYSICAL,
-        intid::TIMER_EL1_VIRTUAL,
-        intid::TIMER_EL2_PHYSICAL,
-    ];
-    let cells: Vec<u32> = interrupts
-        .iter()
-        .flat_map(|intid| [PPI, intid - intid::PPI_BASE, LEVEL_HIGH])
-        .collect();
+    let interrupts = [intid::TIMER_SECURE, intid::TIMER_EL1_PHYSICAL, intid::TIMER_EL1_VIRTUAL, intid::TIMER_EL2_PHYSICAL];
+    let cells: Vec<u32> = interrupts.iter().flat_map(|intid| [PPI, intid - intid::PPI_BASE, LEVEL_HIGH]).collect();
     fdt.property_array_u32("interrupts", &cells)?;
     fdt.property_null("always-on")?;
     fdt.end_node(timer)
@@ -180,15 +159,7 @@ fn interrupt_controller(fdt: &mut FdtWriter, vcpus: usize) -> FdtWriterResult<()
     fdt.property_null("ranges")?;
     fdt.property_u32("#redistributor-regions", 1)?;
     let redistributors = gicr_base(vcpus) - map::GICR_BASE;
-    fdt.property_array_u64(
-        "reg",
-        &[
-            map::GICD_BASE,
-            map::GICD_SIZE,
-            map::GICR_BASE,
-            redistributors,
-        ],
-    )?;
+    fdt.property_array_u64("reg", &[map::GICD_BASE, map::GICD_SIZE, map::GICR_BASE, redistributors])?;
     fdt.property_phandle(GIC)?;
     fdt.end_node(gic)
 }

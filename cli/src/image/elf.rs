@@ -27,9 +27,7 @@ impl Program {
     /// Reads the program headers for a machine with `ram` bytes of RAM.
     pub fn parse(bytes: &[u8], ram: u64) -> Result<Self, KernelError> {
         check_machine(bytes)?;
-        let malformed = |error: object::Error| {
-            KernelError::Malformed(format!("it is a broken ELF file: {error}"))
-        };
+        let malformed = |error: object::Error| KernelError::Malformed(format!("it is a broken ELF file: {error}"));
         let header = FileHeader64::<Endianness>::parse(bytes).map_err(malformed)?;
         let endian = header.endian().map_err(malformed)?;
         let program_headers = header.program_headers(endian, bytes).map_err(malformed)?;
@@ -48,68 +46,36 @@ impl Program {
                 .zip(usize::try_from(file_len).ok())
                 .and_then(|(offset, len)| Some(offset..offset.checked_add(len)?))
                 .filter(|range| bytes.get(range.clone()).is_some() && file_len <= mem_len)
-                .ok_or_else(|| {
-                    KernelError::Malformed(
-                        "it is a broken ELF file: a segment is cut short".to_owned(),
-                    )
-                })?;
+                .ok_or_else(|| KernelError::Malformed("it is a broken ELF file: a segment is cut short".to_owned()))?;
             let ipa = program_header.p_paddr(endian);
             if !map::ram_contains(ram, ipa, mem_len) {
-                return Err(KernelError::OutsideRam {
-                    needs: ipa..ipa.saturating_add(mem_len),
-                    ram,
-                });
+                return Err(KernelError::OutsideRam { needs: ipa..ipa.saturating_add(mem_len), ram });
             }
             // The MMU is off at the start: an entry point that is a virtual address is where that is loaded.
-            let into = entry
-                .checked_sub(program_header.p_vaddr(endian))
-                .filter(|&into| into < mem_len);
+            let into = entry.checked_sub(program_header.p_vaddr(endian)).filter(|&into| into < mem_len);
             if let (Some(into), None) = (into, entry_physical) {
                 entry_physical = Some(ipa + into);
             }
             segments.push(Segment { ipa, file, mem_len });
         }
         if segments.is_empty() {
-            return Err(KernelError::Malformed(
-                "it is an ELF file with nothing to load; expected a linked program".to_owned(),
-            ));
+            return Err(KernelError::Malformed("it is an ELF file with nothing to load; expected a linked program".to_owned()));
         }
         segments.sort_by_key(|segment| segment.ipa);
-        if let Some(pair) = segments
-            .windows(2)
-            .find(|pair| pair[0].memory().end > pair[1].ipa)
-        {
-            let error = format!(
-                "it is a broken ELF file: two segments overlap at {:#x}",
-                pair[1].ipa
-            );
+        if let Some(pair) = segments.windows(2).find(|pair| pair[0].memory().end > pair[1].ipa) {
+            let error = format!("it is a broken ELF file: two segments overlap at {:#x}", pair[1].ipa);
             return Err(KernelError::Malformed(error));
         }
-        let physical = |entry: &u64| {
-            segments
-                .iter()
-                .any(|segment| segment.memory().contains(entry))
-        };
-        let entry = entry_physical
-            .or(Some(entry).filter(physical))
-            .filter(|entry| entry % 4 == 0)
-            .ok_or(KernelError::Entry(entry))?;
+        let physical = |entry: &u64| segments.iter().any(|segment| segment.memory().contains(entry));
+        let entry = entry_physical.or(Some(entry).filter(physical)).filter(|entry| entry % 4 == 0).ok_or(KernelError::Entry(entry))?;
         let (segments, merged) = merge(bytes, segments);
-        Ok(Self {
-            entry,
-            segments,
-            merged,
-        })
+        Ok(Self { entry, segments, merged })
     }
 }
 
 /// Puts the segments of a program that has too many into one, with zeroes between them.
 fn merge(bytes: &[u8], segments: Vec<Segment>) -> (Vec<Segment>, Option<Vec<u8>>) {
-    let (Some(first), Some(last), true) = (
-        segments.first(),
-        segments.last(),
-        segments.len() > MAX_SEGMENTS,
-    ) else {
+    let (Some(first), Some(last), true) = (segments.first(), segments.last(), segments.len() > MAX_SEGMENTS) else {
         return (segments, None);
     };
     let ipa = first.ipa;
@@ -121,24 +87,13 @@ fn merge(bytes: &[u8], segments: Vec<Segment>) -> (Vec<Segment>, Option<Vec<u8>>
             merged.extend_from_slice(&bytes[segment.file.clone()]);
         }
     }
-    (
-        vec![Segment {
-            ipa,
-            file: 0..merged.len(),
-            mem_len,
-        }],
-        Some(merged),
-    )
+    (vec![Segment { ipa, file: 0..merged.len(), mem_len }], Some(merged))
 }
 
 /// Refuses ELF files of other architectures, before they are read as if they were of this one.
 fn check_machine(bytes: &[u8]) -> Result<(), KernelError> {
-    let (Some(&class), Some(&data), Some(machine)) =
-        (bytes.get(4), bytes.get(5), bytes.get(18..20))
-    else {
-        return Err(KernelError::Malformed(
-            "it is a broken ELF file: its header is cut short".to_owned(),
-        ));
+    let (Some(&class), Some(&data), Some(machine)) = (bytes.get(4), bytes.get(5), bytes.get(18..20)) else {
+        return Err(KernelError::Malformed("it is a broken ELF file: its header is cut short".to_owned()));
     };
     let machine = match data {
         1 => u16::from_le_bytes([machine[0], machine[1]]),
@@ -158,8 +113,5 @@ fn check_machine(bytes: &[u8]) -> Result<(), KernelError> {
         (8, ..) => "MIPS".to_owned(),
         (other, ..) => format!("another architecture (ELF machine {other})"),
     };
-    Err(KernelError::Architecture {
-        kind: "an ELF file",
-        arch,
-    })
+    Err(KernelError::Architecture { kind: "an ELF file", arch })
 }

@@ -54,50 +54,32 @@ impl Hypervisor {
             .iter()
             .filter(|segment| segment.p_type(endian) == PT_LOAD && segment.p_memsz(endian) != 0)
             .collect();
-        let end_of = |segment: &object::elf::ProgramHeader64<_>| {
-            segment.p_vaddr(endian).checked_add(segment.p_memsz(endian))
-        };
+        let end_of = |segment: &object::elf::ProgramHeader64<_>| segment.p_vaddr(endian).checked_add(segment.p_memsz(endian));
         let start = segments.iter().map(|segment| segment.p_vaddr(endian)).min();
         let start = start.ok_or(HypervisorError::Layout("it has no segments"))?;
         let mut image = Vec::new();
         for segment in &segments {
             let into = segment.p_vaddr(endian) - start;
-            let end = end_of(segment)
-                .map(|end| end - start)
-                .filter(|&end| end <= MAX_LEN);
+            let end = end_of(segment).map(|end| end - start).filter(|&end| end <= MAX_LEN);
             let end = end.ok_or(HypervisorError::Layout("its segments are too far apart"))?;
-            let data = segment
-                .data(endian, bytes)
-                .map_err(|()| HypervisorError::Layout("a segment is cut short"))?;
+            let data = segment.data(endian, bytes).map_err(|()| HypervisorError::Layout("a segment is cut short"))?;
             if data.len() as u64 > end - into {
-                return Err(HypervisorError::Layout(
-                    "a segment has more in the file than in memory",
-                ));
+                return Err(HypervisorError::Layout("a segment has more in the file than in memory"));
             }
             image.resize(image.len().max(end as usize), 0);
             image[into as usize..][..data.len()].copy_from_slice(data);
         }
         image.resize(image.len().next_multiple_of(PAGE), 0);
         if image.get(56..60) != Some(b"ARM\x64") {
-            return Err(HypervisorError::Layout(
-                "it does not begin with an arm64 Image header",
-            ));
+            return Err(HypervisorError::Layout("it does not begin with an arm64 Image header"));
         }
         let file = ElfFile64::<Endianness>::parse(bytes)?;
-        if let Some(end) = file
-            .symbol_by_name("__image_end")
-            .map(|symbol| symbol.address())
-        {
+        if let Some(end) = file.symbol_by_name("__image_end").map(|symbol| symbol.address()) {
             if end.wrapping_sub(start) != image.len() as u64 {
-                return Err(HypervisorError::Layout(
-                    "the symbol __image_end is not at its end",
-                ));
+                return Err(HypervisorError::Layout("the symbol __image_end is not at its end"));
             }
         }
-        Ok(Self {
-            functions: functions(&file, start, image.len()),
-            image,
-        })
+        Ok(Self { functions: functions(&file, start, image.len()), image })
     }
 }
 
@@ -106,10 +88,7 @@ pub(super) fn functions(file: &ElfFile64<'_, Endianness>, start: u64, len: usize
     file.symbols()
         .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.is_definition())
         .filter_map(|symbol| {
-            let into = symbol
-                .address()
-                .checked_sub(start)
-                .filter(|&into| into < len as u64)?;
+            let into = symbol.address().checked_sub(start).filter(|&into| into < len as u64)?;
             let name = symbol.name().ok()?;
             // The assembler's marks of code and data, and its local labels.
             if name.starts_with('$') || name.starts_with(".L") {

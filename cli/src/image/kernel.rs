@@ -125,14 +125,11 @@ pub enum KernelError {
 
 fn outside_ram(needs: &Range<u64>, ram: u64) -> String {
     let ram_range = map::RAM_BASE..map::RAM_BASE + ram;
-    let what = format!(
-        "it needs memory at {:#x}..{:#x}, but RAM is at {:#x}..{:#x}",
-        needs.start, needs.end, ram_range.start, ram_range.end
-    );
+    let what =
+        format!("it needs memory at {:#x}..{:#x}, but RAM is at {:#x}..{:#x}", needs.start, needs.end, ram_range.start, ram_range.end);
     // More RAM helps if it is only too short.
     if map::ram_contains(map::RAM_MAX, needs.start, needs.end - needs.start) {
-        let enough =
-            (needs.end - map::RAM_BASE).next_multiple_of(map::RAM_GRANULE) + map::RAM_GRANULE;
+        let enough = (needs.end - map::RAM_BASE).next_multiple_of(map::RAM_GRANULE) + map::RAM_GRANULE;
         return format!("{what}; expected at least {} of it", units::size(enough));
     }
     format!("{what}; expected a kernel that is linked to run there")
@@ -151,8 +148,7 @@ impl Kernel {
             Some(payload) => (payload, true),
             None => (file, false),
         };
-        let compression = Compression::of(payload)
-            .map_err(|name| KernelError::UnknownCompression(name.to_owned()))?;
+        let compression = Compression::of(payload).map_err(|name| KernelError::UnknownCompression(name.to_owned()))?;
         let contents = match compression {
             Some(compression) => compression.unpack(payload, UNPACK_LIMIT)?,
             None => payload.to_vec(),
@@ -182,24 +178,12 @@ impl Kernel {
         };
         let file_len = contents.len() as u64;
         let ipa = map::RAM_BASE.saturating_add(offset);
-        let segment = Segment {
-            ipa,
-            file: 0..contents.len(),
-            mem_len: len.max(file_len),
-        };
+        let segment = Segment { ipa, file: 0..contents.len(), mem_len: len.max(file_len) };
         if !map::ram_contains(ram, ipa, segment.mem_len) {
             let needs = ipa..ipa.saturating_add(segment.mem_len);
             return Err(KernelError::OutsideRam { needs, ram });
         }
-        Ok(Self {
-            format,
-            zboot,
-            compression,
-            entry: ipa,
-            segments: vec![segment],
-            size_known: len != 0,
-            contents,
-        })
+        Ok(Self { format, zboot, compression, entry: ipa, segments: vec![segment], size_known: len != 0, contents })
     }
 
     /// The bytes of one of its segments.
@@ -232,17 +216,11 @@ impl Kernel {
 
 /// The words of a file at a place of it, little-endian, as long as there are any.
 pub(super) fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes
-        .get(at..)?
-        .first_chunk()
-        .map(|word| u32::from_le_bytes(*word))
+    bytes.get(at..)?.first_chunk().map(|word| u32::from_le_bytes(*word))
 }
 
 fn double_word(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes
-        .get(at..)?
-        .first_chunk()
-        .map(|word| u64::from_le_bytes(*word))
+    bytes.get(at..)?.first_chunk().map(|word| u64::from_le_bytes(*word))
 }
 
 /// The header of an arm64 `Image`.
@@ -266,21 +244,13 @@ impl ImageHeader {
             return Err(KernelError::BigEndian);
         }
         if text_offset % 4096 != 0 {
-            let error = format!(
-                "its Image header wants it at {text_offset:#x} in RAM, which is not a whole page"
-            );
+            let error = format!("its Image header wants it at {text_offset:#x} in RAM, which is not a whole page");
             return Err(KernelError::Malformed(error));
         }
         // Kernels before 3.17 leave both out; the offset was always this one then.
         Ok(Some(match image_size {
-            0 => Self {
-                text_offset: 0x8_0000,
-                image_size: 0,
-            },
-            _ => Self {
-                text_offset,
-                image_size,
-            },
+            0 => Self { text_offset: 0x8_0000, image_size: 0 },
+            _ => Self { text_offset, image_size },
         }))
     }
 }
@@ -295,31 +265,19 @@ fn zboot_payload(bytes: &[u8]) -> Result<Option<&[u8]>, KernelError> {
     let len = word(bytes, 12).ok_or_else(malformed)? as usize;
     let name = bytes.get(24..56).ok_or_else(malformed)?;
     let payload = bytes.get(offset..).and_then(|rest| rest.get(..len));
-    let payload = payload
-        .ok_or_else(|| KernelError::Malformed("its EFI zboot payload is cut short".to_owned()))?;
+    let payload = payload.ok_or_else(|| KernelError::Malformed("its EFI zboot payload is cut short".to_owned()))?;
     // A payload that nothing here recognises has the name of its compression in the header.
     if Compression::of(payload) == Ok(None) {
         let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
-        return Err(KernelError::UnknownCompression(
-            String::from_utf8_lossy(name).escape_debug().to_string(),
-        ));
+        return Err(KernelError::UnknownCompression(String::from_utf8_lossy(name).escape_debug().to_string()));
     }
     Ok(Some(payload))
 }
 
 /// Refuses what is certainly something else than a flat binary for this machine.
 fn refuse_known(bytes: &[u8]) -> Result<(), KernelError> {
-    let at = |offset: usize, magic: &[u8]| {
-        bytes
-            .get(offset..)
-            .is_some_and(|rest| rest.starts_with(magic))
-    };
-    let image_for = |arch: &str| {
-        Err(KernelError::Architecture {
-            kind: "a Linux image",
-            arch: arch.to_owned(),
-        })
-    };
+    let at = |offset: usize, magic: &[u8]| bytes.get(offset..).is_some_and(|rest| rest.starts_with(magic));
+    let image_for = |arch: &str| Err(KernelError::Architecture { kind: "a Linux image", arch: arch.to_owned() });
     if at(56, b"RSC\x05") {
         return image_for("RISC-V");
     }
@@ -335,11 +293,7 @@ fn refuse_known(bytes: &[u8]) -> Result<(), KernelError> {
     let known: [(usize, &[u8], &'static str); 8] = [
         (0, b"MZ", "an EFI or Windows program"),
         (0, &[0x27, 0x05, 0x19, 0x56], "a U-Boot image"),
-        (
-            0,
-            &[0xd0, 0x0d, 0xfe, 0xed],
-            "a device tree or a U-Boot FIT image",
-        ),
+        (0, &[0xd0, 0x0d, 0xfe, 0xed], "a device tree or a U-Boot FIT image"),
         (0, b"070701", "an initial RAM file system"),
         (0, b"!<arch>\n", "a package or a library"),
         (0x8001, b"CD001", "a CD image"),

@@ -59,11 +59,7 @@ impl NoRoom {
 /// # Errors
 /// [`NoRoom`].
 pub fn place(kernel: &Kernel, ram: u64, dtb: u64, initrd: Option<u64>) -> Result<Layout, NoRoom> {
-    let taken: Vec<Range<u64>> = kernel
-        .segments
-        .iter()
-        .map(super::kernel::Segment::memory)
-        .collect();
+    let taken: Vec<Range<u64>> = kernel.segments.iter().map(super::kernel::Segment::memory).collect();
     let end = map::RAM_BASE + ram;
     let all = map::RAM_BASE..end;
     // A kernel that doesn't say what memory it takes gets the lower half to itself. A flat binary's data may end anywhere.
@@ -73,30 +69,18 @@ pub fn place(kernel: &Kernel, ram: u64, dtb: u64, initrd: Option<u64>) -> Result
         map::RAM_BASE + (ram / 2).next_multiple_of(4096)..end
     };
     let dtb_len = dtb.next_multiple_of(4096);
-    [first, all]
-        .iter()
-        .find_map(|window| place_in(window, &taken, dtb_len, initrd))
-        .ok_or_else(|| NoRoom {
-            ram,
-            kernel: taken.last().map_or(0, |last| last.end - map::RAM_BASE),
-            initrd,
-            dtb: dtb_len,
-        })
+    [first, all].iter().find_map(|window| place_in(window, &taken, dtb_len, initrd)).ok_or_else(|| NoRoom {
+        ram,
+        kernel: taken.last().map_or(0, |last| last.end - map::RAM_BASE),
+        initrd,
+        dtb: dtb_len,
+    })
 }
 
-fn place_in(
-    window: &Range<u64>,
-    taken: &[Range<u64>],
-    dtb_len: u64,
-    initrd_len: Option<u64>,
-) -> Option<Layout> {
+fn place_in(window: &Range<u64>, taken: &[Range<u64>], dtb_len: u64, initrd_len: Option<u64>) -> Option<Layout> {
     // A block of its own if there is plenty of room, else pages in one block.
     let plenty = window.end - window.start >= 32 * BLOCK;
-    let dtb = if plenty && dtb_len <= BLOCK {
-        highest(window, taken, BLOCK, BLOCK)?
-    } else {
-        highest_in_block(window, taken, dtb_len)?
-    };
+    let dtb = if plenty && dtb_len <= BLOCK { highest(window, taken, BLOCK, BLOCK)? } else { highest_in_block(window, taken, dtb_len)? };
     let dtb = dtb..dtb + dtb_len;
     let initrd = match initrd_len {
         Some(len) => {
@@ -120,12 +104,7 @@ fn highest(window: &Range<u64>, taken: &[Range<u64>], len: u64, align: u64) -> O
         if start < window.start {
             return None;
         }
-        match taken
-            .iter()
-            .filter(|taken| taken.start < start + len && start < taken.end)
-            .map(|taken| taken.start)
-            .min()
-        {
+        match taken.iter().filter(|taken| taken.start < start + len && start < taken.end).map(|taken| taken.start).min() {
             Some(lower) => end = lower,
             None => return Some(start),
         }

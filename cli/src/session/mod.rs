@@ -25,6 +25,7 @@ pub use keys::HELP as KEYS;
 pub use tail::plain;
 
 use crate::emulator::{Board, Emulator};
+use crate::exit;
 use crate::initramfs::Marks;
 use demux::{Demux, Piece};
 use exits::Exits;
@@ -38,6 +39,9 @@ use view::View;
 
 /// How many lines of a console are shown when a run ends badly.
 const LAST_LINES: usize = 30;
+
+/// The same of Stile's log, which has a backtrace in it if Stile panicked.
+const LAST_LOG_LINES: usize = 100;
 
 /// How long the emulator may take to end after Stile's last message.
 const GRACE: Duration = Duration::from_secs(10);
@@ -118,7 +122,9 @@ pub fn run(request: &Request) -> Result<u8> {
         keys: Keys::default(),
         waiting: Vec::new(),
         waiting_end: false,
-        last_errors: String::new(),
+        errors: Vec::new(),
+        last_error: String::new(),
+        log: Tail::default(),
         inputs,
         emulator,
         interactive: raw.is_some(),
@@ -128,7 +134,7 @@ pub fn run(request: &Request) -> Result<u8> {
     }
     let end = session.follow(request.timeout);
     session.emulator.kill();
-    let status = session.conclude(&end, request.exits);
+    let status = session.conclude(&end, request.exits, request.quiet);
     drop(session);
     drop(raw);
     Ok(status)
@@ -189,8 +195,11 @@ struct Session<'a> {
     waiting: Vec<u8>,
     /// Whether the end of piped input came, too.
     waiting_end: bool,
-    /// The last line that the emulator said on its standard error.
-    last_errors: String,
+    /// What the emulator said on its standard error and is not shown yet: no whole line.
+    errors: Vec<u8>,
+    /// The last line that it said there.
+    last_error: String,
+    log: Tail,
     inputs: Inputs,
     emulator: Emulator,
     interactive: bool,
@@ -240,14 +249,7 @@ impl Session<'_> {
                 }
             }
             Input::LineEnd => return Ok(Some(self.emulator_end())),
-            Input::Errors(bytes) => {
-                self.logs.emulator(&bytes);
-                let text = String::from_utf8_lossy(&bytes).into_owned();
-                if let Some(line) = text.lines().rev().find(|line| !line.trim().is_empty()) {
-                    line.clone_into(&mut self.last_errors);
-                }
-                self.view.text(&text);
-            }
+            Input::Errors(bytes) => self.errors(&bytes),
             Input::Keyboard(bytes) if self.interactive => return self.keys(&bytes),
             Input::Keyboard(bytes) => {
                 self.waiting.extend(bytes);
@@ -263,10 +265,23 @@ impl Session<'_> {
         Ok(None)
     }
 
+    /// What the emulator itself says: shown line by line.
+    fn errors(&mut self, bytes: &[u8]) {
+        self.logs.emulator(bytes);
+        self.errors.extend_from_slice(bytes);
+        while let Some(end) = self.errors.iter().position(|&byte| byte == b'\n') {
+            let line: Vec<u8> = self.errors.drain(..=end).collect();
+            let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+            self.view.text(&line);
+            self.last_error = line;
+        }
+    }
+
     fn piece(&mut self, piece: Piece) -> io::Result<()> {
         match piece {
             Piece::Text(Channel::LOG, text) => {
                 self.logs.stile(&text);
+                self.log.push(&text);
                 self.view.log(&text);
             }
             Piece::Text(channel, text) => {
@@ -400,22 +415,22 @@ impl Session<'_> {
         // What it said last may still be on the way.
         while let Ok(input) = self.inputs.inputs.recv_timeout(IDLE) {
             if let Input::Errors(bytes) = input {
-                self.logs.emulator(&bytes);
-                let text = String::from_utf8_lossy(&bytes).into_owned();
-                self.last_errors = text.trim_end().to_owned();
-                self.view.text(&text);
+                self.errors(&bytes);
             }
+        }
+        if !self.errors.is_empty() {
+            self.errors(b"\n");
         }
         match self.emulator.wait(GRACE) {
             Some(status) if status.success() => End::Emulator(None),
-            Some(status) if self.last_errors.is_empty() => End::Emulator(Some(status.to_string())),
-            Some(_) => End::Emulator(Some(std::mem::take(&mut self.last_errors))),
+            Some(status) if self.last_error.is_empty() => End::Emulator(Some(status.to_string())),
+            Some(_) => End::Emulator(Some(std::mem::take(&mut self.last_error))),
             None => End::Emulator(Some("it closed its serial line but does not end".into())),
         }
     }
 
     /// Says how it ended, and returns the exit status.
-    fn conclude(&mut self, end: &End, exits: Option<By>) -> u8 {
+    fn conclude(&mut self, end: &End, exits: Option<By>, quiet: bool) -> u8 {
         for vm in 0..self.consoles.len() {
             let parts = self.consoles[vm].filter.as_mut().map(Filter::finish).unwrap_or_default();
             let _ = self.show(vm, parts);
@@ -428,6 +443,9 @@ impl Session<'_> {
             let unseen = *end != End::Left && *end != End::Terminated && (exec == Exec::Unfinished || !matches!(end, End::Emulator(_)));
             if unseen {
                 self.last_lines();
+            }
+            if quiet && status == exit::HYPERVISOR {
+                self.view.text(&self.log.lines(LAST_LOG_LINES).join("\n"));
             }
             self.view.note(&message);
         }

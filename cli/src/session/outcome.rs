@@ -117,9 +117,13 @@ pub fn judge(end: &End, story: &Story, exec: Exec, names: &[String]) -> (u8, Opt
         (_, None) => (exit::EMULATOR, Some("the emulator ended before Stile did".into())),
         (_, Some(0)) if exec == Exec::Unfinished => (exit::GUEST, Some("a VM ended without its command's status".into())),
         (_, Some(0)) => (exit::OK, None),
+        (_, Some(Event::REFUSED)) => (exit::LACKING, Some("Stile can't run on this machine: see its log above".into())),
+        (_, Some(_)) if story.fates.iter().all(|fate| *fate == Fate::Waiting) => {
+            (exit::HYPERVISOR, Some("Stile stopped before it started a VM: its log says why".into()))
+        }
         (_, Some(_)) => match story.fates.iter().position(|fate| *fate != Fate::Off) {
             Some(vm) => (exit::GUEST, Some(format!("{} did not end by its own power-off", name(vm)))),
-            None => (exit::HYPERVISOR, Some("Stile stopped with a failure: see its log".into())),
+            None => (exit::HYPERVISOR, Some("Stile stopped with a failure: its log says why".into())),
         },
     }
 }
@@ -170,7 +174,8 @@ mod tests {
         assert_eq!(status(&End::Left, &off, Exec::None), exit::LEFT);
         assert_eq!(status(&End::Terminated, &off, Exec::None), exit::TERMINATED);
         assert_eq!(status(&End::Timeout(Duration::from_secs(1)), &off, Exec::Status(0)), exit::TIMEOUT);
-        assert_eq!(status(&QUIET_END, &story(&[Fate::Waiting], Some(1)), Exec::None), exit::GUEST);
+        assert_eq!(status(&QUIET_END, &story(&[Fate::Running], Some(1)), Exec::None), exit::GUEST);
+        assert_eq!(status(&QUIET_END, &story(&[Fate::Waiting], Some(1)), Exec::Unfinished), exit::HYPERVISOR);
         let panicked = Story { panic: Some(2), ..off };
         assert_eq!(status(&End::Timeout(Duration::from_secs(1)), &panicked, Exec::None), exit::HYPERVISOR);
     }

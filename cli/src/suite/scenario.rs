@@ -15,6 +15,9 @@ use crate::exit;
 /// How long a scenario may take by default: emulators on busy machines are slow.
 pub const TIMEOUT: u32 = 300;
 
+/// The emulator's log of exceptions, in the scenario's own directory.
+const EXCEPTIONS: &str = "exceptions.log";
+
 /// How much longer than its `--timeout` a run may take before it is ended from outside.
 const GRACE: Duration = Duration::from_secs(60);
 
@@ -48,13 +51,23 @@ pub struct Expect {
     pub absent: Vec<&'static str>,
     /// Two texts whose lines must not all come before the other's: two VMs that make progress at the same time.
     pub interleaved: Option<(&'static str, &'static str)>,
+    /// The account's exits must be as many as the exceptions to EL2 that the emulator logs.
+    pub counted_by_emulator: bool,
     /// Interrupt the run when standard output has everything of [`Expect::output`] in it.
     pub interrupt: bool,
 }
 
 impl Default for Expect {
     fn default() -> Self {
-        Self { status: exit::OK, output: Vec::new(), notes: Vec::new(), absent: Vec::new(), interleaved: None, interrupt: false }
+        Self {
+            status: exit::OK,
+            output: Vec::new(),
+            notes: Vec::new(),
+            absent: Vec::new(),
+            interleaved: None,
+            counted_by_emulator: false,
+            interrupt: false,
+        }
     }
 }
 
@@ -74,6 +87,12 @@ impl Scenario {
     /// With one more argument and its value.
     pub fn with(mut self, argument: &str, value: impl Into<String>) -> Self {
         self.arguments.extend([argument.to_owned(), value.into()]);
+        self
+    }
+
+    /// With one more argument that takes no value.
+    pub fn flag(mut self, argument: &str) -> Self {
+        self.arguments.push(argument.to_owned());
         self
     }
 
@@ -112,7 +131,10 @@ impl Scenario {
         let status = child.wait().map_err(|error| error.to_string())?;
         err.extend(notes.iter().flatten());
         let (out, err) = (plain(&out), plain(&err));
-        let problems = self.expect.problems(status.code(), &out, &err);
+        let mut problems = self.expect.problems(status.code(), &out, &err);
+        if self.expect.counted_by_emulator {
+            problems.extend(disagreement(&dir.path().join(EXCEPTIONS), &err));
+        }
         if problems.is_empty() {
             return Ok(());
         }
@@ -127,6 +149,10 @@ impl Scenario {
             let path = dir.join("machine.toml");
             std::fs::write(&path, config).map_err(|error| error.to_string())?;
             command.arg(path);
+        }
+        if self.expect.counted_by_emulator {
+            let log = dir.join(EXCEPTIONS).display().to_string();
+            command.args(["--qemu-arg=-d", "--qemu-arg=int", "--qemu-arg=-D"]).arg(format!("--qemu-arg={log}"));
         }
         end_with_parent(&mut command, Signal::TERM)
             .args(&self.arguments)
@@ -167,6 +193,18 @@ impl Expect {
         }
         problems
     }
+}
+
+/// What is wrong if the emulator's log and the accounts on standard error do not name the same number of exits.
+fn disagreement(log: &Path, err: &str) -> Option<String> {
+    let taken = |line: &str| line.strip_prefix("exits counted ")?.split([' ', ',']).next()?.parse::<u64>().ok();
+    let counted: u64 = err.lines().filter_map(taken).sum();
+    let log = match std::fs::read_to_string(log) {
+        Ok(log) => log,
+        Err(error) => return Some(format!("the emulator's log can't be read: {error}")),
+    };
+    let exits = log.lines().filter(|line| line.starts_with("...from EL0 to EL2") || line.starts_with("...from EL1 to EL2")).count() as u64;
+    (counted == 0 || counted != exits).then(|| format!("the account has {counted} exits, and the emulator counted {exits}"))
 }
 
 /// The first of `texts` that isn't in `output` after those before it.

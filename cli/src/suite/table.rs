@@ -86,7 +86,7 @@ fn two_cpus() -> Scenario {
 fn reboot() -> Scenario {
     let expect =
         Expect { status: exit::LEFT, output: vec!["~ # ".into(), "reboot -f".into(), "~ # ".into()], interrupt: true, ..Expect::default() };
-    Scenario { input: Some(("~ # ", "reboot -f\n")), expect, ..Scenario::new("life/reboot", "--vcpus 2") }
+    Scenario { input: Some(("~ # ", "reboot -f\n")), expect, ..Scenario::new("life/reboot", "--vcpus 2 --append quiet") }
 }
 
 /// A guest reboots, and is told to stop instead: its command has no status then.

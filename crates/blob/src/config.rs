@@ -106,8 +106,6 @@ pub struct Techniques {
 
 impl Default for Techniques {
     fn default() -> Self {
-        Self {
-            wfi_passthrough: true,
-        }
+        Self { wfi_passthrough: true }
     }
 }

@@ -57,9 +57,7 @@ impl Header {
         if bytes[..8] != MAGIC {
             return Err(Error::Magic);
         }
-        let word = |at: usize| {
-            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-        };
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         if word(8) != VERSION {
             return Err(Error::Version(word(8)));
         }
@@ -69,8 +67,7 @@ impl Header {
             total_len: u64::from(word(16)) | u64::from(word(20)) << 32,
             crc: word(CRC_AT),
         };
-        let parts =
-            HEADER_LEN as u64 + u64::from(header.config_len) + u64::from(header.symbols_len);
+        let parts = HEADER_LEN as u64 + u64::from(header.config_len) + u64::from(header.symbols_len);
         if parts > header.total_len {
             return Err(Error::Length);
         }

@@ -58,30 +58,20 @@ impl<'a> Blob<'a> {
         let header = Header::parse(bytes)?;
         let total = usize::try_from(header.total_len).map_err(|_| Error::Truncated)?;
         let bytes = bytes.get(..total).ok_or(Error::Truncated)?;
-        let (config, rest) = bytes
-            .get(HEADER_LEN..)
-            .and_then(|rest| rest.split_at_checked(header.config_len as usize))
-            .ok_or(Error::Length)?;
-        let (symbols, _files) = rest
-            .split_at_checked(header.symbols_len as usize)
-            .ok_or(Error::Length)?;
+        let (config, rest) =
+            bytes.get(HEADER_LEN..).and_then(|rest| rest.split_at_checked(header.config_len as usize)).ok_or(Error::Length)?;
+        let (symbols, _files) = rest.split_at_checked(header.symbols_len as usize).ok_or(Error::Length)?;
         if header.checksum(config, symbols) != header.crc {
             return Err(Error::Checksum);
         }
-        let (machine, rest) =
-            postcard::take_from_bytes::<Machine<'a>>(config).map_err(|_| Error::Encoding)?;
+        let (machine, rest) = postcard::take_from_bytes::<Machine<'a>>(config).map_err(|_| Error::Encoding)?;
         if !rest.is_empty() {
             return Err(Error::Encoding);
         }
-        let files =
-            HEADER_LEN as u64 + u64::from(header.config_len) + u64::from(header.symbols_len);
+        let files = HEADER_LEN as u64 + u64::from(header.config_len) + u64::from(header.symbols_len);
         validate(&machine, files, header.total_len)?;
         let symbols = Symbols::parse(symbols)?;
-        Ok(Self {
-            bytes,
-            machine,
-            symbols,
-        })
+        Ok(Self { bytes, machine, symbols })
     }
 
     /// The bytes of a file: [`Load::len`] of them. `None` if `load` is not one of this blob's.

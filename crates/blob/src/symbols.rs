@@ -24,14 +24,9 @@ const ENTRY: usize = 8;
 
 /// Entry `index` as it is in the table: start, and end of the name.
 fn entry(entries: &[u8], index: usize) -> Option<(u32, usize)> {
-    let entry = entries
-        .get(index.checked_mul(ENTRY)?..)?
-        .first_chunk::<ENTRY>()?;
+    let entry = entries.get(index.checked_mul(ENTRY)?..)?.first_chunk::<ENTRY>()?;
     let [a, b, c, d, e, f, g, h] = *entry;
-    Some((
-        u32::from_le_bytes([a, b, c, d]),
-        u32::from_le_bytes([e, f, g, h]) as usize,
-    ))
+    Some((u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]) as usize))
 }
 
 impl<'a> Symbols<'a> {

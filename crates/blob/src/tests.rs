@@ -24,19 +24,11 @@ fn vm(name: &str, memory: u64) -> Vm<'_> {
 
 fn machine<'a>(vms: &[Vm<'a>]) -> Machine<'a> {
     let vms = heapless::Vec::from_slice(vms).expect("few enough");
-    Machine {
-        vms,
-        report_exits: true,
-        slice_us: 5000,
-    }
+    Machine { vms, report_exits: true, slice_us: 5000 }
 }
 
 fn function(start: u32, len: u32, name: &str) -> Function {
-    Function {
-        start,
-        len,
-        name: String::from(name),
-    }
+    Function { start, len, name: String::from(name) }
 }
 
 /// A blob with a bit of everything.
@@ -48,17 +40,9 @@ fn sample() -> Vec<u8> {
     second.pinned = true;
     second.on_reset = OnReset::Stop;
     second.techniques.wfi_passthrough = false;
-    let names = symbols(&[
-        function(0, 8, "_start"),
-        function(0x1000, 0, "stile::exit::handle"),
-    ]);
+    let names = symbols(&[function(0, 8, "_start"), function(0x1000, 0, "stile::exit::handle")]);
     let kernel = vec![0xaa; 5000];
-    let file = |vm, ipa, bytes| File {
-        vm,
-        bytes,
-        ipa,
-        mem_len: 8192,
-    };
+    let file = |vm, ipa, bytes| File { vm, bytes, ipa, mem_len: 8192 };
     let files = [
         file(0, map::RAM_BASE, &kernel[..]),
         file(1, map::RAM_BASE + 4096, &kernel[..]),
@@ -73,18 +57,8 @@ fn assert_invariants(blob: &Blob<'_>) {
     assert!((100..=1_000_000).contains(&blob.machine.slice_us));
     for (index, vm) in blob.machine.vms.iter().enumerate() {
         assert!(!vm.name.is_empty() && vm.name.len() <= 32);
-        assert!(
-            vm.name
-                .chars()
-                .all(|c| c.is_ascii_digit() || c.is_ascii_lowercase() || c == '-')
-        );
-        assert!(
-            blob.machine
-                .vms
-                .iter()
-                .skip(index + 1)
-                .all(|other| other.name != vm.name)
-        );
+        assert!(vm.name.chars().all(|c| c.is_ascii_digit() || c.is_ascii_lowercase() || c == '-'));
+        assert!(blob.machine.vms.iter().skip(index + 1).all(|other| other.name != vm.name));
         assert!(vm.memory % map::RAM_GRANULE == 0 && vm.memory > 0);
         let ram_end = map::RAM_BASE.checked_add(vm.memory).expect("no overflow");
         assert!(ram_end <= 1 << 38);
@@ -118,10 +92,7 @@ fn sample_is_read_as_it_was_written() {
     let (first, second) = (&blob.machine.vms[0], &blob.machine.vms[1]);
     assert_eq!(blob.file(&first.loads[0]), Some(&vec![0xaa; 5000][..]));
     assert_eq!(blob.file(&second.loads[1]), Some(&b"dtb"[..]));
-    assert_eq!(
-        first.loads[0].offset, second.loads[0].offset,
-        "equal files are stored once"
-    );
+    assert_eq!(first.loads[0].offset, second.loads[0].offset, "equal files are stored once");
     assert_eq!(second.name, "guest-1");
     assert!(second.pinned && !second.techniques.wfi_passthrough);
     assert_eq!(second.on_reset, OnReset::Stop);
@@ -146,11 +117,7 @@ fn errors_tell_what_is_wrong() {
     };
     assert_eq!(with(0, 0), Err(Error::Magic));
     assert_eq!(with(8, 99), Err(Error::Version(99)));
-    assert_eq!(
-        with(15, 0x10),
-        Err(Error::Length),
-        "configuration longer than all"
-    );
+    assert_eq!(with(15, 0x10), Err(Error::Length), "configuration longer than all");
     assert_eq!(with(23, 1), Err(Error::Truncated));
     assert_eq!(with(28, good[28] ^ 1), Err(Error::Checksum));
     assert_eq!(with(HEADER_LEN, good[HEADER_LEN] ^ 1), Err(Error::Checksum));
@@ -169,24 +136,14 @@ fn rules() {
     let end = map::RAM_BASE + ram;
     let load = |offset, len, ipa, mem_len| {
         move |vm: &mut Vm<'_>| {
-            vm.loads
-                .push(Load {
-                    offset,
-                    len,
-                    ipa,
-                    mem_len,
-                })
-                .expect("first");
+            vm.loads.push(Load { offset, len, ipa, mem_len }).expect("first");
         }
     };
     let broken = |rule| Err(Error::Vm(1, rule));
     assert_eq!(check(&|_| {}), Ok(()));
     assert_eq!(check(&|vm| vm.name = ""), broken(Rule::Name));
     assert_eq!(check(&|vm| vm.name = "Upper"), broken(Rule::Name));
-    assert_eq!(
-        check(&|vm| vm.name = "a-name-of-more-than-32-characters"),
-        broken(Rule::Name)
-    );
+    assert_eq!(check(&|vm| vm.name = "a-name-of-more-than-32-characters"), broken(Rule::Name));
     assert_eq!(check(&|vm| vm.name = "whole"), broken(Rule::UniqueName));
     assert_eq!(check(&|vm| vm.memory = 0), broken(Rule::Memory));
     assert_eq!(check(&|vm| vm.memory = ram + 4096), broken(Rule::Memory));
@@ -194,44 +151,17 @@ fn rules() {
     assert_eq!(check(&|vm| vm.vcpus = 0), broken(Rule::Vcpus));
     assert_eq!(check(&|vm| vm.vcpus = 9), broken(Rule::Vcpus));
     assert_eq!(check(&|vm| vm.entry = end), broken(Rule::Entry));
-    assert_eq!(
-        check(&|vm| vm.entry = map::RAM_BASE + 2),
-        broken(Rule::Entry)
-    );
+    assert_eq!(check(&|vm| vm.entry = map::RAM_BASE + 2), broken(Rule::Entry));
     assert_eq!(check(&|vm| vm.dtb = 0), broken(Rule::Dtb));
     assert_eq!(check(&|vm| vm.dtb = end - 4), broken(Rule::Dtb));
-    assert_eq!(
-        check(&load(0, 0, map::RAM_BASE, ram)),
-        Ok(()),
-        "only zeroes"
-    );
+    assert_eq!(check(&load(0, 0, map::RAM_BASE, ram)), Ok(()), "only zeroes");
     assert_eq!(check(&load(0, 1, map::RAM_BASE, 1)), broken(Rule::LoadFile));
-    assert_eq!(
-        check(&load(4096, 1, map::RAM_BASE, 1)),
-        broken(Rule::LoadFile)
-    );
-    assert_eq!(
-        check(&load(u64::MAX, 2, map::RAM_BASE, 2)),
-        broken(Rule::LoadFile)
-    );
-    assert_eq!(
-        check(&load(0, 0, map::RAM_BASE, ram + 1)),
-        broken(Rule::LoadAddress)
-    );
-    assert_eq!(
-        check(&load(0, 0, map::RAM_BASE - 1, 1)),
-        broken(Rule::LoadAddress)
-    );
-    assert_eq!(
-        check(&load(0, 0, u64::MAX, u64::MAX)),
-        broken(Rule::LoadAddress)
-    );
-    let file = File {
-        vm: 1,
-        bytes: b"xyz",
-        ipa: map::RAM_BASE,
-        mem_len: 2,
-    };
+    assert_eq!(check(&load(4096, 1, map::RAM_BASE, 1)), broken(Rule::LoadFile));
+    assert_eq!(check(&load(u64::MAX, 2, map::RAM_BASE, 2)), broken(Rule::LoadFile));
+    assert_eq!(check(&load(0, 0, map::RAM_BASE, ram + 1)), broken(Rule::LoadAddress));
+    assert_eq!(check(&load(0, 0, map::RAM_BASE - 1, 1)), broken(Rule::LoadAddress));
+    assert_eq!(check(&load(0, 0, u64::MAX, u64::MAX)), broken(Rule::LoadAddress));
+    let file = File { vm: 1, bytes: b"xyz", ipa: map::RAM_BASE, mem_len: 2 };
     let small = blob(&machine(&[vm("a", ram), vm("b", ram)]), &[], &[file]);
     assert_eq!(small, Err(Error::Vm(1, Rule::LoadSize)));
     assert_eq!(blob(&machine(&[]), &[], &[]), Err(Error::NoVms));
@@ -242,22 +172,11 @@ fn rules() {
 
 #[test]
 fn too_many_files() {
-    let file = File {
-        vm: 0,
-        bytes: b"x",
-        ipa: map::RAM_BASE,
-        mem_len: 1,
-    };
+    let file = File { vm: 0, bytes: b"x", ipa: map::RAM_BASE, mem_len: 1 };
     let machine = machine(&[vm("a", map::RAM_GRANULE)]);
     assert!(blob(&machine, &[], &[file; MAX_LOADS]).is_ok());
-    assert_eq!(
-        blob(&machine, &[], &[file; MAX_LOADS + 1]),
-        Err(Error::Length)
-    );
-    assert_eq!(
-        blob(&machine, &[], &[File { vm: 1, ..file }]),
-        Err(Error::Length)
-    );
+    assert_eq!(blob(&machine, &[], &[file; MAX_LOADS + 1]), Err(Error::Length));
+    assert_eq!(blob(&machine, &[], &[File { vm: 1, ..file }]), Err(Error::Length));
 }
 
 #[test]
@@ -267,10 +186,7 @@ fn cpus_of_vcpus() {
     vm.cpus = 0b1_1010;
     assert_eq!(vm.cpus_of(5, 0b1111), 0b1010);
     vm.pinned = true;
-    assert_eq!(
-        [0, 1, 2, 3].map(|vcpu| vm.cpus_of(vcpu, 0b1111)),
-        [0b10, 0b1000, 0b10, 0b1000]
-    );
+    assert_eq!([0, 1, 2, 3].map(|vcpu| vm.cpus_of(vcpu, 0b1111)), [0b10, 0b1000, 0b10, 0b1000]);
     assert_eq!(vm.cpus_of(2, u64::MAX), 0b1_0000);
     assert_eq!(vm.cpus_of(0, 0b101), 0);
     vm.cpus = 0;
@@ -336,12 +252,7 @@ impl Random {
 /// behind those checks is reached.
 fn seal(config: &[u8], symbols: &[u8], total_len: u64) -> Vec<u8> {
     let (config_len, symbols_len) = (config.len() as u32, symbols.len() as u32);
-    let mut header = Header {
-        config_len,
-        symbols_len,
-        total_len,
-        crc: 0,
-    };
+    let mut header = Header { config_len, symbols_len, total_len, crc: 0 };
     header.crc = header.checksum(config, symbols);
     let mut bytes = header.to_bytes().to_vec();
     bytes.extend_from_slice(config);
@@ -377,10 +288,7 @@ fn mutated_blobs_never_break_a_rule() {
         }
     }
     // The mutations are small enough that some configurations are still valid ones.
-    assert!(
-        accepted > 500,
-        "only {accepted} of the sealed blobs were looked at in full"
-    );
+    assert!(accepted > 500, "only {accepted} of the sealed blobs were looked at in full");
 }
 
 prop_compose! {

@@ -5,10 +5,7 @@ use stile_board::{MAX_VCPUS, map};
 
 /// Whether `name` can name a virtual machine: 1 to [`MAX_NAME_LEN`] of `[a-z0-9-]`.
 pub fn is_name(name: &str) -> bool {
-    (1..=MAX_NAME_LEN).contains(&name.len())
-        && name
-            .bytes()
-            .all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+    (1..=MAX_NAME_LEN).contains(&name.len()) && name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))
 }
 
 /// Checks every rule of `machine`, whose files lie at `files_start..blob_len` of its blob.
@@ -27,12 +24,7 @@ pub fn validate(machine: &Machine<'_>, files_start: u64, blob_len: u64) -> Resul
         if let Err(rule) = validate_vm(vm) {
             return broken(rule);
         }
-        if machine
-            .vms
-            .iter()
-            .take(index)
-            .any(|earlier| earlier.name == vm.name)
-        {
+        if machine.vms.iter().take(index).any(|earlier| earlier.name == vm.name) {
             return broken(Rule::UniqueName);
         }
         for load in &vm.loads {

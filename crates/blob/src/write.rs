@@ -86,12 +86,7 @@ pub fn blob(machine: &Machine<'_>, symbols: &[u8], files: &[File<'_>]) -> Result
         for (file, &offset) in files.iter().zip(&places) {
             let vm = placed.vms.get_mut(file.vm).ok_or(Error::Length)?;
             let len = file.bytes.len() as u64;
-            let load = Load {
-                offset,
-                len,
-                ipa: file.ipa,
-                mem_len: file.mem_len,
-            };
+            let load = Load { offset, len, ipa: file.ipa, mem_len: file.mem_len };
             vm.loads.push(load).map_err(|_| Error::Length)?;
         }
         let config = postcard::to_allocvec(&placed).map_err(|_| Error::Encoding)?;
@@ -109,11 +104,7 @@ pub fn blob(machine: &Machine<'_>, symbols: &[u8], files: &[File<'_>]) -> Result
         crc: 0,
     };
     header.crc = header.checksum(&config, symbols);
-    validate(
-        &machine,
-        (HEADER_LEN + config.len() + symbols.len()) as u64,
-        total,
-    )?;
+    validate(&machine, (HEADER_LEN + config.len() + symbols.len()) as u64, total)?;
 
     let mut bytes = Vec::with_capacity(usize::try_from(total).map_err(|_| Error::Length)?);
     bytes.extend_from_slice(&header.to_bytes());
@@ -135,9 +126,7 @@ fn place(from: u64, files: &[File<'_>]) -> (Vec<u64>, u64) {
     let mut places: Vec<u64> = Vec::with_capacity(files.len());
     let mut end = from.next_multiple_of(FILE_ALIGN);
     for (index, file) in files.iter().enumerate() {
-        let same = files[..index]
-            .iter()
-            .position(|earlier| earlier.bytes == file.bytes);
+        let same = files[..index].iter().position(|earlier| earlier.bytes == file.bytes);
         if let Some(same) = same {
             places.push(places[same]);
             continue;

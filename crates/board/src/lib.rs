@@ -40,11 +40,7 @@ pub const fn mpidr(vcpu: usize) -> u64 {
 /// bit outside Aff0 must be zero.
 #[inline]
 pub const fn vcpu_of_mpidr(affinity: u64, vcpus: usize) -> Option<usize> {
-    if affinity < vcpus as u64 && affinity < MAX_VCPUS as u64 {
-        Some(affinity as usize)
-    } else {
-        None
-    }
+    if affinity < vcpus as u64 && affinity < MAX_VCPUS as u64 { Some(affinity as usize) } else { None }
 }
 
 /// The IPA of the first byte of virtual CPU `vcpu`'s redistributor: its `RD_base` frame, which its

@@ -46,28 +46,19 @@ impl Region {
         // The interrupt controller comes first: it is what running guests touch most.
         let gicd = ipa.wrapping_sub(map::GICD_BASE);
         if gicd < map::GICD_SIZE {
-            return Region::Gicd {
-                offset: gicd as u32,
-            };
+            return Region::Gicd { offset: gicd as u32 };
         }
         let gicr = ipa.wrapping_sub(map::GICR_BASE);
         if gicr < map::GICR_STRIDE * MAX_VCPUS as u64 {
-            return Region::Gicr {
-                vcpu: (gicr / map::GICR_STRIDE) as u8,
-                offset: (gicr % map::GICR_STRIDE) as u32,
-            };
+            return Region::Gicr { vcpu: (gicr / map::GICR_STRIDE) as u8, offset: (gicr % map::GICR_STRIDE) as u32 };
         }
         let pl011 = ipa.wrapping_sub(map::PL011_BASE);
         if pl011 < map::PL011_SIZE {
-            return Region::Pl011 {
-                offset: pl011 as u32,
-            };
+            return Region::Pl011 { offset: pl011 as u32 };
         }
         let pl031 = ipa.wrapping_sub(map::PL031_BASE);
         if pl031 < map::PL031_SIZE {
-            return Region::Pl031 {
-                offset: pl031 as u32,
-            };
+            return Region::Pl031 { offset: pl031 as u32 };
         }
         let ram = ipa.wrapping_sub(map::RAM_BASE);
         if ram < map::RAM_MAX {
@@ -86,29 +77,17 @@ mod tests {
     fn edges() {
         assert_eq!(Region::of(map::GICD_BASE - 1), Region::None);
         assert_eq!(Region::of(map::GICD_BASE), Region::Gicd { offset: 0 });
-        assert_eq!(
-            Region::of(map::GICD_BASE + 0xffff),
-            Region::Gicd { offset: 0xffff }
-        );
+        assert_eq!(Region::of(map::GICD_BASE + 0xffff), Region::Gicd { offset: 0xffff });
         assert_eq!(Region::of(map::GICD_BASE + 0x1_0000), Region::None);
         assert_eq!(Region::of(map::GICR_BASE - 1), Region::None);
         for vcpu in 0..MAX_VCPUS {
             let base = crate::gicr_base(vcpu);
             let vcpu = vcpu as u8;
             assert_eq!(Region::of(base), Region::Gicr { vcpu, offset: 0 });
-            assert_eq!(
-                Region::of(base + 0x1_ffff),
-                Region::Gicr {
-                    vcpu,
-                    offset: 0x1_ffff
-                }
-            );
+            assert_eq!(Region::of(base + 0x1_ffff), Region::Gicr { vcpu, offset: 0x1_ffff });
         }
         assert_eq!(Region::of(crate::gicr_base(MAX_VCPUS)), Region::None);
-        assert_eq!(
-            Region::of(map::PL011_BASE + 0x18),
-            Region::Pl011 { offset: 0x18 }
-        );
+        assert_eq!(Region::of(map::PL011_BASE + 0x18), Region::Pl011 { offset: 0x18 });
         assert_eq!(Region::of(map::PL011_BASE + 0x1000), Region::None);
         assert_eq!(Region::of(map::PL031_BASE + 4), Region::Pl031 { offset: 4 });
         assert_eq!(Region::of(map::PL031_BASE + 0x1000), Region::None);

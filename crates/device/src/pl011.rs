@@ -171,10 +171,7 @@ impl Pl011 {
     pub fn read(&mut self, offset: u32) -> Read {
         // Guests poll the flags before each byte: nothing may stand before this.
         if offset == offset::FR {
-            return Read {
-                value: self.flags,
-                irq: None,
-            };
+            return Read { value: self.flags, irq: None };
         }
         self.read_register(offset)
     }
@@ -202,10 +199,7 @@ impl Pl011 {
             identification @ ID_BASE.. => ID.read(identification),
             _ => 0,
         };
-        Read {
-            value: register >> ((offset & 3) * 8),
-            irq,
-        }
+        Read { value: register >> ((offset & 3) * 8), irq }
     }
 
     /// The guest stores `value`, zero-extended from the access's width, to `offset`.
@@ -215,10 +209,7 @@ impl Pl011 {
             return self.transmit(value as u8);
         }
         self.write_register(offset, value);
-        Write {
-            tx: None,
-            irq: self.update_line(),
-        }
+        Write { tx: None, irq: self.update_line() }
     }
 
     #[inline]
@@ -234,10 +225,7 @@ impl Pl011 {
             self.put_received(byte);
             None
         };
-        Write {
-            tx,
-            irq: self.update_line(),
-        }
+        Write { tx, irq: self.update_line() }
     }
 
     fn write_register(&mut self, offset: u32, value: u32) {
@@ -259,10 +247,7 @@ impl Pl011 {
     /// A byte arrives for the guest.
     pub fn receive(&mut self, byte: u8) -> Receive {
         let accepted = self.put_received(byte);
-        Receive {
-            accepted,
-            irq: self.update_line(),
-        }
+        Receive { accepted, irq: self.update_line() }
     }
 
     /// How many bytes [`Pl011::receive`] would accept now, 0 to 32 (1 while the FIFOs are off).

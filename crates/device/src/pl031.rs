@@ -55,15 +55,7 @@ pub struct Pl031 {
 impl Pl031 {
     /// A clock whose counter reads `epoch_seconds` (seconds since 1970, modulo 2^32) at `now`.
     pub const fn new(epoch_seconds: u32, now: u64) -> Self {
-        Self {
-            ahead: epoch_seconds.wrapping_sub(now as u32),
-            matching: 0,
-            loaded: 0,
-            raw: 0,
-            mask: 0,
-            alarm: None,
-            line: Line::LOW,
-        }
+        Self { ahead: epoch_seconds.wrapping_sub(now as u32), matching: 0, loaded: 0, raw: 0, mask: 0, alarm: None, line: Line::LOW }
     }
 
     /// The guest loads from `offset`.
@@ -147,11 +139,7 @@ impl Pl031 {
         self.raw = self.raw_at(now);
         if self.alarm.is_some_and(|alarm| alarm <= now) {
             // The counter meets the same value again when it has gone all the way round.
-            let round = 1 + u64::from(
-                self.matching
-                    .wrapping_sub(self.counter(now))
-                    .wrapping_sub(1),
-            );
+            let round = 1 + u64::from(self.matching.wrapping_sub(self.counter(now)).wrapping_sub(1));
             self.alarm = now.checked_add(round);
         }
     }

@@ -27,10 +27,7 @@ impl Id {
 
     /// The register at `offset`, which is a multiple of 4; 0 outside the identification registers.
     pub(crate) fn read(&self, offset: u32) -> u32 {
-        offset
-            .checked_sub(ID_BASE)
-            .and_then(|from_base| self.0.get(from_base as usize / 4))
-            .map_or(0, |&byte| byte.into())
+        offset.checked_sub(ID_BASE).and_then(|from_base| self.0.get(from_base as usize / 4)).map_or(0, |&byte| byte.into())
     }
 }
 

@@ -174,11 +174,7 @@ const fn function(function_id: u32) -> Option<Function> {
 /// an affinity level above 3 or an unknown type of reset. Either is the answer to the call.
 pub const fn decode(x0: u64, x1: u64, x2: u64, x3: u64) -> Result<Call, Error> {
     let function_id = x0 as u32;
-    let argument_mask = if smccc::is_64_bit(function_id) {
-        u64::MAX
-    } else {
-        u32::MAX as u64
-    };
+    let argument_mask = if smccc::is_64_bit(function_id) { u64::MAX } else { u32::MAX as u64 };
     let (x1, x2, x3) = (x1 & argument_mask, x2 & argument_mask, x3 & argument_mask);
 
     let Some(function) = function(function_id) else {
@@ -190,13 +186,7 @@ pub const fn decode(x0: u64, x1: u64, x2: u64, x3: u64) -> Result<Call, Error> {
         Function::CpuSuspend if x1 as u32 & !0x0301_ffff != 0 => return Err(Error::InvalidParameters),
         Function::CpuSuspend => Call::CpuSuspend,
         Function::CpuOff => Call::CpuOff,
-        Function::CpuOn => Call::CpuOn {
-            target: x1,
-            entry: Entry {
-                address: x2,
-                context_id: x3,
-            },
-        },
+        Function::CpuOn => Call::CpuOn { target: x1, entry: Entry { address: x2, context_id: x3 } },
         // The level is a 32-bit argument in both variants.
         Function::AffinityInfo => match x2 as u32 {
             level @ 0..=3 => Call::AffinityInfo { target: x1, level },
@@ -205,9 +195,7 @@ pub const fn decode(x0: u64, x1: u64, x2: u64, x3: u64) -> Result<Call, Error> {
         Function::MigrateInfoType => Call::MigrateInfoType,
         Function::SystemOff => Call::SystemOff,
         Function::SystemReset => Call::SystemReset,
-        Function::Features => Call::Features {
-            function_id: x1 as u32,
-        },
+        Function::Features => Call::Features { function_id: x1 as u32 },
         // Type 0 is SYSTEM_WARM_RESET, the only architectural one. There are no vendor's own.
         Function::SystemReset2 => match x1 as u32 {
             0 => Call::SystemReset,
@@ -220,9 +208,5 @@ pub const fn decode(x0: u64, x1: u64, x2: u64, x3: u64) -> Result<Call, Error> {
 /// (`CPU_SUSPEND`: original `power_state` format, no OS-initiated mode).
 pub const fn features(function_id: u32) -> u64 {
     // This is also how a caller finds out that it may call SMCCC_VERSION.
-    if function(function_id).is_some() || function_id == smccc::id::VERSION {
-        SUCCESS
-    } else {
-        Error::NotSupported.x0()
-    }
+    if function(function_id).is_some() || function_id == smccc::id::VERSION { SUCCESS } else { Error::NotSupported.x0() }
 }

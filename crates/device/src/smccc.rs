@@ -89,11 +89,7 @@ pub struct Workarounds {
 
 impl Workarounds {
     /// Firmware without any.
-    pub const NONE: Self = Self {
-        one: NOT_SUPPORTED as i32,
-        two: NOT_SUPPORTED as i32,
-        three: NOT_SUPPORTED as i32,
-    };
+    pub const NONE: Self = Self { one: NOT_SUPPORTED as i32, two: NOT_SUPPORTED as i32, three: NOT_SUPPORTED as i32 };
 
     /// The firmware's answer about a workaround as guests are told it; `None` for another function.
     const fn told(&self, function_id: u32) -> Option<i32> {
@@ -140,9 +136,7 @@ const fn arch_features(function_id: u32, workarounds: &Workarounds) -> u64 {
 /// Answers a call to the vendor-specific hypervisor service: a guest can ask who this is.
 pub const fn vendor_hyp(function_id: u32) -> Answer {
     match function_id {
-        id::VENDOR_HYP_CALL_UID => {
-            Answer::X0To3([UID[0] as u64, UID[1] as u64, UID[2] as u64, UID[3] as u64])
-        }
+        id::VENDOR_HYP_CALL_UID => Answer::X0To3([UID[0] as u64, UID[1] as u64, UID[2] as u64, UID[3] as u64]),
         _ => Answer::X0(NOT_SUPPORTED),
     }
 }

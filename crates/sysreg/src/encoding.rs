@@ -107,11 +107,7 @@ impl SysReg {
         const SPACE: u16 = SysReg::new(3, 0, 0, 0, 0).0;
         // CRm above 7 is no part of it: its top bit must be 0 too.
         const INDEX: u16 = 63;
-        if self.0 & !INDEX == SPACE {
-            Some((self.0 & INDEX) as usize)
-        } else {
-            None
-        }
+        if self.0 & !INDEX == SPACE { Some((self.0 & INDEX) as usize) } else { None }
     }
 
     /// The register's name in the Arm ARM, if a table of this crate has it. Not for the exit path.
@@ -125,15 +121,7 @@ impl fmt::Display for SysReg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name() {
             Some(name) => f.pad(name),
-            None => write!(
-                f,
-                "S{}_{}_C{}_C{}_{}",
-                self.op0(),
-                self.op1(),
-                self.crn(),
-                self.crm(),
-                self.op2()
-            ),
+            None => write!(f, "S{}_{}_C{}_C{}_{}", self.op0(), self.op1(), self.crn(), self.crm(), self.op2()),
         }
     }
 }
@@ -184,12 +172,7 @@ mod tests {
     fn only_the_id_space_has_an_index() {
         assert_eq!(SysReg::new(3, 0, 0, 7, 7).id_index(), Some(63));
         assert_eq!(SysReg::new(3, 0, 0, 0, 0).id_index(), Some(0));
-        for other in [
-            SysReg::new(3, 0, 0, 8, 0),
-            SysReg::new(3, 0, 1, 4, 0),
-            SysReg::new(3, 1, 0, 4, 0),
-            SysReg::new(2, 0, 0, 4, 0),
-        ] {
+        for other in [SysReg::new(3, 0, 0, 8, 0), SysReg::new(3, 0, 1, 4, 0), SysReg::new(3, 1, 0, 4, 0), SysReg::new(2, 0, 0, 4, 0)] {
             assert_eq!(other.id_index(), None, "{other}");
         }
     }

@@ -53,9 +53,7 @@ pub fn guest_view(host: &HostIdRegisters, policy: &Policy) -> [u64; SPACE] {
         if register.aarch32 && !aarch32 {
             continue;
         }
-        if let (Some(seen), Some(&of_host)) =
-            (view.get_mut(register.index()), host.0.get(register.index()))
-        {
+        if let (Some(seen), Some(&of_host)) = (view.get_mut(register.index()), host.0.get(register.index())) {
             *seen = register.guest_value(of_host, policy);
         }
     }
@@ -70,9 +68,5 @@ const fn has_aarch32_el0(host: &HostIdRegisters) -> bool {
 
 /// The name of an ID register; `None` for a reserved one and for any other register.
 pub fn name(reg: SysReg) -> Option<&'static str> {
-    REGISTERS
-        .binary_search_by_key(&reg, |register| register.reg)
-        .ok()
-        .and_then(|at| REGISTERS.get(at))
-        .map(|register| register.name)
+    REGISTERS.binary_search_by_key(&reg, |register| register.reg).ok().and_then(|at| REGISTERS.get(at)).map(|register| register.name)
 }

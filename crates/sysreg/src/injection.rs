@@ -50,10 +50,7 @@ impl El1Entry {
         if sctlr_el1 & sctlr::DSSBS != 0 {
             pstate |= pstate::SSBS;
         }
-        Self {
-            pc: (vbar_el1 & !0x7ff) + vector_offset(spsr),
-            pstate: pstate | pstate::DAIF | pstate::M_EL1H,
-        }
+        Self { pc: (vbar_el1 & !0x7ff) + vector_offset(spsr), pstate: pstate | pstate::DAIF | pstate::M_EL1H }
     }
 }
 

@@ -97,9 +97,7 @@ pub const fn external_data_abort(origin: Origin, write: bool) -> u64 {
         Origin::LowerEl => Ec::DATA_ABORT_LOWER,
         Origin::SameEl => Ec::DATA_ABORT_SAME,
     };
-    let iss = DataAbort::new()
-        .with_dfsc(Fault::EXTERNAL.bits())
-        .with_wnr(write);
+    let iss = DataAbort::new().with_dfsc(Fault::EXTERNAL.bits()).with_wnr(write);
     // IL is 1 for a data abort without a valid instruction syndrome.
     (class.bits() as u64) << EC_SHIFT | IL | iss.into_bits() as u64
 }

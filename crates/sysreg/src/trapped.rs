@@ -76,9 +76,7 @@ impl Class {
     #[inline]
     pub const fn answer(self) -> Answer {
         match self {
-            Self::Sgi | Self::Gic | Self::Timer | Self::SetWay | Self::Debug | Self::OsLock => {
-                Answer::Emulate
-            }
+            Self::Sgi | Self::Gic | Self::Timer | Self::SetWay | Self::Debug | Self::OsLock => Answer::Emulate,
             // ACTLR_EL1 exists on every processor and does nothing that an operating system must
             // have; nobody is at the other end of the channel.
             Self::Actlr | Self::DebugComms => Answer::ReadZeroWriteIgnored,
@@ -124,9 +122,7 @@ pub fn row(reg: SysReg) -> Option<&'static Row> {
 #[inline]
 fn index(reg: SysReg) -> Option<usize> {
     // The last row that begins at or before the register is the only one that could have it.
-    let at = ROWS
-        .partition_point(|row| row.first <= reg)
-        .checked_sub(1)?;
+    let at = ROWS.partition_point(|row| row.first <= reg).checked_sub(1)?;
     (reg <= ROWS.get(at)?.last).then_some(at)
 }
 
@@ -156,10 +152,7 @@ pub fn slot(reg: SysReg) -> u16 {
 pub fn slot_name(slot: u16) -> &'static str {
     let slot = usize::from(slot);
     match slot.checked_sub(id::SPACE) {
-        None => id::REGISTERS
-            .iter()
-            .find(|register| register.index() == slot)
-            .map_or("reserved ID register", |register| register.name),
+        None => id::REGISTERS.iter().find(|register| register.index() == slot).map_or("reserved ID register", |register| register.name),
         Some(at) => ROWS.get(at).map_or("other register", |row| row.name),
     }
 }

@@ -18,11 +18,7 @@ impl Channel {
 
     /// Channel number `number`, if there is one.
     pub const fn new(number: u8) -> Option<Self> {
-        if number < MAX_CHANNELS {
-            Some(Self(number))
-        } else {
-            None
-        }
+        if number < MAX_CHANNELS { Some(Self(number)) } else { None }
     }
 
     /// The console of virtual machine `vm`, numbered from 0.

@@ -60,12 +60,7 @@ enum State {
 impl Decoder {
     /// The decoder of a line of which nothing was read.
     pub const fn new() -> Self {
-        Self {
-            channel: Channel::LOG,
-            escape: false,
-            state: State::Text,
-            frame: Vec::new(),
-        }
+        Self { channel: Channel::LOG, escape: false, state: State::Text, frame: Vec::new() }
     }
 
     /// Takes the next byte of the line.

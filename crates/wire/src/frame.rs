@@ -36,10 +36,7 @@ impl fmt::Display for FrameError {
             FrameError::Broken => f.write_str("frame broken off"),
             FrameError::Checksum => f.write_str("frame with a wrong checksum"),
             FrameError::Version(version) => {
-                write!(
-                    f,
-                    "frame of protocol version {version}, expected {PROTOCOL_VERSION}"
-                )
+                write!(f, "frame of protocol version {version}, expected {PROTOCOL_VERSION}")
             }
             FrameError::Unknown => f.write_str("unknown message"),
         }
@@ -50,28 +47,19 @@ impl core::error::Error for FrameError {}
 
 /// Puts a message into `buffer` as a frame's bytes: version, message, checksum. `None` if it doesn't
 /// fit, which no message of this crate can cause.
-pub(crate) fn pack<'b, T: Serialize>(
-    message: &T,
-    buffer: &'b mut [u8; MAX_FRAME],
-) -> Option<&'b [u8]> {
+pub(crate) fn pack<'b, T: Serialize>(message: &T, buffer: &'b mut [u8; MAX_FRAME]) -> Option<&'b [u8]> {
     let (version, body) = buffer.split_first_mut()?;
     *version = PROTOCOL_VERSION;
     let room = body.len() - CRC_LEN;
-    let len = 1 + postcard::to_slice(message, body.get_mut(..room)?)
-        .ok()?
-        .len();
+    let len = 1 + postcard::to_slice(message, body.get_mut(..room)?).ok()?.len();
     let crc = CRC.checksum(buffer.get(..len)?);
-    buffer
-        .get_mut(len..len + CRC_LEN)?
-        .copy_from_slice(&crc.to_le_bytes());
+    buffer.get_mut(len..len + CRC_LEN)?.copy_from_slice(&crc.to_le_bytes());
     buffer.get(..len + CRC_LEN)
 }
 
 /// What stands in a frame's bytes between version and checksum.
 pub(crate) fn check(frame: &[u8]) -> Result<&[u8], FrameError> {
-    let (body, crc) = frame
-        .split_last_chunk::<CRC_LEN>()
-        .ok_or(FrameError::Broken)?;
+    let (body, crc) = frame.split_last_chunk::<CRC_LEN>().ok_or(FrameError::Broken)?;
     if CRC.checksum(body) != u16::from_le_bytes(*crc) {
         return Err(FrameError::Checksum);
     }
@@ -84,7 +72,5 @@ pub(crate) fn check(frame: &[u8]) -> Result<&[u8], FrameError> {
 
 /// The message in what [`check`] returned. Bytes behind it are for later versions to use.
 pub(crate) fn unpack<T: DeserializeOwned>(message: &[u8]) -> Result<T, FrameError> {
-    postcard::take_from_bytes(message)
-        .map(|(message, _)| message)
-        .map_err(|_| FrameError::Unknown)
+    postcard::take_from_bytes(message).map(|(message, _)| message).map_err(|_| FrameError::Unknown)
 }

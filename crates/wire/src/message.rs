@@ -44,9 +44,16 @@ pub enum Event {
     },
     /// Stile is done: the last event.
     End {
-        /// 0 if every virtual machine ended of its own accord.
+        /// 0 if every virtual machine ended of its own accord; [`Event::REFUSED`]; [`Event::PANICKED`]; else 1.
         status: u8,
     },
+}
+
+impl Event {
+    /// Status of [`Event::End`]: Stile can't run on this machine, or not with this configuration.
+    pub const REFUSED: u8 = 2;
+    /// Status of [`Event::End`] after [`Event::Panic`].
+    pub const PANICKED: u8 = 101;
 }
 
 /// What the operator tells Stile.

@@ -36,9 +36,7 @@ fn encode(writes: &[Write]) -> Vec<u8> {
     for write in writes {
         let mut sink = |byte| line.push(byte);
         match write {
-            Write::Bytes(channel, bytes) => {
-                encoder.bytes(Channel::new(*channel).expect("in range"), bytes, &mut sink)
-            }
+            Write::Bytes(channel, bytes) => encoder.bytes(Channel::new(*channel).expect("in range"), bytes, &mut sink),
             Write::Event(event) => encoder.event(event, &mut sink),
             Write::Resync => encoder.resync(),
         }
@@ -50,9 +48,7 @@ fn expected(writes: &[Write]) -> Vec<Seen> {
     let mut seen = Vec::new();
     for write in writes {
         match write {
-            Write::Bytes(channel, bytes) => {
-                seen.extend(bytes.iter().map(|&byte| Seen::Byte(*channel, byte)))
-            }
+            Write::Bytes(channel, bytes) => seen.extend(bytes.iter().map(|&byte| Seen::Byte(*channel, byte))),
             Write::Event(event) => seen.push(Seen::Event(Ok(*event))),
             Write::Resync => {}
         }
@@ -69,65 +65,26 @@ fn crash() -> impl Strategy<Value = Crash> {
         Just(CrashReason::SystemError),
         Just(CrashReason::OutOfMemory),
     ];
-    (reason, any::<u8>(), any::<[u64; 3]>()).prop_map(|(reason, vcpu, [pc, esr, far])| Crash {
-        reason,
-        vcpu,
-        pc,
-        esr,
-        far,
-    })
+    (reason, any::<u8>(), any::<[u64; 3]>()).prop_map(|(reason, vcpu, [pc, esr, far])| Crash { reason, vcpu, pc, esr, far })
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    let state = prop_oneof![
-        Just(VmState::Started),
-        Just(VmState::PoweredOff),
-        Just(VmState::Reset),
-        crash().prop_map(VmState::Crashed),
-    ];
-    let row = prop_oneof![
-        any::<u16>().prop_map(Row::Static),
-        any::<(u16, u32)>().prop_map(|(kind, key)| Row::Dynamic { kind, key }),
-    ];
+    let state = prop_oneof![Just(VmState::Started), Just(VmState::PoweredOff), Just(VmState::Reset), crash().prop_map(VmState::Crashed),];
+    let row = prop_oneof![any::<u16>().prop_map(Row::Static), any::<(u16, u32)>().prop_map(|(kind, key)| Row::Dynamic { kind, key }),];
     prop_oneof![
-        (any::<[u16; 3]>(), any::<[u8; 2]>(), any::<bool>()).prop_map(
-            |([major, minor, patch], [cpus, vms], vhe)| Event::Hello {
-                version: Version {
-                    major,
-                    minor,
-                    patch
-                },
-                cpus,
-                el2: if vhe { El2::Vhe } else { El2::Nvhe },
-                vms,
-            }
-        ),
+        (any::<[u16; 3]>(), any::<[u8; 2]>(), any::<bool>()).prop_map(|([major, minor, patch], [cpus, vms], vhe)| Event::Hello {
+            version: Version { major, minor, patch },
+            cpus,
+            el2: if vhe { El2::Vhe } else { El2::Nvhe },
+            vms,
+        }),
         (any::<u8>(), state).prop_map(|(vm, state)| Event::Vm { vm, state }),
-        (any::<[u8; 2]>(), row, any::<[u64; 4]>()).prop_map(
-            |([vm, vcpu], row, [count, ticks, min, max])| {
-                Event::LedgerRow(LedgerRow {
-                    vm,
-                    vcpu,
-                    row,
-                    count,
-                    ticks,
-                    min,
-                    max,
-                })
-            }
-        ),
-        (any::<[u8; 2]>(), any::<[u64; 4]>()).prop_map(
-            |([vm, vcpu], [taken, counted, outside_ticks, alive_ticks])| {
-                Event::LedgerTotal(LedgerTotal {
-                    vm,
-                    vcpu,
-                    taken,
-                    counted,
-                    outside_ticks,
-                    alive_ticks,
-                })
-            }
-        ),
+        (any::<[u8; 2]>(), row, any::<[u64; 4]>()).prop_map(|([vm, vcpu], row, [count, ticks, min, max])| {
+            Event::LedgerRow(LedgerRow { vm, vcpu, row, count, ticks, min, max })
+        }),
+        (any::<[u8; 2]>(), any::<[u64; 4]>()).prop_map(|([vm, vcpu], [taken, counted, outside_ticks, alive_ticks])| {
+            Event::LedgerTotal(LedgerTotal { vm, vcpu, taken, counted, outside_ticks, alive_ticks })
+        }),
         Just(Event::LedgerEnd),
         any::<u64>().prop_map(|hz| Event::CounterFrequency { hz }),
         any::<u8>().prop_map(|cpu| Event::Panic { cpu }),
@@ -230,20 +187,13 @@ fn text_before_any_selection_is_the_log() {
 
 #[test]
 fn commands_round_trip() {
-    for command in [
-        Command::Stop { vm: 0x10 },
-        Command::Ledger,
-        Command::Shutdown,
-    ] {
+    for command in [Command::Stop { vm: 0x10 }, Command::Ledger, Command::Shutdown] {
         let mut line = Vec::new();
         Encoder::new().command(&command, &mut |byte| line.push(byte));
         let mut decoder = Decoder::new();
         let (last, rest) = line.split_last().expect("not empty");
         assert!(rest.iter().all(|&byte| decoder.push(byte).is_none()));
-        assert_eq!(
-            decoder.push(*last).and_then(|item| item.command()),
-            Some(Ok(command))
-        );
+        assert_eq!(decoder.push(*last).and_then(|item| item.command()), Some(Ok(command)));
     }
 }
 
@@ -253,10 +203,7 @@ fn a_long_frame_is_dropped_up_to_its_end() {
     line.extend([b'x'; MAX_FRAME + 1]);
     line.extend([DLE, b'>', b'y']);
     let seen = decode(&mut Decoder::new(), &line);
-    assert_eq!(
-        seen,
-        [Seen::Event(Err(FrameError::TooLong)), Seen::Byte(0, b'y')]
-    );
+    assert_eq!(seen, [Seen::Event(Err(FrameError::TooLong)), Seen::Byte(0, b'y')]);
 }
 
 #[test]
@@ -267,50 +214,25 @@ fn a_frame_of_another_version_says_so() {
     content[0] = PROTOCOL_VERSION + 1;
     let crc = crc::Crc::<u16>::new(&crc::CRC_16_IBM_SDLC).checksum(&content);
     content.extend(crc.to_le_bytes());
-    assert_eq!(
-        frame::check(&content),
-        Err(FrameError::Version(PROTOCOL_VERSION + 1))
-    );
+    assert_eq!(frame::check(&content), Err(FrameError::Version(PROTOCOL_VERSION + 1)));
 }
 
 #[test]
 fn a_selection_breaks_off_a_frame() {
     let seen = decode(&mut Decoder::new(), &[DLE, b'<', 1, 2, DLE, b'C', b'x']);
-    assert_eq!(
-        seen,
-        [Seen::Event(Err(FrameError::Broken)), Seen::Byte(2, b'x')]
-    );
+    assert_eq!(seen, [Seen::Event(Err(FrameError::Broken)), Seen::Byte(2, b'x')]);
 }
 
 /// Messages keep their encoding: a variant that moves breaks an operator's older command.
 #[test]
 fn encodings_are_fixed() {
-    let bytes = |event: &Event| {
-        postcard::to_slice(event, &mut [0; MAX_FRAME])
-            .expect("fits")
-            .to_vec()
-    };
+    let bytes = |event: &Event| postcard::to_slice(event, &mut [0; MAX_FRAME]).expect("fits").to_vec();
     assert_eq!(bytes(&Event::LedgerEnd), [4]);
     assert_eq!(bytes(&Event::CounterFrequency { hz: 200 }), [5, 200, 1]);
     assert_eq!(bytes(&Event::Panic { cpu: 3 }), [6, 3]);
     assert_eq!(bytes(&Event::End { status: 100 }), [7, 100]);
-    assert_eq!(
-        bytes(&Event::Vm {
-            vm: 1,
-            state: VmState::Reset
-        }),
-        [1, 1, 2]
-    );
-    let hello = Event::Hello {
-        version: Version {
-            major: 0,
-            minor: 1,
-            patch: 0,
-        },
-        cpus: 2,
-        el2: El2::Nvhe,
-        vms: 3,
-    };
+    assert_eq!(bytes(&Event::Vm { vm: 1, state: VmState::Reset }), [1, 1, 2]);
+    let hello = Event::Hello { version: Version { major: 0, minor: 1, patch: 0 }, cpus: 2, el2: El2::Nvhe, vms: 3 };
     assert_eq!(bytes(&hello), [0, 0, 1, 0, 2, 1, 3]);
 }
 
@@ -324,10 +246,7 @@ fn channels() {
     assert_eq!(Channel::new(MAX_CHANNELS), None);
     for number in 0..MAX_CHANNELS {
         let channel = Channel::new(number).expect("in range");
-        assert_eq!(
-            Channel::of_select_byte(channel.select_byte()),
-            Some(channel)
-        );
+        assert_eq!(Channel::of_select_byte(channel.select_byte()), Some(channel));
     }
     for byte in [DLE, b'<', b'>', 0, 0xff] {
         assert_eq!(Channel::of_select_byte(byte), None);

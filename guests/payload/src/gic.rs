@@ -88,11 +88,7 @@ pub fn clear_on(cpu: usize, bits: Bits, intid: u32) {
 /// Waits for the effect of a write (RWP).
 fn settle(intid: u32) {
     instruction!("dsb sy");
-    if intid < 32 {
-        while gicr(smp::this(), 0).read() & 1 << 3 != 0 {}
-    } else {
-        while GICD_CTLR.read() & CTLR_RWP != 0 {}
-    }
+    if intid < 32 { while gicr(smp::this(), 0).read() & 1 << 3 != 0 {} } else { while GICD_CTLR.read() & CTLR_RWP != 0 {} }
 }
 
 /// Puts an interrupt in group 1, or in group 0.

@@ -101,11 +101,17 @@ impl Harness {
             (ram.end - ram.start) >> 20
         });
         let mut harness = Self { passed: 0, failed: 0, skipped: 0 };
-        harness.record("entry_state", if entry.is_clean() { Ok(()) } else {
-            Err(Fail::new(format_args!(
-                "SCTLR_EL1 {:#x} DAIF {:#x} CurrentEL {:#x} SPSel {}", entry.sctlr, entry.daif, entry.current_el, entry.spsel
-            )))
-        });
+        harness.record(
+            "entry_state",
+            if entry.is_clean() {
+                Ok(())
+            } else {
+                Err(Fail::new(format_args!(
+                    "SCTLR_EL1 {:#x} DAIF {:#x} CurrentEL {:#x} SPSel {}",
+                    entry.sctlr, entry.daif, entry.current_el, entry.spsel
+                )))
+            },
+        );
         harness
     }
 

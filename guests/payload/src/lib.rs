@@ -29,7 +29,5 @@ pub mod wait;
 /// What a suite needs in nearly every file.
 pub mod prelude {
     pub use crate::harness::{Fail, Outcome};
-    pub use crate::{
-        check, check_eq, gic, icc, irq, machine, mrs, msr, print, println, skip, smp, wait,
-    };
+    pub use crate::{check, check_eq, gic, icc, irq, machine, mrs, msr, print, println, skip, smp, wait};
 }

@@ -34,9 +34,10 @@ pub fn create(blob: Blob<'static>) -> Result<(), &'static str> {
             let vcpu = Vcpu::new(id, arch::Vcpu::new(usize::from(index), usize::from(config.vcpus)), ledger);
             let mut schedule = SCHEDULE.lock();
             let cpus = config.cpus_of(usize::from(index), schedule.scheduler.online().bits());
-            schedule.scheduler.configure(id, CpuSet::from_bits(cpus)).map_err(|_| {
-                "a VM may use only CPUs that this board does not have"
-            })?;
+            schedule
+                .scheduler
+                .configure(id, CpuSet::from_bits(cpus))
+                .map_err(|_| "a VM may use only CPUs that this board does not have")?;
             drop(schedule);
             let vcpu: &'static Vcpu = memory::allocate().write(vcpu);
             let _ = vcpus.push(vcpu);

@@ -59,7 +59,9 @@ pub fn get(number: usize) -> Option<&'static Vm> {
 /// # Panics
 /// If there is none: the scheduler knows only vCPUs that were made.
 pub fn vcpu(id: VcpuId) -> &'static Vcpu {
-    get(usize::from(id.vm())).and_then(|vm| vm.vcpus.get(usize::from(id.vcpu())).copied()).expect("the scheduler names a vCPU that is there")
+    get(usize::from(id.vm()))
+        .and_then(|vm| vm.vcpus.get(usize::from(id.vcpu())).copied())
+        .expect("the scheduler names a vCPU that is there")
 }
 
 /// The function of Stile's that an offset in the image belongs to, and the offset in it.

@@ -111,7 +111,15 @@ pub fn settle(vm: &'static Vm) {
         }
         End::Off => console::event(&Event::Vm { vm: number, state: VmState::PoweredOff }),
         End::Crash(crash) => {
-            log!("{}: vCPU {} can't go on: {:?} at pc {:#x}, esr {:#x}, far {:#x}", vm.name, crash.vcpu, crash.reason, crash.pc, crash.esr, crash.far);
+            log!(
+                "{}: vCPU {} can't go on: {:?} at pc {:#x}, esr {:#x}, far {:#x}",
+                vm.name,
+                crash.vcpu,
+                crash.reason,
+                crash.pc,
+                crash.esr,
+                crash.far
+            );
             console::event(&Event::Vm { vm: number, state: VmState::Crashed(crash) });
         }
     }

@@ -16,18 +16,8 @@ const BASE: u64 = 0x7f80_0000_0000;
 
 /// A hypervisor of two segments; the second has zeroes at its end.
 fn hypervisor_elf() -> Vec<u8> {
-    let text = ElfSegment {
-        vaddr: BASE,
-        paddr: BASE,
-        data: image(0, 0, 0x800),
-        mem_len: 0x800,
-    };
-    let data = ElfSegment {
-        vaddr: BASE + 0x1000,
-        paddr: BASE + 0x1000,
-        data: vec![9; 16],
-        mem_len: 0x2345,
-    };
+    let text = ElfSegment { vaddr: BASE, paddr: BASE, data: image(0, 0, 0x800), mem_len: 0x800 };
+    let data = ElfSegment { vaddr: BASE + 0x1000, paddr: BASE + 0x1000, data: vec![9; 16], mem_len: 0x2345 };
     elf(BASE, &[text, data])
 }
 
@@ -36,16 +26,8 @@ fn config(text: &str) -> MachineConfig {
 }
 
 fn plans(config: &MachineConfig, kernel: &[u8], initrd: Option<&[u8]>, seed: Seed) -> Vec<VmPlan> {
-    let files = VmFiles {
-        kernel,
-        initrd,
-        bootargs: "quiet",
-    };
-    config
-        .vms
-        .iter()
-        .map(|vm| plan(vm, &files, seed).expect("it fits"))
-        .collect()
+    let files = VmFiles { kernel, initrd, bootargs: "quiet" };
+    config.vms.iter().map(|vm| plan(vm, &files, seed).expect("it fits")).collect()
 }
 
 fn made(seed: Seed) -> (MachineConfig, Image) {
@@ -55,12 +37,7 @@ fn made(seed: Seed) -> (MachineConfig, Image) {
          [vm.techniques]\nwfi_passthrough = false\n",
     );
     let hypervisor = Hypervisor::from_elf(&hypervisor_elf()).expect("a hypervisor");
-    let plans = plans(
-        &config,
-        &image(0, 0x20_0000, 10_000),
-        Some(&[3; 5000]),
-        seed,
-    );
+    let plans = plans(&config, &image(0, 0x20_0000, 10_000), Some(&[3; 5000]), seed);
     let image = assemble(&hypervisor, &config, &plans, true).expect("an image");
     (config, image)
 }
@@ -69,55 +46,29 @@ fn made(seed: Seed) -> (MachineConfig, Image) {
 fn image_is_read_as_it_was_meant() {
     let (config, image) = made(Seed::Random);
     assert_eq!(image.hypervisor_len, 0x4000);
-    assert_eq!(
-        image.bytes[0x1000..0x1011],
-        [9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 0]
-    );
-    assert_eq!(
-        image.bytes[16..24],
-        (image.bytes.len() as u64).to_le_bytes()
-    );
+    assert_eq!(image.bytes[0x1000..0x1011], [9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 0]);
+    assert_eq!(image.bytes[16..24], (image.bytes.len() as u64).to_le_bytes());
 
-    let blob =
-        Blob::parse(&image.bytes[image.hypervisor_len..]).expect("what the hypervisor reads");
+    let blob = Blob::parse(&image.bytes[image.hypervisor_len..]).expect("what the hypervisor reads");
     assert_eq!(image.hypervisor_len + blob.len(), image.bytes.len());
     assert!(blob.machine.report_exits);
     assert_eq!(blob.machine.slice_us, 1000);
-    let [a, b] = &blob.machine.vms[..] else {
-        panic!("two virtual machines")
-    };
-    assert_eq!(
-        (a.name, a.vcpus, a.memory, a.entry),
-        ("a", 2, 64 << 20, RAM_BASE)
-    );
-    assert_eq!(
-        (b.cpus, b.pinned, b.on_reset),
-        (0b110, true, stile_blob::OnReset::Stop)
-    );
+    let [a, b] = &blob.machine.vms[..] else { panic!("two virtual machines") };
+    assert_eq!((a.name, a.vcpus, a.memory, a.entry), ("a", 2, 64 << 20, RAM_BASE));
+    assert_eq!((b.cpus, b.pinned, b.on_reset), (0b110, true, stile_blob::OnReset::Stop));
     assert!(a.techniques.wfi_passthrough && !b.techniques.wfi_passthrough);
     for (vm, wanted) in [a, b].into_iter().zip(&config.vms) {
-        let [kernel, initrd, dtb] = &vm.loads[..] else {
-            panic!("three files")
-        };
-        assert_eq!(
-            (kernel.ipa, kernel.len, kernel.mem_len),
-            (RAM_BASE, 10_000, 0x20_0000)
-        );
+        let [kernel, initrd, dtb] = &vm.loads[..] else { panic!("three files") };
+        assert_eq!((kernel.ipa, kernel.len, kernel.mem_len), (RAM_BASE, 10_000, 0x20_0000));
         assert_eq!(blob.file(initrd), Some(&[3; 5000][..]));
         assert_eq!(dtb.ipa, vm.dtb);
         let tree = fdt::Fdt::new(blob.file(dtb).expect("a file")).expect("a device tree");
         let memory = tree.memory().regions().next().expect("memory");
         assert_eq!(memory.size, Some(wanted.memory as usize));
         let chosen = tree.find_node("/chosen").expect("chosen");
-        let start = chosen
-            .property("linux,initrd-start")
-            .expect("an initrd")
-            .value;
+        let start = chosen.property("linux,initrd-start").expect("an initrd").value;
         assert_eq!(start, initrd.ipa.to_be_bytes());
-        let end = chosen
-            .property("linux,initrd-end")
-            .expect("an initrd")
-            .value;
+        let end = chosen.property("linux,initrd-end").expect("an initrd").value;
         assert_eq!(end, (initrd.ipa + 5000).to_be_bytes());
     }
     assert_eq!(a.loads[0].offset, b.loads[0].offset, "one kernel for both");
@@ -140,32 +91,12 @@ fn an_empty_initrd_is_none() {
 fn errors_name_the_vm() {
     let config = config("[[vm]]\nname = \"small\"\nkernel = \"debian\"\nmemory = \"2M\"\n");
     let said = |kernel: &[u8], initrd: Option<&[u8]>| {
-        let files = VmFiles {
-            kernel,
-            initrd,
-            bootargs: "",
-        };
-        plan(&config.vms[0], &files, Seed::Fixed)
-            .expect_err("no plan")
-            .to_string()
+        let files = VmFiles { kernel, initrd, bootargs: "" };
+        plan(&config.vms[0], &files, Seed::Fixed).expect_err("no plan").to_string()
     };
-    insta::assert_snapshot!(
-        "plan_errors",
-        [
-            said(b"", None),
-            said(&image(0, 4096, 64), Some(&[1; 2 << 20]))
-        ]
-        .join("\n")
-    );
-    let files = VmFiles {
-        kernel: &image(0, 4096, 64),
-        initrd: None,
-        bootargs: "a\0b",
-    };
-    assert!(matches!(
-        plan(&config.vms[0], &files, Seed::Fixed),
-        Err(Error::Dtb { .. })
-    ));
+    insta::assert_snapshot!("plan_errors", [said(b"", None), said(&image(0, 4096, 64), Some(&[1; 2 << 20]))].join("\n"));
+    let files = VmFiles { kernel: &image(0, 4096, 64), initrd: None, bootargs: "a\0b" };
+    assert!(matches!(plan(&config.vms[0], &files, Seed::Fixed), Err(Error::Dtb { .. })));
 }
 
 #[test]
@@ -175,22 +106,9 @@ fn what_is_no_hypervisor() {
         Err(HypervisorError::Elf(_)) => "no ELF file".to_owned(),
         Ok(_) => "a hypervisor".to_owned(),
     };
-    let far = ElfSegment {
-        vaddr: u64::MAX - 8,
-        paddr: 0,
-        data: vec![],
-        mem_len: 4,
-    };
-    let text = ElfSegment {
-        vaddr: BASE,
-        paddr: BASE,
-        data: vec![0; 64],
-        mem_len: 64,
-    };
-    let longer = ElfSegment {
-        mem_len: 8,
-        ..text.clone()
-    };
+    let far = ElfSegment { vaddr: u64::MAX - 8, paddr: 0, data: vec![], mem_len: 4 };
+    let text = ElfSegment { vaddr: BASE, paddr: BASE, data: vec![0; 64], mem_len: 64 };
+    let longer = ElfSegment { mem_len: 8, ..text.clone() };
     let said = [
         layout(b"text"),
         layout(&elf(0, &[])),
@@ -207,26 +125,14 @@ fn what_is_no_hypervisor() {
 /// names are mangled by the same compiler.
 #[test]
 fn functions_have_readable_names() {
-    let this = std::env::current_exe()
-        .and_then(std::fs::read)
-        .expect("this test's program");
+    let this = std::env::current_exe().and_then(std::fs::read).expect("this test's program");
     let Ok(file) = object::read::elf::ElfFile64::<object::Endianness>::parse(&this[..]) else {
         return; // Not a system with ELF programs.
     };
     let functions = super::super::hypervisor::functions(&file, 0, usize::MAX);
-    let names: Vec<&str> = functions
-        .iter()
-        .map(|function| &function.name[..])
-        .collect();
-    assert!(
-        names.contains(&"stile::image::dtb::build"),
-        "demangled, without the hash"
-    );
-    assert!(
-        names
-            .iter()
-            .all(|name| !name.starts_with("_ZN") && !name.starts_with("_R"))
-    );
+    let names: Vec<&str> = functions.iter().map(|function| &function.name[..]).collect();
+    assert!(names.contains(&"stile::image::dtb::build"), "demangled, without the hash");
+    assert!(names.iter().all(|name| !name.starts_with("_ZN") && !name.starts_with("_R")));
     let table = stile_blob::write::symbols(&functions[..functions.len().min(1000)]);
     assert!(stile_blob::Symbols::parse(&table).is_ok());
 }

@@ -19,30 +19,18 @@ fn description(vcpus: u8) -> Description<'static> {
 /// The tree as source: strings where a value is text, cells otherwise.
 fn dump(node: FdtNode<'_, '_>, depth: usize, text: &mut String) {
     let indent = "    ".repeat(depth);
-    let _ = writeln!(
-        text,
-        "{indent}{} {{",
-        if node.name.is_empty() { "/" } else { node.name }
-    );
+    let _ = writeln!(text, "{indent}{} {{", if node.name.is_empty() { "/" } else { node.name });
     for property in node.properties() {
         let value = property.value;
-        let printable = value
-            .iter()
-            .all(|&byte| byte == 0 || (0x20..0x7f).contains(&byte));
+        let printable = value.iter().all(|&byte| byte == 0 || (0x20..0x7f).contains(&byte));
         let shown = if value.is_empty() {
             String::new()
         } else if printable && value.ends_with(b"\0") && value[0] != 0 {
             let strings = value[..value.len() - 1].split(|&byte| byte == 0);
-            let strings: Vec<_> = strings
-                .map(|part| format!("\"{}\"", part.escape_ascii()))
-                .collect();
+            let strings: Vec<_> = strings.map(|part| format!("\"{}\"", part.escape_ascii())).collect();
             format!(" = {}", strings.join(", "))
         } else {
-            let cells = value.chunks(4).map(|cell| {
-                cell.iter()
-                    .map(|byte| format!("{byte:02x}"))
-                    .collect::<String>()
-            });
+            let cells = value.chunks(4).map(|cell| cell.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
             format!(" = <{}>", cells.collect::<Vec<_>>().join(" "))
         };
         let _ = writeln!(text, "{indent}    {}{shown};", property.name);
@@ -68,9 +56,7 @@ fn cpus_and_redistributors() {
         let bytes = build(&description(vcpus)).expect("a tree");
         let tree = Fdt::new(&bytes).expect("a tree");
         assert_eq!(tree.cpus().count(), usize::from(vcpus));
-        let gic = tree
-            .find_compatible(&["arm,gic-v3"])
-            .expect("the interrupt controller");
+        let gic = tree.find_compatible(&["arm,gic-v3"]).expect("the interrupt controller");
         let regions: Vec<_> = gic.raw_reg().expect("regions").collect();
         assert_eq!(regions[1].size, (u64::from(vcpus) * 0x2_0000).to_be_bytes());
     }
@@ -78,11 +64,7 @@ fn cpus_and_redistributors() {
 
 #[test]
 fn no_initrd() {
-    let bytes = build(&Description {
-        initrd: None,
-        ..description(1)
-    })
-    .expect("a tree");
+    let bytes = build(&Description { initrd: None, ..description(1) }).expect("a tree");
     let tree = Fdt::new(&bytes).expect("a tree");
     let chosen = tree.find_node("/chosen").expect("chosen");
     assert!(chosen.property("linux,initrd-start").is_none());
@@ -91,26 +73,12 @@ fn no_initrd() {
 
 #[test]
 fn length_does_not_depend_on_places() {
-    let here = build(&Description {
-        initrd: Some(0..1),
-        ..description(1)
-    })
-    .expect("a tree");
-    let there = build(&Description {
-        initrd: Some(u64::MAX - 1..u64::MAX),
-        ..description(1)
-    })
-    .expect("a tree");
+    let here = build(&Description { initrd: Some(0..1), ..description(1) }).expect("a tree");
+    let there = build(&Description { initrd: Some(u64::MAX - 1..u64::MAX), ..description(1) }).expect("a tree");
     assert_eq!(here.len(), there.len());
 }
 
 #[test]
 fn bad_command_line() {
-    assert!(
-        build(&Description {
-            bootargs: "a\0b",
-            ..description(1)
-        })
-        .is_err()
-    );
+    assert!(build(&Description { bootargs: "a\0b", ..description(1) }).is_err());
 }

@@ -15,9 +15,7 @@ fn recognise(file: &[u8]) -> Kernel {
 }
 
 fn refusal(file: &[u8]) -> String {
-    Kernel::recognise(file, RAM)
-        .expect_err("not a kernel")
-        .to_string()
+    Kernel::recognise(file, RAM).expect_err("not a kernel").to_string()
 }
 
 /// What everything after this relies on.
@@ -26,45 +24,25 @@ fn assert_sound(kernel: &Kernel, ram: u64) {
     assert!(!kernel.segments.is_empty() && kernel.segments.len() <= stile_blob::MAX_LOADS - 2);
     for segment in &kernel.segments {
         assert!(segment.ipa >= end, "in order, in RAM and apart");
-        end = segment
-            .ipa
-            .checked_add(segment.mem_len)
-            .expect("no overflow");
+        end = segment.ipa.checked_add(segment.mem_len).expect("no overflow");
         assert_eq!(kernel.bytes(segment).len(), segment.file.len());
         assert!(segment.file.len() as u64 <= segment.mem_len);
     }
     assert!(end <= RAM_BASE + ram);
-    assert!(
-        kernel
-            .segments
-            .iter()
-            .any(|segment| segment.memory().contains(&kernel.entry))
-    );
+    assert!(kernel.segments.iter().any(|segment| segment.memory().contains(&kernel.entry)));
     assert_eq!(kernel.entry % 4, 0);
 }
 
 #[test]
 fn images() {
     let kernel = recognise(&image(0, 0x20_0000, 5000));
-    assert_eq!(
-        (kernel.format, kernel.compression, kernel.zboot),
-        (Format::Image, None, false)
-    );
+    assert_eq!((kernel.format, kernel.compression, kernel.zboot), (Format::Image, None, false));
     assert_eq!((kernel.entry, kernel.size_known), (RAM_BASE, true));
-    assert_eq!(
-        (
-            kernel.segments[0].mem_len,
-            kernel.bytes(&kernel.segments[0]).len()
-        ),
-        (0x20_0000, 5000)
-    );
+    assert_eq!((kernel.segments[0].mem_len, kernel.bytes(&kernel.segments[0]).len()), (0x20_0000, 5000));
     assert_eq!(kernel.about(), "arm64 Image");
 
     let kernel = recognise(&image(0x8_0000, 0x1000, 5000));
-    assert_eq!(
-        (kernel.entry, kernel.segments[0].mem_len),
-        (RAM_BASE + 0x8_0000, 5000)
-    );
+    assert_eq!((kernel.entry, kernel.segments[0].mem_len), (RAM_BASE + 0x8_0000, 5000));
 
     let old = recognise(&image(0x1000, 0, 5000));
     assert_eq!((old.entry, old.size_known), (RAM_BASE + 0x8_0000, false));
@@ -73,10 +51,7 @@ fn images() {
 #[test]
 fn flat_binaries() {
     let kernel = recognise(&[0xd5, 3, 0x20, 0x1f]);
-    assert_eq!(
-        (kernel.format, kernel.entry),
-        (Format::Flat, RAM_BASE + FLAT_OFFSET)
-    );
+    assert_eq!((kernel.format, kernel.entry), (Format::Flat, RAM_BASE + FLAT_OFFSET));
     assert!(!kernel.size_known);
     assert_eq!(kernel.len(), 4);
 }
@@ -92,8 +67,7 @@ fn zstd(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn xz(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = lzma_rust2::XzWriter::new(Vec::new(), lzma_rust2::XzOptions::with_preset(1))
-        .expect("good options");
+    let mut encoder = lzma_rust2::XzWriter::new(Vec::new(), lzma_rust2::XzOptions::with_preset(1)).expect("good options");
     encoder.write_all(bytes).expect("to memory");
     encoder.finish().expect("to memory")
 }
@@ -131,65 +105,30 @@ fn compressed_images() {
     for (compression, packed) in packed {
         assert!(packed.len() < plain.len() / 2);
         let kernel = recognise(&packed);
-        assert_eq!(
-            (kernel.format, kernel.compression),
-            (Format::Image, Some(compression))
-        );
+        assert_eq!((kernel.format, kernel.compression), (Format::Image, Some(compression)));
         assert_eq!(kernel.bytes(&kernel.segments[0]), plain, "{compression}");
 
         let kernel = recognise(&zboot(&compression.to_string(), &packed));
-        assert_eq!(
-            (kernel.compression, kernel.zboot),
-            (Some(compression), true)
-        );
-        assert_eq!(
-            kernel.bytes(&kernel.segments[0]),
-            plain,
-            "{compression} in zboot"
-        );
-        assert_eq!(
-            kernel.about(),
-            format!("arm64 Image, {compression}, EFI zboot")
-        );
+        assert_eq!((kernel.compression, kernel.zboot), (Some(compression), true));
+        assert_eq!(kernel.bytes(&kernel.segments[0]), plain, "{compression} in zboot");
+        assert_eq!(kernel.about(), format!("arm64 Image, {compression}, EFI zboot"));
 
         let cut = Kernel::recognise(&packed[..packed.len() / 2], RAM);
-        assert!(
-            matches!(cut, Err(KernelError::Corrupt { .. })),
-            "{compression}: {cut:?}"
-        );
+        assert!(matches!(cut, Err(KernelError::Corrupt { .. })), "{compression}: {cut:?}");
     }
 }
 
 #[test]
 fn elf_programs() {
-    let text = ElfSegment {
-        vaddr: RAM_BASE,
-        paddr: RAM_BASE,
-        data: vec![1; 100],
-        mem_len: 100,
-    };
-    let data = ElfSegment {
-        vaddr: RAM_BASE + 0x1000,
-        paddr: RAM_BASE + 0x1000,
-        data: vec![2; 50],
-        mem_len: 8192,
-    };
+    let text = ElfSegment { vaddr: RAM_BASE, paddr: RAM_BASE, data: vec![1; 100], mem_len: 100 };
+    let data = ElfSegment { vaddr: RAM_BASE + 0x1000, paddr: RAM_BASE + 0x1000, data: vec![2; 50], mem_len: 8192 };
     let kernel = recognise(&elf(RAM_BASE + 8, &[data.clone(), text.clone()]));
     assert_eq!((kernel.format, kernel.entry), (Format::Elf, RAM_BASE + 8));
     assert_eq!(kernel.bytes(&kernel.segments[0]), [1; 100]);
-    assert_eq!(
-        (
-            kernel.bytes(&kernel.segments[1]),
-            kernel.segments[1].mem_len
-        ),
-        (&[2; 50][..], 8192)
-    );
+    assert_eq!((kernel.bytes(&kernel.segments[1]), kernel.segments[1].mem_len), (&[2; 50][..], 8192));
 
     // Linked to run at a virtual address.
-    let high = ElfSegment {
-        vaddr: 0xffff_8000_0000_0000,
-        ..text
-    };
+    let high = ElfSegment { vaddr: 0xffff_8000_0000_0000, ..text };
     let kernel = recognise(&elf(0xffff_8000_0000_0010, &[high.clone(), data]));
     assert_eq!(kernel.entry, RAM_BASE + 16);
 
@@ -201,42 +140,21 @@ fn elf_programs() {
 fn elf_programs_in_many_parts() {
     let segment = |index: u64| {
         let address = RAM_BASE + index * 0x1000;
-        ElfSegment {
-            vaddr: address,
-            paddr: address,
-            data: vec![index as u8; 10],
-            mem_len: 0x800,
-        }
+        ElfSegment { vaddr: address, paddr: address, data: vec![index as u8; 10], mem_len: 0x800 }
     };
     let segments: Vec<_> = (0..9).map(segment).collect();
     let kernel = recognise(&elf(RAM_BASE, &segments));
-    let [only] = &kernel.segments[..] else {
-        panic!("merged")
-    };
+    let [only] = &kernel.segments[..] else { panic!("merged") };
     assert_eq!((only.ipa, only.mem_len), (RAM_BASE, 0x8800));
     let bytes = kernel.bytes(only);
-    assert_eq!(
-        (
-            bytes[9],
-            bytes[10],
-            bytes[0x1000],
-            bytes[0x8009],
-            bytes.len()
-        ),
-        (0, 0, 1, 8, 0x800a)
-    );
+    assert_eq!((bytes[9], bytes[10], bytes[0x1000], bytes[0x8009], bytes.len()), (0, 0, 1, 8, 0x800a));
     assert_eq!(recognise(&elf(RAM_BASE, &segments[..6])).segments.len(), 6);
 }
 
 /// What is said of files that can't be booted.
 #[test]
 fn refusals() {
-    let ok = ElfSegment {
-        vaddr: RAM_BASE,
-        paddr: RAM_BASE,
-        data: vec![1; 100],
-        mem_len: 100,
-    };
+    let ok = ElfSegment { vaddr: RAM_BASE, paddr: RAM_BASE, data: vec![1; 100], mem_len: 100 };
     let elf_with = |at: usize, bytes: &[u8]| {
         let mut elf = elf(RAM_BASE, std::slice::from_ref(&ok));
         elf[at..at + bytes.len()].copy_from_slice(bytes);
@@ -247,10 +165,7 @@ fn refusals() {
         file[at..at + bytes.len()].copy_from_slice(bytes);
         file
     };
-    let vmlinux = ElfSegment {
-        paddr: 0xffff_8000_8000_0000,
-        ..ok.clone()
-    };
+    let vmlinux = ElfSegment { paddr: 0xffff_8000_8000_0000, ..ok.clone() };
     let mut big_endian = image(0, 4096, 4096);
     big_endian[24] |= 1;
     let cases: Vec<(&str, Vec<u8>)> = vec![
@@ -259,10 +174,7 @@ fn refusals() {
         ("bzip2", b"BZh9".to_vec()),
         ("lzma in zboot", zboot("lzma", &[0x5d, 0, 0])),
         ("nonsense in zboot", zboot("\x1b[31m", b"?")),
-        (
-            "zboot cut short",
-            zboot("gzip", &gzip(b"x"))[..500].to_vec(),
-        ),
+        ("zboot cut short", zboot("gzip", &gzip(b"x"))[..500].to_vec()),
         ("zboot header cut short", b"MZ\0\0zimg\0".to_vec()),
         ("big-endian Image", big_endian),
         ("Image larger than RAM", image(0, RAM + 1, 4096)),
@@ -282,39 +194,18 @@ fn refusals() {
         ("ELF of x86-64", elf_with(18, &[62, 0])),
         ("ELF of RISC-V", elf_with(18, &[243, 0])),
         ("ELF of an unknown machine", elf_with(18, &[0xff, 0xfe])),
-        (
-            "ELF of 32-bit Arm",
-            elf_with(4, &[1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 40, 0]),
-        ),
-        (
-            "ELF of big-endian AArch64",
-            elf_with(5, &[2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 183]),
-        ),
+        ("ELF of 32-bit Arm", elf_with(4, &[1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 40, 0])),
+        ("ELF of big-endian AArch64", elf_with(5, &[2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 183])),
         ("ELF header cut short", elf(0, &[])[..30].to_vec()),
         ("ELF magic only", b"\x7fELF".to_vec()),
         ("ELF with nothing to load", elf(0, &[])),
         ("ELF with a segment cut short", elf_with(64 + 32, &[0xff])),
-        (
-            "ELF with overlapping segments",
-            elf(RAM_BASE, &[ok.clone(), ok.clone()]),
-        ),
-        (
-            "ELF linked to virtual addresses only",
-            elf(RAM_BASE, &[vmlinux]),
-        ),
-        (
-            "ELF that starts elsewhere",
-            elf(0x1000, std::slice::from_ref(&ok)),
-        ),
-        (
-            "ELF that starts at an odd address",
-            elf(RAM_BASE + 2, &[ok]),
-        ),
+        ("ELF with overlapping segments", elf(RAM_BASE, &[ok.clone(), ok.clone()])),
+        ("ELF linked to virtual addresses only", elf(RAM_BASE, &[vmlinux])),
+        ("ELF that starts elsewhere", elf(0x1000, std::slice::from_ref(&ok))),
+        ("ELF that starts at an odd address", elf(RAM_BASE + 2, &[ok])),
     ];
-    let said: Vec<String> = cases
-        .iter()
-        .map(|(name, file)| format!("{name}: {}", refusal(file)))
-        .collect();
+    let said: Vec<String> = cases.iter().map(|(name, file)| format!("{name}: {}", refusal(file))).collect();
     insta::assert_snapshot!("refused_kernels", said.join("\n"));
 }
 
@@ -322,16 +213,8 @@ fn refusals() {
 fn a_file_made_to_fill_memory() {
     let bomb = gzip(&vec![0; 100_000]);
     assert!(bomb.len() < 500);
-    assert_eq!(
-        Compression::Gzip.unpack(&bomb, 99_999),
-        Err(KernelError::TooLarge { limit: 99_999 })
-    );
-    assert_eq!(
-        Compression::Gzip
-            .unpack(&bomb, 100_000)
-            .map(|bytes| bytes.len()),
-        Ok(100_000)
-    );
+    assert_eq!(Compression::Gzip.unpack(&bomb, 99_999), Err(KernelError::TooLarge { limit: 99_999 }));
+    assert_eq!(Compression::Gzip.unpack(&bomb, 100_000).map(|bytes| bytes.len()), Ok(100_000));
 }
 
 #[test]

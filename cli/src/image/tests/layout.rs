@@ -16,37 +16,16 @@ fn kernel(len: u64, ram: u64) -> Kernel {
 
 #[test]
 fn linux_with_plenty_of_ram() {
-    let layout = place(
-        &kernel(32 * MIB, 1024 * MIB),
-        1024 * MIB,
-        5000,
-        Some(20 * MIB + 1),
-    )
-    .expect("room");
-    assert_eq!(
-        layout.dtb,
-        RAM_BASE + 510 * MIB..RAM_BASE + 510 * MIB + 8192
-    );
-    assert_eq!(
-        layout.initrd,
-        Some(RAM_BASE + 490 * MIB - 0x1_0000..RAM_BASE + 510 * MIB - 0x1_0000 + 1)
-    );
+    let layout = place(&kernel(32 * MIB, 1024 * MIB), 1024 * MIB, 5000, Some(20 * MIB + 1)).expect("room");
+    assert_eq!(layout.dtb, RAM_BASE + 510 * MIB..RAM_BASE + 510 * MIB + 8192);
+    assert_eq!(layout.initrd, Some(RAM_BASE + 490 * MIB - 0x1_0000..RAM_BASE + 510 * MIB - 0x1_0000 + 1));
 }
 
 #[test]
 fn linux_with_more_than_fits_near_it() {
-    let layout = place(
-        &kernel(32 * MIB, 1024 * MIB),
-        1024 * MIB,
-        5000,
-        Some(500 * MIB),
-    )
-    .expect("room");
+    let layout = place(&kernel(32 * MIB, 1024 * MIB), 1024 * MIB, 5000, Some(500 * MIB)).expect("room");
     assert_eq!(layout.dtb.start, RAM_BASE + 1022 * MIB);
-    assert_eq!(
-        layout.initrd,
-        Some(RAM_BASE + 522 * MIB..RAM_BASE + 1022 * MIB)
-    );
+    assert_eq!(layout.initrd, Some(RAM_BASE + 522 * MIB..RAM_BASE + 1022 * MIB));
 }
 
 #[test]
@@ -65,21 +44,13 @@ fn flat_binary_gets_the_lower_half() {
 fn least_ram() {
     let layout = place(&kernel(MIB, RAM_GRANULE), RAM_GRANULE, 5000, Some(4097)).expect("room");
     assert_eq!(layout.dtb, RAM_BASE + 2 * MIB - 8192..RAM_BASE + 2 * MIB);
-    assert_eq!(
-        layout.initrd,
-        Some(RAM_BASE + 2 * MIB - 16384..RAM_BASE + 2 * MIB - 16384 + 4097)
-    );
+    assert_eq!(layout.initrd, Some(RAM_BASE + 2 * MIB - 16384..RAM_BASE + 2 * MIB - 16384 + 4097));
 }
 
 #[test]
 fn device_tree_under_a_kernel_at_the_top() {
     let top = RAM_BASE + 64 * MIB - 4096;
-    let segment = ElfSegment {
-        vaddr: top,
-        paddr: top,
-        data: vec![1; 8],
-        mem_len: 4096,
-    };
+    let segment = ElfSegment { vaddr: top, paddr: top, data: vec![1; 8], mem_len: 4096 };
     let kernel = Kernel::recognise(&elf(top, &[segment]), 64 * MIB).expect("a kernel");
     let layout = place(&kernel, 64 * MIB, 5000, None).expect("room");
     assert_eq!(layout.dtb.start, RAM_BASE + 60 * MIB);
@@ -92,10 +63,7 @@ fn too_little_ram() {
     let all = place(&kernel, ram, 5000, Some(12 * MIB)).expect_err("no room");
     insta::assert_snapshot!("no_room_for_all", all);
     let ram_full = Kernel::recognise(&image(0, ram, 64), ram).expect("a kernel");
-    insta::assert_snapshot!(
-        "no_room_for_the_dtb",
-        place(&ram_full, ram, 5000, None).expect_err("no room")
-    );
+    insta::assert_snapshot!("no_room_for_the_dtb", place(&ram_full, ram, 5000, None).expect_err("no room"));
 }
 
 fn apart(a: &Range<u64>, b: &Range<u64>) -> bool {

@@ -41,15 +41,7 @@ fn elf(entry: u64, segments: &[ElfSegment]) -> Vec<u8> {
     bytes[56..58].copy_from_slice(&(segments.len() as u16).to_le_bytes());
     bytes[58..60].copy_from_slice(&64u16.to_le_bytes());
     for (index, segment) in segments.iter().enumerate() {
-        let fields = [
-            1 | 7 << 32,
-            bytes.len() as u64,
-            segment.vaddr,
-            segment.paddr,
-            segment.data.len() as u64,
-            segment.mem_len,
-            4096,
-        ];
+        let fields = [1 | 7 << 32, bytes.len() as u64, segment.vaddr, segment.paddr, segment.data.len() as u64, segment.mem_len, 4096];
         for (field, value) in fields.into_iter().enumerate() {
             let at = 64 + 56 * index + 8 * field;
             bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());

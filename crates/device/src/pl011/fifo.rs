@@ -14,11 +14,7 @@ impl Fifo {
     pub(super) const DEPTH: usize = 32;
 
     pub(super) const fn new() -> Self {
-        Self {
-            bytes: [0; Self::DEPTH],
-            head: 0,
-            len: 0,
-        }
+        Self { bytes: [0; Self::DEPTH], head: 0, len: 0 }
     }
 
     pub(super) const fn len(&self) -> usize {

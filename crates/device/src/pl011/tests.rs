@@ -11,10 +11,7 @@ fn load(uart: &mut Pl011, offset: u32) -> u32 {
 
 /// A store that must leave the interrupt line alone and transmit nothing.
 fn store(uart: &mut Pl011, offset: u32, value: u32) {
-    let quiet = Write {
-        tx: None,
-        irq: None,
-    };
+    let quiet = Write { tx: None, irq: None };
     assert_eq!(uart.write(offset, value), quiet);
 }
 
@@ -64,10 +61,7 @@ fn reset_values() {
 #[test]
 fn identifies_itself_as_r1p5() {
     let mut uart = Pl011::new();
-    let id: Vec<u32> = (0xfe0..0x1000)
-        .step_by(4)
-        .map(|offset| load(&mut uart, offset))
-        .collect();
+    let id: Vec<u32> = (0xfe0..0x1000).step_by(4).map(|offset| load(&mut uart, offset)).collect();
     assert_eq!(id, [0x11, 0x10, 0x34, 0x00, 0x0d, 0xf0, 0x05, 0xb1]);
 }
 
@@ -243,18 +237,12 @@ fn transmit_interrupt_stands_as_soon_as_a_byte_is_sent() {
 fn back_pressure_stops_and_restarts_a_linux_guest() {
     let mut uart = started_by_linux();
     assert_eq!(uart.set_tx_full(true), None);
-    assert_eq!(
-        load(&mut uart, offset::FR) & (fr::TXFF | fr::TXFE),
-        fr::TXFF
-    );
+    assert_eq!(load(&mut uart, offset::FR) & (fr::TXFF | fr::TXFE), fr::TXFF);
     // The driver finds the FIFO full and asks to be told.
     store(&mut uart, offset::IMSC, int::TX | int::RX | int::RT);
     assert_eq!(uart.set_tx_full(true), None);
     assert_eq!(uart.set_tx_full(false), Some(true));
-    assert_eq!(
-        load(&mut uart, offset::FR) & (fr::TXFF | fr::TXFE),
-        fr::TXFE
-    );
+    assert_eq!(load(&mut uart, offset::FR) & (fr::TXFF | fr::TXFE), fr::TXFE);
     // It then sends without looking, and pressure may return in between.
     assert_eq!(uart.write(offset::DR, b'1'.into()).tx, Some(b'1'));
     assert_eq!(uart.set_tx_full(true), Some(false));

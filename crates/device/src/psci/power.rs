@@ -33,14 +33,7 @@ impl PowerTable {
     pub const fn new(vcpus: usize) -> Self {
         let mut states = [PowerState::Off; Self::MAX_VCPUS];
         states[0] = PowerState::On;
-        Self {
-            states,
-            vcpus: if vcpus < Self::MAX_VCPUS {
-                vcpus
-            } else {
-                Self::MAX_VCPUS
-            },
-        }
+        Self { states, vcpus: if vcpus < Self::MAX_VCPUS { vcpus } else { Self::MAX_VCPUS } }
     }
 
     /// Back to [`PowerTable::new`], for the VM's reset.
@@ -65,10 +58,7 @@ impl PowerTable {
     /// [`Error::OnPending`]. Nothing has changed then.
     pub fn cpu_on(&mut self, target: u64, entry: Entry, ram: &Range<u64>) -> Result<usize, Error> {
         let vcpu = usize::try_from(target).map_err(|_| Error::InvalidParameters)?;
-        let state = self
-            .present_mut()
-            .get_mut(vcpu)
-            .ok_or(Error::InvalidParameters)?;
+        let state = self.present_mut().get_mut(vcpu).ok_or(Error::InvalidParameters)?;
         if !ram.contains(&entry.address) || entry.address & 3 != 0 {
             return Err(Error::InvalidAddress);
         }
@@ -99,10 +89,7 @@ impl PowerTable {
         if let Some(state) = self.present_mut().get_mut(vcpu) {
             *state = PowerState::Off;
         }
-        self.present()
-            .iter()
-            .filter(|&&state| state != PowerState::Off)
-            .count()
+        self.present().iter().filter(|&&state| state != PowerState::Off).count()
     }
 
     /// `AFFINITY_INFO`: `x0` for the affinity instance that the fields of `target` from `level`
@@ -118,10 +105,7 @@ impl PowerTable {
         const ON_PENDING: u64 = 2;
 
         let instance = match level {
-            0 => usize::try_from(target)
-                .ok()
-                .and_then(|vcpu| self.present().get(vcpu))
-                .map(core::slice::from_ref),
+            0 => usize::try_from(target).ok().and_then(|vcpu| self.present().get(vcpu)).map(core::slice::from_ref),
             // Above level 0, all vCPUs are in instance 0 of each level.
             1..=3 if target >> (8 * level) == 0 => Some(self.present()),
             _ => None,

@@ -3,10 +3,7 @@ use core::ops::Range;
 use proptest::prelude::*;
 
 const RAM: Range<u64> = 0x4000_0000..0x8000_0000;
-const ENTRY: Entry = Entry {
-    address: 0x4008_0000,
-    context_id: 0x1234,
-};
+const ENTRY: Entry = Entry { address: 0x4008_0000, context_id: 0x1234 };
 
 fn call(function_id: u32, x1: u64, x2: u64, x3: u64) -> Result<Call, Error> {
     decode(function_id.into(), x1, x2, x3)
@@ -14,14 +11,8 @@ fn call(function_id: u32, x1: u64, x2: u64, x3: u64) -> Result<Call, Error> {
 
 #[test]
 fn decodes_every_implemented_function() {
-    let cpu_on = Call::CpuOn {
-        target: 1,
-        entry: ENTRY,
-    };
-    let affinity = Call::AffinityInfo {
-        target: 1,
-        level: 0,
-    };
+    let cpu_on = Call::CpuOn { target: 1, entry: ENTRY };
+    let affinity = Call::AffinityInfo { target: 1, level: 0 };
     let asked = Call::Features { function_id: 1 };
     let expected = [
         (id::VERSION, Call::Version),
@@ -82,10 +73,7 @@ fn smc32_arguments_are_low_halves() {
     let arguments = [high | 1, high | 0x4000_0000, high | 7];
     let [x1, x2, x3] = arguments;
     let expect = |target, address, context_id| {
-        let entry = Entry {
-            address,
-            context_id,
-        };
+        let entry = Entry { address, context_id };
         Ok(Call::CpuOn { target, entry })
     };
     assert_eq!(call(id::CPU_ON, x1, x2, x3), expect(1, 0x4000_0000, 7));
@@ -98,10 +86,7 @@ fn rejects_bad_levels_and_resets() {
     assert_eq!(call(id::AFFINITY_INFO_64, 0, 4, 0), invalid);
     assert_eq!(call(id::SYSTEM_RESET2, 1, 0, 0), invalid);
     assert_eq!(call(id::SYSTEM_RESET2_64, 0x8000_0000, 0, 0), invalid);
-    let level_3 = Call::AffinityInfo {
-        target: 0,
-        level: 3,
-    };
+    let level_3 = Call::AffinityInfo { target: 0, level: 3 };
     assert_eq!(call(id::AFFINITY_INFO, 0, 3, 0), Ok(level_3));
 }
 

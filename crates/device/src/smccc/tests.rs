@@ -1,10 +1,6 @@
 use super::*;
 
-const HOST: Workarounds = Workarounds {
-    one: 0,
-    two: 0,
-    three: 1,
-};
+const HOST: Workarounds = Workarounds { one: 0, two: 0, three: 1 };
 
 #[test]
 fn calls_have_owners() {
@@ -23,14 +19,7 @@ fn what_is_not_offered_is_unknown() {
     let sdei_version = 0xc400_0020;
     let paravirtual_time = 0xc500_0020;
     let yielding = 0x0400_0000;
-    for function_id in [
-        trng_version,
-        sdei_version,
-        paravirtual_time,
-        yielding,
-        0,
-        !0,
-    ] {
+    for function_id in [trng_version, sdei_version, paravirtual_time, yielding, 0, !0] {
         assert_eq!(service(function_id), Service::Unknown, "{function_id:#x}");
     }
 }
@@ -60,10 +49,7 @@ fn features_look_at_the_low_half_of_their_argument() {
 
 #[test]
 fn negative_answers_are_sign_extended() {
-    let not_required = Workarounds {
-        two: -2,
-        ..Workarounds::NONE
-    };
+    let not_required = Workarounds { two: -2, ..Workarounds::NONE };
     let x1 = id::ARCH_WORKAROUND_2.into();
     let answer = arch(id::ARCH_FEATURES, x1, &not_required);
     assert_eq!(answer, Answer::X0(-2i64 as u64));
@@ -76,10 +62,7 @@ fn workarounds_are_forwarded_only_where_they_do_something() {
     assert_eq!(call(id::ARCH_WORKAROUND_2), Answer::X0(NOT_SUPPORTED));
     assert_eq!(call(id::ARCH_WORKAROUND_3), Answer::X0(0));
     let none = Workarounds::default();
-    assert_eq!(
-        arch(id::ARCH_WORKAROUND_1, 0, &none),
-        Answer::X0(NOT_SUPPORTED)
-    );
+    assert_eq!(arch(id::ARCH_WORKAROUND_1, 0, &none), Answer::X0(NOT_SUPPORTED));
 }
 
 #[test]
@@ -93,10 +76,7 @@ fn the_uid_is_its_uuid_in_memory_order() {
     let Answer::X0To3(words) = vendor_hyp(id::VENDOR_HYP_CALL_UID) else {
         panic!("no UID");
     };
-    let bytes: std::vec::Vec<u8> = words
-        .iter()
-        .flat_map(|&word| (word as u32).to_le_bytes())
-        .collect();
+    let bytes: std::vec::Vec<u8> = words.iter().flat_map(|&word| (word as u32).to_le_bytes()).collect();
     let uuid = 0x880a_d1f8_5953_4f74_947d_6d58_33fd_5815_u128;
     assert_eq!(bytes, uuid.to_be_bytes());
     let revision = 0x8600_ff03;

@@ -9,12 +9,7 @@ use super::table::{
 use crate::encoding::SysReg;
 
 const fn register(name: &'static str, crm: u8, op2: u8, fields: &'static [Field]) -> Register {
-    Register {
-        name,
-        reg: SysReg::new(3, 0, 0, crm, op2),
-        aarch32: true,
-        fields,
-    }
+    Register { name, reg: SysReg::new(3, 0, 0, crm, op2), aarch32: true, fields }
 }
 
 /// Sorted by encoding. `ID_AFR0_EL1`, whose meaning differs from one implementation to the next,

@@ -7,18 +7,8 @@ mod features;
 mod instructions;
 mod memory;
 
-const fn register(
-    name: &'static str,
-    crm: u8,
-    op2: u8,
-    fields: &'static [super::table::Field],
-) -> Register {
-    Register {
-        name,
-        reg: SysReg::new(3, 0, 0, crm, op2),
-        aarch32: false,
-        fields,
-    }
+const fn register(name: &'static str, crm: u8, op2: u8, fields: &'static [super::table::Field]) -> Register {
+    Register { name, reg: SysReg::new(3, 0, 0, crm, op2), aarch32: false, fields }
 }
 
 /// Sorted by encoding. A register without fields is wholly hidden:

@@ -148,11 +148,7 @@ const ALL: [Register; aarch32::REGISTERS.len() + aarch64::REGISTERS.len()] = {
     let mut all = [aarch32::REGISTERS[0]; aarch32::REGISTERS.len() + aarch64::REGISTERS.len()];
     let mut at = 0;
     while at < all.len() {
-        all[at] = if at < aarch32::REGISTERS.len() {
-            aarch32::REGISTERS[at]
-        } else {
-            aarch64::REGISTERS[at - aarch32::REGISTERS.len()]
-        };
+        all[at] = if at < aarch32::REGISTERS.len() { aarch32::REGISTERS[at] } else { aarch64::REGISTERS[at - aarch32::REGISTERS.len()] };
         at += 1;
     }
     check(&all);

@@ -4,35 +4,18 @@ use proptest::prelude::*;
 
 mod hosts;
 
-const POLICY: Policy = Policy {
-    pa_bits: 40,
-    nested: false,
-    hcrx: false,
-    sve: true,
-};
+const POLICY: Policy = Policy { pa_bits: 40, nested: false, hcrx: false, sve: true };
 
-const HOSTS: [(&str, HostIdRegisters); 5] = [
-    ("cortex-a57", CORTEX_A57),
-    ("cortex-a76", CORTEX_A76),
-    ("neoverse-n1", NEOVERSE_N1),
-    ("neoverse-v1", NEOVERSE_V1),
-    ("max", MAX),
-];
+const HOSTS: [(&str, HostIdRegisters); 5] =
+    [("cortex-a57", CORTEX_A57), ("cortex-a76", CORTEX_A76), ("neoverse-n1", NEOVERSE_N1), ("neoverse-v1", NEOVERSE_V1), ("max", MAX)];
 
 fn named(register: &str) -> &'static Register {
-    REGISTERS
-        .iter()
-        .find(|row| row.name == register)
-        .unwrap_or_else(|| panic!("no {register}"))
+    REGISTERS.iter().find(|row| row.name == register).unwrap_or_else(|| panic!("no {register}"))
 }
 
 fn field(view: &[u64; SPACE], register: &str, field: &str) -> u64 {
     let row = named(register);
-    let field = row
-        .fields
-        .iter()
-        .find(|row| row.name == field)
-        .unwrap_or_else(|| panic!("no {field}"));
+    let field = row.fields.iter().find(|row| row.name == field).unwrap_or_else(|| panic!("no {field}"));
     view[row.index()] >> field.lsb & 0xf
 }
 
@@ -102,27 +85,9 @@ fn what_max_keeps_and_loses() {
     let seen = |register, name| field(&view, register, name);
     let host = |register, name| field(&MAX.0, register, name);
     // CSV2_3 has SCXTNUM_ELx.
-    assert_eq!(
-        (
-            host("ID_AA64PFR0_EL1", "CSV2"),
-            seen("ID_AA64PFR0_EL1", "CSV2")
-        ),
-        (3, 1)
-    );
-    assert_eq!(
-        (
-            host("ID_AA64MMFR0_EL1", "ECV"),
-            seen("ID_AA64MMFR0_EL1", "ECV")
-        ),
-        (2, 1)
-    );
-    assert_eq!(
-        (
-            host("ID_AA64DFR0_EL1", "DebugVer"),
-            seen("ID_AA64DFR0_EL1", "DebugVer")
-        ),
-        (10, 8)
-    );
+    assert_eq!((host("ID_AA64PFR0_EL1", "CSV2"), seen("ID_AA64PFR0_EL1", "CSV2")), (3, 1));
+    assert_eq!((host("ID_AA64MMFR0_EL1", "ECV"), seen("ID_AA64MMFR0_EL1", "ECV")), (2, 1));
+    assert_eq!((host("ID_AA64DFR0_EL1", "DebugVer"), seen("ID_AA64DFR0_EL1", "DebugVer")), (10, 8));
     let kept = [
         ("ID_AA64PFR0_EL1", "SVE"),
         ("ID_AA64PFR0_EL1", "FP"),
@@ -154,40 +119,17 @@ fn what_max_keeps_and_loses() {
 #[test]
 fn policy_decides() {
     let of = |policy| guest_view(&MAX, &policy);
-    let sve_off = of(Policy {
-        sve: false,
-        ..POLICY
-    });
+    let sve_off = of(Policy { sve: false, ..POLICY });
     assert_eq!(field(&sve_off, "ID_AA64PFR0_EL1", "SVE"), 0);
     assert_eq!(sve_off[named("ID_AA64ZFR0_EL1").index()], 0);
-    let hcrx = of(Policy {
-        hcrx: true,
-        ..POLICY
-    });
+    let hcrx = of(Policy { hcrx: true, ..POLICY });
     assert_eq!(field(&hcrx, "ID_AA64ISAR2_EL1", "MOPS"), 1);
-    let nested = of(Policy {
-        nested: true,
-        ..POLICY
-    });
+    let nested = of(Policy { nested: true, ..POLICY });
     assert_eq!(field(&nested, "ID_AA64PFR0_EL1", "EL2"), 1);
-    let ranges = [
-        (32, 0),
-        (36, 1),
-        (39, 1),
-        (40, 2),
-        (44, 4),
-        (48, 5),
-        (51, 5),
-        (52, 6),
-        (56, 6),
-    ];
+    let ranges = [(32, 0), (36, 1), (39, 1), (40, 2), (44, 4), (48, 5), (51, 5), (52, 6), (56, 6)];
     for (pa_bits, range) in ranges {
         let view = of(Policy { pa_bits, ..POLICY });
-        assert_eq!(
-            field(&view, "ID_AA64MMFR0_EL1", "PARange"),
-            range,
-            "{pa_bits}"
-        );
+        assert_eq!(field(&view, "ID_AA64MMFR0_EL1", "PARange"), range, "{pa_bits}");
     }
 }
 
@@ -208,10 +150,7 @@ fn absent_floating_point_stays_absent() {
     assert_eq!(view[4 << 3] & 0x00ff_0000, 0x00ff_0000);
     // A value that isn't defined yet means at least half precision.
     host.0[4 << 3] = 0x0023_0011;
-    assert_eq!(
-        guest_view(&host, &POLICY)[4 << 3] & 0x00ff_0000,
-        0x0011_0000
-    );
+    assert_eq!(guest_view(&host, &POLICY)[4 << 3] & 0x00ff_0000, 0x0011_0000);
 }
 
 #[test]
@@ -223,12 +162,7 @@ fn names() {
 }
 
 fn policy() -> impl Strategy<Value = Policy> {
-    any::<(u8, bool, bool, bool)>().prop_map(|(pa_bits, nested, hcrx, sve)| Policy {
-        pa_bits,
-        nested,
-        hcrx,
-        sve,
-    })
+    any::<(u8, bool, bool, bool)>().prop_map(|(pa_bits, nested, hcrx, sve)| Policy { pa_bits, nested, hcrx, sve })
 }
 
 proptest! {

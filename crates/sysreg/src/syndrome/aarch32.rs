@@ -40,11 +40,7 @@ pub const fn answer(esr: Esr, spsr: u64) -> Option<Answer> {
         Ec::CP15_MCR | Ec::CP15_MCRR | Ec::CP14_MCR | Ec::CP14_LDC | Ec::VMRS | Ec::CP14_MRRC => {}
         _ => return None,
     }
-    Some(if condition_holds(condition(esr.iss(), spsr), spsr) {
-        Answer::Undefined
-    } else {
-        Answer::Skip(advance_it(spsr))
-    })
+    Some(if condition_holds(condition(esr.iss(), spsr), spsr) { Answer::Undefined } else { Answer::Skip(advance_it(spsr)) })
 }
 
 /// The trapped instruction's condition code.
@@ -94,14 +90,8 @@ const fn advance_it(spsr: u64) -> u64 {
     if it == 0 {
         return spsr;
     }
-    let next = if it & 0b111 == 0 {
-        0
-    } else {
-        (it & 0b1110_0000 | (it << 1) & 0b1_1111) as u64
-    };
-    spsr & !(3 << spsr::IT_LOW_SHIFT | 0x3f << spsr::IT_HIGH_SHIFT)
-        | (next & 3) << spsr::IT_LOW_SHIFT
-        | (next >> 2) << spsr::IT_HIGH_SHIFT
+    let next = if it & 0b111 == 0 { 0 } else { (it & 0b1110_0000 | (it << 1) & 0b1_1111) as u64 };
+    spsr & !(3 << spsr::IT_LOW_SHIFT | 0x3f << spsr::IT_HIGH_SHIFT) | (next & 3) << spsr::IT_LOW_SHIFT | (next >> 2) << spsr::IT_HIGH_SHIFT
 }
 
 #[cfg(test)]
@@ -129,15 +119,7 @@ mod tests {
     #[test]
     fn conditions() {
         // For each pair: flags for which the even condition holds, and for which the odd does.
-        let cases = [
-            (0, Z, 0),
-            (2, C, 0),
-            (4, N, 0),
-            (6, V, 0),
-            (8, C, C | Z),
-            (10, N | V, N),
-            (12, 0, Z),
-        ];
+        let cases = [(0, Z, 0), (2, C, 0), (4, N, 0), (6, V, 0), (8, C, C | Z), (10, N | V, N), (12, 0, Z)];
         for (even, holds, fails) in cases {
             assert!(condition_holds(even, holds), "{even}");
             assert!(!condition_holds(even, fails), "{even}");

@@ -61,17 +61,9 @@ impl DataAbort {
     pub const fn loaded_value(self, raw: u64) -> u64 {
         let unused = self.unused_bits();
         let top = raw << unused;
-        let value = if self.sse() {
-            (top as i64 >> unused) as u64
-        } else {
-            top >> unused
-        };
+        let value = if self.sse() { (top as i64 >> unused) as u64 } else { top >> unused };
         // Writing a 32-bit register clears the upper half.
-        if self.sf() {
-            value
-        } else {
-            value as u32 as u64
-        }
+        if self.sf() { value } else { value as u32 as u64 }
     }
 
     /// What a store writes when its register holds `raw`: cut to the access's size. Valid if

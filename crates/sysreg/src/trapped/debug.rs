@@ -44,13 +44,7 @@ const fn comparator(n: u8, op2: u8, name: &'static str) -> Row {
 
 /// All of `op1` 1.
 pub(super) const TRACE: &[Row] = &[
-    Row {
-        first: SysReg::new(2, 1, 0, 0, 0),
-        last: SysReg::new(2, 1, 7, 15, 7),
-        name: "TRC<n>",
-        class: Class::Trace,
-        trap: "CPTR_EL2.TTA",
-    },
+    Row { first: SysReg::new(2, 1, 0, 0, 0), last: SysReg::new(2, 1, 7, 15, 7), name: "TRC<n>", class: Class::Trace, trap: "CPTR_EL2.TTA" },
     Row {
         first: SysReg::new(2, 1, 8, 0, 0),
         last: SysReg::new(2, 1, 9, 15, 7),

@@ -30,13 +30,7 @@ pub(super) const fn registers<const N: usize>(
 ) -> Row {
     let (first_crm, first_op2) = ends[0];
     let (last_crm, last_op2) = ends[N - 1];
-    Row {
-        first: SysReg::new(op0, op1, crn, first_crm, first_op2),
-        last: SysReg::new(op0, op1, crn, last_crm, last_op2),
-        name,
-        class,
-        trap,
-    }
+    Row { first: SysReg::new(op0, op1, crn, first_crm, first_op2), last: SysReg::new(op0, op1, crn, last_crm, last_op2), name, class, trap }
 }
 
 /// Cache maintenance by set and way: `op0` 1.
@@ -207,16 +201,7 @@ const fn unarchitected(op0: u8, op1: u8, crn: u8, name: &'static str) -> Row {
     registers((op0, op1, crn), all, name, class, "HCR_EL2.TIDCP")
 }
 
-const PARTS: [&[Row]; 8] = [
-    SET_WAY,
-    debug::CONTROL,
-    debug::COMPARATORS,
-    debug::TRACE,
-    EL1,
-    IDENTIFICATION,
-    EL0,
-    IMPLEMENTATION_DEFINED,
-];
+const PARTS: [&[Row]; 8] = [SET_WAY, debug::CONTROL, debug::COMPARATORS, debug::TRACE, EL1, IDENTIFICATION, EL0, IMPLEMENTATION_DEFINED];
 
 const COUNT: usize = {
     let mut count = 0;

@@ -20,16 +20,8 @@ fn known_registers_have_their_class() {
         ((2, 1, 0, 0, 0), "TRC<n>", Class::Trace),
         ((2, 1, 9, 0, 0), "BRB<n>_EL1", Class::Trace),
         ((3, 3, 14, 2, 1), "CNTP_CTL_EL0", Class::Timer),
-        (
-            (3, 7, 15, 15, 7),
-            "S3_7_C15_<n>",
-            Class::ImplementationDefined,
-        ),
-        (
-            (1, 0, 11, 0, 0),
-            "S1_0_C11_<n>",
-            Class::ImplementationDefined,
-        ),
+        ((3, 7, 15, 15, 7), "S3_7_C15_<n>", Class::ImplementationDefined),
+        ((1, 0, 11, 0, 0), "S1_0_C11_<n>", Class::ImplementationDefined),
     ];
     for ((op0, op1, crn, crm, op2), name, class) in cases {
         let reg = SysReg::new(op0, op1, crn, crm, op2);
@@ -52,9 +44,7 @@ fn the_rest_is_hidden_and_undefined() {
 #[test]
 fn search_agrees_with_the_table() {
     for (reg, slow) in all().map(|reg| {
-        let slow = ROWS
-            .iter()
-            .position(|row| row.first <= reg && reg <= row.last);
+        let slow = ROWS.iter().position(|row| row.first <= reg && reg <= row.last);
         (reg, slow)
     }) {
         assert_eq!(index(reg), slow, "{reg}");
@@ -72,10 +62,7 @@ fn slots_are_dense_and_named() {
         }
     }
     assert_eq!(slot_name(u16::MAX), "other register");
-    assert_eq!(
-        slot_name(slot(SysReg::new(3, 0, 0, 7, 7))),
-        "reserved ID register"
-    );
+    assert_eq!(slot_name(slot(SysReg::new(3, 0, 0, 7, 7))), "reserved ID register");
 }
 
 #[test]
@@ -88,13 +75,5 @@ fn names_are_distinct() {
 
 /// Every encoding.
 fn all() -> impl Iterator<Item = SysReg> {
-    (0..1u32 << 16).map(|bits| {
-        SysReg::new(
-            (bits >> 14) as u8,
-            (bits >> 11) as u8,
-            (bits >> 7) as u8,
-            (bits >> 3) as u8,
-            bits as u8,
-        )
-    })
+    (0..1u32 << 16).map(|bits| SysReg::new((bits >> 14) as u8, (bits >> 11) as u8, (bits >> 7) as u8, (bits >> 3) as u8, bits as u8))
 }

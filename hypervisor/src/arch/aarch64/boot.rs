@@ -3,6 +3,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use fdt::Fdt;
+use stile_wire::Event;
 
 use super::board::{Board, Span};
 use super::cpu::Cpu;
@@ -181,7 +182,7 @@ extern "C" fn secondary_boot(_stack: u64) -> ! {
 /// Says why Stile can't run here, and turns the machine off.
 pub fn refuse(what: &str) -> ! {
     log!("Stile can't run here: {what}");
-    crate::console::event(&stile_wire::Event::End { status: 2 });
+    crate::console::event(&Event::End { status: Event::REFUSED });
     firmware::power_off()
 }
 

@@ -50,6 +50,8 @@ pub struct Cpu {
     rows: *mut Row,
     /// Exits that the vectors counted since the vCPU was loaded.
     taken: u64,
+    /// Identification registers as the loaded vCPU sees them.
+    id_view: *const [u64; 64],
     /// The vCPU that is loaded.
     pub vcpu: Option<&'static Vcpu>,
     /// Why the vCPU is to be left: set by a handler that returns [`exit::Outcome::leave`].
@@ -69,6 +71,8 @@ pub const SINCE: usize = offset_of!(Cpu, since);
 pub const ROWS: usize = offset_of!(Cpu, rows);
 /// As above.
 pub const TAKEN: usize = offset_of!(Cpu, taken);
+/// As above.
+pub const ID_VIEW: usize = offset_of!(Cpu, id_view);
 /// As above.
 pub const EMERGENCY: usize = offset_of!(Cpu, emergency);
 /// As above.
@@ -115,6 +119,11 @@ impl Cpu {
     pub fn vcpu(&self) -> &'static Vcpu {
         // SAFETY: handlers run only for exits, an exit comes from a guest, and a guest runs only when its vCPU is loaded.
         unsafe { self.vcpu.unwrap_unchecked() }
+    }
+
+    /// What the leaves of `exit.S` need of the VM that the loaded vCPU belongs to.
+    pub fn open_vm(&mut self, vm: &'static super::Vm) {
+        self.id_view = &vm.id_registers;
     }
 
     /// The loaded vCPU's ledger becomes the one that exits are written to.

@@ -54,6 +54,20 @@
     ldp     x20, x21, [sp, #160]
 .endm
 
+// Adds this exit to a line of the ledger: \row = its address, \ticks = how long it took.
+.macro add_to_row row, ticks, a, b
+    ldp     \a, \b, [\row, #0]      // count, ticks
+    add     \a, \a, #1
+    add     \b, \b, \ticks
+    stp     \a, \b, [\row, #0]
+    ldp     \a, \b, [\row, #16]     // min, max
+    cmp     \ticks, \a
+    csel    \a, \ticks, \a, lo
+    cmp     \ticks, \b
+    csel    \b, \ticks, \b, hi
+    stp     \a, \b, [\row, #16]
+.endm
+
 // The ledger's line for this exit: x0 = row. Ticks run from open_frame to here. Changes x1 to x4.
 .macro account
     mrs     x2, cntpct_el0
@@ -61,16 +75,7 @@
     ldr     x1, [sp, #{ROWS}]
     sub     x2, x2, x3
     add     x1, x1, x0, lsl #{ROW_SHIFT}
-    ldp     x3, x4, [x1, #0]        // count, ticks
-    add     x3, x3, #1
-    add     x4, x4, x2
-    stp     x3, x4, [x1, #0]
-    ldp     x3, x4, [x1, #16]       // min, max
-    cmp     x2, x3
-    csel    x3, x2, x3, lo
-    cmp     x2, x4
-    csel    x4, x2, x4, hi
-    stp     x3, x4, [x1, #16]
+    add_to_row x1, x2, x3, x4
 .endm
 
 // Calls `handler(cpu, syndrome) -> Outcome` with the caller-saved registers in the frame.
@@ -145,15 +150,85 @@ vectors:
 call_stub exit_irq, handle_irq
 call_stub exit_fiq, handle_fiq
 call_stub exit_serror, handle_serror
-call_stub exit_hvc, handle_hvc
 call_stub exit_smc, handle_smc
 call_stub exit_wfx, handle_wfx
 call_stub_full exit_other, handle_other
 call_stub_full exit_sysreg_full, handle_sysreg
 call_stub_full exit_data_abort_full, handle_data_abort
 
+// Leaves: exits so frequent and so simple that they are answered in the registers that are saved already.
+
+// HVC from AArch64. A call that no service has: x0 becomes NOT_SUPPORTED, and nothing else changes (SMC Calling Convention,
+// Function Identifier Ranges: fast calls have bit 31; owners 0 to 6 are those that handle_hvc knows).
+.global exit_hvc
+exit_hvc:
+    tst     x1, #0xffff             // ISS.imm16
+    b.ne    exit_hvc_call
+    ldr     x0, [sp, #0]
+    tbz     w0, #31, 1f
+    ubfx    w0, w0, #24, #6         // owner
+    cmp     w0, #6
+    b.ls    exit_hvc_call
+1:  mrs     x1, cntpct_el0
+    ldr     x3, [sp, #{ROWS}]
+    sub     x1, x1, x2
+    add     x3, x3, #({HVC_UNKNOWN} << {ROW_SHIFT})
+    add_to_row x3, x1, x0, x2
+    mov     x0, #-1
+    ldr     x1, [sp, #8]
+    ldp     x2, x3, [sp, #16]
+    eret
+call_stub exit_hvc_call, handle_hvc
+
+// MSR, MRS or System instruction from AArch64. A read of an identification register: op0 = 3, op1 = 0, CRn = 0, CRm = 1 to 7.
 .global exit_sysreg
 exit_sysreg:
+    and     w0, w1, #0x1fc00        // op1, CRn
+    cbnz    w0, exit_sysreg_call
+    tbz     w1, #0, exit_sysreg_call // a write
+    tbz     w1, #20, exit_sysreg_call // op0 = 2
+    tbnz    w1, #4, exit_sysreg_call // CRm above 7
+    ubfx    w0, w1, #1, #3          // CRm
+    ubfx    w3, w1, #17, #3         // op2
+    bfi     w3, w0, #3, #3
+    ldr     x0, [sp, #{ID_VIEW}]
+    ubfx    w1, w1, #5, #5          // Rt
+    ldr     x0, [x0, x3, lsl #3]
+    cmp     w1, #4
+    b.hs    2f
+    str     x0, [sp, x1, lsl #3]    // saved: what is restored below
+1:  mrs     x0, elr_el2
+    add     x0, x0, #4
+    msr     elr_el2, x0
+    mrs     x1, cntpct_el0
+    ldr     x0, [sp, #{ROWS}]
+    add     x3, x3, #{ID_ROWS}
+    sub     x1, x1, x2
+    add     x3, x0, x3, lsl #{ROW_SHIFT}
+    add_to_row x3, x1, x0, x2
+    ldp     x0, x1, [sp, #0]
+    ldp     x2, x3, [sp, #16]
+    eret
+// Rt is live: x4 to x30, or the zero register.
+2:  stp     x2, x3, [sp, #32]       // no more registers: these are free until exit_sysreg_call saves x4 and x5 there
+    adr     x2, 3f
+    add     x2, x2, x1, lsl #3
+    ldp     x1, x3, [sp, #32]
+    br      x2
+3:
+.irp n, 0, 1, 2, 3
+    udf     #0                      // saved: never branched to
+    udf     #0
+.endr
+.irp n, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30
+    mov     x\n, x0
+    b       4f
+.endr
+    nop                             // the zero register
+4:  mov     x2, x1
+    b       1b
+
+exit_sysreg_call:
     tbnz    x1, #9, exit_sysreg_full // ISS.Rt is x16 or above: it may be in no frame
 call_stub exit_sysreg_low, handle_sysreg
 

@@ -1,5 +1,6 @@
 //! From the vector to the handler and back: `exit.S`, the table that it dispatches by, and what handlers return.
 
+use stile_ledger::aarch64 as rows;
 use stile_ledger::{RowId, layout};
 
 use super::cpu::{self, Cpu};
@@ -11,7 +12,10 @@ core::arch::global_asm!(
     TAKEN = const cpu::TAKEN,
     EMERGENCY = const cpu::EMERGENCY,
     EMERGENCY_SIZE = const cpu::EMERGENCY_SIZE,
+    ID_VIEW = const cpu::ID_VIEW,
     ROW_SHIFT = const layout::ROW_SHIFT,
+    HVC_UNKNOWN = const rows::reason::HVC.other().raw(),
+    ID_ROWS = const rows::id_register(0, 0).raw(),
 );
 
 /// What a handler returns: which line of the ledger the exit belongs to, and whether its vCPU goes on.
@@ -36,7 +40,7 @@ impl Outcome {
 
     /// The ledger's row.
     pub fn row(&self) -> RowId {
-        RowId::from_raw(self.0 as u16).unwrap_or(stile_ledger::aarch64::reason::UNKNOWN.other())
+        RowId::from_raw(self.0 as u16).unwrap_or(rows::reason::UNKNOWN.other())
     }
 }
 
@@ -75,8 +79,6 @@ static SYNCHRONOUS_STUBS: Stubs = {
 pub fn vector_base() -> u64 {
     &raw const vectors as u64
 }
-
-
 
 /// Leaves Stile for the loaded vCPU, for the first time on this CPU: later entries come from `exit.S`.
 pub fn enter(cpu: &mut Cpu) -> ! {

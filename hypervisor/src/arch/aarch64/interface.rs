@@ -191,4 +191,3 @@ impl ListRegisters for Interface {
         gic::set_active(self.cpu, line, false);
     }
 }
-

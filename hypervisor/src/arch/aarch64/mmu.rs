@@ -89,7 +89,8 @@ impl TableRead for PoolMemory {
 impl TableMemory for PoolMemory {
     fn write(&mut self, table: u64, index: usize, descriptor: u64) {
         // SAFETY: `entry` is in the pool; AtomicU64 has the layout of u64.
-        unsafe { core::sync::atomic::AtomicU64::from_ptr(self.entry(table, index)) }.store(descriptor, core::sync::atomic::Ordering::Release);
+        unsafe { core::sync::atomic::AtomicU64::from_ptr(self.entry(table, index)) }
+            .store(descriptor, core::sync::atomic::Ordering::Release);
     }
 
     fn allocate(&mut self) -> Option<u64> {
@@ -180,7 +181,6 @@ pub fn setup(board: &Board, image_pa: u64, blob: &Span) {
     *ADDRESS_SPACE.lock() = Some(space);
     // SAFETY: the new tables map all that is in use: the image as it was, and its boot code at its physical address.
     unsafe { use_tables(root, to_physical) };
-    forbid_writable_code();
 }
 
 /// Sets SCTLR_EL2.WXN on this CPU: what is writable can't be executed, whatever the tables say.

@@ -62,6 +62,7 @@ pub fn interrupt_pending(cpu: &Cpu) -> bool {
 
 /// Loads a vCPU, of which nothing is on this CPU.
 pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu) {
+    cpu.open_vm(&vcpu.vm().arch);
     vcpu.vm().arch.load_second_stage(vcpu.vm().number, vcpu.arch.index, cpu.index);
     // SAFETY: the scheduler gave the vCPU to this CPU, and to no other.
     let world = unsafe { vcpu.arch.world() };

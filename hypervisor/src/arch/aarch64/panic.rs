@@ -23,7 +23,13 @@ extern "C" fn fatal(kind: u64, registers: &[u64; 32]) -> ! {
         format_args!("{} at EL2: {}", KINDS[kind as usize & 3], class(esr)),
         Frames::at(read_sysreg!("elr_el2"), registers[29]),
         |out| {
-            writeln!(out, "  esr {esr:#x}  far {:#018x}  elr {:#018x}  spsr {:#x}", read_sysreg!("far_el2"), read_sysreg!("elr_el2"), read_sysreg!("spsr_el2"))?;
+            writeln!(
+                out,
+                "  esr {esr:#x}  far {:#018x}  elr {:#018x}  spsr {:#x}",
+                read_sysreg!("far_el2"),
+                read_sysreg!("elr_el2"),
+                read_sysreg!("spsr_el2")
+            )?;
             write_registers(out, registers)
         },
     )

@@ -34,8 +34,19 @@ mod hcr {
 /// FB and BSU: a vCPU may be moved, so what it invalidates or orders on "this CPU" must hold on all of them. SWIO: set/way
 /// maintenance must not lose data. No trap on set/way, cache type or TLB instructions: they can harm only the guest.
 pub fn hcr(have: &Features, trap_waiting: bool) -> u64 {
-    let mut value =
-        hcr::VM | hcr::SWIO | hcr::FMO | hcr::IMO | hcr::AMO | hcr::FB | hcr::BSU_INNER | hcr::TID3 | hcr::TSC | hcr::TIDCP | hcr::TACR | hcr::RW | hcr::TLOR;
+    let mut value = hcr::VM
+        | hcr::SWIO
+        | hcr::FMO
+        | hcr::IMO
+        | hcr::AMO
+        | hcr::FB
+        | hcr::BSU_INNER
+        | hcr::TID3
+        | hcr::TSC
+        | hcr::TIDCP
+        | hcr::TACR
+        | hcr::RW
+        | hcr::TLOR;
     if have.vhe {
         value |= hcr::E2H;
     }

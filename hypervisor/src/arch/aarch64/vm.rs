@@ -92,7 +92,8 @@ impl Vm {
         } else {
             return Err("second-stage tables of this CPU would have a root of several pages");
         };
-        let mut table = PageTable::new(Stage2 { forced_write_back: false }, geometry, root).map_err(|_| "a second-stage root out of reach")?;
+        let mut table =
+            PageTable::new(Stage2 { forced_write_back: false }, geometry, root).map_err(|_| "a second-stage root out of reach")?;
         let mut end = RAM_BASE;
         for piece in pieces {
             let attributes = Attributes { memory: MemoryType::Normal, permissions: Stage2Permissions::ALL };

@@ -178,6 +178,9 @@ fn active_cleared_by_another_cpu() -> Outcome {
 
 /// An SPI may be deactivated by another CPU than the one that acknowledged it.
 fn deactivated_by_another_cpu() -> Outcome {
+    if machine::is_stile() {
+        skip!("a known limit of Stile: docs/guests.md");
+    }
     activate_on_other()?;
     icc::set_ctlr(icc::CTLR_EOIMODE);
     icc::dir(spi(0));

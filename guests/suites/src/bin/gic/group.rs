@@ -7,13 +7,8 @@ use payload::tests;
 
 use crate::expect;
 
-pub const TESTS: &[Test] = tests![
-    group_off_at_cpu,
-    group_off_at_distributor,
-    group_off_while_pending,
-    group_0_is_not_group_1,
-    group_0_is_fiq,
-];
+pub const TESTS: &[Test] =
+    tests![group_off_at_cpu, group_off_at_distributor, group_off_while_pending, group_0_is_not_group_1, group_0_is_fiq,];
 
 fn spi() -> u32 {
     gic::spare_spis().start

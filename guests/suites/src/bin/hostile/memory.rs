@@ -104,7 +104,8 @@ pub fn tables() -> Outcome {
     let mut random = crate::random();
     for _ in 0..500 {
         // Accessed flag set, so that blocks are reached; any type, any address of 48 bits, any attributes.
-        let address = if machine::is_stile() || random.below(2) == 0 { random.next() } else { random.below(1 << 29) | machine::ram().start };
+        let address =
+            if machine::is_stile() || random.below(2) == 0 { random.next() } else { random.below(1 << 29) | machine::ram().start };
         ROOT.set(PAGES_ENTRY, random.next() & 0xFFF0_0000_0000_0FFC | address & 0xFFFF_FFFF_F000 | 1 << 10 | random.below(4));
         mmu::forget(PAGES);
         let address = PAGES + random.below(1 << 30) & !7;

@@ -51,9 +51,7 @@ fn run_all(encodings: impl Iterator<Item = Sysreg>, words: fn(Sysreg) -> [u32; 2
 /// This CPU's part of the encodings of an op0.
 fn encodings(op0: u32) -> impl Iterator<Item = Sysreg> {
     let (this, cpus) = (smp::this() as u32, machine::cpus() as u32);
-    (0..1 << 14)
-        .filter(move |n| n % cpus == this)
-        .map(move |n| Sysreg::new(op0, n >> 11, n >> 7 & 15, n >> 3 & 15, n & 7))
+    (0..1 << 14).filter(move |n| n % cpus == this).map(move |n| Sysreg::new(op0, n >> 11, n >> 7 & 15, n >> 3 & 15, n & 7))
 }
 
 /// All registers.

@@ -18,8 +18,18 @@ fn version() -> Outcome {
 
 fn features() -> Outcome {
     for function in [
-        id::VERSION, id::CPU_SUSPEND, id::CPU_SUSPEND_32, id::CPU_OFF, id::CPU_ON, id::CPU_ON_32, id::AFFINITY_INFO, id::AFFINITY_INFO_32,
-        id::MIGRATE_INFO_TYPE, id::SYSTEM_OFF, id::SYSTEM_RESET, id::FEATURES,
+        id::VERSION,
+        id::CPU_SUSPEND,
+        id::CPU_SUSPEND_32,
+        id::CPU_OFF,
+        id::CPU_ON,
+        id::CPU_ON_32,
+        id::AFFINITY_INFO,
+        id::AFFINITY_INFO_32,
+        id::MIGRATE_INFO_TYPE,
+        id::SYSTEM_OFF,
+        id::SYSTEM_RESET,
+        id::FEATURES,
     ] {
         let result = call(id::FEATURES, [u64::from(function), 0, 0]);
         check!(result >= 0, "PSCI_FEATURES of {function:#x} is {result}");
@@ -70,8 +80,20 @@ fn affinity_of_none() -> Outcome {
 
 fn unknown_functions() -> Outcome {
     let functions: [u32; 14] = [
-        0x8400_00FF, 0xC400_00FF, 0x8400_7777, 0x8200_0000, 0xC200_0001, 0x8300_0000, 0xC300_0000, 0x8600_FF00, 0xBF00_0000, 0xFF00_1234,
-        0x0000_0000, 0x0000_0001, 0x7FFF_FFFF, 0x0200_0000,
+        0x8400_00FF,
+        0xC400_00FF,
+        0x8400_7777,
+        0x8200_0000,
+        0xC200_0001,
+        0x8300_0000,
+        0xC300_0000,
+        0x8600_FF00,
+        0xBF00_0000,
+        0xFF00_1234,
+        0x0000_0000,
+        0x0000_0001,
+        0x7FFF_FFFF,
+        0x0200_0000,
     ];
     for function in functions {
         let mut registers = payload::probe::pattern(u64::from(function));

@@ -62,7 +62,9 @@ fn on_entry_state() -> Outcome {
         check!(
             entry.is_clean(),
             "CPU {cpu} was entered with SCTLR_EL1 {:#x} DAIF {:#x} CurrentEL {:#x}",
-            entry.sctlr, entry.daif, entry.current_el
+            entry.sctlr,
+            entry.daif,
+            entry.current_el
         );
         check_eq!(entry.x0, context, "context of CPU {cpu}");
         check_eq!(entry.mpidr & 0xFF_00FF_FFFF, cpu as u64, "affinity of CPU {cpu}");

@@ -6,7 +6,8 @@ use payload::harness::Test;
 use payload::prelude::*;
 use payload::{probe, tests};
 
-pub const TESTS: &[Test] = tests![breakpoint_instruction, supervisor_call, undefined_instructions, halt_instruction, secure_call, illegal_return, alignment];
+pub const TESTS: &[Test] =
+    tests![breakpoint_instruction, supervisor_call, undefined_instructions, halt_instruction, secure_call, illegal_return, alignment];
 
 fn expect(word: u32, what: &str) -> Result<Fault, Fail> {
     let mut registers = probe::pattern(u64::from(word));

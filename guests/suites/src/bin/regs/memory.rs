@@ -12,8 +12,7 @@ pub const TESTS: &[Test] = tests![loads_from_nowhere, stores_to_nowhere, fetch_f
 /// Addresses at which neither Stile's board nor QEMU's has anything.
 const NOWHERE: [u64; 4] = [0x0B00_0000, 0x0B12_3458, 1 << 37, (1 << 37) + 0xFF_FFF8];
 /// Addresses at which QEMU's board has something, and Stile's nothing.
-const NOWHERE_ON_STILE: [u64; 8] =
-    [0, 0x0400_0000, 0x07FF_FFF8, 0x0801_0000, 0x0808_0000, 0x0902_0000, 0x0A00_0000, 0x3EFF_FFF8];
+const NOWHERE_ON_STILE: [u64; 8] = [0, 0x0400_0000, 0x07FF_FFF8, 0x0801_0000, 0x0808_0000, 0x0902_0000, 0x0A00_0000, 0x3EFF_FFF8];
 
 fn nowhere() -> impl Iterator<Item = u64> {
     let more = if machine::is_stile() { &NOWHERE_ON_STILE[..] } else { &[] };
@@ -87,7 +86,9 @@ fn table_walk_nowhere() -> Outcome {
     mmu::forget(PAGES);
     let Some(fault) = fault else { return Err(Fail::new(format_args!("no exception"))) };
     check_eq!(fault.class(), EC_DATA_ABORT, "exception class");
-    check_eq!(fault.status(), 0x16, "DFSC (synchronous external abort on a walk, level 2)");
+    // A hypervisor is told the second stage's level, not that of the walk that it interrupted: it may report the abort without one.
+    let status = fault.status();
+    check!(status == 0x16 || status == 0x10, "DFSC is {status:#x}, expected a synchronous external abort (on a walk at level 2)");
     check_eq!(fault.far, PAGES, "FAR_EL1");
     Ok(())
 }

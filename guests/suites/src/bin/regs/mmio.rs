@@ -9,8 +9,16 @@ use payload::{probe, tests};
 
 use crate::moves::unchanged_but;
 
-pub const TESTS: &[Test] =
-    tests![load_into_each, load_with_each_base, store_from_each, load_sizes, load_sign_extension, store_sizes, ordered_forms, undecodable_forms];
+pub const TESTS: &[Test] = tests![
+    load_into_each,
+    load_with_each_base,
+    store_from_each,
+    load_sizes,
+    load_sign_extension,
+    store_sizes,
+    ordered_forms,
+    undecodable_forms
+];
 
 /// The priority of a spare SPI: a byte that can be written, with its neighbours.
 fn priorities() -> u64 {

@@ -81,7 +81,9 @@ fn cancelled() -> Outcome {
 /// The line falls before the interrupt is acknowledged: within finite time it is no longer pending.
 fn cancelled_while_pending() -> Outcome {
     for timer in Timer::ALL {
-        for stop in [|timer: Timer| timer.stop(), |timer: Timer| timer.set_control(ENABLE | IMASK), |timer: Timer| timer.set_deadline(u64::MAX)] {
+        for stop in
+            [|timer: Timer| timer.stop(), |timer: Timer| timer.set_control(ENABLE | IMASK), |timer: Timer| timer.set_deadline(u64::MAX)]
+        {
             timer.set_deadline(0);
             timer.set_control(ENABLE);
             check!(wait::until(irq::is_pending), "{timer:?}: no interrupt");

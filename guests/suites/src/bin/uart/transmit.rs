@@ -9,7 +9,8 @@ use payload::uart::{self, pl011::*};
 
 use crate::{identification, listen};
 
-pub const TESTS: &[Test] = tests![uart_identification, uart_registers, uart_idle, uart_off_and_on, transmit_interrupt, transmit_interrupt_masked, loopback];
+pub const TESTS: &[Test] =
+    tests![uart_identification, uart_registers, uart_idle, uart_off_and_on, transmit_interrupt, transmit_interrupt_masked, loopback];
 
 fn uart_identification() -> Outcome {
     identification(PERIPH_ID, [0x11, 0x10, 0x04, 0x00])?;

@@ -267,7 +267,11 @@ pub fn redistributor_access(cpu: &mut Cpu, of: usize, offset: u32, access: DataA
     match read {
         Read::Value(value) => value,
         Read::Stale(_) => {
-            if own { pull(cpu) } else { attend_private(owner) }
+            if own {
+                pull(cpu)
+            } else {
+                attend_private(owner)
+            }
             wait_for(vcpu, cpu.index, || !owner.arch.redistributor.lock().unpublished());
             owner.arch.redistributor.lock().read_published(offset, size)
         }

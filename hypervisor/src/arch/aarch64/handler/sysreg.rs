@@ -1,4 +1,4 @@
-//! Trapped system registers. Arm ARM, ISS encoding for an exception from MSR, MRS, or System instruction execution in AArch64
+//! Trapped system registers other than identification registers, which `exit.S` answers. Arm ARM, ISS encoding for an exception from MSR, MRS, or System instruction execution in AArch64
 //! state.
 
 use stile_ledger::aarch64::{self as rows, HotRegister, key, reason};
@@ -12,11 +12,6 @@ use crate::arch::aarch64::cpu::Cpu;
 use crate::arch::aarch64::exit::Outcome;
 use crate::arch::aarch64::inject;
 
-/// ISS.Direction: a read.
-const READ: u64 = 1;
-/// The fields that all identification registers share: op0 = 3, op1 = 0, CRn = 0; and that it is a read.
-const ID_FIELDS: u64 = 0x31_fc00 | READ;
-const ID_VALUE: u64 = 0x30_0000 | READ;
 /// All fields but Rt.
 const NAME_FIELDS: u64 = 0x3f_fc1f;
 /// A write of ICC_SGI1R_EL1: op0 = 3, op2 = 5, op1 = 0, CRn = 12, CRm = 11.
@@ -26,13 +21,6 @@ const SGI1R_WRITE: u64 = 3 << 20 | 5 << 17 | 12 << 10 | 11 << 1;
 #[unsafe(no_mangle)]
 extern "C" fn handle_sysreg(cpu: &mut Cpu, esr: u64) -> Outcome {
     let register = (esr >> 5 & 0x1f) as usize;
-    if esr & ID_FIELDS == ID_VALUE {
-        let (crm, op2) = (esr >> 1 & 7, esr >> 17 & 7);
-        let value = cpu.vcpu().vm().arch.id_registers[(crm << 3 | op2) as usize];
-        cpu.frame.set(register, value);
-        skip_instruction();
-        return Outcome::again(rows::id_register(crm as u8, op2 as u8));
-    }
     if esr & NAME_FIELDS == SGI1R_WRITE {
         interrupt::send_sgi(cpu, SgiRegister::Sgi1r, cpu.frame.get(register));
         skip_instruction();

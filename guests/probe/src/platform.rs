@@ -1,0 +1,71 @@
+//! What the device tree says.
+
+use fdt::Fdt;
+use fdt::node::FdtNode;
+
+use crate::cpu::CPUS;
+
+/// The machine, and what the command line asks for.
+pub struct Platform {
+    /// CPUs: 1 or 2.
+    pub cpus: usize,
+    /// GICv3 distributor.
+    pub gicd: u64,
+    /// GICv3 redistributors: the first CPU's, the others follow.
+    pub gicr: u64,
+    /// The UART.
+    pub uart: u64,
+    /// Whether PSCI is called by SMC, and not by HVC.
+    pub smc: bool,
+    /// The number after `n=`.
+    pub iterations: u64,
+    only: Option<&'static str>,
+}
+
+/// How often each operation runs unless told.
+const ITERATIONS: u64 = 4096;
+/// Start of RAM, where loaders that pass no device tree put one.
+const RAM: u64 = 0x4000_0000;
+
+impl Platform {
+    /// Reads the device tree at `address`, or at the start of RAM.
+    ///
+    /// # Panics
+    /// There is none, or it names no GICv3.
+    pub fn read(address: u64) -> Self {
+        let tree = [address, RAM].into_iter().find_map(tree).expect("a device tree");
+        let uart = tree.find_compatible(&["arm,pl011", "arm,sbsa-uart"]).and_then(|node| register(&node, 0)).unwrap_or(0);
+        // So that what follows can be said to be missing.
+        crate::uart::set_base(uart);
+        let gic = tree.find_compatible(&["arm,gic-v3"]).expect("a GICv3");
+        let psci = tree.find_node("/psci").and_then(|node| node.property("method")?.as_str());
+        let line = tree.chosen().bootargs().unwrap_or("");
+        let text = |name: &str| line.split_ascii_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        Self {
+            cpus: tree.cpus().count().clamp(1, CPUS),
+            gicd: register(&gic, 0).expect("a distributor"),
+            gicr: register(&gic, 1).expect("redistributors"),
+            uart,
+            smc: psci == Some("smc"),
+            iterations: text("n").and_then(|number| number.parse().ok()).unwrap_or(ITERATIONS).max(1),
+            only: text("only"),
+        }
+    }
+
+    /// Whether the command line asks for an operation; `default` is the answer if it names none at all.
+    pub fn wants(&self, operation: &str, default: bool) -> bool {
+        self.only.map_or(default, |only| only.split(',').any(|name| name == operation))
+    }
+}
+
+fn tree(address: u64) -> Option<Fdt<'static>> {
+    if address < RAM || address % 8 != 0 {
+        return None;
+    }
+    // SAFETY: it is RAM that nobody writes to; what is no device tree is recognised as such.
+    unsafe { Fdt::from_ptr(address as *const u8) }.ok()
+}
+
+fn register(node: &FdtNode<'_, '_>, index: usize) -> Option<u64> {
+    Some(node.reg()?.nth(index)?.starting_address as u64)
+}

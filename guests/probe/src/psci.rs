@@ -1,0 +1,39 @@
+//! PSCI calls (Power State Coordination Interface, DEN0022).
+
+use crate::platform::Platform;
+use crate::sysreg::instruction;
+
+const CPU_ON: u32 = 0xC400_0003;
+const SYSTEM_OFF: u32 = 0x8400_0008;
+
+macro_rules! call {
+    ($conduit:literal, $function:expr, $arguments:expr) => {{
+        let result: i64;
+        // SAFETY: the functions do not touch memory of the caller. Registers as in the SMC Calling Convention 1.0, the wider set.
+        unsafe {
+            core::arch::asm!($conduit, inlateout("x0") u64::from($function) => result,
+                inlateout("x1") $arguments[0] => _, inlateout("x2") $arguments[1] => _, inlateout("x3") $arguments[2] => _,
+                lateout("x4") _, lateout("x5") _, lateout("x6") _, lateout("x7") _, lateout("x8") _, lateout("x9") _,
+                lateout("x10") _, lateout("x11") _, lateout("x12") _, lateout("x13") _, lateout("x14") _, lateout("x15") _,
+                lateout("x16") _, lateout("x17") _, options(nostack));
+        }
+        result
+    }};
+}
+
+fn call(platform: &Platform, function: u32, arguments: [u64; 3]) -> i64 {
+    if platform.smc { call!("smc #0", function, arguments) } else { call!("hvc #0", function, arguments) }
+}
+
+/// Turns the second CPU on.
+pub fn start_second(platform: &Platform) -> bool {
+    call(platform, CPU_ON, [1, crate::start::second_start(), 0]) == 0
+}
+
+/// Ends the machine.
+pub fn system_off(platform: &Platform) -> ! {
+    call(platform, SYSTEM_OFF, [0; 3]);
+    loop {
+        instruction!("wfi");
+    }
+}

@@ -1,0 +1,53 @@
+//! Output on a PL011, or on the part of it that SBSA names.
+
+use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+static BASE: AtomicU64 = AtomicU64::new(0);
+
+/// Data register.
+const DR: u64 = 0;
+/// Flag register.
+pub const FR: u64 = 0x18;
+/// FR: the transmit FIFO is full.
+const TXFF: u32 = 1 << 5;
+
+/// Reads a device's register with a single load, which every hypervisor can decode.
+pub fn read(address: u64) -> u32 {
+    let value: u32;
+    // SAFETY: device memory: no Rust object lives there.
+    unsafe { core::arch::asm!("ldr {:w}, [{}]", out(reg) value, in(reg) address, options(nostack, preserves_flags)) };
+    value
+}
+
+/// Writes a device's register with a single store.
+pub fn write(address: u64, value: u32) {
+    // SAFETY: as for `read`.
+    unsafe { core::arch::asm!("str {:w}, [{}]", in(reg) value, in(reg) address, options(nostack, preserves_flags)) };
+}
+
+/// Where the UART is.
+pub fn set_base(base: u64) {
+    BASE.store(base, Relaxed);
+}
+
+struct Uart;
+
+impl Write for Uart {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let base = BASE.load(Relaxed);
+        for byte in text.bytes() {
+            while read(base + FR) & TXFF != 0 {}
+            write(base + DR, u32::from(byte));
+        }
+        Ok(())
+    }
+}
+
+/// Prints, if there is a UART.
+pub fn print(arguments: fmt::Arguments) {
+    if BASE.load(Relaxed) != 0 {
+        // Writing to the UART can't fail.
+        let _ = Uart.write_fmt(arguments);
+    }
+}
