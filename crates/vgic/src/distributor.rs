@@ -138,9 +138,8 @@ impl Distributor {
         let Some((b, i)) = locate(intid) else {
             return Kick::NONE;
         };
-        let home = Kick::one(self.owner(b, i).into());
         let bits = self.blocks[b].clear_active(1 << i);
-        home | self.attend(b, bits)
+        self.attend(b, bits)
     }
 
     /// Changes the group enables of GICD_CTLR.

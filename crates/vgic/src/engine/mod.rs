@@ -31,7 +31,6 @@ impl Redistributor {
         if distributor.unsynced.contains(vcpu) {
             distributor.unsynced = distributor.unsynced.without(vcpu);
             self.block.set_enables(distributor.enables);
-            self.slots.quick = 0;
         }
         let mut kick = Kick::NONE;
         if self.crowded() {

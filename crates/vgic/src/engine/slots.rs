@@ -86,6 +86,7 @@ impl Slots {
             }
         }
         block.latched &= !bit;
+        block.shown_active &= !bit;
         block.resident &= !bit;
         block.recall &= !bit;
         block.drop_pending &= !bit;
@@ -118,7 +119,7 @@ impl Slots {
 
         // Pending, but it can't show in the list register: look again at the deactivation.
         let left = asserted && !pending;
-        let mut quick = private && forward && !terms.crowded && !left && lr.same_rank(block.entry[i]);
+        let mut quick = private && forward && !terms.crowded && lr.same_rank(block.entry[i]);
         if held != 0 && pending != active && !left {
             lr = lr.with_hw();
             quick &= block.pending & bit == 0;
@@ -129,8 +130,6 @@ impl Slots {
             }
             quick &= i < SGIS;
         }
-        block.latched &= !bit;
-        block.shown_active &= !bit;
         if pending {
             lr = lr.with(ListRegister::PENDING);
             block.latched |= block.pending & bit;

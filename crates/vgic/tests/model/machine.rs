@@ -262,15 +262,12 @@ impl Machine {
         }
         self.timers[v] = self.timers[v] & !bit | if high { bit } else { 0 };
         self.reference.set_level(v, intid, high);
-        match self.place[v] {
-            Some(p) => {
-                self.interfaces[p].physical_lines = self.timers[v];
-                if !high {
-                    // What is on its way already is called back by whoever looks.
-                    self.read_redistributor(v, 0x200);
-                }
+        if let Some(p) = self.place[v] {
+            self.interfaces[p].physical_lines = self.timers[v];
+            if !high {
+                // What is on its way already is called back by whoever looks.
+                self.read_redistributor(v, 0x200);
             }
-            None => {}
         }
     }
 

@@ -91,11 +91,13 @@ pub fn power_down(cpu: &mut Cpu, vcpu: &crate::vm::Vcpu) {
     // What was pending for it stays where a later start finds it.
     let _ = interrupts::put(cpu, vcpu);
     interrupts::stop_timers();
+    traps::take_serror();
 }
 
 /// Forgets a vCPU that was turned off while it was loaded here and asleep.
 pub fn discard(cpu: &mut Cpu) {
     interrupts::discard(cpu);
+    traps::take_serror();
 }
 
 /// Moves an interrupt line of a VM's device.

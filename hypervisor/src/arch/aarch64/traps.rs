@@ -78,6 +78,15 @@ pub fn inject_serror() {
     write_sysreg!("hcr_el2", read_sysreg!("hcr_el2") | hcr::VSE);
 }
 
+/// Takes the virtual SError that is pending for the vCPU that is being put away from this CPU.
+pub fn take_serror() -> bool {
+    let value = read_sysreg!("hcr_el2");
+    if value & hcr::VSE != 0 {
+        write_sysreg!("hcr_el2", value & !hcr::VSE);
+    }
+    value & hcr::VSE != 0
+}
+
 /// Drops or keeps the trap of debug registers, and sets those that never change with the vCPU.
 /// MDCR_EL2: PMU, trace, profiling are hidden; breakpoints trap until their first use (`debug`).
 pub fn mdcr(have: &Features, trap_debug: bool) -> u64 {

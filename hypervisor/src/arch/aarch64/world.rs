@@ -4,7 +4,7 @@
 
 use super::registers::{self, EL1_REGISTERS, KEYS};
 use super::sysreg::{read_sysreg, write_sysreg};
-use super::{debug, features, fp};
+use super::{debug, features, fp, traps};
 
 /// The values of a vCPU's registers while it is not loaded.
 #[repr(C)]
@@ -17,6 +17,8 @@ pub struct World {
     pub pstate: u64,
     /// VMPIDR_EL2.
     pub mpidr: u64,
+    /// A virtual SError is pending (HCR_EL2.VSE).
+    pub serror: bool,
     /// EL1's and EL0's registers, in the order of [`registers::El1`].
     pub el1: [u64; EL1_REGISTERS],
     /// Pointer-authentication keys.
@@ -38,6 +40,7 @@ impl World {
         self.pc = pc;
         self.pstate = START_PSTATE;
         self.mpidr = mpidr;
+        self.serror = false;
         self.el1 = registers::reset_values();
         self.keys = [0; KEYS];
         self.debug.reset();
@@ -50,6 +53,13 @@ impl World {
         write_sysreg!("spsr_el2", self.pstate);
         write_sysreg!("vmpidr_el2", self.mpidr);
         let have = features::get();
+        if have.ras {
+            // VDISR_EL2: the guest, which is told that there is no RAS, can reach it as DISR_EL1 all the same.
+            write_sysreg!("S3_4_C12_C1_1", 0);
+        }
+        if self.serror {
+            traps::inject_serror();
+        }
         if have.vhe {
             registers::load::<true>(&self.el1);
         } else {
@@ -66,6 +76,7 @@ impl World {
     pub fn put(&mut self) {
         self.pc = read_sysreg!("elr_el2");
         self.pstate = read_sysreg!("spsr_el2");
+        self.serror = traps::take_serror();
         let have = features::get();
         if have.vhe {
             registers::save::<true>(&mut self.el1);

@@ -59,23 +59,24 @@ fn mmfr3(low: u32) -> u64 {
 }
 
 #[rustfmt::skip]
-static FEATURES: [Feature; 28] = [
+static FEATURES: [Feature; 27] = [
     Feature("PMUv3", || matches!(dfr0(8), 0 | 15), &[
         s(3, 3, 9, 12, 0), s(3, 3, 9, 12, 1), s(3, 3, 9, 12, 5), s(3, 3, 9, 13, 0), s(3, 3, 9, 13, 1), s(3, 3, 9, 14, 0),
         s(3, 0, 9, 14, 1), s(3, 0, 9, 14, 2), s(3, 3, 14, 8, 0), s(3, 3, 14, 12, 0), s(3, 3, 14, 15, 7),
     ]),
     Feature("SVE", || pfr0(32) == 0, &[s(3, 0, 1, 2, 0)]),
     Feature("SME", || pfr1(24) == 0, &[s(3, 0, 1, 2, 6), s(3, 0, 1, 2, 4), s(3, 3, 4, 2, 2), s(3, 3, 13, 0, 5)]),
-    Feature("MTE", || pfr1(8) == 0, &[s(3, 3, 4, 2, 7)]),
+    // PSTATE.TCO: nothing traps it where the CPU has it, so a hypervisor that hides MTE can't hide it, too.
+    Feature("MTE", || !machine::is_stile() && pfr1(8) == 0, &[s(3, 3, 4, 2, 7)]),
+    // Not GMID_EL1: without MTE2, QEMU answers it itself, with another exception class.
     Feature("MTE2", || pfr1(8) < 2, &[s(3, 0, 1, 0, 6), s(3, 0, 1, 0, 5), s(3, 0, 5, 6, 0), s(3, 0, 5, 6, 1)]),
-    // GMID_EL1: QEMU itself answers with another exception class.
-    Feature("MTE2", || machine::is_stile() && pfr1(8) < 2, &[s(3, 1, 0, 0, 4)]),
     Feature("PAuth", || mrs!("ID_AA64ISAR1_EL1") & 0xFF00_0FF0 == 0 && mrs!("S3_0_C0_C6_2") & 0xFF00 == 0, &[
         s(3, 0, 2, 1, 0), s(3, 0, 2, 1, 3), s(3, 0, 2, 2, 0), s(3, 0, 2, 3, 1),
     ]),
     Feature("RNG", || field(mrs!("ID_AA64ISAR0_EL1"), 60) == 0, &[s(3, 3, 2, 4, 0), s(3, 3, 2, 4, 1)]),
     Feature("AMU", || pfr0(44) == 0, &[s(3, 3, 13, 2, 0), s(3, 3, 13, 2, 1), s(3, 3, 13, 4, 0)]),
-    Feature("RAS", || pfr0(28) == 0, &[s(3, 0, 5, 3, 0), s(3, 0, 5, 3, 1), s(3, 0, 5, 4, 0), s(3, 0, 12, 1, 1)]),
+    // Not DISR_EL1, which a hypervisor that takes SErrors can't trap: the guest reads VDISR_EL2.
+    Feature("RAS", || pfr0(28) == 0, &[s(3, 0, 5, 3, 0), s(3, 0, 5, 3, 1), s(3, 0, 5, 4, 0)]),
     Feature("MPAM", || pfr0(40) == 0 && pfr1(16) == 0, &[s(3, 0, 10, 4, 4), s(3, 0, 10, 5, 0), s(3, 0, 10, 5, 1)]),
     Feature("SPE", || dfr0(32) == 0, &[s(3, 0, 9, 9, 0), s(3, 0, 9, 9, 7), s(3, 0, 9, 10, 0), s(3, 0, 9, 10, 7)]),
     Feature("TRBE", || dfr0(44) == 0, &[s(3, 0, 9, 11, 0), s(3, 0, 9, 11, 7)]),
@@ -88,7 +89,8 @@ static FEATURES: [Feature; 28] = [
     Feature("DIT", || pfr0(48) == 0, &[s(3, 3, 4, 2, 5)]),
     Feature("SSBS", || pfr1(4) == 0, &[s(3, 3, 4, 2, 6)]),
     Feature("ECV", || field(mrs!("ID_AA64MMFR0_EL1"), 60) == 0, &[s(3, 3, 14, 0, 5), s(3, 3, 14, 0, 6)]),
-    Feature("NMI", || pfr1(36) == 0, &[s(3, 0, 4, 3, 0)]),
+    // Nothing traps a read of PSTATE.ALLINT, either.
+    Feature("NMI", || !machine::is_stile() && pfr1(36) == 0, &[s(3, 0, 4, 3, 0)]),
     Feature("GCS", || pfr1(44) == 0, &[s(3, 0, 2, 5, 0), s(3, 0, 2, 5, 1)]),
     Feature("TCR2", || mmfr3(0) == 0, &[s(3, 0, 2, 0, 3)]),
     Feature("SCTLR2", || mmfr3(4) == 0, &[s(3, 0, 1, 0, 3)]),
