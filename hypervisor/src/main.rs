@@ -4,6 +4,7 @@
 //! controller set up and the other CPUs waiting; then the VMs are made from the blob behind the image and started, and every CPU
 //! runs what the scheduler gives it.
 #![cfg_attr(target_os = "none", no_std, no_main)]
+#![cfg_attr(not(any(target_os = "none", test)), allow(dead_code))]
 
 mod arch;
 mod console;
@@ -13,10 +14,11 @@ mod memory;
 mod once;
 mod panic;
 mod report;
+#[cfg(test)]
+mod tests;
 mod vm;
 
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, Ordering};
 
 use stile_blob::Blob;
 use stile_wire::{Command, Event, Version};
@@ -27,11 +29,9 @@ use console::{Input, log};
 /// The most physical CPUs.
 const MAX_CPUS: usize = stile_board::MAX_CPUS;
 
-/// The VMs are there: the other CPUs may ask the scheduler.
-static OPEN: AtomicBool = AtomicBool::new(false);
-
 /// The first CPU, when the machine is set up. `blob` is where the blob is in physical memory.
-fn main(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
+#[cfg_attr(not(target_os = "none"), allow(dead_code))]
+fn start(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
     // SAFETY: the range was loaded with the image, is in the direct map, read-only, and nobody else's.
     let blob = unsafe { core::slice::from_raw_parts(arch::physical(blob.start), (blob.end - blob.start) as usize) };
     let blob = match Blob::parse(blob) {
@@ -54,15 +54,13 @@ fn main(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
         vm::power::start(vm);
         console::event(&Event::Vm { vm: vm.number as u8, state: stile_wire::VmState::Started });
     }
-    OPEN.store(true, Ordering::Release);
     cpu::work(cpu)
 }
 
 /// Every other CPU.
-fn secondary_main(cpu: &mut Cpu) -> ! {
-    while !OPEN.load(Ordering::Acquire) {
-        core::hint::spin_loop();
-    }
+#[cfg_attr(not(target_os = "none"), allow(dead_code))]
+fn start_other(cpu: &mut Cpu) -> ! {
+    // There is nothing to run yet, so it sleeps.
     cpu::work(cpu)
 }
 
@@ -74,6 +72,10 @@ fn version() -> Version {
         patch: part(env!("CARGO_PKG_VERSION_PATCH")),
     }
 }
+
+/// On the developer's machine only the tests run.
+#[cfg(not(target_os = "none"))]
+fn main() {}
 
 /// The console has bytes for guests, commands from the operator, or room for more.
 fn console_interrupt() {

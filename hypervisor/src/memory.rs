@@ -49,13 +49,16 @@ pub fn allocate<T>() -> &'static mut MaybeUninit<T> {
     }
 }
 
-/// A block of pages of Stile's own; its physical address.
+/// A block of zeroed pages of Stile's own; its physical address.
 ///
 /// # Panics
 /// As [`allocate`].
 pub fn allocate_pages(size: u64) -> u64 {
-    with(|memory| memory.alloc_block(size, PAGE_SIZE))
-        .unwrap_or_else(|error| panic!("no memory for {size} bytes of Stile's own: {error:?}"))
+    let address = with(|memory| memory.alloc_block(size, PAGE_SIZE));
+    let address = address.unwrap_or_else(|error| panic!("no memory for {size} bytes of Stile's own: {error:?}"));
+    // SAFETY: the block is in the direct map and nobody else's.
+    unsafe { arch::physical(address).write_bytes(0, size as usize) };
+    address
 }
 
 /// Memory for a guest, to be mapped at `ipa`.

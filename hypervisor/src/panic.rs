@@ -2,7 +2,7 @@
 
 use core::fmt::{self, Write};
 use core::panic::PanicInfo;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use stile_wire::Event;
 
@@ -12,7 +12,8 @@ use crate::{arch, vm};
 /// The most calls that a backtrace shows.
 const DEPTH: usize = 32;
 
-static STOPPING: AtomicBool = AtomicBool::new(false);
+/// The CPU that stops the machine, counted from 1; 0 for none.
+static STOPPING: AtomicUsize = AtomicUsize::new(0);
 
 /// Where a backtrace starts.
 pub struct Frames {
@@ -39,15 +40,19 @@ fn panic(info: &PanicInfo<'_>) -> ! {
 
 /// Says what happened, and where, and turns the machine off. If another CPU is at it already, waits for that.
 pub fn stop(what: fmt::Arguments<'_>, frames: Frames, registers: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
-    if STOPPING.swap(true, Ordering::AcqRel) {
+    let number = arch::panic::this_cpu().map_or(0, |cpu| cpu.index);
+    if let Err(stopping) = STOPPING.compare_exchange(0, number + 1, Ordering::AcqRel, Ordering::Acquire) {
+        if stopping == number + 1 {
+            // It happened again while it was being told.
+            arch::power_off();
+        }
         loop {
             arch::wait_for_interrupt();
         }
     }
     let mut out = Emergency::new();
     let _ = tell(&mut out, what, frames, registers);
-    let number = arch::panic::this_cpu().map_or(0, |cpu| cpu.index as u8);
-    out.event(&Event::Panic { cpu: number });
+    out.event(&Event::Panic { cpu: number as u8 });
     out.event(&Event::End { status: Event::PANICKED });
     arch::power_off()
 }

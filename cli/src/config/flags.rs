@@ -10,7 +10,7 @@ use super::{
 /// Those from [`Flags::kernel`] on are about a virtual machine: the only one of the file, if there is one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
-    /// `--machine-cpus`: physical CPUs.
+    /// `--smp`: physical CPUs.
     pub machine_cpus: Option<i64>,
     /// `--machine-memory`: physical memory, such as `2G`.
     pub machine_memory: Option<String>,
@@ -41,7 +41,7 @@ pub struct Flags {
 impl Flags {
     /// Puts the flags over what `draft` says.
     pub(super) fn apply(&self, draft: &mut Draft, mistakes: &mut Vec<Mistake>) {
-        over(&mut draft.cpus, &self.machine_cpus, "--machine-cpus");
+        over(&mut draft.cpus, &self.machine_cpus, "--smp");
         over(&mut draft.memory, &self.machine_memory, "--machine-memory");
         over(&mut draft.cpu, &self.cpu, "--cpu");
         over(&mut draft.slice, &self.slice, "--slice");

@@ -3,7 +3,7 @@
 //! It gives a shell on the console, or runs one command whose output and status the other side tells from everything else on the console
 //! by [`Marks`].
 
-mod cpio;
+pub mod cpio;
 
 use cpio::Archive;
 

@@ -14,6 +14,7 @@ use std::time::Instant;
 use anyhow::Result;
 
 use crate::args::TestArgs;
+use crate::bench::budgets;
 use crate::{emulator, exit};
 use scenario::Scenario;
 
@@ -51,11 +52,13 @@ pub fn test(args: &TestArgs) -> Result<u8> {
     let chosen = |name: &str| args.only.is_empty() || args.only.iter().any(|pattern| matches(pattern, name));
     let checks: Vec<_> = checks::all().into_iter().filter(|check| chosen(check.name)).collect();
     let scenarios: Vec<_> = table::all()?.into_iter().filter(|scenario| chosen(&scenario.name)).collect();
+    let budgets = chosen(budgets::TEST);
     if args.list {
         checks
             .iter()
             .map(|check| check.name)
             .chain(scenarios.iter().map(|scenario| scenario.name.as_str()))
+            .chain(budgets.then_some(budgets::TEST))
             .for_each(|name| println!("{name}"));
         return Ok(exit::OK);
     }
@@ -68,6 +71,12 @@ pub fn test(args: &TestArgs) -> Result<u8> {
     if !scenarios.is_empty() {
         emulator::installed()?;
         run_scenarios(&scenarios, usize::from(args.jobs), &mut count);
+    }
+    if budgets {
+        emulator::installed()?;
+        let start = Instant::now();
+        println!("running {}", budgets::TEST);
+        count.add(budgets::TEST, start, budgets::test());
     }
     for name in &count.failed {
         println!("failed: {name}");

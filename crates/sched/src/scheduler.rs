@@ -182,7 +182,7 @@ impl Scheduler {
     /// woken since; a guest must expect WFI to end without an interrupt.
     pub fn unpark(&mut self, vcpu: VcpuId, now: u64) -> Option<Placement> {
         let it = self.vcpu_mut(vcpu);
-        if it.state == State::Parked {
+        if it.state == State::Parked && it.leave.is_none() {
             return Some(self.make_ready(vcpu, now));
         }
         if it.leave == Some(Leave::Park) {
@@ -281,6 +281,7 @@ impl Scheduler {
     /// Chooses who runs if nobody does, and says what that takes. `kick` is a CPU that has already
     /// been given a vCPU.
     fn switch(&mut self, cpu: CpuId, mut kick: Option<CpuId>, now: u64) -> Switch {
+        self.release(cpu, now);
         let next = match self.cpus[cpu.index()].current {
             Some(vcpu) => Some(Next { vcpu, loading: Loading::Loaded }),
             None => {
@@ -368,8 +369,27 @@ impl Scheduler {
             }
             State::Blocked | State::Parked => {}
         }
+        if leave == Leave::Off
+            && let Some(cpu) = self.held_by(vcpu)
+        {
+            // Asleep, but in that CPU's registers, with its interrupts: off is off the hardware, too.
+            self.vcpu_mut(vcpu).leave = Some(Leave::Off);
+            self.enter(vcpu, State::Parked, now);
+            return Some(cpu);
+        }
         self.settle(vcpu, leave, now);
         None
+    }
+
+    /// Grants what was asked of a vCPU that sleeps in this CPU's registers.
+    fn release(&mut self, cpu: CpuId, now: u64) {
+        let Cpu { current, loaded, .. } = self.cpus[cpu.index()];
+        if let Some(loaded) = loaded
+            && current != Some(loaded)
+            && let Some(leave) = self.vcpu_mut(loaded).leave
+        {
+            self.settle(loaded, leave, now);
+        }
     }
 
     fn make_ready(&mut self, vcpu: VcpuId, now: u64) -> Placement {

@@ -66,15 +66,16 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// The state after reset of the interrupts from `first` on; `edge` are edge-triggered.
+    /// The state after reset of the interrupts from `first` on; `edge` are edge-triggered. All are in group 1, as a board's firmware
+    /// leaves them for the operating system that it starts: small guests never set a group.
     pub fn new(first: u32, edge: u32) -> Self {
         let mut entry = [ListRegister::INVALID; BLOCK];
         for (intid, entry) in (first..).zip(&mut entry) {
-            *entry = ListRegister::of(intid);
+            *entry = ListRegister::of(intid).with_group1(true);
         }
         Self {
             enabled: 0,
-            group1: 0,
+            group1: u32::MAX,
             edge,
             line: 0,
             pending: 0,

@@ -126,7 +126,7 @@ pub trait ListRegisters {
     /// Reads ICH_VMCR_EL2.
     fn vmcr(&self) -> Vmcr;
 
-    /// The running priority: that of the highest bit set in ICH_AP0R<n>_EL2 and ICH_AP1R<n>_EL2, or
+    /// The running priority: that of the highest bit set in ICH_AP0Rn_EL2 and ICH_AP1Rn_EL2, or
     /// 0xff. See [`running_priority`].
     fn running_priority(&self) -> u8;
 
@@ -139,8 +139,8 @@ pub trait ListRegisters {
     fn deactivate_physical(&mut self, intid: u32);
 }
 
-/// The running priority that active-priority registers stand for: `ap0r` and `ap1r` are ICH_AP0R<n>
-/// and ICH_AP1R<n>, the implementation having `preemption_bits` (5 to 7). 0xff when none is set.
+/// The running priority that active-priority registers stand for: `ap0r` and `ap1r` are ICH_AP0Rn
+/// and ICH_AP1Rn, the implementation having `preemption_bits` (5 to 7). 0xff when none is set.
 pub fn running_priority(ap0r: &[u32; 4], ap1r: &[u32; 4], preemption_bits: u8) -> u8 {
     for (n, (a, b)) in ap0r.iter().zip(ap1r).enumerate() {
         let bits = a | b;
@@ -161,9 +161,9 @@ pub fn running_priority(ap0r: &[u32; 4], ap1r: &[u32; 4], preemption_bits: u8) -
 pub struct CpuInterface {
     /// ICH_VMCR_EL2.
     pub vmcr: Vmcr,
-    /// ICH_AP0R<n>_EL2; how many there are depends on the number of preemption bits.
+    /// ICH_AP0Rn_EL2; how many there are depends on the number of preemption bits.
     pub ap0r: [u32; 4],
-    /// ICH_AP1R<n>_EL2.
+    /// ICH_AP1Rn_EL2.
     pub ap1r: [u32; 4],
     pub(crate) lr: [ListRegister; MAX_LIST_REGISTERS],
     pub(crate) eoi_count: u32,

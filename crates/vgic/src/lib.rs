@@ -26,9 +26,23 @@
 //! - loaded on another CPU: send that CPU an interrupt; the exit it causes ends in
 //!   [`Redistributor::sync`].
 //!
+//! A vCPU that sleeps in WFI while it stays loaded needs the same question after each of these, and one
+//! that is put in its sleep needs it after [`Redistributor::unload`].
+//!
 //! An operation on a redistributor alone reports to that vCPU only, by a [`Delivery`]: its owner runs
 //! [`Redistributor::sync_private`], which needs no distributor lock, and falls back to `sync` if that
 //! says [`Delivery::NeedsSync`].
+//!
+//! # When list registers run out
+//! Then those of the highest priority are in list registers, the rest waits in software, and maintenance
+//! interrupts are asked for ([`Maintenance`]) until all fit again. An active interrupt can lose its list
+//! register, too; its deactivation is then counted by the hardware (EOImode 0) or trapped (EOImode 1:
+//! [`Redistributor::deactivate`]). With enough list registers there is no maintenance interrupt but for a
+//! level-sensitive line that is still high at its end of interrupt.
+//!
+//! # Limits
+//! With EOImode 1, a write of ICC_DIR_EL1 deactivates what is active on the vCPU that writes. An SPI that
+//! is active on another is reached while writes of ICC_DIR_EL1 are trapped, and by GICD_ICACTIVER, only.
 //!
 //! # Reads that need a list register
 //! The pending and active state of a resident interrupt is exact only in its list register. A read of

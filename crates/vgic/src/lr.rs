@@ -1,6 +1,6 @@
-//! One list register: the layout of ICH_LR<n>_EL2.
+//! One list register: the layout of ICH_LRn_EL2.
 
-/// A value of ICH_LR<n>_EL2 ("ICH_LR<n>_EL2, Interrupt Controller List Registers").
+/// A value of ICH_LRn_EL2 ("ICH_LRn_EL2, Interrupt Controller List Registers").
 ///
 /// A guest never writes one itself, so the fields hold what this crate put there;
 /// only the state bits are changed by the virtual CPU interface.

@@ -218,7 +218,7 @@ fn list_registers() -> impl Strategy<Value = usize> {
 }
 
 proptest! {
-    #![proptest_config(model::cases(60))]
+    #![proptest_config(model::cases(120))]
 
     #[test]
     fn cannot_be_told_from_the_reference(

@@ -127,7 +127,7 @@ fn apply(machine: &mut Machine, op: Op) {
 }
 
 proptest! {
-    #![proptest_config(model::cases(60))]
+    #![proptest_config(model::cases(40))]
 
     #[test]
     fn nothing_panics_and_maintenance_ends(

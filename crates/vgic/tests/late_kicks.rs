@@ -88,7 +88,7 @@ fn set_up(machine: &mut Machine, split: [bool; VCPUS]) {
 }
 
 proptest! {
-    #![proptest_config(model::cases(40))]
+    #![proptest_config(model::cases(100))]
 
     #[test]
     fn nothing_is_lost_and_nothing_happens_twice(

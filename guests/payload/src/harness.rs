@@ -14,15 +14,15 @@ pub type Outcome = Result<(), Fail>;
 /// Why a test did not pass.
 #[derive(Clone, Copy)]
 pub struct Fail {
-    text: [u8; 160],
-    length: usize,
+    text: [u8; 120],
+    length: u8,
     skipped: bool,
 }
 
 impl Fail {
     /// A failure with its reason; what is longer than a line is cut.
     pub fn new(reason: fmt::Arguments) -> Self {
-        let mut fail = Self { text: [0; 160], length: 0, skipped: false };
+        let mut fail = Self { text: [0; 120], length: 0, skipped: false };
         // An error means that the text was cut.
         let _ = fail.write_fmt(reason);
         fail
@@ -36,10 +36,10 @@ impl Fail {
 
 impl Write for Fail {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let free = &mut self.text[self.length..];
+        let free = &mut self.text[usize::from(self.length)..];
         let length = text.len().min(free.len());
         free[..length].copy_from_slice(&text.as_bytes()[..length]);
-        self.length += length;
+        self.length += length as u8;
         if length == text.len() { Ok(()) } else { Err(fmt::Error) }
     }
 }
@@ -47,7 +47,7 @@ impl Write for Fail {
 impl fmt::Display for Fail {
     fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
         // Only the last character can be cut in two.
-        let text = &self.text[..self.length];
+        let text = &self.text[..usize::from(self.length)];
         formatter.write_str(text.utf8_chunks().next().map_or("", |chunk| chunk.valid()))
     }
 }

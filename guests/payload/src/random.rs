@@ -10,14 +10,14 @@ impl Random {
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mix(self.0)
     }
 
     /// A number below `bound`, which must not be 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
+        self.bits() % bound
     }
 
     /// One of the items, which must not be none.
@@ -32,8 +32,8 @@ impl Random {
             1 => u64::MAX,
             2 => 1 << self.below(64),
             3 => self.below(256),
-            4 => u64::from(self.next() as u32),
-            _ => self.next(),
+            4 => u64::from(self.bits() as u32),
+            _ => self.bits(),
         }
     }
 }

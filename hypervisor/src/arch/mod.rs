@@ -1,6 +1,17 @@
 //! The contract that an architecture answers: the names that the rest of Stile uses, and nothing else of `arch/`.
+//! [`fake`] answers it on the developer's machine, for tests.
 
-#[cfg(target_arch = "aarch64")]
+#[cfg(all(target_os = "none", target_arch = "aarch64"))]
 pub mod aarch64;
-#[cfg(target_arch = "aarch64")]
+#[cfg(not(target_os = "none"))]
+#[expect(missing_docs, reason = "the names are explained where they are real")]
+#[allow(dead_code)]
+pub mod fake;
+
+#[cfg(all(target_os = "none", target_arch = "aarch64"))]
 pub use aarch64::*;
+#[cfg(not(target_os = "none"))]
+pub use fake::*;
+
+#[cfg(all(target_os = "none", not(target_arch = "aarch64")))]
+compile_error!("Stile has no back end for this architecture");

@@ -103,7 +103,13 @@ pub fn wake(vcpu: &Vcpu) {
 /// Starts a vCPU that is off and whose registers are set.
 pub fn start(vcpu: &Vcpu) {
     let now = arch::timer::now();
-    let placement = SCHEDULE.lock().scheduler.start(vcpu.id, now);
+    let mut schedule = SCHEDULE.lock();
+    if vcpu.vm().power.is_ending() {
+        // Who ends the VM stops its vCPUs after saying so, each under this lock: it may have been here already.
+        return;
+    }
+    let placement = schedule.scheduler.start(vcpu.id, now);
+    drop(schedule);
     match placement {
         Ok(placement) if placement.kick => call(placement.cpu),
         Ok(_) => {}
@@ -136,30 +142,45 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
     alarm::ring(cpu.index, now);
     let mut schedule = SCHEDULE.lock();
     let switch = match reason {
-        Leave::Attention => schedule.scheduler.pick_next(me, now),
         Leave::Wait => schedule.scheduler.block(me, now),
         Leave::Yield => schedule.scheduler.yield_now(me, now),
         Leave::Off => schedule.scheduler.off(me, now),
-        Leave::Timer => {
+        // Whatever called, a slice that is over is over.
+        Leave::Attention | Leave::Timer => {
             let due = cpu.slice_end.is_some_and(|end| now >= end);
             wake_sleepers(&mut schedule, me, now);
             if due { schedule.scheduler.slice_end(me, now) } else { schedule.scheduler.pick_next(me, now) }
         }
     };
-    if schedule.scheduler.loaded(me).is_none() {
-        // It is off now. Who restarts its VM waits for the schedule's lock, and finds the interrupt controller's state in memory.
-        cpu.vcpu = None;
-        arch::power_down(cpu, vcpu);
-    }
+    release(cpu, &schedule, &switch);
+    let left = (reason == Leave::Off).then(|| arch::record_off(vcpu.vm(), vcpu.arch.index));
     follow(cpu, schedule, switch);
-    if reason == Leave::Off && arch::powered_off(vcpu.vm(), vcpu.arch.index) == 0 {
-        // Nobody is left to turn it on again.
-        power::end(vcpu.vm(), power::End::Off);
+    if let Some(left) = left {
+        arch::powered_off(vcpu.vm(), vcpu.arch.index);
+        if left == 0 {
+            // Nobody is left to turn it on again.
+            power::end(vcpu.vm(), power::End::Off);
+        }
     }
     if vcpu.vm().power.is_ending() {
         power::settle(vcpu.vm());
     }
     run(cpu);
+}
+
+/// If the vCPU whose registers this CPU holds is off now, lets go of them while the schedule is locked: who restarts its VM waits for the
+/// lock, and finds its interrupts' state in memory.
+fn release(cpu: &mut Cpu, schedule: &Schedule, switch: &Switch) -> Option<&'static Vcpu> {
+    let held = match switch.next {
+        Some(next) => next.loading != Loading::Empty,
+        None => schedule.scheduler.loaded(id(cpu)).is_some(),
+    };
+    if held {
+        return None;
+    }
+    let vcpu = cpu.vcpu.take()?;
+    arch::power_down(cpu, vcpu);
+    Some(vcpu)
 }
 
 /// Wakes those whose time has come. Kicks are for this CPU itself or are sent at once.
@@ -251,11 +272,6 @@ fn idle(cpu: &mut Cpu) {
     // Masked interrupts end the wait, too, so none is missed between the scheduler's answer and here.
     if !was_called(cpu) {
         arch::wait_for_interrupt();
-        // What is loaded may be asleep, or may have been powered off while it was.
-        let loaded = SCHEDULE.lock().scheduler.loaded(id(cpu));
-        if loaded.is_none() && cpu.vcpu.take().is_some() {
-            arch::discard(cpu);
-        }
         arch::idle_interrupt(cpu);
     }
     let now = arch::timer::now();
@@ -263,7 +279,17 @@ fn idle(cpu: &mut Cpu) {
     let mut schedule = SCHEDULE.lock();
     wake_sleepers(&mut schedule, id(cpu), now);
     let switch = schedule.scheduler.pick_next(id(cpu), now);
+    let stopped = release(cpu, &schedule, &switch);
     follow(cpu, schedule, switch);
+    if let Some(stopped) = stopped {
+        power::settle(stopped.vm());
+    }
+}
+
+/// Brings a CPU of a test to its first vCPU.
+#[cfg(test)]
+pub fn run_for_tests(cpu: &mut Cpu) {
+    run(cpu);
 }
 
 /// This CPU has booted: it runs vCPUs from now on.

@@ -24,6 +24,10 @@ pub fn create(blob: Blob<'static>) -> Result<(), &'static str> {
             log!("{}: {} MiB of memory: {error:?}; {} MiB are free", config.name, config.memory >> 20, memory::available() >> 20);
             "a VM's memory does not fit into this board's"
         })?;
+        for piece in &pieces {
+            // What it held before is nobody's business.
+            arch::zero(arch::physical(piece.pa), piece.size as usize);
+        }
         let arch = arch::Vm::new(usize::from(config.vcpus), &pieces)?;
         let mut vcpus = heapless::Vec::new();
         for index in 0..config.vcpus {

@@ -30,6 +30,8 @@ enum State {
     Off,
     On,
     Ending(End),
+    /// It is being reset; and how it was asked to end meanwhile.
+    Starting(Option<End>),
 }
 
 /// A VM's power.
@@ -61,10 +63,16 @@ pub fn start(vm: &'static Vm) {
     for vcpu in &vm.vcpus {
         vcpu.arch.reset();
     }
-    *vm.power.state.lock() = State::On;
+    let asked = match core::mem::replace(&mut *vm.power.state.lock(), State::On) {
+        State::Starting(asked) => asked,
+        _ => None,
+    };
     if let Some(first) = vm.vcpus.first() {
         first.arch.set_entry(vm.entry.0, vm.entry.1);
         cpu::start(first);
+    }
+    if let Some(asked) = asked {
+        end(vm, asked);
     }
 }
 
@@ -72,10 +80,14 @@ pub fn start(vm: &'static Vm) {
 pub fn end(vm: &'static Vm, end: End) {
     {
         let mut state = vm.power.state.lock();
-        if *state != State::On {
-            return;
+        match *state {
+            State::On => *state = State::Ending(end),
+            State::Starting(None) => {
+                *state = State::Starting(Some(end));
+                return;
+            }
+            _ => return,
         }
-        *state = State::Ending(end);
         vm.power.ending.store(true, Ordering::Release);
     }
     for vcpu in &vm.vcpus {
@@ -97,7 +109,8 @@ pub fn settle(vm: &'static Vm) {
             return;
         }
         vm.power.ending.store(false, Ordering::Release);
-        *state = State::Off;
+        let again = end == End::Reset && vm.on_reset == OnReset::Restart;
+        *state = if again { State::Starting(None) } else { State::Off };
         end
     };
     let number = vm.number as u8;

@@ -229,11 +229,14 @@ fn what_was_powered_off_is_not_put() {
     let switch = machine.act(cpu(0), Scheduler::off);
     assert_eq!(next(switch), Some((1, Loading::Empty)));
     assert_eq!(machine.scheduler.state(vcpu(0)), State::Off);
-    // Asleep and in the registers: stopped at once, and started with a load.
+    // Asleep and in the registers: off only when the CPU has let go of them, and started with a load.
     machine.step(cpu(0), Scheduler::block);
-    assert_eq!(machine.scheduler.stop(vcpu(1), 0), None);
+    assert_eq!(machine.scheduler.stop(vcpu(1), 0), Some(cpu(0)));
+    assert!(!machine.scheduler.all_off(0));
+    assert_eq!(machine.scheduler.wake(vcpu(1), 0), None);
+    assert_eq!(machine.scheduler.unpark(vcpu(1), 0), None);
+    assert_eq!(next(machine.act(cpu(0), Scheduler::pick_next)), None);
     assert!(machine.scheduler.all_off(0));
-    machine.forget(vcpu(1));
     let placement = machine.scheduler.start(vcpu(1), 0).expect("it is off");
     machine.placed(Some(placement));
     assert_eq!(next(machine.act(cpu(0), Scheduler::pick_next)), Some((1, Loading::Empty)));

@@ -13,6 +13,8 @@ pub(crate) struct Slots {
     pub all: u16,
     /// Those that hold a resident interrupt, though the guest may be done with it by now.
     pub used: u16,
+    /// Those of them that ask for maintenance when they become invalid.
+    pub eoi: u16,
     /// PPIs that have a physical interrupt behind them, bit `n` being INTID `n`.
     pub hw_ppis: u32,
     /// Of these, those whose physical interrupt is active because of this vCPU: it fired, and the
@@ -38,7 +40,7 @@ impl Slots {
     pub fn new(list_registers: u8, hw_ppis: u32) -> Self {
         let count = u32::from(list_registers.clamp(1, MAX_LIST_REGISTERS as u8));
         let all = (u32::from(u16::MAX) >> (MAX_LIST_REGISTERS as u32 - count)) as u16;
-        Self { all, used: 0, hw_ppis, held: 0, quick: 0 }
+        Self { all, used: 0, eoi: 0, hw_ppis, held: 0, quick: 0 }
     }
 
     /// A list register that holds nothing as far as software knows.
@@ -92,6 +94,7 @@ impl Slots {
         block.drop_pending &= !bit;
         block.drop_active &= !bit;
         self.used &= !(1 << n);
+        self.eoi &= !(1 << n);
         if lr.intid() < BLOCK as u32 {
             self.quick &= !bit;
         }
@@ -127,6 +130,7 @@ impl Slots {
             let line = block.line & !block.edge & bit != 0;
             if held != 0 || forward && (left || line) {
                 lr = lr.with(ListRegister::EOI);
+                self.eoi |= 1 << n;
             }
             quick &= i < SGIS;
         }

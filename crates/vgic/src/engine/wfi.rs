@@ -2,6 +2,7 @@
 
 use crate::interface::{ListRegisters, Maintenance, Vmcr};
 use crate::kick::Bits;
+use crate::lr::ListRegister;
 use crate::redistributor::Redistributor;
 
 impl Redistributor {
@@ -24,28 +25,38 @@ impl Redistributor {
         // What was posted for a resident interrupt and is still to be merged counts as well.
         let posted = block.pending & block.forward & block.resident & (block.recall | self.slots.quick);
         let waiting = block.wanted() & !block.active | posted;
-        if self.slots.used == 0 && waiting == 0 && self.maintenance.0 == 0 {
+        let (mut valid, mut ended) = (self.slots.used, 0);
+        if valid != 0 {
+            let invalid = lrs.invalid();
+            valid &= !invalid;
+            ended = invalid & self.slots.eoi;
+        }
+        if u32::from(valid | ended) | waiting | self.maintenance.0 == 0 {
             return false;
         }
         let vmcr = lrs.vmcr();
         let running = lrs.running_priority();
-        let mut maintenance = self.group_change_under_way(vmcr);
-        let resident = Bits(self.slots.used.into()).map(|n| lrs.read(n));
-        let resident = resident.inspect(|lr| maintenance |= lr.eoi_asserted());
-        let resident = resident.filter(|lr| lr.pending() && !lr.active());
-        let waiting = Bits(waiting).map(|i| block.entry[i]);
+        let mut maintenance = ended != 0 || self.group_change_under_way(vmcr);
         // Only the highest priority counts: if the running one masks it, then it masks the rest, too.
         let mut highest = (u8::MAX, false);
-        for lr in resident.chain(waiting).filter(|lr| vmcr.group_enabled(lr.group1())) {
+        let mut consider = |lr: ListRegister| {
             let signals = vmcr.signals(lr.priority(), lr.group1(), running);
             if lr.priority() < highest.0 {
                 highest = (lr.priority(), signals);
             } else if lr.priority() == highest.0 {
                 highest.1 |= signals;
             }
+        };
+        let mut none_pending = true;
+        for lr in Bits(valid.into()).map(|n| lrs.read(n)) {
+            if lr.pending() && !lr.active() && vmcr.group_enabled(lr.group1()) {
+                none_pending = false;
+                consider(lr);
+            }
         }
-        // Something waits in software, and no list register is pending.
-        maintenance |= self.maintenance.0 & Maintenance::NPIE != 0 && highest.0 == u8::MAX;
+        Bits(waiting).map(|i| block.entry[i]).filter(|lr| vmcr.group_enabled(lr.group1())).for_each(consider);
+        // More waits in software, SPIs perhaps.
+        maintenance |= none_pending && self.maintenance.0 & Maintenance::NPIE != 0;
         highest.1 || maintenance
     }
 

@@ -36,11 +36,11 @@ const ANY: u64 = 1 << 31;
 
 impl Gic {
     pub fn new(vcpus: usize) -> Self {
-        let private = |intid: usize| Interrupt { edge: intid < 16, ..Default::default() };
+        let private = |intid: usize| Interrupt { edge: intid < 16, group1: true, ..Default::default() };
         Self {
             enables: 0,
             private: vec![(0..32).map(private).collect(); vcpus],
-            spis: vec![Interrupt::default(); 224],
+            spis: vec![Interrupt { group1: true, ..Default::default() }; 224],
             cpus: vec![Cpu::new(); vcpus],
         }
     }

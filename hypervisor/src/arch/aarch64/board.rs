@@ -37,7 +37,7 @@ pub struct Board {
     /// Memory.
     pub ram: Vec<Span, 16>,
     /// Parts of it that Stile must not use.
-    pub reserved: Vec<Span, 32>,
+    pub reserved: Vec<Span, 96>,
     /// MPIDR affinities of the CPUs, the first CPU's first.
     pub cpus: Vec<u64, MAX_CPUS>,
     /// How PSCI is called.
@@ -145,7 +145,14 @@ impl Board {
 
         // The console that firmware chose, if it is of the kind that Stile has a driver for; else the first of that kind.
         let is_pl011 = |node: &FdtNode<'_, 'static>| node.compatible().is_some_and(|c| c.all().any(|name| name == "arm,pl011"));
-        board.uart = tree.chosen().stdout().filter(is_pl011).or_else(|| find(tree, "arm,pl011")).and_then(device);
+        let path = tree.find_node("/chosen").and_then(|chosen| chosen.property("stdout-path")).and_then(|path| path.as_str());
+        let chosen = path.and_then(|path| {
+            // A path or an alias, and options after a colon.
+            let name = path.split(':').next()?;
+            let path = if name.starts_with('/') { name } else { tree.find_node("/aliases")?.property(name)?.as_str()? };
+            tree.find_node(path)
+        });
+        board.uart = chosen.filter(is_pl011).or_else(|| find(tree, "arm,pl011")).and_then(device);
 
         if let Some(gic) = find(tree, "arm,gic-v3") {
             let mut registers = spans::<9>(gic).into_iter();
@@ -157,7 +164,8 @@ impl Board {
         if let Some(timer) = find(tree, "arm,armv8-timer") {
             // Secure physical, non-secure physical, virtual, hypervisor physical.
             let interrupts = cells(&timer, "interrupts");
-            let each = |n: usize| interrupts.get(n * 3..).and_then(intid);
+            let size = find(tree, "arm,gic-v3").map_or(3, |gic| cells(&gic, "#interrupt-cells").first().map_or(3, |&cells| cells as usize));
+            let each = |n: usize| interrupts.get(n * size..).and_then(intid);
             if let (Some(physical), Some(virt), Some(hypervisor)) = (each(1), each(2), each(3)) {
                 board.timers = Some([physical, virt, hypervisor]);
             }

@@ -87,7 +87,7 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
         refuse(what);
     }
     start_others(board);
-    crate::main(cpu, &blob)
+    crate::start(cpu, &blob)
 }
 
 /// What was loaded after the image: the blob says itself how long it is, if it is there.
@@ -121,6 +121,9 @@ fn setup_machine(board: &Board, cpu: &mut Cpu) -> Result<(), &'static str> {
 
 fn setup_cpu(board: &Board, cpu: &mut Cpu) -> Result<(), &'static str> {
     cpu.setup();
+    // Firmware may have left timers on.
+    interrupts::stop_timers();
+    super::timer::set_deadline(None);
     gic::setup_cpu(board, cpu.index, cpu.mpidr, &interrupts::private())?;
     crate::cpu::online(cpu);
     Ok(())
@@ -176,7 +179,7 @@ extern "C" fn secondary_boot(_stack: u64) -> ! {
     }
     vm::setup_cpu();
     HANDOFF.arrived.store(1, Ordering::Release);
-    crate::secondary_main(cpu)
+    crate::start_other(cpu)
 }
 
 /// Says why Stile can't run here, and turns the machine off.

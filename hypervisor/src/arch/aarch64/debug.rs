@@ -23,6 +23,17 @@ impl Debug {
         *self = Debug { in_use: false, os_lock: true, bvr: [0; MOST], bcr: [0; MOST], wvr: [0; MOST], wcr: [0; MOST] };
     }
 
+    /// Writes the OS lock, which the hardware obeys for the vCPU that is loaded.
+    pub fn set_os_lock(&mut self, locked: bool) {
+        self.os_lock = locked;
+        write_sysreg!("oslar_el1", u64::from(locked));
+    }
+
+    /// OSLSR_EL1: the lock is there (OSLM), and its state (OSLK).
+    pub fn os_lock_status(&self) -> u64 {
+        1 << 3 | u64::from(self.os_lock) << 1
+    }
+
     /// The guest accessed one: from now on they are its own. The vCPU is loaded.
     pub fn grant(&mut self) {
         self.in_use = true;
@@ -47,8 +58,8 @@ impl Debug {
                     write_watchpoint(n, self.wvr[n], self.wcr[n]);
                 }
             }
-            write_sysreg!("oslar_el1", u64::from(self.os_lock));
         }
+        write_sysreg!("oslar_el1", u64::from(self.os_lock));
     }
 
     /// Registers to memory, if in use; and off, so that they don't stop another vCPU.
@@ -65,7 +76,8 @@ impl Debug {
                     write_watchpoint(n, 0, 0);
                 }
             }
-            self.os_lock = read_sysreg!("oslsr_el1") & 2 != 0;
+            // DBGCLAIMCLR_EL1: one for each CPU, and no way from one VM to another.
+            write_sysreg!("S2_0_C7_C9_6", 0xff);
             isb();
         }
     }

@@ -183,6 +183,8 @@ call_stub exit_hvc_call, handle_hvc
 // MSR, MRS or System instruction from AArch64. A read of an identification register: op0 = 3, op1 = 0, CRn = 0, CRm = 1 to 7.
 .global exit_sysreg
 exit_sysreg:
+    mrs     x0, spsr_el2
+    tbnz    x0, #21, exit_sysreg_call // being stepped: SPSR_EL2.SS must change
     and     w0, w1, #0x1fc00        // op1, CRn
     cbnz    w0, exit_sysreg_call
     tbz     w1, #0, exit_sysreg_call // a write

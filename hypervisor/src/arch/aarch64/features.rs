@@ -16,6 +16,8 @@ pub struct Features {
     pub pauth: bool,
     /// FEAT_FGT: fine-grained traps.
     pub fgt: bool,
+    /// FEAT_FGT2: more of them.
+    pub fgt2: bool,
     /// FEAT_HCX: HCRX_EL2.
     pub hcx: bool,
     /// FEAT_MOPS: memory copy and set instructions.
@@ -74,6 +76,7 @@ pub fn detect() -> Features {
         sme: field(pfr1, 24) != 0,
         pauth: field(isar1, 4) | field(isar1, 8) | field(isar1, 24) | field(isar1, 28) | field(isar2, 8) | field(isar2, 12) != 0,
         fgt: field(mmfr0, 56) != 0,
+        fgt2: field(mmfr0, 56) >= 2,
         hcx: field(mmfr1, 40) != 0,
         mops: field(isar2, 16) != 0,
         ras: field(pfr0, 28) != 0,

@@ -12,8 +12,6 @@ use crate::once::Once;
 
 /// The SGI by which one CPU makes another look at its work.
 pub const KICK: u32 = 0;
-/// INTIDs from here up mean that nothing is pending.
-pub const SPECIAL: u32 = 1020;
 
 /// Priority of all physical interrupts: they never preempt each other.
 const PRIORITY: u8 = 0x80;
@@ -163,6 +161,12 @@ pub fn kick(cpu: usize) {
 #[inline(always)]
 pub fn acknowledge() -> u32 {
     read_sysreg!("S3_0_C12_C12_0") as u32 & 0xff_ffff
+}
+
+/// Whether [`acknowledge`] took nothing (INTIDs 1020 to 1023).
+#[inline(always)]
+pub fn is_special(intid: u32) -> bool {
+    intid >> 2 == 1020 >> 2
 }
 
 /// ICC_EOIR1_EL1: other interrupts may come; this one stays active until it is deactivated, here or by the guest.

@@ -60,6 +60,8 @@ impl Interface {
 
     /// Brings the registers that the engine does not move: enables, priority mask, active priorities.
     pub fn load(&mut self, from: &CpuInterface) {
+        // ICC_SRE_EL1: where it can be cleared, another vCPU may have cleared it.
+        write_sysreg!("S3_0_C12_C12_5", 0x7);
         write_sysreg!("S3_4_C12_C11_7", from.vmcr.0);
         let preemption_bits = shape().preemption_bits;
         write_sysreg!("S3_4_C12_C8_0", u64::from(from.ap0r[0]));

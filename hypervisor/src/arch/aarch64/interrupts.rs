@@ -91,21 +91,6 @@ pub fn put(cpu: &mut Cpu, vcpu: &Vcpu) -> bool {
     pending
 }
 
-/// Forgets what a vCPU that was powered off left on this CPU.
-pub fn discard(cpu: &mut Cpu) {
-    use stile_vgic::{ListRegister, ListRegisters};
-
-    stop_timers();
-    let mut interface = Interface::new(cpu.index);
-    for n in 0..super::interface::shape().list_registers {
-        interface.write(n, ListRegister::INVALID);
-    }
-    interface.disable();
-    for intid in LINKED {
-        gic::set_active(cpu.index, intid, false);
-    }
-}
-
 /// Stops EL1's timers on this CPU.
 pub fn stop_timers() {
     if features::get().vhe {

@@ -187,6 +187,9 @@ pub fn setup(board: &Board, image_pa: u64, blob: &Span) {
 pub fn forbid_writable_code() {
     write_sysreg!("sctlr_el2", read_sysreg!("sctlr_el2") | 1 << 19);
     isb();
+    // WXN may be held in TLBs (Arm ARM, System register fields that may be cached in a TLB).
+    // SAFETY: forgetting translations is always right.
+    unsafe { core::arch::asm!("tlbi alle2", "dsb nsh", "isb", options(nostack, preserves_flags)) };
 }
 
 /// Root of the tables, for a CPU that starts.

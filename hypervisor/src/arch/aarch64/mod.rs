@@ -25,6 +25,8 @@ pub mod uart;
 mod vm;
 mod world;
 
+use core::sync::atomic::Ordering;
+
 use stile_board::intid;
 
 use crate::device::Line;
@@ -57,7 +59,11 @@ pub fn trap_waiting(_cpu: &Cpu, on: bool) {
 
 /// Whether an interrupt is pending that would end the loaded vCPU's wait.
 pub fn interrupt_pending(cpu: &Cpu) -> bool {
-    interrupts::is_pending(cpu, cpu.vcpu())
+    let vcpu = cpu.vcpu();
+    if vcpu.arch.spis_wait.load(Ordering::Acquire) {
+        handler::synchronize(vcpu, cpu.index);
+    }
+    interrupts::is_pending(cpu, vcpu)
 }
 
 /// Loads a vCPU, of which nothing is on this CPU.
@@ -86,17 +92,11 @@ pub fn put(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu) -> Option<u64> {
     deadlines.into_iter().flatten().chain(pending.then_some(0)).min()
 }
 
-/// Takes the interrupts of a vCPU that turned itself off from this CPU, and forgets its registers.
+/// Takes the interrupts of a vCPU that is off now from this CPU, and forgets its registers. The scheduler's lock is held.
 pub fn power_down(cpu: &mut Cpu, vcpu: &crate::vm::Vcpu) {
     // What was pending for it stays where a later start finds it.
     let _ = interrupts::put(cpu, vcpu);
     interrupts::stop_timers();
-    traps::take_serror();
-}
-
-/// Forgets a vCPU that was turned off while it was loaded here and asleep.
-pub fn discard(cpu: &mut Cpu) {
-    interrupts::discard(cpu);
     traps::take_serror();
 }
 
@@ -110,12 +110,15 @@ pub fn set_line(vm: &crate::vm::Vm, line: Line, high: bool) {
     handler::deliver(vm, kick);
 }
 
-/// What follows when a vCPU has turned itself off.
-pub fn powered_off(vm: &'static crate::vm::Vm, vcpu: usize) -> usize {
-    let left = vm.arch.power.lock().cpu_off(vcpu);
+/// A vCPU has turned itself off: others may turn it on again. Returns how many are on. The scheduler's lock is held.
+pub fn record_off(vm: &crate::vm::Vm, vcpu: usize) -> usize {
+    vm.arch.power.lock().cpu_off(vcpu)
+}
+
+/// Gives the interrupts of a vCPU that has turned itself off to others.
+pub fn powered_off(vm: &'static crate::vm::Vm, vcpu: usize) {
     let kick = vm.arch.distributor.lock().set_online(vcpu, false);
     handler::deliver(vm, kick);
-    left
 }
 
 /// Cleans `length` bytes to the point of coherency: for who reads them with its caches off.
@@ -126,6 +129,23 @@ pub fn clean(address: u64, length: usize) {
     });
     // SAFETY: a barrier.
     unsafe { core::arch::asm!("dsb sy", options(nostack, preserves_flags)) };
+}
+
+/// Zeroes memory, for guests that may look at it with their caches off.
+pub fn zero(memory: *mut u8, length: usize) {
+    // DCZID_EL0: DZP says that DC ZVA is not to be used, BS is log2 of its block in words.
+    let dczid = sysreg::read_sysreg!("dczid_el0");
+    let block = 4usize << (dczid & 0xf);
+    if dczid & 1 << 4 == 0 && memory as usize % block == 0 && length % block == 0 {
+        for at in (memory as usize..memory as usize + length).step_by(block) {
+            // SAFETY: the caller has this memory for itself.
+            unsafe { core::arch::asm!("dc zva, {}", in(reg) at, options(nostack, preserves_flags)) };
+        }
+    } else {
+        // SAFETY: as above.
+        unsafe { memory.write_bytes(0, length) };
+    }
+    clean(memory as u64, length);
 }
 
 /// Makes bytes that were written visible to a guest that starts with its MMU and caches off, as data and as instructions.

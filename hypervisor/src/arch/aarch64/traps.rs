@@ -102,8 +102,12 @@ pub fn mdcr(have: &Features, trap_debug: bool) -> u64 {
     if have.trf {
         value |= 1 << 19; // TTRF
     }
+    if have.fgt {
+        value |= 1 << 27; // TDCC: nobody is at the other end of the debug communications channel
+    }
+    value |= 1 << 10 | 1 << 11; // TDOSA, TDRA
     if trap_debug {
-        value |= 1 << 9 | 1 << 10 | 1 << 11; // TDA, TDOSA, TDRA
+        value |= 1 << 9; // TDA
     }
     value
 }
@@ -124,8 +128,8 @@ pub fn setup() {
         }
         write_sysreg!("cptr_el2", cptr);
     } else {
-        // RES1 bits; TZ (8) and TSM (12) are RES1 where the feature is absent.
-        let mut cptr = 0x22ff | 1 << 20 | 1 << 12;
+        // RES1 bits, with TZ (8) and TSM (12), which are RES1 where the feature is absent; TTA.
+        let mut cptr = 0x33ff | 1 << 20;
         if have.sve {
             cptr &= !(1 << 8);
         }
@@ -135,6 +139,7 @@ pub fn setup() {
         write_sysreg!("cptr_el2", cptr);
     }
     write_sysreg!("hstr_el2", 0);
+    write_sysreg!("vpidr_el2", read_sysreg!("midr_el1"));
     // CNTHCTL_EL2: the guest has the physical counter and timer, and Stile CNTHP.
     write_sysreg!("cnthctl_el2", if have.vhe { 0b11 << 10 } else { 0b11 });
     write_sysreg!("cntvoff_el2", 0);
@@ -147,12 +152,20 @@ pub fn setup() {
         write_sysreg!("S3_4_C1_C1_4", 0); // HFGRTR_EL2
         write_sysreg!("S3_4_C1_C1_5", 0); // HFGWTR_EL2
         write_sysreg!("S3_4_C1_C1_6", 0); // HFGITR_EL2
-        write_sysreg!("S3_4_C3_C1_4", 0); // HDFGRTR_EL2
-        write_sysreg!("S3_4_C3_C1_5", 0); // HDFGWTR_EL2
+        // DBGCLAIM*, OSECCR_EL1: one for each CPU, so that VMs could talk through them; and the ID registers of SPE and TRBE.
+        write_sysreg!("S3_4_C3_C1_4", 1 << 5 | 1 << 10 | 1 << 56 | 1 << 63); // HDFGRTR_EL2
+        write_sysreg!("S3_4_C3_C1_5", 1 << 5 | 1 << 10); // HDFGWTR_EL2
+    }
+    if have.fgt2 {
+        write_sysreg!("S3_4_C3_C1_2", 0); // HFGRTR2_EL2
+        write_sysreg!("S3_4_C3_C1_3", 0); // HFGWTR2_EL2
+        write_sysreg!("S3_4_C3_C1_7", 0); // HFGITR2_EL2
+        write_sysreg!("S3_4_C3_C1_0", 0); // HDFGRTR2_EL2
+        write_sysreg!("S3_4_C3_C1_1", 0); // HDFGWTR2_EL2
     }
     if have.mpam {
-        // MPAM2_EL2: TRAPMPAM0EL1 and TRAPMPAM1EL1.
-        write_sysreg!("S3_4_C10_C5_0", 0b11 << 48);
+        // MPAM2_EL2: TRAPMPAM0EL1, TRAPMPAM1EL1, TIDR.
+        write_sysreg!("S3_4_C10_C5_0", 0b11 << 48 | 1 << 58);
     }
     isb();
 }

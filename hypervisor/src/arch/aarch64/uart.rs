@@ -47,6 +47,7 @@ pub fn try_receive() -> Option<u8> {
 pub fn set_interrupts(receive: bool, send: bool) {
     let Some(uart) = UART.try_get() else { return };
     uart.write32(IFLS, 0b010 << 3);
-    uart.write32(ICR, INT_RX | INT_RT | INT_TX);
+    // Not the receive interrupts: they go when the FIFO is read, and clearing them here could lose one for a byte that just came.
+    uart.write32(ICR, INT_TX);
     uart.write32(IMSC, if receive { INT_RX | INT_RT } else { 0 } | if send { INT_TX } else { 0 });
 }

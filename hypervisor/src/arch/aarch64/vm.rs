@@ -55,6 +55,8 @@ unsafe impl Sync for Vcpu {}
 static VMIDS: Vmids<MAX_CPUS> = Vmids::new();
 static VMID_POOL: TicketLock<Option<VmidPool<MAX_CPUS>>> = TicketLock::new(None);
 static GEOMETRY: Once<Geometry> = Once::new();
+/// VTTBR_EL2 while no VM's second stage is wanted: VMID 0, and a table in which nothing is mapped.
+static NO_ROOT: Once<u64> = Once::new();
 
 /// Which vCPU of each VM ran last on each CPU: see [`load_second_stage`].
 static LAST_RAN: [[AtomicU8; stile_board::MAX_VMS]; MAX_CPUS] =
@@ -64,6 +66,7 @@ static LAST_RAN: [[AtomicU8; stile_board::MAX_VMS]; MAX_CPUS] =
 pub fn setup() {
     let pa_range = PaRange::from_mmfr0(read_sysreg!("id_aa64mmfr0_el1"));
     GEOMETRY.set(Geometry::stage2(IPA_BITS.min(pa_range.bits()), pa_range).expect("32 to 39 bits is a size that there is"));
+    NO_ROOT.set(memory::allocate_pages(stile_paging::PAGE_SIZE));
     *VMID_POOL.lock() = Some(VmidPool::new(vmid_bits()));
 }
 
@@ -74,7 +77,7 @@ fn vmid_bits() -> VmidBits {
 /// Sets the second stage's shape on this CPU.
 pub fn setup_cpu() {
     write_sysreg!("vtcr_el2", vtcr_el2(GEOMETRY.get(), vmid_bits()));
-    write_sysreg!("vttbr_el2", 0);
+    write_sysreg!("vttbr_el2", *NO_ROOT.get());
     isb();
     // SAFETY: forgetting translations is always right. What firmware left must not be taken for a VM's.
     unsafe { core::arch::asm!("tlbi alle1", "dsb nsh", "isb", options(nostack, preserves_flags)) };
@@ -125,7 +128,7 @@ impl Vm {
     /// differently on each of its CPUs. So a CPU that last ran another vCPU of this VM forgets them (local, this VMID only).
     pub fn load_second_stage(&self, vm: usize, vcpu: usize, cpu: usize) {
         // Until the new VMID is in force, this CPU must make no entries for the old one, which may be another VM's by then.
-        write_sysreg!("vttbr_el2", 0);
+        write_sysreg!("vttbr_el2", *NO_ROOT.get());
         isb();
         let vmid = VMIDS.try_load(cpu, &self.vmid).unwrap_or_else(|| {
             let mut pool = VMID_POOL.lock();

@@ -83,7 +83,7 @@ fn distributor_banked_is_reserved() -> Outcome {
 
 fn distributor_reserved() -> Outcome {
     // Past the SPIs that exist, the registers of security, and holes.
-    let words = u64::from(gic::limit()).next_multiple_of(32) / 32;
+    let words = u64::from(gic::limit()).div_ceil(32);
     let past = if words < 32 { [0x080, 0x100, 0x200, 0x300].map(|base| base + 4 * words) } else { [0xD00; 4] };
     for offset in past.into_iter().chain([0xD00, 0xD04, 0xE00, 0xE04, 0x014, 0x5000, 0xC000]) {
         gicd(offset).write(!0);

@@ -129,7 +129,7 @@ fn sgi_all_but_self() -> Outcome {
     smp::need(2)?;
     listen_for_sgis()?;
     icc::sgi_others(10);
-    only((1 << machine::cpus()) - 1 & !myself(), 10)?;
+    only(((1 << machine::cpus()) - 1) & !myself(), 10)?;
     expect::deafen()
 }
 

@@ -25,7 +25,7 @@ pub fn run() -> Outcome {
             put(escape);
             put(b'<');
             for _ in 0..random.below(24) {
-                put(random.next() as u8);
+                put(random.bits() as u8);
             }
             put(escape);
             put(b'>');

@@ -44,6 +44,6 @@ fn illegal_return(random: &mut payload::random::Random) {
     let words = [0x1000_0082, 0xD518_4022, 0xD518_4001, 0xD69F_03E0, NOP];
     let mut registers = [0; 31];
     // Not: software step, and the bits of features that a guest may have and that stay when the rest is refused.
-    registers[1] = random.next() & 0xF010_0000 | 0x3C0 | mode;
+    registers[1] = random.bits() & 0xF010_0000 | 0x3C0 | mode;
     probe::run(&words, &mut registers);
 }

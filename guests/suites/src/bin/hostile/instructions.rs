@@ -29,7 +29,7 @@ const LIST: [u32; 18] = [
 
 /// A word of a space whose instructions compute only. Those that set the stack pointer (ADDVL, ADDPL and their streaming forms) are spared.
 fn computes(random: &mut Random) -> u32 {
-    let word = random.next() as u32;
+    let word = random.bits() as u32;
     let word = match random.below(4) {
         // FP and SIMD data processing.
         0 | 1 => word & !(0xF << 25) | 0x7 << 25 | (word & 1) << 28,

@@ -32,9 +32,9 @@ pub fn storm() -> Outcome {
         for _ in 0..300 {
             let spi = gic::spare_spis().start + random.below(u64::from(gic::SPARE_SPIS)) as u32;
             match random.below(12) {
-                0 => icc::sgi(random.below(16) as u32, random.next()),
+                0 => icc::sgi(random.below(16) as u32, random.bits()),
                 1 => icc::sgi_others(random.below(16) as u32),
-                2 => icc::sgi1r(random.next()),
+                2 => icc::sgi1r(random.bits()),
                 3 => gic::set(Bits::Enable, spi),
                 4 => gic::clear(Bits::Enable, spi),
                 5 => gic::set(Bits::Pending, spi),
@@ -42,12 +42,12 @@ pub fn storm() -> Outcome {
                 7 => gic::set(Bits::Active, spi),
                 8 => gic::clear(Bits::Active, spi),
                 9 => gic::route(spi, random.below(cpus) as usize),
-                10 => gic::set_priority(random.below(32) as u32, random.next() as u8),
+                10 => gic::set_priority(random.below(32) as u32, random.bits() as u8),
                 // Ends of interrupts that are not active, or are another's.
                 _ => {
                     irq::mask();
-                    icc::eoir1(random.next() as u32);
-                    icc::dir(random.next() as u32);
+                    icc::eoir1(random.bits() as u32);
+                    icc::dir(random.bits() as u32);
                     irq::unmask();
                 }
             }

@@ -91,7 +91,7 @@ pub fn wild() -> Outcome {
             for _ in 0..4 {
                 let mut registers = core::array::from_fn(|_| random.odd());
                 registers[0] = 0;
-                registers[1] = address + random.below(0xE00) & !random.pick(&[0, 1, 3, 7, 15, 63]);
+                registers[1] = (address + random.below(0xE00)) & !random.pick(&[0, 1, 3, 7, 15, 63]);
                 probe::run(&[access(&mut random)], &mut registers);
             }
         }
@@ -105,10 +105,10 @@ pub fn tables() -> Outcome {
     for _ in 0..500 {
         // Accessed flag set, so that blocks are reached; any type, any address of 48 bits, any attributes.
         let address =
-            if machine::is_stile() || random.below(2) == 0 { random.next() } else { random.below(1 << 29) | machine::ram().start };
-        ROOT.set(PAGES_ENTRY, random.next() & 0xFFF0_0000_0000_0FFC | address & 0xFFFF_FFFF_F000 | 1 << 10 | random.below(4));
+            if machine::is_stile() || random.below(2) == 0 { random.bits() } else { random.below(1 << 29) | machine::ram().start };
+        ROOT.set(PAGES_ENTRY, random.bits() & 0xFFF0_0000_0000_0FFC | address & 0xFFFF_FFFF_F000 | 1 << 10 | random.below(4));
         mmu::forget(PAGES);
-        let address = PAGES + random.below(1 << 30) & !7;
+        let address = (PAGES + random.below(1 << 30)) & !7;
         catch(|| {
             // SAFETY: a load into a register, which may take an exception.
             unsafe { core::arch::asm!("ldr {0}, [{1}]", "at s1e1r, {1}", "isb", out(reg) _, in(reg) address, options(nostack)) }

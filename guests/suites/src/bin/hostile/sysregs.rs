@@ -79,8 +79,8 @@ pub fn instructions() -> Outcome {
         // Those that take an address get this one, or zero. Zero is a device: zeroing or invalidating it takes an exception.
         run_all(encodings, words, || match random.below(3) {
             0 => nowhere + random.below(1 << 20),
-            1 => random.next() | 0xFFF << 52,
-            _ => random.next() & !(0xFF << 44) | 0xABC << 44,
+            1 => random.bits() | 0xFFF << 52,
+            _ => random.bits() & !(0xFF << 44) | 0xABC << 44,
         });
         crate::restore_cpu();
         Ok(())

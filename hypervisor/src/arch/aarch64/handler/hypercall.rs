@@ -71,7 +71,10 @@ fn power_call(cpu: &mut Cpu, row: RowId) -> Outcome {
                     other.arch.set_entry(entry.address, entry.context_id);
                     power.start(index);
                     drop(power);
-                    let kicked = vm.arch.distributor.lock().set_online(index, true);
+                    let mut distributor = vm.arch.distributor.lock();
+                    let mut kicked = distributor.set_online(index, true);
+                    kicked |= other.arch.redistributor.lock().reset_interface(&mut distributor);
+                    drop(distributor);
                     super::interrupt::deliver(vm, kicked);
                     cpu::start(other);
                     psci::SUCCESS

@@ -27,7 +27,7 @@ extern "C" fn handle_irq(cpu: &mut Cpu, _esr: u64) -> Outcome {
         finish(cpu, vcpu, delivery);
         return Outcome::again(if intid == intid::TIMER_EL1_VIRTUAL { rows::IRQ_VIRTUAL_TIMER } else { rows::IRQ_PHYSICAL_TIMER });
     }
-    if intid >= gic::SPECIAL {
+    if gic::is_special(intid) {
         return Outcome::again(rows::IRQ_SPURIOUS);
     }
     gic::drop_priority(intid);
@@ -69,13 +69,13 @@ fn own(cpu: &mut Cpu, intid: u32) -> (RowId, bool) {
 /// A physical interrupt may have come while this CPU had nothing to run. What is loaded, if anything, sleeps.
 pub fn idle(cpu: &mut Cpu) {
     let intid = gic::acknowledge();
-    if intid >= gic::SPECIAL {
+    if gic::is_special(intid) {
         return;
     }
     gic::drop_priority(intid);
     if intid == intid::TIMER_EL1_VIRTUAL || intid == intid::TIMER_EL1_PHYSICAL {
         let Some(vcpu) = cpu.vcpu else {
-            // Of a vCPU that was powered off in its sleep: `discard` stopped its timers.
+            // Of a vCPU that is off: its timers were stopped while this was on its way.
             gic::deactivate(intid);
             return;
         };
@@ -243,7 +243,13 @@ pub fn distributor_access(cpu: &mut Cpu, offset: u32, access: DataAbort, stored:
         Read::Value(value) => value,
         Read::Stale(holders) => {
             deliver(vm, holders);
-            wait_for(cpu.vcpu(), cpu.index, || vm.arch.distributor.lock().unpublished().0 & holders.0 == 0);
+            wait_for(cpu.vcpu(), cpu.index, || {
+                let left = Kick(vm.arch.distributor.lock().unpublished().0 & holders.0);
+                // One that was put since it was asked publishes from memory.
+                let put = |index: &usize| vm.vcpus.get(*index).is_some_and(|vcpu| !vcpu.arch.redistributor.lock().is_loaded());
+                left.into_iter().filter(put).for_each(|index| deliver(vm, Kick::one(index)));
+                left.is_empty()
+            });
             vm.arch.distributor.lock().read_published(offset, size)
         }
     }
@@ -272,7 +278,15 @@ pub fn redistributor_access(cpu: &mut Cpu, of: usize, offset: u32, access: DataA
             } else {
                 attend_private(owner)
             }
-            wait_for(vcpu, cpu.index, || !owner.arch.redistributor.lock().unpublished());
+            wait_for(vcpu, cpu.index, || {
+                let redistributor = owner.arch.redistributor.lock();
+                let (done, loaded) = (!redistributor.unpublished(), redistributor.is_loaded());
+                drop(redistributor);
+                if !done && !loaded {
+                    attend_private(owner);
+                }
+                done
+            });
             owner.arch.redistributor.lock().read_published(offset, size)
         }
     }

@@ -26,6 +26,15 @@ extern "C" fn handle_sysreg(cpu: &mut Cpu, esr: u64) -> Outcome {
         skip_instruction();
         return Outcome::again(rows::sysreg(HotRegister::IccSgi1r, true));
     }
+    let iss = Esr(esr).msr();
+    if iss.is_read()
+        && let Some(index) = iss.reg().id_index()
+    {
+        // Here only while the guest steps through it; else `exit.S` answers.
+        cpu.frame.set(register, cpu.vcpu().vm().arch.id_registers[index]);
+        skip_instruction();
+        return Outcome::again(rows::id_register(iss.reg().crm(), iss.reg().op2()));
+    }
     rare(cpu, esr, register)
 }
 
@@ -53,6 +62,10 @@ fn rare(cpu: &mut Cpu, esr: u64, register: usize) -> Outcome {
 fn emulate(cpu: &mut Cpu, esr: Esr, reg: SysReg, class: Class, register: usize) {
     /// ICC_DIR_EL1.
     const DIR: SysReg = SysReg::new(3, 0, 12, 11, 1);
+    /// OSLAR_EL1.
+    const OSLAR: SysReg = SysReg::new(2, 0, 1, 0, 4);
+    /// MDRAR_EL1.
+    const MDRAR: SysReg = SysReg::new(2, 0, 1, 0, 0);
     let write = !esr.msr().is_read();
     let value = cpu.frame.get(register);
     match class {
@@ -68,12 +81,20 @@ fn emulate(cpu: &mut Cpu, esr: Esr, reg: SysReg, class: Class, register: usize) 
         Class::Debug | Class::OsLock => {
             // SAFETY: the vCPU is loaded on this CPU.
             let debug = &mut unsafe { cpu.vcpu().arch.world() }.debug;
-            if debug.in_use() {
-                inject::undefined(esr);
-            } else {
+            if class == Class::Debug && !debug.in_use() && reg != MDRAR {
                 // From now on its own; the access is made again, and does not trap.
                 debug.grant();
+                return;
             }
+            if write {
+                if reg == OSLAR {
+                    debug.set_os_lock(value & 1 != 0);
+                }
+            } else {
+                // What else is of this class belongs to the machine: it reads as zero.
+                cpu.frame.set(register, if reg == SysReg::OSLSR_EL1 { debug.os_lock_status() } else { 0 });
+            }
+            skip_instruction();
         }
         // Not trapped by what `traps` sets.
         _ => inject::undefined(esr),

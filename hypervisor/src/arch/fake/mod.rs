@@ -1,0 +1,261 @@
+//! An architecture that is none: registers are numbers in memory, the clock moves when nobody has anything to do, and interrupts are made
+//! up by the tests. With it the rest of Stile runs on the developer's machine.
+
+use std::cell::Cell;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use stile_ledger::Ledger;
+use stile_paging::frames::Piece;
+use stile_wire::El2;
+
+use crate::cpu::{self, Leave};
+use crate::device::Line;
+
+/// Physical memory, from address 0.
+pub const MEMORY: usize = 64 << 20;
+
+/// A CPU's block.
+pub struct Cpu {
+    pub index: usize,
+    pub vcpu: Option<&'static crate::vm::Vcpu>,
+    pub leave: Leave,
+    pub slice_end: Option<u64>,
+    pub since: u64,
+    /// What the loaded vCPU computes with.
+    pub register: u64,
+    taken: u64,
+}
+
+impl Cpu {
+    pub fn new(index: usize) -> Cpu {
+        Cpu { index, vcpu: None, leave: Leave::Attention, slice_end: None, since: 0, register: 0, taken: 0 }
+    }
+
+    pub fn vcpu(&self) -> &'static crate::vm::Vcpu {
+        self.vcpu.expect("a vCPU is loaded")
+    }
+
+    pub fn open_ledger(&mut self, _ledger: &mut Ledger) {}
+
+    pub fn settle_ledger(&mut self, ledger: &mut Ledger) {
+        ledger.taken += std::mem::take(&mut self.taken);
+    }
+
+    pub fn this_index() -> usize {
+        0
+    }
+
+    pub fn kick(index: usize) {
+        KICKED.lock().unwrap().push(index);
+    }
+
+    /// An exit, as the vectors count it.
+    pub fn exit(&mut self) {
+        self.taken += 1;
+        self.since = timer::now();
+    }
+}
+
+/// CPUs that were kicked and have not looked yet.
+pub static KICKED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+/// The architecture's part of a VM.
+pub struct Vm {
+    on: AtomicU64,
+}
+
+impl Vm {
+    pub fn new(_vcpus: usize, _pieces: &[Piece]) -> Result<Vm, &'static str> {
+        Ok(Vm { on: AtomicU64::new(0) })
+    }
+
+    pub fn reset(&self) {
+        self.on.store(1, Ordering::Relaxed);
+    }
+}
+
+/// The architecture's part of a vCPU.
+pub struct Vcpu {
+    pub index: usize,
+    /// Its register, while it is not loaded.
+    pub saved: AtomicU64,
+    /// The CPU that it is loaded on.
+    pub loaded: Mutex<Option<usize>>,
+    /// An interrupt is pending.
+    pub pending: AtomicBool,
+}
+
+impl Vcpu {
+    pub fn new(index: usize, _of: usize) -> Vcpu {
+        Vcpu { index, saved: AtomicU64::new(0), loaded: Mutex::new(None), pending: AtomicBool::new(false) }
+    }
+
+    pub fn reset(&self) {
+        self.pending.store(false, Ordering::Relaxed);
+    }
+
+    pub fn set_entry(&self, pc: u64, _argument: u64) {
+        self.saved.store(pc, Ordering::Relaxed);
+    }
+}
+
+pub mod timer {
+    use super::*;
+
+    static NOW: AtomicU64 = AtomicU64::new(0);
+
+    pub fn now() -> u64 {
+        NOW.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub fn frequency() -> u64 {
+        1_000_000_000
+    }
+
+    pub fn pass(ticks: u64) {
+        NOW.fetch_add(ticks, Ordering::Relaxed);
+    }
+
+    pub fn set_deadline(_at: Option<u64>) {}
+}
+
+pub mod uart {
+    use super::*;
+
+    /// What was sent over the line.
+    pub static LINE: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+    pub fn try_send(byte: u8) -> bool {
+        LINE.lock().unwrap().push(byte);
+        true
+    }
+
+    pub fn try_receive() -> Option<u8> {
+        None
+    }
+
+    pub fn set_interrupts(_receive: bool, _send: bool) {}
+}
+
+pub mod panic {
+    use std::fmt::{self, Write};
+
+    pub fn this_cpu() -> Option<&'static super::Cpu> {
+        None
+    }
+
+    pub fn frame_pointer() -> u64 {
+        0
+    }
+
+    pub fn frame_record(_pointer: u64) -> Option<(u64, u64)> {
+        None
+    }
+
+    pub fn image_offset(_address: u64) -> Option<u32> {
+        None
+    }
+
+    pub fn write_guest(_out: &mut dyn Write, _cpu: &super::Cpu) -> fmt::Result {
+        Ok(())
+    }
+}
+
+thread_local! {
+    /// What happens when a CPU has nothing to do: the test makes up an interrupt.
+    pub static NOTHING_TO_DO: Cell<fn()> = const { Cell::new(|| panic!("nothing to do, and nothing will happen")) };
+}
+
+pub fn wait_for_interrupt() {
+    NOTHING_TO_DO.get()();
+}
+
+pub fn idle_interrupt(cpu: &mut Cpu) {
+    KICKED.lock().unwrap().retain(|&index| index != cpu.index);
+    cpu::was_called(cpu);
+}
+
+pub fn take_interrupts(cpu: &mut Cpu) {
+    cpu.vcpu().arch.pending.store(false, Ordering::Relaxed);
+}
+
+pub fn interrupt_pending(cpu: &Cpu) -> bool {
+    cpu.vcpu().arch.pending.load(Ordering::Relaxed)
+}
+
+pub fn trap_waiting(_cpu: &Cpu, _on: bool) {}
+
+pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu) {
+    let before = vcpu.arch.loaded.lock().unwrap().replace(cpu.index);
+    assert_eq!(before, None, "loaded on two CPUs");
+    cpu.register = vcpu.arch.saved.load(Ordering::Relaxed);
+}
+
+pub fn put(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu) -> Option<u64> {
+    power_down(cpu, vcpu);
+    vcpu.arch.saved.store(cpu.register, Ordering::Relaxed);
+    None
+}
+
+pub fn power_down(cpu: &mut Cpu, vcpu: &crate::vm::Vcpu) {
+    let before = vcpu.arch.loaded.lock().unwrap().take();
+    assert_eq!(before, Some(cpu.index), "put where it was not loaded");
+}
+
+pub fn powered_off(_vm: &'static crate::vm::Vm, _vcpu: usize) {}
+
+pub fn record_off(vm: &crate::vm::Vm, vcpu: usize) -> usize {
+    vm.arch.on.fetch_and(!(1 << vcpu), Ordering::Relaxed);
+    vm.arch.on.load(Ordering::Relaxed).count_ones() as usize
+}
+
+/// Turns a vCPU on, as a call of its guest would.
+pub fn turn_on(vcpu: &'static crate::vm::Vcpu) {
+    vcpu.vm().arch.on.fetch_or(1 << vcpu.arch.index, Ordering::Relaxed);
+    vcpu.arch.set_entry(0, 0);
+    cpu::start(vcpu);
+}
+
+pub fn set_line(_vm: &crate::vm::Vm, _line: Line, _high: bool) {}
+
+pub fn physical(address: u64) -> *mut u8 {
+    static BASE: Mutex<usize> = Mutex::new(0);
+    let mut base = BASE.lock().unwrap();
+    if *base == 0 {
+        let memory: Vec<u128> = vec![0; MEMORY / 16 + 256];
+        *base = (memory.leak().as_mut_ptr() as usize).next_multiple_of(4096);
+    }
+    (*base + address as usize) as *mut u8
+}
+
+pub fn zero(_memory: *mut u8, _length: usize) {}
+
+pub fn clean_code(_memory: *mut u8, _length: usize) {}
+
+pub fn wall_clock() -> u64 {
+    0
+}
+
+pub fn ticks_of_wall_clock(seconds: u64) -> u64 {
+    seconds * timer::frequency()
+}
+
+pub fn el2() -> El2 {
+    El2::Vhe
+}
+
+/// What [`power_off`] panics with: the test catches it.
+pub struct PoweredOff;
+
+pub fn power_off() -> ! {
+    std::panic::panic_any(PoweredOff)
+}
+
+pub fn refuse(what: &str) -> ! {
+    panic!("{what}")
+}
+
+pub fn enter(_cpu: &mut Cpu) -> ! {
+    unreachable!("the fake architecture has no guests to enter")
+}

@@ -1,0 +1,178 @@
+//! A machine of the fake architecture: VMs come and go, vCPUs sleep, wake, move and power themselves off, at random.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use stile_blob::{Blob, Load, Machine, OnReset, Techniques, write};
+use stile_board::map::RAM_BASE;
+use stile_ledger::aarch64::reason;
+use stile_wire::{Decoder, Event, VmState};
+
+use crate::arch::{self, Cpu, PoweredOff, fake};
+use crate::cpu::{self, Leave};
+use crate::vm::power::{self, End};
+use crate::{memory, report, vm};
+
+const CPUS: usize = 3;
+const VCPUS: [u8; 3] = [4, 2, 1];
+const STEPS: usize = 60_000;
+
+/// A sequence of numbers that is the same each time (xorshift64*).
+fn random(below: u64) -> u64 {
+    static STATE: AtomicU64 = AtomicU64::new(0x9e37_79b9_7f4a_7c15);
+    let mut x = STATE.load(Ordering::Relaxed);
+    x ^= x >> 12;
+    x ^= x << 25;
+    x ^= x >> 27;
+    STATE.store(x, Ordering::Relaxed);
+    (x.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % below
+}
+
+fn any_vcpu() -> &'static vm::Vcpu {
+    let vcpus: Vec<_> = vm::all().flat_map(|vm| vm.vcpus.iter().copied()).collect();
+    vcpus[random(vcpus.len() as u64) as usize]
+}
+
+/// A CPU has nothing to do for now: what it panics with while it idles, so that the others get their turn.
+struct Idle;
+
+/// An idle CPU wakes for an interrupt, or it is another one's turn.
+fn wait() {
+    if random(4) == 0 {
+        std::panic::panic_any(Idle);
+    }
+    interrupt();
+}
+
+/// An interrupt for some vCPU.
+fn interrupt() {
+    let vcpu = any_vcpu();
+    vcpu.arch.pending.store(true, Ordering::Relaxed);
+    cpu::notify(vcpu);
+}
+
+fn blob() -> &'static [u8] {
+    let names = ["one", "two", "three"];
+    let mut machine = Machine { vms: heapless::Vec::new(), report_exits: true, slice_us: 100 };
+    let files: Vec<_> = (0..VCPUS.len()).map(|vm| write::File { vm, bytes: b"a guest", ipa: RAM_BASE, mem_len: 4096 }).collect();
+    for (name, vcpus) in names.into_iter().zip(VCPUS) {
+        let vm = stile_blob::Vm {
+            name,
+            memory: 2 << 20,
+            vcpus,
+            cpus: 0,
+            pinned: false,
+            entry: RAM_BASE,
+            dtb: RAM_BASE,
+            loads: heapless::Vec::<Load, 8>::new(),
+            on_reset: OnReset::Restart,
+            techniques: Techniques { wfi_passthrough: true },
+        };
+        machine.vms.push(vm).unwrap();
+    }
+    let bytes = write::blob(&machine, &write::symbols(&[]), &files).unwrap();
+    // As it lies behind an image: at the start of a page.
+    let memory = Vec::leak(vec![0u128; bytes.len() / 16 + 512]);
+    let start = (memory.as_mut_ptr() as usize).next_multiple_of(4096) as *mut u8;
+    // SAFETY: `memory` has that many bytes from there, and nobody else has it.
+    unsafe {
+        start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        std::slice::from_raw_parts(start, bytes.len())
+    }
+}
+
+/// One exit of the vCPU that runs on `cpu`, of a kind that chance chooses.
+fn exit(cpu: &mut Cpu) {
+    let vcpu = cpu.vcpu();
+    assert_eq!(vcpu.runs_on.load(Ordering::Relaxed), cpu.index as u32);
+    assert_eq!(*vcpu.arch.loaded.lock().unwrap(), Some(cpu.index));
+    // The guest computes: what it has must never be another's, or lost.
+    assert_eq!(cpu.register & 0xff, RAM_BASE & 0xff, "a register of nobody's");
+    cpu.register += 0x100;
+    arch::timer::pass(random(50_000));
+    cpu.exit();
+    let on = vcpu.vm().vcpus.iter().filter(|vcpu| vcpu.arch.loaded.lock().unwrap().is_some()).count();
+    cpu.leave = match random(40) {
+        0..12 => Leave::Wait,
+        12..20 => Leave::Yield,
+        20..30 => Leave::Timer,
+        30 if on > 1 => Leave::Off,
+        31 => {
+            power::end(vcpu.vm(), End::Reset);
+            Leave::Attention
+        }
+        32..34 => {
+            let vm = vcpu.vm();
+            let other = vm.vcpus[random(vm.vcpus.len() as u64) as usize];
+            let off = cpu::SCHEDULE.lock().scheduler.state(other.id) == stile_sched::State::Off;
+            if off && !vm.power.is_ending() {
+                fake::turn_on(other);
+            }
+            Leave::Attention
+        }
+        _ => {
+            interrupt();
+            Leave::Attention
+        }
+    };
+    cpu::leave(cpu, reason::IRQ.other());
+}
+
+#[test]
+fn vms_live_and_end() {
+    let mut cpus: Vec<Cpu> = (0..CPUS).map(Cpu::new).collect();
+    memory::setup(&[0x1000..fake::MEMORY as u64], &[]);
+    cpus.iter().for_each(cpu::online);
+    let blob = Blob::parse(blob()).unwrap();
+    cpu::setup(blob.machine.slice_us);
+    report::setup(true);
+    vm::create(blob).unwrap();
+    vm::all().for_each(power::start);
+    fake::NOTHING_TO_DO.set(wait);
+    let quiet = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if !info.payload().is::<Idle>() && !info.payload().is::<PoweredOff>() {
+            quiet(info);
+        }
+    }));
+
+    let mut idle = [true; CPUS];
+    for step in 0.. {
+        let n = random(CPUS as u64) as usize;
+        let cpu = &mut cpus[n];
+        let result = catch_unwind(AssertUnwindSafe(|| if idle[n] { cpu::run_for_tests(cpu) } else { exit(cpu) }));
+        idle[n] = match result {
+            Ok(()) => false,
+            Err(reason) if reason.is::<Idle>() => true,
+            Err(reason) if reason.is::<PoweredOff>() => break,
+            Err(reason) => std::panic::resume_unwind(reason),
+        };
+        if step > STEPS {
+            vm::all().for_each(|vm| power::end(vm, End::Off));
+        }
+    }
+    check_messages();
+}
+
+/// What the operator was told: every VM ended once more than it was started anew, and every account is square.
+fn check_messages() {
+    let mut decoder = Decoder::new();
+    let (mut off, mut resets, mut totals, mut end) = (0, 0, 0, None);
+    for &byte in fake::uart::LINE.lock().unwrap().iter() {
+        let Some(event) = decoder.push(byte).and_then(|item| item.event()) else { continue };
+        match event.expect("no frame is damaged") {
+            Event::Vm { state: VmState::PoweredOff, .. } => off += 1,
+            Event::Vm { state: VmState::Reset, .. } => resets += 1,
+            Event::LedgerTotal(total) => {
+                assert_eq!(total.taken, total.counted, "an exit is missing");
+                totals += 1;
+            }
+            Event::End { status } => end = Some(status),
+            _ => {}
+        }
+    }
+    assert_eq!(off, VCPUS.len());
+    assert!(resets > 100, "{resets}");
+    assert_eq!(totals, VCPUS.iter().map(|&n| usize::from(n)).sum::<usize>());
+    assert_eq!(end, Some(0));
+}
