@@ -36,6 +36,8 @@ pub enum Command {
     Doctor,
     /// Run the tests: formatting, lints, the host's tests, and the scenarios in the emulator.
     Test(TestArgs),
+    /// Measure what operations cost under Stile, and under its peers on the same emulated machine.
+    Bench(BenchArgs),
 }
 
 /// Which machine: a file, or one VM by flags, or a file with one VM and flags that change it.
@@ -172,6 +174,26 @@ pub struct TestArgs {
     /// How many scenarios run at once.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub jobs: u8,
+}
+
+/// `stile bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// The operations to measure, such as hyp_call,ipi; all by default.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// The peers to measure, too, or `none`; all by default.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub against: Vec<String>,
+    /// Write the figures into a file, a JSON object a line.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// The emulated CPUs' model, such as max or cortex-a57.
+    #[arg(long, value_name = "MODEL", default_value = "max")]
+    pub cpu: String,
+    /// How often each operation runs; those that wait run less often.
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(64..=1_000_000))]
+    pub iterations: u32,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

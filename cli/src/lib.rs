@@ -1,6 +1,7 @@
 //! The command `stile`: builds an image, runs it, watches it, measures it.
 
 pub mod args;
+pub mod bench;
 pub mod build;
 pub mod cache;
 pub mod cargo;

@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         Command::Fetch => stile::fetch::fetch(),
         Command::Doctor => stile::doctor::doctor(),
         Command::Test(args) => stile::suite::test(args),
+        Command::Bench(args) => stile::bench::bench(args),
     };
     match result {
         Ok(status) => ExitCode::from(status),

@@ -4,7 +4,8 @@
 //! controller set up and the other CPUs waiting; then the VMs are made from the blob behind the image and started, and every CPU
 //! runs what the scheduler gives it.
 #![cfg_attr(target_os = "none", no_std, no_main)]
-#![cfg_attr(not(any(target_os = "none", test)), allow(dead_code))]
+// On the host only the tests run, and not all of this.
+#![cfg_attr(not(target_os = "none"), allow(dead_code))]
 
 mod arch;
 mod console;
@@ -30,7 +31,6 @@ use console::{Input, log};
 const MAX_CPUS: usize = stile_board::MAX_CPUS;
 
 /// The first CPU, when the machine is set up. `blob` is where the blob is in physical memory.
-#[cfg_attr(not(target_os = "none"), allow(dead_code))]
 fn start(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
     // SAFETY: the range was loaded with the image, is in the direct map, read-only, and nobody else's.
     let blob = unsafe { core::slice::from_raw_parts(arch::physical(blob.start), (blob.end - blob.start) as usize) };
@@ -58,7 +58,6 @@ fn start(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
 }
 
 /// Every other CPU.
-#[cfg_attr(not(target_os = "none"), allow(dead_code))]
 fn start_other(cpu: &mut Cpu) -> ! {
     // There is nothing to run yet, so it sleeps.
     cpu::work(cpu)

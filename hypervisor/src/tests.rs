@@ -121,7 +121,7 @@ fn exit(cpu: &mut Cpu) {
 #[test]
 fn vms_live_and_end() {
     let mut cpus: Vec<Cpu> = (0..CPUS).map(Cpu::new).collect();
-    memory::setup(&[0x1000..fake::MEMORY as u64], &[]);
+    memory::setup(std::iter::once(&(0x1000..fake::MEMORY as u64)), &[]);
     cpus.iter().for_each(cpu::online);
     let blob = Blob::parse(blob()).unwrap();
     cpu::setup(blob.machine.slice_us);

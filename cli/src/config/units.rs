@@ -20,7 +20,7 @@ pub fn parse_size(text: &str) -> Option<u64> {
 /// A size as [`parse_size`] reads it, in the largest unit that keeps it whole; bytes if there is none.
 pub fn size(bytes: u64) -> String {
     for (suffix, shift) in SUFFIXES.into_iter().rev() {
-        if bytes != 0 && bytes % (1 << shift) == 0 {
+        if bytes != 0 && bytes.is_multiple_of(1 << shift) {
             return format!("{}{suffix}", bytes >> shift);
         }
     }

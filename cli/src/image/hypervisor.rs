@@ -74,10 +74,10 @@ impl Hypervisor {
             return Err(HypervisorError::Layout("it does not begin with an arm64 Image header"));
         }
         let file = ElfFile64::<Endianness>::parse(bytes)?;
-        if let Some(end) = file.symbol_by_name("__image_end").map(|symbol| symbol.address()) {
-            if end.wrapping_sub(start) != image.len() as u64 {
-                return Err(HypervisorError::Layout("the symbol __image_end is not at its end"));
-            }
+        if let Some(end) = file.symbol_by_name("__image_end").map(|symbol| symbol.address())
+            && end.wrapping_sub(start) != image.len() as u64
+        {
+            return Err(HypervisorError::Layout("the symbol __image_end is not at its end"));
         }
         Ok(Self { functions: functions(&file, start, image.len()), image })
     }

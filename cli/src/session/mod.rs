@@ -214,10 +214,10 @@ impl Session<'_> {
         let mut grace: Option<Instant> = None;
         loop {
             let now = Instant::now();
-            if let (Some(limit), Some(deadline)) = (timeout, deadline) {
-                if now >= deadline {
-                    return End::Timeout(limit);
-                }
+            if let (Some(limit), Some(deadline)) = (timeout, deadline)
+                && now >= deadline
+            {
+                return End::Timeout(limit);
             }
             if grace.is_some_and(|until| now >= until) {
                 return End::Emulator(None);
@@ -332,10 +332,10 @@ impl Session<'_> {
         let over = !matches!(self.story.fates[vm], outcome::Fate::Running);
         if over && self.interactive && self.names.len() > 1 {
             self.view.note(&format!("{} is off", self.names[vm]));
-            if vm == self.view.focus() {
-                if let Some(next) = self.story.fates.iter().position(|fate| *fate == outcome::Fate::Running) {
-                    self.view.switch(next, &self.names, &self.consoles[next].tail)?;
-                }
+            if vm == self.view.focus()
+                && let Some(next) = self.story.fates.iter().position(|fate| *fate == outcome::Fate::Running)
+            {
+                self.view.switch(next, &self.names, &self.consoles[next].tail)?;
             }
         }
         Ok(())

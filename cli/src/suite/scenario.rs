@@ -114,11 +114,11 @@ impl Scenario {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if let (Some((prompt, text)), Some(keyboard)) = (input, &mut keyboard) {
-                if plain(&out).contains(prompt) {
-                    let _ = keyboard.write_all(text.as_bytes());
-                    input = None;
-                }
+            if let (Some((prompt, text)), Some(keyboard)) = (input, &mut keyboard)
+                && plain(&out).contains(prompt)
+            {
+                let _ = keyboard.write_all(text.as_bytes());
+                input = None;
             }
             if self.expect.interrupt && !interrupted && missing(&plain(&out), &self.expect.output).is_none() {
                 interrupted = true;

@@ -46,10 +46,10 @@ fn validate_vm(vm: &Vm<'_>) -> Result<(), Rule> {
     if vm.vcpus == 0 || usize::from(vm.vcpus) > MAX_VCPUS {
         return Err(Rule::Vcpus);
     }
-    if !map::ram_contains(vm.memory, vm.entry, 4) || vm.entry % 4 != 0 {
+    if !map::ram_contains(vm.memory, vm.entry, 4) || !vm.entry.is_multiple_of(4) {
         return Err(Rule::Entry);
     }
-    if !map::ram_contains(vm.memory, vm.dtb, 8) || vm.dtb % 8 != 0 {
+    if !map::ram_contains(vm.memory, vm.dtb, 8) || !vm.dtb.is_multiple_of(8) {
         return Err(Rule::Dtb);
     }
     Ok(())
@@ -59,7 +59,7 @@ fn validate_load(load: &Load, ram: u64, files_start: u64, blob_len: u64) -> Resu
     // A load without a file only zeroes memory.
     if load.len != 0 {
         let end = load.offset.checked_add(load.len).ok_or(Rule::LoadFile)?;
-        if load.offset < files_start || end > blob_len || load.offset % FILE_ALIGN != 0 {
+        if load.offset < files_start || end > blob_len || !load.offset.is_multiple_of(FILE_ALIGN) {
             return Err(Rule::LoadFile);
         }
     }

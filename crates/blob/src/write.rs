@@ -46,10 +46,10 @@ pub fn symbols(functions: &[Function]) -> Vec<u8> {
         entries.push((function.start, &function.name));
         known_until = (function.len != 0).then(|| function.start.saturating_add(function.len));
     }
-    if let (Some(end), Some(last)) = (known_until, entries.last()) {
-        if end > last.0 {
-            entries.push((end, ""));
-        }
+    if let (Some(end), Some(last)) = (known_until, entries.last())
+        && end > last.0
+    {
+        entries.push((end, ""));
     }
 
     let mut bytes = Vec::new();

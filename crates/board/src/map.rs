@@ -35,7 +35,7 @@ pub const FLAT_OFFSET: u64 = 0x8_0000;
 /// Whether `size` is an amount of RAM that a virtual machine can have.
 #[inline]
 pub const fn is_ram_size(size: u64) -> bool {
-    size >= RAM_GRANULE && size <= RAM_MAX && size % RAM_GRANULE == 0
+    size >= RAM_GRANULE && size <= RAM_MAX && size.is_multiple_of(RAM_GRANULE)
 }
 
 /// Whether the `len` bytes at `ipa` lie in the RAM of a virtual machine that has `ram` bytes of it.

@@ -37,7 +37,7 @@ pub const ROW_MAX: usize = offset_of!(Row, max);
 const _: () = assert!(size_of::<Row>() == 1 << ROW_SHIFT);
 const _: () = assert!(ROWS == 1 << ROW_BITS);
 // A row must not straddle two cache lines, and pairs of fields are moved by one LDP or STP.
-const _: () = assert!(ROWS_OFFSET % size_of::<Row>() == 0);
+const _: () = assert!(ROWS_OFFSET.is_multiple_of(size_of::<Row>()));
 const _: () = assert!(align_of::<Ledger>() == 64);
 const _: () = assert!(ROW_TICKS == ROW_COUNT + 8 && ROW_MAX == ROW_MIN + 8);
 // Immediate offsets of LDR and ADD: at most 12 bits.

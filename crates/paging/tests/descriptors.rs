@@ -120,7 +120,7 @@ impl TableRead for Noise {
     type Error = ();
 
     fn read(&self, table: u64, index: usize) -> Result<u64, ()> {
-        assert!(table % 4096 == 0 && index < 8192);
+        assert!(table.is_multiple_of(4096) && index < 8192);
         let mut x = self.0 ^ table.rotate_left(17) ^ index as u64;
         for _ in 0..3 {
             x = (x ^ x >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);

@@ -39,7 +39,7 @@ impl Plain {
     }
 
     fn frames(&mut self, pa: u64, size: u64) -> &mut [Owner] {
-        assert!(pa % PAGE_SIZE == 0 && size % PAGE_SIZE == 0);
+        assert!(pa.is_multiple_of(PAGE_SIZE) && size.is_multiple_of(PAGE_SIZE));
         &mut self.0[(pa / PAGE_SIZE) as usize..((pa + size) / PAGE_SIZE) as usize]
     }
 

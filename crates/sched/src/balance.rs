@@ -28,10 +28,10 @@ impl Scheduler {
         }
         let it = &self.vcpus[vcpu.index()];
         let idle = it.allowed.and(self.idle);
-        if let Some(last) = it.last {
-            if idle.contains(last) {
-                return last;
-            }
+        if let Some(last) = it.last
+            && idle.contains(last)
+        {
+            return last;
         }
         // A CPU that holds nothing, before one that would have to put a vCPU that sleeps there.
         if let Some(cpu) = idle.without(self.holding).first().or(idle.first()) {

@@ -33,7 +33,7 @@ pub(crate) fn init(address: u64) {
 }
 
 fn in_ram(address: u64) -> bool {
-    address >= board::RAM && address % 8 == 0
+    address >= board::RAM && address.is_multiple_of(8)
 }
 
 fn tree() -> Option<Fdt<'static>> {

@@ -20,8 +20,7 @@ pub struct Slot {
 }
 
 /// The accounts, by number of the CPU.
-pub static SLOTS: [Slot; CPUS] =
-    [const { Slot { taken: AtomicU64::new(0), stamp: AtomicU64::new(0), faults: AtomicU64::new(0) } }; CPUS];
+pub static SLOTS: [Slot; CPUS] = [const { Slot { taken: AtomicU64::new(0), stamp: AtomicU64::new(0), faults: AtomicU64::new(0) } }; CPUS];
 
 /// Log2 of a slot's size, for the start code.
 pub const SLOT_SHIFT: u32 = size_of::<Slot>().trailing_zeros();

@@ -29,7 +29,7 @@ const WAKER_CHILDREN_ASLEEP: u32 = 1 << 2;
 const GICR_STRIDE: u64 = 0x2_0000;
 const SGI_FRAME: u64 = 0x1_0000;
 
-/// For CPUs other than the first, which get no argument.
+/// The redistributors, also for the second CPU, which gets no argument.
 static GICR: AtomicU64 = AtomicU64::new(0);
 
 /// Turns the distributor on.
@@ -39,13 +39,8 @@ pub fn setup_distributor(platform: &Platform) {
     while read(platform.gicd) & RWP != 0 {}
 }
 
-/// Sets up a CPU's own part: SGIs and the virtual timer in group 1, enabled, and the CPU interface.
-pub fn setup_cpu(_platform: &Platform, cpu: u64) {
-    setup_this_cpu(cpu);
-}
-
-/// As [`setup_cpu`], once the distributor is set up.
-pub fn setup_this_cpu(cpu: u64) {
+/// Sets up this CPU's own part, once the distributor is set up: SGIs and the virtual timer in group 1, enabled, and the CPU interface.
+pub fn setup_cpu(cpu: u64) {
     let base = GICR.load(Relaxed) + cpu * GICR_STRIDE;
     let waker = read(base + GICR_WAKER);
     write(base + GICR_WAKER, waker & !WAKER_PROCESSOR_SLEEP);

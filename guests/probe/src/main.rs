@@ -28,15 +28,13 @@ extern "C" fn main(tree: u64) -> ! {
     let platform = Platform::read(tree);
     uart::set_base(platform.uart);
     gic::setup_distributor(&platform);
-    gic::setup_cpu(&platform, 0);
+    gic::setup_cpu(0);
     operations::run_all(&platform);
-    psci::system_off(&platform)
+    psci::system_off(platform.smc)
 }
 
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo) -> ! {
     uart::print(format_args!("probe: {info}\n"));
-    loop {
-        sysreg::instruction!("wfi");
-    }
+    psci::system_off(false)
 }

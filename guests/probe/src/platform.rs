@@ -59,7 +59,7 @@ impl Platform {
 }
 
 fn tree(address: u64) -> Option<Fdt<'static>> {
-    if address < RAM || address % 8 != 0 {
+    if address < RAM || !address.is_multiple_of(8) {
         return None;
     }
     // SAFETY: it is RAM that nobody writes to; what is no device tree is recognised as such.

@@ -21,18 +21,18 @@ macro_rules! call {
     }};
 }
 
-fn call(platform: &Platform, function: u32, arguments: [u64; 3]) -> i64 {
-    if platform.smc { call!("smc #0", function, arguments) } else { call!("hvc #0", function, arguments) }
+fn call(smc: bool, function: u32, arguments: [u64; 3]) -> i64 {
+    if smc { call!("smc #0", function, arguments) } else { call!("hvc #0", function, arguments) }
 }
 
 /// Turns the second CPU on.
 pub fn start_second(platform: &Platform) -> bool {
-    call(platform, CPU_ON, [1, crate::start::second_start(), 0]) == 0
+    call(platform.smc, CPU_ON, [1, crate::start::second_start(), 0]) == 0
 }
 
-/// Ends the machine.
-pub fn system_off(platform: &Platform) -> ! {
-    call(platform, SYSTEM_OFF, [0; 3]);
+/// Ends the machine, by a call with SMC or with HVC.
+pub fn system_off(smc: bool) -> ! {
+    call(smc, SYSTEM_OFF, [0; 3]);
     loop {
         instruction!("wfi");
     }

@@ -4,8 +4,6 @@
 #[cfg(all(target_os = "none", target_arch = "aarch64"))]
 pub mod aarch64;
 #[cfg(not(target_os = "none"))]
-#[expect(missing_docs, reason = "the names are explained where they are real")]
-#[allow(dead_code)]
 pub mod fake;
 
 #[cfg(all(target_os = "none", target_arch = "aarch64"))]

@@ -27,10 +27,10 @@ impl fmt::Display for Table<'_> {
         for reason in self.account.reasons(self.catalogue) {
             lines.push((reason.name.to_string(), self.cells(&reason.row, &total)));
             // A reason that knows no sub-reasons has all in one row, which says nothing new.
-            if let [only] = reason.subs.as_slice() {
-                if only.name == "other" {
-                    continue;
-                }
+            if let [only] = reason.subs.as_slice()
+                && only.name == "other"
+            {
+                continue;
             }
             for sub in &reason.subs {
                 lines.push((format!("  {}", sub.name), self.cells(&sub.row, &total)));

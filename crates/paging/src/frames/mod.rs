@@ -124,7 +124,7 @@ impl<const N: usize> Frames<N> {
         let holds = |chunk: &Chunk| chunk.range().start <= pa && pa < chunk.range().end;
         let index = self.chunks.iter().position(holds).ok_or(Error::NotAllocated)?;
         let chunk = &mut self.chunks[index];
-        if pa % PAGE_SIZE != 0 || !chunk.give_back(pa) {
+        if !pa.is_multiple_of(PAGE_SIZE) || !chunk.give_back(pa) {
             return Err(Error::NotAllocated);
         }
         // If the list has no room for the chunk's range, the chunk stays for the next frame.

@@ -35,7 +35,7 @@ impl Region {
 
     /// A range of whole frames that doesn't wrap around.
     pub(super) fn check(self) -> Result<Self, Error> {
-        if self.base % PAGE_SIZE != 0 || self.size % PAGE_SIZE != 0 {
+        if !self.base.is_multiple_of(PAGE_SIZE) || !self.size.is_multiple_of(PAGE_SIZE) {
             return Err(Error::Unaligned);
         }
         if self.size == 0 {

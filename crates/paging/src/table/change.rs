@@ -209,16 +209,16 @@ impl<'a, F: Format, M: TableMemory, T: Maintenance> Changer<'a, F, M, T> {
                 return self.discard(next, below, piece.entry.start);
             }
             Change::Protect(permissions) if piece.is_whole() && level.has_leaves() => {
-                if let Some((output, attributes)) = self.as_block(next, below, permissions) {
-                    if output % level.size() == 0 {
-                        self.memory.write(table, piece.index, 0);
-                        self.invalidate(piece.entry.start, level, EntryKind::Table);
-                        self.discard(next, below, piece.entry.start);
-                        self.complete();
-                        let block = format::leaf_descriptor(level, output, attributes);
-                        self.memory.write(table, piece.index, block);
-                        return piece.covered.len();
-                    }
+                if let Some((output, attributes)) = self.as_block(next, below, permissions)
+                    && output % level.size() == 0
+                {
+                    self.memory.write(table, piece.index, 0);
+                    self.invalidate(piece.entry.start, level, EntryKind::Table);
+                    self.discard(next, below, piece.entry.start);
+                    self.complete();
+                    let block = format::leaf_descriptor(level, output, attributes);
+                    self.memory.write(table, piece.index, block);
+                    return piece.covered.len();
                 }
             }
             Change::Unmap | Change::Protect(_) => {}

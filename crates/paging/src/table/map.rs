@@ -47,7 +47,7 @@ impl<F: Format> PageTable<F> {
 
     /// Checks a range of physical addresses.
     fn check_output(&self, output: u64, size: u64) -> Result<(), Error> {
-        if output % PAGE_SIZE != 0 {
+        if !output.is_multiple_of(PAGE_SIZE) {
             return Err(Error::Unaligned);
         }
         match output.checked_add(size) {
@@ -70,7 +70,7 @@ impl Fill {
     /// The page or block that maps a whole entry of `level`, if one can.
     fn leaf(self, level: Level, piece: &Piece) -> Option<u64> {
         let output = piece.entry.start.wrapping_add(self.offset);
-        let fits = level.has_leaves() && piece.is_whole() && output % level.size() == 0;
+        let fits = level.has_leaves() && piece.is_whole() && output.is_multiple_of(level.size());
         fits.then(|| format::leaf_descriptor(level, output, self.attributes))
     }
 

@@ -68,7 +68,7 @@ impl<F: Format> PageTable<F> {
     /// [`Error::Unaligned`], or [`Error::OutputRange`] if the root lies beyond the physical address size.
     pub fn new(format: F, geometry: Geometry, root: u64) -> Result<Self, Error> {
         let size = geometry.root_size();
-        if root % size != 0 {
+        if !root.is_multiple_of(size) {
             return Err(Error::Unaligned);
         }
         if root >= geometry.pa_range().limit() {
@@ -97,7 +97,7 @@ impl<F: Format> PageTable<F> {
 
     /// Checks a range of input addresses.
     fn input(&self, address: u64, size: u64) -> Result<Span, Error> {
-        if address % PAGE_SIZE != 0 || size % PAGE_SIZE != 0 {
+        if !address.is_multiple_of(PAGE_SIZE) || !size.is_multiple_of(PAGE_SIZE) {
             return Err(Error::Unaligned);
         }
         let end = address.checked_add(size).ok_or(Error::InputRange)?;

@@ -24,7 +24,7 @@ fn run(machine: &mut Machine, slices: u64, sleepers: &[usize]) -> Vec<u64> {
             }
             if machine.current(number).is_some_and(|index| sleepers.contains(&index)) {
                 machine.step(id, Scheduler::block);
-            } else if (machine.now + number as u64 * STAGGER) % SLICE == 0 {
+            } else if (machine.now + number as u64 * STAGGER).is_multiple_of(SLICE) {
                 machine.step(id, Scheduler::slice_end);
             }
         }

@@ -177,7 +177,7 @@ const fn check_fields(fields: &[Field]) {
     let mut at = 0;
     while at < fields.len() {
         let field = &fields[at];
-        assert!(field.lsb % FIELD_WIDTH == 0, "misaligned field");
+        assert!(field.lsb.is_multiple_of(FIELD_WIDTH), "misaligned field");
         assert!(field.lsb + FIELD_WIDTH <= end, "double or misplaced field");
         let value = match field.treatment {
             Treatment::UpTo(value) | Treatment::UpToIf(_, value) => value,

@@ -136,7 +136,7 @@ pub fn zero(memory: *mut u8, length: usize) {
     // DCZID_EL0: DZP says that DC ZVA is not to be used, BS is log2 of its block in words.
     let dczid = sysreg::read_sysreg!("dczid_el0");
     let block = 4usize << (dczid & 0xf);
-    if dczid & 1 << 4 == 0 && memory as usize % block == 0 && length % block == 0 {
+    if dczid & 1 << 4 == 0 && (memory as usize).is_multiple_of(block) && length.is_multiple_of(block) {
         for at in (memory as usize..memory as usize + length).step_by(block) {
             // SAFETY: the caller has this memory for itself.
             unsafe { core::arch::asm!("dc zva, {}", in(reg) at, options(nostack, preserves_flags)) };

@@ -111,7 +111,7 @@ fn on_by_two_at_once() -> Outcome {
     static READY: AtomicU64 = AtomicU64::new(0);
     fn race() -> Outcome {
         READY.fetch_add(1, AcqRel);
-        wait::until(|| READY.load(Acquire) % 2 == 0);
+        wait::until(|| READY.load(Acquire).is_multiple_of(2));
         match psci::cpu_on(2, 0) {
             psci::SUCCESS => SUCCESSES.fetch_add(1, AcqRel),
             psci::ALREADY_ON | psci::ON_PENDING => 0,

@@ -1,0 +1,125 @@
+//! What the probe can run under: Stile, its peers, and nothing at all.
+
+mod kvm;
+mod native;
+mod stile;
+
+use anyhow::Result;
+
+use super::operation::Operation;
+use super::probe::Line;
+pub use kvm::Kvm;
+
+/// Something that the probe runs under.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Host {
+    /// Stile.
+    Stile,
+    /// No hypervisor: the least that an operation can cost.
+    Native,
+    /// KVM.
+    Kvm(Kvm),
+}
+
+impl Host {
+    /// Those that Stile is compared with.
+    pub const PEERS: [Self; 5] =
+        [Self::Native, Self::Kvm(Kvm::Vhe), Self::Kvm(Kvm::Nvhe), Self::Kvm(Kvm::Protected), Self::Kvm(Kvm::V6_12)];
+
+    /// Its name on the command line and in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Stile => "stile",
+            Self::Native => "native",
+            Self::Kvm(kvm) => kvm.name(),
+        }
+    }
+
+    /// Whether there is no such host on a CPU without FEAT_VHE.
+    pub const fn needs_vhe(self) -> bool {
+        matches!(self, Self::Kvm(Kvm::Vhe | Kvm::V6_12))
+    }
+
+    /// Measures operations: one that the host does not have is left out.
+    ///
+    /// # Errors
+    /// Something can't be built, fetched or run.
+    pub fn measure(self, request: &Request<'_>) -> Result<Vec<Figure>> {
+        match self {
+            Self::Stile => stile::measure(request),
+            Self::Native => native::measure(request),
+            Self::Kvm(kvm) => kvm::measure(kvm, request),
+        }
+    }
+}
+
+/// What to measure.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// The probe's flat image.
+    pub probe: &'a [u8],
+    /// The emulated CPUs' model.
+    pub cpu: &'a str,
+    /// The operations.
+    pub operations: &'a [Operation],
+    /// How often each runs; some run less often.
+    pub iterations: u32,
+    /// Told before each run: which host, and what is measured.
+    pub progress: &'a dyn Fn(String),
+}
+
+/// What an operation costs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figure {
+    /// The operation's name.
+    pub operation: &'static str,
+    /// Instructions, without the loop's.
+    pub instructions: f64,
+    /// Exits, where they are counted.
+    pub exits: Option<f64>,
+    /// How many were measured.
+    pub iterations: u64,
+}
+
+/// The figures of the operations that the probe measured; exits are not known.
+fn figures(lines: &[Line], operations: &[Operation]) -> Vec<Figure> {
+    let figure = |operation: &Operation| {
+        let line = lines.iter().find(|line| line.operation == operation.name)?;
+        Some(Figure { operation: operation.name, instructions: line.instructions?, exits: None, iterations: line.iterations? })
+    };
+    operations.iter().filter_map(figure).collect()
+}
+
+/// Which peers the words of `--against` name.
+///
+/// # Errors
+/// A word that names none: a sentence that lists those that there are.
+pub fn choose(words: &[String]) -> Result<Vec<Host>, String> {
+    if words.is_empty() {
+        return Ok(Host::PEERS.to_vec());
+    }
+    let mut hosts = Vec::new();
+    for word in words.iter().filter(|word| *word != "none") {
+        let host = Host::PEERS.into_iter().find(|host| host.name() == word).ok_or_else(|| {
+            let known: Vec<_> = Host::PEERS.iter().map(|host| host.name()).collect();
+            format!("there is no peer called {word}; expected none or some of {}", known.join(", "))
+        })?;
+        if !hosts.contains(&host) {
+            hosts.push(host);
+        }
+    }
+    Ok(hosts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_are_chosen_by_name() {
+        assert_eq!(choose(&[]).unwrap(), Host::PEERS);
+        assert_eq!(choose(&["none".to_owned()]).unwrap(), []);
+        assert_eq!(choose(&["native".to_owned(), "native".to_owned()]).unwrap(), [Host::Native]);
+        assert!(choose(&["vmware".to_owned()]).unwrap_err().contains("native"));
+    }
+}

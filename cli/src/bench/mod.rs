@@ -1,0 +1,53 @@
+//! `stile bench`: what operations cost under Stile, and under its peers on the same emulated machine.
+//!
+//! The emulator counts instructions (`-icount`), so the same build gives the same figures each time. Instructions are not cycles.
+
+pub mod budgets;
+mod emulate;
+mod host;
+mod operation;
+mod probe;
+mod report;
+
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result};
+
+use crate::args::BenchArgs;
+use crate::progress::Task;
+use crate::{emulator, exit};
+use host::{Host, Request};
+use report::Results;
+
+/// Measures, and prints a table.
+///
+/// # Errors
+/// A name that there isn't; something can't be built, fetched or run; the file can't be written.
+pub fn bench(args: &BenchArgs) -> Result<u8> {
+    let operations = operation::choose(&args.only).map_err(exit::usage)?;
+    let mut peers = host::choose(&args.against).map_err(exit::usage)?;
+    emulator::installed()?;
+    if args.against.is_empty() && !emulator::features(&args.cpu)?.names().contains(&"VHE") {
+        peers.retain(|peer| !peer.needs_vhe());
+    }
+    let probe = probe::build()?;
+    let task = Task::start("measuring");
+    let progress = |what: String| task.message(format!("measuring: {what}"));
+    let request = Request { probe: &probe, cpu: &args.cpu, operations: &operations, iterations: args.iterations, progress: &progress };
+    let mut results = Results::new(&args.cpu, &operations);
+    for host in [Host::Stile].into_iter().chain(peers) {
+        let figures = host.measure(&request).with_context(|| format!("measuring under {}", host.name()))?;
+        results.add(host, figures);
+    }
+    drop(task);
+    println!("{}", results.table());
+    if let Some(path) = &args.json {
+        let mut text = String::new();
+        for line in results.json() {
+            // Writing to a string can't fail.
+            let _ = writeln!(text, "{line}");
+        }
+        std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(exit::OK)
+}

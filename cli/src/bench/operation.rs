@@ -1,0 +1,88 @@
+//! The operations that the probe measures (`guests/probe`), and the virtual CPUs that each needs.
+
+/// An operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Operation {
+    /// The probe's name for it.
+    pub name: &'static str,
+    /// What it needs.
+    pub needs: Needs,
+}
+
+/// The CPUs that an operation needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// One virtual CPU on one physical CPU.
+    One,
+    /// Two virtual CPUs, each on a physical CPU of its own.
+    Two,
+    /// Two virtual CPUs that share a physical one.
+    Shared,
+}
+
+impl Needs {
+    /// Virtual CPUs.
+    pub const fn vcpus(self) -> u8 {
+        match self {
+            Self::One => 1,
+            Self::Two | Self::Shared => 2,
+        }
+    }
+
+    /// Physical CPUs.
+    pub const fn cpus(self) -> u32 {
+        match self {
+            Self::One | Self::Shared => 1,
+            Self::Two => 2,
+        }
+    }
+}
+
+const fn operation(name: &'static str, needs: Needs) -> Operation {
+    Operation { name, needs }
+}
+
+/// All operations, in the order in which tables show them.
+pub const OPERATIONS: [Operation; 14] = [
+    operation("hyp_call", Needs::One),
+    operation("sysreg_trap", Needs::One),
+    operation("mmio_read_vgic", Needs::One),
+    operation("mmio_read_vgic_isenabler", Needs::One),
+    operation("mmio_read_device", Needs::One),
+    operation("eoi", Needs::One),
+    operation("ipi_self", Needs::One),
+    operation("timer", Needs::One),
+    operation("timer_wfi", Needs::One),
+    operation("ipi", Needs::Two),
+    operation("ipi_wfi", Needs::Two),
+    operation("wfi_wake", Needs::Two),
+    operation("vcpu_switch", Needs::Shared),
+    operation("ipi_wfi_shared", Needs::Shared),
+];
+
+/// Those with these names; all without names.
+///
+/// # Errors
+/// A name that there isn't: a sentence that lists those that there are.
+pub fn choose(names: &[String]) -> Result<Vec<Operation>, String> {
+    if let Some(unknown) = names.iter().find(|name| OPERATIONS.iter().all(|operation| operation.name != **name)) {
+        let known: Vec<_> = OPERATIONS.iter().map(|operation| operation.name).collect();
+        return Err(format!("there is no operation called {unknown}; expected one of {}", known.join(", ")));
+    }
+    let wanted = |operation: &Operation| names.is_empty() || names.iter().any(|name| name == operation.name);
+    Ok(OPERATIONS.into_iter().filter(wanted).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_choose_operations_in_the_tables_order() {
+        assert_eq!(choose(&[]).unwrap().len(), OPERATIONS.len());
+        let names = ["ipi".to_owned(), "hyp_call".to_owned()];
+        let chosen: Vec<_> = choose(&names).unwrap().iter().map(|operation| operation.name).collect();
+        assert_eq!(chosen, ["hyp_call", "ipi"]);
+        assert!(choose(&["hypercall".to_owned()]).unwrap_err().contains("hyp_call"));
+    }
+}

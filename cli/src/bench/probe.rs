@@ -1,0 +1,101 @@
+//! The probe: built, made into a flat image, and what it prints.
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+use super::operation::Operation;
+use crate::cargo;
+use crate::image::Kernel;
+
+/// The probe's package and program.
+const PACKAGE: &str = "probe";
+
+/// RAM of the probe's machine or VM, in bytes.
+pub const MEMORY: u64 = 64 << 20;
+
+/// Builds the probe, and returns its memory from the header of an arm64 Image on: one file for every host.
+///
+/// # Errors
+/// It doesn't compile.
+pub fn build() -> Result<Vec<u8>> {
+    let repository = cargo::repository();
+    let mut command = cargo::cargo("build", &repository.join("guests"));
+    command.args(["--release", "--package", PACKAGE]).env("CARGO_TARGET_DIR", repository.join("target/guests"));
+    let programs = cargo::build(command, "the probe")?;
+    let (_, path) = programs.into_iter().find(|(name, _)| name == PACKAGE).context("cargo made no probe")?;
+    let elf = std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+    flatten(&elf)
+}
+
+fn flatten(elf: &[u8]) -> Result<Vec<u8>> {
+    let program = Kernel::recognise(elf, MEMORY)?;
+    let start = program.segments.first().context("the probe has no segments")?.ipa;
+    let mut flat = Vec::new();
+    for segment in &program.segments {
+        flat.resize(usize::try_from(segment.ipa - start)?, 0);
+        flat.extend_from_slice(program.bytes(segment));
+    }
+    Ok(flat)
+}
+
+/// The probe's boot arguments: which operations, and how often each.
+pub fn arguments(operations: &[Operation], iterations: u32) -> String {
+    let names: Vec<_> = operations.iter().map(|operation| operation.name).collect();
+    format!("n={iterations} only={}", names.join(","))
+}
+
+/// What the probe says of an operation.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Line {
+    /// Its name.
+    pub operation: String,
+    /// Instructions of one, if the host has it.
+    pub instructions: Option<f64>,
+    /// How many ran.
+    pub iterations: Option<u64>,
+    /// Why it was not measured.
+    pub skipped: Option<String>,
+}
+
+/// The probe's lines in a console's output. Everything else there, such as a kernel's messages, is passed over.
+///
+/// # Errors
+/// The output has none, or the probe reports a failure.
+pub fn lines(output: &[u8]) -> Result<Vec<Line>> {
+    let text = String::from_utf8_lossy(output);
+    let failure = text.lines().find(|line| line.contains("probe: "));
+    ensure!(failure.is_none(), "the probe failed: {}", failure.unwrap_or_default());
+    let lines: Vec<_> = text.lines().filter_map(line).collect();
+    ensure!(!lines.is_empty(), "the probe said nothing; the end of the output:\n{}", end(&text));
+    Ok(lines)
+}
+
+fn line(text: &str) -> Option<Line> {
+    serde_json::from_str(text.get(text.find("{\"operation\"")?..)?.trim_end()).ok()
+}
+
+fn end(text: &str) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(20)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_found_among_others() {
+        let output = b"[    1.0] boot\n{\"operation\":\"eoi\",\"instructions\":     2.000,\"ticks\":  8192,\"iterations\":  4096}\r\n\
+            {\"operation\":\"hyp_call\",\"skipped\":\"not here\"}\nbye\n";
+        let lines = lines(output).unwrap();
+        assert_eq!(lines.len(), 2);
+        assert_eq!((lines[0].instructions, lines[0].iterations), (Some(2.0), Some(4096)));
+        assert_eq!(lines[1].skipped.as_deref(), Some("not here"));
+    }
+
+    #[test]
+    fn a_failure_is_told() {
+        assert!(lines(b"probe: panicked at ...\n").unwrap_err().to_string().contains("panicked"));
+        assert!(lines(b"Kernel panic\n").unwrap_err().to_string().contains("Kernel panic"));
+    }
+}

@@ -1,0 +1,152 @@
+//! The figures of all hosts beside each other: a table for people, and a line of JSON each for programs.
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+use super::host::{Figure, Host};
+use super::operation::Operation;
+
+/// All that was measured.
+#[derive(Debug)]
+pub struct Results<'a> {
+    cpu: &'a str,
+    operations: &'a [Operation],
+    hosts: Vec<(Host, Vec<Figure>)>,
+}
+
+/// A line of the JSON file.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    operation: &'a str,
+    host: &'a str,
+    cpu: &'a str,
+    /// 1: a guest of the host's. 2: a guest of a hypervisor that is one.
+    level: u8,
+    instructions: f64,
+    exits: Option<f64>,
+    iterations: u64,
+}
+
+impl<'a> Results<'a> {
+    /// Nothing measured yet.
+    pub fn new(cpu: &'a str, operations: &'a [Operation]) -> Self {
+        Self { cpu, operations, hosts: Vec::new() }
+    }
+
+    /// Adds what was measured under a host.
+    pub fn add(&mut self, host: Host, figures: Vec<Figure>) {
+        self.hosts.push((host, figures));
+    }
+
+    /// A table with a row for each operation: the first host's figures and exits, then the others' and what they are to the first's.
+    pub fn table(&self) -> String {
+        let mut table = Table::new();
+        table.load_preset(presets::NOTHING);
+        let mut heading = vec!["operation".to_owned()];
+        for (index, (host, _)) in self.hosts.iter().enumerate() {
+            heading.push(host.name().to_owned());
+            heading.push(if index == 0 { "exits".to_owned() } else { String::new() });
+        }
+        table.set_header(heading);
+        for operation in self.operations {
+            let mut row = vec![operation.name.to_owned()];
+            let base = self.hosts.first().and_then(|(_, figures)| find(figures, operation));
+            for (index, (_, figures)) in self.hosts.iter().enumerate() {
+                let figure = find(figures, operation);
+                row.push(figure.map_or("-".into(), |figure| number(figure.instructions)));
+                row.push(match (index, figure, base) {
+                    (0, Some(figure), _) => figure.exits.map_or_else(String::new, number),
+                    (_, Some(figure), Some(base)) => ratio(figure.instructions, base.instructions),
+                    _ => String::new(),
+                });
+            }
+            table.add_row(row);
+        }
+        for column in table.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        format!("Instructions per operation on -cpu {}, without the loop's. Instructions are not cycles.\n{table}", self.cpu)
+    }
+
+    /// Lines of JSON, an object each.
+    pub fn json(&self) -> Vec<String> {
+        let line = |host: &Host, figure: &Figure| {
+            serde_json::to_string(&Line {
+                operation: figure.operation,
+                host: host.name(),
+                cpu: self.cpu,
+                level: 1,
+                instructions: figure.instructions,
+                exits: figure.exits,
+                iterations: figure.iterations,
+            })
+        };
+        self.hosts.iter().flat_map(|(host, figures)| figures.iter().filter_map(move |figure| line(host, figure).ok())).collect()
+    }
+}
+
+fn find<'f>(figures: &'f [Figure], operation: &Operation) -> Option<&'f Figure> {
+    figures.iter().find(|figure| figure.operation == operation.name)
+}
+
+/// To a tenth where there is one, with commas between the thousands.
+fn number(value: f64) -> String {
+    let text = format!("{value:.1}");
+    let (whole, tenth) = text.split_once('.').unwrap_or((&text, "0"));
+    let mut grouped = String::new();
+    for (index, digit) in whole.chars().enumerate() {
+        if index > 0 && (whole.len() - index) % 3 == 0 && grouped != "-" {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    if tenth == "0" { grouped } else { format!("{grouped}.{tenth}") }
+}
+
+fn ratio(value: f64, base: f64) -> String {
+    let ratio = value / base;
+    let digits = if ratio < 0.95 {
+        2
+    } else if ratio < 9.95 {
+        1
+    } else {
+        0
+    };
+    if base > 0.0 { format!("{ratio:.digits$}x") } else { String::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::operation::choose;
+    use super::*;
+
+    fn figure(operation: &'static str, instructions: f64, exits: Option<f64>) -> Figure {
+        Figure { operation, instructions, exits, iterations: 4096 }
+    }
+
+    #[test]
+    fn numbers_are_grouped() {
+        assert_eq!(number(35.0), "35");
+        assert_eq!(number(1678.25), "1,678.2");
+        assert_eq!(number(1_234_567.0), "1,234,567");
+        assert_eq!(number(0.04), "0");
+        assert_eq!(number(-100.0), "-100");
+    }
+
+    #[test]
+    fn a_row_shows_every_host() {
+        let operations = choose(&["hyp_call".to_owned(), "eoi".to_owned()]).unwrap();
+        let mut results = Results::new("max", &operations);
+        results.add(Host::Stile, vec![figure("hyp_call", 35.0, Some(1.0)), figure("eoi", 2.0, Some(0.0))]);
+        results.add(Host::Native, vec![figure("hyp_call", 70.0, None)]);
+        let table = results.table();
+        let row = |name: &str| table.lines().find(|line| line.contains(name)).unwrap().split_whitespace().collect::<Vec<_>>();
+        assert_eq!(row("hyp_call"), ["hyp_call", "35", "1", "70", "2.0x"]);
+        assert_eq!(row("eoi"), ["eoi", "2", "0", "-"]);
+        assert_eq!(
+            results.json()[0],
+            r#"{"operation":"hyp_call","host":"stile","cpu":"max","level":1,"instructions":35.0,"exits":1.0,"iterations":4096}"#
+        );
+        assert!(results.json()[2].contains(r#""exits":null"#));
+    }
+}

@@ -1,0 +1,68 @@
+//! A VM with the board's memory map: RAM, a GICv3, a UART, vCPUs.
+
+use std::sync::mpsc::channel;
+use std::thread;
+
+use kvm_bindings::{
+    KVM_DEV_ARM_VGIC_CTRL_INIT, KVM_DEV_ARM_VGIC_GRP_ADDR, KVM_DEV_ARM_VGIC_GRP_CTRL, KVM_DEV_ARM_VGIC_GRP_NR_IRQS,
+    KVM_VGIC_V3_ADDR_TYPE_DIST, KVM_VGIC_V3_ADDR_TYPE_REDIST, kvm_create_device, kvm_device_attr, kvm_device_type_KVM_DEV_TYPE_ARM_VGIC_V3,
+    kvm_userspace_memory_region,
+};
+use kvm_ioctls::{DeviceFd, Kvm, VmFd};
+
+use crate::memory::{self, Ram};
+use crate::{Error, uart, vcpu};
+
+// The GIC's attributes, which are passed by address.
+static DISTRIBUTOR: u64 = 0x0800_0000;
+static REDISTRIBUTORS: u64 = 0x080A_0000;
+/// SGIs, PPIs and 64 SPIs.
+static INTERRUPTS: u32 = 96;
+
+/// Runs a VM with so many vCPUs to its end.
+pub fn run(vcpus: &str) -> Result<(), Error> {
+    let count: u8 = vcpus.parse()?;
+    let mut ram = Ram::new()?;
+    ram.load(memory::PROBE, "/probe")?;
+    ram.load(memory::TREE, &format!("/vm-{count}.dtb"))?;
+
+    let vm = Kvm::new()?.create_vm()?;
+    let region = kvm_userspace_memory_region {
+        slot: 0,
+        flags: 0,
+        guest_phys_addr: memory::BASE,
+        memory_size: memory::SIZE as u64,
+        userspace_addr: ram.address(),
+    };
+    // SAFETY: the region is mapped as long as the process lives, and nothing else in it refers to it from now on.
+    unsafe { vm.set_user_memory_region(region)? };
+    let fds = (0..count).map(|index| vcpu::create(&vm, index)).collect::<Result<Vec<_>, _>>()?;
+    let _gic = interrupt_controller(&vm)?;
+
+    let (ended, end) = channel();
+    for (index, mut fd) in fds.into_iter().enumerate() {
+        let ended = ended.clone();
+        thread::spawn(move || {
+            vcpu::pin(index);
+            let _ = ended.send(vcpu::run(&mut fd));
+        });
+    }
+    drop(ended);
+    // The first vCPU that ends is the one that turned the machine off. The others end with the process.
+    let result = end.recv()?;
+    uart::finish();
+    result
+}
+
+/// A GICv3; the vCPUs must be there already.
+fn interrupt_controller(vm: &VmFd) -> Result<DeviceFd, Error> {
+    let mut request = kvm_create_device { type_: kvm_device_type_KVM_DEV_TYPE_ARM_VGIC_V3, fd: 0, flags: 0 };
+    let gic = vm.create_device(&mut request)?;
+    let set =
+        |group: u32, attr: u32, address: u64| gic.set_device_attr(&kvm_device_attr { flags: 0, group, attr: attr.into(), addr: address });
+    set(KVM_DEV_ARM_VGIC_GRP_ADDR, KVM_VGIC_V3_ADDR_TYPE_DIST, &raw const DISTRIBUTOR as u64)?;
+    set(KVM_DEV_ARM_VGIC_GRP_ADDR, KVM_VGIC_V3_ADDR_TYPE_REDIST, &raw const REDISTRIBUTORS as u64)?;
+    set(KVM_DEV_ARM_VGIC_GRP_NR_IRQS, 0, &raw const INTERRUPTS as u64)?;
+    set(KVM_DEV_ARM_VGIC_GRP_CTRL, KVM_DEV_ARM_VGIC_CTRL_INIT, 0)?;
+    Ok(gic)
+}

@@ -1,0 +1,44 @@
+//! The virtual timer's latency: from its deadline to the handler's read of the counter, its second instruction.
+
+use crate::platform::Platform;
+use crate::sysreg::{instruction, msr};
+use crate::{cpu, measure};
+
+/// Microseconds to the deadline: long enough for any hypervisor to have put the CPU to sleep.
+const AHEAD: u64 = 50;
+/// CNTV_CTL_EL0.ENABLE.
+const ENABLE: u64 = 1;
+
+fn latency(n: u64, wait: fn(u64)) -> u64 {
+    (0..n)
+        .map(|turn| {
+            measure::shift_phase(turn);
+            let before = cpu::taken(0);
+            let deadline = cpu::now() + cpu::ticks(AHEAD);
+            msr!("cntv_cval_el0", deadline);
+            msr!("cntv_ctl_el0", ENABLE);
+            wait(before);
+            cpu::stamp(0).saturating_sub(deadline)
+        })
+        .sum()
+}
+
+/// While the CPU runs.
+pub fn running(_platform: &Platform, n: u64) -> u64 {
+    cpu::unmask();
+    let ticks = latency(n, |before| while cpu::taken(0) == before {});
+    cpu::mask();
+    ticks
+}
+
+/// While the CPU waits for the interrupt.
+pub fn waiting(_platform: &Platform, n: u64) -> u64 {
+    latency(n, |before| {
+        // Masked, so that the interrupt can't come between the look and the wait.
+        while cpu::taken(0) == before {
+            instruction!("wfi");
+            cpu::unmask();
+            cpu::mask();
+        }
+    })
+}

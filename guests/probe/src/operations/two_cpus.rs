@@ -1,0 +1,90 @@
+//! Operations of two CPUs. Where one of them waits while the other works it executes YIELD: an emulator that runs CPUs in turn goes on to
+//! the other then.
+
+use core::hint::black_box;
+
+use crate::measure::{loop_ticks, net_of_pairs, net_ticks, once_ticks, shift_phase};
+use crate::platform::Platform;
+use crate::second::{self, Role};
+use crate::sysreg::instruction;
+use crate::{cpu, gic};
+
+/// Microseconds after which the other CPU is asleep, whatever its hypervisor does first.
+const ASLEEP: u64 = 50;
+const TO_SECOND: u64 = gic::sgi_to(gic::SGI, 1);
+
+/// An SGI to a CPU that runs, until this one sees that the handler has run.
+pub fn ipi(_platform: &Platform, n: u64) -> u64 {
+    second::play(Role::Spin);
+    let ticks = loop_ticks!(n,
+        ["add {expected}, {expected}, #1", "msr S3_0_C12_C11_5, {sgi}",
+            "3: yield", "ldr {value}, [{taken}]", "cmp {value}, {expected}", "b.lo 3b"],
+        expected = inout(reg) cpu::taken(1) => _, sgi = in(reg) TO_SECOND, taken = in(reg) cpu::taken_address(1), value = out(reg) _);
+    net_ticks(n, ticks)
+}
+
+/// The same to a CPU that waits for an interrupt.
+pub fn ipi_wfi(_platform: &Platform, n: u64) -> u64 {
+    second::play(Role::Sleep);
+    let taken = cpu::taken_address(1);
+    let ticks = (0..n)
+        .map(|turn| {
+            cpu::pause(ASLEEP);
+            let expected = cpu::taken(1) + 1;
+            shift_phase(turn);
+            once_ticks!(["msr S3_0_C12_C11_5, {sgi}", "3: yield", "ldr {value}, [{taken}]", "cmp {value}, {expected}", "b.lo 3b"],
+                expected = in(reg) expected, sgi = in(reg) TO_SECOND, taken = in(reg) taken, value = out(reg) _)
+        })
+        .sum();
+    net_of_pairs(n, ticks)
+}
+
+/// An SGI to a CPU that waits with interrupts masked, until its first instruction after WFI.
+pub fn wfi_wake(_platform: &Platform, n: u64) -> u64 {
+    second::play(Role::Wake);
+    (0..n)
+        .map(|turn| {
+            cpu::pause(ASLEEP);
+            let before = second::wakes();
+            shift_phase(turn);
+            let start = black_box(cpu::now());
+            gic::send(TO_SECOND);
+            while second::wakes() == before {
+                instruction!("yield");
+            }
+            second::woken_at().saturating_sub(start)
+        })
+        .sum()
+}
+
+/// A hand-over of a CPU from one vCPU to the other: an SGI to it and WFI, until it runs. The interrupts are masked. (WFE would be the
+/// instruction for it, but it never traps on QEMU.)
+pub fn vcpu_switch(_platform: &Platform, n: u64) -> u64 {
+    second::play(Role::Return);
+    rounds(n, || {
+        instruction!("wfi");
+        gic::take()
+    })
+}
+
+/// An SGI to a vCPU that waits for an interrupt on the CPU of the one that sends it, and waits for the answer. Both have handlers.
+pub fn ipi_wfi_shared(_platform: &Platform, n: u64) -> u64 {
+    second::play(Role::Reply);
+    rounds(n, || {
+        let before = cpu::taken(0);
+        instruction!("wfi");
+        cpu::unmask();
+        cpu::mask();
+        cpu::taken(0) != before
+    })
+}
+
+/// The ticks of `n` ways, half of them to the second CPU and half of them back.
+fn rounds(n: u64, came_back: fn() -> bool) -> u64 {
+    let start = cpu::now();
+    for _ in 0..n.div_ceil(2) {
+        gic::send(TO_SECOND);
+        while !came_back() {}
+    }
+    (cpu::now() - start) * n / (n.div_ceil(2) * 2)
+}
