@@ -103,7 +103,7 @@ fn with_checksum(cpus: u32, other: (&str, u32), programs: &Programs) -> Result<S
     let (name, vcpus) = other;
     Ok(format!(
         "[machine]\ncpus = {cpus}\n\n\
-         [[vm]]\nname = \"{name}\"\nkernel = \"{}\"\nvcpus = {vcpus}\nmemory = \"64M\"\n\n\
+         [[vm]]\nname = \"{name}\"\nkernel = \"{}\"\nappend = \"stile\"\nvcpus = {vcpus}\nmemory = \"64M\"\n\n\
          [[vm]]\nname = \"neighbour\"\nkernel = \"{}\"\nvcpus = 1\nmemory = \"64M\"\n",
         programs.path(name)?,
         programs.path("checksum")?,

@@ -35,9 +35,10 @@ impl Host {
         }
     }
 
-    /// Whether there is no such host on a CPU without FEAT_VHE.
+    /// Whether there is no such host on a CPU without FEAT_VHE. (The newest kernel's protected mode stops in the boot there, in the
+    /// emulator at least.)
     pub const fn needs_vhe(self) -> bool {
-        matches!(self, Self::Kvm(Kvm::Vhe | Kvm::V6_12))
+        matches!(self, Self::Kvm(Kvm::Vhe | Kvm::Protected | Kvm::V6_12))
     }
 
     /// Measures operations: one that the host does not have is left out.

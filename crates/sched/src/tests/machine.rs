@@ -72,7 +72,8 @@ impl Machine {
 
     /// One operation of a CPU on itself, and what follows from it.
     pub(super) fn act(&mut self, cpu: CpuId, operation: impl FnOnce(&mut Scheduler, CpuId, u64) -> Switch) -> Switch {
-        let before = self.scheduler.current(cpu);
+        // Who runs, or sleeps in the registers: either may turn out to be off.
+        let before = self.registers[cpu.index()];
         let switch = operation(&mut self.scheduler, cpu, self.now);
         if let Some(before) = before.filter(|vcpu| self.scheduler.state(*vcpu) == State::Off) {
             self.forget(before);
