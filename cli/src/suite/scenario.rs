@@ -90,12 +90,6 @@ impl Scenario {
         self
     }
 
-    /// With one more argument that takes no value.
-    pub fn flag(mut self, argument: &str) -> Self {
-        self.arguments.push(argument.to_owned());
-        self
-    }
-
     /// Runs it; the error is a report for people.
     pub fn run(&self) -> Result<(), String> {
         let dir = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
