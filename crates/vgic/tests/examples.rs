@@ -163,19 +163,16 @@ fn an_sgi_takes_one_list_register_and_few_accesses() {
 #[test]
 fn an_sgi_to_another_vcpu_needs_no_distributor() {
     let mut machine = machine(4);
+    machine.late = true;
     for round in 0..3 {
-        let posted = machine.redistributors[1].post_sgi(5, true);
-        assert!(posted);
-        // A second one merges with it, and needs no other kick.
-        assert!(!machine.redistributors[1].post_sgi(5, true));
-        let interface = interface(&mut machine, 1);
-        interface.accesses.set(0);
-        let p = machine.place[1].unwrap();
-        let delivery = machine.redistributors[1].sync_private(&mut machine.interfaces[p]);
-        assert_eq!(delivery, Delivery::Done);
-        assert_eq!(machine.interfaces[p].accesses.get(), if round == 0 { 1 } else { 2 });
-        assert_eq!(machine.interfaces[p].acknowledge(), Some((5, true)));
-        machine.interfaces[p].end_of_interrupt(5, true);
+        send_sgi(&mut machine, 0, 5, 0b10);
+        // A second one merges with it.
+        send_sgi(&mut machine, 0, 5, 0b10);
+        let before = machine.distributor.clone();
+        assert_eq!(accesses(&mut machine, 1, |m| m.answer(1)), if round == 0 { 1 } else { 2 });
+        assert_eq!(machine.distributor, before);
+        assert_eq!(interface(&mut machine, 1).acknowledge(), Some((5, true)));
+        interface(&mut machine, 1).end_of_interrupt(5, true);
     }
 }
 

@@ -79,7 +79,7 @@ impl Redistributor {
         for n in Bits(self.slots.used.into()) {
             let lr = lrs.read(n);
             old[n] = lr;
-            kick |= self.fold(distributor, n, lr);
+            kick |= self.fold(distributor, n, lr, lrs);
         }
 
         let candidates = self.candidates(distributor, lrs.vmcr());

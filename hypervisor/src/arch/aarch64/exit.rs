@@ -13,6 +13,8 @@ core::arch::global_asm!(
     EMERGENCY = const cpu::EMERGENCY,
     EMERGENCY_SIZE = const cpu::EMERGENCY_SIZE,
     ID_VIEW = const cpu::ID_VIEW,
+    LEAVE_BIT = const LEAVE_BIT,
+    DONE_BIT = const DONE_BIT,
     ROW_SHIFT = const layout::ROW_SHIFT,
     HVC_UNKNOWN = const rows::reason::HVC.other().raw(),
     ID_ROWS = const rows::id_register(0, 0).raw(),
@@ -22,8 +24,9 @@ core::arch::global_asm!(
 #[repr(transparent)]
 pub struct Outcome(u64);
 
-/// Bit that `exit.S` tests.
-const LEAVE: u64 = 1 << 63;
+// Bits that `exit.S` tests.
+const LEAVE_BIT: u32 = 63;
+const DONE_BIT: u32 = 62;
 
 impl Outcome {
     /// Entry, with nothing loaded or put: the common case.
@@ -32,10 +35,16 @@ impl Outcome {
         Outcome(row.raw() as u64)
     }
 
+    /// Entry after the instruction that trapped: it has been executed.
+    #[inline(always)]
+    pub const fn done(row: RowId) -> Outcome {
+        Outcome(row.raw() as u64 | 1 << DONE_BIT)
+    }
+
     /// The scheduler chooses: `cpu.leave` says why.
     #[inline(always)]
     pub const fn leave(row: RowId) -> Outcome {
-        Outcome(row.raw() as u64 | LEAVE)
+        Outcome(row.raw() as u64 | 1 << LEAVE_BIT)
     }
 
     /// The ledger's row.

@@ -2,11 +2,12 @@
 //! Arm GIC Architecture Specification, AArch64 virtualization control System registers.
 
 use stile_board::intid;
-use stile_vgic::{CpuInterface, ListRegister, ListRegisters, Maintenance, Vmcr, running_priority};
+use stile_vgic::{CpuInterface, ListRegister, ListRegisters, Maintenance, Shortcuts, Vmcr, running_priority};
 
 use super::sysreg::{read_sysreg, write_sysreg};
 use super::{features, gic};
 use crate::once::Once;
+use crate::vm::Vcpu;
 
 /// ICH_HCR_EL2.En.
 const ENABLE: u64 = 1 << 0;
@@ -46,16 +47,17 @@ pub fn shape() -> &'static Shape {
     SHAPE.get()
 }
 
-/// The virtual CPU interface of this CPU. One exists while a vCPU is loaded.
-pub struct Interface {
+/// The virtual CPU interface of this CPU, with a vCPU loaded.
+pub struct Interface<'vcpu> {
     cpu: usize,
+    shortcuts: &'vcpu Shortcuts,
 }
 
-impl Interface {
-    /// The interface of the CPU that calls, which is number `cpu`.
+impl<'vcpu> Interface<'vcpu> {
+    /// The interface of the CPU that calls, which is number `cpu` and has `vcpu` loaded.
     #[inline(always)]
-    pub fn new(cpu: usize) -> Interface {
-        Interface { cpu }
+    pub fn new(cpu: usize, vcpu: &'vcpu Vcpu) -> Interface<'vcpu> {
+        Interface { cpu, shortcuts: &vcpu.arch.shortcuts }
     }
 
     /// Brings the registers that the engine does not move: enables, priority mask, active priorities.
@@ -133,7 +135,7 @@ list_registers! {
     12 "S3_4_C12_C13_4" 13 "S3_4_C12_C13_5" 14 "S3_4_C12_C13_6" 15 "S3_4_C12_C13_7"
 }
 
-impl ListRegisters for Interface {
+impl ListRegisters for Interface<'_> {
     #[inline(always)]
     fn read(&self, n: usize) -> ListRegister {
         ListRegister(read_list_register(n))
@@ -142,6 +144,11 @@ impl ListRegisters for Interface {
     #[inline(always)]
     fn write(&mut self, n: usize, value: ListRegister) {
         write_list_register(n, value.0);
+    }
+
+    #[inline(always)]
+    fn shortcuts(&self) -> Option<&Shortcuts> {
+        Some(self.shortcuts)
     }
 
     #[inline(always)]
