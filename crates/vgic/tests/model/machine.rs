@@ -64,7 +64,7 @@ impl Machine {
             hw_ppis: HW_PPI_MASK,
         };
         let mut machine = Self {
-            distributor: Distributor::new(vcpus, 5),
+            distributor: Distributor::new(vcpus, 5, stile_vgic::INTID_END),
             redistributors: (0..vcpus).map(|v| Redistributor::new(config(v))).collect(),
             shortcuts: (0..vcpus).map(|_| Rc::default()).collect(),
             mails: (0..vcpus).map(|_| Mail::new()).collect(),

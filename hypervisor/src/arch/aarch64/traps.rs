@@ -113,32 +113,37 @@ fn mdcr(have: &Features) -> u64 {
     value | 1 << 10 | 1 << 11 // TDOSA, TDRA
 }
 
+/// CPTR_EL2: no trap of FP, SIMD and SVE; SME, trace and activity monitors are hidden.
+fn cptr(have: &Features) -> u64 {
+    let hidden = if have.amu { 1 << 30 } else { 0 }; // TAM
+    if have.vhe {
+        hidden | 1 << 28 | FPEN | if have.sve { ZEN } else { 0 } // TTA
+    } else {
+        // RES1 bits, with TZ (8) and TSM (12), which are RES1 where the feature is absent; TTA.
+        hidden | 0x33ff & !(if have.sve { TZ } else { 0 }) | 1 << 20
+    }
+}
+
+/// CPTR_EL2.FPEN and ZEN with VHE, of which all ones trap nothing; TFP and TZ without it.
+const FPEN: u64 = 0b11 << 20;
+const ZEN: u64 = 0b11 << 16;
+const TFP: u64 = 1 << 10;
+const TZ: u64 = 1 << 8;
+
+/// Sets whether FP, SIMD and SVE registers trap on this CPU, at EL2 too. An [`isb`] must come before EL2 uses them.
+pub fn set_fp_traps(on: bool) {
+    let have = features::get();
+    let open = cptr(have);
+    let closed = if have.vhe { open & !(FPEN | ZEN) } else { open | TFP | TZ };
+    write_sysreg!("cptr_el2", if on { closed } else { open });
+}
+
 /// Sets up the traps of this CPU. They stay as they are for all vCPUs, but for HCR_EL2.TWI and TWE and MDCR_EL2.TDA.
 pub fn setup() {
     let have = features::get();
     write_sysreg!("hcr_el2", hcr(have));
     write_sysreg!("mdcr_el2", mdcr(have) | TDA);
-    // CPTR_EL2: no trap of FP, SIMD and SVE; SME, trace and activity monitors are hidden.
-    if have.vhe {
-        let mut cptr = 0b11 << 20 | 1 << 28; // FPEN, TTA
-        if have.sve {
-            cptr |= 0b11 << 16; // ZEN
-        }
-        if have.amu {
-            cptr |= 1 << 30; // TAM
-        }
-        write_sysreg!("cptr_el2", cptr);
-    } else {
-        // RES1 bits, with TZ (8) and TSM (12), which are RES1 where the feature is absent; TTA.
-        let mut cptr = 0x33ff | 1 << 20;
-        if have.sve {
-            cptr &= !(1 << 8);
-        }
-        if have.amu {
-            cptr |= 1 << 30;
-        }
-        write_sysreg!("cptr_el2", cptr);
-    }
+    write_sysreg!("cptr_el2", cptr(have));
     write_sysreg!("hstr_el2", 0);
     write_sysreg!("vpidr_el2", read_sysreg!("midr_el1"));
     // CNTHCTL_EL2: the guest has the physical counter and timer, and Stile CNTHP.

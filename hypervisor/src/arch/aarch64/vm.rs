@@ -114,7 +114,7 @@ impl Vm {
             end = end.max(piece.ipa + piece.size);
         }
         dsb_ish();
-        let distributor = Distributor::new(vcpus, interface::shape().priority_bits);
+        let distributor = Distributor::new(vcpus, interface::shape().priority_bits, intid::COUNT);
         Ok(Vm {
             id_registers: id_registers::for_guests(),
             ram: RAM_BASE..end,

@@ -47,8 +47,9 @@ impl World {
         self.fp.reset();
     }
 
-    /// Puts everything but the general registers and the interrupt controller's state onto this CPU.
-    pub fn load(&mut self) {
+    /// Puts everything but the general registers and the interrupt controller's state onto this CPU. `turns`: another vCPU had it before;
+    /// `fp_trapped`: see [`fp::State::load`].
+    pub fn load(&mut self, turns: bool, fp_trapped: &mut bool) {
         write_sysreg!("elr_el2", self.pc);
         write_sysreg!("spsr_el2", self.pstate);
         write_sysreg!("vmpidr_el2", self.mpidr);
@@ -69,7 +70,7 @@ impl World {
             registers::load_keys(&self.keys);
         }
         self.debug.load();
-        self.fp.load();
+        self.fp.load(turns, fp_trapped);
     }
 
     /// The reverse of [`World::load`].
@@ -94,6 +95,7 @@ impl World {
     pub fn abandon(&mut self) {
         traps::take_serror();
         self.debug.put();
+        self.fp.abandon();
     }
 }
 
