@@ -3,6 +3,7 @@
 mod kvm;
 mod native;
 mod stile;
+mod xen;
 
 use anyhow::Result;
 
@@ -19,12 +20,14 @@ pub enum Host {
     Native,
     /// KVM.
     Kvm(Kvm),
+    /// Xen.
+    Xen,
 }
 
 impl Host {
     /// Those that Stile is compared with.
-    pub const PEERS: [Self; 5] =
-        [Self::Native, Self::Kvm(Kvm::Vhe), Self::Kvm(Kvm::Nvhe), Self::Kvm(Kvm::Protected), Self::Kvm(Kvm::V6_12)];
+    pub const PEERS: [Self; 6] =
+        [Self::Native, Self::Kvm(Kvm::Vhe), Self::Kvm(Kvm::Nvhe), Self::Kvm(Kvm::Protected), Self::Kvm(Kvm::V6_12), Self::Xen];
 
     /// Its name on the command line and in tables.
     pub const fn name(self) -> &'static str {
@@ -32,6 +35,7 @@ impl Host {
             Self::Stile => "stile",
             Self::Native => "native",
             Self::Kvm(kvm) => kvm.name(),
+            Self::Xen => "xen",
         }
     }
 
@@ -50,6 +54,7 @@ impl Host {
             Self::Stile => stile::measure(request),
             Self::Native => native::measure(request),
             Self::Kvm(kvm) => kvm::measure(kvm, request),
+            Self::Xen => xen::measure(request),
         }
     }
 }
