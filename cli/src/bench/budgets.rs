@@ -89,7 +89,8 @@ mod tests {
 
     #[test]
     fn what_grew_is_named() {
-        let figure = |instructions, exits| Figure { operation: "hyp_call", instructions, exits: Some(exits), iterations: 512 };
+        let figure =
+            |instructions, exits| Figure { operation: "hyp_call", instructions, exits: Some(exits), outside: None, iterations: 512 };
         let budget = Budget { instructions: 35.0, exits: 1.0 };
         assert!(exceeded("max", &figure(35.0, 1.0), Some(&budget)).is_empty());
         assert!(exceeded("max", &figure(20.0, 0.0), Some(&budget)).is_empty());

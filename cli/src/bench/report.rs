@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use super::host::{Figure, Host};
+use super::host::{Figure, Host, Outside};
 use super::operation::Operation;
 
 /// All that was measured.
@@ -24,6 +24,8 @@ struct Line<'a> {
     level: u8,
     instructions: f64,
     exits: Option<f64>,
+    #[serde(flatten)]
+    outside: Option<Outside>,
     iterations: u64,
 }
 
@@ -78,6 +80,7 @@ impl<'a> Results<'a> {
                 level: 1,
                 instructions: figure.instructions,
                 exits: figure.exits,
+                outside: figure.outside,
                 iterations: figure.iterations,
             })
         };
@@ -121,7 +124,7 @@ mod tests {
     use super::*;
 
     fn figure(operation: &'static str, instructions: f64, exits: Option<f64>) -> Figure {
-        Figure { operation, instructions, exits, iterations: 4096 }
+        Figure { operation, instructions, exits, outside: None, iterations: 4096 }
     }
 
     #[test]

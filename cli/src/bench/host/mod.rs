@@ -5,6 +5,7 @@ mod native;
 mod stile;
 
 use anyhow::Result;
+use serde::Serialize;
 
 use super::operation::Operation;
 use super::probe::Line;
@@ -78,15 +79,43 @@ pub struct Figure {
     pub instructions: f64,
     /// Exits, where they are counted.
     pub exits: Option<f64>,
+    /// What ran outside of the guest, where it is counted.
+    pub outside: Option<Outside>,
     /// How many were measured.
     pub iterations: u64,
+}
+
+/// What one operation makes run outside of the guest that measures it: at EL2, and in a host's EL1 and EL0.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Outside {
+    /// Instructions.
+    #[serde(rename = "instructions_outside")]
+    pub instructions: f64,
+    /// MRS.
+    pub sysreg_reads: f64,
+    /// MSR.
+    pub sysreg_writes: f64,
+    /// DSB, DMB, ISB and SB.
+    pub barriers: f64,
+    /// TLBI, AT, DC and IC.
+    pub tlb_ops: f64,
+    /// Instructions that load; one of a pair of registers is one.
+    pub loads: f64,
+    /// Instructions that store.
+    pub stores: f64,
 }
 
 /// The figures of the operations that the probe measured; exits are not known.
 fn figures(lines: &[Line], operations: &[Operation]) -> Vec<Figure> {
     let figure = |operation: &Operation| {
         let line = lines.iter().find(|line| line.operation == operation.name)?;
-        Some(Figure { operation: operation.name, instructions: line.instructions?, exits: None, iterations: line.iterations? })
+        Some(Figure {
+            operation: operation.name,
+            instructions: line.instructions?,
+            exits: None,
+            outside: None,
+            iterations: line.iterations?,
+        })
     };
     operations.iter().filter_map(figure).collect()
 }

@@ -31,6 +31,7 @@ pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
             operation: operation.name,
             instructions: twice.instructions,
             exits: Some((twice.exits as f64 - once.exits as f64) / more as f64),
+            outside: None,
             iterations: twice.iterations,
         });
     }
