@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::host::{Figure, Host, Request};
 use super::operation::{self, OPERATIONS};
-use super::probe;
+use super::{counts, probe};
 use crate::cargo;
 
 /// The test's name.
@@ -40,12 +40,13 @@ fn measure() -> Result<Vec<String>> {
     let path = cargo::repository().join("bench/budgets.toml");
     let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     let budgets = parse(&text).with_context(|| format!("reading {}", path.display()))?;
-    let probe = probe::build()?;
+    let (probe, plugin) = (probe::build()?, counts::build()?);
     let mut failures = Vec::new();
     for (cpu, budgets) in &budgets {
         let names: Vec<_> = budgets.keys().cloned().collect();
         let operations = operation::choose(&names).map_err(anyhow::Error::msg)?;
-        let request = Request { probe: &probe, cpu, operations: &operations, iterations: ITERATIONS, progress: &|_| {} };
+        let request =
+            Request { probe: &probe, cpu, operations: &operations, iterations: ITERATIONS, plugin: Some(&plugin), progress: &|_| {} };
         let figures = Host::Stile.measure(&request)?;
         failures.extend(figures.iter().flat_map(|figure| exceeded(cpu, figure, budgets.get(figure.operation))));
     }

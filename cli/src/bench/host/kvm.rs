@@ -101,11 +101,11 @@ pub fn measure(kvm: Kvm, request: &Request<'_>) -> Result<Vec<Figure>> {
             icount: true,
             extra: vec!["-initrd".into(), initrd.path().display().to_string(), "-append".into(), append],
         };
-        let output = emulate::run(&board, &kernel)?;
-        let lines = probe::lines(&output)?;
-        let confirmed = String::from_utf8_lossy(&output).contains(kvm.confirmation());
+        let output = emulate::run(&board, &kernel, request.plugin)?;
+        let measured = super::figures(&output, &output.line, &operations)?;
+        let confirmed = String::from_utf8_lossy(&output.line).contains(kvm.confirmation());
         ensure!(confirmed, "KVM does not run in the mode of {} on {}", kvm.name(), request.cpu);
-        figures.extend(super::figures(&lines, &operations));
+        figures.extend(measured);
     }
     Ok(figures)
 }

@@ -4,11 +4,15 @@ mod kvm;
 mod native;
 mod stile;
 
-use anyhow::Result;
+use std::path::Path;
+
+use anyhow::{Result, ensure};
 use serde::Serialize;
 
+use super::counts::Counts;
+use super::emulate::Output;
 use super::operation::Operation;
-use super::probe::Line;
+use super::probe;
 pub use kvm::Kvm;
 
 /// Something that the probe runs under.
@@ -66,6 +70,8 @@ pub struct Request<'a> {
     pub operations: &'a [Operation],
     /// How often each runs; some run less often.
     pub iterations: u32,
+    /// The plugin that counts exits and what runs outside of the guest; nothing without it.
+    pub plugin: Option<&'a Path>,
     /// Told before each run: which host, and what is measured.
     pub progress: &'a dyn Fn(String),
 }
@@ -105,19 +111,46 @@ pub struct Outside {
     pub stores: f64,
 }
 
-/// The figures of the operations that the probe measured; exits are not known.
-fn figures(lines: &[Line], operations: &[Operation]) -> Vec<Figure> {
+impl Outside {
+    /// What one of so many operations makes run.
+    fn of_each(counts: &Counts, operations: u64) -> Self {
+        let each = |count: u64| count as f64 / operations as f64;
+        Self {
+            instructions: each(counts.instructions),
+            sysreg_reads: each(counts.sysreg_reads),
+            sysreg_writes: each(counts.sysreg_writes),
+            barriers: each(counts.barriers),
+            tlb_ops: each(counts.tlb_ops),
+            loads: each(counts.loads),
+            stores: each(counts.stores),
+        }
+    }
+}
+
+/// The figures of the operations that the probe measured. It marks a section for each, in the order of its lines.
+///
+/// # Errors
+/// The probe failed, or there are not as many sections as figures.
+fn figures(output: &Output, console: &[u8], operations: &[Operation]) -> Result<Vec<Figure>> {
+    let lines = probe::lines(console)?;
+    let measured: Vec<_> = lines.iter().filter_map(|line| Some((line, line.instructions?, line.iterations?))).collect();
+    let sections = output.counts.as_ref().map(|counts| counts.sections.as_slice());
+    if let Some(sections) = sections {
+        ensure!(sections.len() == measured.len(), "{} sections were counted for {} figures", sections.len(), measured.len());
+    }
     let figure = |operation: &Operation| {
-        let line = lines.iter().find(|line| line.operation == operation.name)?;
+        let (index, (_, instructions, iterations)) =
+            measured.iter().enumerate().find(|(_, (line, ..))| line.operation == operation.name)?;
+        let section = sections.and_then(|sections| sections.get(index));
         Some(Figure {
             operation: operation.name,
-            instructions: line.instructions?,
-            exits: None,
-            outside: None,
-            iterations: line.iterations?,
+            instructions: *instructions,
+            exits: section.map(|section| section.exits as f64 / *iterations as f64),
+            outside: section.map(|section| Outside::of_each(&section.outside, *iterations)),
+            iterations: *iterations,
         })
     };
-    operations.iter().filter_map(figure).collect()
+    Ok(operations.iter().filter_map(figure).collect())
 }
 
 /// Which peers the words of `--against` name.
