@@ -1,18 +1,18 @@
 //! Who ran what, and who was left how often and why.
 //!
 //! What runs at EL2, and at EL0 under EL2, belongs to the hypervisor or host. What runs at EL1 and EL0 belongs to a world: what the second
-//! stage of translation makes of the machine at that time. It can't change but at EL2, so what ran since the last exception to EL2 belongs
-//! to the world that is found at the next one.
+//! stage of translation makes of the machine.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde::Serialize;
 use stile_sysreg::syndrome::{Ec, Esr};
 
 use crate::decode::KINDS;
 
-/// Where a block of instructions runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// An Exception level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Level {
     /// EL2.
     El2,
@@ -24,11 +24,12 @@ pub enum Level {
     El0,
 }
 
-/// How many levels there are.
-pub const LEVELS: usize = 4;
-
-/// By [`Level`] and [`crate::decode::Kind`].
-pub type Counters = [[u64; KINDS]; LEVELS];
+impl Level {
+    /// Whether there is no guest at it.
+    const fn is_above(self) -> bool {
+        matches!(self, Self::El2 | Self::HostEl0)
+    }
+}
 
 /// How many, by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -49,7 +50,7 @@ impl From<[u64; KINDS]> for Counts {
 }
 
 /// What is at EL1 and EL0: the table of the second stage of translation, if that is in use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct World(Option<u64>);
 
 impl World {
@@ -65,7 +66,7 @@ impl World {
 }
 
 /// Why a world was left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy)]
 pub enum Reason {
     /// By the syndrome, and for an abort the intermediate physical address.
     Synchronous(u64, u64),
@@ -107,31 +108,50 @@ impl Reason {
     }
 }
 
-/// What a world did.
-#[derive(Debug, Clone)]
-struct Inhabitant {
-    world: World,
-    /// At EL1 and at EL0.
-    ran: [[u64; KINDS]; 2],
-    exits: u64,
-    reasons: BTreeMap<String, u64>,
+/// What was counted of everything that runs in one place.
+#[derive(Debug, Default)]
+pub struct Tally([AtomicU64; KINDS]);
+
+impl Tally {
+    /// So many more of each kind. Nobody else adds to it at the same time, or some are lost.
+    #[inline]
+    pub fn add(&self, counts: &[u32; KINDS]) {
+        for (sum, count) in self.0.iter().zip(counts) {
+            if *count != 0 {
+                sum.store(sum.load(Relaxed) + u64::from(*count), Relaxed);
+            }
+        }
+    }
+
+    fn get(&self) -> [u64; KINDS] {
+        std::array::from_fn(|kind| self.0[kind].load(Relaxed))
+    }
 }
 
-/// All that was counted up to some time.
-#[derive(Debug, Clone, Default)]
-struct Total {
-    /// At EL2, and at EL0 under it.
-    above: [[u64; KINDS]; 2],
-    worlds: Vec<Inhabitant>,
+/// Where something runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The Exception level.
+    pub level: Level,
+    /// Who is at EL1 and EL0. It doesn't matter to what runs above.
+    pub world: World,
 }
 
 /// The account.
 #[derive(Debug, Default)]
 pub struct Account {
-    /// Of each CPU, at EL1 and EL0: how much of its counters a world has got.
-    settled: Vec<[[u64; KINDS]; 2]>,
-    total: Total,
-    open: Option<(World, Total)>,
+    places: Vec<(Place, &'static Tally)>,
+    /// Exits by reason.
+    exits: Vec<(World, BTreeMap<String, u64>)>,
+    open: Option<Mark>,
+}
+
+/// What had been counted when a section began.
+#[derive(Debug)]
+struct Mark {
+    guest: World,
+    ran: Vec<[u64; KINDS]>,
+    exits: Vec<BTreeMap<String, u64>>,
 }
 
 /// A line of the output.
@@ -183,114 +203,165 @@ pub struct Summary {
 }
 
 impl Account {
-    /// CPU `cpu` was at EL1 or EL0 until now, in `world`; its counters are these.
-    fn settle(&mut self, cpu: usize, counters: &Counters, world: World) -> &mut Inhabitant {
-        if self.settled.len() <= cpu {
-            self.settled.resize(cpu + 1, [[0; KINDS]; 2]);
+    /// The counts of a place.
+    pub fn tally(&mut self, place: Place) -> &'static Tally {
+        let place = Place { world: if place.level.is_above() { World::BARE } else { place.world }, ..place };
+        if let Some((_, tally)) = self.places.iter().find(|(other, _)| *other == place) {
+            return tally;
         }
-        let below = [counters[Level::El1 as usize], counters[Level::El0 as usize]];
-        let inhabitant = self.total.inhabitant(world);
-        for (ran, (now, then)) in inhabitant.ran.iter_mut().zip(below.iter().zip(&self.settled[cpu])) {
-            add(ran, &difference(now, then));
-        }
-        self.settled[cpu] = below;
-        inhabitant
+        // There are few, and they are needed to the end.
+        let tally: &'static Tally = Box::leak(Box::default());
+        self.places.push((place, tally));
+        tally
     }
 
-    /// CPU `cpu` takes an exception to EL2.
-    pub fn exit(&mut self, cpu: usize, counters: &Counters, world: World, reason: Reason) {
-        let inhabitant = self.settle(cpu, counters, world);
-        inhabitant.exits += 1;
-        *inhabitant.reasons.entry(reason.name()).or_default() += 1;
+    /// A world is left for EL2.
+    pub fn exit(&mut self, world: World, reason: Reason) {
+        let index = self.exits.iter().position(|(other, _)| *other == world).unwrap_or_else(|| {
+            self.exits.push((world, BTreeMap::new()));
+            self.exits.len() - 1
+        });
+        *self.exits[index].1.entry(reason.name()).or_default() += 1;
     }
 
-    /// A guest on CPU `cpu` begins a section; `all` are the counters of all CPUs.
-    pub fn begin(&mut self, cpu: usize, all: &[Counters], world: World) -> Result<(), String> {
+    /// A section begins, in a guest.
+    pub fn begin(&mut self, guest: World) -> Result<(), String> {
         if self.open.is_some() {
             return Err("a section begins in another one".into());
         }
-        self.settle(cpu, &all[cpu], world);
-        self.total.above = above(all);
-        self.open = Some((world, self.total.clone()));
+        let ran = self.places.iter().map(|(_, tally)| tally.get()).collect();
+        let exits = self.exits.iter().map(|(_, reasons)| reasons.clone()).collect();
+        self.open = Some(Mark { guest, ran, exits });
         Ok(())
     }
 
-    /// A guest on CPU `cpu` ends the section.
-    pub fn end(&mut self, cpu: usize, all: &[Counters], world: World) -> Result<Section, String> {
-        let (guest, start) = self.open.take().ok_or("a section ends that did not begin")?;
-        if guest != world {
+    /// The section ends, in a guest.
+    pub fn end(&mut self, guest: World) -> Result<Section, String> {
+        let start = self.open.take().ok_or("a section ends that did not begin")?;
+        if start.guest != guest {
             return Err("a section ends in another guest".into());
         }
-        self.settle(cpu, &all[cpu], world);
-        self.total.above = above(all);
-        Ok(self.total.since(start, guest))
-    }
-
-    /// The end: `all` are the counters of all CPUs. What a CPU ran after its last exception to EL2 is nobody's.
-    pub fn run(&mut self, all: &[Counters]) -> Run {
-        let [el2, host_el0] = above(all).map(Counts::from);
-        let summary = |inhabitant: &Inhabitant| {
-            let [el1, el0] = inhabitant.ran.map(Counts::from);
-            Summary { table: inhabitant.world.0, el1, el0, exits: inhabitant.exits, reasons: inhabitant.reasons.clone() }
+        let ran = |wanted: &dyn Fn(Place) -> bool| {
+            let mut sum = [0; KINDS];
+            for (index, (_, tally)) in self.places.iter().enumerate().filter(|(_, (place, _))| wanted(*place)) {
+                let then = start.ran.get(index).copied().unwrap_or_default();
+                sum.iter_mut().zip(tally.get().iter().zip(then)).for_each(|(sum, (now, then))| *sum += now - then);
+            }
+            Counts::from(sum)
         };
-        Run { el2, host_el0, worlds: self.total.worlds.iter().map(summary).collect() }
-    }
-}
-
-impl Total {
-    fn inhabitant(&mut self, world: World) -> &mut Inhabitant {
-        let index = self.worlds.iter().position(|inhabitant| inhabitant.world == world).unwrap_or_else(|| {
-            self.worlds.push(Inhabitant { world, ran: Default::default(), exits: 0, reasons: BTreeMap::new() });
-            self.worlds.len() - 1
-        });
-        &mut self.worlds[index]
-    }
-
-    fn since(&self, mut start: Self, guest: World) -> Section {
-        let el2 = difference(&self.above[0], &start.above[0]);
-        let mut outside = el2;
-        add(&mut outside, &difference(&self.above[1], &start.above[1]));
+        let guests = |place: Place| !place.level.is_above() && place.world == guest;
         let mut section = Section {
-            guest: Counts::default(),
-            outside: Counts::default(),
-            el2: el2.into(),
+            guest: ran(&guests),
+            outside: ran(&|place| !guests(place)),
+            el2: ran(&|place| place.level == Level::El2),
             exits: 0,
             other_exits: 0,
             reasons: BTreeMap::new(),
         };
-        for now in &self.worlds {
-            let then = start.inhabitant(now.world);
-            let mut ran = difference(&now.ran[0], &then.ran[0]);
-            add(&mut ran, &difference(&now.ran[1], &then.ran[1]));
-            let exits = now.exits - then.exits;
-            if now.world != guest {
-                add(&mut outside, &ran);
-                section.other_exits += exits;
-                continue;
+        for (index, (world, reasons)) in self.exits.iter().enumerate() {
+            let then = |reason| start.exits.get(index).and_then(|reasons| reasons.get(reason)).copied().unwrap_or(0);
+            for (reason, count) in reasons.iter().map(|(reason, now)| (reason, now - then(reason))).filter(|(_, count)| *count > 0) {
+                if *world == guest {
+                    section.exits += count;
+                    section.reasons.insert(reason.clone(), count);
+                } else {
+                    section.other_exits += count;
+                }
             }
-            section.guest = ran.into();
-            section.exits = exits;
-            let more = |(reason, count): (&String, &u64)| (reason.clone(), count - then.reasons.get(reason).copied().unwrap_or(0));
-            section.reasons = now.reasons.iter().map(more).filter(|(_, count)| *count > 0).collect();
         }
-        section.outside = outside.into();
-        section
+        Ok(section)
+    }
+
+    /// The end.
+    pub fn run(&self) -> Run {
+        let ran = |level, world| {
+            let found = self.places.iter().find(|(place, _)| *place == Place { level, world });
+            found.map_or_else(Counts::default, |(_, tally)| tally.get().into())
+        };
+        let mut worlds: Vec<World> =
+            self.places.iter().filter(|(place, _)| !place.level.is_above()).map(|(place, _)| place.world).collect();
+        worlds.sort_unstable();
+        worlds.dedup();
+        let summary = |world: World| {
+            let reasons = self.exits.iter().find(|(other, _)| *other == world).map(|(_, reasons)| reasons.clone()).unwrap_or_default();
+            let exits = reasons.values().sum();
+            Summary { table: world.0, el1: ran(Level::El1, world), el0: ran(Level::El0, world), exits, reasons }
+        };
+        Run {
+            el2: ran(Level::El2, World::BARE),
+            host_el0: ran(Level::HostEl0, World::BARE),
+            worlds: worlds.into_iter().map(summary).collect(),
+        }
     }
 }
 
-fn above(all: &[Counters]) -> [[u64; KINDS]; 2] {
-    let mut sum = [[0; KINDS]; 2];
-    for counters in all {
-        add(&mut sum[0], &counters[Level::El2 as usize]);
-        add(&mut sum[1], &counters[Level::HostEl0 as usize]);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GUEST: World = World::new(1, 0x4_4001_0000);
+    const HOST: World = World::new(0, 0);
+    const HVC: u64 = 0x16 << 26 | 1 << 25;
+
+    fn run(account: &mut Account, level: Level, world: World, counts: [u32; KINDS]) {
+        account.tally(Place { level, world }).add(&counts);
     }
-    sum
-}
 
-fn add(sum: &mut [u64; KINDS], more: &[u64; KINDS]) {
-    sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
-}
+    #[test]
+    fn a_section_has_what_happened_in_it() {
+        let mut account = Account::default();
+        run(&mut account, Level::El2, GUEST, [1000; KINDS]);
+        run(&mut account, Level::El1, GUEST, [500; KINDS]);
+        account.exit(GUEST, Reason::new(0x400, HVC, 0));
+        account.begin(GUEST).unwrap();
+        assert!(account.begin(GUEST).is_err());
+        for _ in 0..3 {
+            account.exit(GUEST, Reason::new(0x400, HVC, 0));
+            run(&mut account, Level::El2, GUEST, [33, 3, 0, 0, 0, 8, 5]);
+            run(&mut account, Level::El1, GUEST, [4, 0, 0, 0, 0, 0, 0]);
+        }
+        account.exit(GUEST, Reason::new(0x480, HVC, 0));
+        // A host's kernel at EL1, and its user space under a kernel at EL2.
+        account.exit(HOST, Reason::new(0x400, HVC, 0));
+        run(&mut account, Level::El1, HOST, [7, 0, 0, 1, 0, 0, 0]);
+        run(&mut account, Level::HostEl0, HOST, [2, 0, 0, 0, 0, 0, 0]);
+        let section = account.end(GUEST).unwrap();
+        assert_eq!(section.guest, Counts::from([12, 0, 0, 0, 0, 0, 0]));
+        assert_eq!(section.el2, Counts::from([99, 9, 0, 0, 0, 24, 15]));
+        assert_eq!(section.outside, Counts::from([108, 9, 0, 1, 0, 24, 15]));
+        assert_eq!((section.exits, section.other_exits), (4, 1));
+        assert_eq!(section.reasons, BTreeMap::from([("HVC".to_owned(), 3), ("IRQ".to_owned(), 1)]));
+        assert!(account.end(GUEST).is_err());
+        let all = account.run();
+        assert_eq!(all.worlds.len(), 2);
+        assert_eq!(all.el2.instructions, 1099);
+        assert_eq!(all.host_el0.instructions, 2);
+    }
 
-fn difference(now: &[u64; KINDS], then: &[u64; KINDS]) -> [u64; KINDS] {
-    std::array::from_fn(|kind| now[kind] - then[kind])
+    #[test]
+    fn a_section_ends_where_it_began() {
+        let mut account = Account::default();
+        account.begin(GUEST).unwrap();
+        assert!(account.end(HOST).is_err());
+    }
+
+    #[test]
+    fn a_world_is_its_second_stage() {
+        // Another VMID and CnP: the same VM.
+        assert_eq!(World::new(1, 5 << 48 | 0x8000_0001), World::new(1 << 27 | 1, 6 << 48 | 0x8000_0000));
+        assert_ne!(World::new(1, 0x8000_0000), World::new(1, 0x9000_0000));
+        assert_eq!(World::new(0, 0x8000_0000), World::BARE);
+    }
+
+    #[test]
+    fn reasons_have_names() {
+        let name = |vector, ec: u64, iss, hpfar| Reason::new(vector, ec << 26 | iss, hpfar).name();
+        assert_eq!(name(0x400, 0x16, 0, 0), "HVC");
+        assert_eq!(name(0x600, 0x24, 0, 0x9_0100), "data abort 0x9010000");
+        // mrs x0, id_aa64pfr0_el1
+        assert_eq!(name(0x400, 0x18, 3 << 20 | 4 << 1 | 1, 0), "system register ID_AA64PFR0_EL1 read");
+        assert_eq!(name(0x400, 0x01, 0, 0), "WFI");
+        assert_eq!(name(0x480, 0x16, 0, 0), "IRQ");
+        assert_eq!(name(0x780, 0, 0, 0), "SError");
+    }
 }

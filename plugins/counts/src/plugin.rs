@@ -1,13 +1,14 @@
 //! What the emulator calls.
 
+use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::fs::File;
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::account::{Account, Counters, LEVELS, Level, Line, Reason, World};
+use crate::account::{Account, Level, Line, Place, Reason, Tally, World};
 use crate::decode::{self, KINDS, Kind};
-use crate::qemu::{self, Block, Id, Info, Register, Scoreboard};
+use crate::qemu::{self, Block, Id, Info, Register};
 use crate::{BEGIN, END};
 
 /// The version of the interface that the plugin is written for.
@@ -17,7 +18,6 @@ pub static qemu_plugin_version: c_int = 3;
 static PLUGIN: OnceLock<Plugin> = OnceLock::new();
 
 struct Plugin {
-    counters: Scoreboard,
     registers: OnceLock<Registers>,
     verify: bool,
     state: Mutex<State>,
@@ -25,9 +25,22 @@ struct Plugin {
 
 struct State {
     account: Account,
+    additions: HashMap<(Place, [u32; KINDS]), &'static Addition>,
     output: File,
-    /// Of each CPU, if that is verified: whether the last block ran at EL1 or EL0 under it.
-    below: Vec<bool>,
+    /// If that is verified: whether the last block ran at EL1 or EL0 under it.
+    below: bool,
+}
+
+/// Instructions that run together: one that may trap, and those before it that lead to it.
+struct Addition {
+    tally: &'static Tally,
+    counts: [u32; KINDS],
+}
+
+/// What is assumed of a block.
+struct Assumed {
+    place: Place,
+    is_vector: bool,
 }
 
 /// The registers that are read.
@@ -77,8 +90,8 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
     }
     let path = path.ok_or("the argument out=FILE is missing")?;
     let output = File::create(path).map_err(|error| format!("{path}: {error}"))?;
-    let state = Mutex::new(State { account: Account::default(), output, below: Vec::new() });
-    let plugin = Plugin { counters: Scoreboard::new(LEVELS * KINDS), registers: OnceLock::new(), verify, state };
+    let state = Mutex::new(State { account: Account::default(), additions: HashMap::new(), output, below: false });
+    let plugin = Plugin { registers: OnceLock::new(), verify, state };
     PLUGIN.set(plugin).map_err(|_| "it is loaded twice")?;
     qemu::register(id, on_cpu, on_block, on_end_of_run);
     Ok(())
@@ -96,69 +109,70 @@ extern "C" fn on_cpu(_id: Id, _cpu: c_uint) {
     }
 }
 
-/// Instructs the emulator what to count when a block runs that it translates. The CPU is in the state then in which the block runs, and a
-/// block that was translated in one translation regime, and so Exception level, never runs in another.
+/// Instructs the emulator what to count when a block runs that it translates. The CPU is in the state then in which the block runs.
+///
+/// That tells where it always runs: a block that was translated in one translation regime, and so Exception level, never runs in another;
+/// and it belongs to a page of memory, which other worlds can't have but after it was written, and so is translated again.
 extern "C" fn on_block(_id: Id, block: Block<'_>) {
     let Some(plugin) = PLUGIN.get() else { return };
-    let Some(level) = plugin.level() else { return plugin.error("registers can't be read") };
-    let vector = if level == Level::El2 { plugin.vector(block.address()) } else { None };
+    let Some(place) = plugin.place() else { return plugin.error(UNREADABLE) };
+    let vector = if place.level == Level::El2 { plugin.vector(block.address()) } else { None };
     if plugin.verify {
-        block.call(on_block_run, level as u64 | if vector.is_some() { IS_VECTOR } else { 0 });
+        block.call(on_block_run, Box::leak(Box::new(Assumed { place, is_vector: vector.is_some() })));
     }
     if let Some(vector) = vector {
-        block.call(on_vector, vector);
+        block.call(on_vector, Box::leak(Box::new(vector)));
     }
-    let count = |instruction: &qemu::Instruction<'_>, kind: Kind, value| {
-        instruction.count(&plugin.counters, level as usize * KINDS + kind as usize, value);
-    };
-    let mut pending = 0;
+    let mut state = plugin.state();
+    let mut counts = [0; KINDS];
     let mut instructions = block.instructions().peekable();
     while let Some(instruction) = instructions.next() {
-        pending += 1;
         // AArch32 may have shorter ones; it is never outside of guests.
         let word = instruction.word();
-        // Fewer additions: those that fall through are counted with the one that they fall to.
-        if !word.is_some_and(decode::falls_through) || instructions.peek().is_none() {
-            count(&instruction, Kind::Instruction, pending);
-            pending = 0;
-        }
+        counts[Kind::Instruction as usize] += 1;
         for kind in word.map_or(&[][..], decode::kinds) {
-            count(&instruction, *kind, 1);
+            counts[*kind as usize] += 1;
+        }
+        if !word.is_some_and(decode::falls_through) || instructions.peek().is_none() {
+            instruction.call_blind(on_instructions, state.addition(place, counts));
+            counts = [0; KINDS];
         }
         match word {
-            Some(BEGIN) => instruction.call(on_begin),
-            Some(END) => instruction.call(on_end),
+            Some(BEGIN) => instruction.call(on_begin, &()),
+            Some(END) => instruction.call(on_end, &()),
             _ => {}
         }
     }
 }
 
-extern "C" fn on_vector(cpu: c_uint, vector: *mut c_void) {
-    let Some(plugin) = PLUGIN.get() else { return };
-    let Some(el2) = plugin.registers.get().and_then(|registers| registers.el2.as_ref()) else { return };
-    let (cpu, vector) = (cpu as usize, vector.addr() as u64);
-    let values = || Some((el2.hcr.read()?, el2.vttbr.read()?, el2.esr.read()?, el2.hpfar.read()?));
-    let Some((hcr, vttbr, esr, hpfar)) = values() else { return plugin.error("registers can't be read") };
-    // From the host's own EL0: a system call, or the like.
-    if hcr & HCR_TGE != 0 {
-        return;
-    }
-    plugin.state().account.exit(cpu, &plugin.counters_of(cpu), World::new(hcr, vttbr), Reason::new(vector, esr, hpfar));
+extern "C" fn on_instructions(_: c_uint, addition: &'static Addition) {
+    addition.tally.add(&addition.counts);
 }
 
-extern "C" fn on_begin(cpu: c_uint, _: *mut c_void) {
+extern "C" fn on_vector(_: c_uint, vector: &'static u64) {
     let Some(plugin) = PLUGIN.get() else { return };
-    let Some(world) = plugin.world() else { return plugin.error("registers can't be read") };
-    let result = plugin.state().account.begin(cpu as usize, &plugin.counters_of_all(), world);
+    let Some(el2) = plugin.registers.get().and_then(|registers| registers.el2.as_ref()) else { return };
+    let values = || Some((el2.hcr.read()?, el2.vttbr.read()?, el2.esr.read()?, el2.hpfar.read()?));
+    let Some((hcr, vttbr, esr, hpfar)) = values() else { return plugin.error(UNREADABLE) };
+    // From the host's own EL0: a system call, or the like.
+    if hcr & HCR_TGE == 0 {
+        plugin.state().account.exit(World::new(hcr, vttbr), Reason::new(*vector, esr, hpfar));
+    }
+}
+
+extern "C" fn on_begin(_: c_uint, (): &'static ()) {
+    let Some(plugin) = PLUGIN.get() else { return };
+    let Some(place) = plugin.place() else { return plugin.error(UNREADABLE) };
+    let result = plugin.state().account.begin(place.world);
     if let Err(sentence) = result {
         plugin.error(&sentence);
     }
 }
 
-extern "C" fn on_end(cpu: c_uint, _: *mut c_void) {
+extern "C" fn on_end(_: c_uint, (): &'static ()) {
     let Some(plugin) = PLUGIN.get() else { return };
-    let Some(world) = plugin.world() else { return plugin.error("registers can't be read") };
-    let result = plugin.state().account.end(cpu as usize, &plugin.counters_of_all(), world);
+    let Some(place) = plugin.place() else { return plugin.error(UNREADABLE) };
+    let result = plugin.state().account.end(place.world);
     match result {
         Ok(section) => plugin.write(&Line::Section(section)),
         Err(sentence) => plugin.error(&sentence),
@@ -167,57 +181,47 @@ extern "C" fn on_end(cpu: c_uint, _: *mut c_void) {
 
 extern "C" fn on_end_of_run(_id: Id, _: *mut c_void) {
     let Some(plugin) = PLUGIN.get() else { return };
-    let run = plugin.state().account.run(&plugin.counters_of_all());
+    let run = plugin.state().account.run();
     plugin.write(&Line::Run(run));
 }
 
-/// Verifies that a block runs at the level that it was translated for, and that EL2 is reached from below through its vectors only.
-extern "C" fn on_block_run(cpu: c_uint, block: *mut c_void) {
+/// Verifies that a block runs where it was translated for, and that EL2 is reached from below through its vectors only. (The latter where
+/// there is one CPU: with several, another one's block may have run before.)
+extern "C" fn on_block_run(_: c_uint, assumed: &'static Assumed) {
     let Some(plugin) = PLUGIN.get() else { return };
-    let (cpu, level, is_vector) = (cpu as usize, block.addr() as u64 & !IS_VECTOR, block.addr() as u64 & IS_VECTOR != 0);
-    let now = plugin.level();
-    if now.is_none_or(|now| now as u64 != level) {
-        plugin.error(&format!("a block that was translated for level {level} runs at {now:?}"));
+    let Some(place) = plugin.place() else { return plugin.error(UNREADABLE) };
+    if place != assumed.place {
+        plugin.error(&format!("what was translated for {:?} runs at {place:?}", assumed.place));
     }
-    let below = matches!(now, Some(Level::El1 | Level::El0));
-    let mut state = plugin.state();
-    if state.below.len() <= cpu {
-        state.below.resize(cpu + 1, false);
-    }
-    let was_below = std::mem::replace(&mut state.below[cpu], below);
-    drop(state);
-    if was_below && !below && !is_vector {
+    let below = matches!(place.level, Level::El1 | Level::El0);
+    let was_below = std::mem::replace(&mut plugin.state().below, below);
+    if was_below && !below && !assumed.is_vector && qemu::cpus() == 1 {
         plugin.error("EL2 was reached from below, but not through a vector");
     }
 }
 
-/// What is passed to [`on_block_run`] with the level of a block that is a vector's first.
-const IS_VECTOR: u64 = 1 << 8;
+const UNREADABLE: &str = "this emulator's registers can't be read";
 
 /// HCR_EL2.TGE.
 const HCR_TGE: u64 = 1 << 27;
 
 impl Plugin {
-    /// Where the CPU is whose thread this is.
-    fn level(&self) -> Option<Level> {
+    /// Where the CPU is that runs, or for which something is translated.
+    fn place(&self) -> Option<Place> {
         let registers = self.registers.get()?;
+        let (hcr, vttbr) = match &registers.el2 {
+            Some(el2) => (el2.hcr.read()?, el2.vttbr.read()?),
+            None => (0, 0),
+        };
         // PSTATE.nRW is bit 4, PSTATE.EL bits 3:2; in AArch32 state M[3:0] is zero at EL0.
-        Some(match registers.pstate.read()? & 0x1f {
+        let level = match registers.pstate.read()? & 0x1f {
             0b0_1000..=0b0_1111 => Level::El2,
-            0b0_0000..=0b0_0011 | 0b1_0000 => match &registers.el2 {
-                Some(el2) if el2.hcr.read()? & HCR_TGE != 0 => Level::HostEl0,
-                _ => Level::El0,
-            },
+            0b0_0000..=0b0_0011 | 0b1_0000 if hcr & HCR_TGE != 0 => Level::HostEl0,
+            0b0_0000..=0b0_0011 | 0b1_0000 => Level::El0,
             _ => Level::El1,
-        })
-    }
-
-    /// Which world is below EL2 on the CPU whose thread this is.
-    fn world(&self) -> Option<World> {
-        match &self.registers.get()?.el2 {
-            Some(el2) => Some(World::new(el2.hcr.read()?, el2.vttbr.read()?)),
-            None => Some(World::BARE),
-        }
+        };
+        let world = if matches!(level, Level::El1 | Level::El0) { World::new(hcr, vttbr) } else { World::BARE };
+        Some(Place { level, world })
     }
 
     /// The offset of the vector at this address, if it is one for exceptions from lower Exception levels.
@@ -225,14 +229,6 @@ impl Plugin {
         let table = self.registers.get()?.el2.as_ref()?.vbar.read()?;
         let offset = address.wrapping_sub(table);
         ((0x400..0x800).contains(&offset) && offset % 0x80 == 0).then_some(offset)
-    }
-
-    fn counters_of(&self, cpu: usize) -> Counters {
-        std::array::from_fn(|level| std::array::from_fn(|kind| self.counters.get(cpu, level * KINDS + kind)))
-    }
-
-    fn counters_of_all(&self) -> Vec<Counters> {
-        (0..qemu::cpus()).map(|cpu| self.counters_of(cpu)).collect()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -248,5 +244,13 @@ impl Plugin {
         if !matches!(written, Ok(Ok(()))) {
             eprintln!("counts: the output can't be written");
         }
+    }
+}
+
+impl State {
+    fn addition(&mut self, place: Place, counts: [u32; KINDS]) -> &'static Addition {
+        let account = &mut self.account;
+        // Leaked: translated code may use it to the end. There are few that differ.
+        self.additions.entry((place, counts)).or_insert_with(|| Box::leak(Box::new(Addition { tally: account.tally(place), counts })))
     }
 }

@@ -10,15 +10,15 @@ use std::marker::PhantomData;
 /// The plugin's number, which the emulator gives it.
 pub type Id = u64;
 
-/// What is called when an instruction, or a block, is about to run: with the CPU, and what was given with it.
-pub type Callback = extern "C" fn(c_uint, *mut c_void);
+/// What is called when an instruction, or a block, is about to run, with what was given with it. (The emulator passes the number of a CPU,
+/// too; where one thread runs all CPUs it is that of the one for which the block was translated, and so of no use.)
+pub type Callback<T> = extern "C" fn(c_uint, &'static T);
+type RawCallback = extern "C" fn(c_uint, *mut c_void);
 
 #[repr(C)]
 struct RawBlock([u8; 0]);
 #[repr(C)]
 struct RawInstruction([u8; 0]);
-#[repr(C)]
-struct RawScoreboard([u8; 0]);
 #[repr(C)]
 struct RawRegister([u8; 0]);
 
@@ -36,17 +36,10 @@ struct Descriptor {
     feature: *const c_char,
 }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Entry {
-    scoreboard: *mut RawScoreboard,
-    offset: usize,
-}
-
+/// QEMU_PLUGIN_CB_NO_REGS.
+const NO_REGISTERS: c_int = 0;
 /// QEMU_PLUGIN_CB_R_REGS.
 const READS_REGISTERS: c_int = 1;
-/// QEMU_PLUGIN_INLINE_ADD_U64.
-const ADD: c_int = 0;
 
 unsafe extern "C" {
     safe fn qemu_plugin_register_vcpu_init_cb(id: Id, callback: extern "C" fn(Id, c_uint));
@@ -57,14 +50,10 @@ unsafe extern "C" {
     fn qemu_plugin_tb_n_insns(block: *const RawBlock) -> usize;
     fn qemu_plugin_tb_vaddr(block: *const RawBlock) -> u64;
     fn qemu_plugin_tb_get_insn(block: *const RawBlock, index: usize) -> *mut RawInstruction;
-    fn qemu_plugin_register_vcpu_tb_exec_cb(block: *mut RawBlock, callback: Callback, flags: c_int, data: *mut c_void);
+    fn qemu_plugin_register_vcpu_tb_exec_cb(block: *mut RawBlock, callback: RawCallback, flags: c_int, data: *mut c_void);
 
     fn qemu_plugin_insn_data(instruction: *const RawInstruction, to: *mut c_void, size: usize) -> usize;
-    fn qemu_plugin_register_vcpu_insn_exec_cb(instruction: *mut RawInstruction, callback: Callback, flags: c_int, data: *mut c_void);
-    fn qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(instruction: *mut RawInstruction, operation: c_int, entry: Entry, value: u64);
-
-    safe fn qemu_plugin_scoreboard_new(size: usize) -> *mut RawScoreboard;
-    fn qemu_plugin_u64_get(entry: Entry, cpu: c_uint) -> u64;
+    fn qemu_plugin_register_vcpu_insn_exec_cb(instruction: *mut RawInstruction, callback: RawCallback, flags: c_int, data: *mut c_void);
 
     fn qemu_plugin_get_registers() -> *mut Array;
     fn qemu_plugin_read_register(register: *mut RawRegister, to: *mut Array) -> c_int;
@@ -137,9 +126,10 @@ impl Block<'_> {
     }
 
     /// Has a function called each time before it runs, which may read registers.
-    pub fn call(&self, callback: Callback, data: u64) {
-        // SAFETY: a handle of this translation; the data is a number and never followed.
-        unsafe { qemu_plugin_register_vcpu_tb_exec_cb(self.0, callback, READS_REGISTERS, number(data)) };
+    pub fn call<T: Sync>(&self, callback: Callback<T>, data: &'static T) {
+        let (callback, data) = raw(callback, data);
+        // SAFETY: a handle of this translation, and the function's own data.
+        unsafe { qemu_plugin_register_vcpu_tb_exec_cb(self.0, callback, READS_REGISTERS, data) };
     }
 }
 
@@ -155,51 +145,28 @@ impl Instruction<'_> {
         (size == bytes.len()).then_some(u32::from_le_bytes(bytes))
     }
 
-    /// Has `value` added to a number of the CPU each time before it runs.
-    pub fn count(&self, counters: &Scoreboard, index: usize, value: u64) {
-        // SAFETY: a handle of this translation, and an entry that is there.
-        unsafe { qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(self.0, ADD, counters.entry(index), value) };
-    }
-
     /// Has a function called each time before it runs, which may read registers.
-    pub fn call(&self, callback: Callback) {
-        // SAFETY: a handle of this translation; no data is passed.
-        unsafe { qemu_plugin_register_vcpu_insn_exec_cb(self.0, callback, READS_REGISTERS, number(0)) };
+    pub fn call<T: Sync>(&self, callback: Callback<T>, data: &'static T) {
+        self.register(callback, data, READS_REGISTERS);
+    }
+
+    /// Has a function called each time before it runs, which doesn't read registers: that is faster.
+    pub fn call_blind<T: Sync>(&self, callback: Callback<T>, data: &'static T) {
+        self.register(callback, data, NO_REGISTERS);
+    }
+
+    fn register<T: Sync>(&self, callback: Callback<T>, data: &'static T, flags: c_int) {
+        let (callback, data) = raw(callback, data);
+        // SAFETY: a handle of this translation, and the function's own data.
+        unsafe { qemu_plugin_register_vcpu_insn_exec_cb(self.0, callback, flags, data) };
     }
 }
 
-fn number(data: u64) -> *mut c_void {
-    std::ptr::without_provenance_mut(data as usize)
-}
-
-/// Numbers that each CPU has.
-pub struct Scoreboard {
-    raw: *mut RawScoreboard,
-    numbers: usize,
-}
-
-// SAFETY: the emulator lets all threads use its scoreboards; they are never freed.
-unsafe impl Send for Scoreboard {}
-// SAFETY: as above.
-unsafe impl Sync for Scoreboard {}
-
-impl Scoreboard {
-    /// So many numbers for each CPU, all zero.
-    pub fn new(numbers: usize) -> Self {
-        Self { raw: qemu_plugin_scoreboard_new(numbers * size_of::<u64>()), numbers }
-    }
-
-    /// A number of a CPU that there is.
-    pub fn get(&self, cpu: usize, index: usize) -> u64 {
-        assert!(cpu < cpus(), "there is no CPU {cpu}");
-        // SAFETY: the entry and the CPU are there. What others count at this time may be missing from it.
-        unsafe { qemu_plugin_u64_get(self.entry(index), cpu as c_uint) }
-    }
-
-    fn entry(&self, index: usize) -> Entry {
-        assert!(index < self.numbers, "there is no number {index}");
-        Entry { scoreboard: self.raw, offset: index * size_of::<u64>() }
-    }
+/// A function and its data as the emulator takes them.
+fn raw<T: Sync>(callback: Callback<T>, data: &'static T) -> (RawCallback, *mut c_void) {
+    // SAFETY: a reference is passed as a pointer is. The function gets the data of its own type, to which all threads may have references.
+    let callback = unsafe { std::mem::transmute::<Callback<T>, RawCallback>(callback) };
+    (callback, std::ptr::from_ref(data).cast_mut().cast())
 }
 
 /// A register that can be read.
