@@ -144,3 +144,37 @@ pub fn advice(errors: &str) -> Option<&'static str> {
          or leave the counts out with --no-counts",
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: &str = r#"{"instructions":0,"sysreg_reads":0,"sysreg_writes":0,"barriers":0,"tlb_ops":0,"loads":0,"stores":0}"#;
+
+    #[test]
+    fn lines_are_read() {
+        let outside = NONE.replace("\"loads\":0", "\"loads\":8");
+        let text = format!(
+            "{{\"section\":{{\"guest\":{NONE},\"outside\":{outside},\"el2\":{NONE},\"exits\":4,\"other_exits\":0,\"reasons\":{{}}}}}}\n\
+             {{\"run\":{{\"el2\":{NONE},\"host_el0\":{NONE},\"worlds\":[\
+             {{\"table\":4096,\"el1\":{NONE},\"el0\":{NONE},\"exits\":5,\"reasons\":{{\"HVC\":5}}}}]}}}}\n"
+        );
+        let output = parse(&text).unwrap();
+        assert_eq!((output.sections[0].exits, output.sections[0].outside.loads), (4, 8));
+        assert_eq!(output.run.unwrap().worlds[0].reasons["HVC"], 5);
+    }
+
+    #[test]
+    fn what_went_wrong_is_told() {
+        assert!(parse("").is_err());
+        assert!(parse("{\"error\":\"no register\"}\n").unwrap_err().to_string().contains("no register"));
+        assert!(parse("{}\n").is_err());
+        assert!(advice("Could not load plugin /x.so: no such file").is_some_and(|advice| advice.contains("install")));
+        assert_eq!(advice("no memory"), None);
+    }
+
+    #[test]
+    fn commas_in_paths_are_doubled() {
+        assert_eq!(arguments(Path::new("/a,b/c.so"), Path::new("/out")), ["-plugin", "/a,,b/c.so,out=/out"]);
+    }
+}

@@ -4,6 +4,7 @@
 
 pub mod budgets;
 mod counts;
+mod crossings;
 mod emulate;
 mod host;
 mod operation;
@@ -50,6 +51,9 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
     }
     drop(task);
     println!("{}", results.table());
+    if let Some(table) = results.crossings() {
+        println!("\n{table}");
+    }
     if let Some(path) = &args.json {
         let mut text = String::new();
         for line in results.json() {

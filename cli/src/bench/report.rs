@@ -3,6 +3,7 @@
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
+use super::crossings;
 use super::host::{Figure, Host, Outside};
 use super::operation::Operation;
 
@@ -70,6 +71,11 @@ impl<'a> Results<'a> {
         format!("Instructions per operation on -cpu {}, without the loop's. Instructions are not cycles.\n{table}", self.cpu)
     }
 
+    /// The table of what runs outside of the guest, if it was counted.
+    pub fn crossings(&self) -> Option<String> {
+        crossings::table(self.operations, &self.hosts)
+    }
+
     /// Lines of JSON, an object each.
     pub fn json(&self) -> Vec<String> {
         let line = |host: &Host, figure: &Figure| {
@@ -93,7 +99,7 @@ fn find<'f>(figures: &'f [Figure], operation: &Operation) -> Option<&'f Figure> 
 }
 
 /// To a tenth where there is one, with commas between the thousands.
-fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     let text = format!("{value:.1}");
     let (whole, tenth) = text.split_once('.').unwrap_or((&text, "0"));
     let mut grouped = String::new();
