@@ -332,10 +332,18 @@ mod tests {
         assert_eq!((section.exits, section.other_exits), (4, 1));
         assert_eq!(section.reasons, BTreeMap::from([("HVC".to_owned(), 3), ("IRQ".to_owned(), 1)]));
         assert!(account.end(GUEST).is_err());
+        let line = serde_json::to_string(&Line::Section(section)).unwrap();
+        assert!(line.starts_with("{\"section\":{\"guest\":{\"instructions\":12,"), "{line}");
         let all = account.run();
         assert_eq!(all.worlds.len(), 2);
         assert_eq!(all.el2.instructions, 1099);
         assert_eq!(all.host_el0.instructions, 2);
+        assert!(serde_json::to_string(&Line::Run(all)).unwrap().starts_with("{\"run\":{\"el2\":"));
+    }
+
+    #[test]
+    fn an_error_is_a_line() {
+        assert_eq!(serde_json::to_string(&Line::Error("no register".into())).unwrap(), r#"{"error":"no register"}"#);
     }
 
     #[test]

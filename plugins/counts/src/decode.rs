@@ -23,7 +23,7 @@ pub enum Kind {
 pub const KINDS: usize = 7;
 
 /// What an instruction counts as, besides [`Kind::Instruction`].
-pub const fn kinds(word: u32) -> &'static [Kind] {
+const fn kinds(word: u32) -> &'static [Kind] {
     match field(word, 25, 4) {
         0b1010 | 0b1011 if field(word, 22, 10) == 0b11_0101_0100 => system(word),
         0b0100 | 0b0110 | 0b1100 | 0b1110 => access(load_or_store(word)),
@@ -33,8 +33,34 @@ pub const fn kinds(word: u32) -> &'static [Kind] {
     }
 }
 
+/// Instructions of a block that run together or not at all: one that may trap, and those before it that lead to it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// The index in the block of the last of them.
+    pub last: usize,
+    /// How many of each kind there are among them.
+    pub counts: [u32; KINDS],
+}
+
+/// Divides a block. An instruction is none where it is not one of A64's (AArch32 has shorter ones; it is never outside of guests).
+pub fn stretches(block: &[Option<u32>]) -> Vec<Stretch> {
+    let mut stretches = Vec::new();
+    let mut counts = [0; KINDS];
+    for (index, word) in block.iter().enumerate() {
+        counts[Kind::Instruction as usize] += 1;
+        for kind in word.map_or(&[][..], kinds) {
+            counts[*kind as usize] += 1;
+        }
+        if !word.is_some_and(falls_through) || index + 1 == block.len() {
+            stretches.push(Stretch { last: index, counts });
+            counts = [0; KINDS];
+        }
+    }
+    stretches
+}
+
 /// Whether the next instruction surely runs after this one, with nothing in between: arithmetic, which can't trap.
-pub const fn falls_through(word: u32) -> bool {
+const fn falls_through(word: u32) -> bool {
     match field(word, 25, 4) {
         // Data processing, immediate.
         0b1000 | 0b1001 => true,
@@ -300,6 +326,18 @@ mod tests {
         for (text, word, expected) in table {
             assert_eq!(kinds(*word), *expected, "{text}");
         }
+    }
+
+    #[test]
+    fn a_block_is_divided_where_it_may_be_left() {
+        // add; ldr; add; add: the last one is followed by nothing. Then something of AArch32's.
+        let [add, ldr] = [0x9100_0400, 0xf940_0020].map(Some);
+        assert_eq!(
+            stretches(&[add, ldr, add, add]),
+            [Stretch { last: 1, counts: [2, 0, 0, 0, 0, 1, 0] }, Stretch { last: 3, counts: [2, 0, 0, 0, 0, 0, 0] }]
+        );
+        assert_eq!(stretches(&[None]), [Stretch { last: 0, counts: [1, 0, 0, 0, 0, 0, 0] }]);
+        assert_eq!(stretches(&[]), []);
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! and one for the whole run. With `verify=on` it holds what it assumes of each translated block against the registers, each time that
 //! one runs, which takes long.
 //!
-//! Between two marks the figures are exact where one thread runs all CPUs in turn (`-icount`, or `-accel tcg,thread=single`).
+//! The figures are exact where one thread runs all CPUs in turn (`-icount`, or `-accel tcg,thread=single`). Guests must be in AArch64 state:
+//! the emulator does not show the Exception level of those that aren't.
 
 mod account;
 mod decode;

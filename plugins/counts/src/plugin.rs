@@ -7,7 +7,7 @@ use std::io::Write;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::account::{Account, Level, Line, Place, Reason, Tally, World};
-use crate::decode::{self, KINDS, Kind};
+use crate::decode::{self, KINDS};
 use crate::qemu::{self, Block, Id, Info, Register};
 use crate::{BEGIN, END};
 
@@ -31,7 +31,7 @@ struct State {
     below: bool,
 }
 
-/// Instructions that run together: one that may trap, and those before it that lead to it.
+/// What is added when a stretch of instructions runs.
 struct Addition {
     tally: &'static Tally,
     counts: [u32; KINDS],
@@ -123,20 +123,13 @@ extern "C" fn on_block(_id: Id, block: Block<'_>) {
     if let Some(vector) = vector {
         block.call(on_vector, Box::leak(Box::new(vector)));
     }
+    let instructions: Vec<_> = block.instructions().collect();
+    let words: Vec<_> = instructions.iter().map(qemu::Instruction::word).collect();
     let mut state = plugin.state();
-    let mut counts = [0; KINDS];
-    let mut instructions = block.instructions().peekable();
-    while let Some(instruction) = instructions.next() {
-        // AArch32 may have shorter ones; it is never outside of guests.
-        let word = instruction.word();
-        counts[Kind::Instruction as usize] += 1;
-        for kind in word.map_or(&[][..], decode::kinds) {
-            counts[*kind as usize] += 1;
-        }
-        if !word.is_some_and(decode::falls_through) || instructions.peek().is_none() {
-            instruction.call_blind(on_instructions, state.addition(place, counts));
-            counts = [0; KINDS];
-        }
+    for stretch in decode::stretches(&words) {
+        instructions[stretch.last].call_blind(on_stretch, state.addition(place, stretch.counts));
+    }
+    for (instruction, word) in instructions.iter().zip(words) {
         match word {
             Some(BEGIN) => instruction.call(on_begin, &()),
             Some(END) => instruction.call(on_end, &()),
@@ -145,7 +138,7 @@ extern "C" fn on_block(_id: Id, block: Block<'_>) {
     }
 }
 
-extern "C" fn on_instructions(_: c_uint, addition: &'static Addition) {
+extern "C" fn on_stretch(_: c_uint, addition: &'static Addition) {
     addition.tally.add(&addition.counts);
 }
 
