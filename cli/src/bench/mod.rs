@@ -2,22 +2,25 @@
 //!
 //! The emulator counts instructions (`-icount`), so the same build gives the same figures each time. Instructions are not cycles.
 
+mod ablation;
 pub mod budgets;
 mod counts;
 mod crossings;
 mod emulate;
 mod host;
+mod kept;
 mod operation;
+mod picture;
 mod probe;
+mod record;
 mod report;
 
-use std::fmt::Write as _;
-
 use anyhow::{Context, Result};
+use stile_blob::Techniques;
 
 use crate::args::BenchArgs;
 use crate::progress::Task;
-use crate::{emulator, exit};
+use crate::{cargo, emulator, exit};
 use host::{Host, Request};
 use report::Results;
 
@@ -41,26 +44,32 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
         cpu: &args.cpu,
         operations: &operations,
         iterations: args.iterations,
+        techniques: Techniques::default(),
         plugin: plugin.as_deref(),
         progress: &progress,
     };
-    let mut results = Results::new(&args.cpu, &operations);
-    for host in [Host::Stile].into_iter().chain(peers) {
-        let figures = host.measure(&request).with_context(|| format!("measuring under {}", host.name()))?;
-        results.add(host, figures);
-    }
-    drop(task);
-    println!("{}", results.table());
-    if let Some(table) = results.crossings() {
-        println!("\n{table}");
-    }
-    if let Some(path) = &args.json {
-        let mut text = String::new();
-        for line in results.json() {
-            // Writing to a string can't fail.
-            let _ = writeln!(text, "{line}");
+    let (table, records) = if args.ablate {
+        let records = ablation::measure(&request)?;
+        (ablation::table(&args.cpu, &records), records)
+    } else {
+        let mut results = Results::new(&args.cpu, &operations);
+        for host in [Host::Stile].into_iter().chain(peers) {
+            let figures = host.measure(&request).with_context(|| format!("measuring under {}", host.name()))?;
+            results.add(host, figures);
         }
-        std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+        let tables = [Some(results.table()), results.crossings()];
+        (tables.into_iter().flatten().collect::<Vec<_>>().join("\n\n"), results.records())
+    };
+    drop(task);
+    println!("{table}");
+    if let Some(path) = &args.json {
+        std::fs::write(path, record::write(&records)?).with_context(|| format!("writing {}", path.display()))?;
+    }
+    if let Some(path) = &args.svg {
+        std::fs::write(path, picture::draw(&records, &args.cpu)).with_context(|| format!("writing {}", path.display()))?;
+    }
+    if args.update {
+        kept::update(&cargo::repository(), records)?;
     }
     Ok(exit::OK)
 }

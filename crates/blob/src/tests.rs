@@ -292,6 +292,12 @@ fn mutated_blobs_never_break_a_rule() {
 }
 
 prop_compose! {
+    fn any_ablation()(state: bool, fp: bool, timer: bool, lists: bool, traps: bool) -> Ablation {
+        Ablation { state, fp, timer, lists, traps }
+    }
+}
+
+prop_compose! {
     fn any_vm()(
         granules in 1..64u64,
         vcpus in 1..=8u8,
@@ -301,6 +307,7 @@ prop_compose! {
         dtb in 0..1024u64,
         stop: bool,
         wfi_passthrough: bool,
+        ablate in prop::option::of(any_ablation()),
         loads in prop::collection::vec((0..100u64, 0..2000usize, 0..100u64), 0..4),
     ) -> (Vm<'static>, Vec<(u64, usize, u64)>) {
         let mut vm = vm("", granules * map::RAM_GRANULE);
@@ -310,7 +317,7 @@ prop_compose! {
         vm.entry = map::RAM_BASE + entry * 4;
         vm.dtb = map::RAM_BASE + dtb * 8;
         vm.on_reset = if stop { OnReset::Stop } else { OnReset::Restart };
-        vm.techniques.wfi_passthrough = wfi_passthrough;
+        vm.techniques = Techniques { wfi_passthrough, ablate };
         (vm, loads)
     }
 }

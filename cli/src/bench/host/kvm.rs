@@ -42,6 +42,16 @@ impl Kvm {
         }
     }
 
+    /// Its name in pages and pictures.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Vhe => "KVM VHE",
+            Self::Nvhe => "KVM nVHE",
+            Self::Protected => "KVM protected",
+            Self::V6_12 => "KVM 6.12",
+        }
+    }
+
     const fn kernel(self) -> DebianKernel {
         match self {
             Self::Vhe | Self::Nvhe | Self::Protected => DebianKernel::Newest,

@@ -36,7 +36,7 @@ pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
             ensure!(counted == exits, "{}: {exits} exits by the ledger, and {counted} by the emulator", operation.name);
         }
         figures.push(Figure {
-            operation: operation.name,
+            operation: operation.name.to_owned(),
             instructions: twice.instructions,
             exits: Some(exits as f64 / more as f64),
             outside: sections.map(|(twice, once)| Outside::of_each(&twice.outside.without(&once.outside), more)),
@@ -95,7 +95,7 @@ fn config(request: &Request<'_>, operation: Operation) -> MachineConfig {
         pinned: false,
         on_reset: OnReset::Stop,
         exec: None,
-        techniques: Default::default(),
+        techniques: request.techniques,
     };
     MachineConfig {
         arch: Arch::Aarch64,

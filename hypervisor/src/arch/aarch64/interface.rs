@@ -1,6 +1,8 @@
 //! The virtual CPU interface of the loaded vCPU: ICH_*_EL2 as crate `stile-vgic` uses it.
 //! Arm GIC Architecture Specification, AArch64 virtualization control System registers.
 
+use core::mem::MaybeUninit;
+
 use stile_board::intid;
 use stile_vgic::{CpuInterface, ListRegister, ListRegisters, Maintenance, Shortcuts, Vmcr, running_priority};
 
@@ -64,21 +66,32 @@ impl<'vcpu> Interface<'vcpu> {
     pub fn load(&mut self, from: &CpuInterface) {
         // ICC_SRE_EL1: where it can be cleared, another vCPU may have cleared it.
         write_sysreg!("S3_0_C12_C12_5", 0x7);
-        write_sysreg!("S3_4_C12_C11_7", from.vmcr.0);
+        self.write_state(from.vmcr.0, &from.ap0r, &from.ap1r);
+        write_sysreg!("S3_4_C12_C11_0", ENABLE);
+    }
+
+    /// Writes ICH_VMCR_EL2, ICH_AP0Rn_EL2 and ICH_AP1Rn_EL2.
+    pub fn write_state(&mut self, vmcr: u64, ap0r: &[u32; 4], ap1r: &[u32; 4]) {
+        write_sysreg!("S3_4_C12_C11_7", vmcr);
         let preemption_bits = shape().preemption_bits;
-        write_sysreg!("S3_4_C12_C8_0", u64::from(from.ap0r[0]));
-        write_sysreg!("S3_4_C12_C9_0", u64::from(from.ap1r[0]));
+        write_sysreg!("S3_4_C12_C8_0", u64::from(ap0r[0]));
+        write_sysreg!("S3_4_C12_C9_0", u64::from(ap1r[0]));
         if preemption_bits >= 6 {
-            write_sysreg!("S3_4_C12_C8_1", u64::from(from.ap0r[1]));
-            write_sysreg!("S3_4_C12_C9_1", u64::from(from.ap1r[1]));
+            write_sysreg!("S3_4_C12_C8_1", u64::from(ap0r[1]));
+            write_sysreg!("S3_4_C12_C9_1", u64::from(ap1r[1]));
         }
         if preemption_bits >= 7 {
-            write_sysreg!("S3_4_C12_C8_2", u64::from(from.ap0r[2]));
-            write_sysreg!("S3_4_C12_C9_2", u64::from(from.ap1r[2]));
-            write_sysreg!("S3_4_C12_C8_3", u64::from(from.ap0r[3]));
-            write_sysreg!("S3_4_C12_C9_3", u64::from(from.ap1r[3]));
+            write_sysreg!("S3_4_C12_C8_2", u64::from(ap0r[2]));
+            write_sysreg!("S3_4_C12_C9_2", u64::from(ap1r[2]));
+            write_sysreg!("S3_4_C12_C8_3", u64::from(ap0r[3]));
+            write_sysreg!("S3_4_C12_C9_3", u64::from(ap1r[3]));
         }
-        write_sysreg!("S3_4_C12_C11_0", ENABLE);
+    }
+
+    /// Reads the same registers.
+    pub fn read_state(&self) -> (u64, [u32; 4], [u32; 4]) {
+        let (ap0r, ap1r) = active_priorities();
+        (self.vmcr().0, ap0r, ap1r)
     }
 
     /// Turns the interface off.
@@ -114,6 +127,9 @@ fn active_priorities() -> ([u32; 4], [u32; 4]) {
     (ap0r, ap1r)
 }
 
+/// Room for all list registers that there can be (ICH_VTR_EL2.ListRegs).
+pub type Lists = [MaybeUninit<u64>; 16];
+
 // A list register's number is in its name, so each access is a choice.
 macro_rules! list_registers {
     ($($n:literal $name:literal)*) => {
@@ -125,6 +141,31 @@ macro_rules! list_registers {
         #[inline(always)]
         fn write_list_register(n: usize, value: u64) {
             match n { $($n => write_sysreg!($name, value),)* _ => {} }
+        }
+
+        /// Moves the first `count` list registers to memory, which leaves them empty.
+        pub fn take_lists(to: &mut Lists, count: usize) {
+            $(
+                if $n == count {
+                    return;
+                }
+                to[$n].write(read_sysreg!($name));
+                write_sysreg!($name, 0);
+            )*
+        }
+
+        /// Memory to the first `count` list registers.
+        ///
+        /// # Safety
+        /// `from` is what [`take_lists`] took, as many of them.
+        pub unsafe fn bring_lists(from: &Lists, count: usize) {
+            $(
+                if $n == count {
+                    return;
+                }
+                // SAFETY: the caller's promise.
+                write_sysreg!($name, unsafe { from[$n].assume_init() });
+            )*
         }
     };
 }

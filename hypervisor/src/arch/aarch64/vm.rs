@@ -82,11 +82,16 @@ fn vmid_bits() -> VmidBits {
     if features::get().vmid16 { VmidBits::Sixteen } else { VmidBits::Eight }
 }
 
+/// Makes VMID 0 the current one, whose second stage has nothing mapped.
+pub fn leave_second_stage() {
+    write_sysreg!("vttbr_el2", *NO_ROOT.get());
+    isb();
+}
+
 /// Sets the second stage's shape on this CPU.
 pub fn setup_cpu() {
     write_sysreg!("vtcr_el2", vtcr_el2(GEOMETRY.get(), vmid_bits()));
-    write_sysreg!("vttbr_el2", *NO_ROOT.get());
-    isb();
+    leave_second_stage();
     // SAFETY: forgetting translations is always right. What firmware left must not be taken for a VM's.
     unsafe { core::arch::asm!("tlbi alle1", "dsb nsh", "isb", options(nostack, preserves_flags)) };
 }
@@ -159,8 +164,7 @@ impl Vm {
 
     fn replace_second_stage(&self, cpu: usize) {
         // Until the new VMID is in force, this CPU must make no entries for the old one, which may be another VM's by then.
-        write_sysreg!("vttbr_el2", *NO_ROOT.get());
-        isb();
+        leave_second_stage();
         let vmid = VMIDS.try_load(cpu, &self.vmid).unwrap_or_else(|| {
             let mut pool = VMID_POOL.lock();
             VMIDS.load(pool.as_mut().expect("set up"), cpu, &self.vmid, || {
