@@ -3,10 +3,13 @@
 //! The emulator counts instructions (`-icount`), so the same build gives the same figures each time. Instructions are not cycles.
 
 pub mod budgets;
+mod client;
 mod counts;
 mod crossings;
 mod emulate;
+mod full;
 mod host;
+mod linux;
 mod operation;
 mod probe;
 mod report;
@@ -26,14 +29,18 @@ use report::Results;
 /// # Errors
 /// A name that there isn't; something can't be built, fetched or run; the file can't be written.
 pub fn bench(args: &BenchArgs) -> Result<u8> {
-    let operations = operation::choose(&args.only).map_err(exit::usage)?;
+    let work = if args.full { full::choose(&args.only) } else { Vec::new() };
+    // With real work, a name may be that of either.
+    let names: Vec<String> = args.only.iter().filter(|name| work.iter().all(|work| work.name != **name)).cloned().collect();
+    let operations = if names.is_empty() && !args.only.is_empty() { Vec::new() } else { operation::choose(&names).map_err(exit::usage)? };
     let mut peers = host::choose(&args.against).map_err(exit::usage)?;
     emulator::installed()?;
     if args.against.is_empty() && !emulator::features(&args.cpu)?.names().contains(&"VHE") {
         peers.retain(|peer| !peer.needs_vhe());
     }
     let probe = probe::build()?;
-    let plugin = if args.no_counts { None } else { Some(counts::build()?) };
+    // Real work can't be told from the rest of a run without it.
+    let plugin = if args.no_counts && !args.full { None } else { Some(counts::build()?) };
     let task = Task::start("measuring");
     let progress = |what: String| task.message(format!("measuring: {what}"));
     let request = Request {
@@ -45,18 +52,28 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
         progress: &progress,
     };
     let mut results = Results::new(&args.cpu, &operations);
-    for host in [Host::Stile].into_iter().chain(peers) {
+    let hosts: Vec<Host> = [Host::Stile].into_iter().chain(peers).collect();
+    for host in hosts.iter().copied().filter(|_| !operations.is_empty()) {
         let figures = host.measure(&request).with_context(|| format!("measuring under {}", host.name()))?;
         results.add(host, figures);
     }
+    let work = match &plugin {
+        Some(plugin) => full::measure(&work, &full::hosts(&hosts, &args.against), &args.cpu, plugin, &progress)?,
+        None => full::Results::new(&args.cpu),
+    };
     drop(task);
-    println!("{}", results.table());
+    if !operations.is_empty() {
+        println!("{}", results.table());
+    }
     if let Some(table) = results.crossings() {
         println!("\n{table}");
     }
+    if args.full {
+        println!("{}", work.table());
+    }
     if let Some(path) = &args.json {
         let mut text = String::new();
-        for line in results.json() {
+        for line in results.json().into_iter().chain(work.json()) {
             // Writing to a string can't fail.
             let _ = writeln!(text, "{line}");
         }
