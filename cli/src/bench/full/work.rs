@@ -86,7 +86,7 @@ run() { yes /tmp/data | head -n $units | xargs -n $units sha256sum; }
 /// All of it, in the order in which tables show it.
 pub const WORK: [Work; 9] = [
     Work { name: "boot", unit: "boot", vcpus: 1, packages: &[], programs: &[], script: "", units: 0 },
-    Work { name: "cpu", unit: "MiB", vcpus: 1, packages: &[], programs: &[], script: CPU, units: 16 },
+    Work { name: "cpu", unit: "MiB", vcpus: 1, packages: &[], programs: &[], script: CPU, units: 4 },
     Work {
         name: "hackbench",
         unit: "round",
@@ -103,7 +103,7 @@ pub const WORK: [Work; 9] = [
         packages: &["cpp-14-aarch64-linux-gnu"],
         programs: &["usr/libexec/gcc/aarch64-linux-gnu/14/cc1"],
         script: COMPILE,
-        units: 2,
+        units: 1,
     },
     Work {
         name: "redis",
@@ -112,7 +112,7 @@ pub const WORK: [Work; 9] = [
         packages: &["redis-server", "redis-tools"],
         programs: &["usr/bin/redis-server", "usr/bin/redis-cli", "usr/bin/redis-benchmark"],
         script: REDIS,
-        units: 2000,
+        units: 1000,
     },
     Work {
         name: "redis_smp",
@@ -121,7 +121,7 @@ pub const WORK: [Work; 9] = [
         packages: &["redis-server", "redis-tools"],
         programs: &["usr/bin/redis-server", "usr/bin/redis-cli", "usr/bin/redis-benchmark"],
         script: REDIS,
-        units: 2000,
+        units: 1000,
     },
     Work {
         name: "cyclictest",
@@ -132,7 +132,7 @@ pub const WORK: [Work; 9] = [
         script: CYCLICTEST,
         units: 1000,
     },
-    Work { name: "pipe", unit: "round trip", vcpus: 2, packages: &[], programs: &[], script: PIPE, units: 4000 },
+    Work { name: "pipe", unit: "round trip", vcpus: 2, packages: &[], programs: &[], script: PIPE, units: 2000 },
     Work {
         name: "fork_exec",
         unit: "fork",
