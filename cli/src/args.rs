@@ -203,6 +203,9 @@ pub struct BenchArgs {
     /// The emulated CPUs' model, such as max or cortex-a57.
     #[arg(long, value_name = "MODEL", default_value = "max")]
     pub cpu: String,
+    /// Measure what real work costs, too: a second table, which takes an hour or more.
+    #[arg(long, conflicts_with_all = ["ablate", "update"])]
+    pub full: bool,
     /// How often each operation runs; those that wait run less often.
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(64..=1_000_000))]
     pub iterations: u32,

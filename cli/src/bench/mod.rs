@@ -4,11 +4,14 @@
 
 mod ablation;
 pub mod budgets;
+mod client;
 mod counts;
 mod crossings;
 mod emulate;
+mod full;
 mod host;
 mod kept;
+mod linux;
 mod operation;
 mod picture;
 mod probe;
@@ -29,14 +32,18 @@ use report::Results;
 /// # Errors
 /// A name that there isn't; something can't be built, fetched or run; the file can't be written.
 pub fn bench(args: &BenchArgs) -> Result<u8> {
-    let operations = operation::choose(&args.only).map_err(exit::usage)?;
+    let work = if args.full { full::choose(&args.only) } else { Vec::new() };
+    // With real work, a name may be that of either.
+    let names: Vec<String> = args.only.iter().filter(|name| work.iter().all(|work| work.name != **name)).cloned().collect();
+    let operations = if names.is_empty() && !args.only.is_empty() { Vec::new() } else { operation::choose(&names).map_err(exit::usage)? };
     let mut peers = host::choose(&args.against).map_err(exit::usage)?;
     emulator::installed()?;
     if args.against.is_empty() && !emulator::features(&args.cpu)?.names().contains(&"VHE") {
         peers.retain(|peer| !peer.needs_vhe());
     }
     let probe = probe::build()?;
-    let plugin = if args.no_counts { None } else { Some(counts::build()?) };
+    // Real work can't be told from the rest of a run without it.
+    let plugin = if args.no_counts && !args.full { None } else { Some(counts::build()?) };
     let task = Task::start("measuring");
     let progress = |what: String| task.message(format!("measuring: {what}"));
     let request = Request {
@@ -48,22 +55,31 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
         plugin: plugin.as_deref(),
         progress: &progress,
     };
-    let (table, records) = if args.ablate {
+    let hosts: Vec<Host> = [Host::Stile].into_iter().chain(peers).collect();
+    let (mut tables, records) = if args.ablate {
         let records = ablation::measure(&request)?;
-        (ablation::table(&args.cpu, &records), records)
+        (vec![ablation::table(&args.cpu, &records)], records)
     } else {
         let mut results = Results::new(&args.cpu, &operations);
-        for host in [Host::Stile].into_iter().chain(peers) {
+        for host in hosts.iter().copied().filter(|_| !operations.is_empty()) {
             let figures = host.measure(&request).with_context(|| format!("measuring under {}", host.name()))?;
             results.add(host, figures);
         }
-        let tables = [Some(results.table()), results.crossings()];
-        (tables.into_iter().flatten().collect::<Vec<_>>().join("\n\n"), results.records())
+        let tables = [(!operations.is_empty()).then(|| results.table()), results.crossings()];
+        (tables.into_iter().flatten().collect(), results.records())
     };
+    let mut lines = record::write(&records)?;
+    if args.full
+        && let Some(plugin) = &plugin
+    {
+        let work = full::measure(&work, &full::hosts(&hosts, &args.against), &args.cpu, plugin, &progress)?;
+        tables.push(work.table());
+        lines.extend(work.json().into_iter().map(|line| line + "\n"));
+    }
     drop(task);
-    println!("{table}");
+    println!("{}", tables.join("\n\n"));
     if let Some(path) = &args.json {
-        std::fs::write(path, record::write(&records)?).with_context(|| format!("writing {}", path.display()))?;
+        std::fs::write(path, lines).with_context(|| format!("writing {}", path.display()))?;
     }
     if let Some(path) = &args.svg {
         std::fs::write(path, picture::draw(&records, &args.cpu)).with_context(|| format!("writing {}", path.display()))?;

@@ -53,6 +53,11 @@ impl Exits {
         self.report.account_mut(row.vm, row.vcpu).add(key, &counted);
     }
 
+    /// The accounts of all vCPUs.
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
     /// The tables with a heading each, `names` being the VMs'; nothing if Stile has told of no vCPU.
     pub fn tables(&self, names: &[String], by: By) -> Option<String> {
         let name = |vm: u8| names.get(usize::from(vm)).map_or("?", String::as_str);

@@ -15,7 +15,7 @@ use super::counts::Counts;
 use super::emulate::Output;
 use super::operation::Operation;
 use super::probe;
-pub use kvm::Kvm;
+pub use kvm::{Boot, Kvm};
 
 /// Stile's name.
 pub const STILE: &str = "stile";
