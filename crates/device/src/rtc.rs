@@ -170,7 +170,7 @@ impl Rtc {
     }
 
     const fn encode(&self, value: u8) -> u8 {
-        if self.b & B_BINARY != 0 { value } else { (value / 10 * 16) + value % 10 }
+        if self.b & B_BINARY != 0 { value } else { (value / 10).wrapping_mul(16) + value % 10 }
     }
 
     const fn decode(&self, value: u8) -> u8 {
@@ -181,7 +181,7 @@ impl Rtc {
         if self.b & B_24_HOURS != 0 {
             return self.encode(hour);
         }
-        let twelve = (hour + 11) % 12 + 1;
+        let twelve = (hour % 12 + 11) % 12 + 1;
         self.encode(twelve) | if hour >= 12 { PM } else { 0 }
     }
 
