@@ -37,7 +37,7 @@ static SHAPE: Once<Shape> = Once::new();
 pub fn setup() {
     let vtr = read_sysreg!("S3_4_C12_C11_1");
     SHAPE.set(Shape {
-        list_registers: (vtr & 0x1f) as usize + 1,
+        list_registers: ((vtr & 0x1f) as usize + 1).min(stile_vgic::MAX_LIST_REGISTERS),
         preemption_bits: (vtr >> 26 & 7) as u8 + 1,
         priority_bits: (vtr >> 29 & 7) as u8 + 1,
         trap_dir: vtr >> 19 & 1 != 0,
@@ -46,7 +46,8 @@ pub fn setup() {
 
 /// The shape of the virtual CPU interface.
 pub fn shape() -> &'static Shape {
-    SHAPE.get()
+    // SAFETY: boot sets it before there is a guest or another CPU.
+    unsafe { SHAPE.assume_set() }
 }
 
 /// The virtual CPU interface of this CPU, with a vCPU loaded.
@@ -92,6 +93,13 @@ impl<'vcpu> Interface<'vcpu> {
     pub fn read_state(&self) -> (u64, [u32; 4], [u32; 4]) {
         let (ap0r, ap1r) = active_priorities();
         (self.vmcr().0, ap0r, ap1r)
+    }
+
+    /// Whether all list registers are empty and have been enough for all interrupts: then none is pending, active, or waits for one.
+    pub fn is_empty() -> bool {
+        let all = u64::from(u16::MAX) >> (16 - shape().list_registers);
+        // ICH_HCR_EL2, ICH_ELRSR_EL2.
+        read_sysreg!("S3_4_C12_C11_0") == ENABLE && read_sysreg!("S3_4_C12_C11_5") & all == all
     }
 
     /// Turns the interface off.
