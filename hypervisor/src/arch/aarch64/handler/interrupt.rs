@@ -26,6 +26,7 @@ extern "C" fn handle_irq(cpu: &mut Cpu, _esr: u64) -> Outcome {
     if intid == gic::KICK {
         gic::drop_priority(intid);
         gic::deactivate(intid);
+        gic::complete_acknowledge();
         if cpu::is_called(cpu) {
             return attend_call(cpu);
         }
@@ -126,6 +127,7 @@ pub fn idle(cpu: &mut Cpu) {
     }
     gic::deactivate(intid);
     if intid == gic::KICK {
+        gic::complete_acknowledge();
         cpu::was_called(cpu);
     } else {
         // The timer's own work is done by whoever idles.
