@@ -1,0 +1,17 @@
+//! Nested virtualization on AArch64, as pure logic: what the registers, tables, traps and interrupts of a guest
+//! hypervisor (L1) mean while it runs at virtual EL2, and while its own VM (L2) runs. Nothing here touches a
+//! system register, a TLB or a table of the machine's own; all that L1 controls is untrusted.
+//!
+//! - [`vncr`]: the page that holds the registers of L1 that only matter to L2
+//! - [`forward`]: which exits of L2 are L1's
+//! - [`inject`]: exceptions to virtual EL2, and returns from it
+//!
+//! "Virtual" is what L1 sees: its EL2 is the processor's EL1. "Arm ARM" is the *Arm Architecture Reference Manual for A-profile
+//! architecture*, DDI 0487; sections are cited by name.
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod vncr;
