@@ -14,4 +14,5 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod forward;
 pub mod vncr;
