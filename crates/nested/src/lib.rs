@@ -5,6 +5,8 @@
 //! - [`vncr`]: the page that holds the registers of L1 that only matter to L2
 //! - [`forward`]: which exits of L2 are L1's
 //! - [`inject`]: exceptions to virtual EL2, and returns from it
+//! - [`shadow`]: second stages for L2, made of L1's tables and L0's
+//! - [`tlbi`]: L1's TLB maintenance
 //!
 //! "Virtual" is what L1 sees: its EL2 is the processor's EL1. "Arm ARM" is the *Arm Architecture Reference Manual for A-profile
 //! architecture*, DDI 0487; sections are cited by name.
@@ -15,4 +17,7 @@
 extern crate std;
 
 pub mod forward;
+pub mod inject;
+pub mod shadow;
+pub mod tlbi;
 pub mod vncr;
