@@ -7,6 +7,7 @@
 //! - [`inject`]: exceptions to virtual EL2, and returns from it
 //! - [`shadow`]: second stages for L2, made of L1's tables and L0's
 //! - [`tlbi`]: L1's TLB maintenance
+//! - [`vgic`]: L1's list registers, and the processor's while L2 runs
 //!
 //! "Virtual" is what L1 sees: its EL2 is the processor's EL1. "Arm ARM" is the *Arm Architecture Reference Manual for A-profile
 //! architecture*, DDI 0487; sections are cited by name.
@@ -20,4 +21,5 @@ pub mod forward;
 pub mod inject;
 pub mod shadow;
 pub mod tlbi;
+pub mod vgic;
 pub mod vncr;
