@@ -8,6 +8,7 @@
 //! - [`shadow`]: second stages for L2, made of L1's tables and L0's
 //! - [`tlbi`]: L1's TLB maintenance
 //! - [`vgic`]: L1's list registers, and the processor's while L2 runs
+//! - [`at`]: L1's address translation instructions
 //!
 //! "Virtual" is what L1 sees: its EL2 is the processor's EL1. "Arm ARM" is the *Arm Architecture Reference Manual for A-profile
 //! architecture*, DDI 0487; sections are cited by name.
@@ -17,6 +18,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod at;
 pub mod forward;
 pub mod inject;
 pub mod shadow;

@@ -62,7 +62,7 @@ pub struct Virtual<'a> {
 impl Controls for Virtual<'_> {
     #[inline]
     fn get(&self, control: Control) -> u64 {
-        let e2h = || self.page.get(vncr::HCR_EL2) & trap::HCR_E2H != 0;
+        let e2h = || self.masks.hcr(self.page.get(vncr::HCR_EL2)) & trap::HCR_E2H != 0;
         let written = match control {
             Control::Hcr => self.page.get(vncr::HCR_EL2),
             Control::Hcrx => self.page.get(vncr::HCRX_EL2),

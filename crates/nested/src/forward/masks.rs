@@ -1,6 +1,7 @@
 //! What L1's processor has of the controls.
 
 use super::Control;
+use super::trap::HCR_E2H;
 use stile_sysreg::SysReg;
 use stile_sysreg::id::SPACE;
 
@@ -35,9 +36,12 @@ const ISAR2_MOPS: Field = Field(SysReg::new(3, 0, 0, 6, 2), 16);
 const MMFR0_FGT: Field = Field(SysReg::new(3, 0, 0, 7, 0), 56);
 const MMFR0_ECV: Field = Field(SysReg::new(3, 0, 0, 7, 0), 60);
 const MMFR1_LO: Field = Field(SysReg::new(3, 0, 0, 7, 1), 16);
+const MMFR1_VH: Field = Field(SysReg::new(3, 0, 0, 7, 1), 8);
 const MMFR1_HCX: Field = Field(SysReg::new(3, 0, 0, 7, 1), 40);
 const MMFR2_NV: Field = Field(SysReg::new(3, 0, 0, 7, 2), 24);
 const MMFR2_EVT: Field = Field(SysReg::new(3, 0, 0, 7, 2), 56);
+/// Signed: FEAT_E2H0, unless it is negative.
+const MMFR4_E2H0: Field = Field(SysReg::new(3, 0, 0, 7, 4), 24);
 
 impl Masks {
     /// For a VM that reads `view` in its ID registers (see [`stile_sysreg::id::guest_view`]).
@@ -45,6 +49,9 @@ impl Masks {
         let has = |Field(reg, lsb), least: u64| reg.id_index().and_then(|at| view.get(at)).is_some_and(|value| value >> lsb & 0xf >= least);
         let mut masks = Self { keep: [u64::MAX; Control::COUNT], set: [0; Control::COUNT] };
 
+        masks.without(has(MMFR1_VH, 1), Control::Hcr, HCR_E2H, 0);
+        // Without FEAT_E2H0 a hypervisor with E2H clear doesn't exist.
+        masks.without(!has(MMFR4_E2H0, 8), Control::Hcr, 1 << 43, HCR_E2H);
         let pauth = has(ISAR1_APA, 1) || has(ISAR1_API, 1) || has(ISAR2_APA3, 1);
         masks.without(pauth, Control::Hcr, 0, 0b11 << 40);
         let nv = has(MMFR2_NV, 1);
@@ -98,6 +105,12 @@ impl Masks {
             *keep &= !zero;
             *set |= one;
         }
+    }
+
+    /// HCR_EL2 as it is in effect where L1 wrote `written`.
+    #[inline]
+    pub fn hcr(&self, written: u64) -> u64 {
+        self.apply(Control::Hcr, written)
     }
 
     /// What is in effect where L1 wrote `written`.

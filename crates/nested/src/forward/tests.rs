@@ -202,7 +202,8 @@ fn exception_classes() {
 #[test]
 fn layouts_without_e2h() {
     let page = Page::new();
-    let masks = Masks::new(&[u64::MAX; SPACE]);
+    // Every feature, FEAT_E2H0 (a signed field) among them.
+    let masks = Masks::new(&[0x7777_7777_7777_7777; SPACE]);
     let virt = |cptr, cnthctl| Virtual { page: &page, masks: &masks, cptr, mdcr: 0, cnthctl };
     let fp = esr(Ec::FP, 0);
     // CPTR_EL2.TFP, and what the same bit is with E2H set.
@@ -222,6 +223,21 @@ fn layouts_without_e2h() {
 
 fn cptr_as_with_e2h_of_all() -> u64 {
     control::cptr_as_with_e2h(u64::MAX)
+}
+
+#[test]
+fn e2h_as_the_processor_has_it() {
+    const MMFR1: usize = 7 << 3 | 1;
+    const MMFR4: usize = 7 << 3 | 4;
+    let hcr = |vh: u64, e2h0: u64, written| {
+        let mut view = [0; SPACE];
+        view[MMFR1] = vh << 8;
+        view[MMFR4] = e2h0 << 24;
+        Masks::new(&view).hcr(written) & trap::HCR_E2H != 0
+    };
+    assert_eq!([hcr(0, 0, 0), hcr(0, 0, u64::MAX)], [false; 2]);
+    assert_eq!([hcr(1, 0, 0), hcr(1, 0, u64::MAX)], [false, true]);
+    assert_eq!([hcr(1, 0xe, 0), hcr(1, 0xf, u64::MAX)], [true; 2]);
 }
 
 /// A VM whose processor has nothing but EL2: no control of a feature has an effect, and none traps by being 0.

@@ -29,7 +29,7 @@ impl Need {
         if abort.wnr() && !abort.s1ptw() && !abort.cm() { Self::Write } else { Self::Read }
     }
 
-    const fn is_met(self, access: Stage2Permissions) -> bool {
+    pub(crate) const fn is_met(self, access: Stage2Permissions) -> bool {
         match self {
             Self::Read => access.read,
             Self::Write => access.write,
