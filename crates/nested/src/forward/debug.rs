@@ -21,6 +21,14 @@ pub(super) const ROWS: &[Row] = rows! {
     2 0 7 9 6 "DBGCLAIMCLR_EL1" [TDE TDA] debug 5;
     2 0 7 14 6 "DBGAUTHSTATUS_EL1" [TDE TDA] debug 6;
     2 1 0 0 0 to 7 15 7 "TRC<*>" [TTA];
+    2 1 8 0 0 to 8 15 7 "BRBINF<n>_EL1, BRBSRC<n>_EL1, BRBTGT<n>_EL1" [] debug !61;
+    2 1 9 0 0 "BRBCR_EL1" [] debug !60;
+    2 1 9 0 1 "BRBFCR_EL1" [] debug !60;
+    2 1 9 0 2 "BRBTS_EL1" [] debug !61;
+    2 1 9 1 0 "BRBINFINJ_EL1" [] debug !61;
+    2 1 9 1 1 "BRBSRCINJ_EL1" [] debug !61;
+    2 1 9 1 2 "BRBTGTINJ_EL1" [] debug !61;
+    2 1 9 2 0 "BRBIDR0_EL1" [] debug !59;
     2 3 0 1 0 "MDCCSR_EL0" [TDE TDA TDCC];
     2 3 0 4 0 "DBGDTR_EL0" [TDE TDA TDCC];
     2 3 0 5 0 "DBGDTRRX_EL0" [TDE TDA TDCC];

@@ -56,6 +56,8 @@ pub(super) const ROWS: &[Row] = rows! {
     1 0 8 7 7 "TLBI VAALE1" [TTLB] instruction 47;
     1 0 11 0 0 to 11 15 7 "S1_0_C11_<*>" [TIDCP];
     1 0 15 0 0 to 15 15 7 "S1_0_C15_<*>" [TIDCP];
+    1 1 7 2 4 "BRB IALL" [] instruction !56;
+    1 1 7 2 5 "BRB INJ" [] instruction !55;
     1 1 11 0 0 to 11 15 7 "S1_1_C11_<*>" [TIDCP];
     1 1 15 0 0 to 15 15 7 "S1_1_C15_<*>" [TIDCP];
     1 2 11 0 0 to 11 15 7 "S1_2_C11_<*>" [TIDCP];
@@ -68,6 +70,7 @@ pub(super) const ROWS: &[Row] = rows! {
     1 3 7 4 3 "DC GVA" [TDZ] instruction 11;
     1 3 7 4 4 "DC GZVA" [TDZ] instruction 11;
     1 3 7 5 1 "IC IVAU" [TPU TOCU] instruction 2;
+    1 3 7 7 0 "GCSPUSHM" [] instruction !57;
     1 3 7 10 1 "DC CVAC" [TPCP] instruction 54;
     1 3 7 10 3 "DC CGVAC" [TPCP] instruction 54;
     1 3 7 10 5 "DC CGDVAC" [TPCP] instruction 54;

@@ -24,13 +24,17 @@ const PFR0_AMU: Field = Field(SysReg::new(3, 0, 0, 4, 0), 44);
 const PFR0_CSV2: Field = Field(SysReg::new(3, 0, 0, 4, 0), 56);
 const PFR1_MTE: Field = Field(SysReg::new(3, 0, 0, 4, 1), 8);
 const PFR1_SME: Field = Field(SysReg::new(3, 0, 0, 4, 1), 24);
+const PFR1_GCS: Field = Field(SysReg::new(3, 0, 0, 4, 1), 44);
+const PFR1_THE: Field = Field(SysReg::new(3, 0, 0, 4, 1), 48);
 const DFR0_TRACE_VER: Field = Field(SysReg::new(3, 0, 0, 5, 0), 4);
 const DFR0_PMU_VER: Field = Field(SysReg::new(3, 0, 0, 5, 0), 8);
 const DFR0_PMS_VER: Field = Field(SysReg::new(3, 0, 0, 5, 0), 32);
 const DFR0_TRACE_FILT: Field = Field(SysReg::new(3, 0, 0, 5, 0), 40);
 const DFR0_TRACE_BUFFER: Field = Field(SysReg::new(3, 0, 0, 5, 0), 44);
+const DFR0_BRBE: Field = Field(SysReg::new(3, 0, 0, 5, 0), 52);
 const ISAR1_APA: Field = Field(SysReg::new(3, 0, 0, 6, 1), 4);
 const ISAR1_API: Field = Field(SysReg::new(3, 0, 0, 6, 1), 8);
+const ISAR1_LS64: Field = Field(SysReg::new(3, 0, 0, 6, 1), 60);
 const ISAR2_APA3: Field = Field(SysReg::new(3, 0, 0, 6, 2), 12);
 const ISAR2_MOPS: Field = Field(SysReg::new(3, 0, 0, 6, 2), 16);
 const MMFR0_FGT: Field = Field(SysReg::new(3, 0, 0, 7, 0), 56);
@@ -40,6 +44,12 @@ const MMFR1_VH: Field = Field(SysReg::new(3, 0, 0, 7, 1), 8);
 const MMFR1_HCX: Field = Field(SysReg::new(3, 0, 0, 7, 1), 40);
 const MMFR2_NV: Field = Field(SysReg::new(3, 0, 0, 7, 2), 24);
 const MMFR2_EVT: Field = Field(SysReg::new(3, 0, 0, 7, 2), 56);
+const MMFR3_TCRX: Field = Field(SysReg::new(3, 0, 0, 7, 3), 0);
+const MMFR3_SCTLRX: Field = Field(SysReg::new(3, 0, 0, 7, 3), 4);
+const MMFR3_S1PIE: Field = Field(SysReg::new(3, 0, 0, 7, 3), 8);
+const MMFR3_S1POE: Field = Field(SysReg::new(3, 0, 0, 7, 3), 16);
+const MMFR3_S2POE: Field = Field(SysReg::new(3, 0, 0, 7, 3), 20);
+const MMFR3_AIE: Field = Field(SysReg::new(3, 0, 0, 7, 3), 24);
 /// Signed: FEAT_E2H0, unless it is negative.
 const MMFR4_E2H0: Field = Field(SysReg::new(3, 0, 0, 7, 4), 24);
 
@@ -68,6 +78,9 @@ impl Masks {
         let hcx = has(MMFR1_HCX, 1);
         masks.without(hcx, Control::Hcrx, u64::MAX, 0);
         masks.without(has(ISAR2_MOPS, 1), Control::Hcrx, 1 << 10 | 1 << 11, 0);
+        masks.without(hcx && has(MMFR3_TCRX, 1), Control::Hcrx, 0, 1 << 14);
+        masks.without(hcx && has(MMFR3_SCTLRX, 1), Control::Hcrx, 0, 1 << 15);
+        masks.without(hcx && has(PFR1_GCS, 1), Control::Hcrx, 0, 1 << 22);
 
         masks.without(has(PFR0_SVE, 1), Control::Cptr, 0, 0b11 << 16);
         masks.without(has(PFR1_SME, 1), Control::Cptr, 0, 0b11 << 24);
@@ -89,8 +102,25 @@ impl Masks {
         // Bits of registers that can only be written are RES0 in the register for reads: OSLAR_EL1, PMSWINC_EL0, PMCR_EL0, TRCOSLAR,
         // TRFCR_EL1.
         masks.without(false, Control::Hdfgrtr, 1 << 8 | 1 << 20 | 1 << 21 | 1 << 42 | 1 << 49, 0);
-        masks.without(fgt && has(DFR0_PMS_VER, 4), Control::Hdfgrtr, 0, 1 << 62);
-        masks.without(fgt && has(DFR0_PMS_VER, 4), Control::Hdfgwtr, 0, 1 << 62);
+        // Bits that trap when they are 0.
+        let inverted = [
+            (Control::Hfgrtr, Control::Hfgwtr, has(ISAR1_LS64, 3), 1 << 50),
+            (Control::Hfgrtr, Control::Hfgwtr, has(PFR1_GCS, 1), 0b11 << 52),
+            (Control::Hfgrtr, Control::Hfgwtr, has(PFR1_SME, 1), 0b11 << 54),
+            (Control::Hfgrtr, Control::Hfgwtr, has(PFR1_THE, 1), 1 << 56),
+            (Control::Hfgrtr, Control::Hfgwtr, has(MMFR3_S1PIE, 1), 0b11 << 57),
+            (Control::Hfgrtr, Control::Hfgwtr, has(MMFR3_S1POE, 1), 0b11 << 59),
+            (Control::Hfgrtr, Control::Hfgwtr, has(MMFR3_S2POE, 1), 1 << 61),
+            (Control::Hfgrtr, Control::Hfgwtr, has(MMFR3_AIE, 1), 0b11 << 62),
+            (Control::Hfgitr, Control::Hfgitr, has(DFR0_BRBE, 1), 0b11 << 55),
+            (Control::Hfgitr, Control::Hfgitr, has(PFR1_GCS, 1), 1 << 57),
+            (Control::Hdfgrtr, Control::Hdfgwtr, has(DFR0_BRBE, 1), 0b111 << 59),
+            (Control::Hdfgrtr, Control::Hdfgwtr, has(DFR0_PMS_VER, 4), 1 << 62),
+        ];
+        for (reads, writes, has, bits) in inverted {
+            masks.without(fgt && has, reads, 0, bits);
+            masks.without(fgt && has, writes, 0, bits);
+        }
         // T4 and T14 are RES0.
         masks.without(false, Control::Hstr, !0xffff | 1 << 4 | 1 << 14, 0);
         masks

@@ -10,12 +10,15 @@ pub(super) const ROWS: &[Row] = rows! {
     3 0 1 0 0 "SCTLR_EL1" [TVM TRVM] register 29;
     3 0 1 0 1 "ACTLR_EL1" [TACR];
     3 0 1 0 2 "CPACR_EL1" [TCPAC] register 12;
+    3 0 1 0 3 "SCTLR2_EL1" [TVM TRVM SCTLR2_EN] register 29;
     3 0 1 0 5 "RGSR_EL1" [ATA];
     3 0 1 0 6 "GCR_EL1" [ATA];
     3 0 1 2 1 "TRFCR_EL1" [TTRF] debug 49;
+    3 0 1 2 4 "SMPRI_EL1" [] register !54;
     3 0 2 0 0 "TTBR0_EL1" [TVM TRVM] register 36;
     3 0 2 0 1 "TTBR1_EL1" [TVM TRVM] register 37;
     3 0 2 0 2 "TCR_EL1" [TVM TRVM] register 32;
+    3 0 2 0 3 "TCR2_EL1" [TVM TRVM TCR2_EN] register 32;
     3 0 2 1 0 "APIAKeyLo_EL1" [APK] register 7;
     3 0 2 1 1 "APIAKeyHi_EL1" [APK] register 7;
     3 0 2 1 2 "APIBKeyLo_EL1" [APK] register 8;
@@ -26,6 +29,9 @@ pub(super) const ROWS: &[Row] = rows! {
     3 0 2 2 3 "APDBKeyHi_EL1" [APK] register 5;
     3 0 2 3 0 "APGAKeyLo_EL1" [APK] register 6;
     3 0 2 3 1 "APGAKeyHi_EL1" [APK] register 6;
+    3 0 2 5 0 "GCSCR_EL1" [GCS_EN] register !53;
+    3 0 2 5 1 "GCSPR_EL1" [GCS_EN] register !53;
+    3 0 2 5 2 "GCSCRE0_EL1" [GCS_EN] register !52;
     3 0 4 0 0 "SPSR_EL1" [NV1];
     3 0 4 0 1 "ELR_EL1" [NV1];
     3 0 4 6 0 "ICC_PMR_EL1" [TC];
@@ -34,6 +40,7 @@ pub(super) const ROWS: &[Row] = rows! {
     3 0 5 2 0 "ESR_EL1" [TVM TRVM] register 16;
     3 0 5 3 0 "ERRIDR_EL1" [TERR] register 40;
     3 0 5 3 1 "ERRSELR_EL1" [TERR] register 41;
+    3 0 5 3 2 "ERXGSR_EL1" [TERR];
     3 0 5 4 0 "ERXFR_EL1" [TERR] register 42;
     3 0 5 4 1 "ERXCTLR_EL1" [TERR] register 43;
     3 0 5 4 2 "ERXSTATUS_EL1" [TERR] register 44;
@@ -69,7 +76,13 @@ pub(super) const ROWS: &[Row] = rows! {
     3 0 9 14 2 "PMINTENCLR_EL1" [TPM] debug 17;
     3 0 9 14 6 "PMMIR_EL1" [TPM] debug 22;
     3 0 10 2 0 "MAIR_EL1" [TVM TRVM] register 24;
+    3 0 10 2 1 "MAIR2_EL1" [TVM TRVM] register !62;
+    3 0 10 2 2 "PIRE0_EL1" [TVM TRVM] register !57;
+    3 0 10 2 3 "PIR_EL1" [TVM TRVM] register !58;
+    3 0 10 2 4 "POR_EL1" [TVM TRVM] register !60;
+    3 0 10 2 5 "S2POR_EL1" [TVM TRVM] register !61;
     3 0 10 3 0 "AMAIR_EL1" [TVM TRVM] register 3;
+    3 0 10 3 1 "AMAIR2_EL1" [TVM TRVM] register !63;
     3 0 10 4 0 "LORSA_EL1" [TLOR] register 23;
     3 0 10 4 1 "LOREA_EL1" [TLOR] register 20;
     3 0 10 4 2 "LORN_EL1" [TLOR] register 22;
@@ -84,6 +97,7 @@ pub(super) const ROWS: &[Row] = rows! {
     3 0 12 8 3 "ICC_BPR0_EL1" [TALL0];
     3 0 12 8 4 to 12 8 7 "ICC_AP0R<n>_EL1" [TALL0];
     3 0 12 9 0 to 12 9 3 "ICC_AP1R<n>_EL1" [TALL1];
+    3 0 12 9 5 "ICC_NMIAR1_EL1" [TALL1];
     3 0 12 11 1 "ICC_DIR_EL1" [TC TDIR];
     3 0 12 11 3 "ICC_RPR_EL1" [TC];
     3 0 12 11 5 "ICC_SGI1R_EL1" [IMO FMO TC];
@@ -97,7 +111,10 @@ pub(super) const ROWS: &[Row] = rows! {
     3 0 12 12 6 "ICC_IGRPEN0_EL1" [TALL0] register 39;
     3 0 12 12 7 "ICC_IGRPEN1_EL1" [TALL1] register 39;
     3 0 13 0 1 "CONTEXTIDR_EL1" [TVM TRVM] register 11;
+    3 0 13 0 3 "RCWSMASK_EL1" [] register !56;
     3 0 13 0 4 "TPIDR_EL1" [] register 33;
+    3 0 13 0 5 "ACCDATA_EL1" [] register !50;
+    3 0 13 0 6 "RCWMASK_EL1" [] register !56;
     3 0 13 0 7 "SCXTNUM_EL1" [NV1 EN_SCXT] register 30;
     3 0 15 0 0 to 15 15 7 "S3_0_C15_<*>" [TIDCP];
     3 1 0 0 0 "CCSIDR_EL1" [TID2 TID4] register 9;
@@ -113,6 +130,7 @@ pub(super) const ROWS: &[Row] = rows! {
     3 2 15 0 0 to 15 15 7 "S3_2_C15_<*>" [TIDCP];
     3 3 0 0 1 "CTR_EL0" [TID2] register 14;
     3 3 0 0 7 "DCZID_EL0" [] register 15;
+    3 3 2 5 1 "GCSPR_EL0" [] register !52;
     3 3 9 12 0 "PMCR_EL0" [TPM TPMCR] debug 21;
     3 3 9 12 1 "PMCNTENSET_EL0" [TPM] debug 16;
     3 3 9 12 2 "PMCNTENCLR_EL0" [TPM] debug 16;
@@ -126,9 +144,11 @@ pub(super) const ROWS: &[Row] = rows! {
     3 3 9 13 2 "PMXEVCNTR_EL0" [TPM] debug 12;
     3 3 9 14 0 "PMUSERENR_EL0" [TPM] debug 57;
     3 3 9 14 3 "PMOVSSET_EL0" [TPM] debug 18;
+    3 3 10 2 4 "POR_EL0" [] register !59;
     3 3 11 0 0 to 11 15 7 "S3_3_C11_<*>" [TIDCP];
     3 3 13 0 2 "TPIDR_EL0" [] register 35;
     3 3 13 0 3 "TPIDRRO_EL0" [] register 34;
+    3 3 13 0 5 "TPIDR2_EL0" [] register !55;
     3 3 13 0 7 "SCXTNUM_EL0" [EN_SCXT] register 31;
     3 3 13 2 0 to 13 15 7 "AM<*>_EL0" [TAM];
     3 3 14 0 1 "CNTPCT_EL0" [EL1PCTEN];

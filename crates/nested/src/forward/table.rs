@@ -187,15 +187,14 @@ const NOT_USED: [u64; Control::COUNT] = {
     // VM, SWIO, PTW, AMO, VF, VI, VSE, FB, BSU, DC, TGE, RW, CD, ID, E2H, TEA, MIOCNCE, TME, FWB, GPF, AMVOFFEN, DCT, TWEDEn, TWEDEL.
     bits[Control::Hcr as usize] =
         0x27 | 0x7 << 6 | 0xf << 9 | 1 << 27 | 1 << 31 | 7 << 32 | 7 << 37 | 1 << 46 | 1 << 48 | 1 << 51 | 1 << 57 | 0x1f << 59;
-    // nACCDATA_EL1, nGCS_EL0, nGCS_EL1, nSMPRI_EL1, nTPIDR2_EL0, nRCWMASK_EL1, nPIRE0_EL1, nPIR_EL1, nPOR_EL0,
-    // nPOR_EL1, nS2POR_EL1, nMAIR2_EL1, nAMAIR2_EL1; bit 51 is RES0.
-    bits[Control::Hfgrtr as usize] = 0x3fff << 50;
-    bits[Control::Hfgwtr as usize] = 0x3fff << 50;
-    // nBRBINJ, nBRBIALL, nGCSPUSHM_EL1, nGCSSTR_EL1, nGCSEPP, PSBCSYNC; bit 61 is RES0.
-    bits[Control::Hfgitr as usize] = 0x1f << 55 | 1 << 61 | 1 << 63;
-    // TRC*, nBRBIDR, nBRBCTL, nBRBDATA.
-    bits[Control::Hdfgrtr as usize] = 0xffff << 33 | 7 << 59;
-    bits[Control::Hdfgwtr as usize] = 0xffff << 33 | 7 << 59;
+    // RES0.
+    bits[Control::Hfgrtr as usize] = 1 << 51;
+    bits[Control::Hfgwtr as usize] = 1 << 51;
+    // nGCSSTR_EL1, nGCSEPP, PSBCSYNC: not of system registers or instructions; bit 61 is RES0.
+    bits[Control::Hfgitr as usize] = 0b11 << 58 | 1 << 61 | 1 << 63;
+    // TRC*: CPTR_EL2.TTA has all of the trace unit.
+    bits[Control::Hdfgrtr as usize] = 0xffff << 33;
+    bits[Control::Hdfgwtr as usize] = 0xffff << 33;
     bits
 };
 

@@ -103,6 +103,9 @@ traps! {
     ATA Hcr !56 All "HCR_EL2.ATA";
     TID5 Hcr 58 Reads "HCR_EL2.TID5";
     MCE2 Hcrx 10 All "HCRX_EL2.MCE2";
+    TCR2_EN Hcrx !14 All "HCRX_EL2.TCR2En";
+    SCTLR2_EN Hcrx !15 All "HCRX_EL2.SCTLR2En";
+    GCS_EN Hcrx !22 All "HCRX_EL2.GCSEn";
     ZEN Cptr !16 All "CPTR_EL2.ZEN";
     FPEN Cptr !20 All "CPTR_EL2.FPEN";
     SMEN Cptr !24 All "CPTR_EL2.SMEN";
