@@ -1,16 +1,21 @@
 //! The shadows of one VM.
 
 use super::extents::Extents;
-use super::format::Shadow;
+use super::format::{Shadow, ShadowPermissions};
 use super::resolve::Mapping;
 use super::stage2::Stage2;
 use crate::tlbi::Scope;
+use core::convert::Infallible;
 use stile_paging::PAGE_SIZE;
-use stile_paging::table::{Error, Geometry, Invalidation, Maintenance, PageTable, TableMemory};
+use stile_paging::table::{self, Error, Geometry, Invalidation, Maintenance, PageTable, TableMemory, TableRead};
 use stile_paging::vmid::VmidSlot;
 
 /// Ranges of L1's memory that the reverse map of one shadow tells apart.
 const EXTENTS: usize = 32;
+
+/// The most tables of one shadow, its root left out: 4 MiB of them. L1 decides how many addresses it gives to L2, so there must
+/// be an end to it, and to how long it takes to empty a shadow. Enough for 2 GiB in single pages, and for 1 TiB in blocks.
+const TABLES: u32 = 1024;
 
 /// TLB maintenance for shadows, which have a VMID each.
 pub trait Tlb: Maintenance {
@@ -29,6 +34,8 @@ pub struct Context {
     key: Option<Stage2>,
     vmid: VmidSlot,
     table: PageTable<Shadow>,
+    /// Tables in use.
+    tables: u32,
     extents: Extents<EXTENTS>,
     /// Sizes (as log2) of L1's pages and blocks of which only a part may be in the shadow.
     split: u64,
@@ -49,9 +56,14 @@ impl Context {
         &self.table
     }
 
+    /// Maps a range in which nothing is mapped.
+    fn map<M: TableMemory>(&mut self, memory: &mut M, mapping: table::Mapping<ShadowPermissions>) -> Result<(), Error> {
+        self.table.map(&mut Counted { memory, tables: &mut self.tables }, mapping)
+    }
+
     /// Unmaps everything.
     fn clear<M: TableMemory, T: Maintenance>(&mut self, memory: &mut M, tlb: &mut T) {
-        self.table.clear(memory, tlb);
+        self.table.clear(&mut Counted { memory, tables: &mut self.tables }, tlb);
         self.extents.clear();
         self.split = 0;
     }
@@ -65,7 +77,7 @@ impl Context {
             return;
         }
         // Memory is short only where a block must be split, which a whole entry of L1's never asks for.
-        if self.table.unmap(memory, tlb, start, end - start).is_err() {
+        if self.table.unmap(&mut Counted { memory, tables: &mut self.tables }, tlb, start, end - start).is_err() {
             self.clear(memory, tlb);
         }
     }
@@ -103,6 +115,7 @@ impl<const N: usize> Pool<N> {
             vmid: VmidSlot::new(),
             // Looked at above.
             table: PageTable::new(format, geometry, root).unwrap_or_else(|_| unreachable!("a root that was valid before")),
+            tables: 0,
             extents: Extents::new(),
             split: 0,
             users: 0,
@@ -152,7 +165,7 @@ impl<const N: usize> Pool<N> {
 
     /// Puts a mapping in the place of what was there. The caller has a `DSB ISHST` done before L2 runs again.
     ///
-    /// If there is no memory for its tables the shadow is emptied: then there may be.
+    /// If there is no memory for its tables, or it has 1024 already, the shadow is emptied: then there may be.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] if there isn't, and any other if a mapping doesn't fit the shadow's geometry. L2 can't go on.
@@ -162,14 +175,14 @@ impl<const N: usize> Pool<N> {
         };
         let shadow = mapping.shadow;
         tlb.select(&context.vmid, context.table.root());
-        let mut result = context.table.map(memory, shadow);
+        let mut result = context.map(memory, shadow);
         if let Err(Error::AlreadyMapped(_)) = result {
             context.unmap(memory, tlb, shadow.address, shadow.address.saturating_add(shadow.size));
-            result = context.table.map(memory, shadow);
+            result = context.map(memory, shadow);
         }
         if result == Err(Error::OutOfMemory) {
             context.clear(memory, tlb);
-            result = context.table.map(memory, shadow);
+            result = context.map(memory, shadow);
         }
         result?;
         let leaf = shadow.attributes.permissions.leaf.shift();
@@ -232,6 +245,40 @@ impl<const N: usize> Pool<N> {
             context.key = None;
             context.users = 0;
         }
+    }
+}
+
+/// Memory for the tables of one shadow, [`TABLES`] at most.
+struct Counted<'a, M> {
+    memory: &'a mut M,
+    tables: &'a mut u32,
+}
+
+impl<M: TableMemory> TableRead for Counted<'_, M> {
+    type Error = Infallible;
+
+    fn read(&self, table: u64, index: usize) -> Result<u64, Infallible> {
+        self.memory.read(table, index)
+    }
+}
+
+impl<M: TableMemory> TableMemory for Counted<'_, M> {
+    fn write(&mut self, table: u64, index: usize, descriptor: u64) {
+        self.memory.write(table, index, descriptor);
+    }
+
+    fn allocate(&mut self) -> Option<u64> {
+        if *self.tables >= TABLES {
+            return None;
+        }
+        let table = self.memory.allocate()?;
+        *self.tables += 1;
+        Some(table)
+    }
+
+    fn free(&mut self, table: u64) {
+        *self.tables = self.tables.saturating_sub(1);
+        self.memory.free(table);
     }
 }
 

@@ -183,6 +183,16 @@ impl Guest {
         self.words.insert(address, if shape.big_endian { word.swap_bytes() } else { word });
     }
 
+    /// Tables of which every entry leads to one page of memory: a loop of the levels' own.
+    pub fn mirror(&mut self, shape: &Shape) {
+        let (middle, last) = (self.take(4096), self.take(4096));
+        for n in 0..512 {
+            self.set(shape, shape.root + 8 * n, middle | 3);
+            self.set(shape, middle + 8 * n, last | 3);
+            self.set(shape, last + 8 * n, (RAM + 0x1000) | 0x7ff);
+        }
+    }
+
     /// An address that is, or may be, mapped.
     pub fn interesting(&self, shape: &Shape, bits: u64) -> u64 {
         let limit = (1u64 << shape.input_bits) - 1;

@@ -232,6 +232,22 @@ fn blocks_stay_large() {
     assert!(nested.tlb.invalidations > 0);
 }
 
+/// L1 maps one page at more places than L0 would have tables for: the shadow starts anew, and never grows beyond its limit.
+#[test]
+fn a_shadow_does_not_grow_without_end() {
+    let shape = Shape::plain();
+    let mut guest = Guest::new();
+    let mut nested = Nested::new(usize::MAX);
+    // A table of level 2 that leads from each entry to the same table of level 3.
+    guest.mirror(&shape);
+    let stage2 = shape.stage2();
+    for n in 0..1600 {
+        assert_eq!(nested.access(&guest, &stage2, n << 21, Need::Read), Answer::At(host::PHYSICAL + 0x1000));
+        assert!(nested.frames.in_use() <= 1024);
+    }
+    assert!(nested.tlb.invalidations > 0);
+}
+
 /// L1's registers for a VM of 40 bits with pages of 4 KiB, as its hypervisors write them.
 #[test]
 fn registers_as_hypervisors_write_them() {
