@@ -5,6 +5,7 @@
 //! - [`vncr`]: the page that holds the registers of L1 that only matter to L2
 //! - [`forward`]: which exits of L2 are L1's
 //! - [`inject`]: exceptions to virtual EL2, and returns from it
+//! - [`layout`]: registers of EL2 whose fields lie elsewhere while HCR_EL2.E2H is clear
 //! - [`shadow`]: second stages for L2, made of L1's tables and L0's
 //! - [`tlbi`]: L1's TLB maintenance
 //! - [`vgic`]: L1's list registers, and the processor's while L2 runs
@@ -21,6 +22,7 @@ extern crate std;
 pub mod at;
 pub mod forward;
 pub mod inject;
+pub mod layout;
 pub mod shadow;
 pub mod tlbi;
 pub mod vgic;

@@ -1,6 +1,7 @@
 //! The registers by which L1 says what traps.
 
 use super::{Masks, trap};
+use crate::layout;
 use crate::vncr::{self, Page};
 
 /// A register with traps in it.
@@ -67,10 +68,10 @@ impl Controls for Virtual<'_> {
             Control::Hcr => self.page.get(vncr::HCR_EL2),
             Control::Hcrx => self.page.get(vncr::HCRX_EL2),
             Control::Cptr if e2h() => self.cptr,
-            Control::Cptr => cptr_as_with_e2h(self.cptr),
+            Control::Cptr => layout::cptr(self.cptr),
             Control::Mdcr => self.mdcr,
             Control::Cnthctl if e2h() => self.cnthctl,
-            Control::Cnthctl => cnthctl_as_with_e2h(self.cnthctl),
+            Control::Cnthctl => layout::cnthctl(self.cnthctl),
             Control::Hstr => self.page.get(vncr::HSTR_EL2),
             Control::Hfgrtr => self.page.get(vncr::HFGRTR_EL2),
             Control::Hfgwtr => self.page.get(vncr::HFGWTR_EL2),
@@ -81,30 +82,4 @@ impl Controls for Virtual<'_> {
         };
         self.masks.apply(control, written)
     }
-}
-
-/// CPTR_EL2 of a hypervisor with HCR_EL2.E2H clear, as one with it set would write the same. Arm ARM, "CPTR_EL2,
-/// Architectural Feature Trap Register (EL2)", which has both layouts.
-pub const fn cptr_as_with_e2h(cptr: u64) -> u64 {
-    const TCPAC_TAM: u64 = 1 << 31 | 1 << 30;
-    const TTA: u32 = 20;
-    // Bits that trap when set, and the fields of two bits that don't trap when 0b11.
-    const TSM_SMEN: (u32, u32) = (12, 24);
-    const TFP_FPEN: (u32, u32) = (10, 20);
-    const TZ_ZEN: (u32, u32) = (8, 16);
-    cptr & TCPAC_TAM | (cptr >> TTA & 1) << 28 | enabled(cptr, TSM_SMEN) | enabled(cptr, TFP_FPEN) | enabled(cptr, TZ_ZEN)
-}
-
-const fn enabled(cptr: u64, (trap, enable): (u32, u32)) -> u64 {
-    if cptr >> trap & 1 == 0 { 0b11 << enable } else { 0 }
-}
-
-/// CNTHCTL_EL2 of a hypervisor with HCR_EL2.E2H clear, as one with it set would write the same. Arm ARM,
-/// "CNTHCTL_EL2, Counter-timer Hypervisor Control Register": EL1PCTEN and EL1PCEN (there EL1PTEN) lie elsewhere, and
-/// EL0 is not told apart from EL1.
-pub const fn cnthctl_as_with_e2h(cnthctl: u64) -> u64 {
-    const EL1: u64 = 0b11;
-    /// What FEAT_ECV adds has the same place in both: EL1TVT and on.
-    const COMMON: u64 = 0x1f << 13;
-    cnthctl & COMMON | (cnthctl & EL1) << 10
 }

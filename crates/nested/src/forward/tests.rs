@@ -217,12 +217,6 @@ fn layouts_without_e2h() {
     assert_eq!(verdict(fp, Level::El1, &virt(3 << 20, 0)), Verdict::Keep);
     assert_eq!(verdict(cntpct, Level::El1, &virt(0, 1)), Verdict::Forward);
     assert_eq!(verdict(cntpct, Level::El1, &virt(0, 1 << 10)), Verdict::Keep);
-    // TTA moves, too.
-    assert_eq!(cptr_as_with_e2h_of_all(), 1 << 31 | 1 << 30 | 1 << 28);
-}
-
-fn cptr_as_with_e2h_of_all() -> u64 {
-    control::cptr_as_with_e2h(u64::MAX)
 }
 
 #[test]
