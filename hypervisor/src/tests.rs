@@ -66,7 +66,7 @@ fn blob() -> &'static [u8] {
             dtb: RAM_BASE,
             loads: heapless::Vec::<Load, 8>::new(),
             on_reset: OnReset::Restart,
-            techniques: Techniques { wfi_passthrough: true },
+            techniques: Techniques::default(),
         };
         machine.vms.push(vm).unwrap();
     }

@@ -102,10 +102,29 @@ pub enum OnReset {
 pub struct Techniques {
     /// `WFI` is not trapped while no other vCPU wants the CPU.
     pub wfi_passthrough: bool,
+    /// Whether the virtual machine has an EL2 of its own, and what the processor does for it.
+    pub nested: Nested,
 }
 
 impl Default for Techniques {
     fn default() -> Self {
-        Self { wfi_passthrough: true }
+        Self { wfi_passthrough: true, nested: Nested::Off }
     }
+}
+
+/// How a virtual machine's own EL2 is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Nested {
+    /// It has none.
+    #[default]
+    Off,
+    /// Every access to a register of EL2, and to EL1's that belong to the guest of the guest, traps (FEAT_NV).
+    Nv,
+    /// Those that only hold a value go to memory or to EL1's registers (FEAT_NV2).
+    Nv2,
+}
+
+impl Nested {
+    /// The words for them in the configuration.
+    pub const WORDS: [(&'static str, Nested); 3] = [("off", Nested::Off), ("nv", Nested::Nv), ("nv2", Nested::Nv2)];
 }

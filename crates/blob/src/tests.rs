@@ -301,6 +301,7 @@ prop_compose! {
         dtb in 0..1024u64,
         stop: bool,
         wfi_passthrough: bool,
+        nested in prop::sample::select(Nested::WORDS.map(|(_, nested)| nested).to_vec()),
         loads in prop::collection::vec((0..100u64, 0..2000usize, 0..100u64), 0..4),
     ) -> (Vm<'static>, Vec<(u64, usize, u64)>) {
         let mut vm = vm("", granules * map::RAM_GRANULE);
@@ -310,7 +311,7 @@ prop_compose! {
         vm.entry = map::RAM_BASE + entry * 4;
         vm.dtb = map::RAM_BASE + dtb * 8;
         vm.on_reset = if stop { OnReset::Stop } else { OnReset::Restart };
-        vm.techniques.wfi_passthrough = wfi_passthrough;
+        vm.techniques = Techniques { wfi_passthrough, nested };
         (vm, loads)
     }
 }

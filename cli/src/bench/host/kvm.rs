@@ -125,6 +125,7 @@ fn archive(client: &[u8], request: &Request<'_>, operations: &[Operation]) -> Re
             continue;
         }
         let tree = dtb::build(&Description {
+            el2: false,
             memory: probe::MEMORY,
             vcpus: needs.vcpus(),
             bootargs: &probe::arguments(&operations, request.iterations),

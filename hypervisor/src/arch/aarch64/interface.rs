@@ -5,7 +5,7 @@ use stile_board::intid;
 use stile_vgic::{CpuInterface, ListRegister, ListRegisters, Maintenance, Shortcuts, Vmcr, running_priority};
 
 use super::sysreg::{read_sysreg, write_sysreg};
-use super::{features, gic};
+use super::{features, nested};
 use crate::once::Once;
 use crate::vm::Vcpu;
 
@@ -64,21 +64,32 @@ impl<'vcpu> Interface<'vcpu> {
     pub fn load(&mut self, from: &CpuInterface) {
         // ICC_SRE_EL1: where it can be cleared, another vCPU may have cleared it.
         write_sysreg!("S3_0_C12_C12_5", 0x7);
-        write_sysreg!("S3_4_C12_C11_7", from.vmcr.0);
+        self.write_state(from.vmcr.0, &from.ap0r, &from.ap1r);
+        write_sysreg!("S3_4_C12_C11_0", ENABLE);
+    }
+
+    /// Writes ICH_VMCR_EL2, ICH_AP0Rn_EL2 and ICH_AP1Rn_EL2.
+    pub fn write_state(&mut self, vmcr: u64, ap0r: &[u32; 4], ap1r: &[u32; 4]) {
+        write_sysreg!("S3_4_C12_C11_7", vmcr);
         let preemption_bits = shape().preemption_bits;
-        write_sysreg!("S3_4_C12_C8_0", u64::from(from.ap0r[0]));
-        write_sysreg!("S3_4_C12_C9_0", u64::from(from.ap1r[0]));
+        write_sysreg!("S3_4_C12_C8_0", u64::from(ap0r[0]));
+        write_sysreg!("S3_4_C12_C9_0", u64::from(ap1r[0]));
         if preemption_bits >= 6 {
-            write_sysreg!("S3_4_C12_C8_1", u64::from(from.ap0r[1]));
-            write_sysreg!("S3_4_C12_C9_1", u64::from(from.ap1r[1]));
+            write_sysreg!("S3_4_C12_C8_1", u64::from(ap0r[1]));
+            write_sysreg!("S3_4_C12_C9_1", u64::from(ap1r[1]));
         }
         if preemption_bits >= 7 {
-            write_sysreg!("S3_4_C12_C8_2", u64::from(from.ap0r[2]));
-            write_sysreg!("S3_4_C12_C9_2", u64::from(from.ap1r[2]));
-            write_sysreg!("S3_4_C12_C8_3", u64::from(from.ap0r[3]));
-            write_sysreg!("S3_4_C12_C9_3", u64::from(from.ap1r[3]));
+            write_sysreg!("S3_4_C12_C8_2", u64::from(ap0r[2]));
+            write_sysreg!("S3_4_C12_C9_2", u64::from(ap1r[2]));
+            write_sysreg!("S3_4_C12_C8_3", u64::from(ap0r[3]));
+            write_sysreg!("S3_4_C12_C9_3", u64::from(ap1r[3]));
         }
-        write_sysreg!("S3_4_C12_C11_0", ENABLE);
+    }
+
+    /// Reads the same registers.
+    pub fn read_state(&self) -> (u64, [u32; 4], [u32; 4]) {
+        let (ap0r, ap1r) = active_priorities();
+        (self.vmcr().0, ap0r, ap1r)
     }
 
     /// Turns the interface off.
@@ -187,9 +198,11 @@ impl ListRegisters for Interface<'_> {
     fn physical_line(&self, line: u32) -> Option<bool> {
         // ENABLE, IMASK, ISTATUS.
         let control = match (line, features::get().vhe) {
-            (intid::TIMER_EL1_VIRTUAL, true) => read_sysreg!("S3_5_C14_C3_1"),
+            // While its guest runs, virtual EL2's timers are in memory.
+            (intid::TIMER_EL2_VIRTUAL | intid::TIMER_EL2_PHYSICAL, true) if !nested::at_virtual_el2() => return None,
+            (intid::TIMER_EL1_VIRTUAL | intid::TIMER_EL2_VIRTUAL, true) => read_sysreg!("S3_5_C14_C3_1"),
             (intid::TIMER_EL1_VIRTUAL, false) => read_sysreg!("cntv_ctl_el0"),
-            (intid::TIMER_EL1_PHYSICAL, true) => read_sysreg!("S3_5_C14_C2_1"),
+            (intid::TIMER_EL1_PHYSICAL | intid::TIMER_EL2_PHYSICAL, true) => read_sysreg!("S3_5_C14_C2_1"),
             (intid::TIMER_EL1_PHYSICAL, false) => read_sysreg!("cntp_ctl_el0"),
             _ => return None,
         };
@@ -197,6 +210,6 @@ impl ListRegisters for Interface<'_> {
     }
 
     fn deactivate_physical(&mut self, line: u32) {
-        gic::set_active(self.cpu, line, false);
+        super::interrupts::deactivate(self.cpu, line);
     }
 }

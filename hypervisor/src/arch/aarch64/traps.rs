@@ -33,7 +33,7 @@ mod hcr {
 ///
 /// FB and BSU: a vCPU may be moved, so what it invalidates or orders on "this CPU" must hold on all of them. SWIO: set/way
 /// maintenance must not lose data. No trap on set/way, cache type or TLB instructions: they can harm only the guest.
-fn hcr(have: &Features) -> u64 {
+pub fn hcr(have: &Features) -> u64 {
     let mut value = hcr::VM
         | hcr::SWIO
         | hcr::FMO
@@ -62,11 +62,14 @@ fn hcr(have: &Features) -> u64 {
     value
 }
 
+/// HCR_EL2.TWI and TWE.
+pub const WAITING: u64 = hcr::TWI | hcr::TWE;
+
 /// Sets the traps for WFI and WFE on this CPU.
 pub fn set_waiting_traps(on: bool) {
     // The rest stays, VSE too, which is the guest's pending virtual SError.
-    let rest = read_sysreg!("hcr_el2") & !(hcr::TWI | hcr::TWE);
-    write_sysreg!("hcr_el2", if on { rest | hcr::TWI | hcr::TWE } else { rest });
+    let rest = read_sysreg!("hcr_el2") & !WAITING;
+    write_sysreg!("hcr_el2", if on { rest | WAITING } else { rest });
     // The exception return that follows synchronizes (Arm ARM, Context synchronization event).
 }
 
@@ -94,7 +97,7 @@ pub fn set_debug_traps(on: bool) {
 }
 
 /// MDCR_EL2: PMU, trace, profiling are hidden; breakpoints trap until their first use (`debug`).
-fn mdcr(have: &Features) -> u64 {
+pub fn mdcr(have: &Features) -> u64 {
     let mut value = 0;
     if have.pmu {
         // HPMN = PMCR_EL0.N: all counters stay those of EL1, in name; TPM and TPMCR keep the guest from them.
@@ -113,32 +116,30 @@ fn mdcr(have: &Features) -> u64 {
     value | 1 << 10 | 1 << 11 // TDOSA, TDRA
 }
 
+/// CPTR_EL2: no trap of FP, SIMD and SVE; SME, trace and activity monitors are hidden.
+pub fn cptr(have: &Features) -> u64 {
+    let mut value = if have.vhe {
+        0b11 << 20 | 1 << 28 // FPEN, TTA
+    } else {
+        0x33ff | 1 << 20 // RES1 bits, with TZ (8) and TSM (12), which are RES1 where the feature is absent; TTA
+    };
+    match (have.vhe, have.sve) {
+        (true, true) => value |= 0b11 << 16, // ZEN
+        (false, true) => value &= !(1 << 8),
+        _ => {}
+    }
+    if have.amu {
+        value |= 1 << 30; // TAM
+    }
+    value
+}
+
 /// Sets up the traps of this CPU. They stay as they are for all vCPUs, but for HCR_EL2.TWI and TWE and MDCR_EL2.TDA.
 pub fn setup() {
     let have = features::get();
     write_sysreg!("hcr_el2", hcr(have));
     write_sysreg!("mdcr_el2", mdcr(have) | TDA);
-    // CPTR_EL2: no trap of FP, SIMD and SVE; SME, trace and activity monitors are hidden.
-    if have.vhe {
-        let mut cptr = 0b11 << 20 | 1 << 28; // FPEN, TTA
-        if have.sve {
-            cptr |= 0b11 << 16; // ZEN
-        }
-        if have.amu {
-            cptr |= 1 << 30; // TAM
-        }
-        write_sysreg!("cptr_el2", cptr);
-    } else {
-        // RES1 bits, with TZ (8) and TSM (12), which are RES1 where the feature is absent; TTA.
-        let mut cptr = 0x33ff | 1 << 20;
-        if have.sve {
-            cptr &= !(1 << 8);
-        }
-        if have.amu {
-            cptr |= 1 << 30;
-        }
-        write_sysreg!("cptr_el2", cptr);
-    }
+    write_sysreg!("cptr_el2", cptr(have));
     write_sysreg!("hstr_el2", 0);
     write_sysreg!("vpidr_el2", read_sysreg!("midr_el1"));
     // CNTHCTL_EL2: the guest has the physical counter and timer, and Stile CNTHP.
