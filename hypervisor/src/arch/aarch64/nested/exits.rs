@@ -59,18 +59,24 @@ pub fn answer(cpu: &mut Cpu, esr: u64) -> Outcome {
 extern "C" fn handle_nested_irq(cpu: &mut Cpu, _esr: u64) -> Outcome {
     let Some(nested) = super::of(cpu.vcpu()) else { unreachable!("a vCPU without EL2 has other vectors") };
     match nested.regime {
-        Regime::El2 => irq_at_el2(cpu),
+        Regime::El2 => irq_at_el2(cpu, nested),
         Regime::Guest => super::guest::irq(cpu, nested),
     }
 }
 
 /// EL1's timers are virtual EL2's now; all else is as for any guest.
-fn irq_at_el2(cpu: &mut Cpu) -> Outcome {
+fn irq_at_el2(cpu: &mut Cpu, nested: &Nested) -> Outcome {
     let intid = gic::acknowledge();
     let row = match intid {
         intid::TIMER_EL1_VIRTUAL => rows::IRQ_VIRTUAL_TIMER,
         intid::TIMER_EL1_PHYSICAL => rows::IRQ_PHYSICAL_TIMER,
-        _ => return handler::other_irq(cpu, intid),
+        _ => {
+            if intid == interrupts::maintenance() {
+                // Perhaps for an end of L1's own maintenance interrupt, whose line it lowers in memory, unseen.
+                super::gic::sample_maintenance(cpu.vcpu(), nested);
+            }
+            return handler::other_irq(cpu, intid);
+        }
     };
     gic::drop_priority(intid);
     let vcpu = cpu.vcpu();

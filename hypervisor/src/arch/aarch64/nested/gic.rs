@@ -106,6 +106,12 @@ pub fn bring_el2(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
     }
 }
 
+/// Looks at the line of L1's maintenance interrupt. The caller makes L1's interface look at its list registers.
+pub fn sample_maintenance(vcpu: &Vcpu, nested: &Nested) {
+    let asserted = status(nested).asserts_maintenance(&nested.page);
+    vcpu.arch.redistributor.lock().set_ppi_level(intid::GIC_MAINTENANCE, asserted);
+}
+
 /// EL1's timers' interrupts on this CPU change from being active for the one to being so for the other.
 fn move_active(cpu: usize, from: u32, to: u32) {
     for physical in [intid::TIMER_EL1_VIRTUAL, intid::TIMER_EL1_PHYSICAL] {
