@@ -192,6 +192,9 @@ pub struct BenchArgs {
     /// Write the figures into a file, a JSON object a line.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Leave out what the emulator's plugin counts: exits, system-register accesses, barriers, loads and stores.
+    #[arg(long)]
+    pub no_counts: bool,
     /// The emulated CPUs' model, such as max or cortex-a57.
     #[arg(long, value_name = "MODEL", default_value = "max")]
     pub cpu: String,

@@ -3,6 +3,8 @@
 //! The emulator counts instructions (`-icount`), so the same build gives the same figures each time. Instructions are not cycles.
 
 pub mod budgets;
+mod counts;
+mod crossings;
 mod emulate;
 mod host;
 mod operation;
@@ -31,9 +33,17 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
         peers.retain(|peer| !peer.needs_vhe());
     }
     let probe = probe::build()?;
+    let plugin = if args.no_counts { None } else { Some(counts::build()?) };
     let task = Task::start("measuring");
     let progress = |what: String| task.message(format!("measuring: {what}"));
-    let request = Request { probe: &probe, cpu: &args.cpu, operations: &operations, iterations: args.iterations, progress: &progress };
+    let request = Request {
+        probe: &probe,
+        cpu: &args.cpu,
+        operations: &operations,
+        iterations: args.iterations,
+        plugin: plugin.as_deref(),
+        progress: &progress,
+    };
     let mut results = Results::new(&args.cpu, &operations);
     for host in [Host::Stile].into_iter().chain(peers) {
         let figures = host.measure(&request).with_context(|| format!("measuring under {}", host.name()))?;
@@ -41,6 +51,9 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
     }
     drop(task);
     println!("{}", results.table());
+    if let Some(table) = results.crossings() {
+        println!("\n{table}");
+    }
     if let Some(path) = &args.json {
         let mut text = String::new();
         for line in results.json() {

@@ -3,7 +3,8 @@
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use super::host::{Figure, Host};
+use super::crossings;
+use super::host::{Figure, Host, Outside};
 use super::operation::Operation;
 
 /// All that was measured.
@@ -24,6 +25,8 @@ struct Line<'a> {
     level: u8,
     instructions: f64,
     exits: Option<f64>,
+    #[serde(flatten)]
+    outside: Option<Outside>,
     iterations: u64,
 }
 
@@ -68,6 +71,11 @@ impl<'a> Results<'a> {
         format!("Instructions per operation on -cpu {}, without the loop's. Instructions are not cycles.\n{table}", self.cpu)
     }
 
+    /// The table of what runs outside of the guest, if it was counted.
+    pub fn crossings(&self) -> Option<String> {
+        crossings::table(self.operations, &self.hosts)
+    }
+
     /// Lines of JSON, an object each.
     pub fn json(&self) -> Vec<String> {
         let line = |host: &Host, figure: &Figure| {
@@ -78,6 +86,7 @@ impl<'a> Results<'a> {
                 level: 1,
                 instructions: figure.instructions,
                 exits: figure.exits,
+                outside: figure.outside,
                 iterations: figure.iterations,
             })
         };
@@ -90,7 +99,7 @@ fn find<'f>(figures: &'f [Figure], operation: &Operation) -> Option<&'f Figure> 
 }
 
 /// To a tenth where there is one, with commas between the thousands.
-fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     let text = format!("{value:.1}");
     let (whole, tenth) = text.split_once('.').unwrap_or((&text, "0"));
     let mut grouped = String::new();
@@ -121,7 +130,7 @@ mod tests {
     use super::*;
 
     fn figure(operation: &'static str, instructions: f64, exits: Option<f64>) -> Figure {
-        Figure { operation, instructions, exits, iterations: 4096 }
+        Figure { operation, instructions, exits, outside: None, iterations: 4096 }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Debian's arm64 packages: kernels, the installer and busybox, fetched through a private apt configuration.
+//! Debian's arm64 packages: kernels, the installer, busybox and Xen, fetched through a private apt configuration.
 //!
 //! Nothing on the system changes: apt gets its own configuration, lists and cache below [`crate::cache::dir`], and checks Debian's
 //! signatures with the keys of the package `debian-archive-keyring`. What is taken out of a package is kept, so that apt runs only when
@@ -57,6 +57,14 @@ pub fn kernel(kernel: DebianKernel, freshness: Freshness) -> Result<Kernel> {
 /// No mirror; a failed download with nothing in the cache.
 pub fn busybox(freshness: Freshness) -> Result<PathBuf> {
     Ok(store::get(Item::Busybox, freshness)?.dir.join("busybox"))
+}
+
+/// Xen: a program in the format of a kernel's Image.
+///
+/// # Errors
+/// No mirror; a failed download with nothing in the cache.
+pub fn xen(freshness: Freshness) -> Result<PathBuf> {
+    Ok(store::get(Item::Xen, freshness)?.dir.join("xen"))
 }
 
 /// Fetches all items anew where Debian has newer ones, and returns a line about each.

@@ -8,7 +8,7 @@ mod hypervisor;
 pub mod kernel;
 pub mod layout;
 #[cfg(test)]
-mod tests;
+pub mod tests;
 
 pub use assemble::{Error, Image, Seed, VmFiles, VmPlan, assemble, plan};
 pub use compression::Compression;

@@ -266,8 +266,10 @@ fn follow(cpu: &mut Cpu, mut schedule: TicketGuard<'_, Schedule>, switch: Switch
         cpu.slice_end = None;
         return false;
     };
-    if next.loading != Loading::Loaded {
-        load(cpu, next.vcpu);
+    match next.loading {
+        Loading::Loaded => {}
+        Loading::Empty => load(cpu, next.vcpu, false),
+        Loading::Replace(_) => load(cpu, next.vcpu, true),
     }
     share(cpu, switch.contended, sleeper, now);
     true
@@ -298,12 +300,12 @@ fn set_timer(cpu: &mut Cpu, deadline: Option<u64>) {
     }
 }
 
-/// Loads a vCPU onto this CPU, which has none.
-fn load(cpu: &mut Cpu, which: VcpuId) {
+/// Loads a vCPU onto this CPU, which has none. `turns`: it had another one.
+fn load(cpu: &mut Cpu, which: VcpuId, turns: bool) {
     let vcpu = vm::vcpu(which);
     cpu.vcpu = Some(vcpu);
     vcpu.with_ledger(|ledger| cpu.open_ledger(ledger));
-    arch::load(cpu, vcpu);
+    arch::load(cpu, vcpu, turns);
 }
 
 /// Idles until there is a vCPU to run, if there is none yet, and makes it ready for entry.

@@ -162,7 +162,7 @@ impl Redistributor {
     /// registers last.
     fn pull_spis<L: ListRegisters>(&mut self, distributor: &mut Distributor, lrs: &mut L) -> Kick {
         let mut kick = Kick::NONE;
-        for b in 0..SPI_BLOCKS {
+        for b in 0..distributor.spi_blocks {
             let block = &distributor.blocks[b];
             let mine = self.owned(distributor, b, block.recall);
             for i in Bits(mine) {
@@ -184,7 +184,7 @@ impl Redistributor {
 
     /// Does an SPI wait for this vCPU?
     fn waiting_spis(&self, distributor: &Distributor) -> bool {
-        (0..SPI_BLOCKS).any(|b| self.owned(distributor, b, distributor.blocks[b].wanted()) != 0)
+        (0..distributor.spi_blocks).any(|b| self.owned(distributor, b, distributor.blocks[b].wanted()) != 0)
     }
 
     /// Of `bits` of SPI block `b`, those that this vCPU has to see to.
@@ -284,7 +284,7 @@ impl Redistributor {
     /// Notes the state of the SPIs that are in this vCPU's list registers.
     fn publish_spis<L: ListRegisters>(&mut self, distributor: &mut Distributor, lrs: &mut L) -> Kick {
         let mut kick = Kick::NONE;
-        for b in 0..SPI_BLOCKS {
+        for b in 0..distributor.spi_blocks {
             let mine = self.owned(distributor, b, distributor.blocks[b].resident);
             for i in Bits(mine) {
                 kick |= self.refresh_spi(distributor, b, i, lrs);

@@ -65,7 +65,7 @@ impl Machine {
             behind: stile_vgic::SAME_PPIS,
         };
         let mut machine = Self {
-            distributor: Distributor::new(vcpus, 5),
+            distributor: Distributor::new(vcpus, 5, stile_vgic::INTID_END),
             redistributors: (0..vcpus).map(|v| Redistributor::new(config(v))).collect(),
             shortcuts: (0..vcpus).map(|_| Rc::default()).collect(),
             mails: (0..vcpus).map(|_| Mail::new()).collect(),

@@ -62,6 +62,8 @@ pub struct Cpu {
     pub deadline: Option<u64>,
     /// WFI and WFE trap.
     pub waiting_trapped: bool,
+    /// FP, SIMD and SVE registers trap.
+    pub fp_trapped: bool,
     /// Number of this CPU.
     pub index: usize,
     /// Its affinity.

@@ -69,14 +69,14 @@ pub fn interrupt_pending(cpu: &mut Cpu) -> bool {
     interrupts::is_pending(cpu, cpu.vcpu())
 }
 
-/// Loads a vCPU, of which nothing is on this CPU.
-pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu) {
+/// Loads a vCPU, of which nothing is on this CPU. `turns`: another one was put for it.
+pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, turns: bool) {
     let vm = vcpu.vm();
     cpu.open_vm(&vm.arch);
     vm.arch.load_second_stage(vm.number, vcpu.arch.index, cpu.index);
     // SAFETY: the scheduler gave the vCPU to this CPU, and to no other.
     let world = unsafe { vcpu.arch.world() };
-    world.load();
+    world.load(turns, &mut cpu.fp_trapped);
     world::move_general(&world.general, &mut cpu.frame.x);
     // The list registers that come next are of this interface, and its lines those of these timers.
     isb();

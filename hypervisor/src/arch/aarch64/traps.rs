@@ -118,20 +118,27 @@ pub fn mdcr(have: &Features) -> u64 {
 
 /// CPTR_EL2: no trap of FP, SIMD and SVE; SME, trace and activity monitors are hidden.
 pub fn cptr(have: &Features) -> u64 {
-    let mut value = if have.vhe {
-        0b11 << 20 | 1 << 28 // FPEN, TTA
+    let hidden = if have.amu { 1 << 30 } else { 0 }; // TAM
+    if have.vhe {
+        hidden | 1 << 28 | FPEN | if have.sve { ZEN } else { 0 } // TTA
     } else {
-        0x33ff | 1 << 20 // RES1 bits, with TZ (8) and TSM (12), which are RES1 where the feature is absent; TTA
-    };
-    match (have.vhe, have.sve) {
-        (true, true) => value |= 0b11 << 16, // ZEN
-        (false, true) => value &= !(1 << 8),
-        _ => {}
+        // RES1 bits, with TZ (8) and TSM (12), which are RES1 where the feature is absent; TTA.
+        hidden | 0x33ff & !(if have.sve { TZ } else { 0 }) | 1 << 20
     }
-    if have.amu {
-        value |= 1 << 30; // TAM
-    }
-    value
+}
+
+/// CPTR_EL2.FPEN and ZEN with VHE, of which all ones trap nothing; TFP and TZ without it.
+const FPEN: u64 = 0b11 << 20;
+const ZEN: u64 = 0b11 << 16;
+const TFP: u64 = 1 << 10;
+const TZ: u64 = 1 << 8;
+
+/// Sets whether FP, SIMD and SVE registers trap on this CPU, at EL2 too. An [`isb`] must come before EL2 uses them.
+pub fn set_fp_traps(on: bool) {
+    let have = features::get();
+    let open = cptr(have);
+    let closed = if have.vhe { open & !(FPEN | ZEN) } else { open | TFP | TZ };
+    write_sysreg!("cptr_el2", if on { closed } else { open });
 }
 
 /// Sets up the traps of this CPU. They stay as they are for all vCPUs, but for HCR_EL2.TWI and TWE and MDCR_EL2.TDA.

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU8, Ordering};
 
 use stile_blob::{Nested, Techniques};
 use stile_board::map::RAM_BASE;
-use stile_board::mpidr;
+use stile_board::{intid, mpidr};
 use stile_device::psci::PowerTable;
 use stile_nested::forward::Masks;
 use stile_paging::frames::Piece;
@@ -147,7 +147,7 @@ impl Vm {
             true => Some(nested::Shared { shadows: nested::new_shadows(geometry)?, masks: Masks::new(&id_registers) }),
             false => None,
         };
-        let distributor = Distributor::new(vcpus, interface::shape().priority_bits);
+        let distributor = Distributor::new(vcpus, interface::shape().priority_bits, intid::COUNT);
         Ok(Vm {
             id_registers,
             nested,

@@ -55,8 +55,9 @@ impl World {
         }
     }
 
-    /// Puts everything but the general registers and the interrupt controller's state onto this CPU.
-    pub fn load(&mut self) {
+    /// Puts everything but the general registers and the interrupt controller's state onto this CPU. `turns`: another vCPU had it before;
+    /// `fp_trapped`: see [`fp::State::load`].
+    pub fn load(&mut self, turns: bool, fp_trapped: &mut bool) {
         write_sysreg!("elr_el2", self.pc);
         write_sysreg!("spsr_el2", self.pstate);
         write_sysreg!("vmpidr_el2", self.mpidr);
@@ -77,7 +78,8 @@ impl World {
             registers::load_keys(&self.keys);
         }
         self.debug.load();
-        self.fp.load();
+        // What L1 has trapped for its guest would trap here, too.
+        self.fp.load(turns && self.nested.is_none(), fp_trapped);
         if let Some(nested) = &mut self.nested {
             nested.load();
         }
@@ -108,6 +110,7 @@ impl World {
     pub fn abandon(&mut self) {
         traps::take_serror();
         self.debug.put();
+        self.fp.abandon();
     }
 }
 

@@ -201,7 +201,7 @@ pub fn interrupt_pending(cpu: &mut Cpu) -> bool {
 
 pub fn trap_waiting(_cpu: &Cpu, _on: bool) {}
 
-pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu) {
+pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, _turns: bool) {
     let before = vcpu.arch.loaded.lock().unwrap().replace(cpu.index);
     assert_eq!(before, None, "loaded on two CPUs");
     cpu.register = vcpu.arch.saved.load(Ordering::Relaxed);
