@@ -189,6 +189,9 @@ pub struct BenchArgs {
     /// The peers to measure, too, or `none`; all by default.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub against: Vec<String>,
+    /// Measure what a guest of a hypervisor in a VM costs (L2 under Debian's KVM), and name its exits.
+    #[arg(long, conflicts_with = "against")]
+    pub nested: bool,
     /// Write the figures into a file, a JSON object a line.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

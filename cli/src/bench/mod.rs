@@ -7,6 +7,7 @@ mod counts;
 mod crossings;
 mod emulate;
 mod host;
+mod nested;
 mod operation;
 mod probe;
 mod report;
@@ -18,14 +19,27 @@ use anyhow::{Context, Result};
 use crate::args::BenchArgs;
 use crate::progress::Task;
 use crate::{emulator, exit};
+pub use host::client_boot_arguments;
 use host::{Host, Request};
 use report::Results;
+
+/// The file system of a kernel that runs the probe in a VM of its KVM, and the numbers of vCPUs for its boot arguments.
+///
+/// # Errors
+/// A name that there isn't; something can't be built.
+pub fn nested_probe(operations: &[&str], iterations: u32) -> Result<(Vec<u8>, Vec<String>)> {
+    let names: Vec<_> = operations.iter().map(|name| (*name).to_owned()).collect();
+    host::client_archive(&probe::build()?, &operation::choose(&names).map_err(exit::usage)?, iterations)
+}
 
 /// Measures, and prints a table.
 ///
 /// # Errors
 /// A name that there isn't; something can't be built, fetched or run; the file can't be written.
 pub fn bench(args: &BenchArgs) -> Result<u8> {
+    if args.nested {
+        return nested::bench(args);
+    }
     let operations = operation::choose(&args.only).map_err(exit::usage)?;
     let mut peers = host::choose(&args.against).map_err(exit::usage)?;
     emulator::installed()?;

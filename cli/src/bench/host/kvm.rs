@@ -89,10 +89,10 @@ pub fn measure(kvm: Kvm, request: &Request<'_>) -> Result<Vec<Figure>> {
             continue;
         }
         (request.progress)(format!("{}, {cpus} CPUs", kvm.name()));
-        let (archive, counts) = archive(&client, request, &operations)?;
+        let (archive, counts) = archive(&client, request.probe, &operations, request.iterations)?;
         let mut initrd = tempfile::NamedTempFile::new().context("making the initial RAM file system's file")?;
         initrd.write_all(&archive).context("writing the initial RAM file system")?;
-        let append = format!("console=ttyAMA0 panic=-1 loglevel=7 {} -- {}", kvm.parameter(), counts.join(" "));
+        let append = boot_arguments(&format!("loglevel=7 {}", kvm.parameter()), &counts);
         let board = Board {
             cpu: request.cpu.to_owned(),
             cpus,
@@ -113,14 +113,27 @@ pub fn measure(kvm: Kvm, request: &Request<'_>) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
+/// The boot arguments of a host kernel, with more of them, for the VMs with so many vCPUs.
+pub fn boot_arguments(more: &str, counts: &[String]) -> String {
+    format!("console=ttyAMA0 panic=-1 {more} -- {}", counts.join(" "))
+}
+
+/// [`archive`], with the client built for it.
+///
+/// # Errors
+/// The client can't be built.
+pub fn client_archive(probe: &[u8], operations: &[Operation], iterations: u32) -> Result<(Vec<u8>, Vec<String>)> {
+    archive(&build_client()?, probe, operations, iterations)
+}
+
 /// The host's file system, and the arguments of its init: the numbers of vCPUs of the VMs to start.
-fn archive(client: &[u8], request: &Request<'_>, operations: &[Operation]) -> Result<(Vec<u8>, Vec<String>)> {
+fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations: u32) -> Result<(Vec<u8>, Vec<String>)> {
     let mut archive = Archive::default();
     archive.directory("dev");
     archive.character_device("dev/console", 0o600, 5, 1);
     archive.character_device("dev/kvm", 0o600, KVM_DEVICE.0, KVM_DEVICE.1);
     archive.file("init", 0o755, client);
-    archive.file("probe", 0o644, request.probe);
+    archive.file("probe", 0o644, probe);
     let mut counts = Vec::new();
     for needs in [Needs::One, Needs::Two, Needs::Shared] {
         let operations: Vec<Operation> = operations.iter().filter(|operation| operation.needs == needs).copied().collect();
@@ -131,7 +144,7 @@ fn archive(client: &[u8], request: &Request<'_>, operations: &[Operation]) -> Re
             el2: false,
             memory: probe::MEMORY,
             vcpus: needs.vcpus(),
-            bootargs: &probe::arguments(&operations, request.iterations),
+            bootargs: &probe::arguments(&operations, iterations),
             initrd: None,
             seed: [0x5a; SEED_LEN],
         })?;

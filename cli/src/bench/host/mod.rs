@@ -14,7 +14,7 @@ use super::counts::Counts;
 use super::emulate::Output;
 use super::operation::Operation;
 use super::probe;
-pub use kvm::Kvm;
+pub use kvm::{Kvm, boot_arguments as client_boot_arguments, client_archive};
 
 /// Something that the probe runs under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

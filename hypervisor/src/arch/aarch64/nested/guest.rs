@@ -15,6 +15,7 @@ use crate::arch::aarch64::exit::Outcome;
 use crate::arch::aarch64::inject as own_inject;
 use crate::arch::aarch64::sysreg::{isb, read_sysreg, write_sysreg};
 use crate::arch::aarch64::{gic, handler, interrupts};
+use crate::cpu::Leave;
 
 /// A synchronous exit.
 pub fn exit(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
@@ -35,8 +36,19 @@ pub fn exit(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
             own_inject::undefined(esr);
             Outcome::again(rows::NESTED_UNDEFINED)
         }
+        Verdict::Keep if esr.ec() == Ec::WFX => wait(cpu, nested, esr),
         Verdict::Keep => answer(cpu, nested, |cpu| exits::answer(cpu, esr.0)),
     }
+}
+
+/// WFI and WFE that Stile traps for another vCPU's sake.
+fn wait(cpu: &mut Cpu, nested: &mut Nested, esr: Esr) -> Outcome {
+    guest_gic::bring_el2(cpu, cpu.vcpu(), nested);
+    let outcome = handler::wfx(cpu, esr.0);
+    if guest_gic::guest_has_pending(nested) {
+        cpu.leave = Leave::Yield;
+    }
+    outcome
 }
 
 fn forwarded_row(cpu: &Cpu, esr: Esr) -> RowId {

@@ -41,7 +41,8 @@ macro_rules! switched {
     };
 }
 
-// Timers: the control register comes after the compare value.
+// Timers: the control register comes before the compare value, for it says whether that has been reached (ISTATUS), and L1 reads so of its
+// guest's. In between a timer may ring with the other's compare value: its line is a level, and nothing looks at it here.
 switched! {
     Sctlr: "S3_5_C1_C0_0", SCTLR_EL1;
     Cpacr: "S3_5_C1_C0_2", CPACR_EL1;
@@ -59,10 +60,10 @@ switched! {
     Vbar: "S3_5_C12_C0_0", VBAR_EL1;
     Contextidr: "S3_5_C13_C0_1", CONTEXTIDR_EL1;
     Sp: "sp_el1", SP_EL1;
-    CntvCval: "S3_5_C14_C3_2", CNTV_CVAL_EL0;
     CntvCtl: "S3_5_C14_C3_1", CNTV_CTL_EL0;
-    CntpCval: "S3_5_C14_C2_2", CNTP_CVAL_EL0;
+    CntvCval: "S3_5_C14_C3_2", CNTV_CVAL_EL0;
     CntpCtl: "S3_5_C14_C2_1", CNTP_CTL_EL0;
+    CntpCval: "S3_5_C14_C2_2", CNTP_CVAL_EL0;
 }
 
 impl Nested {

@@ -2,6 +2,7 @@
 
 use stile_ledger::aarch64::{key, reason};
 use stile_nested::vgic::Status;
+use stile_nested::vncr::{self, Slot};
 use stile_sysreg::SysReg;
 use stile_sysreg::syndrome::Esr;
 
@@ -23,6 +24,8 @@ enum Home {
     Split(Live, Own, u64),
     /// A timer's view of what is left until this compare value.
     Timer(Live),
+    /// The same for the guest's timer, whose compare value is in the page.
+    GuestTimer(Slot),
     /// What is read; a write does nothing.
     Constant(u64),
     /// Computed from the list registers in the page.
@@ -111,6 +114,8 @@ fn home(reg: SysReg) -> Option<Home> {
         (3, 4, 14, 3, 1) => Home::Live(Live::CntvCtl),
         (3, 4, 14, 3, 2) => Home::Live(Live::CntvCval),
         (3, 5, 14, 1, 0) => Home::Own(Own::Cntkctl),
+        (3, 5, 14, 2, 0) => Home::GuestTimer(vncr::CNTP_CVAL_EL0),
+        (3, 5, 14, 3, 0) => Home::GuestTimer(vncr::CNTV_CVAL_EL0),
         _ => return None,
     })
 }
@@ -128,9 +133,16 @@ impl Nested {
             Home::Split(live, own, fields) => live.read() & fields | self.own[own as usize] & !fields,
             // TimerValue: 32 bits, signed.
             Home::Timer(compare) => compare.read().wrapping_sub(timer::now()) & 0xffff_ffff,
+            Home::GuestTimer(compare) => self.page.get(compare).wrapping_sub(self.guest_time(compare)) & 0xffff_ffff,
             Home::Constant(value) => value,
             Home::ListRegisters(which) => which(&super::gic::status(self)),
         }
+    }
+
+    /// The counter that this timer of the guest's is compared with.
+    fn guest_time(&self, compare: Slot) -> u64 {
+        let offset = if compare == vncr::CNTV_CVAL_EL0 { self.page.get(vncr::CNTVOFF_EL2) } else { 0 };
+        timer::now().wrapping_sub(offset)
     }
 
     fn write(&mut self, home: Home, value: u64) {
@@ -142,6 +154,7 @@ impl Nested {
                 self.own[own as usize] = value & !fields;
             }
             Home::Timer(compare) => compare.write(timer::now().wrapping_add(value as i32 as u64)),
+            Home::GuestTimer(compare) => self.page.set(compare, self.guest_time(compare).wrapping_add(value as i32 as u64)),
             Home::Constant(_) | Home::ListRegisters(_) => {}
         }
     }
