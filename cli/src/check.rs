@@ -7,7 +7,7 @@ use stile_blob::{Nested, OnReset};
 use stile_board::{gicr_base, intid, map};
 
 use crate::{
-    config::{InitrdSource, KernelSource, MachineConfig, VmConfig, units},
+    config::{InitrdSource, KernelSource, MachineConfig, VmConfig, ablation, units},
     image::VmPlan,
 };
 
@@ -153,6 +153,9 @@ fn virtual_machine(text: &mut String, index: usize, vm: &VmConfig, plan: Option<
         Nested::Off => {}
         Nested::Nv => fact("EL2 of its own", "every access to its registers traps (FEAT_NV)"),
         Nested::Nv2 => fact("EL2 of its own", "its registers are in memory or EL1's (FEAT_NV2)"),
+    }
+    if let Some(ablate) = &vm.techniques.ablate {
+        fact("ablated", &ablation::describe(ablate));
     }
     *text += &table(&["address", "size", "what", "interrupt"], &[1], memory_map(vm, plan));
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
+use stile_blob::Techniques;
 
 use super::host::{Figure, Host, Request};
 use super::operation::{self, OPERATIONS};
@@ -51,10 +52,17 @@ fn measure() -> Result<Vec<String>> {
     for (cpu, budgets) in &budgets {
         let names: Vec<_> = budgets.keys().cloned().collect();
         let operations = operation::choose(&names).map_err(anyhow::Error::msg)?;
-        let request =
-            Request { probe: &probe, cpu, operations: &operations, iterations: ITERATIONS, plugin: Some(&plugin), progress: &|_| {} };
+        let request = Request {
+            probe: &probe,
+            cpu,
+            operations: &operations,
+            iterations: ITERATIONS,
+            techniques: Techniques::default(),
+            plugin: Some(&plugin),
+            progress: &|_| {},
+        };
         let figures = Host::Stile.measure(&request)?;
-        failures.extend(figures.iter().flat_map(|figure| exceeded(cpu, figure, budgets.get(figure.operation))));
+        failures.extend(figures.iter().flat_map(|figure| exceeded(cpu, figure, budgets.get(&figure.operation))));
     }
     Ok(failures)
 }
@@ -111,7 +119,7 @@ mod tests {
     fn figure() -> Figure {
         let outside =
             Outside { instructions: 33.0, sysreg_reads: 3.0, sysreg_writes: 0.0, barriers: 0.0, tlb_ops: 0.0, loads: 8.0, stores: 5.0 };
-        Figure { operation: "hyp_call", instructions: 35.0, exits: Some(1.0), outside: Some(outside), iterations: 512 }
+        Figure { operation: "hyp_call".to_owned(), instructions: 35.0, exits: Some(1.0), outside: Some(outside), iterations: 512 }
     }
 
     fn broken(change: fn(&mut Figure, &mut Outside)) -> Vec<String> {

@@ -51,30 +51,36 @@ pub struct Counts {
     pub stores: u64,
 }
 
+impl Counts {
+    /// What is left of them without others, of which they have everything and more.
+    pub fn without(&self, others: &Self) -> Self {
+        Self {
+            instructions: self.instructions.saturating_sub(others.instructions),
+            sysreg_reads: self.sysreg_reads.saturating_sub(others.sysreg_reads),
+            sysreg_writes: self.sysreg_writes.saturating_sub(others.sysreg_writes),
+            barriers: self.barriers.saturating_sub(others.barriers),
+            tlb_ops: self.tlb_ops.saturating_sub(others.tlb_ops),
+            loads: self.loads.saturating_sub(others.loads),
+            stores: self.stores.saturating_sub(others.stores),
+        }
+    }
+}
+
 /// What happened between two marks of the guest's.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Section {
-    /// What everybody but the guest ran.
+    /// What the guest ran.
+    pub guest: Counts,
+    /// What everybody else ran.
     pub outside: Counts,
+    /// What of that ran at EL2.
+    pub el2: Counts,
     /// The guest's exits.
     pub exits: u64,
-}
-
-impl Section {
-    /// What is left of it without another one, of which it has everything and more.
-    pub fn without(&self, other: &Self) -> Self {
-        let (all, part) = (&self.outside, &other.outside);
-        let outside = Counts {
-            instructions: all.instructions.saturating_sub(part.instructions),
-            sysreg_reads: all.sysreg_reads.saturating_sub(part.sysreg_reads),
-            sysreg_writes: all.sysreg_writes.saturating_sub(part.sysreg_writes),
-            barriers: all.barriers.saturating_sub(part.barriers),
-            tlb_ops: all.tlb_ops.saturating_sub(part.tlb_ops),
-            loads: all.loads.saturating_sub(part.loads),
-            stores: all.stores.saturating_sub(part.stores),
-        };
-        Self { outside, exits: self.exits.saturating_sub(other.exits) }
-    }
+    /// Exits of others: of a host whose kernel is at EL1, of a hypervisor that is a guest.
+    pub other_exits: u64,
+    /// The guest's exits by reason.
+    pub reasons: BTreeMap<String, u64>,
 }
 
 /// What happened in a whole run.

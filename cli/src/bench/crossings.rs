@@ -47,7 +47,7 @@ mod tests {
         let operations = choose(&["hyp_call".to_owned(), "eoi".to_owned()]).unwrap();
         let outside =
             Outside { instructions: 33.0, sysreg_reads: 3.0, sysreg_writes: 0.0, barriers: 0.0, tlb_ops: 0.0, loads: 8.0, stores: 5.0 };
-        let figure = |outside| Figure { operation: "hyp_call", instructions: 35.0, exits: Some(1.0), outside, iterations: 64 };
+        let figure = |outside| Figure { operation: "hyp_call".to_owned(), instructions: 35.0, exits: Some(1.0), outside, iterations: 64 };
         let hosts = [(Host::Stile, vec![figure(Some(outside))]), (Host::Native, vec![figure(Some(outside))])];
         let table = table(&operations, &hosts).unwrap();
         let rows: Vec<Vec<&str>> = table.lines().skip(2).map(|line| line.split_whitespace().collect()).collect();

@@ -18,6 +18,9 @@ const TIMEOUT: Duration = Duration::from_secs(900);
 /// How long the emulator may take to end after its line is closed.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// Arguments of the emulator for a kernel that asks it for random numbers and the date: the same ones each time.
+pub const REPEATABLE: [&str; 4] = ["-seed", "1", "-rtc", "base=2026-01-01,clock=vm"];
+
 /// What came of a run.
 #[derive(Debug)]
 pub struct Output {
@@ -27,7 +30,7 @@ pub struct Output {
     pub counts: Option<counts::Output>,
 }
 
-/// Boots `image` on `board`, and counts with the plugin if there is one.
+/// Boots `image` on `board`, lets it run until the machine ended, and counts with the plugin if there is one.
 ///
 /// # Errors
 /// The emulator fails, or takes too long; it can't load the plugin.
@@ -44,6 +47,10 @@ pub fn run_until(board: &Board, image: &[u8], plugin: Option<&Path>, is_over: im
     let mut image_file = file(".img").context("making the image's file")?;
     image_file.write_all(image).context("writing the image")?;
     let counted = file(".json").context("making the file for the counts")?;
+    let counts = || {
+        let read = || counts::parse(&std::fs::read_to_string(counted.path()).context("reading the counts")?);
+        plugin.map(|_| read()).transpose()
+    };
     let mut board = board.clone();
     if let Some(plugin) = plugin {
         board.extra.extend(counts::arguments(plugin, counted.path()));
@@ -70,8 +77,8 @@ pub fn run_until(board: &Board, image: &[u8], plugin: Option<&Path>, is_over: im
             Ok(bytes) => {
                 output.extend(bytes);
                 if is_over(&output) {
-                    // The plugin has a last word.
-                    emulator.terminate();
+                    emulator.kill();
+                    return Ok(Output { line: output, counts: counts()? });
                 }
             }
             Err(RecvTimeoutError::Disconnected) => break,
@@ -82,16 +89,12 @@ pub fn run_until(board: &Board, image: &[u8], plugin: Option<&Path>, is_over: im
         }
     }
     match emulator.wait(GRACE) {
-        Some(status) if status.success() => {
-            let read = || counts::parse(&std::fs::read_to_string(counted.path()).context("reading the counts")?);
-            Ok(Output { line: output, counts: plugin.map(|_| read()).transpose()? })
-        }
+        Some(status) if status.success() => Ok(Output { line: output, counts: counts()? }),
         Some(status) => {
             let errors = errors.join().unwrap_or_default();
-            let error = exit::emulator(format!("the emulator failed ({status}): {}", errors.trim()));
             Err(match counts::advice(&errors) {
-                Some(advice) if plugin.is_some() => error.context(exit::lacking(advice)),
-                _ => error,
+                Some(advice) if plugin.is_some() => exit::lacking(format!("{advice}. The emulator says: {}", errors.trim())),
+                _ => exit::emulator(format!("the emulator failed ({status}): {}", errors.trim())),
             })
         }
         None => Err(exit::emulator("the emulator closed its serial line but does not end")),

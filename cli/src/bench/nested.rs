@@ -148,7 +148,7 @@ fn decode(line: &[u8]) -> Result<(Vec<u8>, BTreeMap<String, u64>)> {
         }
     }
     ensure!(status == Some(0), "Stile did not end well; its log:\n{}", String::from_utf8_lossy(&log).trim_end());
-    let account = exits.machine();
+    let account = exits.report().machine();
     ensure!(account.difference() == 0, "{} exits are not in the ledger", account.difference());
     let reasons = account.reasons(&CATALOGUE);
     let rows = reasons.iter().flat_map(|reason| reason.subs.iter().map(|sub| (format!("{}: {}", reason.name, sub.name), sub.row.count)));

@@ -62,6 +62,7 @@ pub struct VmDraft {
     pub exec: Option<Given<String>>,
     pub nested_way: Option<Given<String>>,
     pub wfi_passthrough: Option<Given<bool>>,
+    pub ablate: Option<Vec<Given<String>>>,
 }
 
 impl VmDraft {
@@ -83,6 +84,7 @@ impl VmDraft {
             exec: None,
             nested_way: None,
             wfi_passthrough: None,
+            ablate: None,
         }
     }
 }

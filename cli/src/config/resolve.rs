@@ -80,6 +80,7 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
     let memory = draft.memory.as_ref().and_then(|given| value::vm_memory(given, mistakes));
     let vcpus = draft.vcpus.as_ref().and_then(|given| value::number(given, "vCPUs", 1, MAX_VCPUS, mistakes));
     let cpus = draft.cpus.as_ref().and_then(|given| value::cpus(given, cpu_limit, mistakes));
+    let ablate = draft.ablate.as_ref().map(|given| value::ablation(given, mistakes));
     let on_reset = draft.on_reset.as_ref().and_then(|given| value::on_reset(given, mistakes));
     let nested_way = draft.nested_way.as_ref().and_then(|given| value::nested(given, mistakes));
     if let Some(append) = &draft.append {
@@ -119,6 +120,7 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
                 false => Nested::Off,
             },
             wfi_passthrough: draft.wfi_passthrough.as_ref().map_or(Techniques::default().wfi_passthrough, |given| given.value),
+            ablate,
         },
     }
 }

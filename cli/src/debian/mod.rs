@@ -9,6 +9,7 @@ mod deb;
 mod index;
 mod mirror;
 mod store;
+mod tree;
 mod version;
 
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ use anyhow::Result;
 pub use apt::KEYRING_PACKAGE;
 pub use mirror::{VARIABLE as MIRROR_VARIABLE, mirror};
 pub use store::{Freshness, Item};
+pub use tree::tree;
 
 use crate::config::DebianKernel;
 

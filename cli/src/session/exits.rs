@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use clap::ValueEnum;
 use stile_ledger::aarch64::CATALOGUE;
-use stile_ledger::report::{Account, Report};
+use stile_ledger::report::Report;
 use stile_ledger::{Reason, Row, RowId, RowKey};
 use stile_wire::{Event, LedgerRow};
 
@@ -53,9 +53,9 @@ impl Exits {
         self.report.account_mut(row.vm, row.vcpu).add(key, &counted);
     }
 
-    /// The account of the whole machine.
-    pub fn machine(&self) -> Account {
-        self.report.machine()
+    /// The accounts of all vCPUs.
+    pub fn report(&self) -> &Report {
+        &self.report
     }
 
     /// The tables with a heading each, `names` being the VMs'; nothing if Stile has told of no vCPU.

@@ -104,11 +104,14 @@ pub struct Techniques {
     pub wfi_passthrough: bool,
     /// Whether the virtual machine has an EL2 of its own, and what the processor does for it.
     pub nested: Nested,
+    /// An experiment: what is done at every exit that need not be. With some, even if none of its
+    /// switches is on, all virtual machines of the machine take a longer way in.
+    pub ablate: Option<Ablation>,
 }
 
 impl Default for Techniques {
     fn default() -> Self {
-        Self { wfi_passthrough: true, nested: Nested::Off }
+        Self { wfi_passthrough: true, nested: Nested::Off, ablate: None }
     }
 }
 
@@ -127,4 +130,20 @@ pub enum Nested {
 impl Nested {
     /// The words for them in the configuration.
     pub const WORDS: [(&'static str, Nested); 3] = [("off", Nested::Off), ("nv", Nested::Nv), ("nv2", Nested::Nv2)];
+}
+
+/// Techniques of the exit path that are done without: what the guest has in the CPU is moved out
+/// and in again at every exit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ablation {
+    /// The registers of the guest's kernel.
+    pub state: bool,
+    /// Floating-point and vector registers.
+    pub fp: bool,
+    /// The guest's timers, which are stopped.
+    pub timer: bool,
+    /// The virtual interrupts that are in the CPU.
+    pub lists: bool,
+    /// What says which of the guest's accesses trap, and the second stage.
+    pub traps: bool,
 }

@@ -292,6 +292,12 @@ fn mutated_blobs_never_break_a_rule() {
 }
 
 prop_compose! {
+    fn any_ablation()(state: bool, fp: bool, timer: bool, lists: bool, traps: bool) -> Ablation {
+        Ablation { state, fp, timer, lists, traps }
+    }
+}
+
+prop_compose! {
     fn any_vm()(
         granules in 1..64u64,
         vcpus in 1..=8u8,
@@ -302,6 +308,7 @@ prop_compose! {
         stop: bool,
         wfi_passthrough: bool,
         nested in prop::sample::select(Nested::WORDS.map(|(_, nested)| nested).to_vec()),
+        ablate in prop::option::of(any_ablation()),
         loads in prop::collection::vec((0..100u64, 0..2000usize, 0..100u64), 0..4),
     ) -> (Vm<'static>, Vec<(u64, usize, u64)>) {
         let mut vm = vm("", granules * map::RAM_GRANULE);
@@ -311,7 +318,7 @@ prop_compose! {
         vm.entry = map::RAM_BASE + entry * 4;
         vm.dtb = map::RAM_BASE + dtb * 8;
         vm.on_reset = if stop { OnReset::Stop } else { OnReset::Restart };
-        vm.techniques = Techniques { wfi_passthrough, nested };
+        vm.techniques = Techniques { wfi_passthrough, nested, ablate };
         (vm, loads)
     }
 }

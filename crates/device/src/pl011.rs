@@ -17,9 +17,7 @@
 
 use crate::line::Line;
 use crate::primecell::{ID_BASE, Id};
-use fifo::Fifo;
 
-mod fifo;
 #[cfg(test)]
 mod tests;
 
@@ -76,6 +74,9 @@ mod int {
     pub const RT: u32 = 1 << 6;
     pub const ALL: u32 = 0x7ff;
 }
+
+/// 32 deep since r1p5.
+type Fifo = crate::fifo::Fifo<32>;
 
 const LCR_H_FEN: u32 = 1 << 4;
 const CR_LBE: u32 = 1 << 7;

@@ -27,6 +27,8 @@ struct State {
     account: Account,
     additions: HashMap<(Place, [u32; KINDS]), &'static Addition>,
     output: File,
+    /// Whether an error was written: one is enough.
+    failed: bool,
     /// If that is verified: whether the last block ran at EL1 or EL0 under it.
     below: bool,
 }
@@ -90,7 +92,7 @@ fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
     }
     let path = path.ok_or("the argument out=FILE is missing")?;
     let output = File::create(path).map_err(|error| format!("{path}: {error}"))?;
-    let state = Mutex::new(State { account: Account::default(), additions: HashMap::new(), output, below: false });
+    let state = Mutex::new(State { account: Account::default(), additions: HashMap::new(), output, failed: false, below: false });
     let plugin = Plugin { registers: OnceLock::new(), verify, state };
     PLUGIN.set(plugin).map_err(|_| "it is loaded twice")?;
     qemu::register(id, on_cpu, on_block, on_end_of_run);
@@ -229,7 +231,10 @@ impl Plugin {
     }
 
     fn error(&self, sentence: &str) {
-        self.write(&Line::Error(sentence.to_owned()));
+        let failed = std::mem::replace(&mut self.state().failed, true);
+        if !failed {
+            self.write(&Line::Error(sentence.to_owned()));
+        }
     }
 
     fn write(&self, line: &Line) {

@@ -1,7 +1,7 @@
 //! The emulator's plugin interface, version 3 and later, as far as it is needed: QEMU's documentation, "QEMU TCG Plugins". The header is in
 //! no package of Debian's, so the declarations are written down here.
 //!
-//! All `unsafe` of the plugin is in this file. What the functions take are handles that the emulator gave, which are valid as long as the
+//! All `unsafe` of the plugin but its entry is in this file. What the functions take are handles that the emulator gave, which are valid as long as the
 //! types here can be had: blocks and instructions during the translation that they are passed to, all others for ever.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};

@@ -8,13 +8,17 @@ mod xen;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use stile_blob::Techniques;
 
 use super::counts::Counts;
 use super::emulate::Output;
 use super::operation::Operation;
 use super::probe;
-pub use kvm::{Kvm, boot_arguments as client_boot_arguments, client_archive};
+pub use kvm::{Boot, Kvm, boot_arguments as client_boot_arguments, client_archive};
+
+/// Stile's name.
+pub const STILE: &str = "stile";
 
 /// Something that the probe runs under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,13 +38,23 @@ impl Host {
     pub const PEERS: [Self; 6] =
         [Self::Native, Self::Kvm(Kvm::Vhe), Self::Kvm(Kvm::Nvhe), Self::Kvm(Kvm::Protected), Self::Kvm(Kvm::V6_12), Self::Xen];
 
-    /// Its name on the command line and in tables.
+    /// Its name on the command line and in the terminal's tables.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Stile => "stile",
+            Self::Stile => STILE,
             Self::Native => "native",
             Self::Kvm(kvm) => kvm.name(),
             Self::Xen => "xen",
+        }
+    }
+
+    /// Its name in pages and pictures.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Stile => "Stile",
+            Self::Native => "no hypervisor",
+            Self::Kvm(kvm) => kvm.title(),
+            Self::Xen => "Xen",
         }
     }
 
@@ -77,27 +91,30 @@ pub struct Request<'a> {
     pub iterations: u32,
     /// The plugin that counts exits and what runs outside of the guest; nothing without it.
     pub plugin: Option<&'a Path>,
+    /// The techniques of the VM, under Stile.
+    pub techniques: Techniques,
     /// Told before each run: which host, and what is measured.
     pub progress: &'a dyn Fn(String),
 }
 
 /// What an operation costs.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// The operation's name.
-    pub operation: &'static str,
+    pub operation: String,
     /// Instructions, without the loop's.
     pub instructions: f64,
     /// Exits, where they are counted.
     pub exits: Option<f64>,
     /// What ran outside of the guest, where it is counted.
+    #[serde(flatten)]
     pub outside: Option<Outside>,
     /// How many were measured.
     pub iterations: u64,
 }
 
 /// What one operation makes run outside of the guest that measures it: at EL2, and in a host's EL1 and EL0.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Outside {
     /// Instructions.
     #[serde(rename = "instructions_outside")]
@@ -148,7 +165,7 @@ fn figures(output: &Output, console: &[u8], operations: &[Operation]) -> Result<
             measured.iter().enumerate().find(|(_, (line, ..))| line.operation == operation.name)?;
         let section = sections.and_then(|sections| sections.get(index));
         Some(Figure {
-            operation: operation.name,
+            operation: operation.name.to_owned(),
             instructions: *instructions,
             exits: section.map(|section| section.exits as f64 / *iterations as f64),
             outside: section.map(|section| Outside::of_each(&section.outside, *iterations)),
@@ -156,6 +173,16 @@ fn figures(output: &Output, console: &[u8], operations: &[Operation]) -> Result<
         })
     };
     Ok(operations.iter().filter_map(figure).collect())
+}
+
+/// All hosts, Stile first.
+pub fn all() -> impl Iterator<Item = Host> {
+    [Host::Stile].into_iter().chain(Host::PEERS)
+}
+
+/// The host of this name.
+pub fn by_name(name: &str) -> Option<Host> {
+    all().find(|host| host.name() == name)
 }
 
 /// Which peers the words of `--against` name.

@@ -30,16 +30,16 @@ pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
         let more = twice.iterations.saturating_sub(once.iterations);
         ensure!(more > 0, "{}: twice as many iterations are no more", operation.name);
         let exits = twice.exits.saturating_sub(once.exits);
-        let section = twice.section.zip(once.section).map(|(twice, once)| twice.without(&once));
-        if let Some(section) = &section {
-            let counted = section.exits;
+        let sections = twice.section.zip(once.section);
+        if let Some((twice, once)) = &sections {
+            let counted = twice.exits.saturating_sub(once.exits);
             ensure!(counted == exits, "{}: {exits} exits by the ledger, and {counted} by the emulator", operation.name);
         }
         figures.push(Figure {
-            operation: operation.name,
+            operation: operation.name.to_owned(),
             instructions: twice.instructions,
             exits: Some(exits as f64 / more as f64),
-            outside: section.map(|section| Outside::of_each(&section.outside, more)),
+            outside: sections.map(|(twice, once)| Outside::of_each(&twice.outside.without(&once.outside), more)),
             iterations: twice.iterations,
         });
     }
@@ -95,7 +95,7 @@ fn config(request: &Request<'_>, operation: Operation) -> MachineConfig {
         pinned: false,
         on_reset: OnReset::Stop,
         exec: None,
-        techniques: Default::default(),
+        techniques: request.techniques,
     };
     MachineConfig {
         arch: Arch::Aarch64,

@@ -3,7 +3,9 @@
 use stile_ledger::aarch64 as rows;
 use stile_ledger::{RowId, layout};
 
+use super::ablation;
 use super::cpu::{self, Cpu};
+use super::sysreg::{read_sysreg, write_sysreg};
 
 core::arch::global_asm!(
     include_str!("exit.S"),
@@ -102,8 +104,7 @@ static SYNCHRONOUS_STUBS: Stubs = {
     Stubs(stubs)
 };
 
-/// Address of the vector table.
-pub fn vector_base() -> u64 {
+fn ordinary() -> u64 {
     &raw const vectors as u64
 }
 
@@ -112,8 +113,17 @@ pub fn nested_vector_base() -> u64 {
     &raw const nested_vectors as u64
 }
 
+/// Address of the vector table. In a machine that ablates it is another one, once the VMs have been made.
+pub fn vector_base() -> u64 {
+    ablation::vector_base().unwrap_or_else(ordinary)
+}
+
 /// Leaves Stile for the loaded vCPU, for the first time on this CPU: later entries come from `exit.S`.
 pub fn enter(cpu: &mut Cpu) -> ! {
+    // This CPU started before there were VMs. Vectors that came with the vCPU stay.
+    if read_sysreg!("vbar_el2") == ordinary() {
+        write_sysreg!("vbar_el2", vector_base());
+    }
     // SAFETY: the block is this CPU's own, a vCPU is loaded, and its general registers are in the frame.
     unsafe { enter_guest((&raw mut *cpu).cast()) }
 }

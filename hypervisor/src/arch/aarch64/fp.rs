@@ -76,8 +76,13 @@ impl State {
         self.live = false;
     }
 
+    /// Whether the registers are in the CPU.
+    pub fn is_live(&self) -> bool {
+        self.live
+    }
+
     /// Memory to registers.
-    fn fetch(&mut self) {
+    pub fn fetch(&mut self) {
         self.live = true;
         let have = features::get();
         if have.sve {
@@ -97,7 +102,7 @@ impl State {
     }
 
     /// Registers to memory.
-    fn save(&mut self) {
+    pub fn save(&mut self) {
         self.fpcr = read_sysreg!("S3_3_C4_C4_0");
         self.fpsr = read_sysreg!("S3_3_C4_C4_1");
         let have = features::get();

@@ -1,6 +1,8 @@
 //! The virtual CPU interface of the loaded vCPU: ICH_*_EL2 as crate `stile-vgic` uses it.
 //! Arm GIC Architecture Specification, AArch64 virtualization control System registers.
 
+use core::mem::MaybeUninit;
+
 use stile_board::intid;
 use stile_vgic::{CpuInterface, ListRegister, ListRegisters, Maintenance, Shortcuts, Vmcr, running_priority};
 
@@ -35,7 +37,7 @@ static SHAPE: Once<Shape> = Once::new();
 pub fn setup() {
     let vtr = read_sysreg!("S3_4_C12_C11_1");
     SHAPE.set(Shape {
-        list_registers: (vtr & 0x1f) as usize + 1,
+        list_registers: ((vtr & 0x1f) as usize + 1).min(stile_vgic::MAX_LIST_REGISTERS),
         preemption_bits: (vtr >> 26 & 7) as u8 + 1,
         priority_bits: (vtr >> 29 & 7) as u8 + 1,
         trap_dir: vtr >> 19 & 1 != 0,
@@ -44,7 +46,8 @@ pub fn setup() {
 
 /// The shape of the virtual CPU interface.
 pub fn shape() -> &'static Shape {
-    SHAPE.get()
+    // SAFETY: boot sets it before there is a guest or another CPU.
+    unsafe { SHAPE.assume_set() }
 }
 
 /// The virtual CPU interface of this CPU, with a vCPU loaded.
@@ -92,6 +95,13 @@ impl<'vcpu> Interface<'vcpu> {
         (self.vmcr().0, ap0r, ap1r)
     }
 
+    /// Whether all list registers are empty and have been enough for all interrupts: then none is pending, active, or waits for one.
+    pub fn is_empty() -> bool {
+        let all = u64::from(u16::MAX) >> (16 - shape().list_registers);
+        // ICH_HCR_EL2, ICH_ELRSR_EL2.
+        read_sysreg!("S3_4_C12_C11_0") == ENABLE && read_sysreg!("S3_4_C12_C11_5") & all == all
+    }
+
     /// Turns the interface off.
     pub fn disable(&mut self) {
         write_sysreg!("S3_4_C12_C11_0", 0);
@@ -125,6 +135,9 @@ fn active_priorities() -> ([u32; 4], [u32; 4]) {
     (ap0r, ap1r)
 }
 
+/// Room for all list registers that there can be (ICH_VTR_EL2.ListRegs).
+pub type Lists = [MaybeUninit<u64>; 16];
+
 // A list register's number is in its name, so each access is a choice.
 macro_rules! list_registers {
     ($($n:literal $name:literal)*) => {
@@ -136,6 +149,31 @@ macro_rules! list_registers {
         #[inline(always)]
         fn write_list_register(n: usize, value: u64) {
             match n { $($n => write_sysreg!($name, value),)* _ => {} }
+        }
+
+        /// Moves the first `count` list registers to memory, which leaves them empty.
+        pub fn take_lists(to: &mut Lists, count: usize) {
+            $(
+                if $n == count {
+                    return;
+                }
+                to[$n].write(read_sysreg!($name));
+                write_sysreg!($name, 0);
+            )*
+        }
+
+        /// Memory to the first `count` list registers.
+        ///
+        /// # Safety
+        /// `from` is what [`take_lists`] took, as many of them.
+        pub unsafe fn bring_lists(from: &Lists, count: usize) {
+            $(
+                if $n == count {
+                    return;
+                }
+                // SAFETY: the caller's promise.
+                write_sysreg!($name, unsafe { from[$n].assume_init() });
+            )*
         }
     };
 }

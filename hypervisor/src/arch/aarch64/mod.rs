@@ -1,5 +1,6 @@
 //! AArch64 at EL2, with VHE where the CPU has it.
 
+mod ablation;
 mod board;
 mod boot;
 pub mod cpu;

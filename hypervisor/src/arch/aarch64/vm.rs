@@ -87,19 +87,18 @@ fn vmid_bits() -> VmidBits {
     if features::get().vmid16 { VmidBits::Sixteen } else { VmidBits::Eight }
 }
 
+/// Makes VMID 0 the current one, whose second stage has nothing mapped.
+pub fn leave_second_stage() {
+    write_sysreg!("vttbr_el2", *NO_ROOT.get());
+    isb();
+}
+
 /// Sets the second stage's shape on this CPU.
 pub fn setup_cpu() {
     write_sysreg!("vtcr_el2", vtcr_el2(GEOMETRY.get(), vmid_bits()));
-    write_sysreg!("vttbr_el2", *NO_ROOT.get());
-    isb();
+    leave_second_stage();
     // SAFETY: forgetting translations is always right. What firmware left must not be taken for a VM's.
     unsafe { core::arch::asm!("tlbi alle1", "dsb nsh", "isb", options(nostack, preserves_flags)) };
-}
-
-/// Takes what table there is from this CPU.
-pub fn leave_table() {
-    write_sysreg!("vttbr_el2", *NO_ROOT.get());
-    isb();
 }
 
 /// Puts a table with its VMID onto this CPU.

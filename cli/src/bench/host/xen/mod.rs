@@ -53,9 +53,10 @@ pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
         };
         // The domain's end is not the machine's.
         let output = emulate::run_until(&board, &xen, request.plugin, |output| probe::is_over(output, &operations))?;
+        let measured = super::figures(&output, &output.line, &operations)?;
         let line = &output.line;
         ensure!(probe::is_over(line, &operations), "Xen ended before the probe did; the end of its output:\n{}", probe::end(line));
-        figures.extend(super::figures(&output, line, &operations)?);
+        figures.extend(measured);
     }
     Ok(figures)
 }

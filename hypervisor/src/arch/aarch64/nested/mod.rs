@@ -96,7 +96,7 @@ impl Nested {
         gic::put(self);
         if self.regime == Regime::Guest {
             // A shadow may be another's when this vCPU is loaded again.
-            super::vm::leave_table();
+            super::vm::leave_second_stage();
         }
     }
 
