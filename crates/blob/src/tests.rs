@@ -307,6 +307,7 @@ prop_compose! {
         dtb in 0..1024u64,
         stop: bool,
         wfi_passthrough: bool,
+        nested in prop::sample::select(Nested::WORDS.map(|(_, nested)| nested).to_vec()),
         ablate in prop::option::of(any_ablation()),
         loads in prop::collection::vec((0..100u64, 0..2000usize, 0..100u64), 0..4),
     ) -> (Vm<'static>, Vec<(u64, usize, u64)>) {
@@ -317,7 +318,7 @@ prop_compose! {
         vm.entry = map::RAM_BASE + entry * 4;
         vm.dtb = map::RAM_BASE + dtb * 8;
         vm.on_reset = if stop { OnReset::Stop } else { OnReset::Restart };
-        vm.techniques = Techniques { wfi_passthrough, ablate };
+        vm.techniques = Techniques { wfi_passthrough, nested, ablate };
         (vm, loads)
     }
 }
