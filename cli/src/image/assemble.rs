@@ -1,6 +1,7 @@
 //! Putting an image together.
 
-use stile_blob::{Load, MAX_LOADS, Machine, Vm, write};
+use stile_blob::{Load, MAX_LOADS, Machine, Mode, Vm, write};
+use stile_board::map;
 use thiserror::Error;
 
 use super::{
@@ -147,11 +148,13 @@ fn blob_vm<'a>(vm: &'a VmConfig, plan: &VmPlan) -> Vm<'a> {
     Vm {
         name: &vm.name,
         memory: vm.memory,
+        ram_base: map::RAM_BASE,
         vcpus: vm.vcpus,
         cpus: vm.cpus,
         pinned: vm.pinned,
         entry: plan.kernel.entry,
-        dtb: plan.layout.dtb.start,
+        info: plan.layout.dtb.start,
+        mode: Mode::Reset,
         loads: heapless::Vec::<Load, MAX_LOADS>::new(),
         on_reset: vm.on_reset,
         techniques: vm.techniques,

@@ -1,13 +1,12 @@
-//! The devices of a VM: models (crate `stile-device`) behind a lock each, and where their bytes and interrupt lines go.
+//! The devices of a VM: the architecture's models (crate `stile-device`) behind a lock each, and where their bytes and interrupt lines go.
 
 pub mod alarm;
 
-use stile_device::pl011::Pl011;
-use stile_device::pl031::Pl031;
 use stile_sched::lock::TicketLock;
 
 use heapless::Deque;
 
+use crate::arch::models::{Clock, UART_DATA, Uart as Model};
 use crate::console;
 use crate::{arch, vm::Vm};
 
@@ -15,7 +14,7 @@ use crate::{arch, vm::Vm};
 const BACKLOG: usize = 1024;
 
 struct Uart {
-    model: Pl011,
+    model: Model,
     backlog: Deque<u8, BACKLOG>,
 }
 
@@ -23,7 +22,7 @@ struct Uart {
 pub struct Devices {
     vm: usize,
     uart: TicketLock<Uart>,
-    clock: TicketLock<Pl031>,
+    clock: TicketLock<Clock>,
 }
 
 /// The interrupt lines of [`Devices`].
@@ -40,15 +39,15 @@ impl Devices {
     pub fn new(vm: usize) -> Devices {
         Devices {
             vm,
-            uart: TicketLock::new(Uart { model: Pl011::new(), backlog: Deque::new() }),
-            clock: TicketLock::new(Pl031::new(arch::wall_clock() as u32, arch::wall_clock())),
+            uart: TicketLock::new(Uart { model: Model::new(), backlog: Deque::new() }),
+            clock: TicketLock::new(Clock::new(arch::wall_clock() as u32, arch::wall_clock())),
         }
     }
 
     /// Back to that state. What was typed and not read is kept: the next boot may want it.
     pub fn reset(&self) {
-        self.uart.lock().model = Pl011::new();
-        *self.clock.lock() = Pl031::new(arch::wall_clock() as u32, arch::wall_clock());
+        self.uart.lock().model = Model::new();
+        *self.clock.lock() = Clock::new(arch::wall_clock() as u32, arch::wall_clock());
         alarm::set(self.vm, None);
     }
 
@@ -58,7 +57,7 @@ impl Devices {
         let mut uart = self.uart.lock();
         let read = uart.model.read(offset);
         let mut irq = read.irq;
-        if offset == stile_device::pl011::offset::DR && !uart.backlog.is_empty() {
+        if offset == UART_DATA && !uart.backlog.is_empty() {
             irq = uart.refill().or(irq);
         }
         // The line is moved under the lock, so that its levels arrive in order.
