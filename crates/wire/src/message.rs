@@ -135,6 +135,8 @@ pub enum CrashReason {
     SystemError,
     /// The second stage's tables need more memory than there is.
     OutOfMemory,
+    /// It had a fault whose handler faulted, and so did that one's handler.
+    TripleFault,
 }
 
 /// One row of the ledger: the exits of one vCPU for one reason.

@@ -1,0 +1,20 @@
+//! The machine that x86-64 guests see: a PC of which only what kernels need is there.
+
+/// Guest-physical addresses from here to 4 GiB are devices', so RAM ends here at the latest.
+pub const RAM_LIMIT: u64 = 0xc000_0000;
+
+/// I/O ports.
+pub mod port {
+    /// First serial port, a 16550: eight ports.
+    pub const COM1: u16 = 0x3f8;
+    /// ACPI's PM1a control register: `SLP_EN` with `SLP_TYP` 0 turns the machine off.
+    pub const PM1A_CONTROL: u16 = 0x604;
+    /// `SLP_EN` of that register.
+    pub const SLP_EN: u16 = 1 << 13;
+    /// Reset control register: bit 2 resets the machine.
+    pub const RESET: u16 = 0xcf9;
+    /// Keyboard controller's command port: 0xfe pulses the reset line.
+    pub const KEYBOARD: u16 = 0x64;
+    /// Where test programs write their status to end the machine, as on QEMU with `isa-debug-exit`.
+    pub const DEBUG_EXIT: u16 = 0xf4;
+}

@@ -1,0 +1,173 @@
+// The way of an exit: from the processor to the handler, and entry. Read from top to bottom.
+//
+// While a guest runs, HOST_RSP is the address of this CPU's block (cpu.rs), which begins with a place for the guest's general registers
+// and has the CPU's stack below it. What is not a general register stays where it is (in the VMCS, or in the CPU) until the vCPU is put.
+
+.set EXIT_REASON, 0x4402
+.set RAX, 0
+.set RCX, 8
+.set RDX, 16
+.set RBX, 24
+.set RBP, 40
+.set RSI, 48
+.set RDI, 56
+.set R8, 64
+.set R9, 72
+.set R10, 80
+.set R11, 88
+.set R12, 96
+.set R13, 104
+.set R14, 112
+.set R15, 120
+
+// What a call may change (System V ABI for AMD64, "Registers and the Stack Frame"), but for RAX, RCX and RDX, which are saved already.
+.macro save_caller_saved
+    mov     [rsp + RSI], rsi
+    mov     [rsp + RDI], rdi
+    mov     [rsp + R8], r8
+    mov     [rsp + R9], r9
+    mov     [rsp + R10], r10
+    mov     [rsp + R11], r11
+.endm
+.macro save_callee_saved
+    mov     [rsp + RBX], rbx
+    mov     [rsp + RBP], rbp
+    mov     [rsp + R12], r12
+    mov     [rsp + R13], r13
+    mov     [rsp + R14], r14
+    mov     [rsp + R15], r15
+.endm
+.macro restore_caller_saved
+    mov     rax, [rsp + RAX]
+    mov     rcx, [rsp + RCX]
+    mov     rdx, [rsp + RDX]
+    mov     rsi, [rsp + RSI]
+    mov     rdi, [rsp + RDI]
+    mov     r8, [rsp + R8]
+    mov     r9, [rsp + R9]
+    mov     r10, [rsp + R10]
+    mov     r11, [rsp + R11]
+.endm
+.macro restore_callee_saved
+    mov     rbx, [rsp + RBX]
+    mov     rbp, [rsp + RBP]
+    mov     r12, [rsp + R12]
+    mov     r13, [rsp + R13]
+    mov     r14, [rsp + R14]
+    mov     r15, [rsp + R15]
+.endm
+
+// The ledger's line for this exit: EAX = row. Ticks run from vm_exit to here. Changes RAX, RCX and RDX.
+.macro account
+    mov     ecx, eax
+    rdtsc
+    shl     rdx, 32
+    or      rax, rdx
+    shl     ecx, {ROW_SHIFT}
+    sub     rax, [rsp + {SINCE}]    // ticks
+    add     rcx, [rsp + {ROWS}]
+    inc     qword ptr [rcx]         // count
+    add     [rcx + 8], rax          // ticks
+    cmp     rax, [rcx + 16]         // min
+    jb      8f
+7:  cmp     rax, [rcx + 24]         // max
+    ja      9f
+.subsection 1
+8:  mov     [rcx + 16], rax
+    jmp     7b
+9:  mov     [rcx + 24], rax
+    jmp     10f
+.previous
+10:
+.endm
+
+// Calls `handler(cpu) -> Outcome` with the caller-saved registers in the frame.
+.macro call_stub name, handler
+.balign 16
+.global \name
+\name:
+    save_caller_saved
+    mov     rdi, rsp
+    call    \handler
+    test    rax, rax
+    js      leave_this_vcpu
+    account
+    restore_caller_saved
+    vmresume
+    jmp     entry_failed
+.endm
+
+// The same with all of the general registers in the frame. ESI: the exit reason.
+.macro call_stub_full name, handler
+.balign 16
+.global \name
+\name:
+    save_caller_saved
+    save_callee_saved
+    mov     esi, eax
+    mov     rdi, rsp
+    call    \handler
+    test    rax, rax
+    js      leave_this_vcpu_saved
+    account
+    restore_callee_saved
+    restore_caller_saved
+    vmresume
+    jmp     entry_failed
+.endm
+
+.section .text.exit, "ax"
+.balign 64
+.global vm_exit
+vm_exit:
+    mov     [rsp + RAX], rax
+    mov     [rsp + RCX], rcx
+    mov     [rsp + RDX], rdx
+    // The exit is counted as taken, apart from the ledger's rows, which must add up to it.
+    inc     qword ptr [rsp + {TAKEN}]
+    rdtsc
+    shl     rdx, 32
+    or      rax, rdx
+    mov     [rsp + {SINCE}], rax
+    mov     ecx, EXIT_REASON
+    vmread  rax, rcx
+    cmp     eax, {STUBS}
+    jae     exit_other
+    jmp     qword ptr [8 * rax + EXIT_STUBS]
+
+call_stub exit_interrupt, handle_interrupt
+call_stub exit_vmcall, handle_vmcall
+call_stub exit_hlt, handle_hlt
+call_stub exit_rdmsr, handle_rdmsr
+call_stub exit_wrmsr, handle_wrmsr
+call_stub exit_io, handle_io
+call_stub_full exit_cpuid, handle_cpuid
+call_stub_full exit_other, handle_other
+
+// Another vCPU may be next: everything goes into the frame, from which put moves it.
+.balign 16
+leave_this_vcpu:
+    save_callee_saved
+leave_this_vcpu_saved:
+    mov     rsi, rax
+    mov     rdi, rsp
+    call    leave_vcpu
+enter_full:
+    restore_callee_saved
+    restore_caller_saved
+    cmp     qword ptr [rsp + {LAUNCHED}], 0
+    je      1f
+    vmresume
+    jmp     entry_failed
+1:  mov     qword ptr [rsp + {LAUNCHED}], 1
+    vmlaunch
+entry_failed:
+    mov     rdi, rsp
+    call    vm_entry_failed
+    ud2
+
+// The first entry on this CPU: RDI = the CPU's block.
+.global enter_guest
+enter_guest:
+    mov     rsp, rdi
+    jmp     enter_full
