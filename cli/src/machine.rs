@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::args::{CheckArgs, MachineArgs};
-use crate::config::{InitrdSource, KernelSource, MachineConfig, VmConfig};
+use crate::config::{Arch, InitrdSource, KernelSource, MachineConfig, VmConfig};
 use crate::debian::{self, Freshness};
 use crate::image::{self, Format, Hypervisor, Image, Kernel, Seed, VmFiles, VmPlan};
 use crate::initramfs::{self, Marks, Task};
@@ -51,7 +51,7 @@ struct Files {
 /// [`crate::config::Mistakes`].
 pub fn configure(args: &MachineArgs) -> Result<MachineConfig> {
     let mut config = MachineConfig::load(args.config.as_deref(), &args.flags())?;
-    if args.config.is_none() && args.initrd.is_none() {
+    if config.arch == Arch::Aarch64 && args.config.is_none() && args.initrd.is_none() {
         for vm in &mut config.vms {
             give_linux_a_system(vm)?;
         }
@@ -89,10 +89,10 @@ pub fn prepare(args: &MachineArgs, options: &Options<'_>) -> Result<Machine> {
     let mut guests = Vec::new();
     for vm in &config.vms {
         let files = files(vm, options, Freshness::Weekly)?;
-        plans.push(plan(vm, &files, options.seed)?);
+        plans.push(plan(config.arch, vm, &files, options.seed)?);
         guests.push(Guest { name: vm.name.clone(), system: files.system });
     }
-    let elf = hypervisor::build()?;
+    let elf = hypervisor::build_for(config.arch)?;
     let hypervisor = Hypervisor::from_elf(&read(&elf)?).with_context(|| format!("reading {}", elf.display()))?;
     let image = image::assemble(&hypervisor, &config, &plans, options.report_exits).map_err(classify)?;
     let memory = config.physical_memory(image.bytes.len() as u64).map_err(exit::usage)?;
@@ -117,16 +117,20 @@ fn plans_at_hand(config: &MachineConfig) -> Result<Vec<Option<VmPlan>>> {
         .vms
         .iter()
         .map(|vm| match files(vm, &options, Freshness::Cached) {
-            Ok(files) => plan(vm, &files, options.seed).map(Some),
+            Ok(files) => plan(config.arch, vm, &files, options.seed).map(Some),
             Err(error) if exit::status_of(&error) == exit::LACKING => Ok(None),
             Err(error) => Err(error),
         })
         .collect()
 }
 
-fn plan(vm: &VmConfig, files: &Files, seed: Seed) -> Result<VmPlan> {
+fn plan(arch: Arch, vm: &VmConfig, files: &Files, seed: Seed) -> Result<VmPlan> {
     let files = VmFiles { kernel: &files.kernel, initrd: files.initrd.as_deref(), bootargs: &files.bootargs };
-    image::plan(vm, &files, seed).map_err(classify)
+    match arch {
+        Arch::Aarch64 => image::plan(vm, &files, seed),
+        Arch::X86_64 => image::plan_pc(vm, &files),
+    }
+    .map_err(classify)
 }
 
 /// What is wrong with the user's files is told from what is wrong with this program.

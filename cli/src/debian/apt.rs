@@ -33,11 +33,19 @@ impl Apt {
     /// # Errors
     /// Debian's keys are not installed; the directory can't be written.
     pub fn new(root: &Path, suite: &'static str, mirror: &str) -> Result<Self> {
+        Self::with(&root.join(suite), suite, mirror, &["deb [arch=arm64"])
+    }
+
+    /// As [`Apt::new`], with the suite's source packages, too.
+    pub fn with_sources(root: &Path, suite: &'static str, mirror: &str) -> Result<Self> {
+        Self::with(&root.join(format!("{suite}-source")), suite, mirror, &["deb [arch=arm64", "deb-src ["])
+    }
+
+    fn with(root: &Path, suite: &'static str, mirror: &str, kinds: &[&str]) -> Result<Self> {
         let keyring = KEYRINGS
             .iter()
             .find(|path| Path::new(path).exists())
             .ok_or_else(|| exit::lacking(format!("Debian's archive keys are missing: install the package {KEYRING_PACKAGE}")))?;
-        let root = root.join(suite);
         for dir in ["etc/parts", "state/lists/partial", "cache/archives/partial"] {
             let dir = root.join(dir);
             fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
@@ -46,9 +54,10 @@ impl Apt {
             let path = root.join(name);
             fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
         };
-        write("etc/sources.list", format!("deb [arch=arm64 signed-by={keyring}] {mirror} {suite} main\n"))?;
+        let line = |kind: &&str| format!("{kind} signed-by={keyring}] {mirror} {suite} main\n");
+        write("etc/sources.list", kinds.iter().map(line).collect())?;
         write("status", String::new())?;
-        write("apt.conf", configuration(&root, &inherited_settings()))?;
+        write("apt.conf", configuration(root, &inherited_settings()))?;
         Ok(Self { config: root.join("apt.conf"), suite })
     }
 
@@ -77,6 +86,18 @@ impl Apt {
             .filter_map(|entry| Some(entry.ok()?.path()))
             .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
             .with_context(|| format!("apt-get downloaded no file for {wanted}"))
+    }
+
+    /// Downloads the upstream archive of a source package into the directory `to`, checked by apt, and returns its file.
+    pub fn download_source(&self, package: &Package, to: &Path) -> Result<PathBuf> {
+        let task = Task::start(format!("fetching the sources of {} {}", package.name, package.version));
+        let wanted = format!("{}={}", package.name, package.version);
+        self.run(&["source", "-q", "--download-only", "--tar-only", &wanted], to, &task)
+            .with_context(|| format!("fetching the sources of {wanted}"))?;
+        fs::read_dir(to)?
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .find(|path| path.to_string_lossy().contains(".orig.tar"))
+            .with_context(|| format!("apt-get downloaded no archive for {wanted}"))
     }
 
     fn command(&self, args: &[&str]) -> Command {

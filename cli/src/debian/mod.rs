@@ -15,7 +15,9 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-pub use apt::KEYRING_PACKAGE;
+pub use apt::{Apt, KEYRING_PACKAGE};
+pub use deb::{Wanted, extract};
+pub use index::{Package, newest_named};
 pub use mirror::{VARIABLE as MIRROR_VARIABLE, mirror};
 pub use store::{Freshness, Item};
 

@@ -18,6 +18,8 @@ pub enum Format {
     Image,
     /// An ELF program for AArch64.
     Elf,
+    /// A program with a Multiboot header ("Multiboot Specification", 0.6.96), for x86.
+    Multiboot,
     /// None of those: the bytes of memory themselves, to be started at the first one.
     Flat,
 }
@@ -27,6 +29,7 @@ impl fmt::Display for Format {
         f.write_str(match self {
             Format::Image => "arm64 Image",
             Format::Elf => "ELF",
+            Format::Multiboot => "Multiboot",
             Format::Flat => "flat binary",
         })
     }
@@ -48,7 +51,7 @@ pub struct Kernel {
     /// Whether its segments are all the memory that it takes before it knows of any other.
     pub size_known: bool,
     /// The unpacked file.
-    contents: Vec<u8>,
+    pub(super) contents: Vec<u8>,
 }
 
 /// A part of a kernel.
@@ -84,6 +87,9 @@ pub enum KernelError {
         /// The architecture that it is for.
         arch: String,
     },
+    /// It can't be started on a PC.
+    #[error("it has no Multiboot header; expected a program with one")]
+    NoMultiboot,
     /// It is no kernel at all.
     #[error("it is {0}; expected an arm64 Image, an ELF program or a flat binary")]
     NoKernel(&'static str),

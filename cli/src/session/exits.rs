@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 
 use clap::ValueEnum;
-use stile_ledger::aarch64::CATALOGUE;
 use stile_ledger::report::Report;
-use stile_ledger::{Reason, Row, RowId, RowKey};
+use stile_ledger::{Catalogue, Reason, Row, RowId, RowKey};
 use stile_wire::{Event, LedgerRow};
+
+use crate::config::Arch;
 
 /// What the rows of a table are added up by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -18,14 +19,25 @@ pub enum By {
 }
 
 /// What Stile has told of its exits.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Exits {
+    /// The names of the architecture's rows.
+    catalogue: &'static Catalogue,
     report: Report,
     /// The counter's frequency in Hz, 0 if it was not told.
     frequency: u64,
 }
 
 impl Exits {
+    /// Nothing yet.
+    pub fn new(arch: Arch) -> Self {
+        let catalogue = match arch {
+            Arch::Aarch64 => &stile_ledger::aarch64::CATALOGUE,
+            Arch::X86_64 => &stile_ledger::x86_64::CATALOGUE,
+        };
+        Self { catalogue, report: Report::default(), frequency: 0 }
+    }
+
     /// Takes a message; most are about something else.
     pub fn take(&mut self, event: &Event) {
         match event {
@@ -68,7 +80,7 @@ impl Exits {
         let mut text = String::new();
         for (heading, account) in &accounts {
             // Writing to a string can't fail.
-            let _ = writeln!(text, "{heading}\n{}\n", account.table(&CATALOGUE, self.frequency));
+            let _ = writeln!(text, "{heading}\n{}\n", account.table(self.catalogue, self.frequency));
         }
         if accounts.len() > 1 {
             let all = self.report.machine();
@@ -103,7 +115,7 @@ mod tests {
     fn rows_are_added_up_and_the_last_line_states_the_difference() {
         let irq = stile_wire::Row::Static(reason::IRQ.other().raw());
         let dynamic = stile_wire::Row::Dynamic { kind: reason::SYSREG.raw().into(), key: 0 };
-        let mut exits = Exits::default();
+        let mut exits = Exits::new(Arch::Aarch64);
         assert_eq!(exits.tables(&[], By::Vm), None);
         for event in [row(0, 0, irq, 3), row(0, 1, irq, 4), row(0, 0, dynamic, 2), total(0, 0, 5), total(0, 1, 4)] {
             exits.take(&event);

@@ -4,57 +4,57 @@
 // and has the CPU's stack below it. What is not a general register stays where it is (in the VMCS, or in the CPU) until the vCPU is put.
 
 .set EXIT_REASON, 0x4402
-.set RAX, 0
-.set RCX, 8
-.set RDX, 16
-.set RBX, 24
-.set RBP, 40
-.set RSI, 48
-.set RDI, 56
-.set R8, 64
-.set R9, 72
-.set R10, 80
-.set R11, 88
-.set R12, 96
-.set R13, 104
-.set R14, 112
-.set R15, 120
+.set AT_RAX, 0
+.set AT_RCX, 8
+.set AT_RDX, 16
+.set AT_RBX, 24
+.set AT_RBP, 40
+.set AT_RSI, 48
+.set AT_RDI, 56
+.set AT_R8, 64
+.set AT_R9, 72
+.set AT_R10, 80
+.set AT_R11, 88
+.set AT_R12, 96
+.set AT_R13, 104
+.set AT_R14, 112
+.set AT_R15, 120
 
 // What a call may change (System V ABI for AMD64, "Registers and the Stack Frame"), but for RAX, RCX and RDX, which are saved already.
 .macro save_caller_saved
-    mov     [rsp + RSI], rsi
-    mov     [rsp + RDI], rdi
-    mov     [rsp + R8], r8
-    mov     [rsp + R9], r9
-    mov     [rsp + R10], r10
-    mov     [rsp + R11], r11
+    mov     [rsp + AT_RSI], rsi
+    mov     [rsp + AT_RDI], rdi
+    mov     [rsp + AT_R8], r8
+    mov     [rsp + AT_R9], r9
+    mov     [rsp + AT_R10], r10
+    mov     [rsp + AT_R11], r11
 .endm
 .macro save_callee_saved
-    mov     [rsp + RBX], rbx
-    mov     [rsp + RBP], rbp
-    mov     [rsp + R12], r12
-    mov     [rsp + R13], r13
-    mov     [rsp + R14], r14
-    mov     [rsp + R15], r15
+    mov     [rsp + AT_RBX], rbx
+    mov     [rsp + AT_RBP], rbp
+    mov     [rsp + AT_R12], r12
+    mov     [rsp + AT_R13], r13
+    mov     [rsp + AT_R14], r14
+    mov     [rsp + AT_R15], r15
 .endm
 .macro restore_caller_saved
-    mov     rax, [rsp + RAX]
-    mov     rcx, [rsp + RCX]
-    mov     rdx, [rsp + RDX]
-    mov     rsi, [rsp + RSI]
-    mov     rdi, [rsp + RDI]
-    mov     r8, [rsp + R8]
-    mov     r9, [rsp + R9]
-    mov     r10, [rsp + R10]
-    mov     r11, [rsp + R11]
+    mov     rax, [rsp + AT_RAX]
+    mov     rcx, [rsp + AT_RCX]
+    mov     rdx, [rsp + AT_RDX]
+    mov     rsi, [rsp + AT_RSI]
+    mov     rdi, [rsp + AT_RDI]
+    mov     r8, [rsp + AT_R8]
+    mov     r9, [rsp + AT_R9]
+    mov     r10, [rsp + AT_R10]
+    mov     r11, [rsp + AT_R11]
 .endm
 .macro restore_callee_saved
-    mov     rbx, [rsp + RBX]
-    mov     rbp, [rsp + RBP]
-    mov     r12, [rsp + R12]
-    mov     r13, [rsp + R13]
-    mov     r14, [rsp + R14]
-    mov     r15, [rsp + R15]
+    mov     rbx, [rsp + AT_RBX]
+    mov     rbp, [rsp + AT_RBP]
+    mov     r12, [rsp + AT_R12]
+    mov     r13, [rsp + AT_R13]
+    mov     r14, [rsp + AT_R14]
+    mov     r15, [rsp + AT_R15]
 .endm
 
 // The ledger's line for this exit: EAX = row. Ticks run from vm_exit to here. Changes RAX, RCX and RDX.
@@ -120,9 +120,9 @@
 .balign 64
 .global vm_exit
 vm_exit:
-    mov     [rsp + RAX], rax
-    mov     [rsp + RCX], rcx
-    mov     [rsp + RDX], rdx
+    mov     [rsp + AT_RAX], rax
+    mov     [rsp + AT_RCX], rcx
+    mov     [rsp + AT_RDX], rdx
     // The exit is counted as taken, apart from the ledger's rows, which must add up to it.
     inc     qword ptr [rsp + {TAKEN}]
     rdtsc
