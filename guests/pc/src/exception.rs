@@ -40,7 +40,6 @@ pub fn setup() {
     unsafe { core::arch::asm!("lidt [{}]", in(reg) &pointer, options(nostack)) };
 }
 
-
 /// Runs instructions that may take an exception, of which the first one skips the rest. Returns its vector and error code.
 macro_rules! catch {
     ($code:literal $(, $register:tt = $value:expr)*) => {{

@@ -15,8 +15,8 @@ use anyhow::{Context, Result};
 use super::{Emulator, Pipes};
 use crate::exit;
 
-pub use iso::write as write_iso;
-pub use obtain::{Bochs, cached, ensure};
+pub use iso::{PACKAGES as ISO_PACKAGES, write as write_iso};
+pub use obtain::{Bochs, PACKAGES as BUILD_PACKAGES, VERSION, cached, ensure};
 
 /// The CPU models that Stile is tested on.
 pub const MODELS: [&str; 2] = ["corei7_skylake_x", "corei7_haswell_4770"];

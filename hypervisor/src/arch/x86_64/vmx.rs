@@ -15,16 +15,12 @@ pub mod pin {
 /// Primary processor-based controls.
 pub mod primary {
     pub const HLT: u32 = 1 << 7;
-    pub const INTERRUPT_WINDOW: u32 = 1 << 2;
     pub const MWAIT: u32 = 1 << 10;
     pub const RDPMC: u32 = 1 << 11;
     pub const MONITOR: u32 = 1 << 29;
     pub const IO_BITMAPS: u32 = 1 << 25;
     pub const MSR_BITMAPS: u32 = 1 << 28;
     pub const SECONDARY: u32 = 1 << 31;
-    pub const CR3_LOAD: u32 = 1 << 15;
-    pub const CR3_STORE: u32 = 1 << 16;
-    pub const INVLPG: u32 = 1 << 9;
 }
 
 /// Secondary processor-based controls.
