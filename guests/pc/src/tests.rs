@@ -3,6 +3,7 @@
 use core::arch::asm;
 use core::arch::x86_64::__cpuid_count as cpuid;
 
+use crate::console::println;
 use crate::exception::catch;
 use crate::machine::{in8, out8};
 
@@ -10,7 +11,7 @@ use crate::machine::{in8, out8};
 pub type Test = (&'static str, fn(u64) -> Result<(), &'static str>);
 
 /// All of them, in order.
-pub const ALL: [Test; 14] = [
+pub const ALL: [Test; 15] = [
     ("multiboot_information", multiboot_information),
     ("cpuid_of_a_guest", cpuid_of_a_guest),
     ("cpuid_beyond_the_last_leaf", cpuid_beyond_the_last_leaf),
@@ -25,6 +26,7 @@ pub const ALL: [Test; 14] = [
     ("port_not_there", port_not_there),
     ("serial_scratch", serial_scratch),
     ("time_goes_on", time_goes_on),
+    ("costs", costs),
 ];
 
 const UNDEFINED: u64 = 6;
@@ -220,5 +222,37 @@ fn time_goes_on(_: u64) -> Result<(), &'static str> {
     let start = now();
     cpuid(0, 0);
     check!(now() > start, "it does not");
+    Ok(())
+}
+
+/// What exits cost, in ticks, the loop subtracted: instructions, where the counter counts those (Bochs with one CPU).
+fn costs(_: u64) -> Result<(), &'static str> {
+    const TIMES: u64 = 256;
+    // SAFETY: reading the counter changes nothing.
+    let now = || unsafe { core::arch::x86_64::_rdtsc() };
+    let measure = |operation: fn()| {
+        let start = now();
+        for _ in 0..TIMES {
+            operation();
+        }
+        (now() - start) / TIMES
+    };
+    let nothing = measure(|| core::hint::black_box(()));
+    let operations: [(&str, fn()); 4] = [
+        ("cpuid", || {
+            core::hint::black_box(cpuid(0, 0));
+        }),
+        // SAFETY: a hypercall that there is not.
+        ("vmcall", || unsafe { asm!("vmcall", inout("rax") 1u64 => _, options(nostack)) }),
+        // SAFETY: IA32_BIOS_SIGN_ID is there.
+        ("rdmsr_trap", || unsafe { asm!("rdmsr", in("ecx") 0x8b, out("eax") _, out("edx") _, options(nostack)) }),
+        // SAFETY: the scratch register does nothing.
+        ("port_read", || {
+            core::hint::black_box(unsafe { in8(0x3f8 + 7) });
+        }),
+    ];
+    for (name, operation) in operations {
+        println!("cost {name} {}", measure(operation).saturating_sub(nothing));
+    }
     Ok(())
 }

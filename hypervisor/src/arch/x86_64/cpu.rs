@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicU8, Ordering};
 
 use stile_ledger::{Ledger, Row};
 
+use super::cpuid::Table;
 use super::instructions::{msr, wrmsr};
 use super::{apic, idt};
 use crate::cpu::Leave;
@@ -64,6 +65,8 @@ pub struct Cpu {
     taken: u64,
     /// Whether the current VMCS was launched on this CPU: if not, VMRESUME would fail.
     pub launched: u64,
+    /// CPUID's answers for the loaded vCPU's VM.
+    cpuid: *const Table,
     /// The vCPU that is loaded.
     pub vcpu: Option<&'static Vcpu>,
     /// Why the vCPU is to be left: set by a handler that returns [`super::exit::Outcome::leave`].
@@ -89,6 +92,8 @@ pub const TAKEN: usize = offset_of!(Cpu, taken);
 pub const LAUNCHED: usize = offset_of!(Cpu, launched);
 /// As above.
 pub const NOTED: usize = offset_of!(Cpu, noted);
+/// As above.
+pub const CPUID: usize = offset_of!(Cpu, cpuid);
 const INDEX: usize = offset_of!(Cpu, index);
 
 const _: () = assert!(offset_of!(Cpu, frame) == 0, "exit.S relies on it");
@@ -152,6 +157,11 @@ impl Cpu {
     pub fn vcpu(&self) -> &'static Vcpu {
         // SAFETY: handlers run only for exits, an exit comes from a guest, and a guest runs only when its vCPU is loaded.
         unsafe { self.vcpu.unwrap_unchecked() }
+    }
+
+    /// What the leaves of `exit.S` need of the VM that the loaded vCPU belongs to.
+    pub fn open_vm(&mut self, vm: &'static super::Vm) {
+        self.cpuid = &vm.cpuid;
     }
 
     /// The loaded vCPU's ledger becomes the one that exits are written to.

@@ -4,6 +4,9 @@
 // and has the CPU's stack below it. What is not a general register stays where it is (in the VMCS, or in the CPU) until the vCPU is put.
 
 .set EXIT_REASON, 0x4402
+.set EXIT_LENGTH, 0x440c
+.set GUEST_SS_RIGHTS, 0x4818
+.set GUEST_RIP, 0x681e
 .set AT_RAX, 0
 .set AT_RCX, 8
 .set AT_RDX, 16
@@ -57,28 +60,54 @@
     mov     r15, [rsp + AT_R15]
 .endm
 
-// The ledger's line for this exit: EAX = row. Ticks run from vm_exit to here. Changes RAX, RCX and RDX.
-.macro account
-    mov     ecx, eax
+// Adds this exit to the ledger's line at RCX + \at. Ticks run from vm_exit to here. Changes RAX and RDX.
+.macro add_to_row at
     rdtsc
     shl     rdx, 32
     or      rax, rdx
-    shl     ecx, {ROW_SHIFT}
     sub     rax, [rsp + {SINCE}]    // ticks
-    add     rcx, [rsp + {ROWS}]
-    inc     qword ptr [rcx]         // count
-    add     [rcx + 8], rax          // ticks
-    cmp     rax, [rcx + 16]         // min
+    inc     qword ptr [rcx + \at]   // count
+    add     [rcx + \at + 8], rax    // ticks
+    cmp     rax, [rcx + \at + 16]   // min
     jb      8f
-7:  cmp     rax, [rcx + 24]         // max
+7:  cmp     rax, [rcx + \at + 24]   // max
     ja      9f
 .subsection 1
-8:  mov     [rcx + 16], rax
+8:  mov     [rcx + \at + 16], rax
     jmp     7b
-9:  mov     [rcx + 24], rax
-    jmp     10f
+9:  mov     [rcx + \at + 24], rax
+    jmp     6f
 .previous
-10:
+6:
+.endm
+
+// The ledger's line for this exit: EAX = row. Changes RAX, RCX and RDX.
+.macro account
+    mov     ecx, eax
+    shl     ecx, {ROW_SHIFT}
+    add     rcx, [rsp + {ROWS}]
+    add_to_row 0
+.endm
+
+// The end of a leaf: accounts to a row that is a constant, restores what vm_exit saved, and enters.
+.macro finish_leaf row
+    mov     rcx, [rsp + {ROWS}]
+    add_to_row (\row << {ROW_SHIFT})
+    mov     rax, [rsp + AT_RAX]
+    mov     rcx, [rsp + AT_RCX]
+    mov     rdx, [rsp + AT_RDX]
+    vmresume
+    jmp     entry_failed
+.endm
+
+// The instruction is done: goes on after it. Changes RAX, RCX and RDX.
+.macro skip_instruction
+    mov     ecx, EXIT_LENGTH
+    vmread  rax, rcx
+    mov     ecx, GUEST_RIP
+    vmread  rdx, rcx
+    add     rdx, rax
+    vmwrite rcx, rdx
 .endm
 
 // Calls `handler(cpu) -> Outcome` with the caller-saved registers in the frame.
@@ -136,13 +165,49 @@ vm_exit:
     jmp     qword ptr [8 * rax + EXIT_STUBS]
 
 call_stub exit_interrupt, handle_interrupt
-call_stub exit_vmcall, handle_vmcall
 call_stub exit_hlt, handle_hlt
 call_stub exit_rdmsr, handle_rdmsr
 call_stub exit_wrmsr, handle_wrmsr
 call_stub exit_io, handle_io
-call_stub_full exit_cpuid, handle_cpuid
+call_stub_full exit_cpuid_call, handle_cpuid
 call_stub_full exit_other, handle_other
+
+// Leaves: exits so simple that they are answered in the registers that are saved already.
+
+// CPUID of a leaf whose answer is the same each time: it is in the VM's table (cpuid.rs).
+.balign 16
+.global exit_cpuid
+exit_cpuid:
+    mov     eax, [rsp + AT_RAX]
+    mov     rdx, [rsp + {CPUID}]
+    cmp     eax, {CPUID_LEAVES}
+    jae     exit_cpuid_call
+    bt      dword ptr [rdx], eax
+    jnc     exit_cpuid_call
+    shl     eax, 4
+    add     rdx, rax
+    mov     ebx, [rdx + {CPUID_ANSWERS} + 4]
+    mov     eax, [rdx + {CPUID_ANSWERS}]
+    mov     ecx, [rdx + {CPUID_ANSWERS} + 8]
+    mov     edx, [rdx + {CPUID_ANSWERS} + 12]
+    mov     [rsp + AT_RAX], rax
+    mov     [rsp + AT_RCX], rcx
+    mov     [rsp + AT_RDX], rdx
+    skip_instruction
+    finish_leaf {CPUID_ROW}
+
+// VMCALL. There are no calls: the guest's kernel is told so, and user mode gets what it would get with no hypervisor.
+.balign 16
+.global exit_vmcall
+exit_vmcall:
+    mov     ecx, GUEST_SS_RIGHTS
+    vmread  rax, rcx
+    test    al, 0b11 << 5           // DPL: the privilege level
+    jnz     exit_vmcall_user
+    mov     qword ptr [rsp + AT_RAX], {NO_SUCH_CALL}
+    skip_instruction
+    finish_leaf {VMCALL_ROW}
+call_stub exit_vmcall_user, handle_vmcall_of_user
 
 // Another vCPU may be next: everything goes into the frame, from which put moves it.
 .balign 16

@@ -4,6 +4,7 @@ use stile_ledger::x86_64 as rows;
 use stile_ledger::{RowId, layout};
 
 use super::cpu::{self, Cpu};
+use super::cpuid;
 use super::vmcs::{self, Field};
 
 core::arch::global_asm!(
@@ -14,6 +15,12 @@ core::arch::global_asm!(
     LAUNCHED = const cpu::LAUNCHED,
     ROW_SHIFT = const layout::ROW_SHIFT,
     STUBS = const REASONS,
+    CPUID = const cpu::CPUID,
+    CPUID_LEAVES = const cpuid::LEAVES,
+    CPUID_ANSWERS = const cpuid::ANSWERS,
+    CPUID_ROW = const rows::reason::CPUID.other().raw(),
+    VMCALL_ROW = const rows::reason::VMCALL.other().raw(),
+    NO_SUCH_CALL = const NO_SUCH_CALL,
 );
 
 /// What a handler returns: which line of the ledger the exit belongs to, and whether its vCPU goes on.
@@ -103,6 +110,9 @@ static EXIT_STUBS: [Stub; REASONS] = {
     stubs[basic::WRMSR] = Stub(exit_wrmsr);
     stubs
 };
+
+/// Answer to a hypercall: there is none. It is the one of KVM's interface for those that are not there (KVM_ENOSYS).
+const NO_SUCH_CALL: i64 = -1000;
 
 /// Where exits go: HOST_RIP.
 pub fn entry_point() -> u64 {

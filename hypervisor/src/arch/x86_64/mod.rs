@@ -4,6 +4,7 @@ mod apic;
 mod board;
 mod boot;
 pub mod cpu;
+mod cpuid;
 pub mod exit;
 mod firmware;
 mod handler;
@@ -67,6 +68,7 @@ pub fn interrupt_pending(_cpu: &Cpu) -> bool {
 pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu) {
     // SAFETY: the scheduler gave the vCPU to this CPU, and to no other.
     let world = unsafe { vcpu.arch.world() };
+    cpu.open_vm(&vcpu.vm().arch);
     world.load(cpu, &vcpu.vm().arch.place);
     cpu.frame.registers = world.general;
 }

@@ -1,7 +1,6 @@
 //! What each VM and each vCPU has of the architecture: second stage, bitmaps, power states.
 
 use core::cell::UnsafeCell;
-use core::ops::Range;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use stile_board::{MAX_VCPUS, MAX_VMS};
@@ -9,6 +8,7 @@ use stile_paging::PAGE_SIZE;
 use stile_paging::frames::Piece;
 use stile_paging::table::{Attributes, Ept, EptPermissions, Geometry, Mapping, MemoryType, PageTable, TableMemory};
 
+use super::cpuid::Table;
 use super::instructions::msr;
 use super::mmu;
 use super::world::{Place, World};
@@ -17,8 +17,8 @@ use crate::vm::Start;
 
 /// The architecture's part of a VM.
 pub struct Vm {
-    /// Guest-physical addresses of its memory.
-    pub ram: Range<u64>,
+    /// What CPUID answers without looking further.
+    pub cpuid: Table,
     /// What its vCPUs' VMCSs name.
     pub place: Place,
     /// vCPUs that are on, a bit each.
@@ -91,24 +91,22 @@ impl Vm {
     ///
     /// # Errors
     /// In words, if there is no memory for tables.
-    pub fn new(_vcpus: usize, pieces: &[Piece]) -> Result<Vm, &'static str> {
+    pub fn new(vcpus: usize, pieces: &[Piece]) -> Result<Vm, &'static str> {
         let geometry = Geometry::stage1(48, mmu::pa_range()).ok_or("the EPT has no such shape")?;
         let root = TableFrames.allocate().ok_or("no memory for second-stage tables")?;
         let mut table = PageTable::new(Ept, geometry, root).map_err(|_| "a second-stage root out of reach")?;
-        let mut ram = pieces.first().map_or(0..0, |first| first.ipa..first.ipa);
         for piece in pieces {
             let attributes = Attributes { memory: MemoryType::Normal, permissions: EptPermissions::ALL };
             table
                 .map(&mut TableFrames, Mapping { address: piece.ipa, output: piece.pa, size: piece.size, attributes })
                 .map_err(|_| "a VM's memory can't be mapped: no memory for tables")?;
-            ram.end = ram.end.max(piece.ipa + piece.size);
         }
         // Guest-physical addresses from 3 GiB on are devices'.
-        if ram.end > stile_board::pc::RAM_LIMIT {
+        if pieces.iter().any(|piece| piece.ipa + piece.size > stile_board::pc::RAM_LIMIT) {
             return Err("a VM's memory reaches into the place of its devices: 3 GiB are the most on this architecture");
         }
         let place = Place { ept: ept_pointer(root), io_bitmaps: io_bitmaps(), msr_bitmap: msr_bitmap() };
-        Ok(Vm { ram, place, on: AtomicU64::new(0) })
+        Ok(Vm { cpuid: Table::new(vcpus), place, on: AtomicU64::new(0) })
     }
 
     /// The state after a reset: the first vCPU is on.

@@ -1,23 +1,11 @@
-//! CPUID: what guests are told about their CPU.
+//! CPUID of a leaf whose answer is not in the VM's table.
 
 use stile_ledger::x86_64::reason;
 
 use super::skip_instruction;
 use crate::arch::x86_64::cpu::{Cpu, gpr};
+use crate::arch::x86_64::cpuid::answer;
 use crate::arch::x86_64::exit::Outcome;
-use crate::arch::x86_64::instructions::{CpuidResult, cpuid};
-use crate::arch::x86_64::timer;
-use crate::arch::x86_64::vmcs::{self, Field};
-use crate::arch::x86_64::vmx::{features, secondary};
-
-/// Leaves of the hypervisor's own begin here.
-const HYPERVISOR: u32 = 0x4000_0000;
-/// The frequency of the counter in kHz, as other hypervisors tell it.
-const HYPERVISOR_TIMING: u32 = 0x4000_0010;
-/// The signature in EBX, ECX and EDX.
-const SIGNATURE: &[u8; 12] = b"StileStile\0\0";
-
-const NOTHING: CpuidResult = CpuidResult { eax: 0, ebx: 0, ecx: 0, edx: 0 };
 
 #[unsafe(no_mangle)]
 extern "C" fn handle_cpuid(cpu: &mut Cpu) -> Outcome {
@@ -32,70 +20,4 @@ extern "C" fn handle_cpuid(cpu: &mut Cpu) -> Outcome {
     registers[gpr::RDX] = answer.edx.into();
     skip_instruction();
     Outcome::again(reason::CPUID.other())
-}
-
-/// What is passed on is what the CPU itself says (the manual, "CPUID—CPU Identification"), less what guests can't have.
-fn answer(leaf: u32, subleaf: u32, vcpu: u32, vcpus: u32) -> CpuidResult {
-    let highest = cpuid(0, 0).eax;
-    match leaf {
-        HYPERVISOR => {
-            let word = |at: usize| u32::from_le_bytes([SIGNATURE[at], SIGNATURE[at + 1], SIGNATURE[at + 2], SIGNATURE[at + 3]]);
-            CpuidResult { eax: HYPERVISOR_TIMING, ebx: word(0), ecx: word(4), edx: word(8) }
-        }
-        HYPERVISOR_TIMING => CpuidResult { eax: (timer::frequency() / 1000) as u32, ..NOTHING },
-        0..HYPERVISOR if leaf > highest => NOTHING,
-        0x1 => {
-            /// PCLMULQDQ, MONITOR and VMX below, ... : bits of ECX that guests have.
-            const ECX: u32 = !(1 << 2 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 11 | 1 << 15 | 1 << 24);
-            /// MCE, MTRR, MCA, DS, ACPI, HTT, TM, PBE are not there.
-            const EDX: u32 = !(1 << 7 | 1 << 12 | 1 << 14 | 1 << 21 | 1 << 22 | 1 << 28 | 1 << 29 | 1 << 31);
-            let own = cpuid(1, 0);
-            let osxsave = (vmcs::read(Field::GUEST_CR4) >> 18 & 1) as u32;
-            CpuidResult {
-                eax: own.eax,
-                ebx: own.ebx & 0xff00 | vcpu << 24 | vcpus << 16,
-                // The hypervisor's bit is set.
-                ecx: own.ecx & ECX & !(1 << 27) | osxsave << 27 | 1 << 31,
-                edx: own.edx & EDX | u32::from(vcpus > 1) << 28,
-            }
-        }
-        // Caches: one thread each.
-        0x4 => CpuidResult { eax: cpuid(4, subleaf).eax & 0x3fff, ..cpuid(4, subleaf) },
-        // The APIC's timer runs in all power states.
-        0x6 => CpuidResult { eax: 1 << 2, ..NOTHING },
-        0x7 if subleaf == 0 => {
-            /// FSGSBASE, BMI1, AVX2, SMEP, BMI2, ERMS, AVX-512 and its parts, RDSEED, ADX, SMAP, CLFLUSHOPT, CLWB, SHA.
-            const EBX: u32 = 0xd10d_07a9 | 1 << 20 | 1 << 23 | 1 << 24 | 1 << 29;
-            let own = cpuid(7, 0);
-            let invpcid = if features().secondary & secondary::INVPCID != 0 { 1 << 10 } else { 0 };
-            CpuidResult { eax: 0, ebx: own.ebx & (EBX & !(1 << 10) | invpcid), ecx: 0, edx: 0 }
-        }
-        // One thread a core, all cores in one package.
-        0xb => {
-            let (shift, kind) = match subleaf {
-                0 => (0, 1),
-                1 => (3, 2),
-                _ => return CpuidResult { ecx: subleaf & 0xff, edx: vcpu, ..NOTHING },
-            };
-            CpuidResult { eax: shift, ebx: if subleaf == 0 { 1 } else { vcpus }, ecx: kind << 8 | subleaf, edx: vcpu }
-        }
-        // State components: what this CPU answers with the guest's XCR0 in force; no supervisor states.
-        0xd => {
-            let supported = crate::arch::x86_64::world::supported_xcr0();
-            match subleaf {
-                0 => CpuidResult { eax: supported as u32, edx: (supported >> 32) as u32, ..cpuid(0xd, 0) },
-                1 => CpuidResult { eax: cpuid(0xd, 1).eax & 0b111, ..NOTHING },
-                2..63 if supported >> subleaf & 1 != 0 => cpuid(0xd, subleaf),
-                _ => NOTHING,
-            }
-        }
-        0x0 | 0x2 | 0x15 | 0x16 | 0x8000_0000 | 0x8000_0002..=0x8000_0008 => cpuid(leaf, subleaf),
-        0x8000_0001 => {
-            let rdtscp = if features().secondary & secondary::RDTSCP != 0 { 0 } else { 1 << 27 };
-            let own = cpuid(leaf, 0);
-            CpuidResult { ecx: own.ecx & 0x121, edx: own.edx & !rdtscp, ..own }
-        }
-        // Performance counters, power, SGX, trace, and what is yet to come: nothing.
-        _ => NOTHING,
-    }
 }
