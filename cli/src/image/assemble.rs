@@ -46,6 +46,8 @@ pub struct VmPlan {
     pub mode: Mode,
     /// The guest-physical address of RAM's first byte.
     pub ram_base: u64,
+    /// Further bytes, and where they go.
+    pub more: Vec<(u64, Vec<u8>)>,
 }
 
 /// A finished image.
@@ -119,7 +121,7 @@ pub fn plan(vm: &VmConfig, files: &VmFiles<'_>, seed: Seed) -> Result<VmPlan, Er
     let layout = layout::place(&kernel, vm.memory, dtb_len, initrd_len).map_err(|error| Error::NoRoom { vm: name(), error })?;
     description.initrd = layout.initrd.clone();
     let dtb = build(&description)?;
-    Ok(VmPlan { kernel, initrd: initrd.map(<[u8]>::to_vec), dtb, layout, mode: Mode::Reset, ram_base: map::RAM_BASE })
+    Ok(VmPlan { kernel, initrd: initrd.map(<[u8]>::to_vec), dtb, layout, mode: Mode::Reset, ram_base: map::RAM_BASE, more: Vec::new() })
 }
 
 /// Makes the image of a machine: `plans` has one for each of its virtual machines, in their order.
@@ -179,5 +181,6 @@ fn vm_files(vm: usize, plan: &VmPlan) -> Vec<write::File<'_>> {
     }
     let dtb = &plan.layout.dtb;
     files.push(write::File { vm, bytes: &plan.dtb, ipa: dtb.start, mem_len: dtb.end - dtb.start });
+    files.extend(plan.more.iter().map(|(ipa, bytes)| write::File { vm, bytes, ipa: *ipa, mem_len: bytes.len() as u64 }));
     files
 }

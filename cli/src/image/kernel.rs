@@ -18,6 +18,8 @@ pub enum Format {
     Image,
     /// An ELF program for AArch64.
     Elf,
+    /// A Linux `bzImage` for x86-64 ("The Linux/x86 Boot Protocol").
+    BzImage,
     /// A program with a Multiboot header ("Multiboot Specification", 0.6.96), for x86.
     Multiboot,
     /// None of those: the bytes of memory themselves, to be started at the first one.
@@ -29,6 +31,7 @@ impl fmt::Display for Format {
         f.write_str(match self {
             Format::Image => "arm64 Image",
             Format::Elf => "ELF",
+            Format::BzImage => "x86 bzImage",
             Format::Multiboot => "Multiboot",
             Format::Flat => "flat binary",
         })
@@ -88,7 +91,7 @@ pub enum KernelError {
         arch: String,
     },
     /// It can't be started on a PC.
-    #[error("it has no Multiboot header; expected a program with one")]
+    #[error("it is no kernel for a PC; expected a bzImage, or a program with a Multiboot header")]
     NoMultiboot,
     /// It is no kernel at all.
     #[error("it is {0}; expected an arm64 Image, an ELF program or a flat binary")]

@@ -81,10 +81,14 @@ fn read(cpu: &Cpu, access: Access) -> u64 {
 /// Writes to a port. Returns how the VM ends, if it does.
 fn write(cpu: &Cpu, access: Access, value: u64) -> Option<End> {
     const SYSTEM_RESET: u64 = 1 << 2;
+    /// SLP_TYP and SLP_EN.
+    const SLEEP: u64 = 0b11_1100;
+    const SLEEP_OFF: u64 = (stile_board::pc::SLEEP_TYPE_OFF as u64) << 2 | 1 << 5;
     const PULSE_RESET: u64 = 0xfe;
     let vm = cpu.vcpu().vm();
     match access.port() {
         port @ port::COM1..0x400 if access.size() == 1 => vm.devices.uart_write((port - port::COM1).into(), value as u32, vm),
+        port::SLEEP_CONTROL if value & SLEEP == SLEEP_OFF => return Some(End::Off),
         port::PM1A_CONTROL if value & u64::from(port::SLP_EN) != 0 => return Some(End::Off),
         port::DEBUG_EXIT => return Some(End::Off),
         port::RESET if value & SYSTEM_RESET != 0 => return Some(End::Reset),

@@ -1,4 +1,4 @@
-//! Kernels for x86-64 guests, and what is put into their memory beside them.
+//! Multiboot programs (Multiboot Specification 0.6.96).
 
 use std::ops::Range;
 
@@ -8,12 +8,9 @@ use object::{
     read::elf::{FileHeader, ProgramHeader},
 };
 use stile_blob::{MAX_LOADS, Mode};
-use stile_board::map;
 
-use super::assemble::{Error, VmFiles, VmPlan};
-use super::kernel::{Format, Kernel, KernelError, Segment, word};
-use super::layout::Layout;
-use crate::config::VmConfig;
+use super::{HIGH_MEMORY, INFO, INFO_LEN, Memory, Parts, check_places};
+use crate::image::kernel::{Format, Kernel, KernelError, Segment, word};
 
 /// What a Multiboot header begins with, in the file's byte order.
 pub const MULTIBOOT_MAGIC: [u8; 4] = 0x1bad_b002u32.to_le_bytes();
@@ -21,51 +18,28 @@ pub const MULTIBOOT_MAGIC: [u8; 4] = 0x1bad_b002u32.to_le_bytes();
 const SEARCHED: usize = 8192;
 /// Bit of a Multiboot header's flags: it has the addresses itself.
 const HAS_ADDRESSES: u32 = 1 << 16;
-
-/// Where the boot information is: below 1 MiB, where no kernel is loaded that is meant for a PC.
-const INFO: u64 = 0x1000;
-/// Room for the information, and the command line behind it.
-const INFO_LEN: usize = 0x2000;
 /// The most segments that a program may have.
-const MAX_SEGMENTS: usize = MAX_LOADS - 2;
-/// RAM below this is a PC's base memory; the rest begins at 1 MiB.
+const MAX_SEGMENTS: usize = MAX_LOADS - 3;
+/// RAM below this is a PC's base memory.
 const BASE_MEMORY: u64 = 640 << 10;
-const HIGH_MEMORY: u64 = 1 << 20;
 
-/// Decides what goes where in a virtual machine's RAM.
+/// What of a Multiboot program goes where; nothing if `file` is none.
 ///
 /// # Errors
-/// The kernel can't be booted.
-pub fn plan(vm: &VmConfig, files: &VmFiles<'_>) -> Result<VmPlan, Error> {
-    let kernel = recognise(files.kernel, vm.memory).map_err(|error| Error::Kernel { vm: vm.name.clone(), error })?;
-    let info = information(vm.memory, files.bootargs);
-    let layout = Layout { dtb: INFO..INFO + info.len() as u64, initrd: None };
-    Ok(VmPlan { kernel, initrd: None, dtb: info, layout, mode: Mode::Protected, ram_base: 0 })
+/// It is one, but can't be started.
+pub fn parts(file: &[u8], ram: u64, bootargs: &str) -> Result<Option<Parts>, KernelError> {
+    let Some(header) = multiboot_header(file) else { return Ok(None) };
+    let kernel = recognise(file, header, ram)?;
+    Ok(Some(Parts { kernel, initrd: None, info: information(ram, bootargs), mode: Mode::Protected }))
 }
 
-/// Recognises a kernel for a PC with `ram` bytes of RAM.
-fn recognise(file: &[u8], ram: u64) -> Result<Kernel, KernelError> {
-    if file.is_empty() {
-        return Err(KernelError::Empty);
-    }
-    let header = multiboot_header(file).ok_or(KernelError::NoMultiboot)?;
+fn recognise(file: &[u8], header: usize, ram: u64) -> Result<Kernel, KernelError> {
     let (entry, segments) = match file.get(4) {
         Some(1) if file.starts_with(&elf::ELFMAG) => program::<FileHeader32<Endianness>>(file)?,
         Some(2) if file.starts_with(&elf::ELFMAG) => program::<FileHeader64<Endianness>>(file)?,
         _ => flat(file, header)?,
     };
-    for segment in &segments {
-        let memory = segment.memory();
-        let needs_info = memory.start < INFO + INFO_LEN as u64 && INFO < memory.end;
-        if needs_info || !map::contains(0, ram, memory.start, segment.mem_len) {
-            return Err(KernelError::Malformed(format!(
-                "it needs memory at {:#x}..{:#x}, but RAM ends at {ram:#x}, and {INFO:#x}..{:#x} holds the boot information",
-                memory.start,
-                memory.end,
-                INFO + INFO_LEN as u64
-            )));
-        }
-    }
+    check_places(&segments, ram)?;
     if !segments.iter().any(|segment| segment.memory().contains(&entry)) {
         return Err(KernelError::Entry(entry));
     }
@@ -150,17 +124,12 @@ fn information(ram: u64, bootargs: &str) -> Vec<u8> {
     const COMMAND_LINE: u32 = 1 << 2;
     const MAP: u32 = 1 << 6;
     const HEADER: usize = 128;
-    let mut ranges: Vec<Range<u64>> = Vec::new();
-    ranges.push(0..BASE_MEMORY.min(ram));
-    if ram > HIGH_MEMORY {
-        ranges.push(HIGH_MEMORY..ram);
-    }
     let mut map = Vec::new();
-    for range in &ranges {
+    for Memory { range, kind } in super::memory(ram) {
         map.extend(20u32.to_le_bytes());
         map.extend(range.start.to_le_bytes());
         map.extend((range.end - range.start).to_le_bytes());
-        map.extend(1u32.to_le_bytes());
+        map.extend(kind.to_le_bytes());
     }
     let mut bytes = vec![0; HEADER];
     let mut put = |at: usize, value: u32| bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
@@ -197,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_flat_kernel_says_itself_where_it_goes() {
-        let kernel = recognise(&flat_file(0x10_0000, 0x10_0000, 0, 0x10_0020), RAM).unwrap();
+        let kernel = parts(&flat_file(0x10_0000, 0x10_0000, 0, 0x10_0020), RAM, "").unwrap().unwrap().kernel;
         assert_eq!((kernel.entry, kernel.segments.len()), (0x10_0020, 1));
         assert_eq!(kernel.segments[0].memory(), 0x10_0000..0x10_0400);
         assert_eq!(kernel.about(), "Multiboot");
@@ -205,8 +174,8 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused() {
-        let refusal = |file: &[u8]| recognise(file, RAM).expect_err("no kernel").to_string();
-        assert!(refusal(b"no header").contains("Multiboot"));
+        let refusal = |file: &[u8]| parts(file, RAM, "").err().expect("no kernel").to_string();
+        assert!(parts(b"no header", RAM, "").unwrap().is_none());
         assert!(refusal(&flat_file(0x200_0000, 0x200_0000, 0, 0x200_0020)).contains("RAM ends at"));
         assert!(refusal(&flat_file(0x1800, 0x1800, 0, 0x1820)).contains("boot information"));
         assert!(refusal(&flat_file(0x10_0000, 0x10_0000, 0, 0x20_0000)).contains("entry point"));
@@ -222,8 +191,8 @@ mod tests {
         let text = word(&info, 16).unwrap() as usize - INFO as usize;
         assert_eq!(&info[text..], b"one two\0");
         let map = word(&info, 48).unwrap() as usize - INFO as usize;
-        assert_eq!(word(&info, 44), Some(48));
-        assert_eq!((word(&info, map + 24), word(&info, map + 28)), (Some(20), Some(1 << 20)));
+        assert_eq!(word(&info, 44), Some(3 * 24));
+        assert_eq!((word(&info, map + 48), word(&info, map + 52)), (Some(20), Some(1 << 20)));
         assert!(information(RAM, &"x".repeat(1 << 20)).len() <= INFO_LEN);
     }
 }
