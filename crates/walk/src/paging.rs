@@ -136,6 +136,21 @@ impl Paging {
         self.root
     }
 
+    /// All that decides about fetches beside the root: equal numbers, below 256, mean equal walks by equal tables, for
+    /// the same [`Features`].
+    #[inline]
+    pub const fn fetch_mode(&self) -> u64 {
+        let tables = match self.tables {
+            Tables::Off => 0,
+            Tables::Bits32 { pse: false } => 1,
+            Tables::Bits32 { pse: true } => 2,
+            Tables::Pae(_) => 3,
+            Tables::Level4 => 4,
+            Tables::Level5 => 5,
+        };
+        tables | (self.no_execute as u64) << 3 | (self.smep as u64) << 4
+    }
+
     /// Can `linear` not be an address at all? It then ends in #GP or #SS before any walk.
     #[inline]
     pub const fn non_canonical(&self, linear: u64) -> bool {

@@ -47,28 +47,57 @@ const RETRIES: usize = 8;
 pub fn translate(memory: &impl GuestMemory, paging: &Paging, linear: u64, access: Access) -> Result<Translation, PageFault> {
     let mut attempt = 0;
     loop {
-        let path = match paging.tables {
-            Tables::Off => {
-                let address = linear & u64::from(u32::MAX);
-                return Ok(Translation { address, left: PAGE - address % PAGE });
-            }
-            Tables::Bits32 { pse } => walk_32(memory, paging, linear, pse),
-            Tables::Pae(pointers) => walk_pae(memory, paging, linear, &pointers),
-            Tables::Level4 => walk_64(memory, paging, linear, 4),
-            Tables::Level5 => walk_64(memory, paging, linear, 5),
+        let Some(path) = walk(memory, paging, linear, access)? else {
+            let address = linear & u64::from(u32::MAX);
+            return Ok(Translation { address, left: PAGE - address % PAGE });
         };
-        let fault = |bits: u32| PageFault { linear, code: error_code(paging, access, bits) };
-        let path = path.map_err(|bits| fault(bits.0))?;
-        if !allowed(paging, &path, access) {
-            return Err(fault(ErrorCode::PRESENT));
-        }
-        let mask = path.size - 1;
         if path.mark(memory, access.kind == Kind::Write) || attempt == RETRIES {
-            let address = path.base & !mask | linear & mask;
-            return Ok(Translation { address, left: path.size - (linear & mask) });
+            return Ok(Translation { address: path.address(linear), left: path.size - (linear & (path.size - 1)) });
         }
         attempt += 1;
     }
+}
+
+/// The pages whose contents decide where code lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trail {
+    /// Where the code lies.
+    pub address: u64,
+    tables: [u64; 5],
+    count: usize,
+}
+
+impl Trail {
+    /// The pages of the tables that were walked through, from the root on.
+    pub fn tables(&self) -> &[u64] {
+        self.tables.get(..self.count).unwrap_or(&[])
+    }
+}
+
+/// Where the code at `linear` lies, and through which tables; marks no entry as accessed.
+pub fn trail(memory: &impl GuestMemory, paging: &Paging, linear: u64, user: bool) -> Result<Trail, PageFault> {
+    let access = Access { kind: Kind::Fetch, user, smap_override: false };
+    let mut trail = Trail { address: linear & u64::from(u32::MAX), tables: [0; 5], count: 0 };
+    if let Some(path) = walk(memory, paging, linear, access)? {
+        trail.address = path.address(linear);
+        trail.tables = path.entries.map(|(address, _)| address & !(PAGE - 1));
+        trail.count = path.count;
+    }
+    Ok(trail)
+}
+
+/// Walks and checks the rights; None without paging.
+fn walk(memory: &impl GuestMemory, paging: &Paging, linear: u64, access: Access) -> Result<Option<Path>, PageFault> {
+    let path = match paging.tables {
+        Tables::Off => return Ok(None),
+        Tables::Bits32 { pse } => walk_32(memory, paging, linear, pse),
+        Tables::Pae(pointers) => walk_pae(memory, paging, linear, &pointers),
+        Tables::Level4 => walk_wide(memory, paging, linear, paging.root, 4),
+        Tables::Level5 => walk_wide(memory, paging, linear, paging.root, 5),
+    };
+    let fault = |bits: u32| PageFault { linear, code: error_code(paging, access, bits) };
+    let path = path.map_err(|bits| fault(bits.0))?;
+    if allowed(paging, &path, access) { Ok(Some(path)) } else { Err(fault(ErrorCode::PRESENT)) }
 }
 
 /// The entries that a walk went through.
@@ -109,6 +138,11 @@ impl Path {
         Ok(value)
     }
 
+    fn address(&self, linear: u64) -> u64 {
+        let mask = self.size - 1;
+        self.base & !mask | linear & mask
+    }
+
     /// Sets the accessed flags, and for a write the last entry's dirty flag. False if an entry is not what
     /// was read any more.
     fn mark(&self, memory: &impl GuestMemory, write: bool) -> bool {
@@ -124,10 +158,6 @@ impl Path {
 
 /// Bits of an error code.
 struct Bits(u32);
-
-fn walk_64(memory: &impl GuestMemory, paging: &Paging, linear: u64, levels: u32) -> Result<Path, Bits> {
-    walk_wide(memory, paging, linear, paging.root, levels)
-}
 
 fn walk_pae(memory: &impl GuestMemory, paging: &Paging, linear: u64, pointers: &[u64; 4]) -> Result<Path, Bits> {
     // Their reserved bits were checked when they were loaded; access rights and flags they have none.
