@@ -60,8 +60,9 @@ const fn top(width: Width) -> u32 {
 #[inline]
 const fn of_result(result: u64, width: Width) -> u64 {
     let zero = if result == 0 { ZF } else { 0 };
-    let parity = if (result as u8).count_ones() % 2 == 0 { PF } else { 0 };
-    zero | parity | (result >> top(width) & 1) * SF
+    let parity = if (result as u8).count_ones().is_multiple_of(2) { PF } else { 0 };
+    let sign = (result >> top(width) & 1) * SF;
+    zero | parity | sign
 }
 
 /// The sum, with carry, auxiliary carry and overflow.
@@ -83,5 +84,7 @@ const fn subtract(left: u64, right: u64, borrow: u64, width: Width) -> (u64, u64
 }
 
 const fn status(carries: u64, half: u64, overflow: u64, width: Width) -> u64 {
-    (carries >> top(width) & 1) * CF | half & AF | (overflow >> top(width) & 1) * OF
+    let carry = (carries >> top(width) & 1) * CF;
+    let overflow = (overflow >> top(width) & 1) * OF;
+    carry | half & AF | overflow
 }

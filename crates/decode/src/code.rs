@@ -2,7 +2,7 @@
 
 use crate::lower::{MAX_LENGTH, Undecoded, decode};
 use crate::{CodeSize, Decoded, Fault};
-use stile_walk::{GuestMemory, PAGE, PageFault, Paging, fetch_address};
+use stile_walk::{GuestMemory, PAGE, PageFault, Paging, Trail, trail};
 
 /// Why an instruction was not found or not decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,20 +53,18 @@ impl Fetched {
 }
 
 impl<M: GuestMemory> Code<'_, M> {
-    /// The guest-physical address of the first byte.
-    #[inline]
-    pub(crate) fn address(&self) -> Result<u64, Refusal> {
-        Ok(fetch_address(self.memory, self.paging, self.linear, self.user)?)
+    /// The way to the first byte.
+    pub(crate) fn trail(&self) -> Result<Trail, Refusal> {
+        Ok(trail(self.memory, self.paging, self.linear, self.user)?)
     }
 
     /// Fetches and decodes, with nothing remembered.
     #[cold]
     pub fn decode(&self) -> Result<Decoded, Refusal> {
-        self.decode_at(self.address()?).map(|(decoded, _)| decoded)
+        self.decode_at(self.trail()?.address()).map(|(decoded, _)| decoded)
     }
 
     /// The same when `address` is known. The following page is looked at only if the instruction goes on there.
-    #[cold]
     pub(crate) fn decode_at(&self, address: u64) -> Result<(Decoded, Fetched), Refusal> {
         let mut fetched = Fetched { bytes: [0; 16], count: 0 };
         self.fetch(&mut fetched, address, MAX_LENGTH)?;
@@ -87,7 +85,7 @@ impl<M: GuestMemory> Code<'_, M> {
         } else if self.paging.non_canonical(linear) {
             return Err(Refusal::Fault(Fault::Protection));
         }
-        Ok(fetch_address(self.memory, self.paging, linear, self.user)?)
+        Ok(trail(self.memory, self.paging, linear, self.user)?.address())
     }
 
     /// The `length` bytes of an instruction whose first lies at `address`.

@@ -39,8 +39,10 @@ pub(crate) enum Bit {
 /// What an instruction does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// Register from memory, zero-extended to the register's width.
-    Load,
+    /// All of this register from memory, zero-extended.
+    Load(u8),
+    /// Part of a register from memory, zero-extended to the part's width.
+    LoadPart,
     /// Register from memory, sign-extended.
     LoadSigned,
     /// Memory from the source.
@@ -78,6 +80,8 @@ pub(crate) enum Source {
 pub(crate) enum Base {
     None,
     Register(u8),
+    /// A register and a displacement make the whole address, of 64 bits, in a segment without a base.
+    Simple(u8),
     /// RIP of the instruction itself: the displacement counts its length.
     Rip,
 }
@@ -88,6 +92,8 @@ pub(crate) enum Base {
 pub struct Decoded {
     pub(crate) displacement: u64,
     pub(crate) source: Source,
+    /// The last offset in a page at which the operand doesn't go on in the next one.
+    pub(crate) last_offset: u16,
     pub(crate) operation: Operation,
     pub(crate) base: Base,
     /// The register that is scaled and added, if any.
@@ -110,7 +116,8 @@ impl Decoded {
     pub(crate) const NOTHING: Self = Self {
         displacement: 0,
         source: Source::Immediate(0),
-        operation: Operation::Load,
+        last_offset: 0,
+        operation: Operation::LoadPart,
         base: Base::None,
         index: None,
         scale: 0,

@@ -23,25 +23,29 @@ const ACCUMULATOR: u8 = 0;
 /// be locked around it.
 #[inline]
 pub fn execute(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<Outcome, Fault> {
-    match decoded.operation {
-        // What drivers do to devices comes first; all else may take a little longer.
-        Operation::Load => {
-            let place = decoded.place(vcpu, decoded.offset(vcpu), exit, false)?;
-            let value = decoded.read(vcpu, place, Intent::Use)?;
-            decoded.set_source(vcpu, decoded.register_width, value);
-        }
-        Operation::Store => {
-            let place = decoded.place(vcpu, decoded.offset(vcpu), exit, true)?;
-            decoded.write(vcpu, place, decoded.source(vcpu))?;
-        }
-        _ => return execute_rest(decoded, vcpu, exit),
+    // What drivers do to devices comes first; all else may take a little longer.
+    if let Operation::Load(register) = decoded.operation {
+        let place = decoded.place(vcpu, decoded.offset(vcpu), exit, false)?;
+        let value = decoded.read(vcpu, place, Intent::Use)?;
+        vcpu.set_register(register, value);
+    } else if decoded.operation == Operation::Store {
+        let place = decoded.place(vcpu, decoded.offset(vcpu), exit, true)?;
+        decoded.write(vcpu, place, decoded.source(vcpu))?;
+    } else {
+        return execute_rest(decoded, vcpu, exit);
     }
     Ok(Outcome::Complete)
 }
 
+#[inline(never)]
 fn execute_rest(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<Outcome, Fault> {
     let width = decoded.width;
     match decoded.operation {
+        Operation::LoadPart => {
+            let place = decoded.place(vcpu, decoded.offset(vcpu), exit, false)?;
+            let value = decoded.read(vcpu, place, Intent::Use)?;
+            decoded.set_source(vcpu, decoded.register_width, value);
+        }
         Operation::LoadSigned => {
             let place = decoded.place(vcpu, decoded.offset(vcpu), exit, false)?;
             let value = decoded.read(vcpu, place, Intent::Use)?;
@@ -97,7 +101,7 @@ fn execute_rest(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<Ou
         Operation::PopMemory => stack::pop_to_memory(decoded, vcpu, exit)?,
         Operation::PopRegister => stack::pop_to_register(decoded, vcpu)?,
         // Both are done by `execute`.
-        Operation::Load | Operation::Store => return Err(Fault::InvalidOpcode),
+        Operation::Load(_) | Operation::Store => return Err(Fault::InvalidOpcode),
     }
     Ok(Outcome::Complete)
 }

@@ -33,16 +33,22 @@ pub fn decode(bytes: &[u8], code_size: CodeSize) -> Result<Decoded, Undecoded> {
         CodeSize::Bits64 => 64,
     };
     let bytes = bytes.get(..MAX_LENGTH).unwrap_or(bytes);
-    let Ok(mut decoder) = Decoder::try_with_ip(bits, bytes, 0, DecoderOptions::NONE) else {
-        return Err(Undecoded::Unsupported);
-    };
-    let instruction = decoder.decode();
-    match decoder.last_error() {
+    let (instruction, error) = disassemble(bytes, bits)?;
+    match error {
         DecoderError::None => lower(&instruction, code_size).ok_or(Undecoded::Unsupported),
-        DecoderError::NoMoreBytes if bytes.len() < MAX_LENGTH => Err(Undecoded::Truncated),
-        DecoderError::NoMoreBytes => Err(Undecoded::TooLong),
-        _ => Err(Undecoded::Invalid),
+        DecoderError::NoMoreBytes => Err(Undecoded::Truncated),
+        // The decoder calls what is too long invalid, too: it is what goes on after all bytes but one.
+        _ => match bytes.get(..MAX_LENGTH - 1).map(|shorter| disassemble(shorter, bits)) {
+            Some(Ok((_, DecoderError::NoMoreBytes))) => Err(Undecoded::TooLong),
+            _ => Err(Undecoded::Invalid),
+        },
     }
+}
+
+fn disassemble(bytes: &[u8], bits: u32) -> Result<(Instruction, DecoderError), Undecoded> {
+    let mut decoder = Decoder::try_with_ip(bits, bytes, 0, DecoderOptions::NONE).map_err(|_| Undecoded::Unsupported)?;
+    let instruction = decoder.decode();
+    Ok((instruction, decoder.last_error()))
 }
 
 fn lower(instruction: &Instruction, code_size: CodeSize) -> Option<Decoded> {
@@ -62,6 +68,20 @@ fn lower(instruction: &Instruction, code_size: CodeSize) -> Option<Decoded> {
     for operand in 0..instruction.op_count() {
         add_operand(&mut decoded, instruction, operand)?;
     }
+    decoded.last_offset = (stile_walk::PAGE - decoded.width.bytes()) as u16;
+    // The two things that drivers do most get forms of their own.
+    if let (Operation::LoadPart, Width::Dword | Width::Qword, Source::Register(register)) =
+        (decoded.operation, decoded.register_width, decoded.source)
+    {
+        decoded.operation = Operation::Load(register);
+    }
+    if let Base::Register(register) = decoded.base
+        && decoded.index.is_none()
+        && decoded.address_width == Width::Qword
+        && !decoded.has_base(decoded.segment)
+    {
+        decoded.base = Base::Simple(register);
+    }
     Some(decoded)
 }
 
@@ -71,7 +91,7 @@ fn operation(instruction: &Instruction) -> Option<Operation> {
     let alu = |alu| Some(if memory_first { Operation::ToMemory(alu) } else { Operation::ToRegister(alu) });
     let operation = match instruction.mnemonic() {
         Mnemonic::Mov | Mnemonic::Movnti if memory_first => Operation::Store,
-        Mnemonic::Mov | Mnemonic::Movzx => Operation::Load,
+        Mnemonic::Mov | Mnemonic::Movzx => Operation::LoadPart,
         Mnemonic::Movsx | Mnemonic::Movsxd => Operation::LoadSigned,
         Mnemonic::Add => alu(Alu::Add)?,
         Mnemonic::Adc => alu(Alu::Adc)?,
@@ -124,7 +144,7 @@ fn add_operand(decoded: &mut Decoded, instruction: &Instruction, operand: u32) -
         OpKind::Register => {
             let (source, width) = general(instruction.op_register(operand))?;
             decoded.source = source;
-            if matches!(decoded.operation, Operation::Load | Operation::LoadSigned) {
+            if matches!(decoded.operation, Operation::LoadPart | Operation::LoadSigned) {
                 decoded.register_width = width;
             }
         }

@@ -16,9 +16,16 @@ impl Decoded {
     /// The offset of the operand in its segment.
     #[inline]
     pub(crate) fn offset(&self, vcpu: &impl Vcpu) -> u64 {
+        match self.base {
+            Base::Simple(register) => self.displacement.wrapping_add(vcpu.register(register)),
+            _ => self.any_offset(vcpu),
+        }
+    }
+
+    fn any_offset(&self, vcpu: &impl Vcpu) -> u64 {
         let mut offset = self.displacement;
         match self.base {
-            Base::Register(register) => offset = offset.wrapping_add(vcpu.register(register)),
+            Base::Register(register) | Base::Simple(register) => offset = offset.wrapping_add(vcpu.register(register)),
             Base::Rip => offset = offset.wrapping_add(vcpu.rip()),
             Base::None => {}
         }
@@ -35,10 +42,10 @@ impl Decoded {
     /// in that page: it is another where the operand crosses pages, or the code is not what the processor ran.
     #[inline]
     pub(crate) fn place(&self, vcpu: &impl Vcpu, offset: u64, exit: u64, write: bool) -> Result<Place, Fault> {
-        const PAGE: u64 = 0xfff;
-        let base = if self.has_base(self.segment) { vcpu.segment_base(self.segment) } else { 0 };
-        let inside = exit & PAGE <= PAGE + 1 - self.width.bytes();
-        if (base.wrapping_add(offset) ^ exit) & PAGE == 0 && inside {
+        const OFFSET: u64 = 0xfff;
+        let simple = matches!(self.base, Base::Simple(_));
+        let base = if !simple && self.has_base(self.segment) { vcpu.segment_base(self.segment) } else { 0 };
+        if (base.wrapping_add(offset) ^ exit) & OFFSET == 0 && exit & OFFSET <= self.last_offset.into() {
             return Ok(Place::Device(exit));
         }
         self.linear(vcpu, self.segment, offset, self.width, write).map(Place::Linear)
@@ -46,7 +53,7 @@ impl Decoded {
 
     /// In 64-bit mode only FS and GS have bases.
     #[inline]
-    fn has_base(&self, segment: SegmentName) -> bool {
+    pub(crate) fn has_base(&self, segment: SegmentName) -> bool {
         self.code_size != CodeSize::Bits64 || segment >= SegmentName::Fs
     }
 
@@ -101,12 +108,7 @@ impl Decoded {
     pub(crate) fn set_source(&self, vcpu: &mut impl Vcpu, width: Width, value: u64) {
         match self.source {
             Source::Register(register) => {
-                let value = match width {
-                    // These need not know what was there.
-                    Width::Qword => value,
-                    Width::Dword => value & width.mask(),
-                    _ => width.merge(vcpu.register(register), value),
-                };
+                let value = width.merge(vcpu.register(register), value);
                 vcpu.set_register(register, value);
             }
             Source::High(register) => {

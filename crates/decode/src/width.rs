@@ -1,42 +1,43 @@
 //! How wide operands and code are.
 
-/// The width of an operand or of an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// The width of an operand or of an address. Kept as the bits of a register that it leaves unused, as that is what
+/// masks are made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Width {
     /// 8 bits.
-    Byte = 1,
+    Byte = 56,
     /// 16 bits.
-    Word = 2,
+    Word = 48,
     /// 32 bits.
-    Dword = 4,
+    Dword = 32,
     /// 64 bits.
-    Qword = 8,
+    Qword = 0,
 }
 
 impl Width {
     /// Its size in bytes.
     #[inline]
     pub const fn bytes(self) -> u64 {
-        self as u64
+        (64 - self as u64) / 8
     }
 
     /// Its size in bits.
     #[inline]
     pub const fn bits(self) -> u32 {
-        self as u32 * 8
+        64 - self as u32
     }
 
     /// Ones in all its bits.
     #[inline]
     pub const fn mask(self) -> u64 {
-        u64::MAX >> (64 - self.bits())
+        u64::MAX >> self as u32
     }
 
     /// `value`, of this width, with its sign in all higher bits.
     #[inline]
     pub const fn sign_extend(self, value: u64) -> u64 {
-        let unused = 64 - self.bits();
+        let unused = self as u32;
         ((value << unused) as i64 >> unused) as u64
     }
 
@@ -78,11 +79,7 @@ impl CodeSize {
     /// The instruction pointer that follows `rip` after `length` bytes.
     #[inline]
     pub const fn advance(self, rip: u64, length: u8) -> u64 {
-        let next = rip.wrapping_add(length as u64);
-        match self {
-            Self::Bits16 => next & 0xffff,
-            Self::Bits32 => next & 0xffff_ffff,
-            Self::Bits64 => next,
-        }
+        const MASKS: [u64; 3] = [0xffff, 0xffff_ffff, u64::MAX];
+        rip.wrapping_add(length as u64) & MASKS[self as usize]
     }
 }

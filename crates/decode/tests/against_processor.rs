@@ -115,6 +115,8 @@ fn case(form: &Form, random: &mut Random, arena: u64) -> Case {
     let mut memory = Box::new(std::array::from_fn(|i| (i * 7 % 251) as u8));
     // In the middle, so that bit strings and string instructions have room on both sides.
     let operand = arena + MIDDLE as u64 - 64 + random.below(128);
+    // A locked access over two cache lines stops the whole machine, and kernels make whoever does that wait.
+    let operand = if form.lock { operand & !7 } else { operand };
     random.fill(&mut memory[MIDDLE - 64..MIDDLE + 128]);
     let mut general: [u64; 16] = std::array::from_fn(|_| random.value());
     general[RBX] = operand;

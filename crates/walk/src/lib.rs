@@ -8,8 +8,8 @@
 //! - [`Paging`] says how the guest's registers configure translation;
 //! - [`translate`] walks the tables for an access of any kind, sets accessed and dirty flags as the
 //!   processor does, and gives the exact error code of a fault;
-//! - [`fetch_address`] finds where code lies: the short way, for every emulated instruction; [`trail`] also names the
-//!   tables that lead there.
+//! - [`trail`] finds where code lies, and keeps the way there, so that a look at a few words tells whether it is still
+//!   the same.
 //!
 //! All tables lie in guest memory, reached through [`GuestMemory`]; whatever they hold is followed
 //! for five levels at most, and can end in nothing worse than a page fault for the guest.
@@ -21,16 +21,16 @@
 #![forbid(unsafe_code)]
 
 mod fault;
-mod fetch;
 mod memory;
 mod paging;
+mod trail;
 mod translate;
 
 pub use fault::{ErrorCode, PageFault};
-pub use fetch::fetch_address;
 pub use memory::GuestMemory;
 pub use paging::{Features, Paging, Registers, Tables};
-pub use translate::{Access, Kind, Trail, Translation, trail, translate};
+pub use trail::{Trail, trail};
+pub use translate::{Access, Kind, Translation, translate};
 
 /// Bits of a paging-structure entry ("Formats of CR3 and Paging-Structure Entries").
 pub(crate) mod entry {

@@ -56,6 +56,8 @@ pub struct Paging {
     /// Bits that are reserved in an eight-byte entry of any level.
     pub(crate) reserved: u64,
     pub(crate) physical: u64,
+    /// The root, and in bits 4:0 the shape of the tables and the rules of fetching.
+    mode: u64,
     pub(crate) no_execute: bool,
     pub(crate) write_protect: bool,
     pub(crate) smep: bool,
@@ -103,14 +105,24 @@ impl Paging {
         // PAE paging reserves bits 62:52 too; the other forms ignore them.
         let ignored = if matches!(tables, Tables::Pae(_)) { entry::NO_EXECUTE } else { !entry::ADDRESS };
         let reserved = !physical & !ignored & !0xfff | if no_execute { 0 } else { entry::NO_EXECUTE };
+        let shape = match tables {
+            Tables::Off => 0,
+            Tables::Bits32 { pse: false } => 1,
+            Tables::Bits32 { pse: true } => 2,
+            Tables::Pae(_) => 3,
+            Tables::Level4 => 4,
+            Tables::Level5 => 5,
+        };
+        let smep = cr4 & CR4_SMEP != 0;
         let paging = Self {
             tables,
             root: 0,
             reserved,
             physical,
+            mode: shape | (no_execute as u64) << 3 | (smep as u64) << 4,
             no_execute,
             write_protect: cr0 & CR0_WP != 0,
-            smep: cr4 & CR4_SMEP != 0,
+            smep,
             smap: cr4 & CR4_SMAP != 0,
             page_1g: features.page_1g,
             pse36: features.pse36,
@@ -123,6 +135,7 @@ impl Paging {
     #[must_use]
     pub const fn with_root(mut self, cr3: u64) -> Self {
         self.root = cr3 & entry::ADDRESS & self.physical;
+        self.mode = self.mode & !entry::ADDRESS | self.root;
         self
     }
 
@@ -136,19 +149,15 @@ impl Paging {
         self.root
     }
 
-    /// All that decides about fetches beside the root: equal numbers, below 256, mean equal walks by equal tables, for
-    /// the same [`Features`].
+    /// All that decides how code is found, beside the tables' contents: equal numbers mean equal walks, for the same
+    /// linear address, privilege and [`Features`]. Bits 11:8 and 63:52 are zero.
     #[inline]
-    pub const fn fetch_mode(&self) -> u64 {
-        let tables = match self.tables {
-            Tables::Off => 0,
-            Tables::Bits32 { pse: false } => 1,
-            Tables::Bits32 { pse: true } => 2,
-            Tables::Pae(_) => 3,
-            Tables::Level4 => 4,
-            Tables::Level5 => 5,
-        };
-        tables | (self.no_execute as u64) << 3 | (self.smep as u64) << 4
+    pub const fn fetch_mode(&self, linear: u64) -> u64 {
+        match self.tables {
+            // Then the processor holds the root itself, and CR3 says nothing.
+            Tables::Pae(pointers) => self.mode & !entry::ADDRESS | pointers[(linear >> 30 & 3) as usize] & entry::ADDRESS,
+            _ => self.mode,
+        }
     }
 
     /// Can `linear` not be an address at all? It then ends in #GP or #SS before any walk.

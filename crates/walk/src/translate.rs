@@ -58,36 +58,8 @@ pub fn translate(memory: &impl GuestMemory, paging: &Paging, linear: u64, access
     }
 }
 
-/// The pages whose contents decide where code lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Trail {
-    /// Where the code lies.
-    pub address: u64,
-    tables: [u64; 5],
-    count: usize,
-}
-
-impl Trail {
-    /// The pages of the tables that were walked through, from the root on.
-    pub fn tables(&self) -> &[u64] {
-        self.tables.get(..self.count).unwrap_or(&[])
-    }
-}
-
-/// Where the code at `linear` lies, and through which tables; marks no entry as accessed.
-pub fn trail(memory: &impl GuestMemory, paging: &Paging, linear: u64, user: bool) -> Result<Trail, PageFault> {
-    let access = Access { kind: Kind::Fetch, user, smap_override: false };
-    let mut trail = Trail { address: linear & u64::from(u32::MAX), tables: [0; 5], count: 0 };
-    if let Some(path) = walk(memory, paging, linear, access)? {
-        trail.address = path.address(linear);
-        trail.tables = path.entries.map(|(address, _)| address & !(PAGE - 1));
-        trail.count = path.count;
-    }
-    Ok(trail)
-}
-
 /// Walks and checks the rights; None without paging.
-fn walk(memory: &impl GuestMemory, paging: &Paging, linear: u64, access: Access) -> Result<Option<Path>, PageFault> {
+pub(crate) fn walk(memory: &impl GuestMemory, paging: &Paging, linear: u64, access: Access) -> Result<Option<Path>, PageFault> {
     let path = match paging.tables {
         Tables::Off => return Ok(None),
         Tables::Bits32 { pse } => walk_32(memory, paging, linear, pse),
@@ -101,12 +73,12 @@ fn walk(memory: &impl GuestMemory, paging: &Paging, linear: u64, access: Access)
 }
 
 /// The entries that a walk went through.
-struct Path {
+pub(crate) struct Path {
     /// Address and value of each entry in memory, from the root on.
-    entries: [(u64, u64); 5],
-    count: usize,
+    pub(crate) entries: [(u64, u64); 5],
+    pub(crate) count: usize,
     /// Four-byte entries.
-    narrow: bool,
+    pub(crate) narrow: bool,
     /// Access rights: what all entries grant, and what any of them sets.
     all: u64,
     any: u64,
@@ -138,7 +110,7 @@ impl Path {
         Ok(value)
     }
 
-    fn address(&self, linear: u64) -> u64 {
+    pub(crate) fn address(&self, linear: u64) -> u64 {
         let mask = self.size - 1;
         self.base & !mask | linear & mask
     }

@@ -4,7 +4,7 @@ mod model;
 
 use model::Memory;
 use proptest::prelude::*;
-use stile_walk::{Access, Features, GuestMemory, Kind, PageFault, Paging, Registers, fetch_address, trail, translate};
+use stile_walk::{Access, Features, GuestMemory, Kind, PageFault, Paging, Registers, trail, translate};
 
 /// Tables lie in these few pages, so that entries lead from one to another.
 const PAGES: u64 = 8;
@@ -104,14 +104,26 @@ proptest! {
         prop_assert_eq!(&*ours.0.borrow(), &*theirs.0.borrow(), "accessed and dirty flags");
     }
 
+    /// A trail leads where the walk leads, and tells each change of an entry on it, and of no other.
     #[test]
-    fn code_is_found_by_the_short_way_too(case in case()) {
+    fn trails_lead_to_the_same_place(case in case(), page in 0..PAGES, slot in 0..4_u64, bit in 0..64_u32) {
+        let memory = memory(&case);
         let paging = Paging::new(&case.registers, case.features);
+        let found = trail(&memory, &paging, case.linear, case.access.1);
         let fetch = Access { kind: Kind::Fetch, user: case.access.1, smap_override: false };
-        let short = fetch_address(&memory(&case), &paging, case.linear, case.access.1);
-        let long = translate(&memory(&case), &paging, case.linear, fetch).map(|found| found.address);
-        prop_assert_eq!(short, long);
-        prop_assert_eq!(trail(&memory(&case), &paging, case.linear, case.access.1).map(|trail| trail.address), long);
+        prop_assert_eq!(found.map(|trail| trail.address()), translate(&memory, &paging, case.linear, fetch).map(|found| found.address));
+        // The walk may have set accessed flags.
+        let Ok(trail) = trail(&memory, &paging, case.linear, case.access.1) else { return Ok(()) };
+        prop_assert!(trail.unchanged(&memory));
+        let (bytes, bit) = if case.registers.cr4 & 1 << 5 == 0 { (4, bit % 32) } else { (8, bit) };
+        let address = page * 4096 + slot * bytes;
+        let on_trail = case.registers.cr0 >> 31 != 0 && model::entries(&memory, &case.registers, case.features, case.linear).contains(&address);
+        let byte = address + u64::from(bit / 8);
+        let old = memory.0.borrow().get(&byte).copied().unwrap_or(0);
+        memory.put(byte, &[old ^ 1 << (bit % 8)]);
+        prop_assert_eq!(trail.unchanged(&memory), !on_trail, "{:#x}", address);
+        prop_assert!(trail.tables().all(|table| table < PAGES * 4096 && table % 4096 == 0));
+        prop_assert!(!on_trail || trail.tables().any(|table| table == page * 4096));
     }
 }
 

@@ -1,6 +1,6 @@
 //! The cache that has its pages protected.
 
-use super::{Counts, SETS, WAYS, set_of};
+use super::{Counts, Key, SETS, Victim, WAYS};
 use crate::{Code, CodeSize, Decoded, Refusal};
 use stile_walk::{GuestMemory, PAGE, Tables, trail};
 
@@ -15,15 +15,11 @@ pub trait Protector {
 /// around [`find`](Self::find), which protects pages, and around [`forget`](Self::forget) with the lifting of the protection
 /// that follows it. A guest that changes its physical-address width or PSE-36 is not provided for.
 pub struct Protect {
-    sets: [Set; SETS],
+    sets: [[Entry; WAYS]; SETS],
+    victims: [Victim; SETS],
+    /// An instruction that could not be remembered.
+    passing: Decoded,
     counts: Counts,
-}
-
-#[derive(Clone, Copy)]
-struct Set {
-    entries: [Entry; WAYS],
-    /// The entry that makes room next.
-    victim: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -38,29 +34,6 @@ struct Entry {
 const MAX_PAGES: usize = 12;
 const NO_PAGE: u64 = u64::MAX;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Key {
-    linear: u64,
-    root: u64,
-    mode: u64,
-}
-
-/// A mode that no processor is in.
-const VACANT: Key = Key { linear: 0, root: 0, mode: u64::MAX };
-
-impl Key {
-    #[inline]
-    fn new<M>(code: &Code<'_, M>) -> Self {
-        let root = match code.paging.tables() {
-            // Then the processor holds the root itself, and CR3 says nothing.
-            Tables::Pae(pointers) => pointers[(code.linear >> 30 & 3) as usize],
-            _ => code.paging.root(),
-        };
-        let mode = code.paging.fetch_mode() | u64::from(code.user) << 8 | (code.size as u64) << 9;
-        Self { linear: code.linear, root, mode }
-    }
-}
-
 impl Default for Protect {
     fn default() -> Self {
         Self::new()
@@ -70,8 +43,8 @@ impl Default for Protect {
 impl Protect {
     /// An empty cache.
     pub const fn new() -> Self {
-        let vacant = Entry { key: VACANT, decoded: Decoded::NOTHING, pages: [NO_PAGE; MAX_PAGES] };
-        Self { sets: [Set { entries: [vacant; WAYS], victim: 0 }; SETS], counts: Counts::ZERO }
+        let vacant = Entry { key: Key::VACANT, decoded: Decoded::NOTHING, pages: [NO_PAGE; MAX_PAGES] };
+        Self { sets: [[vacant; WAYS]; SETS], victims: [Victim(0); SETS], passing: Decoded::NOTHING, counts: Counts::ZERO }
     }
 
     /// What it did so far.
@@ -81,13 +54,11 @@ impl Protect {
 
     /// The decoded form of the instruction at `code`.
     #[inline]
-    pub fn find<M: GuestMemory>(&mut self, code: &Code<'_, M>, protector: &mut impl Protector) -> Result<Decoded, Refusal> {
+    pub fn find<M: GuestMemory>(&mut self, code: &Code<'_, M>, protector: &mut impl Protector) -> Result<&Decoded, Refusal> {
         let key = Key::new(code);
-        for entry in &self.sets[set_of(code.linear)].entries {
-            if entry.key == key {
-                self.counts.hits += 1;
-                return Ok(entry.decoded);
-            }
+        if let Some(way) = self.sets[key.set()].iter().position(|entry| entry.key == key) {
+            self.counts.hits += 1;
+            return Ok(&self.sets[key.set()][way].decoded);
         }
         self.fill(code, key, protector)
     }
@@ -96,36 +67,35 @@ impl Protect {
     #[cold]
     pub fn forget(&mut self, page: u64) {
         let page = page & !(PAGE - 1);
-        for entry in self.sets.iter_mut().flat_map(|set| &mut set.entries) {
-            if entry.key != VACANT && entry.pages.contains(&page) {
-                entry.key = VACANT;
+        for entry in self.sets.iter_mut().flatten() {
+            if entry.key != Key::VACANT && entry.pages.contains(&page) {
+                entry.key = Key::VACANT;
                 self.counts.dropped += 1;
             }
         }
     }
 
     #[cold]
-    fn fill<M: GuestMemory>(&mut self, code: &Code<'_, M>, key: Key, protector: &mut impl Protector) -> Result<Decoded, Refusal> {
+    #[inline(never)]
+    fn fill<M: GuestMemory>(&mut self, code: &Code<'_, M>, key: Key, protector: &mut impl Protector) -> Result<&Decoded, Refusal> {
         self.counts.misses += 1;
-        let decoded = code.decode()?;
+        self.passing = code.decode()?;
+        let decoded = self.passing;
         let Some(pages) = pages(code, decoded.len()) else {
-            return Ok(decoded);
+            return Ok(&self.passing);
         };
         let protected = pages.iter().take_while(|&&page| page != NO_PAGE).all(|&page| protector.protect(page));
         // What was read before may have changed before the pages were protected.
         if !protected || code.decode() != Ok(decoded) || self::pages(code, decoded.len()) != Some(pages) {
-            return Ok(decoded);
+            return Ok(&self.passing);
         }
-        let set = &mut self.sets[set_of(code.linear)];
-        let entry = Entry { key, decoded, pages };
-        if let Some(vacant) = set.entries.iter_mut().find(|entry| entry.key == VACANT) {
-            *vacant = entry;
-        } else {
-            set.entries[set.victim % WAYS] = entry;
-            set.victim = (set.victim + 1) % WAYS;
+        let set = &mut self.sets[key.set()];
+        let way = set.iter().position(|entry| entry.key == Key::VACANT).unwrap_or_else(|| {
             self.counts.evictions += 1;
-        }
-        Ok(decoded)
+            self.victims[key.set()].next()
+        });
+        set[way] = Entry { key, decoded, pages };
+        Ok(&set[way].decoded)
     }
 }
 
@@ -142,7 +112,7 @@ fn pages<M: GuestMemory>(code: &Code<'_, M>, length: u8) -> Option<[u64; MAX_PAG
     }
     for linear in [Some(code.linear), crossing.then_some(last)].into_iter().flatten() {
         let trail = trail(code.memory, code.paging, linear, code.user).ok()?;
-        for &page in trail.tables().iter().chain([&(trail.address & !(PAGE - 1))]) {
+        for page in trail.tables().chain([trail.address() & !(PAGE - 1)]) {
             *slots.next()? = page;
         }
     }

@@ -1,50 +1,28 @@
 //! The cache that looks at the code each time.
 
-use super::{Counts, SETS, WAYS, set_of};
+use super::{Counts, Key, SETS, Victim, WAYS};
 use crate::code::Fetched;
-use crate::{Code, CodeSize, Decoded, Refusal};
-use stile_walk::{GuestMemory, PAGE};
+use crate::{Code, Decoded, Refusal};
+use stile_walk::{GuestMemory, PAGE, Trail};
 
-/// Decoded instructions by the guest-physical address of their code. With one for each virtual processor there is
-/// nothing to lock.
+/// Decoded instructions with the way to their code and its bytes, compared at each use. With one for each virtual processor
+/// there is nothing to lock.
 pub struct Verify {
-    sets: [Set; SETS],
+    sets: [[Entry; WAYS]; SETS],
+    victims: [Victim; SETS],
     counts: Counts,
 }
 
 #[derive(Clone, Copy)]
-struct Set {
-    entries: [Entry; WAYS],
-    /// The entry that makes room next.
-    victim: usize,
-}
-
-/// A cache line.
-#[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Entry {
-    /// Guest-physical address and code size: see [`key`].
-    key: u64,
+    key: Key,
+    trail: Trail,
     /// The instruction's bytes; zeros follow.
     bytes: [u64; 2],
     /// What of the first word is to be compared, where that alone decides; else 0.
     mask: u64,
     decoded: Decoded,
-}
-
-/// The key of an entry that holds nothing.
-const VACANT: u64 = u64::MAX;
-
-/// Address and code size in one word: addresses have 52 bits.
-#[inline]
-const fn key(address: u64, size: CodeSize) -> u64 {
-    address | (size as u64) << 60
-}
-
-/// The bytes from `address` to the end of its page.
-#[inline]
-const fn left_in_page(address: u64) -> u64 {
-    PAGE - address % PAGE
 }
 
 impl Default for Verify {
@@ -56,8 +34,8 @@ impl Default for Verify {
 impl Verify {
     /// An empty cache.
     pub const fn new() -> Self {
-        let vacant = Entry { key: VACANT, bytes: [0; 2], mask: 0, decoded: Decoded::NOTHING };
-        Self { sets: [Set { entries: [vacant; WAYS], victim: 0 }; SETS], counts: Counts::ZERO }
+        let vacant = Entry { key: Key::VACANT, trail: Trail::NONE, bytes: [0; 2], mask: 0, decoded: Decoded::NOTHING };
+        Self { sets: [[vacant; WAYS]; SETS], victims: [Victim(0); SETS], counts: Counts::ZERO }
     }
 
     /// What it did so far.
@@ -67,61 +45,64 @@ impl Verify {
 
     /// The decoded form of the instruction at `code`.
     #[inline]
-    pub fn find<M: GuestMemory>(&mut self, code: &Code<'_, M>) -> Result<Decoded, Refusal> {
-        let address = code.address()?;
-        let key = key(address, code.size);
-        for entry in &self.sets[set_of(address)].entries {
-            if entry.key == key && entry.holds(code, address) {
-                self.counts.hits += 1;
-                return Ok(entry.decoded);
-            }
+    pub fn find<M: GuestMemory>(&mut self, code: &Code<'_, M>) -> Result<&Decoded, Refusal> {
+        let key = Key::new(code);
+        let set = &self.sets[key.set()];
+        if let Some(way) = set.iter().position(|entry| entry.key == key)
+            && set[way].holds(code)
+        {
+            self.counts.hits += 1;
+            return Ok(&self.sets[key.set()][way].decoded);
         }
-        self.fill(code, address)
+        self.fill(code)
     }
 
     #[cold]
-    fn fill<M: GuestMemory>(&mut self, code: &Code<'_, M>, address: u64) -> Result<Decoded, Refusal> {
+    #[inline(never)]
+    fn fill<M: GuestMemory>(&mut self, code: &Code<'_, M>) -> Result<&Decoded, Refusal> {
         self.counts.misses += 1;
-        let set = &mut self.sets[set_of(address)];
-        let key = key(address, code.size);
+        let key = Key::new(code);
+        let set = &mut self.sets[key.set()];
         // What is there under this key is wrong by now, whether or not something takes its place.
-        if let Some(stale) = set.entries.iter_mut().find(|entry| entry.key == key) {
-            stale.key = VACANT;
+        if let Some(stale) = set.iter_mut().find(|entry| entry.key == key) {
+            stale.key = Key::VACANT;
             self.counts.mismatches += 1;
         }
-        let (decoded, fetched) = code.decode_at(address)?;
-        let entry = Entry::new(key, decoded, &fetched, left_in_page(address));
-        if let Some(vacant) = set.entries.iter_mut().find(|entry| entry.key == VACANT) {
-            *vacant = entry;
-        } else {
-            set.entries[set.victim % WAYS] = entry;
-            set.victim = (set.victim + 1) % WAYS;
+        let trail = code.trail()?;
+        let (decoded, fetched) = code.decode_at(trail.address())?;
+        let way = set.iter().position(|entry| entry.key == Key::VACANT).unwrap_or_else(|| {
             self.counts.evictions += 1;
-        }
-        Ok(decoded)
+            self.victims[key.set()].next()
+        });
+        set[way] = Entry::new(key, trail, decoded, &fetched);
+        Ok(&set[way].decoded)
     }
 }
 
 impl Entry {
-    fn new(key: u64, decoded: Decoded, fetched: &Fetched, left: u64) -> Self {
+    fn new(key: Key, trail: Trail, decoded: Decoded, fetched: &Fetched) -> Self {
         let bytes = fetched.words(decoded.len());
-        let mask = if decoded.len() <= 8 && left >= 8 { u64::MAX >> (64 - 8 * u32::from(decoded.len())) } else { 0 };
-        Self { key, bytes, mask, decoded }
+        let one_word = decoded.len() <= 8 && trail.address() % PAGE <= PAGE - 8;
+        let mask = if one_word { u64::MAX >> (64 - 8 * u32::from(decoded.len())) } else { 0 };
+        Self { key, trail, bytes, mask, decoded }
     }
 
-    /// Is this still the code at `address`?
+    /// Is this still what stands at `code`?
     #[inline]
-    fn holds<M: GuestMemory>(&self, code: &Code<'_, M>, address: u64) -> bool {
+    fn holds<M: GuestMemory>(&self, code: &Code<'_, M>) -> bool {
         if self.mask == 0 {
-            return self.holds_long(code, address);
+            return self.holds_long(code);
         }
-        code.memory.read_u64(address).is_some_and(|now| (now ^ self.bytes[0]) & self.mask == 0)
+        let same_bytes = |now: u64| (now ^ self.bytes[0]) & self.mask == 0;
+        self.trail.unchanged(code.memory) && code.memory.read_u64(self.trail.address()).is_some_and(same_bytes)
     }
 
     /// The same for long instructions, and those near the end of a page or over it.
     #[cold]
-    fn holds_long<M: GuestMemory>(&self, code: &Code<'_, M>, address: u64) -> bool {
+    #[inline(never)]
+    fn holds_long<M: GuestMemory>(&self, code: &Code<'_, M>) -> bool {
         let length = self.decoded.len();
-        code.fetch_exactly(address, length).is_ok_and(|fetched| fetched.words(length) == self.bytes)
+        let same_bytes = |fetched: Fetched| fetched.words(length) == self.bytes;
+        self.trail.unchanged(code.memory) && code.fetch_exactly(self.trail.address(), length).is_ok_and(same_bytes)
     }
 }

@@ -200,3 +200,23 @@ pub fn translate(memory: &Memory, r: &Registers, features: Features, linear: u64
     }
     unreachable!("the last level maps a page")
 }
+
+/// The addresses of the entries that a walk goes through which ends at a page.
+pub fn entries(memory: &Memory, r: &Registers, features: Features, linear: u64) -> Vec<u64> {
+    let long = r.efer & 1 << 10 != 0;
+    let mut table = match r.cr4 & 1 << 5 != 0 {
+        true if !long => r.pdpte[(linear >> 30 & 3) as usize],
+        _ => r.cr3,
+    };
+    let mut found = Vec::new();
+    for level in levels(r, features) {
+        let index = linear >> level.shift & ((1 << level.index_bits) - 1);
+        let address = (table & bits(51, 12)) + index * level.bytes;
+        found.push(address);
+        table = if level.bytes == 4 { memory.read_u32(address).map(u64::from) } else { memory.read_u64(address) }.unwrap_or(0);
+        if level.large && table & 1 << 7 != 0 {
+            break;
+        }
+    }
+    found
+}
