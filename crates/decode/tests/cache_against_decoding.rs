@@ -64,7 +64,7 @@ fn mode(mode: usize) -> (Registers, CodeSize) {
     const LMA: u64 = 1 << 10;
     const NXE: u64 = 1 << 11;
     let long = Registers { cr0: PG, cr3: ROOTS[0] * PAGE, cr4: PAE, efer: LMA | NXE, pdpte: [0; 4] };
-    let pae = Registers { efer: 0, pdpte: [DIRECTORY * PAGE | 1; 4], ..long };
+    let pae = Registers { efer: 0, pdpte: [DIRECTORY * PAGE + 1; 4], ..long };
     let narrow = Registers { cr4: 0, efer: 0, cr3: ROOT_32 * PAGE, ..long };
     match mode {
         0 => (long, CodeSize::Bits64),
@@ -93,15 +93,15 @@ proptest! {
                 }
                 Op::Byte { page, offset, more, value } => guest.write((CODE + page) * PAGE + offset + more, &[value], &mut protect),
                 Op::Map { table, index, page, rights } => {
-                    let entry = (CODE + page) * PAGE | rights;
+                    let entry = (CODE + page) * PAGE + rights;
                     match TABLES.get(table) {
                         Some(table) => guest.write(table * PAGE + index * 8, &entry.to_le_bytes(), &mut protect),
                         None => guest.write(TABLE_32 * PAGE + index * 4, &(entry as u32).to_le_bytes(), &mut protect),
                     }
                 }
-                Op::Table { which } => guest.write(DIRECTORY * PAGE, &(TABLES[which] * PAGE | 0x67).to_le_bytes(), &mut protect),
+                Op::Table { which } => guest.write(DIRECTORY * PAGE, &(TABLES[which] * PAGE + 0x67).to_le_bytes(), &mut protect),
                 Op::Large { on } => {
-                    let entry = if on { 0xe7 } else { TABLES[0] * PAGE | 0x67 };
+                    let entry = if on { 0xe7 } else { TABLES[0] * PAGE + 0x67 };
                     guest.write(DIRECTORY * PAGE, &entry.to_le_bytes(), &mut protect);
                 }
                 Op::Find { mode: which, page, offset, user } => {
@@ -191,7 +191,7 @@ fn an_instruction_over_two_pages_depends_on_both() {
     guest.write((CODE + 3) * PAGE, &[0x90; 16], &mut protect);
     guest.write((CODE) * PAGE + 0xffe, &[0x89, 0x05], &mut protect);
     assert_eq!(find(&mut guest, &mut verify, &mut protect, &place), Ok(6));
-    guest.write(TABLES[0] * PAGE + 8, &((CODE + 3) * PAGE | 0x67).to_le_bytes(), &mut protect);
+    guest.write(TABLES[0] * PAGE + 8, &((CODE + 3) * PAGE + 0x67).to_le_bytes(), &mut protect);
     let before = verify.counts().hits;
     assert_eq!(find(&mut guest, &mut verify, &mut protect, &place), Ok(6));
     assert_eq!(verify.counts().hits, before, "another page, other bytes");
@@ -203,7 +203,7 @@ fn an_instruction_over_two_pages_depends_on_both() {
     assert_eq!(find(&mut guest, &mut verify, &mut protect, &place), Ok(2));
     // Mapped again, to where there is no memory.
     guest.write(CODE * PAGE + 0xffe, INSTRUCTIONS[3], &mut protect);
-    guest.write(TABLES[0] * PAGE + 8, &(PAGES * PAGE | 0x67).to_le_bytes(), &mut protect);
+    guest.write(TABLES[0] * PAGE + 8, &(PAGES * PAGE + 0x67).to_le_bytes(), &mut protect);
     assert_eq!(find(&mut guest, &mut verify, &mut protect, &place), Err(Refusal::NoMemory(PAGES * PAGE)));
 }
 

@@ -82,16 +82,16 @@ impl Guest {
     pub fn new() -> Self {
         let guest = Self { memory: Memory(RefCell::new(vec![0; (PAGES * PAGE) as usize])), protected: Protected::default() };
         for root in ROOTS {
-            guest.memory.put(root * PAGE, &(2 * PAGE | OPEN).to_le_bytes());
+            guest.memory.put(root * PAGE, &(2 * PAGE + OPEN).to_le_bytes());
         }
-        guest.memory.put(2 * PAGE, &(DIRECTORY * PAGE | OPEN).to_le_bytes());
-        guest.memory.put(DIRECTORY * PAGE, &(TABLES[0] * PAGE | OPEN).to_le_bytes());
-        guest.memory.put(ROOT_32 * PAGE, &((TABLE_32 * PAGE | OPEN) as u32).to_le_bytes());
+        guest.memory.put(2 * PAGE, &(DIRECTORY * PAGE + OPEN).to_le_bytes());
+        guest.memory.put(DIRECTORY * PAGE, &(TABLES[0] * PAGE + OPEN).to_le_bytes());
+        guest.memory.put(ROOT_32 * PAGE, &((TABLE_32 * PAGE + OPEN) as u32).to_le_bytes());
         for i in 0..8 {
             for table in TABLES {
-                guest.memory.put(table * PAGE + i * 8, &((CODE + i) * PAGE | OPEN).to_le_bytes());
+                guest.memory.put(table * PAGE + i * 8, &((CODE + i) * PAGE + OPEN).to_le_bytes());
             }
-            guest.memory.put(TABLE_32 * PAGE + i * 4, &(((CODE + i) * PAGE | OPEN) as u32).to_le_bytes());
+            guest.memory.put(TABLE_32 * PAGE + i * 4, &(((CODE + i) * PAGE + OPEN) as u32).to_le_bytes());
         }
         guest
     }
