@@ -1,0 +1,154 @@
+//! The I/O APIC.
+
+use crate::Message;
+
+/// Interrupt inputs.
+pub const PINS: usize = 24;
+
+/// Byte offsets in the page: "Memory Mapped Registers for Accessing IOAPIC Registers".
+mod offset {
+    pub const SELECT: u32 = 0x00;
+    pub const WINDOW: u32 = 0x10;
+    pub const EOI: u32 = 0x40;
+}
+
+/// Registers behind the window.
+mod index {
+    pub const ID: u8 = 0;
+    pub const VERSION: u8 = 1;
+    pub const ARBITRATION: u8 = 2;
+    pub const REDIRECTION: u8 = 0x10;
+}
+
+/// 0x20 is the first version with an EOI register.
+const VERSION: u32 = 0x20 | (PINS as u32 - 1) << 16;
+
+const REMOTE_IRR: u64 = 1 << 14;
+const LEVEL: u64 = 1 << 15;
+const MASKED: u64 = 1 << 16;
+/// What software may write in an entry: not the delivery status nor the remote IRR.
+const WRITABLE: u64 = 0xff00_0000_0001_afff;
+
+/// An I/O APIC of 24 pins.
+///
+/// After each operation that may have something to send, the caller asks for messages until there are none
+/// ([`next_message`](Self::next_message)). Polarity is not looked at: lines are asserted or not.
+#[derive(Clone, Debug)]
+pub struct IoApic {
+    select: u8,
+    id: u8,
+    entries: [u64; PINS],
+    /// Lines that are asserted.
+    lines: u32,
+    /// Edges not yet sent.
+    edges: u32,
+}
+
+impl Default for IoApic {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl IoApic {
+    /// After reset: all masked.
+    pub const fn new() -> Self {
+        Self { select: 0, id: 0, entries: [MASKED; PINS], lines: 0, edges: 0 }
+    }
+
+    /// The guest reads 32 bits at `offset` in the page.
+    pub const fn read(&self, offset: u32) -> u32 {
+        match offset {
+            offset::SELECT => self.select as u32,
+            offset::WINDOW => self.register(),
+            _ => 0,
+        }
+    }
+
+    /// The guest writes 32 bits at `offset` in the page.
+    pub fn write(&mut self, offset: u32, value: u32) {
+        match offset {
+            offset::SELECT => self.select = value as u8,
+            offset::WINDOW => self.set_register(value),
+            offset::EOI => self.end(value as u8),
+            _ => {}
+        }
+    }
+
+    /// A line is asserted or not any more. Pins that there are not are ignored.
+    pub fn set_line(&mut self, pin: usize, asserted: bool) {
+        let Some(entry) = self.entries.get(pin) else { return };
+        let bit = 1 << pin;
+        let rises = asserted && self.lines & bit == 0;
+        self.lines = if asserted { self.lines | bit } else { self.lines & !bit };
+        // An edge on a masked pin is ignored.
+        if rises && entry & (LEVEL | MASKED) == 0 {
+            self.edges |= bit;
+        }
+    }
+
+    /// A local APIC, or the guest itself, ends the level-triggered interrupt of this vector.
+    pub fn end(&mut self, vector: u8) {
+        for entry in &mut self.entries {
+            if *entry as u8 == vector && *entry & LEVEL != 0 {
+                *entry &= !REMOTE_IRR;
+            }
+        }
+    }
+
+    /// A message to send now. At most one for each pin until something changes.
+    pub fn next_message(&mut self) -> Option<Message> {
+        for (pin, entry) in self.entries.iter_mut().enumerate() {
+            let bit = 1 << pin;
+            let message = Message::from_redirection(*entry);
+            if *entry & LEVEL == 0 {
+                let sends = self.edges & bit != 0;
+                self.edges &= !bit;
+                if sends && message.is_some() {
+                    return message;
+                }
+            } else if *entry & (MASKED | REMOTE_IRR) == 0 && self.lines & bit != 0 && message.is_some() {
+                *entry |= REMOTE_IRR;
+                return message;
+            }
+        }
+        None
+    }
+
+    const fn register(&self) -> u32 {
+        match self.select {
+            index::ID | index::ARBITRATION => (self.id as u32) << 24,
+            index::VERSION => VERSION,
+            select => match self.selected(select) {
+                Some(pin) if select & 1 != 0 => (self.entries[pin] >> 32) as u32,
+                Some(pin) => self.entries[pin] as u32,
+                None => 0,
+            },
+        }
+    }
+
+    fn set_register(&mut self, value: u32) {
+        if self.select == index::ID {
+            self.id = (value >> 24) as u8 & 0xf;
+        }
+        let Some(pin) = self.selected(self.select) else { return };
+        let old = self.entries[pin];
+        let value = u64::from(value);
+        let new = if self.select & 1 != 0 { old & 0xffff_ffff | value << 32 } else { old & !0xffff_ffff | value };
+        let mut entry = old & !WRITABLE | new & WRITABLE;
+        if entry & LEVEL == 0 {
+            entry &= !REMOTE_IRR;
+        }
+        if entry & (LEVEL | MASKED) != 0 {
+            self.edges &= !(1 << pin);
+        }
+        self.entries[pin] = entry;
+    }
+
+    /// The pin whose entry the window shows.
+    const fn selected(&self, select: u8) -> Option<usize> {
+        let Some(half) = select.checked_sub(index::REDIRECTION) else { return None };
+        let pin = (half / 2) as usize;
+        if pin < PINS { Some(pin) } else { None }
+    }
+}

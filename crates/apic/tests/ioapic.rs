@@ -1,0 +1,131 @@
+//! The I/O APIC against a plain model of each pin.
+
+use proptest::prelude::*;
+use stile_apic::{Destination, IoApic, PINS};
+
+const SELECT: u32 = 0;
+const WINDOW: u32 = 0x10;
+
+fn read(ioapic: &mut IoApic, index: u32) -> u32 {
+    ioapic.write(SELECT, index);
+    ioapic.read(WINDOW)
+}
+
+fn write(ioapic: &mut IoApic, index: u32, value: u32) {
+    ioapic.write(SELECT, index);
+    ioapic.write(WINDOW, value);
+}
+
+#[derive(Clone, Copy, Default)]
+struct Pin {
+    vector: u8,
+    level: bool,
+    masked: bool,
+    line: bool,
+    /// Sent, and the level not ended.
+    waiting: bool,
+    edge: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Line(usize, bool),
+    Entry { pin: usize, vector: u8, level: bool, masked: bool },
+    End(u8),
+    Take,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let pin = || 0..4_usize;
+    let vector = || 0x30..0x33_u8;
+    prop_oneof![
+        4 => (pin(), any::<bool>()).prop_map(|(pin, on)| Op::Line(pin, on)),
+        2 => (pin(), vector(), any::<bool>(), prop::bool::weighted(0.3))
+            .prop_map(|(pin, vector, level, masked)| Op::Entry { pin, vector, level, masked }),
+        2 => vector().prop_map(Op::End),
+        4 => Just(Op::Take),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn pins_behave_as_described(ops in prop::collection::vec(op(), 1..200)) {
+        let mut ioapic = IoApic::new();
+        let mut pins = [Pin { masked: true, ..Pin::default() }; 4];
+        for op in ops {
+            match op {
+                Op::Line(pin, on) => {
+                    ioapic.set_line(pin, on);
+                    let pin = &mut pins[pin];
+                    pin.edge |= on && !pin.line && !pin.level && !pin.masked;
+                    pin.line = on;
+                }
+                Op::Entry { pin, vector, level, masked } => {
+                    let low = u32::from(vector) | u32::from(level) << 15 | u32::from(masked) << 16;
+                    write(&mut ioapic, 0x10 + pin as u32 * 2, low);
+                    let pin = &mut pins[pin];
+                    *pin = Pin { vector, level, masked, waiting: pin.waiting && level, edge: pin.edge && !level && !masked, ..*pin };
+                }
+                Op::End(vector) => {
+                    ioapic.end(vector);
+                    for pin in pins.iter_mut().filter(|pin| pin.level && pin.vector == vector) {
+                        pin.waiting = false;
+                    }
+                }
+                Op::Take => {
+                    let mut sent = Vec::new();
+                    while let Some(message) = ioapic.next_message() {
+                        sent.push((message.vector, message.level));
+                        prop_assert!(sent.len() <= PINS);
+                    }
+                    let mut expected = Vec::new();
+                    for pin in &mut pins {
+                        if pin.edge || pin.level && pin.line && !pin.masked && !pin.waiting {
+                            expected.push((pin.vector, pin.level));
+                            pin.waiting = pin.level;
+                            pin.edge = false;
+                        }
+                    }
+                    prop_assert_eq!(sent, expected);
+                }
+            }
+            for (i, pin) in pins.iter().enumerate() {
+                let entry = read(&mut ioapic, 0x10 + i as u32 * 2);
+                prop_assert_eq!(entry >> 14 & 1 != 0, pin.waiting, "remote IRR of {}", i);
+            }
+        }
+    }
+
+    #[test]
+    fn any_access_ends_well(accesses in prop::collection::vec((0..0x100_u32, any::<u32>(), any::<u8>()), 1..100)) {
+        let mut ioapic = IoApic::new();
+        for (offset, value, line) in accesses {
+            ioapic.write(if value & 1 == 0 { WINDOW } else { offset }, value);
+            ioapic.read(offset);
+            ioapic.set_line(line.into(), value & 2 != 0);
+            let sent = std::iter::from_fn(|| ioapic.next_message()).take(100).count();
+            prop_assert!(sent <= PINS);
+        }
+    }
+}
+
+#[test]
+fn registers() {
+    let mut ioapic = IoApic::new();
+    assert_eq!(read(&mut ioapic, 1), 0x0017_0020);
+    write(&mut ioapic, 0, 0x0f00_0000);
+    assert_eq!(read(&mut ioapic, 0), 0x0f00_0000);
+    assert_eq!(read(&mut ioapic, 0x10), 1 << 16);
+    write(&mut ioapic, 0x12, 0xffff_ffff);
+    write(&mut ioapic, 0x13, 0xffff_ffff);
+    assert_eq!((read(&mut ioapic, 0x12), read(&mut ioapic, 0x13)), (0x1_afff, 0xff00_0000));
+    assert_eq!(read(&mut ioapic, 0x40), 0);
+    // To the processor with ID 2, by way of the EOI register.
+    write(&mut ioapic, 0x15, 2 << 24);
+    write(&mut ioapic, 0x14, 0x8055);
+    ioapic.set_line(2, true);
+    assert_eq!(ioapic.next_message().unwrap().destination, Destination::Physical(2));
+    assert_eq!(ioapic.next_message(), None);
+    ioapic.write(0x40, 0x55);
+    assert!(ioapic.next_message().is_some(), "still asserted");
+}

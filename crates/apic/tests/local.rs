@@ -1,0 +1,325 @@
+//! The local APIC: priorities against a plain model, registers both ways, the timer, who is whose target.
+
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use stile_apic::offset::*;
+use stile_apic::{Delivery, Destination, Effect, GeneralProtection, LocalApic, Message, Mode, Received};
+
+fn enabled(id: u32) -> LocalApic {
+    let mut apic = LocalApic::new(id, true);
+    assert_eq!(apic.write(SVR, 0x1ff, 0), Effect::None);
+    apic
+}
+
+fn wide(id: u32) -> LocalApic {
+    let mut apic = enabled(id);
+    apic.set_base(apic.base() | 1 << 10, 39).unwrap();
+    assert_eq!(apic.mode(), Mode::X2Apic);
+    apic
+}
+
+fn fixed(vector: u8, level: bool) -> Message {
+    Message { destination: Destination::Own, delivery: Delivery::Fixed, vector, level }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Receive(u8, bool),
+    Acknowledge,
+    End,
+    Priority(u8),
+    Enable(bool),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let vector = prop_oneof![4 => 0x10_u8..0x60, 1 => any::<u8>()];
+    prop_oneof![
+        4 => (vector, any::<bool>()).prop_map(|(vector, level)| Op::Receive(vector, level)),
+        4 => Just(Op::Acknowledge),
+        3 => Just(Op::End),
+        1 => any::<u8>().prop_map(Op::Priority),
+        1 => prop::bool::weighted(0.8).prop_map(Op::Enable),
+    ]
+}
+
+/// "Interrupt, Task, and Processor Priority", in sets and maps.
+#[derive(Default)]
+struct Model {
+    requests: BTreeSet<u8>,
+    in_service: BTreeSet<u8>,
+    level: BTreeMap<u8, bool>,
+    tpr: u8,
+    enabled: bool,
+}
+
+impl Model {
+    fn ppr(&self) -> u8 {
+        let serving = self.in_service.last().copied().unwrap_or(0);
+        if self.tpr / 16 >= serving / 16 { self.tpr } else { serving / 16 * 16 }
+    }
+
+    fn pending(&self) -> Option<u8> {
+        self.requests.last().copied().filter(|vector| self.enabled && vector / 16 > self.ppr() / 16)
+    }
+}
+
+fn bits(apic: &mut LocalApic, first: u32) -> BTreeSet<u8> {
+    let words: Vec<u32> = (0..8).map(|i| apic.read(first + i * 16, 0)).collect();
+    (0..=255).filter(|&v: &u8| words[usize::from(v) / 32] >> (v % 32) & 1 != 0).collect()
+}
+
+proptest! {
+    #[test]
+    fn interrupts_come_in_the_order_of_priority(ops in prop::collection::vec(op(), 1..200)) {
+        let mut apic = enabled(0);
+        let mut model = Model { enabled: true, ..Model::default() };
+        for op in ops {
+            match op {
+                Op::Receive(vector, level) => {
+                    let taken = model.enabled && vector >= 16;
+                    let expected = if taken { Received::Interrupt } else { Received::Nothing };
+                    prop_assert_eq!(apic.receive(fixed(vector, level)), expected);
+                    if taken {
+                        model.requests.insert(vector);
+                        model.level.insert(vector, level);
+                    }
+                }
+                Op::Acknowledge => {
+                    let expected = model.pending();
+                    prop_assert_eq!(apic.acknowledge(), expected);
+                    if let Some(vector) = expected {
+                        model.requests.remove(&vector);
+                        model.in_service.insert(vector);
+                    }
+                }
+                Op::End => {
+                    let ended = model.in_service.pop_last();
+                    let expected = ended.filter(|vector| model.level[vector]).map_or(Effect::None, Effect::End);
+                    prop_assert_eq!(apic.write(EOI, 0, 0), expected);
+                }
+                Op::Priority(value) => {
+                    apic.write(TPR, value.into(), 0);
+                    model.tpr = value;
+                }
+                Op::Enable(on) => {
+                    apic.write(SVR, if on { 0x1ff } else { 0xff }, 0);
+                    model.enabled = on;
+                }
+            }
+            prop_assert_eq!(apic.read(PPR, 0), u32::from(model.ppr()));
+            prop_assert_eq!(apic.pending(), model.pending());
+            prop_assert_eq!(bits(&mut apic, IRR), model.requests.clone());
+            prop_assert_eq!(bits(&mut apic, ISR), model.in_service.clone());
+        }
+    }
+
+    /// Any write of any value to any register, both ways: no panic, and what it sends is sane.
+    #[test]
+    fn any_write_ends_well(writes in prop::collection::vec((0..0x400_u32, any::<u64>(), any::<bool>()), 1..100), x2 in any::<bool>()) {
+        let mut apic = if x2 { wide(3) } else { enabled(3) };
+        let mut now = 0_u64;
+        for (offset, value, aligned) in writes {
+            now = now.wrapping_add(value >> 20);
+            let offset = if aligned { offset & !15 } else { offset };
+            let effect = if x2 { apic.write_msr(MSR_BASE + offset / 16, value, now) } else { Ok(apic.write(offset, value as u32, now)) };
+            if let Ok(Effect::Send(message)) = effect {
+                prop_assert!(message.vector >= 16 || !matches!(message.delivery, Delivery::Fixed | Delivery::LowestPriority));
+                prop_assert!(!matches!(message.delivery, Delivery::External));
+                apic.receive(message);
+            }
+            apic.set_tsc_deadline(value);
+            apic.expire_timer(now);
+            prop_assert!(apic.timer_deadline().is_none_or(|next| next > now));
+            if x2 { let _ = apic.read_msr(MSR_BASE + offset / 16, now); } else { apic.read(offset, now); }
+        }
+    }
+
+    /// Count and interrupts of the timer, against counting step by step.
+    #[test]
+    fn the_timer_counts(initial in 1..40_u32, divide in prop::sample::select(&[(0xb_u32, 1_u64), (0, 2), (1, 4), (3, 16), (8, 32)][..]), periodic: bool, steps in prop::collection::vec(0..90_u64, 1..30)) {
+        let mut apic = enabled(0);
+        let (code, divisor) = divide;
+        apic.write(LVT_TIMER, 0x40 | u32::from(periodic) << 17, 0);
+        apic.write(DIVIDE, code, 0);
+        apic.write(INITIAL_COUNT, initial, 0);
+        let (mut now, mut count, mut fired) = (0, u64::from(initial) * divisor, false);
+        for step in steps {
+            for _ in 0..step {
+                if count > 0 {
+                    count -= 1;
+                    if count == 0 {
+                        fired = true;
+                        count = if periodic { u64::from(initial) * divisor } else { 0 };
+                    }
+                }
+            }
+            now += step;
+            prop_assert_eq!(u64::from(apic.read(CURRENT_COUNT, now)), count / divisor);
+            prop_assert_eq!(apic.expire_timer(now), if fired { Received::Interrupt } else { Received::Nothing });
+            prop_assert_eq!(u64::from(apic.read(CURRENT_COUNT, now)), count / divisor);
+            prop_assert_eq!(apic.timer_deadline(), (count > 0).then_some(now + count));
+            fired = false;
+        }
+    }
+}
+
+#[test]
+fn deadlines_fire_once_and_read_as_zero_then() {
+    let mut apic = enabled(0);
+    apic.set_tsc_deadline(100);
+    assert_eq!((apic.tsc_deadline(), apic.timer_deadline()), (0, None), "not in that mode");
+    apic.write(LVT_TIMER, 0x40 | 2 << 17, 0);
+    apic.set_tsc_deadline(100);
+    assert_eq!((apic.tsc_deadline(), apic.timer_deadline()), (100, Some(100)));
+    apic.write(INITIAL_COUNT, 5, 0);
+    assert_eq!(apic.read(CURRENT_COUNT, 50), 0);
+    assert_eq!(apic.expire_timer(99), Received::Nothing);
+    assert_eq!(apic.expire_timer(100), Received::Interrupt);
+    assert_eq!((apic.tsc_deadline(), apic.timer_deadline(), apic.pending()), (0, None, Some(0x40)));
+    apic.set_tsc_deadline(200);
+    apic.set_tsc_deadline(0);
+    assert_eq!(apic.timer_deadline(), None);
+    apic.set_tsc_deadline(300);
+    apic.write(LVT_TIMER, 0x40, 0);
+    assert_eq!((apic.tsc_deadline(), apic.timer_deadline()), (0, None), "leaving the mode disarms");
+}
+
+#[test]
+fn who_is_meant() {
+    let ids = |destination: Destination, apics: &[LocalApic]| -> Vec<usize> {
+        apics.iter().enumerate().filter(|(_, apic)| apic.is_target(destination, 1)).map(|(i, _)| i).collect()
+    };
+    let mut flat: Vec<_> = (0..4).map(enabled).collect();
+    for (i, apic) in flat.iter_mut().enumerate() {
+        apic.write(LDR, 1 << (24 + i), 0);
+    }
+    assert_eq!(ids(Destination::Own, &flat), [1]);
+    assert_eq!(ids(Destination::All, &flat), [0, 1, 2, 3]);
+    assert_eq!(ids(Destination::Others, &flat), [0, 2, 3]);
+    assert_eq!(ids(Destination::Physical(2), &flat), [2]);
+    assert_eq!(ids(Destination::Logical { mask: 0b1010, wide: false }, &flat), [1, 3]);
+    for (i, apic) in flat.iter_mut().enumerate() {
+        apic.write(DFR, 0x0fff_ffff, 0);
+        apic.write(LDR, (i as u32 / 2) << 28 | 1 << (24 + i % 2), 0);
+    }
+    assert_eq!(ids(Destination::Logical { mask: 0x13, wide: false }, &flat), [2, 3]);
+    assert_eq!(ids(Destination::Logical { mask: 0xf2, wide: false }, &flat), [1, 3]);
+    let x2: Vec<_> = [0, 1, 17, 18].map(wide).into();
+    assert_eq!(ids(Destination::Logical { mask: 0x1_0006, wide: true }, &x2), [2, 3]);
+    assert_eq!(ids(Destination::Logical { mask: 0x2, wide: false }, &x2), [1]);
+    assert_eq!(ids(Destination::Physical(17), &x2), [2]);
+    let mut off = enabled(1);
+    off.set_base(0xfee0_0000, 39).unwrap();
+    assert!(!off.is_target(Destination::All, 0));
+}
+
+fn send(apic: &mut LocalApic, high: u32, low: u32) -> Effect {
+    apic.write(ICR_HIGH, high, 0);
+    apic.write(ICR, low, 0)
+}
+
+#[test]
+fn interrupt_commands_are_read_right() {
+    let message = |destination, delivery, vector| Effect::Send(Message { destination, delivery, vector, level: false });
+    let mut apic = enabled(1);
+    assert_eq!(send(&mut apic, 2 << 24, 0x4040), message(Destination::Physical(2), Delivery::Fixed, 0x40));
+    assert_eq!(send(&mut apic, 0xff << 24, 0x4040), message(Destination::All, Delivery::Fixed, 0x40));
+    assert_eq!(send(&mut apic, 5 << 24, 0x4940), message(Destination::Logical { mask: 5, wide: false }, Delivery::LowestPriority, 0x40));
+    assert_eq!(send(&mut apic, 0, 0x0004_4040), message(Destination::Own, Delivery::Fixed, 0x40));
+    assert_eq!(send(&mut apic, 0, 0x0008_4040), message(Destination::All, Delivery::Fixed, 0x40));
+    assert_eq!(send(&mut apic, 0, 0x000c_4500), message(Destination::Others, Delivery::Init, 0));
+    assert_eq!(send(&mut apic, 3 << 24, 0xc500), message(Destination::Physical(3), Delivery::Init, 0));
+    assert_eq!(send(&mut apic, 3 << 24, 0x8500), Effect::None, "INIT level de-assert");
+    assert_eq!(send(&mut apic, 3 << 24, 0x4699), message(Destination::Physical(3), Delivery::Startup, 0x99));
+    assert_eq!(send(&mut apic, 3 << 24, 0x4400), message(Destination::Physical(3), Delivery::Nmi, 0));
+    assert_eq!(apic.read(ICR, 0) & 1 << 12, 0, "never busy");
+    let mut apic = wide(1);
+    assert_eq!(apic.write_msr(0x830, 0x1_0000_0000_4240, 0), Ok(message(Destination::Physical(0x1_0000), Delivery::Smi, 0x40)));
+    assert_eq!(apic.write_msr(0x830, 0xffff_ffff_0000_4040, 0), Ok(message(Destination::All, Delivery::Fixed, 0x40)));
+    assert_eq!(apic.write_msr(0x83f, 0x33, 0), Ok(message(Destination::Own, Delivery::Fixed, 0x33)));
+}
+
+#[test]
+fn errors_are_kept_until_they_are_latched() {
+    let mut apic = enabled(0);
+    apic.write(LVT_ERROR, 0xfe, 0);
+    assert_eq!(send(&mut apic, 0, 0x4_4005), Effect::None);
+    assert_eq!(apic.pending(), Some(0xfe));
+    assert_eq!(apic.read(ESR, 0), 0);
+    apic.write(ESR, 0, 0);
+    assert_eq!(apic.read(ESR, 0), 1 << 5);
+    apic.receive(fixed(3, false));
+    apic.read(0x400, 0);
+    apic.write(ESR, 0, 0);
+    assert_eq!(apic.read(ESR, 0), 1 << 6 | 1 << 7);
+    apic.write(ESR, 0, 0);
+    assert_eq!(apic.read(ESR, 0), 0);
+}
+
+#[test]
+fn msrs_refuse_what_the_architecture_refuses() {
+    let mut apic = wide(0x25);
+    let gp = Err(GeneralProtection);
+    assert_eq!(apic.read_msr(0x802, 0), Ok(0x25));
+    assert_eq!(apic.read_msr(0x80d, 0), Ok(0x2_0020));
+    for msr in [0x80b, 0x80e, 0x831, 0x83f, 0x801, 0x8ff] {
+        assert_eq!(apic.read_msr(msr, 0), Err(GeneralProtection), "{msr:x}");
+    }
+    for (msr, value) in
+        [(0x802, 0), (0x80d, 0), (0x80b, 1), (0x828, 1), (0x808, 0x100), (0x831, 0), (0x839, 0), (0x80f, 1 << 13), (0x810, 0), (0x800, 0)]
+    {
+        assert_eq!(apic.write_msr(msr, value, 0), gp.map(|()| Effect::None), "{msr:x}");
+    }
+    assert_eq!(apic.write_msr(0x80b, 0, 0), Ok(Effect::None));
+    assert!(enabled(0).read_msr(0x802, 0).is_err(), "no MSRs in xAPIC mode");
+    assert_eq!(enabled(3).read(ID, 0), 3 << 24);
+}
+
+#[test]
+fn modes_change_as_the_state_machine_says() {
+    const EN: u64 = 1 << 11;
+    const X2: u64 = 1 << 10;
+    // (from, to, allowed)
+    for (from, to, allowed) in [
+        (EN, EN | X2, true),
+        (EN, 0, true),
+        (EN, X2, false),
+        (EN | X2, EN, false),
+        (EN | X2, 0, true),
+        (0, EN | X2, false),
+        (0, X2, false),
+        (0, EN, true),
+    ] {
+        let mut apic = enabled(0);
+        for step in [EN, from] {
+            apic.set_base(0xfee0_0000 | step, 39).unwrap();
+        }
+        assert_eq!(apic.set_base(0xfee0_0000 | to, 39).is_ok(), allowed, "{from:x} to {to:x}");
+    }
+    assert!(enabled(0).set_base(1 << 39 | EN, 39).is_err());
+    assert!(enabled(0).set_base(1 | EN, 39).is_err());
+}
+
+#[test]
+fn the_8259_comes_through_lint0() {
+    let mut apic = enabled(0);
+    assert!(!apic.passes_external());
+    apic.write(LVT_LINT0, 0x700, 0);
+    assert!(apic.passes_external());
+    assert_eq!(apic.pulse(0), Received::External);
+    apic.write(LVT_LINT1, 0x400, 0);
+    assert_eq!(apic.pulse(1), Received::Nmi);
+    apic.write(SVR, 0xff, 0);
+    assert!(!apic.passes_external(), "disabled by software: masked");
+    apic.set_base(0xfee0_0000, 39).unwrap();
+    assert!(apic.passes_external(), "off: the pin is INTR");
+}
+
+#[test]
+fn messages_of_devices() {
+    let expected = Message { destination: Destination::Physical(3), delivery: Delivery::Fixed, vector: 0x41, level: false };
+    assert_eq!(Message::from_msi(0xfee0_3000, 0x41), Some(expected));
+    assert_eq!(Message::from_msi(0xfed0_3000, 0x41), None);
+    assert_eq!(Message::from_msi(0xfee0_3004, 0x41).unwrap().destination, Destination::Logical { mask: 3, wide: false });
+    assert_eq!(Message::from_msi(0xfeef_f000, 0x41).unwrap().destination, Destination::All);
+}

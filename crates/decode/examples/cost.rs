@@ -1,0 +1,152 @@
+//! What an emulated load from a device costs in instructions: run it under callgrind, which counts them.
+//!
+//! ```text
+//! cargo build --profile hypervisor -p stile-decode --example cost
+//! for scheme in verify protect off; do
+//!     valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect='cost::trapped_load*' target/hypervisor/examples/cost $scheme
+//! done
+//! ```
+//! "Collected" divided by [`LOADS`] is the cost of one: finding the instruction, and doing it. The guest is a kernel with four
+//! levels of tables and its code in a 2 MiB page (or, with the second argument `small`, in one of 4 KiB).
+
+use std::hint::black_box;
+use stile_decode::cache::{Protect, Protector, Verify};
+use stile_decode::{Cache, Code, CodeSize, Fault, Intent, Segment, SegmentName, Vcpu, Width, execute};
+use stile_walk::{Features, GuestMemory, Paging, Registers};
+
+const LOADS: u64 = 10_000;
+const SIZE: u64 = 4 << 20;
+
+/// Memory as a hypervisor has it: one piece, from address 0.
+struct Memory(Vec<u8>);
+
+impl Memory {
+    #[inline]
+    fn get<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
+        if address > SIZE - N as u64 {
+            return None;
+        }
+        // SAFETY: the memory is SIZE bytes long, and what is read ends in it.
+        Some(unsafe { self.0.as_ptr().add(address as usize).cast::<[u8; N]>().read() })
+    }
+
+    fn put(&mut self, address: u64, entry: u64) {
+        self.0[address as usize..][..8].copy_from_slice(&entry.to_le_bytes());
+    }
+}
+
+impl GuestMemory for Memory {
+    #[inline]
+    fn read_u64(&self, address: u64) -> Option<u64> {
+        self.get(address).map(u64::from_le_bytes)
+    }
+
+    #[inline]
+    fn read_u32(&self, address: u64) -> Option<u32> {
+        self.get(address).map(u32::from_le_bytes)
+    }
+
+    fn replace_u64(&self, _: u64, _: u64, _: u64) -> bool {
+        false
+    }
+
+    fn replace_u32(&self, _: u64, _: u32, _: u32) -> bool {
+        false
+    }
+}
+
+struct Guest {
+    general: [u64; 16],
+    rip: u64,
+    local_apic_id: u32,
+}
+
+impl Vcpu for Guest {
+    #[inline]
+    fn register(&self, index: u8) -> u64 {
+        self.general[usize::from(index & 15)]
+    }
+    #[inline]
+    fn set_register(&mut self, index: u8, value: u64) {
+        self.general[usize::from(index & 15)] = value;
+    }
+    fn rip(&self) -> u64 {
+        self.rip
+    }
+    fn flags(&self) -> u64 {
+        2
+    }
+    fn set_flags(&mut self, _: u64) {}
+    fn segment_base(&self, _: SegmentName) -> u64 {
+        0
+    }
+    fn segment(&self, _: SegmentName) -> Segment {
+        Segment::from_vmcs(0, u32::MAX, 0xc093, true)
+    }
+    fn canonical(&self, _: u64) -> bool {
+        true
+    }
+    #[inline]
+    fn device_read(&mut self, address: u64, _: Width) -> u64 {
+        if address & 0xfff == 0x20 { self.local_apic_id.into() } else { 0 }
+    }
+    fn device_write(&mut self, _: u64, _: Width, _: u64) {}
+    fn load(&mut self, _: u64, _: Width, _: Intent) -> Result<u64, Fault> {
+        Err(Fault::Protection)
+    }
+    fn store(&mut self, _: u64, _: Width, _: u64) -> Result<(), Fault> {
+        Err(Fault::Protection)
+    }
+}
+
+struct Always;
+
+impl Protector for Always {
+    fn protect(&mut self, _: u64) -> bool {
+        true
+    }
+}
+
+#[inline(never)]
+fn trapped_load(cache: &mut Cache, memory: &Memory, paging: &Paging, guest: &mut Guest, exit: u64) -> bool {
+    let code = Code { memory, paging, linear: guest.rip, user: false, size: CodeSize::Bits64 };
+    let Ok(decoded) = cache.find(&code, &mut Always) else { return false };
+    if execute(decoded, guest, exit).is_err() {
+        return false;
+    }
+    guest.rip = decoded.code_size().advance(guest.rip, decoded.len());
+    true
+}
+
+fn main() {
+    stile_decode::prepare();
+    let mut arguments = std::env::args().skip(1);
+    let mut cache = match arguments.next().as_deref() {
+        Some("protect") => Cache::Protect(Protect::new()),
+        Some("off") => Cache::off(),
+        _ => Cache::Verify(Verify::new()),
+    };
+    let small = arguments.next().as_deref() == Some("small");
+
+    const OPEN: u64 = 0x63;
+    let mut memory = Memory(vec![0; SIZE as usize]);
+    // The kernel's image at the top of the address space.
+    memory.put(0x1000 + 511 * 8, 0x2000 | OPEN);
+    memory.put(0x2000 + 510 * 8, 0x3000 | OPEN);
+    memory.put(0x3000, if small { 0x4000 | OPEN } else { 0x20_0000 | OPEN | 0x80 });
+    memory.put(0x4000 + 0x100 * 8, 0x30_0000 | OPEN);
+    let rip = 0xffff_ffff_8010_0200;
+    // mov eax, [rdi + 0x20]
+    memory.put(0x30_0200, u64::from_le_bytes([0x8b, 0x47, 0x20, 0xc3, 0x90, 0x90, 0x90, 0x90]));
+
+    let registers = Registers { cr0: 1 << 31 | 1, cr3: 0x1000, cr4: 1 << 5, efer: 0xd00, pdpte: [0; 4] };
+    let paging = Paging::new(&registers, Features { physical_bits: 39, page_1g: true, pse36: true });
+    let mut guest = Guest { general: [0; 16], rip, local_apic_id: 7 };
+    guest.general[7] = 0xffff_ffff_ff5f_c000;
+    for _ in 0..LOADS {
+        guest.rip = rip;
+        assert!(trapped_load(black_box(&mut cache), &memory, black_box(&paging), black_box(&mut guest), black_box(0xfee0_0020)));
+        assert_eq!(guest.general[0], 7);
+    }
+    println!("{:?}", cache.counts());
+}

@@ -1,0 +1,90 @@
+//! Arithmetic and its flags ("EFLAGS Register", status flags). Where a flag is undefined it is as processors
+//! leave it.
+
+use crate::Width;
+use crate::decoded::{Alu, Unary};
+
+pub(crate) const CF: u64 = 1 << 0;
+const PF: u64 = 1 << 2;
+const AF: u64 = 1 << 4;
+pub(crate) const ZF: u64 = 1 << 6;
+const SF: u64 = 1 << 7;
+pub(crate) const DF: u64 = 1 << 10;
+const OF: u64 = 1 << 11;
+const STATUS: u64 = CF | PF | AF | ZF | SF | OF;
+
+/// The result of `left` with `right`, and the new RFLAGS. Operands must be zero above `width`, and so is
+/// the result. For a comparison the result is `left`.
+#[inline]
+pub(crate) fn binary(alu: Alu, left: u64, right: u64, width: Width, flags: u64) -> (u64, u64) {
+    let (result, status) = match alu {
+        Alu::Add => add(left, right, 0, width),
+        Alu::Adc => add(left, right, flags & CF, width),
+        Alu::Sub | Alu::Cmp => subtract(left, right, 0, width),
+        Alu::Sbb => subtract(left, right, flags & CF, width),
+        Alu::And | Alu::Test => (left & right, 0),
+        Alu::Or => (left | right, 0),
+        Alu::Xor => (left ^ right, 0),
+    };
+    let flags = flags & !STATUS | status | of_result(result, width);
+    (if matches!(alu, Alu::Cmp | Alu::Test) { left } else { result }, flags)
+}
+
+/// The same for one operand.
+#[inline]
+pub(crate) fn unary(unary: Unary, value: u64, width: Width, flags: u64) -> (u64, u64) {
+    let (result, status, kept) = match unary {
+        Unary::Not => return (!value & width.mask(), flags),
+        Unary::Neg => {
+            let (result, status) = subtract(0, value, 0, width);
+            (result, status, 0)
+        }
+        // These leave the carry alone.
+        Unary::Inc => {
+            let (result, status) = add(value, 1, 0, width);
+            (result, status & !CF, CF)
+        }
+        Unary::Dec => {
+            let (result, status) = subtract(value, 1, 0, width);
+            (result, status & !CF, CF)
+        }
+    };
+    (result, flags & (!STATUS | kept) | status | of_result(result, width))
+}
+
+const fn top(width: Width) -> u32 {
+    width.bits() - 1
+}
+
+/// The flags that depend on the result alone.
+#[inline]
+const fn of_result(result: u64, width: Width) -> u64 {
+    let zero = if result == 0 { ZF } else { 0 };
+    let parity = if (result as u8).count_ones().is_multiple_of(2) { PF } else { 0 };
+    let sign = (result >> top(width) & 1) * SF;
+    zero | parity | sign
+}
+
+/// The sum, with carry, auxiliary carry and overflow.
+#[inline]
+const fn add(left: u64, right: u64, carry: u64, width: Width) -> (u64, u64) {
+    let result = left.wrapping_add(right).wrapping_add(carry) & width.mask();
+    let carries = left & right | (left | right) & !result;
+    let overflow = (left ^ result) & (right ^ result);
+    (result, status(carries, left ^ right ^ result, overflow, width))
+}
+
+/// The difference, with borrows in place of carries.
+#[inline]
+const fn subtract(left: u64, right: u64, borrow: u64, width: Width) -> (u64, u64) {
+    let result = left.wrapping_sub(right).wrapping_sub(borrow) & width.mask();
+    let borrows = !left & right | (!left | right) & result;
+    let overflow = (left ^ right) & (left ^ result);
+    (result, status(borrows, left ^ right ^ result, overflow, width))
+}
+
+const fn status(carries: u64, half: u64, overflow: u64, width: Width) -> u64 {
+    let carry = (carries >> top(width) & 1) * CF;
+    let overflow = (overflow >> top(width) & 1) * OF;
+    carry | half & AF | overflow
+}

@@ -1,0 +1,51 @@
+//! Instructions of x86-64 guests that touch devices: found, decoded, remembered and emulated.
+//!
+//! When a guest's access to a device ends in an exit, the processor tells the guest-physical address and
+//! little more. The hypervisor must fetch the instruction through the guest's own tables, decode it, and do
+//! what the processor would have done. The first two are worth doing once:
+//!
+//! - [`Code`] is where the instruction stands: linear address, translation, code size;
+//! - [`Cache`] gives its [`Decoded`] form, from memory if it can: see [`cache`] for the two ways in which it
+//!   keeps that right;
+//! - [`execute`] does it to a [`Vcpu`], with the flags and the faults of the architecture.
+//!
+//! What is emulated: MOV, MOVZX, MOVSX, MOVSXD, MOVNTI, ADD, ADC, SUB, SBB, AND, OR, XOR, CMP, TEST, INC, DEC,
+//! NOT, NEG, BT, BTS, BTR, BTC, XCHG, XADD, CMPXCHG, STOS, MOVS, PUSH and POP, with an operand in memory, in every
+//! width, direction, addressing form and code size. All else is [`Refusal::Unsupported`].
+//!
+//! # Memory of the decoder
+//! Decoding is done by the crate iced-x86, which builds its tables on the heap when it first decodes. So a program
+//! without a heap of its own gives it some by an allocator that need not be able to free, of
+//! [`DECODER_HEAP`] bytes, and calls [`prepare`] as it boots; from then on nothing here allocates.
+//!
+//! # What the caller sees to
+//! After [`Outcome::Complete`]: RIP goes on by [`Decoded::len`] (cut to the code size); an interrupt shadow
+//! ends; with RFLAGS.TF set, a debug exception is pending. Alignment checks, protection keys and data
+//! breakpoints are not made.
+#![no_std]
+#![forbid(unsafe_code)]
+
+mod alu;
+pub mod cache;
+mod code;
+mod decoded;
+mod execute;
+mod lower;
+mod operand;
+mod segment;
+mod stack;
+mod string;
+mod vcpu;
+mod width;
+
+pub use cache::Cache;
+pub use code::{Code, Refusal};
+pub use decoded::Decoded;
+pub use execute::{Outcome, execute};
+pub use lower::{MAX_LENGTH, Undecoded, decode, prepare};
+pub use segment::{Segment, SegmentName};
+pub use vcpu::{Fault, Intent, Vcpu};
+pub use width::{CodeSize, Width};
+
+/// The most bytes of heap that the decoder's tables take, without anything being given back.
+pub const DECODER_HEAP: usize = 128 << 10;

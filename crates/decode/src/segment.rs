@@ -1,0 +1,75 @@
+//! Segment registers, as far as memory operands ask for them.
+
+use crate::{Fault, Width};
+
+/// A segment register, in the order of its encoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+#[allow(missing_docs)]
+pub enum SegmentName {
+    Es,
+    Cs,
+    Ss,
+    Ds,
+    Fs,
+    Gs,
+}
+
+impl SegmentName {
+    /// The fault of an access outside of the segment.
+    pub(crate) const fn fault(self) -> Fault {
+        match self {
+            Self::Ss => Fault::Stack,
+            _ => Fault::Protection,
+        }
+    }
+}
+
+/// What a segment register holds of its descriptor.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment {
+    /// Base address.
+    pub base: u64,
+    /// Limit in bytes.
+    pub limit: u32,
+    /// Data may be read.
+    pub readable: bool,
+    /// Data may be written.
+    pub writable: bool,
+    /// Offsets beyond the limit are inside, those up to it are not.
+    pub expand_down: bool,
+    /// B flag: offsets and stack pointers of 32 bits.
+    pub big: bool,
+}
+
+impl Segment {
+    /// From the fields of the VMCS's guest-state area; `access_rights` as in "Guest Register State". In real
+    /// and virtual-8086 mode (`protected` is false) the type is not looked at.
+    pub const fn from_vmcs(base: u64, limit: u32, access_rights: u32, protected: bool) -> Self {
+        const UNUSABLE: u32 = 1 << 16;
+        let code = access_rights & 8 != 0;
+        let bit1 = access_rights & 2 != 0;
+        let usable = access_rights & UNUSABLE == 0;
+        Self {
+            base,
+            limit,
+            readable: !protected || usable && (!code || bit1),
+            writable: !protected || usable && !code && bit1,
+            expand_down: protected && !code && access_rights & 4 != 0,
+            big: access_rights & 1 << 14 != 0,
+        }
+    }
+
+    /// May `width` bytes at `offset` be reached?
+    pub(crate) const fn admits(&self, offset: u64, width: Width, write: bool) -> bool {
+        let last = offset.wrapping_add(width.bytes() - 1);
+        let limit = self.limit as u64;
+        let inside = if self.expand_down {
+            let top = if self.big { 0xffff_ffff } else { 0xffff };
+            offset > limit && last <= top
+        } else {
+            last <= limit
+        };
+        inside && if write { self.writable } else { self.readable }
+    }
+}

@@ -1,0 +1,219 @@
+//! Every instruction that is emulated, against what this machine's processor does with the same bytes, registers, flags
+//! and memory: all registers, all defined flags and all memory must come out the same.
+#![cfg(all(target_arch = "x86_64", target_os = "linux"))]
+
+mod emulated;
+mod forms;
+mod native;
+
+use emulated::Machine;
+use forms::{Form, Imm, Operand, forms};
+use native::{ARENA, Processor, Registers};
+use proptest::test_runner::{RngAlgorithm, TestRng};
+use rand_like::Random;
+use stile_decode::{CodeSize, Outcome, decode, execute};
+
+mod rand_like {
+    use proptest::prelude::RngCore;
+    use proptest::test_runner::TestRng;
+
+    /// The few kinds of random values that are needed here.
+    pub struct Random(pub TestRng);
+
+    impl Random {
+        pub fn below(&mut self, end: u64) -> u64 {
+            self.0.next_u64() % end
+        }
+
+        pub fn bool(&mut self) -> bool {
+            self.below(2) == 1
+        }
+
+        /// Random, or close to where flags change.
+        pub fn value(&mut self) -> u64 {
+            const EDGES: [u64; 10] = [0, 1, 0x7f, 0x80, 0xff, 0x7fff, 0x8000, 0x7fff_ffff, 0x8000_0000, 0x8000_0000_0000_0000];
+            match self.below(4) {
+                0 => EDGES[self.below(10) as usize],
+                1 => !EDGES[self.below(10) as usize],
+                _ => self.0.next_u64(),
+            }
+        }
+
+        pub fn fill(&mut self, bytes: &mut [u8]) {
+            self.0.fill_bytes(bytes);
+        }
+    }
+}
+
+/// Cases of each form.
+const CASES: usize = 150;
+
+const ARITHMETIC: u64 = 0x8d5;
+const DF: u64 = 1 << 10;
+/// Flags that an instruction may see and change here: not TF, IF, AC and ID.
+const FLAGS: u64 = ARITHMETIC | DF;
+
+const RAX: usize = 0;
+const RCX: usize = 1;
+const RBX: usize = 3;
+const RSP: usize = 4;
+const RSI: usize = 6;
+const RDI: usize = 7;
+
+struct Case {
+    bytes: Vec<u8>,
+    before: Registers,
+    memory: Box<[u8; ARENA]>,
+    /// Where the operand lies.
+    operand: u64,
+}
+
+fn random() -> Random {
+    Random(TestRng::deterministic_rng(RngAlgorithm::ChaCha))
+}
+
+/// The bytes of `form`, with random prefixes and registers; its operand is at RBX if it has one by ModRM.
+fn encode(form: &Form, random: &mut Random, moffs: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if form.operand_size && random.below(3) == 0 {
+        bytes.push(0x66);
+    }
+    if form.string && random.below(4) != 0 {
+        bytes.push(0xf2 | random.below(2) as u8);
+    }
+    if form.lock && random.bool() {
+        bytes.push(0xf0);
+    }
+    let w = form.operand_size && random.bool();
+    let r = matches!(form.operand, Operand::Register) && random.bool();
+    let extra = matches!(form.operand, Operand::OpcodeRegister) && random.bool();
+    if w || r || extra || random.bool() {
+        bytes.push(0x40 | u8::from(w) << 3 | u8::from(r) << 2 | u8::from(extra));
+    }
+    let narrow = bytes.contains(&0x66) && !w;
+    bytes.extend(form.opcode);
+    match form.operand {
+        Operand::Register => bytes.push((random.below(8) as u8) << 3 | RBX as u8),
+        Operand::Digit(digit) => bytes.push(digit << 3 | RBX as u8),
+        Operand::OpcodeRegister => *bytes.last_mut().unwrap() |= random.below(8) as u8,
+        Operand::Moffs => bytes.extend(moffs.to_le_bytes()),
+        Operand::Implied => {}
+    }
+    let immediate = random.value().to_le_bytes();
+    let count = match form.imm {
+        Imm::None => 0,
+        Imm::Byte => 1,
+        Imm::Full if narrow => 2,
+        Imm::Full => 4,
+    };
+    bytes.extend(&immediate[..count]);
+    bytes
+}
+
+fn case(form: &Form, random: &mut Random, arena: u64) -> Case {
+    const MIDDLE: usize = ARENA / 2;
+    let mut memory = Box::new(std::array::from_fn(|i| (i * 7 % 251) as u8));
+    // In the middle, so that bit strings and string instructions have room on both sides.
+    let operand = arena + MIDDLE as u64 - 64 + random.below(128);
+    // A locked access over two cache lines stops the whole machine, and kernels make whoever does that wait.
+    let operand = if form.lock { operand & !7 } else { operand };
+    random.fill(&mut memory[MIDDLE - 64..MIDDLE + 128]);
+    let mut general: [u64; 16] = std::array::from_fn(|_| random.value());
+    general[RBX] = operand;
+    general[RSP] = arena + ARENA as u64 - 512 + random.below(64);
+    let mut bytes = encode(form, random, operand);
+    let mut value = [0; 8];
+    value.copy_from_slice(&memory[(operand - arena) as usize..][..8]);
+    let value = u64::from_le_bytes(value);
+    if form.compares && random.bool() {
+        general[RAX] = value;
+    }
+    if form.bit_string {
+        // Not RBX or RSP, which would be numbers of bits far away: the register field's middle bit makes it another.
+        if !bytes.iter().any(|byte| byte & 0xf4 == 0x44) && matches!(bytes[bytes.len() - 1] >> 3, 3 | 4) {
+            *bytes.last_mut().unwrap() ^= 2 << 3;
+        }
+        // Within 600 bits to either side; bits above the operand's width don't count.
+        for register in (0..16).filter(|&register| register != RBX && register != RSP) {
+            general[register] = random.below(1200).wrapping_sub(600);
+        }
+    }
+    if form.string {
+        general[RSI] = operand - 32 + random.below(64);
+        general[RDI] = operand;
+        general[RCX] = random.below(40);
+    }
+    let flags = random.value() & FLAGS | 0x202;
+    let flags = if form.string { flags } else { flags & !DF };
+    Case { bytes, before: Registers { general, flags }, memory, operand }
+}
+
+#[test]
+fn forms_do_what_the_processor_does() {
+    let mut random = random();
+    let mut processor = Processor::new();
+    let arena = processor.arena();
+    for form in &forms() {
+        for _ in 0..CASES {
+            let Case { bytes, before, mut memory, operand } = case(form, &mut random, arena);
+            let mut machine = Machine::new(arena, &memory[..]);
+            (machine.general, machine.flags) = (before.general, before.flags);
+            let after = processor.run(&bytes, &before, &mut memory);
+            let decoded = decode(&bytes, CodeSize::Bits64).unwrap_or_else(|e| panic!("{} {bytes:02x?}: {e:?}", form.name));
+            assert_eq!(usize::from(decoded.len()), bytes.len(), "{} {bytes:02x?}", form.name);
+            let outcome = execute(&decoded, &mut machine, operand);
+            assert_eq!(outcome, Ok(Outcome::Complete), "{} {bytes:02x?}", form.name);
+            let context = || format!("{} {bytes:02x?} with {before:x?}", form.name);
+            assert_eq!(machine.general, after.general, "registers after {}", context());
+            let defined = FLAGS & !form.undefined;
+            assert_eq!(machine.flags & defined, after.flags & defined, "flags after {}", context());
+            assert!(machine.memory == memory[..], "memory after {}", context());
+            let uses_device = !form.string && !form.stack && !form.bit_string && operand % 4096 + 8 <= 4096;
+            assert!(!uses_device || machine.linear_accesses == 0 && machine.device_accesses > 0, "{}", context());
+        }
+    }
+}
+
+/// Random addressing forms: LEA tells the address that the processor makes of the same bytes.
+#[test]
+fn addresses_are_those_of_the_processor() {
+    const ADDRESS_SIZE: u8 = 0x67;
+    let mut random = random();
+    let mut processor = Processor::new();
+    let arena = processor.arena();
+    let rip = processor.rip();
+    let mut memory = Box::new([0; ARENA]);
+    for _ in 0..20_000 {
+        let narrow = random.bool();
+        let rex = 0x48 | random.below(8) as u8;
+        let mut tail = [0; 6];
+        random.fill(&mut tail);
+        // The destination is a register that differs from RSP, and the operand is in memory.
+        tail[0] = tail[0] & 0x3f | (random.below(3) as u8) << 6;
+        let encode = |opcode: u8| {
+            let mut bytes = Vec::new();
+            if narrow {
+                bytes.push(ADDRESS_SIZE);
+            }
+            bytes.extend([rex, opcode]);
+            bytes.extend(tail);
+            bytes
+        };
+        let decoded = decode(&encode(0x8b), CodeSize::Bits64).expect("a load");
+        let length = usize::from(decoded.len());
+        let before = Registers { general: std::array::from_fn(|_| random.value()), flags: 0x202 };
+        let destination = usize::from(tail[0] >> 3 & 7 | (rex & 4) << 1);
+        let after = processor.run(&encode(0x8d)[..length], &before, &mut memory);
+        let address = after.general[destination];
+        let mut machine = Machine::new(arena, &[]);
+        (machine.general, machine.rip) = (before.general, rip);
+        // A load from there faults, and says where, unless there is no such address.
+        let expected = (address << 16) as i64 >> 16 == address as i64
+            && (address.wrapping_add(7) << 16) as i64 >> 16 == address.wrapping_add(7) as i64;
+        match execute(&decoded, &mut machine, address ^ 0x800) {
+            Err(stile_decode::Fault::Page(fault)) => assert_eq!((fault.linear, expected), (address, true), "{:02x?}", encode(0x8b)),
+            Err(stile_decode::Fault::Protection | stile_decode::Fault::Stack) => assert!(!expected, "{:02x?}", encode(0x8b)),
+            other => panic!("{other:?} for {:02x?}", encode(0x8b)),
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Guest memory with tables and code in it, some pages of which may be protected.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use stile_decode::cache::{Protect, Protector};
+use stile_walk::GuestMemory;
+
+pub const PAGE: u64 = 4096;
+/// Pages that there are.
+pub const PAGES: u64 = 16;
+/// The first page of code.
+pub const CODE: u64 = 8;
+
+pub struct Memory(RefCell<Vec<u8>>);
+
+impl Memory {
+    fn bytes<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
+        assert!(address % PAGE + N as u64 <= PAGE, "one page for each access");
+        let start = usize::try_from(address).ok()?;
+        self.0.borrow().get(start..start.checked_add(N)?)?.try_into().ok()
+    }
+
+    fn put(&self, address: u64, bytes: &[u8]) {
+        self.0.borrow_mut()[address as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+impl GuestMemory for Memory {
+    fn read_u64(&self, address: u64) -> Option<u64> {
+        self.bytes(address).map(u64::from_le_bytes)
+    }
+
+    fn read_u32(&self, address: u64) -> Option<u32> {
+        self.bytes(address).map(u32::from_le_bytes)
+    }
+
+    fn replace_u64(&self, address: u64, old: u64, new: u64) -> bool {
+        let same = self.read_u64(address) == Some(old);
+        if same {
+            self.put(address, &new.to_le_bytes());
+        }
+        same
+    }
+
+    fn replace_u32(&self, address: u64, old: u32, new: u32) -> bool {
+        let same = self.read_u32(address) == Some(old);
+        if same {
+            self.put(address, &new.to_le_bytes());
+        }
+        same
+    }
+}
+
+/// Pages that the guest can't write unseen.
+#[derive(Default)]
+pub struct Protected(pub BTreeSet<u64>);
+
+impl Protector for Protected {
+    fn protect(&mut self, page: u64) -> bool {
+        assert_eq!(page % PAGE, 0);
+        self.0.insert(page);
+        true
+    }
+}
+
+pub struct Guest {
+    pub memory: Memory,
+    pub protected: Protected,
+}
+
+/// Where the tables are: two roots of four levels that share the lower ones, and one of 32-bit paging.
+pub const ROOTS: [u64; 2] = [0, 1];
+pub const DIRECTORY: u64 = 3;
+pub const TABLES: [u64; 2] = [4, 5];
+pub const ROOT_32: u64 = 6;
+pub const TABLE_32: u64 = 7;
+
+const OPEN: u64 = 0x67;
+
+impl Guest {
+    /// Linear pages 0 to 7 are the pages of code, in every mode.
+    pub fn new() -> Self {
+        let guest = Self { memory: Memory(RefCell::new(vec![0; (PAGES * PAGE) as usize])), protected: Protected::default() };
+        for root in ROOTS {
+            guest.memory.put(root * PAGE, &(2 * PAGE + OPEN).to_le_bytes());
+        }
+        guest.memory.put(2 * PAGE, &(DIRECTORY * PAGE + OPEN).to_le_bytes());
+        guest.memory.put(DIRECTORY * PAGE, &(TABLES[0] * PAGE + OPEN).to_le_bytes());
+        guest.memory.put(ROOT_32 * PAGE, &((TABLE_32 * PAGE + OPEN) as u32).to_le_bytes());
+        for i in 0..8 {
+            for table in TABLES {
+                guest.memory.put(table * PAGE + i * 8, &((CODE + i) * PAGE + OPEN).to_le_bytes());
+            }
+            guest.memory.put(TABLE_32 * PAGE + i * 4, &(((CODE + i) * PAGE + OPEN) as u32).to_le_bytes());
+        }
+        guest
+    }
+
+    /// The guest, or a device, writes memory. What is protected is let go of first, as the hypervisor would.
+    pub fn write(&mut self, address: u64, bytes: &[u8], cache: &mut Protect) {
+        let bytes = &bytes[..bytes.len().min((PAGES * PAGE - address) as usize)];
+        for page in [address, address + bytes.len() as u64 - 1].map(|address| address / PAGE * PAGE) {
+            if self.protected.0.remove(&page) {
+                cache.forget(page);
+            }
+        }
+        self.memory.put(address, bytes);
+    }
+}

@@ -1,0 +1,371 @@
+//! What the processor that runs the tests can't be asked from user space: 16-bit and 32-bit code, segments, faults,
+//! operands over two pages, long repetitions.
+
+mod emulated;
+
+use emulated::Machine;
+use proptest::prelude::*;
+use stile_decode::{CodeSize, Fault, Outcome, Segment, SegmentName, Undecoded, Vcpu, Width, decode, execute};
+use stile_walk::ErrorCode;
+
+const BASE: u64 = 0x1_0000;
+const SIZE: usize = 0x2000;
+const RAX: usize = 0;
+const RCX: usize = 1;
+const RDX: usize = 2;
+const RBX: usize = 3;
+const RSP: usize = 4;
+const RBP: usize = 5;
+const RSI: usize = 6;
+const RDI: usize = 7;
+
+fn machine() -> Machine {
+    let memory: Vec<u8> = (0..SIZE).map(|i| (i * 13 % 255) as u8).collect();
+    Machine::new(BASE, &memory)
+}
+
+fn run(machine: &mut Machine, bytes: &[u8], size: CodeSize, exit: u64) -> Result<Outcome, Fault> {
+    let decoded = decode(bytes, size).unwrap_or_else(|e| panic!("{bytes:02x?}: {e:?}"));
+    assert_eq!(usize::from(decoded.len()), bytes.len(), "{bytes:02x?}");
+    execute(&decoded, machine, exit)
+}
+
+fn page_fault(linear: u64, write: bool) -> Result<Outcome, Fault> {
+    let code = ErrorCode(if write { ErrorCode::WRITE } else { 0 });
+    Err(Fault::Page(stile_walk::PageFault { linear, code }))
+}
+
+/// The eight forms of ModRM with 16-bit addresses ("16-Bit Addressing Forms with the ModR/M Byte").
+#[test]
+fn addresses_of_16_bits() {
+    let terms: [&[usize]; 8] = [&[RBX, RSI], &[RBX, RDI], &[RBP, RSI], &[RBP, RDI], &[RSI], &[RDI], &[RBP], &[RBX]];
+    for (form, terms) in terms.into_iter().enumerate() {
+        for (modrm, tail, displacement) in [(0x00, &[][..], 0), (0x40, &[0x85][..], 0xff85_u64), (0x80, &[0x34, 0x92][..], 0x9234)] {
+            let plain = form == 6 && modrm == 0;
+            let (tail, terms) = if plain { (&[0x34, 0x92][..], &[][..]) } else { (tail, terms) };
+            let displacement = if plain { 0x9234 } else { displacement };
+            let mut bytes = vec![0x8a, modrm | form as u8];
+            bytes.extend(tail);
+            for (size, prefix) in [(CodeSize::Bits16, None), (CodeSize::Bits32, Some(0x67))] {
+                let mut m = Machine::new(0, &[]);
+                m.general = std::array::from_fn(|i| 0xabcd_0000 | 0x1357 * (i as u64 + 3));
+                let sum = terms.iter().map(|&r| m.general[r]).sum::<u64>() + displacement;
+                let on_stack = terms.contains(&RBP);
+                for segment in &mut m.segments {
+                    segment.base = 0x10_0000;
+                }
+                m.segments[SegmentName::Ss as usize].base = 0x20_0000;
+                let bytes: Vec<u8> = prefix.into_iter().chain(bytes.iter().copied()).collect();
+                let linear = (sum & 0xffff) + if on_stack { 0x20_0000 } else { 0x10_0000 };
+                assert_eq!(run(&mut m, &bytes, size, 0x800 ^ linear), page_fault(linear, false), "{bytes:02x?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn addresses_wrap_in_32_bits() {
+    let mut m = machine();
+    m.general[RBX] = 0xffff_fff0;
+    m.general[RCX] = 0x10;
+    for segment in &mut m.segments {
+        segment.base = 0xffff_0000;
+    }
+    // mov eax, [ebx + ecx * 2 + 8]
+    assert_eq!(run(&mut m, &[0x8b, 0x44, 0x4b, 8], CodeSize::Bits32, 0), page_fault(0xffff_0018, false));
+    m.segments[SegmentName::Ds as usize].base = 0xffff_fff0;
+    assert_eq!(run(&mut m, &[0x8b, 0x44, 0x4b, 8], CodeSize::Bits32, 0), page_fault(8, false));
+    // With FS's base, in 64-bit mode: fs:[ebx + 0x20]
+    m.segments[SegmentName::Fs as usize].base = 0x1_0000_0000;
+    assert_eq!(run(&mut m, &[0x64, 0x67, 0x8b, 0x43, 0x20], CodeSize::Bits64, 0), page_fault(0x1_0000_0010, false));
+    // The others have no base there.
+    assert_eq!(run(&mut m, &[0x2e, 0x8b, 0x43, 0x10], CodeSize::Bits64, 0x800), page_fault(0x1_0000_0000, false));
+}
+
+#[test]
+fn real_mode_reaches_devices_through_segments() {
+    let mut m = machine();
+    m.segments = [Segment::from_vmcs(0x1000, 0xffff, 0x93, false); 6];
+    m.segments[SegmentName::Es as usize].base = 0xf000;
+    m.general[RBX] = 0x1100;
+    m.general[RAX] = 0x1234_5678_9abc_def0;
+    // mov es:[bx], ax
+    assert_eq!(run(&mut m, &[0x26, 0x89, 0x07], CodeSize::Bits16, 0x1_0100), Ok(Outcome::Complete));
+    assert_eq!(m.memory[0x100..0x102], [0xf0, 0xde]);
+    assert_eq!((m.device_accesses, m.linear_accesses), (1, 0));
+    // mov ecx, es:[bx] with both size prefixes: 66, and 67 with EBX.
+    assert_eq!(run(&mut m, &[0x26, 0x66, 0x67, 0x8b, 0x0b], CodeSize::Bits16, 0x1_0100), Ok(Outcome::Complete));
+    assert_eq!(m.general[RCX], u64::from(u32::from_le_bytes(m.memory[0x100..0x104].try_into().unwrap())));
+}
+
+#[test]
+fn segments_keep_accesses_in() {
+    let wrong_page = 0x800;
+    let data = |limit, rights| Segment::from_vmcs(BASE, limit, rights, true);
+    let cases = [
+        // (DS, offset, load, store)
+        (data(0xfff, 0xc093), 0xffc, None, None),
+        (data(0xfff, 0xc093), 0xffd, Some(Fault::Protection), Some(Fault::Protection)),
+        (data(0xfff, 0xc091), 0x10, None, Some(Fault::Protection)),
+        // Execute-only and readable code.
+        (data(0xfff, 0xc099), 0x10, Some(Fault::Protection), Some(Fault::Protection)),
+        (data(0xfff, 0xc09b), 0x10, None, Some(Fault::Protection)),
+        // Expand-down.
+        (data(0xfff, 0xc097), 0xfff, Some(Fault::Protection), Some(Fault::Protection)),
+        (data(0xfff, 0xc097), 0x1000, None, None),
+        (data(0xff, 0x8097), 0xffff, Some(Fault::Protection), Some(Fault::Protection)),
+        // Unusable.
+        (data(0xffff_ffff, 0x1_c093), 0x10, Some(Fault::Protection), Some(Fault::Protection)),
+    ];
+    for (i, (segment, offset, load, store)) in cases.into_iter().enumerate() {
+        for (opcode, fault) in [(0x8b, load), (0x89, store)] {
+            let mut m = machine();
+            m.segments[SegmentName::Ds as usize] = segment;
+            m.general[RBX] = offset;
+            let expected = fault.map_or(Ok(Outcome::Complete), Err);
+            assert_eq!(run(&mut m, &[opcode, 0x03], CodeSize::Bits32, wrong_page), expected, "{i}: {opcode:x}");
+        }
+    }
+    // By way of EBP it is the stack's.
+    let mut m = machine();
+    m.segments[SegmentName::Ss as usize] = data(0xf, 0xc093);
+    m.general[RBP] = 0x10;
+    assert_eq!(run(&mut m, &[0x8b, 0x45, 0], CodeSize::Bits32, wrong_page), Err(Fault::Stack));
+    // In 64-bit mode there is no limit, but addresses that are none.
+    m.general[RBP] = 1 << 47;
+    m.general[RBX] = (1 << 47) - 2;
+    assert_eq!(run(&mut m, &[0x8b, 0x45, 0], CodeSize::Bits64, wrong_page), Err(Fault::Stack));
+    assert_eq!(run(&mut m, &[0x8b, 0x03], CodeSize::Bits64, wrong_page), Err(Fault::Protection));
+}
+
+#[test]
+fn an_operand_over_two_pages_is_not_the_device_alone() {
+    for (offset, device) in [(0xff8, true), (0xffc, true), (0xffd, false), (0xfff, false)] {
+        let mut m = machine();
+        m.general[RBX] = BASE + offset;
+        // The exit tells the page of the first or of the second part.
+        for exit in [BASE + offset, BASE + 0x1000] {
+            let mut m = m.clone();
+            let at = offset as usize;
+            assert_eq!(run(&mut m, &[0x8b, 0x03], CodeSize::Bits64, exit), Ok(Outcome::Complete));
+            let expected = u32::from_le_bytes(m.memory[at..at + 4].try_into().unwrap());
+            assert_eq!(m.general[RAX], expected.into(), "{offset:x}");
+            assert_eq!(m.device_accesses == 1, device && exit == BASE + offset, "{offset:x} {exit:x}");
+        }
+    }
+}
+
+#[test]
+fn faults_leave_everything_as_it_was() {
+    // Each with RBX, RDI and RSP outside of memory in turn: add, xadd, cmpxchg, bts, xchg, stos, movs, push, pop.
+    let instructions: [&[u8]; 10] = [
+        &[0x01, 0x03],
+        &[0x0f, 0xc1, 0x03],
+        &[0x0f, 0xb1, 0x03],
+        &[0x0f, 0xab, 0x03],
+        &[0x87, 0x03],
+        &[0xab],
+        &[0xa5],
+        &[0xff, 0x33],
+        &[0x8f, 0x03],
+        &[0xf3, 0xa5],
+    ];
+    for bytes in instructions {
+        for register in [RBX, RDI, RSP] {
+            let mut m = machine();
+            m.general[RAX] = 1;
+            m.general[RCX] = 5;
+            for pointer in [RBX, RSI, RDI, RSP] {
+                m.general[pointer] = BASE + 0x100 * pointer as u64;
+            }
+            m.general[register] = 0x1000;
+            let before = m.clone();
+            let result = run(&mut m, bytes, CodeSize::Bits64, 0x800);
+            if let Err(fault) = result {
+                assert!(matches!(fault, Fault::Page(_)));
+                assert_eq!((m.general, m.flags, m.memory), (before.general, before.flags, before.memory), "{bytes:02x?}");
+            }
+        }
+    }
+}
+
+/// The write part of an access that reads first must fault as a write before a device is read.
+#[test]
+fn reads_for_a_write_fault_as_writes() {
+    let mut m = machine();
+    m.general[RBX] = 0x1000;
+    assert_eq!(run(&mut m, &[0x01, 0x03], CodeSize::Bits64, 0x800), page_fault(0x1000, true));
+    assert_eq!(run(&mut m, &[0x39, 0x03], CodeSize::Bits64, 0x800), page_fault(0x1000, false));
+}
+
+#[test]
+fn long_repetitions_come_in_parts() {
+    let mut m = machine();
+    m.general[RDI] = BASE + 8;
+    m.general[RCX] = 1000;
+    m.general[RAX] = 0x55;
+    let mut parts = 1;
+    while run(&mut m, &[0xf3, 0xaa], CodeSize::Bits64, BASE + 8) == Ok(Outcome::Partial) {
+        parts += 1;
+        assert!(parts < 100);
+    }
+    assert!(parts > 5);
+    assert_eq!((m.general[RCX], m.general[RDI]), (0, BASE + 1008));
+    assert!(m.memory[8..1008].iter().all(|&byte| byte == 0x55));
+    assert_ne!((m.memory[7], m.memory[1008]), (0x55, 0x55));
+    // A fault in the middle keeps what was done.
+    m.general[RDI] = BASE + SIZE as u64 - 8;
+    m.general[RCX] = 10;
+    assert_eq!(run(&mut m, &[0xf3, 0xab], CodeSize::Bits64, BASE), page_fault(BASE + SIZE as u64, true));
+    assert_eq!((m.general[RCX], m.general[RDI]), (8, BASE + SIZE as u64));
+    // None at all.
+    m.general[RCX] = 0x1_0000_0000;
+    assert_eq!(run(&mut m, &[0xf3, 0x67, 0xab], CodeSize::Bits64, BASE), Ok(Outcome::Complete));
+}
+
+#[test]
+fn string_registers_keep_what_the_address_size_leaves_out() {
+    let mut m = machine();
+    m.segments = [Segment::from_vmcs(BASE, 0xffff, 0x93, false); 6];
+    m.segments[SegmentName::Fs as usize].base = BASE + 0x1000;
+    m.general[RSI] = 0xaaaa_0010;
+    m.general[RDI] = 0xbbbb_0000;
+    m.general[RCX] = 0xcccc_0002;
+    m.flags |= 1 << 10;
+    m.general[RDI] |= 2;
+    // rep movsw es:[di], fs:[si], downwards
+    let from = m.memory[0x100e..0x1012].to_vec();
+    assert_eq!(run(&mut m, &[0x64, 0xf3, 0xa5], CodeSize::Bits16, BASE), Ok(Outcome::Complete));
+    assert_eq!(m.memory[0..4], from);
+    assert_eq!((m.general[RSI], m.general[RDI], m.general[RCX]), (0xaaaa_000c, 0xbbbb_fffe, 0xcccc_0000));
+}
+
+#[test]
+fn stacks_of_each_width() {
+    let mut m = machine();
+    let stack = |limit, rights| Segment::from_vmcs(BASE, limit, rights, true);
+    m.general[RDX] = 0x1122_3344_5566_7788;
+    // A 16-bit stack that wraps: SP goes from 0 to 0xfffe, whose limit forbids it, then with one that allows.
+    m.segments[SegmentName::Ss as usize] = stack(0x1fff, 0x93);
+    m.general[RSP] = 0xdead_0000;
+    assert_eq!(run(&mut m, &[0x52], CodeSize::Bits16, BASE), Err(Fault::Stack));
+    m.general[RSP] = 0xdead_0102;
+    assert_eq!(run(&mut m, &[0x52], CodeSize::Bits16, BASE), Ok(Outcome::Complete));
+    assert_eq!((m.general[RSP], &m.memory[0x100..0x102]), (0xdead_0100, &[0x88, 0x77][..]));
+    // The same stack in 32-bit code: pushes four bytes, moves SP.
+    assert_eq!(run(&mut m, &[0x52], CodeSize::Bits32, BASE), Ok(Outcome::Complete));
+    assert_eq!((m.general[RSP], &m.memory[0xfc..0x100]), (0xdead_00fc, &[0x88, 0x77, 0x66, 0x55][..]));
+    // A 32-bit stack: ESP, with nothing above it kept.
+    m.segments[SegmentName::Ss as usize] = stack(0x1fff, 0x4093);
+    m.general[RSP] = 0xdead_0000_0100;
+    assert_eq!(run(&mut m, &[0x59], CodeSize::Bits32, BASE), Ok(Outcome::Complete));
+    assert_eq!((m.general[RSP], m.general[RCX] & 0xffff), (0x104, 0x7788));
+    // pop [esp]: the address is made with ESP after the pop.
+    let word = m.memory[0x104..0x108].to_vec();
+    assert_eq!(run(&mut m, &[0x8f, 0x04, 0x24], CodeSize::Bits32, BASE + 0x108), Ok(Outcome::Complete));
+    assert_eq!((m.general[RSP], &m.memory[0x108..0x10c]), (0x108, &word[..]));
+}
+
+#[test]
+fn what_is_not_decoded_says_why() {
+    let long = [0x66; 15];
+    let cases: [(&[u8], CodeSize, Undecoded); 12] = [
+        (&[], CodeSize::Bits64, Undecoded::Truncated),
+        (&[0x8b], CodeSize::Bits64, Undecoded::Truncated),
+        (&[0x8b, 0x04, 0x25, 0, 0, 0], CodeSize::Bits64, Undecoded::Truncated),
+        (&long, CodeSize::Bits64, Undecoded::TooLong),
+        (&[0x0f, 0x0b], CodeSize::Bits64, Undecoded::Unsupported),
+        (&[0x0f, 0xff, 0xff], CodeSize::Bits64, Undecoded::Unsupported),
+        (&[0x06, 0], CodeSize::Bits64, Undecoded::Invalid),
+        // LOCK without a memory operand that is written.
+        (&[0xf0, 0x8b, 0x03], CodeSize::Bits64, Undecoded::Invalid),
+        (&[0xf0, 0x01, 0xc3], CodeSize::Bits64, Undecoded::Invalid),
+        // Registers only, segment registers, SSE.
+        (&[0x8b, 0xc3], CodeSize::Bits64, Undecoded::Unsupported),
+        (&[0x8e, 0x03], CodeSize::Bits64, Undecoded::Unsupported),
+        (&[0xf2, 0x0f, 0x10, 0x03], CodeSize::Bits64, Undecoded::Unsupported),
+    ];
+    for (bytes, size, expected) in cases {
+        assert_eq!(decode(bytes, size), Err(expected), "{bytes:02x?}");
+    }
+}
+
+fn size() -> impl Strategy<Value = CodeSize> {
+    prop_oneof![Just(CodeSize::Bits16), Just(CodeSize::Bits32), Just(CodeSize::Bits64)]
+}
+
+/// Devices that answer anything, memory that is partly there: the emulator must end, and not panic.
+struct Wild(Machine, usize);
+
+impl Vcpu for Wild {
+    fn register(&self, index: u8) -> u64 {
+        self.0.register(index)
+    }
+    fn set_register(&mut self, index: u8, value: u64) {
+        self.0.set_register(index, value);
+    }
+    fn rip(&self) -> u64 {
+        self.0.rip
+    }
+    fn flags(&self) -> u64 {
+        self.0.flags
+    }
+    fn set_flags(&mut self, flags: u64) {
+        assert_eq!((flags ^ self.0.flags) & !0x8d5, 0, "status flags only");
+        self.0.flags = flags;
+    }
+    fn segment_base(&self, name: SegmentName) -> u64 {
+        self.0.segment_base(name)
+    }
+    fn segment(&self, name: SegmentName) -> Segment {
+        self.0.segment(name)
+    }
+    fn canonical(&self, linear: u64) -> bool {
+        self.0.canonical(linear)
+    }
+    fn device_read(&mut self, address: u64, width: Width) -> u64 {
+        self.1 += 1;
+        assert!(address % 4096 + width.bytes() <= 4096, "one page");
+        address.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+    fn device_write(&mut self, address: u64, width: Width, value: u64) {
+        self.1 += 1;
+        assert!(address % 4096 + width.bytes() <= 4096, "one page");
+        assert_eq!(value & !width.mask(), 0);
+    }
+    fn load(&mut self, linear: u64, _: Width, _: stile_decode::Intent) -> Result<u64, Fault> {
+        self.1 += 1;
+        if linear % 7 == 0 { Err(Fault::Protection) } else { Ok(!linear) }
+    }
+    fn store(&mut self, linear: u64, width: Width, value: u64) -> Result<(), Fault> {
+        self.1 += 1;
+        assert_eq!(value & !width.mask(), 0);
+        if linear % 5 == 0 { Err(Fault::Protection) } else { Ok(()) }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(5_000))]
+
+    #[test]
+    fn any_bytes_on_any_state_end_well(
+        bytes in prop::collection::vec(any::<u8>(), 0..20),
+        opcode in prop::sample::select(&[0_u8, 0x8b, 0x89, 0x0f, 0xab, 0xa5, 0xff, 0x8f, 0xc7, 0x81, 0xf7][..]),
+        general in prop::array::uniform16(any::<u64>()),
+        size in size(),
+        (exit, flags, base, limit, rights) in (any::<u64>(), any::<u64>(), any::<u64>(), any::<u32>(), any::<u32>()),
+    ) {
+        let mut bytes = bytes;
+        if let (Some(first), true) = (bytes.first_mut(), opcode != 0) {
+            *first = opcode;
+        }
+        let Ok(decoded) = decode(&bytes, size) else { return Ok(()) };
+        prop_assert!((1..=15).contains(&decoded.len()));
+        let mut machine = Machine::new(0, &[]);
+        (machine.general, machine.flags) = (general, flags);
+        machine.segments = [Segment::from_vmcs(base, limit, rights, flags & 1 != 0); 6];
+        let mut wild = Wild(machine, 0);
+        let _ = execute(&decoded, &mut wild, exit);
+        prop_assert!(wild.1 <= 2 * 64, "{} accesses", wild.1);
+    }
+}

@@ -1,0 +1,138 @@
+//! The processor itself, as the judge: runs one instruction with given registers, flags and memory.
+//!
+//! A region of memory below 4 GiB, so that 32-bit addresses reach it, holds a page of code, a page with the registers
+//! before and after, and the memory that instructions may touch. The code is a frame around the instruction: save what
+//! the caller needs, load all registers, run, store all registers, restore. It reaches the registers' page relative to
+//! RIP, so none of them is needed for that.
+
+use std::ptr;
+
+pub const PAGE: usize = 4096;
+/// Pages that the instruction may touch.
+const ARENA_PAGES: usize = 2;
+pub const ARENA: usize = ARENA_PAGES * PAGE;
+
+/// General registers in the order of their encoding, and RFLAGS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Registers {
+    pub general: [u64; 16],
+    pub flags: u64,
+}
+
+const RSP: u8 = 4;
+
+/// Offsets in the registers' page.
+const BEFORE: usize = 0;
+const AFTER: usize = 256;
+const FLAGS: usize = 128;
+const HOST_STACK: usize = 512;
+/// A stack for moving flags from and to their register.
+const SCRATCH_STACK: usize = 1024;
+
+pub struct Processor {
+    region: *mut u8,
+}
+
+/// Code, registers, arena.
+const SIZE: usize = 2 * PAGE + ARENA;
+
+impl Processor {
+    pub fn new() -> Self {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_32BIT;
+        // SAFETY: a new private mapping, at an address that the kernel chooses.
+        let region = unsafe { libc::mmap(ptr::null_mut(), SIZE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        assert_ne!(region, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
+        Self { region: region.cast() }
+    }
+
+    /// Where the arena begins.
+    pub fn arena(&self) -> u64 {
+        self.region as u64 + 2 * PAGE as u64
+    }
+
+    /// The address that the instruction itself gets when it is run, which depends on nothing.
+    pub fn rip(&mut self) -> u64 {
+        self.region as u64 + frame(&[]).1 as u64
+    }
+
+    /// Runs `instruction`, which must be one that neither faults, jumps nor reaches memory outside of the arena, with these
+    /// registers, and this memory in the arena; returns the registers. `memory` is then as the instruction left it.
+    pub fn run(&mut self, instruction: &[u8], before: &Registers, memory: &mut [u8; ARENA]) -> Registers {
+        let (code, _) = frame(instruction);
+        assert!(code.len() <= PAGE);
+        let mut registers = before.general.map(u64::to_le_bytes).concat();
+        registers.extend(before.flags.to_le_bytes());
+        let mut after = [0; 136];
+        // SAFETY: the region is ours alone (`&mut self`), SIZE bytes long, and all copies stay within their part of it.
+        // Code is written while its page is not executable and run while it is not writable. The frame keeps all that
+        // the calling convention asks for; the instruction does what this function's contract says.
+        unsafe {
+            self.region.copy_from(code.as_ptr(), code.len());
+            self.region.add(PAGE + BEFORE).copy_from(registers.as_ptr(), registers.len());
+            self.region.add(2 * PAGE).copy_from(memory.as_ptr(), ARENA);
+            self.protect(libc::PROT_READ | libc::PROT_EXEC);
+            let enter: extern "sysv64" fn() = std::mem::transmute(self.region);
+            enter();
+            self.protect(libc::PROT_READ | libc::PROT_WRITE);
+            self.region.add(PAGE + AFTER).copy_to(after.as_mut_ptr(), after.len());
+            self.region.add(2 * PAGE).copy_to(memory.as_mut_ptr(), ARENA);
+        }
+        let word = |i: usize| u64::from_le_bytes(after[i * 8..][..8].try_into().unwrap());
+        Registers { general: std::array::from_fn(word), flags: word(16) }
+    }
+
+    /// Sets the rights to the page of code.
+    fn protect(&self, rights: i32) {
+        // SAFETY: the page is part of our mapping, and nothing refers to it now.
+        let result = unsafe { libc::mprotect(self.region.cast(), PAGE, rights) };
+        assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    }
+}
+
+impl Drop for Processor {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `new` made, to which nothing refers any more.
+        unsafe { libc::munmap(self.region.cast(), SIZE) };
+    }
+}
+
+/// The frame around `instruction`, and the instruction's offset in it.
+fn frame(instruction: &[u8]) -> (Vec<u8>, usize) {
+    // push rbx, rbp, r12 to r15, flags
+    let mut code = vec![0x53, 0x55, 0x41, 0x54, 0x41, 0x55, 0x41, 0x56, 0x41, 0x57, 0x9c];
+    let store = |code: &mut Vec<u8>, register: u8, slot: usize| reach(code, 0x89, register, slot);
+    let load = |code: &mut Vec<u8>, register: u8, slot: usize| reach(code, 0x8b, register, slot);
+    store(&mut code, RSP, HOST_STACK);
+    // lea rsp, [scratch]; push [flags]; popfq
+    reach(&mut code, 0x8d, RSP, SCRATCH_STACK);
+    reach_plain(&mut code, 0xff, 6, BEFORE + FLAGS);
+    code.push(0x9d);
+    for register in 0..16 {
+        load(&mut code, register, BEFORE + 8 * usize::from(register));
+    }
+    let at = code.len();
+    code.extend(instruction);
+    for register in 0..16 {
+        store(&mut code, register, AFTER + 8 * usize::from(register));
+    }
+    // lea rsp, [scratch]; pushfq; pop [flags]
+    reach(&mut code, 0x8d, RSP, SCRATCH_STACK);
+    code.push(0x9c);
+    reach_plain(&mut code, 0x8f, 0, AFTER + FLAGS);
+    load(&mut code, RSP, HOST_STACK);
+    // pop flags, r15 to r12, rbp, rbx; ret
+    code.extend([0x9d, 0x41, 0x5f, 0x41, 0x5e, 0x41, 0x5d, 0x41, 0x5c, 0x5d, 0x5b, 0xc3]);
+    (code, at)
+}
+
+/// `opcode register, [rip + distance to slot]`, 64 bits wide.
+fn reach(code: &mut Vec<u8>, opcode: u8, register: u8, slot: usize) {
+    code.push(0x48 | register >> 3 << 2);
+    reach_plain(code, opcode, register & 7, slot);
+}
+
+fn reach_plain(code: &mut Vec<u8>, opcode: u8, register: u8, slot: usize) {
+    code.extend([opcode, register << 3 | 5]);
+    let distance = PAGE + slot - (code.len() + 4);
+    code.extend(u32::try_from(distance).unwrap().to_le_bytes());
+}

@@ -1,0 +1,173 @@
+//! How a guest's registers configure its translation.
+
+use crate::entry;
+
+/// The registers that decide how addresses are translated.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Registers {
+    /// CR0.
+    pub cr0: u64,
+    /// CR3.
+    pub cr3: u64,
+    /// CR4.
+    pub cr4: u64,
+    /// IA32_EFER.
+    pub efer: u64,
+    /// The page-directory-pointer-table entries that PAE paging holds in the processor; not used
+    /// otherwise.
+    pub pdpte: [u64; 4],
+}
+
+/// What the guest's CPUID says that translation depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Features {
+    /// Physical-address width, 32 to 52 bits.
+    pub physical_bits: u8,
+    /// 1 GiB pages.
+    pub page_1g: bool,
+    /// Pages of 4 MiB reach above 4 GiB (PSE-36).
+    pub pse36: bool,
+}
+
+/// The shape of the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tables {
+    /// No paging: a linear address is the physical one.
+    Off,
+    /// Two levels of four-byte entries; pages of 4 MiB where `pse` is set.
+    Bits32 {
+        /// CR4.PSE.
+        pse: bool,
+    },
+    /// The processor's four pointers, then two levels of eight-byte entries.
+    Pae([u64; 4]),
+    /// Four levels.
+    Level4,
+    /// Five levels.
+    Level5,
+}
+
+/// A guest's translation, ready for walks.
+#[derive(Clone, Copy, Debug)]
+pub struct Paging {
+    pub(crate) tables: Tables,
+    /// The physical address of the first table.
+    pub(crate) root: u64,
+    /// Bits that are reserved in an eight-byte entry of any level.
+    pub(crate) reserved: u64,
+    pub(crate) physical: u64,
+    /// The root, and in bits 4:0 the shape of the tables and the rules of fetching.
+    mode: u64,
+    pub(crate) no_execute: bool,
+    pub(crate) write_protect: bool,
+    pub(crate) smep: bool,
+    pub(crate) smap: bool,
+    pub(crate) page_1g: bool,
+    pub(crate) pse36: bool,
+}
+
+const CR0_WP: u64 = 1 << 16;
+const CR0_PG: u64 = 1 << 31;
+const CR4_PSE: u64 = 1 << 4;
+const CR4_PAE: u64 = 1 << 5;
+const CR4_LA57: u64 = 1 << 12;
+const CR4_SMEP: u64 = 1 << 20;
+const CR4_SMAP: u64 = 1 << 21;
+const EFER_LMA: u64 = 1 << 10;
+const EFER_NXE: u64 = 1 << 11;
+
+impl Paging {
+    /// The translation that these registers ask for.
+    pub const fn new(registers: &Registers, features: Features) -> Self {
+        let Registers { cr0, cr3, cr4, efer, pdpte } = *registers;
+        let tables = if cr0 & CR0_PG == 0 {
+            Tables::Off
+        } else if cr4 & CR4_PAE == 0 {
+            Tables::Bits32 { pse: cr4 & CR4_PSE != 0 }
+        } else if efer & EFER_LMA == 0 {
+            Tables::Pae(pdpte)
+        } else if cr4 & CR4_LA57 == 0 {
+            Tables::Level4
+        } else {
+            Tables::Level5
+        };
+        // 32-bit paging has no such bit, whatever EFER says.
+        let no_execute = efer & EFER_NXE != 0 && cr4 & CR4_PAE != 0;
+        // A width that no processor has is taken for the nearest that one can have.
+        let bits = if features.physical_bits < 32 {
+            32
+        } else if features.physical_bits > 52 {
+            52
+        } else {
+            features.physical_bits
+        };
+        let physical = (1 << bits) - 1;
+        // PAE paging reserves bits 62:52 too; the other forms ignore them.
+        let ignored = if matches!(tables, Tables::Pae(_)) { entry::NO_EXECUTE } else { !entry::ADDRESS };
+        let reserved = !physical & !ignored & !0xfff | if no_execute { 0 } else { entry::NO_EXECUTE };
+        let shape = match tables {
+            Tables::Off => 0,
+            Tables::Bits32 { pse: false } => 1,
+            Tables::Bits32 { pse: true } => 2,
+            Tables::Pae(_) => 3,
+            Tables::Level4 => 4,
+            Tables::Level5 => 5,
+        };
+        let smep = cr4 & CR4_SMEP != 0;
+        let paging = Self {
+            tables,
+            root: 0,
+            reserved,
+            physical,
+            mode: shape | (no_execute as u64) << 3 | (smep as u64) << 4,
+            no_execute,
+            write_protect: cr0 & CR0_WP != 0,
+            smep,
+            smap: cr4 & CR4_SMAP != 0,
+            page_1g: features.page_1g,
+            pse36: features.pse36,
+        };
+        paging.with_root(cr3)
+    }
+
+    /// The same with another CR3. With PAE paging that does not read the four pointers anew.
+    #[inline]
+    #[must_use]
+    pub const fn with_root(mut self, cr3: u64) -> Self {
+        self.root = cr3 & entry::ADDRESS & self.physical;
+        self.mode = self.mode & !entry::ADDRESS | self.root;
+        self
+    }
+
+    /// The shape of the tables.
+    pub const fn tables(&self) -> Tables {
+        self.tables
+    }
+
+    /// The physical address of the first table.
+    pub const fn root(&self) -> u64 {
+        self.root
+    }
+
+    /// All that decides how code is found, beside the tables' contents: equal numbers mean equal walks, for the same
+    /// linear address, privilege and [`Features`]. Bits 11:8 and 63:52 are zero.
+    #[inline]
+    pub const fn fetch_mode(&self, linear: u64) -> u64 {
+        match self.tables {
+            // Then the processor holds the root itself, and CR3 says nothing.
+            Tables::Pae(pointers) => self.mode & !entry::ADDRESS | pointers[(linear >> 30 & 3) as usize] & entry::ADDRESS,
+            _ => self.mode,
+        }
+    }
+
+    /// Can `linear` not be an address at all? It then ends in #GP or #SS before any walk.
+    #[inline]
+    pub const fn non_canonical(&self, linear: u64) -> bool {
+        let unused = match self.tables {
+            Tables::Level4 => 16,
+            Tables::Level5 => 7,
+            _ => return false,
+        };
+        ((linear << unused) as i64 >> unused) as u64 != linear
+    }
+}

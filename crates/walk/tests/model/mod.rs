@@ -1,0 +1,222 @@
+//! Guest memory in a map, and translation written as the manual's tables put it: a row for each level of
+//! each paging mode, with its reserved bits spelled out.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use stile_walk::{Access, Features, GuestMemory, Kind, Registers};
+
+/// Sparse memory of pages; what lies outside does not exist.
+#[derive(Clone, Default)]
+pub struct Memory(pub RefCell<BTreeMap<u64, u8>>, pub u64);
+
+impl Memory {
+    pub fn new(size: u64) -> Self {
+        Self(RefCell::default(), size)
+    }
+
+    fn bytes<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
+        if address.checked_add(N as u64)? > self.1 {
+            return None;
+        }
+        let memory = self.0.borrow();
+        Some(std::array::from_fn(|i| memory.get(&(address + i as u64)).copied().unwrap_or(0)))
+    }
+
+    pub fn put(&self, address: u64, bytes: &[u8]) {
+        let mut memory = self.0.borrow_mut();
+        memory.extend(bytes.iter().enumerate().map(|(i, &byte)| (address + i as u64, byte)));
+    }
+}
+
+impl GuestMemory for Memory {
+    fn read_u64(&self, address: u64) -> Option<u64> {
+        self.bytes(address).map(u64::from_le_bytes)
+    }
+
+    fn read_u32(&self, address: u64) -> Option<u32> {
+        self.bytes(address).map(u32::from_le_bytes)
+    }
+
+    fn replace_u64(&self, address: u64, old: u64, new: u64) -> bool {
+        let same = self.read_u64(address) == Some(old);
+        if same {
+            self.put(address, &new.to_le_bytes());
+        }
+        same
+    }
+
+    fn replace_u32(&self, address: u64, old: u32, new: u32) -> bool {
+        let same = self.read_u32(address) == Some(old);
+        if same {
+            self.put(address, &new.to_le_bytes());
+        }
+        same
+    }
+}
+
+struct Level {
+    shift: u32,
+    index_bits: u32,
+    bytes: u64,
+    /// Can an entry map a page if its bit 7 is set?
+    large: bool,
+    /// Is bit 7 reserved?
+    large_reserved: bool,
+}
+
+const fn wide(shift: u32, large: bool, large_reserved: bool) -> Level {
+    Level { shift, index_bits: 9, bytes: 8, large, large_reserved }
+}
+
+fn bits(high: u32, low: u32) -> u64 {
+    (low..=high).fold(0, |all, bit| all | 1 << bit)
+}
+
+fn levels(r: &Registers, features: Features) -> Vec<Level> {
+    let pae = r.cr4 & 1 << 5 != 0;
+    let long = r.efer & 1 << 10 != 0;
+    if !pae {
+        let pse = r.cr4 & 1 << 4 != 0;
+        return vec![
+            Level { shift: 22, index_bits: 10, bytes: 4, large: pse, large_reserved: false },
+            Level { shift: 12, index_bits: 10, bytes: 4, large: false, large_reserved: false },
+        ];
+    }
+    let mut levels = vec![wide(21, true, false), wide(12, false, false)];
+    if long {
+        levels.insert(0, wide(30, features.page_1g, !features.page_1g));
+        levels.insert(0, wide(39, false, true));
+        if r.cr4 & 1 << 12 != 0 {
+            levels.insert(0, wide(48, false, true));
+        }
+    }
+    levels
+}
+
+fn reserved(r: &Registers, features: Features, level: &Level, entry: u64) -> u64 {
+    let m = u32::from(features.physical_bits);
+    let large = level.large && entry & 1 << 7 != 0;
+    if level.bytes == 4 {
+        return match large {
+            true if features.pse36 => bits(21, m.min(40) - 19),
+            true => bits(21, 13),
+            false => 0,
+        };
+    }
+    let mut mask = if r.efer & 1 << 10 != 0 { if m < 52 { bits(51, m) } else { 0 } } else { bits(62, m) };
+    if r.efer & 1 << 11 == 0 {
+        mask |= 1 << 63;
+    }
+    if level.large_reserved {
+        mask |= 1 << 7;
+    }
+    if large {
+        mask |= bits(level.shift - 1, 13);
+    }
+    mask
+}
+
+/// The address and the page's size, or the error code.
+pub fn translate(memory: &Memory, r: &Registers, features: Features, linear: u64, access: Access) -> Result<(u64, u64), u32> {
+    if r.cr0 & 1 << 31 == 0 {
+        return Ok((linear & 0xffff_ffff, 4096 - linear % 4096));
+    }
+    let (pae, long) = (r.cr4 & 1 << 5 != 0, r.efer & 1 << 10 != 0);
+    let nxe = pae && r.efer & 1 << 11 != 0;
+    let smep = r.cr4 & 1 << 20 != 0;
+    let smap = r.cr4 & 1 << 21 != 0;
+    let mut code = 0;
+    if access.kind == Kind::Write {
+        code |= 2;
+    }
+    if access.user {
+        code |= 4;
+    }
+    if access.kind == Kind::Fetch && (smep || nxe) {
+        code |= 16;
+    }
+    let m = u32::from(features.physical_bits);
+    let mut table = if !pae {
+        r.cr3 & bits(31, 12)
+    } else if long {
+        r.cr3 & bits(m - 1, 12)
+    } else {
+        let pointer = r.pdpte[(linear >> 30 & 3) as usize];
+        if pointer & 1 == 0 {
+            return Err(code);
+        }
+        pointer & bits(m - 1, 12)
+    };
+    let (mut user, mut writable, mut executable) = (true, true, true);
+    let mut used = Vec::new();
+    for level in levels(r, features) {
+        let index = linear >> level.shift & ((1 << level.index_bits) - 1);
+        let address = table + index * level.bytes;
+        let entry = if level.bytes == 4 { memory.read_u32(address).map(u64::from) } else { memory.read_u64(address) };
+        let entry = entry.unwrap_or(0);
+        if entry & 1 == 0 {
+            return Err(code);
+        }
+        if entry & reserved(r, features, &level, entry) != 0 {
+            return Err(code | 1 | 8);
+        }
+        writable &= entry & 2 != 0;
+        user &= entry & 4 != 0;
+        executable &= !(nxe && entry >> 63 != 0);
+        used.push((address, level.bytes));
+        let large = level.large && entry & 1 << 7 != 0;
+        if !large && level.shift != 12 {
+            table = entry & if level.bytes == 4 { bits(31, 12) } else { bits(51, 12) };
+            continue;
+        }
+        let forbidden = match (access.kind, access.user) {
+            (Kind::Fetch, true) => !user || !executable,
+            (Kind::Fetch, false) => !executable || smep && user,
+            (Kind::Read, true) => !user,
+            (Kind::Read, false) => smap && user && !access.smap_override,
+            (Kind::Write, true) => !user || !writable,
+            (Kind::Write, false) => smap && user && !access.smap_override || r.cr0 & 1 << 16 != 0 && !writable,
+        };
+        if forbidden {
+            return Err(code | 1);
+        }
+        let size = 1_u64 << level.shift;
+        let frame = if level.bytes == 4 {
+            let high = if large { entry >> 13 & 0xff } else { 0 };
+            entry & bits(31, level.shift) | high << 32
+        } else {
+            entry & bits(51, level.shift)
+        };
+        for (i, &(address, bytes)) in used.iter().enumerate() {
+            let dirty = access.kind == Kind::Write && i + 1 == used.len();
+            let flags = 1 << 5 | if dirty { 1 << 6 } else { 0 };
+            if bytes == 4 {
+                memory.put(address, &(memory.read_u32(address).unwrap() | flags).to_le_bytes());
+            } else {
+                memory.put(address, &(memory.read_u64(address).unwrap() | u64::from(flags)).to_le_bytes());
+            }
+        }
+        return Ok((frame | linear & (size - 1), size - (linear & (size - 1))));
+    }
+    unreachable!("the last level maps a page")
+}
+
+/// The addresses of the entries that a walk goes through which ends at a page.
+pub fn entries(memory: &Memory, r: &Registers, features: Features, linear: u64) -> Vec<u64> {
+    let long = r.efer & 1 << 10 != 0;
+    let mut table = match r.cr4 & 1 << 5 != 0 {
+        true if !long => r.pdpte[(linear >> 30 & 3) as usize],
+        _ => r.cr3,
+    };
+    let mut found = Vec::new();
+    for level in levels(r, features) {
+        let index = linear >> level.shift & ((1 << level.index_bits) - 1);
+        let address = (table & bits(51, 12)) + index * level.bytes;
+        found.push(address);
+        table = if level.bytes == 4 { memory.read_u32(address).map(u64::from) } else { memory.read_u64(address) }.unwrap_or(0);
+        if level.large && table & 1 << 7 != 0 {
+            break;
+        }
+    }
+    found
+}
