@@ -9,6 +9,8 @@ pub const LOCAL_APIC: u64 = 0xfee0_0000;
 pub const IO_APIC: u64 = 0xfec0_0000;
 /// The first serial port's input of the I/O APIC.
 pub const COM1_INPUT: u32 = 4;
+/// The clock's.
+pub const CLOCK_INPUT: u32 = 8;
 /// `SLP_TYP` that turns the machine off, in the sleep control register.
 pub const SLEEP_TYPE_OFF: u8 = 5;
 

@@ -63,7 +63,8 @@ static ROWS: RowTable = TableBuilder::new()
     .accesses(rows::COM1, reason::IO, "COM1", rows::COM1_NAMES)
     .block(rows::INTERRUPT, reason::INTERRUPT, "", rows::INTERRUPT_NAMES)
     .block(rows::CONTROL, reason::CR, "", rows::CONTROL_NAMES)
-    .finish(rows::CONTROL);
+    .accesses(rows::DEVICE, reason::MMIO, "", rows::DEVICE_NAMES)
+    .finish(rows::DEVICE);
 
 /// The names of the reasons and rows of x86-64.
 pub static CATALOGUE: Catalogue = Catalogue { architecture: "x86_64", reasons: reason::NAMES, rows: &ROWS, key: key::write };

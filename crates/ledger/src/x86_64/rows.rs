@@ -19,6 +19,8 @@ named_rows! {
     INTERRUPT INTERRUPT_NAMES = Some(COM1);
     /// Another CPU wants this one to look.
     INTERRUPT_KICK = "kick",
+    /// The timer of the vCPU's local APIC.
+    INTERRUPT_GUEST_TIMER = "guest's timer",
     /// A slice's end, or a sleeper's deadline.
     INTERRUPT_TIMER = "slice or deadline",
     /// The machine's console.
@@ -34,6 +36,24 @@ named_rows! {
     CR0 = "CR0 write",
     /// CR4.
     CR4 = "CR4 write",
+    /// CR8.
+    CR8 = "CR8",
+}
+
+/// Devices in memory.
+pub(super) const DEVICE_NAMES: &[&str] = &["local APIC", "I/O APIC"];
+pub(super) const DEVICE: Block = CONTROL.then(2 * DEVICE_NAMES.len());
+
+/// An access to the local APIC's page.
+#[inline]
+pub const fn local_apic(write: bool) -> RowId {
+    DEVICE.access(0, write)
+}
+
+/// An access to the I/O APIC's page.
+#[inline]
+pub const fn io_apic(write: bool) -> RowId {
+    DEVICE.access(1, write)
 }
 
 /// The row of an instruction that guests don't have, by its basic exit reason.

@@ -72,6 +72,7 @@ extern "C" fn boot(magic: u32, info: u32) -> ! {
     if let Err(what) = setup_cpu(cpu) {
         refuse(what);
     }
+    stile_decode::prepare();
     apic::setup_board(&board.tables, uart::ISA_IRQ);
     start_others(board);
     crate::start(cpu, &blob)

@@ -13,6 +13,17 @@ const HYPERVISOR: u32 = 0x4000_0000;
 const HYPERVISOR_TIMING: u32 = 0x4000_0010;
 /// The signature in EBX, ECX and EDX.
 const SIGNATURE: &[u8; 12] = b"StileStile\0\0";
+/// Leaves of KVM's interface begin here.
+const KVM: u32 = 0x4000_0100;
+/// As above.
+const KVM_SIGNATURE: &[u8; 12] = b"KVMKVMKVM\0\0\0";
+/// The highest basic leaf, at least: the counter's frequency is told in those before.
+const HIGHEST: u32 = 0x16;
+
+/// Four characters of a signature.
+fn signature(text: &[u8; 12], at: usize) -> u32 {
+    text.get(at..at + 4).map_or(0, |four| four.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte)))
+}
 
 const NOTHING: CpuidResult = CpuidResult { eax: 0, ebx: 0, ecx: 0, edx: 0 };
 
@@ -50,17 +61,23 @@ impl Table {
 
 /// What is passed on is what the CPU itself says (the manual, "CPUID—CPU Identification"), less what guests can't have.
 pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, vcpus: u32) -> CpuidResult {
-    let highest = cpuid(0, 0).eax;
+    let highest = cpuid(0, 0).eax.max(HIGHEST);
     match leaf {
         HYPERVISOR => {
-            let word = |at: usize| u32::from_le_bytes([SIGNATURE[at], SIGNATURE[at + 1], SIGNATURE[at + 2], SIGNATURE[at + 3]]);
-            CpuidResult { eax: HYPERVISOR_TIMING, ebx: word(0), ecx: word(4), edx: word(8) }
+            CpuidResult { eax: HYPERVISOR_TIMING, ebx: signature(SIGNATURE, 0), ecx: signature(SIGNATURE, 4), edx: signature(SIGNATURE, 8) }
         }
+        // KVM's interface, of which there is no feature: Linux uses the x2APIC only where it knows the hypervisor.
+        KVM => CpuidResult {
+            eax: KVM + 1,
+            ebx: signature(KVM_SIGNATURE, 0),
+            ecx: signature(KVM_SIGNATURE, 4),
+            edx: signature(KVM_SIGNATURE, 8),
+        },
         HYPERVISOR_TIMING => CpuidResult { eax: (timer::frequency() / 1000) as u32, ..NOTHING },
         0..HYPERVISOR if leaf > highest => NOTHING,
         0x1 => {
             /// PCLMULQDQ, MONITOR and VMX below, ... : bits of ECX that guests have.
-            const ECX: u32 = !(1 << 2 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 11 | 1 << 15 | 1 << 24);
+            const ECX: u32 = !(1 << 2 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 11 | 1 << 15);
             /// MCE, MTRR, MCA, DS, ACPI, HTT, TM, PBE are not there.
             const EDX: u32 = !(1 << 7 | 1 << 12 | 1 << 14 | 1 << 21 | 1 << 22 | 1 << 28 | 1 << 29 | 1 << 31);
             let own = cpuid(1, 0);
@@ -103,7 +120,14 @@ pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, vcpus: u32) -> CpuidResult {
                 _ => NOTHING,
             }
         }
-        0x0 | 0x2 | 0x15 | 0x16 | 0x8000_0000 | 0x8000_0002..=0x8000_0008 => cpuid(leaf, subleaf),
+        0x0 => CpuidResult { eax: highest, ..cpuid(0, 0) },
+        // The counter, as a multiple of a crystal's frequency: 1, since nobody asks what crystal there is.
+        0x15 => match u32::try_from(timer::frequency()) {
+            Ok(hz) => CpuidResult { eax: 1, ebx: 1, ecx: hz, edx: 0 },
+            Err(_) => cpuid(0x15, 0),
+        },
+        0x16 => CpuidResult { eax: (timer::frequency() / 1_000_000) as u32, ..NOTHING },
+        0x2 | 0x8000_0000 | 0x8000_0002..=0x8000_0008 => cpuid(leaf, subleaf),
         0x8000_0001 => {
             let rdtscp = if features().secondary & secondary::RDTSCP != 0 { 0 } else { 1 << 27 };
             let own = cpuid(leaf, 0);

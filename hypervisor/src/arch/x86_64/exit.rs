@@ -75,6 +75,7 @@ pub mod basic {
     pub const EXCEPTION: u64 = 0;
     pub const EXTERNAL_INTERRUPT: usize = 1;
     pub const TRIPLE_FAULT: u64 = 2;
+    pub const INTERRUPT_WINDOW: u64 = 7;
     pub const TASK_SWITCH: u64 = 9;
     pub const CPUID: usize = 10;
     pub const HLT: usize = 12;
@@ -90,7 +91,6 @@ pub mod basic {
     pub const MWAIT: u64 = 36;
     pub const MONITOR: u64 = 39;
     pub const EPT_VIOLATION: u64 = 48;
-    pub const EPT_MISCONFIGURATION: u64 = 49;
     pub const INVEPT: u64 = 50;
     pub const INVVPID: u64 = 53;
     pub const XSETBV: u64 = 55;

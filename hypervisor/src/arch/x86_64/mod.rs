@@ -8,8 +8,10 @@ mod cpuid;
 pub mod exit;
 mod firmware;
 mod handler;
+mod heap;
 mod idt;
 mod instructions;
+mod interrupts;
 mod mmu;
 pub mod panic;
 pub mod timer;
@@ -27,7 +29,8 @@ pub use boot::{refuse, ticks_of_wall_clock, wall_clock};
 pub use cpu::Cpu;
 pub use exit::enter;
 pub use firmware::power_off;
-pub use handler::{idle_interrupt, pull as take_interrupts};
+pub use handler::idle_interrupt;
+pub use interrupts::pull as take_interrupts;
 pub use mmu::physical;
 pub use vm::{Vcpu, Vm};
 
@@ -60,8 +63,8 @@ pub fn trap_waiting(_cpu: &Cpu, _on: bool) {
 }
 
 /// Whether an interrupt is pending that would end the loaded vCPU's wait.
-pub fn interrupt_pending(_cpu: &Cpu) -> bool {
-    false
+pub fn interrupt_pending(cpu: &Cpu) -> bool {
+    interrupts::is_pending(cpu.vcpu())
 }
 
 /// Loads a vCPU, of which nothing is on this CPU.
@@ -71,6 +74,7 @@ pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu) {
     cpu.open_vm(&vcpu.vm().arch);
     world.load(cpu, &vcpu.vm().arch.place);
     cpu.frame.registers = world.general;
+    interrupts::load(cpu, vcpu);
 }
 
 /// Takes a vCPU off this CPU. Returns when it must be woken if it sleeps.
@@ -79,18 +83,28 @@ pub fn put(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu) -> Option<u64> {
     let world = unsafe { vcpu.arch.world() };
     world.general = cpu.frame.registers;
     world.put(cpu);
-    None
+    interrupts::put(vcpu)
 }
 
 /// Takes a vCPU that is off now from this CPU, and forgets its registers. The scheduler's lock is held.
 pub fn power_down(cpu: &mut Cpu, vcpu: &crate::vm::Vcpu) {
     cpu.launched = 0;
+    timer::set_guest_deadline(None);
     // SAFETY: as in `put`.
     unsafe { vcpu.arch.world() }.drop_vmcs();
 }
 
 /// Moves an interrupt line of a VM's device.
-pub fn set_line(_vm: &crate::vm::Vm, _line: Line, _high: bool) {}
+pub fn set_line(vm: &crate::vm::Vm, line: Line, high: bool) {
+    let pin = match line {
+        Line::Uart => stile_board::pc::COM1_INPUT,
+        Line::Clock => stile_board::pc::CLOCK_INPUT,
+    };
+    vm.arch.io_apic.lock().set_line(pin as usize, high);
+    if let Some(vm) = crate::vm::get(vm.number) {
+        interrupts::send_from_io_apic(vm, None);
+    }
+}
 
 /// A vCPU has turned itself off: others may turn it on again. Returns how many are on. The scheduler's lock is held.
 pub fn record_off(vm: &crate::vm::Vm, vcpu: usize) -> usize {

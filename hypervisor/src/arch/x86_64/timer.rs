@@ -3,7 +3,9 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use super::cpu::Cpu;
 use super::instructions::{cpuid, in8, msr, out8, rdtsc, wrmsr};
+use crate::MAX_CPUS;
 
 static FREQUENCY: AtomicU64 = AtomicU64::new(1_000_000_000);
 
@@ -18,12 +20,38 @@ pub fn frequency() -> u64 {
     FREQUENCY.load(Ordering::Relaxed)
 }
 
-/// Programs the deadline, or turns the timer off.
+/// In the arrays below: there is none.
+const NEVER: u64 = u64::MAX;
+/// When the scheduler wants each CPU's timer to ring.
+static OWN: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(NEVER) }; MAX_CPUS];
+/// When the timer of the vCPU that is loaded on each CPU rings.
+static GUEST: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(NEVER) }; MAX_CPUS];
+
+/// Sets this CPU's deadline for the scheduler, or none.
 pub fn set_deadline(deadline: Option<u64>) {
+    set(&OWN, deadline);
+}
+
+/// Sets the deadline of the vCPU that is loaded on this CPU, or none.
+pub fn set_guest_deadline(deadline: Option<u64>) {
+    set(&GUEST, deadline);
+}
+
+fn set(which: &[AtomicU64; MAX_CPUS], deadline: Option<u64>) {
+    let cpu = Cpu::this_index() & (MAX_CPUS - 1);
+    which[cpu].store(deadline.unwrap_or(NEVER), Ordering::Relaxed);
+    let next = OWN[cpu].load(Ordering::Relaxed).min(GUEST[cpu].load(Ordering::Relaxed));
     // Zero disarms it.
-    let value = deadline.map_or(0, |at| at.max(1));
+    let value = if next == NEVER { 0 } else { next.max(1) };
     // SAFETY: boot refuses CPUs without the register, and the vector is Stile's own.
     unsafe { wrmsr(msr::IA32_TSC_DEADLINE, value) };
+}
+
+/// Which of this CPU's deadlines have come: the scheduler's, and the loaded vCPU's. The timer is set to the next one by whoever follows it.
+pub fn due() -> (bool, bool) {
+    let cpu = Cpu::this_index() & (MAX_CPUS - 1);
+    let now = now();
+    (OWN[cpu].load(Ordering::Relaxed) <= now, GUEST[cpu].load(Ordering::Relaxed) <= now)
 }
 
 /// Finds out how fast the counter runs: what CPUID says, or else measured against the PIT.

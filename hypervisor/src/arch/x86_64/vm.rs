@@ -3,10 +3,13 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use stile_apic::{IoApic, LocalApic};
 use stile_board::{MAX_VCPUS, MAX_VMS};
+use stile_decode::cache::Verify;
 use stile_paging::PAGE_SIZE;
 use stile_paging::frames::Piece;
 use stile_paging::table::{Attributes, Ept, EptPermissions, Geometry, Mapping, MemoryType, PageTable, TableMemory};
+use stile_sched::lock::TicketLock;
 
 use super::cpuid::Table;
 use super::instructions::msr;
@@ -23,6 +26,8 @@ pub struct Vm {
     pub place: Place,
     /// vCPUs that are on, a bit each.
     on: AtomicU64,
+    /// Interrupt lines of devices.
+    pub io_apic: TicketLock<IoApic>,
 }
 
 /// The architecture's part of a vCPU.
@@ -30,9 +35,12 @@ pub struct Vcpu {
     /// Its number in the VM.
     pub index: usize,
     world: UnsafeCell<&'static mut World>,
+    cache: UnsafeCell<&'static mut Verify>,
+    /// Its interrupts and its timer.
+    pub apic: TicketLock<LocalApic>,
 }
 
-// SAFETY: `world` is reached only through `Vcpu::world`, whose callers own the vCPU.
+// SAFETY: `world` and `cache` are reached only through functions whose callers own the vCPU.
 unsafe impl Sync for Vcpu {}
 
 /// MSRs that guests read and write without an exit: the VMCS, or load and put, give each its own.
@@ -106,12 +114,13 @@ impl Vm {
             return Err("a VM's memory reaches into the place of its devices: 3 GiB are the most on this architecture");
         }
         let place = Place { ept: ept_pointer(root), io_bitmaps: io_bitmaps(), msr_bitmap: msr_bitmap() };
-        Ok(Vm { cpuid: Table::new(vcpus), place, on: AtomicU64::new(0) })
+        Ok(Vm { cpuid: Table::new(vcpus), place, on: AtomicU64::new(0), io_apic: TicketLock::new(IoApic::new()) })
     }
 
     /// The state after a reset: the first vCPU is on.
     pub fn reset(&self) {
         self.on.store(1, Ordering::Relaxed);
+        *self.io_apic.lock() = IoApic::new();
     }
 
     /// A vCPU is off now. Returns how many are on.
@@ -130,7 +139,9 @@ impl Vcpu {
         // SAFETY: all zero is a valid World: integers, and `None`.
         let world = unsafe { memory::allocate::<World>().assume_init_mut() };
         world.setup(VPIDS.fetch_add(1, Ordering::Relaxed) as u16 + 1);
-        Vcpu { index, world: UnsafeCell::new(world) }
+        let cache = memory::allocate::<Verify>().write(Verify::new());
+        let apic = TicketLock::new(LocalApic::new(index as u32, index == 0));
+        Vcpu { index, world: UnsafeCell::new(world), cache: UnsafeCell::new(cache), apic }
     }
 
     /// The registers in memory.
@@ -143,8 +154,31 @@ impl Vcpu {
         unsafe { &mut *self.world.get() }
     }
 
+    /// Instructions that were decoded.
+    ///
+    /// # Safety
+    /// The vCPU is loaded on this CPU.
+    #[expect(clippy::mut_from_ref, reason = "see Safety")]
+    pub unsafe fn cache(&self) -> &mut Verify {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.cache.get() }
+    }
+
     /// The state after a reset of the VM. The vCPU is off.
-    pub fn reset(&self) {}
+    pub fn reset(&self) {
+        *self.apic.lock() = LocalApic::new(self.index as u32, self.index == 0);
+    }
+
+    /// A startup message for `vcpu`, whose part this is: if it is off, it starts in real mode at the page.
+    pub fn start_up(&self, vcpu: &'static crate::vm::Vcpu, page: u8) {
+        let on = &vcpu.vm().arch.on;
+        let bit = 1 << (self.index & (MAX_VCPUS - 1));
+        if on.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
+            // SAFETY: the vCPU was off, and the bit makes this the only one to start it.
+            unsafe { self.world() }.reset_to_page(page);
+            crate::cpu::start(vcpu);
+        }
+    }
 
     /// How the vCPU, which is off and the VM's first, will start.
     pub fn set_start(&self, start: &Start) {

@@ -44,6 +44,10 @@ fields! {
     GUEST_DEBUGCTL = 0x2802,
     GUEST_PAT = 0x2804,
     GUEST_EFER = 0x2806,
+    GUEST_PDPTE0 = 0x280a,
+    GUEST_PDPTE1 = 0x280c,
+    GUEST_PDPTE2 = 0x280e,
+    GUEST_PDPTE3 = 0x2810,
     HOST_PAT = 0x2c00,
     HOST_EFER = 0x2c02,
     // 32 bits.

@@ -14,7 +14,10 @@ pub mod pin {
 
 /// Primary processor-based controls.
 pub mod primary {
+    pub const INTERRUPT_WINDOW: u32 = 1 << 2;
     pub const HLT: u32 = 1 << 7;
+    pub const CR8_LOAD: u32 = 1 << 19;
+    pub const CR8_STORE: u32 = 1 << 20;
     pub const MWAIT: u32 = 1 << 10;
     pub const RDPMC: u32 = 1 << 11;
     pub const MONITOR: u32 = 1 << 29;
@@ -118,6 +121,8 @@ pub fn detect() -> Result<Features, &'static str> {
     let lacks = "the CPU's VMX lacks a control that Stile needs";
     let pin = controls(TRUE_PIN, pin::EXTERNAL_INTERRUPTS | pin::NMIS, 0).ok_or(lacks)?;
     let wanted = primary::IO_BITMAPS | primary::MSR_BITMAPS | primary::SECONDARY | primary::RDPMC | primary::MWAIT | primary::MONITOR;
+    // The task priority is the virtual APIC's.
+    let wanted = wanted | primary::CR8_LOAD | primary::CR8_STORE;
     let primary = controls(TRUE_PRIMARY, wanted, 0).ok_or(lacks)?;
     let wanted = secondary::EPT | secondary::VPID | secondary::UNRESTRICTED_GUEST;
     let secondary = controls(SECONDARY, wanted, secondary::RDTSCP | secondary::INVPCID)

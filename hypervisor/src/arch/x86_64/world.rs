@@ -12,7 +12,17 @@ use super::cpu::{Cpu, gpr};
 use super::instructions::{cpuid, msr, rdmsr, read_cr, wrmsr};
 use super::vmcs::{self, Field};
 use super::{exit, idt, vmx};
-use crate::vm::Start;
+
+/// How a vCPU starts.
+#[derive(Clone, Copy)]
+enum Start {
+    /// In real mode, at the beginning of a page below 1 MiB.
+    Real { page: u8 },
+    /// In protected mode without paging.
+    Protected { pc: u64 },
+    /// In 64-bit mode.
+    Long { pc: u64, tables: u64 },
+}
 
 /// MSRs that move at load and put, and only if they differ.
 const MSRS: [u32; 6] = [msr::STAR, msr::LSTAR, msr::CSTAR, msr::FMASK, msr::KERNEL_GS_BASE, msr::TSC_AUX];
@@ -38,9 +48,7 @@ pub struct World {
     host: usize,
     /// The vCPU was reset and has not been loaded since: its VMCS is to be written anew.
     fresh: bool,
-    pc: u64,
-    info: u64,
-    mode: Option<Mode>,
+    start: Start,
     vpid: u16,
     msrs: [u64; MSRS.len()],
     cr2: u64,
@@ -64,6 +72,8 @@ pub struct Place {
 mod rights {
     pub const CODE_32: u64 = 0xc09b;
     pub const CODE_64: u64 = 0xa09b;
+    pub const CODE_16: u64 = 0x9b;
+    pub const DATA_16: u64 = 0x93;
     pub const DATA: u64 = 0xc093;
     pub const TASK: u64 = 0x8b;
     pub const LDT: u64 = 0x82;
@@ -90,8 +100,11 @@ impl World {
     }
 
     /// The state after reset, started in the given way.
-    pub fn reset(&mut self, start: &Start) {
-        self.general = [0; 16];
+    pub fn reset(&mut self, start: &crate::vm::Start) {
+        self.reset_to(match start.mode {
+            Mode::Long { tables } => Start::Long { pc: start.pc, tables },
+            _ => Start::Protected { pc: start.pc },
+        });
         match start.mode {
             Mode::Protected => {
                 self.general[gpr::RAX] = multiboot::MAGIC.into();
@@ -99,7 +112,16 @@ impl World {
             }
             _ => self.general[gpr::RSI] = start.info,
         }
-        (self.pc, self.info, self.mode) = (start.pc, start.info, Some(start.mode));
+    }
+
+    /// The state after INIT, started in real mode at a page.
+    pub fn reset_to_page(&mut self, page: u8) {
+        self.reset_to(Start::Real { page });
+    }
+
+    fn reset_to(&mut self, start: Start) {
+        self.general = [0; 16];
+        self.start = start;
         self.extended.fill(0);
         // FCW and MXCSR as FNINIT and a reset leave them (the manual, "Processor State Following Power-up"); legacy area.
         self.extended[0..2].copy_from_slice(&0x37fu16.to_le_bytes());
@@ -246,26 +268,28 @@ impl World {
     /// The guest's part of the VMCS at its start (the manual, "Processor State Following Power-up, Reset, or INIT", and for modes other
     /// than that the boot protocols).
     fn write_guest(&self) {
-        let mode = self.mode.unwrap_or(Mode::Protected);
-        let (long, tables) = match mode {
-            Mode::Long { tables } => (true, tables),
-            _ => (false, 0),
+        const PAE: u64 = 1 << 5;
+        let (pc, cr0, cr3, cr4, efer) = match self.start {
+            Start::Real { .. } => (0, ET | NE, 0, 0, 0),
+            Start::Protected { pc } => (pc, PE | ET | NE, 0, 0, 0),
+            Start::Long { pc, tables } => (pc, PE | ET | NE | PG, tables, PAE, LME_LMA),
         };
-        let cr0 = PE | ET | NE | if long { PG } else { 0 };
-        let efer = if long { LME_LMA } else { 0 };
-        let cr4: u64 = if long { 1 << 5 } else { 0 };
-        let code = if long { rights::CODE_64 } else { rights::CODE_32 };
-        write_segments(code, rights::DATA, u32::MAX.into());
+        let long = efer != 0;
+        match self.start {
+            Start::Real { page } => write_segments((u64::from(page) << 8, rights::CODE_16), (0, rights::DATA_16), 0xffff),
+            Start::Protected { .. } => write_segments((CODE, rights::CODE_32), (DATA, rights::DATA), u32::MAX.into()),
+            Start::Long { .. } => write_segments((CODE, rights::CODE_64), (DATA, rights::DATA), u32::MAX.into()),
+        }
         let fields = [
             (Field::ENTRY_CONTROLS, u64::from(vmx::features().entry | if long { vmx::entry::IA32E_GUEST } else { 0 })),
             (Field::GUEST_CR0, cr0),
             (Field::CR0_SHADOW, cr0),
-            (Field::GUEST_CR3, tables),
+            (Field::GUEST_CR3, cr3),
             (Field::GUEST_CR4, cr4 | vmx::features().cr4.0),
             (Field::CR4_SHADOW, cr4),
             (Field::GUEST_EFER, efer),
             (Field::GUEST_PAT, PAT_RESET),
-            (Field::GUEST_RIP, self.pc),
+            (Field::GUEST_RIP, pc),
             (Field::GUEST_RSP, 0),
             (Field::GUEST_RFLAGS, 1 << 1),
             (Field::GUEST_DR7, 0x400),
@@ -283,10 +307,13 @@ impl World {
     }
 }
 
-/// Flat segments: selectors as the boot protocols have them.
-fn write_segments(code: u64, data: u64, limit: u64) {
-    const CODE: u64 = 0x10;
-    const DATA: u64 = 0x18;
+/// Selectors as the boot protocols have them.
+const CODE: u64 = 0x10;
+/// As above.
+const DATA: u64 = 0x18;
+
+/// Segments: selector and access rights of code and of data. Only a code segment of real mode, whose selector is its base, is not flat.
+fn write_segments(code: (u64, u64), data: (u64, u64), limit: u64) {
     let data_segments = [
         (Field::GUEST_ES, Field::GUEST_ES_BASE, Field::GUEST_ES_LIMIT, Field::GUEST_ES_RIGHTS),
         (Field::GUEST_SS, Field::GUEST_SS_BASE, Field::GUEST_SS_LIMIT, Field::GUEST_SS_RIGHTS),
@@ -295,16 +322,16 @@ fn write_segments(code: u64, data: u64, limit: u64) {
         (Field::GUEST_GS, Field::GUEST_GS_BASE, Field::GUEST_GS_LIMIT, Field::GUEST_GS_RIGHTS),
     ];
     for (selector, base, size, access) in data_segments {
-        vmcs::write(selector, DATA);
+        vmcs::write(selector, data.0);
         vmcs::write(base, 0);
         vmcs::write(size, limit);
-        vmcs::write(access, data);
+        vmcs::write(access, data.1);
     }
     let fields = [
-        (Field::GUEST_CS, CODE),
-        (Field::GUEST_CS_BASE, 0),
+        (Field::GUEST_CS, code.0),
+        (Field::GUEST_CS_BASE, if limit == 0xffff { code.0 << 4 } else { 0 }),
         (Field::GUEST_CS_LIMIT, limit),
-        (Field::GUEST_CS_RIGHTS, code),
+        (Field::GUEST_CS_RIGHTS, code.1),
         (Field::GUEST_TR, 0),
         (Field::GUEST_TR_BASE, 0),
         (Field::GUEST_TR_LIMIT, 0xffff),

@@ -5,7 +5,6 @@ use stile_ledger::x86_64::reason;
 use super::{inject, skip_instruction};
 use crate::arch::x86_64::cpu::Cpu;
 use crate::arch::x86_64::exit::Outcome;
-use crate::arch::x86_64::vmcs::{self, Field};
 use crate::cpu::Leave;
 
 /// VMCALL in user mode. (The kernel's is answered in `exit.S`.)
@@ -18,11 +17,6 @@ extern "C" fn handle_vmcall_of_user(_cpu: &mut Cpu) -> Outcome {
 #[unsafe(no_mangle)]
 extern "C" fn handle_hlt(cpu: &mut Cpu) -> Outcome {
     skip_instruction();
-    // The interrupt that comes next ends the wait, also right after STI (the manual, "HLT—Halt").
-    let blocked = vmcs::read(Field::GUEST_INTERRUPTIBILITY);
-    if blocked & 0b11 != 0 {
-        vmcs::write(Field::GUEST_INTERRUPTIBILITY, blocked & !0b11);
-    }
     cpu.leave = Leave::Wait;
     Outcome::leave(reason::HLT.other())
 }

@@ -6,6 +6,7 @@ use crate::arch::x86_64::apic::{self, vector};
 use crate::arch::x86_64::cpu::Cpu;
 use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::vmcs::{self, Field};
+use crate::arch::x86_64::{interrupts, timer};
 use crate::cpu::{self, Leave};
 
 /// A physical interrupt came while a guest ran; the processor has acknowledged it.
@@ -22,10 +23,18 @@ extern "C" fn handle_interrupt(cpu: &mut Cpu) -> Outcome {
                 cpu.leave = Leave::Attention;
                 return Outcome::leave(rows::INTERRUPT_KICK);
             }
-            pull(cpu);
+            interrupts::pull(cpu);
             Outcome::again(rows::INTERRUPT_KICK)
         }
         vector::TIMER => {
+            let (own, guest) = timer::due();
+            if guest {
+                interrupts::expire_timer(cpu.vcpu());
+                interrupts::pull(cpu);
+            }
+            if !own {
+                return Outcome::again(rows::INTERRUPT_GUEST_TIMER);
+            }
             cpu.leave = Leave::Timer;
             Outcome::leave(rows::INTERRUPT_TIMER)
         }
@@ -49,10 +58,21 @@ pub fn idle(cpu: &mut Cpu) {
     if came(vector::KICK) {
         cpu::was_called(cpu);
     }
+    if came(vector::TIMER)
+        && let Some(vcpu) = cpu.vcpu
+        && timer::due().1
+        && interrupts::expire_timer(vcpu)
+    {
+        cpu::wake(vcpu);
+    }
     if came(vector::UART) {
         crate::console_interrupt();
     }
 }
 
-/// Gives the loaded vCPU the interrupts that wait for it.
-pub fn pull(_cpu: &mut Cpu) {}
+/// The guest can take an interrupt that waits for that.
+pub fn window(cpu: &mut Cpu) -> Outcome {
+    interrupts::exit_when_it_can(false);
+    interrupts::pull(cpu);
+    Outcome::again(rows::reason::WINDOW.other())
+}

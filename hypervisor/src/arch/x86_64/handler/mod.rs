@@ -5,10 +5,11 @@ mod cpuid;
 mod instruction;
 mod interrupt;
 mod io;
+mod mmio;
 mod msr;
 mod other;
 
-pub use interrupt::{idle as idle_interrupt, pull};
+pub use interrupt::idle as idle_interrupt;
 
 use super::vmcs::{self, Field};
 use crate::arch::x86_64::cpu::Cpu;
@@ -23,15 +24,39 @@ use stile_wire::{Crash, CrashReason};
 fn skip_instruction() {
     let next = vmcs::read(Field::GUEST_RIP).wrapping_add(vmcs::read(Field::EXIT_LENGTH));
     vmcs::write(Field::GUEST_RIP, next);
+    inject::end_shadow();
 }
 
 /// Events that are injected at entry (the manual, "VM-Entry Controls for Event Injection").
 mod inject {
     use super::{Field, vmcs};
+    use crate::arch::x86_64::interrupts::VALID;
 
-    const VALID: u64 = 1 << 31;
     const HARDWARE_EXCEPTION: u64 = 3 << 8;
     const ERROR_CODE: u64 = 1 << 11;
+
+    /// The instruction after STI or MOV SS is done: interrupts are blocked no longer.
+    #[inline(always)]
+    pub fn end_shadow() {
+        let blocked = vmcs::read(Field::GUEST_INTERRUPTIBILITY);
+        if blocked & 0b11 != 0 {
+            vmcs::write(Field::GUEST_INTERRUPTIBILITY, blocked & !0b11);
+        }
+    }
+
+    /// #SS(0).
+    pub fn stack_fault() {
+        vmcs::write(Field::ENTRY_ERROR_CODE, 0);
+        vmcs::write(Field::ENTRY_INTERRUPTION, VALID | HARDWARE_EXCEPTION | ERROR_CODE | 12);
+    }
+
+    /// #PF at a linear address.
+    pub fn page_fault(address: u64, code: u32) {
+        // SAFETY: CR2 is the guest's.
+        unsafe { core::arch::asm!("mov cr2, {}", in(reg) address, options(nomem, nostack, preserves_flags)) };
+        vmcs::write(Field::ENTRY_ERROR_CODE, code.into());
+        vmcs::write(Field::ENTRY_INTERRUPTION, VALID | HARDWARE_EXCEPTION | ERROR_CODE | 14);
+    }
 
     /// #UD: an instruction that there is not.
     pub fn undefined() {

@@ -1,13 +1,13 @@
 //! Exits that are rare.
 
-use stile_ledger::x86_64::{self as rows, key, reason};
+use stile_ledger::x86_64::{self as rows, reason};
 use stile_wire::CrashReason;
 
-use super::{crash, inject, skip_instruction};
+use super::{crash, inject, interrupt, mmio, skip_instruction};
 use crate::arch::x86_64::cpu::{Cpu, gpr};
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::vmcs::{self, Field};
-use crate::arch::x86_64::world;
+use crate::arch::x86_64::{interrupts, world};
 
 /// Every exit that has no stub of its own. Its reason is the processor's.
 #[unsafe(no_mangle)]
@@ -29,12 +29,8 @@ extern "C" fn handle_other(cpu: &mut Cpu, reason: u64) -> Outcome {
             skip_instruction();
             Outcome::again(reason::INVD.other())
         }
-        basic::EPT_VIOLATION | basic::EPT_MISCONFIGURATION => {
-            let address = vmcs::read(Field::GUEST_PHYSICAL);
-            let write = vmcs::read(Field::EXIT_QUALIFICATION) >> 1 & 1 != 0;
-            let row = cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::MMIO, key::page(address, write)));
-            crash(cpu, row, CrashReason::NoDevice, reason, address)
-        }
+        basic::EPT_VIOLATION => mmio::handle(cpu),
+        basic::INTERRUPT_WINDOW => interrupt::window(cpu),
         basic::RDPMC => {
             inject::general_protection();
             Outcome::again(reason::RDPMC.other())
@@ -70,6 +66,24 @@ fn control_register(cpu: &mut Cpu) -> Outcome {
                 inject::general_protection();
             }
             Outcome::again(rows::CR0)
+        }
+        // MOV from CR8 has access type 1.
+        8 => {
+            let mut apic = cpu.vcpu().arch.apic.lock();
+            if is_move {
+                apic.set_task_priority((value as u8 & 0xf) << 4);
+                drop(apic);
+                interrupts::pull(cpu);
+            } else {
+                let priority = u64::from(apic.task_priority() >> 4);
+                drop(apic);
+                match qualification as usize >> 8 & 0xf {
+                    gpr::RSP => vmcs::write(Field::GUEST_RSP, priority),
+                    n => cpu.frame.registers[n] = priority,
+                }
+            }
+            skip_instruction();
+            Outcome::again(rows::CR8)
         }
         // VMXE: there is no VMX for guests.
         4 => {
