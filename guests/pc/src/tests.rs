@@ -70,7 +70,7 @@ fn cpuid_of_a_guest(_: u64) -> Result<(), &'static str> {
 }
 
 fn cpuid_beyond_the_last_leaf(_: u64) -> Result<(), &'static str> {
-    for leaf in [cpuid(0, 0).eax + 1, 0x3fff_ffff, 0x4000_0100, 0x9000_0000] {
+    for leaf in [cpuid(0, 0).eax + 1, 0x3fff_ffff, 0x4000_0200, 0x9000_0000] {
         let answer = cpuid(leaf, 0);
         check!((answer.eax, answer.ebx, answer.ecx, answer.edx) == (0, 0, 0, 0), "not zero");
     }

@@ -27,6 +27,12 @@ const VGA_BIOS: &str = "vgabios.bin";
 /// About how many source files it has: for the progress bar only.
 const SOURCE_FILES: f64 = 466.0;
 
+/// What is mended in its sources: file, line, and what is added after that line.
+///
+/// A VM entry must end the masking of physical interrupts that RFLAGS.IF clear means outside of a guest; 3.0 looks only when IF changes. A guest
+/// that runs with interrupts off from the start would never be interrupted.
+const MENDED: (&str, &str, &str) = ("cpu/vmx.cc", "  BX_CPU_THIS_PTR in_vmx_guest = true;\n", "  handleInterruptMaskChange();\n");
+
 /// With VMX, AVX-512 and several CPUs; without a display, a debugger, or the statistics signal, whose handler can block for ever.
 const CONFIGURE: [&str; 12] = [
     "--with-nogui",
@@ -61,7 +67,7 @@ impl Bochs {
 }
 
 fn directory() -> Result<PathBuf> {
-    Ok(cache::dir()?.join("bochs").join(format!("{VERSION}-{}", std::env::consts::ARCH)))
+    Ok(cache::dir()?.join("bochs").join(format!("{VERSION}-mended-{}", std::env::consts::ARCH)))
 }
 
 /// Bochs, if it is in the cache.
@@ -121,9 +127,20 @@ fn make(cache: &Path, to: &Path) -> Result<()> {
     let unpacked = lzma_rust2::XzReader::new(File::open(&archive)?, true);
     tar::Archive::new(unpacked).unpack(work.path()).with_context(|| format!("unpacking {}", archive.display()))?;
     let sources = work.path().join(format!("bochs-{VERSION}"));
+    mend(&sources)?;
     compile(&sources, &task)?;
     fs::copy(sources.join("bochs"), to.join("bochs")).context("Bochs was built, but has no program")?;
     Ok(())
+}
+
+fn mend(sources: &Path) -> Result<()> {
+    let (file, line, added) = MENDED;
+    let path = sources.join(file);
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let Some((before, after)) = text.split_once(line).filter(|(_, after)| !after.contains(line)) else {
+        bail!("{file} of Bochs {VERSION} is not as Stile knows it");
+    };
+    fs::write(&path, [before, line, added, after].concat()).with_context(|| format!("writing {}", path.display()))
 }
 
 fn compile(sources: &Path, task: &Task) -> Result<()> {

@@ -114,8 +114,13 @@ pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, vcpus: u32) -> CpuidResult {
         0xd => {
             let supported = world::supported_xcr0();
             match subleaf {
-                0 => CpuidResult { eax: supported as u32, edx: (supported >> 32) as u32, ..cpuid(0xd, 0) },
-                1 => CpuidResult { eax: cpuid(0xd, 1).eax & 0b111, ..NOTHING },
+                0 => CpuidResult {
+                    eax: supported as u32,
+                    ebx: cpuid(0xd, 0).ebx,
+                    ecx: world::xsave_size(supported),
+                    edx: (supported >> 32) as u32,
+                },
+                1 => CpuidResult { eax: cpuid(0xd, 1).eax & 0b101, ..NOTHING },
                 2..63 if supported >> subleaf & 1 != 0 => cpuid(0xd, subleaf),
                 _ => NOTHING,
             }

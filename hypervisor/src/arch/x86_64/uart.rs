@@ -83,9 +83,11 @@ pub fn try_receive() -> Option<u8> {
     (PRESENT.load(Ordering::Relaxed) && read(LINE_STATUS) & RECEIVED != 0).then(|| read(DATA))
 }
 
-/// Chooses which interrupts come.
+/// Takes the interrupt back and chooses which ones come next.
 pub fn set_interrupts(receive: bool, send: bool) {
     if PRESENT.load(Ordering::Relaxed) {
+        // The line is edge-triggered: it must be low before it can rise for what is pending already.
+        write(INTERRUPT_ENABLE, 0);
         write(INTERRUPT_ENABLE, u8::from(receive) | u8::from(send) << 1);
     }
 }

@@ -9,7 +9,7 @@ use stile_blob::Mode;
 use stile_firmware::multiboot;
 
 use super::cpu::{Cpu, gpr};
-use super::instructions::{cpuid, msr, rdmsr, read_cr, wrmsr};
+use super::instructions::{CpuidResult, cpuid, msr, rdmsr, read_cr, wrmsr};
 use super::vmcs::{self, Field};
 use super::{exit, idt, vmx};
 
@@ -420,6 +420,17 @@ pub fn supported_xcr0() -> u64 {
     const KNOWN: u64 = 0b1110_0111;
     let leaf = cpuid(0xd, 0);
     (u64::from(leaf.edx) << 32 | u64::from(leaf.eax)) & KNOWN
+}
+
+/// Bytes that the standard form of XSAVE's area takes for these components.
+pub fn xsave_size(components: u64) -> u32 {
+    /// Legacy area and header.
+    const LEAST: u32 = 576;
+    let end = |component: u32| {
+        let CpuidResult { eax: size, ebx: offset, .. } = cpuid(0xd, component);
+        size + offset
+    };
+    (2..63).filter(|component| components >> component & 1 != 0).map(end).fold(LEAST, u32::max)
 }
 
 /// Writes XCR0.
