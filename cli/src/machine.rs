@@ -88,7 +88,7 @@ pub fn prepare(args: &MachineArgs, options: &Options<'_>) -> Result<Machine> {
     let mut plans = Vec::new();
     let mut guests = Vec::new();
     for vm in &config.vms {
-        let files = files(vm, options, Freshness::Weekly)?;
+        let files = files(config.arch, vm, options, Freshness::Weekly)?;
         plans.push(plan(config.arch, vm, &files, options.seed)?);
         guests.push(Guest { name: vm.name.clone(), system: files.system });
     }
@@ -116,7 +116,7 @@ fn plans_at_hand(config: &MachineConfig) -> Result<Vec<Option<VmPlan>>> {
     config
         .vms
         .iter()
-        .map(|vm| match files(vm, &options, Freshness::Cached) {
+        .map(|vm| match files(config.arch, vm, &options, Freshness::Cached) {
             Ok(files) => plan(config.arch, vm, &files, options.seed).map(Some),
             Err(error) if exit::status_of(&error) == exit::LACKING => Ok(None),
             Err(error) => Err(error),
@@ -141,17 +141,17 @@ fn classify(error: image::Error) -> anyhow::Error {
     }
 }
 
-fn files(vm: &VmConfig, options: &Options<'_>, freshness: Freshness) -> Result<Files> {
+fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness) -> Result<Files> {
     let (kernel, bundled, linux) = match &vm.kernel {
         KernelSource::File(path) => (read(path)?, None, false),
         KernelSource::Debian(which) => {
-            let kernel = debian::kernel(*which, freshness)?;
+            let kernel = debian::kernel_for(arch, *which, freshness)?;
             (read(&kernel.kernel)?, kernel.initrd, true)
         }
     };
     let mut bootargs = Vec::new();
     if linux || vm.initrd == InitrdSource::Busybox {
-        bootargs.push(initramfs::KERNEL_ARGUMENTS);
+        bootargs.push(initramfs::kernel_arguments(arch));
     }
     let mut system = None;
     let initrd = match &vm.initrd {
@@ -168,7 +168,7 @@ fn files(vm: &VmConfig, options: &Options<'_>, freshness: Freshness) -> Result<F
                 bootargs.push(initramfs::QUIET_ARGUMENTS);
             }
             let marks = Marks::new(number(options.seed)?);
-            let archive = initramfs::build(&read(&debian::busybox(freshness)?)?, &vm.name, &task, &marks);
+            let archive = initramfs::build(&read(&debian::busybox(arch, freshness)?)?, &vm.name, &task, &marks);
             system = Some(System { marks, command: vm.exec.is_some() });
             Some(archive)
         }

@@ -134,7 +134,7 @@ fn information(file: &[u8], ram: u64, bootargs: &str, initrd: Option<Range<u64>>
 fn page_tables(base: u64) -> Vec<u8> {
     const PRESENT_WRITABLE: u64 = 0b11;
     const LARGE: u64 = 1 << 7;
-    let table = |n: u64| base + n * PAGE as u64 | PRESENT_WRITABLE;
+    let table = |n: u64| (base + n * PAGE as u64) | PRESENT_WRITABLE;
     let mut entries = vec![0u64; TABLES * PAGE / 8];
     entries[0] = table(1);
     for n in 0..4 {
