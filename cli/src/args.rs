@@ -189,12 +189,27 @@ pub struct BenchArgs {
     /// The peers to measure, too, or `none`; all by default.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub against: Vec<String>,
+    /// Measure Stile alone, with each technique of the exit path done without: what it is worth.
+    #[arg(long, conflicts_with = "against")]
+    pub ablate: bool,
     /// Write the figures into a file, a JSON object a line.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Leave out what the emulator's plugin counts: exits, system-register accesses, barriers, loads and stores.
+    #[arg(long)]
+    pub no_counts: bool,
+    /// Draw the figures into a file, as a picture.
+    #[arg(long, value_name = "FILE", conflicts_with = "ablate")]
+    pub svg: Option<PathBuf>,
+    /// Keep the figures in the repository, and make its picture and its tables anew: docs/bench.svg, docs/bench.md.
+    #[arg(long, conflicts_with = "iterations")]
+    pub update: bool,
     /// The emulated CPUs' model, such as max or cortex-a57.
     #[arg(long, value_name = "MODEL", default_value = "max")]
     pub cpu: String,
+    /// Measure what real work costs, too: a second table, which takes an hour or more.
+    #[arg(long, conflicts_with_all = ["ablate", "update"])]
+    pub full: bool,
     /// How often each operation runs; those that wait run less often.
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(64..=1_000_000))]
     pub iterations: u32,

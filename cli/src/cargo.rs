@@ -72,15 +72,19 @@ struct Message {
     target: Option<Target>,
     executable: Option<PathBuf>,
     #[serde(default)]
+    filenames: Vec<PathBuf>,
+    #[serde(default)]
     fresh: bool,
 }
 
 #[derive(Deserialize)]
 struct Target {
     name: String,
+    #[serde(default)]
+    kind: Vec<String>,
 }
 
-/// Runs a `cargo build` and returns the programs that it made, with their names. Shows progress, but only if there is something to do.
+/// Runs a `cargo build` and returns the programs and the libraries to be loaded that it made, with their names. Shows progress, but only if there is something to do.
 ///
 /// # Errors
 /// The build fails; the compiler's messages are in the error.
@@ -108,8 +112,9 @@ pub fn build(mut command: Command, what: &str) -> Result<Vec<(String, PathBuf)>>
         if !message.fresh {
             task.get_or_insert_with(|| Task::start(format!("building {what}"))).message(format!("building {what}: {} done", target.name));
         }
-        if let Some(executable) = message.executable {
-            programs.push((target.name, executable));
+        let library = || message.filenames.first().filter(|_| target.kind.iter().any(|kind| kind == "cdylib")).cloned();
+        if let Some(path) = message.executable.or_else(library) {
+            programs.push((target.name, path));
         }
     }
     let status = child.wait().context("waiting for cargo")?;

@@ -7,7 +7,7 @@ use stile_blob::OnReset;
 use stile_board::{gicr_base, intid, map};
 
 use crate::{
-    config::{InitrdSource, KernelSource, MachineConfig, VmConfig, units},
+    config::{InitrdSource, KernelSource, MachineConfig, VmConfig, ablation, units},
     image::VmPlan,
 };
 
@@ -149,6 +149,9 @@ fn virtual_machine(text: &mut String, index: usize, vm: &VmConfig, plan: Option<
     );
     let wfi = if vm.techniques.wfi_passthrough { "not trapped while nothing else wants the CPU" } else { "trapped" };
     fact("WFI", wfi);
+    if let Some(ablate) = &vm.techniques.ablate {
+        fact("ablated", &ablation::describe(ablate));
+    }
     *text += &table(&["address", "size", "what", "interrupt"], &[1], memory_map(vm, plan));
 }
 

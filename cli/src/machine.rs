@@ -168,7 +168,7 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
                 bootargs.push(initramfs::QUIET_ARGUMENTS);
             }
             let marks = Marks::new(number(options.seed)?);
-            let archive = initramfs::build(&read(&debian::busybox(arch, freshness)?)?, &vm.name, &task, &marks);
+            let archive = initramfs::build(&read(&debian::busybox_for(arch, freshness)?)?, &vm.name, &task, &marks);
             system = Some(System { marks, command: vm.exec.is_some() });
             Some(archive)
         }

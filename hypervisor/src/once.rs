@@ -39,6 +39,16 @@ impl<T> Once<T> {
         self.try_get().expect("read before boot set it")
     }
 
+    /// The value, without a test.
+    ///
+    /// # Safety
+    /// It was set, and how the caller came to know it orders that before this.
+    #[inline(always)]
+    pub unsafe fn assume_set(&self) -> &T {
+        // SAFETY: the caller's promise; nothing writes it again.
+        unsafe { (*self.value.get()).assume_init_ref() }
+    }
+
     /// The value, if it is set already.
     #[inline]
     pub fn try_get(&self) -> Option<&T> {

@@ -68,7 +68,7 @@ fn blob() -> &'static [u8] {
             mode: stile_blob::Mode::Reset,
             loads: heapless::Vec::<Load, 8>::new(),
             on_reset: OnReset::Restart,
-            techniques: Techniques { wfi_passthrough: true },
+            techniques: Techniques::default(),
         };
         machine.vms.push(vm).unwrap();
     }

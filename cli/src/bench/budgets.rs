@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
+use stile_blob::Techniques;
 
 use super::host::{Figure, Host, Request};
 use super::operation::{self, OPERATIONS};
-use super::probe;
+use super::{counts, probe};
 use crate::cargo;
 
 /// The test's name.
@@ -25,6 +26,12 @@ const ROUNDING: f64 = 0.001;
 struct Budget {
     instructions: f64,
     exits: f64,
+    /// MRS at EL2.
+    sysreg_reads: f64,
+    /// MSR at EL2.
+    sysreg_writes: f64,
+    /// DSB, DMB, ISB and SB at EL2.
+    barriers: f64,
 }
 
 /// Budgets by CPU model and operation.
@@ -40,14 +47,22 @@ fn measure() -> Result<Vec<String>> {
     let path = cargo::repository().join("bench/budgets.toml");
     let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     let budgets = parse(&text).with_context(|| format!("reading {}", path.display()))?;
-    let probe = probe::build()?;
+    let (probe, plugin) = (probe::build()?, counts::build()?);
     let mut failures = Vec::new();
     for (cpu, budgets) in &budgets {
         let names: Vec<_> = budgets.keys().cloned().collect();
         let operations = operation::choose(&names).map_err(anyhow::Error::msg)?;
-        let request = Request { probe: &probe, cpu, operations: &operations, iterations: ITERATIONS, progress: &|_| {} };
+        let request = Request {
+            probe: &probe,
+            cpu,
+            operations: &operations,
+            iterations: ITERATIONS,
+            techniques: Techniques::default(),
+            plugin: Some(&plugin),
+            progress: &|_| {},
+        };
         let figures = Host::Stile.measure(&request)?;
-        failures.extend(figures.iter().flat_map(|figure| exceeded(cpu, figure, budgets.get(figure.operation))));
+        failures.extend(figures.iter().flat_map(|figure| exceeded(cpu, figure, budgets.get(&figure.operation))));
     }
     Ok(failures)
 }
@@ -63,19 +78,30 @@ fn parse(text: &str) -> Result<Budgets> {
     Ok(budgets)
 }
 
-/// Sentences about what is more than the budget.
+/// Sentences about what is more than the budget, or was not counted.
 fn exceeded(cpu: &str, figure: &Figure, budget: Option<&Budget>) -> Vec<String> {
     let Some(budget) = budget else { return Vec::new() };
-    let costs = [("instructions", Some(figure.instructions), budget.instructions), ("exits", figure.exits, budget.exits)];
-    let more = |(what, cost, most): (&str, Option<f64>, f64)| {
-        let cost = cost.filter(|cost| *cost > most + ROUNDING)?;
-        Some(format!("{} on {cpu}: {cost:.3} {what}, {:.3} more than its budget of {most}", figure.operation, cost - most))
+    let outside = figure.outside.as_ref();
+    let costs = [
+        ("instructions", Some(figure.instructions), budget.instructions),
+        ("exits", figure.exits, budget.exits),
+        ("system-register reads", outside.map(|outside| outside.sysreg_reads), budget.sysreg_reads),
+        ("system-register writes", outside.map(|outside| outside.sysreg_writes), budget.sysreg_writes),
+        ("barriers", outside.map(|outside| outside.barriers), budget.barriers),
+    ];
+    let sentence = |(what, cost, most): (&str, Option<f64>, f64)| match cost {
+        None => Some(format!("{} on {cpu}: {what} were not counted", figure.operation)),
+        Some(cost) if cost > most + ROUNDING => {
+            Some(format!("{} on {cpu}: {cost:.3} {what}, {:.3} more than its budget of {most}", figure.operation, cost - most))
+        }
+        Some(_) => None,
     };
-    costs.into_iter().filter_map(more).collect()
+    costs.into_iter().filter_map(sentence).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::host::Outside;
     use super::*;
 
     #[test]
@@ -87,16 +113,50 @@ mod tests {
         }
     }
 
+    const BUDGET: Budget = Budget { instructions: 35.0, exits: 1.0, sysreg_reads: 3.0, sysreg_writes: 0.0, barriers: 0.0 };
+
+    /// A figure that is as much as the budget allows.
+    fn figure() -> Figure {
+        let outside =
+            Outside { instructions: 33.0, sysreg_reads: 3.0, sysreg_writes: 0.0, barriers: 0.0, tlb_ops: 0.0, loads: 8.0, stores: 5.0 };
+        Figure { operation: "hyp_call".to_owned(), instructions: 35.0, exits: Some(1.0), outside: Some(outside), iterations: 512 }
+    }
+
+    fn broken(change: fn(&mut Figure, &mut Outside)) -> Vec<String> {
+        let mut figure = figure();
+        let mut outside = figure.outside.unwrap();
+        change(&mut figure, &mut outside);
+        figure.outside = Some(outside);
+        exceeded("max", &figure, Some(&BUDGET))
+    }
+
     #[test]
-    fn what_grew_is_named() {
-        let figure = |instructions, exits| Figure { operation: "hyp_call", instructions, exits: Some(exits), iterations: 512 };
-        let budget = Budget { instructions: 35.0, exits: 1.0 };
-        assert!(exceeded("max", &figure(35.0, 1.0), Some(&budget)).is_empty());
-        assert!(exceeded("max", &figure(20.0, 0.0), Some(&budget)).is_empty());
+    fn what_is_within_the_budget_passes() {
+        assert!(broken(|_, _| ()).is_empty());
+        assert!(broken(|figure, outside| (figure.instructions, outside.sysreg_reads) = (20.0, 1.0)).is_empty());
+    }
+
+    #[test]
+    fn each_kind_that_grew_is_named() {
         assert_eq!(
-            exceeded("max", &figure(36.5, 1.0), Some(&budget)),
+            broken(|figure, _| figure.instructions = 36.5),
             ["hyp_call on max: 36.500 instructions, 1.500 more than its budget of 35"]
         );
-        assert_eq!(exceeded("max", &figure(40.0, 2.0), Some(&budget)).len(), 2);
+        assert_eq!(broken(|figure, _| figure.exits = Some(2.0)), ["hyp_call on max: 2.000 exits, 1.000 more than its budget of 1"]);
+        assert_eq!(
+            broken(|_, outside| outside.sysreg_reads = 4.0),
+            ["hyp_call on max: 4.000 system-register reads, 1.000 more than its budget of 3"]
+        );
+        assert_eq!(
+            broken(|_, outside| outside.sysreg_writes = 1.0),
+            ["hyp_call on max: 1.000 system-register writes, 1.000 more than its budget of 0"]
+        );
+        assert_eq!(broken(|_, outside| outside.barriers = 0.5), ["hyp_call on max: 0.500 barriers, 0.500 more than its budget of 0"]);
+    }
+
+    #[test]
+    fn what_was_not_counted_fails() {
+        let figure = Figure { exits: None, outside: None, ..figure() };
+        assert_eq!(exceeded("max", &figure, Some(&BUDGET)).len(), 4);
     }
 }

@@ -1,12 +1,14 @@
-//! Runs of the emulator that only print, and end by themselves.
+//! Runs of the emulator that only print.
 
 use std::io::{Read, Write};
+use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use super::{counts, probe};
 use crate::emulator::{Board, Emulator};
 use crate::exit;
 
@@ -16,14 +18,44 @@ const TIMEOUT: Duration = Duration::from_secs(900);
 /// How long the emulator may take to end after its line is closed.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Boots `image` on `board` and returns everything that came over the serial line.
+/// Arguments of the emulator for a kernel that asks it for random numbers and the date: the same ones each time.
+pub const REPEATABLE: [&str; 4] = ["-seed", "1", "-rtc", "base=2026-01-01,clock=vm"];
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Output {
+    /// Everything that came over the serial line.
+    pub line: Vec<u8>,
+    /// What was counted, if anything was to be.
+    pub counts: Option<counts::Output>,
+}
+
+/// Boots `image` on `board`, lets it run until the machine ended, and counts with the plugin if there is one.
 ///
 /// # Errors
-/// The emulator fails, or takes too long.
-pub fn run(board: &Board, image: &[u8]) -> Result<Vec<u8>> {
-    let mut file = tempfile::Builder::new().prefix("stile-").suffix(".img").tempfile().context("making the image's file")?;
-    file.write_all(image).context("writing the image")?;
-    let (mut emulator, mut pipes) = Emulator::start(board, file.path())?;
+/// The emulator fails, or takes too long; it can't load the plugin.
+pub fn run(board: &Board, image: &[u8], plugin: Option<&Path>) -> Result<Output> {
+    run_until(board, image, plugin, |_| false)
+}
+
+/// The same for a machine that need not end: it is ended once `is_over` says so of everything that came.
+///
+/// # Errors
+/// As of [`run`].
+pub fn run_until(board: &Board, image: &[u8], plugin: Option<&Path>, is_over: impl Fn(&[u8]) -> bool) -> Result<Output> {
+    let file = |suffix| tempfile::Builder::new().prefix("stile-").suffix(suffix).tempfile();
+    let mut image_file = file(".img").context("making the image's file")?;
+    image_file.write_all(image).context("writing the image")?;
+    let counted = file(".json").context("making the file for the counts")?;
+    let counts = || {
+        let read = || counts::parse(&std::fs::read_to_string(counted.path()).context("reading the counts")?);
+        plugin.map(|_| read()).transpose()
+    };
+    let mut board = board.clone();
+    if let Some(plugin) = plugin {
+        board.extra.extend(counts::arguments(plugin, counted.path()));
+    }
+    let (mut emulator, mut pipes) = Emulator::start(&board, image_file.path())?;
     let errors = thread::spawn(move || {
         let mut text = String::new();
         let _ = pipes.errors.read_to_string(&mut text);
@@ -42,18 +74,28 @@ pub fn run(board: &Board, image: &[u8]) -> Result<Vec<u8>> {
     let mut output = Vec::new();
     loop {
         match bytes.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            Ok(bytes) => output.extend(bytes),
+            Ok(bytes) => {
+                output.extend(bytes);
+                if is_over(&output) {
+                    emulator.kill();
+                    return Ok(Output { line: output, counts: counts()? });
+                }
+            }
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
-                return Err(exit::emulator(format!("the run did not end within {} s", TIMEOUT.as_secs())));
+                let end = probe::end(&output);
+                return Err(exit::emulator(format!("the run did not end within {} s; the end of its output:\n{end}", TIMEOUT.as_secs())));
             }
         }
     }
     match emulator.wait(GRACE) {
-        Some(status) if status.success() => Ok(output),
+        Some(status) if status.success() => Ok(Output { line: output, counts: counts()? }),
         Some(status) => {
             let errors = errors.join().unwrap_or_default();
-            Err(exit::emulator(format!("the emulator failed ({status}): {}", errors.trim())))
+            Err(match counts::advice(&errors) {
+                Some(advice) if plugin.is_some() => exit::lacking(format!("{advice}. The emulator says: {}", errors.trim())),
+                _ => exit::emulator(format!("the emulator failed ({status}): {}", errors.trim())),
+            })
         }
         None => Err(exit::emulator("the emulator closed its serial line but does not end")),
     }

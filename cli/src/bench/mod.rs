@@ -2,20 +2,28 @@
 //!
 //! The emulator counts instructions (`-icount`), so the same build gives the same figures each time. Instructions are not cycles.
 
+mod ablation;
 pub mod budgets;
+mod client;
+mod counts;
+mod crossings;
 mod emulate;
+mod full;
 mod host;
+mod kept;
+mod linux;
 mod operation;
+mod picture;
 mod probe;
+mod record;
 mod report;
 
-use std::fmt::Write as _;
-
 use anyhow::{Context, Result};
+use stile_blob::Techniques;
 
 use crate::args::BenchArgs;
 use crate::progress::Task;
-use crate::{emulator, exit};
+use crate::{cargo, emulator, exit};
 use host::{Host, Request};
 use report::Results;
 
@@ -24,30 +32,60 @@ use report::Results;
 /// # Errors
 /// A name that there isn't; something can't be built, fetched or run; the file can't be written.
 pub fn bench(args: &BenchArgs) -> Result<u8> {
-    let operations = operation::choose(&args.only).map_err(exit::usage)?;
+    let work = if args.full { full::choose(&args.only) } else { Vec::new() };
+    // With real work, a name may be that of either.
+    let names: Vec<String> = args.only.iter().filter(|name| work.iter().all(|work| work.name != **name)).cloned().collect();
+    let operations = if names.is_empty() && !args.only.is_empty() { Vec::new() } else { operation::choose(&names).map_err(exit::usage)? };
     let mut peers = host::choose(&args.against).map_err(exit::usage)?;
     emulator::installed()?;
     if args.against.is_empty() && !emulator::features(&args.cpu)?.names().contains(&"VHE") {
         peers.retain(|peer| !peer.needs_vhe());
     }
     let probe = probe::build()?;
+    // Real work can't be told from the rest of a run without it.
+    let plugin = if args.no_counts && !args.full { None } else { Some(counts::build()?) };
     let task = Task::start("measuring");
     let progress = |what: String| task.message(format!("measuring: {what}"));
-    let request = Request { probe: &probe, cpu: &args.cpu, operations: &operations, iterations: args.iterations, progress: &progress };
-    let mut results = Results::new(&args.cpu, &operations);
-    for host in [Host::Stile].into_iter().chain(peers) {
-        let figures = host.measure(&request).with_context(|| format!("measuring under {}", host.name()))?;
-        results.add(host, figures);
+    let request = Request {
+        probe: &probe,
+        cpu: &args.cpu,
+        operations: &operations,
+        iterations: args.iterations,
+        techniques: Techniques::default(),
+        plugin: plugin.as_deref(),
+        progress: &progress,
+    };
+    let hosts: Vec<Host> = [Host::Stile].into_iter().chain(peers).collect();
+    let (mut tables, records) = if args.ablate {
+        let records = ablation::measure(&request)?;
+        (vec![ablation::table(&args.cpu, &records)], records)
+    } else {
+        let mut results = Results::new(&args.cpu, &operations);
+        for host in hosts.iter().copied().filter(|_| !operations.is_empty()) {
+            let figures = host.measure(&request).with_context(|| format!("measuring under {}", host.name()))?;
+            results.add(host, figures);
+        }
+        let tables = [(!operations.is_empty()).then(|| results.table()), results.crossings()];
+        (tables.into_iter().flatten().collect(), results.records())
+    };
+    let mut lines = record::write(&records)?;
+    if args.full
+        && let Some(plugin) = &plugin
+    {
+        let work = full::measure(&work, &full::hosts(&hosts, &args.against), &args.cpu, plugin, &progress)?;
+        tables.push(work.table());
+        lines.extend(work.json().into_iter().map(|line| line + "\n"));
     }
     drop(task);
-    println!("{}", results.table());
+    println!("{}", tables.join("\n\n"));
     if let Some(path) = &args.json {
-        let mut text = String::new();
-        for line in results.json() {
-            // Writing to a string can't fail.
-            let _ = writeln!(text, "{line}");
-        }
-        std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+        std::fs::write(path, lines).with_context(|| format!("writing {}", path.display()))?;
+    }
+    if let Some(path) = &args.svg {
+        std::fs::write(path, picture::draw(&records, &args.cpu)).with_context(|| format!("writing {}", path.display()))?;
+    }
+    if args.update {
+        kept::update(&cargo::repository(), records)?;
     }
     Ok(exit::OK)
 }

@@ -7,6 +7,8 @@ pub struct Operation {
     pub name: &'static str,
     /// What it needs.
     pub needs: Needs,
+    /// The most instructions that it is to cost under Stile on the CPU model `max`.
+    pub aim: Option<u32>,
 }
 
 /// The CPUs that an operation needs.
@@ -38,26 +40,26 @@ impl Needs {
     }
 }
 
-const fn operation(name: &'static str, needs: Needs) -> Operation {
-    Operation { name, needs }
+const fn operation(name: &'static str, needs: Needs, aim: Option<u32>) -> Operation {
+    Operation { name, needs, aim }
 }
 
 /// All operations, in the order in which tables show them.
 pub const OPERATIONS: [Operation; 14] = [
-    operation("hyp_call", Needs::One),
-    operation("sysreg_trap", Needs::One),
-    operation("mmio_read_vgic", Needs::One),
-    operation("mmio_read_vgic_isenabler", Needs::One),
-    operation("mmio_read_device", Needs::One),
-    operation("eoi", Needs::One),
-    operation("ipi_self", Needs::One),
-    operation("timer", Needs::One),
-    operation("timer_wfi", Needs::One),
-    operation("ipi", Needs::Two),
-    operation("ipi_wfi", Needs::Two),
-    operation("wfi_wake", Needs::Two),
-    operation("vcpu_switch", Needs::Shared),
-    operation("ipi_wfi_shared", Needs::Shared),
+    operation("hyp_call", Needs::One, Some(45)),
+    operation("sysreg_trap", Needs::One, Some(55)),
+    operation("mmio_read_vgic", Needs::One, Some(110)),
+    operation("mmio_read_vgic_isenabler", Needs::One, Some(140)),
+    operation("mmio_read_device", Needs::One, Some(110)),
+    operation("eoi", Needs::One, None),
+    operation("ipi_self", Needs::One, Some(150)),
+    operation("timer", Needs::One, Some(120)),
+    operation("timer_wfi", Needs::One, Some(120)),
+    operation("ipi", Needs::Two, Some(300)),
+    operation("ipi_wfi", Needs::Two, Some(300)),
+    operation("wfi_wake", Needs::Two, None),
+    operation("vcpu_switch", Needs::Shared, Some(500)),
+    operation("ipi_wfi_shared", Needs::Shared, Some(600)),
 ];
 
 /// Those with these names; all without names.

@@ -13,6 +13,9 @@ const PACKAGE: &str = "probe";
 /// RAM of the probe's machine or VM, in bytes.
 pub const MEMORY: u64 = 64 << 20;
 
+/// What a line of the probe's begins with that is about a failure.
+const FAILURE: &str = "probe: ";
+
 /// Builds the probe, and returns its memory from the header of an arm64 Image on: one file for every host.
 ///
 /// # Errors
@@ -63,18 +66,28 @@ pub struct Line {
 /// The output has none, or the probe reports a failure.
 pub fn lines(output: &[u8]) -> Result<Vec<Line>> {
     let text = String::from_utf8_lossy(output);
-    let failure = text.lines().find(|line| line.contains("probe: "));
+    let failure = text.lines().find(|line| line.contains(FAILURE));
     ensure!(failure.is_none(), "the probe failed: {}", failure.unwrap_or_default());
     let lines: Vec<_> = text.lines().filter_map(line).collect();
-    ensure!(!lines.is_empty(), "the probe said nothing; the end of the output:\n{}", end(&text));
+    ensure!(!lines.is_empty(), "the probe said nothing; the end of the output:\n{}", end(output));
     Ok(lines)
+}
+
+/// Whether the probe has said all that it will say: a whole line of each of these operations, or that it failed.
+pub fn is_over(output: &[u8], operations: &[Operation]) -> bool {
+    let text = String::from_utf8_lossy(output);
+    let whole = || text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    let done = |operation: &Operation| whole().filter_map(line).any(|line| line.operation == operation.name);
+    operations.iter().all(done) || whole().any(|line| line.contains(FAILURE))
 }
 
 fn line(text: &str) -> Option<Line> {
     serde_json::from_str(text.get(text.find("{\"operation\"")?..)?.trim_end()).ok()
 }
 
-fn end(text: &str) -> String {
+/// The last lines of an output.
+pub fn end(output: &[u8]) -> String {
+    let text = String::from_utf8_lossy(output);
     let lines: Vec<_> = text.lines().collect();
     lines[lines.len().saturating_sub(20)..].join("\n")
 }
@@ -82,6 +95,7 @@ fn end(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::operation;
 
     #[test]
     fn lines_are_found_among_others() {
@@ -91,6 +105,16 @@ mod tests {
         assert_eq!(lines.len(), 2);
         assert_eq!((lines[0].instructions, lines[0].iterations), (Some(2.0), Some(4096)));
         assert_eq!(lines[1].skipped.as_deref(), Some("not here"));
+    }
+
+    #[test]
+    fn the_probe_is_over_when_each_operation_has_a_whole_line() {
+        let operations = operation::choose(&["hyp_call".to_owned(), "eoi".to_owned()]).unwrap();
+        let output = b"(XEN) DOM1: {\"operation\":\"eoi\",\"skipped\":\"not here\"}\r\n{\"operation\":\"hyp_call\",\"instructions\":2.0,\"iterations\":1}\n";
+        assert!(is_over(output, &operations));
+        assert!(!is_over(&output[..output.len() - 1], &operations));
+        assert!(!is_over(b"(XEN) DOM1: probe: panicked", &operations));
+        assert!(is_over(b"(XEN) DOM1: probe: panicked\n", &operations));
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! The figures of all hosts beside each other: a table for people, and a line of JSON each for programs.
+//! The figures of all hosts beside each other: a table for people, and records for programs.
 
 use comfy_table::{CellAlignment, Table, presets};
-use serde::Serialize;
 
+use super::crossings;
 use super::host::{Figure, Host};
 use super::operation::Operation;
+use super::record::Record;
 
 /// All that was measured.
 #[derive(Debug)]
@@ -12,19 +13,6 @@ pub struct Results<'a> {
     cpu: &'a str,
     operations: &'a [Operation],
     hosts: Vec<(Host, Vec<Figure>)>,
-}
-
-/// A line of the JSON file.
-#[derive(Debug, Serialize)]
-struct Line<'a> {
-    operation: &'a str,
-    host: &'a str,
-    cpu: &'a str,
-    /// 1: a guest of the host's. 2: a guest of a hypervisor that is one.
-    level: u8,
-    instructions: f64,
-    exits: Option<f64>,
-    iterations: u64,
 }
 
 impl<'a> Results<'a> {
@@ -68,20 +56,21 @@ impl<'a> Results<'a> {
         format!("Instructions per operation on -cpu {}, without the loop's. Instructions are not cycles.\n{table}", self.cpu)
     }
 
-    /// Lines of JSON, an object each.
-    pub fn json(&self) -> Vec<String> {
-        let line = |host: &Host, figure: &Figure| {
-            serde_json::to_string(&Line {
-                operation: figure.operation,
-                host: host.name(),
-                cpu: self.cpu,
-                level: 1,
-                instructions: figure.instructions,
-                exits: figure.exits,
-                iterations: figure.iterations,
-            })
+    /// The table of what runs outside of the guest, if it was counted.
+    pub fn crossings(&self) -> Option<String> {
+        crossings::table(self.operations, &self.hosts)
+    }
+
+    /// Every figure, with where it is from.
+    pub fn records(&self) -> Vec<Record> {
+        let record = |host: &Host, figure: &Figure| Record {
+            host: host.name().to_owned(),
+            cpu: self.cpu.to_owned(),
+            level: 1,
+            ablation: None,
+            figure: figure.clone(),
         };
-        self.hosts.iter().flat_map(|(host, figures)| figures.iter().filter_map(move |figure| line(host, figure).ok())).collect()
+        self.hosts.iter().flat_map(|(host, figures)| figures.iter().map(move |figure| record(host, figure))).collect()
     }
 }
 
@@ -90,7 +79,7 @@ fn find<'f>(figures: &'f [Figure], operation: &Operation) -> Option<&'f Figure> 
 }
 
 /// To a tenth where there is one, with commas between the thousands.
-fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     let text = format!("{value:.1}");
     let (whole, tenth) = text.split_once('.').unwrap_or((&text, "0"));
     let mut grouped = String::new();
@@ -103,7 +92,13 @@ fn number(value: f64) -> String {
     if tenth == "0" { grouped } else { format!("{grouped}.{tenth}") }
 }
 
-fn ratio(value: f64, base: f64) -> String {
+/// The same without tenths where they say nothing: from 100 on.
+pub fn short(value: f64) -> String {
+    number(if value >= 100.0 { value.round() } else { value })
+}
+
+/// How often `base` goes into `value`; nothing if that makes no sense.
+pub fn ratio(value: f64, base: f64) -> String {
     let ratio = value / base;
     let digits = if ratio < 0.95 {
         2
@@ -120,8 +115,8 @@ mod tests {
     use super::super::operation::choose;
     use super::*;
 
-    fn figure(operation: &'static str, instructions: f64, exits: Option<f64>) -> Figure {
-        Figure { operation, instructions, exits, iterations: 4096 }
+    fn figure(operation: &str, instructions: f64, exits: Option<f64>) -> Figure {
+        Figure { operation: operation.to_owned(), instructions, exits, outside: None, iterations: 4096 }
     }
 
     #[test]
@@ -131,6 +126,7 @@ mod tests {
         assert_eq!(number(1_234_567.0), "1,234,567");
         assert_eq!(number(0.04), "0");
         assert_eq!(number(-100.0), "-100");
+        assert_eq!((short(35.5).as_str(), short(1678.5).as_str()), ("35.5", "1,679"));
     }
 
     #[test]
@@ -143,10 +139,8 @@ mod tests {
         let row = |name: &str| table.lines().find(|line| line.contains(name)).unwrap().split_whitespace().collect::<Vec<_>>();
         assert_eq!(row("hyp_call"), ["hyp_call", "35", "1", "70", "2.0x"]);
         assert_eq!(row("eoi"), ["eoi", "2", "0", "-"]);
-        assert_eq!(
-            results.json()[0],
-            r#"{"operation":"hyp_call","host":"stile","cpu":"max","level":1,"instructions":35.0,"exits":1.0,"iterations":4096}"#
-        );
-        assert!(results.json()[2].contains(r#""exits":null"#));
+        let records = results.records();
+        assert_eq!((&records[0].host[..], records[0].figure.instructions), ("stile", 35.0));
+        assert_eq!((&records[2].host[..], records[2].figure.exits), ("native", None));
     }
 }

@@ -8,14 +8,14 @@ use toml::{
 };
 
 use super::{
-    Mistake, Place,
+    Mistake, Place, ablation,
     draft::{Cpus, Draft, Given, VmDraft},
 };
 
 const TOP_KEYS: &[&str] = &["machine", "vm"];
 const MACHINE_KEYS: &[&str] = &["arch", "cpu", "cpus", "memory", "slice"];
 const VM_KEYS: &[&str] = &["append", "cpus", "exec", "initrd", "kernel", "memory", "name", "on_reset", "pinned", "techniques", "vcpus"];
-const TECHNIQUE_KEYS: &[&str] = &["wfi_passthrough"];
+const TECHNIQUE_KEYS: &[&str] = &["ablate", "wfi_passthrough"];
 
 /// Reads a draft; `None` if the text is not TOML at all, so that nothing more can be said about it.
 pub fn draft(text: &str, mistakes: &mut Vec<Mistake>) -> Option<Draft> {
@@ -103,6 +103,7 @@ fn vm_draft(vm: &DeTable<'_>, span: Range<usize>, mistakes: &mut Vec<Mistake>) -
     if let Some((techniques, _)) = vm.table("techniques", "[vm.techniques]", mistakes) {
         let mut techniques = Table::new("[vm.techniques]", techniques, TECHNIQUE_KEYS, mistakes);
         draft.wfi_passthrough = techniques.boolean("wfi_passthrough", mistakes);
+        draft.ablate = techniques.strings("ablate", &format!("a list of {}", ablation::list()), mistakes);
     }
     draft
 }
@@ -189,6 +190,27 @@ impl<'t> Table<'t> {
                 None
             }
         }
+    }
+
+    fn strings(&mut self, key: &'static str, wanted: &str, mistakes: &mut Vec<Mistake>) -> Option<Vec<Given<String>>> {
+        let value = self.get(key)?;
+        let DeValue::Array(array) = value.get_ref() else {
+            let mistake = wrong_type(key, value, wanted);
+            mistakes.push(match value.get_ref() {
+                DeValue::String(text) => mistake.similar(format!("[\"{text}\"]")),
+                _ => mistake,
+            });
+            return None;
+        };
+        let before = mistakes.len();
+        let mut strings = Vec::new();
+        for element in array.iter() {
+            match element.get_ref() {
+                DeValue::String(text) => strings.push(Given::new(text.to_string(), Place::Text(element.span()))),
+                _ => mistakes.push(wrong_type(key, element, wanted)),
+            }
+        }
+        (mistakes.len() == before).then_some(strings)
     }
 
     /// A size is a string; a number alone is a likely slip.

@@ -60,6 +60,7 @@ pub struct VmDraft {
     pub on_reset: Option<Given<String>>,
     pub exec: Option<Given<String>>,
     pub wfi_passthrough: Option<Given<bool>>,
+    pub ablate: Option<Vec<Given<String>>>,
 }
 
 impl VmDraft {
@@ -79,6 +80,7 @@ impl VmDraft {
             on_reset: None,
             exec: None,
             wfi_passthrough: None,
+            ablate: None,
         }
     }
 }

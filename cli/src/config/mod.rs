@@ -13,6 +13,7 @@ use std::{
 use stile_blob::{OnReset, Techniques};
 use stile_board::map;
 
+pub mod ablation;
 mod document;
 mod draft;
 mod flags;

@@ -84,6 +84,7 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
     let memory = draft.memory.as_ref().and_then(|given| value::vm_memory(given, mistakes));
     let vcpus = draft.vcpus.as_ref().and_then(|given| value::number(given, "vCPUs", 1, MAX_VCPUS, mistakes));
     let cpus = draft.cpus.as_ref().and_then(|given| value::cpus(given, cpu_limit, mistakes));
+    let ablate = draft.ablate.as_ref().map(|given| value::ablation(given, mistakes));
     let on_reset = draft.on_reset.as_ref().and_then(|given| value::on_reset(given, mistakes));
     if let Some(append) = &draft.append {
         value::no_nul(append, mistakes);
@@ -118,6 +119,7 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
         exec: draft.exec.as_ref().map(|given| given.value.clone()),
         techniques: Techniques {
             wfi_passthrough: draft.wfi_passthrough.as_ref().map_or(Techniques::default().wfi_passthrough, |given| given.value),
+            ablate,
         },
     }
 }

@@ -5,11 +5,11 @@ use std::{
     time::Duration,
 };
 
-use stile_blob::{MAX_NAME_LEN, OnReset, is_name};
+use stile_blob::{Ablation, MAX_NAME_LEN, OnReset, is_name};
 use stile_board::map;
 
 use super::{
-    Arch, DebianKernel, InitrdSource, KernelSource, Mistake, Place,
+    Arch, DebianKernel, InitrdSource, KernelSource, Mistake, Place, ablation,
     draft::{Cpus, Given, VmDraft},
     file_like, units,
 };
@@ -240,4 +240,16 @@ pub fn no_nul(given: &Given<String>, mistakes: &mut Vec<Mistake>) {
     if given.value.contains('\0') {
         mistakes.push(wrong(given, "the text has a NUL character in it").expected("none"));
     }
+}
+
+/// Every name turns a switch on.
+pub fn ablation(given: &[Given<String>], mistakes: &mut Vec<Mistake>) -> Ablation {
+    let mut all = Ablation::default();
+    for name in given {
+        if !ablation::switch_on(&mut all, &name.value) {
+            let mistake = wrong(name, format!("\"{}\" can't be ablated", name.value)).expected(format!("some of {}", ablation::list()));
+            mistakes.push(mistake.similar_among(&name.value, ablation::names()));
+        }
+    }
+    all
 }

@@ -9,14 +9,46 @@ pub struct Package {
     pub name: String,
     /// Its version.
     pub version: String,
+    /// Names of packages that it needs (`Pre-Depends` and `Depends`): of alternatives the first one.
+    pub needs: Vec<String>,
 }
 
 /// The packages in the text of a `Packages` file (Debian's deb822 format).
 pub fn packages(text: &str) -> impl Iterator<Item = Package> {
     text.split("\n\n").filter_map(|stanza| {
         let field = |name: &str| stanza.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned()));
-        Some(Package { name: field("Package")?, version: field("Version")? })
+        let needs = ["Pre-Depends", "Depends"].into_iter().filter_map(field).flat_map(|list| needs(&list)).collect();
+        Some(Package { name: field("Package")?, version: field("Version")?, needs })
     })
+}
+
+/// The names in a list of relationships, such as `libc6 (>= 2.41), default-mta | mail-transport-agent` (Debian Policy Manual, "Syntax of
+/// relationship fields").
+fn needs(list: &str) -> Vec<String> {
+    let name = |relation: &str| {
+        let first = relation.trim().split(|c: char| c.is_whitespace() || matches!(c, '(' | '[' | '|' | ':')).next()?;
+        (!first.is_empty()).then(|| first.to_owned())
+    };
+    list.split(',').filter_map(name).collect()
+}
+
+/// These packages in their newest versions, and the packages of shared libraries that they need, directly or not.
+///
+/// Programs are taken out of packages to be run alone, so what else a package needs (interpreters, users, services) is left out.
+pub fn with_libraries(packages: &[Package], names: &[&str]) -> Option<Vec<Package>> {
+    let mut found = names.iter().map(|name| newest_named(packages, name)).collect::<Option<Vec<_>>>()?;
+    let mut next = 0;
+    while let Some(package) = found.get(next) {
+        for name in package.needs.clone() {
+            // zlib1g is the one library whose package is named otherwise.
+            if name.trim_start_matches('z').starts_with("lib") && found.iter().all(|package| package.name != name) {
+                // A name without a package is a virtual one: those are not libraries'.
+                found.extend(newest_named(packages, &name));
+            }
+        }
+        next += 1;
+    }
+    Some(found)
 }
 
 /// The newest package with exactly this name.
@@ -158,8 +190,35 @@ Version: 7.2.12-1~bpo13+1
 
     #[test]
     fn a_named_package_is_found_in_its_newest_version() {
-        let list = [("a", "1.9"), ("a", "1.10"), ("b", "3")].map(|(name, version)| Package { name: name.into(), version: version.into() });
+        let package = |(name, version): (&str, &str)| Package { name: name.into(), version: version.into(), needs: Vec::new() };
+        let list = [("a", "1.9"), ("a", "1.10"), ("b", "3")].map(package);
         assert_eq!(newest_named(&list, "a").map(|package| package.version).as_deref(), Some("1.10"));
         assert_eq!(newest_named(&list, "c"), None);
+    }
+
+    #[test]
+    fn libraries_come_along_and_nothing_else() {
+        let archive = "\
+Package: tool
+Version: 1
+Pre-Depends: init-system-helpers (>= 1.54~)
+Depends: python3:any, liba1 (>= 2.41) | liba0, libvirtual
+
+Package: liba1
+Version: 2
+Depends: zlib1g
+
+Package: zlib1g
+Version: 3
+Depends: liba1
+
+Package: python3
+Version: 4
+";
+        let list: Vec<_> = packages(archive).collect();
+        assert_eq!(list[0].needs, ["init-system-helpers", "python3", "liba1", "libvirtual"]);
+        let names = |found: Vec<Package>| found.into_iter().map(|package| package.name).collect::<Vec<_>>();
+        assert_eq!(names(with_libraries(&list, &["tool"]).unwrap()), ["tool", "liba1", "zlib1g"]);
+        assert_eq!(with_libraries(&list, &["tool", "missing"]), None);
     }
 }

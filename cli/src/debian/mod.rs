@@ -1,4 +1,4 @@
-//! Debian's packages: kernels, the installer and busybox, fetched through a private apt configuration.
+//! Debian's packages: kernels, the installer, busybox and Xen, fetched through a private apt configuration.
 //!
 //! Nothing on the system changes: apt gets its own configuration, lists and cache below [`crate::cache::dir`], and checks Debian's
 //! signatures with the keys of the package `debian-archive-keyring`. What is taken out of a package is kept, so that apt runs only when
@@ -9,6 +9,7 @@ mod deb;
 mod index;
 mod mirror;
 mod store;
+mod tree;
 mod version;
 
 use std::path::PathBuf;
@@ -20,6 +21,7 @@ pub use deb::{Wanted, extract};
 pub use index::{Package, newest_named};
 pub use mirror::{VARIABLE as MIRROR_VARIABLE, mirror};
 pub use store::{Freshness, Item};
+pub use tree::tree;
 
 use crate::config::{Arch, DebianKernel};
 use crate::exit;
@@ -65,12 +67,28 @@ pub fn kernel_for(arch: Arch, kernel: DebianKernel, freshness: Freshness) -> Res
     })
 }
 
-/// The statically linked busybox.
+/// The statically linked busybox for Arm.
 ///
 /// # Errors
 /// No mirror; a failed download with nothing in the cache.
-pub fn busybox(arch: Arch, freshness: Freshness) -> Result<PathBuf> {
+pub fn busybox(freshness: Freshness) -> Result<PathBuf> {
+    busybox_for(Arch::Aarch64, freshness)
+}
+
+/// The statically linked busybox.
+///
+/// # Errors
+/// As [`busybox`].
+pub fn busybox_for(arch: Arch, freshness: Freshness) -> Result<PathBuf> {
     Ok(store::get(arch, Item::Busybox, freshness)?.dir.join("busybox"))
+}
+
+/// Xen: a program in the format of a kernel's Image.
+///
+/// # Errors
+/// No mirror; a failed download with nothing in the cache.
+pub fn xen(freshness: Freshness) -> Result<PathBuf> {
+    Ok(store::get(Arch::Aarch64, Item::Xen, freshness)?.dir.join("xen"))
 }
 
 /// Fetches all items for Arm anew where Debian has newer ones, and returns a line about each.

@@ -30,6 +30,8 @@ pub enum Item {
     Installer,
     /// The statically linked busybox.
     Busybox,
+    /// Xen of Debian 13.
+    Xen,
 }
 
 /// When to look for a newer version.
@@ -45,7 +47,7 @@ pub enum Freshness {
 
 impl Item {
     /// All items.
-    pub const ALL: [Self; 5] = [Self::NewestKernel, Self::Kernel6_12, Self::Kernel6_1, Self::Installer, Self::Busybox];
+    pub const ALL: [Self; 6] = [Self::NewestKernel, Self::Kernel6_12, Self::Kernel6_1, Self::Installer, Self::Busybox, Self::Xen];
 
     /// The item's name in the cache, and the word for it on the command line.
     pub fn name(self) -> &'static str {
@@ -55,13 +57,14 @@ impl Item {
             Self::Kernel6_1 => "debian:6.1",
             Self::Installer => "debian-installer",
             Self::Busybox => "busybox",
+            Self::Xen => "xen",
         }
     }
 
     fn suite(self) -> &'static str {
         match self {
             Self::NewestKernel => "trixie-backports",
-            Self::Kernel6_12 | Self::Installer | Self::Busybox => "trixie",
+            Self::Kernel6_12 | Self::Installer | Self::Busybox | Self::Xen => "trixie",
             Self::Kernel6_1 => "bookworm",
         }
     }
@@ -79,6 +82,7 @@ impl Item {
             Self::Kernel6_1 => kernel(series("6.1")),
             Self::Installer => index::newest_named(packages, "debian-installer-13-netboot-arm64"),
             Self::Busybox => index::newest_named(packages, "busybox-static"),
+            Self::Xen => index::newest_named(packages, "xen-hypervisor-4.20-arm64"),
         }
     }
 
@@ -90,6 +94,7 @@ impl Item {
                 Wanted { is: |path| path.ends_with("/text/debian-installer/arm64/initrd.gz"), name: "initrd" },
             ],
             Self::Busybox => &[Wanted { is: |path| matches!(path, "usr/bin/busybox" | "bin/busybox"), name: "busybox" }],
+            Self::Xen => &[Wanted { is: |path| path == "boot/xen-4.20-arm64", name: "xen" }],
         }
     }
 }

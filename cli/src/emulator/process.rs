@@ -82,6 +82,12 @@ impl Emulator {
         }
     }
 
+    /// Asks the process to end: it ends well, as if its machine had been turned off.
+    pub fn terminate(&self) {
+        // It fails only if the process has ended already.
+        let _ = rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), rustix::process::Signal::TERM);
+    }
+
     /// Ends the process.
     pub fn kill(&mut self) {
         // It fails only if the process has ended already.

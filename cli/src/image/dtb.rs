@@ -29,11 +29,12 @@ const CONSOLE: &str = "/pl011@9000000";
 const GIC: u32 = 1;
 const CLOCK: u32 = 2;
 
-/// First cell of a GIC interrupt specifier: a shared or a private peripheral interrupt.
-const SPI: u32 = 0;
-const PPI: u32 = 1;
+/// First cell of a GIC interrupt specifier: a shared peripheral interrupt.
+pub const GIC_SPI: u32 = 0;
+/// The same: a private one.
+pub const GIC_PPI: u32 = 1;
 /// Last cell: level-sensitive, active high.
-const LEVEL_HIGH: u32 = 4;
+pub const LEVEL_HIGH: u32 = 4;
 
 /// Makes the flattened device tree; its length does not depend on where things are.
 ///
@@ -76,7 +77,7 @@ pub fn build(description: &Description<'_>) -> FdtWriterResult<Vec<u8>> {
     let uart = fdt.begin_node(CONSOLE.trim_start_matches('/'))?;
     string_list(&mut fdt, "compatible", &["arm,pl011", "arm,primecell"])?;
     fdt.property_array_u64("reg", &[map::PL011_BASE, map::PL011_SIZE])?;
-    fdt.property_array_u32("interrupts", &[SPI, intid::PL011 - intid::SPI_BASE, LEVEL_HIGH])?;
+    fdt.property_array_u32("interrupts", &[GIC_SPI, intid::PL011 - intid::SPI_BASE, LEVEL_HIGH])?;
     fdt.property_array_u32("clocks", &[CLOCK, CLOCK])?;
     string_list(&mut fdt, "clock-names", &["uartclk", "apb_pclk"])?;
     fdt.end_node(uart)?;
@@ -84,7 +85,7 @@ pub fn build(description: &Description<'_>) -> FdtWriterResult<Vec<u8>> {
     let rtc = fdt.begin_node(&format!("pl031@{:x}", map::PL031_BASE))?;
     string_list(&mut fdt, "compatible", &["arm,pl031", "arm,primecell"])?;
     fdt.property_array_u64("reg", &[map::PL031_BASE, map::PL031_SIZE])?;
-    fdt.property_array_u32("interrupts", &[SPI, intid::PL031 - intid::SPI_BASE, LEVEL_HIGH])?;
+    fdt.property_array_u32("interrupts", &[GIC_SPI, intid::PL031 - intid::SPI_BASE, LEVEL_HIGH])?;
     fdt.property_array_u32("clocks", &[CLOCK])?;
     fdt.property_string("clock-names", "apb_pclk")?;
     fdt.end_node(rtc)?;
@@ -93,7 +94,8 @@ pub fn build(description: &Description<'_>) -> FdtWriterResult<Vec<u8>> {
     fdt.finish()
 }
 
-fn string_list(fdt: &mut FdtWriter, name: &str, values: &[&str]) -> FdtWriterResult<()> {
+/// A property that is several strings.
+pub fn string_list(fdt: &mut FdtWriter, name: &str, values: &[&str]) -> FdtWriterResult<()> {
     fdt.property_string_list(name, values.iter().map(|value| (*value).to_owned()).collect())
 }
 
@@ -111,7 +113,8 @@ fn chosen(fdt: &mut FdtWriter, description: &Description<'_>) -> FdtWriterResult
     fdt.end_node(chosen)
 }
 
-fn cpus(fdt: &mut FdtWriter, vcpus: usize) -> FdtWriterResult<()> {
+/// The node of the CPUs, which PSCI starts.
+pub fn cpus(fdt: &mut FdtWriter, vcpus: usize) -> FdtWriterResult<()> {
     let cpus = fdt.begin_node("cpus")?;
     fdt.property_u32("#address-cells", 1)?;
     fdt.property_u32("#size-cells", 0)?;
@@ -139,11 +142,12 @@ fn psci(fdt: &mut FdtWriter) -> FdtWriterResult<()> {
     fdt.end_node(psci)
 }
 
-fn timer(fdt: &mut FdtWriter) -> FdtWriterResult<()> {
+/// The node of the CPUs' timers.
+pub fn timer(fdt: &mut FdtWriter) -> FdtWriterResult<()> {
     let timer = fdt.begin_node("timer")?;
     string_list(fdt, "compatible", &["arm,armv8-timer", "arm,armv7-timer"])?;
     let interrupts = [intid::TIMER_SECURE, intid::TIMER_EL1_PHYSICAL, intid::TIMER_EL1_VIRTUAL, intid::TIMER_EL2_PHYSICAL];
-    let cells: Vec<u32> = interrupts.iter().flat_map(|intid| [PPI, intid - intid::PPI_BASE, LEVEL_HIGH]).collect();
+    let cells: Vec<u32> = interrupts.iter().flat_map(|intid| [GIC_PPI, intid - intid::PPI_BASE, LEVEL_HIGH]).collect();
     fdt.property_array_u32("interrupts", &cells)?;
     fdt.property_null("always-on")?;
     fdt.end_node(timer)

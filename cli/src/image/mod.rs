@@ -9,7 +9,7 @@ pub mod kernel;
 pub mod layout;
 mod pc;
 #[cfg(test)]
-mod tests;
+pub mod tests;
 
 pub use assemble::{Error, Image, Seed, VmFiles, VmPlan, assemble, plan};
 pub use compression::Compression;

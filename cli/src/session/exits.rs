@@ -28,6 +28,12 @@ pub struct Exits {
     frequency: u64,
 }
 
+impl Default for Exits {
+    fn default() -> Self {
+        Self::new(Arch::Aarch64)
+    }
+}
+
 impl Exits {
     /// Nothing yet.
     pub fn new(arch: Arch) -> Self {
@@ -63,6 +69,11 @@ impl Exits {
         let Some(key) = key else { return };
         let counted = Row { count: row.count, ticks: row.ticks, min: row.min, max: row.max };
         self.report.account_mut(row.vm, row.vcpu).add(key, &counted);
+    }
+
+    /// The accounts of all vCPUs.
+    pub fn report(&self) -> &Report {
+        &self.report
     }
 
     /// The tables with a heading each, `names` being the VMs'; nothing if Stile has told of no vCPU.
@@ -115,7 +126,7 @@ mod tests {
     fn rows_are_added_up_and_the_last_line_states_the_difference() {
         let irq = stile_wire::Row::Static(reason::IRQ.other().raw());
         let dynamic = stile_wire::Row::Dynamic { kind: reason::SYSREG.raw().into(), key: 0 };
-        let mut exits = Exits::new(Arch::Aarch64);
+        let mut exits = Exits::default();
         assert_eq!(exits.tables(&[], By::Vm), None);
         for event in [row(0, 0, irq, 3), row(0, 1, irq, 4), row(0, 0, dynamic, 2), total(0, 0, 5), total(0, 1, 4)] {
             exits.take(&event);

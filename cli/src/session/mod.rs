@@ -20,7 +20,7 @@ use anyhow::Result;
 use signal_hook::consts::SIGINT;
 use stile_wire::{Channel, Encoder, Event, VmState};
 
-pub use exits::By;
+pub use exits::{By, Exits};
 pub use keys::HELP as KEYS;
 pub use tail::plain;
 
@@ -28,7 +28,6 @@ use crate::emulator::{Emulator, Machine};
 use crate::exit;
 use crate::initramfs::Marks;
 use demux::{Demux, Piece};
-use exits::Exits;
 use input::{Input, Inputs};
 use keys::{Action, Keys};
 use logs::Logs;

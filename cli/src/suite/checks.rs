@@ -18,6 +18,7 @@ pub fn all() -> Vec<Check> {
         Check { name: "format/workspace", command: || host("fmt", &["--all", "--check"], "") },
         Check { name: "format/guests", command: || host("fmt", &["--all", "--check"], "guests") },
         Check { name: "format/kvm-client", command: || host("fmt", &["--check"], "guests/kvm-client") },
+        Check { name: "format/pingpong", command: || host("fmt", &["--check"], "guests/pingpong") },
         Check {
             name: "lint/host",
             command: || {

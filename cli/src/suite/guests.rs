@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use super::scenario::{Expect, Scenario};
 use super::table::NO_DIFFERENCE;
-use crate::config::Arch;
+use crate::config::{Arch, ablation};
 use crate::{cargo, exit};
 
 /// What a guest prints at its end if all its tests passed.
@@ -49,6 +49,9 @@ pub fn guests() -> Result<Vec<Scenario>> {
             scenarios.push(one_suite(suite, append, cpu, smp, programs.path(suite)?));
         }
     }
+    for cpu in ["max", "cortex-a57"] {
+        scenarios.push(ablated(cpu, &programs)?);
+    }
     scenarios.extend([reboot(programs.path("reboot")?), crash(programs.path("crash")?), idle(programs.path("idle")?)]);
     for cpu in ["max", "cortex-a76", "cortex-a57"] {
         scenarios.push(timers(cpu, programs.path("timer")?));
@@ -84,6 +87,23 @@ fn one_suite(suite: &str, append: &str, cpu: &str, smp: u32, kernel: String) -> 
     let scenario = Scenario::new(format!("guest/{suite}/{cpu}-{smp}"), &arguments).with("--kernel", kernel);
     let scenario = scenario.with("--append", append);
     Scenario { input: Some(("send a line", "hello, world\n")), expect: passed(), ..scenario }
+}
+
+/// Suites at once, each in a VM that ablates everything: what moves at every exit must be as it was.
+fn ablated(cpu: &str, programs: &Programs) -> Result<Scenario> {
+    let ablated = ["gic", "timer", "smp", "regs"];
+    let mut config = format!("[machine]\ncpu = \"{cpu}\"\ncpus = 2\n");
+    for (suite, append) in SUITES.into_iter().filter(|(suite, _)| ablated.contains(suite)) {
+        config += &format!(
+            "\n[[vm]]\nname = \"{suite}\"\nkernel = \"{}\"\nappend = \"{append}\"\nvcpus = 4\nmemory = \"64M\"\n\
+             [vm.techniques]\nablate = [{}]\n",
+            programs.path(suite)?,
+            ablation::list(),
+        );
+    }
+    let count = ablated.len();
+    let expect = Expect { output: vec![PASSED.into(); count], notes: vec![NO_DIFFERENCE.into(); count], ..passed() };
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new(format!("guest/ablated/{cpu}"), "--exits") })
 }
 
 fn passed() -> Expect {

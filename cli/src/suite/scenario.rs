@@ -45,7 +45,7 @@ pub struct Expect {
     pub status: u8,
     /// Texts that standard output must have in it, in this order.
     pub output: Vec<String>,
-    /// Texts that standard error must have in it, in any order.
+    /// Texts that standard error must have in it, in any order; one that is here twice must be there twice.
     pub notes: Vec<String>,
     /// Texts that standard output must not have in it.
     pub absent: Vec<&'static str>,
@@ -170,7 +170,8 @@ impl Expect {
             problems.push(format!("standard output has no {text:?} where it should be"));
         }
         for text in &self.notes {
-            if !err.contains(text.as_str()) {
+            let times = self.notes.iter().filter(|other| *other == text).count();
+            if err.matches(text.as_str()).count() < times {
                 problems.push(format!("standard error has no {text:?} in it"));
             }
         }
@@ -278,5 +279,8 @@ mod tests {
         let expect = Expect { absent: vec!["FAIL"], notes: vec!["difference 0".into()], ..Expect::default() };
         assert!(expect.problems(Some(0), "PASS a", "difference 0").is_empty());
         assert_eq!(expect.problems(Some(0), "PASS a\nFAIL b\n", "difference 1").len(), 2);
+        let expect = Expect { notes: vec!["difference 0".into(); 2], ..Expect::default() };
+        assert!(expect.problems(Some(0), "", "difference 0\ndifference 0").is_empty());
+        assert!(!expect.problems(Some(0), "", "difference 0").is_empty());
     }
 }

@@ -323,3 +323,15 @@ fn messages_of_devices() {
     assert_eq!(Message::from_msi(0xfee0_3004, 0x41).unwrap().destination, Destination::Logical { mask: 3, wide: false });
     assert_eq!(Message::from_msi(0xfeef_f000, 0x41).unwrap().destination, Destination::All);
 }
+
+#[test]
+fn the_end_of_a_level_interrupt_is_told_unless_that_is_suppressed() {
+    for (svr, effect) in [(0x1ff, Effect::End(0x50)), (0x11ff, Effect::None)] {
+        let mut apic = enabled(0);
+        apic.write(SVR, svr, 0);
+        apic.receive(fixed(0x50, true));
+        assert_eq!(apic.acknowledge(), Some(0x50));
+        assert_eq!(apic.write(EOI, 0, 0), effect);
+        assert_eq!(apic.write(EOI, 0, 0), Effect::None, "none is in service");
+    }
+}

@@ -123,10 +123,29 @@ pub enum OnReset {
 pub struct Techniques {
     /// `WFI` is not trapped while no other vCPU wants the CPU.
     pub wfi_passthrough: bool,
+    /// An experiment: what is done at every exit that need not be. With some, even if none of its
+    /// switches is on, all virtual machines of the machine take a longer way in.
+    pub ablate: Option<Ablation>,
 }
 
 impl Default for Techniques {
     fn default() -> Self {
-        Self { wfi_passthrough: true }
+        Self { wfi_passthrough: true, ablate: None }
     }
+}
+
+/// Techniques of the exit path that are done without: what the guest has in the CPU is moved out
+/// and in again at every exit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ablation {
+    /// The registers of the guest's kernel.
+    pub state: bool,
+    /// Floating-point and vector registers.
+    pub fp: bool,
+    /// The guest's timers, which are stopped.
+    pub timer: bool,
+    /// The virtual interrupts that are in the CPU.
+    pub lists: bool,
+    /// What says which of the guest's accesses trap, and the second stage.
+    pub traps: bool,
 }

@@ -313,6 +313,12 @@ fn mutated_blobs_never_break_a_rule() {
 }
 
 prop_compose! {
+    fn any_ablation()(state: bool, fp: bool, timer: bool, lists: bool, traps: bool) -> Ablation {
+        Ablation { state, fp, timer, lists, traps }
+    }
+}
+
+prop_compose! {
     fn any_vm()(
         granules in 1..64u64,
         vcpus in 1..=8u8,
@@ -327,6 +333,7 @@ prop_compose! {
         ],
         stop: bool,
         wfi_passthrough: bool,
+        ablate in prop::option::of(any_ablation()),
         loads in prop::collection::vec((0..100u64, 0..2000usize, 0..100u64), 0..4),
     ) -> (Vm<'static>, Vec<(u64, usize, u64)>) {
         let mut vm = vm("", granules * map::RAM_GRANULE);
@@ -337,7 +344,7 @@ prop_compose! {
         vm.info = map::RAM_BASE + info * 8;
         vm.mode = mode;
         vm.on_reset = if stop { OnReset::Stop } else { OnReset::Restart };
-        vm.techniques.wfi_passthrough = wfi_passthrough;
+        vm.techniques = Techniques { wfi_passthrough, ablate };
         (vm, loads)
     }
 }

@@ -18,6 +18,14 @@ pub const SLEEP_TYPE_OFF: u8 = 5;
 pub mod port {
     /// First serial port, a 16550: eight ports.
     pub const COM1: u16 = 0x3f8;
+    /// Its line status.
+    pub const COM1_STATUS: u16 = COM1 + 5;
+    /// The first port beyond it.
+    pub const COM1_END: u16 = COM1 + 8;
+    /// The clock's index and data.
+    pub const CLOCK: u16 = 0x70;
+    /// The first port beyond it.
+    pub const CLOCK_END: u16 = CLOCK + 2;
     /// ACPI's PM1a control register: `SLP_EN` with `SLP_TYP` 0 turns the machine off.
     pub const PM1A_CONTROL: u16 = 0x604;
     /// `SLP_EN` of that register.

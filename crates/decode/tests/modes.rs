@@ -48,7 +48,7 @@ fn addresses_of_16_bits() {
             bytes.extend(tail);
             for (size, prefix) in [(CodeSize::Bits16, None), (CodeSize::Bits32, Some(0x67))] {
                 let mut m = Machine::new(0, &[]);
-                m.general = std::array::from_fn(|i| 0xabcd_0000 | 0x1357 * (i as u64 + 3));
+                m.general = std::array::from_fn(|i| 0xabcd_0000 + 0x1357 * (i as u64 + 3));
                 let sum = terms.iter().map(|&r| m.general[r]).sum::<u64>() + displacement;
                 let on_stack = terms.contains(&RBP);
                 for segment in &mut m.segments {
@@ -335,12 +335,12 @@ impl Vcpu for Wild {
     }
     fn load(&mut self, linear: u64, _: Width, _: stile_decode::Intent) -> Result<u64, Fault> {
         self.1 += 1;
-        if linear % 7 == 0 { Err(Fault::Protection) } else { Ok(!linear) }
+        if linear.is_multiple_of(7) { Err(Fault::Protection) } else { Ok(!linear) }
     }
     fn store(&mut self, linear: u64, width: Width, value: u64) -> Result<(), Fault> {
         self.1 += 1;
         assert_eq!(value & !width.mask(), 0);
-        if linear % 5 == 0 { Err(Fault::Protection) } else { Ok(()) }
+        if linear.is_multiple_of(5) { Err(Fault::Protection) } else { Ok(()) }
     }
 }
 

@@ -11,13 +11,18 @@
 //! - [`uart16550`]: the serial port of a PC
 //! - [`smccc`]: whose call an `HVC` or `SMC` is, and the calls that belong to the architecture
 //! - [`psci`]: the calls that turn processors and the machine on and off
+//! - [`uart16550`]: the PC's UART
+//! - [`pit`], [`rtc`], [`pic`]: the PC's timer, clock and interrupt controllers, as far as an operating system needs them
+//!   that has an APIC
+//! - [`power`]: ACPI's fixed registers, which turn a PC off, and its reset register
 //!
 //! # Offsets and widths
 //!
 //! A register access has a byte offset inside the device's 4 KiB frame. A load's value is the
 //! register shifted down by the byte lanes that the offset skips; the caller cuts it to the
 //! access's width. A store's value is zero-extended by the caller. A store that doesn't start at
-//! the first byte of a register is ignored, as both devices sit on a bus without byte strobes.
+//! the first byte of a register is ignored, as both devices sit on a bus without byte strobes. The PC's devices have registers
+//! of a byte, at ports.
 //!
 //! # Interrupt lines
 //!
@@ -30,10 +35,15 @@
 #[cfg(test)]
 extern crate std;
 
+mod fifo;
 mod line;
+pub mod pic;
+pub mod pit;
 pub mod pl011;
 pub mod pl031;
+pub mod power;
 mod primecell;
 pub mod psci;
+pub mod rtc;
 pub mod smccc;
 pub mod uart16550;

@@ -17,9 +17,7 @@
 
 use crate::line::Line;
 use crate::primecell::{ID_BASE, Id};
-use fifo::Fifo;
 
-mod fifo;
 #[cfg(test)]
 mod tests;
 
@@ -77,6 +75,9 @@ mod int {
     pub const ALL: u32 = 0x7ff;
 }
 
+/// 32 deep since r1p5.
+type Fifo = crate::fifo::Fifo<32>;
+
 const LCR_H_FEN: u32 = 1 << 4;
 const CR_LBE: u32 = 1 << 7;
 
@@ -124,7 +125,7 @@ pub struct Receive {
 /// A PL011.
 #[derive(Clone, Debug)]
 pub struct Pl011 {
-    /// `UARTFR`, kept up to date because guests poll it for every byte.
+    /// `UARTFR`, kept up to date.
     flags: u32,
     raw: u32,
     mask: u32,
@@ -166,17 +167,13 @@ impl Pl011 {
         }
     }
 
-    /// The guest loads from `offset`.
-    #[inline]
-    pub fn read(&mut self, offset: u32) -> Read {
-        // Guests poll the flags before each byte: nothing may stand before this.
-        if offset == offset::FR {
-            return Read { value: self.flags, irq: None };
-        }
-        self.read_register(offset)
+    /// `UARTFR`, as a load gives it.
+    pub fn flags(&self) -> u32 {
+        self.flags
     }
 
-    fn read_register(&mut self, offset: u32) -> Read {
+    /// The guest loads from `offset`.
+    pub fn read(&mut self, offset: u32) -> Read {
         let mut irq = None;
         let register = match offset & !3 {
             // Only the lane that holds the character takes it from the FIFO.

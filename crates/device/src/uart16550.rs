@@ -90,12 +90,16 @@ impl Uart16550 {
         }
     }
 
-    /// A load from the register at `offset`; beyond them, all ones.
+    /// The line status, which guests poll for every byte: what a load from it gives. Such a load changes nothing.
     #[inline]
+    pub fn flags(&self) -> u32 {
+        self.line_status().into()
+    }
+
+    /// A load from the register at `offset`; beyond them, all ones.
     pub fn read(&mut self, offset: u32) -> Read {
-        // Guests poll it for every byte.
         if offset == offset::LSR {
-            return Read { value: self.line_status().into(), irq: None };
+            return Read { value: self.flags(), irq: None };
         }
         let value = match offset {
             offset::DATA if self.has_divisor() => self.divisor[0],

@@ -8,6 +8,7 @@
 //! - [`trapped`]: the other registers whose accesses come to EL2, and how they are answered
 //! - [`syndrome`]: `ESR_EL2` read, `ESR_EL1` made
 //! - [`injection`]: how a vCPU enters an exception at EL1
+//! - [`step`]: `SPSR_EL2` after an instruction that was executed in its place
 //!
 //! "Arm ARM" is the *Arm Architecture Reference Manual for A-profile architecture*, DDI 0487;
 //! registers and fields newer than that are in *Arm A-profile Architecture Registers*, DDI 0601.
@@ -20,6 +21,7 @@ extern crate std;
 pub mod encoding;
 pub mod id;
 pub mod injection;
+pub mod step;
 pub mod syndrome;
 pub mod trapped;
 

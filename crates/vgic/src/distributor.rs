@@ -1,5 +1,7 @@
 //! The distributor: the SPIs of a VM.
 
+#[cfg(doc)]
+use crate::INTID_END;
 use crate::block::{Block, GroupEnables};
 use crate::kick::{Bits, Kick};
 use crate::redistributor::priority_mask;
@@ -12,6 +14,8 @@ const NOBODY: u8 = u8::MAX;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Distributor {
     pub(crate) blocks: [Block; SPI_BLOCKS],
+    /// How many of them are there.
+    pub(crate) spi_blocks: usize,
     pub(crate) enables: GroupEnables,
     /// vCPUs that have not yet taken over a change of `enables`.
     pub(crate) unsynced: Kick,
@@ -31,9 +35,11 @@ impl Distributor {
     pub(crate) const ANY: u32 = 1 << 31;
 
     /// A distributor after reset, for `vcpus` (1 to [`MAX_VCPUS`]) of them, with `priority_bits` (4 to
-    /// 8) of priority.
-    pub fn new(vcpus: usize, priority_bits: u8) -> Self {
+    /// 8) of priority, and with the INTIDs below `intids` (64 to [`INTID_END`], a multiple of 32). A guest sets up each SPI that there
+    /// is, so there had better be no more than devices need.
+    pub fn new(vcpus: usize, priority_bits: u8, intids: u32) -> Self {
         Self {
+            spi_blocks: (intids as usize / BLOCK).saturating_sub(1).clamp(1, SPI_BLOCKS),
             blocks: core::array::from_fn(|b| Block::new(FIRST_SPI + (b * BLOCK) as u32, 0)),
             enables: GroupEnables::default(),
             unsynced: Kick::NONE,
@@ -46,17 +52,38 @@ impl Distributor {
         }
     }
 
+    /// The block and the place in it of an SPI that there is.
+    pub(crate) fn locate(&self, intid: u32) -> Option<(usize, usize)> {
+        let spi = intid.checked_sub(FIRST_SPI)? as usize;
+        (spi < self.spi_blocks * BLOCK).then_some((spi / BLOCK, spi % BLOCK))
+    }
+
+    /// SPI block `b`, if it is there.
+    pub(crate) fn block(&self, b: usize) -> Option<&Block> {
+        self.blocks.get(..self.spi_blocks)?.get(b)
+    }
+
+    /// As above.
+    pub(crate) fn block_mut(&mut self, b: usize) -> Option<&mut Block> {
+        self.blocks.get_mut(..self.spi_blocks)?.get_mut(b)
+    }
+
+    /// The first INTID that is not there.
+    pub(crate) fn intid_end(&self) -> u32 {
+        ((self.spi_blocks + 1) * BLOCK) as u32
+    }
+
     /// Back to the state after reset, all lines low and only vCPU 0 online. The redistributors must be
     /// reset with it.
     pub fn reset(&mut self) {
         let priority_bits = self.priority_mask.count_ones() as u8;
-        *self = Self::new(self.vcpus.into(), priority_bits);
+        *self = Self::new(self.vcpus.into(), priority_bits, self.intid_end());
     }
 
     /// Sets the line of SPI `intid`; other INTIDs do nothing. For an edge-triggered one, a rise makes
     /// it pending.
     pub fn set_level(&mut self, intid: u32, high: bool) -> Kick {
-        let Some((b, i)) = locate(intid) else {
+        let Some((b, i)) = self.locate(intid) else {
             return Kick::NONE;
         };
         let bit = 1 << i;
@@ -76,7 +103,7 @@ impl Distributor {
 
     /// Makes SPI `intid` pending, as a rise and a fall of its line do if it is edge-triggered.
     pub fn pulse(&mut self, intid: u32) -> Kick {
-        let Some((b, i)) = locate(intid) else {
+        let Some((b, i)) = self.locate(intid) else {
             return Kick::NONE;
         };
         let bit = 1 << i;
@@ -100,7 +127,7 @@ impl Distributor {
             return Kick::NONE;
         }
         let mut kick = Kick::NONE;
-        for b in 0..SPI_BLOCKS {
+        for b in 0..self.spi_blocks {
             let routes = self.routes[b].iter().enumerate();
             let any = routes.map(|(i, r)| u32::from(r & Self::ANY != 0) << i).sum();
             kick |= self.attend(b, any);
@@ -135,7 +162,7 @@ impl Distributor {
 
     /// Makes SPI `intid` inactive.
     pub(crate) fn clear_active(&mut self, intid: u32) -> Kick {
-        let Some((b, i)) = locate(intid) else {
+        let Some((b, i)) = self.locate(intid) else {
             return Kick::NONE;
         };
         let bits = self.blocks[b].clear_active(1 << i);
@@ -183,10 +210,4 @@ impl Distributor {
     pub(crate) fn set_home(&mut self, b: usize, i: usize, vcpu: u8) {
         self.home[b][i] = vcpu;
     }
-}
-
-/// The block and the index of an SPI.
-pub(crate) fn locate(intid: u32) -> Option<(usize, usize)> {
-    let spi = intid.checked_sub(FIRST_SPI)? as usize;
-    (spi < SPI_BLOCKS * BLOCK).then_some((spi / BLOCK, spi % BLOCK))
 }

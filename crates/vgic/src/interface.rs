@@ -1,6 +1,7 @@
 //! The virtual CPU interface as the engine sees it, live or saved.
 
 use crate::lr::ListRegister;
+use crate::shortcuts::Shortcuts;
 
 /// The most list registers an implementation can have (ICH_VTR_EL2.ListRegs is five bits wide, but
 /// the architecture defines ICH_LR0_EL2 to ICH_LR15_EL2 only).
@@ -108,6 +109,12 @@ pub trait ListRegisters {
     #[inline(always)]
     fn update(&mut self, n: usize, f: impl Fn(ListRegister) -> ListRegister) {
         self.write(n, f(self.read(n)));
+    }
+
+    /// The shortcuts of the vCPU that these list registers are loaded with, to be kept up to date. `None` for one that is not loaded.
+    #[inline(always)]
+    fn shortcuts(&self) -> Option<&Shortcuts> {
+        None
     }
 
     /// ICH_ELRSR_EL2 as the engine uses it: bit `n` set when list register `n` is invalid. Bits above

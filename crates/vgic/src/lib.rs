@@ -33,6 +33,12 @@
 //! [`Redistributor::sync_private`], which needs no distributor lock, and falls back to `sync` if that
 //! says [`Delivery::NeedsSync`].
 //!
+//! # Without the lock
+//! SGIs and the timers' PPIs come often and change seldom. While such an interrupt sits in a list register in the common way, the CPU that
+//! has its vCPU loaded delivers it by [`Shortcuts`], and one vCPU's SGIs to another go by [`Mail`]: neither takes a lock. What is in
+//! the mail and has no shortcut goes through [`Redistributor::accept`]. Whoever changes another vCPU's redistributor, or the
+//! distributor, puts a note into its mail before the kick: a vCPU that finds its mail empty has nothing to do.
+//!
 //! # When list registers run out
 //! Then those of the highest priority are in list registers, the rest waits in software, and maintenance
 //! interrupts are asked for ([`Maintenance`]) until all fit again. An active interrupt can lose its list
@@ -65,6 +71,7 @@ mod lr;
 mod mmio;
 mod redistributor;
 mod sgi;
+mod shortcuts;
 
 pub use distributor::Distributor;
 pub use interface::{CpuInterface, ListRegisters, MAX_LIST_REGISTERS, Maintenance, Vmcr, running_priority};
@@ -73,6 +80,7 @@ pub use lr::ListRegister;
 pub use mmio::{GICD_SIZE, GICR_SIZE, Read, Size};
 pub use redistributor::{Config, Loaded, Redistributor};
 pub use sgi::{Sgi, SgiRegister};
+pub use shortcuts::{Letters, Mail, Shortcuts};
 
 /// The most vCPUs that one distributor serves. vCPU `n` has the affinity 0.0.0.`n`.
 pub const MAX_VCPUS: usize = 16;

@@ -108,6 +108,14 @@ impl Redistributor {
         for n in Bits(self.slots.used.into()) {
             lrs.write(n, self.interface.read(n));
         }
+        if let Some(shortcuts) = lrs.shortcuts() {
+            shortcuts.reset();
+            for i in Bits(self.slots.quick) {
+                let entry = self.block.entry[i];
+                let lr = if self.slots.hw_ppis >> i & 1 != 0 { entry.with_hw() } else { entry };
+                shortcuts.set(i, self.block.slot[i].into(), lr);
+            }
+        }
         if self.maintenance != Maintenance::default() {
             // What the last owner of this interface counted is none of this vCPU's.
             lrs.take_eoi_count();
@@ -122,7 +130,8 @@ impl Redistributor {
     /// them inactive, and the next `load` asks for them again.
     ///
     /// A maintenance interrupt that was under way is taken away, too, until the next `load`. So if the
-    /// vCPU sleeps, ask [`has_deliverable_saved`](Self::has_deliverable_saved) now.
+    /// vCPU sleeps and [`maintenance_was_under_way`](Self::maintenance_was_under_way), ask
+    /// [`has_deliverable_saved`](Self::has_deliverable_saved) now.
     pub fn unload<L: ListRegisters>(&mut self, lrs: &mut L) -> u32 {
         for n in Bits(self.slots.used.into()) {
             let lr = lrs.read(n);
@@ -139,6 +148,12 @@ impl Redistributor {
         }
         self.loaded = false;
         self.active_ppis(&self.interface)
+    }
+
+    /// Can [`unload`](Self::unload) have taken a maintenance interrupt away? If not, whether the vCPU may sleep is as it was before.
+    #[inline]
+    pub fn maintenance_was_under_way(&self) -> bool {
+        self.slots.eoi != 0 || self.maintenance != Maintenance::default()
     }
 
     /// The PPIs whose physical interrupt is active because of this vCPU.

@@ -3,7 +3,7 @@
 mod model;
 
 use model::machine::Machine;
-use stile_vgic::{Delivery, Kick, ListRegister, ListRegisters, Maintenance, Read, Sgi, SgiRegister, Size, Vmcr};
+use stile_vgic::{Delivery, Distributor, Kick, ListRegister, ListRegisters, Maintenance, Read, Sgi, SgiRegister, Size, Vmcr};
 
 /// Two vCPUs, loaded on two physical CPUs, all interrupts enabled in group 1 with priority 0x80.
 fn machine(list_registers: usize) -> Machine {
@@ -163,19 +163,16 @@ fn an_sgi_takes_one_list_register_and_few_accesses() {
 #[test]
 fn an_sgi_to_another_vcpu_needs_no_distributor() {
     let mut machine = machine(4);
+    machine.late = true;
     for round in 0..3 {
-        let posted = machine.redistributors[1].post_sgi(5, true);
-        assert!(posted);
-        // A second one merges with it, and needs no other kick.
-        assert!(!machine.redistributors[1].post_sgi(5, true));
-        let interface = interface(&mut machine, 1);
-        interface.accesses.set(0);
-        let p = machine.place[1].unwrap();
-        let delivery = machine.redistributors[1].sync_private(&mut machine.interfaces[p]);
-        assert_eq!(delivery, Delivery::Done);
-        assert_eq!(machine.interfaces[p].accesses.get(), if round == 0 { 1 } else { 2 });
-        assert_eq!(machine.interfaces[p].acknowledge(), Some((5, true)));
-        machine.interfaces[p].end_of_interrupt(5, true);
+        send_sgi(&mut machine, 0, 5, 0b10);
+        // A second one merges with it.
+        send_sgi(&mut machine, 0, 5, 0b10);
+        let before = machine.distributor.clone();
+        assert_eq!(accesses(&mut machine, 1, |m| m.answer(1)), if round == 0 { 1 } else { 2 });
+        assert_eq!(machine.distributor, before);
+        assert_eq!(interface(&mut machine, 1).acknowledge(), Some((5, true)));
+        interface(&mut machine, 1).end_of_interrupt(5, true);
     }
 }
 
@@ -496,4 +493,21 @@ fn list_register_fields() {
     assert_eq!(lr.0, 0x3088_001b_0000_001b);
     assert!(lr.invalid() && !lr.eoi_asserted());
     assert!(ListRegister::of(33).with(ListRegister::EOI).eoi_asserted());
+}
+
+#[test]
+fn spis_that_are_not_there_read_as_zero() {
+    let mut distributor = Distributor::new(1, 5, 64);
+    assert_eq!(distributor.read(0x4, Size::Word), Read::Value(9 << 19 | 1));
+    for offset in [0x104, 0x424, 0xc08] {
+        let _ = distributor.write(offset, Size::Word, u64::from(u32::MAX));
+        assert_ne!(distributor.read(offset, Size::Word), Read::Value(0), "{offset:#x}");
+    }
+    for offset in [0x108, 0x11c, 0x208, 0x440, 0x4fc, 0xc10] {
+        let _ = distributor.write(offset, Size::Word, u64::from(u32::MAX));
+        assert_eq!(distributor.read(offset, Size::Word), Read::Value(0), "{offset:#x}");
+    }
+    let _ = distributor.write(0x6000 + 8 * 64, Size::Double, 1);
+    assert_eq!(distributor.read(0x6000 + 8 * 64, Size::Double), Read::Value(0));
+    assert!(distributor.set_level(64, true).is_empty() && distributor.pulse(255).is_empty());
 }

@@ -9,12 +9,12 @@ use crate::{CHILD, Error};
 const SETTLE: Duration = Duration::from_secs(5);
 
 /// Runs the VMs with so many vCPUs each. Returns only if the machine can't be turned off.
-pub fn run(counts: &[String]) -> Result<(), Error> {
+pub fn run(names: &[String]) -> Result<(), Error> {
     std::thread::sleep(SETTLE);
-    for count in counts {
-        let status = Command::new("/init").args([CHILD, count]).status()?;
+    for name in names {
+        let status = Command::new("/init").args([CHILD, name]).status()?;
         if !status.success() {
-            println!("kvm-client: the VM with {count} vCPUs ended with {status}");
+            println!("kvm-client: VM {name} ended with {status}");
         }
     }
     // SAFETY: a system call without pointers; nothing is left to be written anywhere.

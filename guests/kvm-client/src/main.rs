@@ -1,8 +1,9 @@
-//! The smallest KVM host there is: `/init` of a host kernel's initial RAM file system, which starts the probe in VMs, one after the other,
-//! prints what it prints, and turns the machine off.
+//! The smallest KVM host there is: `/init` of a host kernel's initial RAM file system, which runs VMs, one after the other, prints what they
+//! print, and turns the machine off.
 //!
-//! Its arguments are the numbers of vCPUs of the VMs. `/probe` is a flat image, `/vm-N.dtb` the device tree of a VM with N vCPUs.
+//! Its arguments are the VMs' names; `/NAME.vm` describes one: see [`description`].
 
+mod description;
 mod init;
 mod memory;
 mod uart;
@@ -20,8 +21,8 @@ const CHILD: &str = "vm";
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match arguments.as_slice() {
-        [word, vcpus] if word == CHILD => vm::run(vcpus),
-        counts => init::run(counts),
+        [word, name] if word == CHILD => vm::run(name),
+        names => init::run(names),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

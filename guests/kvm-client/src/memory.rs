@@ -4,12 +4,8 @@ use crate::Error;
 
 /// Where RAM begins in the VM.
 pub const BASE: u64 = 0x4000_0000;
-/// Bytes of RAM.
-pub const SIZE: usize = 64 << 20;
-/// Where in RAM the probe is: its link address.
-pub const PROBE: usize = 0x8_0000;
-/// Where in RAM the device tree is.
-pub const TREE: usize = 32 << 20;
+/// The largest blocks that both the host's memory and the second stage of translation can have here.
+const BLOCK: usize = 2 << 20;
 
 /// Memory that is never unmapped: the VM's vCPUs use it to the end of the process.
 pub struct Ram {
@@ -17,18 +13,24 @@ pub struct Ram {
 }
 
 impl Ram {
-    /// Zeroed memory, all of it there.
-    pub fn new() -> Result<Self, Error> {
+    /// So many bytes of zeroed memory, in large blocks where the host has them.
+    pub fn new(size: usize) -> Result<Self, Error> {
+        let room = size.checked_add(BLOCK).ok_or("so much memory can't be")?;
         // SAFETY: an anonymous mapping at an address of the kernel's choice overlaps nothing.
         let address = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-            libc::mmap(std::ptr::null_mut(), SIZE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+            libc::mmap(std::ptr::null_mut(), room, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
         };
         if address == libc::MAP_FAILED {
             return Err(std::io::Error::last_os_error().into());
         }
+        let address = address.cast::<u8>();
+        // SAFETY: the mapping is larger than what is used of it by one block, so the next block boundary and `size` bytes lie in it.
+        let address = unsafe { address.add(address.align_offset(BLOCK)) };
+        // SAFETY: advice on memory of our own. Without it, it works as well.
+        unsafe { libc::madvise(address.cast(), size, libc::MADV_HUGEPAGE) };
         // SAFETY: the mapping is ours alone until the VM starts, zeroed, and never unmapped.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(address.cast::<u8>(), SIZE) };
+        let bytes = unsafe { std::slice::from_raw_parts_mut(address, size) };
         Ok(Self { bytes })
     }
 
@@ -38,6 +40,11 @@ impl Ram {
         let room = offset.checked_add(content.len()).and_then(|end| self.bytes.get_mut(offset..end));
         room.ok_or_else(|| format!("{file} does not fit into RAM"))?.copy_from_slice(&content);
         Ok(())
+    }
+
+    /// Its length in bytes.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
     }
 
     /// Its address in this process.

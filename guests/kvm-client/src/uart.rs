@@ -1,49 +1,123 @@
-//! As much of a PL011 as the probe uses: output, a line at a time.
+//! As much of a PL011 as Linux and the probe need for output: PrimeCell UART (PL011) Technical Reference Manual, "Programmers Model".
 
 use std::io::Write;
-use std::sync::{Mutex, PoisonError};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
 
-const BASE: u64 = 0x0900_0000;
-const SIZE: u64 = 0x1000;
+use kvm_ioctls::VmFd;
+
+use crate::Error;
+
+/// Where it is.
+pub const PLACE: Range<u64> = 0x0900_0000..0x0900_1000;
+
+/// Its interrupt as KVM numbers them: a shared one, INTID 33.
+const INTERRUPT: u32 = 1 << 24 | 33;
+
 /// Data register.
-const DR: u64 = BASE;
+const DR: u64 = 0x00;
 /// Flag register.
-const FR: u64 = BASE + 0x18;
+const FR: u64 = 0x18;
+/// Interrupt mask.
+const IMSC: u64 = 0x38;
+/// Raw interrupt status.
+const RIS: u64 = 0x3c;
+/// Masked interrupt status.
+const MIS: u64 = 0x40;
+/// The identification registers, to the end.
+const ID: u64 = 0xfe0;
+
 /// FR: the transmit FIFO is empty, and so is the receive FIFO.
 const EMPTY: u32 = 1 << 7 | 1 << 4;
+/// RIS, MIS, IMSC: the transmit FIFO has room.
+const TRANSMIT: u32 = 1 << 5;
+/// UARTPeriphID0 to 3, UARTPCellID0 to 3.
+const IDENTIFICATION: [u32; 8] = [0x11, 0x10, 0x14, 0x00, 0x0d, 0xf0, 0x05, 0xb1];
 
-/// The line that is being written.
-static LINE: Mutex<Vec<u8>> = Mutex::new(Vec::new());
-
-/// A guest's read.
-pub fn read(address: u64, data: &mut [u8]) {
-    let value = if address == FR { EMPTY } else { 0 };
-    data.fill(0);
-    data.iter_mut().zip(value.to_le_bytes()).for_each(|(to, from)| *to = from);
+/// The UART.
+pub struct Uart {
+    vm: Arc<VmFd>,
+    state: Mutex<State>,
 }
 
-/// A guest's write.
-pub fn write(address: u64, data: &[u8]) {
-    let (DR, [byte, ..]) = (address, data) else { return };
-    let mut line = LINE.lock().unwrap_or_else(PoisonError::into_inner);
-    line.push(*byte);
-    if *byte == b'\n' {
-        flush(&mut line);
+#[derive(Default)]
+struct State {
+    /// The line that is being written.
+    line: Vec<u8>,
+    /// What was written to the registers up to IMSC; most do nothing but to be read again.
+    registers: [u32; 15],
+    /// Whether anything was sent yet: only then the FIFO can have become empty.
+    sent: bool,
+    /// Whether the interrupt is asserted.
+    asserted: bool,
+}
+
+impl State {
+    fn raw(&self) -> u32 {
+        if self.sent { TRANSMIT } else { 0 }
+    }
+
+    fn masked(&self) -> u32 {
+        self.raw() & self.registers[IMSC as usize / 4]
+    }
+
+    fn read(&self, offset: u64) -> u32 {
+        match offset {
+            DR => 0,
+            FR => EMPTY,
+            RIS => self.raw(),
+            MIS => self.masked(),
+            ID.. => IDENTIFICATION.get((offset - ID) as usize / 4).copied().unwrap_or(0),
+            _ => self.registers.get(offset as usize / 4).copied().unwrap_or(0),
+        }
+    }
+
+    /// Writes out the line.
+    fn flush(&mut self) {
+        // Nobody is there to be told that the console fails.
+        let _ = std::io::stdout().write_all(&self.line).and_then(|()| std::io::stdout().flush());
+        self.line.clear();
     }
 }
 
-/// Whether an address is the UART's.
-pub fn is_here(address: u64) -> bool {
-    (BASE..BASE + SIZE).contains(&address)
-}
+impl Uart {
+    /// The UART of a VM.
+    pub fn new(vm: Arc<VmFd>) -> Self {
+        Self { vm, state: Mutex::default() }
+    }
 
-/// Writes out an unfinished line.
-pub fn finish() {
-    flush(&mut LINE.lock().unwrap_or_else(PoisonError::into_inner));
-}
+    /// A guest's read of a register.
+    pub fn read(&self, offset: u64, data: &mut [u8]) {
+        let value = self.state.lock().unwrap_or_else(PoisonError::into_inner).read(offset);
+        data.fill(0);
+        data.iter_mut().zip(value.to_le_bytes()).for_each(|(to, from)| *to = from);
+    }
 
-fn flush(line: &mut Vec<u8>) {
-    // Nobody is there to be told that the console fails.
-    let _ = std::io::stdout().write_all(line).and_then(|()| std::io::stdout().flush());
-    line.clear();
+    /// A guest's write to a register. The error is KVM's refusal of the interrupt.
+    pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let value = data.iter().rev().fold(0, |value, byte| value << 8 | u32::from(*byte));
+        match state.registers.get_mut(offset as usize / 4) {
+            _ if offset == DR => {
+                state.line.push(value as u8);
+                state.sent = true;
+                if value as u8 == b'\n' {
+                    state.flush();
+                }
+            }
+            Some(register) => *register = value,
+            None => {}
+        }
+        let asserted = state.masked() != 0;
+        if asserted != state.asserted {
+            state.asserted = asserted;
+            self.vm.set_irq_line(INTERRUPT, asserted)?;
+        }
+        Ok(())
+    }
+
+    /// Writes out an unfinished line.
+    pub fn finish(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).flush();
+    }
 }

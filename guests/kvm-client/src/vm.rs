@@ -1,5 +1,6 @@
 //! A VM with the board's memory map: RAM, a GICv3, a UART, vCPUs.
 
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 
@@ -10,8 +11,10 @@ use kvm_bindings::{
 };
 use kvm_ioctls::{DeviceFd, Kvm, VmFd};
 
+use crate::description::Description;
 use crate::memory::{self, Ram};
-use crate::{Error, uart, vcpu};
+use crate::uart::Uart;
+use crate::{Error, vcpu};
 
 // The GIC's attributes, which are passed by address.
 static DISTRIBUTOR: u64 = 0x0800_0000;
@@ -19,38 +22,42 @@ static REDISTRIBUTORS: u64 = 0x080A_0000;
 /// SGIs, PPIs and 64 SPIs.
 static INTERRUPTS: u32 = 96;
 
-/// Runs a VM with so many vCPUs to its end.
-pub fn run(vcpus: &str) -> Result<(), Error> {
-    let count: u8 = vcpus.parse()?;
-    let mut ram = Ram::new()?;
-    ram.load(memory::PROBE, "/probe")?;
-    ram.load(memory::TREE, &format!("/vm-{count}.dtb"))?;
+/// Runs a VM to its end.
+pub fn run(name: &str) -> Result<(), Error> {
+    let path = format!("/{name}.vm");
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+    let description = Description::parse(&text)?;
+    let mut ram = Ram::new(description.memory)?;
+    for (file, place) in &description.loads {
+        ram.load(*place, file)?;
+    }
 
-    let vm = Kvm::new()?.create_vm()?;
+    let vm = Arc::new(Kvm::new()?.create_vm()?);
     let region = kvm_userspace_memory_region {
         slot: 0,
         flags: 0,
         guest_phys_addr: memory::BASE,
-        memory_size: memory::SIZE as u64,
+        memory_size: ram.len() as u64,
         userspace_addr: ram.address(),
     };
     // SAFETY: the region is mapped as long as the process lives, and nothing else in it refers to it from now on.
     unsafe { vm.set_user_memory_region(region)? };
-    let fds = (0..count).map(|index| vcpu::create(&vm, index)).collect::<Result<Vec<_>, _>>()?;
+    let fds = (0..description.vcpus).map(|index| vcpu::create(&vm, index, &description)).collect::<Result<Vec<_>, _>>()?;
     let _gic = interrupt_controller(&vm)?;
+    let uart = Arc::new(Uart::new(vm));
 
     let (ended, end) = channel();
     for (index, mut fd) in fds.into_iter().enumerate() {
-        let ended = ended.clone();
+        let (ended, uart) = (ended.clone(), uart.clone());
         thread::spawn(move || {
             vcpu::pin(index);
-            let _ = ended.send(vcpu::run(&mut fd));
+            let _ = ended.send(vcpu::run(&mut fd, &uart));
         });
     }
     drop(ended);
     // The first vCPU that ends is the one that turned the machine off. The others end with the process.
     let result = end.recv()?;
-    uart::finish();
+    uart.finish();
     result
 }
 

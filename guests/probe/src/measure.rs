@@ -1,6 +1,6 @@
 //! Measuring: loops between two reads of the virtual counter, and the line that says what came of it.
 
-use crate::sysreg::mrs;
+use crate::sysreg::{instruction, mrs};
 use crate::{cpu, uart};
 
 /// The ticks that so many turns of a loop take. The loop's own instructions are two a turn: see [`net_ticks`].
@@ -36,6 +36,22 @@ macro_rules! once_ticks {
 }
 
 pub(crate) use {loop_ticks, once_ticks};
+
+/// Tells an emulator's plugin (`plugins/counts`) that what runs from here on is measured. Unallocated hints do nothing, anywhere, and never
+/// trap.
+pub fn begin_section() {
+    instruction!("hint #126");
+}
+
+/// Tells it that the measured part is over.
+pub fn end_section() {
+    instruction!("hint #127");
+}
+
+/// All of the ticks: of an operation that takes the times that it is made of itself.
+pub fn all_ticks(_n: u64, ticks: u64) -> u64 {
+    ticks
+}
 
 /// What is left of a loop's ticks without the loop.
 pub fn net_ticks(n: u64, ticks: u64) -> u64 {

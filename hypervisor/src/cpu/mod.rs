@@ -3,15 +3,17 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use stile_ledger::RowId;
-use stile_sched::deadline::Deadlines;
 use stile_sched::lock::{TicketGuard, TicketLock};
 use stile_sched::{CpuId, Loading, Scheduler, State, Switch, VcpuId};
+
+mod sleepers;
 
 use crate::MAX_CPUS;
 use crate::arch::{self, Cpu};
 use crate::device::alarm;
 use crate::once::Once;
 use crate::vm::{self, Vcpu, power};
+use sleepers::Sleepers;
 
 /// Why a vCPU is left.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,16 +30,15 @@ pub enum Leave {
     Off,
 }
 
-/// Everything that the scheduler knows, and each CPU's sleepers: vCPUs that are blocked, not loaded, and to be woken at some time.
+/// Everything that the scheduler knows, and the sleepers.
 pub struct Schedule {
     /// Who runs where.
     pub scheduler: Scheduler,
-    sleepers: [Deadlines; MAX_CPUS],
+    sleepers: Sleepers,
 }
 
 /// The schedule.
-pub static SCHEDULE: TicketLock<Schedule> =
-    TicketLock::new(Schedule { scheduler: Scheduler::new(), sleepers: [const { Deadlines::new() }; MAX_CPUS] });
+pub static SCHEDULE: TicketLock<Schedule> = TicketLock::new(Schedule { scheduler: Scheduler::new(), sleepers: Sleepers::new() });
 
 /// CPUs that must call [`Scheduler::pick_next`].
 static ATTENTION: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
@@ -66,26 +67,47 @@ pub fn online(cpu: &Cpu) {
 /// Makes a CPU choose anew.
 pub fn call(cpu: CpuId) {
     ATTENTION[cpu.index()].store(true, Ordering::Release);
+    Cpu::complete_stores();
     Cpu::kick(cpu.index());
+}
+
+/// Whether this CPU was called since it last asked [`was_called`].
+#[inline(always)]
+pub fn is_called(cpu: &Cpu) -> bool {
+    ATTENTION[cpu.index % MAX_CPUS].load(Ordering::Acquire)
 }
 
 /// Whether this CPU was called since the last time.
 #[inline]
 pub fn was_called(cpu: &Cpu) -> bool {
-    let called = &ATTENTION[cpu.index & (MAX_CPUS - 1)];
-    // The common case, an interrupt for the vCPU that runs, needs no exclusive access.
-    called.load(Ordering::Acquire) && called.swap(false, Ordering::AcqRel)
+    // The common case needs no exclusive access.
+    is_called(cpu) && ATTENTION[cpu.index % MAX_CPUS].swap(false, Ordering::AcqRel)
 }
 
-/// An interrupt became pending for a vCPU: makes it look.
+/// Something was put where a vCPU looks at entry: makes it look.
 #[inline]
 pub fn notify(vcpu: &Vcpu) {
-    // Pairs with the fence in `enter` and `stand_aside`: whoever comes second sees what the first one wrote.
-    core::sync::atomic::fence(Ordering::SeqCst);
-    match vcpu.runs_on.load(Ordering::Relaxed) {
-        NOWHERE => wake(vcpu),
-        cpu => Cpu::kick(cpu as usize),
+    if !kick_if_running(vcpu) {
+        wake(vcpu);
     }
+}
+
+/// The first half of [`notify`]. False if the vCPU does not run, so that it must be woken.
+#[inline(always)]
+pub fn kick_if_running(vcpu: &Vcpu) -> bool {
+    // Pairs with the fence in `run` and `stand_aside`: whoever comes second sees what the first one wrote.
+    Cpu::complete_stores();
+    let cpu = vcpu.runs_on.load(Ordering::Relaxed);
+    if cpu == NOWHERE {
+        return false;
+    }
+    Cpu::kick(cpu as usize);
+    true
+}
+
+/// Whether a vCPU runs on this CPU.
+pub fn runs_here(vcpu: &Vcpu) -> bool {
+    vcpu.runs_on.load(Ordering::Relaxed) == Cpu::this_index() as u32
 }
 
 /// Wakes a vCPU that is blocked, or about to be.
@@ -98,6 +120,21 @@ pub fn wake(vcpu: &Vcpu) {
     {
         call(placement.cpu);
     }
+}
+
+/// The same by a handler whose vCPU goes on: if the other one waits for this CPU from now on, the two share it.
+pub fn wake_beside(cpu: &mut Cpu, vcpu: &Vcpu) {
+    let now = arch::timer::now();
+    let mut schedule = SCHEDULE.lock();
+    let placement = schedule.scheduler.wake(vcpu.id, now);
+    let Some(placement) = placement.filter(|placement| placement.kick) else { return };
+    if placement.cpu != id(cpu) {
+        drop(schedule);
+        return call(placement.cpu);
+    }
+    let sleeper = next_deadline(&schedule, cpu);
+    drop(schedule);
+    share(cpu, true, sleeper, now);
 }
 
 /// Starts a vCPU that is off and whose registers are set.
@@ -128,7 +165,8 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
     let vcpu = cpu.vcpu();
     stand_aside(vcpu);
     let reason = cpu.leave;
-    let ticks = arch::timer::now().wrapping_sub(cpu.since);
+    let now = arch::timer::now();
+    let ticks = now.wrapping_sub(cpu.since);
     vcpu.with_ledger(|ledger| {
         ledger.account(row, ticks);
         cpu.settle_ledger(ledger);
@@ -137,7 +175,6 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
 
     // Interrupts that are pending already end the wait before it begins.
     let reason = if reason == Leave::Wait && arch::interrupt_pending(cpu) { Leave::Yield } else { reason };
-    let now = arch::timer::now();
     let me = id(cpu);
     alarm::ring(cpu.index, now);
     let mut schedule = SCHEDULE.lock();
@@ -154,7 +191,7 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
     };
     release(cpu, &schedule, &switch);
     let left = (reason == Leave::Off).then(|| arch::record_off(vcpu.vm(), vcpu.arch.index));
-    follow(cpu, schedule, switch);
+    let runs = follow(cpu, schedule, switch, now);
     if let Some(left) = left {
         arch::powered_off(vcpu.vm(), vcpu.arch.index);
         if left == 0 {
@@ -165,7 +202,7 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
     if vcpu.vm().power.is_ending() {
         power::settle(vcpu.vm());
     }
-    run(cpu);
+    run(cpu, runs);
 }
 
 /// If the vCPU whose registers this CPU holds is off now, lets go of them while the schedule is locked: who restarts its VM waits for the
@@ -179,15 +216,16 @@ fn release(cpu: &mut Cpu, schedule: &Schedule, switch: &Switch) -> Option<&'stat
         return None;
     }
     let vcpu = cpu.vcpu.take()?;
+    // The rest of its slice is nobody's.
+    cpu.slice_end = None;
     arch::power_down(cpu, vcpu);
     Some(vcpu)
 }
 
 /// Wakes those whose time has come. Kicks are for this CPU itself or are sent at once.
 fn wake_sleepers(schedule: &mut Schedule, cpu: CpuId, now: u64) {
-    let Schedule { scheduler, sleepers } = schedule;
-    for vcpu in sleepers[cpu.index()].expired(now) {
-        if let Some(placement) = scheduler.wake(vcpu, now)
+    while let Some(vcpu) = schedule.sleepers.expired(cpu, now) {
+        if let Some(placement) = schedule.scheduler.wake(vcpu, now)
             && placement.kick
             && placement.cpu != cpu
         {
@@ -197,68 +235,83 @@ fn wake_sleepers(schedule: &mut Schedule, cpu: CpuId, now: u64) {
 }
 
 /// Does what the scheduler decided: puts the old vCPU while the schedule is locked, so that another CPU finds its registers in memory,
-/// and loads the new one.
-fn follow(cpu: &mut Cpu, mut schedule: TicketGuard<'_, Schedule>, switch: Switch) {
+/// and loads the new one. Returns whether there is one to run.
+fn follow(cpu: &mut Cpu, mut schedule: TicketGuard<'_, Schedule>, switch: Switch, now: u64) -> bool {
     let me = id(cpu);
     if let Some(next) = switch.next
         && let Loading::Replace(old) = next.loading
         && let Some(vcpu) = cpu.vcpu.take()
     {
         cpu.slice_end = None;
-        let deadline = arch::put(cpu, vcpu);
-        if let Some(deadline) = deadline
-            && schedule.scheduler.state(old) == State::Blocked
-        {
-            schedule.sleepers[me.index()].set(old, deadline);
+        let sleeps = schedule.scheduler.state(old) == State::Blocked;
+        let deadline = arch::put(cpu, vcpu, sleeps);
+        if let Some(deadline) = deadline {
+            schedule.sleepers.set(me, old, deadline);
         }
     }
     if let Some(next) = switch.next
         && next.loading != Loading::Loaded
     {
         // It sleeps no more, wherever it did.
-        for sleepers in &mut schedule.sleepers {
-            sleepers.cancel(next.vcpu);
-        }
+        schedule.sleepers.cancel(next.vcpu);
     }
-    let sleeper = schedule.sleepers[me.index()].earliest().into_iter().chain(alarm::next(cpu.index)).min();
+    let sleeper = next_deadline(&schedule, cpu);
     drop(schedule);
     if let Some(kick) = switch.kick {
         call(kick);
     }
 
     let Some(next) = switch.next else {
-        arch::timer::set_deadline(sleeper);
+        set_timer(cpu, sleeper);
         cpu.slice_end = None;
-        return;
+        return false;
     };
     match next.loading {
         Loading::Loaded => {}
-        Loading::Empty | Loading::Replace(_) => load(cpu, next.vcpu),
+        Loading::Empty => load(cpu, next.vcpu, false),
+        Loading::Replace(_) => load(cpu, next.vcpu, true),
     }
-    share(cpu, switch.contended, sleeper);
+    share(cpu, switch.contended, sleeper, now);
+    true
+}
+
+/// When this CPU has to wake somebody, or to ring an alarm.
+fn next_deadline(schedule: &Schedule, cpu: &Cpu) -> Option<u64> {
+    schedule.sleepers.earliest(id(cpu)).into_iter().chain(alarm::next(cpu.index)).min()
 }
 
 /// Sets what depends on whether others want this CPU: the slice's timer, and the traps of instructions that wait.
-fn share(cpu: &mut Cpu, contended: bool, sleeper: Option<u64>) {
-    let now = arch::timer::now();
+fn share(cpu: &mut Cpu, contended: bool, sleeper: Option<u64>, now: u64) {
     let slice_end = contended.then(|| cpu.slice_end.filter(|&end| end > now).unwrap_or(now + SLICE.get()));
     cpu.slice_end = slice_end;
-    arch::timer::set_deadline(slice_end.into_iter().chain(sleeper).min());
-    arch::trap_waiting(cpu, contended || !cpu.vcpu().vm().techniques.wfi_passthrough);
+    set_timer(cpu, slice_end.into_iter().chain(sleeper).min());
+    let trapped = contended || !cpu.vcpu().vm().techniques.wfi_passthrough;
+    if cpu.waiting_trapped != trapped {
+        cpu.waiting_trapped = trapped;
+        arch::trap_waiting(cpu, trapped);
+    }
 }
 
-/// Loads a vCPU onto this CPU, which has none.
-fn load(cpu: &mut Cpu, which: VcpuId) {
+/// Sets this CPU's timer, unless it is set so.
+fn set_timer(cpu: &mut Cpu, deadline: Option<u64>) {
+    if cpu.deadline != deadline {
+        cpu.deadline = deadline;
+        arch::timer::set_deadline(deadline);
+    }
+}
+
+/// Loads a vCPU onto this CPU, which has none. `turns`: it had another one.
+fn load(cpu: &mut Cpu, which: VcpuId, turns: bool) {
     let vcpu = vm::vcpu(which);
     cpu.vcpu = Some(vcpu);
     vcpu.with_ledger(|ledger| cpu.open_ledger(ledger));
-    arch::load(cpu, vcpu);
+    arch::load(cpu, vcpu, turns);
 }
 
-/// Idles until there is a vCPU to run, and makes it ready for entry.
-fn run(cpu: &mut Cpu) {
-    while SCHEDULE.lock().scheduler.current(id(cpu)).is_none() {
-        idle(cpu);
+/// Idles until there is a vCPU to run, if there is none yet, and makes it ready for entry.
+fn run(cpu: &mut Cpu, mut runs: bool) {
+    while !runs {
+        runs = idle(cpu);
     }
     let vcpu = cpu.vcpu();
     vcpu.runs_on.store(cpu.index as u32, Ordering::Relaxed);
@@ -267,8 +320,8 @@ fn run(cpu: &mut Cpu) {
     arch::take_interrupts(cpu);
 }
 
-/// Nothing to run: sleeps until an interrupt, and asks again.
-fn idle(cpu: &mut Cpu) {
+/// Nothing to run: sleeps until an interrupt, and asks again. Returns whether there is a vCPU to run.
+fn idle(cpu: &mut Cpu) -> bool {
     // Masked interrupts end the wait, too, so none is missed between the scheduler's answer and here.
     if !was_called(cpu) {
         arch::wait_for_interrupt();
@@ -280,20 +333,21 @@ fn idle(cpu: &mut Cpu) {
     wake_sleepers(&mut schedule, id(cpu), now);
     let switch = schedule.scheduler.pick_next(id(cpu), now);
     let stopped = release(cpu, &schedule, &switch);
-    follow(cpu, schedule, switch);
+    let runs = follow(cpu, schedule, switch, now);
     if let Some(stopped) = stopped {
         power::settle(stopped.vm());
     }
+    runs
 }
 
 /// Brings a CPU of a test to its first vCPU.
 #[cfg(test)]
 pub fn run_for_tests(cpu: &mut Cpu) {
-    run(cpu);
+    run(cpu, false);
 }
 
 /// This CPU has booted: it runs vCPUs from now on.
 pub fn work(cpu: &mut Cpu) -> ! {
-    run(cpu);
+    run(cpu, false);
     arch::enter(cpu)
 }

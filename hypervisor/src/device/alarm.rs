@@ -5,21 +5,26 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use stile_board::MAX_VMS;
 use stile_sched::CpuId;
 
-use crate::{arch, cpu, vm};
+use crate::{MAX_CPUS, arch, cpu, vm};
 
 /// When each VM's alarm rings, in ticks of the counter; this if it does not.
 const NEVER: u64 = u64::MAX;
 static ALARMS: [AtomicU64; MAX_VMS] = [const { AtomicU64::new(NEVER) }; MAX_VMS];
 /// The CPU that keeps time for each.
 static KEEPERS: [AtomicUsize; MAX_VMS] = [const { AtomicUsize::new(0) }; MAX_VMS];
+/// When the first alarm rings that each CPU keeps time for, or one that it kept time for. Written by that CPU alone.
+static NEXT: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(NEVER) }; MAX_CPUS];
 
 /// Sets the alarm of a VM's clock: in seconds as [`arch::wall_clock`] counts them.
 pub fn set(vm: usize, seconds: Option<u64>) {
     let ticks = seconds.map_or(NEVER, arch::ticks_of_wall_clock);
     let keeper = arch::Cpu::this_index();
     KEEPERS[vm].store(keeper, Ordering::Relaxed);
-    if ALARMS[vm].swap(ticks, Ordering::AcqRel) != ticks
-        && ticks != NEVER
+    if ALARMS[vm].swap(ticks, Ordering::AcqRel) == ticks {
+        return;
+    }
+    look(keeper);
+    if ticks != NEVER
         && let Some(keeper) = CpuId::new(keeper)
     {
         // Its timer is set when it next chooses what to run.
@@ -27,20 +32,33 @@ pub fn set(vm: usize, seconds: Option<u64>) {
     }
 }
 
-/// When the next alarm rings that `cpu` keeps time for.
-pub fn next(cpu: usize) -> Option<u64> {
+/// Finds the first alarm that `cpu`, which calls this, keeps time for.
+fn look(cpu: usize) {
     let kept = ALARMS.iter().zip(&KEEPERS).filter(|(_, keeper)| keeper.load(Ordering::Relaxed) == cpu);
-    kept.map(|(alarm, _)| alarm.load(Ordering::Acquire)).min().filter(|&at| at != NEVER)
+    let first = kept.map(|(alarm, _)| alarm.load(Ordering::Acquire)).min();
+    NEXT[cpu % MAX_CPUS].store(first.unwrap_or(NEVER), Ordering::Relaxed);
 }
 
-/// Rings the alarms whose time has come, if `cpu` keeps time.
+/// When `cpu` has to look at the alarms.
+#[inline]
+pub fn next(cpu: usize) -> Option<u64> {
+    Some(NEXT[cpu % MAX_CPUS].load(Ordering::Relaxed)).filter(|&at| at != NEVER)
+}
+
+/// Rings the alarms whose time has come and that `cpu`, which calls this, keeps time for.
+#[inline]
 pub fn ring(cpu: usize, now: u64) {
-    if next(cpu).is_none_or(|at| at > now) {
-        return;
+    if next(cpu).is_some_and(|at| at <= now) {
+        ring_due(cpu, now);
     }
-    for (alarm, vm) in ALARMS.iter().zip(vm::all()) {
-        if alarm.load(Ordering::Acquire) <= now {
+}
+
+#[cold]
+fn ring_due(cpu: usize, now: u64) {
+    for ((alarm, keeper), vm) in ALARMS.iter().zip(&KEEPERS).zip(vm::all()) {
+        if keeper.load(Ordering::Relaxed) == cpu && alarm.load(Ordering::Acquire) <= now {
             vm.devices.clock_alarm(vm);
         }
     }
+    look(cpu);
 }

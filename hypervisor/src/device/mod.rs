@@ -1,6 +1,8 @@
-//! The devices of a VM: the architecture's models (crate `stile-device`) behind a lock each, and where their bytes and interrupt lines go.
+//! The devices of a VM: models (crate `stile-device`) behind a lock each, and where their bytes and interrupt lines go.
 
 pub mod alarm;
+
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use stile_sched::lock::TicketLock;
 
@@ -22,6 +24,8 @@ struct Uart {
 pub struct Devices {
     vm: usize,
     uart: TicketLock<Uart>,
+    /// A copy of the UART's flag register, which guests read before each byte.
+    uart_flags: AtomicU32,
     clock: TicketLock<Clock>,
 }
 
@@ -40,64 +44,73 @@ impl Devices {
         Devices {
             vm,
             uart: TicketLock::new(Uart { model: Model::new(), backlog: Deque::new() }),
+            uart_flags: AtomicU32::new(Model::new().flags()),
             clock: TicketLock::new(Clock::new(arch::wall_clock() as u32, arch::wall_clock())),
         }
     }
 
     /// Back to that state. What was typed and not read is kept: the next boot may want it.
     pub fn reset(&self) {
-        self.uart.lock().model = Model::new();
+        let mut uart = self.uart.lock();
+        uart.model = Model::new();
+        self.uart_flags.store(uart.model.flags(), Ordering::Relaxed);
+        drop(uart);
         *self.clock.lock() = Clock::new(arch::wall_clock() as u32, arch::wall_clock());
         alarm::set(self.vm, None);
     }
 
-    /// A load from the UART.
-    #[inline]
-    pub fn uart_read(&self, offset: u32, vm: &Vm) -> u32 {
+    /// The register with the UART's flags, without the lock.
+    #[inline(always)]
+    pub fn uart_flags(&self) -> u32 {
+        self.uart_flags.load(Ordering::Relaxed)
+    }
+
+    /// Does something with the UART that may move its interrupt line, which `change` returns then, and its flags.
+    fn with_uart<T>(&self, vm: &Vm, change: impl FnOnce(&mut Uart) -> (T, Option<bool>)) -> T {
         let mut uart = self.uart.lock();
-        let read = uart.model.read(offset);
-        let mut irq = read.irq;
-        if offset == UART_DATA && !uart.backlog.is_empty() {
-            irq = uart.refill().or(irq);
-        }
+        let (result, irq) = change(&mut uart);
+        self.uart_flags.store(uart.model.flags(), Ordering::Relaxed);
         // The line is moved under the lock, so that its levels arrive in order.
         if let Some(level) = irq {
             arch::set_line(vm, Line::Uart, level);
         }
-        read.value
+        result
+    }
+
+    /// A load from the UART.
+    pub fn uart_read(&self, offset: u32, vm: &Vm) -> u32 {
+        self.with_uart(vm, |uart| {
+            let read = uart.model.read(offset);
+            let refilled = if offset == UART_DATA { uart.refill() } else { None };
+            (read.value, refilled.or(read.irq))
+        })
     }
 
     /// A store to the UART.
     pub fn uart_write(&self, offset: u32, value: u32, vm: &Vm) {
-        let mut uart = self.uart.lock();
-        let write = uart.model.write(offset, value);
-        let mut irq = write.irq;
-        if let Some(byte) = write.tx {
-            let room = console::send(self.vm, byte);
-            irq = uart.model.set_tx_full(!room).or(irq);
-        }
-        irq = uart.refill().or(irq);
-        if let Some(level) = irq {
-            arch::set_line(vm, Line::Uart, level);
-        }
+        self.with_uart(vm, |uart| {
+            let write = uart.model.write(offset, value);
+            let mut irq = write.irq;
+            if let Some(byte) = write.tx {
+                let room = console::send(self.vm, byte);
+                irq = uart.model.set_tx_full(!room).or(irq);
+            }
+            ((), uart.refill().or(irq))
+        });
     }
 
     /// The line took some bytes: the transmitter may have room again.
     pub fn uart_drained(&self, vm: &Vm) {
         let room = console::has_room(self.vm);
-        let mut uart = self.uart.lock();
-        if let Some(level) = uart.model.set_tx_full(!room) {
-            arch::set_line(vm, Line::Uart, level);
-        }
+        self.with_uart(vm, |uart| ((), uart.model.set_tx_full(!room)));
     }
 
     /// A byte came over the line for this VM. If its guest does not read, bytes beyond the backlog are lost.
     pub fn uart_receive(&self, byte: u8, vm: &Vm) {
-        let mut uart = self.uart.lock();
-        let _ = uart.backlog.push_back(byte);
-        if let Some(level) = uart.refill() {
-            arch::set_line(vm, Line::Uart, level);
-        }
+        self.with_uart(vm, |uart| {
+            let _ = uart.backlog.push_back(byte);
+            ((), uart.refill())
+        });
     }
 
     /// A load from the clock.

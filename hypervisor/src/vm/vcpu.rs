@@ -42,7 +42,7 @@ impl Vcpu {
     #[inline(always)]
     pub fn vm(&self) -> &'static Vm {
         // SAFETY: vCPUs are reached only through their VM, or by running, which both come after `belongs_to`.
-        unsafe { self.vm.try_get().unwrap_unchecked() }
+        unsafe { self.vm.assume_set() }
     }
 
     /// Writes to the ledger. Only for the CPU that this vCPU is loaded on, outside of the exit path proper.

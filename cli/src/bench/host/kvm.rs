@@ -1,22 +1,20 @@
 //! The probe under KVM: in a VM of a small client (`guests/kvm-client`), which is init of one of Debian's kernels.
 
 use std::io::Write;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use stile_board::map;
 
 use super::{Figure, Request};
+use crate::bench::client::{self, Vm};
+use crate::bench::emulate::{self, Output};
 use crate::bench::operation::{Needs, Operation};
-use crate::bench::{emulate, probe};
-use crate::cargo;
+use crate::bench::{linux, probe};
 use crate::config::DebianKernel;
 use crate::debian::{self, Freshness};
 use crate::emulator::Board;
-use crate::exit;
 use crate::image::dtb::{self, Description, SEED_LEN};
-use crate::initramfs::cpio::Archive;
 
 /// KVM in one of its modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +37,16 @@ impl Kvm {
             Self::Nvhe => "kvm-nvhe",
             Self::Protected => "kvm-protected",
             Self::V6_12 => "kvm-6.12",
+        }
+    }
+
+    /// Its name in pages and pictures.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Vhe => "KVM VHE",
+            Self::Nvhe => "KVM nVHE",
+            Self::Protected => "KVM protected",
+            Self::V6_12 => "KVM 6.12",
         }
     }
 
@@ -68,20 +76,16 @@ impl Kvm {
     }
 }
 
-/// The target of the client: a static program for Linux.
-const TARGET: &str = "aarch64-unknown-linux-musl";
-
-/// The host's memory, in bytes.
+/// The host's memory for the probe, in bytes.
 const MEMORY: u64 = 1 << 30;
 
-/// Numbers of the device `/dev/kvm` (Linux, "Linux allocated devices").
-const KVM_DEVICE: (u32, u32) = (10, 232);
+/// The probe's link address, and where its device tree is.
+const PROBE: u64 = map::RAM_BASE + 0x8_0000;
+const TREE: u64 = map::RAM_BASE + (32 << 20);
 
 /// Measures in two runs: with one physical CPU, and with two.
 pub fn measure(kvm: Kvm, request: &Request<'_>) -> Result<Vec<Figure>> {
-    let client = build_client()?;
-    let kernel = debian::kernel(kvm.kernel(), Freshness::Weekly)?.kernel;
-    let kernel = std::fs::read(&kernel).with_context(|| format!("reading {}", kernel.display()))?;
+    let client = linux::build(client::PROGRAM)?;
     let mut figures = Vec::new();
     for cpus in [1, 2] {
         let operations: Vec<Operation> = request.operations.iter().filter(|operation| operation.needs.cpus() == cpus).copied().collect();
@@ -89,36 +93,57 @@ pub fn measure(kvm: Kvm, request: &Request<'_>) -> Result<Vec<Figure>> {
             continue;
         }
         (request.progress)(format!("{}, {cpus} CPUs", kvm.name()));
-        let (archive, counts) = archive(&client, request, &operations)?;
-        let mut initrd = tempfile::NamedTempFile::new().context("making the initial RAM file system's file")?;
-        initrd.write_all(&archive).context("writing the initial RAM file system")?;
-        let append = format!("console=ttyAMA0 panic=-1 loglevel=7 {} -- {}", kvm.parameter(), counts.join(" "));
-        let board = Board {
-            cpu: request.cpu.to_owned(),
-            cpus,
-            memory: MEMORY,
-            machine: Vec::new(),
-            icount: true,
-            extra: vec!["-initrd".into(), initrd.path().display().to_string(), "-append".into(), append],
-        };
-        let output = emulate::run(&board, &kernel)?;
-        let lines = probe::lines(&output)?;
-        let confirmed = String::from_utf8_lossy(&output).contains(kvm.confirmation());
-        ensure!(confirmed, "KVM does not run in the mode of {} on {}", kvm.name(), request.cpu);
-        figures.extend(super::figures(&lines, &operations));
+        let (archive, names) = archive(&client, request, &operations)?;
+        let boot = Boot { cpu: request.cpu, cpus, memory: MEMORY, initrd: &archive, names: &names, plugin: request.plugin };
+        let output = kvm.boot(&boot)?;
+        figures.extend(super::figures(&output, &output.line, &operations)?);
     }
     Ok(figures)
 }
 
-/// The host's file system, and the arguments of its init: the numbers of vCPUs of the VMs to start.
+/// A host that runs VMs.
+#[derive(Debug, Clone, Copy)]
+pub struct Boot<'a> {
+    /// The emulated CPUs' model.
+    pub cpu: &'a str,
+    /// Physical CPUs.
+    pub cpus: u32,
+    /// Physical memory in bytes.
+    pub memory: u64,
+    /// The host's initial RAM file system: see [`client::archive`].
+    pub initrd: &'a [u8],
+    /// The VMs to run, one after the other.
+    pub names: &'a [String],
+    /// The plugin that counts; nothing without it.
+    pub plugin: Option<&'a Path>,
+}
+
+impl Kvm {
+    /// Boots the host, which runs the VMs and turns the machine off, and returns what came of it.
+    ///
+    /// # Errors
+    /// The kernel can't be fetched; KVM is not in the mode that it should be in; a VM fails.
+    pub fn boot(self, boot: &Boot<'_>) -> Result<Output> {
+        let kernel = debian::kernel(self.kernel(), Freshness::Weekly)?.kernel;
+        let kernel = std::fs::read(&kernel).with_context(|| format!("reading {}", kernel.display()))?;
+        let mut initrd = tempfile::NamedTempFile::new().context("making the initial RAM file system's file")?;
+        initrd.write_all(boot.initrd).context("writing the initial RAM file system")?;
+        let append = format!("console=ttyAMA0 panic=-1 loglevel=7 {} -- {}", self.parameter(), boot.names.join(" "));
+        let mut extra = emulate::REPEATABLE.map(str::to_owned).to_vec();
+        extra.extend(["-initrd".into(), initrd.path().display().to_string(), "-append".into(), append]);
+        let board = Board { cpu: boot.cpu.to_owned(), cpus: boot.cpus, memory: boot.memory, machine: Vec::new(), icount: true, extra };
+        let output = emulate::run(&board, &kernel, boot.plugin)?;
+        let text = String::from_utf8_lossy(&output.line);
+        ensure!(text.contains(self.confirmation()), "KVM does not run in the mode of {} on {}", self.name(), boot.cpu);
+        let failure = text.lines().find(|line| line.contains("kvm-client: "));
+        ensure!(failure.is_none(), "KVM's client failed: {}", failure.unwrap_or_default());
+        Ok(output)
+    }
+}
+
+/// The host's file system, and the names of the VMs to start.
 fn archive(client: &[u8], request: &Request<'_>, operations: &[Operation]) -> Result<(Vec<u8>, Vec<String>)> {
-    let mut archive = Archive::default();
-    archive.directory("dev");
-    archive.character_device("dev/console", 0o600, 5, 1);
-    archive.character_device("dev/kvm", 0o600, KVM_DEVICE.0, KVM_DEVICE.1);
-    archive.file("init", 0o755, client);
-    archive.file("probe", 0o644, request.probe);
-    let mut counts = Vec::new();
+    let mut vms = Vec::new();
     for needs in [Needs::One, Needs::Two, Needs::Shared] {
         let operations: Vec<Operation> = operations.iter().filter(|operation| operation.needs == needs).copied().collect();
         if operations.is_empty() {
@@ -131,39 +156,23 @@ fn archive(client: &[u8], request: &Request<'_>, operations: &[Operation]) -> Re
             initrd: None,
             seed: [0x5a; SEED_LEN],
         })?;
-        let count = needs.vcpus().to_string();
-        archive.file(&format!("vm-{count}.dtb"), 0o644, &tree);
-        counts.push(count);
+        vms.push((format!("probe-{}", needs.vcpus()), needs.vcpus(), tree));
     }
-    Ok((archive.finish(), counts))
-}
-
-/// Builds the client, and returns it.
-fn build_client() -> Result<Vec<u8>> {
-    need_target()?;
-    let repository = cargo::repository();
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command
-        .current_dir(repository.join("guests/kvm-client"))
-        .args(["build", "--release", "--target", TARGET])
-        .env("CARGO_TARGET_DIR", repository.join("target/kvm-client"));
-    let programs = cargo::build(command, "the KVM client")?;
-    let path: PathBuf = programs.into_iter().find(|(name, _)| name == "kvm-client").context("cargo made no KVM client")?.1;
-    std::fs::read(&path).with_context(|| format!("reading {}", path.display()))
-}
-
-/// Has rustup install the library for the client's target, if it isn't there.
-fn need_target() -> Result<()> {
-    let there = || cargo::sysroot().is_some_and(|sysroot| sysroot.join("lib/rustlib").join(TARGET).exists());
-    if !there() {
-        let _ = Command::new("rustup").args(["target", "add", TARGET]).stdin(Stdio::null()).stdout(Stdio::null()).status();
+    let trees: Vec<String> = vms.iter().map(|(name, ..)| format!("/{name}.dtb")).collect();
+    let loads: Vec<_> = trees.iter().map(|tree| [("/probe", PROBE), (tree.as_str(), TREE)]).collect();
+    let described: Vec<_> = vms
+        .iter()
+        .zip(&loads)
+        .map(|((name, vcpus, _), loads)| Vm { name, vcpus: *vcpus, memory: probe::MEMORY, loads, entry: PROBE, tree: TREE })
+        .collect();
+    let mut archive = client::archive(client, &described);
+    archive.file("probe", 0o644, request.probe);
+    for ((_, _, content), path) in vms.iter().zip(&trees) {
+        archive.file(path.trim_start_matches('/'), 0o644, content);
     }
-    if there() {
-        return Ok(());
-    }
-    Err(exit::lacking(format!("KVM's client needs Rust's library for {TARGET}: run `rustup target add {TARGET}`, or leave KVM out")))
+    Ok((archive.finish(), vms.into_iter().map(|(name, ..)| name).collect()))
 }
 
 // The client has the VM's memory map written down again.
 const _: () = assert!(map::RAM_BASE == 0x4000_0000 && map::GICD_BASE == 0x0800_0000 && map::GICR_BASE == 0x080A_0000);
-const _: () = assert!(map::PL011_BASE == 0x0900_0000 && probe::MEMORY == 64 << 20);
+const _: () = assert!(map::PL011_BASE == 0x0900_0000);

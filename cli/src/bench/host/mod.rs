@@ -3,12 +3,22 @@
 mod kvm;
 mod native;
 mod stile;
+mod xen;
 
-use anyhow::Result;
+use std::path::Path;
 
+use anyhow::{Result, ensure};
+use serde::{Deserialize, Serialize};
+use stile_blob::Techniques;
+
+use super::counts::Counts;
+use super::emulate::Output;
 use super::operation::Operation;
-use super::probe::Line;
-pub use kvm::Kvm;
+use super::probe;
+pub use kvm::{Boot, Kvm};
+
+/// Stile's name.
+pub const STILE: &str = "stile";
 
 /// Something that the probe runs under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,19 +29,32 @@ pub enum Host {
     Native,
     /// KVM.
     Kvm(Kvm),
+    /// Xen.
+    Xen,
 }
 
 impl Host {
     /// Those that Stile is compared with.
-    pub const PEERS: [Self; 5] =
-        [Self::Native, Self::Kvm(Kvm::Vhe), Self::Kvm(Kvm::Nvhe), Self::Kvm(Kvm::Protected), Self::Kvm(Kvm::V6_12)];
+    pub const PEERS: [Self; 6] =
+        [Self::Native, Self::Kvm(Kvm::Vhe), Self::Kvm(Kvm::Nvhe), Self::Kvm(Kvm::Protected), Self::Kvm(Kvm::V6_12), Self::Xen];
 
-    /// Its name on the command line and in tables.
+    /// Its name on the command line and in the terminal's tables.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Stile => "stile",
+            Self::Stile => STILE,
             Self::Native => "native",
             Self::Kvm(kvm) => kvm.name(),
+            Self::Xen => "xen",
+        }
+    }
+
+    /// Its name in pages and pictures.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Stile => "Stile",
+            Self::Native => "no hypervisor",
+            Self::Kvm(kvm) => kvm.title(),
+            Self::Xen => "Xen",
         }
     }
 
@@ -50,6 +73,7 @@ impl Host {
             Self::Stile => stile::measure(request),
             Self::Native => native::measure(request),
             Self::Kvm(kvm) => kvm::measure(kvm, request),
+            Self::Xen => xen::measure(request),
         }
     }
 }
@@ -65,30 +89,100 @@ pub struct Request<'a> {
     pub operations: &'a [Operation],
     /// How often each runs; some run less often.
     pub iterations: u32,
+    /// The plugin that counts exits and what runs outside of the guest; nothing without it.
+    pub plugin: Option<&'a Path>,
+    /// The techniques of the VM, under Stile.
+    pub techniques: Techniques,
     /// Told before each run: which host, and what is measured.
     pub progress: &'a dyn Fn(String),
 }
 
 /// What an operation costs.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// The operation's name.
-    pub operation: &'static str,
+    pub operation: String,
     /// Instructions, without the loop's.
     pub instructions: f64,
     /// Exits, where they are counted.
     pub exits: Option<f64>,
+    /// What ran outside of the guest, where it is counted.
+    #[serde(flatten)]
+    pub outside: Option<Outside>,
     /// How many were measured.
     pub iterations: u64,
 }
 
-/// The figures of the operations that the probe measured; exits are not known.
-fn figures(lines: &[Line], operations: &[Operation]) -> Vec<Figure> {
+/// What one operation makes run outside of the guest that measures it: at EL2, and in a host's EL1 and EL0.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Outside {
+    /// Instructions.
+    #[serde(rename = "instructions_outside")]
+    pub instructions: f64,
+    /// MRS.
+    pub sysreg_reads: f64,
+    /// MSR.
+    pub sysreg_writes: f64,
+    /// DSB, DMB, ISB and SB.
+    pub barriers: f64,
+    /// TLBI, AT, DC and IC.
+    pub tlb_ops: f64,
+    /// Instructions that load; one of a pair of registers is one.
+    pub loads: f64,
+    /// Instructions that store.
+    pub stores: f64,
+}
+
+impl Outside {
+    /// What one of so many operations makes run.
+    fn of_each(counts: &Counts, operations: u64) -> Self {
+        let each = |count: u64| count as f64 / operations as f64;
+        Self {
+            instructions: each(counts.instructions),
+            sysreg_reads: each(counts.sysreg_reads),
+            sysreg_writes: each(counts.sysreg_writes),
+            barriers: each(counts.barriers),
+            tlb_ops: each(counts.tlb_ops),
+            loads: each(counts.loads),
+            stores: each(counts.stores),
+        }
+    }
+}
+
+/// The figures of the operations that the probe measured. It marks a section for each, in the order of its lines.
+///
+/// # Errors
+/// The probe failed, or there are not as many sections as figures.
+fn figures(output: &Output, console: &[u8], operations: &[Operation]) -> Result<Vec<Figure>> {
+    let lines = probe::lines(console)?;
+    let measured: Vec<_> = lines.iter().filter_map(|line| Some((line, line.instructions?, line.iterations?))).collect();
+    let sections = output.counts.as_ref().map(|counts| counts.sections.as_slice());
+    if let Some(sections) = sections {
+        ensure!(sections.len() == measured.len(), "{} sections were counted for {} figures", sections.len(), measured.len());
+    }
     let figure = |operation: &Operation| {
-        let line = lines.iter().find(|line| line.operation == operation.name)?;
-        Some(Figure { operation: operation.name, instructions: line.instructions?, exits: None, iterations: line.iterations? })
+        let (index, (_, instructions, iterations)) =
+            measured.iter().enumerate().find(|(_, (line, ..))| line.operation == operation.name)?;
+        let section = sections.and_then(|sections| sections.get(index));
+        Some(Figure {
+            operation: operation.name.to_owned(),
+            instructions: *instructions,
+            exits: section.map(|section| section.exits as f64 / *iterations as f64),
+            outside: section.map(|section| Outside::of_each(&section.outside, *iterations)),
+            iterations: *iterations,
+        })
     };
-    operations.iter().filter_map(figure).collect()
+    Ok(operations.iter().filter_map(figure).collect())
+}
+
+/// All hosts, Stile first.
+pub fn all() -> impl Iterator<Item = Host> {
+    [Host::Stile].into_iter().chain(Host::PEERS)
+}
+
+/// The host of this name.
+pub fn by_name(name: &str) -> Option<Host> {
+    all().find(|host| host.name() == name)
 }
 
 /// Which peers the words of `--against` name.

@@ -25,8 +25,8 @@ pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
             icount: true,
             extra: vec!["-append".into(), probe::arguments(&operations, request.iterations)],
         };
-        let lines = probe::lines(&emulate::run(&board, request.probe)?)?;
-        figures.extend(super::figures(&lines, &operations));
+        let output = emulate::run(&board, request.probe, request.plugin)?;
+        figures.extend(super::figures(&output, &output.line, &operations)?);
     }
     Ok(figures)
 }

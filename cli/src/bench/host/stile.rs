@@ -3,7 +3,8 @@
 use anyhow::{Context, Result, ensure};
 use stile_wire::{Channel, Decoder, Event, Item};
 
-use super::{Figure, Request};
+use super::{Figure, Outside, Request};
+use crate::bench::counts::Section;
 use crate::bench::operation::Operation;
 use crate::bench::{emulate, probe};
 use crate::config::{Arch, InitrdSource, KernelSource, MachineConfig, VmConfig};
@@ -15,7 +16,8 @@ use stile_blob::OnReset;
 /// Stile's default slice.
 const SLICE: std::time::Duration = std::time::Duration::from_millis(5);
 
-/// Measures each operation in two runs, the second one with twice as many of them: exits per operation are what the second one has more.
+/// Measures each operation in two runs, the second one with twice as many of them: per operation is what the second one has more. The
+/// ledger and the emulator must agree on exits.
 pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
     let elf = hypervisor::build()?;
     let bytes = std::fs::read(&elf).with_context(|| format!("reading {}", elf.display()))?;
@@ -27,10 +29,17 @@ pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
         let twice = run(request, &hypervisor, *operation, 2 * request.iterations)?;
         let more = twice.iterations.saturating_sub(once.iterations);
         ensure!(more > 0, "{}: twice as many iterations are no more", operation.name);
+        let exits = twice.exits.saturating_sub(once.exits);
+        let sections = twice.section.zip(once.section);
+        if let Some((twice, once)) = &sections {
+            let counted = twice.exits.saturating_sub(once.exits);
+            ensure!(counted == exits, "{}: {exits} exits by the ledger, and {counted} by the emulator", operation.name);
+        }
         figures.push(Figure {
-            operation: operation.name,
+            operation: operation.name.to_owned(),
             instructions: twice.instructions,
-            exits: Some((twice.exits as f64 - once.exits as f64) / more as f64),
+            exits: Some(exits as f64 / more as f64),
+            outside: sections.map(|(twice, once)| Outside::of_each(&twice.outside.without(&once.outside), more)),
             iterations: twice.iterations,
         });
     }
@@ -42,8 +51,10 @@ pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
 struct Run {
     instructions: f64,
     iterations: u64,
-    /// All exits of the VM, from its start to its end.
+    /// All exits of the VM by its ledger, from its start to its end.
     exits: u64,
+    /// What the emulator counted while the operation was measured.
+    section: Option<Section>,
 }
 
 fn run(request: &Request<'_>, hypervisor: &Hypervisor, operation: Operation, iterations: u32) -> Result<Run> {
@@ -60,12 +71,15 @@ fn run(request: &Request<'_>, hypervisor: &Hypervisor, operation: Operation, ite
         icount: true,
         extra: Vec::new(),
     };
-    let (console, exits) = decode(&emulate::run(&board, &image.bytes)?)?;
+    let output = emulate::run(&board, &image.bytes, request.plugin)?;
+    let (console, exits) = decode(&output.line)?;
     let line = probe::lines(&console)?.into_iter().find(|line| line.operation == operation.name);
     let (instructions, iterations) = line
         .and_then(|line| line.instructions.zip(line.iterations))
         .with_context(|| format!("the probe did not measure {}", operation.name))?;
-    Ok(Run { instructions, iterations, exits })
+    let mut sections = output.counts.map(|counts| counts.sections).unwrap_or_default();
+    ensure!(sections.len() == usize::from(request.plugin.is_some()), "{} sections were counted for one figure", sections.len());
+    Ok(Run { instructions, iterations, exits, section: sections.pop() })
 }
 
 /// One VM with the CPUs that the operation needs.
@@ -81,7 +95,7 @@ fn config(request: &Request<'_>, operation: Operation) -> MachineConfig {
         pinned: false,
         on_reset: OnReset::Stop,
         exec: None,
-        techniques: Default::default(),
+        techniques: request.techniques,
     };
     MachineConfig {
         arch: Arch::Aarch64,

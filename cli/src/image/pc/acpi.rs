@@ -1,5 +1,5 @@
-//! The guest's ACPI tables: hardware-reduced (ACPI Specification 6.5, "Hardware-Reduced ACPI"), so that there is no PIT, no 8259, no
-//! clock and no fixed register that a guest would look for.
+//! The guest's ACPI tables: hardware-reduced (ACPI Specification 6.5, "Hardware-Reduced ACPI"), so that there is no PIT, no 8259
+//! and no fixed register that a guest would look for.
 
 use acpi_tables::aml::{Device, EISAName, IO, Interrupt, Name, Package, Path, ResourceTemplate};
 use acpi_tables::fadt::{FADTBuilder, Flags};
@@ -52,8 +52,8 @@ pub fn tables(vcpus: u8) -> Vec<u8> {
     fadt.sleep_status_reg = sleep(pc::port::SLEEP_STATUS);
     fadt.reset_reg = sleep(pc::port::RESET);
     fadt.reset_value = pc::port::RESET_VALUE;
-    // "IA-PC Boot Architecture Flags": no VGA, no clock.
-    fadt.iapc_boot_arch = (1 << 2 | 1 << 5).into();
+    // "IA-PC Boot Architecture Flags": no VGA.
+    fadt.iapc_boot_arch = (1 << 2).into();
     let fadt = put(&bytes(&fadt.finalize()));
     let mut xsdt = XSDT::new(OEM, TABLE, REVISION);
     xsdt.add_entry(fadt);

@@ -16,7 +16,7 @@ fn description(vcpus: u8) -> Description<'static> {
     }
 }
 
-/// The tree as source: strings where a value is text, cells otherwise.
+/// A node as source: strings where a value is text, cells otherwise.
 fn dump(node: FdtNode<'_, '_>, depth: usize, text: &mut String) {
     let indent = "    ".repeat(depth);
     let _ = writeln!(text, "{indent}{} {{", if node.name.is_empty() { "/" } else { node.name });
@@ -41,13 +41,18 @@ fn dump(node: FdtNode<'_, '_>, depth: usize, text: &mut String) {
     let _ = writeln!(text, "{indent}}};");
 }
 
+/// A flattened tree as source.
+pub fn source(bytes: &[u8]) -> String {
+    let tree = Fdt::new(bytes).expect("a tree");
+    let mut text = String::new();
+    dump(tree.find_node("/").expect("the root"), 0, &mut text);
+    text
+}
+
 #[test]
 fn whole_tree() {
     let bytes = build(&description(2)).expect("a tree");
-    let tree = Fdt::new(&bytes).expect("a tree");
-    let mut text = String::new();
-    dump(tree.find_node("/").expect("the root"), 0, &mut text);
-    insta::assert_snapshot!("device_tree", text);
+    insta::assert_snapshot!("device_tree", source(&bytes));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Kernels, layouts, device trees and images, made of files that the tests make themselves.
 
 mod assemble;
-mod dtb;
+pub mod dtb;
 mod kernel;
 mod layout;
 

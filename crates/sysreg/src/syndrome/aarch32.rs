@@ -85,7 +85,7 @@ const fn it(spsr: u64) -> u8 {
 }
 
 /// Arm ARM pseudocode, `AArch32.ITAdvance`.
-const fn advance_it(spsr: u64) -> u64 {
+pub(crate) const fn advance_it(spsr: u64) -> u64 {
     let it = it(spsr);
     if it == 0 {
         return spsr;

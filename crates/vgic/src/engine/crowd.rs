@@ -7,12 +7,12 @@
 //! again by the count of deactivations (EOImode 0) or by a trap of ICC_DIR_EL1 (EOImode 1).
 
 use super::{Terms, block_of, clear};
+use crate::BLOCK;
 use crate::distributor::Distributor;
 use crate::interface::{ListRegisters, MAX_LIST_REGISTERS, Maintenance, Vmcr};
 use crate::kick::{Bits, Kick};
 use crate::lr::ListRegister;
 use crate::redistributor::Redistributor;
-use crate::{BLOCK, SPI_BLOCKS};
 
 /// The interrupts of the highest priority among those offered, in order.
 struct Best {
@@ -79,7 +79,7 @@ impl Redistributor {
         for n in Bits(self.slots.used.into()) {
             let lr = lrs.read(n);
             old[n] = lr;
-            kick |= self.fold(distributor, n, lr);
+            kick |= self.fold(distributor, n, lr, lrs);
         }
 
         let candidates = self.candidates(distributor, lrs.vmcr());
@@ -158,7 +158,7 @@ impl Redistributor {
     fn most_urgent_stray(&self, distributor: &Distributor) -> Option<u32> {
         let private = self.block.active & !self.block.resident;
         let private = Bits(private).map(|i| (&self.block, i));
-        let spis = (0..SPI_BLOCKS).flat_map(|b| {
+        let spis = (0..distributor.spi_blocks).flat_map(|b| {
             let block = &distributor.blocks[b];
             let mine = self.owned(distributor, b, block.active & !block.resident);
             Bits(mine).map(move |i| (block, i))

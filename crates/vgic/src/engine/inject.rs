@@ -1,47 +1,28 @@
-//! The hot paths: a physical PPI and an SGI on their way to the vCPU that is loaded here.
+//! A physical PPI and an SGI on their way to a vCPU, where there is no shortcut.
 
 use super::slots::clear;
 use crate::interface::ListRegisters;
 use crate::kick::Delivery;
-use crate::lr::ListRegister;
 use crate::redistributor::Redistributor;
+use crate::shortcuts::Letters;
 use crate::{BLOCK, SGIS};
-
-/// Keeps an index into list registers inside its array.
-const SLOT: usize = crate::MAX_LIST_REGISTERS - 1;
 
 impl Redistributor {
     /// Delivers the physical PPI `intid` (one of [`Config::hw_ppis`](crate::Config::hw_ppis)), which
     /// the hypervisor has just acknowledged and left active, to this vCPU. It stays active until the
     /// guest deactivates the virtual one, even if that takes long because the guest has it disabled:
     /// so it is neither lost nor does it fire again.
-    #[inline]
     pub fn inject_hw_ppi<L: ListRegisters>(&mut self, lrs: &mut L, intid: u32) -> Delivery {
         let i = intid as usize % BLOCK;
         let bit = 1 << i;
         debug_assert!(self.slots.hw_ppis & bit != 0, "not a PPI with a physical one behind it");
-        let block = &self.block;
-        if self.slots.quick & bit == 0 {
-            return self.inject_anew(lrs, i);
-        }
-        // The physical interrupt has fired, so the guest has deactivated it: the list register is known
-        // to be invalid without reading it.
-        let n = usize::from(block.slot[i]) & SLOT;
-        lrs.write(n, block.entry[i].with_hw().with(ListRegister::PENDING));
-        Delivery::Done
-    }
-
-    /// The same if it is not in a list register yet, or not in the common way.
-    #[inline(never)]
-    fn inject_anew<L: ListRegisters>(&mut self, lrs: &mut L, i: usize) -> Delivery {
-        let bit = 1 << i;
         let block = &mut self.block;
         if block.resident & bit != 0 {
             // Fold first: otherwise the new event and an old one that the guest has acknowledged could
             // not be told apart.
             let n = block.slot[i].into();
             let lr = lrs.read(n);
-            self.slots.fold(block, n, lr);
+            self.slots.fold(block, n, lr, lrs);
             clear(n, lr, lrs);
         }
         self.slots.held |= bit & self.slots.hw_ppis;
@@ -60,17 +41,16 @@ impl Redistributor {
     }
 
     /// Sends SGI `intid` (0 to 15) of a decoded write to this vCPU, loaded here.
-    #[inline]
     pub fn send_sgi_self<L: ListRegisters>(&mut self, lrs: &mut L, intid: u32, group1: bool) -> Delivery {
-        let i = intid as usize % SGIS;
-        let bit = 1 << i;
-        let block = &mut self.block;
-        if group1 && self.slots.quick & bit != 0 {
-            block.latched |= bit;
-            lrs.update(usize::from(block.slot[i]) & SLOT, |lr| lr.with(ListRegister::PENDING));
-            return Delivery::Done;
-        }
         if self.post_sgi(intid, group1) { self.sync_private(lrs) } else { Delivery::Done }
+    }
+
+    /// Takes over the SGIs of a vCPU's mail. Then comes [`sync_private`](Self::sync_private), or, if the vCPU is loaded on another CPU,
+    /// [`Mail::announce_private`](crate::Mail::announce_private) and a kick.
+    pub fn accept(&mut self, letters: Letters) {
+        for intid in letters.sgis() {
+            self.post_sgi(intid, true);
+        }
     }
 
     /// Sends an SGI to this vCPU from another CPU. True if the vCPU must run

@@ -162,7 +162,7 @@ impl Redistributor {
     /// registers last.
     fn pull_spis<L: ListRegisters>(&mut self, distributor: &mut Distributor, lrs: &mut L) -> Kick {
         let mut kick = Kick::NONE;
-        for b in 0..SPI_BLOCKS {
+        for b in 0..distributor.spi_blocks {
             let block = &distributor.blocks[b];
             let mine = self.owned(distributor, b, block.recall);
             for i in Bits(mine) {
@@ -184,7 +184,7 @@ impl Redistributor {
 
     /// Does an SPI wait for this vCPU?
     fn waiting_spis(&self, distributor: &Distributor) -> bool {
-        (0..SPI_BLOCKS).any(|b| self.owned(distributor, b, distributor.blocks[b].wanted()) != 0)
+        (0..distributor.spi_blocks).any(|b| self.owned(distributor, b, distributor.blocks[b].wanted()) != 0)
     }
 
     /// Of `bits` of SPI block `b`, those that this vCPU has to see to.
@@ -232,21 +232,21 @@ impl Redistributor {
         let fresh = crate::CpuInterface::new(self.config.preemption_bits);
         let saved = core::mem::replace(&mut self.interface, fresh);
         for n in Bits(self.slots.used.into()) {
-            kick |= self.fold(distributor, n, saved.read(n));
+            kick |= self.fold(distributor, n, saved.read(n), &saved);
         }
         self.maintenance = Maintenance::default();
         (kick | self.sync_saved(distributor)).without(self.config.vcpu.into())
     }
 
     /// Takes the interrupt in list register `n`, which reads as `lr`, back into software.
-    fn fold(&mut self, distributor: &mut Distributor, n: usize, lr: ListRegister) -> Kick {
+    fn fold<L: ListRegisters>(&mut self, distributor: &mut Distributor, n: usize, lr: ListRegister, lrs: &L) -> Kick {
         match block_of(lr.intid()) {
             None => {
-                self.slots.fold(&mut self.block, n, lr);
+                self.slots.fold(&mut self.block, n, lr, lrs);
                 Kick::NONE
             }
             Some(b) => {
-                self.slots.fold(&mut distributor.blocks[b], n, lr);
+                self.slots.fold(&mut distributor.blocks[b], n, lr, lrs);
                 distributor.attend_moved(b, 1 << (lr.intid() % BLOCK as u32))
             }
         }
@@ -257,7 +257,7 @@ impl Redistributor {
         let mut kick = Kick::NONE;
         for n in Bits((lrs.invalid() & self.slots.used).into()) {
             let lr = lrs.read(n);
-            kick |= self.fold(distributor, n, lr);
+            kick |= self.fold(distributor, n, lr, lrs);
             clear(n, lr, lrs);
         }
         kick
@@ -284,7 +284,7 @@ impl Redistributor {
     /// Notes the state of the SPIs that are in this vCPU's list registers.
     fn publish_spis<L: ListRegisters>(&mut self, distributor: &mut Distributor, lrs: &mut L) -> Kick {
         let mut kick = Kick::NONE;
-        for b in 0..SPI_BLOCKS {
+        for b in 0..distributor.spi_blocks {
             let mine = self.owned(distributor, b, distributor.blocks[b].resident);
             for i in Bits(mine) {
                 kick |= self.refresh_spi(distributor, b, i, lrs);
@@ -300,7 +300,7 @@ impl Slots {
         for n in Bits((lrs.invalid() & self.used).into()) {
             let lr = lrs.read(n);
             if block_of(lr.intid()).is_none() {
-                self.fold(block, n, lr);
+                self.fold(block, n, lr, lrs);
                 clear(n, lr, lrs);
             }
         }

@@ -52,11 +52,14 @@ impl Slots {
 
     /// Takes the interrupt in list register `n`, which reads as `lr` and belongs to `block`, back into
     /// software. The register itself is left as it is.
-    pub fn fold(&mut self, block: &mut Block, n: usize, lr: ListRegister) {
+    pub fn fold<L: ListRegisters>(&mut self, block: &mut Block, n: usize, lr: ListRegister, lrs: &L) {
         let i = lr.intid() as usize % BLOCK;
         let bit = 1 << i;
+        let private = lr.intid() < BLOCK as u32;
 
-        if block.latched & bit != 0 {
+        // A shortcut of an SGI leaves no note here; one that was written active has none.
+        let by_shortcut = private && i < SGIS && block.written & bit == 0;
+        if block.latched & bit != 0 || by_shortcut {
             if !lr.pending() {
                 // Acknowledged.
                 block.written &= !bit;
@@ -95,8 +98,11 @@ impl Slots {
         block.drop_active &= !bit;
         self.used &= !(1 << n);
         self.eoi &= !(1 << n);
-        if lr.intid() < BLOCK as u32 {
+        if private {
             self.quick &= !bit;
+            if let Some(shortcuts) = lrs.shortcuts() {
+                shortcuts.forget(i);
+            }
         }
     }
 
@@ -132,7 +138,7 @@ impl Slots {
                 lr = lr.with(ListRegister::EOI);
                 self.eoi |= 1 << n;
             }
-            quick &= i < SGIS;
+            quick &= i < SGIS && block.written & bit == 0;
         }
         if pending {
             lr = lr.with(ListRegister::PENDING);
@@ -151,6 +157,9 @@ impl Slots {
         block.resident |= bit;
         block.slot[i] = n as u8;
         lrs.write(n, lr);
+        if quick && let Some(shortcuts) = lrs.shortcuts() {
+            shortcuts.set(i, n, lr);
+        }
         true
     }
 
@@ -158,7 +167,7 @@ impl Slots {
     /// what belongs there now.
     pub fn refresh<L: ListRegisters>(&mut self, block: &mut Block, n: usize, terms: Terms, lrs: &mut L) {
         let lr = lrs.read(n);
-        self.fold(block, n, lr);
+        self.fold(block, n, lr, lrs);
         if !self.place(block, lr.intid() as usize % BLOCK, n, terms, lrs) {
             clear(n, lr, lrs);
         }

@@ -8,7 +8,7 @@ use super::bank::{self, group};
 use super::{Read, Size};
 use crate::block::GroupEnables;
 use crate::kick::{Bits, Kick};
-use crate::{BLOCK, Distributor, INTID_END, SPI_BLOCKS};
+use crate::{BLOCK, Distributor, INTID_END};
 
 /// Distributor Control Register.
 const CTLR: u32 = 0x0000;
@@ -36,9 +36,9 @@ const CTLR_FIXED: u32 = 1 << 4 | 1 << 6;
 /// GICD_CTLR.RWP: writes are still to take effect.
 const CTLR_RWP: u32 = 1 << 31;
 
-/// ITLinesNumber: (n + 1) * 32 INTIDs. IDbits: INTIDs have 10 bits. No message-based SPIs, no LPIs, no
+/// GICD_TYPER but for ITLinesNumber. IDbits: INTIDs have 10 bits. No message-based SPIs, no LPIs, no
 /// extended ranges, no affinity 3, no range selector; 1-of-N SPIs are there.
-const TYPER_VALUE: u32 = SPI_BLOCKS as u32 | 9 << 19;
+const TYPER_FIXED: u32 = 9 << 19;
 
 impl Distributor {
     /// Reads the register at `offset` (below [`GICD_SIZE`](crate::GICD_SIZE)).
@@ -46,10 +46,10 @@ impl Distributor {
     pub fn read(&mut self, offset: u32, size: Size) -> Read {
         if size == Size::Word && offset < IPRIORITYR && offset & 3 == 0 {
             if offset == TYPER {
-                return Read::Value(TYPER_VALUE.into());
+                return Read::Value(self.typer().into());
             }
             let kind = offset >> 7;
-            if let Some(block) = self.blocks.get(spi_block(offset)) {
+            if let Some(block) = self.block(spi_block(offset)) {
                 if matches!(kind, group::ISENABLER | group::ICENABLER) {
                     return Read::Value(block.enabled.into());
                 }
@@ -76,22 +76,27 @@ impl Distributor {
         }
     }
 
+    /// ITLinesNumber: (n + 1) * 32 INTIDs.
+    fn typer(&self) -> u32 {
+        TYPER_FIXED | self.spi_blocks as u32
+    }
+
     fn read_word(&self, offset: u32) -> u32 {
         match offset {
             CTLR => {
                 let rwp = if self.settled() { 0 } else { CTLR_RWP };
                 CTLR_FIXED | rwp | u32::from(self.enables.0)
             }
-            TYPER => TYPER_VALUE,
+            TYPER => self.typer(),
             IIDR => bank::IIDR,
             BITS..IPRIORITYR => {
-                let block = self.blocks.get(spi_block(offset));
+                let block = self.block(spi_block(offset));
                 block.map_or(0, |block| bank::read_bits(block, offset >> 7))
             }
             IPRIORITYR..ITARGETSR => self.read_priorities(offset - IPRIORITYR, 4),
             ICFGR..IGRPMODR => {
                 let half = (offset - ICFGR) / 4;
-                let block = self.blocks.get((half as usize / 2).wrapping_sub(1));
+                let block = self.block((half as usize / 2).wrapping_sub(1));
                 block.map_or(0, |block| bank::read_config(block, half))
             }
             IROUTER..IROUTER_END => match self.route(offset & !7) {
@@ -122,7 +127,7 @@ impl Distributor {
                 if kind == group::ISACTIVER {
                     self.settle_homes(b, value);
                 }
-                let Some(block) = self.blocks.get_mut(b) else {
+                let Some(block) = self.block_mut(b) else {
                     return Kick::NONE;
                 };
                 let bits = bank::write_bits(block, kind, value);
@@ -132,7 +137,7 @@ impl Distributor {
             ICFGR..IGRPMODR => {
                 let half = (offset - ICFGR) / 4;
                 let b = (half as usize / 2).wrapping_sub(1);
-                let Some(block) = self.blocks.get_mut(b) else {
+                let Some(block) = self.block_mut(b) else {
                     return Kick::NONE;
                 };
                 let bits = bank::write_config(block, half, value, u32::MAX);
@@ -144,14 +149,14 @@ impl Distributor {
     }
 
     fn read_priorities(&self, intid: u32, count: usize) -> u32 {
-        let block = self.blocks.get((intid as usize / BLOCK).wrapping_sub(1));
+        let block = self.block((intid as usize / BLOCK).wrapping_sub(1));
         block.map_or(0, |block| bank::read_priorities(block, intid as usize % BLOCK, count))
     }
 
     fn write_priorities(&mut self, intid: u32, count: usize, value: u32) -> Kick {
         let b = (intid as usize / BLOCK).wrapping_sub(1);
         let mask = self.priority_mask;
-        let Some(block) = self.blocks.get_mut(b) else {
+        let Some(block) = self.block_mut(b) else {
             return Kick::NONE;
         };
         let bits = bank::write_priorities(block, intid as usize % BLOCK, count, value, mask);
@@ -160,7 +165,7 @@ impl Distributor {
 
     /// The SPI whose GICD_IROUTER is at `offset`.
     fn route(&self, offset: u32) -> Option<(usize, usize)> {
-        crate::distributor::locate(offset.checked_sub(IROUTER)? / 8)
+        self.locate(offset.checked_sub(IROUTER)? / 8)
     }
 
     fn write_route(&mut self, offset: u32, value: u32) -> Kick {
@@ -178,7 +183,7 @@ impl Distributor {
 
     /// SPIs about to be made active by a write are so for the vCPU that they are routed to.
     fn settle_homes(&mut self, b: usize, bits: u32) {
-        let Some(block) = self.blocks.get(b) else {
+        let Some(block) = self.block(b) else {
             return;
         };
         for i in Bits(bits & !block.resident & !block.active) {
@@ -190,7 +195,7 @@ impl Distributor {
     #[cold]
     fn ask_to_publish(&mut self, offset: u32) -> Read {
         let b = spi_block(offset);
-        let hidden = self.blocks.get(b).map_or(0, |block| bank::hidden(block, offset >> 7));
+        let hidden = self.block(b).map_or(0, |block| bank::hidden(block, offset >> 7));
         let mut holders = Kick::NONE;
         for i in Bits(hidden) {
             holders |= Kick::one(self.owner(b, i).into());

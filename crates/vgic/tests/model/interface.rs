@@ -1,7 +1,9 @@
 //! An emulated virtual CPU interface: list registers that behave as the hardware's do, with what the
 //! guest does to them, and the physical interrupts behind them.
 
-use stile_vgic::{ListRegister, ListRegisters, Maintenance, Vmcr};
+use std::rc::Rc;
+
+use stile_vgic::{ListRegister, ListRegisters, Maintenance, Shortcuts, Vmcr};
 
 use super::cpu::Cpu;
 
@@ -9,6 +11,8 @@ use super::cpu::Cpu;
 pub struct Interface {
     pub cpu: Cpu,
     pub lr: Vec<ListRegister>,
+    /// Of the vCPU that is loaded.
+    pub shortcuts: Option<Rc<Shortcuts>>,
     pub maintenance: Maintenance,
     pub eoi_count: u32,
     /// Physical PPIs that are active.
@@ -29,6 +33,7 @@ impl Interface {
         Self {
             cpu: Cpu::new(),
             lr: vec![ListRegister::INVALID; list_registers],
+            shortcuts: None,
             maintenance: Maintenance::default(),
             eoi_count: 0,
             physical_active: 0,
@@ -136,6 +141,10 @@ impl ListRegisters for Interface {
         assert!(!self.lr.iter().enumerate().any(twice), "twice in list registers: {value:?}");
         self.accesses.set(self.accesses.get() + 1);
         self.lr[n] = value;
+    }
+
+    fn shortcuts(&self) -> Option<&Shortcuts> {
+        self.shortcuts.as_deref()
     }
 
     fn invalid(&self) -> u16 {

@@ -3,8 +3,11 @@
 //! course, and [`Machine::check`] compares what a guest can see.
 
 use std::collections::HashSet;
+use std::rc::Rc;
 
-use stile_vgic::{Config, Delivery, Distributor, Kick, ListRegisters, Maintenance, Read, Redistributor, Sgi, SgiRegister, Size, Vmcr};
+use stile_vgic::{
+    Config, Delivery, Distributor, Kick, ListRegisters, Mail, Maintenance, Read, Redistributor, Sgi, SgiRegister, Shortcuts, Size, Vmcr,
+};
 
 use super::gic::Gic;
 use super::interface::Interface;
@@ -25,6 +28,9 @@ pub struct Taken {
 pub struct Machine {
     pub distributor: Distributor,
     pub redistributors: Vec<Redistributor>,
+    /// Of each vCPU.
+    shortcuts: Vec<Rc<Shortcuts>>,
+    pub mails: Vec<Mail>,
     /// One for each physical CPU.
     pub interfaces: Vec<Interface>,
     /// The physical CPU that each vCPU is loaded on.
@@ -58,9 +64,11 @@ impl Machine {
             hw_ppis: HW_PPI_MASK,
         };
         let mut machine = Self {
-            distributor: Distributor::new(vcpus, 5),
+            distributor: Distributor::new(vcpus, 5, stile_vgic::INTID_END),
             redistributors: (0..vcpus).map(|v| Redistributor::new(config(v))).collect(),
-            interfaces: vec![Interface::new(list_registers, np_counts_active); cpus],
+            shortcuts: (0..vcpus).map(|_| Rc::default()).collect(),
+            mails: (0..vcpus).map(|_| Mail::new()).collect(),
+            interfaces: (0..cpus).map(|_| Interface::new(list_registers, np_counts_active)).collect(),
             place: vec![None; vcpus],
             timers: vec![0; vcpus],
             reference: Gic::new(vcpus),
@@ -92,6 +100,7 @@ impl Machine {
     // What a hypervisor does.
 
     pub fn sync(&mut self, v: usize) {
+        self.accept(v);
         let redistributor = &mut self.redistributors[v];
         let kick = match self.place[v] {
             Some(p) => redistributor.sync(&mut self.distributor, &mut self.interfaces[p]),
@@ -103,9 +112,42 @@ impl Machine {
         self.kick(kick);
     }
 
+    /// Brings what others posted into the redistributor.
+    fn accept(&mut self, v: usize) {
+        let letters = self.mails[v].take();
+        self.redistributors[v].accept(letters);
+        if letters.spis() {
+            self.mails[v].announce_spis();
+        }
+    }
+
+    /// What was on its way to a vCPU has come, but for the SGIs in its mail.
+    fn arrive(&mut self, v: usize) {
+        if self.mails[v].is_empty() {
+            self.kicked = self.kicked.without(v);
+        }
+        self.in_flight.retain(|(u, intid)| *u != v || *intid < 16);
+    }
+
+    /// A vCPU looks at its mail: what a kick makes it do.
+    fn look(&mut self, v: usize) {
+        let Some(p) = self.place[v] else {
+            return self.sync(v);
+        };
+        let letters = self.shortcuts[v].open_mail(&self.mails[v], &mut self.interfaces[p]);
+        self.redistributors[v].accept(letters);
+        self.kicked = self.kicked.without(v);
+        self.in_flight.retain(|(u, intid)| *u != v || letters.spis() && *intid >= 32);
+        if letters.spis() {
+            self.sync(v);
+        } else if !letters.is_empty() {
+            self.sync_private(v);
+        }
+    }
+
     /// A vCPU answers its kicks, and its physical CPU takes the interrupts that it has.
     pub fn answer(&mut self, v: usize) {
-        self.sync(v);
+        self.look(v);
         for _ in 0..ROUNDS {
             if !self.take_exit(v) {
                 return;
@@ -116,15 +158,17 @@ impl Machine {
 
     pub fn kick(&mut self, kick: Kick) {
         for v in kick {
+            self.mails[v].announce_spis();
             if self.late && self.place[v].is_some() {
                 self.kicked |= Kick::one(v);
             } else {
-                self.sync(v);
+                self.look(v);
             }
         }
     }
 
     pub fn sync_private(&mut self, v: usize) {
+        self.accept(v);
         let redistributor = &mut self.redistributors[v];
         let delivery = match self.place[v] {
             Some(p) => redistributor.sync_private(&mut self.interfaces[p]),
@@ -149,12 +193,13 @@ impl Machine {
         if fires != 0 {
             let intid = fires.trailing_zeros();
             interface.physical_active |= 1 << intid;
-            let delivery = redistributor.inject_hw_ppi(interface, intid);
-            self.follow(v, delivery);
+            if !self.shortcuts[v].raise_hw_ppi(interface, intid) {
+                let delivery = redistributor.inject_hw_ppi(interface, intid);
+                self.follow(v, delivery);
+            }
         } else if interface.needs_maintenance() {
             let kick = redistributor.maintenance(&mut self.distributor, interface);
-            self.kicked = self.kicked.without(v);
-            self.in_flight.retain(|(u, _)| *u != v);
+            self.arrive(v);
             self.kick(kick);
         } else {
             return false;
@@ -180,7 +225,7 @@ impl Machine {
         }
         for _ in 0..ROUNDS {
             for v in std::mem::take(&mut self.kicked) {
-                self.sync(v);
+                self.look(v);
             }
             let exits = (0..self.vcpus()).filter(|&v| self.take_exit(v)).count();
             if exits == 0 && self.kicked.is_empty() {
@@ -207,11 +252,14 @@ impl Machine {
         interface.cpu.vmcr = saved.vmcr;
         interface.cpu.active = [saved.ap0r[0], saved.ap1r[0]];
         interface.physical_lines = self.timers[v];
+        interface.shortcuts = Some(self.shortcuts[v].clone());
+        let letters = self.mails[v].take();
+        redistributor.accept(letters);
         let loaded = redistributor.load(interface);
         self.in_flight.retain(|(u, intid)| *u != v || *intid >= 32);
         interface.physical_active = loaded.active_ppis;
         self.place[v] = Some(p);
-        self.follow(v, loaded.delivery);
+        self.follow(v, if letters.spis() { Delivery::NeedsSync } else { loaded.delivery });
         true
     }
 
@@ -220,6 +268,7 @@ impl Machine {
         let interface = &mut self.interfaces[p];
         let redistributor = &mut self.redistributors[v];
         let held = redistributor.unload(interface);
+        interface.shortcuts = None;
         assert_eq!(held, interface.physical_active, "of vCPU {v}");
         interface.physical_active = 0;
         interface.physical_lines = 0;
@@ -280,16 +329,26 @@ impl Machine {
         for v in sgi.targets {
             if v == sender {
                 // What else is under way may arrive with it, or not: let it.
-                self.sync_private(v);
-                let delivery = self.redistributors[v].send_sgi_self(&mut self.interfaces[p], sgi.intid, sgi.group1);
-                self.follow(v, delivery);
-            } else if self.redistributors[v].post_sgi(sgi.intid, sgi.group1) {
-                self.in_flight.insert((v, sgi.intid));
-                if self.late && self.place[v].is_some() {
-                    self.kicked |= Kick::one(v);
-                } else {
-                    self.sync_private(v);
+                self.look(v);
+                let interface = &mut self.interfaces[p];
+                if !sgi.group1 || !self.shortcuts[v].raise_sgi(interface, sgi.intid) {
+                    let delivery = self.redistributors[v].send_sgi_self(interface, sgi.intid, sgi.group1);
+                    self.follow(v, delivery);
                 }
+                continue;
+            }
+            if sgi.group1 {
+                self.mails[v].post_sgi(sgi.intid);
+            } else if self.redistributors[v].post_sgi(sgi.intid, false) {
+                self.mails[v].announce_private();
+            } else {
+                continue;
+            }
+            self.in_flight.insert((v, sgi.intid));
+            if self.late && self.place[v].is_some() {
+                self.kicked |= Kick::one(v);
+            } else {
+                self.look(v);
             }
         }
     }
@@ -311,6 +370,7 @@ impl Machine {
     /// A write of vCPU `v`'s SGI_base, 32 bits.
     pub fn write_redistributor(&mut self, v: usize, offset: u32, value: u32) {
         self.reference.write(v, offset, value);
+        self.accept(v);
         let write = self.redistributors[v].write(0x1_0000 + offset, Size::Word, value.into());
         if write == Delivery::NeedsSync {
             self.sync_private(v);
@@ -331,6 +391,7 @@ impl Machine {
 
     pub fn read_redistributor(&mut self, v: usize, offset: u32) -> u32 {
         let offset = 0x1_0000 + offset;
+        self.sync_private(v);
         match self.redistributors[v].read(offset, Size::Word) {
             Read::Value(value) => value as u32,
             Read::Stale(vcpus) => {
@@ -409,8 +470,7 @@ impl Machine {
             let redistributor = &mut self.redistributors[v];
             let interface = &mut self.interfaces[p];
             let kick = redistributor.deactivate(&mut self.distributor, interface, intid);
-            self.kicked = self.kicked.without(v);
-            self.in_flight.retain(|(u, _)| *u != v);
+            self.arrive(v);
             self.kick(kick);
         }
     }

@@ -1,27 +1,24 @@
 //! Operations of one CPU that run in a loop.
 
-use crate::measure::{loop_ticks, net_ticks};
+use crate::measure::loop_ticks;
 use crate::platform::Platform;
 use crate::{cpu, gic, uart};
 
 /// A call that no hypervisor knows: SMC Calling Convention, fast call, 32-bit, in the range of OEM services.
 pub fn hyp_call(_platform: &Platform, n: u64) -> u64 {
-    net_ticks(
-        n,
-        loop_ticks!(n, ["mov w0, #0x4b000000", "hvc #0"],
-            lateout("x0") _, lateout("x1") _, lateout("x2") _, lateout("x3") _, lateout("x4") _, lateout("x5") _, lateout("x6") _,
-            lateout("x7") _, lateout("x8") _, lateout("x9") _, lateout("x10") _, lateout("x11") _, lateout("x12") _,
-            lateout("x13") _, lateout("x14") _, lateout("x15") _, lateout("x16") _, lateout("x17") _),
-    )
+    loop_ticks!(n, ["mov w0, #0x4b000000", "hvc #0"],
+        lateout("x0") _, lateout("x1") _, lateout("x2") _, lateout("x3") _, lateout("x4") _, lateout("x5") _, lateout("x6") _,
+        lateout("x7") _, lateout("x8") _, lateout("x9") _, lateout("x10") _, lateout("x11") _, lateout("x12") _,
+        lateout("x13") _, lateout("x14") _, lateout("x15") _, lateout("x16") _, lateout("x17") _)
 }
 
 /// The read of an identification register.
 pub fn sysreg_trap(_platform: &Platform, n: u64) -> u64 {
-    net_ticks(n, loop_ticks!(n, ["mrs x0, id_aa64pfr0_el1"], lateout("x0") _))
+    loop_ticks!(n, ["mrs x0, id_aa64pfr0_el1"], lateout("x0") _)
 }
 
 fn mmio_read(address: u64, n: u64) -> u64 {
-    net_ticks(n, loop_ticks!(n, ["ldr {value:w}, [{address}]"], address = in(reg) address, value = out(reg) _))
+    loop_ticks!(n, ["ldr {value:w}, [{address}]"], address = in(reg) address, value = out(reg) _)
 }
 
 /// GICD_TYPER, which never changes.
@@ -41,7 +38,7 @@ pub fn mmio_read_device(platform: &Platform, n: u64) -> u64 {
 
 /// An end of interrupt: of none, so that it can be repeated.
 pub fn eoi(_platform: &Platform, n: u64) -> u64 {
-    net_ticks(n, loop_ticks!(n, ["msr S3_0_C12_C12_1, {none}", "isb"], none = in(reg) gic::SPURIOUS))
+    loop_ticks!(n, ["msr S3_0_C12_C12_1, {none}", "isb"], none = in(reg) gic::SPURIOUS)
 }
 
 /// An SGI to this CPU, until its handler has run.
@@ -53,5 +50,5 @@ pub fn ipi_self(_platform: &Platform, n: u64) -> u64 {
         expected = inout(reg) cpu::taken(0) => _, sgi = in(reg) gic::sgi_to(gic::SGI, 0), taken = in(reg) cpu::taken_address(0),
         value = out(reg) _);
     cpu::mask();
-    net_ticks(n, ticks)
+    ticks
 }

@@ -4,6 +4,7 @@ mod calls;
 mod timer;
 mod two_cpus;
 
+use crate::measure::{all_ticks, net_of_pairs, net_ticks};
 use crate::platform::Platform;
 use crate::{cpu, measure, second};
 
@@ -13,8 +14,10 @@ struct Operation {
     needs: Needs,
     /// It runs so many times less often than asked for: it is slow, or waits.
     seldom: u64,
-    /// Runs it so many times; the net ticks of all together.
+    /// Runs it so many times; the ticks of all together.
     run: fn(&Platform, u64) -> u64,
+    /// What is left of them without what measuring takes.
+    net: fn(u64, u64) -> u64,
 }
 
 /// Which virtual CPUs an operation needs.
@@ -29,20 +32,20 @@ enum Needs {
 }
 
 const OPERATIONS: [Operation; 14] = [
-    Operation { name: "hyp_call", needs: Needs::One, seldom: 1, run: calls::hyp_call },
-    Operation { name: "sysreg_trap", needs: Needs::One, seldom: 1, run: calls::sysreg_trap },
-    Operation { name: "mmio_read_vgic", needs: Needs::One, seldom: 1, run: calls::mmio_read_vgic },
-    Operation { name: "mmio_read_vgic_isenabler", needs: Needs::One, seldom: 1, run: calls::mmio_read_vgic_isenabler },
-    Operation { name: "mmio_read_device", needs: Needs::One, seldom: 1, run: calls::mmio_read_device },
-    Operation { name: "eoi", needs: Needs::One, seldom: 1, run: calls::eoi },
-    Operation { name: "ipi_self", needs: Needs::One, seldom: 1, run: calls::ipi_self },
-    Operation { name: "ipi", needs: Needs::Two, seldom: 1, run: two_cpus::ipi },
-    Operation { name: "ipi_wfi", needs: Needs::Two, seldom: 8, run: two_cpus::ipi_wfi },
-    Operation { name: "wfi_wake", needs: Needs::Two, seldom: 8, run: two_cpus::wfi_wake },
-    Operation { name: "timer", needs: Needs::One, seldom: 8, run: timer::running },
-    Operation { name: "timer_wfi", needs: Needs::One, seldom: 8, run: timer::waiting },
-    Operation { name: "vcpu_switch", needs: Needs::Shared, seldom: 4, run: two_cpus::vcpu_switch },
-    Operation { name: "ipi_wfi_shared", needs: Needs::Shared, seldom: 4, run: two_cpus::ipi_wfi_shared },
+    Operation { name: "hyp_call", needs: Needs::One, seldom: 1, run: calls::hyp_call, net: net_ticks },
+    Operation { name: "sysreg_trap", needs: Needs::One, seldom: 1, run: calls::sysreg_trap, net: net_ticks },
+    Operation { name: "mmio_read_vgic", needs: Needs::One, seldom: 1, run: calls::mmio_read_vgic, net: net_ticks },
+    Operation { name: "mmio_read_vgic_isenabler", needs: Needs::One, seldom: 1, run: calls::mmio_read_vgic_isenabler, net: net_ticks },
+    Operation { name: "mmio_read_device", needs: Needs::One, seldom: 1, run: calls::mmio_read_device, net: net_ticks },
+    Operation { name: "eoi", needs: Needs::One, seldom: 1, run: calls::eoi, net: net_ticks },
+    Operation { name: "ipi_self", needs: Needs::One, seldom: 1, run: calls::ipi_self, net: net_ticks },
+    Operation { name: "ipi", needs: Needs::Two, seldom: 1, run: two_cpus::ipi, net: net_ticks },
+    Operation { name: "ipi_wfi", needs: Needs::Two, seldom: 8, run: two_cpus::ipi_wfi, net: net_of_pairs },
+    Operation { name: "wfi_wake", needs: Needs::Two, seldom: 8, run: two_cpus::wfi_wake, net: all_ticks },
+    Operation { name: "timer", needs: Needs::One, seldom: 8, run: timer::running, net: all_ticks },
+    Operation { name: "timer_wfi", needs: Needs::One, seldom: 8, run: timer::waiting, net: all_ticks },
+    Operation { name: "vcpu_switch", needs: Needs::Shared, seldom: 4, run: two_cpus::vcpu_switch, net: all_ticks },
+    Operation { name: "ipi_wfi_shared", needs: Needs::Shared, seldom: 4, run: two_cpus::ipi_wfi_shared, net: all_ticks },
 ];
 
 /// Runs before the measured ones: what is done once only, such as a second-stage fault, is over then.
@@ -69,6 +72,9 @@ pub fn run_all(platform: &Platform) {
             continue;
         }
         let n = (platform.iterations / operation.seldom).max(1);
-        measure::print(operation.name, (operation.run)(platform, n), n);
+        measure::begin_section();
+        let ticks = (operation.run)(platform, n);
+        measure::end_section();
+        measure::print(operation.name, (operation.net)(n, ticks), n);
     }
 }

@@ -3,7 +3,7 @@
 
 use core::hint::black_box;
 
-use crate::measure::{loop_ticks, net_of_pairs, net_ticks, once_ticks, shift_phase};
+use crate::measure::{loop_ticks, once_ticks, shift_phase};
 use crate::platform::Platform;
 use crate::second::{self, Role};
 use crate::sysreg::instruction;
@@ -16,18 +16,17 @@ const TO_SECOND: u64 = gic::sgi_to(gic::SGI, 1);
 /// An SGI to a CPU that runs, until this one sees that the handler has run.
 pub fn ipi(_platform: &Platform, n: u64) -> u64 {
     second::play(Role::Spin);
-    let ticks = loop_ticks!(n,
+    loop_ticks!(n,
         ["add {expected}, {expected}, #1", "msr S3_0_C12_C11_5, {sgi}",
             "3: yield", "ldr {value}, [{taken}]", "cmp {value}, {expected}", "b.lo 3b"],
-        expected = inout(reg) cpu::taken(1) => _, sgi = in(reg) TO_SECOND, taken = in(reg) cpu::taken_address(1), value = out(reg) _);
-    net_ticks(n, ticks)
+        expected = inout(reg) cpu::taken(1) => _, sgi = in(reg) TO_SECOND, taken = in(reg) cpu::taken_address(1), value = out(reg) _)
 }
 
 /// The same to a CPU that waits for an interrupt.
 pub fn ipi_wfi(_platform: &Platform, n: u64) -> u64 {
     second::play(Role::Sleep);
     let taken = cpu::taken_address(1);
-    let ticks = (0..n)
+    (0..n)
         .map(|turn| {
             cpu::pause(ASLEEP);
             let expected = cpu::taken(1) + 1;
@@ -35,8 +34,7 @@ pub fn ipi_wfi(_platform: &Platform, n: u64) -> u64 {
             once_ticks!(["msr S3_0_C12_C11_5, {sgi}", "3: yield", "ldr {value}, [{taken}]", "cmp {value}, {expected}", "b.lo 3b"],
                 expected = in(reg) expected, sgi = in(reg) TO_SECOND, taken = in(reg) taken, value = out(reg) _)
         })
-        .sum();
-    net_of_pairs(n, ticks)
+        .sum()
 }
 
 /// An SGI to a CPU that waits with interrupts masked, until its first instruction after WFI.

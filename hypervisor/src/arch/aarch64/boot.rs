@@ -122,7 +122,7 @@ fn setup_machine(board: &Board, cpu: &mut Cpu) -> Result<(), &'static str> {
 fn setup_cpu(board: &Board, cpu: &mut Cpu) -> Result<(), &'static str> {
     cpu.setup();
     // Firmware may have left timers on.
-    interrupts::stop_timers();
+    interrupts::stop_timers(interrupts::TIMER_ENABLE);
     super::timer::set_deadline(None);
     gic::setup_cpu(board, cpu.index, cpu.mpidr, &interrupts::private())?;
     crate::cpu::online(cpu);

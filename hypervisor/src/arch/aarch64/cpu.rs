@@ -5,7 +5,7 @@ use core::mem::offset_of;
 use stile_ledger::{Ledger, Row};
 
 use super::sysreg::{read_sysreg, write_sysreg};
-use super::{debug, exit, features, gic, mmu, traps};
+use super::{debug, exit, features, gic, mmu, timer, traps};
 use crate::cpu::Leave;
 use crate::vm::Vcpu;
 
@@ -58,6 +58,12 @@ pub struct Cpu {
     pub leave: Leave,
     /// When the slice of the vCPU that runs ends, if the CPU is shared now.
     pub slice_end: Option<u64>,
+    /// What this CPU's timer is set to.
+    pub deadline: Option<u64>,
+    /// WFI and WFE trap.
+    pub waiting_trapped: bool,
+    /// FP, SIMD and SVE registers trap.
+    pub fp_trapped: bool,
     /// Number of this CPU.
     pub index: usize,
     /// Its affinity.
@@ -104,6 +110,7 @@ impl Cpu {
         traps::setup();
         features::enable_fp_for_el2();
         debug::disable();
+        timer::set_deadline(None);
     }
 
     /// Number of the CPU that asks.
@@ -136,7 +143,14 @@ impl Cpu {
         ledger.taken += core::mem::take(&mut self.taken);
     }
 
-    /// Makes another CPU look.
+    /// Before another CPU's state is read that says whether it is to be kicked: what it shall find is written.
+    #[inline(always)]
+    pub fn complete_stores() {
+        gic::complete_stores();
+    }
+
+    /// Makes another CPU look, after [`Cpu::complete_stores`].
+    #[inline(always)]
     pub fn kick(index: usize) {
         gic::kick(index);
     }

@@ -6,6 +6,9 @@ use super::{features, traps};
 
 const MOST: usize = 16;
 
+/// The OS lock while no vCPU is loaded: as most guests leave it, which have booted.
+const LOCKED_ON_PUT: bool = false;
+
 /// The debug registers of one vCPU.
 pub struct Debug {
     in_use: bool,
@@ -37,6 +40,7 @@ impl Debug {
     /// The guest accessed one: from now on they are its own. The vCPU is loaded.
     pub fn grant(&mut self) {
         self.in_use = true;
+        traps::set_debug_traps(false);
         self.load();
     }
 
@@ -47,8 +51,8 @@ impl Debug {
 
     /// Memory to registers, if in use.
     pub fn load(&self) {
-        write_sysreg!("mdcr_el2", traps::mdcr(features::get(), !self.in_use));
         if self.in_use {
+            traps::set_debug_traps(false);
             let have = features::get();
             for n in 0..MOST {
                 if n <= have.breakpoints as usize {
@@ -59,12 +63,19 @@ impl Debug {
                 }
             }
         }
-        write_sysreg!("oslar_el1", u64::from(self.os_lock));
+        if self.os_lock != LOCKED_ON_PUT {
+            write_sysreg!("oslar_el1", u64::from(self.os_lock));
+        }
     }
 
-    /// Registers to memory, if in use; and off, so that they don't stop another vCPU.
+    /// Registers to memory, if in use; and off, so that they don't stop another vCPU. What is loaded next finds them trapped, and the OS
+    /// lock as [`LOCKED_ON_PUT`] says.
     pub fn put(&mut self) {
+        if self.os_lock != LOCKED_ON_PUT {
+            write_sysreg!("oslar_el1", u64::from(LOCKED_ON_PUT));
+        }
         if self.in_use {
+            traps::set_debug_traps(true);
             let have = features::get();
             for n in 0..MOST {
                 if n <= have.breakpoints as usize {
@@ -86,6 +97,7 @@ impl Debug {
 /// Turns all of this CPU's off: their state after reset is unknown.
 pub fn disable() {
     let have = features::get();
+    write_sysreg!("oslar_el1", u64::from(LOCKED_ON_PUT));
     for n in 0..=usize::from(have.breakpoints) {
         write_breakpoint(n, 0, 0);
     }

@@ -78,6 +78,25 @@
     add_to_row x1, x2, x3, x4
 .endm
 
+// If the outcome x0 says so, goes on after the instruction, of four bytes but for AArch32. Changes x1 and x2.
+.macro step
+    tbz     x0, #{DONE_BIT}, 1f
+    mrs     x2, spsr_el2
+    mrs     x1, elr_el2
+    tbnz    w2, #4, 2f              // SPSR_EL2.M[4]: AArch32
+    tbnz    w2, #21, 2f             // SPSR_EL2.SS: the step is done, too
+    add     x1, x1, #4
+    msr     elr_el2, x1
+3:  and     x0, x0, #0xffff         // the row
+.subsection 1
+2:  str     x0, [sp, #-16]!
+    bl      skip_rare
+    ldr     x0, [sp], #16
+    b       3b
+.previous
+1:
+.endm
+
 // Calls `handler(cpu, syndrome) -> Outcome` with the caller-saved registers in the frame.
 .macro call_stub name, handler
 .global \name
@@ -86,7 +105,8 @@
     str     x2, [sp, #{SINCE}]
     mov     x0, sp
     bl      \handler
-    tbnz    x0, #63, leave_this_vcpu
+    tbnz    x0, #{LEAVE_BIT}, leave_this_vcpu
+    step
     account
     restore_caller_saved
     eret
@@ -101,7 +121,8 @@
     str     x2, [sp, #{SINCE}]
     mov     x0, sp
     bl      \handler
-    tbnz    x0, #63, leave_this_vcpu_saved
+    tbnz    x0, #{LEAVE_BIT}, leave_this_vcpu_saved
+    step
     account
     b       enter_full
 .endm

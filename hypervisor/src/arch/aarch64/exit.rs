@@ -3,7 +3,9 @@
 use stile_ledger::aarch64 as rows;
 use stile_ledger::{RowId, layout};
 
+use super::ablation;
 use super::cpu::{self, Cpu};
+use super::sysreg::{read_sysreg, write_sysreg};
 
 core::arch::global_asm!(
     include_str!("exit.S"),
@@ -13,6 +15,8 @@ core::arch::global_asm!(
     EMERGENCY = const cpu::EMERGENCY,
     EMERGENCY_SIZE = const cpu::EMERGENCY_SIZE,
     ID_VIEW = const cpu::ID_VIEW,
+    LEAVE_BIT = const LEAVE_BIT,
+    DONE_BIT = const DONE_BIT,
     ROW_SHIFT = const layout::ROW_SHIFT,
     HVC_UNKNOWN = const rows::reason::HVC.other().raw(),
     ID_ROWS = const rows::id_register(0, 0).raw(),
@@ -22,8 +26,9 @@ core::arch::global_asm!(
 #[repr(transparent)]
 pub struct Outcome(u64);
 
-/// Bit that `exit.S` tests.
-const LEAVE: u64 = 1 << 63;
+// Bits that `exit.S` tests.
+const LEAVE_BIT: u32 = 63;
+const DONE_BIT: u32 = 62;
 
 impl Outcome {
     /// Entry, with nothing loaded or put: the common case.
@@ -32,10 +37,16 @@ impl Outcome {
         Outcome(row.raw() as u64)
     }
 
+    /// Entry after the instruction that trapped: it has been executed.
+    #[inline(always)]
+    pub const fn done(row: RowId) -> Outcome {
+        Outcome(row.raw() as u64 | 1 << DONE_BIT)
+    }
+
     /// The scheduler chooses: `cpu.leave` says why.
     #[inline(always)]
     pub const fn leave(row: RowId) -> Outcome {
-        Outcome(row.raw() as u64 | LEAVE)
+        Outcome(row.raw() as u64 | 1 << LEAVE_BIT)
     }
 
     /// The ledger's row.
@@ -75,13 +86,21 @@ static SYNCHRONOUS_STUBS: Stubs = {
     Stubs(stubs)
 };
 
-/// Address of the vector table.
-pub fn vector_base() -> u64 {
+fn ordinary() -> u64 {
     &raw const vectors as u64
+}
+
+/// Address of the vector table. In a machine that ablates it is another one, once the VMs have been made.
+pub fn vector_base() -> u64 {
+    ablation::vector_base().unwrap_or_else(ordinary)
 }
 
 /// Leaves Stile for the loaded vCPU, for the first time on this CPU: later entries come from `exit.S`.
 pub fn enter(cpu: &mut Cpu) -> ! {
+    // This CPU started before there were VMs. Vectors that came with the vCPU stay.
+    if read_sysreg!("vbar_el2") == ordinary() {
+        write_sysreg!("vbar_el2", vector_base());
+    }
     // SAFETY: the block is this CPU's own, a vCPU is loaded, and its general registers are in the frame.
     unsafe { enter_guest((&raw mut *cpu).cast()) }
 }

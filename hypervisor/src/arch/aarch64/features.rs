@@ -57,7 +57,8 @@ static FEATURES: Once<Features> = Once::new();
 /// The features of the first CPU.
 #[inline(always)]
 pub fn get() -> &'static Features {
-    FEATURES.get()
+    // SAFETY: boot sets it before there is a guest or another CPU.
+    unsafe { FEATURES.assume_set() }
 }
 
 /// Finds the features of this CPU.

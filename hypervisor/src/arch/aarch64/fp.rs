@@ -1,7 +1,13 @@
 //! FP, SIMD and SVE registers. Stile uses none of them, so a vCPU's stay in the CPU until it is put.
+//!
+//! Where vCPUs take turns on a CPU, theirs are brought when they are first used, for many hand-overs end before that. A vCPU that did use
+//! them gets them without a trap for its next turns.
 
-use super::features;
-use super::sysreg::{read_sysreg, write_sysreg};
+use super::sysreg::{isb, read_sysreg, write_sysreg};
+use super::{features, traps};
+
+/// Turns in which a vCPU gets its registers at once after it has been seen to use them.
+const EAGER_TURNS: u8 = 8;
 
 /// The longest vector of the architecture: 2048 bits.
 const MAX_VECTOR: usize = 256;
@@ -17,6 +23,9 @@ pub struct State {
     fpsr: u64,
     /// ZCR_EL1.
     zcr: u64,
+    /// The registers are in the CPU.
+    live: bool,
+    eager_turns: u8,
 }
 
 impl State {
@@ -27,10 +36,54 @@ impl State {
         self.fpcr = 0;
         self.fpsr = 0;
         self.zcr = 0;
+        self.live = false;
+        self.eager_turns = 0;
+    }
+
+    /// The vCPU is loaded. If it takes turns with another, its registers may come later. `trapped` is whether they trap on this CPU.
+    pub fn load(&mut self, turns: bool, trapped: &mut bool) {
+        let later = turns && self.eager_turns == 0;
+        if *trapped != later {
+            set_traps(later, trapped);
+        }
+        if !later {
+            self.eager_turns = self.eager_turns.saturating_sub(1);
+            self.fetch();
+        }
+    }
+
+    /// The vCPU, which is loaded, used a register that trapped. It goes on with the same instruction. False if it has them already.
+    pub fn grant(&mut self, trapped: &mut bool) -> bool {
+        if self.live {
+            return false;
+        }
+        set_traps(false, trapped);
+        self.eager_turns = EAGER_TURNS;
+        self.fetch();
+        true
+    }
+
+    /// The vCPU is put.
+    pub fn put(&mut self) {
+        if self.live {
+            self.save();
+        }
+        self.live = false;
+    }
+
+    /// The same, where the registers are worth nothing any more.
+    pub fn abandon(&mut self) {
+        self.live = false;
+    }
+
+    /// Whether the registers are in the CPU.
+    pub fn is_live(&self) -> bool {
+        self.live
     }
 
     /// Memory to registers.
-    pub fn load(&self) {
+    pub fn fetch(&mut self) {
+        self.live = true;
         let have = features::get();
         if have.sve {
             // SAFETY: `z` and `p` have room for the longest vectors there are, and none of these registers is Rust's.
@@ -49,7 +102,7 @@ impl State {
     }
 
     /// Registers to memory.
-    pub fn put(&mut self) {
+    pub fn save(&mut self) {
         self.fpcr = read_sysreg!("S3_3_C4_C4_0");
         self.fpsr = read_sysreg!("S3_3_C4_C4_1");
         let have = features::get();
@@ -62,6 +115,13 @@ impl State {
             unsafe { save_simd(self.z.as_mut_ptr()) };
         }
     }
+}
+
+fn set_traps(on: bool, trapped: &mut bool) {
+    traps::set_fp_traps(on);
+    *trapped = on;
+    // EL2 is trapped as well.
+    isb();
 }
 
 unsafe extern "C" {

@@ -147,14 +147,20 @@ fn sgi1r(mpidr: u64, sgi: u32) -> u64 {
     affinity(3) << 48 | affinity(2) << 32 | u64::from(sgi) << 24 | affinity(1) << 16 | affinity(0) >> 4 << 44 | 1 << (affinity(0) & 0xf)
 }
 
-/// Makes another CPU exit, or wake, and look for work. What it shall find must have been written before.
-#[inline]
+/// Completes what was written: for whoever is kicked next, and before what others wrote is read.
+///
+/// An interrupt must not overtake what it announces (Arm ARM, Ordering of memory accesses and interrupts): that takes a DSB, and a DSB is
+/// a barrier between stores and loads, too.
+#[inline(always)]
+pub fn complete_stores() {
+    dsb_ish();
+}
+
+/// Makes another CPU exit, or wake, and look for work: after [`complete_stores`]. It is sent by the next exception return or
+/// [`isb`] at the latest.
+#[inline(always)]
 pub fn kick(cpu: usize) {
-    // The interrupt must not overtake what it announces (Arm ARM, Ordering of memory accesses and interrupts: a DSB).
-    // SAFETY: a barrier.
-    unsafe { core::arch::asm!("dsb ishst", options(nostack, preserves_flags)) };
-    write_sysreg!("S3_0_C12_C11_5", KICKS[cpu].load(Ordering::Relaxed));
-    isb();
+    write_sysreg!("S3_0_C12_C11_5", KICKS[cpu % MAX_CPUS].load(Ordering::Relaxed));
 }
 
 /// ICC_IAR1_EL1: takes the pending interrupt.

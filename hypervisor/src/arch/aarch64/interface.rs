@@ -1,12 +1,15 @@
 //! The virtual CPU interface of the loaded vCPU: ICH_*_EL2 as crate `stile-vgic` uses it.
 //! Arm GIC Architecture Specification, AArch64 virtualization control System registers.
 
+use core::mem::MaybeUninit;
+
 use stile_board::intid;
-use stile_vgic::{CpuInterface, ListRegister, ListRegisters, Maintenance, Vmcr, running_priority};
+use stile_vgic::{CpuInterface, ListRegister, ListRegisters, Maintenance, Shortcuts, Vmcr, running_priority};
 
 use super::sysreg::{read_sysreg, write_sysreg};
 use super::{features, gic};
 use crate::once::Once;
+use crate::vm::Vcpu;
 
 /// ICH_HCR_EL2.En.
 const ENABLE: u64 = 1 << 0;
@@ -34,7 +37,7 @@ static SHAPE: Once<Shape> = Once::new();
 pub fn setup() {
     let vtr = read_sysreg!("S3_4_C12_C11_1");
     SHAPE.set(Shape {
-        list_registers: (vtr & 0x1f) as usize + 1,
+        list_registers: ((vtr & 0x1f) as usize + 1).min(stile_vgic::MAX_LIST_REGISTERS),
         preemption_bits: (vtr >> 26 & 7) as u8 + 1,
         priority_bits: (vtr >> 29 & 7) as u8 + 1,
         trap_dir: vtr >> 19 & 1 != 0,
@@ -43,40 +46,60 @@ pub fn setup() {
 
 /// The shape of the virtual CPU interface.
 pub fn shape() -> &'static Shape {
-    SHAPE.get()
+    // SAFETY: boot sets it before there is a guest or another CPU.
+    unsafe { SHAPE.assume_set() }
 }
 
-/// The virtual CPU interface of this CPU. One exists while a vCPU is loaded.
-pub struct Interface {
+/// The virtual CPU interface of this CPU, with a vCPU loaded.
+pub struct Interface<'vcpu> {
     cpu: usize,
+    shortcuts: &'vcpu Shortcuts,
 }
 
-impl Interface {
-    /// The interface of the CPU that calls, which is number `cpu`.
+impl<'vcpu> Interface<'vcpu> {
+    /// The interface of the CPU that calls, which is number `cpu` and has `vcpu` loaded.
     #[inline(always)]
-    pub fn new(cpu: usize) -> Interface {
-        Interface { cpu }
+    pub fn new(cpu: usize, vcpu: &'vcpu Vcpu) -> Interface<'vcpu> {
+        Interface { cpu, shortcuts: &vcpu.arch.shortcuts }
     }
 
     /// Brings the registers that the engine does not move: enables, priority mask, active priorities.
     pub fn load(&mut self, from: &CpuInterface) {
         // ICC_SRE_EL1: where it can be cleared, another vCPU may have cleared it.
         write_sysreg!("S3_0_C12_C12_5", 0x7);
-        write_sysreg!("S3_4_C12_C11_7", from.vmcr.0);
+        self.write_state(from.vmcr.0, &from.ap0r, &from.ap1r);
+        write_sysreg!("S3_4_C12_C11_0", ENABLE);
+    }
+
+    /// Writes ICH_VMCR_EL2, ICH_AP0Rn_EL2 and ICH_AP1Rn_EL2.
+    pub fn write_state(&mut self, vmcr: u64, ap0r: &[u32; 4], ap1r: &[u32; 4]) {
+        write_sysreg!("S3_4_C12_C11_7", vmcr);
         let preemption_bits = shape().preemption_bits;
-        write_sysreg!("S3_4_C12_C8_0", u64::from(from.ap0r[0]));
-        write_sysreg!("S3_4_C12_C9_0", u64::from(from.ap1r[0]));
+        write_sysreg!("S3_4_C12_C8_0", u64::from(ap0r[0]));
+        write_sysreg!("S3_4_C12_C9_0", u64::from(ap1r[0]));
         if preemption_bits >= 6 {
-            write_sysreg!("S3_4_C12_C8_1", u64::from(from.ap0r[1]));
-            write_sysreg!("S3_4_C12_C9_1", u64::from(from.ap1r[1]));
+            write_sysreg!("S3_4_C12_C8_1", u64::from(ap0r[1]));
+            write_sysreg!("S3_4_C12_C9_1", u64::from(ap1r[1]));
         }
         if preemption_bits >= 7 {
-            write_sysreg!("S3_4_C12_C8_2", u64::from(from.ap0r[2]));
-            write_sysreg!("S3_4_C12_C9_2", u64::from(from.ap1r[2]));
-            write_sysreg!("S3_4_C12_C8_3", u64::from(from.ap0r[3]));
-            write_sysreg!("S3_4_C12_C9_3", u64::from(from.ap1r[3]));
+            write_sysreg!("S3_4_C12_C8_2", u64::from(ap0r[2]));
+            write_sysreg!("S3_4_C12_C9_2", u64::from(ap1r[2]));
+            write_sysreg!("S3_4_C12_C8_3", u64::from(ap0r[3]));
+            write_sysreg!("S3_4_C12_C9_3", u64::from(ap1r[3]));
         }
-        write_sysreg!("S3_4_C12_C11_0", ENABLE);
+    }
+
+    /// Reads the same registers.
+    pub fn read_state(&self) -> (u64, [u32; 4], [u32; 4]) {
+        let (ap0r, ap1r) = active_priorities();
+        (self.vmcr().0, ap0r, ap1r)
+    }
+
+    /// Whether all list registers are empty and have been enough for all interrupts: then none is pending, active, or waits for one.
+    pub fn is_empty() -> bool {
+        let all = u64::from(u16::MAX) >> (16 - shape().list_registers);
+        // ICH_HCR_EL2, ICH_ELRSR_EL2.
+        read_sysreg!("S3_4_C12_C11_0") == ENABLE && read_sysreg!("S3_4_C12_C11_5") & all == all
     }
 
     /// Turns the interface off.
@@ -112,6 +135,9 @@ fn active_priorities() -> ([u32; 4], [u32; 4]) {
     (ap0r, ap1r)
 }
 
+/// Room for all list registers that there can be (ICH_VTR_EL2.ListRegs).
+pub type Lists = [MaybeUninit<u64>; 16];
+
 // A list register's number is in its name, so each access is a choice.
 macro_rules! list_registers {
     ($($n:literal $name:literal)*) => {
@@ -124,6 +150,31 @@ macro_rules! list_registers {
         fn write_list_register(n: usize, value: u64) {
             match n { $($n => write_sysreg!($name, value),)* _ => {} }
         }
+
+        /// Moves the first `count` list registers to memory, which leaves them empty.
+        pub fn take_lists(to: &mut Lists, count: usize) {
+            $(
+                if $n == count {
+                    return;
+                }
+                to[$n].write(read_sysreg!($name));
+                write_sysreg!($name, 0);
+            )*
+        }
+
+        /// Memory to the first `count` list registers.
+        ///
+        /// # Safety
+        /// `from` is what [`take_lists`] took, as many of them.
+        pub unsafe fn bring_lists(from: &Lists, count: usize) {
+            $(
+                if $n == count {
+                    return;
+                }
+                // SAFETY: the caller's promise.
+                write_sysreg!($name, unsafe { from[$n].assume_init() });
+            )*
+        }
     };
 }
 list_registers! {
@@ -133,7 +184,7 @@ list_registers! {
     12 "S3_4_C12_C13_4" 13 "S3_4_C12_C13_5" 14 "S3_4_C12_C13_6" 15 "S3_4_C12_C13_7"
 }
 
-impl ListRegisters for Interface {
+impl ListRegisters for Interface<'_> {
     #[inline(always)]
     fn read(&self, n: usize) -> ListRegister {
         ListRegister(read_list_register(n))
@@ -142,6 +193,11 @@ impl ListRegisters for Interface {
     #[inline(always)]
     fn write(&mut self, n: usize, value: ListRegister) {
         write_list_register(n, value.0);
+    }
+
+    #[inline(always)]
+    fn shortcuts(&self) -> Option<&Shortcuts> {
+        Some(self.shortcuts)
     }
 
     #[inline(always)]

@@ -60,8 +60,10 @@ const LINKED: [u32; 2] = [intid::TIMER_EL1_VIRTUAL, intid::TIMER_EL1_PHYSICAL];
 
 /// Brings a vCPU's interrupts onto this CPU. Its timers are loaded.
 pub fn load(cpu: &mut Cpu, vcpu: &Vcpu) {
-    let mut interface = Interface::new(cpu.index);
+    let mut interface = Interface::new(cpu.index, vcpu);
+    let letters = vcpu.arch.mail.take();
     let mut redistributor = vcpu.arch.redistributor.lock();
+    redistributor.accept(letters);
     interface.load(redistributor.interface());
     let loaded = redistributor.load(&mut interface);
     drop(redistributor);
@@ -70,18 +72,19 @@ pub fn load(cpu: &mut Cpu, vcpu: &Vcpu) {
             gic::set_active(cpu.index, intid, true);
         }
     }
-    if loaded.delivery != Delivery::Done {
+    if loaded.delivery != Delivery::Done || letters.spis() {
         handler::synchronize(vcpu, cpu.index);
     }
 }
 
-/// The reverse. Returns whether the vCPU has an interrupt that would end its sleep.
+/// The reverse. Returns whether the vCPU, if it sleeps, must be woken.
 pub fn put(cpu: &mut Cpu, vcpu: &Vcpu) -> bool {
-    let mut interface = Interface::new(cpu.index);
+    let mut interface = Interface::new(cpu.index, vcpu);
     let mut redistributor = vcpu.arch.redistributor.lock();
     let active = redistributor.unload(&mut interface);
     interface.put(redistributor.interface());
-    let pending = redistributor.has_deliverable_saved();
+    // All else that is pending has woken it already.
+    let pending = redistributor.maintenance_was_under_way() && redistributor.has_deliverable_saved();
     drop(redistributor);
     for intid in LINKED {
         if active >> intid & 1 != 0 {
@@ -91,8 +94,14 @@ pub fn put(cpu: &mut Cpu, vcpu: &Vcpu) -> bool {
     pending
 }
 
-/// Stops EL1's timers on this CPU.
-pub fn stop_timers() {
+/// CNTV_CTL_EL0.ENABLE, CNTP_CTL_EL0.ENABLE.
+pub const TIMER_ENABLE: u64 = 1;
+
+/// Stops EL1's timers on this CPU, if one of them is enabled by these values of their control registers.
+pub fn stop_timers(controls: u64) {
+    if controls & TIMER_ENABLE == 0 {
+        return;
+    }
     if features::get().vhe {
         write_sysreg!("S3_5_C14_C3_1", 0);
         write_sysreg!("S3_5_C14_C2_1", 0);
@@ -102,7 +111,11 @@ pub fn stop_timers() {
     }
 }
 
-/// Whether an interrupt is pending that would wake the loaded vCPU.
+/// Whether an interrupt is pending that would wake the loaded vCPU, whose mail is empty.
 pub fn is_pending(cpu: &Cpu, vcpu: &Vcpu) -> bool {
-    vcpu.arch.redistributor.lock().has_deliverable(&Interface::new(cpu.index))
+    // The common case: what is pending would be in a list register.
+    if Interface::is_empty() {
+        return false;
+    }
+    vcpu.arch.redistributor.lock().has_deliverable(&Interface::new(cpu.index, vcpu))
 }

@@ -1,5 +1,6 @@
 //! AArch64 at EL2, with VHE where the CPU has it.
 
+mod ablation;
 mod board;
 mod boot;
 pub mod cpu;
@@ -9,6 +10,7 @@ mod features;
 mod firmware;
 mod fp;
 mod gic;
+mod glance;
 mod handler;
 mod id_registers;
 pub mod inject;
@@ -25,11 +27,10 @@ pub mod uart;
 mod vm;
 mod world;
 
-use core::sync::atomic::Ordering;
-
 use stile_board::intid;
 
 use crate::device::Line;
+use interrupts::TIMER_ENABLE;
 use registers::El1;
 use sysreg::isb;
 
@@ -60,6 +61,8 @@ pub fn level() -> stile_wire::Level {
 
 /// Sleeps until an interrupt is pending, masked or not.
 pub fn wait_for_interrupt() {
+    // A kick that was sent just now is on its way.
+    isb();
     // SAFETY: what was written before must be seen before the wait; the wait itself changes nothing.
     unsafe { core::arch::asm!("dsb sy", "wfi", options(nostack, preserves_flags)) };
 }
@@ -70,46 +73,52 @@ pub fn trap_waiting(_cpu: &Cpu, on: bool) {
 }
 
 /// Whether an interrupt is pending that would end the loaded vCPU's wait.
-pub fn interrupt_pending(cpu: &Cpu) -> bool {
-    let vcpu = cpu.vcpu();
-    if vcpu.arch.spis_wait.load(Ordering::Acquire) {
-        handler::synchronize(vcpu, cpu.index);
-    }
-    interrupts::is_pending(cpu, vcpu)
+pub fn interrupt_pending(cpu: &mut Cpu) -> bool {
+    handler::pull(cpu);
+    interrupts::is_pending(cpu, cpu.vcpu())
 }
 
-/// Loads a vCPU, of which nothing is on this CPU.
-pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu) {
-    cpu.open_vm(&vcpu.vm().arch);
-    vcpu.vm().arch.load_second_stage(vcpu.vm().number, vcpu.arch.index, cpu.index);
+/// Loads a vCPU, of which nothing is on this CPU. `turns`: another one was put for it.
+pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, turns: bool) {
+    let vm = vcpu.vm();
+    cpu.open_vm(&vm.arch);
+    vm.arch.load_second_stage(vm.number, vcpu.arch.index, cpu.index);
     // SAFETY: the scheduler gave the vCPU to this CPU, and to no other.
     let world = unsafe { vcpu.arch.world() };
-    world.load();
-    cpu.frame.x = world.general;
+    world.load(turns, &mut cpu.fp_trapped);
+    world::move_general(&world.general, &mut cpu.frame.x);
+    // The list registers that come next are of this interface, and its lines those of these timers.
     isb();
     interrupts::load(cpu, vcpu);
 }
 
-/// Takes a vCPU off this CPU. Returns when it must be woken if it sleeps: when a timer of its will ring; now, if an interrupt is pending.
-pub fn put(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu) -> Option<u64> {
+/// Takes a vCPU off this CPU. If it sleeps, returns when it must be woken: when a timer of its will ring; now, if an interrupt is pending.
+pub fn put(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, sleeps: bool) -> Option<u64> {
     let pending = interrupts::put(cpu, vcpu);
     // SAFETY: the vCPU is loaded here; the scheduler's lock keeps others from loading it until this is done.
     let world = unsafe { vcpu.arch.world() };
-    world.general = cpu.frame.x;
+    world::move_general(&cpu.frame.x, &mut world.general);
     world.put();
-    interrupts::stop_timers();
+    interrupts::stop_timers(world.el1[El1::CntvCtl as usize] | world.el1[El1::CntpCtl as usize]);
+    if !sleeps {
+        return None;
+    }
+    if pending {
+        return Some(0);
+    }
     // ENABLE without IMASK; CNTVOFF_EL2 is zero.
     let deadline = |control: El1, compare: El1| (world.el1[control as usize] & 0b11 == 0b01).then_some(world.el1[compare as usize]);
     let deadlines = [deadline(El1::CntvCtl, El1::CntvCval), deadline(El1::CntpCtl, El1::CntpCval)];
-    deadlines.into_iter().flatten().chain(pending.then_some(0)).min()
+    deadlines.into_iter().flatten().min()
 }
 
 /// Takes the interrupts of a vCPU that is off now from this CPU, and forgets its registers. The scheduler's lock is held.
 pub fn power_down(cpu: &mut Cpu, vcpu: &crate::vm::Vcpu) {
     // What was pending for it stays where a later start finds it.
     let _ = interrupts::put(cpu, vcpu);
-    interrupts::stop_timers();
-    traps::take_serror();
+    interrupts::stop_timers(TIMER_ENABLE);
+    // SAFETY: the vCPU is still this CPU's.
+    unsafe { vcpu.arch.world() }.abandon();
 }
 
 /// Moves an interrupt line of a VM's device.

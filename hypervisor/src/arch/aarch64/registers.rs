@@ -1,7 +1,24 @@
 //! The registers of EL1 and EL0 that move at load and put, as one table: an index, and the two names under which EL2 reaches the
 //! register, with VHE (`_EL12`, `_EL02`: Arm ARM, System register encoding with VHE) and without it.
 
-use super::sysreg::{read_sysreg, write_sysreg};
+/// As `read_sysreg`; but these registers have nothing to do with memory, so that what is moved may be moved in pairs.
+macro_rules! get {
+    ($name:expr) => {{
+        let value: u64;
+        // SAFETY: reading a register that this CPU has changes no memory.
+        unsafe { core::arch::asm!(concat!("mrs {}, ", $name), out(reg) value, options(nomem, nostack, preserves_flags)) };
+        value
+    }};
+}
+
+/// As `write_sysreg`, with the same difference. They are EL1's, and EL2 does not use them.
+macro_rules! put {
+    ($name:expr, $value:expr) => {{
+        let value: u64 = $value;
+        // SAFETY: see above.
+        unsafe { core::arch::asm!(concat!("msr ", $name, ", {}"), in(reg) value, options(nomem, nostack, preserves_flags)) };
+    }};
+}
 
 macro_rules! el1_registers {
     ($($index:ident: $vhe:literal, $plain:literal, $reset:literal;)*) => {
@@ -21,13 +38,13 @@ macro_rules! el1_registers {
         /// Memory to registers.
         #[inline]
         pub fn load<const VHE: bool>(from: &[u64; EL1_REGISTERS]) {
-            $(if VHE { write_sysreg!($vhe, from[El1::$index as usize]) } else { write_sysreg!($plain, from[El1::$index as usize]) })*
+            $(if VHE { put!($vhe, from[El1::$index as usize]) } else { put!($plain, from[El1::$index as usize]) })*
         }
 
         /// Registers to memory.
         #[inline]
         pub fn save<const VHE: bool>(to: &mut [u64; EL1_REGISTERS]) {
-            $(to[El1::$index as usize] = if VHE { read_sysreg!($vhe) } else { read_sysreg!($plain) };)*
+            $(to[El1::$index as usize] = if VHE { get!($vhe) } else { get!($plain) };)*
         }
     };
 }
@@ -71,12 +88,12 @@ macro_rules! keys {
     ($($index:literal: $name:literal;)*) => {
         /// Memory to registers. The CPU must have pointer authentication.
         pub fn load_keys(from: &[u64; KEYS]) {
-            $(write_sysreg!($name, from[$index]);)*
+            $(put!($name, from[$index]);)*
         }
 
         /// Registers to memory. The CPU must have pointer authentication.
         pub fn save_keys(to: &mut [u64; KEYS]) {
-            $(to[$index] = read_sysreg!($name);)*
+            $(to[$index] = get!($name);)*
         }
     };
 }

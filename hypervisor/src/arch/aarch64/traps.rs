@@ -29,11 +29,11 @@ mod hcr {
     pub const TID5: u64 = 1 << 58;
 }
 
-/// HCR_EL2 for a vCPU; WFI and WFE trap if another vCPU wants this CPU.
+/// HCR_EL2 for a vCPU that has its CPU for itself.
 ///
 /// FB and BSU: a vCPU may be moved, so what it invalidates or orders on "this CPU" must hold on all of them. SWIO: set/way
 /// maintenance must not lose data. No trap on set/way, cache type or TLB instructions: they can harm only the guest.
-pub fn hcr(have: &Features, trap_waiting: bool) -> u64 {
+fn hcr(have: &Features) -> u64 {
     let mut value = hcr::VM
         | hcr::SWIO
         | hcr::FMO
@@ -59,17 +59,14 @@ pub fn hcr(have: &Features, trap_waiting: bool) -> u64 {
     if have.mte {
         value |= hcr::TID5;
     }
-    if trap_waiting {
-        value |= hcr::TWI | hcr::TWE;
-    }
     value
 }
 
 /// Sets the traps for WFI and WFE on this CPU.
 pub fn set_waiting_traps(on: bool) {
-    // VSE is the guest's pending virtual SError: it stays.
-    let pending = read_sysreg!("hcr_el2") & hcr::VSE;
-    write_sysreg!("hcr_el2", hcr(features::get(), on) | pending);
+    // The rest stays, VSE too, which is the guest's pending virtual SError.
+    let rest = read_sysreg!("hcr_el2") & !(hcr::TWI | hcr::TWE);
+    write_sysreg!("hcr_el2", if on { rest | hcr::TWI | hcr::TWE } else { rest });
     // The exception return that follows synchronizes (Arm ARM, Context synchronization event).
 }
 
@@ -87,9 +84,17 @@ pub fn take_serror() -> bool {
     value & hcr::VSE != 0
 }
 
-/// Drops or keeps the trap of debug registers, and sets those that never change with the vCPU.
+/// MDCR_EL2.TDA: breakpoint and watchpoint registers trap.
+const TDA: u64 = 1 << 9;
+
+/// Sets whether breakpoint and watchpoint registers trap on this CPU.
+pub fn set_debug_traps(on: bool) {
+    let rest = read_sysreg!("mdcr_el2") & !TDA;
+    write_sysreg!("mdcr_el2", if on { rest | TDA } else { rest });
+}
+
 /// MDCR_EL2: PMU, trace, profiling are hidden; breakpoints trap until their first use (`debug`).
-pub fn mdcr(have: &Features, trap_debug: bool) -> u64 {
+fn mdcr(have: &Features) -> u64 {
     let mut value = 0;
     if have.pmu {
         // HPMN = PMCR_EL0.N: all counters stay those of EL1, in name; TPM and TPMCR keep the guest from them.
@@ -105,39 +110,40 @@ pub fn mdcr(have: &Features, trap_debug: bool) -> u64 {
     if have.fgt {
         value |= 1 << 27; // TDCC: nobody is at the other end of the debug communications channel
     }
-    value |= 1 << 10 | 1 << 11; // TDOSA, TDRA
-    if trap_debug {
-        value |= 1 << 9; // TDA
+    value | 1 << 10 | 1 << 11 // TDOSA, TDRA
+}
+
+/// CPTR_EL2: no trap of FP, SIMD and SVE; SME, trace and activity monitors are hidden.
+fn cptr(have: &Features) -> u64 {
+    let hidden = if have.amu { 1 << 30 } else { 0 }; // TAM
+    if have.vhe {
+        hidden | 1 << 28 | FPEN | if have.sve { ZEN } else { 0 } // TTA
+    } else {
+        // RES1 bits, with TZ (8) and TSM (12), which are RES1 where the feature is absent; TTA.
+        hidden | 0x33ff & !(if have.sve { TZ } else { 0 }) | 1 << 20
     }
-    value
+}
+
+/// CPTR_EL2.FPEN and ZEN with VHE, of which all ones trap nothing; TFP and TZ without it.
+const FPEN: u64 = 0b11 << 20;
+const ZEN: u64 = 0b11 << 16;
+const TFP: u64 = 1 << 10;
+const TZ: u64 = 1 << 8;
+
+/// Sets whether FP, SIMD and SVE registers trap on this CPU, at EL2 too. An [`isb`] must come before EL2 uses them.
+pub fn set_fp_traps(on: bool) {
+    let have = features::get();
+    let open = cptr(have);
+    let closed = if have.vhe { open & !(FPEN | ZEN) } else { open | TFP | TZ };
+    write_sysreg!("cptr_el2", if on { closed } else { open });
 }
 
 /// Sets up the traps of this CPU. They stay as they are for all vCPUs, but for HCR_EL2.TWI and TWE and MDCR_EL2.TDA.
 pub fn setup() {
     let have = features::get();
-    write_sysreg!("hcr_el2", hcr(have, false));
-    write_sysreg!("mdcr_el2", mdcr(have, true));
-    // CPTR_EL2: no trap of FP, SIMD and SVE; SME, trace and activity monitors are hidden.
-    if have.vhe {
-        let mut cptr = 0b11 << 20 | 1 << 28; // FPEN, TTA
-        if have.sve {
-            cptr |= 0b11 << 16; // ZEN
-        }
-        if have.amu {
-            cptr |= 1 << 30; // TAM
-        }
-        write_sysreg!("cptr_el2", cptr);
-    } else {
-        // RES1 bits, with TZ (8) and TSM (12), which are RES1 where the feature is absent; TTA.
-        let mut cptr = 0x33ff | 1 << 20;
-        if have.sve {
-            cptr &= !(1 << 8);
-        }
-        if have.amu {
-            cptr |= 1 << 30;
-        }
-        write_sysreg!("cptr_el2", cptr);
-    }
+    write_sysreg!("hcr_el2", hcr(have));
+    write_sysreg!("mdcr_el2", mdcr(have) | TDA);
+    write_sysreg!("cptr_el2", cptr(have));
     write_sysreg!("hstr_el2", 0);
     write_sysreg!("vpidr_el2", read_sysreg!("midr_el1"));
     // CNTHCTL_EL2: the guest has the physical counter and timer, and Stile CNTHP.

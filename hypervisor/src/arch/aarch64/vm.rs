@@ -2,7 +2,7 @@
 
 use core::cell::UnsafeCell;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, Ordering};
 
 use stile_board::map::RAM_BASE;
 use stile_board::{intid, mpidr};
@@ -12,8 +12,9 @@ use stile_paging::registers::{PaRange, vtcr_el2, vttbr_el2};
 use stile_paging::table::{Attributes, Geometry, Mapping, MemoryType, PageTable, Stage2, Stage2Permissions, TableMemory};
 use stile_paging::vmid::{VmidBits, VmidPool, VmidSlot, Vmids};
 use stile_sched::lock::TicketLock;
-use stile_vgic::{Config, Distributor, Redistributor};
+use stile_vgic::{Config, Distributor, Mail, Redistributor, Shortcuts};
 
+use super::glance::Glance;
 use super::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
 use super::world::World;
 use super::{features, id_registers, interface};
@@ -34,6 +35,8 @@ pub struct Vm {
     vmid: VmidSlot,
     /// SPIs.
     pub distributor: TicketLock<Distributor>,
+    /// What of it is read without the lock.
+    pub glance: Glance,
     /// PSCI's view of the vCPUs.
     pub power: TicketLock<PowerTable>,
 }
@@ -45,8 +48,10 @@ pub struct Vcpu {
     world: UnsafeCell<&'static mut World>,
     /// SGIs, PPIs, and the list registers' contents.
     pub redistributor: TicketLock<Redistributor>,
-    /// The distributor may have something for this vCPU.
-    pub spis_wait: AtomicBool,
+    /// What others have for it.
+    pub mail: Mail,
+    /// Its interrupts that the CPU which has it loaded delivers without the redistributor's lock.
+    pub shortcuts: Shortcuts,
 }
 
 // SAFETY: `world` is reached only through `Vcpu::world`, whose callers own the vCPU.
@@ -57,6 +62,9 @@ static VMID_POOL: TicketLock<Option<VmidPool<MAX_CPUS>>> = TicketLock::new(None)
 static GEOMETRY: Once<Geometry> = Once::new();
 /// VTTBR_EL2 while no VM's second stage is wanted: VMID 0, and a table in which nothing is mapped.
 static NO_ROOT: Once<u64> = Once::new();
+
+/// VTTBR_EL2.BADDR; CnP is not set.
+const ROOT: u64 = 0xffff_ffff_fffe;
 
 /// Which vCPU of each VM ran last on each CPU: see [`load_second_stage`].
 static LAST_RAN: [[AtomicU8; stile_board::MAX_VMS]; MAX_CPUS] =
@@ -74,11 +82,16 @@ fn vmid_bits() -> VmidBits {
     if features::get().vmid16 { VmidBits::Sixteen } else { VmidBits::Eight }
 }
 
+/// Makes VMID 0 the current one, whose second stage has nothing mapped.
+pub fn leave_second_stage() {
+    write_sysreg!("vttbr_el2", *NO_ROOT.get());
+    isb();
+}
+
 /// Sets the second stage's shape on this CPU.
 pub fn setup_cpu() {
     write_sysreg!("vtcr_el2", vtcr_el2(GEOMETRY.get(), vmid_bits()));
-    write_sysreg!("vttbr_el2", *NO_ROOT.get());
-    isb();
+    leave_second_stage();
     // SAFETY: forgetting translations is always right. What firmware left must not be taken for a VM's.
     unsafe { core::arch::asm!("tlbi alle1", "dsb nsh", "isb", options(nostack, preserves_flags)) };
 }
@@ -106,19 +119,24 @@ impl Vm {
             end = end.max(piece.ipa + piece.size);
         }
         dsb_ish();
+        let distributor = Distributor::new(vcpus, interface::shape().priority_bits, intid::COUNT);
         Ok(Vm {
             id_registers: id_registers::for_guests(),
             ram: RAM_BASE..end,
             root,
             vmid: VmidSlot::new(),
-            distributor: TicketLock::new(Distributor::new(vcpus, interface::shape().priority_bits)),
+            glance: Glance::new(&distributor),
+            distributor: TicketLock::new(distributor),
             power: TicketLock::new(PowerTable::new(vcpus)),
         })
     }
 
     /// The state after a reset.
     pub fn reset(&self) {
-        self.distributor.lock().reset();
+        let mut distributor = self.distributor.lock();
+        distributor.reset();
+        self.glance.update_all(&distributor);
+        drop(distributor);
         self.power.lock().reset();
     }
 
@@ -127,9 +145,26 @@ impl Vm {
     /// A CPU may hold translations that another vCPU of the same VM made with the same ASID for other tables: a guest may use ASIDs
     /// differently on each of its CPUs. So a CPU that last ran another vCPU of this VM forgets them (local, this VMID only).
     pub fn load_second_stage(&self, vm: usize, vcpu: usize, cpu: usize) {
+        let before = read_sysreg!("vttbr_el2");
+        // A VMID that is in force on a CPU stays its VM's when they are all given anew.
+        let kept = if before & ROOT == self.root { VMIDS.try_load(cpu, &self.vmid) } else { None };
+        let now = kept.map(|vmid| vttbr_el2(self.root, vmid));
+        if now != Some(before) {
+            self.replace_second_stage(cpu);
+        }
+        let last = &LAST_RAN[cpu % MAX_CPUS][vm % stile_board::MAX_VMS];
+        if last.load(Ordering::Relaxed) != vcpu as u8 {
+            last.store(vcpu as u8, Ordering::Relaxed);
+            // The instruction cache may hold what another vCPU's mapping named. The register write, if there was one, must be done
+            // before the TLB instruction takes the VMID from it.
+            // SAFETY: forgetting translations is always right.
+            unsafe { core::arch::asm!("isb", "tlbi vmalle1", "ic iallu", "dsb nsh", "isb", options(nostack, preserves_flags)) };
+        }
+    }
+
+    fn replace_second_stage(&self, cpu: usize) {
         // Until the new VMID is in force, this CPU must make no entries for the old one, which may be another VM's by then.
-        write_sysreg!("vttbr_el2", *NO_ROOT.get());
-        isb();
+        leave_second_stage();
         let vmid = VMIDS.try_load(cpu, &self.vmid).unwrap_or_else(|| {
             let mut pool = VMID_POOL.lock();
             VMIDS.load(pool.as_mut().expect("set up"), cpu, &self.vmid, || {
@@ -138,13 +173,6 @@ impl Vm {
             })
         });
         write_sysreg!("vttbr_el2", vttbr_el2(self.root, vmid));
-        let last = &LAST_RAN[cpu & (MAX_CPUS - 1)][vm & 7];
-        if last.swap(vcpu as u8, Ordering::Relaxed) != vcpu as u8 {
-            // The register write must be done before the TLB instruction takes the VMID from it.
-            isb();
-            // SAFETY: as above. The instruction cache may hold what another vCPU's mapping named.
-            unsafe { core::arch::asm!("tlbi vmalle1", "ic iallu", "dsb nsh", "isb", options(nostack, preserves_flags)) };
-        }
     }
 }
 
@@ -165,7 +193,8 @@ impl Vcpu {
                 preemption_bits: shape.preemption_bits,
                 hw_ppis: 1 << intid::TIMER_EL1_VIRTUAL | 1 << intid::TIMER_EL1_PHYSICAL,
             })),
-            spis_wait: AtomicBool::new(false),
+            mail: Mail::new(),
+            shortcuts: Shortcuts::new(),
         }
     }
 
@@ -181,6 +210,8 @@ impl Vcpu {
 
     /// The state after a reset of the VM. The vCPU is off.
     pub fn reset(&self) {
+        // The last boot's.
+        let _ = self.mail.take();
         self.redistributor.lock().reset();
     }
 

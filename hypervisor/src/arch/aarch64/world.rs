@@ -47,8 +47,9 @@ impl World {
         self.fp.reset();
     }
 
-    /// Puts everything but the general registers and the interrupt controller's state onto this CPU.
-    pub fn load(&mut self) {
+    /// Puts everything but the general registers and the interrupt controller's state onto this CPU. `turns`: another vCPU had it before;
+    /// `fp_trapped`: see [`fp::State::load`].
+    pub fn load(&mut self, turns: bool, fp_trapped: &mut bool) {
         write_sysreg!("elr_el2", self.pc);
         write_sysreg!("spsr_el2", self.pstate);
         write_sysreg!("vmpidr_el2", self.mpidr);
@@ -69,7 +70,7 @@ impl World {
             registers::load_keys(&self.keys);
         }
         self.debug.load();
-        self.fp.load();
+        self.fp.load(turns, fp_trapped);
     }
 
     /// The reverse of [`World::load`].
@@ -89,4 +90,45 @@ impl World {
         self.debug.put();
         self.fp.put();
     }
+
+    /// Takes from this CPU what must not meet the next vCPU, of one whose registers are worth nothing any more.
+    pub fn abandon(&mut self) {
+        traps::take_serror();
+        self.debug.put();
+        self.fp.abandon();
+    }
 }
+
+/// Copies x0 to x30.
+pub fn move_general(from: &[u64; 31], to: &mut [u64; 31]) {
+    // SAFETY: 31 words are read and written, as the types say.
+    unsafe { move_31(from, to) };
+}
+
+unsafe extern "C" {
+    fn move_31(from: *const [u64; 31], to: *mut [u64; 31]);
+}
+
+// What the compiler would make of it is a loop, because it must not use vector registers.
+core::arch::global_asm!(
+    ".macro move_pairs a",
+    "    ldp x2, x3, [x0, #\\a]",
+    "    ldp x4, x5, [x0, #\\a + 16]",
+    "    ldp x6, x7, [x0, #\\a + 32]",
+    "    ldp x8, x9, [x0, #\\a + 48]",
+    "    ldp x10, x11, [x0, #\\a + 64]",
+    "    stp x2, x3, [x1, #\\a]",
+    "    stp x4, x5, [x1, #\\a + 16]",
+    "    stp x6, x7, [x1, #\\a + 32]",
+    "    stp x8, x9, [x1, #\\a + 48]",
+    "    stp x10, x11, [x1, #\\a + 64]",
+    ".endm",
+    ".global move_31",
+    "move_31:",
+    "    move_pairs 0",
+    "    move_pairs 80",
+    "    move_pairs 160",
+    "    ldr x2, [x0, #240]",
+    "    str x2, [x1, #240]",
+    "    ret",
+);

@@ -28,6 +28,8 @@ pub struct Cpu {
     pub vcpu: Option<&'static crate::vm::Vcpu>,
     pub leave: Leave,
     pub slice_end: Option<u64>,
+    pub deadline: Option<u64>,
+    pub waiting_trapped: bool,
     pub since: u64,
     /// What the loaded vCPU computes with.
     pub register: u64,
@@ -36,7 +38,17 @@ pub struct Cpu {
 
 impl Cpu {
     pub fn new(index: usize) -> Cpu {
-        Cpu { index, vcpu: None, leave: Leave::Attention, slice_end: None, since: 0, register: 0, taken: 0 }
+        Cpu {
+            index,
+            vcpu: None,
+            leave: Leave::Attention,
+            slice_end: None,
+            deadline: None,
+            waiting_trapped: false,
+            since: 0,
+            register: 0,
+            taken: 0,
+        }
     }
 
     pub fn vcpu(&self) -> &'static crate::vm::Vcpu {
@@ -52,6 +64,8 @@ impl Cpu {
     pub fn this_index() -> usize {
         0
     }
+
+    pub fn complete_stores() {}
 
     pub fn kick(index: usize) {
         KICKED.lock().unwrap().push(index);
@@ -192,19 +206,19 @@ pub fn take_interrupts(cpu: &mut Cpu) {
     cpu.vcpu().arch.pending.store(false, Ordering::Relaxed);
 }
 
-pub fn interrupt_pending(cpu: &Cpu) -> bool {
+pub fn interrupt_pending(cpu: &mut Cpu) -> bool {
     cpu.vcpu().arch.pending.load(Ordering::Relaxed)
 }
 
 pub fn trap_waiting(_cpu: &Cpu, _on: bool) {}
 
-pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu) {
+pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, _turns: bool) {
     let before = vcpu.arch.loaded.lock().unwrap().replace(cpu.index);
     assert_eq!(before, None, "loaded on two CPUs");
     cpu.register = vcpu.arch.saved.load(Ordering::Relaxed);
 }
 
-pub fn put(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu) -> Option<u64> {
+pub fn put(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, _sleeps: bool) -> Option<u64> {
     power_down(cpu, vcpu);
     vcpu.arch.saved.store(cpu.register, Ordering::Relaxed);
     None

@@ -73,6 +73,10 @@ pub struct Cpu {
     pub leave: Leave,
     /// When the slice of the vCPU that runs ends, if the CPU is shared now.
     pub slice_end: Option<u64>,
+    /// When the scheduler's timer is set to ring.
+    pub deadline: Option<u64>,
+    /// Whether the scheduler wants the instructions that wait to exit.
+    pub waiting_trapped: bool,
     /// Number of this CPU.
     pub index: usize,
     /// Stile's own interrupts that were taken while it idled, a bit each.
@@ -179,7 +183,13 @@ impl Cpu {
         self.noted.swap(0, Ordering::Relaxed)
     }
 
-    /// Makes another CPU look.
+    /// Before another CPU's state is read that says whether it is to be kicked: what it shall find is written.
+    #[inline(always)]
+    pub fn complete_stores() {
+        core::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    /// Makes another CPU look, after [`Cpu::complete_stores`].
     pub fn kick(index: usize) {
         apic::kick(index);
     }

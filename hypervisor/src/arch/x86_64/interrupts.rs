@@ -16,26 +16,30 @@ const IF: u64 = 1 << 9;
 /// Blocking by STI and by MOV SS ("Guest Non-Register State").
 const SHADOWS: u64 = 0b11;
 
-/// Sends a message to those vCPUs that it is for. `own` is the vCPU whose exit is being handled, if one is: it looks by itself.
-pub fn send(vm: &'static Vm, message: Message, sender: u32, own: Option<usize>) {
+/// Sends a message to those vCPUs that it is for. `cpu` is there if an exit of a vCPU is being handled that goes on: it looks by itself.
+pub fn send(vm: &'static Vm, message: Message, sender: u32, mut cpu: Option<&mut Cpu>) {
     let is_target = |vcpu: &&&'static Vcpu| vcpu.arch.apic.lock().is_target(message.destination, sender);
     if message.delivery == Delivery::LowestPriority {
         let priority = |vcpu: &&&'static Vcpu| vcpu.arch.apic.lock().processor_priority();
         if let Some(vcpu) = vm.vcpus.iter().filter(is_target).min_by_key(priority) {
-            receive(vcpu, message, own);
+            receive(vcpu, message, cpu);
         }
         return;
     }
     for vcpu in vm.vcpus.iter().filter(is_target) {
-        receive(vcpu, message, own);
+        receive(vcpu, message, cpu.as_deref_mut());
     }
 }
 
-fn receive(vcpu: &'static Vcpu, message: Message, own: Option<usize>) {
+fn receive(vcpu: &'static Vcpu, message: Message, cpu: Option<&mut Cpu>) {
     let received = vcpu.arch.apic.lock().receive(message);
     match received {
-        Received::Interrupt if own == Some(vcpu.arch.index) => {}
-        Received::Interrupt => cpu::notify(vcpu),
+        Received::Interrupt => match cpu {
+            None => cpu::notify(vcpu),
+            Some(_) if cpu::runs_here(vcpu) => {}
+            Some(cpu) if !cpu::kick_if_running(vcpu) => cpu::wake_beside(cpu, vcpu),
+            Some(_) => {}
+        },
         // One that runs is not reset: guests start vCPUs that are off, which have nothing to reset.
         Received::Startup(page) => vcpu.arch.start_up(vcpu, page),
         Received::Nothing | Received::External | Received::Nmi | Received::Smi | Received::Init => {}
@@ -43,12 +47,12 @@ fn receive(vcpu: &'static Vcpu, message: Message, own: Option<usize>) {
 }
 
 /// What the I/O APIC has to send after a change.
-pub fn send_from_io_apic(vm: &'static Vm, own: Option<usize>) {
+pub fn send_from_io_apic(vm: &'static Vm, mut cpu: Option<&mut Cpu>) {
     loop {
         let message = vm.arch.io_apic.lock().next_message();
         let Some(message) = message else { return };
         // No sender has this identifier.
-        send(vm, message, u32::MAX, own);
+        send(vm, message, u32::MAX, cpu.as_deref_mut());
     }
 }
 
@@ -112,13 +116,14 @@ pub fn put(vcpu: &Vcpu) -> Option<u64> {
 }
 
 /// Does what a vCPU's write to its local APIC causes elsewhere. Its own interrupts are left to [`pull`].
-pub fn follow(vcpu: &'static Vcpu, effect: Effect) {
+pub fn follow(cpu: &mut Cpu, effect: Effect) {
+    let vcpu = cpu.vcpu();
     match effect {
         Effect::None => {}
-        Effect::Send(message) => send(vcpu.vm(), message, vcpu.arch.index as u32, Some(vcpu.arch.index)),
+        Effect::Send(message) => send(vcpu.vm(), message, vcpu.arch.index as u32, Some(cpu)),
         Effect::End(vector) => {
             vcpu.vm().arch.io_apic.lock().end(vector);
-            send_from_io_apic(vcpu.vm(), Some(vcpu.arch.index));
+            send_from_io_apic(vcpu.vm(), Some(cpu));
         }
         Effect::Timer => {
             let deadline = vcpu.arch.apic.lock().timer_deadline();

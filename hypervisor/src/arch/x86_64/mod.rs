@@ -3,6 +3,7 @@
 mod apic;
 mod board;
 mod boot;
+mod clock;
 pub mod cpu;
 mod cpuid;
 pub mod exit;
@@ -36,7 +37,7 @@ pub use vm::{Vcpu, Vm};
 
 /// The models of the devices that the guests of this architecture have.
 pub mod models {
-    pub use stile_device::pl031::Pl031 as Clock;
+    pub use super::clock::Clock;
     pub use stile_device::uart16550::Uart16550 as Uart;
     pub use stile_device::uart16550::offset::DATA as UART_DATA;
 }
@@ -63,12 +64,12 @@ pub fn trap_waiting(_cpu: &Cpu, _on: bool) {
 }
 
 /// Whether an interrupt is pending that would end the loaded vCPU's wait.
-pub fn interrupt_pending(cpu: &Cpu) -> bool {
+pub fn interrupt_pending(cpu: &mut Cpu) -> bool {
     interrupts::is_pending(cpu.vcpu())
 }
 
-/// Loads a vCPU, of which nothing is on this CPU.
-pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu) {
+/// Loads a vCPU, of which nothing is on this CPU. `turns`: another one was put for it.
+pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, _turns: bool) {
     // SAFETY: the scheduler gave the vCPU to this CPU, and to no other.
     let world = unsafe { vcpu.arch.world() };
     cpu.open_vm(&vcpu.vm().arch);
@@ -77,13 +78,13 @@ pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu) {
     interrupts::load(cpu, vcpu);
 }
 
-/// Takes a vCPU off this CPU. Returns when it must be woken if it sleeps.
-pub fn put(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu) -> Option<u64> {
+/// Takes a vCPU off this CPU. If it sleeps, returns when it must be woken.
+pub fn put(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, sleeps: bool) -> Option<u64> {
     // SAFETY: the vCPU is loaded here; the scheduler's lock keeps others from loading it until this is done.
     let world = unsafe { vcpu.arch.world() };
     world.general = cpu.frame.registers;
     world.put(cpu);
-    interrupts::put(vcpu)
+    interrupts::put(vcpu).filter(|_| sleeps)
 }
 
 /// Takes a vCPU that is off now from this CPU, and forgets its registers. The scheduler's lock is held.

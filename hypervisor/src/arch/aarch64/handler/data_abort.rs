@@ -1,13 +1,14 @@
 //! Data aborts that the second stage takes to EL2: accesses to devices, and to where there is nothing.
 
-use stile_board::Region;
+use stile_board::{Region, map};
+use stile_device::pl011;
 use stile_ledger::RowId;
 use stile_ledger::aarch64::{self as rows, key, reason};
 use stile_sysreg::syndrome::{DataAbort, Ec, Esr, Fault, FaultKind};
 use stile_wire::CrashReason;
 
+use super::gic_access;
 use super::hypercall::crash;
-use super::{interrupt, skip_instruction};
 use crate::arch::aarch64::cpu::Cpu;
 use crate::arch::aarch64::exit::Outcome;
 use crate::arch::aarch64::inject;
@@ -22,6 +23,44 @@ pub fn faulting_ipa() -> u64 {
 /// EC 0x24.
 #[unsafe(no_mangle)]
 extern "C" fn handle_data_abort(cpu: &mut Cpu, esr: u64) -> Outcome {
+    /// What must be as in [`LOAD`]: ISV, SSE, S1PTW, CM, WnR, and DFSC but for the level.
+    const LOAD_MASK: u64 = 1 << 24 | 1 << 21 | 1 << 8 | 1 << 7 | 1 << 6 | 0b111100;
+    /// A load that is not sign-extended, from where the second stage has no translation.
+    const LOAD: u64 = 1 << 24 | 0b000100;
+    if esr & LOAD_MASK == LOAD {
+        let abort = Esr(esr).data_abort();
+        if let Some((row, value)) = glance(cpu, abort.sas()) {
+            cpu.frame.set(usize::from(abort.srt()), value);
+            return Outcome::done(row);
+        }
+    }
+    handle_access(cpu, esr)
+}
+
+/// Registers that guests read again and again, and that need no lock: what a load of `size` (the logarithm of the bytes) gets.
+#[inline(always)]
+fn glance(cpu: &Cpu, size: u8) -> Option<(RowId, u64)> {
+    /// HPFAR_EL2 of an address.
+    const fn page(ipa: u64) -> u64 {
+        ipa >> 12 << 4
+    }
+    const GICD: u64 = page(map::GICD_BASE);
+    const PL011: u64 = page(map::PL011_BASE);
+    let offset = read_sysreg!("far_el2") & 0xfff;
+    let vm = cpu.vcpu().vm();
+    match read_sysreg!("hpfar_el2") {
+        GICD if size == 2 => vm.arch.glance.read(offset),
+        PL011 if offset == u64::from(pl011::offset::FR) => {
+            let flags = u64::from(vm.devices.uart_flags());
+            Some((rows::pl011(pl011::offset::FR, false), if size == 0 { flags & 0xff } else { flags }))
+        }
+        _ => None,
+    }
+}
+
+/// All other accesses.
+#[inline(never)]
+fn handle_access(cpu: &mut Cpu, esr: u64) -> Outcome {
     let abort = Esr(esr).data_abort();
     let ipa = faulting_ipa();
     if !abort.isv() || !is_second_stage(abort.fault()) {
@@ -35,8 +74,7 @@ extern "C" fn handle_data_abort(cpu: &mut Cpu, esr: u64) -> Outcome {
     if !abort.wnr() {
         cpu.frame.set(register, abort.loaded_value(loaded));
     }
-    skip_instruction();
-    Outcome::again(row)
+    Outcome::done(row)
 }
 
 /// Accesses a device. Returns the ledger's row and what a load gives, or nothing if there is no device.
@@ -45,9 +83,9 @@ fn access(cpu: &mut Cpu, region: Region, abort: DataAbort, stored: u64) -> Optio
     let vm = cpu.vcpu().vm();
     let write = abort.wnr();
     Some(match region {
-        Region::Gicd { offset } => (rows::gicd(offset, write), interrupt::distributor_access(cpu, offset, abort, stored)),
+        Region::Gicd { offset } => (rows::gicd(offset, write), gic_access::distributor_access(cpu, offset, abort, stored)),
         Region::Gicr { vcpu, offset } if usize::from(vcpu) < vm.vcpus.len() => {
-            (rows::gicr(offset, write), interrupt::redistributor_access(cpu, usize::from(vcpu), offset, abort, stored))
+            (rows::gicr(offset, write), gic_access::redistributor_access(cpu, usize::from(vcpu), offset, abort, stored))
         }
         Region::Pl011 { offset } if write => {
             vm.devices.uart_write(offset, stored as u32, vm);

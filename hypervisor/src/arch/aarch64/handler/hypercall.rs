@@ -75,7 +75,7 @@ fn power_call(cpu: &mut Cpu, row: RowId) -> Outcome {
                     let mut kicked = distributor.set_online(index, true);
                     kicked |= other.arch.redistributor.lock().reset_interface(&mut distributor);
                     drop(distributor);
-                    super::interrupt::deliver(vm, kicked);
+                    super::deliver(vm, kicked);
                     cpu::start(other);
                     psci::SUCCESS
                 }

@@ -1,5 +1,6 @@
 //! Exits that are rare.
 
+use stile_ledger::RowId;
 use stile_ledger::aarch64::{self as rows, reason};
 
 use stile_sysreg::syndrome::Esr;
@@ -21,8 +22,9 @@ extern "C" fn handle_other(cpu: &mut Cpu, esr: u64) -> Outcome {
         0x03 | 0x04 | 0x05 | 0x06 | 0x08 | 0x0c | 0x11 | 0x12 | 0x13 => {
             cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::AARCH32, class))
         }
-        0x07 => reason::FP.other(),
-        0x19 => reason::SVE.other(),
+        // FP, SIMD and SVE registers, of a vCPU that takes turns with another one.
+        0x07 => return grant_fp(cpu, esr, reason::FP.other()),
+        0x19 => return grant_fp(cpu, esr, reason::SVE.other()),
         0x1d => reason::SME.other(),
         0x09 | 0x1c => reason::PAUTH.other(),
         0x0e => reason::ILLEGAL.other(),
@@ -35,6 +37,15 @@ extern "C" fn handle_other(cpu: &mut Cpu, esr: u64) -> Outcome {
     };
     // All of these are instructions of features that the guest is told it does not have.
     inject::undefined(Esr(esr));
+    Outcome::again(row)
+}
+
+fn grant_fp(cpu: &mut Cpu, esr: u64, row: RowId) -> Outcome {
+    // SAFETY: the vCPU is loaded on this CPU.
+    let world = unsafe { cpu.vcpu().arch.world() };
+    if !world.fp.grant(&mut cpu.fp_trapped) {
+        inject::undefined(Esr(esr));
+    }
     Outcome::again(row)
 }
 

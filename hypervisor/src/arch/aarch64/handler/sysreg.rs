@@ -1,13 +1,13 @@
 //! Trapped system registers other than identification registers, which `exit.S` answers. Arm ARM, ISS encoding for an exception from MSR, MRS, or System instruction execution in AArch64
 //! state.
 
-use stile_ledger::aarch64::{self as rows, HotRegister, key, reason};
+use stile_ledger::aarch64::{self as rows, key, reason};
 use stile_sysreg::SysReg;
 use stile_sysreg::syndrome::Esr;
 use stile_sysreg::trapped::{self, Answer, Class};
 use stile_vgic::SgiRegister;
 
-use super::{interrupt, skip_instruction};
+use super::{gic_access, skip_instruction};
 use crate::arch::aarch64::cpu::Cpu;
 use crate::arch::aarch64::exit::Outcome;
 use crate::arch::aarch64::inject;
@@ -22,18 +22,7 @@ const SGI1R_WRITE: u64 = 3 << 20 | 5 << 17 | 12 << 10 | 11 << 1;
 extern "C" fn handle_sysreg(cpu: &mut Cpu, esr: u64) -> Outcome {
     let register = (esr >> 5 & 0x1f) as usize;
     if esr & NAME_FIELDS == SGI1R_WRITE {
-        interrupt::send_sgi(cpu, SgiRegister::Sgi1r, cpu.frame.get(register));
-        skip_instruction();
-        return Outcome::again(rows::sysreg(HotRegister::IccSgi1r, true));
-    }
-    let iss = Esr(esr).msr();
-    if iss.is_read()
-        && let Some(index) = iss.reg().id_index()
-    {
-        // Here only while the guest steps through it; else `exit.S` answers.
-        cpu.frame.set(register, cpu.vcpu().vm().arch.id_registers[index]);
-        skip_instruction();
-        return Outcome::again(rows::id_register(iss.reg().crm(), iss.reg().op2()));
+        return gic_access::write_sgi1r(cpu, cpu.frame.get(register));
     }
     rare(cpu, esr, register)
 }
@@ -44,6 +33,13 @@ fn rare(cpu: &mut Cpu, esr: u64, register: usize) -> Outcome {
     let access = esr.msr();
     let reg = access.reg();
     let vcpu = cpu.vcpu();
+    if access.is_read()
+        && let Some(index) = reg.id_index()
+    {
+        // Here only while the guest steps through it; else `exit.S` answers.
+        cpu.frame.set(register, vcpu.vm().arch.id_registers[index]);
+        return Outcome::done(rows::id_register(reg.crm(), reg.op2()));
+    }
     let row = vcpu.with_ledger(|ledger| ledger.row_for(reason::SYSREG, key::sysreg(esr.iss())));
     let class = trapped::classify(reg);
     match class.answer() {
@@ -71,11 +67,11 @@ fn emulate(cpu: &mut Cpu, esr: Esr, reg: SysReg, class: Class, register: usize) 
     match class {
         Class::Sgi if write => {
             let which = if reg == SysReg::ICC_SGI0R_EL1 { SgiRegister::Sgi0r } else { SgiRegister::Asgi1r };
-            interrupt::send_sgi(cpu, which, value);
+            gic_access::send_sgi(cpu, which, value);
             skip_instruction();
         }
         Class::Gic if write && reg == DIR => {
-            interrupt::write_dir(cpu, value as u32);
+            gic_access::write_dir(cpu, value as u32);
             skip_instruction();
         }
         Class::Debug | Class::OsLock => {

@@ -72,8 +72,11 @@ extern "C" fn handle_io(cpu: &mut Cpu) -> Outcome {
 /// What a port says; where there is nothing, all ones.
 fn read(cpu: &Cpu, access: Access) -> u64 {
     let vm = cpu.vcpu().vm();
-    match access.port().checked_sub(port::COM1) {
-        Some(offset @ 0..8) if access.size() == 1 => vm.devices.uart_read(offset.into(), vm).into(),
+    match access.port() {
+        // Polled for each byte.
+        port::COM1_STATUS if access.size() == 1 => vm.devices.uart_flags().into(),
+        port @ port::COM1..port::COM1_END if access.size() == 1 => vm.devices.uart_read((port - port::COM1).into(), vm).into(),
+        port @ port::CLOCK..port::CLOCK_END if access.size() == 1 => vm.devices.clock_read((port - port::CLOCK).into()).into(),
         _ => u64::MAX,
     }
 }
@@ -87,7 +90,10 @@ fn write(cpu: &Cpu, access: Access, value: u64) -> Option<End> {
     const PULSE_RESET: u64 = 0xfe;
     let vm = cpu.vcpu().vm();
     match access.port() {
-        port @ port::COM1..0x400 if access.size() == 1 => vm.devices.uart_write((port - port::COM1).into(), value as u32, vm),
+        port @ port::CLOCK..port::CLOCK_END if access.size() == 1 => {
+            vm.devices.clock_write((port - port::CLOCK).into(), value as u32, vm);
+        }
+        port @ port::COM1..port::COM1_END if access.size() == 1 => vm.devices.uart_write((port - port::COM1).into(), value as u32, vm),
         port::SLEEP_CONTROL if value & SLEEP == SLEEP_OFF => return Some(End::Off),
         port::PM1A_CONTROL if value & u64::from(port::SLP_EN) != 0 => return Some(End::Off),
         port::DEBUG_EXIT => return Some(End::Off),

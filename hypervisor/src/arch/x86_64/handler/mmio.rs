@@ -24,7 +24,7 @@ impl Ram {
         self.0.host_address(address).map(|address| mmu::physical(address).cast())
     }
 
-    fn replace<T, A>(&self, address: u64, exchange: impl FnOnce(&A) -> bool) -> bool {
+    fn replace<A>(&self, address: u64, exchange: impl FnOnce(&A) -> bool) -> bool {
         // SAFETY: it is the guest's memory, aligned as the caller promises, and atomics of a size have no other alignment here.
         self.pointer::<A>(address).is_some_and(|pointer| exchange(unsafe { &*pointer }))
     }
@@ -43,12 +43,12 @@ impl GuestMemory for Ram {
 
     fn replace_u64(&self, address: u64, old: u64, new: u64) -> bool {
         use core::sync::atomic::{AtomicU64, Ordering};
-        self.replace::<u64, AtomicU64>(address, |word| word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok())
+        self.replace::<AtomicU64>(address, |word| word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok())
     }
 
     fn replace_u32(&self, address: u64, old: u32, new: u32) -> bool {
         use core::sync::atomic::{AtomicU32, Ordering};
-        self.replace::<u32, AtomicU32>(address, |word| word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok())
+        self.replace::<AtomicU32>(address, |word| word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok())
     }
 }
 
@@ -164,7 +164,7 @@ impl Vcpu for Processor<'_> {
     fn load(&mut self, linear: u64, width: Width, intent: Intent) -> Result<u64, Fault> {
         let mut bytes = [0; 8];
         let mut done = 0;
-        for (address, len) in self.pieces(linear, u64::from(width.bytes()), intent == Intent::Modify)? {
+        for (address, len) in self.pieces(linear, width.bytes(), intent == Intent::Modify)? {
             let end = done + len as usize;
             if let Some(part) = bytes.get_mut(done..end).filter(|part| !part.is_empty()) {
                 self.piece(address, part, false);
@@ -177,7 +177,7 @@ impl Vcpu for Processor<'_> {
     fn store(&mut self, linear: u64, width: Width, value: u64) -> Result<(), Fault> {
         let mut bytes = value.to_le_bytes();
         let mut done = 0;
-        for (address, len) in self.pieces(linear, u64::from(width.bytes()), true)? {
+        for (address, len) in self.pieces(linear, width.bytes(), true)? {
             let end = done + len as usize;
             if let Some(part) = bytes.get_mut(done..end).filter(|part| !part.is_empty()) {
                 self.piece(address, part, true);
@@ -225,11 +225,11 @@ fn device_write(cpu: &mut Cpu, address: u64, value: u64) {
     match device(cpu, address) {
         Device::LocalApic(offset) => {
             let effect = vcpu.arch.apic.lock().write(offset, value as u32, timer::now());
-            interrupts::follow(vcpu, effect);
+            interrupts::follow(cpu, effect);
         }
         Device::IoApic(offset) => {
             vcpu.vm().arch.io_apic.lock().write(offset, value as u32);
-            interrupts::send_from_io_apic(vcpu.vm(), Some(vcpu.arch.index));
+            interrupts::send_from_io_apic(vcpu.vm(), Some(cpu));
         }
         Device::Nothing => {}
     }

@@ -82,12 +82,11 @@ fn own(cpu: &Cpu, register: u32) -> Option<Result<u64, GeneralProtection>> {
 
 /// Writes one.
 fn write_own(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), GeneralProtection>> {
-    let vcpu = cpu.vcpu();
-    let apic = &vcpu.arch.apic;
+    let apic = &cpu.vcpu().arch.apic;
     Some(match register {
         _ if X2APIC.contains(&register) => {
             let effect = apic.lock().write_msr(register, value, timer::now());
-            effect.map(|effect| interrupts::follow(vcpu, effect))
+            effect.map(|effect| interrupts::follow(cpu, effect))
         }
         msr::IA32_APIC_BASE => apic.lock().set_base(value, cpuid(0x8000_0008, 0).eax as u8),
         msr::IA32_TSC_DEADLINE => {

@@ -1,0 +1,75 @@
+//! VMs for KVM's client (`guests/kvm-client`), in the initial RAM file system of its host.
+
+use std::fmt::Write as _;
+
+use stile_board::map;
+
+use crate::initramfs::cpio::Archive;
+
+/// The client's name.
+pub const PROGRAM: &str = "kvm-client";
+
+/// Numbers of the device `/dev/kvm` (Linux, "Linux allocated devices").
+const KVM_DEVICE: (u32, u32) = (10, 232);
+
+/// A VM.
+#[derive(Debug, Clone, Copy)]
+pub struct Vm<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Virtual CPUs.
+    pub vcpus: u8,
+    /// RAM in bytes.
+    pub memory: u64,
+    /// Files of the host and the addresses in the VM (IPAs) that they are loaded to.
+    pub loads: &'a [(&'a str, u64)],
+    /// Where the first vCPU starts: an IPA.
+    pub entry: u64,
+    /// Where the device tree is: an IPA.
+    pub tree: u64,
+}
+
+impl Vm<'_> {
+    /// The client's description of it: places are offsets in RAM.
+    fn description(&self) -> String {
+        let offset = |ipa: u64| ipa.saturating_sub(map::RAM_BASE);
+        let (entry, tree) = (offset(self.entry), offset(self.tree));
+        let mut text = format!("vcpus {}\nmemory {}\nentry {entry}\ntree {tree}\n", self.vcpus, self.memory);
+        for (path, place) in self.loads {
+            // Writing to a string can't fail.
+            let _ = writeln!(text, "load {path} {}", offset(*place));
+        }
+        text
+    }
+}
+
+/// An archive with the client, the devices that it needs, and descriptions of VMs. Their files are the caller's to add.
+pub fn archive(client: &[u8], vms: &[Vm<'_>]) -> Archive {
+    let mut archive = Archive::default();
+    archive.directory("dev");
+    archive.character_device("dev/console", 0o600, 5, 1);
+    archive.character_device("dev/kvm", 0o600, KVM_DEVICE.0, KVM_DEVICE.1);
+    archive.file("init", 0o755, client);
+    for vm in vms {
+        archive.file(&format!("{}.vm", vm.name), 0o644, vm.description().as_bytes());
+    }
+    archive
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_offsets_in_ram() {
+        let vm = Vm {
+            name: "guest",
+            vcpus: 2,
+            memory: 64 << 20,
+            loads: &[("/kernel", map::RAM_BASE), ("/tree", map::RAM_BASE + 4096)],
+            entry: map::RAM_BASE,
+            tree: map::RAM_BASE + 4096,
+        };
+        assert_eq!(vm.description(), "vcpus 2\nmemory 67108864\nentry 0\ntree 4096\nload /kernel 0\nload /tree 4096\n");
+    }
+}

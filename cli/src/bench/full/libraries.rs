@@ -1,0 +1,56 @@
+//! Which shared libraries a program needs, and where they are in a directory of unpacked packages.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use object::Endianness;
+use object::elf::{DT_NEEDED, FileHeader64, PT_INTERP};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader};
+
+/// Where Debian's packages for arm64 put libraries. The dynamic linker is in both, and programs ask for it in the first.
+const DIRECTORIES: [&str; 2] = ["usr/lib", "usr/lib/aarch64-linux-gnu"];
+
+/// The paths, relative to `tree`, of the dynamic linker and all libraries that these programs of it need, directly or not.
+///
+/// # Errors
+/// A program is no ELF file; a library is missing.
+pub fn of(tree: &Path, programs: &[&str]) -> Result<BTreeSet<PathBuf>> {
+    let mut found = BTreeSet::new();
+    let mut open: Vec<PathBuf> = programs.iter().map(PathBuf::from).collect();
+    while let Some(path) = open.pop() {
+        let file = std::fs::read(tree.join(&path)).with_context(|| format!("reading {}", path.display()))?;
+        let names = needed(&file).with_context(|| format!("{} is a broken ELF file", path.display()))?;
+        for name in names {
+            let path = DIRECTORIES.into_iter().map(|directory| Path::new(directory).join(&name)).find(|path| tree.join(path).exists());
+            let path = path.with_context(|| format!("a program or library needs {name}, which no package brings"))?;
+            if found.insert(path.clone()) {
+                open.push(path);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The names of the libraries that an ELF file needs, and of its dynamic linker.
+fn needed(file: &[u8]) -> object::Result<Vec<String>> {
+    let header = FileHeader64::<Endianness>::parse(file)?;
+    let endian = header.endian()?;
+    let mut names = Vec::new();
+    for program_header in header.program_headers(endian, file)? {
+        if program_header.p_type(endian) == PT_INTERP
+            && let Ok(path) = program_header.data(endian, file)
+        {
+            let path = String::from_utf8_lossy(path);
+            names.extend(path.trim_end_matches('\0').rsplit('/').next().map(str::to_owned));
+        }
+    }
+    let sections = header.sections(endian, file)?;
+    if let Some((dynamic, link)) = sections.dynamic(endian, file)? {
+        let strings = sections.strings(endian, file, link)?;
+        for entry in dynamic.iter().filter(|entry| entry.tag(endian) == DT_NEEDED) {
+            names.push(String::from_utf8_lossy(entry.string(endian, strings)?).into_owned());
+        }
+    }
+    Ok(names)
+}

@@ -1,0 +1,108 @@
+//! A guest's run under each kind of host, and what is counted there.
+
+mod kvm;
+mod native;
+mod stile;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use stile_blob::OnReset;
+
+use super::system::{self, System};
+use super::work::Work;
+use crate::bench::emulate::Output;
+use crate::bench::host::Host;
+use crate::config::{InitrdSource, KernelSource, VmConfig};
+
+/// What a run is of.
+#[derive(Debug, Clone, Copy)]
+pub struct Job<'a> {
+    /// What the guest does.
+    pub work: &'a Work,
+    /// How much of it.
+    pub units: u32,
+    /// The guest's files.
+    pub system: &'a System,
+    /// The emulated CPUs' model.
+    pub cpu: &'a str,
+    /// The emulator's plugin that counts.
+    pub plugin: &'a Path,
+}
+
+/// What a run cost.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Counts {
+    /// Exits by reason.
+    pub exits: BTreeMap<String, u64>,
+    /// Instructions of all CPUs, the hypervisor's included.
+    pub instructions: u64,
+    /// The hypervisor's.
+    pub hypervisor: u64,
+}
+
+/// Runs the guest from power-on to power-off.
+///
+/// # Errors
+/// Something can't be built, fetched or run; the guest does not do its work.
+pub fn run(host: Host, job: &Job<'_>) -> Result<Counts> {
+    match host {
+        Host::Stile => stile::run(job),
+        Host::Native => native::run(job),
+        Host::Kvm(kvm) => kvm::run(kvm, job),
+        Host::Xen => bail!("real work is not measured under Xen"),
+    }
+}
+
+/// The guest as a VM: each of its CPUs has a physical one for itself.
+fn vm(job: &Job<'_>) -> VmConfig {
+    VmConfig {
+        name: "guest".into(),
+        kernel: KernelSource::File("kernel".into()),
+        initrd: InitrdSource::None,
+        append: String::new(),
+        memory: system::MEMORY,
+        vcpus: job.work.vcpus,
+        cpus: 0,
+        pinned: true,
+        on_reset: OnReset::Stop,
+        exec: None,
+        techniques: Default::default(),
+    }
+}
+
+impl Counts {
+    /// What the plugin counted in a run. VMs are those with a second stage of translation; a host's kernel at EL1 has none.
+    fn of(output: &Output) -> Result<Self> {
+        let run = output.counts.as_ref().and_then(|counts| counts.run.as_ref()).context("the emulator's plugin counted no run")?;
+        let mut exits: BTreeMap<String, u64> = BTreeMap::new();
+        let mut hypervisor = run.el2.instructions + run.host_el0.instructions;
+        let mut instructions = hypervisor;
+        for world in &run.worlds {
+            instructions += world.el1.instructions + world.el0.instructions;
+            if world.table.is_none() {
+                hypervisor += world.el1.instructions + world.el0.instructions;
+                continue;
+            }
+            for (reason, count) in &world.reasons {
+                *exits.entry(reason.clone()).or_default() += count;
+            }
+        }
+        Ok(Self { exits, instructions, hypervisor })
+    }
+}
+
+/// Whether the guest's console says that the work is done.
+fn confirm(job: &Job<'_>, console: &[u8]) -> Result<()> {
+    let text = String::from_utf8_lossy(console);
+    let done = job.work.is_boot() || text.contains(&system::confirmation(job.work, job.units));
+    ensure!(done, "the guest did not do its work; the end of its output:\n{}", end(&text));
+    Ok(())
+}
+
+/// The last lines of a text.
+fn end(text: &str) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(20)..].join("\n")
+}

@@ -1,0 +1,173 @@
+//! The work that is measured: what a guest does, with which of Debian's programs, and how it is counted.
+
+/// A piece of work.
+#[derive(Debug)]
+pub struct Work {
+    /// Its name.
+    pub name: &'static str,
+    /// What a unit of it is called.
+    pub unit: &'static str,
+    /// Virtual CPUs, each on a physical CPU of its own.
+    pub vcpus: u8,
+    /// Debian's packages that it needs, beside busybox and the libraries of their programs.
+    pub packages: &'static [&'static str],
+    /// The programs out of these packages, by their paths.
+    pub programs: &'static [&'static str],
+    /// Shell: the functions `prepare`, and `run`, which does `$units` units.
+    pub script: &'static str,
+    /// How many units the first run does; the second one does twice as many. 0 for the boot itself.
+    pub units: u32,
+}
+
+impl Work {
+    /// Whether it is the boot itself, which a run does once.
+    pub const fn is_boot(&self) -> bool {
+        self.units == 0
+    }
+}
+
+/// A round with each of 16 pairs of a sender and a receiver: 100 bytes through a socket.
+const HACKBENCH: &str = "
+prepare() { :; }
+run() { hackbench -g 1 -f 4 -l $units; }
+";
+
+/// A thread of real-time priority that sleeps for a millisecond.
+const CYCLICTEST: &str = "
+prepare() { :; }
+run() { cyclictest --quiet --threads=1 --priority=80 --interval=1000 --loops=$units; }
+";
+
+/// The compiler proper, without preprocessor, assembler and linker.
+const COMPILE: &str = "
+prepare() { :; }
+run() {
+    i=0
+    while [ $i -lt $units ]; do
+        /usr/libexec/gcc/aarch64-linux-gnu/14/cc1 -quiet -fpreprocessed -O2 /compile.c -o /tmp/compile.s || return
+        i=$((i + 1))
+    done
+}
+";
+
+/// One client that reads a small value, a request at a time.
+const REDIS: &str = "
+prepare() {
+    redis-server --save '' --appendonly no --bind 127.0.0.1 --daemonize yes >/dev/null
+    until redis-cli set key:__rand_int__ 123 >/dev/null 2>&1; do sleep 1; done
+}
+run() { redis-benchmark -h 127.0.0.1 -t get -c 1 -n $units -q; }
+";
+
+/// The shell forks, and the child becomes another program, which is linked and ends.
+const FORK_EXEC: &str = "
+prepare() { :; }
+run() {
+    i=0
+    while [ $i -lt $units ]; do
+        /usr/bin/true || return
+        i=$((i + 1))
+    done
+}
+";
+
+/// Two threads on two CPUs.
+const PIPE: &str = "
+prepare() { :; }
+run() { /pingpong $units; }
+";
+
+/// One process that computes checksums of a file in memory, and hardly ever calls the kernel.
+const CPU: &str = "
+prepare() { head -c 1048576 /dev/zero >/tmp/data; }
+run() { yes /tmp/data | head -n $units | xargs -n $units sha256sum; }
+";
+
+/// All of it, in the order in which tables show it.
+pub const WORK: [Work; 9] = [
+    Work { name: "boot", unit: "boot", vcpus: 1, packages: &[], programs: &[], script: "", units: 0 },
+    Work { name: "cpu", unit: "MiB", vcpus: 1, packages: &[], programs: &[], script: CPU, units: 4 },
+    Work {
+        name: "hackbench",
+        unit: "round",
+        vcpus: 1,
+        packages: &["rt-tests"],
+        programs: &["usr/bin/hackbench"],
+        script: HACKBENCH,
+        units: 100,
+    },
+    Work {
+        name: "compile",
+        unit: "compile",
+        vcpus: 1,
+        packages: &["cpp-14-aarch64-linux-gnu"],
+        programs: &["usr/libexec/gcc/aarch64-linux-gnu/14/cc1"],
+        script: COMPILE,
+        units: 1,
+    },
+    Work {
+        name: "redis",
+        unit: "request",
+        vcpus: 1,
+        packages: &["redis-server", "redis-tools"],
+        programs: &["usr/bin/redis-server", "usr/bin/redis-cli", "usr/bin/redis-benchmark"],
+        script: REDIS,
+        units: 1000,
+    },
+    Work {
+        name: "redis_smp",
+        unit: "request",
+        vcpus: 2,
+        packages: &["redis-server", "redis-tools"],
+        programs: &["usr/bin/redis-server", "usr/bin/redis-cli", "usr/bin/redis-benchmark"],
+        script: REDIS,
+        units: 1000,
+    },
+    Work {
+        name: "cyclictest",
+        unit: "loop",
+        vcpus: 1,
+        packages: &["rt-tests"],
+        programs: &["usr/bin/cyclictest"],
+        script: CYCLICTEST,
+        units: 1000,
+    },
+    Work { name: "pipe", unit: "round trip", vcpus: 2, packages: &[], programs: &[], script: PIPE, units: 2000 },
+    Work {
+        name: "fork_exec",
+        unit: "fork",
+        vcpus: 2,
+        packages: &["coreutils"],
+        programs: &["usr/bin/true"],
+        script: FORK_EXEC,
+        units: 200,
+    },
+];
+
+/// The work with these names; all without names.
+pub fn choose(names: &[String]) -> Vec<&'static Work> {
+    WORK.iter().filter(|work| names.is_empty() || names.iter().any(|name| name == work.name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn names_choose_work_in_the_tables_order() {
+        assert_eq!(choose(&[]).len(), WORK.len());
+        let chosen: Vec<_> = choose(&["pipe".to_owned(), "cpu".to_owned(), "eoi".to_owned()]).iter().map(|work| work.name).collect();
+        assert_eq!(chosen, ["cpu", "pipe"]);
+    }
+
+    #[test]
+    fn scripts_are_shell() {
+        for work in &WORK {
+            let shell = Command::new("sh").args(["-n", "-c", work.script]).stdin(Stdio::null()).status().unwrap();
+            assert!(shell.success(), "{}", work.name);
+            assert_eq!(work.units == 0, work.script.is_empty(), "{}", work.name);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The figures that the repository keeps (`bench/figures.jsonl`), and what is made of them: the picture and the tables of `docs/bench.md`.
+//! `stile bench --update` measures and writes all three.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::ablation;
+use super::host::{self, Host};
+use super::operation::OPERATIONS;
+use super::picture;
+use super::record::{self, Record};
+use super::report::{number, short};
+
+/// The files, from the repository's folder.
+const FIGURES: &str = "bench/figures.jsonl";
+const PICTURE: &str = "docs/bench.svg";
+const PAGE: &str = "docs/bench.md";
+
+/// The CPU model of the picture.
+const PICTURED: &str = "max";
+
+/// Puts new figures into the place of older ones of the same thing, and makes picture and tables anew.
+///
+/// # Errors
+/// A file can't be read or written, or is not as expected.
+pub fn update(repository: &Path, new: Vec<Record>) -> Result<()> {
+    let mut records = read(repository)?;
+    for record in new {
+        match records.iter_mut().find(|old| old.is_of_same(&record)) {
+            Some(old) => *old = record,
+            None => records.push(record),
+        }
+    }
+    records.sort_by_key(place);
+    for (path, text) in [(FIGURES, record::write(&records)?)].into_iter().chain(made(repository, &records)?) {
+        let path = repository.join(path);
+        std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn read(repository: &Path) -> Result<Vec<Record>> {
+    let path = repository.join(FIGURES);
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    record::read(&text(&path)?).with_context(|| format!("reading {}", path.display()))
+}
+
+fn text(path: &PathBuf) -> Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
+}
+
+/// The files that are made of the figures: their names, and what is to be in them.
+fn made(repository: &Path, records: &[Record]) -> Result<[(&'static str, String); 2]> {
+    let page = text(&repository.join(PAGE))?;
+    let page = fill(&page, "figures", &tables(records))?;
+    let page = fill(&page, "ablation", &ablations(records))?;
+    Ok([(PICTURE, picture::draw(records, PICTURED)), (PAGE, page)])
+}
+
+/// Where a record stands in the file: the model of the picture first, then by level, ablation, host and operation.
+fn place(record: &Record) -> impl Ord + use<> {
+    let host = host::all().position(|host| host.name() == record.host).unwrap_or(usize::MAX);
+    let ablation = record.ablation.as_deref().map(|name| ablation::position(name).unwrap_or(usize::MAX));
+    let operation = OPERATIONS.iter().position(|operation| operation.name == record.figure.operation).unwrap_or(usize::MAX);
+    (record.cpu != PICTURED, record.cpu.clone(), record.level, ablation, host, record.host.clone(), operation)
+}
+
+/// Replaces what is between a page's marks of this name.
+fn fill(page: &str, name: &str, text: &str) -> Result<String> {
+    let (open, close) = (format!("<!-- {name}: written by `stile bench --update` -->\n"), format!("<!-- end of {name} -->"));
+    let (before, rest) = page.split_once(&open).with_context(|| format!("{PAGE} has no mark for {name}"))?;
+    let (_, after) = rest.split_once(&close).with_context(|| format!("{PAGE} has no end of {name}"))?;
+    Ok(format!("{before}{open}\n{text}\n{close}{after}"))
+}
+
+/// A table for each CPU model: operations, and what each host needs.
+fn tables(records: &[Record]) -> String {
+    let plain: Vec<_> = records.iter().filter(|record| record.level == 1 && record.ablation.is_none()).collect();
+    let mut models: Vec<&str> = plain.iter().map(|record| &record.cpu[..]).collect();
+    models.dedup();
+    models.into_iter().map(|cpu| table(cpu, &plain)).collect::<Vec<_>>().join("\n")
+}
+
+fn table(cpu: &str, records: &[&Record]) -> String {
+    let records: Vec<_> = records.iter().filter(|record| record.cpu == cpu).collect();
+    let there = |host: &Host| records.iter().any(|record| record.host == host.name());
+    let peers: Vec<Host> = host::all().filter(|host| *host != Host::Stile && there(host)).collect();
+    let mut rows = vec![vec![format!("`-cpu {cpu}`"), Host::Stile.title().to_owned(), "exits".to_owned()]];
+    rows[0].extend(peers.iter().map(|host| host.title().to_owned()));
+    for operation in OPERATIONS {
+        let figure = |host: Host| {
+            let found = records.iter().find(|record| record.host == host.name() && record.figure.operation == operation.name);
+            found.map(|record| &record.figure)
+        };
+        let instructions = |host| figure(host).map_or(String::new(), |figure| short(figure.instructions));
+        let exits = figure(Host::Stile).and_then(|figure| figure.exits).map_or(String::new(), number);
+        let mut row = vec![operation.name.to_owned(), instructions(Host::Stile), exits];
+        row.extend(peers.iter().map(|host| instructions(*host)));
+        if row.iter().skip(1).any(|cell| !cell.is_empty()) {
+            rows.push(row);
+        }
+    }
+    markdown(&rows)
+}
+
+/// What each ablation adds.
+fn ablations(records: &[Record]) -> String {
+    let records: Vec<_> = records.iter().filter(|record| record.cpu == PICTURED && record.host == host::STILE).cloned().collect();
+    let mut cells = ablation::cells(&records);
+    if let Some(corner) = cells.first_mut().and_then(|heading| heading.first_mut()) {
+        *corner = format!("`-cpu {PICTURED}`");
+    }
+    markdown(&cells)
+}
+
+/// Rows as a table; the first one is the heading.
+fn markdown(rows: &[Vec<String>]) -> String {
+    let mut text = String::new();
+    for (n, row) in rows.iter().enumerate() {
+        // Writing to a string can't fail.
+        let _ = writeln!(text, "| {} |", row.join(" | "));
+        if n == 0 {
+            let _ = writeln!(text, "| --- |{}", " ---: |".repeat(row.len() - 1));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::host::Figure;
+    use super::*;
+    use crate::cargo;
+
+    #[test]
+    fn picture_and_page_are_made_of_the_kept_figures() {
+        let repository = cargo::repository();
+        let records = read(&repository).unwrap();
+        assert!(!records.is_empty());
+        for (path, made) in made(&repository, &records).unwrap() {
+            let kept = text(&repository.join(path)).unwrap();
+            assert!(kept == made, "{path} is not made of {FIGURES}: run `./stile bench --update --against none`");
+        }
+    }
+
+    #[test]
+    fn new_figures_replace_older_ones_and_others_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["bench", "docs"] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        let marks = |name| format!("<!-- {name}: written by `stile bench --update` -->\nold\n<!-- end of {name} -->\n");
+        std::fs::write(folder.path().join(PAGE), format!("# Title\n{}between\n{}", marks("figures"), marks("ablation"))).unwrap();
+        let record = |host: &str, operation: &str, instructions| Record {
+            host: host.to_owned(),
+            cpu: "max".to_owned(),
+            level: 1,
+            ablation: None,
+            figure: Figure { operation: operation.to_owned(), instructions, exits: Some(1.0), outside: None, iterations: 64 },
+        };
+        let first = vec![record("kvm-vhe", "hyp_call", 1634.0), record("stile", "ipi", 358.0), record("stile", "hyp_call", 45.0)];
+        update(folder.path(), first).unwrap();
+        update(folder.path(), vec![record("stile", "hyp_call", 35.0)]).unwrap();
+
+        let kept = read(folder.path()).unwrap();
+        let order: Vec<_> = kept.iter().map(|record| (&record.host[..], &record.figure.operation[..])).collect();
+        assert_eq!(order, [("stile", "hyp_call"), ("stile", "ipi"), ("kvm-vhe", "hyp_call")]);
+        let page = text(&folder.path().join(PAGE)).unwrap();
+        assert!(page.contains("| hyp_call | 35 | 1 | 1,634 |\n| ipi | 358 | 1 |  |\n"), "{page}");
+        assert!(page.starts_with("# Title\n") && page.contains("\nbetween\n") && !page.contains("old"), "{page}");
+        assert!(text(&folder.path().join(PICTURE)).unwrap().starts_with("<svg"));
+        assert!(update(folder.path(), Vec::new()).is_ok());
+    }
+}

@@ -1,0 +1,206 @@
+//! The PC's two 8259A interrupt controllers: *8259A Programmable Interrupt Controller*.
+//!
+//! Fully nested mode, automatic and specific ends of interrupt; priorities don't rotate, and there is no special mask mode and no
+//! polling. A guest with an APIC masks all of it and looks no more.
+
+#[cfg(test)]
+mod tests;
+
+/// The input of the first that the second sits on.
+const CASCADE: u8 = 2;
+
+const ICW1_INIT: u8 = 1 << 4;
+const ICW1_LEVEL: u8 = 1 << 3;
+const ICW1_SINGLE: u8 = 1 << 1;
+const ICW1_ICW4: u8 = 1 << 0;
+const ICW4_AUTO: u8 = 1 << 1;
+const OCW3: u8 = 1 << 3;
+
+/// What the next write to the data port is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expects {
+    Mask,
+    Icw2,
+    Icw3,
+    Icw4,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Chip {
+    lines: u8,
+    requests: u8,
+    in_service: u8,
+    mask: u8,
+    /// Inputs that are level-sensitive: the ELCR, or all by ICW1.
+    level: u8,
+    all_level: bool,
+    vector: u8,
+    icw1: u8,
+    automatic: bool,
+    read_in_service: bool,
+    expects: Expects,
+}
+
+impl Chip {
+    const RESET: Self = Self {
+        lines: 0,
+        requests: 0,
+        in_service: 0,
+        mask: 0xff,
+        level: 0,
+        all_level: false,
+        vector: 0,
+        icw1: 0,
+        automatic: false,
+        read_in_service: false,
+        expects: Expects::Mask,
+    };
+
+    const fn level(&self) -> u8 {
+        if self.all_level { 0xff } else { self.level }
+    }
+
+    fn set_line(&mut self, line: u8, high: bool) {
+        let bit = 1 << line;
+        if high && self.lines & bit == 0 {
+            self.requests |= bit;
+        }
+        if !high {
+            // A request whose line falls before it is acknowledged is none.
+            self.requests &= !bit;
+        }
+        self.lines = if high { self.lines | bit } else { self.lines & !bit };
+    }
+
+    /// The input of the highest priority that may interrupt: the lowest number.
+    fn pending(&self) -> Option<u8> {
+        let waiting = (self.requests | self.lines & self.level()) & !self.mask;
+        let line = waiting.trailing_zeros();
+        (line < 8 && line < self.in_service.trailing_zeros()).then_some(line as u8)
+    }
+
+    /// The acknowledged input, 7 for a spurious interrupt.
+    fn acknowledge(&mut self) -> u8 {
+        let Some(line) = self.pending() else { return 7 };
+        self.requests &= !(1 << line);
+        if !self.automatic {
+            self.in_service |= 1 << line;
+        }
+        line
+    }
+
+    fn write_command(&mut self, value: u8) {
+        if value & ICW1_INIT != 0 {
+            *self = Self { lines: self.lines, level: self.level, mask: 0, icw1: value, expects: Expects::Icw2, ..Self::RESET };
+            self.all_level = value & ICW1_LEVEL != 0;
+        } else if value & OCW3 != 0 {
+            if value & 2 != 0 {
+                self.read_in_service = value & 1 != 0;
+            }
+        } else {
+            match value >> 5 {
+                1 | 5 => self.in_service &= self.in_service.wrapping_sub(1),
+                3 | 7 => self.in_service &= !(1 << (value & 7)),
+                _ => {}
+            }
+        }
+    }
+
+    fn write_data(&mut self, value: u8) {
+        match self.expects {
+            Expects::Mask => self.mask = value,
+            Expects::Icw2 => self.vector = value & 0xf8,
+            Expects::Icw3 => {}
+            Expects::Icw4 => self.automatic = value & ICW4_AUTO != 0,
+        }
+        self.expects = match self.expects {
+            Expects::Icw2 if self.icw1 & ICW1_SINGLE == 0 => Expects::Icw3,
+            Expects::Icw2 | Expects::Icw3 if self.icw1 & ICW1_ICW4 != 0 => Expects::Icw4,
+            _ => Expects::Mask,
+        };
+    }
+
+    const fn read(&self, data: bool) -> u8 {
+        match (data, self.read_in_service) {
+            (true, _) => self.mask,
+            (false, true) => self.in_service,
+            (false, false) => self.requests | self.lines & self.level(),
+        }
+    }
+}
+
+/// Both controllers.
+#[derive(Clone, Debug)]
+pub struct Pic([Chip; 2]);
+
+impl Default for Pic {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Pic {
+    /// All masked.
+    pub const fn new() -> Self {
+        Self([Chip::RESET; 2])
+    }
+
+    /// The guest reads `port`: 0x20, 0x21, 0xa0, 0xa1, 0x4d0 or 0x4d1.
+    pub const fn read(&self, port: u16) -> u8 {
+        let [first, second] = &self.0;
+        match port {
+            0x20 | 0x21 => first.read(port & 1 != 0),
+            0xa0 | 0xa1 => second.read(port & 1 != 0),
+            0x4d0 => first.level,
+            0x4d1 => second.level,
+            _ => 0xff,
+        }
+    }
+
+    /// The guest writes one of these ports. [`output`](Self::output) may change.
+    pub fn write(&mut self, port: u16, value: u8) {
+        let [first, second] = &mut self.0;
+        match port {
+            0x20 => first.write_command(value),
+            0x21 => first.write_data(value),
+            0xa0 => second.write_command(value),
+            0xa1 => second.write_data(value),
+            // Timer, keyboard and cascade, clock and coprocessor are edges for ever.
+            0x4d0 => first.level = value & 0xf8,
+            0x4d1 => second.level = value & 0xde,
+            _ => {}
+        }
+        self.cascade();
+    }
+
+    /// Line 0 to 15 goes high or low; others, and the cascade, are ignored.
+    pub fn set_line(&mut self, line: u8, high: bool) {
+        match line {
+            CASCADE | 16.. => {}
+            0..8 => self.0[0].set_line(line, high),
+            _ => self.0[1].set_line(line - 8, high),
+        }
+        self.cascade();
+    }
+
+    /// Is the processor interrupted?
+    pub fn output(&self) -> bool {
+        self.0[0].pending().is_some()
+    }
+
+    /// The processor acknowledges: the vector.
+    pub fn acknowledge(&mut self) -> u8 {
+        let line = self.0[0].acknowledge();
+        let vector = match line {
+            CASCADE => self.0[1].vector | self.0[1].acknowledge(),
+            line => self.0[0].vector | line,
+        };
+        self.cascade();
+        vector
+    }
+
+    fn cascade(&mut self) {
+        let high = self.0[1].pending().is_some();
+        self.0[0].set_line(CASCADE, high);
+    }
+}

@@ -1,0 +1,65 @@
+use super::*;
+use proptest::prelude::*;
+
+fn get(rtc: &mut Rtc, index: u8, now: u64) -> u8 {
+    rtc.write(0, index, now);
+    rtc.read(1, now)
+}
+
+fn set(rtc: &mut Rtc, index: u8, value: u8, now: u64) {
+    rtc.write(0, index, now);
+    rtc.write(1, value, now);
+}
+
+/// Second, minute, hour, weekday, day, month, year, century.
+fn all(rtc: &mut Rtc, now: u64) -> [u8; 8] {
+    [0, 2, 4, 6, 7, 8, 9, 0x32].map(|index| get(rtc, index, now))
+}
+
+#[test]
+fn the_date_is_right() {
+    let mut rtc = Rtc::new();
+    assert_eq!(all(&mut rtc, 0), [0, 0, 0, 5, 1, 1, 0x70, 0x19]);
+    // 2000-02-29 23:59:59, a Tuesday; and 2026-11-22 13:14:15, a Sunday.
+    assert_eq!(all(&mut rtc, 951_868_799), [0x59, 0x59, 0x23, 3, 0x29, 2, 0, 0x20]);
+    assert_eq!(all(&mut rtc, 1_795_353_255), [0x15, 0x14, 0x13, 1, 0x22, 0x11, 0x26, 0x20]);
+    set(&mut rtc, 0xb, 4, 0);
+    assert_eq!(get(&mut rtc, 4, 1_795_353_255), 0x81);
+    assert_eq!(get(&mut rtc, 9, 1_795_353_255), 26);
+    assert_eq!((get(&mut rtc, 0xa, 0) & 0x80, get(&mut rtc, 0xd, 0)), (0, 0x80));
+}
+
+#[test]
+fn a_time_that_was_set_goes_on() {
+    let mut rtc = Rtc::new();
+    set(&mut rtc, 0xb, 0x82, 1000);
+    for (index, value) in [(0, 0x30), (2, 0x45), (4, 0x12), (7, 0x31), (8, 0x12), (9, 0x99), (0x32, 0x19)] {
+        set(&mut rtc, index, value, 1005);
+    }
+    assert_eq!(get(&mut rtc, 0, 1010), 0x30, "stands while it is set");
+    set(&mut rtc, 0xb, 0x02, 1010);
+    assert_eq!(all(&mut rtc, 1010 + 43_200), [0x30, 0x45, 0, 7, 1, 1, 0, 0x20]);
+    set(&mut rtc, 0x50, 0xaa, 0);
+    assert_eq!(get(&mut rtc, 0x50, 0), 0xaa);
+}
+
+proptest! {
+    #[test]
+    fn dates_and_seconds_are_the_same(seconds in 0..MAX_SECONDS) {
+        let time = Time::from_seconds(seconds);
+        prop_assert_eq!(time.seconds(), seconds);
+        prop_assert!((1..=12).contains(&time.month) && (1..=31).contains(&time.day));
+    }
+
+    #[test]
+    fn any_access_ends_well(accesses in prop::collection::vec((0..3_u16, any::<u8>(), any::<u64>()), 1..100)) {
+        let mut rtc = Rtc::new();
+        for (offset, value, now) in accesses {
+            rtc.write(offset, value, now);
+            rtc.read(offset, now);
+            rtc.write(0, value % 16, now);
+            rtc.write(1, value, now);
+            rtc.read(1, now);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The way of a frequent interrupt past the lock: what the CPU that a vCPU is loaded on may do to its list registers by itself, and
+//! the mail by which others ask it to.
+
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use crate::interface::{ListRegisters, MAX_LIST_REGISTERS};
+use crate::kick::Bits;
+use crate::lr::ListRegister;
+use crate::{BLOCK, SGIS};
+
+/// Where SGIs and PPIs sit that need nothing but a list register's pending bit to be delivered.
+///
+/// Beside a [`Redistributor`](crate::Redistributor), which keeps it up to date through
+/// [`ListRegisters::shortcuts`], but not under its lock: only the CPU that has the vCPU loaded reads and writes it.
+/// Another CPU that changes such an interrupt (its enable, its priority) does so in the redistributor, and sends this
+/// one mail. Until that is read the interrupt is delivered as it was, as if it had come before the change.
+#[derive(Debug)]
+pub struct Shortcuts {
+    ready: AtomicU32,
+    /// The number of the list register.
+    slot: [AtomicU8; BLOCK],
+    /// What the list register holds when the interrupt is pending and nothing else.
+    pending: [AtomicU64; BLOCK],
+}
+
+impl Shortcuts {
+    /// None.
+    pub const fn new() -> Self {
+        Self { ready: AtomicU32::new(0), slot: [const { AtomicU8::new(0) }; BLOCK], pending: [const { AtomicU64::new(0) }; BLOCK] }
+    }
+
+    /// Makes SGI `intid` (0 to 15, of group 1) pending in its list register. False if it has no shortcut.
+    #[inline(always)]
+    pub fn raise_sgi<L: ListRegisters>(&self, lrs: &mut L, intid: u32) -> bool {
+        let i = intid as usize % SGIS;
+        let ready = self.ready.load(Ordering::Relaxed) >> i & 1 != 0;
+        if ready {
+            // It may be active.
+            lrs.update(self.slot(i), |lr| lr.with(ListRegister::PENDING));
+        }
+        ready
+    }
+
+    /// Delivers a physical PPI, as [`Redistributor::inject_hw_ppi`](crate::Redistributor::inject_hw_ppi) does. False if it has no
+    /// shortcut.
+    #[inline(always)]
+    pub fn raise_hw_ppi<L: ListRegisters>(&self, lrs: &mut L, intid: u32) -> bool {
+        let i = intid as usize % BLOCK;
+        let ready = self.ready.load(Ordering::Relaxed) >> i & 1 != 0;
+        if ready {
+            // The physical interrupt has fired, so the guest has deactivated it: the list register is known to be invalid.
+            lrs.write(self.slot(i), ListRegister(self.pending[i].load(Ordering::Relaxed)));
+        }
+        ready
+    }
+
+    /// Reads the mail. Returns what is left to be done with the redistributor's lock.
+    #[inline(always)]
+    pub fn open_mail<L: ListRegisters>(&self, mail: &Mail, lrs: &mut L) -> Letters {
+        let letters = mail.take();
+        if letters.0 & !(self.ready.load(Ordering::Relaxed) & Mail::SGIS) != 0 {
+            return letters;
+        }
+        for i in Bits(letters.0) {
+            lrs.update(self.slot(i % SGIS), |lr| lr.with(ListRegister::PENDING));
+        }
+        Letters(0)
+    }
+
+    #[inline(always)]
+    fn slot(&self, i: usize) -> usize {
+        usize::from(self.slot[i].load(Ordering::Relaxed)) % MAX_LIST_REGISTERS
+    }
+
+    pub(crate) fn reset(&self) {
+        self.ready.store(0, Ordering::Relaxed);
+    }
+
+    /// Interrupt `i` has list register `n`, which holds `lr`.
+    pub(crate) fn set(&self, i: usize, n: usize, lr: ListRegister) {
+        let pending = ListRegister(lr.0 & !ListRegister::ACTIVE).with(ListRegister::PENDING);
+        self.slot[i].store(n as u8, Ordering::Relaxed);
+        self.pending[i].store(pending.0, Ordering::Relaxed);
+        self.ready.store(self.ready.load(Ordering::Relaxed) | 1 << i, Ordering::Relaxed);
+    }
+
+    /// Interrupt `i` may have one no more.
+    pub(crate) fn forget(&self, i: usize) {
+        self.ready.store(self.ready.load(Ordering::Relaxed) & !(1 << i), Ordering::Relaxed);
+    }
+}
+
+impl Default for Shortcuts {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What others have for a vCPU: SGIs, and requests to look at its redistributor or at the distributor. Any CPU puts something in, and
+/// then makes the vCPU's CPU look, or wakes the vCPU; whoever has it loaded, or is about to, takes all out.
+#[derive(Debug, Default)]
+pub struct Mail(AtomicU32);
+
+/// What was in a [`Mail`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "an SGI may be in it"]
+pub struct Letters(u32);
+
+impl Mail {
+    const SGIS: u32 = (1 << SGIS) - 1;
+    const PRIVATE: u32 = 1 << 16;
+    const SPIS: u32 = 1 << 17;
+
+    /// Empty.
+    pub const fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    /// Posts SGI `intid` (0 to 15), of group 1.
+    #[inline(always)]
+    pub fn post_sgi(&self, intid: u32) {
+        self.0.fetch_or(1 << (intid as usize % SGIS), Ordering::Release);
+    }
+
+    /// Something changed in the redistributor.
+    pub fn announce_private(&self) {
+        self.0.fetch_or(Self::PRIVATE, Ordering::Release);
+    }
+
+    /// Something changed in the distributor.
+    pub fn announce_spis(&self) {
+        self.0.fetch_or(Self::SPIS, Ordering::Release);
+    }
+
+    /// Takes all out.
+    #[inline(always)]
+    pub fn take(&self) -> Letters {
+        // The common case of none needs no exclusive access.
+        if self.0.load(Ordering::Relaxed) == 0 {
+            return Letters(0);
+        }
+        Letters(self.0.swap(0, Ordering::Acquire))
+    }
+
+    /// Is there nothing in it?
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.0.load(Ordering::Acquire) == 0
+    }
+}
+
+impl Letters {
+    /// Is there nothing to do?
+    #[inline(always)]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Is the distributor to be asked?
+    pub const fn spis(self) -> bool {
+        self.0 & Mail::SPIS != 0
+    }
+
+    /// The SGIs, by number.
+    pub fn sgis(self) -> impl Iterator<Item = u32> {
+        Bits(self.0 & Mail::SGIS).map(|i| i as u32)
+    }
+}
+
+const _: () = assert!(MAX_LIST_REGISTERS <= u8::MAX as usize && Mail::SGIS & (Mail::PRIVATE | Mail::SPIS) == 0);

@@ -1,0 +1,48 @@
+//! What a VM is made of, as a file says: a line each for a setting or a file to load.
+//!
+//! ```text
+//! vcpus 2
+//! memory 67108864
+//! load /probe 524288
+//! load /vm-2.dtb 33554432
+//! entry 524288
+//! tree 33554432
+//! ```
+//!
+//! Numbers are bytes; places are bytes from the beginning of RAM.
+
+use crate::Error;
+
+/// A VM to make.
+#[derive(Default)]
+pub struct Description {
+    /// Virtual CPUs.
+    pub vcpus: u8,
+    /// RAM.
+    pub memory: usize,
+    /// Files, and where they go.
+    pub loads: Vec<(String, usize)>,
+    /// Where the first vCPU starts.
+    pub entry: usize,
+    /// Where the device tree is.
+    pub tree: usize,
+}
+
+impl Description {
+    /// Reads one.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let mut description = Self::default();
+        for line in text.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words.as_slice() {
+                ["vcpus", count] => description.vcpus = count.parse()?,
+                ["memory", bytes] => description.memory = bytes.parse()?,
+                ["load", path, place] => description.loads.push(((*path).to_owned(), place.parse()?)),
+                ["entry", place] => description.entry = place.parse()?,
+                ["tree", place] => description.tree = place.parse()?,
+                _ => return Err(format!("what is {line:?}?").into()),
+            }
+        }
+        Ok(description)
+    }
+}

@@ -1,0 +1,64 @@
+//! Two threads, each on a CPU of its own, pass a byte to and fro through two pipes: `pingpong ROUNDS`.
+//!
+//! Each thread sleeps until the other one's byte is there, so a round is two wake-ups across CPUs. The usual benchmarks of this kind let the
+//! kernel choose the CPUs, and then measure its choice.
+
+use std::io::{Read, Write, pipe};
+use std::process::ExitCode;
+use std::thread;
+
+/// Why it failed: a sentence.
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+fn main() -> ExitCode {
+    let rounds = std::env::args().nth(1).and_then(|text| text.parse().ok());
+    let Some(rounds) = rounds else {
+        eprintln!("usage: pingpong ROUNDS");
+        return ExitCode::from(2);
+    };
+    match play(rounds) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("pingpong: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Plays so many rounds: the byte goes there and comes back.
+fn play(rounds: u64) -> Result<(), Error> {
+    let (mut here, mut to_here) = pipe()?;
+    let (mut there, mut to_there) = pipe()?;
+    let other = thread::spawn(move || -> Result<(), Error> {
+        pin(1)?;
+        for _ in 0..rounds {
+            pass(&mut there, &mut to_here)?;
+        }
+        Ok(())
+    });
+    pin(0)?;
+    for _ in 0..rounds {
+        to_there.write_all(&[0])?;
+        here.read_exact(&mut [0])?;
+    }
+    other.join().map_err(|_| "the other thread panicked")?
+}
+
+/// Waits for a byte and passes it on.
+fn pass(from: &mut impl Read, to: &mut impl Write) -> Result<(), Error> {
+    let mut byte = [0];
+    from.read_exact(&mut byte)?;
+    to.write_all(&byte)?;
+    Ok(())
+}
+
+/// Keeps this thread on a CPU.
+fn pin(cpu: usize) -> Result<(), Error> {
+    // SAFETY: the set is a plain bit mask of this function's own, valid when zeroed, and read only during the call.
+    let result = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set)
+    };
+    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error().into()) }
+}

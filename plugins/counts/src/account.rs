@@ -1,0 +1,375 @@
+//! Who ran what, and who was left how often and why.
+//!
+//! What runs at EL2, and at EL0 under EL2, belongs to the hypervisor or host. What runs at EL1 and EL0 belongs to a world: what the second
+//! stage of translation makes of the machine.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use serde::Serialize;
+use stile_sysreg::syndrome::{Ec, Esr};
+
+use crate::decode::KINDS;
+
+/// An Exception level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Level {
+    /// EL2.
+    El2,
+    /// EL0 of the host whose kernel is at EL2.
+    HostEl0,
+    /// EL1.
+    El1,
+    /// EL0 under EL1.
+    El0,
+}
+
+impl Level {
+    /// Whether there is no guest at it.
+    const fn is_above(self) -> bool {
+        matches!(self, Self::El2 | Self::HostEl0)
+    }
+}
+
+/// How many, by kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    instructions: u64,
+    sysreg_reads: u64,
+    sysreg_writes: u64,
+    barriers: u64,
+    tlb_ops: u64,
+    loads: u64,
+    stores: u64,
+}
+
+impl From<[u64; KINDS]> for Counts {
+    fn from([instructions, sysreg_reads, sysreg_writes, barriers, tlb_ops, loads, stores]: [u64; KINDS]) -> Self {
+        Self { instructions, sysreg_reads, sysreg_writes, barriers, tlb_ops, loads, stores }
+    }
+}
+
+/// What is at EL1 and EL0: the table of the second stage of translation, if that is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct World(Option<u64>);
+
+impl World {
+    /// With no hypervisor.
+    pub const BARE: Self = Self(None);
+
+    /// By `HCR_EL2` and `VTTBR_EL2`. (Neither the VMID nor CnP counts: the one may change while the VM lives.)
+    pub const fn new(hcr: u64, vttbr: u64) -> Self {
+        const VM: u64 = 1;
+        const BADDR: u64 = 0x0000_ffff_ffff_fffe;
+        Self(if hcr & VM != 0 { Some(vttbr & BADDR) } else { None })
+    }
+}
+
+/// Why a world was left.
+#[derive(Debug, Clone, Copy)]
+pub enum Reason {
+    /// By the syndrome, and for an abort the intermediate physical address.
+    Synchronous(u64, u64),
+    /// IRQ.
+    Irq,
+    /// FIQ.
+    Fiq,
+    /// SError.
+    SError,
+}
+
+impl Reason {
+    /// By the vector's offset in the table ("AArch64 exception vector table"), `ESR_EL2` and `HPFAR_EL2`.
+    pub const fn new(vector: u64, esr: u64, hpfar: u64) -> Self {
+        // HPFAR_EL2.FIPA is bits 51:12 of the address, in bits 43:4.
+        const FIPA: u64 = 0x0000_0fff_ffff_fff0;
+        match vector & 0x180 {
+            0x000 => Self::Synchronous(esr, (hpfar & FIPA) << 8),
+            0x080 => Self::Irq,
+            0x100 => Self::Fiq,
+            _ => Self::SError,
+        }
+    }
+
+    /// Its name in a report. Aborts are told apart by 64 KiB of address, which is a device's size.
+    fn name(self) -> String {
+        let (esr, address) = match self {
+            Self::Synchronous(esr, address) => (Esr(esr), address),
+            Self::Irq => return "IRQ".into(),
+            Self::Fiq => return "FIQ".into(),
+            Self::SError => return "SError".into(),
+        };
+        match esr.ec() {
+            Ec::MSR => format!("system register {} {}", esr.msr().reg(), if esr.msr().is_read() { "read" } else { "write" }),
+            Ec::WFX => format!("{:?}", esr.wfx().kind()).to_uppercase(),
+            abort @ (Ec::DATA_ABORT_LOWER | Ec::INSTRUCTION_ABORT_LOWER) => format!("{} {:#x}", abort.name(), address & !0xffff),
+            other => other.name().into(),
+        }
+    }
+}
+
+/// What was counted of everything that runs in one place.
+#[derive(Debug, Default)]
+pub struct Tally([AtomicU64; KINDS]);
+
+impl Tally {
+    /// So many more of each kind. Nobody else adds to it at the same time, or some are lost.
+    #[inline]
+    pub fn add(&self, counts: &[u32; KINDS]) {
+        for (sum, count) in self.0.iter().zip(counts) {
+            if *count != 0 {
+                sum.store(sum.load(Relaxed) + u64::from(*count), Relaxed);
+            }
+        }
+    }
+
+    fn get(&self) -> [u64; KINDS] {
+        std::array::from_fn(|kind| self.0[kind].load(Relaxed))
+    }
+}
+
+/// Where something runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The Exception level.
+    pub level: Level,
+    /// Who is at EL1 and EL0. It doesn't matter to what runs above.
+    pub world: World,
+}
+
+/// The account.
+#[derive(Debug, Default)]
+pub struct Account {
+    places: Vec<(Place, &'static Tally)>,
+    /// Exits by reason.
+    exits: Vec<(World, BTreeMap<String, u64>)>,
+    open: Option<Mark>,
+}
+
+/// What had been counted when a section began.
+#[derive(Debug)]
+struct Mark {
+    guest: World,
+    ran: Vec<[u64; KINDS]>,
+    exits: Vec<BTreeMap<String, u64>>,
+}
+
+/// A line of the output.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Line {
+    /// What happened between two marks.
+    Section(Section),
+    /// What happened altogether.
+    Run(Run),
+    /// What the plugin can't do, or what went wrong.
+    Error(String),
+}
+
+/// What happened between two marks, on all CPUs.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Section {
+    /// What the guest ran that set the marks.
+    guest: Counts,
+    /// What everybody else ran.
+    outside: Counts,
+    /// What of that ran at EL2.
+    el2: Counts,
+    /// Exits of the guest.
+    exits: u64,
+    /// Exits of everybody else: of a host's kernel at EL1, of a hypervisor that is a guest.
+    other_exits: u64,
+    /// The guest's exits by reason.
+    reasons: BTreeMap<String, u64>,
+}
+
+/// What happened altogether.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Run {
+    el2: Counts,
+    host_el0: Counts,
+    worlds: Vec<Summary>,
+}
+
+/// What a world did altogether.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// The address of its second-stage table, if it has one.
+    table: Option<u64>,
+    el1: Counts,
+    el0: Counts,
+    exits: u64,
+    reasons: BTreeMap<String, u64>,
+}
+
+impl Account {
+    /// The counts of a place.
+    pub fn tally(&mut self, place: Place) -> &'static Tally {
+        let place = Place { world: if place.level.is_above() { World::BARE } else { place.world }, ..place };
+        if let Some((_, tally)) = self.places.iter().find(|(other, _)| *other == place) {
+            return tally;
+        }
+        // There are few, and they are needed to the end.
+        let tally: &'static Tally = Box::leak(Box::default());
+        self.places.push((place, tally));
+        tally
+    }
+
+    /// A world is left for EL2.
+    pub fn exit(&mut self, world: World, reason: Reason) {
+        let index = self.exits.iter().position(|(other, _)| *other == world).unwrap_or_else(|| {
+            self.exits.push((world, BTreeMap::new()));
+            self.exits.len() - 1
+        });
+        *self.exits[index].1.entry(reason.name()).or_default() += 1;
+    }
+
+    /// A section begins, in a guest.
+    pub fn begin(&mut self, guest: World) -> Result<(), String> {
+        if self.open.is_some() {
+            return Err("a section begins in another one".into());
+        }
+        let ran = self.places.iter().map(|(_, tally)| tally.get()).collect();
+        let exits = self.exits.iter().map(|(_, reasons)| reasons.clone()).collect();
+        self.open = Some(Mark { guest, ran, exits });
+        Ok(())
+    }
+
+    /// The section ends, in a guest.
+    pub fn end(&mut self, guest: World) -> Result<Section, String> {
+        let start = self.open.take().ok_or("a section ends that did not begin")?;
+        if start.guest != guest {
+            return Err("a section ends in another guest".into());
+        }
+        let ran = |wanted: &dyn Fn(Place) -> bool| {
+            let mut sum = [0; KINDS];
+            for (index, (_, tally)) in self.places.iter().enumerate().filter(|(_, (place, _))| wanted(*place)) {
+                let then = start.ran.get(index).copied().unwrap_or_default();
+                sum.iter_mut().zip(tally.get().iter().zip(then)).for_each(|(sum, (now, then))| *sum += now - then);
+            }
+            Counts::from(sum)
+        };
+        let guests = |place: Place| !place.level.is_above() && place.world == guest;
+        let mut section = Section {
+            guest: ran(&guests),
+            outside: ran(&|place| !guests(place)),
+            el2: ran(&|place| place.level == Level::El2),
+            exits: 0,
+            other_exits: 0,
+            reasons: BTreeMap::new(),
+        };
+        for (index, (world, reasons)) in self.exits.iter().enumerate() {
+            let then = |reason| start.exits.get(index).and_then(|reasons| reasons.get(reason)).copied().unwrap_or(0);
+            for (reason, count) in reasons.iter().map(|(reason, now)| (reason, now - then(reason))).filter(|(_, count)| *count > 0) {
+                if *world == guest {
+                    section.exits += count;
+                    section.reasons.insert(reason.clone(), count);
+                } else {
+                    section.other_exits += count;
+                }
+            }
+        }
+        Ok(section)
+    }
+
+    /// The end.
+    pub fn run(&self) -> Run {
+        let ran = |level, world| {
+            let found = self.places.iter().find(|(place, _)| *place == Place { level, world });
+            found.map_or_else(Counts::default, |(_, tally)| tally.get().into())
+        };
+        let mut worlds: Vec<World> =
+            self.places.iter().filter(|(place, _)| !place.level.is_above()).map(|(place, _)| place.world).collect();
+        worlds.sort_unstable();
+        worlds.dedup();
+        let summary = |world: World| {
+            let reasons = self.exits.iter().find(|(other, _)| *other == world).map(|(_, reasons)| reasons.clone()).unwrap_or_default();
+            let exits = reasons.values().sum();
+            Summary { table: world.0, el1: ran(Level::El1, world), el0: ran(Level::El0, world), exits, reasons }
+        };
+        Run {
+            el2: ran(Level::El2, World::BARE),
+            host_el0: ran(Level::HostEl0, World::BARE),
+            worlds: worlds.into_iter().map(summary).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GUEST: World = World::new(1, 0x4_4001_0000);
+    const HOST: World = World::new(0, 0);
+    const HVC: u64 = 0x16 << 26 | 1 << 25;
+
+    fn run(account: &mut Account, level: Level, world: World, counts: [u32; KINDS]) {
+        account.tally(Place { level, world }).add(&counts);
+    }
+
+    #[test]
+    fn a_section_has_what_happened_in_it() {
+        let mut account = Account::default();
+        run(&mut account, Level::El2, GUEST, [1000; KINDS]);
+        run(&mut account, Level::El1, GUEST, [500; KINDS]);
+        account.exit(GUEST, Reason::new(0x400, HVC, 0));
+        account.begin(GUEST).unwrap();
+        assert!(account.begin(GUEST).is_err());
+        for _ in 0..3 {
+            account.exit(GUEST, Reason::new(0x400, HVC, 0));
+            run(&mut account, Level::El2, GUEST, [33, 3, 0, 0, 0, 8, 5]);
+            run(&mut account, Level::El1, GUEST, [4, 0, 0, 0, 0, 0, 0]);
+        }
+        account.exit(GUEST, Reason::new(0x480, HVC, 0));
+        // A host's kernel at EL1, and its user space under a kernel at EL2.
+        account.exit(HOST, Reason::new(0x400, HVC, 0));
+        run(&mut account, Level::El1, HOST, [7, 0, 0, 1, 0, 0, 0]);
+        run(&mut account, Level::HostEl0, HOST, [2, 0, 0, 0, 0, 0, 0]);
+        let section = account.end(GUEST).unwrap();
+        assert_eq!(section.guest, Counts::from([12, 0, 0, 0, 0, 0, 0]));
+        assert_eq!(section.el2, Counts::from([99, 9, 0, 0, 0, 24, 15]));
+        assert_eq!(section.outside, Counts::from([108, 9, 0, 1, 0, 24, 15]));
+        assert_eq!((section.exits, section.other_exits), (4, 1));
+        assert_eq!(section.reasons, BTreeMap::from([("HVC".to_owned(), 3), ("IRQ".to_owned(), 1)]));
+        assert!(account.end(GUEST).is_err());
+        let line = serde_json::to_string(&Line::Section(section)).unwrap();
+        assert!(line.starts_with("{\"section\":{\"guest\":{\"instructions\":12,"), "{line}");
+        let all = account.run();
+        assert_eq!(all.worlds.len(), 2);
+        assert_eq!(all.el2.instructions, 1099);
+        assert_eq!(all.host_el0.instructions, 2);
+        assert!(serde_json::to_string(&Line::Run(all)).unwrap().starts_with("{\"run\":{\"el2\":"));
+    }
+
+    #[test]
+    fn an_error_is_a_line() {
+        assert_eq!(serde_json::to_string(&Line::Error("no register".into())).unwrap(), r#"{"error":"no register"}"#);
+    }
+
+    #[test]
+    fn a_section_ends_where_it_began() {
+        let mut account = Account::default();
+        account.begin(GUEST).unwrap();
+        assert!(account.end(HOST).is_err());
+    }
+
+    #[test]
+    fn a_world_is_its_second_stage() {
+        // Another VMID and CnP: the same VM.
+        assert_eq!(World::new(1, 5 << 48 | 0x8000_0001), World::new(1 << 27 | 1, 6 << 48 | 0x8000_0000));
+        assert_ne!(World::new(1, 0x8000_0000), World::new(1, 0x9000_0000));
+        assert_eq!(World::new(0, 0x8000_0000), World::BARE);
+    }
+
+    #[test]
+    fn reasons_have_names() {
+        let name = |vector, ec: u64, iss, hpfar| Reason::new(vector, ec << 26 | iss, hpfar).name();
+        assert_eq!(name(0x400, 0x16, 0, 0), "HVC");
+        assert_eq!(name(0x600, 0x24, 0, 0x9_0100), "data abort 0x9010000");
+        // mrs x0, id_aa64pfr0_el1
+        assert_eq!(name(0x400, 0x18, 3 << 20 | 4 << 1 | 1, 0), "system register ID_AA64PFR0_EL1 read");
+        assert_eq!(name(0x400, 0x01, 0, 0), "WFI");
+        assert_eq!(name(0x480, 0x16, 0, 0), "IRQ");
+        assert_eq!(name(0x780, 0, 0, 0), "SError");
+    }
+}

@@ -1,0 +1,254 @@
+//! What the emulator calls.
+
+use std::collections::HashMap;
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::fs::File;
+use std::io::Write;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::account::{Account, Level, Line, Place, Reason, Tally, World};
+use crate::decode::{self, KINDS};
+use crate::qemu::{self, Block, Id, Info, Register};
+use crate::{BEGIN, END};
+
+/// The version of the interface that the plugin is written for.
+#[unsafe(no_mangle)]
+pub static qemu_plugin_version: c_int = 3;
+
+static PLUGIN: OnceLock<Plugin> = OnceLock::new();
+
+struct Plugin {
+    registers: OnceLock<Registers>,
+    verify: bool,
+    state: Mutex<State>,
+}
+
+struct State {
+    account: Account,
+    additions: HashMap<(Place, [u32; KINDS]), &'static Addition>,
+    output: File,
+    /// Whether an error was written: one is enough.
+    failed: bool,
+    /// If that is verified: whether the last block ran at EL1 or EL0 under it.
+    below: bool,
+}
+
+/// What is added when a stretch of instructions runs.
+struct Addition {
+    tally: &'static Tally,
+    counts: [u32; KINDS],
+}
+
+/// What is assumed of a block.
+struct Assumed {
+    place: Place,
+    is_vector: bool,
+}
+
+/// The registers that are read.
+struct Registers {
+    pstate: Register,
+    /// None on a machine without EL2.
+    el2: Option<El2>,
+}
+
+struct El2 {
+    hcr: Register,
+    vttbr: Register,
+    vbar: Register,
+    esr: Register,
+    hpfar: Register,
+}
+
+/// Loads the plugin.
+///
+/// # Safety
+/// The emulator calls it, with information and arguments.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qemu_plugin_install(id: Id, info: &Info, count: c_int, arguments: *const *const c_char) -> c_int {
+    // SAFETY: they come from the emulator.
+    let arguments = unsafe { qemu::arguments(count, arguments) };
+    match install(id, info, &arguments) {
+        Ok(()) => 0,
+        Err(sentence) => {
+            eprintln!("counts: {sentence}");
+            1
+        }
+    }
+}
+
+fn install(id: Id, info: &Info, arguments: &[String]) -> Result<(), String> {
+    if !info.is_aarch64_machine() {
+        return Err("only AArch64 machines are understood".into());
+    }
+    let (mut path, mut verify) = (None, false);
+    for argument in arguments {
+        match argument.split_once('=') {
+            Some(("out", file)) => path = Some(file),
+            Some(("verify", "on")) => verify = true,
+            Some(("verify", "off")) => verify = false,
+            _ => return Err(format!("{argument}: expected out=FILE or verify=on")),
+        }
+    }
+    let path = path.ok_or("the argument out=FILE is missing")?;
+    let output = File::create(path).map_err(|error| format!("{path}: {error}"))?;
+    let state = Mutex::new(State { account: Account::default(), additions: HashMap::new(), output, failed: false, below: false });
+    let plugin = Plugin { registers: OnceLock::new(), verify, state };
+    PLUGIN.set(plugin).map_err(|_| "it is loaded twice")?;
+    qemu::register(id, on_cpu, on_block, on_end_of_run);
+    Ok(())
+}
+
+extern "C" fn on_cpu(_id: Id, _cpu: c_uint) {
+    let Some(plugin) = PLUGIN.get() else { return };
+    let [pstate, hcr, vttbr, vbar, esr, hpfar] =
+        qemu::registers([c"cpsr", c"HCR_EL2", c"VTTBR_EL2", c"VBAR_EL2", c"ESR_EL2", c"HPFAR_EL2"]);
+    let el2 = || Some(El2 { hcr: hcr?, vttbr: vttbr?, vbar: vbar?, esr: esr?, hpfar: hpfar? });
+    match pstate {
+        // It fails only if an earlier CPU has set them: to the same.
+        Some(pstate) => drop(plugin.registers.set(Registers { pstate, el2: el2() })),
+        None => plugin.error("the emulator shows no register called cpsr"),
+    }
+}
+
+/// Instructs the emulator what to count when a block runs that it translates. The CPU is in the state then in which the block runs.
+///
+/// That tells where it always runs: a block that was translated in one translation regime, and so Exception level, never runs in another;
+/// and it belongs to a page of memory, which other worlds can't have but after it was written, and so is translated again.
+extern "C" fn on_block(_id: Id, block: Block<'_>) {
+    let Some(plugin) = PLUGIN.get() else { return };
+    let Some(place) = plugin.place() else { return plugin.error(UNREADABLE) };
+    let vector = if place.level == Level::El2 { plugin.vector(block.address()) } else { None };
+    if plugin.verify {
+        block.call(on_block_run, Box::leak(Box::new(Assumed { place, is_vector: vector.is_some() })));
+    }
+    if let Some(vector) = vector {
+        block.call(on_vector, Box::leak(Box::new(vector)));
+    }
+    let instructions: Vec<_> = block.instructions().collect();
+    let words: Vec<_> = instructions.iter().map(qemu::Instruction::word).collect();
+    let mut state = plugin.state();
+    for stretch in decode::stretches(&words) {
+        instructions[stretch.last].call_blind(on_stretch, state.addition(place, stretch.counts));
+    }
+    for (instruction, word) in instructions.iter().zip(words) {
+        match word {
+            Some(BEGIN) => instruction.call(on_begin, &()),
+            Some(END) => instruction.call(on_end, &()),
+            _ => {}
+        }
+    }
+}
+
+extern "C" fn on_stretch(_: c_uint, addition: &'static Addition) {
+    addition.tally.add(&addition.counts);
+}
+
+extern "C" fn on_vector(_: c_uint, vector: &'static u64) {
+    let Some(plugin) = PLUGIN.get() else { return };
+    let Some(el2) = plugin.registers.get().and_then(|registers| registers.el2.as_ref()) else { return };
+    let values = || Some((el2.hcr.read()?, el2.vttbr.read()?, el2.esr.read()?, el2.hpfar.read()?));
+    let Some((hcr, vttbr, esr, hpfar)) = values() else { return plugin.error(UNREADABLE) };
+    // From the host's own EL0: a system call, or the like.
+    if hcr & HCR_TGE == 0 {
+        plugin.state().account.exit(World::new(hcr, vttbr), Reason::new(*vector, esr, hpfar));
+    }
+}
+
+extern "C" fn on_begin(_: c_uint, (): &'static ()) {
+    let Some(plugin) = PLUGIN.get() else { return };
+    let Some(place) = plugin.place() else { return plugin.error(UNREADABLE) };
+    let result = plugin.state().account.begin(place.world);
+    if let Err(sentence) = result {
+        plugin.error(&sentence);
+    }
+}
+
+extern "C" fn on_end(_: c_uint, (): &'static ()) {
+    let Some(plugin) = PLUGIN.get() else { return };
+    let Some(place) = plugin.place() else { return plugin.error(UNREADABLE) };
+    let result = plugin.state().account.end(place.world);
+    match result {
+        Ok(section) => plugin.write(&Line::Section(section)),
+        Err(sentence) => plugin.error(&sentence),
+    }
+}
+
+extern "C" fn on_end_of_run(_id: Id, _: *mut c_void) {
+    let Some(plugin) = PLUGIN.get() else { return };
+    let run = plugin.state().account.run();
+    plugin.write(&Line::Run(run));
+}
+
+/// Verifies that a block runs where it was translated for, and that EL2 is reached from below through its vectors only. (The latter where
+/// there is one CPU: with several, another one's block may have run before.)
+extern "C" fn on_block_run(_: c_uint, assumed: &'static Assumed) {
+    let Some(plugin) = PLUGIN.get() else { return };
+    let Some(place) = plugin.place() else { return plugin.error(UNREADABLE) };
+    if place != assumed.place {
+        plugin.error(&format!("what was translated for {:?} runs at {place:?}", assumed.place));
+    }
+    let below = matches!(place.level, Level::El1 | Level::El0);
+    let was_below = std::mem::replace(&mut plugin.state().below, below);
+    if was_below && !below && !assumed.is_vector && qemu::cpus() == 1 {
+        plugin.error("EL2 was reached from below, but not through a vector");
+    }
+}
+
+const UNREADABLE: &str = "this emulator's registers can't be read";
+
+/// HCR_EL2.TGE.
+const HCR_TGE: u64 = 1 << 27;
+
+impl Plugin {
+    /// Where the CPU is that runs, or for which something is translated.
+    fn place(&self) -> Option<Place> {
+        let registers = self.registers.get()?;
+        let (hcr, vttbr) = match &registers.el2 {
+            Some(el2) => (el2.hcr.read()?, el2.vttbr.read()?),
+            None => (0, 0),
+        };
+        // PSTATE.nRW is bit 4, PSTATE.EL bits 3:2; in AArch32 state M[3:0] is zero at EL0.
+        let level = match registers.pstate.read()? & 0x1f {
+            0b0_1000..=0b0_1111 => Level::El2,
+            0b0_0000..=0b0_0011 | 0b1_0000 if hcr & HCR_TGE != 0 => Level::HostEl0,
+            0b0_0000..=0b0_0011 | 0b1_0000 => Level::El0,
+            _ => Level::El1,
+        };
+        let world = if matches!(level, Level::El1 | Level::El0) { World::new(hcr, vttbr) } else { World::BARE };
+        Some(Place { level, world })
+    }
+
+    /// The offset of the vector at this address, if it is one for exceptions from lower Exception levels.
+    fn vector(&self, address: u64) -> Option<u64> {
+        let table = self.registers.get()?.el2.as_ref()?.vbar.read()?;
+        let offset = address.wrapping_sub(table);
+        ((0x400..0x800).contains(&offset) && offset % 0x80 == 0).then_some(offset)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn error(&self, sentence: &str) {
+        let failed = std::mem::replace(&mut self.state().failed, true);
+        if !failed {
+            self.write(&Line::Error(sentence.to_owned()));
+        }
+    }
+
+    fn write(&self, line: &Line) {
+        let written = serde_json::to_string(line).map(|text| writeln!(self.state().output, "{text}"));
+        if !matches!(written, Ok(Ok(()))) {
+            eprintln!("counts: the output can't be written");
+        }
+    }
+}
+
+impl State {
+    fn addition(&mut self, place: Place, counts: [u32; KINDS]) -> &'static Addition {
+        let account = &mut self.account;
+        // Leaked: translated code may use it to the end. There are few that differ.
+        self.additions.entry((place, counts)).or_insert_with(|| Box::leak(Box::new(Addition { tally: account.tally(place), counts })))
+    }
+}

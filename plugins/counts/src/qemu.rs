@@ -1,0 +1,223 @@
+//! The emulator's plugin interface, version 3 and later, as far as it is needed: QEMU's documentation, "QEMU TCG Plugins". The header is in
+//! no package of Debian's, so the declarations are written down here.
+//!
+//! All `unsafe` of the plugin but its entry is in this file. What the functions take are handles that the emulator gave, which are valid as long as the
+//! types here can be had: blocks and instructions during the translation that they are passed to, all others for ever.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::marker::PhantomData;
+
+/// The plugin's number, which the emulator gives it.
+pub type Id = u64;
+
+/// What is called when an instruction, or a block, is about to run, with what was given with it. (The emulator passes the number of a CPU,
+/// too; where one thread runs all CPUs it is that of the one for which the block was translated, and so of no use.)
+pub type Callback<T> = extern "C" fn(c_uint, &'static T);
+type RawCallback = extern "C" fn(c_uint, *mut c_void);
+
+#[repr(C)]
+struct RawBlock([u8; 0]);
+#[repr(C)]
+struct RawInstruction([u8; 0]);
+#[repr(C)]
+struct RawRegister([u8; 0]);
+
+/// GLib's GArray and GByteArray.
+#[repr(C)]
+struct Array {
+    data: *mut u8,
+    len: c_uint,
+}
+
+#[repr(C)]
+struct Descriptor {
+    handle: *mut RawRegister,
+    name: *const c_char,
+    feature: *const c_char,
+}
+
+/// QEMU_PLUGIN_CB_NO_REGS.
+const NO_REGISTERS: c_int = 0;
+/// QEMU_PLUGIN_CB_R_REGS.
+const READS_REGISTERS: c_int = 1;
+
+unsafe extern "C" {
+    safe fn qemu_plugin_register_vcpu_init_cb(id: Id, callback: extern "C" fn(Id, c_uint));
+    safe fn qemu_plugin_register_vcpu_tb_trans_cb(id: Id, callback: extern "C" fn(Id, Block<'_>));
+    fn qemu_plugin_register_atexit_cb(id: Id, callback: extern "C" fn(Id, *mut c_void), data: *mut c_void);
+    safe fn qemu_plugin_num_vcpus() -> c_int;
+
+    fn qemu_plugin_tb_n_insns(block: *const RawBlock) -> usize;
+    fn qemu_plugin_tb_vaddr(block: *const RawBlock) -> u64;
+    fn qemu_plugin_tb_get_insn(block: *const RawBlock, index: usize) -> *mut RawInstruction;
+    fn qemu_plugin_register_vcpu_tb_exec_cb(block: *mut RawBlock, callback: RawCallback, flags: c_int, data: *mut c_void);
+
+    fn qemu_plugin_insn_data(instruction: *const RawInstruction, to: *mut c_void, size: usize) -> usize;
+    fn qemu_plugin_register_vcpu_insn_exec_cb(instruction: *mut RawInstruction, callback: RawCallback, flags: c_int, data: *mut c_void);
+
+    fn qemu_plugin_get_registers() -> *mut Array;
+    fn qemu_plugin_read_register(register: *mut RawRegister, to: *mut Array) -> c_int;
+
+    // GLib's, which the emulator is linked with.
+    fn g_array_free(array: *mut Array, free_elements: c_int) -> *mut c_char;
+    safe fn g_byte_array_new() -> *mut Array;
+    fn g_byte_array_free(array: *mut Array, free_bytes: c_int) -> *mut u8;
+}
+
+/// What the emulator says when it loads the plugin.
+#[repr(C)]
+pub struct Info {
+    target: *const c_char,
+    oldest_version: c_int,
+    version: c_int,
+    is_system: bool,
+}
+
+impl Info {
+    /// Whether an AArch64 machine is emulated, and not a program's.
+    pub fn is_aarch64_machine(&self) -> bool {
+        // SAFETY: the emulator passes a string that lives as long as the information.
+        self.is_system && unsafe { CStr::from_ptr(self.target) } == c"aarch64"
+    }
+}
+
+/// The arguments that the emulator was given for the plugin.
+///
+/// # Safety
+/// They are `count` strings, as the emulator passes them.
+pub unsafe fn arguments(count: c_int, arguments: *const *const c_char) -> Vec<String> {
+    let argument = |index| {
+        // SAFETY: there are so many pointers to strings, as the caller promises.
+        unsafe { CStr::from_ptr(*arguments.add(index)) }.to_string_lossy().into_owned()
+    };
+    (0..usize::try_from(count).unwrap_or(0)).map(argument).collect()
+}
+
+/// Has functions called: when a CPU is made, when a block is translated, and at the end.
+pub fn register(id: Id, cpu: extern "C" fn(Id, c_uint), block: extern "C" fn(Id, Block<'_>), end: extern "C" fn(Id, *mut c_void)) {
+    qemu_plugin_register_vcpu_init_cb(id, cpu);
+    qemu_plugin_register_vcpu_tb_trans_cb(id, block);
+    // SAFETY: nothing is passed to the function.
+    unsafe { qemu_plugin_register_atexit_cb(id, end, std::ptr::null_mut()) };
+}
+
+/// How many CPUs there are.
+pub fn cpus() -> usize {
+    usize::try_from(qemu_plugin_num_vcpus()).unwrap_or(0)
+}
+
+/// A block of instructions that is being translated.
+#[repr(transparent)]
+pub struct Block<'a>(*mut RawBlock, PhantomData<&'a mut RawBlock>);
+
+impl Block<'_> {
+    /// Its address.
+    pub fn address(&self) -> u64 {
+        // SAFETY: a handle of this translation.
+        unsafe { qemu_plugin_tb_vaddr(self.0) }
+    }
+
+    /// Its instructions.
+    pub fn instructions(&self) -> impl ExactSizeIterator<Item = Instruction<'_>> {
+        // SAFETY: a handle of this translation.
+        let count = unsafe { qemu_plugin_tb_n_insns(self.0) };
+        // SAFETY: the index is below the number of instructions.
+        (0..count).map(|index| Instruction(unsafe { qemu_plugin_tb_get_insn(self.0, index) }, PhantomData))
+    }
+
+    /// Has a function called each time before it runs, which may read registers.
+    pub fn call<T: Sync>(&self, callback: Callback<T>, data: &'static T) {
+        let (callback, data) = raw(callback, data);
+        // SAFETY: a handle of this translation, and the function's own data.
+        unsafe { qemu_plugin_register_vcpu_tb_exec_cb(self.0, callback, READS_REGISTERS, data) };
+    }
+}
+
+/// An instruction in such a block.
+pub struct Instruction<'a>(*mut RawInstruction, PhantomData<&'a mut RawInstruction>);
+
+impl Instruction<'_> {
+    /// Its bits; none if there aren't 32.
+    pub fn word(&self) -> Option<u32> {
+        let mut bytes = [0; 4];
+        // SAFETY: a handle of this translation, and the size is that of the bytes.
+        let size = unsafe { qemu_plugin_insn_data(self.0, bytes.as_mut_ptr().cast(), bytes.len()) };
+        (size == bytes.len()).then_some(u32::from_le_bytes(bytes))
+    }
+
+    /// Has a function called each time before it runs, which may read registers.
+    pub fn call<T: Sync>(&self, callback: Callback<T>, data: &'static T) {
+        self.register(callback, data, READS_REGISTERS);
+    }
+
+    /// Has a function called each time before it runs, which doesn't read registers: that is faster.
+    pub fn call_blind<T: Sync>(&self, callback: Callback<T>, data: &'static T) {
+        self.register(callback, data, NO_REGISTERS);
+    }
+
+    fn register<T: Sync>(&self, callback: Callback<T>, data: &'static T, flags: c_int) {
+        let (callback, data) = raw(callback, data);
+        // SAFETY: a handle of this translation, and the function's own data.
+        unsafe { qemu_plugin_register_vcpu_insn_exec_cb(self.0, callback, flags, data) };
+    }
+}
+
+/// A function and its data as the emulator takes them.
+fn raw<T: Sync>(callback: Callback<T>, data: &'static T) -> (RawCallback, *mut c_void) {
+    // SAFETY: a reference is passed as a pointer is. The function gets the data of its own type, to which all threads may have references.
+    let callback = unsafe { std::mem::transmute::<Callback<T>, RawCallback>(callback) };
+    (callback, std::ptr::from_ref(data).cast_mut().cast())
+}
+
+/// A register that can be read.
+#[derive(Clone, Copy)]
+pub struct Register(*mut RawRegister);
+
+// SAFETY: the handle is the same for all CPUs, and the emulator takes it from any of their threads.
+unsafe impl Send for Register {}
+// SAFETY: as above.
+unsafe impl Sync for Register {}
+
+impl Register {
+    /// Its value on the CPU whose thread this is; none where registers can't be read.
+    pub fn read(self) -> Option<u64> {
+        let array = g_byte_array_new();
+        // SAFETY: the emulator appends the value to the array, which is this function's own.
+        let bytes = unsafe {
+            qemu_plugin_read_register(self.0, array);
+            slice(array.cast_const(), |array: &Array| array.data)
+        };
+        let value = (1..=8).contains(&bytes.len()).then(|| bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)));
+        // SAFETY: the array is freed once, and nothing points into it any longer.
+        unsafe { g_byte_array_free(array, 1) };
+        value
+    }
+}
+
+/// The registers with these names, of the CPU whose thread this is.
+pub fn registers<const N: usize>(names: [&CStr; N]) -> [Option<Register>; N] {
+    // SAFETY: it is called when a CPU is made.
+    let array = unsafe { qemu_plugin_get_registers() };
+    // SAFETY: the emulator returns an array of descriptors, which is the caller's.
+    let descriptors = unsafe { slice(array.cast_const(), |array: &Array| array.data.cast::<Descriptor>()) };
+    let find = |name: &CStr| {
+        // SAFETY: names of registers live for ever.
+        descriptors.iter().find(|descriptor| unsafe { CStr::from_ptr(descriptor.name) } == name).map(|found| Register(found.handle))
+    };
+    let registers = names.map(find);
+    // SAFETY: the array is freed once, and nothing points into it any longer.
+    unsafe { g_array_free(array, 1) };
+    registers
+}
+
+/// The elements of an array.
+///
+/// # Safety
+/// The array has `len` elements of this type, and outlives the slice unchanged.
+unsafe fn slice<'a, T>(array: *const Array, data: fn(&Array) -> *mut T) -> &'a [T] {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let array = &*array;
+        if array.len == 0 { &[] } else { std::slice::from_raw_parts(data(array).cast_const(), array.len as usize) }
+    }
+}
