@@ -73,13 +73,19 @@ fn pc() -> Result<Vec<Scenario>> {
     let programs = cargo::build(command, "the test guest for x86-64")?;
     let (_, path) = programs.into_iter().find(|(name, _)| name == "pc").context("there is no test guest for x86-64")?;
     let machines = [("corei7_skylake_x", 1), ("corei7_skylake_x", 2), ("corei7_haswell_4770", 1)];
-    Ok(machines
-        .map(|(cpu, smp)| {
-            let arguments = format!("--arch x86_64 --memory 64M --cpu {cpu} --smp {smp} --exits");
-            let scenario = Scenario::new(format!("pc/{cpu}-{smp}"), &arguments).with("--kernel", path.display().to_string());
-            Scenario { expect: passed(), ..scenario }
-        })
-        .into())
+    let suites = machines.map(|(cpu, smp)| {
+        let arguments = format!("--arch x86_64 --memory 64M --cpu {cpu} --smp {smp} --exits");
+        let scenario = Scenario::new(format!("pc/suite/{cpu}-{smp}"), &arguments).with("--kernel", path.display().to_string());
+        Scenario { expect: passed(), ..scenario }
+    });
+    let machines = [("corei7_skylake_x", 1, 1), ("corei7_haswell_4770", 2, 1), ("corei7_skylake_x", 2, 2)];
+    let boots = machines.map(|(cpu, vcpus, smp)| {
+        let arguments = format!("--arch x86_64 --kernel debian:6.1 --memory 256M --cpu {cpu} --vcpus {vcpus} --smp {smp} --exits");
+        let scenario = Scenario::new(format!("pc/debian:6.1/{cpu}-{vcpus}-on-{smp}"), &arguments).with("--exec", "uname -r; nproc; exit 7");
+        let output = vec!["6.1.0-".into(), format!("\n{vcpus}\n")];
+        Scenario { expect: Expect { status: 7, output, notes: vec![NO_DIFFERENCE.into()], ..Expect::default() }, ..scenario }
+    });
+    Ok(suites.into_iter().chain(boots).collect())
 }
 
 fn one_suite(suite: &str, append: &str, cpu: &str, smp: u32, kernel: String) -> Scenario {

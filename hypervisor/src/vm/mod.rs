@@ -51,13 +51,6 @@ pub struct Start {
     pub mode: Mode,
 }
 
-impl Vm {
-    /// Where a guest-physical address is in physical memory, if it is in the VM's RAM.
-    pub fn host_address(&self, ipa: u64) -> Option<u64> {
-        self.memory.iter().find_map(|piece| Some(piece.pa + ipa.checked_sub(piece.ipa).filter(|&into| into < piece.size)?))
-    }
-}
-
 static VMS: [Once<&'static Vm>; MAX_VMS] = [const { Once::new() }; MAX_VMS];
 static BLOB: Once<Blob<'static>> = Once::new();
 

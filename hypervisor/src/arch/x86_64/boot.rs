@@ -6,7 +6,7 @@ use stile_wire::Event;
 
 use super::board::{Board, LOW, Span};
 use super::cpu::Cpu;
-use super::{apic, firmware, idt, mmu, timer, uart, vmx};
+use super::{apic, firmware, idt, mmu, rtc, timer, uart, vmx};
 use crate::console::log;
 use crate::once::Once;
 use crate::{MAX_CPUS, memory};
@@ -69,6 +69,9 @@ extern "C" fn boot(magic: u32, info: u32) -> ! {
     idt::setup();
     let cpu = own_cpu(0);
     timer::calibrate();
+    if let Some(now) = rtc::seconds() {
+        EPOCH.store(now.saturating_sub(timer::now() / timer::frequency().max(1)), Ordering::Relaxed);
+    }
     if let Err(what) = setup_cpu(cpu) {
         refuse(what);
     }

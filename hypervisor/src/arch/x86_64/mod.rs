@@ -15,6 +15,7 @@ mod instructions;
 mod interrupts;
 mod mmu;
 pub mod panic;
+mod rtc;
 pub mod timer;
 pub mod uart;
 mod vm;

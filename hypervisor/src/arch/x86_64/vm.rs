@@ -7,7 +7,7 @@ use stile_apic::{IoApic, LocalApic};
 use stile_board::{MAX_VCPUS, MAX_VMS};
 use stile_decode::cache::Verify;
 use stile_paging::PAGE_SIZE;
-use stile_paging::frames::Piece;
+use stile_paging::frames::{MAX_PIECES, Piece};
 use stile_paging::table::{Attributes, Ept, EptPermissions, Geometry, Mapping, MemoryType, PageTable, TableMemory};
 use stile_sched::lock::TicketLock;
 
@@ -22,6 +22,8 @@ use crate::vm::Start;
 pub struct Vm {
     /// What CPUID answers without looking further.
     pub cpuid: Table,
+    /// Where its memory is.
+    memory: heapless::Vec<Piece, MAX_PIECES>,
     /// What its vCPUs' VMCSs name.
     pub place: Place,
     /// vCPUs that are on, a bit each.
@@ -114,7 +116,13 @@ impl Vm {
             return Err("a VM's memory reaches into the place of its devices: 3 GiB are the most on this architecture");
         }
         let place = Place { ept: ept_pointer(root), io_bitmaps: io_bitmaps(), msr_bitmap: msr_bitmap() };
-        Ok(Vm { cpuid: Table::new(vcpus), place, on: AtomicU64::new(0), io_apic: TicketLock::new(IoApic::new()) })
+        let memory = heapless::Vec::from_slice(pieces).map_err(|()| "a VM's memory is in too many pieces")?;
+        Ok(Vm { cpuid: Table::new(vcpus), memory, place, on: AtomicU64::new(0), io_apic: TicketLock::new(IoApic::new()) })
+    }
+
+    /// Where a guest-physical address is in physical memory, if it is in RAM.
+    pub fn physical(&self, ipa: u64) -> Option<u64> {
+        self.memory.iter().find_map(|piece| Some(piece.pa + ipa.checked_sub(piece.ipa).filter(|&into| into < piece.size)?))
     }
 
     /// The state after a reset: the first vCPU is on.

@@ -21,7 +21,7 @@ struct Ram(&'static Vm);
 impl Ram {
     fn pointer<T>(&self, address: u64) -> Option<*mut T> {
         // An access does not leave its page, and RAM is made of pages.
-        self.0.host_address(address).map(|address| mmu::physical(address).cast())
+        self.0.arch.physical(address).map(|address| mmu::physical(address).cast())
     }
 
     fn replace<A>(&self, address: u64, exchange: impl FnOnce(&A) -> bool) -> bool {
