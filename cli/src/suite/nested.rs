@@ -26,7 +26,13 @@ pub fn starts() -> Vec<Scenario> {
 pub fn probe() -> Result<Vec<Scenario>> {
     let one = ["hyp_call", "mmio_read_vgic", "mmio_read_device", "eoi", "ipi_self", "timer"];
     let two = ["ipi", "ipi_wfi", "wfi_wake"];
+    let debian = bench::debian_as_l2(2, "echo $(nproc) CPUs; cat /proc/interrupts")?;
+    let debian = start("nested/debian-as-l2", 2, &debian, "")?;
+    let output = vec!["2 CPUs".into(), "arch_timer".into()];
+    let notes = [NO_DIFFERENCE, "FORWARDED"].map(Into::into).into();
+    let debian = Scenario { expect: Expect { output, notes, ..Expect::default() }, timeout: 1800, ..debian };
     Ok(vec![
+        debian,
         l2("nested/probe-as-l2", 1, &one, &["data abort", "ERET to its guest", "ICH_MISR_EL2 read"])?,
         l2("nested/two-vcpus-of-l2", 2, &two, &["WFI or WFE"])?,
     ])
@@ -34,16 +40,20 @@ pub fn probe() -> Result<Vec<Scenario>> {
 
 /// L1 with so many CPUs, and these operations of its VM's.
 fn l2(name: &str, vcpus: u8, operations: &[&str], rows: &[&str]) -> Result<Scenario> {
-    let (archive, names) = bench::nested_probe(operations, 64)?;
-    let folder = cargo::repository().join("target/nested");
-    std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
-    let path = folder.join(format!("probe-{vcpus}.cpio"));
-    std::fs::write(&path, archive).with_context(|| format!("writing {}", path.display()))?;
-    let scenario = Scenario::new(name, &format!("--nested --kernel debian --vcpus {vcpus} --icount --exits"))
-        .with("--initrd", path.display().to_string())
-        .with("--append", bench::client_boot_arguments("loglevel=4", &names));
+    let scenario = start(name, vcpus, &bench::nested_probe(operations, 64)?, "--icount")?;
     let output = operations.iter().map(|operation| format!("{{\"operation\":\"{operation}\",\"instructions\"")).collect();
     let notes = [NO_DIFFERENCE, "FORWARDED", "ICC_SGI1R_EL1 write"].iter().chain(rows).map(|&note| note.into()).collect();
     let expect = Expect { output, notes, absent: vec!["probe: "], ..Expect::default() };
     Ok(Scenario { expect, timeout: 900, ..scenario })
+}
+
+/// Debian's KVM with so many CPUs, and a file system with the VMs of these names.
+fn start(name: &str, vcpus: u8, (archive, names): &(Vec<u8>, Vec<String>), more: &str) -> Result<Scenario> {
+    let folder = cargo::repository().join("target/nested");
+    std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    let path = folder.join(format!("{}.cpio", name.replace('/', "-")));
+    std::fs::write(&path, archive).with_context(|| format!("writing {}", path.display()))?;
+    let arguments = format!("--nested --kernel debian --vcpus {vcpus} --memory 1G --exits {more}");
+    let append = bench::client_boot_arguments("loglevel=4", names);
+    Ok(Scenario::new(name, &arguments).with("--initrd", path.display().to_string()).with("--append", append))
 }
