@@ -32,6 +32,7 @@ pub fn other_irq(cpu: &mut Cpu, intid: u32) -> Outcome {
     if intid == gic::KICK {
         gic::drop_priority(intid);
         gic::deactivate(intid);
+        gic::complete_acknowledge();
         if cpu::is_called(cpu) {
             return attend_call(cpu);
         }
@@ -133,6 +134,7 @@ pub fn idle(cpu: &mut Cpu) {
     }
     gic::deactivate(intid);
     if intid == gic::KICK {
+        gic::complete_acknowledge();
         cpu::was_called(cpu);
     } else {
         // The timer's own work is done by whoever idles.
