@@ -28,7 +28,7 @@ pub enum Command {
     Run(RunArgs),
     /// Explain what a machine will look like: memory map, CPUs, interrupts and devices of each VM.
     Check(CheckArgs),
-    /// Write the image that `run` starts into a file.
+    /// Write the image that `run` starts into a file; for x86_64 a CD-ROM with GRUB.
     Build(BuildArgs),
     /// Fetch Debian's packages that `run` and `test` use, or newer versions of them.
     Fetch,
@@ -46,6 +46,9 @@ pub struct MachineArgs {
     /// The configuration of a machine (TOML).
     #[arg(value_name = "CONFIG.toml")]
     pub config: Option<PathBuf>,
+    /// The architecture: aarch64 (in an emulated Arm server) or x86_64 (in an emulated PC).
+    #[arg(long, value_name = "ARCH")]
+    pub arch: Option<String>,
     /// The VM's kernel: a file (Image, compressed Image, ELF or flat binary), or `debian`, `debian:6.12`, `debian:6.1`, `debian-installer`.
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<String>,
@@ -100,6 +103,7 @@ impl MachineArgs {
         // A command needs the system that runs it; and where it ends in a reset, the run must end.
         let with_command = |default: &str| (alone && self.exec.is_some()).then(|| default.to_owned());
         Flags {
+            arch: self.arch.clone(),
             machine_cpus: self.smp.or(cpus_for_vcpus),
             machine_memory: self.machine_memory.clone(),
             cpu: self.cpu.clone(),
@@ -139,7 +143,7 @@ pub struct RunArgs {
     /// Don't show Stile's own log.
     #[arg(long, short)]
     pub quiet: bool,
-    /// Further options of the emulated machine, such as gic-version=4.
+    /// Further options of the emulated machine, such as gic-version=4; for x86_64 further lines of Bochs' configuration.
     #[arg(long, value_name = "OPTION", value_delimiter = ',')]
     pub machine_option: Vec<String>,
     /// A further argument for the emulator; can be given several times.

@@ -1,11 +1,13 @@
 //! `stile build`: writes the image that `run` starts into a file.
 
 use std::fs;
+use std::io::Write;
 
 use anyhow::{Context, Result};
 
 use crate::args::BuildArgs;
-use crate::config::units;
+use crate::config::{Arch, units};
+use crate::emulator::bochs;
 use crate::exit;
 use crate::image::Seed;
 use crate::machine::{self, Options};
@@ -18,7 +20,14 @@ pub fn build(args: &BuildArgs) -> Result<u8> {
     let options = Options { report_exits: false, seed: Seed::Random, terminal: ("linux", (0, 0), true) };
     let machine = machine::prepare(&args.machine, &options)?;
     let path = args.output.display();
-    fs::write(&args.output, &machine.image.bytes).with_context(|| format!("writing {path}"))?;
+    match machine.config.arch {
+        Arch::Aarch64 => fs::write(&args.output, &machine.image.bytes).with_context(|| format!("writing {path}"))?,
+        Arch::X86_64 => {
+            let mut image = tempfile::NamedTempFile::new().context("making the image's file")?;
+            image.write_all(&machine.image.bytes).context("writing the image")?;
+            bochs::write_iso(image.path(), &args.output)?;
+        }
+    }
     println!(
         "{path}: {}, for a machine with {} CPUs and {} of memory",
         units::rounded_size(machine.image.bytes.len() as u64),

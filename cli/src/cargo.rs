@@ -7,11 +7,20 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
+use crate::config::Arch;
 use crate::exit;
 use crate::progress::Task;
 
-/// The target of everything that runs without an operating system: no floating-point registers are used.
+/// The target of everything that runs on Arm without an operating system: no floating-point registers are used.
 pub const TARGET: &str = "aarch64-unknown-none-softfloat";
+
+/// The target for an architecture.
+pub const fn target(arch: Arch) -> &'static str {
+    match arch {
+        Arch::Aarch64 => TARGET,
+        Arch::X86_64 => "x86_64-unknown-none",
+    }
+}
 
 /// The repository that this program was built from.
 pub fn repository() -> PathBuf {
@@ -20,19 +29,25 @@ pub fn repository() -> PathBuf {
 }
 
 /// A command of cargo's, in `dir`, for programs of [`TARGET`].
+pub fn cargo(subcommand: &str, dir: &Path) -> Command {
+    cargo_for(Arch::Aarch64, subcommand, dir)
+}
+
+/// A command of cargo's, in `dir`, for bare-metal programs of an architecture.
 ///
 /// Where the toolchain has no library for the target (distributions' packages don't), `core` and `alloc` are built from its sources.
-pub fn cargo(subcommand: &str, dir: &Path) -> Command {
+pub fn cargo_for(arch: Arch, subcommand: &str, dir: &Path) -> Command {
+    let target = target(arch);
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(dir).arg(subcommand).args(["--target", TARGET]);
+    command.current_dir(dir).arg(subcommand).args(["--target", target]);
     if let Some(sysroot) = sysroot() {
         let libraries = sysroot.join("lib/rustlib");
-        if !libraries.join(TARGET).exists() {
+        if !libraries.join(target).exists() {
             // The option is not stable; it is the same compiler nevertheless.
             command.arg("-Zbuild-std=core,alloc,compiler_builtins").env("RUSTC_BOOTSTRAP", "1");
         }
         if !has_linker(&libraries) {
-            command.env("CARGO_TARGET_AARCH64_UNKNOWN_NONE_SOFTFLOAT_LINKER", "ld.lld");
+            command.env(format!("CARGO_TARGET_{}_LINKER", target.to_uppercase().replace('-', "_")), "ld.lld");
         }
     }
     command

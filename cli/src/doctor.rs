@@ -4,6 +4,8 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use crate::config::Arch;
+use crate::emulator::bochs;
 use crate::{cache, cargo, debian, emulator, exit};
 
 /// One thing that is looked at: what it is, and what was found or is missing.
@@ -28,6 +30,11 @@ pub fn doctor() -> Result<u8> {
         Finding { what: "Debian mirror", found: debian::mirror().map_err(|error| error.to_string()) },
         Finding { what: "cache", found: cache_directory() },
     ];
+    let pc = [
+        Finding { what: "emulated PC", found: emulated_pc() },
+        Finding { what: "boot CD-ROM", found: boot_tools() },
+        Finding { what: "target", found: target_of(Arch::X86_64) },
+    ];
     let mut missing = 0;
     for Finding { what, found } in &findings {
         match found {
@@ -36,6 +43,13 @@ pub fn doctor() -> Result<u8> {
                 missing += 1;
                 println!("  MISSING  {what:<14} {text}");
             }
+        }
+    }
+    println!("\nFor --arch x86_64:");
+    for Finding { what, found } in &pc {
+        match found {
+            Ok(text) => println!("  ok       {what:<14} {text}"),
+            Err(text) => println!("  missing  {what:<14} {text}"),
         }
     }
     println!("\nIn the cache:");
@@ -89,15 +103,41 @@ fn version_of(program: &str) -> Result<String, String> {
     }
 }
 
+/// Bochs, or what it can be built with.
+fn emulated_pc() -> Result<String, String> {
+    if let Some(bochs) = bochs::cached() {
+        return Ok(format!("Bochs {}, {}", bochs::VERSION, bochs.program.display()));
+    }
+    for program in ["g++", "make"] {
+        version_of(program).map_err(|error| format!("Bochs is built at the first use, with {}: {error}", bochs::BUILD_PACKAGES))?;
+    }
+    Ok(format!("Bochs {} is built at the first use", bochs::VERSION))
+}
+
+/// GRUB, and what it needs to make a CD-ROM.
+fn boot_tools() -> Result<String, String> {
+    let version = version_of("grub-mkrescue").and_then(|version| version_of("xorriso").map(|_| version));
+    let version = version.map_err(|error| format!("{error}: install the packages {}", bochs::ISO_PACKAGES))?;
+    if !std::path::Path::new("/usr/lib/grub/i386-pc").exists() {
+        return Err(format!("GRUB has no modules for a PC's BIOS: install the packages {}", bochs::ISO_PACKAGES));
+    }
+    Ok(version)
+}
+
 fn target() -> Result<String, String> {
+    target_of(Arch::Aarch64)
+}
+
+fn target_of(arch: Arch) -> Result<String, String> {
+    let target = cargo::target(arch);
     let sysroot = cargo::sysroot().ok_or("rustc does not run")?;
     let libraries = sysroot.join("lib/rustlib");
-    if libraries.join(cargo::TARGET).exists() {
-        Ok(format!("{}, installed", cargo::TARGET))
+    if libraries.join(target).exists() {
+        Ok(format!("{}, installed", target))
     } else if libraries.join("src/rust/library").exists() {
-        Ok(format!("{}, built from the compiler's sources", cargo::TARGET))
+        Ok(format!("{}, built from the compiler's sources", target))
     } else {
-        Err(format!("{}: `rustup target add {}`, or the compiler's sources", cargo::TARGET, cargo::TARGET))
+        Err(format!("{}: `rustup target add {}`, or the compiler's sources", target, target))
     }
 }
 

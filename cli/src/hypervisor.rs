@@ -5,16 +5,25 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 
 use crate::cargo;
+use crate::config::Arch;
 
 /// The hypervisor's package and program.
 const PACKAGE: &str = "stile-hypervisor";
 
-/// Builds the hypervisor if it isn't up to date, and returns its ELF file.
+/// Builds the hypervisor for Arm: see [`build_for`].
 ///
 /// # Errors
 /// It doesn't compile.
 pub fn build() -> Result<PathBuf> {
-    let mut command = cargo::cargo("build", &cargo::repository());
+    build_for(Arch::Aarch64)
+}
+
+/// Builds the hypervisor for an architecture if it isn't up to date, and returns its ELF file.
+///
+/// # Errors
+/// It doesn't compile.
+pub fn build_for(arch: Arch) -> Result<PathBuf> {
+    let mut command = cargo::cargo_for(arch, "build", &cargo::repository());
     command.args(["--package", PACKAGE, "--profile", "hypervisor"]);
     cargo::build(command, "the hypervisor")?
         .into_iter()

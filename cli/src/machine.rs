@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::args::{CheckArgs, MachineArgs};
-use crate::config::{InitrdSource, KernelSource, MachineConfig, VmConfig};
+use crate::config::{Arch, InitrdSource, KernelSource, MachineConfig, VmConfig};
 use crate::debian::{self, Freshness};
 use crate::image::{self, Format, Hypervisor, Image, Kernel, Seed, VmFiles, VmPlan};
 use crate::initramfs::{self, Marks, Task};
@@ -51,7 +51,7 @@ struct Files {
 /// [`crate::config::Mistakes`].
 pub fn configure(args: &MachineArgs) -> Result<MachineConfig> {
     let mut config = MachineConfig::load(args.config.as_deref(), &args.flags())?;
-    if args.config.is_none() && args.initrd.is_none() {
+    if config.arch == Arch::Aarch64 && args.config.is_none() && args.initrd.is_none() {
         for vm in &mut config.vms {
             give_linux_a_system(vm)?;
         }
@@ -88,11 +88,11 @@ pub fn prepare(args: &MachineArgs, options: &Options<'_>) -> Result<Machine> {
     let mut plans = Vec::new();
     let mut guests = Vec::new();
     for vm in &config.vms {
-        let files = files(vm, options, Freshness::Weekly)?;
-        plans.push(plan(vm, &files, options.seed)?);
+        let files = files(config.arch, vm, options, Freshness::Weekly)?;
+        plans.push(plan(config.arch, vm, &files, options.seed)?);
         guests.push(Guest { name: vm.name.clone(), system: files.system });
     }
-    let elf = hypervisor::build()?;
+    let elf = hypervisor::build_for(config.arch)?;
     let hypervisor = Hypervisor::from_elf(&read(&elf)?).with_context(|| format!("reading {}", elf.display()))?;
     let image = image::assemble(&hypervisor, &config, &plans, options.report_exits).map_err(classify)?;
     let memory = config.physical_memory(image.bytes.len() as u64).map_err(exit::usage)?;
@@ -116,17 +116,21 @@ fn plans_at_hand(config: &MachineConfig) -> Result<Vec<Option<VmPlan>>> {
     config
         .vms
         .iter()
-        .map(|vm| match files(vm, &options, Freshness::Cached) {
-            Ok(files) => plan(vm, &files, options.seed).map(Some),
+        .map(|vm| match files(config.arch, vm, &options, Freshness::Cached) {
+            Ok(files) => plan(config.arch, vm, &files, options.seed).map(Some),
             Err(error) if exit::status_of(&error) == exit::LACKING => Ok(None),
             Err(error) => Err(error),
         })
         .collect()
 }
 
-fn plan(vm: &VmConfig, files: &Files, seed: Seed) -> Result<VmPlan> {
+fn plan(arch: Arch, vm: &VmConfig, files: &Files, seed: Seed) -> Result<VmPlan> {
     let files = VmFiles { kernel: &files.kernel, initrd: files.initrd.as_deref(), bootargs: &files.bootargs };
-    image::plan(vm, &files, seed).map_err(classify)
+    match arch {
+        Arch::Aarch64 => image::plan(vm, &files, seed),
+        Arch::X86_64 => image::plan_pc(vm, &files),
+    }
+    .map_err(classify)
 }
 
 /// What is wrong with the user's files is told from what is wrong with this program.
@@ -137,17 +141,17 @@ fn classify(error: image::Error) -> anyhow::Error {
     }
 }
 
-fn files(vm: &VmConfig, options: &Options<'_>, freshness: Freshness) -> Result<Files> {
+fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness) -> Result<Files> {
     let (kernel, bundled, linux) = match &vm.kernel {
         KernelSource::File(path) => (read(path)?, None, false),
         KernelSource::Debian(which) => {
-            let kernel = debian::kernel(*which, freshness)?;
+            let kernel = debian::kernel_for(arch, *which, freshness)?;
             (read(&kernel.kernel)?, kernel.initrd, true)
         }
     };
     let mut bootargs = Vec::new();
     if linux || vm.initrd == InitrdSource::Busybox {
-        bootargs.push(initramfs::KERNEL_ARGUMENTS);
+        bootargs.push(initramfs::kernel_arguments(arch));
     }
     let mut system = None;
     let initrd = match &vm.initrd {
@@ -164,7 +168,7 @@ fn files(vm: &VmConfig, options: &Options<'_>, freshness: Freshness) -> Result<F
                 bootargs.push(initramfs::QUIET_ARGUMENTS);
             }
             let marks = Marks::new(number(options.seed)?);
-            let archive = initramfs::build(&read(&debian::busybox(freshness)?)?, &vm.name, &task, &marks);
+            let archive = initramfs::build(&read(&debian::busybox_for(arch, freshness)?)?, &vm.name, &task, &marks);
             system = Some(System { marks, command: vm.exec.is_some() });
             Some(archive)
         }

@@ -5,7 +5,8 @@ use std::io::{IsTerminal, Write};
 use anyhow::{Context, Result};
 
 use crate::args::RunArgs;
-use crate::emulator::{self, Board};
+use crate::config::Arch;
+use crate::emulator::{self, Board, Pc};
 use crate::image::Seed;
 use crate::machine::{self, Machine, Options};
 use crate::session::{self, Request};
@@ -25,20 +26,21 @@ pub fn run(args: &RunArgs) -> Result<u8> {
     };
     let Machine { config, image, guests, memory } = machine::prepare(&args.machine, &options)?;
     // Looked for after the configuration was read, so that mistakes in it are told on any machine.
-    emulator::installed()?;
+    emulator::ensure(config.arch)?;
     let mut file = tempfile::Builder::new().prefix("stile-").suffix(".img").tempfile().context("making the image's file")?;
     file.write_all(&image.bytes).context("writing the image")?;
     drop(image);
-    let board = Board {
-        cpu: config.cpu_model,
-        cpus: config.cpus,
-        memory,
-        machine: args.machine_option.clone(),
-        icount: args.icount,
-        extra: args.qemu_arg.clone(),
+    let (cpu, cpus) = (config.cpu_model, config.cpus);
+    let machine = match config.arch {
+        Arch::Aarch64 => {
+            let (machine, extra) = (args.machine_option.clone(), args.qemu_arg.clone());
+            emulator::Machine::Arm(Board { cpu, cpus, memory, machine, icount: args.icount, extra })
+        }
+        // It counts instructions in any case.
+        Arch::X86_64 => emulator::Machine::Pc(Pc { cpu, cpus, memory, extra: args.machine_option.clone() }),
     };
     session::run(&Request {
-        board,
+        machine,
         image: file.path().to_owned(),
         guests,
         logs: args.log.clone(),

@@ -43,7 +43,7 @@ fn start(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
     };
     let machine = &blob.machine;
     let cpus = cpu::SCHEDULE.lock().scheduler.online().len() as u8;
-    console::event(&Event::Hello { version: version(), cpus, el2: arch::el2(), vms: machine.vms.len() as u8 });
+    console::event(&Event::Hello { version: version(), cpus, level: arch::level(), vms: machine.vms.len() as u8 });
     cpu::setup(machine.slice_us);
     report::setup(machine.report_exits);
     if let Err(what) = vm::create(blob) {

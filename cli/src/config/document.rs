@@ -30,7 +30,7 @@ pub fn draft(text: &str, mistakes: &mut Vec<Mistake>) -> Option<Draft> {
     let mut top = Table::new("the file", document.get_ref(), TOP_KEYS, mistakes);
     if let Some((machine, _)) = top.table("machine", "[machine]", mistakes) {
         let mut machine = Table::new("[machine]", machine, MACHINE_KEYS, mistakes);
-        draft.arch = machine.string("arch", "\"aarch64\"", mistakes);
+        draft.arch = machine.string("arch", "\"aarch64\" or \"x86_64\"", mistakes);
         draft.cpu = machine.string("cpu", "a string such as \"max\"", mistakes);
         draft.cpus = machine.integer("cpus", mistakes);
         draft.memory = machine.size("memory", "a string such as \"2G\"", mistakes);

@@ -10,6 +10,8 @@ use super::{
 /// Those from [`Flags::kernel`] on are about a virtual machine: the only one of the file, if there is one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
+    /// `--arch`: the architecture.
+    pub arch: Option<String>,
     /// `--smp`: physical CPUs.
     pub machine_cpus: Option<i64>,
     /// `--machine-memory`: physical memory, such as `2G`.
@@ -43,6 +45,7 @@ pub struct Flags {
 impl Flags {
     /// Puts the flags over what `draft` says.
     pub(super) fn apply(&self, draft: &mut Draft, mistakes: &mut Vec<Mistake>) {
+        over(&mut draft.arch, &self.arch, "--arch");
         over(&mut draft.cpus, &self.machine_cpus, "--smp");
         over(&mut draft.memory, &self.machine_memory, "--machine-memory");
         over(&mut draft.cpu, &self.cpu, "--cpu");

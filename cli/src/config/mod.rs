@@ -83,13 +83,43 @@ pub enum Arch {
     /// 64-bit Arm.
     #[default]
     Aarch64,
+    /// 64-bit Intel.
+    X86_64,
 }
 
 impl Arch {
+    /// All of them.
+    pub const ALL: [Arch; 2] = [Arch::Aarch64, Arch::X86_64];
+
     /// Its name as the configuration has it.
     pub const fn name(self) -> &'static str {
         match self {
             Arch::Aarch64 => "aarch64",
+            Arch::X86_64 => "x86_64",
+        }
+    }
+
+    /// The emulated CPUs' model where nothing else is said.
+    pub const fn default_cpu_model(self) -> &'static str {
+        match self {
+            Arch::Aarch64 => "max",
+            Arch::X86_64 => "corei7_skylake_x",
+        }
+    }
+
+    /// The guest-physical address of RAM's first byte.
+    pub const fn ram_base(self) -> u64 {
+        match self {
+            Arch::Aarch64 => map::RAM_BASE,
+            Arch::X86_64 => 0,
+        }
+    }
+
+    /// The most RAM that a virtual machine has, in bytes.
+    pub const fn ram_max(self) -> u64 {
+        match self {
+            Arch::Aarch64 => map::RAM_MAX,
+            Arch::X86_64 => stile_board::pc::RAM_LIMIT,
         }
     }
 }

@@ -16,11 +16,10 @@ const DEFAULT_MEMORY: u64 = 512 << 20;
 /// The same for Debian's installer, which unpacks its packages into RAM.
 const DEFAULT_INSTALLER_MEMORY: u64 = 1 << 30;
 const DEFAULT_SLICE: Duration = Duration::from_millis(5);
-const DEFAULT_CPU_MODEL: &str = "max";
 
 /// Notes every mistake; `None` if there is one that leaves nothing to go on with.
 pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Option<MachineConfig> {
-    let arch = draft.arch.as_ref().and_then(|given| value::arch(given, mistakes));
+    let arch = draft.arch.as_ref().and_then(|given| value::arch(given, mistakes)).unwrap_or_default();
     let cpu_model = draft.cpu.as_ref().and_then(|given| value::cpu_model(given, mistakes));
     let slice = draft.slice.as_ref().and_then(|given| value::slice(given, mistakes));
     let memory = draft.memory.as_ref().and_then(|given| value::machine_memory(given, mistakes));
@@ -38,6 +37,11 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
     let mut vms: Vec<VmConfig> = Vec::new();
     for (index, vm_draft) in draft.vms.iter().enumerate() {
         let vm = vm(vm_draft, index, cpu_limit, folder, mistakes);
+        if vm.memory > arch.ram_max() {
+            let place = vm_draft.memory.as_ref().map_or(&vm_draft.place, |memory| &memory.place);
+            let what = format!("a virtual machine on {} can't have {} of memory", arch.name(), units::size(vm.memory));
+            mistakes.push(Mistake::new(place.clone(), what).expected(format!("at most {}", units::size(arch.ram_max()))));
+        }
         if vms.iter().any(|earlier| earlier.name == vm.name) {
             let place = vm_draft.name.as_ref().map_or(&vm_draft.place, |name| &name.place);
             let what = format!("another virtual machine is called \"{}\" already", vm.name);
@@ -48,10 +52,10 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
 
     let highest = vms.iter().map(|vm| 64 - vm.cpus.leading_zeros()).max().unwrap_or(0);
     let config = MachineConfig {
-        arch: arch.unwrap_or_default(),
+        arch,
         cpus: given_cpus.unwrap_or(highest.max(1)),
         memory,
-        cpu_model: cpu_model.unwrap_or_else(|| DEFAULT_CPU_MODEL.to_owned()),
+        cpu_model: cpu_model.unwrap_or_else(|| arch.default_cpu_model().to_owned()),
         slice: slice.unwrap_or(DEFAULT_SLICE),
         vms,
     };

@@ -19,15 +19,16 @@ fn wrong<T>(given: &Given<T>, what: impl Into<String>) -> Mistake {
 }
 
 pub fn arch(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<Arch> {
-    let known = Arch::Aarch64.name();
-    if given.value == known {
-        return Some(Arch::Aarch64);
+    if let Some(arch) = Arch::ALL.into_iter().find(|arch| given.value == arch.name()) {
+        return Some(arch);
     }
+    let names = Arch::ALL.map(Arch::name);
     let mistake = wrong(given, format!("Stile does not run on architecture \"{}\"", given.value));
-    let mistake = mistake.expected(format!("\"{known}\""));
+    let mistake = mistake.expected(format!("\"{}\"", names.join("\" or \"")));
     mistakes.push(match &given.value[..] {
-        "arm64" | "armv8" | "aarch64le" => mistake.similar(known),
-        other => mistake.similar_among(other, [known]),
+        "arm64" | "armv8" | "aarch64le" => mistake.similar(Arch::Aarch64.name()),
+        "amd64" | "x86-64" | "x64" | "intel64" => mistake.similar(Arch::X86_64.name()),
+        other => mistake.similar_among(other, names),
     });
     None
 }

@@ -1,4 +1,4 @@
-//! apt with a configuration of its own, for one suite of Debian's arm64 archive.
+//! apt with a configuration of its own, for one suite of Debian's archive.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use super::index::{self, Package};
+use crate::config::Arch;
 use crate::exit;
 use crate::progress::Task;
 
@@ -21,6 +22,14 @@ const KEYRINGS: [&str; 2] = ["/usr/share/keyrings/debian-archive-keyring.gpg", "
 const INHERITED: [&str; 6] =
     ["Acquire::http", "Acquire::https", "Acquire::ForceIPv4", "Acquire::ForceIPv6", "Acquire::Retries", "Acquire::Queue-Mode"];
 
+/// Debian's name of an architecture.
+pub const fn debian_name(arch: Arch) -> &'static str {
+    match arch {
+        Arch::Aarch64 => "arm64",
+        Arch::X86_64 => "amd64",
+    }
+}
+
 /// A private apt for one suite.
 pub struct Apt {
     config: PathBuf,
@@ -33,11 +42,24 @@ impl Apt {
     /// # Errors
     /// Debian's keys are not installed; the directory can't be written.
     pub fn new(root: &Path, suite: &'static str, mirror: &str) -> Result<Self> {
+        Self::new_for(Arch::Aarch64, root, suite, mirror)
+    }
+
+    /// As [`Apt::new`], for the packages of an architecture.
+    pub fn new_for(arch: Arch, root: &Path, suite: &'static str, mirror: &str) -> Result<Self> {
+        Self::with(arch, &root.join(suite), suite, mirror, false)
+    }
+
+    /// As [`Apt::new`], with the suite's source packages, too.
+    pub fn with_sources(root: &Path, suite: &'static str, mirror: &str) -> Result<Self> {
+        Self::with(Arch::Aarch64, &root.join(format!("{suite}-source")), suite, mirror, true)
+    }
+
+    fn with(arch: Arch, root: &Path, suite: &'static str, mirror: &str, sources: bool) -> Result<Self> {
         let keyring = KEYRINGS
             .iter()
             .find(|path| Path::new(path).exists())
             .ok_or_else(|| exit::lacking(format!("Debian's archive keys are missing: install the package {KEYRING_PACKAGE}")))?;
-        let root = root.join(suite);
         for dir in ["etc/parts", "state/lists/partial", "cache/archives/partial"] {
             let dir = root.join(dir);
             fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
@@ -46,9 +68,14 @@ impl Apt {
             let path = root.join(name);
             fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
         };
-        write("etc/sources.list", format!("deb [arch=arm64 signed-by={keyring}] {mirror} {suite} main\n"))?;
+        let name = debian_name(arch);
+        let mut list = format!("deb [arch={name} signed-by={keyring}] {mirror} {suite} main\n");
+        if sources {
+            list += &format!("deb-src [signed-by={keyring}] {mirror} {suite} main\n");
+        }
+        write("etc/sources.list", list)?;
         write("status", String::new())?;
-        write("apt.conf", configuration(&root, &inherited_settings()))?;
+        write("apt.conf", configuration(root, name, &inherited_settings()))?;
         Ok(Self { config: root.join("apt.conf"), suite })
     }
 
@@ -77,6 +104,18 @@ impl Apt {
             .filter_map(|entry| Some(entry.ok()?.path()))
             .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
             .with_context(|| format!("apt-get downloaded no file for {wanted}"))
+    }
+
+    /// Downloads the upstream archive of a source package into the directory `to`, checked by apt, and returns its file.
+    pub fn download_source(&self, package: &Package, to: &Path) -> Result<PathBuf> {
+        let task = Task::start(format!("fetching the sources of {} {}", package.name, package.version));
+        let wanted = format!("{}={}", package.name, package.version);
+        self.run(&["source", "-q", "--download-only", "--tar-only", &wanted], to, &task)
+            .with_context(|| format!("fetching the sources of {wanted}"))?;
+        fs::read_dir(to)?
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .find(|path| path.to_string_lossy().contains(".orig.tar"))
+            .with_context(|| format!("apt-get downloaded no archive for {wanted}"))
     }
 
     fn command(&self, args: &[&str]) -> Command {
@@ -126,7 +165,7 @@ fn progress(line: &str) -> Option<f64> {
     line.strip_prefix("dlstatus:")?.split(':').nth(1)?.parse().ok()
 }
 
-fn configuration(root: &Path, inherited: &str) -> String {
+fn configuration(root: &Path, arch: &str, inherited: &str) -> String {
     let root = root.display();
     format!(
         r#"Dir::Etc "{root}/etc/";
@@ -143,8 +182,8 @@ Dir::State::status "{root}/status";
 Dir::Cache "{root}/cache/";
 Dir::Cache::pkgcache "";
 Dir::Cache::srcpkgcache "";
-APT::Architecture "arm64";
-APT::Architectures {{ "arm64"; }};
+APT::Architecture "{arch}";
+APT::Architectures {{ "{arch}"; }};
 APT::Sandbox::User "";
 Acquire::Languages "none";
 Acquire::GzipIndexes "false";

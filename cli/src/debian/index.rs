@@ -61,6 +61,8 @@ pub fn newest_named(packages: &[Package], name: &str) -> Option<Package> {
 pub enum Choice {
     /// Debian's general kernel of one series, such as `6.12`.
     General(&'static str),
+    /// The same in the flavour for virtual machines.
+    Cloud(&'static str),
     /// The newest kernel of all, in the flavour for virtual machines.
     NewestCloud,
 }
@@ -69,12 +71,13 @@ pub enum Choice {
 ///
 /// Up to 6.18 the kernel is in `linux-image-RELEASE-FLAVOUR-unsigned`; where a `linux-binary-RELEASE-FLAVOUR` exists, the kernel is
 /// there and the image package is an empty one that depends on it.
-pub fn newest_kernel(packages: &[Package], choice: Choice) -> Option<Package> {
+pub fn newest_kernel(packages: &[Package], choice: Choice, arch: &str) -> Option<Package> {
     packages
         .iter()
-        .filter_map(|package| Some((Candidate::of(&package.name)?, package)))
+        .filter_map(|package| Some((Candidate::of(&package.name, arch)?, package)))
         .filter(|(candidate, _)| match choice {
             Choice::General(series) => !candidate.cloud && candidate.is_of_series(series),
+            Choice::Cloud(series) => candidate.cloud && candidate.is_of_series(series),
             Choice::NewestCloud => candidate.cloud,
         })
         .max_by(|(a, package_a), (b, package_b)| {
@@ -102,7 +105,7 @@ enum Rank {
 }
 
 impl<'a> Candidate<'a> {
-    fn of(name: &'a str) -> Option<Self> {
+    fn of(name: &'a str, arch: &str) -> Option<Self> {
         let (rest, mut rank) = match name.strip_prefix("linux-binary-") {
             Some(rest) => (rest, Rank::Binary),
             None => (name.strip_prefix("linux-image-")?, Rank::Signed),
@@ -114,7 +117,7 @@ impl<'a> Candidate<'a> {
             }
             None => rest,
         };
-        let rest = rest.strip_suffix("-arm64")?;
+        let rest = rest.strip_suffix(arch)?.strip_suffix('-')?;
         let (release, cloud) = rest.strip_suffix("-cloud").map_or((rest, false), |release| (release, true));
         let other_flavour = ["-rt", "-16k"].iter().any(|flavour| release.ends_with(flavour));
         (release.starts_with(|c: char| c.is_ascii_digit()) && !other_flavour).then_some(Self { release, cloud, rank })
@@ -169,7 +172,7 @@ Version: 7.2.12-1~bpo13+1
 ";
 
     fn newest(choice: Choice) -> Option<String> {
-        newest_kernel(&packages(ARCHIVE).collect::<Vec<_>>(), choice).map(|package| package.name)
+        newest_kernel(&packages(ARCHIVE).collect::<Vec<_>>(), choice, "arm64").map(|package| package.name)
     }
 
     #[test]

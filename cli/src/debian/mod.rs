@@ -1,4 +1,4 @@
-//! Debian's arm64 packages: kernels, the installer, busybox and Xen, fetched through a private apt configuration.
+//! Debian's packages: kernels, the installer, busybox and Xen, fetched through a private apt configuration.
 //!
 //! Nothing on the system changes: apt gets its own configuration, lists and cache below [`crate::cache::dir`], and checks Debian's
 //! signatures with the keys of the package `debian-archive-keyring`. What is taken out of a package is kept, so that apt runs only when
@@ -16,12 +16,15 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-pub use apt::KEYRING_PACKAGE;
+pub use apt::{Apt, KEYRING_PACKAGE};
+pub use deb::{Wanted, extract};
+pub use index::{Package, newest_named};
 pub use mirror::{VARIABLE as MIRROR_VARIABLE, mirror};
 pub use store::{Freshness, Item};
 pub use tree::tree;
 
-use crate::config::DebianKernel;
+use crate::config::{Arch, DebianKernel};
+use crate::exit;
 
 /// A kernel, with an initial RAM file system if the package brings one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,18 +37,29 @@ pub struct Kernel {
     pub about: String,
 }
 
-/// One of Debian's kernels.
+/// One of Debian's kernels for Arm.
 ///
 /// # Errors
 /// No mirror; a failed download with nothing in the cache.
 pub fn kernel(kernel: DebianKernel, freshness: Freshness) -> Result<Kernel> {
+    kernel_for(Arch::Aarch64, kernel, freshness)
+}
+
+/// One of Debian's kernels.
+///
+/// # Errors
+/// As [`kernel`]; there is no installer for x86-64 here.
+pub fn kernel_for(arch: Arch, kernel: DebianKernel, freshness: Freshness) -> Result<Kernel> {
+    if arch == Arch::X86_64 && kernel == DebianKernel::Installer {
+        return Err(exit::usage("Debian's installer is for aarch64 only"));
+    }
     let item = match kernel {
         DebianKernel::Newest => Item::NewestKernel,
         DebianKernel::V6_12 => Item::Kernel6_12,
         DebianKernel::V6_1 => Item::Kernel6_1,
         DebianKernel::Installer => Item::Installer,
     };
-    let stored = store::get(item, freshness)?;
+    let stored = store::get(arch, item, freshness)?;
     Ok(Kernel {
         kernel: stored.dir.join("kernel"),
         initrd: (item == Item::Installer).then(|| stored.dir.join("initrd")),
@@ -53,12 +67,20 @@ pub fn kernel(kernel: DebianKernel, freshness: Freshness) -> Result<Kernel> {
     })
 }
 
-/// The statically linked arm64 busybox.
+/// The statically linked busybox for Arm.
 ///
 /// # Errors
 /// No mirror; a failed download with nothing in the cache.
 pub fn busybox(freshness: Freshness) -> Result<PathBuf> {
-    Ok(store::get(Item::Busybox, freshness)?.dir.join("busybox"))
+    busybox_for(Arch::Aarch64, freshness)
+}
+
+/// The statically linked busybox.
+///
+/// # Errors
+/// As [`busybox`].
+pub fn busybox_for(arch: Arch, freshness: Freshness) -> Result<PathBuf> {
+    Ok(store::get(arch, Item::Busybox, freshness)?.dir.join("busybox"))
 }
 
 /// Xen: a program in the format of a kernel's Image.
@@ -66,15 +88,15 @@ pub fn busybox(freshness: Freshness) -> Result<PathBuf> {
 /// # Errors
 /// No mirror; a failed download with nothing in the cache.
 pub fn xen(freshness: Freshness) -> Result<PathBuf> {
-    Ok(store::get(Item::Xen, freshness)?.dir.join("xen"))
+    Ok(store::get(Arch::Aarch64, Item::Xen, freshness)?.dir.join("xen"))
 }
 
-/// Fetches all items anew where Debian has newer ones, and returns a line about each.
+/// Fetches all items for Arm anew where Debian has newer ones, and returns a line about each.
 pub fn refresh() -> Result<Vec<String>> {
     Item::ALL
         .into_iter()
         .map(|item| {
-            let stored = store::get(item, Freshness::Check)?;
+            let stored = store::get(Arch::Aarch64, item, Freshness::Check)?;
             Ok(format!("{:<18} {} {}", item.name(), stored.package, stored.version))
         })
         .collect()

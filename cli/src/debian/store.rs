@@ -7,10 +7,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::apt::Apt;
+use super::apt::{Apt, debian_name};
 use super::deb::{self, Wanted};
 use super::index::{self, Choice, Package};
 use super::mirror;
+use crate::config::Arch;
 use crate::{cache, exit};
 
 /// How long a stored item is used without asking the mirror for a newer one.
@@ -68,11 +69,17 @@ impl Item {
         }
     }
 
-    fn choose(self, packages: &[Package]) -> Option<Package> {
+    fn choose(self, arch: Arch, packages: &[Package]) -> Option<Package> {
+        // The emulated PC is slow: there, kernels are those for virtual machines.
+        let series = |series| match arch {
+            Arch::Aarch64 => Choice::General(series),
+            Arch::X86_64 => Choice::Cloud(series),
+        };
+        let kernel = |choice| index::newest_kernel(packages, choice, debian_name(arch));
         match self {
-            Self::NewestKernel => index::newest_kernel(packages, Choice::NewestCloud),
-            Self::Kernel6_12 => index::newest_kernel(packages, Choice::General("6.12")),
-            Self::Kernel6_1 => index::newest_kernel(packages, Choice::General("6.1")),
+            Self::NewestKernel => kernel(Choice::NewestCloud),
+            Self::Kernel6_12 => kernel(series("6.12")),
+            Self::Kernel6_1 => kernel(series("6.1")),
             Self::Installer => index::newest_named(packages, "debian-installer-13-netboot-arm64"),
             Self::Busybox => index::newest_named(packages, "busybox-static"),
             Self::Xen => index::newest_named(packages, "xen-hypervisor-4.20-arm64"),
@@ -112,12 +119,20 @@ pub struct Stored {
 
 /// The item if it is in the cache.
 pub fn cached(item: Item) -> Option<Stored> {
-    read(&cache::dir().ok()?.join("debian").join(item.name()))
+    read(&directory(Arch::Aarch64).ok()?.join(item.name()))
+}
+
+/// Where the items of an architecture are.
+fn directory(arch: Arch) -> Result<PathBuf> {
+    Ok(cache::dir()?.join(match arch {
+        Arch::Aarch64 => "debian",
+        Arch::X86_64 => "debian-amd64",
+    }))
 }
 
 /// Gets an item, from the cache or the mirror.
-pub fn get(item: Item, freshness: Freshness) -> Result<Stored> {
-    let debian = cache::dir()?.join("debian");
+pub fn get(arch: Arch, item: Item, freshness: Freshness) -> Result<Stored> {
+    let debian = directory(arch)?;
     let dir = debian.join(item.name());
     let is_fresh = |stored: &Stored| match freshness {
         Freshness::Weekly => now().saturating_sub(stored.checked) < FRESH.as_secs(),
@@ -136,7 +151,7 @@ pub fn get(item: Item, freshness: Freshness) -> Result<Stored> {
     if stored.as_ref().is_some_and(is_fresh) {
         return stored.context("the cache changed while it was read");
     }
-    match (fetch(item, &debian, &dir, stored.as_ref()), stored) {
+    match (fetch(arch, item, &debian, &dir, stored.as_ref()), stored) {
         (Ok(fetched), _) => Ok(fetched),
         (Err(error), Some(stored)) if freshness == Freshness::Weekly => {
             eprintln!("stile: {error:#}\nstile: going on with {} {} from the cache", stored.package, stored.version);
@@ -147,9 +162,10 @@ pub fn get(item: Item, freshness: Freshness) -> Result<Stored> {
 }
 
 /// Asks the mirror, and downloads unless the newest version is stored already.
-fn fetch(item: Item, debian: &Path, dir: &Path, stored: Option<&Stored>) -> Result<Stored> {
-    let apt = Apt::new(&debian.join("apt"), item.suite(), &mirror::mirror()?)?;
-    let package = item.choose(&apt.packages()?).with_context(|| format!("Debian {} has no package for {}", item.suite(), item.name()))?;
+fn fetch(arch: Arch, item: Item, debian: &Path, dir: &Path, stored: Option<&Stored>) -> Result<Stored> {
+    let apt = Apt::new_for(arch, &debian.join("apt"), item.suite(), &mirror::mirror()?)?;
+    let package =
+        item.choose(arch, &apt.packages()?).with_context(|| format!("Debian {} has no package for {}", item.suite(), item.name()))?;
     let fetched = Stored { dir: dir.to_owned(), package: package.name.clone(), version: package.version.clone(), checked: now() };
     if stored.is_some_and(|stored| stored.package == package.name && stored.version == package.version) {
         write_about(dir, &fetched)?;

@@ -1,155 +1,69 @@
-//! The emulated Arm server: QEMU's `virt` board with EL2.
+//! The emulated machines: an Arm server (QEMU's `virt` board with EL2) and a PC (Bochs, with VMX).
 
-mod features;
+pub mod bochs;
 mod process;
+pub mod qemu;
+mod qemu_features;
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use anyhow::Result;
 
-pub use features::{Features, MODELS, features};
+pub use bochs::Pc;
 pub use process::{Emulator, Pipes};
+pub use qemu::{Board, OLDEST, PACKAGE, PROGRAM, installed};
+pub use qemu_features::{Features, MODELS, features};
 
-use crate::exit;
+use crate::config::Arch;
 
-/// The emulator's program.
-pub const PROGRAM: &str = "qemu-system-aarch64";
-
-/// The Debian package that has it.
-pub const PACKAGE: &str = "qemu-system-arm";
-
-/// The oldest version that emulates FEAT_NV2.
-pub const OLDEST: Version = Version(9, 0);
-
-/// A version of the emulator: major and minor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version(pub u32, pub u32);
-
-impl std::fmt::Display for Version {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{}", self.0, self.1)
-    }
-}
-
-/// The emulated machine.
+/// An emulated machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Board {
-    /// The CPU's model, such as `max`; properties may follow after commas.
-    pub cpu: String,
-    /// Physical CPUs.
-    pub cpus: u32,
-    /// RAM in bytes.
-    pub memory: u64,
-    /// Further options of the `virt` machine, such as `gic-version=4`.
-    pub machine: Vec<String>,
-    /// Whether virtual time counts instructions, one a nanosecond.
-    pub icount: bool,
-    /// Further arguments of the emulator.
-    pub extra: Vec<String>,
+pub enum Machine {
+    /// An Arm server.
+    Arm(Board),
+    /// A PC.
+    Pc(Pc),
 }
 
-impl Board {
-    /// The emulator's arguments for running `image`. The serial line is the emulator's standard input and output.
-    pub fn arguments(&self, image: &Path) -> Vec<OsString> {
-        let mut machine = String::from("virt,virtualization=on");
-        if !self.machine.iter().any(|option| option.starts_with("gic-version=")) {
-            machine += ",gic-version=3";
+impl Machine {
+    /// Its architecture.
+    pub const fn arch(&self) -> Arch {
+        match self {
+            Self::Arm(_) => Arch::Aarch64,
+            Self::Pc(_) => Arch::X86_64,
         }
-        for option in &self.machine {
-            machine += ",";
-            machine += option;
+    }
+
+    /// Starts the machine on `image`. The thread that calls this must outlive the emulator.
+    ///
+    /// # Errors
+    /// The emulator, or something that it needs, can't be started.
+    pub fn start(&self, image: &Path) -> Result<(Emulator, Pipes)> {
+        match self {
+            Self::Arm(board) => Emulator::start(board, image),
+            Self::Pc(pc) => bochs::start(pc, image),
         }
-        // QEMU's own pointer authentication is an algorithm of its own, and several times as fast as the architected one.
-        let cpu = if self.cpu == "max" { "max,pauth-impdef=on" } else { &self.cpu };
-        let memory = format!("{}M", self.memory.div_ceil(1 << 20));
-        let cpus = self.cpus.to_string();
-        let mut arguments: Vec<OsString> = [
-            "-M",
-            &machine,
-            "-cpu",
-            cpu,
-            "-smp",
-            &cpus,
-            "-m",
-            &memory,
-            "-nodefaults",
-            "-no-user-config",
-            "-display",
-            "none",
-            "-monitor",
-            "none",
-            "-no-reboot",
-            "-chardev",
-            "stdio,id=line,signal=off",
-            "-serial",
-            "chardev:line",
-        ]
-        .into_iter()
-        .map(OsString::from)
-        .collect();
-        if self.icount {
-            arguments.extend(["-icount", "shift=0,sleep=off"].map(OsString::from));
+    }
+
+    /// The emulator's command line, to be shown.
+    pub fn command_line(&self, image: &Path) -> String {
+        match self {
+            Self::Arm(board) => {
+                let words: Vec<_> = board.arguments(image).iter().map(|word| word.to_string_lossy().into_owned()).collect();
+                format!("{PROGRAM} {}", words.join(" "))
+            }
+            Self::Pc(pc) => format!("bochs, configured thus:\n{}", pc.configuration("IMAGE", "SHARE", 0)),
         }
-        arguments.push("-kernel".into());
-        arguments.push(image.into());
-        arguments.extend(self.extra.iter().map(OsString::from));
-        arguments
     }
 }
 
-/// The emulator's path and version.
+/// Makes sure that the emulator of an architecture is there. Fetches and builds what is missing, where that is the way.
 ///
 /// # Errors
-/// It is not installed, or says no version.
-pub fn installed() -> Result<(PathBuf, Version)> {
-    let output = Command::new(PROGRAM).arg("--version").output().map_err(|error| {
-        exit::lacking(format!("{PROGRAM} does not run ({error}): install the package {PACKAGE}, version {OLDEST} or later"))
-    })?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let version = version(&text).ok_or_else(|| exit::lacking(format!("{PROGRAM} does not say its version: {}", text.trim())))?;
-    Ok((PathBuf::from(PROGRAM), version))
-}
-
-fn version(text: &str) -> Option<Version> {
-    let number = text.split_whitespace().skip_while(|word| *word != "version").nth(1)?;
-    let mut parts = number.split('.').map(|part| part.parse().ok());
-    Some(Version(parts.next()??, parts.next()??))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn board() -> Board {
-        Board { cpu: "max".into(), cpus: 2, memory: 1 << 30, machine: Vec::new(), icount: false, extra: Vec::new() }
-    }
-
-    fn line(board: &Board) -> String {
-        board.arguments(Path::new("IMAGE")).join(" ".as_ref()).into_string().unwrap()
-    }
-
-    #[test]
-    fn the_board_has_el2_and_a_gicv3_unless_told_otherwise() {
-        let text = line(&board());
-        assert!(text.starts_with("-M virt,virtualization=on,gic-version=3 -cpu max,pauth-impdef=on -smp 2 -m 1024M"), "{text}");
-        assert!(text.ends_with("-kernel IMAGE"), "{text}");
-        let other = Board { machine: vec!["gic-version=4".into()], cpu: "cortex-a57".into(), ..board() };
-        let text = line(&other);
-        assert!(text.starts_with("-M virt,virtualization=on,gic-version=4 -cpu cortex-a57 "), "{text}");
-    }
-
-    #[test]
-    fn further_arguments_come_last_so_that_they_win() {
-        let text = line(&Board { icount: true, extra: vec!["-d".into(), "int".into()], ..board() });
-        assert!(text.ends_with("-icount shift=0,sleep=off -kernel IMAGE -d int"), "{text}");
-    }
-
-    #[test]
-    fn versions_are_read_and_ordered() {
-        assert_eq!(version("QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2)\nCopyright"), Some(Version(10, 0)));
-        assert_eq!(version("no number"), None);
-        assert!(Version(7, 2) < OLDEST && Version(10, 0) > OLDEST);
+/// It is not, and can't be.
+pub fn ensure(arch: Arch) -> Result<()> {
+    match arch {
+        Arch::Aarch64 => installed().map(|_| ()),
+        Arch::X86_64 => bochs::ensure().map(|_| ()),
     }
 }

@@ -1,32 +1,36 @@
 //! The emulator's process: started, and ended on every way out.
 
+use std::any::Any;
+use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use rustix::process::Signal;
 
-use super::{Board, PACKAGE, PROGRAM};
+use super::qemu::{Board, PACKAGE, PROGRAM};
 use crate::child::end_with_parent;
 use crate::exit;
 
 /// A running emulator. When it is dropped, the process is killed and reaped.
-#[derive(Debug)]
 pub struct Emulator {
     child: Child,
+    /// Whether an exit status says that the emulator ended as it should.
+    is_success: fn(ExitStatus) -> bool,
+    /// Files that must be there while it runs.
+    _files: Option<Box<dyn Any>>,
 }
 
 /// The emulator's ends of pipes.
-#[derive(Debug)]
 pub struct Pipes {
     /// Bytes to the serial line.
-    pub input: ChildStdin,
+    pub input: Box<dyn Write + Send>,
     /// Bytes of the serial line.
-    pub output: ChildStdout,
+    pub output: Box<dyn Read + Send>,
     /// What the emulator itself has to say.
-    pub errors: ChildStderr,
+    pub errors: Box<dyn Read + Send>,
 }
 
 impl Emulator {
@@ -37,17 +41,33 @@ impl Emulator {
     pub fn start(board: &Board, image: &Path) -> Result<(Self, Pipes)> {
         let mut command = Command::new(PROGRAM);
         command.args(board.arguments(image)).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // Not a member of the terminal's foreground process group: Ctrl-C there is for us to handle, and ends the emulator through us.
-        command.process_group(0);
-        end_with_parent(&mut command, Signal::KILL);
-        let mut child =
-            command.spawn().map_err(|error| exit::lacking(format!("{PROGRAM} does not start ({error}): install the package {PACKAGE}")))?;
-        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let emulator = Self { child };
-        match pipes {
-            (Some(input), Some(output), Some(errors)) => Ok((emulator, Pipes { input, output, errors })),
+        let mut emulator = Self::spawn(&mut command, |status| status.success(), None)
+            .map_err(|error| exit::lacking(format!("{PROGRAM} does not start ({error}): install the package {PACKAGE}")))?;
+        let child = &mut emulator.child;
+        match (child.stdin.take(), child.stdout.take(), child.stderr.take()) {
+            (Some(input), Some(output), Some(errors)) => {
+                Ok((emulator, Pipes { input: Box::new(input), output: Box::new(output), errors: Box::new(errors) }))
+            }
             _ => Err(exit::emulator("the emulator has no pipes")),
         }
+    }
+
+    /// Starts a process that ends with this one. `files` must be there while it runs.
+    pub(super) fn spawn(command: &mut Command, is_success: fn(ExitStatus) -> bool, files: Option<Box<dyn Any>>) -> std::io::Result<Self> {
+        // Not a member of the terminal's foreground process group: Ctrl-C there is for us to handle, and ends the emulator through us.
+        command.process_group(0);
+        end_with_parent(command, Signal::KILL);
+        Ok(Self { child: command.spawn()?, is_success, _files: files })
+    }
+
+    /// The process.
+    pub(super) fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// Whether a status that [`Emulator::wait`] gave says that the emulator ended as it should.
+    pub fn is_success(&self, status: ExitStatus) -> bool {
+        (self.is_success)(status)
     }
 
     /// Waits until the process ends, but no longer than `limit`.

@@ -1,6 +1,7 @@
 //! Putting an image together.
 
-use stile_blob::{Load, MAX_LOADS, Machine, Nested, Vm, write};
+use stile_blob::{Load, MAX_LOADS, Machine, Mode, Nested, Vm, write};
+use stile_board::map;
 use thiserror::Error;
 
 use super::{
@@ -8,7 +9,7 @@ use super::{
     dtb::{self, Description, SEED_LEN},
     layout::{self, Layout, NoRoom},
 };
-use crate::config::{MachineConfig, VmConfig};
+use crate::config::{Arch, MachineConfig, VmConfig};
 
 /// The files of a virtual machine.
 #[derive(Clone, Copy, Debug)]
@@ -37,10 +38,16 @@ pub struct VmPlan {
     pub kernel: Kernel,
     /// The initial RAM file system.
     pub initrd: Option<Vec<u8>>,
-    /// The device tree.
+    /// The device tree, or what else tells the guest about its machine.
     pub dtb: Vec<u8>,
     /// Where the latter two are.
     pub layout: Layout,
+    /// What the first vCPU starts in.
+    pub mode: Mode,
+    /// The guest-physical address of RAM's first byte.
+    pub ram_base: u64,
+    /// Further bytes, and where they go.
+    pub more: Vec<(u64, Vec<u8>)>,
 }
 
 /// A finished image.
@@ -115,7 +122,7 @@ pub fn plan(vm: &VmConfig, files: &VmFiles<'_>, seed: Seed) -> Result<VmPlan, Er
     let layout = layout::place(&kernel, vm.memory, dtb_len, initrd_len).map_err(|error| Error::NoRoom { vm: name(), error })?;
     description.initrd = layout.initrd.clone();
     let dtb = build(&description)?;
-    Ok(VmPlan { kernel, initrd: initrd.map(<[u8]>::to_vec), dtb, layout })
+    Ok(VmPlan { kernel, initrd: initrd.map(<[u8]>::to_vec), dtb, layout, mode: Mode::Reset, ram_base: map::RAM_BASE, more: Vec::new() })
 }
 
 /// Makes the image of a machine: `plans` has one for each of its virtual machines, in their order.
@@ -138,7 +145,7 @@ pub fn assemble(hypervisor: &Hypervisor, config: &MachineConfig, plans: &[VmPlan
     bytes.extend_from_slice(&blob);
     // The boot loader keeps its own things (the machine's device tree) away from what the header says the image takes.
     let image_size = (bytes.len() as u64).to_le_bytes();
-    if let Some(field) = bytes.get_mut(16..24) {
+    if let (Arch::Aarch64, Some(field)) = (config.arch, bytes.get_mut(16..24)) {
         field.copy_from_slice(&image_size);
     }
     Ok(Image { bytes, hypervisor_len })
@@ -148,11 +155,13 @@ fn blob_vm<'a>(vm: &'a VmConfig, plan: &VmPlan) -> Vm<'a> {
     Vm {
         name: &vm.name,
         memory: vm.memory,
+        ram_base: plan.ram_base,
         vcpus: vm.vcpus,
         cpus: vm.cpus,
         pinned: vm.pinned,
         entry: plan.kernel.entry,
-        dtb: plan.layout.dtb.start,
+        info: plan.layout.dtb.start,
+        mode: plan.mode,
         loads: heapless::Vec::<Load, MAX_LOADS>::new(),
         on_reset: vm.on_reset,
         techniques: vm.techniques,
@@ -173,5 +182,6 @@ fn vm_files(vm: usize, plan: &VmPlan) -> Vec<write::File<'_>> {
     }
     let dtb = &plan.layout.dtb;
     files.push(write::File { vm, bytes: &plan.dtb, ipa: dtb.start, mem_len: dtb.end - dtb.start });
+    files.extend(plan.more.iter().map(|(ipa, bytes)| write::File { vm, bytes, ipa: *ipa, mem_len: bytes.len() as u64 }));
     files
 }

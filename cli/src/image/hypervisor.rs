@@ -2,12 +2,14 @@
 
 use object::{
     Endianness, SymbolKind,
-    elf::{FileHeader64, PT_LOAD},
+    elf::{EM_X86_64, FileHeader64, PT_LOAD},
     read::elf::{ElfFile64, FileHeader, ProgramHeader},
     read::{Object, ObjectSymbol},
 };
 use stile_blob::write::Function;
 use thiserror::Error;
+
+use super::pc;
 
 /// The hypervisor is smaller than this; a file that isn't has its segments far apart by mistake.
 const MAX_LEN: u64 = 256 << 20;
@@ -18,7 +20,7 @@ pub const PAGE: usize = 4096;
 /// The hypervisor, without any virtual machines.
 #[derive(Clone, Debug)]
 pub struct Hypervisor {
-    /// Its memory from the arm64 Image header to the end of its zeroed data: whole pages.
+    /// Its memory from the boot protocol's header to the end of its zeroed data: whole pages.
     pub image: Vec<u8>,
     /// Its functions.
     pub functions: Vec<Function>,
@@ -70,8 +72,13 @@ impl Hypervisor {
             image[into as usize..][..data.len()].copy_from_slice(data);
         }
         image.resize(image.len().next_multiple_of(PAGE), 0);
-        if image.get(56..60) != Some(b"ARM\x64") {
-            return Err(HypervisorError::Layout("it does not begin with an arm64 Image header"));
+        let header: (std::ops::Range<usize>, &[u8], _) = match header.e_machine(endian) {
+            EM_X86_64 => (0..4, &pc::MULTIBOOT_MAGIC, "it does not begin with a Multiboot header"),
+            _ => (56..60, b"ARM\x64", "it does not begin with an arm64 Image header"),
+        };
+        let (place, magic, missing) = header;
+        if image.get(place) != Some(magic) {
+            return Err(HypervisorError::Layout(missing));
         }
         let file = ElfFile64::<Endianness>::parse(bytes)?;
         if let Some(end) = file.symbol_by_name("__image_end").map(|symbol| symbol.address())

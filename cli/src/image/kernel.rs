@@ -18,6 +18,10 @@ pub enum Format {
     Image,
     /// An ELF program for AArch64.
     Elf,
+    /// A Linux `bzImage` for x86-64 ("The Linux/x86 Boot Protocol").
+    BzImage,
+    /// A program with a Multiboot header ("Multiboot Specification", 0.6.96), for x86.
+    Multiboot,
     /// None of those: the bytes of memory themselves, to be started at the first one.
     Flat,
 }
@@ -27,6 +31,8 @@ impl fmt::Display for Format {
         f.write_str(match self {
             Format::Image => "arm64 Image",
             Format::Elf => "ELF",
+            Format::BzImage => "x86 bzImage",
+            Format::Multiboot => "Multiboot",
             Format::Flat => "flat binary",
         })
     }
@@ -48,7 +54,7 @@ pub struct Kernel {
     /// Whether its segments are all the memory that it takes before it knows of any other.
     pub size_known: bool,
     /// The unpacked file.
-    contents: Vec<u8>,
+    pub(super) contents: Vec<u8>,
 }
 
 /// A part of a kernel.
@@ -84,6 +90,9 @@ pub enum KernelError {
         /// The architecture that it is for.
         arch: String,
     },
+    /// It can't be started on a PC.
+    #[error("it is no kernel for a PC; expected a bzImage, or a program with a Multiboot header")]
+    NoMultiboot,
     /// It is no kernel at all.
     #[error("it is {0}; expected an arm64 Image, an ELF program or a flat binary")]
     NoKernel(&'static str),

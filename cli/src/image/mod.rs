@@ -7,6 +7,7 @@ mod elf;
 mod hypervisor;
 pub mod kernel;
 pub mod layout;
+mod pc;
 #[cfg(test)]
 pub mod tests;
 
@@ -14,3 +15,4 @@ pub use assemble::{Error, Image, Seed, VmFiles, VmPlan, assemble, plan};
 pub use compression::Compression;
 pub use hypervisor::{Hypervisor, HypervisorError};
 pub use kernel::{Format, Kernel, KernelError};
+pub use pc::plan as plan_pc;

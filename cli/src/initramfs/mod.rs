@@ -7,6 +7,8 @@ pub mod cpio;
 
 use cpio::Archive;
 
+use crate::config::Arch;
+
 /// What the small system does once it is up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Task<'a> {
@@ -48,7 +50,12 @@ impl Marks {
 }
 
 /// What a kernel's command line needs so that the console is the VM's UART and a panic ends in a reset.
-pub const KERNEL_ARGUMENTS: &str = "console=ttyAMA0 panic=-1";
+pub const fn kernel_arguments(arch: Arch) -> &'static str {
+    match arch {
+        Arch::Aarch64 => "console=ttyAMA0 panic=-1",
+        Arch::X86_64 => "console=ttyS0 panic=-1",
+    }
+}
 
 /// Added where only a command's output matters: the kernel prints warnings and errors only.
 pub const QUIET_ARGUMENTS: &str = "quiet";

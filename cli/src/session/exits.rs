@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 
 use clap::ValueEnum;
-use stile_ledger::aarch64::CATALOGUE;
 use stile_ledger::report::Report;
-use stile_ledger::{Reason, Row, RowId, RowKey};
+use stile_ledger::{Catalogue, Reason, Row, RowId, RowKey};
 use stile_wire::{Event, LedgerRow};
+
+use crate::config::Arch;
 
 /// What the rows of a table are added up by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -18,14 +19,31 @@ pub enum By {
 }
 
 /// What Stile has told of its exits.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Exits {
+    /// The names of the architecture's rows.
+    catalogue: &'static Catalogue,
     report: Report,
     /// The counter's frequency in Hz, 0 if it was not told.
     frequency: u64,
 }
 
+impl Default for Exits {
+    fn default() -> Self {
+        Self::new(Arch::Aarch64)
+    }
+}
+
 impl Exits {
+    /// Nothing yet.
+    pub fn new(arch: Arch) -> Self {
+        let catalogue = match arch {
+            Arch::Aarch64 => &stile_ledger::aarch64::CATALOGUE,
+            Arch::X86_64 => &stile_ledger::x86_64::CATALOGUE,
+        };
+        Self { catalogue, report: Report::default(), frequency: 0 }
+    }
+
     /// Takes a message; most are about something else.
     pub fn take(&mut self, event: &Event) {
         match event {
@@ -73,7 +91,7 @@ impl Exits {
         let mut text = String::new();
         for (heading, account) in &accounts {
             // Writing to a string can't fail.
-            let _ = writeln!(text, "{heading}\n{}\n", account.table(&CATALOGUE, self.frequency));
+            let _ = writeln!(text, "{heading}\n{}\n", account.table(self.catalogue, self.frequency));
         }
         if accounts.len() > 1 {
             let all = self.report.machine();

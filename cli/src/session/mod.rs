@@ -24,7 +24,7 @@ pub use exits::{By, Exits};
 pub use keys::HELP as KEYS;
 pub use tail::plain;
 
-use crate::emulator::{Board, Emulator};
+use crate::emulator::{Emulator, Machine};
 use crate::exit;
 use crate::initramfs::Marks;
 use demux::{Demux, Piece};
@@ -73,7 +73,7 @@ pub struct Guest {
 #[derive(Debug)]
 pub struct Request {
     /// The emulated machine.
-    pub board: Board,
+    pub machine: Machine,
     /// The image that it starts.
     pub image: PathBuf,
     /// The VMs in the image, at least one.
@@ -107,12 +107,12 @@ pub fn run(request: &Request) -> Result<u8> {
     } else {
         View::plain(io::stdout(), io::stderr(), &names, request.quiet, terminal::notes_go_to_one())
     };
-    let (emulator, pipes) = Emulator::start(&request.board, &request.image)?;
+    let (emulator, pipes) = request.machine.start(&request.image)?;
     let inputs = Inputs::start(pipes, !commands_only || terminal::input_is_piped())?;
     let mut session = Session {
         consoles: request.guests.iter().map(Console::new).collect(),
         story: Story { fates: vec![Default::default(); names.len()], ..Story::default() },
-        exits: Exits::default(),
+        exits: Exits::new(request.machine.arch()),
         names,
         logs,
         view,
@@ -140,9 +140,7 @@ pub fn run(request: &Request) -> Result<u8> {
 }
 
 fn command_line(request: &Request) -> String {
-    let arguments = request.board.arguments(&request.image);
-    let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    format!("{} {}", crate::emulator::PROGRAM, words.join(" "))
+    request.machine.command_line(&request.image)
 }
 
 /// One VM's console.
@@ -421,7 +419,7 @@ impl Session<'_> {
             self.errors(b"\n");
         }
         match self.emulator.wait(GRACE) {
-            Some(status) if status.success() => End::Emulator(None),
+            Some(status) if self.emulator.is_success(status) => End::Emulator(None),
             Some(status) if self.last_error.is_empty() => End::Emulator(Some(status.to_string())),
             Some(_) => End::Emulator(Some(std::mem::take(&mut self.last_error))),
             None => End::Emulator(Some("it closed its serial line but does not end".into())),

@@ -139,6 +139,7 @@ pub fn describe(crash: &Crash) -> String {
         CrashReason::UnknownExit => "an exit that Stile does not know".into(),
         CrashReason::SystemError => "the hardware reported an error (SError)".into(),
         CrashReason::OutOfMemory => "the second stage's tables ran out of memory".into(),
+        CrashReason::TripleFault => "a triple fault: a fault's handler faulted, and so did that one's handler".into(),
     };
     format!("{reason} (vCPU {}, PC {:#x}, ESR_EL2 {:#x}, FAR_EL2 {:#x})", crash.vcpu, crash.pc, crash.esr, crash.far)
 }

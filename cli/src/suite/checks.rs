@@ -3,6 +3,7 @@
 use std::process::{Command, Stdio};
 
 use crate::cargo;
+use crate::config::Arch;
 
 /// One run of cargo.
 pub struct Check {
@@ -27,9 +28,21 @@ pub fn all() -> Vec<Check> {
         },
         Check {
             name: "lint/hypervisor",
-            command: || bare("clippy", &["--package", "stile-hypervisor", "--quiet", "--", "-D", "warnings"], ""),
+            command: || bare(Arch::Aarch64, "clippy", &["--package", "stile-hypervisor", "--quiet", "--", "-D", "warnings"], ""),
         },
-        Check { name: "lint/guests", command: || bare("clippy", &["--workspace", "--bins", "--quiet", "--", "-D", "warnings"], "guests") },
+        Check {
+            name: "lint/hypervisor-x86",
+            command: || bare(Arch::X86_64, "clippy", &["--package", "stile-hypervisor", "--quiet", "--", "-D", "warnings"], ""),
+        },
+        Check {
+            name: "lint/guest-pc",
+            command: || bare(Arch::X86_64, "clippy", &["--bins", "--quiet", "--", "-D", "warnings"], "guests/pc"),
+        },
+        Check { name: "format/guest-pc", command: || host("fmt", &["--check"], "guests/pc") },
+        Check {
+            name: "lint/guests",
+            command: || bare(Arch::Aarch64, "clippy", &["--workspace", "--bins", "--quiet", "--", "-D", "warnings"], "guests"),
+        },
         // Not quiet: cargo's own summary lines are worth seeing.
         Check { name: "unit", command: || host("test", &["--workspace"], "") },
     ]
@@ -50,8 +63,8 @@ fn host(subcommand: &str, arguments: &[&str], dir: &str) -> Command {
     command
 }
 
-fn bare(subcommand: &str, arguments: &[&str], dir: &str) -> Command {
-    let mut command = cargo::cargo(subcommand, &cargo::repository().join(dir));
+fn bare(arch: Arch, subcommand: &str, arguments: &[&str], dir: &str) -> Command {
+    let mut command = cargo::cargo_for(arch, subcommand, &cargo::repository().join(dir));
     command.args(arguments);
     targets(&mut command, dir);
     command

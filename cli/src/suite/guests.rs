@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use super::scenario::{Expect, Scenario};
 use super::table::NO_DIFFERENCE;
-use crate::config::ablation;
+use crate::config::{Arch, ablation};
 use crate::{cargo, exit};
 
 /// What a guest prints at its end if all its tests passed.
@@ -61,7 +61,31 @@ pub fn guests() -> Result<Vec<Scenario>> {
         scenarios.push(hostile_neighbour(cpus, &programs)?);
         scenarios.push(greedy_neighbour(cpus, &programs)?);
     }
+    scenarios.extend(pc()?);
     Ok(scenarios)
+}
+
+/// The suite for x86-64, with the CPU models and physical CPUs that it runs on.
+fn pc() -> Result<Vec<Scenario>> {
+    let repository = cargo::repository();
+    let mut command = cargo::cargo_for(Arch::X86_64, "build", &repository.join("guests/pc"));
+    command.arg("--release").env("CARGO_TARGET_DIR", repository.join("target/guests/pc"));
+    let programs = cargo::build(command, "the test guest for x86-64")?;
+    let (_, path) = programs.into_iter().find(|(name, _)| name == "pc").context("there is no test guest for x86-64")?;
+    let machines = [("corei7_skylake_x", 1), ("corei7_skylake_x", 2), ("corei7_haswell_4770", 1)];
+    let suites = machines.map(|(cpu, smp)| {
+        let arguments = format!("--arch x86_64 --memory 64M --cpu {cpu} --smp {smp} --exits");
+        let scenario = Scenario::new(format!("pc/suite/{cpu}-{smp}"), &arguments).with("--kernel", path.display().to_string());
+        Scenario { expect: passed(), ..scenario }
+    });
+    let machines = [("corei7_skylake_x", 1, 1), ("corei7_haswell_4770", 2, 1), ("corei7_skylake_x", 2, 2)];
+    let boots = machines.map(|(cpu, vcpus, smp)| {
+        let arguments = format!("--arch x86_64 --kernel debian:6.1 --memory 256M --cpu {cpu} --vcpus {vcpus} --smp {smp} --exits");
+        let scenario = Scenario::new(format!("pc/debian:6.1/{cpu}-{vcpus}-on-{smp}"), &arguments).with("--exec", "uname -r; nproc; exit 7");
+        let output = vec!["6.1.0-".into(), format!("\n{vcpus}\n")];
+        Scenario { expect: Expect { status: 7, output, notes: vec![NO_DIFFERENCE.into()], ..Expect::default() }, ..scenario }
+    });
+    Ok(suites.into_iter().chain(boots).collect())
 }
 
 fn one_suite(suite: &str, append: &str, cpu: &str, smp: u32, kernel: String) -> Scenario {

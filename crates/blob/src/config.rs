@@ -29,16 +29,21 @@ pub struct Vm<'a> {
     pub name: &'a str,
     /// RAM in bytes: see [`stile_board::map::is_ram_size`].
     pub memory: u64,
+    /// The IPA of RAM's first byte: a multiple of 2 MiB, at most [`stile_board::map::RAM_BASE`].
+    pub ram_base: u64,
     /// Virtual CPUs: 1 to [`stile_board::MAX_VCPUS`].
     pub vcpus: u8,
     /// The physical CPUs that it may use, a bit each; 0 is all there are. Use [`Vm::cpus_of`].
     pub cpus: u64,
     /// Whether each vCPU stays on one CPU of those.
     pub pinned: bool,
-    /// Where the first vCPU starts: an IPA in RAM, a multiple of 4.
+    /// Where the first vCPU starts: an IPA in RAM, and with [`Mode::Reset`] a multiple of 4.
     pub entry: u64,
-    /// The IPA of the device tree, in `x0` at entry: in RAM, a multiple of 8.
-    pub dtb: u64,
+    /// The IPA of what the guest is told about its machine (a device tree, or another boot protocol's information), which the first
+    /// vCPU gets in a register: in RAM, a multiple of 8.
+    pub info: u64,
+    /// What the first vCPU starts in.
+    pub mode: Mode,
     /// The files that are copied into RAM before the first instruction, in this order.
     pub loads: Vec<Load, MAX_LOADS>,
     /// What a reset by the guest does.
@@ -72,6 +77,22 @@ pub fn cpus_of(cpus: u64, pinned: bool, vcpu: usize, present: u64) -> u64 {
         rest &= rest - 1;
     }
     rest & rest.wrapping_neg()
+}
+
+/// The state in which a virtual machine's first vCPU starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mode {
+    /// What a CPU is in after reset, as the Arm boot protocol has it: translation and caches off, [`Vm::info`] in `x0`.
+    #[default]
+    Reset,
+    /// 32-bit protected mode without paging, as Multiboot and PVH have it: flat segments, [`Vm::info`] in `EBX`, and Multiboot's magic
+    /// number in `EAX`.
+    Protected,
+    /// 64-bit mode, as the Linux x86 boot protocol has it: flat segments, [`Vm::info`] in `RSI`.
+    Long {
+        /// The IPA of the page tables, in RAM, a multiple of 4096.
+        tables: u64,
+    },
 }
 
 /// A file of the blob, and where it goes in a virtual machine's RAM.

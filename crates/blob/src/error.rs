@@ -39,10 +39,12 @@ pub enum Rule {
     Memory,
     /// There are 1 to [`stile_board::MAX_VCPUS`] vCPUs.
     Vcpus,
-    /// The entry point lies in RAM and is a multiple of 4.
+    /// The entry point lies in RAM and is aligned as the architecture's instructions are.
     Entry,
-    /// The device tree lies in RAM and its address is a multiple of 8.
-    Dtb,
+    /// What the guest is told lies in RAM and its address is a multiple of 8.
+    Info,
+    /// The first vCPU's page tables lie in RAM, at a page.
+    Tables,
     /// The file lies in the blob, behind the symbols, aligned to [`crate::FILE_ALIGN`].
     LoadFile,
     /// The load takes no less RAM than the file is long.
@@ -78,7 +80,8 @@ impl fmt::Display for Rule {
             Rule::Memory => "impossible amount of RAM",
             Rule::Vcpus => "impossible number of vCPUs",
             Rule::Entry => "entry point is not in RAM, or not aligned",
-            Rule::Dtb => "device tree is not in RAM, or not aligned",
+            Rule::Info => "boot information is not in RAM, or not aligned",
+            Rule::Tables => "page tables are not in RAM, or not aligned",
             Rule::LoadFile => "file is not in the blob, or not aligned",
             Rule::LoadSize => "file is larger than its place in RAM",
             Rule::LoadAddress => "file does not fit into RAM",

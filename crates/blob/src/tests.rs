@@ -11,11 +11,13 @@ fn vm(name: &str, memory: u64) -> Vm<'_> {
     Vm {
         name,
         memory,
+        ram_base: map::RAM_BASE,
         vcpus: 1,
         cpus: 0,
         pinned: false,
         entry: map::RAM_BASE,
-        dtb: map::RAM_BASE + memory - map::RAM_GRANULE,
+        info: map::RAM_BASE + memory - map::RAM_GRANULE,
+        mode: Mode::Reset,
         loads: heapless::Vec::new(),
         on_reset: OnReset::Restart,
         techniques: Techniques::default(),
@@ -60,14 +62,18 @@ fn assert_invariants(blob: &Blob<'_>) {
         assert!(vm.name.chars().all(|c| c.is_ascii_digit() || c.is_ascii_lowercase() || c == '-'));
         assert!(blob.machine.vms.iter().skip(index + 1).all(|other| other.name != vm.name));
         assert!(vm.memory % map::RAM_GRANULE == 0 && vm.memory > 0);
-        let ram_end = map::RAM_BASE.checked_add(vm.memory).expect("no overflow");
+        let ram_end = vm.ram_base.checked_add(vm.memory).expect("no overflow");
         assert!(ram_end <= 1 << 38);
         assert!((1..=MAX_VCPUS).contains(&usize::from(vm.vcpus)));
-        for address in [vm.entry, vm.dtb] {
-            assert!(address >= map::RAM_BASE && address < ram_end && address % 4 == 0);
+        for address in [vm.entry, vm.info] {
+            assert!(address >= vm.ram_base && address < ram_end);
+        }
+        assert!(vm.info % 8 == 0 && (vm.mode != Mode::Reset || vm.entry % 4 == 0));
+        if let Mode::Long { tables } = vm.mode {
+            assert!(tables >= vm.ram_base && tables < ram_end && tables % 4096 == 0);
         }
         for load in &vm.loads {
-            assert!(load.mem_len >= load.len && load.ipa >= map::RAM_BASE);
+            assert!(load.mem_len >= load.len && load.ipa >= vm.ram_base);
             assert!(load.ipa.checked_add(load.mem_len).expect("no overflow") <= ram_end);
             if load.len != 0 {
                 assert_eq!(blob.file(load).expect("in the blob").len() as u64, load.len);
@@ -152,8 +158,23 @@ fn rules() {
     assert_eq!(check(&|vm| vm.vcpus = 9), broken(Rule::Vcpus));
     assert_eq!(check(&|vm| vm.entry = end), broken(Rule::Entry));
     assert_eq!(check(&|vm| vm.entry = map::RAM_BASE + 2), broken(Rule::Entry));
-    assert_eq!(check(&|vm| vm.dtb = 0), broken(Rule::Dtb));
-    assert_eq!(check(&|vm| vm.dtb = end - 4), broken(Rule::Dtb));
+    assert_eq!(check(&|vm| vm.info = 0), broken(Rule::Info));
+    assert_eq!(check(&|vm| vm.ram_base = map::RAM_BASE + map::RAM_GRANULE), broken(Rule::Memory));
+    assert_eq!(check(&|vm| vm.ram_base = 4096), broken(Rule::Memory));
+    let low = |mode| {
+        move |vm: &mut Vm<'_>| {
+            vm.ram_base = 0;
+            vm.entry = 0x10_0001;
+            vm.info = 0x1000;
+            vm.mode = mode;
+        }
+    };
+    assert_eq!(check(&low(Mode::Reset)), broken(Rule::Entry));
+    assert_eq!(check(&low(Mode::Protected)), Ok(()));
+    assert_eq!(check(&low(Mode::Long { tables: 0x2000 })), Ok(()));
+    assert_eq!(check(&low(Mode::Long { tables: 0x2008 })), broken(Rule::Tables));
+    assert_eq!(check(&low(Mode::Long { tables: ram })), broken(Rule::Tables));
+    assert_eq!(check(&|vm| vm.info = end - 4), broken(Rule::Info));
     assert_eq!(check(&load(0, 0, map::RAM_BASE, ram)), Ok(()), "only zeroes");
     assert_eq!(check(&load(0, 1, map::RAM_BASE, 1)), broken(Rule::LoadFile));
     assert_eq!(check(&load(4096, 1, map::RAM_BASE, 1)), broken(Rule::LoadFile));
@@ -304,7 +325,12 @@ prop_compose! {
         cpus: u64,
         pinned: bool,
         entry in 0..1024u64,
-        dtb in 0..1024u64,
+        info in 0..1024u64,
+        mode in prop_oneof![
+            Just(Mode::Reset),
+            Just(Mode::Protected),
+            (0..100u64).prop_map(|page| Mode::Long { tables: map::RAM_BASE + page * 4096 }),
+        ],
         stop: bool,
         wfi_passthrough: bool,
         nested in prop::sample::select(Nested::WORDS.map(|(_, nested)| nested).to_vec()),
@@ -316,7 +342,8 @@ prop_compose! {
         vm.cpus = cpus;
         vm.pinned = pinned;
         vm.entry = map::RAM_BASE + entry * 4;
-        vm.dtb = map::RAM_BASE + dtb * 8;
+        vm.info = map::RAM_BASE + info * 8;
+        vm.mode = mode;
         vm.on_reset = if stop { OnReset::Stop } else { OnReset::Restart };
         vm.techniques = Techniques { wfi_passthrough, nested, ablate };
         (vm, loads)

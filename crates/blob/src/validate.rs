@@ -1,6 +1,6 @@
 //! The rules that a configuration keeps before any of it is used.
 
-use crate::{Error, FILE_ALIGN, Load, MAX_NAME_LEN, Machine, Rule, Vm};
+use crate::{Error, FILE_ALIGN, Load, MAX_NAME_LEN, Machine, Mode, Rule, Vm};
 use stile_board::{MAX_VCPUS, map};
 
 /// Whether `name` can name a virtual machine: 1 to [`MAX_NAME_LEN`] of `[a-z0-9-]`.
@@ -28,7 +28,7 @@ pub fn validate(machine: &Machine<'_>, files_start: u64, blob_len: u64) -> Resul
             return broken(Rule::UniqueName);
         }
         for load in &vm.loads {
-            if let Err(rule) = validate_load(load, vm.memory, files_start, blob_len) {
+            if let Err(rule) = validate_load(load, vm, files_start, blob_len) {
                 return broken(rule);
             }
         }
@@ -40,22 +40,28 @@ fn validate_vm(vm: &Vm<'_>) -> Result<(), Rule> {
     if !is_name(vm.name) {
         return Err(Rule::Name);
     }
-    if !map::is_ram_size(vm.memory) {
+    if !map::is_ram_size(vm.memory) || vm.ram_base > map::RAM_BASE || !vm.ram_base.is_multiple_of(map::RAM_GRANULE) {
         return Err(Rule::Memory);
     }
     if vm.vcpus == 0 || usize::from(vm.vcpus) > MAX_VCPUS {
         return Err(Rule::Vcpus);
     }
-    if !map::ram_contains(vm.memory, vm.entry, 4) || !vm.entry.is_multiple_of(4) {
+    let contains = |ipa, len| map::contains(vm.ram_base, vm.memory, ipa, len);
+    if !contains(vm.entry, 4) || vm.mode == Mode::Reset && !vm.entry.is_multiple_of(4) {
         return Err(Rule::Entry);
     }
-    if !map::ram_contains(vm.memory, vm.dtb, 8) || !vm.dtb.is_multiple_of(8) {
-        return Err(Rule::Dtb);
+    if !contains(vm.info, 8) || !vm.info.is_multiple_of(8) {
+        return Err(Rule::Info);
+    }
+    if let Mode::Long { tables } = vm.mode
+        && !(contains(tables, 4096) && tables.is_multiple_of(4096))
+    {
+        return Err(Rule::Tables);
     }
     Ok(())
 }
 
-fn validate_load(load: &Load, ram: u64, files_start: u64, blob_len: u64) -> Result<(), Rule> {
+fn validate_load(load: &Load, vm: &Vm<'_>, files_start: u64, blob_len: u64) -> Result<(), Rule> {
     // A load without a file only zeroes memory.
     if load.len != 0 {
         let end = load.offset.checked_add(load.len).ok_or(Rule::LoadFile)?;
@@ -66,7 +72,7 @@ fn validate_load(load: &Load, ram: u64, files_start: u64, blob_len: u64) -> Resu
     if load.mem_len < load.len {
         return Err(Rule::LoadSize);
     }
-    if !map::ram_contains(ram, load.ipa, load.mem_len) {
+    if !map::contains(vm.ram_base, vm.memory, load.ipa, load.mem_len) {
         return Err(Rule::LoadAddress);
     }
     Ok(())

@@ -11,6 +11,7 @@ extern crate std;
 
 pub mod intid;
 pub mod map;
+pub mod pc;
 mod region;
 
 pub use region::Region;

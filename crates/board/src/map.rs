@@ -42,7 +42,13 @@ pub const fn is_ram_size(size: u64) -> bool {
 /// An empty range lies in RAM if its address does, or is RAM's end.
 #[inline]
 pub const fn ram_contains(ram: u64, ipa: u64, len: u64) -> bool {
-    match ipa.checked_sub(RAM_BASE) {
+    contains(RAM_BASE, ram, ipa, len)
+}
+
+/// As [`ram_contains`], for RAM that begins at `base`.
+#[inline]
+pub const fn contains(base: u64, ram: u64, ipa: u64, len: u64) -> bool {
+    match ipa.checked_sub(base) {
         Some(offset) => offset <= ram && len <= ram - offset,
         None => false,
     }

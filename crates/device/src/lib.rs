@@ -8,6 +8,7 @@
 //!
 //! - [`pl011`]: Arm PrimeCell UART
 //! - [`pl031`]: Arm PrimeCell Real Time Clock
+//! - [`uart16550`]: the serial port of a PC
 //! - [`smccc`]: whose call an `HVC` or `SMC` is, and the calls that belong to the architecture
 //! - [`psci`]: the calls that turn processors and the machine on and off
 //! - [`uart16550`]: the PC's UART

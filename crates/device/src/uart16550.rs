@@ -1,97 +1,69 @@
-//! 16550A UART: *PC16550D Universal Asynchronous Receiver/Transmitter with FIFOs*.
+//! A PC's serial port: the 16550 UART (*TL16C550C Asynchronous Communications Element*, SLLS177, "Principles of Operation"), wired as on a
+//! PC: its interrupt gets through while `OUT2` is set.
 //!
-//! As the PL011's model does, it transmits in no time, makes no line errors and refuses what finds no room. A character that
-//! arrives is announced at once, as if the line fell silent after it. The interrupt output is the UART's own: it is not gated by
-//! OUT2, as a PC's is.
+//! The model transmits in no time, as [`crate::pl011`] does, unless the caller said ([`Uart16550::set_tx_full`]) that it can take no more
+//! for now. There is no line to make errors on, and the other end is always there and ready. A byte that finds no room in the FIFO stays
+//! with the caller. The time-out and the trigger level of the receiver are left out: each byte is announced when it arrives.
+
+use heapless::Deque;
 
 use crate::line::Line;
+pub use crate::pl011::{Read, Receive, Write};
 
-#[cfg(test)]
-mod tests;
-
-type Fifo = crate::fifo::Fifo<16>;
-
-/// Offsets of the registers: "Registers".
+/// Offsets of the registers.
 pub mod offset {
-    /// Receiver buffer (read), transmitter holding (write), divisor low.
-    pub const DATA: u16 = 0;
-    /// Interrupt enable, divisor high.
-    pub const IER: u16 = 1;
+    /// Receiver buffer (read), transmitter holding (write); divisor's low byte while `DLAB` is set.
+    pub const DATA: u32 = 0;
+    /// Interrupt enable; divisor's high byte while `DLAB` is set.
+    pub const IER: u32 = 1;
     /// Interrupt identification (read), FIFO control (write).
-    pub const IIR_FCR: u16 = 2;
+    pub const IIR_FCR: u32 = 2;
     /// Line control.
-    pub const LCR: u16 = 3;
+    pub const LCR: u32 = 3;
     /// Modem control.
-    pub const MCR: u16 = 4;
+    pub const MCR: u32 = 4;
     /// Line status.
-    pub const LSR: u16 = 5;
+    pub const LSR: u32 = 5;
     /// Modem status.
-    pub const MSR: u16 = 6;
+    pub const MSR: u32 = 6;
     /// Scratch.
-    pub const SCR: u16 = 7;
+    pub const SCRATCH: u32 = 7;
 }
 
 const IER_RECEIVED: u8 = 1 << 0;
 const IER_EMPTY: u8 = 1 << 1;
-
-const IIR_NONE: u8 = 0x01;
-const IIR_EMPTY: u8 = 0x02;
-const IIR_RECEIVED: u8 = 0x04;
-const IIR_TIMEOUT: u8 = 0x0c;
-const IIR_FIFOS: u8 = 0xc0;
-
+const IIR_NONE: u8 = 0b0001;
+const IIR_EMPTY: u8 = 0b0010;
+const IIR_RECEIVED: u8 = 0b0100;
 const FCR_ENABLE: u8 = 1 << 0;
 const FCR_CLEAR_RECEIVER: u8 = 1 << 1;
-
-const LCR_DIVISOR: u8 = 1 << 7;
+/// In IIR: FIFOs are enabled.
+const IIR_FIFOS: u8 = 0b11 << 6;
+const LCR_DLAB: u8 = 1 << 7;
+const MCR_OUT2: u8 = 1 << 3;
 const MCR_LOOP: u8 = 1 << 4;
+const LSR_RECEIVED: u8 = 1 << 0;
+/// Transmitter holding register empty, and all of the transmitter.
+const LSR_EMPTY: u8 = 0b11 << 5;
+/// CTS, DSR and DCD.
+const MSR_READY: u8 = 0b1011 << 4;
 
-const LSR_READY: u8 = 1 << 0;
-/// The holding register and the transmitter are empty.
-const LSR_EMPTY: u8 = 3 << 5;
-/// Clear to send, data set ready, carrier: the other end is there.
-const MSR_CONNECTED: u8 = 0xb0;
+/// Bytes in the receiver's FIFO.
+const FIFO: usize = 16;
 
-/// What a read gives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Read {
-    /// The register.
-    pub value: u8,
-    /// The interrupt line's new level, if it changed.
-    pub irq: Option<bool>,
-}
-
-/// What a write causes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Write {
-    /// A byte that the guest transmits.
-    pub tx: Option<u8>,
-    /// The interrupt line's new level, if it changed.
-    pub irq: Option<bool>,
-}
-
-/// What became of a byte that arrived for the guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Receive {
-    /// False if the FIFO had no room: the byte was not taken.
-    pub accepted: bool,
-    /// The interrupt line's new level, if it changed.
-    pub irq: Option<bool>,
-}
-
-/// A 16550A.
+/// A 16550.
 #[derive(Clone, Debug)]
 pub struct Uart16550 {
-    rx: Fifo,
-    fifo_control: u8,
-    interrupts: u8,
+    received: Deque<u8, FIFO>,
+    fifos: bool,
+    enabled: u8,
     line_control: u8,
     modem_control: u8,
     scratch: u8,
     divisor: [u8; 2],
+    /// The transmitter became empty and nobody has looked.
+    empty: bool,
     tx_full: bool,
-    /// The transmitter became empty, and the guest was not told yet.
-    emptied: bool,
     line: Line,
 }
 
@@ -105,160 +77,234 @@ impl Uart16550 {
     /// The UART after reset.
     pub const fn new() -> Self {
         Self {
-            rx: Fifo::new(),
-            fifo_control: 0,
-            interrupts: 0,
+            received: Deque::new(),
+            fifos: false,
+            enabled: 0,
             line_control: 0,
             modem_control: 0,
             scratch: 0,
-            divisor: [12, 0],
+            divisor: [0; 2],
+            empty: false,
             tx_full: false,
-            emptied: false,
             line: Line::LOW,
         }
     }
 
-    /// The guest reads the register at `offset`, 0 to 7.
+    /// The line status, which guests poll for every byte: what a load from it gives. Such a load changes nothing.
     #[inline]
-    pub fn read(&mut self, offset: u16) -> Read {
-        // Guests poll this before each byte.
+    pub fn flags(&self) -> u32 {
+        self.line_status().into()
+    }
+
+    /// A load from the register at `offset`; beyond them, all ones.
+    pub fn read(&mut self, offset: u32) -> Read {
         if offset == offset::LSR {
-            return Read { value: self.line_status(), irq: None };
+            return Read { value: self.flags(), irq: None };
         }
         let value = match offset {
-            offset::DATA if self.divisor_shown() => self.divisor[0],
-            offset::IER if self.divisor_shown() => self.divisor[1],
-            offset::DATA => self.rx.pop().unwrap_or(0),
-            offset::IER => self.interrupts,
+            offset::DATA if self.has_divisor() => self.divisor[0],
+            offset::DATA => self.received.pop_front().unwrap_or(0),
+            offset::IER if self.has_divisor() => self.divisor[1],
+            offset::IER => self.enabled,
             offset::IIR_FCR => self.identify(),
             offset::LCR => self.line_control,
             offset::MCR => self.modem_control,
             offset::MSR => self.modem_status(),
-            offset::SCR => self.scratch,
+            offset::SCRATCH => self.scratch,
             _ => 0xff,
         };
-        Read { value, irq: self.update_line() }
+        Read { value: value.into(), irq: self.update() }
     }
 
-    /// The guest writes the register at `offset`, 0 to 7.
-    #[inline]
-    pub fn write(&mut self, offset: u16, value: u8) -> Write {
+    /// A store to the register at `offset`; beyond them, nothing.
+    pub fn write(&mut self, offset: u32, value: u32) -> Write {
+        let value = value as u8;
         let mut tx = None;
         match offset {
-            offset::DATA if self.divisor_shown() => self.divisor[0] = value,
-            offset::IER if self.divisor_shown() => self.divisor[1] = value,
-            offset::DATA => tx = self.transmit(value),
-            offset::IER => {
-                // Allowing the interrupt while the transmitter is empty raises it.
-                self.emptied |= value & !self.interrupts & IER_EMPTY != 0 && !self.tx_full;
-                self.interrupts = value & 0xf;
+            offset::DATA if self.has_divisor() => self.divisor[0] = value,
+            offset::DATA if self.modem_control & MCR_LOOP != 0 => {
+                // If there is no room it is lost, as on the line.
+                let _ = self.received.push_back(value);
             }
-            offset::IIR_FCR => self.control_fifos(value),
+            offset::DATA => {
+                tx = Some(value);
+                self.empty = !self.tx_full;
+            }
+            offset::IER if self.has_divisor() => self.divisor[1] = value,
+            offset::IER => {
+                // Enabling the interrupt of an empty transmitter makes it come.
+                self.empty |= value & !self.enabled & IER_EMPTY != 0 && !self.tx_full;
+                self.enabled = value & 0xf;
+            }
+            offset::IIR_FCR => {
+                let fifos = value & FCR_ENABLE != 0;
+                if fifos != self.fifos || value & FCR_CLEAR_RECEIVER != 0 {
+                    self.received.clear();
+                }
+                self.fifos = fifos;
+            }
             offset::LCR => self.line_control = value,
             offset::MCR => self.modem_control = value & 0x1f,
-            offset::SCR => self.scratch = value,
+            offset::SCRATCH => self.scratch = value,
             _ => {}
         }
-        Write { tx, irq: self.update_line() }
+        Write { tx, irq: self.update() }
     }
 
     /// A byte arrives for the guest.
     pub fn receive(&mut self, byte: u8) -> Receive {
-        let accepted = self.rx_room() != 0 && self.modem_control & MCR_LOOP == 0;
-        if accepted {
-            self.rx.push(byte);
-        }
-        Receive { accepted, irq: self.update_line() }
+        let room = if self.fifos { FIFO } else { 1 };
+        let accepted = self.received.len() < room && self.modem_control & MCR_LOOP == 0 && self.received.push_back(byte).is_ok();
+        Receive { accepted, irq: self.update() }
     }
 
-    /// How many bytes find room now, 0 to 16 (1 while the FIFOs are off).
-    pub fn rx_room(&self) -> usize {
-        let capacity = if self.fifo_control & FCR_ENABLE != 0 { Fifo::DEPTH } else { 1 };
-        capacity.saturating_sub(self.rx.len())
-    }
-
-    /// Whether the guest lets a received byte interrupt it. Drivers discard what arrives earlier.
-    pub const fn rx_interrupt_enabled(&self) -> bool {
-        self.interrupts & IER_RECEIVED != 0
-    }
-
-    /// Says whether the transmitter is to look full: whether the caller can't take a byte now.
-    /// [`write`](Self::write) hands over what a guest writes all the same.
+    /// Whether the caller can take no more bytes for now. Returns the interrupt line's new level, if it changed.
     pub fn set_tx_full(&mut self, full: bool) -> Option<bool> {
-        if full != self.tx_full {
-            self.tx_full = full;
-            self.emptied = !full;
-        }
-        self.update_line()
+        self.empty = (self.empty || self.tx_full) && !full;
+        self.tx_full = full;
+        self.update()
     }
 
-    /// The interrupt line's level.
-    pub const fn irq(&self) -> bool {
-        self.line.level()
-    }
-
-    fn transmit(&mut self, byte: u8) -> Option<u8> {
-        self.emptied = !self.tx_full;
-        if self.modem_control & MCR_LOOP == 0 {
-            return Some(byte);
-        }
-        if self.rx_room() != 0 {
-            self.rx.push(byte);
-        }
-        None
-    }
-
-    fn control_fifos(&mut self, value: u8) {
-        if (value ^ self.fifo_control) & FCR_ENABLE != 0 || value & FCR_CLEAR_RECEIVER != 0 {
-            self.rx.clear();
-        }
-        self.fifo_control = value & (IIR_FIFOS | FCR_ENABLE);
+    fn has_divisor(&self) -> bool {
+        self.line_control & LCR_DLAB != 0
     }
 
     fn line_status(&self) -> u8 {
-        let ready = if self.rx.is_empty() { 0 } else { LSR_READY };
-        ready | if self.tx_full { 0 } else { LSR_EMPTY }
+        let received = if self.received.is_empty() { 0 } else { LSR_RECEIVED };
+        let empty = if self.tx_full { 0 } else { LSR_EMPTY };
+        received | empty
     }
 
-    /// In loopback the modem outputs are the inputs.
-    const fn modem_status(&self) -> u8 {
-        let out = self.modem_control;
-        if out & MCR_LOOP == 0 {
-            return MSR_CONNECTED;
+    /// In loop-back mode the modem's inputs are the outputs: DTR, RTS, OUT1 and OUT2 as DSR, CTS, RI and DCD.
+    fn modem_status(&self) -> u8 {
+        let control = self.modem_control;
+        if control & MCR_LOOP == 0 {
+            return MSR_READY;
         }
-        (out & 0xc) << 4 | (out & 1) << 5 | (out & 2) << 3
+        (control & 1) << 5 | (control & 2) << 3 | (control & 4) << 4 | (control & 8) << 4
     }
 
-    /// The interrupt of the highest priority; telling that the transmitter is empty ends that one.
+    /// The most urgent interrupt that is pending and enabled.
+    fn pending(&self) -> u8 {
+        if self.enabled & IER_RECEIVED != 0 && !self.received.is_empty() {
+            IIR_RECEIVED
+        } else if self.enabled & IER_EMPTY != 0 && self.empty {
+            IIR_EMPTY
+        } else {
+            IIR_NONE
+        }
+    }
+
+    /// A read of IIR, which takes the transmitter's interrupt back.
     fn identify(&mut self) -> u8 {
-        let source = self.source();
-        if source == IIR_EMPTY {
-            self.emptied = false;
+        let pending = self.pending();
+        if pending == IIR_EMPTY {
+            self.empty = false;
         }
-        source | if self.fifo_control & FCR_ENABLE != 0 { IIR_FIFOS } else { 0 }
+        pending | if self.fifos { IIR_FIFOS } else { 0 }
     }
 
-    fn source(&self) -> u8 {
-        if self.interrupts & IER_RECEIVED != 0 && !self.rx.is_empty() {
-            return if self.rx.len() >= self.trigger() { IIR_RECEIVED } else { IIR_TIMEOUT };
+    fn update(&mut self) -> Option<bool> {
+        let gate = self.modem_control & MCR_OUT2 != 0 && self.modem_control & MCR_LOOP == 0;
+        let level = gate && self.pending() != IIR_NONE;
+        self.line.drive(level)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn open() -> Uart16550 {
+        let mut uart = Uart16550::new();
+        uart.write(offset::IIR_FCR, 0x07);
+        uart.write(offset::MCR, 0x0b);
+        uart
+    }
+
+    #[test]
+    fn bytes_are_transmitted_at_once() {
+        let mut uart = Uart16550::new();
+        assert_eq!(uart.read(offset::LSR).value, 0x60);
+        assert_eq!(uart.write(offset::DATA, 0x41).tx, Some(0x41));
+        assert_eq!(uart.read(offset::LSR).value, 0x60);
+        uart.set_tx_full(true);
+        assert_eq!(uart.read(offset::LSR).value, 0);
+    }
+
+    #[test]
+    fn the_transmitters_interrupt_comes_and_goes() {
+        let mut uart = open();
+        assert_eq!(uart.write(offset::IER, 0b10).irq, Some(true));
+        let read = uart.read(offset::IIR_FCR);
+        assert_eq!((read.value, read.irq), (0xc2, Some(false)));
+        assert_eq!(uart.read(offset::IIR_FCR).value, 0xc1);
+        assert_eq!(uart.write(offset::DATA, 0x41).irq, Some(true));
+        uart.read(offset::IIR_FCR);
+        assert_eq!(uart.set_tx_full(true), None);
+        assert_eq!(uart.write(offset::DATA, 0x42).irq, None);
+        assert_eq!(uart.set_tx_full(false), Some(true));
+    }
+
+    #[test]
+    fn received_bytes_are_announced_until_they_are_read() {
+        let mut uart = open();
+        uart.write(offset::IER, 0b01);
+        assert_eq!(uart.receive(0x61), Receive { accepted: true, irq: Some(true) });
+        assert_eq!(uart.read(offset::IIR_FCR).value, 0xc4);
+        assert_eq!(uart.read(offset::LSR).value, 0x61);
+        assert_eq!(uart.read(offset::DATA), Read { value: 0x61, irq: Some(false) });
+        for n in 0..FIFO {
+            assert!(uart.receive(n as u8).accepted);
         }
-        if self.interrupts & IER_EMPTY != 0 && self.emptied { IIR_EMPTY } else { IIR_NONE }
+        assert!(!uart.receive(0).accepted);
     }
 
-    const fn trigger(&self) -> usize {
-        match (self.fifo_control & FCR_ENABLE, self.fifo_control >> 6) {
-            (0, _) | (_, 0) => 1,
-            (_, 1) => 4,
-            (_, 2) => 8,
-            _ => 14,
+    #[test]
+    fn without_out2_nothing_gets_through() {
+        let mut uart = open();
+        uart.write(offset::IER, 0b11);
+        assert_eq!(uart.write(offset::MCR, 0x03).irq, Some(false));
+        assert_eq!(uart.write(offset::MCR, 0x0b).irq, Some(true));
+    }
+
+    /// What Linux tries to find out whether there is a UART.
+    #[test]
+    fn loop_back_and_scratch() {
+        let mut uart = Uart16550::new();
+        uart.write(offset::MCR, 0x1a);
+        assert_eq!(uart.read(offset::MSR).value & 0xf0, 0x90);
+        assert_eq!(uart.write(offset::DATA, 0x33).tx, None);
+        assert_eq!(uart.read(offset::DATA).value, 0x33);
+        uart.write(offset::SCRATCH, 0x5a);
+        assert_eq!(uart.read(offset::SCRATCH).value, 0x5a);
+        uart.write(offset::LCR, 0x83);
+        uart.write(offset::DATA, 0x01);
+        uart.write(offset::IER, 0x02);
+        assert_eq!((uart.read(offset::DATA).value, uart.read(offset::IER).value), (1, 2));
+        uart.write(offset::LCR, 0x03);
+        assert_eq!(uart.read(offset::IER).value, 0);
+    }
+
+    proptest! {
+        /// The line is high exactly while IIR says that something is pending, and OUT2 lets it through.
+        #[test]
+        fn the_line_says_what_iir_says(steps in proptest::collection::vec((0u32..9, 0u32..256, 0u8..4), 0..200)) {
+            let mut uart = open();
+            let mut level = false;
+            for (offset, value, what) in steps {
+                let irq = match what {
+                    0 => uart.read(offset).irq,
+                    1 => uart.write(offset, value).irq,
+                    2 => uart.receive(value as u8).irq,
+                    _ => uart.set_tx_full(value & 1 != 0),
+                };
+                prop_assert_ne!(irq, Some(level));
+                level = irq.unwrap_or(level);
+                let pending = uart.clone().read(offset::IIR_FCR).value & 1 == 0;
+                prop_assert_eq!(level, pending && uart.modem_control & 0x18 == 0x08);
+            }
         }
-    }
-
-    const fn divisor_shown(&self) -> bool {
-        self.line_control & LCR_DIVISOR != 0
-    }
-
-    fn update_line(&mut self) -> Option<bool> {
-        self.line.drive(self.source() != IIR_NONE)
     }
 }

@@ -259,3 +259,19 @@ macro_rules! named_rows {
     (@row $block:ident, $place:expr,) => {};
 }
 pub(crate) use named_rows;
+
+/// Defines an architecture's reasons: a constant for each, and the list of their names.
+macro_rules! reasons {
+    ($( $(#[$meta:meta])* $name:ident, )+) => {
+        // Only to number the reasons.
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+        enum Number { $($name),+ }
+        $(
+            $(#[$meta])*
+            pub const $name: $crate::Reason = $crate::Reason::new(Number::$name as u8);
+        )+
+        /// The reasons' names, by number.
+        pub(super) const NAMES: &[&str] = &[$(stringify!($name)),+];
+    };
+}
+pub(crate) use reasons;

@@ -18,7 +18,7 @@
 //! | `DYNAMIC_BASE..ROWS` | dynamic: only seen at run time | [`Ledger::row_for`], off the hot path |
 //!
 //! The ledger itself knows no architecture. The names of reasons and static rows stand in a
-//! [`Catalogue`], one for each architecture: [`aarch64::CATALOGUE`]. A program that shows ledgers
+//! [`Catalogue`], one for each architecture: [`aarch64::CATALOGUE`], [`x86_64::CATALOGUE`]. A program that shows ledgers
 //! (feature `report`) takes the catalogue of the machine that it looks at.
 //!
 //! # The update in assembly
@@ -37,9 +37,11 @@ pub mod aarch64;
 mod account;
 mod catalogue;
 pub mod layout;
+mod page;
 #[cfg(feature = "report")]
 pub mod report;
 mod row;
+pub mod x86_64;
 
 pub use account::{Entry, Ledger};
 pub use catalogue::{Access, Catalogue, Name, SubReason};

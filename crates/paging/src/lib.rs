@@ -2,11 +2,11 @@
 //! a TLB or memory; what it needs of them it asks of its caller through two small traits.
 //!
 //! * [`frames`]: which physical memory is free, and who gets it.
-//! * [`table`]: AArch64 translation tables (4 KiB granule): second stage, and first stage at EL2.
+//! * [`table`]: translation tables of Arm and Intel: second stage, and the hypervisor's own.
 //! * [`registers`]: the values of the registers that control those tables.
 //! * [`vmid`]: which VMID a VM uses, on however many CPUs at once.
 //!
-//! "The manual" in these pages is the Arm Architecture Reference Manual for A-profile architecture;
+//! "The manual" in these pages is, but where they say otherwise, the Arm Architecture Reference Manual for A-profile architecture;
 //! its sections are cited by name.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -38,6 +38,19 @@ impl PaRange {
         }
     }
 
+    /// The largest that addresses of so many bits (Intel's MAXPHYADDR) have room for; 32 bits at least.
+    #[must_use]
+    pub const fn of_bits(bits: u8) -> Self {
+        match bits {
+            0..36 => Self::Bits32,
+            36..40 => Self::Bits36,
+            40..42 => Self::Bits40,
+            42..44 => Self::Bits42,
+            44..48 => Self::Bits44,
+            _ => Self::Bits48,
+        }
+    }
+
     /// Bits of a physical address.
     #[must_use]
     pub const fn bits(self) -> u8 {

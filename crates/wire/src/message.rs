@@ -14,8 +14,8 @@ pub enum Event {
         version: Version,
         /// Physical CPUs that it drives.
         cpus: u8,
-        /// How it runs at EL2.
-        el2: El2,
+        /// How it runs.
+        level: Level,
         /// Virtual machines in the image.
         vms: u8,
     },
@@ -81,13 +81,15 @@ pub struct Version {
     pub patch: u16,
 }
 
-/// How the hypervisor runs at EL2.
+/// How the hypervisor runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum El2 {
-    /// With `HCR_EL2.E2H` set (FEAT_VHE).
+pub enum Level {
+    /// At EL2, with `HCR_EL2.E2H` set (FEAT_VHE).
     Vhe,
-    /// Without.
+    /// At EL2 without.
     Nvhe,
+    /// In VMX root operation.
+    Vmx,
 }
 
 /// What became of a virtual machine.
@@ -133,6 +135,8 @@ pub enum CrashReason {
     SystemError,
     /// The second stage's tables need more memory than there is.
     OutOfMemory,
+    /// It had a fault whose handler faulted, and so did that one's handler.
+    TripleFault,
 }
 
 /// One row of the ledger: the exits of one vCPU for one reason.

@@ -75,7 +75,7 @@ fn event() -> impl Strategy<Value = Event> {
         (any::<[u16; 3]>(), any::<[u8; 2]>(), any::<bool>()).prop_map(|([major, minor, patch], [cpus, vms], vhe)| Event::Hello {
             version: Version { major, minor, patch },
             cpus,
-            el2: if vhe { El2::Vhe } else { El2::Nvhe },
+            level: if vhe { Level::Vhe } else { Level::Nvhe },
             vms,
         }),
         (any::<u8>(), state).prop_map(|(vm, state)| Event::Vm { vm, state }),
@@ -232,7 +232,7 @@ fn encodings_are_fixed() {
     assert_eq!(bytes(&Event::Panic { cpu: 3 }), [6, 3]);
     assert_eq!(bytes(&Event::End { status: 100 }), [7, 100]);
     assert_eq!(bytes(&Event::Vm { vm: 1, state: VmState::Reset }), [1, 1, 2]);
-    let hello = Event::Hello { version: Version { major: 0, minor: 1, patch: 0 }, cpus: 2, el2: El2::Nvhe, vms: 3 };
+    let hello = Event::Hello { version: Version { major: 0, minor: 1, patch: 0 }, cpus: 2, level: Level::Nvhe, vms: 3 };
     assert_eq!(bytes(&hello), [0, 0, 1, 0, 2, 1, 3]);
 }
 

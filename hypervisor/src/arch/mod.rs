@@ -5,11 +5,15 @@
 pub mod aarch64;
 #[cfg(not(target_os = "none"))]
 pub mod fake;
+#[cfg(all(target_os = "none", target_arch = "x86_64"))]
+pub mod x86_64;
 
 #[cfg(all(target_os = "none", target_arch = "aarch64"))]
 pub use aarch64::*;
 #[cfg(not(target_os = "none"))]
 pub use fake::*;
+#[cfg(all(target_os = "none", target_arch = "x86_64"))]
+pub use x86_64::*;
 
-#[cfg(all(target_os = "none", not(target_arch = "aarch64")))]
+#[cfg(all(target_os = "none", not(any(target_arch = "aarch64", target_arch = "x86_64"))))]
 compile_error!("Stile has no back end for this architecture");

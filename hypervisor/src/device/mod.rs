@@ -4,12 +4,11 @@ pub mod alarm;
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use stile_device::pl011::Pl011;
-use stile_device::pl031::Pl031;
 use stile_sched::lock::TicketLock;
 
 use heapless::Deque;
 
+use crate::arch::models::{Clock, UART_DATA, Uart as Model};
 use crate::console;
 use crate::{arch, vm::Vm};
 
@@ -17,7 +16,7 @@ use crate::{arch, vm::Vm};
 const BACKLOG: usize = 1024;
 
 struct Uart {
-    model: Pl011,
+    model: Model,
     backlog: Deque<u8, BACKLOG>,
 }
 
@@ -27,7 +26,7 @@ pub struct Devices {
     uart: TicketLock<Uart>,
     /// A copy of the UART's flag register, which guests read before each byte.
     uart_flags: AtomicU32,
-    clock: TicketLock<Pl031>,
+    clock: TicketLock<Clock>,
 }
 
 /// The interrupt lines of [`Devices`].
@@ -44,23 +43,23 @@ impl Devices {
     pub fn new(vm: usize) -> Devices {
         Devices {
             vm,
-            uart: TicketLock::new(Uart { model: Pl011::new(), backlog: Deque::new() }),
-            uart_flags: AtomicU32::new(Pl011::new().flags()),
-            clock: TicketLock::new(Pl031::new(arch::wall_clock() as u32, arch::wall_clock())),
+            uart: TicketLock::new(Uart { model: Model::new(), backlog: Deque::new() }),
+            uart_flags: AtomicU32::new(Model::new().flags()),
+            clock: TicketLock::new(Clock::new(arch::wall_clock() as u32, arch::wall_clock())),
         }
     }
 
     /// Back to that state. What was typed and not read is kept: the next boot may want it.
     pub fn reset(&self) {
         let mut uart = self.uart.lock();
-        uart.model = Pl011::new();
+        uart.model = Model::new();
         self.uart_flags.store(uart.model.flags(), Ordering::Relaxed);
         drop(uart);
-        *self.clock.lock() = Pl031::new(arch::wall_clock() as u32, arch::wall_clock());
+        *self.clock.lock() = Clock::new(arch::wall_clock() as u32, arch::wall_clock());
         alarm::set(self.vm, None);
     }
 
-    /// UARTFR, without the lock.
+    /// The register with the UART's flags, without the lock.
     #[inline(always)]
     pub fn uart_flags(&self) -> u32 {
         self.uart_flags.load(Ordering::Relaxed)
@@ -82,7 +81,7 @@ impl Devices {
     pub fn uart_read(&self, offset: u32, vm: &Vm) -> u32 {
         self.with_uart(vm, |uart| {
             let read = uart.model.read(offset);
-            let refilled = if offset == stile_device::pl011::offset::DR { uart.refill() } else { None };
+            let refilled = if offset == UART_DATA { uart.refill() } else { None };
             (read.value, refilled.or(read.irq))
         })
     }

@@ -1,11 +1,10 @@
 //! Making the VMs of the configuration.
 
 use stile_blob::{Blob, Load};
-use stile_board::map::RAM_BASE;
 use stile_ledger::Ledger;
 use stile_sched::{CpuSet, VcpuId};
 
-use super::{BLOB, VMS, Vcpu, Vm, power};
+use super::{BLOB, Start, VMS, Vcpu, Vm, power};
 use crate::arch;
 use crate::console::log;
 use crate::cpu::SCHEDULE;
@@ -20,7 +19,10 @@ pub fn create(blob: Blob<'static>) -> Result<(), &'static str> {
     let machine = blob.machine.clone();
     BLOB.set(blob);
     for (number, config) in machine.vms.iter().enumerate() {
-        let pieces = memory::allocate_guest(RAM_BASE, config.memory).map_err(|error| {
+        if !arch::can_start(config.mode) {
+            return Err("a VM's first vCPU would start in a state that this architecture does not have");
+        }
+        let pieces = memory::allocate_guest(config.ram_base, config.memory).map_err(|error| {
             log!("{}: {} MiB of memory: {error:?}; {} MiB are free", config.name, config.memory >> 20, memory::available() >> 20);
             "a VM's memory does not fit into this board's"
         })?;
@@ -49,7 +51,7 @@ pub fn create(blob: Blob<'static>) -> Result<(), &'static str> {
         let vm: &'static Vm = memory::allocate().write(Vm {
             number,
             name: config.name,
-            entry: (config.entry, config.dtb),
+            start: Start { pc: config.entry, info: config.info, mode: config.mode },
             memory: pieces,
             loads: config.loads.clone(),
             on_reset: config.on_reset,

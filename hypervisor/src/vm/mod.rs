@@ -4,7 +4,7 @@ mod create;
 pub mod power;
 mod vcpu;
 
-use stile_blob::{Blob, Load, OnReset, Techniques};
+use stile_blob::{Blob, Load, Mode, OnReset, Techniques};
 use stile_board::MAX_VMS;
 use stile_paging::frames::{MAX_PIECES, Piece};
 use stile_sched::VcpuId;
@@ -21,8 +21,8 @@ pub struct Vm {
     pub number: usize,
     /// Its name there.
     pub name: &'static str,
-    /// Where its first vCPU starts, and with which argument.
-    entry: (u64, u64),
+    /// How its first vCPU starts.
+    start: Start,
     /// Where its memory is.
     memory: heapless::Vec<Piece, MAX_PIECES>,
     /// What is loaded into it.
@@ -39,6 +39,16 @@ pub struct Vm {
     pub devices: Devices,
     /// Second stage, interrupt controller, and what else the architecture has for each VM.
     pub arch: arch::Vm,
+}
+
+/// How a VM's first vCPU starts.
+pub struct Start {
+    /// Its first instruction.
+    pub pc: u64,
+    /// The guest-physical address of what the guest is told about its machine.
+    pub info: u64,
+    /// What state it is in: one of those that [`arch::can_start`] says yes to.
+    pub mode: Mode,
 }
 
 static VMS: [Once<&'static Vm>; MAX_VMS] = [const { Once::new() }; MAX_VMS];

@@ -68,7 +68,7 @@ pub fn start(vm: &'static Vm) {
         _ => None,
     };
     if let Some(first) = vm.vcpus.first() {
-        first.arch.set_entry(vm.entry.0, vm.entry.1);
+        first.arch.set_start(&vm.start);
         cpu::start(first);
     }
     if let Some(asked) = asked {

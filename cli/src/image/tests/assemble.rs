@@ -61,7 +61,7 @@ fn image_is_read_as_it_was_meant() {
         let [kernel, initrd, dtb] = &vm.loads[..] else { panic!("three files") };
         assert_eq!((kernel.ipa, kernel.len, kernel.mem_len), (RAM_BASE, 10_000, 0x20_0000));
         assert_eq!(blob.file(initrd), Some(&[3; 5000][..]));
-        assert_eq!(dtb.ipa, vm.dtb);
+        assert_eq!(dtb.ipa, vm.info);
         let tree = fdt::Fdt::new(blob.file(dtb).expect("a file")).expect("a device tree");
         let memory = tree.memory().regions().next().expect("memory");
         assert_eq!(memory.size, Some(wanted.memory as usize));

@@ -22,21 +22,7 @@ pub use sysreg::*;
 
 /// Reasons for an exit.
 pub mod reason {
-    use crate::Reason;
-
-    macro_rules! reasons {
-        ($( $(#[$meta:meta])* $name:ident, )+) => {
-            // Only to number the reasons.
-            #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
-            enum Number { $($name),+ }
-            $(
-                $(#[$meta])*
-                pub const $name: Reason = Reason::new(Number::$name as u8);
-            )+
-            /// The reasons' names, by number.
-            pub(super) const NAMES: &[&str] = &[$(stringify!($name)),+];
-        };
-    }
+    use crate::catalogue::reasons;
 
     reasons! {
         /// A hypercall. Dynamic key: the function's identifier.

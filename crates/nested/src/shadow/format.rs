@@ -77,6 +77,8 @@ pub struct ShadowPermissions {
 pub struct Shadow(pub Stage2);
 
 impl Format for Shadow {
+    type Layout = <Stage2 as Format>::Layout;
+
     type Permissions = ShadowPermissions;
 
     fn supports(&self, permissions: ShadowPermissions) -> bool {

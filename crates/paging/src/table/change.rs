@@ -1,7 +1,7 @@
 //! Changing what is mapped: unmapping it, or giving it other permissions.
 
 use super::chain::Chain;
-use super::format::{self, Entry};
+use super::format::{Entry, Layout};
 use super::level::{ENTRIES, Piece, Span, pieces};
 use super::{EntryKind, Error, Format, Invalidation, Level, Maintenance, PageTable, TableMemory, read};
 
@@ -150,14 +150,14 @@ impl<'a, F: Format, M: TableMemory, T: Maintenance> Changer<'a, F, M, T> {
             return 0;
         };
         let parts = pieces(below, piece.entry.start, piece.covered);
-        match format::entry(level, descriptor) {
+        match F::Layout::entry(level, descriptor) {
             Entry::Invalid => 0,
             Entry::Table(next) => parts.map(|part| self.tables_needed(read(self.memory, next, part.index), below, &part)).sum(),
             Entry::Leaf(_) if self.changed(descriptor) == descriptor => 0,
             Entry::Leaf(_) => {
                 // As far as the count goes, a part of a block is like the block.
-                let attributes = format::attribute_bits(descriptor);
-                let child = format::leaf_descriptor(below, 0, attributes);
+                let attributes = F::Layout::attribute_bits(descriptor);
+                let child = F::Layout::leaf_descriptor(below, 0, attributes);
                 1 + parts.map(|part| self.tables_needed(child, below, &part)).sum::<usize>()
             }
         }
@@ -166,7 +166,7 @@ impl<'a, F: Format, M: TableMemory, T: Maintenance> Changer<'a, F, M, T> {
     /// Changes an entry of `table`, as far as `piece` says. Returns how many bytes of it are mapped.
     fn apply(&mut self, table: u64, level: Level, piece: &Piece) -> u64 {
         let descriptor = read(self.memory, table, piece.index);
-        match (format::entry(level, descriptor), level.next()) {
+        match (F::Layout::entry(level, descriptor), level.next()) {
             (Entry::Invalid, _) | (Entry::Table(_), None) => 0,
             (Entry::Leaf(_), _) if piece.is_whole() => {
                 self.apply_to_leaf(table, level, piece, descriptor);
@@ -174,9 +174,9 @@ impl<'a, F: Format, M: TableMemory, T: Maintenance> Changer<'a, F, M, T> {
             }
             (Entry::Leaf(output), Some(below)) => {
                 if self.changed(descriptor) != descriptor {
-                    let attributes = format::attribute_bits(descriptor);
+                    let attributes = F::Layout::attribute_bits(descriptor);
                     let next = self.split(output, attributes, below, piece);
-                    let new = format::table_descriptor(next);
+                    let new = F::Layout::table_descriptor(next);
                     self.replace(table, level, piece, EntryKind::Leaf, new);
                 }
                 piece.covered.len()
@@ -216,7 +216,7 @@ impl<'a, F: Format, M: TableMemory, T: Maintenance> Changer<'a, F, M, T> {
                     self.invalidate(piece.entry.start, level, EntryKind::Table);
                     self.discard(next, below, piece.entry.start);
                     self.complete();
-                    let block = format::leaf_descriptor(level, output, attributes);
+                    let block = F::Layout::leaf_descriptor(level, output, attributes);
                     self.memory.write(table, piece.index, block);
                     return piece.covered.len();
                 }
@@ -246,12 +246,12 @@ impl<'a, F: Format, M: TableMemory, T: Maintenance> Changer<'a, F, M, T> {
         let table = self.spare.take(self.memory);
         for part in pieces(below, piece.entry.start, piece.entry) {
             let output = output + (part.entry.start - piece.entry.start);
-            let old = format::leaf_descriptor(below, output, attributes);
+            let old = F::Layout::leaf_descriptor(below, output, attributes);
             let new = match (part.entry.intersection(piece.covered), below.next()) {
                 (None, _) => old,
                 (Some(covered), Some(lower)) if covered != part.entry => {
                     let part = Piece { covered, ..part };
-                    format::table_descriptor(self.split(output, attributes, lower, &part))
+                    F::Layout::table_descriptor(self.split(output, attributes, lower, &part))
                 }
                 (Some(_), _) => self.changed(old),
             };
@@ -266,7 +266,7 @@ impl<'a, F: Format, M: TableMemory, T: Maintenance> Changer<'a, F, M, T> {
         let mut mapped = 0;
         for index in 0..ENTRIES {
             let address = base + index as u64 * level.size();
-            match (format::entry(level, read(self.memory, table, index)), level.next()) {
+            match (F::Layout::entry(level, read(self.memory, table, index)), level.next()) {
                 (Entry::Leaf(_), _) => {
                     self.invalidate(address, level, EntryKind::Leaf);
                     mapped += level.size();
@@ -288,10 +288,10 @@ impl<'a, F: Format, M: TableMemory, T: Maintenance> Changer<'a, F, M, T> {
         let mut first = None;
         for index in 0..ENTRIES {
             let descriptor = read(self.memory, table, index);
-            let (output, attributes) = match format::entry(level, descriptor) {
+            let (output, attributes) = match F::Layout::entry(level, descriptor) {
                 Entry::Leaf(output) => {
                     let new = self.format.with_permissions(descriptor, permissions);
-                    (output, format::attribute_bits(new))
+                    (output, F::Layout::attribute_bits(new))
                 }
                 Entry::Table(next) => self.as_block(next, level.next()?, permissions)?,
                 Entry::Invalid => return None,
@@ -306,6 +306,6 @@ impl<'a, F: Format, M: TableMemory, T: Maintenance> Changer<'a, F, M, T> {
 
     /// Whether no entry of a table is valid.
     fn is_empty(&self, table: u64, level: Level) -> bool {
-        (0..ENTRIES).all(|index| format::entry(level, read(self.memory, table, index)) == Entry::Invalid)
+        (0..ENTRIES).all(|index| F::Layout::entry(level, read(self.memory, table, index)) == Entry::Invalid)
     }
 }

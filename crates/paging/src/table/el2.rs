@@ -1,6 +1,7 @@
 //! First-stage descriptors of the hypervisor's own translation regime.
 
 use super::format::{Attributes, Format, MemoryType};
+use super::vmsa::Vmsa;
 use crate::registers::MairIndex;
 use bitfield_struct::bitfield;
 
@@ -73,6 +74,7 @@ pub enum El2 {
 }
 
 impl Format for El2 {
+    type Layout = Vmsa;
     type Permissions = El2Permissions;
 
     fn supports(&self, permissions: El2Permissions) -> bool {

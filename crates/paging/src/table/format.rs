@@ -3,12 +3,6 @@
 use super::Level;
 use core::fmt::Debug;
 
-/// Bits 47 to 12: the address in a table or page descriptor.
-const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
-const VALID: u64 = 1 << 0;
-/// Bit 1: set in table and page descriptors, clear in block descriptors.
-const TABLE_OR_PAGE: u64 = 1 << 1;
-
 /// The type of memory behind a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryType {
@@ -31,7 +25,7 @@ pub struct Attributes<P> {
 
 /// A descriptor, taken apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Entry {
+pub enum Entry {
     /// Translates nothing. Reserved encodings count as invalid, as they do for the hardware.
     Invalid,
     /// Leads to the table of the next level at this physical address.
@@ -40,11 +34,28 @@ pub(super) enum Entry {
     Leaf(u64),
 }
 
-/// The descriptors of one stage and translation regime.
+/// How descriptors of an architecture tell tables from pages, and where the address is in them: the same for all its formats.
 ///
-/// Valid bit, type bit and addresses are the same in all VMSAv8-64 formats of the 4 KiB granule and are
-/// provided; a format adds the attributes.
+/// A multiple of 4 KiB is an invalid descriptor in each.
+pub trait Layout {
+    /// Takes a descriptor of `level` apart.
+    fn entry(level: Level, descriptor: u64) -> Entry;
+
+    /// A descriptor for the table at `table`.
+    fn table_descriptor(table: u64) -> u64;
+
+    /// A page or block descriptor of `level` for the memory at `output`; `attributes` as encoded.
+    fn leaf_descriptor(level: Level, output: u64, attributes: u64) -> u64;
+
+    /// The attribute bits of a leaf descriptor.
+    fn attribute_bits(descriptor: u64) -> u64;
+}
+
+/// The descriptors of one stage and translation regime: a [`Layout`], and the attributes.
 pub trait Format {
+    /// What is the same for all formats of the architecture.
+    type Layout: Layout;
+
     /// Who may do what with a page.
     type Permissions: Copy + PartialEq + Debug;
 
@@ -71,34 +82,4 @@ pub trait Format {
 
     /// Whether the access flag is set. A walk that meets a leaf without it faults.
     fn is_accessed(&self, descriptor: u64) -> bool;
-}
-
-/// Takes a descriptor of `level` apart.
-pub(super) fn entry(level: Level, descriptor: u64) -> Entry {
-    if descriptor & VALID == 0 {
-        return Entry::Invalid;
-    }
-    let large = descriptor & TABLE_OR_PAGE == 0;
-    match (level, large) {
-        (Level::L3, false) => Entry::Leaf(descriptor & ADDRESS),
-        (Level::L1 | Level::L2, true) => Entry::Leaf(descriptor & ADDRESS & !(level.size() - 1)),
-        (Level::L0 | Level::L1 | Level::L2, false) => Entry::Table(descriptor & ADDRESS),
-        (Level::L0 | Level::L3, true) => Entry::Invalid,
-    }
-}
-
-/// A descriptor for the table at `table`.
-pub(super) const fn table_descriptor(table: u64) -> u64 {
-    (table & ADDRESS) | TABLE_OR_PAGE | VALID
-}
-
-/// A page or block descriptor of `level` for the memory at `output`; `attributes` as encoded.
-pub(super) const fn leaf_descriptor(level: Level, output: u64, attributes: u64) -> u64 {
-    let kind = if matches!(level, Level::L3) { TABLE_OR_PAGE } else { 0 };
-    (output & ADDRESS) | attributes | kind | VALID
-}
-
-/// The attribute bits of a leaf descriptor.
-pub(super) const fn attribute_bits(descriptor: u64) -> u64 {
-    descriptor & !(ADDRESS | TABLE_OR_PAGE | VALID)
 }

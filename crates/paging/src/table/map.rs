@@ -1,7 +1,7 @@
 //! Making mappings.
 
 use super::chain::Chain;
-use super::format::{self, Attributes, Entry};
+use super::format::{Attributes, Entry, Layout};
 use super::level::{Piece, Span, pieces};
 use super::{Error, Format, Level, PageTable, TableMemory, read};
 use crate::PAGE_SIZE;
@@ -39,9 +39,9 @@ impl<F: Format> PageTable<F> {
             attributes: self.format.encode(mapping.attributes),
         };
         let start = self.geometry.start();
-        let count = fill.tables_needed(memory, Some(self.root), start, 0, span)?;
+        let count = fill.tables_needed::<F::Layout, M>(memory, Some(self.root), start, 0, span)?;
         let mut spare = Chain::set_aside(memory, count)?;
-        fill.write(memory, &mut spare, self.root, start, 0, span);
+        fill.write::<F::Layout, M>(memory, &mut spare, self.root, start, 0, span);
         Ok(())
     }
 
@@ -68,46 +68,53 @@ struct Fill {
 
 impl Fill {
     /// The page or block that maps a whole entry of `level`, if one can.
-    fn leaf(self, level: Level, piece: &Piece) -> Option<u64> {
+    fn leaf<L: Layout>(self, level: Level, piece: &Piece) -> Option<u64> {
         let output = piece.entry.start.wrapping_add(self.offset);
         let fits = level.has_leaves() && piece.is_whole() && output.is_multiple_of(level.size());
-        fits.then(|| format::leaf_descriptor(level, output, self.attributes))
+        fits.then(|| L::leaf_descriptor(level, output, self.attributes))
     }
 
     /// How many tables [`write`](Fill::write) will take to fill `span` in the table of `level` whose first
     /// entry covers `base`. `None` stands for a table that is yet to be made.
-    fn tables_needed<M: TableMemory>(self, memory: &M, table: Option<u64>, level: Level, base: u64, span: Span) -> Result<usize, Error> {
+    fn tables_needed<L: Layout, M: TableMemory>(
+        self,
+        memory: &M,
+        table: Option<u64>,
+        level: Level,
+        base: u64,
+        span: Span,
+    ) -> Result<usize, Error> {
         let Some(below) = level.next() else {
             return match table {
-                Some(table) => self.check_pages(memory, table, base, span).map(|()| 0),
+                Some(table) => self.check_pages::<L, M>(memory, table, base, span).map(|()| 0),
                 None => Ok(0),
             };
         };
         let mut count = 0;
         for piece in pieces(level, base, span) {
             let entry = match table {
-                Some(table) => format::entry(level, read(memory, table, piece.index)),
+                Some(table) => L::entry(level, read(memory, table, piece.index)),
                 None => Entry::Invalid,
             };
             let next = match entry {
                 Entry::Leaf(_) => return Err(Error::AlreadyMapped(piece.covered.start)),
                 Entry::Table(next) => Some(next),
-                Entry::Invalid if self.leaf(level, &piece).is_some() => continue,
+                Entry::Invalid if self.leaf::<L>(level, &piece).is_some() => continue,
                 Entry::Invalid => {
                     count += 1;
                     None
                 }
             };
-            count += self.tables_needed(memory, next, below, piece.entry.start, piece.covered)?;
+            count += self.tables_needed::<L, M>(memory, next, below, piece.entry.start, piece.covered)?;
         }
         Ok(count)
     }
 
     /// Checks that no page of `span` is mapped by the table of level 3 whose first entry covers `base`.
-    fn check_pages<M: TableMemory>(self, memory: &M, table: u64, base: u64, span: Span) -> Result<(), Error> {
+    fn check_pages<L: Layout, M: TableMemory>(self, memory: &M, table: u64, base: u64, span: Span) -> Result<(), Error> {
         for piece in pieces(Level::L3, base, span) {
             let descriptor = read(memory, table, piece.index);
-            if format::entry(Level::L3, descriptor) != Entry::Invalid {
+            if L::entry(Level::L3, descriptor) != Entry::Invalid {
                 return Err(Error::AlreadyMapped(piece.covered.start));
             }
         }
@@ -116,18 +123,18 @@ impl Fill {
 
     /// Fills `span`, which is known to be unmapped, in the table of `level` whose first entry covers
     /// `base`. A new table is linked when it is complete.
-    fn write<M: TableMemory>(self, memory: &mut M, spare: &mut Chain, table: u64, level: Level, base: u64, span: Span) {
+    fn write<L: Layout, M: TableMemory>(self, memory: &mut M, spare: &mut Chain, table: u64, level: Level, base: u64, span: Span) {
         for piece in pieces(level, base, span) {
-            let entry = format::entry(level, read(memory, table, piece.index));
-            match (entry, self.leaf(level, &piece), level.next()) {
+            let entry = L::entry(level, read(memory, table, piece.index));
+            match (entry, self.leaf::<L>(level, &piece), level.next()) {
                 (Entry::Invalid, Some(leaf), _) => memory.write(table, piece.index, leaf),
                 (Entry::Invalid, None, Some(below)) => {
                     let next = spare.take(memory);
-                    self.write(memory, spare, next, below, piece.entry.start, piece.covered);
-                    memory.write(table, piece.index, format::table_descriptor(next));
+                    self.write::<L, M>(memory, spare, next, below, piece.entry.start, piece.covered);
+                    memory.write(table, piece.index, L::table_descriptor(next));
                 }
                 (Entry::Table(next), _, Some(below)) => {
-                    self.write(memory, spare, next, below, piece.entry.start, piece.covered);
+                    self.write::<L, M>(memory, spare, next, below, piece.entry.start, piece.covered);
                 }
                 // No leaf is there (`tables_needed` looked), and at level 3 all else is a page.
                 (Entry::Leaf(_) | Entry::Invalid | Entry::Table(_), _, _) => {}

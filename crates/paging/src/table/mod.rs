@@ -1,8 +1,9 @@
-//! AArch64 translation tables (VMSAv8-64, 4 KiB granule), of the second stage and of the first stage at EL2.
+//! Translation tables with pages of 4 KiB: Arm's (VMSAv8-64) and Intel's, of the second stage and of the hypervisor's own first stage.
 //!
 //! [`PageTable`] walks and changes tables; it reaches their memory through [`TableMemory`], and tells
 //! [`Maintenance`] which TLB entries must go and when. What descriptors look like is a [`Format`]:
-//! [`Stage2`] or [`El2`].
+//! [`Stage2`], [`El2`], [`Ept`] or [`Ia32e`]. Levels have Arm's numbers: level 0 is Intel's PML4, level 3 its page table.
+//! The rules of break before make are Arm's, which are the stricter ones.
 //!
 //! Each operation first looks at what it will do without changing anything, then sets all the
 //! tables aside that it will need, and then can't fail: an error leaves everything as it was.
@@ -10,18 +11,23 @@
 mod chain;
 mod change;
 mod el2;
+mod ept;
 mod format;
 mod geometry;
+mod ia32e;
 mod level;
 mod maintenance;
 mod map;
 mod memory;
 mod stage2;
 mod translate;
+mod vmsa;
 
 pub use el2::{El2, El2Permissions};
-pub use format::{Attributes, Format, MemoryType};
+pub use ept::{Ept, EptPermissions};
+pub use format::{Attributes, Entry, Format, Layout, MemoryType};
 pub use geometry::Geometry;
+pub use ia32e::{Ia32e, Ia32ePermissions};
 pub use level::{ENTRIES, Level};
 pub use maintenance::{EntryKind, Invalidation, Maintenance, Pending};
 pub use map::Mapping;

@@ -1,6 +1,7 @@
 //! Second-stage descriptors.
 
 use super::format::{Attributes, Format, MemoryType};
+use super::vmsa::Vmsa;
 use bitfield_struct::bitfield;
 
 /// Outer shareable, as encoded in `SH`.
@@ -87,6 +88,7 @@ impl Stage2 {
 }
 
 impl Format for Stage2 {
+    type Layout = Vmsa;
     type Permissions = Stage2Permissions;
 
     fn supports(&self, _: Stage2Permissions) -> bool {

@@ -1,6 +1,6 @@
 //! The walk, as the hardware does it.
 
-use super::format::{self, Attributes, Entry, Format};
+use super::format::{Attributes, Entry, Format, Layout};
 use super::{Level, PageTable, TableRead};
 
 /// Where an address leads.
@@ -60,7 +60,7 @@ impl<F: Format> PageTable<F> {
                 Ok(descriptor) => descriptor,
                 Err(error) => return fault(level, FaultReason::Read(error)),
             };
-            match (format::entry(level, descriptor), level.next()) {
+            match (F::Layout::entry(level, descriptor), level.next()) {
                 (Entry::Table(next), _) if next >= limit => {
                     return fault(level, FaultReason::AddressSize);
                 }

@@ -1,7 +1,7 @@
 //! Single operations, and exactly what they do.
 
 use super::machine::Machine;
-use super::{GIB, KIB_4, MIB_2, PERMISSION_BITS};
+use super::{GIB, KIB_4, MIB_2, VMSA};
 use proptest::prelude::*;
 use stile_paging::registers::PaRange;
 use stile_paging::table::{
@@ -13,7 +13,7 @@ const ALL: Attributes<Stage2Permissions> = Attributes { memory: MemoryType::Norm
 
 fn stage2() -> (Machine, PageTable<Stage2>) {
     let geometry = Geometry::stage2(40, PaRange::Bits44).unwrap();
-    let machine = Machine::new(&geometry, PERMISSION_BITS);
+    let machine = Machine::new(&geometry, VMSA);
     let table = PageTable::new(Stage2::default(), geometry, machine.root()).unwrap();
     (machine, table)
 }
@@ -183,7 +183,7 @@ fn protect_joins_no_strangers() {
 #[test]
 fn page_that_changes_hands_is_broken() {
     let geometry = Geometry::stage1(48, PaRange::Bits48).unwrap();
-    let machine = Machine::new(&geometry, PERMISSION_BITS);
+    let machine = Machine::new(&geometry, VMSA);
     let (mut memory, mut tlb) = machine.parts();
     let mut table = PageTable::new(El2::Vhe, geometry, machine.root()).unwrap();
     let attributes = Attributes { memory: MemoryType::Normal, permissions: El2Permissions::READ_WRITE };

@@ -21,8 +21,32 @@ const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
 const ROOT: u64 = 0x10_0000;
 pub const LEVELS: [Level; 4] = [Level::L0, Level::L1, Level::L2, Level::L3];
 
-/// Written independently of the crate's own.
-pub fn kind_of(level: Level, descriptor: u64) -> Option<EntryKind> {
+/// What the machine knows of a format's descriptors; written independently of the crate's own.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    /// What kind of entry a descriptor is, if it is valid.
+    pub kind_of: fn(Level, u64) -> Option<EntryKind>,
+    /// Bits that may differ between two valid descriptors in the same place.
+    pub permission_bits: u64,
+}
+
+/// Arm's: permissions are `AP` or `S2AP`, and the `XN` bits.
+pub const VMSA: Shape = Shape { kind_of: vmsa_kind_of, permission_bits: 0b11 << 6 | 0b11 << 53 };
+/// Extended page tables.
+pub const EPT: Shape = Shape { kind_of: |level, descriptor| intel_kind_of(level, descriptor, 0b111), permission_bits: 0b111 };
+/// Intel's first stage.
+pub const IA32E: Shape = Shape { kind_of: |level, descriptor| intel_kind_of(level, descriptor, 0b1), permission_bits: 1 << 1 | 1 << 63 };
+
+fn intel_kind_of(level: Level, descriptor: u64, present: u64) -> Option<EntryKind> {
+    match (level, descriptor & present != 0, descriptor >> 7 & 1 != 0) {
+        (_, false, _) => None,
+        (Level::L3, true, false) | (Level::L1 | Level::L2, true, true) => Some(EntryKind::Leaf),
+        (Level::L0 | Level::L1 | Level::L2, true, false) => Some(EntryKind::Table),
+        _ => panic!("reserved descriptor {descriptor:#x} at {level:?}"),
+    }
+}
+
+fn vmsa_kind_of(level: Level, descriptor: u64) -> Option<EntryKind> {
     match (level, descriptor & 0b11) {
         (_, 0b00 | 0b10) => None,
         (Level::L3, 0b11) | (Level::L1 | Level::L2, 0b01) => Some(EntryKind::Leaf),
@@ -35,8 +59,7 @@ pub struct State {
     /// Contents of the frames that tables are in.
     frames: HashMap<u64, [u64; ENTRIES]>,
     root_size: u64,
-    /// Bits that may differ between two valid descriptors in the same place.
-    permission_bits: u64,
+    shape: Shape,
     next_frame: u64,
     freed: Vec<u64>,
     allocated: BTreeSet<u64>,
@@ -65,12 +88,12 @@ pub struct Memory(Machine);
 pub struct Tlb(Machine);
 
 impl Machine {
-    pub fn new(geometry: &Geometry, permission_bits: u64) -> Self {
+    pub fn new(geometry: &Geometry, shape: Shape) -> Self {
         let root_size = geometry.root_size();
         Self(Rc::new(RefCell::new(State {
             frames: HashMap::new(),
             root_size,
-            permission_bits,
+            shape,
             next_frame: ROOT + root_size,
             freed: Vec::new(),
             allocated: BTreeSet::new(),
@@ -134,7 +157,7 @@ impl State {
 
     /// A walk can't reach this descriptor any more.
     fn retire(&mut self, level: Level, address: u64, descriptor: u64) {
-        let Some(kind) = kind_of(level, descriptor) else {
+        let Some(kind) = (self.shape.kind_of)(level, descriptor) else {
             return;
         };
         let key = key(address, level, kind);
@@ -153,7 +176,7 @@ impl State {
 
     /// From now on a walk can reach this descriptor.
     fn introduce(&mut self, level: Level, address: u64, descriptor: u64) {
-        let Some(kind) = kind_of(level, descriptor) else {
+        let Some(kind) = (self.shape.kind_of)(level, descriptor) else {
             return;
         };
         self.check_stale(level, address, descriptor, kind);
@@ -172,7 +195,7 @@ impl State {
 
     /// What TLBs may still hold must not contradict a new entry.
     fn check_stale(&self, level: Level, address: u64, descriptor: u64, kind: EntryKind) {
-        let same = |old: &u64| kind == EntryKind::Leaf && (old ^ descriptor) & !self.permission_bits == 0;
+        let same = |old: &u64| kind == EntryKind::Leaf && (old ^ descriptor) & !self.shape.permission_bits == 0;
         let here = self.stale.range((address, 0, false)..(address + level.size(), 0, false));
         for (&(start, at, is_table), old) in here {
             let same_place = (start, at) == (address, level as u8);

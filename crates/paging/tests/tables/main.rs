@@ -4,21 +4,19 @@ mod exact;
 mod machine;
 mod reference;
 
-use machine::Machine;
+use machine::{EPT, IA32E, Machine, Shape, VMSA};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use reference::Reference;
 use stile_paging::registers::PaRange;
 use stile_paging::table::{
-    Attributes, El2, El2Permissions, Error, Format, Geometry, Mapping, MemoryType, PageTable, Stage2, Stage2Permissions,
+    Attributes, El2, El2Permissions, Ept, EptPermissions, Error, Format, Geometry, Ia32e, Ia32ePermissions, Mapping, MemoryType, PageTable,
+    Stage2, Stage2Permissions,
 };
 
 const KIB_4: u64 = 1 << 12;
 const MIB_2: u64 = 1 << 21;
 const GIB: u64 = 1 << 30;
-
-/// Bits that permissions are in: `AP` or `S2AP`, and the `XN` bits.
-const PERMISSION_BITS: u64 = 0b11 << 6 | 0b11 << 53;
 
 #[derive(Debug, Clone)]
 enum Operation<P> {
@@ -76,8 +74,8 @@ fn operation<P: std::fmt::Debug + Copy + 'static>(
 }
 
 /// Runs operations on a table and on the reference; `budgets` say how many frames each may allocate.
-fn run<F: Format>(format: F, geometry: Geometry, operations: Vec<(Operation<F::Permissions>, usize)>, probes: &[u64]) {
-    let machine = Machine::new(&geometry, PERMISSION_BITS);
+fn run<F: Format>(format: F, shape: Shape, geometry: Geometry, operations: Vec<(Operation<F::Permissions>, usize)>, probes: &[u64]) {
+    let machine = Machine::new(&geometry, shape);
     let (mut memory, mut tlb) = machine.parts();
     let mut table = PageTable::new(format, geometry, machine.root()).unwrap();
     let mut reference = Reference::new();
@@ -170,6 +168,14 @@ fn el2_permissions(user: bool) -> impl Strategy<Value = El2Permissions> + Clone 
     any::<(bool, bool, bool)>().prop_map(move |(write, execute, is_user)| El2Permissions { write, execute, user: user && is_user })
 }
 
+fn ept_permissions() -> impl Strategy<Value = EptPermissions> + Clone {
+    any::<(bool, bool)>().prop_map(|(write, execute)| EptPermissions { write, execute })
+}
+
+fn ia32e_permissions() -> impl Strategy<Value = Ia32ePermissions> + Clone {
+    prop_oneof![Just(Ia32ePermissions::READ), Just(Ia32ePermissions::READ_WRITE), Just(Ia32ePermissions::CODE)]
+}
+
 /// Some of the operations must do with few frames.
 fn operations<P: std::fmt::Debug + Copy + 'static>(
     anchor: u64,
@@ -198,7 +204,7 @@ proptest! {
         forced_write_back: bool,
     ) {
         let geometry = Geometry::stage2(39, PaRange::Bits40).unwrap();
-        run(Stage2 { forced_write_back }, geometry, operations, &probes);
+        run(Stage2 { forced_write_back }, VMSA, geometry, operations, &probes);
     }
 
     /// Around the seam between two concatenated tables.
@@ -208,7 +214,7 @@ proptest! {
         probes in probes(512 * GIB),
     ) {
         let geometry = Geometry::stage2(42, PaRange::Bits42).unwrap();
-        run(Stage2::default(), geometry, operations, &probes);
+        run(Stage2::default(), VMSA, geometry, operations, &probes);
     }
 
     /// Around the seam between two entries of level 0.
@@ -218,7 +224,7 @@ proptest! {
         probes in probes(1024 * GIB),
     ) {
         let geometry = Geometry::stage2(48, PaRange::Bits48).unwrap();
-        run(Stage2::default(), geometry, operations, &probes);
+        run(Stage2::default(), VMSA, geometry, operations, &probes);
     }
 
     #[test]
@@ -227,7 +233,7 @@ proptest! {
         probes in probes(512 * GIB),
     ) {
         let geometry = Geometry::stage1(48, PaRange::Bits44).unwrap();
-        run(El2::Vhe, geometry, operations, &probes);
+        run(El2::Vhe, VMSA, geometry, operations, &probes);
     }
 
     #[test]
@@ -236,7 +242,25 @@ proptest! {
         probes in probes(512 * GIB),
     ) {
         let geometry = Geometry::stage1(48, PaRange::Bits44).unwrap();
-        run(El2::Nvhe, geometry, operations, &probes);
+        run(El2::Nvhe, VMSA, geometry, operations, &probes);
+    }
+
+    #[test]
+    fn extended_page_tables(
+        operations in operations(512 * GIB, ept_permissions()),
+        probes in probes(512 * GIB),
+    ) {
+        let geometry = Geometry::stage1(48, PaRange::Bits40).unwrap();
+        run(Ept, EPT, geometry, operations, &probes);
+    }
+
+    #[test]
+    fn intels_first_stage(
+        operations in operations(512 * GIB, ia32e_permissions()),
+        probes in probes(512 * GIB),
+    ) {
+        let geometry = Geometry::stage1(48, PaRange::Bits48).unwrap();
+        run(Ia32e, IA32E, geometry, operations, &probes);
     }
 
     /// Whatever the numbers, an error changes nothing, and nothing panics.
@@ -247,7 +271,7 @@ proptest! {
         // Not so small that it could succeed.
         let size = round(size >> bits) | GIB << 9;
         let geometry = Geometry::stage2(39, PaRange::Bits40).unwrap();
-        let machine = Machine::new(&geometry, PERMISSION_BITS);
+        let machine = Machine::new(&geometry, VMSA);
         let (mut memory, mut tlb) = machine.parts();
         let mut table = PageTable::new(Stage2::default(), geometry, machine.root()).unwrap();
         let attributes =

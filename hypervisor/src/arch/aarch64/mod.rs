@@ -44,9 +44,21 @@ pub use mmu::physical;
 pub use nested::resume as take_interrupts;
 pub use vm::{Vcpu, Vm};
 
+/// The models of the devices that the guests of this architecture have.
+pub mod models {
+    pub use stile_device::pl011::Pl011 as Uart;
+    pub use stile_device::pl011::offset::DR as UART_DATA;
+    pub use stile_device::pl031::Pl031 as Clock;
+}
+
+/// Whether a VM's first vCPU can start in this state.
+pub fn can_start(mode: stile_blob::Mode) -> bool {
+    mode == stile_blob::Mode::Reset
+}
+
 /// How Stile runs on this CPU, for the operator.
-pub fn el2() -> stile_wire::El2 {
-    if features::get().vhe { stile_wire::El2::Vhe } else { stile_wire::El2::Nvhe }
+pub fn level() -> stile_wire::Level {
+    if features::get().vhe { stile_wire::Level::Vhe } else { stile_wire::Level::Nvhe }
 }
 
 /// Sleeps until an interrupt is pending, masked or not.

@@ -283,6 +283,12 @@ impl Vcpu {
         }
     }
 
+    /// How the vCPU, which is off and the VM's first, will start: as after reset.
+    pub fn set_start(&self, start: &crate::vm::Start) {
+        debug_assert!(super::can_start(start.mode));
+        self.set_entry(start.pc, start.info);
+    }
+
     /// Where the vCPU, which is off, will start.
     pub fn set_entry(&self, pc: u64, argument: u64) {
         // SAFETY: the vCPU is off, and the VM's power table, or the VM being off, makes this the only call.

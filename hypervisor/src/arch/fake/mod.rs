@@ -8,13 +8,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stile_blob::Techniques;
 use stile_ledger::Ledger;
 use stile_paging::frames::Piece;
-use stile_wire::El2;
+use stile_wire::Level;
 
 use crate::cpu::{self, Leave};
 use crate::device::Line;
 
 /// Physical memory, from address 0.
 pub const MEMORY: usize = 64 << 20;
+
+/// The models of the devices that the guests of this architecture have.
+pub mod models {
+    pub use stile_device::pl011::Pl011 as Uart;
+    pub use stile_device::pl011::offset::DR as UART_DATA;
+    pub use stile_device::pl031::Pl031 as Clock;
+}
 
 /// A CPU's block.
 pub struct Cpu {
@@ -110,7 +117,12 @@ impl Vcpu {
         self.pending.store(false, Ordering::Relaxed);
     }
 
-    pub fn set_entry(&self, pc: u64, _argument: u64) {
+    pub fn set_start(&self, start: &crate::vm::Start) {
+        assert!(can_start(start.mode));
+        self.set_entry(start.pc);
+    }
+
+    fn set_entry(&self, pc: u64) {
         self.saved.store(pc, Ordering::Relaxed);
     }
 }
@@ -228,7 +240,7 @@ pub fn record_off(vm: &crate::vm::Vm, vcpu: usize) -> usize {
 /// Turns a vCPU on, as a call of its guest would.
 pub fn turn_on(vcpu: &'static crate::vm::Vcpu) {
     vcpu.vm().arch.on.fetch_or(1 << vcpu.arch.index, Ordering::Relaxed);
-    vcpu.arch.set_entry(0, 0);
+    vcpu.arch.set_entry(0);
     cpu::start(vcpu);
 }
 
@@ -256,8 +268,13 @@ pub fn ticks_of_wall_clock(seconds: u64) -> u64 {
     seconds * timer::frequency()
 }
 
-pub fn el2() -> El2 {
-    El2::Vhe
+/// Whether a VM's first vCPU can start in this state.
+pub fn can_start(mode: stile_blob::Mode) -> bool {
+    mode == stile_blob::Mode::Reset
+}
+
+pub fn level() -> Level {
+    Level::Vhe
 }
 
 /// What [`power_off`] panics with: the test catches it.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::PROGRAM;
+use super::qemu::PROGRAM;
 
 /// The models that Stile is tested on, and others with features that it will use.
 pub const MODELS: [&str; 6] = ["max", "neoverse-n2", "neoverse-v1", "neoverse-n1", "cortex-a76", "cortex-a57"];

@@ -1,0 +1,181 @@
+//! Bochs: a PC with VMX, emulated instruction by instruction, so that runs repeat.
+
+mod iso;
+mod obtain;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::{Emulator, Pipes};
+use crate::exit;
+
+pub use iso::{PACKAGES as ISO_PACKAGES, write as write_iso};
+pub use obtain::{Bochs, PACKAGES as BUILD_PACKAGES, VERSION, cached, ensure};
+
+/// The CPU models that Stile is tested on.
+pub const MODELS: [&str; 2] = ["corei7_skylake_x", "corei7_haswell_4770"];
+
+/// How long Bochs may take from its start to the serial line.
+const CONNECT: Duration = Duration::from_secs(60);
+
+/// An emulated PC.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pc {
+    /// The CPU's model.
+    pub cpu: String,
+    /// Physical CPUs.
+    pub cpus: u32,
+    /// RAM in bytes.
+    pub memory: u64,
+    /// Further lines of the configuration.
+    pub extra: Vec<String>,
+}
+
+impl Pc {
+    /// The text of the configuration. `image` is the CD-ROM, `share` the directory with the BIOSes, `port` the one on this host that
+    /// listens for the serial line.
+    ///
+    /// Time is counted in instructions (`ips`: how many are a second) and bound to nothing, so that a run is the same each time.
+    pub fn configuration(&self, image: &str, share: &str, port: u16) -> String {
+        let Self { cpu, cpus, memory, extra } = self;
+        let memory = memory.div_ceil(1 << 20);
+        let mut text = format!(
+            "cpu: model={cpu}, count={cpus}, ips=100000000, reset_on_triple_fault=0\n\
+             memory: guest={memory}, host={memory}\n\
+             romimage: file={share}/BIOS-bochs-latest, options=fastboot\n\
+             vgaromimage: file={share}/vgabios.bin\n\
+             vga: extension=vbe, update_freq=5, realtime=0\n\
+             clock: sync=none, time0=utc\n\
+             boot: cdrom\n\
+             ata0-master: type=cdrom, path={image}, status=inserted\n\
+             com1: enabled=1, mode=socket-client, dev=127.0.0.1:{port}\n\
+             display_library: nogui\n\
+             log: /dev/null\n\
+             panic: action=fatal\n\
+             error: action=ignore\n\
+             info: action=ignore\n\
+             debug: action=ignore\n"
+        );
+        for line in extra {
+            text += line;
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// Starts Bochs on a bootable image of Stile's, which becomes the CD-ROM.
+///
+/// # Errors
+/// Bochs is not there, or does not start.
+pub fn start(pc: &Pc, image: &Path) -> Result<(Emulator, Pipes)> {
+    let bochs = ensure()?;
+    let files = tempfile::Builder::new().prefix("stile-").tempdir().context("making a temporary directory")?;
+    let iso = files.path().join("stile.iso");
+    iso::write(image, &iso)?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listening for the serial line")?;
+    let configuration = files.path().join("bochsrc");
+    let text = pc.configuration(&iso.to_string_lossy(), &bochs.dir.to_string_lossy(), listener.local_addr()?.port());
+    fs::write(&configuration, text).with_context(|| format!("writing {}", configuration.display()))?;
+
+    let mut command = Command::new(&bochs.program);
+    command.arg("-q").arg("-f").arg(&configuration).env("BXSHARE", &bochs.dir);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    // It always ends with 1, also when the machine is turned off as it should be: Stile's own messages tell.
+    let mut emulator = Emulator::spawn(&mut command, |status| status.code() == Some(1), Some(Box::new(files)))
+        .map_err(|error| exit::lacking(format!("{} does not start: {error}", bochs.program.display())))?;
+    let errors = emulator.child().stderr.take().context("the emulator has no pipes")?;
+    let errors = Panics { lines: BufReader::new(errors), rest: Vec::new() };
+    let line = connection(&listener, &mut emulator)?;
+    let input = line.try_clone().context("sharing the serial line")?;
+    Ok((emulator, Pipes { input: Box::new(input), output: Box::new(line), errors: Box::new(errors) }))
+}
+
+/// Waits until Bochs has connected its serial line.
+fn connection(listener: &TcpListener, emulator: &mut Emulator) -> Result<TcpStream> {
+    listener.set_nonblocking(true)?;
+    let until = Instant::now() + CONNECT;
+    loop {
+        match listener.accept() {
+            Ok((line, _)) => {
+                line.set_nonblocking(false)?;
+                line.set_nodelay(true)?;
+                return Ok(line);
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error).context("waiting for the serial line"),
+        }
+        if let Some(status) = emulator.wait(Duration::from_millis(10)) {
+            return Err(exit::emulator(format!("Bochs ended at once ({status}): a CPU model that it does not know?")));
+        }
+        if Instant::now() > until {
+            return Err(exit::emulator("Bochs does not connect its serial line"));
+        }
+    }
+}
+
+/// What Bochs says of itself, less what is no news: only its panics are passed on, and of these not the shutdown that Stile asks for.
+struct Panics<R> {
+    lines: BufReader<R>,
+    rest: Vec<u8>,
+}
+
+fn is_news(line: &str) -> bool {
+    line.contains(">>PANIC<<") && !line.contains("Shutdown port")
+}
+
+impl<R: Read> Read for Panics<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        while self.rest.is_empty() {
+            let mut line = Vec::new();
+            if self.lines.read_until(b'\n', &mut line)? == 0 {
+                return Ok(0);
+            }
+            if is_news(&String::from_utf8_lossy(&line)) {
+                self.rest = line;
+            }
+        }
+        let count = self.rest.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&self.rest[..count]);
+        self.rest.drain(..count);
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_names_what_was_given() {
+        let pc = Pc { cpu: MODELS[0].into(), cpus: 2, memory: (1 << 30) + 1, extra: vec!["magic_break: enabled=0".into()] };
+        let text = pc.configuration("/a/stile.iso", "/share", 4444);
+        for line in [
+            "cpu: model=corei7_skylake_x, count=2, ips=100000000, reset_on_triple_fault=0",
+            "memory: guest=1025, host=1025",
+            "romimage: file=/share/BIOS-bochs-latest, options=fastboot",
+            "ata0-master: type=cdrom, path=/a/stile.iso, status=inserted",
+            "com1: enabled=1, mode=socket-client, dev=127.0.0.1:4444",
+            "magic_break: enabled=0",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}");
+        }
+    }
+
+    #[test]
+    fn only_panics_are_passed_on() {
+        let said = "00000000000i[      ] reading configuration\n\
+            00000000001p[CPU0  ] >>PANIC<< exception(): 3rd exception\n\
+            00000000002p[UNMAP ] >>PANIC<< Shutdown port: shutdown requested\n";
+        let mut panics = Panics { lines: BufReader::new(said.as_bytes()), rest: Vec::new() };
+        let mut text = String::new();
+        panics.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "00000000001p[CPU0  ] >>PANIC<< exception(): 3rd exception\n");
+    }
+}

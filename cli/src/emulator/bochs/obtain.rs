@@ -1,0 +1,185 @@
+//! Getting Bochs: Debian's source package, built once and kept in the cache.
+//!
+//! Debian's own binary package needs half a desktop, and its build is that of a debugger. Built for this purpose it runs nearly twice as
+//! fast, on any distribution that has a C++ compiler.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::debian::{self, Apt, Package, Wanted};
+use crate::progress::Task;
+use crate::{cache, exit};
+
+/// Debian's release that has the version that Stile is tested on.
+const SUITE: &str = "trixie";
+/// That version.
+pub const VERSION: &str = "3.0";
+/// The package of the compiler that builds it, and of make.
+pub const PACKAGES: &str = "g++ make";
+
+const BIOS: &str = "BIOS-bochs-latest";
+const VGA_BIOS: &str = "vgabios.bin";
+
+/// About how many source files it has: for the progress bar only.
+const SOURCE_FILES: f64 = 466.0;
+
+/// What is mended in its sources: file, line, and what is added after that line.
+///
+/// A VM entry must end the masking of physical interrupts that RFLAGS.IF clear means outside of a guest; 3.0 looks only when IF changes. A guest
+/// that runs with interrupts off from the start would never be interrupted.
+const MENDED: (&str, &str, &str) = ("cpu/vmx.cc", "  BX_CPU_THIS_PTR in_vmx_guest = true;\n", "  handleInterruptMaskChange();\n");
+
+/// With VMX, AVX-512 and several CPUs; without a display, a debugger, or the statistics signal, whose handler can block for ever.
+const CONFIGURE: [&str; 12] = [
+    "--with-nogui",
+    "--enable-smp",
+    "--enable-x86-64",
+    "--enable-cpu-level=6",
+    "--enable-vmx=2",
+    "--enable-avx",
+    "--enable-evex",
+    "--enable-all-optimizations",
+    "--disable-plugins",
+    "--disable-debugger",
+    "--disable-show-ips",
+    "--disable-docbook",
+];
+
+/// A Bochs that is ready.
+#[derive(Debug, Clone)]
+pub struct Bochs {
+    /// The directory with the program and its BIOSes.
+    pub dir: PathBuf,
+    /// The program.
+    pub program: PathBuf,
+}
+
+impl Bochs {
+    fn at(dir: &Path) -> Option<Self> {
+        let program = dir.join("bochs");
+        let complete = [&program, &dir.join(BIOS), &dir.join(VGA_BIOS)].into_iter().all(|file| file.exists());
+        complete.then(|| Self { dir: dir.to_owned(), program })
+    }
+}
+
+fn directory() -> Result<PathBuf> {
+    Ok(cache::dir()?.join("bochs").join(format!("{VERSION}-mended-{}", std::env::consts::ARCH)))
+}
+
+/// Bochs, if it is in the cache.
+pub fn cached() -> Option<Bochs> {
+    Bochs::at(&directory().ok()?)
+}
+
+/// Bochs, from the cache or made anew.
+///
+/// # Errors
+/// There is no mirror, or no compiler.
+pub fn ensure() -> Result<Bochs> {
+    if let Some(bochs) = cached() {
+        return Ok(bochs);
+    }
+    let dir = directory()?;
+    let bochs = dir.parent().context("the cache has no place for Bochs")?;
+    let _lock = cache::lock(bochs, "build")?;
+    // Another command may have made it while this one waited.
+    if let Some(bochs) = cached() {
+        return Ok(bochs);
+    }
+    if !runs("g++") || !runs("make") {
+        return Err(exit::lacking(format!("Bochs must be built: install the packages {PACKAGES}")));
+    }
+    // Made aside and moved into place, so that a command that is stopped leaves nothing half made.
+    let made = tempfile::tempdir_in(bochs)?;
+    make(bochs, made.path())?;
+    let made = made.keep();
+    fs::rename(&made, &dir).with_context(|| format!("moving {} to {}", made.display(), dir.display()))?;
+    Bochs::at(&dir).context("Bochs was built, but is not complete")
+}
+
+fn runs(program: &str) -> bool {
+    Command::new(program).arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+}
+
+fn make(cache: &Path, to: &Path) -> Result<()> {
+    let apt = Apt::with_sources(&cache.join("apt"), SUITE, &debian::mirror()?)?;
+    let packages = apt.packages()?;
+    let newest = |name| debian::newest_named(&packages, name).with_context(|| format!("Debian {SUITE} has no {name}"));
+    let bios = newest("bochsbios")?;
+    if !bios.version.starts_with(VERSION) {
+        bail!("Debian {SUITE} has Bochs {}, and Stile knows {VERSION} only", bios.version);
+    }
+    let bioses: [(Package, &[Wanted]); 2] = [
+        (bios.clone(), &[Wanted { is: |path| path == "usr/share/bochs/BIOS-bochs-latest", name: BIOS }]),
+        (newest("vgabios")?, &[Wanted { is: |path| path == "usr/share/vgabios/vgabios.bin", name: VGA_BIOS }]),
+    ];
+    for (package, wanted) in bioses {
+        let download = tempfile::tempdir_in(cache)?;
+        debian::extract(&apt.download(&package, download.path())?, wanted, to)?;
+    }
+    let work = tempfile::tempdir_in(cache)?;
+    let archive = apt.download_source(&Package { name: "bochs".into(), ..bios }, work.path())?;
+    let task = Task::start(format!("building Bochs {VERSION} (once; it takes some minutes)"));
+    let unpacked = lzma_rust2::XzReader::new(File::open(&archive)?, true);
+    tar::Archive::new(unpacked).unpack(work.path()).with_context(|| format!("unpacking {}", archive.display()))?;
+    let sources = work.path().join(format!("bochs-{VERSION}"));
+    mend(&sources)?;
+    compile(&sources, &task)?;
+    fs::copy(sources.join("bochs"), to.join("bochs")).context("Bochs was built, but has no program")?;
+    Ok(())
+}
+
+fn mend(sources: &Path) -> Result<()> {
+    let (file, line, added) = MENDED;
+    let path = sources.join(file);
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let Some((before, after)) = text.split_once(line).filter(|(_, after)| !after.contains(line)) else {
+        bail!("{file} of Bochs {VERSION} is not as Stile knows it");
+    };
+    fs::write(&path, [before, line, added, after].concat()).with_context(|| format!("writing {}", path.display()))
+}
+
+fn compile(sources: &Path, task: &Task) -> Result<()> {
+    let output = Command::new("./configure")
+        .current_dir(sources)
+        .args(CONFIGURE)
+        .env("CXXFLAGS", "-O2")
+        .env("CFLAGS", "-O2")
+        .env("LDFLAGS", "-s")
+        .stdin(Stdio::null())
+        .output()
+        .context("starting Bochs' configure")?;
+    if !output.status.success() {
+        bail!("Bochs can't be configured:\n{}", String::from_utf8_lossy(&output.stderr).trim_end());
+    }
+    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    let log = File::create(sources.join("errors.log"))?;
+    let mut make = Command::new("make")
+        .current_dir(sources)
+        .args([&format!("-j{jobs}"), "bochs"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .spawn()
+        .context("starting make")?;
+    let mut files = 0.0;
+    if let Some(lines) = make.stdout.take() {
+        for line in BufReader::new(lines).lines().map_while(Result::ok) {
+            if line.contains(" -c ") {
+                files += 1.0;
+                task.percent(100.0 * files / SOURCE_FILES);
+            }
+        }
+    }
+    let status = make.wait().context("waiting for make")?;
+    if !status.success() {
+        let errors = fs::read_to_string(sources.join("errors.log")).unwrap_or_default();
+        let last: Vec<&str> = errors.lines().rev().take(20).collect();
+        bail!("Bochs can't be built ({status}):\n{}", last.into_iter().rev().collect::<Vec<_>>().join("\n"));
+    }
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! Linux, started in 64-bit mode: "The Linux/x86 Boot Protocol", "64-bit Boot Protocol" (Documentation/arch/x86/boot.rst).
+
+use std::ops::Range;
+
+use stile_blob::Mode;
+
+use super::acpi;
+use super::{HIGH_MEMORY, INFO, INFO_LEN, Memory, Parts, check_places};
+use crate::image::kernel::{Format, Kernel, KernelError, Segment, word};
+
+/// The setup header begins here in the file and in the boot parameters.
+const HEADER: usize = 0x1f1;
+/// Offsets of its fields, and of other boot parameters ("struct boot_params").
+mod field {
+    pub const RSDP: usize = 0x070;
+    pub const MAP_ENTRIES: usize = 0x1e8;
+    pub const SETUP_SECTORS: usize = 0x1f1;
+    pub const HEADER_END: usize = 0x201;
+    pub const MAGIC: usize = 0x202;
+    pub const VERSION: usize = 0x206;
+    pub const LOADER: usize = 0x210;
+    pub const LOAD_FLAGS: usize = 0x211;
+    pub const INITRD: usize = 0x218;
+    pub const INITRD_LEN: usize = 0x21c;
+    pub const COMMAND_LINE: usize = 0x228;
+    pub const INITRD_MAX: usize = 0x22c;
+    pub const FLAGS: usize = 0x236;
+    pub const PREFERRED: usize = 0x258;
+    pub const INIT_SIZE: usize = 0x260;
+    pub const MAP: usize = 0x2d0;
+}
+
+/// In `xloadflags`: the kernel has a 64-bit entry point, 0x200 into it.
+const HAS_64_BIT_ENTRY: u8 = 1;
+const ENTRY_64: u64 = 0x200;
+/// The first version of the protocol with those flags.
+const VERSION_2_12: u16 = 0x020c;
+
+const PAGE: usize = 4096;
+/// Boot parameters, command line and page tables, in pages from [`INFO`].
+const COMMAND_LINE_PAGE: usize = 1;
+const TABLES_PAGE: usize = 2;
+/// A root, a table of level 3, and four of level 2: the first 4 GiB.
+const TABLES: usize = 6;
+const _: () = assert!((TABLES_PAGE + TABLES) * PAGE <= INFO_LEN);
+
+/// What of a Linux kernel goes where; nothing if `file` is none.
+///
+/// # Errors
+/// It is one, but can't be started.
+pub fn parts(file: &[u8], ram: u64, bootargs: &str, initrd: Option<&[u8]>) -> Result<Option<Parts>, KernelError> {
+    if file.get(field::MAGIC..field::MAGIC + 4) != Some(b"HdrS") {
+        return Ok(None);
+    }
+    let malformed = |what: &str| KernelError::Malformed(format!("it is a Linux image, but {what}"));
+    let cut = || malformed("its header is cut short");
+    let half = |at: usize| file.get(at..).and_then(|rest| rest.first_chunk()).map(|bytes| u16::from_le_bytes(*bytes));
+    let flags = *file.get(field::FLAGS).ok_or_else(cut)?;
+    if half(field::VERSION).ok_or_else(cut)? < VERSION_2_12 || flags & HAS_64_BIT_ENTRY == 0 {
+        return Err(malformed("has no 64-bit entry point; expected one for x86-64, 3.8 or later"));
+    }
+    let sectors = match *file.get(field::SETUP_SECTORS).ok_or_else(cut)? {
+        0 => 4,
+        sectors => usize::from(sectors),
+    };
+    let start = (sectors + 1) * 512;
+    if start >= file.len() {
+        return Err(cut());
+    }
+    let load = file.get(field::PREFERRED..).and_then(|rest| rest.first_chunk()).map(|bytes| u64::from_le_bytes(*bytes)).ok_or_else(cut)?;
+    let init_size = u64::from(word(file, field::INIT_SIZE).ok_or_else(cut)?);
+    let segment = Segment { ipa: load, file: start..file.len(), mem_len: init_size.max((file.len() - start) as u64) };
+    check_places(std::slice::from_ref(&segment), ram)?;
+    let highest = u64::from(word(file, field::INITRD_MAX).ok_or_else(cut)?).saturating_add(1);
+    let initrd = initrd.map(|initrd| place(initrd.len() as u64, &segment, ram.min(highest))).transpose()?;
+
+    let info = information(file, ram, bootargs, initrd.clone()).ok_or_else(cut)?;
+    let kernel = Kernel {
+        format: Format::BzImage,
+        zboot: false,
+        compression: None,
+        entry: load + ENTRY_64,
+        segments: vec![segment],
+        size_known: true,
+        contents: file.to_vec(),
+    };
+    Ok(Some(Parts { kernel, initrd, info, mode: Mode::Long { tables: INFO + (TABLES_PAGE * PAGE) as u64 } }))
+}
+
+/// The initial RAM file system goes as high as it may, in whole pages.
+fn place(len: u64, kernel: &Segment, end: u64) -> Result<Range<u64>, KernelError> {
+    let start = end.saturating_sub(len) & !(PAGE as u64 - 1);
+    if start < kernel.memory().end.max(HIGH_MEMORY) {
+        let what = format!("the kernel and the initial RAM file system ({len} bytes) do not fit into RAM, which ends at {end:#x}");
+        return Err(KernelError::Malformed(what));
+    }
+    Ok(start..start + len)
+}
+
+/// Boot parameters, command line and page tables.
+fn information(file: &[u8], ram: u64, bootargs: &str, initrd: Option<Range<u64>>) -> Option<Vec<u8>> {
+    const NO_PARTICULAR_LOADER: u8 = 0xff;
+    let mut bytes = vec![0; (TABLES_PAGE + TABLES) * PAGE];
+    // The setup header, as long as it says itself.
+    let end = 0x202 + usize::from(*file.get(field::HEADER_END)?);
+    bytes.get_mut(HEADER..end)?.copy_from_slice(file.get(HEADER..end)?);
+    bytes[field::LOADER] = NO_PARTICULAR_LOADER;
+    // Quiet flag and heap are for the parts that are not started.
+    bytes[field::LOAD_FLAGS] |= 1;
+    let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+    put(field::RSDP, &acpi::TABLES.to_le_bytes());
+    if let Some(initrd) = initrd {
+        put(field::INITRD, &(initrd.start as u32).to_le_bytes());
+        put(field::INITRD_LEN, &((initrd.end - initrd.start) as u32).to_le_bytes());
+    }
+    put(field::COMMAND_LINE, &((INFO as usize + COMMAND_LINE_PAGE * PAGE) as u32).to_le_bytes());
+    // What is too long is cut: there must be a NUL.
+    let command_line = &bootargs.as_bytes()[..bootargs.len().min(PAGE - 1)];
+    put(COMMAND_LINE_PAGE * PAGE, command_line);
+    let map = super::memory(ram);
+    put(field::MAP_ENTRIES, &[map.len() as u8]);
+    for (n, Memory { range, kind }) in map.iter().enumerate() {
+        let at = field::MAP + 20 * n;
+        put(at, &range.start.to_le_bytes());
+        put(at + 8, &(range.end - range.start).to_le_bytes());
+        put(at + 16, &kind.to_le_bytes());
+    }
+    let tables = page_tables(INFO + (TABLES_PAGE * PAGE) as u64);
+    put(TABLES_PAGE * PAGE, &tables);
+    Some(bytes)
+}
+
+/// Maps the first 4 GiB to themselves in pages of 2 MiB; the tables lie at `base`.
+fn page_tables(base: u64) -> Vec<u8> {
+    const PRESENT_WRITABLE: u64 = 0b11;
+    const LARGE: u64 = 1 << 7;
+    let table = |n: u64| (base + n * PAGE as u64) | PRESENT_WRITABLE;
+    let mut entries = vec![0u64; TABLES * PAGE / 8];
+    entries[0] = table(1);
+    for n in 0..4 {
+        entries[512 + n as usize] = table(2 + n);
+    }
+    for (n, entry) in entries[1024..].iter_mut().enumerate() {
+        *entry = (n as u64) << 21 | LARGE | PRESENT_WRITABLE;
+    }
+    entries.iter().flat_map(|entry| entry.to_le_bytes()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RAM: u64 = 128 << 20;
+
+    fn bzimage() -> Vec<u8> {
+        let mut file = vec![0; 3 * 512 + 4096];
+        file[field::SETUP_SECTORS] = 2;
+        file[field::HEADER_END] = 0x66;
+        file[field::MAGIC..field::MAGIC + 4].copy_from_slice(b"HdrS");
+        file[field::VERSION..field::VERSION + 2].copy_from_slice(&0x20fu16.to_le_bytes());
+        file[field::FLAGS] = HAS_64_BIT_ENTRY;
+        file[field::INITRD_MAX..field::INITRD_MAX + 4].copy_from_slice(&0x7fff_ffffu32.to_le_bytes());
+        file[field::PREFERRED..field::PREFERRED + 8].copy_from_slice(&0x100_0000u64.to_le_bytes());
+        file[field::INIT_SIZE..field::INIT_SIZE + 4].copy_from_slice(&0x200_0000u32.to_le_bytes());
+        file
+    }
+
+    #[test]
+    fn the_kernel_goes_where_it_wants_and_the_initrd_on_top() {
+        let parts = parts(&bzimage(), RAM, "console=ttyS0", Some(&[1; 5000])).unwrap().unwrap();
+        assert_eq!(parts.kernel.entry, 0x100_0200);
+        assert_eq!(parts.kernel.segments[0].memory(), 0x100_0000..0x300_0000);
+        assert_eq!(parts.kernel.segments[0].file, 1536..1536 + 4096);
+        assert_eq!(parts.initrd, Some(RAM - 8192..RAM - 8192 + 5000));
+        assert_eq!(word(&parts.info, field::INITRD), Some((RAM - 8192) as u32));
+        assert_eq!(parts.info[field::MAP_ENTRIES], 3);
+        assert!(parts.info[COMMAND_LINE_PAGE * PAGE..].starts_with(b"console=ttyS0\0"));
+        assert_eq!(parts.mode, Mode::Long { tables: 0x3000 });
+        // The entry that maps the kernel: page 8.
+        assert_eq!(word(&parts.info, TABLES_PAGE * PAGE + 2 * PAGE + 8 * 8), Some(0x100_0083));
+    }
+
+    #[test]
+    fn what_can_not_be_started_is_refused() {
+        let refusal = |file: &[u8], ram| parts(file, ram, "", Some(&[0; 5000])).err().expect("no kernel").to_string();
+        assert!(parts(b"something", RAM, "", None).unwrap().is_none());
+        assert!(refusal(&bzimage(), 32 << 20).contains("RAM ends at"));
+        assert!(refusal(&bzimage(), 48 << 20).contains("do not fit"));
+        let mut old = bzimage();
+        old[field::FLAGS] = 0;
+        assert!(refusal(&old, RAM).contains("64-bit"));
+        assert!(refusal(&bzimage()[..0x210], RAM).contains("cut short"));
+    }
+}

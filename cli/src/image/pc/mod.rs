@@ -1,0 +1,90 @@
+//! Kernels for x86-64 guests, and what is put into their memory beside them.
+
+mod acpi;
+mod linux;
+mod multiboot;
+
+use std::ops::Range;
+
+use stile_blob::Mode;
+use stile_board::map;
+
+use super::assemble::{Error, VmFiles, VmPlan};
+use super::kernel::{Kernel, KernelError, Segment};
+use super::layout::Layout;
+use crate::config::VmConfig;
+
+pub use multiboot::MULTIBOOT_MAGIC;
+
+/// Where the boot information is: below 640 KiB, where no kernel is loaded that is meant for a PC.
+const INFO: u64 = 0x1000;
+/// Room for it.
+const INFO_LEN: usize = 0x8000;
+/// From here to 1 MiB is no RAM: devices on a PC, and the ACPI tables.
+const RESERVED: u64 = 0xa_0000;
+/// RAM goes on here.
+const HIGH_MEMORY: u64 = 1 << 20;
+
+/// A range of the memory map: its addresses, and its type, of which 1 is RAM and 2 reserved, in every protocol.
+struct Memory {
+    range: Range<u64>,
+    kind: u32,
+}
+
+/// The memory map of a PC with `ram` bytes of RAM.
+fn memory(ram: u64) -> Vec<Memory> {
+    let mut map = vec![Memory { range: 0..RESERVED.min(ram), kind: 1 }, Memory { range: RESERVED..HIGH_MEMORY, kind: 2 }];
+    if ram > HIGH_MEMORY {
+        map.push(Memory { range: HIGH_MEMORY..ram, kind: 1 });
+    }
+    map
+}
+
+/// What a boot protocol makes of a kernel.
+struct Parts {
+    kernel: Kernel,
+    /// The initial RAM file system's place.
+    initrd: Option<Range<u64>>,
+    /// What goes to [`INFO`].
+    info: Vec<u8>,
+    mode: Mode,
+}
+
+/// Decides what goes where in a virtual machine's RAM.
+///
+/// # Errors
+/// The kernel can't be booted.
+pub fn plan(vm: &VmConfig, files: &VmFiles<'_>) -> Result<VmPlan, Error> {
+    let initrd = files.initrd.filter(|initrd| !initrd.is_empty());
+    let parts = parts(vm, files, initrd).map_err(|error| Error::Kernel { vm: vm.name.clone(), error })?;
+    let layout = Layout { dtb: INFO..INFO + parts.info.len() as u64, initrd: parts.initrd };
+    let initrd = initrd.filter(|_| layout.initrd.is_some()).map(<[u8]>::to_vec);
+    let more = vec![(acpi::TABLES, acpi::tables(vm.vcpus))];
+    Ok(VmPlan { kernel: parts.kernel, initrd, dtb: parts.info, layout, mode: parts.mode, ram_base: 0, more })
+}
+
+fn parts(vm: &VmConfig, files: &VmFiles<'_>, initrd: Option<&[u8]>) -> Result<Parts, KernelError> {
+    if files.kernel.is_empty() {
+        return Err(KernelError::Empty);
+    }
+    if let Some(parts) = linux::parts(files.kernel, vm.memory, files.bootargs, initrd)? {
+        return Ok(parts);
+    }
+    multiboot::parts(files.kernel, vm.memory, files.bootargs)?.ok_or(KernelError::NoMultiboot)
+}
+
+/// Refuses a kernel with parts where there is no RAM, or where something else is.
+fn check_places(segments: &[Segment], ram: u64) -> Result<(), KernelError> {
+    let taken = [INFO..INFO + INFO_LEN as u64, RESERVED..HIGH_MEMORY];
+    for segment in segments {
+        let memory = segment.memory();
+        let meets = |taken: &Range<u64>| memory.start < taken.end && taken.start < memory.end;
+        if taken.iter().any(meets) || !map::contains(0, ram, memory.start, segment.mem_len) {
+            return Err(KernelError::Malformed(format!(
+                "it needs memory at {:#x}..{:#x}, but RAM ends at {ram:#x}, and {:#x}..{:#x} holds the boot information",
+                memory.start, memory.end, taken[0].start, taken[0].end
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,198 @@
+//! Multiboot programs (Multiboot Specification 0.6.96).
+
+use std::ops::Range;
+
+use object::{
+    Endianness,
+    elf::{self, FileHeader32, FileHeader64},
+    read::elf::{FileHeader, ProgramHeader},
+};
+use stile_blob::{MAX_LOADS, Mode};
+
+use super::{HIGH_MEMORY, INFO, INFO_LEN, Memory, Parts, check_places};
+use crate::image::kernel::{Format, Kernel, KernelError, Segment, word};
+
+/// What a Multiboot header begins with, in the file's byte order.
+pub const MULTIBOOT_MAGIC: [u8; 4] = 0x1bad_b002u32.to_le_bytes();
+/// A Multiboot header lies in so many bytes from the file's start.
+const SEARCHED: usize = 8192;
+/// Bit of a Multiboot header's flags: it has the addresses itself.
+const HAS_ADDRESSES: u32 = 1 << 16;
+/// The most segments that a program may have.
+const MAX_SEGMENTS: usize = MAX_LOADS - 3;
+/// RAM below this is a PC's base memory.
+const BASE_MEMORY: u64 = 640 << 10;
+
+/// What of a Multiboot program goes where; nothing if `file` is none.
+///
+/// # Errors
+/// It is one, but can't be started.
+pub fn parts(file: &[u8], ram: u64, bootargs: &str) -> Result<Option<Parts>, KernelError> {
+    let Some(header) = multiboot_header(file) else { return Ok(None) };
+    let kernel = recognise(file, header, ram)?;
+    Ok(Some(Parts { kernel, initrd: None, info: information(ram, bootargs), mode: Mode::Protected }))
+}
+
+fn recognise(file: &[u8], header: usize, ram: u64) -> Result<Kernel, KernelError> {
+    let (entry, segments) = match file.get(4) {
+        Some(1) if file.starts_with(&elf::ELFMAG) => program::<FileHeader32<Endianness>>(file)?,
+        Some(2) if file.starts_with(&elf::ELFMAG) => program::<FileHeader64<Endianness>>(file)?,
+        _ => flat(file, header)?,
+    };
+    check_places(&segments, ram)?;
+    if !segments.iter().any(|segment| segment.memory().contains(&entry)) {
+        return Err(KernelError::Entry(entry));
+    }
+    Ok(Kernel { format: Format::Multiboot, zboot: false, compression: None, entry, segments, size_known: true, contents: file.to_vec() })
+}
+
+/// Where in the file its Multiboot header is.
+fn multiboot_header(file: &[u8]) -> Option<usize> {
+    (0..file.len().min(SEARCHED)).step_by(4).find(|&at| {
+        let words = (word(file, at), word(file, at + 4), word(file, at + 8));
+        matches!(words, (Some(magic), Some(flags), Some(sum))
+            if magic.to_le_bytes() == MULTIBOOT_MAGIC && magic.wrapping_add(flags).wrapping_add(sum) == 0)
+    })
+}
+
+/// What an ELF file loads. Its segments go to their physical addresses, and so does its entry point.
+fn program<H: FileHeader<Endian = Endianness>>(file: &[u8]) -> Result<(u64, Vec<Segment>), KernelError> {
+    let broken = |error: object::Error| KernelError::Malformed(format!("it is a broken ELF file: {error}"));
+    let header = H::parse(file).map_err(broken)?;
+    let endian = header.endian().map_err(broken)?;
+    let machine = header.e_machine(endian);
+    if !matches!(machine, elf::EM_386 | elf::EM_X86_64) {
+        return Err(KernelError::Malformed(format!("it is an ELF file for another architecture (ELF machine {machine}), not x86")));
+    }
+    let entry: u64 = header.e_entry(endian).into();
+    let mut physical_entry = entry;
+    let mut segments = Vec::new();
+    for program_header in header.program_headers(endian, file).map_err(broken)? {
+        let mem_len: u64 = program_header.p_memsz(endian).into();
+        if program_header.p_type(endian) != elf::PT_LOAD || mem_len == 0 {
+            continue;
+        }
+        let (offset, file_len) = program_header.file_range(endian);
+        let range = usize::try_from(offset)
+            .ok()
+            .zip(usize::try_from(file_len).ok())
+            .and_then(|(offset, len)| Some(offset..offset.checked_add(len)?))
+            .filter(|range| file.get(range.clone()).is_some() && file_len <= mem_len)
+            .ok_or_else(|| KernelError::Malformed("it is a broken ELF file: a segment is cut short".to_owned()))?;
+        let (ipa, va): (u64, u64) = (program_header.p_paddr(endian).into(), program_header.p_vaddr(endian).into());
+        if let Some(into) = entry.checked_sub(va).filter(|&into| into < mem_len) {
+            physical_entry = ipa.wrapping_add(into);
+        }
+        if ipa.checked_add(mem_len).is_none() {
+            return Err(KernelError::Malformed("it is a broken ELF file: a segment is too long".to_owned()));
+        }
+        segments.push(Segment { ipa, file: range, mem_len });
+    }
+    segments.sort_by_key(|segment| segment.ipa);
+    if segments.is_empty() || segments.len() > MAX_SEGMENTS {
+        return Err(KernelError::Malformed(format!("it has {} segments to load; expected 1 to {MAX_SEGMENTS}", segments.len())));
+    }
+    if let Some(pair) = segments.windows(2).find(|pair| pair[0].memory().end > pair[1].ipa) {
+        return Err(KernelError::Malformed(format!("it is a broken ELF file: two segments overlap at {:#x}", pair[1].ipa)));
+    }
+    Ok((physical_entry, segments))
+}
+
+/// What a file that is no ELF file loads: as its header says.
+fn flat(file: &[u8], header: usize) -> Result<(u64, Vec<Segment>), KernelError> {
+    let field = |n: usize| word(file, header + 4 * n).map(u64::from);
+    let malformed = || KernelError::Malformed("its Multiboot header is cut short, or contradicts itself".to_owned());
+    if field(1).is_none_or(|flags| flags as u32 & HAS_ADDRESSES == 0) {
+        return Err(KernelError::Malformed("it is no ELF file, and its Multiboot header has no addresses".to_owned()));
+    }
+    let fields = (field(3), field(4), field(5), field(6), field(7));
+    let (Some(at), Some(load), Some(load_end), Some(zeroed_end), Some(entry)) = fields else { return Err(malformed()) };
+    // The header itself says which byte of the file goes where.
+    let start = (header as u64).checked_sub(at.checked_sub(load).ok_or_else(malformed)?).ok_or_else(malformed)? as usize;
+    let len = match load_end {
+        0 => file.len() - start,
+        end => usize::try_from(end.checked_sub(load).ok_or_else(malformed)?).map_err(|_| malformed())?,
+    };
+    let range: Range<usize> = start..start.checked_add(len).filter(|&end| end <= file.len()).ok_or_else(malformed)?;
+    let mem_len = zeroed_end.saturating_sub(load).max(len as u64);
+    Ok((entry, vec![Segment { ipa: load, file: range, mem_len }]))
+}
+
+/// The boot information ("Boot information format"): amounts of memory, a memory map, and the command line.
+fn information(ram: u64, bootargs: &str) -> Vec<u8> {
+    const MEMORY: u32 = 1 << 0;
+    const COMMAND_LINE: u32 = 1 << 2;
+    const MAP: u32 = 1 << 6;
+    const HEADER: usize = 128;
+    let mut map = Vec::new();
+    for Memory { range, kind } in super::memory(ram) {
+        map.extend(20u32.to_le_bytes());
+        map.extend(range.start.to_le_bytes());
+        map.extend((range.end - range.start).to_le_bytes());
+        map.extend(kind.to_le_bytes());
+    }
+    let mut bytes = vec![0; HEADER];
+    let mut put = |at: usize, value: u32| bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    put(0, MEMORY | COMMAND_LINE | MAP);
+    put(4, (BASE_MEMORY.min(ram) >> 10) as u32);
+    put(8, (ram.saturating_sub(HIGH_MEMORY) >> 10) as u32);
+    put(16, INFO as u32 + (HEADER + map.len()) as u32);
+    put(44, map.len() as u32);
+    put(48, INFO as u32 + HEADER as u32);
+    bytes.extend(map);
+    // What is too long is cut: there must be a NUL.
+    bytes.extend(bootargs.as_bytes().iter().take(INFO_LEN - bytes.len() - 1));
+    bytes.push(0);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RAM: u64 = 16 << 20;
+
+    fn header(flags: u32) -> Vec<u8> {
+        let magic = u32::from_le_bytes(MULTIBOOT_MAGIC);
+        [magic, flags, 0u32.wrapping_sub(magic).wrapping_sub(flags)].iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    fn flat_file(at: u32, load: u32, load_end: u32, entry: u32) -> Vec<u8> {
+        let mut file = header(HAS_ADDRESSES);
+        file.extend([at, load, load_end, 0, entry].iter().flat_map(|word| word.to_le_bytes()));
+        file.resize(0x400, 0x90);
+        file
+    }
+
+    #[test]
+    fn a_flat_kernel_says_itself_where_it_goes() {
+        let kernel = parts(&flat_file(0x10_0000, 0x10_0000, 0, 0x10_0020), RAM, "").unwrap().unwrap().kernel;
+        assert_eq!((kernel.entry, kernel.segments.len()), (0x10_0020, 1));
+        assert_eq!(kernel.segments[0].memory(), 0x10_0000..0x10_0400);
+        assert_eq!(kernel.about(), "Multiboot");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let refusal = |file: &[u8]| parts(file, RAM, "").err().expect("no kernel").to_string();
+        assert!(parts(b"no header", RAM, "").unwrap().is_none());
+        assert!(refusal(&flat_file(0x200_0000, 0x200_0000, 0, 0x200_0020)).contains("RAM ends at"));
+        assert!(refusal(&flat_file(0x1800, 0x1800, 0, 0x1820)).contains("boot information"));
+        assert!(refusal(&flat_file(0x10_0000, 0x10_0000, 0, 0x20_0000)).contains("entry point"));
+        assert!(refusal(&flat_file(0x10_0000, 0x20_0000, 0, 0x20_0000)).contains("contradicts"));
+        assert!(refusal(&header(0)).contains("no addresses"));
+    }
+
+    #[test]
+    fn the_guest_is_told_its_memory_and_its_command_line() {
+        let info = information(RAM, "one two");
+        assert_eq!(word(&info, 0), Some(0b100_0101));
+        assert_eq!((word(&info, 4), word(&info, 8)), (Some(640), Some(15 << 10)));
+        let text = word(&info, 16).unwrap() as usize - INFO as usize;
+        assert_eq!(&info[text..], b"one two\0");
+        let map = word(&info, 48).unwrap() as usize - INFO as usize;
+        assert_eq!(word(&info, 44), Some(3 * 24));
+        assert_eq!((word(&info, map + 48), word(&info, map + 52)), (Some(20), Some(1 << 20)));
+        assert!(information(RAM, &"x".repeat(1 << 20)).len() <= INFO_LEN);
+    }
+}

@@ -1,0 +1,45 @@
+//! The machine that x86-64 guests see: a PC of which only what kernels need is there.
+
+/// Guest-physical addresses from here to 4 GiB are devices', so RAM ends here at the latest.
+pub const RAM_LIMIT: u64 = 0xc000_0000;
+
+/// Local APIC, where each vCPU finds its own.
+pub const LOCAL_APIC: u64 = 0xfee0_0000;
+/// I/O APIC.
+pub const IO_APIC: u64 = 0xfec0_0000;
+/// The first serial port's input of the I/O APIC.
+pub const COM1_INPUT: u32 = 4;
+/// The clock's.
+pub const CLOCK_INPUT: u32 = 8;
+/// `SLP_TYP` that turns the machine off, in the sleep control register.
+pub const SLEEP_TYPE_OFF: u8 = 5;
+
+/// I/O ports.
+pub mod port {
+    /// First serial port, a 16550: eight ports.
+    pub const COM1: u16 = 0x3f8;
+    /// Its line status.
+    pub const COM1_STATUS: u16 = COM1 + 5;
+    /// The first port beyond it.
+    pub const COM1_END: u16 = COM1 + 8;
+    /// The clock's index and data.
+    pub const CLOCK: u16 = 0x70;
+    /// The first port beyond it.
+    pub const CLOCK_END: u16 = CLOCK + 2;
+    /// ACPI's PM1a control register: `SLP_EN` with `SLP_TYP` 0 turns the machine off.
+    pub const PM1A_CONTROL: u16 = 0x604;
+    /// `SLP_EN` of that register.
+    pub const SLP_EN: u16 = 1 << 13;
+    /// ACPI's sleep control register: `SLP_TYP` is bits 4 to 2, `SLP_EN` bit 5.
+    pub const SLEEP_CONTROL: u16 = 0x600;
+    /// ACPI's sleep status register.
+    pub const SLEEP_STATUS: u16 = 0x601;
+    /// Reset control register: bit 2 resets the machine.
+    pub const RESET: u16 = 0xcf9;
+    /// A value that does.
+    pub const RESET_VALUE: u8 = 0x06;
+    /// Keyboard controller's command port: 0xfe pulses the reset line.
+    pub const KEYBOARD: u16 = 0x64;
+    /// Where test programs write their status to end the machine, as on QEMU with `isa-debug-exit`.
+    pub const DEBUG_EXIT: u16 = 0xf4;
+}

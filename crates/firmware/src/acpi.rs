@@ -1,0 +1,277 @@
+//! The tables of the Advanced Configuration and Power Interface (ACPI Specification 6.5) that a hypervisor needs: where the CPUs and
+//! interrupt controllers are (MADT), and how the machine is turned off (FADT, and the `_S5_` object of the DSDT).
+
+use heapless::Vec;
+
+use crate::Memory;
+use crate::bytes::{u8_at, u16_at, u32_at, u64_at};
+
+/// The most CPUs that are listed.
+pub const MAX_CPUS: usize = 64;
+/// The longest table that is read, in bytes.
+const TABLE_MAX: u32 = 1 << 20;
+/// Length of a table's header.
+const HEADER: usize = 36;
+
+/// An I/O interrupt controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IoApic {
+    /// Physical address of its registers.
+    pub address: u64,
+    /// Global system interrupt of its first input.
+    pub first: u32,
+}
+
+/// An ISA interrupt that is not where it would be by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Override {
+    /// The ISA interrupt.
+    pub isa: u8,
+    /// Its global system interrupt.
+    pub gsi: u32,
+    /// MPS INTI flags: polarity in bits 1 and 0, trigger mode in bits 3 and 2.
+    pub flags: u16,
+}
+
+/// How the machine is turned off: `SLP_TYP` and `SLP_EN` go into one or two registers in I/O space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PowerOff {
+    /// Port and value, for PM1a and, if there is one, PM1b.
+    pub writes: [Option<(u16, u16)>; 2],
+}
+
+/// What the tables say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tables {
+    /// APIC identifiers of the CPUs that can be used, in the tables' order.
+    pub cpus: Vec<u32, MAX_CPUS>,
+    /// I/O interrupt controllers.
+    pub io_apics: Vec<IoApic, 8>,
+    /// Overrides.
+    pub overrides: Vec<Override, 16>,
+    /// How to turn the machine off.
+    pub power_off: Option<PowerOff>,
+}
+
+impl Tables {
+    /// Finds the tables as a BIOS leaves them, and reads them.
+    ///
+    /// # Errors
+    /// In words, if there are none, or no MADT among them.
+    pub fn read(memory: &impl Memory) -> Result<Self, &'static str> {
+        let (root, wide) = root(memory).ok_or("the firmware has no ACPI tables")?;
+        let root = table(memory, root).ok_or("the ACPI tables' root can't be read")?;
+        let size = if wide { 8 } else { 4 };
+        let mut tables = Self::default();
+        let mut madt = false;
+        for entry in root.get(HEADER..).unwrap_or(&[]).chunks_exact(size) {
+            let Some(address) = (if wide { u64_at(entry, 0) } else { u32_at(entry, 0).map(u64::from) }) else { continue };
+            let Some(bytes) = table(memory, address) else { continue };
+            match bytes.get(..4) {
+                Some(b"APIC") => {
+                    madt = true;
+                    tables.read_madt(bytes);
+                }
+                Some(b"FACP") => tables.power_off = power_off(memory, bytes),
+                _ => {}
+            }
+        }
+        if madt { Ok(tables) } else { Err("the firmware's ACPI tables name no interrupt controllers (MADT)") }
+    }
+
+    /// Multiple APIC Description Table.
+    fn read_madt(&mut self, bytes: &[u8]) {
+        let mut rest = bytes.get(HEADER + 8..).unwrap_or(&[]);
+        while let [kind, length, ..] = *rest
+            && length >= 2
+            && let Some((entry, after)) = rest.split_at_checked(length.into())
+        {
+            // Beyond the room that there is, entries are left out.
+            let _ = self.read_controller(kind, entry);
+            rest = after;
+        }
+    }
+
+    fn read_controller(&mut self, kind: u8, entry: &[u8]) -> Option<()> {
+        const ENABLED: u32 = 1;
+        match kind {
+            // Processor Local APIC
+            0 if u32_at(entry, 4)? & ENABLED != 0 => self.cpus.push(u8_at(entry, 3)?.into()).ok()?,
+            // I/O APIC
+            1 => self.io_apics.push(IoApic { address: u32_at(entry, 4)?.into(), first: u32_at(entry, 8)? }).ok()?,
+            // Interrupt Source Override
+            2 => {
+                let moved = Override { isa: u8_at(entry, 3)?, gsi: u32_at(entry, 4)?, flags: u16_at(entry, 8)? };
+                self.overrides.push(moved).ok()?;
+            }
+            // Processor Local x2APIC
+            9 if u32_at(entry, 8)? & ENABLED != 0 => {
+                let id = u32_at(entry, 4)?;
+                if !self.cpus.contains(&id) {
+                    self.cpus.push(id).ok()?;
+                }
+            }
+            _ => {}
+        }
+        Some(())
+    }
+
+    /// Where an ISA interrupt is: its global system interrupt and flags.
+    pub fn isa(&self, number: u8) -> (u32, u16) {
+        self.overrides.iter().find(|moved| moved.isa == number).map_or((number.into(), 0), |moved| (moved.gsi, moved.flags))
+    }
+}
+
+/// The root table's address, and whether its entries have 64 bits: "Finding the RSDP on IA-PC Systems".
+fn root(memory: &impl Memory) -> Option<(u64, bool)> {
+    // The BIOS Data Area has the segment of the Extended BIOS Data Area.
+    let extended = memory.bytes(0x40e, 2).and_then(|bytes| u16_at(bytes, 0)).map_or(0, |segment| u64::from(segment) << 4);
+    let areas = [(extended, 1024), (0xe_0000, 0x2_0000)];
+    let rsdp = areas.into_iter().filter(|&(start, _)| start != 0).find_map(|(start, len)| {
+        let area = memory.bytes(start, len)?;
+        (0..len).step_by(16).filter_map(|at| area.get(at..)).find(|bytes| is_rsdp(bytes))
+    })?;
+    let extended = u8_at(rsdp, 15)? >= 2 && sum(rsdp.get(..36)?) == 0;
+    match u64_at(rsdp, 24).filter(|&xsdt| extended && xsdt != 0) {
+        Some(xsdt) => Some((xsdt, true)),
+        None => Some((u32_at(rsdp, 16)?.into(), false)),
+    }
+}
+
+fn is_rsdp(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"RSD PTR ") && bytes.get(..20).is_some_and(|first| sum(first) == 0)
+}
+
+/// A whole table, header included.
+fn table(memory: &impl Memory, address: u64) -> Option<&[u8]> {
+    let length = u32_at(memory.bytes(address, HEADER)?, 4)?;
+    let bytes = memory.bytes(address, length.min(TABLE_MAX) as usize)?;
+    (length as usize >= HEADER && sum(bytes) == 0).then_some(bytes)
+}
+
+fn sum(bytes: &[u8]) -> u8 {
+    bytes.iter().fold(0, |sum, byte| sum.wrapping_add(*byte))
+}
+
+/// From the Fixed ACPI Description Table.
+fn power_off(memory: &impl Memory, fadt: &[u8]) -> Option<PowerOff> {
+    const SLP_EN: u16 = 1 << 13;
+    let dsdt = table(memory, u32_at(fadt, 40)?.into())?;
+    let types = soft_off(dsdt)?;
+    let register = |at: usize, kind: u8| {
+        let port = u16::try_from(u32_at(fadt, at)?).ok().filter(|&port| port != 0)?;
+        Some((port, u16::from(kind & 7) << 10 | SLP_EN))
+    };
+    Some(PowerOff { writes: [register(64, types[0]), register(68, types[1])] })
+}
+
+/// `SLP_TYPa` and `SLP_TYPb` of the object `_S5_`: a package of constants that every firmware writes in the same few encodings, so that
+/// it can be found without an interpreter of AML ("ACPI Machine Language", DefName and DefPackage).
+fn soft_off(dsdt: &[u8]) -> Option<[u8; 2]> {
+    const PACKAGE: u8 = 0x12;
+    let name = dsdt.windows(5).position(|window| &window[..4] == b"_S5_" && window[4] == PACKAGE)?;
+    let length = dsdt.get(name + 5)?;
+    // PkgLength has as many further bytes as its two highest bits say; then comes the number of elements.
+    let mut at = name + 5 + 1 + usize::from(length >> 6) + 1;
+    let mut element = || {
+        let op = *dsdt.get(at)?;
+        at += 1;
+        match op {
+            // ZeroOp, OneOp
+            0 | 1 => Some(op),
+            // BytePrefix
+            0x0a => {
+                at += 1;
+                dsdt.get(at - 1).copied()
+            }
+            _ => None,
+        }
+    };
+    Some([element()?, element()?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec;
+
+    struct Flat(vec::Vec<u8>);
+
+    impl Memory for Flat {
+        fn bytes(&self, address: u64, len: usize) -> Option<&[u8]> {
+            self.0.get(usize::try_from(address).ok()?..)?.get(..len)
+        }
+    }
+
+    impl Flat {
+        fn put(&mut self, at: usize, bytes: &[u8]) {
+            self.0[at..at + bytes.len()].copy_from_slice(bytes);
+        }
+
+        fn put_table(&mut self, at: usize, signature: &[u8; 4], body: &[u8]) {
+            let mut bytes = vec![0; HEADER];
+            bytes[..4].copy_from_slice(signature);
+            bytes.extend(body);
+            let length = bytes.len() as u32;
+            bytes[4..8].copy_from_slice(&length.to_le_bytes());
+            bytes[9] = 0u8.wrapping_sub(sum(&bytes));
+            self.put(at, &bytes);
+        }
+    }
+
+    const MADT: [u8; 58] = [
+        0, 0, 0xe0, 0xfe, 1, 0, 0, 0, // address and flags
+        0, 8, 0, 0, 1, 0, 0, 0, // CPU 0
+        0, 8, 1, 4, 1, 0, 0, 0, // CPU 4
+        0, 8, 2, 5, 0, 0, 0, 0, // not there
+        1, 12, 1, 0, 0, 0, 0xc0, 0xfe, 0, 0, 0, 0, // I/O APIC
+        2, 10, 0, 0, 2, 0, 0, 0, 0, 0, // the timer is at input 2
+        9, 4, 0, 0, // cut short
+    ];
+
+    fn machine() -> Flat {
+        let mut memory = Flat(vec![0; 1 << 20]);
+        memory.put_table(0x1000, b"APIC", &MADT);
+        let mut fadt = [0; 80];
+        fadt[4..8].copy_from_slice(&0x3000u32.to_le_bytes());
+        fadt[28..32].copy_from_slice(&0xb004u32.to_le_bytes());
+        memory.put_table(0x2000, b"FACP", &fadt);
+        memory.put_table(0x3000, b"DSDT", b"\x08_S5_\x12\x08\x04\x0a\x05\x01\x00\x00");
+        memory.put_table(0x4000, b"RSDT", &[0, 0x10, 0, 0, 0, 0x20, 0, 0, 0xff, 0xff, 0xff, 0xff]);
+        let mut rsdp = *b"RSD PTR \0STILE \0\0\x40\0\0";
+        rsdp[8] = 0u8.wrapping_sub(sum(&rsdp));
+        memory.put(0xf_1230, &rsdp);
+        memory
+    }
+
+    #[test]
+    fn tables_are_read() {
+        let tables = Tables::read(&machine()).unwrap();
+        assert_eq!(tables.cpus, [0, 4]);
+        assert_eq!(tables.io_apics, [IoApic { address: 0xfec0_0000, first: 0 }]);
+        assert_eq!((tables.isa(0), tables.isa(4)), ((2, 0), (4, 0)));
+        let writes = [Some((0xb004, 5 << 10 | 1 << 13)), None];
+        assert_eq!(tables.power_off, Some(PowerOff { writes }));
+    }
+
+    #[test]
+    fn without_tables_it_is_said_so() {
+        assert!(Tables::read(&Flat(vec![0; 1 << 20])).is_err());
+        assert!(Tables::read(&Flat(vec![])).is_err());
+        let mut memory = machine();
+        // A table whose sum is wrong does not count.
+        memory.0[0x1000 + HEADER] ^= 1;
+        assert!(Tables::read(&memory).is_err());
+    }
+
+    proptest! {
+        /// Damage anywhere is an error or a difference, never a panic.
+        #[test]
+        fn damage_is_harmless(at in 0usize..0x5000, length in 0usize..64, value: u8) {
+            let mut memory = machine();
+            memory.0[at..at + length].fill(value);
+            let _ = Tables::read(&memory);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Keys of dynamic rows: how a sub-reason becomes 32 bits, and what it is called.
+
+use core::fmt;
+
+use super::reason;
+pub use crate::page::page;
+use crate::{Access, Reason};
+
+/// In the key of a port: the guest wrote.
+const PORT_WRITE: u32 = 1 << 16;
+
+/// The key of an access to an I/O port.
+pub const fn port(port: u16, write: bool) -> u32 {
+    port as u32 | if write { PORT_WRITE } else { 0 }
+}
+
+/// The key of an access to a model-specific register: its number.
+pub const fn msr(register: u32) -> u32 {
+    register
+}
+
+/// Model-specific registers that have a name here.
+const MSRS: [(u32, &str); 14] = [
+    (0x10, "IA32_TIME_STAMP_COUNTER"),
+    (0x1b, "IA32_APIC_BASE"),
+    (0x3a, "IA32_FEATURE_CONTROL"),
+    (0x3b, "IA32_TSC_ADJUST"),
+    (0x48, "IA32_SPEC_CTRL"),
+    (0x8b, "IA32_BIOS_SIGN_ID"),
+    (0xce, "MSR_PLATFORM_INFO"),
+    (0x140, "MSR_MISC_FEATURES_ENABLES"),
+    (0x1a0, "IA32_MISC_ENABLE"),
+    (0x1d9, "IA32_DEBUGCTL"),
+    (0x6e0, "IA32_TSC_DEADLINE"),
+    (0x808, "x2APIC TPR"),
+    (0x80b, "x2APIC EOI"),
+    (0x830, "x2APIC ICR"),
+];
+
+/// Writes the name of a dynamic sub-reason.
+pub(super) fn write(reason: Reason, key: u32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match reason {
+        reason::IO => {
+            let access = if key & PORT_WRITE != 0 { Access::Write } else { Access::Read };
+            write!(f, "port {:#06x} {access}", key as u16)
+        }
+        reason::RDMSR | reason::WRMSR => match MSRS.iter().find(|(number, _)| *number == key) {
+            Some((_, name)) => f.write_str(name),
+            None => write!(f, "MSR {key:#x}"),
+        },
+        reason::MMIO => crate::page::write(key, f),
+        reason::UNKNOWN => write!(f, "exit reason {key}"),
+        _ => write!(f, "{key:#x}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::x86_64::CATALOGUE;
+    use crate::{RowKey, x86_64 as rows};
+    use std::string::ToString;
+
+    #[test]
+    fn rows_have_names() {
+        let name = |key| CATALOGUE.name(key).unwrap().sub.to_string();
+        assert_eq!(name(RowKey::Static(rows::com1(5, false))), "COM1 LSR read");
+        assert_eq!(name(RowKey::Static(rows::INTERRUPT_KICK)), "kick");
+        assert_eq!(name(RowKey::Static(rows::CR4)), "CR4 write");
+        let dynamic = |reason, key| name(RowKey::Dynamic { reason, key });
+        assert_eq!(dynamic(reason::IO, port(0xcf8, true)), "port 0x0cf8 write");
+        assert_eq!(dynamic(reason::RDMSR, msr(0x1b)), "IA32_APIC_BASE");
+        assert_eq!(dynamic(reason::WRMSR, msr(0x1234)), "MSR 0x1234");
+        assert_eq!(dynamic(reason::MMIO, page(0xfee0_0300, false)), "unmapped 0xfee00000 read");
+    }
+}

@@ -1,0 +1,70 @@
+//! The reasons and static rows of x86-64.
+//!
+//! A reason is one of the processor's basic exit reasons ("VMX Basic Exit Reasons" in the Intel 64 and IA-32 Architectures Software
+//! Developer's Manual), or several that are answered alike.
+
+pub mod key;
+mod rows;
+
+use crate::catalogue::{Catalogue, RowTable, TableBuilder};
+
+pub use rows::*;
+
+/// Reasons for an exit.
+pub mod reason {
+    use crate::catalogue::reasons;
+
+    reasons! {
+        /// CPUID.
+        CPUID,
+        /// A hypercall.
+        VMCALL,
+        /// The guest waits.
+        HLT,
+        /// IN or OUT. Dynamic key: [`key::port`](super::key::port).
+        IO,
+        /// RDMSR. Dynamic key: [`key::msr`](super::key::msr).
+        RDMSR,
+        /// WRMSR. Dynamic key: [`key::msr`](super::key::msr).
+        WRMSR,
+        /// An access to a device's registers, or to nothing. Dynamic key: [`key::page`](super::key::page), for addresses at which there
+        /// is nothing.
+        MMIO,
+        /// A physical interrupt.
+        INTERRUPT,
+        /// A physical NMI.
+        NMI,
+        /// The guest can take an interrupt that waits for that.
+        WINDOW,
+        /// A control register.
+        CR,
+        /// XSETBV.
+        XSETBV,
+        /// INVD.
+        INVD,
+        /// RDPMC.
+        RDPMC,
+        /// MONITOR and MWAIT, which guests don't have.
+        MWAIT,
+        /// VMX instructions, which guests don't have.
+        VMX,
+        /// A task switch.
+        TASK_SWITCH,
+        /// A fault that has no handler, of which no guest comes back.
+        TRIPLE_FAULT,
+        /// An entry that failed.
+        ENTRY,
+        /// An exit reason of which Stile knows nothing. Dynamic key: the reason.
+        UNKNOWN,
+    }
+}
+
+static ROWS: RowTable = TableBuilder::new()
+    .accesses(rows::COM1, reason::IO, "COM1", rows::COM1_NAMES)
+    .block(rows::INTERRUPT, reason::INTERRUPT, "", rows::INTERRUPT_NAMES)
+    .block(rows::CONTROL, reason::CR, "", rows::CONTROL_NAMES)
+    .accesses(rows::DEVICE, reason::MMIO, "", rows::DEVICE_NAMES)
+    .finish(rows::DEVICE);
+
+/// The names of the reasons and rows of x86-64.
+pub static CATALOGUE: Catalogue = Catalogue { architecture: "x86_64", reasons: reason::NAMES, rows: &ROWS, key: key::write };

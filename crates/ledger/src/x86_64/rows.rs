@@ -1,0 +1,67 @@
+//! Static rows.
+
+use super::reason;
+use crate::RowId;
+use crate::catalogue::{Block, named_rows};
+
+/// The first serial port's registers, by their offset.
+pub(super) const COM1_NAMES: &[&str] = &["data", "IER", "IIR/FCR", "LCR", "MCR", "LSR", "MSR", "scratch"];
+pub(super) const COM1: Block = Block::first(2 * COM1_NAMES.len());
+
+/// An access to a register of the first serial port: `offset` is below 8.
+#[inline]
+pub const fn com1(offset: u16, write: bool) -> RowId {
+    COM1.access((offset & 7) as usize, write)
+}
+
+named_rows! {
+    /// Physical interrupts.
+    INTERRUPT INTERRUPT_NAMES = Some(COM1);
+    /// Another CPU wants this one to look.
+    INTERRUPT_KICK = "kick",
+    /// The timer of the vCPU's local APIC.
+    INTERRUPT_GUEST_TIMER = "guest's timer",
+    /// A slice's end, or a sleeper's deadline.
+    INTERRUPT_TIMER = "slice or deadline",
+    /// The machine's console.
+    INTERRUPT_CONSOLE = "console",
+    /// Nobody's.
+    INTERRUPT_SPURIOUS = "spurious",
+}
+
+named_rows! {
+    /// Control registers.
+    CONTROL CONTROL_NAMES = Some(INTERRUPT);
+    /// CR0.
+    CR0 = "CR0 write",
+    /// CR4.
+    CR4 = "CR4 write",
+    /// CR8.
+    CR8 = "CR8",
+}
+
+/// Devices in memory.
+pub(super) const DEVICE_NAMES: &[&str] = &["local APIC", "I/O APIC"];
+pub(super) const DEVICE: Block = CONTROL.then(2 * DEVICE_NAMES.len());
+
+/// An access to the local APIC's page.
+#[inline]
+pub const fn local_apic(write: bool) -> RowId {
+    DEVICE.access(0, write)
+}
+
+/// An access to the I/O APIC's page.
+#[inline]
+pub const fn io_apic(write: bool) -> RowId {
+    DEVICE.access(1, write)
+}
+
+/// The row of an instruction that guests don't have, by its basic exit reason.
+pub const fn absent(exit_reason: u64) -> RowId {
+    const MWAIT: u64 = 36;
+    const MONITOR: u64 = 39;
+    match exit_reason {
+        MWAIT | MONITOR => reason::MWAIT.other(),
+        _ => reason::VMX.other(),
+    }
+}

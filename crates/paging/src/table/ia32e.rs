@@ -1,0 +1,118 @@
+//! Intel's first stage in 64-bit mode, for the hypervisor itself. "The manual" is here the Intel 64 and IA-32 Architectures Software
+//! Developer's Manual.
+
+use super::Level;
+use super::format::{Attributes, Entry, Format, Layout, MemoryType};
+
+/// Bits 51 to 12: the address in an entry.
+const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+const PRESENT: u64 = 1 << 0;
+const WRITABLE: u64 = 1 << 1;
+/// PWT and PCD choose an entry of the PAT: 3, with both set, is uncacheable, and 2 uncacheable unless the MTRRs say otherwise, as the
+/// PAT is after reset (the manual, "Programming the PAT").
+const WRITE_THROUGH: u64 = 1 << 3;
+const CACHE_DISABLE: u64 = 1 << 4;
+const ACCESSED: u64 = 1 << 5;
+const DIRTY: u64 = 1 << 6;
+/// Bit 7: the entry maps a page of 1 GiB or 2 MiB.
+const LARGE: u64 = 1 << 7;
+const NO_EXECUTE: u64 = 1 << 63;
+
+/// Intel's layout of paging-structure entries: see "4-Level Paging and 5-Level Paging" in the manual.
+#[derive(Debug, Clone, Copy)]
+pub struct Ia32eLayout;
+
+impl Layout for Ia32eLayout {
+    #[inline]
+    fn entry(level: Level, descriptor: u64) -> Entry {
+        if descriptor & PRESENT == 0 {
+            return Entry::Invalid;
+        }
+        match (level, descriptor & LARGE != 0) {
+            (Level::L3, _) => Entry::Leaf(descriptor & ADDRESS),
+            (Level::L1 | Level::L2, true) => Entry::Leaf(descriptor & ADDRESS & !(level.size() - 1)),
+            (Level::L0 | Level::L1 | Level::L2, false) => Entry::Table(descriptor & ADDRESS),
+            // A reserved bit: a page fault.
+            (Level::L0, true) => Entry::Invalid,
+        }
+    }
+
+    #[inline]
+    fn table_descriptor(table: u64) -> u64 {
+        (table & ADDRESS) | PRESENT | WRITABLE
+    }
+
+    #[inline]
+    fn leaf_descriptor(level: Level, output: u64, attributes: u64) -> u64 {
+        let large = if matches!(level, Level::L3) { 0 } else { LARGE };
+        (output & ADDRESS) | attributes | large | PRESENT
+    }
+
+    #[inline]
+    fn attribute_bits(descriptor: u64) -> u64 {
+        descriptor & !(ADDRESS | LARGE | PRESENT)
+    }
+}
+
+/// What the hypervisor may do with a page of its own. It always may read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ia32ePermissions {
+    /// Stores.
+    pub write: bool,
+    /// Instruction fetches.
+    pub execute: bool,
+}
+
+impl Ia32ePermissions {
+    /// Constants.
+    pub const READ: Self = Self { write: false, execute: false };
+    /// Data.
+    pub const READ_WRITE: Self = Self { write: true, execute: false };
+    /// Code.
+    pub const CODE: Self = Self { write: false, execute: true };
+}
+
+/// The format of the hypervisor's own tables: supervisor pages, CR0.WP and IA32_EFER.NXE set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ia32e;
+
+impl Format for Ia32e {
+    type Layout = Ia32eLayout;
+    type Permissions = Ia32ePermissions;
+
+    /// Nothing is both writable and executable.
+    fn supports(&self, permissions: Ia32ePermissions) -> bool {
+        !(permissions.write && permissions.execute)
+    }
+
+    fn encode(&self, attributes: Attributes<Ia32ePermissions>) -> u64 {
+        let memory = match attributes.memory {
+            MemoryType::Normal => 0,
+            MemoryType::NonCacheable => CACHE_DISABLE,
+            MemoryType::Device => CACHE_DISABLE | WRITE_THROUGH,
+        };
+        // Set beforehand, so that no walk has to write.
+        self.with_permissions(memory | ACCESSED | DIRTY, attributes.permissions)
+    }
+
+    fn decode(&self, descriptor: u64) -> Attributes<Ia32ePermissions> {
+        let memory = match (descriptor & CACHE_DISABLE != 0, descriptor & WRITE_THROUGH != 0) {
+            (false, _) => MemoryType::Normal,
+            (true, false) => MemoryType::NonCacheable,
+            (true, true) => MemoryType::Device,
+        };
+        let permissions = Ia32ePermissions { write: descriptor & WRITABLE != 0, execute: descriptor & NO_EXECUTE == 0 };
+        Attributes { memory, permissions }
+    }
+
+    fn with_permissions(&self, descriptor: u64, permissions: Ia32ePermissions) -> u64 {
+        let write = if permissions.write { WRITABLE } else { 0 };
+        let execute = if permissions.execute { 0 } else { NO_EXECUTE };
+        descriptor & !(WRITABLE | NO_EXECUTE) | write | execute
+    }
+
+    // The processor sets the flag by itself.
+    fn is_accessed(&self, _: u64) -> bool {
+        true
+    }
+}

@@ -1,0 +1,34 @@
+//! The first serial port.
+
+use core::fmt;
+
+use crate::machine::{in8, out8};
+
+const BASE: u16 = 0x3f8;
+const LINE_STATUS: u16 = BASE + 5;
+const EMPTY: u8 = 1 << 5;
+
+/// The serial port, to be written to.
+pub struct Console;
+
+impl fmt::Write for Console {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            // SAFETY: the port is a UART's, and only this writes to it.
+            unsafe {
+                while in8(LINE_STATUS) & EMPTY == 0 {}
+                out8(BASE, byte);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Prints a line.
+macro_rules! println {
+    ($($argument:tt)*) => {{
+        use core::fmt::Write as _;
+        let _ = writeln!($crate::console::Console, $($argument)*);
+    }};
+}
+pub(crate) use println;

@@ -1,0 +1,57 @@
+//! A test guest for x86-64, started by Multiboot. It prints `PASS name`, `FAIL name: why` or `SKIP name: why` for each test and
+//! `EXIT: STATUS=n`, and powers the machine off.
+#![no_std]
+#![no_main]
+
+mod console;
+mod exception;
+mod machine;
+mod tests;
+
+use console::println;
+use machine::{in8, out16};
+
+core::arch::global_asm!(include_str!("start.s"));
+
+/// Multiboot's word to a kernel, in EAX.
+const MULTIBOOT: u32 = 0x2bad_b002;
+
+#[unsafe(no_mangle)]
+extern "C" fn main(magic: u32, info: u32) -> ! {
+    exception::setup();
+    println!("suite pc, started with {magic:#x} and {info:#x}");
+    let mut failed = u32::from(magic != MULTIBOOT);
+    for (name, test) in tests::ALL {
+        match test(u64::from(info)) {
+            Ok(()) => println!("PASS {name}"),
+            Err(why) => {
+                failed += 1;
+                println!("FAIL {name}: {why}");
+            }
+        }
+    }
+    println!("EXIT: STATUS={}", u32::from(failed != 0));
+    off()
+}
+
+/// Turns the machine off: ACPI's PM1a control register, as Stile and QEMU have it.
+fn off() -> ! {
+    // SAFETY: the machine is to end.
+    unsafe { out16(0x604, 1 << 13) };
+    loop {
+        // SAFETY: port 0x80 is nobody's.
+        unsafe { in8(0x80) };
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn unexpected(vector: u64, rip: u64) -> ! {
+    println!("FAIL: exception {vector} at {rip:#x}\nEXIT: STATUS=2");
+    off()
+}
+
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
+    println!("FAIL: {info}\nEXIT: STATUS=2");
+    off()
+}

@@ -1,0 +1,258 @@
+//! The tests.
+
+use core::arch::asm;
+use core::arch::x86_64::__cpuid_count as cpuid;
+
+use crate::console::println;
+use crate::exception::catch;
+use crate::machine::{in8, out8};
+
+/// A test: its name, and the function, which is given the address of Multiboot's information.
+pub type Test = (&'static str, fn(u64) -> Result<(), &'static str>);
+
+/// All of them, in order.
+pub const ALL: [Test; 15] = [
+    ("multiboot_information", multiboot_information),
+    ("cpuid_of_a_guest", cpuid_of_a_guest),
+    ("cpuid_beyond_the_last_leaf", cpuid_beyond_the_last_leaf),
+    ("hypercall_unknown", hypercall_unknown),
+    ("vmx_is_not_there", vmx_is_not_there),
+    ("msr_not_there", msr_not_there),
+    ("msr_of_the_guest", msr_of_the_guest),
+    ("control_registers", control_registers),
+    ("xcr0", xcr0),
+    ("simd_registers_survive", simd_registers_survive),
+    ("registers_survive", registers_survive),
+    ("port_not_there", port_not_there),
+    ("serial_scratch", serial_scratch),
+    ("time_goes_on", time_goes_on),
+    ("costs", costs),
+];
+
+const UNDEFINED: u64 = 6;
+const GENERAL_PROTECTION: u64 = 13;
+
+/// An error unless a condition holds.
+macro_rules! check {
+    ($condition:expr, $why:literal) => {
+        if !$condition {
+            return Err($why);
+        }
+    };
+}
+
+fn multiboot_information(info: u64) -> Result<(), &'static str> {
+    // SAFETY: the loader put its information there, and the first GiB is mapped.
+    let word = |at: u64| unsafe { ((info + at) as *const u32).read_volatile() };
+    check!(word(0) & 1 << 6 != 0, "no memory map");
+    let (length, map) = (word(44), u64::from(word(48)) - info);
+    let mut at = 0;
+    let mut ram = 0u64;
+    while at < u64::from(length) {
+        let (size, len, kind) = (word(map + at), word(map + at + 12), word(map + at + 20));
+        if kind == 1 {
+            ram += u64::from(len);
+        }
+        at += u64::from(size) + 4;
+    }
+    check!(ram >= 8 << 20, "too little memory in the map");
+    Ok(())
+}
+
+fn cpuid_of_a_guest(_: u64) -> Result<(), &'static str> {
+    let leaf = cpuid(1, 0);
+    check!(leaf.ecx & 1 << 31 != 0, "no hypervisor's bit");
+    check!(leaf.ecx & 1 << 5 == 0, "VMX");
+    check!(cpuid(0x4000_0000, 0).ebx == u32::from_le_bytes(*b"Stil"), "another signature");
+    check!(cpuid(0x8000_0001, 0).edx & 1 << 29 != 0, "no 64-bit mode");
+    check!(cpuid(1, 0).eax == leaf.eax, "it changes");
+    Ok(())
+}
+
+fn cpuid_beyond_the_last_leaf(_: u64) -> Result<(), &'static str> {
+    for leaf in [cpuid(0, 0).eax + 1, 0x3fff_ffff, 0x4000_0200, 0x9000_0000] {
+        let answer = cpuid(leaf, 0);
+        check!((answer.eax, answer.ebx, answer.ecx, answer.edx) == (0, 0, 0, 0), "not zero");
+    }
+    Ok(())
+}
+
+fn hypercall_unknown(_: u64) -> Result<(), &'static str> {
+    let answer: i64;
+    // SAFETY: a hypercall that there is not changes nothing but RAX.
+    unsafe { asm!("vmcall", inout("rax") 0x1234_5678i64 => answer, options(nostack)) };
+    check!(answer == -1000, "another answer");
+    Ok(())
+}
+
+fn vmx_is_not_there(_: u64) -> Result<(), &'static str> {
+    check!(catch!("mov rax, cr4; or eax, 1 << 13; mov cr4, rax") == Some((GENERAL_PROTECTION, 0)), "CR4.VMXE can be set");
+    let address = 0u64;
+    check!(catch!("vmxon [rsi]", "rsi" = &address) == Some((UNDEFINED, 0)), "VMXON");
+    check!(catch!("vmread rax, rsi", "rsi" = 0x4402u64) == Some((UNDEFINED, 0)), "VMREAD");
+    check!(catch!("invept rax, [rsi]", "rsi" = &address) == Some((UNDEFINED, 0)), "INVEPT");
+    check!(catch!("monitor", "rax" = &address, "ecx" = 0, "edx" = 0) == Some((UNDEFINED, 0)), "MONITOR");
+    Ok(())
+}
+
+fn msr_not_there(_: u64) -> Result<(), &'static str> {
+    // IA32_VMX_BASIC, an MSR of nobody's, and IA32_FEATURE_CONTROL.
+    for register in [0x480u32, 0x1234_5678, 0x3a] {
+        check!(catch!("rdmsr", "ecx" = register) == Some((GENERAL_PROTECTION, 0)), "RDMSR");
+        check!(catch!("wrmsr", "ecx" = register, "eax" = 0, "edx" = 0) == Some((GENERAL_PROTECTION, 0)), "WRMSR");
+    }
+    Ok(())
+}
+
+fn msr_of_the_guest(_: u64) -> Result<(), &'static str> {
+    // STAR, LSTAR, KERNEL_GS_BASE, SYSENTER_EIP: they keep what was written, across exits.
+    for register in [0xc000_0081u32, 0xc000_0082, 0xc000_0102, 0x176] {
+        let (low, high): (u32, u32);
+        // SAFETY: nothing uses these registers.
+        unsafe {
+            asm!("wrmsr", in("ecx") register, in("eax") register.rotate_left(8), in("edx") 0x1234, options(nostack));
+            cpuid(0, 0);
+            asm!("rdmsr", in("ecx") register, out("eax") low, out("edx") high, options(nostack));
+        }
+        check!((low, high) == (register.rotate_left(8), 0x1234), "it does not keep its value");
+    }
+    // EFER has what reserves an exception.
+    check!(catch!("wrmsr", "ecx" = 0xc000_0080u32, "eax" = u32::MAX, "edx" = u32::MAX) == Some((GENERAL_PROTECTION, 0)), "EFER");
+    Ok(())
+}
+
+fn control_registers(_: u64) -> Result<(), &'static str> {
+    let before: u64;
+    let after: u64;
+    const CD: u64 = 1 << 30;
+    // SAFETY: a guest's caches may be off.
+    unsafe {
+        asm!("mov {}, cr0", out(reg) before, options(nostack));
+        asm!("mov cr0, {}", in(reg) before | CD, options(nostack));
+        asm!("mov {}, cr0", out(reg) after, options(nostack));
+        asm!("mov cr0, {}", in(reg) before, options(nostack));
+    }
+    check!(after == before | CD, "CR0.CD can't be set");
+    // NW without CD, and paging without protection.
+    check!(catch!("mov cr0, rsi", "rsi" = before & !CD | 1 << 29) == Some((GENERAL_PROTECTION, 0)), "NW without CD");
+    check!(catch!("mov cr4, rsi", "rsi" = 1u64 << 63) == Some((GENERAL_PROTECTION, 0)), "a reserved bit of CR4");
+    Ok(())
+}
+
+fn xcr0(_: u64) -> Result<(), &'static str> {
+    if cpuid(1, 0).ecx & 1 << 26 == 0 {
+        return Ok(());
+    }
+    check!(cpuid(1, 0).ecx & 1 << 27 == 0, "OSXSAVE before it was set");
+    // SAFETY: the CPU has XSAVE.
+    unsafe { asm!("mov rax, cr4", "or eax, 1 << 18 | 1 << 9", "mov cr4, rax", out("rax") _, options(nostack)) };
+    check!(cpuid(1, 0).ecx & 1 << 27 != 0, "no OSXSAVE");
+    check!(catch!("xsetbv", "ecx" = 0, "eax" = 3, "edx" = 0).is_none(), "XCR0 does not take x87 and SSE");
+    check!(catch!("xsetbv", "ecx" = 0, "eax" = 2, "edx" = 0) == Some((GENERAL_PROTECTION, 0)), "XCR0 takes SSE without x87");
+    check!(catch!("xsetbv", "ecx" = 1, "eax" = 3, "edx" = 0) == Some((GENERAL_PROTECTION, 0)), "XCR1");
+    check!(catch!("xsetbv", "ecx" = 0, "eax" = 3, "edx" = 0x8000_0000u32) == Some((GENERAL_PROTECTION, 0)), "a reserved bit of XCR0");
+    Ok(())
+}
+
+fn simd_registers_survive(_: u64) -> Result<(), &'static str> {
+    let (low, high): (u64, u64);
+    // SAFETY: CR0.EM is clear and CR4.OSFXSR set; nothing else uses XMM registers.
+    unsafe {
+        asm!("mov rax, cr4", "or eax, 1 << 9", "mov cr4, rax", out("rax") _, options(nostack));
+        asm!("movq xmm7, {}", in(reg) 0x0123_4567_89ab_cdefu64, options(nostack));
+        asm!("movq xmm15, {}", in(reg) !0x0123_4567_89ab_cdefu64, options(nostack));
+        cpuid(0, 0);
+        in8(0x80);
+        asm!("movq {}, xmm7", out(reg) low, options(nostack));
+        asm!("movq {}, xmm15", out(reg) high, options(nostack));
+    }
+    check!(low == 0x0123_4567_89ab_cdef && high == !low, "they do not");
+    Ok(())
+}
+
+fn registers_survive(_: u64) -> Result<(), &'static str> {
+    let wrong: u64;
+    // SAFETY: what is changed is named; VMCALL changes RAX, and IN does.
+    unsafe {
+        asm!(
+            "push rbx", "push rbp",
+            "mov rbx, 0x1111", "mov rcx, 0x2222", "mov rdx, 0x80", "mov rsi, 0x4444", "mov rdi, 0x5555", "mov rbp, 0x6666",
+            "mov r8, 0x8888", "mov r9, 0x9999", "mov r10, 0xaaaa", "mov r11, 0xbbbb", "mov r12, 0xcccc", "mov r13, 0xdddd",
+            "mov r14, 0xeeee", "mov r15, 0xffff",
+            "vmcall", "in al, dx",
+            "sub rbx, 0x1111", "sub rcx, 0x2222", "sub rdx, 0x80", "sub rsi, 0x4444", "sub rdi, 0x5555", "sub rbp, 0x6666",
+            "sub r8, 0x8888", "sub r9, 0x9999", "sub r10, 0xaaaa", "sub r11, 0xbbbb", "sub r12, 0xcccc", "sub r13, 0xdddd",
+            "sub r14, 0xeeee", "sub r15, 0xffff",
+            "mov rax, rbx", "or rax, rcx", "or rax, rdx", "or rax, rsi", "or rax, rdi", "or rax, rbp", "or rax, r8", "or rax, r9",
+            "or rax, r10", "or rax, r11", "or rax, r12", "or rax, r13", "or rax, r14", "or rax, r15",
+            "pop rbp", "pop rbx",
+            inout("rax") 1u64 => wrong, out("rcx") _, out("rdx") _, out("rsi") _, out("rdi") _, out("r8") _, out("r9") _, out("r10") _,
+            out("r11") _, out("r12") _, out("r13") _, out("r14") _, out("r15") _,
+        );
+    }
+    check!(wrong == 0, "they do not");
+    Ok(())
+}
+
+fn port_not_there(_: u64) -> Result<(), &'static str> {
+    // SAFETY: there is nothing at these ports.
+    unsafe {
+        check!(in8(0x80) == 0xff && in8(0x5678) == 0xff, "something is there");
+        let word: u32;
+        asm!("in eax, dx", in("dx") 0x5678u16, out("eax") word, options(nostack));
+        check!(word == u32::MAX, "a word is not all ones");
+        out8(0x5678, 1);
+    }
+    Ok(())
+}
+
+fn serial_scratch(_: u64) -> Result<(), &'static str> {
+    const SCRATCH: u16 = 0x3f8 + 7;
+    // SAFETY: the scratch register does nothing.
+    unsafe {
+        out8(SCRATCH, 0x5a);
+        check!(in8(SCRATCH) == 0x5a, "it does not keep its value");
+    }
+    Ok(())
+}
+
+fn time_goes_on(_: u64) -> Result<(), &'static str> {
+    // SAFETY: reading the counter changes nothing.
+    let now = || unsafe { core::arch::x86_64::_rdtsc() };
+    let start = now();
+    cpuid(0, 0);
+    check!(now() > start, "it does not");
+    Ok(())
+}
+
+/// What exits cost, in ticks, the loop subtracted: instructions, where the counter counts those (Bochs with one CPU).
+fn costs(_: u64) -> Result<(), &'static str> {
+    const TIMES: u64 = 256;
+    // SAFETY: reading the counter changes nothing.
+    let now = || unsafe { core::arch::x86_64::_rdtsc() };
+    let measure = |operation: fn()| {
+        let start = now();
+        for _ in 0..TIMES {
+            operation();
+        }
+        (now() - start) / TIMES
+    };
+    let nothing = measure(|| core::hint::black_box(()));
+    let operations: [(&str, fn()); 4] = [
+        ("cpuid", || {
+            core::hint::black_box(cpuid(0, 0));
+        }),
+        // SAFETY: a hypercall that there is not.
+        ("vmcall", || unsafe { asm!("vmcall", inout("rax") 1u64 => _, options(nostack)) }),
+        // SAFETY: IA32_BIOS_SIGN_ID is there.
+        ("rdmsr_trap", || unsafe { asm!("rdmsr", in("ecx") 0x8b, out("eax") _, out("edx") _, options(nostack)) }),
+        // SAFETY: the scratch register does nothing.
+        ("port_read", || {
+            core::hint::black_box(unsafe { in8(0x3f8 + 7) });
+        }),
+    ];
+    for (name, operation) in operations {
+        println!("cost {name} {}", measure(operation).saturating_sub(nothing));
+    }
+    Ok(())
+}

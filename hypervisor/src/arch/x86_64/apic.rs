@@ -1,0 +1,118 @@
+//! This board's interrupt controllers: each CPU's local APIC in x2APIC mode, and the I/O APIC that the console's interrupt comes through.
+//! (The manual, "Advanced Programmable Interrupt Controller (APIC)"; Intel 82093AA data sheet.)
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use stile_firmware::acpi::Tables;
+
+use super::instructions::{msr, out8, rdmsr, wrmsr};
+use super::{mmu, timer};
+use crate::MAX_CPUS;
+
+/// Vectors of Stile's own interrupts. The higher, the more urgent.
+pub mod vector {
+    /// The console.
+    pub const UART: u8 = 0xf0;
+    /// This CPU's timer.
+    pub const TIMER: u8 = 0xf1;
+    /// Another CPU wants this one to look.
+    pub const KICK: u8 = 0xf2;
+    /// What an APIC delivers when the interrupt has gone meanwhile. It is not ended.
+    pub const SPURIOUS: u8 = 0xff;
+}
+
+const ID: u32 = msr::X2APIC + 0x02;
+const EOI: u32 = msr::X2APIC + 0x0b;
+const SPURIOUS_VECTOR: u32 = msr::X2APIC + 0x0f;
+const ICR: u32 = msr::X2APIC + 0x30;
+const LVT_TIMER: u32 = msr::X2APIC + 0x32;
+const LVT_LINT0: u32 = msr::X2APIC + 0x35;
+const LVT_LINT1: u32 = msr::X2APIC + 0x36;
+const MASKED: u64 = 1 << 16;
+const TSC_DEADLINE: u64 = 0b10 << 17;
+
+/// APIC identifiers by CPU number.
+static IDS: [AtomicU32; MAX_CPUS] = [const { AtomicU32::new(0) }; MAX_CPUS];
+
+fn read(register: u32) -> u64 {
+    // SAFETY: boot refuses CPUs without an x2APIC, and `setup_cpu` has switched to it.
+    unsafe { rdmsr(register) }
+}
+
+fn write(register: u32, value: u64) {
+    // SAFETY: as above; the interrupts that it makes come are those that Stile has handlers for.
+    unsafe { wrmsr(register, value) }
+}
+
+/// Sets this CPU's APIC up.
+pub fn setup_cpu(cpu: usize) {
+    // SAFETY: the CPU has an x2APIC; from xAPIC to x2APIC mode is a transition that there is. EN and EXTD.
+    unsafe { wrmsr(msr::IA32_APIC_BASE, rdmsr(msr::IA32_APIC_BASE) | 1 << 11 | 1 << 10) };
+    write(SPURIOUS_VECTOR, 1 << 8 | u64::from(vector::SPURIOUS));
+    write(LVT_LINT0, MASKED);
+    write(LVT_LINT1, MASKED);
+    write(LVT_TIMER, TSC_DEADLINE | u64::from(vector::TIMER));
+    timer::set_deadline(None);
+    IDS[cpu & (MAX_CPUS - 1)].store(read(ID) as u32, Ordering::Relaxed);
+}
+
+/// This CPU's APIC identifier.
+pub fn id() -> u32 {
+    read(ID) as u32
+}
+
+/// Ends the interrupt that was taken last.
+#[inline(always)]
+pub fn end_of_interrupt() {
+    write(EOI, 0);
+}
+
+/// Makes another CPU look.
+pub fn kick(cpu: usize) {
+    send(IDS[cpu & (MAX_CPUS - 1)].load(Ordering::Relaxed), vector::KICK.into());
+}
+
+fn send(apic: u32, command: u64) {
+    // What was written before must be seen by who is interrupted: this write orders nothing (the manual, "x2APIC Register Access").
+    core::sync::atomic::fence(Ordering::SeqCst);
+    // SAFETY: a fence, which WRMSR to the x2APIC needs in place of the usual order of stores.
+    unsafe { core::arch::asm!("mfence", "lfence", options(nostack, preserves_flags)) };
+    write(ICR, u64::from(apic) << 32 | command);
+}
+
+/// Starts a CPU at a page below 1 MiB (the manual, "MP Initialization Protocol Algorithm").
+pub fn start(apic: u32, page: u8) {
+    const INIT: u64 = 0b101 << 8 | 1 << 14;
+    const STARTUP: u64 = 0b110 << 8 | 1 << 14;
+    send(apic, INIT);
+    timer::wait_us(10_000);
+    send(apic, STARTUP | u64::from(page));
+    timer::wait_us(200);
+    send(apic, STARTUP | u64::from(page));
+}
+
+/// Silences the 8259s, and routes the console's interrupt to this CPU.
+pub fn setup_board(tables: &Tables, isa: u8) {
+    // SAFETY: nobody else uses the 8259s; all of their inputs are masked.
+    unsafe {
+        out8(0x21, 0xff);
+        out8(0xa1, 0xff);
+    }
+    let (gsi, flags) = tables.isa(isa);
+    let Some(io_apic) = tables.io_apics.iter().filter(|io_apic| io_apic.first <= gsi).max_by_key(|io_apic| io_apic.first) else { return };
+    let registers = mmu::device(io_apic.address..io_apic.address + 0x20) as *mut u32;
+    let entry = 0x10 + 2 * (gsi - io_apic.first);
+    // Active low, level-sensitive, if the tables say so; else as on the ISA bus.
+    let low = u32::from(flags & 0b11 == 0b11) << 13;
+    let level = u32::from(flags >> 2 & 0b11 == 0b11) << 15;
+    let select = |register: u32, value: u32| {
+        // SAFETY: IOREGSEL and IOWIN of an I/O APIC that the firmware names, mapped for Stile alone.
+        unsafe {
+            registers.write_volatile(register);
+            registers.add(4).write_volatile(value);
+        }
+    };
+    // The destination first: the low half lets the interrupt come.
+    select(entry + 1, id() << 24);
+    select(entry, u32::from(vector::UART) | low | level);
+}

@@ -1,0 +1,174 @@
+// From the boot loader to `boot`, and from an INIT and a SIPI to `secondary_boot`.
+
+.set KIB_4, 0x1000
+.set PRESENT_WRITABLE, 0x3
+.set LARGE, 0x80
+.set MULTIBOOT_MAGIC, 0x1badb002
+// Modules at pages; memory map; addresses are in this header: the image is no ELF file.
+.set MULTIBOOT_FLAGS, 0x10003
+.set CODE_32, 0x08
+.set DATA, 0x10
+.set CODE_64, 0x18
+.set TRAMPOLINE, {TRAMPOLINE}
+.set TRAMPOLINE_GDTR, 0x30
+
+.section .text.head, "ax"
+.balign 4
+// Multiboot Specification 0.6.96, "The layout of Multiboot header".
+.global multiboot_header
+multiboot_header:
+    .long MULTIBOOT_MAGIC
+    .long MULTIBOOT_FLAGS
+    .long -(MULTIBOOT_MAGIC + MULTIBOOT_FLAGS)
+    .long multiboot_header_pa
+    .long multiboot_header_pa       // load_addr: the header is the image's first bytes
+    .long 0                         // load_end_addr: the whole file
+    .long 0                         // bss_end_addr: zeroed data is in the file
+    .long start_pa
+
+.section .text.boot, "ax"
+.code32
+// EAX and EBX are the loader's. Protected mode, no paging, flat segments.
+.global _start
+_start:
+    cli
+    cld
+    mov     esp, offset boot_stack_top_pa
+    mov     edi, eax
+    mov     esi, ebx
+    // Is there 64-bit mode, with pages of 1 GiB? Nobody can be told if not.
+    mov     eax, 0x80000000
+    cpuid
+    cmp     eax, 0x80000001
+    jb      1f
+    mov     eax, 0x80000001
+    cpuid
+    bt      edx, 29                 // 64-bit mode
+    jnc     1f
+    bt      edx, 26                 // pages of 1 GiB
+    jnc     1f
+    jmp     2f
+1:  hlt
+    jmp     1b
+
+    // The first tables: 512 GiB of physical memory from 0 and from the middle of the address space on, and the first GiB where the
+    // image is linked, all of it writable and executable. mmu.rs makes better ones.
+2:  mov     ebx, offset tables_pa
+    lea     eax, [ebx + KIB_4 + PRESENT_WRITABLE]
+    mov     [ebx], eax
+    mov     [ebx + 8 * 256], eax
+    lea     eax, [ebx + 2 * KIB_4 + PRESENT_WRITABLE]
+    mov     [ebx + 8 * 511], eax
+    mov     dword ptr [ebx + 2 * KIB_4 + 8 * 510], LARGE | PRESENT_WRITABLE
+    lea     edx, [ebx + KIB_4]
+    xor     ecx, ecx
+3:  mov     eax, ecx
+    shl     eax, 30
+    or      eax, LARGE | PRESENT_WRITABLE
+    mov     [edx + 8 * ecx], eax
+    mov     eax, ecx
+    shr     eax, 2
+    mov     [edx + 8 * ecx + 4], eax
+    inc     ecx
+    cmp     ecx, 512
+    jb      3b
+
+    lgdt    [boot_gdtr_pa]
+    call    enter_long
+    push    CODE_64
+    mov     eax, offset start_long_pa
+    push    eax
+    retf
+
+// Turns 64-bit mode on (the manual, "Initializing IA-32e Mode"): the caller's far jump enters it. Changes EAX, ECX and EDX.
+enter_long:
+    mov     eax, cr4
+    or      eax, 1 << 5             // PAE
+    mov     cr4, eax
+    mov     eax, offset tables_pa
+    mov     cr3, eax
+    mov     ecx, 0xc0000080         // IA32_EFER
+    rdmsr
+    or      eax, 1 << 8 | 1 << 11   // LME, NXE
+    wrmsr
+    mov     eax, 0x80010033         // PG, WP, NE, ET, MP, PE
+    mov     cr0, eax
+    ret
+
+.code64
+.global start_long
+start_long:
+    mov     rax, offset start_high
+    jmp     rax
+start_high:
+    mov     eax, DATA
+    mov     ss, eax
+    mov     ds, eax
+    mov     es, eax
+    mov     rsp, offset __boot_stack_top
+    xor     ebp, ebp
+    mov     edi, edi
+    mov     esi, esi
+    call    boot
+    ud2
+
+.balign 8
+.global boot_gdt
+boot_gdt:
+    .quad 0
+    .quad 0x00cf9b000000ffff        // 32-bit code
+    .quad 0x00cf93000000ffff        // data
+    .quad 0x00af9b000000ffff        // 64-bit code
+.global boot_gdtr
+boot_gdtr:
+    .word 4 * 8 - 1
+    .long boot_gdt_pa
+
+// A SIPI starts a CPU in real mode at a page below 1 MiB, to which this is copied.
+.code16
+.global trampoline
+trampoline:
+    cli
+    cld
+    xor     eax, eax
+    mov     ds, ax
+    lgdt    [TRAMPOLINE + TRAMPOLINE_GDTR]
+    mov     eax, cr0
+    or      al, 1
+    mov     cr0, eax
+    .byte   0x66, 0xea              // a far jump with an offset of 32 bits
+    .long   secondary_protected_pa
+    .word   CODE_32
+// Where the code above says that it is.
+.org trampoline + TRAMPOLINE_GDTR
+    .word 4 * 8 - 1
+    .long boot_gdt_pa
+.global trampoline_end
+trampoline_end:
+
+.code32
+.global secondary_protected
+secondary_protected:
+    mov     eax, DATA
+    mov     ss, eax
+    mov     ds, eax
+    mov     es, eax
+    mov     esp, TRAMPOLINE + KIB_4
+    call    enter_long
+    push    CODE_64
+    mov     eax, offset secondary_long_pa
+    push    eax
+    retf
+.code64
+.global secondary_long
+secondary_long:
+    mov     rax, offset secondary_high
+    jmp     rax
+secondary_high:
+    mov     rdx, offset HANDOFF
+    mov     rax, [rdx]              // root of the final tables
+    mov     cr3, rax
+    mov     rsp, [rdx + 8]
+    xor     ebp, ebp
+    call    secondary_boot
+    ud2

@@ -1,0 +1,196 @@
+//! A physical CPU's block: what the exit path finds through RSP, and the CPU's stack below it.
+
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicU8, Ordering};
+
+use stile_ledger::{Ledger, Row};
+
+use super::cpuid::Table;
+use super::instructions::{msr, wrmsr};
+use super::{apic, idt};
+use crate::cpu::Leave;
+use crate::vm::Vcpu;
+
+/// General registers of the vCPU that is loaded: those that the exit path saved, until entry.
+#[repr(C)]
+pub struct Frame {
+    /// By register number; RSP's place has no meaning, for it is in the VMCS. Which are valid depends on the stub: see `exit.S`.
+    pub registers: [u64; 16],
+}
+
+/// Numbers of general registers, as instructions encode them.
+pub mod gpr {
+    pub const RAX: usize = 0;
+    pub const RCX: usize = 1;
+    pub const RDX: usize = 2;
+    pub const RBX: usize = 3;
+    pub const RSP: usize = 4;
+    pub const RSI: usize = 6;
+}
+
+/// Task-state segment (the manual, "64-Bit Task State Segment (TSS)"): where the emergency stack is.
+#[repr(C, packed(4))]
+pub struct Tss {
+    reserved: u32,
+    stacks: [u64; 3],
+    reserved_2: u64,
+    interrupt_stacks: [u64; 7],
+    reserved_3: u64,
+    reserved_4: u16,
+    io_map: u16,
+}
+
+/// Selectors of the block's GDT.
+pub const CODE: u16 = 0x08;
+/// As above.
+pub const DATA: u16 = 0x10;
+/// As above: it takes two entries.
+pub const TASK: u16 = 0x18;
+const GDT_ENTRIES: usize = 5;
+
+/// The stack of an exception in Stile, which may have come because the usual one is full.
+#[repr(C, align(16))]
+struct Emergency([u8; 8192]);
+
+/// The block. Only its own CPU has a reference to it.
+#[repr(C, align(64))]
+pub struct Cpu {
+    /// At the block's start, so that RSP points to it at an exit.
+    pub frame: Frame,
+    /// The counter at the exit being handled.
+    pub since: u64,
+    /// Rows of the loaded vCPU's ledger.
+    rows: *mut Row,
+    /// Exits that `exit.S` counted since the vCPU was loaded.
+    taken: u64,
+    /// Whether the current VMCS was launched on this CPU: if not, VMRESUME would fail.
+    pub launched: u64,
+    /// CPUID's answers for the loaded vCPU's VM.
+    cpuid: *const Table,
+    /// The vCPU that is loaded.
+    pub vcpu: Option<&'static Vcpu>,
+    /// Why the vCPU is to be left: set by a handler that returns [`super::exit::Outcome::leave`].
+    pub leave: Leave,
+    /// When the slice of the vCPU that runs ends, if the CPU is shared now.
+    pub slice_end: Option<u64>,
+    /// When the scheduler's timer is set to ring.
+    pub deadline: Option<u64>,
+    /// Whether the scheduler wants the instructions that wait to exit.
+    pub waiting_trapped: bool,
+    /// Number of this CPU.
+    pub index: usize,
+    /// Stile's own interrupts that were taken while it idled, a bit each.
+    noted: AtomicU8,
+    gdt: [u64; GDT_ENTRIES],
+    tss: Tss,
+    emergency: Emergency,
+}
+
+/// Offsets for `exit.S` and `idt.S`.
+pub const SINCE: usize = offset_of!(Cpu, since);
+/// As above.
+pub const ROWS: usize = offset_of!(Cpu, rows);
+/// As above.
+pub const TAKEN: usize = offset_of!(Cpu, taken);
+/// As above.
+pub const LAUNCHED: usize = offset_of!(Cpu, launched);
+/// As above.
+pub const NOTED: usize = offset_of!(Cpu, noted);
+/// As above.
+pub const CPUID: usize = offset_of!(Cpu, cpuid);
+const INDEX: usize = offset_of!(Cpu, index);
+
+const _: () = assert!(offset_of!(Cpu, frame) == 0, "exit.S relies on it");
+const _: () = assert!(size_of::<Cpu>() <= 16 * 1024, "the block shares its memory with the CPU's stack");
+
+impl Cpu {
+    /// Places the block of CPU `index` under `top`, the upper end of its stack's memory, and makes it this CPU's, with its segments,
+    /// interrupts and emergency stack.
+    ///
+    /// # Safety
+    /// `top` comes from [`super::mmu::stack`] for this CPU, and this is called once for it.
+    pub unsafe fn install(top: u64, index: usize) -> &'static mut Cpu {
+        let address = (top - size_of::<Cpu>() as u64) & !63;
+        // SAFETY: the memory is mapped, zeroed, and this CPU's alone; all-zero is a valid Cpu, with `None` for its references.
+        let cpu = unsafe { &mut *(address as *mut Cpu) };
+        cpu.index = index;
+        cpu.leave = Leave::Attention;
+        let emergency = &raw const cpu.emergency as u64 + size_of::<Emergency>() as u64;
+        cpu.tss.interrupt_stacks[0] = emergency;
+        cpu.tss.io_map = size_of::<Tss>() as u16;
+        let tss = &raw const cpu.tss as u64;
+        cpu.gdt = [
+            0,
+            0x00af_9b00_0000_ffff, // 64-bit code
+            0x00cf_9300_0000_ffff, // data
+            // An available 64-bit TSS (the manual, "TSS Descriptor in 64-bit mode").
+            (size_of::<Tss>() as u64 - 1) | (tss & 0xff_ffff) << 16 | 0x89 << 40 | (tss >> 24 & 0xff) << 56,
+            tss >> 32,
+        ];
+        let limit = size_of_val(&cpu.gdt) as u16 - 1;
+        // SAFETY: the GDT lies in the block, which stays; its first descriptors are those that are loaded now.
+        unsafe { idt::load(cpu.gdt_base(), limit) };
+        // SAFETY: the block's address is canonical; Stile uses GS for nothing else.
+        unsafe { wrmsr(msr::GS_BASE, address) };
+        cpu
+    }
+
+    /// Where the GDT is.
+    pub fn gdt_base(&self) -> u64 {
+        self.gdt.as_ptr() as u64
+    }
+
+    /// Where the TSS is.
+    pub fn tss_base(&self) -> u64 {
+        &raw const self.tss as u64
+    }
+
+    /// Number of the CPU that asks.
+    #[inline(always)]
+    pub fn this_index() -> usize {
+        let index: usize;
+        // SAFETY: `install` comes before anything that asks, and `index` never changes after it.
+        unsafe {
+            core::arch::asm!("mov {}, gs:[{INDEX}]", out(reg) index, INDEX = const INDEX, options(readonly, nostack, preserves_flags));
+        }
+        index
+    }
+
+    /// The vCPU that the exit being handled came from.
+    #[inline(always)]
+    pub fn vcpu(&self) -> &'static Vcpu {
+        // SAFETY: handlers run only for exits, an exit comes from a guest, and a guest runs only when its vCPU is loaded.
+        unsafe { self.vcpu.unwrap_unchecked() }
+    }
+
+    /// What the leaves of `exit.S` need of the VM that the loaded vCPU belongs to.
+    pub fn open_vm(&mut self, vm: &'static super::Vm) {
+        self.cpuid = &vm.cpuid;
+    }
+
+    /// The loaded vCPU's ledger becomes the one that exits are written to.
+    pub fn open_ledger(&mut self, ledger: &mut Ledger) {
+        self.rows = ledger.rows.as_mut_ptr();
+    }
+
+    /// Adds the exits taken since the last call to the ledger.
+    pub fn settle_ledger(&mut self, ledger: &mut Ledger) {
+        ledger.taken += core::mem::take(&mut self.taken);
+    }
+
+    /// Stile's interrupts that were taken since the last call: bit n for vector [`apic::vector::UART`] + n.
+    pub fn take_noted(&self) -> u8 {
+        self.noted.swap(0, Ordering::Relaxed)
+    }
+
+    /// Before another CPU's state is read that says whether it is to be kicked: what it shall find is written.
+    #[inline(always)]
+    pub fn complete_stores() {
+        core::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    /// Makes another CPU look, after [`Cpu::complete_stores`].
+    pub fn kick(index: usize) {
+        apic::kick(index);
+    }
+}

@@ -1,0 +1,238 @@
+// The way of an exit: from the processor to the handler, and entry. Read from top to bottom.
+//
+// While a guest runs, HOST_RSP is the address of this CPU's block (cpu.rs), which begins with a place for the guest's general registers
+// and has the CPU's stack below it. What is not a general register stays where it is (in the VMCS, or in the CPU) until the vCPU is put.
+
+.set EXIT_REASON, 0x4402
+.set EXIT_LENGTH, 0x440c
+.set GUEST_SS_RIGHTS, 0x4818
+.set GUEST_RIP, 0x681e
+.set AT_RAX, 0
+.set AT_RCX, 8
+.set AT_RDX, 16
+.set AT_RBX, 24
+.set AT_RBP, 40
+.set AT_RSI, 48
+.set AT_RDI, 56
+.set AT_R8, 64
+.set AT_R9, 72
+.set AT_R10, 80
+.set AT_R11, 88
+.set AT_R12, 96
+.set AT_R13, 104
+.set AT_R14, 112
+.set AT_R15, 120
+
+// What a call may change (System V ABI for AMD64, "Registers and the Stack Frame"), but for RAX, RCX and RDX, which are saved already.
+.macro save_caller_saved
+    mov     [rsp + AT_RSI], rsi
+    mov     [rsp + AT_RDI], rdi
+    mov     [rsp + AT_R8], r8
+    mov     [rsp + AT_R9], r9
+    mov     [rsp + AT_R10], r10
+    mov     [rsp + AT_R11], r11
+.endm
+.macro save_callee_saved
+    mov     [rsp + AT_RBX], rbx
+    mov     [rsp + AT_RBP], rbp
+    mov     [rsp + AT_R12], r12
+    mov     [rsp + AT_R13], r13
+    mov     [rsp + AT_R14], r14
+    mov     [rsp + AT_R15], r15
+.endm
+.macro restore_caller_saved
+    mov     rax, [rsp + AT_RAX]
+    mov     rcx, [rsp + AT_RCX]
+    mov     rdx, [rsp + AT_RDX]
+    mov     rsi, [rsp + AT_RSI]
+    mov     rdi, [rsp + AT_RDI]
+    mov     r8, [rsp + AT_R8]
+    mov     r9, [rsp + AT_R9]
+    mov     r10, [rsp + AT_R10]
+    mov     r11, [rsp + AT_R11]
+.endm
+.macro restore_callee_saved
+    mov     rbx, [rsp + AT_RBX]
+    mov     rbp, [rsp + AT_RBP]
+    mov     r12, [rsp + AT_R12]
+    mov     r13, [rsp + AT_R13]
+    mov     r14, [rsp + AT_R14]
+    mov     r15, [rsp + AT_R15]
+.endm
+
+// Adds this exit to the ledger's line at RCX + \at. Ticks run from vm_exit to here. Changes RAX and RDX.
+.macro add_to_row at
+    rdtsc
+    shl     rdx, 32
+    or      rax, rdx
+    sub     rax, [rsp + {SINCE}]    // ticks
+    inc     qword ptr [rcx + \at]   // count
+    add     [rcx + \at + 8], rax    // ticks
+    cmp     rax, [rcx + \at + 16]   // min
+    jb      8f
+7:  cmp     rax, [rcx + \at + 24]   // max
+    ja      9f
+.subsection 1
+8:  mov     [rcx + \at + 16], rax
+    jmp     7b
+9:  mov     [rcx + \at + 24], rax
+    jmp     6f
+.previous
+6:
+.endm
+
+// The ledger's line for this exit: EAX = row. Changes RAX, RCX and RDX.
+.macro account
+    mov     ecx, eax
+    shl     ecx, {ROW_SHIFT}
+    add     rcx, [rsp + {ROWS}]
+    add_to_row 0
+.endm
+
+// The end of a leaf: accounts to a row that is a constant, restores what vm_exit saved, and enters.
+.macro finish_leaf row
+    mov     rcx, [rsp + {ROWS}]
+    add_to_row (\row << {ROW_SHIFT})
+    mov     rax, [rsp + AT_RAX]
+    mov     rcx, [rsp + AT_RCX]
+    mov     rdx, [rsp + AT_RDX]
+    vmresume
+    jmp     entry_failed
+.endm
+
+// The instruction is done: goes on after it. Changes RAX, RCX and RDX.
+.macro skip_instruction
+    mov     ecx, EXIT_LENGTH
+    vmread  rax, rcx
+    mov     ecx, GUEST_RIP
+    vmread  rdx, rcx
+    add     rdx, rax
+    vmwrite rcx, rdx
+.endm
+
+// Calls `handler(cpu) -> Outcome` with the caller-saved registers in the frame.
+.macro call_stub name, handler
+.balign 16
+.global \name
+\name:
+    save_caller_saved
+    mov     rdi, rsp
+    call    \handler
+    test    rax, rax
+    js      leave_this_vcpu
+    account
+    restore_caller_saved
+    vmresume
+    jmp     entry_failed
+.endm
+
+// The same with all of the general registers in the frame. ESI: the exit reason.
+.macro call_stub_full name, handler
+.balign 16
+.global \name
+\name:
+    save_caller_saved
+    save_callee_saved
+    mov     esi, eax
+    mov     rdi, rsp
+    call    \handler
+    test    rax, rax
+    js      leave_this_vcpu_saved
+    account
+    restore_callee_saved
+    restore_caller_saved
+    vmresume
+    jmp     entry_failed
+.endm
+
+.section .text.exit, "ax"
+.balign 64
+.global vm_exit
+vm_exit:
+    mov     [rsp + AT_RAX], rax
+    mov     [rsp + AT_RCX], rcx
+    mov     [rsp + AT_RDX], rdx
+    // The exit is counted as taken, apart from the ledger's rows, which must add up to it.
+    inc     qword ptr [rsp + {TAKEN}]
+    rdtsc
+    shl     rdx, 32
+    or      rax, rdx
+    mov     [rsp + {SINCE}], rax
+    mov     ecx, EXIT_REASON
+    vmread  rax, rcx
+    cmp     eax, {STUBS}
+    jae     exit_other
+    jmp     qword ptr [8 * rax + EXIT_STUBS]
+
+call_stub exit_interrupt, handle_interrupt
+call_stub exit_hlt, handle_hlt
+call_stub exit_rdmsr, handle_rdmsr
+call_stub exit_wrmsr, handle_wrmsr
+call_stub exit_io, handle_io
+call_stub_full exit_cpuid_call, handle_cpuid
+call_stub_full exit_other, handle_other
+
+// Leaves: exits so simple that they are answered in the registers that are saved already.
+
+// CPUID of a leaf whose answer is the same each time: it is in the VM's table (cpuid.rs).
+.balign 16
+.global exit_cpuid
+exit_cpuid:
+    mov     eax, [rsp + AT_RAX]
+    mov     rdx, [rsp + {CPUID}]
+    cmp     eax, {CPUID_LEAVES}
+    jae     exit_cpuid_call
+    bt      dword ptr [rdx], eax
+    jnc     exit_cpuid_call
+    shl     eax, 4
+    add     rdx, rax
+    mov     ebx, [rdx + {CPUID_ANSWERS} + 4]
+    mov     eax, [rdx + {CPUID_ANSWERS}]
+    mov     ecx, [rdx + {CPUID_ANSWERS} + 8]
+    mov     edx, [rdx + {CPUID_ANSWERS} + 12]
+    mov     [rsp + AT_RAX], rax
+    mov     [rsp + AT_RCX], rcx
+    mov     [rsp + AT_RDX], rdx
+    skip_instruction
+    finish_leaf {CPUID_ROW}
+
+// VMCALL. There are no calls: the guest's kernel is told so, and user mode gets what it would get with no hypervisor.
+.balign 16
+.global exit_vmcall
+exit_vmcall:
+    mov     ecx, GUEST_SS_RIGHTS
+    vmread  rax, rcx
+    test    al, 0b11 << 5           // DPL: the privilege level
+    jnz     exit_vmcall_user
+    mov     qword ptr [rsp + AT_RAX], {NO_SUCH_CALL}
+    skip_instruction
+    finish_leaf {VMCALL_ROW}
+call_stub exit_vmcall_user, handle_vmcall_of_user
+
+// Another vCPU may be next: everything goes into the frame, from which put moves it.
+.balign 16
+leave_this_vcpu:
+    save_callee_saved
+leave_this_vcpu_saved:
+    mov     rsi, rax
+    mov     rdi, rsp
+    call    leave_vcpu
+enter_full:
+    restore_callee_saved
+    restore_caller_saved
+    cmp     qword ptr [rsp + {LAUNCHED}], 0
+    je      1f
+    vmresume
+    jmp     entry_failed
+1:  mov     qword ptr [rsp + {LAUNCHED}], 1
+    vmlaunch
+entry_failed:
+    mov     rdi, rsp
+    call    vm_entry_failed
+    ud2
+
+// The first entry on this CPU: RDI = the CPU's block.
+.global enter_guest
+enter_guest:
+    mov     rsp, rdi
+    jmp     enter_full

@@ -1,0 +1,138 @@
+//! From the exit to the handler and back: `exit.S`, the table that it dispatches by, and what handlers return.
+
+use stile_ledger::x86_64 as rows;
+use stile_ledger::{RowId, layout};
+
+use super::cpu::{self, Cpu};
+use super::cpuid;
+use super::vmcs::{self, Field};
+
+core::arch::global_asm!(
+    include_str!("exit.S"),
+    SINCE = const cpu::SINCE,
+    ROWS = const cpu::ROWS,
+    TAKEN = const cpu::TAKEN,
+    LAUNCHED = const cpu::LAUNCHED,
+    ROW_SHIFT = const layout::ROW_SHIFT,
+    STUBS = const REASONS,
+    CPUID = const cpu::CPUID,
+    CPUID_LEAVES = const cpuid::LEAVES,
+    CPUID_ANSWERS = const cpuid::ANSWERS,
+    CPUID_ROW = const rows::reason::CPUID.other().raw(),
+    VMCALL_ROW = const rows::reason::VMCALL.other().raw(),
+    NO_SUCH_CALL = const NO_SUCH_CALL,
+);
+
+/// What a handler returns: which line of the ledger the exit belongs to, and whether its vCPU goes on.
+#[repr(transparent)]
+pub struct Outcome(u64);
+
+/// Bit that `exit.S` tests.
+const LEAVE: u64 = 1 << 63;
+
+impl Outcome {
+    /// Entry, with nothing loaded or put: the common case.
+    #[inline(always)]
+    pub const fn again(row: RowId) -> Outcome {
+        Outcome(row.raw() as u64)
+    }
+
+    /// The scheduler chooses: `cpu.leave` says why.
+    #[inline(always)]
+    pub const fn leave(row: RowId) -> Outcome {
+        Outcome(row.raw() as u64 | LEAVE)
+    }
+
+    /// The ledger's row.
+    pub fn row(&self) -> RowId {
+        RowId::from_raw(self.0 as u16).unwrap_or(rows::reason::UNKNOWN.other())
+    }
+}
+
+/// Basic exit reasons (the manual, "VMX Basic Exit Reasons") are below this; what is not goes to `exit_other`.
+const REASONS: usize = 80;
+
+/// A stub in `exit.S`: not a function to be called, only an address.
+#[derive(Clone, Copy)]
+#[expect(dead_code, reason = "read by exit.S")]
+struct Stub(unsafe extern "C" fn());
+
+unsafe extern "C" {
+    fn vm_exit();
+    fn exit_other();
+    fn exit_interrupt();
+    fn exit_cpuid();
+    fn exit_vmcall();
+    fn exit_hlt();
+    fn exit_rdmsr();
+    fn exit_wrmsr();
+    fn exit_io();
+    fn enter_guest(cpu: *mut core::ffi::c_void) -> !;
+}
+
+/// Basic exit reasons that handlers know by number.
+pub mod basic {
+    pub const EXCEPTION: u64 = 0;
+    pub const EXTERNAL_INTERRUPT: usize = 1;
+    pub const TRIPLE_FAULT: u64 = 2;
+    pub const INTERRUPT_WINDOW: u64 = 7;
+    pub const TASK_SWITCH: u64 = 9;
+    pub const CPUID: usize = 10;
+    pub const HLT: usize = 12;
+    pub const INVD: u64 = 13;
+    pub const RDPMC: u64 = 15;
+    pub const VMCALL: usize = 18;
+    pub const VMX_FIRST: u64 = 19;
+    pub const VMX_LAST: u64 = 27;
+    pub const CONTROL_REGISTER: u64 = 28;
+    pub const IO: usize = 30;
+    pub const RDMSR: usize = 31;
+    pub const WRMSR: usize = 32;
+    pub const MWAIT: u64 = 36;
+    pub const MONITOR: u64 = 39;
+    pub const EPT_VIOLATION: u64 = 48;
+    pub const INVEPT: u64 = 50;
+    pub const INVVPID: u64 = 53;
+    pub const XSETBV: u64 = 55;
+    /// Set in the reason if it was the entry that failed.
+    pub const ENTRY_FAILURE: u64 = 1 << 31;
+}
+
+#[unsafe(no_mangle)]
+static EXIT_STUBS: [Stub; REASONS] = {
+    let mut stubs = [Stub(exit_other); REASONS];
+    stubs[basic::EXTERNAL_INTERRUPT] = Stub(exit_interrupt);
+    stubs[basic::CPUID] = Stub(exit_cpuid);
+    stubs[basic::HLT] = Stub(exit_hlt);
+    stubs[basic::VMCALL] = Stub(exit_vmcall);
+    stubs[basic::IO] = Stub(exit_io);
+    stubs[basic::RDMSR] = Stub(exit_rdmsr);
+    stubs[basic::WRMSR] = Stub(exit_wrmsr);
+    stubs
+};
+
+/// Answer to a hypercall: there is none. It is the one of KVM's interface for those that are not there (KVM_ENOSYS).
+const NO_SUCH_CALL: i64 = -1000;
+
+/// Where exits go: HOST_RIP.
+pub fn entry_point() -> u64 {
+    vm_exit as *const () as u64
+}
+
+/// Leaves Stile for the loaded vCPU, for the first time on this CPU: later entries come from `exit.S`.
+pub fn enter(cpu: &mut Cpu) -> ! {
+    // SAFETY: the block is this CPU's own, a vCPU is loaded, and its general registers are in the frame.
+    unsafe { enter_guest((&raw mut *cpu).cast()) }
+}
+
+/// The end of the slow way: the handler did not say "again".
+#[unsafe(no_mangle)]
+extern "C" fn leave_vcpu(cpu: &mut Cpu, outcome: Outcome) {
+    crate::cpu::leave(cpu, outcome.row());
+}
+
+/// VMLAUNCH or VMRESUME came back: a control is wrong, which is a mistake of ours.
+#[unsafe(no_mangle)]
+extern "C" fn vm_entry_failed(_cpu: &mut Cpu) -> ! {
+    panic!("VM entry fails with error {} (VM-instruction error numbers)", vmcs::read(Field::INSTRUCTION_ERROR));
+}

@@ -1,0 +1,23 @@
+//! CPUID of a leaf whose answer is not in the VM's table.
+
+use stile_ledger::x86_64::reason;
+
+use super::skip_instruction;
+use crate::arch::x86_64::cpu::{Cpu, gpr};
+use crate::arch::x86_64::cpuid::answer;
+use crate::arch::x86_64::exit::Outcome;
+
+#[unsafe(no_mangle)]
+extern "C" fn handle_cpuid(cpu: &mut Cpu) -> Outcome {
+    let registers = &mut cpu.frame.registers;
+    let (leaf, subleaf) = (registers[gpr::RAX] as u32, registers[gpr::RCX] as u32);
+    let vcpu = cpu.vcpu();
+    let answer = answer(leaf, subleaf, vcpu.arch.index as u32, vcpu.vm().vcpus.len() as u32);
+    let registers = &mut cpu.frame.registers;
+    registers[gpr::RAX] = answer.eax.into();
+    registers[gpr::RBX] = answer.ebx.into();
+    registers[gpr::RCX] = answer.ecx.into();
+    registers[gpr::RDX] = answer.edx.into();
+    skip_instruction();
+    Outcome::again(reason::CPUID.other())
+}

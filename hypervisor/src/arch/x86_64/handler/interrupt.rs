@@ -1,0 +1,78 @@
+//! Physical interrupts: while a guest ran, and while a CPU idled.
+
+use stile_ledger::x86_64 as rows;
+
+use crate::arch::x86_64::apic::{self, vector};
+use crate::arch::x86_64::cpu::Cpu;
+use crate::arch::x86_64::exit::Outcome;
+use crate::arch::x86_64::vmcs::{self, Field};
+use crate::arch::x86_64::{interrupts, timer};
+use crate::cpu::{self, Leave};
+
+/// A physical interrupt came while a guest ran; the processor has acknowledged it.
+#[unsafe(no_mangle)]
+extern "C" fn handle_interrupt(cpu: &mut Cpu) -> Outcome {
+    let number = vmcs::read(Field::EXIT_INTERRUPTION) as u8;
+    if number == vector::SPURIOUS {
+        return Outcome::again(rows::INTERRUPT_SPURIOUS);
+    }
+    apic::end_of_interrupt();
+    match number {
+        vector::KICK => {
+            if cpu::was_called(cpu) {
+                cpu.leave = Leave::Attention;
+                return Outcome::leave(rows::INTERRUPT_KICK);
+            }
+            interrupts::pull(cpu);
+            Outcome::again(rows::INTERRUPT_KICK)
+        }
+        vector::TIMER => {
+            let (own, guest) = timer::due();
+            if guest {
+                interrupts::expire_timer(cpu.vcpu());
+                interrupts::pull(cpu);
+            }
+            if !own {
+                return Outcome::again(rows::INTERRUPT_GUEST_TIMER);
+            }
+            cpu.leave = Leave::Timer;
+            Outcome::leave(rows::INTERRUPT_TIMER)
+        }
+        vector::UART => {
+            crate::console_interrupt();
+            Outcome::again(rows::INTERRUPT_CONSOLE)
+        }
+        _ => Outcome::again(rows::INTERRUPT_SPURIOUS),
+    }
+}
+
+/// Takes what came while this CPU idled.
+pub fn idle(cpu: &mut Cpu) {
+    let noted = cpu.take_noted();
+    let came = |number: u8| noted >> (number - vector::UART) & 1 != 0;
+    for number in [vector::KICK, vector::TIMER, vector::UART] {
+        if came(number) {
+            apic::end_of_interrupt();
+        }
+    }
+    if came(vector::KICK) {
+        cpu::was_called(cpu);
+    }
+    if came(vector::TIMER)
+        && let Some(vcpu) = cpu.vcpu
+        && timer::due().1
+        && interrupts::expire_timer(vcpu)
+    {
+        cpu::wake(vcpu);
+    }
+    if came(vector::UART) {
+        crate::console_interrupt();
+    }
+}
+
+/// The guest can take an interrupt that waits for that.
+pub fn window(cpu: &mut Cpu) -> Outcome {
+    interrupts::exit_when_it_can(false);
+    interrupts::pull(cpu);
+    Outcome::again(rows::reason::WINDOW.other())
+}

@@ -1,0 +1,105 @@
+//! IN and OUT.
+
+use stile_board::pc::port;
+use stile_ledger::RowId;
+use stile_ledger::x86_64 as rows;
+
+use super::{end, inject, skip_instruction};
+use crate::arch::x86_64::cpu::{Cpu, gpr};
+use crate::arch::x86_64::exit::Outcome;
+use crate::arch::x86_64::vmcs::{self, Field};
+use crate::vm::power::End;
+
+/// The exit qualification of I/O instructions (the manual, "Exit Qualification for I/O Instructions").
+#[derive(Clone, Copy)]
+struct Access(u64);
+
+impl Access {
+    fn port(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+
+    /// In bytes.
+    fn size(self) -> u64 {
+        (self.0 & 0b111) + 1
+    }
+
+    fn is_in(self) -> bool {
+        self.0 >> 3 & 1 != 0
+    }
+
+    fn is_string(self) -> bool {
+        self.0 >> 4 & 1 != 0
+    }
+
+    /// The bits that are moved.
+    fn mask(self) -> u64 {
+        u64::MAX >> (64 - 8 * self.size().min(4))
+    }
+
+    fn row(self, cpu: &Cpu) -> RowId {
+        match self.port().checked_sub(port::COM1) {
+            Some(offset @ 0..8) => rows::com1(offset, !self.is_in()),
+            _ => cpu.vcpu().with_ledger(|ledger| ledger.row_for(rows::reason::IO, rows::key::port(self.port(), !self.is_in()))),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn handle_io(cpu: &mut Cpu) -> Outcome {
+    let access = Access(vmcs::read(Field::EXIT_QUALIFICATION));
+    let row = access.row(cpu);
+    if access.is_string() {
+        // Not emulated: the guest is told that it may not.
+        inject::general_protection();
+        return Outcome::again(row);
+    }
+    skip_instruction();
+    if access.is_in() {
+        let value = read(cpu, access) & access.mask();
+        let rax = &mut cpu.frame.registers[gpr::RAX];
+        // A write to EAX clears the upper half; narrower ones leave the rest.
+        *rax = if access.size() == 4 { value } else { *rax & !access.mask() | value };
+        return Outcome::again(row);
+    }
+    let value = cpu.frame.registers[gpr::RAX] & access.mask();
+    match write(cpu, access, value) {
+        None => Outcome::again(row),
+        Some(how) => end(cpu, row, how),
+    }
+}
+
+/// What a port says; where there is nothing, all ones.
+fn read(cpu: &Cpu, access: Access) -> u64 {
+    let vm = cpu.vcpu().vm();
+    match access.port() {
+        // Polled for each byte.
+        port::COM1_STATUS if access.size() == 1 => vm.devices.uart_flags().into(),
+        port @ port::COM1..port::COM1_END if access.size() == 1 => vm.devices.uart_read((port - port::COM1).into(), vm).into(),
+        port @ port::CLOCK..port::CLOCK_END if access.size() == 1 => vm.devices.clock_read((port - port::CLOCK).into()).into(),
+        _ => u64::MAX,
+    }
+}
+
+/// Writes to a port. Returns how the VM ends, if it does.
+fn write(cpu: &Cpu, access: Access, value: u64) -> Option<End> {
+    const SYSTEM_RESET: u64 = 1 << 2;
+    /// SLP_TYP and SLP_EN.
+    const SLEEP: u64 = 0b11_1100;
+    const SLEEP_OFF: u64 = (stile_board::pc::SLEEP_TYPE_OFF as u64) << 2 | 1 << 5;
+    const PULSE_RESET: u64 = 0xfe;
+    let vm = cpu.vcpu().vm();
+    match access.port() {
+        port @ port::CLOCK..port::CLOCK_END if access.size() == 1 => {
+            vm.devices.clock_write((port - port::CLOCK).into(), value as u32, vm);
+        }
+        port @ port::COM1..port::COM1_END if access.size() == 1 => vm.devices.uart_write((port - port::COM1).into(), value as u32, vm),
+        port::SLEEP_CONTROL if value & SLEEP == SLEEP_OFF => return Some(End::Off),
+        port::PM1A_CONTROL if value & u64::from(port::SLP_EN) != 0 => return Some(End::Off),
+        port::DEBUG_EXIT => return Some(End::Off),
+        port::RESET if value & SYSTEM_RESET != 0 => return Some(End::Reset),
+        port::KEYBOARD if value == PULSE_RESET => return Some(End::Reset),
+        _ => {}
+    }
+    None
+}

@@ -1,0 +1,85 @@
+//! What each kind of exit does. Every handler is called from `exit.S` with the CPU's block, and says with its
+//! [`super::exit::Outcome`] which line of the ledger the exit belongs to and whether its vCPU goes on.
+
+mod cpuid;
+mod instruction;
+mod interrupt;
+mod io;
+mod mmio;
+mod msr;
+mod other;
+
+pub use interrupt::idle as idle_interrupt;
+
+use super::vmcs::{self, Field};
+use crate::arch::x86_64::cpu::Cpu;
+use crate::arch::x86_64::exit::Outcome;
+use crate::cpu::Leave;
+use crate::vm::power::{self, End};
+use stile_ledger::RowId;
+use stile_wire::{Crash, CrashReason};
+
+/// The instruction is done: goes on after it.
+#[inline(always)]
+fn skip_instruction() {
+    let next = vmcs::read(Field::GUEST_RIP).wrapping_add(vmcs::read(Field::EXIT_LENGTH));
+    vmcs::write(Field::GUEST_RIP, next);
+    inject::end_shadow();
+}
+
+/// Events that are injected at entry (the manual, "VM-Entry Controls for Event Injection").
+mod inject {
+    use super::{Field, vmcs};
+    use crate::arch::x86_64::interrupts::VALID;
+
+    const HARDWARE_EXCEPTION: u64 = 3 << 8;
+    const ERROR_CODE: u64 = 1 << 11;
+
+    /// The instruction after STI or MOV SS is done: interrupts are blocked no longer.
+    #[inline(always)]
+    pub fn end_shadow() {
+        let blocked = vmcs::read(Field::GUEST_INTERRUPTIBILITY);
+        if blocked & 0b11 != 0 {
+            vmcs::write(Field::GUEST_INTERRUPTIBILITY, blocked & !0b11);
+        }
+    }
+
+    /// #SS(0).
+    pub fn stack_fault() {
+        vmcs::write(Field::ENTRY_ERROR_CODE, 0);
+        vmcs::write(Field::ENTRY_INTERRUPTION, VALID | HARDWARE_EXCEPTION | ERROR_CODE | 12);
+    }
+
+    /// #PF at a linear address.
+    pub fn page_fault(address: u64, code: u32) {
+        // SAFETY: CR2 is the guest's.
+        unsafe { core::arch::asm!("mov cr2, {}", in(reg) address, options(nomem, nostack, preserves_flags)) };
+        vmcs::write(Field::ENTRY_ERROR_CODE, code.into());
+        vmcs::write(Field::ENTRY_INTERRUPTION, VALID | HARDWARE_EXCEPTION | ERROR_CODE | 14);
+    }
+
+    /// #UD: an instruction that there is not.
+    pub fn undefined() {
+        vmcs::write(Field::ENTRY_INTERRUPTION, VALID | HARDWARE_EXCEPTION | 6);
+    }
+
+    /// #GP(0): an instruction that may not do what it tries.
+    pub fn general_protection() {
+        vmcs::write(Field::ENTRY_ERROR_CODE, 0);
+        vmcs::write(Field::ENTRY_INTERRUPTION, VALID | HARDWARE_EXCEPTION | ERROR_CODE | 13);
+    }
+}
+
+/// The VM ends; its vCPU is left.
+fn end(cpu: &mut Cpu, row: RowId, how: End) -> Outcome {
+    power::end(cpu.vcpu().vm(), how);
+    cpu.leave = Leave::Attention;
+    Outcome::leave(row)
+}
+
+/// The guest can't go on.
+fn crash(cpu: &mut Cpu, row: RowId, reason: CrashReason, exit_reason: u64, address: u64) -> Outcome {
+    let vcpu = cpu.vcpu().id.vcpu();
+    let pc = vmcs::read(Field::GUEST_CS_BASE).wrapping_add(vmcs::read(Field::GUEST_RIP));
+    end(cpu, row, End::Crash(Crash { reason, vcpu, pc, esr: exit_reason, far: address }))
+}

@@ -1,0 +1,123 @@
+//! Exits that are rare.
+
+use stile_ledger::x86_64::{self as rows, reason};
+use stile_wire::CrashReason;
+
+use super::{crash, inject, interrupt, mmio, skip_instruction};
+use crate::arch::x86_64::cpu::{Cpu, gpr};
+use crate::arch::x86_64::exit::{Outcome, basic};
+use crate::arch::x86_64::vmcs::{self, Field};
+use crate::arch::x86_64::{interrupts, world};
+
+/// Every exit that has no stub of its own. Its reason is the processor's.
+#[unsafe(no_mangle)]
+extern "C" fn handle_other(cpu: &mut Cpu, reason: u64) -> Outcome {
+    let reason = reason as u32 as u64;
+    if reason & basic::ENTRY_FAILURE != 0 {
+        return crash(cpu, reason::ENTRY.other(), CrashReason::UnknownExit, reason, vmcs::read(Field::EXIT_QUALIFICATION));
+    }
+    match reason {
+        basic::TRIPLE_FAULT => crash(cpu, reason::TRIPLE_FAULT.other(), CrashReason::TripleFault, reason, 0),
+        basic::EXCEPTION => {
+            // The exception bitmap is empty, so it is an NMI, which is nobody's.
+            Outcome::again(reason::NMI.other())
+        }
+        basic::CONTROL_REGISTER => control_register(cpu),
+        basic::XSETBV => xsetbv(cpu),
+        // The caches are the machine's, and hold nothing that memory must have.
+        basic::INVD => {
+            skip_instruction();
+            Outcome::again(reason::INVD.other())
+        }
+        basic::EPT_VIOLATION => mmio::handle(cpu),
+        basic::INTERRUPT_WINDOW => interrupt::window(cpu),
+        basic::RDPMC => {
+            inject::general_protection();
+            Outcome::again(reason::RDPMC.other())
+        }
+        basic::VMX_FIRST..=basic::VMX_LAST | basic::INVEPT | basic::INVVPID | basic::MWAIT | basic::MONITOR => {
+            // Instructions of features that the guest is told it does not have.
+            inject::undefined();
+            Outcome::again(rows::absent(reason))
+        }
+        basic::TASK_SWITCH => crash(cpu, reason::TASK_SWITCH.other(), CrashReason::UnknownExit, reason, 0),
+        _ => {
+            let row = cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::UNKNOWN, reason as u32));
+            crash(cpu, row, CrashReason::UnknownExit, reason, 0)
+        }
+    }
+}
+
+/// A MOV to CR0 or CR4 that changes a bit which the guest does not own, CLTS or LMSW (the manual, "Exit Qualification for
+/// Control-Register Accesses").
+fn control_register(cpu: &mut Cpu) -> Outcome {
+    let qualification = vmcs::read(Field::EXIT_QUALIFICATION);
+    let register = qualification & 0xf;
+    let value = match qualification as usize >> 8 & 0xf {
+        gpr::RSP => vmcs::read(Field::GUEST_RSP),
+        n => cpu.frame.registers[n],
+    };
+    let is_move = qualification >> 4 & 0b11 == 0;
+    match register {
+        0 if is_move => {
+            if world::write_cr0(value) {
+                skip_instruction();
+            } else {
+                inject::general_protection();
+            }
+            Outcome::again(rows::CR0)
+        }
+        // MOV from CR8 has access type 1.
+        8 => {
+            let mut apic = cpu.vcpu().arch.apic.lock();
+            if is_move {
+                apic.set_task_priority((value as u8 & 0xf) << 4);
+                drop(apic);
+                interrupts::pull(cpu);
+            } else {
+                let priority = u64::from(apic.task_priority() >> 4);
+                drop(apic);
+                match qualification as usize >> 8 & 0xf {
+                    gpr::RSP => vmcs::write(Field::GUEST_RSP, priority),
+                    n => cpu.frame.registers[n] = priority,
+                }
+            }
+            skip_instruction();
+            Outcome::again(rows::CR8)
+        }
+        // VMXE: there is no VMX for guests.
+        4 => {
+            inject::general_protection();
+            Outcome::again(rows::CR4)
+        }
+        _ => {
+            inject::general_protection();
+            Outcome::again(reason::CR.other())
+        }
+    }
+}
+
+/// The guest chooses its state components (the manual, "XSETBV—Set Extended Control Register").
+fn xsetbv(cpu: &mut Cpu) -> Outcome {
+    let registers = &cpu.frame.registers;
+    let value = registers[gpr::RDX] << 32 | registers[gpr::RAX] & 0xffff_ffff;
+    let user = vmcs::read(Field::GUEST_SS_RIGHTS) >> 5 & 0b11 != 0;
+    if registers[gpr::RCX] as u32 == 0 && !user && is_xcr0(value) {
+        // SAFETY: the vCPU is loaded here, so its world is this CPU's.
+        unsafe { cpu.vcpu().arch.world() }.xcr0 = value;
+        // SAFETY: the guest executed XSETBV, so there is XSAVE; the value was checked.
+        unsafe { world::write_xcr0(value) };
+        skip_instruction();
+    } else {
+        inject::general_protection();
+    }
+    Outcome::again(reason::XSETBV.other())
+}
+
+/// x87 is always there, AVX needs SSE, and the parts of AVX-512 come together, with AVX.
+fn is_xcr0(value: u64) -> bool {
+    const AVX: u64 = 0b100;
+    const AVX_512: u64 = 0b1110_0000;
+    let together = |bits: u64, needs: u64| value & bits == 0 || value & (bits | needs) == bits | needs;
+    value & !world::supported_xcr0() == 0 && value & 1 != 0 && together(AVX, 0b10) && together(AVX_512, AVX | 0b10)
+}

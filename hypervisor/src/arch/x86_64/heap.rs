@@ -1,0 +1,36 @@
+//! The heap of the instruction decoder, which builds its tables when it is first used (crate `stile-decode`). Nothing else allocates, and
+//! nothing is given back.
+
+use core::alloc::{GlobalAlloc, Layout};
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use stile_decode::DECODER_HEAP;
+
+#[repr(C, align(64))]
+struct Heap {
+    memory: UnsafeCell<[u8; DECODER_HEAP]>,
+    used: AtomicUsize,
+}
+
+// SAFETY: each byte is given out once.
+unsafe impl Sync for Heap {}
+
+#[global_allocator]
+static HEAP: Heap = Heap { memory: UnsafeCell::new([0; DECODER_HEAP]), used: AtomicUsize::new(0) };
+
+// SAFETY: what is given out lies in `memory`, is aligned, and is given out once. An address of the heap is a multiple of 16, and no
+// layout of the decoder's is stricter.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let size = layout.size().next_multiple_of(16);
+        let at = self.used.fetch_add(size, Ordering::Relaxed);
+        if layout.align() > 16 || at + size > DECODER_HEAP {
+            return core::ptr::null_mut();
+        }
+        // SAFETY: in bounds, as was just checked.
+        unsafe { self.memory.get().cast::<u8>().add(at) }
+    }
+
+    unsafe fn dealloc(&self, _memory: *mut u8, _layout: Layout) {}
+}

@@ -1,0 +1,106 @@
+//! Instructions that Rust has no words for.
+
+use core::arch::asm;
+
+/// Reads a model-specific register.
+///
+/// # Safety
+/// This CPU has the register.
+#[inline(always)]
+pub unsafe fn rdmsr(register: u32) -> u64 {
+    let (low, high): (u32, u32);
+    // SAFETY: the caller's promise; reading changes nothing.
+    unsafe { asm!("rdmsr", in("ecx") register, out("eax") low, out("edx") high, options(nomem, nostack, preserves_flags)) };
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// Writes a model-specific register.
+///
+/// # Safety
+/// This CPU has the register, the value is one that it takes, and Stile can go on with it.
+#[inline(always)]
+pub unsafe fn wrmsr(register: u32, value: u64) {
+    // SAFETY: the caller's promise. Memory is not `nomem`: some registers order it.
+    unsafe { asm!("wrmsr", in("ecx") register, in("eax") value as u32, in("edx") (value >> 32) as u32, options(nostack, preserves_flags)) };
+}
+
+/// Reads a byte from a port.
+///
+/// # Safety
+/// What the device does about it harms nobody.
+#[inline(always)]
+pub unsafe fn in8(port: u16) -> u8 {
+    let value: u8;
+    // SAFETY: the caller's promise.
+    unsafe { asm!("in al, dx", in("dx") port, out("al") value, options(nostack, preserves_flags)) };
+    value
+}
+
+/// Writes a byte to a port.
+///
+/// # Safety
+/// As [`in8`].
+#[inline(always)]
+pub unsafe fn out8(port: u16, value: u8) {
+    // SAFETY: the caller's promise.
+    unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nostack, preserves_flags)) };
+}
+
+/// Writes two bytes to a port.
+///
+/// # Safety
+/// As [`in8`].
+#[inline(always)]
+pub unsafe fn out16(port: u16, value: u16) {
+    // SAFETY: the caller's promise.
+    unsafe { asm!("out dx, ax", in("dx") port, in("ax") value, options(nostack, preserves_flags)) };
+}
+
+/// CPUID's answer.
+pub use core::arch::x86_64::{__cpuid_count as cpuid, CpuidResult};
+
+/// The time-stamp counter.
+#[inline(always)]
+pub fn rdtsc() -> u64 {
+    // SAFETY: reading the counter changes nothing.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Reads a control register.
+macro_rules! read_cr {
+    ($name:literal) => {{
+        let value: u64;
+        // SAFETY: reading changes nothing.
+        unsafe { core::arch::asm!(concat!("mov {}, ", $name), out(reg) value, options(nomem, nostack, preserves_flags)) };
+        value
+    }};
+}
+pub(crate) use read_cr;
+
+/// Numbers of model-specific registers (the manual, "Model-Specific Registers").
+pub mod msr {
+    pub const IA32_APIC_BASE: u32 = 0x1b;
+    pub const IA32_FEATURE_CONTROL: u32 = 0x3a;
+    pub const IA32_VMX_BASIC: u32 = 0x480;
+    pub const IA32_VMX_CR0_FIXED0: u32 = 0x486;
+    pub const IA32_VMX_CR0_FIXED1: u32 = 0x487;
+    pub const IA32_VMX_CR4_FIXED0: u32 = 0x488;
+    pub const IA32_VMX_CR4_FIXED1: u32 = 0x489;
+    pub const IA32_VMX_EPT_VPID_CAP: u32 = 0x48c;
+    pub const IA32_PAT: u32 = 0x277;
+    pub const IA32_TSC_DEADLINE: u32 = 0x6e0;
+    pub const X2APIC: u32 = 0x800;
+    pub const IA32_EFER: u32 = 0xc000_0080;
+    pub const STAR: u32 = 0xc000_0081;
+    pub const LSTAR: u32 = 0xc000_0082;
+    pub const CSTAR: u32 = 0xc000_0083;
+    pub const FMASK: u32 = 0xc000_0084;
+    pub const FS_BASE: u32 = 0xc000_0100;
+    pub const GS_BASE: u32 = 0xc000_0101;
+    pub const KERNEL_GS_BASE: u32 = 0xc000_0102;
+    pub const TSC_AUX: u32 = 0xc000_0103;
+    pub const SYSENTER_CS: u32 = 0x174;
+    pub const SYSENTER_ESP: u32 = 0x175;
+    pub const SYSENTER_EIP: u32 = 0x176;
+    pub const TSC: u32 = 0x10;
+}

@@ -1,0 +1,126 @@
+//! x86-64 in VMX root operation.
+
+mod apic;
+mod board;
+mod boot;
+mod clock;
+pub mod cpu;
+mod cpuid;
+pub mod exit;
+mod firmware;
+mod handler;
+mod heap;
+mod idt;
+mod instructions;
+mod interrupts;
+mod mmu;
+pub mod panic;
+mod rtc;
+pub mod timer;
+pub mod uart;
+mod vm;
+pub mod vmcs;
+pub mod vmx;
+mod world;
+
+use stile_blob::Mode;
+
+use crate::device::Line;
+
+pub use boot::{refuse, ticks_of_wall_clock, wall_clock};
+pub use cpu::Cpu;
+pub use exit::enter;
+pub use firmware::power_off;
+pub use handler::idle_interrupt;
+pub use interrupts::pull as take_interrupts;
+pub use mmu::physical;
+pub use vm::{Vcpu, Vm};
+
+/// The models of the devices that the guests of this architecture have.
+pub mod models {
+    pub use super::clock::Clock;
+    pub use stile_device::uart16550::Uart16550 as Uart;
+    pub use stile_device::uart16550::offset::DATA as UART_DATA;
+}
+
+/// Whether a VM's first vCPU can start in this state.
+pub fn can_start(mode: Mode) -> bool {
+    matches!(mode, Mode::Protected | Mode::Long { .. })
+}
+
+/// How Stile runs on this CPU, for the operator.
+pub fn level() -> stile_wire::Level {
+    stile_wire::Level::Vmx
+}
+
+/// Sleeps until an interrupt comes, also one that came before. It is noted in the CPU's block, for [`idle_interrupt`].
+pub fn wait_for_interrupt() {
+    // SAFETY: Stile's interrupts only leave a note. STI lets none come before HLT has begun.
+    unsafe { core::arch::asm!("sti", "hlt", "cli", options(nostack)) };
+}
+
+/// Chooses whether HLT exits for the vCPU that is loaded.
+pub fn trap_waiting(_cpu: &Cpu, _on: bool) {
+    // It does always: a HLT that does not exit is woken only by what the processor itself delivers to the guest.
+}
+
+/// Whether an interrupt is pending that would end the loaded vCPU's wait.
+pub fn interrupt_pending(cpu: &mut Cpu) -> bool {
+    interrupts::is_pending(cpu.vcpu())
+}
+
+/// Loads a vCPU, of which nothing is on this CPU. `turns`: another one was put for it.
+pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, _turns: bool) {
+    // SAFETY: the scheduler gave the vCPU to this CPU, and to no other.
+    let world = unsafe { vcpu.arch.world() };
+    cpu.open_vm(&vcpu.vm().arch);
+    world.load(cpu, &vcpu.vm().arch.place);
+    cpu.frame.registers = world.general;
+    interrupts::load(cpu, vcpu);
+}
+
+/// Takes a vCPU off this CPU. If it sleeps, returns when it must be woken.
+pub fn put(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, sleeps: bool) -> Option<u64> {
+    // SAFETY: the vCPU is loaded here; the scheduler's lock keeps others from loading it until this is done.
+    let world = unsafe { vcpu.arch.world() };
+    world.general = cpu.frame.registers;
+    world.put(cpu);
+    interrupts::put(vcpu).filter(|_| sleeps)
+}
+
+/// Takes a vCPU that is off now from this CPU, and forgets its registers. The scheduler's lock is held.
+pub fn power_down(cpu: &mut Cpu, vcpu: &crate::vm::Vcpu) {
+    cpu.launched = 0;
+    timer::set_guest_deadline(None);
+    // SAFETY: as in `put`.
+    unsafe { vcpu.arch.world() }.drop_vmcs();
+}
+
+/// Moves an interrupt line of a VM's device.
+pub fn set_line(vm: &crate::vm::Vm, line: Line, high: bool) {
+    let pin = match line {
+        Line::Uart => stile_board::pc::COM1_INPUT,
+        Line::Clock => stile_board::pc::CLOCK_INPUT,
+    };
+    vm.arch.io_apic.lock().set_line(pin as usize, high);
+    if let Some(vm) = crate::vm::get(vm.number) {
+        interrupts::send_from_io_apic(vm, None);
+    }
+}
+
+/// A vCPU has turned itself off: others may turn it on again. Returns how many are on. The scheduler's lock is held.
+pub fn record_off(vm: &crate::vm::Vm, vcpu: usize) -> usize {
+    vm.arch.record_off(vcpu)
+}
+
+/// Gives the interrupts of a vCPU that has turned itself off to others.
+pub fn powered_off(_vm: &'static crate::vm::Vm, _vcpu: usize) {}
+
+/// Zeroes memory.
+pub fn zero(memory: *mut u8, length: usize) {
+    // SAFETY: the caller has this memory for itself.
+    unsafe { memory.write_bytes(0, length) };
+}
+
+/// Makes bytes that were written visible to a guest that starts: caches are coherent here.
+pub fn clean_code(_memory: *mut u8, _length: usize) {}

@@ -1,0 +1,93 @@
+//! The first serial port, a 16550 (TL16C550C data sheet, "Register summary"), behind the console.
+
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use super::instructions::{in8, out8};
+
+const BASE: u16 = 0x3f8;
+/// ISA interrupt of the first serial port.
+pub const ISA_IRQ: u8 = 4;
+
+const DATA: u16 = BASE;
+const INTERRUPT_ENABLE: u16 = BASE + 1;
+const FIFO_CONTROL: u16 = BASE + 2;
+const LINE_CONTROL: u16 = BASE + 3;
+const MODEM_CONTROL: u16 = BASE + 4;
+const LINE_STATUS: u16 = BASE + 5;
+const SCRATCH: u16 = BASE + 7;
+
+const RECEIVED: u8 = 1 << 0;
+const TRANSMIT_EMPTY: u8 = 1 << 5;
+const TRANSMITTED: u8 = 1 << 6;
+/// What the FIFO takes when it is empty.
+const FIFO: u8 = 16;
+
+static PRESENT: AtomicBool = AtomicBool::new(false);
+/// How many bytes may be sent before the line's status must be asked again. Under the console's lock.
+static ROOM: AtomicU8 = AtomicU8::new(0);
+
+fn read(port: u16) -> u8 {
+    // SAFETY: the port is this UART's, which only the console uses.
+    unsafe { in8(port) }
+}
+
+fn write(port: u16, value: u8) {
+    // SAFETY: as above.
+    unsafe { out8(port, value) }
+}
+
+/// Takes the UART over if there is one: 115,200 baud, 8N1, FIFOs on, interrupts off.
+pub fn setup() {
+    write(SCRATCH, 0x5a);
+    if read(SCRATCH) != 0x5a {
+        return;
+    }
+    write(INTERRUPT_ENABLE, 0);
+    write(LINE_CONTROL, 0x80);
+    write(DATA, 1);
+    write(INTERRUPT_ENABLE, 0);
+    write(LINE_CONTROL, 0b11);
+    // Enabled and emptied; the receive interrupt comes for the first byte.
+    write(FIFO_CONTROL, 0b111);
+    // DTR, RTS, and OUT2, which lets interrupts through on a PC.
+    write(MODEM_CONTROL, 0b1011);
+    PRESENT.store(true, Ordering::Relaxed);
+}
+
+/// Sends a byte if there is room for it.
+pub fn try_send(byte: u8) -> bool {
+    if !PRESENT.load(Ordering::Relaxed) {
+        return true;
+    }
+    let mut room = ROOM.load(Ordering::Relaxed);
+    if room == 0 {
+        if read(LINE_STATUS) & TRANSMIT_EMPTY == 0 {
+            return false;
+        }
+        room = FIFO;
+    }
+    ROOM.store(room - 1, Ordering::Relaxed);
+    write(DATA, byte);
+    true
+}
+
+/// Waits until the last byte is on the line.
+pub fn finish() {
+    while PRESENT.load(Ordering::Relaxed) && read(LINE_STATUS) & TRANSMITTED == 0 {
+        core::hint::spin_loop();
+    }
+}
+
+/// A byte that arrived.
+pub fn try_receive() -> Option<u8> {
+    (PRESENT.load(Ordering::Relaxed) && read(LINE_STATUS) & RECEIVED != 0).then(|| read(DATA))
+}
+
+/// Takes the interrupt back and chooses which ones come next.
+pub fn set_interrupts(receive: bool, send: bool) {
+    if PRESENT.load(Ordering::Relaxed) {
+        // The line is edge-triggered: it must be low before it can rise for what is pending already.
+        write(INTERRUPT_ENABLE, 0);
+        write(INTERRUPT_ENABLE, u8::from(receive) | u8::from(send) << 1);
+    }
+}

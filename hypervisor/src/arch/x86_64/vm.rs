@@ -1,0 +1,196 @@
+//! What each VM and each vCPU has of the architecture: second stage, bitmaps, power states.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use stile_apic::{IoApic, LocalApic};
+use stile_board::{MAX_VCPUS, MAX_VMS};
+use stile_decode::cache::Verify;
+use stile_paging::PAGE_SIZE;
+use stile_paging::frames::{MAX_PIECES, Piece};
+use stile_paging::table::{Attributes, Ept, EptPermissions, Geometry, Mapping, MemoryType, PageTable, TableMemory};
+use stile_sched::lock::TicketLock;
+
+use super::cpuid::Table;
+use super::instructions::msr;
+use super::mmu;
+use super::world::{Place, World};
+use crate::memory::{self, TableFrames};
+use crate::vm::Start;
+
+/// The architecture's part of a VM.
+pub struct Vm {
+    /// What CPUID answers without looking further.
+    pub cpuid: Table,
+    /// Where its memory is.
+    memory: heapless::Vec<Piece, MAX_PIECES>,
+    /// What its vCPUs' VMCSs name.
+    pub place: Place,
+    /// vCPUs that are on, a bit each.
+    on: AtomicU64,
+    /// Interrupt lines of devices.
+    pub io_apic: TicketLock<IoApic>,
+}
+
+/// The architecture's part of a vCPU.
+pub struct Vcpu {
+    /// Its number in the VM.
+    pub index: usize,
+    world: UnsafeCell<&'static mut World>,
+    cache: UnsafeCell<&'static mut Verify>,
+    /// Its interrupts and its timer.
+    pub apic: TicketLock<LocalApic>,
+}
+
+// SAFETY: `world` and `cache` are reached only through functions whose callers own the vCPU.
+unsafe impl Sync for Vcpu {}
+
+/// MSRs that guests read and write without an exit: the VMCS, or load and put, give each its own.
+const PASSED: [u32; 14] = [
+    msr::STAR,
+    msr::LSTAR,
+    msr::CSTAR,
+    msr::FMASK,
+    msr::FS_BASE,
+    msr::GS_BASE,
+    msr::KERNEL_GS_BASE,
+    msr::TSC_AUX,
+    msr::SYSENTER_CS,
+    msr::SYSENTER_ESP,
+    msr::SYSENTER_EIP,
+    msr::IA32_PAT,
+    msr::IA32_EFER,
+    // Read only: see `msr_bitmap`.
+    msr::TSC,
+];
+
+/// EPT pointer (the manual, "Extended-Page-Table Pointer (EPTP)"): tables are write-back memory, walks have four levels.
+const fn ept_pointer(root: u64) -> u64 {
+    const WRITE_BACK: u64 = 6;
+    const FOUR_LEVELS: u64 = 3 << 3;
+    root | FOUR_LEVELS | WRITE_BACK
+}
+
+/// The MSR bitmap (the manual, "MSR-Bitmap Address"): reads of low and high numbers, then writes of them; a bit that is set exits.
+fn msr_bitmap() -> u64 {
+    let page = memory::allocate_pages(PAGE_SIZE);
+    // SAFETY: the page is nobody else's.
+    let bytes = unsafe { core::slice::from_raw_parts_mut(mmu::physical(page), PAGE_SIZE as usize) };
+    bytes.fill(0xff);
+    for register in PASSED {
+        let quarter = if register >= 0xc000_0000 { 1024 } else { 0 };
+        let (byte, bit) = ((register as usize & 0x1fff) / 8, register % 8);
+        bytes[quarter + byte] &= !(1 << bit);
+        if register != msr::TSC {
+            bytes[2048 + quarter + byte] &= !(1 << bit);
+        }
+    }
+    page
+}
+
+/// I/O bitmaps: every port exits.
+fn io_bitmaps() -> [u64; 2] {
+    let pages = memory::allocate_pages(2 * PAGE_SIZE);
+    // SAFETY: the pages are nobody else's.
+    unsafe { mmu::physical(pages).write_bytes(0xff, 2 * PAGE_SIZE as usize) };
+    [pages, pages + PAGE_SIZE]
+}
+
+impl Vm {
+    /// A VM whose memory is in `pieces`, mapped before it is touched with the largest pages that fit.
+    ///
+    /// # Errors
+    /// In words, if there is no memory for tables.
+    pub fn new(vcpus: usize, pieces: &[Piece]) -> Result<Vm, &'static str> {
+        let geometry = Geometry::stage1(48, mmu::pa_range()).ok_or("the EPT has no such shape")?;
+        let root = TableFrames.allocate().ok_or("no memory for second-stage tables")?;
+        let mut table = PageTable::new(Ept, geometry, root).map_err(|_| "a second-stage root out of reach")?;
+        for piece in pieces {
+            let attributes = Attributes { memory: MemoryType::Normal, permissions: EptPermissions::ALL };
+            table
+                .map(&mut TableFrames, Mapping { address: piece.ipa, output: piece.pa, size: piece.size, attributes })
+                .map_err(|_| "a VM's memory can't be mapped: no memory for tables")?;
+        }
+        // Guest-physical addresses from 3 GiB on are devices'.
+        if pieces.iter().any(|piece| piece.ipa + piece.size > stile_board::pc::RAM_LIMIT) {
+            return Err("a VM's memory reaches into the place of its devices: 3 GiB are the most on this architecture");
+        }
+        let place = Place { ept: ept_pointer(root), io_bitmaps: io_bitmaps(), msr_bitmap: msr_bitmap() };
+        let memory = heapless::Vec::from_slice(pieces).map_err(|()| "a VM's memory is in too many pieces")?;
+        Ok(Vm { cpuid: Table::new(vcpus), memory, place, on: AtomicU64::new(0), io_apic: TicketLock::new(IoApic::new()) })
+    }
+
+    /// Where a guest-physical address is in physical memory, if it is in RAM.
+    pub fn physical(&self, ipa: u64) -> Option<u64> {
+        self.memory.iter().find_map(|piece| Some(piece.pa + ipa.checked_sub(piece.ipa).filter(|&into| into < piece.size)?))
+    }
+
+    /// The state after a reset: the first vCPU is on.
+    pub fn reset(&self) {
+        self.on.store(1, Ordering::Relaxed);
+        *self.io_apic.lock() = IoApic::new();
+    }
+
+    /// A vCPU is off now. Returns how many are on.
+    pub fn record_off(&self, vcpu: usize) -> usize {
+        let off = 1 << (vcpu & (MAX_VCPUS - 1));
+        (self.on.fetch_and(!off, Ordering::AcqRel) & !off).count_ones() as usize
+    }
+}
+
+impl Vcpu {
+    /// vCPU `index`, off.
+    pub fn new(index: usize, _of: usize) -> Vcpu {
+        /// How many VPIDs were given out; 0 is Stile's own.
+        static VPIDS: AtomicUsize = AtomicUsize::new(0);
+        const _: () = assert!(MAX_VMS * MAX_VCPUS < 1 << 16);
+        // SAFETY: all zero is a valid World: integers, and `None`.
+        let world = unsafe { memory::allocate::<World>().assume_init_mut() };
+        world.setup(VPIDS.fetch_add(1, Ordering::Relaxed) as u16 + 1);
+        let cache = memory::allocate::<Verify>().write(Verify::new());
+        let apic = TicketLock::new(LocalApic::new(index as u32, index == 0));
+        Vcpu { index, world: UnsafeCell::new(world), cache: UnsafeCell::new(cache), apic }
+    }
+
+    /// The registers in memory.
+    ///
+    /// # Safety
+    /// The caller owns the vCPU: it is loading or putting it, or it is off and the caller holds what keeps it so.
+    #[expect(clippy::mut_from_ref, reason = "see Safety")]
+    pub unsafe fn world(&self) -> &mut World {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.world.get() }
+    }
+
+    /// Instructions that were decoded.
+    ///
+    /// # Safety
+    /// The vCPU is loaded on this CPU.
+    #[expect(clippy::mut_from_ref, reason = "see Safety")]
+    pub unsafe fn cache(&self) -> &mut Verify {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.cache.get() }
+    }
+
+    /// The state after a reset of the VM. The vCPU is off.
+    pub fn reset(&self) {
+        *self.apic.lock() = LocalApic::new(self.index as u32, self.index == 0);
+    }
+
+    /// A startup message for `vcpu`, whose part this is: if it is off, it starts in real mode at the page.
+    pub fn start_up(&self, vcpu: &'static crate::vm::Vcpu, page: u8) {
+        let on = &vcpu.vm().arch.on;
+        let bit = 1 << (self.index & (MAX_VCPUS - 1));
+        if on.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
+            // SAFETY: the vCPU was off, and the bit makes this the only one to start it.
+            unsafe { self.world() }.reset_to_page(page);
+            crate::cpu::start(vcpu);
+        }
+    }
+
+    /// How the vCPU, which is off and the VM's first, will start.
+    pub fn set_start(&self, start: &Start) {
+        // SAFETY: the vCPU is off, and the VM's being off makes this the only call.
+        unsafe { self.world() }.reset(start);
+    }
+}
