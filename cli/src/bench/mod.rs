@@ -11,6 +11,7 @@ mod emulate;
 mod full;
 mod host;
 mod kept;
+mod l2;
 mod linux;
 mod nested;
 mod operation;
@@ -27,6 +28,7 @@ use crate::progress::Task;
 use crate::{cargo, emulator, exit};
 pub use host::client_boot_arguments;
 use host::{Host, Request};
+pub use l2::debian as debian_as_l2;
 use report::Results;
 
 /// The file system of a kernel that runs the probe in a VM of its KVM, and the numbers of vCPUs for its boot arguments.

@@ -172,7 +172,7 @@ fn table(figures: &[Figure], cpu: &str) -> String {
     costs.load_preset(presets::NOTHING).set_header(["operation of L2", "instructions", "exits", "which"]);
     for figure in figures {
         let which: Vec<_> = figure.exits.iter().map(|(reason, each)| format!("{each:.2} {reason}")).collect();
-        let exits: f64 = figure.exits.values().sum();
+        let exits = figure.exits.values().fold(0.0, |sum, each| sum + each);
         costs.add_row([figure.operation.to_owned(), format!("{:.0}", figure.instructions), format!("{exits:.2}"), which.join("\n")]);
     }
     for column in costs.column_iter_mut().skip(1).take(2) {

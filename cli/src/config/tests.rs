@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use proptest::prelude::*;
-use stile_blob::OnReset;
+use stile_blob::{Nested, OnReset};
 
 use super::*;
 
@@ -214,4 +214,18 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn an_el2_of_its_own_has_a_way_only_if_it_is_asked_for() {
+    let nested = |more: &str| {
+        let text = format!("[[vm]]\nkernel = \"debian\"\n{more}");
+        MachineConfig::from_text("machine.toml", &text, Path::new(""), &Flags::default()).map(|config| config.vms[0].techniques.nested)
+    };
+    assert_eq!(nested("").unwrap(), Nested::Off);
+    assert_eq!(nested("nested = true\n").unwrap(), Nested::Nv2);
+    assert_eq!(nested("nested = true\n[vm.techniques]\nnested = \"nv\"\n").unwrap(), Nested::Nv);
+    assert_eq!(nested("[vm.techniques]\nnested = \"nv\"\n").unwrap(), Nested::Off);
+    let refusal = nested("nested = true\n[vm.techniques]\nnested = \"nv3\"\n").unwrap_err().to_string();
+    assert!(refusal.contains("\"nv3\"") && refusal.contains("nv2"), "{refusal}");
 }

@@ -19,22 +19,41 @@ pub fn starts() -> Vec<Scenario> {
         .into()
 }
 
-/// The probe as a VM of that KVM's: its hypercalls, devices, interrupts and timer, and what of it L1 is told.
+/// The probe as a VM of that KVM's: its hypercalls, devices, interrupts and timer, and what of it L1 is told. With one vCPU, and with two.
 ///
 /// # Errors
 /// The probe or KVM's client can't be built, or a file can't be written.
 pub fn probe() -> Result<Vec<Scenario>> {
-    let operations = ["hyp_call", "mmio_read_vgic", "mmio_read_device", "eoi", "ipi_self", "timer"];
-    let (archive, counts) = bench::nested_probe(&operations, 64)?;
+    let one = ["hyp_call", "mmio_read_vgic", "mmio_read_device", "eoi", "ipi_self", "timer"];
+    let two = ["ipi", "ipi_wfi", "wfi_wake"];
+    let debian = bench::debian_as_l2(2, "echo $(nproc) CPUs; cat /proc/interrupts")?;
+    let debian = start("nested/debian-as-l2", 2, &debian, "")?;
+    let output = vec!["2 CPUs".into(), "arch_timer".into()];
+    let notes = [NO_DIFFERENCE, "FORWARDED"].map(Into::into).into();
+    let debian = Scenario { expect: Expect { output, notes, ..Expect::default() }, timeout: 1800, ..debian };
+    Ok(vec![
+        debian,
+        l2("nested/probe-as-l2", 1, &one, &["data abort", "ERET to its guest", "ICH_MISR_EL2 read"])?,
+        l2("nested/two-vcpus-of-l2", 2, &two, &["WFI or WFE"])?,
+    ])
+}
+
+/// L1 with so many CPUs, and these operations of its VM's.
+fn l2(name: &str, vcpus: u8, operations: &[&str], rows: &[&str]) -> Result<Scenario> {
+    let scenario = start(name, vcpus, &bench::nested_probe(operations, 64)?, "--icount")?;
+    let output = operations.iter().map(|operation| format!("{{\"operation\":\"{operation}\",\"instructions\"")).collect();
+    let notes = [NO_DIFFERENCE, "FORWARDED", "ICC_SGI1R_EL1 write"].iter().chain(rows).map(|&note| note.into()).collect();
+    let expect = Expect { output, notes, absent: vec!["probe: "], ..Expect::default() };
+    Ok(Scenario { expect, timeout: 900, ..scenario })
+}
+
+/// Debian's KVM with so many CPUs, and a file system with the VMs of these names.
+fn start(name: &str, vcpus: u8, (archive, names): &(Vec<u8>, Vec<String>), more: &str) -> Result<Scenario> {
     let folder = cargo::repository().join("target/nested");
     std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
-    let path = folder.join("probe.cpio");
+    let path = folder.join(format!("{}.cpio", name.replace('/', "-")));
     std::fs::write(&path, archive).with_context(|| format!("writing {}", path.display()))?;
-    let scenario = Scenario::new("nested/probe-as-l2", "--nested --kernel debian --icount --exits")
-        .with("--initrd", path.display().to_string())
-        .with("--append", bench::client_boot_arguments("loglevel=4", &counts));
-    let output = operations.map(|operation| format!("{{\"operation\":\"{operation}\",\"instructions\"")).into();
-    let notes = [NO_DIFFERENCE, "FORWARDED", "ICC_SGI1R_EL1 write", "data abort", "ERET to its guest", "ICH_MISR_EL2 read"];
-    let expect = Expect { output, notes: notes.map(Into::into).into(), absent: vec!["probe: "], ..Expect::default() };
-    Ok(vec![Scenario { expect, timeout: 900, ..scenario }])
+    let arguments = format!("--nested --kernel debian --vcpus {vcpus} --memory 1G --exits {more}");
+    let append = bench::client_boot_arguments("loglevel=4", names);
+    Ok(Scenario::new(name, &arguments).with("--initrd", path.display().to_string()).with("--append", append))
 }

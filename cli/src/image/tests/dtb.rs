@@ -88,3 +88,15 @@ fn length_does_not_depend_on_places() {
 fn bad_command_line() {
     assert!(build(&Description { bootargs: "a\0b", ..description(1) }).is_err());
 }
+
+#[test]
+fn a_vm_with_an_el2_calls_firmware_by_smc_and_has_el2s_interrupts() {
+    let bytes = build(&Description { el2: true, ..description(1) }).expect("a tree");
+    let tree = Fdt::new(&bytes).expect("a tree");
+    let cells =
+        |path: &str, name: &str| tree.find_node(path).and_then(|node| node.property(name)).map_or(0, |property| property.value.len() / 4);
+    let method = tree.find_node("/psci").and_then(|node| node.property("method")).and_then(|method| method.as_str());
+    assert_eq!(method, Some("smc"));
+    assert_eq!(cells("/timer", "interrupts"), 5 * 3);
+    assert_eq!(cells("/intc@8000000", "interrupts"), 3);
+}

@@ -22,6 +22,7 @@ core::arch::global_asm!(
     HVC_UNKNOWN = const rows::reason::HVC.other().raw(),
     ERET_KERNEL = const rows::NESTED_ERET_KERNEL.raw(),
     ERET_USER = const rows::NESTED_ERET_USER.raw(),
+    MDSCR_IN_PAGE = const stile_nested::vncr::MDSCR_EL1.offset(),
     HCR_IN_PAGE = const stile_nested::vncr::HCR_EL2.offset(),
     ID_ROWS = const rows::id_register(0, 0).raw(),
 );

@@ -35,7 +35,8 @@ pub struct Vm {
     pub ram: Range<u64>,
     root: u64,
     vmid: VmidSlot,
-    nested: Option<nested::Shared>,
+    /// Elsewhere, so that what all VMs have is near.
+    nested: Option<&'static nested::Shared>,
     /// SPIs.
     pub distributor: TicketLock<Distributor>,
     /// What of it is read without the lock.
@@ -143,7 +144,9 @@ impl Vm {
         let has_el2 = techniques.nested != Nested::Off;
         let id_registers = id_registers::for_guests(has_el2);
         let nested = match has_el2 {
-            true => Some(nested::Shared { shadows: nested::new_shadows(geometry)?, masks: Masks::new(&id_registers) }),
+            true => Some(
+                &*memory::allocate().write(nested::Shared { shadows: nested::new_shadows(geometry)?, masks: Masks::new(&id_registers) }),
+            ),
             false => None,
         };
         let distributor = Distributor::new(vcpus, interface::shape().priority_bits, intid::COUNT);
@@ -161,7 +164,7 @@ impl Vm {
 
     /// The state after a reset.
     pub fn reset(&self) {
-        if let Some(nested) = &self.nested {
+        if let Some(nested) = self.nested {
             nested.shadows.lock().reset(&mut TableFrames);
         }
         let mut distributor = self.distributor.lock();
@@ -216,7 +219,7 @@ impl Vm {
 
     /// What it has if it has an EL2.
     fn nested(&self) -> &nested::Shared {
-        self.nested.as_ref().unwrap_or_else(|| unreachable!("only vCPUs with an EL2 come here"))
+        self.nested.unwrap_or_else(|| unreachable!("only vCPUs with an EL2 come here"))
     }
 
     /// The second stages of its own VMs.

@@ -45,6 +45,7 @@ nested_exit_eret:
     tst     x1, #0b11               // ISS: ERETAA and ERETAB authenticate first
     b.ne    nested_exit_synchronous
     mrs     x0, S3_5_C4_C0_0        // SPSR_EL12: what L1 calls SPSR_EL2
+    mov     w0, w0                  // bits 63 to 32 belong to features that no guest has
     and     x3, x0, #0x1f           // SPSR.M
     cbz     x3, 1f                  // EL0
     cmp     x3, #0b01001            // EL2h
@@ -55,6 +56,9 @@ nested_exit_eret:
 1:  mrs     x3, S3_4_C2_C2_0        // VNCR_EL2: the page of this vCPU
     ldr     x3, [x3, #{HCR_IN_PAGE}]
     tbz     x3, #27, nested_exit_synchronous // HCR_EL2.TGE
+    mrs     x3, S3_4_C2_C2_0
+    ldr     x3, [x3, #{MDSCR_IN_PAGE}]
+    msr     mdscr_el1, x3           // L1's debugger of its programs wrote it in memory
     mov     x3, #{ERET_USER}
 2:  msr     spsr_el2, x0
     mrs     x0, S3_5_C4_C0_1        // ELR_EL12

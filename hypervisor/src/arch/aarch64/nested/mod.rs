@@ -139,9 +139,8 @@ fn of(vcpu: &Vcpu) -> Option<&'static mut Nested> {
     }
     // SAFETY: the vCPU is loaded here, and nobody else has its world; handlers run one after the other.
     let world = unsafe { vcpu.arch.world() };
-    let nested: *mut Nested = *world.nested.as_mut()?;
     // SAFETY: as above; what it points to lives as long as the machine.
-    Some(unsafe { &mut *nested })
+    world.nested.as_mut().map(|nested| unsafe { &mut *core::ptr::from_mut::<Nested>(nested) })
 }
 
 /// The loaded vCPU was left, or has just been loaded: its guest may go on, or L1 may have an interrupt first.

@@ -27,6 +27,7 @@ pub fn leave_guest(cpu: &mut Cpu, nested: &mut Nested) {
     gic::bring_el2(cpu, vcpu, nested);
     gic::hand_back_timers(cpu.index, nested);
     timers::stop_stand_in();
+    traps::note_serror(nested);
     // First what L1 has trapped for its guest, or moving it would trap.
     nested.regime = Regime::El2;
     traps::load(nested);

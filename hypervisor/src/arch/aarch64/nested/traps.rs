@@ -78,6 +78,14 @@ pub fn load(nested: &mut Nested) {
     }
 }
 
+/// The guest, which is on the CPU, may have taken the virtual SError that L1 had for it (HCR_EL2.VSE).
+pub fn note_serror(nested: &Nested) {
+    let theirs = nested.page.get(vncr::HCR_EL2);
+    if theirs & VSE != 0 {
+        nested.page.set(vncr::HCR_EL2, theirs & (read_sysreg!("hcr_el2") | !VSE));
+    }
+}
+
 /// What only a guest of L1's has set otherwise, as all others have it.
 fn release(nested: &Nested) {
     let have = features::get();
