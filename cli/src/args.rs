@@ -73,6 +73,9 @@ pub struct MachineArgs {
     /// Keep each vCPU on one physical CPU.
     #[arg(long)]
     pub pinned: bool,
+    /// Give the VM an EL2 of its own, for a hypervisor in it: nv2, or one of the ways nv and off.
+    #[arg(long, value_name = "WAY", num_args = 0..=1, require_equals = true, default_missing_value = "nv2")]
+    pub nested: Option<String>,
     /// What the VM's reset does.
     #[arg(long, value_name = "restart|stop")]
     pub on_reset: Option<String>,
@@ -112,6 +115,7 @@ impl MachineArgs {
             vcpus: self.vcpus,
             cpus: self.cpus.clone(),
             pinned: self.pinned,
+            nested: self.nested.clone(),
             on_reset: self.on_reset.clone().or_else(|| with_command("stop")),
             exec: self.exec.clone(),
         }
@@ -189,6 +193,9 @@ pub struct BenchArgs {
     /// The peers to measure, too, or `none`; all by default.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub against: Vec<String>,
+    /// Measure what a guest of a hypervisor in a VM costs (L2 under Debian's KVM), and name its exits.
+    #[arg(long, conflicts_with = "against")]
+    pub nested: bool,
     /// Measure Stile alone, with each technique of the exit path done without: what it is worth.
     #[arg(long, conflicts_with = "against")]
     pub ablate: bool,

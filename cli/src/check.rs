@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, ops::Range};
 
 use comfy_table::{CellAlignment, Table, presets};
-use stile_blob::OnReset;
+use stile_blob::{Nested, OnReset};
 use stile_board::{gicr_base, intid, map};
 
 use crate::{
@@ -149,6 +149,11 @@ fn virtual_machine(text: &mut String, index: usize, vm: &VmConfig, plan: Option<
     );
     let wfi = if vm.techniques.wfi_passthrough { "not trapped while nothing else wants the CPU" } else { "trapped" };
     fact("WFI", wfi);
+    match vm.techniques.nested {
+        Nested::Off => {}
+        Nested::Nv => fact("EL2 of its own", "every access to its registers traps (FEAT_NV)"),
+        Nested::Nv2 => fact("EL2 of its own", "its registers are in memory or EL1's (FEAT_NV2)"),
+    }
     if let Some(ablate) = &vm.techniques.ablate {
         fact("ablated", &ablation::describe(ablate));
     }

@@ -12,6 +12,7 @@ mod full;
 mod host;
 mod kept;
 mod linux;
+mod nested;
 mod operation;
 mod picture;
 mod probe;
@@ -24,14 +25,27 @@ use stile_blob::Techniques;
 use crate::args::BenchArgs;
 use crate::progress::Task;
 use crate::{cargo, emulator, exit};
+pub use host::client_boot_arguments;
 use host::{Host, Request};
 use report::Results;
+
+/// The file system of a kernel that runs the probe in a VM of its KVM, and the numbers of vCPUs for its boot arguments.
+///
+/// # Errors
+/// A name that there isn't; something can't be built.
+pub fn nested_probe(operations: &[&str], iterations: u32) -> Result<(Vec<u8>, Vec<String>)> {
+    let names: Vec<_> = operations.iter().map(|name| (*name).to_owned()).collect();
+    host::client_archive(&probe::build()?, &operation::choose(&names).map_err(exit::usage)?, iterations)
+}
 
 /// Measures, and prints a table.
 ///
 /// # Errors
 /// A name that there isn't; something can't be built, fetched or run; the file can't be written.
 pub fn bench(args: &BenchArgs) -> Result<u8> {
+    if args.nested {
+        return nested::bench(args);
+    }
     let work = if args.full { full::choose(&args.only) } else { Vec::new() };
     // With real work, a name may be that of either.
     let names: Vec<String> = args.only.iter().filter(|name| work.iter().all(|work| work.name != **name)).cloned().collect();

@@ -14,8 +14,9 @@ use super::{
 
 const TOP_KEYS: &[&str] = &["machine", "vm"];
 const MACHINE_KEYS: &[&str] = &["arch", "cpu", "cpus", "memory", "slice"];
-const VM_KEYS: &[&str] = &["append", "cpus", "exec", "initrd", "kernel", "memory", "name", "on_reset", "pinned", "techniques", "vcpus"];
-const TECHNIQUE_KEYS: &[&str] = &["ablate", "wfi_passthrough"];
+const VM_KEYS: &[&str] =
+    &["append", "cpus", "exec", "initrd", "kernel", "memory", "name", "nested", "on_reset", "pinned", "techniques", "vcpus"];
+const TECHNIQUE_KEYS: &[&str] = &["ablate", "nested", "wfi_passthrough"];
 
 /// Reads a draft; `None` if the text is not TOML at all, so that nothing more can be said about it.
 pub fn draft(text: &str, mistakes: &mut Vec<Mistake>) -> Option<Draft> {
@@ -98,10 +99,12 @@ fn vm_draft(vm: &DeTable<'_>, span: Range<usize>, mistakes: &mut Vec<Mistake>) -
     draft.vcpus = vm.integer("vcpus", mistakes);
     draft.cpus = cpus(&mut vm, mistakes);
     draft.pinned = vm.boolean("pinned", mistakes);
+    draft.nested = vm.boolean("nested", mistakes);
     draft.on_reset = vm.string("on_reset", "\"restart\" or \"stop\"", mistakes);
     draft.exec = vm.string("exec", "a shell command in one string", mistakes);
     if let Some((techniques, _)) = vm.table("techniques", "[vm.techniques]", mistakes) {
         let mut techniques = Table::new("[vm.techniques]", techniques, TECHNIQUE_KEYS, mistakes);
+        draft.nested_way = techniques.string("nested", "\"nv2\", \"nv\" or \"off\"", mistakes);
         draft.wfi_passthrough = techniques.boolean("wfi_passthrough", mistakes);
         draft.ablate = techniques.strings("ablate", &format!("a list of {}", ablation::list()), mistakes);
     }

@@ -57,8 +57,10 @@ pub struct VmDraft {
     pub vcpus: Option<Given<i64>>,
     pub cpus: Option<Given<Cpus>>,
     pub pinned: Option<Given<bool>>,
+    pub nested: Option<Given<bool>>,
     pub on_reset: Option<Given<String>>,
     pub exec: Option<Given<String>>,
+    pub nested_way: Option<Given<String>>,
     pub wfi_passthrough: Option<Given<bool>>,
     pub ablate: Option<Vec<Given<String>>>,
 }
@@ -77,8 +79,10 @@ impl VmDraft {
             vcpus: None,
             cpus: None,
             pinned: None,
+            nested: None,
             on_reset: None,
             exec: None,
+            nested_way: None,
             wfi_passthrough: None,
             ablate: None,
         }

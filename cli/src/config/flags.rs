@@ -34,6 +34,8 @@ pub struct Flags {
     pub cpus: Option<String>,
     /// `--pinned`: each vCPU stays on one CPU.
     pub pinned: bool,
+    /// `--nested`: the VM has an EL2 of its own; `nv2`, `nv` or `off`.
+    pub nested: Option<String>,
     /// `--on-reset`: `restart` or `stop`.
     pub on_reset: Option<String>,
     /// `--exec`: a shell command.
@@ -70,7 +72,10 @@ impl Flags {
     fn apply_vm(&self, vm: &mut VmDraft) -> Option<&'static str> {
         let cpus = self.cpus.clone().map(Cpus::Text);
         let pinned = self.pinned.then_some(true);
+        let nested = self.nested.as_ref().map(|_| true);
         [
+            over(&mut vm.nested, &nested, "--nested"),
+            over(&mut vm.nested_way, &self.nested, "--nested"),
             over(&mut vm.kernel, &self.kernel, "--kernel"),
             over(&mut vm.initrd, &self.initrd, "--initrd"),
             over(&mut vm.append, &self.append, "--append"),

@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use stile_blob::Techniques;
+use stile_blob::{Nested, Techniques};
 use stile_board::{MAX_CPUS, MAX_VCPUS, MAX_VMS};
 
 use super::{
@@ -86,6 +86,7 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
     let cpus = draft.cpus.as_ref().and_then(|given| value::cpus(given, cpu_limit, mistakes));
     let ablate = draft.ablate.as_ref().map(|given| value::ablation(given, mistakes));
     let on_reset = draft.on_reset.as_ref().and_then(|given| value::on_reset(given, mistakes));
+    let nested_way = draft.nested_way.as_ref().and_then(|given| value::nested(given, mistakes));
     if let Some(append) = &draft.append {
         value::no_nul(append, mistakes);
     }
@@ -118,6 +119,10 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
         on_reset: on_reset.unwrap_or_default(),
         exec: draft.exec.as_ref().map(|given| given.value.clone()),
         techniques: Techniques {
+            nested: match draft.nested.as_ref().is_some_and(|given| given.value) {
+                true => nested_way.unwrap_or(Nested::Nv2),
+                false => Nested::Off,
+            },
             wfi_passthrough: draft.wfi_passthrough.as_ref().map_or(Techniques::default().wfi_passthrough, |given| given.value),
             ablate,
         },

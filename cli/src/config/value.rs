@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use stile_blob::{Ablation, MAX_NAME_LEN, OnReset, is_name};
+use stile_blob::{Ablation, MAX_NAME_LEN, Nested, OnReset, is_name};
 use stile_board::map;
 
 use super::{
@@ -230,6 +230,18 @@ pub fn on_reset(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<On
             let what = format!("\"{other}\" is nothing that a reset can do");
             let mistake = wrong(given, what).expected("\"restart\" or \"stop\"");
             mistakes.push(mistake.similar_among(other, ["restart", "stop"]));
+            None
+        }
+    }
+}
+
+pub fn nested(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<Nested> {
+    let words = Nested::WORDS.map(|(word, _)| word);
+    match Nested::WORDS.iter().find(|(word, _)| *word == given.value) {
+        Some((_, nested)) => Some(*nested),
+        None => {
+            let mistake = wrong(given, format!("there is no way of nesting \"{}\"", given.value)).expected("\"nv2\", \"nv\" or \"off\"");
+            mistakes.push(mistake.similar_among(&given.value, words));
             None
         }
     }

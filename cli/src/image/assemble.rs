@@ -1,6 +1,6 @@
 //! Putting an image together.
 
-use stile_blob::{Load, MAX_LOADS, Machine, Mode, Vm, write};
+use stile_blob::{Load, MAX_LOADS, Machine, Mode, Nested, Vm, write};
 use stile_board::map;
 use thiserror::Error;
 
@@ -111,6 +111,7 @@ pub fn plan(vm: &VmConfig, files: &VmFiles<'_>, seed: Seed) -> Result<VmPlan, Er
     let mut description = Description {
         memory: vm.memory,
         vcpus: vm.vcpus,
+        el2: vm.techniques.nested != Nested::Off,
         bootargs: files.bootargs,
         initrd: initrd_len.map(|len| 0..len),
         seed: seed_bytes,

@@ -12,6 +12,8 @@ pub struct Description<'a> {
     pub memory: u64,
     /// Virtual CPUs: 1 to [`MAX_VCPUS`].
     pub vcpus: u8,
+    /// It has an EL2: firmware is called with SMC, and EL2's timers and the GIC's maintenance interrupt are there.
+    pub el2: bool,
     /// The kernel's command line.
     pub bootargs: &'a str,
     /// Where the initial RAM file system is: IPAs.
@@ -62,9 +64,9 @@ pub fn build(description: &Description<'_>) -> FdtWriterResult<Vec<u8>> {
     fdt.end_node(memory)?;
 
     cpus(&mut fdt, usize::from(description.vcpus))?;
-    psci(&mut fdt)?;
-    timer(&mut fdt)?;
-    interrupt_controller(&mut fdt, usize::from(description.vcpus).min(MAX_VCPUS))?;
+    psci(&mut fdt, if description.el2 { "smc" } else { "hvc" })?;
+    timer(&mut fdt, description.el2)?;
+    interrupt_controller(&mut fdt, description)?;
 
     let clock = fdt.begin_node("apb-pclk")?;
     fdt.property_string("compatible", "fixed-clock")?;
@@ -131,10 +133,10 @@ pub fn cpus(fdt: &mut FdtWriter, vcpus: usize) -> FdtWriterResult<()> {
 }
 
 /// PSCI: the three versions of its binding, the oldest of which names its functions' numbers.
-fn psci(fdt: &mut FdtWriter) -> FdtWriterResult<()> {
+fn psci(fdt: &mut FdtWriter, method: &str) -> FdtWriterResult<()> {
     let psci = fdt.begin_node("psci")?;
     string_list(fdt, "compatible", &["arm,psci-1.0", "arm,psci-0.2", "arm,psci"])?;
-    fdt.property_string("method", "hvc")?;
+    fdt.property_string("method", method)?;
     fdt.property_u32("cpu_suspend", 0xc400_0001)?;
     fdt.property_u32("cpu_off", 0x8400_0002)?;
     fdt.property_u32("cpu_on", 0xc400_0003)?;
@@ -142,18 +144,22 @@ fn psci(fdt: &mut FdtWriter) -> FdtWriterResult<()> {
     fdt.end_node(psci)
 }
 
-/// The node of the CPUs' timers.
-pub fn timer(fdt: &mut FdtWriter) -> FdtWriterResult<()> {
+/// The node of the CPUs' timers; `el2`: those of EL2 are all there.
+pub fn timer(fdt: &mut FdtWriter, el2: bool) -> FdtWriterResult<()> {
     let timer = fdt.begin_node("timer")?;
     string_list(fdt, "compatible", &["arm,armv8-timer", "arm,armv7-timer"])?;
-    let interrupts = [intid::TIMER_SECURE, intid::TIMER_EL1_PHYSICAL, intid::TIMER_EL1_VIRTUAL, intid::TIMER_EL2_PHYSICAL];
+    let mut interrupts = vec![intid::TIMER_SECURE, intid::TIMER_EL1_PHYSICAL, intid::TIMER_EL1_VIRTUAL, intid::TIMER_EL2_PHYSICAL];
+    if el2 {
+        interrupts.push(intid::TIMER_EL2_VIRTUAL);
+    }
     let cells: Vec<u32> = interrupts.iter().flat_map(|intid| [GIC_PPI, intid - intid::PPI_BASE, LEVEL_HIGH]).collect();
     fdt.property_array_u32("interrupts", &cells)?;
     fdt.property_null("always-on")?;
     fdt.end_node(timer)
 }
 
-fn interrupt_controller(fdt: &mut FdtWriter, vcpus: usize) -> FdtWriterResult<()> {
+fn interrupt_controller(fdt: &mut FdtWriter, description: &Description<'_>) -> FdtWriterResult<()> {
+    let vcpus = usize::from(description.vcpus).min(MAX_VCPUS);
     let gic = fdt.begin_node(&format!("intc@{:x}", map::GICD_BASE))?;
     fdt.property_string("compatible", "arm,gic-v3")?;
     fdt.property_null("interrupt-controller")?;
@@ -164,6 +170,9 @@ fn interrupt_controller(fdt: &mut FdtWriter, vcpus: usize) -> FdtWriterResult<()
     fdt.property_u32("#redistributor-regions", 1)?;
     let redistributors = gicr_base(vcpus) - map::GICR_BASE;
     fdt.property_array_u64("reg", &[map::GICD_BASE, map::GICD_SIZE, map::GICR_BASE, redistributors])?;
+    if description.el2 {
+        fdt.property_array_u32("interrupts", &[GIC_PPI, intid::GIC_MAINTENANCE - intid::PPI_BASE, LEVEL_HIGH])?;
+    }
     fdt.property_phandle(GIC)?;
     fdt.end_node(gic)
 }

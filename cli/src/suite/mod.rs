@@ -5,6 +5,7 @@
 
 mod checks;
 mod guests;
+mod nested;
 mod scenario;
 mod table;
 

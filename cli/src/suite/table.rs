@@ -3,6 +3,7 @@
 use anyhow::Result;
 
 use super::guests::guests;
+use super::nested;
 use super::scenario::{Expect, Scenario};
 use crate::exit;
 
@@ -22,6 +23,7 @@ pub const NO_DIFFERENCE: &str = "difference 0";
 pub fn all() -> Result<Vec<Scenario>> {
     let mut scenarios = without_guests();
     scenarios.extend(guests()?);
+    scenarios.extend(nested::probe()?);
     Ok(scenarios)
 }
 
@@ -29,6 +31,7 @@ pub fn all() -> Result<Vec<Scenario>> {
 pub fn without_guests() -> Vec<Scenario> {
     let mut scenarios = boots();
     scenarios.extend([installer(), many_vcpus(), one_cpu(), two_cpus(), reboot(), stop_on_reset(), status(), exact_output(), timeout()]);
+    scenarios.extend(nested::starts());
     scenarios.extend(usage());
     scenarios
 }

@@ -123,6 +123,8 @@ pub enum OnReset {
 pub struct Techniques {
     /// `WFI` is not trapped while no other vCPU wants the CPU.
     pub wfi_passthrough: bool,
+    /// Whether the virtual machine has an EL2 of its own, and what the processor does for it.
+    pub nested: Nested,
     /// An experiment: what is done at every exit that need not be. With some, even if none of its
     /// switches is on, all virtual machines of the machine take a longer way in.
     pub ablate: Option<Ablation>,
@@ -130,8 +132,25 @@ pub struct Techniques {
 
 impl Default for Techniques {
     fn default() -> Self {
-        Self { wfi_passthrough: true, ablate: None }
+        Self { wfi_passthrough: true, nested: Nested::Off, ablate: None }
     }
+}
+
+/// How a virtual machine's own EL2 is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Nested {
+    /// It has none.
+    #[default]
+    Off,
+    /// Every access to a register of EL2, and to EL1's that belong to the guest of the guest, traps (FEAT_NV).
+    Nv,
+    /// Those that only hold a value go to memory or to EL1's registers (FEAT_NV2).
+    Nv2,
+}
+
+impl Nested {
+    /// The words for them in the configuration.
+    pub const WORDS: [(&'static str, Nested); 3] = [("off", Nested::Off), ("nv", Nested::Nv), ("nv2", Nested::Nv2)];
 }
 
 /// Techniques of the exit path that are done without: what the guest has in the CPU is moved out

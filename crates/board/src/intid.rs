@@ -7,13 +7,13 @@ pub const SPI_BASE: u32 = 32;
 /// How many INTIDs (SGIs, PPIs and SPIs together) the distributor has.
 pub const COUNT: u32 = 64;
 
-/// GIC maintenance interrupt. The hypervisor's own: guests get none.
+/// GIC maintenance interrupt, for guests that have an EL2.
 pub const GIC_MAINTENANCE: u32 = 25;
-/// EL2 physical timer. The hypervisor's own.
+/// EL2 physical timer, for guests that have an EL2.
 pub const TIMER_EL2_PHYSICAL: u32 = 26;
 /// EL1 virtual timer.
 pub const TIMER_EL1_VIRTUAL: u32 = 27;
-/// EL2 virtual timer (FEAT_VHE). The hypervisor's own.
+/// EL2 virtual timer, for guests that have an EL2 with FEAT_VHE.
 pub const TIMER_EL2_VIRTUAL: u32 = 28;
 /// EL1 physical timer of the Secure state: in the device tree, never raised.
 pub const TIMER_SECURE: u32 = 29;

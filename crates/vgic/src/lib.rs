@@ -78,7 +78,7 @@ pub use interface::{CpuInterface, ListRegisters, MAX_LIST_REGISTERS, Maintenance
 pub use kick::{Delivery, Kick};
 pub use lr::ListRegister;
 pub use mmio::{GICD_SIZE, GICR_SIZE, Read, Size};
-pub use redistributor::{Config, Loaded, Redistributor};
+pub use redistributor::{Config, Loaded, Redistributor, SAME_PPIS};
 pub use sgi::{Sgi, SgiRegister};
 pub use shortcuts::{Letters, Mail, Shortcuts};
 

@@ -96,9 +96,9 @@ impl ListRegister {
         self.0 & (Self::STATE | Self::HW | Self::EOI) == Self::EOI
     }
 
-    /// The same register standing for the physical interrupt of the same INTID.
-    pub const fn with_hw(self) -> Self {
-        Self(self.0 | Self::HW | (self.0 & 0x1fff) << Self::PINTID_SHIFT)
+    /// The same register standing for a physical interrupt.
+    pub const fn with_hw(self, physical: u32) -> Self {
+        Self(self.0 | Self::HW | (physical as u64 & 0x1fff) << Self::PINTID_SHIFT)
     }
 
     /// The physical INTID of a register that has [`HW`](Self::HW) set.

@@ -21,9 +21,15 @@ pub struct Config {
     pub priority_bits: u8,
     /// Bits of preemption, 5 to 7 (ICH_VTR_EL2.PREbits + 1).
     pub preemption_bits: u8,
-    /// PPIs that have the physical interrupt of the same INTID behind them, bit `n` for INTID `n`.
+    /// PPIs that have a physical interrupt behind them, bit `n` for INTID `n`.
     pub hw_ppis: u32,
+    /// The physical interrupts of [`Config::hw_ppis`], by INTID from 16 on: [`SAME_PPIS`] unless a virtual one has
+    /// another number than the physical one.
+    pub behind: [u8; 16],
 }
+
+/// [`Config::behind`] where each PPI has the physical one of the same number behind it.
+pub const SAME_PPIS: [u8; 16] = [16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31];
 
 /// What [`Redistributor::load`] asks of its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +70,7 @@ impl Redistributor {
         let hw_ppis = config.hw_ppis & !EDGE;
         Self {
             block: Block::new(0, EDGE),
-            slots: Slots::new(config.list_registers, hw_ppis),
+            slots: Slots::new(config.list_registers, hw_ppis, config.behind),
             maintenance: Maintenance::default(),
             lines_seen: 0,
             unpublished: false,
@@ -112,7 +118,7 @@ impl Redistributor {
             shortcuts.reset();
             for i in Bits(self.slots.quick) {
                 let entry = self.block.entry[i];
-                let lr = if self.slots.hw_ppis >> i & 1 != 0 { entry.with_hw() } else { entry };
+                let lr = if self.slots.hw_ppis >> i & 1 != 0 { self.slots.linked(entry, i) } else { entry };
                 shortcuts.set(i, self.block.slot[i].into(), lr);
             }
         }

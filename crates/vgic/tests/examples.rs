@@ -489,7 +489,7 @@ fn a_timer_fires_while_its_vcpu_is_not_loaded() {
 
 #[test]
 fn list_register_fields() {
-    let lr = ListRegister::of(27).with_priority(0x88).with_group1(true).with_hw();
+    let lr = ListRegister::of(27).with_priority(0x88).with_group1(true).with_hw(27);
     assert_eq!(lr.0, 0x3088_001b_0000_001b);
     assert!(lr.invalid() && !lr.eoi_asserted());
     assert!(ListRegister::of(33).with(ListRegister::EOI).eoi_asserted());

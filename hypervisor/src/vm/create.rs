@@ -30,14 +30,14 @@ pub fn create(blob: Blob<'static>) -> Result<(), &'static str> {
             // What it held before is nobody's business.
             arch::zero(arch::physical(piece.pa), piece.size as usize);
         }
-        let arch = arch::Vm::new(usize::from(config.vcpus), &pieces)?;
+        let arch = arch::Vm::new(usize::from(config.vcpus), &pieces, config.techniques)?;
         let mut vcpus = heapless::Vec::new();
         for index in 0..config.vcpus {
             let id = VcpuId::new(number as u8, index).ok_or("more VMs or vCPUs than there may be")?;
             let ledger = memory::allocate::<Ledger>();
             // SAFETY: all zero is a valid ledger, if not an empty one; `Vcpu::new` resets it.
             let ledger = unsafe { ledger.assume_init_mut() };
-            let vcpu = Vcpu::new(id, arch::Vcpu::new(usize::from(index), usize::from(config.vcpus)), ledger);
+            let vcpu = Vcpu::new(id, arch::Vcpu::new(usize::from(index), usize::from(config.vcpus), config.techniques), ledger);
             let mut schedule = SCHEDULE.lock();
             let cpus = config.cpus_of(usize::from(index), schedule.scheduler.online().bits());
             schedule

@@ -93,7 +93,7 @@ pub fn measure(kvm: Kvm, request: &Request<'_>) -> Result<Vec<Figure>> {
             continue;
         }
         (request.progress)(format!("{}, {cpus} CPUs", kvm.name()));
-        let (archive, names) = archive(&client, request, &operations)?;
+        let (archive, names) = archive(&client, request.probe, &operations, request.iterations)?;
         let boot = Boot { cpu: request.cpu, cpus, memory: MEMORY, initrd: &archive, names: &names, plugin: request.plugin };
         let output = kvm.boot(&boot)?;
         figures.extend(super::figures(&output, &output.line, &operations)?);
@@ -128,7 +128,7 @@ impl Kvm {
         let kernel = std::fs::read(&kernel).with_context(|| format!("reading {}", kernel.display()))?;
         let mut initrd = tempfile::NamedTempFile::new().context("making the initial RAM file system's file")?;
         initrd.write_all(boot.initrd).context("writing the initial RAM file system")?;
-        let append = format!("console=ttyAMA0 panic=-1 loglevel=7 {} -- {}", self.parameter(), boot.names.join(" "));
+        let append = boot_arguments(&format!("loglevel=7 {}", self.parameter()), boot.names);
         let mut extra = emulate::REPEATABLE.map(str::to_owned).to_vec();
         extra.extend(["-initrd".into(), initrd.path().display().to_string(), "-append".into(), append]);
         let board = Board { cpu: boot.cpu.to_owned(), cpus: boot.cpus, memory: boot.memory, machine: Vec::new(), icount: true, extra };
@@ -141,8 +141,21 @@ impl Kvm {
     }
 }
 
+/// The boot arguments of a host kernel, with more of them, for the VMs of these names.
+pub fn boot_arguments(more: &str, names: &[String]) -> String {
+    format!("console=ttyAMA0 panic=-1 {more} -- {}", names.join(" "))
+}
+
+/// The file system of a host that runs the probe in VMs, and their names.
+///
+/// # Errors
+/// The client can't be built.
+pub fn client_archive(probe: &[u8], operations: &[Operation], iterations: u32) -> Result<(Vec<u8>, Vec<String>)> {
+    archive(&linux::build(client::PROGRAM)?, probe, operations, iterations)
+}
+
 /// The host's file system, and the names of the VMs to start.
-fn archive(client: &[u8], request: &Request<'_>, operations: &[Operation]) -> Result<(Vec<u8>, Vec<String>)> {
+fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations: u32) -> Result<(Vec<u8>, Vec<String>)> {
     let mut vms = Vec::new();
     for needs in [Needs::One, Needs::Two, Needs::Shared] {
         let operations: Vec<Operation> = operations.iter().filter(|operation| operation.needs == needs).copied().collect();
@@ -150,9 +163,10 @@ fn archive(client: &[u8], request: &Request<'_>, operations: &[Operation]) -> Re
             continue;
         }
         let tree = dtb::build(&Description {
+            el2: false,
             memory: probe::MEMORY,
             vcpus: needs.vcpus(),
-            bootargs: &probe::arguments(&operations, request.iterations),
+            bootargs: &probe::arguments(&operations, iterations),
             initrd: None,
             seed: [0x5a; SEED_LEN],
         })?;
@@ -166,7 +180,7 @@ fn archive(client: &[u8], request: &Request<'_>, operations: &[Operation]) -> Re
         .map(|((name, vcpus, _), loads)| Vm { name, vcpus: *vcpus, memory: probe::MEMORY, loads, entry: PROBE, tree: TREE })
         .collect();
     let mut archive = client::archive(client, &described);
-    archive.file("probe", 0o644, request.probe);
+    archive.file("probe", 0o644, probe);
     for ((_, _, content), path) in vms.iter().zip(&trees) {
         archive.file(path.trim_start_matches('/'), 0o644, content);
     }

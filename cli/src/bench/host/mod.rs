@@ -15,7 +15,7 @@ use super::counts::Counts;
 use super::emulate::Output;
 use super::operation::Operation;
 use super::probe;
-pub use kvm::{Boot, Kvm};
+pub use kvm::{Boot, Kvm, boot_arguments as client_boot_arguments, client_archive};
 
 /// Stile's name.
 pub const STILE: &str = "stile";

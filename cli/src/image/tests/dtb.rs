@@ -8,6 +8,7 @@ use crate::image::dtb::{Description, SEED_LEN, build};
 
 fn description(vcpus: u8) -> Description<'static> {
     Description {
+        el2: false,
         memory: 512 << 20,
         vcpus,
         bootargs: "console=ttyAMA0",

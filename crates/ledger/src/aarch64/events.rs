@@ -60,6 +60,8 @@ named_rows! {
     IRQ_SLICE = "slice timer",
     /// Another CPU asks this one to look at its run queue, or at its vCPU's interrupts.
     IRQ_KICK = "kick",
+    /// The timer that stands in for those of a hypervisor inside the VM while its guest runs.
+    IRQ_STAND_IN = "timer of its EL2",
     /// GIC maintenance: list registers have come free, or an EOI is wanted.
     IRQ_MAINTENANCE = "maintenance",
     /// The serial port.
@@ -83,4 +85,42 @@ named_rows! {
     DEBUG_STEP = "step",
     /// BRK, or AArch32 BKPT.
     DEBUG_BRK = "BRK",
+}
+
+named_rows! {
+    /// What a hypervisor inside the VM does at its EL2, registers left out.
+    NESTED NESTED_NAMES = Some(DEBUG);
+    /// An exception return into the same kernel.
+    NESTED_ERET_KERNEL = "ERET to its own kernel",
+    /// An exception return to this kernel's own user space (HCR_EL2.TGE).
+    NESTED_ERET_USER = "ERET to its own user space",
+    /// An exception return to its guest.
+    NESTED_ERET_GUEST = "ERET to its guest",
+    /// An exception return that the architecture calls illegal.
+    NESTED_ERET_ILLEGAL = "ERET, illegal",
+    /// HVC at its EL2, which takes an exception there.
+    NESTED_HVC = "HVC of its own",
+    /// An instruction that EL2 does not have.
+    NESTED_UNDEFINED = "undefined",
+}
+
+named_rows! {
+    /// Exits of a hypervisor's guest that the hypervisor must see.
+    FORWARDED FORWARDED_NAMES = Some(NESTED);
+    /// HVC.
+    FORWARDED_HVC = "HVC",
+    /// SMC.
+    FORWARDED_SMC = "SMC",
+    /// WFI, WFE.
+    FORWARDED_WFX = "WFI or WFE",
+    /// A data access that its second stage does not allow.
+    FORWARDED_DATA_ABORT = "data abort",
+    /// An instruction fetch that its second stage does not allow.
+    FORWARDED_FETCH_ABORT = "instruction abort",
+    /// First use of floating point, SIMD or SVE.
+    FORWARDED_FP = "floating point",
+    /// A physical interrupt of the VM's.
+    FORWARDED_IRQ = "IRQ",
+    /// Breakpoint, watchpoint, software step, BRK.
+    FORWARDED_DEBUG = "debug",
 }

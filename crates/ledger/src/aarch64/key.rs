@@ -21,7 +21,7 @@ pub const fn sysreg(iss: u32) -> u32 {
 /// Writes the name of a dynamic sub-reason.
 pub(super) fn write(reason: Reason, key: u32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match reason {
-        reason::SYSREG => write_sysreg(key, f),
+        reason::SYSREG | reason::NESTED | reason::FORWARDED => write_sysreg(key, f),
         reason::MMIO | reason::ABORT => page::write(key, f),
         reason::HVC | reason::SMC => write!(f, "function {key:#010x}"),
         reason::UNKNOWN | reason::AARCH32 => write!(f, "EC {key:#04x}"),

@@ -10,6 +10,7 @@ mod events;
 pub mod key;
 mod mmio;
 mod names;
+mod names_el2;
 mod sysreg;
 
 use crate::catalogue::{Catalogue, RowTable, TableBuilder};
@@ -61,8 +62,12 @@ pub mod reason {
         ILLEGAL,
         /// A trap that only AArch32 code takes. Dynamic key: the syndrome's exception class.
         AARCH32,
-        /// ERET and the like from a hypervisor inside the VM.
+        /// What a hypervisor inside the VM does at its EL2, for itself or while it handles an exit of its guest: ancillary exits.
+        /// Dynamic key, for registers and instructions: [`key::sysreg`](super::key::sysreg).
         NESTED,
+        /// An exit of the guest of a hypervisor inside the VM that this hypervisor must see. Dynamic key, for registers:
+        /// [`key::sysreg`](super::key::sysreg).
+        FORWARDED,
         /// An exception class of which Stile knows nothing. Dynamic key: the class.
         UNKNOWN,
     }
@@ -83,7 +88,9 @@ static ROWS: RowTable = TableBuilder::new()
     .block(events::ABORT, reason::ABORT, "", events::ABORT_NAMES)
     .block(events::IRQ, reason::IRQ, "", events::IRQ_NAMES)
     .block(events::DEBUG, reason::DEBUG, "", events::DEBUG_NAMES)
-    .finish(events::DEBUG);
+    .block(events::NESTED, reason::NESTED, "", events::NESTED_NAMES)
+    .block(events::FORWARDED, reason::FORWARDED, "", events::FORWARDED_NAMES)
+    .finish(events::FORWARDED);
 
 /// The names of the reasons and rows of AArch64.
 pub static CATALOGUE: Catalogue = Catalogue { architecture: "aarch64", reasons: reason::NAMES, rows: &ROWS, key: key::write };

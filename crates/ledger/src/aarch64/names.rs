@@ -1,5 +1,7 @@
 //! Names of the system registers that a guest may touch and that Stile may trap.
 
+use super::names_el2;
+
 /// Names by encoding: op0, op1, CRn, CRm, op2 ("AArch64 System register encoding" and "System
 /// instruction encoding"), in ascending order. The identification registers have static rows and
 /// aren't here.
@@ -119,13 +121,15 @@ const NAMES: &[([u8; 5], &str)] = &[
     ([3, 3, 14, 15, 7], "PMCCFILTR_EL0"),
 ];
 
-const _: () = {
+const fn check(names: &[([u8; 5], &str)]) {
     let mut i = 1;
-    while i < NAMES.len() {
-        assert!(number(NAMES[i - 1].0) < number(NAMES[i].0), "the table is not in order");
+    while i < names.len() {
+        assert!(number(names[i - 1].0) < number(names[i].0), "the table is not in order");
         i += 1;
     }
-};
+}
+const _: () = check(NAMES);
+const _: () = check(names_el2::NAMES);
 
 const fn number([op0, op1, crn, crm, op2]: [u8; 5]) -> u32 {
     (op0 as u32) << 14 | (op1 as u32) << 11 | (crn as u32) << 7 | (crm as u32) << 3 | op2 as u32
@@ -133,5 +137,7 @@ const fn number([op0, op1, crn, crm, op2]: [u8; 5]) -> u32 {
 
 /// The name of the register or instruction with this encoding: op0, op1, CRn, CRm, op2.
 pub(super) fn name(encoding: [u8; 5]) -> Option<&'static str> {
-    NAMES.binary_search_by_key(&number(encoding), |(known, _)| number(*known)).ok().map(|at| NAMES[at].1)
+    [NAMES, names_el2::NAMES]
+        .iter()
+        .find_map(|names| names.binary_search_by_key(&number(encoding), |(known, _)| number(*known)).ok().map(|at| names[at].1))
 }

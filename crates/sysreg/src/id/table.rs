@@ -59,6 +59,8 @@ pub enum Given {
     Hcrx,
     /// [`Policy::nested`].
     Nested,
+    /// Not [`Policy::nested`].
+    Plain,
 }
 
 const FIELD_WIDTH: u32 = 4;
@@ -105,6 +107,7 @@ impl Given {
             Self::Sve => policy.sve,
             Self::Hcrx => policy.hcrx,
             Self::Nested => policy.nested,
+            Self::Plain => !policy.nested,
         }
     }
 }

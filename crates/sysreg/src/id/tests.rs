@@ -124,12 +124,34 @@ fn policy_decides() {
     assert_eq!(sve_off[named("ID_AA64ZFR0_EL1").index()], 0);
     let hcrx = of(Policy { hcrx: true, ..POLICY });
     assert_eq!(field(&hcrx, "ID_AA64ISAR2_EL1", "MOPS"), 1);
-    let nested = of(Policy { nested: true, ..POLICY });
-    assert_eq!(field(&nested, "ID_AA64PFR0_EL1", "EL2"), 1);
     let ranges = [(32, 0), (36, 1), (39, 1), (40, 2), (44, 4), (48, 5), (51, 5), (52, 6), (56, 6)];
     for (pa_bits, range) in ranges {
         let view = of(Policy { pa_bits, ..POLICY });
         assert_eq!(field(&view, "ID_AA64MMFR0_EL1", "PARange"), range, "{pa_bits}");
+    }
+}
+
+#[test]
+fn a_vm_with_an_el2() {
+    let view = guest_view(&MAX, &Policy { nested: true, ..POLICY });
+    let seen = [
+        ("ID_AA64PFR0_EL1", "EL2", 1),
+        ("ID_AA64MMFR1_EL1", "VH", 1),
+        ("ID_AA64MMFR1_EL1", "VMIDBits", 2),
+        ("ID_AA64MMFR1_EL1", "HCX", 1),
+        // HCR_EL2.E2H is RES1.
+        ("ID_AA64MMFR4_EL1", "E2H0", 0xe),
+        // One level of nesting; and of the second stage what its walker knows.
+        ("ID_AA64MMFR2_EL1", "NV", 0),
+        ("ID_AA64MMFR4_EL1", "NV_frac", 0),
+        ("ID_AA64MMFR1_EL1", "HAFDBS", 0),
+        ("ID_AA64MMFR1_EL1", "XNX", 0),
+        ("ID_AA64MMFR1_EL1", "nTLBPA", 0),
+        ("ID_AA64MMFR2_EL1", "FWB", 0),
+        ("ID_AA64MMFR0_EL1", "TGran4_2", 0),
+    ];
+    for (register, name, value) in seen {
+        assert_eq!(field(&view, register, name), value, "{register}.{name}");
     }
 }
 

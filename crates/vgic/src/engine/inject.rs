@@ -2,7 +2,7 @@
 
 use super::slots::clear;
 use crate::interface::ListRegisters;
-use crate::kick::Delivery;
+use crate::kick::{Bits, Delivery};
 use crate::redistributor::Redistributor;
 use crate::shortcuts::Letters;
 use crate::{BLOCK, SGIS};
@@ -81,6 +81,19 @@ impl Redistributor {
             block.pending |= bit & block.edge;
         }
         self.attend(bit)
+    }
+
+    /// Those of SGIs and PPIs that are active. The vCPU is not loaded.
+    pub fn active_saved(&self) -> u32 {
+        let block = &self.block;
+        let shown = |i: &usize| block.drop_active >> i & 1 == 0 && self.interface.read(block.slot[*i].into()).active();
+        Bits(block.resident).filter(shown).fold(block.active, |active, i| active | 1 << i)
+    }
+
+    /// Makes PPIs inactive of a vCPU that is not loaded: what it runs in its stead has ended them.
+    pub fn deactivate_saved(&mut self, ppis: u32) {
+        let bits = self.block.clear_active(ppis & !((1 << SGIS) - 1));
+        self.attend(bits);
     }
 
     /// Something changed for `bits` of the SGIs and PPIs. Does the vCPU have to look?

@@ -17,6 +17,8 @@ pub(crate) struct Slots {
     pub eoi: u16,
     /// PPIs that have a physical interrupt behind them, bit `n` being INTID `n`.
     pub hw_ppis: u32,
+    /// Their physical interrupts, by INTID from 16 on.
+    behind: [u8; 16],
     /// Of these, those whose physical interrupt is active because of this vCPU: it fired, and the
     /// virtual one is not deactivated yet. Stays set while resident.
     pub held: u32,
@@ -37,10 +39,16 @@ pub(crate) struct Terms {
 }
 
 impl Slots {
-    pub fn new(list_registers: u8, hw_ppis: u32) -> Self {
+    pub fn new(list_registers: u8, hw_ppis: u32, behind: [u8; 16]) -> Self {
         let count = u32::from(list_registers.clamp(1, MAX_LIST_REGISTERS as u8));
         let all = (u32::from(u16::MAX) >> (MAX_LIST_REGISTERS as u32 - count)) as u16;
-        Self { all, used: 0, eoi: 0, hw_ppis, held: 0, quick: 0 }
+        Self { all, used: 0, eoi: 0, hw_ppis, behind, held: 0, quick: 0 }
+    }
+
+    /// A list register of PPI `i` that stands for the physical interrupt behind it.
+    #[inline]
+    pub fn linked(&self, lr: ListRegister, i: usize) -> ListRegister {
+        lr.with_hw(self.behind[i % 16].into())
     }
 
     /// A list register that holds nothing as far as software knows.
@@ -130,7 +138,7 @@ impl Slots {
         let left = asserted && !pending;
         let mut quick = private && forward && !terms.crowded && lr.same_rank(block.entry[i]);
         if held != 0 && pending != active && !left {
-            lr = lr.with_hw();
+            lr = self.linked(lr, i);
             quick &= block.pending & bit == 0;
         } else {
             let line = block.line & !block.edge & bit != 0;

@@ -62,6 +62,7 @@ impl Machine {
             priority_bits: 5,
             preemption_bits: 5,
             hw_ppis: HW_PPI_MASK,
+            behind: stile_vgic::SAME_PPIS,
         };
         let mut machine = Self {
             distributor: Distributor::new(vcpus, 5, stile_vgic::INTID_END),

@@ -44,6 +44,11 @@ impl Debug {
         self.load();
     }
 
+    /// They are the guest's own from its start. The vCPU is not loaded.
+    pub fn share(&mut self) {
+        self.in_use = true;
+    }
+
     /// Whether they have been granted.
     pub fn in_use(&self) -> bool {
         self.in_use

@@ -9,6 +9,7 @@ use super::sysreg::{read_sysreg, write_sysreg};
 
 core::arch::global_asm!(
     include_str!("exit.S"),
+    include_str!("nested/exit.S"),
     SINCE = const cpu::SINCE,
     ROWS = const cpu::ROWS,
     TAKEN = const cpu::TAKEN,
@@ -19,6 +20,9 @@ core::arch::global_asm!(
     DONE_BIT = const DONE_BIT,
     ROW_SHIFT = const layout::ROW_SHIFT,
     HVC_UNKNOWN = const rows::reason::HVC.other().raw(),
+    ERET_KERNEL = const rows::NESTED_ERET_KERNEL.raw(),
+    ERET_USER = const rows::NESTED_ERET_USER.raw(),
+    HCR_IN_PAGE = const stile_nested::vncr::HCR_EL2.offset(),
     ID_ROWS = const rows::id_register(0, 0).raw(),
 );
 
@@ -49,6 +53,19 @@ impl Outcome {
         Outcome(row.raw() as u64 | 1 << LEAVE_BIT)
     }
 
+    /// Whether the scheduler is to choose.
+    pub fn leaves(&self) -> bool {
+        self.0 & 1 << LEAVE_BIT != 0
+    }
+
+    /// The same outcome with the instruction done already, where what follows may change the program counter.
+    pub fn finish(self) -> Outcome {
+        if self.0 & 1 << DONE_BIT != 0 {
+            super::handler::skip_instruction();
+        }
+        Outcome(self.0 & !(1 << DONE_BIT))
+    }
+
     /// The ledger's row.
     pub fn row(&self) -> RowId {
         RowId::from_raw(self.0 as u16).unwrap_or(rows::reason::UNKNOWN.other())
@@ -62,6 +79,7 @@ struct Stub(unsafe extern "C" fn());
 
 unsafe extern "C" {
     static vectors: u8;
+    static nested_vectors: u8;
     fn exit_other();
     fn exit_hvc();
     fn exit_smc();
@@ -88,6 +106,11 @@ static SYNCHRONOUS_STUBS: Stubs = {
 
 fn ordinary() -> u64 {
     &raw const vectors as u64
+}
+
+/// Address of the vector table for vCPUs that have an EL2 of their own.
+pub fn nested_vector_base() -> u64 {
+    &raw const nested_vectors as u64
 }
 
 /// Address of the vector table. In a machine that ablates it is another one, once the VMs have been made.

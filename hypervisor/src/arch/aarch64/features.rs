@@ -44,6 +44,8 @@ pub struct Features {
     pub vmid16: bool,
     /// ID_AA64MMFR0_EL1.PARange.
     pub pa_range: u8,
+    /// 1: FEAT_NV. 2: FEAT_NV2.
+    pub nv: u8,
     /// FEAT_PAN.
     pub pan: bool,
     /// Breakpoints, less one.
@@ -70,6 +72,7 @@ pub fn detect() -> Features {
     let isar2 = read_sysreg!("S3_0_C0_C6_2");
     let mmfr0 = read_sysreg!("id_aa64mmfr0_el1");
     let mmfr1 = read_sysreg!("id_aa64mmfr1_el1");
+    let mmfr2 = read_sysreg!("S3_0_C0_C7_2");
     let field = |register: u64, shift: u32| register >> shift & 0xf;
     Features {
         vhe: field(mmfr1, 8) != 0,
@@ -91,6 +94,7 @@ pub fn detect() -> Features {
         spe: field(dfr0, 32) != 0,
         vmid16: field(mmfr1, 4) == 2,
         pa_range: field(mmfr0, 0) as u8,
+        nv: field(mmfr2, 24) as u8,
         pan: field(mmfr1, 20) != 0,
         breakpoints: field(dfr0, 12) as u8,
         watchpoints: field(dfr0, 20) as u8,

@@ -169,6 +169,15 @@ pub fn acknowledge() -> u32 {
     read_sysreg!("S3_0_C12_C12_0") as u32 & 0xff_ffff
 }
 
+/// A kick that comes from now on is one of its own. What it was for must not be read earlier: it would be missed if it came
+/// between the reading and the acknowledgement (Arm GIC Architecture Specification, Observability of the effects of accesses to the GIC
+/// registers: a DSB).
+#[inline(always)]
+pub fn complete_acknowledge() {
+    // SAFETY: a barrier.
+    unsafe { core::arch::asm!("dsb nsh", options(nostack, preserves_flags)) };
+}
+
 /// Whether [`acknowledge`] took nothing (INTIDs 1020 to 1023).
 #[inline(always)]
 pub fn is_special(intid: u32) -> bool {

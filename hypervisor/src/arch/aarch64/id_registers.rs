@@ -7,12 +7,12 @@ use super::sysreg::read_sysreg;
 
 /// Bits of physical address that guests are told of: the next size that there is a code for above what the second stage translates.
 /// What lies beyond is as empty as the rest.
-const PA_BITS: u8 = 40;
+pub const PA_BITS: u8 = 40;
 
 /// The guests' view, by CRm and op2.
-pub fn for_guests() -> [u64; 64] {
+pub fn for_guests(nested: bool) -> [u64; 64] {
     let have = features::get();
-    guest_view(&read(), &Policy { pa_bits: PA_BITS, nested: false, hcrx: have.hcx, sve: have.sve })
+    guest_view(&read(), &Policy { pa_bits: PA_BITS, nested, hcrx: have.hcx, sve: have.sve })
 }
 
 macro_rules! registers {

@@ -29,7 +29,9 @@ pub fn synchronous_vector() -> u64 {
 fn take(esr: u64, far: Option<u64>) {
     let spsr = read_sysreg!("spsr_el2");
     let entry = entry(spsr);
-    el1!(write "S3_5_C4_C0_0", "spsr_el1", spsr);
+    // At virtual EL2 that is the level that the exception comes from.
+    let saved = if super::nested::at_virtual_el2() { super::nested::as_el2(spsr) } else { spsr };
+    el1!(write "S3_5_C4_C0_0", "spsr_el1", saved);
     el1!(write "S3_5_C4_C0_1", "elr_el1", read_sysreg!("elr_el2"));
     el1!(write "S3_5_C5_C2_0", "esr_el1", esr);
     if let Some(far) = far {

@@ -7,7 +7,7 @@ use stile_board::intid;
 use stile_vgic::{CpuInterface, ListRegister, ListRegisters, Maintenance, Shortcuts, Vmcr, running_priority};
 
 use super::sysreg::{read_sysreg, write_sysreg};
-use super::{features, gic};
+use super::{features, nested};
 use crate::once::Once;
 use crate::vm::Vcpu;
 
@@ -236,9 +236,11 @@ impl ListRegisters for Interface<'_> {
     fn physical_line(&self, line: u32) -> Option<bool> {
         // ENABLE, IMASK, ISTATUS.
         let control = match (line, features::get().vhe) {
-            (intid::TIMER_EL1_VIRTUAL, true) => read_sysreg!("S3_5_C14_C3_1"),
+            // While its guest runs, virtual EL2's timers are in memory.
+            (intid::TIMER_EL2_VIRTUAL | intid::TIMER_EL2_PHYSICAL, true) if !nested::at_virtual_el2() => return None,
+            (intid::TIMER_EL1_VIRTUAL | intid::TIMER_EL2_VIRTUAL, true) => read_sysreg!("S3_5_C14_C3_1"),
             (intid::TIMER_EL1_VIRTUAL, false) => read_sysreg!("cntv_ctl_el0"),
-            (intid::TIMER_EL1_PHYSICAL, true) => read_sysreg!("S3_5_C14_C2_1"),
+            (intid::TIMER_EL1_PHYSICAL | intid::TIMER_EL2_PHYSICAL, true) => read_sysreg!("S3_5_C14_C2_1"),
             (intid::TIMER_EL1_PHYSICAL, false) => read_sysreg!("cntp_ctl_el0"),
             _ => return None,
         };
@@ -246,6 +248,6 @@ impl ListRegisters for Interface<'_> {
     }
 
     fn deactivate_physical(&mut self, line: u32) {
-        gic::set_active(self.cpu, line, false);
+        super::interrupts::deactivate(self.cpu, line);
     }
 }

@@ -18,6 +18,7 @@ mod interface;
 mod interrupts;
 mod mmio;
 mod mmu;
+mod nested;
 pub mod panic;
 mod registers;
 pub mod sysreg;
@@ -38,8 +39,9 @@ pub use boot::{refuse, ticks_of_wall_clock, wall_clock};
 pub use cpu::Cpu;
 pub use exit::enter;
 pub use firmware::power_off;
-pub use handler::{idle_interrupt, pull as take_interrupts};
+pub use handler::idle_interrupt;
 pub use mmu::physical;
+pub use nested::resume as take_interrupts;
 pub use vm::{Vcpu, Vm};
 
 /// The models of the devices that the guests of this architecture have.
@@ -68,8 +70,10 @@ pub fn wait_for_interrupt() {
 }
 
 /// Sets the traps of WFI and WFE for the vCPU that is loaded.
-pub fn trap_waiting(_cpu: &Cpu, on: bool) {
-    traps::set_waiting_traps(on);
+pub fn trap_waiting(cpu: &Cpu, on: bool) {
+    if !nested::trap_waiting(cpu, on) {
+        traps::set_waiting_traps(on);
+    }
 }
 
 /// Whether an interrupt is pending that would end the loaded vCPU's wait.
@@ -90,6 +94,7 @@ pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, turns: bool) {
     // The list registers that come next are of this interface, and its lines those of these timers.
     isb();
     interrupts::load(cpu, vcpu);
+    nested::load_second_stage(cpu, vcpu);
 }
 
 /// Takes a vCPU off this CPU. If it sleeps, returns when it must be woken: when a timer of its will ring; now, if an interrupt is pending.
@@ -108,7 +113,7 @@ pub fn put(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, sleeps: bool) -> Optio
     }
     // ENABLE without IMASK; CNTVOFF_EL2 is zero.
     let deadline = |control: El1, compare: El1| (world.el1[control as usize] & 0b11 == 0b01).then_some(world.el1[compare as usize]);
-    let deadlines = [deadline(El1::CntvCtl, El1::CntvCval), deadline(El1::CntpCtl, El1::CntpCval)];
+    let deadlines = [deadline(El1::CntvCtl, El1::CntvCval), deadline(El1::CntpCtl, El1::CntpCval), nested::deadline(vcpu)];
     deadlines.into_iter().flatten().min()
 }
 

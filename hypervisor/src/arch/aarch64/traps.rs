@@ -33,7 +33,7 @@ mod hcr {
 ///
 /// FB and BSU: a vCPU may be moved, so what it invalidates or orders on "this CPU" must hold on all of them. SWIO: set/way
 /// maintenance must not lose data. No trap on set/way, cache type or TLB instructions: they can harm only the guest.
-fn hcr(have: &Features) -> u64 {
+pub fn hcr(have: &Features) -> u64 {
     let mut value = hcr::VM
         | hcr::SWIO
         | hcr::FMO
@@ -62,11 +62,14 @@ fn hcr(have: &Features) -> u64 {
     value
 }
 
+/// HCR_EL2.TWI and TWE.
+pub const WAITING: u64 = hcr::TWI | hcr::TWE;
+
 /// Sets the traps for WFI and WFE on this CPU.
 pub fn set_waiting_traps(on: bool) {
     // The rest stays, VSE too, which is the guest's pending virtual SError.
-    let rest = read_sysreg!("hcr_el2") & !(hcr::TWI | hcr::TWE);
-    write_sysreg!("hcr_el2", if on { rest | hcr::TWI | hcr::TWE } else { rest });
+    let rest = read_sysreg!("hcr_el2") & !WAITING;
+    write_sysreg!("hcr_el2", if on { rest | WAITING } else { rest });
     // The exception return that follows synchronizes (Arm ARM, Context synchronization event).
 }
 
@@ -94,7 +97,7 @@ pub fn set_debug_traps(on: bool) {
 }
 
 /// MDCR_EL2: PMU, trace, profiling are hidden; breakpoints trap until their first use (`debug`).
-fn mdcr(have: &Features) -> u64 {
+pub fn mdcr(have: &Features) -> u64 {
     let mut value = 0;
     if have.pmu {
         // HPMN = PMCR_EL0.N: all counters stay those of EL1, in name; TPM and TPMCR keep the guest from them.
@@ -114,7 +117,7 @@ fn mdcr(have: &Features) -> u64 {
 }
 
 /// CPTR_EL2: no trap of FP, SIMD and SVE; SME, trace and activity monitors are hidden.
-fn cptr(have: &Features) -> u64 {
+pub fn cptr(have: &Features) -> u64 {
     let hidden = if have.amu { 1 << 30 } else { 0 }; // TAM
     if have.vhe {
         hidden | 1 << 28 | FPEN | if have.sve { ZEN } else { 0 } // TTA

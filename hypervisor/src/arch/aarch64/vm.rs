@@ -4,9 +4,11 @@ use core::cell::UnsafeCell;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU8, Ordering};
 
+use stile_blob::{Nested, Techniques};
 use stile_board::map::RAM_BASE;
 use stile_board::{intid, mpidr};
 use stile_device::psci::PowerTable;
+use stile_nested::forward::Masks;
 use stile_paging::frames::Piece;
 use stile_paging::registers::{PaRange, vtcr_el2, vttbr_el2};
 use stile_paging::table::{Attributes, Geometry, Mapping, MemoryType, PageTable, Stage2, Stage2Permissions, TableMemory};
@@ -17,7 +19,7 @@ use stile_vgic::{Config, Distributor, Mail, Redistributor, Shortcuts};
 use super::glance::Glance;
 use super::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
 use super::world::World;
-use super::{features, id_registers, interface};
+use super::{features, id_registers, interface, interrupts, nested};
 use crate::MAX_CPUS;
 use crate::memory::{self, TableFrames};
 use crate::once::Once;
@@ -33,6 +35,7 @@ pub struct Vm {
     pub ram: Range<u64>,
     root: u64,
     vmid: VmidSlot,
+    nested: Option<nested::Shared>,
     /// SPIs.
     pub distributor: TicketLock<Distributor>,
     /// What of it is read without the lock.
@@ -45,6 +48,8 @@ pub struct Vm {
 pub struct Vcpu {
     /// Its number in the VM.
     pub index: usize,
+    /// It has an EL2 of its own.
+    pub has_el2: bool,
     world: UnsafeCell<&'static mut World>,
     /// SGIs, PPIs, and the list registers' contents.
     pub redistributor: TicketLock<Redistributor>,
@@ -96,12 +101,28 @@ pub fn setup_cpu() {
     unsafe { core::arch::asm!("tlbi alle1", "dsb nsh", "isb", options(nostack, preserves_flags)) };
 }
 
+/// Puts a table with its VMID onto this CPU.
+pub fn load_table(slot: &VmidSlot, root: u64, cpu: usize) {
+    // Until the new VMID is in force, this CPU must make no entries for the old one, which may be another VM's by then.
+    write_sysreg!("vttbr_el2", *NO_ROOT.get());
+    isb();
+    let vmid = VMIDS.try_load(cpu, slot).unwrap_or_else(|| {
+        let mut pool = VMID_POOL.lock();
+        VMIDS.load(pool.as_mut().expect("set up"), cpu, slot, || {
+            // SAFETY: forgetting translations is always right.
+            unsafe { core::arch::asm!("dsb ishst", "tlbi alle1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
+        })
+    });
+    write_sysreg!("vttbr_el2", vttbr_el2(root, vmid));
+}
+
 impl Vm {
     /// A VM whose memory is in `pieces`, mapped before it is touched with the largest blocks that fit.
     ///
     /// # Errors
     /// In words, if there is no memory for tables, or the CPU's addresses are too short.
-    pub fn new(vcpus: usize, pieces: &[Piece]) -> Result<Vm, &'static str> {
+    pub fn new(vcpus: usize, pieces: &[Piece], techniques: Techniques) -> Result<Vm, &'static str> {
+        nested::check(techniques.nested)?;
         let geometry = *GEOMETRY.get();
         let root = if geometry.root_size() == stile_paging::PAGE_SIZE {
             TableFrames.allocate().ok_or("no memory for second-stage tables")?
@@ -119,9 +140,16 @@ impl Vm {
             end = end.max(piece.ipa + piece.size);
         }
         dsb_ish();
+        let has_el2 = techniques.nested != Nested::Off;
+        let id_registers = id_registers::for_guests(has_el2);
+        let nested = match has_el2 {
+            true => Some(nested::Shared { shadows: nested::new_shadows(geometry)?, masks: Masks::new(&id_registers) }),
+            false => None,
+        };
         let distributor = Distributor::new(vcpus, interface::shape().priority_bits, intid::COUNT);
         Ok(Vm {
-            id_registers: id_registers::for_guests(),
+            id_registers,
+            nested,
             ram: RAM_BASE..end,
             root,
             vmid: VmidSlot::new(),
@@ -133,6 +161,9 @@ impl Vm {
 
     /// The state after a reset.
     pub fn reset(&self) {
+        if let Some(nested) = &self.nested {
+            nested.shadows.lock().reset(&mut TableFrames);
+        }
         let mut distributor = self.distributor.lock();
         distributor.reset();
         self.glance.update_all(&distributor);
@@ -150,7 +181,7 @@ impl Vm {
         let kept = if before & ROOT == self.root { VMIDS.try_load(cpu, &self.vmid) } else { None };
         let now = kept.map(|vmid| vttbr_el2(self.root, vmid));
         if now != Some(before) {
-            self.replace_second_stage(cpu);
+            load_table(&self.vmid, self.root, cpu);
         }
         let last = &LAST_RAN[cpu % MAX_CPUS][vm % stile_board::MAX_VMS];
         if last.load(Ordering::Relaxed) != vcpu as u8 {
@@ -159,31 +190,60 @@ impl Vm {
             // before the TLB instruction takes the VMID from it.
             // SAFETY: forgetting translations is always right.
             unsafe { core::arch::asm!("isb", "tlbi vmalle1", "ic iallu", "dsb nsh", "isb", options(nostack, preserves_flags)) };
+            if self.nested.is_some() {
+                // What its guests have under VMIDs of their own, too.
+                // SAFETY: as above.
+                unsafe { core::arch::asm!("tlbi alle1", "dsb nsh", "isb", options(nostack, preserves_flags)) };
+            }
         }
     }
 
-    fn replace_second_stage(&self, cpu: usize) {
-        // Until the new VMID is in force, this CPU must make no entries for the old one, which may be another VM's by then.
-        leave_second_stage();
-        let vmid = VMIDS.try_load(cpu, &self.vmid).unwrap_or_else(|| {
-            let mut pool = VMID_POOL.lock();
-            VMIDS.load(pool.as_mut().expect("set up"), cpu, &self.vmid, || {
-                // SAFETY: forgetting translations is always right.
-                unsafe { core::arch::asm!("dsb ishst", "tlbi alle1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
-            })
-        });
-        write_sysreg!("vttbr_el2", vttbr_el2(self.root, vmid));
+    /// Back from the second stage of a guest of this VM's.
+    pub fn load_own_table(&self, cpu: usize) {
+        load_table(&self.vmid, self.root, cpu);
+    }
+
+    /// Where a guest-physical address leads, if there is memory.
+    pub fn translate(&self, address: u64) -> Option<nested::Below> {
+        let format = Stage2 { forced_write_back: false };
+        PageTable::new(format, *GEOMETRY.get(), self.root).ok()?.translate(&TableFrames, address).ok()
+    }
+
+    /// Bits of a physical address, as the guest is told.
+    pub fn pa_bits(&self) -> u8 {
+        id_registers::PA_BITS
+    }
+
+    /// What it has if it has an EL2.
+    fn nested(&self) -> &nested::Shared {
+        self.nested.as_ref().unwrap_or_else(|| unreachable!("only vCPUs with an EL2 come here"))
+    }
+
+    /// The second stages of its own VMs.
+    pub fn shadows(&self) -> &nested::Shadows {
+        &self.nested().shadows
+    }
+
+    /// What its processor has of EL2's trap controls.
+    pub fn masks(&self) -> &Masks {
+        &self.nested().masks
     }
 }
 
 impl Vcpu {
     /// vCPU `index` of `of`, off.
-    pub fn new(index: usize, of: usize) -> Vcpu {
+    pub fn new(index: usize, of: usize, techniques: Techniques) -> Vcpu {
+        let has_el2 = techniques.nested != Nested::Off;
         let shape = interface::shape();
         // SAFETY: all zero is a valid World: integers only.
         let world = unsafe { memory::allocate::<World>().assume_init_mut() };
+        if has_el2 {
+            // SAFETY: all zero is a valid Nested: integers, and the first of its regimes.
+            world.nested = Some(unsafe { memory::allocate::<nested::Nested>().assume_init_mut() });
+        }
         Vcpu {
             index,
+            has_el2,
             world: UnsafeCell::new(world),
             redistributor: TicketLock::new(Redistributor::new(Config {
                 vcpu: index as u8,
@@ -191,7 +251,8 @@ impl Vcpu {
                 list_registers: shape.list_registers as u8,
                 priority_bits: shape.priority_bits,
                 preemption_bits: shape.preemption_bits,
-                hw_ppis: 1 << intid::TIMER_EL1_VIRTUAL | 1 << intid::TIMER_EL1_PHYSICAL,
+                hw_ppis: interrupts::linked(has_el2),
+                behind: interrupts::BEHIND,
             })),
             mail: Mail::new(),
             shortcuts: Shortcuts::new(),
@@ -213,6 +274,10 @@ impl Vcpu {
         // The last boot's.
         let _ = self.mail.take();
         self.redistributor.lock().reset();
+        // SAFETY: the vCPU is off, and its VM is being reset.
+        if let Some(nested) = &mut unsafe { self.world() }.nested {
+            nested.forget_shadow();
+        }
     }
 
     /// How the vCPU, which is off and the VM's first, will start: as after reset.

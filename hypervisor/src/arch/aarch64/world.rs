@@ -2,6 +2,7 @@
 //!
 //! EL1's registers belong to the vCPU that is loaded, also while Stile runs: EL2 never uses them.
 
+use super::nested::Nested;
 use super::registers::{self, EL1_REGISTERS, KEYS};
 use super::sysreg::{read_sysreg, write_sysreg};
 use super::{debug, features, fp, traps};
@@ -27,6 +28,8 @@ pub struct World {
     pub debug: debug::Debug,
     /// FP, SIMD and SVE registers.
     pub fp: fp::State,
+    /// What a vCPU that has an EL2 of its own has beyond others.
+    pub nested: Option<&'static mut Nested>,
 }
 
 /// SPSR_EL2 of a vCPU that starts: EL1h, all interrupts masked (Arm ARM, PE state on reset to AArch64 state).
@@ -45,6 +48,11 @@ impl World {
         self.keys = [0; KEYS];
         self.debug.reset();
         self.fp.reset();
+        if let Some(nested) = &mut self.nested {
+            nested.reset(mpidr);
+            // L1 has these registers without a trap: what holds is in the page.
+            self.debug.share();
+        }
     }
 
     /// Puts everything but the general registers and the interrupt controller's state onto this CPU. `turns`: another vCPU had it before;
@@ -70,11 +78,18 @@ impl World {
             registers::load_keys(&self.keys);
         }
         self.debug.load();
-        self.fp.load(turns, fp_trapped);
+        // What L1 has trapped for its guest would trap here, too.
+        self.fp.load(turns && self.nested.is_none(), fp_trapped);
+        if let Some(nested) = &mut self.nested {
+            nested.load();
+        }
     }
 
     /// The reverse of [`World::load`].
     pub fn put(&mut self) {
+        if let Some(nested) = &mut self.nested {
+            nested.put();
+        }
         self.pc = read_sysreg!("elr_el2");
         self.pstate = read_sysreg!("spsr_el2");
         self.serror = traps::take_serror();

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use stile_blob::Techniques;
 use stile_ledger::Ledger;
 use stile_paging::frames::Piece;
 use stile_wire::Level;
@@ -87,7 +88,7 @@ pub struct Vm {
 }
 
 impl Vm {
-    pub fn new(_vcpus: usize, _pieces: &[Piece]) -> Result<Vm, &'static str> {
+    pub fn new(_vcpus: usize, _pieces: &[Piece], _techniques: Techniques) -> Result<Vm, &'static str> {
         Ok(Vm { on: AtomicU64::new(0) })
     }
 
@@ -108,7 +109,7 @@ pub struct Vcpu {
 }
 
 impl Vcpu {
-    pub fn new(index: usize, _of: usize) -> Vcpu {
+    pub fn new(index: usize, _of: usize, _techniques: Techniques) -> Vcpu {
         Vcpu { index, saved: AtomicU64::new(0), loaded: Mutex::new(None), pending: AtomicBool::new(false) }
     }
 

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use stile_blob::OnReset;
+use stile_board::map;
 
 use super::system::{self, System};
 use super::work::Work;
@@ -55,6 +56,19 @@ pub fn run(host: Host, job: &Job<'_>) -> Result<Counts> {
     }
 }
 
+/// The plugin's reason, an abort's with what is at its address.
+fn named(reason: &str) -> String {
+    let address = reason.split_once(" abort 0x").and_then(|(_, address)| u64::from_str_radix(address, 16).ok());
+    let name = match address {
+        Some(map::RAM_BASE..) => "second-stage fault",
+        Some(map::PL011_BASE) => "UART",
+        Some(map::PL031_BASE) => "clock",
+        Some(map::GICD_BASE..map::PL011_BASE) => "GIC",
+        _ => reason,
+    };
+    name.to_owned()
+}
+
 /// The guest as a VM: each of its CPUs has a physical one for itself.
 fn vm(job: &Job<'_>) -> VmConfig {
     VmConfig {
@@ -86,7 +100,7 @@ impl Counts {
                 continue;
             }
             for (reason, count) in &world.reasons {
-                *exits.entry(reason.clone()).or_default() += count;
+                *exits.entry(named(reason)).or_default() += count;
             }
         }
         Ok(Self { exits, instructions, hypervisor })
@@ -105,4 +119,16 @@ fn confirm(job: &Job<'_>, console: &[u8]) -> Result<()> {
 fn end(text: &str) -> String {
     let lines: Vec<_> = text.lines().collect();
     lines[lines.len().saturating_sub(20)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn aborts_are_named_by_what_is_there() {
+        let names = ["IRQ", "data abort 0x9000000", "data abort 0x80a0000", "data abort 0x40790000", "instruction abort 0x42000000"];
+        assert_eq!(names.map(named), ["IRQ", "UART", "GIC", "second-stage fault", "second-stage fault"]);
+        assert_eq!(named("data abort 0xa000000"), "data abort 0xa000000");
+    }
 }

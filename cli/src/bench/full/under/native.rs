@@ -15,6 +15,7 @@ pub fn run(job: &Job<'_>) -> Result<Counts> {
     let bootargs = system::bootargs(job.work, job.units);
     // The emulator fills in where the initial RAM file system is.
     let tree = dtb::build(&Description {
+        el2: false,
         memory: system::MEMORY,
         vcpus: job.work.vcpus,
         bootargs: &bootargs,

@@ -64,7 +64,7 @@ pub fn build(machine: &Machine, domain: &Domain<'_>) -> FdtWriterResult<Vec<u8>>
     fdt.end_node(memory)?;
 
     dtb::cpus(&mut fdt, machine.cpus as usize)?;
-    dtb::timer(&mut fdt)?;
+    dtb::timer(&mut fdt, false)?;
 
     let psci = fdt.begin_node("psci")?;
     dtb::string_list(&mut fdt, "compatible", &["arm,psci-1.0", "arm,psci-0.2"])?;

@@ -2,14 +2,15 @@
 
 use crate::id::table::{
     Field,
-    Treatment::{Keep, PaRange, SignedUpTo, UpTo, Zero},
+    Given::{Nested, Plain},
+    Treatment::{FixedIf, Keep, PaRange, SignedUpTo, UpTo, UpToIf, Zero},
     fields,
 };
 
 /// Features of the first stage that the guest controls through registers which are switched.
 const STAGE_1: &str = "first stage, in registers that are switched";
 /// Controls and features of an EL2, or of a second stage.
-const EL2: &str = "for EL2, which the guest hasn't";
+const EL2: &str = "for EL2: without a virtual EL2, nothing; with one, what that needs";
 /// Controls in `TCR2_EL1`, which isn't among the registers that are switched.
 const TCR2: &str = "needs TCR2_EL1 or registers beside it, which aren't switched";
 /// Fields that only describe the processor.
@@ -20,9 +21,9 @@ pub(super) const MMFR0: &[Field] = fields! {
     60 ECV UpTo(1), "self-synchronising counter reads; 2 is CNTPOFF_EL2, for EL2";
     56 FGT Zero, EL2;
     44 ExS Zero, "injected exceptions are meant to synchronise the context";
-    40 TGran4_2 Zero, "0 refers to TGran4; for EL2, which the guest hasn't";
-    36 TGran64_2 Zero, "0 refers to TGran64; for EL2, which the guest hasn't";
-    32 TGran16_2 Zero, "0 refers to TGran16; for EL2, which the guest hasn't";
+    40 TGran4_2 Zero, "0 refers to TGran4: an EL2 has the same granules";
+    36 TGran64_2 Zero, "0 refers to TGran64: an EL2 has the same granules";
+    32 TGran16_2 Zero, "0 refers to TGran16: an EL2 has the same granules";
     28 TGran4 SignedUpTo(1), STAGE_1;
     24 TGran64 SignedUpTo(0), STAGE_1;
     20 TGran16 UpTo(2), STAGE_1;
@@ -38,9 +39,9 @@ pub(super) const MMFR1: &[Field] = fields! {
     60 ECBHB UpTo(1), "a promise about speculation; nothing to switch";
     56 CMOW Zero, "HCRX_EL2.CMOW belongs to it, and is 0";
     52 TIDCP1 UpTo(1), "a control in SCTLR_EL1";
-    48 nTLBPA UpTo(1), DESCRIPTION;
+    48 nTLBPA UpToIf(Plain, 1), "shadow tables keep what L1's tables said, until it invalidates";
     44 AFP UpTo(1), "FPCR is switched";
-    40 HCX Zero, EL2;
+    40 HCX UpToIf(Nested, 1), EL2;
     36 ETS UpTo(3), DESCRIPTION;
     32 TWED Zero, "WFE is trapped, or not, without delay";
     28 XNX Zero, EL2;
@@ -48,9 +49,9 @@ pub(super) const MMFR1: &[Field] = fields! {
     20 PAN UpTo(3), "PSTATE.PAN moves with SPSR_EL2";
     16 LO Zero, "ordering regions are physical; trapped by HCR_EL2.TLOR";
     12 HPDS UpTo(2), STAGE_1;
-    8 VH Zero, EL2;
-    4 VMIDBits Zero, EL2;
-    0 HAFDBS UpTo(2), "access flag and dirty state; 3 needs TCR2_EL1, which isn't switched";
+    8 VH FixedIf(Nested, 1), EL2;
+    4 VMIDBits UpToIf(Nested, 2), EL2;
+    0 HAFDBS UpToIf(Plain, 2), "first stage; an EL2's second stage is walked by software. 3 needs TCR2_EL1, which isn't switched";
 };
 
 /// `ID_AA64MMFR2_EL1`.
@@ -96,7 +97,7 @@ pub(super) const MMFR4: &[Field] = fields! {
     36 E3DSE Zero, "for EL3, which the guest hasn't";
     32 SRMASK Zero, "the mask registers aren't switched";
     28 RMEGDI Zero, "one Security state";
-    24 E2H0 Zero, EL2;
+    24 E2H0 FixedIf(Nested, 0xe), "HCR_EL2.E2H is always set, NV1 is not there";
     20 NV_frac Zero, EL2;
     16 FGWTE3 Zero, "for EL3, which the guest hasn't";
     12 HACDBS Zero, EL2;

@@ -103,7 +103,8 @@ fn attend(vcpu: &Vcpu) -> Kick {
     drop(redistributor);
     drop(distributor);
     if wakes {
-        cpu::wake(vcpu);
+        // It may run all the same, with its guest's interrupts loaded in the place of its own.
+        cpu::notify(vcpu);
     }
     kick
 }
@@ -119,7 +120,7 @@ pub fn attend_private(vcpu: &Vcpu) {
         let wakes = redistributor.has_deliverable_saved();
         drop(redistributor);
         if wakes {
-            cpu::wake(vcpu);
+            cpu::notify(vcpu);
         }
     } else {
         drop(redistributor);

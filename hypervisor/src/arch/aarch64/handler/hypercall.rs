@@ -33,6 +33,14 @@ extern "C" fn handle_smc(_cpu: &mut Cpu, esr: u64) -> Outcome {
     Outcome::again(reason::SMC.other())
 }
 
+/// SMC of a guest that has an EL2 of its own: HVC is that one's, so this is how it calls firmware.
+pub fn secure_call(cpu: &mut Cpu, esr: u64) -> Outcome {
+    super::skip_instruction();
+    let function = cpu.frame.x[0] as u32;
+    let service = if esr & 0xffff == 0 { smccc::service(function) } else { Service::Unknown };
+    call(cpu, service, function, rows::hvc(function))
+}
+
 #[inline(never)]
 fn call(cpu: &mut Cpu, service: Service, function: u32, row: RowId) -> Outcome {
     let answer = match service {

@@ -23,9 +23,16 @@ extern "C" fn handle_irq(cpu: &mut Cpu, _esr: u64) -> Outcome {
         }
         return inject_timer(cpu, intid, row);
     }
+    other_irq(cpu, intid)
+}
+
+/// A physical interrupt, acknowledged, that is none of EL1's timers'.
+#[inline(always)]
+pub fn other_irq(cpu: &mut Cpu, intid: u32) -> Outcome {
     if intid == gic::KICK {
         gic::drop_priority(intid);
         gic::deactivate(intid);
+        gic::complete_acknowledge();
         if cpu::is_called(cpu) {
             return attend_call(cpu);
         }
@@ -116,6 +123,7 @@ pub fn idle(cpu: &mut Cpu) {
             gic::deactivate(intid);
             return;
         };
+        let intid = interrupts::in_front(vcpu, intid);
         if !delivery::raise_timer(cpu, vcpu, intid) {
             delivery::inject_timer(vcpu, cpu.index, intid);
         }
@@ -126,6 +134,7 @@ pub fn idle(cpu: &mut Cpu) {
     }
     gic::deactivate(intid);
     if intid == gic::KICK {
+        gic::complete_acknowledge();
         cpu::was_called(cpu);
     } else {
         // The timer's own work is done by whoever idles.

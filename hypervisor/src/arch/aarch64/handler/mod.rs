@@ -10,8 +10,13 @@ mod other;
 mod sysreg;
 mod wait;
 
-pub use delivery::{deliver, pull, synchronize};
-pub use interrupt::idle as idle_interrupt;
+pub use data_abort::{faulting_ipa, handle_data_abort as data_abort};
+pub use delivery::{deliver, inject_timer, pull, raise_timer, synchronize};
+pub use hypercall::secure_call;
+pub use interrupt::{idle as idle_interrupt, other_irq};
+pub use other::handle_other as other;
+pub use sysreg::handle_sysreg as sysreg;
+pub use wait::handle_wfx as wfx;
 
 use stile_sysreg::step;
 use stile_sysreg::syndrome::Esr;
@@ -19,7 +24,7 @@ use stile_sysreg::syndrome::Esr;
 use super::sysreg::{read_sysreg, write_sysreg};
 
 /// The instruction is done: goes on after it. For handlers that don't end with [`super::exit::Outcome::done`].
-fn skip_instruction() {
+pub fn skip_instruction() {
     if step::changes_pstate(read_sysreg!("spsr_el2")) {
         return skip_rare();
     }

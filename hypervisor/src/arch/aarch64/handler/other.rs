@@ -12,7 +12,7 @@ use crate::arch::aarch64::{inject, traps};
 
 /// Every exception class that has no stub of its own (Arm ARM, ESR_EL2, EC).
 #[unsafe(no_mangle)]
-extern "C" fn handle_other(cpu: &mut Cpu, esr: u64) -> Outcome {
+pub extern "C" fn handle_other(cpu: &mut Cpu, esr: u64) -> Outcome {
     let class = (esr >> 26 & 0x3f) as u32;
     let row = match class {
         // Instruction Abort from a lower Exception level: a fetch from where there is no memory.

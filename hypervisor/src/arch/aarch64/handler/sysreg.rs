@@ -19,7 +19,7 @@ const SGI1R_WRITE: u64 = 3 << 20 | 5 << 17 | 12 << 10 | 11 << 1;
 
 /// EC 0x18.
 #[unsafe(no_mangle)]
-extern "C" fn handle_sysreg(cpu: &mut Cpu, esr: u64) -> Outcome {
+pub extern "C" fn handle_sysreg(cpu: &mut Cpu, esr: u64) -> Outcome {
     let register = (esr >> 5 & 0x1f) as usize;
     if esr & NAME_FIELDS == SGI1R_WRITE {
         return gic_access::write_sgi1r(cpu, cpu.frame.get(register));

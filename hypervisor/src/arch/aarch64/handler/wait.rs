@@ -9,7 +9,7 @@ use crate::cpu::Leave;
 
 /// EC 0x01. ISS.TI says which: WFI, WFE, WFIT, WFET.
 #[unsafe(no_mangle)]
-extern "C" fn handle_wfx(cpu: &mut Cpu, esr: u64) -> Outcome {
+pub extern "C" fn handle_wfx(cpu: &mut Cpu, esr: u64) -> Outcome {
     skip_instruction();
     // Forms with a time-out are not offered to guests; whoever executes them all the same waits for no time, as it may.
     cpu.leave = if esr & 0b11 == 0 { Leave::Wait } else { Leave::Yield };

@@ -1,0 +1,185 @@
+//! `stile bench --nested`: the probe as L2, in a VM of Debian's KVM, which runs in a VM of Stile's that has an EL2 of its own.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result, ensure};
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+use stile_blob::{Nested, OnReset, Techniques};
+use stile_ledger::aarch64::CATALOGUE;
+use stile_wire::{Channel, Decoder, Event, Item};
+
+use super::host::{client_archive, client_boot_arguments};
+use super::operation::{self, Needs, Operation};
+use super::{emulate, probe};
+use crate::args::BenchArgs;
+use crate::config::{Arch, DebianKernel, InitrdSource, KernelSource, MachineConfig, VmConfig};
+use crate::debian::{self, Freshness};
+use crate::emulator::{self, Board};
+use crate::exit;
+use crate::hypervisor;
+use crate::image::{self, Hypervisor, Seed, VmFiles};
+use crate::progress::Task;
+use crate::session::Exits;
+
+/// The memory of L1, in bytes.
+const MEMORY: u64 = 512 << 20;
+
+/// The slice is never over: L1 has its CPU for itself.
+const SLICE: std::time::Duration = std::time::Duration::from_millis(5);
+
+/// Exits of one reason that are fewer of an operation are those of L1's own tick.
+const FEW: f64 = 0.05;
+
+/// What an operation of L2 costs.
+#[derive(Debug, Serialize)]
+struct Figure {
+    operation: &'static str,
+    host: &'static str,
+    level: u8,
+    /// Without the loop's.
+    instructions: f64,
+    /// Exits to Stile, by reason.
+    exits: BTreeMap<String, f64>,
+    iterations: u64,
+}
+
+/// Measures what L2 does, and prints two tables: what it costs, and which exits it takes.
+///
+/// # Errors
+/// As those of `stile bench`.
+pub fn bench(args: &BenchArgs) -> Result<u8> {
+    let operations = operation::choose(&args.only).map_err(exit::usage)?;
+    // WFI of L2 is L1's to decide, and operations of two vCPUs are those of two CPUs of L1.
+    let operations: Vec<_> = operations.into_iter().filter(|operation| operation.needs == Needs::One).collect();
+    emulator::installed()?;
+    let probe = probe::build()?;
+    let elf = hypervisor::build()?;
+    let bytes = std::fs::read(&elf).with_context(|| format!("reading {}", elf.display()))?;
+    let hypervisor = Hypervisor::from_elf(&bytes).with_context(|| format!("reading {}", elf.display()))?;
+    let kernel = debian::kernel(DebianKernel::Newest, Freshness::Weekly)?.kernel;
+    let kernel = std::fs::read(&kernel).with_context(|| format!("reading {}", kernel.display()))?;
+    let task = Task::start("measuring");
+    let mut figures = Vec::new();
+    for operation in operations {
+        task.message(format!("measuring: nested, {}", operation.name));
+        let measure = |iterations| run(&probe, &kernel, &hypervisor, &args.cpu, operation, iterations);
+        let (once, twice) = (measure(args.iterations)?, measure(2 * args.iterations)?);
+        figures.push(figure(operation, &once, &twice)?);
+    }
+    drop(task);
+    println!("{}", table(&figures, &args.cpu));
+    if let Some(path) = &args.json {
+        let mut text = String::new();
+        for figure in &figures {
+            // Writing to a string can't fail.
+            let _ = writeln!(text, "{}", serde_json::to_string(figure)?);
+        }
+        std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(exit::OK)
+}
+
+/// What came of one run.
+struct Run {
+    instructions: f64,
+    iterations: u64,
+    /// The VM's exits, by reason.
+    exits: BTreeMap<String, u64>,
+}
+
+fn run(probe: &[u8], kernel: &[u8], hypervisor: &Hypervisor, cpu: &str, operation: Operation, iterations: u32) -> Result<Run> {
+    let (archive, counts) = client_archive(probe, &[operation], iterations)?;
+    let config = config(cpu);
+    let bootargs = client_boot_arguments("", &counts);
+    let files = VmFiles { kernel, initrd: Some(&archive), bootargs: &bootargs };
+    let plans = config.vms.iter().map(|vm| image::plan(vm, &files, Seed::Fixed)).collect::<Result<Vec<_>, _>>()?;
+    let image = image::assemble(hypervisor, &config, &plans, true)?;
+    let board = Board {
+        cpu: cpu.to_owned(),
+        cpus: 1,
+        memory: config.physical_memory(image.bytes.len() as u64).map_err(anyhow::Error::msg)?,
+        machine: Vec::new(),
+        icount: true,
+        extra: Vec::new(),
+    };
+    let output = emulate::run(&board, &image.bytes, None)?;
+    let (console, exits) = decode(&output.line)?;
+    let line = probe::lines(&console)?.into_iter().find(|line| line.operation == operation.name);
+    let (instructions, iterations) = line
+        .and_then(|line| line.instructions.zip(line.iterations))
+        .with_context(|| format!("the probe did not measure {}", operation.name))?;
+    Ok(Run { instructions, iterations, exits })
+}
+
+fn config(cpu: &str) -> MachineConfig {
+    let vm = VmConfig {
+        name: "l1".into(),
+        kernel: KernelSource::Debian(DebianKernel::Newest),
+        initrd: InitrdSource::None,
+        append: String::new(),
+        memory: MEMORY,
+        vcpus: 1,
+        cpus: 0,
+        pinned: false,
+        on_reset: OnReset::Stop,
+        exec: None,
+        techniques: Techniques { nested: Nested::Nv2, ..Techniques::default() },
+    };
+    MachineConfig { arch: Arch::Aarch64, cpus: 1, memory: None, cpu_model: cpu.to_owned(), slice: SLICE, vms: vec![vm] }
+}
+
+/// L1's console, and its exits by reason.
+fn decode(line: &[u8]) -> Result<(Vec<u8>, BTreeMap<String, u64>)> {
+    let mut decoder = Decoder::new();
+    let (mut console, mut log, mut exits, mut status) = (Vec::new(), Vec::new(), Exits::default(), None);
+    for &byte in line {
+        let Some(item) = decoder.push(byte) else { continue };
+        match item.event() {
+            Some(Ok(Event::End { status: end })) => status = Some(end),
+            Some(Ok(event)) => exits.take(&event),
+            Some(Err(_)) => {}
+            None => match item {
+                Item::Byte(Channel::LOG, byte) => log.push(byte),
+                Item::Byte(channel, byte) if channel.vm() == Some(0) => console.push(byte),
+                _ => {}
+            },
+        }
+    }
+    ensure!(status == Some(0), "Stile did not end well; its log:\n{}", String::from_utf8_lossy(&log).trim_end());
+    let account = exits.report().machine();
+    ensure!(account.difference() == 0, "{} exits are not in the ledger", account.difference());
+    let reasons = account.reasons(&CATALOGUE);
+    let rows = reasons.iter().flat_map(|reason| reason.subs.iter().map(|sub| (format!("{}: {}", reason.name, sub.name), sub.row.count)));
+    Ok((console, rows.collect()))
+}
+
+/// Per operation is what the run with twice as many has more.
+fn figure(operation: Operation, once: &Run, twice: &Run) -> Result<Figure> {
+    let more = twice.iterations.saturating_sub(once.iterations);
+    ensure!(more > 0, "{}: twice as many iterations are no more", operation.name);
+    let each = |(reason, count): (&String, &u64)| {
+        let before = once.exits.get(reason).copied().unwrap_or(0);
+        (reason.clone(), (*count as f64 - before as f64) / more as f64)
+    };
+    let exits = twice.exits.iter().map(each).filter(|(_, each)| *each >= FEW).collect();
+    Ok(Figure { operation: operation.name, host: "stile", level: 2, instructions: twice.instructions, exits, iterations: twice.iterations })
+}
+
+fn table(figures: &[Figure], cpu: &str) -> String {
+    let mut costs = Table::new();
+    costs.load_preset(presets::NOTHING).set_header(["operation of L2", "instructions", "exits", "which"]);
+    for figure in figures {
+        let which: Vec<_> = figure.exits.iter().map(|(reason, each)| format!("{each:.2} {reason}")).collect();
+        let exits: f64 = figure.exits.values().sum();
+        costs.add_row([figure.operation.to_owned(), format!("{:.0}", figure.instructions), format!("{exits:.2}"), which.join("\n")]);
+    }
+    for column in costs.column_iter_mut().skip(1).take(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    format!(
+        "Instructions and exits to Stile per operation of L2 under KVM in a VM with an EL2, on -cpu {cpu}, L1's own instructions included.\n\
+         Instructions are not cycles.\n{costs}"
+    )
+}

@@ -1,0 +1,52 @@
+//! Traps of L2's programs in AArch32 state: of coprocessor registers those that EL0 can use.
+
+use super::trap::{self, Trap};
+use super::{Control, Controls};
+use stile_sysreg::syndrome::{Ec, Esr};
+
+/// Whether L1 traps the access with this syndrome. Arm ARM, "ISS encoding for an exception from an MCR or MRC access"
+/// and "from an MCRR or MRRC access".
+pub(super) fn is_trapped(esr: Esr, controls: &impl Controls) -> bool {
+    let iss = esr.iss();
+    let crm = iss >> 1 & 0xf;
+    let crn = iss >> 10 & 0xf;
+    let any = |traps: &[Trap]| traps.iter().any(|trap| trap.holds(controls));
+    match esr.ec() {
+        Ec::CP15_MCR => by_number(crn, controls) || any(cp15(crn, crm)),
+        Ec::CP15_MCRR => by_number(crm, controls) || any(cp15_64(crm, iss >> 16 & 0xf)),
+        // The debug registers that EL0 can use are those of the communications channel.
+        Ec::CP14_MCR | Ec::CP14_LDC | Ec::CP14_MRRC => any(&[trap::TDE, trap::TDA, trap::TDCC]),
+        // EL0 can't read the media and VFP feature registers, which this class is for.
+        Ec::VMRS => any(&[trap::TID0, trap::TID3]),
+        _ => false,
+    }
+}
+
+/// HSTR_EL2.T`n`.
+fn by_number(n: u32, controls: &impl Controls) -> bool {
+    controls.get(Control::Hstr) >> n & 1 != 0
+}
+
+/// The traps of a 32-bit register.
+const fn cp15(crn: u32, crm: u32) -> &'static [Trap] {
+    match (crn, crm) {
+        (9, 12..=14) | (14, 8..=15) => &[trap::TPM],
+        // HCR_EL2.TIDCP: IMPLEMENTATION DEFINED functionality.
+        (9, 0..=2 | 5..=8) | (10, 0 | 1 | 4 | 8) | (11, 0..=8 | 15) => &[trap::TIDCP],
+        (14, 2) => &[trap::EL1PTEN],
+        (14, 3) => &[trap::EL1TVT],
+        _ => &[],
+    }
+}
+
+/// The traps of a 64-bit register.
+const fn cp15_64(crm: u32, opc1: u32) -> &'static [Trap] {
+    match (crm, opc1) {
+        (9, _) => &[trap::TPM],
+        (14, 0 | 8) => &[trap::EL1PCTEN],
+        (14, 1 | 9) => &[trap::EL1TVCT],
+        (14, 2) => &[trap::EL1PTEN],
+        (14, 3) => &[trap::EL1TVT],
+        _ => &[],
+    }
+}

@@ -1,0 +1,85 @@
+//! The registers by which L1 says what traps.
+
+use super::{Masks, trap};
+use crate::layout;
+use crate::vncr::{self, Page};
+
+/// A register with traps in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// HCR_EL2.
+    Hcr,
+    /// HCRX_EL2.
+    Hcrx,
+    /// CPTR_EL2, in the layout that it has with HCR_EL2.E2H set.
+    Cptr,
+    /// MDCR_EL2.
+    Mdcr,
+    /// CNTHCTL_EL2, in the layout that it has with HCR_EL2.E2H set.
+    Cnthctl,
+    /// HSTR_EL2.
+    Hstr,
+    /// HFGRTR_EL2.
+    Hfgrtr,
+    /// HFGWTR_EL2.
+    Hfgwtr,
+    /// HFGITR_EL2.
+    Hfgitr,
+    /// HDFGRTR_EL2.
+    Hdfgrtr,
+    /// HDFGWTR_EL2.
+    Hdfgwtr,
+    /// ICH_HCR_EL2.
+    IchHcr,
+}
+
+impl Control {
+    /// How many there are.
+    pub const COUNT: usize = Self::IchHcr as usize + 1;
+}
+
+/// L1's trap controls.
+pub trait Controls {
+    /// The value in effect: a bit that L1's processor doesn't have reads as if nothing were trapped by it.
+    fn get(&self, control: Control) -> u64;
+}
+
+/// L1's trap controls where they live: most in the page, three beside it, because their accesses trap (Arm ARM,
+/// "Enhanced support for nested virtualization": they aren't among the registers that are redirected).
+#[derive(Clone, Copy, Debug)]
+pub struct Virtual<'a> {
+    /// The vCPU's page.
+    pub page: &'a Page,
+    /// What L1's processor has.
+    pub masks: &'a Masks,
+    /// CPTR_EL2 as L1 wrote it.
+    pub cptr: u64,
+    /// MDCR_EL2 as L1 wrote it.
+    pub mdcr: u64,
+    /// CNTHCTL_EL2 as L1 wrote it.
+    pub cnthctl: u64,
+}
+
+impl Controls for Virtual<'_> {
+    #[inline]
+    fn get(&self, control: Control) -> u64 {
+        let e2h = || self.masks.hcr(self.page.get(vncr::HCR_EL2)) & trap::HCR_E2H != 0;
+        let written = match control {
+            Control::Hcr => self.page.get(vncr::HCR_EL2),
+            Control::Hcrx => self.page.get(vncr::HCRX_EL2),
+            Control::Cptr if e2h() => self.cptr,
+            Control::Cptr => layout::cptr(self.cptr),
+            Control::Mdcr => self.mdcr,
+            Control::Cnthctl if e2h() => self.cnthctl,
+            Control::Cnthctl => layout::cnthctl(self.cnthctl),
+            Control::Hstr => self.page.get(vncr::HSTR_EL2),
+            Control::Hfgrtr => self.page.get(vncr::HFGRTR_EL2),
+            Control::Hfgwtr => self.page.get(vncr::HFGWTR_EL2),
+            Control::Hfgitr => self.page.get(vncr::HFGITR_EL2),
+            Control::Hdfgrtr => self.page.get(vncr::HDFGRTR_EL2),
+            Control::Hdfgwtr => self.page.get(vncr::HDFGWTR_EL2),
+            Control::IchHcr => self.page.get(vncr::ICH_HCR_EL2),
+        };
+        self.masks.apply(control, written)
+    }
+}

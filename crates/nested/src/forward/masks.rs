@@ -1,0 +1,152 @@
+//! What L1's processor has of the controls.
+
+use super::Control;
+use super::trap::HCR_E2H;
+use stile_sysreg::SysReg;
+use stile_sysreg::id::SPACE;
+
+/// What is in effect of the trap controls, whatever L1 writes. Made once for a VM, from its ID registers.
+///
+/// A control of a feature that the VM doesn't have is RES0. Where 0 would trap, it is taken as 1: what it would
+/// trap doesn't exist, and is undefined for L2 as for any guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Masks {
+    keep: [u64; Control::COUNT],
+    set: [u64; Control::COUNT],
+}
+
+/// A four-bit field of an ID register.
+struct Field(SysReg, u32);
+
+const PFR0_RAS: Field = Field(SysReg::new(3, 0, 0, 4, 0), 28);
+const PFR0_SVE: Field = Field(SysReg::new(3, 0, 0, 4, 0), 32);
+const PFR0_AMU: Field = Field(SysReg::new(3, 0, 0, 4, 0), 44);
+const PFR0_CSV2: Field = Field(SysReg::new(3, 0, 0, 4, 0), 56);
+const PFR1_MTE: Field = Field(SysReg::new(3, 0, 0, 4, 1), 8);
+const PFR1_SME: Field = Field(SysReg::new(3, 0, 0, 4, 1), 24);
+const PFR1_GCS: Field = Field(SysReg::new(3, 0, 0, 4, 1), 44);
+const PFR1_THE: Field = Field(SysReg::new(3, 0, 0, 4, 1), 48);
+const DFR0_TRACE_VER: Field = Field(SysReg::new(3, 0, 0, 5, 0), 4);
+const DFR0_PMU_VER: Field = Field(SysReg::new(3, 0, 0, 5, 0), 8);
+const DFR0_PMS_VER: Field = Field(SysReg::new(3, 0, 0, 5, 0), 32);
+const DFR0_TRACE_FILT: Field = Field(SysReg::new(3, 0, 0, 5, 0), 40);
+const DFR0_TRACE_BUFFER: Field = Field(SysReg::new(3, 0, 0, 5, 0), 44);
+const DFR0_BRBE: Field = Field(SysReg::new(3, 0, 0, 5, 0), 52);
+const ISAR1_APA: Field = Field(SysReg::new(3, 0, 0, 6, 1), 4);
+const ISAR1_API: Field = Field(SysReg::new(3, 0, 0, 6, 1), 8);
+const ISAR1_LS64: Field = Field(SysReg::new(3, 0, 0, 6, 1), 60);
+const ISAR2_APA3: Field = Field(SysReg::new(3, 0, 0, 6, 2), 12);
+const ISAR2_MOPS: Field = Field(SysReg::new(3, 0, 0, 6, 2), 16);
+const MMFR0_FGT: Field = Field(SysReg::new(3, 0, 0, 7, 0), 56);
+const MMFR0_ECV: Field = Field(SysReg::new(3, 0, 0, 7, 0), 60);
+const MMFR1_LO: Field = Field(SysReg::new(3, 0, 0, 7, 1), 16);
+const MMFR1_VH: Field = Field(SysReg::new(3, 0, 0, 7, 1), 8);
+const MMFR1_HCX: Field = Field(SysReg::new(3, 0, 0, 7, 1), 40);
+const MMFR2_NV: Field = Field(SysReg::new(3, 0, 0, 7, 2), 24);
+const MMFR2_EVT: Field = Field(SysReg::new(3, 0, 0, 7, 2), 56);
+const MMFR3_TCRX: Field = Field(SysReg::new(3, 0, 0, 7, 3), 0);
+const MMFR3_SCTLRX: Field = Field(SysReg::new(3, 0, 0, 7, 3), 4);
+const MMFR3_S1PIE: Field = Field(SysReg::new(3, 0, 0, 7, 3), 8);
+const MMFR3_S1POE: Field = Field(SysReg::new(3, 0, 0, 7, 3), 16);
+const MMFR3_S2POE: Field = Field(SysReg::new(3, 0, 0, 7, 3), 20);
+const MMFR3_AIE: Field = Field(SysReg::new(3, 0, 0, 7, 3), 24);
+/// Signed: FEAT_E2H0, unless it is negative.
+const MMFR4_E2H0: Field = Field(SysReg::new(3, 0, 0, 7, 4), 24);
+
+impl Masks {
+    /// For a VM that reads `view` in its ID registers (see [`stile_sysreg::id::guest_view`]).
+    pub fn new(view: &[u64; SPACE]) -> Self {
+        let has = |Field(reg, lsb), least: u64| reg.id_index().and_then(|at| view.get(at)).is_some_and(|value| value >> lsb & 0xf >= least);
+        let mut masks = Self { keep: [u64::MAX; Control::COUNT], set: [0; Control::COUNT] };
+
+        masks.without(has(MMFR1_VH, 1), Control::Hcr, HCR_E2H, 0);
+        // Without FEAT_E2H0 a hypervisor with E2H clear doesn't exist.
+        masks.without(!has(MMFR4_E2H0, 8), Control::Hcr, 1 << 43, HCR_E2H);
+        let pauth = has(ISAR1_APA, 1) || has(ISAR1_API, 1) || has(ISAR2_APA3, 1);
+        masks.without(pauth, Control::Hcr, 0, 0b11 << 40);
+        let nv = has(MMFR2_NV, 1);
+        masks.without(nv, Control::Hcr, 0b111 << 42, 0);
+        masks.without(has(MMFR2_NV, 2), Control::Hcr, 1 << 45, 0);
+        masks.without(has(MMFR1_LO, 1), Control::Hcr, 1 << 35, 0);
+        masks.without(has(PFR0_RAS, 1), Control::Hcr, 1 << 36, 0);
+        masks.without(has(PFR0_RAS, 2), Control::Hcr, 0, 1 << 47);
+        masks.without(has(MMFR2_EVT, 1), Control::Hcr, 1 << 49 | 1 << 50 | 1 << 52, 0);
+        masks.without(has(MMFR2_EVT, 2), Control::Hcr, 1 << 54 | 1 << 55, 0);
+        masks.without(has(PFR0_CSV2, 2), Control::Hcr, 0, 1 << 53);
+        masks.without(has(PFR1_MTE, 2), Control::Hcr, 1 << 58, 1 << 56);
+
+        let hcx = has(MMFR1_HCX, 1);
+        masks.without(hcx, Control::Hcrx, u64::MAX, 0);
+        masks.without(has(ISAR2_MOPS, 1), Control::Hcrx, 1 << 10 | 1 << 11, 0);
+        masks.without(hcx && has(MMFR3_TCRX, 1), Control::Hcrx, 0, 1 << 14);
+        masks.without(hcx && has(MMFR3_SCTLRX, 1), Control::Hcrx, 0, 1 << 15);
+        masks.without(hcx && has(PFR1_GCS, 1), Control::Hcrx, 0, 1 << 22);
+
+        masks.without(has(PFR0_SVE, 1), Control::Cptr, 0, 0b11 << 16);
+        masks.without(has(PFR1_SME, 1), Control::Cptr, 0, 0b11 << 24);
+        masks.without(has(DFR0_TRACE_VER, 1), Control::Cptr, 1 << 28, 0);
+        masks.without(has(PFR0_AMU, 1), Control::Cptr, 1 << 30, 0);
+
+        masks.without(has(DFR0_PMU_VER, 1), Control::Mdcr, 1 << 5 | 1 << 6, 0);
+        masks.without(has(DFR0_PMS_VER, 1), Control::Mdcr, 1 << 14, 0b11 << 12);
+        masks.without(has(DFR0_TRACE_FILT, 1), Control::Mdcr, 1 << 19, 0);
+        masks.without(has(DFR0_TRACE_BUFFER, 1), Control::Mdcr, 0, 0b11 << 24);
+        // TDCC came with FEAT_FGT.
+        let fgt = has(MMFR0_FGT, 1);
+        masks.without(fgt, Control::Mdcr, 1 << 27, 0);
+        masks.without(has(MMFR0_ECV, 1), Control::Cnthctl, 0x1f << 13, 0);
+
+        for control in [Control::Hfgrtr, Control::Hfgwtr, Control::Hfgitr, Control::Hdfgrtr, Control::Hdfgwtr] {
+            masks.without(fgt, control, u64::MAX, 0);
+        }
+        // Bits of registers that can only be written are RES0 in the register for reads: OSLAR_EL1, PMSWINC_EL0, PMCR_EL0, TRCOSLAR,
+        // TRFCR_EL1.
+        masks.without(false, Control::Hdfgrtr, 1 << 8 | 1 << 20 | 1 << 21 | 1 << 42 | 1 << 49, 0);
+        // Bits that trap when they are 0.
+        let inverted = [
+            (Control::Hfgrtr, Control::Hfgwtr, has(ISAR1_LS64, 3), 1 << 50),
+            (Control::Hfgrtr, Control::Hfgwtr, has(PFR1_GCS, 1), 0b11 << 52),
+            (Control::Hfgrtr, Control::Hfgwtr, has(PFR1_SME, 1), 0b11 << 54),
+            (Control::Hfgrtr, Control::Hfgwtr, has(PFR1_THE, 1), 1 << 56),
+            (Control::Hfgrtr, Control::Hfgwtr, has(MMFR3_S1PIE, 1), 0b11 << 57),
+            (Control::Hfgrtr, Control::Hfgwtr, has(MMFR3_S1POE, 1), 0b11 << 59),
+            (Control::Hfgrtr, Control::Hfgwtr, has(MMFR3_S2POE, 1), 1 << 61),
+            (Control::Hfgrtr, Control::Hfgwtr, has(MMFR3_AIE, 1), 0b11 << 62),
+            (Control::Hfgitr, Control::Hfgitr, has(DFR0_BRBE, 1), 0b11 << 55),
+            (Control::Hfgitr, Control::Hfgitr, has(PFR1_GCS, 1), 1 << 57),
+            (Control::Hdfgrtr, Control::Hdfgwtr, has(DFR0_BRBE, 1), 0b111 << 59),
+            (Control::Hdfgrtr, Control::Hdfgwtr, has(DFR0_PMS_VER, 4), 1 << 62),
+        ];
+        for (reads, writes, has, bits) in inverted {
+            masks.without(fgt && has, reads, 0, bits);
+            masks.without(fgt && has, writes, 0, bits);
+        }
+        // T4 and T14 are RES0.
+        masks.without(false, Control::Hstr, !0xffff | 1 << 4 | 1 << 14, 0);
+        masks
+    }
+
+    /// The bits of a control that are taken as 0, and those taken as 1, unless the VM has their feature.
+    fn without(&mut self, has: bool, control: Control, zero: u64, one: u64) {
+        if has {
+            return;
+        }
+        if let (Some(keep), Some(set)) = (self.keep.get_mut(control as usize), self.set.get_mut(control as usize)) {
+            *keep &= !zero;
+            *set |= one;
+        }
+    }
+
+    /// HCR_EL2 as it is in effect where L1 wrote `written`.
+    #[inline]
+    pub fn hcr(&self, written: u64) -> u64 {
+        self.apply(Control::Hcr, written)
+    }
+
+    /// What is in effect where L1 wrote `written`.
+    #[inline]
+    pub(super) fn apply(&self, control: Control, written: u64) -> u64 {
+        let at = control as usize;
+        written & self.keep[at] | self.set[at]
+    }
+}

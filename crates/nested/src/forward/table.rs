@@ -1,0 +1,211 @@
+//! The form of the table of system registers, its lookup, and its check.
+
+use super::trap::{self, Trap};
+use super::{Control, Controls, debug, instructions, registers};
+use stile_sysreg::SysReg;
+
+/// A pair of fine-grained trap registers, or HFGITR_EL2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FineGroup {
+    /// HFGRTR_EL2 for reads, HFGWTR_EL2 for writes.
+    Register,
+    /// HFGITR_EL2.
+    Instruction,
+    /// HDFGRTR_EL2 for reads, HDFGWTR_EL2 for writes.
+    Debug,
+}
+
+/// A bit in the fine-grained trap registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fine {
+    /// In which.
+    pub group: FineGroup,
+    /// Its number.
+    pub bit: u32,
+    /// It traps when it is 0 (its name begins with `n`).
+    pub inverted: bool,
+}
+
+impl Fine {
+    /// Whether L1 has the trap on.
+    pub(super) fn holds(self, is_read: bool, is_no_xs: bool, controls: &impl Controls) -> bool {
+        if is_no_xs && controls.get(Control::Hcrx) & trap::HCRX_FGTNXS != 0 {
+            return false;
+        }
+        let control = match (self.group, is_read) {
+            (FineGroup::Register, true) => Control::Hfgrtr,
+            (FineGroup::Register, false) => Control::Hfgwtr,
+            (FineGroup::Instruction, _) => Control::Hfgitr,
+            (FineGroup::Debug, true) => Control::Hdfgrtr,
+            (FineGroup::Debug, false) => Control::Hdfgwtr,
+        };
+        (controls.get(control) >> self.bit & 1 == 0) == self.inverted
+    }
+}
+
+/// A register or instruction, or several with adjacent encodings and the same traps.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// The first encoding.
+    pub first: SysReg,
+    /// The last encoding; the same as the first for a single one.
+    pub last: SysReg,
+    /// Its name; `<n>` stands for a number and `<*>` for more.
+    pub name: &'static str,
+    /// Any of these traps it.
+    pub coarse: &'static [Trap],
+    /// And so does this.
+    pub fine: Option<Fine>,
+}
+
+/// Rows of [`Row`]: the five numbers (and the last `CRn`, `CRm` and `op2`, if there are several), name, traps, bit of
+/// the fine-grained trap registers.
+macro_rules! rows {
+    ($($op0:literal $op1:literal $crn:literal $crm:literal $op2:literal
+       $(to $last_crn:literal $last_crm:literal $last_op2:literal)? $name:literal
+       [$($trap:ident)*] $($group:ident $(!$inverted:literal)? $($bit:literal)?)?;)*) => {
+        &[$($crate::forward::table::Row {
+            first: stile_sysreg::SysReg::new($op0, $op1, $crn, $crm, $op2),
+            last: {
+                #[allow(unused_variables, reason = "hidden by the last encoding, if there is one")]
+                let (crn, crm, op2) = ($crn, $crm, $op2);
+                $(let (crn, crm, op2) = ($last_crn, $last_crm, $last_op2);)?
+                stile_sysreg::SysReg::new($op0, $op1, crn, crm, op2)
+            },
+            name: $name,
+            coarse: &[$($crate::forward::trap::$trap),*],
+            fine: $crate::forward::table::rows!(@fine $($group $(!$inverted)? $($bit)?)?),
+        }),*]
+    };
+    (@fine) => { None };
+    (@fine register $($bit:tt)*) => { $crate::forward::table::rows!(@bit Register $($bit)*) };
+    (@fine instruction $($bit:tt)*) => { $crate::forward::table::rows!(@bit Instruction $($bit)*) };
+    (@fine debug $($bit:tt)*) => { $crate::forward::table::rows!(@bit Debug $($bit)*) };
+    (@bit $group:ident ! $bit:literal) => {
+        Some($crate::forward::table::Fine { group: $crate::forward::table::FineGroup::$group, bit: $bit, inverted: true })
+    };
+    (@bit $group:ident $bit:literal) => {
+        Some($crate::forward::table::Fine { group: $crate::forward::table::FineGroup::$group, bit: $bit, inverted: false })
+    };
+}
+pub(super) use rows;
+
+/// All that L1 can trap, sorted by encoding.
+pub static ROWS: &[Row] = &ALL;
+
+const COUNT: usize = instructions::ROWS.len() + debug::ROWS.len() + registers::ROWS.len();
+
+const ALL: [Row; COUNT] = {
+    let mut all = [instructions::ROWS[0]; COUNT];
+    let parts = [instructions::ROWS, debug::ROWS, registers::ROWS];
+    let (mut at, mut part) = (0, 0);
+    while part < parts.len() {
+        let mut n = 0;
+        while n < parts[part].len() {
+            all[at] = parts[part][n];
+            at += 1;
+            n += 1;
+        }
+        part += 1;
+    }
+    all
+};
+
+/// The row that has `reg`.
+#[inline]
+pub fn row(reg: SysReg) -> Option<&'static Row> {
+    let reg = canonical(reg);
+    // The last row that begins at or before the register is the only one that could have it.
+    let at = ROWS.partition_point(|row| row.first <= reg).checked_sub(1)?;
+    ROWS.get(at).filter(|row| reg <= row.last)
+}
+
+/// `CRn` of TLB maintenance instructions, without and with the nXS qualifier.
+const TLBI: u8 = 8;
+const TLBI_NXS: u8 = 9;
+
+/// Whether it is a TLB maintenance instruction with the nXS qualifier.
+pub(super) const fn is_no_xs(reg: SysReg) -> bool {
+    reg.op0() == 1 && reg.crn() == TLBI_NXS
+}
+
+/// The encoding whose row speaks for `reg`: without the nXS qualifier, and the first of the breakpoints and watchpoints,
+/// which are numbered by CRm.
+const fn canonical(reg: SysReg) -> SysReg {
+    if is_no_xs(reg) {
+        SysReg::new(1, reg.op1(), TLBI, reg.crm(), reg.op2())
+    } else if reg.op0() == 2 && reg.op1() == 0 && reg.crn() == 0 && reg.op2() >= 4 {
+        SysReg::new(2, 0, 0, 0, reg.op2())
+    } else {
+        reg
+    }
+}
+
+/// Stops the build unless rows are sorted, and no encoding is in two.
+const _: () = {
+    let mut at = 0;
+    while at < ALL.len() {
+        assert!(ALL[at].first.bits() <= ALL[at].last.bits(), "a row ends before it begins");
+        assert!(at == 0 || ALL[at - 1].last.bits() < ALL[at].first.bits(), "double or misplaced row");
+        assert!(!ALL[at].coarse.is_empty() || ALL[at].fine.is_some(), "nothing traps it");
+        at += 1;
+    }
+};
+
+/// The bits of each control that some row, or an exception class, looks at.
+const USED: [u64; Control::COUNT] = {
+    let mut used = [0; Control::COUNT];
+    let mut at = 0;
+    while at < ALL.len() {
+        let mut n = 0;
+        while n < ALL[at].coarse.len() {
+            used[ALL[at].coarse[n].control as usize] |= ALL[at].coarse[n].mask;
+            n += 1;
+        }
+        if let Some(fine) = ALL[at].fine {
+            let controls = match fine.group {
+                FineGroup::Register => [Control::Hfgrtr, Control::Hfgwtr],
+                FineGroup::Instruction => [Control::Hfgitr; 2],
+                FineGroup::Debug => [Control::Hdfgrtr, Control::Hdfgwtr],
+            };
+            used[controls[0] as usize] |= 1 << fine.bit;
+            used[controls[1] as usize] |= 1 << fine.bit;
+        }
+        at += 1;
+    }
+    let mut at = 0;
+    while at < trap::ALL.len() {
+        used[trap::ALL[at].control as usize] |= trap::ALL[at].mask;
+        at += 1;
+    }
+    used
+};
+
+/// Bits of a control that trap nothing, or only what no guest of Stile has.
+const NOT_USED: [u64; Control::COUNT] = {
+    let mut bits = [0; Control::COUNT];
+    // VM, SWIO, PTW, AMO, VF, VI, VSE, FB, BSU, DC, TGE, RW, CD, ID, E2H, TEA, MIOCNCE, TME, FWB, GPF, AMVOFFEN, DCT, TWEDEn, TWEDEL.
+    bits[Control::Hcr as usize] =
+        0x27 | 0x7 << 6 | 0xf << 9 | 1 << 27 | 1 << 31 | 7 << 32 | 7 << 37 | 1 << 46 | 1 << 48 | 1 << 51 | 1 << 57 | 0x1f << 59;
+    // RES0.
+    bits[Control::Hfgrtr as usize] = 1 << 51;
+    bits[Control::Hfgwtr as usize] = 1 << 51;
+    // nGCSSTR_EL1, nGCSEPP, PSBCSYNC: not of system registers or instructions; bit 61 is RES0.
+    bits[Control::Hfgitr as usize] = 0b11 << 58 | 1 << 61 | 1 << 63;
+    // TRC*: CPTR_EL2.TTA has all of the trace unit.
+    bits[Control::Hdfgrtr as usize] = 0xffff << 33;
+    bits[Control::Hdfgwtr as usize] = 0xffff << 33;
+    bits
+};
+
+/// Stops the build unless every bit of HCR_EL2 and of the fine-grained trap registers is accounted for, once.
+const _: () = {
+    let whole = [Control::Hcr, Control::Hfgrtr, Control::Hfgwtr, Control::Hfgitr, Control::Hdfgrtr, Control::Hdfgwtr];
+    let mut at = 0;
+    while at < whole.len() {
+        let control = whole[at] as usize;
+        assert!(USED[control] | NOT_USED[control] == u64::MAX, "no row looks at some bit of a control");
+        assert!(USED[control] & NOT_USED[control] == 0, "a bit of a control is both used and not");
+        at += 1;
+    }
+};

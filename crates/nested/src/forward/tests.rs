@@ -1,0 +1,275 @@
+use super::*;
+use crate::vncr::{self, Page};
+use std::vec::Vec;
+use stile_sysreg::id::SPACE;
+
+/// Controls that are what a test says, and else trap nothing.
+struct Written([u64; Control::COUNT]);
+
+impl Written {
+    fn nothing() -> Self {
+        let mut written = Self([0; Control::COUNT]);
+        for trap in trap::ALL {
+            written.0[trap.control as usize] |= trap.mask & !trap.value;
+        }
+        // Of two values of which only one traps, the other.
+        for (control, bit) in ROWS.iter().filter_map(|row| row.fine).filter(|fine| fine.inverted).flat_map(fine_controls) {
+            written.0[control as usize] |= 1 << bit;
+        }
+        // The condition of both of these needs bits that others must not have.
+        written.0[Control::Hcr as usize] &= !(trap::NV.mask | trap::NV1.mask);
+        written
+    }
+
+    fn with(mut self, control: Control, bits: u64) -> Self {
+        self.0[control as usize] |= bits;
+        self
+    }
+
+    fn without(mut self, control: Control, bits: u64) -> Self {
+        self.0[control as usize] &= !bits;
+        self
+    }
+}
+
+impl Controls for Written {
+    fn get(&self, control: Control) -> u64 {
+        self.0[control as usize]
+    }
+}
+
+fn fine_controls(fine: Fine) -> [(Control, u32); 2] {
+    let controls = match fine.group {
+        FineGroup::Register => [Control::Hfgrtr, Control::Hfgwtr],
+        FineGroup::Instruction => [Control::Hfgitr; 2],
+        FineGroup::Debug => [Control::Hdfgrtr, Control::Hdfgwtr],
+    };
+    controls.map(|control| (control, fine.bit))
+}
+
+fn esr(ec: Ec, iss: u32) -> Esr {
+    Esr(u64::from(ec.bits()) << 26 | 1 << 25 | u64::from(iss))
+}
+
+fn access(reg: SysReg, is_read: bool) -> Esr {
+    esr(Ec::MSR, reg.to_iss() | u32::from(is_read))
+}
+
+fn judge(esr: Esr, controls: &Written) -> Verdict {
+    verdict(esr, Level::El1, controls)
+}
+
+fn named(name: &str) -> SysReg {
+    ROWS.iter().find(|row| row.name == name).unwrap_or_else(|| panic!("no {name}")).first
+}
+
+#[test]
+fn what_nobody_traps_is_kept() {
+    let controls = Written::nothing();
+    for row in ROWS {
+        for is_read in [false, true] {
+            assert_eq!(judge(access(row.first, is_read), &controls), Verdict::Keep, "{}", row.name);
+            assert_eq!(judge(access(row.last, is_read), &controls), Verdict::Keep, "{}", row.name);
+        }
+    }
+}
+
+/// Each trap alone has the effect that its row says, and no other row's.
+#[test]
+fn every_trap_by_itself() {
+    for trap in trap::ALL {
+        let controls = Written::nothing().with(trap.control, trap.value).without(trap.control, trap.mask & !trap.value);
+        for row in ROWS {
+            for is_read in [false, true] {
+                let expected = row.coarse.iter().any(|other| other.covers(is_read) && other.holds(&controls));
+                let verdict = judge(access(row.first, is_read), &controls);
+                assert_eq!(verdict == Verdict::Forward, expected, "{} with {}", row.name, trap.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn fine_grained_traps_tell_reads_from_writes() {
+    for row in ROWS {
+        let Some(fine) = row.fine else { continue };
+        for (is_read, (control, bit)) in [true, false].into_iter().zip(fine_controls(fine)) {
+            let controls = match fine.inverted {
+                false => Written::nothing().with(control, 1 << bit),
+                true => Written::nothing().without(control, 1 << bit),
+            };
+            assert_eq!(judge(access(row.first, is_read), &controls), Verdict::Forward, "{}", row.name);
+            if fine.group != FineGroup::Instruction {
+                assert_eq!(judge(access(row.first, !is_read), &controls), Verdict::Keep, "{}", row.name);
+            }
+        }
+    }
+}
+
+/// Names, controls and bits as the manual's pages of these registers have them.
+#[test]
+fn known_facts() {
+    let facts = [
+        ("SCTLR_EL1", false, Control::Hcr, 26),
+        ("SCTLR_EL1", true, Control::Hcr, 30),
+        ("TTBR0_EL1", false, Control::Hfgwtr, 36),
+        ("CTR_EL0", true, Control::Hcr, 17),
+        ("ID_<*>_EL1", true, Control::Hcr, 18),
+        ("ICC_SGI1R_EL1", false, Control::Hcr, 4),
+        ("ICC_DIR_EL1", false, Control::IchHcr, 14),
+        ("ICC_PMR_EL1", true, Control::IchHcr, 10),
+        ("PMCR_EL0", true, Control::Mdcr, 5),
+        ("OSLAR_EL1", false, Control::Hdfgwtr, 8),
+        ("TLBI VAE1IS", false, Control::Hcr, 54),
+        ("TLBI RVAALE1OS", false, Control::Hfgitr, 27),
+        ("DC ZVA", false, Control::Hcr, 28),
+        ("AT S1E1R", false, Control::Hfgitr, 12),
+        ("CNTV_CTL_EL0", true, Control::Cnthctl, 13),
+        ("DBGBCR<n>_EL1", false, Control::Mdcr, 9),
+    ];
+    for (name, is_read, control, bit) in facts {
+        let reg = named(name);
+        assert_eq!(judge(access(reg, is_read), &Written::nothing().with(control, 1 << bit)), Verdict::Forward, "{name}");
+    }
+    // Keys of pointer authentication trap while the bit is 0.
+    let apk = Written::nothing().without(Control::Hcr, 1 << 40);
+    assert_eq!(judge(access(named("APIAKeyLo_EL1"), true), &apk), Verdict::Forward);
+    // A write of an ID register, or of a register that only reads trap, is nobody's.
+    let tid3 = Written::nothing().with(Control::Hcr, 1 << 18);
+    assert_eq!(judge(access(named("ID_<*>_EL1"), false), &tid3), Verdict::Keep);
+}
+
+#[test]
+fn breakpoints_of_any_number() {
+    let controls = Written::nothing().with(Control::Hdfgwtr, 1 << 3);
+    for n in 0..16 {
+        assert_eq!(judge(access(SysReg::new(2, 0, 0, n, 6), false), &controls), Verdict::Forward);
+        assert_eq!(judge(access(SysReg::new(2, 0, 0, n, 7), false), &controls), Verdict::Keep);
+    }
+}
+
+#[test]
+fn no_xs_maintenance_follows_its_plain_form() {
+    let plain = named("TLBI VAE1IS");
+    let no_xs = SysReg::new(1, 0, 9, plain.crm(), plain.op2());
+    let fine = Written::nothing().with(Control::Hfgitr, 1 << 29);
+    assert_eq!([judge(access(plain, false), &fine), judge(access(no_xs, false), &fine)], [Verdict::Forward; 2]);
+    let spared = Written::nothing().with(Control::Hfgitr, 1 << 29).with(Control::Hcrx, 1 << 4);
+    assert_eq!(judge(access(plain, false), &spared), Verdict::Forward);
+    assert_eq!(judge(access(no_xs, false), &spared), Verdict::Keep);
+    // HCR_EL2.TTLB takes all.
+    assert_eq!(judge(access(no_xs, false), &spared.with(Control::Hcr, 1 << 25)), Verdict::Forward);
+}
+
+#[test]
+fn exception_classes() {
+    let nothing = Written::nothing;
+    let cases = [
+        (Ec::HVC64, 0, nothing(), Verdict::Forward),
+        (Ec::HVC64, 0, nothing().with(Control::Hcr, 1 << 29), Verdict::Undefined),
+        (Ec::SMC64, 0, nothing(), Verdict::Undefined),
+        (Ec::SMC64, 0, nothing().with(Control::Hcr, 1 << 19), Verdict::Forward),
+        (Ec::WFX, 0, nothing().with(Control::Hcr, 1 << 13), Verdict::Forward),
+        (Ec::WFX, 1, nothing().with(Control::Hcr, 1 << 13), Verdict::Keep),
+        (Ec::WFX, 3, nothing().with(Control::Hcr, 1 << 14), Verdict::Forward),
+        (Ec::FP, 0, nothing(), Verdict::Keep),
+        (Ec::FP, 0, nothing().without(Control::Cptr, 3 << 20), Verdict::Forward),
+        (Ec::FP, 0, nothing().without(Control::Cptr, 1 << 20).with(Control::Cptr, 2 << 20), Verdict::Forward),
+        (Ec::FP, 0, nothing().without(Control::Cptr, 2 << 20), Verdict::Keep),
+        (Ec::SVE, 0, nothing().without(Control::Cptr, 3 << 16), Verdict::Forward),
+        (Ec::PAUTH, 0, nothing().without(Control::Hcr, 1 << 41), Verdict::Forward),
+        (Ec::BRK64, 0, nothing().with(Control::Mdcr, 1 << 8), Verdict::Forward),
+        (Ec::BRK64, 0, nothing(), Verdict::Keep),
+        (Ec::ERET, 0, nothing().with(Control::Hfgitr, 1 << 51), Verdict::Forward),
+        (Ec::SVC64, 0, nothing().with(Control::Hfgitr, 1 << 53), Verdict::Forward),
+        (Ec::SVC64, 0, nothing().with(Control::Hfgitr, 1 << 52), Verdict::Keep),
+        (Ec::DATA_ABORT_LOWER, 0, nothing(), Verdict::SecondStage),
+        (Ec::INSTRUCTION_ABORT_LOWER, 0, nothing(), Verdict::SecondStage),
+        (Ec::SERROR, 0, nothing(), Verdict::Keep),
+        // MCR of CRn 7 with HSTR_EL2.T7; MRC of the PMU; MRRC of CNTPCT.
+        (Ec::CP15_MCR, 7 << 10, nothing().with(Control::Hstr, 1 << 7), Verdict::Forward),
+        (Ec::CP15_MCR, 9 << 10 | 13 << 1 | 1, nothing().with(Control::Mdcr, 1 << 6), Verdict::Forward),
+        (Ec::CP15_MCRR, 14 << 1 | 1, nothing().without(Control::Cnthctl, 1 << 10), Verdict::Forward),
+        (Ec::CP15_MCR, 13 << 10, nothing(), Verdict::Keep),
+    ];
+    for (ec, iss, controls, expected) in cases {
+        assert_eq!(judge(esr(ec, iss), &controls), expected, "{ec:?} {iss:#x}");
+    }
+    let svc = nothing().with(Control::Hfgitr, 1 << 52);
+    assert_eq!(verdict(esr(Ec::SVC64, 0), Level::El0, &svc), Verdict::Forward);
+}
+
+#[test]
+fn layouts_without_e2h() {
+    let page = Page::new();
+    // Every feature, FEAT_E2H0 (a signed field) among them.
+    let masks = Masks::new(&[0x7777_7777_7777_7777; SPACE]);
+    let virt = |cptr, cnthctl| Virtual { page: &page, masks: &masks, cptr, mdcr: 0, cnthctl };
+    let fp = esr(Ec::FP, 0);
+    // CPTR_EL2.TFP, and what the same bit is with E2H set.
+    assert_eq!(verdict(fp, Level::El1, &virt(1 << 10, 0)), Verdict::Forward);
+    assert_eq!(verdict(fp, Level::El1, &virt(0, 0)), Verdict::Keep);
+    let cntpct = access(named("CNTPCT_EL0"), true);
+    assert_eq!(verdict(cntpct, Level::El1, &virt(0, 1)), Verdict::Keep);
+    assert_eq!(verdict(cntpct, Level::El1, &virt(0, 1 << 10)), Verdict::Forward);
+    page.set(vncr::HCR_EL2, 1 << 34);
+    assert_eq!(verdict(fp, Level::El1, &virt(0, 0)), Verdict::Forward);
+    assert_eq!(verdict(fp, Level::El1, &virt(3 << 20, 0)), Verdict::Keep);
+    assert_eq!(verdict(cntpct, Level::El1, &virt(0, 1)), Verdict::Forward);
+    assert_eq!(verdict(cntpct, Level::El1, &virt(0, 1 << 10)), Verdict::Keep);
+}
+
+#[test]
+fn e2h_as_the_processor_has_it() {
+    const MMFR1: usize = 7 << 3 | 1;
+    const MMFR4: usize = 7 << 3 | 4;
+    let hcr = |vh: u64, e2h0: u64, written| {
+        let mut view = [0; SPACE];
+        view[MMFR1] = vh << 8;
+        view[MMFR4] = e2h0 << 24;
+        Masks::new(&view).hcr(written) & trap::HCR_E2H != 0
+    };
+    assert_eq!([hcr(0, 0, 0), hcr(0, 0, u64::MAX)], [false; 2]);
+    assert_eq!([hcr(1, 0, 0), hcr(1, 0, u64::MAX)], [false, true]);
+    assert_eq!([hcr(1, 0xe, 0), hcr(1, 0xf, u64::MAX)], [true; 2]);
+}
+
+/// A VM whose processor has nothing but EL2: no control of a feature has an effect, and none traps by being 0.
+#[test]
+fn a_processor_without_features() {
+    let masks = Masks::new(&[0; SPACE]);
+    let page = Page::new();
+    // All that a fine-grained trap or an enable would take by being 0.
+    let by_zero = |row: &&Row| row.fine.is_some_and(|fine| fine.inverted) || row.coarse.iter().any(|trap| trap.value == 0);
+    let of_every_processor = ["CNTPCT_EL0", "CNTPCTSS_EL0", "CNTP_TVAL_EL0", "CNTP_CTL_EL0", "CNTP_CVAL_EL0"];
+    let kept = ROWS.iter().filter(by_zero).filter(|row| !of_every_processor.contains(&row.name));
+    let kept: Vec<_> = kept.filter(|row| !row.coarse.iter().any(|trap| trap.name == "HCR_EL2.TVM")).map(|row| row.first).collect();
+    assert!(kept.len() > 30);
+    for hcr in [0, u64::MAX] {
+        page.set(vncr::HCR_EL2, hcr);
+        for slot in [vncr::HFGRTR_EL2, vncr::HFGWTR_EL2, vncr::HFGITR_EL2, vncr::HDFGRTR_EL2, vncr::HDFGWTR_EL2] {
+            page.set(slot, hcr);
+        }
+        let controls = Virtual { page: &page, masks: &masks, cptr: 0, mdcr: 0, cnthctl: 0 };
+        for &reg in &kept {
+            assert_eq!(verdict(access(reg, true), Level::El1, &controls), Verdict::Keep, "{reg}");
+        }
+        assert_eq!(verdict(access(named("TPIDR_EL1"), true), Level::El1, &controls), Verdict::Keep);
+        assert_eq!(verdict(access(named("TPIDR_EL1"), false), Level::El1, &controls), Verdict::Keep);
+    }
+    // What every processor has still traps.
+    assert_eq!(
+        verdict(access(named("SCTLR_EL1"), true), Level::El1, &Virtual { page: &page, masks: &masks, cptr: 0, mdcr: 0, cnthctl: 0 }),
+        Verdict::Forward
+    );
+}
+
+#[test]
+fn any_syndrome_has_a_verdict() {
+    let controls = Written::nothing();
+    for ec in 0..64 {
+        for iss in [0, 0x1ff_ffff, 0x0aa_aaaa, 0x155_5555] {
+            let _ = judge(esr(Ec::new(ec), iss), &controls);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What becomes of an access of L2 that found no translation, or none that allows it.
+
+use super::format::{LeafSize, ShadowPermissions};
+use super::stage2::Stage2;
+use super::walk::{GuestMemory, Leaf, WalkFault, WalkFaultKind};
+use stile_paging::PAGE_SIZE;
+use stile_paging::table::{self, Attributes, MemoryType, Stage2Permissions, Translation};
+use stile_sysreg::syndrome::{Ec, Esr};
+
+/// What an access needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// To be read.
+    Read,
+    /// To be written.
+    Write,
+    /// To be executed.
+    Execute,
+}
+
+impl Need {
+    /// Of the access that an instruction or data abort with this syndrome is about. A walk of L2's first
+    /// stage reads, and so does cache maintenance, whatever WnR says.
+    pub fn of(esr: Esr) -> Self {
+        if esr.ec() == Ec::INSTRUCTION_ABORT_LOWER {
+            return if esr.instruction_abort().s1ptw() { Self::Read } else { Self::Execute };
+        }
+        let abort = esr.data_abort();
+        if abort.wnr() && !abort.s1ptw() && !abort.cm() { Self::Write } else { Self::Read }
+    }
+
+    pub(crate) const fn is_met(self, access: Stage2Permissions) -> bool {
+        match self {
+            Self::Read => access.read,
+            Self::Write => access.write,
+            Self::Execute => access.execute && access.read,
+        }
+    }
+}
+
+/// A mapping for the shadow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// From L2's addresses to the machine's.
+    pub shadow: table::Mapping<ShadowPermissions>,
+    /// The first of the physical addresses of L1's that lie between the two.
+    pub l1: u64,
+}
+
+/// What becomes of the access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// L1 doesn't allow it: the abort is L1's, with this fault in it.
+    Forward(WalkFault),
+    /// Both stages allow it: the shadow gets this mapping ([`Pool::map`](super::Pool::map)), and L2 tries again.
+    Map(Mapping),
+    /// L1 allows it, but L0 has nothing there, or doesn't allow it: the access is one to this physical address
+    /// of L1's, such as an emulated device that L1 gave to L2.
+    Absent {
+        /// L1's physical address.
+        address: u64,
+    },
+}
+
+/// Resolves an access of L2 to its physical address `ipa`. `host` is L0's own second stage for L1: where a physical
+/// address of L1's leads.
+pub fn resolve(
+    stage2: &Stage2,
+    memory: &impl GuestMemory,
+    host: impl FnOnce(u64) -> Option<Translation<Stage2Permissions>>,
+    ipa: u64,
+    need: Need,
+) -> Resolution {
+    let leaf = match stage2.walk(memory, ipa) {
+        Ok(leaf) => leaf,
+        Err(fault) => return Resolution::Forward(fault),
+    };
+    if !need.is_met(leaf.access) {
+        return Resolution::Forward(WalkFault { kind: WalkFaultKind::Permission, level: leaf.level });
+    }
+    match host(leaf.output) {
+        Some(below) if need.is_met(below.attributes.permissions) => Resolution::Map(combine(ipa, &leaf, &below)),
+        _ => Resolution::Absent { address: leaf.output },
+    }
+}
+
+/// The largest mapping around `ipa` that L1's entry and L0's both cover, with what both allow.
+fn combine(ipa: u64, leaf: &Leaf, below: &Translation<Stage2Permissions>) -> Mapping {
+    let size = (1u64 << leaf.shift).min(below.level.size()).max(PAGE_SIZE);
+    let start = |address: u64| address & !(size - 1);
+    let (l1, l0) = (leaf.access, below.attributes.permissions);
+    let attributes = Attributes {
+        memory: weaker(leaf.memory, below.attributes.memory),
+        permissions: ShadowPermissions {
+            access: Stage2Permissions { read: l1.read && l0.read, write: l1.write && l0.write, execute: l1.execute && l0.execute },
+            leaf: LeafSize::from_shift(leaf.shift),
+        },
+    };
+    Mapping { shadow: table::Mapping { address: start(ipa), output: start(below.output), size, attributes }, l1: start(leaf.output) }
+}
+
+/// The type of memory that two stages make together: Arm ARM, "Combining stage 1 and stage 2 memory type
+/// attributes".
+const fn weaker(a: MemoryType, b: MemoryType) -> MemoryType {
+    match (a, b) {
+        (MemoryType::Device, _) | (_, MemoryType::Device) => MemoryType::Device,
+        (MemoryType::NonCacheable, _) | (_, MemoryType::NonCacheable) => MemoryType::NonCacheable,
+        (MemoryType::Normal, MemoryType::Normal) => MemoryType::Normal,
+    }
+}

@@ -1,0 +1,126 @@
+//! The machine under L1: its second stage for the VM, and the frames for shadows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+
+use stile_nested::shadow::Tlb;
+use stile_paging::table::{
+    Attributes, ENTRIES, Invalidation, Level, Maintenance, MemoryType, Stage2Permissions, TableMemory, TableRead, Translation,
+};
+use stile_paging::vmid::VmidSlot;
+
+/// Where the VM's memory is, for L1 and on the machine.
+pub const RAM: u64 = 0x4000_0000;
+pub const PHYSICAL: u64 = 0x12_8000_0000;
+/// Bytes of it.
+pub const MEMORY: u64 = 32 << 20;
+/// From here on L0 has it in pages, and the last of them may only be read.
+const IN_PAGES: u64 = RAM + (16 << 20);
+const READ_ONLY: u64 = RAM + (31 << 20);
+
+/// L0's second stage for the VM.
+pub struct Host;
+
+impl Host {
+    pub fn translate(&self, l1: u64) -> Option<Translation<Stage2Permissions>> {
+        let within = l1.checked_sub(RAM).filter(|&within| within < MEMORY)?;
+        let level = if l1 < IN_PAGES { Level::L2 } else { Level::L3 };
+        let permissions = if l1 < READ_ONLY { Stage2Permissions::ALL } else { Stage2Permissions::READ };
+        Some(Translation {
+            output: PHYSICAL + within,
+            level,
+            attributes: Attributes { memory: MemoryType::Normal, permissions },
+            descriptor: 0,
+        })
+    }
+}
+
+/// Memory for the tables of shadows: so many frames beyond the roots.
+pub struct Frames {
+    words: BTreeMap<u64, Box<[u64; ENTRIES]>>,
+    next: u64,
+    free: Vec<u64>,
+    allocated: BTreeSet<u64>,
+    budget: usize,
+}
+
+impl Frames {
+    pub fn new(budget: usize) -> Self {
+        Self { words: BTreeMap::new(), next: 0x100_0000, free: Vec::new(), allocated: BTreeSet::new(), budget }
+    }
+
+    pub fn root(&mut self, size: u64) -> u64 {
+        let root = self.next.next_multiple_of(size);
+        self.next = root + size;
+        for frame in (root..self.next).step_by(4096) {
+            self.words.insert(frame, Box::new([0; ENTRIES]));
+        }
+        root
+    }
+
+    pub fn in_use(&self) -> usize {
+        self.allocated.len()
+    }
+}
+
+impl TableRead for Frames {
+    type Error = Infallible;
+
+    fn read(&self, table: u64, index: usize) -> Result<u64, Infallible> {
+        let frame = table + (index / ENTRIES * 4096) as u64;
+        Ok(self.words[&frame][index % ENTRIES])
+    }
+}
+
+impl TableMemory for Frames {
+    fn write(&mut self, table: u64, index: usize, descriptor: u64) {
+        let frame = table + (index / ENTRIES * 4096) as u64;
+        self.words.get_mut(&frame).expect("a table of the shadow's own")[index % ENTRIES] = descriptor;
+    }
+
+    fn allocate(&mut self) -> Option<u64> {
+        if self.allocated.len() == self.budget {
+            return None;
+        }
+        let frame = self.free.pop().unwrap_or_else(|| {
+            self.next += 4096;
+            self.next - 4096
+        });
+        self.words.insert(frame, Box::new([0; ENTRIES]));
+        self.allocated.insert(frame);
+        Some(frame)
+    }
+
+    fn free(&mut self, table: u64) {
+        assert!(self.allocated.remove(&table), "{table:#x} is freed twice");
+        self.words.remove(&table);
+        self.free.push(table);
+    }
+}
+
+/// Counts maintenance, and sees that it names the shadow it is for.
+#[derive(Default)]
+pub struct Recorder {
+    selected: Option<u64>,
+    pub invalidations: usize,
+}
+
+impl Maintenance for Recorder {
+    fn invalidate(&mut self, _: Invalidation) {
+        assert!(self.selected.is_some(), "maintenance of nobody's tables");
+        self.invalidations += 1;
+    }
+
+    fn invalidate_all(&mut self) {
+        assert!(self.selected.is_some(), "maintenance of nobody's tables");
+        self.invalidations += 1;
+    }
+
+    fn complete(&mut self) {}
+}
+
+impl Tlb for Recorder {
+    fn select(&mut self, _: &VmidSlot, root: u64) {
+        self.selected = Some(root);
+    }
+}

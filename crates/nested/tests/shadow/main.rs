@@ -1,0 +1,273 @@
+//! Shadow second stages against a plain walk of both stages.
+//!
+//! L1 makes tables in its memory, changes them and does the maintenance that the architecture asks of it; L2 touches
+//! addresses. What the shadow then says must be what the model says: a walk of L1's table, written in another way, and
+//! of L0's. Other tests fill L1's memory with anything at all.
+
+mod host;
+mod l1;
+
+use host::{Frames, Host, Recorder};
+use l1::{Change, Gone, Guest, Shape};
+use proptest::prelude::*;
+use stile_nested::shadow::{Need, Pool, Resolution, Shadow, Stage2, WalkFaultKind, resolve};
+use stile_nested::tlbi::Scope;
+use stile_paging::registers::PaRange;
+use stile_paging::table::{Geometry, Stage2 as Plain};
+
+/// What L1's ID registers say of its physical addresses.
+const PA_BITS: u8 = 44;
+const SHADOWS: usize = 3;
+
+fn geometry() -> Geometry {
+    Geometry::stage2(PA_BITS, PaRange::Bits48).unwrap()
+}
+
+/// The hypervisor under test: the pool, the frames for its tables, and the VM's own second stage.
+struct Nested {
+    pool: Pool<SHADOWS>,
+    frames: Frames,
+    host: Host,
+    tlb: Recorder,
+}
+
+impl Nested {
+    fn new(budget: usize) -> Self {
+        let geometry = geometry();
+        let mut frames = Frames::new(budget);
+        let roots = [(); SHADOWS].map(|()| frames.root(geometry.root_size()));
+        let pool = Pool::new(Shadow(Plain::default()), geometry, roots).unwrap();
+        Self { pool, frames, host: Host, tlb: Recorder::default() }
+    }
+
+    /// L2 accesses `ipa` until something comes of it: the machine's address, or what L1 is told.
+    fn access(&mut self, guest: &Guest, stage2: &Stage2, ipa: u64, need: Need) -> Answer {
+        let id = self.pool.acquire(&mut self.frames, stage2).expect("a shadow for each vCPU");
+        let answer = self.try_access(guest, stage2, id, ipa, need);
+        self.pool.release(id);
+        answer
+    }
+
+    fn try_access(&mut self, guest: &Guest, stage2: &Stage2, id: stile_nested::shadow::ContextId, ipa: u64, need: Need) -> Answer {
+        for _ in 0..2 {
+            let table = self.pool.context(id).unwrap().table();
+            if let Ok(found) = table.translate(&self.frames, ipa) {
+                let access = found.attributes.permissions.access;
+                let is_allowed = match need {
+                    Need::Read => access.read,
+                    Need::Write => access.write,
+                    Need::Execute => access.execute && access.read,
+                };
+                if is_allowed {
+                    return Answer::At(found.output);
+                }
+            }
+            match resolve(stage2, guest, |l1| self.host.translate(l1), ipa, need) {
+                Resolution::Forward(fault) => return Answer::Fault(fault.kind, fault.level),
+                Resolution::Absent { address } => return Answer::Absent(address),
+                Resolution::Map(mapping) => self.pool.map(id, &mut self.frames, &mut self.tlb, &mapping).unwrap(),
+            }
+        }
+        panic!("{ipa:#x} faults again although it was mapped");
+    }
+}
+
+/// What comes of an access of L2.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Answer {
+    /// It reaches this physical address.
+    At(u64),
+    /// L1 gets an abort.
+    Fault(WalkFaultKind, u8),
+    /// L0 has nothing there, at this physical address of L1's.
+    Absent(u64),
+}
+
+fn model(guest: &Guest, host: &Host, shape: &Shape, ipa: u64, need: Need) -> Answer {
+    match guest.translate(shape, ipa) {
+        Err((kind, level)) => Answer::Fault(kind, level),
+        Ok((_, flags, level)) if !flags.allows(need) => Answer::Fault(WalkFaultKind::Permission, level),
+        Ok((l1, _, _)) => host
+            .translate(l1)
+            .filter(|found| {
+                let access = found.attributes.permissions;
+                match need {
+                    Need::Read => access.read,
+                    Need::Write => access.write,
+                    Need::Execute => access.execute && access.read,
+                }
+            })
+            .map_or(Answer::Absent(l1), |found| Answer::At(found.output)),
+    }
+}
+
+fn need() -> impl Strategy<Value = Need> {
+    prop_oneof![Just(Need::Read), Just(Need::Write), Just(Need::Execute)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// L1 changes its tables and says so; after each change, L2 gets what a walk of both stages gives.
+    #[test]
+    fn a_shadow_is_both_stages(
+        shape in l1::shape(),
+        steps in prop::collection::vec((l1::change(), prop::collection::vec((any::<u64>(), need()), 1..6)), 1..24),
+        budget in prop_oneof![Just(6usize), Just(1000)],
+    ) {
+        let mut guest = Guest::new();
+        let mut nested = Nested::new(budget);
+        let stage2 = shape.stage2();
+        for (change, accesses) in steps {
+            if let Some(Gone { start, bytes, was_table }) = guest.apply(&shape, &change) {
+                // L1's maintenance: for all, for the range, or by any address of the entry that it changed.
+                let inside = start + ((change.inside % bytes) & !0xfff);
+                let scope = match change.hint % 4 {
+                    0 => Scope::VmidBoth,
+                    1 => Scope::All,
+                    2 | 3 if was_table => Scope::Ipa { start, bytes: Some(bytes), last_level: false },
+                    2 => Scope::Ipa { start: inside, bytes: Some(4096), last_level: true },
+                    _ => Scope::Ipa { start: inside, bytes: None, last_level: false },
+                };
+                nested.pool.invalidate(&mut nested.frames, &mut nested.tlb, shape.vmid, &scope);
+            }
+            for (bits, need) in accesses {
+                let ipa = guest.interesting(&shape, bits);
+                let expected = model(&guest, &nested.host, &shape, ipa, need);
+                prop_assert_eq!(nested.access(&guest, &stage2, ipa, need), expected, "{:#x} {:?}", ipa, need);
+            }
+        }
+        nested.pool.reset(&mut nested.frames);
+        prop_assert_eq!(nested.frames.in_use(), 0);
+    }
+
+    /// Several second stages at a time, more than there are shadows: none sees another's.
+    #[test]
+    fn shadows_are_kept_apart(
+        shapes in prop::collection::vec(l1::shape(), 5),
+        changes in prop::collection::vec(l1::change(), 5..20),
+        accesses in prop::collection::vec((0usize..5, any::<u64>(), need()), 1..60),
+    ) {
+        let mut guest = Guest::new();
+        let mut nested = Nested::new(1000);
+        let shapes: Vec<_> = shapes.into_iter().enumerate().map(|(n, shape)| shape.at(&mut guest, n as u16)).collect();
+        for (n, change) in changes.iter().enumerate() {
+            guest.apply(&shapes[n % shapes.len()], change);
+        }
+        for (n, bits, need) in accesses {
+            let ipa = guest.interesting(&shapes[n], bits);
+            let expected = model(&guest, &nested.host, &shapes[n], ipa, need);
+            prop_assert_eq!(nested.access(&guest, &shapes[n].stage2(), ipa, need), expected);
+        }
+    }
+
+    /// L0 takes memory away: no shadow leads there any more, however it got there.
+    #[test]
+    fn what_l0_withdraws_is_gone(
+        shape in l1::shape(),
+        changes in prop::collection::vec(l1::change(), 1..12),
+        accesses in prop::collection::vec(any::<u64>(), 1..40),
+        page in 0u64..host::MEMORY / 4096,
+        pages in 1u64..64,
+    ) {
+        let mut guest = Guest::new();
+        let mut nested = Nested::new(1000);
+        for change in &changes {
+            guest.apply(&shape, change);
+        }
+        let stage2 = shape.stage2();
+        let ipas: Vec<_> = accesses.iter().map(|&bits| guest.interesting(&shape, bits)).collect();
+        for &ipa in &ipas {
+            nested.access(&guest, &stage2, ipa, Need::Read);
+        }
+        let (l1, size) = (host::RAM + page * 4096, pages * 4096);
+        nested.pool.withdraw(&mut nested.frames, &mut nested.tlb, l1, size);
+        let id = nested.pool.acquire(&mut nested.frames, &stage2).unwrap();
+        for &ipa in &ipas {
+            if let Ok(found) = nested.pool.context(id).unwrap().table().translate(&nested.frames, ipa) {
+                let back = host::RAM + (found.output - host::PHYSICAL);
+                prop_assert!(back < l1 || back >= l1 + size, "{ipa:#x} still leads to {back:#x}");
+            }
+        }
+    }
+
+    /// Tables of any content and registers of any value: an answer always, and never an address outside of the VM.
+    #[test]
+    fn hostile_tables(vtcr: u64, vttbr: u64, hcr: u64, sctlr: u64, seed: u64, ipas in prop::collection::vec(any::<u64>(), 1..24)) {
+        let guest = Guest::noise(seed);
+        let mut nested = Nested::new(200);
+        // Mostly values that the hardware takes for something.
+        for (vtcr, vttbr) in [(vtcr, vttbr), (vtcr & !0x3f | 24, host::RAM | vttbr & 0xfff_f000), (24 | 1 << 6 | 5 << 16, host::RAM)] {
+            let stage2 = Stage2::decode(vtcr, vttbr, hcr | 1, sctlr, PA_BITS);
+            for &bits in &ipas {
+                let ipa = bits >> (bits & 0x3f).max(16);
+                match nested.access(&guest, &stage2, ipa, Need::Read) {
+                    Answer::At(pa) => prop_assert!((host::PHYSICAL..host::PHYSICAL + host::MEMORY).contains(&pa)),
+                    Answer::Fault(_, level) => prop_assert!(level <= 3),
+                    Answer::Absent(_) => {}
+                }
+            }
+            nested.pool.invalidate(&mut nested.frames, &mut nested.tlb, stage2.vmid(), &Scope::Ipa { start: seed, bytes: Some(vtcr), last_level: false });
+            nested.pool.invalidate(&mut nested.frames, &mut nested.tlb, stage2.vmid(), &Scope::Ipa { start: vttbr, bytes: None, last_level: false });
+        }
+    }
+}
+
+/// A 2 MiB block of L1's over 2 MiB of L0's memory is one entry of the shadow, with the two stages' permissions.
+#[test]
+fn blocks_stay_large() {
+    let shape = Shape::plain();
+    let mut guest = Guest::new();
+    let mut nested = Nested::new(1000);
+    let change = Change { ipa: 0x60_0000, level: 2, output: host::RAM + (2 << 20), flags: l1::Flags::ALL, map: true, hint: 0, inside: 0 };
+    guest.apply(&shape, &change);
+    let stage2 = shape.stage2();
+    assert_eq!(nested.access(&guest, &stage2, 0x61_2345, Need::Write), Answer::At(host::PHYSICAL + (2 << 20) + 0x1_2345));
+    let id = nested.pool.acquire(&mut nested.frames, &stage2).unwrap();
+    let found = nested.pool.context(id).unwrap().table().translate(&nested.frames, 0x60_0000).unwrap();
+    assert_eq!(found.level, stile_paging::table::Level::L2);
+    // One page of it is L1's to invalidate, and takes the block away; the reverse map finds it, too.
+    nested.pool.withdraw(&mut nested.frames, &mut nested.tlb, host::RAM + (2 << 20) + 0x5000, 0x1000);
+    nested.pool.release(id);
+    assert!(nested.tlb.invalidations > 0);
+}
+
+/// L1 maps one page at more places than L0 would have tables for: the shadow starts anew, and never grows beyond its limit.
+#[test]
+fn a_shadow_does_not_grow_without_end() {
+    let shape = Shape::plain();
+    let mut guest = Guest::new();
+    let mut nested = Nested::new(usize::MAX);
+    // A table of level 2 that leads from each entry to the same table of level 3.
+    guest.mirror(&shape);
+    let stage2 = shape.stage2();
+    for n in 0..1600 {
+        assert_eq!(nested.access(&guest, &stage2, n << 21, Need::Read), Answer::At(host::PHYSICAL + 0x1000));
+        assert!(nested.frames.in_use() <= 1024);
+    }
+    assert!(nested.tlb.invalidations > 0);
+}
+
+/// L1's registers for a VM of 40 bits with pages of 4 KiB, as its hypervisors write them.
+#[test]
+fn registers_as_hypervisors_write_them() {
+    let guest = Guest::new();
+    let shape = Shape { input_bits: 40, start: 1, ..Shape::plain() };
+    // T0SZ 24, SL0 1, walks cacheable and inner shareable, PS 40 bits, RES1.
+    let vtcr = 24 | 1 << 6 | 0b01 << 8 | 0b01 << 10 | 0b11 << 12 | 2 << 16 | 1 << 31;
+    let stage2 = Stage2::decode(vtcr, 9 << 48 | shape.root | 1, 1, 0, PA_BITS);
+    assert_eq!(stage2.vmid(), 9);
+    assert_eq!(stage2.walk(&guest, 1 << 40).unwrap_err().level, 0);
+    assert_eq!(stage2.walk(&guest, 0x4000_0000).unwrap_err().kind, WalkFaultKind::Translation);
+}
+
+/// The second stage off: L2 has L1's addresses, in large blocks.
+#[test]
+fn without_a_second_stage() {
+    let guest = Guest::new();
+    let mut nested = Nested::new(1000);
+    let stage2 = Stage2::decode(0, 0, 0, 0, PA_BITS);
+    assert_eq!(nested.access(&guest, &stage2, host::RAM + 0x1234, Need::Execute), Answer::At(host::PHYSICAL + 0x1234));
+    assert_eq!(nested.access(&guest, &stage2, 0x1000, Need::Read), Answer::Absent(0x1000));
+    assert_eq!(nested.access(&guest, &stage2, 1 << 44, Need::Read), Answer::Fault(WalkFaultKind::AddressSize, 0));
+}

@@ -1,0 +1,41 @@
+//! Address translation instructions of L1: for its own translations the CPU does them, for its guest's crate `stile-nested`.
+
+use stile_nested::at::{self, Regime, Stage1};
+use stile_nested::forward::Level;
+use stile_nested::inject;
+use stile_sysreg::SysReg;
+
+use super::Nested;
+use crate::arch::aarch64::sysreg::{isb, read_sysreg, write_sysreg};
+use crate::vm::Vm;
+
+macro_rules! at {
+    ($name:literal, $address:expr) => {{
+        let address: u64 = $address;
+        // SAFETY: the result goes to PAR_EL1, which is the guest's.
+        unsafe { core::arch::asm!(concat!("at ", $name, ", {}"), in(reg) address, options(nostack, preserves_flags)) };
+    }};
+}
+
+/// AT at virtual EL2. The result is in PAR_EL1, which is the vCPU's own register. False if there is no such instruction.
+pub fn execute(nested: &Nested, vm: &Vm, reg: SysReg, address: u64) -> bool {
+    /// SPSR_EL2.PAN.
+    const PAN: u64 = 1 << 22;
+    let Some(what) = at::decode(reg) else { return false };
+    let is_own = what.regime == Regime::El2 || what.regime == Regime::Stage1 && inject::is_host(nested.hcr());
+    if !is_own {
+        let pan = read_sysreg!("spsr_el2") & PAN != 0;
+        let (stage1, stage2) = (Stage1::of_guest(&nested.page, nested.hcr()), nested.stage2(vm));
+        write_sysreg!("par_el1", at::translate(what, &stage1, &stage2, &super::shadow::Memory(vm), address, pan));
+        return true;
+    }
+    // Virtual EL2's translations are EL1's on this CPU.
+    match (what.level, what.write) {
+        (Level::El0, false) => at!("s1e0r", address),
+        (Level::El0, true) => at!("s1e0w", address),
+        (_, false) => at!("s1e1r", address),
+        (_, true) => at!("s1e1w", address),
+    }
+    isb();
+    true
+}

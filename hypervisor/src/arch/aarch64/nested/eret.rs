@@ -1,0 +1,80 @@
+//! ERET at virtual EL2, where it is not the fast kind that `exit.S` answers; and exceptions taken to virtual EL2.
+
+use stile_ledger::RowId;
+use stile_ledger::aarch64 as rows;
+use stile_nested::inject::{self, Context, El2, Entry, EretKind, Kind};
+use stile_nested::vncr;
+use stile_sysreg::syndrome::Esr;
+
+use super::{Nested, Regime, switch, traps};
+use crate::arch::aarch64::cpu::Cpu;
+use crate::arch::aarch64::sysreg::{read_sysreg, write_sysreg};
+
+/// SPSR_EL2.IL: the next instruction takes an illegal-state exception.
+const IL: u64 = 1 << 20;
+
+/// ERET, ERETAA or ERETAB of the loaded vCPU at virtual EL2.
+pub fn eret(cpu: &mut Cpu, nested: &mut Nested, esr: Esr) -> RowId {
+    // What L1 calls SPSR_EL2 and ELR_EL2 are EL1's registers.
+    let (spsr, elr) = (read_sysreg!("S3_5_C4_C0_0"), read_sysreg!("S3_5_C4_C0_1"));
+    let to = inject::eret(spsr, read_sysreg!("spsr_el2"), nested.hcr(), true);
+    write_sysreg!("elr_el2", authenticated(inject::eret_kind(esr), elr));
+    write_sysreg!("spsr_el2", to.pstate);
+    match to.to {
+        Context::El2 if to.pstate & IL != 0 => rows::NESTED_ERET_ILLEGAL,
+        Context::El2 => rows::NESTED_ERET_KERNEL,
+        Context::HostEl0 => {
+            write_sysreg!("mdscr_el1", nested.page.get(vncr::MDSCR_EL1));
+            rows::NESTED_ERET_USER
+        }
+        Context::Guest => {
+            switch::enter_guest(cpu, nested);
+            rows::NESTED_ERET_GUEST
+        }
+    }
+}
+
+/// The return address of ERETAA and ERETAB, whose keys are L1's, on the CPU: SP is virtual EL2's, EL1's.
+fn authenticated(kind: EretKind, elr: u64) -> u64 {
+    let sp = read_sysreg!("sp_el1");
+    let mut address = elr;
+    match kind {
+        EretKind::Plain => {}
+        // SAFETY: arithmetic on two registers.
+        EretKind::KeyA => unsafe {
+            core::arch::asm!(".arch_extension pauth", "autia {}, {}", inout(reg) address, in(reg) sp, options(nomem, nostack, preserves_flags))
+        },
+        // SAFETY: as above.
+        EretKind::KeyB => unsafe {
+            core::arch::asm!(".arch_extension pauth", "autib {}, {}", inout(reg) address, in(reg) sp, options(nomem, nostack, preserves_flags))
+        },
+    }
+    address
+}
+
+/// The loaded vCPU, at virtual EL2 or in its guest, takes an exception to virtual EL2. For synchronous ones: `esr`, and FAR_EL2 if
+/// the exception has one.
+pub fn take(cpu: &mut Cpu, nested: &mut Nested, kind: Kind, esr: Option<u64>, far: Option<u64>) {
+    let (pc, pstate) = (read_sysreg!("elr_el2"), read_sysreg!("spsr_el2"));
+    let context = match nested.regime {
+        Regime::Guest => Context::Guest,
+        Regime::El2 if pstate & 0xf == 0 => Context::HostEl0,
+        Regime::El2 => Context::El2,
+    };
+    if context == Context::Guest {
+        switch::leave_guest(cpu, nested);
+    }
+    let el2 =
+        El2 { vbar: read_sysreg!("S3_5_C12_C0_0"), sctlr: read_sysreg!("S3_5_C1_C0_0"), hcr: nested.page.get(vncr::HCR_EL2) | traps::E2H };
+    let entry = Entry::take(kind, pstate, context, &el2);
+    write_sysreg!("S3_5_C4_C0_0", entry.spsr);
+    write_sysreg!("S3_5_C4_C0_1", pc);
+    if let Some(esr) = esr {
+        write_sysreg!("S3_5_C5_C2_0", esr);
+    }
+    if let Some(far) = far {
+        write_sysreg!("S3_5_C6_C0_0", far);
+    }
+    write_sysreg!("elr_el2", entry.pc);
+    write_sysreg!("spsr_el2", entry.pstate);
+}

@@ -1,0 +1,187 @@
+//! The virtual CPU interface while L2 runs: L1's ICH_* in the page of VNCR_EL2 become the CPU's, and L1's own interrupts wait in
+//! software meanwhile.
+
+use stile_board::intid;
+use stile_nested::vgic::{self, OnProcessor, Status};
+use stile_nested::vncr;
+use stile_vgic::Delivery;
+
+use super::{Nested, Regime};
+use crate::arch::aarch64::cpu::Cpu;
+use crate::arch::aarch64::interface::{self, Interface};
+use crate::arch::aarch64::sysreg::{read_sysreg, write_sysreg};
+use crate::arch::aarch64::{gic, handler, interrupts};
+use crate::vm::Vcpu;
+
+/// HCR_EL2.IMO.
+const IMO: u64 = 1 << 4;
+
+/// ICH_VTR_EL2 as L1 sees it: the CPU's own, without GICv4's direct injection.
+pub fn vtr() -> u64 {
+    /// nV4: virtual interrupts are not injected directly.
+    const NO_V4: u64 = 1 << 20;
+    read_sysreg!("S3_4_C12_C11_1") | NO_V4
+}
+
+/// What the list registers in the page say.
+pub fn status(nested: &Nested) -> Status {
+    Status::of(&nested.page, interface::shape().list_registers)
+}
+
+/// Whether L2, not running, has an interrupt in a list register that may wake it.
+pub fn guest_has_pending(nested: &Nested) -> bool {
+    vgic::has_pending(&nested.page, interface::shape().list_registers)
+}
+
+/// L1's own interrupts go to software, its list registers for L2 onto the CPU. If L1 does not take the interrupts of its VM
+/// (HCR_EL2.IMO is 0), they are for EL1, and all stays. Returns whether L1 has an interrupt that ends L2's run at once.
+pub fn bring_guest(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) -> bool {
+    if nested.page.get(vncr::HCR_EL2) & IMO == 0 {
+        return false;
+    }
+    let mut redistributor = vcpu.arch.redistributor.lock();
+    let mut interface = Interface::new(cpu.index, vcpu);
+    if redistributor.has_deliverable(&interface) {
+        return true;
+    }
+    let active = redistributor.unload(&mut interface);
+    interface.put(redistributor.interface());
+    drop(redistributor);
+    // What is behind EL2's timers is behind EL1's now.
+    nested.el2_active = interrupts::physical(active);
+    if !nested.active_is_guests {
+        nested.active_is_guests = true;
+        move_active(cpu.index, nested.el2_active, nested.held);
+    }
+    let page = &nested.page;
+    let vector = |slot: fn(usize) -> vncr::Slot| core::array::from_fn(|n| page.get(slot(n)) as u32);
+    interface.write_state(page.get(vncr::ICH_VMCR_EL2), &vector(vncr::ich_ap0r), &vector(vncr::ich_ap1r));
+    let held = nested.held;
+    // A physical interrupt is behind one of L1's only if that is a timer of L2's.
+    let behind = |intid: u32| (intid < 32 && held >> intid & 1 != 0).then_some(intid);
+    nested.lists = Some(OnProcessor::load(page, interface::shape().list_registers, &mut interface, behind));
+    write_sysreg!("S3_4_C12_C11_0", vgic::control(page));
+    false
+}
+
+/// The reverse, if that was done.
+pub fn bring_el2(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
+    let Some(lists) = nested.lists.take() else { return };
+    let mut interface = Interface::new(cpu.index, vcpu);
+    let page = &nested.page;
+    let ended = lists.unload(page, &mut interface, read_sysreg!("S3_4_C12_C11_0"));
+    let (vmcr, ap0r, ap1r) = interface.read_state();
+    page.set(vncr::ICH_VMCR_EL2, vmcr);
+    for n in 0..4 {
+        page.set(vncr::ich_ap0r(n), ap0r[n].into());
+        page.set(vncr::ich_ap1r(n), ap1r[n].into());
+    }
+    let maintenance = status(nested).asserts_maintenance(page);
+
+    let letters = vcpu.arch.mail.take();
+    let mut redistributor = vcpu.arch.redistributor.lock();
+    // L1's own interrupts, which it has left to L2 to end. SPIs are no business of L2's: Stile has none to give.
+    for ended in ended.iter().filter(|ended| ended.intid < 32) {
+        redistributor.deactivate_saved(1 << ended.intid);
+        if ended.by_processor {
+            nested.held &= !(1 << ended.intid);
+        }
+    }
+    redistributor.accept(letters);
+    redistributor.set_ppi_level(intid::GIC_MAINTENANCE, maintenance);
+    let active = redistributor.active_saved();
+    for (physical, rings) in TIMERS {
+        let rings = nested.held >> physical & 1 != 0 && rings();
+        redistributor.set_ppi_level(physical, rings);
+        if !rings && active >> physical & 1 == 0 {
+            // Nobody is to deactivate it any more.
+            drop_held(cpu.index, nested, physical);
+        }
+    }
+    interface.load(redistributor.interface());
+    let loaded = redistributor.load(&mut interface);
+    drop(redistributor);
+    if loaded.delivery != Delivery::Done || letters.spis() {
+        handler::synchronize(vcpu, cpu.index);
+    }
+}
+
+/// Looks at the line of L1's maintenance interrupt. The caller makes L1's interface look at its list registers.
+pub fn sample_maintenance(vcpu: &Vcpu, nested: &Nested) {
+    let asserted = status(nested).asserts_maintenance(&nested.page);
+    vcpu.arch.redistributor.lock().set_ppi_level(intid::GIC_MAINTENANCE, asserted);
+}
+
+/// EL1's timers' interrupts on this CPU change from being active for the one to being so for the other.
+fn move_active(cpu: usize, from: u32, to: u32) {
+    for physical in [intid::TIMER_EL1_VIRTUAL, intid::TIMER_EL1_PHYSICAL] {
+        let (was, is) = (from >> physical & 1 != 0, to >> physical & 1 != 0);
+        if was != is {
+            gic::set_active(cpu, physical, is);
+        }
+    }
+}
+
+/// ENABLE, IMASK, ISTATUS of a timer: its interrupt is asserted.
+const RINGS: u64 = 0b101;
+
+fn virtual_timer_rings() -> bool {
+    read_sysreg!("S3_5_C14_C3_1") & 0b111 == RINGS
+}
+
+fn physical_timer_rings() -> bool {
+    read_sysreg!("S3_5_C14_C2_1") & 0b111 == RINGS
+}
+
+/// EL1's timers: the physical interrupt, which is the guest's virtual one, too, and whether it is asserted.
+const TIMERS: [(u32, fn() -> bool); 2] =
+    [(intid::TIMER_EL1_VIRTUAL, virtual_timer_rings), (intid::TIMER_EL1_PHYSICAL, physical_timer_rings)];
+
+/// Looks at the guest's timers where their interrupts are EL1's own business, L1 not taking its guest's: after an end of interrupt.
+pub fn sample_timers(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
+    for (physical, rings) in TIMERS {
+        if nested.held >> physical & 1 != 0 && !rings() {
+            vcpu.arch.redistributor.lock().set_ppi_level(physical, false);
+            drop_held(cpu.index, nested, physical);
+        }
+    }
+}
+
+/// The interrupt of a timer of the guest's is over.
+fn drop_held(cpu: usize, nested: &mut Nested, physical: u32) {
+    if nested.held >> physical & 1 != 0 {
+        nested.held &= !(1 << physical);
+        gic::set_active(cpu, physical, false);
+    }
+}
+
+/// Virtual EL2 is about to have EL1's timers: their interrupts are active as it needs it. L1's own interface is on the CPU.
+pub fn hand_back_timers(cpu: usize, nested: &mut Nested) {
+    if nested.active_is_guests {
+        nested.active_is_guests = false;
+        move_active(cpu, nested.held, nested.el2_active);
+    } else {
+        // It will be asserted again when the guest has its timer again.
+        move_active(cpu, nested.held, 0);
+        nested.held = 0;
+    }
+}
+
+/// The vCPU leaves this CPU, its guest's registers with it.
+pub fn put(nested: &mut Nested) {
+    if nested.regime == Regime::Guest {
+        move_active(Cpu::this_index(), nested.held, 0);
+        nested.active_is_guests = false;
+    }
+}
+
+/// The physical interrupt of one of L2's timers came: it is acknowledged, and stays active for L2 until that, or L1, deactivates it.
+/// L1's own interface is on the CPU.
+pub fn guest_timer_rang(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested, physical: u32) {
+    nested.held |= 1 << physical;
+    let mut redistributor = vcpu.arch.redistributor.lock();
+    if redistributor.set_ppi_level(physical, true) && redistributor.sync_private(&mut Interface::new(cpu.index, vcpu)) != Delivery::Done {
+        drop(redistributor);
+        handler::synchronize(vcpu, cpu.index);
+    }
+}

@@ -1,0 +1,169 @@
+//! Exits of L2, and of what L1 runs at EL1 without a second stage.
+
+use stile_board::intid;
+use stile_ledger::RowId;
+use stile_ledger::aarch64::{self as rows, key, reason};
+use stile_nested::forward::{self, Level, Verdict};
+use stile_nested::inject::{self, Kind};
+use stile_nested::shadow::Need;
+use stile_sysreg::syndrome::{Ec, Esr, FaultKind};
+
+use super::shadow::Unresolved;
+use super::{Nested, Regime, eret, exits, gic as guest_gic, timers};
+use crate::arch::aarch64::cpu::Cpu;
+use crate::arch::aarch64::exit::Outcome;
+use crate::arch::aarch64::inject as own_inject;
+use crate::arch::aarch64::sysreg::{isb, read_sysreg, write_sysreg};
+use crate::arch::aarch64::{gic, handler, interrupts};
+use crate::cpu::Leave;
+
+/// A synchronous exit.
+pub fn exit(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
+    let esr = Esr(esr);
+    let from = if read_sysreg!("spsr_el2") & 0xf == 0 { Level::El0 } else { Level::El1 };
+    match forward::verdict(esr, from, &nested.controls(cpu.vcpu().vm())) {
+        Verdict::Forward => {
+            let row = forwarded_row(cpu, esr);
+            // What the hardware has not done for a trapped instruction L1 does: all of the syndrome is for it.
+            let far = matches!(esr.ec(), Ec::WATCHPOINT_LOWER).then(|| read_sysreg!("far_el2"));
+            eret::take(cpu, nested, Kind::Synchronous, Some(esr.0), far);
+            Outcome::again(row)
+        }
+        Verdict::SecondStage => abort(cpu, nested, esr),
+        // Below the machine that L1 sees there is firmware, which it calls by SMC.
+        Verdict::Undefined if esr.ec() == Ec::SMC64 => answer(cpu, nested, |cpu| handler::secure_call(cpu, esr.0)),
+        Verdict::Undefined => {
+            own_inject::undefined(esr);
+            Outcome::again(rows::NESTED_UNDEFINED)
+        }
+        Verdict::Keep if esr.ec() == Ec::WFX => wait(cpu, nested, esr),
+        Verdict::Keep => answer(cpu, nested, |cpu| exits::answer(cpu, esr.0)),
+    }
+}
+
+/// WFI and WFE that Stile traps for another vCPU's sake.
+fn wait(cpu: &mut Cpu, nested: &mut Nested, esr: Esr) -> Outcome {
+    guest_gic::bring_el2(cpu, cpu.vcpu(), nested);
+    let outcome = handler::wfx(cpu, esr.0);
+    if guest_gic::guest_has_pending(nested) {
+        cpu.leave = Leave::Yield;
+    }
+    outcome
+}
+
+fn forwarded_row(cpu: &Cpu, esr: Esr) -> RowId {
+    match esr.ec() {
+        Ec::HVC64 | Ec::HVC32 => rows::FORWARDED_HVC,
+        Ec::SMC64 | Ec::SMC32 => rows::FORWARDED_SMC,
+        Ec::WFX => rows::FORWARDED_WFX,
+        Ec::FP | Ec::SVE | Ec::SME => rows::FORWARDED_FP,
+        Ec::MSR => cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::FORWARDED, key::sysreg(esr.iss()))),
+        Ec::BREAKPOINT_LOWER | Ec::STEP_LOWER | Ec::WATCHPOINT_LOWER | Ec::BRK64 => rows::FORWARDED_DEBUG,
+        _ => reason::FORWARDED.other(),
+    }
+}
+
+/// Answers as for any guest, with L1's own interrupts on the CPU: the handler may add to them.
+fn answer(cpu: &mut Cpu, nested: &mut Nested, handle: impl FnOnce(&mut Cpu) -> Outcome) -> Outcome {
+    let vcpu = cpu.vcpu();
+    guest_gic::bring_el2(cpu, vcpu, nested);
+    let outcome = handle(cpu).finish();
+    if !outcome.leaves() {
+        resume(cpu, nested);
+    }
+    outcome
+}
+
+/// L2 is about to go on, L1's own interrupts being on the CPU: brings L2's, unless L1 has one that comes first.
+pub fn resume(cpu: &mut Cpu, nested: &mut Nested) {
+    if nested.regime == Regime::El2 || nested.lists.is_some() {
+        return;
+    }
+    let vcpu = cpu.vcpu();
+    if guest_gic::bring_guest(cpu, vcpu, nested) {
+        eret::take(cpu, nested, Kind::Irq, None, None);
+    } else {
+        nested.start_stand_in();
+    }
+}
+
+/// An abort of the second stage.
+fn abort(cpu: &mut Cpu, nested: &mut Nested, esr: Esr) -> Outcome {
+    let is_fetch = esr.ec() == Ec::INSTRUCTION_ABORT_LOWER;
+    let fault = esr.data_abort().fault();
+    if !matches!(fault.kind(), FaultKind::Translation(_) | FaultKind::AccessFlag(_) | FaultKind::Permission(_)) {
+        return answer(cpu, nested, |cpu| exits::answer(cpu, esr.0));
+    }
+    let Some(ipa) = faulting_ipa(esr) else {
+        // L2 has changed its tables since: it tries again.
+        return Outcome::again(rows::FAULT_WALK);
+    };
+    let vm = cpu.vcpu().vm();
+    match nested.resolve(vm, cpu.index, ipa, Need::of(esr)) {
+        None => Outcome::again(match Need::of(esr) {
+            _ if esr.data_abort().s1ptw() => rows::FAULT_WALK,
+            Need::Execute => rows::FAULT_FETCH,
+            Need::Write => rows::FAULT_WRITE,
+            Need::Read => rows::FAULT_READ,
+        }),
+        Some(Unresolved::Forward(fault)) => {
+            let far = read_sysreg!("far_el2");
+            nested.set_hpfar(inject::hpfar(ipa));
+            eret::take(cpu, nested, Kind::Synchronous, Some(inject::abort(esr, fault)), Some(far));
+            Outcome::again(if is_fetch { rows::FORWARDED_FETCH_ABORT } else { rows::FORWARDED_DATA_ABORT })
+        }
+        Some(Unresolved::Absent(address)) => {
+            // The handler takes the address from the register, which is Stile's own; the offset in the page is FAR_EL2's.
+            write_sysreg!("hpfar_el2", inject::hpfar(address));
+            answer(cpu, nested, |cpu| exits::answer(cpu, esr.0))
+        }
+    }
+}
+
+/// The intermediate physical address that faulted. HPFAR_EL2 has it, but for permission faults of the access itself (Arm ARM,
+/// HPFAR_EL2), for which the first stage is asked again.
+fn faulting_ipa(esr: Esr) -> Option<u64> {
+    let abort = esr.data_abort();
+    if !matches!(abort.fault().kind(), FaultKind::Permission(_)) || abort.s1ptw() {
+        return Some(handler::faulting_ipa());
+    }
+    let far = read_sysreg!("far_el2");
+    let kept = read_sysreg!("par_el1");
+    // SAFETY: the result goes to PAR_EL1, which is the guest's, and is put back.
+    unsafe { core::arch::asm!("at s1e1r, {}", in(reg) far, options(nostack, preserves_flags)) };
+    isb();
+    let par = read_sysreg!("par_el1");
+    write_sysreg!("par_el1", kept);
+    // F; PA, bits 51 to 12.
+    (par & 1 == 0).then_some(par & 0x000f_ffff_ffff_f000 | far & 0xfff)
+}
+
+/// A physical IRQ.
+pub fn irq(cpu: &mut Cpu, nested: &mut Nested) -> Outcome {
+    let vcpu = cpu.vcpu();
+    guest_gic::bring_el2(cpu, vcpu, nested);
+    let intid = gic::acknowledge();
+    let outcome = match intid {
+        intid::TIMER_EL1_VIRTUAL | intid::TIMER_EL1_PHYSICAL => {
+            gic::drop_priority(intid);
+            guest_gic::guest_timer_rang(cpu, vcpu, nested, intid);
+            Outcome::again(if intid == intid::TIMER_EL1_VIRTUAL { rows::IRQ_VIRTUAL_TIMER } else { rows::IRQ_PHYSICAL_TIMER })
+        }
+        timers::STAND_IN => {
+            gic::drop_priority(intid);
+            gic::deactivate(intid);
+            timers::stand_in_rang(cpu, nested);
+            Outcome::again(rows::IRQ_STAND_IN)
+        }
+        _ => {
+            if intid == interrupts::maintenance() {
+                guest_gic::sample_timers(cpu, vcpu, nested);
+            }
+            handler::other_irq(cpu, intid)
+        }
+    };
+    if !outcome.leaves() {
+        resume(cpu, nested);
+    }
+    outcome
+}

@@ -1,0 +1,197 @@
+//! vCPUs that have an EL2 of their own: L1, and the guest that it runs, L2.
+//!
+//! Both run at the CPU's EL1. At virtual EL2 HCR_EL2.NV and NV2 are set: accesses to EL2's registers go to EL1's registers or to the
+//! page that VNCR_EL2 names, as far as FEAT_NV2 has it so; what else EL2 alone may do traps, as does ERET. EL1's registers of the
+//! guest are in that page meanwhile. A switch between the two moves them, as little else as possible, and nothing at load or put
+//! differs from other vCPUs but the trap controls. See Arm ARM, "Enhanced support for nested virtualization".
+
+mod at;
+mod eret;
+mod exits;
+mod gic;
+mod guest;
+mod registers;
+mod shadow;
+mod switch;
+mod sysreg;
+mod timers;
+mod tlbi;
+mod traps;
+
+use stile_nested::forward::{Masks, Virtual};
+use stile_nested::vgic::OnProcessor;
+use stile_nested::vncr::{self, Page};
+
+use super::cpu::Cpu;
+use super::sysreg::{read_sysreg, write_sysreg};
+use super::{exit, features, handler};
+use crate::vm::{Vcpu, Vm};
+use registers::{OWN_REGISTERS, Own, SWITCHED};
+pub use shadow::{Below, Shadows, new as new_shadows};
+
+/// Which registers the vCPU's exception level 1 has on the CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Regime {
+    /// Those of virtual EL2, which is its own EL0's kernel, too, while HCR_EL2.TGE is set.
+    El2,
+    /// Those of the guest: L2, or what L1 runs at EL1 without a second stage.
+    Guest,
+}
+
+/// What a vCPU with an EL2 has beyond others.
+#[repr(C, align(4096))]
+pub struct Nested {
+    /// Memory of VNCR_EL2.
+    pub page: Page,
+    /// Whose registers are on the CPU, or would be if the vCPU were loaded.
+    pub regime: Regime,
+    /// EL1's registers of virtual EL2, while those of its guest are on the CPU.
+    el2: [u64; SWITCHED],
+    /// Registers of virtual EL2 that trap and live nowhere else.
+    own: [u64; OWN_REGISTERS],
+    /// L2's list registers, while they are on the CPU.
+    lists: Option<OnProcessor>,
+    /// EL1's timers, by the bit of their physical interrupt, whose interrupt is active for the guest's timer...
+    held: u32,
+    /// ...and for virtual EL2's, since the guest runs.
+    el2_active: u32,
+    /// The physical interrupts of EL1's timers are active as the guest's need it, not as virtual EL2's do.
+    active_is_guests: bool,
+    /// Stile wants WFI and WFE to trap, whatever L1 wants.
+    waiting_traps: bool,
+    /// VMPIDR_EL2 of L1 itself.
+    mpidr: u64,
+    /// The second stage that the guest has.
+    shadow: Option<shadow::Current>,
+}
+
+impl Nested {
+    /// The state after a reset: at virtual EL2, HCR_EL2.E2H as it always is.
+    pub fn reset(&mut self, mpidr: u64) {
+        self.page.clear();
+        self.page.set(vncr::HCR_EL2, traps::E2H | traps::RW);
+        self.page.set(vncr::VPIDR_EL2, read_sysreg!("midr_el1"));
+        self.page.set(vncr::VMPIDR_EL2, mpidr);
+        self.regime = Regime::El2;
+        self.el2 = [0; SWITCHED];
+        self.own = [0; OWN_REGISTERS];
+        self.lists = None;
+        self.active_is_guests = false;
+        (self.held, self.el2_active) = (0, 0);
+        self.mpidr = mpidr;
+    }
+
+    /// The vCPU goes onto this CPU.
+    pub fn load(&mut self) {
+        write_sysreg!("S3_4_C2_C2_0", &raw const self.page as u64); // VNCR_EL2
+        write_sysreg!("vbar_el2", exit::nested_vector_base());
+        traps::load(self);
+    }
+
+    /// It leaves it: traps and vectors as other vCPUs have them.
+    pub fn put(&mut self) {
+        write_sysreg!("vbar_el2", exit::vector_base());
+        traps::put(self);
+        timers::stop_stand_in();
+        gic::put(self);
+        if self.regime == Regime::Guest {
+            // A shadow may be another's when this vCPU is loaded again.
+            super::vm::leave_second_stage();
+        }
+    }
+
+    /// WFI and WFE are to trap, or not to, for Stile's own sake.
+    pub fn set_waiting_traps(&mut self, on: bool) {
+        self.waiting_traps = on;
+        traps::load(self);
+    }
+
+    /// HPFAR_EL2 of L1.
+    fn set_hpfar(&mut self, value: u64) {
+        self.own[Own::Hpfar as usize] = value;
+    }
+
+    /// L1's trap controls. Its guest is on the CPU.
+    fn controls<'a>(&'a self, vm: &'a Vm) -> Virtual<'a> {
+        let [mdcr, cnthctl] = [Own::Mdcr, Own::Cnthctl].map(|own| self.own[own as usize]);
+        Virtual { page: &self.page, masks: vm.arch.masks(), cptr: self.cptr(), mdcr, cnthctl }
+    }
+}
+
+/// Whether EL1 of the loaded vCPU is virtual EL2 now.
+#[inline(always)]
+pub fn at_virtual_el2() -> bool {
+    read_sysreg!("hcr_el2") & traps::NV != 0
+}
+
+/// What a VM with an EL2 needs beyond others.
+pub struct Shared {
+    /// Second stages of its VMs.
+    pub shadows: Shadows,
+    /// What its processor has of trap controls.
+    pub masks: Masks,
+}
+
+/// The state of the loaded vCPU, if it has an EL2.
+fn of(vcpu: &Vcpu) -> Option<&'static mut Nested> {
+    if !vcpu.arch.has_el2 {
+        return None;
+    }
+    // SAFETY: the vCPU is loaded here, and nobody else has its world; handlers run one after the other.
+    let world = unsafe { vcpu.arch.world() };
+    // SAFETY: as above; what it points to lives as long as the machine.
+    world.nested.as_mut().map(|nested| unsafe { &mut *(&raw mut **nested) })
+}
+
+/// The loaded vCPU was left, or has just been loaded: its guest may go on, or L1 may have an interrupt first.
+pub fn resume(cpu: &mut Cpu) {
+    handler::pull(cpu);
+    if let Some(nested) = of(cpu.vcpu()) {
+        guest::resume(cpu, nested);
+    }
+}
+
+/// WFI and WFE of the loaded vCPU are to trap, or not to.
+pub fn trap_waiting(cpu: &Cpu, on: bool) -> bool {
+    match of(cpu.vcpu()) {
+        Some(nested) => {
+            nested.set_waiting_traps(on);
+            true
+        }
+        None => false,
+    }
+}
+
+/// The loaded vCPU's guest, if it runs one, has its second stage on this CPU.
+pub fn load_second_stage(cpu: &Cpu, vcpu: &Vcpu) {
+    if let Some(nested) = of(vcpu)
+        && nested.regime == Regime::Guest
+    {
+        nested.load_shadow(vcpu.vm(), cpu.index);
+    }
+}
+
+/// When a vCPU that is being put must be woken for timers of its EL2 that wait while its guest is there.
+pub fn deadline(vcpu: &Vcpu) -> Option<u64> {
+    of(vcpu).filter(|nested| nested.regime == Regime::Guest)?.el2_deadline()
+}
+
+/// Processor state of virtual EL2 as L1 has it: the CPU's EL1 is its EL2.
+pub fn as_el2(pstate: u64) -> u64 {
+    stile_nested::inject::to_virtual(pstate)
+}
+
+/// Whether this machine can run such vCPUs.
+///
+/// # Errors
+/// In words, what is missing.
+pub fn check(way: stile_blob::Nested) -> Result<(), &'static str> {
+    let have = features::get();
+    match way {
+        stile_blob::Nested::Off => Ok(()),
+        _ if !have.vhe => Err("a VM with an EL2 of its own needs a CPU with VHE"),
+        stile_blob::Nested::Nv2 if have.nv < 2 => Err("nested = \"nv2\" needs a CPU with FEAT_NV2"),
+        stile_blob::Nested::Nv => Err("nested = \"nv\" is not there yet"),
+        stile_blob::Nested::Nv2 => Ok(()),
+    }
+}

@@ -1,0 +1,102 @@
+//! The registers of EL1 that change hands between virtual EL2 and its guest, as one table: an index, the name under which EL2 reaches
+//! it, and the guest's place in the page of VNCR_EL2.
+
+use stile_nested::vncr;
+
+use super::Nested;
+use crate::arch::aarch64::features;
+use crate::arch::aarch64::sysreg::{read_sysreg, write_sysreg};
+
+macro_rules! switched {
+    ($($index:ident: $name:literal, $slot:ident;)*) => {
+        /// Index into [`Nested::el2`].
+        #[derive(Clone, Copy)]
+        #[repr(usize)]
+        pub enum Switched { $(#[doc = concat!("`", stringify!($slot), "`.")] $index),* }
+
+        /// How many there are.
+        pub const SWITCHED: usize = [$(Switched::$index),*].len();
+
+        impl Nested {
+            /// Virtual EL2's registers to memory, the guest's onto the CPU.
+            pub fn bring_guest(&mut self) {
+                $(
+                    self.el2[Switched::$index as usize] = read_sysreg!($name);
+                    write_sysreg!($name, self.page.get(vncr::$slot));
+                )*
+                self.switch_others();
+                write_sysreg!("mdscr_el1", self.page.get(vncr::MDSCR_EL1));
+            }
+
+            /// The guest's registers to the page, virtual EL2's onto the CPU.
+            pub fn bring_el2(&mut self) {
+                $(
+                    self.page.set(vncr::$slot, read_sysreg!($name));
+                    write_sysreg!($name, self.el2[Switched::$index as usize]);
+                )*
+                self.page.set(vncr::MDSCR_EL1, read_sysreg!("mdscr_el1"));
+                self.switch_others();
+            }
+        }
+    };
+}
+
+// Timers: the control register comes before the compare value, for it says whether that has been reached (ISTATUS), and L1 reads so of its
+// guest's. In between a timer may ring with the other's compare value: its line is a level, and nothing looks at it here.
+switched! {
+    Sctlr: "S3_5_C1_C0_0", SCTLR_EL1;
+    Cpacr: "S3_5_C1_C0_2", CPACR_EL1;
+    Ttbr0: "S3_5_C2_C0_0", TTBR0_EL1;
+    Ttbr1: "S3_5_C2_C0_1", TTBR1_EL1;
+    Tcr: "S3_5_C2_C0_2", TCR_EL1;
+    Spsr: "S3_5_C4_C0_0", SPSR_EL1;
+    Elr: "S3_5_C4_C0_1", ELR_EL1;
+    Afsr0: "S3_5_C5_C1_0", AFSR0_EL1;
+    Afsr1: "S3_5_C5_C1_1", AFSR1_EL1;
+    Esr: "S3_5_C5_C2_0", ESR_EL1;
+    Far: "S3_5_C6_C0_0", FAR_EL1;
+    Mair: "S3_5_C10_C2_0", MAIR_EL1;
+    Amair: "S3_5_C10_C3_0", AMAIR_EL1;
+    Vbar: "S3_5_C12_C0_0", VBAR_EL1;
+    Contextidr: "S3_5_C13_C0_1", CONTEXTIDR_EL1;
+    Sp: "sp_el1", SP_EL1;
+    CntvCtl: "S3_5_C14_C3_1", CNTV_CTL_EL0;
+    CntvCval: "S3_5_C14_C3_2", CNTV_CVAL_EL0;
+    CntpCtl: "S3_5_C14_C2_1", CNTP_CTL_EL0;
+    CntpCval: "S3_5_C14_C2_2", CNTP_CVAL_EL0;
+}
+
+impl Nested {
+    /// Registers that change places with what waits in memory, whichever way.
+    fn switch_others(&mut self) {
+        // CNTKCTL_EL12, for which there is no room in the page.
+        let waiting = &mut self.own[Own::Cntkctl as usize];
+        let now = read_sysreg!("S3_5_C14_C1_0");
+        write_sysreg!("S3_5_C14_C1_0", core::mem::replace(waiting, now));
+        if features::get().sve {
+            // ZCR_EL12: while virtual EL2 runs, its guest's is in the page; while the guest runs, virtual EL2's is there.
+            let now = read_sysreg!("S3_5_C1_C2_0");
+            write_sysreg!("S3_5_C1_C2_0", self.page.get(vncr::ZCR_EL1));
+            self.page.set(vncr::ZCR_EL1, now);
+        }
+    }
+}
+
+/// Registers of virtual EL2 whose accesses trap, and whose value nothing but software looks at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub enum Own {
+    /// MDCR_EL2.
+    Mdcr,
+    /// HPFAR_EL2.
+    Hpfar,
+    /// CNTHCTL_EL2, from bit 10 on: what is below is CNTKCTL_EL1 while virtual EL2 runs.
+    Cnthctl,
+    /// CNTKCTL_EL12: the guest's CNTKCTL_EL1.
+    Cntkctl,
+    /// CPTR_EL2: what CPACR_EL1 does not have of it.
+    Cptr,
+}
+
+/// How many there are.
+pub const OWN_REGISTERS: usize = Own::Cptr as usize + 1;

@@ -1,0 +1,187 @@
+//! Second stages for L2: crate `stile-nested` makes them of L1's tables and Stile's; here they meet the hardware.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use stile_nested::shadow::{ContextId, GuestMemory, Need, Pool, Resolution, Shadow, Stage2, Tlb, WalkFault, WalkFaultKind, resolve};
+use stile_nested::tlbi::{Scope, Tlbi};
+use stile_nested::vncr;
+use stile_paging::table::{Geometry, Invalidation, Maintenance, Stage2Permissions, TableMemory, Translation};
+use stile_paging::vmid::VmidSlot;
+use stile_sched::lock::TicketLock;
+use stile_sysreg::SysReg;
+
+use super::registers::Switched;
+use super::{Nested, Regime};
+use crate::arch::aarch64::sysreg::{dsb_ish, isb, read_sysreg};
+use crate::arch::aarch64::vm;
+use crate::memory::TableFrames;
+use crate::vm::Vm;
+
+/// Shadows of one VM: one for each vCPU, and as many again for L2 VMs that are not running just now.
+pub const SHADOWS: usize = 2 * stile_board::MAX_VCPUS;
+
+/// The shadows of a VM, behind their lock.
+pub type Shadows = TicketLock<Pool<SHADOWS>>;
+
+/// Empty shadows.
+///
+/// # Errors
+/// In words, if there is no memory.
+pub fn new(geometry: Geometry) -> Result<Shadows, &'static str> {
+    let mut roots = [0; SHADOWS];
+    for root in &mut roots {
+        *root = TableFrames.allocate().ok_or("no memory for shadow tables")?;
+    }
+    let format = Shadow(stile_paging::table::Stage2 { forced_write_back: false });
+    Ok(TicketLock::new(Pool::new(format, geometry, roots).map_err(|_| "a shadow's root out of reach")?))
+}
+
+/// The shadow that a vCPU has, and what it is of.
+#[derive(Clone, Copy)]
+pub struct Current {
+    id: ContextId,
+    stage2: Stage2,
+    root: u64,
+}
+
+/// L1's physical memory.
+pub struct Memory<'a>(pub &'a Vm);
+
+impl GuestMemory for Memory<'_> {
+    fn read(&self, address: u64) -> Option<u64> {
+        let below = self.0.arch.translate(address)?;
+        if !below.attributes.permissions.read {
+            return None;
+        }
+        // SAFETY: the VM's own memory, in the direct map; guests write to it at the same time, so the access is atomic. The address is
+        // a multiple of 8.
+        Some(unsafe { &*crate::arch::physical(below.output & !7).cast::<AtomicU64>() }.load(Ordering::Relaxed))
+    }
+}
+
+impl Nested {
+    /// L1's second stage as its registers stand now. At virtual EL2 SCTLR_EL2 is EL1's.
+    pub fn stage2(&self, vm: &Vm) -> Stage2 {
+        let sctlr = match self.regime {
+            Regime::El2 => read_sysreg!("S3_5_C1_C0_0"),
+            Regime::Guest => self.el2[Switched::Sctlr as usize],
+        };
+        let page = &self.page;
+        Stage2::decode(page.get(vncr::VTCR_EL2), page.get(vncr::VTTBR_EL2), self.hcr(), sctlr, vm.arch.pa_bits())
+    }
+
+    /// Puts L2's second stage onto the CPU. False if there is none to have.
+    pub fn load_shadow(&mut self, vm: &Vm, cpu: usize) -> bool {
+        let stage2 = self.stage2(vm);
+        let current = match self.shadow {
+            Some(current) if current.stage2 == stage2 => current,
+            old => {
+                let mut pool = vm.arch.shadows().lock();
+                if let Some(old) = old {
+                    pool.release(old.id);
+                }
+                self.shadow = None;
+                let Some(id) = pool.acquire(&mut TableFrames, &stage2) else { return false };
+                let Some(root) = pool.context(id).map(|context| context.table().root()) else { return false };
+                let current = Current { id, stage2, root };
+                self.shadow = Some(current);
+                current
+            }
+        };
+        let pool = vm.arch.shadows().lock();
+        let Some(context) = pool.context(current.id) else { return false };
+        vm::load_table(context.vmid(), current.root, cpu);
+        true
+    }
+
+    /// The VM's own second stage, for virtual EL2.
+    pub fn load_own_stage(&self, vm: &Vm, cpu: usize) {
+        vm.arch.load_own_table(cpu);
+    }
+
+    /// Lets go of the shadow: the VM starts anew, or has ended.
+    pub fn forget_shadow(&mut self) {
+        self.shadow = None;
+    }
+
+    /// L2 found no translation for `ipa`, or none that allows what it `need`s: looks for one in L1's tables and Stile's.
+    /// Nothing to be said: it tries again.
+    pub fn resolve(&mut self, vm: &Vm, cpu: usize, ipa: u64, need: Need) -> Option<Unresolved> {
+        let Some(current) = self.shadow else {
+            return Some(Unresolved::Forward(WalkFault { kind: WalkFaultKind::Translation, level: 0 }));
+        };
+        match resolve(&current.stage2, &Memory(vm), |address| vm.arch.translate(address), ipa, need) {
+            Resolution::Forward(fault) => Some(Unresolved::Forward(fault)),
+            Resolution::Absent { address } => Some(Unresolved::Absent(address)),
+            Resolution::Map(mapping) => {
+                let mut tlb = HardwareTlb { cpu };
+                let mut pool = vm.arch.shadows().lock();
+                let done = pool.map(current.id, &mut TableFrames, &mut tlb, &mapping);
+                if let Some(context) = pool.context(current.id) {
+                    vm::load_table(context.vmid(), current.root, cpu);
+                }
+                dsb_ish();
+                // Beyond what a shadow can have, or no memory even for one page: as if L1 had nothing there.
+                done.err().map(|_| Unresolved::Forward(WalkFault { kind: WalkFaultKind::Translation, level: 0 }))
+            }
+        }
+    }
+
+    /// TLB maintenance of L1's that concerns the translations of its VMs. At virtual EL2.
+    pub fn invalidate(&mut self, vm: &Vm, cpu: usize, what: &Tlbi, reg: SysReg, operand: u64) {
+        let vmid = self.stage2(vm).vmid();
+        let mut tlb = HardwareTlb { cpu };
+        let mut pool = vm.arch.shadows().lock();
+        pool.invalidate(&mut TableFrames, &mut tlb, vmid, &what.scope);
+        if let Scope::Vmid | Scope::Asid(_) | Scope::Va { .. } = what.scope {
+            for context in pool.with_vmid(vmid) {
+                tlb.select(context.vmid(), context.table().root());
+                super::tlbi::first_stage(reg, operand);
+            }
+        }
+        drop(pool);
+        self.load_own_stage(vm, cpu);
+    }
+}
+
+/// Why L2's access was not resolved.
+pub enum Unresolved {
+    /// L1 has nothing there, or does not allow it.
+    Forward(WalkFault),
+    /// It leads to this physical address of L1's, where there is no memory.
+    Absent(u64),
+}
+
+/// This CPU's way to all TLBs: instructions that take the VMID from VTTBR_EL2.
+struct HardwareTlb {
+    cpu: usize,
+}
+
+impl Tlb for HardwareTlb {
+    fn select(&mut self, vmid: &VmidSlot, root: u64) {
+        vm::load_table(vmid, root, self.cpu);
+        // The register write must be done before TLB instructions take the VMID from it.
+        isb();
+    }
+}
+
+impl Maintenance for HardwareTlb {
+    fn invalidate(&mut self, invalidation: Invalidation) {
+        let page = invalidation.address >> 12;
+        // SAFETY: forgetting translations is always right. The barrier: the table must be seen changed by walks that come after.
+        unsafe { core::arch::asm!("dsb ishst", "tlbi ipas2e1is, {}", in(reg) page, options(nostack, preserves_flags)) };
+    }
+
+    fn invalidate_all(&mut self) {
+        // SAFETY: as above.
+        unsafe { core::arch::asm!("dsb ishst", "tlbi vmalls12e1is", options(nostack, preserves_flags)) };
+    }
+
+    fn complete(&mut self) {
+        // SAFETY: as above. Entries that combine both stages are not found by an intermediate address.
+        unsafe { core::arch::asm!("dsb ish", "tlbi vmalle1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
+    }
+}
+
+/// What the VM's own second stage has for an address.
+pub type Below = Translation<Stage2Permissions>;

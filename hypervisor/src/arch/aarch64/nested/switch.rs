@@ -1,0 +1,36 @@
+//! From virtual EL2 to its guest, and back.
+
+use stile_nested::inject::Kind;
+
+use super::{Nested, Regime, eret, gic, timers, traps};
+use crate::arch::aarch64::cpu::Cpu;
+use crate::arch::aarch64::sysreg::isb;
+
+/// The guest's registers, traps, translations and interrupts come onto the CPU; or an interrupt of L1's comes before its first
+/// instruction.
+pub fn enter_guest(cpu: &mut Cpu, nested: &mut Nested) {
+    let vcpu = cpu.vcpu();
+    nested.bring_guest();
+    nested.regime = Regime::Guest;
+    traps::load(nested);
+    nested.load_shadow(vcpu.vm(), cpu.index);
+    if gic::bring_guest(cpu, vcpu, nested) {
+        eret::take(cpu, nested, Kind::Irq, None, None);
+    } else {
+        nested.start_stand_in();
+    }
+}
+
+/// The reverse.
+pub fn leave_guest(cpu: &mut Cpu, nested: &mut Nested) {
+    let vcpu = cpu.vcpu();
+    gic::bring_el2(cpu, vcpu, nested);
+    gic::hand_back_timers(cpu.index, nested);
+    timers::stop_stand_in();
+    // First what L1 has trapped for its guest, or moving it would trap.
+    nested.regime = Regime::El2;
+    traps::load(nested);
+    isb();
+    nested.bring_el2();
+    nested.load_own_stage(vcpu.vm(), cpu.index);
+}

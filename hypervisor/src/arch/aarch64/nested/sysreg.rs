@@ -1,0 +1,202 @@
+//! Registers and instructions of EL2 that trap at virtual EL2, although FEAT_NV2 redirects what it can.
+
+use stile_ledger::aarch64::{key, reason};
+use stile_nested::vgic::Status;
+use stile_nested::vncr::{self, Slot};
+use stile_sysreg::SysReg;
+use stile_sysreg::syndrome::Esr;
+
+use super::registers::Own;
+use super::{Nested, tlbi};
+use crate::arch::aarch64::cpu::Cpu;
+use crate::arch::aarch64::exit::Outcome;
+use crate::arch::aarch64::sysreg::{isb, read_sysreg, write_sysreg};
+use crate::arch::aarch64::{features, handler, inject, timer};
+
+/// Where a register of virtual EL2 is while that runs.
+#[derive(Clone, Copy)]
+enum Home {
+    /// EL1's register of the same meaning: HCR_EL2.E2H of L1 is 1.
+    Live(Live),
+    /// A value that only software looks at.
+    Own(Own),
+    /// A part in EL1's register, the rest with software.
+    Split(Live, Own, u64),
+    /// A timer's view of what is left until this compare value.
+    Timer(Live),
+    /// The same for the guest's timer, whose compare value is in the page.
+    GuestTimer(Slot),
+    /// What is read; a write does nothing.
+    Constant(u64),
+    /// Computed from the list registers in the page.
+    ListRegisters(fn(&Status) -> u64),
+}
+
+macro_rules! live {
+    ($($name:ident: $register:literal;)*) => {
+        /// EL1's registers, by the names that EL2 has for them.
+        #[derive(Clone, Copy)]
+        #[allow(clippy::upper_case_acronyms, reason = "the manual's names")]
+        enum Live { $($name),* }
+
+        impl Live {
+            fn read(self) -> u64 {
+                match self { $(Live::$name => read_sysreg!($register)),* }
+            }
+
+            fn write(self, value: u64) {
+                match self { $(Live::$name => write_sysreg!($register, value)),* }
+            }
+        }
+    };
+}
+live! {
+    Sctlr: "S3_5_C1_C0_0";
+    Cpacr: "S3_5_C1_C0_2";
+    Zcr: "S3_5_C1_C2_0";
+    Ttbr0: "S3_5_C2_C0_0";
+    Ttbr1: "S3_5_C2_C0_1";
+    Tcr: "S3_5_C2_C0_2";
+    Spsr: "S3_5_C4_C0_0";
+    Elr: "S3_5_C4_C0_1";
+    Afsr0: "S3_5_C5_C1_0";
+    Afsr1: "S3_5_C5_C1_1";
+    Esr: "S3_5_C5_C2_0";
+    Far: "S3_5_C6_C0_0";
+    Mair: "S3_5_C10_C2_0";
+    Amair: "S3_5_C10_C3_0";
+    Vbar: "S3_5_C12_C0_0";
+    Contextidr: "S3_5_C13_C0_1";
+    Cntkctl: "S3_5_C14_C1_0";
+    CntpCtl: "S3_5_C14_C2_1";
+    CntpCval: "S3_5_C14_C2_2";
+    CntvCtl: "S3_5_C14_C3_1";
+    CntvCval: "S3_5_C14_C3_2";
+}
+
+/// The home of a register that traps at virtual EL2; nothing, if virtual EL2 has none such.
+fn home(reg: SysReg) -> Option<Home> {
+    let [op0, op1, crn, crm, op2] = [reg.op0(), reg.op1(), reg.crn(), reg.crm(), reg.op2()];
+    Some(match (op0, op1, crn, crm, op2) {
+        (3, 4, 1, 0, 0) => Home::Live(Live::Sctlr),
+        (3, 4, 1, 0, 1) => Home::Constant(0), // ACTLR_EL2
+        (3, 4, 1, 1, 1) => Home::Own(Own::Mdcr),
+        (3, 4, 1, 1, 2) => Home::Split(Live::Cpacr, Own::Cptr, CPACR_FIELDS),
+        (3, 4, 1, 1, 7) => Home::Constant(0), // HACR_EL2
+        (3, 4, 1, 2, 0) if features::get().sve => Home::Live(Live::Zcr),
+        (3, 4, 2, 0, 0) => Home::Live(Live::Ttbr0),
+        (3, 4, 2, 0, 1) => Home::Live(Live::Ttbr1),
+        (3, 4, 2, 0, 2) => Home::Live(Live::Tcr),
+        (3, 4, 3, 0, 0) | (3, 4, 5, 0, 1) | (3, 4, 5, 3, 0) => Home::Constant(0), // of AArch32 at EL1, which is not there
+        (3, 4, 4, 0, 0) => Home::Live(Live::Spsr),
+        (3, 4, 4, 0, 1) => Home::Live(Live::Elr),
+        (3, 4, 4, 3, 0..=3) => Home::Constant(0), // SPSR_irq, SPSR_abt, SPSR_und, SPSR_fiq
+        (3, 4, 5, 1, 0) => Home::Live(Live::Afsr0),
+        (3, 4, 5, 1, 1) => Home::Live(Live::Afsr1),
+        (3, 4, 5, 2, 0) => Home::Live(Live::Esr),
+        (3, 4, 6, 0, 0) => Home::Live(Live::Far),
+        (3, 4, 6, 0, 4) => Home::Own(Own::Hpfar),
+        (3, 4, 10, 2, 0) => Home::Live(Live::Mair),
+        (3, 4, 10, 3, 0) => Home::Live(Live::Amair),
+        (3, 4, 12, 0, 0) => Home::Live(Live::Vbar),
+        (3, 4, 12, 9, 5) => Home::Constant(0xf), // ICC_SRE_EL2: SRE, DFB, DIB, Enable
+        (3, 4, 12, 11, 1) => Home::Constant(super::gic::vtr()),
+        (3, 4, 12, 11, 2) => Home::ListRegisters(|status| status.misr),
+        (3, 4, 12, 11, 3) => Home::ListRegisters(|status| status.eisr),
+        (3, 4, 12, 11, 5) => Home::ListRegisters(|status| status.elrsr),
+        (3, 4, 13, 0, 1) => Home::Live(Live::Contextidr),
+        (3, 4, 14, 1, 0) => Home::Split(Live::Cntkctl, Own::Cnthctl, CNTKCTL_FIELDS),
+        // At virtual EL2 EL1's timers are EL2's.
+        (3, 4, 14, 2, 0) => Home::Timer(Live::CntpCval),
+        (3, 4, 14, 2, 1) => Home::Live(Live::CntpCtl),
+        (3, 4, 14, 2, 2) => Home::Live(Live::CntpCval),
+        (3, 4, 14, 3, 0) => Home::Timer(Live::CntvCval),
+        (3, 4, 14, 3, 1) => Home::Live(Live::CntvCtl),
+        (3, 4, 14, 3, 2) => Home::Live(Live::CntvCval),
+        (3, 5, 14, 1, 0) => Home::Own(Own::Cntkctl),
+        (3, 5, 14, 2, 0) => Home::GuestTimer(vncr::CNTP_CVAL_EL0),
+        (3, 5, 14, 3, 0) => Home::GuestTimer(vncr::CNTV_CVAL_EL0),
+        _ => return None,
+    })
+}
+
+/// What CPTR_EL2 with E2H set has in common with CPACR_EL1: ZEN, FPEN, SMEN, TTA.
+pub const CPACR_FIELDS: u64 = 0b11 << 16 | 0b11 << 20 | 0b11 << 24 | 1 << 28;
+/// The same of CNTHCTL_EL2 and CNTKCTL_EL1.
+const CNTKCTL_FIELDS: u64 = 0x3ff;
+
+impl Nested {
+    fn read(&self, home: Home) -> u64 {
+        match home {
+            Home::Live(live) => live.read(),
+            Home::Own(own) => self.own[own as usize],
+            Home::Split(live, own, fields) => live.read() & fields | self.own[own as usize] & !fields,
+            // TimerValue: 32 bits, signed.
+            Home::Timer(compare) => compare.read().wrapping_sub(timer::now()) & 0xffff_ffff,
+            Home::GuestTimer(compare) => self.page.get(compare).wrapping_sub(self.guest_time(compare)) & 0xffff_ffff,
+            Home::Constant(value) => value,
+            Home::ListRegisters(which) => which(&super::gic::status(self)),
+        }
+    }
+
+    /// The counter that this timer of the guest's is compared with.
+    fn guest_time(&self, compare: Slot) -> u64 {
+        let offset = if compare == vncr::CNTV_CVAL_EL0 { self.page.get(vncr::CNTVOFF_EL2) } else { 0 };
+        timer::now().wrapping_sub(offset)
+    }
+
+    fn write(&mut self, home: Home, value: u64) {
+        match home {
+            Home::Live(live) => live.write(value),
+            Home::Own(own) => self.own[own as usize] = value,
+            Home::Split(live, own, fields) => {
+                live.write(value & fields);
+                self.own[own as usize] = value & !fields;
+            }
+            Home::Timer(compare) => compare.write(timer::now().wrapping_add(value as i32 as u64)),
+            Home::GuestTimer(compare) => self.page.set(compare, self.guest_time(compare).wrapping_add(value as i32 as u64)),
+            Home::Constant(_) | Home::ListRegisters(_) => {}
+        }
+    }
+}
+
+/// EC 0x18 at virtual EL2, or at its EL0.
+pub fn at_el2(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
+    let access = Esr(esr).msr();
+    let reg = access.reg();
+    let row = || cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::NESTED, key::sysreg(Esr(esr).iss())));
+    let register = (esr >> 5 & 0x1f) as usize;
+    if reg.op0() == 1 {
+        let row = row();
+        let operand = cpu.frame.get(register);
+        if matches!(reg.crn(), 8 | 9) && tlbi::execute(nested, cpu.vcpu().vm(), cpu.index, reg, operand) {
+            handler::skip_instruction();
+            return Outcome::again(row);
+        }
+        if reg.crn() == 7 && matches!(reg.crm(), 8 | 9) {
+            if !super::at::execute(nested, cpu.vcpu().vm(), reg, operand) {
+                return handler::sysreg(cpu, esr);
+            }
+            handler::skip_instruction();
+            return Outcome::again(row);
+        }
+        return handler::sysreg(cpu, esr);
+    }
+    let Some(home) = home(reg) else {
+        if reg.op1() < 4 {
+            return handler::sysreg(cpu, esr);
+        }
+        let row = row();
+        inject::undefined(Esr(esr));
+        return Outcome::again(row);
+    };
+    let row = row();
+    if access.is_read() {
+        cpu.frame.set(register, nested.read(home));
+    } else {
+        nested.write(home, cpu.frame.get(register));
+        isb();
+    }
+    handler::skip_instruction();
+    Outcome::again(row)
+}

@@ -1,0 +1,98 @@
+//! Trap controls of a vCPU that has an EL2 of its own, in each of its two regimes.
+
+use stile_nested::vncr;
+
+use super::registers::{Own, Switched};
+use super::{Nested, Regime};
+use crate::arch::aarch64::features;
+use crate::arch::aarch64::sysreg::{read_sysreg, write_sysreg};
+use crate::arch::aarch64::traps;
+
+/// HCR_EL2.RW.
+pub const RW: u64 = 1 << 31;
+/// HCR_EL2.E2H.
+pub const E2H: u64 = 1 << 34;
+/// HCR_EL2.NV.
+pub const NV: u64 = 1 << 42;
+/// HCR_EL2.AT: traps AT S1E*.
+const AT: u64 = 1 << 44;
+/// HCR_EL2.NV2.
+const NV2: u64 = 1 << 45;
+/// HCR_EL2.TTLB: traps TLB maintenance of EL1.
+const TTLB: u64 = 1 << 25;
+
+/// What virtual EL2 needs beyond other vCPUs. TTLB and AT: instructions for EL1 mean the guest's translations while L1 has
+/// HCR_EL2.TGE clear, and it clears that in memory, unseen.
+const VIRTUAL_EL2: u64 = NV | NV2 | TTLB | AT;
+
+/// HCR_EL2 bits that L1 sets for its guest: PTW, VF, VI, VSE, DC, TWI, TWE, TID0 to TID3, TSC, TIDCP, TACR, TSW, TPCP, TPU, TTLB, TVM,
+/// TDZ, TRVM, TLOR, TERR, AT, TID4, TICAB, TOCU, TTLBIS, TTLBOS, TID5.
+const ADDED: u64 =
+    1 << 2 | 0b111 << 6 | 1 << 12 | 0x3fff << 13 | 1 << 28 | 1 << 30 | 0b11 << 35 | AT | 0b11 << 49 | 1 << 52 | 0b11 << 54 | 1 << 58;
+/// HCR_EL2 bits that don't trap when set: API, APK.
+const ALLOWED: u64 = 0b11 << 40;
+/// HCR_EL2.VSE.
+const VSE: u64 = 1 << 8;
+
+/// CPTR_EL2 with E2H: ZEN, FPEN, SMEN: what does not trap when set.
+const CPTR_ENABLES: u64 = 0b11 << 16 | 0b11 << 20 | 0b11 << 24;
+/// TTA, TAM, TCPAC: what traps when set.
+const CPTR_TRAPS: u64 = 1 << 28 | 1 << 30 | 1 << 31;
+/// MDCR_EL2: TPMCR, TPM, TDE, TDA, TDOSA, TDRA.
+const MDCR_TRAPS: u64 = 0x7f << 5 & !(1 << 7);
+/// CNTHCTL_EL2 with E2H: EL1PCTEN, EL1PTEN.
+const EL1_TIMERS: u64 = 0b11 << 10;
+
+impl Nested {
+    /// CPTR_EL2 as L1 wrote it. Its guest is on the CPU.
+    pub fn cptr(&self) -> u64 {
+        self.el2[Switched::Cpacr as usize] & super::sysreg::CPACR_FIELDS | self.own[Own::Cptr as usize]
+    }
+
+    /// HCR_EL2 as L1 wrote it, with E2H, which is always set.
+    pub fn hcr(&self) -> u64 {
+        self.page.get(vncr::HCR_EL2) | E2H
+    }
+}
+
+/// Sets what this regime needs. The vCPU is being loaded, or changes its regime.
+pub fn load(nested: &mut Nested) {
+    let have = features::get();
+    let own = traps::hcr(have) | if nested.waiting_traps { traps::WAITING } else { 0 };
+    match nested.regime {
+        Regime::El2 => {
+            write_sysreg!("hcr_el2", own | VIRTUAL_EL2);
+            release(nested);
+        }
+        Regime::Guest => {
+            let theirs = nested.page.get(vncr::HCR_EL2);
+            write_sysreg!("hcr_el2", own & (theirs | !ALLOWED) | theirs & ADDED);
+            let cptr = nested.cptr();
+            write_sysreg!("cptr_el2", traps::cptr(have) & (cptr | !CPTR_ENABLES) | cptr & CPTR_TRAPS);
+            write_sysreg!("mdcr_el2", traps::mdcr(have) | nested.own[Own::Mdcr as usize] & MDCR_TRAPS);
+            write_sysreg!("cnthctl_el2", nested.own[Own::Cnthctl as usize] & EL1_TIMERS);
+            write_sysreg!("cntvoff_el2", nested.page.get(vncr::CNTVOFF_EL2));
+            write_sysreg!("vpidr_el2", nested.page.get(vncr::VPIDR_EL2));
+            write_sysreg!("vmpidr_el2", nested.page.get(vncr::VMPIDR_EL2));
+        }
+    }
+}
+
+/// What only a guest of L1's has set otherwise, as all others have it.
+fn release(nested: &Nested) {
+    let have = features::get();
+    write_sysreg!("cptr_el2", traps::cptr(have));
+    write_sysreg!("mdcr_el2", traps::mdcr(have));
+    write_sysreg!("cnthctl_el2", EL1_TIMERS);
+    write_sysreg!("cntvoff_el2", 0);
+    write_sysreg!("vpidr_el2", read_sysreg!("midr_el1"));
+    write_sysreg!("vmpidr_el2", nested.mpidr);
+}
+
+/// As other vCPUs have it. The vCPU leaves this CPU.
+pub fn put(nested: &Nested) {
+    if nested.regime == Regime::Guest {
+        release(nested);
+    }
+    write_sysreg!("hcr_el2", traps::hcr(features::get()) | read_sysreg!("hcr_el2") & VSE);
+}
