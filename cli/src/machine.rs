@@ -105,6 +105,9 @@ pub fn prepare(args: &MachineArgs, options: &Options<'_>) -> Result<Machine> {
 /// The configuration has a mistake, or a kernel can't be booted.
 pub fn check(args: &CheckArgs) -> Result<u8> {
     let config = configure(&args.machine)?;
+    if config.arch != Arch::Aarch64 {
+        return Err(exit::usage(format!("check explains machines of {} only so far", Arch::Aarch64.name())));
+    }
     let plans = plans_at_hand(&config)?;
     println!("{}", crate::check::explain(&config, &plans, None).trim_end());
     Ok(exit::OK)

@@ -244,8 +244,8 @@ fn costs(_: u64) -> Result<(), &'static str> {
         }),
         // SAFETY: a hypercall that there is not.
         ("vmcall", || unsafe { asm!("vmcall", inout("rax") 1u64 => _, options(nostack)) }),
-        // SAFETY: IA32_BIOS_SIGN_ID is there.
-        ("rdmsr_trap", || unsafe { asm!("rdmsr", in("ecx") 0x8b, out("eax") _, out("edx") _, options(nostack)) }),
+        // SAFETY: IA32_APIC_BASE is there.
+        ("rdmsr_trap", || unsafe { asm!("rdmsr", in("ecx") 0x1b, out("eax") _, out("edx") _, options(nostack)) }),
         // SAFETY: the scratch register does nothing.
         ("port_read", || {
             core::hint::black_box(unsafe { in8(0x3f8 + 7) });

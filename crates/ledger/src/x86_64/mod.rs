@@ -63,6 +63,7 @@ static ROWS: RowTable = TableBuilder::new()
     .accesses(rows::COM1, reason::IO, "COM1", rows::COM1_NAMES)
     .block(rows::INTERRUPT, reason::INTERRUPT, "", rows::INTERRUPT_NAMES)
     .block(rows::CONTROL, reason::CR, "", rows::CONTROL_NAMES)
+    .block(rows::LEAF_MSR, reason::RDMSR, "", rows::LEAF_MSR_NAMES)
     .accesses(rows::DEVICE, reason::MMIO, "", rows::DEVICE_NAMES)
     .finish(rows::DEVICE);
 

@@ -40,9 +40,16 @@ named_rows! {
     CR8 = "CR8",
 }
 
+named_rows! {
+    /// Registers that are read without a call.
+    LEAF_MSR LEAF_MSR_NAMES = Some(CONTROL);
+    /// IA32_APIC_BASE.
+    RDMSR_APIC_BASE = "IA32_APIC_BASE",
+}
+
 /// Devices in memory.
 pub(super) const DEVICE_NAMES: &[&str] = &["local APIC", "I/O APIC"];
-pub(super) const DEVICE: Block = CONTROL.then(2 * DEVICE_NAMES.len());
+pub(super) const DEVICE: Block = LEAF_MSR.then(2 * DEVICE_NAMES.len());
 
 /// An access to the local APIC's page.
 #[inline]

@@ -1,6 +1,6 @@
 //! Descriptors of a shadow: those of a second stage, with a note in the bits that are the software's.
 
-use stile_paging::table::{Attributes, Format, Stage2, Stage2Permissions};
+use stile_paging::table::{Attributes, Format, Stage2, Stage2Permissions, Vmsa};
 
 /// Bits 58 to 55 of a descriptor are ignored by the hardware: Arm ARM, "VMSAv8-64 descriptor formats".
 const NOTE_SHIFT: u32 = 55;
@@ -77,8 +77,7 @@ pub struct ShadowPermissions {
 pub struct Shadow(pub Stage2);
 
 impl Format for Shadow {
-    type Layout = <Stage2 as Format>::Layout;
-
+    type Layout = Vmsa;
     type Permissions = ShadowPermissions;
 
     fn supports(&self, permissions: ShadowPermissions) -> bool {

@@ -34,6 +34,7 @@ pub use map::Mapping;
 pub use memory::{TableMemory, TableRead};
 pub use stage2::{Stage2, Stage2Permissions};
 pub use translate::{Fault, FaultReason, Translation};
+pub use vmsa::Vmsa;
 
 use crate::PAGE_SIZE;
 use level::Span;

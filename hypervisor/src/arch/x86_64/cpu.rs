@@ -65,6 +65,8 @@ pub struct Cpu {
     taken: u64,
     /// Whether the current VMCS was launched on this CPU: if not, VMRESUME would fail.
     pub launched: u64,
+    /// IA32_APIC_BASE of the loaded vCPU.
+    pub apic_base: u64,
     /// CPUID's answers for the loaded vCPU's VM.
     cpuid: *const Table,
     /// The vCPU that is loaded.
@@ -98,6 +100,8 @@ pub const LAUNCHED: usize = offset_of!(Cpu, launched);
 pub const NOTED: usize = offset_of!(Cpu, noted);
 /// As above.
 pub const CPUID: usize = offset_of!(Cpu, cpuid);
+/// As above.
+pub const APIC_BASE: usize = offset_of!(Cpu, apic_base);
 const INDEX: usize = offset_of!(Cpu, index);
 
 const _: () = assert!(offset_of!(Cpu, frame) == 0, "exit.S relies on it");

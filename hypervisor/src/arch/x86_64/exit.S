@@ -166,7 +166,6 @@ vm_exit:
 
 call_stub exit_interrupt, handle_interrupt
 call_stub exit_hlt, handle_hlt
-call_stub exit_rdmsr, handle_rdmsr
 call_stub exit_wrmsr, handle_wrmsr
 call_stub exit_io, handle_io
 call_stub_full exit_cpuid_call, handle_cpuid
@@ -195,6 +194,22 @@ exit_cpuid:
     mov     [rsp + AT_RDX], rdx
     skip_instruction
     finish_leaf {CPUID_ROW}
+
+// RDMSR of IA32_APIC_BASE, which is in the CPU's block while its vCPU is loaded. (In user mode the fault comes before the exit.)
+.balign 16
+.global exit_rdmsr
+exit_rdmsr:
+    mov     ecx, [rsp + AT_RCX]
+    cmp     ecx, {APIC_BASE_MSR}
+    jne     exit_rdmsr_call
+    mov     rax, [rsp + {APIC_BASE}]
+    mov     ecx, eax
+    shr     rax, 32
+    mov     [rsp + AT_RAX], rcx
+    mov     [rsp + AT_RDX], rax
+    skip_instruction
+    finish_leaf {APIC_BASE_ROW}
+call_stub exit_rdmsr_call, handle_rdmsr
 
 // VMCALL. There are no calls: the guest's kernel is told so, and user mode gets what it would get with no hypervisor.
 .balign 16

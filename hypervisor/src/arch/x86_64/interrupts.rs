@@ -104,6 +104,7 @@ pub fn expire_timer(vcpu: &Vcpu) -> bool {
 
 /// Brings a vCPU's interrupts onto this CPU.
 pub fn load(cpu: &mut Cpu, vcpu: &Vcpu) {
+    cpu.apic_base = vcpu.arch.apic.lock().base();
     expire_timer(vcpu);
     pull(cpu);
 }

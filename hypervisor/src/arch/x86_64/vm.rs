@@ -101,10 +101,10 @@ impl Vm {
     /// A VM whose memory is in `pieces`, mapped before it is touched with the largest pages that fit.
     ///
     /// # Errors
-    /// In words, if there is no memory for tables, or a technique is asked for that is another architecture's.
+    /// In words, if there is no memory for tables.
     pub fn new(vcpus: usize, pieces: &[Piece], techniques: Techniques) -> Result<Vm, &'static str> {
-        if techniques.nested != Nested::Off {
-            return Err("nested virtualization is not there on x86-64 yet");
+        if techniques.nested != Nested::default() {
+            return Err("a VM can't run VMs of its own on this architecture yet");
         }
         let geometry = Geometry::stage1(48, mmu::pa_range()).ok_or("the EPT has no such shape")?;
         let root = TableFrames.allocate().ok_or("no memory for second-stage tables")?;

@@ -74,7 +74,6 @@ fn own(cpu: &Cpu, register: u32) -> Option<Result<u64, GeneralProtection>> {
     let apic = &cpu.vcpu().arch.apic;
     Some(match register {
         _ if X2APIC.contains(&register) => apic.lock().read_msr(register, timer::now()),
-        msr::IA32_APIC_BASE => Ok(apic.lock().base()),
         msr::IA32_TSC_DEADLINE => Ok(apic.lock().tsc_deadline()),
         _ => return None,
     })
@@ -88,7 +87,12 @@ fn write_own(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), Gene
             let effect = apic.lock().write_msr(register, value, timer::now());
             effect.map(|effect| interrupts::follow(cpu, effect))
         }
-        msr::IA32_APIC_BASE => apic.lock().set_base(value, cpuid(0x8000_0008, 0).eax as u8),
+        msr::IA32_APIC_BASE => {
+            let mut apic = apic.lock();
+            let done = apic.set_base(value, cpuid(0x8000_0008, 0).eax as u8);
+            cpu.apic_base = apic.base();
+            done
+        }
         msr::IA32_TSC_DEADLINE => {
             let mut apic = apic.lock();
             apic.set_tsc_deadline(value);
