@@ -5,7 +5,7 @@ use stile_blob::{OnReset, Techniques};
 
 use super::client::{self, Vm};
 use super::linux;
-use crate::config::{DebianKernel, InitrdSource, KernelSource, VmConfig};
+use crate::config::{Arch, DebianKernel, InitrdSource, KernelSource, VmConfig};
 use crate::debian::{self, Freshness};
 use crate::image::{self, Seed, VmFiles};
 use crate::initramfs::{self, Marks, Task};
@@ -25,7 +25,7 @@ pub fn debian(vcpus: u8, command: &str) -> Result<(Vec<u8>, Vec<String>)> {
     let kernel = read(&debian::kernel(DebianKernel::Newest, Freshness::Weekly)?.kernel)?;
     let busybox = read(&debian::busybox(Freshness::Weekly)?)?;
     let initrd = initramfs::build(&busybox, NAME, &Task::Command(command), &Marks::new(0));
-    let bootargs = format!("{} loglevel=4", initramfs::KERNEL_ARGUMENTS);
+    let bootargs = format!("{} loglevel=4", initramfs::kernel_arguments(Arch::Aarch64));
     let config = VmConfig {
         name: NAME.into(),
         kernel: KernelSource::Debian(DebianKernel::Newest),

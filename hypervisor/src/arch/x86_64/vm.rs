@@ -4,6 +4,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use stile_apic::{IoApic, LocalApic};
+use stile_blob::{Nested, Techniques};
 use stile_board::{MAX_VCPUS, MAX_VMS};
 use stile_decode::cache::Verify;
 use stile_paging::PAGE_SIZE;
@@ -101,7 +102,10 @@ impl Vm {
     ///
     /// # Errors
     /// In words, if there is no memory for tables.
-    pub fn new(vcpus: usize, pieces: &[Piece]) -> Result<Vm, &'static str> {
+    pub fn new(vcpus: usize, pieces: &[Piece], techniques: Techniques) -> Result<Vm, &'static str> {
+        if techniques.nested != Nested::Off {
+            return Err("a VM can have no EL2 on this architecture");
+        }
         let geometry = Geometry::stage1(48, mmu::pa_range()).ok_or("the EPT has no such shape")?;
         let root = TableFrames.allocate().ok_or("no memory for second-stage tables")?;
         let mut table = PageTable::new(Ept, geometry, root).map_err(|_| "a second-stage root out of reach")?;
@@ -140,7 +144,7 @@ impl Vm {
 
 impl Vcpu {
     /// vCPU `index`, off.
-    pub fn new(index: usize, _of: usize) -> Vcpu {
+    pub fn new(index: usize, _of: usize, _techniques: Techniques) -> Vcpu {
         /// How many VPIDs were given out; 0 is Stile's own.
         static VPIDS: AtomicUsize = AtomicUsize::new(0);
         const _: () = assert!(MAX_VMS * MAX_VCPUS < 1 << 16);
