@@ -109,6 +109,7 @@ impl Redistributor {
     /// Writes the list registers in use, when the vCPU is loaded. All list registers must be invalid
     /// before, and no maintenance enable set, as [`unload`](Self::unload) leaves them. Where
     /// [`ListRegisters::physical_line`] reads a timer, that is the vCPU's own by now.
+    #[inline(always)]
     pub fn load<L: ListRegisters>(&mut self, lrs: &mut L) -> Loaded {
         self.loaded = true;
         for n in Bits(self.slots.used.into()) {
@@ -138,6 +139,7 @@ impl Redistributor {
     /// A maintenance interrupt that was under way is taken away, too, until the next `load`. So if the
     /// vCPU sleeps and [`maintenance_was_under_way`](Self::maintenance_was_under_way), ask
     /// [`has_deliverable_saved`](Self::has_deliverable_saved) now.
+    #[inline(always)]
     pub fn unload<L: ListRegisters>(&mut self, lrs: &mut L) -> u32 {
         for n in Bits(self.slots.used.into()) {
             let lr = lrs.read(n);

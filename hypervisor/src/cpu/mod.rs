@@ -281,6 +281,7 @@ fn next_deadline(schedule: &Schedule, cpu: &Cpu) -> Option<u64> {
 }
 
 /// Sets what depends on whether others want this CPU: the slice's timer, and the traps of instructions that wait.
+#[inline(always)]
 fn share(cpu: &mut Cpu, contended: bool, sleeper: Option<u64>, now: u64) {
     let slice_end = contended.then(|| cpu.slice_end.filter(|&end| end > now).unwrap_or(now + SLICE.get()));
     cpu.slice_end = slice_end;
