@@ -246,8 +246,8 @@ fn costs(_: u64) -> Result<(), &'static str> {
         ("vmcall", || unsafe { asm!("vmcall", inout("rax") 1u64 => _, options(nostack)) }),
         // SAFETY: IA32_APIC_BASE is there.
         ("rdmsr_trap", || unsafe { asm!("rdmsr", in("ecx") 0x1b, out("eax") _, out("edx") _, options(nostack)) }),
-        // SAFETY: the scratch register does nothing.
         ("port_read", || {
+            // SAFETY: the scratch register does nothing.
             core::hint::black_box(unsafe { in8(0x3f8 + 7) });
         }),
     ];
