@@ -128,34 +128,17 @@
 .endm
 
 .section .text.vectors, "ax"
-.global vectors
 .macro fatal_vector kind
 .balign 0x80
     msr     tpidr_el0, x0           // the guest's; it is not going back
     mov     x0, #\kind
     b       fatal_exit
 .endm
-.macro lower_vectors
-.balign 0x80                        // synchronous
-    open_frame
-    mrs     x1, esr_el2
-    adrp    x3, SYNCHRONOUS_STUBS   // a page of its own, so no low bits to add
-    ubfx    x0, x1, #26, #6         // ESR_EL2.EC
-    ldr     x3, [x3, x0, lsl #3]
-    br      x3
-.balign 0x80
-    open_frame
-    b       exit_irq
-.balign 0x80
-    open_frame
-    b       exit_fiq
-.balign 0x80
-    open_frame
-    mrs     x1, esr_el2
-    b       exit_serror
-.endm
+// A vector table. \synchronous: a macro that finds the stub of a synchronous exit, with its syndrome in x1; \irq: the stub of an IRQ.
+.macro vector_table name, synchronous, irq
+.global \name
 .balign 0x800
-vectors:
+\name:
     fatal_vector 0                  // from EL2 with SP_EL0
     fatal_vector 1
     fatal_vector 2
@@ -164,8 +147,31 @@ vectors:
     fatal_vector 5
     fatal_vector 6
     fatal_vector 7
-    lower_vectors                   // from AArch64
-    lower_vectors                   // from AArch32 (EL0 only)
+.rept 2                             // from AArch64; from AArch32 (EL0 only)
+.balign 0x80
+    open_frame
+    mrs     x1, esr_el2
+    \synchronous
+.balign 0x80
+    open_frame
+    b       \irq
+.balign 0x80
+    open_frame
+    b       exit_fiq
+.balign 0x80
+    open_frame
+    mrs     x1, esr_el2
+    b       exit_serror
+.endr
+.endm
+
+.macro by_table
+    adrp    x3, SYNCHRONOUS_STUBS   // a page of its own, so no low bits to add
+    ubfx    x0, x1, #26, #6         // ESR_EL2.EC
+    ldr     x3, [x3, x0, lsl #3]
+    br      x3
+.endm
+vector_table vectors, by_table, exit_irq
 
 .section .text.exit, "ax"
 call_stub exit_irq, handle_irq

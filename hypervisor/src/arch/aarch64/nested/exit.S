@@ -2,38 +2,13 @@
 // VBAR_EL2 names these vectors while such a vCPU is loaded. Assembled behind exit.S, whose macros it uses.
 
 .section .text.vectors, "ax"
-.global nested_vectors
-.balign 0x800
-nested_vectors:
-    fatal_vector 0                  // from EL2 with SP_EL0
-    fatal_vector 1
-    fatal_vector 2
-    fatal_vector 3
-    fatal_vector 4                  // from EL2: a mistake of ours, always
-    fatal_vector 5
-    fatal_vector 6
-    fatal_vector 7
-.macro nested_lower_vectors
-.balign 0x80                        // synchronous
-    open_frame
-    mrs     x1, esr_el2
+.macro by_nested_class
     lsr     x0, x1, #26             // ESR_EL2.EC
     cmp     x0, #0x1a               // ERET, ERETAA, ERETAB
     b.eq    nested_exit_eret
     b       nested_exit_synchronous
-.balign 0x80
-    open_frame
-    b       nested_exit_irq
-.balign 0x80
-    open_frame
-    b       exit_fiq
-.balign 0x80
-    open_frame
-    mrs     x1, esr_el2
-    b       exit_serror
 .endm
-    nested_lower_vectors            // from AArch64
-    nested_lower_vectors            // from AArch32 (EL0 only)
+vector_table nested_vectors, by_nested_class, nested_exit_irq
 
 .section .text.exit, "ax"
 call_stub_full nested_exit_synchronous, handle_nested
