@@ -19,6 +19,7 @@ mod picture;
 mod probe;
 mod record;
 mod report;
+mod under_stile;
 
 use anyhow::{Context, Result};
 use stile_blob::Techniques;

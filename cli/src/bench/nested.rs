@@ -8,26 +8,21 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use stile_blob::{Nested, OnReset, Techniques};
 use stile_ledger::aarch64::CATALOGUE;
-use stile_wire::{Channel, Decoder, Event, Item};
+use stile_ledger::report::Account;
 
 use super::host::{client_archive, client_boot_arguments};
 use super::operation::{self, Needs, Operation};
-use super::{emulate, probe};
+use super::{probe, under_stile};
 use crate::args::BenchArgs;
-use crate::config::{Arch, DebianKernel, InitrdSource, KernelSource, MachineConfig, VmConfig};
+use crate::config::{DebianKernel, InitrdSource, KernelSource, MachineConfig, VmConfig};
 use crate::debian::{self, Freshness};
-use crate::emulator::{self, Board};
+use crate::emulator;
 use crate::exit;
-use crate::hypervisor;
-use crate::image::{self, Hypervisor, Seed, VmFiles};
+use crate::image::{Hypervisor, VmFiles};
 use crate::progress::Task;
-use crate::session::Exits;
 
 /// The memory of L1, in bytes.
 const MEMORY: u64 = 512 << 20;
-
-/// The slice is never over: L1 has its CPU for itself.
-const SLICE: std::time::Duration = std::time::Duration::from_millis(5);
 
 /// Exits of one reason that are fewer of an operation are those of L1's own tick.
 const FEW: f64 = 0.05;
@@ -55,9 +50,7 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
     let operations: Vec<_> = operations.into_iter().filter(|operation| operation.needs == Needs::One).collect();
     emulator::installed()?;
     let probe = probe::build()?;
-    let elf = hypervisor::build()?;
-    let bytes = std::fs::read(&elf).with_context(|| format!("reading {}", elf.display()))?;
-    let hypervisor = Hypervisor::from_elf(&bytes).with_context(|| format!("reading {}", elf.display()))?;
+    let hypervisor = under_stile::hypervisor()?;
     let kernel = debian::kernel(DebianKernel::Newest, Freshness::Weekly)?.kernel;
     let kernel = std::fs::read(&kernel).with_context(|| format!("reading {}", kernel.display()))?;
     let task = Task::start("measuring");
@@ -94,19 +87,9 @@ fn run(probe: &[u8], kernel: &[u8], hypervisor: &Hypervisor, cpu: &str, operatio
     let config = config(cpu);
     let bootargs = client_boot_arguments("", &counts);
     let files = VmFiles { kernel, initrd: Some(&archive), bootargs: &bootargs };
-    let plans = config.vms.iter().map(|vm| image::plan(vm, &files, Seed::Fixed)).collect::<Result<Vec<_>, _>>()?;
-    let image = image::assemble(hypervisor, &config, &plans, true)?;
-    let board = Board {
-        cpu: cpu.to_owned(),
-        cpus: 1,
-        memory: config.physical_memory(image.bytes.len() as u64).map_err(anyhow::Error::msg)?,
-        machine: Vec::new(),
-        icount: true,
-        extra: Vec::new(),
-    };
-    let output = emulate::run(&board, &image.bytes, None)?;
-    let (console, exits) = decode(&output.line)?;
-    let line = probe::lines(&console)?.into_iter().find(|line| line.operation == operation.name);
+    let output = under_stile::run(hypervisor, &config, &files, Vec::new(), None)?;
+    let exits = by_reason(&output.account)?;
+    let line = probe::lines(&output.console)?.into_iter().find(|line| line.operation == operation.name);
     let (instructions, iterations) = line
         .and_then(|line| line.instructions.zip(line.iterations))
         .with_context(|| format!("the probe did not measure {}", operation.name))?;
@@ -127,32 +110,15 @@ fn config(cpu: &str) -> MachineConfig {
         exec: None,
         techniques: Techniques { nested: Nested::Nv2, ..Techniques::default() },
     };
-    MachineConfig { arch: Arch::Aarch64, cpus: 1, memory: None, cpu_model: cpu.to_owned(), slice: SLICE, vms: vec![vm] }
+    under_stile::machine(vm, 1, cpu)
 }
 
-/// L1's console, and its exits by reason.
-fn decode(line: &[u8]) -> Result<(Vec<u8>, BTreeMap<String, u64>)> {
-    let mut decoder = Decoder::new();
-    let (mut console, mut log, mut exits, mut status) = (Vec::new(), Vec::new(), Exits::default(), None);
-    for &byte in line {
-        let Some(item) = decoder.push(byte) else { continue };
-        match item.event() {
-            Some(Ok(Event::End { status: end })) => status = Some(end),
-            Some(Ok(event)) => exits.take(&event),
-            Some(Err(_)) => {}
-            None => match item {
-                Item::Byte(Channel::LOG, byte) => log.push(byte),
-                Item::Byte(channel, byte) if channel.vm() == Some(0) => console.push(byte),
-                _ => {}
-            },
-        }
-    }
-    ensure!(status == Some(0), "Stile did not end well; its log:\n{}", String::from_utf8_lossy(&log).trim_end());
-    let account = exits.report().machine();
+/// L1's exits by reason.
+fn by_reason(account: &Account) -> Result<BTreeMap<String, u64>> {
     ensure!(account.difference() == 0, "{} exits are not in the ledger", account.difference());
     let reasons = account.reasons(&CATALOGUE);
     let rows = reasons.iter().flat_map(|reason| reason.subs.iter().map(|sub| (format!("{}: {}", reason.name, sub.name), sub.row.count)));
-    Ok((console, rows.collect()))
+    Ok(rows.collect())
 }
 
 /// Per operation is what the run with twice as many has more.

@@ -43,5 +43,5 @@ pub fn run(kvm: Kvm, job: &Job<'_>) -> Result<Counts> {
     };
     let output = kvm.boot(&boot)?;
     confirm(job, &output.line)?;
-    Counts::of(&output)
+    Counts::of(output.counts.as_ref())
 }

@@ -13,7 +13,7 @@ use stile_board::map;
 
 use super::system::{self, System};
 use super::work::Work;
-use crate::bench::emulate::Output;
+use crate::bench::counts;
 use crate::bench::host::Host;
 use crate::config::{InitrdSource, KernelSource, VmConfig};
 
@@ -88,8 +88,8 @@ fn vm(job: &Job<'_>) -> VmConfig {
 
 impl Counts {
     /// What the plugin counted in a run. VMs are those with a second stage of translation; a host's kernel at EL1 has none.
-    fn of(output: &Output) -> Result<Self> {
-        let run = output.counts.as_ref().and_then(|counts| counts.run.as_ref()).context("the emulator's plugin counted no run")?;
+    fn of(counted: Option<&counts::Output>) -> Result<Self> {
+        let run = counted.and_then(|counts| counts.run.as_ref()).context("the emulator's plugin counted no run")?;
         let mut exits: BTreeMap<String, u64> = BTreeMap::new();
         let mut hypervisor = run.el2.instructions + run.host_el0.instructions;
         let mut instructions = hypervisor;

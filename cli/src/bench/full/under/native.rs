@@ -43,5 +43,5 @@ pub fn run(job: &Job<'_>) -> Result<Counts> {
     let output = emulate::run(&board, &job.system.kernel, Some(job.plugin))?;
     confirm(job, &output.line)?;
     // There is no hypervisor: everything is the guest.
-    Ok(Counts { hypervisor: 0, ..Counts::of(&output)? })
+    Ok(Counts { hypervisor: 0, ..Counts::of(output.counts.as_ref())? })
 }
