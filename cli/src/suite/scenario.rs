@@ -53,8 +53,8 @@ pub struct Expect {
     pub interleaved: Option<(&'static str, &'static str)>,
     /// The account's exits must be as many as the exceptions to EL2 that the emulator logs.
     pub counted_by_emulator: bool,
-    /// Interrupt the run when standard output has everything of [`Expect::output`] in it.
-    pub interrupt: bool,
+    /// Send this to the run when standard output has everything of [`Expect::output`] in it.
+    pub signal: Option<Signal>,
 }
 
 impl Default for Expect {
@@ -66,7 +66,7 @@ impl Default for Expect {
             absent: Vec::new(),
             interleaved: None,
             counted_by_emulator: false,
-            interrupt: false,
+            signal: None,
         }
     }
 }
@@ -100,7 +100,7 @@ impl Scenario {
         let mut input = self.input;
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let until = Instant::now() + Duration::from_secs(self.timeout.into()) + GRACE;
-        let mut interrupted = false;
+        let mut signal = self.expect.signal;
         loop {
             drain(&notes, &mut err);
             match output.recv_timeout(Duration::from_millis(100)) {
@@ -114,9 +114,8 @@ impl Scenario {
                 let _ = keyboard.write_all(text.as_bytes());
                 input = None;
             }
-            if self.expect.interrupt && !interrupted && missing(&plain(&out), &self.expect.output).is_none() {
-                interrupted = true;
-                interrupt(&child);
+            if signal.is_some() && missing(&plain(&out), &self.expect.output).is_none() {
+                send(&child, signal.take());
             }
             if Instant::now() > until {
                 let _ = child.kill();
@@ -236,9 +235,9 @@ fn drain(from: &Receiver<Vec<u8>>, to: &mut Vec<u8>) {
     }
 }
 
-fn interrupt(child: &Child) {
-    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        let _ = kill_process(pid, Signal::INT);
+fn send(child: &Child, signal: Option<Signal>) {
+    if let Some((signal, pid)) = signal.zip(i32::try_from(child.id()).ok().and_then(Pid::from_raw)) {
+        let _ = kill_process(pid, signal);
     }
 }
 
