@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::child::end_with_parent;
+use crate::config::Arch;
 use crate::exit;
 
 /// How long a scenario may take by default: emulators on busy machines are slow.
@@ -18,8 +19,9 @@ pub const TIMEOUT: u32 = 300;
 /// The emulator's log of exceptions, in the scenario's own directory.
 const EXCEPTIONS: &str = "exceptions.log";
 
-/// How much longer than its `--timeout` a run may take before it is ended from outside.
-const GRACE: Duration = Duration::from_secs(60);
+/// How much longer than its `--timeout`, which begins with the emulator, a run may take before it is ended from outside: it may have to fetch
+/// a kernel or to build the hypervisor first.
+const GRACE: Duration = Duration::from_secs(300);
 
 /// A scenario.
 #[derive(Debug, Clone)]
@@ -88,6 +90,13 @@ impl Scenario {
     pub fn with(mut self, argument: &str, value: impl Into<String>) -> Self {
         self.arguments.extend([argument.to_owned(), value.into()]);
         self
+    }
+
+    /// The architecture of its machine.
+    pub fn arch(&self) -> Arch {
+        let flag = self.arguments.iter().any(|argument| argument == Arch::X86_64.name());
+        let key = self.config.as_ref().is_some_and(|config| config.contains("arch = \"x86_64\""));
+        if flag || key { Arch::X86_64 } else { Arch::Aarch64 }
     }
 
     /// Runs it; the error is a report for people.
