@@ -371,7 +371,7 @@ impl Session<'_> {
             let fate = match fate {
                 outcome::Fate::Waiting => "has not started",
                 outcome::Fate::Running => "runs",
-                outcome::Fate::Off => "is off",
+                outcome::Fate::Off | outcome::Fate::Exited(_) => "is off",
                 outcome::Fate::Crashed(_) => "crashed",
             };
             text += &format!("{shown} {} {name} {fate}\n", vm + 1);

@@ -69,7 +69,13 @@ fn crash() -> impl Strategy<Value = Crash> {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    let state = prop_oneof![Just(VmState::Started), Just(VmState::PoweredOff), Just(VmState::Reset), crash().prop_map(VmState::Crashed),];
+    let state = prop_oneof![
+        Just(VmState::Started),
+        Just(VmState::PoweredOff),
+        Just(VmState::Reset),
+        crash().prop_map(VmState::Crashed),
+        any::<u32>().prop_map(VmState::Exited),
+    ];
     let row = prop_oneof![any::<u16>().prop_map(Row::Static), any::<(u16, u32)>().prop_map(|(kind, key)| Row::Dynamic { kind, key }),];
     prop_oneof![
         (any::<[u16; 3]>(), any::<[u8; 2]>(), any::<bool>()).prop_map(|([major, minor, patch], [cpus, vms], vhe)| Event::Hello {
