@@ -65,15 +65,15 @@ extern "C" fn handle_nested_irq(cpu: &mut Cpu, _esr: u64) -> Outcome {
 }
 
 /// EL1's timers are virtual EL2's now; all else is as for any guest.
-fn irq_at_el2(cpu: &mut Cpu, nested: &Nested) -> Outcome {
+fn irq_at_el2(cpu: &mut Cpu, nested: &mut Nested) -> Outcome {
     let intid = gic::acknowledge();
     let row = match intid {
         intid::TIMER_EL1_VIRTUAL => rows::IRQ_VIRTUAL_TIMER,
         intid::TIMER_EL1_PHYSICAL => rows::IRQ_PHYSICAL_TIMER,
         _ => {
             if intid == interrupts::maintenance() {
-                // Perhaps for an end of L1's own maintenance interrupt, whose line it lowers in memory, unseen.
-                super::gic::sample_maintenance(cpu.vcpu(), nested);
+                // Perhaps for an end of an interrupt whose line L1 lowers in memory, unseen.
+                super::gic::sample_at_el2(cpu.vcpu(), nested);
             }
             return handler::other_irq(cpu, intid);
         }
