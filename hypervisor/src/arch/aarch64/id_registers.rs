@@ -12,7 +12,7 @@ pub const PA_BITS: u8 = 40;
 /// The guests' view, by CRm and op2.
 pub fn for_guests(nested: bool) -> [u64; 64] {
     let have = features::get();
-    guest_view(&read(), &Policy { pa_bits: PA_BITS, nested, hcrx: have.hcx, sve: have.sve })
+    guest_view(&read(), &Policy { pa_bits: PA_BITS, nested, e2h0: have.nv1, hcrx: have.hcx, sve: have.sve })
 }
 
 macro_rules! registers {

@@ -10,9 +10,16 @@
 .endm
 vector_table nested_vectors, by_nested_class, nested_exit_irq
 
+// The same while HCR_EL2.E2H of L1 is clear: an ERET never leads to a user space of virtual EL2's.
+.macro by_plain_class
+    b       plain_exit_synchronous
+.endm
+vector_table plain_vectors, by_plain_class, nested_exit_irq
+
 .section .text.exit, "ax"
 call_stub_full nested_exit_synchronous, handle_nested
 call_stub_full nested_exit_irq, handle_nested_irq
+call_stub_full plain_exit_synchronous, handle_plain
 
 // ERET at virtual EL2 that stays in its translation regime: back into the same kernel, or to its user space (HCR_EL2.TGE of L1 is 1).
 // The other regime's registers and tables are another matter: handle_nested.

@@ -6,6 +6,7 @@
 //! differs from other vCPUs but the trap controls. See Arm ARM, "Enhanced support for nested virtualization".
 
 mod at;
+mod e2h;
 mod eret;
 mod exits;
 mod gic;
@@ -45,6 +46,8 @@ pub struct Nested {
     pub page: Page,
     /// Whose registers are on the CPU, or would be if the vCPU were loaded.
     pub regime: Regime,
+    /// What HCR_EL2.E2H decides.
+    mode: e2h::Mode,
     /// EL1's registers of virtual EL2, while those of its guest are on the CPU.
     el2: [u64; SWITCHED],
     /// Registers of virtual EL2 that trap and live nowhere else.
@@ -57,6 +60,8 @@ pub struct Nested {
     el2_active: u32,
     /// The physical interrupts of EL1's timers are active as the guest's need it, not as virtual EL2's do.
     active_is_guests: bool,
+    /// The line of L1's maintenance interrupt, as it was seen last.
+    asserts_maintenance: bool,
     /// Stile wants WFI and WFE to trap, whatever L1 wants.
     waiting_traps: bool,
     /// VMPIDR_EL2 of L1 itself.
@@ -66,17 +71,18 @@ pub struct Nested {
 }
 
 impl Nested {
-    /// The state after a reset: at virtual EL2, HCR_EL2.E2H as it always is.
+    /// The state after a reset: at virtual EL2, HCR_EL2.E2H clear if it can be.
     pub fn reset(&mut self, mpidr: u64) {
         self.page.clear();
-        self.page.set(vncr::HCR_EL2, traps::E2H | traps::RW);
+        self.mode = e2h::Mode::at_reset();
+        self.page.set(vncr::HCR_EL2, self.mode.e2h | traps::RW);
         self.page.set(vncr::VPIDR_EL2, read_sysreg!("midr_el1"));
         self.page.set(vncr::VMPIDR_EL2, mpidr);
         self.regime = Regime::El2;
         self.el2 = [0; SWITCHED];
-        self.own = [0; OWN_REGISTERS];
+        self.own = e2h::own_at_reset();
         self.lists = None;
-        self.active_is_guests = false;
+        (self.active_is_guests, self.asserts_maintenance) = (false, false);
         (self.held, self.el2_active) = (0, 0);
         self.mpidr = mpidr;
     }
@@ -84,7 +90,7 @@ impl Nested {
     /// The vCPU goes onto this CPU.
     pub fn load(&mut self) {
         write_sysreg!("S3_4_C2_C2_0", &raw const self.page as u64); // VNCR_EL2
-        write_sysreg!("vbar_el2", exit::nested_vector_base());
+        write_sysreg!("vbar_el2", self.mode.vectors());
         traps::load(self);
     }
 
