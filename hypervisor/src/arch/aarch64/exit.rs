@@ -82,6 +82,7 @@ unsafe extern "C" {
     static vectors: u8;
     static nested_vectors: u8;
     static plain_vectors: u8;
+    static trapping_vectors: u8;
     fn exit_other();
     fn exit_hvc();
     fn exit_smc();
@@ -110,9 +111,9 @@ fn ordinary() -> u64 {
     &raw const vectors as u64
 }
 
-/// Address of the vector table for vCPUs that have an EL2 of their own.
-pub fn nested_vector_base() -> u64 {
-    &raw const nested_vectors as u64
+/// Address of the vector table for vCPUs that have an EL2 of their own; `redirected`: with FEAT_NV2.
+pub fn nested_vector_base(redirected: bool) -> u64 {
+    if redirected { &raw const nested_vectors as u64 } else { &raw const trapping_vectors as u64 }
 }
 
 /// The same for those whose HCR_EL2.E2H is clear.

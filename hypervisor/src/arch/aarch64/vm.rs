@@ -142,7 +142,7 @@ impl Vm {
         }
         dsb_ish();
         let has_el2 = techniques.nested != Nested::Off;
-        let id_registers = id_registers::for_guests(has_el2);
+        let id_registers = id_registers::for_guests(has_el2, nested::may_clear_e2h(techniques.nested));
         let nested = match has_el2 {
             true => Some(
                 &*memory::allocate().write(nested::Shared { shadows: nested::new_shadows(geometry)?, masks: Masks::new(&id_registers) }),
@@ -241,8 +241,10 @@ impl Vcpu {
         // SAFETY: all zero is a valid World: integers only.
         let world = unsafe { memory::allocate::<World>().assume_init_mut() };
         if has_el2 {
-            // SAFETY: all zero is a valid Nested: integers, and the first of its regimes.
-            world.nested = Some(unsafe { memory::allocate::<nested::Nested>().assume_init_mut() });
+            // SAFETY: all zero is a valid Nested: integers, and the first of its regimes and ways.
+            let nested = unsafe { memory::allocate::<nested::Nested>().assume_init_mut() };
+            nested.way = nested::Way::new(techniques.nested);
+            world.nested = Some(nested);
         }
         Vcpu {
             index,

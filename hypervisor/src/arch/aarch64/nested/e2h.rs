@@ -9,10 +9,10 @@
 use stile_nested::{layout, vncr};
 use stile_sysreg::SysReg;
 
-use super::Nested;
 use super::registers::{OWN_REGISTERS, Own};
 use super::sysreg::{self, CNTKCTL_FIELDS, CPACR_FIELDS, Home, Live};
 use super::traps::{self, E2H};
+use super::{Nested, Way};
 use crate::arch::aarch64::sysreg::{dsb_ish, isb, write_sysreg};
 use crate::arch::aarch64::{exit, features, timer};
 
@@ -28,7 +28,9 @@ pub struct Mode {
 }
 
 impl Mode {
-    const SET: Self = Self { e2h: E2H, traps: traps::VIRTUAL_EL2, cnthctl: traps::EL1_TIMERS };
+    fn set(way: Way) -> Self {
+        Self { e2h: E2H, traps: traps::virtual_el2(way), cnthctl: traps::EL1_TIMERS }
+    }
 
     fn clear() -> Self {
         /// EL1PCTEN; EL1PTEN is 0: EL0's names of the timers are the guest's, and those on the CPU are virtual EL2's.
@@ -36,12 +38,12 @@ impl Mode {
         /// EL1TVT, EL1TVCT: the same of the virtual timer, and CNTVOFF_EL2 counts for virtual EL2, too.
         const VIRTUAL: u64 = 0b11 << 13;
         let cnthctl = COUNTER | if features::get().ecv { VIRTUAL } else { 0 };
-        Self { e2h: 0, traps: traps::VIRTUAL_EL2 | traps::NV1, cnthctl }
+        Self { e2h: 0, traps: traps::virtual_el2(Way::Redirect) | traps::NV1, cnthctl }
     }
 
-    /// Clear, unless the CPU has no NV1: then the bit is RES1, as ID_AA64MMFR4_EL1.E2H0 says.
-    pub fn at_reset() -> Self {
-        if features::get().nv1 { Self::clear() } else { Self::SET }
+    /// Clear, if it can be.
+    pub fn at_reset(way: Way) -> Self {
+        if may_be_clear(way) { Self::clear() } else { Self::set(way) }
     }
 
     /// Whether the bit is set.
@@ -50,9 +52,14 @@ impl Mode {
     }
 
     /// VBAR_EL2 of the CPU.
-    pub fn vectors(&self) -> u64 {
-        if self.has_e2h() { exit::nested_vector_base() } else { exit::plain_vector_base() }
+    pub fn vectors(&self, way: Way) -> u64 {
+        if self.has_e2h() { exit::nested_vector_base(way.redirects()) } else { exit::plain_vector_base() }
     }
+}
+
+/// Whether L1 can clear HCR_EL2.E2H, as ID_AA64MMFR4_EL1.E2H0 tells it. That takes NV1, and the page, where its guest's registers are.
+pub fn may_be_clear(way: Way) -> bool {
+    features::get().nv1 && way.redirects()
 }
 
 /// The registers of virtual EL2 that live in memory, after a reset.
@@ -71,7 +78,7 @@ impl Nested {
     #[inline(never)]
     pub fn settle(&mut self) -> bool {
         let written = self.page.get(vncr::HCR_EL2) & E2H;
-        let changes = written != self.mode.e2h && features::get().nv1;
+        let changes = written != self.mode.e2h && may_be_clear(self.way);
         if changes {
             self.change(written != 0);
         }
@@ -81,7 +88,7 @@ impl Nested {
     #[cold]
     fn change(&mut self, set: bool) {
         if set {
-            self.mode = Mode::SET;
+            self.mode = Mode::set(self.way);
             let plain = |own: Own| self.own[own as usize];
             let (cptr, cnthctl) = (plain(Own::PlainCptr), plain(Own::PlainCnthctl));
             Live::Sctlr.write(plain(Own::PlainSctlr));
@@ -101,7 +108,7 @@ impl Nested {
             self.write_plain(Plain::Ttbr0, Live::Ttbr0.read());
         }
         traps::load(self);
-        write_sysreg!("vbar_el2", self.mode.vectors());
+        write_sysreg!("vbar_el2", self.mode.vectors(self.way));
         isb();
         // What TLBs have of virtual EL2's translations means something else now.
         // SAFETY: forgetting translations is always right.
@@ -180,6 +187,6 @@ pub fn home(reg: SysReg) -> Option<Home> {
         (3, 3, 14, 3, 2) => Home::Page(vncr::CNTV_CVAL_EL0),
         // _EL12 and _EL02 are names of E2H.
         (3, 5, ..) => return None,
-        _ => return sysreg::home(reg),
+        _ => return sysreg::fixed_home(reg),
     })
 }

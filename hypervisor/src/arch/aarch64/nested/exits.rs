@@ -22,7 +22,7 @@ mod class {
 
 /// All synchronous exits but the fast ERET. All general registers are in the frame.
 #[unsafe(no_mangle)]
-extern "C" fn handle_nested(cpu: &mut Cpu, esr: u64) -> Outcome {
+pub extern "C" fn handle_nested(cpu: &mut Cpu, esr: u64) -> Outcome {
     let Some(nested) = super::of(cpu.vcpu()) else { unreachable!("a vCPU without EL2 has other vectors") };
     match nested.regime {
         Regime::El2 => at_el2(cpu, nested, esr),
@@ -41,7 +41,7 @@ extern "C" fn handle_plain(cpu: &mut Cpu, esr: u64) -> Outcome {
         return Outcome::again(rows::NESTED_E2H);
     }
     match esr >> 26 {
-        class::SYSREG => sysreg::at_el2(cpu, nested, esr, e2h::home),
+        class::SYSREG => sysreg::at_el2(cpu, nested, esr, |_, reg| e2h::home(reg)),
         _ => at_el2(cpu, nested, esr),
     }
 }
@@ -49,7 +49,7 @@ extern "C" fn handle_plain(cpu: &mut Cpu, esr: u64) -> Outcome {
 /// From virtual EL2, or from its EL0.
 fn at_el2(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
     match esr >> 26 {
-        class::SYSREG => sysreg::at_el2(cpu, nested, esr, sysreg::home),
+        class::SYSREG => sysreg::at_el2(cpu, nested, esr, Nested::home),
         class::ERET => Outcome::again(eret::eret(cpu, nested, Esr(esr))),
         class::HVC => {
             eret::take(cpu, nested, Kind::Synchronous, Some(esr), None);

@@ -1,4 +1,4 @@
-//! Registers and instructions of EL2 that trap at virtual EL2, although FEAT_NV2 redirects what it can.
+//! Registers and instructions of EL2 that trap at virtual EL2: with FEAT_NV2 those that it does not redirect, without it all.
 
 use stile_ledger::RowId;
 use stile_ledger::aarch64::{key, reason};
@@ -9,7 +9,7 @@ use stile_sysreg::syndrome::Esr;
 
 use super::e2h::Plain;
 use super::registers::Own;
-use super::{Nested, tlbi};
+use super::{Nested, Way, tlbi};
 use crate::arch::aarch64::cpu::Cpu;
 use crate::arch::aarch64::exit::Outcome;
 use crate::arch::aarch64::sysreg::{isb, read_sysreg, write_sysreg};
@@ -24,8 +24,6 @@ pub enum Home {
     Sctlr,
     /// Memory and EL1's register of the same meaning, in another layout: HCR_EL2.E2H of L1 is 0.
     Plain(Plain),
-    /// The page of VNCR_EL2.
-    Page(Slot),
     /// The virtual counter.
     VirtualCount,
     /// A value that only software looks at.
@@ -36,6 +34,8 @@ pub enum Home {
     Timer(Live),
     /// The same for the guest's timer, whose compare value is in the page.
     GuestTimer(Slot),
+    /// The page of VNCR_EL2: such an access traps without FEAT_NV2 only.
+    Page(Slot),
     /// What is read; a write does nothing.
     Constant(u64),
     /// Computed from the list registers in the page.
@@ -84,8 +84,46 @@ live! {
     CntvCval: "S3_5_C14_C3_2";
 }
 
-/// The home of a register that traps at virtual EL2 while HCR_EL2.E2H is set; nothing, if virtual EL2 has none such.
-pub fn home(reg: SysReg) -> Option<Home> {
+impl Nested {
+    /// The home of a register that traps at virtual EL2 while HCR_EL2.E2H is set; nothing, if virtual EL2 has none such.
+    pub fn home(&self, reg: SysReg) -> Option<Home> {
+        // The names that only EL2 has, which is what FEAT_NV traps: EL1's own are EL1's registers, HCR_EL2.E2H of L1 being 1.
+        let in_page = || match self.way {
+            Way::Trap if reg.op1() >= 4 => vncr::find(reg, false),
+            _ => None,
+        };
+        fixed_home(reg).or_else(|| in_page().filter(|slot| is_there(*slot)).map(Home::Page))
+    }
+}
+
+/// Whether virtual EL2 has this register of the page.
+fn is_there(slot: Slot) -> bool {
+    match slot {
+        vncr::ZCR_EL1 => features::get().sve,
+        vncr::HCRX_EL2 => features::get().hcx,
+        _ => !ABSENT.contains(&slot),
+    }
+}
+
+/// Registers of the page that belong to features that no guest has: Arm ARM, the register's own page.
+const ABSENT: [Slot; 13] = [
+    vncr::VNCR_EL2,     // FEAT_NV2
+    vncr::TRFCR_EL1,    // FEAT_TRF
+    vncr::TCR2_EL1,     // FEAT_TCR2
+    vncr::TFSR_EL1,     // FEAT_MTE2
+    vncr::PMSCR_EL1,    // FEAT_SPE
+    vncr::PIRE0_EL1,    // FEAT_S1PIE
+    vncr::PIR_EL1,      // the same
+    vncr::POR_EL1,      // FEAT_S1POE
+    vncr::MPAM1_EL1,    // FEAT_MPAM
+    vncr::MPAMHCR_EL2,  // the same
+    vncr::MPAMVPMV_EL2, // the same
+    vncr::SCXTNUM_EL1,  // FEAT_CSV2_2
+    vncr::CNTPOFF_EL2,  // FEAT_ECV_POFF
+];
+
+/// The home of a register that traps at virtual EL2 in either way.
+pub fn fixed_home(reg: SysReg) -> Option<Home> {
     let [op0, op1, crn, crm, op2] = [reg.op0(), reg.op1(), reg.crn(), reg.crm(), reg.op2()];
     Some(match (op0, op1, crn, crm, op2) {
         (3, 4, 1, 0, 0) => Home::Sctlr,
@@ -142,13 +180,13 @@ impl Nested {
             Home::Live(live) => live.read(),
             Home::Sctlr => Live::Sctlr.read(),
             Home::Plain(plain) => self.read_plain(plain),
-            Home::Page(slot) => self.page.get(slot),
             Home::VirtualCount => self.virtual_count(),
             Home::Own(own) => self.own[own as usize],
             Home::Split(live, own, fields) => live.read() & fields | self.own[own as usize] & !fields,
             // TimerValue: 32 bits, signed.
             Home::Timer(compare) => compare.read().wrapping_sub(timer::now()) & 0xffff_ffff,
             Home::GuestTimer(compare) => self.page.get(compare).wrapping_sub(self.guest_time(compare)) & 0xffff_ffff,
+            Home::Page(slot) => self.page.get(slot),
             Home::Constant(value) => value,
             Home::ListRegisters(which) => which(&super::gic::status(self)),
         }
@@ -167,7 +205,6 @@ impl Nested {
             Home::Sctlr if self.settle() => self.write_plain(Plain::Sctlr, value),
             Home::Sctlr => Live::Sctlr.write(value),
             Home::Plain(plain) => self.write_plain(plain, value),
-            Home::Page(slot) => self.page.set(slot, value),
             Home::Own(own) => self.own[own as usize] = value,
             Home::Split(live, own, fields) => {
                 live.write(value & fields);
@@ -175,6 +212,7 @@ impl Nested {
             }
             Home::Timer(compare) => compare.write(timer::now().wrapping_add(value as i32 as u64)),
             Home::GuestTimer(compare) => self.page.set(compare, self.guest_time(compare).wrapping_add(value as i32 as u64)),
+            Home::Page(slot) => self.page.set(slot, value),
             Home::Constant(_) | Home::VirtualCount | Home::ListRegisters(_) => {}
         }
     }
@@ -182,14 +220,14 @@ impl Nested {
 
 /// EC 0x18 at virtual EL2, or at its EL0, where registers have this `home`.
 #[inline(always)]
-pub fn at_el2(cpu: &mut Cpu, nested: &mut Nested, esr: u64, home: impl Fn(SysReg) -> Option<Home>) -> Outcome {
+pub fn at_el2(cpu: &mut Cpu, nested: &mut Nested, esr: u64, home: impl Fn(&Nested, SysReg) -> Option<Home>) -> Outcome {
     let access = Esr(esr).msr();
     let reg = access.reg();
     if reg.op0() == 1 {
         return instruction(cpu, nested, esr);
     }
     let register = (esr >> 5 & 0x1f) as usize;
-    let Some(home) = home(reg) else { return unknown(cpu, esr) };
+    let Some(home) = home(nested, reg) else { return unknown(cpu, esr) };
     let row = row(cpu, esr);
     if access.is_read() {
         cpu.frame.set(register, nested.read(home));
