@@ -37,6 +37,10 @@ pub fn guest_has_pending(nested: &Nested) -> bool {
 /// (HCR_EL2.IMO is 0), they are for EL1, and all stays. Returns whether L1 has an interrupt that ends L2's run at once.
 pub fn bring_guest(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) -> bool {
     if nested.page.get(vncr::HCR_EL2) & IMO == 0 {
+        if nested.asserts_maintenance {
+            // L1 leaves its guest's list registers alone, which it says in memory (ICH_HCR_EL2.En).
+            sample_maintenance(cpu, vcpu, nested);
+        }
         return false;
     }
     if nested.held != 0 && !nested.active_is_guests {
@@ -79,7 +83,7 @@ pub fn bring_el2(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
         page.set(vncr::ich_ap0r(n), ap0r[n].into());
         page.set(vncr::ich_ap1r(n), ap1r[n].into());
     }
-    let maintenance = status(nested).asserts_maintenance(page);
+    nested.asserts_maintenance = status(nested).asserts_maintenance(&nested.page);
 
     let letters = vcpu.arch.mail.take();
     let mut redistributor = vcpu.arch.redistributor.lock();
@@ -91,7 +95,7 @@ pub fn bring_el2(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
         }
     }
     redistributor.accept(letters);
-    redistributor.set_ppi_level(intid::GIC_MAINTENANCE, maintenance);
+    redistributor.set_ppi_level(intid::GIC_MAINTENANCE, nested.asserts_maintenance);
     let active = redistributor.active_saved();
     for (physical, rings) in TIMERS {
         let rings = nested.held >> physical & 1 != 0 && rings();
@@ -112,9 +116,9 @@ pub fn bring_el2(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
 /// Looks at the lines that L1 changes in memory, unseen: of its maintenance interrupt and of its guest's timers. At virtual EL2. The caller
 /// makes L1's interface look at its list registers.
 pub fn sample_at_el2(vcpu: &Vcpu, nested: &mut Nested) {
-    let asserted = status(nested).asserts_maintenance(&nested.page);
+    nested.asserts_maintenance = status(nested).asserts_maintenance(&nested.page);
     let mut redistributor = vcpu.arch.redistributor.lock();
-    redistributor.set_ppi_level(intid::GIC_MAINTENANCE, asserted);
+    redistributor.set_ppi_level(intid::GIC_MAINTENANCE, nested.asserts_maintenance);
     // Its physical interrupt is as virtual EL2's timer needs it: not for these any more.
     nested.held &= !lower_lines(&mut redistributor, nested.held, |physical, _| nested.waiting_timer_rings(physical));
 }
@@ -140,6 +144,21 @@ fn lower_lines(redistributor: &mut Redistributor, held: u32, rings: impl Fn(u32,
         }
     }
     over
+}
+
+/// Looks at the line of L1's maintenance interrupt. L1's own interface is on the CPU.
+pub fn sample_maintenance(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
+    nested.asserts_maintenance = status(nested).asserts_maintenance(&nested.page);
+    set_line(cpu, vcpu, intid::GIC_MAINTENANCE, nested.asserts_maintenance);
+}
+
+/// Sets the line of a PPI of L1's. L1's own interface is on the CPU.
+fn set_line(cpu: &mut Cpu, vcpu: &Vcpu, intid: u32, high: bool) {
+    let mut redistributor = vcpu.arch.redistributor.lock();
+    if redistributor.set_ppi_level(intid, high) && redistributor.sync_private(&mut Interface::new(cpu.index, vcpu)) != Delivery::Done {
+        drop(redistributor);
+        handler::synchronize(vcpu, cpu.index);
+    }
 }
 
 /// EL1's timers' interrupts on this CPU change from being active for the one to being so for the other.
@@ -221,9 +240,5 @@ pub fn put(nested: &mut Nested) {
 /// L1's own interface is on the CPU.
 pub fn guest_timer_rang(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested, physical: u32) {
     nested.held |= 1 << physical;
-    let mut redistributor = vcpu.arch.redistributor.lock();
-    if redistributor.set_ppi_level(physical, true) && redistributor.sync_private(&mut Interface::new(cpu.index, vcpu)) != Delivery::Done {
-        drop(redistributor);
-        handler::synchronize(vcpu, cpu.index);
-    }
+    set_line(cpu, vcpu, physical, true);
 }
