@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use super::operation::Operation;
 use crate::cargo;
+use crate::config::Arch;
 use crate::image::Kernel;
 
 /// The probe's package and program.
@@ -16,18 +17,21 @@ pub const MEMORY: u64 = 64 << 20;
 /// What a line of the probe's begins with that is about a failure.
 const FAILURE: &str = "probe: ";
 
-/// Builds the probe, and returns its memory from the header of an arm64 Image on: one file for every host.
+/// Builds the probe, and returns what every host starts: on Arm its memory from the header of an arm64 Image on, on a PC the ELF file.
 ///
 /// # Errors
 /// It doesn't compile.
-pub fn build() -> Result<Vec<u8>> {
+pub fn build(arch: Arch) -> Result<Vec<u8>> {
     let repository = cargo::repository();
-    let mut command = cargo::cargo("build", &repository.join("guests"));
+    let mut command = cargo::cargo_for(arch, "build", &repository.join("guests"));
     command.args(["--release", "--package", PACKAGE]).env("CARGO_TARGET_DIR", repository.join("target/guests"));
     let programs = cargo::build(command, "the probe")?;
     let (_, path) = programs.into_iter().find(|(name, _)| name == PACKAGE).context("cargo made no probe")?;
     let elf = std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
-    flatten(&elf)
+    match arch {
+        Arch::Aarch64 => flatten(&elf),
+        Arch::X86_64 => Ok(elf),
+    }
 }
 
 fn flatten(elf: &[u8]) -> Result<Vec<u8>> {
@@ -109,7 +113,7 @@ mod tests {
 
     #[test]
     fn the_probe_is_over_when_each_operation_has_a_whole_line() {
-        let operations = operation::choose(&["hyp_call".to_owned(), "eoi".to_owned()]).unwrap();
+        let operations = operation::choose(&operation::AARCH64, &["hyp_call".to_owned(), "eoi".to_owned()]).unwrap();
         let output = b"(XEN) DOM1: {\"operation\":\"eoi\",\"skipped\":\"not here\"}\r\n{\"operation\":\"hyp_call\",\"instructions\":2.0,\"iterations\":1}\n";
         assert!(is_over(output, &operations));
         assert!(!is_over(&output[..output.len() - 1], &operations));

@@ -9,11 +9,11 @@ use stile_board::map;
 use super::{Figure, Request};
 use crate::bench::client::{self, Vm};
 use crate::bench::emulate::{self, Output};
-use crate::bench::operation::{Needs, Operation};
+use crate::bench::operation::Operation;
+use crate::bench::platform::{self, Platform, Start};
 use crate::bench::{linux, probe};
-use crate::config::DebianKernel;
+use crate::config::{Arch, DebianKernel};
 use crate::debian::{self, Freshness};
-use crate::emulator::Board;
 use crate::image::dtb::{self, Description, SEED_LEN};
 
 /// KVM in one of its modes.
@@ -96,7 +96,7 @@ pub fn measure(kvm: Kvm, request: &Request<'_>) -> Result<Vec<Figure>> {
         let (archive, names) = archive(&client, request.probe, &operations, request.iterations)?;
         let boot = Boot { cpu: request.cpu, cpus, memory: MEMORY, initrd: &archive, names: &names, plugin: request.plugin };
         let output = kvm.boot(&boot)?;
-        figures.extend(super::figures(&output, &output.line, &operations)?);
+        figures.extend(super::figures(output.counts.as_ref(), &output.line, &operations)?);
     }
     Ok(figures)
 }
@@ -129,10 +129,9 @@ impl Kvm {
         let mut initrd = tempfile::NamedTempFile::new().context("making the initial RAM file system's file")?;
         initrd.write_all(boot.initrd).context("writing the initial RAM file system")?;
         let append = boot_arguments(&format!("loglevel=7 {}", self.parameter()), boot.names);
-        let mut extra = emulate::REPEATABLE.map(str::to_owned).to_vec();
-        extra.extend(["-initrd".into(), initrd.path().display().to_string(), "-append".into(), append]);
-        let board = Board { cpu: boot.cpu.to_owned(), cpus: boot.cpus, memory: boot.memory, machine: Vec::new(), icount: true, extra };
-        let output = emulate::run(&board, &kernel, boot.plugin)?;
+        let start = Start { cpu: boot.cpu, cpus: boot.cpus, memory: boot.memory };
+        let machine = platform::of(Arch::Aarch64).linux(&start, append, initrd.path());
+        let output = emulate::run(&machine, &kernel, boot.plugin)?;
         let text = String::from_utf8_lossy(&output.line);
         ensure!(text.contains(self.confirmation()), "KVM does not run in the mode of {} on {}", self.name(), boot.cpu);
         let failure = text.lines().find(|line| line.contains("kvm-client: "));
@@ -157,11 +156,7 @@ pub fn client_archive(probe: &[u8], operations: &[Operation], iterations: u32) -
 /// The host's file system, and the names of the VMs to start.
 fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations: u32) -> Result<(Vec<u8>, Vec<String>)> {
     let mut vms = Vec::new();
-    for needs in [Needs::One, Needs::Two, Needs::Shared] {
-        let operations: Vec<Operation> = operations.iter().filter(|operation| operation.needs == needs).copied().collect();
-        if operations.is_empty() {
-            continue;
-        }
+    for (needs, operations) in Platform::groups(operations) {
         let tree = dtb::build(&Description {
             el2: false,
             memory: probe::MEMORY,
