@@ -38,7 +38,7 @@ pub static PLATFORMS: [Platform; 2] = [
     Platform {
         arch: Arch::X86_64,
         operations: &operation::X86_64,
-        peers: &[Host::Native],
+        peers: &[Host::Native, Host::Kvm(Kvm::V6_1)],
         has_plugin: false,
         picture: "docs/bench-x86_64.svg",
         mark: "figures of x86_64",

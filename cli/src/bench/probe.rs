@@ -60,6 +60,8 @@ pub struct Line {
     pub instructions: Option<f64>,
     /// How many ran.
     pub iterations: Option<u64>,
+    /// How many exits there were, if the host said so in the line before.
+    pub exits: Option<u64>,
     /// Why it was not measured.
     pub skipped: Option<String>,
 }
@@ -72,7 +74,16 @@ pub fn lines(output: &[u8]) -> Result<Vec<Line>> {
     let text = String::from_utf8_lossy(output);
     let failure = text.lines().find(|line| line.contains(FAILURE));
     ensure!(failure.is_none(), "the probe failed: {}", failure.unwrap_or_default());
-    let lines: Vec<_> = text.lines().filter_map(line).collect();
+    let mut exits = None;
+    let mut lines = Vec::new();
+    for text in text.lines() {
+        if let Some(mut line) = line(text) {
+            line.exits = exits.take();
+            lines.push(line);
+        } else if let Some(counted) = counted(text) {
+            exits = Some(counted);
+        }
+    }
     ensure!(!lines.is_empty(), "the probe said nothing; the end of the output:\n{}", end(output));
     Ok(lines)
 }
@@ -87,6 +98,16 @@ pub fn is_over(output: &[u8], operations: &[Operation]) -> bool {
 
 fn line(text: &str) -> Option<Line> {
     serde_json::from_str(text.get(text.find("{\"operation\"")?..)?.trim_end()).ok()
+}
+
+/// The exits that KVM's client counted.
+fn counted(text: &str) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Counted {
+        exits: u64,
+    }
+    let counted: Counted = serde_json::from_str(text.get(text.find("{\"exits\"")?..)?.trim_end()).ok()?;
+    Some(counted.exits)
 }
 
 /// The last lines of an output.
@@ -119,6 +140,13 @@ mod tests {
         assert!(!is_over(&output[..output.len() - 1], &operations));
         assert!(!is_over(b"(XEN) DOM1: probe: panicked", &operations));
         assert!(is_over(b"(XEN) DOM1: probe: panicked\n", &operations));
+    }
+
+    #[test]
+    fn exits_that_the_host_counted_are_those_of_the_next_line() {
+        let output = b"{\"exits\":130}\n{\"operation\":\"eoi\",\"instructions\":2.0,\"iterations\":64}\n{\"operation\":\"ipi\",\"skipped\":\"not here\"}\n";
+        let lines = lines(output).unwrap();
+        assert_eq!((lines[0].exits, lines[1].exits), (Some(130), None));
     }
 
     #[test]

@@ -164,13 +164,13 @@ fn figures(counts: Option<&counts::Output>, console: &[u8], operations: &[Operat
         ensure!(sections.len() == measured.len(), "{} sections were counted for {} figures", sections.len(), measured.len());
     }
     let figure = |operation: &Operation| {
-        let (index, (_, instructions, iterations)) =
+        let (index, (line, instructions, iterations)) =
             measured.iter().enumerate().find(|(_, (line, ..))| line.operation == operation.name)?;
         let section = sections.and_then(|sections| sections.get(index));
         Some(Figure {
             operation: operation.name.to_owned(),
             instructions: *instructions,
-            exits: section.map(|section| section.exits as f64 / *iterations as f64),
+            exits: section.map(|section| section.exits).or(line.exits).map(|exits| exits as f64 / *iterations as f64),
             reasons: BTreeMap::new(),
             outside: section.map(|section| Outside::of_each(&section.outside, *iterations)),
             iterations: *iterations,

@@ -12,6 +12,8 @@ const LINE_CONTROL: u16 = DATA + 3;
 pub const LINE_STATUS: u16 = DATA + 5;
 /// The transmit register is empty.
 const EMPTY: u8 = 1 << 5;
+/// All is sent.
+const SENT: u8 = 1 << 6;
 
 /// Sets the line to 115,200 baud and bytes of eight bits.
 pub fn setup() {
@@ -21,6 +23,11 @@ pub fn setup() {
     out8(DATA, 1);
     out8(DIVISOR_HIGH, 0);
     out8(LINE_CONTROL, EIGHT_BITS);
+}
+
+/// Waits until all is sent.
+pub fn drain() {
+    while in8(LINE_STATUS) & SENT == 0 {}
 }
 
 struct Uart;

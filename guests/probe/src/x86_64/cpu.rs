@@ -3,6 +3,8 @@
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
+use super::console;
+
 /// CPUs that the probe uses at most.
 pub const CPUS: usize = 2;
 
@@ -104,6 +106,7 @@ pub fn rdmsr(register: u32) -> u64 {
 pub fn off() -> ! {
     const POWER: u16 = 0x604;
     const EMULATOR: u16 = 0x8900;
+    console::drain();
     // SAFETY: the machine is to end.
     unsafe { asm!("out dx, ax", in("dx") POWER, in("ax") 1u16 << 13, options(nostack)) };
     b"Shutdown".iter().for_each(|byte| out8(EMULATOR, *byte));

@@ -27,13 +27,19 @@ pub(crate) use loop_ticks;
 /// Microseconds in which a host has passed on all that was printed: a line takes 10 ms at 115,200 baud.
 const PASSED_ON: u64 = 20_000;
 
+/// The port of self-test codes: hosts that count exits look at what is written to it. To others it is nothing.
+const MARK: u16 = 0x80;
+
 /// Begins what is measured: once the host has nothing else to do.
 pub fn begin_section() {
     cpu::pause(PASSED_ON);
+    cpu::out8(MARK, 1);
 }
 
 /// Ends what is measured.
-pub fn end_section() {}
+pub fn end_section() {
+    cpu::out8(MARK, 2);
+}
 
 /// So many ticks in thousandths of an instruction, where an instruction takes a tick.
 pub fn thousandths(ticks: u64) -> u128 {
