@@ -79,6 +79,7 @@ pub mod basic {
     pub const EXTERNAL_INTERRUPT: usize = 1;
     pub const TRIPLE_FAULT: u64 = 2;
     pub const INTERRUPT_WINDOW: u64 = 7;
+    pub const NMI_WINDOW: u64 = 8;
     pub const TASK_SWITCH: u64 = 9;
     pub const CPUID: usize = 10;
     pub const HLT: usize = 12;

@@ -1,10 +1,11 @@
 //! Guests' interrupts: from the lines of devices and the messages of APICs to the vCPU that takes them (models: crate `stile-apic`).
 
-use stile_apic::{Delivery, Effect, Message, Received};
+use stile_apic::{Delivery, Effect, LocalApic, Message, Received};
 
 use super::cpu::Cpu;
+use super::vm::Watch;
 use super::vmcs::{self, Field};
-use super::{timer, vmx};
+use super::{signals, timer, vmx};
 use crate::cpu;
 use crate::vm::{Vcpu, Vm};
 
@@ -40,9 +41,12 @@ fn receive(vcpu: &'static Vcpu, message: Message, cpu: Option<&mut Cpu>) {
             Some(cpu) if !cpu::kick_if_running(vcpu) => cpu::wake_beside(cpu, vcpu),
             Some(_) => {}
         },
-        // One that runs is not reset: guests start vCPUs that are off, which have nothing to reset.
-        Received::Startup(page) => vcpu.arch.start_up(vcpu, page),
-        Received::Nothing | Received::External | Received::Nmi | Received::Smi | Received::Init => {}
+        Received::Startup(page) => signals::start_up(vcpu, page),
+        Received::Init => signals::init(vcpu),
+        Received::Nmi => signals::nmi(vcpu),
+        Received::External => signals::external(vcpu.vm()),
+        // There is no system management.
+        Received::Nothing | Received::Smi => {}
     }
 }
 
@@ -58,6 +62,10 @@ pub fn send_from_io_apic(vm: &'static Vm, mut cpu: Option<&mut Cpu>) {
 
 /// Gives the loaded vCPU the interrupt that waits for it; if it can't take it now, sees to it that it exits when it can.
 pub fn pull(cpu: &mut Cpu) {
+    let vcpu = cpu.vcpu();
+    if vcpu.arch.signals.any() {
+        signals::pull(vcpu);
+    }
     let mut apic = cpu.vcpu().arch.apic.lock();
     if apic.pending().is_none() {
         return;
@@ -74,8 +82,18 @@ pub fn pull(cpu: &mut Cpu) {
     exit_when_it_can(true);
 }
 
+/// Something waits for a vCPU that it is to look at, also one of this CPU.
+pub fn look(vcpu: &'static Vcpu) {
+    cpu::notify(vcpu);
+}
+
+/// The 8259s of a VM have, or may have, an interrupt.
+pub fn external(vm: &'static Vm) {
+    signals::external(vm);
+}
+
 /// Whether the loaded vCPU would take an interrupt now.
-fn can_interrupt() -> bool {
+pub fn can_interrupt() -> bool {
     vmcs::read(Field::GUEST_RFLAGS) & IF != 0 && vmcs::read(Field::GUEST_INTERRUPTIBILITY) & SHADOWS == 0
 }
 
@@ -91,19 +109,40 @@ pub fn exit_when_it_can(on: bool) {
 
 /// Whether something is pending that would end the loaded vCPU's HLT.
 pub fn is_pending(vcpu: &Vcpu) -> bool {
-    vcpu.arch.apic.lock().pending().is_some() && vmcs::read(Field::GUEST_RFLAGS) & IF != 0
+    let on = vmcs::read(Field::GUEST_RFLAGS) & IF != 0;
+    on && vcpu.arch.apic.lock().pending().is_some() || vcpu.arch.signals.any() && signals::end_wait(vcpu, on)
 }
 
 /// The timer of the loaded vCPU may ring. Returns whether it did.
-pub fn expire_timer(vcpu: &Vcpu) -> bool {
-    let mut apic = vcpu.arch.apic.lock();
-    let rang = apic.expire_timer(timer::now()) == Received::Interrupt;
-    timer::set_guest_deadline(apic.timer_deadline());
-    rang
+pub fn expire_timer(vcpu: &'static Vcpu) -> bool {
+    let now = timer::now();
+    if vcpu.arch.watch() <= now {
+        vcpu.vm().arch.ports.expire(vcpu.vm());
+    }
+    let received = vcpu.arch.apic.lock().expire_timer(now);
+    set_deadline(vcpu);
+    match received {
+        Received::Nmi => signals::nmi(vcpu),
+        Received::External => signals::external(vcpu.vm()),
+        _ => {}
+    }
+    received == Received::Interrupt
+}
+
+/// When something is to be done for a vCPU: its APIC's timer, or another device that it keeps time for.
+fn deadline(vcpu: &Vcpu, apic: &LocalApic) -> Option<u64> {
+    let first = apic.timer_deadline().unwrap_or(Watch::NEVER).min(vcpu.arch.watch());
+    (first != Watch::NEVER).then_some(first)
+}
+
+/// Sets this CPU's timer for the loaded vCPU.
+pub fn set_deadline(vcpu: &Vcpu) {
+    let deadline = deadline(vcpu, &vcpu.arch.apic.lock());
+    timer::set_guest_deadline(deadline);
 }
 
 /// Brings a vCPU's interrupts onto this CPU.
-pub fn load(cpu: &mut Cpu, vcpu: &Vcpu) {
+pub fn load(cpu: &mut Cpu, vcpu: &'static Vcpu) {
     cpu.apic_base = vcpu.arch.apic.lock().base();
     expire_timer(vcpu);
     pull(cpu);
@@ -113,7 +152,7 @@ pub fn load(cpu: &mut Cpu, vcpu: &Vcpu) {
 pub fn put(vcpu: &Vcpu) -> Option<u64> {
     timer::set_guest_deadline(None);
     let apic = vcpu.arch.apic.lock();
-    apic.pending().map(|_| 0).or(apic.timer_deadline())
+    if apic.pending().is_some() || vcpu.arch.signals.any() { Some(0) } else { deadline(vcpu, &apic) }
 }
 
 /// Does what a vCPU's write to its local APIC causes elsewhere. Its own interrupts are left to [`pull`].
@@ -126,9 +165,6 @@ pub fn follow(cpu: &mut Cpu, effect: Effect) {
             vcpu.vm().arch.io_apic.lock().end(vector);
             send_from_io_apic(vcpu.vm(), Some(cpu));
         }
-        Effect::Timer => {
-            let deadline = vcpu.arch.apic.lock().timer_deadline();
-            timer::set_guest_deadline(deadline);
-        }
+        Effect::Timer => set_deadline(vcpu),
     }
 }

@@ -2,7 +2,7 @@
 
 use stile_ledger::x86_64::reason;
 
-use super::{inject, skip_instruction};
+use super::{inject, is_stepping, skip_instruction};
 use crate::arch::x86_64::cpu::Cpu;
 use crate::arch::x86_64::exit::Outcome;
 use crate::cpu::Leave;
@@ -16,7 +16,12 @@ extern "C" fn handle_vmcall_of_user(_cpu: &mut Cpu) -> Outcome {
 
 #[unsafe(no_mangle)]
 extern "C" fn handle_hlt(cpu: &mut Cpu) -> Outcome {
+    let stepping = is_stepping();
     skip_instruction();
+    if stepping {
+        // The trap comes before it would wait.
+        return Outcome::again(reason::HLT.other());
+    }
     cpu.leave = Leave::Wait;
     Outcome::leave(reason::HLT.other())
 }

@@ -31,6 +31,7 @@ extern "C" fn handle_other(cpu: &mut Cpu, reason: u64) -> Outcome {
         }
         basic::EPT_VIOLATION => mmio::handle(cpu),
         basic::INTERRUPT_WINDOW => interrupt::window(cpu),
+        basic::NMI_WINDOW => interrupt::nmi_window(cpu),
         basic::RDPMC => {
             inject::general_protection();
             Outcome::again(reason::RDPMC.other())
@@ -68,12 +69,14 @@ fn control_register(cpu: &mut Cpu) -> Outcome {
             Outcome::again(rows::CR0)
         }
         // MOV from CR8 has access type 1.
+        8 if is_move && value >> 4 != 0 => {
+            inject::general_protection();
+            Outcome::again(rows::CR8)
+        }
         8 => {
             let mut apic = cpu.vcpu().arch.apic.lock();
             if is_move {
-                apic.set_task_priority((value as u8 & 0xf) << 4);
-                drop(apic);
-                interrupts::pull(cpu);
+                apic.set_task_priority((value as u8) << 4);
             } else {
                 let priority = u64::from(apic.task_priority() >> 4);
                 drop(apic);
@@ -83,6 +86,9 @@ fn control_register(cpu: &mut Cpu) -> Outcome {
                 }
             }
             skip_instruction();
+            if is_move {
+                interrupts::pull(cpu);
+            }
             Outcome::again(rows::CR8)
         }
         // VMXE: there is no VMX for guests.
