@@ -3,9 +3,11 @@
 #![no_std]
 #![no_main]
 
+mod apic;
 mod console;
 mod exception;
 mod machine;
+mod others;
 mod tests;
 
 use console::println;

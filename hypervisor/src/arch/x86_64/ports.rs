@@ -10,7 +10,7 @@ use stile_device::pit::{self, Pit};
 use stile_device::power::{self, Power};
 use stile_sched::lock::TicketLock;
 
-use super::{interrupts, timer};
+use super::{interrupts, signals, timer};
 use crate::vm::Vm;
 
 /// A VM's.
@@ -116,7 +116,7 @@ impl Ports {
         let Some(first) = vm.vcpus.first() else { return };
         let deadline = self.pit.lock().deadline().map(|at| when(at, pit::FREQUENCY));
         if first.arch.set_watch(deadline) {
-            interrupts::look(first);
+            signals::watch(first);
         }
     }
 
@@ -130,8 +130,9 @@ impl Ports {
             first.arch.set_watch(deadline);
         }
         if rose {
-            set_line(vm, 0, true);
+            // It was low for a tick, and stays high until it has counted down again.
             set_line(vm, 0, false);
+            set_line(vm, 0, true);
         }
     }
 

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::interrupts::{VALID, look};
+use super::interrupts::{self, VALID, look};
 use super::vmcs::{self, Field};
 use super::{apic, vmx};
 use crate::cpu;
@@ -15,6 +15,8 @@ const NMIS: u32 = 0b11;
 const MOST_NMIS: u32 = 2;
 /// The 8259s interrupt.
 const EXTERNAL: u32 = 1 << 2;
+/// The time has changed at which the vCPU looks at another device.
+const WATCH: u32 = 1 << 4;
 /// INIT: the vCPU is to be turned off.
 const INIT: u32 = 1 << 3;
 
@@ -90,6 +92,14 @@ pub fn nmi(vcpu: &'static Vcpu) {
     look(vcpu);
 }
 
+/// The time has changed at which a vCPU looks at another device. The one that is loaded here looks when it next pulls.
+pub fn watch(vcpu: &'static Vcpu) {
+    vcpu.arch.signals.raise(WATCH);
+    if !cpu::runs_here(vcpu) {
+        look(vcpu);
+    }
+}
+
 /// The 8259s of a VM have an interrupt: they sit on the first vCPU.
 pub fn external(vm: &'static Vm) {
     if let Some(first) = vm.vcpus.first()
@@ -151,7 +161,7 @@ fn start(vcpu: &'static Vcpu, page: u8) {
     cpu::start(vcpu);
 }
 
-/// Gives the loaded vCPU what waits for it, of the signals; `free`: no event is injected yet.
+/// Gives the loaded vCPU what waits for it, of the signals.
 #[cold]
 pub fn pull(vcpu: &'static Vcpu) {
     let signals = &vcpu.arch.signals;
@@ -160,6 +170,10 @@ pub fn pull(vcpu: &'static Vcpu) {
         // It is entered, and exits at once: from an exit the way off is that of every vCPU.
         apic::kick(super::Cpu::this_index());
         return;
+    }
+    if waiting & WATCH != 0 {
+        signals.drop_signal(WATCH);
+        interrupts::set_deadline(vcpu);
     }
     if waiting & NMIS != 0 {
         pull_nmi(signals);
@@ -197,11 +211,11 @@ fn pull_external(vcpu: &'static Vcpu) {
     if !vcpu.arch.apic.lock().passes_external() {
         return;
     }
-    if ports.interrupts() && super::interrupts::can_interrupt() && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0 {
+    if ports.interrupts() && interrupts::can_interrupt() && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0 {
         vmcs::write(Field::ENTRY_INTERRUPTION, VALID | u64::from(ports.acknowledge()));
     }
     if ports.interrupts() {
-        super::interrupts::exit_when_it_can(true);
+        interrupts::exit_when_it_can(true);
     } else {
         vcpu.arch.signals.drop_signal(EXTERNAL);
     }
