@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use rustix::process::Signal;
 
 use super::scenario::{Expect, Scenario};
 use super::table::NO_DIFFERENCE;
@@ -61,6 +62,7 @@ pub fn guests() -> Result<Vec<Scenario>> {
         scenarios.push(hostile_neighbour(cpus, &programs)?);
         scenarios.push(greedy_neighbour(cpus, &programs)?);
     }
+    scenarios.push(panic_report(&programs)?);
     scenarios.extend(pc()?);
     Ok(scenarios)
 }
@@ -178,6 +180,21 @@ fn hostile_neighbour(cpus: u32, programs: &Programs) -> Result<Scenario> {
 /// One VM never yields; the other must come to its end.
 fn greedy_neighbour(cpus: u32, programs: &Programs) -> Result<Scenario> {
     let config = with_checksum(cpus, ("spin", 2), programs)?;
-    let expect = Expect { status: exit::LEFT, output: vec![PASSED.into()], absent: vec!["FAIL "], interrupt: true, ..Expect::default() };
+    let expect =
+        Expect { status: exit::LEFT, output: vec![PASSED.into()], absent: vec!["FAIL "], signal: Some(Signal::INT), ..Expect::default() };
     Ok(Scenario { config: Some(config), expect, ..Scenario::new(format!("isolation/never-yields-on-{cpus}"), "") })
+}
+
+/// The operator has Stile panic while a vCPU runs: it says where, and the run ends with its status.
+fn panic_report(programs: &Programs) -> Result<Scenario> {
+    let config = with_checksum(1, ("spin", 1), programs)?;
+    let notes = ["panic: the operator asked for it", "CPU 0, vCPU 0 of ", "guest pc", "backtrace:", "handler::interrupt::"];
+    let expect = Expect {
+        status: exit::HYPERVISOR,
+        output: vec![PASSED.into()],
+        notes: notes.map(str::to_owned).into(),
+        signal: Some(Signal::QUIT),
+        ..Expect::default()
+    };
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new("life/panic-report", "") })
 }

@@ -26,21 +26,24 @@ pub fn starts() -> Vec<Scenario> {
 pub fn probe() -> Result<Vec<Scenario>> {
     let one = ["hyp_call", "mmio_read_vgic", "mmio_read_device", "eoi", "ipi_self", "timer"];
     let two = ["ipi", "ipi_wfi", "wfi_wake"];
+    let trapped = ["TPIDR_EL2 read", "VBAR_EL12 read", "CNTV_CTL_EL02 write", "ICH_LR0_EL2 write"];
+    let trapping = ["hyp_call", "mmio_read_device", "ipi_self", "timer", "ipi"];
     let debian = bench::debian_as_l2(2, "echo $(nproc) CPUs; cat /proc/interrupts")?;
-    let debian = start("nested/debian-as-l2", 2, &debian, "")?;
+    let debian = start("nested/debian-as-l2", 2, &debian, "--nested")?;
     let output = vec!["2 CPUs".into(), "arch_timer".into()];
     let notes = [NO_DIFFERENCE, "FORWARDED"].map(Into::into).into();
     let debian = Scenario { expect: Expect { output, notes, ..Expect::default() }, timeout: 1800, ..debian };
     Ok(vec![
         debian,
-        l2("nested/probe-as-l2", 1, &one, &["data abort", "ERET to its guest", "ICH_MISR_EL2 read"])?,
-        l2("nested/two-vcpus-of-l2", 2, &two, &["WFI or WFE"])?,
+        l2("nested/probe-as-l2", 1, &one, "--nested", &["data abort", "ERET to its guest", "ICH_MISR_EL2 read"])?,
+        l2("nested/two-vcpus-of-l2", 2, &two, "--nested", &["WFI or WFE"])?,
+        l2("nested/trap-by-trap", 2, &trapping, "--nested=nv", &trapped)?,
     ])
 }
 
-/// L1 with so many CPUs, and these operations of its VM's.
-fn l2(name: &str, vcpus: u8, operations: &[&str], rows: &[&str]) -> Result<Scenario> {
-    let scenario = start(name, vcpus, &bench::nested_probe(operations, 64)?, "--icount")?;
+/// L1 with so many CPUs and an EL2 made in this way, these operations of its VM's, and rows that the ledger must have.
+fn l2(name: &str, vcpus: u8, operations: &[&str], way: &str, rows: &[&str]) -> Result<Scenario> {
+    let scenario = start(name, vcpus, &bench::nested_probe(operations, 64)?, &format!("{way} --icount"))?;
     let output = operations.iter().map(|operation| format!("{{\"operation\":\"{operation}\",\"instructions\"")).collect();
     let notes = [NO_DIFFERENCE, "FORWARDED", "ICC_SGI1R_EL1 write"].iter().chain(rows).map(|&note| note.into()).collect();
     let expect = Expect { output, notes, absent: vec!["probe: "], ..Expect::default() };
@@ -53,7 +56,7 @@ fn start(name: &str, vcpus: u8, (archive, names): &(Vec<u8>, Vec<String>), more:
     std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
     let path = folder.join(format!("{}.cpio", name.replace('/', "-")));
     std::fs::write(&path, archive).with_context(|| format!("writing {}", path.display()))?;
-    let arguments = format!("--nested --kernel debian --vcpus {vcpus} --memory 1G --exits {more}");
+    let arguments = format!("--kernel debian --vcpus {vcpus} --memory 1G --exits {more}");
     let append = bench::client_boot_arguments("loglevel=4", names);
     Ok(Scenario::new(name, &arguments).with("--initrd", path.display().to_string()).with("--append", append))
 }

@@ -1,12 +1,12 @@
 //! One row of the ledger, and the ways to say which.
 
 /// Number of rows of a ledger. A power of two, so that masking a row's number is enough.
-pub const ROWS: usize = 512;
+pub const ROWS: usize = 1024;
 /// Room for reasons: each has one row for what has no sub-reason of its own.
 pub const REASONS: usize = 32;
 /// Number of dynamic rows, given out by [`Ledger::row_for`](crate::Ledger::row_for). A power of
 /// two.
-pub const DYNAMIC_ROWS: usize = 128;
+pub const DYNAMIC_ROWS: usize = 256;
 /// The first dynamic row.
 pub const DYNAMIC_BASE: usize = ROWS - DYNAMIC_ROWS;
 

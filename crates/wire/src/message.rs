@@ -68,6 +68,8 @@ pub enum Command {
     Ledger,
     /// End every virtual machine, then Stile.
     Shutdown,
+    /// Say where everything is, and stop: for a machine that seems to hang.
+    Panic,
 }
 
 /// A version of Stile.

@@ -193,7 +193,7 @@ fn text_before_any_selection_is_the_log() {
 
 #[test]
 fn commands_round_trip() {
-    for command in [Command::Stop { vm: 0x10 }, Command::Ledger, Command::Shutdown] {
+    for command in [Command::Stop { vm: 0x10 }, Command::Ledger, Command::Shutdown, Command::Panic] {
         let mut line = Vec::new();
         Encoder::new().command(&command, &mut |byte| line.push(byte));
         let mut decoder = Decoder::new();

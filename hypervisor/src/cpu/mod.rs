@@ -6,6 +6,7 @@ use stile_ledger::RowId;
 use stile_sched::lock::{TicketGuard, TicketLock};
 use stile_sched::{CpuId, Loading, Scheduler, State, Switch, VcpuId};
 
+mod block;
 mod sleepers;
 
 use crate::MAX_CPUS;

@@ -132,7 +132,7 @@ fn information(ram: u64, command_line: &str, module: Option<&Range<u64>>) -> Vec
     const NAME: &[u8; 8] = b"Stile\0\0\0";
     let mut after = NAME.to_vec();
     let modules = HEADER + after.len();
-    for Range { start, end } in module {
+    if let Some(Range { start, end }) = module {
         after.extend(
             [*start as u32, *end as u32, INFO as u32 + (HEADER + NAME.len() - 1) as u32, 0].iter().flat_map(|word| word.to_le_bytes()),
         );

@@ -241,8 +241,10 @@ impl Vcpu {
         // SAFETY: all zero is a valid World: integers only.
         let world = unsafe { memory::allocate::<World>().assume_init_mut() };
         if has_el2 {
-            // SAFETY: all zero is a valid Nested: integers, and the first of its regimes.
-            world.nested = Some(unsafe { memory::allocate::<nested::Nested>().assume_init_mut() });
+            // SAFETY: all zero is a valid Nested: integers, and the first of its regimes and ways.
+            let nested = unsafe { memory::allocate::<nested::Nested>().assume_init_mut() };
+            nested.way = nested::Way::new(techniques.nested);
+            world.nested = Some(nested);
         }
         Vcpu {
             index,

@@ -22,7 +22,7 @@ mod class {
 
 /// All synchronous exits but the fast ERET. All general registers are in the frame.
 #[unsafe(no_mangle)]
-extern "C" fn handle_nested(cpu: &mut Cpu, esr: u64) -> Outcome {
+pub extern "C" fn handle_nested(cpu: &mut Cpu, esr: u64) -> Outcome {
     let Some(nested) = super::of(cpu.vcpu()) else { unreachable!("a vCPU without EL2 has other vectors") };
     match nested.regime {
         Regime::El2 => at_el2(cpu, nested, esr),

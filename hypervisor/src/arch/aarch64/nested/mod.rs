@@ -2,7 +2,7 @@
 //!
 //! Both run at the CPU's EL1. At virtual EL2 HCR_EL2.NV and NV2 are set: accesses to EL2's registers go to EL1's registers or to the
 //! page that VNCR_EL2 names, as far as FEAT_NV2 has it so; what else EL2 alone may do traps, as does ERET. EL1's registers of the
-//! guest are in that page meanwhile. A switch between the two moves them, as little else as possible, and nothing at load or put
+//! guest are in that page meanwhile. Where FEAT_NV2 is not to be used all of these accesses trap, and lead to the same places ([`Way`]). A switch between the two moves them, as little else as possible, and nothing at load or put
 //! differs from other vCPUs but the trap controls. See Arm ARM, "Enhanced support for nested virtualization".
 
 mod at;
@@ -17,6 +17,7 @@ mod sysreg;
 mod timers;
 mod tlbi;
 mod traps;
+mod way;
 
 use stile_nested::forward::{Masks, Virtual};
 use stile_nested::vgic::OnProcessor;
@@ -28,6 +29,7 @@ use super::{exit, features, handler};
 use crate::vm::{Vcpu, Vm};
 use registers::{OWN_REGISTERS, Own, SWITCHED};
 pub use shadow::{Below, Shadows, new as new_shadows};
+pub use way::Way;
 
 /// Which registers the vCPU's exception level 1 has on the CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,8 +43,10 @@ pub enum Regime {
 /// What a vCPU with an EL2 has beyond others.
 #[repr(C, align(4096))]
 pub struct Nested {
-    /// Memory of VNCR_EL2.
+    /// Memory of VNCR_EL2; without FEAT_NV2 Stile's own, for the same registers.
     pub page: Page,
+    /// How accesses of virtual EL2's get there.
+    pub way: Way,
     /// Whose registers are on the CPU, or would be if the vCPU were loaded.
     pub regime: Regime,
     /// EL1's registers of virtual EL2, while those of its guest are on the CPU.
@@ -83,8 +87,10 @@ impl Nested {
 
     /// The vCPU goes onto this CPU.
     pub fn load(&mut self) {
-        write_sysreg!("S3_4_C2_C2_0", &raw const self.page as u64); // VNCR_EL2
-        write_sysreg!("vbar_el2", exit::nested_vector_base());
+        if self.way.redirects() {
+            write_sysreg!("S3_4_C2_C2_0", &raw const self.page as u64); // VNCR_EL2
+        }
+        write_sysreg!("vbar_el2", exit::nested_vector_base(self.way.redirects()));
         traps::load(self);
     }
 
@@ -191,7 +197,7 @@ pub fn check(way: stile_blob::Nested) -> Result<(), &'static str> {
         stile_blob::Nested::Off => Ok(()),
         _ if !have.vhe => Err("a VM with an EL2 of its own needs a CPU with VHE"),
         stile_blob::Nested::Nv2 if have.nv < 2 => Err("nested = \"nv2\" needs a CPU with FEAT_NV2"),
-        stile_blob::Nested::Nv => Err("nested = \"nv\" is not there yet"),
-        stile_blob::Nested::Nv2 => Ok(()),
+        stile_blob::Nested::Nv if have.nv < 1 => Err("nested = \"nv\" needs a CPU with FEAT_NV"),
+        stile_blob::Nested::Nv | stile_blob::Nested::Nv2 => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! Registers and instructions of EL2 that trap at virtual EL2, although FEAT_NV2 redirects what it can.
+//! Registers and instructions of EL2 that trap at virtual EL2: with FEAT_NV2 those that it does not redirect, without it all.
 
 use stile_ledger::aarch64::{key, reason};
 use stile_nested::vgic::Status;
@@ -7,7 +7,7 @@ use stile_sysreg::SysReg;
 use stile_sysreg::syndrome::Esr;
 
 use super::registers::Own;
-use super::{Nested, tlbi};
+use super::{Nested, Way, tlbi};
 use crate::arch::aarch64::cpu::Cpu;
 use crate::arch::aarch64::exit::Outcome;
 use crate::arch::aarch64::sysreg::{isb, read_sysreg, write_sysreg};
@@ -26,6 +26,8 @@ enum Home {
     Timer(Live),
     /// The same for the guest's timer, whose compare value is in the page.
     GuestTimer(Slot),
+    /// The page of VNCR_EL2: such an access traps without FEAT_NV2 only.
+    Page(Slot),
     /// What is read; a write does nothing.
     Constant(u64),
     /// Computed from the list registers in the page.
@@ -74,8 +76,46 @@ live! {
     CntvCval: "S3_5_C14_C3_2";
 }
 
-/// The home of a register that traps at virtual EL2; nothing, if virtual EL2 has none such.
-fn home(reg: SysReg) -> Option<Home> {
+impl Nested {
+    /// The home of a register that traps at virtual EL2; nothing, if virtual EL2 has none such.
+    fn home(&self, reg: SysReg) -> Option<Home> {
+        // The names that only EL2 has, which is what FEAT_NV traps: EL1's own are EL1's registers, HCR_EL2.E2H of L1 being 1.
+        let in_page = || match self.way {
+            Way::Trap if reg.op1() >= 4 => vncr::find(reg, false),
+            _ => None,
+        };
+        fixed_home(reg).or_else(|| in_page().filter(|slot| is_there(*slot)).map(Home::Page))
+    }
+}
+
+/// Whether virtual EL2 has this register of the page.
+fn is_there(slot: Slot) -> bool {
+    match slot {
+        vncr::ZCR_EL1 => features::get().sve,
+        vncr::HCRX_EL2 => features::get().hcx,
+        _ => !ABSENT.contains(&slot),
+    }
+}
+
+/// Registers of the page that belong to features that no guest has: Arm ARM, the register's own page.
+const ABSENT: [Slot; 13] = [
+    vncr::VNCR_EL2,     // FEAT_NV2
+    vncr::TRFCR_EL1,    // FEAT_TRF
+    vncr::TCR2_EL1,     // FEAT_TCR2
+    vncr::TFSR_EL1,     // FEAT_MTE2
+    vncr::PMSCR_EL1,    // FEAT_SPE
+    vncr::PIRE0_EL1,    // FEAT_S1PIE
+    vncr::PIR_EL1,      // the same
+    vncr::POR_EL1,      // FEAT_S1POE
+    vncr::MPAM1_EL1,    // FEAT_MPAM
+    vncr::MPAMHCR_EL2,  // the same
+    vncr::MPAMVPMV_EL2, // the same
+    vncr::SCXTNUM_EL1,  // FEAT_CSV2_2
+    vncr::CNTPOFF_EL2,  // FEAT_ECV_POFF
+];
+
+/// The home of a register that traps at virtual EL2 in either way.
+fn fixed_home(reg: SysReg) -> Option<Home> {
     let [op0, op1, crn, crm, op2] = [reg.op0(), reg.op1(), reg.crn(), reg.crm(), reg.op2()];
     Some(match (op0, op1, crn, crm, op2) {
         (3, 4, 1, 0, 0) => Home::Live(Live::Sctlr),
@@ -134,6 +174,7 @@ impl Nested {
             // TimerValue: 32 bits, signed.
             Home::Timer(compare) => compare.read().wrapping_sub(timer::now()) & 0xffff_ffff,
             Home::GuestTimer(compare) => self.page.get(compare).wrapping_sub(self.guest_time(compare)) & 0xffff_ffff,
+            Home::Page(slot) => self.page.get(slot),
             Home::Constant(value) => value,
             Home::ListRegisters(which) => which(&super::gic::status(self)),
         }
@@ -155,6 +196,7 @@ impl Nested {
             }
             Home::Timer(compare) => compare.write(timer::now().wrapping_add(value as i32 as u64)),
             Home::GuestTimer(compare) => self.page.set(compare, self.guest_time(compare).wrapping_add(value as i32 as u64)),
+            Home::Page(slot) => self.page.set(slot, value),
             Home::Constant(_) | Home::ListRegisters(_) => {}
         }
     }
@@ -182,7 +224,7 @@ pub fn at_el2(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
         }
         return handler::sysreg(cpu, esr);
     }
-    let Some(home) = home(reg) else {
+    let Some(home) = nested.home(reg) else {
         if reg.op1() < 4 {
             return handler::sysreg(cpu, esr);
         }

@@ -3,7 +3,7 @@
 use stile_nested::vncr;
 
 use super::registers::{Own, Switched};
-use super::{Nested, Regime};
+use super::{Nested, Regime, Way};
 use crate::arch::aarch64::features;
 use crate::arch::aarch64::sysreg::{read_sysreg, write_sysreg};
 use crate::arch::aarch64::traps;
@@ -22,8 +22,10 @@ const NV2: u64 = 1 << 45;
 const TTLB: u64 = 1 << 25;
 
 /// What virtual EL2 needs beyond other vCPUs. TTLB and AT: instructions for EL1 mean the guest's translations while L1 has
-/// HCR_EL2.TGE clear, and it clears that in memory, unseen.
-const VIRTUAL_EL2: u64 = NV | NV2 | TTLB | AT;
+/// HCR_EL2.TGE clear, and with FEAT_NV2 it clears that in memory, unseen.
+const fn virtual_el2(way: Way) -> u64 {
+    NV | TTLB | AT | if way.redirects() { NV2 } else { 0 }
+}
 
 /// HCR_EL2 bits that L1 sets for its guest: PTW, VF, VI, VSE, DC, TWI, TWE, TID0 to TID3, TSC, TIDCP, TACR, TSW, TPCP, TPU, TTLB, TVM,
 /// TDZ, TRVM, TLOR, TERR, AT, TID4, TICAB, TOCU, TTLBIS, TTLBOS, TID5.
@@ -61,7 +63,7 @@ pub fn load(nested: &mut Nested) {
     let own = traps::hcr(have) | if nested.waiting_traps { traps::WAITING } else { 0 };
     match nested.regime {
         Regime::El2 => {
-            write_sysreg!("hcr_el2", own | VIRTUAL_EL2);
+            write_sysreg!("hcr_el2", own | virtual_el2(nested.way));
             release(nested);
         }
         Regime::Guest => {
