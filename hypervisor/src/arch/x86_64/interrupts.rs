@@ -99,6 +99,7 @@ pub fn can_interrupt() -> bool {
 
 /// Chooses whether the loaded vCPU exits as soon as it can take an interrupt.
 pub fn exit_when_it_can(on: bool) {
+    Cpu::note_window(on);
     let controls = vmcs::read(Field::PRIMARY_CONTROLS);
     let window = u64::from(vmx::primary::INTERRUPT_WINDOW);
     let new = if on { controls | window } else { controls & !window };
@@ -144,6 +145,7 @@ pub fn set_deadline(vcpu: &Vcpu) {
 /// Brings a vCPU's interrupts onto this CPU.
 pub fn load(cpu: &mut Cpu, vcpu: &'static Vcpu) {
     cpu.apic_base = vcpu.arch.apic.lock().base();
+    Cpu::note_window(false);
     expire_timer(vcpu);
     pull(cpu);
 }

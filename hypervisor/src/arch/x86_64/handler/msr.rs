@@ -133,6 +133,8 @@ fn own(cpu: &Cpu, register: u32) -> Option<Result<u64, GeneralProtection>> {
             let deadline = vcpu.apic.lock().tsc_deadline();
             Ok(if deadline == 0 { 0 } else { deadline.wrapping_add(vcpu.kept.tsc_offset()) })
         }
+        // Mostly answered in `exit.S`.
+        msr::IA32_APIC_BASE => Ok(cpu.apic_base),
         msr::TSC_ADJUST => Ok(vcpu.kept.tsc_adjust.load(Ordering::Relaxed)),
         msr::MISC_ENABLE => Ok(vcpu.kept.misc_enable.load(Ordering::Relaxed)),
         msr::DEBUGCTL => Ok(vmcs::read(Field::GUEST_DEBUGCTL)),
