@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::check;
 use super::firmware::cpus;
-use crate::apic::{self, command, register};
+use crate::apic::{self, command};
 use crate::exception::{self, COUNTS};
 use crate::others::{self, BEATS, DONE, SEEN, UP, wait};
 
@@ -106,6 +106,5 @@ pub fn nmi_wakes(_: u64) -> Result<(), &'static str> {
     check!(WOKEN.load(Ordering::SeqCst) == 0, "they do not wait with interrupts off");
     apic::send(0, command::OTHERS | command::NMI | command::ASSERT);
     check!(wait(|| WOKEN.load(Ordering::SeqCst) == others), "they do not wake");
-    let _ = register::ID;
     Ok(())
 }

@@ -30,9 +30,9 @@ const NMI: u64 = 2 << 8 | 2;
 /// [`Signals::phase`]: it waits for a startup message.
 const OFF: u32 = 0;
 /// It runs, or may.
-const ON: u32 = 1;
+const ON: u32 = 1 << 9;
 /// INIT has come, and it was on: it is being turned off.
-const ENDING: u32 = 2;
+const ENDING: u32 = 1 << 10;
 /// Added to this: a startup message has come meanwhile, with the page in bits 7:0.
 const STARTS: u32 = 1 << 8;
 
