@@ -6,6 +6,7 @@
 mod apic;
 mod console;
 mod exception;
+mod lapic;
 mod machine;
 mod others;
 mod tests;
@@ -42,6 +43,7 @@ extern "C" fn main(magic: u32, info: u32) -> ! {
             }
         }
     }
+    failed += apic::run();
     println!("EXIT: STATUS={}", u32::from(failed != 0));
     off()
 }

@@ -1,11 +1,12 @@
 //! Guests' interrupts: from the lines of devices and the messages of APICs to the vCPU that takes them (models: crate `stile-apic`).
 
-use stile_apic::{Delivery, Effect, LocalApic, Message, Received};
+use stile_apic::{Delivery, Effect, Message, Received};
+use stile_blob::ApicVirtualization;
 
 use super::cpu::Cpu;
 use super::vm::Watch;
 use super::vmcs::{self, Field};
-use super::{signals, timer, vmx};
+use super::{apic, signals, timer, virtual_apic, vmx};
 use crate::cpu;
 use crate::vm::{Vcpu, Vm};
 
@@ -19,9 +20,9 @@ const SHADOWS: u64 = 0b11;
 
 /// Sends a message to those vCPUs that it is for. `cpu` is there if an exit of a vCPU is being handled that goes on: it looks by itself.
 pub fn send(vm: &'static Vm, message: Message, sender: u32, mut cpu: Option<&mut Cpu>) {
-    let is_target = |vcpu: &&&'static Vcpu| vcpu.arch.apic.lock().is_target(message.destination, sender);
+    let is_target = |vcpu: &&&'static Vcpu| vcpu.arch.pages.is_target(message.destination, sender);
     if message.delivery == Delivery::LowestPriority {
-        let priority = |vcpu: &&&'static Vcpu| vcpu.arch.apic.lock().processor_priority();
+        let priority = |vcpu: &&&'static Vcpu| vcpu.arch.pages.processor_priority();
         if let Some(vcpu) = vm.vcpus.iter().filter(is_target).min_by_key(priority) {
             receive(vcpu, message, cpu);
         }
@@ -33,20 +34,32 @@ pub fn send(vm: &'static Vm, message: Message, sender: u32, mut cpu: Option<&mut
 }
 
 fn receive(vcpu: &'static Vcpu, message: Message, cpu: Option<&mut Cpu>) {
-    let received = vcpu.arch.apic.lock().receive(message);
-    match received {
-        Received::Interrupt => match cpu {
-            None => cpu::notify(vcpu),
-            Some(_) if cpu::runs_here(vcpu) => {}
-            Some(cpu) if !cpu::kick_if_running(vcpu) => cpu::wake_beside(cpu, vcpu),
-            Some(_) => {}
-        },
+    match vcpu.arch.pages.receive(message) {
+        Received::Interrupt => tell(vcpu, cpu, vcpu.arch.apic_level == ApicVirtualization::Posted),
+        Received::Level => tell(vcpu, cpu, false),
         Received::Startup(page) => signals::start_up(vcpu, page),
         Received::Init => signals::init(vcpu),
         Received::Nmi => signals::nmi(vcpu),
         Received::External => signals::external(vcpu.vm()),
         // There is no system management.
         Received::Nothing | Received::Smi => {}
+    }
+}
+
+/// Makes a vCPU take what was posted for it: one that runs elsewhere by an exit there, or if the processor takes it by itself, by a
+/// notification.
+fn tell(vcpu: &'static Vcpu, cpu: Option<&mut Cpu>, by_itself: bool) {
+    let tell_running = || match by_itself {
+        true => cpu::running_on(vcpu).inspect(|&there| apic::notify(there)).is_some(),
+        false => cpu::kick_if_running(vcpu),
+    };
+    match cpu {
+        None if !by_itself => cpu::notify(vcpu),
+        None if !tell_running() => cpu::wake(vcpu),
+        // The exit that is being handled ends with a look.
+        Some(_) if cpu::runs_here(vcpu) => {}
+        Some(cpu) if !tell_running() => cpu::wake_beside(cpu, vcpu),
+        None | Some(_) => {}
     }
 }
 
@@ -60,26 +73,40 @@ pub fn send_from_io_apic(vm: &'static Vm, mut cpu: Option<&mut Cpu>) {
     }
 }
 
-/// Gives the loaded vCPU the interrupt that waits for it; if it can't take it now, sees to it that it exits when it can.
+/// Gives the loaded vCPU the interrupts that wait for it. Without the processor's help that is one of them; if the vCPU can't take it now,
+/// it exits when it can.
+#[inline]
 pub fn pull(cpu: &mut Cpu) {
-    let vcpu = cpu.vcpu();
-    if vcpu.arch.signals.any() {
-        signals::pull(vcpu);
+    if cpu.vcpu().arch.signals.any() {
+        signals::pull(cpu);
     }
-    let mut apic = cpu.vcpu().arch.apic.lock();
-    if apic.pending().is_none() {
-        return;
+    if cpu.apic_level >= ApicVirtualization::Delivery {
+        if let Some(status) = cpu.apic().take_status() {
+            virtual_apic::write_status(status);
+        }
+    } else {
+        inject(cpu);
     }
-    if vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0
+}
+
+fn inject(cpu: &mut Cpu) {
+    let registers = cpu.apic_level == ApicVirtualization::Registers;
+    let apic = cpu.apic();
+    let mut waits = apic.pending().is_some();
+    if waits
+        && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0
         && can_interrupt()
         && let Some(vector) = apic.acknowledge()
     {
         vmcs::write(Field::ENTRY_INTERRUPTION, VALID | u64::from(vector));
-        if apic.pending().is_none() {
-            return;
-        }
+        waits = apic.pending().is_some();
     }
-    exit_when_it_can(true);
+    if registers {
+        virtual_apic::write_threshold(apic);
+    }
+    if waits {
+        exit_when_it_can(true);
+    }
 }
 
 /// Something waits for a vCPU that it is to look at, also one of this CPU.
@@ -109,52 +136,58 @@ pub fn exit_when_it_can(on: bool) {
 }
 
 /// Whether something is pending that would end the loaded vCPU's HLT.
-pub fn is_pending(vcpu: &Vcpu) -> bool {
+pub fn is_pending(cpu: &mut Cpu) -> bool {
     let on = vmcs::read(Field::GUEST_RFLAGS) & IF != 0;
-    on && vcpu.arch.apic.lock().pending().is_some() || vcpu.arch.signals.any() && signals::end_wait(vcpu, on)
+    let apic = cpu.apic();
+    apic.refresh();
+    on && apic.pending().is_some() || cpu.vcpu().arch.signals.any() && signals::end_wait(cpu, on)
 }
 
-/// The timer of the loaded vCPU may ring. Returns whether it did.
-pub fn expire_timer(vcpu: &'static Vcpu) -> bool {
+/// The timer of the loaded vCPU may ring, or another device that it keeps time for. Returns whether the APIC's did.
+pub fn expire_timer(cpu: &mut Cpu) -> bool {
     let now = timer::now();
+    let vcpu = cpu.vcpu();
     if vcpu.arch.watch() <= now {
         vcpu.vm().arch.ports.expire(vcpu.vm());
     }
-    let received = vcpu.arch.apic.lock().expire_timer(now);
-    set_deadline(vcpu);
-    match received {
-        Received::Nmi => signals::nmi(vcpu),
-        Received::External => signals::external(vcpu.vm()),
-        _ => {}
-    }
-    received == Received::Interrupt
+    let rang = cpu.apic().expire_timer(now) == Received::Interrupt;
+    set_deadline(cpu);
+    rang
 }
 
-/// When something is to be done for a vCPU: its APIC's timer, or another device that it keeps time for.
-fn deadline(vcpu: &Vcpu, apic: &LocalApic) -> Option<u64> {
-    let first = apic.timer_deadline().unwrap_or(Watch::NEVER).min(vcpu.arch.watch());
-    (first != Watch::NEVER).then_some(first)
-}
-
-/// Sets this CPU's timer for the loaded vCPU.
-pub fn set_deadline(vcpu: &Vcpu) {
-    let deadline = deadline(vcpu, &vcpu.arch.apic.lock());
+/// Sets this CPU's timer for the loaded vCPU: to its APIC's, or for another device that it keeps time for.
+#[inline]
+pub fn set_deadline(cpu: &mut Cpu) {
+    let deadline = deadline(cpu.apic().timer_deadline(), cpu.vcpu());
     timer::set_guest_deadline(deadline);
 }
 
-/// Brings a vCPU's interrupts onto this CPU.
-pub fn load(cpu: &mut Cpu, vcpu: &'static Vcpu) {
-    cpu.apic_base = vcpu.arch.apic.lock().base();
+#[inline]
+fn deadline(apic: Option<u64>, vcpu: &Vcpu) -> Option<u64> {
+    let first = apic.unwrap_or(Watch::NEVER).min(vcpu.arch.watch());
+    (first != Watch::NEVER).then_some(first)
+}
+
+/// Brings a vCPU's interrupts onto this CPU. `fresh`: it has not run since it was reset.
+pub fn load(cpu: &mut Cpu, vcpu: &Vcpu, fresh: bool) {
+    cpu.apic_base = vcpu.arch.pages.base();
     Cpu::note_window(false);
-    expire_timer(vcpu);
+    if fresh {
+        virtual_apic::write_controls(cpu);
+    } else {
+        cpu.apic_level = vcpu.arch.apic_level_now();
+    }
+    expire_timer(cpu);
     pull(cpu);
 }
 
 /// The reverse. Returns when the vCPU must be woken if it sleeps: now, if something is pending.
 pub fn put(vcpu: &Vcpu) -> Option<u64> {
     timer::set_guest_deadline(None);
-    let apic = vcpu.arch.apic.lock();
-    if apic.pending().is_some() || vcpu.arch.signals.any() { Some(0) } else { deadline(vcpu, &apic) }
+    // SAFETY: the vCPU is loaded here; the scheduler's lock keeps others from loading it until this is done.
+    let apic = unsafe { vcpu.arch.apic() };
+    apic.refresh();
+    if apic.pending().is_some() || vcpu.arch.signals.any() { Some(0) } else { deadline(apic.timer_deadline(), vcpu) }
 }
 
 /// Does what a vCPU's write to its local APIC causes elsewhere. Its own interrupts are left to [`pull`].
@@ -167,6 +200,6 @@ pub fn follow(cpu: &mut Cpu, effect: Effect) {
             vcpu.vm().arch.io_apic.lock().end(vector);
             send_from_io_apic(vcpu.vm(), Some(cpu));
         }
-        Effect::Timer => set_deadline(vcpu),
+        Effect::Timer => set_deadline(cpu),
     }
 }

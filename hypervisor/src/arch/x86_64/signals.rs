@@ -3,6 +3,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use super::cpu::Cpu;
 use super::interrupts::{self, VALID, look};
 use super::vmcs::{self, Field};
 use super::{apic, vmx};
@@ -152,9 +153,9 @@ pub fn turned_off(vcpu: &'static Vcpu) {
 
 fn start(vcpu: &'static Vcpu, page: u8) {
     vcpu.arch.signals.waiting.store(0, Ordering::Relaxed);
-    vcpu.arch.apic.lock().init();
     // SAFETY: the vCPU was off, and its phase makes this the only one to start it.
-    let world = unsafe { vcpu.arch.world() };
+    let (apic, world) = unsafe { (vcpu.arch.apic(), vcpu.arch.world()) };
+    apic.init();
     world.reset_to_page(page);
     // INIT leaves the counter as it is.
     world.tsc_offset = vcpu.arch.kept.tsc_offset();
@@ -163,23 +164,24 @@ fn start(vcpu: &'static Vcpu, page: u8) {
 
 /// Gives the loaded vCPU what waits for it, of the signals.
 #[cold]
-pub fn pull(vcpu: &'static Vcpu) {
+pub fn pull(cpu: &mut Cpu) {
+    let vcpu = cpu.vcpu();
     let signals = &vcpu.arch.signals;
     let waiting = signals.waiting.load(Ordering::Acquire);
     if waiting & INIT != 0 {
         // It is entered, and exits at once: from an exit the way off is that of every vCPU.
-        apic::kick(super::Cpu::this_index());
+        apic::kick(cpu.index);
         return;
     }
     if waiting & WATCH != 0 {
         signals.drop_signal(WATCH);
-        interrupts::set_deadline(vcpu);
+        interrupts::set_deadline(cpu);
     }
     if waiting & NMIS != 0 {
         pull_nmi(signals);
     }
     if waiting & EXTERNAL != 0 {
-        pull_external(vcpu);
+        pull_external(cpu);
     }
 }
 
@@ -206,9 +208,10 @@ fn pull_nmi(signals: &Signals) {
     }
 }
 
-fn pull_external(vcpu: &'static Vcpu) {
+fn pull_external(cpu: &mut Cpu) {
+    let vcpu = cpu.vcpu();
     let ports = &vcpu.vm().arch.ports;
-    if !vcpu.arch.apic.lock().passes_external() {
+    if !cpu.apic().passes_external() {
         return;
     }
     if ports.interrupts() && interrupts::can_interrupt() && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0 {
@@ -229,7 +232,7 @@ pub fn exit_when_nmis_can(on: bool) {
 }
 
 /// Whether a signal ends the HLT of the loaded vCPU.
-pub fn end_wait(vcpu: &Vcpu, interrupts_on: bool) -> bool {
-    let waiting = vcpu.arch.signals.waiting.load(Ordering::Acquire);
-    waiting & (NMIS | INIT) != 0 || waiting & EXTERNAL != 0 && interrupts_on && vcpu.arch.apic.lock().passes_external()
+pub fn end_wait(cpu: &mut Cpu, interrupts_on: bool) -> bool {
+    let waiting = cpu.vcpu().arch.signals.waiting.load(Ordering::Acquire);
+    waiting & (NMIS | INIT) != 0 || waiting & EXTERNAL != 0 && interrupts_on && cpu.apic().passes_external()
 }

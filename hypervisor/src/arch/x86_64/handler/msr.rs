@@ -10,7 +10,7 @@ use crate::arch::x86_64::cpu::{Cpu, gpr};
 use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::instructions::{cpuid, msr};
 use crate::arch::x86_64::vmcs::{self, Field};
-use crate::arch::x86_64::{interrupts, timer};
+use crate::arch::x86_64::{interrupts, timer, virtual_apic};
 
 /// Registers that read as a constant and take any write, which has no effect: guests look at them without asking CPUID whether they
 /// are there (the manual, "Architectural MSRs").
@@ -125,18 +125,18 @@ fn give(cpu: &mut Cpu, value: u64) {
 const X2APIC: core::ops::RangeInclusive<u32> = msr::X2APIC..=msr::X2APIC + 0xff;
 
 /// Reads a register that the vCPU has for itself; nothing if it is none of those.
-fn own(cpu: &Cpu, register: u32) -> Option<Result<u64, GeneralProtection>> {
-    let vcpu = &cpu.vcpu().arch;
+fn own(cpu: &mut Cpu, register: u32) -> Option<Result<u64, GeneralProtection>> {
+    let kept = &cpu.vcpu().arch.kept;
     Some(match register {
-        _ if X2APIC.contains(&register) => vcpu.apic.lock().read_msr(register, timer::now()),
+        _ if X2APIC.contains(&register) => cpu.apic().read_msr(register, timer::now()),
         msr::IA32_TSC_DEADLINE => {
-            let deadline = vcpu.apic.lock().tsc_deadline();
-            Ok(if deadline == 0 { 0 } else { deadline.wrapping_add(vcpu.kept.tsc_offset()) })
+            let deadline = cpu.apic().tsc_deadline();
+            Ok(if deadline == 0 { 0 } else { deadline.wrapping_add(kept.tsc_offset()) })
         }
         // Mostly answered in `exit.S`.
         msr::IA32_APIC_BASE => Ok(cpu.apic_base),
-        msr::TSC_ADJUST => Ok(vcpu.kept.tsc_adjust.load(Ordering::Relaxed)),
-        msr::MISC_ENABLE => Ok(vcpu.kept.misc_enable.load(Ordering::Relaxed)),
+        msr::TSC_ADJUST => Ok(kept.tsc_adjust.load(Ordering::Relaxed)),
+        msr::MISC_ENABLE => Ok(kept.misc_enable.load(Ordering::Relaxed)),
         msr::DEBUGCTL => Ok(vmcs::read(Field::GUEST_DEBUGCTL)),
         // There are no banks of errors, and no machine check.
         msr::MCG_CAP | msr::MCG_STATUS => Ok(0),
@@ -149,38 +149,38 @@ fn write_own(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), Gene
     /// Bits of IA32_DEBUGCTL that there are for guests: LBR, which records nothing, and BTF.
     const LBR: u64 = 1 << 0;
     const BTF: u64 = 1 << 1;
-    let vcpu = cpu.vcpu();
-    let apic = &vcpu.arch.apic;
-    let kept = &vcpu.arch.kept;
+    let kept = &cpu.vcpu().arch.kept;
     let accept = |valid: bool| if valid { Ok(()) } else { Err(GeneralProtection) };
+    let apic = cpu.apic();
     Some(match register {
         _ if X2APIC.contains(&register) => {
-            let effect = apic.lock().write_msr(register, value, timer::now());
+            let effect = apic.write_msr(register, value, timer::now());
             effect.map(|effect| interrupts::follow(cpu, effect))
         }
         msr::IA32_APIC_BASE => {
-            let mut apic = apic.lock();
-            let done = apic.set_base(value, cpuid(0x8000_0008, 0).eax as u8);
-            cpu.apic_base = apic.base();
+            let (old, done) = (apic.mode(), apic.set_base(value, cpuid(0x8000_0008, 0).eax as u8));
+            let (mode, base) = (apic.mode(), apic.pages().base());
+            cpu.apic_base = base;
+            if mode != old {
+                virtual_apic::write_controls(cpu);
+            }
             done
         }
         msr::IA32_TSC_DEADLINE => {
-            apic.lock().set_tsc_deadline(deadline_of(kept, value));
-            interrupts::set_deadline(vcpu);
+            apic.set_tsc_deadline(deadline_of(kept, value));
+            interrupts::set_deadline(cpu);
             Ok(())
         }
         msr::TSC | msr::TSC_ADJUST => {
-            let deadline = apic.lock().tsc_deadline().wrapping_add(kept.tsc_offset());
+            let deadline = apic.tsc_deadline().wrapping_add(kept.tsc_offset());
             let old = match register {
                 msr::TSC => timer::now().wrapping_add(kept.tsc_offset()),
                 _ => kept.tsc_adjust.load(Ordering::Relaxed),
             };
             kept.move_tsc(value.wrapping_sub(old));
-            let mut apic = apic.lock();
             if apic.tsc_deadline() != 0 {
                 apic.set_tsc_deadline(deadline_of(kept, deadline));
-                drop(apic);
-                interrupts::set_deadline(vcpu);
+                interrupts::set_deadline(cpu);
             }
             Ok(())
         }

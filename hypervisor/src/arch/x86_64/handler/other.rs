@@ -3,7 +3,7 @@
 use stile_ledger::x86_64::{self as rows, reason};
 use stile_wire::CrashReason;
 
-use super::{crash, inject, interrupt, mmio, skip_instruction};
+use super::{apic, crash, inject, interrupt, mmio, skip_instruction};
 use crate::arch::x86_64::cpu::{Cpu, gpr};
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::vmcs::{self, Field};
@@ -32,6 +32,10 @@ extern "C" fn handle_other(cpu: &mut Cpu, reason: u64) -> Outcome {
         basic::EPT_VIOLATION => mmio::handle(cpu),
         basic::INTERRUPT_WINDOW => interrupt::window(cpu),
         basic::NMI_WINDOW => interrupt::nmi_window(cpu),
+        basic::APIC_ACCESS => apic::access(cpu),
+        basic::APIC_WRITE => apic::written(cpu),
+        basic::EOI => apic::ended(cpu),
+        basic::PRIORITY => apic::priority_lowered(cpu),
         basic::RDPMC => {
             inject::general_protection();
             Outcome::again(reason::RDPMC.other())
@@ -74,12 +78,10 @@ fn control_register(cpu: &mut Cpu) -> Outcome {
             Outcome::again(rows::CR8)
         }
         8 => {
-            let mut apic = cpu.vcpu().arch.apic.lock();
             if is_move {
-                apic.set_task_priority((value as u8) << 4);
+                cpu.apic().set_task_priority((value as u8) << 4);
             } else {
-                let priority = u64::from(apic.task_priority() >> 4);
-                drop(apic);
+                let priority = u64::from(cpu.apic().task_priority() >> 4);
                 match qualification as usize >> 8 & 0xf {
                     gpr::RSP => vmcs::write(Field::GUEST_RSP, priority),
                     n => cpu.frame.registers[n] = priority,
