@@ -102,6 +102,8 @@ named_rows! {
     NESTED_HVC = "HVC of its own",
     /// An instruction that EL2 does not have.
     NESTED_UNDEFINED = "undefined",
+    /// TLBI VAALE1IS for its own translations.
+    NESTED_TLBI = "TLBI VAALE1IS of its own",
 }
 
 named_rows! {
