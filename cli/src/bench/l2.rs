@@ -94,7 +94,15 @@ fn archive(guests: &[Guest<'_>]) -> Result<(Vec<u8>, Vec<String>)> {
         .iter()
         .zip(&places)
         .zip(&loads)
-        .map(|((guest, &(_, entry, tree)), loads)| Vm { arch: Arch::Aarch64, name: guest.name, vcpus: guest.vcpus, memory: guest.memory, loads, entry, tree })
+        .map(|((guest, &(_, entry, tree)), loads)| Vm {
+            arch: Arch::Aarch64,
+            name: guest.name,
+            vcpus: guest.vcpus,
+            memory: guest.memory,
+            loads,
+            entry,
+            tree,
+        })
         .collect();
     let mut archive = client::archive(&linux::build(client::PROGRAM)?, &vms);
     for (path, content) in &files {

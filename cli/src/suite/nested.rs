@@ -71,7 +71,7 @@ fn l2(name: &str, vcpus: u8, operations: &[&str], way: Way, rows: &[&str]) -> Re
 /// KVM's client can't be built, or a file can't be read or written.
 pub fn suites(programs: &[(&str, String, &str)]) -> Result<Scenario> {
     let programs: Vec<_> = programs.iter().map(|(name, path, append)| (*name, Path::new(path), *append)).collect();
-    let scenario = start("nested/suites-as-l2", 2, &bench::programs_as_l2(2, &programs)?, "--nested")?;
+    let scenario = start("nested/suites-as-l2", VHE, 2, &bench::programs_as_l2(2, &programs)?, "")?;
     let expect = Expect {
         output: vec!["EXIT: STATUS=0".into(); programs.len()],
         notes: vec![NO_DIFFERENCE.into(), SAME_MEMORY.into()],
