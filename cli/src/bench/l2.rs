@@ -37,9 +37,10 @@ pub fn debian(vcpus: u8, command: &str) -> Result<(Vec<u8>, Vec<String>)> {
         pinned: false,
         on_reset: OnReset::Stop,
         exec: None,
+        domains: Vec::new(),
         techniques: Techniques::default(),
     };
-    let plan = image::plan(&config, &VmFiles { kernel: &kernel, initrd: Some(&initrd), bootargs: &bootargs }, Seed::Fixed)?;
+    let plan = image::plan(&config, &VmFiles { kernel: &kernel, initrd: Some(&initrd), bootargs: &bootargs, domains: &[] }, Seed::Fixed)?;
     let paths: Vec<String> = (0..plan.kernel.segments.len()).map(|index| format!("/kernel-{index}")).collect();
     let mut loads: Vec<_> = paths.iter().map(String::as_str).zip(plan.kernel.segments.iter().map(|segment| segment.ipa)).collect();
     loads.extend(plan.layout.initrd.iter().map(|range| ("/initrd", range.start)));

@@ -63,6 +63,18 @@ pub struct VmDraft {
     pub nested_way: Option<Given<String>>,
     pub wfi_passthrough: Option<Given<bool>>,
     pub ablate: Option<Vec<Given<String>>>,
+    pub domains: Vec<DomainDraft>,
+}
+
+/// A virtual machine that a virtual machine starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DomainDraft {
+    /// Where it begins.
+    pub place: Place,
+    pub kernel: Option<Given<String>>,
+    pub append: Option<Given<String>>,
+    pub memory: Option<Given<String>>,
+    pub vcpus: Option<Given<i64>>,
 }
 
 impl VmDraft {
@@ -85,6 +97,7 @@ impl VmDraft {
             nested_way: None,
             wfi_passthrough: None,
             ablate: None,
+            domains: Vec::new(),
         }
     }
 }

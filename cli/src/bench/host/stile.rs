@@ -52,7 +52,7 @@ struct Run {
 fn run(request: &Request<'_>, hypervisor: &Hypervisor, operation: Operation, iterations: u32) -> Result<Run> {
     let config = config(request, operation);
     let bootargs = probe::arguments(&[operation], iterations);
-    let files = VmFiles { kernel: request.probe, initrd: None, bootargs: &bootargs };
+    let files = VmFiles { kernel: request.probe, initrd: None, bootargs: &bootargs, domains: &[] };
     let output = under_stile::run(hypervisor, &config, &files, Vec::new(), request.plugin)?;
     let line = probe::lines(&output.console)?.into_iter().find(|line| line.operation == operation.name);
     let (instructions, iterations) = line
@@ -76,6 +76,7 @@ fn config(request: &Request<'_>, operation: Operation) -> MachineConfig {
         pinned: false,
         on_reset: OnReset::Stop,
         exec: None,
+        domains: Vec::new(),
         techniques: request.techniques,
     };
     under_stile::machine(vm, operation.needs.cpus(), request.cpu)

@@ -90,6 +90,7 @@ fn irq_at_el2(cpu: &mut Cpu, nested: &mut Nested) -> Outcome {
             if intid == interrupts::maintenance() {
                 // Perhaps for an end of L1's own maintenance interrupt, whose line it lowers in memory, unseen.
                 super::gic::sample_maintenance(cpu, cpu.vcpu(), nested);
+                super::gic::sample_waiting_timers(cpu, cpu.vcpu(), nested);
             }
             return handler::other_irq(cpu, intid);
         }

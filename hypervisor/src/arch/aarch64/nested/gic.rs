@@ -160,6 +160,22 @@ pub fn sample_timers(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
     }
 }
 
+/// The same while virtual EL2 runs, and the guest's timers are in the page: L1 may have masked one that it was interrupted for.
+pub fn sample_waiting_timers(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
+    const WAITING: [(u32, vncr::Slot, vncr::Slot); 2] = [
+        (intid::TIMER_EL1_VIRTUAL, vncr::CNTV_CTL_EL0, vncr::CNTV_CVAL_EL0),
+        (intid::TIMER_EL1_PHYSICAL, vncr::CNTP_CTL_EL0, vncr::CNTP_CVAL_EL0),
+    ];
+    for (physical, control, compare) in WAITING {
+        // ENABLE without IMASK.
+        let rings = nested.page.get(control) & 0b11 == 0b01 && nested.page.get(compare) <= nested.guest_time(compare);
+        if nested.held >> physical & 1 != 0 && !rings {
+            nested.held &= !(1 << physical);
+            set_line(cpu, vcpu, physical, false);
+        }
+    }
+}
+
 /// The interrupt of a timer of the guest's is over.
 fn drop_held(cpu: usize, nested: &mut Nested, physical: u32) {
     if nested.held >> physical & 1 != 0 {
