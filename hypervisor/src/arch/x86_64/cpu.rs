@@ -3,6 +3,8 @@
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU8, Ordering};
 
+use stile_apic::LocalApic;
+use stile_blob::ApicVirtualization;
 use stile_ledger::Row;
 
 use super::cpuid::Table;
@@ -67,6 +69,8 @@ pub struct Cpu {
     pub launched: u64,
     /// IA32_APIC_BASE of the loaded vCPU.
     pub apic_base: u64,
+    /// What the processor does for the APIC of the loaded vCPU, as it is now.
+    pub apic_level: ApicVirtualization,
     /// CPUID's answers for the loaded vCPU's VM.
     cpuid: *const Table,
     /// The vCPU that is loaded.
@@ -158,6 +162,14 @@ impl Cpu {
             core::arch::asm!("mov {}, gs:[{INDEX}]", out(reg) index, INDEX = const INDEX, options(readonly, nostack, preserves_flags));
         }
         index
+    }
+
+    /// The local APIC of the vCPU that the exit being handled came from.
+    #[inline(always)]
+    pub fn apic(&mut self) -> &mut LocalApic<'static> {
+        // SAFETY: the vCPU is loaded here, so that its APIC is this CPU's, and this is the only way to it from the CPU's block, which is
+        // borrowed as long.
+        unsafe { self.vcpu().arch.apic() }
     }
 
     /// What the leaves of `exit.S` need of the VM that the loaded vCPU belongs to.
