@@ -64,6 +64,18 @@ pub struct VmDraft {
     pub apic_virtualization: Option<Given<String>>,
     pub wfi_passthrough: Option<Given<bool>>,
     pub ablate: Option<Vec<Given<String>>>,
+    pub domains: Vec<DomainDraft>,
+}
+
+/// A virtual machine that a virtual machine starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DomainDraft {
+    /// Where it begins.
+    pub place: Place,
+    pub kernel: Option<Given<String>>,
+    pub append: Option<Given<String>>,
+    pub memory: Option<Given<String>>,
+    pub vcpus: Option<Given<i64>>,
 }
 
 impl VmDraft {
@@ -87,6 +99,7 @@ impl VmDraft {
             apic_virtualization: None,
             wfi_passthrough: None,
             ablate: None,
+            domains: Vec::new(),
         }
     }
 }

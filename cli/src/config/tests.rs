@@ -244,3 +244,23 @@ fn an_el2_of_its_own_has_a_way_only_if_it_is_asked_for() {
     let refusal = nested("nested = true\n[vm.techniques]\nnested = \"nv3\"\n").unwrap_err().to_string();
     assert!(refusal.contains("\"nv3\"") && refusal.contains("nv2"), "{refusal}");
 }
+
+#[test]
+fn domains_of_a_vm() {
+    let folder = folder();
+    let read = |text: &str| MachineConfig::from_text("machine.toml", text, folder.path(), &Flags::default());
+    let config = read("[[vm]]\nkernel = \"Image\"\nnested = true\n[[vm.domain]]\nkernel = \"Image\"\nvcpus = 2\n").expect("right");
+    let [domain] = &config.vms[0].domains[..] else { panic!("one domain: {:?}", config.vms[0].domains) };
+    assert_eq!((domain.vcpus, domain.memory, &domain.append[..]), (2, 64 << 20, ""));
+    let five = "[[vm.domain]]\nkernel = \"Image\"\n".repeat(5);
+    let wrong = [
+        ("[[vm]]\nkernel = \"Image\"\n[[vm.domain]]\nkernel = \"Image\"\n".to_owned(), "nested = true"),
+        ("[[vm]]\nkernel = \"Image\"\nnested = true\n[[vm.domain]]\nvcpus = 2\n".to_owned(), "no kernel"),
+        ("[[vm]]\nkernel = \"Image\"\nnested = true\n[vm.domain]\nkernel = \"Image\"\n".to_owned(), "[[vm.domain]]"),
+        (format!("[[vm]]\nkernel = \"Image\"\nnested = true\n{five}"), "at most 4"),
+    ];
+    for (text, said) in wrong {
+        let mistakes = read(&text).expect_err("wrong").to_string();
+        assert!(mistakes.contains(said), "{mistakes}");
+    }
+}

@@ -162,7 +162,14 @@ pub fn initrd(given: &Given<String>, folder: &Path, mistakes: &mut Vec<Mistake>)
 }
 
 /// The path of a file that is there.
-fn file(given: &Given<String>, what: &str, expected: &str, words: &[&str], folder: &Path, mistakes: &mut Vec<Mistake>) -> Option<PathBuf> {
+pub fn file(
+    given: &Given<String>,
+    what: &str,
+    expected: &str,
+    words: &[&str],
+    folder: &Path,
+    mistakes: &mut Vec<Mistake>,
+) -> Option<PathBuf> {
     // A flag's path is from where the user is, not from where the file is.
     let path = match given.place {
         Place::Flag(_) => Path::new(&given.value).to_owned(),

@@ -81,7 +81,7 @@ struct Run {
 fn run_all(request: &Request<'_>, hypervisor: &Hypervisor, operations: &[Operation], iterations: u32) -> Result<under_stile::Output> {
     let needs = operations.first().context("there is no such operation")?.needs;
     let bootargs = probe::arguments(operations, iterations);
-    let files = VmFiles { kernel: request.probe, initrd: None, bootargs: &bootargs };
+    let files = VmFiles { kernel: request.probe, initrd: None, bootargs: &bootargs, domains: &[] };
     under_stile::run(hypervisor, &config(request, needs), &files, Vec::new(), request.plugin)
 }
 
@@ -130,6 +130,7 @@ fn config(request: &Request<'_>, needs: Needs) -> MachineConfig {
         pinned: false,
         on_reset: OnReset::Stop,
         exec: None,
+        domains: Vec::new(),
         techniques: request.techniques,
     };
     under_stile::machine(request.platform.arch, vm, needs.cpus(), request.cpu)

@@ -30,10 +30,16 @@ pub fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations
             pinned: false,
             on_reset: OnReset::Stop,
             exec: None,
+            domains: Vec::new(),
             techniques: Techniques::default(),
         };
         let bootargs = probe::arguments(&operations, iterations);
-        let plan = image::plan_for(Arch::X86_64, &config, &VmFiles { kernel: probe, initrd: None, bootargs: &bootargs }, Seed::Fixed)?;
+        let plan = image::plan_for(
+            Arch::X86_64,
+            &config,
+            &VmFiles { kernel: probe, initrd: None, bootargs: &bootargs, domains: &[] },
+            Seed::Fixed,
+        )?;
         let segments = plan.kernel.segments.iter().map(|segment| (plan.kernel.bytes(segment).to_vec(), segment.ipa));
         let files: Vec<_> = segments.chain([(plan.dtb.clone(), plan.layout.dtb.start)]).collect();
         let paths: Vec<_> = (0..files.len()).map(|index| format!("/{name}-{index}")).collect();
