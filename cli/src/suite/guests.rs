@@ -102,6 +102,11 @@ fn pc() -> Result<Vec<Scenario>> {
         let exitless = if vcpus == 1 { vec!["lapic_id_read", "task_priority_write", "self_ipi"] } else { vec![] };
         Scenario { expect: exits_of_apic(&exitless), ..scenario }
     });
+    let statuses = [(0, exit::OK, "exits counted"), (3, exit::GUEST, "ended itself with status 3")].map(|(status, ends, note)| {
+        let arguments = format!("--arch x86_64 --memory 64M --exits --append exit={status}");
+        let scenario = Scenario::new(format!("pc/exit-status/{status}"), &arguments).with("--kernel", path.display().to_string());
+        Scenario { expect: Expect { status: ends, notes: vec![note.into()], ..Expect::default() }, ..scenario }
+    });
     let levels = [("registers", &["lapic_id_read", "task_priority_write"][..]), ("off", &[])];
     let levels = levels.map(|(level, exitless)| {
         let vm = format!("kernel = \"{}\"\nmemory = \"64M\"\n", path.display());
@@ -120,7 +125,7 @@ fn pc() -> Result<Vec<Scenario>> {
     let vm = "kernel = \"debian:6.1\"\nmemory = \"256M\"\nvcpus = 2\non_reset = \"stop\"\nexec = \"uname -r; nproc; exit 7\"\n";
     let by_hand =
         Scenario { config: Some(pc_config(2, "off", vm)), expect: debian(2), ..Scenario::new("pc/debian:6.1/apic-off-2-on-2", "--exits") };
-    Ok(suites.into_iter().chain(levels).chain(boots).chain([by_hand]).collect())
+    Ok(suites.into_iter().chain(levels).chain(statuses).chain(boots).chain([by_hand]).collect())
 }
 
 /// A PC with one VM whose local APICs are virtualized so far and no further.

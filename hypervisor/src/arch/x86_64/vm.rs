@@ -146,7 +146,7 @@ impl Vm {
         }
         let test_memory = test_memory();
         let mut pieces = heapless::Vec::<Piece, MAX_PIECES>::from_slice(pieces).map_err(|()| "a VM's memory is in too many pieces")?;
-        pieces.push(test_memory.clone()).map_err(|_| "a VM's memory is in too many pieces")?;
+        pieces.push(test_memory).map_err(|_| "a VM's memory is in too many pieces")?;
         let mut table = PageTable::new(Ept, geometry, root).map_err(|_| "a second-stage root out of reach")?;
         for piece in &pieces {
             let attributes = Attributes { memory: MemoryType::Normal, permissions: EptPermissions::ALL };

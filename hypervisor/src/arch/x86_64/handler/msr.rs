@@ -23,6 +23,7 @@ const CONSTANT: [(u32, u64); 4] = [
 
 /// The MSRs of one vCPU that keep what is written ("Architectural MSRs"). Written by the CPU that it is loaded on.
 pub struct Kept {
+    mtrr_def_type: AtomicU64,
     misc_enable: AtomicU64,
     tsc_adjust: AtomicU64,
     /// What is added to the counter for the guest.
@@ -36,14 +37,30 @@ const MISC_RESET: u64 = 1 | MISC_READ_ONLY;
 /// nothing here.
 const MISC_WRITABLE: u64 = 1 | 1 << 3 | 1 << 7 | 1 << 16 | 1 << 18 | 1 << 22 | 1 << 23 | 1 << 34;
 
+/// IA32_MTRR_DEF_TYPE as firmware leaves it: enabled, write-back. There are no other MTRRs, and CPUID does not tell of this one; some
+/// kernels ask all the same.
+const MTRR_RESET: u64 = 1 << 11 | 6;
+
+/// Whether the register takes this: a memory type that there is, and no reserved bits ("IA32_MTRR_DEF_TYPE MSR").
+fn is_mtrr_def_type(value: u64) -> bool {
+    const ENABLES: u64 = 0b11 << 10;
+    matches!(value & !ENABLES, 0 | 1 | 4 | 5 | 6)
+}
+
 impl Kept {
     /// As after reset.
     pub const fn new() -> Kept {
-        Kept { misc_enable: AtomicU64::new(MISC_RESET), tsc_adjust: AtomicU64::new(0), tsc_offset: AtomicU64::new(0) }
+        Kept {
+            mtrr_def_type: AtomicU64::new(MTRR_RESET),
+            misc_enable: AtomicU64::new(MISC_RESET),
+            tsc_adjust: AtomicU64::new(0),
+            tsc_offset: AtomicU64::new(0),
+        }
     }
 
     /// Back to that state.
     pub fn reset(&self) {
+        self.mtrr_def_type.store(MTRR_RESET, Ordering::Relaxed);
         self.misc_enable.store(MISC_RESET, Ordering::Relaxed);
         self.tsc_adjust.store(0, Ordering::Relaxed);
         self.tsc_offset.store(0, Ordering::Relaxed);
@@ -140,6 +157,8 @@ fn own(cpu: &mut Cpu, register: u32) -> Option<Result<u64, GeneralProtection>> {
         msr::DEBUGCTL => Ok(vmcs::read(Field::GUEST_DEBUGCTL)),
         // There are no banks of errors, and no machine check.
         msr::MCG_CAP | msr::MCG_STATUS => Ok(0),
+        msr::MTRR_CAP => Ok(0),
+        msr::MTRR_DEF_TYPE => Ok(kept.mtrr_def_type.load(Ordering::Relaxed)),
         _ => return None,
     })
 }
@@ -189,7 +208,8 @@ fn write_own(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), Gene
         }),
         msr::DEBUGCTL => accept(value & !(LBR | BTF) == 0).map(|()| vmcs::write(Field::GUEST_DEBUGCTL, value & BTF)),
         msr::MCG_STATUS => accept(value == 0),
-        msr::MCG_CAP => Err(GeneralProtection),
+        msr::MTRR_DEF_TYPE => accept(is_mtrr_def_type(value)).map(|()| kept.mtrr_def_type.store(value, Ordering::Relaxed)),
+        msr::MCG_CAP | msr::MTRR_CAP => Err(GeneralProtection),
         _ => return None,
     })
 }
