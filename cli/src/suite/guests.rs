@@ -74,17 +74,17 @@ fn pc() -> Result<Vec<Scenario>> {
     command.arg("--release").env("CARGO_TARGET_DIR", repository.join("target/guests/pc"));
     let programs = cargo::build(command, "the test guest for x86-64")?;
     let (_, path) = programs.into_iter().find(|(name, _)| name == "pc").context("there is no test guest for x86-64")?;
-    let machines = [("corei7_skylake_x", 1), ("corei7_skylake_x", 2), ("corei7_haswell_4770", 1)];
-    let suites = machines.map(|(cpu, smp)| {
-        let arguments = format!("--arch x86_64 --memory 64M --cpu {cpu} --smp {smp} --exits");
-        let scenario = Scenario::new(format!("pc/suite/{cpu}-{smp}"), &arguments).with("--kernel", path.display().to_string());
+    let machines = [("corei7_skylake_x", 1, 1), ("corei7_skylake_x", 3, 2), ("corei7_haswell_4770", 2, 1)];
+    let suites = machines.map(|(cpu, vcpus, smp)| {
+        let arguments = format!("--arch x86_64 --memory 64M --cpu {cpu} --vcpus {vcpus} --smp {smp} --exits");
+        let scenario = Scenario::new(format!("pc/suite/{cpu}-{vcpus}-on-{smp}"), &arguments).with("--kernel", path.display().to_string());
         // With several CPUs a tick is not an instruction, from which the guest tells whether there was an exit.
         let exitless = if smp == 1 { vec!["lapic_id_read", "task_priority_write", "self_ipi"] } else { vec![] };
         Scenario { expect: exits_of_apic(&exitless), ..scenario }
     });
     let levels = [("registers", &["lapic_id_read", "task_priority_write"][..]), ("off", &[])];
     let levels = levels.map(|(level, exitless)| {
-        let vm = format!("kernel = \"{}\"\nmemory = \"64M\"\n", path.display());
+        let vm = format!("kernel = \"{}\"\nmemory = \"64M\"\nvcpus = 2\n", path.display());
         Scenario {
             config: Some(pc_config(1, level, &vm)),
             expect: exits_of_apic(exitless),

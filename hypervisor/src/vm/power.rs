@@ -55,6 +55,14 @@ impl Power {
     pub fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Acquire)
     }
+
+    /// Does something that must not happen while the VM ends or starts anew, unless it does.
+    pub fn if_on(&self, act: impl FnOnce()) {
+        let state = self.state.lock();
+        if *state == State::On {
+            act();
+        }
+    }
 }
 
 /// Starts a VM that is off.

@@ -10,6 +10,7 @@ use stile_firmware::multiboot;
 
 use super::cpu::{Cpu, gpr};
 use super::instructions::{CpuidResult, cpuid, msr, rdmsr, read_cr, wrmsr};
+use super::virtual_apic::AccessPage;
 use super::vmcs::{self, Field};
 use super::{exit, idt, vmx};
 
@@ -49,6 +50,8 @@ pub struct World {
     /// The vCPU was reset and has not been loaded since: its VMCS is to be written anew.
     fresh: bool,
     start: Start,
+    /// What is added to the counter for the guest. After that the VMCS keeps it.
+    pub tsc_offset: u64,
     vpid: u16,
     msrs: [u64; MSRS.len()],
     cr2: u64,
@@ -68,8 +71,8 @@ pub struct Place {
     pub msr_bitmap: u64,
     /// The MSR bitmap of vCPUs in x2APIC mode, if the processor answers some of its registers.
     pub x2apic_bitmap: u64,
-    /// Physical address of the page that accesses to the local APIC are recognized by (the manual, "APIC-Access Page").
-    pub apic_access: u64,
+    /// Where local APICs are in memory, if the processor answers for them.
+    pub apic_access: Option<AccessPage>,
 }
 
 /// Access rights of segments (the manual, "Format of Access Rights").
@@ -125,6 +128,8 @@ impl World {
 
     fn reset_to(&mut self, start: Start) {
         self.general = [0; 16];
+        // After INIT and reset: family, model and stepping.
+        self.general[gpr::RDX] = cpuid(1, 0).eax.into();
         self.start = start;
         self.extended.fill(0);
         // FCW and MXCSR as FNINIT and a reset leave them (the manual, "Processor State Following Power-up"); legacy area.
@@ -301,6 +306,7 @@ impl World {
             (Field::GUEST_INTERRUPTIBILITY, 0),
             (Field::GUEST_ACTIVITY, 0),
             (Field::GUEST_PENDING_DEBUG, 0),
+            (Field::TSC_OFFSET, self.tsc_offset),
             (Field::GUEST_SYSENTER_CS, 0),
             (Field::GUEST_SYSENTER_ESP, 0),
             (Field::GUEST_SYSENTER_EIP, 0),
