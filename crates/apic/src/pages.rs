@@ -139,15 +139,10 @@ impl Pages {
         }
     }
 
-    /// The guest-physical address of its page.
-    pub fn page(&self) -> u64 {
-        self.base() & 0x000f_ffff_ffff_f000
-    }
-
-    /// Does the processor see the 8259's interrupts: is the APIC off, or LINT0 unmasked for them?
-    pub fn passes_external(&self) -> bool {
-        let external = || lvt::delivery(self, lvt::LINT0) == Some(Delivery::External);
-        self.mode() == Mode::Disabled || lvt::enabled(self, lvt::LINT0) && external()
+    /// Are its registers in this page of guest-physical addresses?
+    #[inline]
+    pub fn is_at(&self, page: u64) -> bool {
+        self.mode() == Mode::XApic && self.base() & 0x000f_ffff_ffff_f000 == page
     }
 
     /// Is it enabled by IA32_APIC_BASE and by the spurious-interrupt vector register?

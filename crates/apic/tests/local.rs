@@ -318,16 +318,16 @@ fn modes_change_as_the_state_machine_says() {
 #[test]
 fn the_8259_comes_through_lint0() {
     let mut apic = enabled(0);
-    assert!(!apic.pages().passes_external());
+    assert!(!apic.passes_external());
     apic.write(LVT_LINT0, 0x700, 0);
-    assert!(apic.pages().passes_external());
+    assert!(apic.passes_external());
     assert_eq!(apic.pulse(0), Received::External);
     apic.write(LVT_LINT1, 0x400, 0);
     assert_eq!(apic.pulse(1), Received::Nmi);
     apic.write(SVR, 0xff, 0);
-    assert!(!apic.pages().passes_external(), "disabled by software: masked");
+    assert!(!apic.passes_external(), "disabled by software: masked");
     apic.set_base(0xfee0_0000, 39).unwrap();
-    assert!(apic.pages().passes_external(), "off: the pin is INTR");
+    assert!(apic.passes_external(), "off: the pin is INTR");
 }
 
 #[test]

@@ -102,7 +102,7 @@ extern "C" fn interrupt(vector: u64, place: u64) {
     COUNTS[index].fetch_add(1, Ordering::SeqCst);
     match HANDLERS[index].load(Ordering::SeqCst) {
         0 if vector < NOT_ENDED => {}
-        0 => crate::apic::end(),
+        0 => crate::lapic::end(),
         handler => {
             // SAFETY: `handle` stored a function of this type.
             let handler: fn(u64) = unsafe { core::mem::transmute(handler as usize) };

@@ -6,7 +6,7 @@
 mod apic;
 mod console;
 mod exception;
-mod local_apic;
+mod lapic;
 mod machine;
 mod others;
 mod tests;
@@ -44,7 +44,7 @@ extern "C" fn main(magic: u32, info: u32) -> ! {
         }
     }
     if tests::is_guest() {
-        failed += local_apic::run();
+        failed += apic::run();
     }
     println!("EXIT: STATUS={}", u32::from(failed != 0));
     off()

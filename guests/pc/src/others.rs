@@ -2,8 +2,8 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::apic::{self, command};
 use crate::exception;
+use crate::lapic::{self as apic, command};
 use crate::machine::ticks;
 
 /// The page that they start in.

@@ -4,7 +4,7 @@ use crate::{Delivery, Pages, offset};
 
 pub(crate) const ENTRIES: usize = 7;
 pub(super) const TIMER: usize = 0;
-pub(crate) const LINT0: usize = 3;
+pub(super) const LINT0: usize = 3;
 pub(super) const LINT1: usize = 4;
 const CMCI: usize = 6;
 
@@ -50,7 +50,7 @@ pub(super) fn mask_all(pages: &Pages) {
     }
 }
 
-pub(crate) fn enabled(pages: &Pages, entry: usize) -> bool {
+pub(super) fn enabled(pages: &Pages, entry: usize) -> bool {
     pages.get(offset_of(entry)) & MASKED == 0
 }
 
@@ -59,7 +59,7 @@ pub(super) fn vector(pages: &Pages, entry: usize) -> u8 {
 }
 
 /// The timer's and errors' are always fixed.
-pub(crate) fn delivery(pages: &Pages, entry: usize) -> Option<Delivery> {
+pub(super) fn delivery(pages: &Pages, entry: usize) -> Option<Delivery> {
     Delivery::from_bits((pages.get(offset_of(entry)) & WRITABLE[entry] & 0x700).into())
 }
 

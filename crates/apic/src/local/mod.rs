@@ -140,6 +140,12 @@ impl<'a> LocalApic<'a> {
         self.local(if pin == 0 { lvt::LINT0 } else { lvt::LINT1 })
     }
 
+    /// Does the processor see the 8259's interrupts: is the APIC off, or LINT0 unmasked for them?
+    pub fn passes_external(&self) -> bool {
+        let external = || lvt::delivery(self.pages, lvt::LINT0) == Some(Delivery::External);
+        self.mode() == Mode::Disabled || lvt::enabled(self.pages, lvt::LINT0) && external()
+    }
+
     /// Takes in what was posted.
     #[inline(always)]
     pub fn merge(&mut self) {

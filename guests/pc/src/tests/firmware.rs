@@ -3,8 +3,8 @@
 use core::arch::asm;
 
 use super::{GENERAL_PROTECTION, check, is_guest};
-use crate::apic;
 use crate::exception::{self, catch};
+use crate::lapic as apic;
 use crate::machine::{in8, in32, out8, out32};
 use crate::others::wait;
 

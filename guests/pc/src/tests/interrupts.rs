@@ -4,8 +4,8 @@ use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::{check, is_guest};
-use crate::apic::{self, command, register};
 use crate::exception::{self, COUNTS, PLACES, take};
+use crate::lapic::{self as apic, command, register};
 use crate::machine::{cli, out8, rdmsr, sti, ticks, wrmsr};
 use crate::others::wait;
 
@@ -198,7 +198,8 @@ pub fn nmis(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// With an interrupt waiting, the instruction after STI is done first, also if it exits; the one after that is not.
+/// With an interrupt waiting, the instruction after STI is done first, also if it exits. The one after that is not; but if the one after STI
+/// exits, and the processor delivers interrupts by itself, it may be.
 pub fn shadows(_: u64) -> Result<(), &'static str> {
     apic::enable();
     exception::handle(VECTOR, None);
@@ -214,15 +215,15 @@ pub fn shadows(_: u64) -> Result<(), &'static str> {
                     out("r10") place, inout("rax") 0u64 => _, inout("rcx") 0x1bu64 => _, inout("rdx") 0x80u64 => _, in("rdi") 0xfee0_0020u64,
                 );
             }
-            (take(VECTOR) == 1).then(|| PLACES[usize::from(VECTOR)].load(Ordering::SeqCst).wrapping_sub(place))
+            let came = PLACES[usize::from(VECTOR)].load(Ordering::SeqCst);
+            take(VECTOR) == 1 && (came == place || is_guest() && $code != "nop" && came == place + 1)
         }};
     }
-    check!(after!("nop") == Some(0), "NOP");
-    check!(after!("in al, dx") == Some(0), "IN");
-    // Where the processor delivers, Stile does not look for the shadow in the shortest ways: the next instruction may come first.
-    check!(matches!(after!("rdmsr"), Some(0 | 1)), "RDMSR");
-    check!(matches!(after!("cpuid"), Some(0 | 1)), "CPUID");
-    check!(after!("mov eax, [rdi]") == Some(0), "a read of the APIC");
+    check!(after!("nop"), "NOP");
+    check!(after!("in al, dx"), "IN");
+    check!(after!("rdmsr"), "RDMSR");
+    check!(after!("cpuid"), "CPUID");
+    check!(after!("mov eax, [rdi]"), "a read of the APIC");
     Ok(())
 }
 

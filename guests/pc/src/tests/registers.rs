@@ -3,8 +3,8 @@
 use core::arch::x86_64::__cpuid_count as cpuid;
 
 use super::{GENERAL_PROTECTION, check, is_guest};
-use crate::apic::{self, ENABLED, X2, register};
 use crate::exception::catch;
+use crate::lapic::{self as apic, ENABLED, X2, register};
 use crate::machine::{rdmsr, ticks, wrmsr};
 
 const FAULT: Option<(u64, u64)> = Some((GENERAL_PROTECTION, 0));

@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::check;
 use super::firmware::cpus;
-use crate::apic::{self, command};
 use crate::exception::{self, COUNTS};
+use crate::lapic::{self as apic, command};
 use crate::others::{self, BEATS, DONE, SEEN, UP, wait};
 
 fn beats() -> bool {

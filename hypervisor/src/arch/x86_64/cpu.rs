@@ -168,14 +168,6 @@ impl Cpu {
         index
     }
 
-    /// The local APIC of the vCPU that the exit being handled came from.
-    #[inline(always)]
-    pub fn apic(&mut self) -> &mut LocalApic<'static> {
-        // SAFETY: the vCPU is loaded here, so that its APIC is this CPU's, and this is the only way to it from the CPU's block, which is
-        // borrowed as long.
-        unsafe { self.vcpu().arch.apic() }
-    }
-
     /// Remembers for `exit.S` whether the vCPU that is loaded on this CPU exits as soon as it can take an interrupt.
     #[inline(always)]
     pub fn note_window(on: bool) {
@@ -183,6 +175,14 @@ impl Cpu {
         unsafe {
             core::arch::asm!("mov gs:[{WINDOW}], {}", in(reg_byte) u8::from(on), WINDOW = const WINDOW, options(nostack, preserves_flags));
         }
+    }
+
+    /// The local APIC of the vCPU that the exit being handled came from.
+    #[inline(always)]
+    pub fn apic(&mut self) -> &mut LocalApic<'static> {
+        // SAFETY: the vCPU is loaded here, so that its APIC is this CPU's, and this is the only way to it from the CPU's block, which is
+        // borrowed as long.
+        unsafe { self.vcpu().arch.apic() }
     }
 
     /// What the leaves of `exit.S` need of the VM that the loaded vCPU belongs to.

@@ -1,6 +1,6 @@
 //! Guests' interrupts: from the lines of devices and the messages of APICs to the vCPU that takes them (models: crate `stile-apic`).
 
-use stile_apic::{Delivery, Effect, LocalApic, Message, Received};
+use stile_apic::{Delivery, Effect, Message, Received};
 use stile_blob::ApicVirtualization;
 
 use super::cpu::Cpu;
@@ -137,50 +137,46 @@ pub fn exit_when_it_can(on: bool) {
 
 /// Whether something is pending that would end the loaded vCPU's HLT.
 pub fn is_pending(cpu: &mut Cpu) -> bool {
-    let vcpu = cpu.vcpu();
+    let on = vmcs::read(Field::GUEST_RFLAGS) & IF != 0;
     let apic = cpu.apic();
     apic.refresh();
-    let on = vmcs::read(Field::GUEST_RFLAGS) & IF != 0;
-    on && apic.pending().is_some() || vcpu.arch.signals.any() && signals::end_wait(vcpu, on)
+    on && apic.pending().is_some() || cpu.vcpu().arch.signals.any() && signals::end_wait(cpu, on)
 }
 
-/// The timer of the loaded vCPU may ring. Returns whether it did.
+/// The timer of the loaded vCPU may ring, or another device that it keeps time for. Returns whether the APIC's did.
 pub fn expire_timer(cpu: &mut Cpu) -> bool {
-    let (vcpu, now) = (cpu.vcpu(), timer::now());
+    let now = timer::now();
+    let vcpu = cpu.vcpu();
     if vcpu.arch.watch() <= now {
         vcpu.vm().arch.ports.expire(vcpu.vm());
     }
-    let received = cpu.apic().expire_timer(now);
+    let rang = cpu.apic().expire_timer(now) == Received::Interrupt;
     set_deadline(cpu);
-    match received {
-        Received::Nmi => signals::nmi(vcpu),
-        Received::External => signals::external(vcpu.vm()),
-        _ => {}
-    }
-    received == Received::Interrupt
+    rang
 }
 
-/// When something is to be done for a vCPU: its APIC's timer, or another device that it keeps time for.
-fn deadline(vcpu: &Vcpu, apic: &LocalApic<'_>) -> Option<u64> {
-    let first = apic.timer_deadline().unwrap_or(Watch::NEVER).min(vcpu.arch.watch());
+/// Sets this CPU's timer for the loaded vCPU: to its APIC's, or for another device that it keeps time for.
+#[inline]
+pub fn set_deadline(cpu: &mut Cpu) {
+    let deadline = deadline(cpu.apic().timer_deadline(), cpu.vcpu());
+    timer::set_guest_deadline(deadline);
+}
+
+#[inline]
+fn deadline(apic: Option<u64>, vcpu: &Vcpu) -> Option<u64> {
+    let first = apic.unwrap_or(Watch::NEVER).min(vcpu.arch.watch());
     (first != Watch::NEVER).then_some(first)
 }
 
-/// Sets this CPU's timer for the loaded vCPU.
-pub fn set_deadline(cpu: &mut Cpu) {
-    let vcpu = cpu.vcpu();
-    timer::set_guest_deadline(deadline(vcpu, cpu.apic()));
-}
-
 /// Brings a vCPU's interrupts onto this CPU. `fresh`: it has not run since it was reset.
-pub fn load(cpu: &mut Cpu, vcpu: &'static Vcpu, fresh: bool) {
+pub fn load(cpu: &mut Cpu, vcpu: &Vcpu, fresh: bool) {
     cpu.apic_base = vcpu.arch.pages.base();
+    Cpu::note_window(false);
     if fresh {
         virtual_apic::write_controls(cpu);
     } else {
         cpu.apic_level = vcpu.arch.apic_level_now();
     }
-    Cpu::note_window(false);
     expire_timer(cpu);
     pull(cpu);
 }
@@ -191,7 +187,7 @@ pub fn put(vcpu: &Vcpu) -> Option<u64> {
     // SAFETY: the vCPU is loaded here; the scheduler's lock keeps others from loading it until this is done.
     let apic = unsafe { vcpu.arch.apic() };
     apic.refresh();
-    if apic.pending().is_some() || vcpu.arch.signals.any() { Some(0) } else { deadline(vcpu, apic) }
+    if apic.pending().is_some() || vcpu.arch.signals.any() { Some(0) } else { deadline(apic.timer_deadline(), vcpu) }
 }
 
 /// Does what a vCPU's write to its local APIC causes elsewhere. Its own interrupts are left to [`pull`].

@@ -181,7 +181,7 @@ pub fn pull(cpu: &mut Cpu) {
         pull_nmi(signals);
     }
     if waiting & EXTERNAL != 0 {
-        pull_external(vcpu);
+        pull_external(cpu);
     }
 }
 
@@ -208,9 +208,10 @@ fn pull_nmi(signals: &Signals) {
     }
 }
 
-fn pull_external(vcpu: &'static Vcpu) {
+fn pull_external(cpu: &mut Cpu) {
+    let vcpu = cpu.vcpu();
     let ports = &vcpu.vm().arch.ports;
-    if !vcpu.arch.pages.passes_external() {
+    if !cpu.apic().passes_external() {
         return;
     }
     if ports.interrupts() && interrupts::can_interrupt() && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0 {
@@ -231,7 +232,7 @@ pub fn exit_when_nmis_can(on: bool) {
 }
 
 /// Whether a signal ends the HLT of the loaded vCPU.
-pub fn end_wait(vcpu: &Vcpu, interrupts_on: bool) -> bool {
-    let waiting = vcpu.arch.signals.waiting.load(Ordering::Acquire);
-    waiting & (NMIS | INIT) != 0 || waiting & EXTERNAL != 0 && interrupts_on && vcpu.arch.pages.passes_external()
+pub fn end_wait(cpu: &mut Cpu, interrupts_on: bool) -> bool {
+    let waiting = cpu.vcpu().arch.signals.waiting.load(Ordering::Acquire);
+    waiting & (NMIS | INIT) != 0 || waiting & EXTERNAL != 0 && interrupts_on && cpu.apic().passes_external()
 }

@@ -65,14 +65,9 @@ impl AccessPage {
     /// A vCPU's APIC has moved, or the VM was reset.
     pub fn choose<'a>(&self, mut apics: impl Iterator<Item = &'a Pages>) {
         let _guard = self.lock.lock();
-        let entry = if apics.all(is_at_its_place) { self.entry } else { 0 };
+        let entry = if apics.all(|apic| apic.is_at(pc::LOCAL_APIC)) { self.entry } else { 0 };
         TableFrames.write(self.place.0, self.place.1, entry);
     }
-}
-
-/// Whether an APIC is where the processor recognizes accesses to it.
-fn is_at_its_place(apic: &Pages) -> bool {
-    apic.mode() == Mode::XApic && apic.page() == pc::LOCAL_APIC
 }
 
 /// The loaded vCPU's APIC is in another mode or at another page.
@@ -116,7 +111,7 @@ pub fn write_controls(cpu: &mut Cpu) {
         if mode == Mode::X2Apic {
             secondary |= secondary::X2APIC_MODE;
             msr_bitmap = place.x2apic_bitmap;
-        } else if let Some(page) = place.apic_access.as_ref().filter(|_| is_at_its_place(arch.pages)) {
+        } else if let Some(page) = &place.apic_access {
             secondary |= secondary::APIC_ACCESSES;
             vmcs::write(Field::APIC_ACCESS, page.address);
         }
@@ -136,6 +131,8 @@ pub fn write_controls(cpu: &mut Cpu) {
     Cpu::note_window(false);
     vmcs::write(Field::SECONDARY_CONTROLS, secondary.into());
     vmcs::write(Field::MSR_BITMAP, msr_bitmap);
+    // Who works on the registers from here on finds what the other has left.
+    cpu.apic().refresh();
     cpu.apic().forget_status();
 }
 

@@ -147,7 +147,7 @@ impl Vm {
         }
         let test_memory = test_memory();
         let mut pieces = heapless::Vec::<Piece, MAX_PIECES>::from_slice(pieces).map_err(|()| "a VM's memory is in too many pieces")?;
-        pieces.push(test_memory.clone()).map_err(|_| "a VM's memory is in too many pieces")?;
+        pieces.push(test_memory).map_err(|_| "a VM's memory is in too many pieces")?;
         let mut table = PageTable::new(Ept, geometry, root).map_err(|_| "a second-stage root out of reach")?;
         for piece in &pieces {
             let attributes = Attributes { memory: MemoryType::Normal, permissions: EptPermissions::ALL };
@@ -248,9 +248,10 @@ impl Vcpu {
         unsafe { &mut *self.apic.get() }
     }
 
-    /// What the processor does for the APIC as it is now: with one that is disabled there is nothing to do.
+    /// What the processor does for the APIC as it is now: with one that is disabled, or whose page has moved, there is nothing to do.
     pub fn apic_level_now(&self) -> ApicVirtualization {
-        if self.pages.mode() == Mode::Disabled { ApicVirtualization::Off } else { self.apic_level }
+        let virtualized = self.pages.mode() == Mode::X2Apic || self.pages.is_at(stile_board::pc::LOCAL_APIC);
+        if virtualized { self.apic_level } else { ApicVirtualization::Off }
     }
 
     /// The state after a reset of the VM. The vCPU is off.

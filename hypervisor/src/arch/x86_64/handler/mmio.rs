@@ -218,8 +218,7 @@ enum Device {
 fn device(cpu: &Cpu, address: u64) -> Device {
     let offset = (address & 0xfff) as u32;
     let page = address - u64::from(offset);
-    let apic = cpu.vcpu().arch.pages;
-    if apic.mode() == stile_apic::Mode::XApic && apic.page() == page {
+    if cpu.vcpu().arch.pages.is_at(page) {
         Device::LocalApic(offset)
     } else if page == pc::IO_APIC {
         Device::IoApic(offset)

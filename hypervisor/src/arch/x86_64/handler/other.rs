@@ -31,11 +31,11 @@ extern "C" fn handle_other(cpu: &mut Cpu, reason: u64) -> Outcome {
         }
         basic::EPT_VIOLATION => mmio::handle(cpu),
         basic::INTERRUPT_WINDOW => interrupt::window(cpu),
+        basic::NMI_WINDOW => interrupt::nmi_window(cpu),
         basic::APIC_ACCESS => apic::access(cpu),
         basic::APIC_WRITE => apic::written(cpu),
         basic::EOI => apic::ended(cpu),
         basic::PRIORITY => apic::priority_lowered(cpu),
-        basic::NMI_WINDOW => interrupt::nmi_window(cpu),
         basic::RDPMC => {
             inject::general_protection();
             Outcome::again(reason::RDPMC.other())
