@@ -14,7 +14,9 @@ mod tests;
 use console::println;
 use machine::{in8, out8, out16};
 
-core::arch::global_asm!(include_str!("start.s"));
+core::arch::global_asm!(include_str!("boot.s"));
+core::arch::global_asm!(include_str!("exception.s"));
+core::arch::global_asm!(include_str!("others.s"));
 
 /// Multiboot's word to a kernel, in EAX.
 const MULTIBOOT: u32 = 0x2bad_b002;
