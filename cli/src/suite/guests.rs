@@ -109,7 +109,7 @@ fn pc() -> Result<Vec<Scenario>> {
     });
     let levels = [("registers", &["lapic_id_read", "task_priority_write"][..]), ("off", &[])];
     let levels = levels.map(|(level, exitless)| {
-        let vm = format!("kernel = \"{}\"\nmemory = \"64M\"\n", path.display());
+        let vm = format!("kernel = \"{}\"\nmemory = \"64M\"\nvcpus = 2\n", path.display());
         Scenario {
             config: Some(pc_config(1, level, &vm)),
             expect: exits_of_apic(exitless),

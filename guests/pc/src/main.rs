@@ -49,7 +49,9 @@ extern "C" fn main(magic: u32, info: u32) -> ! {
             }
         }
     }
-    failed += apic::run();
+    if tests::is_guest() {
+        failed += apic::run();
+    }
     println!("EXIT: STATUS={}", u32::from(failed != 0));
     off()
 }

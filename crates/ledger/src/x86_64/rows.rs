@@ -19,6 +19,8 @@ named_rows! {
     INTERRUPT INTERRUPT_NAMES = Some(COM1);
     /// Another CPU wants this one to look.
     INTERRUPT_KICK = "kick",
+    /// A notification of posted interrupts that the processor did not take by itself: it came late, or the vCPU does without.
+    INTERRUPT_POSTED = "posted",
     /// The timer of the vCPU's local APIC.
     INTERRUPT_GUEST_TIMER = "guest's timer",
     /// A slice's end, or a sleeper's deadline.

@@ -18,8 +18,9 @@ use super::handler::Kept;
 use super::instructions::msr;
 use super::ports::Ports;
 use super::signals::Signals;
+use super::virtual_apic::{self, AccessPage};
 use super::world::{Place, World};
-use super::{mmu, virtual_apic, vmx};
+use super::{mmu, vmx};
 use crate::memory::{self, TableFrames};
 use crate::vm::Start;
 
@@ -155,16 +156,10 @@ impl Vm {
                 .map_err(|_| "a VM's memory can't be mapped: no memory for tables")?;
         }
         let level = virtual_apic::choose(techniques.apic_virtualization);
-        let apic_access = memory::allocate_pages(PAGE_SIZE);
-        // A guest sees this page where it looks for an APIC that it has disabled, or uses by MSRs: all ones, as where there is nothing.
-        // SAFETY: the page is nobody else's.
-        unsafe { mmu::physical(apic_access).write_bytes(0xff, PAGE_SIZE as usize) };
-        if level >= ApicVirtualization::Registers {
-            let attributes = Attributes { memory: MemoryType::Normal, permissions: EptPermissions::ALL };
-            table
-                .map(&mut TableFrames, Mapping { address: stile_board::pc::LOCAL_APIC, output: apic_access, size: PAGE_SIZE, attributes })
-                .map_err(|_| "a VM's local APICs can't be mapped: no memory for tables")?;
-        }
+        let apic_access = match level {
+            ApicVirtualization::Off => None,
+            _ => Some(AccessPage::new(&mut table, root).map_err(|_| "a VM's local APICs can't be mapped: no memory for tables")?),
+        };
         let place = Place {
             ept: ept_pointer(root),
             io_bitmaps: io_bitmaps(),
@@ -186,6 +181,10 @@ impl Vm {
     /// The state after a reset: the first vCPU is on.
     pub fn reset(&self) {
         *self.io_apic.lock() = IoApic::new();
+        if let Some(page) = &self.place.apic_access {
+            // All local APICs are reset, too.
+            page.choose(core::iter::empty());
+        }
         self.ports.reset();
     }
 }
@@ -249,7 +248,7 @@ impl Vcpu {
         unsafe { &mut *self.apic.get() }
     }
 
-    /// What the processor does for the APIC as it is now: with one that is disabled, or has moved its page, there is nothing to do.
+    /// What the processor does for the APIC as it is now: with one that is disabled, or whose page has moved, there is nothing to do.
     pub fn apic_level_now(&self) -> ApicVirtualization {
         let virtualized = self.pages.mode() == Mode::X2Apic || self.pages.is_at(stile_board::pc::LOCAL_APIC);
         if virtualized { self.apic_level } else { ApicVirtualization::Off }

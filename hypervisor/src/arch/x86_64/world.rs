@@ -10,6 +10,7 @@ use stile_firmware::multiboot;
 
 use super::cpu::{Cpu, gpr};
 use super::instructions::{CpuidResult, cpuid, msr, rdmsr, read_cr, wrmsr};
+use super::virtual_apic::AccessPage;
 use super::vmcs::{self, Field};
 use super::{exit, idt, vmx};
 
@@ -70,8 +71,8 @@ pub struct Place {
     pub msr_bitmap: u64,
     /// The MSR bitmap of vCPUs in x2APIC mode, if the processor answers some of its registers.
     pub x2apic_bitmap: u64,
-    /// Physical address of the page that accesses to the local APIC are recognized by (the manual, "APIC-Access Page").
-    pub apic_access: u64,
+    /// Where local APICs are in memory, if the processor answers for them.
+    pub apic_access: Option<AccessPage>,
 }
 
 /// Access rights of segments (the manual, "Format of Access Rights").

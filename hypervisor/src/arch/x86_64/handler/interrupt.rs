@@ -33,7 +33,7 @@ extern "C" fn handle_interrupt(cpu: &mut Cpu) -> Outcome {
         // For a vCPU that was here before, or whose posted interrupts the processor does not take by itself.
         vector::POSTED => {
             interrupts::pull(cpu);
-            Outcome::again(rows::INTERRUPT_KICK)
+            Outcome::again(rows::INTERRUPT_POSTED)
         }
         vector::TIMER => {
             let (own, guest) = timer::due();
@@ -72,7 +72,7 @@ pub fn idle(cpu: &mut Cpu) {
         && timer::due().1
         && interrupts::expire_timer(cpu)
     {
-        cpu::wake(vcpu);
+        cpu::wake_from_idle(cpu, vcpu);
     }
     if came(vector::UART) {
         crate::console_interrupt();

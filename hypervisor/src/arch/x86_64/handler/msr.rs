@@ -143,17 +143,17 @@ const X2APIC: core::ops::RangeInclusive<u32> = msr::X2APIC..=msr::X2APIC + 0xff;
 
 /// Reads a register that the vCPU has for itself; nothing if it is none of those.
 fn own(cpu: &mut Cpu, register: u32) -> Option<Result<u64, GeneralProtection>> {
-    let kept = &cpu.vcpu().arch.kept;
+    let vcpu = &cpu.vcpu().arch;
     Some(match register {
         _ if X2APIC.contains(&register) => cpu.apic().read_msr(register, timer::now()),
         msr::IA32_TSC_DEADLINE => {
             let deadline = cpu.apic().tsc_deadline();
-            Ok(if deadline == 0 { 0 } else { deadline.wrapping_add(kept.tsc_offset()) })
+            Ok(if deadline == 0 { 0 } else { deadline.wrapping_add(vcpu.kept.tsc_offset()) })
         }
         // Mostly answered in `exit.S`.
         msr::IA32_APIC_BASE => Ok(cpu.apic_base),
-        msr::TSC_ADJUST => Ok(kept.tsc_adjust.load(Ordering::Relaxed)),
-        msr::MISC_ENABLE => Ok(kept.misc_enable.load(Ordering::Relaxed)),
+        msr::TSC_ADJUST => Ok(vcpu.kept.tsc_adjust.load(Ordering::Relaxed)),
+        msr::MISC_ENABLE => Ok(vcpu.kept.misc_enable.load(Ordering::Relaxed)),
         msr::DEBUGCTL => Ok(vmcs::read(Field::GUEST_DEBUGCTL)),
         // There are no banks of errors, and no machine check.
         msr::MCG_CAP | msr::MCG_STATUS => Ok(0),
@@ -168,37 +168,37 @@ fn write_own(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), Gene
     /// Bits of IA32_DEBUGCTL that there are for guests: LBR, which records nothing, and BTF.
     const LBR: u64 = 1 << 0;
     const BTF: u64 = 1 << 1;
-    let kept = &cpu.vcpu().arch.kept;
+    let vcpu = cpu.vcpu();
+    let kept = &vcpu.arch.kept;
     let accept = |valid: bool| if valid { Ok(()) } else { Err(GeneralProtection) };
-    let apic = cpu.apic();
     Some(match register {
         _ if X2APIC.contains(&register) => {
-            let effect = apic.write_msr(register, value, timer::now());
+            let effect = cpu.apic().write_msr(register, value, timer::now());
             effect.map(|effect| interrupts::follow(cpu, effect))
         }
         msr::IA32_APIC_BASE => {
-            let (old, done) = (apic.mode(), apic.set_base(value, cpuid(0x8000_0008, 0).eax as u8));
-            let (mode, base) = (apic.mode(), apic.pages().base());
-            cpu.apic_base = base;
-            if mode != old {
-                virtual_apic::write_controls(cpu);
+            let old = vcpu.arch.pages.base();
+            let done = cpu.apic().set_base(value, cpuid(0x8000_0008, 0).eax as u8);
+            cpu.apic_base = vcpu.arch.pages.base();
+            if cpu.apic_base != old {
+                virtual_apic::moved(cpu);
             }
             done
         }
         msr::IA32_TSC_DEADLINE => {
-            apic.set_tsc_deadline(deadline_of(kept, value));
+            cpu.apic().set_tsc_deadline(deadline_of(kept, value));
             interrupts::set_deadline(cpu);
             Ok(())
         }
         msr::TSC | msr::TSC_ADJUST => {
-            let deadline = apic.tsc_deadline().wrapping_add(kept.tsc_offset());
+            let deadline = cpu.apic().tsc_deadline().wrapping_add(kept.tsc_offset());
             let old = match register {
                 msr::TSC => timer::now().wrapping_add(kept.tsc_offset()),
                 _ => kept.tsc_adjust.load(Ordering::Relaxed),
             };
             kept.move_tsc(value.wrapping_sub(old));
-            if apic.tsc_deadline() != 0 {
-                apic.set_tsc_deadline(deadline_of(kept, deadline));
+            if cpu.apic().tsc_deadline() != 0 {
+                cpu.apic().set_tsc_deadline(deadline_of(kept, deadline));
                 interrupts::set_deadline(cpu);
             }
             Ok(())
