@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// From one stub of `exceptions` in `exception.s` to the next.
+/// From one stub of `exceptions` in `exceptions.s` to the next.
 const STUB: u64 = 16;
 
 #[unsafe(no_mangle)]

@@ -13,6 +13,7 @@ use console::println;
 use machine::{in8, out16};
 
 core::arch::global_asm!(include_str!("boot.s"));
+core::arch::global_asm!(include_str!("exceptions.s"));
 core::arch::global_asm!(include_str!("exception.s"));
 
 /// Multiboot's word to a kernel, in EAX.

@@ -19,6 +19,7 @@ struct Pointer {
     base: u64,
 }
 
+core::arch::global_asm!(include_str!("../../../pc/src/exceptions.s"));
 core::arch::global_asm!(
     include_str!("interrupts.s"),
     slots = sym SLOTS,
