@@ -56,10 +56,11 @@ protection:
 spurious:
     iretq
 
-// Of the other exceptions there is none that goes on.
-exception_common:
+// Any other exception: there is an error code on the stack, or the address of the instruction.
+.global exception
+exception:
     mov     rdi, [rsp]
-    mov     rsi, [rsp + 16]
+    mov     rsi, [rsp + 8]
     and     rsp, -16
     call    {unexpected}
     ud2
