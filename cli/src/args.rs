@@ -214,7 +214,7 @@ pub struct BenchArgs {
     /// The architecture: aarch64 (in an emulated Arm server) or x86_64 (in an emulated PC).
     #[arg(long, value_name = "ARCH", default_value = "aarch64")]
     pub arch: String,
-    /// The emulated CPUs' model, such as max or cortex-a57.
+    /// The emulated CPUs' model, such as max, cortex-a57 or corei7_haswell_4770.
     #[arg(long, value_name = "MODEL")]
     pub cpu: Option<String>,
     /// Measure what real work costs, too: a second table, which takes an hour or more.
