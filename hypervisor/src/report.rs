@@ -48,6 +48,10 @@ pub fn send() {
                 alive_ticks: alive,
             }));
         }
+        let decoded = arch::decoded(vm);
+        if decoded.hits + decoded.misses != 0 {
+            console::event(&Event::Decoded(decoded));
+        }
     }
     console::event(&Event::LedgerEnd);
 }

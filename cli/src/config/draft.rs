@@ -62,6 +62,7 @@ pub struct VmDraft {
     pub exec: Option<Given<String>>,
     pub nested_way: Option<Given<String>>,
     pub apic_virtualization: Option<Given<String>>,
+    pub decode_cache: Option<Given<String>>,
     pub wfi_passthrough: Option<Given<bool>>,
     pub ablate: Option<Vec<Given<String>>>,
 }
@@ -85,6 +86,7 @@ impl VmDraft {
             exec: None,
             nested_way: None,
             apic_virtualization: None,
+            decode_cache: None,
             wfi_passthrough: None,
             ablate: None,
         }

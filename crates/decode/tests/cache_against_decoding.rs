@@ -6,7 +6,8 @@ mod guest;
 use guest::{CODE, DIRECTORY, Guest, PAGE, PAGES, ROOT_32, ROOTS, TABLE_32, TABLES};
 use proptest::prelude::*;
 use stile_decode::cache::{Protect, SETS, Verify, WAYS};
-use stile_decode::{Code, CodeSize, Fault, Refusal};
+use stile_decode::{Code, CodeSize, Context, Fault, Refusal};
+use stile_walk::model::Memory;
 use stile_walk::{Features, Paging, Registers};
 
 const FEATURES: Features = Features { physical_bits: 39, page_1g: true, pse36: true };
@@ -106,9 +107,9 @@ proptest! {
                 }
                 Op::Find { mode: which, page, offset, user } => {
                     let (registers, size) = mode(which);
-                    let paging = Paging::new(&registers, FEATURES);
+                    let context = Context::new(Paging::new(&registers, FEATURES), user, size);
                     let base = if registers.cr0 == 0 { CODE * PAGE } else { 0 };
-                    let code = Code { memory: &guest.memory, paging: &paging, linear: base + page * PAGE + offset, user, size };
+                    let code = Code { memory: &guest.memory, context: &context, linear: base + page * PAGE + offset };
                     // Twice: once that may be a miss, once that may be a hit.
                     for _ in 0..2 {
                         let expected = code.decode();
@@ -133,9 +134,9 @@ impl Place {
 }
 
 /// Finds in both caches, which must agree; their hits, misses, mismatches and dropped so far.
-fn find(guest: &mut Guest, verify: &mut Verify, protect: &mut Protect, place: &Place) -> Result<u8, Refusal> {
-    let paging = Paging::new(&place.registers, FEATURES);
-    let code = Code { memory: &guest.memory, paging: &paging, linear: place.linear, user: false, size: CodeSize::Bits64 };
+fn find(guest: &mut Guest, verify: &mut Verify<Memory>, protect: &mut Protect, place: &Place) -> Result<u8, Refusal> {
+    let context = Context::new(Paging::new(&place.registers, FEATURES), false, CodeSize::Bits64);
+    let code = Code { memory: &guest.memory, context: &context, linear: place.linear };
     let found = verify.find(&code).copied();
     assert_eq!(protect.find(&code, &mut guest.protected).copied(), found);
     found.map(|decoded| decoded.len())
@@ -219,8 +220,8 @@ fn nothing_is_remembered_that_is_not_protected() {
     let mut guest = Guest::new();
     let mut protect = Protect::new();
     guest.write(CODE * PAGE, INSTRUCTIONS[0], &mut protect);
-    let paging = Paging::new(&mode(0).0, FEATURES);
-    let code = Code { memory: &guest.memory, paging: &paging, linear: 0, user: false, size: CodeSize::Bits64 };
+    let context = Context::new(Paging::new(&mode(0).0, FEATURES), false, CodeSize::Bits64);
+    let code = Code { memory: &guest.memory, context: &context, linear: 0 };
     for _ in 0..3 {
         assert_eq!(protect.find(&code, &mut Never).map(|decoded| decoded.len()), Ok(2));
     }

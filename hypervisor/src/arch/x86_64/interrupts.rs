@@ -134,7 +134,7 @@ pub fn expire_timer(cpu: &mut Cpu) -> bool {
 
 /// Brings a vCPU's interrupts onto this CPU. `fresh`: it has not run since it was reset.
 pub fn load(cpu: &mut Cpu, vcpu: &Vcpu, fresh: bool) {
-    cpu.apic_base = vcpu.arch.pages.base();
+    cpu.set_apic_base(vcpu.arch.pages.base());
     if fresh {
         virtual_apic::write_controls(cpu);
     } else {
