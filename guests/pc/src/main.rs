@@ -5,6 +5,7 @@
 
 mod apic;
 mod console;
+mod emulator;
 mod exception;
 mod machine;
 mod tests;
@@ -22,7 +23,8 @@ extern "C" fn main(magic: u32, info: u32) -> ! {
     exception::setup();
     println!("suite pc, started with {magic:#x} and {info:#x}");
     let mut failed = u32::from(magic != MULTIBOOT);
-    for (name, test) in tests::ALL {
+    emulator::setup();
+    for (name, test) in emulator::ALL.into_iter().chain(tests::ALL) {
         match test(u64::from(info)) {
             Ok(()) => println!("PASS {name}"),
             Err(why) => {
