@@ -30,8 +30,6 @@ pub enum Event {
     LedgerRow(LedgerRow),
     /// The ledger's totals of one vCPU: follows its rows.
     LedgerTotal(LedgerTotal),
-    /// How often a virtual machine's instructions had to be decoded, where any had: follows its rows.
-    Decoded(Decoded),
     /// The ledger is sent whole: the answer to [`Command::Ledger`] ends here.
     LedgerEnd,
     /// How fast the counter runs that ticks are of (`CNTFRQ_EL0`).
@@ -49,6 +47,8 @@ pub enum Event {
         /// 0 if every virtual machine ended of its own accord; [`Event::REFUSED`]; [`Event::PANICKED`]; else 1.
         status: u8,
     },
+    /// How often a virtual machine's instructions had to be decoded, where any had: follows its rows.
+    Decoded(Decoded),
 }
 
 impl Event {
