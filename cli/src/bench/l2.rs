@@ -44,7 +44,8 @@ pub fn debian(vcpus: u8, command: &str) -> Result<(Vec<u8>, Vec<String>)> {
     let mut loads: Vec<_> = paths.iter().map(String::as_str).zip(plan.kernel.segments.iter().map(|segment| segment.ipa)).collect();
     loads.extend(plan.layout.initrd.iter().map(|range| ("/initrd", range.start)));
     loads.push(("/tree", plan.layout.dtb.start));
-    let vm = Vm { name: NAME, vcpus, memory: MEMORY, loads: &loads, entry: plan.kernel.entry, tree: plan.layout.dtb.start };
+    let vm =
+        Vm { arch: Arch::Aarch64, name: NAME, vcpus, memory: MEMORY, loads: &loads, entry: plan.kernel.entry, tree: plan.layout.dtb.start };
     let mut archive = client::archive(&linux::build(client::PROGRAM)?, &[vm]);
     for (path, segment) in paths.iter().zip(&plan.kernel.segments) {
         archive.file(path.trim_start_matches('/'), 0o644, plan.kernel.bytes(segment));

@@ -31,20 +31,18 @@ pub struct Exits {
     frequency: u64,
 }
 
-impl Default for Exits {
-    fn default() -> Self {
-        Self::new(Arch::Aarch64)
+/// The names of an architecture's rows.
+pub const fn catalogue(arch: Arch) -> &'static Catalogue {
+    match arch {
+        Arch::Aarch64 => &stile_ledger::aarch64::CATALOGUE,
+        Arch::X86_64 => &stile_ledger::x86_64::CATALOGUE,
     }
 }
 
 impl Exits {
     /// Nothing yet.
     pub fn new(arch: Arch) -> Self {
-        let catalogue = match arch {
-            Arch::Aarch64 => &stile_ledger::aarch64::CATALOGUE,
-            Arch::X86_64 => &stile_ledger::x86_64::CATALOGUE,
-        };
-        Self { catalogue, report: Report::default(), decoded: BTreeMap::new(), frequency: 0 }
+        Self { catalogue: catalogue(arch), report: Report::default(), decoded: BTreeMap::new(), frequency: 0 }
     }
 
     /// Takes a message; most are about something else.
@@ -156,7 +154,7 @@ mod tests {
     fn rows_are_added_up_and_the_last_line_states_the_difference() {
         let irq = stile_wire::Row::Static(reason::IRQ.other().raw());
         let dynamic = stile_wire::Row::Dynamic { kind: reason::SYSREG.raw().into(), key: 0 };
-        let mut exits = Exits::default();
+        let mut exits = Exits::new(Arch::Aarch64);
         assert_eq!(exits.tables(&[], By::Vm), None);
         for event in [row(0, 0, irq, 3), row(0, 1, irq, 4), row(0, 0, dynamic, 2), total(0, 0, 5), total(0, 1, 4)] {
             exits.take(&event);

@@ -18,6 +18,10 @@ const PASSED: &str = "EXIT: STATUS=0";
 const SUITES: [(&str, &str); 6] =
     [("gic", "stile"), ("timer", "stile only=all_cpus"), ("psci", "stile"), ("smp", "stile"), ("regs", "stile"), ("uart", "stile rx")];
 
+/// What of them runs at an EL2 of its own, too, with what is only for there.
+const AT_EL2: [(&str, &str); 5] =
+    [("gic", "stile"), ("timer", "stile only=all_cpus"), ("psci", "stile"), ("smp", "stile"), ("nested", "stile")];
+
 /// CPU models, with physical CPUs, that each suite runs on with four vCPUs.
 const MACHINES: [(&str, u32); 4] = [("max", 4), ("max", 1), ("cortex-a76", 2), ("cortex-a57", 2)];
 
@@ -50,6 +54,12 @@ pub fn guests() -> Result<Vec<Scenario>> {
             scenarios.push(one_suite(suite, append, cpu, smp, programs.path(suite)?));
         }
     }
+    for (suite, append) in AT_EL2 {
+        let mut scenario = one_suite(suite, append, "max", 2, programs.path(suite)?);
+        scenario.name = format!("guest/{suite}/el2");
+        scenario.arguments.push("--nested".into());
+        scenarios.push(scenario);
+    }
     for cpu in ["max", "cortex-a57"] {
         scenarios.push(ablated(cpu, &programs)?);
     }
@@ -59,10 +69,11 @@ pub fn guests() -> Result<Vec<Scenario>> {
     }
     scenarios.push(counted_by_emulator(programs.path("psci")?));
     for cpus in [1, 2] {
-        scenarios.push(hostile_neighbour(cpus, &programs)?);
+        scenarios.push(hostile_neighbour(cpus, "hostile", 4, &programs)?);
         scenarios.push(greedy_neighbour(cpus, &programs)?);
     }
     scenarios.push(panic_report(&programs)?);
+    scenarios.push(hostile_neighbour(1, "nested", 2, &programs)?);
     scenarios.extend(pc()?);
     Ok(scenarios)
 }
@@ -203,24 +214,26 @@ fn idle(kernel: String) -> Scenario {
 /// Two VMs on so many CPUs: `other` with its vCPUs, and one that computes checksums over its memory.
 fn with_checksum(cpus: u32, other: (&str, u32), programs: &Programs) -> Result<String> {
     let (name, vcpus) = other;
+    let nested = name == "nested";
     Ok(format!(
         "[machine]\ncpus = {cpus}\n\n\
-         [[vm]]\nname = \"{name}\"\nkernel = \"{}\"\nappend = \"stile\"\nvcpus = {vcpus}\nmemory = \"64M\"\n\n\
+         [[vm]]\nname = \"{name}\"\nkernel = \"{}\"\nappend = \"stile\"\nnested = {nested}\nvcpus = {vcpus}\n\
+         memory = \"64M\"\n\n\
          [[vm]]\nname = \"neighbour\"\nkernel = \"{}\"\nvcpus = 1\nmemory = \"64M\"\n",
         programs.path(name)?,
         programs.path("checksum")?,
     ))
 }
 
-/// One VM does all it can to break out; what the other computes must stay right.
-fn hostile_neighbour(cpus: u32, programs: &Programs) -> Result<Scenario> {
-    let config = with_checksum(cpus, ("hostile", 4), programs)?;
+/// One VM does all it can to break out, by itself or as a hypervisor; what the other computes must stay right.
+fn hostile_neighbour(cpus: u32, program: &str, vcpus: u32, programs: &Programs) -> Result<Scenario> {
+    let config = with_checksum(cpus, (program, vcpus), programs)?;
     let expect = Expect {
         // Both must come to their end, in whichever order.
         output: vec![PASSED.into(), PASSED.into()],
         ..passed()
     };
-    Ok(Scenario { config: Some(config), timeout: 900, expect, ..Scenario::new(format!("isolation/hostile-on-{cpus}"), "--exits") })
+    Ok(Scenario { config: Some(config), timeout: 900, expect, ..Scenario::new(format!("isolation/{program}-on-{cpus}"), "--exits") })
 }
 
 /// One VM never yields; the other must come to its end.

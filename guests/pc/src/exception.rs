@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// From one stub of `exceptions` in `start.s` to the next.
+/// From one stub of `exceptions` in `exception.s` to the next.
 const STUB: u64 = 16;
 
 #[unsafe(no_mangle)]
@@ -26,7 +26,7 @@ unsafe extern "C" {
     static exceptions: u8;
 }
 
-/// Makes the exceptions come to `start.s`.
+/// Makes the exceptions come to `exception.s`.
 pub fn setup() {
     let table = &raw mut IDT;
     for vector in 0..32 {

@@ -13,7 +13,8 @@ mod tests;
 use console::println;
 use machine::{in8, out16};
 
-core::arch::global_asm!(include_str!("start.s"));
+core::arch::global_asm!(include_str!("boot.s"));
+core::arch::global_asm!(include_str!("exception.s"));
 
 /// Multiboot's word to a kernel, in EAX.
 const MULTIBOOT: u32 = 0x2bad_b002;

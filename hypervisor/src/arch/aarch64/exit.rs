@@ -81,6 +81,7 @@ struct Stub(unsafe extern "C" fn());
 unsafe extern "C" {
     static vectors: u8;
     static nested_vectors: u8;
+    static plain_vectors: u8;
     static trapping_vectors: u8;
     fn exit_other();
     fn exit_hvc();
@@ -113,6 +114,11 @@ fn ordinary() -> u64 {
 /// Address of the vector table for vCPUs that have an EL2 of their own; `redirected`: with FEAT_NV2.
 pub fn nested_vector_base(redirected: bool) -> u64 {
     if redirected { &raw const nested_vectors as u64 } else { &raw const trapping_vectors as u64 }
+}
+
+/// The same for those whose HCR_EL2.E2H is clear.
+pub fn plain_vector_base() -> u64 {
+    &raw const plain_vectors as u64
 }
 
 /// Address of the vector table. In a machine that ablates it is another one, once the VMs have been made.

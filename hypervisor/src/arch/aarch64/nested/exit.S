@@ -10,6 +10,11 @@
 .endm
 vector_table nested_vectors, by_nested_class, nested_exit_irq
 
+// The same while HCR_EL2.E2H of L1 is clear: an ERET never leads to a user space of virtual EL2's.
+.macro by_plain_class
+    b       plain_exit_synchronous
+.endm
+vector_table plain_vectors, by_plain_class, nested_exit_irq
 // Without FEAT_NV2: where registers of virtual EL2's are is for handle_trapping to know.
 .macro by_no_class
     b       trapping_exit_synchronous
@@ -19,6 +24,7 @@ vector_table trapping_vectors, by_no_class, nested_exit_irq
 .section .text.exit, "ax"
 call_stub_full nested_exit_synchronous, handle_nested
 call_stub_full nested_exit_irq, handle_nested_irq
+call_stub_full plain_exit_synchronous, handle_plain
 call_stub_full trapping_exit_synchronous, handle_trapping
 
 // ERET at virtual EL2 that stays in its translation regime: back into the same kernel, or to its user space (HCR_EL2.TGE of L1 is 1).
