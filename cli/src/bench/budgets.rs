@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use stile_blob::Techniques;
 
-use super::host::{Figure, Host, Request, Together, measure_together};
+use super::host::{self, Figure, Host, Request, Together, measure_together};
 use super::operation::{Needs, Operation};
 use super::platform::{self, PLATFORMS, Platform};
 use super::{counts, probe};
@@ -43,7 +43,7 @@ impl Budget {
     }
 }
 
-/// Budgets by CPU model and operation.
+/// Budgets by CPU model and operation. After the model there may be a technique that is done without, and a slash before it.
 type Budgets = BTreeMap<String, BTreeMap<String, Budget>>;
 
 /// Measures every operation that has a budget on an architecture. The error says which ones cost more, and by how much.
@@ -63,7 +63,8 @@ fn measure(platform: &'static Platform) -> Result<Vec<String>> {
     let probe = probe::build(platform.arch)?;
     let plugin = platform.has_plugin.then(counts::build).transpose()?;
     let mut failures = Vec::new();
-    for (cpu, budgets) in budgets.iter().filter(|(cpu, _)| platform::of_cpu(cpu).arch == platform.arch) {
+    for (of, budgets) in budgets.iter().filter(|(of, _)| platform::of_cpu(model(of)).arch == platform.arch) {
+        let cpu = model(of);
         let names: Vec<_> = budgets.keys().cloned().collect();
         let operations = platform.choose(&names).map_err(anyhow::Error::msg)?;
         let request = Request {
@@ -72,19 +73,33 @@ fn measure(platform: &'static Platform) -> Result<Vec<String>> {
             cpu,
             operations: &operations,
             iterations: ITERATIONS,
-            techniques: Techniques::default(),
+            techniques: techniques(of)?,
             plugin: plugin.as_deref(),
             progress: &|_| {},
         };
         if platform.has_plugin {
             let figures = Host::Stile.measure(&request)?;
-            failures.extend(figures.iter().flat_map(|figure| exceeded(cpu, figure, budgets.get(&figure.operation))));
-            failures.extend(missing(cpu, &figures, budgets));
+            failures.extend(figures.iter().flat_map(|figure| exceeded(of, figure, budgets.get(&figure.operation))));
+            failures.extend(missing(of, &figures, budgets));
         } else {
-            failures.extend(exceeded_together(cpu, &measure_together(&request)?, budgets));
+            failures.extend(exceeded_together(of, &measure_together(&request)?, budgets));
         }
     }
     Ok(failures)
+}
+
+/// The CPU model of a table of budgets.
+fn model(of: &str) -> &str {
+    of.split_once('/').map_or(of, |(model, _)| model)
+}
+
+/// The VM's techniques of a table of budgets.
+fn techniques(of: &str) -> Result<Techniques> {
+    let Some((_, name)) = of.split_once('/') else { return Ok(Techniques::default()) };
+    match host::by_name(name) {
+        Some(Host::Without(technique)) => Ok(technique.switched_off(Techniques::default())),
+        _ => bail!("there is no technique to be done without called {name}"),
+    }
 }
 
 /// Reads the file. Every operation must have a budget on the model that is measured first; but where all are measured in one run, only
@@ -161,7 +176,8 @@ mod tests {
         let text = std::fs::read_to_string(cargo::repository().join("bench/budgets.toml")).unwrap();
         for (cpu, budgets) in parse(&text).unwrap() {
             let names: Vec<_> = budgets.keys().cloned().collect();
-            platform::of_cpu(&cpu).choose(&names).unwrap();
+            platform::of_cpu(model(&cpu)).choose(&names).unwrap();
+            techniques(&cpu).unwrap();
         }
     }
 

@@ -64,9 +64,9 @@ fn made(repository: &Path, records: &[Record]) -> Result<Vec<(&'static str, Stri
 
 /// Where a record stands in the file: by architecture, the model of the picture first, then by level, ablation, host and operation.
 fn place(record: &Record) -> impl Ord + use<> {
-    let host = host::all().position(|host| host.name() == record.host).unwrap_or(usize::MAX);
     let ablation = record.ablation.as_deref().map(|name| ablation::position(name).unwrap_or(usize::MAX));
     let platform = platform::of(record.arch);
+    let host = platform.hosts().position(|host| host.name() == record.host).unwrap_or(usize::MAX);
     let operation = platform.operations.iter().position(|operation| operation.name == record.figure.operation).unwrap_or(usize::MAX);
     (record.arch, record.cpu != platform.cpu(), record.cpu.clone(), record.level, ablation, host, record.host.clone(), operation)
 }
@@ -90,19 +90,24 @@ fn tables(platform: &Platform, records: &[Record]) -> String {
 
 fn table(platform: &Platform, cpu: &str, records: &[&Record]) -> String {
     let records: Vec<_> = records.iter().filter(|record| record.cpu == cpu).collect();
-    let there = |host: &Host| records.iter().any(|record| record.host == host.name());
-    let peers: Vec<Host> = host::all().filter(|host| *host != Host::Stile && there(host)).collect();
-    let mut rows = vec![vec![format!("`-cpu {cpu}`"), Host::Stile.title().to_owned(), "exits".to_owned()]];
-    rows[0].extend(peers.iter().map(|host| host.title().to_owned()));
+    let there = |host: &Host| *host == Host::Stile || records.iter().any(|record| record.host == host.name());
+    // Where what peers do is counted in more detail, their exits are in a table of their own.
+    let with_exits = |host: &Host| *host == Host::Stile || !platform.has_plugin && *host != Host::Native;
+    let hosts: Vec<Host> = platform.hosts().filter(there).collect();
+    let mut heading = vec![format!("`-cpu {cpu}`")];
+    for host in &hosts {
+        heading.push(host.title().to_owned());
+        heading.extend(with_exits(host).then(|| "exits".to_owned()));
+    }
+    let mut rows = vec![heading];
     for operation in platform.operations {
-        let figure = |host: Host| {
+        let mut row = vec![operation.name.to_owned()];
+        for host in &hosts {
             let found = records.iter().find(|record| record.host == host.name() && record.figure.operation == operation.name);
-            found.map(|record| &record.figure)
-        };
-        let instructions = |host| figure(host).map_or(String::new(), |figure| short(figure.instructions));
-        let exits = figure(Host::Stile).and_then(|figure| figure.exits).map_or(String::new(), number);
-        let mut row = vec![operation.name.to_owned(), instructions(Host::Stile), exits];
-        row.extend(peers.iter().map(|host| instructions(*host)));
+            row.push(found.map_or(String::new(), |record| short(record.figure.instructions)));
+            let exits = || found.and_then(|record| record.figure.exits).map_or(String::new(), number);
+            row.extend(with_exits(host).then(exits));
+        }
         if row.iter().skip(1).any(|cell| !cell.is_empty()) {
             rows.push(row);
         }

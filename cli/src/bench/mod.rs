@@ -31,7 +31,7 @@ use crate::progress::Task;
 use crate::{cargo, emulator, exit};
 pub use host::client_boot_arguments;
 use host::{Host, Request};
-pub use l2::debian as debian_as_l2;
+pub use l2::{debian as debian_as_l2, programs as programs_as_l2};
 use report::Results;
 
 /// The file system of a kernel that runs the probe in a VM of its KVM, and the numbers of vCPUs for its boot arguments.

@@ -161,7 +161,7 @@ fn group(scale: &Scale, aims: bool, operation: &Operation, bars: &[Bar<'_>], lef
             .add(Title::new(format!("{}: {}", title(bar.host), short(bar.instructions))));
         group = group.add(shape);
         let mut end = left + length;
-        if let (host::STILE, true, Some(aim)) = (bar.host, aims, operation.aim) {
+        if let (true, Some(aim)) = (aims && bar.host.starts_with(host::STILE), operation.aim) {
             let x = tenth(left + scale.length(aim.into()));
             group = group.add(aim_mark(x, y - 2.0, y + BAR + 1.0));
             end = end.max(x);
@@ -203,6 +203,7 @@ fn title(host: &str) -> &str {
 fn colour(host: &str) -> &'static str {
     match host {
         host::STILE => "#e8590c",
+        "stile-software-apic" => "#fd9a5a",
         "native" => "#868e96",
         "xen" => "#2f9e44",
         "kvm-vhe" => "#1971c2",

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::emulate;
-use super::host::{Host, Kvm};
+use super::host::{Host, Kvm, Technique};
 use super::operation::{self, Needs, Operation};
 use crate::config::Arch;
 use crate::emulator::{Board, Boot, Machine, Pc, bochs};
@@ -38,7 +38,7 @@ pub static PLATFORMS: [Platform; 2] = [
     Platform {
         arch: Arch::X86_64,
         operations: &operation::X86_64,
-        peers: &[Host::Native, Host::Kvm(Kvm::V6_1)],
+        peers: &[Host::Without(Technique::ApicVirtualization), Host::Native, Host::Kvm(Kvm::V6_1)],
         has_plugin: false,
         picture: "docs/bench-x86_64.svg",
         mark: "figures of x86_64",
@@ -74,6 +74,11 @@ impl Platform {
     /// The model of the CPUs in the picture, and of those that are measured unless another one is asked for.
     pub const fn cpu(&self) -> &'static str {
         self.arch.default_cpu_model()
+    }
+
+    /// Stile, and then those that it is compared with.
+    pub fn hosts(&self) -> impl Iterator<Item = Host> {
+        [Host::Stile].into_iter().chain(self.peers.iter().copied())
     }
 
     /// The operations with these names; all without names.

@@ -1,5 +1,6 @@
 //! The account of exits, gathered from Stile's messages, and its tables.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -9,6 +10,9 @@ use stile_ledger::{Catalogue, Reason, Row, RowId, RowKey};
 use stile_wire::{Decoded, Event, LedgerRow};
 
 use crate::config::Arch;
+
+/// The last line if nothing of Stile's memory is missing.
+pub const SAME_MEMORY: &str = "memory: as much is free as at the start";
 
 /// What the rows of a table are added up by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -29,6 +33,8 @@ pub struct Exits {
     decoded: BTreeMap<u8, Decoded>,
     /// The counter's frequency in Hz, 0 if it was not told.
     frequency: u64,
+    /// Bytes of Stile's memory that were free when the first VM started, and that are free.
+    memory: Option<(u64, u64)>,
 }
 
 /// The names of an architecture's rows.
@@ -42,7 +48,7 @@ pub const fn catalogue(arch: Arch) -> &'static Catalogue {
 impl Exits {
     /// Nothing yet.
     pub fn new(arch: Arch) -> Self {
-        Self { catalogue: catalogue(arch), report: Report::default(), decoded: BTreeMap::new(), frequency: 0 }
+        Self { catalogue: catalogue(arch), report: Report::default(), decoded: BTreeMap::new(), frequency: 0, memory: None }
     }
 
     /// Takes a message; most are about something else.
@@ -58,6 +64,7 @@ impl Exits {
                 self.decoded.insert(decoded.vm, *decoded);
             }
             Event::CounterFrequency { hz } => self.frequency = *hz,
+            Event::Memory { before, now } => self.memory = Some((*before, *now)),
             _ => {}
         }
     }
@@ -109,6 +116,13 @@ impl Exits {
                 all.taken,
                 all.difference()
             );
+        }
+        if let Some((before, now)) = self.memory {
+            let _ = match before.cmp(&now) {
+                Ordering::Equal => writeln!(text, "{SAME_MEMORY}"),
+                Ordering::Greater => writeln!(text, "memory: {} KiB less are free than at the start", (before - now) >> 10),
+                Ordering::Less => writeln!(text, "memory: {} KiB more are free than at the start", (now - before) >> 10),
+            };
         }
         Some(text.trim_end().to_owned())
     }
@@ -169,5 +183,9 @@ mod tests {
         assert!(tables.ends_with("all together: exits counted 9, exits taken 9, difference 0"), "{tables}");
         exits.take(&total(0, 1, 6));
         assert!(exits.tables(&names, By::Vm).unwrap().ends_with("difference 2"));
+        exits.take(&Event::Memory { before: 8192, now: 8192 });
+        assert!(exits.tables(&names, By::Vm).unwrap().ends_with(SAME_MEMORY));
+        exits.take(&Event::Memory { before: 8192, now: 4096 });
+        assert!(exits.tables(&names, By::Vm).unwrap().ends_with("memory: 4 KiB less are free than at the start"));
     }
 }

@@ -1,4 +1,5 @@
-// From Multiboot's protected mode to 64-bit mode: main(magic, information), with the first 4 GiB mapped where they are.
+// From Multiboot's protected mode to 64-bit mode: main(magic, information), with the first 4 GiB mapped where they are, and the last of these,
+// where the APICs are, not cached.
 
 .section .text.head, "ax"
 .balign 4
@@ -30,10 +31,22 @@ _start:
 2:  mov     eax, ecx
     shl     eax, 21
     or      eax, 0x83
-    mov     [level_2 + 8 * ecx], eax
+    cmp     ecx, 3 * 512
+    jb      3f
+    or      eax, 0x18               // PWT, PCD
+3:  mov     [level_2 + 8 * ecx], eax
     inc     ecx
     cmp     ecx, 4 * 512
     jb      2b
+    call    to_long_mode
+    push    0x08
+    mov     eax, offset start_long
+    push    eax
+    retf
+
+// Turns long mode on, with these tables, and loads the GDT. Clobbers eax, ecx and edx.
+.global to_long_mode
+to_long_mode:
     mov     eax, cr4
     or      eax, 1 << 5             // PAE
     mov     cr4, eax
@@ -47,10 +60,7 @@ _start:
     or      eax, 1 << 31
     mov     cr0, eax
     lgdt    [gdtr]
-    push    0x08
-    mov     eax, offset start_long
-    push    eax
-    retf
+    ret
 
 .code64
 start_long:
@@ -64,12 +74,14 @@ start_long:
     ud2
 
 .balign 8
+.global gdt
 gdt:
     .quad 0
     .quad 0x00af9b000000ffff        // 64-bit code
     .quad 0x00cf93000000ffff        // data
+    .quad 0x00cf9b000000ffff        // 32-bit code
 gdtr:
-    .word 3 * 8 - 1
+    .word 4 * 8 - 1
     .quad gdt
 
 .section .bss

@@ -1,4 +1,4 @@
-// The exceptions of the tests.
+// The exceptions and interrupts of the tests.
 
 .text
 // Each exception skips to RESUME, if the tests have set it, and is noted.
@@ -10,10 +10,19 @@
     push    \vector
     jmp     exception_common
 .endm
+.macro interrupt vector
+.balign 16
+    push    \vector
+    jmp     interrupt_common
+.endm
 .balign 16
 .global exceptions
 exceptions:
-.irp vector, 0, 1, 2, 3, 4, 5, 6, 7
+    exception 0, 0
+.irp vector, 1, 2, 3                // single steps, NMIs and breakpoints are told like interrupts
+    interrupt \vector
+.endr
+.irp vector, 4, 5, 6, 7
     exception \vector, 0
 .endr
     exception 8, 1
@@ -28,6 +37,43 @@ exceptions:
 .irp vector, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
     exception \vector, 0
 .endr
+.set number, 32
+.rept 224
+.balign 16
+    push    offset number
+    jmp     interrupt_common
+.set number, number + 1
+.endr
+// Calls interrupt(vector, where it came in).
+interrupt_common:
+    push    rax
+    push    rcx
+    push    rdx
+    push    rsi
+    push    rdi
+    push    r8
+    push    r9
+    push    r10
+    push    r11
+    mov     rdi, [rsp + 72]
+    mov     rsi, [rsp + 80]
+    push    rbp
+    mov     rbp, rsp
+    and     rsp, -16
+    call    interrupt
+    mov     rsp, rbp
+    pop     rbp
+    pop     r11
+    pop     r10
+    pop     r9
+    pop     r8
+    pop     rdi
+    pop     rsi
+    pop     rdx
+    pop     rcx
+    pop     rax
+    add     rsp, 8
+    iretq
 exception_common:
     push    rax
     mov     rax, [rsp + 8]

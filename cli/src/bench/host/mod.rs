@@ -10,7 +10,7 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
-use stile_blob::Techniques;
+use stile_blob::{ApicVirtualization, Techniques};
 
 use super::counts::{self, Counts};
 use super::operation::Operation;
@@ -27,6 +27,8 @@ pub const STILE: &str = "stile";
 pub enum Host {
     /// Stile.
     Stile,
+    /// Stile without a technique.
+    Without(Technique),
     /// No hypervisor: the least that an operation can cost.
     Native,
     /// KVM.
@@ -40,6 +42,7 @@ impl Host {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Stile => STILE,
+            Self::Without(technique) => technique.name(),
             Self::Native => "native",
             Self::Kvm(kvm) => kvm.name(),
             Self::Xen => "xen",
@@ -50,6 +53,7 @@ impl Host {
     pub const fn title(self) -> &'static str {
         match self {
             Self::Stile => "Stile",
+            Self::Without(technique) => technique.title(),
             Self::Native => "no hypervisor",
             Self::Kvm(kvm) => kvm.title(),
             Self::Xen => "Xen",
@@ -69,9 +73,38 @@ impl Host {
     pub fn measure(self, request: &Request<'_>) -> Result<Vec<Figure>> {
         match self {
             Self::Stile => stile::measure(request),
+            Self::Without(technique) => stile::measure(&Request { techniques: technique.switched_off(request.techniques), ..*request }),
             Self::Native => native::measure(request),
             Self::Kvm(kvm) => kvm::measure(kvm, request),
             Self::Xen => xen::measure(request),
+        }
+    }
+}
+
+/// A technique that Stile can do without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Technique {
+    /// Local APICs by the processor.
+    ApicVirtualization,
+}
+
+impl Technique {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::ApicVirtualization => "stile-software-apic",
+        }
+    }
+
+    const fn title(self) -> &'static str {
+        match self {
+            Self::ApicVirtualization => "Stile, software APIC",
+        }
+    }
+
+    /// A VM's techniques without it.
+    pub fn switched_off(self, techniques: Techniques) -> Techniques {
+        match self {
+            Self::ApicVirtualization => Techniques { apic_virtualization: ApicVirtualization::Off, ..techniques },
         }
     }
 }
@@ -179,18 +212,7 @@ fn figures(counts: Option<&counts::Output>, console: &[u8], operations: &[Operat
     Ok(operations.iter().filter_map(figure).collect())
 }
 
-/// All hosts, Stile first.
-pub fn all() -> impl Iterator<Item = Host> {
-    let mut hosts = vec![Host::Stile];
-    for peer in platform::PLATFORMS.iter().flat_map(|platform| platform.peers) {
-        if !hosts.contains(peer) {
-            hosts.push(*peer);
-        }
-    }
-    hosts.into_iter()
-}
-
-/// The host of this name.
+/// The host of this name, on any architecture.
 pub fn by_name(name: &str) -> Option<Host> {
-    all().find(|host| host.name() == name)
+    platform::PLATFORMS.iter().flat_map(Platform::hosts).find(|host| host.name() == name)
 }

@@ -7,23 +7,23 @@ mod tables;
 use core::arch::{asm, global_asm};
 
 use crate::exception::catch;
-use crate::tests::{Test, check};
+use crate::tests::{On, Test, check};
 use tables::{APIC, FRAMES, PAGE, Root, WINDOW, frame, map, map_quietly, write};
 
 global_asm!(include_str!("modes.s"));
 
 /// All of them, in order.
-pub const ALL: [Test; 10] = [
-    ("mmio_widths_and_registers", widths_and_registers),
-    ("mmio_code_overwrites_itself", overwrites_itself),
-    ("mmio_code_written_by_another_vcpu", second::written_by_another_vcpu),
-    ("mmio_code_written_while_it_runs", second::written_while_it_runs),
-    ("mmio_page_remapped", page_remapped),
-    ("mmio_other_root", other_root),
-    ("mmio_other_mode", other_mode),
-    ("mmio_across_two_pages", across_two_pages),
-    ("mmio_at_the_end_of_what_is_mapped", at_the_end),
-    ("mmio_more_code_than_any_cache_holds", more_than_a_cache),
+pub const ALL: &[Test] = &[
+    ("mmio_widths_and_registers", On::Stile, widths_and_registers),
+    ("mmio_code_overwrites_itself", On::Stile, overwrites_itself),
+    ("mmio_code_written_by_another_vcpu", On::Stile, second::written_by_another_vcpu),
+    ("mmio_code_written_while_it_runs", On::Stile, second::written_while_it_runs),
+    ("mmio_page_remapped", On::Stile, page_remapped),
+    ("mmio_other_root", On::Stile, other_root),
+    ("mmio_other_mode", On::Stile, other_mode),
+    ("mmio_across_two_pages", On::Stile, across_two_pages),
+    ("mmio_at_the_end_of_what_is_mapped", On::Stile, at_the_end),
+    ("mmio_more_code_than_any_cache_holds", On::Stile, more_than_a_cache),
 ];
 
 /// Offsets of registers, and what the version register says.

@@ -70,7 +70,7 @@ pub struct Cpu {
     /// Whether the current VMCS was launched on this CPU: if not, VMRESUME would fail.
     pub launched: u64,
     /// IA32_APIC_BASE of the loaded vCPU.
-    apic_base: u64,
+    pub apic_base: u64,
     /// The number of the page in which the loaded vCPU's local APIC has its registers, or [`NO_PAGE`].
     pub apic_page: u64,
     /// What the processor does for the APIC of the loaded vCPU, as it is now.
@@ -89,6 +89,8 @@ pub struct Cpu {
     pub waiting_trapped: bool,
     /// Number of this CPU.
     pub index: usize,
+    /// Whether the loaded vCPU exits as soon as it can take an interrupt.
+    window: AtomicU8,
     /// Stile's own interrupts that were taken while it idled, a bit each.
     noted: AtomicU8,
     gdt: [u64; GDT_ENTRIES],
@@ -113,6 +115,8 @@ pub const NOTED: usize = offset_of!(Cpu, noted);
 pub const CPUID: usize = offset_of!(Cpu, cpuid);
 /// As above.
 pub const APIC_BASE: usize = offset_of!(Cpu, apic_base);
+/// As above.
+pub const WINDOW: usize = offset_of!(Cpu, window);
 const INDEX: usize = offset_of!(Cpu, index);
 
 const _: () = assert!(offset_of!(Cpu, frame) == 0, "exit.S relies on it");
@@ -171,6 +175,15 @@ impl Cpu {
         index
     }
 
+    /// Remembers for `exit.S` whether the vCPU that is loaded on this CPU exits as soon as it can take an interrupt.
+    #[inline(always)]
+    pub fn note_window(on: bool) {
+        // SAFETY: as above; the byte is this CPU's alone, and is written whole.
+        unsafe {
+            core::arch::asm!("mov gs:[{WINDOW}], {}", in(reg_byte) u8::from(on), WINDOW = const WINDOW, options(nostack, preserves_flags));
+        }
+    }
+
     /// The local APIC of the vCPU that the exit being handled came from.
     #[inline(always)]
     pub fn apic(&mut self) -> &mut LocalApic<'static> {
@@ -190,7 +203,7 @@ impl Cpu {
         const MODE: u64 = 0b11 << 10;
         const XAPIC: u64 = 0b10 << 10;
         self.apic_base = base;
-        self.apic_page = if base & MODE == XAPIC { stile_board::pc::LOCAL_APIC >> 12 } else { NO_PAGE };
+        self.apic_page = if base & MODE == XAPIC { base >> 12 } else { NO_PAGE };
     }
 
     /// Stile's interrupts that were taken since the last call: bit n for vector [`apic::vector::UART`] + n.

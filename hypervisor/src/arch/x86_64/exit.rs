@@ -14,6 +14,7 @@ core::arch::global_asm!(
     TAKEN = const cpu::TAKEN,
     LAUNCHED = const cpu::LAUNCHED,
     WITH_ALL_BIT = const WITH_ALL_BIT,
+    WINDOW = const cpu::WINDOW,
     ROW_SHIFT = const layout::ROW_SHIFT,
     STUBS = const REASONS,
     APIC_BASE_MSR = const super::instructions::msr::IA32_APIC_BASE,
@@ -88,6 +89,7 @@ pub mod basic {
     pub const EXTERNAL_INTERRUPT: usize = 1;
     pub const TRIPLE_FAULT: u64 = 2;
     pub const INTERRUPT_WINDOW: u64 = 7;
+    pub const NMI_WINDOW: u64 = 8;
     pub const TASK_SWITCH: u64 = 9;
     pub const CPUID: usize = 10;
     pub const HLT: usize = 12;
@@ -131,7 +133,7 @@ static EXIT_STUBS: [Stub; REASONS] = {
 };
 
 /// Answer to a hypercall: there is none. It is the one of KVM's interface for those that are not there (KVM_ENOSYS).
-const NO_SUCH_CALL: i64 = -1000;
+pub const NO_SUCH_CALL: i64 = -1000;
 
 /// Where exits go: HOST_RIP.
 pub fn entry_point() -> u64 {

@@ -8,7 +8,7 @@ use stile_ledger::x86_64::{self as rows, key, reason};
 use stile_wire::CrashReason;
 
 use super::processor::Processor;
-use super::{crash, inject};
+use super::{advance_to, crash, end, inject};
 use crate::arch::x86_64::cpu::{Cpu, gpr};
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::vmcs::{self, Field};
@@ -94,8 +94,7 @@ extern "C" fn handle_ept_violation(cpu: &mut Cpu) -> Outcome {
         }
         None => return Outcome::with_all_registers(),
     };
-    vmcs::write(Field::GUEST_RIP, next);
-    inject::end_shadow();
+    advance_to(next);
     if write {
         interrupts::pull(cpu);
     }
@@ -115,6 +114,16 @@ extern "C" fn handle_ept_violation_full(cpu: &mut Cpu) -> Outcome {
 /// An access to a guest-physical address that is to be emulated. All general registers are in the frame.
 pub fn access(cpu: &mut Cpu, address: u64, write: bool) -> Outcome {
     let row = row(cpu, address, write);
+    if vmcs::read(Field::VECTORING) & interrupts::VALID != 0 {
+        // An event was being delivered, by way of a stack or a table that is a device: there is no instruction to emulate.
+        return crash(cpu, row, CrashReason::NoSyndrome, basic::EPT_VIOLATION as u64, address);
+    }
+    emulate(cpu, row, address)
+}
+
+/// Does what the vCPU's instruction does, which reached for a device at a guest-physical address, or moves strings to and from a port. What
+/// registers it names are in the frame.
+pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
     let rip = vmcs::read(Field::GUEST_RIP);
     // SAFETY: the vCPU is loaded here.
     let decoder = unsafe { cpu.vcpu().arch.decoder() };
@@ -124,16 +133,18 @@ pub fn access(cpu: &mut Cpu, address: u64, write: bool) -> Outcome {
         Err(Refusal::Unsupported) => return refuse(row, Fault::InvalidOpcode),
         Err(Refusal::NoMemory(address)) => return crash(cpu, row, CrashReason::BadFetch, basic::EPT_VIOLATION as u64, address),
     };
-    let mut processor = Processor { cpu, context, changed: false };
-    match execute(decoded, &mut processor, address) {
-        Ok(Done::Complete) => {
-            vmcs::write(Field::GUEST_RIP, decoded.code_size().advance(rip, decoded.len()));
-            inject::end_shadow();
-        }
+    let mut processor = Processor { cpu, context, changed: false, end: None };
+    let done = execute(decoded, &mut processor, address);
+    let Processor { changed, end: how, .. } = processor;
+    if let Some(how) = how {
+        return end(cpu, row, how);
+    }
+    match done {
+        Ok(Done::Complete) => advance_to(decoded.code_size().advance(rip, decoded.len())),
         Ok(Done::Partial) => {}
         Err(fault) => return refuse(row, fault),
     }
-    if processor.changed {
+    if changed {
         interrupts::pull(cpu);
     }
     Outcome::again(row)

@@ -12,6 +12,7 @@ mod other;
 mod processor;
 
 pub use interrupt::idle as idle_interrupt;
+pub use msr::Kept;
 
 use super::vmcs::{self, Field};
 use crate::arch::x86_64::cpu::Cpu;
@@ -24,9 +25,24 @@ use stile_wire::{Crash, CrashReason};
 /// The instruction is done: goes on after it.
 #[inline(always)]
 fn skip_instruction() {
-    let next = vmcs::read(Field::GUEST_RIP).wrapping_add(vmcs::read(Field::EXIT_LENGTH));
+    advance_to(vmcs::read(Field::GUEST_RIP).wrapping_add(vmcs::read(Field::EXIT_LENGTH)));
+}
+
+/// The instruction before `next` is done: interrupts are blocked no longer, and a guest that steps through its code stops here.
+#[inline(always)]
+fn advance_to(next: u64) {
     vmcs::write(Field::GUEST_RIP, next);
     inject::end_shadow();
+    if is_stepping() {
+        inject::step();
+    }
+}
+
+/// RFLAGS.TF.
+#[inline(always)]
+fn is_stepping() -> bool {
+    const TF: u64 = 1 << 8;
+    vmcs::read(Field::GUEST_RFLAGS) & TF != 0
 }
 
 /// Events that are injected at entry (the manual, "VM-Entry Controls for Event Injection").
@@ -51,12 +67,22 @@ mod inject {
     pub fn deliver_again() {
         /// Undefined in the one field, reserved in the other.
         const UNDEFINED: u64 = 1 << 12;
-        let event = vmcs::read(Field::IDT_VECTORING);
+        let event = vmcs::read(Field::VECTORING);
         if event & VALID != 0 {
-            vmcs::write(Field::ENTRY_ERROR_CODE, vmcs::read(Field::IDT_VECTORING_CODE));
+            vmcs::write(Field::ENTRY_ERROR_CODE, vmcs::read(Field::VECTORING_CODE));
             // Of a software interrupt or exception: where it goes on.
             vmcs::write(Field::ENTRY_LENGTH, vmcs::read(Field::EXIT_LENGTH));
             vmcs::write(Field::ENTRY_INTERRUPTION, event & !UNDEFINED);
+        }
+    }
+
+    /// #DB of a single step, which the processor delivers at entry, unless only branches are steps ("Pending debug exceptions").
+    #[cold]
+    pub fn step() {
+        const BTF: u64 = 1 << 1;
+        const BS: u64 = 1 << 14;
+        if vmcs::read(Field::GUEST_DEBUGCTL) & BTF == 0 {
+            vmcs::write(Field::GUEST_PENDING_DEBUG, vmcs::read(Field::GUEST_PENDING_DEBUG) | BS);
         }
     }
 

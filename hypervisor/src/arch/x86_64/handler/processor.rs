@@ -3,10 +3,11 @@
 use stile_decode::{Context, Fault, Intent, Segment, SegmentName, Vcpu, Width};
 use stile_walk::{Access, Kind, translate};
 
-use super::mmio;
+use super::{io, mmio};
 use crate::arch::x86_64::cpu::{Cpu, gpr};
 use crate::arch::x86_64::ram::Ram;
 use crate::arch::x86_64::vmcs::{self, Field};
+use crate::vm::power::End;
 
 /// The vCPU whose instruction is emulated.
 pub struct Processor<'a> {
@@ -16,6 +17,8 @@ pub struct Processor<'a> {
     pub context: &'a Context,
     /// Whether its interrupts may have changed.
     pub changed: bool,
+    /// How the VM ends, if what was written to a port ends it.
+    pub end: Option<End>,
 }
 
 impl Processor<'_> {
@@ -120,6 +123,18 @@ impl Vcpu for Processor<'_> {
     fn device_write(&mut self, address: u64, _width: Width, value: u64) {
         self.changed = true;
         mmio::write(self.cpu, address, value);
+    }
+
+    fn port_read(&mut self, port: u16, width: Width) -> u64 {
+        io::read(self.cpu, port, width.bytes())
+    }
+
+    fn port_write(&mut self, port: u16, width: Width, value: u64) {
+        self.end = self.end.or(io::write(self.cpu, port, width.bytes(), value));
+    }
+
+    fn check_store(&mut self, linear: u64, width: Width) -> Result<(), Fault> {
+        self.pieces(linear, width.bytes(), true).map(drop)
     }
 
     fn load(&mut self, linear: u64, width: Width, intent: Intent) -> Result<u64, Fault> {
