@@ -17,7 +17,7 @@ const MACHINE_KEYS: &[&str] = &["arch", "cpu", "cpus", "memory", "slice"];
 const VM_KEYS: &[&str] =
     &["append", "cpus", "domain", "exec", "initrd", "kernel", "memory", "name", "nested", "on_reset", "pinned", "techniques", "vcpus"];
 const DOMAIN_KEYS: &[&str] = &["append", "kernel", "memory", "vcpus"];
-const TECHNIQUE_KEYS: &[&str] = &["ablate", "apic_virtualization", "nested", "wfi_passthrough"];
+const TECHNIQUE_KEYS: &[&str] = &["ablate", "apic_virtualization", "decode_cache", "nested", "wfi_passthrough"];
 
 /// Reads a draft; `None` if the text is not TOML at all, so that nothing more can be said about it.
 pub fn draft(text: &str, mistakes: &mut Vec<Mistake>) -> Option<Draft> {
@@ -107,6 +107,7 @@ fn vm_draft(vm: &DeTable<'_>, span: Range<usize>, mistakes: &mut Vec<Mistake>) -
         let mut techniques = Table::new("[vm.techniques]", techniques, TECHNIQUE_KEYS, mistakes);
         let levels = "\"posted\", \"delivery\", \"registers\" or \"off\"";
         draft.apic_virtualization = techniques.string("apic_virtualization", levels, mistakes);
+        draft.decode_cache = techniques.string("decode_cache", "\"verify\", \"protect\" or \"off\"", mistakes);
         draft.nested_way = techniques.string("nested", "\"nv2\", \"nv\" or \"off\"", mistakes);
         draft.wfi_passthrough = techniques.boolean("wfi_passthrough", mistakes);
         draft.ablate = techniques.strings("ablate", &format!("a list of {}", ablation::list()), mistakes);

@@ -90,6 +90,7 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
     let on_reset = draft.on_reset.as_ref().and_then(|given| value::on_reset(given, mistakes));
     let nested_way = draft.nested_way.as_ref().and_then(|given| value::nested(given, mistakes));
     let apic = draft.apic_virtualization.as_ref().and_then(|given| value::apic_virtualization(given, mistakes));
+    let decode_cache = draft.decode_cache.as_ref().and_then(|given| value::decode_cache(given, mistakes));
     if let Some(append) = &draft.append {
         value::no_nul(append, mistakes);
     }
@@ -129,6 +130,7 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
         techniques: Techniques {
             nested,
             apic_virtualization: apic.unwrap_or_default(),
+            decode_cache: decode_cache.unwrap_or_default(),
             wfi_passthrough: draft.wfi_passthrough.as_ref().map_or(Techniques::default().wfi_passthrough, |given| given.value),
             ablate,
         },

@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use proptest::prelude::*;
-use stile_blob::{ApicVirtualization, Nested, OnReset};
+use stile_blob::{ApicVirtualization, DecodeCache, Nested, OnReset};
 
 use super::*;
 
@@ -214,6 +214,20 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_cache_of_decoded_instructions_is_chosen_by_its_scheme() {
+    let cache = |more: &str| {
+        let text = format!("[machine]\narch = \"x86_64\"\n[[vm]]\nkernel = \"debian\"\n{more}");
+        MachineConfig::from_text("machine.toml", &text, Path::new(""), &Flags::default())
+            .map(|config| config.vms[0].techniques.decode_cache)
+    };
+    assert_eq!(cache("").unwrap(), DecodeCache::Verify);
+    assert_eq!(cache("[vm.techniques]\ndecode_cache = \"protect\"\n").unwrap(), DecodeCache::Protect);
+    assert_eq!(cache("[vm.techniques]\ndecode_cache = \"off\"\n").unwrap(), DecodeCache::Off);
+    let refusal = cache("[vm.techniques]\ndecode_cache = \"verfy\"\n").unwrap_err().to_string();
+    assert!(refusal.contains("\"verfy\"") && refusal.contains("verify"), "{refusal}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use stile_blob::{Ablation, ApicVirtualization, MAX_NAME_LEN, Nested, OnReset, is_name};
+use stile_blob::{Ablation, ApicVirtualization, DecodeCache, MAX_NAME_LEN, Nested, OnReset, is_name};
 use stile_board::map;
 
 use super::{
@@ -244,6 +244,10 @@ pub fn on_reset(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<On
 
 pub fn nested(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<Nested> {
     one_of(given, "there is no way of nesting", &Nested::WORDS, mistakes)
+}
+
+pub fn decode_cache(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<DecodeCache> {
+    one_of(given, "there is no cache of decoded instructions", &DecodeCache::WORDS, mistakes)
 }
 
 pub fn apic_virtualization(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<ApicVirtualization> {

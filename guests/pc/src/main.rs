@@ -5,6 +5,7 @@
 
 mod apic;
 mod console;
+mod emulator;
 mod exception;
 mod lapic;
 mod machine;
@@ -36,7 +37,8 @@ extern "C" fn main(magic: u32, info: u32) -> ! {
         unsafe { machine::out32(0xf4, status) };
     }
     let mut failed = u32::from(magic != MULTIBOOT);
-    for (name, on, test) in tests::ALL {
+    emulator::setup();
+    for (name, on, test) in emulator::ALL.iter().chain(tests::ALL) {
         if *on == tests::On::Stile && !tests::is_guest() {
             println!("SKIP {name}: there is no hypervisor");
             continue;

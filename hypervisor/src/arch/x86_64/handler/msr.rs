@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use stile_apic::GeneralProtection;
-use stile_ledger::x86_64::{key, reason};
+use stile_ledger::x86_64::{self as rows, key, reason};
 
 use super::{inject, skip_instruction};
 use crate::arch::x86_64::cpu::{Cpu, gpr};
@@ -113,8 +113,31 @@ extern "C" fn handle_rdmsr(cpu: &mut Cpu) -> Outcome {
 #[unsafe(no_mangle)]
 extern "C" fn handle_wrmsr(cpu: &mut Cpu) -> Outcome {
     let register = cpu.frame.registers[gpr::RCX] as u32;
-    let row = cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::WRMSR, key::msr(register)));
     let value = cpu.frame.registers[gpr::RDX] << 32 | cpu.frame.registers[gpr::RAX] & 0xffff_ffff;
+    if register == msr::IA32_TSC_DEADLINE {
+        // If the time has come already, this CPU's timer says so.
+        set_tsc_deadline(cpu, value);
+        skip_instruction();
+        return Outcome::again(rows::WRMSR_TSC_DEADLINE);
+    }
+    write_any(cpu, register, value)
+}
+
+#[inline(always)]
+fn set_tsc_deadline(cpu: &mut Cpu, value: u64) {
+    let deadline = deadline_of(&cpu.vcpu().arch.kept, value);
+    cpu.apic().set_tsc_deadline(deadline);
+    interrupts::set_deadline(cpu);
+}
+
+#[inline(never)]
+fn write_any(cpu: &mut Cpu, register: u32, value: u64) -> Outcome {
+    let row = match register {
+        X2APIC_EOI => rows::WRMSR_X2APIC_EOI,
+        X2APIC_ICR => rows::WRMSR_X2APIC_ICR,
+        X2APIC_SELF_IPI => rows::WRMSR_X2APIC_SELF_IPI,
+        _ => cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::WRMSR, key::msr(register))),
+    };
     if let Some(done) = write_own(cpu, register, value) {
         match done {
             Ok(()) => {
@@ -140,6 +163,9 @@ fn give(cpu: &mut Cpu, value: u64) {
 
 /// The local APIC's registers in x2APIC mode.
 const X2APIC: core::ops::RangeInclusive<u32> = msr::X2APIC..=msr::X2APIC + 0xff;
+const X2APIC_EOI: u32 = msr::X2APIC + 0x0b;
+const X2APIC_ICR: u32 = msr::X2APIC + 0x30;
+const X2APIC_SELF_IPI: u32 = msr::X2APIC + 0x3f;
 
 /// Reads a register that the vCPU has for itself; nothing if it is none of those.
 fn own(cpu: &mut Cpu, register: u32) -> Option<Result<u64, GeneralProtection>> {
@@ -158,7 +184,7 @@ fn own(cpu: &mut Cpu, register: u32) -> Option<Result<u64, GeneralProtection>> {
         // There are no banks of errors, and no machine check.
         msr::MCG_CAP | msr::MCG_STATUS => Ok(0),
         msr::MTRR_CAP => Ok(0),
-        msr::MTRR_DEF_TYPE => Ok(kept.mtrr_def_type.load(Ordering::Relaxed)),
+        msr::MTRR_DEF_TYPE => Ok(vcpu.kept.mtrr_def_type.load(Ordering::Relaxed)),
         _ => return None,
     })
 }
@@ -177,18 +203,13 @@ fn write_own(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), Gene
             effect.map(|effect| interrupts::follow(cpu, effect))
         }
         msr::IA32_APIC_BASE => {
-            let old = vcpu.arch.pages.base();
+            let old = cpu.apic_base;
             let done = cpu.apic().set_base(value, cpuid(0x8000_0008, 0).eax as u8);
-            cpu.apic_base = vcpu.arch.pages.base();
+            cpu.set_apic_base(vcpu.arch.pages.base());
             if cpu.apic_base != old {
                 virtual_apic::moved(cpu);
             }
             done
-        }
-        msr::IA32_TSC_DEADLINE => {
-            cpu.apic().set_tsc_deadline(deadline_of(kept, value));
-            interrupts::set_deadline(cpu);
-            Ok(())
         }
         msr::TSC | msr::TSC_ADJUST => {
             let deadline = cpu.apic().tsc_deadline().wrapping_add(kept.tsc_offset());
