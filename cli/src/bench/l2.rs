@@ -32,7 +32,7 @@ pub fn debian(vcpus: u8, command: &str) -> Result<(Vec<u8>, Vec<String>)> {
     let busybox = read(&debian::busybox(Freshness::Weekly)?)?;
     let initrd = initramfs::build(&busybox, NAME, &Task::Command(command), &Marks::new(0));
     let bootargs = format!("{} loglevel=4", initramfs::kernel_arguments(Arch::Aarch64));
-    let files = VmFiles { kernel: &kernel, initrd: Some(&initrd), bootargs: &bootargs };
+    let files = VmFiles { kernel: &kernel, initrd: Some(&initrd), bootargs: &bootargs, domains: &[] };
     archive(&[Guest { name: NAME, vcpus, memory: 256 << 20, source: KernelSource::Debian(DebianKernel::Newest), files }])
 }
 
@@ -47,7 +47,7 @@ pub fn programs(vcpus: u8, programs: &[(&str, &Path, &str)]) -> Result<(Vec<u8>,
         vcpus,
         memory: 64 << 20,
         source: KernelSource::File(path.to_path_buf()),
-        files: VmFiles { kernel, initrd: None, bootargs },
+        files: VmFiles { kernel, initrd: None, bootargs, domains: &[] },
     });
     archive(&guests.collect::<Vec<_>>())
 }
@@ -71,6 +71,7 @@ fn archive(guests: &[Guest<'_>]) -> Result<(Vec<u8>, Vec<String>)> {
             pinned: false,
             on_reset: OnReset::Stop,
             exec: None,
+            domains: Vec::new(),
             techniques: Techniques::default(),
         };
         let plan = image::plan(&config, &guest.files, Seed::Fixed)?;

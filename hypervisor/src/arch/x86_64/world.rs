@@ -92,8 +92,8 @@ const NE: u64 = 1 << 5;
 const PE: u64 = 1;
 const PG: u64 = 1 << 31;
 const ET: u64 = 1 << 4;
-/// CR4 bit that the guest does not own: VMXE.
-const VMXE: u64 = 1 << 13;
+/// CR4 bits that the guest does not own, nor has: LA57, so that 64-bit mode says how many levels tables have, and VMXE.
+const CR4_HELD: u64 = 1 << 12 | 1 << 13;
 const LME_LMA: u64 = 1 << 8 | 1 << 10;
 /// The PAT after reset.
 const PAT_RESET: u64 = 0x0007_0406_0007_0406;
@@ -267,7 +267,7 @@ impl World {
             (Field::ENTRY_INTERRUPTION, 0),
             (Field::VMCS_LINK, u64::MAX),
             (Field::CR0_MASK, CR0_HELD),
-            (Field::CR4_MASK, VMXE),
+            (Field::CR4_MASK, CR4_HELD),
         ];
         for (field, value) in fields {
             vmcs::write(field, value);
