@@ -31,8 +31,16 @@ use crate::progress::Task;
 use crate::{cargo, emulator, exit};
 pub use host::client_boot_arguments;
 use host::{Host, Request};
-pub use l2::debian as debian_as_l2;
+pub use l2::{debian as debian_as_l2, programs as programs_as_l2};
 use report::Results;
+
+/// The probe, as the kernel of an arm64 guest.
+///
+/// # Errors
+/// It can't be built.
+pub fn probe_image() -> Result<Vec<u8>> {
+    probe::build(Arch::Aarch64)
+}
 
 /// The file system of a kernel that runs the probe in a VM of its KVM, and the numbers of vCPUs for its boot arguments.
 ///

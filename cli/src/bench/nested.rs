@@ -86,7 +86,7 @@ fn run(probe: &[u8], kernel: &[u8], hypervisor: &Hypervisor, cpu: &str, operatio
     let (archive, counts) = client_archive(probe, &[operation], iterations)?;
     let config = config(cpu);
     let bootargs = client_boot_arguments("", &counts);
-    let files = VmFiles { kernel, initrd: Some(&archive), bootargs: &bootargs };
+    let files = VmFiles { kernel, initrd: Some(&archive), bootargs: &bootargs, domains: &[] };
     let output = under_stile::run(hypervisor, &config, &files, Vec::new(), None)?;
     let exits = output.exits()?;
     let line = probe::lines(&output.console)?.into_iter().find(|line| line.operation == operation.name);
@@ -108,6 +108,7 @@ fn config(cpu: &str) -> MachineConfig {
         pinned: false,
         on_reset: OnReset::Stop,
         exec: None,
+        domains: Vec::new(),
         techniques: Techniques { nested: Nested::Nv2, ..Techniques::default() },
     };
     under_stile::machine(Arch::Aarch64, vm, 1, cpu)

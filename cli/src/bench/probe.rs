@@ -65,6 +65,7 @@ pub fn vm(needs: Needs, techniques: Techniques) -> VmConfig {
         pinned: false,
         on_reset: OnReset::Stop,
         exec: None,
+        domains: Vec::new(),
         techniques,
     }
 }

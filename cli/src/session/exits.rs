@@ -1,13 +1,18 @@
 //! The account of exits, gathered from Stile's messages, and its tables.
 
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use clap::ValueEnum;
 use stile_ledger::report::Report;
 use stile_ledger::{Catalogue, Reason, Row, RowId, RowKey};
-use stile_wire::{Event, LedgerRow};
+use stile_wire::{Decoded, Event, LedgerRow};
 
 use crate::config::Arch;
+
+/// The last line if nothing of Stile's memory is missing.
+pub const SAME_MEMORY: &str = "memory: as much is free as at the start";
 
 /// What the rows of a table are added up by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -24,8 +29,12 @@ pub struct Exits {
     /// The names of the architecture's rows.
     catalogue: &'static Catalogue,
     report: Report,
+    /// What became of decoded instructions, by VM.
+    decoded: BTreeMap<u8, Decoded>,
     /// The counter's frequency in Hz, 0 if it was not told.
     frequency: u64,
+    /// Bytes of Stile's memory that were free when the first VM started, and that are free.
+    memory: Option<(u64, u64)>,
 }
 
 /// The names of an architecture's rows.
@@ -39,7 +48,7 @@ pub const fn catalogue(arch: Arch) -> &'static Catalogue {
 impl Exits {
     /// Nothing yet.
     pub fn new(arch: Arch) -> Self {
-        Self { catalogue: catalogue(arch), report: Report::default(), frequency: 0 }
+        Self { catalogue: catalogue(arch), report: Report::default(), decoded: BTreeMap::new(), frequency: 0, memory: None }
     }
 
     /// Takes a message; most are about something else.
@@ -51,7 +60,11 @@ impl Exits {
                 account.taken = total.taken;
                 account.alive = total.alive_ticks;
             }
+            Event::Decoded(decoded) => {
+                self.decoded.insert(decoded.vm, *decoded);
+            }
             Event::CounterFrequency { hz } => self.frequency = *hz,
+            Event::Memory { before, now } => self.memory = Some((*before, *now)),
             _ => {}
         }
     }
@@ -91,6 +104,9 @@ impl Exits {
             // Writing to a string can't fail.
             let _ = writeln!(text, "{heading}\n{}\n", account.table(self.catalogue, self.frequency));
         }
+        for (vm, decoded) in &self.decoded {
+            let _ = writeln!(text, "{}", describe(name(*vm), decoded));
+        }
         if accounts.len() > 1 {
             let all = self.report.machine();
             let _ = writeln!(
@@ -101,8 +117,25 @@ impl Exits {
                 all.difference()
             );
         }
+        if let Some((before, now)) = self.memory {
+            let _ = match before.cmp(&now) {
+                Ordering::Equal => writeln!(text, "{SAME_MEMORY}"),
+                Ordering::Greater => writeln!(text, "memory: {} KiB less are free than at the start", (before - now) >> 10),
+                Ordering::Less => writeln!(text, "memory: {} KiB more are free than at the start", (now - before) >> 10),
+            };
+        }
         Some(text.trim_end().to_owned())
     }
+}
+
+/// What became of a VM's decoded instructions.
+fn describe(vm: &str, decoded: &Decoded) -> String {
+    let Decoded { hits, misses, evictions, mismatches, dropped, .. } = *decoded;
+    let rate = 100.0 * hits as f64 / hits.saturating_add(misses).max(1) as f64;
+    format!(
+        "instructions decoded for {vm}: {misses}; found decoded: {hits} ({rate:.2} %); had changed: {mismatches}; \
+         dropped by a write: {dropped}; made room: {evictions}\n"
+    )
 }
 
 #[cfg(test)]
@@ -118,6 +151,17 @@ mod tests {
 
     fn total(vm: u8, vcpu: u8, taken: u64) -> Event {
         Event::LedgerTotal(LedgerTotal { vm, vcpu, taken, counted: taken, outside_ticks: taken * 10, alive_ticks: 1000 })
+    }
+
+    #[test]
+    fn decoded_instructions_are_told_if_there_were_any() {
+        let mut exits = Exits::new(Arch::X86_64);
+        exits.take(&total(0, 0, 0));
+        assert!(!exits.tables(&[], By::Vm).unwrap().contains("decoded"));
+        exits.take(&Event::Decoded(Decoded { vm: 0, hits: 999, misses: 1, evictions: 2, mismatches: 3, dropped: 4 }));
+        let text = exits.tables(&["guest".to_owned()], By::Vm).unwrap();
+        let line = "instructions decoded for guest: 1; found decoded: 999 (99.90 %); had changed: 3; dropped by a write: 4; made room: 2";
+        assert!(text.contains(line), "{text}");
     }
 
     #[test]
@@ -139,5 +183,9 @@ mod tests {
         assert!(tables.ends_with("all together: exits counted 9, exits taken 9, difference 0"), "{tables}");
         exits.take(&total(0, 1, 6));
         assert!(exits.tables(&names, By::Vm).unwrap().ends_with("difference 2"));
+        exits.take(&Event::Memory { before: 8192, now: 8192 });
+        assert!(exits.tables(&names, By::Vm).unwrap().ends_with(SAME_MEMORY));
+        exits.take(&Event::Memory { before: 8192, now: 4096 });
+        assert!(exits.tables(&names, By::Vm).unwrap().ends_with("memory: 4 KiB less are free than at the start"));
     }
 }

@@ -1,10 +1,13 @@
 //! The scenarios with a hypervisor in a VM that has an EL2 of its own.
 
+use std::path::Path;
+
 use anyhow::{Context, Result};
 
 use super::scenario::{Expect, Scenario};
 use super::table::NO_DIFFERENCE;
-use crate::{bench, cargo};
+use crate::session::SAME_MEMORY;
+use crate::{bench, cargo, exit};
 
 /// Debian's KVM starts at EL2, on every CPU of its VM.
 pub fn starts() -> Vec<Scenario> {
@@ -62,6 +65,22 @@ fn l2(name: &str, vcpus: u8, operations: &[&str], way: Way, rows: &[&str]) -> Re
     Ok(Scenario { expect, timeout: 900, ..scenario })
 }
 
+/// Suites for kernels as L2: under Debian's KVM they find what they find at L1, as far as that KVM itself has it.
+///
+/// # Errors
+/// KVM's client can't be built, or a file can't be read or written.
+pub fn suites(programs: &[(&str, String, &str)]) -> Result<Scenario> {
+    let programs: Vec<_> = programs.iter().map(|(name, path, append)| (*name, Path::new(path), *append)).collect();
+    let scenario = start("nested/suites-as-l2", VHE, 2, &bench::programs_as_l2(2, &programs)?, "")?;
+    let expect = Expect {
+        output: vec!["EXIT: STATUS=0".into(); programs.len()],
+        notes: vec![NO_DIFFERENCE.into(), SAME_MEMORY.into()],
+        absent: vec!["FAIL "],
+        ..Expect::default()
+    };
+    Ok(Scenario { expect, timeout: 900, ..scenario })
+}
+
 /// Debian's KVM with so many CPUs, and a file system with the VMs of these names.
 fn start(name: &str, way: Way, vcpus: u8, (archive, names): &(Vec<u8>, Vec<String>), more: &str) -> Result<Scenario> {
     let folder = cargo::repository().join("target/nested");
@@ -72,4 +91,29 @@ fn start(name: &str, way: Way, vcpus: u8, (archive, names): &(Vec<u8>, Vec<Strin
     let arguments = format!("{run} --kernel debian --vcpus {vcpus} --memory 1G --exits {more}");
     let append = bench::client_boot_arguments(kernel, names);
     Ok(Scenario::new(name, &arguments).with("--initrd", path.display().to_string()).with("--append", append))
+}
+
+/// Xen at an EL2 whose HCR_EL2.E2H is clear, as it always has it, and the probe in a domain that it starts by itself.
+///
+/// # Errors
+/// The probe can't be built, or a file can't be written.
+pub fn xen() -> Result<Scenario> {
+    let operations = ["hyp_call", "mmio_read_vgic", "mmio_read_device", "eoi", "ipi_self", "timer"];
+    let folder = cargo::repository().join("target/nested");
+    std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    let probe = folder.join("probe");
+    std::fs::write(&probe, bench::probe_image()?).with_context(|| format!("writing {}", probe.display()))?;
+    let config = format!(
+        "[[vm]]\nname = \"xen\"\nkernel = \"debian-xen\"\nmemory = \"256M\"\nappend = \"console=dtuart bootscrub=0\"\nnested = true\n\
+         on_reset = \"stop\"\n\n[[vm.domain]]\nkernel = \"{}\"\nappend = \"n=64 only={}\"\n",
+        probe.display(),
+        operations.join(",")
+    );
+    let output = operations.iter().map(|operation| format!("{{\"operation\":\"{operation}\",\"instructions\"")).collect();
+    let notes = [NO_DIFFERENCE, "FORWARDED", "ERET to its guest", "TLBI VAE2IS write"].map(Into::into).into();
+    // A domain's end is not Xen's: three times Ctrl-a leads from the domain's console to Xen's own, where R is a reset.
+    let expect = Expect { status: exit::GUEST, output, notes, absent: vec!["probe: "], ..Expect::default() };
+    // The timer's line is the last, and the only one of so few iterations.
+    let input = Some(("\"iterations\":       8}", "\x01\x01\x01R"));
+    Ok(Scenario { config: Some(config), input, expect, timeout: 600, ..Scenario::new("nested/xen", "--icount --exits") })
 }

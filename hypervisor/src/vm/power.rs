@@ -122,6 +122,10 @@ pub fn settle(vm: &'static Vm) {
         }
         vm.power.ending.store(false, Ordering::Release);
         let again = end == End::Reset && vm.on_reset == OnReset::Restart;
+        if !again {
+            // The memory that only a running VM needs goes back, before anyone finds the VM off.
+            vm.arch.reset();
+        }
         *state = if again { State::Starting(None) } else { State::Off };
         end
     };

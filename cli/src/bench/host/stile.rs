@@ -80,7 +80,7 @@ struct Run {
 fn run_all(request: &Request<'_>, hypervisor: &Hypervisor, operations: &[Operation], iterations: u32) -> Result<under_stile::Output> {
     let needs = operations.first().context("there is no such operation")?.needs;
     let bootargs = probe::arguments(operations, iterations);
-    let files = VmFiles { kernel: request.probe, initrd: None, bootargs: &bootargs };
+    let files = VmFiles { kernel: request.probe, initrd: None, bootargs: &bootargs, domains: &[] };
     under_stile::run(hypervisor, &config(request, needs), &files, Vec::new(), request.plugin)
 }
 

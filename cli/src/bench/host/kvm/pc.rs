@@ -23,7 +23,7 @@ pub fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations
         let plan = image::plan_for(
             Arch::X86_64,
             &probe::vm(needs, Techniques::default()),
-            &VmFiles { kernel: probe, initrd: None, bootargs: &bootargs },
+            &VmFiles { kernel: probe, initrd: None, bootargs: &bootargs, domains: &[] },
             Seed::Fixed,
         )?;
         let segments = plan.kernel.segments.iter().map(|segment| (plan.kernel.bytes(segment).to_vec(), segment.ipa));
