@@ -22,13 +22,6 @@ pub enum Needs {
     Shared,
 }
 
-impl Operation {
-    /// Whether machines of Stile have the device that it is about. Those of others do.
-    pub fn is_of_stile(&self) -> bool {
-        self.name != "port_read_pic"
-    }
-}
-
 impl Needs {
     /// Virtual CPUs.
     pub const fn vcpus(self) -> u8 {

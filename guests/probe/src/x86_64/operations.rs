@@ -59,7 +59,7 @@ fn port_read(_platform: &Platform, n: u64) -> u64 {
     read_port(console::LINE_STATUS, n)
 }
 
-/// The first PIC's mask: a device that KVM has in the kernel, and that Stile's machines don't have.
+/// The first PIC's mask: a device that KVM has in the kernel.
 fn port_read_pic(_platform: &Platform, n: u64) -> u64 {
     const MASK: u16 = 0x21;
     const ALL_BUT_ONE: u8 = 0xfb;
