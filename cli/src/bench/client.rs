@@ -2,8 +2,7 @@
 
 use std::fmt::Write as _;
 
-use stile_board::map;
-
+use crate::config::Arch;
 use crate::initramfs::cpio::Archive;
 
 /// The client's name.
@@ -15,6 +14,8 @@ const KVM_DEVICE: (u32, u32) = (10, 232);
 /// A VM.
 #[derive(Debug, Clone, Copy)]
 pub struct Vm<'a> {
+    /// Its architecture.
+    pub arch: Arch,
     /// Its name.
     pub name: &'a str,
     /// Virtual CPUs.
@@ -32,7 +33,7 @@ pub struct Vm<'a> {
 impl Vm<'_> {
     /// The client's description of it: places are offsets in RAM.
     fn description(&self) -> String {
-        let offset = |ipa: u64| ipa.saturating_sub(map::RAM_BASE);
+        let offset = |ipa: u64| ipa.saturating_sub(self.arch.ram_base());
         let (entry, tree) = (offset(self.entry), offset(self.tree));
         let mut text = format!("vcpus {}\nmemory {}\nentry {entry}\ntree {tree}\n", self.vcpus, self.memory);
         for (path, place) in self.loads {
@@ -58,11 +59,14 @@ pub fn archive(client: &[u8], vms: &[Vm<'_>]) -> Archive {
 
 #[cfg(test)]
 mod tests {
+    use stile_board::map;
+
     use super::*;
 
     #[test]
     fn places_are_offsets_in_ram() {
         let vm = Vm {
+            arch: Arch::Aarch64,
             name: "guest",
             vcpus: 2,
             memory: 64 << 20,

@@ -1,4 +1,6 @@
-//! A whole Debian as L2: the file system of an L1 whose KVM runs it.
+//! Kernels as L2: the file system of an L1 whose KVM runs them.
+
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use stile_blob::{OnReset, Techniques};
@@ -10,47 +12,102 @@ use crate::debian::{self, Freshness};
 use crate::image::{self, Seed, VmFiles};
 use crate::initramfs::{self, Marks, Task};
 
-/// Its name.
-const NAME: &str = "debian";
-
-/// Its memory, in bytes.
-const MEMORY: u64 = 256 << 20;
+/// A VM of L1's.
+struct Guest<'a> {
+    name: &'a str,
+    vcpus: u8,
+    /// In bytes.
+    memory: u64,
+    source: KernelSource,
+    files: VmFiles<'a>,
+}
 
 /// The file system of an L1 that runs Debian's newest kernel with so many vCPUs and this command, and the names of its VMs.
 ///
 /// # Errors
 /// Something can't be built or fetched.
 pub fn debian(vcpus: u8, command: &str) -> Result<(Vec<u8>, Vec<String>)> {
-    let read = |path: &std::path::Path| std::fs::read(path).with_context(|| format!("reading {}", path.display()));
+    const NAME: &str = "debian";
     let kernel = read(&debian::kernel(DebianKernel::Newest, Freshness::Weekly)?.kernel)?;
     let busybox = read(&debian::busybox(Freshness::Weekly)?)?;
     let initrd = initramfs::build(&busybox, NAME, &Task::Command(command), &Marks::new(0));
     let bootargs = format!("{} loglevel=4", initramfs::kernel_arguments(Arch::Aarch64));
-    let config = VmConfig {
-        name: NAME.into(),
-        kernel: KernelSource::Debian(DebianKernel::Newest),
-        initrd: InitrdSource::Busybox,
-        append: String::new(),
-        memory: MEMORY,
+    let files = VmFiles { kernel: &kernel, initrd: Some(&initrd), bootargs: &bootargs, domains: &[] };
+    archive(&[Guest { name: NAME, vcpus, memory: 256 << 20, source: KernelSource::Debian(DebianKernel::Newest), files }])
+}
+
+/// The same of an L1 that runs programs one after the other, each with so many vCPUs: name, file, boot arguments.
+///
+/// # Errors
+/// A file can't be read, or KVM's client can't be built.
+pub fn programs(vcpus: u8, programs: &[(&str, &Path, &str)]) -> Result<(Vec<u8>, Vec<String>)> {
+    let kernels = programs.iter().map(|(_, path, _)| read(path)).collect::<Result<Vec<_>>>()?;
+    let guests = programs.iter().zip(&kernels).map(|(&(name, path, bootargs), kernel)| Guest {
+        name,
         vcpus,
-        cpus: 0,
-        pinned: false,
-        on_reset: OnReset::Stop,
-        exec: None,
-        domains: Vec::new(),
-        techniques: Techniques::default(),
-    };
-    let plan = image::plan(&config, &VmFiles { kernel: &kernel, initrd: Some(&initrd), bootargs: &bootargs, domains: &[] }, Seed::Fixed)?;
-    let paths: Vec<String> = (0..plan.kernel.segments.len()).map(|index| format!("/kernel-{index}")).collect();
-    let mut loads: Vec<_> = paths.iter().map(String::as_str).zip(plan.kernel.segments.iter().map(|segment| segment.ipa)).collect();
-    loads.extend(plan.layout.initrd.iter().map(|range| ("/initrd", range.start)));
-    loads.push(("/tree", plan.layout.dtb.start));
-    let vm = Vm { name: NAME, vcpus, memory: MEMORY, loads: &loads, entry: plan.kernel.entry, tree: plan.layout.dtb.start };
-    let mut archive = client::archive(&linux::build(client::PROGRAM)?, &[vm]);
-    for (path, segment) in paths.iter().zip(&plan.kernel.segments) {
-        archive.file(path.trim_start_matches('/'), 0o644, plan.kernel.bytes(segment));
+        memory: 64 << 20,
+        source: KernelSource::File(path.to_path_buf()),
+        files: VmFiles { kernel, initrd: None, bootargs, domains: &[] },
+    });
+    archive(&guests.collect::<Vec<_>>())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("reading {}", path.display()))
+}
+
+fn archive(guests: &[Guest<'_>]) -> Result<(Vec<u8>, Vec<String>)> {
+    let mut files = Vec::new();
+    let mut places = Vec::new();
+    for guest in guests {
+        let config = VmConfig {
+            name: guest.name.into(),
+            kernel: guest.source.clone(),
+            initrd: InitrdSource::Busybox,
+            append: String::new(),
+            memory: guest.memory,
+            vcpus: guest.vcpus,
+            cpus: 0,
+            pinned: false,
+            on_reset: OnReset::Stop,
+            exec: None,
+            domains: Vec::new(),
+            techniques: Techniques::default(),
+        };
+        let plan = image::plan(&config, &guest.files, Seed::Fixed)?;
+        let mut loads = Vec::new();
+        let mut load = |what: &str, ipa: u64, content: &[u8]| {
+            let file = format!("{}-{what}", guest.name);
+            loads.push((format!("/{file}"), ipa));
+            files.push((file, content.to_vec()));
+        };
+        for (index, segment) in plan.kernel.segments.iter().enumerate() {
+            load(&format!("kernel-{index}"), segment.ipa, plan.kernel.bytes(segment));
+        }
+        if let (Some(range), Some(initrd)) = (&plan.layout.initrd, guest.files.initrd) {
+            load("initrd", range.start, initrd);
+        }
+        load("tree", plan.layout.dtb.start, &plan.dtb);
+        places.push((loads, plan.kernel.entry, plan.layout.dtb.start));
     }
-    archive.file("initrd", 0o644, &initrd);
-    archive.file("tree", 0o644, &plan.dtb);
-    Ok((archive.finish(), vec![NAME.to_owned()]))
+    let loads: Vec<Vec<_>> = places.iter().map(|(loads, ..)| loads.iter().map(|(path, ipa)| (path.as_str(), *ipa)).collect()).collect();
+    let vms: Vec<_> = guests
+        .iter()
+        .zip(&places)
+        .zip(&loads)
+        .map(|((guest, &(_, entry, tree)), loads)| Vm {
+            arch: Arch::Aarch64,
+            name: guest.name,
+            vcpus: guest.vcpus,
+            memory: guest.memory,
+            loads,
+            entry,
+            tree,
+        })
+        .collect();
+    let mut archive = client::archive(&linux::build(client::PROGRAM)?, &vms);
+    for (path, content) in &files {
+        archive.file(path, 0o644, content);
+    }
+    Ok((archive.finish(), guests.iter().map(|guest| guest.name.to_owned()).collect()))
 }

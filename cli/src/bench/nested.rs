@@ -7,14 +7,12 @@ use anyhow::{Context, Result, ensure};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use stile_blob::{Nested, OnReset, Techniques};
-use stile_ledger::aarch64::CATALOGUE;
-use stile_ledger::report::Account;
 
 use super::host::{client_archive, client_boot_arguments};
-use super::operation::{self, Needs, Operation};
-use super::{probe, under_stile};
+use super::operation::{Needs, Operation};
+use super::{platform, probe, under_stile};
 use crate::args::BenchArgs;
-use crate::config::{DebianKernel, InitrdSource, KernelSource, MachineConfig, VmConfig};
+use crate::config::{Arch, DebianKernel, InitrdSource, KernelSource, MachineConfig, VmConfig};
 use crate::debian::{self, Freshness};
 use crate::emulator;
 use crate::exit;
@@ -45,24 +43,26 @@ struct Figure {
 /// # Errors
 /// As those of `stile bench`.
 pub fn bench(args: &BenchArgs) -> Result<u8> {
-    let operations = operation::choose(&args.only).map_err(exit::usage)?;
+    let platform = platform::of(Arch::Aarch64);
+    let cpu = args.cpu.as_deref().unwrap_or(platform.cpu());
+    let operations = platform.choose(&args.only).map_err(exit::usage)?;
     // WFI of L2 is L1's to decide, and operations of two vCPUs are those of two CPUs of L1.
     let operations: Vec<_> = operations.into_iter().filter(|operation| operation.needs == Needs::One).collect();
     emulator::installed()?;
-    let probe = probe::build()?;
-    let hypervisor = under_stile::hypervisor()?;
+    let probe = probe::build(Arch::Aarch64)?;
+    let hypervisor = under_stile::hypervisor(Arch::Aarch64)?;
     let kernel = debian::kernel(DebianKernel::Newest, Freshness::Weekly)?.kernel;
     let kernel = std::fs::read(&kernel).with_context(|| format!("reading {}", kernel.display()))?;
     let task = Task::start("measuring");
     let mut figures = Vec::new();
     for operation in operations {
         task.message(format!("measuring: nested, {}", operation.name));
-        let measure = |iterations| run(&probe, &kernel, &hypervisor, &args.cpu, operation, iterations);
+        let measure = |iterations| run(&probe, &kernel, &hypervisor, cpu, operation, iterations);
         let (once, twice) = (measure(args.iterations)?, measure(2 * args.iterations)?);
         figures.push(figure(operation, &once, &twice)?);
     }
     drop(task);
-    println!("{}", table(&figures, &args.cpu));
+    println!("{}", table(&figures, cpu));
     if let Some(path) = &args.json {
         let mut text = String::new();
         for figure in &figures {
@@ -88,7 +88,7 @@ fn run(probe: &[u8], kernel: &[u8], hypervisor: &Hypervisor, cpu: &str, operatio
     let bootargs = client_boot_arguments("", &counts);
     let files = VmFiles { kernel, initrd: Some(&archive), bootargs: &bootargs, domains: &[] };
     let output = under_stile::run(hypervisor, &config, &files, Vec::new(), None)?;
-    let exits = by_reason(&output.account)?;
+    let exits = output.exits()?;
     let line = probe::lines(&output.console)?.into_iter().find(|line| line.operation == operation.name);
     let (instructions, iterations) = line
         .and_then(|line| line.instructions.zip(line.iterations))
@@ -111,15 +111,7 @@ fn config(cpu: &str) -> MachineConfig {
         domains: Vec::new(),
         techniques: Techniques { nested: Nested::Nv2, ..Techniques::default() },
     };
-    under_stile::machine(vm, 1, cpu)
-}
-
-/// L1's exits by reason.
-fn by_reason(account: &Account) -> Result<BTreeMap<String, u64>> {
-    ensure!(account.difference() == 0, "{} exits are not in the ledger", account.difference());
-    let reasons = account.reasons(&CATALOGUE);
-    let rows = reasons.iter().flat_map(|reason| reason.subs.iter().map(|sub| (format!("{}: {}", reason.name, sub.name), sub.row.count)));
-    Ok(rows.collect())
+    under_stile::machine(Arch::Aarch64, vm, 1, cpu)
 }
 
 /// Per operation is what the run with twice as many has more.

@@ -54,13 +54,13 @@ pub fn test(args: &TestArgs) -> Result<u8> {
     let chosen = |name: &str| args.only.is_empty() || args.only.iter().any(|pattern| matches(pattern, name));
     let checks: Vec<_> = checks::all().into_iter().filter(|check| chosen(check.name)).collect();
     let scenarios: Vec<_> = table::all()?.into_iter().filter(|scenario| chosen(&scenario.name)).collect();
-    let budgets = chosen(budgets::TEST);
+    let budgets: Vec<_> = budgets::TESTS.into_iter().filter(|(name, _)| chosen(name)).collect();
     if args.list {
         checks
             .iter()
             .map(|check| check.name)
             .chain(scenarios.iter().map(|scenario| scenario.name.as_str()))
-            .chain(budgets.then_some(budgets::TEST))
+            .chain(budgets.iter().map(|(name, _)| *name))
             .for_each(|name| println!("{name}"));
         return Ok(exit::OK);
     }
@@ -77,11 +77,10 @@ pub fn test(args: &TestArgs) -> Result<u8> {
         }
         run_scenarios(&scenarios, usize::from(args.jobs), &mut count);
     }
-    if budgets {
-        emulator::installed()?;
+    for (name, arch) in budgets {
         let start = Instant::now();
-        println!("running {}", budgets::TEST);
-        count.add(budgets::TEST, start, budgets::test());
+        println!("running {name}");
+        count.add(name, start, budgets::test(arch));
     }
     for name in &count.failed {
         println!("failed: {name}");

@@ -1,9 +1,12 @@
 //! The scenarios with a hypervisor in a VM that has an EL2 of its own.
 
+use std::path::Path;
+
 use anyhow::{Context, Result};
 
 use super::scenario::{Expect, Scenario};
 use super::table::NO_DIFFERENCE;
+use crate::session::SAME_MEMORY;
 use crate::{bench, cargo, exit};
 
 /// Debian's KVM starts at EL2, on every CPU of its VM.
@@ -59,6 +62,22 @@ fn l2(name: &str, vcpus: u8, operations: &[&str], way: Way, rows: &[&str]) -> Re
     let output = operations.iter().map(|operation| format!("{{\"operation\":\"{operation}\",\"instructions\"")).collect();
     let notes = [NO_DIFFERENCE, "FORWARDED", "ICC_SGI1R_EL1 write"].iter().chain(rows).map(|&note| note.into()).collect();
     let expect = Expect { output, notes, absent: vec!["probe: "], ..Expect::default() };
+    Ok(Scenario { expect, timeout: 900, ..scenario })
+}
+
+/// Suites for kernels as L2: under Debian's KVM they find what they find at L1, as far as that KVM itself has it.
+///
+/// # Errors
+/// KVM's client can't be built, or a file can't be read or written.
+pub fn suites(programs: &[(&str, String, &str)]) -> Result<Scenario> {
+    let programs: Vec<_> = programs.iter().map(|(name, path, append)| (*name, Path::new(path), *append)).collect();
+    let scenario = start("nested/suites-as-l2", VHE, 2, &bench::programs_as_l2(2, &programs)?, "")?;
+    let expect = Expect {
+        output: vec!["EXIT: STATUS=0".into(); programs.len()],
+        notes: vec![NO_DIFFERENCE.into(), SAME_MEMORY.into()],
+        absent: vec!["FAIL "],
+        ..Expect::default()
+    };
     Ok(Scenario { expect, timeout: 900, ..scenario })
 }
 

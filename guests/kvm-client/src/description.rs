@@ -24,7 +24,7 @@ pub struct Description {
     pub loads: Vec<(String, usize)>,
     /// Where the first vCPU starts.
     pub entry: usize,
-    /// Where the device tree is.
+    /// Where the device tree is, or what else tells the guest about its machine.
     pub tree: usize,
 }
 

@@ -22,10 +22,15 @@ core::arch::global_asm!(
     HVC_UNKNOWN = const rows::reason::HVC.other().raw(),
     ERET_KERNEL = const rows::NESTED_ERET_KERNEL.raw(),
     ERET_USER = const rows::NESTED_ERET_USER.raw(),
+    TLBI_ROW = const rows::NESTED_TLBI.raw(),
+    TLBI_VAALE1IS = const TLBI_VAALE1IS,
     MDSCR_IN_PAGE = const stile_nested::vncr::MDSCR_EL1.offset(),
     HCR_IN_PAGE = const stile_nested::vncr::HCR_EL2.offset(),
     ID_ROWS = const rows::id_register(0, 0).raw(),
 );
+
+/// ESR_EL2 of TLBI VAALE1IS from register 0: EC, IL; op0, op2, CRn, CRm of the ISS.
+const TLBI_VAALE1IS: u32 = 0x18 << 26 | 1 << 25 | 1 << 20 | 7 << 17 | 8 << 10 | 3 << 1;
 
 /// What a handler returns: which line of the ledger the exit belongs to, and whether its vCPU goes on.
 #[repr(transparent)]

@@ -7,6 +7,7 @@ use crate::bench::client::{self, Vm};
 use crate::bench::full::system;
 use crate::bench::host::{Boot, Kvm};
 use crate::bench::linux;
+use crate::config::Arch;
 use crate::image::{self, Seed, VmFiles};
 
 /// The host's memory in bytes: the guest's, and the host's own, in which the guest's files are three times.
@@ -24,8 +25,15 @@ pub fn run(kvm: Kvm, job: &Job<'_>) -> Result<Counts> {
     let mut loads: Vec<_> = paths.iter().map(String::as_str).zip(plan.kernel.segments.iter().map(|segment| segment.ipa)).collect();
     loads.extend(plan.layout.initrd.iter().map(|range| ("/initrd", range.start)));
     loads.push(("/tree", plan.layout.dtb.start));
-    let vm =
-        Vm { name: NAME, vcpus: config.vcpus, memory: config.memory, loads: &loads, entry: plan.kernel.entry, tree: plan.layout.dtb.start };
+    let vm = Vm {
+        arch: Arch::Aarch64,
+        name: NAME,
+        vcpus: config.vcpus,
+        memory: config.memory,
+        loads: &loads,
+        entry: plan.kernel.entry,
+        tree: plan.layout.dtb.start,
+    };
     let mut archive = client::archive(&linux::build(client::PROGRAM)?, &[vm]);
     for (path, segment) in paths.iter().zip(&plan.kernel.segments) {
         archive.file(path.trim_start_matches('/'), 0o644, plan.kernel.bytes(segment));

@@ -88,9 +88,8 @@ fn irq_at_el2(cpu: &mut Cpu, nested: &mut Nested) -> Outcome {
         intid::TIMER_EL1_PHYSICAL => rows::IRQ_PHYSICAL_TIMER,
         _ => {
             if intid == interrupts::maintenance() {
-                // Perhaps for an end of L1's own maintenance interrupt, whose line it lowers in memory, unseen.
-                super::gic::sample_maintenance(cpu, cpu.vcpu(), nested);
-                super::gic::sample_waiting_timers(cpu, cpu.vcpu(), nested);
+                // Perhaps for an end of an interrupt whose line L1 lowers in memory, unseen.
+                super::gic::sample_at_el2(cpu.vcpu(), nested);
             }
             return handler::other_irq(cpu, intid);
         }

@@ -4,7 +4,7 @@
 use stile_board::intid;
 use stile_nested::vgic::{self, OnProcessor, Status};
 use stile_nested::vncr;
-use stile_vgic::Delivery;
+use stile_vgic::{Delivery, Redistributor};
 
 use super::{Nested, Regime};
 use crate::arch::aarch64::cpu::Cpu;
@@ -42,6 +42,9 @@ pub fn bring_guest(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) -> bool {
             sample_maintenance(cpu, vcpu, nested);
         }
         return false;
+    }
+    if nested.held != 0 && !nested.active_is_guests {
+        sample_at_entry(cpu, vcpu, nested);
     }
     let mut redistributor = vcpu.arch.redistributor.lock();
     let mut interface = Interface::new(cpu.index, vcpu);
@@ -110,6 +113,39 @@ pub fn bring_el2(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
     }
 }
 
+/// Looks at the lines that L1 changes in memory, unseen: of its maintenance interrupt and of its guest's timers. At virtual EL2. The caller
+/// makes L1's interface look at its list registers.
+pub fn sample_at_el2(vcpu: &Vcpu, nested: &mut Nested) {
+    nested.asserts_maintenance = status(nested).asserts_maintenance(&nested.page);
+    let mut redistributor = vcpu.arch.redistributor.lock();
+    redistributor.set_ppi_level(intid::GIC_MAINTENANCE, nested.asserts_maintenance);
+    // Its physical interrupt is as virtual EL2's timer needs it: not for these any more.
+    nested.held &= !lower_lines(&mut redistributor, nested.held, |physical, _| nested.waiting_timer_rings(physical));
+}
+
+/// Looks at the guest's timers, which have just come onto the CPU: L1 may have stopped one in memory. L1's own interface is still there.
+#[cold]
+fn sample_at_entry(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
+    let mut redistributor = vcpu.arch.redistributor.lock();
+    let over = lower_lines(&mut redistributor, nested.held, |_, rings| rings());
+    let delivery = if over == 0 { Delivery::Done } else { redistributor.sync_private(&mut Interface::new(cpu.index, vcpu)) };
+    drop(redistributor);
+    nested.held &= !over;
+    handler::finish(vcpu, cpu.index, delivery);
+}
+
+/// Lowers L1's lines of those of the guest's timers that were `held` and do not ring; returns these.
+fn lower_lines(redistributor: &mut Redistributor, held: u32, rings: impl Fn(u32, fn() -> bool) -> bool) -> u32 {
+    let mut over = 0;
+    for (physical, on_cpu) in TIMERS {
+        if held >> physical & 1 != 0 && !rings(physical, on_cpu) {
+            redistributor.set_ppi_level(physical, false);
+            over |= 1 << physical;
+        }
+    }
+    over
+}
+
 /// Looks at the line of L1's maintenance interrupt. L1's own interface is on the CPU.
 pub fn sample_maintenance(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
     nested.asserts_maintenance = status(nested).asserts_maintenance(&nested.page);
@@ -150,28 +186,24 @@ fn physical_timer_rings() -> bool {
 const TIMERS: [(u32, fn() -> bool); 2] =
     [(intid::TIMER_EL1_VIRTUAL, virtual_timer_rings), (intid::TIMER_EL1_PHYSICAL, physical_timer_rings)];
 
+impl Nested {
+    /// Whether a timer of the guest's, whose registers are in the page, asserts its interrupt.
+    fn waiting_timer_rings(&self, physical: u32) -> bool {
+        let (control, compare) = match physical {
+            intid::TIMER_EL1_VIRTUAL => (vncr::CNTV_CTL_EL0, vncr::CNTV_CVAL_EL0),
+            _ => (vncr::CNTP_CTL_EL0, vncr::CNTP_CVAL_EL0),
+        };
+        // ENABLE without IMASK.
+        self.page.get(control) & 0b11 == 0b01 && self.page.get(compare) <= self.guest_time(compare)
+    }
+}
+
 /// Looks at the guest's timers where their interrupts are EL1's own business, L1 not taking its guest's: after an end of interrupt.
 pub fn sample_timers(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
     for (physical, rings) in TIMERS {
         if nested.held >> physical & 1 != 0 && !rings() {
             vcpu.arch.redistributor.lock().set_ppi_level(physical, false);
             drop_held(cpu.index, nested, physical);
-        }
-    }
-}
-
-/// The same while virtual EL2 runs, and the guest's timers are in the page: L1 may have masked one that it was interrupted for.
-pub fn sample_waiting_timers(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
-    const WAITING: [(u32, vncr::Slot, vncr::Slot); 2] = [
-        (intid::TIMER_EL1_VIRTUAL, vncr::CNTV_CTL_EL0, vncr::CNTV_CVAL_EL0),
-        (intid::TIMER_EL1_PHYSICAL, vncr::CNTP_CTL_EL0, vncr::CNTP_CVAL_EL0),
-    ];
-    for (physical, control, compare) in WAITING {
-        // ENABLE without IMASK.
-        let rings = nested.page.get(control) & 0b11 == 0b01 && nested.page.get(compare) <= nested.guest_time(compare);
-        if nested.held >> physical & 1 != 0 && !rings {
-            nested.held &= !(1 << physical);
-            set_line(cpu, vcpu, physical, false);
         }
     }
 }

@@ -136,6 +136,11 @@ pub fn at_virtual_el2() -> bool {
     read_sysreg!("hcr_el2") & traps::NV != 0
 }
 
+/// Whether the loaded vCPU has an EL2 and runs a guest of its own now.
+pub fn runs_guest(vcpu: &Vcpu) -> bool {
+    vcpu.arch.has_el2 && !at_virtual_el2()
+}
+
 /// What a VM with an EL2 needs beyond others.
 pub struct Shared {
     /// Second stages of its VMs.

@@ -193,7 +193,7 @@ impl Nested {
     }
 
     /// The counter that this timer of the guest's is compared with.
-    pub fn guest_time(&self, compare: Slot) -> u64 {
+    pub(super) fn guest_time(&self, compare: Slot) -> u64 {
         let offset = if compare == vncr::CNTV_CVAL_EL0 { self.page.get(vncr::CNTVOFF_EL2) } else { 0 };
         timer::now().wrapping_sub(offset)
     }
