@@ -1,7 +1,6 @@
 //! The figures that the repository keeps (`bench/figures.jsonl`), and what is made of them: the picture and the tables of `docs/bench.md`.
 //! `stile bench --update` measures and writes all three.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -9,6 +8,7 @@ use anyhow::{Context, Result};
 use super::ablation;
 use super::host::{self, Host};
 use super::operation::OPERATIONS;
+use super::page::{fill, markdown};
 use super::picture;
 use super::record::{self, Record};
 use super::report::{number, short};
@@ -17,6 +17,9 @@ use super::report::{number, short};
 const FIGURES: &str = "bench/figures.jsonl";
 const PICTURE: &str = "docs/bench.svg";
 const PAGE: &str = "docs/bench.md";
+
+/// What writes them.
+const COMMAND: &str = "stile bench --update";
 
 /// The CPU model of the picture.
 const PICTURED: &str = "max";
@@ -56,8 +59,8 @@ fn text(path: &PathBuf) -> Result<String> {
 /// The files that are made of the figures: their names, and what is to be in them.
 fn made(repository: &Path, records: &[Record]) -> Result<[(&'static str, String); 2]> {
     let page = text(&repository.join(PAGE))?;
-    let page = fill(&page, "figures", &tables(records))?;
-    let page = fill(&page, "ablation", &ablations(records))?;
+    let page = fill(&page, "figures", COMMAND, &tables(records)).with_context(|| format!("reading {PAGE}"))?;
+    let page = fill(&page, "ablation", COMMAND, &ablations(records)).with_context(|| format!("reading {PAGE}"))?;
     Ok([(PICTURE, picture::draw(records, PICTURED)), (PAGE, page)])
 }
 
@@ -67,14 +70,6 @@ fn place(record: &Record) -> impl Ord + use<> {
     let ablation = record.ablation.as_deref().map(|name| ablation::position(name).unwrap_or(usize::MAX));
     let operation = OPERATIONS.iter().position(|operation| operation.name == record.figure.operation).unwrap_or(usize::MAX);
     (record.cpu != PICTURED, record.cpu.clone(), record.level, ablation, host, record.host.clone(), operation)
-}
-
-/// Replaces what is between a page's marks of this name.
-fn fill(page: &str, name: &str, text: &str) -> Result<String> {
-    let (open, close) = (format!("<!-- {name}: written by `stile bench --update` -->\n"), format!("<!-- end of {name} -->"));
-    let (before, rest) = page.split_once(&open).with_context(|| format!("{PAGE} has no mark for {name}"))?;
-    let (_, after) = rest.split_once(&close).with_context(|| format!("{PAGE} has no end of {name}"))?;
-    Ok(format!("{before}{open}\n{text}\n{close}{after}"))
 }
 
 /// A table for each CPU model: operations, and what each host needs.
@@ -115,19 +110,6 @@ fn ablations(records: &[Record]) -> String {
         *corner = format!("`-cpu {PICTURED}`");
     }
     markdown(&cells)
-}
-
-/// Rows as a table; the first one is the heading.
-fn markdown(rows: &[Vec<String>]) -> String {
-    let mut text = String::new();
-    for (n, row) in rows.iter().enumerate() {
-        // Writing to a string can't fail.
-        let _ = writeln!(text, "| {} |", row.join(" | "));
-        if n == 0 {
-            let _ = writeln!(text, "| --- |{}", " ---: |".repeat(row.len() - 1));
-        }
-    }
-    text
 }
 
 #[cfg(test)]

@@ -13,8 +13,9 @@ mod host;
 mod kept;
 mod l2;
 mod linux;
-mod nested;
+pub mod nested;
 mod operation;
+mod page;
 mod picture;
 mod probe;
 mod record;
@@ -29,7 +30,7 @@ use crate::progress::Task;
 use crate::{cargo, emulator, exit};
 pub use host::client_boot_arguments;
 use host::{Host, Request};
-pub use l2::debian as debian_as_l2;
+pub use l2::Debian as DebianAsL2;
 use report::Results;
 
 /// The file system of a kernel that runs the probe in a VM of its KVM, and the numbers of vCPUs for its boot arguments.

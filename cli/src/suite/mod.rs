@@ -15,9 +15,15 @@ use std::time::Instant;
 use anyhow::Result;
 
 use crate::args::TestArgs;
-use crate::bench::budgets;
+use crate::bench::{budgets, nested as nested_bench};
 use crate::{emulator, exit};
 use scenario::Scenario;
+
+/// A test that is no scenario: its name, and what runs it.
+type Measurement = (&'static str, fn() -> Result<(), String>);
+
+/// The tests that measure.
+const MEASURED: [Measurement; 2] = [(budgets::TEST, budgets::test), (nested_bench::budgets::TEST, nested_bench::budgets::test)];
 
 /// How many tests ended in which way.
 #[derive(Debug, Default)]
@@ -53,13 +59,13 @@ pub fn test(args: &TestArgs) -> Result<u8> {
     let chosen = |name: &str| args.only.is_empty() || args.only.iter().any(|pattern| matches(pattern, name));
     let checks: Vec<_> = checks::all().into_iter().filter(|check| chosen(check.name)).collect();
     let scenarios: Vec<_> = table::all()?.into_iter().filter(|scenario| chosen(&scenario.name)).collect();
-    let budgets = chosen(budgets::TEST);
+    let measured: Vec<_> = MEASURED.into_iter().filter(|(name, _)| chosen(name)).collect();
     if args.list {
         checks
             .iter()
             .map(|check| check.name)
             .chain(scenarios.iter().map(|scenario| scenario.name.as_str()))
-            .chain(budgets.then_some(budgets::TEST))
+            .chain(measured.iter().map(|(name, _)| *name))
             .for_each(|name| println!("{name}"));
         return Ok(exit::OK);
     }
@@ -73,11 +79,11 @@ pub fn test(args: &TestArgs) -> Result<u8> {
         emulator::installed()?;
         run_scenarios(&scenarios, usize::from(args.jobs), &mut count);
     }
-    if budgets {
+    for (name, run) in measured {
         emulator::installed()?;
         let start = Instant::now();
-        println!("running {}", budgets::TEST);
-        count.add(budgets::TEST, start, budgets::test());
+        println!("running {name}");
+        count.add(name, start, run());
     }
     for name in &count.failed {
         println!("failed: {name}");

@@ -5,7 +5,8 @@ use std::sync::mpsc::channel;
 use std::thread;
 
 use kvm_bindings::{
-    KVM_DEV_ARM_VGIC_CTRL_INIT, KVM_DEV_ARM_VGIC_GRP_ADDR, KVM_DEV_ARM_VGIC_GRP_CTRL, KVM_DEV_ARM_VGIC_GRP_NR_IRQS,
+    KVM_DEV_ARM_VGIC_CTRL_INIT, KVM_DEV_ARM_VGIC_GRP_ADDR, KVM_DEV_ARM_VGIC_GRP_CTRL, KVM_DEV_ARM_VGIC_GRP_MAINT_IRQ,
+    KVM_DEV_ARM_VGIC_GRP_NR_IRQS,
     KVM_VGIC_V3_ADDR_TYPE_DIST, KVM_VGIC_V3_ADDR_TYPE_REDIST, kvm_create_device, kvm_device_attr, kvm_device_type_KVM_DEV_TYPE_ARM_VGIC_V3,
     kvm_userspace_memory_region,
 };
@@ -21,6 +22,8 @@ static DISTRIBUTOR: u64 = 0x0800_0000;
 static REDISTRIBUTORS: u64 = 0x080A_0000;
 /// SGIs, PPIs and 64 SPIs.
 static INTERRUPTS: u32 = 96;
+/// The interrupt of the virtual CPU interface, in a VM with an EL2.
+static MAINTENANCE: u32 = 25;
 
 /// Runs a VM to its end.
 pub fn run(name: &str) -> Result<(), Error> {
@@ -43,7 +46,7 @@ pub fn run(name: &str) -> Result<(), Error> {
     // SAFETY: the region is mapped as long as the process lives, and nothing else in it refers to it from now on.
     unsafe { vm.set_user_memory_region(region)? };
     let fds = (0..description.vcpus).map(|index| vcpu::create(&vm, index, &description)).collect::<Result<Vec<_>, _>>()?;
-    let _gic = interrupt_controller(&vm)?;
+    let _gic = interrupt_controller(&vm, description.el2)?;
     let uart = Arc::new(Uart::new(vm));
 
     let (ended, end) = channel();
@@ -61,8 +64,8 @@ pub fn run(name: &str) -> Result<(), Error> {
     result
 }
 
-/// A GICv3; the vCPUs must be there already.
-fn interrupt_controller(vm: &VmFd) -> Result<DeviceFd, Error> {
+/// A GICv3, for vCPUs with an EL2 or without; they must be there already.
+fn interrupt_controller(vm: &VmFd, el2: bool) -> Result<DeviceFd, Error> {
     let mut request = kvm_create_device { type_: kvm_device_type_KVM_DEV_TYPE_ARM_VGIC_V3, fd: 0, flags: 0 };
     let gic = vm.create_device(&mut request)?;
     let set =
@@ -70,6 +73,9 @@ fn interrupt_controller(vm: &VmFd) -> Result<DeviceFd, Error> {
     set(KVM_DEV_ARM_VGIC_GRP_ADDR, KVM_VGIC_V3_ADDR_TYPE_DIST, &raw const DISTRIBUTOR as u64)?;
     set(KVM_DEV_ARM_VGIC_GRP_ADDR, KVM_VGIC_V3_ADDR_TYPE_REDIST, &raw const REDISTRIBUTORS as u64)?;
     set(KVM_DEV_ARM_VGIC_GRP_NR_IRQS, 0, &raw const INTERRUPTS as u64)?;
+    if el2 {
+        set(KVM_DEV_ARM_VGIC_GRP_MAINT_IRQ, 0, &raw const MAINTENANCE as u64)?;
+    }
     set(KVM_DEV_ARM_VGIC_GRP_CTRL, KVM_DEV_ARM_VGIC_CTRL_INIT, 0)?;
     Ok(gic)
 }

@@ -27,6 +27,8 @@ pub enum Kvm {
     Protected,
     /// Linux 6.12, with the host at EL2.
     V6_12,
+    /// The newest kernel, with the host at EL2, and VMs that may have an EL2 of their own.
+    Nested,
 }
 
 impl Kvm {
@@ -37,6 +39,7 @@ impl Kvm {
             Self::Nvhe => "kvm-nvhe",
             Self::Protected => "kvm-protected",
             Self::V6_12 => "kvm-6.12",
+            Self::Nested => "kvm-nested",
         }
     }
 
@@ -47,12 +50,13 @@ impl Kvm {
             Self::Nvhe => "KVM nVHE",
             Self::Protected => "KVM protected",
             Self::V6_12 => "KVM 6.12",
+            Self::Nested => "KVM nested",
         }
     }
 
     const fn kernel(self) -> DebianKernel {
         match self {
-            Self::Vhe | Self::Nvhe | Self::Protected => DebianKernel::Newest,
+            Self::Vhe | Self::Nvhe | Self::Protected | Self::Nested => DebianKernel::Newest,
             Self::V6_12 => DebianKernel::V6_12,
         }
     }
@@ -63,6 +67,7 @@ impl Kvm {
             Self::Vhe | Self::V6_12 => "",
             Self::Nvhe => "kvm-arm.mode=nvhe",
             Self::Protected => "kvm-arm.mode=protected",
+            Self::Nested => "kvm-arm.mode=nested",
         }
     }
 
@@ -72,6 +77,7 @@ impl Kvm {
             Self::Vhe | Self::V6_12 => ": VHE mode initialized",
             Self::Nvhe => "nVHE mode initialized",
             Self::Protected => ": Protected ",
+            Self::Nested => ": VHE+NV2 mode initialized",
         }
     }
 }
@@ -177,7 +183,7 @@ fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations: u3
     let described: Vec<_> = vms
         .iter()
         .zip(&loads)
-        .map(|((name, vcpus, _), loads)| Vm { name, vcpus: *vcpus, memory: probe::MEMORY, loads, entry: PROBE, tree: TREE })
+        .map(|((name, vcpus, _), loads)| Vm { name, vcpus: *vcpus, memory: probe::MEMORY, loads, entry: PROBE, tree: TREE, el2: false })
         .collect();
     let mut archive = client::archive(client, &described);
     archive.file("probe", 0o644, probe);
