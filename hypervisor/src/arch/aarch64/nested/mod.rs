@@ -61,6 +61,8 @@ pub struct Nested {
     el2_active: u32,
     /// The physical interrupts of EL1's timers are active as the guest's need it, not as virtual EL2's do.
     active_is_guests: bool,
+    /// Trap controls as any vCPU has them.
+    base: traps::Base,
     /// Stile wants WFI and WFE to trap, whatever L1 wants.
     waiting_traps: bool,
     /// VMPIDR_EL2 of L1 itself.
@@ -76,6 +78,7 @@ impl Nested {
         self.page.set(vncr::HCR_EL2, traps::E2H | traps::RW);
         self.page.set(vncr::VPIDR_EL2, read_sysreg!("midr_el1"));
         self.page.set(vncr::VMPIDR_EL2, mpidr);
+        self.base = traps::Base::new();
         self.regime = Regime::El2;
         self.el2 = [0; SWITCHED];
         self.own = [0; OWN_REGISTERS];
