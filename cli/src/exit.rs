@@ -10,7 +10,7 @@ pub const OK: u8 = 0;
 pub const FAILURE: u8 = 1;
 /// Bad usage, or a configuration with a mistake in it.
 pub const USAGE: u8 = 2;
-/// A guest crashed, or ended in another way than by its own power-off.
+/// A guest crashed, ended in another way than by its own power-off, or said itself that it failed.
 pub const GUEST: u8 = 100;
 /// The hypervisor panicked, or could not start.
 pub const HYPERVISOR: u8 = 101;
@@ -31,7 +31,7 @@ Exit status of `stile run`:
   0    every VM ended by its own power-off (with --exec: the command's own status)
   1    a failure of this program that no other status names
   2    bad usage, or a mistake in the configuration
-  100  a guest crashed or ended without a power-off (with --exec: without the command's status)
+  100  a guest crashed, ended without a power-off, or with a status of its own that is not 0 (with --exec: without the command's status)
   101  the hypervisor panicked or could not start
   102  the emulator ended or failed unexpectedly
   124  the time given with --timeout was up

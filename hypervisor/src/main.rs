@@ -8,6 +8,7 @@
 #![cfg_attr(not(target_os = "none"), allow(dead_code))]
 
 mod arch;
+mod backtrace;
 mod console;
 mod cpu;
 mod device;
@@ -90,6 +91,7 @@ fn console_interrupt() {
                 vm::power::end(vm, vm::power::End::Off);
             }
         }
+        Input::Command(Command::Panic) => panic!("the operator asked for it"),
         Input::Command(Command::Shutdown) => {
             for vm in vm::all() {
                 vm::power::end(vm, vm::power::End::Off);

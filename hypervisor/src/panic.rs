@@ -6,40 +6,25 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use stile_wire::Event;
 
+use crate::arch;
+use crate::backtrace::Backtrace;
 use crate::console::Emergency;
-use crate::{arch, vm};
-
-/// The most calls that a backtrace shows.
-const DEPTH: usize = 32;
 
 /// The CPU that stops the machine, counted from 1; 0 for none.
 static STOPPING: AtomicUsize = AtomicUsize::new(0);
 
-/// Where a backtrace starts.
-pub struct Frames {
-    pc: Option<u64>,
-    pointer: u64,
-}
-
-impl Frames {
-    /// From an instruction and a frame pointer.
-    pub fn at(pc: u64, pointer: u64) -> Frames {
-        Frames { pc: Some(pc), pointer }
-    }
-}
-
 #[cfg_attr(target_os = "none", panic_handler)]
 #[cfg_attr(not(target_os = "none"), allow(dead_code))]
 fn panic(info: &PanicInfo<'_>) -> ! {
-    let frames = Frames { pc: None, pointer: arch::panic::frame_pointer() };
+    let calls = Backtrace { pc: None, pointer: arch::panic::frame_pointer() };
     match info.location() {
-        Some(location) => stop(format_args!("{} ({location})", info.message()), frames, |_| Ok(())),
-        None => stop(format_args!("{}", info.message()), frames, |_| Ok(())),
+        Some(location) => stop(format_args!("{} ({location})", info.message()), calls, |_| Ok(())),
+        None => stop(format_args!("{}", info.message()), calls, |_| Ok(())),
     }
 }
 
 /// Says what happened, and where, and turns the machine off. If another CPU is at it already, waits for that.
-pub fn stop(what: fmt::Arguments<'_>, frames: Frames, registers: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
+pub fn stop(what: fmt::Arguments<'_>, calls: Backtrace, registers: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
     let number = arch::panic::this_cpu().map_or(0, |cpu| cpu.index);
     if let Err(stopping) = STOPPING.compare_exchange(0, number + 1, Ordering::AcqRel, Ordering::Acquire) {
         if stopping == number + 1 {
@@ -51,7 +36,7 @@ pub fn stop(what: fmt::Arguments<'_>, frames: Frames, registers: impl FnOnce(&mu
         }
     }
     let mut out = Emergency::new();
-    let _ = tell(&mut out, what, frames, registers);
+    let _ = tell(&mut out, what, calls, registers);
     out.event(&Event::Panic { cpu: number as u8 });
     out.event(&Event::End { status: Event::PANICKED });
     arch::power_off()
@@ -60,7 +45,7 @@ pub fn stop(what: fmt::Arguments<'_>, frames: Frames, registers: impl FnOnce(&mu
 fn tell(
     out: &mut Emergency,
     what: fmt::Arguments<'_>,
-    frames: Frames,
+    calls: Backtrace,
     registers: impl FnOnce(&mut dyn Write) -> fmt::Result,
 ) -> fmt::Result {
     writeln!(out, "\npanic: {what}")?;
@@ -79,28 +64,5 @@ fn tell(
         }
     }
     writeln!(out, "  backtrace:")?;
-    if let Some(pc) = frames.pc {
-        write_call(out, pc)?;
-    }
-    let mut pointer = frames.pointer;
-    for _ in 0..DEPTH {
-        let Some((caller, address)) = arch::panic::frame_record(pointer) else { break };
-        // The call is before the instruction that it returns to.
-        write_call(out, address.wrapping_sub(4))?;
-        if caller <= pointer {
-            break;
-        }
-        pointer = caller;
-    }
-    Ok(())
-}
-
-fn write_call(out: &mut Emergency, address: u64) -> fmt::Result {
-    let Some(offset) = arch::panic::image_offset(address) else {
-        return writeln!(out, "    {address:#018x}");
-    };
-    match vm::symbol(offset) {
-        Some((name, within)) => writeln!(out, "    {address:#018x} {name} + {within:#x}"),
-        None => writeln!(out, "    {address:#018x} image + {offset:#x}"),
-    }
+    calls.write(out)
 }

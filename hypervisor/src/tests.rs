@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use stile_blob::{Blob, Load, Machine, OnReset, Techniques, write};
+use stile_blob::{Blob, Machine, OnReset, Techniques, write};
 use stile_board::map::RAM_BASE;
 use stile_ledger::aarch64::reason;
 use stile_wire::{Decoder, Event, VmState};
@@ -66,7 +66,7 @@ fn blob() -> &'static [u8] {
             entry: RAM_BASE,
             info: RAM_BASE,
             mode: stile_blob::Mode::Reset,
-            loads: heapless::Vec::<Load, 8>::new(),
+            loads: heapless::Vec::new(),
             on_reset: OnReset::Restart,
             techniques: Techniques::default(),
         };

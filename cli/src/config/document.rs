@@ -16,7 +16,7 @@ const TOP_KEYS: &[&str] = &["machine", "vm"];
 const MACHINE_KEYS: &[&str] = &["arch", "cpu", "cpus", "memory", "slice"];
 const VM_KEYS: &[&str] =
     &["append", "cpus", "exec", "initrd", "kernel", "memory", "name", "nested", "on_reset", "pinned", "techniques", "vcpus"];
-const TECHNIQUE_KEYS: &[&str] = &["ablate", "nested", "wfi_passthrough"];
+const TECHNIQUE_KEYS: &[&str] = &["ablate", "apic_virtualization", "nested", "wfi_passthrough"];
 
 /// Reads a draft; `None` if the text is not TOML at all, so that nothing more can be said about it.
 pub fn draft(text: &str, mistakes: &mut Vec<Mistake>) -> Option<Draft> {
@@ -104,6 +104,8 @@ fn vm_draft(vm: &DeTable<'_>, span: Range<usize>, mistakes: &mut Vec<Mistake>) -
     draft.exec = vm.string("exec", "a shell command in one string", mistakes);
     if let Some((techniques, _)) = vm.table("techniques", "[vm.techniques]", mistakes) {
         let mut techniques = Table::new("[vm.techniques]", techniques, TECHNIQUE_KEYS, mistakes);
+        let levels = "\"posted\", \"delivery\", \"registers\" or \"off\"";
+        draft.apic_virtualization = techniques.string("apic_virtualization", levels, mistakes);
         draft.nested_way = techniques.string("nested", "\"nv2\", \"nv\" or \"off\"", mistakes);
         draft.wfi_passthrough = techniques.boolean("wfi_passthrough", mistakes);
         draft.ablate = techniques.strings("ablate", &format!("a list of {}", ablation::list()), mistakes);

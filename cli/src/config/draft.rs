@@ -61,6 +61,7 @@ pub struct VmDraft {
     pub on_reset: Option<Given<String>>,
     pub exec: Option<Given<String>>,
     pub nested_way: Option<Given<String>>,
+    pub apic_virtualization: Option<Given<String>>,
     pub wfi_passthrough: Option<Given<bool>>,
     pub ablate: Option<Vec<Given<String>>>,
 }
@@ -83,6 +84,7 @@ impl VmDraft {
             on_reset: None,
             exec: None,
             nested_way: None,
+            apic_virtualization: None,
             wfi_passthrough: None,
             ablate: None,
         }

@@ -87,6 +87,7 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
     let ablate = draft.ablate.as_ref().map(|given| value::ablation(given, mistakes));
     let on_reset = draft.on_reset.as_ref().and_then(|given| value::on_reset(given, mistakes));
     let nested_way = draft.nested_way.as_ref().and_then(|given| value::nested(given, mistakes));
+    let apic = draft.apic_virtualization.as_ref().and_then(|given| value::apic_virtualization(given, mistakes));
     if let Some(append) = &draft.append {
         value::no_nul(append, mistakes);
     }
@@ -123,6 +124,7 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
                 true => nested_way.unwrap_or(Nested::Nv2),
                 false => Nested::Off,
             },
+            apic_virtualization: apic.unwrap_or_default(),
             wfi_passthrough: draft.wfi_passthrough.as_ref().map_or(Techniques::default().wfi_passthrough, |given| given.value),
             ablate,
         },

@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use proptest::prelude::*;
-use stile_blob::{Nested, OnReset};
+use stile_blob::{ApicVirtualization, Nested, OnReset};
 
 use super::*;
 
@@ -214,6 +214,21 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn how_far_apics_are_virtualized() {
+    let level = |more: &str| {
+        let text = format!("[[vm]]\nkernel = \"debian\"\n{more}");
+        let config = MachineConfig::from_text("machine.toml", &text, Path::new(""), &Flags::default());
+        config.map(|config| config.vms[0].techniques.apic_virtualization)
+    };
+    assert_eq!(level("").unwrap(), ApicVirtualization::Posted);
+    for (word, expected) in ApicVirtualization::WORDS {
+        assert_eq!(level(&format!("[vm.techniques]\napic_virtualization = \"{word}\"\n")).unwrap(), expected);
+    }
+    let refusal = level("[vm.techniques]\napic_virtualization = \"post\"\n").unwrap_err().to_string();
+    assert!(refusal.contains("\"post\"") && refusal.contains("posted"), "{refusal}");
 }
 
 #[test]

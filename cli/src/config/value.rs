@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use stile_blob::{Ablation, MAX_NAME_LEN, Nested, OnReset, is_name};
+use stile_blob::{Ablation, ApicVirtualization, MAX_NAME_LEN, Nested, OnReset, is_name};
 use stile_board::map;
 
 use super::{
@@ -236,15 +236,24 @@ pub fn on_reset(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<On
 }
 
 pub fn nested(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<Nested> {
-    let words = Nested::WORDS.map(|(word, _)| word);
-    match Nested::WORDS.iter().find(|(word, _)| *word == given.value) {
-        Some((_, nested)) => Some(*nested),
-        None => {
-            let mistake = wrong(given, format!("there is no way of nesting \"{}\"", given.value)).expected("\"nv2\", \"nv\" or \"off\"");
-            mistakes.push(mistake.similar_among(&given.value, words));
-            None
-        }
+    one_of(given, "there is no way of nesting", &Nested::WORDS, mistakes)
+}
+
+pub fn apic_virtualization(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<ApicVirtualization> {
+    one_of(given, "there is no APIC virtualization", &ApicVirtualization::WORDS, mistakes)
+}
+
+/// One of a few words; the last one is the most.
+fn one_of<T: Copy>(given: &Given<String>, none: &str, words: &[(&'static str, T)], mistakes: &mut Vec<Mistake>) -> Option<T> {
+    if let Some((_, value)) = words.iter().find(|(word, _)| *word == given.value) {
+        return Some(*value);
     }
+    let names = || words.iter().map(|(word, _)| *word);
+    let expected = names().rev().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(", ");
+    mistakes.push(
+        wrong(given, format!("{none} \"{}\"", given.value)).expected(format!("one of {expected}")).similar_among(&given.value, names()),
+    );
+    None
 }
 
 /// Text that ends up as a C string has no NUL in it.

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 
 use crate::emulator::Pipes;
@@ -46,7 +46,7 @@ impl Inputs {
     /// Signals can't be caught.
     pub fn start(pipes: Pipes, keyboard: bool) -> Result<Self> {
         let (send, inputs) = sync_channel(WAITING);
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("catching signals")?;
+        let mut signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP]).context("catching signals")?;
         let handle = signals.handle();
 
         let report = send.clone();

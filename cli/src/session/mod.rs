@@ -17,8 +17,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use signal_hook::consts::SIGINT;
-use stile_wire::{Channel, Encoder, Event, VmState};
+use signal_hook::consts::{SIGINT, SIGQUIT};
+use stile_wire::{Channel, Command, Encoder, Event, VmState};
 
 pub use exits::{By, Exits};
 pub use keys::HELP as KEYS;
@@ -257,6 +257,7 @@ impl Session<'_> {
                 self.pass_on();
             }
             Input::Signal(SIGINT) => return Ok(Some(End::Left)),
+            Input::Signal(SIGQUIT) => self.command(&Command::Panic),
             Input::Signal(_) => return Ok(Some(End::Terminated)),
         }
         Ok(None)
@@ -370,7 +371,7 @@ impl Session<'_> {
             let fate = match fate {
                 outcome::Fate::Waiting => "has not started",
                 outcome::Fate::Running => "runs",
-                outcome::Fate::Off => "is off",
+                outcome::Fate::Off | outcome::Fate::Exited(_) => "is off",
                 outcome::Fate::Crashed(_) => "crashed",
             };
             text += &format!("{shown} {} {name} {fate}\n", vm + 1);
@@ -404,6 +405,13 @@ impl Session<'_> {
         let mut line = Vec::with_capacity(bytes.len() + 2);
         self.encoder.bytes(Channel::console(vm), bytes, &mut |byte| line.push(byte));
         // It fails only when the emulator is gone, which the closed line tells, too.
+        let _ = self.inputs.line.send(line);
+    }
+
+    fn command(&mut self, command: &Command) {
+        let mut line = Vec::new();
+        self.encoder.command(command, &mut |byte| line.push(byte));
+        // As in `send`.
         let _ = self.inputs.line.send(line);
     }
 

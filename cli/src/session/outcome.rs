@@ -31,6 +31,8 @@ pub enum Fate {
     Off,
     /// It crashed.
     Crashed(Crash),
+    /// It ended itself with a status; 0 is well.
+    Exited(u32),
 }
 
 /// What Stile's messages have told about the run so far.
@@ -54,6 +56,7 @@ impl Story {
                 *fate = match state {
                     VmState::PoweredOff => Fate::Off,
                     VmState::Crashed(crash) => Fate::Crashed(crash),
+                    VmState::Exited(status) => Fate::Exited(status),
                     _ => Fate::Running,
                 };
                 return Some(vm);
@@ -112,6 +115,13 @@ pub fn judge(end: &End, story: &Story, exec: Exec, names: &[String]) -> (u8, Opt
     if let Exec::Status(status) = exec {
         return (status, None);
     }
+    let failed = story.fates.iter().enumerate().find_map(|(vm, fate)| match fate {
+        Fate::Exited(status) if *status != 0 => Some((vm, status)),
+        _ => None,
+    });
+    if let Some((vm, status)) = failed {
+        return (exit::GUEST, Some(format!("{} ended itself with status {status}; 0 is success", name(vm))));
+    }
     match (end, story.end) {
         (End::Emulator(Some(failure)), _) => (exit::EMULATOR, Some(format!("the emulator failed: {failure}"))),
         (_, None) => (exit::EMULATOR, Some("the emulator ended before Stile did".into())),
@@ -121,7 +131,7 @@ pub fn judge(end: &End, story: &Story, exec: Exec, names: &[String]) -> (u8, Opt
         (_, Some(_)) if story.fates.iter().all(|fate| *fate == Fate::Waiting) => {
             (exit::HYPERVISOR, Some("Stile stopped before it started a VM: its log says why".into()))
         }
-        (_, Some(_)) => match story.fates.iter().position(|fate| *fate != Fate::Off) {
+        (_, Some(_)) => match story.fates.iter().position(|fate| !matches!(fate, Fate::Off | Fate::Exited(0))) {
             Some(vm) => (exit::GUEST, Some(format!("{} did not end by its own power-off", name(vm)))),
             None => (exit::HYPERVISOR, Some("Stile stopped with a failure: its log says why".into())),
         },
@@ -177,6 +187,8 @@ mod tests {
         assert_eq!(status(&End::Timeout(Duration::from_secs(1)), &off, Exec::Status(0)), exit::TIMEOUT);
         assert_eq!(status(&QUIET_END, &story(&[Fate::Running], Some(1)), Exec::None), exit::GUEST);
         assert_eq!(status(&QUIET_END, &story(&[Fate::Waiting], Some(1)), Exec::Unfinished), exit::HYPERVISOR);
+        assert_eq!(status(&QUIET_END, &story(&[Fate::Exited(0), Fate::Off], Some(0)), Exec::None), exit::OK);
+        assert_eq!(status(&QUIET_END, &story(&[Fate::Off, Fate::Exited(3)], Some(1)), Exec::None), exit::GUEST);
         let panicked = Story { panic: Some(2), ..off };
         assert_eq!(status(&End::Timeout(Duration::from_secs(1)), &panicked, Exec::None), exit::HYPERVISOR);
     }

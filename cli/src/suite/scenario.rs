@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::child::end_with_parent;
+use crate::config::Arch;
 use crate::exit;
 
 /// How long a scenario may take by default: emulators on busy machines are slow.
@@ -18,8 +19,9 @@ pub const TIMEOUT: u32 = 300;
 /// The emulator's log of exceptions, in the scenario's own directory.
 const EXCEPTIONS: &str = "exceptions.log";
 
-/// How much longer than its `--timeout` a run may take before it is ended from outside.
-const GRACE: Duration = Duration::from_secs(60);
+/// How much longer than its `--timeout`, which begins with the emulator, a run may take before it is ended from outside: it may have to fetch
+/// a kernel or to build the hypervisor first.
+const GRACE: Duration = Duration::from_secs(300);
 
 /// A scenario.
 #[derive(Debug, Clone)]
@@ -53,8 +55,8 @@ pub struct Expect {
     pub interleaved: Option<(&'static str, &'static str)>,
     /// The account's exits must be as many as the exceptions to EL2 that the emulator logs.
     pub counted_by_emulator: bool,
-    /// Interrupt the run when standard output has everything of [`Expect::output`] in it.
-    pub interrupt: bool,
+    /// Send this to the run when standard output has everything of [`Expect::output`] in it.
+    pub signal: Option<Signal>,
 }
 
 impl Default for Expect {
@@ -66,7 +68,7 @@ impl Default for Expect {
             absent: Vec::new(),
             interleaved: None,
             counted_by_emulator: false,
-            interrupt: false,
+            signal: None,
         }
     }
 }
@@ -90,6 +92,13 @@ impl Scenario {
         self
     }
 
+    /// The architecture of its machine.
+    pub fn arch(&self) -> Arch {
+        let flag = self.arguments.iter().any(|argument| argument == Arch::X86_64.name());
+        let key = self.config.as_ref().is_some_and(|config| config.contains("arch = \"x86_64\""));
+        if flag || key { Arch::X86_64 } else { Arch::Aarch64 }
+    }
+
     /// Runs it; the error is a report for people.
     pub fn run(&self) -> Result<(), String> {
         let dir = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
@@ -100,7 +109,7 @@ impl Scenario {
         let mut input = self.input;
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let until = Instant::now() + Duration::from_secs(self.timeout.into()) + GRACE;
-        let mut interrupted = false;
+        let mut signal = self.expect.signal;
         loop {
             drain(&notes, &mut err);
             match output.recv_timeout(Duration::from_millis(100)) {
@@ -114,9 +123,8 @@ impl Scenario {
                 let _ = keyboard.write_all(text.as_bytes());
                 input = None;
             }
-            if self.expect.interrupt && !interrupted && missing(&plain(&out), &self.expect.output).is_none() {
-                interrupted = true;
-                interrupt(&child);
+            if signal.is_some() && missing(&plain(&out), &self.expect.output).is_none() {
+                send(&child, signal.take());
             }
             if Instant::now() > until {
                 let _ = child.kill();
@@ -236,9 +244,9 @@ fn drain(from: &Receiver<Vec<u8>>, to: &mut Vec<u8>) {
     }
 }
 
-fn interrupt(child: &Child) {
-    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        let _ = kill_process(pid, Signal::INT);
+fn send(child: &Child, signal: Option<Signal>) {
+    if let Some((signal, pid)) = signal.zip(i32::try_from(child.id()).ok().and_then(Pid::from_raw)) {
+        let _ = kill_process(pid, signal);
     }
 }
 

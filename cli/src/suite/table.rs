@@ -1,6 +1,7 @@
 //! The scenarios.
 
 use anyhow::Result;
+use rustix::process::Signal;
 
 use super::guests::guests;
 use super::nested;
@@ -49,7 +50,7 @@ fn boots() -> Vec<Scenario> {
 
 /// Debian's installer asks for the language.
 fn installer() -> Scenario {
-    let expect = Expect { status: exit::LEFT, output: vec!["Select a language".into()], interrupt: true, ..Expect::default() };
+    let expect = Expect { status: exit::LEFT, output: vec!["Select a language".into()], signal: Some(Signal::INT), ..Expect::default() };
     Scenario { timeout: 900, expect, ..Scenario::new("boot/debian-installer", "--kernel debian-installer --memory 1G --vcpus 2") }
 }
 
@@ -87,8 +88,12 @@ fn two_cpus() -> Scenario {
 
 /// A guest reboots, and comes up again.
 fn reboot() -> Scenario {
-    let expect =
-        Expect { status: exit::LEFT, output: vec!["~ # ".into(), "reboot -f".into(), "~ # ".into()], interrupt: true, ..Expect::default() };
+    let expect = Expect {
+        status: exit::LEFT,
+        output: vec!["~ # ".into(), "reboot -f".into(), "~ # ".into()],
+        signal: Some(Signal::INT),
+        ..Expect::default()
+    };
     Scenario { input: Some(("~ # ", "reboot -f\n")), expect, ..Scenario::new("life/reboot", "--vcpus 2 --append quiet") }
 }
 

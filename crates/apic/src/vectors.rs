@@ -8,37 +8,30 @@ impl Vectors {
     /// No vector.
     pub const NONE: Self = Self([0; 4]);
 
-    /// Adds a vector.
+    /// The vectors whose bits are set, 64 a word.
     #[inline]
-    pub fn insert(&mut self, vector: u8) {
-        self.0[usize::from(vector >> 6)] |= 1 << (vector & 63);
+    pub const fn from_words(words: [u64; 4]) -> Self {
+        Self(words)
     }
 
-    /// Takes a vector out.
+    /// A bit for each vector, 64 a word.
     #[inline]
-    pub fn remove(&mut self, vector: u8) {
-        self.0[usize::from(vector >> 6)] &= !(1 << (vector & 63));
+    pub const fn words(&self) -> [u64; 4] {
+        self.0
     }
 
-    /// Adds or takes out.
+    /// Adds the vectors of another set.
     #[inline]
-    pub fn set(&mut self, vector: u8, present: bool) {
-        if present { self.insert(vector) } else { self.remove(vector) }
+    pub fn extend(&mut self, other: Self) {
+        for (word, more) in self.0.iter_mut().zip(other.0) {
+            *word |= more;
+        }
     }
 
     /// Is it in the set?
     #[inline]
     pub const fn contains(&self, vector: u8) -> bool {
         self.0[(vector >> 6) as usize] >> (vector & 63) & 1 != 0
-    }
-
-    /// The highest vector.
-    #[inline]
-    pub fn highest(&self) -> Option<u8> {
-        (0..4_u8).rev().find_map(|i| {
-            let word = self.0[usize::from(i)];
-            (word != 0).then(|| i * 64 + 63 - word.leading_zeros() as u8)
-        })
     }
 
     /// The 32 vectors from 32 * `index` on, `index` modulo 8.

@@ -8,7 +8,7 @@ use stile_board::MAX_VMS;
 pub const MAX_NAME_LEN: usize = 32;
 
 /// The most files that are loaded into one virtual machine.
-pub const MAX_LOADS: usize = 8;
+pub const MAX_LOADS: usize = 12;
 
 /// Everything that Stile is told at start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,6 +123,8 @@ pub enum OnReset {
 pub struct Techniques {
     /// `WFI` is not trapped while no other vCPU wants the CPU.
     pub wfi_passthrough: bool,
+    /// The most that the processor does for local APICs.
+    pub apic_virtualization: ApicVirtualization,
     /// Whether the virtual machine has an EL2 of its own, and what the processor does for it.
     pub nested: Nested,
     /// An experiment: what is done at every exit that need not be. With some, even if none of its
@@ -132,8 +134,33 @@ pub struct Techniques {
 
 impl Default for Techniques {
     fn default() -> Self {
-        Self { wfi_passthrough: true, nested: Nested::Off, ablate: None }
+        Self { wfi_passthrough: true, apic_virtualization: ApicVirtualization::Posted, nested: Nested::Off, ablate: None }
     }
+}
+
+/// What the processor does for the local APICs of an x86-64 guest: each includes those before it. Of what it can't do, the next
+/// lower one is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum ApicVirtualization {
+    /// Nothing: every access to a register exits, and interrupts are injected by hand.
+    Off,
+    /// Registers are read from the virtual-APIC page, and the task priority is written there.
+    Registers,
+    /// Interrupts are delivered and ended, and those to oneself sent.
+    Delivery,
+    /// Interrupts of others come to a guest that runs.
+    #[default]
+    Posted,
+}
+
+impl ApicVirtualization {
+    /// The words for them in the configuration.
+    pub const WORDS: [(&'static str, ApicVirtualization); 4] = [
+        ("off", ApicVirtualization::Off),
+        ("registers", ApicVirtualization::Registers),
+        ("delivery", ApicVirtualization::Delivery),
+        ("posted", ApicVirtualization::Posted),
+    ];
 }
 
 /// How a virtual machine's own EL2 is made.

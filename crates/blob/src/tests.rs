@@ -333,6 +333,7 @@ prop_compose! {
         ],
         stop: bool,
         wfi_passthrough: bool,
+        apic in prop::sample::select(ApicVirtualization::WORDS.map(|(_, apic)| apic).to_vec()),
         nested in prop::sample::select(Nested::WORDS.map(|(_, nested)| nested).to_vec()),
         ablate in prop::option::of(any_ablation()),
         loads in prop::collection::vec((0..100u64, 0..2000usize, 0..100u64), 0..4),
@@ -345,7 +346,7 @@ prop_compose! {
         vm.info = map::RAM_BASE + info * 8;
         vm.mode = mode;
         vm.on_reset = if stop { OnReset::Stop } else { OnReset::Restart };
-        vm.techniques = Techniques { wfi_passthrough, nested, ablate };
+        vm.techniques = Techniques { wfi_passthrough, apic_virtualization: apic, nested, ablate };
         (vm, loads)
     }
 }

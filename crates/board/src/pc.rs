@@ -1,5 +1,7 @@
 //! The machine that x86-64 guests see: a PC of which only what kernels need is there.
 
+use core::ops::Range;
+
 /// Guest-physical addresses from here to 4 GiB are devices', so RAM ends here at the latest.
 pub const RAM_LIMIT: u64 = 0xc000_0000;
 
@@ -11,6 +13,14 @@ pub const IO_APIC: u64 = 0xfec0_0000;
 pub const COM1_INPUT: u32 = 4;
 /// The clock's.
 pub const CLOCK_INPUT: u32 = 8;
+/// The 8254's, which is line 0 of the 8259s.
+pub const TIMER_INPUT: u32 = 2;
+/// That of ACPI's fixed events.
+pub const ACPI_INPUT: u32 = 9;
+/// Where the clock's memory has the century.
+pub const CENTURY: u8 = 0x32;
+/// Memory for test programs: what lies there is RAM of its own, this long.
+pub const TEST_MEMORY: Range<u64> = 0xff00_0000..0xff01_0000;
 /// `SLP_TYP` that turns the machine off, in the sleep control register.
 pub const SLEEP_TYPE_OFF: u8 = 5;
 
@@ -26,6 +36,12 @@ pub mod port {
     pub const CLOCK: u16 = 0x70;
     /// The first port beyond it.
     pub const CLOCK_END: u16 = CLOCK + 2;
+    /// ACPI's fixed registers: PM1a events, control, and the timer.
+    pub const PM1A_EVENT: u16 = 0x600;
+    /// The first port beyond them.
+    pub const PM_END: u16 = PM1A_EVENT + 12;
+    /// ACPI's timer.
+    pub const PM_TIMER: u16 = 0x608;
     /// ACPI's PM1a control register: `SLP_EN` with `SLP_TYP` 0 turns the machine off.
     pub const PM1A_CONTROL: u16 = 0x604;
     /// `SLP_EN` of that register.
@@ -42,4 +58,16 @@ pub mod port {
     pub const KEYBOARD: u16 = 0x64;
     /// Where test programs write their status to end the machine, as on QEMU with `isa-debug-exit`.
     pub const DEBUG_EXIT: u16 = 0xf4;
+    /// The firmware's configuration, as on QEMU: what is read, and its bytes.
+    pub const FW_CFG: u16 = 0x510;
+    /// The first port beyond it.
+    pub const FW_CFG_END: u16 = FW_CFG + 2;
+    /// A word that keeps what is written, for test programs, as on QEMU with `pc-testdev`: four ports.
+    pub const TEST_WORD: u16 = 0xe0;
+    /// The first port beyond it.
+    pub const TEST_WORD_END: u16 = TEST_WORD + 4;
+    /// Interrupt lines that test programs move: a port each.
+    pub const TEST_LINES: u16 = 0x2000;
+    /// The first port beyond them.
+    pub const TEST_LINES_END: u16 = TEST_LINES + 24;
 }

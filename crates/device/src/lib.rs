@@ -14,6 +14,7 @@
 //! - [`uart16550`]: the PC's UART
 //! - [`pit`], [`rtc`], [`pic`]: the PC's timer, clock and interrupt controllers, as far as an operating system needs them
 //!   that has an APIC
+//! - [`fw_cfg`]: what a PC's firmware tells of the machine
 //! - [`power`]: ACPI's fixed registers, which turn a PC off, and its reset register
 //!
 //! # Offsets and widths
@@ -36,6 +37,7 @@
 extern crate std;
 
 mod fifo;
+pub mod fw_cfg;
 mod line;
 pub mod pic;
 pub mod pit;

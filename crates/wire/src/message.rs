@@ -68,6 +68,8 @@ pub enum Command {
     Ledger,
     /// End every virtual machine, then Stile.
     Shutdown,
+    /// Say where everything is, and stop: for a machine that seems to hang.
+    Panic,
 }
 
 /// A version of Stile.
@@ -103,6 +105,8 @@ pub enum VmState {
     Reset,
     /// It was stopped because it can't go on.
     Crashed(Crash),
+    /// It ended itself, and said how it went: 0 is well.
+    Exited(u32),
 }
 
 /// Why and where a guest can't go on.

@@ -69,7 +69,13 @@ fn crash() -> impl Strategy<Value = Crash> {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    let state = prop_oneof![Just(VmState::Started), Just(VmState::PoweredOff), Just(VmState::Reset), crash().prop_map(VmState::Crashed),];
+    let state = prop_oneof![
+        Just(VmState::Started),
+        Just(VmState::PoweredOff),
+        Just(VmState::Reset),
+        crash().prop_map(VmState::Crashed),
+        any::<u32>().prop_map(VmState::Exited),
+    ];
     let row = prop_oneof![any::<u16>().prop_map(Row::Static), any::<(u16, u32)>().prop_map(|(kind, key)| Row::Dynamic { kind, key }),];
     prop_oneof![
         (any::<[u16; 3]>(), any::<[u8; 2]>(), any::<bool>()).prop_map(|([major, minor, patch], [cpus, vms], vhe)| Event::Hello {
@@ -187,7 +193,7 @@ fn text_before_any_selection_is_the_log() {
 
 #[test]
 fn commands_round_trip() {
-    for command in [Command::Stop { vm: 0x10 }, Command::Ledger, Command::Shutdown] {
+    for command in [Command::Stop { vm: 0x10 }, Command::Ledger, Command::Shutdown, Command::Panic] {
         let mut line = Vec::new();
         Encoder::new().command(&command, &mut |byte| line.push(byte));
         let mut decoder = Decoder::new();

@@ -3,6 +3,7 @@
 #![no_std]
 #![no_main]
 
+mod apic;
 mod console;
 mod exception;
 mod machine;
@@ -30,6 +31,7 @@ extern "C" fn main(magic: u32, info: u32) -> ! {
             }
         }
     }
+    failed += apic::run();
     println!("EXIT: STATUS={}", u32::from(failed != 0));
     off()
 }

@@ -6,6 +6,7 @@ use stile_ledger::RowId;
 use stile_sched::lock::{TicketGuard, TicketLock};
 use stile_sched::{CpuId, Loading, Scheduler, State, Switch, VcpuId};
 
+mod block;
 mod sleepers;
 
 use crate::MAX_CPUS;
@@ -95,14 +96,16 @@ pub fn notify(vcpu: &Vcpu) {
 /// The first half of [`notify`]. False if the vCPU does not run, so that it must be woken.
 #[inline(always)]
 pub fn kick_if_running(vcpu: &Vcpu) -> bool {
+    running_on(vcpu).inspect(|&cpu| Cpu::kick(cpu)).is_some()
+}
+
+/// The CPU that a vCPU runs on, for who has something for it and will kick that, or else must wake the vCPU.
+#[inline(always)]
+pub fn running_on(vcpu: &Vcpu) -> Option<usize> {
     // Pairs with the fence in `run` and `stand_aside`: whoever comes second sees what the first one wrote.
     Cpu::complete_stores();
     let cpu = vcpu.runs_on.load(Ordering::Relaxed);
-    if cpu == NOWHERE {
-        return false;
-    }
-    Cpu::kick(cpu as usize);
-    true
+    (cpu != NOWHERE).then_some(cpu as usize)
 }
 
 /// Whether a vCPU runs on this CPU.

@@ -4,7 +4,7 @@ mod create;
 pub mod power;
 mod vcpu;
 
-use stile_blob::{Blob, Load, Mode, OnReset, Techniques};
+use stile_blob::{Blob, Load, MAX_LOADS, Mode, OnReset, Techniques};
 use stile_board::MAX_VMS;
 use stile_paging::frames::{MAX_PIECES, Piece};
 use stile_sched::VcpuId;
@@ -26,7 +26,7 @@ pub struct Vm {
     /// Where its memory is.
     memory: heapless::Vec<Piece, MAX_PIECES>,
     /// What is loaded into it.
-    loads: heapless::Vec<Load, 8>,
+    loads: heapless::Vec<Load, MAX_LOADS>,
     /// What a reset means.
     on_reset: OnReset,
     /// The switches of the exit path.

@@ -19,6 +19,8 @@ use crate::{arch, report, vm};
 pub enum End {
     /// Its guest, or the operator, turned it off.
     Off,
+    /// Its guest ended it, and says how it went: 0 is well.
+    Exit(u32),
     /// Its guest reset it.
     Reset,
     /// It can't go on.
@@ -123,6 +125,7 @@ pub fn settle(vm: &'static Vm) {
             }
         }
         End::Off => console::event(&Event::Vm { vm: number, state: VmState::PoweredOff }),
+        End::Exit(status) => console::event(&Event::Vm { vm: number, state: VmState::Exited(status) }),
         End::Crash(crash) => {
             log!(
                 "{}: vCPU {} can't go on: {:?} at pc {:#x}, esr {:#x}, far {:#x}",
@@ -136,7 +139,7 @@ pub fn settle(vm: &'static Vm) {
             console::event(&Event::Vm { vm: number, state: VmState::Crashed(crash) });
         }
     }
-    if end != End::Off {
+    if !matches!(end, End::Off | End::Exit(0)) {
         vm.power.failed.store(true, Ordering::Relaxed);
     }
     if vm::all().all(|vm| *vm.power.state.lock() == State::Off) {

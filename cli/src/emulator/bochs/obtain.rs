@@ -27,11 +27,19 @@ const VGA_BIOS: &str = "vgabios.bin";
 /// About how many source files it has: for the progress bar only.
 const SOURCE_FILES: f64 = 466.0;
 
-/// What is mended in its sources: file, line, and what is added after that line.
+/// What is mended in its sources: file, text, and what stands in its place.
 ///
-/// A VM entry must end the masking of physical interrupts that RFLAGS.IF clear means outside of a guest; 3.0 looks only when IF changes. A guest
-/// that runs with interrupts off from the start would never be interrupted.
-const MENDED: (&str, &str, &str) = ("cpu/vmx.cc", "  BX_CPU_THIS_PTR in_vmx_guest = true;\n", "  handleInterruptMaskChange();\n");
+/// - A VM entry must end the masking of physical interrupts that RFLAGS.IF clear means outside of a guest; 3.0 looks only when IF changes. A
+///   guest that runs with interrupts off from the start would never be interrupted.
+/// - A virtual interrupt that waits for RFLAGS.IF must not be delivered because a physical one comes.
+const MENDED: [(&str, &str, &str); 2] = [
+    ("cpu/vmx.cc", "  BX_CPU_THIS_PTR in_vmx_guest = true;\n", "  BX_CPU_THIS_PTR in_vmx_guest = true;\n  handleInterruptMaskChange();\n"),
+    (
+        "cpu/event.cc",
+        "    if (is_pending(BX_EVENT_PENDING_VMX_VIRTUAL_INTR)) {\n",
+        "    if (is_unmasked_event_pending(BX_EVENT_PENDING_VMX_VIRTUAL_INTR)) {\n",
+    ),
+];
 
 /// With VMX, AVX-512 and several CPUs; without a display, a debugger, or the statistics signal, whose handler can block for ever.
 const CONFIGURE: [&str; 12] = [
@@ -67,7 +75,7 @@ impl Bochs {
 }
 
 fn directory() -> Result<PathBuf> {
-    Ok(cache::dir()?.join("bochs").join(format!("{VERSION}-mended-{}", std::env::consts::ARCH)))
+    Ok(cache::dir()?.join("bochs").join(format!("{VERSION}-mended-{}-{}", MENDED.len(), std::env::consts::ARCH)))
 }
 
 /// Bochs, if it is in the cache.
@@ -134,13 +142,15 @@ fn make(cache: &Path, to: &Path) -> Result<()> {
 }
 
 fn mend(sources: &Path) -> Result<()> {
-    let (file, line, added) = MENDED;
-    let path = sources.join(file);
-    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-    let Some((before, after)) = text.split_once(line).filter(|(_, after)| !after.contains(line)) else {
-        bail!("{file} of Bochs {VERSION} is not as Stile knows it");
-    };
-    fs::write(&path, [before, line, added, after].concat()).with_context(|| format!("writing {}", path.display()))
+    for (file, line, better) in MENDED {
+        let path = sources.join(file);
+        let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        let Some((before, after)) = text.split_once(line).filter(|(_, after)| !after.contains(line)) else {
+            bail!("{file} of Bochs {VERSION} is not as Stile knows it");
+        };
+        fs::write(&path, [before, better, after].concat()).with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(())
 }
 
 fn compile(sources: &Path, task: &Task) -> Result<()> {

@@ -1,10 +1,9 @@
-//! The guest's ACPI tables: hardware-reduced (ACPI Specification 6.5, "Hardware-Reduced ACPI"), so that there is no PIT, no 8259
-//! and no fixed register that a guest would look for.
+//! The guest's ACPI tables (ACPI Specification 6.5).
 
 use acpi_tables::aml::{Device, EISAName, IO, Interrupt, Name, Package, Path, ResourceTemplate};
 use acpi_tables::fadt::{FADTBuilder, Flags};
 use acpi_tables::gas::{AccessSize, AddressSpace, GAS};
-use acpi_tables::madt::{EnabledStatus, IoApic, LocalInterruptController, MADT, ProcessorLocalApic};
+use acpi_tables::madt::{EnabledStatus, IoApic, ProcessorLocalApic};
 use acpi_tables::rsdp::Rsdp;
 use acpi_tables::sdt::Sdt;
 use acpi_tables::xsdt::XSDT;
@@ -35,8 +34,18 @@ fn bytes(table: &dyn Aml) -> Vec<u8> {
     bytes.0
 }
 
+/// Which PC the tables describe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Hardware-reduced (ACPI Specification 6.5, "Hardware-Reduced ACPI"): there is no PIT, no 8259 and no fixed register that a kernel
+    /// would look for, and exit for.
+    Reduced,
+    /// With all of these, for kernels that know nothing newer.
+    Whole,
+}
+
 /// The tables of a machine with so many vCPUs, as they lie at [`TABLES`].
-pub fn tables(vcpus: u8) -> Vec<u8> {
+pub fn tables(vcpus: u8, kind: Kind) -> Vec<u8> {
     let mut all = vec![0; Rsdp::len().next_multiple_of(ALIGN)];
     let mut put = |table: &[u8]| {
         let at = TABLES + all.len() as u64;
@@ -45,33 +54,112 @@ pub fn tables(vcpus: u8) -> Vec<u8> {
         at
     };
     let dsdt = put(dsdt().as_slice());
-    let madt = put(&bytes(&madt(vcpus)));
-    let sleep = |port: u16| GAS::new(AddressSpace::SystemIo, 8, 0, AccessSize::ByteAccess, port.into());
-    let mut fadt = FADTBuilder::new(OEM, TABLE, REVISION).dsdt_64(dsdt).flag(Flags::HwReducedAcpi).flag(Flags::ResetRegSup);
-    fadt.sleep_control_reg = sleep(pc::port::SLEEP_CONTROL);
-    fadt.sleep_status_reg = sleep(pc::port::SLEEP_STATUS);
-    fadt.reset_reg = sleep(pc::port::RESET);
-    fadt.reset_value = pc::port::RESET_VALUE;
-    // "IA-PC Boot Architecture Flags": no VGA.
-    fadt.iapc_boot_arch = (1 << 2).into();
-    let fadt = put(&bytes(&fadt.finalize()));
+    let madt = put(madt(vcpus, kind).as_slice());
+    let facs = put(&facs());
+    let fadt = put(&bytes(&fadt(dsdt, facs, kind).finalize()));
     let mut xsdt = XSDT::new(OEM, TABLE, REVISION);
-    xsdt.add_entry(fadt);
-    xsdt.add_entry(madt);
+    let mut rsdt = Sdt::new(*b"RSDT", SDT_HEADER, 1, OEM, TABLE, REVISION);
+    for table in [fadt, madt] {
+        xsdt.add_entry(table);
+        rsdt.append_slice(&(table as u32).to_le_bytes());
+    }
     let xsdt = put(&bytes(&xsdt));
-    let rsdp = bytes(&Rsdp::new(OEM, xsdt));
+    let rsdt = put(rsdt.as_slice());
+    let rsdp = rsdp(rsdt as u32, xsdt);
     all[..rsdp.len()].copy_from_slice(&rsdp);
     all
 }
 
-/// Interrupt controllers: a local APIC for each vCPU, and one I/O APIC.
-fn madt(vcpus: u8) -> MADT {
-    let mut madt = MADT::new(OEM, TABLE, REVISION, LocalInterruptController::Address(pc::LOCAL_APIC as u32));
-    for vcpu in 0..vcpus {
-        madt.add_structure(ProcessorLocalApic::new(vcpu, vcpu, EnabledStatus::Enabled));
+/// Length of the header that every table has.
+const SDT_HEADER: u32 = 36;
+
+/// The root pointer ("Root System Description Pointer"), which leads to tables of 32-bit addresses, too: small kernels know no others.
+fn rsdp(rsdt: u32, xsdt: u64) -> Vec<u8> {
+    const CHECKSUM: usize = 8;
+    const RSDT: usize = 16;
+    const LENGTH_OF_FIRST_VERSION: usize = 20;
+    const EXTENDED_CHECKSUM: usize = 32;
+    let mut rsdp = bytes(&Rsdp::new(OEM, xsdt));
+    rsdp[RSDT..RSDT + 4].copy_from_slice(&rsdt.to_le_bytes());
+    for (at, length) in [(CHECKSUM, LENGTH_OF_FIRST_VERSION), (EXTENDED_CHECKSUM, rsdp.len())] {
+        rsdp[at] = 0;
+        rsdp[at] = rsdp[..length].iter().fold(0u8, |sum, byte| sum.wrapping_sub(*byte));
     }
-    madt.add_structure(IoApic::new(0, pc::IO_APIC as u32, 0));
+    rsdp
+}
+
+/// Interrupt controllers: a local APIC for each vCPU, one I/O APIC, and how the lines of an older PC reach it ("Multiple APIC Description
+/// Table (MADT)").
+fn madt(vcpus: u8, kind: Kind) -> Sdt {
+    const HAS_8259: u32 = 1;
+    let mut madt = Sdt::new(*b"APIC", SDT_HEADER, 5, OEM, TABLE, REVISION);
+    madt.append_slice(&(pc::LOCAL_APIC as u32).to_le_bytes());
+    madt.append_slice(&(if kind == Kind::Whole { HAS_8259 } else { 0 }).to_le_bytes());
+    for vcpu in 0..vcpus {
+        madt.append_slice(&bytes(&ProcessorLocalApic::new(vcpu, vcpu, EnabledStatus::Enabled)));
+    }
+    madt.append_slice(&bytes(&IoApic::new(0, pc::IO_APIC as u32, 0)));
+    if kind == Kind::Whole {
+        /// As the bus has it: edges, active high.
+        const CONFORMS: u16 = 0;
+        /// Level-sensitive, active high.
+        const LEVEL: u16 = 0b1101;
+        for (line, input, flags) in [(0, pc::TIMER_INPUT, CONFORMS), (pc::ACPI_INPUT as u8, pc::ACPI_INPUT, LEVEL)] {
+            // "Interrupt Source Override Structure".
+            madt.append_slice(&[2, 10, 0, line]);
+            madt.append_slice(&input.to_le_bytes());
+            madt.append_slice(&flags.to_le_bytes());
+        }
+        // "Local APIC NMI Structure": LINT1 of all.
+        madt.append_slice(&[4, 6, 0xff, 0, 0, 1]);
+    }
     madt
+}
+
+/// "Firmware ACPI Control Structure": nobody has the global lock, and there is nothing to wake.
+fn facs() -> Vec<u8> {
+    const LENGTH: usize = 64;
+    let mut facs = vec![0; LENGTH];
+    facs[..4].copy_from_slice(b"FACS");
+    facs[4..8].copy_from_slice(&(LENGTH as u32).to_le_bytes());
+    facs[32] = 2;
+    facs
+}
+
+/// "Fixed ACPI Description Table (FADT)".
+fn fadt(dsdt: u64, facs: u64, kind: Kind) -> FADTBuilder {
+    let register = |bits: u8, size: AccessSize, port: u16| GAS::new(AddressSpace::SystemIo, bits, 0, size, port.into());
+    let byte = |port: u16| register(8, AccessSize::ByteAccess, port);
+    let mut fadt = FADTBuilder::new(OEM, TABLE, REVISION).dsdt_64(dsdt).flag(Flags::ResetRegSup);
+    fadt.dsdt = (dsdt as u32).into();
+    fadt.reset_reg = byte(pc::port::RESET);
+    fadt.reset_value = pc::port::RESET_VALUE;
+    // "IA-PC Boot Architecture Flags": no VGA.
+    const NO_VGA: u16 = 1 << 2;
+    /// There are devices that are at the same ports on every PC.
+    const LEGACY_DEVICES: u16 = 1 << 0;
+    match kind {
+        Kind::Reduced => {
+            fadt = fadt.flag(Flags::HwReducedAcpi);
+            fadt.sleep_control_reg = byte(pc::port::SLEEP_CONTROL);
+            fadt.sleep_status_reg = byte(pc::port::SLEEP_STATUS);
+            fadt.iapc_boot_arch = NO_VGA.into();
+        }
+        Kind::Whole => {
+            fadt = fadt.firmware_ctrl_64(facs).flag(Flags::TmrValExt).flag(Flags::Wbinvd);
+            fadt.firmware_ctrl = (facs as u32).into();
+            fadt.sci_int = (pc::ACPI_INPUT as u16).into();
+            fadt.century = pc::CENTURY;
+            fadt.iapc_boot_arch = (NO_VGA | LEGACY_DEVICES).into();
+            (fadt.pm1a_evt_blk, fadt.pm1_evt_len) = (u32::from(pc::port::PM1A_EVENT).into(), 4);
+            (fadt.pm1a_cnt_blk, fadt.pm1_cnt_len) = (u32::from(pc::port::PM1A_CONTROL).into(), 2);
+            (fadt.pm_tmr_blk, fadt.pm_tmr_len) = (u32::from(pc::port::PM_TIMER).into(), 4);
+            fadt.x_pm1a_evt_blk = register(32, AccessSize::WordAccess, pc::port::PM1A_EVENT);
+            fadt.x_pm1a_cnt_blk = register(16, AccessSize::WordAccess, pc::port::PM1A_CONTROL);
+            fadt.x_pm_tmr_blk = register(32, AccessSize::DwordAccess, pc::port::PM_TIMER);
+        }
+    }
+    fadt
 }
 
 /// The machine's one device that can't be found otherwise, and how it is turned off.
@@ -101,7 +189,13 @@ mod tests {
     /// From the root to each table: signatures, lengths and sums.
     #[test]
     fn the_tables_lead_to_each_other() {
-        let all = tables(3);
+        for kind in [Kind::Reduced, Kind::Whole] {
+            they_lead(kind);
+        }
+    }
+
+    fn they_lead(kind: Kind) {
+        let all = tables(3, kind);
         let word = |at: usize| u32::from_le_bytes(all[at..at + 4].try_into().unwrap());
         let pointer = |at: usize| (u64::from(word(at)) | u64::from(word(at + 4)) << 32) - TABLES;
         let table = |at: u64, signature: &[u8]| {
@@ -115,8 +209,15 @@ mod tests {
         let fadt = table(pointer(xsdt + 36), b"FACP");
         let madt = table(pointer(xsdt + 44), b"APIC");
         table(pointer(fadt + 140), b"DSDT");
-        // Three local APICs and an I/O APIC.
-        assert_eq!(word(madt + 4), 44 + 3 * 8 + 12);
+        // The older root leads to the same tables.
+        let rsdt = table(u64::from(word(16)) - TABLES, b"RSDT");
+        let low = |at: usize| u64::from(word(at)) - TABLES;
+        assert_eq!((low(rsdt + 36), low(rsdt + 40)), (fadt as u64, madt as u64));
+        // Three local APICs and an I/O APIC; and the lines that differ.
+        let lines = if kind == Kind::Whole { 2 * 10 + 6 } else { 0 };
+        assert_eq!(word(madt + 4), 44 + 3 * 8 + 12 + lines);
+        assert_eq!(word(fadt + 112) >> 20 & 1, u32::from(kind == Kind::Reduced));
+        assert_eq!(word(fadt + 76), if kind == Kind::Whole { 0x608 } else { 0 });
         assert!(all.len() < 0x1_0000);
     }
 }

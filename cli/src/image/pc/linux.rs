@@ -5,7 +5,7 @@ use std::ops::Range;
 use stile_blob::Mode;
 
 use super::acpi;
-use super::{HIGH_MEMORY, INFO, INFO_LEN, Memory, Parts, check_places};
+use super::{INFO, INFO_LEN, Memory, Parts, check_places, place};
 use crate::image::kernel::{Format, Kernel, KernelError, Segment, word};
 
 /// The setup header begins here in the file and in the boot parameters.
@@ -72,7 +72,7 @@ pub fn parts(file: &[u8], ram: u64, bootargs: &str, initrd: Option<&[u8]>) -> Re
     let segment = Segment { ipa: load, file: start..file.len(), mem_len: init_size.max((file.len() - start) as u64) };
     check_places(std::slice::from_ref(&segment), ram)?;
     let highest = u64::from(word(file, field::INITRD_MAX).ok_or_else(cut)?).saturating_add(1);
-    let initrd = initrd.map(|initrd| place(initrd.len() as u64, &segment, ram.min(highest))).transpose()?;
+    let initrd = initrd.map(|initrd| place(initrd.len() as u64, segment.memory().end, ram.min(highest))).transpose()?;
 
     let info = information(file, ram, bootargs, initrd.clone()).ok_or_else(cut)?;
     let kernel = Kernel {
@@ -84,17 +84,7 @@ pub fn parts(file: &[u8], ram: u64, bootargs: &str, initrd: Option<&[u8]>) -> Re
         size_known: true,
         contents: file.to_vec(),
     };
-    Ok(Some(Parts { kernel, initrd, info, mode: Mode::Long { tables: INFO + (TABLES_PAGE * PAGE) as u64 } }))
-}
-
-/// The initial RAM file system goes as high as it may, in whole pages.
-fn place(len: u64, kernel: &Segment, end: u64) -> Result<Range<u64>, KernelError> {
-    let start = end.saturating_sub(len) & !(PAGE as u64 - 1);
-    if start < kernel.memory().end.max(HIGH_MEMORY) {
-        let what = format!("the kernel and the initial RAM file system ({len} bytes) do not fit into RAM, which ends at {end:#x}");
-        return Err(KernelError::Malformed(what));
-    }
-    Ok(start..start + len)
+    Ok(Some(Parts { kernel, initrd, info, mode: Mode::Long { tables: INFO + (TABLES_PAGE * PAGE) as u64 }, acpi: acpi::Kind::Reduced }))
 }
 
 /// Boot parameters, command line and page tables.

@@ -12,7 +12,7 @@ use stile_board::map;
 use super::assemble::{Error, VmFiles, VmPlan};
 use super::kernel::{Kernel, KernelError, Segment};
 use super::layout::Layout;
-use crate::config::VmConfig;
+use crate::config::{KernelSource, VmConfig};
 
 pub use multiboot::MULTIBOOT_MAGIC;
 
@@ -20,8 +20,8 @@ pub use multiboot::MULTIBOOT_MAGIC;
 const INFO: u64 = 0x1000;
 /// Room for it.
 const INFO_LEN: usize = 0x8000;
-/// From here to 1 MiB is no RAM: devices on a PC, and the ACPI tables.
-const RESERVED: u64 = 0xa_0000;
+/// From here to 1 MiB is no RAM for kernels: the extended BIOS data area, devices on a PC, and the ACPI tables.
+const RESERVED: u64 = 0x9_fc00;
 /// RAM goes on here.
 const HIGH_MEMORY: u64 = 1 << 20;
 
@@ -48,6 +48,21 @@ struct Parts {
     /// What goes to [`INFO`].
     info: Vec<u8>,
     mode: Mode,
+    /// What the ACPI tables describe.
+    acpi: acpi::Kind,
+}
+
+/// Where a BIOS keeps its data.
+const BIOS_DATA: u64 = 0x400;
+
+/// What kernels look at of a BIOS's data: where its extended data area begins, and how many KiB of base memory are below that.
+fn bios_data() -> Vec<u8> {
+    const EXTENDED_DATA: usize = 0x0e;
+    const BASE_MEMORY: usize = 0x13;
+    let mut bytes = vec![0; 0x100];
+    bytes[EXTENDED_DATA..EXTENDED_DATA + 2].copy_from_slice(&((RESERVED >> 4) as u16).to_le_bytes());
+    bytes[BASE_MEMORY..BASE_MEMORY + 2].copy_from_slice(&((RESERVED >> 10) as u16).to_le_bytes());
+    bytes
 }
 
 /// Decides what goes where in a virtual machine's RAM.
@@ -59,7 +74,7 @@ pub fn plan(vm: &VmConfig, files: &VmFiles<'_>) -> Result<VmPlan, Error> {
     let parts = parts(vm, files, initrd).map_err(|error| Error::Kernel { vm: vm.name.clone(), error })?;
     let layout = Layout { dtb: INFO..INFO + parts.info.len() as u64, initrd: parts.initrd };
     let initrd = initrd.filter(|_| layout.initrd.is_some()).map(<[u8]>::to_vec);
-    let more = vec![(acpi::TABLES, acpi::tables(vm.vcpus))];
+    let more = vec![(BIOS_DATA, bios_data()), (acpi::TABLES, acpi::tables(vm.vcpus, parts.acpi))];
     Ok(VmPlan { kernel: parts.kernel, initrd, dtb: parts.info, layout, mode: parts.mode, ram_base: 0, more })
 }
 
@@ -70,12 +85,17 @@ fn parts(vm: &VmConfig, files: &VmFiles<'_>, initrd: Option<&[u8]>) -> Result<Pa
     if let Some(parts) = linux::parts(files.kernel, vm.memory, files.bootargs, initrd)? {
         return Ok(parts);
     }
-    multiboot::parts(files.kernel, vm.memory, files.bootargs)?.ok_or(KernelError::NoMultiboot)
+    let name = match &vm.kernel {
+        KernelSource::File(path) => path.file_name().unwrap_or_default().to_string_lossy(),
+        KernelSource::Debian(_) => "debian".into(),
+    };
+    let command_line = format!("{name} {}", files.bootargs);
+    multiboot::parts(files.kernel, vm.memory, command_line.trim_end(), initrd)?.ok_or(KernelError::NoMultiboot)
 }
 
 /// Refuses a kernel with parts where there is no RAM, or where something else is.
 fn check_places(segments: &[Segment], ram: u64) -> Result<(), KernelError> {
-    let taken = [INFO..INFO + INFO_LEN as u64, RESERVED..HIGH_MEMORY];
+    let taken = [BIOS_DATA..INFO + INFO_LEN as u64, RESERVED..HIGH_MEMORY];
     for segment in segments {
         let memory = segment.memory();
         let meets = |taken: &Range<u64>| memory.start < taken.end && taken.start < memory.end;
@@ -87,4 +107,15 @@ fn check_places(segments: &[Segment], ram: u64) -> Result<(), KernelError> {
         }
     }
     Ok(())
+}
+
+/// The initial RAM file system goes as high below `end` as it may, in whole pages, and above the kernel.
+fn place(len: u64, kernel_end: u64, end: u64) -> Result<Range<u64>, KernelError> {
+    const PAGE: u64 = 4096;
+    let start = end.saturating_sub(len) & !(PAGE - 1);
+    if start < kernel_end.max(HIGH_MEMORY) {
+        let what = format!("the kernel and the initial RAM file system ({len} bytes) do not fit into RAM, which ends at {end:#x}");
+        return Err(KernelError::Malformed(what));
+    }
+    Ok(start..start + len)
 }

@@ -9,7 +9,7 @@ use object::{
 };
 use stile_blob::{MAX_LOADS, Mode};
 
-use super::{HIGH_MEMORY, INFO, INFO_LEN, Memory, Parts, check_places};
+use super::{HIGH_MEMORY, INFO, INFO_LEN, Memory, Parts, RESERVED, acpi, check_places, place};
 use crate::image::kernel::{Format, Kernel, KernelError, Segment, word};
 
 /// What a Multiboot header begins with, in the file's byte order.
@@ -19,18 +19,19 @@ const SEARCHED: usize = 8192;
 /// Bit of a Multiboot header's flags: it has the addresses itself.
 const HAS_ADDRESSES: u32 = 1 << 16;
 /// The most segments that a program may have.
-const MAX_SEGMENTS: usize = MAX_LOADS - 3;
-/// RAM below this is a PC's base memory.
-const BASE_MEMORY: u64 = 640 << 10;
+const MAX_SEGMENTS: usize = MAX_LOADS - 4;
 
 /// What of a Multiboot program goes where; nothing if `file` is none.
 ///
 /// # Errors
 /// It is one, but can't be started.
-pub fn parts(file: &[u8], ram: u64, bootargs: &str) -> Result<Option<Parts>, KernelError> {
+pub fn parts(file: &[u8], ram: u64, command_line: &str, initrd: Option<&[u8]>) -> Result<Option<Parts>, KernelError> {
     let Some(header) = multiboot_header(file) else { return Ok(None) };
     let kernel = recognise(file, header, ram)?;
-    Ok(Some(Parts { kernel, initrd: None, info: information(ram, bootargs), mode: Mode::Protected }))
+    let end = kernel.segments.iter().map(|segment| segment.memory().end).max().unwrap_or(0);
+    let initrd = initrd.map(|initrd| place(initrd.len() as u64, end, ram)).transpose()?;
+    let info = information(ram, command_line, initrd.as_ref());
+    Ok(Some(Parts { kernel, initrd, info, mode: Mode::Protected, acpi: acpi::Kind::Whole }))
 }
 
 fn recognise(file: &[u8], header: usize, ram: u64) -> Result<Kernel, KernelError> {
@@ -118,30 +119,47 @@ fn flat(file: &[u8], header: usize) -> Result<(u64, Vec<Segment>), KernelError> 
     Ok((entry, vec![Segment { ipa: load, file: range, mem_len }]))
 }
 
-/// The boot information ("Boot information format"): amounts of memory, a memory map, and the command line.
-fn information(ram: u64, bootargs: &str) -> Vec<u8> {
+/// The boot information ("Boot information format"): amounts of memory, a memory map, the command line, and the initial RAM file system as
+/// a module.
+fn information(ram: u64, command_line: &str, module: Option<&Range<u64>>) -> Vec<u8> {
     const MEMORY: u32 = 1 << 0;
     const COMMAND_LINE: u32 = 1 << 2;
+    const MODULES: u32 = 1 << 3;
     const MAP: u32 = 1 << 6;
+    const LOADER_NAME: u32 = 1 << 9;
     const HEADER: usize = 128;
-    let mut map = Vec::new();
-    for Memory { range, kind } in super::memory(ram) {
-        map.extend(20u32.to_le_bytes());
-        map.extend(range.start.to_le_bytes());
-        map.extend((range.end - range.start).to_le_bytes());
-        map.extend(kind.to_le_bytes());
+    /// As the first bytes after the header; a module's own line is empty.
+    const NAME: &[u8; 8] = b"Stile\0\0\0";
+    let mut after = NAME.to_vec();
+    let modules = HEADER + after.len();
+    if let Some(Range { start, end }) = module {
+        after.extend(
+            [*start as u32, *end as u32, INFO as u32 + (HEADER + NAME.len() - 1) as u32, 0].iter().flat_map(|word| word.to_le_bytes()),
+        );
     }
+    let map_at = HEADER + after.len();
+    for Memory { range, kind } in super::memory(ram) {
+        after.extend(20u32.to_le_bytes());
+        after.extend(range.start.to_le_bytes());
+        after.extend((range.end - range.start).to_le_bytes());
+        after.extend(kind.to_le_bytes());
+    }
+    let text = HEADER + after.len();
     let mut bytes = vec![0; HEADER];
-    let mut put = |at: usize, value: u32| bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
-    put(0, MEMORY | COMMAND_LINE | MAP);
-    put(4, (BASE_MEMORY.min(ram) >> 10) as u32);
-    put(8, (ram.saturating_sub(HIGH_MEMORY) >> 10) as u32);
-    put(16, INFO as u32 + (HEADER + map.len()) as u32);
-    put(44, map.len() as u32);
-    put(48, INFO as u32 + HEADER as u32);
-    bytes.extend(map);
+    let mut put = |at: usize, value: usize| bytes[at..at + 4].copy_from_slice(&(value as u32).to_le_bytes());
+    let flags = MEMORY | COMMAND_LINE | MAP | LOADER_NAME | if module.is_some() { MODULES } else { 0 };
+    put(0, flags as usize);
+    put(4, (RESERVED.min(ram) >> 10) as usize);
+    put(8, (ram.saturating_sub(HIGH_MEMORY) >> 10) as usize);
+    put(16, INFO as usize + text);
+    put(20, usize::from(module.is_some()));
+    put(24, INFO as usize + modules);
+    put(44, text - map_at);
+    put(48, INFO as usize + map_at);
+    put(64, INFO as usize + HEADER);
+    bytes.extend(after);
     // What is too long is cut: there must be a NUL.
-    bytes.extend(bootargs.as_bytes().iter().take(INFO_LEN - bytes.len() - 1));
+    bytes.extend(command_line.as_bytes().iter().take(INFO_LEN - bytes.len() - 1));
     bytes.push(0);
     bytes
 }
@@ -166,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_flat_kernel_says_itself_where_it_goes() {
-        let kernel = parts(&flat_file(0x10_0000, 0x10_0000, 0, 0x10_0020), RAM, "").unwrap().unwrap().kernel;
+        let kernel = parts(&flat_file(0x10_0000, 0x10_0000, 0, 0x10_0020), RAM, "", None).unwrap().unwrap().kernel;
         assert_eq!((kernel.entry, kernel.segments.len()), (0x10_0020, 1));
         assert_eq!(kernel.segments[0].memory(), 0x10_0000..0x10_0400);
         assert_eq!(kernel.about(), "Multiboot");
@@ -174,8 +192,8 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused() {
-        let refusal = |file: &[u8]| parts(file, RAM, "").err().expect("no kernel").to_string();
-        assert!(parts(b"no header", RAM, "").unwrap().is_none());
+        let refusal = |file: &[u8]| parts(file, RAM, "", None).err().expect("no kernel").to_string();
+        assert!(parts(b"no header", RAM, "", None).unwrap().is_none());
         assert!(refusal(&flat_file(0x200_0000, 0x200_0000, 0, 0x200_0020)).contains("RAM ends at"));
         assert!(refusal(&flat_file(0x1800, 0x1800, 0, 0x1820)).contains("boot information"));
         assert!(refusal(&flat_file(0x10_0000, 0x10_0000, 0, 0x20_0000)).contains("entry point"));
@@ -185,14 +203,29 @@ mod tests {
 
     #[test]
     fn the_guest_is_told_its_memory_and_its_command_line() {
-        let info = information(RAM, "one two");
-        assert_eq!(word(&info, 0), Some(0b100_0101));
-        assert_eq!((word(&info, 4), word(&info, 8)), (Some(640), Some(15 << 10)));
+        let info = information(RAM, "one two", None);
+        assert_eq!(word(&info, 0), Some(0b10_0100_0101));
+        assert_eq!((word(&info, 4), word(&info, 8)), (Some(639), Some(15 << 10)));
         let text = word(&info, 16).unwrap() as usize - INFO as usize;
         assert_eq!(&info[text..], b"one two\0");
         let map = word(&info, 48).unwrap() as usize - INFO as usize;
         assert_eq!(word(&info, 44), Some(3 * 24));
         assert_eq!((word(&info, map + 48), word(&info, map + 52)), (Some(20), Some(1 << 20)));
-        assert!(information(RAM, &"x".repeat(1 << 20)).len() <= INFO_LEN);
+        assert!(information(RAM, &"x".repeat(1 << 20), None).len() <= INFO_LEN);
+    }
+
+    #[test]
+    fn the_initial_file_system_is_a_module() {
+        let file = flat_file(0x10_0000, 0x10_0000, 0, 0x10_0020);
+        let parts = parts(&file, RAM, "", Some(&[7; 5000])).unwrap().unwrap();
+        assert_eq!(parts.initrd, Some(RAM - 8192..RAM - 8192 + 5000));
+        assert_eq!((word(&parts.info, 0).unwrap() & 1 << 3, word(&parts.info, 20)), (1 << 3, Some(1)));
+        let module = word(&parts.info, 24).unwrap() as usize - INFO as usize;
+        assert_eq!(
+            (word(&parts.info, module), word(&parts.info, module + 4)),
+            (Some((RAM - 8192) as u32), Some((RAM - 8192) as u32 + 5000))
+        );
+        let line = word(&parts.info, module + 8).unwrap() as usize - INFO as usize;
+        assert_eq!(parts.info[line], 0);
     }
 }

@@ -1,15 +1,14 @@
 //! The local vector table ("Local Vector Table").
 
-use crate::{Delivery, offset};
+use crate::{Delivery, Pages, offset};
 
-const ENTRIES: usize = 7;
+pub(crate) const ENTRIES: usize = 7;
 pub(super) const TIMER: usize = 0;
 pub(super) const LINT0: usize = 3;
 pub(super) const LINT1: usize = 4;
-pub(super) const ERROR: usize = 5;
 const CMCI: usize = 6;
 
-const MASKED: u32 = 1 << 16;
+pub(crate) const MASKED: u32 = 1 << 16;
 /// What each entry holds.
 const WRITABLE: [u32; ENTRIES] = [0x7_00ff, 0x1_07ff, 0x1_07ff, 0x1_a7ff, 0x1_a7ff, 0x1_00ff, 0x1_07ff];
 
@@ -22,59 +21,53 @@ pub(super) enum TimerMode {
     Reserved,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Lvt([u32; ENTRIES]);
+/// Where an entry is in the APIC's page.
+pub(crate) const fn offset_of(entry: usize) -> u32 {
+    if entry == CMCI { offset::LVT_CMCI } else { offset::LVT_TIMER + 16 * entry as u32 }
+}
 
-impl Lvt {
-    pub(super) const RESET: Self = Self([MASKED; ENTRIES]);
-
-    /// The entry whose register is at `offset`.
-    pub(super) const fn at(offset: u32) -> Option<usize> {
-        match offset {
-            offset::LVT_TIMER..=offset::LVT_ERROR if offset & 0xf == 0 => Some((offset - offset::LVT_TIMER) as usize >> 4),
-            offset::LVT_CMCI => Some(CMCI),
-            _ => None,
-        }
+/// The entry whose register is at `offset`.
+pub(super) const fn at(offset: u32) -> Option<usize> {
+    match offset {
+        offset::LVT_TIMER..=offset::LVT_ERROR if offset & 0xf == 0 => Some((offset - offset::LVT_TIMER) as usize >> 4),
+        offset::LVT_CMCI => Some(CMCI),
+        _ => None,
     }
+}
 
-    pub(super) const fn writable(entry: usize) -> u32 {
-        WRITABLE[entry]
+pub(super) const fn writable(entry: usize) -> u32 {
+    WRITABLE[entry]
+}
+
+/// Entries stay masked while software has the APIC disabled.
+pub(super) fn write(pages: &Pages, entry: usize, value: u32, enabled: bool) {
+    pages.set(offset_of(entry), value & WRITABLE[entry] | if enabled { 0 } else { MASKED });
+}
+
+pub(super) fn mask_all(pages: &Pages) {
+    for offset in (0..ENTRIES).map(offset_of) {
+        pages.set(offset, pages.get(offset) | MASKED);
     }
+}
 
-    pub(super) const fn read(&self, entry: usize) -> u32 {
-        self.0[entry]
-    }
+pub(super) fn enabled(pages: &Pages, entry: usize) -> bool {
+    pages.get(offset_of(entry)) & MASKED == 0
+}
 
-    /// Entries stay masked while software has the APIC disabled.
-    pub(super) fn write(&mut self, entry: usize, value: u32, enabled: bool) {
-        self.0[entry] = value & WRITABLE[entry] | if enabled { 0 } else { MASKED };
-    }
+pub(super) fn vector(pages: &Pages, entry: usize) -> u8 {
+    pages.get(offset_of(entry)) as u8
+}
 
-    pub(super) fn mask_all(&mut self) {
-        for entry in &mut self.0 {
-            *entry |= MASKED;
-        }
-    }
+/// The timer's and errors' are always fixed.
+pub(super) fn delivery(pages: &Pages, entry: usize) -> Option<Delivery> {
+    Delivery::from_bits((pages.get(offset_of(entry)) & WRITABLE[entry] & 0x700).into())
+}
 
-    pub(super) const fn enabled(&self, entry: usize) -> bool {
-        self.0[entry] & MASKED == 0
-    }
-
-    pub(super) const fn vector(&self, entry: usize) -> u8 {
-        self.0[entry] as u8
-    }
-
-    /// The timer's and errors' are always fixed.
-    pub(super) const fn delivery(&self, entry: usize) -> Option<Delivery> {
-        Delivery::from_bits((self.0[entry] & WRITABLE[entry] & 0x700) as u64)
-    }
-
-    pub(super) const fn timer_mode(&self) -> TimerMode {
-        match self.0[TIMER] >> 17 & 3 {
-            0 => TimerMode::OneShot,
-            1 => TimerMode::Periodic,
-            2 => TimerMode::Deadline,
-            _ => TimerMode::Reserved,
-        }
+pub(super) fn timer_mode(pages: &Pages) -> TimerMode {
+    match pages.get(offset_of(TIMER)) >> 17 & 3 {
+        0 => TimerMode::OneShot,
+        1 => TimerMode::Periodic,
+        2 => TimerMode::Deadline,
+        _ => TimerMode::Reserved,
     }
 }

@@ -1,17 +1,27 @@
 //! Reads and writes of registers, by page and by MSR.
 
-use super::lvt::{self, Lvt, TimerMode};
-use super::{Effect, GeneralProtection, LocalApic, Mode, SVR_ENABLE, error};
+use super::{Effect, GeneralProtection, LocalApic, Mode, lvt};
+use crate::pages::{SVR_ENABLE, error};
 use crate::{Delivery, Destination, Message, offset};
 
-/// An integrated APIC with seven local vectors that can suppress EOI broadcasts.
-const VERSION: u32 = 0x14 | 6 << 16 | 1 << 24;
 /// What SVR holds.
 const SVR: u32 = 0x11ff;
 /// What the ICR holds: not the delivery status.
 const ICR_LOW: u32 = 0xc_cfff;
 
-impl LocalApic {
+/// Whether the virtual-APIC page alone answers RDMSR of an x2APIC register, `msr` from 0x800 to 0x8ff ("Virtualizing MSR-Based APIC
+/// Accesses"). PPR is in it only if the processor `delivers` interrupts.
+pub const fn is_kept(msr: u32, delivers: bool) -> bool {
+    let offset = msr.wrapping_sub(offset::MSR_BASE) << 4;
+    match offset {
+        offset::ID | offset::VERSION | offset::TPR | offset::LDR | offset::SVR | offset::ESR | offset::ICR => true,
+        offset::INITIAL_COUNT | offset::DIVIDE | offset::ISR..offset::ESR => true,
+        offset::PPR => delivers,
+        _ => lvt::at(offset).is_some(),
+    }
+}
+
+impl LocalApic<'_> {
     /// The guest reads 32 bits at `offset` in the APIC's page, which registers' accesses are aligned in to 16 bytes. What is no
     /// register reads as 0.
     #[inline]
@@ -19,32 +29,43 @@ impl LocalApic {
         if let Some(value) = self.register(offset, now) {
             return value;
         }
-        self.fail(error::ILLEGAL_REGISTER);
+        self.pages.fail(error::ILLEGAL_REGISTER);
         0
     }
 
     /// The guest writes 32 bits at `offset` in the APIC's page.
     pub fn write(&mut self, offset: u32, value: u32, now: u64) -> Effect {
         match offset {
-            offset::LDR => self.logical = value & 0xff00_0000,
-            offset::DFR => self.format = value | 0x0fff_ffff,
-            offset::ICR => return self.send(self.icr & !0xffff_ffff | u64::from(value & ICR_LOW)),
-            offset::ICR_HIGH => self.icr = self.icr & 0xffff_ffff | u64::from(value & 0xff00_0000) << 32,
+            offset::LDR => self.pages.set(offset::LDR, value & 0xff00_0000),
+            offset::DFR => self.pages.set(offset::DFR, value | 0x0fff_ffff),
+            offset::ICR => return self.send(self.pages.icr() & !0xffff_ffff | u64::from(value & ICR_LOW)),
+            offset::ICR_HIGH => self.pages.set(offset::ICR_HIGH, value & 0xff00_0000),
+            // Read-only, but a processor that virtualizes the APIC has let it be written.
+            offset::ID => self.pages.show_identity(),
             // Read-only.
-            offset::ID | offset::VERSION | offset::APR | offset::PPR | offset::RRD | offset::CURRENT_COUNT => {}
+            offset::VERSION | offset::APR | offset::PPR | offset::RRD | offset::CURRENT_COUNT => {}
             offset::ISR..offset::ESR => {}
             _ => return self.write_common(offset, value, now),
         }
         Effect::None
     }
 
+    /// The processor, which virtualizes APIC accesses, has written the register at `offset` in the page for the guest ("APIC-Write VM
+    /// Exits"): what follows from that.
+    pub fn written(&mut self, offset: u32, now: u64) -> Effect {
+        let value = self.pages.get(offset);
+        match offset {
+            // What the processor itself does not send is refused as the MSR refuses it.
+            offset::SELF_IPI => self.write_msr(offset::MSR_BASE + (offset >> 4), value.into(), now).unwrap_or(Effect::None),
+            _ => self.write(offset, value, now),
+        }
+    }
+
     /// RDMSR of an x2APIC register, `msr` from 0x800 to 0x8ff.
     pub fn read_msr(&self, msr: u32, now: u64) -> Result<u64, GeneralProtection> {
         let offset = self.msr_offset(msr)?;
         match offset {
-            offset::ICR => Ok(self.icr),
-            offset::ID => Ok(self.id.into()),
-            offset::LDR => Ok(self.logical_id().into()),
+            offset::ICR => Ok(self.pages.icr()),
             offset::ICR_HIGH | offset::DFR | offset::EOI | offset::APR | offset::RRD => Err(GeneralProtection),
             _ => self.register(offset, now).map(u64::from).ok_or(GeneralProtection),
         }
@@ -60,9 +81,9 @@ impl LocalApic {
             offset::SVR => SVR.into(),
             offset::INITIAL_COUNT => 0xffff_ffff,
             offset::DIVIDE => 0xb,
-            _ => match Lvt::at(offset) {
+            _ => match lvt::at(offset) {
                 // The delivery status and the remote IRR may be written with what was read.
-                Some(entry) => u64::from(Lvt::writable(entry) | 1 << 12 | 1 << 14),
+                Some(entry) => u64::from(lvt::writable(entry) | 1 << 12 | 1 << 14),
                 None => return Err(GeneralProtection),
             },
         };
@@ -74,7 +95,7 @@ impl LocalApic {
             offset::SELF_IPI => {
                 let (destination, delivery) = (Destination::Own, Delivery::Fixed);
                 if value < 16 {
-                    self.fail(error::SEND_ILLEGAL);
+                    self.pages.fail(error::SEND_ILLEGAL);
                     return Ok(Effect::None);
                 }
                 Effect::Send(Message { destination, delivery, vector: value as u8, level: false })
@@ -90,7 +111,7 @@ impl LocalApic {
 
     /// WRMSR of IA32_TSC_DEADLINE, in the time of [`expire_timer`](LocalApic::expire_timer)'s `now`.
     pub fn set_tsc_deadline(&mut self, value: u64) {
-        self.timer.set_deadline(value, self.lvt.timer_mode());
+        self.timer.set_deadline(value);
     }
 
     fn msr_offset(&self, msr: u32) -> Result<u32, GeneralProtection> {
@@ -103,59 +124,53 @@ impl LocalApic {
     /// A register as both ways show it; None if there is none.
     fn register(&self, offset: u32, now: u64) -> Option<u32> {
         Some(match offset {
-            offset::ID => self.id << 24,
-            offset::VERSION => VERSION,
-            offset::TPR => self.tpr.into(),
-            offset::PPR => self.processor_priority().into(),
+            offset::PPR => self.pages.processor_priority().into(),
             offset::APR | offset::RRD | offset::EOI => 0,
-            offset::LDR => self.logical,
-            offset::DFR => self.format,
-            offset::SVR => self.spurious,
-            offset::ISR..offset::TMR => self.in_service.word(offset >> 4),
-            offset::TMR..offset::IRR => self.triggers.word(offset >> 4),
-            offset::IRR..offset::ESR => self.requests.word(offset >> 4),
-            offset::ESR => self.errors,
-            offset::ICR => self.icr as u32,
-            offset::ICR_HIGH => (self.icr >> 32) as u32,
-            offset::INITIAL_COUNT => self.timer.initial(),
-            offset::CURRENT_COUNT => self.timer.count(now, self.lvt.timer_mode()),
-            offset::DIVIDE => self.timer.divide(),
-            _ => self.lvt.read(Lvt::at(offset)?),
+            offset::CURRENT_COUNT => self.timer.count(now),
+            offset::ID | offset::VERSION | offset::TPR | offset::LDR | offset::DFR | offset::SVR => self.pages.get(offset),
+            offset::ESR | offset::ICR | offset::ICR_HIGH | offset::INITIAL_COUNT | offset::DIVIDE => self.pages.get(offset),
+            offset::ISR..offset::ESR => self.pages.get(offset & !0xf),
+            _ => self.pages.get(lvt::offset_of(lvt::at(offset)?)),
         })
     }
 
     /// A register that both ways write alike.
     fn write_common(&mut self, offset: u32, value: u32, now: u64) -> Effect {
+        let enabled = self.pages.get(offset::SVR) & SVR_ENABLE != 0;
         match offset {
-            offset::TPR => self.tpr = value as u8,
+            offset::TPR => self.pages.set(offset::TPR, value & 0xff),
             offset::EOI => return self.end(),
             offset::SVR => {
-                self.spurious = value & SVR;
+                self.pages.set(offset::SVR, value & SVR);
                 if value & SVR_ENABLE == 0 {
-                    self.lvt.mask_all();
+                    lvt::mask_all(self.pages);
                     return Effect::Timer;
                 }
             }
             // A write of any value shows the errors since the last one.
-            offset::ESR => self.errors = core::mem::take(&mut self.new_errors),
+            offset::ESR => self.pages.set(offset::ESR, self.pages.take_errors()),
             offset::INITIAL_COUNT => {
-                self.timer.set_initial(value, now, self.lvt.timer_mode());
+                self.timer.set_initial(value, now);
+                // With deadlines it is not taken.
+                self.pages.set(offset::INITIAL_COUNT, self.timer.initial());
                 return Effect::Timer;
             }
             offset::DIVIDE => {
-                self.timer.set_divide(value, now, self.lvt.timer_mode());
+                self.timer.set_divide(value, now);
+                self.pages.set(offset::DIVIDE, self.timer.divide());
                 return Effect::Timer;
             }
-            _ => match Lvt::at(offset) {
+            _ => match lvt::at(offset) {
                 Some(lvt::TIMER) => {
-                    let old: TimerMode = self.lvt.timer_mode();
-                    self.lvt.write(lvt::TIMER, value, self.spurious & SVR_ENABLE != 0);
-                    self.timer.change_mode(old, self.lvt.timer_mode());
+                    lvt::write(self.pages, lvt::TIMER, value, enabled);
+                    self.timer.change_mode(lvt::timer_mode(self.pages));
+                    // Some changes stop it.
+                    self.pages.set(offset::INITIAL_COUNT, self.timer.initial());
                     return Effect::Timer;
                 }
-                Some(entry) => self.lvt.write(entry, value, self.spurious & SVR_ENABLE != 0),
+                Some(entry) => lvt::write(self.pages, entry, value, enabled),
                 None => {
-                    self.fail(error::ILLEGAL_REGISTER);
+                    self.pages.fail(error::ILLEGAL_REGISTER);
                 }
             },
         }

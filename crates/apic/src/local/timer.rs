@@ -7,6 +7,8 @@ pub(super) struct Timer {
     initial: u32,
     /// The divide configuration register.
     divide: u32,
+    /// What it does when it runs out: the timer's local vector says so, too, but its old value is gone when it is written.
+    mode: TimerMode,
     /// When the timer runs out next.
     next: Option<u64>,
     /// What runs now is a deadline.
@@ -14,7 +16,7 @@ pub(super) struct Timer {
 }
 
 impl Timer {
-    pub(super) const STOPPED: Self = Self { initial: 0, divide: 0, next: None, by_deadline: false };
+    pub(super) const STOPPED: Self = Self { initial: 0, divide: 0, mode: TimerMode::OneShot, next: None, by_deadline: false };
 
     pub(super) const fn initial(&self) -> u32 {
         self.initial
@@ -43,21 +45,21 @@ impl Timer {
         (self.initial as u64) << self.shift()
     }
 
-    pub(super) fn count(&self, now: u64, mode: TimerMode) -> u32 {
+    pub(super) fn count(&self, now: u64) -> u32 {
         let Some(next) = self.next.filter(|_| !self.by_deadline) else {
             return 0;
         };
         let left = match now.checked_sub(next) {
             // Nobody asked since the period ended.
-            Some(since) if mode == TimerMode::Periodic && self.span() != 0 => self.span() - since % self.span(),
+            Some(since) if self.mode == TimerMode::Periodic && self.span() != 0 => self.span() - since % self.span(),
             Some(_) => 0,
             None => next - now,
         };
         u32::try_from(left >> self.shift()).unwrap_or(u32::MAX).min(self.initial)
     }
 
-    pub(super) fn set_initial(&mut self, count: u32, now: u64, mode: TimerMode) {
-        if mode == TimerMode::Deadline {
+    pub(super) fn set_initial(&mut self, count: u32, now: u64) {
+        if self.mode == TimerMode::Deadline {
             return;
         }
         self.initial = count;
@@ -65,8 +67,8 @@ impl Timer {
         self.next = if count == 0 { None } else { now.checked_add(self.span()) };
     }
 
-    pub(super) fn set_divide(&mut self, value: u32, now: u64, mode: TimerMode) {
-        let count = u64::from(self.count(now, mode));
+    pub(super) fn set_divide(&mut self, value: u32, now: u64) {
+        let count = u64::from(self.count(now));
         self.divide = value & 0xb;
         if self.next.is_some() && !self.by_deadline {
             // The count goes on from where it is at the new pace.
@@ -74,15 +76,16 @@ impl Timer {
         }
     }
 
-    pub(super) fn set_deadline(&mut self, value: u64, mode: TimerMode) {
-        if mode == TimerMode::Deadline {
+    pub(super) fn set_deadline(&mut self, value: u64) {
+        if self.mode == TimerMode::Deadline {
             self.by_deadline = true;
             self.next = (value != 0).then_some(value);
         }
     }
 
     /// Going to deadlines and coming from them stops the timer.
-    pub(super) fn change_mode(&mut self, old: TimerMode, new: TimerMode) {
+    pub(super) fn change_mode(&mut self, new: TimerMode) {
+        let old = core::mem::replace(&mut self.mode, new);
         if old != new && (old == TimerMode::Deadline || new == TimerMode::Deadline) {
             self.next = None;
             self.initial = 0;
@@ -91,11 +94,11 @@ impl Timer {
     }
 
     /// Has it run out? Periods that were missed count as one.
-    pub(super) fn expire(&mut self, now: u64, mode: TimerMode) -> bool {
+    pub(super) fn expire(&mut self, now: u64) -> bool {
         let Some(next) = self.next.filter(|&next| next <= now) else {
             return false;
         };
-        self.next = match mode {
+        self.next = match self.mode {
             TimerMode::Periodic if !self.by_deadline && self.span() != 0 => {
                 let missed = (now - next) / self.span();
                 next.checked_add((missed + 1).saturating_mul(self.span()))

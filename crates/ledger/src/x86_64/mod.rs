@@ -30,6 +30,8 @@ pub mod reason {
         /// An access to a device's registers, or to nothing. Dynamic key: [`key::page`](super::key::page), for addresses at which there
         /// is nothing.
         MMIO,
+        /// The local APIC, as far as the processor virtualizes it and has told what came of that.
+        APIC,
         /// A physical interrupt.
         INTERRUPT,
         /// A physical NMI.
@@ -65,7 +67,8 @@ static ROWS: RowTable = TableBuilder::new()
     .block(rows::CONTROL, reason::CR, "", rows::CONTROL_NAMES)
     .block(rows::LEAF_MSR, reason::RDMSR, "", rows::LEAF_MSR_NAMES)
     .accesses(rows::DEVICE, reason::MMIO, "", rows::DEVICE_NAMES)
-    .finish(rows::DEVICE);
+    .block(rows::VIRTUAL_APIC, reason::APIC, "", rows::VIRTUAL_APIC_NAMES)
+    .finish(rows::VIRTUAL_APIC);
 
 /// The names of the reasons and rows of x86-64.
 pub static CATALOGUE: Catalogue = Catalogue { architecture: "x86_64", reasons: reason::NAMES, rows: &ROWS, key: key::write };

@@ -51,6 +51,17 @@ named_rows! {
 pub(super) const DEVICE_NAMES: &[&str] = &["local APIC", "I/O APIC"];
 pub(super) const DEVICE: Block = LEAF_MSR.then(2 * DEVICE_NAMES.len());
 
+named_rows! {
+    /// What a processor that virtualizes the local APIC leaves to the hypervisor.
+    VIRTUAL_APIC VIRTUAL_APIC_NAMES = Some(DEVICE);
+    /// The guest has written a register that does more than hold a value.
+    APIC_WRITE = "register written",
+    /// A level-triggered interrupt has ended.
+    APIC_END = "end of a level interrupt",
+    /// The task priority has fallen below that of an interrupt which waits.
+    APIC_PRIORITY = "task priority lowered",
+}
+
 /// An access to the local APIC's page.
 #[inline]
 pub const fn local_apic(write: bool) -> RowId {

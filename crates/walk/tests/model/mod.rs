@@ -205,7 +205,7 @@ pub fn translate(memory: &Memory, r: &Registers, features: Features, linear: u64
 pub fn entries(memory: &Memory, r: &Registers, features: Features, linear: u64) -> Vec<u64> {
     let long = r.efer & 1 << 10 != 0;
     let mut table = match r.cr4 & 1 << 5 != 0 {
-        true if !long => r.pdpte[(linear >> 30 & 3) as usize],
+        true if !long => r.pdpte[(linear >> 30 & 3) as usize] & bits(u32::from(features.physical_bits) - 1, 12),
         _ => r.cr3,
     };
     let mut found = Vec::new();

@@ -2,7 +2,7 @@
 
 use core::mem::offset_of;
 
-use stile_ledger::{Ledger, Row};
+use stile_ledger::Row;
 
 use super::sysreg::{read_sysreg, write_sysreg};
 use super::{debug, exit, features, gic, mmu, timer, traps};
@@ -47,9 +47,9 @@ pub struct Cpu {
     /// The counter at the exit being handled.
     pub since: u64,
     /// Rows of the loaded vCPU's ledger.
-    rows: *mut Row,
+    pub rows: *mut Row,
     /// Exits that the vectors counted since the vCPU was loaded.
-    taken: u64,
+    pub taken: u64,
     /// Identification registers as the loaded vCPU sees them.
     id_view: *const [u64; 64],
     /// The vCPU that is loaded.
@@ -121,26 +121,9 @@ impl Cpu {
         unsafe { (*block).index }
     }
 
-    /// The vCPU that the exit being handled came from.
-    #[inline(always)]
-    pub fn vcpu(&self) -> &'static Vcpu {
-        // SAFETY: handlers run only for exits, an exit comes from a guest, and a guest runs only when its vCPU is loaded.
-        unsafe { self.vcpu.unwrap_unchecked() }
-    }
-
     /// What the leaves of `exit.S` need of the VM that the loaded vCPU belongs to.
     pub fn open_vm(&mut self, vm: &'static super::Vm) {
         self.id_view = &vm.id_registers;
-    }
-
-    /// The loaded vCPU's ledger becomes the one that exits are written to.
-    pub fn open_ledger(&mut self, ledger: &mut Ledger) {
-        self.rows = ledger.rows.as_mut_ptr();
-    }
-
-    /// Adds the exits taken since the last call to the ledger.
-    pub fn settle_ledger(&mut self, ledger: &mut Ledger) {
-        ledger.taken += core::mem::take(&mut self.taken);
     }
 
     /// Before another CPU's state is read that says whether it is to be kicked: what it shall find is written.

@@ -5,7 +5,7 @@ use core::fmt::{self, Write};
 use super::cpu::Cpu;
 use super::mmu;
 use super::sysreg::read_sysreg;
-use crate::panic::Frames;
+use crate::backtrace::Backtrace;
 
 /// The CPU's block, if there is one already.
 pub fn this_cpu() -> Option<&'static Cpu> {
@@ -21,7 +21,7 @@ extern "C" fn fatal(kind: u64, registers: &[u64; 32]) -> ! {
     let esr = read_sysreg!("esr_el2");
     crate::panic::stop(
         format_args!("{} at EL2: {}", KINDS[kind as usize & 3], class(esr)),
-        Frames::at(read_sysreg!("elr_el2"), registers[29]),
+        Backtrace { pc: Some(read_sysreg!("elr_el2")), pointer: registers[29] },
         |out| {
             writeln!(
                 out,
@@ -87,14 +87,4 @@ pub fn frame_pointer() -> u64 {
     value
 }
 
-/// The frame record that a frame pointer points to (AAPCS64, The Frame Pointer): the caller's, and the return address.
-pub fn frame_record(pointer: u64) -> Option<(u64, u64)> {
-    let stack = mmu::stack_of(pointer)?;
-    if pointer & 7 != 0 || pointer + 16 > stack.end {
-        return None;
-    }
-    // SAFETY: both words lie in a mapped stack.
-    Some(unsafe { (*(pointer as *const u64), *(pointer as *const u64).add(1)) })
-}
-
-pub use super::mmu::image_offset;
+pub use super::mmu::{code, stack_of};

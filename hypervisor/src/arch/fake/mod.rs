@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use stile_blob::Techniques;
-use stile_ledger::Ledger;
+use stile_ledger::Row;
 use stile_paging::frames::Piece;
 use stile_wire::Level;
 
@@ -34,7 +34,8 @@ pub struct Cpu {
     pub since: u64,
     /// What the loaded vCPU computes with.
     pub register: u64,
-    taken: u64,
+    pub rows: *mut Row,
+    pub taken: u64,
 }
 
 impl Cpu {
@@ -48,18 +49,9 @@ impl Cpu {
             waiting_trapped: false,
             since: 0,
             register: 0,
+            rows: std::ptr::null_mut(),
             taken: 0,
         }
-    }
-
-    pub fn vcpu(&self) -> &'static crate::vm::Vcpu {
-        self.vcpu.expect("a vCPU is loaded")
-    }
-
-    pub fn open_ledger(&mut self, _ledger: &mut Ledger) {}
-
-    pub fn settle_ledger(&mut self, ledger: &mut Ledger) {
-        ledger.taken += std::mem::take(&mut self.taken);
     }
 
     pub fn this_index() -> usize {
@@ -167,6 +159,7 @@ pub mod uart {
 
 pub mod panic {
     use std::fmt::{self, Write};
+    use std::ops::Range;
 
     pub fn this_cpu() -> Option<&'static super::Cpu> {
         None
@@ -176,12 +169,12 @@ pub mod panic {
         0
     }
 
-    pub fn frame_record(_pointer: u64) -> Option<(u64, u64)> {
+    pub fn stack_of(_address: u64) -> Option<Range<u64>> {
         None
     }
 
-    pub fn image_offset(_address: u64) -> Option<u32> {
-        None
+    pub fn code() -> Range<u64> {
+        0..0
     }
 
     pub fn write_guest(_out: &mut dyn Write, _cpu: &super::Cpu) -> fmt::Result {

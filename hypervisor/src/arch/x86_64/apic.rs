@@ -17,6 +17,8 @@ pub mod vector {
     pub const TIMER: u8 = 0xf1;
     /// Another CPU wants this one to look.
     pub const KICK: u8 = 0xf2;
+    /// Something was posted for the vCPU that runs here. If its guest runs, no exit comes of it.
+    pub const POSTED: u8 = 0xf3;
     /// What an APIC delivers when the interrupt has gone meanwhile. It is not ended.
     pub const SPURIOUS: u8 = 0xff;
 }
@@ -70,6 +72,11 @@ pub fn end_of_interrupt() {
 /// Makes another CPU look.
 pub fn kick(cpu: usize) {
     send(IDS[cpu & (MAX_CPUS - 1)].load(Ordering::Relaxed), vector::KICK.into());
+}
+
+/// Tells another CPU that something was posted for the vCPU that it runs.
+pub fn notify(cpu: usize) {
+    send(IDS[cpu & (MAX_CPUS - 1)].load(Ordering::Relaxed), vector::POSTED.into());
 }
 
 fn send(apic: u32, command: u64) {

@@ -3,7 +3,9 @@
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-use stile_ledger::{Ledger, Row};
+use stile_apic::LocalApic;
+use stile_blob::ApicVirtualization;
+use stile_ledger::Row;
 
 use super::cpuid::Table;
 use super::instructions::{msr, wrmsr};
@@ -60,13 +62,15 @@ pub struct Cpu {
     /// The counter at the exit being handled.
     pub since: u64,
     /// Rows of the loaded vCPU's ledger.
-    rows: *mut Row,
+    pub rows: *mut Row,
     /// Exits that `exit.S` counted since the vCPU was loaded.
-    taken: u64,
+    pub taken: u64,
     /// Whether the current VMCS was launched on this CPU: if not, VMRESUME would fail.
     pub launched: u64,
     /// IA32_APIC_BASE of the loaded vCPU.
     pub apic_base: u64,
+    /// What the processor does for the APIC of the loaded vCPU, as it is now.
+    pub apic_level: ApicVirtualization,
     /// CPUID's answers for the loaded vCPU's VM.
     cpuid: *const Table,
     /// The vCPU that is loaded.
@@ -160,26 +164,17 @@ impl Cpu {
         index
     }
 
-    /// The vCPU that the exit being handled came from.
+    /// The local APIC of the vCPU that the exit being handled came from.
     #[inline(always)]
-    pub fn vcpu(&self) -> &'static Vcpu {
-        // SAFETY: handlers run only for exits, an exit comes from a guest, and a guest runs only when its vCPU is loaded.
-        unsafe { self.vcpu.unwrap_unchecked() }
+    pub fn apic(&mut self) -> &mut LocalApic<'static> {
+        // SAFETY: the vCPU is loaded here, so that its APIC is this CPU's, and this is the only way to it from the CPU's block, which is
+        // borrowed as long.
+        unsafe { self.vcpu().arch.apic() }
     }
 
     /// What the leaves of `exit.S` need of the VM that the loaded vCPU belongs to.
     pub fn open_vm(&mut self, vm: &'static super::Vm) {
         self.cpuid = &vm.cpuid;
-    }
-
-    /// The loaded vCPU's ledger becomes the one that exits are written to.
-    pub fn open_ledger(&mut self, ledger: &mut Ledger) {
-        self.rows = ledger.rows.as_mut_ptr();
-    }
-
-    /// Adds the exits taken since the last call to the ledger.
-    pub fn settle_ledger(&mut self, ledger: &mut Ledger) {
-        ledger.taken += core::mem::take(&mut self.taken);
     }
 
     /// Stile's interrupts that were taken since the last call: bit n for vector [`apic::vector::UART`] + n.

@@ -93,10 +93,16 @@ pub mod basic {
     pub const WRMSR: usize = 32;
     pub const MWAIT: u64 = 36;
     pub const MONITOR: u64 = 39;
+    /// TPR below threshold.
+    pub const PRIORITY: u64 = 43;
+    pub const APIC_ACCESS: u64 = 44;
+    /// Virtualized EOI.
+    pub const EOI: u64 = 45;
     pub const EPT_VIOLATION: u64 = 48;
     pub const INVEPT: u64 = 50;
     pub const INVVPID: u64 = 53;
     pub const XSETBV: u64 = 55;
+    pub const APIC_WRITE: u64 = 56;
     /// Set in the reason if it was the entry that failed.
     pub const ENTRY_FAILURE: u64 = 1 << 31;
 }

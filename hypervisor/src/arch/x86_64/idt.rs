@@ -36,6 +36,7 @@ unsafe extern "C" {
     fn note_uart();
     fn note_timer();
     fn note_kick();
+    fn note_posted();
     fn note_nothing();
     fn load_segments(gdt: *const Pointer, idt: *const Pointer);
 }
@@ -55,7 +56,13 @@ pub fn setup() {
         // The emergency stack, which is the TSS's first interrupt stack.
         *entry = gate(&raw const exceptions as u64 + vector as u64 * STUB, 1);
     }
-    for (vector, handler) in [(vector::UART, note_uart as *const ()), (vector::TIMER, note_timer as _), (vector::KICK, note_kick as _)] {
+    let notes = [
+        (vector::UART, note_uart as *const ()),
+        (vector::TIMER, note_timer as _),
+        (vector::KICK, note_kick as _),
+        (vector::POSTED, note_posted as _),
+    ];
+    for (vector, handler) in notes {
         table[usize::from(vector)] = gate(handler as u64, 0);
     }
 }

@@ -1,10 +1,11 @@
 //! Guests' interrupts: from the lines of devices and the messages of APICs to the vCPU that takes them (models: crate `stile-apic`).
 
 use stile_apic::{Delivery, Effect, Message, Received};
+use stile_blob::ApicVirtualization;
 
 use super::cpu::Cpu;
 use super::vmcs::{self, Field};
-use super::{timer, vmx};
+use super::{apic, timer, virtual_apic, vmx};
 use crate::cpu;
 use crate::vm::{Vcpu, Vm};
 
@@ -18,9 +19,9 @@ const SHADOWS: u64 = 0b11;
 
 /// Sends a message to those vCPUs that it is for. `cpu` is there if an exit of a vCPU is being handled that goes on: it looks by itself.
 pub fn send(vm: &'static Vm, message: Message, sender: u32, mut cpu: Option<&mut Cpu>) {
-    let is_target = |vcpu: &&&'static Vcpu| vcpu.arch.apic.lock().is_target(message.destination, sender);
+    let is_target = |vcpu: &&&'static Vcpu| vcpu.arch.pages.is_target(message.destination, sender);
     if message.delivery == Delivery::LowestPriority {
-        let priority = |vcpu: &&&'static Vcpu| vcpu.arch.apic.lock().processor_priority();
+        let priority = |vcpu: &&&'static Vcpu| vcpu.arch.pages.processor_priority();
         if let Some(vcpu) = vm.vcpus.iter().filter(is_target).min_by_key(priority) {
             receive(vcpu, message, cpu);
         }
@@ -32,17 +33,29 @@ pub fn send(vm: &'static Vm, message: Message, sender: u32, mut cpu: Option<&mut
 }
 
 fn receive(vcpu: &'static Vcpu, message: Message, cpu: Option<&mut Cpu>) {
-    let received = vcpu.arch.apic.lock().receive(message);
-    match received {
-        Received::Interrupt => match cpu {
-            None => cpu::notify(vcpu),
-            Some(_) if cpu::runs_here(vcpu) => {}
-            Some(cpu) if !cpu::kick_if_running(vcpu) => cpu::wake_beside(cpu, vcpu),
-            Some(_) => {}
-        },
+    match vcpu.arch.pages.receive(message) {
+        Received::Interrupt => tell(vcpu, cpu, vcpu.arch.apic_level == ApicVirtualization::Posted),
+        Received::Level => tell(vcpu, cpu, false),
         // One that runs is not reset: guests start vCPUs that are off, which have nothing to reset.
         Received::Startup(page) => vcpu.arch.start_up(vcpu, page),
         Received::Nothing | Received::External | Received::Nmi | Received::Smi | Received::Init => {}
+    }
+}
+
+/// Makes a vCPU take what was posted for it: one that runs elsewhere by an exit there, or if the processor takes it by itself, by a
+/// notification.
+fn tell(vcpu: &'static Vcpu, cpu: Option<&mut Cpu>, by_itself: bool) {
+    let tell_running = || match by_itself {
+        true => cpu::running_on(vcpu).inspect(|&there| apic::notify(there)).is_some(),
+        false => cpu::kick_if_running(vcpu),
+    };
+    match cpu {
+        None if !by_itself => cpu::notify(vcpu),
+        None if !tell_running() => cpu::wake(vcpu),
+        // The exit that is being handled ends with a look.
+        Some(_) if cpu::runs_here(vcpu) => {}
+        Some(cpu) if !tell_running() => cpu::wake_beside(cpu, vcpu),
+        None | Some(_) => {}
     }
 }
 
@@ -56,22 +69,37 @@ pub fn send_from_io_apic(vm: &'static Vm, mut cpu: Option<&mut Cpu>) {
     }
 }
 
-/// Gives the loaded vCPU the interrupt that waits for it; if it can't take it now, sees to it that it exits when it can.
+/// Gives the loaded vCPU the interrupts that wait for it. Without the processor's help that is one of them; if the vCPU can't take it now,
+/// it exits when it can.
+#[inline]
 pub fn pull(cpu: &mut Cpu) {
-    let mut apic = cpu.vcpu().arch.apic.lock();
-    if apic.pending().is_none() {
-        return;
+    if cpu.apic_level >= ApicVirtualization::Delivery {
+        if let Some(status) = cpu.apic().take_status() {
+            virtual_apic::write_status(status);
+        }
+    } else {
+        inject(cpu);
     }
-    if vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0
+}
+
+fn inject(cpu: &mut Cpu) {
+    let registers = cpu.apic_level == ApicVirtualization::Registers;
+    let apic = cpu.apic();
+    let mut waits = apic.pending().is_some();
+    if waits
+        && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0
         && can_interrupt()
         && let Some(vector) = apic.acknowledge()
     {
         vmcs::write(Field::ENTRY_INTERRUPTION, VALID | u64::from(vector));
-        if apic.pending().is_none() {
-            return;
-        }
+        waits = apic.pending().is_some();
     }
-    exit_when_it_can(true);
+    if registers {
+        virtual_apic::write_threshold(apic);
+    }
+    if waits {
+        exit_when_it_can(true);
+    }
 }
 
 /// Whether the loaded vCPU would take an interrupt now.
@@ -90,29 +118,38 @@ pub fn exit_when_it_can(on: bool) {
 }
 
 /// Whether something is pending that would end the loaded vCPU's HLT.
-pub fn is_pending(vcpu: &Vcpu) -> bool {
-    vcpu.arch.apic.lock().pending().is_some() && vmcs::read(Field::GUEST_RFLAGS) & IF != 0
+pub fn is_pending(cpu: &mut Cpu) -> bool {
+    let apic = cpu.apic();
+    apic.refresh();
+    apic.pending().is_some() && vmcs::read(Field::GUEST_RFLAGS) & IF != 0
 }
 
 /// The timer of the loaded vCPU may ring. Returns whether it did.
-pub fn expire_timer(vcpu: &Vcpu) -> bool {
-    let mut apic = vcpu.arch.apic.lock();
+pub fn expire_timer(cpu: &mut Cpu) -> bool {
+    let apic = cpu.apic();
     let rang = apic.expire_timer(timer::now()) == Received::Interrupt;
     timer::set_guest_deadline(apic.timer_deadline());
     rang
 }
 
-/// Brings a vCPU's interrupts onto this CPU.
-pub fn load(cpu: &mut Cpu, vcpu: &Vcpu) {
-    cpu.apic_base = vcpu.arch.apic.lock().base();
-    expire_timer(vcpu);
+/// Brings a vCPU's interrupts onto this CPU. `fresh`: it has not run since it was reset.
+pub fn load(cpu: &mut Cpu, vcpu: &Vcpu, fresh: bool) {
+    cpu.apic_base = vcpu.arch.pages.base();
+    if fresh {
+        virtual_apic::write_controls(cpu);
+    } else {
+        cpu.apic_level = vcpu.arch.apic_level_now();
+    }
+    expire_timer(cpu);
     pull(cpu);
 }
 
 /// The reverse. Returns when the vCPU must be woken if it sleeps: now, if something is pending.
 pub fn put(vcpu: &Vcpu) -> Option<u64> {
     timer::set_guest_deadline(None);
-    let apic = vcpu.arch.apic.lock();
+    // SAFETY: the vCPU is loaded here; the scheduler's lock keeps others from loading it until this is done.
+    let apic = unsafe { vcpu.arch.apic() };
+    apic.refresh();
     apic.pending().map(|_| 0).or(apic.timer_deadline())
 }
 
@@ -127,7 +164,7 @@ pub fn follow(cpu: &mut Cpu, effect: Effect) {
             send_from_io_apic(vcpu.vm(), Some(cpu));
         }
         Effect::Timer => {
-            let deadline = vcpu.arch.apic.lock().timer_deadline();
+            let deadline = cpu.apic().timer_deadline();
             timer::set_guest_deadline(deadline);
         }
     }

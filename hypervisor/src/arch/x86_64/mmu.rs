@@ -150,9 +150,9 @@ pub fn physical(address: u64) -> *mut u8 {
     (PHYSMAP + address) as *mut u8
 }
 
-/// Offset of an address of Stile's code in the image.
-pub fn image_offset(address: u64) -> Option<u32> {
-    (symbol!(__image_start)..symbol!(__text_end)).contains(&address).then(|| (address - symbol!(__image_start)) as u32)
+/// Where Stile's code is: the beginning of the image.
+pub fn code() -> core::ops::Range<u64> {
+    symbol!(__image_start)..symbol!(__text_end)
 }
 
 /// The mapped part of a CPU's stack that an address is in.

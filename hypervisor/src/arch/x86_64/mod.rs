@@ -18,6 +18,7 @@ pub mod panic;
 mod rtc;
 pub mod timer;
 pub mod uart;
+mod virtual_apic;
 mod vm;
 pub mod vmcs;
 pub mod vmx;
@@ -66,7 +67,7 @@ pub fn trap_waiting(_cpu: &Cpu, _on: bool) {
 
 /// Whether an interrupt is pending that would end the loaded vCPU's wait.
 pub fn interrupt_pending(cpu: &mut Cpu) -> bool {
-    interrupts::is_pending(cpu.vcpu())
+    interrupts::is_pending(cpu)
 }
 
 /// Loads a vCPU, of which nothing is on this CPU. `turns`: another one was put for it.
@@ -74,9 +75,9 @@ pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, _turns: bool) {
     // SAFETY: the scheduler gave the vCPU to this CPU, and to no other.
     let world = unsafe { vcpu.arch.world() };
     cpu.open_vm(&vcpu.vm().arch);
-    world.load(cpu, &vcpu.vm().arch.place);
+    let fresh = world.load(cpu, &vcpu.vm().arch.place);
     cpu.frame.registers = world.general;
-    interrupts::load(cpu, vcpu);
+    interrupts::load(cpu, vcpu, fresh);
 }
 
 /// Takes a vCPU off this CPU. If it sleeps, returns when it must be woken.

@@ -6,7 +6,7 @@ use super::cpu::Cpu;
 use super::instructions::{msr, rdmsr, read_cr};
 use super::mmu;
 use super::vmcs::{self, Field};
-use crate::panic::Frames;
+use crate::backtrace::Backtrace;
 
 /// Names of the general registers, by number.
 const NAMES: [&str; 16] = ["rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"];
@@ -39,7 +39,7 @@ pub fn this_cpu() -> Option<&'static Cpu> {
 extern "C" fn fatal(exception: &Exception) -> ! {
     crate::panic::stop(
         format_args!("exception {} in Stile: {}", exception.vector, name(exception.vector)),
-        Frames::at(exception.rip, exception.registers[RBP]),
+        Backtrace { pc: Some(exception.rip), pointer: exception.registers[RBP] },
         |out| {
             let Exception { code, rip, rflags, .. } = exception;
             writeln!(out, "  error code {code:#x}  rip {rip:#018x}  rflags {rflags:#x}  cr2 {:#018x}", read_cr!("cr2"))?;
@@ -110,14 +110,4 @@ pub fn frame_pointer() -> u64 {
     value
 }
 
-/// The frame that a frame pointer points to (System V ABI for AMD64, "The Stack Frame"): the caller's, and the return address.
-pub fn frame_record(pointer: u64) -> Option<(u64, u64)> {
-    let stack = mmu::stack_of(pointer)?;
-    if pointer & 7 != 0 || pointer + 16 > stack.end {
-        return None;
-    }
-    // SAFETY: both words lie in a mapped stack.
-    Some(unsafe { (*(pointer as *const u64), *(pointer as *const u64).add(1)) })
-}
-
-pub use super::mmu::image_offset;
+pub use super::mmu::{code, stack_of};

@@ -3,8 +3,8 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use stile_apic::{IoApic, LocalApic};
-use stile_blob::{Nested, Techniques};
+use stile_apic::{IoApic, LocalApic, Mode, Pages};
+use stile_blob::{ApicVirtualization, Nested, Techniques};
 use stile_board::{MAX_VCPUS, MAX_VMS};
 use stile_decode::cache::Verify;
 use stile_paging::PAGE_SIZE;
@@ -14,8 +14,8 @@ use stile_sched::lock::TicketLock;
 
 use super::cpuid::Table;
 use super::instructions::msr;
-use super::mmu;
 use super::world::{Place, World};
+use super::{mmu, virtual_apic, vmx};
 use crate::memory::{self, TableFrames};
 use crate::vm::Start;
 
@@ -39,11 +39,16 @@ pub struct Vcpu {
     pub index: usize,
     world: UnsafeCell<&'static mut World>,
     cache: UnsafeCell<&'static mut Verify>,
-    /// Its interrupts and its timer.
-    pub apic: TicketLock<LocalApic>,
+    /// Its local APIC's registers, and what others have for it.
+    pub pages: &'static Pages,
+    /// Their physical address.
+    pub pages_at: u64,
+    apic: UnsafeCell<LocalApic<'static>>,
+    /// What the processor does for the APIC while it is enabled.
+    pub apic_level: ApicVirtualization,
 }
 
-// SAFETY: `world` and `cache` are reached only through functions whose callers own the vCPU.
+// SAFETY: `world`, `cache` and `apic` are reached only through functions whose callers own the vCPU.
 unsafe impl Sync for Vcpu {}
 
 /// MSRs that guests read and write without an exit: the VMCS, or load and put, give each its own.
@@ -73,7 +78,7 @@ const fn ept_pointer(root: u64) -> u64 {
 }
 
 /// The MSR bitmap (the manual, "MSR-Bitmap Address"): reads of low and high numbers, then writes of them; a bit that is set exits.
-fn msr_bitmap() -> u64 {
+fn msr_bitmap(x2apic: ApicVirtualization) -> u64 {
     let page = memory::allocate_pages(PAGE_SIZE);
     // SAFETY: the page is nobody else's.
     let bytes = unsafe { core::slice::from_raw_parts_mut(mmu::physical(page), PAGE_SIZE as usize) };
@@ -85,6 +90,9 @@ fn msr_bitmap() -> u64 {
         if register != msr::TSC {
             bytes[2048 + quarter + byte] &= !(1 << bit);
         }
+    }
+    if x2apic >= ApicVirtualization::Registers {
+        virtual_apic::open_x2apic(bytes, x2apic);
     }
     page
 }
@@ -119,7 +127,21 @@ impl Vm {
         if pieces.iter().any(|piece| piece.ipa + piece.size > stile_board::pc::RAM_LIMIT) {
             return Err("a VM's memory reaches into the place of its devices: 3 GiB are the most on this architecture");
         }
-        let place = Place { ept: ept_pointer(root), io_bitmaps: io_bitmaps(), msr_bitmap: msr_bitmap() };
+        let level = virtual_apic::choose(techniques.apic_virtualization);
+        let apic_access = memory::allocate_pages(PAGE_SIZE);
+        if level >= ApicVirtualization::Registers {
+            let attributes = Attributes { memory: MemoryType::Normal, permissions: EptPermissions::ALL };
+            table
+                .map(&mut TableFrames, Mapping { address: stile_board::pc::LOCAL_APIC, output: apic_access, size: PAGE_SIZE, attributes })
+                .map_err(|_| "a VM's local APICs can't be mapped: no memory for tables")?;
+        }
+        let place = Place {
+            ept: ept_pointer(root),
+            io_bitmaps: io_bitmaps(),
+            msr_bitmap: msr_bitmap(ApicVirtualization::Off),
+            x2apic_bitmap: msr_bitmap(level),
+            apic_access,
+        };
         let memory = heapless::Vec::from_slice(pieces).map_err(|()| "a VM's memory is in too many pieces")?;
         Ok(Vm { cpuid: Table::new(vcpus), memory, place, on: AtomicU64::new(0), io_apic: TicketLock::new(IoApic::new()) })
     }
@@ -144,7 +166,7 @@ impl Vm {
 
 impl Vcpu {
     /// vCPU `index`, off.
-    pub fn new(index: usize, _of: usize, _techniques: Techniques) -> Vcpu {
+    pub fn new(index: usize, _of: usize, techniques: Techniques) -> Vcpu {
         /// How many VPIDs were given out; 0 is Stile's own.
         static VPIDS: AtomicUsize = AtomicUsize::new(0);
         const _: () = assert!(MAX_VMS * MAX_VCPUS < 1 << 16);
@@ -152,8 +174,12 @@ impl Vcpu {
         let world = unsafe { memory::allocate::<World>().assume_init_mut() };
         world.setup(VPIDS.fetch_add(1, Ordering::Relaxed) as u16 + 1);
         let cache = memory::allocate::<Verify>().write(Verify::new());
-        let apic = TicketLock::new(LocalApic::new(index as u32, index == 0));
-        Vcpu { index, world: UnsafeCell::new(world), cache: UnsafeCell::new(cache), apic }
+        let pages_at = memory::allocate_pages(size_of::<Pages>() as u64);
+        // SAFETY: the memory is zeroed, which is a valid value, aligned to pages, and nobody else's.
+        let pages = unsafe { &*mmu::physical(pages_at).cast::<Pages>() };
+        let apic = UnsafeCell::new(LocalApic::new(pages));
+        let apic_level = techniques.apic_virtualization.min(vmx::features().apic);
+        Vcpu { index, world: UnsafeCell::new(world), cache: UnsafeCell::new(cache), pages, pages_at, apic, apic_level }
     }
 
     /// The registers in memory.
@@ -176,9 +202,26 @@ impl Vcpu {
         unsafe { &mut *self.cache.get() }
     }
 
+    /// The local APIC's part that is its owner's.
+    ///
+    /// # Safety
+    /// As [`Vcpu::world`].
+    #[expect(clippy::mut_from_ref, reason = "see Safety")]
+    pub unsafe fn apic(&self) -> &mut LocalApic<'static> {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.apic.get() }
+    }
+
+    /// What the processor does for the APIC as it is now: with one that is disabled there is nothing to do.
+    pub fn apic_level_now(&self) -> ApicVirtualization {
+        if self.pages.mode() == Mode::Disabled { ApicVirtualization::Off } else { self.apic_level }
+    }
+
     /// The state after a reset of the VM. The vCPU is off.
     pub fn reset(&self) {
-        *self.apic.lock() = LocalApic::new(self.index as u32, self.index == 0);
+        self.pages.reset(self.index as u32, self.index == 0);
+        // SAFETY: the vCPU is off, and the VM's start is the only one to reset it.
+        *unsafe { self.apic() } = LocalApic::new(self.pages);
     }
 
     /// A startup message for `vcpu`, whose part this is: if it is off, it starts in real mode at the page.

@@ -1,5 +1,6 @@
 //! VMX operation, and the controls that decide what exits (the manual, "VM-Execution Control Fields").
 
+use stile_blob::ApicVirtualization;
 use stile_paging::PAGE_SIZE;
 
 use super::instructions::{cpuid, msr, rdmsr, read_cr, wrmsr};
@@ -10,6 +11,7 @@ use crate::once::Once;
 pub mod pin {
     pub const EXTERNAL_INTERRUPTS: u32 = 1 << 0;
     pub const NMIS: u32 = 1 << 3;
+    pub const POSTED_INTERRUPTS: u32 = 1 << 7;
 }
 
 /// Primary processor-based controls.
@@ -18,6 +20,7 @@ pub mod primary {
     pub const HLT: u32 = 1 << 7;
     pub const CR8_LOAD: u32 = 1 << 19;
     pub const CR8_STORE: u32 = 1 << 20;
+    pub const TPR_SHADOW: u32 = 1 << 21;
     pub const MWAIT: u32 = 1 << 10;
     pub const RDPMC: u32 = 1 << 11;
     pub const MONITOR: u32 = 1 << 29;
@@ -28,10 +31,14 @@ pub mod primary {
 
 /// Secondary processor-based controls.
 pub mod secondary {
+    pub const APIC_ACCESSES: u32 = 1 << 0;
     pub const EPT: u32 = 1 << 1;
     pub const RDTSCP: u32 = 1 << 3;
+    pub const X2APIC_MODE: u32 = 1 << 4;
     pub const VPID: u32 = 1 << 5;
     pub const UNRESTRICTED_GUEST: u32 = 1 << 7;
+    pub const APIC_REGISTERS: u32 = 1 << 8;
+    pub const INTERRUPT_DELIVERY: u32 = 1 << 9;
     pub const INVPCID: u32 = 1 << 12;
 }
 
@@ -57,6 +64,8 @@ pub mod entry {
 /// What VMX operation here is like: the same on all CPUs, or a CPU is not used.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Features {
+    /// The most that the CPU does for guests' local APICs. The controls for that are not among those below: see `virtual_apic.rs`.
+    pub apic: ApicVirtualization,
     /// Identifier of VMCS revisions.
     pub revision: u32,
     /// The controls that Stile runs guests with.
@@ -96,16 +105,32 @@ fn controls(register: u32, wanted: u32, optional: u32) -> Option<u32> {
     (wanted & !may == 0).then_some(must | wanted | optional & may)
 }
 
+const TRUE_PIN: u32 = 0x48d;
+const TRUE_PRIMARY: u32 = 0x48e;
+const TRUE_EXIT: u32 = 0x48f;
+const TRUE_ENTRY: u32 = 0x490;
+const SECONDARY: u32 = 0x48b;
+
+/// What the CPU does for guests' local APICs, where it has true controls.
+fn apic_virtualization() -> ApicVirtualization {
+    const REGISTERS: u32 = secondary::APIC_ACCESSES | secondary::X2APIC_MODE | secondary::APIC_REGISTERS;
+    let has = |register, wanted| controls(register, wanted, 0).is_some();
+    if !has(TRUE_PRIMARY, primary::TPR_SHADOW) || !has(SECONDARY, REGISTERS) {
+        ApicVirtualization::Off
+    } else if !has(SECONDARY, secondary::INTERRUPT_DELIVERY) {
+        ApicVirtualization::Registers
+    } else if !has(TRUE_PIN, pin::POSTED_INTERRUPTS) {
+        ApicVirtualization::Delivery
+    } else {
+        ApicVirtualization::Posted
+    }
+}
+
 /// Finds out what this CPU has.
 ///
 /// # Errors
 /// In words: what Stile can't do without.
 pub fn detect() -> Result<Features, &'static str> {
-    const TRUE_PIN: u32 = 0x48d;
-    const TRUE_PRIMARY: u32 = 0x48e;
-    const TRUE_EXIT: u32 = 0x48f;
-    const TRUE_ENTRY: u32 = 0x490;
-    const SECONDARY: u32 = 0x48b;
     let leaf = cpuid(1, 0);
     if leaf.ecx & 1 << 5 == 0 {
         return Err("the CPU has no VMX, or the firmware hides it");
@@ -151,7 +176,8 @@ pub fn detect() -> Result<Features, &'static str> {
         ]
     };
     let revision = basic as u32 & 0x7fff_ffff;
-    Ok(Features { revision, pin, primary, secondary, exit, entry, cr0: fixed[0], cr4: fixed[1] })
+    let apic = apic_virtualization();
+    Ok(Features { apic, revision, pin, primary, secondary, exit, entry, cr0: fixed[0], cr4: fixed[1] })
 }
 
 /// Enters VMX operation on this CPU, for good.

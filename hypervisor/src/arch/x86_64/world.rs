@@ -66,6 +66,10 @@ pub struct Place {
     pub io_bitmaps: [u64; 2],
     /// As above.
     pub msr_bitmap: u64,
+    /// The MSR bitmap of vCPUs in x2APIC mode, if the processor answers some of its registers.
+    pub x2apic_bitmap: u64,
+    /// Physical address of the page that accesses to the local APIC are recognized by (the manual, "APIC-Access Page").
+    pub apic_access: u64,
 }
 
 /// Access rights of segments (the manual, "Format of Access Rights").
@@ -137,11 +141,13 @@ impl World {
         self.host = 0;
     }
 
-    /// Puts everything but the general registers onto this CPU.
-    pub fn load(&mut self, cpu: &mut Cpu, place: &Place) {
+    /// Puts everything but the general registers and the interrupts onto this CPU. Returns whether the vCPU was reset since it was loaded
+    /// last, so that the VMCS is a new one.
+    pub fn load(&mut self, cpu: &mut Cpu, place: &Place) -> bool {
         vmcs::make_current(self.vmcs);
         cpu.launched = 0;
-        if core::mem::take(&mut self.fresh) {
+        let fresh = core::mem::take(&mut self.fresh);
+        if fresh {
             self.write_controls(place);
             self.write_guest();
         }
@@ -162,6 +168,7 @@ impl World {
         }
         self.load_debug();
         self.load_extended();
+        fresh
     }
 
     /// The reverse of [`World::load`].
@@ -235,18 +242,15 @@ impl World {
         }
     }
 
+    /// All controls but those that depend on the local APIC: see `virtual_apic.rs`.
     fn write_controls(&self, place: &Place) {
         let features = vmx::features();
         let fields = [
-            (Field::PIN_CONTROLS, features.pin.into()),
-            (Field::PRIMARY_CONTROLS, (features.primary | vmx::primary::HLT).into()),
-            (Field::SECONDARY_CONTROLS, features.secondary.into()),
             (Field::EXIT_CONTROLS, features.exit.into()),
             (Field::VPID, self.vpid.into()),
             (Field::EPT_POINTER, place.ept),
             (Field::IO_BITMAP_A, place.io_bitmaps[0]),
             (Field::IO_BITMAP_B, place.io_bitmaps[1]),
-            (Field::MSR_BITMAP, place.msr_bitmap),
             // No exception exits: what the guest's instructions cause is the guest's.
             (Field::EXCEPTION_BITMAP, 0),
             (Field::PAGE_FAULT_MASK, 0),

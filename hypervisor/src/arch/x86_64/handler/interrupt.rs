@@ -26,10 +26,15 @@ extern "C" fn handle_interrupt(cpu: &mut Cpu) -> Outcome {
             interrupts::pull(cpu);
             Outcome::again(rows::INTERRUPT_KICK)
         }
+        // For a vCPU that was here before, or whose posted interrupts the processor does not take by itself.
+        vector::POSTED => {
+            interrupts::pull(cpu);
+            Outcome::again(rows::INTERRUPT_KICK)
+        }
         vector::TIMER => {
             let (own, guest) = timer::due();
             if guest {
-                interrupts::expire_timer(cpu.vcpu());
+                interrupts::expire_timer(cpu);
                 interrupts::pull(cpu);
             }
             if !own {
@@ -50,7 +55,7 @@ extern "C" fn handle_interrupt(cpu: &mut Cpu) -> Outcome {
 pub fn idle(cpu: &mut Cpu) {
     let noted = cpu.take_noted();
     let came = |number: u8| noted >> (number - vector::UART) & 1 != 0;
-    for number in [vector::KICK, vector::TIMER, vector::UART] {
+    for number in [vector::POSTED, vector::KICK, vector::TIMER, vector::UART] {
         if came(number) {
             apic::end_of_interrupt();
         }
@@ -61,7 +66,7 @@ pub fn idle(cpu: &mut Cpu) {
     if came(vector::TIMER)
         && let Some(vcpu) = cpu.vcpu
         && timer::due().1
-        && interrupts::expire_timer(vcpu)
+        && interrupts::expire_timer(cpu)
     {
         cpu::wake(vcpu);
     }

@@ -203,7 +203,7 @@ enum Device {
 fn device(cpu: &Cpu, address: u64) -> Device {
     let offset = (address & 0xfff) as u32;
     let page = address - u64::from(offset);
-    if page == pc::LOCAL_APIC && cpu.vcpu().arch.apic.lock().mode() == stile_apic::Mode::XApic {
+    if page == pc::LOCAL_APIC && cpu.vcpu().arch.pages.mode() == stile_apic::Mode::XApic {
         Device::LocalApic(offset)
     } else if page == pc::IO_APIC {
         Device::IoApic(offset)
@@ -214,7 +214,7 @@ fn device(cpu: &Cpu, address: u64) -> Device {
 
 fn device_read(cpu: &mut Cpu, address: u64) -> u64 {
     match device(cpu, address) {
-        Device::LocalApic(offset) => cpu.vcpu().arch.apic.lock().read(offset, timer::now()).into(),
+        Device::LocalApic(offset) => cpu.apic().read(offset, timer::now()).into(),
         Device::IoApic(offset) => cpu.vcpu().vm().arch.io_apic.lock().read(offset).into(),
         Device::Nothing => u64::MAX,
     }
@@ -224,7 +224,7 @@ fn device_write(cpu: &mut Cpu, address: u64, value: u64) {
     let vcpu = cpu.vcpu();
     match device(cpu, address) {
         Device::LocalApic(offset) => {
-            let effect = vcpu.arch.apic.lock().write(offset, value as u32, timer::now());
+            let effect = cpu.apic().write(offset, value as u32, timer::now());
             interrupts::follow(cpu, effect);
         }
         Device::IoApic(offset) => {
@@ -237,8 +237,11 @@ fn device_write(cpu: &mut Cpu, address: u64, value: u64) {
 
 /// An access that the EPT does not let through.
 pub fn handle(cpu: &mut Cpu) -> Outcome {
-    let address = vmcs::read(Field::GUEST_PHYSICAL);
-    let write = vmcs::read(Field::EXIT_QUALIFICATION) >> 1 & 1 != 0;
+    access(cpu, vmcs::read(Field::GUEST_PHYSICAL), vmcs::read(Field::EXIT_QUALIFICATION) >> 1 & 1 != 0)
+}
+
+/// An access to a guest-physical address that is to be emulated.
+pub fn access(cpu: &mut Cpu, address: u64, write: bool) -> Outcome {
     let row = row(cpu, address, write);
     let registers = Registers {
         cr0: vmcs::read(Field::GUEST_CR0),

@@ -1,6 +1,7 @@
 //! What each kind of exit does. Every handler is called from `exit.S` with the CPU's block, and says with its
 //! [`super::exit::Outcome`] which line of the ledger the exit belongs to and whether its vCPU goes on.
 
+mod apic;
 mod cpuid;
 mod instruction;
 mod interrupt;

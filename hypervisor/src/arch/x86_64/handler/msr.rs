@@ -7,7 +7,7 @@ use super::{inject, skip_instruction};
 use crate::arch::x86_64::cpu::{Cpu, gpr};
 use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::instructions::{cpuid, msr};
-use crate::arch::x86_64::{interrupts, timer};
+use crate::arch::x86_64::{interrupts, timer, virtual_apic};
 
 /// Registers that read as a constant and take any write, which has no effect: guests look at them without asking CPUID whether they
 /// are there (the manual, "Architectural MSRs").
@@ -70,34 +70,35 @@ fn give(cpu: &mut Cpu, value: u64) {
 const X2APIC: core::ops::RangeInclusive<u32> = msr::X2APIC..=msr::X2APIC + 0xff;
 
 /// Reads a register that the vCPU has for itself; nothing if it is none of those.
-fn own(cpu: &Cpu, register: u32) -> Option<Result<u64, GeneralProtection>> {
-    let apic = &cpu.vcpu().arch.apic;
+fn own(cpu: &mut Cpu, register: u32) -> Option<Result<u64, GeneralProtection>> {
+    let apic = cpu.apic();
     Some(match register {
-        _ if X2APIC.contains(&register) => apic.lock().read_msr(register, timer::now()),
-        msr::IA32_TSC_DEADLINE => Ok(apic.lock().tsc_deadline()),
+        _ if X2APIC.contains(&register) => apic.read_msr(register, timer::now()),
+        msr::IA32_TSC_DEADLINE => Ok(apic.tsc_deadline()),
         _ => return None,
     })
 }
 
 /// Writes one.
 fn write_own(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), GeneralProtection>> {
-    let apic = &cpu.vcpu().arch.apic;
+    let apic = cpu.apic();
     Some(match register {
         _ if X2APIC.contains(&register) => {
-            let effect = apic.lock().write_msr(register, value, timer::now());
+            let effect = apic.write_msr(register, value, timer::now());
             effect.map(|effect| interrupts::follow(cpu, effect))
         }
         msr::IA32_APIC_BASE => {
-            let mut apic = apic.lock();
-            let done = apic.set_base(value, cpuid(0x8000_0008, 0).eax as u8);
-            cpu.apic_base = apic.base();
+            let (old, done) = (apic.mode(), apic.set_base(value, cpuid(0x8000_0008, 0).eax as u8));
+            let (mode, base) = (apic.mode(), apic.pages().base());
+            cpu.apic_base = base;
+            if mode != old {
+                virtual_apic::write_controls(cpu);
+            }
             done
         }
         msr::IA32_TSC_DEADLINE => {
-            let mut apic = apic.lock();
             apic.set_tsc_deadline(value);
             let deadline = apic.timer_deadline();
-            drop(apic);
             timer::set_guest_deadline(deadline);
             Ok(())
         }

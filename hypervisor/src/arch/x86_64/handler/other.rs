@@ -3,7 +3,7 @@
 use stile_ledger::x86_64::{self as rows, reason};
 use stile_wire::CrashReason;
 
-use super::{crash, inject, interrupt, mmio, skip_instruction};
+use super::{apic, crash, inject, interrupt, mmio, skip_instruction};
 use crate::arch::x86_64::cpu::{Cpu, gpr};
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::vmcs::{self, Field};
@@ -31,6 +31,10 @@ extern "C" fn handle_other(cpu: &mut Cpu, reason: u64) -> Outcome {
         }
         basic::EPT_VIOLATION => mmio::handle(cpu),
         basic::INTERRUPT_WINDOW => interrupt::window(cpu),
+        basic::APIC_ACCESS => apic::access(cpu),
+        basic::APIC_WRITE => apic::written(cpu),
+        basic::EOI => apic::ended(cpu),
+        basic::PRIORITY => apic::priority_lowered(cpu),
         basic::RDPMC => {
             inject::general_protection();
             Outcome::again(reason::RDPMC.other())
@@ -69,14 +73,11 @@ fn control_register(cpu: &mut Cpu) -> Outcome {
         }
         // MOV from CR8 has access type 1.
         8 => {
-            let mut apic = cpu.vcpu().arch.apic.lock();
             if is_move {
-                apic.set_task_priority((value as u8 & 0xf) << 4);
-                drop(apic);
+                cpu.apic().set_task_priority((value as u8 & 0xf) << 4);
                 interrupts::pull(cpu);
             } else {
-                let priority = u64::from(apic.task_priority() >> 4);
-                drop(apic);
+                let priority = u64::from(cpu.apic().task_priority() >> 4);
                 match qualification as usize >> 8 & 0xf {
                     gpr::RSP => vmcs::write(Field::GUEST_RSP, priority),
                     n => cpu.frame.registers[n] = priority,

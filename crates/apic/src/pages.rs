@@ -1,0 +1,318 @@
+//! Where a local APIC's registers are: in the layout of the virtual-APIC page, so that a processor that virtualizes APICs can work on
+//! them, and nothing is converted when it begins or ends to.
+
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::local::lvt::{self, MASKED};
+use crate::posted::{Descriptor, Requests};
+use crate::{Delivery, Destination, Message, Mode, Received, offset};
+
+pub(crate) const BASE_BSP: u64 = 1 << 8;
+pub(crate) const BASE_X2: u64 = 1 << 10;
+pub(crate) const BASE_ENABLE: u64 = 1 << 11;
+
+pub(crate) const SVR_ENABLE: u32 = 1 << 8;
+pub(crate) const SVR_SUPPRESS: u32 = 1 << 12;
+
+/// An integrated APIC with seven local vectors that can suppress EOI broadcasts.
+const VERSION: u32 = 0x14 | 6 << 16 | 1 << 24;
+
+/// Bits of the error status register.
+pub(crate) mod error {
+    pub const SEND_ILLEGAL: u32 = 1 << 5;
+    pub const RECEIVE_ILLEGAL: u32 = 1 << 6;
+    pub const ILLEGAL_REGISTER: u32 = 1 << 7;
+}
+
+/// What of a local APIC others reach while it is in use: all processors of the VM, and the one that runs it by itself.
+///
+/// Two pages: the virtual-APIC page ("Virtual-APIC Page"), and one that begins with the posted-interrupt descriptor (Bochs 3.0 wants it
+/// to be aligned so). All zero is a valid value; it is [`reset`](Self::reset) before use.
+///
+/// IRR, ISR and PPR are changed by the owner of the APIC alone: [`crate::LocalApic`], or the processor while the guest runs. Others
+/// post ([`receive`](Self::receive)).
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub struct Pages {
+    /// The virtual-APIC page.
+    registers: [AtomicU32; 1024],
+    posted: Descriptor,
+    /// Level-triggered interrupts, which the processor may not take by itself before it knows that their ends must exit.
+    levels: Requests,
+    /// IA32_APIC_BASE.
+    base: AtomicU64,
+    id: AtomicU32,
+    /// Errors since the guest last latched them.
+    errors: AtomicU32,
+}
+
+const _: () = assert!(Pages::DESCRIPTOR == 4096);
+
+impl Default for Pages {
+    fn default() -> Self {
+        Self {
+            registers: [const { AtomicU32::new(0) }; 1024],
+            posted: Descriptor::default(),
+            levels: Requests::default(),
+            base: AtomicU64::new(0),
+            id: AtomicU32::new(0),
+            errors: AtomicU32::new(0),
+        }
+    }
+}
+
+impl Pages {
+    /// Offset of the posted-interrupt descriptor; the virtual-APIC page is at the start.
+    pub const DESCRIPTOR: usize = offset_of!(Self, posted);
+
+    /// The state after reset, in xAPIC mode: "Local APIC State After Power-Up or Reset". An xAPIC has the ID's low eight bits. Only for
+    /// the owner.
+    pub fn reset(&self, id: u32, bootstrap: bool) {
+        self.id.store(id, Ordering::Relaxed);
+        self.base.store(0xfee0_0000 | BASE_ENABLE | if bootstrap { BASE_BSP } else { 0 }, Ordering::Relaxed);
+        self.init();
+    }
+
+    /// INIT resets all but the ID and IA32_APIC_BASE. Only for the owner.
+    pub(crate) fn init(&self) {
+        self.posted.acknowledge();
+        self.posted.requests().take();
+        self.levels.take();
+        self.errors.store(0, Ordering::Relaxed);
+        for register in &self.registers {
+            register.store(0, Ordering::Relaxed);
+        }
+        self.set(offset::VERSION, VERSION);
+        self.set(offset::DFR, u32::MAX);
+        self.set(offset::SVR, 0xff);
+        for entry in 0..lvt::ENTRIES {
+            self.set(lvt::offset_of(entry), MASKED);
+        }
+        self.show_identity();
+    }
+
+    /// IA32_APIC_BASE.
+    pub fn base(&self) -> u64 {
+        self.base.load(Ordering::Relaxed)
+    }
+
+    /// Changes IA32_APIC_BASE, and with the mode the registers that differ. Only for the owner.
+    pub(crate) fn set_base(&self, base: u64) {
+        let old = self.mode();
+        self.base.store(base, Ordering::Relaxed);
+        if self.mode() == old {
+            return;
+        }
+        if self.mode() == Mode::X2Apic {
+            // The ICR is one register of 64 bits ("x2APIC Register Address Space").
+            self.set(ICR_UPPER, self.get(offset::ICR_HIGH));
+            self.set(offset::ICR_HIGH, 0);
+        }
+        self.show_identity();
+    }
+
+    /// The ID as this mode shows it, and the logical ID that an x2APIC has from it ("Logical Destination Mode in x2APIC Mode").
+    pub(crate) fn show_identity(&self) {
+        let id = self.id();
+        if self.mode() == Mode::X2Apic {
+            self.set(offset::ID, id);
+            self.set(offset::LDR, id >> 4 << 16 | 1 << (id & 0xf));
+        } else {
+            self.set(offset::ID, id << 24);
+        }
+    }
+
+    /// The APIC's ID.
+    pub(crate) fn id(&self) -> u32 {
+        self.id.load(Ordering::Relaxed)
+    }
+
+    /// How software reaches it.
+    #[inline]
+    pub fn mode(&self) -> Mode {
+        let base = self.base();
+        match (base & BASE_ENABLE != 0, base & BASE_X2 != 0) {
+            (false, _) => Mode::Disabled,
+            (true, false) => Mode::XApic,
+            (true, true) => Mode::X2Apic,
+        }
+    }
+
+    /// Is it enabled by IA32_APIC_BASE and by the spurious-interrupt vector register?
+    pub fn enabled(&self) -> bool {
+        self.mode() != Mode::Disabled && self.get(offset::SVR) & SVR_ENABLE != 0
+    }
+
+    /// A register, by its offset in the page.
+    #[inline]
+    pub(crate) fn get(&self, offset: u32) -> u32 {
+        self.registers[offset as usize >> 2 & 0x3ff].load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set(&self, offset: u32, value: u32) {
+        self.registers[offset as usize >> 2 & 0x3ff].store(value, Ordering::Relaxed);
+    }
+
+    /// The ICR. The destination's place depends on the mode.
+    pub(crate) fn icr(&self) -> u64 {
+        u64::from(self.get(self.icr_upper())) << 32 | u64::from(self.get(offset::ICR))
+    }
+
+    pub(crate) fn set_icr(&self, icr: u64) {
+        self.set(self.icr_upper(), (icr >> 32) as u32);
+        self.set(offset::ICR, icr as u32);
+    }
+
+    fn icr_upper(&self) -> u32 {
+        if self.mode() == Mode::X2Apic { ICR_UPPER } else { offset::ICR_HIGH }
+    }
+
+    /// Is a vector in one of the sets of 256 bits (ISR, TMR, IRR)?
+    pub(crate) fn contains(&self, set: u32, vector: u8) -> bool {
+        self.get(word_of(set, vector)) >> (vector & 31) & 1 != 0
+    }
+
+    /// Adds a vector to a set. Only for its owner.
+    pub(crate) fn insert(&self, set: u32, vector: u8) {
+        let word = word_of(set, vector);
+        self.set(word, self.get(word) | 1 << (vector & 31));
+    }
+
+    /// Takes a vector out of a set. Only for its owner.
+    pub(crate) fn remove(&self, set: u32, vector: u8) {
+        let word = word_of(set, vector);
+        self.set(word, self.get(word) & !(1 << (vector & 31)));
+    }
+
+    /// The highest vector of a set.
+    #[inline]
+    pub(crate) fn highest(&self, set: u32) -> Option<u8> {
+        (0..8_u8).rev().find_map(|i| {
+            let word = self.get(set + u32::from(i) * 16);
+            (word != 0).then(|| i * 32 + 31 - word.leading_zeros() as u8)
+        })
+    }
+
+    /// PPR.
+    #[inline]
+    pub fn processor_priority(&self) -> u8 {
+        let (tpr, serving) = (self.get(offset::TPR) as u8, self.highest(offset::ISR).unwrap_or(0));
+        if tpr >> 4 >= serving >> 4 { tpr } else { serving & 0xf0 }
+    }
+
+    /// Is a message of the APIC with ID `sender` for this one? Of a lowest-priority one, the caller then chooses among those that
+    /// it is for the one of the lowest [`processor_priority`](Self::processor_priority).
+    pub fn is_target(&self, destination: Destination, sender: u32) -> bool {
+        let (mode, id) = (self.mode(), self.id());
+        let wide = mode == Mode::X2Apic;
+        if mode == Mode::Disabled {
+            return false;
+        }
+        let own = self.get(offset::LDR);
+        match destination {
+            Destination::Own => id == sender,
+            Destination::All => true,
+            Destination::Others => id != sender,
+            Destination::Physical(physical) => physical == if wide { id } else { id & 0xff },
+            Destination::Logical { mask, wide: true } if wide => {
+                mask >> 16 == 0xffff || mask >> 16 == own >> 16 && mask & own & 0xffff != 0
+            }
+            // From an xAPIC, or by MSI and I/O APIC: eight bits, by the format register, or cluster 0 of an x2APIC.
+            Destination::Logical { mask, wide: false } if wide => own >> 16 == 0 && mask & own & 0xff != 0,
+            Destination::Logical { mask, .. } => {
+                let own = own >> 24;
+                match self.get(offset::DFR) >> 28 {
+                    0xf => mask & own != 0,
+                    0 => (mask >> 4 == own >> 4 || mask >> 4 == 0xf) && mask & own & 0xf != 0,
+                    _ => false,
+                }
+            }
+        }
+    }
+
+    /// A message arrives, from any processor.
+    pub fn receive(&self, message: Message) -> Received {
+        match message.delivery {
+            Delivery::Fixed | Delivery::LowestPriority => self.accept(message.vector, message.level),
+            Delivery::Smi => Received::Smi,
+            Delivery::Nmi => Received::Nmi,
+            Delivery::Init => Received::Init,
+            Delivery::Startup => Received::Startup(message.vector),
+            Delivery::External => Received::External,
+        }
+    }
+
+    /// A fixed interrupt, from within or without.
+    pub(crate) fn accept(&self, vector: u8, level: bool) -> Received {
+        if !self.enabled() {
+            return Received::Nothing;
+        }
+        if vector < 16 {
+            return self.fail(error::RECEIVE_ILLEGAL);
+        }
+        self.post(vector, level)
+    }
+
+    /// Remembers an error, and interrupts if that is wanted.
+    pub(crate) fn fail(&self, error: u32) -> Received {
+        self.errors.fetch_or(error, Ordering::Relaxed);
+        let entry = self.get(offset::LVT_ERROR);
+        let vector = entry as u8;
+        // A vector that is itself illegal can't be told.
+        if entry & MASKED == 0 && vector >= 16 && self.enabled() { self.post(vector, false) } else { Received::Nothing }
+    }
+
+    /// The errors since the last call.
+    pub(crate) fn take_errors(&self) -> u32 {
+        self.errors.swap(0, Ordering::Relaxed)
+    }
+
+    fn post(&self, vector: u8, level: bool) -> Received {
+        if level {
+            self.levels.insert(vector);
+            self.posted.notify();
+            return Received::Level;
+        }
+        if self.contains(offset::TMR, vector) {
+            // TMR's bits go on and off by whoever knows: the processor only reads them.
+            self.registers[word_of(offset::TMR, vector) as usize >> 2].fetch_and(!(1 << (vector & 31)), Ordering::Relaxed);
+        }
+        self.posted.requests().insert(vector);
+        if self.posted.notify() { Received::Interrupt } else { Received::Nothing }
+    }
+
+    /// Moves what was posted into IRR. Returns the level-triggered ones if there was anything. Only for the owner.
+    #[inline(always)]
+    pub(crate) fn merge(&self) -> Option<crate::Vectors> {
+        self.posted.is_outstanding().then(|| self.merge_posted())
+    }
+
+    fn merge_posted(&self) -> crate::Vectors {
+        // In this order: what is posted after the acknowledgement asks for another look.
+        self.posted.acknowledge();
+        let mut requests = self.posted.requests().take();
+        let levels = self.levels.take();
+        requests.extend(levels);
+        for i in 0..8 {
+            let (new, level) = (requests.word(i), levels.word(i));
+            if new != 0 {
+                let word = offset::IRR + 16 * i;
+                self.set(word, self.get(word) | new);
+            }
+            if level != 0 {
+                self.registers[(offset::TMR + 16 * i) as usize >> 2].fetch_or(level, Ordering::Relaxed);
+            }
+        }
+        levels
+    }
+}
+
+/// In x2APIC mode, the ICR's upper half.
+const ICR_UPPER: u32 = offset::ICR + 4;
+
+/// Offset of the word of a set of 256 bits that a vector is in.
+const fn word_of(set: u32, vector: u8) -> u32 {
+    set + (vector as u32 >> 5) * 16
+}

@@ -1,0 +1,50 @@
+//! Exits of a local APIC that the processor virtualizes (the manual, "APIC Virtualization and Virtual Interrupts"): what it leaves
+//! to the hypervisor.
+
+use stile_board::pc;
+use stile_ledger::x86_64 as rows;
+use stile_wire::CrashReason;
+
+use super::{crash, mmio};
+use crate::arch::x86_64::cpu::Cpu;
+use crate::arch::x86_64::exit::{Outcome, basic};
+use crate::arch::x86_64::vmcs::{self, Field};
+use crate::arch::x86_64::{interrupts, timer};
+
+/// An access to the APIC's page that the processor does not answer.
+pub fn access(cpu: &mut Cpu) -> Outcome {
+    /// Access types of the exit qualification ("Exit Qualification for APIC-Access VM Exits from Linear Accesses").
+    const READ: u64 = 0;
+    const WRITE: u64 = 1;
+    let qualification = vmcs::read(Field::EXIT_QUALIFICATION);
+    let address = pc::LOCAL_APIC | qualification & 0xfff;
+    match qualification >> 12 & 0xf {
+        kind @ (READ | WRITE) => mmio::access(cpu, address, kind == WRITE),
+        // Code, a stack or a descriptor table in the registers.
+        _ => crash(cpu, rows::local_apic(false), CrashReason::BadFetch, basic::APIC_ACCESS, address),
+    }
+}
+
+/// The guest has written a register. The instruction is done, and the value in the page.
+pub fn written(cpu: &mut Cpu) -> Outcome {
+    let offset = vmcs::read(Field::EXIT_QUALIFICATION) as u32 & 0xfff;
+    let effect = cpu.apic().written(offset, timer::now());
+    interrupts::follow(cpu, effect);
+    interrupts::pull(cpu);
+    Outcome::again(rows::APIC_WRITE)
+}
+
+/// An interrupt has ended of which the I/O APIC must know. The processor has done the rest.
+pub fn ended(cpu: &mut Cpu) -> Outcome {
+    let vector = vmcs::read(Field::EXIT_QUALIFICATION) as u8;
+    let effect = cpu.apic().ended(vector);
+    interrupts::follow(cpu, effect);
+    interrupts::pull(cpu);
+    Outcome::again(rows::APIC_END)
+}
+
+/// An interrupt waited for the guest's task priority, which is low enough now.
+pub fn priority_lowered(cpu: &mut Cpu) -> Outcome {
+    interrupts::pull(cpu);
+    Outcome::again(rows::APIC_PRIORITY)
+}
