@@ -212,9 +212,12 @@ pub struct BenchArgs {
     /// docs/nested.md.
     #[arg(long, conflicts_with = "iterations")]
     pub update: bool,
+    /// The architecture: aarch64 (in an emulated Arm server) or x86_64 (in an emulated PC).
+    #[arg(long, value_name = "ARCH", default_value = "aarch64")]
+    pub arch: String,
     /// The emulated CPUs' model, such as max or cortex-a57.
-    #[arg(long, value_name = "MODEL", default_value = "max")]
-    pub cpu: String,
+    #[arg(long, value_name = "MODEL")]
+    pub cpu: Option<String>,
     /// Measure what real work costs, too: a second table, which takes an hour or more.
     #[arg(long, conflicts_with_all = ["ablate", "update"])]
     pub full: bool,

@@ -25,7 +25,7 @@ pub fn build(args: &BuildArgs) -> Result<u8> {
         Arch::X86_64 => {
             let mut image = tempfile::NamedTempFile::new().context("making the image's file")?;
             image.write_all(&machine.image.bytes).context("writing the image")?;
-            bochs::write_iso(image.path(), &args.output)?;
+            bochs::write_iso(image.path(), &bochs::Boot::default(), &args.output)?;
         }
     }
     println!(

@@ -129,11 +129,7 @@ fn plans_at_hand(config: &MachineConfig) -> Result<Vec<Option<VmPlan>>> {
 
 fn plan(arch: Arch, vm: &VmConfig, files: &Files, seed: Seed) -> Result<VmPlan> {
     let files = VmFiles { kernel: &files.kernel, initrd: files.initrd.as_deref(), bootargs: &files.bootargs };
-    match arch {
-        Arch::Aarch64 => image::plan(vm, &files, seed),
-        Arch::X86_64 => image::plan_pc(vm, &files),
-    }
-    .map_err(classify)
+    image::plan_for(arch, vm, &files, seed).map_err(classify)
 }
 
 /// What is wrong with the user's files is told from what is wrong with this program.

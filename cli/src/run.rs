@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::args::RunArgs;
 use crate::config::Arch;
-use crate::emulator::{self, Board, Pc};
+use crate::emulator::{self, Board, Boot, Pc};
 use crate::image::Seed;
 use crate::machine::{self, Machine, Options};
 use crate::session::{self, Request};
@@ -37,7 +37,7 @@ pub fn run(args: &RunArgs) -> Result<u8> {
             emulator::Machine::Arm(Board { cpu, cpus, memory, machine, icount: args.icount, extra })
         }
         // It counts instructions in any case.
-        Arch::X86_64 => emulator::Machine::Pc(Pc { cpu, cpus, memory, extra: args.machine_option.clone() }),
+        Arch::X86_64 => emulator::Machine::Pc(Pc { cpu, cpus, memory, boot: Boot::default(), extra: args.machine_option.clone() }),
     };
     session::run(&Request {
         machine,

@@ -1,9 +1,15 @@
-//! Gives the linker the layout of a guest, and the size that the header of an arm64 Image states.
+//! Gives the linker the layout of a guest, and on Arm the size that the header of an arm64 Image states.
 
 fn main() {
-    let layout = concat!(env!("CARGO_MANIFEST_DIR"), "/../payload/layout.ld");
+    let guests = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let arm = std::env::var("CARGO_CFG_TARGET_ARCH").as_deref() == Ok("aarch64");
+    let layout = format!("{guests}/{}", if arm { "payload/layout.ld" } else { "pc/layout.ld" });
     println!("cargo::rerun-if-changed={layout}");
     println!("cargo::rustc-link-arg-bins=-T{layout}");
     println!("cargo::rustc-link-arg-bins=-zmax-page-size=4096");
-    println!("cargo::rustc-link-arg-bins=--defsym=__image_size=__image_end-0x40080000");
+    if arm {
+        println!("cargo::rustc-link-arg-bins=--defsym=__image_size=__image_end-0x40080000");
+    } else {
+        println!("cargo::rustc-link-arg-bins=--no-dynamic-linker");
+    }
 }

@@ -46,10 +46,11 @@ fn start(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
     let cpus = cpu::SCHEDULE.lock().scheduler.online().len() as u8;
     console::event(&Event::Hello { version: version(), cpus, level: arch::level(), vms: machine.vms.len() as u8 });
     cpu::setup(machine.slice_us);
-    report::setup(machine.report_exits);
+    let report_exits = machine.report_exits;
     if let Err(what) = vm::create(blob) {
         arch::refuse(what);
     }
+    report::setup(report_exits);
     console::listen();
     for vm in vm::all() {
         vm::power::start(vm);

@@ -5,15 +5,17 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stile_ledger::RowKey;
 use stile_wire::{Event, LedgerRow, LedgerTotal, Row};
 
-use crate::{arch, console, vm};
+use crate::{arch, console, memory, vm};
 
 static WANTED: AtomicBool = AtomicBool::new(false);
 static STARTED: AtomicU64 = AtomicU64::new(0);
+static FREE: AtomicU64 = AtomicU64::new(0);
 
-/// Remembers whether the ledgers are to be sent at the end, and when the first VM started.
+/// Remembers whether the ledgers are to be sent at the end, and when the first VM started and how much memory was free then. All VMs are made.
 pub fn setup(wanted: bool) {
     WANTED.store(wanted, Ordering::Relaxed);
     STARTED.store(arch::timer::now(), Ordering::Relaxed);
+    FREE.store(memory::available(), Ordering::Relaxed);
 }
 
 /// Sends the ledgers if the configuration asks for it. Exact, because all vCPUs are off.
@@ -49,5 +51,6 @@ pub fn send() {
             }));
         }
     }
+    console::event(&Event::Memory { before: FREE.load(Ordering::Relaxed), now: memory::available() });
     console::event(&Event::LedgerEnd);
 }

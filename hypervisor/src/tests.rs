@@ -127,8 +127,8 @@ fn vms_live_and_end() {
     cpus.iter().for_each(cpu::online);
     let blob = Blob::parse(blob()).unwrap();
     cpu::setup(blob.machine.slice_us);
-    report::setup(true);
     vm::create(blob).unwrap();
+    report::setup(true);
     vm::all().for_each(power::start);
     fake::NOTHING_TO_DO.set(wait);
     let quiet = std::panic::take_hook();
@@ -169,6 +169,7 @@ fn check_messages() {
                 assert_eq!(total.taken, total.counted, "an exit is missing");
                 totals += 1;
             }
+            Event::Memory { before, now } => assert_eq!(now, before, "memory is missing"),
             Event::End { status } => end = Some(status),
             _ => {}
         }

@@ -53,6 +53,7 @@ fn run(request: &Request<'_>, name: Option<&str>, ablate: Option<Ablation>) -> R
     let figures = Host::Stile.measure(&request).with_context(|| format!("measuring under Stile{what}"))?;
     let record = |figure| Record {
         host: Host::Stile.name().to_owned(),
+        arch: request.platform.arch,
         cpu: request.cpu.to_owned(),
         level: 1,
         ablation: name.map(str::to_owned),
@@ -141,10 +142,25 @@ pub fn table(cpu: &str, records: &[Record]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Arch;
 
     fn record(ablation: Option<&str>, operation: &str, instructions: f64) -> Record {
-        let figure = Figure { operation: operation.to_owned(), instructions, exits: Some(1.0), outside: None, iterations: 64 };
-        Record { host: "stile".to_owned(), cpu: "max".to_owned(), level: 1, ablation: ablation.map(str::to_owned), figure }
+        let figure = Figure {
+            operation: operation.to_owned(),
+            instructions,
+            exits: Some(1.0),
+            reasons: Default::default(),
+            outside: None,
+            iterations: 64,
+        };
+        Record {
+            host: "stile".to_owned(),
+            arch: Arch::Aarch64,
+            cpu: "max".to_owned(),
+            level: 1,
+            ablation: ablation.map(str::to_owned),
+            figure,
+        }
     }
 
     #[test]

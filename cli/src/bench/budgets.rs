@@ -2,17 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use stile_blob::Techniques;
 
-use super::host::{Figure, Host, Request};
-use super::operation::{self, OPERATIONS};
+use super::host::{self, Figure, Host, Request, Together, measure_together};
+use super::operation::{Needs, Operation};
+use super::platform::{self, PLATFORMS, Platform};
 use super::{counts, probe};
 use crate::cargo;
+use crate::config::Arch;
+use crate::emulator;
 
-/// The test's name.
-pub const TEST: &str = "budgets";
+/// The tests: names, and the architecture whose budgets each is about.
+pub const TESTS: [(&str, Arch); 2] = [("budgets", Arch::Aarch64), ("budgets/x86_64", Arch::X86_64)];
 
 /// Of each operation: so few because the figures are exact.
 const ITERATIONS: u32 = 512;
@@ -26,15 +29,21 @@ const ROUNDING: f64 = 0.001;
 pub struct Budget {
     instructions: f64,
     exits: f64,
-    /// MRS at EL2.
-    sysreg_reads: f64,
+    /// MRS at EL2. This and what follows is there where the emulator has a plugin that counts it.
+    sysreg_reads: Option<f64>,
     /// MSR at EL2.
-    sysreg_writes: f64,
+    sysreg_writes: Option<f64>,
     /// DSB, DMB, ISB and SB at EL2.
-    barriers: f64,
+    barriers: Option<f64>,
 }
 
-/// Budgets by CPU model and operation.
+impl Budget {
+    fn is_whole(&self) -> bool {
+        self.sysreg_reads.and(self.sysreg_writes).and(self.barriers).is_some()
+    }
+}
+
+/// Budgets by CPU model and operation. After the model there may be a technique that is done without, and a slash before it.
 type ByModel = BTreeMap<String, BTreeMap<String, Budget>>;
 
 /// All budgets.
@@ -47,30 +56,42 @@ pub struct Budgets {
     plain: ByModel,
 }
 
-/// Measures every operation that has a budget. The error says which ones cost more, and by how much.
-pub fn test() -> Result<(), String> {
-    let failures = measure().map_err(|error| format!("{error:#}"))?;
+/// Measures every operation that has a budget on an architecture. The error says which ones cost more, and by how much.
+///
+/// # Errors
+/// See above; or that something can't be built or run.
+pub fn test(arch: Arch) -> Result<(), String> {
+    let failures = measure(platform::of(arch)).map_err(|error| format!("{error:#}"))?;
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }
 
-fn measure() -> Result<Vec<String>> {
+fn measure(platform: &'static Platform) -> Result<Vec<String>> {
+    emulator::ensure(platform.arch)?;
     let budgets = read()?.plain;
-    let (probe, plugin) = (probe::build()?, counts::build()?);
+    let probe = probe::build(platform.arch)?;
+    let plugin = platform.has_plugin.then(counts::build).transpose()?;
     let mut failures = Vec::new();
-    for (cpu, budgets) in &budgets {
+    for (of, budgets) in budgets.iter().filter(|(of, _)| platform::of_cpu(model(of)).arch == platform.arch) {
+        let cpu = model(of);
         let names: Vec<_> = budgets.keys().cloned().collect();
-        let operations = operation::choose(&names).map_err(anyhow::Error::msg)?;
+        let operations = platform.choose(&names).map_err(anyhow::Error::msg)?;
         let request = Request {
+            platform,
             probe: &probe,
             cpu,
             operations: &operations,
             iterations: ITERATIONS,
-            techniques: Techniques::default(),
-            plugin: Some(&plugin),
+            techniques: techniques(of)?,
+            plugin: plugin.as_deref(),
             progress: &|_| {},
         };
-        let figures = Host::Stile.measure(&request)?;
-        failures.extend(figures.iter().flat_map(|figure| exceeded(cpu, figure, budgets.get(&figure.operation))));
+        if platform.has_plugin {
+            let figures = Host::Stile.measure(&request)?;
+            failures.extend(figures.iter().flat_map(|figure| exceeded(of, figure, budgets.get(&figure.operation))));
+            failures.extend(missing(of, &figures, budgets));
+        } else {
+            failures.extend(exceeded_together(of, &measure_together(&request)?, budgets));
+        }
     }
     Ok(failures)
 }
@@ -85,13 +106,32 @@ pub fn read() -> Result<Budgets> {
     parse(&text).with_context(|| format!("reading {}", path.display()))
 }
 
-/// Reads the file's text. Every operation must have a budget on the model `max`.
+/// The CPU model of a table of budgets.
+fn model(of: &str) -> &str {
+    of.split_once('/').map_or(of, |(model, _)| model)
+}
+
+/// The VM's techniques of a table of budgets.
+fn techniques(of: &str) -> Result<Techniques> {
+    let Some((_, name)) = of.split_once('/') else { return Ok(Techniques::default()) };
+    match host::by_name(name) {
+        Some(Host::Without(technique)) => Ok(technique.switched_off(Techniques::default())),
+        _ => bail!("there is no technique to be done without called {name}"),
+    }
+}
+
+/// Reads the file's text. Every operation must have a budget on the model that is measured first; but where all are measured in one run, only
+/// those that need one CPU and that VMs of Stile have.
 fn parse(text: &str) -> Result<Budgets> {
     let budgets: Budgets = toml::from_str(text)?;
-    let most = budgets.plain.get("max");
-    for operation in OPERATIONS {
-        let given = most.is_some_and(|budgets| budgets.contains_key(operation.name));
-        anyhow::ensure!(given, "{} has no budget on max", operation.name);
+    for platform in &PLATFORMS {
+        let most = budgets.plain.get(platform.cpu());
+        let must = |operation: &&Operation| platform.has_plugin || operation.needs == Needs::One && operation.is_of_stile();
+        for operation in platform.operations.iter().filter(must) {
+            let budget = most.and_then(|budgets| budgets.get(operation.name));
+            let given = budget.is_some_and(|budget| budget.is_whole() || !platform.has_plugin);
+            anyhow::ensure!(given, "{} has no budget on {}", operation.name, platform.cpu());
+        }
     }
     Ok(budgets)
 }
@@ -101,43 +141,79 @@ pub fn exceeded(cpu: &str, figure: &Figure, budget: Option<&Budget>) -> Vec<Stri
     let Some(budget) = budget else { return Vec::new() };
     let outside = figure.outside.as_ref();
     let costs = [
-        ("instructions", Some(figure.instructions), budget.instructions),
-        ("exits", figure.exits, budget.exits),
+        ("instructions", Some(figure.instructions), Some(budget.instructions)),
+        ("exits", figure.exits, Some(budget.exits)),
         ("system-register reads", outside.map(|outside| outside.sysreg_reads), budget.sysreg_reads),
         ("system-register writes", outside.map(|outside| outside.sysreg_writes), budget.sysreg_writes),
         ("barriers", outside.map(|outside| outside.barriers), budget.barriers),
     ];
-    let sentence = |(what, cost, most): (&str, Option<f64>, f64)| match cost {
-        None => Some(format!("{} on {cpu}: {what} were not counted", figure.operation)),
-        Some(cost) if cost > most + ROUNDING => {
+    let sentence = |(what, cost, most): (&str, Option<f64>, Option<f64>)| match (cost, most) {
+        (_, None) => None,
+        (None, Some(_)) => Some(format!("{} on {cpu}: {what} were not counted", figure.operation)),
+        (Some(cost), Some(most)) if cost > most + ROUNDING => {
             Some(format!("{} on {cpu}: {cost:.3} {what}, {:.3} more than its budget of {most}", figure.operation, cost - most))
         }
-        Some(_) => None,
+        (Some(_), Some(_)) => None,
     };
     costs.into_iter().filter_map(sentence).collect()
+}
+
+/// The same of operations that were measured in one run: each one's instructions, and the exits of all.
+fn exceeded_together(cpu: &str, together: &Together, budgets: &BTreeMap<String, Budget>) -> Vec<String> {
+    let mut most = 0.0;
+    let mut failures = Vec::new();
+    for figure in &together.figures {
+        let Some(budget) = budgets.get(&figure.operation) else { continue };
+        // All exits are compared below.
+        failures.extend(exceeded(cpu, &Figure { exits: Some(0.0), ..figure.clone() }, Some(budget)));
+        most += budget.exits * figure.iterations as f64;
+    }
+    let exits = together.exits.values().sum::<i64>();
+    if exits as f64 > most {
+        let reasons: Vec<_> = together.exits.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        failures.push(format!("all operations on {cpu}: {exits} exits, and their budgets are {most}: {}", reasons.join(", ")));
+    }
+    failures.extend(missing(cpu, &together.figures, budgets));
+    failures
+}
+
+/// Sentences about what has a budget but no figure.
+fn missing(cpu: &str, figures: &[Figure], budgets: &BTreeMap<String, Budget>) -> Vec<String> {
+    let unknown = |name: &&String| figures.iter().all(|figure| figure.operation != **name);
+    budgets.keys().filter(unknown).map(|name| format!("{name} on {cpu} was not measured")).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::host::Outside;
+    use super::super::platform;
     use super::*;
 
     #[test]
     fn the_repositorys_budgets_can_be_read() {
         let budgets = read().unwrap();
-        for budgets in budgets.plain.values().chain(budgets.nested.values()) {
+        for (cpu, budgets) in budgets.plain.into_iter().chain(budgets.nested) {
             let names: Vec<_> = budgets.keys().cloned().collect();
-            operation::choose(&names).unwrap();
+            platform::of_cpu(model(&cpu)).choose(&names).unwrap();
+            techniques(&cpu).unwrap();
         }
     }
 
-    const BUDGET: Budget = Budget { instructions: 35.0, exits: 1.0, sysreg_reads: 3.0, sysreg_writes: 0.0, barriers: 0.0 };
+    const BUDGET: Budget =
+        Budget { instructions: 35.0, exits: 1.0, sysreg_reads: Some(3.0), sysreg_writes: Some(0.0), barriers: Some(0.0) };
 
     /// A figure that is as much as the budget allows.
     fn figure() -> Figure {
         let outside =
             Outside { instructions: 33.0, sysreg_reads: 3.0, sysreg_writes: 0.0, barriers: 0.0, tlb_ops: 0.0, loads: 8.0, stores: 5.0 };
-        Figure { operation: "hyp_call".to_owned(), instructions: 35.0, exits: Some(1.0), outside: Some(outside), iterations: 512 }
+        Figure {
+            operation: "hyp_call".to_owned(),
+            instructions: 35.0,
+            exits: Some(1.0),
+            reasons: Default::default(),
+            outside: Some(outside),
+            iterations: 512,
+        }
     }
 
     fn broken(change: fn(&mut Figure, &mut Outside)) -> Vec<String> {
@@ -176,5 +252,20 @@ mod tests {
     fn what_was_not_counted_fails() {
         let figure = Figure { exits: None, outside: None, ..figure() };
         assert_eq!(exceeded("max", &figure, Some(&BUDGET)).len(), 4);
+    }
+
+    #[test]
+    fn exits_of_operations_in_one_run_are_added_up() {
+        let budget = Budget { sysreg_reads: None, sysreg_writes: None, barriers: None, ..BUDGET };
+        let budgets = BTreeMap::from([("hyp_call".to_owned(), budget)]);
+        let run = |exits, instructions| {
+            let figure = Figure { instructions, iterations: 100, outside: None, exits: None, ..figure() };
+            exceeded_together("pc", &Together { figures: vec![figure], exits: BTreeMap::from([("HVC".to_owned(), exits)]) }, &budgets)
+        };
+        assert!(run(100, 35.0).is_empty());
+        assert_eq!(run(101, 35.0), ["all operations on pc: 101 exits, and their budgets are 100: 101 HVC"]);
+        assert_eq!(run(100, 36.0), ["hyp_call on pc: 36.000 instructions, 1.000 more than its budget of 35"]);
+        let nothing = Together { figures: Vec::new(), exits: BTreeMap::new() };
+        assert_eq!(exceeded_together("pc", &nothing, &budgets), ["hyp_call on pc was not measured"]);
     }
 }

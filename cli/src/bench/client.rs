@@ -3,9 +3,8 @@
 use std::fmt::Write as _;
 
 use stile_blob::Nested;
-use stile_board::map;
 
-use crate::config::VmConfig;
+use crate::config::{Arch, VmConfig};
 use crate::image::VmPlan;
 use crate::initramfs::cpio::Archive;
 
@@ -18,6 +17,8 @@ const KVM_DEVICE: (u32, u32) = (10, 232);
 /// A VM.
 #[derive(Debug, Clone, Copy)]
 pub struct Vm<'a> {
+    /// Its architecture.
+    pub arch: Arch,
     /// Its name.
     pub name: &'a str,
     /// Virtual CPUs.
@@ -37,7 +38,7 @@ pub struct Vm<'a> {
 impl Vm<'_> {
     /// The client's description of it: places are offsets in RAM.
     fn description(&self) -> String {
-        let offset = |ipa: u64| ipa.saturating_sub(map::RAM_BASE);
+        let offset = |ipa: u64| ipa.saturating_sub(self.arch.ram_base());
         let (entry, tree) = (offset(self.entry), offset(self.tree));
         let mut text = format!("vcpus {}\nmemory {}\nentry {entry}\ntree {tree}\n", self.vcpus, self.memory);
         if self.el2 {
@@ -71,6 +72,7 @@ pub fn planned(client: &[u8], config: &VmConfig, plan: &VmPlan) -> Vec<u8> {
     loads.extend(plan.layout.initrd.iter().map(|range| ("/initrd", range.start)));
     loads.push(("/tree", plan.layout.dtb.start));
     let vm = Vm {
+        arch: Arch::Aarch64,
         name: &config.name,
         vcpus: config.vcpus,
         memory: config.memory,
@@ -92,11 +94,14 @@ pub fn planned(client: &[u8], config: &VmConfig, plan: &VmPlan) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use stile_board::map;
+
     use super::*;
 
     #[test]
     fn places_are_offsets_in_ram() {
         let vm = Vm {
+            arch: Arch::Aarch64,
             name: "guest",
             vcpus: 2,
             memory: 64 << 20,

@@ -39,15 +39,22 @@ pub fn table(operations: &[Operation], hosts: &[(Host, Vec<Figure>)]) -> Option<
 #[cfg(test)]
 mod tests {
     use super::super::host::Outside;
-    use super::super::operation::choose;
+    use super::super::operation::{AARCH64, choose};
     use super::*;
 
     #[test]
     fn each_host_has_a_row() {
-        let operations = choose(&["hyp_call".to_owned(), "eoi".to_owned()]).unwrap();
+        let operations = choose(&AARCH64, &["hyp_call".to_owned(), "eoi".to_owned()]).unwrap();
         let outside =
             Outside { instructions: 33.0, sysreg_reads: 3.0, sysreg_writes: 0.0, barriers: 0.0, tlb_ops: 0.0, loads: 8.0, stores: 5.0 };
-        let figure = |outside| Figure { operation: "hyp_call".to_owned(), instructions: 35.0, exits: Some(1.0), outside, iterations: 64 };
+        let figure = |outside| Figure {
+            operation: "hyp_call".to_owned(),
+            instructions: 35.0,
+            exits: Some(1.0),
+            reasons: Default::default(),
+            outside,
+            iterations: 64,
+        };
         let hosts = [(Host::Stile, vec![figure(Some(outside))]), (Host::Native, vec![figure(Some(outside))])];
         let table = table(&operations, &hosts).unwrap();
         let rows: Vec<Vec<&str>> = table.lines().skip(2).map(|line| line.split_whitespace().collect()).collect();

@@ -6,10 +6,10 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use super::{counts, probe};
-use crate::emulator::{Board, Emulator};
+use crate::emulator::Machine;
 use crate::exit;
 
 /// How long a run may take: emulators on busy machines are slow, and KVM as L0 takes some minutes on idle ones.
@@ -30,19 +30,19 @@ pub struct Output {
     pub counts: Option<counts::Output>,
 }
 
-/// Boots `image` on `board`, lets it run until the machine ended, and counts with the plugin if there is one.
+/// Boots `image` on a machine, lets it run until the machine ended, and counts with the plugin if there is one.
 ///
 /// # Errors
 /// The emulator fails, or takes too long; it can't load the plugin.
-pub fn run(board: &Board, image: &[u8], plugin: Option<&Path>) -> Result<Output> {
-    run_until(board, image, plugin, |_| false)
+pub fn run(machine: &Machine, image: &[u8], plugin: Option<&Path>) -> Result<Output> {
+    run_until(machine, image, plugin, |_| false)
 }
 
 /// The same for a machine that need not end: it is ended once `is_over` says so of everything that came.
 ///
 /// # Errors
 /// As of [`run`].
-pub fn run_until(board: &Board, image: &[u8], plugin: Option<&Path>, is_over: impl Fn(&[u8]) -> bool) -> Result<Output> {
+pub fn run_until(machine: &Machine, image: &[u8], plugin: Option<&Path>, is_over: impl Fn(&[u8]) -> bool) -> Result<Output> {
     let file = |suffix| tempfile::Builder::new().prefix("stile-").suffix(suffix).tempfile();
     let mut image_file = file(".img").context("making the image's file")?;
     image_file.write_all(image).context("writing the image")?;
@@ -51,11 +51,13 @@ pub fn run_until(board: &Board, image: &[u8], plugin: Option<&Path>, is_over: im
         let read = || counts::parse(&std::fs::read_to_string(counted.path()).context("reading the counts")?);
         plugin.map(|_| read()).transpose()
     };
-    let mut board = board.clone();
-    if let Some(plugin) = plugin {
-        board.extra.extend(counts::arguments(plugin, counted.path()));
+    let mut machine = machine.clone();
+    match (&mut machine, plugin) {
+        (Machine::Arm(board), Some(plugin)) => board.extra.extend(counts::arguments(plugin, counted.path())),
+        (Machine::Pc(_), Some(_)) => bail!("the PC's emulator has no plugin that counts"),
+        (_, None) => {}
     }
-    let (mut emulator, mut pipes) = Emulator::start(&board, image_file.path())?;
+    let (mut emulator, mut pipes) = machine.start(image_file.path())?;
     let errors = thread::spawn(move || {
         let mut text = String::new();
         let _ = pipes.errors.read_to_string(&mut text);
@@ -89,7 +91,7 @@ pub fn run_until(board: &Board, image: &[u8], plugin: Option<&Path>, is_over: im
         }
     }
     match emulator.wait(GRACE) {
-        Some(status) if status.success() => Ok(Output { line: output, counts: counts()? }),
+        Some(status) if emulator.is_success(status) => Ok(Output { line: output, counts: counts()? }),
         Some(status) => {
             let errors = errors.join().unwrap_or_default();
             Err(match counts::advice(&errors) {

@@ -7,22 +7,19 @@ use anyhow::{Context, Result};
 
 use super::ablation;
 use super::host::{self, Host};
-use super::operation::OPERATIONS;
-use super::page::{fill, markdown};
+use super::page::{self, markdown};
 use super::picture;
+use super::platform::{self, PLATFORMS, Platform};
 use super::record::{self, Record};
 use super::report::{number, short};
+use crate::config::Arch;
 
 /// The files, from the repository's folder.
 const FIGURES: &str = "bench/figures.jsonl";
-const PICTURE: &str = "docs/bench.svg";
 const PAGE: &str = "docs/bench.md";
 
 /// What writes them.
 const COMMAND: &str = "stile bench --update";
-
-/// The CPU model of the picture.
-const PICTURED: &str = "max";
 
 /// Puts new figures into the place of older ones of the same thing, and makes picture and tables anew.
 ///
@@ -57,44 +54,60 @@ fn text(path: &PathBuf) -> Result<String> {
 }
 
 /// The files that are made of the figures: their names, and what is to be in them.
-fn made(repository: &Path, records: &[Record]) -> Result<[(&'static str, String); 2]> {
-    let page = text(&repository.join(PAGE))?;
-    let page = fill(&page, "figures", COMMAND, &tables(records)).with_context(|| format!("reading {PAGE}"))?;
-    let page = fill(&page, "ablation", COMMAND, &ablations(records)).with_context(|| format!("reading {PAGE}"))?;
-    Ok([(PICTURE, picture::draw(records, PICTURED)), (PAGE, page)])
+fn made(repository: &Path, records: &[Record]) -> Result<Vec<(&'static str, String)>> {
+    let mut page = fill(&text(&repository.join(PAGE))?, "ablation", &ablations(records))?;
+    let mut files = Vec::new();
+    for platform in &PLATFORMS {
+        page = fill(&page, platform.mark, &tables(platform, records))?;
+        files.push((platform.picture, picture::draw(records, platform, platform.cpu())));
+    }
+    files.push((PAGE, page));
+    Ok(files)
 }
 
-/// Where a record stands in the file: the model of the picture first, then by level, ablation, host and operation.
+/// Where a record stands in the file: by architecture, the model of the picture first, then by level, ablation, host and operation.
 fn place(record: &Record) -> impl Ord + use<> {
-    let host = host::all().position(|host| host.name() == record.host).unwrap_or(usize::MAX);
     let ablation = record.ablation.as_deref().map(|name| ablation::position(name).unwrap_or(usize::MAX));
-    let operation = OPERATIONS.iter().position(|operation| operation.name == record.figure.operation).unwrap_or(usize::MAX);
-    (record.cpu != PICTURED, record.cpu.clone(), record.level, ablation, host, record.host.clone(), operation)
+    let platform = platform::of(record.arch);
+    let host = platform.hosts().position(|host| host.name() == record.host).unwrap_or(usize::MAX);
+    let operation = platform.operations.iter().position(|operation| operation.name == record.figure.operation).unwrap_or(usize::MAX);
+    (record.arch, record.cpu != platform.cpu(), record.cpu.clone(), record.level, ablation, host, record.host.clone(), operation)
+}
+
+/// As [`page::fill`], of this page.
+fn fill(text: &str, name: &str, tables: &str) -> Result<String> {
+    page::fill(text, name, COMMAND, tables).with_context(|| format!("reading {PAGE}"))
 }
 
 /// A table for each CPU model: operations, and what each host needs.
-fn tables(records: &[Record]) -> String {
-    let plain: Vec<_> = records.iter().filter(|record| record.level == 1 && record.ablation.is_none()).collect();
+fn tables(platform: &Platform, records: &[Record]) -> String {
+    let plain = |record: &&Record| record.arch == platform.arch && record.level == 1 && record.ablation.is_none();
+    let plain: Vec<_> = records.iter().filter(plain).collect();
     let mut models: Vec<&str> = plain.iter().map(|record| &record.cpu[..]).collect();
     models.dedup();
-    models.into_iter().map(|cpu| table(cpu, &plain)).collect::<Vec<_>>().join("\n")
+    models.into_iter().map(|cpu| table(platform, cpu, &plain)).collect::<Vec<_>>().join("\n")
 }
 
-fn table(cpu: &str, records: &[&Record]) -> String {
+fn table(platform: &Platform, cpu: &str, records: &[&Record]) -> String {
     let records: Vec<_> = records.iter().filter(|record| record.cpu == cpu).collect();
-    let there = |host: &Host| records.iter().any(|record| record.host == host.name());
-    let peers: Vec<Host> = host::all().filter(|host| *host != Host::Stile && there(host)).collect();
-    let mut rows = vec![vec![format!("`-cpu {cpu}`"), Host::Stile.title().to_owned(), "exits".to_owned()]];
-    rows[0].extend(peers.iter().map(|host| host.title().to_owned()));
-    for operation in OPERATIONS {
-        let figure = |host: Host| {
+    let there = |host: &Host| *host == Host::Stile || records.iter().any(|record| record.host == host.name());
+    // Where what peers do is counted in more detail, their exits are in a table of their own.
+    let with_exits = |host: &Host| *host == Host::Stile || !platform.has_plugin && *host != Host::Native;
+    let hosts: Vec<Host> = platform.hosts().filter(there).collect();
+    let mut heading = vec![format!("`-cpu {cpu}`")];
+    for host in &hosts {
+        heading.push(host.title().to_owned());
+        heading.extend(with_exits(host).then(|| "exits".to_owned()));
+    }
+    let mut rows = vec![heading];
+    for operation in platform.operations {
+        let mut row = vec![operation.name.to_owned()];
+        for host in &hosts {
             let found = records.iter().find(|record| record.host == host.name() && record.figure.operation == operation.name);
-            found.map(|record| &record.figure)
-        };
-        let instructions = |host| figure(host).map_or(String::new(), |figure| short(figure.instructions));
-        let exits = figure(Host::Stile).and_then(|figure| figure.exits).map_or(String::new(), number);
-        let mut row = vec![operation.name.to_owned(), instructions(Host::Stile), exits];
-        row.extend(peers.iter().map(|host| instructions(*host)));
+            row.push(found.map_or(String::new(), |record| short(record.figure.instructions)));
+            let exits = || found.and_then(|record| record.figure.exits).map_or(String::new(), number);
+            row.extend(with_exits(host).then(exits));
+        }
         if row.iter().skip(1).any(|cell| !cell.is_empty()) {
             rows.push(row);
         }
@@ -104,10 +117,12 @@ fn table(cpu: &str, records: &[&Record]) -> String {
 
 /// What each ablation adds.
 fn ablations(records: &[Record]) -> String {
-    let records: Vec<_> = records.iter().filter(|record| record.cpu == PICTURED && record.host == host::STILE).cloned().collect();
+    let cpu = platform::of(Arch::Aarch64).cpu();
+    let ours = |record: &&Record| record.arch == Arch::Aarch64 && record.cpu == cpu && record.host == host::STILE;
+    let records: Vec<_> = records.iter().filter(ours).cloned().collect();
     let mut cells = ablation::cells(&records);
     if let Some(corner) = cells.first_mut().and_then(|heading| heading.first_mut()) {
-        *corner = format!("`-cpu {PICTURED}`");
+        *corner = format!("`-cpu {cpu}`");
     }
     markdown(&cells)
 }
@@ -136,13 +151,25 @@ mod tests {
             std::fs::create_dir(folder.path().join(name)).unwrap();
         }
         let marks = |name| format!("<!-- {name}: written by `stile bench --update` -->\nold\n<!-- end of {name} -->\n");
-        std::fs::write(folder.path().join(PAGE), format!("# Title\n{}between\n{}", marks("figures"), marks("ablation"))).unwrap();
+        std::fs::write(
+            folder.path().join(PAGE),
+            format!("# Title\n{}between\n{}{}", marks("figures"), marks("ablation"), marks("figures of x86_64")),
+        )
+        .unwrap();
         let record = |host: &str, operation: &str, instructions| Record {
             host: host.to_owned(),
+            arch: Arch::Aarch64,
             cpu: "max".to_owned(),
             level: 1,
             ablation: None,
-            figure: Figure { operation: operation.to_owned(), instructions, exits: Some(1.0), outside: None, iterations: 64 },
+            figure: Figure {
+                operation: operation.to_owned(),
+                instructions,
+                exits: Some(1.0),
+                reasons: Default::default(),
+                outside: None,
+                iterations: 64,
+            },
         };
         let first = vec![record("kvm-vhe", "hyp_call", 1634.0), record("stile", "ipi", 358.0), record("stile", "hyp_call", 45.0)];
         update(folder.path(), first).unwrap();
@@ -154,7 +181,7 @@ mod tests {
         let page = text(&folder.path().join(PAGE)).unwrap();
         assert!(page.contains("| hyp_call | 35 | 1 | 1,634 |\n| ipi | 358 | 1 |  |\n"), "{page}");
         assert!(page.starts_with("# Title\n") && page.contains("\nbetween\n") && !page.contains("old"), "{page}");
-        assert!(text(&folder.path().join(PICTURE)).unwrap().starts_with("<svg"));
+        assert!(text(&folder.path().join("docs/bench.svg")).unwrap().starts_with("<svg"));
         assert!(update(folder.path(), Vec::new()).is_ok());
     }
 }

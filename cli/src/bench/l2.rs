@@ -1,20 +1,26 @@
-//! A whole Debian as L2: the file system of an L1 whose KVM runs it.
+//! Kernels as L2: the file system of an L1 whose KVM runs them.
+
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use stile_blob::{OnReset, Techniques};
 
-use super::client;
+use super::client::{self, Vm};
 use super::linux;
 use crate::config::{Arch, DebianKernel, InitrdSource, KernelSource, VmConfig};
 use crate::debian::{self, Freshness};
 use crate::image::{self, Seed, VmFiles};
 use crate::initramfs::{self, Marks, Task};
 
-/// Its name.
-const NAME: &str = "debian";
-
-/// Its memory, in bytes.
-const MEMORY: u64 = 256 << 20;
+/// A VM of L1's.
+struct Guest<'a> {
+    name: &'a str,
+    vcpus: u8,
+    /// In bytes.
+    memory: u64,
+    source: KernelSource,
+    files: VmFiles<'a>,
+}
 
 /// The newest Debian, as a VM of a hypervisor in a VM.
 pub struct Debian {
@@ -25,27 +31,52 @@ pub struct Debian {
 }
 
 impl Debian {
+    const NAME: &'static str = "debian";
+
     /// One with so many vCPUs, whose shell runs this command and turns it off.
     ///
     /// # Errors
     /// Something can't be fetched.
     pub fn new(vcpus: u8, command: &str) -> Result<Self> {
-        let read = |path: &std::path::Path| std::fs::read(path).with_context(|| format!("reading {}", path.display()));
         let kernel = read(&debian::kernel(DebianKernel::Newest, Freshness::Weekly)?.kernel)?;
         let busybox = read(&debian::busybox(Freshness::Weekly)?)?;
-        let initrd = initramfs::build(&busybox, NAME, &Task::Command(command), &Marks::new(0));
+        let initrd = initramfs::build(&busybox, Self::NAME, &Task::Command(command), &Marks::new(0));
         let bootargs = format!("{} loglevel=4", initramfs::kernel_arguments(Arch::Aarch64));
         Ok(Self { kernel, initrd, bootargs, vcpus })
     }
 
+    /// Its files.
+    pub fn files(&self) -> VmFiles<'_> {
+        VmFiles { kernel: &self.kernel, initrd: Some(&self.initrd), bootargs: &self.bootargs }
+    }
+
     /// The VM.
     pub fn config(&self) -> VmConfig {
+        self.guest().config()
+    }
+
+    /// The file system of an L1 that runs it, and the names of its VMs.
+    ///
+    /// # Errors
+    /// Something can't be built.
+    pub fn archive(&self) -> Result<(Vec<u8>, Vec<String>)> {
+        archive(&[self.guest()])
+    }
+
+    fn guest(&self) -> Guest<'_> {
+        let source = KernelSource::Debian(DebianKernel::Newest);
+        Guest { name: Self::NAME, vcpus: self.vcpus, memory: 256 << 20, source, files: self.files() }
+    }
+}
+
+impl Guest<'_> {
+    fn config(&self) -> VmConfig {
         VmConfig {
-            name: NAME.into(),
-            kernel: KernelSource::Debian(DebianKernel::Newest),
+            name: self.name.into(),
+            kernel: self.source.clone(),
             initrd: InitrdSource::Busybox,
             append: String::new(),
-            memory: MEMORY,
+            memory: self.memory,
             vcpus: self.vcpus,
             cpus: 0,
             pinned: false,
@@ -54,19 +85,69 @@ impl Debian {
             techniques: Techniques::default(),
         }
     }
+}
 
-    /// Its files.
-    pub fn files(&self) -> VmFiles<'_> {
-        VmFiles { kernel: &self.kernel, initrd: Some(&self.initrd), bootargs: &self.bootargs }
-    }
+/// The file system of an L1 that runs programs one after the other, each with so many vCPUs: name, file, boot arguments; and their
+/// names.
+///
+/// # Errors
+/// A file can't be read, or KVM's client can't be built.
+pub fn programs(vcpus: u8, programs: &[(&str, &Path, &str)]) -> Result<(Vec<u8>, Vec<String>)> {
+    let kernels = programs.iter().map(|(_, path, _)| read(path)).collect::<Result<Vec<_>>>()?;
+    let guests = programs.iter().zip(&kernels).map(|(&(name, path, bootargs), kernel)| Guest {
+        name,
+        vcpus,
+        memory: 64 << 20,
+        source: KernelSource::File(path.to_path_buf()),
+        files: VmFiles { kernel, initrd: None, bootargs },
+    });
+    archive(&guests.collect::<Vec<_>>())
+}
 
-    /// The file system of an L1 that runs it, and the names of its VMs.
-    ///
-    /// # Errors
-    /// Something can't be built.
-    pub fn archive(&self) -> Result<(Vec<u8>, Vec<String>)> {
-        let config = self.config();
-        let plan = image::plan(&config, &self.files(), Seed::Fixed)?;
-        Ok((client::planned(&linux::build(client::PROGRAM)?, &config, &plan), vec![config.name]))
+fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("reading {}", path.display()))
+}
+
+fn archive(guests: &[Guest<'_>]) -> Result<(Vec<u8>, Vec<String>)> {
+    let mut files = Vec::new();
+    let mut places = Vec::new();
+    for guest in guests {
+        let config = guest.config();
+        let plan = image::plan(&config, &guest.files, Seed::Fixed)?;
+        let mut loads = Vec::new();
+        let mut load = |what: &str, ipa: u64, content: &[u8]| {
+            let file = format!("{}-{what}", guest.name);
+            loads.push((format!("/{file}"), ipa));
+            files.push((file, content.to_vec()));
+        };
+        for (index, segment) in plan.kernel.segments.iter().enumerate() {
+            load(&format!("kernel-{index}"), segment.ipa, plan.kernel.bytes(segment));
+        }
+        if let (Some(range), Some(initrd)) = (&plan.layout.initrd, guest.files.initrd) {
+            load("initrd", range.start, initrd);
+        }
+        load("tree", plan.layout.dtb.start, &plan.dtb);
+        places.push((loads, plan.kernel.entry, plan.layout.dtb.start));
     }
+    let loads: Vec<Vec<_>> = places.iter().map(|(loads, ..)| loads.iter().map(|(path, ipa)| (path.as_str(), *ipa)).collect()).collect();
+    let vms: Vec<_> = guests
+        .iter()
+        .zip(&places)
+        .zip(&loads)
+        .map(|((guest, &(_, entry, tree)), loads)| Vm {
+            arch: Arch::Aarch64,
+            name: guest.name,
+            vcpus: guest.vcpus,
+            memory: guest.memory,
+            loads,
+            entry,
+            tree,
+            el2: false,
+        })
+        .collect();
+    let mut archive = client::archive(&linux::build(client::PROGRAM)?, &vms);
+    for (path, content) in &files {
+        archive.file(path, 0o644, content);
+    }
+    Ok((archive.finish(), guests.iter().map(|guest| guest.name.to_owned()).collect()))
 }

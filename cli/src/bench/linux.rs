@@ -5,22 +5,37 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
+use crate::config::Arch;
 use crate::{cargo, exit};
 
-/// Their target.
-const TARGET: &str = "aarch64-unknown-linux-musl";
+/// Their targets.
+const fn target(arch: Arch) -> &'static str {
+    match arch {
+        Arch::Aarch64 => "aarch64-unknown-linux-musl",
+        Arch::X86_64 => "x86_64-unknown-linux-musl",
+    }
+}
+
+/// Builds the program in `guests/NAME` for Arm, and returns it.
+///
+/// # Errors
+/// See [`build_for`].
+pub fn build(name: &str) -> Result<Vec<u8>> {
+    build_for(Arch::Aarch64, name)
+}
 
 /// Builds the program in `guests/NAME`, and returns it.
 ///
 /// # Errors
 /// It doesn't compile; the target's library is missing and can't be installed.
-pub fn build(name: &str) -> Result<Vec<u8>> {
-    need_target()?;
+pub fn build_for(arch: Arch, name: &str) -> Result<Vec<u8>> {
+    let target = target(arch);
+    need_target(target)?;
     let repository = cargo::repository();
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command
         .current_dir(repository.join("guests").join(name))
-        .args(["build", "--release", "--target", TARGET])
+        .args(["build", "--release", "--target", target])
         .env("CARGO_TARGET_DIR", repository.join("target").join(name));
     let programs = cargo::build(command, name)?;
     let path: PathBuf = programs.into_iter().find(|(program, _)| program == name).with_context(|| format!("cargo made no {name}"))?.1;
@@ -28,15 +43,15 @@ pub fn build(name: &str) -> Result<Vec<u8>> {
 }
 
 /// Has rustup install the library for the target, if it isn't there.
-fn need_target() -> Result<()> {
-    let there = || cargo::sysroot().is_some_and(|sysroot| sysroot.join("lib/rustlib").join(TARGET).exists());
+fn need_target(target: &str) -> Result<()> {
+    let there = || cargo::sysroot().is_some_and(|sysroot| sysroot.join("lib/rustlib").join(target).exists());
     if !there() {
-        let _ = Command::new("rustup").args(["target", "add", TARGET]).stdin(Stdio::null()).stdout(Stdio::null()).status();
+        let _ = Command::new("rustup").args(["target", "add", target]).stdin(Stdio::null()).stdout(Stdio::null()).status();
     }
     if there() {
         return Ok(());
     }
     Err(exit::lacking(format!(
-        "programs for Linux need Rust's library for {TARGET}: run `rustup target add {TARGET}`, or measure without KVM and real work"
+        "programs for Linux need Rust's library for {target}: run `rustup target add {target}`, or measure without KVM and real work"
     )))
 }

@@ -1,6 +1,6 @@
 //! `stile bench`: what operations cost under Stile, and under its peers on the same emulated machine.
 //!
-//! The emulator counts instructions (`-icount`), so the same build gives the same figures each time. Instructions are not cycles.
+//! The emulator counts instructions (QEMU's `-icount`, Bochs' counter), so the same build gives the same figures each time. Instructions are not cycles.
 
 mod ablation;
 pub mod budgets;
@@ -17,6 +17,7 @@ pub mod nested;
 mod operation;
 mod page;
 mod picture;
+mod platform;
 mod probe;
 mod record;
 mod report;
@@ -26,11 +27,12 @@ use anyhow::{Context, Result};
 use stile_blob::Techniques;
 
 use crate::args::BenchArgs;
+use crate::config::Arch;
 use crate::progress::Task;
 use crate::{cargo, emulator, exit};
 pub use host::client_boot_arguments;
 use host::{Host, Request};
-pub use l2::Debian as DebianAsL2;
+pub use l2::{Debian as DebianAsL2, programs as programs_as_l2};
 use report::Results;
 
 /// The file system of a kernel that runs the probe in a VM of its KVM, and the numbers of vCPUs for its boot arguments.
@@ -39,7 +41,8 @@ use report::Results;
 /// A name that there isn't; something can't be built.
 pub fn nested_probe(operations: &[&str], iterations: u32) -> Result<(Vec<u8>, Vec<String>)> {
     let names: Vec<_> = operations.iter().map(|name| (*name).to_owned()).collect();
-    host::client_archive(&probe::build()?, &operation::choose(&names).map_err(exit::usage)?, iterations)
+    let operations = platform::of(Arch::Aarch64).choose(&names).map_err(exit::usage)?;
+    host::client_archive(&probe::build(Arch::Aarch64)?, &operations, iterations)
 }
 
 /// Measures, and prints a table.
@@ -47,26 +50,33 @@ pub fn nested_probe(operations: &[&str], iterations: u32) -> Result<(Vec<u8>, Ve
 /// # Errors
 /// A name that there isn't; something can't be built, fetched or run; the file can't be written.
 pub fn bench(args: &BenchArgs) -> Result<u8> {
+    let arch = Arch::named(&args.arch).map_err(exit::usage)?;
+    if arch != Arch::Aarch64 && (args.nested || args.ablate || args.full) {
+        return Err(exit::usage(format!("--nested, --ablate and --full measure {} only", Arch::Aarch64.name())));
+    }
     if args.nested {
         return nested::bench(args);
     }
+    let platform = platform::of(arch);
+    let cpu = args.cpu.as_deref().unwrap_or(platform.cpu());
     let work = if args.full { full::choose(&args.only) } else { Vec::new() };
     // With real work, a name may be that of either.
     let names: Vec<String> = args.only.iter().filter(|name| work.iter().all(|work| work.name != **name)).cloned().collect();
-    let operations = if names.is_empty() && !args.only.is_empty() { Vec::new() } else { operation::choose(&names).map_err(exit::usage)? };
-    let mut peers = host::choose(&args.against).map_err(exit::usage)?;
-    emulator::installed()?;
-    if args.against.is_empty() && !emulator::features(&args.cpu)?.names().contains(&"VHE") {
+    let operations = if names.is_empty() && !args.only.is_empty() { Vec::new() } else { platform.choose(&names).map_err(exit::usage)? };
+    let mut peers = platform.choose_peers(&args.against).map_err(exit::usage)?;
+    emulator::ensure(arch)?;
+    if arch == Arch::Aarch64 && args.against.is_empty() && !emulator::features(cpu)?.names().contains(&"VHE") {
         peers.retain(|peer| !peer.needs_vhe());
     }
-    let probe = probe::build()?;
+    let probe = probe::build(arch)?;
     // Real work can't be told from the rest of a run without it.
-    let plugin = if args.no_counts && !args.full { None } else { Some(counts::build()?) };
+    let plugin = if !platform.has_plugin || args.no_counts && !args.full { None } else { Some(counts::build()?) };
     let task = Task::start("measuring");
     let progress = |what: String| task.message(format!("measuring: {what}"));
     let request = Request {
+        platform,
         probe: &probe,
-        cpu: &args.cpu,
+        cpu,
         operations: &operations,
         iterations: args.iterations,
         techniques: Techniques::default(),
@@ -76,21 +86,21 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
     let hosts: Vec<Host> = [Host::Stile].into_iter().chain(peers).collect();
     let (mut tables, records) = if args.ablate {
         let records = ablation::measure(&request)?;
-        (vec![ablation::table(&args.cpu, &records)], records)
+        (vec![ablation::table(cpu, &records)], records)
     } else {
-        let mut results = Results::new(&args.cpu, &operations);
+        let mut results = Results::new(platform, cpu, &operations);
         for host in hosts.iter().copied().filter(|_| !operations.is_empty()) {
             let figures = host.measure(&request).with_context(|| format!("measuring under {}", host.name()))?;
             results.add(host, figures);
         }
-        let tables = [(!operations.is_empty()).then(|| results.table()), results.crossings()];
+        let tables = [(!operations.is_empty()).then(|| results.table()), results.reasons(), results.crossings()];
         (tables.into_iter().flatten().collect(), results.records())
     };
     let mut lines = record::write(&records)?;
     if args.full
         && let Some(plugin) = &plugin
     {
-        let work = full::measure(&work, &full::hosts(&hosts, &args.against), &args.cpu, plugin, &progress)?;
+        let work = full::measure(&work, &full::hosts(&hosts, &args.against), cpu, plugin, &progress)?;
         tables.push(work.table());
         lines.extend(work.json().into_iter().map(|line| line + "\n"));
     }
@@ -100,7 +110,7 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
         std::fs::write(path, lines).with_context(|| format!("writing {}", path.display()))?;
     }
     if let Some(path) = &args.svg {
-        std::fs::write(path, picture::draw(&records, &args.cpu)).with_context(|| format!("writing {}", path.display()))?;
+        std::fs::write(path, picture::draw(&records, platform, cpu)).with_context(|| format!("writing {}", path.display()))?;
     }
     if args.update {
         kept::update(&cargo::repository(), records)?;

@@ -7,7 +7,7 @@ pub struct Operation {
     pub name: &'static str,
     /// What it needs.
     pub needs: Needs,
-    /// The most instructions that it is to cost under Stile on the CPU model `max`.
+    /// The most instructions that it is to cost under Stile on the CPU model of the picture.
     pub aim: Option<u32>,
 }
 
@@ -20,6 +20,13 @@ pub enum Needs {
     Two,
     /// Two virtual CPUs that share a physical one.
     Shared,
+}
+
+impl Operation {
+    /// Whether machines of Stile have the device that it is about. Those of others do.
+    pub fn is_of_stile(&self) -> bool {
+        self.name != "port_read_pic"
+    }
 }
 
 impl Needs {
@@ -44,8 +51,8 @@ const fn operation(name: &'static str, needs: Needs, aim: Option<u32>) -> Operat
     Operation { name, needs, aim }
 }
 
-/// All operations, in the order in which tables show them.
-pub const OPERATIONS: [Operation; 14] = [
+/// Arm's operations, in the order in which tables show them.
+pub static AARCH64: [Operation; 14] = [
     operation("hyp_call", Needs::One, Some(45)),
     operation("sysreg_trap", Needs::One, Some(55)),
     operation("mmio_read_vgic", Needs::One, Some(110)),
@@ -62,17 +69,39 @@ pub const OPERATIONS: [Operation; 14] = [
     operation("ipi_wfi_shared", Needs::Shared, Some(600)),
 ];
 
-/// Those with these names; all without names.
+/// A PC's operations, in the order in which tables show them. Where the name does not say so, the local APIC is in x2APIC mode, but for
+/// `lapic_id_read` and `lapic_timer_read`, which are loads from its page.
+pub static X86_64: [Operation; 17] = [
+    operation("cpuid", Needs::One, Some(60)),
+    operation("vmcall", Needs::One, Some(60)),
+    operation("rdmsr_trap", Needs::One, Some(60)),
+    operation("port_read", Needs::One, Some(120)),
+    operation("port_read_pic", Needs::One, None),
+    operation("lapic_id_read", Needs::One, Some(200)),
+    operation("lapic_id_read_x2apic", Needs::One, None),
+    operation("lapic_timer_read", Needs::One, None),
+    operation("lapic_timer_read_x2apic", Needs::One, None),
+    operation("eoi", Needs::One, None),
+    operation("eoi_xapic", Needs::One, None),
+    operation("self_ipi", Needs::One, Some(400)),
+    operation("self_ipi_xapic", Needs::One, None),
+    operation("tscdeadline", Needs::One, Some(100)),
+    operation("tscdeadline_fire", Needs::One, Some(600)),
+    operation("tscdeadline_fire_xapic", Needs::One, None),
+    operation("ipi", Needs::Two, None),
+];
+
+/// Those of `all` with these names; all without names.
 ///
 /// # Errors
 /// A name that there isn't: a sentence that lists those that there are.
-pub fn choose(names: &[String]) -> Result<Vec<Operation>, String> {
-    if let Some(unknown) = names.iter().find(|name| OPERATIONS.iter().all(|operation| operation.name != **name)) {
-        let known: Vec<_> = OPERATIONS.iter().map(|operation| operation.name).collect();
+pub fn choose(all: &[Operation], names: &[String]) -> Result<Vec<Operation>, String> {
+    if let Some(unknown) = names.iter().find(|name| all.iter().all(|operation| operation.name != **name)) {
+        let known: Vec<_> = all.iter().map(|operation| operation.name).collect();
         return Err(format!("there is no operation called {unknown}; expected one of {}", known.join(", ")));
     }
     let wanted = |operation: &Operation| names.is_empty() || names.iter().any(|name| name == operation.name);
-    Ok(OPERATIONS.into_iter().filter(wanted).collect())
+    Ok(all.iter().copied().filter(wanted).collect())
 }
 
 #[cfg(test)]
@@ -81,10 +110,10 @@ mod tests {
 
     #[test]
     fn names_choose_operations_in_the_tables_order() {
-        assert_eq!(choose(&[]).unwrap().len(), OPERATIONS.len());
+        assert_eq!(choose(&AARCH64, &[]).unwrap().len(), AARCH64.len());
         let names = ["ipi".to_owned(), "hyp_call".to_owned()];
-        let chosen: Vec<_> = choose(&names).unwrap().iter().map(|operation| operation.name).collect();
+        let chosen: Vec<_> = choose(&AARCH64, &names).unwrap().iter().map(|operation| operation.name).collect();
         assert_eq!(chosen, ["hyp_call", "ipi"]);
-        assert!(choose(&["hypercall".to_owned()]).unwrap_err().contains("hyp_call"));
+        assert!(choose(&AARCH64, &["hypercall".to_owned()]).unwrap_err().contains("hyp_call"));
     }
 }

@@ -5,7 +5,8 @@ use svg::Document;
 use svg::node::element::{Group, Line, Rectangle, Style, Text, Title};
 
 use super::host;
-use super::operation::{OPERATIONS, Operation};
+use super::operation::Operation;
+use super::platform::Platform;
 use super::record::Record;
 use super::report::{number, short};
 
@@ -48,17 +49,20 @@ struct Bar<'r> {
     instructions: f64,
 }
 
-/// Draws the figures that are from CPU model `cpu`.
-pub fn draw(records: &[Record], cpu: &str) -> String {
-    let shown: Vec<_> = records.iter().filter(|record| record.cpu == cpu && record.level == 1 && record.ablation.is_none()).collect();
+/// Draws the figures of an architecture that are from CPU model `cpu`.
+pub fn draw(records: &[Record], platform: &Platform, cpu: &str) -> String {
+    let ours = |record: &&Record| record.arch == platform.arch && record.cpu == cpu;
+    let shown: Vec<_> = records.iter().filter(ours).filter(|record| record.level == 1 && record.ablation.is_none()).collect();
     let mut hosts: Vec<&str> = Vec::new();
     for record in &shown {
         if !hosts.contains(&&record.host[..]) {
             hosts.push(&record.host);
         }
     }
-    let groups: Vec<(Operation, Vec<Bar<'_>>)> = OPERATIONS
-        .into_iter()
+    let groups: Vec<(Operation, Vec<Bar<'_>>)> = platform
+        .operations
+        .iter()
+        .copied()
         .map(|operation| {
             let of = shown.iter().filter(|record| record.figure.operation == operation.name);
             (operation, of.map(|record| Bar { host: &record.host, instructions: record.figure.instructions }).collect::<Vec<_>>())
@@ -77,7 +81,7 @@ pub fn draw(records: &[Record], cpu: &str) -> String {
         page = page.add(grid(&scale, left, bottom));
         let mut top = TOP;
         for (operation, bars) in groups {
-            page = page.add(group(&scale, cpu, operation, bars, left, top));
+            page = page.add(group(&scale, cpu == platform.cpu(), operation, bars, left, top));
             top += group_height(bars);
         }
     }
@@ -107,7 +111,7 @@ pub fn draw(records: &[Record], cpu: &str) -> String {
                 .set("rx", 6),
         )
         .add(text(&heading, "title", MARGIN, 34.0))
-        .add(legend(&hosts, cpu))
+        .add(legend(&hosts, cpu == platform.cpu()))
         .add(page)
         .to_string()
         + "\n"
@@ -143,7 +147,7 @@ fn grid(scale: &Scale, left: f64, bottom: f64) -> Group {
     grid
 }
 
-fn group(scale: &Scale, cpu: &str, operation: &Operation, bars: &[Bar<'_>], left: f64, top: f64) -> Group {
+fn group(scale: &Scale, aims: bool, operation: &Operation, bars: &[Bar<'_>], left: f64, top: f64) -> Group {
     let mut group = Group::new().add(text(operation.name, "operation", left, top + 12.0));
     for (n, bar) in bars.iter().enumerate() {
         let y = tenth(top + LABEL + n as f64 * BAR_STEP);
@@ -157,7 +161,7 @@ fn group(scale: &Scale, cpu: &str, operation: &Operation, bars: &[Bar<'_>], left
             .add(Title::new(format!("{}: {}", title(bar.host), short(bar.instructions))));
         group = group.add(shape);
         let mut end = left + length;
-        if let (host::STILE, "max", Some(aim)) = (bar.host, cpu, operation.aim) {
+        if let (true, Some(aim)) = (aims && bar.host.starts_with(host::STILE), operation.aim) {
             let x = tenth(left + scale.length(aim.into()));
             group = group.add(aim_mark(x, y - 2.0, y + BAR + 1.0));
             end = end.max(x);
@@ -171,7 +175,7 @@ fn aim_mark(x: f64, from: f64, to: f64) -> Line {
     Line::new().set("class", "aim").set("x1", x).set("x2", x).set("y1", tenth(from)).set("y2", tenth(to))
 }
 
-fn legend(hosts: &[&str], cpu: &str) -> Group {
+fn legend(hosts: &[&str], aims: bool) -> Group {
     let mut legend = Group::new();
     let (mut x, y) = (MARGIN, 52.0);
     for host in hosts {
@@ -180,7 +184,7 @@ fn legend(hosts: &[&str], cpu: &str) -> Group {
         legend = legend.add(text(title, "", x + 15.0, y + 9.0));
         x += 15.0 + title.len() as f64 * 6.2 + 18.0;
     }
-    if cpu == "max" {
+    if aims {
         legend = legend.add(aim_mark(tenth(x + 5.0), y - 1.0, y + 11.0)).add(text("the most that Stile is to cost", "", x + 12.0, y + 9.0));
     }
     legend
@@ -199,12 +203,14 @@ fn title(host: &str) -> &str {
 fn colour(host: &str) -> &'static str {
     match host {
         host::STILE => "#e8590c",
+        "stile-software-apic" => "#fd9a5a",
         "native" => "#868e96",
         "xen" => "#2f9e44",
         "kvm-vhe" => "#1971c2",
         "kvm-nvhe" => "#4dabf7",
         "kvm-protected" => "#9775fa",
         "kvm-6.12" => "#15aabf",
+        "kvm-6.1" => "#1971c2",
         _ => "#c2255c",
     }
 }
@@ -217,17 +223,26 @@ fn tenth(length: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::super::host::Figure;
+    use super::super::platform;
     use super::*;
+    use crate::config::Arch;
 
     fn record(host: &str, operation: &str, instructions: f64) -> Record {
-        let figure = Figure { operation: operation.to_owned(), instructions, exits: None, outside: None, iterations: 64 };
-        Record { host: host.to_owned(), cpu: "max".to_owned(), level: 1, ablation: None, figure }
+        let figure = Figure {
+            operation: operation.to_owned(),
+            instructions,
+            exits: None,
+            reasons: Default::default(),
+            outside: None,
+            iterations: 64,
+        };
+        Record { host: host.to_owned(), arch: Arch::Aarch64, cpu: "max".to_owned(), level: 1, ablation: None, figure }
     }
 
     #[test]
     fn every_figure_has_a_bar_and_its_number() {
         let mut records = vec![record("stile", "hyp_call", 35.0), record("kvm-vhe", "hyp_call", 1634.0), record("kvm-vhe", "ipi", 5638.0)];
-        let picture = draw(&records, "max");
+        let picture = draw(&records, platform::of(Arch::Aarch64), "max");
         assert_eq!(picture.matches("<title>").count(), 1 + 3);
         for number in ["35", "1,634", "5,638", "10,000", "hyp_call", "ipi"] {
             assert!(picture.contains(&format!(">{number}</text>")) || picture.contains(&format!("\n{number}\n")), "{number}");
@@ -235,7 +250,7 @@ mod tests {
         // Figures of other CPUs and of ablations are no bars.
         records.push(Record { cpu: "cortex-a57".to_owned(), ..record("stile", "ipi", 400.0) });
         records.push(Record { ablation: Some("all".to_owned()), ..record("stile", "ipi", 900.0) });
-        assert_eq!(draw(&records, "max"), picture);
+        assert_eq!(draw(&records, platform::of(Arch::Aarch64), "max"), picture);
     }
 
     #[test]

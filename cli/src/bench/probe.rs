@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use super::operation::Operation;
 use crate::cargo;
+use crate::config::Arch;
 use crate::image::Kernel;
 
 /// The probe's package and program.
@@ -16,18 +17,21 @@ pub const MEMORY: u64 = 64 << 20;
 /// What a line of the probe's begins with that is about a failure.
 const FAILURE: &str = "probe: ";
 
-/// Builds the probe, and returns its memory from the header of an arm64 Image on: one file for every host.
+/// Builds the probe, and returns what every host starts: on Arm its memory from the header of an arm64 Image on, on a PC the ELF file.
 ///
 /// # Errors
 /// It doesn't compile.
-pub fn build() -> Result<Vec<u8>> {
+pub fn build(arch: Arch) -> Result<Vec<u8>> {
     let repository = cargo::repository();
-    let mut command = cargo::cargo("build", &repository.join("guests"));
+    let mut command = cargo::cargo_for(arch, "build", &repository.join("guests"));
     command.args(["--release", "--package", PACKAGE]).env("CARGO_TARGET_DIR", repository.join("target/guests"));
     let programs = cargo::build(command, "the probe")?;
     let (_, path) = programs.into_iter().find(|(name, _)| name == PACKAGE).context("cargo made no probe")?;
     let elf = std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
-    flatten(&elf)
+    match arch {
+        Arch::Aarch64 => flatten(&elf),
+        Arch::X86_64 => Ok(elf),
+    }
 }
 
 fn flatten(elf: &[u8]) -> Result<Vec<u8>> {
@@ -56,6 +60,8 @@ pub struct Line {
     pub instructions: Option<f64>,
     /// How many ran.
     pub iterations: Option<u64>,
+    /// How many exits there were, if the host said so in the line before.
+    pub exits: Option<u64>,
     /// Why it was not measured.
     pub skipped: Option<String>,
 }
@@ -68,7 +74,16 @@ pub fn lines(output: &[u8]) -> Result<Vec<Line>> {
     let text = String::from_utf8_lossy(output);
     let failure = text.lines().find(|line| line.contains(FAILURE));
     ensure!(failure.is_none(), "the probe failed: {}", failure.unwrap_or_default());
-    let lines: Vec<_> = text.lines().filter_map(line).collect();
+    let mut exits = None;
+    let mut lines = Vec::new();
+    for text in text.lines() {
+        if let Some(mut line) = line(text) {
+            line.exits = exits.take();
+            lines.push(line);
+        } else if let Some(counted) = counted(text) {
+            exits = Some(counted);
+        }
+    }
     ensure!(!lines.is_empty(), "the probe said nothing; the end of the output:\n{}", end(output));
     Ok(lines)
 }
@@ -83,6 +98,16 @@ pub fn is_over(output: &[u8], operations: &[Operation]) -> bool {
 
 fn line(text: &str) -> Option<Line> {
     serde_json::from_str(text.get(text.find("{\"operation\"")?..)?.trim_end()).ok()
+}
+
+/// The exits that KVM's client counted.
+fn counted(text: &str) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Counted {
+        exits: u64,
+    }
+    let counted: Counted = serde_json::from_str(text.get(text.find("{\"exits\"")?..)?.trim_end()).ok()?;
+    Some(counted.exits)
 }
 
 /// The last lines of an output.
@@ -109,12 +134,19 @@ mod tests {
 
     #[test]
     fn the_probe_is_over_when_each_operation_has_a_whole_line() {
-        let operations = operation::choose(&["hyp_call".to_owned(), "eoi".to_owned()]).unwrap();
+        let operations = operation::choose(&operation::AARCH64, &["hyp_call".to_owned(), "eoi".to_owned()]).unwrap();
         let output = b"(XEN) DOM1: {\"operation\":\"eoi\",\"skipped\":\"not here\"}\r\n{\"operation\":\"hyp_call\",\"instructions\":2.0,\"iterations\":1}\n";
         assert!(is_over(output, &operations));
         assert!(!is_over(&output[..output.len() - 1], &operations));
         assert!(!is_over(b"(XEN) DOM1: probe: panicked", &operations));
         assert!(is_over(b"(XEN) DOM1: probe: panicked\n", &operations));
+    }
+
+    #[test]
+    fn exits_that_the_host_counted_are_those_of_the_next_line() {
+        let output = b"{\"exits\":130}\n{\"operation\":\"eoi\",\"instructions\":2.0,\"iterations\":64}\n{\"operation\":\"ipi\",\"skipped\":\"not here\"}\n";
+        let lines = lines(output).unwrap();
+        assert_eq!((lines[0].exits, lines[1].exits), (Some(130), None));
     }
 
     #[test]

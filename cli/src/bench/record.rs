@@ -4,12 +4,16 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::host::Figure;
+use crate::config::Arch;
 
 /// A figure, and what it is of.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// The host's name.
     pub host: String,
+    /// The architecture, which is left out if it is the default one.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub arch: Arch,
     /// The emulated CPUs' model.
     pub cpu: String,
     /// 1: a guest of the host's. 2: a guest of a hypervisor that is one.
@@ -22,11 +26,15 @@ pub struct Record {
     pub figure: Figure,
 }
 
+fn is_default(arch: &Arch) -> bool {
+    *arch == Arch::default()
+}
+
 impl Record {
     /// Whether both are figures of the same thing.
     pub fn is_of_same(&self, other: &Self) -> bool {
-        (&self.host, &self.cpu, self.level, &self.ablation, &self.figure.operation)
-            == (&other.host, &other.cpu, other.level, &other.ablation, &other.figure.operation)
+        (&self.host, self.arch, &self.cpu, self.level, &self.ablation, &self.figure.operation)
+            == (&other.host, other.arch, &other.cpu, other.level, &other.ablation, &other.figure.operation)
     }
 }
 
@@ -58,8 +66,15 @@ mod tests {
 
     #[test]
     fn records_are_read_as_they_were_written() {
-        let figure = Figure { operation: "hyp_call".to_owned(), instructions: 35.25, exits: Some(1.0), outside: None, iterations: 4096 };
-        let plain = Record { host: "stile".to_owned(), cpu: "max".to_owned(), level: 1, ablation: None, figure };
+        let figure = Figure {
+            operation: "hyp_call".to_owned(),
+            instructions: 35.25,
+            exits: Some(1.0),
+            reasons: Default::default(),
+            outside: None,
+            iterations: 4096,
+        };
+        let plain = Record { host: "stile".to_owned(), arch: Arch::Aarch64, cpu: "max".to_owned(), level: 1, ablation: None, figure };
         let ablated = Record { ablation: Some("timer".to_owned()), ..plain.clone() };
         let uncounted = Record { figure: Figure { exits: None, ..plain.figure.clone() }, ..plain.clone() };
         let records = [plain, ablated, uncounted];

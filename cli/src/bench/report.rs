@@ -5,11 +5,13 @@ use comfy_table::{CellAlignment, Table, presets};
 use super::crossings;
 use super::host::{Figure, Host};
 use super::operation::Operation;
+use super::platform::Platform;
 use super::record::Record;
 
 /// All that was measured.
 #[derive(Debug)]
 pub struct Results<'a> {
+    platform: &'static Platform,
     cpu: &'a str,
     operations: &'a [Operation],
     hosts: Vec<(Host, Vec<Figure>)>,
@@ -17,8 +19,8 @@ pub struct Results<'a> {
 
 impl<'a> Results<'a> {
     /// Nothing measured yet.
-    pub fn new(cpu: &'a str, operations: &'a [Operation]) -> Self {
-        Self { cpu, operations, hosts: Vec::new() }
+    pub fn new(platform: &'static Platform, cpu: &'a str, operations: &'a [Operation]) -> Self {
+        Self { platform, cpu, operations, hosts: Vec::new() }
     }
 
     /// Adds what was measured under a host.
@@ -56,6 +58,25 @@ impl<'a> Results<'a> {
         format!("Instructions per operation on -cpu {}, without the loop's. Instructions are not cycles.\n{table}", self.cpu)
     }
 
+    /// A table of the exits by reason that a ledger has counted, if one has.
+    pub fn reasons(&self) -> Option<String> {
+        let mut table = Table::new();
+        table.load_preset(presets::NOTHING);
+        table.set_header(["operation", "host", "exits", "reason"]);
+        for operation in self.operations {
+            for (host, figures) in &self.hosts {
+                let Some(figure) = find(figures, operation) else { continue };
+                let mut row = vec![operation.name.to_owned(), host.name().to_owned()];
+                for (reason, exits) in &figure.reasons {
+                    row.resize(2, String::new());
+                    row.extend([format!("{exits:.2}"), reason.clone()]);
+                    table.add_row(std::mem::take(&mut row));
+                }
+            }
+        }
+        (!table.is_empty()).then(|| format!("Exits by reason, per operation.\n{table}"))
+    }
+
     /// The table of what runs outside of the guest, if it was counted.
     pub fn crossings(&self) -> Option<String> {
         crossings::table(self.operations, &self.hosts)
@@ -65,6 +86,7 @@ impl<'a> Results<'a> {
     pub fn records(&self) -> Vec<Record> {
         let record = |host: &Host, figure: &Figure| Record {
             host: host.name().to_owned(),
+            arch: self.platform.arch,
             cpu: self.cpu.to_owned(),
             level: 1,
             ablation: None,
@@ -112,11 +134,13 @@ pub fn ratio(value: f64, base: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::operation::choose;
+    use super::super::operation::{AARCH64, choose};
+    use super::super::platform;
     use super::*;
+    use crate::config::Arch;
 
     fn figure(operation: &str, instructions: f64, exits: Option<f64>) -> Figure {
-        Figure { operation: operation.to_owned(), instructions, exits, outside: None, iterations: 4096 }
+        Figure { operation: operation.to_owned(), instructions, exits, reasons: Default::default(), outside: None, iterations: 4096 }
     }
 
     #[test]
@@ -131,8 +155,8 @@ mod tests {
 
     #[test]
     fn a_row_shows_every_host() {
-        let operations = choose(&["hyp_call".to_owned(), "eoi".to_owned()]).unwrap();
-        let mut results = Results::new("max", &operations);
+        let operations = choose(&AARCH64, &["hyp_call".to_owned(), "eoi".to_owned()]).unwrap();
+        let mut results = Results::new(platform::of(Arch::Aarch64), "max", &operations);
         results.add(Host::Stile, vec![figure("hyp_call", 35.0, Some(1.0)), figure("eoi", 2.0, Some(0.0))]);
         results.add(Host::Native, vec![figure("hyp_call", 70.0, None)]);
         let table = results.table();

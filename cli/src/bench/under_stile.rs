@@ -1,5 +1,6 @@
 //! A run of Stile with one VM, which ends by itself.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -7,34 +8,35 @@ use anyhow::{Context, Result, ensure};
 use stile_ledger::report::Account;
 use stile_wire::{Channel, Decoder, Event, Item};
 
+use super::platform::{self, Start};
 use super::{counts, emulate};
 use crate::config::{Arch, MachineConfig, VmConfig};
-use crate::emulator::Board;
 use crate::hypervisor;
 use crate::image::{self, Hypervisor, Seed, VmFiles};
-use crate::session::Exits;
+use crate::session::{Exits, catalogue};
 
 /// Stile's default slice.
 const SLICE: Duration = Duration::from_millis(5);
 
-/// Builds the hypervisor, and reads it.
+/// Builds the hypervisor for an architecture, and reads it.
 ///
 /// # Errors
 /// It doesn't compile, or can't be read.
-pub fn hypervisor() -> Result<Hypervisor> {
-    let elf = hypervisor::build()?;
+pub fn hypervisor(arch: Arch) -> Result<Hypervisor> {
+    let elf = hypervisor::build_for(arch)?;
     let bytes = std::fs::read(&elf).with_context(|| format!("reading {}", elf.display()))?;
     Hypervisor::from_elf(&bytes).with_context(|| format!("reading {}", elf.display()))
 }
 
 /// A machine with so many CPUs of a model.
-pub fn machine(vm: VmConfig, cpus: u32, cpu: &str) -> MachineConfig {
-    MachineConfig { arch: Arch::Aarch64, cpus, memory: None, cpu_model: cpu.to_owned(), slice: SLICE, vms: vec![vm] }
+pub fn machine(arch: Arch, vm: VmConfig, cpus: u32, cpu: &str) -> MachineConfig {
+    MachineConfig { arch, cpus, memory: None, cpu_model: cpu.to_owned(), slice: SLICE, vms: vec![vm] }
 }
 
 /// What came of a run.
 #[derive(Debug)]
 pub struct Output {
+    arch: Arch,
     /// The VM's console.
     pub console: Vec<u8>,
     /// The VM's exits by its ledger, from its start to its end.
@@ -54,26 +56,39 @@ pub fn run(
     extra: Vec<String>,
     plugin: Option<&Path>,
 ) -> Result<Output> {
-    let plans = config.vms.iter().map(|vm| image::plan(vm, files, Seed::Fixed)).collect::<Result<Vec<_>, _>>()?;
+    let plans = config.vms.iter().map(|vm| image::plan_for(config.arch, vm, files, Seed::Fixed)).collect::<Result<Vec<_>, _>>()?;
     let image = image::assemble(hypervisor, config, &plans, true)?;
-    let board = Board {
-        cpu: config.cpu_model.clone(),
-        cpus: config.cpus,
-        memory: config.physical_memory(image.bytes.len() as u64).map_err(anyhow::Error::msg)?,
-        machine: Vec::new(),
-        icount: true,
-        extra,
-    };
-    let output = emulate::run(&board, &image.bytes, plugin)?;
-    let (console, account) = decode(&output.line)?;
-    Ok(Output { console, account, counts: output.counts })
+    let memory = config.physical_memory(image.bytes.len() as u64).map_err(anyhow::Error::msg)?;
+    let start = Start { cpu: &config.cpu_model, cpus: config.cpus, memory };
+    let machine = platform::of(config.arch).hypervisors(&start, extra);
+    let output = emulate::run(&machine, &image.bytes, plugin)?;
+    let (console, account) = decode(config.arch, &output.line)?;
+    Ok(Output { arch: config.arch, console, account, counts: output.counts })
+}
+
+impl Output {
+    /// The exits by reason.
+    ///
+    /// # Errors
+    /// Exits that no row of the ledger has.
+    pub fn exits(&self) -> Result<BTreeMap<String, u64>> {
+        ensure!(self.account.difference() == 0, "{} exits are not in the ledger", self.account.difference());
+        let reasons = self.account.reasons(catalogue(self.arch));
+        let rows = reasons.iter().flat_map(|reason| reason.subs.iter().map(|sub| (row_name(reason.name, &sub.name), sub.row.count)));
+        Ok(rows.collect())
+    }
+}
+
+/// The name of a row among the rows of all reasons.
+fn row_name(reason: &str, sub: &str) -> String {
+    if sub == "other" { reason.to_owned() } else { format!("{reason}: {sub}") }
 }
 
 /// The VM's console and its exits, from what came over the serial line.
-fn decode(line: &[u8]) -> Result<(Vec<u8>, Account)> {
+fn decode(arch: Arch, line: &[u8]) -> Result<(Vec<u8>, Account)> {
     let mut decoder = Decoder::new();
     let (mut console, mut log) = (Vec::new(), Vec::new());
-    let (mut exits, mut status) = (Exits::default(), None);
+    let (mut exits, mut status) = (Exits::new(arch), None);
     for &byte in line {
         let Some(item) = decoder.push(byte) else { continue };
         match item.event() {

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use serde::{Deserialize, Serialize};
 use stile_blob::{OnReset, Techniques};
 use stile_board::map;
 
@@ -78,7 +79,8 @@ pub struct VmConfig {
 }
 
 /// An architecture that Stile runs on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Arch {
     /// 64-bit Arm.
     #[default]
@@ -90,6 +92,15 @@ pub enum Arch {
 impl Arch {
     /// All of them.
     pub const ALL: [Arch; 2] = [Arch::Aarch64, Arch::X86_64];
+
+    /// The one of this name.
+    ///
+    /// # Errors
+    /// There is none: a sentence that lists those that there are.
+    pub fn named(name: &str) -> Result<Arch, String> {
+        let known = || Self::ALL.map(Self::name).join(" or ");
+        Self::ALL.into_iter().find(|arch| arch.name() == name).ok_or_else(|| format!("Stile does not run on {name}; expected {}", known()))
+    }
 
     /// Its name as the configuration has it.
     pub const fn name(self) -> &'static str {

@@ -91,6 +91,14 @@ pub fn xen(freshness: Freshness) -> Result<PathBuf> {
     Ok(store::get(Arch::Aarch64, Item::Xen, freshness)?.dir.join("xen"))
 }
 
+/// The kernel of Debian 12 for x86-64 (`kernel`), and the modules of its KVM by their names: a directory.
+///
+/// # Errors
+/// No mirror; a failed download with nothing in the cache.
+pub fn kvm_host(freshness: Freshness) -> Result<PathBuf> {
+    Ok(store::get(Arch::X86_64, Item::KvmHost6_1, freshness)?.dir)
+}
+
 /// Fetches all items for Arm anew where Debian has newer ones, and returns a line about each.
 pub fn refresh() -> Result<Vec<String>> {
     Item::ALL

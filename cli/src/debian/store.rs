@@ -32,6 +32,8 @@ pub enum Item {
     Busybox,
     /// Xen of Debian 13.
     Xen,
+    /// The kernel of Debian 12 with the modules of its KVM, for x86-64.
+    KvmHost6_1,
 }
 
 /// When to look for a newer version.
@@ -46,7 +48,7 @@ pub enum Freshness {
 }
 
 impl Item {
-    /// All items.
+    /// All items for Arm.
     pub const ALL: [Self; 6] = [Self::NewestKernel, Self::Kernel6_12, Self::Kernel6_1, Self::Installer, Self::Busybox, Self::Xen];
 
     /// The item's name in the cache, and the word for it on the command line.
@@ -58,6 +60,7 @@ impl Item {
             Self::Installer => "debian-installer",
             Self::Busybox => "busybox",
             Self::Xen => "xen",
+            Self::KvmHost6_1 => "kvm-host:6.1",
         }
     }
 
@@ -65,7 +68,7 @@ impl Item {
         match self {
             Self::NewestKernel => "trixie-backports",
             Self::Kernel6_12 | Self::Installer | Self::Busybox | Self::Xen => "trixie",
-            Self::Kernel6_1 => "bookworm",
+            Self::Kernel6_1 | Self::KvmHost6_1 => "bookworm",
         }
     }
 
@@ -79,7 +82,7 @@ impl Item {
         match self {
             Self::NewestKernel => kernel(Choice::NewestCloud),
             Self::Kernel6_12 => kernel(series("6.12")),
-            Self::Kernel6_1 => kernel(series("6.1")),
+            Self::Kernel6_1 | Self::KvmHost6_1 => kernel(series("6.1")),
             Self::Installer => index::newest_named(packages, "debian-installer-13-netboot-arm64"),
             Self::Busybox => index::newest_named(packages, "busybox-static"),
             Self::Xen => index::newest_named(packages, "xen-hypervisor-4.20-arm64"),
@@ -94,6 +97,12 @@ impl Item {
                 Wanted { is: |path| path.ends_with("/text/debian-installer/arm64/initrd.gz"), name: "initrd" },
             ],
             Self::Busybox => &[Wanted { is: |path| matches!(path, "usr/bin/busybox" | "bin/busybox"), name: "busybox" }],
+            Self::KvmHost6_1 => &[
+                Wanted { is: is_kernel, name: "kernel" },
+                Wanted { is: |path| path.ends_with("/kernel/virt/lib/irqbypass.ko"), name: "irqbypass.ko" },
+                Wanted { is: |path| path.ends_with("/kernel/arch/x86/kvm/kvm.ko"), name: "kvm.ko" },
+                Wanted { is: |path| path.ends_with("/kernel/arch/x86/kvm/kvm-intel.ko"), name: "kvm-intel.ko" },
+            ],
             Self::Xen => &[Wanted { is: |path| path == "boot/xen-4.20-arm64", name: "xen" }],
         }
     }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-pub use bochs::Pc;
+pub use bochs::{Boot, Pc};
 pub use process::{Emulator, Pipes};
 pub use qemu::{Board, OLDEST, PACKAGE, PROGRAM, installed};
 pub use qemu_features::{Features, MODELS, features};

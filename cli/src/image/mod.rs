@@ -15,4 +15,16 @@ pub use assemble::{Error, Image, Seed, VmFiles, VmPlan, assemble, plan};
 pub use compression::Compression;
 pub use hypervisor::{Hypervisor, HypervisorError};
 pub use kernel::{Format, Kernel, KernelError};
-pub use pc::plan as plan_pc;
+
+use crate::config::{Arch, VmConfig};
+
+/// Decides what goes where in a virtual machine's RAM, on an architecture.
+///
+/// # Errors
+/// The kernel can't be booted, or there is too little RAM.
+pub fn plan_for(arch: Arch, vm: &VmConfig, files: &VmFiles<'_>, seed: Seed) -> Result<VmPlan, Error> {
+    match arch {
+        Arch::Aarch64 => plan(vm, files, seed),
+        Arch::X86_64 => pc::plan(vm, files),
+    }
+}

@@ -1,5 +1,6 @@
 //! The account of exits, gathered from Stile's messages, and its tables.
 
+use std::cmp::Ordering;
 use std::fmt::Write as _;
 
 use clap::ValueEnum;
@@ -8,6 +9,9 @@ use stile_ledger::{Catalogue, Reason, Row, RowId, RowKey};
 use stile_wire::{Event, LedgerRow};
 
 use crate::config::Arch;
+
+/// The last line if nothing of Stile's memory is missing.
+pub const SAME_MEMORY: &str = "memory: as much is free as at the start";
 
 /// What the rows of a table are added up by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -26,22 +30,22 @@ pub struct Exits {
     report: Report,
     /// The counter's frequency in Hz, 0 if it was not told.
     frequency: u64,
+    /// Bytes of Stile's memory that were free when the first VM started, and that are free.
+    memory: Option<(u64, u64)>,
 }
 
-impl Default for Exits {
-    fn default() -> Self {
-        Self::new(Arch::Aarch64)
+/// The names of an architecture's rows.
+pub const fn catalogue(arch: Arch) -> &'static Catalogue {
+    match arch {
+        Arch::Aarch64 => &stile_ledger::aarch64::CATALOGUE,
+        Arch::X86_64 => &stile_ledger::x86_64::CATALOGUE,
     }
 }
 
 impl Exits {
     /// Nothing yet.
     pub fn new(arch: Arch) -> Self {
-        let catalogue = match arch {
-            Arch::Aarch64 => &stile_ledger::aarch64::CATALOGUE,
-            Arch::X86_64 => &stile_ledger::x86_64::CATALOGUE,
-        };
-        Self { catalogue, report: Report::default(), frequency: 0 }
+        Self { catalogue: catalogue(arch), report: Report::default(), frequency: 0, memory: None }
     }
 
     /// Takes a message; most are about something else.
@@ -54,6 +58,7 @@ impl Exits {
                 account.alive = total.alive_ticks;
             }
             Event::CounterFrequency { hz } => self.frequency = *hz,
+            Event::Memory { before, now } => self.memory = Some((*before, *now)),
             _ => {}
         }
     }
@@ -103,6 +108,13 @@ impl Exits {
                 all.difference()
             );
         }
+        if let Some((before, now)) = self.memory {
+            let _ = match before.cmp(&now) {
+                Ordering::Equal => writeln!(text, "{SAME_MEMORY}"),
+                Ordering::Greater => writeln!(text, "memory: {} KiB less are free than at the start", (before - now) >> 10),
+                Ordering::Less => writeln!(text, "memory: {} KiB more are free than at the start", (now - before) >> 10),
+            };
+        }
         Some(text.trim_end().to_owned())
     }
 }
@@ -126,7 +138,7 @@ mod tests {
     fn rows_are_added_up_and_the_last_line_states_the_difference() {
         let irq = stile_wire::Row::Static(reason::IRQ.other().raw());
         let dynamic = stile_wire::Row::Dynamic { kind: reason::SYSREG.raw().into(), key: 0 };
-        let mut exits = Exits::default();
+        let mut exits = Exits::new(Arch::Aarch64);
         assert_eq!(exits.tables(&[], By::Vm), None);
         for event in [row(0, 0, irq, 3), row(0, 1, irq, 4), row(0, 0, dynamic, 2), total(0, 0, 5), total(0, 1, 4)] {
             exits.take(&event);
@@ -141,5 +153,9 @@ mod tests {
         assert!(tables.ends_with("all together: exits counted 9, exits taken 9, difference 0"), "{tables}");
         exits.take(&total(0, 1, 6));
         assert!(exits.tables(&names, By::Vm).unwrap().ends_with("difference 2"));
+        exits.take(&Event::Memory { before: 8192, now: 8192 });
+        assert!(exits.tables(&names, By::Vm).unwrap().ends_with(SAME_MEMORY));
+        exits.take(&Event::Memory { before: 8192, now: 4096 });
+        assert!(exits.tables(&names, By::Vm).unwrap().ends_with("memory: 4 KiB less are free than at the start"));
     }
 }

@@ -20,7 +20,7 @@ use anyhow::Result;
 use signal_hook::consts::{SIGINT, SIGQUIT};
 use stile_wire::{Channel, Command, Encoder, Event, VmState};
 
-pub use exits::{By, Exits};
+pub use exits::{By, Exits, SAME_MEMORY, catalogue};
 pub use keys::HELP as KEYS;
 pub use tail::plain;
 

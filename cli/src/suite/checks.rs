@@ -38,6 +38,10 @@ pub fn all() -> Vec<Check> {
             name: "lint/guest-pc",
             command: || bare(Arch::X86_64, "clippy", &["--bins", "--quiet", "--", "-D", "warnings"], "guests/pc"),
         },
+        Check {
+            name: "lint/guest-probe-x86",
+            command: || bare(Arch::X86_64, "clippy", &["--package", "probe", "--quiet", "--", "-D", "warnings"], "guests"),
+        },
         Check { name: "format/guest-pc", command: || host("fmt", &["--check"], "guests/pc") },
         Check {
             name: "lint/guests",

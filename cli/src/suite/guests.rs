@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use rustix::process::Signal;
 
+use super::nested;
 use super::scenario::{Expect, Scenario};
 use super::table::NO_DIFFERENCE;
 use crate::config::{Arch, ablation};
+use crate::session::SAME_MEMORY;
 use crate::{cargo, exit};
 
 /// What a guest prints at its end if all its tests passed.
@@ -17,6 +19,14 @@ const PASSED: &str = "EXIT: STATUS=0";
 /// The suites, and the boot arguments that make them run everything.
 const SUITES: [(&str, &str); 6] =
     [("gic", "stile"), ("timer", "stile only=all_cpus"), ("psci", "stile"), ("smp", "stile"), ("regs", "stile"), ("uart", "stile rx")];
+
+/// What of them runs at an EL2 of its own, too, with what is only for there.
+const AT_EL2: [(&str, &str); 5] =
+    [("gic", "stile"), ("timer", "stile only=all_cpus"), ("psci", "stile"), ("smp", "stile"), ("nested", "stile")];
+
+/// What runs as L2, under a KVM that is L1. (Without Stile, too, that KVM fails some of the other tests: it accepts reserved bits of
+/// CPU_SUSPEND's argument, and has no latch for an SPI's level.)
+const AS_L2: [(&str, &str); 3] = [("psci", "only=on_"), ("timer", ""), ("gic", "only=sgi")];
 
 /// CPU models, with physical CPUs, that each suite runs on with four vCPUs.
 const MACHINES: [(&str, u32); 4] = [("max", 4), ("max", 1), ("cortex-a76", 2), ("cortex-a57", 2)];
@@ -50,6 +60,15 @@ pub fn guests() -> Result<Vec<Scenario>> {
             scenarios.push(one_suite(suite, append, cpu, smp, programs.path(suite)?));
         }
     }
+    for (suite, append) in AT_EL2 {
+        let mut scenario = one_suite(suite, append, "max", 2, programs.path(suite)?);
+        scenario.name = format!("guest/{suite}/el2");
+        scenario.expect.notes.push(SAME_MEMORY.into());
+        scenario.arguments.push("--nested".into());
+        scenarios.push(scenario);
+    }
+    let as_l2 = AS_L2.map(|(suite, append)| Ok((suite, programs.path(suite)?, append)));
+    scenarios.push(nested::suites(&as_l2.into_iter().collect::<Result<Vec<_>>>()?)?);
     for cpu in ["max", "cortex-a57"] {
         scenarios.push(ablated(cpu, &programs)?);
     }
@@ -59,10 +78,11 @@ pub fn guests() -> Result<Vec<Scenario>> {
     }
     scenarios.push(counted_by_emulator(programs.path("psci")?));
     for cpus in [1, 2] {
-        scenarios.push(hostile_neighbour(cpus, &programs)?);
+        scenarios.push(hostile_neighbour(cpus, "hostile", 4, &programs)?);
         scenarios.push(greedy_neighbour(cpus, &programs)?);
     }
     scenarios.push(panic_report(&programs)?);
+    scenarios.push(hostile_neighbour(1, "nested", 2, &programs)?);
     scenarios.extend(pc()?);
     Ok(scenarios)
 }
@@ -74,12 +94,12 @@ fn pc() -> Result<Vec<Scenario>> {
     command.arg("--release").env("CARGO_TARGET_DIR", repository.join("target/guests/pc"));
     let programs = cargo::build(command, "the test guest for x86-64")?;
     let (_, path) = programs.into_iter().find(|(name, _)| name == "pc").context("there is no test guest for x86-64")?;
-    let machines = [("corei7_skylake_x", 1), ("corei7_skylake_x", 2), ("corei7_haswell_4770", 1)];
-    let suites = machines.map(|(cpu, smp)| {
-        let arguments = format!("--arch x86_64 --memory 64M --cpu {cpu} --smp {smp} --exits");
-        let scenario = Scenario::new(format!("pc/suite/{cpu}-{smp}"), &arguments).with("--kernel", path.display().to_string());
+    let machines = [("corei7_skylake_x", 1, 1), ("corei7_skylake_x", 3, 2), ("corei7_haswell_4770", 2, 1)];
+    let suites = machines.map(|(cpu, vcpus, smp)| {
+        let arguments = format!("--arch x86_64 --memory 64M --cpu {cpu} --vcpus {vcpus} --smp {smp} --exits");
+        let scenario = Scenario::new(format!("pc/suite/{cpu}-{vcpus}-on-{smp}"), &arguments).with("--kernel", path.display().to_string());
         // With several CPUs a tick is not an instruction, from which the guest tells whether there was an exit.
-        let exitless = if smp == 1 { vec!["lapic_id_read", "task_priority_write", "self_ipi"] } else { vec![] };
+        let exitless = if vcpus == 1 { vec!["lapic_id_read", "task_priority_write", "self_ipi"] } else { vec![] };
         Scenario { expect: exits_of_apic(&exitless), ..scenario }
     });
     let levels = [("registers", &["lapic_id_read", "task_priority_write"][..]), ("off", &[])];
@@ -188,24 +208,26 @@ fn idle(kernel: String) -> Scenario {
 /// Two VMs on so many CPUs: `other` with its vCPUs, and one that computes checksums over its memory.
 fn with_checksum(cpus: u32, other: (&str, u32), programs: &Programs) -> Result<String> {
     let (name, vcpus) = other;
+    let nested = name == "nested";
     Ok(format!(
         "[machine]\ncpus = {cpus}\n\n\
-         [[vm]]\nname = \"{name}\"\nkernel = \"{}\"\nappend = \"stile\"\nvcpus = {vcpus}\nmemory = \"64M\"\n\n\
+         [[vm]]\nname = \"{name}\"\nkernel = \"{}\"\nappend = \"stile\"\nnested = {nested}\nvcpus = {vcpus}\n\
+         memory = \"64M\"\n\n\
          [[vm]]\nname = \"neighbour\"\nkernel = \"{}\"\nvcpus = 1\nmemory = \"64M\"\n",
         programs.path(name)?,
         programs.path("checksum")?,
     ))
 }
 
-/// One VM does all it can to break out; what the other computes must stay right.
-fn hostile_neighbour(cpus: u32, programs: &Programs) -> Result<Scenario> {
-    let config = with_checksum(cpus, ("hostile", 4), programs)?;
+/// One VM does all it can to break out, by itself or as a hypervisor; what the other computes must stay right.
+fn hostile_neighbour(cpus: u32, program: &str, vcpus: u32, programs: &Programs) -> Result<Scenario> {
+    let config = with_checksum(cpus, (program, vcpus), programs)?;
     let expect = Expect {
         // Both must come to their end, in whichever order.
         output: vec![PASSED.into(), PASSED.into()],
         ..passed()
     };
-    Ok(Scenario { config: Some(config), timeout: 900, expect, ..Scenario::new(format!("isolation/hostile-on-{cpus}"), "--exits") })
+    Ok(Scenario { config: Some(config), timeout: 900, expect, ..Scenario::new(format!("isolation/{program}-on-{cpus}"), "--exits") })
 }
 
 /// One VM never yields; the other must come to its end.

@@ -20,12 +20,6 @@ use crate::config::Arch;
 use crate::{emulator, exit};
 use scenario::Scenario;
 
-/// A test that is no scenario: its name, and what runs it.
-type Measurement = (&'static str, fn() -> Result<(), String>);
-
-/// The tests that measure.
-const MEASURED: [Measurement; 2] = [(budgets::TEST, budgets::test), (nested_bench::budgets::TEST, nested_bench::budgets::test)];
-
 /// How many tests ended in which way.
 #[derive(Debug, Default)]
 struct Count {
@@ -60,13 +54,15 @@ pub fn test(args: &TestArgs) -> Result<u8> {
     let chosen = |name: &str| args.only.is_empty() || args.only.iter().any(|pattern| matches(pattern, name));
     let checks: Vec<_> = checks::all().into_iter().filter(|check| chosen(check.name)).collect();
     let scenarios: Vec<_> = table::all()?.into_iter().filter(|scenario| chosen(&scenario.name)).collect();
-    let measured: Vec<_> = MEASURED.into_iter().filter(|(name, _)| chosen(name)).collect();
+    let budgets: Vec<_> = budgets::TESTS.into_iter().filter(|(name, _)| chosen(name)).collect();
+    let nested = chosen(nested_bench::budgets::TEST);
     if args.list {
         checks
             .iter()
             .map(|check| check.name)
             .chain(scenarios.iter().map(|scenario| scenario.name.as_str()))
-            .chain(measured.iter().map(|(name, _)| *name))
+            .chain(budgets.iter().map(|(name, _)| *name))
+            .chain(nested.then_some(nested_bench::budgets::TEST))
             .for_each(|name| println!("{name}"));
         return Ok(exit::OK);
     }
@@ -83,11 +79,16 @@ pub fn test(args: &TestArgs) -> Result<u8> {
         }
         run_scenarios(&scenarios, usize::from(args.jobs), &mut count);
     }
-    for (name, run) in measured {
-        emulator::installed()?;
+    for (name, arch) in budgets {
         let start = Instant::now();
         println!("running {name}");
-        count.add(name, start, run());
+        count.add(name, start, budgets::test(arch));
+    }
+    if nested {
+        let name = nested_bench::budgets::TEST;
+        let start = Instant::now();
+        println!("running {name}");
+        count.add(name, start, nested_bench::budgets::test());
     }
     for name in &count.failed {
         println!("failed: {name}");

@@ -1,9 +1,12 @@
 //! The scenarios with a hypervisor in a VM that has an EL2 of its own.
 
+use std::path::Path;
+
 use anyhow::{Context, Result};
 
 use super::scenario::{Expect, Scenario};
 use super::table::NO_DIFFERENCE;
+use crate::session::SAME_MEMORY;
 use crate::{bench, cargo};
 
 /// Debian's KVM starts at EL2, on every CPU of its VM.
@@ -24,37 +27,67 @@ pub fn starts() -> Vec<Scenario> {
 /// # Errors
 /// The probe or KVM's client can't be built, or a file can't be written.
 pub fn probe() -> Result<Vec<Scenario>> {
+    let one = ["hyp_call", "mmio_read_vgic", "mmio_read_device", "eoi", "ipi_self", "timer"];
     let two = ["ipi", "ipi_wfi", "wfi_wake"];
     let trapped = ["TPIDR_EL2 read", "VBAR_EL12 read", "CNTV_CTL_EL02 write", "ICH_LR0_EL2 write"];
     let trapping = ["hyp_call", "mmio_read_device", "ipi_self", "timer", "ipi"];
     let debian = bench::DebianAsL2::new(2, "echo $(nproc) CPUs; cat /proc/interrupts")?.archive()?;
-    let debian = start("nested/debian-as-l2", 2, &debian, "--nested")?;
-    let output = vec!["2 CPUs".into(), "arch_timer".into()];
-    let notes = [NO_DIFFERENCE, "FORWARDED"].map(Into::into).into();
-    let debian = Scenario { expect: Expect { output, notes, ..Expect::default() }, timeout: 1800, ..debian };
+    let debian_as_l2 = |name, mode| {
+        let scenario = start(name, mode, 2, &debian, "")?;
+        let output = vec!["2 CPUs".into(), "arch_timer".into()];
+        let notes = [NO_DIFFERENCE, "FORWARDED"].map(Into::into).into();
+        anyhow::Ok(Scenario { expect: Expect { output, notes, ..Expect::default() }, timeout: 1800, ..scenario })
+    };
     Ok(vec![
-        debian,
-        l2("nested/two-vcpus-of-l2", 2, &two, "--nested", &["WFI or WFE", "ERET to its guest", "ICH_MISR_EL2 read"])?,
-        l2("nested/trap-by-trap", 2, &trapping, "--nested=nv", &trapped)?,
+        debian_as_l2("nested/debian-as-l2", VHE)?,
+        l2("nested/two-vcpus-of-l2", 2, &two, VHE, &["WFI or WFE", "ERET to its guest", "ICH_MISR_EL2 read"])?,
+        l2("nested/trap-by-trap", 2, &trapping, TRAP_BY_TRAP, &trapped)?,
+        // Debian's kernel at EL1, and of its KVM what must be at EL2, with HCR_EL2.E2H clear.
+        debian_as_l2("nested/nvhe-debian-as-l2", NVHE)?,
+        l2("nested/nvhe-probe-as-l2", 1, &one, NVHE, &["data abort", "ERET to its guest", "CPTR_EL2 write"])?,
+        l2("nested/nvhe-two-vcpus-of-l2", 2, &two, NVHE, &["WFI or WFE", "ERET to its guest", "ICH_MISR_EL2 read"])?,
     ])
 }
 
-/// L1 with so many CPUs and an EL2 made in this way, these operations of its VM's, and rows that the ledger must have.
-fn l2(name: &str, vcpus: u8, operations: &[&str], way: &str, rows: &[&str]) -> Result<Scenario> {
-    let scenario = start(name, vcpus, &bench::nested_probe(operations, 64)?, &format!("{way} --icount"))?;
+/// How L1's EL2 is made, and how its KVM uses that: arguments of `run` and of L1's kernel.
+type Way = [&'static str; 2];
+const VHE: Way = ["--nested", "loglevel=4"];
+const TRAP_BY_TRAP: Way = ["--nested=nv", "loglevel=4"];
+const NVHE: Way = ["--nested", "loglevel=4 kvm-arm.mode=nvhe"];
+
+/// L1 with so many CPUs and such an EL2, these operations of its VM's, and rows that the ledger must have.
+fn l2(name: &str, vcpus: u8, operations: &[&str], way: Way, rows: &[&str]) -> Result<Scenario> {
+    let scenario = start(name, way, vcpus, &bench::nested_probe(operations, 64)?, "--icount")?;
     let output = operations.iter().map(|operation| format!("{{\"operation\":\"{operation}\",\"instructions\"")).collect();
     let notes = [NO_DIFFERENCE, "FORWARDED", "ICC_SGI1R_EL1 write"].iter().chain(rows).map(|&note| note.into()).collect();
     let expect = Expect { output, notes, absent: vec!["probe: "], ..Expect::default() };
     Ok(Scenario { expect, timeout: 900, ..scenario })
 }
 
+/// Suites for kernels as L2: under Debian's KVM they find what they find at L1, as far as that KVM itself has it.
+///
+/// # Errors
+/// KVM's client can't be built, or a file can't be read or written.
+pub fn suites(programs: &[(&str, String, &str)]) -> Result<Scenario> {
+    let programs: Vec<_> = programs.iter().map(|(name, path, append)| (*name, Path::new(path), *append)).collect();
+    let scenario = start("nested/suites-as-l2", VHE, 2, &bench::programs_as_l2(2, &programs)?, "")?;
+    let expect = Expect {
+        output: vec!["EXIT: STATUS=0".into(); programs.len()],
+        notes: vec![NO_DIFFERENCE.into(), SAME_MEMORY.into()],
+        absent: vec!["FAIL "],
+        ..Expect::default()
+    };
+    Ok(Scenario { expect, timeout: 900, ..scenario })
+}
+
 /// Debian's KVM with so many CPUs, and a file system with the VMs of these names.
-fn start(name: &str, vcpus: u8, (archive, names): &(Vec<u8>, Vec<String>), more: &str) -> Result<Scenario> {
+fn start(name: &str, way: Way, vcpus: u8, (archive, names): &(Vec<u8>, Vec<String>), more: &str) -> Result<Scenario> {
     let folder = cargo::repository().join("target/nested");
     std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
     let path = folder.join(format!("{}.cpio", name.replace('/', "-")));
     std::fs::write(&path, archive).with_context(|| format!("writing {}", path.display()))?;
-    let arguments = format!("--kernel debian --vcpus {vcpus} --memory 1G --exits {more}");
-    let append = bench::client_boot_arguments("loglevel=4", names);
+    let [run, kernel] = way;
+    let arguments = format!("{run} --kernel debian --vcpus {vcpus} --memory 1G --exits {more}");
+    let append = bench::client_boot_arguments(kernel, names);
     Ok(Scenario::new(name, &arguments).with("--initrd", path.display().to_string()).with("--append", append))
 }

@@ -139,6 +139,12 @@ impl Pages {
         }
     }
 
+    /// Are its registers in this page of guest-physical addresses?
+    #[inline]
+    pub fn is_at(&self, page: u64) -> bool {
+        self.mode() == Mode::XApic && self.base() & 0x000f_ffff_ffff_f000 == page
+    }
+
     /// Is it enabled by IA32_APIC_BASE and by the spurious-interrupt vector register?
     pub fn enabled(&self) -> bool {
         self.mode() != Mode::Disabled && self.get(offset::SVR) & SVR_ENABLE != 0

@@ -58,6 +58,10 @@ pub(crate) enum Operation {
     CompareExchange,
     StoreString,
     MoveString,
+    /// INS.
+    InString,
+    /// OUTS.
+    OutString,
     PushMemory,
     PushSource,
     PopMemory,

@@ -92,6 +92,8 @@ fn execute_rest(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<Ou
         })?,
         Operation::StoreString => return string::store(decoded, vcpu),
         Operation::MoveString => return string::copy(decoded, vcpu),
+        Operation::InString => return string::input(decoded, vcpu),
+        Operation::OutString => return string::output(decoded, vcpu),
         Operation::PushMemory => {
             let place = decoded.place(vcpu, decoded.offset(vcpu), exit, false)?;
             let value = decoded.read(vcpu, place, Intent::Use)?;

@@ -117,6 +117,8 @@ fn operation(instruction: &Instruction) -> Option<Operation> {
         // MOVSD is an SSE instruction, too.
         Mnemonic::Movsb | Mnemonic::Movsw | Mnemonic::Movsq => Operation::MoveString,
         Mnemonic::Movsd if instruction.code() == Code::Movsd_m32_m32 => Operation::MoveString,
+        Mnemonic::Insb | Mnemonic::Insw | Mnemonic::Insd => Operation::InString,
+        Mnemonic::Outsb | Mnemonic::Outsw | Mnemonic::Outsd => Operation::OutString,
         Mnemonic::Push if memory => Operation::PushMemory,
         Mnemonic::Push => return Some(Operation::PushSource),
         Mnemonic::Pop if memory => Operation::PopMemory,

@@ -1,4 +1,4 @@
-//! STOS and MOVS, alone and repeated.
+//! STOS, MOVS, INS and OUTS, alone and repeated.
 
 use crate::alu::DF;
 use crate::decoded::Decoded;
@@ -9,6 +9,7 @@ const CHUNK: u32 = 64;
 
 const RAX: u8 = 0;
 const RCX: u8 = 1;
+const RDX: u8 = 2;
 const RSI: u8 = 6;
 const RDI: u8 = 7;
 
@@ -29,6 +30,31 @@ pub(crate) fn copy(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, F
         write(decoded, vcpu, value & decoded.width.mask())?;
         step(decoded, vcpu, RSI);
         step(decoded, vcpu, RDI);
+        Ok(())
+    })
+}
+
+pub(crate) fn input(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, Fault> {
+    let port = vcpu.register(RDX) as u16;
+    repeat(decoded, vcpu, |vcpu| {
+        let offset = vcpu.register(RDI) & decoded.address_width.mask();
+        let linear = decoded.linear(vcpu, SegmentName::Es, offset, decoded.width, true)?;
+        vcpu.check_store(linear, decoded.width)?;
+        let value = vcpu.port_read(port, decoded.width) & decoded.width.mask();
+        vcpu.store(linear, decoded.width, value)?;
+        step(decoded, vcpu, RDI);
+        Ok(())
+    })
+}
+
+pub(crate) fn output(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, Fault> {
+    let port = vcpu.register(RDX) as u16;
+    repeat(decoded, vcpu, |vcpu| {
+        let offset = vcpu.register(RSI) & decoded.address_width.mask();
+        let linear = decoded.linear(vcpu, decoded.segment, offset, decoded.width, false)?;
+        let value = vcpu.load(linear, decoded.width, Intent::Use)?;
+        vcpu.port_write(port, decoded.width, value & decoded.width.mask());
+        step(decoded, vcpu, RSI);
         Ok(())
     })
 }

@@ -65,6 +65,19 @@ pub trait Vcpu {
     /// Writes a device; `value` is zero above `width`.
     fn device_write(&mut self, address: u64, width: Width, value: u64);
 
+    /// IN, as INS does it: reads a port. The default is a machine without any.
+    fn port_read(&mut self, _port: u16, _width: Width) -> u64 {
+        u64::MAX
+    }
+
+    /// OUT, as OUTS does it; `value` is zero above `width`.
+    fn port_write(&mut self, _port: u16, _width: Width, _value: u64) {}
+
+    /// Faults if [`store`](Self::store) would: asked before something is read that can't be read again.
+    fn check_store(&mut self, _linear: u64, _width: Width) -> Result<(), Fault> {
+        Ok(())
+    }
+
     /// Reads what is at a linear address, memory or device, with the instruction's privilege. May cross a page.
     fn load(&mut self, linear: u64, width: Width, intent: Intent) -> Result<u64, Fault>;
 

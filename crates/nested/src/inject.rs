@@ -102,7 +102,7 @@ pub struct El2 {
     pub vbar: u64,
     /// SCTLR_EL2.
     pub sctlr: u64,
-    /// HCR_EL2, as it is in effect: [`Masks::hcr`](crate::forward::Masks::hcr).
+    /// HCR_EL2, as it is in effect.
     pub hcr: u64,
 }
 

@@ -42,6 +42,12 @@ pub const fn tcr(tcr: u64) -> u64 {
     value
 }
 
+/// TTBR0_EL2, as TTBR0_EL1: there are no ASIDs, which is ASID 0.
+pub const fn ttbr0(ttbr0: u64) -> u64 {
+    const ASID: u64 = 0xffff << 48;
+    ttbr0 & !ASID
+}
+
 /// SCTLR_EL2, as SCTLR_EL1: the fields have the same places, but those that are about EL0 don't exist.
 pub const fn sctlr(sctlr: u64) -> u64 {
     /// M, A, C, SA, nAA, EOS, I, EnDB, WXN, IESB, EIS, EE, EnDA, EnIB, EnIA, BT, ITFSB, TCF, ATA, DSSBS.
@@ -78,6 +84,11 @@ mod tests {
         assert_eq!(tcr(1 << 20 | 3 << 21 | 1 << 24 | 1 << 29) ^ tcr(0), 1 << 37 | 3 << 39 | 1 << 41 | 1 << 51);
         // Bits that mean something else in TCR_EL1 don't get there.
         assert_eq!(tcr(0b11 << 6 | 1 << 19 | 1 << 23), tcr(0));
+    }
+
+    #[test]
+    fn no_asids() {
+        assert_eq!(ttbr0(u64::MAX), u64::MAX >> 16);
     }
 
     #[test]

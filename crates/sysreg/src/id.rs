@@ -39,6 +39,8 @@ pub struct Policy {
     pub pa_bits: u8,
     /// The guest has an EL2 of its own.
     pub nested: bool,
+    /// That EL2 can have HCR_EL2.E2H clear, as well as set.
+    pub e2h0: bool,
     /// `HCRX_EL2` exists and lets the guest run memory copy and set instructions (`MSCEn`).
     pub hcrx: bool,
     /// The hypervisor switches SVE state between vCPUs.

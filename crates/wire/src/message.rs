@@ -47,6 +47,13 @@ pub enum Event {
         /// 0 if every virtual machine ended of its own accord; [`Event::REFUSED`]; [`Event::PANICKED`]; else 1.
         status: u8,
     },
+    /// Stile's memory: comes with the ledgers.
+    Memory {
+        /// Bytes that were free when the first virtual machine started.
+        before: u64,
+        /// Bytes that are free.
+        now: u64,
+    },
 }
 
 impl Event {

@@ -95,6 +95,7 @@ fn event() -> impl Strategy<Value = Event> {
         any::<u64>().prop_map(|hz| Event::CounterFrequency { hz }),
         any::<u8>().prop_map(|cpu| Event::Panic { cpu }),
         any::<u8>().prop_map(|status| Event::End { status }),
+        any::<[u64; 2]>().prop_map(|[before, now]| Event::Memory { before, now }),
     ]
 }
 
@@ -237,6 +238,7 @@ fn encodings_are_fixed() {
     assert_eq!(bytes(&Event::CounterFrequency { hz: 200 }), [5, 200, 1]);
     assert_eq!(bytes(&Event::Panic { cpu: 3 }), [6, 3]);
     assert_eq!(bytes(&Event::End { status: 100 }), [7, 100]);
+    assert_eq!(bytes(&Event::Memory { before: 3, now: 2 }), [8, 3, 2]);
     assert_eq!(bytes(&Event::Vm { vm: 1, state: VmState::Reset }), [1, 1, 2]);
     let hello = Event::Hello { version: Version { major: 0, minor: 1, patch: 0 }, cpus: 2, level: Level::Nvhe, vms: 3 };
     assert_eq!(bytes(&hello), [0, 0, 1, 0, 2, 1, 3]);

@@ -25,7 +25,7 @@ pub struct Description {
     pub loads: Vec<(String, usize)>,
     /// Where the first vCPU starts.
     pub entry: usize,
-    /// Where the device tree is.
+    /// Where the device tree is, or what else tells the guest about its machine.
     pub tree: usize,
     /// Whether it has an EL2 of its own, and starts there.
     pub el2: bool,

@@ -3,11 +3,13 @@
 //!
 //! Its arguments are the VMs' names; `/NAME.vm` describes one: see [`description`].
 
+#[cfg_attr(target_arch = "aarch64", path = "aarch64/mod.rs")]
+#[cfg_attr(target_arch = "x86_64", path = "x86_64/mod.rs")]
+mod arch;
+mod cpu;
 mod description;
 mod init;
 mod memory;
-mod uart;
-mod vcpu;
 mod vm;
 
 use std::process::ExitCode;

@@ -2,8 +2,6 @@
 
 use crate::Error;
 
-/// Where RAM begins in the VM.
-pub const BASE: u64 = 0x4000_0000;
 /// The largest blocks that both the host's memory and the second stage of translation can have here.
 const BLOCK: usize = 2 << 20;
 

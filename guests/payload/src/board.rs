@@ -22,5 +22,11 @@ pub const RTC_INTID: u32 = 34;
 pub const VIRTUAL_TIMER_INTID: u32 = 27;
 /// EL1 physical timer: PPI 14.
 pub const PHYSICAL_TIMER_INTID: u32 = 30;
+/// EL2 physical timer: PPI 10.
+pub const EL2_PHYSICAL_TIMER_INTID: u32 = 26;
+/// EL2 virtual timer: PPI 12.
+pub const EL2_VIRTUAL_TIMER_INTID: u32 = 28;
+/// The GIC's maintenance interrupt: PPI 9.
+pub const MAINTENANCE_INTID: u32 = 25;
 /// The most CPUs a guest uses; more are left alone.
 pub const MAX_CPUS: usize = 8;

@@ -1,5 +1,5 @@
 // How a CPU comes in: the first by the arm64 boot protocol (x0: device tree), the others by PSCI CPU_ON (x0: context).
-// Both come with the MMU off. Nothing is written to memory before it is on, and only then is RAM cacheable.
+// Both come with the MMU off, at EL1 or at EL2, where VHE makes EL1's names EL2's registers. Nothing is written to memory before it is on, and only then is RAM cacheable.
 
 .section .text.boot, "ax"
 .global _start
@@ -13,9 +13,14 @@ secondary_start:
 
 enter:
     mov     x19, x0
-    mrs     x21, SCTLR_EL1          // as it was at entry; see entry.rs
     mrs     x22, DAIF
     mrs     x23, CurrentEL
+    cmp     x23, #(2 << 2)
+    b.ne    1f
+    ldr     x0, ={hcr}
+    msr     HCR_EL2, x0
+    isb
+1:  mrs     x21, SCTLR_EL1          // as it was at entry; see entry.rs
     mrs     x24, SPSel
     mrs     x25, MPIDR_EL1
 

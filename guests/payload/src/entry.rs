@@ -7,6 +7,9 @@ use crate::{board, machine, mmu, smp, uart};
 /// Bytes of stack for each CPU.
 const STACK_SIZE: usize = 32 * 1024;
 
+/// HCR_EL2 of a guest at EL2: RW, TGE, E2H.
+pub const HCR: u64 = 1 << 27 | 1 << 31 | 1 << 34;
+
 #[repr(C, align(4096))]
 struct Stacks(UnsafeCell<[[u8; STACK_SIZE]; board::MAX_CPUS]>);
 
@@ -23,7 +26,7 @@ pub struct Entry {
     pub sctlr: u64,
     /// DAIF: all masked.
     pub daif: u64,
-    /// CurrentEL: EL1.
+    /// CurrentEL: EL1, or EL2.
     pub current_el: u64,
     /// SPSel: 1.
     pub spsel: u64,
@@ -34,9 +37,9 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether the state is what PSCI and the boot protocol promise: EL1h, MMU off, exceptions masked.
+    /// Whether the state is what PSCI and the boot protocol promise: EL1h or EL2h, MMU off, exceptions masked.
     pub fn is_clean(&self) -> bool {
-        self.sctlr & 1 == 0 && self.daif & 0x3C0 == 0x3C0 && self.current_el == 1 << 2 && self.spsel & 1 == 1
+        self.sctlr & 1 == 0 && self.daif & 0x3C0 == 0x3C0 && matches!(self.current_el, 4 | 8) && self.spsel & 1 == 1
     }
 }
 
@@ -50,6 +53,7 @@ core::arch::global_asm!(
     mair = const mmu::MAIR,
     tcr = const mmu::TCR,
     sctlr = const mmu::SCTLR,
+    hcr = const HCR,
 );
 
 unsafe extern "Rust" {

@@ -163,7 +163,7 @@ fn expected(frame: &mut Frame) -> bool {
     // What ran at EL0 is over.
     if frame.pstate & 0xF == 0 && landing != 0 {
         frame.pc = landing;
-        frame.pstate = 0x3C5;
+        frame.pstate = 0x3C1 | mrs!("CurrentEL");
     }
     true
 }

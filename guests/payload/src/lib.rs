@@ -1,7 +1,7 @@
 //! What every test guest is made of.
 //!
-//! A guest is one program at EL1 of the board that Stile gives its VMs: QEMU's `virt` memory map, a GICv3, a PL011, PSCI by
-//! HVC. It prints `PASS name`, `FAIL name: why` or `SKIP name: why` for each test, then `EXIT: STATUS=n`, and powers off.
+//! A guest is one program at EL1, or at EL2 with VHE, of the board that Stile gives its VMs: QEMU's `virt` memory map, a GICv3, a PL011, PSCI by
+//! HVC, or by SMC from EL2. It prints `PASS name`, `FAIL name: why` or `SKIP name: why` for each test, then `EXIT: STATUS=n`, and powers off.
 //! The same file runs on QEMU `virt` itself, which is how a test is held against a machine that is not Stile.
 #![no_std]
 

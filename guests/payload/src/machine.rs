@@ -83,6 +83,11 @@ fn arguments() -> impl Iterator<Item = &'static str> {
     line.split_ascii_whitespace()
 }
 
+/// Whether this guest runs at EL2.
+pub fn at_el2() -> bool {
+    crate::mrs!("CurrentEL") == 2 << 2
+}
+
 /// Whether a word is among the boot arguments.
 pub fn has(word: &str) -> bool {
     arguments().any(|argument| argument == word)

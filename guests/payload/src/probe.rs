@@ -70,8 +70,8 @@ pub fn address() -> u64 {
     CODE.0[smp::this()].get() as u64 + loads as u64
 }
 
-/// Makes written instructions visible to fetches.
-fn synchronise(start: u64, end: u64) {
+/// Makes written instructions, from one address to another, visible to fetches.
+pub fn synchronise(start: u64, end: u64) {
     // 16 bytes: the smallest line there is.
     for address in (start..end).step_by(16) {
         // SAFETY: cache maintenance changes no content.

@@ -1,6 +1,6 @@
-//! PSCI calls (Power State Coordination Interface, DEN0022) by HVC.
+//! PSCI calls (Power State Coordination Interface, DEN0022).
 
-use crate::smp;
+use crate::{encode, machine, smp};
 
 /// Function identifiers: the 32-bit form, and the 64-bit form of those that take addresses or CPUs.
 #[allow(missing_docs)]
@@ -35,12 +35,12 @@ pub const ON_PENDING: i64 = -5;
 /// Return value of AFFINITY_INFO.
 pub const OFF: i64 = 1;
 
-/// Calls a function.
+/// Calls a function: by HVC, or by SMC from EL2.
 pub fn call(function: u32, arguments: [u64; 3]) -> i64 {
     let result: u64;
     // SAFETY: none of the functions touches the guest's memory. Registers as in the SMC Calling Convention 1.0, the wider set.
     unsafe {
-        core::arch::asm!("hvc #0",
+        core::arch::asm!("mrs x4, CurrentEL", "tbnz x4, #3, 2f", "hvc #0", "b 3f", "2: smc #0", "3:",
             inlateout("x0") u64::from(function) => result,
             inlateout("x1") arguments[0] => _, inlateout("x2") arguments[1] => _, inlateout("x3") arguments[2] => _,
             lateout("x4") _, lateout("x5") _, lateout("x6") _, lateout("x7") _, lateout("x8") _, lateout("x9") _,
@@ -49,6 +49,11 @@ pub fn call(function: u32, arguments: [u64; 3]) -> i64 {
     }
     // A 32-bit function returns a W register.
     if function >> 30 & 1 == 0 { i64::from(result as i32) } else { result as i64 }
+}
+
+/// The instruction by which functions are called.
+pub fn conduit() -> u32 {
+    if machine::at_el2() { encode::SMC } else { encode::hvc(0) }
 }
 
 /// Turns a CPU on at the guest's own start code, which calls [`smp::secondary`].

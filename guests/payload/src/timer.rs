@@ -1,6 +1,6 @@
-//! The generic timer's EL1 timers.
+//! The generic timer's EL1 timers; from EL2 with VHE, by the same names, EL2's.
 
-use crate::{board, mrs, msr, wait};
+use crate::{board, machine, mrs, msr, wait};
 
 /// One of the two timers that EL1 may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,9 +24,11 @@ impl Timer {
 
     /// Its interrupt.
     pub fn intid(self) -> u32 {
-        match self {
-            Self::Virtual => board::VIRTUAL_TIMER_INTID,
-            Self::Physical => board::PHYSICAL_TIMER_INTID,
+        match (self, machine::at_el2()) {
+            (Self::Virtual, false) => board::VIRTUAL_TIMER_INTID,
+            (Self::Physical, false) => board::PHYSICAL_TIMER_INTID,
+            (Self::Virtual, true) => board::EL2_VIRTUAL_TIMER_INTID,
+            (Self::Physical, true) => board::EL2_PHYSICAL_TIMER_INTID,
         }
     }
 

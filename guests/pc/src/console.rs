@@ -24,6 +24,12 @@ impl fmt::Write for Console {
     }
 }
 
+/// Eight bits, no parity: what a UART has after reset is less.
+pub fn setup() {
+    // SAFETY: the port is a UART's.
+    unsafe { out8(BASE + 3, 3) };
+}
+
 /// Prints a line.
 macro_rules! println {
     ($($argument:tt)*) => {{

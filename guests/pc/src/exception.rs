@@ -1,8 +1,8 @@
-//! Exceptions: caught, and told.
+//! Exceptions: caught, and told; and interrupts, which are counted.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// From one stub of `exceptions` in `start.s` to the next.
+/// From one stub of `exceptions` in `exception.s` to the next.
 const STUB: u64 = 16;
 
 #[unsafe(no_mangle)]
@@ -14,7 +14,7 @@ static LAST_CODE: AtomicU64 = AtomicU64::new(0);
 
 const NONE: u64 = u64::MAX;
 
-static mut IDT: [[u64; 2]; 32] = [[0; 2]; 32];
+static mut IDT: [[u64; 2]; 256] = [[0; 2]; 256];
 
 #[repr(C, packed)]
 struct Pointer {
@@ -26,16 +26,21 @@ unsafe extern "C" {
     static exceptions: u8;
 }
 
-/// Makes the exceptions come to `start.s`.
+/// Makes the exceptions come to `exception.s`.
 pub fn setup() {
     let table = &raw mut IDT;
-    for vector in 0..32 {
+    for vector in 0..256 {
         let handler = &raw const exceptions as u64 + vector * STUB;
         let low = handler & 0xffff | 0x08 << 16 | 0x8e << 40 | (handler >> 16 & 0xffff) << 48;
         // SAFETY: there is one CPU, and nothing else touches the table.
         unsafe { (*table)[vector as usize] = [low, handler >> 32] };
     }
-    let pointer = Pointer { limit: 32 * 16 - 1, base: table as u64 };
+    load();
+}
+
+/// Makes them come on this CPU.
+pub fn load() {
+    let pointer = Pointer { limit: 256 * 16 - 1, base: &raw const IDT as u64 };
     // SAFETY: the table is complete, and stays.
     unsafe { core::arch::asm!("lidt [{}]", in(reg) &pointer, options(nostack)) };
 }
@@ -67,4 +72,41 @@ pub fn run(code: impl FnOnce()) -> Option<(u64, u64)> {
     RESUME.store(0, Ordering::Relaxed);
     let vector = LAST_VECTOR.load(Ordering::Relaxed);
     (vector != NONE).then(|| (vector, LAST_CODE.load(Ordering::Relaxed)))
+}
+
+/// What came last, by vector: how often, and where the code was that it came in.
+pub static COUNTS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
+/// As above.
+pub static PLACES: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
+/// What is done about an interrupt beside that; 0 is to end it.
+pub static HANDLERS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
+
+/// Exceptions that come like interrupts, and are not ended.
+const NOT_ENDED: u64 = 32;
+
+/// How often an interrupt has come since the last call.
+pub fn take(vector: u8) -> u64 {
+    COUNTS[usize::from(vector)].swap(0, Ordering::SeqCst)
+}
+
+/// Sets what is done about an interrupt, which must end it, or the default.
+pub fn handle(vector: u8, handler: Option<fn(u64)>) {
+    COUNTS[usize::from(vector)].store(0, Ordering::SeqCst);
+    HANDLERS[usize::from(vector)].store(handler.map_or(0, |handler| handler as usize as u64), Ordering::SeqCst);
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn interrupt(vector: u64, place: u64) {
+    let index = (vector & 0xff) as usize;
+    PLACES[index].store(place, Ordering::SeqCst);
+    COUNTS[index].fetch_add(1, Ordering::SeqCst);
+    match HANDLERS[index].load(Ordering::SeqCst) {
+        0 if vector < NOT_ENDED => {}
+        0 => crate::lapic::end(),
+        handler => {
+            // SAFETY: `handle` stored a function of this type.
+            let handler: fn(u64) = unsafe { core::mem::transmute(handler as usize) };
+            handler(place);
+        }
+    }
 }

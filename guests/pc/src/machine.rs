@@ -30,3 +30,61 @@ pub unsafe fn out16(port: u16, value: u16) {
     // SAFETY: the caller's promise.
     unsafe { asm!("out dx, ax", in("dx") port, in("ax") value, options(nostack, preserves_flags)) };
 }
+
+/// Writes four bytes to a port.
+///
+/// # Safety
+/// As [`out8`].
+pub unsafe fn out32(port: u16, value: u32) {
+    // SAFETY: the caller's promise.
+    unsafe { asm!("out dx, eax", in("dx") port, in("eax") value, options(nostack, preserves_flags)) };
+}
+
+/// Reads four bytes from a port.
+///
+/// # Safety
+/// As [`in8`].
+pub unsafe fn in32(port: u16) -> u32 {
+    let value: u32;
+    // SAFETY: the caller's promise.
+    unsafe { asm!("in eax, dx", in("dx") port, out("eax") value, options(nostack, preserves_flags)) };
+    value
+}
+
+/// Reads a model-specific register.
+///
+/// # Safety
+/// The CPU has it.
+pub unsafe fn rdmsr(register: u32) -> u64 {
+    let (low, high): (u32, u32);
+    // SAFETY: the caller's promise.
+    unsafe { asm!("rdmsr", in("ecx") register, out("eax") low, out("edx") high, options(nostack, preserves_flags)) };
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// Writes one.
+///
+/// # Safety
+/// The CPU has it, takes the value, and this program can go on with it.
+pub unsafe fn wrmsr(register: u32, value: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { asm!("wrmsr", in("ecx") register, in("eax") value as u32, in("edx") (value >> 32) as u32, options(nostack, preserves_flags)) };
+}
+
+/// The time-stamp counter.
+pub fn ticks() -> u64 {
+    // SAFETY: reading the counter changes nothing.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Lets interrupts come.
+pub fn sti() {
+    // SAFETY: there is a handler for each. The instruction after it is done first.
+    unsafe { asm!("sti", "nop", options(nostack)) };
+}
+
+/// Lets none come.
+pub fn cli() {
+    // SAFETY: it changes nothing else.
+    unsafe { asm!("cli", options(nostack)) };
+}

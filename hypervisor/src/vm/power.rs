@@ -19,7 +19,8 @@ use crate::{arch, report, vm};
 pub enum End {
     /// Its guest, or the operator, turned it off.
     Off,
-    /// Its guest ended it, and says how it went: 0 is well.
+    /// Its guest ended it, and says how it went: 0 is well. (Not every machine has a way to say so.)
+    #[allow(dead_code)]
     Exit(u32),
     /// Its guest reset it.
     Reset,
@@ -54,6 +55,15 @@ impl Power {
     /// Whether [`settle`] has something to do.
     pub fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Acquire)
+    }
+
+    /// Does something that must not happen while the VM ends or starts anew, unless it does. (Not every architecture has such a thing.)
+    #[allow(dead_code)]
+    pub fn if_on(&self, act: impl FnOnce()) {
+        let state = self.state.lock();
+        if *state == State::On {
+            act();
+        }
     }
 }
 
@@ -112,6 +122,10 @@ pub fn settle(vm: &'static Vm) {
         }
         vm.power.ending.store(false, Ordering::Release);
         let again = end == End::Reset && vm.on_reset == OnReset::Restart;
+        if !again {
+            // The memory that only a running VM needs goes back, before anyone finds the VM off.
+            vm.arch.reset();
+        }
         *state = if again { State::Starting(None) } else { State::Off };
         end
     };

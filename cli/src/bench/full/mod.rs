@@ -52,7 +52,7 @@ pub fn hosts(hosts: &[Host], asked: &[String]) -> Vec<Host> {
     let wanted = |host: &&Host| match host {
         Host::Stile | Host::Native | Host::Kvm(Kvm::Vhe) => true,
         Host::Kvm(_) => !asked.is_empty(),
-        Host::Xen => false,
+        Host::Xen | Host::Without(_) => false,
     };
     hosts.iter().filter(wanted).copied().collect()
 }

@@ -1,7 +1,9 @@
 //! The probe under KVM: in a VM of a small client (`guests/kvm-client`), which is init of one of Debian's kernels.
 
+mod pc;
+
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use stile_board::map;
@@ -9,11 +11,11 @@ use stile_board::map;
 use super::{Figure, Request};
 use crate::bench::client::{self, Vm};
 use crate::bench::emulate::{self, Output};
-use crate::bench::operation::{Needs, Operation};
+use crate::bench::operation::Operation;
+use crate::bench::platform::{self, Platform, Start};
 use crate::bench::{linux, probe};
-use crate::config::DebianKernel;
+use crate::config::{Arch, DebianKernel};
 use crate::debian::{self, Freshness};
-use crate::emulator::Board;
 use crate::image::dtb::{self, Description, SEED_LEN};
 
 /// KVM in one of its modes.
@@ -29,6 +31,8 @@ pub enum Kvm {
     V6_12,
     /// The newest kernel, with the host at EL2, and VMs that may have an EL2 of their own.
     Nested,
+    /// Linux 6.1 on a PC.
+    V6_1,
 }
 
 impl Kvm {
@@ -40,6 +44,7 @@ impl Kvm {
             Self::Protected => "kvm-protected",
             Self::V6_12 => "kvm-6.12",
             Self::Nested => "kvm-nested",
+            Self::V6_1 => "kvm-6.1",
         }
     }
 
@@ -51,14 +56,25 @@ impl Kvm {
             Self::Protected => "KVM protected",
             Self::V6_12 => "KVM 6.12",
             Self::Nested => "KVM nested",
+            Self::V6_1 => "KVM 6.1",
         }
     }
 
-    const fn kernel(self) -> DebianKernel {
+    /// The architecture that it is measured on.
+    const fn arch(self) -> Arch {
         match self {
-            Self::Vhe | Self::Nvhe | Self::Protected | Self::Nested => DebianKernel::Newest,
-            Self::V6_12 => DebianKernel::V6_12,
+            Self::Vhe | Self::Nvhe | Self::Protected | Self::V6_12 | Self::Nested => Arch::Aarch64,
+            Self::V6_1 => Arch::X86_64,
         }
+    }
+
+    /// The kernel's file.
+    fn kernel(self) -> Result<PathBuf> {
+        Ok(match self {
+            Self::Vhe | Self::Nvhe | Self::Protected | Self::Nested => debian::kernel(DebianKernel::Newest, Freshness::Weekly)?.kernel,
+            Self::V6_12 => debian::kernel(DebianKernel::V6_12, Freshness::Weekly)?.kernel,
+            Self::V6_1 => debian::kvm_host(Freshness::Weekly)?.join("kernel"),
+        })
     }
 
     /// The kernel's parameter that asks for the mode.
@@ -68,6 +84,8 @@ impl Kvm {
             Self::Nvhe => "kvm-arm.mode=nvhe",
             Self::Protected => "kvm-arm.mode=protected",
             Self::Nested => "kvm-arm.mode=nested",
+            // What a CPU of the emulator's age needs against its flaws is not what is measured.
+            Self::V6_1 => "mitigations=off",
         }
     }
 
@@ -78,6 +96,8 @@ impl Kvm {
             Self::Nvhe => "nVHE mode initialized",
             Self::Protected => ": Protected ",
             Self::Nested => ": VHE+NV2 mode initialized",
+            // It has one mode.
+            Self::V6_1 => "",
         }
     }
 }
@@ -91,7 +111,7 @@ const TREE: u64 = map::RAM_BASE + (32 << 20);
 
 /// Measures in two runs: with one physical CPU, and with two.
 pub fn measure(kvm: Kvm, request: &Request<'_>) -> Result<Vec<Figure>> {
-    let client = linux::build(client::PROGRAM)?;
+    let client = linux::build_for(kvm.arch(), client::PROGRAM)?;
     let mut figures = Vec::new();
     for cpus in [1, 2] {
         let operations: Vec<Operation> = request.operations.iter().filter(|operation| operation.needs.cpus() == cpus).copied().collect();
@@ -99,10 +119,13 @@ pub fn measure(kvm: Kvm, request: &Request<'_>) -> Result<Vec<Figure>> {
             continue;
         }
         (request.progress)(format!("{}, {cpus} CPUs", kvm.name()));
-        let (archive, names) = archive(&client, request.probe, &operations, request.iterations)?;
+        let (archive, names) = match kvm.arch() {
+            Arch::Aarch64 => archive(&client, request.probe, &operations, request.iterations)?,
+            Arch::X86_64 => pc::archive(&client, request.probe, &operations, request.iterations)?,
+        };
         let boot = Boot { cpu: request.cpu, cpus, memory: MEMORY, initrd: &archive, names: &names, plugin: request.plugin };
         let output = kvm.boot(&boot)?;
-        figures.extend(super::figures(&output, &output.line, &operations)?);
+        figures.extend(super::figures(output.counts.as_ref(), &output.line, &operations)?);
     }
     Ok(figures)
 }
@@ -130,15 +153,14 @@ impl Kvm {
     /// # Errors
     /// The kernel can't be fetched; KVM is not in the mode that it should be in; a VM fails.
     pub fn boot(self, boot: &Boot<'_>) -> Result<Output> {
-        let kernel = debian::kernel(self.kernel(), Freshness::Weekly)?.kernel;
+        let kernel = self.kernel()?;
         let kernel = std::fs::read(&kernel).with_context(|| format!("reading {}", kernel.display()))?;
         let mut initrd = tempfile::NamedTempFile::new().context("making the initial RAM file system's file")?;
         initrd.write_all(boot.initrd).context("writing the initial RAM file system")?;
-        let append = boot_arguments(&format!("loglevel=7 {}", self.parameter()), boot.names);
-        let mut extra = emulate::REPEATABLE.map(str::to_owned).to_vec();
-        extra.extend(["-initrd".into(), initrd.path().display().to_string(), "-append".into(), append]);
-        let board = Board { cpu: boot.cpu.to_owned(), cpus: boot.cpus, memory: boot.memory, machine: Vec::new(), icount: true, extra };
-        let output = emulate::run(&board, &kernel, boot.plugin)?;
+        let append = arguments(self.arch(), &format!("loglevel=7 {}", self.parameter()), boot.names);
+        let start = Start { cpu: boot.cpu, cpus: boot.cpus, memory: boot.memory };
+        let machine = platform::of(self.arch()).linux(&start, append, initrd.path());
+        let output = emulate::run(&machine, &kernel, boot.plugin)?;
         let text = String::from_utf8_lossy(&output.line);
         ensure!(text.contains(self.confirmation()), "KVM does not run in the mode of {} on {}", self.name(), boot.cpu);
         let failure = text.lines().find(|line| line.contains("kvm-client: "));
@@ -147,9 +169,17 @@ impl Kvm {
     }
 }
 
-/// The boot arguments of a host kernel, with more of them, for the VMs of these names.
+/// The boot arguments of a host kernel for Arm, with more of them, for the VMs of these names.
 pub fn boot_arguments(more: &str, names: &[String]) -> String {
-    format!("console=ttyAMA0 panic=-1 {more} -- {}", names.join(" "))
+    arguments(Arch::Aarch64, more, names)
+}
+
+fn arguments(arch: Arch, more: &str, names: &[String]) -> String {
+    let console = match arch {
+        Arch::Aarch64 => "ttyAMA0",
+        Arch::X86_64 => "ttyS0",
+    };
+    format!("console={console} panic=-1 {more} -- {}", names.join(" "))
 }
 
 /// The file system of a host that runs the probe in VMs, and their names.
@@ -163,11 +193,7 @@ pub fn client_archive(probe: &[u8], operations: &[Operation], iterations: u32) -
 /// The host's file system, and the names of the VMs to start.
 fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations: u32) -> Result<(Vec<u8>, Vec<String>)> {
     let mut vms = Vec::new();
-    for needs in [Needs::One, Needs::Two, Needs::Shared] {
-        let operations: Vec<Operation> = operations.iter().filter(|operation| operation.needs == needs).copied().collect();
-        if operations.is_empty() {
-            continue;
-        }
+    for (needs, operations) in Platform::groups(operations) {
         let tree = dtb::build(&Description {
             el2: false,
             memory: probe::MEMORY,
@@ -183,7 +209,16 @@ fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations: u3
     let described: Vec<_> = vms
         .iter()
         .zip(&loads)
-        .map(|((name, vcpus, _), loads)| Vm { name, vcpus: *vcpus, memory: probe::MEMORY, loads, entry: PROBE, tree: TREE, el2: false })
+        .map(|((name, vcpus, _), loads)| Vm {
+            arch: Arch::Aarch64,
+            name,
+            vcpus: *vcpus,
+            memory: probe::MEMORY,
+            loads,
+            entry: PROBE,
+            tree: TREE,
+            el2: false,
+        })
         .collect();
     let mut archive = client::archive(client, &described);
     archive.file("probe", 0o644, probe);

@@ -5,17 +5,19 @@ mod native;
 mod stile;
 mod xen;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
-use stile_blob::Techniques;
+use stile_blob::{ApicVirtualization, Techniques};
 
-use super::counts::Counts;
-use super::emulate::Output;
+use super::counts::{self, Counts};
 use super::operation::Operation;
+use super::platform::{self, Platform};
 use super::probe;
 pub use kvm::{Boot, Kvm, boot_arguments as client_boot_arguments, client_archive};
+pub use stile::{Together, measure_together};
 
 /// Stile's name.
 pub const STILE: &str = "stile";
@@ -25,6 +27,8 @@ pub const STILE: &str = "stile";
 pub enum Host {
     /// Stile.
     Stile,
+    /// Stile without a technique.
+    Without(Technique),
     /// No hypervisor: the least that an operation can cost.
     Native,
     /// KVM.
@@ -34,14 +38,11 @@ pub enum Host {
 }
 
 impl Host {
-    /// Those that Stile is compared with.
-    pub const PEERS: [Self; 6] =
-        [Self::Native, Self::Kvm(Kvm::Vhe), Self::Kvm(Kvm::Nvhe), Self::Kvm(Kvm::Protected), Self::Kvm(Kvm::V6_12), Self::Xen];
-
     /// Its name on the command line and in the terminal's tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Stile => STILE,
+            Self::Without(technique) => technique.name(),
             Self::Native => "native",
             Self::Kvm(kvm) => kvm.name(),
             Self::Xen => "xen",
@@ -52,6 +53,7 @@ impl Host {
     pub const fn title(self) -> &'static str {
         match self {
             Self::Stile => "Stile",
+            Self::Without(technique) => technique.title(),
             Self::Native => "no hypervisor",
             Self::Kvm(kvm) => kvm.title(),
             Self::Xen => "Xen",
@@ -71,6 +73,7 @@ impl Host {
     pub fn measure(self, request: &Request<'_>) -> Result<Vec<Figure>> {
         match self {
             Self::Stile => stile::measure(request),
+            Self::Without(technique) => stile::measure(&Request { techniques: technique.switched_off(request.techniques), ..*request }),
             Self::Native => native::measure(request),
             Self::Kvm(kvm) => kvm::measure(kvm, request),
             Self::Xen => xen::measure(request),
@@ -78,10 +81,40 @@ impl Host {
     }
 }
 
+/// A technique that Stile can do without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Technique {
+    /// Local APICs by the processor.
+    ApicVirtualization,
+}
+
+impl Technique {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::ApicVirtualization => "stile-software-apic",
+        }
+    }
+
+    const fn title(self) -> &'static str {
+        match self {
+            Self::ApicVirtualization => "Stile, software APIC",
+        }
+    }
+
+    /// A VM's techniques without it.
+    pub fn switched_off(self, techniques: Techniques) -> Techniques {
+        match self {
+            Self::ApicVirtualization => Techniques { apic_virtualization: ApicVirtualization::Off, ..techniques },
+        }
+    }
+}
+
 /// What to measure.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
-    /// The probe's flat image.
+    /// The architecture.
+    pub platform: &'static Platform,
+    /// The probe: on Arm a flat image, on a PC a Multiboot program.
     pub probe: &'a [u8],
     /// The emulated CPUs' model.
     pub cpu: &'a str,
@@ -106,6 +139,9 @@ pub struct Figure {
     pub instructions: f64,
     /// Exits, where they are counted.
     pub exits: Option<f64>,
+    /// The same by reason, where there is a ledger.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub reasons: BTreeMap<String, f64>,
     /// What ran outside of the guest, where it is counted.
     #[serde(flatten)]
     pub outside: Option<Outside>,
@@ -153,21 +189,22 @@ impl Outside {
 ///
 /// # Errors
 /// The probe failed, or there are not as many sections as figures.
-fn figures(output: &Output, console: &[u8], operations: &[Operation]) -> Result<Vec<Figure>> {
+fn figures(counts: Option<&counts::Output>, console: &[u8], operations: &[Operation]) -> Result<Vec<Figure>> {
     let lines = probe::lines(console)?;
     let measured: Vec<_> = lines.iter().filter_map(|line| Some((line, line.instructions?, line.iterations?))).collect();
-    let sections = output.counts.as_ref().map(|counts| counts.sections.as_slice());
+    let sections = counts.map(|counts| counts.sections.as_slice());
     if let Some(sections) = sections {
         ensure!(sections.len() == measured.len(), "{} sections were counted for {} figures", sections.len(), measured.len());
     }
     let figure = |operation: &Operation| {
-        let (index, (_, instructions, iterations)) =
+        let (index, (line, instructions, iterations)) =
             measured.iter().enumerate().find(|(_, (line, ..))| line.operation == operation.name)?;
         let section = sections.and_then(|sections| sections.get(index));
         Some(Figure {
             operation: operation.name.to_owned(),
             instructions: *instructions,
-            exits: section.map(|section| section.exits as f64 / *iterations as f64),
+            exits: section.map(|section| section.exits).or(line.exits).map(|exits| exits as f64 / *iterations as f64),
+            reasons: BTreeMap::new(),
             outside: section.map(|section| Outside::of_each(&section.outside, *iterations)),
             iterations: *iterations,
         })
@@ -175,46 +212,7 @@ fn figures(output: &Output, console: &[u8], operations: &[Operation]) -> Result<
     Ok(operations.iter().filter_map(figure).collect())
 }
 
-/// All hosts, Stile first.
-pub fn all() -> impl Iterator<Item = Host> {
-    [Host::Stile].into_iter().chain(Host::PEERS)
-}
-
-/// The host of this name.
+/// The host of this name, on any architecture.
 pub fn by_name(name: &str) -> Option<Host> {
-    all().find(|host| host.name() == name)
-}
-
-/// Which peers the words of `--against` name.
-///
-/// # Errors
-/// A word that names none: a sentence that lists those that there are.
-pub fn choose(words: &[String]) -> Result<Vec<Host>, String> {
-    if words.is_empty() {
-        return Ok(Host::PEERS.to_vec());
-    }
-    let mut hosts = Vec::new();
-    for word in words.iter().filter(|word| *word != "none") {
-        let host = Host::PEERS.into_iter().find(|host| host.name() == word).ok_or_else(|| {
-            let known: Vec<_> = Host::PEERS.iter().map(|host| host.name()).collect();
-            format!("there is no peer called {word}; expected none or some of {}", known.join(", "))
-        })?;
-        if !hosts.contains(&host) {
-            hosts.push(host);
-        }
-    }
-    Ok(hosts)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn peers_are_chosen_by_name() {
-        assert_eq!(choose(&[]).unwrap(), Host::PEERS);
-        assert_eq!(choose(&["none".to_owned()]).unwrap(), []);
-        assert_eq!(choose(&["native".to_owned(), "native".to_owned()]).unwrap(), [Host::Native]);
-        assert!(choose(&["vmware".to_owned()]).unwrap_err().contains("native"));
-    }
+    platform::PLATFORMS.iter().flat_map(Platform::hosts).find(|host| host.name() == name)
 }

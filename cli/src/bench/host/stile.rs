@@ -1,10 +1,12 @@
 //! The probe under Stile.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result, ensure};
 
 use super::{Figure, Outside, Request};
 use crate::bench::counts::Section;
-use crate::bench::operation::Operation;
+use crate::bench::operation::{Needs, Operation};
 use crate::bench::{probe, under_stile};
 use crate::config::{InitrdSource, KernelSource, MachineConfig, VmConfig};
 use crate::image::{Hypervisor, VmFiles};
@@ -13,24 +15,26 @@ use stile_blob::OnReset;
 /// Measures each operation in two runs, the second one with twice as many of them: per operation is what the second one has more. The
 /// ledger and the emulator must agree on exits.
 pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
-    let hypervisor = under_stile::hypervisor()?;
+    let hypervisor = under_stile::hypervisor(request.platform.arch)?;
     let mut figures = Vec::new();
     for operation in request.operations {
         (request.progress)(format!("stile, {}", operation.name));
-        let once = run(request, &hypervisor, *operation, request.iterations)?;
-        let twice = run(request, &hypervisor, *operation, 2 * request.iterations)?;
+        let Some(once) = run(request, &hypervisor, *operation, request.iterations)? else { continue };
+        let Some(twice) = run(request, &hypervisor, *operation, 2 * request.iterations)? else { continue };
         let more = twice.iterations.saturating_sub(once.iterations);
         ensure!(more > 0, "{}: twice as many iterations are no more", operation.name);
-        let exits = twice.exits.saturating_sub(once.exits);
+        let reasons = Reasons::more(&twice.exits, &once.exits);
+        let exits = reasons.sum();
         let sections = twice.section.zip(once.section);
         if let Some((twice, once)) = &sections {
             let counted = twice.exits.saturating_sub(once.exits);
-            ensure!(counted == exits, "{}: {exits} exits by the ledger, and {counted} by the emulator", operation.name);
+            ensure!(counted as i64 == exits, "{}: {exits} exits by the ledger, and {counted} by the emulator", operation.name);
         }
         figures.push(Figure {
             operation: operation.name.to_owned(),
             instructions: twice.instructions,
             exits: Some(exits as f64 / more as f64),
+            reasons: reasons.of_each(more),
             outside: sections.map(|(twice, once)| Outside::of_each(&twice.outside.without(&once.outside), more)),
             iterations: twice.iterations,
         });
@@ -38,45 +42,95 @@ pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
+/// What operations cost that were measured in one run.
+#[derive(Debug)]
+pub struct Together {
+    /// What each costs. Of exits there are only those of all; `iterations` is how many times more an operation ran in the second run.
+    pub figures: Vec<Figure>,
+    /// How many more exits the second run had, by reason.
+    pub exits: BTreeMap<String, i64>,
+}
+
+/// Measures all operations that need one CPU in two runs, the second one with twice as many of them.
+pub fn measure_together(request: &Request<'_>) -> Result<Together> {
+    let hypervisor = under_stile::hypervisor(request.platform.arch)?;
+    let operations: Vec<_> = request.operations.iter().filter(|operation| operation.needs == Needs::One).copied().collect();
+    let once = run_all(request, &hypervisor, &operations, request.iterations)?;
+    let twice = run_all(request, &hypervisor, &operations, 2 * request.iterations)?;
+    let mut figures = super::figures(None, &twice.console, &operations)?;
+    let before = super::figures(None, &once.console, &operations)?;
+    for figure in &mut figures {
+        let before = before.iter().find(|before| before.operation == figure.operation).map_or(0, |before| before.iterations);
+        figure.iterations = figure.iterations.saturating_sub(before);
+    }
+    Ok(Together { figures, exits: Reasons::more(&twice.exits()?, &once.exits()?).0 })
+}
+
 /// What came of one run.
 #[derive(Debug)]
 struct Run {
     instructions: f64,
     iterations: u64,
-    /// All exits of the VM by its ledger, from its start to its end.
-    exits: u64,
+    /// All exits of the VM by its ledger, from its start to its end, by reason.
+    exits: BTreeMap<String, u64>,
     /// What the emulator counted while the operation was measured.
     section: Option<Section>,
 }
 
-fn run(request: &Request<'_>, hypervisor: &Hypervisor, operation: Operation, iterations: u32) -> Result<Run> {
-    let config = config(request, operation);
-    let bootargs = probe::arguments(&[operation], iterations);
+/// Runs the probe with operations that need the same CPUs.
+fn run_all(request: &Request<'_>, hypervisor: &Hypervisor, operations: &[Operation], iterations: u32) -> Result<under_stile::Output> {
+    let needs = operations.first().context("there is no such operation")?.needs;
+    let bootargs = probe::arguments(operations, iterations);
     let files = VmFiles { kernel: request.probe, initrd: None, bootargs: &bootargs };
-    let output = under_stile::run(hypervisor, &config, &files, Vec::new(), request.plugin)?;
-    let line = probe::lines(&output.console)?.into_iter().find(|line| line.operation == operation.name);
-    let (instructions, iterations) = line
-        .and_then(|line| line.instructions.zip(line.iterations))
-        .with_context(|| format!("the probe did not measure {}", operation.name))?;
-    let mut sections = output.counts.map(|counts| counts.sections).unwrap_or_default();
-    ensure!(sections.len() == usize::from(request.plugin.is_some()), "{} sections were counted for one figure", sections.len());
-    Ok(Run { instructions, iterations, exits: output.account.taken, section: sections.pop() })
+    under_stile::run(hypervisor, &config(request, needs), &files, Vec::new(), request.plugin)
 }
 
-/// One VM with the CPUs that the operation needs.
-fn config(request: &Request<'_>, operation: Operation) -> MachineConfig {
+/// Runs the probe with one operation; nothing if there is no such thing in a VM of Stile's.
+fn run(request: &Request<'_>, hypervisor: &Hypervisor, operation: Operation, iterations: u32) -> Result<Option<Run>> {
+    let output = run_all(request, hypervisor, &[operation], iterations)?;
+    let line = probe::lines(&output.console)?.into_iter().find(|line| line.operation == operation.name);
+    let line = line.with_context(|| format!("the probe did not measure {}", operation.name))?;
+    let Some((instructions, iterations)) = line.instructions.zip(line.iterations) else { return Ok(None) };
+    let exits = output.exits()?;
+    let mut sections = output.counts.map(|counts| counts.sections).unwrap_or_default();
+    ensure!(sections.len() == usize::from(request.plugin.is_some()), "{} sections were counted for one figure", sections.len());
+    Ok(Some(Run { instructions, iterations, exits, section: sections.pop() }))
+}
+
+/// How many more exits a run has than another, by reason. Of one reason there may be fewer.
+struct Reasons(BTreeMap<String, i64>);
+
+impl Reasons {
+    fn more(twice: &BTreeMap<String, u64>, once: &BTreeMap<String, u64>) -> Self {
+        let count = |of: &BTreeMap<String, u64>, reason| of.get(reason).copied().unwrap_or(0) as i64;
+        let names = twice.keys().chain(once.keys());
+        Self(names.map(|reason| (reason.clone(), count(twice, reason) - count(once, reason))).collect())
+    }
+
+    fn sum(&self) -> i64 {
+        self.0.values().sum()
+    }
+
+    /// Per operation, those that there are.
+    fn of_each(self, operations: u64) -> BTreeMap<String, f64> {
+        self.0.into_iter().filter(|(_, more)| *more != 0).map(|(reason, more)| (reason, more as f64 / operations as f64)).collect()
+    }
+}
+
+/// One VM with the CPUs that operations need.
+fn config(request: &Request<'_>, needs: Needs) -> MachineConfig {
     let vm = VmConfig {
         name: "probe".into(),
         kernel: KernelSource::File("probe".into()),
         initrd: InitrdSource::None,
         append: String::new(),
         memory: probe::MEMORY,
-        vcpus: operation.needs.vcpus(),
+        vcpus: needs.vcpus(),
         cpus: 0,
         pinned: false,
         on_reset: OnReset::Stop,
         exec: None,
         techniques: request.techniques,
     };
-    under_stile::machine(vm, operation.needs.cpus(), request.cpu)
+    under_stile::machine(request.platform.arch, vm, needs.cpus(), request.cpu)
 }

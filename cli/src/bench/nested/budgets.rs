@@ -6,7 +6,9 @@ use super::ITERATIONS;
 use super::figure::Figure;
 use super::l0::{L0, Request};
 use crate::bench::budgets::{self, exceeded};
-use crate::bench::{counts, host, operation, probe, under_stile};
+use crate::bench::{counts, host, platform, probe, under_stile};
+use crate::config::Arch;
+use crate::emulator;
 
 /// The test's name.
 pub const TEST: &str = "nested/probe-as-l2";
@@ -21,12 +23,13 @@ pub fn test() -> Result<(), String> {
 }
 
 fn measure() -> Result<Vec<String>> {
+    emulator::installed()?;
     let budgets = budgets::read()?.nested;
-    let (probe, plugin, hypervisor) = (probe::build()?, counts::build()?, under_stile::hypervisor()?);
+    let (probe, plugin, hypervisor) = (probe::build(Arch::Aarch64)?, counts::build()?, under_stile::hypervisor(Arch::Aarch64)?);
     let mut failures = Vec::new();
     for (cpu, budgets) in &budgets {
         let names: Vec<_> = budgets.keys().cloned().collect();
-        let operations = operation::choose(&names).map_err(anyhow::Error::msg)?;
+        let operations = platform::of(Arch::Aarch64).choose(&names).map_err(anyhow::Error::msg)?;
         let request = Request {
             probe: &probe,
             cpu,
@@ -50,6 +53,7 @@ fn own(figure: &Figure) -> host::Figure {
         instructions: figure.l0.instructions,
         exits: Some(figure.exits()),
         outside: Some(figure.l0),
+        reasons: Default::default(),
         iterations: figure.iterations,
     }
 }

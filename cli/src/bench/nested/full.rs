@@ -12,6 +12,7 @@ use crate::bench::counts::{self, World};
 use crate::bench::emulate::REPEATABLE;
 use crate::bench::report::{number, ratio};
 use crate::bench::{l2, under_stile};
+use crate::config::Arch;
 use crate::image::{Hypervisor, VmFiles};
 
 /// The memory of an L1 that has a Debian's files and memory in its own, in bytes.
@@ -45,7 +46,7 @@ pub struct Boots {
 pub fn measure(cpu: &str, hypervisor: &Hypervisor, plugin: &std::path::Path, progress: &dyn Fn(String)) -> Result<Boots> {
     let debian = l2::Debian::new(1, COMMAND)?;
     let run = |config, files: &VmFiles<'_>| -> Result<counts::Run> {
-        let machine = under_stile::machine(config, 1, cpu);
+        let machine = under_stile::machine(Arch::Aarch64, config, 1, cpu);
         let output = under_stile::run(hypervisor, &machine, files, REPEATABLE.map(str::to_owned).to_vec(), Some(plugin))?;
         ensure!(output.account.difference() == 0, "{} exits are not in the ledger", output.account.difference());
         output.counts.and_then(|counts| counts.run).context("the emulator's plugin counted no run")

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use super::figure::{self, Figure};
 use super::l0::L0;
 use super::table;
-use crate::bench::operation::OPERATIONS;
+use crate::bench::operation::AARCH64 as OPERATIONS;
 use crate::bench::page::fill;
 
 /// The files, from the repository's folder.

@@ -11,7 +11,7 @@ use crate::bench::emulate::REPEATABLE;
 use crate::bench::host::{Boot, Kvm, client_archive, client_boot_arguments};
 use crate::bench::operation::Operation;
 use crate::bench::{client, linux, probe, under_stile};
-use crate::config::{DebianKernel, InitrdSource, KernelSource, VmConfig};
+use crate::config::{Arch, DebianKernel, InitrdSource, KernelSource, VmConfig};
 use crate::debian::{self, Freshness};
 use crate::image::{self, Hypervisor, Seed, VmFiles};
 
@@ -165,7 +165,7 @@ pub fn l1(vcpus: u8, nested: Nested, memory: u64) -> VmConfig {
 }
 
 fn under_stile(request: &Request<'_>, l1: VmConfig, files: &VmFiles<'_>) -> Result<Output> {
-    let config = under_stile::machine(l1.clone(), l1.vcpus.into(), request.cpu);
+    let config = under_stile::machine(Arch::Aarch64, l1.clone(), l1.vcpus.into(), request.cpu);
     let repeatable = REPEATABLE.map(str::to_owned).to_vec();
     let output = under_stile::run(request.hypervisor, &config, files, repeatable, Some(request.plugin))?;
     let counts = output.counts.context("the emulator's plugin counted nothing")?;

@@ -10,9 +10,10 @@ mod table;
 
 use anyhow::{Context, Result};
 
-use super::operation::{self, Needs, Operation};
-use super::{counts, probe, under_stile};
+use super::operation::{Needs, Operation};
+use super::{counts, platform, probe, under_stile};
 use crate::args::BenchArgs;
+use crate::config::Arch;
 use crate::progress::Task;
 use crate::{cargo, emulator, exit};
 use l0::Request;
@@ -31,15 +32,16 @@ const OPERATIONS: [&str; 7] = ["hyp_call", "mmio_read_vgic", "mmio_read_device",
 /// # Errors
 /// As those of `stile bench`.
 pub fn bench(args: &BenchArgs) -> Result<u8> {
+    let cpu = args.cpu.as_deref().unwrap_or(platform::of(Arch::Aarch64).cpu());
     let operations = choose(&args.only)?;
     let hosts = l0::choose(&args.against).map_err(exit::usage)?;
     emulator::installed()?;
-    let (probe, plugin, hypervisor) = (probe::build()?, counts::build()?, under_stile::hypervisor()?);
+    let (probe, plugin, hypervisor) = (probe::build(Arch::Aarch64)?, counts::build()?, under_stile::hypervisor(Arch::Aarch64)?);
     let task = Task::start("measuring");
     let progress = |what: String| task.message(format!("measuring: nested, {what}"));
     let request = Request {
         probe: &probe,
-        cpu: &args.cpu,
+        cpu,
         operations: &operations,
         iterations: ITERATIONS,
         hypervisor: &hypervisor,
@@ -54,9 +56,9 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
         }
         figures.extend(new);
     }
-    let boots = args.full.then(|| full::measure(&args.cpu, &hypervisor, &plugin, &progress)).transpose()?;
+    let boots = args.full.then(|| full::measure(cpu, &hypervisor, &plugin, &progress)).transpose()?;
     drop(task);
-    println!("{}", table::terminal(&figures, &args.cpu));
+    println!("{}", table::terminal(&figures, cpu));
     let mut lines = figure::write(&figures)?;
     if let Some(boots) = boots {
         println!("\n{}", boots.text());
@@ -71,7 +73,7 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
 /// The operations with these names, or those of the table.
 fn choose(names: &[String]) -> Result<Vec<Operation>> {
     let default = || OPERATIONS.map(str::to_owned).to_vec();
-    let operations = operation::choose(&if names.is_empty() { default() } else { names.to_vec() }).map_err(exit::usage)?;
+    let operations = platform::of(Arch::Aarch64).choose(&if names.is_empty() { default() } else { names.to_vec() }).map_err(exit::usage)?;
     if let Some(other) = operations.iter().find(|operation| operation.needs == Needs::Shared) {
         return Err(exit::usage(format!("{} needs vCPUs that share a CPU, and who shares one is L1's to decide", other.name)));
     }

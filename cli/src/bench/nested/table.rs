@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use super::figure::Figure;
 use super::l0::L0;
-use crate::bench::operation::OPERATIONS;
+use crate::bench::operation::AARCH64 as OPERATIONS;
 use crate::bench::page;
 use crate::bench::report::{number, short};
 

@@ -1,7 +1,7 @@
-//! A CD-ROM that boots Stile with GRUB.
+//! A CD-ROM that boots Stile, or something else, with GRUB.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
@@ -11,22 +11,51 @@ use crate::exit;
 /// The packages that it is made with.
 pub const PACKAGES: &str = "grub-common grub-pc-bin xorriso mtools";
 
-/// What GRUB does: the image has its virtual machines behind it, so there is nothing else to load.
-const CONFIGURATION: &str = "set timeout=0\nmultiboot /boot/stile\nboot\n";
+/// How GRUB boots an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Boot {
+    /// By Multiboot, with this command line. Stile has its virtual machines behind it, so there is nothing else to load.
+    Multiboot(String),
+    /// As Linux, with this command line and this initial RAM file system.
+    Linux(String, PathBuf),
+}
+
+impl Default for Boot {
+    fn default() -> Self {
+        Self::Multiboot(String::new())
+    }
+}
+
+impl Boot {
+    /// What GRUB is told, and the modules that it needs for that.
+    fn configuration(&self) -> (String, &'static str) {
+        let (load, modules) = match self {
+            Self::Multiboot(arguments) => (format!("multiboot /boot/image {arguments}"), "multiboot"),
+            Self::Linux(arguments, _) => (format!("linux /boot/image {arguments}\ninitrd /boot/initrd"), "linux"),
+        };
+        (format!("set timeout=0\n{load}\nboot\n"), modules)
+    }
+}
 
 /// Makes the CD-ROM `iso` of an image.
 ///
 /// # Errors
 /// A tool is missing or fails.
-pub fn write(image: &Path, iso: &Path) -> Result<()> {
+pub fn write(image: &Path, how: &Boot, iso: &Path) -> Result<()> {
     let files = tempfile::tempdir().context("making a temporary directory")?;
     let boot = files.path().join("boot");
     fs::create_dir_all(boot.join("grub"))?;
-    fs::copy(image, boot.join("stile")).with_context(|| format!("copying {}", image.display()))?;
-    fs::write(boot.join("grub/grub.cfg"), CONFIGURATION)?;
+    let copy = |from: &Path, name| fs::copy(from, boot.join(name)).with_context(|| format!("copying {}", from.display()));
+    copy(image, "image")?;
+    if let Boot::Linux(_, initrd) = how {
+        copy(initrd, "initrd")?;
+    }
+    let (configuration, modules) = how.configuration();
+    fs::write(boot.join("grub/grub.cfg"), configuration)?;
     let output = Command::new("grub-mkrescue")
         // Nothing but what this needs: a full set of modules and fonts is megabytes.
-        .args(["--install-modules=multiboot", "--fonts=", "--locales=", "--themes=", "-o"])
+        .arg(format!("--install-modules={modules}"))
+        .args(["--fonts=", "--locales=", "--themes=", "-o"])
         .arg(iso)
         .arg(files.path())
         .stdin(Stdio::null())

@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use super::{Emulator, Pipes};
 use crate::exit;
 
-pub use iso::{PACKAGES as ISO_PACKAGES, write as write_iso};
+pub use iso::{Boot, PACKAGES as ISO_PACKAGES, write as write_iso};
 pub use obtain::{Bochs, PACKAGES as BUILD_PACKAGES, VERSION, cached, ensure};
 
 /// The CPU models that Stile is tested on.
@@ -33,6 +33,8 @@ pub struct Pc {
     pub cpus: u32,
     /// RAM in bytes.
     pub memory: u64,
+    /// How the image is booted.
+    pub boot: Boot,
     /// Further lines of the configuration.
     pub extra: Vec<String>,
 }
@@ -43,7 +45,7 @@ impl Pc {
     ///
     /// Time is counted in instructions (`ips`: how many are a second) and bound to nothing, so that a run is the same each time.
     pub fn configuration(&self, image: &str, share: &str, port: u16) -> String {
-        let Self { cpu, cpus, memory, extra } = self;
+        let Self { cpu, cpus, memory, extra, .. } = self;
         let memory = memory.div_ceil(1 << 20);
         let mut text = format!(
             "cpu: model={cpu}, count={cpus}, ips=100000000, reset_on_triple_fault=0\n\
@@ -70,7 +72,7 @@ impl Pc {
     }
 }
 
-/// Starts Bochs on a bootable image of Stile's, which becomes the CD-ROM.
+/// Starts Bochs on a bootable image, which is put on a CD-ROM.
 ///
 /// # Errors
 /// Bochs is not there, or does not start.
@@ -78,7 +80,7 @@ pub fn start(pc: &Pc, image: &Path) -> Result<(Emulator, Pipes)> {
     let bochs = ensure()?;
     let files = tempfile::Builder::new().prefix("stile-").tempdir().context("making a temporary directory")?;
     let iso = files.path().join("stile.iso");
-    iso::write(image, &iso)?;
+    iso::write(image, &pc.boot, &iso)?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listening for the serial line")?;
     let configuration = files.path().join("bochsrc");
     let text = pc.configuration(&iso.to_string_lossy(), &bochs.dir.to_string_lossy(), listener.local_addr()?.port());
@@ -154,7 +156,13 @@ mod tests {
 
     #[test]
     fn the_configuration_names_what_was_given() {
-        let pc = Pc { cpu: MODELS[0].into(), cpus: 2, memory: (1 << 30) + 1, extra: vec!["magic_break: enabled=0".into()] };
+        let pc = Pc {
+            cpu: MODELS[0].into(),
+            cpus: 2,
+            memory: (1 << 30) + 1,
+            boot: Boot::default(),
+            extra: vec!["magic_break: enabled=0".into()],
+        };
         let text = pc.configuration("/a/stile.iso", "/share", 4444);
         for line in [
             "cpu: model=corei7_skylake_x, count=2, ips=100000000, reset_on_triple_fault=0",

@@ -102,6 +102,10 @@ named_rows! {
     NESTED_HVC = "HVC of its own",
     /// An instruction that EL2 does not have.
     NESTED_UNDEFINED = "undefined",
+    /// It was found to have changed HCR_EL2.E2H, and tries again.
+    NESTED_E2H = "HCR_EL2.E2H changed",
+    /// TLBI VAALE1IS for its own translations.
+    NESTED_TLBI = "TLBI VAALE1IS of its own",
 }
 
 named_rows! {

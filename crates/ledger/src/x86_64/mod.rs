@@ -38,6 +38,8 @@ pub mod reason {
         NMI,
         /// The guest can take an interrupt that waits for that.
         WINDOW,
+        /// The guest can take an NMI that waits for that.
+        NMI_WINDOW,
         /// A control register.
         CR,
         /// XSETBV.

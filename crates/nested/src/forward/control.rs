@@ -1,7 +1,6 @@
 //! The registers by which L1 says what traps.
 
-use super::{Masks, trap};
-use crate::layout;
+use super::Masks;
 use crate::vncr::{self, Page};
 
 /// A register with traps in it.
@@ -52,26 +51,23 @@ pub struct Virtual<'a> {
     pub page: &'a Page,
     /// What L1's processor has.
     pub masks: &'a Masks,
-    /// CPTR_EL2 as L1 wrote it.
+    /// CPTR_EL2, in the layout with HCR_EL2.E2H set ([`layout::cptr`](crate::layout::cptr)).
     pub cptr: u64,
     /// MDCR_EL2 as L1 wrote it.
     pub mdcr: u64,
-    /// CNTHCTL_EL2 as L1 wrote it.
+    /// CNTHCTL_EL2, in the layout with HCR_EL2.E2H set ([`layout::cnthctl`](crate::layout::cnthctl)).
     pub cnthctl: u64,
 }
 
 impl Controls for Virtual<'_> {
     #[inline]
     fn get(&self, control: Control) -> u64 {
-        let e2h = || self.masks.hcr(self.page.get(vncr::HCR_EL2)) & trap::HCR_E2H != 0;
         let written = match control {
             Control::Hcr => self.page.get(vncr::HCR_EL2),
             Control::Hcrx => self.page.get(vncr::HCRX_EL2),
-            Control::Cptr if e2h() => self.cptr,
-            Control::Cptr => layout::cptr(self.cptr),
+            Control::Cptr => self.cptr,
             Control::Mdcr => self.mdcr,
-            Control::Cnthctl if e2h() => self.cnthctl,
-            Control::Cnthctl => layout::cnthctl(self.cnthctl),
+            Control::Cnthctl => self.cnthctl,
             Control::Hstr => self.page.get(vncr::HSTR_EL2),
             Control::Hfgrtr => self.page.get(vncr::HFGRTR_EL2),
             Control::Hfgwtr => self.page.get(vncr::HFGWTR_EL2),

@@ -137,12 +137,6 @@ impl Masks {
         }
     }
 
-    /// HCR_EL2 as it is in effect where L1 wrote `written`.
-    #[inline]
-    pub fn hcr(&self, written: u64) -> u64 {
-        self.apply(Control::Hcr, written)
-    }
-
     /// What is in effect where L1 wrote `written`.
     #[inline]
     pub(super) fn apply(&self, control: Control, written: u64) -> u64 {

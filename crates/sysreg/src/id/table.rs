@@ -59,6 +59,8 @@ pub enum Given {
     Hcrx,
     /// [`Policy::nested`].
     Nested,
+    /// [`Policy::nested`], and not [`Policy::e2h0`].
+    VheOnly,
     /// Not [`Policy::nested`].
     Plain,
 }
@@ -107,6 +109,7 @@ impl Given {
             Self::Sve => policy.sve,
             Self::Hcrx => policy.hcrx,
             Self::Nested => policy.nested,
+            Self::VheOnly => policy.nested && !policy.e2h0,
             Self::Plain => !policy.nested,
         }
     }

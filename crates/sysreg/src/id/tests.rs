@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 mod hosts;
 
-const POLICY: Policy = Policy { pa_bits: 40, nested: false, hcrx: false, sve: true };
+const POLICY: Policy = Policy { pa_bits: 40, nested: false, e2h0: false, hcrx: false, sve: true };
 
 const HOSTS: [(&str, HostIdRegisters); 5] =
     [("cortex-a57", CORTEX_A57), ("cortex-a76", CORTEX_A76), ("neoverse-n1", NEOVERSE_N1), ("neoverse-v1", NEOVERSE_V1), ("max", MAX)];
@@ -155,6 +155,8 @@ fn a_vm_with_an_el2() {
     for (register, name, value) in seen {
         assert_eq!(field(&view, register, name), value, "{register}.{name}");
     }
+    let either = guest_view(&MAX, &Policy { nested: true, e2h0: true, ..POLICY });
+    assert_eq!([("ID_AA64MMFR1_EL1", "VH"), ("ID_AA64MMFR4_EL1", "E2H0")].map(|(register, name)| field(&either, register, name)), [1, 0]);
 }
 
 #[test]
@@ -186,7 +188,7 @@ fn names() {
 }
 
 fn policy() -> impl Strategy<Value = Policy> {
-    any::<(u8, bool, bool, bool)>().prop_map(|(pa_bits, nested, hcrx, sve)| Policy { pa_bits, nested, hcrx, sve })
+    any::<(u8, bool, bool, bool, bool)>().prop_map(|(pa_bits, nested, e2h0, hcrx, sve)| Policy { pa_bits, nested, e2h0, hcrx, sve })
 }
 
 proptest! {

@@ -22,10 +22,15 @@ core::arch::global_asm!(
     HVC_UNKNOWN = const rows::reason::HVC.other().raw(),
     ERET_KERNEL = const rows::NESTED_ERET_KERNEL.raw(),
     ERET_USER = const rows::NESTED_ERET_USER.raw(),
+    TLBI_ROW = const rows::NESTED_TLBI.raw(),
+    TLBI_VAALE1IS = const TLBI_VAALE1IS,
     MDSCR_IN_PAGE = const stile_nested::vncr::MDSCR_EL1.offset(),
     HCR_IN_PAGE = const stile_nested::vncr::HCR_EL2.offset(),
     ID_ROWS = const rows::id_register(0, 0).raw(),
 );
+
+/// ESR_EL2 of TLBI VAALE1IS from register 0: EC, IL; op0, op2, CRn, CRm of the ISS.
+const TLBI_VAALE1IS: u32 = 0x18 << 26 | 1 << 25 | 1 << 20 | 7 << 17 | 8 << 10 | 3 << 1;
 
 /// What a handler returns: which line of the ledger the exit belongs to, and whether its vCPU goes on.
 #[repr(transparent)]
@@ -81,6 +86,7 @@ struct Stub(unsafe extern "C" fn());
 unsafe extern "C" {
     static vectors: u8;
     static nested_vectors: u8;
+    static plain_vectors: u8;
     static trapping_vectors: u8;
     fn exit_other();
     fn exit_hvc();
@@ -113,6 +119,11 @@ fn ordinary() -> u64 {
 /// Address of the vector table for vCPUs that have an EL2 of their own; `redirected`: with FEAT_NV2.
 pub fn nested_vector_base(redirected: bool) -> u64 {
     if redirected { &raw const nested_vectors as u64 } else { &raw const trapping_vectors as u64 }
+}
+
+/// The same for those whose HCR_EL2.E2H is clear.
+pub fn plain_vector_base() -> u64 {
+    &raw const plain_vectors as u64
 }
 
 /// Address of the vector table. In a machine that ablates it is another one, once the VMs have been made.

@@ -46,6 +46,8 @@ pub struct Features {
     pub pa_range: u8,
     /// 1: FEAT_NV. 2: FEAT_NV2.
     pub nv: u8,
+    /// HCR_EL2.NV1 works: ID_AA64MMFR4_EL1.E2H0 is not 0b1110.
+    pub nv1: bool,
     /// FEAT_PAN.
     pub pan: bool,
     /// Breakpoints, less one.
@@ -73,6 +75,7 @@ pub fn detect() -> Features {
     let mmfr0 = read_sysreg!("id_aa64mmfr0_el1");
     let mmfr1 = read_sysreg!("id_aa64mmfr1_el1");
     let mmfr2 = read_sysreg!("S3_0_C0_C7_2");
+    let mmfr4 = read_sysreg!("S3_0_C0_C7_4");
     let field = |register: u64, shift: u32| register >> shift & 0xf;
     Features {
         vhe: field(mmfr1, 8) != 0,
@@ -95,6 +98,7 @@ pub fn detect() -> Features {
         vmid16: field(mmfr1, 4) == 2,
         pa_range: field(mmfr0, 0) as u8,
         nv: field(mmfr2, 24) as u8,
+        nv1: field(mmfr2, 24) != 0 && field(mmfr4, 24) != 0b1110,
         pan: field(mmfr1, 20) != 0,
         breakpoints: field(dfr0, 12) as u8,
         watchpoints: field(dfr0, 20) as u8,

@@ -9,10 +9,10 @@ use super::sysreg::read_sysreg;
 /// What lies beyond is as empty as the rest.
 pub const PA_BITS: u8 = 40;
 
-/// The guests' view, by CRm and op2.
-pub fn for_guests(nested: bool) -> [u64; 64] {
+/// The guests' view, by CRm and op2. `nested`: with an EL2, whose HCR_EL2.E2H may be clear if `e2h0`.
+pub fn for_guests(nested: bool, e2h0: bool) -> [u64; 64] {
     let have = features::get();
-    guest_view(&read(), &Policy { pa_bits: PA_BITS, nested, hcrx: have.hcx, sve: have.sve })
+    guest_view(&read(), &Policy { pa_bits: PA_BITS, nested, e2h0, hcrx: have.hcx, sve: have.sve })
 }
 
 macro_rules! registers {

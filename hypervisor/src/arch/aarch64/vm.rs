@@ -142,7 +142,7 @@ impl Vm {
         }
         dsb_ish();
         let has_el2 = techniques.nested != Nested::Off;
-        let id_registers = id_registers::for_guests(has_el2);
+        let id_registers = id_registers::for_guests(has_el2, nested::may_clear_e2h(techniques.nested));
         let nested = match has_el2 {
             true => Some(
                 &*memory::allocate().write(nested::Shared { shadows: nested::new_shadows(geometry)?, masks: Masks::new(&id_registers) }),

@@ -85,6 +85,8 @@ pub struct Cpu {
     pub waiting_trapped: bool,
     /// Number of this CPU.
     pub index: usize,
+    /// Whether the loaded vCPU exits as soon as it can take an interrupt.
+    window: AtomicU8,
     /// Stile's own interrupts that were taken while it idled, a bit each.
     noted: AtomicU8,
     gdt: [u64; GDT_ENTRIES],
@@ -106,6 +108,8 @@ pub const NOTED: usize = offset_of!(Cpu, noted);
 pub const CPUID: usize = offset_of!(Cpu, cpuid);
 /// As above.
 pub const APIC_BASE: usize = offset_of!(Cpu, apic_base);
+/// As above.
+pub const WINDOW: usize = offset_of!(Cpu, window);
 const INDEX: usize = offset_of!(Cpu, index);
 
 const _: () = assert!(offset_of!(Cpu, frame) == 0, "exit.S relies on it");
@@ -162,6 +166,15 @@ impl Cpu {
             core::arch::asm!("mov {}, gs:[{INDEX}]", out(reg) index, INDEX = const INDEX, options(readonly, nostack, preserves_flags));
         }
         index
+    }
+
+    /// Remembers for `exit.S` whether the vCPU that is loaded on this CPU exits as soon as it can take an interrupt.
+    #[inline(always)]
+    pub fn note_window(on: bool) {
+        // SAFETY: as above; the byte is this CPU's alone, and is written whole.
+        unsafe {
+            core::arch::asm!("mov gs:[{WINDOW}], {}", in(reg_byte) u8::from(on), WINDOW = const WINDOW, options(nostack, preserves_flags));
+        }
     }
 
     /// The local APIC of the vCPU that the exit being handled came from.

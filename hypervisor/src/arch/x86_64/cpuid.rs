@@ -52,7 +52,7 @@ impl Table {
             if VARIABLE >> leaf & 1 != 0 {
                 return [0; 4];
             }
-            let CpuidResult { eax, ebx, ecx, edx } = answer(leaf as u32, 0, 0, vcpus as u32);
+            let CpuidResult { eax, ebx, ecx, edx } = answer(leaf as u32, 0, 0, vcpus as u32, true);
             [eax, ebx, ecx, edx]
         });
         Table { present: !VARIABLE, answers }
@@ -60,7 +60,7 @@ impl Table {
 }
 
 /// What is passed on is what the CPU itself says (the manual, "CPUID—CPU Identification"), less what guests can't have.
-pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, vcpus: u32) -> CpuidResult {
+pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, vcpus: u32, apic_on: bool) -> CpuidResult {
     let highest = cpuid(0, 0).eax.max(HIGHEST);
     match leaf {
         HYPERVISOR => {
@@ -80,6 +80,8 @@ pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, vcpus: u32) -> CpuidResult {
             const ECX: u32 = !(1 << 2 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 11 | 1 << 15);
             /// MCE, MTRR, MCA, DS, ACPI, HTT, TM, PBE are not there.
             const EDX: u32 = !(1 << 7 | 1 << 12 | 1 << 14 | 1 << 21 | 1 << 22 | 1 << 28 | 1 << 29 | 1 << 31);
+            /// There is a local APIC, and it is not turned off.
+            const APIC: u32 = 1 << 9;
             let own = cpuid(1, 0);
             let osxsave = (vmcs::read(Field::GUEST_CR4) >> 18 & 1) as u32;
             CpuidResult {
@@ -87,7 +89,7 @@ pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, vcpus: u32) -> CpuidResult {
                 ebx: own.ebx & 0xff00 | vcpu << 24 | vcpus << 16,
                 // The hypervisor's bit is set.
                 ecx: own.ecx & ECX & !(1 << 27) | osxsave << 27 | 1 << 31,
-                edx: own.edx & EDX | u32::from(vcpus > 1) << 28,
+                edx: own.edx & EDX & !APIC | u32::from(vcpus > 1) << 28 | if apic_on { APIC } else { 0 },
             }
         }
         // Caches: one thread each.
@@ -99,7 +101,9 @@ pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, vcpus: u32) -> CpuidResult {
             const EBX: u32 = 0xd10d_07a9 | 1 << 20 | 1 << 23 | 1 << 24 | 1 << 29;
             let own = cpuid(7, 0);
             let invpcid = if features().secondary & secondary::INVPCID != 0 { 1 << 10 } else { 0 };
-            CpuidResult { eax: 0, ebx: own.ebx & (EBX & !(1 << 10) | invpcid), ecx: 0, edx: 0 }
+            /// Emulated, whatever this CPU has.
+            const TSC_ADJUST: u32 = 1 << 1;
+            CpuidResult { eax: 0, ebx: own.ebx & (EBX & !(1 << 10) | invpcid) | TSC_ADJUST, ecx: 0, edx: 0 }
         }
         // One thread a core, all cores in one package.
         0xb => {

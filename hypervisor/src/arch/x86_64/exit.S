@@ -7,6 +7,8 @@
 .set EXIT_LENGTH, 0x440c
 .set GUEST_SS_RIGHTS, 0x4818
 .set GUEST_RIP, 0x681e
+.set GUEST_RFLAGS, 0x6820
+.set TRAP_FLAG, 1 << 8
 .set AT_RAX, 0
 .set AT_RCX, 8
 .set AT_RDX, 16
@@ -90,9 +92,12 @@
 .endm
 
 // The end of a leaf: accounts to a row that is a constant, restores what vm_exit saved, and enters.
-.macro finish_leaf row
+.macro account_leaf row
     mov     rcx, [rsp + {ROWS}]
     add_to_row (\row << {ROW_SHIFT})
+.endm
+.macro finish_leaf row
+    account_leaf \row
     mov     rax, [rsp + AT_RAX]
     mov     rcx, [rsp + AT_RCX]
     mov     rdx, [rsp + AT_RDX]
@@ -100,8 +105,15 @@
     jmp     entry_failed
 .endm
 
-// The instruction is done: goes on after it. Changes RAX, RCX and RDX.
-.macro skip_instruction
+// The instruction is done: goes on after it. Changes RAX, RCX and RDX. A guest that steps through its code, or in which an interrupt waits
+// that the instruction before may have held up, takes the longer way: nothing has changed yet.
+.macro skip_instruction or_else
+    mov     ecx, GUEST_RFLAGS
+    vmread  rax, rcx
+    test    ah, TRAP_FLAG >> 8
+    jnz     \or_else
+    cmp     byte ptr [rsp + {WINDOW}], 0
+    jne     \or_else
     mov     ecx, EXIT_LENGTH
     vmread  rax, rcx
     mov     ecx, GUEST_RIP
@@ -183,17 +195,17 @@ exit_cpuid:
     jae     exit_cpuid_call
     bt      dword ptr [rdx], eax
     jnc     exit_cpuid_call
+    skip_instruction or_else=exit_cpuid_call
+    account_leaf {CPUID_ROW}
+    mov     eax, [rsp + AT_RAX]
     shl     eax, 4
-    add     rdx, rax
-    mov     ebx, [rdx + {CPUID_ANSWERS} + 4]
-    mov     eax, [rdx + {CPUID_ANSWERS}]
-    mov     ecx, [rdx + {CPUID_ANSWERS} + 8]
-    mov     edx, [rdx + {CPUID_ANSWERS} + 12]
-    mov     [rsp + AT_RAX], rax
-    mov     [rsp + AT_RCX], rcx
-    mov     [rsp + AT_RDX], rdx
-    skip_instruction
-    finish_leaf {CPUID_ROW}
+    add     rax, [rsp + {CPUID}]
+    mov     ebx, [rax + {CPUID_ANSWERS} + 4]
+    mov     ecx, [rax + {CPUID_ANSWERS} + 8]
+    mov     edx, [rax + {CPUID_ANSWERS} + 12]
+    mov     eax, [rax + {CPUID_ANSWERS}]
+    vmresume
+    jmp     entry_failed
 
 // RDMSR of IA32_APIC_BASE, which is in the CPU's block while its vCPU is loaded. (In user mode the fault comes before the exit.)
 .balign 16
@@ -202,13 +214,14 @@ exit_rdmsr:
     mov     ecx, [rsp + AT_RCX]
     cmp     ecx, {APIC_BASE_MSR}
     jne     exit_rdmsr_call
-    mov     rax, [rsp + {APIC_BASE}]
-    mov     ecx, eax
-    shr     rax, 32
-    mov     [rsp + AT_RAX], rcx
-    mov     [rsp + AT_RDX], rax
-    skip_instruction
-    finish_leaf {APIC_BASE_ROW}
+    skip_instruction or_else=exit_rdmsr_call
+    account_leaf {APIC_BASE_ROW}
+    mov     rdx, [rsp + {APIC_BASE}]
+    mov     eax, edx
+    shr     rdx, 32
+    mov     rcx, [rsp + AT_RCX]
+    vmresume
+    jmp     entry_failed
 call_stub exit_rdmsr_call, handle_rdmsr
 
 // VMCALL. There are no calls: the guest's kernel is told so, and user mode gets what it would get with no hypervisor.
@@ -218,11 +231,11 @@ exit_vmcall:
     mov     ecx, GUEST_SS_RIGHTS
     vmread  rax, rcx
     test    al, 0b11 << 5           // DPL: the privilege level
-    jnz     exit_vmcall_user
+    jnz     exit_vmcall_call
+    skip_instruction or_else=exit_vmcall_call
     mov     qword ptr [rsp + AT_RAX], {NO_SUCH_CALL}
-    skip_instruction
     finish_leaf {VMCALL_ROW}
-call_stub exit_vmcall_user, handle_vmcall_of_user
+call_stub exit_vmcall_call, handle_vmcall
 
 // Another vCPU may be next: everything goes into the frame, from which put moves it.
 .balign 16

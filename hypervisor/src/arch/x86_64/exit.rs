@@ -13,6 +13,7 @@ core::arch::global_asm!(
     ROWS = const cpu::ROWS,
     TAKEN = const cpu::TAKEN,
     LAUNCHED = const cpu::LAUNCHED,
+    WINDOW = const cpu::WINDOW,
     ROW_SHIFT = const layout::ROW_SHIFT,
     STUBS = const REASONS,
     APIC_BASE_MSR = const super::instructions::msr::IA32_APIC_BASE,
@@ -79,6 +80,7 @@ pub mod basic {
     pub const EXTERNAL_INTERRUPT: usize = 1;
     pub const TRIPLE_FAULT: u64 = 2;
     pub const INTERRUPT_WINDOW: u64 = 7;
+    pub const NMI_WINDOW: u64 = 8;
     pub const TASK_SWITCH: u64 = 9;
     pub const CPUID: usize = 10;
     pub const HLT: usize = 12;
@@ -121,7 +123,7 @@ static EXIT_STUBS: [Stub; REASONS] = {
 };
 
 /// Answer to a hypercall: there is none. It is the one of KVM's interface for those that are not there (KVM_ENOSYS).
-const NO_SUCH_CALL: i64 = -1000;
+pub const NO_SUCH_CALL: i64 = -1000;
 
 /// Where exits go: HOST_RIP.
 pub fn entry_point() -> u64 {

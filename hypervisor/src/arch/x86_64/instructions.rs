@@ -103,4 +103,9 @@ pub mod msr {
     pub const SYSENTER_ESP: u32 = 0x175;
     pub const SYSENTER_EIP: u32 = 0x176;
     pub const TSC: u32 = 0x10;
+    pub const TSC_ADJUST: u32 = 0x3b;
+    pub const MISC_ENABLE: u32 = 0x1a0;
+    pub const DEBUGCTL: u32 = 0x1d9;
+    pub const MCG_CAP: u32 = 0x179;
+    pub const MCG_STATUS: u32 = 0x17a;
 }

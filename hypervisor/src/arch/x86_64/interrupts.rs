@@ -4,8 +4,9 @@ use stile_apic::{Delivery, Effect, Message, Received};
 use stile_blob::ApicVirtualization;
 
 use super::cpu::Cpu;
+use super::vm::Watch;
 use super::vmcs::{self, Field};
-use super::{apic, timer, virtual_apic, vmx};
+use super::{apic, signals, timer, virtual_apic, vmx};
 use crate::cpu;
 use crate::vm::{Vcpu, Vm};
 
@@ -36,9 +37,12 @@ fn receive(vcpu: &'static Vcpu, message: Message, cpu: Option<&mut Cpu>) {
     match vcpu.arch.pages.receive(message) {
         Received::Interrupt => tell(vcpu, cpu, vcpu.arch.apic_level == ApicVirtualization::Posted),
         Received::Level => tell(vcpu, cpu, false),
-        // One that runs is not reset: guests start vCPUs that are off, which have nothing to reset.
-        Received::Startup(page) => vcpu.arch.start_up(vcpu, page),
-        Received::Nothing | Received::External | Received::Nmi | Received::Smi | Received::Init => {}
+        Received::Startup(page) => signals::start_up(vcpu, page),
+        Received::Init => signals::init(vcpu),
+        Received::Nmi => signals::nmi(vcpu),
+        Received::External => signals::external(vcpu.vm()),
+        // There is no system management.
+        Received::Nothing | Received::Smi => {}
     }
 }
 
@@ -73,6 +77,9 @@ pub fn send_from_io_apic(vm: &'static Vm, mut cpu: Option<&mut Cpu>) {
 /// it exits when it can.
 #[inline]
 pub fn pull(cpu: &mut Cpu) {
+    if cpu.vcpu().arch.signals.any() {
+        signals::pull(cpu);
+    }
     if cpu.apic_level >= ApicVirtualization::Delivery {
         if let Some(status) = cpu.apic().take_status() {
             virtual_apic::write_status(status);
@@ -102,13 +109,24 @@ fn inject(cpu: &mut Cpu) {
     }
 }
 
+/// Something waits for a vCPU that it is to look at, also one of this CPU.
+pub fn look(vcpu: &'static Vcpu) {
+    cpu::notify(vcpu);
+}
+
+/// The 8259s of a VM have, or may have, an interrupt.
+pub fn external(vm: &'static Vm) {
+    signals::external(vm);
+}
+
 /// Whether the loaded vCPU would take an interrupt now.
-fn can_interrupt() -> bool {
+pub fn can_interrupt() -> bool {
     vmcs::read(Field::GUEST_RFLAGS) & IF != 0 && vmcs::read(Field::GUEST_INTERRUPTIBILITY) & SHADOWS == 0
 }
 
 /// Chooses whether the loaded vCPU exits as soon as it can take an interrupt.
 pub fn exit_when_it_can(on: bool) {
+    Cpu::note_window(on);
     let controls = vmcs::read(Field::PRIMARY_CONTROLS);
     let window = u64::from(vmx::primary::INTERRUPT_WINDOW);
     let new = if on { controls | window } else { controls & !window };
@@ -119,22 +137,41 @@ pub fn exit_when_it_can(on: bool) {
 
 /// Whether something is pending that would end the loaded vCPU's HLT.
 pub fn is_pending(cpu: &mut Cpu) -> bool {
+    let on = vmcs::read(Field::GUEST_RFLAGS) & IF != 0;
     let apic = cpu.apic();
     apic.refresh();
-    apic.pending().is_some() && vmcs::read(Field::GUEST_RFLAGS) & IF != 0
+    on && apic.pending().is_some() || cpu.vcpu().arch.signals.any() && signals::end_wait(cpu, on)
 }
 
-/// The timer of the loaded vCPU may ring. Returns whether it did.
+/// The timer of the loaded vCPU may ring, or another device that it keeps time for. Returns whether the APIC's did.
 pub fn expire_timer(cpu: &mut Cpu) -> bool {
-    let apic = cpu.apic();
-    let rang = apic.expire_timer(timer::now()) == Received::Interrupt;
-    timer::set_guest_deadline(apic.timer_deadline());
+    let now = timer::now();
+    let vcpu = cpu.vcpu();
+    if vcpu.arch.watch() <= now {
+        vcpu.vm().arch.ports.expire(vcpu.vm());
+    }
+    let rang = cpu.apic().expire_timer(now) == Received::Interrupt;
+    set_deadline(cpu);
     rang
+}
+
+/// Sets this CPU's timer for the loaded vCPU: to its APIC's, or for another device that it keeps time for.
+#[inline]
+pub fn set_deadline(cpu: &mut Cpu) {
+    let deadline = deadline(cpu.apic().timer_deadline(), cpu.vcpu());
+    timer::set_guest_deadline(deadline);
+}
+
+#[inline]
+fn deadline(apic: Option<u64>, vcpu: &Vcpu) -> Option<u64> {
+    let first = apic.unwrap_or(Watch::NEVER).min(vcpu.arch.watch());
+    (first != Watch::NEVER).then_some(first)
 }
 
 /// Brings a vCPU's interrupts onto this CPU. `fresh`: it has not run since it was reset.
 pub fn load(cpu: &mut Cpu, vcpu: &Vcpu, fresh: bool) {
     cpu.apic_base = vcpu.arch.pages.base();
+    Cpu::note_window(false);
     if fresh {
         virtual_apic::write_controls(cpu);
     } else {
@@ -150,7 +187,7 @@ pub fn put(vcpu: &Vcpu) -> Option<u64> {
     // SAFETY: the vCPU is loaded here; the scheduler's lock keeps others from loading it until this is done.
     let apic = unsafe { vcpu.arch.apic() };
     apic.refresh();
-    apic.pending().map(|_| 0).or(apic.timer_deadline())
+    if apic.pending().is_some() || vcpu.arch.signals.any() { Some(0) } else { deadline(apic.timer_deadline(), vcpu) }
 }
 
 /// Does what a vCPU's write to its local APIC causes elsewhere. Its own interrupts are left to [`pull`].
@@ -163,9 +200,6 @@ pub fn follow(cpu: &mut Cpu, effect: Effect) {
             vcpu.vm().arch.io_apic.lock().end(vector);
             send_from_io_apic(vcpu.vm(), Some(cpu));
         }
-        Effect::Timer => {
-            let deadline = cpu.apic().timer_deadline();
-            timer::set_guest_deadline(deadline);
-        }
+        Effect::Timer => set_deadline(cpu),
     }
 }

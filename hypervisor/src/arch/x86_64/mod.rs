@@ -15,7 +15,9 @@ mod instructions;
 mod interrupts;
 mod mmu;
 pub mod panic;
+mod ports;
 mod rtc;
+mod signals;
 pub mod timer;
 pub mod uart;
 mod virtual_apic;
@@ -99,23 +101,26 @@ pub fn power_down(cpu: &mut Cpu, vcpu: &crate::vm::Vcpu) {
 
 /// Moves an interrupt line of a VM's device.
 pub fn set_line(vm: &crate::vm::Vm, line: Line, high: bool) {
-    let pin = match line {
+    let line = match line {
         Line::Uart => stile_board::pc::COM1_INPUT,
         Line::Clock => stile_board::pc::CLOCK_INPUT,
     };
-    vm.arch.io_apic.lock().set_line(pin as usize, high);
     if let Some(vm) = crate::vm::get(vm.number) {
-        interrupts::send_from_io_apic(vm, None);
+        ports::set_line(vm, line as u8, high);
     }
 }
 
-/// A vCPU has turned itself off: others may turn it on again. Returns how many are on. The scheduler's lock is held.
-pub fn record_off(vm: &crate::vm::Vm, vcpu: usize) -> usize {
-    vm.arch.record_off(vcpu)
+/// A vCPU was turned off by INIT. Returns how many are on. The scheduler's lock is held.
+pub fn record_off(vm: &crate::vm::Vm, _vcpu: usize) -> usize {
+    vm.vcpus.iter().filter(|vcpu| vcpu.arch.signals.is_on()).count()
 }
 
-/// Gives the interrupts of a vCPU that has turned itself off to others.
-pub fn powered_off(_vm: &'static crate::vm::Vm, _vcpu: usize) {}
+/// A vCPU that was turned off may be turned on again.
+pub fn powered_off(vm: &'static crate::vm::Vm, vcpu: usize) {
+    if let Some(vcpu) = vm.vcpus.get(vcpu) {
+        signals::turned_off(vcpu);
+    }
+}
 
 /// Zeroes memory.
 pub fn zero(memory: *mut u8, length: usize) {

@@ -1,6 +1,7 @@
 //! What each VM and each vCPU has of the architecture: second stage, bitmaps, power states.
 
 use core::cell::UnsafeCell;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use stile_apic::{IoApic, LocalApic, Mode, Pages};
@@ -13,7 +14,10 @@ use stile_paging::table::{Attributes, Ept, EptPermissions, Geometry, Mapping, Me
 use stile_sched::lock::TicketLock;
 
 use super::cpuid::Table;
+use super::handler::Kept;
 use super::instructions::msr;
+use super::ports::Ports;
+use super::signals::Signals;
 use super::world::{Place, World};
 use super::{mmu, virtual_apic, vmx};
 use crate::memory::{self, TableFrames};
@@ -27,10 +31,10 @@ pub struct Vm {
     memory: heapless::Vec<Piece, MAX_PIECES>,
     /// What its vCPUs' VMCSs name.
     pub place: Place,
-    /// vCPUs that are on, a bit each.
-    on: AtomicU64,
     /// Interrupt lines of devices.
     pub io_apic: TicketLock<IoApic>,
+    /// What is at ports.
+    pub ports: Ports,
 }
 
 /// The architecture's part of a vCPU.
@@ -46,6 +50,20 @@ pub struct Vcpu {
     apic: UnsafeCell<LocalApic<'static>>,
     /// What the processor does for the APIC while it is enabled.
     pub apic_level: ApicVirtualization,
+    /// What else may reach it.
+    pub signals: Signals,
+    /// When it has to look at another device, in ticks of the counter, or [`Watch::NEVER`].
+    watch: AtomicU64,
+    /// MSRs that keep what is written.
+    pub kept: Kept,
+}
+
+/// Times of [`Vcpu::watch`].
+pub struct Watch;
+
+impl Watch {
+    /// There is none.
+    pub const NEVER: u64 = u64::MAX;
 }
 
 // SAFETY: `world`, `cache` and `apic` are reached only through functions whose callers own the vCPU.
@@ -105,6 +123,12 @@ fn io_bitmaps() -> [u64; 2] {
     [pages, pages + PAGE_SIZE]
 }
 
+/// Memory that test programs find at a place of its own.
+fn test_memory() -> Piece {
+    let Range { start, end } = stile_board::pc::TEST_MEMORY;
+    Piece { ipa: start, pa: memory::allocate_pages(end - start), size: end - start }
+}
+
 impl Vm {
     /// A VM whose memory is in `pieces`, mapped before it is touched with the largest pages that fit.
     ///
@@ -116,19 +140,25 @@ impl Vm {
         }
         let geometry = Geometry::stage1(48, mmu::pa_range()).ok_or("the EPT has no such shape")?;
         let root = TableFrames.allocate().ok_or("no memory for second-stage tables")?;
+        // Guest-physical addresses from 3 GiB on are devices'.
+        if pieces.iter().any(|piece| piece.ipa + piece.size > stile_board::pc::RAM_LIMIT) {
+            return Err("a VM's memory reaches into the place of its devices: 3 GiB are the most on this architecture");
+        }
+        let test_memory = test_memory();
+        let mut pieces = heapless::Vec::<Piece, MAX_PIECES>::from_slice(pieces).map_err(|()| "a VM's memory is in too many pieces")?;
+        pieces.push(test_memory.clone()).map_err(|_| "a VM's memory is in too many pieces")?;
         let mut table = PageTable::new(Ept, geometry, root).map_err(|_| "a second-stage root out of reach")?;
-        for piece in pieces {
+        for piece in &pieces {
             let attributes = Attributes { memory: MemoryType::Normal, permissions: EptPermissions::ALL };
             table
                 .map(&mut TableFrames, Mapping { address: piece.ipa, output: piece.pa, size: piece.size, attributes })
                 .map_err(|_| "a VM's memory can't be mapped: no memory for tables")?;
         }
-        // Guest-physical addresses from 3 GiB on are devices'.
-        if pieces.iter().any(|piece| piece.ipa + piece.size > stile_board::pc::RAM_LIMIT) {
-            return Err("a VM's memory reaches into the place of its devices: 3 GiB are the most on this architecture");
-        }
         let level = virtual_apic::choose(techniques.apic_virtualization);
         let apic_access = memory::allocate_pages(PAGE_SIZE);
+        // A guest sees this page where it looks for an APIC that it has disabled, or uses by MSRs: all ones, as where there is nothing.
+        // SAFETY: the page is nobody else's.
+        unsafe { mmu::physical(apic_access).write_bytes(0xff, PAGE_SIZE as usize) };
         if level >= ApicVirtualization::Registers {
             let attributes = Attributes { memory: MemoryType::Normal, permissions: EptPermissions::ALL };
             table
@@ -142,8 +172,10 @@ impl Vm {
             x2apic_bitmap: msr_bitmap(level),
             apic_access,
         };
-        let memory = heapless::Vec::from_slice(pieces).map_err(|()| "a VM's memory is in too many pieces")?;
-        Ok(Vm { cpuid: Table::new(vcpus), memory, place, on: AtomicU64::new(0), io_apic: TicketLock::new(IoApic::new()) })
+        let memory = heapless::Vec::from_slice(&pieces).map_err(|()| "a VM's memory is in too many pieces")?;
+        let ram = pieces.iter().map(|piece| piece.size).sum::<u64>() - test_memory.size;
+        let ports = Ports::new(ram, vcpus);
+        Ok(Vm { cpuid: Table::new(vcpus), memory, place, io_apic: TicketLock::new(IoApic::new()), ports })
     }
 
     /// Where a guest-physical address is in physical memory, if it is in RAM.
@@ -153,14 +185,8 @@ impl Vm {
 
     /// The state after a reset: the first vCPU is on.
     pub fn reset(&self) {
-        self.on.store(1, Ordering::Relaxed);
         *self.io_apic.lock() = IoApic::new();
-    }
-
-    /// A vCPU is off now. Returns how many are on.
-    pub fn record_off(&self, vcpu: usize) -> usize {
-        let off = 1 << (vcpu & (MAX_VCPUS - 1));
-        (self.on.fetch_and(!off, Ordering::AcqRel) & !off).count_ones() as usize
+        self.ports.reset();
     }
 }
 
@@ -179,7 +205,18 @@ impl Vcpu {
         let pages = unsafe { &*mmu::physical(pages_at).cast::<Pages>() };
         let apic = UnsafeCell::new(LocalApic::new(pages));
         let apic_level = techniques.apic_virtualization.min(vmx::features().apic);
-        Vcpu { index, world: UnsafeCell::new(world), cache: UnsafeCell::new(cache), pages, pages_at, apic, apic_level }
+        Vcpu {
+            index,
+            world: UnsafeCell::new(world),
+            cache: UnsafeCell::new(cache),
+            pages,
+            pages_at,
+            apic,
+            apic_level,
+            signals: Signals::new(),
+            watch: AtomicU64::new(Watch::NEVER),
+            kept: Kept::new(),
+        }
     }
 
     /// The registers in memory.
@@ -212,9 +249,10 @@ impl Vcpu {
         unsafe { &mut *self.apic.get() }
     }
 
-    /// What the processor does for the APIC as it is now: with one that is disabled there is nothing to do.
+    /// What the processor does for the APIC as it is now: with one that is disabled, or has moved its page, there is nothing to do.
     pub fn apic_level_now(&self) -> ApicVirtualization {
-        if self.pages.mode() == Mode::Disabled { ApicVirtualization::Off } else { self.apic_level }
+        let virtualized = self.pages.mode() == Mode::X2Apic || self.pages.is_at(stile_board::pc::LOCAL_APIC);
+        if virtualized { self.apic_level } else { ApicVirtualization::Off }
     }
 
     /// The state after a reset of the VM. The vCPU is off.
@@ -222,22 +260,28 @@ impl Vcpu {
         self.pages.reset(self.index as u32, self.index == 0);
         // SAFETY: the vCPU is off, and the VM's start is the only one to reset it.
         *unsafe { self.apic() } = LocalApic::new(self.pages);
+        self.signals.reset(self.index == 0);
+        self.watch.store(Watch::NEVER, Ordering::Relaxed);
+        self.kept.reset();
     }
 
-    /// A startup message for `vcpu`, whose part this is: if it is off, it starts in real mode at the page.
-    pub fn start_up(&self, vcpu: &'static crate::vm::Vcpu, page: u8) {
-        let on = &vcpu.vm().arch.on;
-        let bit = 1 << (self.index & (MAX_VCPUS - 1));
-        if on.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
-            // SAFETY: the vCPU was off, and the bit makes this the only one to start it.
-            unsafe { self.world() }.reset_to_page(page);
-            crate::cpu::start(vcpu);
-        }
+    /// When it has to look at another device, in ticks of the counter, or [`Watch::NEVER`].
+    #[inline(always)]
+    pub fn watch(&self) -> u64 {
+        self.watch.load(Ordering::Relaxed)
+    }
+
+    /// Sets that time. Returns whether it changed.
+    pub fn set_watch(&self, at: Option<u64>) -> bool {
+        let at = at.unwrap_or(Watch::NEVER);
+        self.watch.swap(at, Ordering::Relaxed) != at
     }
 
     /// How the vCPU, which is off and the VM's first, will start.
     pub fn set_start(&self, start: &Start) {
         // SAFETY: the vCPU is off, and the VM's being off makes this the only call.
-        unsafe { self.world() }.reset(start);
+        let world = unsafe { self.world() };
+        world.reset(start);
+        world.tsc_offset = 0;
     }
 }

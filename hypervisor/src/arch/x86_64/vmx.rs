@@ -11,12 +11,14 @@ use crate::once::Once;
 pub mod pin {
     pub const EXTERNAL_INTERRUPTS: u32 = 1 << 0;
     pub const NMIS: u32 = 1 << 3;
+    pub const VIRTUAL_NMIS: u32 = 1 << 5;
     pub const POSTED_INTERRUPTS: u32 = 1 << 7;
 }
 
 /// Primary processor-based controls.
 pub mod primary {
     pub const INTERRUPT_WINDOW: u32 = 1 << 2;
+    pub const TSC_OFFSET: u32 = 1 << 3;
     pub const HLT: u32 = 1 << 7;
     pub const CR8_LOAD: u32 = 1 << 19;
     pub const CR8_STORE: u32 = 1 << 20;
@@ -24,6 +26,7 @@ pub mod primary {
     pub const MWAIT: u32 = 1 << 10;
     pub const RDPMC: u32 = 1 << 11;
     pub const MONITOR: u32 = 1 << 29;
+    pub const NMI_WINDOW: u32 = 1 << 22;
     pub const IO_BITMAPS: u32 = 1 << 25;
     pub const MSR_BITMAPS: u32 = 1 << 28;
     pub const SECONDARY: u32 = 1 << 31;
@@ -144,10 +147,10 @@ pub fn detect() -> Result<Features, &'static str> {
         return Err("the CPU's VMX is of the first kind: it has no true controls");
     }
     let lacks = "the CPU's VMX lacks a control that Stile needs";
-    let pin = controls(TRUE_PIN, pin::EXTERNAL_INTERRUPTS | pin::NMIS, 0).ok_or(lacks)?;
+    let pin = controls(TRUE_PIN, pin::EXTERNAL_INTERRUPTS | pin::NMIS | pin::VIRTUAL_NMIS, 0).ok_or(lacks)?;
     let wanted = primary::IO_BITMAPS | primary::MSR_BITMAPS | primary::SECONDARY | primary::RDPMC | primary::MWAIT | primary::MONITOR;
     // The task priority is the virtual APIC's.
-    let wanted = wanted | primary::CR8_LOAD | primary::CR8_STORE;
+    let wanted = wanted | primary::CR8_LOAD | primary::CR8_STORE | primary::TSC_OFFSET;
     let primary = controls(TRUE_PRIMARY, wanted, 0).ok_or(lacks)?;
     let wanted = secondary::EPT | secondary::VPID | secondary::UNRESTRICTED_GUEST;
     let secondary = controls(SECONDARY, wanted, secondary::RDTSCP | secondary::INVPCID)

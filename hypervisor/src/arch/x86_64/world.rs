@@ -49,6 +49,8 @@ pub struct World {
     /// The vCPU was reset and has not been loaded since: its VMCS is to be written anew.
     fresh: bool,
     start: Start,
+    /// What is added to the counter for the guest. After that the VMCS keeps it.
+    pub tsc_offset: u64,
     vpid: u16,
     msrs: [u64; MSRS.len()],
     cr2: u64,
@@ -125,6 +127,8 @@ impl World {
 
     fn reset_to(&mut self, start: Start) {
         self.general = [0; 16];
+        // After INIT and reset: family, model and stepping.
+        self.general[gpr::RDX] = cpuid(1, 0).eax.into();
         self.start = start;
         self.extended.fill(0);
         // FCW and MXCSR as FNINIT and a reset leave them (the manual, "Processor State Following Power-up"); legacy area.
@@ -301,6 +305,7 @@ impl World {
             (Field::GUEST_INTERRUPTIBILITY, 0),
             (Field::GUEST_ACTIVITY, 0),
             (Field::GUEST_PENDING_DEBUG, 0),
+            (Field::TSC_OFFSET, self.tsc_offset),
             (Field::GUEST_SYSENTER_CS, 0),
             (Field::GUEST_SYSENTER_ESP, 0),
             (Field::GUEST_SYSENTER_EIP, 0),

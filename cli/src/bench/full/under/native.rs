@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use super::{Counts, Job, confirm};
 use crate::bench::emulate;
 use crate::bench::full::system;
-use crate::emulator::Board;
+use crate::emulator::{Board, Machine};
 use crate::image::dtb::{self, Description, SEED_LEN};
 
 /// Runs it.
@@ -40,7 +40,7 @@ pub fn run(job: &Job<'_>) -> Result<Counts> {
         icount: true,
         extra,
     };
-    let output = emulate::run(&board, &job.system.kernel, Some(job.plugin))?;
+    let output = emulate::run(&Machine::Arm(board), &job.system.kernel, Some(job.plugin))?;
     confirm(job, &output.line)?;
     // There is no hypervisor: everything is the guest.
     Ok(Counts { hypervisor: 0, ..Counts::of(output.counts.as_ref())? })

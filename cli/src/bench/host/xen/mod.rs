@@ -7,10 +7,10 @@ use std::io::Write;
 use anyhow::{Context, Result, ensure};
 
 use super::{Figure, Request};
-use crate::bench::operation::{Needs, Operation};
+use crate::bench::platform::Platform;
 use crate::bench::{emulate, probe};
 use crate::debian::{self, Freshness};
-use crate::emulator::Board;
+use crate::emulator::{self, Board};
 use tree::{Domain, Machine};
 
 /// The machine's memory, in bytes.
@@ -26,11 +26,7 @@ pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
     let mut image = tempfile::NamedTempFile::new().context("making the probe's file")?;
     image.write_all(request.probe).context("writing the probe")?;
     let mut figures = Vec::new();
-    for needs in [Needs::One, Needs::Two, Needs::Shared] {
-        let operations: Vec<Operation> = request.operations.iter().filter(|operation| operation.needs == needs).copied().collect();
-        if operations.is_empty() {
-            continue;
-        }
+    for (needs, operations) in Platform::groups(request.operations) {
         (request.progress)(format!("xen, {} vCPUs on {} CPUs", needs.vcpus(), needs.cpus()));
         let bootargs = probe::arguments(&operations, request.iterations);
         let domain =
@@ -52,8 +48,9 @@ pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
             ],
         };
         // The domain's end is not the machine's.
-        let output = emulate::run_until(&board, &xen, request.plugin, |output| probe::is_over(output, &operations))?;
-        let measured = super::figures(&output, &output.line, &operations)?;
+        let output =
+            emulate::run_until(&emulator::Machine::Arm(board), &xen, request.plugin, |output| probe::is_over(output, &operations))?;
+        let measured = super::figures(output.counts.as_ref(), &output.line, &operations)?;
         let line = &output.line;
         ensure!(probe::is_over(line, &operations), "Xen ended before the probe did; the end of its output:\n{}", probe::end(line));
         figures.extend(measured);

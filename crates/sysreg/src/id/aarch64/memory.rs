@@ -2,7 +2,7 @@
 
 use crate::id::table::{
     Field,
-    Given::{Nested, Plain},
+    Given::{Nested, Plain, VheOnly},
     Treatment::{FixedIf, Keep, PaRange, SignedUpTo, UpTo, UpToIf, Zero},
     fields,
 };
@@ -97,7 +97,7 @@ pub(super) const MMFR4: &[Field] = fields! {
     36 E3DSE Zero, "for EL3, which the guest hasn't";
     32 SRMASK Zero, "the mask registers aren't switched";
     28 RMEGDI Zero, "one Security state";
-    24 E2H0 FixedIf(Nested, 0xe), "HCR_EL2.E2H is always set, NV1 is not there";
+    24 E2H0 FixedIf(VheOnly, 0xe), "HCR_EL2.E2H is always set; otherwise it can be cleared, with HCR_EL2.NV1 below";
     20 NV_frac Zero, EL2;
     16 FGWTE3 Zero, "for EL3, which the guest hasn't";
     12 HACDBS Zero, EL2;

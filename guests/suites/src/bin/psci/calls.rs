@@ -98,7 +98,7 @@ fn unknown_functions() -> Outcome {
     for function in functions {
         let mut registers = payload::probe::pattern(u64::from(function));
         registers[0] = u64::from(function);
-        payload::probe::run(&[payload::encode::hvc(0)], &mut registers);
+        payload::probe::run(&[psci::conduit()], &mut registers);
         check!(registers[0] as i32 == -1, "{function:#x} returned {:#x}", registers[0]);
     }
     Ok(())

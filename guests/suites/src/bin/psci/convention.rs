@@ -1,6 +1,5 @@
 //! The calling convention: which registers a call keeps, and what it takes of its arguments.
 
-use payload::encode::hvc;
 use payload::harness::Test;
 use payload::prelude::*;
 use payload::probe;
@@ -15,8 +14,8 @@ fn call_and_compare(function: u32, arguments: [u64; 3]) -> Outcome {
     registers[0] = u64::from(function);
     registers[1..4].copy_from_slice(&arguments);
     let before = registers;
-    let fault = probe::run(&[hvc(0)], &mut registers);
-    check!(fault.is_none(), "{function:#x}: HVC took an exception: {fault:x?}");
+    let fault = probe::run(&[psci::conduit()], &mut registers);
+    check!(fault.is_none(), "{function:#x}: the call took an exception: {fault:x?}");
     for index in 4..31 {
         check_eq!(registers[index], before[index], "x{index} after {function:#x}");
     }
@@ -45,7 +44,7 @@ fn ignores_upper_half() -> Outcome {
     if machine::is_stile() {
         let mut registers = [0; 31];
         registers[0] = JUNK | u64::from(id::VERSION);
-        probe::run(&[hvc(0)], &mut registers);
+        probe::run(&[psci::conduit()], &mut registers);
         check_eq!(registers[0] as u32 >> 16, 1, "PSCI_VERSION with junk in the upper half of x0");
     }
     check_eq!(psci::call(id::AFFINITY_INFO_32, [JUNK | smp::this() as u64, JUNK, JUNK]), 0, "AFFINITY_INFO with junk in upper halves");

@@ -11,8 +11,8 @@ use super::gic_access;
 use super::hypercall::crash;
 use crate::arch::aarch64::cpu::Cpu;
 use crate::arch::aarch64::exit::Outcome;
-use crate::arch::aarch64::inject;
 use crate::arch::aarch64::sysreg::read_sysreg;
+use crate::arch::aarch64::{inject, nested};
 
 /// The guest-physical address that faulted: HPFAR_EL2.FIPA is bits 47 to 12 of it, and the rest is FAR_EL2's.
 #[inline(always)]
@@ -123,8 +123,9 @@ pub fn refuse(cpu: &mut Cpu, esr: Esr, ipa: u64) -> Outcome {
         vcpu.with_ledger(|ledger| ledger.row_for(reason::MMIO, key::page(ipa, abort.wnr())))
     };
     let (pc, far) = (read_sysreg!("elr_el2"), read_sysreg!("far_el2"));
-    if fetch && pc == inject::synchronous_vector() {
-        // The vector of the exception that it would take can't be fetched either: it would abort for ever.
+    if fetch && pc == inject::synchronous_vector() && !nested::runs_guest(vcpu) {
+        // The vector of the exception that it would take can't be fetched either: it would abort for ever. (An L2 in that state is its
+        // hypervisor's to stop.)
         return crash(cpu, row, CrashReason::BadFetch, pc, esr.0, far);
     }
     inject::external_abort(esr, far);

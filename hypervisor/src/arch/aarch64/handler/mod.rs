@@ -11,7 +11,7 @@ mod sysreg;
 mod wait;
 
 pub use data_abort::{faulting_ipa, handle_data_abort as data_abort};
-pub use delivery::{deliver, inject_timer, pull, raise_timer, synchronize};
+pub use delivery::{deliver, finish, inject_timer, pull, raise_timer, synchronize};
 pub use hypercall::secure_call;
 pub use interrupt::{idle as idle_interrupt, other_irq};
 pub use other::handle_other as other;

@@ -6,7 +6,7 @@ use stile_nested::inject::{self, Context, El2, Entry, EretKind, Kind};
 use stile_nested::vncr;
 use stile_sysreg::syndrome::Esr;
 
-use super::{Nested, Regime, switch, traps};
+use super::{Nested, Regime, switch};
 use crate::arch::aarch64::cpu::Cpu;
 use crate::arch::aarch64::sysreg::{read_sysreg, write_sysreg};
 
@@ -64,8 +64,7 @@ pub fn take(cpu: &mut Cpu, nested: &mut Nested, kind: Kind, esr: Option<u64>, fa
     if context == Context::Guest {
         switch::leave_guest(cpu, nested);
     }
-    let el2 =
-        El2 { vbar: read_sysreg!("S3_5_C12_C0_0"), sctlr: read_sysreg!("S3_5_C1_C0_0"), hcr: nested.page.get(vncr::HCR_EL2) | traps::E2H };
+    let el2 = El2 { vbar: read_sysreg!("S3_5_C12_C0_0"), sctlr: read_sysreg!("S3_5_C1_C0_0"), hcr: nested.hcr() };
     let entry = Entry::take(kind, pstate, context, &el2);
     write_sysreg!("S3_5_C4_C0_0", entry.spsr);
     write_sysreg!("S3_5_C4_C0_1", pc);

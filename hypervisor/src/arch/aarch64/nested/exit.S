@@ -6,10 +6,17 @@
     lsr     x0, x1, #26             // ESR_EL2.EC
     cmp     x0, #0x1a               // ERET, ERETAA, ERETAB
     b.eq    nested_exit_eret
+    cmp     x0, #0x18               // MSR, MRS or System instruction
+    b.eq    nested_exit_sysreg
     b       nested_exit_synchronous
 .endm
 vector_table nested_vectors, by_nested_class, nested_exit_irq
 
+// The same while HCR_EL2.E2H of L1 is clear: an ERET never leads to a user space of virtual EL2's.
+.macro by_plain_class
+    b       plain_exit_synchronous
+.endm
+vector_table plain_vectors, by_plain_class, nested_exit_irq
 // Without FEAT_NV2: where registers of virtual EL2's are is for handle_trapping to know.
 .macro by_no_class
     b       trapping_exit_synchronous
@@ -19,6 +26,7 @@ vector_table trapping_vectors, by_no_class, nested_exit_irq
 .section .text.exit, "ax"
 call_stub_full nested_exit_synchronous, handle_nested
 call_stub_full nested_exit_irq, handle_nested_irq
+call_stub_full plain_exit_synchronous, handle_plain
 call_stub_full trapping_exit_synchronous, handle_trapping
 
 // ERET at virtual EL2 that stays in its translation regime: back into the same kernel, or to its user space (HCR_EL2.TGE of L1 is 1).
@@ -47,6 +55,51 @@ nested_exit_eret:
     msr     elr_el2, x0
     mrs     x1, cntpct_el0
     ldr     x0, [sp, #{ROWS}]
+    sub     x1, x1, x2
+    add     x3, x0, x3, lsl #{ROW_SHIFT}
+    add_to_row x3, x1, x0, x2
+    ldp     x0, x1, [sp, #0]
+    ldp     x2, x3, [sp, #16]
+    eret
+
+// TLBI VAALE1IS of L1's kernel for its own translations (its HCR_EL2 has E2H and TGE), one for each page that it unmaps: they are EL1's on
+// this CPU, under the VM's VMID, which is current.
+nested_exit_sysreg:
+    bic     w0, w1, #0x3e0          // ISS.Rt
+    mov     w3, #(({TLBI_VAALE1IS}) & 0xffff)
+    movk    w3, #(({TLBI_VAALE1IS}) >> 16), lsl #16
+    cmp     w0, w3
+    b.ne    nested_exit_synchronous
+    mrs     x0, hcr_el2
+    tbz     x0, #42, nested_exit_synchronous // HCR_EL2.NV: L1 and not its guest
+    mrs     x0, S3_4_C2_C2_0        // VNCR_EL2
+    ldr     x0, [x0, #{HCR_IN_PAGE}]
+    tbz     x0, #27, nested_exit_synchronous // HCR_EL2.TGE of L1
+    tbz     x0, #34, nested_exit_synchronous // E2H
+    mrs     x0, spsr_el2
+    tbnz    x0, #21, nested_exit_synchronous // being stepped: SPSR_EL2.SS must change
+    ubfx    x1, x1, #5, #5          // Rt
+    adr     x3, 1f
+    add     x3, x3, x1, lsl #3
+    br      x3
+1:
+.irp n, 0, 1, 2, 3
+    ldr     x0, [sp, #(8 * \n)]
+    b       2f
+.endr
+.irp n, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30
+    mov     x0, x\n
+    b       2f
+.endr
+    mov     x0, xzr
+2:  tlbi    vaale1is, x0
+    mrs     x0, elr_el2
+    add     x0, x0, #4
+    msr     elr_el2, x0
+    dsb     ish                     // L1's own may come on another CPU, to which the TLBI is unknown
+    mrs     x1, cntpct_el0
+    ldr     x0, [sp, #{ROWS}]
+    mov     x3, #{TLBI_ROW}
     sub     x1, x1, x2
     add     x3, x0, x3, lsl #{ROW_SHIFT}
     add_to_row x3, x1, x0, x2

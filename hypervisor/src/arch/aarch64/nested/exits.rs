@@ -5,7 +5,7 @@ use stile_ledger::aarch64 as rows;
 use stile_nested::inject::Kind;
 use stile_sysreg::syndrome::Esr;
 
-use super::{Nested, Regime, eret, sysreg};
+use super::{Nested, Regime, e2h, eret, sysreg};
 use crate::arch::aarch64::cpu::Cpu;
 use crate::arch::aarch64::exit::Outcome;
 use crate::arch::aarch64::{gic, handler, interrupts};
@@ -30,10 +30,26 @@ pub extern "C" fn handle_nested(cpu: &mut Cpu, esr: u64) -> Outcome {
     }
 }
 
+/// The same of a vCPU whose HCR_EL2.E2H is clear.
+#[unsafe(no_mangle)]
+extern "C" fn handle_plain(cpu: &mut Cpu, esr: u64) -> Outcome {
+    let Some(nested) = super::of(cpu.vcpu()) else { unreachable!("a vCPU without EL2 has other vectors") };
+    if nested.regime == Regime::Guest {
+        return super::guest::exit(cpu, nested, esr);
+    }
+    if nested.settle() {
+        return Outcome::again(rows::NESTED_E2H);
+    }
+    match esr >> 26 {
+        class::SYSREG => sysreg::at_el2(cpu, nested, esr, |_, reg| e2h::home(reg)),
+        _ => at_el2(cpu, nested, esr),
+    }
+}
+
 /// From virtual EL2, or from its EL0.
 fn at_el2(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
     match esr >> 26 {
-        class::SYSREG => sysreg::at_el2(cpu, nested, esr),
+        class::SYSREG => sysreg::at_el2(cpu, nested, esr, Nested::home),
         class::ERET => Outcome::again(eret::eret(cpu, nested, Esr(esr))),
         class::HVC => {
             eret::take(cpu, nested, Kind::Synchronous, Some(esr), None);
@@ -65,15 +81,15 @@ extern "C" fn handle_nested_irq(cpu: &mut Cpu, _esr: u64) -> Outcome {
 }
 
 /// EL1's timers are virtual EL2's now; all else is as for any guest.
-fn irq_at_el2(cpu: &mut Cpu, nested: &Nested) -> Outcome {
+fn irq_at_el2(cpu: &mut Cpu, nested: &mut Nested) -> Outcome {
     let intid = gic::acknowledge();
     let row = match intid {
         intid::TIMER_EL1_VIRTUAL => rows::IRQ_VIRTUAL_TIMER,
         intid::TIMER_EL1_PHYSICAL => rows::IRQ_PHYSICAL_TIMER,
         _ => {
             if intid == interrupts::maintenance() {
-                // Perhaps for an end of L1's own maintenance interrupt, whose line it lowers in memory, unseen.
-                super::gic::sample_maintenance(cpu.vcpu(), nested);
+                // Perhaps for an end of an interrupt whose line L1 lowers in memory, unseen.
+                super::gic::sample_at_el2(cpu.vcpu(), nested);
             }
             return handler::other_irq(cpu, intid);
         }

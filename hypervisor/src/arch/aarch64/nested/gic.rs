@@ -4,7 +4,7 @@
 use stile_board::intid;
 use stile_nested::vgic::{self, OnProcessor, Status};
 use stile_nested::vncr;
-use stile_vgic::Delivery;
+use stile_vgic::{Delivery, Redistributor};
 
 use super::{Nested, Regime};
 use crate::arch::aarch64::cpu::Cpu;
@@ -37,7 +37,14 @@ pub fn guest_has_pending(nested: &Nested) -> bool {
 /// (HCR_EL2.IMO is 0), they are for EL1, and all stays. Returns whether L1 has an interrupt that ends L2's run at once.
 pub fn bring_guest(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) -> bool {
     if nested.page.get(vncr::HCR_EL2) & IMO == 0 {
+        if nested.asserts_maintenance {
+            // L1 leaves its guest's list registers alone, which it says in memory (ICH_HCR_EL2.En).
+            sample_maintenance(cpu, vcpu, nested);
+        }
         return false;
+    }
+    if nested.held != 0 && !nested.active_is_guests {
+        sample_at_entry(cpu, vcpu, nested);
     }
     let mut redistributor = vcpu.arch.redistributor.lock();
     let mut interface = Interface::new(cpu.index, vcpu);
@@ -76,7 +83,7 @@ pub fn bring_el2(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
         page.set(vncr::ich_ap0r(n), ap0r[n].into());
         page.set(vncr::ich_ap1r(n), ap1r[n].into());
     }
-    let maintenance = status(nested).asserts_maintenance(page);
+    nested.asserts_maintenance = status(nested).asserts_maintenance(&nested.page);
 
     let letters = vcpu.arch.mail.take();
     let mut redistributor = vcpu.arch.redistributor.lock();
@@ -88,7 +95,7 @@ pub fn bring_el2(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
         }
     }
     redistributor.accept(letters);
-    redistributor.set_ppi_level(intid::GIC_MAINTENANCE, maintenance);
+    redistributor.set_ppi_level(intid::GIC_MAINTENANCE, nested.asserts_maintenance);
     let active = redistributor.active_saved();
     for (physical, rings) in TIMERS {
         let rings = nested.held >> physical & 1 != 0 && rings();
@@ -106,10 +113,52 @@ pub fn bring_el2(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
     }
 }
 
-/// Looks at the line of L1's maintenance interrupt. The caller makes L1's interface look at its list registers.
-pub fn sample_maintenance(vcpu: &Vcpu, nested: &Nested) {
-    let asserted = status(nested).asserts_maintenance(&nested.page);
-    vcpu.arch.redistributor.lock().set_ppi_level(intid::GIC_MAINTENANCE, asserted);
+/// Looks at the lines that L1 changes in memory, unseen: of its maintenance interrupt and of its guest's timers. At virtual EL2. The caller
+/// makes L1's interface look at its list registers.
+pub fn sample_at_el2(vcpu: &Vcpu, nested: &mut Nested) {
+    nested.asserts_maintenance = status(nested).asserts_maintenance(&nested.page);
+    let mut redistributor = vcpu.arch.redistributor.lock();
+    redistributor.set_ppi_level(intid::GIC_MAINTENANCE, nested.asserts_maintenance);
+    // Its physical interrupt is as virtual EL2's timer needs it: not for these any more.
+    nested.held &= !lower_lines(&mut redistributor, nested.held, |physical, _| nested.waiting_timer_rings(physical));
+}
+
+/// Looks at the guest's timers, which have just come onto the CPU: L1 may have stopped one in memory. L1's own interface is still there.
+#[cold]
+fn sample_at_entry(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
+    let mut redistributor = vcpu.arch.redistributor.lock();
+    let over = lower_lines(&mut redistributor, nested.held, |_, rings| rings());
+    let delivery = if over == 0 { Delivery::Done } else { redistributor.sync_private(&mut Interface::new(cpu.index, vcpu)) };
+    drop(redistributor);
+    nested.held &= !over;
+    handler::finish(vcpu, cpu.index, delivery);
+}
+
+/// Lowers L1's lines of those of the guest's timers that were `held` and do not ring; returns these.
+fn lower_lines(redistributor: &mut Redistributor, held: u32, rings: impl Fn(u32, fn() -> bool) -> bool) -> u32 {
+    let mut over = 0;
+    for (physical, on_cpu) in TIMERS {
+        if held >> physical & 1 != 0 && !rings(physical, on_cpu) {
+            redistributor.set_ppi_level(physical, false);
+            over |= 1 << physical;
+        }
+    }
+    over
+}
+
+/// Looks at the line of L1's maintenance interrupt. L1's own interface is on the CPU.
+pub fn sample_maintenance(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
+    nested.asserts_maintenance = status(nested).asserts_maintenance(&nested.page);
+    set_line(cpu, vcpu, intid::GIC_MAINTENANCE, nested.asserts_maintenance);
+}
+
+/// Sets the line of a PPI of L1's. L1's own interface is on the CPU.
+fn set_line(cpu: &mut Cpu, vcpu: &Vcpu, intid: u32, high: bool) {
+    let mut redistributor = vcpu.arch.redistributor.lock();
+    if redistributor.set_ppi_level(intid, high) && redistributor.sync_private(&mut Interface::new(cpu.index, vcpu)) != Delivery::Done {
+        drop(redistributor);
+        handler::synchronize(vcpu, cpu.index);
+    }
 }
 
 /// EL1's timers' interrupts on this CPU change from being active for the one to being so for the other.
@@ -136,6 +185,18 @@ fn physical_timer_rings() -> bool {
 /// EL1's timers: the physical interrupt, which is the guest's virtual one, too, and whether it is asserted.
 const TIMERS: [(u32, fn() -> bool); 2] =
     [(intid::TIMER_EL1_VIRTUAL, virtual_timer_rings), (intid::TIMER_EL1_PHYSICAL, physical_timer_rings)];
+
+impl Nested {
+    /// Whether a timer of the guest's, whose registers are in the page, asserts its interrupt.
+    fn waiting_timer_rings(&self, physical: u32) -> bool {
+        let (control, compare) = match physical {
+            intid::TIMER_EL1_VIRTUAL => (vncr::CNTV_CTL_EL0, vncr::CNTV_CVAL_EL0),
+            _ => (vncr::CNTP_CTL_EL0, vncr::CNTP_CVAL_EL0),
+        };
+        // ENABLE without IMASK.
+        self.page.get(control) & 0b11 == 0b01 && self.page.get(compare) <= self.guest_time(compare)
+    }
+}
 
 /// Looks at the guest's timers where their interrupts are EL1's own business, L1 not taking its guest's: after an end of interrupt.
 pub fn sample_timers(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
@@ -179,9 +240,5 @@ pub fn put(nested: &mut Nested) {
 /// L1's own interface is on the CPU.
 pub fn guest_timer_rang(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested, physical: u32) {
     nested.held |= 1 << physical;
-    let mut redistributor = vcpu.arch.redistributor.lock();
-    if redistributor.set_ppi_level(physical, true) && redistributor.sync_private(&mut Interface::new(cpu.index, vcpu)) != Delivery::Done {
-        drop(redistributor);
-        handler::synchronize(vcpu, cpu.index);
-    }
+    set_line(cpu, vcpu, physical, true);
 }

@@ -141,6 +141,7 @@ fn faulting_ipa(esr: Esr) -> Option<u64> {
 /// A physical IRQ.
 pub fn irq(cpu: &mut Cpu, nested: &mut Nested) -> Outcome {
     let vcpu = cpu.vcpu();
+    let has_own_interface = nested.lists.is_none();
     guest_gic::bring_el2(cpu, vcpu, nested);
     let intid = gic::acknowledge();
     let outcome = match intid {
@@ -158,6 +159,9 @@ pub fn irq(cpu: &mut Cpu, nested: &mut Nested) -> Outcome {
         _ => {
             if intid == interrupts::maintenance() {
                 guest_gic::sample_timers(cpu, vcpu, nested);
+                if has_own_interface {
+                    guest_gic::sample_maintenance(cpu, vcpu, nested);
+                }
             }
             handler::other_irq(cpu, intid)
         }

@@ -6,6 +6,7 @@
 //! differs from other vCPUs but the trap controls. See Arm ARM, "Enhanced support for nested virtualization".
 
 mod at;
+mod e2h;
 mod eret;
 mod exits;
 mod gic;
@@ -49,6 +50,8 @@ pub struct Nested {
     pub way: Way,
     /// Whose registers are on the CPU, or would be if the vCPU were loaded.
     pub regime: Regime,
+    /// What HCR_EL2.E2H decides.
+    mode: e2h::Mode,
     /// EL1's registers of virtual EL2, while those of its guest are on the CPU.
     el2: [u64; SWITCHED],
     /// Registers of virtual EL2 that trap and live nowhere else.
@@ -63,6 +66,8 @@ pub struct Nested {
     active_is_guests: bool,
     /// Trap controls as any vCPU has them.
     base: traps::Base,
+    /// The line of L1's maintenance interrupt, as it was seen last.
+    asserts_maintenance: bool,
     /// Stile wants WFI and WFE to trap, whatever L1 wants.
     waiting_traps: bool,
     /// VMPIDR_EL2 of L1 itself.
@@ -72,18 +77,19 @@ pub struct Nested {
 }
 
 impl Nested {
-    /// The state after a reset: at virtual EL2, HCR_EL2.E2H as it always is.
+    /// The state after a reset: at virtual EL2, HCR_EL2.E2H clear if it can be.
     pub fn reset(&mut self, mpidr: u64) {
         self.page.clear();
-        self.page.set(vncr::HCR_EL2, traps::E2H | traps::RW);
+        self.mode = e2h::Mode::at_reset(self.way);
+        self.page.set(vncr::HCR_EL2, self.mode.e2h | traps::RW);
         self.page.set(vncr::VPIDR_EL2, read_sysreg!("midr_el1"));
         self.page.set(vncr::VMPIDR_EL2, mpidr);
         self.base = traps::Base::new();
         self.regime = Regime::El2;
         self.el2 = [0; SWITCHED];
-        self.own = [0; OWN_REGISTERS];
+        self.own = e2h::own_at_reset();
         self.lists = None;
-        self.active_is_guests = false;
+        (self.active_is_guests, self.asserts_maintenance) = (false, false);
         (self.held, self.el2_active) = (0, 0);
         self.mpidr = mpidr;
     }
@@ -93,7 +99,7 @@ impl Nested {
         if self.way.redirects() {
             write_sysreg!("S3_4_C2_C2_0", &raw const self.page as u64); // VNCR_EL2
         }
-        write_sysreg!("vbar_el2", exit::nested_vector_base(self.way.redirects()));
+        write_sysreg!("vbar_el2", self.mode.vectors(self.way));
         traps::load(self);
     }
 
@@ -131,6 +137,11 @@ impl Nested {
 #[inline(always)]
 pub fn at_virtual_el2() -> bool {
     read_sysreg!("hcr_el2") & traps::NV != 0
+}
+
+/// Whether the loaded vCPU has an EL2 and runs a guest of its own now.
+pub fn runs_guest(vcpu: &Vcpu) -> bool {
+    vcpu.arch.has_el2 && !at_virtual_el2()
 }
 
 /// What a VM with an EL2 needs beyond others.
@@ -188,6 +199,11 @@ pub fn deadline(vcpu: &Vcpu) -> Option<u64> {
 /// Processor state of virtual EL2 as L1 has it: the CPU's EL1 is its EL2.
 pub fn as_el2(pstate: u64) -> u64 {
     stile_nested::inject::to_virtual(pstate)
+}
+
+/// Whether such a vCPU may have HCR_EL2.E2H clear.
+pub fn may_clear_e2h(nested: stile_blob::Nested) -> bool {
+    nested != stile_blob::Nested::Off && e2h::may_be_clear(Way::new(nested))
 }
 
 /// Whether this machine can run such vCPUs.

@@ -67,12 +67,19 @@ switched! {
 }
 
 impl Nested {
-    /// Registers that change places with what waits in memory, whichever way.
-    fn switch_others(&mut self) {
-        // CNTKCTL_EL12, for which there is no room in the page.
+    /// CNTKCTL_EL1 and what waits in memory of the other's, CNTKCTL_EL12, for which there is no room in the page. With HCR_EL2.E2H
+    /// clear virtual EL2 has none such: the register is the guest's at any time.
+    pub fn switch_cntkctl(&mut self) {
         let waiting = &mut self.own[Own::Cntkctl as usize];
         let now = read_sysreg!("S3_5_C14_C1_0");
         write_sysreg!("S3_5_C14_C1_0", core::mem::replace(waiting, now));
+    }
+
+    /// Registers that change places with what waits in memory, whichever way.
+    fn switch_others(&mut self) {
+        if self.mode.has_e2h() {
+            self.switch_cntkctl();
+        }
         if features::get().sve {
             // ZCR_EL12: while virtual EL2 runs, its guest's is in the page; while the guest runs, virtual EL2's is there.
             let now = read_sysreg!("S3_5_C1_C2_0");
@@ -90,13 +97,21 @@ pub enum Own {
     Mdcr,
     /// HPFAR_EL2.
     Hpfar,
-    /// CNTHCTL_EL2, from bit 10 on: what is below is CNTKCTL_EL1 while virtual EL2 runs.
+    /// CNTHCTL_EL2, from bit 10 on: what is below is CNTKCTL_EL1 while virtual EL2 runs. In the layout with E2H.
     Cnthctl,
     /// CNTKCTL_EL12: the guest's CNTKCTL_EL1.
     Cntkctl,
-    /// CPTR_EL2: what CPACR_EL1 does not have of it.
+    /// CPTR_EL2: what CPACR_EL1 does not have of it. In the layout with E2H.
     Cptr,
+    /// As L1 wrote them with HCR_EL2.E2H clear: SCTLR_EL2...
+    PlainSctlr,
+    /// TCR_EL2...
+    PlainTcr,
+    /// CPTR_EL2...
+    PlainCptr,
+    /// CNTHCTL_EL2.
+    PlainCnthctl,
 }
 
 /// How many there are.
-pub const OWN_REGISTERS: usize = Own::Cptr as usize + 1;
+pub const OWN_REGISTERS: usize = Own::PlainCnthctl as usize + 1;

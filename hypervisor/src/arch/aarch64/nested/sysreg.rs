@@ -1,11 +1,13 @@
 //! Registers and instructions of EL2 that trap at virtual EL2: with FEAT_NV2 those that it does not redirect, without it all.
 
+use stile_ledger::RowId;
 use stile_ledger::aarch64::{key, reason};
 use stile_nested::vgic::Status;
 use stile_nested::vncr::{self, Slot};
 use stile_sysreg::SysReg;
 use stile_sysreg::syndrome::Esr;
 
+use super::e2h::Plain;
 use super::registers::Own;
 use super::{Nested, Way, tlbi};
 use crate::arch::aarch64::cpu::Cpu;
@@ -15,9 +17,15 @@ use crate::arch::aarch64::{features, handler, inject, timer};
 
 /// Where a register of virtual EL2 is while that runs.
 #[derive(Clone, Copy)]
-enum Home {
-    /// EL1's register of the same meaning: HCR_EL2.E2H of L1 is 1.
+pub enum Home {
+    /// EL1's register of the same meaning.
     Live(Live),
+    /// SCTLR_EL2 with HCR_EL2.E2H set, which is EL1's: where L1 may have cleared that bit.
+    Sctlr,
+    /// Memory and EL1's register of the same meaning, in another layout: HCR_EL2.E2H of L1 is 0.
+    Plain(Plain),
+    /// The virtual counter.
+    VirtualCount,
     /// A value that only software looks at.
     Own(Own),
     /// A part in EL1's register, the rest with software.
@@ -39,14 +47,14 @@ macro_rules! live {
         /// EL1's registers, by the names that EL2 has for them.
         #[derive(Clone, Copy)]
         #[allow(clippy::upper_case_acronyms, reason = "the manual's names")]
-        enum Live { $($name),* }
+        pub enum Live { $($name),* }
 
         impl Live {
-            fn read(self) -> u64 {
+            pub fn read(self) -> u64 {
                 match self { $(Live::$name => read_sysreg!($register)),* }
             }
 
-            fn write(self, value: u64) {
+            pub fn write(self, value: u64) {
                 match self { $(Live::$name => write_sysreg!($register, value)),* }
             }
         }
@@ -77,8 +85,8 @@ live! {
 }
 
 impl Nested {
-    /// The home of a register that traps at virtual EL2; nothing, if virtual EL2 has none such.
-    fn home(&self, reg: SysReg) -> Option<Home> {
+    /// The home of a register that traps at virtual EL2 while HCR_EL2.E2H is set; nothing, if virtual EL2 has none such.
+    pub fn home(&self, reg: SysReg) -> Option<Home> {
         // The names that only EL2 has, which is what FEAT_NV traps: EL1's own are EL1's registers, HCR_EL2.E2H of L1 being 1.
         let in_page = || match self.way {
             Way::Trap if reg.op1() >= 4 => vncr::find(reg, false),
@@ -115,10 +123,10 @@ const ABSENT: [Slot; 13] = [
 ];
 
 /// The home of a register that traps at virtual EL2 in either way.
-fn fixed_home(reg: SysReg) -> Option<Home> {
+pub fn fixed_home(reg: SysReg) -> Option<Home> {
     let [op0, op1, crn, crm, op2] = [reg.op0(), reg.op1(), reg.crn(), reg.crm(), reg.op2()];
     Some(match (op0, op1, crn, crm, op2) {
-        (3, 4, 1, 0, 0) => Home::Live(Live::Sctlr),
+        (3, 4, 1, 0, 0) => Home::Sctlr,
         (3, 4, 1, 0, 1) => Home::Constant(0), // ACTLR_EL2
         (3, 4, 1, 1, 1) => Home::Own(Own::Mdcr),
         (3, 4, 1, 1, 2) => Home::Split(Live::Cpacr, Own::Cptr, CPACR_FIELDS),
@@ -163,12 +171,16 @@ fn fixed_home(reg: SysReg) -> Option<Home> {
 /// What CPTR_EL2 with E2H set has in common with CPACR_EL1: ZEN, FPEN, SMEN, TTA.
 pub const CPACR_FIELDS: u64 = 0b11 << 16 | 0b11 << 20 | 0b11 << 24 | 1 << 28;
 /// The same of CNTHCTL_EL2 and CNTKCTL_EL1.
-const CNTKCTL_FIELDS: u64 = 0x3ff;
+pub const CNTKCTL_FIELDS: u64 = 0x3ff;
 
 impl Nested {
-    fn read(&self, home: Home) -> u64 {
+    #[inline(always)]
+    pub fn read(&self, home: Home) -> u64 {
         match home {
             Home::Live(live) => live.read(),
+            Home::Sctlr => Live::Sctlr.read(),
+            Home::Plain(plain) => self.read_plain(plain),
+            Home::VirtualCount => self.virtual_count(),
             Home::Own(own) => self.own[own as usize],
             Home::Split(live, own, fields) => live.read() & fields | self.own[own as usize] & !fields,
             // TimerValue: 32 bits, signed.
@@ -181,14 +193,18 @@ impl Nested {
     }
 
     /// The counter that this timer of the guest's is compared with.
-    fn guest_time(&self, compare: Slot) -> u64 {
+    pub(super) fn guest_time(&self, compare: Slot) -> u64 {
         let offset = if compare == vncr::CNTV_CVAL_EL0 { self.page.get(vncr::CNTVOFF_EL2) } else { 0 };
         timer::now().wrapping_sub(offset)
     }
 
-    fn write(&mut self, home: Home, value: u64) {
+    #[inline(always)]
+    pub fn write(&mut self, home: Home, value: u64) {
         match home {
             Home::Live(live) => live.write(value),
+            Home::Sctlr if self.settle() => self.write_plain(Plain::Sctlr, value),
+            Home::Sctlr => Live::Sctlr.write(value),
+            Home::Plain(plain) => self.write_plain(plain, value),
             Home::Own(own) => self.own[own as usize] = value,
             Home::Split(live, own, fields) => {
                 live.write(value & fields);
@@ -197,42 +213,22 @@ impl Nested {
             Home::Timer(compare) => compare.write(timer::now().wrapping_add(value as i32 as u64)),
             Home::GuestTimer(compare) => self.page.set(compare, self.guest_time(compare).wrapping_add(value as i32 as u64)),
             Home::Page(slot) => self.page.set(slot, value),
-            Home::Constant(_) | Home::ListRegisters(_) => {}
+            Home::Constant(_) | Home::VirtualCount | Home::ListRegisters(_) => {}
         }
     }
 }
 
-/// EC 0x18 at virtual EL2, or at its EL0.
-pub fn at_el2(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
+/// EC 0x18 at virtual EL2, or at its EL0, where registers have this `home`.
+#[inline(always)]
+pub fn at_el2(cpu: &mut Cpu, nested: &mut Nested, esr: u64, home: impl Fn(&Nested, SysReg) -> Option<Home>) -> Outcome {
     let access = Esr(esr).msr();
     let reg = access.reg();
-    let row = || cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::NESTED, key::sysreg(Esr(esr).iss())));
-    let register = (esr >> 5 & 0x1f) as usize;
     if reg.op0() == 1 {
-        let row = row();
-        let operand = cpu.frame.get(register);
-        if matches!(reg.crn(), 8 | 9) && tlbi::execute(nested, cpu.vcpu().vm(), cpu.index, reg, operand) {
-            handler::skip_instruction();
-            return Outcome::again(row);
-        }
-        if reg.crn() == 7 && matches!(reg.crm(), 8 | 9) {
-            if !super::at::execute(nested, cpu.vcpu().vm(), reg, operand) {
-                return handler::sysreg(cpu, esr);
-            }
-            handler::skip_instruction();
-            return Outcome::again(row);
-        }
-        return handler::sysreg(cpu, esr);
+        return instruction(cpu, nested, esr);
     }
-    let Some(home) = nested.home(reg) else {
-        if reg.op1() < 4 {
-            return handler::sysreg(cpu, esr);
-        }
-        let row = row();
-        inject::undefined(Esr(esr));
-        return Outcome::again(row);
-    };
-    let row = row();
+    let register = (esr >> 5 & 0x1f) as usize;
+    let Some(home) = home(nested, reg) else { return unknown(cpu, esr) };
+    let row = row(cpu, esr);
     if access.is_read() {
         cpu.frame.set(register, nested.read(home));
     } else {
@@ -241,4 +237,38 @@ pub fn at_el2(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
     }
     handler::skip_instruction();
     Outcome::again(row)
+}
+
+/// The ledger's row of what trapped.
+#[inline(always)]
+fn row(cpu: &Cpu, esr: u64) -> RowId {
+    cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::NESTED, key::sysreg(Esr(esr).iss())))
+}
+
+/// TLB maintenance and address translation, or what is answered as for any guest.
+#[inline(never)]
+fn instruction(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
+    let reg = Esr(esr).msr().reg();
+    let operand = cpu.frame.get((esr >> 5 & 0x1f) as usize);
+    let vm = cpu.vcpu().vm();
+    let done = match (reg.crn(), reg.crm()) {
+        (8 | 9, _) => tlbi::execute(nested, vm, cpu.index, reg, operand),
+        (7, 8 | 9) => super::at::execute(nested, vm, reg, operand),
+        _ => false,
+    };
+    if !done {
+        return handler::sysreg(cpu, esr);
+    }
+    handler::skip_instruction();
+    Outcome::again(row(cpu, esr))
+}
+
+/// A register that virtual EL2 does not have, or has like any guest.
+#[cold]
+fn unknown(cpu: &mut Cpu, esr: u64) -> Outcome {
+    if Esr(esr).msr().reg().op1() < 4 {
+        return handler::sysreg(cpu, esr);
+    }
+    inject::undefined(Esr(esr));
+    Outcome::again(row(cpu, esr))
 }

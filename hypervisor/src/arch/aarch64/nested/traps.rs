@@ -16,6 +16,8 @@ pub const E2H: u64 = 1 << 34;
 pub const NV: u64 = 1 << 42;
 /// HCR_EL2.AT: traps AT S1E*.
 const AT: u64 = 1 << 44;
+/// HCR_EL2.NV1: the names of EL1's registers are those of the guest's, which are in the page.
+pub const NV1: u64 = 1 << 43;
 /// HCR_EL2.NV2.
 const NV2: u64 = 1 << 45;
 /// HCR_EL2.TTLB: traps TLB maintenance of EL1.
@@ -23,7 +25,7 @@ const TTLB: u64 = 1 << 25;
 
 /// What virtual EL2 needs beyond other vCPUs. TTLB and AT: instructions for EL1 mean the guest's translations while L1 has
 /// HCR_EL2.TGE clear, and with FEAT_NV2 it clears that in memory, unseen.
-const fn virtual_el2(way: Way) -> u64 {
+pub const fn virtual_el2(way: Way) -> u64 {
     NV | TTLB | AT | if way.redirects() { NV2 } else { 0 }
 }
 
@@ -43,7 +45,7 @@ const CPTR_TRAPS: u64 = 1 << 28 | 1 << 30 | 1 << 31;
 /// MDCR_EL2: TPMCR, TPM, TDE, TDA, TDOSA, TDRA.
 const MDCR_TRAPS: u64 = 0x7f << 5 & !(1 << 7);
 /// CNTHCTL_EL2 with E2H: EL1PCTEN, EL1PTEN.
-const EL1_TIMERS: u64 = 0b11 << 10;
+pub const EL1_TIMERS: u64 = 0b11 << 10;
 
 /// What Stile has for every vCPU: it changes no more, and a switch need not make it anew.
 #[derive(Clone, Copy)]
@@ -67,9 +69,9 @@ impl Nested {
         self.el2[Switched::Cpacr as usize] & super::sysreg::CPACR_FIELDS | self.own[Own::Cptr as usize]
     }
 
-    /// HCR_EL2 as L1 wrote it, with E2H, which is always set.
+    /// HCR_EL2 as L1 wrote it, with E2H as it is in effect.
     pub fn hcr(&self) -> u64 {
-        self.page.get(vncr::HCR_EL2) | E2H
+        self.page.get(vncr::HCR_EL2) & !E2H | self.mode.e2h
     }
 }
 
@@ -79,8 +81,9 @@ pub fn load(nested: &mut Nested) {
     let own = base.hcr | if nested.waiting_traps { traps::WAITING } else { 0 };
     match nested.regime {
         Regime::El2 => {
-            write_sysreg!("hcr_el2", own | virtual_el2(nested.way));
+            write_sysreg!("hcr_el2", own | nested.mode.traps);
             release(nested);
+            write_sysreg!("cnthctl_el2", nested.mode.cnthctl);
         }
         Regime::Guest => {
             let theirs = nested.page.get(vncr::HCR_EL2);
@@ -108,7 +111,6 @@ pub fn note_serror(nested: &Nested) {
 fn release(nested: &Nested) {
     write_sysreg!("cptr_el2", nested.base.cptr);
     write_sysreg!("mdcr_el2", nested.base.mdcr);
-    write_sysreg!("cnthctl_el2", EL1_TIMERS);
     write_sysreg!("cntvoff_el2", 0);
     write_sysreg!("vpidr_el2", read_sysreg!("midr_el1"));
     write_sysreg!("vmpidr_el2", nested.mpidr);
@@ -118,6 +120,9 @@ fn release(nested: &Nested) {
 pub fn put(nested: &Nested) {
     if nested.regime == Regime::Guest {
         release(nested);
+    }
+    if nested.regime == Regime::Guest || !nested.mode.has_e2h() {
+        write_sysreg!("cnthctl_el2", EL1_TIMERS);
     }
     write_sysreg!("hcr_el2", nested.base.hcr | read_sysreg!("hcr_el2") & VSE);
 }

@@ -7,12 +7,15 @@ use crate::arch::x86_64::cpu::{Cpu, gpr};
 use crate::arch::x86_64::cpuid::answer;
 use crate::arch::x86_64::exit::Outcome;
 
+/// In IA32_APIC_BASE.
+const ENABLED: u64 = 1 << 11;
+
 #[unsafe(no_mangle)]
 extern "C" fn handle_cpuid(cpu: &mut Cpu) -> Outcome {
     let registers = &mut cpu.frame.registers;
     let (leaf, subleaf) = (registers[gpr::RAX] as u32, registers[gpr::RCX] as u32);
     let vcpu = cpu.vcpu();
-    let answer = answer(leaf, subleaf, vcpu.arch.index as u32, vcpu.vm().vcpus.len() as u32);
+    let answer = answer(leaf, subleaf, vcpu.arch.index as u32, vcpu.vm().vcpus.len() as u32, cpu.apic_base & ENABLED != 0);
     let registers = &mut cpu.frame.registers;
     registers[gpr::RAX] = answer.eax.into();
     registers[gpr::RBX] = answer.ebx.into();

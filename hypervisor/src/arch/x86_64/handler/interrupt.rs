@@ -6,7 +6,7 @@ use crate::arch::x86_64::apic::{self, vector};
 use crate::arch::x86_64::cpu::Cpu;
 use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::vmcs::{self, Field};
-use crate::arch::x86_64::{interrupts, timer};
+use crate::arch::x86_64::{interrupts, signals, timer};
 use crate::cpu::{self, Leave};
 
 /// A physical interrupt came while a guest ran; the processor has acknowledged it.
@@ -21,6 +21,10 @@ extern "C" fn handle_interrupt(cpu: &mut Cpu) -> Outcome {
         vector::KICK => {
             if cpu::was_called(cpu) {
                 cpu.leave = Leave::Attention;
+                return Outcome::leave(rows::INTERRUPT_KICK);
+            }
+            if cpu.vcpu().arch.signals.init() {
+                cpu.leave = Leave::Off;
                 return Outcome::leave(rows::INTERRUPT_KICK);
             }
             interrupts::pull(cpu);
@@ -73,6 +77,13 @@ pub fn idle(cpu: &mut Cpu) {
     if came(vector::UART) {
         crate::console_interrupt();
     }
+}
+
+/// The guest can take an NMI that waits for that.
+pub fn nmi_window(cpu: &mut Cpu) -> Outcome {
+    signals::exit_when_nmis_can(false);
+    interrupts::pull(cpu);
+    Outcome::again(rows::reason::NMI_WINDOW.other())
 }
 
 /// The guest can take an interrupt that waits for that.

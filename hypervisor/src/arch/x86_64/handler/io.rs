@@ -4,9 +4,10 @@ use stile_board::pc::port;
 use stile_ledger::RowId;
 use stile_ledger::x86_64 as rows;
 
-use super::{end, inject, skip_instruction};
+use super::{end, mmio, skip_instruction};
 use crate::arch::x86_64::cpu::{Cpu, gpr};
 use crate::arch::x86_64::exit::Outcome;
+use crate::arch::x86_64::interrupts;
 use crate::arch::x86_64::vmcs::{self, Field};
 use crate::vm::power::End;
 
@@ -45,61 +46,64 @@ impl Access {
     }
 }
 
+/// A string instruction reached for a port, and for no address.
+const NO_ADDRESS: u64 = u64::MAX;
+
 #[unsafe(no_mangle)]
 extern "C" fn handle_io(cpu: &mut Cpu) -> Outcome {
     let access = Access(vmcs::read(Field::EXIT_QUALIFICATION));
     let row = access.row(cpu);
     if access.is_string() {
-        // Not emulated: the guest is told that it may not.
-        inject::general_protection();
-        return Outcome::again(row);
+        // All registers that it may name are among those that the stub saves.
+        return mmio::emulate(cpu, row, NO_ADDRESS);
     }
     skip_instruction();
     if access.is_in() {
-        let value = read(cpu, access) & access.mask();
+        let value = read(cpu, access.port(), access.size()) & access.mask();
         let rax = &mut cpu.frame.registers[gpr::RAX];
         // A write to EAX clears the upper half; narrower ones leave the rest.
         *rax = if access.size() == 4 { value } else { *rax & !access.mask() | value };
         return Outcome::again(row);
     }
     let value = cpu.frame.registers[gpr::RAX] & access.mask();
-    match write(cpu, access, value) {
+    match write(cpu, access.port(), access.size(), value) {
         None => Outcome::again(row),
         Some(how) => end(cpu, row, how),
     }
 }
 
 /// What a port says; where there is nothing, all ones.
-fn read(cpu: &Cpu, access: Access) -> u64 {
+pub fn read(cpu: &mut Cpu, port: u16, size: u64) -> u64 {
     let vm = cpu.vcpu().vm();
-    match access.port() {
+    match port {
         // Polled for each byte.
-        port::COM1_STATUS if access.size() == 1 => vm.devices.uart_flags().into(),
-        port @ port::COM1..port::COM1_END if access.size() == 1 => vm.devices.uart_read((port - port::COM1).into(), vm).into(),
-        port @ port::CLOCK..port::CLOCK_END if access.size() == 1 => vm.devices.clock_read((port - port::CLOCK).into()).into(),
-        _ => u64::MAX,
+        port::COM1_STATUS if size == 1 => vm.devices.uart_flags().into(),
+        port::COM1..port::COM1_END if size == 1 => vm.devices.uart_read((port - port::COM1).into(), vm).into(),
+        port::CLOCK..port::CLOCK_END if size == 1 => vm.devices.clock_read((port - port::CLOCK).into()).into(),
+        _ => vm.arch.ports.read(vm, port, size),
     }
 }
 
 /// Writes to a port. Returns how the VM ends, if it does.
-fn write(cpu: &Cpu, access: Access, value: u64) -> Option<End> {
+pub fn write(cpu: &mut Cpu, port: u16, size: u64, value: u64) -> Option<End> {
     const SYSTEM_RESET: u64 = 1 << 2;
     /// SLP_TYP and SLP_EN.
     const SLEEP: u64 = 0b11_1100;
     const SLEEP_OFF: u64 = (stile_board::pc::SLEEP_TYPE_OFF as u64) << 2 | 1 << 5;
     const PULSE_RESET: u64 = 0xfe;
     let vm = cpu.vcpu().vm();
-    match access.port() {
-        port @ port::CLOCK..port::CLOCK_END if access.size() == 1 => {
-            vm.devices.clock_write((port - port::CLOCK).into(), value as u32, vm);
-        }
-        port @ port::COM1..port::COM1_END if access.size() == 1 => vm.devices.uart_write((port - port::COM1).into(), value as u32, vm),
-        port::SLEEP_CONTROL if value & SLEEP == SLEEP_OFF => return Some(End::Off),
+    match port {
+        port::CLOCK..port::CLOCK_END if size == 1 => vm.devices.clock_write((port - port::CLOCK).into(), value as u32, vm),
+        port::COM1..port::COM1_END if size == 1 => vm.devices.uart_write((port - port::COM1).into(), value as u32, vm),
+        port::SLEEP_CONTROL if size == 1 && value & SLEEP == SLEEP_OFF => return Some(End::Off),
         port::PM1A_CONTROL if value & u64::from(port::SLP_EN) != 0 => return Some(End::Off),
-        port::DEBUG_EXIT => return Some(End::Off),
+        port::DEBUG_EXIT => return Some(End::Exit(value as u32)),
         port::RESET if value & SYSTEM_RESET != 0 => return Some(End::Reset),
         port::KEYBOARD if value == PULSE_RESET => return Some(End::Reset),
-        _ => {}
+        _ => {
+            vm.arch.ports.write(vm, port, size, value);
+            interrupts::pull(cpu);
+        }
     }
     None
 }

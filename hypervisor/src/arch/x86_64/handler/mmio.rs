@@ -7,13 +7,14 @@ use stile_ledger::x86_64::{self as rows, key, reason};
 use stile_walk::{Access, Features, GuestMemory, Kind, Paging, Registers, translate};
 use stile_wire::CrashReason;
 
-use super::{crash, inject};
+use super::{advance_to, crash, end, inject, io};
 use crate::arch::x86_64::cpu::{Cpu, gpr};
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::instructions::cpuid;
 use crate::arch::x86_64::vmcs::{self, Field};
 use crate::arch::x86_64::{interrupts, mmu, timer};
 use crate::vm::Vm;
+use crate::vm::power::End;
 
 /// A guest's RAM.
 struct Ram(&'static Vm);
@@ -57,6 +58,8 @@ struct Processor<'a> {
     cpu: &'a mut Cpu,
     paging: Paging,
     user: bool,
+    /// How the VM ends, if what was written to a port ends it.
+    end: Option<End>,
 }
 
 impl Processor<'_> {
@@ -161,6 +164,18 @@ impl Vcpu for Processor<'_> {
         device_write(self.cpu, address, value);
     }
 
+    fn port_read(&mut self, port: u16, width: Width) -> u64 {
+        io::read(self.cpu, port, width.bytes())
+    }
+
+    fn port_write(&mut self, port: u16, width: Width, value: u64) {
+        self.end = self.end.or(io::write(self.cpu, port, width.bytes(), value));
+    }
+
+    fn check_store(&mut self, linear: u64, width: Width) -> Result<(), Fault> {
+        self.pieces(linear, width.bytes(), true).map(drop)
+    }
+
     fn load(&mut self, linear: u64, width: Width, intent: Intent) -> Result<u64, Fault> {
         let mut bytes = [0; 8];
         let mut done = 0;
@@ -203,7 +218,7 @@ enum Device {
 fn device(cpu: &Cpu, address: u64) -> Device {
     let offset = (address & 0xfff) as u32;
     let page = address - u64::from(offset);
-    if page == pc::LOCAL_APIC && cpu.vcpu().arch.pages.mode() == stile_apic::Mode::XApic {
+    if cpu.vcpu().arch.pages.is_at(page) {
         Device::LocalApic(offset)
     } else if page == pc::IO_APIC {
         Device::IoApic(offset)
@@ -243,6 +258,15 @@ pub fn handle(cpu: &mut Cpu) -> Outcome {
 /// An access to a guest-physical address that is to be emulated.
 pub fn access(cpu: &mut Cpu, address: u64, write: bool) -> Outcome {
     let row = row(cpu, address, write);
+    if vmcs::read(Field::VECTORING) & interrupts::VALID != 0 {
+        // An event was being delivered, by way of a stack or a table that is a device: there is no instruction to emulate.
+        return crash(cpu, row, CrashReason::NoSyndrome, basic::EPT_VIOLATION, address);
+    }
+    emulate(cpu, row, address)
+}
+
+/// Does what the vCPU's instruction does, which reached for a device at a guest-physical address, or moves strings to and from a port.
+pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
     let registers = Registers {
         cr0: vmcs::read(Field::GUEST_CR0),
         cr3: vmcs::read(Field::GUEST_CR3),
@@ -269,12 +293,13 @@ pub fn access(cpu: &mut Cpu, address: u64, write: bool) -> Outcome {
         Err(Refusal::Unsupported) => return refuse(row, Fault::InvalidOpcode),
         Err(Refusal::NoMemory(address)) => return crash(cpu, row, CrashReason::BadFetch, basic::EPT_VIOLATION, address),
     };
-    let mut processor = Processor { cpu, paging, user };
-    match execute(&decoded, &mut processor, address) {
-        Ok(Done::Complete) => {
-            vmcs::write(Field::GUEST_RIP, decoded.code_size().advance(rip, decoded.len()));
-            inject::end_shadow();
-        }
+    let mut processor = Processor { cpu, paging, user, end: None };
+    let done = execute(&decoded, &mut processor, address);
+    if let Some(how) = processor.end {
+        return end(cpu, row, how);
+    }
+    match done {
+        Ok(Done::Complete) => advance_to(decoded.code_size().advance(rip, decoded.len())),
         Ok(Done::Partial) => {}
         Err(fault) => return refuse(row, fault),
     }

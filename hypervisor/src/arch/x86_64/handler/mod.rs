@@ -11,6 +11,7 @@ mod msr;
 mod other;
 
 pub use interrupt::idle as idle_interrupt;
+pub use msr::Kept;
 
 use super::vmcs::{self, Field};
 use crate::arch::x86_64::cpu::Cpu;
@@ -23,9 +24,24 @@ use stile_wire::{Crash, CrashReason};
 /// The instruction is done: goes on after it.
 #[inline(always)]
 fn skip_instruction() {
-    let next = vmcs::read(Field::GUEST_RIP).wrapping_add(vmcs::read(Field::EXIT_LENGTH));
+    advance_to(vmcs::read(Field::GUEST_RIP).wrapping_add(vmcs::read(Field::EXIT_LENGTH)));
+}
+
+/// The instruction before `next` is done: interrupts are blocked no longer, and a guest that steps through its code stops here.
+#[inline(always)]
+fn advance_to(next: u64) {
     vmcs::write(Field::GUEST_RIP, next);
     inject::end_shadow();
+    if is_stepping() {
+        inject::step();
+    }
+}
+
+/// RFLAGS.TF.
+#[inline(always)]
+fn is_stepping() -> bool {
+    const TF: u64 = 1 << 8;
+    vmcs::read(Field::GUEST_RFLAGS) & TF != 0
 }
 
 /// Events that are injected at entry (the manual, "VM-Entry Controls for Event Injection").
@@ -42,6 +58,16 @@ mod inject {
         let blocked = vmcs::read(Field::GUEST_INTERRUPTIBILITY);
         if blocked & 0b11 != 0 {
             vmcs::write(Field::GUEST_INTERRUPTIBILITY, blocked & !0b11);
+        }
+    }
+
+    /// #DB of a single step, which the processor delivers at entry, unless only branches are steps ("Pending debug exceptions").
+    #[cold]
+    pub fn step() {
+        const BTF: u64 = 1 << 1;
+        const BS: u64 = 1 << 14;
+        if vmcs::read(Field::GUEST_DEBUGCTL) & BTF == 0 {
+            vmcs::write(Field::GUEST_PENDING_DEBUG, vmcs::read(Field::GUEST_PENDING_DEBUG) | BS);
         }
     }
 

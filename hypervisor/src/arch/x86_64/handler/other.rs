@@ -31,6 +31,7 @@ extern "C" fn handle_other(cpu: &mut Cpu, reason: u64) -> Outcome {
         }
         basic::EPT_VIOLATION => mmio::handle(cpu),
         basic::INTERRUPT_WINDOW => interrupt::window(cpu),
+        basic::NMI_WINDOW => interrupt::nmi_window(cpu),
         basic::APIC_ACCESS => apic::access(cpu),
         basic::APIC_WRITE => apic::written(cpu),
         basic::EOI => apic::ended(cpu),
@@ -72,10 +73,13 @@ fn control_register(cpu: &mut Cpu) -> Outcome {
             Outcome::again(rows::CR0)
         }
         // MOV from CR8 has access type 1.
+        8 if is_move && value >> 4 != 0 => {
+            inject::general_protection();
+            Outcome::again(rows::CR8)
+        }
         8 => {
             if is_move {
-                cpu.apic().set_task_priority((value as u8 & 0xf) << 4);
-                interrupts::pull(cpu);
+                cpu.apic().set_task_priority((value as u8) << 4);
             } else {
                 let priority = u64::from(cpu.apic().task_priority() >> 4);
                 match qualification as usize >> 8 & 0xf {
@@ -84,6 +88,9 @@ fn control_register(cpu: &mut Cpu) -> Outcome {
                 }
             }
             skip_instruction();
+            if is_move {
+                interrupts::pull(cpu);
+            }
             Outcome::again(rows::CR8)
         }
         // VMXE: there is no VMX for guests.

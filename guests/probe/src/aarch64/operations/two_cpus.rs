@@ -3,11 +3,11 @@
 
 use core::hint::black_box;
 
-use crate::measure::{loop_ticks, once_ticks, shift_phase};
-use crate::platform::Platform;
-use crate::second::{self, Role};
-use crate::sysreg::instruction;
-use crate::{cpu, gic};
+use crate::arch::measure::{loop_ticks, once_ticks, shift_phase};
+use crate::arch::platform::Platform;
+use crate::arch::second::{self, Role};
+use crate::arch::sysreg::instruction;
+use crate::arch::{cpu, gic};
 
 /// Microseconds after which the other CPU is asleep, whatever its hypervisor does first.
 const ASLEEP: u64 = 50;

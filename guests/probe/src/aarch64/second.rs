@@ -2,9 +2,9 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
-use crate::platform::Platform;
-use crate::sysreg::{instruction, mrs};
-use crate::{cpu, gic, psci};
+use super::platform::Platform;
+use super::sysreg::{instruction, mrs};
+use super::{cpu, gic, psci};
 
 /// What the second CPU does.
 #[derive(Clone, Copy, PartialEq, Eq)]

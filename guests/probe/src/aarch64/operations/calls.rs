@@ -1,8 +1,8 @@
 //! Operations of one CPU that run in a loop.
 
-use crate::measure::loop_ticks;
-use crate::platform::Platform;
-use crate::{cpu, gic, uart};
+use crate::arch::measure::loop_ticks;
+use crate::arch::platform::Platform;
+use crate::arch::{cpu, gic, uart};
 
 /// A call that no hypervisor knows: SMC Calling Convention, fast call, 32-bit, in the range of OEM services.
 pub fn hyp_call(_platform: &Platform, n: u64) -> u64 {

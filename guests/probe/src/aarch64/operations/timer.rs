@@ -1,8 +1,8 @@
 //! The virtual timer's latency: from its deadline to the handler's read of the counter, its second instruction.
 
-use crate::platform::Platform;
-use crate::sysreg::{instruction, msr};
-use crate::{cpu, measure};
+use crate::arch::platform::Platform;
+use crate::arch::sysreg::{instruction, msr};
+use crate::arch::{cpu, measure};
 
 /// Microseconds to the deadline: long enough for any hypervisor to have put the CPU to sleep.
 const AHEAD: u64 = 50;

@@ -2,9 +2,9 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::platform::Platform;
-use crate::sysreg::{instruction, mrs, msr};
-use crate::uart::{read, write};
+use super::platform::Platform;
+use super::sysreg::{instruction, mrs, msr};
+use super::uart::{read, write};
 
 /// The SGI that the first CPU sends.
 pub const SGI: u64 = 1;

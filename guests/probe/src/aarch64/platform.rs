@@ -3,7 +3,9 @@
 use fdt::Fdt;
 use fdt::node::FdtNode;
 
-use crate::cpu::CPUS;
+use super::cpu::CPUS;
+use super::uart;
+use crate::arguments::Arguments;
 
 /// The machine, and what the command line asks for.
 pub struct Platform {
@@ -17,13 +19,10 @@ pub struct Platform {
     pub uart: u64,
     /// Whether PSCI is called by SMC, and not by HVC.
     pub smc: bool,
-    /// The number after `n=`.
-    pub iterations: u64,
-    only: Option<&'static str>,
+    /// What the command line asks for.
+    pub arguments: Arguments,
 }
 
-/// How often each operation runs unless told.
-const ITERATIONS: u64 = 4096;
 /// Start of RAM, where loaders that pass no device tree put one.
 const RAM: u64 = 0x4000_0000;
 
@@ -36,25 +35,17 @@ impl Platform {
         let tree = [address, RAM].into_iter().find_map(tree).expect("a device tree");
         let uart = tree.find_compatible(&["arm,pl011", "arm,sbsa-uart"]).and_then(|node| register(&node, 0)).unwrap_or(0);
         // So that what follows can be said to be missing.
-        crate::uart::set_base(uart);
+        uart::set_base(uart);
         let gic = tree.find_compatible(&["arm,gic-v3"]).expect("a GICv3");
         let psci = tree.find_node("/psci").and_then(|node| node.property("method")?.as_str());
-        let line = tree.chosen().bootargs().unwrap_or("");
-        let text = |name: &str| line.split_ascii_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
         Self {
             cpus: tree.cpus().count().clamp(1, CPUS),
             gicd: register(&gic, 0).expect("a distributor"),
             gicr: register(&gic, 1).expect("redistributors"),
             uart,
             smc: psci == Some("smc"),
-            iterations: text("n").and_then(|number| number.parse().ok()).unwrap_or(ITERATIONS).max(1),
-            only: text("only"),
+            arguments: Arguments::parse(tree.chosen().bootargs().unwrap_or("")),
         }
-    }
-
-    /// Whether the command line asks for an operation; `default` is the answer if it names none at all.
-    pub fn wants(&self, operation: &str, default: bool) -> bool {
-        self.only.map_or(default, |only| only.split(',').any(|name| name == operation))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use core::cell::UnsafeCell;
 
-use crate::cpu::{self, CPUS};
+use super::cpu::{self, CPUS};
 
 /// Bytes of stack of each CPU.
 const STACK_SIZE: usize = 16 * 1024;
@@ -24,8 +24,8 @@ core::arch::global_asm!(
     taken = const cpu::TAKEN,
     stamp = const cpu::STAMP,
     faults = const cpu::FAULTS,
-    main = sym crate::main,
-    second = sym crate::second::main,
+    main = sym super::main,
+    second = sym super::second::main,
 );
 
 /// Where the second CPU comes in.

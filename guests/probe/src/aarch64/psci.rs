@@ -1,7 +1,7 @@
 //! PSCI calls (Power State Coordination Interface, DEN0022).
 
-use crate::platform::Platform;
-use crate::sysreg::instruction;
+use super::platform::Platform;
+use super::sysreg::instruction;
 
 const CPU_ON: u32 = 0xC400_0003;
 const SYSTEM_OFF: u32 = 0x8400_0008;
@@ -27,7 +27,7 @@ fn call(smc: bool, function: u32, arguments: [u64; 3]) -> i64 {
 
 /// Turns the second CPU on.
 pub fn start_second(platform: &Platform) -> bool {
-    call(platform.smc, CPU_ON, [1, crate::start::second_start(), 0]) == 0
+    call(platform.smc, CPU_ON, [1, super::start::second_start(), 0]) == 0
 }
 
 /// Ends the machine, by a call with SMC or with HVC.

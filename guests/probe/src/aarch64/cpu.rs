@@ -3,7 +3,7 @@
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
-use crate::sysreg::{instruction, mrs};
+use super::sysreg::{instruction, mrs};
 
 /// CPUs that the probe uses at most.
 pub const CPUS: usize = 2;

@@ -1,0 +1,68 @@
+//! The probe in a VM of KVM's on a PC.
+
+use anyhow::{Context, Result};
+use stile_blob::{OnReset, Techniques};
+
+use crate::bench::client::{self, Vm};
+use crate::bench::operation::Operation;
+use crate::bench::platform::Platform;
+use crate::bench::probe;
+use crate::config::{Arch, InitrdSource, KernelSource, VmConfig};
+use crate::debian::{self, Freshness};
+use crate::image::{self, Seed, VmFiles};
+
+/// The modules that the client loads.
+const MODULES: [&str; 3] = ["irqbypass.ko", "kvm.ko", "kvm-intel.ko"];
+
+/// The host's file system, and the names of the VMs to start. What is in their memory is what is there under Stile.
+pub fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations: u32) -> Result<(Vec<u8>, Vec<String>)> {
+    let mut vms = Vec::new();
+    for (needs, operations) in Platform::groups(operations) {
+        let name = format!("probe-{}", needs.vcpus());
+        let config = VmConfig {
+            name: name.clone(),
+            kernel: KernelSource::File("probe".into()),
+            initrd: InitrdSource::None,
+            append: String::new(),
+            memory: probe::MEMORY,
+            vcpus: needs.vcpus(),
+            cpus: 0,
+            pinned: false,
+            on_reset: OnReset::Stop,
+            exec: None,
+            techniques: Techniques::default(),
+        };
+        let bootargs = probe::arguments(&operations, iterations);
+        let plan = image::plan_for(Arch::X86_64, &config, &VmFiles { kernel: probe, initrd: None, bootargs: &bootargs }, Seed::Fixed)?;
+        let segments = plan.kernel.segments.iter().map(|segment| (plan.kernel.bytes(segment).to_vec(), segment.ipa));
+        let files: Vec<_> = segments.chain([(plan.dtb.clone(), plan.layout.dtb.start)]).collect();
+        let paths: Vec<_> = (0..files.len()).map(|index| format!("/{name}-{index}")).collect();
+        vms.push((name, needs.vcpus(), files, paths, plan.kernel.entry, plan.layout.dtb.start));
+    }
+    let loads: Vec<Vec<_>> = vms
+        .iter()
+        .map(|(_, _, files, paths, ..)| paths.iter().map(String::as_str).zip(files.iter().map(|(_, place)| *place)).collect())
+        .collect();
+    let described = vms.iter().zip(&loads).map(|((name, vcpus, .., entry, tree), loads)| Vm {
+        el2: false,
+        arch: Arch::X86_64,
+        name,
+        vcpus: *vcpus,
+        memory: probe::MEMORY,
+        loads,
+        entry: *entry,
+        tree: *tree,
+    });
+    let mut archive = client::archive(client, &described.collect::<Vec<_>>());
+    for (_, _, files, paths, ..) in &vms {
+        for ((content, _), path) in files.iter().zip(paths) {
+            archive.file(path.trim_start_matches('/'), 0o644, content);
+        }
+    }
+    let host = debian::kvm_host(Freshness::Weekly)?;
+    for module in MODULES {
+        let path = host.join(module);
+        archive.file(module, 0o644, &std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?);
+    }
+    Ok((archive.finish(), vms.into_iter().map(|(name, ..)| name).collect()))
+}

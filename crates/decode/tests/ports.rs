@@ -1,0 +1,138 @@
+//! INS and OUTS, against a port that counts.
+
+mod emulated;
+
+use emulated::Machine;
+use stile_decode::{CodeSize, Fault, Intent, Outcome, Segment, SegmentName, Vcpu, Width, decode, execute};
+
+const MEMORY: u64 = 0x1000;
+const RCX: usize = 1;
+const RDX: usize = 2;
+const RSI: usize = 6;
+const RDI: usize = 7;
+const DF: u64 = 1 << 10;
+
+/// A machine with one port, that gives 1, 2, 3, ... and remembers what it is given.
+struct WithPort {
+    machine: Machine,
+    read: u64,
+    written: Vec<(u16, u64)>,
+}
+
+impl Vcpu for WithPort {
+    fn register(&self, index: u8) -> u64 {
+        self.machine.register(index)
+    }
+    fn set_register(&mut self, index: u8, value: u64) {
+        self.machine.set_register(index, value);
+    }
+    fn rip(&self) -> u64 {
+        self.machine.rip()
+    }
+    fn flags(&self) -> u64 {
+        self.machine.flags()
+    }
+    fn set_flags(&mut self, flags: u64) {
+        self.machine.set_flags(flags);
+    }
+    fn segment_base(&self, name: SegmentName) -> u64 {
+        self.machine.segment_base(name)
+    }
+    fn segment(&self, name: SegmentName) -> Segment {
+        self.machine.segment(name)
+    }
+    fn canonical(&self, linear: u64) -> bool {
+        self.machine.canonical(linear)
+    }
+    fn device_read(&mut self, _: u64, _: Width) -> u64 {
+        panic!("no device")
+    }
+    fn device_write(&mut self, _: u64, _: Width, _: u64) {
+        panic!("no device")
+    }
+    fn port_read(&mut self, port: u16, width: Width) -> u64 {
+        assert_eq!(port, 0xe0);
+        self.read += 1;
+        // Other lanes must not matter.
+        self.read | !width.mask()
+    }
+    fn port_write(&mut self, port: u16, _: Width, value: u64) {
+        self.written.push((port, value));
+    }
+    fn check_store(&mut self, linear: u64, width: Width) -> Result<(), Fault> {
+        self.load(linear, width, Intent::Modify).map(drop)
+    }
+    fn load(&mut self, linear: u64, width: Width, intent: Intent) -> Result<u64, Fault> {
+        self.machine.load(linear, width, intent)
+    }
+    fn store(&mut self, linear: u64, width: Width, value: u64) -> Result<(), Fault> {
+        self.machine.store(linear, width, value)
+    }
+}
+
+fn with_port() -> WithPort {
+    let memory: Vec<u8> = (1..=16).collect();
+    let mut machine = Machine::new(MEMORY, &memory);
+    // Only DX names the port.
+    machine.general[RDX] = 0xffff_0000_1234_00e0;
+    machine.general[RSI] = MEMORY;
+    machine.general[RDI] = MEMORY;
+    WithPort { machine, read: 0, written: Vec::new() }
+}
+
+fn run(vcpu: &mut WithPort, bytes: &[u8]) -> Result<Outcome, Fault> {
+    execute(&decode(bytes, CodeSize::Bits64).unwrap(), vcpu, u64::MAX)
+}
+
+#[test]
+fn each_width_goes_out_and_comes_in() {
+    for (bytes, out, width) in [(vec![0x6c], 0x01, 1), (vec![0x66, 0x6d], 0x0201, 2), (vec![0x6d], 0x0403_0201, 4)] {
+        let mut vcpu = with_port();
+        assert_eq!(run(&mut vcpu, &bytes), Ok(Outcome::Complete));
+        assert_eq!(vcpu.machine.memory[..5], [&1u32.to_le_bytes()[..width], &[1, 2, 3, 4, 5][width..]].concat()[..]);
+        assert_eq!(vcpu.machine.general[RDI], MEMORY + width as u64);
+        // OUTS is two opcodes further.
+        let mut vcpu = with_port();
+        let outs: Vec<u8> = bytes.iter().map(|byte| if *byte == 0x66 { 0x66 } else { byte + 2 }).collect();
+        assert_eq!(run(&mut vcpu, &outs), Ok(Outcome::Complete));
+        assert_eq!((vcpu.written, vcpu.machine.general[RSI]), (vec![(0xe0, out)], MEMORY + width as u64));
+    }
+}
+
+#[test]
+fn repetitions_go_both_ways() {
+    let mut vcpu = with_port();
+    vcpu.machine.general[RCX] = 3;
+    assert_eq!(run(&mut vcpu, &[0xf3, 0x6e]), Ok(Outcome::Complete));
+    assert_eq!((vcpu.written, vcpu.machine.general[RCX]), (vec![(0xe0, 1), (0xe0, 2), (0xe0, 3)], 0));
+    let mut vcpu = with_port();
+    vcpu.machine.general[RCX] = 2;
+    vcpu.machine.general[RDI] = MEMORY + 8;
+    vcpu.machine.flags |= DF;
+    assert_eq!(run(&mut vcpu, &[0xf3, 0x66, 0x6d]), Ok(Outcome::Complete));
+    assert_eq!(vcpu.machine.memory[6..10], [2, 0, 1, 0]);
+    assert_eq!(vcpu.machine.general[RDI], MEMORY + 4);
+    // None at all is nothing.
+    let mut vcpu = with_port();
+    assert_eq!(run(&mut vcpu, &[0xf3, 0x6c]), Ok(Outcome::Complete));
+    assert_eq!(vcpu.read, 0);
+    // Many come in parts.
+    let mut vcpu = with_port();
+    vcpu.machine.general[RCX] = 1000;
+    vcpu.machine.memory = vec![0; 1000];
+    assert_eq!(run(&mut vcpu, &[0xf3, 0x6c]), Ok(Outcome::Partial));
+    assert!(vcpu.machine.general[RCX] + vcpu.read == 1000 && vcpu.read > 0);
+}
+
+/// What a port gives can't be read again: a fault comes before.
+#[test]
+fn nothing_is_read_that_can_not_be_stored() {
+    let mut vcpu = with_port();
+    vcpu.machine.general[RDI] = MEMORY + 14;
+    assert!(matches!(run(&mut vcpu, &[0x6d]), Err(Fault::Page(_))));
+    assert_eq!((vcpu.read, vcpu.machine.general[RDI]), (0, MEMORY + 14));
+    let mut vcpu = with_port();
+    vcpu.machine.general[RSI] = MEMORY + 14;
+    assert!(matches!(run(&mut vcpu, &[0x6f]), Err(Fault::Page(_))));
+    assert!(vcpu.written.is_empty());
+}

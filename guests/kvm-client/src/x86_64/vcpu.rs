@@ -1,0 +1,52 @@
+//! A vCPU, and its first registers.
+
+use kvm_bindings::{KVM_MAX_CPUID_ENTRIES, kvm_regs, kvm_segment};
+use kvm_ioctls::{Kvm, VcpuFd, VmFd};
+
+use crate::Error;
+use crate::description::Description;
+
+/// Multiboot's word to a program, in EAX (Multiboot Specification 0.6.96, "Machine state").
+const MULTIBOOT: u64 = 0x2bad_b002;
+
+/// CPUID leaf 1, ECX: x2APIC, and the TSC deadline, which KVM leaves to its user.
+const X2APIC: u32 = 1 << 21;
+const TSC_DEADLINE: u32 = 1 << 24;
+
+/// Makes vCPU `index`. All but the first wait for a start-up message.
+pub fn create(kvm: &Kvm, vm: &VmFd, index: u8, description: &Description) -> Result<VcpuFd, Error> {
+    let vcpu = vm.create_vcpu(index.into())?;
+    let mut cpuid = kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)?;
+    for entry in cpuid.as_mut_slice() {
+        match entry.function {
+            0x1 => {
+                entry.ebx = entry.ebx & 0x00ff_ffff | u32::from(index) << 24;
+                entry.ecx |= X2APIC | TSC_DEADLINE;
+            }
+            0xb => entry.edx = index.into(),
+            _ => {}
+        }
+    }
+    vcpu.set_cpuid2(&cpuid)?;
+    if index == 0 {
+        start(&vcpu, description)?;
+    }
+    Ok(vcpu)
+}
+
+/// As a Multiboot loader starts a program: in protected mode, with flat segments.
+fn start(vcpu: &VcpuFd, description: &Description) -> Result<(), Error> {
+    let segment =
+        |selector, type_| kvm_segment { base: 0, limit: u32::MAX, selector, type_, present: 1, db: 1, s: 1, g: 1, ..Default::default() };
+    let (code, data) = (segment(0x08, 0xb), segment(0x10, 0x3));
+    let mut registers = vcpu.get_sregs()?;
+    registers.cs = code;
+    for register in [&mut registers.ds, &mut registers.es, &mut registers.fs, &mut registers.gs, &mut registers.ss] {
+        *register = data;
+    }
+    registers.cr0 |= 1;
+    vcpu.set_sregs(&registers)?;
+    let (rip, rbx) = (description.entry as u64, description.tree as u64);
+    vcpu.set_regs(&kvm_regs { rax: MULTIBOOT, rbx, rip, rflags: 1 << 1, ..Default::default() })?;
+    Ok(())
+}

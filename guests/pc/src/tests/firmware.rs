@@ -1,0 +1,220 @@
+//! What firmware tells, and the devices of older PCs.
+
+use core::arch::asm;
+
+use super::{GENERAL_PROTECTION, check, is_guest};
+use crate::exception::{self, catch};
+use crate::lapic as apic;
+use crate::machine::{in8, in32, out8, out32};
+use crate::others::wait;
+
+/// fw_cfg's item, of so many bytes.
+fn item(key: u16, bytes: u32) -> u64 {
+    // SAFETY: fw_cfg is read only.
+    unsafe {
+        asm!("out dx, ax", in("dx") 0x510u16, in("ax") key, options(nostack));
+        (0..bytes).fold(0, |value, n| value | u64::from(in8(0x511)) << (8 * n))
+    }
+}
+
+/// How many CPUs there are, as the firmware says, in one way or the other.
+pub fn cpus() -> u32 {
+    if is_guest() {
+        return item(5, 2) as u32;
+    }
+    root().and_then(|root| table(number(root + 16, 4), 4, b"APIC")).map_or(1, enabled)
+}
+
+/// ACPI's root pointer.
+fn root() -> Option<u64> {
+    (0xe_0000..0x10_0000u64).step_by(16).find(|at| (0..8).all(|n| byte(at + n) == b"RSD PTR "[n as usize]))
+}
+
+/// The local APICs that are enabled, in a MADT.
+fn enabled(madt: u64) -> u32 {
+    let (mut at, end, mut found) = (madt + 44, madt + number(madt + 4, 4), 0);
+    while at < end {
+        found += u32::from(byte(at) == 0 && byte(at + 4) & 1 != 0);
+        at += u64::from(byte(at + 1).max(2));
+    }
+    found
+}
+
+pub fn configuration(_: u64) -> Result<(), &'static str> {
+    check!(item(0, 4) == u64::from(u32::from_le_bytes(*b"QEMU")), "no signature");
+    check!(item(5, 2) == item(15, 2) && (1..=8).contains(&item(5, 2)), "no number of CPUs");
+    check!(item(3, 8) >= 8 << 20, "no amount of RAM");
+    Ok(())
+}
+
+fn byte(at: u64) -> u8 {
+    // SAFETY: the first GiB is mapped.
+    unsafe { (at as *const u8).read_volatile() }
+}
+
+fn number(at: u64, bytes: u64) -> u64 {
+    (0..bytes).fold(0, |value, n| value | u64::from(byte(at + n)) << (8 * n))
+}
+
+fn sums_up(at: u64, length: u64) -> bool {
+    (0..length).fold(0u8, |sum, n| sum.wrapping_add(byte(at + n))) == 0
+}
+
+/// The table that a root leads to: `entry` bytes an address.
+fn table(root: u64, entry: u64, signature: &[u8; 4]) -> Option<u64> {
+    let entries = (number(root + 4, 4) - 36) / entry;
+    let found =
+        (0..entries).map(|n| number(root + 36 + n * entry, entry)).find(|at| number(*at, 4) == number(signature.as_ptr() as u64, 4))?;
+    sums_up(found, number(found + 4, 4)).then_some(found)
+}
+
+pub fn acpi_tables(_: u64) -> Result<(), &'static str> {
+    let Some(root) = root() else { return Err("no root pointer") };
+    check!(sums_up(root, 20), "the root pointer's sum");
+    let rsdt = number(root + 16, 4);
+    check!(rsdt != 0 && number(rsdt, 4) == u64::from(u32::from_le_bytes(*b"RSDT")), "no RSDT");
+    let (Some(madt), Some(fadt)) = (table(rsdt, 4, b"APIC"), table(rsdt, 4, b"FACP")) else { return Err("no MADT, or no FADT") };
+    if byte(root + 15) >= 2 {
+        let xsdt = number(root + 24, 8);
+        check!(table(xsdt, 8, b"APIC") == Some(madt) && table(xsdt, 8, b"FACP") == Some(fadt), "the roots differ");
+    }
+    check!(enabled(madt) == cpus() && cpus() != 0, "another number of CPUs");
+    let extended = number(0x40e, 2) << 4;
+    check!((0x8_0000..0xa_0000).contains(&extended), "no extended BIOS data area");
+    Ok(())
+}
+
+pub fn acpi_timer(_: u64) -> Result<(), &'static str> {
+    // SAFETY: the timer is only read.
+    let now = || unsafe { in32(0x608) };
+    let start = now();
+    check!(wait(|| now().wrapping_sub(start) > 1000), "it stands");
+    Ok(())
+}
+
+/// A word that keeps what is written, by each width.
+pub fn test_word(_: u64) -> Result<(), &'static str> {
+    // SAFETY: the word is for tests.
+    unsafe {
+        out32(0xe0, 0x1234_5678);
+        check!(in32(0xe0) == 0x1234_5678 && in8(0xe1) == 0x56 && in8(0xe3) == 0x12, "it does not keep its value");
+        out8(0xe1, 0xab);
+        check!(in32(0xe0) == 0x1234_ab78, "a byte is not its own");
+    }
+    let memory = 0xff00_0000 as *mut u64;
+    // SAFETY: the memory is for tests.
+    unsafe {
+        memory.add(0x1fff).write_volatile(0x0123_4567_89ab_cdef);
+        check!(memory.add(0x1fff).read_volatile() == 0x0123_4567_89ab_cdef, "no memory for tests");
+    }
+    Ok(())
+}
+
+#[repr(C, align(8192))]
+struct TwoPages([u8; 8192]);
+static mut STRINGS: TwoPages = TwoPages([0; 8192]);
+
+pub fn strings_of_ports(_: u64) -> Result<(), &'static str> {
+    let base = &raw mut STRINGS as u64;
+    let at = base + 4096 - 6;
+    // SAFETY: the ports are a word for tests, and the memory is this function's.
+    unsafe {
+        for n in 0..12 {
+            ((at + n) as *mut u8).write_volatile(0x10 + n as u8);
+        }
+        let (rsi, rcx): (u64, u64);
+        asm!("cld", "rep outsd", inout("rsi") at => rsi, inout("rcx") 3u64 => rcx, in("dx") 0xe0u16, options(nostack));
+        check!(rsi == at + 12 && rcx == 0 && in32(0xe0) == 0x1b1a_1918, "REP OUTSD");
+        let mut rdi: u64;
+        asm!("std", "rep insw", "cld", inout("rdi") at + 8 => rdi, inout("rcx") 4u64 => _, in("dx") 0xe2u16, options(nostack));
+        check!(rdi == at && ((at + 2) as *const u64).read_unaligned() == 0x1b1a_1b1a_1b1a_1b1a, "REP INSW, backwards");
+        check!((at as *const u16).read_unaligned() == 0x1110, "REP INSW goes too far");
+        out32(0xe0, 0x4433_2211);
+        asm!("insb", inout("rdi") at => rdi, in("dx") 0xe0u16, options(nostack));
+        check!(rdi == at + 1 && byte(at) == 0x11, "INSB");
+        // More than are done at once.
+        asm!("rep insb", inout("rdi") base => rdi, inout("rcx") 1000u64 => _, in("dx") 0xe1u16, options(nostack));
+        check!(rdi == base + 1000 && (base..base + 1000).all(|at| byte(at) == 0x22), "REP INSB of many");
+        asm!("rep insb", inout("rdi") base => rdi, inout("rcx") 0u64 => _, in("dx") 0xe1u16, options(nostack));
+        check!(rdi == base, "REP INSB of none");
+    }
+    // Nothing is mapped from 1 to 3 GiB.
+    check!(catch!("insb", "rdi" = 0x4000_0000u64, "dx" = 0xe0u16) == Some((14, 2)), "INSB to nowhere");
+    check!(catch!("outsb", "rsi" = 0x4000_0000u64, "dx" = 0xe0u16) == Some((14, 0)), "OUTSB from nowhere");
+    check!(catch!("insb", "rdi" = 0x8000_0000_0000_0000u64, "dx" = 0xe0u16) == Some((GENERAL_PROTECTION, 0)), "INSB to no address");
+    Ok(())
+}
+
+/// The 8254 a thousand times a second, as a rate generator.
+fn start_timer() {
+    const COUNT: u16 = 1193;
+    // SAFETY: the timer's first counter interrupts, and that is wanted.
+    unsafe {
+        out8(0x43, 0b0011_0100);
+        out8(0x40, COUNT as u8);
+        out8(0x40, (COUNT >> 8) as u8);
+    }
+}
+
+fn stop_timer() {
+    // SAFETY: a mode without a count counts nothing.
+    unsafe { out8(0x43, 0b0011_0000) };
+}
+
+fn mask_8259(first: u8) {
+    // SAFETY: the 8259s are set up by `through_8259`, or masked.
+    unsafe {
+        out8(0x21, first);
+        out8(0xa1, 0xff);
+    }
+}
+
+pub fn timer_by_the_io_apic(_: u64) -> Result<(), &'static str> {
+    const VECTOR: u8 = 0x51;
+    mask_8259(0xff);
+    apic::enable();
+    exception::handle(VECTOR, None);
+    apic::io_route(2, apic::id(), u32::from(VECTOR));
+    start_timer();
+    crate::machine::sti();
+    let count = || exception::COUNTS[usize::from(VECTOR)].load(core::sync::atomic::Ordering::SeqCst);
+    let came = wait(|| count() >= 5);
+    let before = count();
+    let more = wait(|| count() >= before + 10);
+    crate::machine::cli();
+    stop_timer();
+    apic::io_route(2, 0, apic::IO_MASKED);
+    check!(came && more, "it does not come");
+    Ok(())
+}
+
+pub fn timer_by_the_8259s(_: u64) -> Result<(), &'static str> {
+    const VECTOR: u8 = 0x20;
+    const EXTERNAL: u32 = 7 << 8;
+    // SAFETY: the 8259s are this test's; what they send has a handler.
+    unsafe {
+        for (port, word) in [(0x20, 0x11), (0xa0, 0x11), (0x21, VECTOR), (0xa1, 0x28), (0x21, 4), (0xa1, 2), (0x21, 1), (0xa1, 1)] {
+            out8(port, word);
+        }
+    }
+    mask_8259(0xfe);
+    apic::enable();
+    // SAFETY: an end of interrupt, to the first 8259.
+    exception::handle(VECTOR, Some(|_| unsafe { out8(0x20, 0x20) }));
+    apic::write(apic::register::LINT0, EXTERNAL);
+    start_timer();
+    crate::machine::sti();
+    let count = || exception::COUNTS[usize::from(VECTOR)].load(core::sync::atomic::Ordering::SeqCst);
+    let came = wait(|| count() >= 5);
+    // While it waits: in HLT.
+    if came {
+        // SAFETY: the timer ends the wait.
+        unsafe { asm!("hlt", options(nostack)) };
+    }
+    crate::machine::cli();
+    stop_timer();
+    mask_8259(0xff);
+    apic::write(apic::register::LINT0, 1 << 16);
+    check!(came, "it does not come");
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! Model-specific registers, and the transitions of IA32_APIC_BASE.
+
+use core::arch::x86_64::__cpuid_count as cpuid;
+
+use super::{GENERAL_PROTECTION, check, is_guest};
+use crate::exception::catch;
+use crate::lapic::{self as apic, ENABLED, X2, register};
+use crate::machine::{rdmsr, ticks, wrmsr};
+
+const FAULT: Option<(u64, u64)> = Some((GENERAL_PROTECTION, 0));
+
+fn write_faults(register: u32, value: u64) -> bool {
+    catch!("wrmsr", "ecx" = register, "eax" = value as u32, "edx" = (value >> 32) as u32) == FAULT
+}
+
+/// Registers that keep each valid value, and fault for others.
+pub fn kept(_: u64) -> Result<(), &'static str> {
+    // IA32_MISC_ENABLE, IA32_PAT, FS_BASE, LSTAR, SYSENTER_EIP.
+    let values = [(0x277u32, 0x0007_0406_0001_0506), (0xc000_0100, 0x1234_5678_9abc), (0xc000_0082, 0x1234_5678_9abc), (0x176, 0x12_3456)];
+    for (register, value) in values {
+        // SAFETY: nothing here uses what these registers say.
+        let kept = unsafe {
+            let before = rdmsr(register);
+            wrmsr(register, value);
+            let kept = rdmsr(register);
+            wrmsr(register, before);
+            kept
+        };
+        check!(kept == value, "it does not keep its value");
+    }
+    // No memory type 2; no canonical address.
+    check!(write_faults(0x277, 2) && write_faults(0xc000_0100, 1 << 63) && write_faults(0xc000_0082, 1 << 63), "a wrong value is taken");
+    if is_guest() {
+        // SAFETY: these bits change nothing here.
+        let kept = unsafe {
+            let before = rdmsr(0x1a0);
+            wrmsr(0x1a0, 0x4_00c5_0809 & !0x1880 | before & 0x1880);
+            let kept = rdmsr(0x1a0);
+            wrmsr(0x1a0, before);
+            kept == 0x4_00c5_0809 & !0x1880 | before & 0x1880
+        };
+        check!(kept, "IA32_MISC_ENABLE does not keep its value");
+        // SAFETY: there are no banks.
+        check!(unsafe { rdmsr(0x179) } & 0xff == 0 && catch!("rdmsr", "ecx" = 0x400u32) == FAULT, "banks of errors");
+        // Bochs takes it.
+        check!(write_faults(0x1a0, 1 << 63), "IA32_MISC_ENABLE takes a reserved bit");
+    }
+    Ok(())
+}
+
+/// The counter is written, and IA32_TSC_ADJUST follows; it is written, and the counter follows.
+pub fn time_stamp_counter(_: u64) -> Result<(), &'static str> {
+    const COUNTER: u32 = 0x10;
+    const ADJUST: u32 = 0x3b;
+    check!(cpuid(7, 0).ebx & 1 << 1 != 0, "no IA32_TSC_ADJUST");
+    const STEP: u64 = 1 << 40;
+    // SAFETY: the counter is only for measuring, and is set back.
+    unsafe {
+        let (start, adjust) = (ticks(), rdmsr(ADJUST));
+        wrmsr(COUNTER, start + STEP);
+        let moved = ticks().wrapping_sub(start);
+        let follows = rdmsr(ADJUST).wrapping_sub(adjust);
+        wrmsr(ADJUST, adjust);
+        let back = ticks().wrapping_sub(start);
+        check!((STEP..STEP + 1_000_000).contains(&moved), "the counter does not take a value");
+        check!((STEP - 1_000_000..=STEP).contains(&follows), "IA32_TSC_ADJUST does not follow");
+        check!(back < 10_000_000, "the counter does not follow IA32_TSC_ADJUST");
+    }
+    Ok(())
+}
+
+/// Register by register: what is reserved faults, in x2APIC mode ("x2APIC Register Address Space"). Bochs itself does not look at all of it.
+pub fn x2apic_reserved(_: u64) -> Result<(), &'static str> {
+    let before = apic::base();
+    apic::set_base(before | ENABLED | X2);
+    apic::enable();
+    // ID, version, a reserved one, EOI of another value, SVR, timer, self IPI of a wide vector, ICR.
+    let wrong = [(0x802, 1), (0x803, 1), (0x80e, 0), (0x80b, 1), (0x80f, 1 << 20), (0x832, 1 << 31), (0x83f, 1 << 8), (0x830, 1 << 20)];
+    let wrong = wrong.iter().find(|(register, value)| !write_faults(*register, *value));
+    let unreadable = [0x80b, 0x80e, 0x831, 0x83f].iter().all(|register: &u32| catch!("rdmsr", "ecx" = *register) == FAULT);
+    let version = apic::read(register::VERSION);
+    check!(wrong.is_none(), "a reserved bit is taken");
+    check!(unreadable, "what is write-only, or not there, is read");
+    check!((0x10..=0x15).contains(&(version & 0xff)), "another version");
+    // To xAPIC mode only by way of "disabled".
+    apic::set_base(before & !(ENABLED | X2));
+    apic::set_base(before);
+    apic::enable();
+    Ok(())
+}
+
+pub fn apic_base(_: u64) -> Result<(), &'static str> {
+    const BASE: u32 = 0x1b;
+    let start = apic::base();
+    let rest = start & !(ENABLED | X2);
+    let has_apic = || cpuid(1, 0).edx & 1 << 9 != 0;
+    let page = |page: u64, at: u32| {
+        // SAFETY: the fourth GiB is mapped; what is read has no effect.
+        unsafe { ((page + u64::from(at)) as *const u32).read_volatile() }
+    };
+    const PAGE: u64 = 0xfee0_0000;
+    let version = page(PAGE, register::VERSION);
+    check!(start & (ENABLED | X2) == ENABLED && has_apic(), "it does not begin in xAPIC mode");
+    check!(write_faults(BASE, rest | X2), "xAPIC to nothing that there is");
+    check!(write_faults(BASE, start | 1) && write_faults(BASE, start | 1 << 52), "reserved bits");
+    apic::set_base(rest);
+    let off = (has_apic(), page(PAGE, register::VERSION), write_faults(BASE, rest | X2), write_faults(BASE, rest | X2 | ENABLED));
+    apic::set_base(rest & 0xfff | 0xfed4_0000 | ENABLED);
+    let moved = (page(0xfed4_0000, register::VERSION), page(PAGE, register::VERSION));
+    apic::set_base(start);
+    apic::set_base(start | X2);
+    let by_page = page(PAGE, register::VERSION);
+    let (to_x, to_nothing) = (write_faults(BASE, start), write_faults(BASE, rest | X2));
+    apic::set_base(rest);
+    apic::set_base(start);
+    apic::enable();
+    check!(off == (false, u32::MAX, true, true), "disabled: it is there, or takes a wrong way out");
+    check!(moved == (version, u32::MAX), "it can't be moved");
+    check!(by_page == u32::MAX && to_x && to_nothing, "x2APIC: its page is there, or it takes a wrong way out");
+    check!(has_apic() && page(PAGE, register::VERSION) == version, "it does not come back");
+    Ok(())
+}

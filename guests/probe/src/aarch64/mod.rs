@@ -1,0 +1,39 @@
+//! Arm: at EL1, with the MMU off, and devices that the device tree names. The same under Stile, KVM, Xen and none.
+
+mod cpu;
+mod gic;
+mod measure;
+mod operations;
+mod platform;
+mod psci;
+mod second;
+mod start;
+mod sysreg;
+mod uart;
+
+pub use cpu::faults;
+pub(crate) use measure::loop_ticks;
+pub use measure::{begin_section, end_section, thousandths};
+pub use operations::OPERATIONS;
+pub use platform::Platform;
+pub use uart::print;
+
+/// What the first CPU does, with the address of the device tree.
+extern "C" fn main(tree: u64) -> ! {
+    let platform = Platform::read(tree);
+    uart::set_base(platform.uart);
+    gic::setup_distributor(&platform);
+    gic::setup_cpu(0);
+    crate::operations::run_all(&platform);
+    psci::system_off(platform.smc)
+}
+
+/// Turns the second CPU on, and says whether there is one.
+pub fn start_second(platform: &Platform) -> bool {
+    platform.cpus > 1 && second::start(platform)
+}
+
+/// Ends the machine, whoever listens.
+pub fn off() -> ! {
+    psci::system_off(false)
+}

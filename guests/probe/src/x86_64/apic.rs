@@ -1,0 +1,147 @@
+//! The local APIC, in xAPIC mode by its page and in x2APIC mode by registers (Intel SDM volume 3, "Advanced Programmable Interrupt
+//! Controller (APIC)").
+
+use core::arch::x86_64::__cpuid;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use super::cpu::{note_absent, out8, rdmsr, wrmsr};
+use super::interrupts;
+
+/// IA32_APIC_BASE.
+pub const BASE: u32 = 0x1b;
+const BASE_X2APIC: u64 = 1 << 10;
+/// IA32_TSC_DEADLINE.
+pub const TSC_DEADLINE: u32 = 0x6e0;
+/// The page in xAPIC mode.
+pub const PAGE: u64 = 0xfee0_0000;
+/// The registers in x2APIC mode.
+const MSRS: u32 = 0x800;
+
+/// Offsets of registers in the page; sixteen bytes of it are one register in x2APIC mode.
+pub const ID: u64 = 0x20;
+/// End of interrupt.
+pub const EOI: u64 = 0xb0;
+const SPURIOUS: u64 = 0xf0;
+/// Interrupt command.
+pub const ICR: u64 = 0x300;
+const ICR_HIGH: u64 = 0x310;
+const LVT_TIMER: u64 = 0x320;
+const LVT_LINT0: u64 = 0x350;
+/// The timer's initial count.
+const INITIAL_COUNT: u64 = 0x380;
+/// The timer's current count.
+pub const CURRENT_COUNT: u64 = 0x390;
+/// Self-IPI, in x2APIC mode only.
+pub const SELF_IPI: u64 = 0x3f0;
+
+/// An ICR's destination shorthand: the sender.
+pub const TO_SELF: u32 = 1 << 18;
+/// An ICR's level bit: asserted.
+pub const ASSERT: u32 = 1 << 14;
+const INIT: u32 = 5 << 8;
+const STARTUP: u32 = 6 << 8;
+const MASKED: u32 = 1 << 16;
+/// The APIC is on; the vector of spurious interrupts.
+const ON: u32 = 1 << 8 | 0xff;
+/// LVT_TIMER: by IA32_TSC_DEADLINE.
+const DEADLINE: u32 = 2 << 17;
+
+/// Whether the CPUs are in x2APIC mode.
+static X2APIC: AtomicBool = AtomicBool::new(false);
+
+/// The number of a register in x2APIC mode.
+pub const fn msr(register: u64) -> u32 {
+    MSRS + (register >> 4) as u32
+}
+
+fn read(register: u64) -> u32 {
+    if X2APIC.load(Relaxed) {
+        return rdmsr(msr(register)) as u32;
+    }
+    // SAFETY: the page is mapped, and nothing of Rust's is in it.
+    unsafe { ((PAGE + register) as *const u32).read_volatile() }
+}
+
+fn write(register: u64, value: u32) {
+    if X2APIC.load(Relaxed) {
+        return wrmsr(msr(register), value.into());
+    }
+    // SAFETY: as for `read`.
+    unsafe { ((PAGE + register) as *mut u32).write_volatile(value) };
+}
+
+/// Turns the PICs off, and the first CPU's APIC on, in xAPIC mode.
+pub fn setup() {
+    for pic in [0x21, 0xa1] {
+        out8(pic, 0xff);
+    }
+    write(LVT_LINT0, MASKED);
+    write(SPURIOUS, ON);
+}
+
+/// Makes sure that this CPU is in xAPIC mode. There is no way back to it.
+pub fn need_xapic() {
+    if X2APIC.load(Relaxed) {
+        note_absent();
+    }
+}
+
+/// Brings the first CPU to x2APIC mode, if it has one.
+pub fn need_x2apic() {
+    if X2APIC.load(Relaxed) {
+        return;
+    }
+    // SAFETY: CPUID changes nothing.
+    #[allow(unused_unsafe, reason = "it is no longer unsafe in newer compilers")]
+    let features = unsafe { __cpuid(1) };
+    if features.ecx & 1 << 21 == 0 {
+        return note_absent();
+    }
+    wrmsr(BASE, rdmsr(BASE) | BASE_X2APIC);
+    X2APIC.store(true, Relaxed);
+    interrupts::end_by_msr();
+}
+
+/// Does the same for the second CPU, which follows the first one.
+pub fn setup_second() {
+    if X2APIC.load(Relaxed) {
+        wrmsr(BASE, rdmsr(BASE) | BASE_X2APIC);
+    }
+    write(SPURIOUS, ON);
+}
+
+/// Starts the timer, for a deadline or with a count that takes long to run out. Masked, it never interrupts.
+pub fn start_timer(by_deadline: bool) {
+    if by_deadline {
+        write(LVT_TIMER, DEADLINE | u32::from(interrupts::FIRST));
+    } else {
+        write(LVT_TIMER, MASKED | u32::from(interrupts::FIRST));
+        write(INITIAL_COUNT, u32::MAX);
+    }
+}
+
+/// Stops the timer.
+pub fn stop_timer() {
+    wrmsr(TSC_DEADLINE, 0);
+    write(LVT_TIMER, MASKED | u32::from(interrupts::FIRST));
+    write(INITIAL_COUNT, 0);
+}
+
+/// Has the second CPU start at a page of the first MiB ("Typical BSP Initialization Sequence").
+pub fn start_second(page: u8, wait: fn(u64)) {
+    command(INIT | ASSERT);
+    wait(10_000);
+    command(STARTUP | ASSERT | u32::from(page));
+    wait(200);
+}
+
+/// Sends a message to the second CPU, whose APIC has ID 1.
+fn command(message: u32) {
+    if X2APIC.load(Relaxed) {
+        return wrmsr(msr(ICR), 1 << 32 | u64::from(message));
+    }
+    write(ICR_HIGH, 1 << 24);
+    write(ICR, message);
+    const PENDING: u32 = 1 << 12;
+    while read(ICR) & PENDING != 0 {}
+}

@@ -1,0 +1,80 @@
+//! The interrupt descriptor table: two interrupts, and instructions that are not there.
+
+use super::cpu::{FAULTS, SLOTS, off};
+
+/// The first CPU's interrupt, whoever sends it.
+pub const FIRST: u8 = 0x40;
+/// The second CPU's.
+pub const SECOND: u8 = 0x41;
+
+/// Entries of the table, the last of which is that of spurious interrupts.
+const ENTRIES: usize = 256;
+
+static mut TABLE: [[u64; 2]; ENTRIES] = [[0; 2]; ENTRIES];
+
+/// What LIDT loads.
+#[repr(C, packed)]
+struct Pointer {
+    limit: u16,
+    base: u64,
+}
+
+core::arch::global_asm!(
+    include_str!("interrupts.s"),
+    slots = sym SLOTS,
+    second_slot = const size_of_val(&SLOTS[0]),
+    faults = sym FAULTS,
+    unexpected = sym unexpected,
+);
+
+unsafe extern "C" {
+    static exceptions: u8;
+    static undefined: u8;
+    static protection: u8;
+    static spurious: u8;
+    static first_by_page: u8;
+    static first_by_msr: u8;
+    static second_by_page: u8;
+    static second_by_msr: u8;
+}
+
+/// From one stub of `exceptions` to the next.
+const STUB: u64 = 16;
+
+fn set(vector: usize, handler: u64) {
+    let low = handler & 0xffff | 0x08 << 16 | 0x8e << 40 | (handler >> 16 & 0xffff) << 48;
+    // SAFETY: the table is written before the second CPU runs, and nobody holds a reference to it.
+    unsafe { TABLE[vector] = [low, handler >> 32] };
+}
+
+/// Fills the table, and loads it on the first CPU.
+pub fn setup() {
+    for vector in 0..32 {
+        set(vector, &raw const exceptions as u64 + vector as u64 * STUB);
+    }
+    set(6, &raw const undefined as u64);
+    set(13, &raw const protection as u64);
+    set(FIRST.into(), &raw const first_by_page as u64);
+    set(SECOND.into(), &raw const second_by_page as u64);
+    set(ENTRIES - 1, &raw const spurious as u64);
+    load();
+}
+
+/// From here on interrupts are ended as in x2APIC mode.
+pub fn end_by_msr() {
+    set(FIRST.into(), &raw const first_by_msr as u64);
+    set(SECOND.into(), &raw const second_by_msr as u64);
+}
+
+/// Loads the table on this CPU.
+pub fn load() {
+    let pointer = Pointer { limit: (ENTRIES * 16 - 1) as u16, base: &raw const TABLE as u64 };
+    // SAFETY: the table is complete, and stays.
+    unsafe { core::arch::asm!("lidt [{}]", in(reg) &pointer, options(nostack)) };
+}
+
+/// An exception that no operation takes.
+extern "C" fn unexpected(vector: u64, rip: u64) -> ! {
+    super::print(format_args!("probe: exception {vector} at {rip:#x}\n"));
+    off()
+}

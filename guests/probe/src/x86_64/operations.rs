@@ -1,0 +1,203 @@
+//! A PC's operations. Those of xAPIC mode come first: there is no way back to it.
+
+use super::measure::loop_ticks;
+use super::{Platform, apic, console, cpu, interrupts};
+use crate::measure::{all_ticks, net_ticks};
+use crate::operations::{Needs, Operation};
+
+const fn operation(name: &'static str, run: fn(&Platform, u64) -> u64) -> Operation {
+    Operation { name, needs: Needs::One, seldom: 1, run, net: net_ticks }
+}
+
+/// All of them.
+pub const OPERATIONS: [Operation; 17] = [
+    operation("cpuid", cpuid),
+    operation("vmcall", vmcall),
+    operation("rdmsr_trap", rdmsr_trap),
+    operation("port_read", port_read),
+    operation("port_read_pic", port_read_pic),
+    operation("lapic_id_read", lapic_id_read),
+    operation("lapic_timer_read", lapic_timer_read),
+    operation("eoi_xapic", eoi_xapic),
+    operation("self_ipi_xapic", self_ipi_xapic),
+    Operation { seldom: 8, net: all_ticks, ..operation("tscdeadline_fire_xapic", tscdeadline_fire_xapic) },
+    operation("lapic_id_read_x2apic", lapic_id_read_x2apic),
+    operation("lapic_timer_read_x2apic", lapic_timer_read_x2apic),
+    operation("eoi", eoi),
+    operation("self_ipi", self_ipi),
+    operation("tscdeadline", tscdeadline),
+    Operation { seldom: 8, net: all_ticks, ..operation("tscdeadline_fire", tscdeadline_fire) },
+    Operation { needs: Needs::Two, ..operation("ipi", ipi) },
+];
+
+/// Leaf 0, which never changes.
+fn cpuid(_platform: &Platform, n: u64) -> u64 {
+    loop_ticks!(n, ["xor eax, eax", "cpuid"], out("rcx") _)
+}
+
+/// A call that no hypervisor knows.
+fn vmcall(_platform: &Platform, n: u64) -> u64 {
+    loop_ticks!(n, ["mov eax, 0x4b000000", "vmcall"], out("rcx") _, out("rsi") _)
+}
+
+/// IA32_APIC_BASE.
+fn rdmsr_trap(_platform: &Platform, n: u64) -> u64 {
+    rdmsr(apic::BASE, n)
+}
+
+fn rdmsr(register: u32, n: u64) -> u64 {
+    loop_ticks!(n, ["rdmsr"], in("ecx") register)
+}
+
+/// A write of zero.
+fn wrmsr_zero(register: u32, n: u64) -> u64 {
+    loop_ticks!(n, ["xor eax, eax", "xor edx, edx", "wrmsr"], in("ecx") register)
+}
+
+/// The serial port's line status.
+fn port_read(_platform: &Platform, n: u64) -> u64 {
+    read_port(console::LINE_STATUS, n)
+}
+
+/// The first PIC's mask: a device that KVM has in the kernel, and that Stile's machines don't have.
+fn port_read_pic(_platform: &Platform, n: u64) -> u64 {
+    const MASK: u16 = 0x21;
+    const ALL_BUT_ONE: u8 = 0xfb;
+    cpu::out8(MASK, ALL_BUT_ONE);
+    if cpu::in8(MASK) != ALL_BUT_ONE {
+        cpu::note_absent();
+    }
+    let ticks = read_port(MASK, n);
+    cpu::out8(MASK, 0xff);
+    ticks
+}
+
+fn read_port(port: u16, n: u64) -> u64 {
+    loop_ticks!(n, ["mov edx, ecx", "in al, dx"], in("ecx") u32::from(port))
+}
+
+fn page_read(register: u64, n: u64) -> u64 {
+    apic::need_xapic();
+    loop_ticks!(n, ["mov eax, [r10]"], in("r10") apic::PAGE + register)
+}
+
+/// The APIC's ID, which never changes, by its page.
+fn lapic_id_read(_platform: &Platform, n: u64) -> u64 {
+    page_read(apic::ID, n)
+}
+
+/// The timer's current count, by the APIC's page.
+fn lapic_timer_read(_platform: &Platform, n: u64) -> u64 {
+    with_timer(false, || page_read(apic::CURRENT_COUNT, n))
+}
+
+/// An end of interrupt, of none, so that it can be repeated; by the APIC's page.
+fn eoi_xapic(_platform: &Platform, n: u64) -> u64 {
+    apic::need_xapic();
+    loop_ticks!(n, ["mov dword ptr [r10], 0"], in("r10") apic::PAGE + apic::EOI)
+}
+
+/// An IPI to this CPU by the APIC's page, until its handler has run.
+fn self_ipi_xapic(_platform: &Platform, n: u64) -> u64 {
+    apic::need_xapic();
+    unmasked(|| {
+        loop_ticks!(n, ["inc r10", "mov [rsi], edi", "3: cmp [r11], r10", "jb 3b"],
+            inout("r10") cpu::taken(0) => _, in("r11") cpu::taken_address(0),
+            in("rsi") apic::PAGE + apic::ICR, in("edi") apic::TO_SELF | apic::ASSERT | u32::from(interrupts::FIRST))
+    })
+}
+
+/// The APIC's ID by its register.
+fn lapic_id_read_x2apic(_platform: &Platform, n: u64) -> u64 {
+    apic::need_x2apic();
+    rdmsr(apic::msr(apic::ID), n)
+}
+
+/// The timer's current count by its register.
+fn lapic_timer_read_x2apic(_platform: &Platform, n: u64) -> u64 {
+    apic::need_x2apic();
+    with_timer(false, || rdmsr(apic::msr(apic::CURRENT_COUNT), n))
+}
+
+/// An end of interrupt by its register.
+fn eoi(_platform: &Platform, n: u64) -> u64 {
+    apic::need_x2apic();
+    wrmsr_zero(apic::msr(apic::EOI), n)
+}
+
+/// An IPI to this CPU by the register that is for this, until its handler has run.
+fn self_ipi(_platform: &Platform, n: u64) -> u64 {
+    apic::need_x2apic();
+    unmasked(|| send_and_wait(apic::msr(apic::SELF_IPI), interrupts::FIRST.into(), 0, n))
+}
+
+/// An IPI to the other CPU, which runs, until this one sees that its handler has run.
+fn ipi(_platform: &Platform, n: u64) -> u64 {
+    apic::need_x2apic();
+    send_and_wait(apic::msr(apic::ICR), 1 << 32 | u64::from(apic::ASSERT) | u64::from(interrupts::SECOND), 1, n)
+}
+
+/// Writes `value` to a register, which is to interrupt a CPU.
+fn send_and_wait(register: u32, value: u64, cpu: usize, n: u64) -> u64 {
+    loop_ticks!(n, ["inc r10", "mov eax, esi", "mov edx, edi", "wrmsr", "3: cmp [r11], r10", "jb 3b"],
+        inout("r10") cpu::taken(cpu) => _, in("r11") cpu::taken_address(cpu),
+        in("ecx") register, in("esi") value as u32, in("edi") (value >> 32) as u32)
+}
+
+/// A deadline that is far away: ten seconds.
+fn tscdeadline(_platform: &Platform, n: u64) -> u64 {
+    const FAR: u64 = 10_000_000;
+    let deadline = cpu::now() + cpu::ticks(FAR);
+    with_timer(true, || {
+        loop_ticks!(n, ["mov eax, esi", "mov edx, edi", "wrmsr"],
+            in("ecx") apic::TSC_DEADLINE, in("esi") deadline as u32, in("edi") (deadline >> 32) as u32)
+    })
+}
+
+/// A deadline that is set, comes, and interrupts, without the wait for it; interrupts are ended by the APIC's page.
+fn tscdeadline_fire_xapic(_platform: &Platform, n: u64) -> u64 {
+    apic::need_xapic();
+    fire(n)
+}
+
+/// The same; interrupts are ended by the APIC's register.
+fn tscdeadline_fire(_platform: &Platform, n: u64) -> u64 {
+    apic::need_x2apic();
+    fire(n)
+}
+
+fn fire(n: u64) -> u64 {
+    /// Microseconds to the deadline: long enough for any hypervisor to be back in the guest.
+    const AHEAD: u64 = 50;
+    /// Instructions of a turn of the wait.
+    const TURN: u64 = 3;
+    let once = |_| {
+        let (start, end, turns): (u64, u64, u64);
+        // SAFETY: the timer's interrupt changes its count only.
+        unsafe {
+            core::arch::asm!(
+                "rdtsc", "shl rdx, 32", "or rax, rdx", "mov r8, rax",
+                "add rax, rsi", "mov rdx, rax", "shr rdx, 32", "wrmsr",
+                "3: inc rdi", "cmp [r11], r10", "jb 3b",
+                "rdtsc", "shl rdx, 32", "or rax, rdx",
+                out("r8") start, out("rax") end, out("rdx") _, in("ecx") apic::TSC_DEADLINE, in("rsi") cpu::ticks(AHEAD),
+                inout("rdi") 0u64 => turns, in("r10") cpu::taken(0) + 1, in("r11") cpu::taken_address(0));
+        }
+        (end - start).saturating_sub(TURN * turns)
+    };
+    unmasked(|| with_timer(true, || (0..n).map(once).sum()))
+}
+
+fn unmasked(run: impl FnOnce() -> u64) -> u64 {
+    cpu::unmask();
+    let ticks = run();
+    cpu::mask();
+    ticks
+}
+
+fn with_timer(by_deadline: bool, run: impl FnOnce() -> u64) -> u64 {
+    apic::start_timer(by_deadline);
+    let ticks = run();
+    apic::stop_timer();
+    ticks
+}

@@ -1,0 +1,180 @@
+//! Into L2 and back: registers, levels, exceptions of its own, returns that are none.
+
+use payload::harness::Test;
+use payload::prelude::*;
+use payload::probe;
+
+use crate::guest::{self, EL0T, EL1H, Exit, Guest, SCTLR, code};
+use crate::stage2::Stage2;
+
+pub const TESTS: &[Test] = payload::tests![
+    hypercall,
+    keeps_registers,
+    own_registers,
+    levels,
+    own_exceptions,
+    injected,
+    injected_serror,
+    firmware_call,
+    illegal_returns,
+    own_calls,
+];
+
+/// An L2 with a second stage of its own.
+pub fn guest() -> Guest {
+    Guest::new(Stage2::new(1))
+}
+
+/// L2 came to the end of its code.
+pub fn check_end(exit: Exit) -> Outcome {
+    check!(exit.hvc() == Some(0), "{exit:x?}, expected the end");
+    Ok(())
+}
+
+/// HVC leads to EL2, with its immediate, behind itself.
+fn hypercall() -> Outcome {
+    let mut guest = guest();
+    let exit = guest.run(code!("hvc #0x1234"));
+    check_eq!(exit.esr, 0x16 << 26 | 1 << 25 | 0x1234, "ESR_EL2");
+    check_eq!(exit.vector, guest::SYNCHRONOUS, "vector");
+    check_eq!(guest.pc, guest::CODE + 4, "ELR_EL2");
+    check_eq!(guest.pstate & 0xFFF, EL1H, "SPSR_EL2");
+    check_end(guest.resume())
+}
+
+/// General registers survive the way in and out.
+fn keeps_registers() -> Outcome {
+    let mut guest = guest();
+    guest.x = probe::pattern(1);
+    check_end(guest.run(code!("hvc #1"))).err();
+    check!(guest.x == probe::pattern(1), "a register changed on the way in and out");
+    guest.x = probe::pattern(2);
+    check_end(guest.resume())?;
+    check!(guest.x == probe::pattern(2), "a register changed on the second way");
+    Ok(())
+}
+
+/// Each level has EL1 registers of its own; L1 reaches L2's by names that end in 12.
+fn own_registers() -> Outcome {
+    let mut guest = guest();
+    let own = [mrs!("TTBR0_EL1"), mrs!("VBAR_EL1"), mrs!("TPIDR_EL2")];
+    msr!("S3_5_C13_C0_1", 0x1234); // CONTEXTIDR_EL12
+    msr!("S3_5_C2_C0_0", 0x5000); // TTBR0_EL12
+    check_end(guest.run(code!(
+        "mrs x0, CONTEXTIDR_EL1",
+        "mrs x1, TTBR0_EL1",
+        "mov x2, #0x6000",
+        "msr TTBR1_EL1, x2",
+        "msr TPIDR_EL1, x2",
+        "msr FAR_EL1, x2",
+        "mov x3, #0x77",
+        "msr TPIDR_EL0, x3",
+        "mrs x4, SP_EL0",
+    )))?;
+    check_eq!(guest.x[0], 0x1234, "L2's CONTEXTIDR_EL1");
+    check_eq!(guest.x[1], 0x5000, "L2's TTBR0_EL1");
+    check_eq!(mrs!("S3_5_C2_C0_1"), 0x6000, "TTBR1_EL12");
+    check_eq!(mrs!("TPIDR_EL1"), 0x6000, "TPIDR_EL1");
+    check_eq!(mrs!("S3_5_C6_C0_0"), 0x6000, "FAR_EL12");
+    check_eq!(mrs!("TPIDR_EL0"), 0x77, "TPIDR_EL0");
+    check!(own == [mrs!("TTBR0_EL1"), mrs!("VBAR_EL1"), mrs!("TPIDR_EL2")], "a register of EL2 changed");
+    Ok(())
+}
+
+/// L2 is at EL1 or EL0 as SPSR_EL2 says; HVC does not exist at EL0.
+fn levels() -> Outcome {
+    let mut guest = guest();
+    check_end(guest.run(code!("mrs x0, CurrentEL")))?;
+    check_eq!(guest.x[0], 1 << 2, "CurrentEL");
+    let exit = guest.run_at(EL0T, code!("hvc #5"));
+    check!(exit.own_vector() == Some(8), "HVC at EL0: {exit:x?}");
+    check_eq!(mrs!("S3_5_C4_C0_0") & 0xF, 0, "SPSR_EL12.M");
+    check_eq!(mrs!("S3_5_C4_C0_1"), guest::CODE, "ELR_EL12");
+    check_eq!(mrs!("S3_5_C5_C2_0"), 1 << 25, "ESR_EL12");
+    Ok(())
+}
+
+/// L2's exceptions to its own EL1 don't come to EL2.
+fn own_exceptions() -> Outcome {
+    let mut guest = guest();
+    let exit = guest.run(code!("svc #7"));
+    check!(exit.own_vector() == Some(4), "SVC at EL1: {exit:x?}");
+    check_eq!(mrs!("S3_5_C5_C2_0"), 0x15 << 26 | 1 << 25 | 7, "ESR_EL12");
+    let exit = guest.run_at(EL0T, code!("svc #8"));
+    check!(exit.own_vector() == Some(8), "SVC at EL0: {exit:x?}");
+    // And back by L2's own ERET.
+    msr!("S3_5_C4_C0_0", EL1H);
+    msr!("S3_5_C4_C0_1", guest::CODE + 4);
+    check_end(guest.run(code!("eret", "mrs x0, CurrentEL")))?;
+    check_eq!(guest.x[0], 1 << 2, "CurrentEL");
+    Ok(())
+}
+
+/// L1 puts an exception into L2, as a hypervisor does: by L2's registers and the vector's address.
+fn injected() -> Outcome {
+    let mut guest = guest();
+    check!(guest.run(code!("hvc #1")).hvc() == Some(1), "the first HVC");
+    msr!("S3_5_C4_C0_1", guest.pc); // ELR_EL12, SPSR_EL12, ESR_EL12
+    msr!("S3_5_C4_C0_0", guest.pstate);
+    msr!("S3_5_C5_C2_0", 1 << 25);
+    guest.pc = mrs!("S3_5_C12_C0_0") + 0x200;
+    let exit = guest.resume();
+    check!(exit.own_vector() == Some(4), "{exit:x?}");
+    check_eq!(mrs!("S3_5_C4_C0_1"), guest::CODE + 4, "ELR_EL12");
+    Ok(())
+}
+
+/// HCR_EL2.VSE is taken once, when L2 lets it.
+fn injected_serror() -> Outcome {
+    const VSE: u64 = 1 << 8;
+    let mut guest = guest();
+    guest.hcr |= VSE;
+    let exit = guest.run(code!("nop", "msr DAIFClr, #4", "isb", "nop"));
+    check!(exit.own_vector() == Some(7), "{exit:x?}");
+    Ok(())
+}
+
+/// HCR_EL2.TSC: an SMC of L2's comes to EL2, its own address in ELR_EL2.
+fn firmware_call() -> Outcome {
+    let mut guest = guest();
+    guest.hcr |= 1 << 19;
+    let exit = guest.run(code!("smc #3"));
+    check_eq!(exit.esr, 0x17 << 26 | 1 << 25 | 3, "ESR_EL2");
+    check_eq!(guest.pc, guest::CODE, "ELR_EL2");
+    check_end(guest.skip())
+}
+
+/// A return to a state that does not exist, or is above: EL2 goes on where ELR_EL2 says, and takes an exception at once.
+fn illegal_returns() -> Outcome {
+    // EL3, a reserved mode, EL1 while HCR_EL2.TGE is 1, AArch32 modes above EL0's.
+    let tge = guest::HCR | guest::TGE;
+    for (pstate, hcr) in [(0xD, guest::HCR), (0x2, guest::HCR), (5, tge), (4, tge), (0x1A, guest::HCR), (0x1F, guest::HCR)] {
+        let mut guest = guest();
+        guest.hcr = hcr;
+        // What EL2 goes on at, it can fetch.
+        let here = code!("nop").as_ptr() as u64;
+        (guest.pc, guest.pstate) = (here, 0x3C0 | pstate);
+        let exit = guest.resume();
+        check_eq!(exit.vector, 4, "the vector of an illegal return to {pstate:#x}");
+        check_eq!(exit.esr, 0x0E << 26 | 1 << 25, "ESR_EL2 of an illegal return to {pstate:#x}");
+        check_eq!(guest.pc, here, "ELR_EL2");
+        check_eq!(guest.pstate & 0x10_001F, 0x10_0009, "SPSR_EL2.{{IL, M}}");
+    }
+    Ok(())
+}
+
+/// EL2's own HVC, and that of its EL0 host's programs, which is undefined.
+fn own_calls() -> Outcome {
+    let mut guest = Guest::bare();
+    guest.hcr = payload::entry::HCR;
+    // At EL2 code is where RAM has it.
+    let code = code!("hvc #9");
+    guest.pc = code.as_ptr() as u64;
+    guest.pstate = 0x3C9;
+    let exit = guest.resume();
+    check_eq!(exit.vector, 4, "vector");
+    check_eq!(exit.esr, 0x16 << 26 | 1 << 25 | 9, "ESR_EL2");
+    check_eq!(guest.pstate & 0x1F, 9, "SPSR_EL2.M");
+    check_eq!(mrs!("S3_5_C1_C0_0"), SCTLR, "SCTLR_EL12");
+    Ok(())
+}

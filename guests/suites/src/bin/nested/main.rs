@@ -1,0 +1,53 @@
+//! A hypervisor of its own, at EL2 with VHE, whose VMs run a few instructions at a time: what EL2 does for it, and what wild things it can do.
+//!
+//! Boot arguments: `only=NAME`. `vms=N`: VMs that live and end (default 1000). `seed=N` (default 1), `rounds=N` (default 1): of the wild phases.
+#![no_std]
+#![no_main]
+
+mod enter;
+mod guest;
+mod lists;
+mod lives;
+mod memory;
+mod stage2;
+mod timers;
+mod traps;
+mod wild;
+
+use payload::entry::Entry;
+use payload::harness::Harness;
+use payload::prelude::*;
+use payload::timer::Timer;
+
+payload::program!(main);
+
+fn main(entry: &Entry) -> ! {
+    let mut harness = Harness::new("nested", entry);
+    if machine::at_el2() {
+        for tests in [enter::TESTS, memory::TESTS, traps::TESTS, lists::TESTS, timers::TESTS, lives::TESTS, wild::TESTS] {
+            harness.run(prepare, tests);
+        }
+    } else {
+        harness.record("el2", Err(Fail::new(format_args!("there is no EL2"))));
+    }
+    harness.end()
+}
+
+/// Each test finds EL2 so.
+fn prepare() {
+    gic::reset();
+    restore();
+}
+
+/// Takes what tests change of this CPU's EL2 back to a state in which L1 can go on.
+fn restore() {
+    msr!("HCR_EL2", payload::entry::HCR);
+    lists::reset();
+    for timer in Timer::ALL {
+        timer.stop();
+    }
+    msr!("CPTR_EL2", 3 << 20);
+    msr!("MDCR_EL2", 0);
+    msr!("HSTR_EL2", 0);
+    msr!("CNTVOFF_EL2", 0);
+}

@@ -1,0 +1,192 @@
+//! HCR_EL2.E2H of L1. With it set, virtual EL2 has EL1's registers by their own names, and its guest's are in the page. With it clear
+//! (HCR_EL2.NV1 is set on the CPU then) EL1's names are the guest's registers, in the page, and those of virtual EL2 have a layout of
+//! their own, which crate `nested` turns into EL1's. What virtual EL2 maps, EL1's tables mean to the CPU as EL2's while NV1 is set
+//! (Arm ARM, "HCR_EL2.NV1": execute-never bits, AP[1], PAN).
+//!
+//! FEAT_NV2 has L1 write HCR_EL2 in memory, unseen. So the bit takes effect where L1 next traps with something that it decides; a
+//! hypervisor that changes it has its MMU off, and sets its registers next.
+
+use stile_nested::{layout, vncr};
+use stile_sysreg::SysReg;
+
+use super::registers::{OWN_REGISTERS, Own};
+use super::sysreg::{self, CNTKCTL_FIELDS, CPACR_FIELDS, Home, Live};
+use super::traps::{self, E2H};
+use super::{Nested, Way};
+use crate::arch::aarch64::sysreg::{dsb_ish, isb, write_sysreg};
+use crate::arch::aarch64::{exit, features, timer};
+
+/// What HCR_EL2.E2H decides.
+#[derive(Clone, Copy)]
+pub struct Mode {
+    /// The bit, in its place.
+    pub e2h: u64,
+    /// What HCR_EL2 of the CPU has at virtual EL2 beyond other vCPUs'.
+    pub traps: u64,
+    /// CNTHCTL_EL2 of the CPU at virtual EL2.
+    pub cnthctl: u64,
+}
+
+impl Mode {
+    fn set(way: Way) -> Self {
+        Self { e2h: E2H, traps: traps::virtual_el2(way), cnthctl: traps::EL1_TIMERS }
+    }
+
+    fn clear() -> Self {
+        /// EL1PCTEN; EL1PTEN is 0: EL0's names of the timers are the guest's, and those on the CPU are virtual EL2's.
+        const COUNTER: u64 = 1 << 10;
+        /// EL1TVT, EL1TVCT: the same of the virtual timer, and CNTVOFF_EL2 counts for virtual EL2, too.
+        const VIRTUAL: u64 = 0b11 << 13;
+        let cnthctl = COUNTER | if features::get().ecv { VIRTUAL } else { 0 };
+        Self { e2h: 0, traps: traps::virtual_el2(Way::Redirect) | traps::NV1, cnthctl }
+    }
+
+    /// Clear, if it can be.
+    pub fn at_reset(way: Way) -> Self {
+        if may_be_clear(way) { Self::clear() } else { Self::set(way) }
+    }
+
+    /// Whether the bit is set.
+    pub fn has_e2h(&self) -> bool {
+        self.e2h != 0
+    }
+
+    /// VBAR_EL2 of the CPU.
+    pub fn vectors(&self, way: Way) -> u64 {
+        if self.has_e2h() { exit::nested_vector_base(way.redirects()) } else { exit::plain_vector_base() }
+    }
+}
+
+/// Whether L1 can clear HCR_EL2.E2H, as ID_AA64MMFR4_EL1.E2H0 tells it. That takes NV1, and the page, where its guest's registers are.
+pub fn may_be_clear(way: Way) -> bool {
+    features::get().nv1 && way.redirects()
+}
+
+/// The registers of virtual EL2 that live in memory, after a reset.
+pub fn own_at_reset() -> [u64; OWN_REGISTERS] {
+    let mut own = [0; OWN_REGISTERS];
+    // RES1 bits; and FP traps, as CPACR_EL1 has it.
+    own[Own::PlainSctlr as usize] = 0x30c5_0830;
+    own[Own::PlainCptr as usize] = 0x37ff;
+    own
+}
+
+impl Nested {
+    // Not inlined: the exits of a hypervisor with E2H set don't pay for this.
+
+    /// Lets HCR_EL2.E2H take effect as L1 has it. At virtual EL2. Returns whether it has changed: then what trapped is to be tried again.
+    #[inline(never)]
+    pub fn settle(&mut self) -> bool {
+        let written = self.page.get(vncr::HCR_EL2) & E2H;
+        let changes = written != self.mode.e2h && may_be_clear(self.way);
+        if changes {
+            self.change(written != 0);
+        }
+        changes
+    }
+
+    #[cold]
+    fn change(&mut self, set: bool) {
+        if set {
+            self.mode = Mode::set(self.way);
+            let plain = |own: Own| self.own[own as usize];
+            let (cptr, cnthctl) = (plain(Own::PlainCptr), plain(Own::PlainCnthctl));
+            Live::Sctlr.write(plain(Own::PlainSctlr));
+            Live::Tcr.write(plain(Own::PlainTcr));
+            self.switch_cntkctl();
+            self.write(Home::Split(Live::Cpacr, Own::Cptr, CPACR_FIELDS), cptr);
+            self.write(Home::Split(Live::Cntkctl, Own::Cnthctl, CNTKCTL_FIELDS), cnthctl);
+        } else {
+            self.mode = Mode::clear();
+            let cptr = self.read(Home::Split(Live::Cpacr, Own::Cptr, CPACR_FIELDS));
+            let cnthctl = self.read(Home::Split(Live::Cntkctl, Own::Cnthctl, CNTKCTL_FIELDS));
+            self.switch_cntkctl();
+            self.write_plain(Plain::Sctlr, Live::Sctlr.read());
+            self.write_plain(Plain::Tcr, Live::Tcr.read());
+            self.write_plain(Plain::Cptr, cptr);
+            self.write_plain(Plain::Cnthctl, cnthctl);
+            self.write_plain(Plain::Ttbr0, Live::Ttbr0.read());
+        }
+        traps::load(self);
+        write_sysreg!("vbar_el2", self.mode.vectors(self.way));
+        isb();
+        // What TLBs have of virtual EL2's translations means something else now.
+        // SAFETY: forgetting translations is always right.
+        unsafe { core::arch::asm!("tlbi vmalle1is", options(nostack, preserves_flags)) };
+        dsb_ish();
+    }
+
+    /// Reads such a register.
+    #[inline(never)]
+    pub fn read_plain(&self, plain: Plain) -> u64 {
+        match plain {
+            Plain::Sctlr => self.own[Own::PlainSctlr as usize],
+            Plain::Tcr => self.own[Own::PlainTcr as usize],
+            Plain::Cptr => self.own[Own::PlainCptr as usize],
+            Plain::Cnthctl => self.own[Own::PlainCnthctl as usize],
+            Plain::Ttbr0 => Live::Ttbr0.read(),
+        }
+    }
+
+    /// Writes it: as L1 reads it again, and as it is in effect.
+    #[inline(never)]
+    pub fn write_plain(&mut self, plain: Plain, value: u64) {
+        match plain {
+            Plain::Sctlr => {
+                self.own[Own::PlainSctlr as usize] = value;
+                Live::Sctlr.write(layout::sctlr(value));
+            }
+            Plain::Tcr => {
+                self.own[Own::PlainTcr as usize] = value;
+                Live::Tcr.write(layout::tcr(value));
+            }
+            Plain::Cptr => {
+                self.own[Own::PlainCptr as usize] = value;
+                self.write(Home::Split(Live::Cpacr, Own::Cptr, CPACR_FIELDS), layout::cptr(value));
+            }
+            Plain::Cnthctl => {
+                self.own[Own::PlainCnthctl as usize] = value;
+                self.own[Own::Cnthctl as usize] = layout::cnthctl(value);
+            }
+            Plain::Ttbr0 => Live::Ttbr0.write(layout::ttbr0(value)),
+        }
+    }
+
+    /// The virtual counter as virtual EL2 has it with E2H clear.
+    pub fn virtual_count(&self) -> u64 {
+        timer::now().wrapping_sub(self.page.get(vncr::CNTVOFF_EL2))
+    }
+}
+
+/// Registers of virtual EL2 with a layout of their own while E2H is clear.
+#[derive(Clone, Copy)]
+pub enum Plain {
+    Sctlr,
+    Tcr,
+    Cptr,
+    Cnthctl,
+    Ttbr0,
+}
+
+/// The home of a register that traps at virtual EL2 while E2H is clear.
+pub fn home(reg: SysReg) -> Option<Home> {
+    let [op0, op1, crn, crm, op2] = [reg.op0(), reg.op1(), reg.crn(), reg.crm(), reg.op2()];
+    Some(match (op0, op1, crn, crm, op2) {
+        (3, 4, 1, 0, 0) => Home::Plain(Plain::Sctlr),
+        (3, 4, 1, 1, 2) => Home::Plain(Plain::Cptr),
+        (3, 4, 2, 0, 0) => Home::Plain(Plain::Ttbr0),
+        (3, 4, 2, 0, 2) => Home::Plain(Plain::Tcr),
+        (3, 4, 14, 1, 0) => Home::Plain(Plain::Cnthctl),
+        // EL1's timers, whose names mean the guest's.
+        (3, 3, 14, 0, 2 | 6) => Home::VirtualCount,
+        (3, 3, 14, 2, 0) => Home::GuestTimer(vncr::CNTP_CVAL_EL0),
+        (3, 3, 14, 2, 1) => Home::Page(vncr::CNTP_CTL_EL0),
+        (3, 3, 14, 2, 2) => Home::Page(vncr::CNTP_CVAL_EL0),
+        (3, 3, 14, 3, 0) => Home::GuestTimer(vncr::CNTV_CVAL_EL0),
+        (3, 3, 14, 3, 1) => Home::Page(vncr::CNTV_CTL_EL0),
+        (3, 3, 14, 3, 2) => Home::Page(vncr::CNTV_CVAL_EL0),
+        // _EL12 and _EL02 are names of E2H.
+        (3, 5, ..) => return None,
+        _ => return sysreg::fixed_home(reg),
+    })
+}
