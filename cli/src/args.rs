@@ -49,7 +49,7 @@ pub struct MachineArgs {
     /// The architecture: aarch64 (in an emulated Arm server) or x86_64 (in an emulated PC).
     #[arg(long, value_name = "ARCH")]
     pub arch: Option<String>,
-    /// The VM's kernel: a file (Image, compressed Image, ELF or flat binary), or `debian`, `debian:6.12`, `debian:6.1`, `debian-installer`.
+    /// The VM's kernel: a file (Image, compressed Image, ELF or flat binary), or `debian`, `debian:6.12`, `debian:6.1`, `debian-installer`, `debian-xen`.
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<String>,
     /// The VM's initial RAM file system: a file, `busybox` or `none`.
@@ -215,7 +215,7 @@ pub struct BenchArgs {
     /// The architecture: aarch64 (in an emulated Arm server) or x86_64 (in an emulated PC).
     #[arg(long, value_name = "ARCH", default_value = "aarch64")]
     pub arch: String,
-    /// The emulated CPUs' model, such as max or cortex-a57.
+    /// The emulated CPUs' model, such as max, cortex-a57 or corei7_haswell_4770.
     #[arg(long, value_name = "MODEL")]
     pub cpu: Option<String>,
     /// Measure what real work costs, too: a second table, which takes an hour or more.

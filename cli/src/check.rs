@@ -191,6 +191,7 @@ fn memory_map(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Vec<String>> {
             loads.push((segment.memory(), format!("- kernel{rest}")));
         }
         loads.extend(plan.layout.initrd.clone().map(|range| (range, "- initrd".to_owned())));
+        loads.extend(plan.more.iter().map(|(start, bytes)| (*start..start + bytes.len() as u64, "- a domain's kernel".to_owned())));
         loads.push((plan.layout.dtb.clone(), "- device tree".to_owned()));
         loads.sort_by_key(|(range, _)| range.start);
         rows.extend(loads.into_iter().map(|(range, what)| row(range, what, "")));

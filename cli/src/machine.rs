@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::args::{CheckArgs, MachineArgs};
-use crate::config::{Arch, InitrdSource, KernelSource, MachineConfig, VmConfig};
+use crate::config::{Arch, DebianKernel, InitrdSource, KernelSource, MachineConfig, VmConfig};
 use crate::debian::{self, Freshness};
 use crate::image::{self, Format, Hypervisor, Image, Kernel, Seed, VmFiles, VmPlan};
 use crate::initramfs::{self, Marks, Task};
@@ -42,6 +42,8 @@ struct Files {
     kernel: Vec<u8>,
     initrd: Option<Vec<u8>>,
     bootargs: String,
+    /// Kernels of domains.
+    domains: Vec<Vec<u8>>,
     system: Option<System>,
 }
 
@@ -128,7 +130,7 @@ fn plans_at_hand(config: &MachineConfig) -> Result<Vec<Option<VmPlan>>> {
 }
 
 fn plan(arch: Arch, vm: &VmConfig, files: &Files, seed: Seed) -> Result<VmPlan> {
-    let files = VmFiles { kernel: &files.kernel, initrd: files.initrd.as_deref(), bootargs: &files.bootargs };
+    let files = VmFiles { kernel: &files.kernel, initrd: files.initrd.as_deref(), bootargs: &files.bootargs, domains: &files.domains };
     image::plan_for(arch, vm, &files, seed).map_err(classify)
 }
 
@@ -145,7 +147,7 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
         KernelSource::File(path) => (read(path)?, None, false),
         KernelSource::Debian(which) => {
             let kernel = debian::kernel_for(arch, *which, freshness)?;
-            (read(&kernel.kernel)?, kernel.initrd, true)
+            (read(&kernel.kernel)?, kernel.initrd, *which != DebianKernel::Xen)
         }
     };
     let mut bootargs = Vec::new();
@@ -175,7 +177,8 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
     // The user's come last, because the last of several wins.
     bootargs.push(&vm.append);
     let bootargs = bootargs.join(" ").trim().to_owned();
-    Ok(Files { kernel, initrd, bootargs, system })
+    let domains = vm.domains.iter().map(|domain| read(&domain.kernel)).collect::<Result<_>>()?;
+    Ok(Files { kernel, initrd, bootargs, domains, system })
 }
 
 /// The number in the marks of a small system.

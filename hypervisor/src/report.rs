@@ -50,6 +50,10 @@ pub fn send() {
                 alive_ticks: alive,
             }));
         }
+        let decoded = arch::decoded(vm);
+        if decoded.hits + decoded.misses != 0 {
+            console::event(&Event::Decoded(decoded));
+        }
     }
     console::event(&Event::Memory { before: FREE.load(Ordering::Relaxed), now: memory::available() });
     console::event(&Event::LedgerEnd);

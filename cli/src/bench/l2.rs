@@ -47,7 +47,7 @@ impl Debian {
 
     /// Its files.
     pub fn files(&self) -> VmFiles<'_> {
-        VmFiles { kernel: &self.kernel, initrd: Some(&self.initrd), bootargs: &self.bootargs }
+        VmFiles { kernel: &self.kernel, initrd: Some(&self.initrd), bootargs: &self.bootargs, domains: &[] }
     }
 
     /// The VM.
@@ -82,6 +82,7 @@ impl Guest<'_> {
             pinned: false,
             on_reset: OnReset::Stop,
             exec: None,
+            domains: Vec::new(),
             techniques: Techniques::default(),
         }
     }
@@ -99,7 +100,7 @@ pub fn programs(vcpus: u8, programs: &[(&str, &Path, &str)]) -> Result<(Vec<u8>,
         vcpus,
         memory: 64 << 20,
         source: KernelSource::File(path.to_path_buf()),
-        files: VmFiles { kernel, initrd: None, bootargs },
+        files: VmFiles { kernel, initrd: None, bootargs, domains: &[] },
     });
     archive(&guests.collect::<Vec<_>>())
 }

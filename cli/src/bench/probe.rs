@@ -2,10 +2,11 @@
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
+use stile_blob::{OnReset, Techniques};
 
-use super::operation::Operation;
+use super::operation::{Needs, Operation};
 use crate::cargo;
-use crate::config::Arch;
+use crate::config::{Arch, InitrdSource, KernelSource, VmConfig};
 use crate::image::Kernel;
 
 /// The probe's package and program.
@@ -49,6 +50,24 @@ fn flatten(elf: &[u8]) -> Result<Vec<u8>> {
 pub fn arguments(operations: &[Operation], iterations: u32) -> String {
     let names: Vec<_> = operations.iter().map(|operation| operation.name).collect();
     format!("n={iterations} only={}", names.join(","))
+}
+
+/// A VM for it, with the vCPUs that operations need.
+pub fn vm(needs: Needs, techniques: Techniques) -> VmConfig {
+    VmConfig {
+        name: PACKAGE.into(),
+        kernel: KernelSource::File(PACKAGE.into()),
+        initrd: InitrdSource::None,
+        append: String::new(),
+        memory: MEMORY,
+        vcpus: needs.vcpus(),
+        cpus: 0,
+        pinned: false,
+        on_reset: OnReset::Stop,
+        exec: None,
+        domains: Vec::new(),
+        techniques,
+    }
 }
 
 /// What the probe says of an operation.

@@ -36,7 +36,7 @@ fn several_vms() {
         .iter()
         .zip([true, true, false])
         .map(|(vm, there)| {
-            let files = VmFiles { kernel: &kernel, initrd: Some(&initrd), bootargs: "" };
+            let files = VmFiles { kernel: &kernel, initrd: Some(&initrd), bootargs: "", domains: &[] };
             there.then(|| plan(vm, &files, Seed::Fixed).expect("it fits"))
         })
         .collect();

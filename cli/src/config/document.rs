@@ -9,14 +9,15 @@ use toml::{
 
 use super::{
     Mistake, Place, ablation,
-    draft::{Cpus, Draft, Given, VmDraft},
+    draft::{Cpus, DomainDraft, Draft, Given, VmDraft},
 };
 
 const TOP_KEYS: &[&str] = &["machine", "vm"];
 const MACHINE_KEYS: &[&str] = &["arch", "cpu", "cpus", "memory", "slice"];
 const VM_KEYS: &[&str] =
-    &["append", "cpus", "exec", "initrd", "kernel", "memory", "name", "nested", "on_reset", "pinned", "techniques", "vcpus"];
-const TECHNIQUE_KEYS: &[&str] = &["ablate", "apic_virtualization", "nested", "wfi_passthrough"];
+    &["append", "cpus", "domain", "exec", "initrd", "kernel", "memory", "name", "nested", "on_reset", "pinned", "techniques", "vcpus"];
+const DOMAIN_KEYS: &[&str] = &["append", "kernel", "memory", "vcpus"];
+const TECHNIQUE_KEYS: &[&str] = &["ablate", "apic_virtualization", "decode_cache", "nested", "wfi_passthrough"];
 
 /// Reads a draft; `None` if the text is not TOML at all, so that nothing more can be said about it.
 pub fn draft(text: &str, mistakes: &mut Vec<Mistake>) -> Option<Draft> {
@@ -106,11 +107,39 @@ fn vm_draft(vm: &DeTable<'_>, span: Range<usize>, mistakes: &mut Vec<Mistake>) -
         let mut techniques = Table::new("[vm.techniques]", techniques, TECHNIQUE_KEYS, mistakes);
         let levels = "\"posted\", \"delivery\", \"registers\" or \"off\"";
         draft.apic_virtualization = techniques.string("apic_virtualization", levels, mistakes);
+        draft.decode_cache = techniques.string("decode_cache", "\"verify\", \"protect\" or \"off\"", mistakes);
         draft.nested_way = techniques.string("nested", "\"nv2\", \"nv\" or \"off\"", mistakes);
         draft.wfi_passthrough = techniques.boolean("wfi_passthrough", mistakes);
         draft.ablate = techniques.strings("ablate", &format!("a list of {}", ablation::list()), mistakes);
     }
+    draft.domains = domains(&vm, mistakes);
     draft
+}
+
+/// The tables of what a virtual machine starts.
+fn domains(vm: &Table<'_>, mistakes: &mut Vec<Mistake>) -> Vec<DomainDraft> {
+    let wanted = "a table [[vm.domain]] for each";
+    let Some(value) = vm.get("domain") else { return Vec::new() };
+    let DeValue::Array(array) = value.get_ref() else {
+        mistakes.push(wrong_type("domain", value, wanted).similar("[[vm.domain]]"));
+        return Vec::new();
+    };
+    let mut domains = Vec::new();
+    for element in array.iter() {
+        let DeValue::Table(table) = element.get_ref() else {
+            mistakes.push(wrong_type("domain", element, wanted));
+            continue;
+        };
+        let mut domain = Table::new("[[vm.domain]]", table, DOMAIN_KEYS, mistakes);
+        domains.push(DomainDraft {
+            place: Place::Text(element.span()),
+            kernel: domain.string("kernel", "a path", mistakes),
+            append: domain.string("append", "the kernel's command line in one string", mistakes),
+            memory: domain.size("memory", "a string such as \"64M\"", mistakes),
+            vcpus: domain.integer("vcpus", mistakes),
+        });
+    }
+    domains
 }
 
 fn cpus(vm: &mut Table<'_>, mistakes: &mut Vec<Mistake>) -> Option<Given<Cpus>> {

@@ -62,8 +62,21 @@ pub struct VmDraft {
     pub exec: Option<Given<String>>,
     pub nested_way: Option<Given<String>>,
     pub apic_virtualization: Option<Given<String>>,
+    pub decode_cache: Option<Given<String>>,
     pub wfi_passthrough: Option<Given<bool>>,
     pub ablate: Option<Vec<Given<String>>>,
+    pub domains: Vec<DomainDraft>,
+}
+
+/// A virtual machine that a virtual machine starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DomainDraft {
+    /// Where it begins.
+    pub place: Place,
+    pub kernel: Option<Given<String>>,
+    pub append: Option<Given<String>>,
+    pub memory: Option<Given<String>>,
+    pub vcpus: Option<Given<i64>>,
 }
 
 impl VmDraft {
@@ -85,8 +98,10 @@ impl VmDraft {
             exec: None,
             nested_way: None,
             apic_virtualization: None,
+            decode_cache: None,
             wfi_passthrough: None,
             ablate: None,
+            domains: Vec::new(),
         }
     }
 }

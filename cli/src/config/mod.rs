@@ -6,6 +6,7 @@
 
 use std::{
     fs,
+    ops::Range,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -13,6 +14,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 use stile_blob::{OnReset, Techniques};
 use stile_board::map;
+
+use crate::image::domain::Domain;
 
 pub mod ablation;
 mod document;
@@ -76,6 +79,31 @@ pub struct VmConfig {
     pub exec: Option<String>,
     /// The techniques that are switched on.
     pub techniques: Techniques,
+    /// What it is to start itself, being Xen: [`MAX_DOMAINS`] at most.
+    pub domains: Vec<DomainConfig>,
+}
+
+/// The most domains of one virtual machine: its image has room for so many files.
+pub const MAX_DOMAINS: usize = 4;
+
+/// A virtual machine that Xen, in one of Stile's, starts by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DomainConfig {
+    /// Its kernel: a file that was there when the configuration was read.
+    pub kernel: PathBuf,
+    /// The kernel's command line.
+    pub append: String,
+    /// RAM in bytes: a multiple of 2 MiB.
+    pub memory: u64,
+    /// Virtual CPUs: 1 to [`stile_board::MAX_VCPUS`].
+    pub vcpus: u8,
+}
+
+impl DomainConfig {
+    /// The domain as its device tree has it.
+    pub fn with_image(&self, image: Range<u64>) -> Domain<'_> {
+        Domain { vcpus: self.vcpus, memory: self.memory, image, bootargs: &self.append }
+    }
 }
 
 /// An architecture that Stile runs on.
@@ -155,16 +183,19 @@ pub enum DebianKernel {
     V6_1,
     /// `debian-installer`: the installer, which brings its own initial RAM file system.
     Installer,
+    /// `debian-xen`: Xen of the stable release, for a virtual machine with an EL2.
+    Xen,
 }
 
 impl DebianKernel {
     /// Every word that names a kernel of Debian's, and the kernel that it names.
-    pub const WORDS: [(&'static str, DebianKernel); 5] = [
+    pub const WORDS: [(&'static str, DebianKernel); 6] = [
         ("debian", DebianKernel::Newest),
         ("debian:newest", DebianKernel::Newest),
         ("debian:6.12", DebianKernel::V6_12),
         ("debian:6.1", DebianKernel::V6_1),
         ("debian-installer", DebianKernel::Installer),
+        ("debian-xen", DebianKernel::Xen),
     ];
 
     /// The word that names it.
@@ -174,6 +205,7 @@ impl DebianKernel {
             DebianKernel::V6_12 => "debian:6.12",
             DebianKernel::V6_1 => "debian:6.1",
             DebianKernel::Installer => "debian-installer",
+            DebianKernel::Xen => "debian-xen",
         }
     }
 }

@@ -6,7 +6,7 @@ use stile_blob::{Nested, Techniques};
 use stile_board::{MAX_CPUS, MAX_VCPUS, MAX_VMS};
 
 use super::{
-    DebianKernel, InitrdSource, KernelSource, MachineConfig, Mistake, RESERVED, VmConfig,
+    DebianKernel, DomainConfig, InitrdSource, KernelSource, MAX_DOMAINS, MachineConfig, Mistake, RESERVED, VmConfig,
     draft::{Draft, Given, VmDraft},
     units, value,
 };
@@ -15,6 +15,8 @@ use super::{
 const DEFAULT_MEMORY: u64 = 512 << 20;
 /// The same for Debian's installer, which unpacks its packages into RAM.
 const DEFAULT_INSTALLER_MEMORY: u64 = 1 << 30;
+/// The RAM of a domain that doesn't say.
+const DEFAULT_DOMAIN_MEMORY: u64 = 64 << 20;
 const DEFAULT_SLICE: Duration = Duration::from_millis(5);
 
 /// Notes every mistake; `None` if there is one that leaves nothing to go on with.
@@ -88,6 +90,7 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
     let on_reset = draft.on_reset.as_ref().and_then(|given| value::on_reset(given, mistakes));
     let nested_way = draft.nested_way.as_ref().and_then(|given| value::nested(given, mistakes));
     let apic = draft.apic_virtualization.as_ref().and_then(|given| value::apic_virtualization(given, mistakes));
+    let decode_cache = draft.decode_cache.as_ref().and_then(|given| value::decode_cache(given, mistakes));
     if let Some(append) = &draft.append {
         value::no_nul(append, mistakes);
     }
@@ -98,8 +101,8 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
     let installer = kernel == Some(KernelSource::Debian(DebianKernel::Installer));
     let initrd = initrd.unwrap_or(match kernel {
         Some(KernelSource::Debian(DebianKernel::Installer)) => InitrdSource::Bundled,
-        Some(KernelSource::Debian(_)) => InitrdSource::Busybox,
-        Some(KernelSource::File(_)) | None => InitrdSource::None,
+        Some(KernelSource::Debian(which)) if which != DebianKernel::Xen => InitrdSource::Busybox,
+        Some(_) | None => InitrdSource::None,
     });
     if let (Some(exec), true) = (&draft.exec, before == mistakes.len() && initrd != InitrdSource::Busybox) {
         mistakes.push(
@@ -107,6 +110,11 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
                 .expected("initrd = \"busybox\""),
         );
     }
+    let nested = match draft.nested.as_ref().is_some_and(|given| given.value) {
+        true => nested_way.unwrap_or(Nested::Nv2),
+        false => Nested::Off,
+    };
+    let domains = domains(draft, nested, folder, mistakes);
     VmConfig {
         name: name.unwrap_or_else(|| format!("vm{index}")),
         // Only ever used if there was no mistake.
@@ -120,15 +128,46 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
         on_reset: on_reset.unwrap_or_default(),
         exec: draft.exec.as_ref().map(|given| given.value.clone()),
         techniques: Techniques {
-            nested: match draft.nested.as_ref().is_some_and(|given| given.value) {
-                true => nested_way.unwrap_or(Nested::Nv2),
-                false => Nested::Off,
-            },
+            nested,
             apic_virtualization: apic.unwrap_or_default(),
+            decode_cache: decode_cache.unwrap_or_default(),
             wfi_passthrough: draft.wfi_passthrough.as_ref().map_or(Techniques::default().wfi_passthrough, |given| given.value),
             ablate,
         },
+        domains,
     }
+}
+
+/// What the virtual machine starts.
+fn domains(draft: &VmDraft, nested: Nested, folder: &Path, mistakes: &mut Vec<Mistake>) -> Vec<DomainConfig> {
+    let mut domains = Vec::new();
+    for domain in &draft.domains {
+        if nested == Nested::Off {
+            let what = "a virtual machine without an EL2 can't start others";
+            mistakes.push(Mistake::new(domain.place.clone(), what).expected("nested = true in its [[vm]]"));
+        }
+        if domain.kernel.is_none() {
+            mistakes.push(Mistake::new(domain.place.clone(), "this domain has no kernel").expected("kernel = a path"));
+        }
+        let kernel = domain.kernel.as_ref().and_then(|given| value::file(given, "kernel", "a file", &[], folder, mistakes));
+        let memory = domain.memory.as_ref().and_then(|given| value::vm_memory(given, mistakes));
+        let vcpus = domain.vcpus.as_ref().and_then(|given| value::number(given, "vCPUs", 1, MAX_VCPUS, mistakes));
+        if let Some(append) = &domain.append {
+            value::no_nul(append, mistakes);
+        }
+        domains.push(DomainConfig {
+            // Only ever used if there was no mistake.
+            kernel: kernel.unwrap_or_default(),
+            append: text(&domain.append),
+            memory: memory.unwrap_or(DEFAULT_DOMAIN_MEMORY),
+            vcpus: vcpus.unwrap_or(1) as u8,
+        });
+    }
+    if let Some(extra) = draft.domains.get(MAX_DOMAINS) {
+        let what = format!("there are {} domains", draft.domains.len());
+        mistakes.push(Mistake::new(extra.place.clone(), what).expected(format!("at most {MAX_DOMAINS}")));
+    }
+    domains
 }
 
 fn text(given: &Option<Given<String>>) -> String {

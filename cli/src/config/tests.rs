@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use proptest::prelude::*;
-use stile_blob::{ApicVirtualization, Nested, OnReset};
+use stile_blob::{ApicVirtualization, DecodeCache, Nested, OnReset};
 
 use super::*;
 
@@ -217,6 +217,20 @@ proptest! {
 }
 
 #[test]
+fn a_cache_of_decoded_instructions_is_chosen_by_its_scheme() {
+    let cache = |more: &str| {
+        let text = format!("[machine]\narch = \"x86_64\"\n[[vm]]\nkernel = \"debian\"\n{more}");
+        MachineConfig::from_text("machine.toml", &text, Path::new(""), &Flags::default())
+            .map(|config| config.vms[0].techniques.decode_cache)
+    };
+    assert_eq!(cache("").unwrap(), DecodeCache::Verify);
+    assert_eq!(cache("[vm.techniques]\ndecode_cache = \"protect\"\n").unwrap(), DecodeCache::Protect);
+    assert_eq!(cache("[vm.techniques]\ndecode_cache = \"off\"\n").unwrap(), DecodeCache::Off);
+    let refusal = cache("[vm.techniques]\ndecode_cache = \"verfy\"\n").unwrap_err().to_string();
+    assert!(refusal.contains("\"verfy\"") && refusal.contains("verify"), "{refusal}");
+}
+
+#[test]
 fn how_far_apics_are_virtualized() {
     let level = |more: &str| {
         let text = format!("[[vm]]\nkernel = \"debian\"\n{more}");
@@ -243,4 +257,24 @@ fn an_el2_of_its_own_has_a_way_only_if_it_is_asked_for() {
     assert_eq!(nested("[vm.techniques]\nnested = \"nv\"\n").unwrap(), Nested::Off);
     let refusal = nested("nested = true\n[vm.techniques]\nnested = \"nv3\"\n").unwrap_err().to_string();
     assert!(refusal.contains("\"nv3\"") && refusal.contains("nv2"), "{refusal}");
+}
+
+#[test]
+fn domains_of_a_vm() {
+    let folder = folder();
+    let read = |text: &str| MachineConfig::from_text("machine.toml", text, folder.path(), &Flags::default());
+    let config = read("[[vm]]\nkernel = \"Image\"\nnested = true\n[[vm.domain]]\nkernel = \"Image\"\nvcpus = 2\n").expect("right");
+    let [domain] = &config.vms[0].domains[..] else { panic!("one domain: {:?}", config.vms[0].domains) };
+    assert_eq!((domain.vcpus, domain.memory, &domain.append[..]), (2, 64 << 20, ""));
+    let five = "[[vm.domain]]\nkernel = \"Image\"\n".repeat(5);
+    let wrong = [
+        ("[[vm]]\nkernel = \"Image\"\n[[vm.domain]]\nkernel = \"Image\"\n".to_owned(), "nested = true"),
+        ("[[vm]]\nkernel = \"Image\"\nnested = true\n[[vm.domain]]\nvcpus = 2\n".to_owned(), "no kernel"),
+        ("[[vm]]\nkernel = \"Image\"\nnested = true\n[vm.domain]\nkernel = \"Image\"\n".to_owned(), "[[vm.domain]]"),
+        (format!("[[vm]]\nkernel = \"Image\"\nnested = true\n{five}"), "at most 4"),
+    ];
+    for (text, said) in wrong {
+        let mistakes = read(&text).expect_err("wrong").to_string();
+        assert!(mistakes.contains(said), "{mistakes}");
+    }
 }

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use stile_blob::{Ablation, ApicVirtualization, MAX_NAME_LEN, Nested, OnReset, is_name};
+use stile_blob::{Ablation, ApicVirtualization, DecodeCache, MAX_NAME_LEN, Nested, OnReset, is_name};
 use stile_board::map;
 
 use super::{
@@ -162,7 +162,14 @@ pub fn initrd(given: &Given<String>, folder: &Path, mistakes: &mut Vec<Mistake>)
 }
 
 /// The path of a file that is there.
-fn file(given: &Given<String>, what: &str, expected: &str, words: &[&str], folder: &Path, mistakes: &mut Vec<Mistake>) -> Option<PathBuf> {
+pub fn file(
+    given: &Given<String>,
+    what: &str,
+    expected: &str,
+    words: &[&str],
+    folder: &Path,
+    mistakes: &mut Vec<Mistake>,
+) -> Option<PathBuf> {
     // A flag's path is from where the user is, not from where the file is.
     let path = match given.place {
         Place::Flag(_) => Path::new(&given.value).to_owned(),
@@ -237,6 +244,10 @@ pub fn on_reset(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<On
 
 pub fn nested(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<Nested> {
     one_of(given, "there is no way of nesting", &Nested::WORDS, mistakes)
+}
+
+pub fn decode_cache(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<DecodeCache> {
+    one_of(given, "there is no cache of decoded instructions", &DecodeCache::WORDS, mistakes)
 }
 
 pub fn apic_virtualization(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<ApicVirtualization> {

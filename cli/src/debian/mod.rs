@@ -48,20 +48,21 @@ pub fn kernel(kernel: DebianKernel, freshness: Freshness) -> Result<Kernel> {
 /// One of Debian's kernels.
 ///
 /// # Errors
-/// As [`kernel`]; there is no installer for x86-64 here.
+/// As [`kernel`]; there is no installer and no Xen for x86-64 here.
 pub fn kernel_for(arch: Arch, kernel: DebianKernel, freshness: Freshness) -> Result<Kernel> {
-    if arch == Arch::X86_64 && kernel == DebianKernel::Installer {
-        return Err(exit::usage("Debian's installer is for aarch64 only"));
+    if arch == Arch::X86_64 && matches!(kernel, DebianKernel::Installer | DebianKernel::Xen) {
+        return Err(exit::usage(format!("{} is for aarch64 only", kernel.word())));
     }
     let item = match kernel {
         DebianKernel::Newest => Item::NewestKernel,
         DebianKernel::V6_12 => Item::Kernel6_12,
         DebianKernel::V6_1 => Item::Kernel6_1,
         DebianKernel::Installer => Item::Installer,
+        DebianKernel::Xen => Item::Xen,
     };
     let stored = store::get(arch, item, freshness)?;
     Ok(Kernel {
-        kernel: stored.dir.join("kernel"),
+        kernel: stored.dir.join(if item == Item::Xen { "xen" } else { "kernel" }),
         initrd: (item == Item::Installer).then(|| stored.dir.join("initrd")),
         about: format!("{} {}", stored.package, stored.version),
     })

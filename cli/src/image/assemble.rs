@@ -1,5 +1,7 @@
 //! Putting an image together.
 
+use std::ops::Range;
+
 use stile_blob::{Load, MAX_LOADS, Machine, Mode, Nested, Vm, write};
 use stile_board::map;
 use thiserror::Error;
@@ -20,6 +22,8 @@ pub struct VmFiles<'a> {
     pub initrd: Option<&'a [u8]>,
     /// The whole command line of the kernel.
     pub bootargs: &'a str,
+    /// The kernels of what it is to start itself, being Xen: as many as [`VmConfig::domains`].
+    pub domains: &'a [Vec<u8>],
 }
 
 /// What the guests' random numbers begin with.
@@ -108,21 +112,55 @@ pub fn plan(vm: &VmConfig, files: &VmFiles<'_>, seed: Seed) -> Result<VmPlan, Er
     // An empty file is none: its range would have no first byte.
     let initrd = files.initrd.filter(|initrd| !initrd.is_empty());
     let initrd_len = initrd.map(|initrd| initrd.len() as u64);
-    let mut description = Description {
+    let behind = Behind::new(initrd_len, files.domains);
+    let describe = |start: u64| Description {
         memory: vm.memory,
         vcpus: vm.vcpus,
         el2: vm.techniques.nested != Nested::Off,
         bootargs: files.bootargs,
-        initrd: initrd_len.map(|len| 0..len),
+        initrd: initrd_len.map(|len| start..start + len),
         seed: seed_bytes,
+        domains: vm.domains.iter().zip(behind.domains(start)).map(|(domain, image)| domain.with_image(image)).collect(),
     };
     let build = |description: &Description<'_>| dtb::build(description).map_err(|error| Error::Dtb { vm: name(), error });
-    // The first one only has the right length.
-    let dtb_len = build(&description)?.len() as u64;
-    let layout = layout::place(&kernel, vm.memory, dtb_len, initrd_len).map_err(|error| Error::NoRoom { vm: name(), error })?;
-    description.initrd = layout.initrd.clone();
-    let dtb = build(&description)?;
-    Ok(VmPlan { kernel, initrd: initrd.map(<[u8]>::to_vec), dtb, layout, mode: Mode::Reset, ram_base: map::RAM_BASE, more: Vec::new() })
+    // The first one only has a length that is enough: names have addresses in them.
+    let dtb_len = build(&describe(map::RAM_BASE + vm.memory))?.len() as u64;
+    let mut layout = layout::place(&kernel, vm.memory, dtb_len, behind.len()).map_err(|error| Error::NoRoom { vm: name(), error })?;
+    let start = layout.initrd.as_ref().map_or(0, |range| range.start);
+    layout.initrd = initrd_len.map(|len| start..start + len);
+    let dtb = build(&describe(start))?;
+    let more = behind.domains(start).zip(files.domains).map(|(range, bytes)| (range.start, bytes.clone())).collect();
+    Ok(VmPlan { kernel, initrd: initrd.map(<[u8]>::to_vec), dtb, layout, mode: Mode::Reset, ram_base: map::RAM_BASE, more })
+}
+
+/// The initial RAM file system, and behind it the kernels of domains.
+struct Behind {
+    /// From the first byte.
+    domains: Vec<Range<u64>>,
+    /// Where that ends.
+    end: u64,
+}
+
+impl Behind {
+    fn new(initrd: Option<u64>, domains: &[Vec<u8>]) -> Self {
+        let mut end = initrd.unwrap_or(0);
+        let mut ranges = Vec::new();
+        for domain in domains {
+            let start = end.next_multiple_of(layout::INITRD_ALIGN);
+            end = start + domain.len() as u64;
+            ranges.push(start..end);
+        }
+        Self { domains: ranges, end }
+    }
+
+    fn len(&self) -> Option<u64> {
+        (self.end > 0).then_some(self.end)
+    }
+
+    /// The domains' places, the first byte of all being at `start`.
+    fn domains(&self, start: u64) -> impl Iterator<Item = Range<u64>> {
+        self.domains.iter().map(move |range| start + range.start..start + range.end)
+    }
 }
 
 /// Makes the image of a machine: `plans` has one for each of its virtual machines, in their order.

@@ -5,6 +5,8 @@ use std::ops::Range;
 use stile_board::{MAX_VCPUS, gicr_base, intid, map, mpidr};
 use vm_fdt::{FdtWriter, FdtWriterResult};
 
+use super::domain::{self, Domain};
+
 /// What differs from guest to guest.
 #[derive(Clone, Debug)]
 pub struct Description<'a> {
@@ -20,6 +22,8 @@ pub struct Description<'a> {
     pub initrd: Option<Range<u64>>,
     /// What the guest's random numbers begin with.
     pub seed: [u8; SEED_LEN],
+    /// What it is to start itself, being Xen.
+    pub domains: Vec<Domain<'a>>,
 }
 
 /// Bytes of [`Description::seed`]: eight for the kernel's place in its address space, the rest for its random number generator.
@@ -112,6 +116,15 @@ fn chosen(fdt: &mut FdtWriter, description: &Description<'_>) -> FdtWriterResult
     }
     fdt.property("kaslr-seed", kaslr_seed)?;
     fdt.property("rng-seed", rng_seed)?;
+    if !description.domains.is_empty() {
+        fdt.property_u32("#address-cells", 2)?;
+        fdt.property_u32("#size-cells", 2)?;
+        // What Linux calls so would be a first domain's.
+        fdt.property_string("xen,xen-bootargs", description.bootargs)?;
+    }
+    for (index, domain) in description.domains.iter().enumerate() {
+        domain::node(fdt, index + 1, domain)?;
+    }
     fdt.end_node(chosen)
 }
 

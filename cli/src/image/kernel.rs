@@ -22,6 +22,8 @@ pub enum Format {
     BzImage,
     /// A program with a Multiboot header ("Multiboot Specification", 0.6.96), for x86.
     Multiboot,
+    /// A program with an entry point for PVH, for x86.
+    Pvh,
     /// None of those: the bytes of memory themselves, to be started at the first one.
     Flat,
 }
@@ -33,6 +35,7 @@ impl fmt::Display for Format {
             Format::Elf => "ELF",
             Format::BzImage => "x86 bzImage",
             Format::Multiboot => "Multiboot",
+            Format::Pvh => "PVH",
             Format::Flat => "flat binary",
         })
     }
@@ -91,7 +94,7 @@ pub enum KernelError {
         arch: String,
     },
     /// It can't be started on a PC.
-    #[error("it is no kernel for a PC; expected a bzImage, or a program with a Multiboot header")]
+    #[error("it is no kernel for a PC; expected a bzImage, or a program with a Multiboot header or an entry point for PVH")]
     NoMultiboot,
     /// It is no kernel at all.
     #[error("it is {0}; expected an arm64 Image, an ELF program or a flat binary")]

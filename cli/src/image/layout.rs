@@ -12,7 +12,7 @@ use crate::config::units;
 const BLOCK: u64 = 2 << 20;
 
 /// Initial RAM file systems begin at a page of any size that a kernel may use.
-const INITRD_ALIGN: u64 = 64 << 10;
+pub const INITRD_ALIGN: u64 = 64 << 10;
 
 /// Kernels before 4.2 find the device tree only this near to themselves.
 const NEAR: u64 = 512 << 20;

@@ -2,6 +2,7 @@
 
 pub mod assemble;
 mod compression;
+pub mod domain;
 pub mod dtb;
 mod elf;
 mod hypervisor;

@@ -1,12 +1,13 @@
 //! The account of exits, gathered from Stile's messages, and its tables.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use clap::ValueEnum;
 use stile_ledger::report::Report;
 use stile_ledger::{Catalogue, Reason, Row, RowId, RowKey};
-use stile_wire::{Event, LedgerRow};
+use stile_wire::{Decoded, Event, LedgerRow};
 
 use crate::config::Arch;
 
@@ -28,6 +29,8 @@ pub struct Exits {
     /// The names of the architecture's rows.
     catalogue: &'static Catalogue,
     report: Report,
+    /// What became of decoded instructions, by VM.
+    decoded: BTreeMap<u8, Decoded>,
     /// The counter's frequency in Hz, 0 if it was not told.
     frequency: u64,
     /// Bytes of Stile's memory that were free when the first VM started, and that are free.
@@ -45,7 +48,7 @@ pub const fn catalogue(arch: Arch) -> &'static Catalogue {
 impl Exits {
     /// Nothing yet.
     pub fn new(arch: Arch) -> Self {
-        Self { catalogue: catalogue(arch), report: Report::default(), frequency: 0, memory: None }
+        Self { catalogue: catalogue(arch), report: Report::default(), decoded: BTreeMap::new(), frequency: 0, memory: None }
     }
 
     /// Takes a message; most are about something else.
@@ -56,6 +59,9 @@ impl Exits {
                 let account = self.report.account_mut(total.vm, total.vcpu);
                 account.taken = total.taken;
                 account.alive = total.alive_ticks;
+            }
+            Event::Decoded(decoded) => {
+                self.decoded.insert(decoded.vm, *decoded);
             }
             Event::CounterFrequency { hz } => self.frequency = *hz,
             Event::Memory { before, now } => self.memory = Some((*before, *now)),
@@ -98,6 +104,9 @@ impl Exits {
             // Writing to a string can't fail.
             let _ = writeln!(text, "{heading}\n{}\n", account.table(self.catalogue, self.frequency));
         }
+        for (vm, decoded) in &self.decoded {
+            let _ = writeln!(text, "{}", describe(name(*vm), decoded));
+        }
         if accounts.len() > 1 {
             let all = self.report.machine();
             let _ = writeln!(
@@ -119,6 +128,16 @@ impl Exits {
     }
 }
 
+/// What became of a VM's decoded instructions.
+fn describe(vm: &str, decoded: &Decoded) -> String {
+    let Decoded { hits, misses, evictions, mismatches, dropped, .. } = *decoded;
+    let rate = 100.0 * hits as f64 / hits.saturating_add(misses).max(1) as f64;
+    format!(
+        "instructions decoded for {vm}: {misses}; found decoded: {hits} ({rate:.2} %); had changed: {mismatches}; \
+         dropped by a write: {dropped}; made room: {evictions}\n"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use stile_ledger::aarch64::reason;
@@ -132,6 +151,17 @@ mod tests {
 
     fn total(vm: u8, vcpu: u8, taken: u64) -> Event {
         Event::LedgerTotal(LedgerTotal { vm, vcpu, taken, counted: taken, outside_ticks: taken * 10, alive_ticks: 1000 })
+    }
+
+    #[test]
+    fn decoded_instructions_are_told_if_there_were_any() {
+        let mut exits = Exits::new(Arch::X86_64);
+        exits.take(&total(0, 0, 0));
+        assert!(!exits.tables(&[], By::Vm).unwrap().contains("decoded"));
+        exits.take(&Event::Decoded(Decoded { vm: 0, hits: 999, misses: 1, evictions: 2, mismatches: 3, dropped: 4 }));
+        let text = exits.tables(&["guest".to_owned()], By::Vm).unwrap();
+        let line = "instructions decoded for guest: 1; found decoded: 999 (99.90 %); had changed: 3; dropped by a write: 4; made room: 2";
+        assert!(text.contains(line), "{text}");
     }
 
     #[test]

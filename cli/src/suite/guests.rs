@@ -102,14 +102,26 @@ fn pc() -> Result<Vec<Scenario>> {
         let exitless = if vcpus == 1 { vec!["lapic_id_read", "task_priority_write", "self_ipi"] } else { vec![] };
         Scenario { expect: exits_of_apic(&exitless), ..scenario }
     });
+    let statuses = [(0, exit::OK, "exits counted"), (3, exit::GUEST, "ended itself with status 3")].map(|(status, ends, note)| {
+        let arguments = format!("--arch x86_64 --memory 64M --exits --append exit={status}");
+        let scenario = Scenario::new(format!("pc/exit-status/{status}"), &arguments).with("--kernel", path.display().to_string());
+        Scenario { expect: Expect { status: ends, notes: vec![note.into()], ..Expect::default() }, ..scenario }
+    });
     let levels = [("registers", &["lapic_id_read", "task_priority_write"][..]), ("off", &[])];
     let levels = levels.map(|(level, exitless)| {
-        let vm = format!("kernel = \"{}\"\nmemory = \"64M\"\n", path.display());
+        let vm = format!("kernel = \"{}\"\nmemory = \"64M\"\nvcpus = 2\n", path.display());
         Scenario {
-            config: Some(pc_config(1, level, &vm)),
+            config: Some(pc_config(1, &apic(level), &vm)),
             expect: exits_of_apic(exitless),
             ..Scenario::new(format!("pc/apic/{level}"), "--exits")
         }
+    });
+    // Code that changes, on one vCPU and by another: what is remembered of it must change, too.
+    let caches = ["verify", "protect"].map(|scheme| {
+        let vm = format!("kernel = \"{}\"\nvcpus = 2\nmemory = \"64M\"\n", path.display());
+        let config = pc_config(2, &format!("apic_virtualization = \"off\"\ndecode_cache = \"{scheme}\""), &vm);
+        let expect = Expect { notes: vec![NO_DIFFERENCE.into(), "instructions decoded for vm0: ".into()], ..passed() };
+        Scenario { config: Some(config), expect, ..Scenario::new(format!("pc/decode-cache/{scheme}"), "--exits") }
     });
     let machines = [("corei7_skylake_x", 1, 1), ("corei7_haswell_4770", 2, 1), ("corei7_skylake_x", 2, 2)];
     let boots = machines.map(|(cpu, vcpus, smp)| {
@@ -118,14 +130,22 @@ fn pc() -> Result<Vec<Scenario>> {
         Scenario { expect: debian(vcpus), ..scenario }
     });
     let vm = "kernel = \"debian:6.1\"\nmemory = \"256M\"\nvcpus = 2\non_reset = \"stop\"\nexec = \"uname -r; nproc; exit 7\"\n";
-    let by_hand =
-        Scenario { config: Some(pc_config(2, "off", vm)), expect: debian(2), ..Scenario::new("pc/debian:6.1/apic-off-2-on-2", "--exits") };
-    Ok(suites.into_iter().chain(levels).chain(boots).chain([by_hand]).collect())
+    let by_hand = Scenario {
+        config: Some(pc_config(2, &apic("off"), vm)),
+        expect: debian(2),
+        ..Scenario::new("pc/debian:6.1/apic-off-2-on-2", "--exits")
+    };
+    Ok(suites.into_iter().chain(levels).chain(statuses).chain(caches).chain(boots).chain([by_hand]).collect())
 }
 
-/// A PC with one VM whose local APICs are virtualized so far and no further.
-fn pc_config(cpus: u32, level: &str, vm: &str) -> String {
-    format!("[machine]\narch = \"x86_64\"\ncpus = {cpus}\n\n[[vm]]\n{vm}[vm.techniques]\napic_virtualization = \"{level}\"\n")
+/// A PC with one VM, and its techniques.
+fn pc_config(cpus: u32, techniques: &str, vm: &str) -> String {
+    format!("[machine]\narch = \"x86_64\"\ncpus = {cpus}\n\n[[vm]]\n{vm}[vm.techniques]\n{techniques}\n")
+}
+
+/// Local APICs are virtualized so far and no further.
+fn apic(level: &str) -> String {
+    format!("apic_virtualization = \"{level}\"")
 }
 
 /// What the suite for x86-64 prints of operations on the local APIC: those that do not exit, in both modes.

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use super::scenario::{Expect, Scenario};
 use super::table::NO_DIFFERENCE;
 use crate::session::SAME_MEMORY;
-use crate::{bench, cargo};
+use crate::{bench, cargo, exit};
 
 /// Debian's KVM starts at EL2, on every CPU of its VM.
 pub fn starts() -> Vec<Scenario> {
@@ -90,4 +90,29 @@ fn start(name: &str, way: Way, vcpus: u8, (archive, names): &(Vec<u8>, Vec<Strin
     let arguments = format!("{run} --kernel debian --vcpus {vcpus} --memory 1G --exits {more}");
     let append = bench::client_boot_arguments(kernel, names);
     Ok(Scenario::new(name, &arguments).with("--initrd", path.display().to_string()).with("--append", append))
+}
+
+/// Xen at an EL2 whose HCR_EL2.E2H is clear, as it always has it, and the probe in a domain that it starts by itself.
+///
+/// # Errors
+/// The probe can't be built, or a file can't be written.
+pub fn xen() -> Result<Scenario> {
+    let operations = ["hyp_call", "mmio_read_vgic", "mmio_read_device", "eoi", "ipi_self", "timer"];
+    let folder = cargo::repository().join("target/nested");
+    std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    let probe = folder.join("probe");
+    std::fs::write(&probe, bench::probe_image()?).with_context(|| format!("writing {}", probe.display()))?;
+    let config = format!(
+        "[[vm]]\nname = \"xen\"\nkernel = \"debian-xen\"\nmemory = \"256M\"\nappend = \"console=dtuart bootscrub=0\"\nnested = true\n\
+         on_reset = \"stop\"\n\n[[vm.domain]]\nkernel = \"{}\"\nappend = \"n=64 only={}\"\n",
+        probe.display(),
+        operations.join(",")
+    );
+    let output = operations.iter().map(|operation| format!("{{\"operation\":\"{operation}\",\"instructions\"")).collect();
+    let notes = [NO_DIFFERENCE, "FORWARDED", "ERET to its guest", "TLBI VAE2IS write"].map(Into::into).into();
+    // A domain's end is not Xen's: three times Ctrl-a leads from the domain's console to Xen's own, where R is a reset.
+    let expect = Expect { status: exit::GUEST, output, notes, absent: vec!["probe: "], ..Expect::default() };
+    // The timer's line is the last, and the only one of so few iterations.
+    let input = Some(("\"iterations\":       8}", "\x01\x01\x01R"));
+    Ok(Scenario { config: Some(config), input, expect, timeout: 600, ..Scenario::new("nested/xen", "--icount --exits") })
 }

@@ -350,3 +350,12 @@ fn the_end_of_a_level_interrupt_is_told_unless_that_is_suppressed() {
         assert_eq!(apic.write(EOI, 0, 0), Effect::None, "none is in service");
     }
 }
+
+#[test]
+fn plain_registers_are_registers() {
+    let mut apic = enabled(5);
+    apic.write(TPR, 0x35, 0);
+    let plain = (0..0x1000).step_by(4).filter(|&offset| apic.plain(offset).is_some());
+    let plain: Vec<_> = plain.inspect(|&offset| assert_eq!(apic.plain(offset), apic.register(offset, 0), "{offset:#x}")).collect();
+    assert_eq!((plain.len(), apic.plain(TPR), apic.plain(ID)), (42, Some(0x35), Some(5 << 24)));
+}

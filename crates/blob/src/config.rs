@@ -127,6 +127,8 @@ pub struct Techniques {
     pub apic_virtualization: ApicVirtualization,
     /// Whether the virtual machine has an EL2 of its own, and what the processor does for it.
     pub nested: Nested,
+    /// How decoded instructions are remembered, where Stile decodes any.
+    pub decode_cache: DecodeCache,
     /// An experiment: what is done at every exit that need not be. With some, even if none of its
     /// switches is on, all virtual machines of the machine take a longer way in.
     pub ablate: Option<Ablation>,
@@ -134,7 +136,13 @@ pub struct Techniques {
 
 impl Default for Techniques {
     fn default() -> Self {
-        Self { wfi_passthrough: true, apic_virtualization: ApicVirtualization::Posted, nested: Nested::Off, ablate: None }
+        Self {
+            wfi_passthrough: true,
+            apic_virtualization: ApicVirtualization::Posted,
+            nested: Nested::Off,
+            decode_cache: DecodeCache::Verify,
+            ablate: None,
+        }
     }
 }
 
@@ -178,6 +186,24 @@ pub enum Nested {
 impl Nested {
     /// The words for them in the configuration.
     pub const WORDS: [(&'static str, Nested); 3] = [("off", Nested::Off), ("nv", Nested::Nv), ("nv2", Nested::Nv2)];
+}
+
+/// How the decoded form of an instruction that touches a device is kept right.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DecodeCache {
+    /// Not remembered: each is fetched and decoded.
+    Off,
+    /// By a look at the code, and at the tables that lead to it, at each use.
+    #[default]
+    Verify,
+    /// By taking the right to write those pages from the guest, until it writes.
+    Protect,
+}
+
+impl DecodeCache {
+    /// The words for them in the configuration.
+    pub const WORDS: [(&'static str, DecodeCache); 3] =
+        [("off", DecodeCache::Off), ("protect", DecodeCache::Protect), ("verify", DecodeCache::Verify)];
 }
 
 /// Techniques of the exit path that are done without: what the guest has in the CPU is moved out

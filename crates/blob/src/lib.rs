@@ -30,7 +30,9 @@ pub mod write;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Ablation, ApicVirtualization, Load, MAX_LOADS, MAX_NAME_LEN, Machine, Mode, Nested, OnReset, Techniques, Vm, cpus_of};
+pub use config::{
+    Ablation, ApicVirtualization, DecodeCache, Load, MAX_LOADS, MAX_NAME_LEN, Machine, Mode, Nested, OnReset, Techniques, Vm, cpus_of,
+};
 pub use error::{Error, Rule};
 pub use header::{HEADER_LEN, Header, MAGIC, VERSION};
 pub use symbols::Symbols;

@@ -11,7 +11,7 @@
 
 use std::hint::black_box;
 use stile_decode::cache::{Protect, Protector, Verify};
-use stile_decode::{Cache, Code, CodeSize, Fault, Intent, Segment, SegmentName, Vcpu, Width, execute};
+use stile_decode::{Code, CodeSize, Context, Fault, Intent, Quick, Segment, SegmentName, Vcpu, Width, execute};
 use stile_walk::{Features, GuestMemory, Paging, Registers};
 
 const LOADS: u64 = 10_000;
@@ -19,6 +19,8 @@ const SIZE: u64 = 4 << 20;
 
 /// Memory as a hypervisor has it: one piece, from address 0.
 struct Memory(Vec<u8>);
+
+static ZERO: u64 = 0;
 
 impl Memory {
     #[inline]
@@ -35,7 +37,25 @@ impl Memory {
     }
 }
 
+/// Eight bytes of the memory, which is there until the end.
+#[derive(Clone, Copy)]
+struct Place(*const u64);
+
 impl GuestMemory for Memory {
+    type Place = Place;
+
+    const ZEROS: Place = Place(&raw const ZERO);
+
+    fn place(&self, address: u64) -> Option<Place> {
+        self.get::<8>(address).map(|_| Place(self.0[address as usize..].as_ptr().cast()))
+    }
+
+    #[inline]
+    fn look(&self, Place(pointer): Place) -> u64 {
+        // SAFETY: it is `ZERO`, or `place` looked; the vector does not grow.
+        unsafe { pointer.read_unaligned() }
+    }
+
     #[inline]
     fn read_u64(&self, address: u64) -> Option<u64> {
         self.get(address).map(u64::from_le_bytes)
@@ -107,11 +127,40 @@ impl Protector for Always {
     }
 }
 
+#[expect(clippy::large_enum_variant, reason = "there is one")]
+enum Cache {
+    Off,
+    Verify(Verify<Memory>),
+    Protect(Protect),
+}
+
 #[inline(never)]
-fn trapped_load(cache: &mut Cache, memory: &Memory, paging: &Paging, guest: &mut Guest, exit: u64) -> bool {
-    let code = Code { memory, paging, linear: guest.rip, user: false, size: CodeSize::Bits64 };
-    let Ok(decoded) = cache.find(&code, &mut Always) else { return false };
-    if execute(decoded, guest, exit).is_err() {
+fn trapped_load(cache: &mut Cache, memory: &Memory, context: &Context, guest: &mut Guest, exit: u64) -> bool {
+    let rip = guest.rip;
+    let found = match cache {
+        Cache::Off => None,
+        Cache::Verify(cache) => cache.hit(memory, context, rip),
+        Cache::Protect(cache) => cache.hit(context, rip),
+    };
+    if let Some(decoded) = found
+        && let Some(Quick::Load(register)) = decoded.quick(&guest.general, 1 << 4, exit)
+    {
+        guest.general[register] = guest.device_read(exit, Width::Dword);
+        guest.rip = rip + u64::from(decoded.len());
+        return true;
+    }
+    slow(cache, &Code { memory, context, linear: rip }, guest, exit)
+}
+
+#[inline(never)]
+fn slow(cache: &mut Cache, code: &Code<'_, Memory>, guest: &mut Guest, exit: u64) -> bool {
+    let decoded = match cache {
+        Cache::Off => code.decode(),
+        Cache::Verify(cache) => cache.find(code).copied(),
+        Cache::Protect(cache) => cache.find(code, &mut Always).copied(),
+    };
+    let Ok(decoded) = decoded else { return false };
+    if execute(&decoded, guest, exit).is_err() {
         return false;
     }
     guest.rip = decoded.code_size().advance(guest.rip, decoded.len());
@@ -123,7 +172,7 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let mut cache = match arguments.next().as_deref() {
         Some("protect") => Cache::Protect(Protect::new()),
-        Some("off") => Cache::off(),
+        Some("off") => Cache::Off,
         _ => Cache::Verify(Verify::new()),
     };
     let small = arguments.next().as_deref() == Some("small");
@@ -141,12 +190,12 @@ fn main() {
 
     let registers = Registers { cr0: 1 << 31 | 1, cr3: 0x1000, cr4: 1 << 5, efer: 0xd00, pdpte: [0; 4] };
     let paging = Paging::new(&registers, Features { physical_bits: 39, page_1g: true, pse36: true });
+    let context = Context::new(paging, false, CodeSize::Bits64);
     let mut guest = Guest { general: [0; 16], rip, local_apic_id: 7 };
     guest.general[7] = 0xffff_ffff_ff5f_c000;
     for _ in 0..LOADS {
         guest.rip = rip;
-        assert!(trapped_load(black_box(&mut cache), &memory, black_box(&paging), black_box(&mut guest), black_box(0xfee0_0020)));
+        assert!(trapped_load(black_box(&mut cache), &memory, black_box(&context), black_box(&mut guest), black_box(0xfee0_0020)));
         assert_eq!(guest.general[0], 7);
     }
-    println!("{:?}", cache.counts());
 }

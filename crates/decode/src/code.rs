@@ -21,19 +21,52 @@ impl From<PageFault> for Refusal {
     }
 }
 
+/// All but memory's contents that decides what a linear address means as code.
+#[derive(Clone, Copy, Debug)]
+pub struct Context {
+    paging: Paging,
+    user: bool,
+    size: CodeSize,
+    /// Equal numbers mean equal contexts, but for the pointers of PAE paging.
+    pub(crate) key: u64,
+}
+
+impl Context {
+    /// Of a processor with this translation and code size; `user`: CPL is 3.
+    pub const fn new(paging: Paging, user: bool, size: CodeSize) -> Self {
+        // Bits that the mode leaves free.
+        let key = paging.mode() | (user as u64) << 8 | (size as u64) << 9;
+        Self { paging, user, size, key }
+    }
+
+    /// The translation.
+    #[inline]
+    pub const fn paging(&self) -> &Paging {
+        &self.paging
+    }
+
+    /// CPL is 3.
+    #[inline]
+    pub const fn user(&self) -> bool {
+        self.user
+    }
+
+    /// The code size.
+    #[inline]
+    pub const fn size(&self) -> CodeSize {
+        self.size
+    }
+}
+
 /// An instruction's place.
 #[derive(Clone, Copy)]
 pub struct Code<'a, M> {
     /// The guest's memory.
     pub memory: &'a M,
-    /// Its translation.
-    pub paging: &'a Paging,
+    /// How it is run.
+    pub context: &'a Context,
     /// The linear address of the instruction: CS base plus RIP.
     pub linear: u64,
-    /// CPL is 3.
-    pub user: bool,
-    /// The code size.
-    pub size: CodeSize,
 }
 
 /// The bytes of an instruction, and as many that follow as were there for the taking.
@@ -55,7 +88,7 @@ impl Fetched {
 impl<M: GuestMemory> Code<'_, M> {
     /// The way to the first byte.
     pub(crate) fn trail(&self) -> Result<Trail, Refusal> {
-        Ok(trail(self.memory, self.paging, self.linear, self.user)?)
+        Ok(trail(self.memory, self.context.paging(), self.linear, self.context.user)?)
     }
 
     /// Fetches and decodes, with nothing remembered.
@@ -80,18 +113,18 @@ impl<M: GuestMemory> Code<'_, M> {
     /// The guest-physical address of what follows the `done` bytes that end the first page.
     pub(crate) fn next_page(&self, done: usize) -> Result<u64, Refusal> {
         let mut linear = self.linear.wrapping_add(done as u64);
-        if self.size != CodeSize::Bits64 {
+        if self.context.size != CodeSize::Bits64 {
             linear &= u64::from(u32::MAX);
-        } else if self.paging.non_canonical(linear) {
+        } else if self.context.paging.non_canonical(linear) {
             return Err(Refusal::Fault(Fault::Protection));
         }
-        Ok(trail(self.memory, self.paging, linear, self.user)?.address())
+        Ok(trail(self.memory, self.context.paging(), linear, self.context.user)?.address())
     }
 
-    /// The `length` bytes of an instruction whose first lies at `address`.
-    pub(crate) fn fetch_exactly(&self, address: u64, length: u8) -> Result<Fetched, Refusal> {
+    /// The `length` bytes of an instruction.
+    pub(crate) fn fetch_exactly(&self, length: u8) -> Result<Fetched, Refusal> {
         let mut fetched = Fetched { bytes: [0; 16], count: 0 };
-        self.fetch(&mut fetched, address, length.into())?;
+        self.fetch(&mut fetched, self.trail()?.address(), length.into())?;
         if fetched.count < length.into() {
             let next = self.next_page(fetched.count)?;
             self.fetch(&mut fetched, next, length.into())?;
@@ -100,7 +133,7 @@ impl<M: GuestMemory> Code<'_, M> {
     }
 
     fn decode_fetched(&self, fetched: &Fetched) -> Result<Decoded, Undecoded> {
-        decode(fetched.bytes.get(..fetched.count).unwrap_or(&[]), self.size)
+        decode(fetched.bytes.get(..fetched.count).unwrap_or(&[]), self.context.size)
     }
 
     /// Appends what lies from `address` on to the end of its page, up to `most` bytes in all.

@@ -1,5 +1,6 @@
 //! An instruction, decoded.
 
+use crate::quick::Form;
 use crate::{CodeSize, SegmentName, Width};
 
 /// Arithmetic of two operands.
@@ -39,8 +40,6 @@ pub(crate) enum Bit {
 /// What an instruction does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// All of this register from memory, zero-extended.
-    Load(u8),
     /// Part of a register from memory, zero-extended to the part's width.
     LoadPart,
     /// Register from memory, sign-extended.
@@ -84,8 +83,6 @@ pub(crate) enum Source {
 pub(crate) enum Base {
     None,
     Register(u8),
-    /// A register and a displacement make the whole address, of 64 bits, in a segment without a base.
-    Simple(u8),
     /// RIP of the instruction itself: the displacement counts its length.
     Rip,
 }
@@ -112,12 +109,13 @@ pub struct Decoded {
     pub(crate) address_width: Width,
     pub(crate) code_size: CodeSize,
     pub(crate) repeat: bool,
+    pub(crate) form: Form,
     pub(crate) length: u8,
 }
 
 impl Decoded {
     /// What fills an entry of a cache that holds none.
-    pub(crate) const NOTHING: Self = Self {
+    pub const NOTHING: Self = Self {
         displacement: 0,
         source: Source::Immediate(0),
         last_offset: 0,
@@ -131,6 +129,7 @@ impl Decoded {
         address_width: Width::Qword,
         code_size: CodeSize::Bits64,
         repeat: false,
+        form: Form::NONE,
         length: 1,
     };
 

@@ -21,30 +21,17 @@ const ACCUMULATOR: u8 = 0;
 ///
 /// Reads and writes of one locked instruction are two calls: a device of which more than one processor does that must
 /// be locked around it.
-#[inline]
 pub fn execute(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<Outcome, Fault> {
-    // What drivers do to devices comes first; all else may take a little longer.
-    if let Operation::Load(register) = decoded.operation {
-        let place = decoded.place(vcpu, decoded.offset(vcpu), exit, false)?;
-        let value = decoded.read(vcpu, place, Intent::Use)?;
-        vcpu.set_register(register, value);
-    } else if decoded.operation == Operation::Store {
-        let place = decoded.place(vcpu, decoded.offset(vcpu), exit, true)?;
-        decoded.write(vcpu, place, decoded.source(vcpu))?;
-    } else {
-        return execute_rest(decoded, vcpu, exit);
-    }
-    Ok(Outcome::Complete)
-}
-
-#[inline(never)]
-fn execute_rest(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<Outcome, Fault> {
     let width = decoded.width;
     match decoded.operation {
         Operation::LoadPart => {
             let place = decoded.place(vcpu, decoded.offset(vcpu), exit, false)?;
             let value = decoded.read(vcpu, place, Intent::Use)?;
             decoded.set_source(vcpu, decoded.register_width, value);
+        }
+        Operation::Store => {
+            let place = decoded.place(vcpu, decoded.offset(vcpu), exit, true)?;
+            decoded.write(vcpu, place, decoded.source(vcpu))?;
         }
         Operation::LoadSigned => {
             let place = decoded.place(vcpu, decoded.offset(vcpu), exit, false)?;
@@ -102,8 +89,6 @@ fn execute_rest(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<Ou
         Operation::PushSource => stack::push(decoded, vcpu, decoded.source(vcpu))?,
         Operation::PopMemory => stack::pop_to_memory(decoded, vcpu, exit)?,
         Operation::PopRegister => stack::pop_to_register(decoded, vcpu)?,
-        // Both are done by `execute`.
-        Operation::Load(_) | Operation::Store => return Err(Fault::InvalidOpcode),
     }
     Ok(Outcome::Complete)
 }
@@ -176,5 +161,3 @@ fn execute_bit<V: Vcpu>(decoded: &Decoded, vcpu: &mut V, exit: u64, bit: Bit) ->
     };
     modify_at(decoded, vcpu, offset, exit, |vcpu, value| (change(value, one), Effect::Flags(flags_for(vcpu, value))))
 }
-
-const _: () = assert!(size_of::<Decoded>() <= 32, "an entry of the cache is one cache line");

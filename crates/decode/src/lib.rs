@@ -5,9 +5,9 @@
 //! what the processor would have done. The first two are worth doing once:
 //!
 //! - [`Code`] is where the instruction stands: linear address, translation, code size;
-//! - [`Cache`] gives its [`Decoded`] form, from memory if it can: see [`cache`] for the two ways in which it
-//!   keeps that right;
-//! - [`execute`] does it to a [`Vcpu`], with the flags and the faults of the architecture.
+//! - [`cache`] gives its [`Decoded`] form, from memory if it can, in two schemes that keep that right;
+//! - [`Decoded::quick`] says what the instructions do that drivers use most;
+//! - [`execute`] does any to a [`Vcpu`], with the flags and the faults of the architecture.
 //!
 //! What is emulated: MOV, MOVZX, MOVSX, MOVSXD, MOVNTI, ADD, ADC, SUB, SBB, AND, OR, XOR, CMP, TEST, INC, DEC,
 //! NOT, NEG, BT, BTS, BTR, BTC, XCHG, XADD, CMPXCHG, STOS, MOVS, PUSH and POP, with an operand in memory, in every
@@ -32,17 +32,18 @@ mod decoded;
 mod execute;
 mod lower;
 mod operand;
+mod quick;
 mod segment;
 mod stack;
 mod string;
 mod vcpu;
 mod width;
 
-pub use cache::Cache;
-pub use code::{Code, Refusal};
+pub use code::{Code, Context, Refusal};
 pub use decoded::Decoded;
 pub use execute::{Outcome, execute};
 pub use lower::{MAX_LENGTH, Undecoded, decode, prepare};
+pub use quick::Quick;
 pub use segment::{Segment, SegmentName};
 pub use vcpu::{Fault, Intent, Vcpu};
 pub use width::{CodeSize, Width};

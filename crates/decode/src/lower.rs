@@ -1,6 +1,7 @@
 //! From bytes to [`Decoded`].
 
 use crate::decoded::{Alu, Base, Bit, Decoded, Operation, Source, Unary};
+use crate::quick::Form;
 use crate::{CodeSize, SegmentName, Width};
 use iced_x86::{Code, Decoder, DecoderError, DecoderOptions, Instruction, MemorySize, Mnemonic, OpKind, Register};
 
@@ -69,19 +70,7 @@ fn lower(instruction: &Instruction, code_size: CodeSize) -> Option<Decoded> {
         add_operand(&mut decoded, instruction, operand)?;
     }
     decoded.last_offset = (stile_walk::PAGE - decoded.width.bytes()) as u16;
-    // The two things that drivers do most get forms of their own.
-    if let (Operation::LoadPart, Width::Dword | Width::Qword, Source::Register(register)) =
-        (decoded.operation, decoded.register_width, decoded.source)
-    {
-        decoded.operation = Operation::Load(register);
-    }
-    if let Base::Register(register) = decoded.base
-        && decoded.index.is_none()
-        && decoded.address_width == Width::Qword
-        && !decoded.has_base(decoded.segment)
-    {
-        decoded.base = Base::Simple(register);
-    }
+    decoded.form = Form::of(&decoded);
     Some(decoded)
 }
 

@@ -14,18 +14,10 @@ pub(crate) enum Place {
 
 impl Decoded {
     /// The offset of the operand in its segment.
-    #[inline]
     pub(crate) fn offset(&self, vcpu: &impl Vcpu) -> u64 {
-        match self.base {
-            Base::Simple(register) => self.displacement.wrapping_add(vcpu.register(register)),
-            _ => self.any_offset(vcpu),
-        }
-    }
-
-    fn any_offset(&self, vcpu: &impl Vcpu) -> u64 {
         let mut offset = self.displacement;
         match self.base {
-            Base::Register(register) | Base::Simple(register) => offset = offset.wrapping_add(vcpu.register(register)),
+            Base::Register(register) => offset = offset.wrapping_add(vcpu.register(register)),
             Base::Rip => offset = offset.wrapping_add(vcpu.rip()),
             Base::None => {}
         }
@@ -37,18 +29,22 @@ impl Decoded {
 
     /// The place of the operand at `offset`, when an access to the guest-physical address `exit` ended in
     /// an exit.
+    pub(crate) fn place(&self, vcpu: &impl Vcpu, offset: u64, exit: u64, write: bool) -> Result<Place, Fault> {
+        let base = if self.has_base(self.segment) { vcpu.segment_base(self.segment) } else { 0 };
+        if self.is_at(base.wrapping_add(offset), exit) {
+            return Ok(Place::Device(exit));
+        }
+        self.linear(vcpu, self.segment, offset, self.width, write).map(Place::Linear)
+    }
+
+    /// Is the operand at the linear address `linear` what the access to `exit` was for?
     ///
     /// The exit's address is believed only where the instruction's own agrees in the page offset and the operand ends
     /// in that page: it is another where the operand crosses pages, or the code is not what the processor ran.
     #[inline]
-    pub(crate) fn place(&self, vcpu: &impl Vcpu, offset: u64, exit: u64, write: bool) -> Result<Place, Fault> {
+    pub(crate) const fn is_at(&self, linear: u64, exit: u64) -> bool {
         const OFFSET: u64 = 0xfff;
-        let simple = matches!(self.base, Base::Simple(_));
-        let base = if !simple && self.has_base(self.segment) { vcpu.segment_base(self.segment) } else { 0 };
-        if (base.wrapping_add(offset) ^ exit) & OFFSET == 0 && exit & OFFSET <= self.last_offset.into() {
-            return Ok(Place::Device(exit));
-        }
-        self.linear(vcpu, self.segment, offset, self.width, write).map(Place::Linear)
+        (linear ^ exit) & OFFSET == 0 && exit & OFFSET <= self.last_offset as u64
     }
 
     /// In 64-bit mode only FS and GS have bases.

@@ -52,7 +52,7 @@ pub(crate) fn pop_to_register(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result
 pub(crate) fn pop_to_memory(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<(), Fault> {
     let (value, pointer) = top(decoded, vcpu)?;
     let mut offset = decoded.offset(vcpu);
-    if matches!(decoded.base, Base::Register(POINTER) | Base::Simple(POINTER)) {
+    if decoded.base == Base::Register(POINTER) {
         // An address made from RSP sees it after the pop.
         offset = offset.wrapping_add(decoded.width.bytes()) & decoded.address_width.mask();
     }

@@ -1,41 +1,16 @@
 //! Both schemes of the cache against decoding anew, while code is written, pages are remapped, roots, modes and
 //! privileges change.
 
+mod changes;
 mod guest;
 
-use guest::{CODE, DIRECTORY, Guest, PAGE, PAGES, ROOT_32, ROOTS, TABLE_32, TABLES};
+use changes::{FEATURES, INSTRUCTIONS, MODES, Op, mode};
+use guest::{CODE, Guest, PAGE, PAGES, TABLES};
 use proptest::prelude::*;
 use stile_decode::cache::{Protect, SETS, Verify, WAYS};
-use stile_decode::{Code, CodeSize, Fault, Refusal};
-use stile_walk::{Features, Paging, Registers};
-
-const FEATURES: Features = Features { physical_bits: 39, page_1g: true, pse36: true };
-
-/// Bytes that are instructions, of many lengths; some mean other things in other code sizes.
-const INSTRUCTIONS: [&[u8]; 12] = [
-    &[0x8b, 0x07],
-    &[0x89, 0x07],
-    &[0x8b, 0x87, 0x20, 0x00, 0x00, 0x00],
-    &[0x89, 0x04, 0x25, 0xb0, 0x00, 0xe0, 0xfe],
-    &[0x48, 0x8b, 0x40, 0x08],
-    &[0x67, 0x8b, 0x00],
-    &[0xa1, 1, 2, 3, 4, 5, 6, 7, 8],
-    &[0x66, 0xc7, 0x84, 0x48, 1, 2, 3, 4, 5, 6],
-    &[0x48, 0xc7, 0x84, 0xc8, 1, 2, 3, 4, 5, 6, 7, 8],
-    &[0xf3, 0xab],
-    &[0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x66, 0x8b, 0x07],
-    &[0xff, 0xff],
-];
-
-#[derive(Clone, Debug)]
-enum Op {
-    Code { page: u64, offset: u64, instruction: usize },
-    Byte { page: u64, offset: u64, more: u64, value: u8 },
-    Map { table: usize, index: u64, page: u64, rights: u64 },
-    Table { which: usize },
-    Large { on: bool },
-    Find { mode: usize, page: u64, offset: u64, user: bool },
-}
+use stile_decode::{Code, CodeSize, Context, Fault, Refusal};
+use stile_walk::model::Memory;
+use stile_walk::{Paging, Registers};
 
 fn offset() -> impl Strategy<Value = u64> {
     prop_oneof![2 => Just(0_u64), 2 => Just(0x100), 1 => Just(0xff7), 1 => Just(0xff8), 1 => Just(0xffb), 2 => Just(0xffe), 2 => Just(0xfff)]
@@ -55,69 +30,12 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-const MODES: usize = 9;
-
-fn mode(mode: usize) -> (Registers, CodeSize) {
-    const PG: u64 = 1 << 31;
-    const PAE: u64 = 1 << 5;
-    const SMEP: u64 = 1 << 20;
-    const LMA: u64 = 1 << 10;
-    const NXE: u64 = 1 << 11;
-    let long = Registers { cr0: PG, cr3: ROOTS[0] * PAGE, cr4: PAE, efer: LMA | NXE, pdpte: [0; 4] };
-    let pae = Registers { efer: 0, pdpte: [DIRECTORY * PAGE + 1; 4], ..long };
-    let narrow = Registers { cr4: 0, efer: 0, cr3: ROOT_32 * PAGE, ..long };
-    match mode {
-        0 => (long, CodeSize::Bits64),
-        1 => (Registers { cr3: ROOTS[1] * PAGE, ..long }, CodeSize::Bits64),
-        2 => (Registers { cr4: PAE | SMEP, ..long }, CodeSize::Bits64),
-        3 => (Registers { efer: LMA, ..long }, CodeSize::Bits64),
-        4 => (long, CodeSize::Bits32),
-        5 => (pae, CodeSize::Bits32),
-        6 => (narrow, CodeSize::Bits32),
-        7 => (narrow, CodeSize::Bits16),
-        _ => (Registers::default(), CodeSize::Bits16),
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
     fn what_is_found_is_what_the_bytes_say(ops in prop::collection::vec(op(), 1..120)) {
-        let mut guest = Guest::new();
-        let (mut verify, mut protect) = (Verify::new(), Protect::new());
-        for op in ops {
-            match op {
-                Op::Code { page, offset, instruction } => {
-                    guest.write((CODE + page) * PAGE + offset, INSTRUCTIONS[instruction], &mut protect);
-                }
-                Op::Byte { page, offset, more, value } => guest.write((CODE + page) * PAGE + offset + more, &[value], &mut protect),
-                Op::Map { table, index, page, rights } => {
-                    let entry = (CODE + page) * PAGE + rights;
-                    match TABLES.get(table) {
-                        Some(table) => guest.write(table * PAGE + index * 8, &entry.to_le_bytes(), &mut protect),
-                        None => guest.write(TABLE_32 * PAGE + index * 4, &(entry as u32).to_le_bytes(), &mut protect),
-                    }
-                }
-                Op::Table { which } => guest.write(DIRECTORY * PAGE, &(TABLES[which] * PAGE + 0x67).to_le_bytes(), &mut protect),
-                Op::Large { on } => {
-                    let entry = if on { 0xe7 } else { TABLES[0] * PAGE + 0x67 };
-                    guest.write(DIRECTORY * PAGE, &entry.to_le_bytes(), &mut protect);
-                }
-                Op::Find { mode: which, page, offset, user } => {
-                    let (registers, size) = mode(which);
-                    let paging = Paging::new(&registers, FEATURES);
-                    let base = if registers.cr0 == 0 { CODE * PAGE } else { 0 };
-                    let code = Code { memory: &guest.memory, paging: &paging, linear: base + page * PAGE + offset, user, size };
-                    // Twice: once that may be a miss, once that may be a hit.
-                    for _ in 0..2 {
-                        let expected = code.decode();
-                        prop_assert_eq!(verify.find(&code).copied(), expected, "verify");
-                        prop_assert_eq!(protect.find(&code, &mut guest.protected).copied(), expected, "protect");
-                    }
-                }
-            }
-        }
+        changes::compare(ops);
     }
 }
 
@@ -133,9 +51,9 @@ impl Place {
 }
 
 /// Finds in both caches, which must agree; their hits, misses, mismatches and dropped so far.
-fn find(guest: &mut Guest, verify: &mut Verify, protect: &mut Protect, place: &Place) -> Result<u8, Refusal> {
-    let paging = Paging::new(&place.registers, FEATURES);
-    let code = Code { memory: &guest.memory, paging: &paging, linear: place.linear, user: false, size: CodeSize::Bits64 };
+fn find(guest: &mut Guest, verify: &mut Verify<Memory>, protect: &mut Protect, place: &Place) -> Result<u8, Refusal> {
+    let context = Context::new(Paging::new(&place.registers, FEATURES), false, CodeSize::Bits64);
+    let code = Code { memory: &guest.memory, context: &context, linear: place.linear };
     let found = verify.find(&code).copied();
     assert_eq!(protect.find(&code, &mut guest.protected).copied(), found);
     found.map(|decoded| decoded.len())
@@ -219,8 +137,8 @@ fn nothing_is_remembered_that_is_not_protected() {
     let mut guest = Guest::new();
     let mut protect = Protect::new();
     guest.write(CODE * PAGE, INSTRUCTIONS[0], &mut protect);
-    let paging = Paging::new(&mode(0).0, FEATURES);
-    let code = Code { memory: &guest.memory, paging: &paging, linear: 0, user: false, size: CodeSize::Bits64 };
+    let context = Context::new(Paging::new(&mode(0).0, FEATURES), false, CodeSize::Bits64);
+    let code = Code { memory: &guest.memory, context: &context, linear: 0 };
     for _ in 0..3 {
         assert_eq!(protect.find(&code, &mut Never).map(|decoded| decoded.len()), Ok(2));
     }

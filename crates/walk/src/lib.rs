@@ -22,6 +22,8 @@
 
 mod fault;
 mod memory;
+#[cfg(feature = "model")]
+pub mod model;
 mod paging;
 mod trail;
 mod translate;

@@ -56,7 +56,7 @@ pub struct Paging {
     /// Bits that are reserved in an eight-byte entry of any level.
     pub(crate) reserved: u64,
     pub(crate) physical: u64,
-    /// The root, and in bits 4:0 the shape of the tables and the rules of fetching.
+    /// The root, but for PAE paging, and in bits 4:0 the shape of the tables and the rules of fetching.
     mode: u64,
     pub(crate) no_execute: bool,
     pub(crate) write_protect: bool,
@@ -135,7 +135,9 @@ impl Paging {
     #[must_use]
     pub const fn with_root(mut self, cr3: u64) -> Self {
         self.root = cr3 & entry::ADDRESS & self.physical;
-        self.mode = self.mode & !entry::ADDRESS | self.root;
+        // With PAE paging CR3 says nothing.
+        let root = if matches!(self.tables, Tables::Pae(_)) { 0 } else { self.root };
+        self.mode = self.mode & !entry::ADDRESS | root;
         self
     }
 
@@ -149,14 +151,19 @@ impl Paging {
         self.root
     }
 
-    /// All that decides how code is found, beside the tables' contents: equal numbers mean equal walks, for the same
-    /// linear address, privilege and [`Features`]. Bits 11:8 and 63:52 are zero.
+    /// All that decides how code is found, beside the tables' contents and the [`pointer`](Self::pointer): equal numbers mean
+    /// equal walks, for the same linear address, privilege and [`Features`]. Bits 11:8 and 63:52 are zero.
     #[inline]
-    pub const fn fetch_mode(&self, linear: u64) -> u64 {
+    pub const fn mode(&self) -> u64 {
+        self.mode
+    }
+
+    /// With PAE paging the physical address of the first table for a linear address, which the processor holds itself; else 0.
+    #[inline]
+    pub const fn pointer(&self, linear: u64) -> u64 {
         match self.tables {
-            // Then the processor holds the root itself, and CR3 says nothing.
-            Tables::Pae(pointers) => self.mode & !entry::ADDRESS | pointers[(linear >> 30 & 3) as usize] & entry::ADDRESS,
-            _ => self.mode,
+            Tables::Pae(pointers) => pointers[(linear >> 30 & 3) as usize] & entry::ADDRESS,
+            _ => 0,
         }
     }
 

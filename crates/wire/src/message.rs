@@ -54,6 +54,8 @@ pub enum Event {
         /// Bytes that are free.
         now: u64,
     },
+    /// How often a virtual machine's instructions had to be decoded, where any had: follows its rows.
+    Decoded(Decoded),
 }
 
 impl Event {
@@ -181,6 +183,23 @@ pub enum Row {
         /// Which: a register's encoding, a function's number.
         key: u32,
     },
+}
+
+/// What became of the decoded forms of a virtual machine's instructions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decoded {
+    /// The virtual machine, from 0.
+    pub vm: u8,
+    /// Found, and still right.
+    pub hits: u64,
+    /// Not found: fetched and decoded.
+    pub misses: u64,
+    /// Forgotten to make room for others.
+    pub evictions: u64,
+    /// Found, but the code had changed; each is a miss, too.
+    pub mismatches: u64,
+    /// Forgotten because what they depend on was written.
+    pub dropped: u64,
 }
 
 /// The ledger's totals of one vCPU.

@@ -91,6 +91,9 @@ fn event() -> impl Strategy<Value = Event> {
         (any::<[u8; 2]>(), any::<[u64; 4]>()).prop_map(|([vm, vcpu], [taken, counted, outside_ticks, alive_ticks])| {
             Event::LedgerTotal(LedgerTotal { vm, vcpu, taken, counted, outside_ticks, alive_ticks })
         }),
+        (any::<u8>(), any::<[u64; 5]>()).prop_map(|(vm, [hits, misses, evictions, mismatches, dropped])| {
+            Event::Decoded(Decoded { vm, hits, misses, evictions, mismatches, dropped })
+        }),
         Just(Event::LedgerEnd),
         any::<u64>().prop_map(|hz| Event::CounterFrequency { hz }),
         any::<u8>().prop_map(|cpu| Event::Panic { cpu }),

@@ -202,6 +202,10 @@ fn write_cr8(value: u64) {
 /// Runs all tests in both modes. Returns how many fail.
 pub fn run() -> u32 {
     setup();
+    // Off, and on again: in xAPIC mode, as after reset.
+    let base = rdmsr(IA32_APIC_BASE) & !(0b11 << 10);
+    wrmsr(IA32_APIC_BASE, base);
+    wrmsr(IA32_APIC_BASE, base | 1 << 11);
     let mut failed = 0;
     for mode in ["xapic", "x2apic"] {
         if mode == "x2apic" {

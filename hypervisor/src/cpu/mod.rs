@@ -116,13 +116,23 @@ pub fn runs_here(vcpu: &Vcpu) -> bool {
 /// Wakes a vCPU that is blocked, or about to be.
 #[cold]
 pub fn wake(vcpu: &Vcpu) {
-    let now = arch::timer::now();
-    let placement = SCHEDULE.lock().scheduler.wake(vcpu.id, now);
-    if let Some(placement) = placement
-        && placement.kick
-    {
-        call(placement.cpu);
+    if let Some(cpu) = place(vcpu) {
+        call(cpu);
     }
+}
+
+/// The same where this CPU idles: it asks the scheduler next, and needs no kick.
+pub fn wake_from_idle(cpu: &Cpu, vcpu: &Vcpu) {
+    if let Some(other) = place(vcpu).filter(|&other| other != id(cpu)) {
+        call(other);
+    }
+}
+
+/// Makes a vCPU ready. Returns the CPU that must choose anew.
+fn place(vcpu: &Vcpu) -> Option<CpuId> {
+    let now = arch::timer::now();
+    let placement = SCHEDULE.lock().scheduler.wake(vcpu.id, now)?;
+    placement.kick.then_some(placement.cpu)
 }
 
 /// The same by a handler whose vCPU goes on: if the other one waits for this CPU from now on, the two share it.

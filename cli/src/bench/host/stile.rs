@@ -8,9 +8,8 @@ use super::{Figure, Outside, Request};
 use crate::bench::counts::Section;
 use crate::bench::operation::{Needs, Operation};
 use crate::bench::{probe, under_stile};
-use crate::config::{InitrdSource, KernelSource, MachineConfig, VmConfig};
+use crate::config::MachineConfig;
 use crate::image::{Hypervisor, VmFiles};
-use stile_blob::OnReset;
 
 /// Measures each operation in two runs, the second one with twice as many of them: per operation is what the second one has more. The
 /// ledger and the emulator must agree on exits.
@@ -81,7 +80,7 @@ struct Run {
 fn run_all(request: &Request<'_>, hypervisor: &Hypervisor, operations: &[Operation], iterations: u32) -> Result<under_stile::Output> {
     let needs = operations.first().context("there is no such operation")?.needs;
     let bootargs = probe::arguments(operations, iterations);
-    let files = VmFiles { kernel: request.probe, initrd: None, bootargs: &bootargs };
+    let files = VmFiles { kernel: request.probe, initrd: None, bootargs: &bootargs, domains: &[] };
     under_stile::run(hypervisor, &config(request, needs), &files, Vec::new(), request.plugin)
 }
 
@@ -119,18 +118,5 @@ impl Reasons {
 
 /// One VM with the CPUs that operations need.
 fn config(request: &Request<'_>, needs: Needs) -> MachineConfig {
-    let vm = VmConfig {
-        name: "probe".into(),
-        kernel: KernelSource::File("probe".into()),
-        initrd: InitrdSource::None,
-        append: String::new(),
-        memory: probe::MEMORY,
-        vcpus: needs.vcpus(),
-        cpus: 0,
-        pinned: false,
-        on_reset: OnReset::Stop,
-        exec: None,
-        techniques: request.techniques,
-    };
-    under_stile::machine(request.platform.arch, vm, needs.cpus(), request.cpu)
+    under_stile::machine(request.platform.arch, probe::vm(needs, request.techniques), needs.cpus(), request.cpu)
 }

@@ -58,7 +58,7 @@ pub fn measure(cpu: &str, hypervisor: &Hypervisor, plugin: &std::path::Path, pro
     let l1 = |names: &[String]| {
         let config = l0::l1(1, Nested::Nv2, MEMORY);
         let bootargs = L0::bootargs(names);
-        run(config, &VmFiles { kernel: &kernel, initrd: Some(&archive), bootargs: &bootargs })
+        run(config, &VmFiles { kernel: &kernel, initrd: Some(&archive), bootargs: &bootargs, domains: &[] })
     };
     progress("Debian as L2".into());
     let with = l1(&names)?;

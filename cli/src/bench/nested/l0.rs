@@ -138,7 +138,7 @@ impl L0 {
     /// Boots L1, which runs its VMs and turns the machine off.
     fn boot(self, request: &Request<'_>, cpus: u8, initrd: &[u8], names: &[String]) -> Result<Output> {
         let (kernel, bootargs) = (Self::kernel()?, Self::bootargs(names));
-        let files = VmFiles { kernel: &kernel, initrd: Some(initrd), bootargs: &bootargs };
+        let files = VmFiles { kernel: &kernel, initrd: Some(initrd), bootargs: &bootargs, domains: &[] };
         match self {
             Self::Nv2 => under_stile(request, l1(cpus, Nested::Nv2, MEMORY), &files),
             Self::Nv => under_stile(request, l1(cpus, Nested::Nv, MEMORY), &files),
@@ -160,6 +160,7 @@ pub fn l1(vcpus: u8, nested: Nested, memory: u64) -> VmConfig {
         pinned: false,
         on_reset: OnReset::Stop,
         exec: None,
+        domains: Vec::new(),
         techniques: Techniques { nested, ..Techniques::default() },
     }
 }

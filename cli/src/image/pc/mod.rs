@@ -3,6 +3,7 @@
 mod acpi;
 mod linux;
 mod multiboot;
+mod pvh;
 
 use std::ops::Range;
 
@@ -90,7 +91,10 @@ fn parts(vm: &VmConfig, files: &VmFiles<'_>, initrd: Option<&[u8]>) -> Result<Pa
         KernelSource::Debian(_) => "debian".into(),
     };
     let command_line = format!("{name} {}", files.bootargs);
-    multiboot::parts(files.kernel, vm.memory, command_line.trim_end(), initrd)?.ok_or(KernelError::NoMultiboot)
+    if let Some(parts) = multiboot::parts(files.kernel, vm.memory, command_line.trim_end(), initrd)? {
+        return Ok(parts);
+    }
+    pvh::parts(files.kernel, vm.memory, files.bootargs, initrd)?.ok_or(KernelError::NoMultiboot)
 }
 
 /// Refuses a kernel with parts where there is no RAM, or where something else is.

@@ -57,7 +57,7 @@ fn multiboot_header(file: &[u8]) -> Option<usize> {
 }
 
 /// What an ELF file loads. Its segments go to their physical addresses, and so does its entry point.
-fn program<H: FileHeader<Endian = Endianness>>(file: &[u8]) -> Result<(u64, Vec<Segment>), KernelError> {
+pub fn program<H: FileHeader<Endian = Endianness>>(file: &[u8]) -> Result<(u64, Vec<Segment>), KernelError> {
     let broken = |error: object::Error| KernelError::Malformed(format!("it is a broken ELF file: {error}"));
     let header = H::parse(file).map_err(broken)?;
     let endian = header.endian().map_err(broken)?;

@@ -26,7 +26,7 @@ fn config(text: &str) -> MachineConfig {
 }
 
 fn plans(config: &MachineConfig, kernel: &[u8], initrd: Option<&[u8]>, seed: Seed) -> Vec<VmPlan> {
-    let files = VmFiles { kernel, initrd, bootargs: "quiet" };
+    let files = VmFiles { kernel, initrd, bootargs: "quiet", domains: &[] };
     config.vms.iter().map(|vm| plan(vm, &files, seed).expect("it fits")).collect()
 }
 
@@ -91,11 +91,11 @@ fn an_empty_initrd_is_none() {
 fn errors_name_the_vm() {
     let config = config("[[vm]]\nname = \"small\"\nkernel = \"debian\"\nmemory = \"2M\"\n");
     let said = |kernel: &[u8], initrd: Option<&[u8]>| {
-        let files = VmFiles { kernel, initrd, bootargs: "" };
+        let files = VmFiles { kernel, initrd, bootargs: "", domains: &[] };
         plan(&config.vms[0], &files, Seed::Fixed).expect_err("no plan").to_string()
     };
     insta::assert_snapshot!("plan_errors", [said(b"", None), said(&image(0, 4096, 64), Some(&[1; 2 << 20]))].join("\n"));
-    let files = VmFiles { kernel: &image(0, 4096, 64), initrd: None, bootargs: "a\0b" };
+    let files = VmFiles { kernel: &image(0, 4096, 64), initrd: None, bootargs: "a\0b", domains: &[] };
     assert!(matches!(plan(&config.vms[0], &files, Seed::Fixed), Err(Error::Dtb { .. })));
 }
 

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use fdt::{Fdt, node::FdtNode};
 
+use crate::image::domain::Domain;
 use crate::image::dtb::{Description, SEED_LEN, build};
 
 fn description(vcpus: u8) -> Description<'static> {
@@ -14,6 +15,7 @@ fn description(vcpus: u8) -> Description<'static> {
         bootargs: "console=ttyAMA0",
         initrd: Some(0x5f00_0000..0x5f12_3456),
         seed: std::array::from_fn::<u8, SEED_LEN, _>(|at| at as u8),
+        domains: Vec::new(),
     }
 }
 
@@ -82,6 +84,20 @@ fn length_does_not_depend_on_places() {
     let here = build(&Description { initrd: Some(0..1), ..description(1) }).expect("a tree");
     let there = build(&Description { initrd: Some(u64::MAX - 1..u64::MAX), ..description(1) }).expect("a tree");
     assert_eq!(here.len(), there.len());
+}
+
+#[test]
+fn domains_of_xen() {
+    let domain = Domain { vcpus: 2, memory: 64 << 20, image: 0x4800_0000..0x4800_8000, bootargs: "only=ipi" };
+    let bytes = build(&Description { domains: vec![domain.clone(), domain], ..description(1) }).expect("a tree");
+    let tree = Fdt::new(&bytes).expect("a tree");
+    let text = |path: &str, name: &str| {
+        let property = tree.find_node(path).and_then(|node| node.property(name));
+        property.and_then(|property| property.as_str()).map(str::to_owned)
+    };
+    assert_eq!(text("/chosen", "xen,xen-bootargs").as_deref(), Some("console=ttyAMA0"));
+    assert_eq!(text("/chosen/domain1", "compatible").as_deref(), Some("xen,domain"));
+    assert_eq!(text("/chosen/domain2/module@48000000", "bootargs").as_deref(), Some("only=ipi"));
 }
 
 #[test]

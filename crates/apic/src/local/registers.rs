@@ -21,6 +21,14 @@ pub const fn is_kept(msr: u32, delivers: bool) -> bool {
     }
 }
 
+/// Registers that read as they stand in the page, a bit for each 16 bytes: ID, VERSION, TPR; LDR, DFR, SVR, ISR, TMR, IRR, ESR; the vectors
+/// and the ICR; INITIAL_COUNT, DIVIDE.
+const PLAIN: u64 = bits(0x02, 0x03) | bits(0x08, 0x08) | bits(0x0d, 0x28) | bits(0x2f, 0x38) | bits(0x3e, 0x3e);
+
+const fn bits(first: u32, last: u32) -> u64 {
+    (u64::MAX << first) & (u64::MAX >> (63 - last))
+}
+
 impl LocalApic<'_> {
     /// The guest reads 32 bits at `offset` in the APIC's page, which registers' accesses are aligned in to 16 bytes. What is no
     /// register reads as 0.
@@ -121,8 +129,14 @@ impl LocalApic<'_> {
         }
     }
 
+    /// A register that reads as it stands in its page, at an offset below 4096; None if it is another, or none.
+    #[inline]
+    pub fn plain(&self, offset: u32) -> Option<u32> {
+        (offset & 0xf == 0 && offset < 0x400 && PLAIN >> (offset >> 4) & 1 != 0).then(|| self.pages.get(offset))
+    }
+
     /// A register as both ways show it; None if there is none.
-    fn register(&self, offset: u32, now: u64) -> Option<u32> {
+    pub fn register(&self, offset: u32, now: u64) -> Option<u32> {
         Some(match offset {
             offset::PPR => self.pages.processor_priority().into(),
             offset::APR | offset::RRD | offset::EOI => 0,

@@ -1,15 +1,16 @@
 //! Decoded instructions, remembered.
 //!
 //! A decoded instruction is right for as long as the bytes that the guest would run are the same and mean the same. Two
-//! schemes keep that so; which one is chosen when a cache is made.
+//! schemes keep that so.
 //!
 //! Both find an entry by the linear address and what the registers say of translation and code size ([`Key`]).
 //!
 //! # Verify
 //! [`Verify`] then looks whether the entries of the guest's tables that lead to the code, and the bytes there, are still what
-//! they were: the code has the same guest-physical address, the same rights and the same bytes. That is four or five
-//! words of guest memory for each hit; and there is nothing to keep in step: code and tables may be written at any
-//! time, by any processor or device. An instruction that goes on in a second page is walked to and compared there.
+//! they were: the code has the same guest-physical address, the same rights and the same bytes. That is five or six
+//! words of guest memory for each hit, whose places are remembered; and there is nothing to keep in step: code and tables
+//! may be written at any time, by any processor or device. An instruction at the end of a page, or under 32-bit paging, is
+//! walked to and its bytes are compared.
 //!
 //! # Protect
 //! [`Protect`] looks at nothing. It is right only because the caller keeps the guest from writing, unseen, the pages
@@ -19,14 +20,13 @@
 //!
 //! # Bounds
 //! Both have [`SETS`] sets of [`WAYS`] entries and no other memory. A guest that runs through more code replaces its own
-//! entries.
+//! entries. A caller that wants no cache calls [`Code::decode`].
 
 mod protect;
 mod verify;
 
-use crate::{Code, Decoded, Refusal};
+use crate::Code;
 pub use protect::{Protect, Protector};
-use stile_walk::GuestMemory;
 pub use verify::Verify;
 
 /// Sets of each cache; a power of two.
@@ -54,60 +54,11 @@ impl Counts {
     const ZERO: Self = Self { hits: 0, misses: 0, evictions: 0, mismatches: 0, dropped: 0 };
 }
 
-/// A cache of either scheme, or none.
-// The tag stands alone, where it is cheapest to read.
-#[repr(u8)]
-#[expect(clippy::large_enum_variant, reason = "there are few, in static memory, and no heap to box the large ones on")]
-pub enum Cache {
-    /// Every instruction is fetched and decoded.
-    Off(Off),
-    /// See [`Verify`].
-    Verify(Verify),
-    /// See [`Protect`].
-    Protect(Protect),
-}
-
-/// No cache: the last instruction decoded, and how many there were.
-pub struct Off {
-    last: Decoded,
-    counts: Counts,
-}
-
-impl Cache {
-    /// The decoded form of the instruction at `code`.
-    #[inline]
-    pub fn find<M: GuestMemory>(&mut self, code: &Code<'_, M>, protector: &mut impl Protector) -> Result<&Decoded, Refusal> {
-        match self {
-            Self::Verify(cache) => cache.find(code),
-            Self::Protect(cache) => cache.find(code, protector),
-            Self::Off(off) => {
-                off.counts.misses += 1;
-                off.last = code.decode()?;
-                Ok(&off.last)
-            }
-        }
-    }
-
-    /// A cache that remembers nothing.
-    pub const fn off() -> Self {
-        Self::Off(Off { last: Decoded::NOTHING, counts: Counts::ZERO })
-    }
-
-    /// What it did so far.
-    pub const fn counts(&self) -> Counts {
-        match self {
-            Self::Off(off) => off.counts,
-            Self::Verify(cache) => cache.counts(),
-            Self::Protect(cache) => cache.counts(),
-        }
-    }
-}
-
 /// What an entry is found by: all that decides what an instruction is, beside the contents of memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Key {
     linear: u64,
-    /// [`Paging::fetch_mode`](stile_walk::Paging::fetch_mode), with privilege and code size in bits that it leaves free.
+    /// [`Context`](crate::Context) and [`Paging::pointer`](stile_walk::Paging::pointer).
     mode: u64,
 }
 
@@ -117,8 +68,8 @@ impl Key {
 
     #[inline]
     fn new<M>(code: &Code<'_, M>) -> Self {
-        let mode = code.paging.fetch_mode(code.linear) | u64::from(code.user) << 8 | (code.size as u64) << 9;
-        Self { linear: code.linear, mode }
+        let Code { context, linear, .. } = *code;
+        Self { linear, mode: context.key | context.paging().pointer(linear) }
     }
 
     /// Code that is near lies in other sets, and so does code of the same offset in neighbouring pages.

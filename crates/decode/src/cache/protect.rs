@@ -1,8 +1,8 @@
 //! The cache that has its pages protected.
 
 use super::{Counts, Key, SETS, Victim, WAYS};
-use crate::{Code, CodeSize, Decoded, Refusal};
-use stile_walk::{GuestMemory, PAGE, Tables, trail};
+use crate::{Code, CodeSize, Context, Decoded, Refusal};
+use stile_walk::{GuestMemory, PAGE, trail};
 
 /// Takes from the guest the right to write pages unseen.
 pub trait Protector {
@@ -63,6 +63,15 @@ impl Protect {
         self.fill(code, key, protector)
     }
 
+    /// The same for 64-bit code, if it is there; if not, nothing is counted.
+    #[inline]
+    pub fn hit(&mut self, context: &Context, linear: u64) -> Option<&Decoded> {
+        let key = Key { linear, mode: context.key };
+        let entry = self.sets[key.set()].iter().find(|entry| entry.key == key)?;
+        self.counts.hits += 1;
+        Some(&entry.decoded)
+    }
+
     /// Drops what depends on a guest-physical page, which is about to be written.
     #[cold]
     pub fn forget(&mut self, page: u64) {
@@ -72,6 +81,14 @@ impl Protect {
                 entry.key = Key::VACANT;
                 self.counts.dropped += 1;
             }
+        }
+    }
+
+    /// Drops everything.
+    pub fn clear(&mut self) {
+        for entry in self.sets.iter_mut().flatten().filter(|entry| entry.key != Key::VACANT) {
+            entry.key = Key::VACANT;
+            self.counts.dropped += 1;
         }
     }
 
@@ -104,14 +121,15 @@ fn pages<M: GuestMemory>(code: &Code<'_, M>, length: u8) -> Option<[u64; MAX_PAG
     let mut pages = [NO_PAGE; MAX_PAGES];
     let mut slots = pages.iter_mut();
     let last = code.linear.wrapping_add(u64::from(length) - 1);
-    let last = if code.size == CodeSize::Bits64 { last } else { last & u64::from(u32::MAX) };
+    let paging = code.context.paging();
+    let last = if code.context.size() == CodeSize::Bits64 { last } else { last & u64::from(u32::MAX) };
     let crossing = (last ^ code.linear) & !(PAGE - 1) != 0;
-    if crossing && matches!(code.paging.tables(), Tables::Pae(_)) && (last ^ code.linear) >> 30 != 0 {
+    if crossing && paging.pointer(last) != paging.pointer(code.linear) {
         // The key holds one of the processor's four roots only.
         return None;
     }
     for linear in [Some(code.linear), crossing.then_some(last)].into_iter().flatten() {
-        let trail = trail(code.memory, code.paging, linear, code.user).ok()?;
+        let trail = trail(code.memory, paging, linear, code.context.user()).ok()?;
         for page in trail.tables().chain([trail.address() & !(PAGE - 1)]) {
             *slots.next()? = page;
         }

@@ -1,55 +1,14 @@
 //! Guest memory with tables and code in it, some pages of which may be protected.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use stile_decode::cache::{Protect, Protector};
-use stile_walk::GuestMemory;
+use stile_walk::model::Memory;
 
 pub const PAGE: u64 = 4096;
 /// Pages that there are.
 pub const PAGES: u64 = 16;
 /// The first page of code.
 pub const CODE: u64 = 8;
-
-pub struct Memory(RefCell<Vec<u8>>);
-
-impl Memory {
-    fn bytes<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
-        assert!(address % PAGE + N as u64 <= PAGE, "one page for each access");
-        let start = usize::try_from(address).ok()?;
-        self.0.borrow().get(start..start.checked_add(N)?)?.try_into().ok()
-    }
-
-    fn put(&self, address: u64, bytes: &[u8]) {
-        self.0.borrow_mut()[address as usize..][..bytes.len()].copy_from_slice(bytes);
-    }
-}
-
-impl GuestMemory for Memory {
-    fn read_u64(&self, address: u64) -> Option<u64> {
-        self.bytes(address).map(u64::from_le_bytes)
-    }
-
-    fn read_u32(&self, address: u64) -> Option<u32> {
-        self.bytes(address).map(u32::from_le_bytes)
-    }
-
-    fn replace_u64(&self, address: u64, old: u64, new: u64) -> bool {
-        let same = self.read_u64(address) == Some(old);
-        if same {
-            self.put(address, &new.to_le_bytes());
-        }
-        same
-    }
-
-    fn replace_u32(&self, address: u64, old: u32, new: u32) -> bool {
-        let same = self.read_u32(address) == Some(old);
-        if same {
-            self.put(address, &new.to_le_bytes());
-        }
-        same
-    }
-}
 
 /// Pages that the guest can't write unseen.
 #[derive(Default)]
@@ -80,7 +39,7 @@ const OPEN: u64 = 0x67;
 impl Guest {
     /// Linear pages 0 to 7 are the pages of code, in every mode.
     pub fn new() -> Self {
-        let guest = Self { memory: Memory(RefCell::new(vec![0; (PAGES * PAGE) as usize])), protected: Protected::default() };
+        let guest = Self { memory: Memory::new((PAGES * PAGE) as usize), protected: Protected::default() };
         for root in ROOTS {
             guest.memory.put(root * PAGE, &(2 * PAGE + OPEN).to_le_bytes());
         }

@@ -68,6 +68,8 @@ static ROWS: RowTable = TableBuilder::new()
     .block(rows::INTERRUPT, reason::INTERRUPT, "", rows::INTERRUPT_NAMES)
     .block(rows::CONTROL, reason::CR, "", rows::CONTROL_NAMES)
     .block(rows::LEAF_MSR, reason::RDMSR, "", rows::LEAF_MSR_NAMES)
+    .block(rows::WRITTEN_MSR, reason::WRMSR, "", rows::WRITTEN_MSR_NAMES)
+    .block(rows::MEMORY, reason::MMIO, "", rows::MEMORY_NAMES)
     .accesses(rows::DEVICE, reason::MMIO, "", rows::DEVICE_NAMES)
     .block(rows::VIRTUAL_APIC, reason::APIC, "", rows::VIRTUAL_APIC_NAMES)
     .finish(rows::VIRTUAL_APIC);

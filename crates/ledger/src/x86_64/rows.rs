@@ -19,12 +19,16 @@ named_rows! {
     INTERRUPT INTERRUPT_NAMES = Some(COM1);
     /// Another CPU wants this one to look.
     INTERRUPT_KICK = "kick",
+    /// A notification of posted interrupts that the processor did not take by itself: it came late, or the vCPU does without.
+    INTERRUPT_POSTED = "posted",
     /// The timer of the vCPU's local APIC.
     INTERRUPT_GUEST_TIMER = "guest's timer",
     /// A slice's end, or a sleeper's deadline.
     INTERRUPT_TIMER = "slice or deadline",
     /// The machine's console.
     INTERRUPT_CONSOLE = "console",
+    /// A second stage gives fewer rights.
+    INTERRUPT_INVALIDATE = "invalidation",
     /// Nobody's.
     INTERRUPT_SPURIOUS = "spurious",
 }
@@ -47,9 +51,29 @@ named_rows! {
     RDMSR_APIC_BASE = "IA32_APIC_BASE",
 }
 
+named_rows! {
+    /// Registers that are written often.
+    WRITTEN_MSR WRITTEN_MSR_NAMES = Some(LEAF_MSR);
+    /// IA32_TSC_DEADLINE.
+    WRMSR_TSC_DEADLINE = "IA32_TSC_DEADLINE",
+    /// The end of an interrupt.
+    WRMSR_X2APIC_EOI = "x2APIC EOI",
+    /// An interrupt for another vCPU.
+    WRMSR_X2APIC_ICR = "x2APIC ICR",
+    /// One for the vCPU itself.
+    WRMSR_X2APIC_SELF_IPI = "x2APIC self IPI",
+}
+
+named_rows! {
+    /// Memory that is there.
+    MEMORY MEMORY_NAMES = Some(WRITTEN_MSR);
+    /// A write to a page on which decoded instructions depend.
+    MMIO_PROTECTED = "RAM of cached code write",
+}
+
 /// Devices in memory.
 pub(super) const DEVICE_NAMES: &[&str] = &["local APIC", "I/O APIC"];
-pub(super) const DEVICE: Block = LEAF_MSR.then(2 * DEVICE_NAMES.len());
+pub(super) const DEVICE: Block = MEMORY.then(2 * DEVICE_NAMES.len());
 
 named_rows! {
     /// What a processor that virtualizes the local APIC leaves to the hypervisor.

@@ -1,58 +1,8 @@
-//! Guest memory in a map, and translation written as the manual's tables put it: a row for each level of
+//! Translation written as the manual's tables put it: a row for each level of
 //! each paging mode, with its reserved bits spelled out.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
+use stile_walk::model::Memory;
 use stile_walk::{Access, Features, GuestMemory, Kind, Registers};
-
-/// Sparse memory of pages; what lies outside does not exist.
-#[derive(Clone, Default)]
-pub struct Memory(pub RefCell<BTreeMap<u64, u8>>, pub u64);
-
-impl Memory {
-    pub fn new(size: u64) -> Self {
-        Self(RefCell::default(), size)
-    }
-
-    fn bytes<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
-        if address.checked_add(N as u64)? > self.1 {
-            return None;
-        }
-        let memory = self.0.borrow();
-        Some(std::array::from_fn(|i| memory.get(&(address + i as u64)).copied().unwrap_or(0)))
-    }
-
-    pub fn put(&self, address: u64, bytes: &[u8]) {
-        let mut memory = self.0.borrow_mut();
-        memory.extend(bytes.iter().enumerate().map(|(i, &byte)| (address + i as u64, byte)));
-    }
-}
-
-impl GuestMemory for Memory {
-    fn read_u64(&self, address: u64) -> Option<u64> {
-        self.bytes(address).map(u64::from_le_bytes)
-    }
-
-    fn read_u32(&self, address: u64) -> Option<u32> {
-        self.bytes(address).map(u32::from_le_bytes)
-    }
-
-    fn replace_u64(&self, address: u64, old: u64, new: u64) -> bool {
-        let same = self.read_u64(address) == Some(old);
-        if same {
-            self.put(address, &new.to_le_bytes());
-        }
-        same
-    }
-
-    fn replace_u32(&self, address: u64, old: u32, new: u32) -> bool {
-        let same = self.read_u32(address) == Some(old);
-        if same {
-            self.put(address, &new.to_le_bytes());
-        }
-        same
-    }
-}
 
 struct Level {
     shift: u32,

@@ -13,6 +13,11 @@ fn write_faults(register: u32, value: u64) -> bool {
     catch!("wrmsr", "ecx" = register, "eax" = value as u32, "edx" = (value >> 32) as u32) == FAULT
 }
 
+fn read_msr(register: u32) -> u64 {
+    // SAFETY: the caller names a register that Stile has.
+    unsafe { rdmsr(register) }
+}
+
 /// Registers that keep each valid value, and fault for others.
 pub fn kept(_: u64) -> Result<(), &'static str> {
     // IA32_MISC_ENABLE, IA32_PAT, FS_BASE, LSTAR, SYSENTER_EIP.
@@ -42,6 +47,7 @@ pub fn kept(_: u64) -> Result<(), &'static str> {
         check!(kept, "IA32_MISC_ENABLE does not keep its value");
         // SAFETY: there are no banks.
         check!(unsafe { rdmsr(0x179) } & 0xff == 0 && catch!("rdmsr", "ecx" = 0x400u32) == FAULT, "banks of errors");
+        check!(read_msr(0xfe) & 0x5ff == 0 && write_faults(0x2ff, 2) && write_faults(0xfe, 0), "memory type ranges");
         // Bochs takes it.
         check!(write_faults(0x1a0, 1 << 63), "IA32_MISC_ENABLE takes a reserved bit");
     }

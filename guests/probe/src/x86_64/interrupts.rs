@@ -28,7 +28,7 @@ core::arch::global_asm!(
 );
 
 unsafe extern "C" {
-    static exceptions: u8;
+    static exception: u8;
     static undefined: u8;
     static protection: u8;
     static spurious: u8;
@@ -37,9 +37,6 @@ unsafe extern "C" {
     static second_by_page: u8;
     static second_by_msr: u8;
 }
-
-/// From one stub of `exceptions` to the next.
-const STUB: u64 = 16;
 
 fn set(vector: usize, handler: u64) {
     let low = handler & 0xffff | 0x08 << 16 | 0x8e << 40 | (handler >> 16 & 0xffff) << 48;
@@ -50,7 +47,7 @@ fn set(vector: usize, handler: u64) {
 /// Fills the table, and loads it on the first CPU.
 pub fn setup() {
     for vector in 0..32 {
-        set(vector, &raw const exceptions as u64 + vector as u64 * STUB);
+        set(vector, &raw const exception as u64);
     }
     set(6, &raw const undefined as u64);
     set(13, &raw const protection as u64);
@@ -74,7 +71,7 @@ pub fn load() {
 }
 
 /// An exception that no operation takes.
-extern "C" fn unexpected(vector: u64, rip: u64) -> ! {
-    super::print(format_args!("probe: exception {vector} at {rip:#x}\n"));
+extern "C" fn unexpected(first: u64, second: u64) -> ! {
+    super::print(format_args!("probe: an exception, with {first:#x} and {second:#x} on the stack\n"));
     off()
 }

@@ -56,35 +56,11 @@ protection:
 spurious:
     iretq
 
-.macro exception vector, code
-.balign 16
-    .if \code == 0
-    push    0
-    .endif
-    push    \vector
-    jmp     exception_common
-.endm
-.balign 16
-.global exceptions
-exceptions:
-.irp vector, 0, 1, 2, 3, 4, 5, 6, 7
-    exception \vector, 0
-.endr
-    exception 8, 1
-    exception 9, 0
-.irp vector, 10, 11, 12, 13, 14
-    exception \vector, 1
-.endr
-.irp vector, 15, 16
-    exception \vector, 0
-.endr
-    exception 17, 1
-.irp vector, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
-    exception \vector, 0
-.endr
-exception_common:
+// Any other exception: there is an error code on the stack, or the address of the instruction.
+.global exception
+exception:
     mov     rdi, [rsp]
-    mov     rsi, [rsp + 16]
+    mov     rsi, [rsp + 8]
     and     rsp, -16
     call    {unexpected}
     ud2

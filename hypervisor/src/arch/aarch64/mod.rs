@@ -141,6 +141,11 @@ pub fn record_off(vm: &crate::vm::Vm, vcpu: usize) -> usize {
     vm.arch.power.lock().cpu_off(vcpu)
 }
 
+/// What became of decoded instructions: the processor decodes those that Stile does the work of.
+pub fn decoded(vm: &crate::vm::Vm) -> stile_wire::Decoded {
+    stile_wire::Decoded { vm: vm.number as u8, ..stile_wire::Decoded::default() }
+}
+
 /// Gives the interrupts of a vCPU that has turned itself off to others.
 pub fn powered_off(vm: &'static crate::vm::Vm, vcpu: usize) {
     let kick = vm.arch.distributor.lock().set_online(vcpu, false);

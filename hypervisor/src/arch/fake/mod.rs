@@ -223,6 +223,10 @@ pub fn power_down(cpu: &mut Cpu, vcpu: &crate::vm::Vcpu) {
     assert_eq!(before, Some(cpu.index), "put where it was not loaded");
 }
 
+pub fn decoded(vm: &crate::vm::Vm) -> stile_wire::Decoded {
+    stile_wire::Decoded { vm: vm.number as u8, ..stile_wire::Decoded::default() }
+}
+
 pub fn powered_off(_vm: &'static crate::vm::Vm, _vcpu: usize) {}
 
 pub fn record_off(vm: &crate::vm::Vm, vcpu: usize) -> usize {

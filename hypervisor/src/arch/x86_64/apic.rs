@@ -19,6 +19,8 @@ pub mod vector {
     pub const KICK: u8 = 0xf2;
     /// Something was posted for the vCPU that runs here. If its guest runs, no exit comes of it.
     pub const POSTED: u8 = 0xf3;
+    /// A VM's second stage gives fewer rights than this CPU may remember ([`super::super::protected`]).
+    pub const INVALIDATE: u8 = 0xf4;
     /// What an APIC delivers when the interrupt has gone meanwhile. It is not ended.
     pub const SPURIOUS: u8 = 0xff;
 }
@@ -77,6 +79,11 @@ pub fn kick(cpu: usize) {
 /// Tells another CPU that something was posted for the vCPU that it runs.
 pub fn notify(cpu: usize) {
     send(IDS[cpu & (MAX_CPUS - 1)].load(Ordering::Relaxed), vector::POSTED.into());
+}
+
+/// Makes another CPU follow a change of a second stage.
+pub fn invalidate(cpu: usize) {
+    send(IDS[cpu & (MAX_CPUS - 1)].load(Ordering::Relaxed), vector::INVALIDATE.into());
 }
 
 fn send(apic: u32, command: u64) {

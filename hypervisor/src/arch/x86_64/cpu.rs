@@ -28,6 +28,8 @@ pub mod gpr {
     pub const RBX: usize = 3;
     pub const RSP: usize = 4;
     pub const RSI: usize = 6;
+    /// Registers that the frame has only if all were saved (RBX, RBP, R12 to R15), or never (RSP), a bit each.
+    pub const NOT_SAVED: u16 = 0xf038;
 }
 
 /// Task-state segment (the manual, "64-Bit Task State Segment (TSS)"): where the emergency stack is.
@@ -69,6 +71,8 @@ pub struct Cpu {
     pub launched: u64,
     /// IA32_APIC_BASE of the loaded vCPU.
     pub apic_base: u64,
+    /// The number of the page in which the loaded vCPU's local APIC has its registers, or [`NO_PAGE`].
+    pub apic_page: u64,
     /// What the processor does for the APIC of the loaded vCPU, as it is now.
     pub apic_level: ApicVirtualization,
     /// CPUID's answers for the loaded vCPU's VM.
@@ -93,6 +97,9 @@ pub struct Cpu {
     tss: Tss,
     emergency: Emergency,
 }
+
+/// In [`Cpu::apic_page`]: it has them in none.
+pub const NO_PAGE: u64 = u64::MAX;
 
 /// Offsets for `exit.S` and `idt.S`.
 pub const SINCE: usize = offset_of!(Cpu, since);
@@ -188,6 +195,15 @@ impl Cpu {
     /// What the leaves of `exit.S` need of the VM that the loaded vCPU belongs to.
     pub fn open_vm(&mut self, vm: &'static super::Vm) {
         self.cpuid = &vm.cpuid;
+    }
+
+    /// The loaded vCPU's IA32_APIC_BASE is this.
+    pub fn set_apic_base(&mut self, base: u64) {
+        /// Enabled, and in xAPIC mode: its registers are in its page ("Enabling or Disabling the Local APIC").
+        const MODE: u64 = 0b11 << 10;
+        const XAPIC: u64 = 0b10 << 10;
+        self.apic_base = base;
+        self.apic_page = if base & MODE == XAPIC { base >> 12 } else { NO_PAGE };
     }
 
     /// Stile's interrupts that were taken since the last call: bit n for vector [`apic::vector::UART`] + n.

@@ -157,6 +157,33 @@
     jmp     entry_failed
 .endm
 
+// The same for an exit of which the frequent kinds are answered by `handler`, with the caller-saved registers in the frame. For the others
+// it says so, having done nothing, and `full` is called with all of them there.
+.macro call_stub_or_full name, handler, full
+.balign 16
+.global \name
+\name:
+    save_caller_saved
+    mov     rdi, rsp
+    call    \handler
+    bt      rax, {WITH_ALL_BIT}
+    jc      5f
+    account
+    restore_caller_saved
+    vmresume
+    jmp     entry_failed
+5:  save_callee_saved
+    mov     rdi, rsp
+    call    \full
+    test    rax, rax
+    js      leave_this_vcpu_saved
+    account
+    restore_callee_saved
+    restore_caller_saved
+    vmresume
+    jmp     entry_failed
+.endm
+
 .section .text.exit, "ax"
 .balign 64
 .global vm_exit
@@ -181,6 +208,7 @@ call_stub exit_hlt, handle_hlt
 call_stub exit_wrmsr, handle_wrmsr
 call_stub exit_io, handle_io
 call_stub_full exit_cpuid_call, handle_cpuid
+call_stub_or_full exit_ept_violation, handle_ept_violation, handle_ept_violation_full
 call_stub_full exit_other, handle_other
 
 // Leaves: exits so simple that they are answered in the registers that are saved already.

@@ -13,6 +13,7 @@ core::arch::global_asm!(
     ROWS = const cpu::ROWS,
     TAKEN = const cpu::TAKEN,
     LAUNCHED = const cpu::LAUNCHED,
+    WITH_ALL_BIT = const WITH_ALL_BIT,
     WINDOW = const cpu::WINDOW,
     ROW_SHIFT = const layout::ROW_SHIFT,
     STUBS = const REASONS,
@@ -31,8 +32,9 @@ core::arch::global_asm!(
 #[repr(transparent)]
 pub struct Outcome(u64);
 
-/// Bit that `exit.S` tests.
+// Bits that `exit.S` tests.
 const LEAVE: u64 = 1 << 63;
+const WITH_ALL_BIT: u32 = 62;
 
 impl Outcome {
     /// Entry, with nothing loaded or put: the common case.
@@ -45,6 +47,12 @@ impl Outcome {
     #[inline(always)]
     pub const fn leave(row: RowId) -> Outcome {
         Outcome(row.raw() as u64 | LEAVE)
+    }
+
+    /// Nothing was done: the handler that is given all of the general registers is to be called.
+    #[inline(always)]
+    pub const fn with_all_registers() -> Outcome {
+        Outcome(1 << WITH_ALL_BIT)
     }
 
     /// The ledger's row.
@@ -71,6 +79,7 @@ unsafe extern "C" {
     fn exit_rdmsr();
     fn exit_wrmsr();
     fn exit_io();
+    fn exit_ept_violation();
     fn enter_guest(cpu: *mut core::ffi::c_void) -> !;
 }
 
@@ -100,7 +109,7 @@ pub mod basic {
     pub const APIC_ACCESS: u64 = 44;
     /// Virtualized EOI.
     pub const EOI: u64 = 45;
-    pub const EPT_VIOLATION: u64 = 48;
+    pub const EPT_VIOLATION: usize = 48;
     pub const INVEPT: u64 = 50;
     pub const INVVPID: u64 = 53;
     pub const XSETBV: u64 = 55;
@@ -119,6 +128,7 @@ static EXIT_STUBS: [Stub; REASONS] = {
     stubs[basic::IO] = Stub(exit_io);
     stubs[basic::RDMSR] = Stub(exit_rdmsr);
     stubs[basic::WRMSR] = Stub(exit_wrmsr);
+    stubs[basic::EPT_VIOLATION] = Stub(exit_ept_violation);
     stubs
 };
 

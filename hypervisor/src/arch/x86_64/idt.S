@@ -14,6 +14,7 @@ note note_uart, 0
 note note_timer, 1
 note note_kick, 2
 note note_posted, 3
+note note_invalidate, 4
 
 .balign 16
 .global note_nothing

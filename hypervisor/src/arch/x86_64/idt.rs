@@ -37,6 +37,7 @@ unsafe extern "C" {
     fn note_timer();
     fn note_kick();
     fn note_posted();
+    fn note_invalidate();
     fn note_nothing();
     fn load_segments(gdt: *const Pointer, idt: *const Pointer);
 }
@@ -61,6 +62,7 @@ pub fn setup() {
         (vector::TIMER, note_timer as _),
         (vector::KICK, note_kick as _),
         (vector::POSTED, note_posted as _),
+        (vector::INVALIDATE, note_invalidate as _),
     ];
     for (vector, handler) in notes {
         table[usize::from(vector)] = gate(handler as u64, 0);

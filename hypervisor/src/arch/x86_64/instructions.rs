@@ -106,6 +106,8 @@ pub mod msr {
     pub const TSC_ADJUST: u32 = 0x3b;
     pub const MISC_ENABLE: u32 = 0x1a0;
     pub const DEBUGCTL: u32 = 0x1d9;
+    pub const MTRR_CAP: u32 = 0xfe;
+    pub const MTRR_DEF_TYPE: u32 = 0x2ff;
     pub const MCG_CAP: u32 = 0x179;
     pub const MCG_STATUS: u32 = 0x17a;
 }

@@ -170,7 +170,7 @@ fn deadline(apic: Option<u64>, vcpu: &Vcpu) -> Option<u64> {
 
 /// Brings a vCPU's interrupts onto this CPU. `fresh`: it has not run since it was reset.
 pub fn load(cpu: &mut Cpu, vcpu: &Vcpu, fresh: bool) {
-    cpu.apic_base = vcpu.arch.pages.base();
+    cpu.set_apic_base(vcpu.arch.pages.base());
     Cpu::note_window(false);
     if fresh {
         virtual_apic::write_controls(cpu);

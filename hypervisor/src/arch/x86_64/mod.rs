@@ -6,6 +6,7 @@ mod boot;
 mod clock;
 pub mod cpu;
 mod cpuid;
+mod decoder;
 pub mod exit;
 mod firmware;
 mod handler;
@@ -16,6 +17,8 @@ mod interrupts;
 mod mmu;
 pub mod panic;
 mod ports;
+mod protected;
+mod ram;
 mod rtc;
 mod signals;
 pub mod timer;
@@ -78,6 +81,9 @@ pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, _turns: bool) {
     let world = unsafe { vcpu.arch.world() };
     cpu.open_vm(&vcpu.vm().arch);
     let fresh = world.load(cpu, &vcpu.vm().arch.place);
+    if let Some(protected) = &vcpu.vm().arch.protected {
+        protected.load(cpu);
+    }
     cpu.frame.registers = world.general;
     interrupts::load(cpu, vcpu, fresh);
 }
@@ -88,6 +94,9 @@ pub fn put(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, sleeps: bool) -> Optio
     let world = unsafe { vcpu.arch.world() };
     world.general = cpu.frame.registers;
     world.put(cpu);
+    if let Some(protected) = &vcpu.vm().arch.protected {
+        protected.put(cpu);
+    }
     interrupts::put(vcpu).filter(|_| sleeps)
 }
 
@@ -97,6 +106,9 @@ pub fn power_down(cpu: &mut Cpu, vcpu: &crate::vm::Vcpu) {
     timer::set_guest_deadline(None);
     // SAFETY: as in `put`.
     unsafe { vcpu.arch.world() }.drop_vmcs();
+    if let Some(protected) = &vcpu.vm().arch.protected {
+        protected.put(cpu);
+    }
 }
 
 /// Moves an interrupt line of a VM's device.
@@ -113,6 +125,20 @@ pub fn set_line(vm: &crate::vm::Vm, line: Line, high: bool) {
 /// A vCPU was turned off by INIT. Returns how many are on. The scheduler's lock is held.
 pub fn record_off(vm: &crate::vm::Vm, _vcpu: usize) -> usize {
     vm.vcpus.iter().filter(|vcpu| vcpu.arch.signals.is_on()).count()
+}
+
+/// What became of decoded instructions.
+pub fn decoded(vm: &crate::vm::Vm) -> stile_wire::Decoded {
+    let mut all = stile_wire::Decoded { vm: vm.number as u8, ..stile_wire::Decoded::default() };
+    let of_vcpus = vm.vcpus.iter().map(|vcpu| vcpu.arch.decoded());
+    for counts in of_vcpus.chain(vm.arch.protected.as_ref().map(protected::Protected::counts)) {
+        all.hits += counts.hits;
+        all.misses += counts.misses;
+        all.evictions += counts.evictions;
+        all.mismatches += counts.mismatches;
+        all.dropped += counts.dropped;
+    }
+    all
 }
 
 /// A vCPU that was turned off may be turned on again.

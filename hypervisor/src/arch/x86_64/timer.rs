@@ -33,10 +33,12 @@ pub fn set_deadline(deadline: Option<u64>) {
 }
 
 /// Sets the deadline of the vCPU that is loaded on this CPU, or none.
+#[inline]
 pub fn set_guest_deadline(deadline: Option<u64>) {
     set(&GUEST, deadline);
 }
 
+#[inline(always)]
 fn set(which: &[AtomicU64; MAX_CPUS], deadline: Option<u64>) {
     let cpu = Cpu::this_index() & (MAX_CPUS - 1);
     which[cpu].store(deadline.unwrap_or(NEVER), Ordering::Relaxed);

@@ -1,8 +1,12 @@
 //! What the processor does for the loaded vCPU's local APIC: the VMCS's part of it (the manual, "APIC Virtualization and Virtual
 //! Interrupts"). The registers are in the vCPU's `Pages`, whether the processor works on them or not.
 
-use stile_apic::{LocalApic, Mode, Status, is_kept, offset};
+use stile_apic::{LocalApic, Mode, Pages, Status, is_kept, offset};
 use stile_blob::ApicVirtualization;
+use stile_board::pc;
+use stile_paging::PAGE_SIZE;
+use stile_paging::table::{Attributes, Ept, EptPermissions, Mapping, MemoryType, PageTable, TableMemory, TableRead};
+use stile_sched::lock::TicketLock;
 
 use super::apic::vector;
 use super::cpu::Cpu;
@@ -10,6 +14,7 @@ use super::instructions::msr;
 use super::vmcs::{self, Field};
 use super::vmx::{self, pin, primary, secondary};
 use crate::console::log;
+use crate::memory::{self, TableFrames};
 
 /// What is done of what was asked for, in this VM: what the CPU can't do is not, and the operator is told.
 pub fn choose(asked: ApicVirtualization) -> ApicVirtualization {
@@ -25,6 +30,56 @@ pub fn choose(asked: ApicVirtualization) -> ApicVirtualization {
         log!("this CPU has no {what}: APIC virtualization is \"{word}\"");
     }
     level
+}
+
+/// Where a VM's vCPUs find their local APICs' page in the second stage: a page by which the processor recognizes the accesses ("APIC-Access
+/// Page"). It is there only while all of them have their APIC there: whoever has it elsewhere, or not in memory, must find nothing. Then
+/// the others' accesses are emulated.
+pub struct AccessPage {
+    /// Its physical address.
+    pub address: u64,
+    /// The table with its entry, and the index in it; the entry itself.
+    place: (u64, usize),
+    entry: u64,
+    /// Only one at a time decides.
+    lock: TicketLock<()>,
+}
+
+impl AccessPage {
+    /// Maps a page in a second stage whose root is at `root`.
+    ///
+    /// # Errors
+    /// There is no memory for tables.
+    pub fn new(table: &mut PageTable<Ept>, root: u64) -> Result<AccessPage, stile_paging::table::Error> {
+        let address = memory::allocate_pages(PAGE_SIZE);
+        let attributes = Attributes { memory: MemoryType::Normal, permissions: EptPermissions::ALL };
+        table.map(&mut TableFrames, Mapping { address: pc::LOCAL_APIC, output: address, size: PAGE_SIZE, attributes })?;
+        // Four levels of 512 entries each; a page that is alone in its 2 MiB is mapped by the last.
+        let index = |level: u32| (pc::LOCAL_APIC >> (12 + 9 * level)) as usize & 511;
+        let next = |from: u64, level: u32| TableFrames.read(from, index(level)).map_or(0, |entry| entry & 0x000f_ffff_ffff_f000);
+        let place = ([3, 2, 1].into_iter().fold(root, next), index(0));
+        let entry = TableFrames.read(place.0, place.1).unwrap_or(0);
+        Ok(AccessPage { address, place, entry, lock: TicketLock::new(()) })
+    }
+
+    /// A vCPU's APIC has moved, or the VM was reset.
+    pub fn choose<'a>(&self, mut apics: impl Iterator<Item = &'a Pages>) {
+        let _guard = self.lock.lock();
+        let entry = if apics.all(|apic| apic.is_at(pc::LOCAL_APIC)) { self.entry } else { 0 };
+        TableFrames.write(self.place.0, self.place.1, entry);
+    }
+}
+
+/// The loaded vCPU's APIC is in another mode or at another page.
+pub fn moved(cpu: &mut Cpu) {
+    write_controls(cpu);
+    let vm = cpu.vcpu().vm();
+    if let Some(page) = &vm.arch.place.apic_access {
+        page.choose(vm.vcpus.iter().map(|vcpu| vcpu.arch.pages));
+        // What another CPU remembers of the page is of use only to vCPUs whose APIC is there; others come here, or forget it when they come to
+        // that CPU.
+        vmx::forget_ept(vm.arch.place.ept);
+    }
 }
 
 /// Opens in an MSR bitmap what the processor answers for an x2APIC: registers that only hold a value, the task priority, and with
@@ -56,11 +111,11 @@ pub fn write_controls(cpu: &mut Cpu) {
         if mode == Mode::X2Apic {
             secondary |= secondary::X2APIC_MODE;
             msr_bitmap = place.x2apic_bitmap;
-        } else {
+        } else if let Some(page) = &place.apic_access {
             secondary |= secondary::APIC_ACCESSES;
+            vmcs::write(Field::APIC_ACCESS, page.address);
         }
         vmcs::write(Field::VIRTUAL_APIC, arch.pages_at);
-        vmcs::write(Field::APIC_ACCESS, place.apic_access);
         vmcs::write(Field::TPR_THRESHOLD, 0);
     }
     if cpu.apic_level >= ApicVirtualization::Delivery {
@@ -68,13 +123,16 @@ pub fn write_controls(cpu: &mut Cpu) {
     }
     if cpu.apic_level == ApicVirtualization::Posted {
         pin |= pin::POSTED_INTERRUPTS;
-        vmcs::write(Field::POSTED_INTERRUPTS, arch.pages_at + stile_apic::Pages::DESCRIPTOR as u64);
+        vmcs::write(Field::POSTED_INTERRUPTS, arch.pages_at + Pages::DESCRIPTOR as u64);
         vmcs::write(Field::POSTED_INTERRUPT_VECTOR, vector::POSTED.into());
     }
     vmcs::write(Field::PIN_CONTROLS, pin.into());
     vmcs::write(Field::PRIMARY_CONTROLS, primary.into());
+    Cpu::note_window(false);
     vmcs::write(Field::SECONDARY_CONTROLS, secondary.into());
     vmcs::write(Field::MSR_BITMAP, msr_bitmap);
+    // Who works on the registers from here on finds what the other has left.
+    cpu.apic().refresh();
     cpu.apic().forget_status();
 }
 

@@ -5,21 +5,24 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use stile_apic::{IoApic, LocalApic, Mode, Pages};
-use stile_blob::{ApicVirtualization, Nested, Techniques};
+use stile_blob::{ApicVirtualization, DecodeCache, Nested, Techniques};
 use stile_board::{MAX_VCPUS, MAX_VMS};
-use stile_decode::cache::Verify;
+use stile_decode::cache::Counts;
 use stile_paging::PAGE_SIZE;
 use stile_paging::frames::{MAX_PIECES, Piece};
 use stile_paging::table::{Attributes, Ept, EptPermissions, Geometry, Mapping, MemoryType, PageTable, TableMemory};
 use stile_sched::lock::TicketLock;
 
 use super::cpuid::Table;
+use super::decoder::Decoder;
 use super::handler::Kept;
 use super::instructions::msr;
 use super::ports::Ports;
+use super::protected::Protected;
 use super::signals::Signals;
+use super::virtual_apic::{self, AccessPage};
 use super::world::{Place, World};
-use super::{mmu, virtual_apic, vmx};
+use super::{mmu, vmx};
 use crate::memory::{self, TableFrames};
 use crate::vm::Start;
 
@@ -33,6 +36,8 @@ pub struct Vm {
     pub place: Place,
     /// Interrupt lines of devices.
     pub io_apic: TicketLock<IoApic>,
+    /// Decoded instructions, if their scheme is to protect pages.
+    pub protected: Option<Protected>,
     /// What is at ports.
     pub ports: Ports,
 }
@@ -42,7 +47,7 @@ pub struct Vcpu {
     /// Its number in the VM.
     pub index: usize,
     world: UnsafeCell<&'static mut World>,
-    cache: UnsafeCell<&'static mut Verify>,
+    decoder: UnsafeCell<Decoder>,
     /// Its local APIC's registers, and what others have for it.
     pub pages: &'static Pages,
     /// Their physical address.
@@ -66,7 +71,7 @@ impl Watch {
     pub const NEVER: u64 = u64::MAX;
 }
 
-// SAFETY: `world`, `cache` and `apic` are reached only through functions whose callers own the vCPU.
+// SAFETY: `world`, `decoder` and `apic` are reached only through functions whose callers own the vCPU.
 unsafe impl Sync for Vcpu {}
 
 /// MSRs that guests read and write without an exit: the VMCS, or load and put, give each its own.
@@ -146,7 +151,7 @@ impl Vm {
         }
         let test_memory = test_memory();
         let mut pieces = heapless::Vec::<Piece, MAX_PIECES>::from_slice(pieces).map_err(|()| "a VM's memory is in too many pieces")?;
-        pieces.push(test_memory.clone()).map_err(|_| "a VM's memory is in too many pieces")?;
+        pieces.push(test_memory).map_err(|_| "a VM's memory is in too many pieces")?;
         let mut table = PageTable::new(Ept, geometry, root).map_err(|_| "a second-stage root out of reach")?;
         for piece in &pieces {
             let attributes = Attributes { memory: MemoryType::Normal, permissions: EptPermissions::ALL };
@@ -155,16 +160,10 @@ impl Vm {
                 .map_err(|_| "a VM's memory can't be mapped: no memory for tables")?;
         }
         let level = virtual_apic::choose(techniques.apic_virtualization);
-        let apic_access = memory::allocate_pages(PAGE_SIZE);
-        // A guest sees this page where it looks for an APIC that it has disabled, or uses by MSRs: all ones, as where there is nothing.
-        // SAFETY: the page is nobody else's.
-        unsafe { mmu::physical(apic_access).write_bytes(0xff, PAGE_SIZE as usize) };
-        if level >= ApicVirtualization::Registers {
-            let attributes = Attributes { memory: MemoryType::Normal, permissions: EptPermissions::ALL };
-            table
-                .map(&mut TableFrames, Mapping { address: stile_board::pc::LOCAL_APIC, output: apic_access, size: PAGE_SIZE, attributes })
-                .map_err(|_| "a VM's local APICs can't be mapped: no memory for tables")?;
-        }
+        let apic_access = match level {
+            ApicVirtualization::Off => None,
+            _ => Some(AccessPage::new(&mut table, root).map_err(|_| "a VM's local APICs can't be mapped: no memory for tables")?),
+        };
         let place = Place {
             ept: ept_pointer(root),
             io_bitmaps: io_bitmaps(),
@@ -175,7 +174,9 @@ impl Vm {
         let memory = heapless::Vec::from_slice(&pieces).map_err(|()| "a VM's memory is in too many pieces")?;
         let ram = pieces.iter().map(|piece| piece.size).sum::<u64>() - test_memory.size;
         let ports = Ports::new(ram, vcpus);
-        Ok(Vm { cpuid: Table::new(vcpus), memory, place, io_apic: TicketLock::new(IoApic::new()), ports })
+        let protects = techniques.decode_cache == DecodeCache::Protect;
+        let protected = protects.then(|| Protected::new(table, place.ept));
+        Ok(Vm { cpuid: Table::new(vcpus), memory, place, io_apic: TicketLock::new(IoApic::new()), protected, ports })
     }
 
     /// Where a guest-physical address is in physical memory, if it is in RAM.
@@ -186,7 +187,14 @@ impl Vm {
     /// The state after a reset: the first vCPU is on.
     pub fn reset(&self) {
         *self.io_apic.lock() = IoApic::new();
+        if let Some(page) = &self.place.apic_access {
+            // All local APICs are reset, too.
+            page.choose(core::iter::empty());
+        }
         self.ports.reset();
+        if let Some(protected) = &self.protected {
+            protected.clear();
+        }
     }
 }
 
@@ -199,7 +207,7 @@ impl Vcpu {
         // SAFETY: all zero is a valid World: integers, and `None`.
         let world = unsafe { memory::allocate::<World>().assume_init_mut() };
         world.setup(VPIDS.fetch_add(1, Ordering::Relaxed) as u16 + 1);
-        let cache = memory::allocate::<Verify>().write(Verify::new());
+        let decoder = UnsafeCell::new(Decoder::new(techniques.decode_cache));
         let pages_at = memory::allocate_pages(size_of::<Pages>() as u64);
         // SAFETY: the memory is zeroed, which is a valid value, aligned to pages, and nobody else's.
         let pages = unsafe { &*mmu::physical(pages_at).cast::<Pages>() };
@@ -208,7 +216,7 @@ impl Vcpu {
         Vcpu {
             index,
             world: UnsafeCell::new(world),
-            cache: UnsafeCell::new(cache),
+            decoder,
             pages,
             pages_at,
             apic,
@@ -229,14 +237,21 @@ impl Vcpu {
         unsafe { &mut *self.world.get() }
     }
 
-    /// Instructions that were decoded.
+    /// What finds its instructions.
     ///
     /// # Safety
     /// The vCPU is loaded on this CPU.
     #[expect(clippy::mut_from_ref, reason = "see Safety")]
-    pub unsafe fn cache(&self) -> &mut Verify {
+    #[inline(always)]
+    pub unsafe fn decoder(&self) -> &mut Decoder {
         // SAFETY: the caller's promise.
-        unsafe { &mut *self.cache.get() }
+        unsafe { &mut *self.decoder.get() }
+    }
+
+    /// What its own cache of decoded instructions did, as far as that is written: exact once the vCPU is off.
+    pub fn decoded(&self) -> Counts {
+        // SAFETY: numbers may be old or new while the vCPU runs, but are only read.
+        unsafe { &*self.decoder.get() }.counts()
     }
 
     /// The local APIC's part that is its owner's.
@@ -249,7 +264,7 @@ impl Vcpu {
         unsafe { &mut *self.apic.get() }
     }
 
-    /// What the processor does for the APIC as it is now: with one that is disabled, or has moved its page, there is nothing to do.
+    /// What the processor does for the APIC as it is now: with one that is disabled, or whose page has moved, there is nothing to do.
     pub fn apic_level_now(&self) -> ApicVirtualization {
         let virtualized = self.pages.mode() == Mode::X2Apic || self.pages.is_at(stile_board::pc::LOCAL_APIC);
         if virtualized { self.apic_level } else { ApicVirtualization::Off }

@@ -74,12 +74,14 @@ fields! {
     ENTRY_MSR_LOADS = 0x4014,
     ENTRY_INTERRUPTION = 0x4016,
     ENTRY_ERROR_CODE = 0x4018,
+    ENTRY_LENGTH = 0x401a,
     TPR_THRESHOLD = 0x401c,
     SECONDARY_CONTROLS = 0x401e,
     INSTRUCTION_ERROR = 0x4400,
     EXIT_REASON = 0x4402,
     EXIT_INTERRUPTION = 0x4404,
     VECTORING = 0x4408,
+    VECTORING_CODE = 0x440a,
     EXIT_LENGTH = 0x440c,
     GUEST_ES_LIMIT = 0x4800,
     GUEST_CS_LIMIT = 0x4802,
@@ -145,9 +147,9 @@ fields! {
 /// Reads a field of the current VMCS; zero if there is none.
 #[inline(always)]
 pub fn read(field: Field) -> u64 {
-    let mut value: u64 = 0;
+    let value: u64;
     // SAFETY: this CPU is in VMX root operation (a vCPU's state is reached only while it is loaded); reading changes nothing else.
-    unsafe { asm!("vmread {}, {}", inout(reg) value, in(reg) u64::from(field.0), options(nomem, nostack)) };
+    unsafe { asm!("vmread {}, {}", out(reg) value, in(reg) u64::from(field.0), options(nomem, nostack)) };
     value
 }
 

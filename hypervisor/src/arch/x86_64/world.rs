@@ -10,6 +10,7 @@ use stile_firmware::multiboot;
 
 use super::cpu::{Cpu, gpr};
 use super::instructions::{CpuidResult, cpuid, msr, rdmsr, read_cr, wrmsr};
+use super::virtual_apic::AccessPage;
 use super::vmcs::{self, Field};
 use super::{exit, idt, vmx};
 
@@ -70,8 +71,8 @@ pub struct Place {
     pub msr_bitmap: u64,
     /// The MSR bitmap of vCPUs in x2APIC mode, if the processor answers some of its registers.
     pub x2apic_bitmap: u64,
-    /// Physical address of the page that accesses to the local APIC are recognized by (the manual, "APIC-Access Page").
-    pub apic_access: u64,
+    /// Where local APICs are in memory, if the processor answers for them.
+    pub apic_access: Option<AccessPage>,
 }
 
 /// Access rights of segments (the manual, "Format of Access Rights").
@@ -91,8 +92,8 @@ const NE: u64 = 1 << 5;
 const PE: u64 = 1;
 const PG: u64 = 1 << 31;
 const ET: u64 = 1 << 4;
-/// CR4 bit that the guest does not own: VMXE.
-const VMXE: u64 = 1 << 13;
+/// CR4 bits that the guest does not own, nor has: LA57, so that 64-bit mode says how many levels tables have, and VMXE.
+const CR4_HELD: u64 = 1 << 12 | 1 << 13;
 const LME_LMA: u64 = 1 << 8 | 1 << 10;
 /// The PAT after reset.
 const PAT_RESET: u64 = 0x0007_0406_0007_0406;
@@ -266,7 +267,7 @@ impl World {
             (Field::ENTRY_INTERRUPTION, 0),
             (Field::VMCS_LINK, u64::MAX),
             (Field::CR0_MASK, CR0_HELD),
-            (Field::CR4_MASK, VMXE),
+            (Field::CR4_MASK, CR4_HELD),
         ];
         for (field, value) in fields {
             vmcs::write(field, value);

@@ -15,7 +15,7 @@ const MEMORY: u64 = system::MEMORY + (1 << 30);
 /// Runs it; the boot, as many times as units are asked for.
 pub fn run(kvm: Kvm, job: &Job<'_>) -> Result<Counts> {
     let bootargs = system::bootargs(job.work, job.units);
-    let files = VmFiles { kernel: &job.system.kernel, initrd: Some(&job.system.initrd), bootargs: &bootargs };
+    let files = VmFiles { kernel: &job.system.kernel, initrd: Some(&job.system.initrd), bootargs: &bootargs, domains: &[] };
     let config = super::vm(job);
     let plan = image::plan(&config, &files, Seed::Fixed)?;
     let archive = client::planned(&linux::build(client::PROGRAM)?, &config, &plan);

@@ -82,6 +82,7 @@ fn vm(job: &Job<'_>) -> VmConfig {
         pinned: true,
         on_reset: OnReset::Stop,
         exec: None,
+        domains: Vec::new(),
         techniques: Default::default(),
     }
 }

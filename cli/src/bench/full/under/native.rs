@@ -21,6 +21,7 @@ pub fn run(job: &Job<'_>) -> Result<Counts> {
         bootargs: &bootargs,
         initrd: None,
         seed: [0x5a; SEED_LEN],
+        domains: Vec::new(),
     })?;
     let file = |content: &[u8]| -> Result<tempfile::NamedTempFile> {
         let mut file = tempfile::NamedTempFile::new().context("making a file for the emulator")?;

@@ -13,7 +13,7 @@ pub fn run(job: &Job<'_>) -> Result<Counts> {
     let hypervisor = under_stile::hypervisor(Arch::Aarch64)?;
     let config = under_stile::machine(Arch::Aarch64, super::vm(job), job.work.vcpus.into(), job.cpu);
     let bootargs = system::bootargs(job.work, job.units);
-    let files = VmFiles { kernel: &job.system.kernel, initrd: Some(&job.system.initrd), bootargs: &bootargs };
+    let files = VmFiles { kernel: &job.system.kernel, initrd: Some(&job.system.initrd), bootargs: &bootargs, domains: &[] };
     let extra = emulate::REPEATABLE.map(str::to_owned).to_vec();
     let output = under_stile::run(&hypervisor, &config, &files, extra, Some(job.plugin))?;
     confirm(job, &output.console)?;

@@ -1,13 +1,13 @@
 //! The probe in a VM of KVM's on a PC.
 
 use anyhow::{Context, Result};
-use stile_blob::{OnReset, Techniques};
+use stile_blob::Techniques;
 
 use crate::bench::client::{self, Vm};
 use crate::bench::operation::Operation;
 use crate::bench::platform::Platform;
 use crate::bench::probe;
-use crate::config::{Arch, InitrdSource, KernelSource, VmConfig};
+use crate::config::Arch;
 use crate::debian::{self, Freshness};
 use crate::image::{self, Seed, VmFiles};
 
@@ -19,21 +19,13 @@ pub fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations
     let mut vms = Vec::new();
     for (needs, operations) in Platform::groups(operations) {
         let name = format!("probe-{}", needs.vcpus());
-        let config = VmConfig {
-            name: name.clone(),
-            kernel: KernelSource::File("probe".into()),
-            initrd: InitrdSource::None,
-            append: String::new(),
-            memory: probe::MEMORY,
-            vcpus: needs.vcpus(),
-            cpus: 0,
-            pinned: false,
-            on_reset: OnReset::Stop,
-            exec: None,
-            techniques: Techniques::default(),
-        };
         let bootargs = probe::arguments(&operations, iterations);
-        let plan = image::plan_for(Arch::X86_64, &config, &VmFiles { kernel: probe, initrd: None, bootargs: &bootargs }, Seed::Fixed)?;
+        let plan = image::plan_for(
+            Arch::X86_64,
+            &probe::vm(needs, Techniques::default()),
+            &VmFiles { kernel: probe, initrd: None, bootargs: &bootargs, domains: &[] },
+            Seed::Fixed,
+        )?;
         let segments = plan.kernel.segments.iter().map(|segment| (plan.kernel.bytes(segment).to_vec(), segment.ipa));
         let files: Vec<_> = segments.chain([(plan.dtb.clone(), plan.layout.dtb.start)]).collect();
         let paths: Vec<_> = (0..files.len()).map(|index| format!("/{name}-{index}")).collect();

@@ -11,7 +11,8 @@ use crate::bench::platform::Platform;
 use crate::bench::{emulate, probe};
 use crate::debian::{self, Freshness};
 use crate::emulator::{self, Board};
-use tree::{Domain, Machine};
+use crate::image::domain::Domain;
+use tree::Machine;
 
 /// The machine's memory, in bytes.
 const MEMORY: u64 = 4 * probe::MEMORY;

@@ -1,10 +1,9 @@
 //! The device tree that Xen is given: QEMU's `virt` board, and the domain that Xen is to start (Xen, "Device Tree Bindings", "Dom0less").
 
-use std::ops::Range;
-
 use stile_board::{intid, map};
 use vm_fdt::{FdtWriter, FdtWriterResult};
 
+use crate::image::domain::{self, Domain};
 use crate::image::dtb::{self, GIC_PPI, GIC_SPI, LEVEL_HIGH};
 
 /// The emulated machine.
@@ -14,19 +13,6 @@ pub struct Machine {
     pub cpus: u32,
     /// RAM in bytes.
     pub memory: u64,
-}
-
-/// The domain.
-#[derive(Debug)]
-pub struct Domain<'a> {
-    /// Virtual CPUs.
-    pub vcpus: u8,
-    /// RAM in bytes.
-    pub memory: u64,
-    /// Where its kernel is in the machine's RAM.
-    pub image: Range<u64>,
-    /// The kernel's command line.
-    pub bootargs: &'a str,
 }
 
 const GIC: u32 = 1;
@@ -55,7 +41,7 @@ pub fn build(machine: &Machine, domain: &Domain<'_>) -> FdtWriterResult<Vec<u8>>
     fdt.property_u32("#size-cells", 2)?;
     fdt.property_string("stdout-path", UART)?;
     fdt.property_string("xen,xen-bootargs", PARAMETERS)?;
-    domain_node(&mut fdt, domain)?;
+    domain::node(&mut fdt, 1, domain)?;
     fdt.end_node(chosen)?;
 
     let memory = fdt.begin_node(&format!("memory@{:x}", map::RAM_BASE))?;
@@ -88,26 +74,6 @@ pub fn build(machine: &Machine, domain: &Domain<'_>) -> FdtWriterResult<Vec<u8>>
 
     fdt.end_node(root)?;
     fdt.finish()
-}
-
-/// The domain has no device but the UART that Xen emulates.
-fn domain_node(fdt: &mut FdtWriter, domain: &Domain<'_>) -> FdtWriterResult<()> {
-    let node = fdt.begin_node("domain")?;
-    fdt.property_string("compatible", "xen,domain")?;
-    fdt.property_u32("#address-cells", 2)?;
-    fdt.property_u32("#size-cells", 2)?;
-    // In KiB.
-    fdt.property_u64("memory", domain.memory >> 10)?;
-    fdt.property_u32("cpus", domain.vcpus.into())?;
-    fdt.property_null("vpl011")?;
-
-    let kernel = fdt.begin_node(&format!("module@{:x}", domain.image.start))?;
-    dtb::string_list(fdt, "compatible", &["multiboot,kernel", "multiboot,module"])?;
-    fdt.property_array_u64("reg", &[domain.image.start, domain.image.end - domain.image.start])?;
-    fdt.property_string("bootargs", domain.bootargs)?;
-    fdt.end_node(kernel)?;
-
-    fdt.end_node(node)
 }
 
 #[cfg(test)]

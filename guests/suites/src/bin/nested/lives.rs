@@ -23,7 +23,7 @@ fn start_and_stop() -> Outcome {
         // Whoever had this VMID is gone.
         forget_all();
         for gigabyte in 0..TABLES as u64 {
-            let address = gigabyte << 33 | vm % 512 << 12;
+            let address = gigabyte << 33 | (vm % 512) << 12;
             stage2.page(address, pages + 4096 * gigabyte, stage2::ALL);
             guest.x[..2].copy_from_slice(&[vm << 8 | gigabyte, address]);
             check_end(guest.run(code!("ldr x2, [x1]", "str x0, [x1]", "ldr x3, [x1]")))?;

@@ -114,7 +114,8 @@ fn blocks() -> Outcome {
 
 /// Each form of TLB maintenance that must make L2 see a change.
 fn maintenance() -> Outcome {
-    let forms: [(&str, fn(u64)); 7] = [
+    type Form = (&'static str, fn(u64));
+    let forms: [Form; 7] = [
         ("IPAS2E1IS", forget),
         ("VMALLS12E1IS", |_| forget_all()),
         ("VMALLS12E1", |_| stage2::with_guest_regime(|| payload::instruction!("tlbi vmalls12e1"))),

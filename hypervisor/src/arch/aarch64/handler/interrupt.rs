@@ -128,7 +128,7 @@ pub fn idle(cpu: &mut Cpu) {
             delivery::inject_timer(vcpu, cpu.index, intid);
         }
         if interrupts::is_pending(cpu, vcpu) {
-            cpu::wake(vcpu);
+            cpu::wake_from_idle(cpu, vcpu);
         }
         return;
     }
@@ -143,7 +143,7 @@ pub fn idle(cpu: &mut Cpu) {
             && let Some(vcpu) = cpu.vcpu
             && interrupts::is_pending(cpu, vcpu)
         {
-            cpu::wake(vcpu);
+            cpu::wake_from_idle(cpu, vcpu);
         }
     }
 }

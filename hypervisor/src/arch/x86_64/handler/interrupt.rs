@@ -33,7 +33,7 @@ extern "C" fn handle_interrupt(cpu: &mut Cpu) -> Outcome {
         // For a vCPU that was here before, or whose posted interrupts the processor does not take by itself.
         vector::POSTED => {
             interrupts::pull(cpu);
-            Outcome::again(rows::INTERRUPT_KICK)
+            Outcome::again(rows::INTERRUPT_POSTED)
         }
         vector::TIMER => {
             let (own, guest) = timer::due();
@@ -51,7 +51,18 @@ extern "C" fn handle_interrupt(cpu: &mut Cpu) -> Outcome {
             crate::console_interrupt();
             Outcome::again(rows::INTERRUPT_CONSOLE)
         }
+        vector::INVALIDATE => {
+            catch_up(cpu);
+            Outcome::again(rows::INTERRUPT_INVALIDATE)
+        }
         _ => Outcome::again(rows::INTERRUPT_SPURIOUS),
+    }
+}
+
+/// Follows changes of the second stage of the VM that is loaded. Others are followed at load.
+fn catch_up(cpu: &Cpu) {
+    if let Some(protected) = cpu.vcpu.and_then(|vcpu| vcpu.vm().arch.protected.as_ref()) {
+        protected.catch_up(cpu);
     }
 }
 
@@ -59,10 +70,13 @@ extern "C" fn handle_interrupt(cpu: &mut Cpu) -> Outcome {
 pub fn idle(cpu: &mut Cpu) {
     let noted = cpu.take_noted();
     let came = |number: u8| noted >> (number - vector::UART) & 1 != 0;
-    for number in [vector::POSTED, vector::KICK, vector::TIMER, vector::UART] {
+    for number in [vector::INVALIDATE, vector::POSTED, vector::KICK, vector::TIMER, vector::UART] {
         if came(number) {
             apic::end_of_interrupt();
         }
+    }
+    if came(vector::INVALIDATE) {
+        catch_up(cpu);
     }
     if came(vector::KICK) {
         cpu::was_called(cpu);
@@ -72,7 +86,7 @@ pub fn idle(cpu: &mut Cpu) {
         && timer::due().1
         && interrupts::expire_timer(cpu)
     {
-        cpu::wake(vcpu);
+        cpu::wake_from_idle(cpu, vcpu);
     }
     if came(vector::UART) {
         crate::console_interrupt();

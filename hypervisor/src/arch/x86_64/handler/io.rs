@@ -49,9 +49,23 @@ impl Access {
 /// A string instruction reached for a port, and for no address.
 const NO_ADDRESS: u64 = u64::MAX;
 
+/// A read of the serial port's line status, which guests poll for each byte, by IN AL, DX; other accesses go on to [`any`].
 #[unsafe(no_mangle)]
 extern "C" fn handle_io(cpu: &mut Cpu) -> Outcome {
+    const STATUS: u64 = (port::COM1_STATUS as u64) << 16 | 1 << 3;
     let access = Access(vmcs::read(Field::EXIT_QUALIFICATION));
+    if access.0 != STATUS {
+        return any(cpu, access);
+    }
+    let flags = cpu.vcpu().vm().devices.uart_flags();
+    let rax = &mut cpu.frame.registers[gpr::RAX];
+    *rax = *rax & !0xff | u64::from(flags as u8);
+    skip_instruction();
+    Outcome::again(rows::com1(port::COM1_STATUS - port::COM1, false))
+}
+
+#[inline(never)]
+fn any(cpu: &mut Cpu, access: Access) -> Outcome {
     let row = access.row(cpu);
     if access.is_string() {
         // All registers that it may name are among those that the stub saves.

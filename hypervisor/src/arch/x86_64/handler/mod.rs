@@ -9,6 +9,7 @@ mod io;
 mod mmio;
 mod msr;
 mod other;
+mod processor;
 
 pub use interrupt::idle as idle_interrupt;
 pub use msr::Kept;
@@ -58,6 +59,20 @@ mod inject {
         let blocked = vmcs::read(Field::GUEST_INTERRUPTIBILITY);
         if blocked & 0b11 != 0 {
             vmcs::write(Field::GUEST_INTERRUPTIBILITY, blocked & !0b11);
+        }
+    }
+
+    /// An event whose delivery ended in this exit is delivered at entry (the manual, "Information for VM Exits That Occur During Event
+    /// Delivery").
+    pub fn deliver_again() {
+        /// Undefined in the one field, reserved in the other.
+        const UNDEFINED: u64 = 1 << 12;
+        let event = vmcs::read(Field::VECTORING);
+        if event & VALID != 0 {
+            vmcs::write(Field::ENTRY_ERROR_CODE, vmcs::read(Field::VECTORING_CODE));
+            // Of a software interrupt or exception: where it goes on.
+            vmcs::write(Field::ENTRY_LENGTH, vmcs::read(Field::EXIT_LENGTH));
+            vmcs::write(Field::ENTRY_INTERRUPTION, event & !UNDEFINED);
         }
     }
 

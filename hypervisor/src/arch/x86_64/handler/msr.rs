@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use stile_apic::GeneralProtection;
-use stile_ledger::x86_64::{key, reason};
+use stile_ledger::x86_64::{self as rows, key, reason};
 
 use super::{inject, skip_instruction};
 use crate::arch::x86_64::cpu::{Cpu, gpr};
@@ -23,6 +23,7 @@ const CONSTANT: [(u32, u64); 4] = [
 
 /// The MSRs of one vCPU that keep what is written ("Architectural MSRs"). Written by the CPU that it is loaded on.
 pub struct Kept {
+    mtrr_def_type: AtomicU64,
     misc_enable: AtomicU64,
     tsc_adjust: AtomicU64,
     /// What is added to the counter for the guest.
@@ -36,14 +37,30 @@ const MISC_RESET: u64 = 1 | MISC_READ_ONLY;
 /// nothing here.
 const MISC_WRITABLE: u64 = 1 | 1 << 3 | 1 << 7 | 1 << 16 | 1 << 18 | 1 << 22 | 1 << 23 | 1 << 34;
 
+/// IA32_MTRR_DEF_TYPE as firmware leaves it: enabled, write-back. There are no other MTRRs, and CPUID does not tell of this one; some
+/// kernels ask all the same.
+const MTRR_RESET: u64 = 1 << 11 | 6;
+
+/// Whether the register takes this: a memory type that there is, and no reserved bits ("IA32_MTRR_DEF_TYPE MSR").
+fn is_mtrr_def_type(value: u64) -> bool {
+    const ENABLES: u64 = 0b11 << 10;
+    matches!(value & !ENABLES, 0 | 1 | 4 | 5 | 6)
+}
+
 impl Kept {
     /// As after reset.
     pub const fn new() -> Kept {
-        Kept { misc_enable: AtomicU64::new(MISC_RESET), tsc_adjust: AtomicU64::new(0), tsc_offset: AtomicU64::new(0) }
+        Kept {
+            mtrr_def_type: AtomicU64::new(MTRR_RESET),
+            misc_enable: AtomicU64::new(MISC_RESET),
+            tsc_adjust: AtomicU64::new(0),
+            tsc_offset: AtomicU64::new(0),
+        }
     }
 
     /// Back to that state.
     pub fn reset(&self) {
+        self.mtrr_def_type.store(MTRR_RESET, Ordering::Relaxed);
         self.misc_enable.store(MISC_RESET, Ordering::Relaxed);
         self.tsc_adjust.store(0, Ordering::Relaxed);
         self.tsc_offset.store(0, Ordering::Relaxed);
@@ -96,8 +113,31 @@ extern "C" fn handle_rdmsr(cpu: &mut Cpu) -> Outcome {
 #[unsafe(no_mangle)]
 extern "C" fn handle_wrmsr(cpu: &mut Cpu) -> Outcome {
     let register = cpu.frame.registers[gpr::RCX] as u32;
-    let row = cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::WRMSR, key::msr(register)));
     let value = cpu.frame.registers[gpr::RDX] << 32 | cpu.frame.registers[gpr::RAX] & 0xffff_ffff;
+    if register == msr::IA32_TSC_DEADLINE {
+        // If the time has come already, this CPU's timer says so.
+        set_tsc_deadline(cpu, value);
+        skip_instruction();
+        return Outcome::again(rows::WRMSR_TSC_DEADLINE);
+    }
+    write_any(cpu, register, value)
+}
+
+#[inline(always)]
+fn set_tsc_deadline(cpu: &mut Cpu, value: u64) {
+    let deadline = deadline_of(&cpu.vcpu().arch.kept, value);
+    cpu.apic().set_tsc_deadline(deadline);
+    interrupts::set_deadline(cpu);
+}
+
+#[inline(never)]
+fn write_any(cpu: &mut Cpu, register: u32, value: u64) -> Outcome {
+    let row = match register {
+        X2APIC_EOI => rows::WRMSR_X2APIC_EOI,
+        X2APIC_ICR => rows::WRMSR_X2APIC_ICR,
+        X2APIC_SELF_IPI => rows::WRMSR_X2APIC_SELF_IPI,
+        _ => cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::WRMSR, key::msr(register))),
+    };
     if let Some(done) = write_own(cpu, register, value) {
         match done {
             Ok(()) => {
@@ -123,23 +163,28 @@ fn give(cpu: &mut Cpu, value: u64) {
 
 /// The local APIC's registers in x2APIC mode.
 const X2APIC: core::ops::RangeInclusive<u32> = msr::X2APIC..=msr::X2APIC + 0xff;
+const X2APIC_EOI: u32 = msr::X2APIC + 0x0b;
+const X2APIC_ICR: u32 = msr::X2APIC + 0x30;
+const X2APIC_SELF_IPI: u32 = msr::X2APIC + 0x3f;
 
 /// Reads a register that the vCPU has for itself; nothing if it is none of those.
 fn own(cpu: &mut Cpu, register: u32) -> Option<Result<u64, GeneralProtection>> {
-    let kept = &cpu.vcpu().arch.kept;
+    let vcpu = &cpu.vcpu().arch;
     Some(match register {
         _ if X2APIC.contains(&register) => cpu.apic().read_msr(register, timer::now()),
         msr::IA32_TSC_DEADLINE => {
             let deadline = cpu.apic().tsc_deadline();
-            Ok(if deadline == 0 { 0 } else { deadline.wrapping_add(kept.tsc_offset()) })
+            Ok(if deadline == 0 { 0 } else { deadline.wrapping_add(vcpu.kept.tsc_offset()) })
         }
         // Mostly answered in `exit.S`.
         msr::IA32_APIC_BASE => Ok(cpu.apic_base),
-        msr::TSC_ADJUST => Ok(kept.tsc_adjust.load(Ordering::Relaxed)),
-        msr::MISC_ENABLE => Ok(kept.misc_enable.load(Ordering::Relaxed)),
+        msr::TSC_ADJUST => Ok(vcpu.kept.tsc_adjust.load(Ordering::Relaxed)),
+        msr::MISC_ENABLE => Ok(vcpu.kept.misc_enable.load(Ordering::Relaxed)),
         msr::DEBUGCTL => Ok(vmcs::read(Field::GUEST_DEBUGCTL)),
         // There are no banks of errors, and no machine check.
         msr::MCG_CAP | msr::MCG_STATUS => Ok(0),
+        msr::MTRR_CAP => Ok(0),
+        msr::MTRR_DEF_TYPE => Ok(vcpu.kept.mtrr_def_type.load(Ordering::Relaxed)),
         _ => return None,
     })
 }
@@ -149,37 +194,32 @@ fn write_own(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), Gene
     /// Bits of IA32_DEBUGCTL that there are for guests: LBR, which records nothing, and BTF.
     const LBR: u64 = 1 << 0;
     const BTF: u64 = 1 << 1;
-    let kept = &cpu.vcpu().arch.kept;
+    let vcpu = cpu.vcpu();
+    let kept = &vcpu.arch.kept;
     let accept = |valid: bool| if valid { Ok(()) } else { Err(GeneralProtection) };
-    let apic = cpu.apic();
     Some(match register {
         _ if X2APIC.contains(&register) => {
-            let effect = apic.write_msr(register, value, timer::now());
+            let effect = cpu.apic().write_msr(register, value, timer::now());
             effect.map(|effect| interrupts::follow(cpu, effect))
         }
         msr::IA32_APIC_BASE => {
-            let (old, done) = (apic.mode(), apic.set_base(value, cpuid(0x8000_0008, 0).eax as u8));
-            let (mode, base) = (apic.mode(), apic.pages().base());
-            cpu.apic_base = base;
-            if mode != old {
-                virtual_apic::write_controls(cpu);
+            let old = cpu.apic_base;
+            let done = cpu.apic().set_base(value, cpuid(0x8000_0008, 0).eax as u8);
+            cpu.set_apic_base(vcpu.arch.pages.base());
+            if cpu.apic_base != old {
+                virtual_apic::moved(cpu);
             }
             done
         }
-        msr::IA32_TSC_DEADLINE => {
-            apic.set_tsc_deadline(deadline_of(kept, value));
-            interrupts::set_deadline(cpu);
-            Ok(())
-        }
         msr::TSC | msr::TSC_ADJUST => {
-            let deadline = apic.tsc_deadline().wrapping_add(kept.tsc_offset());
+            let deadline = cpu.apic().tsc_deadline().wrapping_add(kept.tsc_offset());
             let old = match register {
                 msr::TSC => timer::now().wrapping_add(kept.tsc_offset()),
                 _ => kept.tsc_adjust.load(Ordering::Relaxed),
             };
             kept.move_tsc(value.wrapping_sub(old));
-            if apic.tsc_deadline() != 0 {
-                apic.set_tsc_deadline(deadline_of(kept, deadline));
+            if cpu.apic().tsc_deadline() != 0 {
+                cpu.apic().set_tsc_deadline(deadline_of(kept, deadline));
                 interrupts::set_deadline(cpu);
             }
             Ok(())
@@ -189,7 +229,8 @@ fn write_own(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), Gene
         }),
         msr::DEBUGCTL => accept(value & !(LBR | BTF) == 0).map(|()| vmcs::write(Field::GUEST_DEBUGCTL, value & BTF)),
         msr::MCG_STATUS => accept(value == 0),
-        msr::MCG_CAP => Err(GeneralProtection),
+        msr::MTRR_DEF_TYPE => accept(is_mtrr_def_type(value)).map(|()| kept.mtrr_def_type.store(value, Ordering::Relaxed)),
+        msr::MCG_CAP | msr::MTRR_CAP => Err(GeneralProtection),
         _ => return None,
     })
 }

@@ -3,7 +3,7 @@
 use stile_ledger::x86_64::{self as rows, reason};
 use stile_wire::CrashReason;
 
-use super::{apic, crash, inject, interrupt, mmio, skip_instruction};
+use super::{apic, crash, inject, interrupt, skip_instruction};
 use crate::arch::x86_64::cpu::{Cpu, gpr};
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::vmcs::{self, Field};
@@ -29,7 +29,6 @@ extern "C" fn handle_other(cpu: &mut Cpu, reason: u64) -> Outcome {
             skip_instruction();
             Outcome::again(reason::INVD.other())
         }
-        basic::EPT_VIOLATION => mmio::handle(cpu),
         basic::INTERRUPT_WINDOW => interrupt::window(cpu),
         basic::NMI_WINDOW => interrupt::nmi_window(cpu),
         basic::APIC_ACCESS => apic::access(cpu),
@@ -93,7 +92,7 @@ fn control_register(cpu: &mut Cpu) -> Outcome {
             }
             Outcome::again(rows::CR8)
         }
-        // VMXE: there is no VMX for guests.
+        // LA57 or VMXE, which guests don't have.
         4 => {
             inject::general_protection();
             Outcome::again(rows::CR4)

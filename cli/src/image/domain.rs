@@ -1,0 +1,43 @@
+//! A virtual machine that Xen starts by itself ("dom0less"), as the device tree tells Xen: Xen, "Device Tree Bindings", "Dom0less".
+
+use std::ops::Range;
+
+use vm_fdt::{FdtWriter, FdtWriterResult};
+
+use super::dtb::string_list;
+
+/// The domain. It has no device but the UART that Xen emulates.
+#[derive(Clone, Debug)]
+pub struct Domain<'a> {
+    /// Virtual CPUs.
+    pub vcpus: u8,
+    /// RAM in bytes.
+    pub memory: u64,
+    /// Where its kernel is in Xen's RAM.
+    pub image: Range<u64>,
+    /// The kernel's command line.
+    pub bootargs: &'a str,
+}
+
+/// Writes the domain's node: in `/chosen`, which has two cells for addresses and two for sizes.
+///
+/// # Errors
+/// Only if the command line has a NUL character.
+pub fn node(fdt: &mut FdtWriter, number: usize, domain: &Domain<'_>) -> FdtWriterResult<()> {
+    let node = fdt.begin_node(&format!("domain{number}"))?;
+    fdt.property_string("compatible", "xen,domain")?;
+    fdt.property_u32("#address-cells", 2)?;
+    fdt.property_u32("#size-cells", 2)?;
+    // In KiB.
+    fdt.property_u64("memory", domain.memory >> 10)?;
+    fdt.property_u32("cpus", domain.vcpus.into())?;
+    fdt.property_null("vpl011")?;
+
+    let kernel = fdt.begin_node(&format!("module@{:x}", domain.image.start))?;
+    string_list(fdt, "compatible", &["multiboot,kernel", "multiboot,module"])?;
+    fdt.property_array_u64("reg", &[domain.image.start, domain.image.end - domain.image.start])?;
+    fdt.property_string("bootargs", domain.bootargs)?;
+    fdt.end_node(kernel)?;
+
+    fdt.end_node(node)
+}

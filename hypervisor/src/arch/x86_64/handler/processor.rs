@@ -1,0 +1,170 @@
+//! The vCPU as the emulation of an instruction sees it (crate `stile-decode`).
+
+use stile_decode::{Context, Fault, Intent, Segment, SegmentName, Vcpu, Width};
+use stile_walk::{Access, Kind, translate};
+
+use super::{io, mmio};
+use crate::arch::x86_64::cpu::{Cpu, gpr};
+use crate::arch::x86_64::ram::Ram;
+use crate::arch::x86_64::vmcs::{self, Field};
+use crate::vm::power::End;
+
+/// The vCPU whose instruction is emulated.
+pub struct Processor<'a> {
+    /// The CPU that it is loaded on, with all general registers in the frame.
+    pub cpu: &'a mut Cpu,
+    /// How its instruction is run.
+    pub context: &'a Context,
+    /// Whether its interrupts may have changed.
+    pub changed: bool,
+    /// How the VM ends, if what was written to a port ends it.
+    pub end: Option<End>,
+}
+
+impl Processor<'_> {
+    /// Where one byte at a linear address is, and how many follow it there.
+    fn translate(&self, linear: u64, write: bool) -> Result<(u64, u64), Fault> {
+        let access = Access {
+            kind: if write { Kind::Write } else { Kind::Read },
+            user: self.context.user(),
+            smap_override: vmcs::read(Field::GUEST_RFLAGS) & 1 << 18 != 0,
+        };
+        let found = translate(&Ram(self.cpu.vcpu().vm()), self.context.paging(), linear, access)?;
+        Ok((found.address, found.left))
+    }
+
+    /// Reads or writes one piece that lies in one page.
+    fn piece(&mut self, address: u64, bytes: &mut [u8], write: bool) {
+        let memory = Ram(self.cpu.vcpu().vm());
+        let pointer = if write { memory.pointer_to_write::<u8>(address) } else { memory.pointer(address) };
+        if let Some(pointer) = pointer {
+            // SAFETY: it is the guest's memory, and the piece lies in one page of it.
+            unsafe {
+                if write {
+                    pointer.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+                } else {
+                    bytes.as_mut_ptr().copy_from_nonoverlapping(pointer, bytes.len());
+                }
+            }
+            return;
+        }
+        let mut word = [0; 8];
+        let len = bytes.len().min(8);
+        if write {
+            word[..len].copy_from_slice(&bytes[..len]);
+            self.device_write(address, Width::Qword, u64::from_le_bytes(word));
+        } else {
+            word = self.device_read(address, Width::Qword).to_le_bytes();
+            bytes[..len].copy_from_slice(&word[..len]);
+        }
+    }
+
+    /// The one or two pieces of an access: the second is in another page.
+    fn pieces(&self, linear: u64, len: u64, write: bool) -> Result<[(u64, u64); 2], Fault> {
+        let (first, left) = self.translate(linear, write)?;
+        if left >= len {
+            return Ok([(first, len), (0, 0)]);
+        }
+        let (second, _) = self.translate(linear.wrapping_add(left), write)?;
+        Ok([(first, left), (second, len - left)])
+    }
+}
+
+impl Vcpu for Processor<'_> {
+    #[inline]
+    fn register(&self, index: u8) -> u64 {
+        match usize::from(index & 0xf) {
+            gpr::RSP => vmcs::read(Field::GUEST_RSP),
+            index => self.cpu.frame.registers[index],
+        }
+    }
+
+    #[inline]
+    fn set_register(&mut self, index: u8, value: u64) {
+        match usize::from(index & 0xf) {
+            gpr::RSP => vmcs::write(Field::GUEST_RSP, value),
+            index => self.cpu.frame.registers[index] = value,
+        }
+    }
+
+    fn rip(&self) -> u64 {
+        vmcs::read(Field::GUEST_RIP)
+    }
+
+    fn flags(&self) -> u64 {
+        vmcs::read(Field::GUEST_RFLAGS)
+    }
+
+    fn set_flags(&mut self, flags: u64) {
+        vmcs::write(Field::GUEST_RFLAGS, flags);
+    }
+
+    fn segment_base(&self, name: SegmentName) -> u64 {
+        vmcs::read(part(Field::GUEST_ES_BASE, name))
+    }
+
+    fn segment(&self, name: SegmentName) -> Segment {
+        let limit = vmcs::read(part(Field::GUEST_ES_LIMIT, name)) as u32;
+        let rights = vmcs::read(part(Field::GUEST_ES_RIGHTS, name)) as u32;
+        let protected = vmcs::read(Field::GUEST_CR0) & 1 != 0 && vmcs::read(Field::GUEST_RFLAGS) & 1 << 17 == 0;
+        Segment::from_vmcs(self.segment_base(name), limit, rights, protected)
+    }
+
+    fn canonical(&self, linear: u64) -> bool {
+        !self.context.paging().non_canonical(linear)
+    }
+
+    #[inline]
+    fn device_read(&mut self, address: u64, _width: Width) -> u64 {
+        mmio::read(self.cpu, address, &mut self.changed)
+    }
+
+    #[inline]
+    fn device_write(&mut self, address: u64, _width: Width, value: u64) {
+        self.changed = true;
+        mmio::write(self.cpu, address, value);
+    }
+
+    fn port_read(&mut self, port: u16, width: Width) -> u64 {
+        io::read(self.cpu, port, width.bytes())
+    }
+
+    fn port_write(&mut self, port: u16, width: Width, value: u64) {
+        self.end = self.end.or(io::write(self.cpu, port, width.bytes(), value));
+    }
+
+    fn check_store(&mut self, linear: u64, width: Width) -> Result<(), Fault> {
+        self.pieces(linear, width.bytes(), true).map(drop)
+    }
+
+    fn load(&mut self, linear: u64, width: Width, intent: Intent) -> Result<u64, Fault> {
+        let mut bytes = [0; 8];
+        let mut done = 0;
+        for (address, len) in self.pieces(linear, width.bytes(), intent == Intent::Modify)? {
+            let end = done + len as usize;
+            if let Some(part) = bytes.get_mut(done..end).filter(|part| !part.is_empty()) {
+                self.piece(address, part, false);
+            }
+            done = end;
+        }
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    fn store(&mut self, linear: u64, width: Width, value: u64) -> Result<(), Fault> {
+        let mut bytes = value.to_le_bytes();
+        let mut done = 0;
+        for (address, len) in self.pieces(linear, width.bytes(), true)? {
+            let end = done + len as usize;
+            if let Some(part) = bytes.get_mut(done..end).filter(|part| !part.is_empty()) {
+                self.piece(address, part, true);
+            }
+            done = end;
+        }
+        Ok(())
+    }
+}
+
+/// The field of a segment register: they follow each other in the order of their encoding, two apart.
+fn part(first: Field, name: SegmentName) -> Field {
+    Field(first.0 + 2 * name as u32)
+}

@@ -1,0 +1,74 @@
+//! A guest's RAM, as the walk through the guest's tables and the instruction decoder reach it.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use stile_walk::GuestMemory;
+
+use super::mmu;
+use crate::vm::Vm;
+
+/// The RAM of a VM.
+#[derive(Clone, Copy)]
+pub struct Ram(pub &'static Vm);
+
+/// Eight bytes of RAM. A VM's RAM stays where it is for as long as the machine runs.
+#[derive(Clone, Copy)]
+pub struct Place(*const u64);
+
+static ZEROS: u64 = 0;
+
+impl Ram {
+    /// Where an address is, if it is in RAM. What is read or written there does not leave its page: RAM is made of pages.
+    #[inline]
+    pub fn pointer<T>(self, address: u64) -> Option<*mut T> {
+        self.0.arch.physical(address).map(|address| mmu::physical(address).cast())
+    }
+
+    /// Where an address is that is about to be written: what was remembered of the page is forgotten.
+    pub fn pointer_to_write<T>(self, address: u64) -> Option<*mut T> {
+        let pointer = self.pointer(address)?;
+        if let Some(protected) = &self.0.arch.protected {
+            protected.written(address);
+        }
+        Some(pointer)
+    }
+
+    fn replace<A>(self, address: u64, exchange: impl FnOnce(&A) -> bool) -> bool {
+        // SAFETY: it is the guest's memory, aligned as the caller promises, and atomics of a size have no other alignment here.
+        self.pointer_to_write::<A>(address).is_some_and(|pointer| exchange(unsafe { &*pointer }))
+    }
+}
+
+impl GuestMemory for Ram {
+    type Place = Place;
+
+    const ZEROS: Place = Place(&raw const ZEROS);
+
+    fn place(&self, address: u64) -> Option<Place> {
+        self.pointer::<u64>(address).map(|pointer| Place(pointer))
+    }
+
+    #[inline(always)]
+    fn look(&self, Place(pointer): Place) -> u64 {
+        // SAFETY: it is the guest's memory, of which nobody has a reference, or `ZEROS`.
+        unsafe { pointer.read_unaligned() }
+    }
+
+    fn read_u64(&self, address: u64) -> Option<u64> {
+        // SAFETY: it is the guest's memory, of which nobody has a reference.
+        self.pointer::<u64>(address).map(|pointer| unsafe { pointer.read_unaligned() })
+    }
+
+    fn read_u32(&self, address: u64) -> Option<u32> {
+        // SAFETY: as above.
+        self.pointer::<u32>(address).map(|pointer| unsafe { pointer.read_unaligned() })
+    }
+
+    fn replace_u64(&self, address: u64, old: u64, new: u64) -> bool {
+        self.replace::<AtomicU64>(address, |word| word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok())
+    }
+
+    fn replace_u32(&self, address: u64, old: u32, new: u32) -> bool {
+        self.replace::<AtomicU32>(address, |word| word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok())
+    }
+}
