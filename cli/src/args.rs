@@ -193,8 +193,8 @@ pub struct BenchArgs {
     /// The peers to measure, too, or `none`; all by default.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub against: Vec<String>,
-    /// Measure what a guest of a hypervisor in a VM costs (L2 under Debian's KVM), and name its exits.
-    #[arg(long, conflicts_with = "against")]
+    /// Measure what a guest of a hypervisor in a VM costs (L2 under Debian's KVM), and name its exits; peers: stile-nv, kvm.
+    #[arg(long, conflicts_with_all = ["ablate", "iterations", "no_counts", "svg"])]
     pub nested: bool,
     /// Measure Stile alone, with each technique of the exit path done without: what it is worth.
     #[arg(long, conflicts_with = "against")]
@@ -208,7 +208,8 @@ pub struct BenchArgs {
     /// Draw the figures into a file, as a picture.
     #[arg(long, value_name = "FILE", conflicts_with = "ablate")]
     pub svg: Option<PathBuf>,
-    /// Keep the figures in the repository, and make its picture and its tables anew: docs/bench.svg, docs/bench.md.
+    /// Keep the figures in the repository, and make its picture and its tables anew: docs/bench.svg, docs/bench.md; with --nested,
+    /// docs/nested.md.
     #[arg(long, conflicts_with = "iterations")]
     pub update: bool,
     /// The architecture: aarch64 (in an emulated Arm server) or x86_64 (in an emulated PC).

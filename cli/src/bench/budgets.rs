@@ -26,7 +26,7 @@ const ROUNDING: f64 = 0.001;
 /// The most that an operation may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Budget {
+pub struct Budget {
     instructions: f64,
     exits: f64,
     /// MRS at EL2. This and what follows is there where the emulator has a plugin that counts it.
@@ -44,7 +44,17 @@ impl Budget {
 }
 
 /// Budgets by CPU model and operation. After the model there may be a technique that is done without, and a slash before it.
-type Budgets = BTreeMap<String, BTreeMap<String, Budget>>;
+type ByModel = BTreeMap<String, BTreeMap<String, Budget>>;
+
+/// All budgets.
+#[derive(Debug, Deserialize)]
+pub struct Budgets {
+    /// Of L2's operations: Stile's own instructions only.
+    pub nested: ByModel,
+    /// Of the operations of Stile's own guests.
+    #[serde(flatten)]
+    plain: ByModel,
+}
 
 /// Measures every operation that has a budget on an architecture. The error says which ones cost more, and by how much.
 ///
@@ -57,9 +67,7 @@ pub fn test(arch: Arch) -> Result<(), String> {
 
 fn measure(platform: &'static Platform) -> Result<Vec<String>> {
     emulator::ensure(platform.arch)?;
-    let path = cargo::repository().join("bench/budgets.toml");
-    let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-    let budgets = parse(&text).with_context(|| format!("reading {}", path.display()))?;
+    let budgets = read()?.plain;
     let probe = probe::build(platform.arch)?;
     let plugin = platform.has_plugin.then(counts::build).transpose()?;
     let mut failures = Vec::new();
@@ -88,6 +96,16 @@ fn measure(platform: &'static Platform) -> Result<Vec<String>> {
     Ok(failures)
 }
 
+/// Reads the repository's budgets.
+///
+/// # Errors
+/// The file can't be read, or is not as it should be.
+pub fn read() -> Result<Budgets> {
+    let path = cargo::repository().join("bench/budgets.toml");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    parse(&text).with_context(|| format!("reading {}", path.display()))
+}
+
 /// The CPU model of a table of budgets.
 fn model(of: &str) -> &str {
     of.split_once('/').map_or(of, |(model, _)| model)
@@ -102,13 +120,13 @@ fn techniques(of: &str) -> Result<Techniques> {
     }
 }
 
-/// Reads the file. Every operation must have a budget on the model that is measured first; but where all are measured in one run, only
-/// those that need one CPU.
+/// Reads the file's text. Every operation must have a budget on the model that is measured first; but where all are measured in one run, only
+/// those that need one CPU and that VMs of Stile have.
 fn parse(text: &str) -> Result<Budgets> {
     let budgets: Budgets = toml::from_str(text)?;
     for platform in &PLATFORMS {
-        let most = budgets.get(platform.cpu());
-        let must = |operation: &&Operation| platform.has_plugin || operation.needs == Needs::One;
+        let most = budgets.plain.get(platform.cpu());
+        let must = |operation: &&Operation| platform.has_plugin || operation.needs == Needs::One && operation.is_of_stile();
         for operation in platform.operations.iter().filter(must) {
             let budget = most.and_then(|budgets| budgets.get(operation.name));
             let given = budget.is_some_and(|budget| budget.is_whole() || !platform.has_plugin);
@@ -119,7 +137,7 @@ fn parse(text: &str) -> Result<Budgets> {
 }
 
 /// Sentences about what is more than the budget, or was not counted.
-fn exceeded(cpu: &str, figure: &Figure, budget: Option<&Budget>) -> Vec<String> {
+pub fn exceeded(cpu: &str, figure: &Figure, budget: Option<&Budget>) -> Vec<String> {
     let Some(budget) = budget else { return Vec::new() };
     let outside = figure.outside.as_ref();
     let costs = [
@@ -173,8 +191,8 @@ mod tests {
 
     #[test]
     fn the_repositorys_budgets_can_be_read() {
-        let text = std::fs::read_to_string(cargo::repository().join("bench/budgets.toml")).unwrap();
-        for (cpu, budgets) in parse(&text).unwrap() {
+        let budgets = read().unwrap();
+        for (cpu, budgets) in budgets.plain.into_iter().chain(budgets.nested) {
             let names: Vec<_> = budgets.keys().cloned().collect();
             platform::of_cpu(model(&cpu)).choose(&names).unwrap();
             techniques(&cpu).unwrap();

@@ -2,7 +2,10 @@
 
 use std::fmt::Write as _;
 
-use crate::config::Arch;
+use stile_blob::Nested;
+
+use crate::config::{Arch, VmConfig};
+use crate::image::VmPlan;
 use crate::initramfs::cpio::Archive;
 
 /// The client's name.
@@ -28,6 +31,8 @@ pub struct Vm<'a> {
     pub entry: u64,
     /// Where the device tree is: an IPA.
     pub tree: u64,
+    /// Whether it has an EL2 of its own.
+    pub el2: bool,
 }
 
 impl Vm<'_> {
@@ -36,6 +41,9 @@ impl Vm<'_> {
         let offset = |ipa: u64| ipa.saturating_sub(self.arch.ram_base());
         let (entry, tree) = (offset(self.entry), offset(self.tree));
         let mut text = format!("vcpus {}\nmemory {}\nentry {entry}\ntree {tree}\n", self.vcpus, self.memory);
+        if self.el2 {
+            text.push_str("el2\n");
+        }
         for (path, place) in self.loads {
             // Writing to a string can't fail.
             let _ = writeln!(text, "load {path} {}", offset(*place));
@@ -57,6 +65,33 @@ pub fn archive(client: &[u8], vms: &[Vm<'_>]) -> Archive {
     archive
 }
 
+/// The file system of a host with one VM, of which `plan` says what is in its memory.
+pub fn planned(client: &[u8], config: &VmConfig, plan: &VmPlan) -> Vec<u8> {
+    let paths: Vec<String> = (0..plan.kernel.segments.len()).map(|index| format!("/kernel-{index}")).collect();
+    let mut loads: Vec<_> = paths.iter().map(String::as_str).zip(plan.kernel.segments.iter().map(|segment| segment.ipa)).collect();
+    loads.extend(plan.layout.initrd.iter().map(|range| ("/initrd", range.start)));
+    loads.push(("/tree", plan.layout.dtb.start));
+    let vm = Vm {
+        arch: Arch::Aarch64,
+        name: &config.name,
+        vcpus: config.vcpus,
+        memory: config.memory,
+        loads: &loads,
+        entry: plan.kernel.entry,
+        tree: plan.layout.dtb.start,
+        el2: config.techniques.nested != Nested::Off,
+    };
+    let mut archive = archive(client, &[vm]);
+    for (path, segment) in paths.iter().zip(&plan.kernel.segments) {
+        archive.file(path.trim_start_matches('/'), 0o644, plan.kernel.bytes(segment));
+    }
+    if let Some(initrd) = &plan.initrd {
+        archive.file("initrd", 0o644, initrd);
+    }
+    archive.file("tree", 0o644, &plan.dtb);
+    archive.finish()
+}
+
 #[cfg(test)]
 mod tests {
     use stile_board::map;
@@ -73,7 +108,10 @@ mod tests {
             loads: &[("/kernel", map::RAM_BASE), ("/tree", map::RAM_BASE + 4096)],
             entry: map::RAM_BASE,
             tree: map::RAM_BASE + 4096,
+            el2: false,
         };
-        assert_eq!(vm.description(), "vcpus 2\nmemory 67108864\nentry 0\ntree 4096\nload /kernel 0\nload /tree 4096\n");
+        let text = "vcpus 2\nmemory 67108864\nentry 0\ntree 4096\nload /kernel 0\nload /tree 4096\n";
+        assert_eq!(vm.description(), text);
+        assert_eq!(Vm { el2: true, ..vm }.description(), text.replacen("load", "el2\nload", 1));
     }
 }

@@ -81,6 +81,8 @@ pub struct Section {
     pub other_exits: u64,
     /// The guest's exits by reason.
     pub reasons: BTreeMap<String, u64>,
+    /// Others' by reason.
+    pub other_reasons: BTreeMap<String, u64>,
 }
 
 /// What happened in a whole run.
@@ -161,7 +163,7 @@ mod tests {
     fn lines_are_read() {
         let outside = NONE.replace("\"loads\":0", "\"loads\":8");
         let text = format!(
-            "{{\"section\":{{\"guest\":{NONE},\"outside\":{outside},\"el2\":{NONE},\"exits\":4,\"other_exits\":0,\"reasons\":{{}}}}}}\n\
+            "{{\"section\":{{\"guest\":{NONE},\"outside\":{outside},\"el2\":{NONE},\"exits\":4,\"other_exits\":0,\"reasons\":{{}},\"other_reasons\":{{}}}}}}\n\
              {{\"run\":{{\"el2\":{NONE},\"host_el0\":{NONE},\"worlds\":[\
              {{\"table\":4096,\"el1\":{NONE},\"el0\":{NONE},\"exits\":5,\"reasons\":{{\"HVC\":5}}}}]}}}}\n"
         );

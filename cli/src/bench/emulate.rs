@@ -12,8 +12,8 @@ use super::{counts, probe};
 use crate::emulator::Machine;
 use crate::exit;
 
-/// How long a run may take: emulators on busy machines are slow.
-const TIMEOUT: Duration = Duration::from_secs(900);
+/// How long a run may take: emulators on busy machines are slow, and KVM as L0 takes some minutes on idle ones.
+const TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// How long the emulator may take to end after its line is closed.
 const GRACE: Duration = Duration::from_secs(10);

@@ -1,13 +1,13 @@
 //! The figures that the repository keeps (`bench/figures.jsonl`), and what is made of them: the picture and the tables of `docs/bench.md`.
 //! `stile bench --update` measures and writes all three.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
 use super::ablation;
 use super::host::{self, Host};
+use super::page::{self, markdown};
 use super::picture;
 use super::platform::{self, PLATFORMS, Platform};
 use super::record::{self, Record};
@@ -17,6 +17,9 @@ use crate::config::Arch;
 /// The files, from the repository's folder.
 const FIGURES: &str = "bench/figures.jsonl";
 const PAGE: &str = "docs/bench.md";
+
+/// What writes them.
+const COMMAND: &str = "stile bench --update";
 
 /// Puts new figures into the place of older ones of the same thing, and makes picture and tables anew.
 ///
@@ -71,12 +74,9 @@ fn place(record: &Record) -> impl Ord + use<> {
     (record.arch, record.cpu != platform.cpu(), record.cpu.clone(), record.level, ablation, host, record.host.clone(), operation)
 }
 
-/// Replaces what is between a page's marks of this name.
-fn fill(page: &str, name: &str, text: &str) -> Result<String> {
-    let (open, close) = (format!("<!-- {name}: written by `stile bench --update` -->\n"), format!("<!-- end of {name} -->"));
-    let (before, rest) = page.split_once(&open).with_context(|| format!("{PAGE} has no mark for {name}"))?;
-    let (_, after) = rest.split_once(&close).with_context(|| format!("{PAGE} has no end of {name}"))?;
-    Ok(format!("{before}{open}\n{text}\n{close}{after}"))
+/// As [`page::fill`], of this page.
+fn fill(text: &str, name: &str, tables: &str) -> Result<String> {
+    page::fill(text, name, COMMAND, tables).with_context(|| format!("reading {PAGE}"))
 }
 
 /// A table for each CPU model: operations, and what each host needs.
@@ -125,19 +125,6 @@ fn ablations(records: &[Record]) -> String {
         *corner = format!("`-cpu {cpu}`");
     }
     markdown(&cells)
-}
-
-/// Rows as a table; the first one is the heading.
-fn markdown(rows: &[Vec<String>]) -> String {
-    let mut text = String::new();
-    for (n, row) in rows.iter().enumerate() {
-        // Writing to a string can't fail.
-        let _ = writeln!(text, "| {} |", row.join(" | "));
-        if n == 0 {
-            let _ = writeln!(text, "| --- |{}", " ---: |".repeat(row.len() - 1));
-        }
-    }
-    text
 }
 
 #[cfg(test)]

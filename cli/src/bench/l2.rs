@@ -22,21 +22,74 @@ struct Guest<'a> {
     files: VmFiles<'a>,
 }
 
-/// The file system of an L1 that runs Debian's newest kernel with so many vCPUs and this command, and the names of its VMs.
-///
-/// # Errors
-/// Something can't be built or fetched.
-pub fn debian(vcpus: u8, command: &str) -> Result<(Vec<u8>, Vec<String>)> {
-    const NAME: &str = "debian";
-    let kernel = read(&debian::kernel(DebianKernel::Newest, Freshness::Weekly)?.kernel)?;
-    let busybox = read(&debian::busybox(Freshness::Weekly)?)?;
-    let initrd = initramfs::build(&busybox, NAME, &Task::Command(command), &Marks::new(0));
-    let bootargs = format!("{} loglevel=4", initramfs::kernel_arguments(Arch::Aarch64));
-    let files = VmFiles { kernel: &kernel, initrd: Some(&initrd), bootargs: &bootargs, domains: &[] };
-    archive(&[Guest { name: NAME, vcpus, memory: 256 << 20, source: KernelSource::Debian(DebianKernel::Newest), files }])
+/// The newest Debian, as a VM of a hypervisor in a VM.
+pub struct Debian {
+    kernel: Vec<u8>,
+    initrd: Vec<u8>,
+    bootargs: String,
+    vcpus: u8,
 }
 
-/// The same of an L1 that runs programs one after the other, each with so many vCPUs: name, file, boot arguments.
+impl Debian {
+    const NAME: &'static str = "debian";
+
+    /// One with so many vCPUs, whose shell runs this command and turns it off.
+    ///
+    /// # Errors
+    /// Something can't be fetched.
+    pub fn new(vcpus: u8, command: &str) -> Result<Self> {
+        let kernel = read(&debian::kernel(DebianKernel::Newest, Freshness::Weekly)?.kernel)?;
+        let busybox = read(&debian::busybox(Freshness::Weekly)?)?;
+        let initrd = initramfs::build(&busybox, Self::NAME, &Task::Command(command), &Marks::new(0));
+        let bootargs = format!("{} loglevel=4", initramfs::kernel_arguments(Arch::Aarch64));
+        Ok(Self { kernel, initrd, bootargs, vcpus })
+    }
+
+    /// Its files.
+    pub fn files(&self) -> VmFiles<'_> {
+        VmFiles { kernel: &self.kernel, initrd: Some(&self.initrd), bootargs: &self.bootargs, domains: &[] }
+    }
+
+    /// The VM.
+    pub fn config(&self) -> VmConfig {
+        self.guest().config()
+    }
+
+    /// The file system of an L1 that runs it, and the names of its VMs.
+    ///
+    /// # Errors
+    /// Something can't be built.
+    pub fn archive(&self) -> Result<(Vec<u8>, Vec<String>)> {
+        archive(&[self.guest()])
+    }
+
+    fn guest(&self) -> Guest<'_> {
+        let source = KernelSource::Debian(DebianKernel::Newest);
+        Guest { name: Self::NAME, vcpus: self.vcpus, memory: 256 << 20, source, files: self.files() }
+    }
+}
+
+impl Guest<'_> {
+    fn config(&self) -> VmConfig {
+        VmConfig {
+            name: self.name.into(),
+            kernel: self.source.clone(),
+            initrd: InitrdSource::Busybox,
+            append: String::new(),
+            memory: self.memory,
+            vcpus: self.vcpus,
+            cpus: 0,
+            pinned: false,
+            on_reset: OnReset::Stop,
+            exec: None,
+            domains: Vec::new(),
+            techniques: Techniques::default(),
+        }
+    }
+}
+
+/// The file system of an L1 that runs programs one after the other, each with so many vCPUs: name, file, boot arguments; and their
+/// names.
 ///
 /// # Errors
 /// A file can't be read, or KVM's client can't be built.
@@ -60,20 +113,7 @@ fn archive(guests: &[Guest<'_>]) -> Result<(Vec<u8>, Vec<String>)> {
     let mut files = Vec::new();
     let mut places = Vec::new();
     for guest in guests {
-        let config = VmConfig {
-            name: guest.name.into(),
-            kernel: guest.source.clone(),
-            initrd: InitrdSource::Busybox,
-            append: String::new(),
-            memory: guest.memory,
-            vcpus: guest.vcpus,
-            cpus: 0,
-            pinned: false,
-            on_reset: OnReset::Stop,
-            exec: None,
-            domains: Vec::new(),
-            techniques: Techniques::default(),
-        };
+        let config = guest.config();
         let plan = image::plan(&config, &guest.files, Seed::Fixed)?;
         let mut loads = Vec::new();
         let mut load = |what: &str, ipa: u64, content: &[u8]| {
@@ -103,6 +143,7 @@ fn archive(guests: &[Guest<'_>]) -> Result<(Vec<u8>, Vec<String>)> {
             loads,
             entry,
             tree,
+            el2: false,
         })
         .collect();
     let mut archive = client::archive(&linux::build(client::PROGRAM)?, &vms);

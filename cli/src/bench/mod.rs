@@ -13,8 +13,9 @@ mod host;
 mod kept;
 mod l2;
 mod linux;
-mod nested;
+pub mod nested;
 mod operation;
+mod page;
 mod picture;
 mod platform;
 mod probe;
@@ -31,7 +32,7 @@ use crate::progress::Task;
 use crate::{cargo, emulator, exit};
 pub use host::client_boot_arguments;
 use host::{Host, Request};
-pub use l2::{debian as debian_as_l2, programs as programs_as_l2};
+pub use l2::{Debian as DebianAsL2, programs as programs_as_l2};
 use report::Results;
 
 /// The probe, as the kernel of an arm64 guest.

@@ -15,7 +15,7 @@ use std::time::Instant;
 use anyhow::Result;
 
 use crate::args::TestArgs;
-use crate::bench::budgets;
+use crate::bench::{budgets, nested as nested_bench};
 use crate::config::Arch;
 use crate::{emulator, exit};
 use scenario::Scenario;
@@ -55,12 +55,14 @@ pub fn test(args: &TestArgs) -> Result<u8> {
     let checks: Vec<_> = checks::all().into_iter().filter(|check| chosen(check.name)).collect();
     let scenarios: Vec<_> = table::all()?.into_iter().filter(|scenario| chosen(&scenario.name)).collect();
     let budgets: Vec<_> = budgets::TESTS.into_iter().filter(|(name, _)| chosen(name)).collect();
+    let nested = chosen(nested_bench::budgets::TEST);
     if args.list {
         checks
             .iter()
             .map(|check| check.name)
             .chain(scenarios.iter().map(|scenario| scenario.name.as_str()))
             .chain(budgets.iter().map(|(name, _)| *name))
+            .chain(nested.then_some(nested_bench::budgets::TEST))
             .for_each(|name| println!("{name}"));
         return Ok(exit::OK);
     }
@@ -81,6 +83,12 @@ pub fn test(args: &TestArgs) -> Result<u8> {
         let start = Instant::now();
         println!("running {name}");
         count.add(name, start, budgets::test(arch));
+    }
+    if nested {
+        let name = nested_bench::budgets::TEST;
+        let start = Instant::now();
+        println!("running {name}");
+        count.add(name, start, nested_bench::budgets::test());
     }
     for name in &count.failed {
         println!("failed: {name}");

@@ -24,6 +24,8 @@ mod hcr {
     pub const VGRP1DIE: u64 = 1 << 7;
     pub const TC_TO_TDIR: u64 = 0x1f << 10;
     pub const EOI_COUNT: u64 = 0x1f << 27;
+    /// What asks for maintenance: a list register does so by itself, too.
+    pub const ASKS: u64 = UIE | LRENPIE | NPIE | VGRP0EIE | VGRP0DIE | VGRP1EIE | VGRP1DIE;
     /// All but what belongs to GICv4: vSGIEOICount, DVIM.
     pub const OFFERED: u64 = EN | UIE | LRENPIE | NPIE | VGRP0EIE | VGRP0DIE | VGRP1EIE | VGRP1DIE | TC_TO_TDIR | EOI_COUNT;
 }
@@ -63,8 +65,15 @@ pub struct Status {
 impl Status {
     /// Of a page whose processor has `list_registers` of them.
     pub fn of(page: &Page, list_registers: usize) -> Self {
+        let list_registers = list_registers.min(vncr::LIST_REGISTERS);
+        let control = page.get(vncr::ICH_HCR_EL2);
+        // At most exits of L2 no list register is valid, and none was to tell of its end.
+        let any = (0..list_registers).fold(0, |any, n| any | page.get(vncr::ich_lr(n)));
+        if any & (lr::STATE | ListRegister::EOI) == 0 && control & hcr::ASKS == 0 {
+            return Self { eisr: 0, elrsr: (1 << list_registers) - 1, misr: 0 };
+        }
         let (mut eisr, mut elrsr, mut valid, mut is_pending) = (0, 0, 0, false);
-        for n in 0..list_registers.min(vncr::LIST_REGISTERS) {
+        for n in 0..list_registers {
             let lr = ListRegister(page.get(vncr::ich_lr(n)));
             if lr.eoi_asserted() {
                 eisr |= 1 << n;
@@ -74,7 +83,6 @@ impl Status {
             valid += u32::from(!lr.invalid());
             is_pending |= lr.pending() && !lr.active();
         }
-        let control = page.get(vncr::ICH_HCR_EL2);
         let vmcr = page.get(vncr::ICH_VMCR_EL2);
         let reasons = [
             eisr != 0,
@@ -174,7 +182,10 @@ impl OnProcessor {
     /// ICH_HCR_EL2, the count of EOIs goes back, too.
     pub fn unload<L: ListRegisters>(self, page: &Page, lrs: &mut L, control: u64) -> Deactivated {
         let mut deactivated = Deactivated::default();
-        for n in (0..vncr::LIST_REGISTERS).filter(|n| self.used >> n & 1 != 0) {
+        let mut left = self.used;
+        while left != 0 {
+            let n = left.trailing_zeros() as usize;
+            left &= left - 1;
             let before = ListRegister(page.get(vncr::ich_lr(n)));
             let after = lrs.read(n);
             lrs.write(n, ListRegister::INVALID);

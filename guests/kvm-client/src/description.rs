@@ -7,9 +7,10 @@
 //! load /vm-2.dtb 33554432
 //! entry 524288
 //! tree 33554432
+//! el2
 //! ```
 //!
-//! Numbers are bytes; places are bytes from the beginning of RAM.
+//! Numbers are bytes; places are bytes from the beginning of RAM. `el2`: the VM has an EL2 of its own.
 
 use crate::Error;
 
@@ -26,6 +27,8 @@ pub struct Description {
     pub entry: usize,
     /// Where the device tree is, or what else tells the guest about its machine.
     pub tree: usize,
+    /// Whether it has an EL2 of its own, and starts there.
+    pub el2: bool,
 }
 
 impl Description {
@@ -39,6 +42,7 @@ impl Description {
                 ["memory", bytes] => description.memory = bytes.parse()?,
                 ["load", path, place] => description.loads.push(((*path).to_owned(), place.parse()?)),
                 ["entry", place] => description.entry = place.parse()?,
+                ["el2"] => description.el2 = true,
                 ["tree", place] => description.tree = place.parse()?,
                 _ => return Err(format!("what is {line:?}?").into()),
             }

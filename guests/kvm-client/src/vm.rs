@@ -34,7 +34,7 @@ pub fn run(name: &str) -> Result<(), Error> {
     // SAFETY: the region is mapped as long as the process lives, and nothing else in it refers to it from now on.
     unsafe { vm.set_user_memory_region(region)? };
     let fds = arch::vcpus(&kvm, &vm, &description)?;
-    let devices = Arc::new(Devices::new(vm)?);
+    let devices = Arc::new(Devices::new(vm, &description)?);
 
     let (ended, end) = channel();
     for (index, mut fd) in fds.into_iter().enumerate() {

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde::Serialize;
+use stile_ledger::aarch64::register_name;
+use stile_sysreg::SysReg;
 use stile_sysreg::syndrome::{Ec, Esr};
 
 use crate::decode::KINDS;
@@ -100,12 +102,18 @@ impl Reason {
             Self::SError => return "SError".into(),
         };
         match esr.ec() {
-            Ec::MSR => format!("system register {} {}", esr.msr().reg(), if esr.msr().is_read() { "read" } else { "write" }),
+            Ec::MSR => format!("system register {} {}", register(esr.msr().reg()), if esr.msr().is_read() { "read" } else { "write" }),
             Ec::WFX => format!("{:?}", esr.wfx().kind()).to_uppercase(),
             abort @ (Ec::DATA_ABORT_LOWER | Ec::INSTRUCTION_ABORT_LOWER) => format!("{} {:#x}", abort.name(), address & !0xffff),
             other => other.name().into(),
         }
     }
+}
+
+/// A register's name; those that only a hypervisor uses have theirs from the ledger.
+fn register(reg: SysReg) -> String {
+    let name = register_name([reg.op0(), reg.op1(), reg.crn(), reg.crm(), reg.op2()]);
+    name.map_or_else(|| reg.to_string(), str::to_owned)
 }
 
 /// What was counted of everything that runs in one place.
@@ -181,6 +189,8 @@ pub struct Section {
     other_exits: u64,
     /// The guest's exits by reason.
     reasons: BTreeMap<String, u64>,
+    /// Everybody else's exits by reason.
+    other_reasons: BTreeMap<String, u64>,
 }
 
 /// What happened altogether.
@@ -257,15 +267,18 @@ impl Account {
             exits: 0,
             other_exits: 0,
             reasons: BTreeMap::new(),
+            other_reasons: BTreeMap::new(),
         };
         for (index, (world, reasons)) in self.exits.iter().enumerate() {
             let then = |reason| start.exits.get(index).and_then(|reasons| reasons.get(reason)).copied().unwrap_or(0);
-            for (reason, count) in reasons.iter().map(|(reason, now)| (reason, now - then(reason))).filter(|(_, count)| *count > 0) {
+            let more = reasons.iter().map(|(reason, now)| (reason.clone(), now - then(reason)));
+            for (reason, count) in more.filter(|(_, count)| *count > 0) {
                 if *world == guest {
                     section.exits += count;
-                    section.reasons.insert(reason.clone(), count);
+                    section.reasons.insert(reason, count);
                 } else {
                     section.other_exits += count;
+                    *section.other_reasons.entry(reason).or_default() += count;
                 }
             }
         }
@@ -331,6 +344,7 @@ mod tests {
         assert_eq!(section.outside, Counts::from([108, 9, 0, 1, 0, 24, 15]));
         assert_eq!((section.exits, section.other_exits), (4, 1));
         assert_eq!(section.reasons, BTreeMap::from([("HVC".to_owned(), 3), ("IRQ".to_owned(), 1)]));
+        assert_eq!(section.other_reasons, BTreeMap::from([("HVC".to_owned(), 1)]));
         assert!(account.end(GUEST).is_err());
         let line = serde_json::to_string(&Line::Section(section)).unwrap();
         assert!(line.starts_with("{\"section\":{\"guest\":{\"instructions\":12,"), "{line}");
@@ -368,6 +382,8 @@ mod tests {
         assert_eq!(name(0x600, 0x24, 0, 0x9_0100), "data abort 0x9010000");
         // mrs x0, id_aa64pfr0_el1
         assert_eq!(name(0x400, 0x18, 3 << 20 | 4 << 1 | 1, 0), "system register ID_AA64PFR0_EL1 read");
+        // mrs x0, ich_misr_el2
+        assert_eq!(name(0x400, 0x18, 3 << 20 | 2 << 17 | 4 << 14 | 12 << 10 | 11 << 1 | 1, 0), "system register ICH_MISR_EL2 read");
         assert_eq!(name(0x400, 0x01, 0, 0), "WFI");
         assert_eq!(name(0x480, 0x16, 0, 0), "IRQ");
         assert_eq!(name(0x780, 0, 0, 0), "SError");

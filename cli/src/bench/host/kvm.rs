@@ -29,6 +29,8 @@ pub enum Kvm {
     Protected,
     /// Linux 6.12, with the host at EL2.
     V6_12,
+    /// The newest kernel, with the host at EL2, and VMs that may have an EL2 of their own.
+    Nested,
     /// Linux 6.1 on a PC.
     V6_1,
 }
@@ -41,6 +43,7 @@ impl Kvm {
             Self::Nvhe => "kvm-nvhe",
             Self::Protected => "kvm-protected",
             Self::V6_12 => "kvm-6.12",
+            Self::Nested => "kvm-nested",
             Self::V6_1 => "kvm-6.1",
         }
     }
@@ -52,6 +55,7 @@ impl Kvm {
             Self::Nvhe => "KVM nVHE",
             Self::Protected => "KVM protected",
             Self::V6_12 => "KVM 6.12",
+            Self::Nested => "KVM nested",
             Self::V6_1 => "KVM 6.1",
         }
     }
@@ -59,7 +63,7 @@ impl Kvm {
     /// The architecture that it is measured on.
     const fn arch(self) -> Arch {
         match self {
-            Self::Vhe | Self::Nvhe | Self::Protected | Self::V6_12 => Arch::Aarch64,
+            Self::Vhe | Self::Nvhe | Self::Protected | Self::V6_12 | Self::Nested => Arch::Aarch64,
             Self::V6_1 => Arch::X86_64,
         }
     }
@@ -75,7 +79,7 @@ impl Kvm {
     /// The kernel's file.
     fn kernel(self) -> Result<PathBuf> {
         Ok(match self {
-            Self::Vhe | Self::Nvhe | Self::Protected => debian::kernel(DebianKernel::Newest, Freshness::Weekly)?.kernel,
+            Self::Vhe | Self::Nvhe | Self::Protected | Self::Nested => debian::kernel(DebianKernel::Newest, Freshness::Weekly)?.kernel,
             Self::V6_12 => debian::kernel(DebianKernel::V6_12, Freshness::Weekly)?.kernel,
             Self::V6_1 => debian::kvm_host(Freshness::Weekly)?.join("kernel"),
         })
@@ -87,6 +91,7 @@ impl Kvm {
             Self::Vhe | Self::V6_12 => "",
             Self::Nvhe => "kvm-arm.mode=nvhe",
             Self::Protected => "kvm-arm.mode=protected",
+            Self::Nested => "kvm-arm.mode=nested",
             // What a CPU of the emulator's age needs against its flaws is not what is measured.
             Self::V6_1 => "mitigations=off",
         }
@@ -98,6 +103,7 @@ impl Kvm {
             Self::Vhe | Self::V6_12 => ": VHE mode initialized",
             Self::Nvhe => "nVHE mode initialized",
             Self::Protected => ": Protected ",
+            Self::Nested => ": VHE+NV2 mode initialized",
             // It has one mode.
             Self::V6_1 => "",
         }
@@ -220,6 +226,7 @@ fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations: u3
             loads,
             entry: PROBE,
             tree: TREE,
+            el2: false,
         })
         .collect();
     let mut archive = client::archive(client, &described);

@@ -171,7 +171,7 @@ pub struct Outside {
 
 impl Outside {
     /// What one of so many operations makes run.
-    fn of_each(counts: &Counts, operations: u64) -> Self {
+    pub fn of_each(counts: &Counts, operations: u64) -> Self {
         let each = |count: u64| count as f64 / operations as f64;
         Self {
             instructions: each(counts.instructions),

@@ -18,6 +18,7 @@ use crate::catalogue::{Catalogue, RowTable, TableBuilder};
 pub use calls::*;
 pub use events::*;
 pub use mmio::{MMIO_DECODE, gicd, gicr, pl011, pl031};
+pub use names::name as register_name;
 pub use sysreg::*;
 
 /// Reasons for an exit.

@@ -136,7 +136,7 @@ const fn number([op0, op1, crn, crm, op2]: [u8; 5]) -> u32 {
 }
 
 /// The name of the register or instruction with this encoding: op0, op1, CRn, CRm, op2.
-pub(super) fn name(encoding: [u8; 5]) -> Option<&'static str> {
+pub fn name(encoding: [u8; 5]) -> Option<&'static str> {
     [NAMES, names_el2::NAMES]
         .iter()
         .find_map(|names| names.binary_search_by_key(&number(encoding), |(known, _)| number(*known)).ok().map(|at| names[at].1))

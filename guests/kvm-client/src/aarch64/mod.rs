@@ -37,8 +37,8 @@ pub struct Devices {
 
 impl Devices {
     /// Makes them. The vCPUs must be there already.
-    pub fn new(vm: Arc<VmFd>) -> Result<Self, Error> {
-        Ok(Self { _gic: gic::create(&vm)?, uart: Uart::new(vm) })
+    pub fn new(vm: Arc<VmFd>, description: &Description) -> Result<Self, Error> {
+        Ok(Self { _gic: gic::create(&vm, description.el2)?, uart: Uart::new(vm) })
     }
 
     /// Runs a vCPU until the guest turns the machine off.

@@ -1,6 +1,6 @@
 //! A vCPU, and its first registers.
 
-use kvm_bindings::{KVM_ARM_VCPU_POWER_OFF, KVM_ARM_VCPU_PSCI_0_2, kvm_vcpu_init};
+use kvm_bindings::{KVM_ARM_VCPU_HAS_EL2, KVM_ARM_VCPU_POWER_OFF, KVM_ARM_VCPU_PSCI_0_2, kvm_vcpu_init};
 use kvm_ioctls::{VcpuFd, VmFd};
 
 use super::RAM;
@@ -17,6 +17,9 @@ pub fn create(vm: &VmFd, index: u8, description: &Description) -> Result<VcpuFd,
     let mut target = kvm_vcpu_init::default();
     vm.get_preferred_target(&mut target)?;
     target.features[0] |= 1 << KVM_ARM_VCPU_PSCI_0_2;
+    if description.el2 {
+        target.features[0] |= 1 << KVM_ARM_VCPU_HAS_EL2;
+    }
     if index > 0 {
         target.features[0] |= 1 << KVM_ARM_VCPU_POWER_OFF;
     }

@@ -84,7 +84,7 @@ impl State {
 
 impl Devices {
     /// Makes them.
-    pub fn new(_vm: Arc<VmFd>) -> Result<Self, Error> {
+    pub fn new(_vm: Arc<VmFd>, _description: &Description) -> Result<Self, Error> {
         Ok(Self { state: Mutex::default() })
     }
 

@@ -36,6 +36,7 @@ pub fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations
         .map(|(_, _, files, paths, ..)| paths.iter().map(String::as_str).zip(files.iter().map(|(_, place)| *place)).collect())
         .collect();
     let described = vms.iter().zip(&loads).map(|((name, vcpus, .., entry, tree), loads)| Vm {
+        el2: false,
         arch: Arch::X86_64,
         name,
         vcpus: *vcpus,

@@ -57,7 +57,7 @@ pub(super) const MMFR1: &[Field] = fields! {
 /// `ID_AA64MMFR2_EL1`.
 pub(super) const MMFR2: &[Field] = fields! {
     60 E0PD UpTo(1), STAGE_1;
-    56 EVT Zero, EL2;
+    56 EVT UpToIf(Nested, 2), EL2;
     52 BBM UpTo(2), STAGE_1;
     48 TTL UpTo(1), STAGE_1;
     40 FWB Zero, EL2;

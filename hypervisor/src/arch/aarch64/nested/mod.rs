@@ -64,6 +64,8 @@ pub struct Nested {
     el2_active: u32,
     /// The physical interrupts of EL1's timers are active as the guest's need it, not as virtual EL2's do.
     active_is_guests: bool,
+    /// Trap controls as any vCPU has them.
+    base: traps::Base,
     /// The line of L1's maintenance interrupt, as it was seen last.
     asserts_maintenance: bool,
     /// Stile wants WFI and WFE to trap, whatever L1 wants.
@@ -82,6 +84,7 @@ impl Nested {
         self.page.set(vncr::HCR_EL2, self.mode.e2h | traps::RW);
         self.page.set(vncr::VPIDR_EL2, read_sysreg!("midr_el1"));
         self.page.set(vncr::VMPIDR_EL2, mpidr);
+        self.base = traps::Base::new();
         self.regime = Regime::El2;
         self.el2 = [0; SWITCHED];
         self.own = e2h::own_at_reset();

@@ -41,7 +41,19 @@ pub fn new(geometry: Geometry) -> Result<Shadows, &'static str> {
 pub struct Current {
     id: ContextId,
     stage2: Stage2,
+    /// L1's registers that say so.
+    registers: [u64; 4],
     root: u64,
+}
+
+impl Current {
+    /// Whether L1's registers are those that it was chosen for.
+    #[inline(always)]
+    fn is_of(&self, registers: [u64; 4]) -> bool {
+        // One by one: as arrays they would be compared by bytes.
+        let differ = self.registers.iter().zip(registers).fold(0, |differ, (old, new)| differ | (old ^ new));
+        differ == 0
+    }
 }
 
 /// L1's physical memory.
@@ -60,38 +72,57 @@ impl GuestMemory for Memory<'_> {
 }
 
 impl Nested {
-    /// L1's second stage as its registers stand now. At virtual EL2 SCTLR_EL2 is EL1's.
-    pub fn stage2(&self, vm: &Vm) -> Stage2 {
+    /// L1's registers that its second stage depends on: VTCR_EL2, VTTBR_EL2, HCR_EL2, SCTLR_EL2. At virtual EL2 the last one is EL1's.
+    fn stage2_registers(&self) -> [u64; 4] {
         let sctlr = match self.regime {
             Regime::El2 => read_sysreg!("S3_5_C1_C0_0"),
             Regime::Guest => self.el2[Switched::Sctlr as usize],
         };
         let page = &self.page;
-        Stage2::decode(page.get(vncr::VTCR_EL2), page.get(vncr::VTTBR_EL2), self.hcr(), sctlr, vm.arch.pa_bits())
+        [page.get(vncr::VTCR_EL2), page.get(vncr::VTTBR_EL2), self.hcr(), sctlr]
+    }
+
+    /// L1's second stage as its registers stand now.
+    pub fn stage2(&self, vm: &Vm) -> Stage2 {
+        let [vtcr, vttbr, hcr, sctlr] = self.stage2_registers();
+        Stage2::decode(vtcr, vttbr, hcr, sctlr, vm.arch.pa_bits())
     }
 
     /// Puts L2's second stage onto the CPU. False if there is none to have.
     pub fn load_shadow(&mut self, vm: &Vm, cpu: usize) -> bool {
-        let stage2 = self.stage2(vm);
+        let registers = self.stage2_registers();
         let current = match self.shadow {
-            Some(current) if current.stage2 == stage2 => current,
-            old => {
-                let mut pool = vm.arch.shadows().lock();
-                if let Some(old) = old {
-                    pool.release(old.id);
-                }
-                self.shadow = None;
-                let Some(id) = pool.acquire(&mut TableFrames, &stage2) else { return false };
-                let Some(root) = pool.context(id).map(|context| context.table().root()) else { return false };
-                let current = Current { id, stage2, root };
-                self.shadow = Some(current);
-                current
-            }
+            Some(current) if current.is_of(registers) => current,
+            _ => match self.choose_shadow(vm, registers) {
+                Some(current) => current,
+                None => return false,
+            },
         };
         let pool = vm.arch.shadows().lock();
         let Some(context) = pool.context(current.id) else { return false };
         vm::load_table(context.vmid(), current.root, cpu);
         true
+    }
+
+    /// L1's registers are not those that the last shadow was chosen for.
+    #[inline(never)]
+    fn choose_shadow(&mut self, vm: &Vm, registers: [u64; 4]) -> Option<Current> {
+        let stage2 = self.stage2(vm);
+        if let Some(current) = &mut self.shadow
+            && current.stage2 == stage2
+        {
+            // Most of HCR_EL2 has nothing to do with it.
+            current.registers = registers;
+            return Some(*current);
+        }
+        let mut pool = vm.arch.shadows().lock();
+        if let Some(old) = self.shadow.take() {
+            pool.release(old.id);
+        }
+        let id = pool.acquire(&mut TableFrames, &stage2)?;
+        let root = pool.context(id)?.table().root();
+        self.shadow = Some(Current { id, stage2, registers, root });
+        self.shadow
     }
 
     /// The VM's own second stage, for virtual EL2.

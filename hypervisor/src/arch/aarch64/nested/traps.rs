@@ -47,6 +47,22 @@ const MDCR_TRAPS: u64 = 0x7f << 5 & !(1 << 7);
 /// CNTHCTL_EL2 with E2H: EL1PCTEN, EL1PTEN.
 pub const EL1_TIMERS: u64 = 0b11 << 10;
 
+/// What Stile has for every vCPU: it changes no more, and a switch need not make it anew.
+#[derive(Clone, Copy)]
+pub struct Base {
+    hcr: u64,
+    cptr: u64,
+    mdcr: u64,
+}
+
+impl Base {
+    /// By what the CPUs have.
+    pub fn new() -> Base {
+        let have = features::get();
+        Base { hcr: traps::hcr(have), cptr: traps::cptr(have), mdcr: traps::mdcr(have) }
+    }
+}
+
 impl Nested {
     /// CPTR_EL2 as L1 wrote it. Its guest is on the CPU.
     pub fn cptr(&self) -> u64 {
@@ -61,8 +77,8 @@ impl Nested {
 
 /// Sets what this regime needs. The vCPU is being loaded, or changes its regime.
 pub fn load(nested: &mut Nested) {
-    let have = features::get();
-    let own = traps::hcr(have) | if nested.waiting_traps { traps::WAITING } else { 0 };
+    let base = nested.base;
+    let own = base.hcr | if nested.waiting_traps { traps::WAITING } else { 0 };
     match nested.regime {
         Regime::El2 => {
             write_sysreg!("hcr_el2", own | nested.mode.traps);
@@ -73,8 +89,8 @@ pub fn load(nested: &mut Nested) {
             let theirs = nested.page.get(vncr::HCR_EL2);
             write_sysreg!("hcr_el2", own & (theirs | !ALLOWED) | theirs & ADDED);
             let cptr = nested.cptr();
-            write_sysreg!("cptr_el2", traps::cptr(have) & (cptr | !CPTR_ENABLES) | cptr & CPTR_TRAPS);
-            write_sysreg!("mdcr_el2", traps::mdcr(have) | nested.own[Own::Mdcr as usize] & MDCR_TRAPS);
+            write_sysreg!("cptr_el2", base.cptr & (cptr | !CPTR_ENABLES) | cptr & CPTR_TRAPS);
+            write_sysreg!("mdcr_el2", base.mdcr | nested.own[Own::Mdcr as usize] & MDCR_TRAPS);
             write_sysreg!("cnthctl_el2", nested.own[Own::Cnthctl as usize] & EL1_TIMERS);
             write_sysreg!("cntvoff_el2", nested.page.get(vncr::CNTVOFF_EL2));
             write_sysreg!("vpidr_el2", nested.page.get(vncr::VPIDR_EL2));
@@ -93,9 +109,8 @@ pub fn note_serror(nested: &Nested) {
 
 /// What only a guest of L1's has set otherwise, as all others have it.
 fn release(nested: &Nested) {
-    let have = features::get();
-    write_sysreg!("cptr_el2", traps::cptr(have));
-    write_sysreg!("mdcr_el2", traps::mdcr(have));
+    write_sysreg!("cptr_el2", nested.base.cptr);
+    write_sysreg!("mdcr_el2", nested.base.mdcr);
     write_sysreg!("cntvoff_el2", 0);
     write_sysreg!("vpidr_el2", read_sysreg!("midr_el1"));
     write_sysreg!("vmpidr_el2", nested.mpidr);
@@ -109,5 +124,5 @@ pub fn put(nested: &Nested) {
     if nested.regime == Regime::Guest || !nested.mode.has_e2h() {
         write_sysreg!("cnthctl_el2", EL1_TIMERS);
     }
-    write_sysreg!("hcr_el2", traps::hcr(features::get()) | read_sysreg!("hcr_el2") & VSE);
+    write_sysreg!("hcr_el2", nested.base.hcr | read_sysreg!("hcr_el2") & VSE);
 }

@@ -1,0 +1,125 @@
+//! What an operation of L2 costs under one L0, as a line of JSON.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::bench::counts::Section;
+use crate::bench::host::Outside;
+
+/// Exits of one reason that are fewer of an operation are those of a tick.
+const FEW: f64 = 0.1;
+
+/// What one operation of L2 costs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// L0's name.
+    pub host: String,
+    /// The emulated CPUs' model.
+    pub cpu: String,
+    /// The operation's name.
+    pub operation: String,
+    /// Instructions of L0, L1 and L2, without the loop's.
+    pub instructions: f64,
+    /// What of that ran in L0.
+    #[serde(flatten)]
+    pub l0: Outside,
+    /// Exits of L2 to L0, by reason.
+    pub l2_exits: BTreeMap<String, f64>,
+    /// Exits of L1 to L0, by reason.
+    pub l1_exits: BTreeMap<String, f64>,
+    /// How many were measured.
+    pub iterations: u64,
+}
+
+impl Figure {
+    /// Of so many operations, between which the plugin counted this.
+    pub fn new(host: &str, cpu: &str, operation: &str, instructions: f64, iterations: u64, section: &Section) -> Self {
+        let each = |reasons: &BTreeMap<String, u64>| -> BTreeMap<String, f64> {
+            let each = reasons.iter().map(|(reason, count)| (named(reason).to_owned(), *count as f64 / iterations as f64));
+            each.filter(|(_, each)| *each >= FEW).collect()
+        };
+        Self {
+            host: host.to_owned(),
+            cpu: cpu.to_owned(),
+            operation: operation.to_owned(),
+            instructions,
+            l0: Outside::of_each(&section.el2, iterations),
+            l2_exits: each(&section.reasons),
+            l1_exits: each(&section.other_reasons),
+            iterations,
+        }
+    }
+
+    /// All exits.
+    pub fn exits(&self) -> f64 {
+        self.l2_exits.values().chain(self.l1_exits.values()).fold(0.0, |sum, each| sum + each)
+    }
+
+    /// Whether both are figures of the same thing.
+    pub fn is_of_same(&self, other: &Self) -> bool {
+        (&self.host, &self.cpu, &self.operation) == (&other.host, &other.cpu, &other.operation)
+    }
+}
+
+/// The plugin's reason, shorter.
+fn named(reason: &str) -> &str {
+    reason.trim_start_matches("system register ")
+}
+
+/// A line for each figure.
+///
+/// # Errors
+/// A figure that JSON has no number for.
+pub fn write(figures: &[Figure]) -> Result<String> {
+    let lines = figures.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
+    Ok(lines.into_iter().map(|line| line + "\n").collect())
+}
+
+/// Reads what [`write`] wrote.
+///
+/// # Errors
+/// A line that is no figure.
+pub fn read(text: &str) -> Result<Vec<Figure>> {
+    let figure = |(number, line)| serde_json::from_str(line).with_context(|| format!("line {}", number + 1));
+    text.lines().enumerate().map(figure).collect()
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use crate::bench::counts::Counts;
+
+    /// A figure of so many iterations that had these exits.
+    pub fn figure(host: &str, operation: &str, l2: &[(&str, u64)], l1: &[(&str, u64)]) -> Figure {
+        let none = Counts::default();
+        let reasons = |given: &[(&str, u64)]| given.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+        let section = Section {
+            guest: none,
+            outside: none,
+            el2: Counts { instructions: 64_000, sysreg_reads: 64 * 31, ..none },
+            exits: l2.iter().map(|(_, count)| count).sum(),
+            other_exits: l1.iter().map(|(_, count)| count).sum(),
+            reasons: reasons(l2),
+            other_reasons: reasons(l1),
+        };
+        Figure::new(host, "max", operation, 3796.0, 64, &section)
+    }
+
+    #[test]
+    fn exits_of_a_tick_are_left_out() {
+        let figure =
+            figure("stile-nv2", "hyp_call", &[("HVC", 64), ("IRQ", 1)], &[("ERET", 65), ("system register ICH_MISR_EL2 read", 64)]);
+        assert_eq!(figure.l2_exits, BTreeMap::from([("HVC".to_owned(), 1.0)]));
+        assert_eq!(figure.l1_exits["ICH_MISR_EL2 read"], 1.0);
+        assert_eq!((figure.exits() * 64.0, figure.l0.instructions, figure.l0.sysreg_reads), (193.0, 1000.0, 31.0));
+    }
+
+    #[test]
+    fn figures_are_read_as_they_were_written() {
+        let figures = [figure("kvm", "timer", &[("IRQ", 64)], &[]), figure("stile-nv", "eoi", &[], &[])];
+        assert_eq!(read(&write(&figures).unwrap()).unwrap(), figures);
+        assert!(read("{}\n").unwrap_err().to_string().contains("line 1"));
+    }
+}

@@ -1,0 +1,29 @@
+//! Tables in the pages of `docs/` that are made of kept figures.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result};
+
+/// Replaces what is between a page's marks of this name, which say which command writes there.
+///
+/// # Errors
+/// The page does not have them.
+pub fn fill(page: &str, name: &str, command: &str, text: &str) -> Result<String> {
+    let (open, close) = (format!("<!-- {name}: written by `{command}` -->\n"), format!("<!-- end of {name} -->"));
+    let (before, rest) = page.split_once(&open).with_context(|| format!("the page has no mark for {name}"))?;
+    let (_, after) = rest.split_once(&close).with_context(|| format!("the page has no end of {name}"))?;
+    Ok(format!("{before}{open}\n{text}\n{close}{after}"))
+}
+
+/// Rows as a table; the first one is the heading.
+pub fn markdown(rows: &[Vec<String>]) -> String {
+    let mut text = String::new();
+    for (n, row) in rows.iter().enumerate() {
+        // Writing to a string can't fail.
+        let _ = writeln!(text, "| {} |", row.join(" | "));
+        if n == 0 {
+            let _ = writeln!(text, "| --- |{}", " ---: |".repeat(row.len() - 1));
+        }
+    }
+    text
+}
