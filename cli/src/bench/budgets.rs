@@ -121,12 +121,12 @@ fn techniques(of: &str) -> Result<Techniques> {
 }
 
 /// Reads the file's text. Every operation must have a budget on the model that is measured first; but where all are measured in one run, only
-/// those that need one CPU and that VMs of Stile have.
+/// those that need one CPU.
 fn parse(text: &str) -> Result<Budgets> {
     let budgets: Budgets = toml::from_str(text)?;
     for platform in &PLATFORMS {
         let most = budgets.plain.get(platform.cpu());
-        let must = |operation: &&Operation| platform.has_plugin || operation.needs == Needs::One && operation.is_of_stile();
+        let must = |operation: &&Operation| platform.has_plugin || operation.needs == Needs::One;
         for operation in platform.operations.iter().filter(must) {
             let budget = most.and_then(|budgets| budgets.get(operation.name));
             let given = budget.is_some_and(|budget| budget.is_whole() || !platform.has_plugin);
