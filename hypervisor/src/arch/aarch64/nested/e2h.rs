@@ -3,8 +3,8 @@
 //! their own, which crate `nested` turns into EL1's. What virtual EL2 maps, EL1's tables mean to the CPU as EL2's while NV1 is set
 //! (Arm ARM, "HCR_EL2.NV1": execute-never bits, AP[1], PAN).
 //!
-//! FEAT_NV2 has L1 write HCR_EL2 in memory, unseen. So the bit takes effect where L1 next traps with something that it decides; a
-//! hypervisor that changes it has its MMU off, and sets its registers next.
+//! FEAT_NV2 has L1 write HCR_EL2 in memory, unseen. So the bit takes effect where L1 next traps. A hypervisor that changes it has its MMU
+//! off, and sets its registers next; what it has set by then, when it boots, is found in the page ([`Nested::adopt`]).
 
 use stile_nested::{layout, vncr};
 use stile_sysreg::SysReg;
@@ -91,11 +91,15 @@ impl Nested {
             self.mode = Mode::set(self.way);
             let plain = |own: Own| self.own[own as usize];
             let (cptr, cnthctl) = (plain(Own::PlainCptr), plain(Own::PlainCnthctl));
-            Live::Sctlr.write(plain(Own::PlainSctlr));
+            let plain_sctlr = plain(Own::PlainSctlr);
+            Live::Sctlr.write(plain_sctlr);
             Live::Tcr.write(plain(Own::PlainTcr));
             self.switch_cntkctl();
             self.write(Home::Split(Live::Cpacr, Own::Cptr, CPACR_FIELDS), cptr);
             self.write(Home::Split(Live::Cntkctl, Own::Cnthctl, CNTKCTL_FIELDS), cnthctl);
+            if self.may_adopt && plain_sctlr & 1 == 0 {
+                self.adopt();
+            }
         } else {
             self.mode = Mode::clear();
             let cptr = self.read(Home::Split(Live::Cpacr, Own::Cptr, CPACR_FIELDS));
@@ -107,6 +111,7 @@ impl Nested {
             self.write_plain(Plain::Cnthctl, cnthctl);
             self.write_plain(Plain::Ttbr0, Live::Ttbr0.read());
         }
+        self.may_adopt = false;
         traps::load(self);
         write_sysreg!("vbar_el2", self.mode.vectors(self.way));
         isb();

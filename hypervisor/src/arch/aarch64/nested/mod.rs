@@ -66,6 +66,8 @@ pub struct Nested {
     active_is_guests: bool,
     /// Trap controls as any vCPU has them.
     base: traps::Base,
+    /// Since the reset no guest has run, and HCR_EL2.E2H was found as it was then: the page has nothing of a guest's.
+    may_adopt: bool,
     /// The line of L1's maintenance interrupt, as it was seen last.
     asserts_maintenance: bool,
     /// Stile wants WFI and WFE to trap, whatever L1 wants.
@@ -88,6 +90,7 @@ impl Nested {
         self.regime = Regime::El2;
         self.el2 = [0; SWITCHED];
         self.own = e2h::own_at_reset();
+        self.may_adopt = true;
         self.lists = None;
         (self.active_is_guests, self.asserts_maintenance) = (false, false);
         (self.held, self.el2_active) = (0, 0);

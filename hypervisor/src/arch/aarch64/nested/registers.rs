@@ -26,6 +26,18 @@ macro_rules! switched {
                 )*
                 self.switch_others();
                 write_sysreg!("mdscr_el1", self.page.get(vncr::MDSCR_EL1));
+                self.may_adopt = false;
+            }
+
+            /// What is in the page under EL1's names becomes virtual EL2's.
+            fn adopt_all(&mut self) {
+                $(
+                    let value = self.page.get(vncr::$slot);
+                    if value != 0 {
+                        write_sysreg!($name, value);
+                        self.page.set(vncr::$slot, 0);
+                    }
+                )*
             }
 
             /// The guest's registers to the page, virtual EL2's onto the CPU.
@@ -67,6 +79,15 @@ switched! {
 }
 
 impl Nested {
+    /// What L1 wrote under EL1's names after it had set HCR_EL2.E2H, unseen: so far that was to memory. No guest had anything there.
+    pub fn adopt(&mut self) {
+        // A name of its own, and virtual EL2's stack pointer is in the register.
+        let sp = self.page.get(vncr::SP_EL1);
+        self.page.set(vncr::SP_EL1, 0);
+        self.adopt_all();
+        self.page.set(vncr::SP_EL1, sp);
+    }
+
     /// CNTKCTL_EL1 and what waits in memory of the other's, CNTKCTL_EL12, for which there is no room in the page. With HCR_EL2.E2H
     /// clear virtual EL2 has none such: the register is the guest's at any time.
     pub fn switch_cntkctl(&mut self) {
