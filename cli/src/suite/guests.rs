@@ -135,7 +135,21 @@ fn pc() -> Result<Vec<Scenario>> {
         expect: debian(2),
         ..Scenario::new("pc/debian:6.1/apic-off-2-on-2", "--exits")
     };
-    Ok(suites.into_iter().chain(levels).chain(statuses).chain(caches).chain(boots).chain([by_hand]).collect())
+    Ok(suites.into_iter().chain(levels).chain(statuses).chain(caches).chain(boots).chain([by_hand, two_pcs()]).collect())
+}
+
+/// Two Debians that compute and print on one CPU, in turns.
+fn two_pcs() -> Scenario {
+    let exec = "for turn in 1 2 3 4 5; do i=0; while [ $i -lt 4000 ]; do i=$((i+1)); done; echo turn $turn; done";
+    let vm = |name| format!("\n[[vm]]\nname = \"{name}\"\nkernel = \"debian:6.1\"\nmemory = \"256M\"\nexec = \"{exec}\"\n");
+    let config = format!("[machine]\narch = \"x86_64\"\n{}{}", vm("one"), vm("two"));
+    let expect = Expect {
+        output: vec!["turn 5".into(), "turn 5".into()],
+        notes: vec![NO_DIFFERENCE.into(); 2],
+        interleaved: Some(("one | turn", "two | turn")),
+        ..Expect::default()
+    };
+    Scenario { config: Some(config), expect, ..Scenario::new("pc/two-debians", "--exits") }
 }
 
 /// A PC with one VM, and its techniques.
