@@ -1,17 +1,13 @@
 //! Intel's second stage: extended page tables. "The manual" is here the Intel 64 and IA-32 Architectures Software Developer's Manual.
 
-use super::Level;
-use super::format::{Attributes, Entry, Format, Layout, MemoryType};
+use super::format::{Attributes, Format, MemoryType};
+use super::intel::Intel;
 
-/// Bits 51 to 12: the address in an entry.
-const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 /// Bits 2 to 0: read, write and execute access. An entry with none of them is not present.
 const READ: u64 = 1 << 0;
 const WRITE: u64 = 1 << 1;
 const EXECUTE: u64 = 1 << 2;
 const ACCESS: u64 = READ | WRITE | EXECUTE;
-/// Bit 7: the entry maps a page of 1 GiB or 2 MiB.
-const LARGE: u64 = 1 << 7;
 /// Bits 5 to 3: the memory type of a page.
 const TYPE: u64 = 0b111 << 3;
 const UNCACHEABLE: u64 = 0 << 3;
@@ -23,36 +19,10 @@ const IGNORE_PAT: u64 = 1 << 6;
 #[derive(Debug, Clone, Copy)]
 pub struct EptLayout;
 
-impl Layout for EptLayout {
-    #[inline]
-    fn entry(level: Level, descriptor: u64) -> Entry {
-        if descriptor & ACCESS == 0 {
-            return Entry::Invalid;
-        }
-        match (level, descriptor & LARGE != 0) {
-            (Level::L3, _) => Entry::Leaf(descriptor & ADDRESS),
-            (Level::L1 | Level::L2, true) => Entry::Leaf(descriptor & ADDRESS & !(level.size() - 1)),
-            (Level::L0 | Level::L1 | Level::L2, false) => Entry::Table(descriptor & ADDRESS),
-            // A reserved bit: an EPT misconfiguration.
-            (Level::L0, true) => Entry::Invalid,
-        }
-    }
-
-    #[inline]
-    fn table_descriptor(table: u64) -> u64 {
-        (table & ADDRESS) | ACCESS
-    }
-
-    #[inline]
-    fn leaf_descriptor(level: Level, output: u64, attributes: u64) -> u64 {
-        let large = if matches!(level, Level::L3) { 0 } else { LARGE };
-        (output & ADDRESS) | attributes | large
-    }
-
-    #[inline]
-    fn attribute_bits(descriptor: u64) -> u64 {
-        descriptor & !(ADDRESS | LARGE)
-    }
+impl Intel for EptLayout {
+    const PRESENT: u64 = ACCESS;
+    const TABLE: u64 = ACCESS;
+    const LEAF: u64 = 0;
 }
 
 /// What a guest may do with a page. Its own tables may allow less.

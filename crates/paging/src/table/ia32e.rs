@@ -1,11 +1,9 @@
 //! Intel's first stage in 64-bit mode, for the hypervisor itself. "The manual" is here the Intel 64 and IA-32 Architectures Software
 //! Developer's Manual.
 
-use super::Level;
-use super::format::{Attributes, Entry, Format, Layout, MemoryType};
+use super::format::{Attributes, Format, MemoryType};
+use super::intel::Intel;
 
-/// Bits 51 to 12: the address in an entry.
-const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 const PRESENT: u64 = 1 << 0;
 const WRITABLE: u64 = 1 << 1;
 /// PWT and PCD choose an entry of the PAT: 3, with both set, is uncacheable, and 2 uncacheable unless the MTRRs say otherwise, as the
@@ -14,44 +12,16 @@ const WRITE_THROUGH: u64 = 1 << 3;
 const CACHE_DISABLE: u64 = 1 << 4;
 const ACCESSED: u64 = 1 << 5;
 const DIRTY: u64 = 1 << 6;
-/// Bit 7: the entry maps a page of 1 GiB or 2 MiB.
-const LARGE: u64 = 1 << 7;
 const NO_EXECUTE: u64 = 1 << 63;
 
 /// Intel's layout of paging-structure entries: see "4-Level Paging and 5-Level Paging" in the manual.
 #[derive(Debug, Clone, Copy)]
 pub struct Ia32eLayout;
 
-impl Layout for Ia32eLayout {
-    #[inline]
-    fn entry(level: Level, descriptor: u64) -> Entry {
-        if descriptor & PRESENT == 0 {
-            return Entry::Invalid;
-        }
-        match (level, descriptor & LARGE != 0) {
-            (Level::L3, _) => Entry::Leaf(descriptor & ADDRESS),
-            (Level::L1 | Level::L2, true) => Entry::Leaf(descriptor & ADDRESS & !(level.size() - 1)),
-            (Level::L0 | Level::L1 | Level::L2, false) => Entry::Table(descriptor & ADDRESS),
-            // A reserved bit: a page fault.
-            (Level::L0, true) => Entry::Invalid,
-        }
-    }
-
-    #[inline]
-    fn table_descriptor(table: u64) -> u64 {
-        (table & ADDRESS) | PRESENT | WRITABLE
-    }
-
-    #[inline]
-    fn leaf_descriptor(level: Level, output: u64, attributes: u64) -> u64 {
-        let large = if matches!(level, Level::L3) { 0 } else { LARGE };
-        (output & ADDRESS) | attributes | large | PRESENT
-    }
-
-    #[inline]
-    fn attribute_bits(descriptor: u64) -> u64 {
-        descriptor & !(ADDRESS | LARGE | PRESENT)
-    }
+impl Intel for Ia32eLayout {
+    const PRESENT: u64 = PRESENT;
+    const TABLE: u64 = PRESENT | WRITABLE;
+    const LEAF: u64 = PRESENT;
 }
 
 /// What the hypervisor may do with a page of its own. It always may read it.

@@ -15,6 +15,7 @@ mod ept;
 mod format;
 mod geometry;
 mod ia32e;
+mod intel;
 mod level;
 mod maintenance;
 mod map;
