@@ -57,18 +57,8 @@ second_32:
     mov     ds, eax
     mov     es, eax
     mov     ss, eax
-    mov     eax, cr4
-    or      eax, 1 << 5             // PAE
-    mov     cr4, eax
-    mov     eax, offset level_4
-    mov     cr3, eax
-    mov     ecx, 0xc0000080         // EFER.LME
-    rdmsr
-    or      eax, 1 << 8
-    wrmsr
-    mov     eax, cr0
-    or      eax, 1 << 31
-    mov     cr0, eax
+    mov     esp, offset second_stack
+    call    to_long_mode
     .byte   0xea
     .long   1f
     .word   0x08
