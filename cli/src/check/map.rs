@@ -45,11 +45,15 @@ pub fn arm(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Vec<String>> {
 /// A PC guest's RAM, what is loaded into it, and devices, in the order of addresses.
 pub fn pc(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Vec<String>> {
     const PAGE: u64 = 4096;
-    let mut rows = vec![place(0..vm.memory, "RAM")];
+    let [low, high] = pc::ram(vm.memory);
+    let mut rows = vec![place(low, "RAM")];
     rows.extend(loads(plan).into_iter().map(|(range, what)| place(range, what)));
     rows.push(place(pc::IO_APIC..pc::IO_APIC + PAGE, "I/O APIC, 24 inputs"));
     rows.push(place(pc::LOCAL_APIC..pc::LOCAL_APIC + PAGE, "local APIC, each vCPU its own; elsewhere or MSRs if the guest wants"));
     rows.push(place(pc::TEST_MEMORY, "memory for test programs"));
+    if !high.is_empty() {
+        rows.push(place(high, "RAM"));
+    }
     rows
 }
 

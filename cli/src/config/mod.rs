@@ -159,14 +159,6 @@ impl Arch {
             Arch::X86_64 => 0,
         }
     }
-
-    /// The most RAM that a virtual machine has, in bytes.
-    pub const fn ram_max(self) -> u64 {
-        match self {
-            Arch::Aarch64 => map::RAM_MAX,
-            Arch::X86_64 => stile_board::pc::RAM_LIMIT,
-        }
-    }
 }
 
 /// Where a virtual machine's kernel comes from.

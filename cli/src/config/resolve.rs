@@ -39,11 +39,6 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
     let mut vms: Vec<VmConfig> = Vec::new();
     for (index, vm_draft) in draft.vms.iter().enumerate() {
         let vm = vm(vm_draft, index, cpu_limit, folder, mistakes);
-        if vm.memory > arch.ram_max() {
-            let place = vm_draft.memory.as_ref().map_or(&vm_draft.place, |memory| &memory.place);
-            let what = format!("a virtual machine on {} can't have {} of memory", arch.name(), units::size(vm.memory));
-            mistakes.push(Mistake::new(place.clone(), what).expected(format!("at most {}", units::size(arch.ram_max()))));
-        }
         if vms.iter().any(|earlier| earlier.name == vm.name) {
             let place = vm_draft.name.as_ref().map_or(&vm_draft.place, |name| &name.place);
             let what = format!("another virtual machine is called \"{}\" already", vm.name);

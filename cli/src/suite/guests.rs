@@ -135,7 +135,14 @@ fn pc() -> Result<Vec<Scenario>> {
         expect: debian(2),
         ..Scenario::new("pc/debian:6.1/apic-off-2-on-2", "--exits")
     };
-    Ok(suites.into_iter().chain(levels).chain(statuses).chain(caches).chain(boots).chain([by_hand, two_pcs()]).collect())
+    Ok(suites
+        .into_iter()
+        .chain(levels)
+        .chain(statuses)
+        .chain(caches)
+        .chain(boots)
+        .chain([by_hand, two_pcs(), memory_above_devices()])
+        .collect())
 }
 
 /// Two Debians that compute and print on one CPU, in turns.
@@ -150,6 +157,15 @@ fn two_pcs() -> Scenario {
         ..Expect::default()
     };
     Scenario { config: Some(config), expect, ..Scenario::new("pc/two-debians", "--exits") }
+}
+
+/// A Debian with more RAM than there is room for below the devices: the rest begins at 4 GiB, which Linux uses first.
+fn memory_above_devices() -> Scenario {
+    let exec = "grep RAM /proc/iomem; exit 7";
+    let arguments = "--arch x86_64 --kernel debian:6.1 --memory 3200M --exits";
+    let scenario = Scenario::new("pc/memory-above-devices", arguments).with("--exec", exec);
+    let output = vec!["100000000-107ffffff : System RAM".into()];
+    Scenario { expect: Expect { status: 7, output, notes: vec![NO_DIFFERENCE.into()], ..Expect::default() }, ..scenario }
 }
 
 /// A PC with one VM, and its techniques.

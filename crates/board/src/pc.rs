@@ -2,8 +2,16 @@
 
 use core::ops::Range;
 
-/// Guest-physical addresses from here to 4 GiB are devices', so RAM ends here at the latest.
+/// Guest-physical addresses from here to [`HIGH_RAM`] are devices'.
 pub const RAM_LIMIT: u64 = 0xc000_0000;
+/// RAM that has no place below [`RAM_LIMIT`] goes on here: 4 GiB.
+pub const HIGH_RAM: u64 = 1 << 32;
+
+/// Where `size` bytes of RAM are: below the devices, and above them, which may be none.
+pub const fn ram(size: u64) -> [Range<u64>; 2] {
+    let low = if size < RAM_LIMIT { size } else { RAM_LIMIT };
+    [0..low, HIGH_RAM..HIGH_RAM + (size - low)]
+}
 
 /// Local APIC, where each vCPU finds its own.
 pub const LOCAL_APIC: u64 = 0xfee0_0000;
@@ -70,4 +78,16 @@ pub mod port {
     pub const TEST_LINES: u16 = 0x2000;
     /// The first port beyond them.
     pub const TEST_LINES_END: u16 = TEST_LINES + 24;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ram_is_around_the_devices() {
+        assert_eq!(ram(1 << 30), [0..1 << 30, HIGH_RAM..HIGH_RAM]);
+        assert_eq!(ram(RAM_LIMIT), [0..RAM_LIMIT, HIGH_RAM..HIGH_RAM]);
+        assert_eq!(ram(5 << 30), [0..RAM_LIMIT, HIGH_RAM..6 << 30]);
+    }
 }

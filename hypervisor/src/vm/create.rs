@@ -2,6 +2,7 @@
 
 use stile_blob::{Blob, Load};
 use stile_ledger::Ledger;
+use stile_paging::frames::{MAX_PIECES, Piece};
 use stile_sched::{CpuSet, VcpuId};
 
 use super::{BLOB, Start, VMS, Vcpu, Vm, power};
@@ -22,10 +23,15 @@ pub fn create(blob: Blob<'static>) -> Result<(), &'static str> {
         if !arch::can_start(config.mode) {
             return Err("a VM's first vCPU would start in a state that this architecture does not have");
         }
-        let pieces = memory::allocate_guest(config.ram_base, config.memory).map_err(|error| {
-            log!("{}: {} MiB of memory: {error:?}; {} MiB are free", config.name, config.memory >> 20, memory::available() >> 20);
-            "a VM's memory does not fit into this board's"
-        })?;
+        let mut pieces = heapless::Vec::<Piece, MAX_PIECES>::new();
+        for range in arch::ram(config.ram_base, config.memory).into_iter().filter(|range| !range.is_empty()) {
+            let size = range.end - range.start;
+            let more = memory::allocate_guest(range.start, size).map_err(|error| {
+                log!("{}: {} MiB of memory: {error:?}; {} MiB are free", config.name, size >> 20, memory::available() >> 20);
+                "a VM's memory does not fit into this board's"
+            })?;
+            pieces.extend_from_slice(&more).map_err(|()| "a VM's memory is in too many pieces")?;
+        }
         for piece in &pieces {
             // What it held before is nobody's business.
             arch::zero(arch::physical(piece.pa), piece.size as usize);

@@ -8,7 +8,7 @@ mod pvh;
 use std::ops::Range;
 
 use stile_blob::Mode;
-use stile_board::map;
+use stile_board::{map, pc};
 
 use super::assemble::{Error, VmFiles, VmPlan};
 use super::kernel::{Kernel, KernelError, Segment};
@@ -35,11 +35,9 @@ struct Memory {
 
 /// The memory map of a PC with `ram` bytes of RAM.
 fn memory(ram: u64) -> Vec<Memory> {
-    let mut map = vec![Memory { range: 0..RESERVED.min(ram), kind: 1 }, Memory { range: RESERVED..HIGH_MEMORY, kind: 2 }];
-    if ram > HIGH_MEMORY {
-        map.push(Memory { range: HIGH_MEMORY..ram, kind: 1 });
-    }
-    map
+    let [low, high] = pc::ram(ram);
+    let map = [(0..RESERVED.min(low.end), 1), (RESERVED..HIGH_MEMORY, 2), (HIGH_MEMORY..low.end, 1), (high, 1)];
+    map.into_iter().filter(|(range, _)| !range.is_empty()).map(|(range, kind)| Memory { range, kind }).collect()
 }
 
 /// What a boot protocol makes of a kernel.
@@ -98,8 +96,9 @@ fn parts(vm: &VmConfig, files: &VmFiles<'_>, initrd: Option<&[u8]>) -> Result<Pa
     pvh::parts(files.kernel, vm.memory, files.bootargs, initrd)?.ok_or(KernelError::NoMultiboot)
 }
 
-/// Refuses a kernel with parts where there is no RAM, or where something else is.
+/// Refuses a kernel with parts where there is no RAM below 4 GiB, or where something else is.
 fn check_places(segments: &[Segment], ram: u64) -> Result<(), KernelError> {
+    let ram = lowest(ram);
     let taken = [BIOS_DATA..INFO + INFO_LEN as u64, RESERVED..HIGH_MEMORY];
     for segment in segments {
         let memory = segment.memory();
@@ -114,13 +113,44 @@ fn check_places(segments: &[Segment], ram: u64) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// The initial RAM file system goes as high below `end` as it may, in whole pages, and above the kernel.
+/// Where RAM below the devices ends: boot protocols have addresses of 32 bits.
+fn lowest(ram: u64) -> u64 {
+    pc::ram(ram)[0].end
+}
+
+/// The initial RAM file system goes as high below `end` as it may, where boot protocols reach it, in whole pages, and above the kernel.
 fn place(len: u64, kernel_end: u64, end: u64) -> Result<Range<u64>, KernelError> {
     const PAGE: u64 = 4096;
+    let end = lowest(end);
     let start = end.saturating_sub(len) & !(PAGE - 1);
     if start < kernel_end.max(HIGH_MEMORY) {
         let what = format!("the kernel and the initial RAM file system ({len} bytes) do not fit into RAM, which ends at {end:#x}");
         return Err(KernelError::Malformed(what));
     }
     Ok(start..start + len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ranges(ram: u64) -> Vec<(Range<u64>, u32)> {
+        memory(ram).into_iter().map(|Memory { range, kind }| (range, kind)).collect()
+    }
+
+    #[test]
+    fn ram_beyond_3_gib_is_above_the_devices() {
+        let low = |end| [(0..RESERVED, 1), (RESERVED..HIGH_MEMORY, 2), (HIGH_MEMORY..end, 1)];
+        assert_eq!(ranges(512 << 20), low(512 << 20));
+        assert_eq!(ranges(3 << 30), low(3 << 30));
+        assert_eq!(ranges(5 << 30)[..3], low(3 << 30));
+        assert_eq!(ranges(5 << 30)[3..], [(4 << 30..6 << 30, 1)]);
+    }
+
+    #[test]
+    fn what_is_loaded_is_below_the_devices() {
+        assert_eq!(place(8192, 2 << 20, 8 << 30).unwrap(), (3 << 30) - 8192..3 << 30);
+        let high = Segment { ipa: 4 << 30, file: 0..4096, mem_len: 4096 };
+        assert!(check_places(&[high], 8 << 30).is_err());
+    }
 }

@@ -150,7 +150,7 @@ fn information(ram: u64, command_line: &str, module: Option<&Range<u64>>) -> Vec
     let flags = MEMORY | COMMAND_LINE | MAP | LOADER_NAME | if module.is_some() { MODULES } else { 0 };
     put(0, flags as usize);
     put(4, (RESERVED.min(ram) >> 10) as usize);
-    put(8, (ram.saturating_sub(HIGH_MEMORY) >> 10) as usize);
+    put(8, (super::lowest(ram).saturating_sub(HIGH_MEMORY) >> 10) as usize);
     put(16, INFO as usize + text);
     put(20, usize::from(module.is_some()));
     put(24, INFO as usize + modules);

@@ -28,6 +28,8 @@ pub mod uart;
 mod vm;
 mod world;
 
+use core::ops::Range;
+
 use stile_board::intid;
 
 use crate::device::Line;
@@ -49,6 +51,11 @@ pub mod models {
     pub use stile_device::pl011::Pl011 as Uart;
     pub use stile_device::pl011::offset::DR as UART_DATA;
     pub use stile_device::pl031::Pl031 as Clock;
+}
+
+/// Where a VM's `size` bytes of RAM are, of which the configuration says the first address; the second range may be empty.
+pub fn ram(base: u64, size: u64) -> [Range<u64>; 2] {
+    [base..base + size, base + size..base + size]
 }
 
 /// Whether a VM's first vCPU can start in this state.

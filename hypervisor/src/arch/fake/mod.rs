@@ -265,6 +265,10 @@ pub fn ticks_of_wall_clock(seconds: u64) -> u64 {
     seconds * timer::frequency()
 }
 
+pub fn ram(base: u64, size: u64) -> [std::ops::Range<u64>; 2] {
+    [base..base + size, base + size..base + size]
+}
+
 /// Whether a VM's first vCPU can start in this state.
 pub fn can_start(mode: stile_blob::Mode) -> bool {
     mode == stile_blob::Mode::Reset

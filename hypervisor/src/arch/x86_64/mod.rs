@@ -29,6 +29,8 @@ pub mod vmcs;
 pub mod vmx;
 mod world;
 
+use core::ops::Range;
+
 use stile_blob::Mode;
 
 use crate::device::Line;
@@ -47,6 +49,11 @@ pub mod models {
     pub use super::clock::Clock;
     pub use stile_device::uart16550::Uart16550 as Uart;
     pub use stile_device::uart16550::offset::DATA as UART_DATA;
+}
+
+/// Where a VM's `size` bytes of RAM are: around its devices.
+pub fn ram(_base: u64, size: u64) -> [Range<u64>; 2] {
+    stile_board::pc::ram(size)
 }
 
 /// Whether a VM's first vCPU can start in this state.

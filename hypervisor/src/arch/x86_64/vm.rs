@@ -145,10 +145,6 @@ impl Vm {
         }
         let geometry = Geometry::stage1(48, mmu::pa_range()).ok_or("the EPT has no such shape")?;
         let root = TableFrames.allocate().ok_or("no memory for second-stage tables")?;
-        // Guest-physical addresses from 3 GiB on are devices'.
-        if pieces.iter().any(|piece| piece.ipa + piece.size > stile_board::pc::RAM_LIMIT) {
-            return Err("a VM's memory reaches into the place of its devices: 3 GiB are the most on this architecture");
-        }
         let test_memory = test_memory();
         let mut pieces = heapless::Vec::<Piece, MAX_PIECES>::from_slice(pieces).map_err(|()| "a VM's memory is in too many pieces")?;
         pieces.push(test_memory).map_err(|_| "a VM's memory is in too many pieces")?;

@@ -105,7 +105,7 @@ extern "C" fn handle_ept_violation(cpu: &mut Cpu) -> Outcome {
 #[unsafe(no_mangle)]
 extern "C" fn handle_ept_violation_full(cpu: &mut Cpu) -> Outcome {
     let address = vmcs::read(Field::GUEST_PHYSICAL);
-    if address < pc::RAM_LIMIT && cpu.vcpu().vm().arch.physical(address).is_some() {
+    if cpu.vcpu().vm().arch.physical(address).is_some() {
         return protected(cpu, address);
     }
     access(cpu, address, vmcs::read(Field::EXIT_QUALIFICATION) >> 1 & 1 != 0)
