@@ -9,7 +9,7 @@ use crate::enter::{check_end, guest};
 use crate::guest::{self, code};
 
 pub const TESTS: &[Test] =
-    payload::tests![own_while_l2_runs, own_while_l2_waits, offset, virtual_of_l2, waits_for_list_register, registers];
+    payload::tests![own_while_l2_runs, own_while_l2_waits, offset, virtual_of_l2, of_l2_at_el2, waits_for_list_register, registers];
 
 /// Each of L1's timers ends L2's run.
 fn own_while_l2_runs() -> Outcome {
@@ -70,6 +70,38 @@ fn virtual_of_l2() -> Outcome {
         check_end(guest.run(code!("mrs x0, CNTV_CTL_EL0")))?;
         check_eq!(guest.x[0], ENABLE | IMASK | ISTATUS, "L2's CNTV_CTL_EL0");
         msr!("S3_5_C14_C3_1", 0);
+    }
+    Ok(())
+}
+
+/// L2's timers go on while L1 runs, and interrupt that.
+fn of_l2_at_el2() -> Outcome {
+    const VIRTUAL: u32 = payload::board::VIRTUAL_TIMER_INTID;
+    const PHYSICAL: u32 = payload::board::PHYSICAL_TIMER_INTID;
+    for (intid, set) in [
+        (VIRTUAL, code!("msr CNTV_TVAL_EL0, x0", "mov x0, #1", "msr CNTV_CTL_EL0, x0", "isb")),
+        (PHYSICAL, code!("msr CNTP_TVAL_EL0, x0", "mov x0, #1", "msr CNTP_CTL_EL0, x0", "isb")),
+    ] {
+        gic::set(Bits::Enable, intid);
+        for _ in 0..5 {
+            let mut guest = guest();
+            msr!("CNTVOFF_EL2", 1000);
+            guest.x[0] = wait::ticks(20_000);
+            let exit = guest.run(set);
+            // On a slow machine it may ring before.
+            check!(exit.hvc() == Some(0) || exit.vector == guest::IRQ, "{exit:x?}");
+            check!(wait::until(|| gic::get(Bits::Pending, intid)), "interrupt {intid} does not come while L1 runs");
+            check_eq!(icc::iar1(), intid, "ICC_IAR1_EL1");
+            // L1 stops it.
+            if intid == VIRTUAL {
+                msr!("S3_5_C14_C3_1", 0)
+            } else {
+                msr!("S3_5_C14_C2_1", 0)
+            }
+            icc::eoir1(intid);
+            check_end(guest.run(code!("nop")))?;
+            check!(wait::until(|| !gic::get(Bits::Pending, intid)), "interrupt {intid} stays");
+        }
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use stile_vgic::Letters;
 use super::delivery;
 use crate::arch::aarch64::cpu::Cpu;
 use crate::arch::aarch64::exit::Outcome;
-use crate::arch::aarch64::{gic, interrupts};
+use crate::arch::aarch64::{gic, interrupts, nested};
 use crate::cpu::{self, Leave};
 
 /// A physical IRQ came while a guest ran.
@@ -117,6 +117,14 @@ pub fn idle(cpu: &mut Cpu) {
         return;
     }
     gic::drop_priority(intid);
+    if nested::rang_in_sleep(cpu, intid) {
+        if let Some(vcpu) = cpu.vcpu
+            && interrupts::is_pending(cpu, vcpu)
+        {
+            cpu::wake_from_idle(cpu, vcpu);
+        }
+        return;
+    }
     if timer_row(intid).is_some() {
         let Some(vcpu) = cpu.vcpu else {
             // Of a vCPU that is off: its timers were stopped while this was on its way.

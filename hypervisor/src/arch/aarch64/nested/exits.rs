@@ -5,7 +5,7 @@ use stile_ledger::aarch64 as rows;
 use stile_nested::inject::Kind;
 use stile_sysreg::syndrome::Esr;
 
-use super::{Nested, Regime, e2h, eret, sysreg};
+use super::{Nested, Regime, e2h, eret, sysreg, timers};
 use crate::arch::aarch64::cpu::Cpu;
 use crate::arch::aarch64::exit::Outcome;
 use crate::arch::aarch64::{gic, handler, interrupts};
@@ -18,6 +18,7 @@ mod class {
     pub const SYSREG: u64 = 0x18;
     pub const ERET: u64 = 0x1a;
     pub const DATA_ABORT: u64 = 0x24;
+    pub const MOPS: u64 = 0x27;
 }
 
 /// All synchronous exits but the fast ERET. All general registers are in the frame.
@@ -56,6 +57,11 @@ fn at_el2(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
             Outcome::again(rows::NESTED_HVC)
         }
         class::SMC => handler::secure_call(cpu, esr),
+        // HCRX_EL2.MCE2 is Stile's.
+        class::MOPS => {
+            eret::take(cpu, nested, Kind::Synchronous, Some(esr), None);
+            Outcome::again(rows::NESTED_MOPS)
+        }
         _ => answer(cpu, esr),
     }
 }
@@ -86,6 +92,12 @@ fn irq_at_el2(cpu: &mut Cpu, nested: &mut Nested) -> Outcome {
     let row = match intid {
         intid::TIMER_EL1_VIRTUAL => rows::IRQ_VIRTUAL_TIMER,
         intid::TIMER_EL1_PHYSICAL => rows::IRQ_PHYSICAL_TIMER,
+        timers::STAND_IN => {
+            gic::drop_priority(intid);
+            gic::deactivate(intid);
+            timers::stand_in_rang_at_el2(cpu, nested);
+            return Outcome::again(rows::IRQ_STAND_IN);
+        }
         _ => {
             if intid == interrupts::maintenance() {
                 // Perhaps for an end of an interrupt whose line L1 lowers in memory, unseen.

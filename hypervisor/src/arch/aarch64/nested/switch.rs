@@ -2,7 +2,7 @@
 
 use stile_nested::inject::Kind;
 
-use super::{Nested, Regime, eret, gic, timers, traps};
+use super::{Nested, Regime, eret, gic, traps};
 use crate::arch::aarch64::cpu::Cpu;
 use crate::arch::aarch64::sysreg::isb;
 
@@ -11,6 +11,7 @@ use crate::arch::aarch64::sysreg::isb;
 pub fn enter_guest(cpu: &mut Cpu, nested: &mut Nested) {
     let vcpu = cpu.vcpu();
     nested.bring_guest();
+    nested.find_seldom(vcpu.vm().arch.masks());
     nested.regime = Regime::Guest;
     traps::load(nested);
     nested.load_shadow(vcpu.vm(), cpu.index);
@@ -26,12 +27,12 @@ pub fn leave_guest(cpu: &mut Cpu, nested: &mut Nested) {
     let vcpu = cpu.vcpu();
     gic::bring_el2(cpu, vcpu, nested);
     gic::hand_back_timers(cpu.index, nested);
-    timers::stop_stand_in();
     traps::note_serror(nested);
     // First what L1 has trapped for its guest, or moving it would trap.
     nested.regime = Regime::El2;
     traps::load(nested);
     isb();
     nested.bring_el2();
+    nested.start_stand_in_for_guest();
     nested.load_own_stage(vcpu.vm(), cpu.index);
 }

@@ -1,9 +1,11 @@
-//! Virtual EL2's timers while L2 has EL1's: one of EL2's own that nothing else uses, CNTHV, stands in for both.
+//! EL1's timers are virtual EL2's, or its guest's. For those of the one that is not on the CPU one of EL2's own that nothing else uses,
+//! CNTHV, stands in.
 
 use stile_board::intid;
+use stile_nested::vncr;
 
-use super::Nested;
 use super::registers::Switched;
+use super::{Nested, Regime, gic};
 use crate::arch::aarch64::cpu::Cpu;
 use crate::arch::aarch64::sysreg::{read_sysreg, write_sysreg};
 use crate::arch::aarch64::{handler, timer};
@@ -31,13 +33,80 @@ impl Nested {
     /// Lets the stand-in ring for virtual EL2.
     pub fn start_stand_in(&self) {
         match self.el2_deadline() {
-            Some(deadline) => {
-                write_sysreg!("S3_4_C14_C3_2", deadline); // CNTHV_CVAL_EL2
-                write_sysreg!("S3_4_C14_C3_1", 1); // CNTHV_CTL_EL2
-            }
+            Some(deadline) => start(deadline),
             None => stop_stand_in(),
         }
     }
+}
+
+fn start(deadline: u64) {
+    write_sysreg!("S3_4_C14_C3_2", deadline); // CNTHV_CVAL_EL2
+    write_sysreg!("S3_4_C14_C3_1", 1); // CNTHV_CTL_EL2
+}
+
+/// A timer of the guest's: its control and compare registers in the page, and its interrupt.
+const GUESTS: [(vncr::Slot, vncr::Slot, u32); 2] = [
+    (vncr::CNTV_CTL_EL0, vncr::CNTV_CVAL_EL0, intid::TIMER_EL1_VIRTUAL),
+    (vncr::CNTP_CTL_EL0, vncr::CNTP_CVAL_EL0, intid::TIMER_EL1_PHYSICAL),
+];
+
+/// HCR_EL2.{IMO, TGE}: a physical interrupt that comes at virtual EL2 is taken there.
+const INTERRUPTS_TO_EL2: u64 = 1 << 4 | 1 << 27;
+
+impl Nested {
+    /// When the next of the guest's timers rings that L1 has not heard of yet, virtual EL2 being on the CPU. What L1 changes of them
+    /// goes to memory, unseen: it counts from the guest's next exit on.
+    #[inline(always)]
+    pub fn guest_deadline(&self) -> Option<u64> {
+        // ENABLE without IMASK.
+        let runs = |control| self.page.get(control) & 0b11 == 0b01;
+        if !runs(vncr::CNTV_CTL_EL0) && !runs(vncr::CNTP_CTL_EL0) {
+            return None;
+        }
+        self.running_guest_deadline()
+    }
+
+    #[inline(never)]
+    fn running_guest_deadline(&self) -> Option<u64> {
+        if self.page.get(vncr::HCR_EL2) & INTERRUPTS_TO_EL2 == 0 {
+            return None;
+        }
+        let now = timer::now();
+        let deadline = |&(control, compare, physical): &(vncr::Slot, vncr::Slot, u32)| {
+            let runs = self.page.get(control) & 0b11 == 0b01 && self.held >> physical & 1 == 0;
+            runs.then(|| now.saturating_add(self.page.get(compare).saturating_sub(self.guest_time(compare))))
+        };
+        GUESTS.iter().filter_map(deadline).min()
+    }
+
+    /// Lets the stand-in ring for the guest.
+    #[inline(always)]
+    pub fn start_stand_in_for_guest(&self) {
+        match self.guest_deadline() {
+            Some(deadline) => start(deadline),
+            None => stop_stand_in(),
+        }
+    }
+}
+
+/// A physical interrupt of EL1's timers or of the stand-in came while the vCPU, which is loaded, sleeps. L1's own interface is on the CPU.
+pub fn rang_in_sleep(cpu: &mut Cpu, nested: &mut Nested, intid: u32) {
+    match (nested.regime, intid) {
+        (Regime::Guest, STAND_IN) => stand_in_rang(cpu, nested),
+        (Regime::El2, STAND_IN) => stand_in_rang_at_el2(cpu, nested),
+        (Regime::Guest, _) => gic::guest_timer_rang(cpu, cpu.vcpu(), nested, intid),
+        (Regime::El2, _) => {}
+    }
+}
+
+/// It rang at virtual EL2: the interrupts of those timers of the guest's whose time has come are L1's.
+pub fn stand_in_rang_at_el2(cpu: &mut Cpu, nested: &mut Nested) {
+    for (_, _, physical) in GUESTS {
+        if nested.held >> physical & 1 == 0 && nested.waiting_timer_rings(physical) {
+            gic::guest_timer_rang(cpu, cpu.vcpu(), nested, physical);
+        }
+    }
+    nested.start_stand_in_for_guest();
 }
 
 /// Stops it.
