@@ -16,6 +16,7 @@ use super::kernel::{Kernel, KernelError, Segment};
 use super::layout::Layout;
 use crate::config::{KernelSource, VmConfig};
 
+pub use linux::is_linux;
 pub use multiboot::MULTIBOOT_MAGIC;
 
 /// Where the boot information of Linux and PVH is: below 640 KiB, where no such kernel is loaded.
