@@ -2,6 +2,7 @@
 
 mod acpi;
 mod linux;
+mod mp;
 mod multiboot;
 mod pvh;
 
@@ -84,7 +85,10 @@ pub fn plan(vm: &VmConfig, files: &VmFiles<'_>) -> Result<VmPlan, Error> {
     let parts = parts(vm, files, initrd).map_err(|error| Error::Kernel { vm: vm.name.clone(), error })?;
     let layout = Layout { dtb: parts.info_at..parts.info_at + parts.info.len() as u64, initrd: parts.initrd };
     let initrd = initrd.filter(|_| layout.initrd.is_some()).map(<[u8]>::to_vec);
-    let more = vec![(BIOS_DATA, bios_data()), (acpi::TABLES, acpi::tables(vm.vcpus, parts.acpi))];
+    let mut more = vec![(BIOS_DATA, bios_data()), (acpi::TABLES, acpi::tables(vm.vcpus, parts.acpi))];
+    if parts.acpi == acpi::Kind::Whole {
+        more.push((mp::TABLES, mp::tables(vm.vcpus)));
+    }
     Ok(VmPlan { kernel: parts.kernel, initrd, dtb: parts.info, layout, mode: parts.mode, ram_base: 0, more })
 }
 

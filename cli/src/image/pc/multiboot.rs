@@ -19,7 +19,7 @@ const SEARCHED: usize = 8192;
 /// Bit of a Multiboot header's flags: it has the addresses itself.
 const HAS_ADDRESSES: u32 = 1 << 16;
 /// The most segments that a program may have.
-const MAX_SEGMENTS: usize = MAX_LOADS - 4;
+const MAX_SEGMENTS: usize = MAX_LOADS - 5;
 
 /// What of a Multiboot program goes where; nothing if `file` is none.
 ///
