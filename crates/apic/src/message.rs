@@ -64,8 +64,9 @@ pub struct Message {
 }
 
 impl Message {
-    /// What an ICR write sends; None for what is ignored: an INIT level de-assert, which modern processors don't know, and
-    /// reserved delivery modes.
+    /// What an ICR write sends; None for what is ignored: an INIT level de-assert, which modern processors don't know,
+    /// reserved delivery modes, and combinations that are not valid ("Valid Combinations for the Local xAPIC Interrupt Command
+    /// Register").
     pub(crate) const fn from_icr(icr: u64, wide: bool) -> Option<Self> {
         const ASSERT: u64 = 1 << 14;
         const LEVEL: u64 = 1 << 15;
@@ -73,7 +74,11 @@ impl Message {
         if matches!(delivery, Delivery::External) || matches!(delivery, Delivery::Init) && icr & (ASSERT | LEVEL) == LEVEL {
             return None;
         }
-        let destination = match icr >> 18 & 3 {
+        let shorthand = icr >> 18 & 3;
+        if matches!(shorthand, 1 | 2) && !matches!(delivery, Delivery::Fixed) {
+            return None;
+        }
+        let destination = match shorthand {
             1 => Destination::Own,
             2 => Destination::All,
             3 => Destination::Others,
@@ -81,6 +86,16 @@ impl Message {
             _ => address((icr >> 56) as u32, false, icr),
         };
         Some(Self { destination, delivery, vector: icr as u8, level: false })
+    }
+
+    /// A fixed interrupt or an NMI, as an ICR's low half has it, to the APIC of this ID; None for all else, and for a vector that can't be sent.
+    pub const fn fixed_or_nmi(icr: u64, id: u32) -> Option<Self> {
+        let delivery = match Delivery::from_bits(icr) {
+            Some(Delivery::Fixed) if icr as u8 >= 16 => Delivery::Fixed,
+            Some(Delivery::Nmi) => Delivery::Nmi,
+            _ => return None,
+        };
+        Some(Self { destination: Destination::Physical(id), delivery, vector: icr as u8, level: false })
     }
 
     /// What a redirection entry sends.

@@ -250,6 +250,26 @@ impl Pages {
         }
     }
 
+    /// An edge on pin LINT0 or LINT1 (`pin` 0 or 1), from whomever.
+    pub fn pulse(&self, pin: usize) -> Received {
+        self.local(if pin == 0 { lvt::LINT0 } else { lvt::LINT1 })
+    }
+
+    /// A source of the local vector table has an interrupt.
+    pub(crate) fn local(&self, source: usize) -> Received {
+        if !lvt::enabled(self, source) || self.mode() == Mode::Disabled {
+            return Received::Nothing;
+        }
+        match lvt::delivery(self, source) {
+            Some(Delivery::Fixed) => self.accept(lvt::vector(self, source), false),
+            Some(Delivery::Nmi) => Received::Nmi,
+            Some(Delivery::Smi) => Received::Smi,
+            Some(Delivery::External) => Received::External,
+            Some(Delivery::Init) => Received::Init,
+            _ => Received::Nothing,
+        }
+    }
+
     /// A fixed interrupt, from within or without.
     pub(crate) fn accept(&self, vector: u8, level: bool) -> Received {
         if !self.enabled() {

@@ -321,9 +321,9 @@ fn the_8259_comes_through_lint0() {
     assert!(!apic.passes_external());
     apic.write(LVT_LINT0, 0x700, 0);
     assert!(apic.passes_external());
-    assert_eq!(apic.pulse(0), Received::External);
+    assert_eq!(apic.pages().pulse(0), Received::External);
     apic.write(LVT_LINT1, 0x400, 0);
-    assert_eq!(apic.pulse(1), Received::Nmi);
+    assert_eq!(apic.pages().pulse(1), Received::Nmi);
     apic.write(SVR, 0xff, 0);
     assert!(!apic.passes_external(), "disabled by software: masked");
     apic.set_base(0xfee0_0000, 39).unwrap();
@@ -358,4 +358,39 @@ fn plain_registers_are_registers() {
     let plain = (0..0x1000).step_by(4).filter(|&offset| apic.plain(offset).is_some());
     let plain: Vec<_> = plain.inspect(|&offset| assert_eq!(apic.plain(offset), apic.register(offset, 0), "{offset:#x}")).collect();
     assert_eq!((plain.len(), apic.plain(TPR), apic.plain(ID)), (42, Some(0x35), Some(5 << 24)));
+}
+
+/// To itself, or to all with it, a processor sends nothing but fixed interrupts.
+#[test]
+fn not_each_command_is_valid() {
+    let mut apic = enabled(3);
+    let mut sends = |command: u32| matches!(apic.write(ICR, command, 0), Effect::Send(_));
+    for shorthand in [1, 2, 3] {
+        // Fixed; lowest priority, SMI, NMI, INIT, startup.
+        assert!(sends(shorthand << 18 | 0x4040));
+        for mode in [1, 2, 4, 5, 6] {
+            assert_eq!(sends(shorthand << 18 | mode << 8 | 0x4040), shorthand == 3);
+        }
+    }
+}
+
+/// What runs out while the timer's vector is masked is not told when it is not masked any more.
+#[test]
+fn a_masked_timer_runs_out_unheard() {
+    const MASKED: u32 = 1 << 16;
+    const PERIODIC: u32 = 1 << 17;
+    let mut apic = enabled(0);
+    apic.write(DIVIDE, 0xb, 0);
+    apic.write(LVT_TIMER, MASKED | 0x40, 0);
+    apic.write(INITIAL_COUNT, 100, 0);
+    apic.write(LVT_TIMER, 0x40, 150);
+    assert_eq!((apic.timer_deadline(), apic.expire_timer(150), apic.pending()), (None, Received::Nothing, None));
+    // A period goes on from where it is.
+    apic.write(LVT_TIMER, MASKED | PERIODIC | 0x40, 200);
+    apic.write(INITIAL_COUNT, 100, 200);
+    apic.write(LVT_TIMER, PERIODIC | 0x40, 450);
+    assert_eq!(apic.timer_deadline(), Some(500));
+    // One that runs goes on in the other mode.
+    apic.write(LVT_TIMER, 0x40, 460);
+    assert_eq!((apic.timer_deadline(), apic.read(CURRENT_COUNT, 460)), (Some(500), 40));
 }

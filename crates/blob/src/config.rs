@@ -8,7 +8,7 @@ use stile_board::MAX_VMS;
 pub const MAX_NAME_LEN: usize = 32;
 
 /// The most files that are loaded into one virtual machine.
-pub const MAX_LOADS: usize = 9;
+pub const MAX_LOADS: usize = 16;
 
 /// Everything that Stile is told at start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

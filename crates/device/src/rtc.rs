@@ -1,7 +1,7 @@
 //! Real-time clock and CMOS memory: *MC146818 Real-Time Clock plus RAM*, at ports 0x70 and 0x71.
 //!
 //! The clock is the caller's `now`, in seconds since 1970, plus what the guest made it differ. It has no interrupts: alarm, periodic
-//! and update interrupts can't be enabled. It never shows an update in progress, as one takes no time.
+//! and update interrupts can't be enabled.
 
 #[cfg(test)]
 mod tests;
@@ -27,6 +27,10 @@ pub const CENTURY: u8 = index::CENTURY;
 
 /// Divider chain on, 1,024 Hz.
 const A_RESET: u8 = 0x26;
+/// An update is in progress, or begins soon.
+const A_UPDATES: u8 = 1 << 7;
+/// So long before a second ends that is shown, in microseconds: an update cycle, and the time before one ("Update Cycle").
+pub const UPDATE_US: u64 = 1984 + 244;
 /// Time stands still while the guest sets it.
 const B_SET: u8 = 1 << 7;
 const B_BINARY: u8 = 1 << 2;
@@ -109,8 +113,8 @@ impl Rtc {
         Self { index: 0, ahead: 0, setting, a: A_RESET, b: B_24_HOURS, memory: [0; 128] }
     }
 
-    /// The guest reads port 0x70 + `offset`, 0 or 1.
-    pub fn read(&self, offset: u16, now: u64) -> u8 {
+    /// The guest reads port 0x70 + `offset`, 0 or 1. `updates`: the second ends in at most [`UPDATE_US`].
+    pub fn read(&self, offset: u16, now: u64, updates: bool) -> u8 {
         if offset == 0 {
             // The index can't be read back.
             return 0xff;
@@ -125,7 +129,7 @@ impl Rtc {
             index::MONTH => self.encode(time.month),
             index::YEAR => self.encode((time.year % 100) as u8),
             index::CENTURY => self.encode((time.year / 100) as u8),
-            index::A => self.a,
+            index::A => self.a | if updates && self.b & B_SET == 0 { A_UPDATES } else { 0 },
             index::B => self.b,
             index::C => 0,
             index::D => D_VALID,

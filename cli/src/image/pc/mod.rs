@@ -2,13 +2,15 @@
 
 mod acpi;
 mod linux;
+mod mp;
 mod multiboot;
 mod pvh;
 
 use std::ops::Range;
 
 use stile_blob::Mode;
-use stile_board::{map, pc};
+use stile_board::map;
+use stile_board::pc::{self, port};
 
 use super::assemble::{Error, VmFiles, VmPlan};
 use super::kernel::{Kernel, KernelError, Segment};
@@ -18,7 +20,7 @@ use crate::config::{KernelSource, VmConfig};
 pub use linux::is_linux;
 pub use multiboot::MULTIBOOT_MAGIC;
 
-/// Where the boot information is: below 640 KiB, where no kernel is loaded that is meant for a PC.
+/// Where the boot information of Linux and PVH is: below 640 KiB, where no such kernel is loaded.
 const INFO: u64 = 0x1000;
 /// Room for it.
 const INFO_LEN: usize = 0x8000;
@@ -45,8 +47,9 @@ struct Parts {
     kernel: Kernel,
     /// The initial RAM file system's place.
     initrd: Option<Range<u64>>,
-    /// What goes to [`INFO`].
+    /// The boot information, and where it goes.
     info: Vec<u8>,
+    info_at: u64,
     mode: Mode,
     /// What the ACPI tables describe.
     acpi: acpi::Kind,
@@ -55,11 +58,17 @@ struct Parts {
 /// Where a BIOS keeps its data.
 const BIOS_DATA: u64 = 0x400;
 
-/// What kernels look at of a BIOS's data: where its extended data area begins, and how many KiB of base memory are below that.
+/// What kernels look at of a BIOS's data: where the first serial port is, and that there is one; where its extended data area begins, and how many
+/// KiB of base memory are below that.
 fn bios_data() -> Vec<u8> {
+    const SERIAL_PORT: usize = 0x00;
     const EXTENDED_DATA: usize = 0x0e;
+    const EQUIPMENT: usize = 0x10;
+    const ONE_SERIAL_PORT: u16 = 1 << 9;
     const BASE_MEMORY: usize = 0x13;
-    let mut bytes = vec![0; 0x100];
+    let mut bytes = vec![0; BIOS_DATA_LEN as usize];
+    bytes[SERIAL_PORT..SERIAL_PORT + 2].copy_from_slice(&port::COM1.to_le_bytes());
+    bytes[EQUIPMENT..EQUIPMENT + 2].copy_from_slice(&ONE_SERIAL_PORT.to_le_bytes());
     bytes[EXTENDED_DATA..EXTENDED_DATA + 2].copy_from_slice(&((RESERVED >> 4) as u16).to_le_bytes());
     bytes[BASE_MEMORY..BASE_MEMORY + 2].copy_from_slice(&((RESERVED >> 10) as u16).to_le_bytes());
     bytes
@@ -72,9 +81,12 @@ fn bios_data() -> Vec<u8> {
 pub fn plan(vm: &VmConfig, files: &VmFiles<'_>) -> Result<VmPlan, Error> {
     let initrd = files.initrd.filter(|initrd| !initrd.is_empty());
     let parts = parts(vm, files, initrd).map_err(|error| Error::Kernel { vm: vm.name.clone(), error })?;
-    let layout = Layout { dtb: INFO..INFO + parts.info.len() as u64, initrd: parts.initrd };
+    let layout = Layout { dtb: parts.info_at..parts.info_at + parts.info.len() as u64, initrd: parts.initrd };
     let initrd = initrd.filter(|_| layout.initrd.is_some()).map(<[u8]>::to_vec);
-    let more = vec![(BIOS_DATA, bios_data()), (acpi::TABLES, acpi::tables(vm.vcpus, parts.acpi))];
+    let mut more = vec![(BIOS_DATA, bios_data()), (acpi::TABLES, acpi::tables(vm.vcpus, parts.acpi))];
+    if parts.acpi == acpi::Kind::Whole {
+        more.push((mp::TABLES, mp::tables(vm.vcpus)));
+    }
     Ok(VmPlan { kernel: parts.kernel, initrd, dtb: parts.info, layout, mode: parts.mode, ram_base: 0, more })
 }
 
@@ -96,21 +108,27 @@ fn parts(vm: &VmConfig, files: &VmFiles<'_>, initrd: Option<&[u8]>) -> Result<Pa
     pvh::parts(files.kernel, vm.memory, files.bootargs, initrd)?.ok_or(KernelError::NoMultiboot)
 }
 
-/// Refuses a kernel with parts where there is no RAM below 4 GiB, or where something else is.
-fn check_places(segments: &[Segment], ram: u64) -> Result<(), KernelError> {
+/// Room for a BIOS's data.
+const BIOS_DATA_LEN: u64 = 0x100;
+
+/// Refuses a kernel with parts where there is no RAM below 4 GiB, or where something else is: the boot information is in `info`.
+fn check_places(segments: &[Segment], ram: u64, info: Range<u64>) -> Result<(), KernelError> {
     let ram = lowest(ram);
-    let taken = [BIOS_DATA..INFO + INFO_LEN as u64, RESERVED..HIGH_MEMORY];
+    let taken = [BIOS_DATA..BIOS_DATA + BIOS_DATA_LEN, info, RESERVED..HIGH_MEMORY];
     for segment in segments {
         let memory = segment.memory();
-        let meets = |taken: &Range<u64>| memory.start < taken.end && taken.start < memory.end;
-        if taken.iter().any(meets) || !map::contains(0, ram, memory.start, segment.mem_len) {
+        if taken.iter().any(|taken| meets(&memory, taken)) || !map::contains(0, ram, memory.start, segment.mem_len) {
             return Err(KernelError::Malformed(format!(
                 "it needs memory at {:#x}..{:#x}, but RAM ends at {ram:#x}, and {:#x}..{:#x} holds the boot information",
-                memory.start, memory.end, taken[0].start, taken[0].end
+                memory.start, memory.end, taken[1].start, taken[1].end
             )));
         }
     }
     Ok(())
+}
+
+fn meets(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
 }
 
 /// Where RAM below the devices ends: boot protocols have addresses of 32 bits.
@@ -151,6 +169,6 @@ mod tests {
     fn what_is_loaded_is_below_the_devices() {
         assert_eq!(place(8192, 2 << 20, 8 << 30).unwrap(), (3 << 30) - 8192..3 << 30);
         let high = Segment { ipa: 4 << 30, file: 0..4096, mem_len: 4096 };
-        assert!(check_places(&[high], 8 << 30).is_err());
+        assert!(check_places(&[high], 8 << 30, INFO..INFO + 1).is_err());
     }
 }

@@ -9,7 +9,7 @@ use object::{
 };
 use stile_blob::{MAX_LOADS, Mode};
 
-use super::{HIGH_MEMORY, INFO, INFO_LEN, Memory, Parts, RESERVED, acpi, check_places, place};
+use super::{HIGH_MEMORY, INFO_LEN, Memory, Parts, RESERVED, acpi, check_places, meets, place};
 use crate::image::kernel::{Format, Kernel, KernelError, Segment, word};
 
 /// What a Multiboot header begins with, in the file's byte order.
@@ -19,7 +19,7 @@ const SEARCHED: usize = 8192;
 /// Bit of a Multiboot header's flags: it has the addresses itself.
 const HAS_ADDRESSES: u32 = 1 << 16;
 /// The most segments that a program may have.
-const MAX_SEGMENTS: usize = MAX_LOADS - 4;
+const MAX_SEGMENTS: usize = MAX_LOADS - 5;
 
 /// What of a Multiboot program goes where; nothing if `file` is none.
 ///
@@ -27,20 +27,34 @@ const MAX_SEGMENTS: usize = MAX_LOADS - 4;
 /// It is one, but can't be started.
 pub fn parts(file: &[u8], ram: u64, command_line: &str, initrd: Option<&[u8]>) -> Result<Option<Parts>, KernelError> {
     let Some(header) = multiboot_header(file) else { return Ok(None) };
-    let kernel = recognise(file, header, ram)?;
+    let kernel = recognise(file, header)?;
+    let info_at = information_place(&kernel.segments);
+    check_places(&kernel.segments, ram, info_at..info_at + INFO_LEN as u64)?;
     let end = kernel.segments.iter().map(|segment| segment.memory().end).max().unwrap_or(0);
     let initrd = initrd.map(|initrd| place(initrd.len() as u64, end, ram)).transpose()?;
-    let info = information(ram, command_line, initrd.as_ref());
-    Ok(Some(Parts { kernel, initrd, info, mode: Mode::Protected, acpi: acpi::Kind::Whole }))
+    let info = information(info_at, ram, command_line, initrd.as_ref());
+    Ok(Some(Parts { kernel, initrd, info, info_at, mode: Mode::Protected, acpi: acpi::Kind::Whole }))
 }
 
-fn recognise(file: &[u8], header: usize, ram: u64) -> Result<Kernel, KernelError> {
+/// Programs put tables of their own, and code for other CPUs, low in memory before they look at what they were told: the boot information is as
+/// high below 640 KiB as the program leaves room.
+fn information_place(segments: &[Segment]) -> u64 {
+    const PAGE: u64 = 4096;
+    const LEAST: u64 = 0x1000;
+    let highest = (RESERVED - INFO_LEN as u64) & !(PAGE - 1);
+    let is_free = |at: &u64| !segments.iter().any(|segment| meets(&segment.memory(), &(*at..at + INFO_LEN as u64)));
+    (LEAST..=highest).rev().step_by(PAGE as usize).find(is_free).unwrap_or(highest)
+}
+
+fn recognise(file: &[u8], header: usize) -> Result<Kernel, KernelError> {
+    // If the header has addresses, they count, also in an ELF file ("Multiboot header", "flags").
+    let has_addresses = word(file, header + 4).is_some_and(|flags| flags & HAS_ADDRESSES != 0);
     let (entry, segments) = match file.get(4) {
+        _ if has_addresses => flat(file, header)?,
         Some(1) if file.starts_with(&elf::ELFMAG) => program::<FileHeader32<Endianness>>(file)?,
         Some(2) if file.starts_with(&elf::ELFMAG) => program::<FileHeader64<Endianness>>(file)?,
         _ => flat(file, header)?,
     };
-    check_places(&segments, ram)?;
     if !segments.iter().any(|segment| segment.memory().contains(&entry)) {
         return Err(KernelError::Entry(entry));
     }
@@ -121,7 +135,7 @@ fn flat(file: &[u8], header: usize) -> Result<(u64, Vec<Segment>), KernelError> 
 
 /// The boot information ("Boot information format"): amounts of memory, a memory map, the command line, and the initial RAM file system as
 /// a module.
-fn information(ram: u64, command_line: &str, module: Option<&Range<u64>>) -> Vec<u8> {
+fn information(at: u64, ram: u64, command_line: &str, module: Option<&Range<u64>>) -> Vec<u8> {
     const MEMORY: u32 = 1 << 0;
     const COMMAND_LINE: u32 = 1 << 2;
     const MODULES: u32 = 1 << 3;
@@ -130,12 +144,12 @@ fn information(ram: u64, command_line: &str, module: Option<&Range<u64>>) -> Vec
     const HEADER: usize = 128;
     /// As the first bytes after the header; a module's own line is empty.
     const NAME: &[u8; 8] = b"Stile\0\0\0";
+    let start = at as usize;
     let mut after = NAME.to_vec();
     let modules = HEADER + after.len();
-    if let Some(Range { start, end }) = module {
-        after.extend(
-            [*start as u32, *end as u32, INFO as u32 + (HEADER + NAME.len() - 1) as u32, 0].iter().flat_map(|word| word.to_le_bytes()),
-        );
+    if let Some(module) = module {
+        let empty_line = start + HEADER + NAME.len() - 1;
+        after.extend([module.start as u32, module.end as u32, empty_line as u32, 0].iter().flat_map(|word| word.to_le_bytes()));
     }
     let map_at = HEADER + after.len();
     for Memory { range, kind } in super::memory(ram) {
@@ -151,12 +165,12 @@ fn information(ram: u64, command_line: &str, module: Option<&Range<u64>>) -> Vec
     put(0, flags as usize);
     put(4, (RESERVED.min(ram) >> 10) as usize);
     put(8, (super::lowest(ram).saturating_sub(HIGH_MEMORY) >> 10) as usize);
-    put(16, INFO as usize + text);
+    put(16, start + text);
     put(20, usize::from(module.is_some()));
-    put(24, INFO as usize + modules);
+    put(24, start + modules);
     put(44, text - map_at);
-    put(48, INFO as usize + map_at);
-    put(64, INFO as usize + HEADER);
+    put(48, start + map_at);
+    put(64, start + HEADER);
     bytes.extend(after);
     // What is too long is cut: there must be a NUL.
     bytes.extend(command_line.as_bytes().iter().take(INFO_LEN - bytes.len() - 1));
@@ -169,6 +183,7 @@ mod tests {
     use super::*;
 
     const RAM: u64 = 16 << 20;
+    const INFO: u64 = 0x9_7000;
 
     fn header(flags: u32) -> Vec<u8> {
         let magic = u32::from_le_bytes(MULTIBOOT_MAGIC);
@@ -195,15 +210,40 @@ mod tests {
         let refusal = |file: &[u8]| parts(file, RAM, "", None).err().expect("no kernel").to_string();
         assert!(parts(b"no header", RAM, "", None).unwrap().is_none());
         assert!(refusal(&flat_file(0x200_0000, 0x200_0000, 0, 0x200_0020)).contains("RAM ends at"));
-        assert!(refusal(&flat_file(0x1800, 0x1800, 0, 0x1820)).contains("boot information"));
+        assert!(refusal(&flat_file(0x400, 0x400, 0, 0x420)).contains("boot information"));
+        assert!(refusal(&flat_file(0x9_fb00, 0x9_fb00, 0, 0x9_fb20)).contains("boot information"));
         assert!(refusal(&flat_file(0x10_0000, 0x10_0000, 0, 0x20_0000)).contains("entry point"));
         assert!(refusal(&flat_file(0x10_0000, 0x20_0000, 0, 0x20_0000)).contains("contradicts"));
         assert!(refusal(&header(0)).contains("no addresses"));
     }
 
     #[test]
+    fn the_boot_information_is_where_the_program_is_not() {
+        let place = |load: u32| parts(&flat_file(load, load, 0, load + 0x20), RAM, "", None).unwrap().unwrap().info_at;
+        assert_eq!((place(0x10_0000), place(0x7c00), place(0x4000)), (0x9_7000, 0x9_7000, 0x9_7000));
+        // Above the program, or below it.
+        assert_eq!((place(0x9_6f00), place(0x9_8000)), (0x8_e000, 0x9_0000));
+    }
+
+    #[test]
+    fn addresses_in_the_header_count_also_in_an_elf_file() {
+        let mut file = header(HAS_ADDRESSES);
+        file.extend([0x10_0040u32, 0x10_0000, 0, 0x10_2000, 0x10_0080].iter().flat_map(|word| word.to_le_bytes()));
+        // What an ELF header would say does not matter, nor that it says nothing.
+        let mut elf = [elf::ELFMAG.as_slice(), &[1, 1, 1]].concat();
+        elf.resize(0x40, 0);
+        elf.extend(file);
+        elf.resize(0x400, 0x90);
+        let kernel = parts(&elf, RAM, "", None).unwrap().unwrap().kernel;
+        assert_eq!(
+            (kernel.entry, kernel.segments[0].file.clone(), kernel.segments[0].memory()),
+            (0x10_0080, 0..0x400, 0x10_0000..0x10_2000)
+        );
+    }
+
+    #[test]
     fn the_guest_is_told_its_memory_and_its_command_line() {
-        let info = information(RAM, "one two", None);
+        let info = information(INFO, RAM, "one two", None);
         assert_eq!(word(&info, 0), Some(0b10_0100_0101));
         assert_eq!((word(&info, 4), word(&info, 8)), (Some(639), Some(15 << 10)));
         let text = word(&info, 16).unwrap() as usize - INFO as usize;
@@ -211,7 +251,7 @@ mod tests {
         let map = word(&info, 48).unwrap() as usize - INFO as usize;
         assert_eq!(word(&info, 44), Some(3 * 24));
         assert_eq!((word(&info, map + 48), word(&info, map + 52)), (Some(20), Some(1 << 20)));
-        assert!(information(RAM, &"x".repeat(1 << 20), None).len() <= INFO_LEN);
+        assert!(information(INFO, RAM, &"x".repeat(1 << 20), None).len() <= INFO_LEN);
     }
 
     #[test]

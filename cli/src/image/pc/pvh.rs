@@ -32,7 +32,7 @@ pub fn parts(file: &[u8], ram: u64, command_line: &str, initrd: Option<&[u8]>) -
     };
     let Some((entry, program)) = found else { return Ok(None) };
     let (_, segments) = program?;
-    check_places(&segments, ram)?;
+    check_places(&segments, ram, INFO..INFO + INFO_LEN as u64)?;
     if !segments.iter().any(|segment| segment.memory().contains(&entry)) {
         return Err(KernelError::Entry(entry));
     }
@@ -41,7 +41,7 @@ pub fn parts(file: &[u8], ram: u64, command_line: &str, initrd: Option<&[u8]>) -
     let info = information(ram, command_line, initrd.as_ref());
     let kernel =
         Kernel { format: Format::Pvh, zboot: false, compression: None, entry, segments, size_known: true, contents: file.to_vec() };
-    Ok(Some(Parts { kernel, initrd, info, mode: Mode::Protected, acpi: acpi::Kind::Reduced }))
+    Ok(Some(Parts { kernel, initrd, info, info_at: INFO, mode: Mode::Protected, acpi: acpi::Kind::Reduced }))
 }
 
 /// The entry point that a note names.

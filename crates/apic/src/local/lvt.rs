@@ -3,9 +3,9 @@
 use crate::{Delivery, Pages, offset};
 
 pub(crate) const ENTRIES: usize = 7;
-pub(super) const TIMER: usize = 0;
-pub(super) const LINT0: usize = 3;
-pub(super) const LINT1: usize = 4;
+pub(crate) const TIMER: usize = 0;
+pub(crate) const LINT0: usize = 3;
+pub(crate) const LINT1: usize = 4;
 const CMCI: usize = 6;
 
 pub(crate) const MASKED: u32 = 1 << 16;
@@ -50,16 +50,16 @@ pub(super) fn mask_all(pages: &Pages) {
     }
 }
 
-pub(super) fn enabled(pages: &Pages, entry: usize) -> bool {
+pub(crate) fn enabled(pages: &Pages, entry: usize) -> bool {
     pages.get(offset_of(entry)) & MASKED == 0
 }
 
-pub(super) fn vector(pages: &Pages, entry: usize) -> u8 {
+pub(crate) fn vector(pages: &Pages, entry: usize) -> u8 {
     pages.get(offset_of(entry)) as u8
 }
 
 /// The timer's and errors' are always fixed.
-pub(super) fn delivery(pages: &Pages, entry: usize) -> Option<Delivery> {
+pub(crate) fn delivery(pages: &Pages, entry: usize) -> Option<Delivery> {
     Delivery::from_bits((pages.get(offset_of(entry)) & WRITABLE[entry] & 0x700).into())
 }
 

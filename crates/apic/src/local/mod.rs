@@ -127,17 +127,12 @@ impl<'a> LocalApic<'a> {
 
     /// The timer's time may have come.
     pub fn expire_timer(&mut self, now: u64) -> Received {
-        if self.timer.expire(now) { self.local(lvt::TIMER) } else { Received::Nothing }
+        if self.timer.expire(now) { self.pages.local(lvt::TIMER) } else { Received::Nothing }
     }
 
     /// When [`expire_timer`](Self::expire_timer) must be called, in the time of its `now`; None if nobody waits for it.
     pub fn timer_deadline(&self) -> Option<u64> {
         self.timer.deadline().filter(|_| lvt::enabled(self.pages, lvt::TIMER))
-    }
-
-    /// An edge on pin LINT0 or LINT1 (`pin` 0 or 1).
-    pub fn pulse(&mut self, pin: usize) -> Received {
-        self.local(if pin == 0 { lvt::LINT0 } else { lvt::LINT1 })
     }
 
     /// Does the processor see the 8259's interrupts: is the APIC off, or LINT0 unmasked for them?
@@ -232,21 +227,6 @@ impl<'a> LocalApic<'a> {
     pub fn ended(&mut self, vector: u8) -> Effect {
         let level = self.pages.contains(offset::TMR, vector);
         if level && self.pages.get(offset::SVR) & SVR_SUPPRESS == 0 { Effect::End(vector) } else { Effect::None }
-    }
-
-    /// A source of the local vector table has an interrupt.
-    fn local(&mut self, source: usize) -> Received {
-        if !lvt::enabled(self.pages, source) || self.mode() == Mode::Disabled {
-            return Received::Nothing;
-        }
-        match lvt::delivery(self.pages, source) {
-            Some(Delivery::Fixed) => self.pages.accept(lvt::vector(self.pages, source), false),
-            Some(Delivery::Nmi) => Received::Nmi,
-            Some(Delivery::Smi) => Received::Smi,
-            Some(Delivery::External) => Received::External,
-            Some(Delivery::Init) => Received::Init,
-            _ => Received::Nothing,
-        }
     }
 
     fn send(&mut self, icr: u64) -> Effect {

@@ -158,6 +158,7 @@ impl LocalApic<'_> {
                 self.pages.set(offset::SVR, value & SVR);
                 if value & SVR_ENABLE == 0 {
                     lvt::mask_all(self.pages);
+                    self.timer.hear(false, now);
                     return Effect::Timer;
                 }
             }
@@ -177,6 +178,7 @@ impl LocalApic<'_> {
             _ => match lvt::at(offset) {
                 Some(lvt::TIMER) => {
                     lvt::write(self.pages, lvt::TIMER, value, enabled);
+                    self.timer.hear(lvt::enabled(self.pages, lvt::TIMER), now);
                     self.timer.change_mode(lvt::timer_mode(self.pages));
                     // Some changes stop it.
                     self.pages.set(offset::INITIAL_COUNT, self.timer.initial());

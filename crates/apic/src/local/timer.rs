@@ -13,10 +13,12 @@ pub(super) struct Timer {
     next: Option<u64>,
     /// What runs now is a deadline.
     by_deadline: bool,
+    /// The local vector is not masked: if it is, the timer runs out without a word.
+    heard: bool,
 }
 
 impl Timer {
-    pub(super) const STOPPED: Self = Self { initial: 0, divide: 0, mode: TimerMode::OneShot, next: None, by_deadline: false };
+    pub(super) const STOPPED: Self = Self { initial: 0, divide: 0, mode: TimerMode::OneShot, next: None, by_deadline: false, heard: false };
 
     pub(super) const fn initial(&self) -> u32 {
         self.initial
@@ -91,6 +93,14 @@ impl Timer {
             self.initial = 0;
             self.by_deadline = false;
         }
+    }
+
+    /// The local vector is masked or not from now on. What has run out while it was masked has gone by.
+    pub(super) fn hear(&mut self, on: bool, now: u64) {
+        if !self.heard {
+            self.expire(now);
+        }
+        self.heard = on;
     }
 
     /// Has it run out? Periods that were missed count as one.

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 fn get(rtc: &mut Rtc, index: u8, now: u64) -> u8 {
     rtc.write(0, index, now);
-    rtc.read(1, now)
+    rtc.read(1, now, false)
 }
 
 fn set(rtc: &mut Rtc, index: u8, value: u8, now: u64) {
@@ -56,10 +56,21 @@ proptest! {
         let mut rtc = Rtc::new();
         for (offset, value, now) in accesses {
             rtc.write(offset, value, now);
-            rtc.read(offset, now);
+            rtc.read(offset, now, false);
             rtc.write(0, value % 16, now);
             rtc.write(1, value, now);
-            rtc.read(1, now);
+            rtc.read(1, now, false);
         }
     }
+}
+
+#[test]
+fn an_update_shows_unless_the_clock_is_being_set() {
+    let mut rtc = Rtc::new();
+    rtc.write(0, 0xa, 0);
+    assert_eq!((rtc.read(1, 0, false) >> 7, rtc.read(1, 0, true) >> 7), (0, 1));
+    rtc.write(0, 0xb, 0);
+    rtc.write(1, 0x82, 0);
+    rtc.write(0, 0xa, 0);
+    assert_eq!(rtc.read(1, 0, true) >> 7, 0);
 }

@@ -81,6 +81,25 @@ pub fn acpi_tables(_: u64) -> Result<(), &'static str> {
     check!(enabled(madt) == cpus() && cpus() != 0, "another number of CPUs");
     let extended = number(0x40e, 2) << 4;
     check!((0x8_0000..0xa_0000).contains(&extended), "no extended BIOS data area");
+    check!(number(0x400, 2) == 0x3f8 && number(0x410, 2) >> 9 & 7 != 0, "no serial port in the BIOS data area");
+    Ok(())
+}
+
+/// The tables of kernels that know no ACPI: the pointer, and as many processors as there are.
+pub fn processor_tables(_: u64) -> Result<(), &'static str> {
+    let found = (0xf_0000..0x10_0000u64).step_by(16).find(|at| number(*at, 4) == u64::from(u32::from_le_bytes(*b"_MP_")));
+    let Some(pointer) = found else { return Err("no pointer") };
+    let table = number(pointer + 4, 4);
+    check!(sums_up(pointer, 16) && sums_up(table, number(table + 4, 2)), "a sum");
+    let (mut at, mut enabled, mut inputs) = (table + 44, 0, 0u32);
+    while at < table + number(table + 4, 2) {
+        enabled += u32::from(byte(at) == 0 && byte(at + 3) & 1 != 0);
+        if byte(at) == 3 {
+            inputs |= 1 << byte(at + 7);
+        }
+        at += if byte(at) == 0 { 20 } else { 8 };
+    }
+    check!(enabled == cpus() && inputs & 1 << 2 != 0, "another number of processors, or no timer");
     Ok(())
 }
 
@@ -185,6 +204,40 @@ pub fn timer_by_the_io_apic(_: u64) -> Result<(), &'static str> {
     stop_timer();
     apic::io_route(2, 0, apic::IO_MASKED);
     check!(came && more, "it does not come");
+    Ok(())
+}
+
+/// The 8259s' output as a fixed interrupt, by the local APIC's pin LINT0: each time that it rises.
+pub fn interrupts_by_a_pin(_: u64) -> Result<(), &'static str> {
+    const VECTOR: u8 = 0x52;
+    // SAFETY: the 8259s are this test's.
+    unsafe {
+        for (port, word) in [(0x20, 0x11), (0xa0, 0x11), (0x21, 0x20), (0xa1, 0x28), (0x21, 4), (0xa1, 2), (0x21, 1), (0xa1, 1)] {
+            out8(port, word);
+        }
+    }
+    const LINE: u16 = 5;
+    // SAFETY: the lines are for tests.
+    let set_line = |high: bool| unsafe { out8(0x2000 + LINE, u8::from(high)) };
+    mask_8259(!(1 << LINE));
+    apic::enable();
+    exception::handle(VECTOR, None);
+    apic::write(apic::register::LINT0, u32::from(VECTOR));
+    crate::machine::sti();
+    set_line(true);
+    let once = exception::take(VECTOR) == 1;
+    // Nobody acknowledges it, so that it stays, until it is masked; and comes again.
+    set_line(true);
+    let stays = exception::take(VECTOR) == 0;
+    mask_8259(0xff);
+    mask_8259(!(1 << LINE));
+    let again = exception::take(VECTOR) == 1;
+    set_line(false);
+    crate::machine::cli();
+    mask_8259(0xff);
+    apic::write(apic::register::LINT0, 1 << 16);
+    check!(once && again, "it does not come");
+    check!(stays, "it comes while it stays");
     Ok(())
 }
 

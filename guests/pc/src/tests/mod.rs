@@ -2,6 +2,7 @@
 
 mod firmware;
 mod interrupts;
+mod paging;
 mod registers;
 mod smp;
 
@@ -34,6 +35,10 @@ pub const ALL: &[Test] = &[
     ("msr_not_there", On::Stile, msr_not_there),
     ("msr_of_the_guest", On::Any, msr_of_the_guest),
     ("control_registers", On::Any, control_registers),
+    ("cr4_of_features", On::Any, paging::cr4_of_features),
+    ("paging_stays_on", On::Any, paging::paging_stays_on),
+    ("pointers_of_pae", On::Any, paging::pointers_of_pae),
+    ("hypercall_at_the_edge", On::Stile, paging::at_the_edge),
     ("xcr0", On::Any, xcr0),
     ("simd_registers_survive", On::Any, simd_registers_survive),
     ("registers_survive", On::Stile, registers_survive),
@@ -42,6 +47,7 @@ pub const ALL: &[Test] = &[
     ("time_goes_on", On::Any, time_goes_on),
     ("firmware_configuration", On::Stile, firmware::configuration),
     ("acpi_tables", On::Any, firmware::acpi_tables),
+    ("processor_tables", On::Any, firmware::processor_tables),
     ("acpi_timer", On::Stile, firmware::acpi_timer),
     ("test_word", On::Stile, firmware::test_word),
     ("strings_of_ports", On::Stile, firmware::strings_of_ports),
@@ -53,6 +59,7 @@ pub const ALL: &[Test] = &[
     ("lines_of_the_io_apic", On::Stile, interrupts::lines_of_the_io_apic),
     ("timer_by_the_io_apic", On::Any, firmware::timer_by_the_io_apic),
     ("timer_by_the_8259s", On::Any, firmware::timer_by_the_8259s),
+    ("interrupts_by_a_pin", On::Stile, firmware::interrupts_by_a_pin),
     ("nmis", On::Any, interrupts::nmis),
     ("shadows", On::Any, interrupts::shadows),
     ("steps", On::Any, interrupts::steps),
@@ -60,6 +67,8 @@ pub const ALL: &[Test] = &[
     ("others_are_broadcast_to", On::Any, smp::broadcasts),
     ("others_are_reset", On::Any, smp::init),
     ("others_are_woken_by_an_nmi", On::Any, smp::nmi_wakes),
+    ("others_are_called", On::Stile, smp::called),
+    ("others_send_nmis", On::Stile, smp::nmis_at_once),
     ("x2apic_reserved", On::Stile, registers::x2apic_reserved),
     ("costs", On::Stile, costs),
 ];

@@ -47,7 +47,11 @@ pub fn kept(_: u64) -> Result<(), &'static str> {
         check!(kept, "IA32_MISC_ENABLE does not keep its value");
         // SAFETY: there are no banks.
         check!(unsafe { rdmsr(0x179) } & 0xff == 0 && catch!("rdmsr", "ecx" = 0x400u32) == FAULT, "banks of errors");
-        check!(read_msr(0xfe) & 0x5ff == 0 && write_faults(0x2ff, 2) && write_faults(0xfe, 0), "memory type ranges");
+        check!(read_msr(0xfe) & 0xff == 0 && write_faults(0x2ff, 2) && write_faults(0xfe, 0), "memory type ranges");
+        for register in [0x250, 0x258, 0x259].into_iter().chain(0x268..0x270) {
+            check!(read_msr(register) == 0x0606_0606_0606_0606 && write_faults(register, 2 << 8), "a fixed memory type range");
+        }
+        check!(catch!("rdmsr", "ecx" = 0x251u32) == FAULT && read_msr(0xce) >> 8 & 0xff != 0, "another one, or no speed");
         // Bochs takes it.
         check!(write_faults(0x1a0, 1 << 63), "IA32_MISC_ENABLE takes a reserved bit");
     }

@@ -108,3 +108,80 @@ pub fn nmi_wakes(_: u64) -> Result<(), &'static str> {
     check!(wait(|| WOKEN.load(Ordering::SeqCst) == others), "they do not wake");
     Ok(())
 }
+
+/// The hypercall that sends an interrupt to a set of APICs.
+pub fn called(_: u64) -> Result<(), &'static str> {
+    const VECTOR: u64 = 0xce;
+    let all = u64::from(cpus());
+    let call = |set: u64, first: u64, icr: u64| {
+        let sent: u64;
+        // SAFETY: what is sent has a handler; RBX is saved.
+        unsafe {
+            asm!(
+                "xchg rbx, {set}", "vmcall", "mov rbx, {set}",
+                set = inout(reg) set => _, inout("rax") 10u64 => sent, inout("rcx") 0u64 => _, inout("rdx") first => _, inout("rsi") icr => _,
+                options(nostack)
+            );
+        }
+        sent
+    };
+    let came = |expected: u64| {
+        let count = || COUNTS[VECTOR as usize].load(Ordering::SeqCst);
+        wait(|| count() >= expected) && exception::take(VECTOR as u8) == expected
+    };
+    apic::enable();
+    others::give(crate::machine::sti);
+    check!(wait(|| DONE.load(Ordering::SeqCst) == cpus() - 1), "they do nothing");
+    exception::handle(VECTOR as u8, None);
+    crate::machine::sti();
+    let to_all = call((1 << all) - 1, 0, VECTOR) == all && came(all);
+    let to_first = call(1, 0, VECTOR) == 1 && came(1);
+    let to_none = call(u64::MAX, 0xffff_ffff, 0) == 0 && call(u64::MAX, all, VECTOR) == 0 && call(1, 0, 3) == 0;
+    crate::machine::cli();
+    check!(to_all && to_first, "it does not come to those that are named");
+    check!(to_none && exception::take(VECTOR as u8) == 0, "it comes to others");
+    Ok(())
+}
+
+/// Of two NMIs that come to a CPU at once, from itself and from another one, none is lost.
+pub fn nmis_at_once(_: u64) -> Result<(), &'static str> {
+    const FLUSH: u8 = 0x44;
+    const ROUNDS: u32 = 200;
+    static GO: AtomicU32 = AtomicU32::new(0);
+    static MAIN: AtomicU32 = AtomicU32::new(0);
+    if cpus() == 1 {
+        return Ok(());
+    }
+    apic::enable();
+    MAIN.store(apic::id(), Ordering::SeqCst);
+    exception::handle(2, None);
+    exception::handle(FLUSH, None);
+    GO.store(0, Ordering::SeqCst);
+    others::give(|| {
+        if apic::id() != 1 {
+            return;
+        }
+        for round in 1..=ROUNDS {
+            while GO.load(Ordering::SeqCst) != round {
+                core::hint::spin_loop();
+            }
+            apic::send(MAIN.load(Ordering::SeqCst), command::NMI | command::ASSERT);
+            // It is seen that the NMI has come by what comes after it.
+            apic::send(MAIN.load(Ordering::SeqCst), command::ASSERT | u32::from(FLUSH));
+        }
+    });
+    crate::machine::sti();
+    let mut whole = 0;
+    for round in 1..=ROUNDS {
+        exception::take(2);
+        GO.store(round, Ordering::SeqCst);
+        apic::send(apic::id(), command::NMI | command::ASSERT);
+        if !wait(|| COUNTS[usize::from(FLUSH)].load(Ordering::SeqCst) == u64::from(round)) {
+            break;
+        }
+        whole += u32::from(exception::take(2) == 2);
+    }
+    crate::machine::cli();
+    check!(whole == ROUNDS, "one is lost");
+    Ok(())
+}

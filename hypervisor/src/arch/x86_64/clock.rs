@@ -1,6 +1,14 @@
 //! The guest's real-time clock (ports 0x70 and 0x71), with the face that [`crate::device`] asks of a clock.
 
-use stile_device::rtc::Rtc;
+use stile_device::rtc::{Rtc, UPDATE_US};
+
+use super::timer;
+
+/// Whether the second of [`super::wall_clock`] ends soon.
+fn second_ends() -> bool {
+    let second = timer::frequency().max(1);
+    second - timer::now() % second <= second * UPDATE_US / 1_000_000
+}
 
 /// A clock that shows the caller's time. Its alarm is not told: no guest is woken by it.
 pub struct Clock(Rtc);
@@ -13,7 +21,7 @@ impl Clock {
 
     /// A load from port 0x70 + `offset`.
     pub fn read(&self, offset: u32, now: u64) -> u32 {
-        self.0.read(offset as u16, now).into()
+        self.0.read(offset as u16, now, second_ends()).into()
     }
 
     /// A store to port 0x70 + `offset`. It has no interrupt line.

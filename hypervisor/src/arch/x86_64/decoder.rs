@@ -5,6 +5,7 @@ use stile_decode::cache::{Counts, Verify};
 use stile_decode::{Code, CodeSize, Context, Decoded, Refusal};
 use stile_walk::{Features, Paging, Registers};
 
+use super::cr0;
 use super::instructions::cpuid;
 use super::ram::Ram;
 use super::vmcs::{self, Field};
@@ -106,7 +107,7 @@ impl Decoder {
     fn renew(&mut self, registers: [u64; REGISTERS.len()]) {
         let [cr3, efer, code, cr4, cr0, stack] = registers;
         self.registers = registers;
-        let pdpte = [Field::GUEST_PDPTE0, Field::GUEST_PDPTE1, Field::GUEST_PDPTE2, Field::GUEST_PDPTE3].map(vmcs::read);
+        let pdpte = cr0::PDPTES.map(vmcs::read);
         let features = Features { physical_bits: cpuid(0x8000_0008, 0).eax as u8, page_1g: true, pse36: true };
         let paging = Paging::new(&Registers { cr0, cr3, cr4, efer, pdpte }, features);
         if matches!(paging.tables(), stile_walk::Tables::Pae(_)) {

@@ -26,6 +26,7 @@ core::arch::global_asm!(
     CPUID_ROW = const rows::reason::CPUID.other().raw(),
     VMCALL_ROW = const rows::reason::VMCALL.other().raw(),
     NO_SUCH_CALL = const NO_SUCH_CALL,
+    SEND_IPI = const SEND_IPI,
 );
 
 /// What a handler returns: which line of the ledger the exit belongs to, and whether its vCPU goes on.
@@ -134,6 +135,9 @@ static EXIT_STUBS: [Stub; REASONS] = {
 
 /// Answer to a hypercall: there is none. It is the one of KVM's interface for those that are not there (KVM_ENOSYS).
 pub const NO_SUCH_CALL: i64 = -1000;
+/// The hypercall that there is: interrupts to many ("KVM Hypercalls", KVM_HC_SEND_IPI). CPUID does not tell of it, but test programs make it
+/// without asking.
+pub const SEND_IPI: u32 = 10;
 
 /// Where exits go: HOST_RIP.
 pub fn entry_point() -> u64 {

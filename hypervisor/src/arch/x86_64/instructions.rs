@@ -106,6 +106,7 @@ pub mod msr {
     pub const TSC_ADJUST: u32 = 0x3b;
     pub const MISC_ENABLE: u32 = 0x1a0;
     pub const DEBUGCTL: u32 = 0x1d9;
+    pub const PLATFORM_INFO: u32 = 0xce;
     pub const MTRR_CAP: u32 = 0xfe;
     pub const MTRR_DEF_TYPE: u32 = 0x2ff;
     pub const MCG_CAP: u32 = 0x179;

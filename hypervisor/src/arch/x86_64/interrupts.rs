@@ -34,7 +34,20 @@ pub fn send(vm: &'static Vm, message: Message, sender: u32, mut cpu: Option<&mut
 }
 
 fn receive(vcpu: &'static Vcpu, message: Message, cpu: Option<&mut Cpu>) {
-    match vcpu.arch.pages.receive(message) {
+    take(vcpu, vcpu.arch.pages.receive(message), cpu);
+}
+
+/// An edge on pin LINT0 of a vCPU's APIC.
+pub fn pulse(vcpu: &'static Vcpu) {
+    match vcpu.arch.pages.pulse(0) {
+        // That is a level, and followed by `signals`.
+        Received::External => {}
+        received => take(vcpu, received, None),
+    }
+}
+
+fn take(vcpu: &'static Vcpu, received: Received, cpu: Option<&mut Cpu>) {
+    match received {
         Received::Interrupt => tell(vcpu, cpu, vcpu.arch.apic_level == ApicVirtualization::Posted),
         Received::Level => tell(vcpu, cpu, false),
         Received::Startup(page) => signals::start_up(vcpu, page),
@@ -112,11 +125,6 @@ fn inject(cpu: &mut Cpu) {
 /// Something waits for a vCPU that it is to look at, also one of this CPU.
 pub fn look(vcpu: &'static Vcpu) {
     cpu::notify(vcpu);
-}
-
-/// The 8259s of a VM have, or may have, an interrupt.
-pub fn external(vm: &'static Vm) {
-    signals::external(vm);
 }
 
 /// Whether the loaded vCPU would take an interrupt now.

@@ -6,6 +6,7 @@ mod boot;
 mod clock;
 pub mod cpu;
 mod cpuid;
+mod cr0;
 mod decoder;
 pub mod exit;
 mod firmware;

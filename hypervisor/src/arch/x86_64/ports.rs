@@ -1,7 +1,7 @@
 //! The devices at ports that kernels look for which know nothing newer, and test programs: 8254, 8259s, ACPI's fixed registers, fw_cfg (models:
 //! crate `stile-device`), and a word and interrupt lines to test with.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use stile_board::pc::{self, port};
 use stile_device::fw_cfg::{FwCfg, Machine};
@@ -17,6 +17,8 @@ use crate::vm::Vm;
 pub struct Ports {
     pit: TicketLock<Pit>,
     pic: TicketLock<Pic>,
+    /// The 8259s' output was high when it was last looked at.
+    was_high: AtomicBool,
     power: TicketLock<Power>,
     fw_cfg: TicketLock<FwCfg>,
     test_word: AtomicU32,
@@ -48,6 +50,7 @@ impl Ports {
         Ports {
             pit: TicketLock::new(Pit::new()),
             pic: TicketLock::new(Pic::new()),
+            was_high: AtomicBool::new(false),
             power: TicketLock::new(Power::new()),
             fw_cfg: TicketLock::new(FwCfg::new(machine)),
             test_word: AtomicU32::new(0),
@@ -59,6 +62,7 @@ impl Ports {
     pub fn reset(&self) {
         *self.pit.lock() = Pit::new();
         *self.pic.lock() = Pic::new();
+        self.was_high.store(false, Ordering::Relaxed);
         *self.power.lock() = Power::new();
         *self.fw_cfg.lock() = FwCfg::new(self.machine);
     }
@@ -94,7 +98,7 @@ impl Ports {
             (SPEAKER, 1) => self.pit.lock().write_speaker(byte, ticks(timer::now(), pit::FREQUENCY)),
             (port, 1) if PIC.contains(&port) => {
                 self.pic.lock().write(port, byte);
-                interrupts::external(vm);
+                signals::external(vm);
             }
             (port::PM1A_EVENT..port::PM_END, _) => {
                 self.power.lock().write(port - port::PM1A_EVENT, value as u32, size as u16);
@@ -136,11 +140,17 @@ impl Ports {
         }
     }
 
-    /// Moves a line of the 8259s. Returns whether they interrupt now.
-    pub fn set_pic_line(&self, line: u8, high: bool) -> bool {
-        let mut pic = self.pic.lock();
-        pic.set_line(line, high);
-        pic.output()
+    /// Moves a line of the 8259s. [`signals::external`] follows.
+    fn set_pic_line(&self, line: u8, high: bool) {
+        self.pic.lock().set_line(line, high);
+    }
+
+    /// Whether the 8259s have an interrupt for the processor, and whether they had none at the last call.
+    pub fn interrupt_request(&self) -> (bool, bool) {
+        let pic = self.pic.lock();
+        let high = pic.output();
+        let was_high = self.was_high.swap(high, Ordering::Relaxed);
+        (high, high && !was_high)
     }
 
     /// Whether the 8259s have an interrupt for the processor.
@@ -150,7 +160,10 @@ impl Ports {
 
     /// The processor takes it. Returns its vector.
     pub fn acknowledge(&self) -> u8 {
-        self.pic.lock().acknowledge()
+        let mut pic = self.pic.lock();
+        let vector = pic.acknowledge();
+        self.was_high.store(pic.output(), Ordering::Relaxed);
+        vector
     }
 }
 
@@ -159,7 +172,6 @@ pub fn set_line(vm: &'static Vm, line: u8, high: bool) {
     let input = if line == 0 { pc::TIMER_INPUT } else { line.into() };
     vm.arch.io_apic.lock().set_line(input as usize, high);
     interrupts::send_from_io_apic(vm, None);
-    if vm.arch.ports.set_pic_line(line, high) {
-        interrupts::external(vm);
-    }
+    vm.arch.ports.set_pic_line(line, high);
+    signals::external(vm);
 }

@@ -101,11 +101,14 @@ pub fn watch(vcpu: &'static Vcpu) {
     }
 }
 
-/// The 8259s of a VM have an interrupt: they sit on the first vCPU.
+/// The 8259s of a VM may have an interrupt, or none any more: they sit on pin LINT0 of the first vCPU.
 pub fn external(vm: &'static Vm) {
-    if let Some(first) = vm.vcpus.first()
-        && vm.arch.ports.interrupts()
-    {
+    let Some(first) = vm.vcpus.first() else { return };
+    let (interrupts, rises) = vm.arch.ports.interrupt_request();
+    if rises {
+        interrupts::pulse(first);
+    }
+    if interrupts {
         first.arch.signals.raise(EXTERNAL);
         look(first);
     }

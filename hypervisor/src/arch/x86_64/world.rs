@@ -9,6 +9,7 @@ use stile_blob::Mode;
 use stile_firmware::multiboot;
 
 use super::cpu::{Cpu, gpr};
+use super::cr0::{self, ET, NE, PE, PG};
 use super::instructions::{CpuidResult, cpuid, msr, rdmsr, read_cr, wrmsr};
 use super::virtual_apic::AccessPage;
 use super::vmcs::{self, Field};
@@ -86,14 +87,9 @@ mod rights {
     pub const LDT: u64 = 0x82;
 }
 
-/// CR0 bits that the guest does not own: NE must stay set, and CD and NW are the machine's.
-const CR0_HELD: u64 = 1 << 5 | 1 << 29 | 1 << 30;
-const NE: u64 = 1 << 5;
-const PE: u64 = 1;
-const PG: u64 = 1 << 31;
-const ET: u64 = 1 << 4;
-/// CR4 bits that the guest does not own, nor has: LA57, so that 64-bit mode says how many levels tables have, and VMXE.
-const CR4_HELD: u64 = 1 << 12 | 1 << 13;
+/// CR4 bits that the guest does not own, nor has, as CPUID says: UMIP, LA57 (so that 64-bit mode says how many levels tables have), VMXE, SMXE,
+/// KL, and PKE and all above it.
+const CR4_HELD: u64 = 0b1111 << 11 | 1 << 19 | u64::MAX << 22;
 const LME_LMA: u64 = 1 << 8 | 1 << 10;
 /// The PAT after reset.
 const PAT_RESET: u64 = 0x0007_0406_0007_0406;
@@ -266,7 +262,7 @@ impl World {
             (Field::ENTRY_MSR_LOADS, 0),
             (Field::ENTRY_INTERRUPTION, 0),
             (Field::VMCS_LINK, u64::MAX),
-            (Field::CR0_MASK, CR0_HELD),
+            (Field::CR0_MASK, cr0::HELD),
             (Field::CR4_MASK, CR4_HELD),
         ];
         for (field, value) in fields {
@@ -390,34 +386,6 @@ fn write_host(cpu: &Cpu) {
     for (field, value) in fields {
         vmcs::write(field, value);
     }
-}
-
-/// A guest's write to CR0 of the vCPU that is loaded. Returns false if hardware would refuse it (the manual, "MOV—Move to/from Control
-/// Registers").
-pub fn write_cr0(value: u64) -> bool {
-    const NW: u64 = 1 << 29;
-    const CD: u64 = 1 << 30;
-    let wrong = value >> 32 != 0 || value & PG != 0 && value & PE == 0 || value & NW != 0 && value & CD == 0;
-    let efer = vmcs::read(Field::GUEST_EFER);
-    let old = vmcs::read(Field::GUEST_CR0);
-    const LME: u64 = 1 << 8;
-    const LMA: u64 = 1 << 10;
-    let pae = vmcs::read(Field::GUEST_CR4) & 1 << 5 != 0;
-    if wrong || value & PG != 0 && efer & LME != 0 && !pae {
-        return false;
-    }
-    // Paging goes on or off while EFER.LME is set: so does 64-bit mode.
-    if (old ^ value) & PG != 0 && efer & LME != 0 {
-        let controls = vmcs::read(Field::ENTRY_CONTROLS);
-        let ia32e = u64::from(vmx::entry::IA32E_GUEST);
-        let (efer, controls) = if value & PG != 0 { (efer | LMA, controls | ia32e) } else { (efer & !LMA, controls & !ia32e) };
-        vmcs::write(Field::GUEST_EFER, efer);
-        vmcs::write(Field::ENTRY_CONTROLS, controls);
-    }
-    vmcs::write(Field::CR0_SHADOW, value);
-    // Caches stay on, and NE set.
-    vmcs::write(Field::GUEST_CR0, value & !(NW | CD) | NE | ET);
-    true
 }
 
 fn has_xsave() -> bool {

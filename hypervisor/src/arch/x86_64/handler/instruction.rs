@@ -1,23 +1,42 @@
 //! Instructions that always exit, or exit because Stile wants them to: VMCALL and HLT.
 
+use stile_apic::Message;
 use stile_ledger::x86_64::reason;
 
-use super::{inject, is_stepping, skip_instruction};
+use super::{is_stepping, skip_instruction};
 use crate::arch::x86_64::cpu::{Cpu, gpr};
-use crate::arch::x86_64::exit::{NO_SUCH_CALL, Outcome};
+use crate::arch::x86_64::exit::{NO_SUCH_CALL, Outcome, SEND_IPI};
 use crate::arch::x86_64::vmcs::{self, Field};
+use crate::arch::x86_64::{cr0, interrupts};
 use crate::cpu::Leave;
 
-/// VMCALL in user mode, which gets what it would get with no hypervisor; and the kernel's that is not answered in `exit.S`.
+/// VMCALL that is not answered in `exit.S`, with all general registers in the frame.
 #[unsafe(no_mangle)]
 extern "C" fn handle_vmcall(cpu: &mut Cpu) -> Outcome {
-    if vmcs::read(Field::GUEST_SS_RIGHTS) >> 5 & 0b11 != 0 {
-        inject::undefined();
-    } else {
-        cpu.frame.registers[gpr::RAX] = NO_SUCH_CALL as u64;
-        skip_instruction();
-    }
+    let kernel = vmcs::read(Field::GUEST_SS_RIGHTS) >> 5 & 0b11 == 0;
+    let sends = cpu.frame.registers[gpr::RAX] as u32 == SEND_IPI && kernel && cr0::runs_64_bit_code();
+    cpu.frame.registers[gpr::RAX] = if sends { send_ipis(cpu) } else { NO_SUCH_CALL as u64 };
+    skip_instruction();
+    interrupts::pull(cpu);
     Outcome::again(reason::VMCALL.other())
+}
+
+/// KVM_HC_SEND_IPI: what an ICR's low half says, to each APIC of a set of 128 identifiers, which begins with a given one. Returns how many
+/// there were.
+fn send_ipis(cpu: &mut Cpu) -> u64 {
+    let vcpu = cpu.vcpu();
+    let registers = &cpu.frame.registers;
+    let (first, icr) = (registers[gpr::RDX], registers[gpr::RSI]);
+    let set = u128::from(registers[gpr::RCX]) << 64 | u128::from(registers[gpr::RBX]);
+    let is_named = |apic: u32| u64::from(apic).checked_sub(first).is_some_and(|bit| bit < 128 && set >> bit & 1 != 0);
+    let mut sent = 0;
+    for apic in (0..vcpu.vm().vcpus.len() as u32).filter(|&apic| is_named(apic)) {
+        if let Some(message) = Message::fixed_or_nmi(icr, apic) {
+            interrupts::send(vcpu.vm(), message, vcpu.arch.index as u32, Some(&mut *cpu));
+            sent += 1;
+        }
+    }
+    sent
 }
 
 #[unsafe(no_mangle)]

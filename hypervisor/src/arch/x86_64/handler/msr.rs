@@ -14,16 +14,21 @@ use crate::arch::x86_64::{interrupts, timer, virtual_apic};
 
 /// Registers that read as a constant and take any write, which has no effect: guests look at them without asking CPUID whether they
 /// are there (the manual, "Architectural MSRs").
-const CONSTANT: [(u32, u64); 4] = [
+const CONSTANT: [(u32, u64); 3] = [
     (0x17, 0),  // IA32_PLATFORM_ID
     (0x8b, 0),  // IA32_BIOS_SIGN_ID
-    (0xce, 0),  // MSR_PLATFORM_INFO
     (0x140, 0), // MSR_MISC_FEATURES_ENABLES
 ];
+
+/// MSR_PLATFORM_INFO: how fast the counter counts, in units of 100 MHz, in bits 15:8.
+fn platform_info() -> u64 {
+    (timer::frequency() / 100_000_000).clamp(1, 0xff) << 8
+}
 
 /// The MSRs of one vCPU that keep what is written ("Architectural MSRs"). Written by the CPU that it is loaded on.
 pub struct Kept {
     mtrr_def_type: AtomicU64,
+    mtrr_fixed: [AtomicU64; FIXED_MTRRS],
     misc_enable: AtomicU64,
     tsc_adjust: AtomicU64,
     /// What is added to the counter for the guest.
@@ -37,14 +42,33 @@ const MISC_RESET: u64 = 1 | MISC_READ_ONLY;
 /// nothing here.
 const MISC_WRITABLE: u64 = 1 | 1 << 3 | 1 << 7 | 1 << 16 | 1 << 18 | 1 << 22 | 1 << 23 | 1 << 34;
 
-/// IA32_MTRR_DEF_TYPE as firmware leaves it: enabled, write-back. There are no other MTRRs, and CPUID does not tell of this one; some
-/// kernels ask all the same.
+/// IA32_MTRR_DEF_TYPE as firmware leaves it: enabled, write-back. There are MTRRs of fixed ranges and no others, which do nothing, and
+/// CPUID does not tell of them; some kernels ask all the same.
 const MTRR_RESET: u64 = 1 << 11 | 6;
+/// All eight ranges of one are write-back.
+const MTRR_FIXED_RESET: u64 = 0x0606_0606_0606_0606;
+/// IA32_MTRRCAP.FIX.
+const MTRR_HAS_FIXED: u64 = 1 << 8;
+const FIXED_MTRRS: usize = 11;
+
+/// Which of the fixed-range MTRRs a register is, if it is one ("Fixed Range MTRRs").
+fn fixed_mtrr(register: u32) -> Option<usize> {
+    match register {
+        0x250 => Some(0),
+        0x258 | 0x259 => Some(register as usize - 0x257),
+        0x268..=0x26f => Some(register as usize - 0x265),
+        _ => None,
+    }
+}
 
 /// Whether the register takes this: a memory type that there is, and no reserved bits ("IA32_MTRR_DEF_TYPE MSR").
 fn is_mtrr_def_type(value: u64) -> bool {
     const ENABLES: u64 = 0b11 << 10;
-    matches!(value & !ENABLES, 0 | 1 | 4 | 5 | 6)
+    is_memory_type(value & !ENABLES)
+}
+
+fn is_memory_type(value: u64) -> bool {
+    matches!(value, 0 | 1 | 4 | 5 | 6)
 }
 
 impl Kept {
@@ -52,6 +76,7 @@ impl Kept {
     pub const fn new() -> Kept {
         Kept {
             mtrr_def_type: AtomicU64::new(MTRR_RESET),
+            mtrr_fixed: [const { AtomicU64::new(MTRR_FIXED_RESET) }; FIXED_MTRRS],
             misc_enable: AtomicU64::new(MISC_RESET),
             tsc_adjust: AtomicU64::new(0),
             tsc_offset: AtomicU64::new(0),
@@ -61,6 +86,9 @@ impl Kept {
     /// Back to that state.
     pub fn reset(&self) {
         self.mtrr_def_type.store(MTRR_RESET, Ordering::Relaxed);
+        for register in &self.mtrr_fixed {
+            register.store(MTRR_FIXED_RESET, Ordering::Relaxed);
+        }
         self.misc_enable.store(MISC_RESET, Ordering::Relaxed);
         self.tsc_adjust.store(0, Ordering::Relaxed);
         self.tsc_offset.store(0, Ordering::Relaxed);
@@ -170,6 +198,9 @@ const X2APIC_SELF_IPI: u32 = msr::X2APIC + 0x3f;
 /// Reads a register that the vCPU has for itself; nothing if it is none of those.
 fn own(cpu: &mut Cpu, register: u32) -> Option<Result<u64, GeneralProtection>> {
     let vcpu = &cpu.vcpu().arch;
+    if let Some(fixed) = fixed_mtrr(register) {
+        return Some(Ok(vcpu.kept.mtrr_fixed[fixed].load(Ordering::Relaxed)));
+    }
     Some(match register {
         _ if X2APIC.contains(&register) => cpu.apic().read_msr(register, timer::now()),
         msr::IA32_TSC_DEADLINE => {
@@ -183,7 +214,8 @@ fn own(cpu: &mut Cpu, register: u32) -> Option<Result<u64, GeneralProtection>> {
         msr::DEBUGCTL => Ok(vmcs::read(Field::GUEST_DEBUGCTL)),
         // There are no banks of errors, and no machine check.
         msr::MCG_CAP | msr::MCG_STATUS => Ok(0),
-        msr::MTRR_CAP => Ok(0),
+        msr::MTRR_CAP => Ok(MTRR_HAS_FIXED),
+        msr::PLATFORM_INFO => Ok(platform_info()),
         msr::MTRR_DEF_TYPE => Ok(vcpu.kept.mtrr_def_type.load(Ordering::Relaxed)),
         _ => return None,
     })
@@ -197,6 +229,10 @@ fn write_own(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), Gene
     let vcpu = cpu.vcpu();
     let kept = &vcpu.arch.kept;
     let accept = |valid: bool| if valid { Ok(()) } else { Err(GeneralProtection) };
+    if let Some(fixed) = fixed_mtrr(register) {
+        let valid = value.to_le_bytes().iter().all(|&kind| is_memory_type(kind.into()));
+        return Some(accept(valid).map(|()| kept.mtrr_fixed[fixed].store(value, Ordering::Relaxed)));
+    }
     Some(match register {
         _ if X2APIC.contains(&register) => {
             let effect = cpu.apic().write_msr(register, value, timer::now());
@@ -230,6 +266,7 @@ fn write_own(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), Gene
         msr::DEBUGCTL => accept(value & !(LBR | BTF) == 0).map(|()| vmcs::write(Field::GUEST_DEBUGCTL, value & BTF)),
         msr::MCG_STATUS => accept(value == 0),
         msr::MTRR_DEF_TYPE => accept(is_mtrr_def_type(value)).map(|()| kept.mtrr_def_type.store(value, Ordering::Relaxed)),
+        msr::PLATFORM_INFO => Ok(()),
         msr::MCG_CAP | msr::MTRR_CAP => Err(GeneralProtection),
         _ => return None,
     })

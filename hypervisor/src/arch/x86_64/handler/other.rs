@@ -7,7 +7,7 @@ use super::{apic, crash, inject, interrupt, skip_instruction};
 use crate::arch::x86_64::cpu::{Cpu, gpr};
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::vmcs::{self, Field};
-use crate::arch::x86_64::{interrupts, world};
+use crate::arch::x86_64::{cr0, interrupts, world};
 
 /// Every exit that has no stub of its own. Its reason is the processor's.
 #[unsafe(no_mangle)]
@@ -64,7 +64,7 @@ fn control_register(cpu: &mut Cpu) -> Outcome {
     let is_move = qualification >> 4 & 0b11 == 0;
     match register {
         0 if is_move => {
-            if world::write_cr0(value) {
+            if cr0::write(cpu.vcpu().vm(), value) {
                 skip_instruction();
             } else {
                 inject::general_protection();
@@ -92,7 +92,7 @@ fn control_register(cpu: &mut Cpu) -> Outcome {
             }
             Outcome::again(rows::CR8)
         }
-        // LA57 or VMXE, which guests don't have.
+        // What guests don't have.
         4 => {
             inject::general_protection();
             Outcome::again(rows::CR4)

@@ -1,0 +1,155 @@
+//! Control registers and the modes of paging.
+
+use core::arch::asm;
+use core::arch::global_asm;
+use core::arch::x86_64::__cpuid_count as cpuid;
+
+use super::{GENERAL_PROTECTION, check};
+use crate::exception::catch;
+
+global_asm!(include_str!("paging.s"));
+
+unsafe extern "C" {
+    fn through_pae(pointers: *mut u64, flip: u32) -> u64;
+}
+
+const PRESENT: u64 = 1;
+const OPEN: u64 = 0b11;
+
+#[repr(C, align(4096))]
+struct Table([u64; 512]);
+
+const EMPTY: Table = Table([0; 512]);
+
+/// Tables of the levels from 1 on, for one page; and another one's, of levels 1 and 2.
+static mut TABLES: [Table; 4] = [EMPTY; 4];
+static mut OTHERS: [Table; 2] = [EMPTY; 2];
+/// Pages, to be mapped.
+static mut PAGES: [Table; 2] = [EMPTY; 2];
+/// The pointers that CR3 leads to in PAE paging.
+#[repr(C, align(32))]
+struct Pointers([u64; 4]);
+static mut POINTERS: Pointers = Pointers([0; 4]);
+
+fn cr3() -> u64 {
+    let root;
+    // SAFETY: reading changes nothing.
+    unsafe { asm!("mov {}, cr3", out(reg) root, options(nostack)) };
+    root
+}
+
+fn cr(which: u32) -> u64 {
+    let value;
+    // SAFETY: as above.
+    unsafe {
+        match which {
+            0 => asm!("mov {}, cr0", out(reg) value, options(nostack)),
+            _ => asm!("mov {}, cr4", out(reg) value, options(nostack)),
+        }
+    }
+    value
+}
+
+/// The first entry of a table.
+fn first(table: u64) -> u64 {
+    // SAFETY: a table of the running program, which is mapped where it is.
+    unsafe { (table as *const u64).read_volatile() & !0xfff }
+}
+
+/// The pointers of PAE paging are read when paging comes on, also if other bits of CR0 change with it; and what was remembered before it
+/// went off is forgotten.
+pub fn pointers_of_pae(_: u64) -> Result<(), &'static str> {
+    const NE: u32 = 1 << 5;
+    const CD: u32 = 1 << 30;
+    let first_gib = first(first(cr3()));
+    for flip in [0, NE, CD, NE | CD] {
+        // SAFETY: the tables and pages are this test's alone, mapped where they are, and the first GiB stays as it is.
+        let read = unsafe {
+            let (tables, others, pages) = (&raw mut TABLES, &raw mut OTHERS, &raw mut PAGES);
+            for (n, table) in [&raw mut (*tables)[0], &raw mut (*others)[0]].into_iter().enumerate() {
+                (*table).0[0] = &raw const (*pages)[n] as u64 + OPEN;
+                (*pages)[n].0[0] = 0x1111 * (n as u64 + 1);
+            }
+            (*tables)[1].0[0] = &raw const (*tables)[0] as u64 + OPEN;
+            (*others)[1].0[0] = &raw const (*others)[0] as u64 + OPEN;
+            let pointers = &raw mut POINTERS;
+            (*pointers).0 = [first_gib + PRESENT, &raw const (*tables)[1] as u64 + PRESENT, &raw const (*others)[1] as u64 + PRESENT, 0];
+            through_pae(pointers.cast(), flip)
+        };
+        check!(read as u32 == 0x1111, "the pointers are not read");
+        check!(read >> 32 == 0x2222, "the pointers are not read anew");
+    }
+    Ok(())
+}
+
+/// What turns paging off where that is not allowed.
+pub fn paging_stays_on(_: u64) -> Result<(), &'static str> {
+    const PG: u64 = 1 << 31;
+    const NE: u64 = 1 << 5;
+    let now = cr(0);
+    // 64-bit code can't go on without.
+    check!(catch!("mov cr0, rsi", "rsi" = now & !PG) == Some((GENERAL_PROTECTION, 0)), "64-bit mode without paging");
+    check!(catch!("mov cr0, rsi", "rsi" = now & !PG ^ NE) == Some((GENERAL_PROTECTION, 0)), "the same, with another bit changed");
+    check!(catch!("mov cr0, rsi", "rsi" = now | 1 << 32) == Some((GENERAL_PROTECTION, 0)), "a reserved bit of CR0");
+    check!(cr(0) == now, "CR0 changed");
+    Ok(())
+}
+
+/// Each bit of CR4 that CPUID does not tell of is reserved.
+pub fn cr4_of_features(_: u64) -> Result<(), &'static str> {
+    let (leaf_1, leaf_7) = (cpuid(1, 0).ecx, cpuid(7, 0));
+    let has = |word: u32, bit: u32| word >> bit & 1 != 0;
+    let bits = [
+        (11, has(leaf_7.ecx, 2)),  // UMIP
+        (12, has(leaf_7.ecx, 16)), // LA57
+        (13, has(leaf_1, 5)),      // VMXE
+        (14, has(leaf_1, 6)),      // SMXE
+        (15, false),
+        (16, has(leaf_7.ebx, 0)),                        // FSGSBASE
+        (17, has(leaf_1, 17)),                           // PCIDE
+        (18, has(leaf_1, 26)),                           // OSXSAVE
+        (19, has(leaf_7.ecx, 23)),                       // KL
+        (20, has(leaf_7.ebx, 7)),                        // SMEP
+        (21, has(leaf_7.ebx, 20)),                       // SMAP
+        (22, has(leaf_7.ecx, 3)),                        // PKE
+        (23, has(leaf_7.ecx, 7) || has(leaf_7.edx, 20)), // CET
+        (24, has(leaf_7.ecx, 31)),                       // PKS
+        (26, false),
+        (40, false),
+    ];
+    let now = cr(4);
+    for (bit, _) in bits.iter().filter(|(_, there)| !there) {
+        let outcome = catch!("mov cr4, rsi", "rsi" = now | 1u64 << bit);
+        // SAFETY: as it was.
+        unsafe { asm!("mov cr4, {}", in(reg) now, options(nostack)) };
+        check!(outcome == Some((GENERAL_PROTECTION, 0)), "a feature that is not there can be turned on");
+    }
+    Ok(())
+}
+
+/// An instruction that exits, the last before the addresses that are not canonical: the next one is fetched from there, which is no place.
+pub fn at_the_edge(_: u64) -> Result<(), &'static str> {
+    const EDGE: u64 = 1 << 47;
+    const VMCALL: [u8; 3] = [0x0f, 0x01, 0xc1];
+    let root = cr3() & !0xfff;
+    let place = (root + 255 * 8) as *mut u64;
+    // SAFETY: the tables and the page are this module's; nothing is mapped there otherwise.
+    unsafe {
+        let (tables, page) = (&raw mut TABLES, &raw mut PAGES as u64);
+        for level in 0..3 {
+            (*tables)[level].0[511] = if level == 0 { page } else { &raw const (*tables)[level - 1] as u64 } + OPEN;
+        }
+        for (n, byte) in VMCALL.into_iter().enumerate() {
+            ((page + 4093) as *mut u8).add(n).write_volatile(byte);
+        }
+        place.write_volatile(&raw const (*tables)[2] as u64 + OPEN);
+    }
+    let outcome = catch!("jmp rsi", "rsi" = EDGE - 3);
+    // SAFETY: as it was.
+    unsafe {
+        place.write_volatile(0);
+        asm!("mov {0}, cr3", "mov cr3, {0}", out(reg) _, options(nostack));
+    }
+    check!(outcome == Some((GENERAL_PROTECTION, 0)), "another exception, or none");
+    Ok(())
+}

@@ -1,0 +1,72 @@
+// From 64-bit mode to paging of 32-bit addresses by PAE, and back.
+
+.text
+// through_pae(pointers, flip): with 32-bit code, turns paging off, and on again with the table of four pointers, the bits of CR0 that `flip`
+// has flipped at the same time. Reads the word at 1 GiB; turns paging off, flipping the bits back; moves pointer 2 to pointer 1; and does it
+// again. Returns what was read first, and in the upper half what was read then. Interrupts are off.
+.global through_pae
+through_pae:
+    push    rbx
+    push    rbp
+    push    r12
+    push    r13
+    push    r14
+    push    r15
+    mov     rbp, cr3
+    mov     rbx, cr0
+    push    0x18
+    lea     rax, [rip + 1f]
+    push    rax
+    .byte   0x48, 0xcb                          // RET far, 64 bits
+.code32
+1:  call    paging_off
+    mov     ecx, 0xc0000080                     // EFER.LME
+    rdmsr
+    and     eax, ~(1 << 8)
+    wrmsr
+    mov     cr3, edi
+    call    paging_on
+    mov     ecx, [0x40000000]
+    call    paging_off
+    mov     eax, [edi + 16]
+    mov     [edi + 8], eax
+    call    paging_on
+    mov     edx, [0x40000000]
+    call    paging_off
+    push    ecx
+    push    edx
+    mov     ecx, 0xc0000080
+    rdmsr
+    or      eax, 1 << 8
+    wrmsr
+    mov     cr3, ebp
+    mov     cr0, ebx
+    pop     edx
+    pop     ecx
+    push    0x08
+    mov     eax, offset through_pae_end
+    push    eax
+    retf
+paging_off:
+    mov     eax, ebx
+    and     eax, 0x7fffffff
+    mov     cr0, eax
+    ret
+paging_on:
+    mov     eax, ebx
+    xor     eax, esi
+    mov     cr0, eax
+    ret
+.code64
+through_pae_end:
+    mov     esp, esp
+    mov     eax, ecx
+    shl     rdx, 32
+    or      rax, rdx
+    pop     r15
+    pop     r14
+    pop     r13
+    pop     r12
+    pop     rbp
+    pop     rbx
+    ret
