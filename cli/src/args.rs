@@ -201,9 +201,12 @@ pub struct BenchArgs {
     /// The peers to measure, too, or `none`; all by default.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub against: Vec<String>,
-    /// Measure what a guest of a hypervisor in a VM costs (L2 under Debian's KVM), and name its exits; peers: stile-nv, kvm.
+    /// Measure what a guest of a hypervisor in a VM costs (L2 of L1), and name its exits; peers: stile-nv, kvm.
     #[arg(long, conflicts_with_all = ["ablate", "iterations", "no_counts", "svg"])]
     pub nested: bool,
+    /// With --nested, the hypervisors in the VM: kvm (Debian's newest), kvm-nvhe, xen; all by default.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "nested")]
+    pub l1: Vec<String>,
     /// Measure Stile alone, with each technique of the exit path done without: what it is worth.
     #[arg(long, conflicts_with = "against")]
     pub ablate: bool,

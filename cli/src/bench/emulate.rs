@@ -30,19 +30,30 @@ pub struct Output {
     pub counts: Option<counts::Output>,
 }
 
+/// What to do about a machine that runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next {
+    /// It goes on.
+    GoOn,
+    /// These bytes go to it, over the serial line.
+    Send(Vec<u8>),
+    /// It is ended.
+    End,
+}
+
 /// Boots `image` on a machine, lets it run until the machine ended, and counts with the plugin if there is one.
 ///
 /// # Errors
 /// The emulator fails, or takes too long; it can't load the plugin.
 pub fn run(machine: &Machine, image: &[u8], plugin: Option<&Path>) -> Result<Output> {
-    run_until(machine, image, plugin, |_| false)
+    run_until(machine, image, plugin, |_| Next::GoOn)
 }
 
-/// The same for a machine that need not end: it is ended once `is_over` says so of everything that came.
+/// The same for a machine that need not end by itself: `next` says what to do, of everything that came, each time that more came.
 ///
 /// # Errors
 /// As of [`run`].
-pub fn run_until(machine: &Machine, image: &[u8], plugin: Option<&Path>, is_over: impl Fn(&[u8]) -> bool) -> Result<Output> {
+pub fn run_until(machine: &Machine, image: &[u8], plugin: Option<&Path>, mut next: impl FnMut(&[u8]) -> Next) -> Result<Output> {
     let file = |suffix| tempfile::Builder::new().prefix("stile-").suffix(suffix).tempfile();
     let mut image_file = file(".img").context("making the image's file")?;
     image_file.write_all(image).context("writing the image")?;
@@ -78,9 +89,14 @@ pub fn run_until(machine: &Machine, image: &[u8], plugin: Option<&Path>, is_over
         match bytes.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(bytes) => {
                 output.extend(bytes);
-                if is_over(&output) {
-                    emulator.kill();
-                    return Ok(Output { line: output, counts: counts()? });
+                match next(&output) {
+                    Next::GoOn => {}
+                    // A line that is closed ends the run anyway.
+                    Next::Send(bytes) => drop(pipes.input.write_all(&bytes).and_then(|()| pipes.input.flush())),
+                    Next::End => {
+                        emulator.kill();
+                        return Ok(Output { line: output, counts: counts()? });
+                    }
                 }
             }
             Err(RecvTimeoutError::Disconnected) => break,

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use stile_ledger::report::Account;
-use stile_wire::{Channel, Decoder, Event, Item};
+use stile_wire::{Channel, Command, Decoder, Encoder, Event, Item};
 
+use super::counts;
+use super::emulate::{self, Next};
 use super::platform::{self, Start};
-use super::{counts, emulate};
 use crate::config::{Arch, MachineConfig, VmConfig};
 use crate::hypervisor;
 use crate::image::{self, Hypervisor, Seed, VmFiles};
@@ -45,6 +46,15 @@ pub struct Output {
     pub counts: Option<counts::Output>,
 }
 
+/// How long a VM runs.
+#[derive(Clone, Copy)]
+pub enum Until<'a> {
+    /// Until it ends by itself.
+    ItEnds,
+    /// Until this says so of everything that it has written to its console. Then Stile is told to end it.
+    Said(&'a dyn Fn(&[u8]) -> bool),
+}
+
 /// Runs a machine of [`machine`], with further arguments for the emulator, and counts with the plugin if there is one.
 ///
 /// # Errors
@@ -56,12 +66,34 @@ pub fn run(
     extra: Vec<String>,
     plugin: Option<&Path>,
 ) -> Result<Output> {
+    run_until(hypervisor, config, files, extra, plugin, Until::ItEnds)
+}
+
+/// The same for a VM that need not end by itself.
+///
+/// # Errors
+/// As of [`run`].
+pub fn run_until(
+    hypervisor: &Hypervisor,
+    config: &MachineConfig,
+    files: &VmFiles<'_>,
+    extra: Vec<String>,
+    plugin: Option<&Path>,
+    until: Until<'_>,
+) -> Result<Output> {
     let plans = config.vms.iter().map(|vm| image::plan_for(config.arch, vm, files, Seed::Fixed)).collect::<Result<Vec<_>, _>>()?;
     let image = image::assemble(hypervisor, config, &plans, true)?;
     let memory = config.physical_memory(image.bytes.len() as u64).map_err(anyhow::Error::msg)?;
     let start = Start { cpu: &config.cpu_model, cpus: config.cpus, memory };
     let machine = platform::of(config.arch).hypervisors(&start, extra);
-    let output = emulate::run(&machine, &image.bytes, plugin)?;
+    let mut is_told = false;
+    let output = emulate::run_until(&machine, &image.bytes, plugin, |line| match until {
+        Until::Said(is_over) if !is_told && is_over(&console_of(line)) => {
+            is_told = true;
+            Next::Send(command(&Command::Shutdown))
+        }
+        _ => Next::GoOn,
+    })?;
     let (console, account) = decode(config.arch, &output.line)?;
     Ok(Output { arch: config.arch, console, account, counts: output.counts })
 }
@@ -82,6 +114,23 @@ impl Output {
 /// The name of a row among the rows of all reasons.
 fn row_name(reason: &str, sub: &str) -> String {
     if sub == "other" { reason.to_owned() } else { format!("{reason}: {sub}") }
+}
+
+/// A command as it goes over the serial line.
+fn command(command: &Command) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Encoder::new().command(command, &mut |byte| bytes.push(byte));
+    bytes
+}
+
+/// What the VM wrote to its console, of what came over the serial line so far.
+fn console_of(line: &[u8]) -> Vec<u8> {
+    let mut decoder = Decoder::new();
+    let byte = |byte: &u8| match decoder.push(*byte)? {
+        Item::Byte(channel, byte) if channel.vm() == Some(0) => Some(byte),
+        _ => None,
+    };
+    line.iter().filter_map(byte).collect()
 }
 
 /// The VM's console and its exits, from what came over the serial line.

@@ -55,14 +55,14 @@ pub fn test(args: &TestArgs) -> Result<u8> {
     let checks: Vec<_> = checks::all().into_iter().filter(|check| chosen(check.name)).collect();
     let scenarios: Vec<_> = table::all()?.into_iter().filter(|scenario| chosen(&scenario.name)).collect();
     let budgets: Vec<_> = budgets::TESTS.into_iter().filter(|(name, _)| chosen(name)).collect();
-    let nested = chosen(nested_bench::budgets::TEST);
+    let nested: Vec<_> = nested_bench::budgets::TESTS.into_iter().filter(|(name, _)| chosen(name)).collect();
     if args.list {
         checks
             .iter()
             .map(|check| check.name)
             .chain(scenarios.iter().map(|scenario| scenario.name.as_str()))
             .chain(budgets.iter().map(|(name, _)| *name))
-            .chain(nested.then_some(nested_bench::budgets::TEST))
+            .chain(nested.iter().map(|(name, _)| *name))
             .for_each(|name| println!("{name}"));
         return Ok(exit::OK);
     }
@@ -84,11 +84,10 @@ pub fn test(args: &TestArgs) -> Result<u8> {
         println!("running {name}");
         count.add(name, start, budgets::test(arch));
     }
-    if nested {
-        let name = nested_bench::budgets::TEST;
+    for (name, l1) in nested {
         let start = Instant::now();
         println!("running {name}");
-        count.add(name, start, nested_bench::budgets::test());
+        count.add(name, start, nested_bench::budgets::test(l1));
     }
     for name in &count.failed {
         println!("failed: {name}");

@@ -25,7 +25,6 @@ pub fn all() -> Result<Vec<Scenario>> {
     let mut scenarios = without_guests();
     scenarios.extend(guests()?);
     scenarios.extend(nested::probe()?);
-    scenarios.push(nested::xen()?);
     Ok(scenarios)
 }
 

@@ -1,7 +1,8 @@
 //! The smallest KVM host there is: `/init` of a host kernel's initial RAM file system, which runs VMs, one after the other, prints what they
 //! print, and turns the machine off.
 //!
-//! Its arguments are the VMs' names; `/NAME.vm` describes one: see [`description`].
+//! Its arguments are the VMs' names; `/NAME.vm` describes one: see [`description`]. On Arm, `syscalls=N` among them measures what a
+//! system call costs the host's own programs.
 
 #[cfg_attr(target_arch = "aarch64", path = "aarch64/mod.rs")]
 #[cfg_attr(target_arch = "x86_64", path = "x86_64/mod.rs")]
@@ -10,6 +11,8 @@ mod cpu;
 mod description;
 mod init;
 mod memory;
+#[cfg(target_arch = "aarch64")]
+mod syscalls;
 mod vm;
 
 use std::process::ExitCode;
@@ -24,6 +27,8 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match arguments.as_slice() {
         [word, name] if word == CHILD => vm::run(name),
+        #[cfg(target_arch = "aarch64")]
+        [word, count] if word == syscalls::WORD => count.parse().map_err(Error::from).and_then(syscalls::measure),
         names => init::run(names),
     };
     match result {

@@ -5,8 +5,11 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+use super::operations::SYSCALL;
+use super::setup::Setup;
 use crate::bench::counts::Section;
 use crate::bench::host::Outside;
+use crate::bench::operation::Operation;
 
 /// Exits of one reason that are fewer of an operation are those of a tick.
 const FEW: f64 = 0.1;
@@ -16,6 +19,8 @@ const FEW: f64 = 0.1;
 pub struct Figure {
     /// L0's name.
     pub host: String,
+    /// L1's name.
+    pub l1: String,
     /// The emulated CPUs' model.
     pub cpu: String,
     /// The operation's name.
@@ -35,19 +40,23 @@ pub struct Figure {
 
 impl Figure {
     /// Of so many operations, between which the plugin counted this.
-    pub fn new(host: &str, cpu: &str, operation: &str, instructions: f64, iterations: u64, section: &Section) -> Self {
+    pub fn new(setup: Setup, cpu: &str, operation: &Operation, instructions: f64, iterations: u64, section: &Section) -> Self {
         let each = |reasons: &BTreeMap<String, u64>| -> BTreeMap<String, f64> {
             let each = reasons.iter().map(|(reason, count)| (named(reason).to_owned(), *count as f64 / iterations as f64));
             each.filter(|(_, each)| *each >= FEW).collect()
         };
+        let (marker, others) = (each(&section.reasons), each(&section.other_reasons));
+        // It is L1 that marks its own system calls.
+        let (l2_exits, l1_exits) = if operation.name == SYSCALL.name { (others, marker) } else { (marker, others) };
         Self {
-            host: host.to_owned(),
+            host: setup.l0.name().to_owned(),
+            l1: setup.l1.name().to_owned(),
             cpu: cpu.to_owned(),
-            operation: operation.to_owned(),
+            operation: operation.name.to_owned(),
             instructions,
             l0: Outside::of_each(&section.el2, iterations),
-            l2_exits: each(&section.reasons),
-            l1_exits: each(&section.other_reasons),
+            l2_exits,
+            l1_exits,
             iterations,
         }
     }
@@ -59,7 +68,7 @@ impl Figure {
 
     /// Whether both are figures of the same thing.
     pub fn is_of_same(&self, other: &Self) -> bool {
-        (&self.host, &self.cpu, &self.operation) == (&other.host, &other.cpu, &other.operation)
+        (&self.host, &self.l1, &self.cpu, &self.operation) == (&other.host, &other.l1, &other.cpu, &other.operation)
     }
 }
 
@@ -88,37 +97,51 @@ pub fn read(text: &str) -> Result<Vec<Figure>> {
 
 #[cfg(test)]
 pub mod tests {
+    use super::super::l0::L0;
+    use super::super::l1::L1;
+    use super::super::operations;
     use super::*;
     use crate::bench::counts::Counts;
 
-    /// A figure of so many iterations that had these exits.
-    pub fn figure(host: &str, operation: &str, l2: &[(&str, u64)], l1: &[(&str, u64)]) -> Figure {
+    /// A figure of 64 operations that had these exits, in a VM of KVM's.
+    pub fn figure(l0: L0, operation: &str, l2: &[(&str, u64)], l1: &[(&str, u64)]) -> Figure {
+        figure_of(Setup { l1: L1::Kvm, l0 }, operation, l2, l1)
+    }
+
+    /// The same: exits of who set the marks, and those of others.
+    pub fn figure_of(setup: Setup, operation: &str, marker: &[(&str, u64)], others: &[(&str, u64)]) -> Figure {
         let none = Counts::default();
         let reasons = |given: &[(&str, u64)]| given.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
         let section = Section {
             guest: none,
             outside: none,
             el2: Counts { instructions: 64_000, sysreg_reads: 64 * 31, ..none },
-            exits: l2.iter().map(|(_, count)| count).sum(),
-            other_exits: l1.iter().map(|(_, count)| count).sum(),
-            reasons: reasons(l2),
-            other_reasons: reasons(l1),
+            exits: marker.iter().map(|(_, count)| count).sum(),
+            other_exits: others.iter().map(|(_, count)| count).sum(),
+            reasons: reasons(marker),
+            other_reasons: reasons(others),
         };
-        Figure::new(host, "max", operation, 3796.0, 64, &section)
+        let operation = operations::choose(&[operation.to_owned()]).unwrap()[0];
+        Figure::new(setup, "max", &operation, 3796.0, 64, &section)
     }
 
     #[test]
     fn exits_of_a_tick_are_left_out() {
-        let figure =
-            figure("stile-nv2", "hyp_call", &[("HVC", 64), ("IRQ", 1)], &[("ERET", 65), ("system register ICH_MISR_EL2 read", 64)]);
+        let figure = figure(L0::Nv2, "hyp_call", &[("HVC", 64), ("IRQ", 1)], &[("ERET", 65), ("system register ICH_MISR_EL2 read", 64)]);
         assert_eq!(figure.l2_exits, BTreeMap::from([("HVC".to_owned(), 1.0)]));
         assert_eq!(figure.l1_exits["ICH_MISR_EL2 read"], 1.0);
         assert_eq!((figure.exits() * 64.0, figure.l0.instructions, figure.l0.sysreg_reads), (193.0, 1000.0, 31.0));
     }
 
     #[test]
+    fn l1_marks_its_own_system_calls() {
+        let figure = figure(L0::Nv2, "l1_syscall", &[("ERET", 64)], &[]);
+        assert_eq!((figure.l2_exits.len(), figure.l1_exits["ERET"]), (0, 1.0));
+    }
+
+    #[test]
     fn figures_are_read_as_they_were_written() {
-        let figures = [figure("kvm", "timer", &[("IRQ", 64)], &[]), figure("stile-nv", "eoi", &[], &[])];
+        let figures = [figure(L0::Kvm, "timer", &[("IRQ", 64)], &[]), figure(L0::Nv, "eoi", &[], &[])];
         assert_eq!(read(&write(&figures).unwrap()).unwrap(), figures);
         assert!(read("{}\n").unwrap_err().to_string().contains("line 1"));
     }

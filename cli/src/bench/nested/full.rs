@@ -7,13 +7,15 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use stile_blob::Nested;
 
-use super::l0::{self, L0};
+use super::l0::Tools;
+use super::l1::{self, debian_kernel};
 use crate::bench::counts::{self, World};
 use crate::bench::emulate::REPEATABLE;
+use crate::bench::host::client_boot_arguments;
 use crate::bench::report::{number, ratio};
 use crate::bench::{l2, under_stile};
 use crate::config::Arch;
-use crate::image::{Hypervisor, VmFiles};
+use crate::image::VmFiles;
 
 /// The memory of an L1 that has a Debian's files and memory in its own, in bytes.
 const MEMORY: u64 = 1 << 30;
@@ -43,21 +45,22 @@ pub struct Boots {
 ///
 /// # Errors
 /// Something can't be built, fetched or run; Debian does not get to its shell.
-pub fn measure(cpu: &str, hypervisor: &Hypervisor, plugin: &std::path::Path, progress: &dyn Fn(String)) -> Result<Boots> {
+pub fn measure(tools: &Tools, cpu: &str, progress: &dyn Fn(String)) -> Result<Boots> {
     let debian = l2::Debian::new(1, COMMAND)?;
     let run = |config, files: &VmFiles<'_>| -> Result<counts::Run> {
         let machine = under_stile::machine(Arch::Aarch64, config, 1, cpu);
-        let output = under_stile::run(hypervisor, &machine, files, REPEATABLE.map(str::to_owned).to_vec(), Some(plugin))?;
+        let output = under_stile::run(&tools.hypervisor, &machine, files, REPEATABLE.map(str::to_owned).to_vec(), Some(&tools.plugin))?;
         ensure!(output.account.difference() == 0, "{} exits are not in the ledger", output.account.difference());
         output.counts.and_then(|counts| counts.run).context("the emulator's plugin counted no run")
     };
     progress("Debian as L1".into());
     let as_l1 = run(debian.config(), &debian.files())?;
     let (archive, names) = debian.archive()?;
-    let kernel = L0::kernel()?;
+    let kernel = debian_kernel()?;
     let l1 = |names: &[String]| {
-        let config = l0::l1(1, Nested::Nv2, MEMORY);
-        let bootargs = L0::bootargs(names);
+        let mut config = l1::debian(1, MEMORY);
+        config.techniques.nested = Nested::Nv2;
+        let bootargs = client_boot_arguments("loglevel=4", names);
         run(config, &VmFiles { kernel: &kernel, initrd: Some(&archive), bootargs: &bootargs, domains: &[] })
     };
     progress("Debian as L2".into());

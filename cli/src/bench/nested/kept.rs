@@ -5,9 +5,9 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::figure::{self, Figure};
-use super::l0::L0;
-use super::table;
-use crate::bench::operation::AARCH64 as OPERATIONS;
+use super::l1::L1;
+use super::setup::Setup;
+use super::{operations, table};
 use crate::bench::page::fill;
 
 /// The files, from the repository's folder.
@@ -51,23 +51,27 @@ fn made(repository: &Path, figures: &[Figure]) -> Result<String> {
     let path = repository.join(PAGE);
     let mut page = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     let figures: Vec<_> = figures.iter().filter(|figure| figure.cpu == MODEL).cloned().collect();
-    let exits = L0::ALL.map(|host| (format!("exits of {}", host.name()), table::exits_page(&figures, host)));
-    for (name, text) in [("costs".to_owned(), table::costs_page(&figures))].into_iter().chain(exits) {
+    let (under_hosts, others): (Vec<_>, Vec<_>) = Setup::all().partition(|setup| setup.l1 == L1::Kvm);
+    let costs = [
+        ("costs".to_owned(), table::costs_page(&figures, &under_hosts, |setup| setup.l0.title().to_owned())),
+        ("costs with other hypervisors".to_owned(), table::costs_page(&figures, &others, |setup| setup.l1.title().to_owned())),
+    ];
+    let exits = Setup::all().map(|setup| (format!("exits of {}", setup.name()), table::exits_page(&figures, setup)));
+    for (name, text) in costs.into_iter().chain(exits) {
         page = fill(&page, &name, COMMAND, &text).with_context(|| format!("reading {PAGE}"))?;
     }
     Ok(page)
 }
 
-/// Where a figure stands in the file: the model of the page first, then by host and operation.
+/// Where a figure stands in the file: the model of the page first, then by setup and operation.
 fn place(figure: &Figure) -> impl Ord + use<> {
-    let host = L0::ALL.iter().position(|host| host.name() == figure.host);
-    let operation = OPERATIONS.iter().position(|operation| operation.name == figure.operation);
-    (figure.cpu != MODEL, figure.cpu.clone(), host, operation)
+    (figure.cpu != MODEL, figure.cpu.clone(), Setup::all().position(|setup| setup.has(figure)), operations::place(&figure.operation))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::figure::tests::figure;
+    use super::super::l0::L0;
     use super::*;
     use crate::cargo;
 
@@ -86,11 +90,12 @@ mod tests {
         for name in ["bench", "docs"] {
             std::fs::create_dir(folder.path().join(name)).unwrap();
         }
-        let names = ["costs", "exits of stile-nv2", "exits of stile-nv", "exits of kvm"];
+        let costs = ["costs", "costs with other hypervisors"].map(str::to_owned);
+        let names = costs.into_iter().chain(Setup::all().map(|setup| format!("exits of {}", setup.name())));
         let marks = names.map(|name| format!("<!-- {name}: written by `{COMMAND}` -->\nold\n<!-- end of {name} -->\n"));
-        std::fs::write(folder.path().join(PAGE), marks.concat()).unwrap();
-        update(folder.path(), vec![figure("kvm", "timer", &[], &[]), figure("stile-nv2", "timer", &[("IRQ", 64)], &[])]).unwrap();
-        update(folder.path(), vec![figure("stile-nv2", "timer", &[("IRQ", 128)], &[])]).unwrap();
+        std::fs::write(folder.path().join(PAGE), marks.collect::<String>()).unwrap();
+        update(folder.path(), vec![figure(L0::Kvm, "timer", &[], &[]), figure(L0::Nv2, "timer", &[("IRQ", 64)], &[])]).unwrap();
+        update(folder.path(), vec![figure(L0::Nv2, "timer", &[("IRQ", 128)], &[])]).unwrap();
         let kept = read(folder.path()).unwrap();
         assert_eq!(kept.iter().map(|figure| &figure.host[..]).collect::<Vec<_>>(), ["stile-nv2", "kvm"]);
         let page = std::fs::read_to_string(folder.path().join(PAGE)).unwrap();

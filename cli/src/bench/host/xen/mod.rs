@@ -7,8 +7,9 @@ use std::io::Write;
 use anyhow::{Context, Result, ensure};
 
 use super::{Figure, Request};
+use crate::bench::emulate::{self, Next};
 use crate::bench::platform::Platform;
-use crate::bench::{emulate, probe};
+use crate::bench::probe;
 use crate::debian::{self, Freshness};
 use crate::emulator::{self, Board};
 use crate::image::domain::Domain;
@@ -49,8 +50,8 @@ pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
             ],
         };
         // The domain's end is not the machine's.
-        let output =
-            emulate::run_until(&emulator::Machine::Arm(board), &xen, request.plugin, |output| probe::is_over(output, &operations))?;
+        let next = |output: &[u8]| if probe::is_over(output, &operations) { Next::End } else { Next::GoOn };
+        let output = emulate::run_until(&emulator::Machine::Arm(board), &xen, request.plugin, next)?;
         let measured = super::figures(output.counts.as_ref(), &output.line, &operations)?;
         let line = &output.line;
         ensure!(probe::is_over(line, &operations), "Xen ended before the probe did; the end of its output:\n{}", probe::end(line));
