@@ -21,6 +21,8 @@ mod protected;
 mod ram;
 mod rtc;
 mod signals;
+mod simd;
+mod test_memory;
 pub mod timer;
 pub mod uart;
 mod virtual_apic;

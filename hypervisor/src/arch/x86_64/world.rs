@@ -420,6 +420,11 @@ pub fn write_cr0(value: u64) -> bool {
     true
 }
 
+/// CR0 as the guest that is loaded reads it.
+pub fn cr0() -> u64 {
+    vmcs::read(Field::GUEST_CR0) & !CR0_HELD | vmcs::read(Field::CR0_SHADOW) & CR0_HELD
+}
+
 fn has_xsave() -> bool {
     cpuid(1, 0).ecx & 1 << 26 != 0
 }
