@@ -27,7 +27,7 @@ pub const TIMER_INPUT: u32 = 2;
 pub const ACPI_INPUT: u32 = 9;
 /// Where the clock's memory has the century.
 pub const CENTURY: u8 = 0x32;
-/// Memory for test programs: what lies there is RAM of its own, this long.
+/// Memory for test programs: a device, which keeps what is written.
 pub const TEST_MEMORY: Range<u64> = 0xff00_0000..0xff01_0000;
 /// `SLP_TYP` that turns the machine off, in the sleep control register.
 pub const SLEEP_TYPE_OFF: u8 = 5;

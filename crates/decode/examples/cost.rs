@@ -11,7 +11,7 @@
 
 use std::hint::black_box;
 use stile_decode::cache::{Protect, Protector, Verify};
-use stile_decode::{Code, CodeSize, Context, Fault, Intent, Quick, Segment, SegmentName, Vcpu, Width, execute};
+use stile_decode::{Code, CodeSize, Context, Fault, Intent, OtherRegisters, Quick, Segment, SegmentName, Vcpu, Width, execute};
 use stile_walk::{Features, GuestMemory, Paging, Registers};
 
 const LOADS: u64 = 10_000;
@@ -111,13 +111,18 @@ impl Vcpu for Guest {
         if address & 0xfff == 0x20 { self.local_apic_id.into() } else { 0 }
     }
     fn device_write(&mut self, _: u64, _: Width, _: u64) {}
-    fn load(&mut self, _: u64, _: Width, _: Intent) -> Result<u64, Fault> {
+    fn load_bytes(&mut self, _: u64, _: &mut [u8], _: Intent) -> Result<(), Fault> {
         Err(Fault::Protection)
     }
-    fn store(&mut self, _: u64, _: Width, _: u64) -> Result<(), Fault> {
+    fn store_bytes(&mut self, _: u64, _: &[u8]) -> Result<(), Fault> {
         Err(Fault::Protection)
+    }
+    fn check_store(&mut self, _: u64, _: u64) -> Result<(), Fault> {
+        Ok(())
     }
 }
+
+impl OtherRegisters for Guest {}
 
 struct Always;
 

@@ -5,13 +5,13 @@ use crate::Width;
 use crate::decoded::{Alu, Unary};
 
 pub(crate) const CF: u64 = 1 << 0;
-const PF: u64 = 1 << 2;
-const AF: u64 = 1 << 4;
+pub(crate) const PF: u64 = 1 << 2;
+pub(crate) const AF: u64 = 1 << 4;
 pub(crate) const ZF: u64 = 1 << 6;
-const SF: u64 = 1 << 7;
+pub(crate) const SF: u64 = 1 << 7;
 pub(crate) const DF: u64 = 1 << 10;
-const OF: u64 = 1 << 11;
-const STATUS: u64 = CF | PF | AF | ZF | SF | OF;
+pub(crate) const OF: u64 = 1 << 11;
+pub(crate) const STATUS: u64 = CF | PF | AF | ZF | SF | OF;
 
 /// The result of `left` with `right`, and the new RFLAGS. Operands must be zero above `width`, and so is
 /// the result. For a comparison the result is `left`.
@@ -58,7 +58,7 @@ const fn top(width: Width) -> u32 {
 
 /// The flags that depend on the result alone.
 #[inline]
-const fn of_result(result: u64, width: Width) -> u64 {
+pub(crate) const fn of_result(result: u64, width: Width) -> u64 {
     let zero = if result == 0 { ZF } else { 0 };
     let parity = if (result as u8).count_ones().is_multiple_of(2) { PF } else { 0 };
     let sign = (result >> top(width) & 1) * SF;

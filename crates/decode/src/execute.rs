@@ -1,8 +1,8 @@
 //! Doing what an instruction does.
 
 use crate::alu::{self, CF};
-use crate::decoded::{Alu, Bit, Decoded, Operation, Source};
-use crate::{Fault, Intent, Vcpu, stack, string};
+use crate::decoded::{Alu, Bit, Decoded, Direction, Operation, SelectorName, Sign, Source};
+use crate::{Fault, Intent, SegmentName, Vcpu, Width, branch, descriptor, multiply, shift, stack, string, system, vector};
 
 /// What became of an instruction that did not fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,10 +12,18 @@ pub enum Outcome {
     /// A repeated string instruction has more to do. The registers say how far it is: RIP stays, interrupts can be
     /// taken, and the guest runs it again.
     Partial,
+    /// It is done, and goes on at this RIP.
+    Jump(u64),
+    /// It is done and has loaded SS: nothing comes before the next one is done.
+    Shadowed,
 }
 
 /// RAX.
 const ACCUMULATOR: u8 = 0;
+/// RCX.
+const COUNT: u8 = 1;
+/// RDX.
+const DATA: u8 = 2;
 
 /// Emulates an instruction whose access to the guest-physical address `exit` ended in an exit.
 ///
@@ -28,6 +36,26 @@ pub fn execute(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<Out
             let place = decoded.place(vcpu, decoded.offset(vcpu), exit, false)?;
             let value = decoded.read(vcpu, place, Intent::Use)?;
             decoded.set_source(vcpu, decoded.register_width, value);
+        }
+        Operation::LoadSwapped => {
+            let place = decoded.place(vcpu, decoded.offset(vcpu), exit, false)?;
+            let value = decoded.read(vcpu, place, Intent::Use)?;
+            decoded.set_source(vcpu, width, swapped(value, width));
+        }
+        Operation::StoreSwapped => {
+            let place = decoded.place(vcpu, decoded.offset(vcpu), exit, true)?;
+            decoded.write(vcpu, place, swapped(decoded.source(vcpu), width))?;
+        }
+        Operation::LoadIf(condition) => {
+            let place = decoded.place(vcpu, decoded.offset(vcpu), exit, false)?;
+            let value = decoded.read(vcpu, place, Intent::Use)?;
+            let value = if condition.holds(vcpu.flags()) { value } else { decoded.source(vcpu) };
+            // Of 32 bits the upper half is cleared either way.
+            decoded.set_source(vcpu, width, value);
+        }
+        Operation::StoreCondition(condition) => {
+            let place = decoded.place(vcpu, decoded.offset(vcpu), exit, true)?;
+            decoded.write(vcpu, place, condition.holds(vcpu.flags()).into())?;
         }
         Operation::Store => {
             let place = decoded.place(vcpu, decoded.offset(vcpu), exit, true)?;
@@ -61,6 +89,42 @@ pub fn execute(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<Out
             let (result, flags) = alu::unary(unary, value, width, vcpu.flags());
             (result, Effect::Flags(flags))
         })?,
+        Operation::Shift(shift) => modify(decoded, vcpu, exit, |vcpu, value| {
+            let (result, flags) = shift::shift(shift, value, decoded.source(vcpu), width, vcpu.flags());
+            (result, Effect::Flags(flags))
+        })?,
+        Operation::DoubleShift(direction) => {
+            let Source::Both(_, count) = decoded.source else { return Err(Fault::InvalidOpcode) };
+            double_shift(decoded, vcpu, exit, direction, count as u64)?;
+        }
+        Operation::DoubleShiftByCl(direction) => double_shift(decoded, vcpu, exit, direction, vcpu.register(COUNT))?,
+        Operation::Multiply(sign) => {
+            let right = operand(decoded, vcpu, exit)?;
+            let (low, high, flags) = multiply::multiply(sign, vcpu.register(ACCUMULATOR) & width.mask(), right, width, vcpu.flags());
+            set_pair(vcpu, width, low, high);
+            vcpu.set_flags(flags);
+        }
+        Operation::MultiplyTo => {
+            let right = operand(decoded, vcpu, exit)?;
+            let left = if let Source::Both(_, value) = decoded.source { value as u64 & width.mask() } else { decoded.source(vcpu) };
+            let (low, _, flags) = multiply::multiply(Sign::Signed, left, right, width, vcpu.flags());
+            decoded.set_source(vcpu, width, low);
+            vcpu.set_flags(flags);
+        }
+        Operation::Divide(sign) => {
+            let divisor = operand(decoded, vcpu, exit)?;
+            let (low, high) = pair(vcpu, width);
+            let (quotient, remainder) = multiply::divide(sign, high, low, divisor, width).ok_or(Fault::Divide)?;
+            set_pair(vcpu, width, quotient, remainder);
+        }
+        Operation::Scan(scan) => {
+            let value = operand(decoded, vcpu, exit)?;
+            let (found, flags) = multiply::scan(scan, value, width, vcpu.flags());
+            if let Some(found) = found {
+                decoded.set_source(vcpu, width, found);
+            }
+            vcpu.set_flags(flags);
+        }
         Operation::Bit(bit) => execute_bit(decoded, vcpu, exit, bit)?,
         Operation::Exchange => modify(decoded, vcpu, exit, |vcpu, value| (decoded.source(vcpu), Effect::Source(value)))?,
         Operation::ExchangeAdd => modify(decoded, vcpu, exit, |vcpu, value| {
@@ -77,6 +141,10 @@ pub fn execute(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<Out
                 (value, Effect::AccumulatorAndFlags(value, flags))
             }
         })?,
+        Operation::CompareExchangePair => vector::compare_exchange(decoded, vcpu, exit)?,
+        Operation::LoadString => return string::load(decoded, vcpu),
+        Operation::ScanString => return string::scan(decoded, vcpu),
+        Operation::CompareString => return string::compare(decoded, vcpu),
         Operation::StoreString => return string::store(decoded, vcpu),
         Operation::MoveString => return string::copy(decoded, vcpu),
         Operation::InString => return string::input(decoded, vcpu),
@@ -89,8 +157,88 @@ pub fn execute(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<Out
         Operation::PushSource => stack::push(decoded, vcpu, decoded.source(vcpu))?,
         Operation::PopMemory => stack::pop_to_memory(decoded, vcpu, exit)?,
         Operation::PopRegister => stack::pop_to_register(decoded, vcpu)?,
+        Operation::Enter => stack::enter(decoded, vcpu)?,
+        Operation::Leave => stack::leave(decoded, vcpu)?,
+        Operation::Jump => return branch::jump(decoded, vcpu, exit),
+        Operation::JumpFar => return branch::jump_far(decoded, vcpu, exit),
+        Operation::CallMemory => return branch::call_memory(decoded, vcpu, exit),
+        Operation::CallSource => return branch::call(decoded, vcpu),
+        Operation::Return => return branch::ret(decoded, vcpu),
+        Operation::VectorLoad | Operation::VectorStore | Operation::MmxLoad | Operation::MmxStore => {
+            vector::execute(decoded, vcpu, exit)?;
+        }
+        Operation::StoreMachineStatus => system::store_status(decoded, vcpu, exit)?,
+        Operation::LoadMachineStatus => system::load_status(decoded, vcpu, exit)?,
+        Operation::StoreTable(name) => system::store_table(decoded, name, vcpu, exit)?,
+        Operation::LoadTable(name) => system::load_table(decoded, name, vcpu, exit)?,
+        Operation::StoreSelector(name) => {
+            let selector = descriptor::selector(vcpu, name)?;
+            let place = decoded.place(vcpu, decoded.offset(vcpu), exit, true)?;
+            decoded.write(vcpu, place, selector.into())?;
+        }
+        Operation::PushSelector(name) => {
+            let selector = vcpu.selector(SelectorName::Segment(name));
+            stack::push(decoded, vcpu, selector.into())?;
+        }
+        Operation::LoadSegment(name) => {
+            let selector = operand(decoded, vcpu, exit)?;
+            descriptor::load(vcpu, name, selector as u16, decoded.is_long())?;
+            return Ok(shadowed_by(name));
+        }
+        Operation::PopSegment(name) => {
+            let (selector, pointer) = stack::top(decoded, vcpu)?;
+            descriptor::load(vcpu, name, selector as u16, decoded.is_long())?;
+            vcpu.set_register(stack::POINTER, pointer);
+            return Ok(shadowed_by(name));
+        }
+        Operation::LoadFar(name) => descriptor::load_far(decoded, name, vcpu, exit)?,
+        Operation::LoadSystem(name) => {
+            let selector = operand(decoded, vcpu, exit)?;
+            descriptor::load_system(vcpu, name, selector as u16)?;
+        }
     }
     Ok(Outcome::Complete)
+}
+
+/// What becomes of an instruction that has loaded a segment register.
+fn shadowed_by(name: SegmentName) -> Outcome {
+    if name == SegmentName::Ss { Outcome::Shadowed } else { Outcome::Complete }
+}
+
+/// The operand in memory, to be used.
+fn operand(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<u64, Fault> {
+    let place = decoded.place(vcpu, decoded.offset(vcpu), exit, false)?;
+    decoded.read(vcpu, place, Intent::Use)
+}
+
+/// The bytes of a value in the other order.
+const fn swapped(value: u64, width: Width) -> u64 {
+    value.swap_bytes() >> (64 - width.bits())
+}
+
+fn double_shift<V: Vcpu>(decoded: &Decoded, vcpu: &mut V, exit: u64, direction: Direction, count: u64) -> Result<(), Fault> {
+    modify(decoded, vcpu, exit, |vcpu, value| {
+        let (result, flags) = shift::double(direction, value, decoded.source(vcpu), count, decoded.width, vcpu.flags());
+        (result, Effect::Flags(flags))
+    })
+}
+
+/// The low and the high half of a dividend: AX, or the accumulator and RDX.
+fn pair(vcpu: &impl Vcpu, width: Width) -> (u64, u64) {
+    let low = vcpu.register(ACCUMULATOR);
+    let high = if width == Width::Byte { low >> 8 } else { vcpu.register(DATA) };
+    (low & width.mask(), high & width.mask())
+}
+
+/// Writes the same registers.
+fn set_pair(vcpu: &mut impl Vcpu, width: Width, low: u64, high: u64) {
+    let accumulator = vcpu.register(ACCUMULATOR);
+    if width == Width::Byte {
+        vcpu.set_register(ACCUMULATOR, Width::Word.merge(accumulator, high << 8 | low));
+    } else {
+        vcpu.set_register(ACCUMULATOR, width.merge(accumulator, low));
+        vcpu.set_register(DATA, width.merge(vcpu.register(DATA), high));
+    }
 }
 
 /// What a read-modify-write instruction changes beside memory, once memory is written.

@@ -9,9 +9,19 @@
 //! - [`Decoded::quick`] says what the instructions do that drivers use most;
 //! - [`execute`] does any to a [`Vcpu`], with the flags and the faults of the architecture.
 //!
-//! What is emulated: MOV, MOVZX, MOVSX, MOVSXD, MOVNTI, ADD, ADC, SUB, SBB, AND, OR, XOR, CMP, TEST, INC, DEC,
-//! NOT, NEG, BT, BTS, BTR, BTC, XCHG, XADD, CMPXCHG, STOS, MOVS, PUSH and POP, with an operand in memory, in every
-//! width, direction, addressing form and code size. All else is [`Refusal::Unsupported`].
+//! What is emulated, with an operand in memory or on a stack, in every width, direction, addressing form and code size:
+//!
+//! - MOV, also from and to segment registers, MOVZX, MOVSX, MOVSXD, MOVNTI, MOVBE, CMOVcc, SETcc, XCHG, XADD, CMPXCHG, CMPXCHG8B and
+//!   CMPXCHG16B, PUSH, POP, ENTER, LEAVE;
+//! - ADD, ADC, SUB, SBB, AND, OR, XOR, CMP, TEST, INC, DEC, NOT, NEG, MUL, IMUL, DIV, IDIV, shifts, rotates, SHLD, SHRD, BT, BTS, BTR, BTC,
+//!   BSF, BSR, TZCNT, LZCNT, POPCNT;
+//! - MOVS, STOS, LODS, CMPS, SCAS, INS, OUTS, alone and repeated;
+//! - JMP, CALL and RET, JMP to another code segment of the same privilege;
+//! - moves of MMX, SSE and AVX registers: MOVD, MOVQ, MOVNTQ, MOVUPS, MOVAPS and their kin, MOVSS, MOVSD, the halves (MOVLPS, MOVHPS, ...), those
+//!   of VEX prefixes with 128 and 256 bits;
+//! - LDS and its kin, LLDT, LTR, SLDT, STR, LGDT, LIDT, SGDT, SIDT, LMSW, SMSW.
+//!
+//! All else is [`Refusal::Unsupported`].
 //!
 //! # Memory of the decoder
 //! Decoding is done by the crate iced-x86, which builds its tables on the heap when it first decodes. So a program
@@ -20,33 +30,43 @@
 //!
 //! # What the caller sees to
 //! After [`Outcome::Complete`]: RIP goes on by [`Decoded::len`] (cut to the code size); an interrupt shadow
-//! ends; with RFLAGS.TF set, a debug exception is pending. Alignment checks, protection keys and data
-//! breakpoints are not made.
+//! ends; with RFLAGS.TF set, a debug exception is pending. Protection keys and data breakpoints are not looked at.
 #![no_std]
 #![forbid(unsafe_code)]
 
 mod alu;
+mod branch;
 pub mod cache;
 mod code;
+mod condition;
 mod decoded;
+mod descriptor;
 mod execute;
 mod lower;
+mod multiply;
 mod operand;
 mod quick;
+mod registers;
 mod segment;
+mod shift;
 mod stack;
 mod string;
+mod system;
 mod vcpu;
+mod vector;
 mod width;
 
 pub use code::{Code, Context, Refusal};
-pub use decoded::Decoded;
+pub use decoded::{Decoded, SelectorName, TableName};
+pub use descriptor::{Descriptor, SystemSegment};
 pub use execute::{Outcome, execute};
 pub use lower::{MAX_LENGTH, Undecoded, decode, prepare};
+pub use operand::device_parts;
 pub use quick::Quick;
+pub use registers::{Control, Extent, OtherRegisters};
 pub use segment::{Segment, SegmentName};
 pub use vcpu::{Fault, Intent, Vcpu};
 pub use width::{CodeSize, Width};
 
 /// The most bytes of heap that the decoder's tables take, without anything being given back.
-pub const DECODER_HEAP: usize = 128 << 10;
+pub const DECODER_HEAP: usize = 256 << 10;

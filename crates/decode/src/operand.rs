@@ -1,7 +1,7 @@
 //! Where operands are, and reaching them.
 
 use crate::decoded::{Base, Decoded, Source};
-use crate::{CodeSize, Fault, Intent, SegmentName, Vcpu, Width};
+use crate::{CodeSize, Control, Fault, Intent, SegmentName, Vcpu, Width};
 
 /// Where the operand in memory is.
 #[derive(Clone, Copy)]
@@ -31,10 +31,24 @@ impl Decoded {
     /// an exit.
     pub(crate) fn place(&self, vcpu: &impl Vcpu, offset: u64, exit: u64, write: bool) -> Result<Place, Fault> {
         let base = if self.has_base(self.segment) { vcpu.segment_base(self.segment) } else { 0 };
-        if self.is_at(base.wrapping_add(offset), exit) {
+        let linear = base.wrapping_add(offset);
+        if self.is_at(linear, exit) {
+            self.check_alignment(vcpu, linear)?;
             return Ok(Place::Device(exit));
         }
-        self.linear(vcpu, self.segment, offset, self.width, write).map(Place::Linear)
+        self.linear(vcpu, self.segment, offset, self.bytes(), write).map(Place::Linear)
+    }
+
+    /// The same, of an operand that must lie at a multiple of its size if `aligned`: #GP(0) if not, and no alignment check otherwise.
+    pub(crate) fn place_aligned(&self, vcpu: &impl Vcpu, exit: u64, aligned: bool, write: bool) -> Result<Place, Fault> {
+        let offset = self.offset(vcpu);
+        if aligned {
+            let base = if self.has_base(self.segment) { vcpu.segment_base(self.segment) } else { 0 };
+            if base.wrapping_add(offset) & (self.bytes() - 1) != 0 {
+                return Err(Fault::Protection);
+            }
+        }
+        self.place(vcpu, offset, exit, write)
     }
 
     /// Is the operand at the linear address `linear` what the access to `exit` was for?
@@ -54,19 +68,29 @@ impl Decoded {
     }
 
     /// The linear address of an offset, checked as segmentation checks it.
-    pub(crate) fn linear(&self, vcpu: &impl Vcpu, segment: SegmentName, offset: u64, width: Width, write: bool) -> Result<u64, Fault> {
+    pub(crate) fn linear(&self, vcpu: &impl Vcpu, segment: SegmentName, offset: u64, bytes: u64, write: bool) -> Result<u64, Fault> {
         if self.code_size == CodeSize::Bits64 {
             let base = if self.has_base(segment) { vcpu.segment_base(segment) } else { 0 };
             let linear = base.wrapping_add(offset);
-            let last = linear.wrapping_add(width.bytes() - 1);
+            let last = linear.wrapping_add(bytes - 1);
             let fits = vcpu.canonical(linear) && vcpu.canonical(last);
-            return if fits { Ok(linear) } else { Err(segment.fault()) };
+            if !fits {
+                return Err(segment.fault());
+            }
+            return self.check_alignment(vcpu, linear).map(|()| linear);
         }
         let descriptor = vcpu.segment(segment);
-        if !descriptor.admits(offset, width, write) {
+        if !descriptor.admits(offset, bytes, write) {
             return Err(segment.fault());
         }
-        Ok(descriptor.base.wrapping_add(offset) & Width::Dword.mask())
+        let linear = descriptor.base.wrapping_add(offset) & Width::Dword.mask();
+        self.check_alignment(vcpu, linear).map(|()| linear)
+    }
+
+    /// User mode may have asked for #AC where an operand is not aligned to its width.
+    #[inline]
+    fn check_alignment(&self, vcpu: &impl Vcpu, linear: u64) -> Result<(), Fault> {
+        if linear & (self.width.bytes() - 1) == 0 { Ok(()) } else { alignment_fault(vcpu) }
     }
 
     #[inline]
@@ -88,6 +112,36 @@ impl Decoded {
         Ok(())
     }
 
+    /// The same of an operand of any size.
+    pub(crate) fn read_bytes(&self, vcpu: &mut impl Vcpu, place: Place, bytes: &mut [u8], intent: Intent) -> Result<(), Fault> {
+        match place {
+            Place::Linear(linear) => vcpu.load_bytes(linear, bytes, intent),
+            Place::Device(address) => {
+                device_parts(address, bytes.len(), |address, at, width| {
+                    let value = vcpu.device_read(address, width).to_le_bytes();
+                    for (slot, byte) in bytes.iter_mut().skip(at).zip(value).take(width.bytes() as usize) {
+                        *slot = byte;
+                    }
+                });
+                Ok(())
+            }
+        }
+    }
+
+    /// As above.
+    pub(crate) fn write_bytes(&self, vcpu: &mut impl Vcpu, place: Place, bytes: &[u8]) -> Result<(), Fault> {
+        match place {
+            Place::Linear(linear) => vcpu.store_bytes(linear, bytes),
+            Place::Device(address) => {
+                device_parts(address, bytes.len(), |address, at, width| {
+                    let part = bytes.iter().skip(at).take(width.bytes() as usize);
+                    vcpu.device_write(address, width, part.rev().fold(0, |value, &byte| value << 8 | u64::from(byte)));
+                });
+                Ok(())
+            }
+        }
+    }
+
     /// The source's value, zero above the operand's width.
     #[inline]
     pub(crate) fn source(&self, vcpu: &impl Vcpu) -> u64 {
@@ -95,6 +149,8 @@ impl Decoded {
             Source::Register(register) => vcpu.register(register),
             Source::High(register) => vcpu.register(register) >> 8,
             Source::Immediate(value) => value as i64 as u64,
+            Source::Both(register, _) => vcpu.register(register),
+            Source::Vector(_) | Source::Mmx(_) => 0,
         };
         value & self.width.mask()
     }
@@ -103,7 +159,7 @@ impl Decoded {
     #[inline]
     pub(crate) fn set_source(&self, vcpu: &mut impl Vcpu, width: Width, value: u64) {
         match self.source {
-            Source::Register(register) => {
+            Source::Register(register) | Source::Both(register, _) => {
                 let value = width.merge(vcpu.register(register), value);
                 vcpu.set_register(register, value);
             }
@@ -111,7 +167,31 @@ impl Decoded {
                 let old = vcpu.register(register);
                 vcpu.set_register(register, old & !0xff00 | (value & 0xff) << 8);
             }
-            Source::Immediate(_) => {}
+            Source::Immediate(_) | Source::Vector(_) | Source::Mmx(_) => {}
         }
+    }
+}
+
+#[cold]
+fn alignment_fault(vcpu: &impl Vcpu) -> Result<(), Fault> {
+    /// AM in CR0, and AC in RFLAGS.
+    const ON: u64 = 1 << 18;
+    let checked = vcpu.flags() & ON != 0 && vcpu.privilege() == 3 && vcpu.control(Control::Cr0) & ON != 0;
+    if checked { Err(Fault::Alignment) } else { Ok(()) }
+}
+
+/// Divides an access of a device into ones that a device knows, each of the largest width that is left; with the address of each, where
+/// in the operand it is, and its width.
+pub fn device_parts(address: u64, length: usize, mut each: impl FnMut(u64, usize, Width)) {
+    let mut done = 0;
+    while done < length {
+        let width = match length - done {
+            8.. => Width::Qword,
+            4.. => Width::Dword,
+            2.. => Width::Word,
+            _ => Width::Byte,
+        };
+        each(address.wrapping_add(done as u64), done, width);
+        done += width.bytes() as usize;
     }
 }

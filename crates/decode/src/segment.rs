@@ -1,6 +1,6 @@
 //! Segment registers, as far as memory operands ask for them.
 
-use crate::{Fault, Width};
+use crate::Fault;
 
 /// A segment register, in the order of its encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,9 +60,9 @@ impl Segment {
         }
     }
 
-    /// May `width` bytes at `offset` be reached?
-    pub(crate) const fn admits(&self, offset: u64, width: Width, write: bool) -> bool {
-        let last = offset.wrapping_add(width.bytes() - 1);
+    /// May so many bytes at `offset` be reached?
+    pub(crate) const fn admits(&self, offset: u64, bytes: u64, write: bool) -> bool {
+        let last = offset.wrapping_add(bytes - 1);
         let limit = self.limit as u64;
         let inside = if self.expand_down {
             let top = if self.big { 0xffff_ffff } else { 0xffff };

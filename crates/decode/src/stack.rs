@@ -1,11 +1,13 @@
-//! PUSH and POP.
+//! PUSH, POP, ENTER and LEAVE.
 
-use crate::decoded::{Base, Decoded};
+use crate::decoded::{Base, Decoded, Source};
 use crate::operand::Place;
 use crate::{CodeSize, Fault, Intent, SegmentName, Vcpu, Width};
 
 /// RSP.
-const POINTER: u8 = 4;
+pub(crate) const POINTER: u8 = 4;
+/// RBP.
+const FRAME: u8 = 5;
 
 /// The width of the stack pointer: RSP, ESP or SP.
 fn pointer_width(decoded: &Decoded, vcpu: &impl Vcpu) -> Width {
@@ -24,21 +26,36 @@ fn moved(pointer: u64, bytes: u64, width: Width) -> u64 {
 }
 
 pub(crate) fn push(decoded: &Decoded, vcpu: &mut impl Vcpu, value: u64) -> Result<(), Fault> {
-    let width = pointer_width(decoded, vcpu);
-    let pointer = moved(vcpu.register(POINTER), decoded.width.bytes().wrapping_neg(), width);
-    let linear = decoded.linear(vcpu, SegmentName::Ss, pointer & width.mask(), decoded.width, true)?;
-    vcpu.store(linear, decoded.width, value)?;
+    let pointer = push_at(decoded, vcpu, vcpu.register(POINTER), value)?;
     vcpu.set_register(POINTER, pointer);
     Ok(())
 }
 
-/// The value on top, and RSP without it.
-fn top(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<(u64, u64), Fault> {
+/// Pushes below RSP's value `pointer`; returns the new one.
+fn push_at(decoded: &Decoded, vcpu: &mut impl Vcpu, pointer: u64, value: u64) -> Result<u64, Fault> {
     let width = pointer_width(decoded, vcpu);
-    let pointer = vcpu.register(POINTER);
-    let linear = decoded.linear(vcpu, SegmentName::Ss, pointer & width.mask(), decoded.width, false)?;
+    let pointer = moved(pointer, decoded.width.bytes().wrapping_neg(), width);
+    let linear = decoded.linear(vcpu, SegmentName::Ss, pointer & width.mask(), decoded.width.bytes(), true)?;
+    vcpu.store(linear, decoded.width, value & decoded.width.mask())?;
+    Ok(pointer)
+}
+
+/// The value on top, and RSP without it.
+pub(crate) fn top(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<(u64, u64), Fault> {
+    top_at(decoded, vcpu, vcpu.register(POINTER))
+}
+
+/// The same with another value of RSP.
+fn top_at(decoded: &Decoded, vcpu: &mut impl Vcpu, pointer: u64) -> Result<(u64, u64), Fault> {
+    let width = pointer_width(decoded, vcpu);
+    let linear = decoded.linear(vcpu, SegmentName::Ss, pointer & width.mask(), decoded.width.bytes(), false)?;
     let value = vcpu.load(linear, decoded.width, Intent::Use)?;
     Ok((value & decoded.width.mask(), moved(pointer, decoded.width.bytes(), width)))
+}
+
+/// RSP's value `pointer` with `bytes` given back.
+pub(crate) fn dropped(decoded: &Decoded, vcpu: &impl Vcpu, pointer: u64, bytes: u64) -> u64 {
+    moved(pointer, bytes, pointer_width(decoded, vcpu))
 }
 
 pub(crate) fn pop_to_register(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<(), Fault> {
@@ -58,10 +75,45 @@ pub(crate) fn pop_to_memory(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) 
     }
     // The exit may have been for the stack: then its address is not that of the operand.
     let place = match decoded.place(vcpu, offset, exit, true)? {
-        Place::Device(_) => Place::Linear(decoded.linear(vcpu, decoded.segment, offset, decoded.width, true)?),
+        Place::Device(_) => Place::Linear(decoded.linear(vcpu, decoded.segment, offset, decoded.width.bytes(), true)?),
         linear => linear,
     };
     decoded.write(vcpu, place, value)?;
     vcpu.set_register(POINTER, pointer);
+    Ok(())
+}
+
+/// ENTER: a frame with room for the procedure's own, and below the older frames' addresses.
+pub(crate) fn enter(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<(), Fault> {
+    let Source::Both(level, size) = decoded.source else { return Err(Fault::InvalidOpcode) };
+    let width = pointer_width(decoded, vcpu);
+    let mut older = vcpu.register(FRAME);
+    let frame = push_at(decoded, vcpu, vcpu.register(POINTER), older)?;
+    let mut pointer = frame;
+    let levels = level % 32;
+    for _ in 1..levels {
+        older = moved(older, decoded.width.bytes().wrapping_neg(), width);
+        let (address, _) = top_at(decoded, vcpu, older)?;
+        pointer = push_at(decoded, vcpu, pointer, address)?;
+    }
+    if levels > 0 {
+        pointer = push_at(decoded, vcpu, pointer, frame)?;
+    }
+    let pointer = moved(pointer, u64::from(size as u16).wrapping_neg(), width);
+    // The last thing that ENTER does is to try whether the frame can be written.
+    let linear = decoded.linear(vcpu, SegmentName::Ss, pointer & width.mask(), decoded.width.bytes(), true)?;
+    vcpu.check_store(linear, decoded.width.bytes())?;
+    vcpu.set_register(POINTER, pointer);
+    vcpu.set_register(FRAME, decoded.width.merge(vcpu.register(FRAME), frame));
+    Ok(())
+}
+
+/// LEAVE: the frame of the caller.
+pub(crate) fn leave(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<(), Fault> {
+    let width = pointer_width(decoded, vcpu);
+    let frame = width.merge(vcpu.register(POINTER), vcpu.register(FRAME));
+    let (older, pointer) = top_at(decoded, vcpu, frame)?;
+    vcpu.set_register(POINTER, pointer);
+    vcpu.set_register(FRAME, decoded.width.merge(vcpu.register(FRAME), older));
     Ok(())
 }

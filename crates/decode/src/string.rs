@@ -1,11 +1,24 @@
-//! STOS, MOVS, INS and OUTS, alone and repeated.
+//! STOS, LODS, MOVS, SCAS, CMPS, INS and OUTS, alone and repeated.
 
-use crate::alu::DF;
-use crate::decoded::Decoded;
+use crate::alu::{self, DF, ZF};
+use crate::decoded::{Alu, Decoded};
 use crate::{Fault, Intent, Outcome, SegmentName, Vcpu};
+
+/// The prefix for repetition. Where no elements are compared, both say the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    No,
+    /// REP and REPE.
+    WhileEqual,
+    /// REPNE.
+    WhileUnequal,
+}
 
 /// The most elements that are done before the guest gets a chance to take an interrupt.
 const CHUNK: u32 = 64;
+
+/// In RFLAGS: single steps.
+const TF: u64 = 1 << 8;
 
 const RAX: u8 = 0;
 const RCX: u8 = 1;
@@ -22,12 +35,59 @@ pub(crate) fn store(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, 
     })
 }
 
+pub(crate) fn load(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, Fault> {
+    repeat(decoded, vcpu, |vcpu| {
+        let value = read_source(decoded, vcpu)?;
+        vcpu.set_register(RAX, decoded.width.merge(vcpu.register(RAX), value));
+        step(decoded, vcpu, RSI);
+        Ok(())
+    })
+}
+
+pub(crate) fn scan(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, Fault> {
+    repeat_compared(decoded, vcpu, |vcpu| {
+        let left = vcpu.register(RAX) & decoded.width.mask();
+        let right = read_destination(decoded, vcpu)?;
+        compare_values(decoded, vcpu, left, right);
+        step(decoded, vcpu, RDI);
+        Ok(())
+    })
+}
+
+pub(crate) fn compare(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, Fault> {
+    repeat_compared(decoded, vcpu, |vcpu| {
+        let left = read_source(decoded, vcpu)?;
+        let right = read_destination(decoded, vcpu)?;
+        compare_values(decoded, vcpu, left, right);
+        step(decoded, vcpu, RSI);
+        step(decoded, vcpu, RDI);
+        Ok(())
+    })
+}
+
+fn compare_values(decoded: &Decoded, vcpu: &mut impl Vcpu, left: u64, right: u64) {
+    let (_, flags) = alu::binary(Alu::Cmp, left, right, decoded.width, vcpu.flags());
+    vcpu.set_flags(flags);
+}
+
+/// The element at RSI.
+fn read_source(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<u64, Fault> {
+    let offset = vcpu.register(RSI) & decoded.address_width.mask();
+    let linear = decoded.linear(vcpu, decoded.segment, offset, decoded.width.bytes(), false)?;
+    Ok(vcpu.load(linear, decoded.width, Intent::Use)? & decoded.width.mask())
+}
+
+/// The element at ES:RDI, which no prefix changes.
+fn read_destination(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<u64, Fault> {
+    let offset = vcpu.register(RDI) & decoded.address_width.mask();
+    let linear = decoded.linear(vcpu, SegmentName::Es, offset, decoded.width.bytes(), false)?;
+    Ok(vcpu.load(linear, decoded.width, Intent::Use)? & decoded.width.mask())
+}
+
 pub(crate) fn copy(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, Fault> {
     repeat(decoded, vcpu, |vcpu| {
-        let offset = vcpu.register(RSI) & decoded.address_width.mask();
-        let linear = decoded.linear(vcpu, decoded.segment, offset, decoded.width, false)?;
-        let value = vcpu.load(linear, decoded.width, Intent::Use)?;
-        write(decoded, vcpu, value & decoded.width.mask())?;
+        let value = read_source(decoded, vcpu)?;
+        write(decoded, vcpu, value)?;
         step(decoded, vcpu, RSI);
         step(decoded, vcpu, RDI);
         Ok(())
@@ -38,8 +98,8 @@ pub(crate) fn input(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, 
     let port = vcpu.register(RDX) as u16;
     repeat(decoded, vcpu, |vcpu| {
         let offset = vcpu.register(RDI) & decoded.address_width.mask();
-        let linear = decoded.linear(vcpu, SegmentName::Es, offset, decoded.width, true)?;
-        vcpu.check_store(linear, decoded.width)?;
+        let linear = decoded.linear(vcpu, SegmentName::Es, offset, decoded.width.bytes(), true)?;
+        vcpu.check_store(linear, decoded.width.bytes())?;
         let value = vcpu.port_read(port, decoded.width) & decoded.width.mask();
         vcpu.store(linear, decoded.width, value)?;
         step(decoded, vcpu, RDI);
@@ -50,10 +110,8 @@ pub(crate) fn input(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, 
 pub(crate) fn output(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, Fault> {
     let port = vcpu.register(RDX) as u16;
     repeat(decoded, vcpu, |vcpu| {
-        let offset = vcpu.register(RSI) & decoded.address_width.mask();
-        let linear = decoded.linear(vcpu, decoded.segment, offset, decoded.width, false)?;
-        let value = vcpu.load(linear, decoded.width, Intent::Use)?;
-        vcpu.port_write(port, decoded.width, value & decoded.width.mask());
+        let value = read_source(decoded, vcpu)?;
+        vcpu.port_write(port, decoded.width, value);
         step(decoded, vcpu, RSI);
         Ok(())
     })
@@ -62,7 +120,7 @@ pub(crate) fn output(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome,
 /// Stores an element at ES:RDI, which no prefix changes.
 fn write(decoded: &Decoded, vcpu: &mut impl Vcpu, value: u64) -> Result<(), Fault> {
     let offset = vcpu.register(RDI) & decoded.address_width.mask();
-    let linear = decoded.linear(vcpu, SegmentName::Es, offset, decoded.width, true)?;
+    let linear = decoded.linear(vcpu, SegmentName::Es, offset, decoded.width.bytes(), true)?;
     vcpu.store(linear, decoded.width, value)
 }
 
@@ -78,16 +136,37 @@ fn add(decoded: &Decoded, vcpu: &mut impl Vcpu, register: u8, number: u64) {
     vcpu.set_register(register, decoded.address_width.merge(old, old.wrapping_add(number)));
 }
 
-fn repeat<V: Vcpu>(decoded: &Decoded, vcpu: &mut V, mut once: impl FnMut(&mut V) -> Result<(), Fault>) -> Result<Outcome, Fault> {
-    if !decoded.repeat {
+fn repeat<V: Vcpu>(decoded: &Decoded, vcpu: &mut V, once: impl FnMut(&mut V) -> Result<(), Fault>) -> Result<Outcome, Fault> {
+    repeat_while(decoded, vcpu, once, |_| true)
+}
+
+/// The same of comparisons, whose result can end the repetition.
+fn repeat_compared<V: Vcpu>(decoded: &Decoded, vcpu: &mut V, once: impl FnMut(&mut V) -> Result<(), Fault>) -> Result<Outcome, Fault> {
+    let while_zero = decoded.repeat == Repeat::WhileEqual;
+    repeat_while(decoded, vcpu, once, |vcpu| (vcpu.flags() & ZF != 0) == while_zero)
+}
+
+fn repeat_while<V: Vcpu>(
+    decoded: &Decoded,
+    vcpu: &mut V,
+    mut once: impl FnMut(&mut V) -> Result<(), Fault>,
+    goes_on: impl Fn(&V) -> bool,
+) -> Result<Outcome, Fault> {
+    if decoded.repeat == Repeat::No {
         return once(vcpu).map(|()| Outcome::Complete);
     }
-    for _ in 0..CHUNK {
-        if vcpu.register(RCX) & decoded.address_width.mask() == 0 {
-            return Ok(Outcome::Complete);
-        }
+    let left = |vcpu: &V| vcpu.register(RCX) & decoded.address_width.mask();
+    if left(vcpu) == 0 {
+        return Ok(Outcome::Complete);
+    }
+    // A guest that steps through its code stops after each element.
+    let most = if vcpu.flags() & TF == 0 { CHUNK } else { 1 };
+    for _ in 0..most {
         once(vcpu)?;
         add(decoded, vcpu, RCX, u64::MAX);
+        if left(vcpu) == 0 || !goes_on(vcpu) {
+            return Ok(Outcome::Complete);
+        }
     }
     Ok(Outcome::Partial)
 }

@@ -7,11 +7,12 @@ mod forms;
 mod native;
 
 use emulated::Machine;
-use forms::{Form, Imm, Operand, forms};
-use native::{ARENA, Processor, Registers};
+use forms::{Form, Imm, Kind, Operand, forms};
+use native::{ARENA, Processor, Registers, has_avx};
 use proptest::test_runner::{RngAlgorithm, TestRng};
 use rand_like::Random;
-use stile_decode::{CodeSize, Outcome, decode, execute};
+use std::sync::LazyLock;
+use stile_decode::{CodeSize, Fault, Outcome, decode, execute};
 
 mod rand_like {
     use proptest::prelude::RngCore;
@@ -45,8 +46,9 @@ mod rand_like {
     }
 }
 
-/// Cases of each form.
+/// Cases of each form, and of those that only move.
 const CASES: usize = 150;
+const CASES_OF_MOVES: usize = 40;
 
 const ARITHMETIC: u64 = 0x8d5;
 const DF: u64 = 1 << 10;
@@ -55,8 +57,10 @@ const FLAGS: u64 = ARITHMETIC | DF;
 
 const RAX: usize = 0;
 const RCX: usize = 1;
+const RDX: usize = 2;
 const RBX: usize = 3;
 const RSP: usize = 4;
+const RBP: usize = 5;
 const RSI: usize = 6;
 const RDI: usize = 7;
 
@@ -75,6 +79,18 @@ fn random() -> Random {
 /// The bytes of `form`, with random prefixes and registers; its operand is at RBX if it has one by ModRM.
 fn encode(form: &Form, random: &mut Random, moffs: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
+    if let Some(vex) = form.vex {
+        let r = random.bool();
+        let other = if vex.two { random.below(16) as u8 } else { 0 };
+        bytes.extend([
+            0xc4,
+            u8::from(!r) << 7 | 0x60 | vex.map,
+            u8::from(vex.w) << 7 | (!other & 15) << 3 | u8::from(vex.wide) << 2 | vex.pp,
+        ]);
+        bytes.extend(form.opcode);
+        bytes.push((random.below(8) as u8) << 3 | RBX as u8);
+        return bytes;
+    }
     if form.operand_size && random.below(3) == 0 {
         bytes.push(0x66);
     }
@@ -84,13 +100,14 @@ fn encode(form: &Form, random: &mut Random, moffs: u64) -> Vec<u8> {
     if form.lock && random.bool() {
         bytes.push(0xf0);
     }
-    let w = form.operand_size && random.bool();
+    bytes.extend(form.prefix);
+    let w = form.rex_w || form.operand_size && random.bool();
     let r = matches!(form.operand, Operand::Register) && random.bool();
     let extra = matches!(form.operand, Operand::OpcodeRegister) && random.bool();
     if w || r || extra || random.bool() {
         bytes.push(0x40 | u8::from(w) << 3 | u8::from(r) << 2 | u8::from(extra));
     }
-    let narrow = bytes.contains(&0x66) && !w;
+    let narrow = form.operand_size && bytes.contains(&0x66) && !w;
     bytes.extend(form.opcode);
     match form.operand {
         Operand::Register => bytes.push((random.below(8) as u8) << 3 | RBX as u8),
@@ -99,12 +116,16 @@ fn encode(form: &Form, random: &mut Random, moffs: u64) -> Vec<u8> {
         Operand::Moffs => bytes.extend(moffs.to_le_bytes()),
         Operand::Implied => {}
     }
+    if matches!(form.imm, Imm::Frame) {
+        bytes.extend([random.below(128) as u8, 0, random.below(4) as u8]);
+        return bytes;
+    }
     let immediate = random.value().to_le_bytes();
     let count = match form.imm {
         Imm::None => 0,
         Imm::Byte => 1,
         Imm::Full if narrow => 2,
-        Imm::Full => 4,
+        Imm::Full | Imm::Frame => 4,
     };
     bytes.extend(&immediate[..count]);
     bytes
@@ -112,12 +133,21 @@ fn encode(form: &Form, random: &mut Random, moffs: u64) -> Vec<u8> {
 
 fn case(form: &Form, random: &mut Random, arena: u64) -> Case {
     const MIDDLE: usize = ARENA / 2;
-    let mut memory = Box::new(std::array::from_fn(|i| (i * 7 % 251) as u8));
+    static PATTERN: LazyLock<[u8; ARENA]> = LazyLock::new(|| std::array::from_fn(|i| (i * 7 % 251) as u8));
+    let mut memory = Box::new(*PATTERN);
     // In the middle, so that bit strings and string instructions have room on both sides.
     let operand = arena + MIDDLE as u64 - 64 + random.below(128);
     // A locked access over two cache lines stops the whole machine, and kernels make whoever does that wait.
-    let operand = if form.lock { operand & !7 } else { operand };
+    let operand = if form.lock { operand & !7 } else { operand } & !(form.aligned - 1);
     random.fill(&mut memory[MIDDLE - 64..MIDDLE + 128]);
+    let alike = form.string && form.compares;
+    if alike {
+        // So that comparisons go on for a while.
+        memory[MIDDLE - 512..MIDDLE + 512].fill(0x5a);
+        for _ in 0..random.below(4) {
+            memory[MIDDLE - 64 + random.below(192) as usize] = 0;
+        }
+    }
     let mut general: [u64; 16] = std::array::from_fn(|_| random.value());
     general[RBX] = operand;
     general[RSP] = arena + ARENA as u64 - 512 + random.below(64);
@@ -127,6 +157,23 @@ fn case(form: &Form, random: &mut Random, arena: u64) -> Case {
     let value = u64::from_le_bytes(value);
     if form.compares && random.bool() {
         general[RAX] = value;
+    }
+    if alike && random.bool() {
+        general[RAX] = 0x5a5a_5a5a_5a5a_5a5a;
+    }
+    if form.kind == Kind::Pair && random.bool() {
+        let (low, high) = if form.rex_w { (0, 8) } else { (0, 4) };
+        let word = |at: usize| u64::from_le_bytes(memory[(operand - arena) as usize + at..][..8].try_into().unwrap());
+        // What is above EAX and EDX does not count.
+        (general[RAX], general[RDX]) = (word(low), word(high));
+    }
+    if form.kind == Kind::Divide {
+        // Often small enough for a quotient.
+        general[RDX] = [0, 1, u64::MAX, general[RDX]][random.below(4) as usize];
+        general[RAX] = [general[RAX], general[RAX] & 0xff, general[RAX] & 0x7ff, general[RAX]][random.below(4) as usize];
+    }
+    if form.stack {
+        general[RBP] = general[RSP] + 64 + random.below(64);
     }
     if form.bit_string {
         // Not RBX or RSP, which would be numbers of bits far away: the register field's middle bit makes it another.
@@ -145,7 +192,58 @@ fn case(form: &Form, random: &mut Random, arena: u64) -> Case {
     }
     let flags = random.value() & FLAGS | 0x202;
     let flags = if form.string { flags } else { flags & !DF };
-    Case { bytes, before: Registers { general, flags }, memory, operand }
+    let vectors = std::array::from_fn(|_| std::array::from_fn(|_| random.value()));
+    let mmx = std::array::from_fn(|_| random.value());
+    Case { bytes, before: Registers { general, flags, vectors, mmx }, memory, operand }
+}
+
+/// Bits of the operand of a form with an operand size.
+fn bits(form: &Form, bytes: &[u8]) -> u32 {
+    let w = bytes.iter().take_while(|byte| **byte != form.opcode[0]).any(|byte| byte & 0xf8 == 0x48);
+    match (form.operand_size, w, bytes.contains(&0x66)) {
+        (false, ..) => 8,
+        (_, true, _) => 64,
+        (_, _, true) => 16,
+        _ => 32,
+    }
+}
+
+/// The flags that a shift leaves undefined; none if it leaves all.
+fn undefined_by_shift(form: &Form, bytes: &[u8], before: &Registers) -> Option<u64> {
+    const CF: u64 = 1;
+    const AF: u64 = 1 << 4;
+    const OF: u64 = 1 << 11;
+    let bits = bits(form, bytes);
+    let opcode = *form.opcode.last().unwrap();
+    let count = match (form.imm, opcode) {
+        (Imm::Byte, _) => bytes[bytes.len() - 1].into(),
+        (_, 0xd0 | 0xd1) => 1,
+        _ => before.general[RCX],
+    } & if bits == 64 { 63 } else { 31 };
+    let rotates = matches!(form.operand, Operand::Digit(0..4));
+    let signed = matches!(form.operand, Operand::Digit(7));
+    if form.kind == Kind::DoubleShift && count > bits.into() {
+        return None;
+    }
+    let of = if count > 1 { OF } else { 0 };
+    let af = if count > 0 && !rotates { AF } else { 0 };
+    let cf = if count >= bits.into() && !rotates && !signed && form.kind == Kind::Shift { CF } else { 0 };
+    Some(of | af | cf)
+}
+
+/// Whether a division has a quotient that its register has room for.
+fn divides(form: &Form, bytes: &[u8], before: &Registers, divisor: u64) -> bool {
+    let bits = bits(form, bytes);
+    let mask = u64::MAX >> (64 - bits);
+    let high = if bits == 8 { before.general[RAX] >> 8 } else { before.general[RDX] } & mask;
+    let dividend = u128::from(high) << bits | u128::from(before.general[RAX] & mask);
+    if form.name.starts_with("div") {
+        return (divisor & mask) as u128 != 0 && dividend / u128::from(divisor & mask) <= mask.into();
+    }
+    let dividend = (dividend << (128 - 2 * bits)) as i128 >> (128 - 2 * bits);
+    let divisor = i128::from((divisor << (64 - bits)) as i64 >> (64 - bits));
+    let limit = 1_i128 << (bits - 1);
+    divisor != 0 && dividend.checked_div(divisor).is_some_and(|quotient| (-limit..limit).contains(&quotient))
 }
 
 #[test]
@@ -153,24 +251,46 @@ fn forms_do_what_the_processor_does() {
     let mut random = random();
     let mut processor = Processor::new();
     let arena = processor.arena();
-    for form in &forms() {
-        for _ in 0..CASES {
+    for form in &forms(has_avx()) {
+        let mut ran = 0;
+        let moves = matches!(form.name, "vector" | "cmovcc r, m" | "setcc m8");
+        let cases = if moves { CASES_OF_MOVES } else { CASES };
+        for _ in 0..cases {
             let Case { bytes, before, mut memory, operand } = case(form, &mut random, arena);
             let mut machine = Machine::new(arena, &memory[..]);
             (machine.general, machine.flags) = (before.general, before.flags);
-            let after = processor.run(&bytes, &before, &mut memory);
-            let decoded = decode(&bytes, CodeSize::Bits64).unwrap_or_else(|e| panic!("{} {bytes:02x?}: {e:?}", form.name));
-            assert_eq!(usize::from(decoded.len()), bytes.len(), "{} {bytes:02x?}", form.name);
-            let outcome = execute(&decoded, &mut machine, operand);
-            assert_eq!(outcome, Ok(Outcome::Complete), "{} {bytes:02x?}", form.name);
+            (machine.other.vectors, machine.other.mmx) = (before.vectors, before.mmx);
             let context = || format!("{} {bytes:02x?} with {before:x?}", form.name);
+            let decoded = decode(&bytes, CodeSize::Bits64).unwrap_or_else(|e| panic!("{}: {e:?}", context()));
+            assert_eq!(usize::from(decoded.len()), bytes.len(), "{}", context());
+            let outcome = execute(&decoded, &mut machine, operand);
+            let value = u64::from_le_bytes(memory[(operand - arena) as usize..][..8].try_into().unwrap());
+            if form.kind == Kind::Divide && !divides(form, &bytes, &before, value) {
+                assert_eq!(outcome, Err(Fault::Divide), "{}", context());
+                assert_eq!((machine.general, machine.flags), (before.general, before.flags), "{}", context());
+                continue;
+            }
+            assert_eq!(outcome, Ok(Outcome::Complete), "{}", context());
+            let undefined = match form.kind {
+                Kind::Shift | Kind::DoubleShift => undefined_by_shift(form, &bytes, &before),
+                _ => Some(form.undefined),
+            };
+            let Some(undefined) = undefined else { continue };
+            ran += 1;
+            let after = processor.run(&bytes, &before, &mut memory);
             assert_eq!(machine.general, after.general, "registers after {}", context());
-            let defined = FLAGS & !form.undefined;
+            let defined = FLAGS & !undefined;
             assert_eq!(machine.flags & defined, after.flags & defined, "flags after {}", context());
             assert!(machine.memory == memory[..], "memory after {}", context());
-            let uses_device = !form.string && !form.stack && !form.bit_string && operand % 4096 + 8 <= 4096;
+            let seen = if has_avx() { 4 } else { 2 };
+            for (ours, its) in machine.other.vectors.iter().zip(&after.vectors) {
+                assert_eq!(ours[..seen], its[..seen], "vector registers after {}", context());
+            }
+            assert_eq!(machine.other.mmx, after.mmx, "MMX registers after {}", context());
+            let uses_device = !form.string && !form.stack && !form.bit_string && operand % 4096 + 32 <= 4096;
             assert!(!uses_device || machine.linear_accesses == 0 && machine.device_accesses > 0, "{}", context());
         }
+        assert!(ran > cases / 5, "{} ran {ran} times", form.name);
     }
 }
 
@@ -201,7 +321,7 @@ fn addresses_are_those_of_the_processor() {
         };
         let decoded = decode(&encode(0x8b), CodeSize::Bits64).expect("a load");
         let length = usize::from(decoded.len());
-        let before = Registers { general: std::array::from_fn(|_| random.value()), flags: 0x202 };
+        let before = Registers { general: std::array::from_fn(|_| random.value()), flags: 0x202, ..Registers::default() };
         let destination = usize::from(tail[0] >> 3 & 7 | (rex & 4) << 1);
         let after = processor.run(&encode(0x8d)[..length], &before, &mut memory);
         let address = after.general[destination];

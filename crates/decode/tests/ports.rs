@@ -3,7 +3,7 @@
 mod emulated;
 
 use emulated::Machine;
-use stile_decode::{CodeSize, Fault, Intent, Outcome, Segment, SegmentName, Vcpu, Width, decode, execute};
+use stile_decode::{CodeSize, Fault, Intent, OtherRegisters, Outcome, Segment, SegmentName, Vcpu, Width, decode, execute};
 
 const MEMORY: u64 = 0x1000;
 const RCX: usize = 1;
@@ -59,16 +59,18 @@ impl Vcpu for WithPort {
     fn port_write(&mut self, port: u16, _: Width, value: u64) {
         self.written.push((port, value));
     }
-    fn check_store(&mut self, linear: u64, width: Width) -> Result<(), Fault> {
-        self.load(linear, width, Intent::Modify).map(drop)
+    fn check_store(&mut self, linear: u64, bytes: u64) -> Result<(), Fault> {
+        self.machine.check_store(linear, bytes)
     }
-    fn load(&mut self, linear: u64, width: Width, intent: Intent) -> Result<u64, Fault> {
-        self.machine.load(linear, width, intent)
+    fn load_bytes(&mut self, linear: u64, bytes: &mut [u8], intent: Intent) -> Result<(), Fault> {
+        self.machine.load_bytes(linear, bytes, intent)
     }
-    fn store(&mut self, linear: u64, width: Width, value: u64) -> Result<(), Fault> {
-        self.machine.store(linear, width, value)
+    fn store_bytes(&mut self, linear: u64, bytes: &[u8]) -> Result<(), Fault> {
+        self.machine.store_bytes(linear, bytes)
     }
 }
+
+impl OtherRegisters for WithPort {}
 
 fn with_port() -> WithPort {
     let memory: Vec<u8> = (1..=16).collect();

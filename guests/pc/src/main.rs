@@ -5,6 +5,7 @@
 
 mod apic;
 mod console;
+mod device;
 mod emulator;
 mod exception;
 mod lapic;
@@ -38,7 +39,7 @@ extern "C" fn main(magic: u32, info: u32) -> ! {
     }
     let mut failed = u32::from(magic != MULTIBOOT);
     emulator::setup();
-    for (name, on, test) in emulator::ALL.iter().chain(tests::ALL) {
+    for (name, on, test) in emulator::ALL.iter().chain(tests::ALL).chain(device::ALL) {
         if *on == tests::On::Stile && !tests::is_guest() {
             println!("SKIP {name}: there is no hypervisor");
             continue;
@@ -90,7 +91,10 @@ fn off() -> ! {
 
 #[unsafe(no_mangle)]
 extern "C" fn unexpected(vector: u64, rip: u64) -> ! {
-    println!("FAIL: exception {vector} at {rip:#x}\nEXIT: STATUS=2");
+    let address: u64;
+    // SAFETY: reading changes nothing.
+    unsafe { core::arch::asm!("mov {}, cr2", out(reg) address, options(nostack, preserves_flags)) };
+    println!("FAIL: exception {vector} at {rip:#x}, CR2 {address:#x}\nEXIT: STATUS=2");
     off()
 }
 

@@ -1,6 +1,8 @@
 //! A processor of memory and registers, for the emulator to work on.
 
-use stile_decode::{Fault, Intent, Segment, SegmentName, Vcpu, Width};
+use stile_decode::{
+    Control, Descriptor, Extent, Fault, Intent, OtherRegisters, Segment, SegmentName, SelectorName, SystemSegment, TableName, Vcpu, Width,
+};
 use stile_walk::{ErrorCode, PageFault};
 
 /// Linear, guest-physical and device addresses are the same here.
@@ -16,6 +18,26 @@ pub struct Machine {
     /// How many accesses went to a device, and how many to a linear address.
     pub device_accesses: usize,
     pub linear_accesses: usize,
+    pub other: Other,
+}
+
+/// Registers beyond the general ones. Descriptors are read from the memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Other {
+    pub vectors: [[u64; 4]; 16],
+    pub mmx: [u64; 8],
+    pub privilege: u8,
+    pub cr0: u64,
+    pub cr4: u64,
+    pub efer: u64,
+    pub xcr0: u64,
+    pub floating_point_error: bool,
+    /// GDT and IDT.
+    pub tables: [(u64, u16); 2],
+    /// Those of the segment registers; then LDTR's and TR's.
+    pub selectors: [u16; 8],
+    /// What was loaded last with a descriptor.
+    pub loaded: Option<Descriptor>,
 }
 
 impl Machine {
@@ -30,16 +52,30 @@ impl Machine {
             segments: [flat; 6],
             device_accesses: 0,
             linear_accesses: 0,
+            // Protected mode with SSE and AVX.
+            other: Other {
+                vectors: [[0; 4]; 16],
+                mmx: [0; 8],
+                privilege: 0,
+                cr0: 1,
+                cr4: 1 << 9 | 1 << 18,
+                efer: 1 << 10,
+                xcr0: 7,
+                floating_point_error: false,
+                tables: [(0, 0); 2],
+                selectors: [0; 8],
+                loaded: None,
+            },
         }
     }
 
-    fn range(&mut self, address: u64, width: Width) -> Option<&mut [u8]> {
+    fn range(&mut self, address: u64, length: usize) -> Option<&mut [u8]> {
         let start = usize::try_from(address.checked_sub(self.base)?).ok()?;
-        self.memory.get_mut(start..start.checked_add(width.bytes() as usize)?)
+        self.memory.get_mut(start..start.checked_add(length)?)
     }
 
     fn get(&mut self, address: u64, width: Width) -> Option<u64> {
-        let bytes = self.range(address, width)?;
+        let bytes = self.range(address, width.bytes() as usize)?;
         let mut value = [0; 8];
         value[..bytes.len()].copy_from_slice(bytes);
         Some(u64::from_le_bytes(value))
@@ -47,7 +83,7 @@ impl Machine {
 
     fn put(&mut self, address: u64, width: Width, value: u64) -> Option<()> {
         assert_eq!(value & !width.mask(), 0, "zero above the width");
-        let bytes = self.range(address, width)?;
+        let bytes = self.range(address, width.bytes() as usize)?;
         bytes.copy_from_slice(&value.to_le_bytes()[..bytes.len()]);
         Some(())
     }
@@ -101,13 +137,104 @@ impl Vcpu for Machine {
         self.put(address, width, value).expect("a device");
     }
 
-    fn load(&mut self, linear: u64, width: Width, intent: Intent) -> Result<u64, Fault> {
+    fn load_bytes(&mut self, linear: u64, bytes: &mut [u8], intent: Intent) -> Result<(), Fault> {
         self.linear_accesses += 1;
-        self.get(linear, width).ok_or(fault(linear, intent == Intent::Modify))
+        let found = self.range(linear, bytes.len()).ok_or(fault(linear, intent == Intent::Modify))?;
+        bytes.copy_from_slice(found);
+        Ok(())
     }
 
-    fn store(&mut self, linear: u64, width: Width, value: u64) -> Result<(), Fault> {
+    fn store_bytes(&mut self, linear: u64, bytes: &[u8]) -> Result<(), Fault> {
         self.linear_accesses += 1;
-        self.put(linear, width, value).ok_or(fault(linear, true))
+        self.range(linear, bytes.len()).ok_or(fault(linear, true))?.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn check_store(&mut self, linear: u64, bytes: u64) -> Result<(), Fault> {
+        self.range(linear, bytes as usize).ok_or(fault(linear, true)).map(drop)
+    }
+}
+
+impl OtherRegisters for Machine {
+    fn privilege(&self) -> u8 {
+        self.other.privilege
+    }
+
+    fn control(&self, register: Control) -> u64 {
+        match register {
+            Control::Cr0 => self.other.cr0,
+            Control::Cr4 => self.other.cr4,
+            Control::Efer => self.other.efer,
+            Control::Xcr0 => self.other.xcr0,
+        }
+    }
+
+    fn set_cr0(&mut self, value: u64) -> Result<(), Fault> {
+        self.other.cr0 = value;
+        Ok(())
+    }
+
+    fn table(&self, name: TableName) -> (u64, u16) {
+        self.other.tables[name as usize]
+    }
+
+    fn set_table(&mut self, name: TableName, base: u64, limit: u16) {
+        self.other.tables[name as usize] = (base, limit);
+    }
+
+    fn load_descriptor(&mut self, linear: u64) -> Result<u64, Fault> {
+        self.get(linear, Width::Qword).ok_or(fault(linear, false))
+    }
+
+    fn store_descriptor(&mut self, linear: u64, descriptor: u64) -> Result<(), Fault> {
+        self.put(linear, Width::Qword, descriptor).ok_or(fault(linear, true))
+    }
+
+    fn selector(&self, name: SelectorName) -> u16 {
+        self.other.selectors[match name {
+            SelectorName::Segment(name) => name as usize,
+            SelectorName::Ldtr => 6,
+            SelectorName::Tr => 7,
+        }]
+    }
+
+    fn set_segment(&mut self, name: SegmentName, selector: u16, descriptor: Option<&Descriptor>) {
+        self.other.selectors[name as usize] = selector;
+        self.other.loaded = descriptor.copied();
+        match descriptor {
+            Some(found) => self.segments[name as usize] = Segment::from_vmcs(found.base, found.limit, found.rights, true),
+            None => self.segments[name as usize].base = u64::from(selector) << 4,
+        }
+    }
+
+    fn set_system_segment(&mut self, name: SystemSegment, selector: u16, descriptor: &Descriptor) {
+        self.other.selectors[6 + name as usize] = selector;
+        self.other.loaded = Some(*descriptor);
+    }
+
+    fn vector(&self, index: u8, wide: bool) -> [u64; 4] {
+        let [a, b, c, d] = self.other.vectors[usize::from(index)];
+        if wide { [a, b, c, d] } else { [a, b, !c, !d] }
+    }
+
+    fn set_vector(&mut self, index: u8, [a, b, c, d]: [u64; 4], extent: Extent) {
+        let register = &mut self.other.vectors[usize::from(index)];
+        *register = match extent {
+            Extent::Low => [a, b, register[2], register[3]],
+            Extent::LowAlone => [a, b, 0, 0],
+            Extent::Wide => [a, b, c, d],
+        };
+    }
+
+    fn floating_point_error(&self) -> bool {
+        self.other.floating_point_error
+    }
+
+    fn mmx(&mut self, index: u8) -> u64 {
+        self.other.mmx[usize::from(index)]
+    }
+
+    fn set_mmx(&mut self, index: u8, value: u64) {
+        self.other.mmx[usize::from(index)] = value;
     }
 }

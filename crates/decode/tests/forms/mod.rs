@@ -20,6 +20,35 @@ pub enum Imm {
     Byte,
     /// 16 or 32 bits, by the operand size.
     Full,
+    /// ENTER's room and level, both small.
+    Frame,
+}
+
+/// What a VEX prefix says beside registers.
+#[derive(Clone, Copy, Default)]
+pub struct Vex {
+    pub w: bool,
+    /// 256 bits.
+    pub wide: bool,
+    /// The prefix that it stands for, by its number.
+    pub pp: u8,
+    /// The map of opcodes.
+    pub map: u8,
+    /// It names a second register.
+    pub two: bool,
+}
+
+/// What makes the operands of an instruction special.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Plain,
+    /// Shifts and rotates, of which the count decides what flags are undefined.
+    Shift,
+    /// The same, and of 16 bits not by more than that.
+    DoubleShift,
+    Divide,
+    /// It compares with RDX and RAX.
+    Pair,
 }
 
 #[derive(Clone, Copy)]
@@ -38,6 +67,14 @@ pub struct Form {
     pub stack: bool,
     pub bit_string: bool,
     pub compares: bool,
+    pub kind: Kind,
+    /// A prefix that is part of the opcode.
+    pub prefix: Option<u8>,
+    /// REX.W is part of the opcode.
+    pub rex_w: bool,
+    pub vex: Option<Vex>,
+    /// What the operand's address must be a multiple of.
+    pub aligned: u64,
 }
 
 const AF: u64 = 1 << 4;
@@ -56,6 +93,11 @@ const PLAIN: Form = Form {
     stack: false,
     bit_string: false,
     compares: false,
+    kind: Kind::Plain,
+    prefix: None,
+    rex_w: false,
+    vex: None,
+    aligned: 1,
 };
 
 /// Each with its opcodes for m8,r8; m,r; r8,m8; r,m, in the order of the digits of 80, 81 and 83.
@@ -145,6 +187,14 @@ fn strings_and_stack() -> Vec<Form> {
         Form { name: "stos", opcode: &[0xab], ..string },
         Form { name: "movsb", opcode: &[0xa4], operand_size: false, ..string },
         Form { name: "movs", opcode: &[0xa5], ..string },
+        Form { name: "lodsb", opcode: &[0xac], operand_size: false, ..string },
+        Form { name: "lods", opcode: &[0xad], ..string },
+        Form { name: "scasb", opcode: &[0xae], operand_size: false, compares: true, ..string },
+        Form { name: "scas", opcode: &[0xaf], compares: true, ..string },
+        Form { name: "cmpsb", opcode: &[0xa6], operand_size: false, compares: true, ..string },
+        Form { name: "cmps", opcode: &[0xa7], compares: true, ..string },
+        Form { name: "enter", opcode: &[0xc8], imm: Imm::Frame, operand: Operand::Implied, ..stack },
+        Form { name: "leave", opcode: &[0xc9], operand: Operand::Implied, ..stack },
         Form { name: "push m", opcode: &[0xff], operand: Operand::Digit(6), ..stack },
         Form { name: "pop m", opcode: &[0x8f], operand: Operand::Digit(0), ..stack },
         Form { name: "push r", opcode: &[0x50], operand: Operand::OpcodeRegister, ..stack },
@@ -154,6 +204,177 @@ fn strings_and_stack() -> Vec<Form> {
     ]
 }
 
-pub fn forms() -> Vec<Form> {
-    [moves(), arithmetic(), bits(), strings_and_stack()].concat()
+/// Opcodes 0F 40 to 0F 4F, and 0F 90 to 0F 9F.
+const CONDITIONS: [[[u8; 2]; 16]; 2] = {
+    let mut opcodes = [[[0x0f, 0]; 16]; 2];
+    let mut n = 0;
+    while n < 16 {
+        opcodes[0][n][1] = 0x40 + n as u8;
+        opcodes[1][n][1] = 0x90 + n as u8;
+        n += 1;
+    }
+    opcodes
+};
+
+fn conditions() -> Vec<Form> {
+    let [moves, sets] = const { &CONDITIONS };
+    let moves = moves.iter().map(|opcode| Form { name: "cmovcc r, m", opcode, ..PLAIN });
+    let sets = sets.iter().map(|opcode| Form { name: "setcc m8", opcode, operand_size: false, ..PLAIN });
+    moves.chain(sets).collect()
+}
+
+fn shifts() -> Vec<Form> {
+    let mut forms = Vec::new();
+    for (digit, name) in ["rol", "ror", "rcl", "rcr", "shl", "shr", "sal", "sar"].into_iter().enumerate() {
+        let common = Form { name, operand: Operand::Digit(digit as u8), kind: Kind::Shift, ..PLAIN };
+        let byte = Form { operand_size: false, ..common };
+        forms.extend([
+            Form { opcode: &[0xc0], imm: Imm::Byte, ..byte },
+            Form { opcode: &[0xc1], imm: Imm::Byte, ..common },
+            Form { opcode: &[0xd0], ..byte },
+            Form { opcode: &[0xd1], ..common },
+            Form { opcode: &[0xd2], ..byte },
+            Form { opcode: &[0xd3], ..common },
+        ]);
+    }
+    for (name, by, by_cl) in [("shld", &[0x0f, 0xa4], &[0x0f, 0xa5]), ("shrd", &[0x0f, 0xac], &[0x0f, 0xad])] {
+        let common = Form { name, kind: Kind::DoubleShift, ..PLAIN };
+        forms.extend([Form { opcode: by, imm: Imm::Byte, ..common }, Form { opcode: by_cl, ..common }]);
+    }
+    forms
+}
+
+const CF: u64 = 1;
+const ZF: u64 = 1 << 6;
+const OF: u64 = 1 << 11;
+const ARITHMETIC: u64 = 0x8d5;
+
+fn multiplications() -> Vec<Form> {
+    let product = Form { undefined: ARITHMETIC & !(CF | OF), ..PLAIN };
+    let divide = Form { undefined: ARITHMETIC, kind: Kind::Divide, ..PLAIN };
+    let byte = Form { operand_size: false, ..product };
+    let digit = Operand::Digit;
+    vec![
+        Form { name: "mul m8", opcode: &[0xf6], operand: digit(4), ..byte },
+        Form { name: "mul m", opcode: &[0xf7], operand: digit(4), ..product },
+        Form { name: "imul m8", opcode: &[0xf6], operand: digit(5), ..byte },
+        Form { name: "imul m", opcode: &[0xf7], operand: digit(5), ..product },
+        Form { name: "imul r, m", opcode: &[0x0f, 0xaf], ..product },
+        Form { name: "imul r, m, i", opcode: &[0x69], imm: Imm::Full, ..product },
+        Form { name: "imul r, m, i8", opcode: &[0x6b], imm: Imm::Byte, ..product },
+        Form { name: "div m8", opcode: &[0xf6], operand: digit(6), operand_size: false, ..divide },
+        Form { name: "div m", opcode: &[0xf7], operand: digit(6), ..divide },
+        Form { name: "idiv m8", opcode: &[0xf6], operand: digit(7), operand_size: false, ..divide },
+        Form { name: "idiv m", opcode: &[0xf7], operand: digit(7), ..divide },
+    ]
+}
+
+fn others() -> Vec<Form> {
+    let scan = Form { undefined: ARITHMETIC & !ZF, ..PLAIN };
+    let count = Form { prefix: Some(0xf3), undefined: ARITHMETIC & !(ZF | CF), ..PLAIN };
+    let digit = Operand::Digit(1);
+    vec![
+        Form { name: "bsf", opcode: &[0x0f, 0xbc], ..scan },
+        Form { name: "bsr", opcode: &[0x0f, 0xbd], ..scan },
+        Form { name: "tzcnt", opcode: &[0x0f, 0xbc], ..count },
+        Form { name: "lzcnt", opcode: &[0x0f, 0xbd], ..count },
+        Form { name: "popcnt", opcode: &[0x0f, 0xb8], undefined: 0, ..count },
+        Form { name: "movbe r, m", opcode: &[0x0f, 0x38, 0xf0], ..PLAIN },
+        Form { name: "movbe m, r", opcode: &[0x0f, 0x38, 0xf1], ..PLAIN },
+        Form { name: "cmpxchg8b", opcode: &[0x0f, 0xc7], operand: digit, operand_size: false, lock: true, kind: Kind::Pair, ..PLAIN },
+        Form {
+            name: "cmpxchg16b",
+            opcode: &[0x0f, 0xc7],
+            operand: digit,
+            operand_size: false,
+            rex_w: true,
+            lock: true,
+            kind: Kind::Pair,
+            aligned: 16,
+            ..PLAIN
+        },
+    ]
+}
+
+/// Moves of vector and MMX registers: the prefix, the opcode, and whether the operand must be aligned.
+fn vectors(avx: bool) -> Vec<Form> {
+    const LOADS_AND_STORES: [(Option<u8>, [u8; 2], bool); 17] = [
+        (None, [0x0f, 0x10], false),
+        (None, [0x0f, 0x11], false),
+        (Some(0x66), [0x0f, 0x10], false),
+        (Some(0x66), [0x0f, 0x11], false),
+        (None, [0x0f, 0x28], true),
+        (None, [0x0f, 0x29], true),
+        (Some(0x66), [0x0f, 0x28], true),
+        (Some(0x66), [0x0f, 0x29], true),
+        (Some(0xf3), [0x0f, 0x6f], false),
+        (Some(0xf3), [0x0f, 0x7f], false),
+        (Some(0x66), [0x0f, 0x6f], true),
+        (Some(0x66), [0x0f, 0x7f], true),
+        (None, [0x0f, 0x2b], true),
+        (Some(0x66), [0x0f, 0x2b], true),
+        (Some(0x66), [0x0f, 0xe7], true),
+        (Some(0xf2), [0x0f, 0xf0], false),
+        // MOVNTDQA stands in another map: see below.
+        (Some(0xf3), [0x0f, 0x10], false),
+    ];
+    const HALVES: [(Option<u8>, [u8; 2]); 17] = [
+        (None, [0x0f, 0x12]),
+        (None, [0x0f, 0x13]),
+        (Some(0x66), [0x0f, 0x12]),
+        (Some(0x66), [0x0f, 0x13]),
+        (None, [0x0f, 0x16]),
+        (None, [0x0f, 0x17]),
+        (Some(0x66), [0x0f, 0x16]),
+        (Some(0x66), [0x0f, 0x17]),
+        (Some(0xf3), [0x0f, 0x10]),
+        (Some(0xf3), [0x0f, 0x11]),
+        (Some(0xf2), [0x0f, 0x10]),
+        (Some(0xf2), [0x0f, 0x11]),
+        (Some(0x66), [0x0f, 0x6e]),
+        (Some(0x66), [0x0f, 0x7e]),
+        (Some(0xf3), [0x0f, 0x7e]),
+        (Some(0x66), [0x0f, 0xd6]),
+        (Some(0xf3), [0x0f, 0x11]),
+    ];
+    let pp = |prefix: Option<u8>| prefix.map_or(0, |prefix| [0x66, 0xf3, 0xf2].iter().position(|p| *p == prefix).unwrap() as u8 + 1);
+    let plain = Form { name: "vector", operand_size: false, ..PLAIN };
+    let mut forms = vec![Form { opcode: &[0x0f, 0x38, 0x2a], prefix: Some(0x66), aligned: 16, ..plain }];
+    for (prefix, opcode, aligned) in const { &LOADS_AND_STORES } {
+        let (prefix, aligned) = (*prefix, *aligned);
+        forms.push(Form { opcode, prefix, aligned: if aligned { 16 } else { 1 }, ..plain });
+        for wide in [false, true] {
+            let vex = Vex { wide: wide && opcode[1] != 0x10, pp: pp(prefix), map: 1, ..Vex::default() };
+            let size = if wide { 32 } else { 16 };
+            forms.push(Form { opcode: &opcode[1..], vex: Some(vex), aligned: if aligned { size } else { 1 }, ..plain });
+        }
+    }
+    for (prefix, opcode) in const { &HALVES } {
+        let prefix = *prefix;
+        forms.push(Form { opcode, prefix, ..plain });
+        let vex = Vex { pp: pp(prefix), map: 1, two: matches!(opcode[1], 0x12 | 0x16), ..Vex::default() };
+        forms.push(Form { opcode: &opcode[1..], vex: Some(vex), ..plain });
+        if matches!(opcode[1], 0x6e | 0x7e) && prefix == Some(0x66) {
+            forms.push(Form { opcode, prefix, rex_w: true, ..plain });
+            forms.push(Form { opcode: &opcode[1..], vex: Some(Vex { w: true, ..vex }), ..plain });
+        }
+    }
+    for wide in [false, true] {
+        let vex = Vex { wide, pp: 1, map: 2, ..Vex::default() };
+        // Of 256 bits it is AVX2's.
+        forms.push(Form { opcode: &[0x2a], vex: Some(vex), aligned: if wide { 32 } else { 16 }, ..plain });
+    }
+    // MMX: MOVD, MOVQ by both opcodes, MOVNTQ.
+    for (opcode, rex_w) in [(&[0x0f, 0x6e], false), (&[0x0f, 0x7e], false), (&[0x0f, 0x6e], true), (&[0x0f, 0x7e], true)] {
+        forms.push(Form { opcode, rex_w, ..plain });
+    }
+    for opcode in [&[0x0f, 0x6f], &[0x0f, 0x7f], &[0x0f, 0xe7]] {
+        forms.push(Form { opcode, ..plain });
+    }
+    forms.into_iter().filter(|form| avx || form.vex.is_none()).collect()
+}
+
+/// All of them, those of AVX only if there is such.
+pub fn forms(avx: bool) -> Vec<Form> {
+    [moves(), arithmetic(), bits(), strings_and_stack(), conditions(), shifts(), multiplications(), others(), vectors(avx)].concat()
 }

@@ -12,11 +12,17 @@ pub const PAGE: usize = 4096;
 const ARENA_PAGES: usize = 2;
 pub const ARENA: usize = ARENA_PAGES * PAGE;
 
-/// General registers in the order of their encoding, and RFLAGS.
+/// General registers in the order of their encoding, RFLAGS, and the registers of AVX, if there are such, and of MMX.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Registers {
     pub general: [u64; 16],
     pub flags: u64,
+    pub vectors: [[u64; 4]; 16],
+    pub mmx: [u64; 8],
+}
+
+pub fn has_avx() -> bool {
+    std::arch::is_x86_feature_detected!("avx")
 }
 
 const RSP: u8 = 4;
@@ -28,6 +34,9 @@ const FLAGS: usize = 128;
 const HOST_STACK: usize = 512;
 /// A stack for moving flags from and to their register.
 const SCRATCH_STACK: usize = 1024;
+/// Before and after.
+const VECTORS: [usize; 2] = [1024, 1536];
+const MMX: [usize; 2] = [2048, 2112];
 
 pub struct Processor {
     region: *mut u8,
@@ -63,22 +72,34 @@ impl Processor {
         let mut registers = before.general.map(u64::to_le_bytes).concat();
         registers.extend(before.flags.to_le_bytes());
         let mut after = [0; 136];
+        let bytes = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+        let (vectors, mmx) = (bytes(before.vectors.as_flattened()), bytes(&before.mmx));
+        let (mut vectors_after, mut mmx_after) = ([0; 512], [0; 64]);
         // SAFETY: the region is ours alone (`&mut self`), SIZE bytes long, and all copies stay within their part of it.
         // Code is written while its page is not executable and run while it is not writable. The frame keeps all that
         // the calling convention asks for; the instruction does what this function's contract says.
         unsafe {
             self.region.copy_from(code.as_ptr(), code.len());
             self.region.add(PAGE + BEFORE).copy_from(registers.as_ptr(), registers.len());
+            self.region.add(PAGE + VECTORS[0]).copy_from(vectors.as_ptr(), vectors.len());
+            self.region.add(PAGE + MMX[0]).copy_from(mmx.as_ptr(), mmx.len());
             self.region.add(2 * PAGE).copy_from(memory.as_ptr(), ARENA);
             self.protect(libc::PROT_READ | libc::PROT_EXEC);
             let enter: extern "sysv64" fn() = std::mem::transmute(self.region);
             enter();
             self.protect(libc::PROT_READ | libc::PROT_WRITE);
             self.region.add(PAGE + AFTER).copy_to(after.as_mut_ptr(), after.len());
+            self.region.add(PAGE + VECTORS[1]).copy_to(vectors_after.as_mut_ptr(), vectors_after.len());
+            self.region.add(PAGE + MMX[1]).copy_to(mmx_after.as_mut_ptr(), mmx_after.len());
             self.region.add(2 * PAGE).copy_to(memory.as_mut_ptr(), ARENA);
         }
-        let word = |i: usize| u64::from_le_bytes(after[i * 8..][..8].try_into().unwrap());
-        Registers { general: std::array::from_fn(word), flags: word(16) }
+        let word = |bytes: &[u8], i: usize| u64::from_le_bytes(bytes[i * 8..][..8].try_into().unwrap());
+        Registers {
+            general: std::array::from_fn(|i| word(&after, i)),
+            flags: word(&after, 16),
+            vectors: std::array::from_fn(|i| std::array::from_fn(|j| word(&vectors_after, 4 * i + j))),
+            mmx: std::array::from_fn(|i| word(&mmx_after, i)),
+        }
     }
 
     /// Sets the rights to the page of code.
@@ -108,6 +129,12 @@ fn frame(instruction: &[u8]) -> (Vec<u8>, usize) {
     reach_plain(&mut code, 0xff, 6, BEFORE + FLAGS);
     code.push(0x9d);
     for register in 0..16 {
+        vector(&mut code, 0x6f, register, VECTORS[0]);
+    }
+    for register in 0..8 {
+        mmx(&mut code, 0x6f, register, MMX[0]);
+    }
+    for register in 0..16 {
         load(&mut code, register, BEFORE + 8 * usize::from(register));
     }
     let at = code.len();
@@ -115,6 +142,14 @@ fn frame(instruction: &[u8]) -> (Vec<u8>, usize) {
     for register in 0..16 {
         store(&mut code, register, AFTER + 8 * usize::from(register));
     }
+    for register in 0..16 {
+        vector(&mut code, 0x7f, register, VECTORS[1]);
+    }
+    for register in 0..8 {
+        mmx(&mut code, 0x7f, register, MMX[1]);
+    }
+    // emms
+    code.extend([0x0f, 0x77]);
     // lea rsp, [scratch]; pushfq; pop [flags]
     reach(&mut code, 0x8d, RSP, SCRATCH_STACK);
     code.push(0x9c);
@@ -129,6 +164,22 @@ fn frame(instruction: &[u8]) -> (Vec<u8>, usize) {
 fn reach(code: &mut Vec<u8>, opcode: u8, register: u8, slot: usize) {
     code.push(0x48 | register >> 3 << 2);
     reach_plain(code, opcode, register & 7, slot);
+}
+
+/// VMOVDQU of a YMM register, if there are such, or MOVDQU of an XMM register; 6f loads, 7f stores.
+fn vector(code: &mut Vec<u8>, opcode: u8, register: u8, slots: usize) {
+    if has_avx() {
+        code.extend([0xc5, if register < 8 { 0xfe } else { 0x7e }]);
+    } else {
+        code.extend([0xf3, 0x40 | register >> 3 << 2, 0x0f]);
+    }
+    reach_plain(code, opcode, register & 7, slots + 32 * usize::from(register));
+}
+
+/// MOVQ of an MMX register.
+fn mmx(code: &mut Vec<u8>, opcode: u8, register: u8, slots: usize) {
+    code.push(0x0f);
+    reach_plain(code, opcode, register, slots + 8 * usize::from(register));
 }
 
 fn reach_plain(code: &mut Vec<u8>, opcode: u8, register: u8, slot: usize) {

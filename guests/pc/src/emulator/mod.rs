@@ -2,7 +2,7 @@
 //! must see it at once, whatever it remembers of them.
 
 mod second;
-mod tables;
+pub mod tables;
 
 use core::arch::{asm, global_asm};
 

@@ -88,18 +88,39 @@ pub fn set_root(root: u64) {
     unsafe { asm!("mov cr3, {}", in(reg) root, options(nostack, preserves_flags)) };
 }
 
+/// What a page of the window is mapped to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    Frame(usize),
+    /// The page of a device.
+    Device(u64),
+}
+
 /// Maps a page of the window to a frame, or to none, and forgets what was there.
 pub fn map(root: Root, page: u64, frame: Option<usize>) {
-    map_quietly(root, page, frame);
+    map_to(root, page, frame.map(Place::Frame));
+}
+
+/// The same, to any place.
+pub fn map_to(root: Root, page: u64, place: Option<Place>) {
+    put_entry(root, page, place);
     // SAFETY: forgetting a translation is always right.
     unsafe { asm!("invlpg [{}]", in(reg) WINDOW + page * PAGE, options(nostack, preserves_flags)) };
 }
 
 /// The same, without telling the processor.
 pub fn map_quietly(root: Root, page: u64, frame: Option<usize>) {
+    put_entry(root, page, frame.map(Place::Frame));
+}
+
+fn put_entry(root: Root, page: u64, place: Option<Place>) {
     // SAFETY: only an address is taken.
     let table = unsafe { &raw const WINDOW_1[root as usize] as u64 };
-    let entry = frame.map_or(0, |frame| self::frame(frame) + OPEN);
+    let entry = match place {
+        Some(Place::Frame(index)) => frame(index) + OPEN,
+        Some(Place::Device(address)) => address + UNCACHED + OPEN,
+        None => 0,
+    };
     write(table + 8 * page, &entry.to_le_bytes());
 }
 

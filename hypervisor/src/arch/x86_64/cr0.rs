@@ -29,6 +29,11 @@ pub fn runs_64_bit_code() -> bool {
     vmcs::read(Field::GUEST_EFER) & LMA != 0 && vmcs::read(Field::GUEST_CS_RIGHTS) & L != 0
 }
 
+/// CR0 as the guest that is loaded reads it.
+pub fn read() -> u64 {
+    vmcs::read(Field::GUEST_CR0) & !HELD | vmcs::read(Field::CR0_SHADOW) & HELD
+}
+
 /// A guest's write to CR0 of the vCPU that is loaded. Returns false if hardware would refuse it (the manual, "MOV—Move to/from Control
 /// Registers").
 pub fn write(vm: &'static Vm, value: u64) -> bool {

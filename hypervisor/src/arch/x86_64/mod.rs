@@ -22,6 +22,8 @@ mod protected;
 mod ram;
 mod rtc;
 mod signals;
+mod simd;
+mod test_memory;
 pub mod timer;
 pub mod uart;
 mod virtual_apic;

@@ -1,7 +1,6 @@
 //! What each VM and each vCPU has of the architecture: second stage, bitmaps, power states.
 
 use core::cell::UnsafeCell;
-use core::ops::Range;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use stile_apic::{IoApic, LocalApic, Mode, Pages};
@@ -20,6 +19,7 @@ use super::instructions::msr;
 use super::ports::Ports;
 use super::protected::Protected;
 use super::signals::Signals;
+use super::test_memory::TestMemory;
 use super::virtual_apic::{self, AccessPage};
 use super::world::{Place, World};
 use super::{mmu, vmx};
@@ -40,6 +40,8 @@ pub struct Vm {
     pub protected: Option<Protected>,
     /// What is at ports.
     pub ports: Ports,
+    /// Memory for test programs, which is a device.
+    pub test_memory: TestMemory,
 }
 
 /// The architecture's part of a vCPU.
@@ -128,12 +130,6 @@ fn io_bitmaps() -> [u64; 2] {
     [pages, pages + PAGE_SIZE]
 }
 
-/// Memory that test programs find at a place of its own.
-fn test_memory() -> Piece {
-    let Range { start, end } = stile_board::pc::TEST_MEMORY;
-    Piece { ipa: start, pa: memory::allocate_pages(end - start), size: end - start }
-}
-
 impl Vm {
     /// A VM whose memory is in `pieces`, mapped before it is touched with the largest pages that fit.
     ///
@@ -145,11 +141,8 @@ impl Vm {
         }
         let geometry = Geometry::stage1(48, mmu::pa_range()).ok_or("the EPT has no such shape")?;
         let root = TableFrames.allocate().ok_or("no memory for second-stage tables")?;
-        let test_memory = test_memory();
-        let mut pieces = heapless::Vec::<Piece, MAX_PIECES>::from_slice(pieces).map_err(|()| "a VM's memory is in too many pieces")?;
-        pieces.push(test_memory).map_err(|_| "a VM's memory is in too many pieces")?;
         let mut table = PageTable::new(Ept, geometry, root).map_err(|_| "a second-stage root out of reach")?;
-        for piece in &pieces {
+        for piece in pieces {
             let attributes = Attributes { memory: MemoryType::Normal, permissions: EptPermissions::ALL };
             table
                 .map(&mut TableFrames, Mapping { address: piece.ipa, output: piece.pa, size: piece.size, attributes })
@@ -167,12 +160,20 @@ impl Vm {
             x2apic_bitmap: msr_bitmap(level),
             apic_access,
         };
-        let memory = heapless::Vec::from_slice(&pieces).map_err(|()| "a VM's memory is in too many pieces")?;
-        let ram = pieces.iter().map(|piece| piece.size).sum::<u64>() - test_memory.size;
+        let memory = heapless::Vec::from_slice(pieces).map_err(|()| "a VM's memory is in too many pieces")?;
+        let ram = pieces.iter().map(|piece| piece.size).sum::<u64>();
         let ports = Ports::new(ram, vcpus);
         let protects = techniques.decode_cache == DecodeCache::Protect;
         let protected = protects.then(|| Protected::new(table, place.ept));
-        Ok(Vm { cpuid: Table::new(vcpus), memory, place, io_apic: TicketLock::new(IoApic::new()), protected, ports })
+        Ok(Vm {
+            cpuid: Table::new(vcpus),
+            memory,
+            place,
+            io_apic: TicketLock::new(IoApic::new()),
+            protected,
+            ports,
+            test_memory: TestMemory::new(),
+        })
     }
 
     /// Where a guest-physical address is in physical memory, if it is in RAM.

@@ -201,9 +201,10 @@ pub fn turn_on(features: &Features) -> Result<(), &'static str> {
     }
     let region = page_with_revision(features.revision);
     let cr0 = (read_cr!("cr0") | features.cr0.0) & features.cr0.1;
-    // OSXSAVE, for guests' XCR0, where there is XSAVE.
+    // OSXSAVE, for guests' XCR0, where there is XSAVE; OSFXSR, to reach their SIMD registers.
     let xsave = if cpuid(1, 0).ecx & 1 << 26 != 0 { 1 << 18 } else { 0 };
-    let cr4 = (read_cr!("cr4") | features.cr4.0 | xsave) & features.cr4.1;
+    const OSFXSR: u64 = 1 << 9;
+    let cr4 = (read_cr!("cr4") | features.cr4.0 | xsave | OSFXSR) & features.cr4.1;
     let failed: u8;
     // SAFETY: CR0 and CR4 change in nothing that Stile depends on, and the region is a page for this CPU alone.
     unsafe {

@@ -2,7 +2,7 @@
 //! `stile-decode`), and pages whose right to write was taken away (`protected.rs`).
 
 use stile_board::pc;
-use stile_decode::{Fault, Outcome as Done, Quick, Refusal, execute};
+use stile_decode::{Fault, Outcome as Done, Quick, Refusal, Width, execute};
 use stile_ledger::RowId;
 use stile_ledger::x86_64::{self as rows, key, reason};
 use stile_wire::CrashReason;
@@ -18,6 +18,8 @@ use crate::arch::x86_64::{interrupts, timer};
 enum Device {
     LocalApic(u32),
     IoApic(u32),
+    /// Memory for test programs, which each access exits for.
+    TestMemory(u64),
     Nothing,
 }
 
@@ -30,14 +32,15 @@ impl Device {
         match address >> 12 {
             page if page == cpu.apic_page => Device::LocalApic(offset),
             IO_APIC => Device::IoApic(offset),
+            _ if pc::TEST_MEMORY.contains(&address) => Device::TestMemory(address - pc::TEST_MEMORY.start),
             _ => Device::Nothing,
         }
     }
 }
 
-/// Reads a device. `changed` is set if the vCPU's interrupts may have.
+/// Reads a device. `changed` is set if the vCPU's interrupts may have. Only memory looks at the width.
 #[inline]
-pub fn read(cpu: &mut Cpu, address: u64, changed: &mut bool) -> u64 {
+pub fn read(cpu: &mut Cpu, address: u64, width: Width, changed: &mut bool) -> u64 {
     match Device::at(cpu, address) {
         Device::LocalApic(offset) => {
             // What is no register is an error, which may interrupt.
@@ -45,13 +48,14 @@ pub fn read(cpu: &mut Cpu, address: u64, changed: &mut bool) -> u64 {
             cpu.apic().read(offset, timer::now()).into()
         }
         Device::IoApic(offset) => cpu.vcpu().vm().arch.io_apic.lock().read(offset).into(),
+        Device::TestMemory(offset) => cpu.vcpu().vm().arch.test_memory.read(offset, width),
         Device::Nothing => u64::MAX,
     }
 }
 
-/// Writes a device.
+/// Writes a device. As above.
 #[inline]
-pub fn write(cpu: &mut Cpu, address: u64, value: u64) {
+pub fn write(cpu: &mut Cpu, address: u64, width: Width, value: u64) {
     let vcpu = cpu.vcpu();
     match Device::at(cpu, address) {
         Device::LocalApic(offset) => {
@@ -62,6 +66,7 @@ pub fn write(cpu: &mut Cpu, address: u64, value: u64) {
             vcpu.vm().arch.io_apic.lock().write(offset, value as u32);
             interrupts::send_from_io_apic(vcpu.vm(), Some(cpu));
         }
+        Device::TestMemory(offset) => vcpu.vm().arch.test_memory.write(offset, width, value),
         Device::Nothing => {}
     }
 }
@@ -89,7 +94,7 @@ extern "C" fn handle_ept_violation(cpu: &mut Cpu) -> Outcome {
             false
         }
         Some(Quick::Store(value)) => {
-            write(cpu, address, value.into());
+            write(cpu, address, Width::Dword, value.into());
             true
         }
         None => return Outcome::with_all_registers(),
@@ -141,7 +146,13 @@ pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
     }
     match done {
         Ok(Done::Complete) => advance_to(decoded.code_size().advance(rip, decoded.len())),
-        Ok(Done::Partial) => {}
+        Ok(Done::Shadowed) => {
+            advance_to(decoded.code_size().advance(rip, decoded.len()));
+            inject::begin_shadow();
+        }
+        Ok(Done::Jump(to)) => advance_to(to),
+        // An element is done: what comes between instructions comes here, too.
+        Ok(Done::Partial) => advance_to(rip),
         Err(fault) => return refuse(row, fault),
     }
     if changed {
@@ -165,17 +176,15 @@ fn row(cpu: &Cpu, address: u64, write: bool) -> RowId {
     match Device::at(cpu, address) {
         Device::LocalApic(_) => rows::local_apic(write),
         Device::IoApic(_) => rows::io_apic(write),
-        Device::Nothing => cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::MMIO, key::page(address, write))),
+        Device::TestMemory(_) | Device::Nothing => cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::MMIO, key::page(address, write))),
     }
 }
 
 #[cold]
 fn refuse(row: RowId, fault: Fault) -> Outcome {
-    match fault {
-        Fault::InvalidOpcode => inject::undefined(),
-        Fault::Protection => inject::general_protection(),
-        Fault::Stack => inject::stack_fault(),
-        Fault::Page(fault) => inject::page_fault(fault.linear, fault.code.0),
+    if let Fault::Page(fault) = fault {
+        inject::set_fault_address(fault.linear);
     }
+    inject::exception(fault.vector(), fault.code());
     Outcome::again(row)
 }

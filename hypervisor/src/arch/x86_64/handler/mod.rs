@@ -10,6 +10,7 @@ mod mmio;
 mod msr;
 mod other;
 mod processor;
+mod registers;
 
 pub use interrupt::idle as idle_interrupt;
 pub use msr::Kept;
@@ -86,29 +87,36 @@ mod inject {
         }
     }
 
-    /// #SS(0).
-    pub fn stack_fault() {
-        vmcs::write(Field::ENTRY_ERROR_CODE, 0);
-        vmcs::write(Field::ENTRY_INTERRUPTION, VALID | HARDWARE_EXCEPTION | ERROR_CODE | 12);
+    /// An exception of an instruction, with its error code, if it has one.
+    pub fn exception(vector: u8, code: Option<u32>) {
+        if let Some(code) = code {
+            vmcs::write(Field::ENTRY_ERROR_CODE, code.into());
+        }
+        // In real mode none has one.
+        let has_code = code.is_some() && vmcs::read(Field::GUEST_CR0) & 1 != 0;
+        vmcs::write(Field::ENTRY_INTERRUPTION, VALID | HARDWARE_EXCEPTION | if has_code { ERROR_CODE } else { 0 } | u64::from(vector));
     }
 
-    /// #PF at a linear address.
-    pub fn page_fault(address: u64, code: u32) {
+    /// The linear address that a page fault tells.
+    pub fn set_fault_address(address: u64) {
         // SAFETY: CR2 is the guest's.
         unsafe { core::arch::asm!("mov cr2, {}", in(reg) address, options(nomem, nostack, preserves_flags)) };
-        vmcs::write(Field::ENTRY_ERROR_CODE, code.into());
-        vmcs::write(Field::ENTRY_INTERRUPTION, VALID | HARDWARE_EXCEPTION | ERROR_CODE | 14);
+    }
+
+    /// MOV SS is done: nothing comes before the next instruction is.
+    pub fn begin_shadow() {
+        const BY_MOV_SS: u64 = 1 << 1;
+        vmcs::write(Field::GUEST_INTERRUPTIBILITY, vmcs::read(Field::GUEST_INTERRUPTIBILITY) | BY_MOV_SS);
     }
 
     /// #UD: an instruction that there is not.
     pub fn undefined() {
-        vmcs::write(Field::ENTRY_INTERRUPTION, VALID | HARDWARE_EXCEPTION | 6);
+        exception(6, None);
     }
 
     /// #GP(0): an instruction that may not do what it tries.
     pub fn general_protection() {
-        vmcs::write(Field::ENTRY_ERROR_CODE, 0);
-        vmcs::write(Field::ENTRY_INTERRUPTION, VALID | HARDWARE_EXCEPTION | ERROR_CODE | 13);
+        exception(13, Some(0));
     }
 }
 

@@ -1,6 +1,6 @@
 //! The vCPU as the emulation of an instruction sees it (crate `stile-decode`).
 
-use stile_decode::{Context, Fault, Intent, Segment, SegmentName, Vcpu, Width};
+use stile_decode::{Context, Fault, Intent, Segment, SegmentName, Vcpu, Width, device_parts};
 use stile_walk::{Access, Kind, translate};
 
 use super::{io, mmio};
@@ -21,13 +21,22 @@ pub struct Processor<'a> {
     pub end: Option<End>,
 }
 
+/// On whose behalf memory is accessed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    /// The instruction's, with its privilege.
+    Instruction,
+    /// The processor's, which reads its tables whatever the privilege is.
+    Processor,
+}
+
 impl Processor<'_> {
     /// Where one byte at a linear address is, and how many follow it there.
-    fn translate(&self, linear: u64, write: bool) -> Result<(u64, u64), Fault> {
+    fn translate(&self, linear: u64, write: bool, by: By) -> Result<(u64, u64), Fault> {
         let access = Access {
             kind: if write { Kind::Write } else { Kind::Read },
-            user: self.context.user(),
-            smap_override: vmcs::read(Field::GUEST_RFLAGS) & 1 << 18 != 0,
+            user: by == By::Instruction && self.context.user(),
+            smap_override: by == By::Instruction && vmcs::read(Field::GUEST_RFLAGS) & 1 << 18 != 0,
         };
         let found = translate(&Ram(self.cpu.vcpu().vm()), self.context.paging(), linear, access)?;
         Ok((found.address, found.left))
@@ -48,27 +57,44 @@ impl Processor<'_> {
             }
             return;
         }
-        let mut word = [0; 8];
-        let len = bytes.len().min(8);
-        if write {
-            word[..len].copy_from_slice(&bytes[..len]);
-            self.device_write(address, Width::Qword, u64::from_le_bytes(word));
-        } else {
-            word = self.device_read(address, Width::Qword).to_le_bytes();
-            bytes[..len].copy_from_slice(&word[..len]);
+        device_parts(address, bytes.len(), |address, at, width| {
+            let mut word = [0; 8];
+            let Some(part) = bytes.get_mut(at..at + width.bytes() as usize) else { return };
+            let Some(of_word) = word.get_mut(..part.len()) else { return };
+            if write {
+                of_word.copy_from_slice(part);
+                self.device_write(address, width, u64::from_le_bytes(word));
+            } else {
+                word = self.device_read(address, width).to_le_bytes();
+                part.iter_mut().zip(word).for_each(|(to, from)| *to = from);
+            }
+        });
+    }
+
+    pub(super) fn move_pieces(&mut self, pieces: [(u64, u64); 2], bytes: &mut [u8], write: bool) {
+        let mut done = 0;
+        for (address, len) in pieces {
+            let end = done + len as usize;
+            if let Some(part) = bytes.get_mut(done..end).filter(|part| !part.is_empty()) {
+                self.piece(address, part, write);
+            }
+            done = end;
         }
     }
 
     /// The one or two pieces of an access: the second is in another page.
-    fn pieces(&self, linear: u64, len: u64, write: bool) -> Result<[(u64, u64); 2], Fault> {
-        let (first, left) = self.translate(linear, write)?;
+    pub(super) fn pieces(&self, linear: u64, len: u64, write: bool, by: By) -> Result<[(u64, u64); 2], Fault> {
+        let (first, left) = self.translate(linear, write, by)?;
         if left >= len {
             return Ok([(first, len), (0, 0)]);
         }
-        let (second, _) = self.translate(linear.wrapping_add(left), write)?;
+        let (second, _) = self.translate(linear.wrapping_add(left), write, by)?;
         Ok([(first, left), (second, len - left)])
     }
 }
+
+/// The most bytes of an operand.
+const MOST: usize = 32;
 
 impl Vcpu for Processor<'_> {
     #[inline]
@@ -115,14 +141,14 @@ impl Vcpu for Processor<'_> {
     }
 
     #[inline]
-    fn device_read(&mut self, address: u64, _width: Width) -> u64 {
-        mmio::read(self.cpu, address, &mut self.changed)
+    fn device_read(&mut self, address: u64, width: Width) -> u64 {
+        mmio::read(self.cpu, address, width, &mut self.changed)
     }
 
     #[inline]
-    fn device_write(&mut self, address: u64, _width: Width, value: u64) {
+    fn device_write(&mut self, address: u64, width: Width, value: u64) {
         self.changed = true;
-        mmio::write(self.cpu, address, value);
+        mmio::write(self.cpu, address, width, value);
     }
 
     fn port_read(&mut self, port: u16, width: Width) -> u64 {
@@ -133,38 +159,27 @@ impl Vcpu for Processor<'_> {
         self.end = self.end.or(io::write(self.cpu, port, width.bytes(), value));
     }
 
-    fn check_store(&mut self, linear: u64, width: Width) -> Result<(), Fault> {
-        self.pieces(linear, width.bytes(), true).map(drop)
+    fn check_store(&mut self, linear: u64, bytes: u64) -> Result<(), Fault> {
+        self.pieces(linear, bytes, true, By::Instruction).map(drop)
     }
 
-    fn load(&mut self, linear: u64, width: Width, intent: Intent) -> Result<u64, Fault> {
-        let mut bytes = [0; 8];
-        let mut done = 0;
-        for (address, len) in self.pieces(linear, width.bytes(), intent == Intent::Modify)? {
-            let end = done + len as usize;
-            if let Some(part) = bytes.get_mut(done..end).filter(|part| !part.is_empty()) {
-                self.piece(address, part, false);
-            }
-            done = end;
-        }
-        Ok(u64::from_le_bytes(bytes))
+    fn load_bytes(&mut self, linear: u64, bytes: &mut [u8], intent: Intent) -> Result<(), Fault> {
+        let pieces = self.pieces(linear, bytes.len() as u64, intent == Intent::Modify, By::Instruction)?;
+        self.move_pieces(pieces, bytes, false);
+        Ok(())
     }
 
-    fn store(&mut self, linear: u64, width: Width, value: u64) -> Result<(), Fault> {
-        let mut bytes = value.to_le_bytes();
-        let mut done = 0;
-        for (address, len) in self.pieces(linear, width.bytes(), true)? {
-            let end = done + len as usize;
-            if let Some(part) = bytes.get_mut(done..end).filter(|part| !part.is_empty()) {
-                self.piece(address, part, true);
-            }
-            done = end;
-        }
+    fn store_bytes(&mut self, linear: u64, bytes: &[u8]) -> Result<(), Fault> {
+        let pieces = self.pieces(linear, bytes.len() as u64, true, By::Instruction)?;
+        let mut copy = [0; MOST];
+        let Some(copy) = copy.get_mut(..bytes.len()) else { return Ok(()) };
+        copy.copy_from_slice(bytes);
+        self.move_pieces(pieces, copy, true);
         Ok(())
     }
 }
 
 /// The field of a segment register: they follow each other in the order of their encoding, two apart.
-fn part(first: Field, name: SegmentName) -> Field {
+pub(super) fn part(first: Field, name: SegmentName) -> Field {
     Field(first.0 + 2 * name as u32)
 }

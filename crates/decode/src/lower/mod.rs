@@ -1,9 +1,13 @@
 //! From bytes to [`Decoded`].
 
-use crate::decoded::{Alu, Base, Bit, Decoded, Operation, Source, Unary};
+mod operation;
+mod vector;
+
+use crate::decoded::{Base, Decoded, Operation, Source};
 use crate::quick::Form;
+use crate::string::Repeat;
 use crate::{CodeSize, SegmentName, Width};
-use iced_x86::{Code, Decoder, DecoderError, DecoderOptions, Instruction, MemorySize, Mnemonic, OpKind, Register};
+use iced_x86::{Code, Decoder, DecoderError, DecoderOptions, Instruction, MemorySize, OpKind, Register};
 
 /// The most bytes that an instruction has.
 pub const MAX_LENGTH: usize = 15;
@@ -53,68 +57,34 @@ fn disassemble(bytes: &[u8], bits: u32) -> Result<(Instruction, DecoderError), U
 }
 
 fn lower(instruction: &Instruction, code_size: CodeSize) -> Option<Decoded> {
-    let operation = operation(instruction)?;
-    let mut decoded = Decoded {
-        operation,
-        code_size,
-        repeat: instruction.has_rep_prefix() || instruction.has_repne_prefix(),
-        length: u8::try_from(instruction.len()).ok()?,
-        ..Decoded::NOTHING
+    let operation = operation::of(instruction)?;
+    let repeat = match (instruction.has_rep_prefix(), instruction.has_repne_prefix()) {
+        (_, true) => Repeat::WhileUnequal,
+        (true, _) => Repeat::WhileEqual,
+        _ => Repeat::No,
     };
-    decoded.width = match operation {
-        Operation::PushSource | Operation::PopRegister => stack_width(instruction.code())?,
-        _ => width(instruction.memory_size())?,
+    let length = u8::try_from(instruction.len()).ok()?;
+    let mut decoded = Decoded { operation, code_size, repeat, length, ..Decoded::NOTHING };
+    let is_vector = matches!(operation, Operation::VectorLoad | Operation::VectorStore | Operation::MmxLoad | Operation::MmxStore);
+    let vector = if is_vector { vector::of(instruction) } else { None };
+    let bytes = if operation::is_on_a_stack(operation) {
+        decoded.width = stack_width(instruction.code())?;
+        decoded.width.bytes()
+    } else {
+        let bytes = vector.and_then(vector::size).or_else(|| size(instruction.memory_size()))?;
+        decoded.width = operand_width(operation, instruction.code(), bytes);
+        bytes
     };
     decoded.register_width = decoded.width;
     for operand in 0..instruction.op_count() {
         add_operand(&mut decoded, instruction, operand)?;
     }
-    decoded.last_offset = (stile_walk::PAGE - decoded.width.bytes()) as u16;
+    if let Some(vector) = vector {
+        decoded.source = vector;
+    }
+    decoded.last_offset = (stile_walk::PAGE - bytes) as u16;
     decoded.form = Form::of(&decoded);
     Some(decoded)
-}
-
-fn operation(instruction: &Instruction) -> Option<Operation> {
-    let memory_first = is_memory(instruction.op0_kind());
-    let memory = memory_first || instruction.op_count() > 1 && is_memory(instruction.op1_kind());
-    let alu = |alu| Some(if memory_first { Operation::ToMemory(alu) } else { Operation::ToRegister(alu) });
-    let operation = match instruction.mnemonic() {
-        Mnemonic::Mov | Mnemonic::Movnti if memory_first => Operation::Store,
-        Mnemonic::Mov | Mnemonic::Movzx => Operation::LoadPart,
-        Mnemonic::Movsx | Mnemonic::Movsxd => Operation::LoadSigned,
-        Mnemonic::Add => alu(Alu::Add)?,
-        Mnemonic::Adc => alu(Alu::Adc)?,
-        Mnemonic::Sub => alu(Alu::Sub)?,
-        Mnemonic::Sbb => alu(Alu::Sbb)?,
-        Mnemonic::And => alu(Alu::And)?,
-        Mnemonic::Or => alu(Alu::Or)?,
-        Mnemonic::Xor => alu(Alu::Xor)?,
-        Mnemonic::Cmp => alu(Alu::Cmp)?,
-        Mnemonic::Test => alu(Alu::Test)?,
-        Mnemonic::Inc => Operation::Unary(Unary::Inc),
-        Mnemonic::Dec => Operation::Unary(Unary::Dec),
-        Mnemonic::Not => Operation::Unary(Unary::Not),
-        Mnemonic::Neg => Operation::Unary(Unary::Neg),
-        Mnemonic::Bt => Operation::Bit(Bit::Test),
-        Mnemonic::Bts => Operation::Bit(Bit::Set),
-        Mnemonic::Btr => Operation::Bit(Bit::Reset),
-        Mnemonic::Btc => Operation::Bit(Bit::Complement),
-        Mnemonic::Xchg => Operation::Exchange,
-        Mnemonic::Xadd => Operation::ExchangeAdd,
-        Mnemonic::Cmpxchg => Operation::CompareExchange,
-        Mnemonic::Stosb | Mnemonic::Stosw | Mnemonic::Stosd | Mnemonic::Stosq => Operation::StoreString,
-        // MOVSD is an SSE instruction, too.
-        Mnemonic::Movsb | Mnemonic::Movsw | Mnemonic::Movsq => Operation::MoveString,
-        Mnemonic::Movsd if instruction.code() == Code::Movsd_m32_m32 => Operation::MoveString,
-        Mnemonic::Insb | Mnemonic::Insw | Mnemonic::Insd => Operation::InString,
-        Mnemonic::Outsb | Mnemonic::Outsw | Mnemonic::Outsd => Operation::OutString,
-        Mnemonic::Push if memory => Operation::PushMemory,
-        Mnemonic::Push => return Some(Operation::PushSource),
-        Mnemonic::Pop if memory => Operation::PopMemory,
-        Mnemonic::Pop => return Some(Operation::PopRegister),
-        _ => return None,
-    };
-    memory.then_some(operation)
 }
 
 const fn is_memory(kind: OpKind) -> bool {
@@ -133,19 +103,34 @@ const fn is_memory(kind: OpKind) -> bool {
 fn add_operand(decoded: &mut Decoded, instruction: &Instruction, operand: u32) -> Option<()> {
     match instruction.op_kind(operand) {
         OpKind::Register => {
-            let (source, width) = general(instruction.op_register(operand))?;
-            decoded.source = source;
+            let register = instruction.op_register(operand);
+            // What the operation says already: a segment register, a vector register.
+            let Some((source, width)) = general(register) else { return Some(()) };
+            // CL, which a double shift has beside its register, is known by the operation, too.
+            if operand < 2 {
+                decoded.source = source;
+            }
             if matches!(decoded.operation, Operation::LoadPart | Operation::LoadSigned) {
                 decoded.register_width = width;
             }
         }
         OpKind::Immediate8
+        | OpKind::Immediate8_2nd
         | OpKind::Immediate16
         | OpKind::Immediate32
         | OpKind::Immediate8to16
         | OpKind::Immediate8to32
         | OpKind::Immediate8to64
-        | OpKind::Immediate32to64 => decoded.source = Source::Immediate(instruction.immediate(operand) as i32),
+        | OpKind::Immediate32to64 => {
+            let value = instruction.immediate(operand) as i32;
+            decoded.source = match (operand, decoded.source) {
+                // ENTER's second immediate, and the third operand of others.
+                (1, Source::Immediate(size)) if decoded.operation == Operation::Enter => Source::Both(value as u8, size),
+                (2, Source::Register(register)) => Source::Both(register, value),
+                _ => Source::Immediate(value),
+            };
+        }
+        OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64 => decoded.displacement = instruction.near_branch_target(),
         OpKind::Memory => add_memory(decoded, instruction)?,
         OpKind::MemorySegSI | OpKind::MemoryESDI => decoded.address_width = Width::Word,
         OpKind::MemorySegESI | OpKind::MemoryESEDI => decoded.address_width = Width::Dword,
@@ -225,22 +210,49 @@ const fn segment(register: Register) -> Option<SegmentName> {
     })
 }
 
-const fn width(size: MemorySize) -> Option<Width> {
+/// Bytes of the operand in memory.
+const fn size(size: MemorySize) -> Option<u64> {
     Some(match size {
-        MemorySize::UInt8 | MemorySize::Int8 => Width::Byte,
-        MemorySize::UInt16 | MemorySize::Int16 => Width::Word,
-        MemorySize::UInt32 | MemorySize::Int32 => Width::Dword,
-        MemorySize::UInt64 | MemorySize::Int64 => Width::Qword,
+        MemorySize::UInt8 | MemorySize::Int8 => 1,
+        MemorySize::UInt16 | MemorySize::Int16 | MemorySize::WordOffset => 2,
+        MemorySize::UInt32 | MemorySize::Int32 | MemorySize::DwordOffset | MemorySize::Float32 | MemorySize::SegPtr16 => 4,
+        MemorySize::UInt64 | MemorySize::Int64 | MemorySize::QwordOffset | MemorySize::Float64 | MemorySize::Packed64_UInt32 => 8,
+        MemorySize::SegPtr32 | MemorySize::Fword6 => 6,
+        MemorySize::SegPtr64 | MemorySize::Fword10 => 10,
+        MemorySize::UInt128 => 16,
         _ => return None,
     })
 }
 
-/// What a push or pop without an operand in memory moves. Segment registers are not emulated.
+/// The width of an operand of so many bytes, or of its larger part: of a table's base, of a far pointer's offset, of each of two registers.
+const fn operand_width(operation: Operation, code: Code, bytes: u64) -> Width {
+    match bytes {
+        1 => Width::Byte,
+        2 => Width::Word,
+        4 if matches!(operation, Operation::JumpFar | Operation::LoadFar(_)) => Width::Word,
+        // The base has 24 bits.
+        6 if matches!(code, Code::Lgdt_m1632_16 | Code::Lidt_m1632_16) => Width::Word,
+        8 if matches!(operation, Operation::CompareExchangePair) => Width::Dword,
+        4 | 6 => Width::Dword,
+        _ => Width::Qword,
+    }
+}
+
+/// What an instruction moves to or from a stack, if it has no operand in memory beside that.
 const fn stack_width(code: Code) -> Option<Width> {
     Some(match code {
         Code::Push_r16 | Code::Push_imm16 | Code::Pushw_imm8 | Code::Pop_r16 => Width::Word,
         Code::Push_r32 | Code::Pushd_imm32 | Code::Pushd_imm8 | Code::Pop_r32 => Width::Dword,
         Code::Push_r64 | Code::Pushq_imm32 | Code::Pushq_imm8 | Code::Pop_r64 => Width::Qword,
+        Code::Pushw_ES | Code::Pushw_CS | Code::Pushw_SS | Code::Pushw_DS | Code::Pushw_FS | Code::Pushw_GS => Width::Word,
+        Code::Pushd_ES | Code::Pushd_CS | Code::Pushd_SS | Code::Pushd_DS | Code::Pushd_FS | Code::Pushd_GS => Width::Dword,
+        Code::Pushq_FS | Code::Pushq_GS => Width::Qword,
+        Code::Popw_ES | Code::Popw_SS | Code::Popw_DS | Code::Popw_FS | Code::Popw_GS => Width::Word,
+        Code::Popd_ES | Code::Popd_SS | Code::Popd_DS | Code::Popd_FS | Code::Popd_GS => Width::Dword,
+        Code::Popq_FS | Code::Popq_GS => Width::Qword,
+        Code::Call_rel16 | Code::Retnw | Code::Retnw_imm16 | Code::Enterw_imm16_imm8 | Code::Leavew | Code::Call_rm16 => Width::Word,
+        Code::Call_rel32_32 | Code::Retnd | Code::Retnd_imm16 | Code::Enterd_imm16_imm8 | Code::Leaved | Code::Call_rm32 => Width::Dword,
+        Code::Call_rel32_64 | Code::Retnq | Code::Retnq_imm16 | Code::Enterq_imm16_imm8 | Code::Leaveq | Code::Call_rm64 => Width::Qword,
         _ => return None,
     })
 }

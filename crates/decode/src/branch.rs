@@ -1,0 +1,73 @@
+//! JMP, CALL and RET whose target or stack is in a device.
+
+use crate::decoded::{Decoded, Source};
+use crate::{CodeSize, Fault, Intent, Outcome, SegmentName, Vcpu, descriptor, stack};
+
+/// The instruction pointer that is `target`, if code may be there.
+fn checked(decoded: &Decoded, vcpu: &impl Vcpu, target: u64) -> Result<Outcome, Fault> {
+    let inside = match decoded.code_size {
+        CodeSize::Bits64 => vcpu.canonical(target),
+        _ => target <= vcpu.segment(SegmentName::Cs).limit.into(),
+    };
+    if inside { Ok(Outcome::Jump(target)) } else { Err(Fault::Protection) }
+}
+
+fn target_in_memory(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<Outcome, Fault> {
+    let place = decoded.place(vcpu, decoded.offset(vcpu), exit, false)?;
+    let target = decoded.read(vcpu, place, Intent::Use)?;
+    checked(decoded, vcpu, target)
+}
+
+pub(crate) fn jump(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<Outcome, Fault> {
+    target_in_memory(decoded, vcpu, exit)
+}
+
+fn push_next(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<(), Fault> {
+    let next = decoded.code_size.advance(vcpu.rip(), decoded.length);
+    stack::push(decoded, vcpu, next)
+}
+
+pub(crate) fn call_memory(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<Outcome, Fault> {
+    let target = target_in_memory(decoded, vcpu, exit)?;
+    push_next(decoded, vcpu)?;
+    Ok(target)
+}
+
+pub(crate) fn call(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, Fault> {
+    let target = match decoded.source {
+        Source::Immediate(_) => vcpu.rip().wrapping_add(decoded.displacement) & decoded.width.mask(),
+        _ => decoded.source(vcpu),
+    };
+    let target = checked(decoded, vcpu, target)?;
+    push_next(decoded, vcpu)?;
+    Ok(target)
+}
+
+pub(crate) fn ret(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, Fault> {
+    let (target, pointer) = stack::top(decoded, vcpu)?;
+    let target = checked(decoded, vcpu, target)?;
+    let dropped = if let Source::Immediate(bytes) = decoded.source { bytes as u16 } else { 0 };
+    let pointer = stack::dropped(decoded, vcpu, pointer, dropped.into());
+    vcpu.set_register(stack::POINTER, pointer);
+    Ok(target)
+}
+
+/// JMP to a code segment of the same privilege. Gates and tasks are not followed.
+pub(crate) fn jump_far(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<Outcome, Fault> {
+    let (offset, selector) = descriptor::far_pointer(decoded, vcpu, exit)?;
+    let Some(code) = descriptor::code(vcpu, selector)? else {
+        if offset > vcpu.segment(SegmentName::Cs).limit.into() {
+            return Err(Fault::Protection);
+        }
+        vcpu.set_segment(SegmentName::Cs, selector, None);
+        return Ok(Outcome::Jump(offset));
+    };
+    let inside = if code.is_long() { vcpu.canonical(offset) } else { offset <= code.limit.into() };
+    if !inside {
+        return Err(Fault::Protection);
+    }
+    code.mark_used(vcpu)?;
+    let selector = selector & !3 | u16::from(vcpu.privilege());
+    vcpu.set_segment(SegmentName::Cs, selector, Some(&code));
+    Ok(Outcome::Jump(offset))
+}

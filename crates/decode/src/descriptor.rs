@@ -1,0 +1,265 @@
+//! Segment registers loaded from memory: descriptors, and the checks before one is loaded ("Segment Descriptors"; "MOV—Move",
+//! "LDS/LES/LFS/LGS/LSS", "LLDT", "LTR").
+
+use crate::decoded::{Decoded, SelectorName};
+use crate::{Control, Fault, Intent, SegmentName, TableName, Vcpu};
+
+/// A register of a segment that only the system uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum SystemSegment {
+    Ldtr,
+    Tr,
+}
+
+/// A descriptor as a segment register holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptor {
+    /// Base address.
+    pub base: u64,
+    /// Limit in bytes.
+    pub limit: u32,
+    /// Access rights as in the VMCS ("Guest Register State").
+    pub rights: u32,
+    /// The descriptor's own eight bytes, and where they are.
+    entry: u64,
+    at: u64,
+}
+
+/// Access rights.
+const ACCESSED: u32 = 1;
+const READABLE_OR_WRITABLE: u32 = 1 << 1;
+const CONFORMING: u32 = 1 << 2;
+const CODE: u32 = 1 << 3;
+/// Not one of the system's.
+const SEGMENT: u32 = 1 << 4;
+const PRESENT: u32 = 1 << 7;
+const LONG: u32 = 1 << 13;
+const BIG: u32 = 1 << 14;
+const UNUSABLE: u32 = 1 << 16;
+
+/// Types of the system's segments.
+const LDT: u32 = 2;
+const TASK_16: u32 = 1;
+const TASK: u32 = 9;
+const BUSY: u32 = 2;
+
+impl Descriptor {
+    /// What a null selector loads, at this privilege level.
+    const fn null(level: u8) -> Self {
+        Self { base: 0, limit: 0, rights: UNUSABLE | (level as u32) << 5, entry: 0, at: 0 }
+    }
+
+    const fn new(entry: u64, at: u64) -> Self {
+        let base = entry >> 16 & 0xff_ffff | entry >> 56 << 24;
+        let limit = (entry & 0xffff | entry >> 32 & 0xf_0000) as u32;
+        let limit = if entry >> 55 & 1 != 0 { limit << 12 | 0xfff } else { limit };
+        let rights = (entry >> 40) as u32 & 0xf0ff;
+        Self { base, limit, rights, entry, at }
+    }
+
+    const fn is(&self, bits: u32) -> bool {
+        self.rights & bits == bits
+    }
+
+    const fn level(&self) -> u8 {
+        (self.rights >> 5 & 3) as u8
+    }
+
+    /// It is 64-bit code.
+    pub(crate) const fn is_long(&self) -> bool {
+        self.is(LONG)
+    }
+
+    /// Marks the descriptor as accessed in its table.
+    pub(crate) fn mark_used(&self, vcpu: &mut impl Vcpu) -> Result<(), Fault> {
+        if self.is(ACCESSED) { Ok(()) } else { vcpu.store_descriptor(self.at, self.entry | u64::from(ACCESSED) << 40) }
+    }
+}
+
+/// Is this protected mode, and not virtual-8086 mode?
+fn is_protected(vcpu: &impl Vcpu) -> bool {
+    const PE: u64 = 1;
+    const VM: u64 = 1 << 17;
+    vcpu.control(Control::Cr0) & PE != 0 && vcpu.flags() & VM == 0
+}
+
+/// EFER.LMA.
+fn is_long_mode(vcpu: &impl Vcpu) -> bool {
+    vcpu.control(Control::Efer) & 1 << 10 != 0
+}
+
+fn is_null(selector: u16) -> bool {
+    selector & !3 == 0
+}
+
+/// What error codes tell of a selector.
+fn code_of(selector: u16) -> u16 {
+    selector & !3
+}
+
+/// The descriptor that a selector names, which is not null.
+fn find(vcpu: &mut impl Vcpu, selector: u16) -> Result<Descriptor, Fault> {
+    const LOCAL: u16 = 1 << 2;
+    let (base, limit) = if selector & LOCAL == 0 {
+        let (base, limit) = vcpu.table(TableName::Gdt);
+        (base, limit.into())
+    } else {
+        vcpu.local_table().ok_or(Fault::Selector(code_of(selector)))?
+    };
+    let offset = selector & !7;
+    if u32::from(offset) + 7 > limit {
+        return Err(Fault::Selector(code_of(selector)));
+    }
+    let at = base.wrapping_add(offset.into());
+    Ok(Descriptor::new(vcpu.load_descriptor(at)?, at))
+}
+
+/// Loads a segment register other than CS.
+pub(crate) fn load(vcpu: &mut impl Vcpu, name: SegmentName, selector: u16, long: bool) -> Result<(), Fault> {
+    if !is_protected(vcpu) {
+        vcpu.set_segment(name, selector, None);
+        return Ok(());
+    }
+    let (privilege, requested) = (vcpu.privilege(), (selector & 3) as u8);
+    let stack = name == SegmentName::Ss;
+    if is_null(selector) {
+        if stack && (!long || privilege == 3 || requested != privilege) {
+            return Err(Fault::Protection);
+        }
+        vcpu.set_segment(name, selector, Some(&Descriptor::null(if stack { privilege } else { 0 })));
+        return Ok(());
+    }
+    let found = find(vcpu, selector)?;
+    let wrong = Err(Fault::Selector(code_of(selector)));
+    if !found.is(SEGMENT) {
+        return wrong;
+    }
+    if stack {
+        let writable = !found.is(CODE) && found.is(READABLE_OR_WRITABLE);
+        if requested != privilege || found.level() != privilege || !writable {
+            return wrong;
+        }
+        if !found.is(PRESENT) {
+            return Err(Fault::StackSegment(code_of(selector)));
+        }
+    } else {
+        let checked = !found.is(CODE | CONFORMING);
+        if found.is(CODE) && !found.is(READABLE_OR_WRITABLE) || checked && found.level() < requested.max(privilege) {
+            return wrong;
+        }
+        if !found.is(PRESENT) {
+            return Err(Fault::NotPresent(code_of(selector)));
+        }
+    }
+    found.mark_used(vcpu)?;
+    vcpu.set_segment(name, selector, Some(&Descriptor { rights: found.rights | ACCESSED, ..found }));
+    Ok(())
+}
+
+/// The code segment of the same privilege that a jump may go to; none where selectors name no descriptors.
+pub(crate) fn code(vcpu: &mut impl Vcpu, selector: u16) -> Result<Option<Descriptor>, Fault> {
+    if !is_protected(vcpu) {
+        return Ok(None);
+    }
+    if is_null(selector) {
+        return Err(Fault::Protection);
+    }
+    let found = find(vcpu, selector)?;
+    if !found.is(SEGMENT) {
+        // A gate or a task, or nothing.
+        return Err(Fault::InvalidOpcode);
+    }
+    let (privilege, requested) = (vcpu.privilege(), (selector & 3) as u8);
+    let allowed = if found.is(CONFORMING) { found.level() <= privilege } else { requested <= privilege && found.level() == privilege };
+    let long = is_long_mode(vcpu);
+    if !found.is(CODE) || !allowed || long && found.is(LONG | BIG) {
+        return Err(Fault::Selector(code_of(selector)));
+    }
+    if !found.is(PRESENT) {
+        return Err(Fault::NotPresent(code_of(selector)));
+    }
+    // Without long mode the bit has no meaning.
+    let rights = if long { found.rights } else { found.rights & !LONG };
+    Ok(Some(Descriptor { rights: rights | ACCESSED, ..found }))
+}
+
+/// LLDT and LTR.
+pub(crate) fn load_system(vcpu: &mut impl Vcpu, name: SystemSegment, selector: u16) -> Result<(), Fault> {
+    if !is_protected(vcpu) {
+        return Err(Fault::InvalidOpcode);
+    }
+    if vcpu.privilege() != 0 {
+        return Err(Fault::Protection);
+    }
+    if is_null(selector) {
+        if name == SystemSegment::Tr {
+            return Err(Fault::Protection);
+        }
+        vcpu.set_system_segment(name, selector, &Descriptor::null(0));
+        return Ok(());
+    }
+    const LOCAL: u16 = 1 << 2;
+    let wrong = Err(Fault::Selector(code_of(selector)));
+    if selector & LOCAL != 0 {
+        return wrong;
+    }
+    let mut found = find(vcpu, selector)?;
+    let long = is_long_mode(vcpu);
+    let kind = found.rights & 0x1f;
+    let right = match name {
+        SystemSegment::Ldtr => kind == LDT,
+        SystemSegment::Tr => kind == TASK || kind == TASK_16 && !long,
+    };
+    if !right {
+        return wrong;
+    }
+    if !found.is(PRESENT) {
+        return Err(Fault::NotPresent(code_of(selector)));
+    }
+    if long {
+        // In long mode these have 16 bytes.
+        if u32::from(selector & !7) + 15 > vcpu.table(TableName::Gdt).1.into() {
+            return wrong;
+        }
+        found.base |= vcpu.load_descriptor(found.at.wrapping_add(8))? << 32;
+        if !vcpu.canonical(found.base) {
+            return wrong;
+        }
+    }
+    if name == SystemSegment::Tr {
+        vcpu.store_descriptor(found.at, found.entry | u64::from(BUSY) << 40)?;
+        found.rights |= BUSY;
+    }
+    vcpu.set_system_segment(name, selector, &found);
+    Ok(())
+}
+
+/// An offset of the operand's width, and the selector that follows it in memory.
+pub(crate) fn far_pointer(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<(u64, u16), Fault> {
+    let place = decoded.place(vcpu, decoded.offset(vcpu), exit, false)?;
+    let mut bytes = [0; 10];
+    let length = (decoded.bytes() as usize).min(bytes.len());
+    decoded.read_bytes(vcpu, place, bytes.get_mut(..length).unwrap_or_default(), Intent::Use)?;
+    let whole = bytes.iter().rev().fold(0, |value, &byte| value << 8 | u128::from(byte));
+    Ok((whole as u64 & decoded.width.mask(), (whole >> decoded.width.bits()) as u16))
+}
+
+/// LDS and others.
+pub(crate) fn load_far(decoded: &Decoded, name: SegmentName, vcpu: &mut impl Vcpu, exit: u64) -> Result<(), Fault> {
+    let (offset, selector) = far_pointer(decoded, vcpu, exit)?;
+    load(vcpu, name, selector, decoded.is_long())?;
+    decoded.set_source(vcpu, decoded.width, offset);
+    Ok(())
+}
+
+/// The selector of a register, which in user mode may be the system's secret.
+pub(crate) fn selector(vcpu: &impl Vcpu, name: SelectorName) -> Result<u16, Fault> {
+    if !matches!(name, SelectorName::Segment(_)) {
+        if !is_protected(vcpu) {
+            return Err(Fault::InvalidOpcode);
+        }
+        crate::system::check_user(vcpu)?;
+    }
+    Ok(vcpu.selector(name))
+}

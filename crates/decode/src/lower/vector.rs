@@ -1,0 +1,53 @@
+//! Moves of vector and MMX registers.
+
+use crate::decoded::{Part, Source, Vector};
+use iced_x86::{Instruction, Mnemonic, Register};
+
+/// The register of a vector or MMX move, and what of it is moved.
+pub(super) fn of(instruction: &Instruction) -> Option<Source> {
+    let is_load = matches!(instruction.op0_kind(), iced_x86::OpKind::Register);
+    let register = if is_load { instruction.op0_register() } else { instruction.op_register(instruction.op_count() - 1) };
+    if let Some(number) = within(register, Register::MM0, Register::MM7) {
+        return Some(Source::Mmx(number));
+    }
+    let wide = within(register, Register::YMM0, Register::YMM15);
+    let number = wide.or(within(register, Register::XMM0, Register::XMM15))?;
+    let whole = if wide.is_some() { Part::Wide } else { Part::Whole };
+    let (part, aligned, vex) = match instruction.mnemonic() {
+        Mnemonic::Movups | Mnemonic::Movupd | Mnemonic::Movdqu | Mnemonic::Lddqu => (whole, false, false),
+        Mnemonic::Movaps | Mnemonic::Movapd | Mnemonic::Movdqa => (whole, true, false),
+        Mnemonic::Movntps | Mnemonic::Movntpd | Mnemonic::Movntdq | Mnemonic::Movntdqa => (whole, true, false),
+        Mnemonic::Movss | Mnemonic::Movsd | Mnemonic::Movd | Mnemonic::Movq => (Part::Low, false, false),
+        Mnemonic::Movlps | Mnemonic::Movlpd => (Part::LowHalf, false, false),
+        Mnemonic::Movhps | Mnemonic::Movhpd => (Part::HighHalf, false, false),
+        Mnemonic::Vmovups | Mnemonic::Vmovupd | Mnemonic::Vmovdqu | Mnemonic::Vlddqu => (whole, false, true),
+        Mnemonic::Vmovaps | Mnemonic::Vmovapd | Mnemonic::Vmovdqa => (whole, true, true),
+        Mnemonic::Vmovntps | Mnemonic::Vmovntpd | Mnemonic::Vmovntdq | Mnemonic::Vmovntdqa => (whole, true, true),
+        Mnemonic::Vmovss | Mnemonic::Vmovsd | Mnemonic::Vmovd | Mnemonic::Vmovq => (Part::Low, false, true),
+        Mnemonic::Vmovlps | Mnemonic::Vmovlpd => (Part::LowHalf, false, true),
+        Mnemonic::Vmovhps | Mnemonic::Vmovhpd => (Part::HighHalf, false, true),
+        _ => return None,
+    };
+    // With a VEX prefix the other half is another register's.
+    let other = if vex && is_load && instruction.op_count() == 3 {
+        within(instruction.op1_register(), Register::XMM0, Register::XMM15)?
+    } else {
+        number
+    };
+    Some(Source::Vector(Vector { register: number, other, part, vex, aligned }))
+}
+
+/// Bytes of a vector's operand in memory, where the part alone says it.
+pub(super) const fn size(source: Source) -> Option<u64> {
+    match source {
+        Source::Vector(Vector { part: Part::Wide, .. }) => Some(32),
+        Source::Vector(Vector { part: Part::Whole, .. }) => Some(16),
+        Source::Vector(Vector { part: Part::LowHalf | Part::HighHalf, .. }) => Some(8),
+        _ => None,
+    }
+}
+
+fn within(register: Register, first: Register, last: Register) -> Option<u8> {
+    let number = (register as usize).checked_sub(first as usize)?;
+    (register as usize <= last as usize).then_some(number as u8)
+}

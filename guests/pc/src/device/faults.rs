@@ -1,0 +1,88 @@
+//! Exceptions of instructions on a device.
+
+use core::arch::asm;
+
+use super::{DEVICE, run};
+use crate::emulator::tables::{PAGE, Place, Root, WINDOW, map_to, write};
+use crate::exception::catch;
+use crate::tests::check;
+
+const DIVIDE: u64 = 0;
+const DEVICE_NOT_AVAILABLE: u64 = 7;
+const GENERAL_PROTECTION: u64 = 13;
+const PAGE_FAULT: u64 = 14;
+const FLOATING_POINT: u64 = 16;
+
+/// Each, and what its error code is.
+pub fn all(_: u64) -> Result<(), &'static str> {
+    let avx = run::turn_vectors_on();
+    check!(catch!("movaps [rsi], xmm0", "rsi" = DEVICE + 8) == Some((GENERAL_PROTECTION, 0)), "MOVAPS that is not aligned");
+    check!(catch!("movups [rsi], xmm0", "rsi" = DEVICE + 8).is_none(), "MOVUPS that is not aligned");
+    if avx {
+        check!(catch!("vmovaps ymm0, [rsi]", "rsi" = DEVICE + 16) == Some((GENERAL_PROTECTION, 0)), "VMOVAPS that is not aligned");
+    }
+    let pair = catch!("lock cmpxchg16b [rsi]", "rsi" = DEVICE + 8);
+    check!(pair == Some((GENERAL_PROTECTION, 0)), "CMPXCHG16B that is not aligned");
+    write(DEVICE, &[0; 8]);
+    check!(catch!("div qword ptr [rsi]", "rsi" = DEVICE, "rax" = 1, "rdx" = 2) == Some((DIVIDE, 0)), "DIV by zero");
+    write(DEVICE, &[2]);
+    check!(catch!("div qword ptr [rsi]", "rsi" = DEVICE, "rax" = 1, "rdx" = 2) == Some((DIVIDE, 0)), "a quotient without room");
+    check!(catch!("div qword ptr [rsi]", "rsi" = DEVICE, "rax" = 1, "rdx" = 1).is_none(), "a quotient with room");
+    write(DEVICE, &[0x11; 8]);
+    check!(catch!("jmp qword ptr [rsi]", "rsi" = DEVICE) == Some((GENERAL_PROTECTION, 0)), "JMP to what is no address");
+    // The selector of code.
+    write(DEVICE, &8u16.to_le_bytes());
+    check!(catch!("mov ss, word ptr [rsi]", "rsi" = DEVICE) == Some((GENERAL_PROTECTION, 8)), "MOV SS of a code segment");
+    write(DEVICE, &0x1000u16.to_le_bytes());
+    check!(catch!("mov es, word ptr [rsi]", "rsi" = DEVICE) == Some((GENERAL_PROTECTION, 0x1000)), "MOV ES beyond the GDT");
+    write(DEVICE, &[0; 2]);
+    check!(catch!("ltr word ptr [rsi]", "rsi" = DEVICE) == Some((GENERAL_PROTECTION, 0)), "LTR of null");
+    task_switched()?;
+    floating_point()?;
+    second_page()
+}
+
+/// CR0.TS keeps the registers of SSE and MMX from being used.
+fn task_switched() -> Result<(), &'static str> {
+    // SAFETY: no code but the tests' uses these registers.
+    unsafe { asm!("mov {0}, cr0", "or {0}, 8", "mov cr0, {0}", out(reg) _, options(nostack)) };
+    let faults = [catch!("movups xmm0, [rsi]", "rsi" = DEVICE), catch!("movq [rsi], mm0", "rsi" = DEVICE)];
+    // SAFETY: as above.
+    unsafe { asm!("clts", options(nostack)) };
+    check!(faults == [Some((DEVICE_NOT_AVAILABLE, 0)); 2], "with CR0.TS");
+    Ok(())
+}
+
+/// An x87 exception that waits comes before MOVQ.
+fn floating_point() -> Result<(), &'static str> {
+    let control = 0x033bu16;
+    // With CR0.NE; division by zero is not masked.
+    let fault = catch!(
+        "mov rax, cr0; or eax, 0x20; mov cr0, rax; fninit; fldcw [rdi]; fld1; fldz; fdivp; movq [rsi], mm0",
+        "rsi" = DEVICE,
+        "rdi" = &control
+    );
+    // SAFETY: the state of the x87 is as after its initialization.
+    unsafe { asm!("fnclex", "fninit", options(nostack)) };
+    check!(fault == Some((FLOATING_POINT, 0)), "MOVQ with an x87 exception that waits");
+    Ok(())
+}
+
+/// The second page of an operand is not there: nothing is done.
+fn second_page() -> Result<(), &'static str> {
+    map_to(Root::First, 2, Some(Place::Device(DEVICE)));
+    map_to(Root::First, 3, None);
+    let at = WINDOW + 3 * PAGE - 8;
+    write(at, &[0x99; 8]);
+    let fault = catch!("movups [rsi], xmm0", "rsi" = at);
+    let address: u64;
+    // SAFETY: reading changes nothing.
+    unsafe { asm!("mov {}, cr2", out(reg) address, options(nostack, preserves_flags)) };
+    check!(fault == Some((PAGE_FAULT, 2)) && address == WINDOW + 3 * PAGE, "a store whose second page is not there");
+    // SAFETY: the device's memory.
+    check!(unsafe { (at as *const u64).read_volatile() } == 0x9999_9999_9999_9999, "half of a store that faults is done");
+    for page in 2..4 {
+        map_to(Root::First, page, Some(Place::Frame(page as usize)));
+    }
+    Ok(())
+}

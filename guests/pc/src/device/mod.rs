@@ -1,0 +1,285 @@
+//! Instructions on memory that is a device, as they do on RAM: whoever emulates them must do what the processor does.
+
+mod faults;
+mod run;
+mod stack;
+mod system;
+
+use crate::emulator::tables::{PAGE, Place, Root, WINDOW, frame, map_to, write};
+use crate::tests::{On, Test, check};
+use run::Block;
+
+/// All of them, in order.
+pub const ALL: &[Test] = &[
+    ("device_instructions", On::Stile, instructions),
+    ("device_vectors", On::Stile, vectors),
+    ("device_strings", On::Stile, strings),
+    ("device_next_to_memory", On::Stile, next_to_memory),
+    ("device_steps", On::Stile, steps),
+    ("device_stack", On::Stile, stack::all),
+    ("device_selectors", On::Stile, system::selectors),
+    ("device_tables", On::Stile, system::tables),
+    ("device_machine_status", On::Stile, system::machine_status),
+    ("device_far_jump", On::Stile, system::far_jump),
+    ("device_faults", On::Stile, faults::all),
+];
+
+/// The memory that is a device.
+pub const DEVICE: u64 = 0xff00_0000;
+
+#[repr(C, align(8192))]
+struct Ram([u8; 16384]);
+static mut RAM: Ram = Ram([0; 16384]);
+
+/// Memory that is RAM.
+pub fn ram() -> u64 {
+    &raw const RAM as u64
+}
+
+fn fill(at: u64, bytes: u64) {
+    for n in 0..bytes {
+        // SAFETY: memory of the tests.
+        unsafe { ((at + n) as *mut u8).write_volatile((n * 37 + 11) as u8) };
+    }
+}
+
+/// Whether memory is the same at both addresses.
+pub fn same(a: u64, b: u64, bytes: u64) -> bool {
+    // SAFETY: memory of the tests.
+    let byte = |at: u64| unsafe { (at as *const u8).read_volatile() };
+    (0..bytes).all(|n| byte(a + n) == byte(b + n))
+}
+
+/// Writes an instruction and RET where code of the tests is.
+pub fn put(instruction: &[u8]) -> u64 {
+    let code = frame(0);
+    write(code, instruction);
+    write(code + instruction.len() as u64, &[0xc3]);
+    code
+}
+
+const CF: u64 = 1;
+const ZF: u64 = 1 << 6;
+const OF: u64 = 1 << 11;
+const DF: u64 = 1 << 10;
+/// All status flags, and those without AF.
+const ALL_FLAGS: u64 = 0x8d5;
+const NO_AF: u64 = 0x8c5;
+
+/// Runs an instruction whose operand is at RDI on RAM and on the device, with RSI at another part of the same. True if all registers
+/// and memory come out the same.
+fn agrees(instruction: &[u8], flags: u64, before: &Block, wide: bool) -> bool {
+    const PART: u64 = 256;
+    let code = put(instruction);
+    let mut blocks = [*before; 2];
+    for (block, base) in blocks.iter_mut().zip([ram(), DEVICE]) {
+        fill(base, 2 * PART);
+        (block.rdi, block.rsi) = (base + 64, base + PART);
+        block.run(code, wide);
+        block.rdi -= base;
+        block.rsi -= base;
+        block.flags &= flags | DF;
+    }
+    blocks[0] == blocks[1] && same(ram(), DEVICE, 2 * PART)
+}
+
+/// All with [RDI]: and the status flags that are defined.
+const INSTRUCTIONS: &[(&[u8], u64)] = &[
+    // SHL, SHR, SAR, ROL, RCR by 3, by CL and by 1, of each width.
+    (&[0xc1, 0x27, 3], NO_AF & !OF),
+    (&[0x48, 0xd3, 0x2f], NO_AF & !OF),
+    (&[0x66, 0xd1, 0x3f], NO_AF),
+    (&[0xd2, 0x07], CF),
+    (&[0xd1, 0x1f], CF | OF),
+    // SHLD by 3, SHRD by CL.
+    (&[0x0f, 0xa4, 0x07, 3], NO_AF & !OF),
+    (&[0x48, 0x0f, 0xad, 0x07], NO_AF & !OF),
+    // MUL, IMUL of one, two and three operands, DIV, IDIV.
+    (&[0xf6, 0x27], CF | OF),
+    (&[0x48, 0xf7, 0x27], CF | OF),
+    (&[0xf7, 0x2f], CF | OF),
+    (&[0x0f, 0xaf, 0x07], CF | OF),
+    (&[0x48, 0x69, 0x07, 0x78, 0x56, 0x34, 0x12], CF | OF),
+    (&[0x66, 0x6b, 0x07, 0xfd], CF | OF),
+    (&[0x48, 0xf7, 0x37], 0),
+    (&[0x48, 0xf7, 0x3f], 0),
+    // CMPXCHG8B, CMPXCHG16B, with LOCK; BSF, BSR; SETNE, SETB; CMOVE, CMOVNE; MOVBE.
+    (&[0xf0, 0x0f, 0xc7, 0x0f], ALL_FLAGS),
+    (&[0xf0, 0x48, 0x0f, 0xc7, 0x0f], ALL_FLAGS),
+    (&[0x0f, 0xbc, 0x07], ZF),
+    (&[0x48, 0x0f, 0xbd, 0x07], ZF),
+    (&[0x0f, 0x95, 0x07], ALL_FLAGS),
+    (&[0x0f, 0x92, 0x07], ALL_FLAGS),
+    (&[0x0f, 0x44, 0x07], ALL_FLAGS),
+    (&[0x48, 0x0f, 0x45, 0x07], ALL_FLAGS),
+    (&[0x0f, 0x38, 0xf0, 0x07], ALL_FLAGS),
+    (&[0x66, 0x0f, 0x38, 0xf1, 0x07], ALL_FLAGS),
+    // ADD, XADD, NEG, ADC.
+    (&[0x48, 0x01, 0x07], ALL_FLAGS),
+    (&[0x0f, 0xc1, 0x07], ALL_FLAGS),
+    (&[0xf6, 0x1f], ALL_FLAGS),
+    (&[0x11, 0x07], ALL_FLAGS),
+    // PUSH and POP of memory: the stack is RAM.
+    (&[0xff, 0x37, 0x8f, 0x47, 0x20], ALL_FLAGS),
+];
+
+fn instructions(_: u64) -> Result<(), &'static str> {
+    run::turn_vectors_on();
+    let small = Block { rcx: 45, rax: 0x1234, ..Block::new() };
+    for (instruction, flags) in INSTRUCTIONS {
+        for before in [Block::new(), Block { flags: 2 | CF | ZF, ..small }] {
+            if !agrees(instruction, *flags, &before, false) {
+                crate::console::println!("it is {instruction:02x?}");
+                return Err("a device's operand makes it another");
+            }
+        }
+    }
+    check!(agrees(&[0x0f, 0xbb, 0x0f], CF, &small, false), "BTC of a bit beyond the operand");
+    // What CMPXCHG8B and CMPXCHG16B expect is there.
+    let word = |n: u64| (0..8).fold(0, |word, i| word | u64::from(((n + i + 64) * 37 + 11) as u8) << (8 * i));
+    let equal = Block { rax: word(0), rdx: word(0) >> 32, ..Block::new() };
+    check!(agrees(&[0x0f, 0xc7, 0x0f], ALL_FLAGS, &equal, false), "CMPXCHG8B that finds what it expects");
+    let equal = Block { rax: word(0), rdx: word(8), ..Block::new() };
+    check!(agrees(&[0x48, 0x0f, 0xc7, 0x0f], ALL_FLAGS, &equal, false), "CMPXCHG16B that finds what it expects");
+    Ok(())
+}
+
+/// Loads and stores of XMM1 and MM1.
+const SSE: &[&[u8]] = &[
+    &[0x0f, 0x10, 0x0f],
+    &[0x0f, 0x11, 0x4f, 0x03],
+    &[0x0f, 0x28, 0x0f],
+    &[0x66, 0x0f, 0x29, 0x0f],
+    &[0xf3, 0x0f, 0x6f, 0x4f, 0x05],
+    &[0x66, 0x0f, 0x7f, 0x0f],
+    &[0x66, 0x0f, 0xe7, 0x0f],
+    &[0xf3, 0x0f, 0x10, 0x0f],
+    &[0xf2, 0x0f, 0x11, 0x0f],
+    &[0x0f, 0x12, 0x0f],
+    &[0x66, 0x0f, 0x16, 0x0f],
+    &[0x0f, 0x17, 0x0f],
+    &[0x66, 0x0f, 0x6e, 0x0f],
+    &[0x66, 0x48, 0x0f, 0x7e, 0x0f],
+    &[0xf3, 0x0f, 0x7e, 0x0f],
+    &[0x0f, 0x6f, 0x0f],
+    &[0x0f, 0x7f, 0x0f],
+    &[0x0f, 0x6e, 0x0f],
+    &[0x0f, 0xe7, 0x0f],
+];
+
+/// The same by VEX prefixes, of 128 and 256 bits.
+const AVX: &[&[u8]] = &[
+    &[0xc5, 0xfa, 0x6f, 0x0f],
+    &[0xc5, 0xfe, 0x6f, 0x4f, 0x07],
+    &[0xc5, 0xfe, 0x7f, 0x0f],
+    &[0xc5, 0xfc, 0x28, 0x0f],
+    &[0xc5, 0xf8, 0x11, 0x0f],
+    &[0xc5, 0xf9, 0x6e, 0x0f],
+    &[0xc4, 0xe1, 0xf9, 0x7e, 0x0f],
+    // VMOVHPS XMM1, XMM2, [RDI] would take what XMM2 has; this takes XMM1's own.
+    &[0xc5, 0xf0, 0x16, 0x0f],
+];
+
+fn vectors(_: u64) -> Result<(), &'static str> {
+    let avx = run::turn_vectors_on();
+    for instruction in SSE.iter().chain(AVX.iter().filter(|_| avx)) {
+        if !agrees(instruction, ALL_FLAGS, &Block::new(), avx) {
+            crate::console::println!("it is {instruction:02x?}");
+            return Err("a device's operand makes it another");
+        }
+    }
+    Ok(())
+}
+
+/// With RSI and RDI at the same: MOVS, LODS, SCAS, CMPS, STOS, repeated with each prefix and by each width, up and down.
+fn strings(_: u64) -> Result<(), &'static str> {
+    for opcode in [0xa4, 0xa5, 0xa6, 0xa7, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf] {
+        for flags in [2, 2 | DF] {
+            for (rax, rcx) in [(0x4b, 5), (0x4b, 0), (0x4b4b_4b4b_4b4b_4b4b, 7)] {
+                let before = Block { rax, rcx, flags, ..Block::new() };
+                let right = [&[opcode][..], &[0x48, opcode], &[0xf3, opcode], &[0xf2, 0x66, opcode]]
+                    .iter()
+                    .all(|instruction| agrees(instruction, ALL_FLAGS, &before, false));
+                if !right {
+                    crate::console::println!("it is {opcode:02x} with {rcx} and {flags:x}");
+                    return Err("a device's operand makes it another");
+                }
+            }
+        }
+    }
+    // From page to page of the device, more than are done at once; then a comparison that ends in the middle.
+    fill(DEVICE, 3000);
+    let mut block = Block { rsi: DEVICE, rdi: DEVICE + 3500, rcx: 3000, ..Block::new() };
+    block.run(put(&[0xf3, 0xa4]), false);
+    check!((block.rcx, block.rsi, block.rdi) == (0, DEVICE + 3000, DEVICE + 6500), "REP MOVS of many does not end");
+    check!(same(DEVICE, DEVICE + 3500, 3000), "REP MOVS of many moves something else");
+    write(DEVICE + 3500 + 1234, &[0]);
+    let mut block = Block { rsi: DEVICE, rdi: DEVICE + 3500, rcx: 3000, ..Block::new() };
+    block.run(put(&[0xf3, 0xa6]), false);
+    check!((block.rcx, block.rsi) == (3000 - 1235, DEVICE + 1235), "REPE CMPS does not end where the difference is");
+    check!(block.flags & ZF == 0, "REPE CMPS leaves another flag");
+    Ok(())
+}
+
+/// An operand that lies in RAM with its beginning, and in a device with its end, and the other way round.
+fn next_to_memory(_: u64) -> Result<(), &'static str> {
+    let avx = run::turn_vectors_on();
+    for places in [
+        [Place::Frame(1), Place::Device(DEVICE)],
+        [Place::Device(DEVICE), Place::Frame(1)],
+        [Place::Device(DEVICE), Place::Device(DEVICE + PAGE)],
+    ] {
+        for (page, place) in places.iter().enumerate() {
+            map_to(Root::First, 2 + page as u64, Some(*place));
+        }
+        let wide: &[u8] = if avx { &[0xc5, 0xfe, 0x7f, 0x0f, 0xc5, 0xfe, 0x6f, 0x4f, 0x01] } else { &[0x0f, 0x11, 0x0f] };
+        // MOV, ADD, MOVUPS, a store and a load of 32 bytes, CMPXCHG8B, MOVS.
+        let all = [
+            &[0x48, 0x89, 0x07][..],
+            &[0x48, 0x01, 0x07],
+            &[0x0f, 0x11, 0x0f, 0x0f, 0x10, 0x4f, 0x03],
+            wide,
+            &[0x0f, 0xc7, 0x0f],
+            &[0x48, 0xa5],
+        ];
+        for instruction in all {
+            let code = put(instruction);
+            for offset in 1..8 {
+                let at = WINDOW + 3 * PAGE - offset;
+                let mut blocks = [Block::new(); 2];
+                for (block, base) in blocks.iter_mut().zip([ram() + PAGE - offset, at]) {
+                    fill(base - 64, 128);
+                    (block.rdi, block.rsi) = (base, base + 8);
+                    block.run(code, avx);
+                    block.rdi -= base;
+                    block.rsi -= base;
+                }
+                if blocks[0] != blocks[1] || !same(ram() + PAGE - offset - 64, at - 64, 128) {
+                    crate::console::println!("it is {instruction:02x?} at {offset}");
+                    return Err("an operand in RAM and a device");
+                }
+            }
+        }
+    }
+    for page in 2..4 {
+        map_to(Root::First, page, Some(Place::Frame(page as usize)));
+    }
+    Ok(())
+}
+
+/// Single steps stop after each element of a repetition on a device, as they do on RAM.
+fn steps(_: u64) -> Result<(), &'static str> {
+    const DEBUG: u8 = 1;
+    // PUSHF, OR, POPF turns steps on; REP STOSB; PUSHF, AND, POPF turns them off.
+    let code = put(&[0x9c, 0x81, 0x0c, 0x24, 0, 1, 0, 0, 0x9d, 0xf3, 0xaa, 0x9c, 0x81, 0x24, 0x24, 0xff, 0xfe, 0xff, 0xff, 0x9d]);
+    let mut counts = [0; 2];
+    for (count, base) in counts.iter_mut().zip([ram(), DEVICE]) {
+        crate::exception::take(DEBUG);
+        let mut block = Block { rdi: base, rcx: 9, ..Block::new() };
+        block.run(code, false);
+        check!(block.rcx == 0 && block.rdi == base + 9, "REP STOS with steps does not end");
+        *count = crate::exception::take(DEBUG);
+    }
+    check!(counts[0] > 9 && counts[0] == counts[1], "another number of steps");
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! A stack in a device.
+
+use super::run::run_on_stack;
+use super::{DEVICE, fill, put, ram, same};
+use crate::tests::check;
+
+/// PUSH, POP, CALL, RET, ENTER and LEAVE, with what they leave in RAX.
+const CODE: &[u8] = &[
+    0x49, 0x89, 0xe4, // MOV R12, RSP
+    0xbd, 0x67, 0x45, 0x23, 0x01, // MOV EBP, 0x01234567
+    0xc8, 0x20, 0x00, 0x00, // ENTER 32, 0
+    0x6a, 0xf9, // PUSH -7
+    0x68, 0x78, 0x56, 0x34, 0x12, // PUSH 0x12345678
+    0x66, 0x68, 0x34, 0x12, // PUSH 0x1234, of 16 bits
+    0x66, 0x59, // POP CX
+    0xe8, 0, 0, 0, 0,    // CALL to what follows
+    0x5a, // POP RDX
+    0x48, 0x8d, 0x05, 2, 0, 0, 0, // LEA RAX, [RIP + 2]
+    0x50, 0xc3, // PUSH RAX, RET
+    0x48, 0x8d, 0x05, 4, 0, 0, 0, // LEA RAX, [RIP + 4]
+    0x50, 0xc2, 0x08, 0x00, // PUSH RAX, RET 8
+    0x0f, 0xa0, 0x0f, 0xa1, // PUSH FS, POP FS
+    0xc9, // LEAVE
+    0x48, 0x8d, 0x44, 0x15, 0x00, // LEA RAX, [RBP + RDX]
+    0x49, 0x29, 0xe4, // SUB R12, RSP
+    0x4c, 0x01, 0xe0, // ADD RAX, R12
+    0x41, 0xff, 0xe6, // JMP R14
+];
+
+/// Does the same as on RAM.
+pub fn all(_: u64) -> Result<(), &'static str> {
+    const SIZE: u64 = 2048;
+    let code = put(CODE);
+    let results = [ram(), DEVICE].map(|base| {
+        fill(base, SIZE);
+        // SAFETY: the code keeps to what `run.s` asks for, and to this stack.
+        unsafe { run_on_stack(code, base + SIZE) }
+    });
+    check!(results[0] == results[1], "RBP, RDX or RSP is another");
+    check!(results[0] > 0x0123_4567, "RBP does not come back");
+    check!(same(ram(), DEVICE, SIZE), "something else is on the stack");
+    Ok(())
+}
