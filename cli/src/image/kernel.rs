@@ -9,7 +9,7 @@ use super::{Compression, elf};
 use crate::config::units;
 
 /// The most that a kernel may unpack to, in bytes: no kernel is near it, so a file that is has been made to fill memory.
-const UNPACK_LIMIT: u64 = 1 << 30;
+pub(super) const UNPACK_LIMIT: u64 = 1 << 30;
 
 /// The kind of a kernel's file, once it is unpacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

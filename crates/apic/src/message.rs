@@ -71,12 +71,15 @@ impl Message {
         const ASSERT: u64 = 1 << 14;
         const LEVEL: u64 = 1 << 15;
         let Some(delivery) = Delivery::from_bits(icr) else { return None };
-        if matches!(delivery, Delivery::External) || matches!(delivery, Delivery::Init) && icr & (ASSERT | LEVEL) == LEVEL {
-            return None;
-        }
         let shorthand = icr >> 18 & 3;
-        if matches!(shorthand, 1 | 2) && !matches!(delivery, Delivery::Fixed) {
-            return None;
+        if !matches!(delivery, Delivery::Fixed) {
+            let includes_sender = matches!(shorthand, 1 | 2);
+            if includes_sender
+                || matches!(delivery, Delivery::External)
+                || matches!(delivery, Delivery::Init) && icr & (ASSERT | LEVEL) == LEVEL
+            {
+                return None;
+            }
         }
         let destination = match shorthand {
             1 => Destination::Own,

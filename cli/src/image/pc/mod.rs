@@ -6,14 +6,16 @@ mod mp;
 mod multiboot;
 mod pvh;
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use stile_blob::Mode;
 use stile_board::map;
 use stile_board::pc::{self, port};
 
+use super::Compression;
 use super::assemble::{Error, VmFiles, VmPlan};
-use super::kernel::{Kernel, KernelError, Segment};
+use super::kernel::{Kernel, KernelError, Segment, UNPACK_LIMIT};
 use super::layout::Layout;
 use crate::config::{KernelSource, VmConfig};
 
@@ -94,18 +96,35 @@ fn parts(vm: &VmConfig, files: &VmFiles<'_>, initrd: Option<&[u8]>) -> Result<Pa
     if files.kernel.is_empty() {
         return Err(KernelError::Empty);
     }
-    if let Some(parts) = linux::parts(files.kernel, vm.memory, files.bootargs, initrd)? {
+    let (kernel, compression) = unpack(files.kernel)?;
+    let mut parts = unpacked_parts(vm, &kernel, files.bootargs, initrd)?;
+    parts.kernel.compression = compression;
+    Ok(parts)
+}
+
+/// Boot loaders unpack files that are compressed as a whole, as Debian's Xen is.
+fn unpack(file: &[u8]) -> Result<(Cow<'_, [u8]>, Option<Compression>), KernelError> {
+    let compression = Compression::of(file).map_err(|name| KernelError::UnknownCompression(name.to_owned()))?;
+    let unpacked = match compression {
+        Some(compression) => compression.unpack(file, UNPACK_LIMIT)?.into(),
+        None => file.into(),
+    };
+    Ok((unpacked, compression))
+}
+
+fn unpacked_parts(vm: &VmConfig, kernel: &[u8], bootargs: &str, initrd: Option<&[u8]>) -> Result<Parts, KernelError> {
+    if let Some(parts) = linux::parts(kernel, vm.memory, bootargs, initrd)? {
         return Ok(parts);
     }
     let name = match &vm.kernel {
         KernelSource::File(path) => path.file_name().unwrap_or_default().to_string_lossy(),
         KernelSource::Debian(_) => "debian".into(),
     };
-    let command_line = format!("{name} {}", files.bootargs);
-    if let Some(parts) = multiboot::parts(files.kernel, vm.memory, command_line.trim_end(), initrd)? {
+    let command_line = format!("{name} {bootargs}");
+    if let Some(parts) = multiboot::parts(kernel, vm.memory, command_line.trim_end(), initrd)? {
         return Ok(parts);
     }
-    pvh::parts(files.kernel, vm.memory, files.bootargs, initrd)?.ok_or(KernelError::NoMultiboot)
+    pvh::parts(kernel, vm.memory, bootargs, initrd)?.ok_or(KernelError::NoMultiboot)
 }
 
 /// Room for a BIOS's data.
@@ -150,6 +169,8 @@ fn place(len: u64, kernel_end: u64, end: u64) -> Result<Range<u64>, KernelError>
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     fn ranges(ram: u64) -> Vec<(Range<u64>, u32)> {
@@ -170,5 +191,15 @@ mod tests {
         assert_eq!(place(8192, 2 << 20, 8 << 30).unwrap(), (3 << 30) - 8192..3 << 30);
         let high = Segment { ipa: 4 << 30, file: 0..4096, mem_len: 4096 };
         assert!(check_places(&[high], 8 << 30, INFO..INFO + 1).is_err());
+    }
+
+    #[test]
+    fn what_is_compressed_is_unpacked() {
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packed.write_all(&[7; 1000]).unwrap();
+        let packed = packed.finish().unwrap();
+        assert_eq!(unpack(&packed), Ok((vec![7; 1000].into(), Some(Compression::Gzip))));
+        assert_eq!(unpack(b"plain"), Ok((b"plain".as_slice().into(), None)));
+        assert!(unpack(&packed[..20]).is_err() && unpack(b"BZh").is_err());
     }
 }

@@ -142,12 +142,12 @@ fn elf_programs_in_many_parts() {
         let address = RAM_BASE + index * 0x1000;
         ElfSegment { vaddr: address, paddr: address, data: vec![index as u8; 10], mem_len: 0x800 }
     };
-    let segments: Vec<_> = (0..10).map(segment).collect();
+    let segments: Vec<_> = (0..20).map(segment).collect();
     let kernel = recognise(&elf(RAM_BASE, &segments));
     let [only] = &kernel.segments[..] else { panic!("merged") };
-    assert_eq!((only.ipa, only.mem_len), (RAM_BASE, 0x9800));
+    assert_eq!((only.ipa, only.mem_len), (RAM_BASE, 0x1_3800));
     let bytes = kernel.bytes(only);
-    assert_eq!((bytes[9], bytes[10], bytes[0x1000], bytes[0x9009], bytes.len()), (0, 0, 1, 9, 0x900a));
+    assert_eq!((bytes[9], bytes[10], bytes[0x1000], bytes[0x1_3009], bytes.len()), (0, 0, 1, 19, 0x1_300a));
     assert_eq!(recognise(&elf(RAM_BASE, &segments[..6])).segments.len(), 6);
 }
 

@@ -44,6 +44,7 @@ impl LocalApic<'_> {
     /// The guest writes 32 bits at `offset` in the APIC's page.
     pub fn write(&mut self, offset: u32, value: u32, now: u64) -> Effect {
         match offset {
+            offset::EOI => return self.end(),
             offset::LDR => self.pages.set(offset::LDR, value & 0xff00_0000),
             offset::DFR => self.pages.set(offset::DFR, value | 0x0fff_ffff),
             offset::ICR => return self.send(self.pages.icr() & !0xffff_ffff | u64::from(value & ICR_LOW)),
@@ -99,6 +100,7 @@ impl LocalApic<'_> {
             return Err(GeneralProtection);
         }
         Ok(match offset {
+            offset::EOI => self.end(),
             offset::ICR => self.send(value),
             offset::SELF_IPI => {
                 let (destination, delivery) = (Destination::Own, Delivery::Fixed);
@@ -148,12 +150,12 @@ impl LocalApic<'_> {
         })
     }
 
-    /// A register that both ways write alike.
+    /// A register that both ways write alike, and not often.
+    #[inline(never)]
     fn write_common(&mut self, offset: u32, value: u32, now: u64) -> Effect {
         let enabled = self.pages.get(offset::SVR) & SVR_ENABLE != 0;
         match offset {
             offset::TPR => self.pages.set(offset::TPR, value & 0xff),
-            offset::EOI => return self.end(),
             offset::SVR => {
                 self.pages.set(offset::SVR, value & SVR);
                 if value & SVR_ENABLE == 0 {

@@ -96,6 +96,8 @@ impl Timer {
     }
 
     /// The local vector is masked or not from now on. What has run out while it was masked has gone by.
+    #[cold]
+    #[inline(never)]
     pub(super) fn hear(&mut self, on: bool, now: u64) {
         if !self.heard {
             self.expire(now);

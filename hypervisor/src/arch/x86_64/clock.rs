@@ -20,6 +20,7 @@ impl Clock {
     }
 
     /// A load from port 0x70 + `offset`.
+    #[inline(never)]
     pub fn read(&self, offset: u32, now: u64) -> u32 {
         self.0.read(offset as u16, now, second_ends()).into()
     }

@@ -36,6 +36,8 @@ pub fn read() -> u64 {
 
 /// A guest's write to CR0 of the vCPU that is loaded. Returns false if hardware would refuse it (the manual, "MOV—Move to/from Control
 /// Registers").
+#[cold]
+#[inline(never)]
 pub fn write(vm: &'static Vm, value: u64) -> bool {
     const LME: u64 = 1 << 8;
     const PAE: u64 = 1 << 5;

@@ -46,6 +46,7 @@ pub fn pulse(vcpu: &'static Vcpu) {
     }
 }
 
+#[inline(always)]
 fn take(vcpu: &'static Vcpu, received: Received, cpu: Option<&mut Cpu>) {
     match received {
         Received::Interrupt => tell(vcpu, cpu, vcpu.arch.apic_level == ApicVirtualization::Posted),

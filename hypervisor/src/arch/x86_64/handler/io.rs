@@ -98,12 +98,6 @@ pub fn read(cpu: &mut Cpu, port: u16, size: u64) -> u64 {
     }
 }
 
-/// Whether a value for PM1a control turns the machine off: by the type that the tables tell, or by 0, as on QEMU. There is no other sleep.
-fn is_off(value: u64) -> bool {
-    let kind = (value >> 10) as u8 & 0b111;
-    value & u64::from(port::SLP_EN) != 0 && (kind == stile_board::pc::SLEEP_TYPE_OFF || kind == 0)
-}
-
 /// Writes to a port. Returns how the VM ends, if it does.
 pub fn write(cpu: &mut Cpu, port: u16, size: u64, value: u64) -> Option<End> {
     const SYSTEM_RESET: u64 = 1 << 2;
@@ -111,12 +105,14 @@ pub fn write(cpu: &mut Cpu, port: u16, size: u64, value: u64) -> Option<End> {
     const SLEEP: u64 = 0b11_1100;
     const SLEEP_OFF: u64 = (stile_board::pc::SLEEP_TYPE_OFF as u64) << 2 | 1 << 5;
     const PULSE_RESET: u64 = 0xfe;
+    /// Values of PM1a control's SLP_TYP that turn the machine off: what the tables tell, and 0, as on QEMU. There is no other sleep.
+    const OFF_TYPES: u8 = 1 << stile_board::pc::SLEEP_TYPE_OFF | 1 << 0;
     let vm = cpu.vcpu().vm();
     match port {
         port::CLOCK..port::CLOCK_END if size == 1 => vm.devices.clock_write((port - port::CLOCK).into(), value as u32, vm),
         port::COM1..port::COM1_END if size == 1 => vm.devices.uart_write((port - port::COM1).into(), value as u32, vm),
         port::SLEEP_CONTROL if size == 1 && value & SLEEP == SLEEP_OFF => return Some(End::Off),
-        port::PM1A_CONTROL if size >= 2 && is_off(value) => return Some(End::Off),
+        port::PM1A_CONTROL if value & u64::from(port::SLP_EN) != 0 && OFF_TYPES >> (value >> 10 & 0b111) & 1 != 0 => return Some(End::Off),
         port::DEBUG_EXIT => return Some(End::Exit(value as u32)),
         port::RESET if value & SYSTEM_RESET != 0 => return Some(End::Reset),
         port::KEYBOARD if value == PULSE_RESET => return Some(End::Reset),

@@ -94,6 +94,27 @@ impl Kept {
         self.tsc_offset.store(0, Ordering::Relaxed);
     }
 
+    /// Reads a register that kernels look at once.
+    #[cold]
+    fn rare(&self, register: u32) -> Option<u64> {
+        match register {
+            msr::PLATFORM_INFO => Some(platform_info()),
+            _ => fixed_mtrr(register).map(|fixed| self.mtrr_fixed[fixed].load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Writes one.
+    #[cold]
+    fn write_rare(&self, register: u32, value: u64) -> Option<Result<(), GeneralProtection>> {
+        if register == msr::PLATFORM_INFO {
+            return Some(Ok(()));
+        }
+        let fixed = &self.mtrr_fixed[fixed_mtrr(register)?];
+        let valid = value.to_le_bytes().iter().all(|&kind| is_memory_type(kind.into()));
+        fixed.store(if valid { value } else { fixed.load(Ordering::Relaxed) }, Ordering::Relaxed);
+        Some(if valid { Ok(()) } else { Err(GeneralProtection) })
+    }
+
     /// What is added to the counter for the guest.
     #[inline(always)]
     pub fn tsc_offset(&self) -> u64 {
@@ -198,9 +219,6 @@ const X2APIC_SELF_IPI: u32 = msr::X2APIC + 0x3f;
 /// Reads a register that the vCPU has for itself; nothing if it is none of those.
 fn own(cpu: &mut Cpu, register: u32) -> Option<Result<u64, GeneralProtection>> {
     let vcpu = &cpu.vcpu().arch;
-    if let Some(fixed) = fixed_mtrr(register) {
-        return Some(Ok(vcpu.kept.mtrr_fixed[fixed].load(Ordering::Relaxed)));
-    }
     Some(match register {
         _ if X2APIC.contains(&register) => cpu.apic().read_msr(register, timer::now()),
         msr::IA32_TSC_DEADLINE => {
@@ -215,9 +233,8 @@ fn own(cpu: &mut Cpu, register: u32) -> Option<Result<u64, GeneralProtection>> {
         // There are no banks of errors, and no machine check.
         msr::MCG_CAP | msr::MCG_STATUS => Ok(0),
         msr::MTRR_CAP => Ok(MTRR_HAS_FIXED),
-        msr::PLATFORM_INFO => Ok(platform_info()),
         msr::MTRR_DEF_TYPE => Ok(vcpu.kept.mtrr_def_type.load(Ordering::Relaxed)),
-        _ => return None,
+        _ => return vcpu.kept.rare(register).map(Ok),
     })
 }
 
@@ -229,10 +246,6 @@ fn write_own(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), Gene
     let vcpu = cpu.vcpu();
     let kept = &vcpu.arch.kept;
     let accept = |valid: bool| if valid { Ok(()) } else { Err(GeneralProtection) };
-    if let Some(fixed) = fixed_mtrr(register) {
-        let valid = value.to_le_bytes().iter().all(|&kind| is_memory_type(kind.into()));
-        return Some(accept(valid).map(|()| kept.mtrr_fixed[fixed].store(value, Ordering::Relaxed)));
-    }
     Some(match register {
         _ if X2APIC.contains(&register) => {
             let effect = cpu.apic().write_msr(register, value, timer::now());
@@ -266,8 +279,7 @@ fn write_own(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), Gene
         msr::DEBUGCTL => accept(value & !(LBR | BTF) == 0).map(|()| vmcs::write(Field::GUEST_DEBUGCTL, value & BTF)),
         msr::MCG_STATUS => accept(value == 0),
         msr::MTRR_DEF_TYPE => accept(is_mtrr_def_type(value)).map(|()| kept.mtrr_def_type.store(value, Ordering::Relaxed)),
-        msr::PLATFORM_INFO => Ok(()),
         msr::MCG_CAP | msr::MTRR_CAP => Err(GeneralProtection),
-        _ => return None,
+        _ => return kept.write_rare(register, value),
     })
 }
