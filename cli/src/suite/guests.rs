@@ -67,6 +67,7 @@ pub fn guests() -> Result<Vec<Scenario>> {
         scenario.arguments.push("--nested".into());
         scenarios.push(scenario);
     }
+    scenarios.extend(nested_otherwise(&programs)?);
     let as_l2 = AS_L2.map(|(suite, append)| Ok((suite, programs.path(suite)?, append)));
     scenarios.push(nested::suites(&as_l2.into_iter().collect::<Result<Vec<_>>>()?)?);
     for cpu in ["max", "cortex-a57"] {
@@ -85,6 +86,20 @@ pub fn guests() -> Result<Vec<Scenario>> {
     scenarios.push(hostile_neighbour(1, "nested", 2, &programs)?);
     scenarios.extend(pc()?);
     Ok(scenarios)
+}
+
+/// The suite of a hypervisor where each access to EL2's registers traps; and what waits in it where each WFI does, and the vCPU has its CPU
+/// for itself: what is to wake it finds it asleep, its guest's registers on the CPU.
+fn nested_otherwise(programs: &Programs) -> Result<[Scenario; 2]> {
+    let mut trapping = one_suite("nested", "stile", "max", 2, programs.path("nested")?);
+    trapping.name = "guest/nested/nv".into();
+    trapping.arguments.push("--nested=nv".into());
+    let config = format!(
+        "[machine]\ncpu = \"max\"\n\n[[vm]]\nkernel = \"{}\"\nappend = \"stile only=_l2_waits\"\nnested = true\n[vm.techniques]\nwfi_passthrough = false\n",
+        programs.path("nested")?
+    );
+    let waiting = Scenario { config: Some(config), expect: passed(), ..Scenario::new("guest/nested/waiting", "--exits") };
+    Ok([trapping, waiting])
 }
 
 /// The suite for x86-64, with the CPU models and physical CPUs that it runs on.

@@ -62,10 +62,10 @@ pub(super) const ROWS: &[Row] = rows! {
     1 1 15 0 0 to 15 15 7 "S1_1_C15_<*>" [TIDCP];
     1 2 11 0 0 to 11 15 7 "S1_2_C11_<*>" [TIDCP];
     1 2 15 0 0 to 15 15 7 "S1_2_C15_<*>" [TIDCP];
-    1 3 7 3 4 "CFP RCTX" [] instruction 48;
-    1 3 7 3 5 "DVP RCTX" [] instruction 49;
-    1 3 7 3 6 "COSP RCTX" [] instruction 60;
-    1 3 7 3 7 "CPP RCTX" [] instruction 50;
+    1 3 7 3 4 "CFP RCTX" [NV] instruction 48;
+    1 3 7 3 5 "DVP RCTX" [NV] instruction 49;
+    1 3 7 3 6 "COSP RCTX" [NV] instruction 60;
+    1 3 7 3 7 "CPP RCTX" [NV] instruction 50;
     1 3 7 4 1 "DC ZVA" [TDZ] instruction 11;
     1 3 7 4 3 "DC GVA" [TDZ] instruction 11;
     1 3 7 4 4 "DC GZVA" [TDZ] instruction 11;

@@ -271,7 +271,7 @@ fn fine_grained_traps_on_the_processor() {
             let controls =
                 |masks| Virtual { page: &page, masks, cptr: 3 << 16 | 3 << 20 | 3 << 24, mdcr: 1 << 12 | 1 << 24, cnthctl: 3 << 10 };
             page.set(vncr::HCR_EL2, 1 << 40 | 1 << 41 | 1 << 47 | 1 << 53 | 1 << 56);
-            page.set(vncr::HCRX_EL2, u64::MAX & !(1 << 4));
+            page.set(vncr::HCRX_EL2, !(1 << 4));
             let slots = [vncr::HFGRTR_EL2, vncr::HFGWTR_EL2, vncr::HFGITR_EL2, vncr::HDFGRTR_EL2, vncr::HDFGWTR_EL2];
             for (slot, other) in slots.into_iter().zip(FINE) {
                 page.set(slot, if other == control { every.fine(control) & 1 << bit } else { 0 });

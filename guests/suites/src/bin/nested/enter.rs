@@ -15,6 +15,7 @@ pub const TESTS: &[Test] = payload::tests![
     own_exceptions,
     injected,
     injected_serror,
+    injected_for_nobody,
     firmware_call,
     illegal_returns,
     own_calls,
@@ -137,6 +138,19 @@ fn injected_serror() -> Outcome {
     guest.hcr |= VSE;
     let exit = guest.run(code!("nop", "msr DAIFClr, #4", "isb", "nop"));
     check!(exit.own_vector() == Some(7), "{exit:x?}");
+    Ok(())
+}
+
+/// HCR_EL2.{VSE, VI, VF} without AMO, IMO and FMO do nothing, and stay.
+fn injected_for_nobody() -> Outcome {
+    let mut guest = guest();
+    // IMO stays: a physical interrupt would be L2's without.
+    for (routed, injected) in [(1 << 5, 1 << 8), (1 << 3, 1 << 6)] {
+        guest.hcr = guest::HCR & !routed | injected;
+        check_end(guest.run(code!("nop", "msr DAIFClr, #5", "isb", "nop")))?;
+        guest.hcr = guest::HCR | injected;
+        check!(guest.run(code!("msr DAIFClr, #5", "isb", "nop")).own_vector().is_some(), "{injected:#x} does nothing at all");
+    }
     Ok(())
 }
 

@@ -8,8 +8,16 @@ use payload::timer::{ENABLE, IMASK, ISTATUS, Timer};
 use crate::enter::{check_end, guest};
 use crate::guest::{self, code};
 
-pub const TESTS: &[Test] =
-    payload::tests![own_while_l2_runs, own_while_l2_waits, offset, virtual_of_l2, of_l2_at_el2, waits_for_list_register, registers];
+pub const TESTS: &[Test] = payload::tests![
+    own_while_l2_runs,
+    own_while_l2_waits,
+    offset,
+    virtual_of_l2,
+    virtual_while_l2_waits,
+    of_l2_at_el2,
+    waits_for_list_register,
+    registers
+];
 
 /// Each of L1's timers ends L2's run.
 fn own_while_l2_runs() -> Outcome {
@@ -55,13 +63,22 @@ fn offset() -> Outcome {
 
 /// L2's virtual timer interrupts L1 by PPI 27, and L1 reads of its state.
 fn virtual_of_l2() -> Outcome {
+    virtual_ends(code!("msr CNTV_TVAL_EL0, x0", "mov x0, #1", "msr CNTV_CTL_EL0, x0", "isb", "772: b 772b"))
+}
+
+/// And L2's WFI.
+fn virtual_while_l2_waits() -> Outcome {
+    virtual_ends(code!("msr CNTV_TVAL_EL0, x0", "mov x0, #1", "msr CNTV_CTL_EL0, x0", "isb", "772: wfi", "b 772b"))
+}
+
+fn virtual_ends(code: &[u32]) -> Outcome {
     const INTID: u32 = payload::board::VIRTUAL_TIMER_INTID;
     gic::set(Bits::Enable, INTID);
     for _ in 0..5 {
         let mut guest = guest();
         msr!("CNTVOFF_EL2", 1000);
         guest.x[0] = wait::ticks(1_000);
-        let exit = guest.run(code!("msr CNTV_TVAL_EL0, x0", "mov x0, #1", "msr CNTV_CTL_EL0, x0", "isb", "772: b 772b"));
+        let exit = guest.run(code);
         check_eq!(exit.vector, guest::IRQ, "the exit");
         check_eq!(icc::iar1(), INTID, "ICC_IAR1_EL1");
         check_eq!(mrs!("S3_5_C14_C3_1"), ENABLE | ISTATUS, "CNTV_CTL_EL02");

@@ -8,6 +8,7 @@ use stile_nested::vncr::{self, Slot};
 use super::Nested;
 use crate::arch::aarch64::sysreg::write_sysreg;
 use crate::arch::aarch64::{features, traps};
+use crate::vm::Vm;
 
 /// How many there are.
 const COUNT: usize = 7;
@@ -108,11 +109,12 @@ impl Seldom {
 impl Nested {
     /// Looks at what L1 has written. Its guest is about to run.
     #[inline(always)]
-    pub fn find_seldom(&mut self, masks: &Masks) {
+    pub fn find_seldom(&mut self, vm: &Vm) {
         let page = &self.page;
-        let changed = REGISTERS.iter().zip(&self.seldom.seen).any(|((slot, _), seen)| page.get(*slot) != *seen);
-        if changed {
-            self.learn_seldom(masks);
+        // All of them, with no branch between: mostly none has.
+        let registers = REGISTERS.iter().zip(&self.seldom.seen);
+        if registers.fold(0, |changed, ((slot, _), seen)| changed | page.get(*slot) ^ seen) != 0 {
+            self.learn_seldom(vm.arch.masks());
         }
     }
 

@@ -8,7 +8,7 @@ use super::registers::Switched;
 use super::{Nested, Regime, gic};
 use crate::arch::aarch64::cpu::Cpu;
 use crate::arch::aarch64::sysreg::{read_sysreg, write_sysreg};
-use crate::arch::aarch64::{handler, timer};
+use crate::arch::aarch64::{gic as physical, handler, timer};
 
 /// CNTHV's private interrupt on this board.
 pub const STAND_IN: u32 = intid::TIMER_EL2_VIRTUAL;
@@ -91,6 +91,9 @@ impl Nested {
 
 /// A physical interrupt of EL1's timers or of the stand-in came while the vCPU, which is loaded, sleeps. L1's own interface is on the CPU.
 pub fn rang_in_sleep(cpu: &mut Cpu, nested: &mut Nested, intid: u32) {
+    if intid == STAND_IN {
+        physical::deactivate(intid);
+    }
     match (nested.regime, intid) {
         (Regime::Guest, STAND_IN) => stand_in_rang(cpu, nested),
         (Regime::El2, STAND_IN) => stand_in_rang_at_el2(cpu, nested),

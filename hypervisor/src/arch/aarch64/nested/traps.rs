@@ -29,12 +29,13 @@ pub const fn virtual_el2(way: Way) -> u64 {
     NV | TTLB | AT | if way.redirects() { NV2 } else { 0 }
 }
 
-/// HCR_EL2 bits that L1 sets for its guest: PTW, VF, VI, VSE, DC, TWI, TWE, TID0 to TID3, TSC, TIDCP, TACR, TSW, TPCP, TPU, TTLB, TVM,
+/// HCR_EL2 bits that L1 sets for its guest: PTW, DC, TWI, TWE, TID0 to TID3, TSC, TIDCP, TACR, TSW, TPCP, TPU, TTLB, TVM,
 /// TDZ, TRVM, TLOR, TERR, AT, TID4, TICAB, TOCU, TTLBIS, TTLBOS, TID5.
-const ADDED: u64 =
-    1 << 2 | 0b111 << 6 | 1 << 12 | 0x3fff << 13 | 1 << 28 | 1 << 30 | 0b11 << 35 | AT | 0b11 << 49 | 1 << 52 | 0b11 << 54 | 1 << 58;
+const ADDED: u64 = 1 << 2 | 1 << 12 | 0x3fff << 13 | 1 << 28 | 1 << 30 | 0b11 << 35 | AT | 0b11 << 49 | 1 << 52 | 0b11 << 54 | 1 << 58;
 /// HCR_EL2 bits that don't trap when set: API, APK.
 const ALLOWED: u64 = 0b11 << 40;
+/// The same of VF, VI, VSE: each where L1 has set FMO, IMO or AMO, three bits below. Stile always has.
+const VIRTUAL: u64 = 0b111 << 6;
 /// HCR_EL2.VSE.
 const VSE: u64 = 1 << 8;
 
@@ -89,7 +90,7 @@ pub fn load(nested: &mut Nested) {
         }
         Regime::Guest => {
             let theirs = nested.page.get(vncr::HCR_EL2);
-            write_sysreg!("hcr_el2", own & (theirs & nested.seldom.hcr | !ALLOWED) | theirs & ADDED);
+            write_sysreg!("hcr_el2", own & (theirs & nested.seldom.hcr | !ALLOWED) | theirs & ADDED | theirs & theirs << 3 & VIRTUAL);
             let cptr = nested.cptr();
             write_sysreg!("cptr_el2", base.cptr & (cptr | !CPTR_ENABLES) | cptr & CPTR_TRAPS);
             write_sysreg!("mdcr_el2", base.mdcr | nested.own[Own::Mdcr as usize] & MDCR_TRAPS);
@@ -105,7 +106,7 @@ pub fn load(nested: &mut Nested) {
 /// The guest, which is on the CPU, may have taken the virtual SError that L1 had for it (HCR_EL2.VSE).
 pub fn note_serror(nested: &Nested) {
     let theirs = nested.page.get(vncr::HCR_EL2);
-    if theirs & VSE != 0 {
+    if theirs & theirs << 3 & VSE != 0 {
         nested.page.set(vncr::HCR_EL2, theirs & (read_sysreg!("hcr_el2") | !VSE));
     }
 }
