@@ -29,46 +29,52 @@ const DATA: u8 = 2;
 ///
 /// Reads and writes of one locked instruction are two calls: a device of which more than one processor does that must
 /// be locked around it.
+#[inline]
 pub fn execute(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<Outcome, Fault> {
-    let width = decoded.width;
+    // What drivers do. The rest is kept apart, so that its room on the stack and its registers are its own.
     match decoded.operation {
         Operation::LoadPart => {
             let place = decoded.place(vcpu, decoded.offset(vcpu), exit, false)?;
             let value = decoded.read(vcpu, place, Intent::Use)?;
             decoded.set_source(vcpu, decoded.register_width, value);
         }
+        Operation::Store => {
+            let place = decoded.place(vcpu, decoded.offset(vcpu), exit, true)?;
+            decoded.write(vcpu, place, decoded.source(vcpu))?;
+        }
+        _ => return execute_other(decoded, vcpu, exit),
+    }
+    Ok(Outcome::Complete)
+}
+
+#[inline(never)]
+fn execute_other(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<Outcome, Fault> {
+    let width = decoded.width;
+    match decoded.operation {
+        // `execute` has done these.
+        Operation::LoadPart | Operation::Store => {}
         Operation::LoadSwapped => {
-            let place = decoded.place(vcpu, decoded.offset(vcpu), exit, false)?;
-            let value = decoded.read(vcpu, place, Intent::Use)?;
+            let value = operand(decoded, vcpu, exit)?;
             decoded.set_source(vcpu, width, swapped(value, width));
         }
         Operation::StoreSwapped => {
-            let place = decoded.place(vcpu, decoded.offset(vcpu), exit, true)?;
-            decoded.write(vcpu, place, swapped(decoded.source(vcpu), width))?;
+            store_operand(decoded, vcpu, exit, swapped(decoded.source(vcpu), width))?;
         }
         Operation::LoadIf(condition) => {
-            let place = decoded.place(vcpu, decoded.offset(vcpu), exit, false)?;
-            let value = decoded.read(vcpu, place, Intent::Use)?;
+            let value = operand(decoded, vcpu, exit)?;
             let value = if condition.holds(vcpu.flags()) { value } else { decoded.source(vcpu) };
             // Of 32 bits the upper half is cleared either way.
             decoded.set_source(vcpu, width, value);
         }
         Operation::StoreCondition(condition) => {
-            let place = decoded.place(vcpu, decoded.offset(vcpu), exit, true)?;
-            decoded.write(vcpu, place, condition.holds(vcpu.flags()).into())?;
-        }
-        Operation::Store => {
-            let place = decoded.place(vcpu, decoded.offset(vcpu), exit, true)?;
-            decoded.write(vcpu, place, decoded.source(vcpu))?;
+            store_operand(decoded, vcpu, exit, condition.holds(vcpu.flags()).into())?;
         }
         Operation::LoadSigned => {
-            let place = decoded.place(vcpu, decoded.offset(vcpu), exit, false)?;
-            let value = decoded.read(vcpu, place, Intent::Use)?;
+            let value = operand(decoded, vcpu, exit)?;
             decoded.set_source(vcpu, decoded.register_width, width.sign_extend(value));
         }
         Operation::ToRegister(alu) => {
-            let place = decoded.place(vcpu, decoded.offset(vcpu), exit, false)?;
-            let right = decoded.read(vcpu, place, Intent::Use)?;
+            let right = operand(decoded, vcpu, exit)?;
             let (result, flags) = alu::binary(alu, decoded.source(vcpu), right, width, vcpu.flags());
             if alu != Alu::Cmp {
                 decoded.set_source(vcpu, width, result);
@@ -76,8 +82,7 @@ pub fn execute(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<Out
             vcpu.set_flags(flags);
         }
         Operation::ToMemory(alu) if matches!(alu, Alu::Cmp | Alu::Test) => {
-            let place = decoded.place(vcpu, decoded.offset(vcpu), exit, false)?;
-            let left = decoded.read(vcpu, place, Intent::Use)?;
+            let left = operand(decoded, vcpu, exit)?;
             let (_, flags) = alu::binary(alu, left, decoded.source(vcpu), width, vcpu.flags());
             vcpu.set_flags(flags);
         }
@@ -150,8 +155,7 @@ pub fn execute(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<Out
         Operation::InString => return string::input(decoded, vcpu),
         Operation::OutString => return string::output(decoded, vcpu),
         Operation::PushMemory => {
-            let place = decoded.place(vcpu, decoded.offset(vcpu), exit, false)?;
-            let value = decoded.read(vcpu, place, Intent::Use)?;
+            let value = operand(decoded, vcpu, exit)?;
             stack::push(decoded, vcpu, value)?;
         }
         Operation::PushSource => stack::push(decoded, vcpu, decoded.source(vcpu))?,
@@ -173,8 +177,7 @@ pub fn execute(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<Out
         Operation::LoadTable(name) => system::load_table(decoded, name, vcpu, exit)?,
         Operation::StoreSelector(name) => {
             let selector = descriptor::selector(vcpu, name)?;
-            let place = decoded.place(vcpu, decoded.offset(vcpu), exit, true)?;
-            decoded.write(vcpu, place, selector.into())?;
+            store_operand(decoded, vcpu, exit, selector.into())?;
         }
         Operation::PushSelector(name) => {
             let selector = vcpu.selector(SelectorName::Segment(name));
@@ -205,7 +208,15 @@ fn shadowed_by(name: SegmentName) -> Outcome {
     if name == SegmentName::Ss { Outcome::Shadowed } else { Outcome::Complete }
 }
 
+/// Writes the operand in memory.
+#[inline(never)]
+fn store_operand(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64, value: u64) -> Result<(), Fault> {
+    let place = decoded.place(vcpu, decoded.offset(vcpu), exit, true)?;
+    decoded.write(vcpu, place, value)
+}
+
 /// The operand in memory, to be used.
+#[inline(never)]
 fn operand(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<u64, Fault> {
     let place = decoded.place(vcpu, decoded.offset(vcpu), exit, false)?;
     decoded.read(vcpu, place, Intent::Use)

@@ -14,6 +14,7 @@ pub(crate) enum Place {
 
 impl Decoded {
     /// The offset of the operand in its segment.
+    #[inline(always)]
     pub(crate) fn offset(&self, vcpu: &impl Vcpu) -> u64 {
         let mut offset = self.displacement;
         match self.base {
@@ -29,6 +30,7 @@ impl Decoded {
 
     /// The place of the operand at `offset`, when an access to the guest-physical address `exit` ended in
     /// an exit.
+    #[inline(always)]
     pub(crate) fn place(&self, vcpu: &impl Vcpu, offset: u64, exit: u64, write: bool) -> Result<Place, Fault> {
         let base = if self.has_base(self.segment) { vcpu.segment_base(self.segment) } else { 0 };
         let linear = base.wrapping_add(offset);
@@ -88,12 +90,12 @@ impl Decoded {
     }
 
     /// User mode may have asked for #AC where an operand is not aligned to its width.
-    #[inline]
+    #[inline(always)]
     fn check_alignment(&self, vcpu: &impl Vcpu, linear: u64) -> Result<(), Fault> {
         if linear & (self.width.bytes() - 1) == 0 { Ok(()) } else { alignment_fault(vcpu) }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read(&self, vcpu: &mut impl Vcpu, place: Place, intent: Intent) -> Result<u64, Fault> {
         let value = match place {
             Place::Device(address) => vcpu.device_read(address, self.width),
@@ -102,7 +104,7 @@ impl Decoded {
         Ok(value & self.width.mask())
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn write(&self, vcpu: &mut impl Vcpu, place: Place, value: u64) -> Result<(), Fault> {
         let value = value & self.width.mask();
         match place {
@@ -143,7 +145,7 @@ impl Decoded {
     }
 
     /// The source's value, zero above the operand's width.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn source(&self, vcpu: &impl Vcpu) -> u64 {
         let value = match self.source {
             Source::Register(register) => vcpu.register(register),
@@ -156,7 +158,7 @@ impl Decoded {
     }
 
     /// Writes a register, if the source is one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn set_source(&self, vcpu: &mut impl Vcpu, width: Width, value: u64) {
         match self.source {
             Source::Register(register) | Source::Both(register, _) => {

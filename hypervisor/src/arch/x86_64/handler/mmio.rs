@@ -18,9 +18,8 @@ use crate::arch::x86_64::{interrupts, timer};
 enum Device {
     LocalApic(u32),
     IoApic(u32),
-    /// Memory for test programs, which each access exits for.
-    TestMemory(u64),
-    Nothing,
+    /// Memory for test programs, or nothing.
+    Other,
 }
 
 const IO_APIC: u64 = pc::IO_APIC >> 12;
@@ -32,8 +31,7 @@ impl Device {
         match address >> 12 {
             page if page == cpu.apic_page => Device::LocalApic(offset),
             IO_APIC => Device::IoApic(offset),
-            _ if pc::TEST_MEMORY.contains(&address) => Device::TestMemory(address - pc::TEST_MEMORY.start),
-            _ => Device::Nothing,
+            _ => Device::Other,
         }
     }
 }
@@ -48,8 +46,7 @@ pub fn read(cpu: &mut Cpu, address: u64, width: Width, changed: &mut bool) -> u6
             cpu.apic().read(offset, timer::now()).into()
         }
         Device::IoApic(offset) => cpu.vcpu().vm().arch.io_apic.lock().read(offset).into(),
-        Device::TestMemory(offset) => cpu.vcpu().vm().arch.test_memory.read(offset, width),
-        Device::Nothing => u64::MAX,
+        Device::Other => read_other(cpu, address, width),
     }
 }
 
@@ -66,8 +63,22 @@ pub fn write(cpu: &mut Cpu, address: u64, width: Width, value: u64) {
             vcpu.vm().arch.io_apic.lock().write(offset, value as u32);
             interrupts::send_from_io_apic(vcpu.vm(), Some(cpu));
         }
-        Device::TestMemory(offset) => vcpu.vm().arch.test_memory.write(offset, width, value),
-        Device::Nothing => {}
+        Device::Other => write_other(cpu, address, width, value),
+    }
+}
+
+#[cold]
+fn read_other(cpu: &Cpu, address: u64, width: Width) -> u64 {
+    match pc::TEST_MEMORY.contains(&address) {
+        true => cpu.vcpu().vm().arch.test_memory.read(address - pc::TEST_MEMORY.start, width),
+        false => u64::MAX,
+    }
+}
+
+#[cold]
+fn write_other(cpu: &Cpu, address: u64, width: Width, value: u64) {
+    if pc::TEST_MEMORY.contains(&address) {
+        cpu.vcpu().vm().arch.test_memory.write(address - pc::TEST_MEMORY.start, width, value);
     }
 }
 
@@ -146,19 +157,29 @@ pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
     }
     match done {
         Ok(Done::Complete) => advance_to(decoded.code_size().advance(rip, decoded.len())),
-        Ok(Done::Shadowed) => {
-            advance_to(decoded.code_size().advance(rip, decoded.len()));
-            inject::begin_shadow();
-        }
-        Ok(Done::Jump(to)) => advance_to(to),
-        // An element is done: what comes between instructions comes here, too.
-        Ok(Done::Partial) => advance_to(rip),
+        Ok(done) => go_on(done, decoded.code_size().advance(rip, decoded.len()), rip),
         Err(fault) => return refuse(row, fault),
     }
     if changed {
         interrupts::pull(cpu);
     }
     Outcome::again(row)
+}
+
+/// Goes on after an instruction at `rip` that did not just end, and does not just go on at `next`.
+#[cold]
+#[inline(never)]
+fn go_on(done: Done, next: u64, rip: u64) {
+    match done {
+        Done::Complete => advance_to(next),
+        Done::Shadowed => {
+            advance_to(next);
+            inject::begin_shadow();
+        }
+        Done::Jump(to) => advance_to(to),
+        // An element is done: what comes between instructions comes here, too.
+        Done::Partial => advance_to(rip),
+    }
 }
 
 /// A write to a page that decoded instructions depend on: the guest's own, or the processor's that marks entries of the guest's tables
@@ -176,7 +197,7 @@ fn row(cpu: &Cpu, address: u64, write: bool) -> RowId {
     match Device::at(cpu, address) {
         Device::LocalApic(_) => rows::local_apic(write),
         Device::IoApic(_) => rows::io_apic(write),
-        Device::TestMemory(_) | Device::Nothing => cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::MMIO, key::page(address, write))),
+        Device::Other => cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::MMIO, key::page(address, write))),
     }
 }
 

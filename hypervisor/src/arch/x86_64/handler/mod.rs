@@ -88,6 +88,8 @@ mod inject {
     }
 
     /// An exception of an instruction, with its error code, if it has one.
+    #[cold]
+    #[inline(never)]
     pub fn exception(vector: u8, code: Option<u32>) {
         if let Some(code) = code {
             vmcs::write(Field::ENTRY_ERROR_CODE, code.into());
@@ -111,12 +113,13 @@ mod inject {
 
     /// #UD: an instruction that there is not.
     pub fn undefined() {
-        exception(6, None);
+        vmcs::write(Field::ENTRY_INTERRUPTION, VALID | HARDWARE_EXCEPTION | 6);
     }
 
     /// #GP(0): an instruction that may not do what it tries.
     pub fn general_protection() {
-        exception(13, Some(0));
+        vmcs::write(Field::ENTRY_ERROR_CODE, 0);
+        vmcs::write(Field::ENTRY_INTERRUPTION, VALID | HARDWARE_EXCEPTION | ERROR_CODE | 13);
     }
 }
 
