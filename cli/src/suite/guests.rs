@@ -67,6 +67,7 @@ pub fn guests() -> Result<Vec<Scenario>> {
         scenario.arguments.push("--nested".into());
         scenarios.push(scenario);
     }
+    scenarios.push(trapped_waits(&programs)?);
     let as_l2 = AS_L2.map(|(suite, append)| Ok((suite, programs.path(suite)?, append)));
     scenarios.push(nested::suites(&as_l2.into_iter().collect::<Result<Vec<_>>>()?)?);
     for cpu in ["max", "cortex-a57"] {
@@ -83,6 +84,7 @@ pub fn guests() -> Result<Vec<Scenario>> {
     }
     scenarios.push(panic_report(&programs)?);
     scenarios.push(hostile_neighbour(1, "nested", 2, &programs)?);
+    scenarios.push(el2_ends_first(&programs)?);
     scenarios.extend(pc()?);
     Ok(scenarios)
 }
@@ -182,6 +184,16 @@ fn one_suite(suite: &str, append: &str, cpu: &str, smp: u32, kernel: String) -> 
     Scenario { input: Some(("send a line", "hello, world\n")), expect: passed(), ..scenario }
 }
 
+/// A hypervisor with a guest that waits, where Stile has waits trap.
+fn trapped_waits(programs: &Programs) -> Result<Scenario> {
+    let config = format!(
+        "[[vm]]\nkernel = \"{}\"\nnested = true\nvcpus = 2\nmemory = \"64M\"\nappend = \"stile only=l2\"\n\
+         [vm.techniques]\nwfi_passthrough = false\n",
+        programs.path("nested")?
+    );
+    Ok(Scenario { config: Some(config), expect: passed(), ..Scenario::new("guest/nested/el2-trapped-waits", "--exits") })
+}
+
 /// Suites at once, each in a VM that ablates everything: what moves at every exit must be as it was.
 fn ablated(cpu: &str, programs: &Programs) -> Result<Scenario> {
     let ablated = ["gic", "timer", "smp", "regs"];
@@ -262,6 +274,14 @@ fn hostile_neighbour(cpus: u32, program: &str, vcpus: u32, programs: &Programs) 
         ..passed()
     };
     Ok(Scenario { config: Some(config), timeout: 900, expect, ..Scenario::new(format!("isolation/{program}-on-{cpus}"), "--exits") })
+}
+
+/// A VM with an EL2 of its own turns off; the other one has its CPU from then on, and nothing of that EL2.
+fn el2_ends_first(programs: &Programs) -> Result<Scenario> {
+    let config = with_checksum(1, ("nested", 1), programs)?.replace("\"stile\"", "\"stile only=hypercall\"");
+    let end = |name: &str| format!("{name} | {PASSED}");
+    let expect = Expect { output: vec![end("nested   "), end("neighbour")], ..passed() };
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new("isolation/nested-ends-first", "--exits") })
 }
 
 /// One VM never yields; the other must come to its end.
