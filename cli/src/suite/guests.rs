@@ -28,6 +28,9 @@ const AT_EL2: [(&str, &str); 5] =
 /// CPU_SUSPEND's argument, and has no latch for an SPI's level.)
 const AS_L2: [(&str, &str); 3] = [("psci", "only=on_"), ("timer", ""), ("gic", "only=sgi")];
 
+/// What runs as L2, under a Stile that is L1.
+const UNDER_STILE: [(&str, &str); 3] = [("psci", "stile"), ("smp", "stile"), ("regs", "stile")];
+
 /// CPU models, with physical CPUs, that each suite runs on with four vCPUs.
 const MACHINES: [(&str, u32); 4] = [("max", 4), ("max", 1), ("cortex-a76", 2), ("cortex-a57", 2)];
 
@@ -70,6 +73,8 @@ pub fn guests() -> Result<Vec<Scenario>> {
     scenarios.push(trapped_waits(&programs)?);
     let as_l2 = AS_L2.map(|(suite, append)| Ok((suite, programs.path(suite)?, append)));
     scenarios.push(nested::suites(&as_l2.into_iter().collect::<Result<Vec<_>>>()?)?);
+    let under_stile = UNDER_STILE.map(|(suite, append)| Ok((suite, programs.path(suite)?, append)));
+    scenarios.extend(nested::stile(&under_stile.into_iter().collect::<Result<Vec<_>>>()?)?);
     for cpu in ["max", "cortex-a57"] {
         scenarios.push(ablated(cpu, &programs)?);
     }
