@@ -116,15 +116,10 @@ pub fn idle(cpu: &mut Cpu) {
     if gic::is_special(intid) {
         return;
     }
-    gic::drop_priority(intid);
-    if nested::rang_in_sleep(cpu, intid) {
-        if let Some(vcpu) = cpu.vcpu
-            && interrupts::is_pending(cpu, vcpu)
-        {
-            cpu::wake_from_idle(cpu, vcpu);
-        }
-        return;
+    if nested::idle_timer(cpu, intid) {
+        return wake_if_pending(cpu);
     }
+    gic::drop_priority(intid);
     if timer_row(intid).is_some() {
         let Some(vcpu) = cpu.vcpu else {
             // Of a vCPU that is off: its timers were stopped while this was on its way.
@@ -135,10 +130,7 @@ pub fn idle(cpu: &mut Cpu) {
         if !delivery::raise_timer(cpu, vcpu, intid) {
             delivery::inject_timer(vcpu, cpu.index, intid);
         }
-        if interrupts::is_pending(cpu, vcpu) {
-            cpu::wake_from_idle(cpu, vcpu);
-        }
-        return;
+        return wake_if_pending(cpu);
     }
     gic::deactivate(intid);
     if intid == gic::KICK {
@@ -147,11 +139,17 @@ pub fn idle(cpu: &mut Cpu) {
     } else {
         // The timer's own work is done by whoever idles.
         let _ = own(cpu, intid);
-        if intid == interrupts::maintenance()
-            && let Some(vcpu) = cpu.vcpu
-            && interrupts::is_pending(cpu, vcpu)
-        {
-            cpu::wake_from_idle(cpu, vcpu);
+        if intid == interrupts::maintenance() {
+            wake_if_pending(cpu);
         }
+    }
+}
+
+/// Wakes the vCPU that is loaded and sleeps, if there is one, and an interrupt for it.
+fn wake_if_pending(cpu: &mut Cpu) {
+    if let Some(vcpu) = cpu.vcpu
+        && interrupts::is_pending(cpu, vcpu)
+    {
+        cpu::wake_from_idle(cpu, vcpu);
     }
 }

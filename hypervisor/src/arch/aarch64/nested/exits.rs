@@ -92,12 +92,7 @@ fn irq_at_el2(cpu: &mut Cpu, nested: &mut Nested) -> Outcome {
     let row = match intid {
         intid::TIMER_EL1_VIRTUAL => rows::IRQ_VIRTUAL_TIMER,
         intid::TIMER_EL1_PHYSICAL => rows::IRQ_PHYSICAL_TIMER,
-        timers::STAND_IN => {
-            gic::drop_priority(intid);
-            gic::deactivate(intid);
-            timers::stand_in_rang_at_el2(cpu, nested);
-            return Outcome::again(rows::IRQ_STAND_IN);
-        }
+        timers::STAND_IN => return super::guest::stand_in(cpu, nested),
         _ => {
             if intid == interrupts::maintenance() {
                 // Perhaps for an end of an interrupt whose line L1 lowers in memory, unseen.

@@ -21,7 +21,6 @@ mod tlbi;
 mod traps;
 mod way;
 
-use stile_board::intid;
 use stile_nested::forward::{Masks, Virtual};
 use stile_nested::vgic::OnProcessor;
 use stile_nested::vncr::{self, Page};
@@ -112,9 +111,7 @@ impl Nested {
         write_sysreg!("vbar_el2", self.mode.vectors(self.way));
         seldom::set_copies_to_el2(true);
         traps::load(self);
-        if self.regime == Regime::El2 {
-            self.start_stand_in_for_guest();
-        }
+        self.start_stand_in();
     }
 
     /// It leaves it: traps and vectors as other vCPUs have them.
@@ -206,27 +203,18 @@ pub fn load_second_stage(cpu: &Cpu, vcpu: &Vcpu) {
     }
 }
 
-/// When a vCPU that is being put must be woken for timers that are not in EL1's registers: those of its EL2 while its guest is there, and
-/// the reverse.
-pub fn deadline(vcpu: &Vcpu) -> Option<u64> {
-    let nested = of(vcpu)?;
-    match nested.regime {
-        Regime::Guest => nested.el2_deadline(),
-        Regime::El2 => nested.guest_deadline(),
+/// A timer's interrupt came for the vCPU that is loaded here and sleeps, and is for the regime that is not on the CPU, or for its guest. L1's
+/// own interface is on the CPU. False if it is another one, as for any vCPU.
+pub fn idle_timer(cpu: &mut Cpu, intid: u32) -> bool {
+    match cpu.vcpu.and_then(of) {
+        Some(nested) => guest::idle_timer(cpu, nested, intid),
+        None => false,
     }
 }
 
-/// A physical interrupt came while the loaded vCPU sleeps. Returns whether it was a timer's that only a vCPU with an EL2 has so.
-pub fn rang_in_sleep(cpu: &mut Cpu, intid: u32) -> bool {
-    let Some(nested) = cpu.vcpu.and_then(of) else { return false };
-    let is_timer = match nested.regime {
-        Regime::Guest => matches!(intid, intid::TIMER_EL1_VIRTUAL | intid::TIMER_EL1_PHYSICAL | timers::STAND_IN),
-        Regime::El2 => intid == timers::STAND_IN,
-    };
-    if is_timer {
-        timers::rang_in_sleep(cpu, nested, intid);
-    }
-    is_timer
+/// When a vCPU that is being put must be woken for timers of its EL2 that wait while its guest is there, or the reverse.
+pub fn deadline(vcpu: &Vcpu) -> Option<u64> {
+    of(vcpu)?.stand_in_deadline()
 }
 
 /// Processor state of virtual EL2 as L1 has it: the CPU's EL1 is its EL2.

@@ -18,7 +18,7 @@ pub fn enter_guest(cpu: &mut Cpu, nested: &mut Nested) {
     if gic::bring_guest(cpu, vcpu, nested) {
         eret::take(cpu, nested, Kind::Irq, None, None);
     } else {
-        nested.start_stand_in();
+        nested.stand_in_for_el2();
     }
 }
 
@@ -32,7 +32,7 @@ pub fn leave_guest(cpu: &mut Cpu, nested: &mut Nested) {
     nested.regime = Regime::El2;
     traps::load(nested);
     isb();
-    nested.bring_el2();
-    nested.start_stand_in_for_guest();
+    let (virt, physical) = nested.bring_el2();
+    nested.stand_in_for_guest(virt, physical);
     nested.load_own_stage(vcpu.vm(), cpu.index);
 }
