@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::{Arch, Flags};
+use crate::config::{Arch, Flags, KernelSource};
 use crate::exit;
 use crate::session::By;
 
@@ -102,6 +102,8 @@ impl MachineArgs {
         let cpus_for_vcpus = self.vcpus.filter(|vcpus| alone && self.cpus.is_none() && (1..=8).contains(vcpus));
         // A command needs the system that runs it; and where it ends in a reset, the run must end.
         let with_command = |default: &str| (alone && self.exec.is_some()).then(|| default.to_owned());
+        // A Stile in a VM has it in its own VM.
+        let stile = self.kernel.as_deref().is_some_and(|kernel| kernel.split(':').next() == Some(KernelSource::STILE));
         Flags {
             arch: self.arch.clone(),
             machine_cpus: self.smp.or(cpus_for_vcpus),
@@ -109,7 +111,7 @@ impl MachineArgs {
             cpu: self.cpu.clone(),
             slice: self.slice.clone(),
             kernel: self.kernel.clone().or_else(|| alone.then(|| "debian".to_owned())),
-            initrd: self.initrd.clone().or_else(|| with_command("busybox")),
+            initrd: self.initrd.clone().or_else(|| with_command("busybox").filter(|_| !stile)),
             append: self.append.clone(),
             memory: self.memory.clone(),
             vcpus: self.vcpus,
@@ -118,6 +120,7 @@ impl MachineArgs {
             nested: self.nested.clone(),
             on_reset: self.on_reset.clone().or_else(|| with_command("stop")),
             exec: self.exec.clone(),
+            inside: false,
         }
     }
 }

@@ -45,6 +45,8 @@ struct Files {
     /// Kernels of domains.
     domains: Vec<Vec<u8>>,
     system: Option<System>,
+    /// If the kernel is a Stile: its VMs.
+    inner: Vec<Guest>,
 }
 
 /// Reads the configuration: from the file, the flags or both.
@@ -80,13 +82,16 @@ fn give_linux_a_system(arch: Arch, vm: &mut VmConfig) -> Result<()> {
 /// # Errors
 /// The configuration has a mistake; something can't be fetched, built or booted.
 pub fn prepare(args: &MachineArgs, options: &Options<'_>) -> Result<Machine> {
-    let config = configure(args)?;
+    make(configure(args)?, options)
+}
+
+fn make(config: MachineConfig, options: &Options<'_>) -> Result<Machine> {
     let mut plans = Vec::new();
     let mut guests = Vec::new();
     for vm in &config.vms {
         let files = files(config.arch, vm, options, Freshness::Weekly)?;
         plans.push(plan(config.arch, vm, &files, options.seed)?);
-        guests.push(Guest { name: vm.name.clone(), system: files.system });
+        guests.push(Guest { name: vm.name.clone(), system: files.system, inner: files.inner });
     }
     let elf = hypervisor::build_for(config.arch)?;
     let hypervisor = Hypervisor::from_elf(&read(&elf)?).with_context(|| format!("reading {}", elf.display()))?;
@@ -134,8 +139,20 @@ fn classify(error: image::Error) -> anyhow::Error {
 }
 
 fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness) -> Result<Files> {
+    let mut inner = Vec::new();
     let (kernel, bundled, linux) = match &vm.kernel {
-        KernelSource::File(path) => (read(path)?, None, false),
+        KernelSource::File(path) => {
+            let kernel = read(path)?;
+            inner = image::guests(&kernel).into_iter().map(|name| Guest { name, system: None, inner: Vec::new() }).collect();
+            (kernel, None, false)
+        }
+        // What is only at hand is told without it.
+        KernelSource::Stile(_) if freshness == Freshness::Cached => return Err(exit::lacking("Stile is not built yet")),
+        KernelSource::Stile(machine) => {
+            let machine = make(MachineConfig { memory: Some(vm.memory), ..(**machine).clone() }, options)?;
+            inner = machine.guests;
+            (machine.image.bytes, None, false)
+        }
         KernelSource::Debian(which) => {
             let kernel = debian::kernel_for(arch, *which, freshness)?;
             (read(&kernel.kernel)?, kernel.initrd, *which != DebianKernel::Xen)
@@ -169,7 +186,7 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
     bootargs.push(&vm.append);
     let bootargs = bootargs.join(" ").trim().to_owned();
     let domains = vm.domains.iter().map(|domain| read(&domain.kernel)).collect::<Result<_>>()?;
-    Ok(Files { kernel, initrd, bootargs, domains, system })
+    Ok(Files { kernel, initrd, bootargs, domains, system, inner })
 }
 
 /// The number in the marks of a small system.

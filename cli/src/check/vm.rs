@@ -15,6 +15,10 @@ pub fn explain(text: &mut String, arch: Arch, index: usize, vm: &VmConfig, plan:
     let kernel = match &vm.kernel {
         KernelSource::File(path) => path.display().to_string(),
         KernelSource::Debian(kernel) => kernel.word().to_owned(),
+        KernelSource::Stile(machine) => {
+            let names: Vec<&str> = machine.vms.iter().map(|vm| &vm.name[..]).collect();
+            format!("Stile, with these VMs of its own: {}", names.join(", "))
+        }
     };
     match plan {
         Some(plan) => {

@@ -66,6 +66,8 @@ pub struct VmDraft {
     pub wfi_passthrough: Option<Given<bool>>,
     pub ablate: Option<Vec<Given<String>>>,
     pub domains: Vec<DomainDraft>,
+    /// Its machine is a virtual one.
+    pub inside: bool,
 }
 
 /// A virtual machine that a virtual machine starts.
@@ -102,6 +104,7 @@ impl VmDraft {
             wfi_passthrough: None,
             ablate: None,
             domains: Vec::new(),
+            inside: false,
         }
     }
 }

@@ -40,6 +40,8 @@ pub struct Flags {
     pub on_reset: Option<String>,
     /// `--exec`: a shell command.
     pub exec: Option<String>,
+    /// No flag: the machine is a virtual one, with Stile in it.
+    pub inside: bool,
 }
 
 impl Flags {
@@ -50,6 +52,9 @@ impl Flags {
         over(&mut draft.memory, &self.machine_memory, "--machine-memory");
         over(&mut draft.cpu, &self.cpu, "--cpu");
         over(&mut draft.slice, &self.slice, "--slice");
+        for vm in &mut draft.vms {
+            vm.inside = self.inside;
+        }
 
         // What they would do to one virtual machine says which of them were given.
         let mut probe = VmDraft::new(Place::Nowhere);

@@ -176,6 +176,13 @@ pub enum KernelSource {
     File(PathBuf),
     /// One of Debian's.
     Debian(DebianKernel),
+    /// Stile itself, with the machine that it makes of the virtual machine.
+    Stile(Box<MachineConfig>),
+}
+
+impl KernelSource {
+    /// The word for Stile with a VM of Debian's. A configuration file may follow it, after a colon.
+    pub const STILE: &'static str = "stile";
 }
 
 /// A kernel of Debian's.
@@ -296,6 +303,12 @@ impl MachineConfig {
     /// The memory of all virtual machines together, in bytes.
     pub fn vm_memory(&self) -> u64 {
         self.vms.iter().map(|vm| vm.memory).sum()
+    }
+
+    /// How many bytes of memory a virtual machine gets that is to be this machine, and how many CPUs.
+    pub fn as_vm(&self) -> (u64, u32) {
+        let enough = (self.vm_memory() + SPARE).next_multiple_of(map::RAM_GRANULE);
+        (self.memory.map_or(enough, |memory| memory.next_multiple_of(map::RAM_GRANULE)), self.cpus)
     }
 
     /// How many bytes of memory the machine gets for an image of `image_len` bytes: what the configuration says, or else enough.

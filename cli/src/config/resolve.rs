@@ -98,13 +98,24 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
         value::no_nul(exec, mistakes);
     }
 
+    let inner = match &kernel {
+        Some(KernelSource::Stile(machine)) => Some(machine),
+        _ => None,
+    };
+    let (inner_memory, inner_cpus) = inner.map(|machine| machine.as_vm()).unzip();
+    if inner.is_some() {
+        stile(draft, inner_cpus.zip(vcpus), mistakes);
+    }
+    // A Stile passes it on.
+    let exec = draft.exec.as_ref().filter(|_| inner.is_none());
+
     let installer = kernel == Some(KernelSource::Debian(DebianKernel::Installer));
     let initrd = initrd.unwrap_or(match kernel {
         Some(KernelSource::Debian(DebianKernel::Installer)) => InitrdSource::Bundled,
         Some(KernelSource::Debian(which)) if which != DebianKernel::Xen => InitrdSource::Busybox,
         Some(_) | None => InitrdSource::None,
     });
-    if let (Some(exec), true) = (&draft.exec, before == mistakes.len() && initrd != InitrdSource::Busybox) {
+    if let (Some(exec), true) = (exec, before == mistakes.len() && initrd != InitrdSource::Busybox) {
         mistakes.push(
             Mistake::new(exec.place.clone(), "a command is run by the busybox system, which this virtual machine does not have")
                 .expected("initrd = \"busybox\""),
@@ -114,6 +125,9 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
         true => nested_way.unwrap_or(Nested::Nv2),
         false => Nested::Off,
     };
+    if let (Some(given), true) = (&draft.nested, draft.inside && nested != Nested::Off) {
+        mistakes.push(Mistake::new(given.place.clone(), "the CPUs of a virtual machine have no FEAT_NV").expected("nested = false"));
+    }
     let domains = domains(draft, nested, folder, mistakes);
     VmConfig {
         name: name.unwrap_or_else(|| format!("vm{index}")),
@@ -121,12 +135,12 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
         kernel: kernel.unwrap_or(KernelSource::Debian(DebianKernel::Newest)),
         initrd,
         append: text(&draft.append),
-        memory: memory.unwrap_or(if installer { DEFAULT_INSTALLER_MEMORY } else { DEFAULT_MEMORY }),
-        vcpus: vcpus.unwrap_or(1) as u8,
+        memory: memory.or(inner_memory).unwrap_or(if installer { DEFAULT_INSTALLER_MEMORY } else { DEFAULT_MEMORY }),
+        vcpus: vcpus.or(inner_cpus.map(|cpus| cpus as usize)).unwrap_or(1) as u8,
         cpus: cpus.unwrap_or(0),
         pinned: draft.pinned.as_ref().is_some_and(|given| given.value),
         on_reset: on_reset.unwrap_or_default(),
-        exec: draft.exec.as_ref().map(|given| given.value.clone()),
+        exec: exec.map(|given| given.value.clone()),
         techniques: Techniques {
             nested,
             apic_virtualization: apic.unwrap_or_default(),
@@ -135,6 +149,23 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
             ablate,
         },
         domains,
+    }
+}
+
+/// A virtual machine that is to be a machine for Stile: `cpus` are that machine's, and the vCPUs that the virtual one is given.
+fn stile(draft: &VmDraft, cpus: Option<(u32, usize)>, mistakes: &mut Vec<Mistake>) {
+    if !draft.nested.as_ref().is_some_and(|given| given.value) {
+        let place = draft.kernel.as_ref().map_or(&draft.place, |kernel| &kernel.place);
+        mistakes.push(Mistake::new(place.clone(), "Stile needs an EL2").expected("nested = true in its [[vm]]; or --nested"));
+    }
+    if let (Some((needs, has)), Some(given)) = (cpus, &draft.vcpus)
+        && has < needs as usize
+    {
+        let what = format!("the machine of its Stile has {needs} CPUs, and this virtual machine {has} vCPUs");
+        mistakes.push(Mistake::new(given.place.clone(), what).expected("at least as many"));
+    }
+    for given in [&draft.append, &draft.initrd].into_iter().flatten() {
+        mistakes.push(Mistake::new(given.place.clone(), "Stile takes no command line and no initial RAM file system").expected("nothing"));
     }
 }
 

@@ -278,3 +278,32 @@ fn domains_of_a_vm() {
         assert!(mistakes.contains(said), "{mistakes}");
     }
 }
+
+#[test]
+fn stile_in_a_vm_is_a_machine_of_its_own() {
+    let outer = "[[vm]]\nkernel = \"stile\"\nnested = true\nexec = \"true\"\n";
+    let config = MachineConfig::from_text("machine.toml", outer, Path::new(""), &Flags::default()).unwrap();
+    let [vm] = &config.vms[..] else { panic!("{config:?}") };
+    let KernelSource::Stile(inner) = &vm.kernel else { panic!("{vm:?}") };
+    assert_eq!((vm.exec.as_deref(), vm.memory, vm.vcpus), (None, 768 << 20, 1));
+    let [guest] = &inner.vms[..] else { panic!("{inner:?}") };
+    assert_eq!((guest.exec.as_deref(), &guest.initrd), (Some("true"), &InitrdSource::Busybox));
+
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("two.toml", "[machine]\ncpus = 2\nmemory = \"400M\"\n[[vm]]\nkernel = \"debian\"\nmemory = \"128M\"\n");
+    write("self.toml", "[[vm]]\nkernel = \"stile:self.toml\"\nnested = true\n");
+    let load = |text: &str| MachineConfig::from_text("machine.toml", text, folder.path(), &Flags::default());
+    let config = load("[[vm]]\nkernel = \"stile:two.toml\"\nnested = true\n").unwrap();
+    assert_eq!((config.vms[0].memory, config.vms[0].vcpus), (400 << 20, 2));
+    for (text, mistake) in [
+        ("[[vm]]\nkernel = \"stile\"\n", "Stile needs an EL2"),
+        ("[[vm]]\nkernel = \"stile:two.toml\"\nnested = true\nvcpus = 1\n", "has 2 CPUs, and this virtual machine 1"),
+        ("[[vm]]\nkernel = \"stile:none.toml\"\nnested = true\n", "there is no such file"),
+        ("[[vm]]\nkernel = \"stile:self.toml\"\nnested = true\n", "can have none in its own"),
+        ("[[vm]]\nkernel = \"stile\"\nnested = true\nappend = \"x\"\n", "Stile takes no command line"),
+    ] {
+        let found = load(text).unwrap_err().to_string();
+        assert!(found.contains(mistake), "{text}: {found}");
+    }
+}

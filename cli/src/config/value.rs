@@ -9,7 +9,7 @@ use stile_blob::{Ablation, ApicVirtualization, DecodeCache, MAX_NAME_LEN, Nested
 use stile_board::map;
 
 use super::{
-    Arch, DebianKernel, InitrdSource, KernelSource, Mistake, Place, ablation,
+    Arch, DebianKernel, Flags, InitrdSource, KernelSource, MachineConfig, Mistake, Place, ablation,
     draft::{Cpus, Given, VmDraft},
     file_like, units,
 };
@@ -128,25 +128,62 @@ pub fn vm_name(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<Str
     None
 }
 
+/// Stile in a virtual machine: the machine of `file`, or one with a VM of Debian's. The command is for the only VM of that.
+fn stile(given: &Given<String>, file: Option<&str>, draft: &VmDraft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Option<KernelSource> {
+    if draft.inside {
+        mistakes.push(wrong(given, "a Stile in a virtual machine can have none in its own").expected("another kernel"));
+        return None;
+    }
+    let value = |given: &Option<Given<String>>| given.as_ref().map(|given| given.value.clone());
+    let exec = value(&draft.exec);
+    let alone = |default: &str| file.is_none().then(|| default.to_owned());
+    let flags = Flags {
+        kernel: alone("debian"),
+        initrd: alone("busybox"),
+        on_reset: exec.is_some().then(|| value(&draft.on_reset)).flatten(),
+        exec,
+        inside: true,
+        ..Flags::default()
+    };
+    let path = file.map(|file| folder.join(file));
+    match MachineConfig::load(path.as_deref(), &flags) {
+        Ok(machine) if machine.arch == Arch::Aarch64 => Some(KernelSource::Stile(Box::new(machine))),
+        Ok(machine) => {
+            let what = format!("a virtual machine can't be a machine of architecture {}", machine.arch.name());
+            mistakes.push(wrong(given, what).expected(Arch::Aarch64.name()));
+            None
+        }
+        Err(inner) => {
+            mistakes.push(wrong(given, format!("its machine has mistakes:\n{inner}")));
+            None
+        }
+    }
+}
+
 pub fn kernel(draft: &VmDraft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Option<KernelSource> {
     let words = DebianKernel::WORDS.map(|(word, _)| word);
     let words_shown = words.map(|word| format!("\"{word}\"")).join(", ");
     let Some(given) = &draft.kernel else {
         if !draft.kernel_unreadable {
             let what = "this virtual machine has no kernel";
-            mistakes.push(Mistake::new(draft.place.clone(), what).expected(format!("kernel = a path, or one of {words_shown}")));
+            mistakes.push(Mistake::new(draft.place.clone(), what).expected(format!("kernel = a path, \"stile\", or one of {words_shown}")));
         }
         return None;
     };
     if let Some((_, kernel)) = DebianKernel::WORDS.iter().find(|(word, _)| *word == given.value) {
         return Some(KernelSource::Debian(*kernel));
     }
+    if let Some(rest) = given.value.strip_prefix(KernelSource::STILE)
+        && (rest.is_empty() || rest.starts_with(':'))
+    {
+        return stile(given, rest.strip_prefix(':'), draft, folder, mistakes);
+    }
     if given.value.starts_with("debian:") {
         let what = format!("there is no kernel \"{}\"", given.value);
         mistakes.push(wrong(given, what).expected(format!("one of {words_shown}")).similar_among(&given.value, words));
         return None;
     }
-    let expected = format!("a file, or one of {words_shown}");
+    let expected = format!("a file, \"stile\", or one of {words_shown}");
     file(given, "kernel", &expected, &words, folder, mistakes).map(KernelSource::File)
 }
 

@@ -19,6 +19,13 @@ pub use kernel::{Format, Kernel, KernelError};
 
 use crate::config::{Arch, VmConfig};
 
+/// If `image` is one of Stile's: the names of its virtual machines.
+pub fn guests(image: &[u8]) -> Vec<String> {
+    let blob = image.chunks(hypervisor::PAGE).position(|page| page.starts_with(&stile_blob::MAGIC));
+    let blob = blob.and_then(|page| stile_blob::Blob::parse(&image[page * hypervisor::PAGE..]).ok());
+    blob.map(|blob| blob.machine.vms.iter().map(|vm| vm.name.to_owned()).collect()).unwrap_or_default()
+}
+
 /// Decides what goes where in a virtual machine's RAM, on an architecture.
 ///
 /// # Errors

@@ -29,6 +29,9 @@ struct Files {
 struct Line<'a> {
     /// Seconds since the emulator was started.
     seconds: f64,
+    /// The VM whose Stile says it; nothing if it is the machine's own.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    stile: &'a str,
     event: &'a Event,
 }
 
@@ -72,10 +75,10 @@ impl Logs {
         }
     }
 
-    /// A message of Stile.
-    pub fn event(&mut self, event: &Event) {
+    /// A message of the Stile in a VM, or, if that has no name, of the machine's own.
+    pub fn event(&mut self, stile: &str, event: &Event) {
         if let Some(files) = &mut self.files {
-            let line = Line { seconds: files.start.elapsed().as_secs_f64(), event };
+            let line = Line { seconds: files.start.elapsed().as_secs_f64(), stile, event };
             if let Ok(line) = serde_json::to_string(&line) {
                 let _ = writeln!(files.events, "{line}");
             }
@@ -96,7 +99,7 @@ mod tests {
         logs.console(1, b"hello");
         logs.console(7, b"nobody");
         logs.stile(b"up\n");
-        logs.event(&Event::Vm { vm: 0, state: VmState::PoweredOff });
+        logs.event("", &Event::Vm { vm: 0, state: VmState::PoweredOff });
         let read = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
         assert_eq!(read("b.console.log"), "hello");
         assert_eq!(read("a.console.log"), "");

@@ -1,9 +1,11 @@
 //! One run of the emulator, from start to exit status: consoles to the user, keys to the guests, messages to the account.
 
+mod conclusion;
 mod demux;
 mod exits;
 mod input;
 mod keys;
+mod line;
 mod lines;
 mod logs;
 mod marks;
@@ -18,21 +20,21 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use signal_hook::consts::{SIGINT, SIGQUIT};
-use stile_wire::{Channel, Command, Encoder, Event, VmState};
+use stile_wire::{Channel, Command, Event, VmState};
 
 pub use exits::{By, Exits, SAME_MEMORY, catalogue};
 pub use keys::HELP as KEYS;
 pub use tail::plain;
 
 use crate::emulator::{Emulator, Machine};
-use crate::exit;
 use crate::initramfs::Marks;
-use demux::{Demux, Piece};
+use demux::Piece;
 use input::{Input, Inputs};
 use keys::{Action, Keys};
+use line::{Leaf, Line, Vm};
 use logs::Logs;
 use marks::{Filter, Part, Show};
-use outcome::{End, Exec, Story};
+use outcome::{End, Fate};
 use tail::Tail;
 use view::View;
 
@@ -67,6 +69,8 @@ pub struct Guest {
     pub name: String,
     /// If Stile made its root file system.
     pub system: Option<System>,
+    /// If it is a Stile: the VMs in that, at least one.
+    pub inner: Vec<Guest>,
 }
 
 /// What to run, and what to show of it.
@@ -93,9 +97,10 @@ pub struct Request {
 /// # Errors
 /// The emulator or the logs can't be started.
 pub fn run(request: &Request) -> Result<u8> {
-    let names: Vec<String> = request.guests.iter().map(|guest| guest.name.clone()).collect();
+    let (lines, leaves) = Line::all(&request.guests, request.machine.arch());
+    let names: Vec<String> = leaves.iter().map(|leaf| leaf.name.clone()).collect();
     // Where a command's output is all that matters, nobody types.
-    let commands_only = request.guests.iter().all(|guest| guest.system.as_ref().is_some_and(|system| system.command));
+    let commands_only = leaves.iter().all(|leaf| leaf.guest.system.as_ref().is_some_and(|system| system.command));
     let logs = match &request.logs {
         Some(dir) => Logs::create(dir, names.iter().map(String::as_str), &command_line(request))?,
         None => Logs::default(),
@@ -110,20 +115,16 @@ pub fn run(request: &Request) -> Result<u8> {
     let (emulator, pipes) = request.machine.start(&request.image)?;
     let inputs = Inputs::start(pipes, !commands_only || terminal::input_is_piped())?;
     let mut session = Session {
-        consoles: request.guests.iter().map(Console::new).collect(),
-        story: Story { fates: vec![Default::default(); names.len()], ..Story::default() },
-        exits: Exits::new(request.machine.arch()),
+        consoles: leaves.iter().map(Console::new).collect(),
+        lines,
         names,
         logs,
         view,
-        demux: Demux::default(),
-        encoder: Encoder::new(),
         keys: Keys::default(),
         waiting: Vec::new(),
         waiting_end: false,
         errors: Vec::new(),
         last_error: String::new(),
-        log: Tail::default(),
         inputs,
         emulator,
         interactive: raw.is_some(),
@@ -145,6 +146,9 @@ fn command_line(request: &Request) -> String {
 
 /// One VM's console.
 struct Console {
+    /// The index of the line that has it, and the VM's number there.
+    line: usize,
+    vm: u8,
     system: Option<System>,
     /// Takes the system's marks out.
     filter: Option<Filter>,
@@ -152,8 +156,9 @@ struct Console {
 }
 
 impl Console {
-    fn new(guest: &Guest) -> Self {
-        let mut console = Self { system: guest.system.clone(), filter: None, tail: Tail::default() };
+    fn new(leaf: &Leaf<'_>) -> Self {
+        let (line, vm, system) = (leaf.line, leaf.vm, leaf.guest.system.clone());
+        let mut console = Self { line, vm, system, filter: None, tail: Tail::default() };
         console.start();
         console
     }
@@ -179,14 +184,13 @@ impl Console {
 }
 
 struct Session<'a> {
+    /// The machine's line, and those of Stiles in its VMs.
+    lines: Vec<Line>,
+    /// Of the consoles' VMs.
     names: Vec<String>,
     consoles: Vec<Console>,
-    story: Story,
-    exits: Exits,
     logs: Logs,
     view: View<'a>,
-    demux: Demux,
-    encoder: Encoder,
     keys: Keys,
     /// Piped input that came before the guest was ready for it.
     waiting: Vec<u8>,
@@ -196,7 +200,6 @@ struct Session<'a> {
     errors: Vec<u8>,
     /// The last line that it said there.
     last_error: String,
-    log: Tail,
     inputs: Inputs,
     emulator: Emulator,
     interactive: bool,
@@ -219,7 +222,8 @@ impl Session<'_> {
             if grace.is_some_and(|until| now >= until) {
                 return End::Emulator(None);
             }
-            if grace.is_none() && (self.story.end.is_some() || self.story.panic.is_some()) {
+            let story = &self.lines[0].story;
+            if grace.is_none() && (story.end.is_some() || story.panic.is_some()) {
                 grace = Some(now + GRACE);
             }
             let idle = self.view.has_partial().then(|| now + IDLE);
@@ -240,11 +244,7 @@ impl Session<'_> {
 
     fn take(&mut self, input: Input) -> io::Result<Option<End>> {
         match input {
-            Input::Line(bytes) => {
-                for piece in self.demux.feed(&bytes) {
-                    self.piece(piece)?;
-                }
-            }
+            Input::Line(bytes) => self.feed(0, &bytes)?,
             Input::LineEnd => return Ok(Some(self.emulator_end())),
             Input::Errors(bytes) => self.errors(&bytes),
             Input::Keyboard(bytes) if self.interactive => return self.keys(&bytes),
@@ -275,19 +275,28 @@ impl Session<'_> {
         }
     }
 
-    fn piece(&mut self, piece: Piece) -> io::Result<()> {
+    /// Bytes of a line.
+    fn feed(&mut self, line: usize, bytes: &[u8]) -> io::Result<()> {
+        for piece in self.lines[line].demux.feed(bytes) {
+            self.piece(line, piece)?;
+        }
+        Ok(())
+    }
+
+    fn piece(&mut self, line: usize, piece: Piece) -> io::Result<()> {
         match piece {
             Piece::Text(Channel::LOG, text) => {
-                self.logs.stile(&text);
-                self.log.push(&text);
-                self.view.log(&text);
+                self.lines[line].log.push(&text);
+                let shown = self.lines[line].shown_log(&text);
+                self.logs.stile(&shown);
+                self.view.log(&shown);
             }
-            Piece::Text(channel, text) => {
-                if let Some(vm) = channel.vm() {
-                    self.console(usize::from(vm), &text)?;
-                }
-            }
-            Piece::Event(event) => self.event(&event)?,
+            Piece::Text(channel, text) => match channel.vm().and_then(|vm| self.lines[line].vms.get(usize::from(vm)).copied()) {
+                Some(Vm::Console(console)) => self.console(console, &text)?,
+                Some(Vm::Stile(inner)) => self.feed(inner, &text)?,
+                None => {}
+            },
+            Piece::Event(event) => self.event(line, &event)?,
             Piece::Bad(error) => self.logs.stile(format!("[a message was lost: {error}]\n").as_bytes()),
         }
         Ok(())
@@ -320,23 +329,39 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn event(&mut self, event: &Event) -> io::Result<()> {
-        self.logs.event(event);
-        self.exits.take(event);
-        let Some(vm) = self.story.tell(event) else { return Ok(()) };
-        if matches!(event, Event::Vm { state: VmState::Reset, .. }) {
-            self.consoles[vm].start();
+    fn event(&mut self, line: usize, event: &Event) -> io::Result<()> {
+        self.logs.event(&self.lines[line].name, event);
+        self.lines[line].exits.take(event);
+        let Some(vm) = self.lines[line].story.tell(event) else { return Ok(()) };
+        let resets = matches!(event, Event::Vm { state: VmState::Reset, .. });
+        let console = match self.lines[line].vms[vm] {
+            Vm::Console(console) => console,
+            Vm::Stile(inner) if resets => {
+                self.lines[inner].restart();
+                self.consoles.iter_mut().filter(|console| console.line == inner).for_each(Console::start);
+                return Ok(());
+            }
+            Vm::Stile(_) => return Ok(()),
+        };
+        if resets {
+            self.consoles[console].start();
         }
-        let over = !matches!(self.story.fates[vm], outcome::Fate::Running);
+        let over = self.fate(console) != Fate::Running;
         if over && self.interactive && self.names.len() > 1 {
-            self.view.note(&format!("{} is off", self.names[vm]));
-            if vm == self.view.focus()
-                && let Some(next) = self.story.fates.iter().position(|fate| *fate == outcome::Fate::Running)
+            self.view.note(&format!("{} is off", self.names[console]));
+            if console == self.view.focus()
+                && let Some(next) = (0..self.consoles.len()).find(|&console| self.fate(console) == Fate::Running)
             {
                 self.view.switch(next, &self.names, &self.consoles[next].tail)?;
             }
         }
         Ok(())
+    }
+
+    /// What became of a console's VM.
+    fn fate(&self, console: usize) -> Fate {
+        let Console { line, vm, .. } = self.consoles[console];
+        self.lines[line].story.fates[usize::from(vm)]
     }
 
     fn keys(&mut self, bytes: &[u8]) -> io::Result<Option<End>> {
@@ -366,13 +391,13 @@ impl Session<'_> {
 
     fn list(&mut self) {
         let mut text = String::new();
-        for (vm, (name, fate)) in self.names.iter().zip(&self.story.fates).enumerate() {
+        for (vm, name) in self.names.iter().enumerate() {
             let shown = if vm == self.view.focus() { '*' } else { ' ' };
-            let fate = match fate {
-                outcome::Fate::Waiting => "has not started",
-                outcome::Fate::Running => "runs",
-                outcome::Fate::Off | outcome::Fate::Exited(_) => "is off",
-                outcome::Fate::Crashed(_) => "crashed",
+            let fate = match self.fate(vm) {
+                Fate::Waiting => "has not started",
+                Fate::Running => "runs",
+                Fate::Off | Fate::Exited(_) => "is off",
+                Fate::Crashed(_) => "crashed",
             };
             text += &format!("{shown} {} {name} {fate}\n", vm + 1);
         }
@@ -397,20 +422,18 @@ impl Session<'_> {
         }
     }
 
-    fn send(&mut self, vm: usize, bytes: &[u8]) {
-        let Ok(vm) = u8::try_from(vm) else { return };
+    fn send(&mut self, console: usize, bytes: &[u8]) {
+        let Some(&Console { line, vm, .. }) = self.consoles.get(console) else { return };
         if bytes.is_empty() {
             return;
         }
-        let mut line = Vec::with_capacity(bytes.len() + 2);
-        self.encoder.bytes(Channel::console(vm), bytes, &mut |byte| line.push(byte));
+        let line = line::to_console(&mut self.lines, line, vm, bytes);
         // It fails only when the emulator is gone, which the closed line tells, too.
         let _ = self.inputs.line.send(line);
     }
 
     fn command(&mut self, command: &Command) {
-        let mut line = Vec::new();
-        self.encoder.command(command, &mut |byte| line.push(byte));
+        let line = line::command(&mut self.lines, command);
         // As in `send`.
         let _ = self.inputs.line.send(line);
     }
@@ -431,48 +454,6 @@ impl Session<'_> {
             Some(status) if self.last_error.is_empty() => End::Emulator(Some(status.to_string())),
             Some(_) => End::Emulator(Some(std::mem::take(&mut self.last_error))),
             None => End::Emulator(Some("it closed its serial line but does not end".into())),
-        }
-    }
-
-    /// Says how it ended, and returns the exit status.
-    fn conclude(&mut self, end: &End, exits: Option<By>, quiet: bool) -> u8 {
-        for vm in 0..self.consoles.len() {
-            let parts = self.consoles[vm].filter.as_mut().map(Filter::finish).unwrap_or_default();
-            let _ = self.show(vm, parts);
-        }
-        self.view.finish();
-        let commands = self.consoles.iter().filter(|console| console.has_command());
-        let exec = Exec::of(commands.map(|console| console.filter.as_ref().and_then(Filter::status)));
-        let (status, message) = outcome::judge(end, &self.story, exec, &self.names);
-        if let Some(message) = message {
-            let unseen = *end != End::Left && *end != End::Terminated && (exec == Exec::Unfinished || !matches!(end, End::Emulator(_)));
-            if unseen {
-                self.last_lines();
-            }
-            if quiet && status == exit::HYPERVISOR {
-                self.view.text(&self.log.lines(LAST_LOG_LINES).join("\n"));
-            }
-            self.view.note(&message);
-        }
-        if let Some(by) = exits {
-            match self.exits.tables(&self.names, by) {
-                Some(table) => self.view.text(&table),
-                None => self.view.note("Stile sent no account of its exits"),
-            }
-        }
-        status
-    }
-
-    fn last_lines(&mut self) {
-        for (name, console) in self.names.iter().zip(&self.consoles) {
-            let lines = console.tail.lines(LAST_LINES);
-            let head = if lines.is_empty() {
-                format!("the console of {name} said nothing")
-            } else {
-                format!("the last lines of the console of {name}:")
-            };
-            self.view.note(&head);
-            self.view.text(&lines.iter().map(|line| format!("    {line}\n")).collect::<String>());
         }
     }
 }

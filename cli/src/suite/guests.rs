@@ -28,6 +28,9 @@ const AT_EL2: [(&str, &str); 5] =
 /// CPU_SUSPEND's argument, and has no latch for an SPI's level.)
 const AS_L2: [(&str, &str); 3] = [("psci", "only=on_"), ("timer", ""), ("gic", "only=sgi")];
 
+/// What runs as L2, under a Stile that is L1.
+const UNDER_STILE: [(&str, &str); 3] = [("psci", "stile"), ("smp", "stile"), ("regs", "stile")];
+
 /// CPU models, with physical CPUs, that each suite runs on with four vCPUs.
 const MACHINES: [(&str, u32); 4] = [("max", 4), ("max", 1), ("cortex-a76", 2), ("cortex-a57", 2)];
 
@@ -67,8 +70,11 @@ pub fn guests() -> Result<Vec<Scenario>> {
         scenario.arguments.push("--nested".into());
         scenarios.push(scenario);
     }
+    scenarios.push(trapped_waits(&programs)?);
     let as_l2 = AS_L2.map(|(suite, append)| Ok((suite, programs.path(suite)?, append)));
     scenarios.push(nested::suites(&as_l2.into_iter().collect::<Result<Vec<_>>>()?)?);
+    let under_stile = UNDER_STILE.map(|(suite, append)| Ok((suite, programs.path(suite)?, append)));
+    scenarios.extend(nested::stile(&under_stile.into_iter().collect::<Result<Vec<_>>>()?)?);
     for cpu in ["max", "cortex-a57"] {
         scenarios.push(ablated(cpu, &programs)?);
     }
@@ -83,6 +89,7 @@ pub fn guests() -> Result<Vec<Scenario>> {
     }
     scenarios.push(panic_report(&programs)?);
     scenarios.push(hostile_neighbour(1, "nested", 2, &programs)?);
+    scenarios.push(el2_ends_first(&programs)?);
     scenarios.extend(pc()?);
     Ok(scenarios)
 }
@@ -182,6 +189,16 @@ fn one_suite(suite: &str, append: &str, cpu: &str, smp: u32, kernel: String) -> 
     Scenario { input: Some(("send a line", "hello, world\n")), expect: passed(), ..scenario }
 }
 
+/// A hypervisor with a guest that waits, where Stile has waits trap.
+fn trapped_waits(programs: &Programs) -> Result<Scenario> {
+    let config = format!(
+        "[[vm]]\nkernel = \"{}\"\nnested = true\nvcpus = 2\nmemory = \"64M\"\nappend = \"stile only=l2\"\n\
+         [vm.techniques]\nwfi_passthrough = false\n",
+        programs.path("nested")?
+    );
+    Ok(Scenario { config: Some(config), expect: passed(), ..Scenario::new("guest/nested/el2-trapped-waits", "--exits") })
+}
+
 /// Suites at once, each in a VM that ablates everything: what moves at every exit must be as it was.
 fn ablated(cpu: &str, programs: &Programs) -> Result<Scenario> {
     let ablated = ["gic", "timer", "smp", "regs"];
@@ -262,6 +279,14 @@ fn hostile_neighbour(cpus: u32, program: &str, vcpus: u32, programs: &Programs) 
         ..passed()
     };
     Ok(Scenario { config: Some(config), timeout: 900, expect, ..Scenario::new(format!("isolation/{program}-on-{cpus}"), "--exits") })
+}
+
+/// A VM with an EL2 of its own turns off; the other one has its CPU from then on, and nothing of that EL2.
+fn el2_ends_first(programs: &Programs) -> Result<Scenario> {
+    let config = with_checksum(1, ("nested", 1), programs)?.replace("\"stile\"", "\"stile only=hypercall\"");
+    let end = |name: &str| format!("{name} | {PASSED}");
+    let expect = Expect { output: vec![end("nested   "), end("neighbour")], ..passed() };
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new("isolation/nested-ends-first", "--exits") })
 }
 
 /// One VM never yields; the other must come to its end.

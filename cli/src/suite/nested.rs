@@ -1,6 +1,6 @@
 //! The scenarios with a hypervisor in a VM that has an EL2 of its own.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
@@ -89,12 +89,60 @@ pub fn suites(programs: &[(&str, String, &str)]) -> Result<Scenario> {
 
 /// Debian's KVM with so many CPUs, and a file system with the VMs of these names.
 fn start(name: &str, way: Way, vcpus: u8, (archive, names): &(Vec<u8>, Vec<String>), more: &str) -> Result<Scenario> {
-    let folder = cargo::repository().join("target/nested");
-    std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
-    let path = folder.join(format!("{}.cpio", name.replace('/', "-")));
+    let path = folder()?.join(format!("{}.cpio", name.replace('/', "-")));
     std::fs::write(&path, archive).with_context(|| format!("writing {}", path.display()))?;
     let [run, kernel] = way;
     let arguments = format!("{run} --vcpus {vcpus} --memory 1G --exits {more}");
     let append = bench::client_boot_arguments(kernel, names);
     Ok(Scenario::new(name, &arguments).with("--initrd", path.display().to_string()).with("--append", append))
+}
+
+/// Stile at an EL2, on two CPUs: suites as its VMs, a whole Debian whose command's status is the run's, and the probe. It is given as a
+/// configuration, or as an image that was made before.
+///
+/// # Errors
+/// The probe can't be built, or a file can't be written.
+pub fn stile(programs: &[(&str, String, &str)]) -> Result<Vec<Scenario>> {
+    let vm = |(name, path, append): &(&str, String, &str)| {
+        format!("\n[[vm]]\nname = \"{name}\"\nkernel = \"{path}\"\nappend = \"{append}\"\nvcpus = 2\nmemory = \"64M\"\n")
+    };
+    let suites = under_stile("nested/stile-suites", 2, &programs.iter().map(vm).collect::<String>(), "")?;
+    let output = programs.iter().map(|_| "EXIT: STATUS=0".into()).collect();
+    let suites = Scenario { expect: Expect { output, absent: vec!["FAIL "], ..suites.expect }, ..suites };
+
+    let exec = "dmesg | grep 'CPU features: detected: GIC'; uname -r; nproc; exit 7";
+    let debian = format!("\n[[vm]]\nkernel = \"debian\"\nvcpus = 2\nmemory = \"256M\"\non_reset = \"stop\"\nexec = \"{exec}\"\n");
+    let debian = under_stile("nested/stile-debian", 2, &debian, "")?;
+    let debian = Scenario { expect: Expect { status: 7, output: vec!["\n2\n".into()], ..debian.expect }, timeout: 1800, ..debian };
+
+    let operations = ["hyp_call", "mmio_read_vgic", "mmio_read_device", "eoi", "ipi_self", "timer"];
+    let probe = format!("\n[[vm]]\nkernel = \"{}\"\nappend = \"n=64 only={}\"\n", probe_file()?, operations.join(","));
+    let probe = under_stile("nested/stile-probe", 1, &probe, "--icount")?;
+    let output = operations.iter().map(|operation| format!("{{\"operation\":\"{operation}\",\"instructions\"")).collect();
+    let probe = Scenario { expect: Expect { output, absent: vec!["probe: "], ..probe.expect }, ..probe };
+    Ok(vec![suites, debian, probe])
+}
+
+/// Stile in a VM, as a machine with so many CPUs and these VMs.
+fn under_stile(name: &str, cpus: u32, vms: &str, more: &str) -> Result<Scenario> {
+    let path = folder()?.join(format!("{}.toml", name.replace('/', "-")));
+    std::fs::write(&path, format!("[machine]\ncpus = {cpus}\n{vms}")).with_context(|| format!("writing {}", path.display()))?;
+    let scenario = Scenario::new(name, &format!("--nested --smp {cpus} --exits {more}"));
+    let notes = [NO_DIFFERENCE, NO_DIFFERENCE, SAME_MEMORY, SAME_MEMORY, "ERET to its guest"].map(Into::into).into();
+    Ok(Scenario { expect: Expect { notes, ..Expect::default() }, timeout: 900, ..scenario }
+        .with("--kernel", format!("stile:{}", path.display())))
+}
+
+/// Where the files of these scenarios are.
+fn folder() -> Result<PathBuf> {
+    let folder = cargo::repository().join("target/nested");
+    std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    Ok(folder)
+}
+
+/// The probe's file.
+fn probe_file() -> Result<String> {
+    let probe = folder()?.join("probe");
+    std::fs::write(&probe, bench::probe_image()?).with_context(|| format!("writing {}", probe.display()))?;
+    Ok(probe.display().to_string())
 }

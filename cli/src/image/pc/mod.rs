@@ -90,6 +90,7 @@ fn parts(vm: &VmConfig, files: &VmFiles<'_>, initrd: Option<&[u8]>) -> Result<Pa
     let name = match &vm.kernel {
         KernelSource::File(path) => path.file_name().unwrap_or_default().to_string_lossy(),
         KernelSource::Debian(_) => "debian".into(),
+        KernelSource::Stile(_) => KernelSource::STILE.into(),
     };
     let command_line = format!("{name} {}", files.bootargs);
     if let Some(parts) = multiboot::parts(files.kernel, vm.memory, command_line.trim_end(), initrd)? {

@@ -108,6 +108,9 @@ impl World {
 
     /// Takes from this CPU what must not meet the next vCPU, of one whose registers are worth nothing any more.
     pub fn abandon(&mut self) {
+        if let Some(nested) = &mut self.nested {
+            nested.put();
+        }
         traps::take_serror();
         self.debug.put();
         self.fp.abandon();

@@ -6,10 +6,18 @@ use payload::prelude::*;
 use payload::timer::{ENABLE, IMASK, ISTATUS, Timer};
 
 use crate::enter::{check_end, guest};
-use crate::guest::{self, code};
+use crate::guest::{self, Guest, code};
 
-pub const TESTS: &[Test] =
-    payload::tests![own_while_l2_runs, own_while_l2_waits, offset, virtual_of_l2, waits_for_list_register, registers];
+pub const TESTS: &[Test] = payload::tests![
+    own_while_l2_runs,
+    own_while_l2_waits,
+    offset,
+    virtual_of_l2,
+    of_waiting_l2,
+    of_l2_at_el2,
+    waits_for_list_register,
+    registers
+];
 
 /// Each of L1's timers ends L2's run.
 fn own_while_l2_runs() -> Outcome {
@@ -70,6 +78,94 @@ fn virtual_of_l2() -> Outcome {
         check_end(guest.run(code!("mrs x0, CNTV_CTL_EL0")))?;
         check_eq!(guest.x[0], ENABLE | IMASK | ISTATUS, "L2's CNTV_CTL_EL0");
         msr!("S3_5_C14_C3_1", 0);
+    }
+    Ok(())
+}
+
+/// A timer of L2's: how L2 arms it for the time in x0, its interrupt, and how L1 stops it.
+struct OfL2 {
+    arm: &'static [u32],
+    intid: u32,
+    /// Its control register, as L1 has it.
+    control: fn() -> u64,
+    stop: fn(),
+}
+
+fn of_l2() -> [OfL2; 2] {
+    [
+        OfL2 {
+            arm: code!("msr CNTV_CVAL_EL0, x0", "mov x0, #1", "msr CNTV_CTL_EL0, x0", "isb"),
+            intid: payload::board::VIRTUAL_TIMER_INTID,
+            control: || mrs!("S3_5_C14_C3_1"),
+            stop: || msr!("S3_5_C14_C3_1", 0),
+        },
+        OfL2 {
+            arm: code!("msr CNTP_CVAL_EL0, x0", "mov x0, #1", "msr CNTP_CTL_EL0, x0", "isb"),
+            intid: payload::board::PHYSICAL_TIMER_INTID,
+            control: || mrs!("S3_5_C14_C2_1"),
+            stop: || msr!("S3_5_C14_C2_1", 0),
+        },
+    ]
+}
+
+impl OfL2 {
+    /// It is armed, and L2 has left.
+    fn start(&self, microseconds: u64) -> Result<Guest, Fail> {
+        // However slow this machine is, it must not end L2's run before that.
+        gic::clear(Bits::Enable, self.intid);
+        let mut guest = guest();
+        guest.x[0] = wait::now() + wait::ticks(microseconds);
+        check_end(guest.run(self.arm))?;
+        gic::set(Bits::Enable, self.intid);
+        Ok(guest)
+    }
+
+    /// It interrupts L1, until L1 stops it.
+    fn check(&self) -> Outcome {
+        check_eq!(icc::iar1(), self.intid, "ICC_IAR1_EL1");
+        check_eq!((self.control)(), ENABLE | ISTATUS, "{}: control register", self.intid);
+        (self.stop)();
+        icc::eoir1(self.intid);
+        wait::settle();
+        if irq::is_pending() {
+            // L1 stopped it in memory: its interrupt may have been made pending again just before.
+            check_eq!(icc::iar1(), self.intid, "ICC_IAR1_EL1 after it was stopped");
+            icc::eoir1(self.intid);
+            wait::settle();
+        }
+        check!(!irq::is_pending(), "{}: pending after it was stopped", self.intid);
+        Ok(())
+    }
+}
+
+/// A timer of L2's ends its WFI, and interrupts L1.
+fn of_waiting_l2() -> Outcome {
+    for timer in of_l2() {
+        for microseconds in [1_000, 0, 100, 10_000] {
+            let mut guest = timer.start(microseconds)?;
+            let exit = guest.run(code!("772: wfi", "b 772b"));
+            check_eq!(exit.vector, guest::IRQ, "{}: the exit", timer.intid);
+            timer.check()?;
+        }
+    }
+    Ok(())
+}
+
+/// A timer of L2's interrupts L1 at EL2, too, where L1 looks, and where it waits.
+fn of_l2_at_el2() -> Outcome {
+    for timer in of_l2() {
+        for (microseconds, waits) in [(1_000, false), (1_000, true), (0, false), (100, true), (10_000, true)] {
+            timer.start(microseconds)?;
+            let came = wait::until(|| {
+                if waits {
+                    payload::instruction!("wfi");
+                }
+                irq::is_pending()
+            });
+            check!(came, "{}: no interrupt at EL2; L1 waits: {waits}", timer.intid);
+            timer.check()?;
+            check_end(guest().run(code!("nop")))?;
+        }
     }
     Ok(())
 }

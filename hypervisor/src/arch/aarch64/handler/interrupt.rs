@@ -8,7 +8,7 @@ use stile_vgic::Letters;
 use super::delivery;
 use crate::arch::aarch64::cpu::Cpu;
 use crate::arch::aarch64::exit::Outcome;
-use crate::arch::aarch64::{gic, interrupts};
+use crate::arch::aarch64::{gic, interrupts, nested};
 use crate::cpu::{self, Leave};
 
 /// A physical IRQ came while a guest ran.
@@ -116,6 +116,9 @@ pub fn idle(cpu: &mut Cpu) {
     if gic::is_special(intid) {
         return;
     }
+    if nested::idle_timer(cpu, intid) {
+        return wake_if_pending(cpu);
+    }
     gic::drop_priority(intid);
     if timer_row(intid).is_some() {
         let Some(vcpu) = cpu.vcpu else {
@@ -127,10 +130,7 @@ pub fn idle(cpu: &mut Cpu) {
         if !delivery::raise_timer(cpu, vcpu, intid) {
             delivery::inject_timer(vcpu, cpu.index, intid);
         }
-        if interrupts::is_pending(cpu, vcpu) {
-            cpu::wake_from_idle(cpu, vcpu);
-        }
-        return;
+        return wake_if_pending(cpu);
     }
     gic::deactivate(intid);
     if intid == gic::KICK {
@@ -139,11 +139,17 @@ pub fn idle(cpu: &mut Cpu) {
     } else {
         // The timer's own work is done by whoever idles.
         let _ = own(cpu, intid);
-        if intid == interrupts::maintenance()
-            && let Some(vcpu) = cpu.vcpu
-            && interrupts::is_pending(cpu, vcpu)
-        {
-            cpu::wake_from_idle(cpu, vcpu);
+        if intid == interrupts::maintenance() {
+            wake_if_pending(cpu);
         }
+    }
+}
+
+/// Wakes the vCPU that is loaded and sleeps, if there is one, and an interrupt for it.
+fn wake_if_pending(cpu: &mut Cpu) {
+    if let Some(vcpu) = cpu.vcpu
+        && interrupts::is_pending(cpu, vcpu)
+    {
+        cpu::wake_from_idle(cpu, vcpu);
     }
 }

@@ -5,7 +5,7 @@ use stile_ledger::aarch64 as rows;
 use stile_nested::inject::Kind;
 use stile_sysreg::syndrome::Esr;
 
-use super::{Nested, Regime, e2h, eret, sysreg};
+use super::{Nested, Regime, e2h, eret, sysreg, timers};
 use crate::arch::aarch64::cpu::Cpu;
 use crate::arch::aarch64::exit::Outcome;
 use crate::arch::aarch64::{gic, handler, interrupts};
@@ -86,6 +86,7 @@ fn irq_at_el2(cpu: &mut Cpu, nested: &mut Nested) -> Outcome {
     let row = match intid {
         intid::TIMER_EL1_VIRTUAL => rows::IRQ_VIRTUAL_TIMER,
         intid::TIMER_EL1_PHYSICAL => rows::IRQ_PHYSICAL_TIMER,
+        timers::STAND_IN => return super::guest::stand_in(cpu, nested),
         _ => {
             if intid == interrupts::maintenance() {
                 // Perhaps for an end of an interrupt whose line L1 lowers in memory, unseen.

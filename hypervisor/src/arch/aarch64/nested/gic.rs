@@ -162,11 +162,15 @@ fn set_line(cpu: &mut Cpu, vcpu: &Vcpu, intid: u32, high: bool) {
 }
 
 /// EL1's timers' interrupts on this CPU change from being active for the one to being so for the other.
+#[inline(always)]
 fn move_active(cpu: usize, from: u32, to: u32) {
+    let differ = from ^ to;
+    if differ == 0 {
+        return;
+    }
     for physical in [intid::TIMER_EL1_VIRTUAL, intid::TIMER_EL1_PHYSICAL] {
-        let (was, is) = (from >> physical & 1 != 0, to >> physical & 1 != 0);
-        if was != is {
-            gic::set_active(cpu, physical, is);
+        if differ >> physical & 1 != 0 {
+            gic::set_active(cpu, physical, to >> physical & 1 != 0);
         }
     }
 }
@@ -185,18 +189,6 @@ fn physical_timer_rings() -> bool {
 /// EL1's timers: the physical interrupt, which is the guest's virtual one, too, and whether it is asserted.
 const TIMERS: [(u32, fn() -> bool); 2] =
     [(intid::TIMER_EL1_VIRTUAL, virtual_timer_rings), (intid::TIMER_EL1_PHYSICAL, physical_timer_rings)];
-
-impl Nested {
-    /// Whether a timer of the guest's, whose registers are in the page, asserts its interrupt.
-    fn waiting_timer_rings(&self, physical: u32) -> bool {
-        let (control, compare) = match physical {
-            intid::TIMER_EL1_VIRTUAL => (vncr::CNTV_CTL_EL0, vncr::CNTV_CVAL_EL0),
-            _ => (vncr::CNTP_CTL_EL0, vncr::CNTP_CVAL_EL0),
-        };
-        // ENABLE without IMASK.
-        self.page.get(control) & 0b11 == 0b01 && self.page.get(compare) <= self.guest_time(compare)
-    }
-}
 
 /// Looks at the guest's timers where their interrupts are EL1's own business, L1 not taking its guest's: after an end of interrupt.
 pub fn sample_timers(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {

@@ -83,7 +83,7 @@ pub fn resume(cpu: &mut Cpu, nested: &mut Nested) {
     if guest_gic::bring_guest(cpu, vcpu, nested) {
         eret::take(cpu, nested, Kind::Irq, None, None);
     } else {
-        nested.start_stand_in();
+        nested.stand_in_for_el2();
     }
 }
 
@@ -138,6 +138,33 @@ fn faulting_ipa(esr: Esr) -> Option<u64> {
     (par & 1 == 0).then_some(par & 0x000f_ffff_ffff_f000 | far & 0xfff)
 }
 
+/// CNTHV rang, and was acknowledged. L1's own interface is on the CPU.
+#[inline(always)]
+pub fn stand_in(cpu: &mut Cpu, nested: &mut Nested) -> Outcome {
+    gic::drop_priority(timers::STAND_IN);
+    gic::deactivate(timers::STAND_IN);
+    timers::stand_in_rang(cpu, nested);
+    Outcome::again(rows::IRQ_STAND_IN)
+}
+
+/// A timer of L2's, which has it on the CPU, rang, and was acknowledged. L1's own interface is on the CPU.
+#[inline(always)]
+fn own_timer(cpu: &mut Cpu, nested: &mut Nested, intid: u32) -> Outcome {
+    gic::drop_priority(intid);
+    guest_gic::guest_timer_rang(cpu, cpu.vcpu(), nested, intid);
+    Outcome::again(if intid == intid::TIMER_EL1_VIRTUAL { rows::IRQ_VIRTUAL_TIMER } else { rows::IRQ_PHYSICAL_TIMER })
+}
+
+/// The same while this CPU idles, and its vCPU sleeps. False if it is another interrupt.
+pub fn idle_timer(cpu: &mut Cpu, nested: &mut Nested, intid: u32) -> bool {
+    match (intid, nested.regime) {
+        (timers::STAND_IN, _) => stand_in(cpu, nested),
+        (intid::TIMER_EL1_VIRTUAL | intid::TIMER_EL1_PHYSICAL, Regime::Guest) => own_timer(cpu, nested, intid),
+        _ => return false,
+    };
+    true
+}
+
 /// A physical IRQ.
 pub fn irq(cpu: &mut Cpu, nested: &mut Nested) -> Outcome {
     let vcpu = cpu.vcpu();
@@ -145,17 +172,8 @@ pub fn irq(cpu: &mut Cpu, nested: &mut Nested) -> Outcome {
     guest_gic::bring_el2(cpu, vcpu, nested);
     let intid = gic::acknowledge();
     let outcome = match intid {
-        intid::TIMER_EL1_VIRTUAL | intid::TIMER_EL1_PHYSICAL => {
-            gic::drop_priority(intid);
-            guest_gic::guest_timer_rang(cpu, vcpu, nested, intid);
-            Outcome::again(if intid == intid::TIMER_EL1_VIRTUAL { rows::IRQ_VIRTUAL_TIMER } else { rows::IRQ_PHYSICAL_TIMER })
-        }
-        timers::STAND_IN => {
-            gic::drop_priority(intid);
-            gic::deactivate(intid);
-            timers::stand_in_rang(cpu, nested);
-            Outcome::again(rows::IRQ_STAND_IN)
-        }
+        intid::TIMER_EL1_VIRTUAL | intid::TIMER_EL1_PHYSICAL => own_timer(cpu, nested, intid),
+        timers::STAND_IN => stand_in(cpu, nested),
         _ => {
             if intid == interrupts::maintenance() {
                 guest_gic::sample_timers(cpu, vcpu, nested);

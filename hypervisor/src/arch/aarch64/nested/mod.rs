@@ -104,6 +104,7 @@ impl Nested {
         }
         write_sysreg!("vbar_el2", self.mode.vectors(self.way));
         traps::load(self);
+        self.start_stand_in();
     }
 
     /// It leaves it: traps and vectors as other vCPUs have them.
@@ -194,9 +195,18 @@ pub fn load_second_stage(cpu: &Cpu, vcpu: &Vcpu) {
     }
 }
 
-/// When a vCPU that is being put must be woken for timers of its EL2 that wait while its guest is there.
+/// A timer's interrupt came for the vCPU that is loaded here and sleeps, and is for the regime that is not on the CPU, or for its guest. L1's
+/// own interface is on the CPU. False if it is another one, as for any vCPU.
+pub fn idle_timer(cpu: &mut Cpu, intid: u32) -> bool {
+    match cpu.vcpu.and_then(of) {
+        Some(nested) => guest::idle_timer(cpu, nested, intid),
+        None => false,
+    }
+}
+
+/// When a vCPU that is being put must be woken for timers of its EL2 that wait while its guest is there, or the reverse.
 pub fn deadline(vcpu: &Vcpu) -> Option<u64> {
-    of(vcpu).filter(|nested| nested.regime == Regime::Guest)?.el2_deadline()
+    of(vcpu)?.stand_in_deadline()
 }
 
 /// Processor state of virtual EL2 as L1 has it: the CPU's EL1 is its EL2.

@@ -40,14 +40,24 @@ macro_rules! switched {
                 )*
             }
 
-            /// The guest's registers to the page, virtual EL2's onto the CPU.
-            pub fn bring_el2(&mut self) {
+            /// The guest's registers to the page, virtual EL2's onto the CPU. Returns the control registers of the guest's virtual
+            /// and physical timer.
+            #[inline(always)]
+            pub fn bring_el2(&mut self) -> (u64, u64) {
+                let mut timers = (0, 0);
                 $(
-                    self.page.set(vncr::$slot, read_sysreg!($name));
+                    let value = read_sysreg!($name);
+                    self.page.set(vncr::$slot, value);
                     write_sysreg!($name, self.el2[Switched::$index as usize]);
+                    match Switched::$index {
+                        Switched::CntvCtl => timers.0 = value,
+                        Switched::CntpCtl => timers.1 = value,
+                        _ => {}
+                    }
                 )*
                 self.page.set(vncr::MDSCR_EL1, read_sysreg!("mdscr_el1"));
                 self.switch_others();
+                timers
             }
         }
     };

@@ -2,7 +2,7 @@
 
 use stile_nested::inject::Kind;
 
-use super::{Nested, Regime, eret, gic, timers, traps};
+use super::{Nested, Regime, eret, gic, traps};
 use crate::arch::aarch64::cpu::Cpu;
 use crate::arch::aarch64::sysreg::isb;
 
@@ -17,7 +17,7 @@ pub fn enter_guest(cpu: &mut Cpu, nested: &mut Nested) {
     if gic::bring_guest(cpu, vcpu, nested) {
         eret::take(cpu, nested, Kind::Irq, None, None);
     } else {
-        nested.start_stand_in();
+        nested.stand_in_for_el2();
     }
 }
 
@@ -26,12 +26,12 @@ pub fn leave_guest(cpu: &mut Cpu, nested: &mut Nested) {
     let vcpu = cpu.vcpu();
     gic::bring_el2(cpu, vcpu, nested);
     gic::hand_back_timers(cpu.index, nested);
-    timers::stop_stand_in();
     traps::note_serror(nested);
     // First what L1 has trapped for its guest, or moving it would trap.
     nested.regime = Regime::El2;
     traps::load(nested);
     isb();
-    nested.bring_el2();
+    let (virt, physical) = nested.bring_el2();
+    nested.stand_in_for_guest(virt, physical);
     nested.load_own_stage(vcpu.vm(), cpu.index);
 }

@@ -1,58 +1,126 @@
-//! Virtual EL2's timers while L2 has EL1's: one of EL2's own that nothing else uses, CNTHV, stands in for both.
+//! Timers of the regime that is not on the CPU, while the other one has EL1's: one of EL2's own that nothing else uses, CNTHV, stands in for
+//! them.
 
 use stile_board::intid;
+use stile_nested::vncr::{self, Slot};
 
-use super::Nested;
 use super::registers::Switched;
+use super::{Nested, Regime, gic};
 use crate::arch::aarch64::cpu::Cpu;
-use crate::arch::aarch64::sysreg::{read_sysreg, write_sysreg};
+use crate::arch::aarch64::sysreg::write_sysreg;
 use crate::arch::aarch64::{handler, timer};
 
 /// CNTHV's private interrupt on this board.
 pub const STAND_IN: u32 = intid::TIMER_EL2_VIRTUAL;
 
 /// A timer of virtual EL2: its control and compare registers, the physical interrupt behind it, and the virtual one.
-const TIMERS: [(Switched, Switched, u32, u32); 2] = [
+const EL2: [(Switched, Switched, u32, u32); 2] = [
     (Switched::CntvCtl, Switched::CntvCval, intid::TIMER_EL1_VIRTUAL, intid::TIMER_EL2_VIRTUAL),
     (Switched::CntpCtl, Switched::CntpCval, intid::TIMER_EL1_PHYSICAL, intid::TIMER_EL2_PHYSICAL),
 ];
 
+/// A timer of its guest: its control and compare registers, and its interrupt.
+const GUEST: [(Slot, Slot, u32); 2] = [
+    (vncr::CNTV_CTL_EL0, vncr::CNTV_CVAL_EL0, intid::TIMER_EL1_VIRTUAL),
+    (vncr::CNTP_CTL_EL0, vncr::CNTP_CVAL_EL0, intid::TIMER_EL1_PHYSICAL),
+];
+
+/// CNTV_CTL_EL0.ISTATUS, CNTP_CTL_EL0.ISTATUS.
+const ISTATUS: u64 = 1 << 2;
+
+/// ENABLE without IMASK.
+const fn runs(control: u64) -> bool {
+    control & 0b11 == 0b01
+}
+
+#[inline(always)]
+fn set_deadline(deadline: Option<u64>) {
+    /// A compare value that is never reached: cheaper than to turn the timer off and on.
+    const NEVER: u64 = u64::MAX;
+    write_sysreg!("S3_4_C14_C3_2", deadline.unwrap_or(NEVER)); // CNTHV_CVAL_EL2
+}
+
 impl Nested {
-    /// When the next of virtual EL2's timers rings that has not rung already, L2 being on the CPU.
-    pub fn el2_deadline(&self) -> Option<u64> {
-        let deadline = |&(control, compare, physical, _): &(Switched, Switched, u32, u32)| {
-            // ENABLE without IMASK.
-            let runs = self.el2[control as usize] & 0b11 == 0b01 && self.el2_active >> physical & 1 == 0;
-            runs.then_some(self.el2[compare as usize])
-        };
-        TIMERS.iter().filter_map(deadline).min()
+    /// The vCPU is loaded: the stand-in is on until it is put.
+    pub fn start_stand_in(&self) {
+        set_deadline(self.stand_in_deadline());
+        write_sysreg!("S3_4_C14_C3_1", 1); // CNTHV_CTL_EL2
     }
 
-    /// Lets the stand-in ring for virtual EL2.
-    pub fn start_stand_in(&self) {
-        match self.el2_deadline() {
-            Some(deadline) => {
-                write_sysreg!("S3_4_C14_C3_2", deadline); // CNTHV_CVAL_EL2
-                write_sysreg!("S3_4_C14_C3_1", 1); // CNTHV_CTL_EL2
-            }
-            None => stop_stand_in(),
+    /// When the next of those timers rings that has not rung already.
+    pub fn stand_in_deadline(&self) -> Option<u64> {
+        match self.regime {
+            Regime::Guest => self.el2_deadline(),
+            Regime::El2 => self.guest_deadline(),
         }
+    }
+
+    /// Virtual EL2's.
+    #[inline(always)]
+    fn el2_deadline(&self) -> Option<u64> {
+        let deadline = |&(control, compare, physical, _): &(Switched, Switched, u32, u32)| {
+            let rings = runs(self.el2[control as usize]) && self.el2_active >> physical & 1 == 0;
+            rings.then_some(self.el2[compare as usize])
+        };
+        EL2.iter().filter_map(deadline).min()
+    }
+
+    /// Its guest's, as the counter that has no offset will be then.
+    #[cold]
+    fn guest_deadline(&self) -> Option<u64> {
+        let deadline = |&(control, compare, physical): &(Slot, Slot, u32)| {
+            if !runs(self.page.get(control)) || self.held >> physical & 1 != 0 {
+                return None;
+            }
+            let now = timer::now();
+            let offset = if control == vncr::CNTV_CTL_EL0 { self.page.get(vncr::CNTVOFF_EL2) } else { 0 };
+            Some(now.saturating_add(self.page.get(compare).saturating_sub(now.wrapping_sub(offset))))
+        };
+        GUEST.iter().filter_map(deadline).min()
+    }
+
+    /// Whether a timer of the guest's, whose registers are in the page, asserts its interrupt.
+    pub fn waiting_timer_rings(&self, physical: u32) -> bool {
+        let rings =
+            |&(control, compare, _): &(Slot, Slot, u32)| runs(self.page.get(control)) && self.page.get(compare) <= self.guest_time(compare);
+        GUEST.iter().find(|timer| timer.2 == physical).is_some_and(rings)
+    }
+
+    /// Its guest is on the CPU: the stand-in rings for virtual EL2.
+    #[inline(always)]
+    pub fn stand_in_for_el2(&self) {
+        set_deadline(self.el2_deadline());
+    }
+
+    /// Virtual EL2 is on the CPU again: the stand-in rings for its guest, if that has a timer on that has not rung already. `virt`,
+    /// `physical`: the control registers of its timers.
+    #[inline(always)]
+    pub fn stand_in_for_guest(&self, virt: u64, physical: u64) {
+        let rung = |intid: u32| u64::from(self.held >> intid);
+        // ENABLE is the lowest bit.
+        let on = virt & !rung(intid::TIMER_EL1_VIRTUAL) | physical & !rung(intid::TIMER_EL1_PHYSICAL);
+        set_deadline(if on & 1 != 0 { self.guest_deadline() } else { None });
     }
 }
 
-/// Stops it.
+/// The vCPU leaves this CPU.
 pub fn stop_stand_in() {
-    if read_sysreg!("S3_4_C14_C3_1") != 0 {
-        write_sysreg!("S3_4_C14_C3_1", 0);
-    }
+    write_sysreg!("S3_4_C14_C3_1", 0);
 }
 
 /// It rang: the interrupts of those timers whose time has come are L1's. L1's own interface is on the CPU.
 pub fn stand_in_rang(cpu: &mut Cpu, nested: &mut Nested) {
-    stop_stand_in();
+    match nested.regime {
+        Regime::Guest => ring_el2(cpu, nested),
+        Regime::El2 => ring_guest(cpu, nested),
+    }
+}
+
+fn ring_el2(cpu: &mut Cpu, nested: &mut Nested) {
+    set_deadline(None);
     let now = timer::now();
-    for (control, compare, physical, front) in TIMERS {
-        let rings = nested.el2[control as usize] & 0b11 == 0b01 && nested.el2[compare as usize] <= now;
+    for (control, compare, physical, front) in EL2 {
+        let rings = runs(nested.el2[control as usize]) && nested.el2[compare as usize] <= now;
         if rings && nested.el2_active >> physical & 1 == 0 {
             // As if it had been acknowledged, which it must not be again when virtual EL2 has its timer back: its physical interrupt
             // will be active then.
@@ -60,4 +128,18 @@ pub fn stand_in_rang(cpu: &mut Cpu, nested: &mut Nested) {
             handler::inject_timer(cpu.vcpu(), cpu.index, front);
         }
     }
+}
+
+fn ring_guest(cpu: &mut Cpu, nested: &mut Nested) {
+    let vcpu = cpu.vcpu();
+    for (control, _, physical) in GUEST {
+        // Or L1 has stopped it in memory.
+        if nested.waiting_timer_rings(physical) {
+            // Where L1 reads it, too.
+            nested.page.set(control, nested.page.get(control) | ISTATUS);
+            gic::guest_timer_rang(cpu, vcpu, nested, physical);
+        }
+    }
+    // For the other one.
+    set_deadline(nested.guest_deadline());
 }

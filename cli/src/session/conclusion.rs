@@ -1,0 +1,92 @@
+//! The end of a run: what is said of it, and its exit status.
+
+use super::exits::By;
+use super::line::{Line, Vm};
+use super::marks::Filter;
+use super::outcome::{self, End, Exec};
+use super::{LAST_LINES, LAST_LOG_LINES, Session};
+use crate::exit;
+
+impl Session<'_> {
+    /// Says how it ended, and returns the exit status.
+    pub(super) fn conclude(&mut self, end: &End, exits: Option<By>, quiet: bool) -> u8 {
+        for vm in 0..self.consoles.len() {
+            let parts = self.consoles[vm].filter.as_mut().map(Filter::finish).unwrap_or_default();
+            let _ = self.show(vm, parts);
+        }
+        self.view.finish();
+        let (status, message) = self.judge(end);
+        if let Some(message) = message {
+            let unfinished = (0..self.lines.len()).any(|line| self.commands(line) == Exec::Unfinished);
+            let unseen = *end != End::Left && *end != End::Terminated && (unfinished || !matches!(end, End::Emulator(_)));
+            if unseen {
+                self.last_lines();
+            }
+            if quiet && status == exit::HYPERVISOR {
+                let logs: Vec<_> = self.lines.iter().flat_map(|line| line.log.lines(LAST_LOG_LINES)).collect();
+                self.view.text(&logs.join("\n"));
+            }
+            self.view.note(&message);
+        }
+        if let Some(by) = exits {
+            for line in 0..self.lines.len() {
+                self.show_exits(line, by);
+            }
+        }
+        status
+    }
+
+    /// What the commands of a line's VMs have come to.
+    fn commands(&self, line: usize) -> Exec {
+        let commands = self.consoles.iter().filter(|console| console.line == line && console.has_command());
+        Exec::of(commands.map(|console| console.filter.as_ref().and_then(Filter::status)))
+    }
+
+    /// The exit status: the machine's, and if that is well, that of the first Stile in a VM of which it is not.
+    fn judge(&self, end: &End) -> (u8, Option<String>) {
+        let (status, message) = outcome::judge(end, &self.lines[0].story, self.commands(0), &self.vm_names(0));
+        if status != exit::OK {
+            return (status, message);
+        }
+        let inner = (1..self.lines.len()).map(|line| {
+            let Line { name, story, .. } = &self.lines[line];
+            let (status, message) = outcome::judge(&End::Emulator(None), story, self.commands(line), &self.vm_names(line));
+            (status, message.map(|message| format!("in {name}: {message}")))
+        });
+        inner.into_iter().find(|(status, _)| *status != exit::OK).unwrap_or((status, message))
+    }
+
+    /// The names of a line's VMs.
+    fn vm_names(&self, line: usize) -> Vec<String> {
+        let name = |vm: &Vm| match *vm {
+            Vm::Console(console) => self.names[console].clone(),
+            Vm::Stile(inner) => self.lines[inner].name.clone(),
+        };
+        self.lines[line].vms.iter().map(name).collect()
+    }
+
+    fn show_exits(&mut self, line: usize, by: By) {
+        let Line { name, exits, .. } = &self.lines[line];
+        let (who, table) = (format!("Stile in {name}"), exits.tables(&self.vm_names(line), by));
+        if line > 0 {
+            self.view.note(&format!("the account of {who}:"));
+        }
+        match table {
+            Some(table) => self.view.text(&table),
+            None => self.view.note(&format!("{} sent no account of its exits", if line > 0 { &who } else { "Stile" })),
+        }
+    }
+
+    fn last_lines(&mut self) {
+        for (name, console) in self.names.iter().zip(&self.consoles) {
+            let lines = console.tail.lines(LAST_LINES);
+            let head = if lines.is_empty() {
+                format!("the console of {name} said nothing")
+            } else {
+                format!("the last lines of the console of {name}:")
+            };
+            self.view.note(&head);
+            self.view.text(&lines.iter().map(|line| format!("    {line}\n")).collect::<String>());
+        }
+    }
+}

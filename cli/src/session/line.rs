@@ -1,0 +1,172 @@
+//! Stile's serial lines: the emulated machine's, and in it those of Stiles that run in its VMs, whose consoles they are.
+
+use stile_wire::{Channel, Command, Encoder};
+
+use super::Guest;
+use super::demux::Demux;
+use super::exits::Exits;
+use super::outcome::{Fate, Story};
+use super::tail::Tail;
+use crate::config::Arch;
+
+/// One line.
+pub struct Line {
+    /// The name of the VM whose Stile writes to it; nothing for the machine's own.
+    pub name: String,
+    /// That VM: its line, and its number there.
+    parent: Option<(usize, u8)>,
+    pub demux: Demux,
+    encoder: Encoder,
+    /// What has become of its VMs.
+    pub story: Story,
+    pub exits: Exits,
+    /// The end of its log.
+    pub log: Tail,
+    /// Of a Stile in a VM: the last line of its log, which is not finished.
+    unfinished: Vec<u8>,
+    /// Its VMs.
+    pub vms: Vec<Vm>,
+}
+
+/// A VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vm {
+    /// What it says is shown: the index of its console.
+    Console(usize),
+    /// It runs a Stile, with this line.
+    Stile(usize),
+}
+
+/// A VM with a console: its line, its number there, and the guest.
+pub struct Leaf<'g> {
+    /// The index of its line.
+    pub line: usize,
+    /// Its number there.
+    pub vm: u8,
+    /// Its name, with those of the VMs that it is in before it.
+    pub name: String,
+    /// What runs in it.
+    pub guest: &'g Guest,
+}
+
+impl Line {
+    fn new(name: String, parent: Option<(usize, u8)>, arch: Arch, vms: usize) -> Self {
+        Self {
+            name,
+            parent,
+            demux: Demux::default(),
+            encoder: Encoder::new(),
+            story: Story { fates: vec![Fate::default(); vms], ..Story::default() },
+            exits: Exits::new(arch),
+            log: Tail::default(),
+            unfinished: Vec::new(),
+            vms: Vec::new(),
+        }
+    }
+
+    /// The lines of a machine with these guests, the machine's own first, and the VMs that have a console.
+    pub fn all(guests: &[Guest], arch: Arch) -> (Vec<Line>, Vec<Leaf<'_>>) {
+        let (mut lines, mut leaves) = (Vec::new(), Vec::new());
+        Self::add(guests, arch, String::new(), None, &mut lines, &mut leaves);
+        (lines, leaves)
+    }
+
+    fn add<'g>(
+        guests: &'g [Guest],
+        arch: Arch,
+        name: String,
+        parent: Option<(usize, u8)>,
+        lines: &mut Vec<Line>,
+        leaves: &mut Vec<Leaf<'g>>,
+    ) -> usize {
+        let line = lines.len();
+        let inside = |guest: &str| if name.is_empty() { guest.to_owned() } else { format!("{name}.{guest}") };
+        let names: Vec<String> = guests.iter().map(|guest| inside(&guest.name)).collect();
+        lines.push(Self::new(name, parent, arch, guests.len()));
+        for (vm, (guest, name)) in (0..).zip(guests.iter().zip(names)) {
+            let what = if guest.inner.is_empty() {
+                leaves.push(Leaf { line, vm, name, guest });
+                Vm::Console(leaves.len() - 1)
+            } else {
+                Vm::Stile(Self::add(&guest.inner, arch, name, Some((line, vm)), lines, leaves))
+            };
+            lines[line].vms.push(what);
+        }
+        line
+    }
+
+    /// The Stile that writes to it starts anew.
+    pub fn restart(&mut self) {
+        self.demux = Demux::default();
+        self.encoder.resync();
+        self.story = Story { fates: vec![Fate::default(); self.vms.len()], ..Story::default() };
+    }
+
+    /// Its log as it is to be shown: of a Stile in a VM in whole lines, with that VM's name.
+    pub fn shown_log(&mut self, text: &[u8]) -> Vec<u8> {
+        if self.parent.is_none() {
+            return text.to_vec();
+        }
+        self.unfinished.extend_from_slice(text);
+        let mut shown = Vec::new();
+        while let Some(end) = self.unfinished.iter().position(|&byte| byte == b'\n') {
+            shown.extend_from_slice(format!("{}: ", self.name).as_bytes());
+            shown.extend(self.unfinished.drain(..=end));
+        }
+        shown
+    }
+}
+
+/// Bytes for a VM's console, as the machine's line takes them.
+pub fn to_console(lines: &mut [Line], line: usize, vm: u8, bytes: &[u8]) -> Vec<u8> {
+    let (mut at, mut encoded) = (Some((line, vm)), bytes.to_vec());
+    while let Some((line, vm)) = at {
+        let Line { encoder, parent, .. } = &mut lines[line];
+        let mut outer = Vec::with_capacity(encoded.len() + 2);
+        encoder.bytes(Channel::console(vm), &encoded, &mut |byte| outer.push(byte));
+        (at, encoded) = (*parent, outer);
+    }
+    encoded
+}
+
+/// A command for the machine's own Stile.
+pub fn command(lines: &mut [Line], command: &Command) -> Vec<u8> {
+    let mut encoded = Vec::new();
+    lines[0].encoder.command(command, &mut |byte| encoded.push(byte));
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::demux::Piece;
+    use super::*;
+
+    fn guest(name: &str, inner: Vec<Guest>) -> Guest {
+        Guest { name: name.into(), system: None, inner }
+    }
+
+    #[test]
+    fn a_stile_in_a_vm_has_a_line_in_that_vms_console() {
+        let guests = [guest("a", vec![]), guest("b", vec![guest("c", vec![]), guest("d", vec![])]), guest("e", vec![])];
+        let (mut lines, leaves) = Line::all(&guests, Arch::Aarch64);
+        let found: Vec<_> = leaves.iter().map(|leaf| (&leaf.name[..], leaf.line, leaf.vm)).collect();
+        assert_eq!(found, [("a", 0, 0), ("b.c", 1, 0), ("b.d", 1, 1), ("e", 0, 2)]);
+        assert_eq!(lines[0].vms, [Vm::Console(0), Vm::Stile(1), Vm::Console(3)]);
+        assert_eq!(lines[1].name, "b");
+
+        let bytes = b"to d\x10";
+        let sent = to_console(&mut lines, 1, 1, bytes);
+        let [Piece::Text(channel, inner)] = &Demux::default().feed(&sent)[..] else { panic!("{sent:?}") };
+        assert_eq!(channel.vm(), Some(1));
+        assert_eq!(Demux::default().feed(inner), [Piece::Text(Channel::console(1), bytes.to_vec())]);
+    }
+
+    #[test]
+    fn the_log_of_a_stile_in_a_vm_comes_in_whole_lines() {
+        let guests = [guest("b", vec![guest("c", vec![])])];
+        let (mut lines, _) = Line::all(&guests, Arch::Aarch64);
+        assert_eq!(lines[0].shown_log(b"half"), b"half");
+        assert_eq!(lines[1].shown_log(b"half"), b"");
+        assert_eq!(lines[1].shown_log(b" and half\nmo"), b"b: half and half\n");
+    }
+}
