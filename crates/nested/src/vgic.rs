@@ -45,6 +45,9 @@ mod lr {
     pub const DEFINED: u64 = 0xf << 60 | 0xff << 48 | PINTID | 0xffff_ffff;
 }
 
+/// The first INTID of SPIs.
+const SPIS: u32 = 32;
+
 /// ICH_HCR_EL2 for the processor, as L1 wrote it.
 #[inline]
 pub fn control(page: &Page) -> u64 {
@@ -68,13 +71,12 @@ impl Status {
         let list_registers = list_registers.min(vncr::LIST_REGISTERS);
         let control = page.get(vncr::ICH_HCR_EL2);
         // At most exits of L2 no list register is valid, and none was to tell of its end.
-        let any = (0..list_registers).fold(0, |any, n| any | page.get(vncr::ich_lr(n)));
+        let any = page.list_registers(list_registers).fold(0, |any, lr| any | lr);
         if any & (lr::STATE | ListRegister::EOI) == 0 && control & hcr::ASKS == 0 {
             return Self { eisr: 0, elrsr: (1 << list_registers) - 1, misr: 0 };
         }
         let (mut eisr, mut elrsr, mut valid, mut is_pending) = (0, 0, 0, false);
-        for n in 0..list_registers {
-            let lr = ListRegister(page.get(vncr::ich_lr(n)));
+        for (n, lr) in page.list_registers(list_registers).map(ListRegister).enumerate() {
             if lr.eoi_asserted() {
                 eisr |= 1 << n;
             } else if lr.invalid() {
@@ -106,11 +108,8 @@ impl Status {
 
 /// Whether L2 has an interrupt pending in a list register, so that it is not to wait for one.
 pub fn has_pending(page: &Page, list_registers: usize) -> bool {
-    let is_pending = |n| {
-        let lr = ListRegister(page.get(vncr::ich_lr(n)));
-        lr.pending() && !lr.active()
-    };
-    page.get(vncr::ICH_HCR_EL2) & hcr::EN != 0 && (0..list_registers.min(vncr::LIST_REGISTERS)).any(is_pending)
+    let is_pending = |lr: ListRegister| lr.pending() && !lr.active();
+    page.get(vncr::ICH_HCR_EL2) & hcr::EN != 0 && page.list_registers(list_registers).map(ListRegister).any(is_pending)
 }
 
 /// L1's list registers on the processor. One value for one load.
@@ -126,6 +125,8 @@ pub struct OnProcessor {
 /// What L2 has deactivated: the interrupts of L1's, by INTID, of list registers that became invalid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deactivated {
+    /// Some are SPIs.
+    spis: bool,
     /// List registers whose interrupt of L1's is to be deactivated in L1's distributor or redistributor.
     ended: u16,
     /// Those of them whose physical interrupt the processor has deactivated already.
@@ -143,22 +144,40 @@ pub struct Ended {
 }
 
 impl Deactivated {
+    /// Whether there are SPIs among them.
+    #[inline]
+    pub fn has_spis(&self) -> bool {
+        self.spis
+    }
+
     /// All of them, at most as many as there are list registers.
+    #[inline]
     pub fn iter(&self) -> impl Iterator<Item = Ended> + '_ {
-        let intids = self.intids.iter().enumerate().filter(|&(n, _)| self.ended >> n & 1 != 0);
-        intids.map(|(n, &intid)| Ended { intid: intid.into(), by_processor: self.by_processor >> n & 1 != 0 })
+        let mut left = self.ended;
+        core::iter::from_fn(move || {
+            let n = left.trailing_zeros() as usize;
+            let &intid = self.intids.get(n)?;
+            left &= left - 1;
+            Some(Ended { intid: intid.into(), by_processor: self.by_processor >> n & 1 != 0 })
+        })
     }
 }
 
 impl OnProcessor {
+    /// Whether L1 had something in a list register, or asks for maintenance in `page`. If not, there is none when L2 has run, either.
+    #[inline]
+    pub fn may_ask(&self, page: &Page) -> bool {
+        self.used != 0 || page.get(vncr::ICH_HCR_EL2) & hcr::ASKS != 0
+    }
+
     /// Writes L1's list registers to the processor's, of which there are `list_registers`, all invalid before. `backing` says
     /// which physical interrupt is behind one of L1's, and active on its behalf; the processor then deactivates it with L2's.
     pub fn load<L: ListRegisters>(page: &Page, list_registers: usize, lrs: &mut L, mut backing: impl FnMut(u32) -> Option<u32>) -> Self {
         let mut this = Self { used: 0, backed: 0 };
         // Physical interrupts given to a list register. A second one is not: it would deactivate the next occurrence.
         let mut given = [None; vncr::LIST_REGISTERS];
-        for n in 0..list_registers.min(vncr::LIST_REGISTERS) {
-            let wanted = ListRegister(page.get(vncr::ich_lr(n)) & lr::DEFINED);
+        for (n, written) in page.list_registers(list_registers).enumerate() {
+            let wanted = ListRegister(written & lr::DEFINED);
             if wanted.invalid() && !wanted.eoi_asserted() {
                 continue;
             }
@@ -193,6 +212,7 @@ impl OnProcessor {
             if before.hw() && !before.invalid() && after.invalid() {
                 deactivated.ended |= 1 << n;
                 deactivated.intids[n] = before.physical_intid() as u16;
+                deactivated.spis |= before.physical_intid() >= SPIS;
             }
         }
         deactivated.by_processor = deactivated.ended & self.backed;

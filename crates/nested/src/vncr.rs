@@ -44,6 +44,12 @@ impl Page {
         self.0[slot.index()].store(value, Relaxed);
     }
 
+    /// ICH_LR0_EL2 and those that follow, as many as the processor has.
+    #[inline]
+    pub fn list_registers(&self, count: usize) -> impl Iterator<Item = u64> {
+        self.0.iter().skip(ICH_LR0_EL2.index()).take(if count < LIST_REGISTERS { count } else { LIST_REGISTERS }).map(|lr| lr.load(Relaxed))
+    }
+
     /// All registers zero, as [`new`](Self::new) leaves them.
     pub fn clear(&self) {
         for register in &self.0 {

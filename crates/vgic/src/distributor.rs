@@ -160,8 +160,8 @@ impl Distributor {
         wanted.fold(Kick::NONE, |kick, i| kick | Kick::one(self.owner(b, i).into()))
     }
 
-    /// Makes SPI `intid` inactive.
-    pub(crate) fn clear_active(&mut self, intid: u32) -> Kick {
+    /// Makes SPI `intid` inactive, as a deactivation does. Nothing if that is no SPI. Returns who must look.
+    pub fn clear_active(&mut self, intid: u32) -> Kick {
         let Some((b, i)) = self.locate(intid) else {
             return Kick::NONE;
         };

@@ -106,6 +106,8 @@ named_rows! {
     NESTED_E2H = "HCR_EL2.E2H changed",
     /// TLBI VAALE1IS for its own translations.
     NESTED_TLBI = "TLBI VAALE1IS of its own",
+    /// An exception of a memory copy, its own or of its guest, that Stile passes on.
+    NESTED_MOPS = "memory copy",
 }
 
 named_rows! {

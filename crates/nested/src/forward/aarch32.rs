@@ -1,7 +1,8 @@
 //! Traps of L2's programs in AArch32 state: of coprocessor registers those that EL0 can use.
 
 use super::trap::{self, Trap};
-use super::{Control, Controls};
+use super::{Control, Controls, row};
+use stile_sysreg::SysReg;
 use stile_sysreg::syndrome::{Ec, Esr};
 
 /// Whether L1 traps the access with this syndrome. Arm ARM, "ISS encoding for an exception from an MCR or MRC access"
@@ -12,7 +13,7 @@ pub(super) fn is_trapped(esr: Esr, controls: &impl Controls) -> bool {
     let crn = iss >> 10 & 0xf;
     let any = |traps: &[Trap]| traps.iter().any(|trap| trap.holds(controls));
     match esr.ec() {
-        Ec::CP15_MCR => by_number(crn, controls) || any(cp15(crn, crm)),
+        Ec::CP15_MCR => by_number(crn, controls) || any(cp15(crn, crm)) || is_fine(iss, controls),
         Ec::CP15_MCRR => by_number(crm, controls) || any(cp15_64(crm, iss >> 16 & 0xf)),
         // The debug registers that EL0 can use are those of the communications channel.
         Ec::CP14_MCR | Ec::CP14_LDC | Ec::CP14_MRRC => any(&[trap::TDE, trap::TDA, trap::TDCC]),
@@ -25,6 +26,22 @@ pub(super) fn is_trapped(esr: Esr, controls: &impl Controls) -> bool {
 /// HSTR_EL2.T`n`.
 fn by_number(n: u32, controls: &impl Controls) -> bool {
     controls.get(Control::Hstr) >> n & 1 != 0
+}
+
+/// Whether the fine-grained trap of the AArch64 register or instruction takes it that this one of EL0's is.
+fn is_fine(iss: u32, controls: &impl Controls) -> bool {
+    let is_read = iss & 1 != 0;
+    let (opc1, crn, crm, opc2) = (iss >> 14 & 0x7, iss >> 10 & 0xf, iss >> 1 & 0xf, iss >> 17 & 0x7);
+    let reg = match (opc1, crn, crm, opc2) {
+        // CFPRCTX, DVPRCTX, COSPRCTX, CPPRCTX.
+        (0, 7, 3, 4..=7) => SysReg::new(1, 3, 7, 3, opc2 as u8),
+        // TPIDRURW, TPIDRURO.
+        (0, 13, 0, 2 | 3) => SysReg::new(3, 3, 13, 0, opc2 as u8),
+        // The PMU's: the same numbers, but for op1.
+        (0, 9, 12..=14, _) | (0, 14, 8..=15, _) => SysReg::new(3, 3, crn as u8, crm as u8, opc2 as u8),
+        _ => return false,
+    };
+    row(reg).and_then(|row| row.fine).is_some_and(|fine| fine.holds(is_read, false, controls))
 }
 
 /// The traps of a 32-bit register.

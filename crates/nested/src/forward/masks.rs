@@ -1,7 +1,7 @@
 //! What L1's processor has of the controls.
 
-use super::Control;
 use super::trap::HCR_E2H;
+use super::{Control, table};
 use stile_sysreg::SysReg;
 use stile_sysreg::id::SPACE;
 
@@ -18,6 +18,7 @@ pub struct Masks {
 /// A four-bit field of an ID register.
 struct Field(SysReg, u32);
 
+const PFR0_GIC: Field = Field(SysReg::new(3, 0, 0, 4, 0), 24);
 const PFR0_RAS: Field = Field(SysReg::new(3, 0, 0, 4, 0), 28);
 const PFR0_SVE: Field = Field(SysReg::new(3, 0, 0, 4, 0), 32);
 const PFR0_AMU: Field = Field(SysReg::new(3, 0, 0, 4, 0), 44);
@@ -29,16 +30,24 @@ const PFR1_THE: Field = Field(SysReg::new(3, 0, 0, 4, 1), 48);
 const DFR0_TRACE_VER: Field = Field(SysReg::new(3, 0, 0, 5, 0), 4);
 const DFR0_PMU_VER: Field = Field(SysReg::new(3, 0, 0, 5, 0), 8);
 const DFR0_PMS_VER: Field = Field(SysReg::new(3, 0, 0, 5, 0), 32);
+/// Signed: FEAT_DoubleLock, unless it is negative.
+const DFR0_DOUBLE_LOCK: Field = Field(SysReg::new(3, 0, 0, 5, 0), 36);
 const DFR0_TRACE_FILT: Field = Field(SysReg::new(3, 0, 0, 5, 0), 40);
 const DFR0_TRACE_BUFFER: Field = Field(SysReg::new(3, 0, 0, 5, 0), 44);
 const DFR0_BRBE: Field = Field(SysReg::new(3, 0, 0, 5, 0), 52);
+const ISAR0_TLB: Field = Field(SysReg::new(3, 0, 0, 6, 0), 56);
+const ISAR1_DPB: Field = Field(SysReg::new(3, 0, 0, 6, 1), 0);
 const ISAR1_APA: Field = Field(SysReg::new(3, 0, 0, 6, 1), 4);
 const ISAR1_API: Field = Field(SysReg::new(3, 0, 0, 6, 1), 8);
+const ISAR1_SPECRES: Field = Field(SysReg::new(3, 0, 0, 6, 1), 40);
+const ISAR1_XS: Field = Field(SysReg::new(3, 0, 0, 6, 1), 56);
 const ISAR1_LS64: Field = Field(SysReg::new(3, 0, 0, 6, 1), 60);
 const ISAR2_APA3: Field = Field(SysReg::new(3, 0, 0, 6, 2), 12);
 const ISAR2_MOPS: Field = Field(SysReg::new(3, 0, 0, 6, 2), 16);
+const ISAR2_ATS1A: Field = Field(SysReg::new(3, 0, 0, 6, 2), 60);
 const MMFR0_FGT: Field = Field(SysReg::new(3, 0, 0, 7, 0), 56);
 const MMFR0_ECV: Field = Field(SysReg::new(3, 0, 0, 7, 0), 60);
+const MMFR1_PAN: Field = Field(SysReg::new(3, 0, 0, 7, 1), 20);
 const MMFR1_LO: Field = Field(SysReg::new(3, 0, 0, 7, 1), 16);
 const MMFR1_VH: Field = Field(SysReg::new(3, 0, 0, 7, 1), 8);
 const MMFR1_HCX: Field = Field(SysReg::new(3, 0, 0, 7, 1), 40);
@@ -78,6 +87,7 @@ impl Masks {
         let hcx = has(MMFR1_HCX, 1);
         masks.without(hcx, Control::Hcrx, u64::MAX, 0);
         masks.without(has(ISAR2_MOPS, 1), Control::Hcrx, 1 << 10 | 1 << 11, 0);
+        masks.without(has(ISAR1_XS, 1), Control::Hcrx, 0b11 << 3, 0);
         masks.without(hcx && has(MMFR3_TCRX, 1), Control::Hcrx, 0, 1 << 14);
         masks.without(hcx && has(MMFR3_SCTLRX, 1), Control::Hcrx, 0, 1 << 15);
         masks.without(hcx && has(PFR1_GCS, 1), Control::Hcrx, 0, 1 << 22);
@@ -99,9 +109,7 @@ impl Masks {
         for control in [Control::Hfgrtr, Control::Hfgwtr, Control::Hfgitr, Control::Hdfgrtr, Control::Hdfgwtr] {
             masks.without(fgt, control, u64::MAX, 0);
         }
-        // Bits of registers that can only be written are RES0 in the register for reads: OSLAR_EL1, PMSWINC_EL0, PMCR_EL0, TRCOSLAR,
-        // TRFCR_EL1.
-        masks.without(false, Control::Hdfgrtr, 1 << 8 | 1 << 20 | 1 << 21 | 1 << 42 | 1 << 49, 0);
+        masks.fine_by_feature(&has);
         // Bits that trap when they are 0.
         let inverted = [
             (Control::Hfgrtr, Control::Hfgwtr, has(ISAR1_LS64, 3), 1 << 50),
@@ -126,6 +134,64 @@ impl Masks {
         masks
     }
 
+    /// Bits of the fine-grained trap registers that trap when they are 1, of what the VM does not have.
+    fn fine_by_feature(&mut self, has: &impl Fn(Field, u64) -> bool) {
+        use Control::{Hdfgrtr, Hdfgwtr, Hfgitr, Hfgrtr, Hfgwtr};
+        let pauth = has(ISAR1_APA, 1) || has(ISAR1_API, 1) || has(ISAR2_APA3, 1);
+        let registers = [
+            (pauth, 0x1f << 4),
+            (has(MMFR1_LO, 1), 0x1f << 19),
+            (has(PFR0_CSV2, 2), 0b11 << 30),
+            (has(PFR0_GIC, 1), 1 << 39),
+            (has(PFR0_RAS, 1), 0x3f << 40 | 1 << 49),
+            (has(PFR0_RAS, 2), 0b111 << 46),
+        ];
+        for (has, bits) in registers {
+            self.without(has, Hfgrtr, bits, 0);
+            self.without(has, Hfgwtr, bits, 0);
+        }
+        let instructions = [
+            (has(ISAR1_DPB, 1), 1 << 8),
+            (has(ISAR1_DPB, 2), 1 << 9),
+            (has(MMFR1_PAN, 2), 0b11 << 16),
+            (has(ISAR0_TLB, 1), 0x3f << 18),
+            (has(ISAR0_TLB, 2), 0xf << 24 | 0xff << 34),
+            (has(ISAR1_SPECRES, 1), 0b111 << 48),
+            (has(ISAR1_SPECRES, 2), 1 << 60),
+            (has(ISAR2_ATS1A, 1), 1 << 62),
+        ];
+        for (has, bits) in instructions {
+            self.without(has, Hfgitr, bits, 0);
+        }
+        let debug = [
+            (!has(DFR0_DOUBLE_LOCK, 8), 1 << 11),
+            (has(DFR0_PMU_VER, 1), 0x7ff << 12 | 0b11 << 57),
+            (has(DFR0_PMS_VER, 1), 0x3ff << 23 | 1 << 63),
+            (has(DFR0_TRACE_VER, 1), 0xffff << 33),
+            (has(DFR0_TRACE_FILT, 1), 1 << 49),
+            (has(DFR0_TRACE_BUFFER, 1), 0x7f << 50),
+        ];
+        for (has, bits) in debug {
+            self.without(has, Hdfgrtr, bits, 0);
+            self.without(has, Hdfgwtr, bits, 0);
+        }
+        // A register that can only be written has no bit for reads: OSLAR_EL1, PMSWINC_EL0, PMCR_EL0, TRCOSLAR, TRFCR_EL1.
+        self.without(false, Hdfgrtr, 1 << 8 | 1 << 20 | 1 << 21 | 1 << 42 | 1 << 49, 0);
+        // And one that can only be read none for writes: AIDR_EL1, CCSIDR_EL1, CLIDR_EL1, CTR_EL0, DCZID_EL0, ISR_EL1, LORID_EL1, MIDR_EL1,
+        // MPIDR_EL1, REVIDR_EL1, ERRIDR_EL1, ERXFR_EL1, ERXPFGF_EL1;
+        let read_only = 1 << 2 | 0b11 << 9 | 0b11 << 14 | 1 << 18 | 1 << 21 | 0b11 << 25 | 1 << 28 | 1 << 40 | 1 << 42 | 1 << 46;
+        self.without(false, Hfgwtr, read_only, 0);
+        // DBGAUTHSTATUS_EL1, OSLSR_EL1, PMMIR_EL1, PMSIDR_EL1, TRCAUTHSTATUS, TRCID, TRCOSLSR, TRCSTATR, TRBIDR_EL1, PMCEIDn_EL0, PMBIDR_EL1.
+        let read_only = 1 << 6 | 1 << 9 | 1 << 22 | 1 << 30 | 1 << 34 | 1 << 40 | 1 << 43 | 1 << 47 | 1 << 51 | 1 << 58 | 1 << 63;
+        self.without(false, Hdfgwtr, read_only, 0);
+    }
+
+    /// The bits of a fine-grained trap register that L1 may have set on the processor while its VM runs: those that trap when they are 1,
+    /// of what the VM has.
+    pub fn fine(&self, control: Control) -> u64 {
+        self.keep[control as usize] & table::TRAPS_BY_ONE[control as usize]
+    }
+
     /// The bits of a control that are taken as 0, and those taken as 1, unless the VM has their feature.
     fn without(&mut self, has: bool, control: Control, zero: u64, one: u64) {
         if has {
@@ -139,7 +205,7 @@ impl Masks {
 
     /// What is in effect where L1 wrote `written`.
     #[inline]
-    pub(super) fn apply(&self, control: Control, written: u64) -> u64 {
+    pub fn apply(&self, control: Control, written: u64) -> u64 {
         let at = control as usize;
         written & self.keep[at] | self.set[at]
     }

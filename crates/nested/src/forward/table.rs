@@ -15,6 +15,17 @@ pub enum FineGroup {
     Debug,
 }
 
+impl FineGroup {
+    /// The register for reads, and that for writes.
+    pub const fn controls(self) -> [Control; 2] {
+        match self {
+            Self::Register => [Control::Hfgrtr, Control::Hfgwtr],
+            Self::Instruction => [Control::Hfgitr; 2],
+            Self::Debug => [Control::Hdfgrtr, Control::Hdfgwtr],
+        }
+    }
+}
+
 /// A bit in the fine-grained trap registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fine {
@@ -32,13 +43,8 @@ impl Fine {
         if is_no_xs && controls.get(Control::Hcrx) & trap::HCRX_FGTNXS != 0 {
             return false;
         }
-        let control = match (self.group, is_read) {
-            (FineGroup::Register, true) => Control::Hfgrtr,
-            (FineGroup::Register, false) => Control::Hfgwtr,
-            (FineGroup::Instruction, _) => Control::Hfgitr,
-            (FineGroup::Debug, true) => Control::Hdfgrtr,
-            (FineGroup::Debug, false) => Control::Hdfgwtr,
-        };
+        let [reads, writes] = self.group.controls();
+        let control = if is_read { reads } else { writes };
         (controls.get(control) >> self.bit & 1 == 0) == self.inverted
     }
 }
@@ -163,11 +169,7 @@ const USED: [u64; Control::COUNT] = {
             n += 1;
         }
         if let Some(fine) = ALL[at].fine {
-            let controls = match fine.group {
-                FineGroup::Register => [Control::Hfgrtr, Control::Hfgwtr],
-                FineGroup::Instruction => [Control::Hfgitr; 2],
-                FineGroup::Debug => [Control::Hdfgrtr, Control::Hdfgwtr],
-            };
+            let controls = fine.group.controls();
             used[controls[0] as usize] |= 1 << fine.bit;
             used[controls[1] as usize] |= 1 << fine.bit;
         }
@@ -179,6 +181,22 @@ const USED: [u64; Control::COUNT] = {
         at += 1;
     }
     used
+};
+
+/// The bits of the fine-grained trap registers that trap when they are 1.
+pub(super) const TRAPS_BY_ONE: [u64; Control::COUNT] = {
+    let mut bits = [0; Control::COUNT];
+    let mut at = 0;
+    while at < ALL.len() {
+        if let Some(Fine { group, bit, inverted: false }) = ALL[at].fine {
+            let controls = group.controls();
+            bits[controls[0] as usize] |= 1 << bit;
+            bits[controls[1] as usize] |= 1 << bit;
+        }
+        at += 1;
+    }
+    bits[Control::Hfgitr as usize] |= trap::FINE_ERET.mask | trap::FINE_SVC_EL0.mask | trap::FINE_SVC_EL1.mask;
+    bits
 };
 
 /// Bits of a control that trap nothing, or only what no guest of Stile has.

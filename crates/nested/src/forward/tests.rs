@@ -40,12 +40,7 @@ impl Controls for Written {
 }
 
 fn fine_controls(fine: Fine) -> [(Control, u32); 2] {
-    let controls = match fine.group {
-        FineGroup::Register => [Control::Hfgrtr, Control::Hfgwtr],
-        FineGroup::Instruction => [Control::Hfgitr; 2],
-        FineGroup::Debug => [Control::Hdfgrtr, Control::Hdfgwtr],
-    };
-    controls.map(|control| (control, fine.bit))
+    fine.group.controls().map(|control| (control, fine.bit))
 }
 
 fn esr(ec: Ec, iss: u32) -> Esr {
@@ -192,6 +187,10 @@ fn exception_classes() {
         (Ec::CP15_MCR, 9 << 10 | 13 << 1 | 1, nothing().with(Control::Mdcr, 1 << 6), Verdict::Forward),
         (Ec::CP15_MCRR, 14 << 1 | 1, nothing().without(Control::Cnthctl, 1 << 10), Verdict::Forward),
         (Ec::CP15_MCR, 13 << 10, nothing(), Verdict::Keep),
+        // MRC of TPIDRURW, by the trap of TPIDR_EL0; MCR of TPIDRURO, by that for reads; CFPRCTX.
+        (Ec::CP15_MCR, 2 << 17 | 13 << 10 | 1, nothing().with(Control::Hfgrtr, 1 << 35), Verdict::Forward),
+        (Ec::CP15_MCR, 3 << 17 | 13 << 10, nothing().with(Control::Hfgrtr, 1 << 34), Verdict::Keep),
+        (Ec::CP15_MCR, 4 << 17 | 7 << 10 | 3 << 1, nothing().with(Control::Hfgitr, 1 << 48), Verdict::Forward),
     ];
     for (ec, iss, controls, expected) in cases {
         assert_eq!(judge(esr(ec, iss), &controls), expected, "{ec:?} {iss:#x}");
@@ -257,6 +256,60 @@ fn a_processor_without_features() {
         verdict(access(named("SCTLR_EL1"), true), Level::El1, &Virtual { page: &page, masks: &masks, cptr: 0, mdcr: 0, cnthctl: 0 }),
         Verdict::Forward
     );
+}
+
+const FINE: [Control; 5] = [Control::Hfgrtr, Control::Hfgwtr, Control::Hfgitr, Control::Hdfgrtr, Control::Hdfgwtr];
+
+/// A processor on which L1 has a bit traps nothing that L1 did not ask for: what is trapped leads to it.
+#[test]
+fn fine_grained_traps_on_the_processor() {
+    let every = Masks::new(&[0x7777_7777_7777_7777; SPACE]);
+    for row in ROWS {
+        let Some(fine) = row.fine else { continue };
+        for (is_read, (control, bit)) in [true, false].into_iter().zip(fine_controls(fine)) {
+            let page = Page::new();
+            let controls =
+                |masks| Virtual { page: &page, masks, cptr: 3 << 16 | 3 << 20 | 3 << 24, mdcr: 1 << 12 | 1 << 24, cnthctl: 3 << 10 };
+            page.set(vncr::HCR_EL2, 1 << 40 | 1 << 41 | 1 << 47 | 1 << 53 | 1 << 56);
+            page.set(vncr::HCRX_EL2, u64::MAX & !(1 << 4));
+            let slots = [vncr::HFGRTR_EL2, vncr::HFGWTR_EL2, vncr::HFGITR_EL2, vncr::HDFGRTR_EL2, vncr::HDFGWTR_EL2];
+            for (slot, other) in slots.into_iter().zip(FINE) {
+                page.set(slot, if other == control { every.fine(control) & 1 << bit } else { 0 });
+            }
+            let offered = every.fine(control) >> bit & 1 != 0;
+            assert!(!(offered && fine.inverted), "{}", row.name);
+            if offered {
+                assert_eq!(verdict(access(row.first, is_read), Level::El1, &controls(&every)), Verdict::Forward, "{}", row.name);
+            }
+        }
+    }
+    // A processor that has the traps and nothing else: no bit of what it has not.
+    let mut view = [0; SPACE];
+    view[7 << 3] = 1 << 56;
+    let none = Masks::new(&view);
+    let absent = [
+        (Control::Hfgrtr, "APIAKeyLo_EL1"),
+        (Control::Hfgrtr, "ERRIDR_EL1"),
+        (Control::Hfgwtr, "SCXTNUM_EL1"),
+        (Control::Hfgitr, "TLBI RVAE1"),
+        (Control::Hfgitr, "DC CVADP"),
+        (Control::Hdfgrtr, "PMCCNTR_EL0"),
+        (Control::Hdfgwtr, "PMSCR_EL1"),
+        (Control::Hdfgrtr, "TRBIDR_EL1"),
+    ];
+    for (control, name) in absent {
+        let fine = ROWS.iter().find(|row| row.name == name).and_then(|row| row.fine).unwrap_or_else(|| panic!("no {name}"));
+        assert_eq!(none.fine(control) >> fine.bit & 1, 0, "{name}");
+        assert_eq!(every.fine(control) >> fine.bit & 1, 1, "{name}");
+    }
+    for control in FINE {
+        assert_ne!(none.fine(control), 0);
+        assert_eq!(none.fine(control) & !every.fine(control), 0);
+        assert_eq!(Masks::new(&[0; SPACE]).fine(control), 0);
+    }
+    // Nothing of what can't be read, or written.
+    assert_eq!(every.fine(Control::Hdfgrtr) >> 8 & 1, 0);
+    assert_eq!(every.fine(Control::Hfgwtr) >> 14 & 1, 0);
 }
 
 #[test]

@@ -139,6 +139,7 @@ fn a_vm_with_an_el2() {
         ("ID_AA64MMFR1_EL1", "VH", 1),
         ("ID_AA64MMFR1_EL1", "VMIDBits", 2),
         ("ID_AA64MMFR1_EL1", "HCX", 1),
+        ("ID_AA64MMFR0_EL1", "FGT", 1),
         // HCR_EL2.TID4: without it L1 traps CTR_EL0, which its guest's kernel reads for each page that it writes instructions to.
         ("ID_AA64MMFR2_EL1", "EVT", 2),
         // HCR_EL2.E2H is RES1.

@@ -217,6 +217,7 @@ exit_sysreg:
     tbz     w1, #0, exit_sysreg_call // a write
     tbz     w1, #20, exit_sysreg_call // op0 = 2
     tbnz    w1, #4, exit_sysreg_call // CRm above 7
+exit_identification:
     ubfx    w0, w1, #1, #3          // CRm
     ubfx    w3, w1, #17, #3         // op2
     bfi     w3, w0, #3, #3

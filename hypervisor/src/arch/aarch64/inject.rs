@@ -46,6 +46,11 @@ pub fn undefined(esr: Esr) {
     take(stile_sysreg::syndrome::undefined(esr.il()), None);
 }
 
+/// An exception that EL1 would have taken by itself, with the syndrome that it had.
+pub fn same(esr: Esr) {
+    take(esr.0, None);
+}
+
 /// A synchronous external abort for the access or fetch that trapped with this syndrome.
 pub fn external_abort(esr: Esr, far: u64) {
     let origin = origin(read_sysreg!("spsr_el2"));

@@ -141,6 +141,15 @@ pub fn set_fp_traps(on: bool) {
     write_sysreg!("cptr_el2", if on { closed } else { open });
 }
 
+/// HCRX_EL2: MSCEn lets EL1 use FEAT_MOPS; all else stays off, so that registers that Stile does not move trap.
+pub fn hcrx(have: &Features) -> u64 {
+    if have.mops { 1 << 11 } else { 0 }
+}
+
+/// HFGRTR_EL2, HFGWTR_EL2, HFGITR_EL2, HDFGRTR_EL2, HDFGWTR_EL2. Bits whose name begins with "n" allow at 1: only those of features that
+/// guests have are set. DBGCLAIM*, OSECCR_EL1: one for each CPU, so that VMs could talk through them; and the ID registers of SPE and TRBE.
+pub const FINE: [u64; 5] = [0, 0, 0, 1 << 5 | 1 << 10 | 1 << 56 | 1 << 63, 1 << 5 | 1 << 10];
+
 /// Sets up the traps of this CPU. They stay as they are for all vCPUs, but for HCR_EL2.TWI and TWE and MDCR_EL2.TDA.
 pub fn setup() {
     let have = features::get();
@@ -153,17 +162,15 @@ pub fn setup() {
     write_sysreg!("cnthctl_el2", if have.vhe { 0b11 << 10 } else { 0b11 });
     write_sysreg!("cntvoff_el2", 0);
     if have.hcx {
-        // HCRX_EL2: MSCEn lets EL1 use FEAT_MOPS; all else stays off, so that registers that Stile does not move trap.
-        write_sysreg!("S3_4_C1_C2_2", if have.mops { 1 << 11 } else { 0 });
+        write_sysreg!("S3_4_C1_C2_2", hcrx(have)); // HCRX_EL2
     }
     if have.fgt {
-        // Fine-grained traps. Bits whose name begins with "n" allow at 1: only those of features that guests have are set.
-        write_sysreg!("S3_4_C1_C1_4", 0); // HFGRTR_EL2
-        write_sysreg!("S3_4_C1_C1_5", 0); // HFGWTR_EL2
-        write_sysreg!("S3_4_C1_C1_6", 0); // HFGITR_EL2
-        // DBGCLAIM*, OSECCR_EL1: one for each CPU, so that VMs could talk through them; and the ID registers of SPE and TRBE.
-        write_sysreg!("S3_4_C3_C1_4", 1 << 5 | 1 << 10 | 1 << 56 | 1 << 63); // HDFGRTR_EL2
-        write_sysreg!("S3_4_C3_C1_5", 1 << 5 | 1 << 10); // HDFGWTR_EL2
+        let [hfgrtr, hfgwtr, hfgitr, hdfgrtr, hdfgwtr] = FINE;
+        write_sysreg!("S3_4_C1_C1_4", hfgrtr);
+        write_sysreg!("S3_4_C1_C1_5", hfgwtr);
+        write_sysreg!("S3_4_C1_C1_6", hfgitr);
+        write_sysreg!("S3_4_C3_C1_4", hdfgrtr);
+        write_sysreg!("S3_4_C3_C1_5", hdfgwtr);
     }
     if have.fgt2 {
         write_sysreg!("S3_4_C3_C1_2", 0); // HFGRTR2_EL2

@@ -19,7 +19,7 @@ const DESCRIPTION: &str = "describes the processor; nothing to switch";
 /// `ID_AA64MMFR0_EL1`.
 pub(super) const MMFR0: &[Field] = fields! {
     60 ECV UpTo(1), "self-synchronising counter reads; 2 is CNTPOFF_EL2, for EL2";
-    56 FGT Zero, EL2;
+    56 FGT UpToIf(Nested, 1), "for EL2; 2 has nothing to trap that a guest has";
     44 ExS Zero, "injected exceptions are meant to synchronise the context";
     40 TGran4_2 Zero, "0 refers to TGran4: an EL2 has the same granules";
     36 TGran64_2 Zero, "0 refers to TGran64: an EL2 has the same granules";

@@ -31,6 +31,12 @@ pub fn check_end(exit: Exit) -> Outcome {
     Ok(())
 }
 
+/// L2 took an exception to its own EL1, by this vector.
+pub fn check_own(exit: Exit, vector: u64, when: &str) -> Outcome {
+    check!(exit.own_vector() == Some(vector), "{when}: {exit:x?}, expected L2's vector {vector}");
+    Ok(())
+}
+
 /// HVC leads to EL2, with its immediate, behind itself.
 fn hypercall() -> Outcome {
     let mut guest = guest();

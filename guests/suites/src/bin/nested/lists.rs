@@ -18,6 +18,7 @@ pub const TESTS: &[Test] = payload::tests![
     many,
     physical_interrupt,
     deactivates_hardware,
+    deactivates_spi,
     masked,
 ];
 
@@ -202,6 +203,27 @@ fn deactivates_hardware() -> Outcome {
     result?;
     check_eq!(guest.x[0], u64::from(PPI), "ICC_IAR1_EL1");
     check!(wait::until(|| !gic::get(Bits::Active, PPI)), "L1's interrupt is still active");
+    Ok(())
+}
+
+/// The same of an SPI of L1's.
+fn deactivates_spi() -> Outcome {
+    let spi = gic::spare_spis().start;
+    for round in 0..3 {
+        icc::set_ctlr(icc::CTLR_EOIMODE);
+        gic::set(Bits::Enable, spi);
+        gic::set(Bits::Pending, spi);
+        check!(wait::until(|| icc::hppir1() == spi), "round {round}: SPI {spi} does not come");
+        check_eq!(icc::iar1(), spi, "round {round}: ICC_IAR1_EL1 of L1");
+        icc::eoir1(spi);
+        let mut guest = guest();
+        write(0, lr(INTID, 0x80) | HW | u64::from(spi) << 32);
+        let result = check_end(guest.run(code!("mrs x0, S3_0_C12_C12_0", "msr S3_0_C12_C12_1, x0", "isb")));
+        icc::set_ctlr(0);
+        result?;
+        check_eq!(guest.x[0], INTID, "ICC_IAR1_EL1");
+        check!(wait::until(|| !gic::get(Bits::Active, spi)), "round {round}: L1's interrupt is still active");
+    }
     Ok(())
 }
 

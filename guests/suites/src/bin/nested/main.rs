@@ -4,7 +4,9 @@
 #![no_std]
 #![no_main]
 
+mod debug;
 mod enter;
+mod fine;
 mod guest;
 mod lists;
 mod lives;
@@ -24,7 +26,9 @@ payload::program!(main);
 fn main(entry: &Entry) -> ! {
     let mut harness = Harness::new("nested", entry);
     if machine::at_el2() {
-        for tests in [enter::TESTS, memory::TESTS, traps::TESTS, lists::TESTS, timers::TESTS, lives::TESTS, wild::TESTS] {
+        for tests in
+            [enter::TESTS, memory::TESTS, traps::TESTS, fine::TESTS, debug::TESTS, lists::TESTS, timers::TESTS, lives::TESTS, wild::TESTS]
+        {
             harness.run(prepare, tests);
         }
     } else {
@@ -50,4 +54,6 @@ fn restore() {
     msr!("MDCR_EL2", 0);
     msr!("HSTR_EL2", 0);
     msr!("CNTVOFF_EL2", 0);
+    fine::restore();
+    debug::restore();
 }

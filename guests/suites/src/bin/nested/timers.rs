@@ -114,6 +114,7 @@ impl OfL2 {
         // However slow this machine is, it must not end L2's run before that.
         gic::clear(Bits::Enable, self.intid);
         let mut guest = guest();
+        msr!("CNTVOFF_EL2", 1000);
         guest.x[0] = wait::now() + wait::ticks(microseconds);
         check_end(guest.run(self.arm))?;
         gic::set(Bits::Enable, self.intid);

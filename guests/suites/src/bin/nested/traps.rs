@@ -4,10 +4,11 @@ use payload::encode::{Sysreg, hvc};
 use payload::harness::Test;
 use payload::prelude::*;
 
-use crate::enter::{check_end, guest};
+use crate::enter::{check_end, check_own, guest};
 use crate::guest::{EL0T, Exit, Guest, code};
 
-pub const TESTS: &[Test] = payload::tests![by_hcr, by_mdcr, by_cptr, fp, waits, id_registers, cache, counters, exceptions_of_el0, fine];
+pub const TESTS: &[Test] =
+    payload::tests![by_hcr, by_mdcr, by_cptr, fp, waits, id_registers, cache, counters, exceptions_of_el0, virtual_counter, by_number];
 
 /// SCTLR_EL1, CONTEXTIDR_EL1.
 const SCTLR_EL1: Sysreg = Sysreg::new(3, 0, 1, 0, 0);
@@ -19,12 +20,12 @@ fn iss(register: Sysreg, read: bool) -> u64 {
     u64::from(op0 << 20 | op2 << 17 | op1 << 14 | crn << 10 | 5 << 5 | crm << 1 | u32::from(read))
 }
 
-fn access(guest: &mut Guest, register: Sysreg, read: bool) -> Exit {
+pub fn access(guest: &mut Guest, register: Sysreg, read: bool) -> Exit {
     guest.run(&[if read { register.read(5) } else { register.write(5) }, hvc(0)])
 }
 
 /// The access exits with its syndrome, and L2 goes on behind it.
-fn check_trapped(guest: &mut Guest, register: Sysreg, read: bool) -> Outcome {
+pub fn check_trapped(guest: &mut Guest, register: Sysreg, read: bool) -> Outcome {
     let exit = access(guest, register, read);
     check_eq!(exit.esr, 0x18 << 26 | 1 << 25 | iss(register, read), "ESR_EL2 of {register}, vector {}", exit.vector);
     check_eq!(guest.pc, crate::guest::CODE, "ELR_EL2");
@@ -160,27 +161,37 @@ fn exceptions_of_el0() -> Outcome {
     Ok(())
 }
 
-/// HFGRTR_EL2, HFGWTR_EL2 and HFGITR_EL2, where the CPU has them.
-fn fine() -> Outcome {
-    if mrs!("ID_AA64MMFR0_EL1") >> 56 & 15 == 0 {
-        skip!("no fine-grained traps");
+/// CNTHCTL_EL2.{EL1TVT, EL1TVCT}, with FEAT_ECV: the virtual timer and counter.
+fn virtual_counter() -> Outcome {
+    if mrs!("ID_AA64MMFR0_EL1") >> 60 & 15 == 0 {
+        skip!("no FEAT_ECV");
     }
     let mut guest = guest();
-    // CONTEXTIDR_EL1, SCTLR_EL1; the same; TLBI VMALLE1.
-    msr!("S3_4_C1_C1_4", 1 << 11);
-    msr!("S3_4_C1_C1_5", 1 << 29);
-    msr!("S3_4_C1_C1_6", 1 << 47);
-    let result = (|| {
-        check_trapped(&mut guest, CONTEXTIDR_EL1, true)?;
-        check_end(access(&mut guest, SCTLR_EL1, true))?;
-        guest.x[5] = crate::guest::SCTLR;
-        check_trapped(&mut guest, SCTLR_EL1, false)?;
-        check_end(access(&mut guest, CONTEXTIDR_EL1, false))?;
-        Ok(())
-    })();
-    for clear in [|| msr!("S3_4_C1_C1_4", 0), || msr!("S3_4_C1_C1_5", 0), || msr!("S3_4_C1_C1_6", 0)] {
-        clear();
+    let control = mrs!("CNTHCTL_EL2");
+    for (bit, register) in [(13, Sysreg::new(3, 3, 14, 3, 1)), (14, Sysreg::new(3, 3, 14, 0, 2))] {
+        check_end(access(&mut guest, register, true))?;
+        msr!("CNTHCTL_EL2", control | 1 << bit);
+        let result = check_trapped(&mut guest, register, true);
+        msr!("CNTHCTL_EL2", control);
+        result?;
     }
-    result?;
-    check_end(access(&mut guest, CONTEXTIDR_EL1, true))
+    Ok(())
 }
+
+/// HSTR_EL2.T13, of L2's programs in AArch32 state.
+fn by_number() -> Outcome {
+    let mut guest = guest();
+    check_own(guest.run_at(EL0T32, &READ_TPIDRURW), 12, "L2's vector for its SVC")?;
+    msr!("HSTR_EL2", 1 << 13);
+    let exit = guest.run_at(EL0T32, &READ_TPIDRURW);
+    check_eq!(exit.class(), 3, "EC: {exit:x?}");
+    check_eq!(guest.pc, crate::guest::CODE, "ELR_EL2");
+    msr!("HSTR_EL2", 1 << 9);
+    check_own(guest.run_at(EL0T32, &READ_TPIDRURW), 12, "L2's vector with T9")?;
+    Ok(())
+}
+
+/// SPSR_EL2: User mode in AArch32 state, all masked.
+pub const EL0T32: u64 = 0x1D0;
+/// MRC p15, 0, r0, c13, c0, 2; SVC 0.
+pub const READ_TPIDRURW: [u32; 2] = [0xEE1D_0F50, 0xEF00_0000];

@@ -17,7 +17,7 @@ use payload::timer::Timer;
 
 use crate::guest::{self, Guest, code};
 use crate::stage2::{self, NORMAL, READ, Stage2};
-use crate::{lists, restore};
+use crate::{fine, lists, restore};
 
 pub const TESTS: &[Test] = payload::tests![
     wild_registers,
@@ -272,6 +272,7 @@ fn wild_controls() -> Outcome {
             msr!("CNTHCTL_EL2", wild.random.odd());
             msr!("VPIDR_EL2", wild.random.odd());
             msr!("VMPIDR_EL2", wild.random.odd());
+            fine::wild(|| if wild.random.below(4) == 0 { wild.random.odd() } else { 0 });
             let register = Sysreg::new(2 + wild.random.below(2) as u32, 0, 0, 0, 0);
             let any = wild.random.bits() as u32 & 0xF_FFE0;
             guest.write(&[register.read(0) & !0x7_FFE0 | any & 0x7_FFE0, NOP, 0xD503_207F, 0x1E27_0000, 0xD400_0003, 0xD538_4240, hvc(0)]);

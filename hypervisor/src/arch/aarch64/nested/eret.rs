@@ -22,10 +22,10 @@ pub fn eret(cpu: &mut Cpu, nested: &mut Nested, esr: Esr) -> RowId {
     write_sysreg!("spsr_el2", to.pstate);
     match to.to {
         Context::El2 if to.pstate & IL != 0 => rows::NESTED_ERET_ILLEGAL,
-        Context::El2 => rows::NESTED_ERET_KERNEL,
-        Context::HostEl0 => {
+        Context::El2 | Context::HostEl0 => {
+            // L1's debugger wrote it in memory.
             write_sysreg!("mdscr_el1", nested.page.get(vncr::MDSCR_EL1));
-            rows::NESTED_ERET_USER
+            if to.to == Context::El2 { rows::NESTED_ERET_KERNEL } else { rows::NESTED_ERET_USER }
         }
         Context::Guest => {
             switch::enter_guest(cpu, nested);

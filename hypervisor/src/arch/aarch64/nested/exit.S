@@ -40,17 +40,19 @@ nested_exit_eret:
     cbz     x3, 1f                  // EL0
     cmp     x3, #0b01001            // EL2h
     b.ne    nested_exit_synchronous
+    mrs     x3, hcr_el2
+    tbz     x3, #42, nested_exit_synchronous // HCR_EL2.NV: an ERET of L2's, by HFGITR_EL2.ERET of L1, comes here, too
     eor     x0, x0, #0b01100        // EL1h
     mov     x3, #{ERET_KERNEL}
     b       2f
 1:  mrs     x3, S3_4_C2_C2_0        // VNCR_EL2: the page of this vCPU
     ldr     x3, [x3, #{HCR_IN_PAGE}]
-    tbz     x3, #27, nested_exit_synchronous // HCR_EL2.TGE
-    mrs     x3, S3_4_C2_C2_0
-    ldr     x3, [x3, #{MDSCR_IN_PAGE}]
-    msr     mdscr_el1, x3           // L1's debugger of its programs wrote it in memory
+    tbz     x3, #27, nested_exit_synchronous // HCR_EL2.TGE: while that is set L2 is never at EL1
     mov     x3, #{ERET_USER}
 2:  msr     spsr_el2, x0
+    mrs     x0, S3_4_C2_C2_0
+    ldr     x0, [x0, #{MDSCR_IN_PAGE}]
+    msr     mdscr_el1, x0           // L1's debugger wrote it in memory
     mrs     x0, S3_5_C4_C0_1        // ELR_EL12
     msr     elr_el2, x0
     mrs     x1, cntpct_el0
@@ -69,7 +71,7 @@ nested_exit_sysreg:
     mov     w3, #(({TLBI_VAALE1IS}) & 0xffff)
     movk    w3, #(({TLBI_VAALE1IS}) >> 16), lsl #16
     cmp     w0, w3
-    b.ne    nested_exit_synchronous
+    b.ne    nested_exit_identification
     mrs     x0, hcr_el2
     tbz     x0, #42, nested_exit_synchronous // HCR_EL2.NV: L1 and not its guest
     mrs     x0, S3_4_C2_C2_0        // VNCR_EL2
@@ -106,3 +108,17 @@ nested_exit_sysreg:
     ldp     x0, x1, [sp, #0]
     ldp     x2, x3, [sp, #16]
     eret
+
+// A read of an identification register, at virtual EL2 as at EL1: op0 = 3, op1 = 0, CRn = 0, CRm = 1 to 7. KVM makes two each time that it
+// puts and loads a vCPU, if it sees FEAT_FGT.
+nested_exit_identification:
+    tst     w1, #0x1fc00            // op1, CRn
+    b.ne    nested_exit_synchronous
+    tbz     w1, #0, nested_exit_synchronous // a write
+    tbz     w1, #20, nested_exit_synchronous // op0 = 2
+    tbnz    w1, #4, nested_exit_synchronous // CRm above 7
+    mrs     x0, hcr_el2
+    tbz     x0, #42, nested_exit_synchronous // HCR_EL2.NV: L1 may trap those of its guest
+    mrs     x0, spsr_el2
+    tbnz    x0, #21, nested_exit_synchronous // being stepped
+    b       exit_identification

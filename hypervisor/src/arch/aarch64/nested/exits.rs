@@ -18,6 +18,7 @@ mod class {
     pub const SYSREG: u64 = 0x18;
     pub const ERET: u64 = 0x1a;
     pub const DATA_ABORT: u64 = 0x24;
+    pub const MOPS: u64 = 0x27;
 }
 
 /// All synchronous exits but the fast ERET. All general registers are in the frame.
@@ -56,6 +57,11 @@ fn at_el2(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
             Outcome::again(rows::NESTED_HVC)
         }
         class::SMC => handler::secure_call(cpu, esr),
+        // HCRX_EL2.MCE2 is Stile's.
+        class::MOPS => {
+            eret::take(cpu, nested, Kind::Synchronous, Some(esr), None);
+            Outcome::again(rows::NESTED_MOPS)
+        }
         _ => answer(cpu, esr),
     }
 }

@@ -2,9 +2,9 @@
 //! software meanwhile.
 
 use stile_board::intid;
-use stile_nested::vgic::{self, OnProcessor, Status};
+use stile_nested::vgic::{self, Deactivated, OnProcessor, Status};
 use stile_nested::vncr;
-use stile_vgic::{Delivery, Redistributor};
+use stile_vgic::{Delivery, Kick, Redistributor};
 
 use super::{Nested, Regime};
 use crate::arch::aarch64::cpu::Cpu;
@@ -76,6 +76,7 @@ pub fn bring_el2(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
     let Some(lists) = nested.lists.take() else { return };
     let mut interface = Interface::new(cpu.index, vcpu);
     let page = &nested.page;
+    let may_ask = lists.may_ask(page);
     let ended = lists.unload(page, &mut interface, read_sysreg!("S3_4_C12_C11_0"));
     let (vmcr, ap0r, ap1r) = interface.read_state();
     page.set(vncr::ICH_VMCR_EL2, vmcr);
@@ -83,11 +84,11 @@ pub fn bring_el2(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
         page.set(vncr::ich_ap0r(n), ap0r[n].into());
         page.set(vncr::ich_ap1r(n), ap1r[n].into());
     }
-    nested.asserts_maintenance = status(nested).asserts_maintenance(&nested.page);
+    let asserts = may_ask && status(nested).asserts_maintenance(&nested.page);
 
     let letters = vcpu.arch.mail.take();
     let mut redistributor = vcpu.arch.redistributor.lock();
-    // L1's own interrupts, which it has left to L2 to end. SPIs are no business of L2's: Stile has none to give.
+    // L1's own interrupts, which it has left to L2 to end.
     for ended in ended.iter().filter(|ended| ended.intid < 32) {
         redistributor.deactivate_saved(1 << ended.intid);
         if ended.by_processor {
@@ -95,15 +96,12 @@ pub fn bring_el2(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
         }
     }
     redistributor.accept(letters);
-    redistributor.set_ppi_level(intid::GIC_MAINTENANCE, nested.asserts_maintenance);
-    let active = redistributor.active_saved();
-    for (physical, rings) in TIMERS {
-        let rings = nested.held >> physical & 1 != 0 && rings();
-        redistributor.set_ppi_level(physical, rings);
-        if !rings && active >> physical & 1 == 0 {
-            // Nobody is to deactivate it any more.
-            drop_held(cpu.index, nested, physical);
-        }
+    if asserts != nested.asserts_maintenance {
+        nested.asserts_maintenance = asserts;
+        redistributor.set_ppi_level(intid::GIC_MAINTENANCE, asserts);
+    }
+    if nested.timers_raised {
+        sample_saved(cpu.index, nested, &mut redistributor);
     }
     interface.load(redistributor.interface());
     let loaded = redistributor.load(&mut interface);
@@ -111,6 +109,37 @@ pub fn bring_el2(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
     if loaded.delivery != Delivery::Done || letters.spis() {
         handler::synchronize(vcpu, cpu.index);
     }
+    if ended.has_spis() {
+        end_spis(vcpu, &ended);
+    }
+}
+
+/// Looks at the guest's timers, which are on the CPU, while L1's own interrupts wait in software.
+#[cold]
+fn sample_saved(cpu: usize, nested: &mut Nested, redistributor: &mut Redistributor) {
+    let active = redistributor.active_saved();
+    nested.timers_raised = false;
+    for (physical, rings) in TIMERS {
+        let rings = nested.held >> physical & 1 != 0 && rings();
+        redistributor.set_ppi_level(physical, rings);
+        nested.timers_raised |= rings;
+        if !rings && active >> physical & 1 == 0 {
+            // Nobody is to deactivate it any more.
+            drop_held(cpu, nested, physical);
+        }
+    }
+    nested.timers_raised |= nested.held != 0;
+}
+
+/// L1's SPIs that it has left to L2 to end. Its own interface is on the CPU.
+#[cold]
+fn end_spis(vcpu: &Vcpu, ended: &Deactivated) {
+    let vm = vcpu.vm();
+    let mut distributor = vm.arch.distributor.lock();
+    let spis = ended.iter().filter(|ended| ended.intid >= 32);
+    let kick = spis.fold(Kick::NONE, |kick, ended| kick | distributor.clear_active(ended.intid));
+    drop(distributor);
+    handler::deliver(vm, kick);
 }
 
 /// Looks at the lines that L1 changes in memory, unseen: of its maintenance interrupt and of its guest's timers. At virtual EL2. The caller
@@ -213,11 +242,12 @@ pub fn hand_back_timers(cpu: usize, nested: &mut Nested) {
     if nested.active_is_guests {
         nested.active_is_guests = false;
         move_active(cpu, nested.held, nested.el2_active);
-    } else {
+    } else if nested.page.get(vncr::HCR_EL2) & IMO == 0 {
         // It will be asserted again when the guest has its timer again.
         move_active(cpu, nested.held, 0);
         nested.held = 0;
     }
+    // Else the guest has not run: all is as virtual EL2 needs it.
 }
 
 /// The vCPU leaves this CPU, its guest's registers with it.
@@ -232,5 +262,6 @@ pub fn put(nested: &mut Nested) {
 /// L1's own interface is on the CPU.
 pub fn guest_timer_rang(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested, physical: u32) {
     nested.held |= 1 << physical;
+    nested.timers_raised = true;
     set_line(cpu, vcpu, physical, true);
 }

@@ -37,6 +37,11 @@ pub fn exit(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
             Outcome::again(rows::NESTED_UNDEFINED)
         }
         Verdict::Keep if esr.ec() == Ec::WFX => wait(cpu, nested, esr),
+        // HCRX_EL2.MCE2 is Stile's, not L1's.
+        Verdict::Keep if esr.ec() == Ec::MOPS => {
+            own_inject::same(esr);
+            Outcome::again(rows::NESTED_MOPS)
+        }
         Verdict::Keep => answer(cpu, nested, |cpu| exits::answer(cpu, esr.0)),
     }
 }

@@ -12,6 +12,7 @@ mod exits;
 mod gic;
 mod guest;
 mod registers;
+mod seldom;
 mod shadow;
 mod switch;
 mod sysreg;
@@ -60,12 +61,16 @@ pub struct Nested {
     lists: Option<OnProcessor>,
     /// EL1's timers, by the bit of their physical interrupt, whose interrupt is active for the guest's timer...
     held: u32,
+    /// ...and the line of one of them may be high, or is to be looked at...
+    timers_raised: bool,
     /// ...and for virtual EL2's, since the guest runs.
     el2_active: u32,
     /// The physical interrupts of EL1's timers are active as the guest's need it, not as virtual EL2's do.
     active_is_guests: bool,
     /// Trap controls as any vCPU has them.
     base: traps::Base,
+    /// Those of L1's controls for its guest that seldom change.
+    seldom: seldom::Seldom,
     /// Since the reset no guest has run, and HCR_EL2.E2H was found as it was then: the page has nothing of a guest's.
     may_adopt: bool,
     /// The line of L1's maintenance interrupt, as it was seen last.
@@ -87,12 +92,13 @@ impl Nested {
         self.page.set(vncr::VPIDR_EL2, read_sysreg!("midr_el1"));
         self.page.set(vncr::VMPIDR_EL2, mpidr);
         self.base = traps::Base::new();
+        self.seldom = seldom::Seldom::at_reset();
         self.regime = Regime::El2;
         self.el2 = [0; SWITCHED];
         self.own = e2h::own_at_reset();
         self.may_adopt = true;
         self.lists = None;
-        (self.active_is_guests, self.asserts_maintenance) = (false, false);
+        (self.active_is_guests, self.timers_raised, self.asserts_maintenance) = (false, false, false);
         (self.held, self.el2_active) = (0, 0);
         self.mpidr = mpidr;
     }
@@ -103,6 +109,7 @@ impl Nested {
             write_sysreg!("S3_4_C2_C2_0", &raw const self.page as u64); // VNCR_EL2
         }
         write_sysreg!("vbar_el2", self.mode.vectors(self.way));
+        seldom::set_copies_to_el2(true);
         traps::load(self);
         self.start_stand_in();
     }
@@ -111,6 +118,7 @@ impl Nested {
     pub fn put(&mut self) {
         write_sysreg!("vbar_el2", exit::vector_base());
         traps::put(self);
+        seldom::set_copies_to_el2(false);
         timers::stop_stand_in();
         gic::put(self);
         if self.regime == Regime::Guest {

@@ -11,6 +11,7 @@ use crate::arch::aarch64::sysreg::isb;
 pub fn enter_guest(cpu: &mut Cpu, nested: &mut Nested) {
     let vcpu = cpu.vcpu();
     nested.bring_guest();
+    nested.find_seldom(vcpu.vm().arch.masks());
     nested.regime = Regime::Guest;
     traps::load(nested);
     nested.load_shadow(vcpu.vm(), cpu.index);

@@ -101,12 +101,13 @@ fn is_there(slot: Slot) -> bool {
     match slot {
         vncr::ZCR_EL1 => features::get().sve,
         vncr::HCRX_EL2 => features::get().hcx,
+        vncr::HFGRTR_EL2 | vncr::HFGWTR_EL2 | vncr::HFGITR_EL2 | vncr::HDFGRTR_EL2 | vncr::HDFGWTR_EL2 => features::get().fgt,
         _ => !ABSENT.contains(&slot),
     }
 }
 
 /// Registers of the page that belong to features that no guest has: Arm ARM, the register's own page.
-const ABSENT: [Slot; 13] = [
+const ABSENT: [Slot; 19] = [
     vncr::VNCR_EL2,     // FEAT_NV2
     vncr::TRFCR_EL1,    // FEAT_TRF
     vncr::TCR2_EL1,     // FEAT_TCR2
@@ -120,6 +121,12 @@ const ABSENT: [Slot; 13] = [
     vncr::MPAMVPMV_EL2, // the same
     vncr::SCXTNUM_EL1,  // FEAT_CSV2_2
     vncr::CNTPOFF_EL2,  // FEAT_ECV_POFF
+    vncr::HFGRTR2_EL2,  // FEAT_FGT2
+    vncr::HFGWTR2_EL2,
+    vncr::HFGITR2_EL2,
+    vncr::HDFGRTR2_EL2,
+    vncr::HDFGWTR2_EL2,
+    vncr::HAFGRTR_EL2, // FEAT_AMUv1
 ];
 
 /// The home of a register that traps at virtual EL2 in either way.

@@ -68,6 +68,11 @@ impl Nested {
     /// Its guest's, as the counter that has no offset will be then.
     #[cold]
     fn guest_deadline(&self) -> Option<u64> {
+        /// HCR_EL2.{IMO, TGE}: a physical interrupt that comes at virtual EL2 is taken there.
+        const INTERRUPTS_TO_EL2: u64 = 1 << 4 | 1 << 27;
+        if self.page.get(vncr::HCR_EL2) & INTERRUPTS_TO_EL2 == 0 {
+            return None;
+        }
         let deadline = |&(control, compare, physical): &(Slot, Slot, u32)| {
             if !runs(self.page.get(control)) || self.held >> physical & 1 != 0 {
                 return None;
@@ -134,7 +139,7 @@ fn ring_guest(cpu: &mut Cpu, nested: &mut Nested) {
     let vcpu = cpu.vcpu();
     for (control, _, physical) in GUEST {
         // Or L1 has stopped it in memory.
-        if nested.waiting_timer_rings(physical) {
+        if nested.held >> physical & 1 == 0 && nested.waiting_timer_rings(physical) {
             // Where L1 reads it, too.
             nested.page.set(control, nested.page.get(control) | ISTATUS);
             gic::guest_timer_rang(cpu, vcpu, nested, physical);

@@ -46,6 +46,8 @@ const CPTR_TRAPS: u64 = 1 << 28 | 1 << 30 | 1 << 31;
 const MDCR_TRAPS: u64 = 0x7f << 5 & !(1 << 7);
 /// CNTHCTL_EL2 with E2H: EL1PCTEN, EL1PTEN.
 pub const EL1_TIMERS: u64 = 0b11 << 10;
+/// The same, and what FEAT_ECV adds: EL1TVT, EL1TVCT.
+const GUESTS_TIMERS: u64 = EL1_TIMERS | 0b11 << 13;
 
 /// What Stile has for every vCPU: it changes no more, and a switch need not make it anew.
 #[derive(Clone, Copy)]
@@ -87,14 +89,15 @@ pub fn load(nested: &mut Nested) {
         }
         Regime::Guest => {
             let theirs = nested.page.get(vncr::HCR_EL2);
-            write_sysreg!("hcr_el2", own & (theirs | !ALLOWED) | theirs & ADDED);
+            write_sysreg!("hcr_el2", own & (theirs & nested.seldom.hcr | !ALLOWED) | theirs & ADDED);
             let cptr = nested.cptr();
             write_sysreg!("cptr_el2", base.cptr & (cptr | !CPTR_ENABLES) | cptr & CPTR_TRAPS);
             write_sysreg!("mdcr_el2", base.mdcr | nested.own[Own::Mdcr as usize] & MDCR_TRAPS);
-            write_sysreg!("cnthctl_el2", nested.own[Own::Cnthctl as usize] & EL1_TIMERS);
+            write_sysreg!("cnthctl_el2", nested.own[Own::Cnthctl as usize] & GUESTS_TIMERS);
             write_sysreg!("cntvoff_el2", nested.page.get(vncr::CNTVOFF_EL2));
             write_sysreg!("vpidr_el2", nested.page.get(vncr::VPIDR_EL2));
             write_sysreg!("vmpidr_el2", nested.page.get(vncr::VMPIDR_EL2));
+            nested.load_seldom();
         }
     }
 }
@@ -114,6 +117,7 @@ fn release(nested: &Nested) {
     write_sysreg!("cntvoff_el2", 0);
     write_sysreg!("vpidr_el2", read_sysreg!("midr_el1"));
     write_sysreg!("vmpidr_el2", nested.mpidr);
+    nested.unload_seldom();
 }
 
 /// As other vCPUs have it. The vCPU leaves this CPU.
