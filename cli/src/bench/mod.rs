@@ -35,6 +35,14 @@ use host::{Host, Request};
 pub use l2::{Debian as DebianAsL2, programs as programs_as_l2};
 use report::Results;
 
+/// The probe, as the kernel of an arm64 guest.
+///
+/// # Errors
+/// It can't be built.
+pub fn probe_image() -> Result<Vec<u8>> {
+    probe::build(Arch::Aarch64)
+}
+
 /// The file system of a kernel that runs the probe in a VM of its KVM, and the numbers of vCPUs for its boot arguments.
 ///
 /// # Errors
