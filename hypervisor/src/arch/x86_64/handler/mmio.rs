@@ -1,6 +1,7 @@
 //! Accesses to memory that the second stage does not let through: the APICs' registers, by whatever instruction (crate
 //! `stile-decode`), and pages whose right to write was taken away (`protected.rs`).
 
+use stile_apic::offset;
 use stile_board::pc;
 use stile_decode::{Fault, Outcome as Done, Quick, Refusal, execute};
 use stile_ledger::RowId;
@@ -89,6 +90,17 @@ extern "C" fn handle_ept_violation(cpu: &mut Cpu) -> Outcome {
             false
         }
         Some(Quick::Store(value)) => {
+            if offset == offset::EOI && interrupts::end_at_once(cpu) {
+                advance_to(next);
+                return Outcome::again(rows::local_apic(true));
+            }
+            if offset == offset::ICR
+                && let Some(vector) = cpu.apic().send_to_self(value)
+            {
+                let flags = advance_to(next);
+                interrupts::interrupt_self(cpu, vector, flags & interrupts::IF != 0);
+                return Outcome::again(rows::local_apic(true));
+            }
             write(cpu, address, value.into());
             true
         }
@@ -140,7 +152,9 @@ pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
         return end(cpu, row, how);
     }
     match done {
-        Ok(Done::Complete) => advance_to(decoded.code_size().advance(rip, decoded.len())),
+        Ok(Done::Complete) => {
+            advance_to(decoded.code_size().advance(rip, decoded.len()));
+        }
         Ok(Done::Partial) => {}
         Err(fault) => return refuse(row, fault),
     }
