@@ -9,7 +9,7 @@ use stile_ledger::report::Account;
 use stile_wire::{Channel, Decoder, Event, Item};
 
 use super::platform::{self, Start};
-use super::{counts, emulate};
+use super::{counts, emulate, vmx};
 use crate::config::{Arch, MachineConfig, VmConfig};
 use crate::hypervisor;
 use crate::image::{self, Hypervisor, Seed, VmFiles};
@@ -41,8 +41,10 @@ pub struct Output {
     pub console: Vec<u8>,
     /// The VM's exits by its ledger, from its start to its end.
     pub account: Account,
-    /// What the emulator counted, if anything was to be.
+    /// What the plugin counted, if there is one.
     pub counts: Option<counts::Output>,
+    /// What the emulated PC counted.
+    pub vmx: Vec<vmx::Section>,
 }
 
 /// Runs a machine of [`machine`], with further arguments for the emulator, and counts with the plugin if there is one.
@@ -63,7 +65,7 @@ pub fn run(
     let machine = platform::of(config.arch).hypervisors(&start, extra);
     let output = emulate::run(&machine, &image.bytes, plugin)?;
     let (console, account) = decode(config.arch, &output.line)?;
-    Ok(Output { arch: config.arch, console, account, counts: output.counts })
+    Ok(Output { arch: config.arch, console, account, counts: output.counts, vmx: output.vmx })
 }
 
 impl Output {
