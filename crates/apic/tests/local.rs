@@ -238,6 +238,25 @@ fn deadlines_fire_once_and_read_as_zero_then() {
     assert_eq!((apic.tsc_deadline(), apic.timer_deadline()), (0, None), "leaving the mode disarms");
 }
 
+/// A deadline that is written to its place is one that is set, and there is a place only while that is so.
+#[test]
+fn deadlines_by_their_place_are_deadlines() {
+    let mut apic = enabled(0);
+    assert_eq!(apic.tsc_deadline_place(), None, "the timer counts");
+    apic.write(LVT_TIMER, 0x5_0040, 0);
+    assert_eq!(apic.tsc_deadline_place(), None, "masked");
+    apic.write(LVT_TIMER, 0x4_0040, 0);
+    *apic.tsc_deadline_place().unwrap() = 500;
+    assert_eq!((apic.tsc_deadline(), apic.timer_deadline()), (500, Some(500)));
+    assert_eq!((apic.ring_timer(499), apic.ring_timer(500), apic.ring_timer(501)), (None, Some(0x40), None));
+    assert_eq!((apic.tsc_deadline(), apic.timer_deadline(), apic.pending()), (0, None, None));
+    *apic.tsc_deadline_place().unwrap() = 600;
+    *apic.tsc_deadline_place().unwrap() = 0;
+    assert_eq!(apic.ring_timer(u64::MAX), None, "zero disarms it");
+    apic.write(SVR, 0xff, 0);
+    assert_eq!(apic.tsc_deadline_place(), None, "disabling the APIC masks it");
+}
+
 #[test]
 fn who_is_meant() {
     let ids = |destination: Destination, apics: &[LocalApic]| -> Vec<usize> {
