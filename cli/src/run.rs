@@ -37,7 +37,9 @@ pub fn run(args: &RunArgs) -> Result<u8> {
             emulator::Machine::Arm(Board { cpu, cpus, memory, machine, icount: args.icount, extra })
         }
         // It counts instructions in any case.
-        Arch::X86_64 => emulator::Machine::Pc(Pc { cpu, cpus, memory, boot: Boot::default(), extra: args.machine_option.clone() }),
+        Arch::X86_64 => {
+            emulator::Machine::Pc(Pc { cpu, cpus, memory, boot: Boot::default(), extra: args.machine_option.clone(), counts: None })
+        }
     };
     session::run(&Request {
         machine,

@@ -151,6 +151,7 @@ mod tests {
             exits: Some(1.0),
             reasons: Default::default(),
             outside: None,
+            vmx: None,
             iterations: 64,
         };
         Record {

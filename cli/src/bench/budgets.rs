@@ -35,11 +35,19 @@ pub struct Budget {
     sysreg_writes: Option<f64>,
     /// DSB, DMB, ISB and SB at EL2.
     barriers: Option<f64>,
+    /// VMREAD outside of guests. This and what follows is there for the emulated PC.
+    vmcs_reads: Option<f64>,
+    /// VMWRITE outside of guests.
+    vmcs_writes: Option<f64>,
 }
 
 impl Budget {
-    fn is_whole(&self) -> bool {
-        self.sysreg_reads.and(self.sysreg_writes).and(self.barriers).is_some()
+    /// Whether it has all that is counted on a platform.
+    fn is_whole(&self, platform: &Platform) -> bool {
+        match platform.has_plugin {
+            true => self.sysreg_reads.and(self.sysreg_writes).and(self.barriers).is_some(),
+            false => self.vmcs_reads.and(self.vmcs_writes).is_some(),
+        }
     }
 }
 
@@ -129,7 +137,7 @@ fn parse(text: &str) -> Result<Budgets> {
         let must = |operation: &&Operation| platform.has_plugin || operation.needs == Needs::One;
         for operation in platform.operations.iter().filter(must) {
             let budget = most.and_then(|budgets| budgets.get(operation.name));
-            let given = budget.is_some_and(|budget| budget.is_whole() || !platform.has_plugin);
+            let given = budget.is_some_and(|budget| budget.is_whole(platform));
             anyhow::ensure!(given, "{} has no budget on {}", operation.name, platform.cpu());
         }
     }
@@ -146,6 +154,8 @@ pub fn exceeded(cpu: &str, figure: &Figure, budget: Option<&Budget>) -> Vec<Stri
         ("system-register reads", outside.map(|outside| outside.sysreg_reads), budget.sysreg_reads),
         ("system-register writes", outside.map(|outside| outside.sysreg_writes), budget.sysreg_writes),
         ("barriers", outside.map(|outside| outside.barriers), budget.barriers),
+        ("VMREADs", figure.vmx.map(|vmx| vmx.vmcs_reads), budget.vmcs_reads),
+        ("VMWRITEs", figure.vmx.map(|vmx| vmx.vmcs_writes), budget.vmcs_writes),
     ];
     let sentence = |(what, cost, most): (&str, Option<f64>, Option<f64>)| match (cost, most) {
         (_, None) => None,
@@ -164,8 +174,7 @@ fn exceeded_together(cpu: &str, together: &Together, budgets: &BTreeMap<String, 
     let mut failures = Vec::new();
     for figure in &together.figures {
         let Some(budget) = budgets.get(&figure.operation) else { continue };
-        // All exits are compared below.
-        failures.extend(exceeded(cpu, &Figure { exits: Some(0.0), ..figure.clone() }, Some(budget)));
+        failures.extend(exceeded(cpu, figure, Some(budget)));
         most += budget.exits * figure.iterations as f64;
     }
     let exits = together.exits.values().sum::<i64>();
@@ -187,6 +196,7 @@ pub fn missing<'a>(cpu: &str, measured: impl Iterator<Item = &'a str>, budgets: 
 mod tests {
     use super::super::host::Outside;
     use super::super::platform;
+    use super::super::vmx::Vmx;
     use super::*;
 
     #[test]
@@ -199,8 +209,15 @@ mod tests {
         }
     }
 
-    const BUDGET: Budget =
-        Budget { instructions: 35.0, exits: 1.0, sysreg_reads: Some(3.0), sysreg_writes: Some(0.0), barriers: Some(0.0) };
+    const BUDGET: Budget = Budget {
+        instructions: 35.0,
+        exits: 1.0,
+        sysreg_reads: Some(3.0),
+        sysreg_writes: Some(0.0),
+        barriers: Some(0.0),
+        vmcs_reads: None,
+        vmcs_writes: None,
+    };
 
     /// A figure that is as much as the budget allows.
     fn figure() -> Figure {
@@ -212,6 +229,7 @@ mod tests {
             exits: Some(1.0),
             reasons: Default::default(),
             outside: Some(outside),
+            vmx: None,
             iterations: 512,
         }
     }
@@ -256,15 +274,18 @@ mod tests {
 
     #[test]
     fn exits_of_operations_in_one_run_are_added_up() {
-        let budget = Budget { sysreg_reads: None, sysreg_writes: None, barriers: None, ..BUDGET };
+        let not_here = Budget { sysreg_reads: None, sysreg_writes: None, barriers: None, ..BUDGET };
+        let budget = Budget { vmcs_reads: Some(4.0), vmcs_writes: Some(1.0), ..not_here };
         let budgets = BTreeMap::from([("hyp_call".to_owned(), budget)]);
-        let run = |exits, instructions| {
-            let figure = Figure { instructions, iterations: 100, outside: None, exits: None, ..figure() };
+        let run = |exits, instructions, vmcs_reads| {
+            let vmx = Some(Vmx { vmcs_reads, vmcs_writes: 1.0, msr_writes: 0.0 });
+            let figure = Figure { instructions, iterations: 100, outside: None, vmx, ..figure() };
             exceeded_together("pc", &Together { figures: vec![figure], exits: BTreeMap::from([("HVC".to_owned(), exits)]) }, &budgets)
         };
-        assert!(run(100, 35.0).is_empty());
-        assert_eq!(run(101, 35.0), ["all operations on pc: 101 exits, and their budgets are 100: 101 HVC"]);
-        assert_eq!(run(100, 36.0), ["hyp_call on pc: 36.000 instructions, 1.000 more than its budget of 35"]);
+        assert!(run(100, 35.0, 4.0).is_empty());
+        assert_eq!(run(101, 35.0, 4.0), ["all operations on pc: 101 exits, and their budgets are 100: 101 HVC"]);
+        assert_eq!(run(100, 36.0, 4.0), ["hyp_call on pc: 36.000 instructions, 1.000 more than its budget of 35"]);
+        assert_eq!(run(100, 35.0, 5.0), ["hyp_call on pc: 5.000 VMREADs, 1.000 more than its budget of 4"]);
         let nothing = Together { figures: Vec::new(), exits: BTreeMap::new() };
         assert_eq!(exceeded_together("pc", &nothing, &budgets), ["hyp_call on pc was not measured"]);
     }

@@ -53,6 +53,7 @@ mod tests {
             exits: Some(1.0),
             reasons: Default::default(),
             outside,
+            vmx: None,
             iterations: 64,
         };
         let hosts = [(Host::Stile, vec![figure(Some(outside))]), (Host::Native, vec![figure(Some(outside))])];

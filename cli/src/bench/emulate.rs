@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::{counts, probe};
+use super::{counts, probe, vmx};
 use crate::emulator::Machine;
 use crate::exit;
 
@@ -26,8 +26,10 @@ pub const REPEATABLE: [&str; 4] = ["-seed", "1", "-rtc", "base=2026-01-01,clock=
 pub struct Output {
     /// Everything that came over the serial line.
     pub line: Vec<u8>,
-    /// What was counted, if anything was to be.
+    /// What the plugin counted, if there is one.
     pub counts: Option<counts::Output>,
+    /// What the emulated PC counts without one.
+    pub vmx: Vec<vmx::Section>,
 }
 
 /// What to do about a machine that runs.
@@ -62,11 +64,17 @@ pub fn run_until(machine: &Machine, image: &[u8], plugin: Option<&Path>, mut nex
         let read = || counts::parse(&std::fs::read_to_string(counted.path()).context("reading the counts")?);
         plugin.map(|_| read()).transpose()
     };
+    let is_pc = matches!(machine, Machine::Pc(_));
+    let vmx = || match is_pc {
+        true => vmx::parse(&std::fs::read_to_string(counted.path()).context("reading the counts")?),
+        false => Ok(Vec::new()),
+    };
     let mut machine = machine.clone();
     match (&mut machine, plugin) {
         (Machine::Arm(board), Some(plugin)) => board.extra.extend(counts::arguments(plugin, counted.path())),
         (Machine::Pc(_), Some(_)) => bail!("the PC's emulator has no plugin that counts"),
-        (_, None) => {}
+        (Machine::Pc(pc), None) => pc.counts = Some(counted.path().to_owned()),
+        (Machine::Arm(_), None) => {}
     }
     let (mut emulator, mut pipes) = machine.start(image_file.path())?;
     let errors = thread::spawn(move || {
@@ -95,7 +103,7 @@ pub fn run_until(machine: &Machine, image: &[u8], plugin: Option<&Path>, mut nex
                     Next::Send(bytes) => drop(pipes.input.write_all(&bytes).and_then(|()| pipes.input.flush())),
                     Next::End => {
                         emulator.kill();
-                        return Ok(Output { line: output, counts: counts()? });
+                        return Ok(Output { line: output, counts: counts()?, vmx: vmx()? });
                     }
                 }
             }
@@ -107,7 +115,7 @@ pub fn run_until(machine: &Machine, image: &[u8], plugin: Option<&Path>, mut nex
         }
     }
     match emulator.wait(GRACE) {
-        Some(status) if emulator.is_success(status) => Ok(Output { line: output, counts: counts()? }),
+        Some(status) if emulator.is_success(status) => Ok(Output { line: output, counts: counts()?, vmx: vmx()? }),
         Some(status) => {
             let errors = errors.join().unwrap_or_default();
             Err(match counts::advice(&errors) {

@@ -85,7 +85,27 @@ fn tables(platform: &Platform, records: &[Record]) -> String {
     let plain: Vec<_> = records.iter().filter(plain).collect();
     let mut models: Vec<&str> = plain.iter().map(|record| &record.cpu[..]).collect();
     models.dedup();
-    models.into_iter().map(|cpu| table(platform, cpu, &plain)).collect::<Vec<_>>().join("\n")
+    let of_model = |cpu: &str| [Some(table(platform, cpu, &plain)), vmx(platform, cpu, &plain)].into_iter().flatten().collect::<Vec<_>>();
+    models.into_iter().flat_map(of_model).collect::<Vec<_>>().join("\n")
+}
+
+/// A table of what the processor is asked for outside of guests; none if it was not counted.
+fn vmx(platform: &Platform, cpu: &str, records: &[&Record]) -> Option<String> {
+    let counted = |record: &&&Record| record.cpu == cpu && record.figure.vmx.is_some();
+    let records: Vec<_> = records.iter().filter(counted).collect();
+    let there = |host: &Host| *host != Host::Native && records.iter().any(|record| record.host == host.name());
+    let hosts: Vec<Host> = platform.hosts().filter(there).collect();
+    let mut rows =
+        vec![["VMREAD + VMWRITE; WRMSR".to_owned()].into_iter().chain(hosts.iter().map(|host| host.title().to_owned())).collect()];
+    for operation in platform.operations {
+        let cell = |host: &Host| {
+            let found = records.iter().find(|record| record.host == host.name() && record.figure.operation == operation.name);
+            let vmx = found.and_then(|record| record.figure.vmx);
+            vmx.map_or(String::new(), |vmx| format!("{} + {}; {}", short(vmx.vmcs_reads), short(vmx.vmcs_writes), short(vmx.msr_writes)))
+        };
+        rows.push([operation.name.to_owned()].into_iter().chain(hosts.iter().map(cell)).collect());
+    }
+    (!hosts.is_empty()).then(|| markdown(&rows))
 }
 
 fn table(platform: &Platform, cpu: &str, records: &[&Record]) -> String {
@@ -168,6 +188,7 @@ mod tests {
                 exits: Some(1.0),
                 reasons: Default::default(),
                 outside: None,
+                vmx: None,
                 iterations: 64,
             },
         };

@@ -22,6 +22,7 @@ mod probe;
 mod record;
 mod report;
 mod under_stile;
+mod vmx;
 
 use anyhow::{Context, Result};
 use stile_blob::Techniques;
@@ -101,7 +102,7 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
             let figures = host.measure(&request).with_context(|| format!("measuring under {}", host.name()))?;
             results.add(host, figures);
         }
-        let tables = [(!operations.is_empty()).then(|| results.table()), results.reasons(), results.crossings()];
+        let tables = [(!operations.is_empty()).then(|| results.table()), results.reasons(), results.crossings(), results.vmx()];
         (tables.into_iter().flatten().collect(), results.records())
     };
     let mut lines = record::write(&records)?;

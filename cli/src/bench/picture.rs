@@ -234,6 +234,7 @@ mod tests {
             exits: None,
             reasons: Default::default(),
             outside: None,
+            vmx: None,
             iterations: 64,
         };
         Record { host: host.to_owned(), arch: Arch::Aarch64, cpu: "max".to_owned(), level: 1, ablation: None, figure }

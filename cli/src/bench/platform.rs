@@ -38,7 +38,7 @@ pub static PLATFORMS: [Platform; 2] = [
     Platform {
         arch: Arch::X86_64,
         operations: &operation::X86_64,
-        peers: &[Host::Without(Technique::ApicVirtualization), Host::Native, Host::Kvm(Kvm::V6_1)],
+        peers: &[Host::Without(Technique::ApicVirtualization), Host::Without(Technique::DecodeCache), Host::Native, Host::Kvm(Kvm::V6_1)],
         has_plugin: false,
         picture: "docs/bench-x86_64.svg",
         mark: "figures of x86_64",
@@ -149,7 +149,7 @@ impl Platform {
         let cpu = cpu.to_owned();
         match self.arch {
             Arch::Aarch64 => Machine::Arm(Board { cpu, cpus, memory, machine: options, icount: true, extra }),
-            Arch::X86_64 => Machine::Pc(Pc { cpu, cpus, memory, boot, extra }),
+            Arch::X86_64 => Machine::Pc(Pc { cpu, cpus, memory, boot, extra, counts: None }),
         }
     }
 }

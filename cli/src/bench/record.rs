@@ -72,6 +72,7 @@ mod tests {
             exits: Some(1.0),
             reasons: Default::default(),
             outside: None,
+            vmx: None,
             iterations: 4096,
         };
         let plain = Record { host: "stile".to_owned(), arch: Arch::Aarch64, cpu: "max".to_owned(), level: 1, ablation: None, figure };

@@ -7,6 +7,7 @@ use super::host::{Figure, Host};
 use super::operation::Operation;
 use super::platform::Platform;
 use super::record::Record;
+use super::vmx;
 
 /// All that was measured.
 #[derive(Debug)]
@@ -82,6 +83,11 @@ impl<'a> Results<'a> {
         crossings::table(self.operations, &self.hosts)
     }
 
+    /// The table of what the processor was asked for on a PC, if it was counted.
+    pub fn vmx(&self) -> Option<String> {
+        vmx::table(self.operations, &self.hosts)
+    }
+
     /// Every figure, with where it is from.
     pub fn records(&self) -> Vec<Record> {
         let record = |host: &Host, figure: &Figure| Record {
@@ -140,7 +146,15 @@ mod tests {
     use crate::config::Arch;
 
     fn figure(operation: &str, instructions: f64, exits: Option<f64>) -> Figure {
-        Figure { operation: operation.to_owned(), instructions, exits, reasons: Default::default(), outside: None, iterations: 4096 }
+        Figure {
+            operation: operation.to_owned(),
+            instructions,
+            exits,
+            reasons: Default::default(),
+            outside: None,
+            vmx: None,
+            iterations: 4096,
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use stile_wire::{Channel, Command, Decoder, Encoder, Event, Item};
 use super::counts;
 use super::emulate::{self, Next};
 use super::platform::{self, Start};
+use super::vmx;
 use crate::config::{Arch, MachineConfig, VmConfig};
 use crate::hypervisor;
 use crate::image::{self, Hypervisor, Seed, VmFiles};
@@ -42,8 +43,10 @@ pub struct Output {
     pub console: Vec<u8>,
     /// The VM's exits by its ledger, from its start to its end.
     pub account: Account,
-    /// What the emulator counted, if anything was to be.
+    /// What the plugin counted, if there is one.
     pub counts: Option<counts::Output>,
+    /// What the emulated PC counted.
+    pub vmx: Vec<vmx::Section>,
 }
 
 /// How long a VM runs.
@@ -95,7 +98,7 @@ pub fn run_until(
         _ => Next::GoOn,
     })?;
     let (console, account) = decode(config.arch, &output.line)?;
-    Ok(Output { arch: config.arch, console, account, counts: output.counts })
+    Ok(Output { arch: config.arch, console, account, counts: output.counts, vmx: output.vmx })
 }
 
 impl Output {

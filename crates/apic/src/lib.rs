@@ -21,6 +21,7 @@ mod message;
 pub mod offset;
 mod pages;
 mod posted;
+mod summary;
 mod vectors;
 
 pub use ioapic::{IoApic, PINS};

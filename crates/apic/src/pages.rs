@@ -186,10 +186,13 @@ impl Pages {
         self.set(word, self.get(word) | 1 << (vector & 31));
     }
 
-    /// Takes a vector out of a set. Only for its owner.
-    pub(crate) fn remove(&self, set: u32, vector: u8) {
+    /// Takes a vector out of a set. Only for its owner. Returns what is left in its word.
+    #[inline]
+    pub(crate) fn remove(&self, set: u32, vector: u8) -> u32 {
         let word = word_of(set, vector);
-        self.set(word, self.get(word) & !(1 << (vector & 31)));
+        let left = self.get(word) & !(1 << (vector & 31));
+        self.set(word, left);
+        left
     }
 
     /// The highest vector of a set.
@@ -204,7 +207,13 @@ impl Pages {
     /// PPR.
     #[inline]
     pub fn processor_priority(&self) -> u8 {
-        let (tpr, serving) = (self.get(offset::TPR) as u8, self.highest(offset::ISR).unwrap_or(0));
+        self.priority_over(self.highest(offset::ISR))
+    }
+
+    /// PPR if this is the highest interrupt in service.
+    #[inline]
+    pub(crate) fn priority_over(&self, serving: Option<u8>) -> u8 {
+        let (tpr, serving) = (self.get(offset::TPR) as u8, serving.unwrap_or(0));
         if tpr >> 4 >= serving >> 4 { tpr } else { serving & 0xf0 }
     }
 
@@ -309,13 +318,14 @@ impl Pages {
         if self.posted.notify() { Received::Interrupt } else { Received::Nothing }
     }
 
-    /// Moves what was posted into IRR. Returns the level-triggered ones if there was anything. Only for the owner.
+    /// Whether something was posted that is not in IRR yet.
     #[inline(always)]
-    pub(crate) fn merge(&self) -> Option<crate::Vectors> {
-        self.posted.is_outstanding().then(|| self.merge_posted())
+    pub(crate) fn has_posted(&self) -> bool {
+        self.posted.is_outstanding()
     }
 
-    fn merge_posted(&self) -> crate::Vectors {
+    /// Moves what was posted into IRR. Returns all of it, and what of it is level-triggered. Only for the owner.
+    pub(crate) fn merge(&self) -> (crate::Vectors, crate::Vectors) {
         // In this order: what is posted after the acknowledgement asks for another look.
         self.posted.acknowledge();
         let mut requests = self.posted.requests().take();
@@ -331,7 +341,7 @@ impl Pages {
                 self.registers[(offset::TMR + 16 * i) as usize >> 2].fetch_or(level, Ordering::Relaxed);
             }
         }
-        levels
+        (requests, levels)
     }
 }
 

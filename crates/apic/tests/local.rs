@@ -31,8 +31,11 @@ fn fixed(vector: u8, level: bool) -> Message {
 #[derive(Clone, Debug)]
 enum Op {
     Receive(u8, bool),
+    Own(u8),
     Acknowledge,
     End,
+    EndAtOnce,
+    Refresh,
     Priority(u8),
     Enable(bool),
 }
@@ -40,7 +43,10 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     let vector = prop_oneof![4 => 0x10_u8..0x60, 1 => any::<u8>()];
     prop_oneof![
-        4 => (vector, any::<bool>()).prop_map(|(vector, level)| Op::Receive(vector, level)),
+        4 => (vector.clone(), any::<bool>()).prop_map(|(vector, level)| Op::Receive(vector, level)),
+        3 => vector.prop_map(Op::Own),
+        3 => Just(Op::EndAtOnce),
+        1 => Just(Op::Refresh),
         4 => Just(Op::Acknowledge),
         3 => Just(Op::End),
         1 => any::<u8>().prop_map(Op::Priority),
@@ -98,6 +104,24 @@ proptest! {
                         model.level.insert(vector, level);
                     }
                 }
+                Op::Own(vector) => {
+                    let alone = model.requests.is_empty() && !model.level.get(&vector).copied().unwrap_or(false);
+                    let expected = alone && model.enabled && vector >= 16 && vector >> 4 > model.ppr() >> 4;
+                    prop_assert_eq!(apic.take_at_once(vector), expected);
+                    if expected {
+                        model.in_service.insert(vector);
+                        model.level.insert(vector, false);
+                    }
+                }
+                Op::EndAtOnce => {
+                    let highest = model.in_service.last().copied();
+                    let expected = model.requests.is_empty() && highest.is_none_or(|vector| !model.level[&vector]);
+                    prop_assert_eq!(apic.end_at_once(), expected);
+                    if expected {
+                        model.in_service.pop_last();
+                    }
+                }
+                Op::Refresh => apic.refresh(),
                 Op::Acknowledge => {
                     let expected = model.pending();
                     prop_assert_eq!(apic.acknowledge(), expected);
@@ -124,6 +148,21 @@ proptest! {
             prop_assert_eq!(apic.read(PPR, 0), u32::from(model.ppr()));
             prop_assert_eq!(bits(&mut apic, IRR), model.requests.clone());
             prop_assert_eq!(bits(&mut apic, ISR), model.in_service.clone());
+        }
+    }
+
+    /// Interrupts to oneself that have a way of their own are those that the ICR sends.
+    #[test]
+    fn what_is_sent_to_oneself_is_what_the_icr_sends(value in any::<u32>(), own: bool) {
+        let value = if own { value & !0xc_0700 | 0x4_0000 } else { value };
+        let (mut plain, mut short) = (enabled(0), enabled(0));
+        let vector = match plain.write(ICR, value, 0) {
+            Effect::Send(Message { destination: Destination::Own, delivery: Delivery::Fixed, vector, level: false }) => Some(vector),
+            _ => None,
+        };
+        prop_assert_eq!(short.send_to_self(value), vector);
+        if vector.is_some() {
+            prop_assert_eq!(short.read(ICR, 0), plain.read(ICR, 0));
         }
     }
 
@@ -197,6 +236,25 @@ fn deadlines_fire_once_and_read_as_zero_then() {
     apic.set_tsc_deadline(300);
     apic.write(LVT_TIMER, 0x40, 0);
     assert_eq!((apic.tsc_deadline(), apic.timer_deadline()), (0, None), "leaving the mode disarms");
+}
+
+/// A deadline that is written to its place is one that is set, and there is a place only while that is so.
+#[test]
+fn deadlines_by_their_place_are_deadlines() {
+    let mut apic = enabled(0);
+    assert_eq!(apic.tsc_deadline_place(), None, "the timer counts");
+    apic.write(LVT_TIMER, 0x5_0040, 0);
+    assert_eq!(apic.tsc_deadline_place(), None, "masked");
+    apic.write(LVT_TIMER, 0x4_0040, 0);
+    *apic.tsc_deadline_place().unwrap() = 500;
+    assert_eq!((apic.tsc_deadline(), apic.timer_deadline()), (500, Some(500)));
+    assert_eq!((apic.ring_timer(499), apic.ring_timer(500), apic.ring_timer(501)), (None, Some(0x40), None));
+    assert_eq!((apic.tsc_deadline(), apic.timer_deadline(), apic.pending()), (0, None, None));
+    *apic.tsc_deadline_place().unwrap() = 600;
+    *apic.tsc_deadline_place().unwrap() = 0;
+    assert_eq!(apic.ring_timer(u64::MAX), None, "zero disarms it");
+    apic.write(SVR, 0xff, 0);
+    assert_eq!(apic.tsc_deadline_place(), None, "disabling the APIC masks it");
 }
 
 #[test]

@@ -46,7 +46,7 @@ impl Processor {
     fn enter(&mut self) {
         if let Some(status) = self.apic.take_status() {
             [self.requesting, self.serving] = status.interrupts.to_le_bytes();
-            self.exits = status.exits;
+            self.exits = status.exits.unwrap_or(self.exits);
         }
         self.virtualize_ppr();
     }
@@ -122,6 +122,8 @@ enum Event {
     Message(u8, bool),
     /// From the guest to itself.
     SelfIpi(u8),
+    /// From the owner, for the guest: of the timer.
+    Own(u8),
     /// The guest takes what it can.
     Take,
     End,
@@ -133,9 +135,11 @@ enum Event {
 fn event() -> impl Strategy<Value = Event> {
     // An interrupt of each vector is either edge- or level-triggered, as in a machine.
     let vector = || prop_oneof![4 => 0x10_u8..0x60, 1 => 0x10_u8..=0xff];
+    let edge = |vector: u8| if vector.is_multiple_of(5) { vector ^ 1 } else { vector };
     prop_oneof![
         4 => vector().prop_map(|vector| Event::Message(vector, vector % 5 == 0)),
-        2 => vector().prop_map(|vector| Event::SelfIpi(if vector % 5 == 0 { vector ^ 1 } else { vector })),
+        2 => vector().prop_map(move |vector| Event::SelfIpi(edge(vector))),
+        2 => vector().prop_map(move |vector| Event::Own(edge(vector))),
         4 => Just(Event::Take),
         4 => Just(Event::End),
         1 => any::<u8>().prop_map(Event::Priority),
@@ -161,6 +165,15 @@ proptest! {
                 Event::SelfIpi(vector) => {
                     model.pages().receive(fixed(vector, false));
                     processor.request(vector);
+                }
+                Event::Own(vector) => {
+                    model.post(vector);
+                    if processor.apic.request_at_once(vector) {
+                        processor.requesting = processor.requesting.max(vector);
+                    } else {
+                        processor.apic.post(vector);
+                        processor.enter();
+                    }
                 }
                 Event::Take => prop_assert_eq!(processor.deliver(), model.acknowledge()),
                 Event::End => {

@@ -133,7 +133,7 @@ pub fn measure(kvm: Kvm, request: &Request<'_>) -> Result<Vec<Figure>> {
         };
         let boot = Boot { cpu: request.cpu, cpus, memory: MEMORY, initrd: &archive, names: &names, plugin: request.plugin };
         let output = kvm.boot(&boot)?;
-        figures.extend(super::figures(output.counts.as_ref(), &output.line, &operations)?);
+        figures.extend(super::figures(output.counts.as_ref(), &output.vmx, &output.line, &operations)?);
     }
     Ok(figures)
 }

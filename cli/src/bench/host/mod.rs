@@ -10,12 +10,13 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
-use stile_blob::{ApicVirtualization, Techniques};
+use stile_blob::{ApicVirtualization, DecodeCache, Techniques};
 
 use super::counts::{self, Counts};
 use super::operation::Operation;
 use super::platform::{self, Platform};
 use super::probe;
+use super::vmx::{self, Vmx};
 pub use kvm::{Boot, Kvm, boot_arguments as client_boot_arguments, client_archive};
 pub use stile::{Together, measure_together};
 
@@ -73,7 +74,11 @@ impl Host {
     pub fn measure(self, request: &Request<'_>) -> Result<Vec<Figure>> {
         match self {
             Self::Stile => stile::measure(request),
-            Self::Without(technique) => stile::measure(&Request { techniques: technique.switched_off(request.techniques), ..*request }),
+            Self::Without(technique) => {
+                let operations: Vec<_> = request.operations.iter().filter(|operation| technique.concerns(operation)).copied().collect();
+                let techniques = technique.switched_off(request.techniques);
+                stile::measure(&Request { operations: &operations, techniques, ..*request })
+            }
             Self::Native => native::measure(request),
             Self::Kvm(kvm) => kvm::measure(kvm, request),
             Self::Xen => xen::measure(request),
@@ -86,18 +91,22 @@ impl Host {
 pub enum Technique {
     /// Local APICs by the processor.
     ApicVirtualization,
+    /// These, and the cache of decoded instructions.
+    DecodeCache,
 }
 
 impl Technique {
     const fn name(self) -> &'static str {
         match self {
             Self::ApicVirtualization => "stile-software-apic",
+            Self::DecodeCache => "stile-no-decode-cache",
         }
     }
 
     const fn title(self) -> &'static str {
         match self {
             Self::ApicVirtualization => "Stile, software APIC",
+            Self::DecodeCache => "and no decode cache",
         }
     }
 
@@ -105,6 +114,16 @@ impl Technique {
     pub fn switched_off(self, techniques: Techniques) -> Techniques {
         match self {
             Self::ApicVirtualization => Techniques { apic_virtualization: ApicVirtualization::Off, ..techniques },
+            Self::DecodeCache => Techniques { decode_cache: DecodeCache::Off, ..Self::ApicVirtualization.switched_off(techniques) },
+        }
+    }
+
+    /// Whether an operation is another one without it.
+    fn concerns(self, operation: &Operation) -> bool {
+        match self {
+            Self::ApicVirtualization => true,
+            // Instructions are decoded whose operand is a device.
+            Self::DecodeCache => operation.name.ends_with("_xapic") || matches!(operation.name, "lapic_id_read" | "lapic_timer_read"),
         }
     }
 }
@@ -145,6 +164,9 @@ pub struct Figure {
     /// What ran outside of the guest, where it is counted.
     #[serde(flatten)]
     pub outside: Option<Outside>,
+    /// What the processor is asked for outside of the guest, where that is counted.
+    #[serde(flatten)]
+    pub vmx: Option<Vmx>,
     /// How many were measured.
     pub iterations: u64,
 }
@@ -189,13 +211,14 @@ impl Outside {
 ///
 /// # Errors
 /// The probe failed, or there are not as many sections as figures.
-fn figures(counts: Option<&counts::Output>, console: &[u8], operations: &[Operation]) -> Result<Vec<Figure>> {
+fn figures(counts: Option<&counts::Output>, vmx: &[vmx::Section], console: &[u8], operations: &[Operation]) -> Result<Vec<Figure>> {
     let lines = probe::lines(console)?;
     let measured: Vec<_> = lines.iter().filter_map(|line| Some((line, line.instructions?, line.iterations?))).collect();
     let sections = counts.map(|counts| counts.sections.as_slice());
     if let Some(sections) = sections {
         ensure!(sections.len() == measured.len(), "{} sections were counted for {} figures", sections.len(), measured.len());
     }
+    ensure!(vmx.is_empty() || vmx.len() == measured.len(), "{} sections were counted for {} figures", vmx.len(), measured.len());
     let figure = |operation: &Operation| {
         let (index, (line, instructions, iterations)) =
             measured.iter().enumerate().find(|(_, (line, ..))| line.operation == operation.name)?;
@@ -206,6 +229,7 @@ fn figures(counts: Option<&counts::Output>, console: &[u8], operations: &[Operat
             exits: section.map(|section| section.exits).or(line.exits).map(|exits| exits as f64 / *iterations as f64),
             reasons: BTreeMap::new(),
             outside: section.map(|section| Outside::of_each(&section.outside, *iterations)),
+            vmx: vmx.get(index).map(|section| section.of_each(&vmx::Section::default(), *iterations)),
             iterations: *iterations,
         })
     };

@@ -18,7 +18,7 @@ pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
         let start = Start { cpu: request.cpu, cpus: needs.cpus(), memory: 2 * probe::MEMORY };
         let machine = request.platform.bare(&start, probe::arguments(&operations, request.iterations));
         let output = emulate::run(&machine, request.probe, request.plugin)?;
-        figures.extend(super::figures(output.counts.as_ref(), &output.line, &operations)?);
+        figures.extend(super::figures(output.counts.as_ref(), &output.vmx, &output.line, &operations)?);
     }
     Ok(figures)
 }

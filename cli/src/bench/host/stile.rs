@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use super::{Figure, Outside, Request};
 use crate::bench::counts::Section;
 use crate::bench::operation::{Needs, Operation};
-use crate::bench::{probe, under_stile};
+use crate::bench::{probe, under_stile, vmx};
 use crate::config::MachineConfig;
 use crate::image::{Hypervisor, VmFiles};
 
@@ -29,12 +29,18 @@ pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
             let counted = twice.exits.saturating_sub(once.exits);
             ensure!(counted as i64 == exits, "{}: {exits} exits by the ledger, and {counted} by the emulator", operation.name);
         }
+        let vmx = twice.vmx.zip(once.vmx);
+        if let Some((twice, once)) = &vmx {
+            let counted = twice.more_exits(once);
+            ensure!(counted == exits, "{}: {exits} exits by the ledger, and {counted} by the emulator", operation.name);
+        }
         figures.push(Figure {
             operation: operation.name.to_owned(),
             instructions: twice.instructions,
             exits: Some(exits as f64 / more as f64),
             reasons: reasons.of_each(more),
             outside: sections.map(|(twice, once)| Outside::of_each(&twice.outside.without(&once.outside), more)),
+            vmx: vmx.map(|(twice, once)| twice.of_each(&once, more)),
             iterations: twice.iterations,
         });
     }
@@ -44,7 +50,7 @@ pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
 /// What operations cost that were measured in one run.
 #[derive(Debug)]
 pub struct Together {
-    /// What each costs. Of exits there are only those of all; `iterations` is how many times more an operation ran in the second run.
+    /// What each costs; `iterations` is how many times more an operation ran in the second run.
     pub figures: Vec<Figure>,
     /// How many more exits the second run had, by reason.
     pub exits: BTreeMap<String, i64>,
@@ -56,13 +62,24 @@ pub fn measure_together(request: &Request<'_>) -> Result<Together> {
     let operations: Vec<_> = request.operations.iter().filter(|operation| operation.needs == Needs::One).copied().collect();
     let once = run_all(request, &hypervisor, &operations, request.iterations)?;
     let twice = run_all(request, &hypervisor, &operations, 2 * request.iterations)?;
-    let mut figures = super::figures(None, &twice.console, &operations)?;
-    let before = super::figures(None, &once.console, &operations)?;
-    for figure in &mut figures {
-        let before = before.iter().find(|before| before.operation == figure.operation).map_or(0, |before| before.iterations);
-        figure.iterations = figure.iterations.saturating_sub(before);
+    let mut figures = super::figures(None, &twice.vmx, &twice.console, &operations)?;
+    let before = super::figures(None, &once.vmx, &once.console, &operations)?;
+    // The probe measures in an order of its own, which the sections have.
+    let lines = probe::lines(&twice.console)?;
+    let measured = lines.iter().filter(|line| line.instructions.is_some());
+    let mut counted = 0;
+    for (line, (twice, once)) in measured.zip(twice.vmx.iter().zip(&once.vmx)) {
+        let is_of = |figure: &Figure| figure.operation == line.operation;
+        let Some(figure) = figures.iter_mut().find(|figure| is_of(figure)) else { continue };
+        let iterations = before.iter().find(|figure| is_of(figure)).map_or(0, |before| before.iterations);
+        figure.iterations = figure.iterations.saturating_sub(iterations);
+        figure.exits = Some(twice.more_exits(once) as f64 / figure.iterations as f64);
+        figure.vmx = Some(twice.of_each(once, figure.iterations));
+        counted += twice.more_exits(once);
     }
-    Ok(Together { figures, exits: Reasons::more(&twice.exits()?, &once.exits()?).0 })
+    let exits = Reasons::more(&twice.exits()?, &once.exits()?);
+    ensure!(counted == exits.sum(), "{} exits by the ledger, and {counted} by the emulator", exits.sum());
+    Ok(Together { figures, exits: exits.0 })
 }
 
 /// What came of one run.
@@ -74,6 +91,8 @@ struct Run {
     exits: BTreeMap<String, u64>,
     /// What the emulator counted while the operation was measured.
     section: Option<Section>,
+    /// The same by the emulated PC.
+    vmx: Option<vmx::Section>,
 }
 
 /// Runs the probe with operations that need the same CPUs.
@@ -93,7 +112,9 @@ fn run(request: &Request<'_>, hypervisor: &Hypervisor, operation: Operation, ite
     let exits = output.exits()?;
     let mut sections = output.counts.map(|counts| counts.sections).unwrap_or_default();
     ensure!(sections.len() == usize::from(request.plugin.is_some()), "{} sections were counted for one figure", sections.len());
-    Ok(Some(Run { instructions, iterations, exits, section: sections.pop() }))
+    let mut vmx = output.vmx;
+    ensure!(vmx.len() == usize::from(!request.platform.has_plugin), "{} sections were counted for one figure", vmx.len());
+    Ok(Some(Run { instructions, iterations, exits, section: sections.pop(), vmx: vmx.pop() }))
 }
 
 /// How many more exits a run has than another, by reason. Of one reason there may be fewer.

@@ -63,6 +63,7 @@ fn own(figure: &Figure) -> host::Figure {
         instructions: figure.l0.instructions,
         exits: Some(figure.exits()),
         outside: Some(figure.l0),
+        vmx: None,
         reasons: Default::default(),
         iterations: figure.iterations,
     }

@@ -6,7 +6,7 @@ mod obtain;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -43,6 +43,8 @@ pub struct Pc {
     pub boot: Boot,
     /// Further lines of the configuration.
     pub extra: Vec<String>,
+    /// The file that what is counted between two marks of a guest's goes to (`instrument.cc`).
+    pub counts: Option<PathBuf>,
 }
 
 impl Pc {
@@ -101,6 +103,7 @@ pub fn start(pc: &Pc, image: &Path) -> Result<(Emulator, Pipes)> {
 
     let mut command = Command::new(&bochs.program);
     command.arg("-q").arg("-f").arg(&configuration).env("BXSHARE", &bochs.dir);
+    command.envs(pc.counts.iter().map(|counts| ("STILE_COUNTS", counts)));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     // It always ends with 1, also when the machine is turned off as it should be: Stile's own messages tell.
     let mut emulator = Emulator::spawn(&mut command, |status| status.code() == Some(1), Some(Box::new(files)))
@@ -175,6 +178,7 @@ mod tests {
             memory: (1 << 30) + 1,
             boot: Boot::default(),
             extra: vec!["magic_break: enabled=0".into()],
+            counts: None,
         };
         let text = pc.configuration("/a/stile.iso", "/share", 4444);
         for line in [

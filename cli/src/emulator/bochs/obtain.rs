@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use flate2::Crc;
 
 use crate::debian::{self, Apt, Package, Wanted};
 use crate::progress::Task;
@@ -32,17 +33,24 @@ const SOURCE_FILES: f64 = 466.0;
 /// - A VM entry must end the masking of physical interrupts that RFLAGS.IF clear means outside of a guest; 3.0 looks only when IF changes. A
 ///   guest that runs with interrupts off from the start would never be interrupted.
 /// - A virtual interrupt that waits for RFLAGS.IF must not be delivered because a physical one comes.
-const MENDED: [(&str, &str, &str); 2] = [
+/// - VMREAD and VMWRITE outside of guests are told to [`INSTRUMENT`], for which Bochs has no call of its own.
+const MENDED: [(&str, &str, &str); 4] = [
     ("cpu/vmx.cc", "  BX_CPU_THIS_PTR in_vmx_guest = true;\n", "  BX_CPU_THIS_PTR in_vmx_guest = true;\n  handleInterruptMaskChange();\n"),
     (
         "cpu/event.cc",
         "    if (is_pending(BX_EVENT_PENDING_VMX_VIRTUAL_INTR)) {\n",
         "    if (is_unmasked_event_pending(BX_EVENT_PENDING_VMX_VIRTUAL_INTR)) {\n",
     ),
+    ("cpu/vmx.cc", "    field_64 = vmread(encoding);\n", "    { BX_INSTR_VMREAD(); field_64 = vmread(encoding); }\n"),
+    ("cpu/vmx.cc", "    vmwrite(encoding, val_64);\n", "    { BX_INSTR_VMWRITE(); vmwrite(encoding, val_64); }\n"),
 ];
 
+/// What stands in place of Bochs' stubs for instrumentation, and counts: files, and what is in them.
+const INSTRUMENT: [(&str, &str); 2] =
+    [("instrument/stubs/instrument.h", include_str!("instrument.h")), ("instrument/stubs/instrument.cc", include_str!("instrument.cc"))];
+
 /// With VMX, AVX-512 and several CPUs; without a display, a debugger, or the statistics signal, whose handler can block for ever.
-const CONFIGURE: [&str; 12] = [
+const CONFIGURE: [&str; 13] = [
     "--with-nogui",
     "--enable-smp",
     "--enable-x86-64",
@@ -55,6 +63,7 @@ const CONFIGURE: [&str; 12] = [
     "--disable-debugger",
     "--disable-show-ips",
     "--disable-docbook",
+    "--enable-instrumentation",
 ];
 
 /// A Bochs that is ready.
@@ -74,8 +83,13 @@ impl Bochs {
     }
 }
 
+/// Its place in the cache. The name has a checksum of all that is Stile's own of it, so that a change is another Bochs.
 fn directory() -> Result<PathBuf> {
-    Ok(cache::dir()?.join("bochs").join(format!("{VERSION}-mended-{}-{}", MENDED.len(), std::env::consts::ARCH)))
+    let mut sum = Crc::new();
+    let mended = MENDED.iter().flat_map(|(file, line, better)| [*file, *line, *better]);
+    let instrument = INSTRUMENT.iter().flat_map(|(file, text)| [*file, *text]);
+    mended.chain(instrument).chain(CONFIGURE).for_each(|text| sum.update(text.as_bytes()));
+    Ok(cache::dir()?.join("bochs").join(format!("{VERSION}-{:08x}-{}", sum.sum(), std::env::consts::ARCH)))
 }
 
 /// Bochs, if it is in the cache.
@@ -149,6 +163,10 @@ fn mend(sources: &Path) -> Result<()> {
             bail!("{file} of Bochs {VERSION} is not as Stile knows it");
         };
         fs::write(&path, [before, better, after].concat()).with_context(|| format!("writing {}", path.display()))?;
+    }
+    for (file, text) in INSTRUMENT {
+        let path = sources.join(file);
+        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! The local APIC.
 
 use crate::pages::{BASE_BSP, BASE_ENABLE, BASE_X2, SVR_SUPPRESS, error};
+use crate::summary::Summary;
 use crate::{Delivery, Message, Pages, Vectors, offset};
 use timer::Timer;
 
@@ -63,12 +64,15 @@ pub enum Received {
 pub struct LocalApic<'a> {
     pages: &'a Pages,
     timer: Timer,
-    /// There may be something in IRR. Only a hint for who has no help of the processor: see [`refresh`](Self::refresh).
-    requested: bool,
+    /// Where something is in IRR and in ISR. Right for who has no help of the processor: see [`refresh`](Self::refresh).
+    requests: Summary,
+    services: Summary,
     /// IRR or ISR is not what the last [`take_status`](Self::take_status) said.
     changed: bool,
     /// Vectors whose ends must exit: those that came level-triggered.
     exits: Vectors,
+    /// They are not what the last [`take_status`](Self::take_status) said.
+    exits_changed: bool,
 }
 
 /// What a processor that delivers virtual interrupts is told at entry.
@@ -76,14 +80,15 @@ pub struct LocalApic<'a> {
 pub struct Status {
     /// RVI in the low byte, SVI in the high one ("Guest Interrupt Status").
     pub interrupts: u16,
-    /// The EOI-exit bitmap ("EOI-Exit Bitmap"). It only grows, until INIT: one exit too many does no harm.
-    pub exits: Vectors,
+    /// The EOI-exit bitmap ("EOI-Exit Bitmap"), if it is not what it was. It only grows, until INIT: one exit too many does no harm.
+    pub exits: Option<Vectors>,
 }
 
 impl<'a> LocalApic<'a> {
     /// One whose registers are in `pages`, which were reset.
     pub const fn new(pages: &'a Pages) -> Self {
-        Self { pages, timer: Timer::STOPPED, requested: false, changed: true, exits: Vectors::NONE }
+        let (requests, services) = (Summary::EMPTY, Summary::EMPTY);
+        Self { pages, timer: Timer::STOPPED, requests, services, changed: true, exits: Vectors::NONE, exits_changed: true }
     }
 
     /// INIT resets all but the ID and IA32_APIC_BASE.
@@ -130,6 +135,13 @@ impl<'a> LocalApic<'a> {
         if self.timer.expire(now) { self.pages.local(lvt::TIMER) } else { Received::Nothing }
     }
 
+    /// The same; if it interrupts, the vector is returned, which is left to the caller: for [`take_at_once`](Self::take_at_once),
+    /// [`request_at_once`](Self::request_at_once) or [`post`](Self::post).
+    #[inline(always)]
+    pub fn ring_timer(&mut self, now: u64) -> Option<u8> {
+        (self.timer.expire(now) && lvt::enabled(self.pages, lvt::TIMER)).then(|| lvt::vector(self.pages, lvt::TIMER))
+    }
+
     /// When [`expire_timer`](Self::expire_timer) must be called, in the time of its `now`; None if nobody waits for it.
     pub fn timer_deadline(&self) -> Option<u64> {
         self.timer.deadline().filter(|_| lvt::enabled(self.pages, lvt::TIMER))
@@ -144,11 +156,74 @@ impl<'a> LocalApic<'a> {
     /// Takes in what was posted.
     #[inline(always)]
     pub fn merge(&mut self) {
-        if let Some(levels) = self.pages.merge() {
-            self.exits.extend(levels);
-            self.requested = true;
+        if self.pages.has_posted() {
+            self.merge_posted();
+        }
+    }
+
+    fn merge_posted(&mut self) {
+        let (requests, levels) = self.pages.merge();
+        self.requests.extend(requests);
+        self.exits.extend(levels);
+        self.exits_changed |= levels != Vectors::NONE;
+        self.changed = true;
+    }
+
+    /// Whether an interrupt waits, whatever its priority.
+    #[inline(always)]
+    fn has_requests(&self) -> bool {
+        !self.requests.is_empty() || self.pages.has_posted()
+    }
+
+    /// An edge-triggered interrupt of the processor's own is taken at once, without a request before. False, and nothing done, if others
+    /// wait or it can't be taken by its priority.
+    #[inline(always)]
+    pub fn take_at_once(&mut self, vector: u8) -> bool {
+        let priority = self.pages.priority_over(self.services.highest(self.pages, offset::ISR));
+        let can = !self.has_requests() && self.can_accept(vector) && vector >> 4 > priority >> 4;
+        if can {
+            self.services.insert(self.pages, offset::ISR, vector);
             self.changed = true;
         }
+        can
+    }
+
+    /// An edge-triggered interrupt of the processor's own is requested, for a processor that delivers interrupts and is told by the caller.
+    /// False, and nothing done, if it is to be posted.
+    #[inline(always)]
+    pub fn request_at_once(&mut self, vector: u8) -> bool {
+        let can = !self.changed && self.can_accept(vector);
+        if can {
+            self.requests.insert(self.pages, offset::IRR, vector);
+        }
+        can
+    }
+
+    /// A legal vector, an APIC that is enabled, and no trace of a level-triggered interrupt.
+    #[inline(always)]
+    fn can_accept(&self, vector: u8) -> bool {
+        vector >= 16 && self.pages.enabled() && !self.pages.contains(offset::TMR, vector)
+    }
+
+    /// An edge-triggered interrupt of the processor's own waits from now on.
+    pub fn post(&mut self, vector: u8) -> Received {
+        self.pages.accept(vector, false)
+    }
+
+    /// Ends the highest interrupt in service, if nothing follows from that. False, and nothing done, if others wait or it was
+    /// level-triggered.
+    #[inline(always)]
+    pub fn end_at_once(&mut self) -> bool {
+        if self.has_requests() {
+            return false;
+        }
+        let Some(vector) = self.services.highest(self.pages, offset::ISR) else { return true };
+        if self.pages.contains(offset::TMR, vector) {
+            return false;
+        }
+        self.services.remove(self.pages, offset::ISR, vector);
+        self.changed = true;
+        true
     }
 
     /// What the processor is to be told, if that is not what it was told last. From then on it keeps it itself, while the guest runs.
@@ -158,46 +233,47 @@ impl<'a> LocalApic<'a> {
         core::mem::take(&mut self.changed).then(|| self.status())
     }
 
-    fn status(&self) -> Status {
+    fn status(&mut self) -> Status {
         let serving = self.pages.highest(offset::ISR).unwrap_or(0);
-        Status { interrupts: u16::from_le_bytes([self.request().unwrap_or(0), serving]), exits: self.exits }
+        let exits = core::mem::take(&mut self.exits_changed).then_some(self.exits);
+        let request = self.pages.highest(offset::IRR).unwrap_or(0);
+        Status { interrupts: u16::from_le_bytes([request, serving]), exits }
     }
 
     /// The processor has forgotten what it was told.
     pub fn forget_status(&mut self) {
         self.changed = true;
+        self.exits_changed = true;
     }
 
-    /// The processor has worked on the registers by itself since the last call: requests may be there that nobody posted.
+    /// The processor has worked on the registers by itself since the last call: requests may be there that nobody posted, and others in
+    /// service.
     pub fn refresh(&mut self) {
-        self.requested = true;
+        self.requests = Summary::of(self.pages, offset::IRR);
+        self.services = Summary::of(self.pages, offset::ISR);
     }
 
     /// The vector that the processor would be interrupted by now.
     #[inline]
     pub fn pending(&mut self) -> Option<u8> {
         self.merge();
-        if !self.requested {
-            return None;
-        }
-        let Some(vector) = self.request() else {
-            self.requested = false;
-            return None;
-        };
-        (vector >> 4 > self.pages.processor_priority() >> 4 && self.pages.enabled()).then_some(vector)
+        let vector = self.requests.highest(self.pages, offset::IRR)?;
+        let priority = self.pages.priority_over(self.services.highest(self.pages, offset::ISR));
+        (vector >> 4 > priority >> 4 && self.pages.enabled()).then_some(vector)
     }
 
     /// The highest vector that is requested, whatever the priority: its class is what TPR must fall below for it to be delivered
-    /// ("TPR Threshold").
+    /// ("TPR Threshold"). For who has no help of the processor in delivery.
+    #[inline]
     pub fn request(&self) -> Option<u8> {
-        self.pages.highest(offset::IRR)
+        self.requests.highest(self.pages, offset::IRR)
     }
 
     /// The processor takes the interrupt that [`pending`](Self::pending) names.
     pub fn acknowledge(&mut self) -> Option<u8> {
         let vector = self.pending()?;
-        self.pages.remove(offset::IRR, vector);
-        self.pages.insert(offset::ISR, vector);
+        self.requests.remove(self.pages, offset::IRR, vector);
+        self.services.insert(self.pages, offset::ISR, vector);
         self.changed = true;
         Some(vector)
     }
@@ -215,10 +291,10 @@ impl<'a> LocalApic<'a> {
     /// Ends the highest interrupt in service.
     #[inline]
     pub fn end(&mut self) -> Effect {
-        let Some(vector) = self.pages.highest(offset::ISR) else {
+        let Some(vector) = self.services.highest(self.pages, offset::ISR) else {
             return Effect::None;
         };
-        self.pages.remove(offset::ISR, vector);
+        self.services.remove(self.pages, offset::ISR, vector);
         self.changed = true;
         self.ended(vector)
     }

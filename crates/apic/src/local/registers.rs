@@ -59,6 +59,21 @@ impl LocalApic<'_> {
         Effect::None
     }
 
+    /// The guest writes the ICR in the APIC's page: if it interrupts itself and nobody else, that is done but for the interrupt, whose vector
+    /// is returned and left to the caller, as [`ring_timer`](Self::ring_timer)'s. Nothing is done if not.
+    #[inline(always)]
+    pub fn send_to_self(&mut self, value: u32) -> Option<u8> {
+        /// Destination shorthand and delivery mode: to oneself, fixed.
+        const KIND: u32 = 0b11 << 18 | 0b111 << 8;
+        const TO_SELF: u32 = 0b01 << 18;
+        let vector = value as u8;
+        if value & KIND != TO_SELF || vector < 16 {
+            return None;
+        }
+        self.pages.set(offset::ICR, value & ICR_LOW);
+        Some(vector)
+    }
+
     /// The processor, which virtualizes APIC accesses, has written the register at `offset` in the page for the guest ("APIC-Write VM
     /// Exits"): what follows from that.
     pub fn written(&mut self, offset: u32, now: u64) -> Effect {
@@ -121,7 +136,16 @@ impl LocalApic<'_> {
 
     /// WRMSR of IA32_TSC_DEADLINE, in the time of [`expire_timer`](LocalApic::expire_timer)'s `now`.
     pub fn set_tsc_deadline(&mut self, value: u64) {
-        self.timer.set_deadline(value);
+        if let Some(register) = self.timer.deadline_place() {
+            *register = value;
+        }
+    }
+
+    /// Where IA32_TSC_DEADLINE is, while a write of it needs nothing but that its value gets there, and that
+    /// [`expire_timer`](LocalApic::expire_timer) is called then: in deadline mode, and not masked. Until the timer's local vector, SVR or
+    /// IA32_APIC_BASE is written.
+    pub fn tsc_deadline_place(&mut self) -> Option<&mut u64> {
+        if lvt::enabled(self.pages, lvt::TIMER) { self.timer.deadline_place() } else { None }
     }
 
     fn msr_offset(&self, msr: u32) -> Result<u32, GeneralProtection> {

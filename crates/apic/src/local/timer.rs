@@ -9,16 +9,14 @@ pub(super) struct Timer {
     divide: u32,
     /// What it does when it runs out: the timer's local vector says so, too, but its old value is gone when it is written.
     mode: TimerMode,
-    /// When the timer runs out next.
-    next: Option<u64>,
-    /// What runs now is a deadline.
-    by_deadline: bool,
+    /// When the timer runs out next; 0 if it does not. With deadlines it is IA32_TSC_DEADLINE.
+    next: u64,
     /// The local vector is not masked: if it is, the timer runs out without a word.
     heard: bool,
 }
 
 impl Timer {
-    pub(super) const STOPPED: Self = Self { initial: 0, divide: 0, mode: TimerMode::OneShot, next: None, by_deadline: false, heard: false };
+    pub(super) const STOPPED: Self = Self { initial: 0, divide: 0, mode: TimerMode::OneShot, next: 0, heard: false };
 
     pub(super) const fn initial(&self) -> u32 {
         self.initial
@@ -29,12 +27,22 @@ impl Timer {
     }
 
     pub(super) const fn deadline(&self) -> Option<u64> {
-        self.next
+        if self.next == 0 { None } else { Some(self.next) }
+    }
+
+    fn has_deadlines(&self) -> bool {
+        self.mode == TimerMode::Deadline
     }
 
     /// IA32_TSC_DEADLINE.
     pub(super) fn deadline_register(&self) -> u64 {
-        self.next.filter(|_| self.by_deadline).unwrap_or(0)
+        if self.has_deadlines() { self.next } else { 0 }
+    }
+
+    /// Its place, while it takes what is written.
+    #[inline(always)]
+    pub(super) fn deadline_place(&mut self) -> Option<&mut u64> {
+        self.has_deadlines().then_some(&mut self.next)
     }
 
     /// log2 of the divisor: bits 3, 1 and 0, where 7 means 1.
@@ -48,40 +56,34 @@ impl Timer {
     }
 
     pub(super) fn count(&self, now: u64) -> u32 {
-        let Some(next) = self.next.filter(|_| !self.by_deadline) else {
+        if self.has_deadlines() {
             return 0;
-        };
-        let left = match now.checked_sub(next) {
-            // Nobody asked since the period ended.
-            Some(since) if self.mode == TimerMode::Periodic && self.span() != 0 => self.span() - since % self.span(),
-            Some(_) => 0,
-            None => next - now,
-        };
+        }
+        let left = if self.next > now { self.next - now } else { self.left_of_period(now) };
         u32::try_from(left >> self.shift()).unwrap_or(u32::MAX).min(self.initial)
     }
 
+    /// What is left when `next` has come, or the timer does not run: nobody asked since the period ended.
+    #[cold]
+    fn left_of_period(&self, now: u64) -> u64 {
+        let periodic = self.mode == TimerMode::Periodic && self.next != 0 && self.span() != 0;
+        if periodic { self.span() - (now - self.next) % self.span() } else { 0 }
+    }
+
     pub(super) fn set_initial(&mut self, count: u32, now: u64) {
-        if self.mode == TimerMode::Deadline {
+        if self.has_deadlines() {
             return;
         }
         self.initial = count;
-        self.by_deadline = false;
-        self.next = if count == 0 { None } else { now.checked_add(self.span()) };
+        self.next = if count == 0 { 0 } else { now.checked_add(self.span()).unwrap_or(0) };
     }
 
     pub(super) fn set_divide(&mut self, value: u32, now: u64) {
         let count = u64::from(self.count(now));
         self.divide = value & 0xb;
-        if self.next.is_some() && !self.by_deadline {
+        if self.next != 0 && !self.has_deadlines() {
             // The count goes on from where it is at the new pace.
-            self.next = now.checked_add(count << self.shift());
-        }
-    }
-
-    pub(super) fn set_deadline(&mut self, value: u64) {
-        if self.mode == TimerMode::Deadline {
-            self.by_deadline = true;
-            self.next = (value != 0).then_some(value);
+            self.next = now.checked_add(count << self.shift()).unwrap_or(0);
         }
     }
 
@@ -89,9 +91,8 @@ impl Timer {
     pub(super) fn change_mode(&mut self, new: TimerMode) {
         let old = core::mem::replace(&mut self.mode, new);
         if old != new && (old == TimerMode::Deadline || new == TimerMode::Deadline) {
-            self.next = None;
+            self.next = 0;
             self.initial = 0;
-            self.by_deadline = false;
         }
     }
 
@@ -106,16 +107,18 @@ impl Timer {
     }
 
     /// Has it run out? Periods that were missed count as one.
+    #[inline(always)]
     pub(super) fn expire(&mut self, now: u64) -> bool {
-        let Some(next) = self.next.filter(|&next| next <= now) else {
+        let next = self.next;
+        if next == 0 || next > now {
             return false;
-        };
+        }
         self.next = match self.mode {
-            TimerMode::Periodic if !self.by_deadline && self.span() != 0 => {
+            TimerMode::Periodic if self.span() != 0 => {
                 let missed = (now - next) / self.span();
-                next.checked_add((missed + 1).saturating_mul(self.span()))
+                next.checked_add((missed + 1).saturating_mul(self.span())).unwrap_or(0)
             }
-            _ => None,
+            _ => 0,
         };
         true
     }

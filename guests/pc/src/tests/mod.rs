@@ -5,6 +5,7 @@ mod interrupts;
 mod paging;
 mod registers;
 mod smp;
+mod user;
 
 use core::arch::asm;
 use core::arch::x86_64::__cpuid_count as cpuid;
@@ -31,6 +32,7 @@ pub const ALL: &[Test] = &[
     ("cpuid_of_a_guest", On::Stile, cpuid_of_a_guest),
     ("cpuid_beyond_the_last_leaf", On::Stile, cpuid_beyond_the_last_leaf),
     ("hypercall_unknown", On::Stile, hypercall_unknown),
+    ("hypercall_of_user_mode", On::Stile, user::hypercall),
     ("vmx_is_not_there", On::Stile, vmx_is_not_there),
     ("msr_not_there", On::Stile, msr_not_there),
     ("msr_of_the_guest", On::Any, msr_of_the_guest),

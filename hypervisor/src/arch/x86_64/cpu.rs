@@ -75,6 +75,8 @@ pub struct Cpu {
     pub apic_page: u64,
     /// What the processor does for the APIC of the loaded vCPU, as it is now.
     pub apic_level: ApicVirtualization,
+    /// TPR threshold in the current VMCS, where the processor does no more than that for the APIC's interrupts.
+    pub threshold: u8,
     /// CPUID's answers for the loaded vCPU's VM.
     cpuid: *const Table,
     /// The vCPU that is loaded.
@@ -89,6 +91,8 @@ pub struct Cpu {
     pub waiting_trapped: bool,
     /// Number of this CPU.
     pub index: usize,
+    /// Where IA32_TSC_DEADLINE of the loaded vCPU is, while its deadlines go to this CPU's timer as they are; or null.
+    direct_deadline: *mut u64,
     /// Whether the loaded vCPU exits as soon as it can take an interrupt.
     window: AtomicU8,
     /// Stile's own interrupts that were taken while it idled, a bit each.
@@ -117,6 +121,8 @@ pub const CPUID: usize = offset_of!(Cpu, cpuid);
 pub const APIC_BASE: usize = offset_of!(Cpu, apic_base);
 /// As above.
 pub const WINDOW: usize = offset_of!(Cpu, window);
+/// As above.
+pub const DIRECT_DEADLINE: usize = offset_of!(Cpu, direct_deadline);
 const INDEX: usize = offset_of!(Cpu, index);
 
 const _: () = assert!(offset_of!(Cpu, frame) == 0, "exit.S relies on it");
@@ -184,6 +190,27 @@ impl Cpu {
         }
     }
 
+    /// Where IA32_TSC_DEADLINE of the vCPU that is loaded on this CPU is, while `exit.S` may write it, and this CPU's timer with it; or null.
+    #[inline(always)]
+    pub fn direct_deadline() -> *mut u64 {
+        let place: *mut u64;
+        // SAFETY: as for `this_index`.
+        unsafe {
+            core::arch::asm!("mov {}, gs:[{AT}]", out(reg) place, AT = const DIRECT_DEADLINE, options(readonly, nostack, preserves_flags));
+        }
+        place
+    }
+
+    /// Sets that.
+    ///
+    /// # Safety
+    /// The place is that of the vCPU that is loaded here, and stays; or null.
+    #[inline(always)]
+    pub unsafe fn set_direct_deadline(place: *mut u64) {
+        // SAFETY: as above; the word is this CPU's alone, and is written whole.
+        unsafe { core::arch::asm!("mov gs:[{AT}], {}", in(reg) place, AT = const DIRECT_DEADLINE, options(nostack, preserves_flags)) };
+    }
+
     /// The local APIC of the vCPU that the exit being handled came from.
     #[inline(always)]
     pub fn apic(&mut self) -> &mut LocalApic<'static> {
@@ -204,6 +231,12 @@ impl Cpu {
         const XAPIC: u64 = 0b10 << 10;
         self.apic_base = base;
         self.apic_page = if base & MODE == XAPIC { base >> 12 } else { NO_PAGE };
+    }
+
+    /// Whether the loaded vCPU's local APIC is in x2APIC mode.
+    #[inline(always)]
+    pub fn has_x2apic(&self) -> bool {
+        self.apic_base & 1 << 10 != 0
     }
 
     /// Stile's interrupts that were taken since the last call: bit n for vector [`apic::vector::UART`] + n.

@@ -196,7 +196,6 @@ vm_exit:
 
 call_stub exit_interrupt, handle_interrupt
 call_stub exit_hlt, handle_hlt
-call_stub exit_wrmsr, handle_wrmsr
 call_stub exit_io, handle_io
 call_stub_full exit_cpuid_call, handle_cpuid
 call_stub_or_full exit_ept_violation, handle_ept_violation, handle_ept_violation_full
@@ -242,6 +241,26 @@ exit_rdmsr:
     vmresume
     jmp     entry_failed
 call_stub exit_rdmsr_call, handle_rdmsr
+
+// WRMSR of IA32_TSC_DEADLINE, while this CPU has no other deadlines: its timer takes the value as it is. (timer.rs)
+.balign 16
+.global exit_wrmsr
+exit_wrmsr:
+    mov     ecx, [rsp + AT_RCX]
+    cmp     ecx, {TSC_DEADLINE_MSR}
+    jne     exit_wrmsr_call
+    cmp     qword ptr [rsp + {DIRECT_DEADLINE}], 0
+    je      exit_wrmsr_call
+    skip_instruction or_else=exit_wrmsr_call
+    mov     rcx, [rsp + {DIRECT_DEADLINE}]
+    mov     eax, [rsp + AT_RAX]
+    mov     edx, [rsp + AT_RDX]
+    mov     [rcx], eax
+    mov     [rcx + 4], edx
+    mov     ecx, {TSC_DEADLINE_MSR}
+    wrmsr
+    finish_leaf {TSC_DEADLINE_ROW}
+call_stub exit_wrmsr_call, handle_wrmsr
 
 // VMCALL. There is one call, which test programs make; for all others the guest is told that there are none, its user mode, too.
 .balign 16

@@ -14,7 +14,7 @@ use crate::vm::{Vcpu, Vm};
 /// Injection").
 pub const VALID: u64 = 1 << 31;
 /// RFLAGS.IF.
-const IF: u64 = 1 << 9;
+pub const IF: u64 = 1 << 9;
 /// Blocking by STI and by MOV SS ("Guest Non-Register State").
 const SHADOWS: u64 = 0b11;
 
@@ -103,6 +103,33 @@ pub fn pull(cpu: &mut Cpu) {
     }
 }
 
+/// An edge-triggered interrupt of the loaded vCPU's own: from itself, or its timer. At an exit in which nothing was injected before; `takes`:
+/// its flags let it be interrupted.
+#[inline]
+pub fn interrupt_self(cpu: &mut Cpu, vector: u8, takes: bool) {
+    let alone = !cpu.vcpu().arch.signals.any();
+    let delivers = cpu.apic_level >= ApicVirtualization::Delivery;
+    if alone && delivers && cpu.apic().request_at_once(vector) {
+        virtual_apic::request(vector);
+    } else if alone && !delivers && takes && cpu.apic().take_at_once(vector) {
+        vmcs::write(Field::ENTRY_INTERRUPTION, VALID | u64::from(vector));
+    } else {
+        post_self(cpu, vector);
+    }
+}
+
+/// Ends an interrupt of the loaded vCPU, if nothing follows from that. False, and nothing done, if something does.
+#[inline(always)]
+pub fn end_at_once(cpu: &mut Cpu) -> bool {
+    cpu.apic_level < ApicVirtualization::Delivery && !cpu.vcpu().arch.signals.any() && cpu.apic().end_at_once()
+}
+
+#[cold]
+fn post_self(cpu: &mut Cpu, vector: u8) {
+    cpu.apic().post(vector);
+    pull(cpu);
+}
+
 fn inject(cpu: &mut Cpu) {
     let registers = cpu.apic_level == ApicVirtualization::Registers;
     let apic = cpu.apic();
@@ -116,7 +143,7 @@ fn inject(cpu: &mut Cpu) {
         waits = apic.pending().is_some();
     }
     if registers {
-        virtual_apic::write_threshold(apic);
+        virtual_apic::write_threshold(cpu);
     }
     if waits {
         exit_when_it_can(true);
@@ -167,8 +194,17 @@ pub fn expire_timer(cpu: &mut Cpu) -> bool {
 /// Sets this CPU's timer for the loaded vCPU: to its APIC's, or for another device that it keeps time for.
 #[inline]
 pub fn set_deadline(cpu: &mut Cpu) {
-    let deadline = deadline(cpu.apic().timer_deadline(), cpu.vcpu());
-    timer::set_guest_deadline(deadline);
+    let vcpu = cpu.vcpu();
+    timer::set_guest_deadline(deadline(cpu.apic().timer_deadline(), vcpu));
+    if vcpu.arch.watch() == Watch::NEVER
+        && vcpu.arch.kept.tsc_offset() == 0
+        && let Some(register) = cpu.apic().tsc_deadline_place()
+    {
+        let place = &raw mut *register;
+        // SAFETY: it is in the loaded vCPU, whose put sets another deadline. References to its APIC end with the handler that has them, or
+        // before it asks for a deadline.
+        unsafe { timer::share(place) };
+    }
 }
 
 #[inline]
@@ -185,6 +221,9 @@ pub fn load(cpu: &mut Cpu, vcpu: &Vcpu, fresh: bool) {
         virtual_apic::write_controls(cpu);
     } else {
         cpu.apic_level = vcpu.arch.apic_level_now();
+        if cpu.apic_level == ApicVirtualization::Registers {
+            cpu.threshold = vmcs::read(Field::TPR_THRESHOLD) as u8;
+        }
     }
     expire_timer(cpu);
     pull(cpu);

@@ -1,6 +1,7 @@
 //! The time-stamp counter, and this CPU's APIC timer in TSC-deadline mode, which runs only while vCPUs share this CPU or one sleeps with a
 //! deadline.
 
+use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::cpu::Cpu;
@@ -24,24 +25,65 @@ pub fn frequency() -> u64 {
 const NEVER: u64 = u64::MAX;
 /// When the scheduler wants each CPU's timer to ring.
 static OWN: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(NEVER) }; MAX_CPUS];
-/// When the timer of the vCPU that is loaded on each CPU rings.
+/// When the timer of the vCPU that is loaded on each CPU rings, unless it is [`share`]d.
 static GUEST: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(NEVER) }; MAX_CPUS];
 
 /// Sets this CPU's deadline for the scheduler, or none.
 pub fn set_deadline(deadline: Option<u64>) {
-    set(&OWN, deadline);
+    let cpu = this_cpu();
+    GUEST[cpu].store(guest_deadline(cpu), Ordering::Relaxed);
+    forget_place();
+    OWN[cpu].store(deadline.unwrap_or(NEVER), Ordering::Relaxed);
+    set(cpu);
 }
 
 /// Sets the deadline of the vCPU that is loaded on this CPU, or none.
 #[inline]
 pub fn set_guest_deadline(deadline: Option<u64>) {
-    set(&GUEST, deadline);
+    let cpu = this_cpu();
+    forget_place();
+    GUEST[cpu].store(deadline.unwrap_or(NEVER), Ordering::Relaxed);
+    set(cpu);
+}
+
+/// From now on, until one of the above is called, the deadline of the vCPU that is loaded on this CPU is what is at `place`, none if that is
+/// 0, and who writes there sets this CPU's timer to the same. Not if there is a deadline of the scheduler's.
+///
+/// # Safety
+/// The place stays until one of the above is called, and nobody has a reference to it then.
+pub unsafe fn share(place: *mut u64) {
+    if OWN[this_cpu()].load(Ordering::Relaxed) == NEVER {
+        // SAFETY: the caller's promise.
+        unsafe { Cpu::set_direct_deadline(place) };
+    }
+}
+
+fn forget_place() {
+    // SAFETY: it is none.
+    unsafe { Cpu::set_direct_deadline(ptr::null_mut()) };
 }
 
 #[inline(always)]
-fn set(which: &[AtomicU64; MAX_CPUS], deadline: Option<u64>) {
-    let cpu = Cpu::this_index() & (MAX_CPUS - 1);
-    which[cpu].store(deadline.unwrap_or(NEVER), Ordering::Relaxed);
+fn this_cpu() -> usize {
+    Cpu::this_index() & (MAX_CPUS - 1)
+}
+
+/// The deadline of the vCPU that is loaded on this CPU.
+#[inline(always)]
+fn guest_deadline(cpu: usize) -> u64 {
+    let place = Cpu::direct_deadline();
+    if place.is_null() {
+        return GUEST[cpu].load(Ordering::Relaxed);
+    }
+    // SAFETY: the promise of `share`.
+    match unsafe { place.read() } {
+        0 => NEVER,
+        deadline => deadline,
+    }
+}
+
+#[inline(always)]
+fn set(cpu: usize) {
     let next = OWN[cpu].load(Ordering::Relaxed).min(GUEST[cpu].load(Ordering::Relaxed));
     // Zero disarms it.
     let value = if next == NEVER { 0 } else { next.max(1) };
@@ -49,11 +91,17 @@ fn set(which: &[AtomicU64; MAX_CPUS], deadline: Option<u64>) {
     unsafe { wrmsr(msr::IA32_TSC_DEADLINE, value) };
 }
 
+/// Whether this CPU's only deadline is that of the loaded vCPU's local APIC: once that has come, the timer is not set.
+#[inline(always)]
+pub fn is_shared() -> bool {
+    !Cpu::direct_deadline().is_null()
+}
+
 /// Which of this CPU's deadlines have come: the scheduler's, and the loaded vCPU's. The timer is set to the next one by whoever follows it.
 pub fn due() -> (bool, bool) {
-    let cpu = Cpu::this_index() & (MAX_CPUS - 1);
+    let cpu = this_cpu();
     let now = now();
-    (OWN[cpu].load(Ordering::Relaxed) <= now, GUEST[cpu].load(Ordering::Relaxed) <= now)
+    (OWN[cpu].load(Ordering::Relaxed) <= now, guest_deadline(cpu) <= now)
 }
 
 /// Finds out how fast the counter runs: what CPUID says, or else measured against the PIT.

@@ -1,7 +1,7 @@
 //! What the processor does for the loaded vCPU's local APIC: the VMCS's part of it (the manual, "APIC Virtualization and Virtual
 //! Interrupts"). The registers are in the vCPU's `Pages`, whether the processor works on them or not.
 
-use stile_apic::{LocalApic, Mode, Pages, Status, is_kept, offset};
+use stile_apic::{Mode, Pages, Status, is_kept, offset};
 use stile_blob::ApicVirtualization;
 use stile_board::pc;
 use stile_paging::PAGE_SIZE;
@@ -117,6 +117,7 @@ pub fn write_controls(cpu: &mut Cpu) {
         }
         vmcs::write(Field::VIRTUAL_APIC, arch.pages_at);
         vmcs::write(Field::TPR_THRESHOLD, 0);
+        cpu.threshold = 0;
     }
     if cpu.apic_level >= ApicVirtualization::Delivery {
         secondary |= secondary::INTERRUPT_DELIVERY;
@@ -141,14 +142,27 @@ pub fn write_controls(cpu: &mut Cpu) {
 pub fn write_status(status: Status) {
     vmcs::write(Field::GUEST_INTERRUPT_STATUS, status.interrupts.into());
     let fields = [Field::EOI_EXIT_0, Field::EOI_EXIT_1, Field::EOI_EXIT_2, Field::EOI_EXIT_3];
-    for (field, word) in fields.into_iter().zip(status.exits.words()) {
+    for (field, word) in fields.into_iter().zip(status.exits.map(|exits| exits.words()).into_iter().flatten()) {
         vmcs::write(field, word);
     }
 }
 
+/// Tells it of an interrupt more ("Guest Interrupt Status": RVI is the low byte).
+#[inline(always)]
+pub fn request(vector: u8) {
+    let status = vmcs::read(Field::GUEST_INTERRUPT_STATUS);
+    if (status as u8) < vector {
+        vmcs::write(Field::GUEST_INTERRUPT_STATUS, status & !0xff | u64::from(vector));
+    }
+}
+
 /// Has the processor exit when the task priority falls below that of an interrupt which waits for this, and for nothing else.
-pub fn write_threshold(apic: &LocalApic<'_>) {
+pub fn write_threshold(cpu: &mut Cpu) {
+    let apic = cpu.apic();
     let class = apic.request().map_or(0, |vector| vector >> 4);
     let threshold = if class <= apic.task_priority() >> 4 { class } else { 0 };
-    vmcs::write(Field::TPR_THRESHOLD, threshold.into());
+    if cpu.threshold != threshold {
+        cpu.threshold = threshold;
+        vmcs::write(Field::TPR_THRESHOLD, threshold.into());
+    }
 }

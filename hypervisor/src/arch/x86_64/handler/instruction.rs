@@ -3,7 +3,7 @@
 use stile_apic::Message;
 use stile_ledger::x86_64::reason;
 
-use super::{is_stepping, skip_instruction};
+use super::{TF, skip_instruction};
 use crate::arch::x86_64::cpu::{Cpu, gpr};
 use crate::arch::x86_64::exit::{NO_SUCH_CALL, Outcome, SEND_IPI};
 use crate::arch::x86_64::vmcs::{self, Field};
@@ -41,9 +41,7 @@ fn send_ipis(cpu: &mut Cpu) -> u64 {
 
 #[unsafe(no_mangle)]
 extern "C" fn handle_hlt(cpu: &mut Cpu) -> Outcome {
-    let stepping = is_stepping();
-    skip_instruction();
-    if stepping {
+    if skip_instruction() & TF != 0 {
         // The trap comes before it would wait.
         return Outcome::again(reason::HLT.other());
     }

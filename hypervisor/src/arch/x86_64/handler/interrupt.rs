@@ -36,6 +36,13 @@ extern "C" fn handle_interrupt(cpu: &mut Cpu) -> Outcome {
             Outcome::again(rows::INTERRUPT_POSTED)
         }
         vector::TIMER => {
+            if timer::is_shared() {
+                if let Some(vector) = cpu.apic().ring_timer(timer::now()) {
+                    let takes = interrupts::can_interrupt();
+                    interrupts::interrupt_self(cpu, vector, takes);
+                }
+                return Outcome::again(rows::INTERRUPT_GUEST_TIMER);
+            }
             let (own, guest) = timer::due();
             if guest {
                 interrupts::expire_timer(cpu);

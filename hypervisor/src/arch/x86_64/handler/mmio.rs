@@ -1,6 +1,7 @@
 //! Accesses to memory that the second stage does not let through: the APICs' registers, by whatever instruction (crate
 //! `stile-decode`), and pages whose right to write was taken away (`protected.rs`).
 
+use stile_apic::offset;
 use stile_board::pc;
 use stile_decode::{Fault, Outcome as Done, Quick, Refusal, Width, execute};
 use stile_ledger::RowId;
@@ -105,6 +106,17 @@ extern "C" fn handle_ept_violation(cpu: &mut Cpu) -> Outcome {
             false
         }
         Some(Quick::Store(value)) => {
+            if offset == offset::EOI && interrupts::end_at_once(cpu) {
+                advance_to(next);
+                return Outcome::again(rows::local_apic(true));
+            }
+            if offset == offset::ICR
+                && let Some(vector) = cpu.apic().send_to_self(value)
+            {
+                let flags = advance_to(next);
+                interrupts::interrupt_self(cpu, vector, flags & interrupts::IF != 0);
+                return Outcome::again(rows::local_apic(true));
+            }
             write(cpu, address, Width::Dword, value.into());
             true
         }
@@ -156,7 +168,9 @@ pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
         return end(cpu, row, how);
     }
     match done {
-        Ok(Done::Complete) => advance_to(decoded.code_size().advance(rip, decoded.len())),
+        Ok(Done::Complete) => {
+            advance_to(decoded.code_size().advance(rip, decoded.len()));
+        }
         Ok(done) => go_on(done, decoded.code_size().advance(rip, decoded.len()), rip),
         Err(fault) => return refuse(row, fault),
     }
@@ -170,15 +184,14 @@ pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
 #[cold]
 #[inline(never)]
 fn go_on(done: Done, next: u64, rip: u64) {
-    match done {
-        Done::Complete => advance_to(next),
-        Done::Shadowed => {
-            advance_to(next);
-            inject::begin_shadow();
-        }
-        Done::Jump(to) => advance_to(to),
+    advance_to(match done {
+        Done::Complete | Done::Shadowed => next,
+        Done::Jump(to) => to,
         // An element is done: what comes between instructions comes here, too.
-        Done::Partial => advance_to(rip),
+        Done::Partial => rip,
+    });
+    if matches!(done, Done::Shadowed) {
+        inject::begin_shadow();
     }
 }
 

@@ -23,28 +23,27 @@ use crate::vm::power::{self, End};
 use stile_ledger::RowId;
 use stile_wire::{Crash, CrashReason};
 
-/// The instruction is done: goes on after it.
+/// The instruction is done: goes on after it. Returns RFLAGS.
 #[inline(always)]
-fn skip_instruction() {
-    advance_to(vmcs::read(Field::GUEST_RIP).wrapping_add(vmcs::read(Field::EXIT_LENGTH)));
+fn skip_instruction() -> u64 {
+    advance_to(vmcs::read(Field::GUEST_RIP).wrapping_add(vmcs::read(Field::EXIT_LENGTH)))
 }
 
-/// The instruction before `next` is done: interrupts are blocked no longer, and a guest that steps through its code stops here.
+/// The instruction before `next` is done: interrupts are blocked no longer, and a guest that steps through its code stops here. Returns
+/// RFLAGS.
 #[inline(always)]
-fn advance_to(next: u64) {
+fn advance_to(next: u64) -> u64 {
     vmcs::write(Field::GUEST_RIP, next);
     inject::end_shadow();
-    if is_stepping() {
+    let flags = vmcs::read(Field::GUEST_RFLAGS);
+    if flags & TF != 0 {
         inject::step();
     }
+    flags
 }
 
 /// RFLAGS.TF.
-#[inline(always)]
-fn is_stepping() -> bool {
-    const TF: u64 = 1 << 8;
-    vmcs::read(Field::GUEST_RFLAGS) & TF != 0
-}
+const TF: u64 = 1 << 8;
 
 /// Events that are injected at entry (the manual, "VM-Entry Controls for Event Injection").
 mod inject {

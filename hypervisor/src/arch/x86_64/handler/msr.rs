@@ -169,10 +169,18 @@ extern "C" fn handle_wrmsr(cpu: &mut Cpu) -> Outcome {
         skip_instruction();
         return Outcome::again(rows::WRMSR_TSC_DEADLINE);
     }
+    if register == X2APIC_EOI && value == 0 && cpu.has_x2apic() && interrupts::end_at_once(cpu) {
+        skip_instruction();
+        return Outcome::again(rows::WRMSR_X2APIC_EOI);
+    }
+    if register == X2APIC_SELF_IPI && cpu.has_x2apic() && matches!(value, 16..=0xff) {
+        let flags = skip_instruction();
+        interrupts::interrupt_self(cpu, value as u8, flags & interrupts::IF != 0);
+        return Outcome::again(rows::WRMSR_X2APIC_SELF_IPI);
+    }
     write_any(cpu, register, value)
 }
 
-#[inline(always)]
 fn set_tsc_deadline(cpu: &mut Cpu, value: u64) {
     let deadline = deadline_of(&cpu.vcpu().arch.kept, value);
     cpu.apic().set_tsc_deadline(deadline);
@@ -257,6 +265,7 @@ fn write_own(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), Gene
             cpu.set_apic_base(vcpu.arch.pages.base());
             if cpu.apic_base != old {
                 virtual_apic::moved(cpu);
+                interrupts::set_deadline(cpu);
             }
             done
         }
@@ -269,8 +278,8 @@ fn write_own(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), Gene
             kept.move_tsc(value.wrapping_sub(old));
             if cpu.apic().tsc_deadline() != 0 {
                 cpu.apic().set_tsc_deadline(deadline_of(kept, deadline));
-                interrupts::set_deadline(cpu);
             }
+            interrupts::set_deadline(cpu);
             Ok(())
         }
         msr::MISC_ENABLE => accept(value & !(MISC_WRITABLE | MISC_READ_ONLY) == 0).map(|()| {
