@@ -259,7 +259,12 @@ exit_wrmsr:
     mov     [rcx + 4], edx
     mov     ecx, {TSC_DEADLINE_MSR}
     wrmsr
-    finish_leaf {TSC_DEADLINE_ROW}
+    account_leaf {TSC_DEADLINE_ROW}
+    mov     rax, [rsp + AT_RAX]
+    mov     rcx, [rsp + AT_RCX]
+    mov     rdx, [rsp + AT_RDX]
+    vmresume
+    jmp     entry_failed
 call_stub exit_wrmsr_call, handle_wrmsr
 
 // VMCALL. There is one call, which test programs make; for all others the guest is told that there are none, its user mode, too.
