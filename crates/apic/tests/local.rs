@@ -359,3 +359,18 @@ fn plain_registers_are_registers() {
     let plain: Vec<_> = plain.inspect(|&offset| assert_eq!(apic.plain(offset), apic.register(offset, 0), "{offset:#x}")).collect();
     assert_eq!((plain.len(), apic.plain(TPR), apic.plain(ID)), (42, Some(0x35), Some(5 << 24)));
 }
+
+#[test]
+fn an_interrupt_that_was_not_taken_after_all_waits_again() {
+    let mut apic = enabled(0);
+    apic.pages().receive(fixed(0x51, false));
+    assert_eq!(apic.acknowledge(), Some(0x51));
+    apic.put_back(0x51);
+    assert_eq!(apic.take_status().map(|status| status.interrupts), Some(0x51), "the processor is told");
+    // A higher one goes first.
+    apic.pages().receive(fixed(0x62, false));
+    assert_eq!(apic.acknowledge(), Some(0x62));
+    assert_eq!(apic.pending(), None);
+    apic.end();
+    assert_eq!(apic.acknowledge(), Some(0x51));
+}

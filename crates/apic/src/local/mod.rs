@@ -207,6 +207,14 @@ impl<'a> LocalApic<'a> {
         Some(vector)
     }
 
+    /// The processor could not take an interrupt after all, which it has acknowledged: it waits again.
+    pub fn put_back(&mut self, vector: u8) {
+        self.pages.remove(offset::ISR, vector);
+        self.pages.insert(offset::IRR, vector);
+        self.requested = true;
+        self.changed = true;
+    }
+
     /// TPR, of which CR8 is bits 7:4.
     pub fn task_priority(&self) -> u8 {
         self.pages.get(offset::TPR) as u8

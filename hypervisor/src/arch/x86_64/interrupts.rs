@@ -109,6 +109,17 @@ fn inject(cpu: &mut Cpu) {
     }
 }
 
+/// An interrupt that the loaded vCPU was about to take waits again.
+pub fn put_back(cpu: &mut Cpu, vector: u8) {
+    // One of the 8259s' is lost to them: it comes as one of the APIC's.
+    cpu.apic().put_back(vector);
+}
+
+/// The same of an NMI.
+pub fn put_back_nmi(cpu: &mut Cpu) {
+    signals::nmi(cpu.vcpu());
+}
+
 /// Something waits for a vCPU that it is to look at, also one of this CPU.
 pub fn look(vcpu: &'static Vcpu) {
     cpu::notify(vcpu);
@@ -135,23 +146,45 @@ pub fn exit_when_it_can(on: bool) {
     }
 }
 
+/// Gives the loaded vCPU, which is to be entered, what waits for it. False if it waits by HLT, and was woken by what does not end that.
+pub fn take(cpu: &mut Cpu) -> bool {
+    // SAFETY: the vCPU is loaded here.
+    let world = unsafe { cpu.vcpu().arch.world() };
+    // An event that is taken at entry ends it, too.
+    if world.halted && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0 && !is_pending(cpu) {
+        return false;
+    }
+    world.halted = false;
+    pull(cpu);
+    true
+}
+
 /// Whether something is pending that would end the loaded vCPU's HLT.
 pub fn is_pending(cpu: &mut Cpu) -> bool {
+    ends_wait(cpu.vcpu())
+}
+
+fn ends_wait(vcpu: &Vcpu) -> bool {
     let on = vmcs::read(Field::GUEST_RFLAGS) & IF != 0;
-    let apic = cpu.apic();
+    // SAFETY: the vCPU is loaded here.
+    let apic = unsafe { vcpu.arch.apic() };
     apic.refresh();
-    on && apic.pending().is_some() || cpu.vcpu().arch.signals.any() && signals::end_wait(cpu, on)
+    on && apic.pending().is_some() || vcpu.arch.signals.any() && signals::end_wait(&vcpu.arch.signals, apic, on)
 }
 
 /// The timer of the loaded vCPU may ring, or another device that it keeps time for. Returns whether the APIC's did.
 pub fn expire_timer(cpu: &mut Cpu) -> bool {
+    /// The most times in a second that timers ring by themselves: a period that is shorter than its exit would leave the guest no time at all.
+    const MOST: u64 = 20_000;
     let now = timer::now();
     let vcpu = cpu.vcpu();
+    let due = deadline(cpu.apic().timer_deadline(), vcpu).is_some_and(|at| at <= now);
     if vcpu.arch.watch() <= now {
         vcpu.vm().arch.ports.expire(vcpu.vm());
     }
     let rang = cpu.apic().expire_timer(now) == Received::Interrupt;
-    set_deadline(cpu);
+    let next = deadline(cpu.apic().timer_deadline(), vcpu);
+    timer::set_guest_deadline(if due { next.map(|at| at.max(now + timer::frequency() / MOST)) } else { next });
     rang
 }
 
@@ -181,13 +214,15 @@ pub fn load(cpu: &mut Cpu, vcpu: &Vcpu, fresh: bool) {
     pull(cpu);
 }
 
-/// The reverse. Returns when the vCPU must be woken if it sleeps: now, if something is pending.
+/// The reverse, while its VMCS is still there. Returns when the vCPU must be woken if it sleeps: now, if something is pending that ends that.
 pub fn put(vcpu: &Vcpu) -> Option<u64> {
     timer::set_guest_deadline(None);
+    if ends_wait(vcpu) {
+        return Some(0);
+    }
     // SAFETY: the vCPU is loaded here; the scheduler's lock keeps others from loading it until this is done.
     let apic = unsafe { vcpu.arch.apic() };
-    apic.refresh();
-    if apic.pending().is_some() || vcpu.arch.signals.any() { Some(0) } else { deadline(apic.timer_deadline(), vcpu) }
+    deadline(apic.timer_deadline(), vcpu)
 }
 
 /// Does what a vCPU's write to its local APIC causes elsewhere. Its own interrupts are left to [`pull`].

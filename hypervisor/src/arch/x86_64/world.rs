@@ -7,9 +7,11 @@ use core::arch::asm;
 
 use stile_blob::Mode;
 use stile_firmware::multiboot;
+use stile_walk::GuestMemory;
 
 use super::cpu::{Cpu, gpr};
 use super::instructions::{CpuidResult, cpuid, msr, rdmsr, read_cr, wrmsr};
+use super::ram::Ram;
 use super::virtual_apic::AccessPage;
 use super::vmcs::{self, Field};
 use super::{exit, idt, vmx};
@@ -59,6 +61,8 @@ pub struct World {
     dr6: u64,
     /// XCR0 as the guest has it.
     pub xcr0: u64,
+    /// The vCPU waits by HLT, which is behind it.
+    pub halted: bool,
 }
 
 /// What a VMCS needs to know of its VM.
@@ -92,8 +96,11 @@ const NE: u64 = 1 << 5;
 const PE: u64 = 1;
 const PG: u64 = 1 << 31;
 const ET: u64 = 1 << 4;
-/// CR4 bits that the guest does not own, nor has: LA57, so that 64-bit mode says how many levels tables have, and VMXE.
-const CR4_HELD: u64 = 1 << 12 | 1 << 13;
+/// CR4 bits that guests have: VME, PVI, TSD, DE, PSE, PAE, MCE, PGE, PCE, OSFXSR, OSXMMEXCPT, FSGSBASE, PCIDE, OSXSAVE, SMEP, SMAP. Those that
+/// the CPU does not have it refuses itself.
+const CR4_OWNED: u64 = 0x7ff | 1 << 16 | 1 << 17 | 1 << 18 | 1 << 20 | 1 << 21;
+const PAE: u64 = 1 << 5;
+const PCIDE: u64 = 1 << 17;
 const LME_LMA: u64 = 1 << 8 | 1 << 10;
 /// The PAT after reset.
 const PAT_RESET: u64 = 0x0007_0406_0007_0406;
@@ -142,6 +149,7 @@ impl World {
         self.debug = [0; 4];
         self.dr6 = 0xffff_0ff0;
         self.xcr0 = 1;
+        self.halted = false;
         self.fresh = true;
         self.host = 0;
     }
@@ -256,8 +264,8 @@ impl World {
             (Field::EPT_POINTER, place.ept),
             (Field::IO_BITMAP_A, place.io_bitmaps[0]),
             (Field::IO_BITMAP_B, place.io_bitmaps[1]),
-            // No exception exits: what the guest's instructions cause is the guest's.
-            (Field::EXCEPTION_BITMAP, 0),
+            // What the guest's instructions cause is the guest's, but for what may never end.
+            (Field::EXCEPTION_BITMAP, super::handler::EXCEPTIONS),
             (Field::PAGE_FAULT_MASK, 0),
             (Field::PAGE_FAULT_MATCH, 0),
             (Field::CR3_TARGETS, 0),
@@ -267,7 +275,7 @@ impl World {
             (Field::ENTRY_INTERRUPTION, 0),
             (Field::VMCS_LINK, u64::MAX),
             (Field::CR0_MASK, CR0_HELD),
-            (Field::CR4_MASK, CR4_HELD),
+            (Field::CR4_MASK, !CR4_OWNED),
         ];
         for (field, value) in fields {
             vmcs::write(field, value);
@@ -277,7 +285,6 @@ impl World {
     /// The guest's part of the VMCS at its start (the manual, "Processor State Following Power-up, Reset, or INIT", and for modes other
     /// than that the boot protocols).
     fn write_guest(&self) {
-        const PAE: u64 = 1 << 5;
         let (pc, cr0, cr3, cr4, efer) = match self.start {
             Start::Real { .. } => (0, ET | NE, 0, 0, 0),
             Start::Protected { pc } => (pc, PE | ET | NE, 0, 0, 0),
@@ -351,9 +358,9 @@ fn write_segments(code: (u64, u64), data: (u64, u64), limit: u64) {
         (Field::GUEST_LDTR_LIMIT, 0xffff),
         (Field::GUEST_LDTR_RIGHTS, rights::LDT),
         (Field::GUEST_GDTR_BASE, 0),
-        (Field::GUEST_GDTR_LIMIT, 0),
+        (Field::GUEST_GDTR_LIMIT, 0xffff),
         (Field::GUEST_IDTR_BASE, 0),
-        (Field::GUEST_IDTR_LIMIT, 0),
+        (Field::GUEST_IDTR_LIMIT, 0xffff),
     ];
     for (field, value) in fields {
         vmcs::write(field, value);
@@ -393,17 +400,33 @@ fn write_host(cpu: &Cpu) {
 }
 
 /// A guest's write to CR0 of the vCPU that is loaded. Returns false if hardware would refuse it (the manual, "MOV—Move to/from Control
-/// Registers").
-pub fn write_cr0(value: u64) -> bool {
+/// Registers", and "Initializing IA-32e Mode").
+pub fn write_cr0(vm: &'static crate::vm::Vm, value: u64) -> bool {
     const NW: u64 = 1 << 29;
     const CD: u64 = 1 << 30;
+    const LME: u64 = 1 << 8;
+    const LMA: u64 = 1 << 10;
+    /// In the rights of a code segment.
+    const LONG: u64 = 1 << 13;
+    /// In those of TR: a TSS of 32 or 64 bits.
+    const WIDE: u64 = 1 << 3;
     let wrong = value >> 32 != 0 || value & PG != 0 && value & PE == 0 || value & NW != 0 && value & CD == 0;
     let efer = vmcs::read(Field::GUEST_EFER);
     let old = vmcs::read(Field::GUEST_CR0);
-    const LME: u64 = 1 << 8;
-    const LMA: u64 = 1 << 10;
-    let pae = vmcs::read(Field::GUEST_CR4) & 1 << 5 != 0;
-    if wrong || value & PG != 0 && efer & LME != 0 && !pae {
+    let cr4 = vmcs::read(Field::GUEST_CR4);
+    let long_code = vmcs::read(Field::GUEST_CS_RIGHTS) & LONG != 0;
+    let refused = match (old & PG != 0, value & PG != 0) {
+        (true, false) => cr4 & PCIDE != 0 || efer & LMA != 0 && long_code,
+        (false, true) if efer & LME != 0 => cr4 & PAE == 0 || long_code || vmcs::read(Field::GUEST_TR_RIGHTS) & WIDE == 0,
+        _ => false,
+    };
+    if wrong || refused {
+        return false;
+    }
+    // What a processor with PAE paging does whenever one of these changes.
+    let pae = value & PG != 0 && efer & LME == 0 && cr4 & PAE != 0;
+    let shown = old & !(NW | CD) | vmcs::read(Field::CR0_SHADOW) & (NW | CD);
+    if pae && (shown ^ value) & (PG | NW | CD) != 0 && !load_pointers(vm) {
         return false;
     }
     // Paging goes on or off while EFER.LME is set: so does 64-bit mode.
@@ -417,6 +440,21 @@ pub fn write_cr0(value: u64) -> bool {
     vmcs::write(Field::CR0_SHADOW, value);
     // Caches stay on, and NE set.
     vmcs::write(Field::GUEST_CR0, value & !(NW | CD) | NE | ET);
+    true
+}
+
+/// Reads the four pointers of PAE paging ("PDPTE Registers"). False if one has bits that are reserved.
+fn load_pointers(vm: &'static crate::vm::Vm) -> bool {
+    const PRESENT: u64 = 1;
+    let physical = (1u64 << (cpuid(0x8000_0008, 0).eax as u8).clamp(32, 52)) - 1;
+    let reserved = !physical | 0x1e6;
+    let table = vmcs::read(Field::GUEST_CR3) & 0xffff_ffe0;
+    let pointers: [u64; 4] = core::array::from_fn(|n| Ram(vm).read_u64(table + 8 * n as u64).unwrap_or(u64::MAX));
+    if pointers.iter().any(|pointer| pointer & PRESENT != 0 && pointer & reserved != 0) {
+        return false;
+    }
+    let fields = [Field::GUEST_PDPTE0, Field::GUEST_PDPTE1, Field::GUEST_PDPTE2, Field::GUEST_PDPTE3];
+    fields.into_iter().zip(pointers).for_each(|(field, pointer)| vmcs::write(field, pointer));
     true
 }
 

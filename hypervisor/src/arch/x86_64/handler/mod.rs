@@ -3,6 +3,8 @@
 
 mod apic;
 mod cpuid;
+mod exception;
+mod inject;
 mod instruction;
 mod interrupt;
 mod io;
@@ -11,6 +13,7 @@ mod msr;
 mod other;
 mod processor;
 
+pub use exception::BITMAP as EXCEPTIONS;
 pub use interrupt::idle as idle_interrupt;
 pub use msr::Kept;
 
@@ -31,6 +34,7 @@ fn skip_instruction() {
 /// The instruction before `next` is done: interrupts are blocked no longer, and a guest that steps through its code stops here.
 #[inline(always)]
 fn advance_to(next: u64) {
+    let next = if next >> 32 == 1 && next as u32 <= LONGEST { wrapped(next) } else { next };
     vmcs::write(Field::GUEST_RIP, next);
     inject::end_shadow();
     if is_stepping() {
@@ -38,78 +42,25 @@ fn advance_to(next: u64) {
     }
 }
 
+/// The most bytes of an instruction.
+const LONGEST: u32 = 15;
+
+/// Where code goes on that ended at the end of the first 4 GiB: in code of other sizes than 64 bits at the beginning.
+#[cold]
+fn wrapped(next: u64) -> u64 {
+    if is_64_bit_code() { next } else { next & 0xffff_ffff }
+}
+
+/// Whether the guest runs code of 64 bits: EFER.LMA and CS.L.
+fn is_64_bit_code() -> bool {
+    vmcs::read(Field::GUEST_EFER) & 1 << 10 != 0 && vmcs::read(Field::GUEST_CS_RIGHTS) & 1 << 13 != 0
+}
+
 /// RFLAGS.TF.
 #[inline(always)]
 fn is_stepping() -> bool {
     const TF: u64 = 1 << 8;
     vmcs::read(Field::GUEST_RFLAGS) & TF != 0
-}
-
-/// Events that are injected at entry (the manual, "VM-Entry Controls for Event Injection").
-mod inject {
-    use super::{Field, vmcs};
-    use crate::arch::x86_64::interrupts::VALID;
-
-    const HARDWARE_EXCEPTION: u64 = 3 << 8;
-    const ERROR_CODE: u64 = 1 << 11;
-
-    /// The instruction after STI or MOV SS is done: interrupts are blocked no longer.
-    #[inline(always)]
-    pub fn end_shadow() {
-        let blocked = vmcs::read(Field::GUEST_INTERRUPTIBILITY);
-        if blocked & 0b11 != 0 {
-            vmcs::write(Field::GUEST_INTERRUPTIBILITY, blocked & !0b11);
-        }
-    }
-
-    /// An event whose delivery ended in this exit is delivered at entry (the manual, "Information for VM Exits That Occur During Event
-    /// Delivery").
-    pub fn deliver_again() {
-        /// Undefined in the one field, reserved in the other.
-        const UNDEFINED: u64 = 1 << 12;
-        let event = vmcs::read(Field::VECTORING);
-        if event & VALID != 0 {
-            vmcs::write(Field::ENTRY_ERROR_CODE, vmcs::read(Field::VECTORING_CODE));
-            // Of a software interrupt or exception: where it goes on.
-            vmcs::write(Field::ENTRY_LENGTH, vmcs::read(Field::EXIT_LENGTH));
-            vmcs::write(Field::ENTRY_INTERRUPTION, event & !UNDEFINED);
-        }
-    }
-
-    /// #DB of a single step, which the processor delivers at entry, unless only branches are steps ("Pending debug exceptions").
-    #[cold]
-    pub fn step() {
-        const BTF: u64 = 1 << 1;
-        const BS: u64 = 1 << 14;
-        if vmcs::read(Field::GUEST_DEBUGCTL) & BTF == 0 {
-            vmcs::write(Field::GUEST_PENDING_DEBUG, vmcs::read(Field::GUEST_PENDING_DEBUG) | BS);
-        }
-    }
-
-    /// #SS(0).
-    pub fn stack_fault() {
-        vmcs::write(Field::ENTRY_ERROR_CODE, 0);
-        vmcs::write(Field::ENTRY_INTERRUPTION, VALID | HARDWARE_EXCEPTION | ERROR_CODE | 12);
-    }
-
-    /// #PF at a linear address.
-    pub fn page_fault(address: u64, code: u32) {
-        // SAFETY: CR2 is the guest's.
-        unsafe { core::arch::asm!("mov cr2, {}", in(reg) address, options(nomem, nostack, preserves_flags)) };
-        vmcs::write(Field::ENTRY_ERROR_CODE, code.into());
-        vmcs::write(Field::ENTRY_INTERRUPTION, VALID | HARDWARE_EXCEPTION | ERROR_CODE | 14);
-    }
-
-    /// #UD: an instruction that there is not.
-    pub fn undefined() {
-        vmcs::write(Field::ENTRY_INTERRUPTION, VALID | HARDWARE_EXCEPTION | 6);
-    }
-
-    /// #GP(0): an instruction that may not do what it tries.
-    pub fn general_protection() {
-        vmcs::write(Field::ENTRY_ERROR_CODE, 0);
-        vmcs::write(Field::ENTRY_INTERRUPTION, VALID | HARDWARE_EXCEPTION | ERROR_CODE | 13);
-    }
 }
 
 /// The VM ends; its vCPU is left.

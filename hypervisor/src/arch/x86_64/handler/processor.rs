@@ -23,7 +23,7 @@ pub struct Processor<'a> {
 
 impl Processor<'_> {
     /// Where one byte at a linear address is, and how many follow it there.
-    fn translate(&self, linear: u64, write: bool) -> Result<(u64, u64), Fault> {
+    pub fn translate(&self, linear: u64, write: bool) -> Result<(u64, u64), Fault> {
         let access = Access {
             kind: if write { Kind::Write } else { Kind::Read },
             user: self.context.user(),
@@ -130,6 +130,7 @@ impl Vcpu for Processor<'_> {
     }
 
     fn port_write(&mut self, port: u16, width: Width, value: u64) {
+        self.changed = true;
         self.end = self.end.or(io::write(self.cpu, port, width.bytes(), value));
     }
 
