@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::Flags;
+use crate::config::{Arch, Flags};
 use crate::exit;
 use crate::session::By;
 
@@ -31,7 +31,7 @@ pub enum Command {
     /// Write the image that `run` starts into a file; for x86_64 a CD-ROM with GRUB.
     Build(BuildArgs),
     /// Fetch Debian's packages that `run` and `test` use, or newer versions of them.
-    Fetch,
+    Fetch(FetchArgs),
     /// Show what is installed, what is missing, and which features the emulator's CPUs have.
     Doctor,
     /// Run the tests: formatting, lints, the host's tests, and the scenarios in the emulator.
@@ -157,6 +157,14 @@ pub struct CheckArgs {
     /// Which machine.
     #[command(flatten)]
     pub machine: MachineArgs,
+}
+
+/// `stile fetch`.
+#[derive(Debug, Args)]
+pub struct FetchArgs {
+    /// The architecture whose packages are fetched: aarch64 or x86_64.
+    #[arg(long, value_name = "ARCH", default_value_t, value_parser = Arch::named)]
+    pub arch: Arch,
 }
 
 /// `stile build`.

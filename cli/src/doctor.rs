@@ -52,13 +52,15 @@ pub fn doctor() -> Result<u8> {
             Err(text) => println!("  missing  {what:<14} {text}"),
         }
     }
-    println!("\nIn the cache:");
-    let cached = debian::cached();
-    for (item, about) in &cached {
-        println!("  {:<18} {about}", item.name());
-    }
-    if cached.is_empty() {
-        println!("  nothing yet: `stile run` fetches what it needs, `stile fetch` everything");
+    for arch in [Arch::Aarch64, Arch::X86_64] {
+        println!("\nIn the cache for {}:", arch.name());
+        let cached = debian::cached(arch);
+        for (item, about) in &cached {
+            println!("  {:<18} {about}", item.name());
+        }
+        if cached.is_empty() {
+            println!("  nothing yet: `stile run` fetches what it needs, `stile fetch --arch {}` everything", arch.name());
+        }
     }
     if findings[1].found.is_ok() {
         println!("\nCPU models of the emulator, and what they have for a hypervisor:");

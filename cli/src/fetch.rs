@@ -2,14 +2,15 @@
 
 use anyhow::Result;
 
+use crate::args::FetchArgs;
 use crate::{debian, exit};
 
 /// Fetches what is missing or has become newer, and lists what is there.
 ///
 /// # Errors
 /// No mirror is known or reached, or the cache can't be written.
-pub fn fetch() -> Result<u8> {
-    for line in debian::refresh()? {
+pub fn fetch(args: &FetchArgs) -> Result<u8> {
+    for line in debian::refresh(args.arch)? {
         println!("{line}");
     }
     Ok(exit::OK)

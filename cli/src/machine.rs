@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use crate::args::{CheckArgs, MachineArgs};
 use crate::config::{Arch, DebianKernel, InitrdSource, KernelSource, MachineConfig, VmConfig};
 use crate::debian::{self, Freshness};
-use crate::image::{self, Format, Hypervisor, Image, Kernel, Seed, VmFiles, VmPlan};
+use crate::image::{self, Hypervisor, Image, Seed, VmFiles, VmPlan};
 use crate::initramfs::{self, Marks, Task};
 use crate::session::{Guest, System};
 use crate::{exit, hypervisor};
@@ -53,9 +53,10 @@ struct Files {
 /// [`crate::config::Mistakes`].
 pub fn configure(args: &MachineArgs) -> Result<MachineConfig> {
     let mut config = MachineConfig::load(args.config.as_deref(), &args.flags())?;
-    if config.arch == Arch::Aarch64 && args.config.is_none() && args.initrd.is_none() {
+    if args.config.is_none() && args.initrd.is_none() {
+        let arch = config.arch;
         for vm in &mut config.vms {
-            give_linux_a_system(vm)?;
+            give_linux_a_system(arch, vm)?;
         }
     }
     Ok(config)
@@ -63,22 +64,15 @@ pub fn configure(args: &MachineArgs) -> Result<MachineConfig> {
 
 /// A Linux kernel that is started without anything else gets the small system, because without any it would only panic.
 /// A kernel that is told where its root file system is needs none.
-fn give_linux_a_system(vm: &mut VmConfig) -> Result<()> {
+fn give_linux_a_system(arch: Arch, vm: &mut VmConfig) -> Result<()> {
     let KernelSource::File(path) = &vm.kernel else { return Ok(()) };
     if vm.initrd != InitrdSource::None || vm.append.contains("root=") {
         return Ok(());
     }
-    // A kernel that can't be booted is reported with all other reasons for that, later.
-    if Kernel::recognise(&read(path)?, vm.memory).is_ok_and(|kernel| is_linux(&kernel)) {
+    if image::is_linux(arch, &read(path)?, vm.memory) {
         vm.initrd = InitrdSource::Busybox;
     }
     Ok(())
-}
-
-/// Linux has its banner in it; other programs that begin with the header of an arm64 Image don't.
-fn is_linux(kernel: &Kernel) -> bool {
-    let banner = memchr::memmem::Finder::new(b"Linux version ");
-    kernel.format == Format::Image && kernel.segments.iter().any(|segment| banner.find(kernel.bytes(segment)).is_some())
 }
 
 /// Fetches, builds and puts together everything.
@@ -107,9 +101,6 @@ pub fn prepare(args: &MachineArgs, options: &Options<'_>) -> Result<Machine> {
 /// The configuration has a mistake, or a kernel can't be booted.
 pub fn check(args: &CheckArgs) -> Result<u8> {
     let config = configure(&args.machine)?;
-    if config.arch != Arch::Aarch64 {
-        return Err(exit::usage(format!("check explains machines of {} only so far", Arch::Aarch64.name())));
-    }
     let plans = plans_at_hand(&config)?;
     println!("{}", crate::check::explain(&config, &plans, None).trim_end());
     Ok(exit::OK)

@@ -15,7 +15,7 @@ fn main() -> ExitCode {
         Command::Run(args) => stile::run::run(args),
         Command::Check(args) => stile::machine::check(args),
         Command::Build(args) => stile::build::build(args),
-        Command::Fetch => stile::fetch::fetch(),
+        Command::Fetch(args) => stile::fetch::fetch(args),
         Command::Doctor => stile::doctor::doctor(),
         Command::Test(args) => stile::suite::test(args),
         Command::Bench(args) => stile::bench::bench(args),

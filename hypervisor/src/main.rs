@@ -16,6 +16,7 @@ mod memory;
 mod once;
 mod panic;
 mod report;
+mod stacks;
 #[cfg(test)]
 mod tests;
 mod vm;
@@ -39,7 +40,7 @@ fn start(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
         Ok(blob) => blob,
         Err(error) => {
             log!("the configuration behind the image: {error}");
-            arch::refuse("it has no usable configuration: make the image with `stile build`");
+            refuse("it has no usable configuration: make the image with `stile build`");
         }
     };
     let machine = &blob.machine;
@@ -48,7 +49,7 @@ fn start(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
     cpu::setup(machine.slice_us);
     let report_exits = machine.report_exits;
     if let Err(what) = vm::create(blob) {
-        arch::refuse(what);
+        refuse(what);
     }
     report::setup(report_exits);
     console::listen();
@@ -63,6 +64,13 @@ fn start(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
 fn start_other(cpu: &mut Cpu) -> ! {
     // There is nothing to run yet, so it sleeps.
     cpu::work(cpu)
+}
+
+/// Says why Stile can't run here, and turns the machine off.
+fn refuse(what: &str) -> ! {
+    log!("Stile can't run here: {what}");
+    console::event(&Event::End { status: Event::REFUSED });
+    arch::power_off()
 }
 
 fn version() -> Version {

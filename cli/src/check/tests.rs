@@ -5,7 +5,7 @@ use std::path::Path;
 use super::explain;
 use crate::{
     config::{Flags, MachineConfig},
-    image::{Seed, VmFiles, plan},
+    image::{Seed, VmFiles, plan, plan_for},
 };
 
 fn config(text: &str) -> MachineConfig {
@@ -41,6 +41,21 @@ fn several_vms() {
         })
         .collect();
     insta::assert_snapshot!("several_vms", explain(&config, &plans, Some(35 << 20)));
+}
+
+#[test]
+fn a_pc() {
+    let config = config(
+        "[machine]\narch = \"x86_64\"\n[[vm]]\nname = \"test\"\nkernel = \"debian\"\nvcpus = 2\n\
+         [vm.techniques]\napic_virtualization = \"delivery\"\ndecode_cache = \"protect\"\n",
+    );
+    // A Multiboot header with its addresses: it lies at 1 MiB, as all that is loaded does, and the entry point is behind it.
+    let words = [0x1bad_b002u32, 1 << 16, 0xe451_4ffe, 0x10_0000, 0x10_0000, 0, 0, 0x10_0020];
+    let mut kernel: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    kernel.resize(0x5000, 0x90);
+    let files = VmFiles { kernel: &kernel, initrd: None, bootargs: "", domains: &[] };
+    let plan = plan_for(config.arch, &config.vms[0], &files, Seed::Fixed).expect("it fits");
+    insta::assert_snapshot!("a_pc", explain(&config, &[Some(plan)], None));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! checked and every default filled in, and names all that is wrong at once ([`Mistakes`]).
 
 use std::{
-    fs,
+    fmt, fs,
     ops::Range,
     path::{Path, PathBuf},
     time::Duration,
@@ -115,6 +115,12 @@ pub enum Arch {
     Aarch64,
     /// 64-bit Intel.
     X86_64,
+}
+
+impl fmt::Display for Arch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 impl Arch {

@@ -100,24 +100,24 @@ pub fn kvm_host(freshness: Freshness) -> Result<PathBuf> {
     Ok(store::get(Arch::X86_64, Item::KvmHost6_1, freshness)?.dir)
 }
 
-/// Fetches all items for Arm anew where Debian has newer ones, and returns a line about each.
-pub fn refresh() -> Result<Vec<String>> {
-    Item::ALL
-        .into_iter()
+/// Fetches all items for an architecture anew where Debian has newer ones, and returns a line about each.
+pub fn refresh(arch: Arch) -> Result<Vec<String>> {
+    Item::all(arch)
+        .iter()
         .map(|item| {
-            let stored = store::get(Arch::Aarch64, item, Freshness::Check)?;
+            let stored = store::get(arch, *item, Freshness::Check)?;
             Ok(format!("{:<18} {} {}", item.name(), stored.package, stored.version))
         })
         .collect()
 }
 
-/// The items that are in the cache, with package and version.
-pub fn cached() -> Vec<(Item, String)> {
-    Item::ALL
-        .into_iter()
+/// The items for an architecture that are in the cache, with package and version.
+pub fn cached(arch: Arch) -> Vec<(Item, String)> {
+    Item::all(arch)
+        .iter()
         .filter_map(|item| {
-            let stored = store::cached(item)?;
-            Some((item, format!("{} {}", stored.package, stored.version)))
+            let stored = store::cached(arch, *item)?;
+            Some((*item, format!("{} {}", stored.package, stored.version)))
         })
         .collect()
 }

@@ -48,8 +48,13 @@ pub enum Freshness {
 }
 
 impl Item {
-    /// All items for Arm.
-    pub const ALL: [Self; 6] = [Self::NewestKernel, Self::Kernel6_12, Self::Kernel6_1, Self::Installer, Self::Busybox, Self::Xen];
+    /// All items for an architecture.
+    pub fn all(arch: Arch) -> &'static [Self] {
+        match arch {
+            Arch::Aarch64 => &[Self::NewestKernel, Self::Kernel6_12, Self::Kernel6_1, Self::Installer, Self::Busybox, Self::Xen],
+            Arch::X86_64 => &[Self::NewestKernel, Self::Kernel6_12, Self::Kernel6_1, Self::Busybox, Self::KvmHost6_1],
+        }
+    }
 
     /// The item's name in the cache, and the word for it on the command line.
     pub fn name(self) -> &'static str {
@@ -127,8 +132,8 @@ pub struct Stored {
 }
 
 /// The item if it is in the cache.
-pub fn cached(item: Item) -> Option<Stored> {
-    read(&directory(Arch::Aarch64).ok()?.join(item.name()))
+pub fn cached(arch: Arch, item: Item) -> Option<Stored> {
+    read(&directory(arch).ok()?.join(item.name()))
 }
 
 /// Where the items of an architecture are.

@@ -29,3 +29,19 @@ pub fn plan_for(arch: Arch, vm: &VmConfig, files: &VmFiles<'_>, seed: Seed) -> R
         Arch::X86_64 => pc::plan(vm, files),
     }
 }
+
+/// Whether a kernel's file is Linux, which without a root file system would only panic. One that can't be booted is not: that is reported
+/// with all other reasons.
+pub fn is_linux(arch: Arch, file: &[u8], ram: u64) -> bool {
+    match arch {
+        // Other programs that begin with the header of an arm64 Image don't have the banner.
+        Arch::Aarch64 => Kernel::recognise(file, ram)
+            .is_ok_and(|kernel| kernel.format == Format::Image && kernel.segments.iter().any(|segment| has_banner(kernel.bytes(segment)))),
+        Arch::X86_64 => pc::is_linux(file) || has_banner(file),
+    }
+}
+
+/// Linux has its banner in it.
+fn has_banner(bytes: &[u8]) -> bool {
+    memchr::memmem::find(bytes, b"Linux version ").is_some()
+}

@@ -18,6 +18,7 @@ mod field {
     pub const HEADER_END: usize = 0x201;
     pub const MAGIC: usize = 0x202;
     pub const VERSION: usize = 0x206;
+    pub const KERNEL_VERSION: usize = 0x20e;
     pub const LOADER: usize = 0x210;
     pub const LOAD_FLAGS: usize = 0x211;
     pub const INITRD: usize = 0x218;
@@ -43,6 +44,15 @@ const TABLES_PAGE: usize = 2;
 /// A root, a table of level 3, and four of level 2: the first 4 GiB.
 const TABLES: usize = 6;
 const _: () = assert!((TABLES_PAGE + TABLES) * PAGE <= INFO_LEN);
+
+/// Whether a file is a compressed Linux kernel: other programs with the header name no version of Linux.
+pub fn is_linux(file: &[u8]) -> bool {
+    /// What the header names is this much further on, where the code of the setup begins.
+    const SECTOR: usize = 0x200;
+    let half = |at: usize| file.get(at..).and_then(|rest| rest.first_chunk()).map(|bytes| u16::from_le_bytes(*bytes));
+    let version = half(field::KERNEL_VERSION).filter(|&at| at != 0).and_then(|at| file.get(SECTOR + usize::from(at)..));
+    file.get(field::MAGIC..field::MAGIC + 4) == Some(b"HdrS") && version.is_some_and(|text| text.first().is_some_and(u8::is_ascii_digit))
+}
 
 /// What of a Linux kernel goes where; nothing if `file` is none.
 ///
@@ -168,6 +178,16 @@ mod tests {
         assert_eq!(parts.mode, Mode::Long { tables: 0x3000 });
         // The entry that maps the kernel: page 8.
         assert_eq!(word(&parts.info, TABLES_PAGE * PAGE + 2 * PAGE + 8 * 8), Some(0x100_0083));
+    }
+
+    #[test]
+    fn linux_names_its_version() {
+        let mut file = bzimage();
+        assert!(!is_linux(&file), "another program with that header");
+        file[field::KERNEL_VERSION..field::KERNEL_VERSION + 2].copy_from_slice(&0x100u16.to_le_bytes());
+        file[0x300..0x305].copy_from_slice(b"6.1.0");
+        assert!(is_linux(&file));
+        assert!(!is_linux(&file[..0x300]) && !is_linux(b""));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::kernel::{Kernel, KernelError, Segment};
 use super::layout::Layout;
 use crate::config::{KernelSource, VmConfig};
 
+pub use linux::is_linux;
 pub use multiboot::MULTIBOOT_MAGIC;
 
 /// Where the boot information is: below 640 KiB, where no kernel is loaded that is meant for a PC.

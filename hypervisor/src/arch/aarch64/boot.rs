@@ -3,7 +3,6 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use fdt::Fdt;
-use stile_wire::Event;
 
 use super::board::{Board, Span};
 use super::cpu::Cpu;
@@ -11,7 +10,7 @@ use super::sysreg::read_sysreg;
 use super::{features, firmware, gic, interface, interrupts, mmio::Mmio, mmu, uart, vm};
 use crate::console::log;
 use crate::once::Once;
-use crate::{MAX_CPUS, memory};
+use crate::{MAX_CPUS, memory, stacks};
 
 core::arch::global_asm!(include_str!("boot.S"));
 
@@ -77,14 +76,14 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
     let board = BOARD.get();
     log!("Stile {} on {}", env!("CARGO_PKG_VERSION"), board.model);
     if read_sysreg!("CurrentEL") != 2 << 2 {
-        refuse("it was started at EL1: the machine must give it EL2 (QEMU: -M virt,virtualization=on)");
+        crate::refuse("it was started at EL1: the machine must give it EL2 (QEMU: -M virt,virtualization=on)");
     }
     let used = stile.start..blob.end;
     memory::setup(&board.ram, board.reserved.iter().chain([&dtb, &used]));
 
     let cpu = own_cpu(0, mpidr);
     if let Err(what) = setup_machine(board, cpu) {
-        refuse(what);
+        crate::refuse(what);
     }
     start_others(board);
     crate::start(cpu, &blob)
@@ -131,7 +130,7 @@ fn setup_cpu(board: &Board, cpu: &mut Cpu) -> Result<(), &'static str> {
 
 /// Gives a CPU its block, under the top of its stack.
 fn own_cpu(index: usize, mpidr: u64) -> &'static mut Cpu {
-    let top = mmu::stack(index, memory::allocate_pages(mmu::STACK_SIZE));
+    let top = mmu::stack(index, memory::allocate_pages(stacks::SIZE));
     // SAFETY: this is the only call for this CPU.
     unsafe { Cpu::install(top, index, mpidr) }
 }
@@ -144,7 +143,7 @@ fn start_others(board: &Board) {
     let entry = mmu::image_to_physical(secondary_cpu as *const () as u64);
     let handoff = mmu::image_to_physical(&raw const HANDOFF as u64);
     for (index, &mpidr) in board.cpus.iter().enumerate().skip(1).take(MAX_CPUS - 1) {
-        let top = mmu::stack(index, memory::allocate_pages(mmu::STACK_SIZE));
+        let top = mmu::stack(index, memory::allocate_pages(stacks::SIZE));
         HANDOFF.root.store(mmu::root(), Ordering::Relaxed);
         HANDOFF.stack.store(top - size_of::<Cpu>().next_multiple_of(64) as u64, Ordering::Relaxed);
         HANDOFF.index.store(index as u64, Ordering::Relaxed);
@@ -169,7 +168,7 @@ fn start_others(board: &Board) {
 extern "C" fn secondary_boot(_stack: u64) -> ! {
     let index = HANDOFF.index.load(Ordering::Relaxed) as usize;
     let mpidr = HANDOFF.mpidr.load(Ordering::Relaxed);
-    let top = mmu::STACKS + (index as u64 + 1) * mmu::STACK_STRIDE;
+    let top = mmu::STACKS.of_cpu(index).end;
     // SAFETY: `start_others` mapped this CPU's stack, and a CPU boots once.
     let cpu = unsafe { Cpu::install(top, index, mpidr) };
     let usable = features::detect() == *features::get() && setup_cpu(BOARD.get(), cpu).is_ok();
@@ -180,13 +179,6 @@ extern "C" fn secondary_boot(_stack: u64) -> ! {
     vm::setup_cpu();
     HANDOFF.arrived.store(1, Ordering::Release);
     crate::start_other(cpu)
-}
-
-/// Says why Stile can't run here, and turns the machine off.
-pub fn refuse(what: &str) -> ! {
-    log!("Stile can't run here: {what}");
-    crate::console::event(&Event::End { status: Event::REFUSED });
-    firmware::power_off()
 }
 
 fn halt() -> ! {

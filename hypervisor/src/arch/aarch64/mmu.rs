@@ -12,6 +12,7 @@
 
 use core::cell::UnsafeCell;
 use core::convert::Infallible;
+use core::ops::Range;
 
 use stile_paging::PAGE_SIZE;
 use stile_paging::registers::PaRange;
@@ -21,17 +22,14 @@ use stile_sched::lock::TicketLock;
 use super::board::{Board, Span};
 use super::features;
 use super::sysreg::{isb, read_sysreg, write_sysreg};
+use crate::stacks::Stacks;
 
 /// Where the direct map begins.
 pub const PHYSMAP: u64 = 0x4000_0000_0000;
 /// Where devices' registers are.
 pub const DEVICES: u64 = 0x6000_0000_0000;
 /// Where the CPUs' stacks are.
-pub const STACKS: u64 = 0x7f00_0000_0000;
-/// From one CPU's stack to the next one's.
-pub const STACK_STRIDE: u64 = 0x2_0000;
-/// The part of that which is mapped, at its upper end.
-pub const STACK_SIZE: u64 = 0x1_0000;
+pub const STACKS: Stacks = Stacks::at(0x7f00_0000_0000);
 
 unsafe extern "C" {
     static __image_start: u8;
@@ -214,12 +212,12 @@ pub fn device(registers: Span) -> usize {
     (DEVICES + registers.start) as usize
 }
 
-/// Maps `memory`, [`STACK_SIZE`] bytes, as a CPU's stack and block, and returns the address of its upper end.
+/// Maps `memory`, [`crate::stacks::SIZE`] bytes, as a CPU's stack and block, and returns the address of its upper end.
 pub fn stack(cpu: usize, memory: u64) -> u64 {
-    let top = STACKS + (cpu as u64 + 1) * STACK_STRIDE;
+    let Range { start, end } = STACKS.of_cpu(cpu);
     let mut space = ADDRESS_SPACE.lock();
-    space.as_mut().expect("set up").map(top - STACK_SIZE, memory, STACK_SIZE, MemoryType::Normal, El2Permissions::READ_WRITE);
-    top
+    space.as_mut().expect("set up").map(start, memory, end - start, MemoryType::Normal, El2Permissions::READ_WRITE);
+    end
 }
 
 /// Where physical memory is in the direct map.
@@ -235,16 +233,12 @@ pub fn after_image(length: usize) -> &'static [u8] {
 }
 
 /// Where Stile's code is: the beginning of the image.
-pub fn code() -> core::ops::Range<u64> {
+pub fn code() -> Range<u64> {
     symbol!(__image_start)..symbol!(__text_end)
 }
 
 /// The mapped part of a CPU's stack that an address is in.
-pub fn stack_of(address: u64) -> Option<core::ops::Range<u64>> {
+pub fn stack_of(address: u64) -> Option<Range<u64>> {
     let boot = symbol!(__boot_stack_guard) + PAGE_SIZE..symbol!(__image_end);
-    if boot.contains(&address) {
-        return Some(boot);
-    }
-    let top = STACKS + (address.checked_sub(STACKS)? / STACK_STRIDE + 1) * STACK_STRIDE;
-    (top - STACK_SIZE..top).contains(&address).then_some(top - STACK_SIZE..top)
+    if boot.contains(&address) { Some(boot) } else { STACKS.around(address) }
 }

@@ -35,7 +35,7 @@ use interrupts::TIMER_ENABLE;
 use registers::El1;
 use sysreg::isb;
 
-pub use boot::{refuse, ticks_of_wall_clock, wall_clock};
+pub use boot::{ticks_of_wall_clock, wall_clock};
 pub use cpu::Cpu;
 pub use exit::enter;
 pub use firmware::power_off;

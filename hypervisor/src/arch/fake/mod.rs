@@ -283,10 +283,6 @@ pub fn power_off() -> ! {
     std::panic::panic_any(PoweredOff)
 }
 
-pub fn refuse(what: &str) -> ! {
-    panic!("{what}")
-}
-
 pub fn enter(_cpu: &mut Cpu) -> ! {
     unreachable!("the fake architecture has no guests to enter")
 }

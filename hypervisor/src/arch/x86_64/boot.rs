@@ -2,14 +2,12 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use stile_wire::Event;
-
 use super::board::{Board, LOW, Span};
 use super::cpu::Cpu;
 use super::{apic, firmware, idt, mmu, rtc, timer, uart, vmx};
 use crate::console::log;
 use crate::once::Once;
-use crate::{MAX_CPUS, memory};
+use crate::{MAX_CPUS, memory, stacks};
 
 /// Where a SIPI starts CPUs: a page below 1 MiB, where firmware leaves memory free after it has loaded the boot sector.
 const TRAMPOLINE: u64 = 0x8000;
@@ -51,14 +49,14 @@ extern "C" fn boot(magic: u32, info: u32) -> ! {
     log!("Stile {} on a PC", env!("CARGO_PKG_VERSION"));
     let board = match Board::new(magic, info.into()) {
         Ok(board) => board,
-        Err(what) => refuse(what),
+        Err(what) => crate::refuse(what),
     };
     firmware::setup(board.tables.power_off);
     BOARD.set(board);
     let board = BOARD.get();
     let features = match vmx::detect() {
         Ok(features) => features,
-        Err(what) => refuse(what),
+        Err(what) => crate::refuse(what),
     };
     vmx::set_features(features);
     let image = mmu::image();
@@ -73,7 +71,7 @@ extern "C" fn boot(magic: u32, info: u32) -> ! {
         EPOCH.store(now.saturating_sub(timer::now() / timer::frequency().max(1)), Ordering::Relaxed);
     }
     if let Err(what) = setup_cpu(cpu) {
-        refuse(what);
+        crate::refuse(what);
     }
     stile_decode::prepare();
     apic::setup_board(&board.tables, uart::ISA_IRQ);
@@ -103,7 +101,7 @@ fn setup_cpu(cpu: &mut Cpu) -> Result<(), &'static str> {
 
 /// Gives this CPU its block, under the top of its stack.
 fn own_cpu(index: usize) -> &'static mut Cpu {
-    let top = mmu::stack(index, memory::allocate_pages(mmu::STACK_SIZE));
+    let top = mmu::stack(index, memory::allocate_pages(stacks::SIZE));
     // SAFETY: this is the only call for this CPU.
     unsafe { Cpu::install(top, index) }
 }
@@ -121,7 +119,7 @@ fn start_others(board: &Board) {
     let others = board.tables.cpus.iter().filter(|&&apic| apic != first).take(MAX_CPUS - 1);
     for (number, &apic) in others.enumerate() {
         let index = number + 1;
-        let top = mmu::stack(index, memory::allocate_pages(mmu::STACK_SIZE));
+        let top = mmu::stack(index, memory::allocate_pages(stacks::SIZE));
         HANDOFF.root.store(mmu::root(), Ordering::Relaxed);
         HANDOFF.stack.store(top - size_of::<Cpu>().next_multiple_of(64) as u64, Ordering::Relaxed);
         HANDOFF.index.store(index as u64, Ordering::Relaxed);
@@ -147,7 +145,7 @@ fn start_others(board: &Board) {
 #[unsafe(no_mangle)]
 extern "C" fn secondary_boot() -> ! {
     let index = HANDOFF.index.load(Ordering::Relaxed) as usize;
-    let top = mmu::STACKS + (index as u64 + 1) * mmu::STACK_STRIDE;
+    let top = mmu::STACKS.of_cpu(index).end;
     // SAFETY: `start_others` mapped this CPU's stack, and a CPU boots once.
     let cpu = unsafe { Cpu::install(top, index) };
     let usable = vmx::detect().is_ok_and(|features| features == *vmx::features()) && setup_cpu(cpu).is_ok();
@@ -159,11 +157,4 @@ extern "C" fn secondary_boot() -> ! {
     }
     HANDOFF.arrived.store(1, Ordering::Release);
     crate::start_other(cpu)
-}
-
-/// Says why Stile can't run here, and turns the machine off.
-pub fn refuse(what: &str) -> ! {
-    log!("Stile can't run here: {what}");
-    crate::console::event(&Event::End { status: Event::REFUSED });
-    firmware::power_off()
 }

@@ -9,6 +9,8 @@
 //!
 //! Nothing is both writable and executable, and nothing is mapped twice.
 
+use core::ops::Range;
+
 use stile_paging::PAGE_SIZE;
 use stile_paging::registers::PaRange;
 use stile_paging::table::{Attributes, Geometry, Ia32e, Ia32ePermissions, Mapping, MemoryType, PageTable, TableMemory};
@@ -17,17 +19,14 @@ use stile_sched::lock::TicketLock;
 use super::board::{Board, Span};
 use super::instructions::cpuid;
 use crate::memory::TableFrames;
+use crate::stacks::Stacks;
 
 /// Where the direct map begins.
 pub const PHYSMAP: u64 = 0xffff_8000_0000_0000;
 /// Where devices' registers are.
 const DEVICES: u64 = 0xffff_a000_0000_0000;
 /// Where the CPUs' stacks are.
-pub const STACKS: u64 = 0xffff_c000_0000_0000;
-/// From one CPU's stack to the next one's.
-pub const STACK_STRIDE: u64 = 0x2_0000;
-/// The part of that which is mapped, at its upper end.
-pub const STACK_SIZE: u64 = 0x1_0000;
+pub const STACKS: Stacks = Stacks::at(0xffff_c000_0000_0000);
 /// Physical memory that the first tables map (boot.S).
 pub const FIRST_MAPPED: u64 = 512 << 30;
 /// Bits of an address that tables translate; those above repeat the highest of them.
@@ -135,13 +134,13 @@ pub fn device(registers: Span) -> usize {
     (DEVICES + registers.start) as usize
 }
 
-/// Maps `memory`, [`STACK_SIZE`] bytes, as a CPU's stack and block, and returns the address of its upper end.
+/// Maps `memory`, [`crate::stacks::SIZE`] bytes, as a CPU's stack and block, and returns the address of its upper end.
 pub fn stack(cpu: usize, memory: u64) -> u64 {
-    let top = STACKS + (cpu as u64 + 1) * STACK_STRIDE;
+    let Range { start, end } = STACKS.of_cpu(cpu);
     let mut table = ADDRESS_SPACE.lock();
     let table = table.as_mut().expect("set up");
-    map(table, top - STACK_SIZE, memory, STACK_SIZE, MemoryType::Normal, Ia32ePermissions::READ_WRITE);
-    top
+    map(table, start, memory, end - start, MemoryType::Normal, Ia32ePermissions::READ_WRITE);
+    end
 }
 
 /// Where physical memory is in the direct map.
@@ -151,20 +150,12 @@ pub fn physical(address: u64) -> *mut u8 {
 }
 
 /// Where Stile's code is: the beginning of the image.
-pub fn code() -> core::ops::Range<u64> {
+pub fn code() -> Range<u64> {
     symbol!(__image_start)..symbol!(__text_end)
 }
 
 /// The mapped part of a CPU's stack that an address is in.
-pub fn stack_of(address: u64) -> Option<core::ops::Range<u64>> {
+pub fn stack_of(address: u64) -> Option<Range<u64>> {
     let boot = symbol!(__boot_stack_guard) + PAGE_SIZE..symbol!(__image_end);
-    if boot.contains(&address) {
-        return Some(boot);
-    }
-    let cpu = address.checked_sub(STACKS)? / STACK_STRIDE;
-    if cpu >= crate::MAX_CPUS as u64 {
-        return None;
-    }
-    let top = STACKS + (cpu + 1) * STACK_STRIDE;
-    (top - STACK_SIZE..top).contains(&address).then_some(top - STACK_SIZE..top)
+    if boot.contains(&address) { Some(boot) } else { STACKS.around(address) }
 }

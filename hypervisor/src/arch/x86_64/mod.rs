@@ -33,7 +33,7 @@ use stile_blob::Mode;
 
 use crate::device::Line;
 
-pub use boot::{refuse, ticks_of_wall_clock, wall_clock};
+pub use boot::{ticks_of_wall_clock, wall_clock};
 pub use cpu::Cpu;
 pub use exit::enter;
 pub use firmware::power_off;

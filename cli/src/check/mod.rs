@@ -1,13 +1,14 @@
 //! What a configuration amounts to, in words and tables: what `stile check` prints.
 
+mod map;
+mod vm;
+
 use std::{fmt::Write as _, ops::Range};
 
 use comfy_table::{CellAlignment, Table, presets};
-use stile_blob::{Nested, OnReset};
-use stile_board::{gicr_base, intid, map};
 
 use crate::{
-    config::{InitrdSource, KernelSource, MachineConfig, VmConfig, ablation, units},
+    config::{MachineConfig, VmConfig, units},
     image::VmPlan,
 };
 
@@ -19,7 +20,7 @@ pub fn explain(config: &MachineConfig, plans: &[Option<VmPlan>], image_len: Opti
     cpus(&mut text, config);
     for (index, vm) in config.vms.iter().enumerate() {
         let plan = plans.get(index).and_then(Option::as_ref);
-        virtual_machine(&mut text, index, vm, plan);
+        vm::explain(&mut text, config.arch, index, vm, plan);
     }
     let notes = notes(config);
     if !notes.is_empty() {
@@ -109,95 +110,6 @@ fn cpus(text: &mut String, config: &MachineConfig) {
 /// The physical CPUs of a vCPU: the hypervisor's own rule.
 fn cpus_of(vm: &VmConfig, vcpu: usize, present: u64) -> u64 {
     stile_blob::cpus_of(vm.cpus, vm.pinned, vcpu, present)
-}
-
-fn virtual_machine(text: &mut String, index: usize, vm: &VmConfig, plan: Option<&VmPlan>) {
-    line(text, &format!("\nVM {index}: {}", vm.name));
-    let mut fact = |name: &str, value: &str| line(text, &format!("  {name:<15}{value}"));
-    let kernel = match &vm.kernel {
-        KernelSource::File(path) => path.display().to_string(),
-        KernelSource::Debian(kernel) => kernel.word().to_owned(),
-    };
-    match plan {
-        Some(plan) => {
-            let size = units::rounded_size(plan.kernel.len() as u64);
-            fact("kernel", &format!("{kernel} ({}; {size} unpacked; starts at {:#x})", plan.kernel.about(), plan.kernel.entry));
-        }
-        None => fact("kernel", &kernel),
-    }
-    let initrd = match &vm.initrd {
-        InitrdSource::None => "none".to_owned(),
-        InitrdSource::File(path) => path.display().to_string(),
-        InitrdSource::Busybox => "busybox".to_owned(),
-        InitrdSource::Bundled => "the kernel's own".to_owned(),
-    };
-    fact("initrd", &initrd);
-    if !vm.append.is_empty() {
-        fact("command line", &vm.append);
-    }
-    if let Some(exec) = &vm.exec {
-        fact("runs", exec);
-    }
-    let pinned = if vm.pinned { ", each on one CPU" } else { "" };
-    fact("vCPUs", &format!("{}{pinned}", vm.vcpus));
-    fact(
-        "on reset",
-        match vm.on_reset {
-            OnReset::Restart => "it starts again",
-            OnReset::Stop => "it ends",
-        },
-    );
-    let wfi = if vm.techniques.wfi_passthrough { "not trapped while nothing else wants the CPU" } else { "trapped" };
-    fact("WFI", wfi);
-    match vm.techniques.nested {
-        Nested::Off => {}
-        Nested::Nv => fact("EL2 of its own", "every access to its registers traps (FEAT_NV)"),
-        Nested::Nv2 => fact("EL2 of its own", "its registers are in memory or EL1's (FEAT_NV2)"),
-    }
-    if let Some(ablate) = &vm.techniques.ablate {
-        fact("ablated", &ablation::describe(ablate));
-    }
-    *text += &table(&["address", "size", "what", "interrupt"], &[1], memory_map(vm, plan));
-}
-
-/// One row of the memory map.
-fn row(range: Range<u64>, what: impl Into<String>, interrupt: &str) -> Vec<String> {
-    let size = units::rounded_size(range.end - range.start);
-    let last = range.end.saturating_sub(1).max(range.start);
-    vec![format!("{:#012x}-{last:#012x}", range.start), size, what.into(), interrupt.to_owned()]
-}
-
-/// Devices, RAM, and what is loaded into it, in the order of addresses.
-fn memory_map(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Vec<String>> {
-    let vcpus = usize::from(vm.vcpus);
-    let ppi = |intid: u32| format!("{intid} (PPI {})", intid - intid::PPI_BASE);
-    let spi = |intid: u32| format!("{intid} (SPI {}), level", intid - intid::SPI_BASE);
-    let timers = format!("{}, {}, level", ppi(intid::TIMER_EL1_VIRTUAL), ppi(intid::TIMER_EL1_PHYSICAL));
-    let mut rows = vec![
-        row(map::GICD_BASE..map::GICD_BASE + map::GICD_SIZE, "GICv3 distributor", ""),
-        row(map::GICR_BASE..gicr_base(vcpus), plural(vcpus, "GICv3 redistributor"), ""),
-        row(map::PL011_BASE..map::PL011_BASE + map::PL011_SIZE, "PL011 UART, the console", &spi(intid::PL011)),
-        row(map::PL031_BASE..map::PL031_BASE + map::PL031_SIZE, "PL031 real-time clock", &spi(intid::PL031)),
-        row(map::RAM_BASE..map::RAM_BASE + vm.memory, "RAM", ""),
-    ];
-    if let Some(plan) = plan {
-        let mut loads: Vec<(Range<u64>, String)> = Vec::new();
-        for segment in &plan.kernel.segments {
-            let file = segment.file.len() as u64;
-            let rest = match segment.mem_len - file {
-                0 => String::new(),
-                rest => format!(", {} of it zeroes", units::rounded_size(rest)),
-            };
-            loads.push((segment.memory(), format!("- kernel{rest}")));
-        }
-        loads.extend(plan.layout.initrd.clone().map(|range| (range, "- initrd".to_owned())));
-        loads.extend(plan.more.iter().map(|(start, bytes)| (*start..start + bytes.len() as u64, "- a domain's kernel".to_owned())));
-        loads.push((plan.layout.dtb.clone(), "- device tree".to_owned()));
-        loads.sort_by_key(|(range, _)| range.start);
-        rows.extend(loads.into_iter().map(|(range, what)| row(range, what, "")));
-    }
-    rows.push(vec!["(registers)".to_owned(), String::new(), "timers: virtual, physical".to_owned(), timers]);
-    rows
 }
 
 /// What the user may not have meant.

@@ -1,0 +1,101 @@
+//! What is where in a virtual machine's memory, and behind its ports.
+
+use std::ops::Range;
+
+use stile_board::pc::{self, port};
+use stile_board::{gicr_base, intid, map};
+
+use crate::{
+    config::{VmConfig, units},
+    image::{Format, VmPlan},
+};
+
+/// A row with an interrupt.
+fn row(range: Range<u64>, what: impl Into<String>, interrupt: &str) -> Vec<String> {
+    let mut row = place(range, what);
+    row.push(interrupt.to_owned());
+    row
+}
+
+/// What is where, of which size.
+fn place(range: Range<u64>, what: impl Into<String>) -> Vec<String> {
+    let size = units::rounded_size(range.end - range.start);
+    let last = range.end.saturating_sub(1).max(range.start);
+    vec![format!("{:#012x}-{last:#012x}", range.start), size, what.into()]
+}
+
+/// An Arm guest's devices, RAM, and what is loaded into it, in the order of addresses.
+pub fn arm(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Vec<String>> {
+    let vcpus = usize::from(vm.vcpus);
+    let ppi = |intid: u32| format!("{intid} (PPI {})", intid - intid::PPI_BASE);
+    let spi = |intid: u32| format!("{intid} (SPI {}), level", intid - intid::SPI_BASE);
+    let timers = format!("{}, {}, level", ppi(intid::TIMER_EL1_VIRTUAL), ppi(intid::TIMER_EL1_PHYSICAL));
+    let mut rows = vec![
+        row(map::GICD_BASE..map::GICD_BASE + map::GICD_SIZE, "GICv3 distributor", ""),
+        row(map::GICR_BASE..gicr_base(vcpus), super::plural(vcpus, "GICv3 redistributor"), ""),
+        row(map::PL011_BASE..map::PL011_BASE + map::PL011_SIZE, "PL011 UART, the console", &spi(intid::PL011)),
+        row(map::PL031_BASE..map::PL031_BASE + map::PL031_SIZE, "PL031 real-time clock", &spi(intid::PL031)),
+        row(map::RAM_BASE..map::RAM_BASE + vm.memory, "RAM", ""),
+    ];
+    rows.extend(loads(plan).into_iter().map(|(range, what)| row(range, what, "")));
+    rows.push(vec!["(registers)".to_owned(), String::new(), "timers: virtual, physical".to_owned(), timers]);
+    rows
+}
+
+/// A PC guest's RAM, what is loaded into it, and devices, in the order of addresses.
+pub fn pc(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Vec<String>> {
+    const PAGE: u64 = 4096;
+    let mut rows = vec![place(0..vm.memory, "RAM")];
+    rows.extend(loads(plan).into_iter().map(|(range, what)| place(range, what)));
+    rows.push(place(pc::IO_APIC..pc::IO_APIC + PAGE, "I/O APIC, 24 inputs"));
+    rows.push(place(pc::LOCAL_APIC..pc::LOCAL_APIC + PAGE, "local APIC, each vCPU its own; elsewhere or MSRs if the guest wants"));
+    rows.push(place(pc::TEST_MEMORY, "memory for test programs"));
+    rows
+}
+
+/// A PC guest's devices behind ports, in the order of numbers.
+pub fn ports() -> Vec<Vec<String>> {
+    let input = |input: u32| input.to_string();
+    let at = |ports: Range<u16>, what: &str, input: String| {
+        let last = ports.end - 1;
+        let numbers = if ports.len() == 1 { format!("{last:#06x}") } else { format!("{:#06x}-{last:#06x}", ports.start) };
+        vec![numbers, what.to_owned(), input]
+    };
+    let none = String::new;
+    vec![
+        at(0x20..0x22, "8259A, first; the second is at 0xa0", none()),
+        at(0x40..0x44, "8254 timer; 0x61 is its gate", input(pc::TIMER_INPUT)),
+        at(port::KEYBOARD..port::KEYBOARD + 1, "reset, as by a keyboard controller", none()),
+        at(port::CLOCK..port::CLOCK_END, "MC146818 clock and its memory", input(pc::CLOCK_INPUT)),
+        at(port::TEST_WORD..port::TEST_WORD_END, "a word for test programs", none()),
+        at(port::DEBUG_EXIT..port::DEBUG_EXIT + 1, "a write ends the VM with that status", none()),
+        at(port::COM1..port::COM1_END, "16550A UART, the console", input(pc::COM1_INPUT)),
+        at(port::FW_CFG..port::FW_CFG_END, "fw_cfg", none()),
+        at(port::PM1A_EVENT..port::PM_END, "ACPI fixed registers, power", input(pc::ACPI_INPUT)),
+        at(port::RESET..port::RESET + 1, "reset", none()),
+        at(port::TEST_LINES..port::TEST_LINES_END, "interrupt lines for test programs", none()),
+    ]
+}
+
+/// What is loaded into RAM, in the order of addresses.
+fn loads(plan: Option<&VmPlan>) -> Vec<(Range<u64>, String)> {
+    let Some(plan) = plan else { return Vec::new() };
+    let mut loads: Vec<(Range<u64>, String)> = Vec::new();
+    for segment in &plan.kernel.segments {
+        let file = segment.file.len() as u64;
+        let rest = match segment.mem_len - file {
+            0 => String::new(),
+            rest => format!(", {} of it zeroes", units::rounded_size(rest)),
+        };
+        loads.push((segment.memory(), format!("- kernel{rest}")));
+    }
+    loads.extend(plan.layout.initrd.clone().map(|range| (range, "- initrd".to_owned())));
+    let (about, more) = match plan.kernel.format {
+        Format::BzImage | Format::Multiboot | Format::Pvh => ("- boot information", "- BIOS data, ACPI tables"),
+        Format::Image | Format::Elf | Format::Flat => ("- device tree", "- a domain's kernel"),
+    };
+    loads.extend(plan.more.iter().map(|(start, bytes)| (*start..start + bytes.len() as u64, more.to_owned())));
+    loads.push((plan.layout.dtb.clone(), about.to_owned()));
+    loads.sort_by_key(|(range, _)| range.start);
+    loads
+}

@@ -1,0 +1,88 @@
+//! What a virtual machine is told to be.
+
+use stile_blob::{ApicVirtualization, DecodeCache, Nested, OnReset};
+
+use super::{line, map, table};
+use crate::{
+    config::{Arch, InitrdSource, KernelSource, VmConfig, ablation, units},
+    image::VmPlan,
+};
+
+/// Explains a virtual machine of `arch`, the `index`th.
+pub fn explain(text: &mut String, arch: Arch, index: usize, vm: &VmConfig, plan: Option<&VmPlan>) {
+    line(text, &format!("\nVM {index}: {}", vm.name));
+    let mut fact = |name: &str, value: &str| line(text, &format!("  {name:<15}{value}"));
+    let kernel = match &vm.kernel {
+        KernelSource::File(path) => path.display().to_string(),
+        KernelSource::Debian(kernel) => kernel.word().to_owned(),
+    };
+    match plan {
+        Some(plan) => {
+            let size = units::rounded_size(plan.kernel.len() as u64);
+            fact("kernel", &format!("{kernel} ({}; {size} unpacked; starts at {:#x})", plan.kernel.about(), plan.kernel.entry));
+        }
+        None => fact("kernel", &kernel),
+    }
+    let initrd = match &vm.initrd {
+        InitrdSource::None => "none".to_owned(),
+        InitrdSource::File(path) => path.display().to_string(),
+        InitrdSource::Busybox => "busybox".to_owned(),
+        InitrdSource::Bundled => "the kernel's own".to_owned(),
+    };
+    fact("initrd", &initrd);
+    if !vm.append.is_empty() {
+        fact("command line", &vm.append);
+    }
+    if let Some(exec) = &vm.exec {
+        fact("runs", exec);
+    }
+    let pinned = if vm.pinned { ", each on one CPU" } else { "" };
+    fact("vCPUs", &format!("{}{pinned}", vm.vcpus));
+    fact(
+        "on reset",
+        match vm.on_reset {
+            OnReset::Restart => "it starts again",
+            OnReset::Stop => "it ends",
+        },
+    );
+    match arch {
+        Arch::Aarch64 => techniques_of_arm(vm, &mut fact),
+        Arch::X86_64 => techniques_of_pc(vm, &mut fact),
+    }
+    if let Some(ablate) = &vm.techniques.ablate {
+        fact("ablated", &ablation::describe(ablate));
+    }
+    match arch {
+        Arch::Aarch64 => *text += &table(&["address", "size", "what", "interrupt"], &[1], map::arm(vm, plan)),
+        Arch::X86_64 => {
+            *text += &table(&["address", "size", "what"], &[1], map::pc(vm, plan));
+            *text += &table(&["ports", "what", "input of the I/O APIC"], &[], map::ports());
+        }
+    }
+}
+
+fn techniques_of_arm(vm: &VmConfig, fact: &mut impl FnMut(&str, &str)) {
+    let wfi = if vm.techniques.wfi_passthrough { "not trapped while nothing else wants the CPU" } else { "trapped" };
+    fact("WFI", wfi);
+    match vm.techniques.nested {
+        Nested::Off => {}
+        Nested::Nv => fact("EL2 of its own", "every access to its registers traps (FEAT_NV)"),
+        Nested::Nv2 => fact("EL2 of its own", "its registers are in memory or EL1's (FEAT_NV2)"),
+    }
+}
+
+fn techniques_of_pc(vm: &VmConfig, fact: &mut impl FnMut(&str, &str)) {
+    let apics = match vm.techniques.apic_virtualization {
+        ApicVirtualization::Off => "every access to a register exits, interrupts are injected by hand",
+        ApicVirtualization::Registers => "where the CPU can: registers are read without an exit",
+        ApicVirtualization::Delivery => "where the CPU can: it delivers interrupts, too",
+        ApicVirtualization::Posted => "where the CPU can: it delivers interrupts, also those that other CPUs post",
+    };
+    fact("local APICs", apics);
+    let decoded = match vm.techniques.decode_cache {
+        DecodeCache::Verify => "device accesses are remembered, and compared with the code at each use",
+        DecodeCache::Protect => "device accesses are remembered, their code write-protected",
+        DecodeCache::Off => "device accesses are decoded anew each time",
+    };
+    fact("decoded", decoded);
+}

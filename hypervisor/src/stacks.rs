@@ -1,0 +1,56 @@
+//! Each CPU's stack: its block is at the upper end (`arch::Cpu`), and a hole that nothing is mapped in is below, so that an overflow faults.
+
+use core::ops::Range;
+
+/// From one CPU's stack to the next one's.
+const STRIDE: u64 = 0x2_0000;
+/// The part of that which is mapped, at its upper end, in bytes.
+pub const SIZE: u64 = 0x1_0000;
+
+/// Where an address space has the stacks.
+#[derive(Clone, Copy)]
+pub struct Stacks {
+    base: u64,
+}
+
+impl Stacks {
+    /// From `base` on, a multiple of 128 KiB.
+    pub const fn at(base: u64) -> Stacks {
+        assert!(base.is_multiple_of(STRIDE));
+        Stacks { base }
+    }
+
+    /// The memory of a CPU's stack and block.
+    pub const fn of_cpu(self, cpu: usize) -> Range<u64> {
+        let top = self.base + (cpu as u64 + 1) * STRIDE;
+        top - SIZE..top
+    }
+
+    /// That of the CPU in whose an address is.
+    pub fn around(self, address: u64) -> Option<Range<u64>> {
+        let cpu = address.checked_sub(self.base)? / STRIDE;
+        let stack = self.of_cpu(usize::try_from(cpu).ok().filter(|&cpu| cpu < crate::MAX_CPUS)?);
+        stack.contains(&address).then_some(stack)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_in_the_stack_that_is_mapped_around_it() {
+        let stacks = Stacks::at(0xffff_c000_0000_0000);
+        for cpu in [0, 1, crate::MAX_CPUS - 1] {
+            let stack = stacks.of_cpu(cpu);
+            assert_eq!(stack.end - stack.start, SIZE);
+            assert_eq!(stacks.around(stack.start), Some(stack.clone()));
+            assert_eq!(stacks.around(stack.end - 1), Some(stack.clone()));
+            assert_eq!(stacks.around(stack.start - 1), None, "the hole below");
+        }
+        let end = stacks.of_cpu(crate::MAX_CPUS - 1).end;
+        for outside in [0, 0xffff_c000_0000_0000 - 1, end, stacks.of_cpu(crate::MAX_CPUS).start, u64::MAX] {
+            assert_eq!(stacks.around(outside), None);
+        }
+    }
+}
