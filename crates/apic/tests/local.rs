@@ -374,3 +374,25 @@ fn an_interrupt_that_was_not_taken_after_all_waits_again() {
     apic.end();
     assert_eq!(apic.acknowledge(), Some(0x51));
 }
+
+#[test]
+fn a_period_that_leaves_no_time_is_made_longer() {
+    let mut apic = enabled(0).with_least_period(1000);
+    apic.write(DIVIDE, 0xb, 0);
+    apic.write(LVT_TIMER, 1 << 17 | 0x40, 0);
+    apic.write(INITIAL_COUNT, 1, 0);
+    assert_eq!(apic.timer_deadline(), Some(1));
+    apic.expire_timer(5);
+    assert_eq!(apic.timer_deadline(), Some(1005));
+    // INIT does not change that, and longer ones are what they are.
+    apic.init();
+    apic.write(SVR, 0x1ff, 0);
+    apic.write(DIVIDE, 0xb, 0);
+    apic.write(LVT_TIMER, 1 << 17 | 0x40, 0);
+    apic.write(INITIAL_COUNT, 2000, 0);
+    apic.expire_timer(2100);
+    assert_eq!(apic.timer_deadline(), Some(4000));
+    apic.write(INITIAL_COUNT, 10, 4000);
+    apic.expire_timer(4010);
+    assert_eq!(apic.timer_deadline(), Some(5010));
+}

@@ -86,10 +86,17 @@ impl<'a> LocalApic<'a> {
         Self { pages, timer: Timer::STOPPED, requested: false, changed: true, exits: Vectors::NONE }
     }
 
+    /// Periods that are shorter than this are this long once they have run out, in the time of [`expire_timer`](Self::expire_timer)'s `now`.
+    #[must_use]
+    pub const fn with_least_period(mut self, ticks: u64) -> Self {
+        self.timer.least = ticks;
+        self
+    }
+
     /// INIT resets all but the ID and IA32_APIC_BASE.
     pub fn init(&mut self) {
         self.pages.init();
-        *self = Self::new(self.pages);
+        *self = Self::new(self.pages).with_least_period(self.timer.least);
     }
 
     /// What others reach of it.

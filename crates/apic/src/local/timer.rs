@@ -13,10 +13,12 @@ pub(super) struct Timer {
     next: Option<u64>,
     /// What runs now is a deadline.
     by_deadline: bool,
+    /// The least period that is kept.
+    pub(super) least: u64,
 }
 
 impl Timer {
-    pub(super) const STOPPED: Self = Self { initial: 0, divide: 0, mode: TimerMode::OneShot, next: None, by_deadline: false };
+    pub(super) const STOPPED: Self = Self { initial: 0, divide: 0, mode: TimerMode::OneShot, next: None, by_deadline: false, least: 0 };
 
     pub(super) const fn initial(&self) -> u32 {
         self.initial
@@ -99,6 +101,7 @@ impl Timer {
             return false;
         };
         self.next = match self.mode {
+            TimerMode::Periodic if !self.by_deadline && self.span() != 0 && self.span() < self.least => now.checked_add(self.least),
             TimerMode::Periodic if !self.by_deadline && self.span() != 0 => {
                 let missed = (now - next) / self.span();
                 next.checked_add((missed + 1).saturating_mul(self.span()))

@@ -174,17 +174,13 @@ fn ends_wait(vcpu: &Vcpu) -> bool {
 
 /// The timer of the loaded vCPU may ring, or another device that it keeps time for. Returns whether the APIC's did.
 pub fn expire_timer(cpu: &mut Cpu) -> bool {
-    /// The most times in a second that timers ring by themselves: a period that is shorter than its exit would leave the guest no time at all.
-    const MOST: u64 = 20_000;
     let now = timer::now();
     let vcpu = cpu.vcpu();
-    let due = deadline(cpu.apic().timer_deadline(), vcpu).is_some_and(|at| at <= now);
     if vcpu.arch.watch() <= now {
         vcpu.vm().arch.ports.expire(vcpu.vm());
     }
     let rang = cpu.apic().expire_timer(now) == Received::Interrupt;
-    let next = deadline(cpu.apic().timer_deadline(), vcpu);
-    timer::set_guest_deadline(if due { next.map(|at| at.max(now + timer::frequency() / MOST)) } else { next });
+    set_deadline(cpu);
     rang
 }
 

@@ -197,6 +197,13 @@ impl World {
         cpu.launched = 0;
     }
 
+    /// The next entry is to launch the VMCS, which is loaded here.
+    pub fn launch_anew(&self, cpu: &mut Cpu) {
+        vmcs::clear(self.vmcs);
+        vmcs::make_current(self.vmcs);
+        cpu.launched = 0;
+    }
+
     /// Takes the VMCS off this CPU, whatever becomes of the rest.
     pub fn drop_vmcs(&self) {
         vmcs::clear(self.vmcs);

@@ -34,21 +34,11 @@ fn skip_instruction() {
 /// The instruction before `next` is done: interrupts are blocked no longer, and a guest that steps through its code stops here.
 #[inline(always)]
 fn advance_to(next: u64) {
-    let next = if next >> 32 == 1 && next as u32 <= LONGEST { wrapped(next) } else { next };
     vmcs::write(Field::GUEST_RIP, next);
     inject::end_shadow();
     if is_stepping() {
         inject::step();
     }
-}
-
-/// The most bytes of an instruction.
-const LONGEST: u32 = 15;
-
-/// Where code goes on that ended at the end of the first 4 GiB: in code of other sizes than 64 bits at the beginning.
-#[cold]
-fn wrapped(next: u64) -> u64 {
-    if is_64_bit_code() { next } else { next & 0xffff_ffff }
 }
 
 /// Whether the guest runs code of 64 bits: EFER.LMA and CS.L.

@@ -8,6 +8,7 @@ use crate::arch::x86_64::cpu::{Cpu, gpr};
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::vmcs::{self, Field};
 use crate::arch::x86_64::{interrupts, world};
+use crate::cpu::Leave;
 
 /// Every exit that has no stub of its own. Its reason is the processor's.
 #[unsafe(no_mangle)]
@@ -15,7 +16,11 @@ extern "C" fn handle_other(cpu: &mut Cpu, reason: u64) -> Outcome {
     let reason = reason as u32 as u64;
     if reason & basic::ENTRY_FAILURE != 0 {
         if wrap() {
-            return Outcome::again(reason::ENTRY.other());
+            // Whether the VMCS is launched depends on which entry it was: now it is not.
+            // SAFETY: the vCPU is loaded here, so its world is this CPU's.
+            unsafe { cpu.vcpu().arch.world() }.launch_anew(cpu);
+            cpu.leave = Leave::Attention;
+            return Outcome::leave(reason::ENTRY.other());
         }
         return crash(cpu, reason::ENTRY.other(), CrashReason::UnknownExit, reason, vmcs::read(Field::EXIT_QUALIFICATION));
     }
@@ -58,8 +63,8 @@ extern "C" fn handle_other(cpu: &mut Cpu, reason: u64) -> Outcome {
     }
 }
 
-/// If an entry has failed because an instruction of 32-bit code ended at the end of its addresses, beyond which a leaf of `exit.S` has gone on
-/// without a look: goes on at their beginning, as the processor does, and says so.
+/// If an entry has failed because an instruction of 32-bit code ended at the end of its addresses, beyond which Stile has gone on without a
+/// look, which would cost each exit something: goes on at their beginning, as the processor does, and says so.
 fn wrap() -> bool {
     let next = vmcs::read(Field::GUEST_RIP);
     let wraps = next >> 32 != 0 && !is_64_bit_code();
