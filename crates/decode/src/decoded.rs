@@ -140,11 +140,6 @@ impl Decoded {
         self.length
     }
 
-    /// Is it INS or OUTS? Of these the processor checks the right to the port before it tells of them, and nothing here does.
-    pub const fn is_for_ports(&self) -> bool {
-        matches!(self.operation, Operation::InString | Operation::OutString)
-    }
-
     /// The code size that it was decoded for.
     #[inline]
     pub const fn code_size(&self) -> CodeSize {

@@ -141,6 +141,16 @@ pub enum Access {
 /// An access to a guest-physical address that is to be emulated. All general registers are in the frame.
 pub fn access(cpu: &mut Cpu, address: u64, kind: Access, write: bool) -> Outcome {
     let row = row(cpu, address, write);
+    if inject::was_delivering() || kind != Access::Data {
+        return unusual(cpu, row, address, kind, write);
+    }
+    emulate(cpu, row, address)
+}
+
+/// An access that is not an instruction's, for its operand.
+#[cold]
+#[inline(never)]
+fn unusual(cpu: &mut Cpu, row: RowId, address: u64, kind: Access, write: bool) -> Outcome {
     if inject::was_delivering() {
         // By way of a stack or a table that is a device: there is no instruction to emulate, and nothing that an event could be delivered by.
         if inject::double_fault() {
@@ -161,7 +171,7 @@ pub fn access(cpu: &mut Cpu, address: u64, kind: Access, write: bool) -> Outcome
 fn walk(cpu: &mut Cpu, row: RowId, linear: u64, write: bool) -> Outcome {
     // SAFETY: the vCPU is loaded here.
     let context = *unsafe { cpu.vcpu().arch.decoder() }.context();
-    let processor = Processor { cpu, context: &context, changed: false, end: None };
+    let processor = Processor { cpu, context: &context, changed: false, end: None, has_port: false };
     match processor.translate(linear, write) {
         Ok(_) => Outcome::again(row),
         Err(fault) => refuse(row, fault),
@@ -181,11 +191,7 @@ pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
         // It was fetched a moment ago, and is no more. Nothing is no instruction.
         Err(Refusal::NoMemory(_)) => return refuse(row, Fault::InvalidOpcode),
     };
-    if decoded.is_for_ports() != (address == NO_ADDRESS) {
-        // Another than the processor has run, and whose right to ports it has not checked: it was changed meanwhile.
-        return Outcome::again(row);
-    }
-    let mut processor = Processor { cpu, context, changed: false, end: None };
+    let mut processor = Processor { cpu, context, changed: false, end: None, has_port: address == NO_ADDRESS };
     let done = execute(decoded, &mut processor, address);
     let Processor { changed, end: how, .. } = processor;
     if let Some(how) = how {

@@ -17,6 +17,8 @@ pub struct Processor<'a> {
     pub context: &'a Context,
     /// Whether its interrupts may have changed.
     pub changed: bool,
+    /// The processor has told of a port, to which it has checked the right.
+    pub has_port: bool,
     /// How the VM ends, if what was written to a port ends it.
     pub end: Option<End>,
 }
@@ -123,6 +125,10 @@ impl Vcpu for Processor<'_> {
     fn device_write(&mut self, address: u64, _width: Width, value: u64) {
         self.changed = true;
         mmio::write(self.cpu, address, value);
+    }
+
+    fn may_use_ports(&self) -> bool {
+        self.has_port
     }
 
     fn port_read(&mut self, port: u16, width: Width) -> u64 {
