@@ -101,10 +101,13 @@ impl Timer {
             return false;
         };
         self.next = match self.mode {
-            TimerMode::Periodic if !self.by_deadline && self.span() != 0 && self.span() < self.least => now.checked_add(self.least),
             TimerMode::Periodic if !self.by_deadline && self.span() != 0 => {
-                let missed = (now - next) / self.span();
-                next.checked_add((missed + 1).saturating_mul(self.span()))
+                if self.span() < self.least {
+                    now.checked_add(self.least)
+                } else {
+                    let missed = (now - next) / self.span();
+                    next.checked_add((missed + 1).saturating_mul(self.span()))
+                }
             }
             _ => None,
         };

@@ -81,12 +81,16 @@ fn any(cpu: &mut Cpu, access: Access) -> Outcome {
     }
     let value = cpu.frame.registers[gpr::RAX] & access.mask();
     match write(cpu, access.port(), access.size(), value) {
-        None => {
-            interrupts::pull(cpu);
-            Outcome::again(row)
-        }
+        None => written(cpu, row),
         Some(how) => end(cpu, row, how),
     }
+}
+
+/// A port was written: interrupts may wait.
+#[inline(never)]
+fn written(cpu: &mut Cpu, row: RowId) -> Outcome {
+    interrupts::pull(cpu);
+    Outcome::again(row)
 }
 
 /// What a port says; where there is nothing, all ones.
