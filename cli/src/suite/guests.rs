@@ -34,20 +34,33 @@ const UNDER_STILE: [(&str, &str); 3] = [("psci", "stile"), ("smp", "stile"), ("r
 /// CPU models, with physical CPUs, that each suite runs on with four vCPUs.
 const MACHINES: [(&str, u32); 4] = [("max", 4), ("max", 1), ("cortex-a76", 2), ("cortex-a57", 2)];
 
-/// The guests' programs, by name.
-struct Programs(BTreeMap<String, PathBuf>);
+/// The guests' programs for an architecture, by name.
+struct Programs {
+    arch: Arch,
+    paths: BTreeMap<String, PathBuf>,
+}
 
 impl Programs {
-    fn build() -> Result<Self> {
+    fn build(arch: Arch) -> Result<Self> {
+        let (folder, package) = match arch {
+            Arch::Aarch64 => ("guests", "suites"),
+            Arch::X86_64 => ("guests/pc", "pc"),
+        };
         let repository = cargo::repository();
-        let mut command = cargo::cargo("build", &repository.join("guests"));
-        command.args(["--release", "--package", "suites"]).env("CARGO_TARGET_DIR", repository.join("target/guests"));
-        Ok(Self(cargo::build(command, "the test guests")?.into_iter().collect()))
+        let mut command = cargo::cargo_for(arch, "build", &repository.join(folder));
+        command.args(["--release", "--package", package]).env("CARGO_TARGET_DIR", repository.join("target").join(folder));
+        let paths = cargo::build(command, &format!("the test guests for {}", arch.name()))?.into_iter().collect();
+        Ok(Self { arch, paths })
     }
 
     fn path(&self, name: &str) -> Result<String> {
-        let path = self.0.get(name).with_context(|| format!("there is no test guest called {name}"))?;
+        let path = self.paths.get(name).with_context(|| format!("there is no test guest called {name}"))?;
         Ok(path.display().to_string())
+    }
+
+    /// The name of a scenario with them.
+    fn scenario(&self, name: &str) -> String {
+        if self.arch == Arch::X86_64 { format!("pc/{name}") } else { name.to_owned() }
     }
 }
 
@@ -56,7 +69,7 @@ impl Programs {
 /// # Errors
 /// The guests don't compile, or one is missing.
 pub fn guests() -> Result<Vec<Scenario>> {
-    let programs = Programs::build()?;
+    let programs = Programs::build(Arch::Aarch64)?;
     let mut scenarios = Vec::new();
     for (suite, append) in SUITES {
         for (cpu, smp) in MACHINES {
@@ -79,20 +92,46 @@ pub fn guests() -> Result<Vec<Scenario>> {
     for cpu in ["max", "cortex-a57"] {
         scenarios.push(ablated(cpu, &programs)?);
     }
-    scenarios.extend([reboot(programs.path("reboot")?), crash(programs.path("crash")?), idle(programs.path("idle")?)]);
+    scenarios.extend([reboot(programs.path("reboot")?), idle(programs.path("idle")?)]);
     for cpu in ["max", "cortex-a76", "cortex-a57"] {
         scenarios.push(timers(cpu, programs.path("timer")?));
     }
     scenarios.push(counted_by_emulator(programs.path("psci")?));
-    for cpus in [1, 2] {
-        scenarios.push(hostile_neighbour(cpus, "hostile", 4, &programs)?);
-        scenarios.push(greedy_neighbour(cpus, &programs)?);
-    }
-    scenarios.push(panic_report(&programs)?);
-    scenarios.push(hostile_neighbour(1, "nested", 2, &programs)?);
+    scenarios.extend(neighbours(&programs)?);
+    scenarios.push(hostile_neighbour(1, Other::new("nested", 2, "stile"), &programs)?);
     scenarios.push(el2_ends_first(&programs)?);
-    scenarios.extend(pc()?);
+    let pc = Programs::build(Arch::X86_64)?;
+    scenarios.extend(neighbours(&pc)?);
+    scenarios.extend(hostile_pcs(&pc)?);
+    scenarios.extend(self::pc(&pc)?);
     Ok(scenarios)
+}
+
+/// VMs that do what they must not, of one architecture as of the other.
+fn neighbours(programs: &Programs) -> Result<Vec<Scenario>> {
+    let mut scenarios = vec![crash(programs)?, panic_report(programs)?];
+    // An emulated PC has no four CPUs to lose time with.
+    let (vcpus, append) = if programs.arch == Arch::X86_64 { (2, "last=debug") } else { (4, "stile") };
+    for cpus in [1, 2] {
+        scenarios.push(hostile_neighbour(cpus, Other::new("hostile", vcpus, append), programs)?);
+        scenarios.push(greedy_neighbour(cpus, programs)?);
+    }
+    Ok(scenarios)
+}
+
+/// The hostile guest where less is the processor's: with one vCPU, without its help for APICs, and with each scheme for instructions.
+fn hostile_pcs(programs: &Programs) -> Result<Vec<Scenario>> {
+    let ways = [
+        ("alone", 1, "apic_virtualization = \"delivery\"\ndecode_cache = \"off\""),
+        ("registers", 2, "apic_virtualization = \"registers\"\ndecode_cache = \"verify\""),
+        ("protect", 2, "apic_virtualization = \"off\"\ndecode_cache = \"protect\""),
+    ];
+    let scenario = |(name, vcpus, techniques): (&str, u32, &'static str)| {
+        let other = Other { techniques, ..Other::new("hostile", vcpus, "seed=2") };
+        let scenario = hostile_neighbour(1, other, programs)?;
+        Ok(Scenario { name: format!("pc/isolation/hostile-{name}"), ..scenario })
+    };
+    ways.into_iter().map(scenario).collect()
 }
 
 /// The suite of a hypervisor where each access to EL2's registers traps.
@@ -104,12 +143,8 @@ fn trap_by_trap(programs: &Programs) -> Result<Scenario> {
 }
 
 /// The suite for x86-64, with the CPU models and physical CPUs that it runs on.
-fn pc() -> Result<Vec<Scenario>> {
-    let repository = cargo::repository();
-    let mut command = cargo::cargo_for(Arch::X86_64, "build", &repository.join("guests/pc"));
-    command.arg("--release").env("CARGO_TARGET_DIR", repository.join("target/guests/pc"));
-    let programs = cargo::build(command, "the test guest for x86-64")?;
-    let (_, path) = programs.into_iter().find(|(name, _)| name == "pc").context("there is no test guest for x86-64")?;
+fn pc(programs: &Programs) -> Result<Vec<Scenario>> {
+    let path = PathBuf::from(programs.path("pc")?);
     let machines = [("corei7_skylake_x", 1, 1), ("corei7_skylake_x", 3, 2), ("corei7_haswell_4770", 2, 1)];
     let suites = machines.map(|(cpu, vcpus, smp)| {
         let arguments = format!("--arch x86_64 --memory 64M --cpu {cpu} --vcpus {vcpus} --smp {smp} --exits");
@@ -268,10 +303,11 @@ fn reboot(kernel: String) -> Scenario {
 }
 
 /// A guest that can't go on ends its run, and it is said which and where.
-fn crash(kernel: String) -> Scenario {
-    let scenario = Scenario::new("life/crash", "--memory 64M").with("--kernel", kernel);
+fn crash(programs: &Programs) -> Result<Scenario> {
+    let arguments = format!("--arch {} --memory 64M", programs.arch.name());
+    let scenario = Scenario::new(programs.scenario("life/crash"), &arguments).with("--kernel", programs.path("crash")?);
     let expect = Expect { status: exit::GUEST, notes: vec!["vm0 crashed".into()], ..Expect::default() };
-    Scenario { expect, ..scenario }
+    Ok(Scenario { expect, ..scenario })
 }
 
 /// A guest that waits for ever is ended by the time-out.
@@ -281,34 +317,51 @@ fn idle(kernel: String) -> Scenario {
     Scenario { timeout: 20, expect, ..scenario }
 }
 
-/// Two VMs on so many CPUs: `other` with its vCPUs, and one that computes checksums over its memory.
-fn with_checksum(cpus: u32, other: (&str, u32), programs: &Programs) -> Result<String> {
-    let (name, vcpus) = other;
-    let nested = name == "nested";
+/// A VM beside one that computes.
+#[derive(Clone, Copy)]
+struct Other {
+    program: &'static str,
+    vcpus: u32,
+    append: &'static str,
+    techniques: &'static str,
+}
+
+impl Other {
+    fn new(program: &'static str, vcpus: u32, append: &'static str) -> Self {
+        Self { program, vcpus, append, techniques: "" }
+    }
+}
+
+/// Two VMs on so many CPUs: `other`, and one that computes checksums over its memory.
+fn with_checksum(cpus: u32, other: Other, programs: &Programs) -> Result<String> {
+    let Other { program, vcpus, append, techniques } = other;
+    let nested = if program == "nested" { "nested = true\n" } else { "" };
     Ok(format!(
-        "[machine]\ncpus = {cpus}\n\n\
-         [[vm]]\nname = \"{name}\"\nkernel = \"{}\"\nappend = \"stile\"\nnested = {nested}\nvcpus = {vcpus}\n\
-         memory = \"64M\"\n\n\
+        "[machine]\narch = \"{}\"\ncpus = {cpus}\n\n\
+         [[vm]]\nname = \"{program}\"\nkernel = \"{}\"\nappend = \"{append}\"\n{nested}vcpus = {vcpus}\n\
+         memory = \"64M\"\n[vm.techniques]\n{techniques}\n\n\
          [[vm]]\nname = \"neighbour\"\nkernel = \"{}\"\nvcpus = 1\nmemory = \"64M\"\n",
-        programs.path(name)?,
+        programs.arch.name(),
+        programs.path(program)?,
         programs.path("checksum")?,
     ))
 }
 
 /// One VM does all it can to break out, by itself or as a hypervisor; what the other computes must stay right.
-fn hostile_neighbour(cpus: u32, program: &str, vcpus: u32, programs: &Programs) -> Result<Scenario> {
-    let config = with_checksum(cpus, (program, vcpus), programs)?;
+fn hostile_neighbour(cpus: u32, other: Other, programs: &Programs) -> Result<Scenario> {
+    let config = with_checksum(cpus, other, programs)?;
     let expect = Expect {
         // Both must come to their end, in whichever order.
         output: vec![PASSED.into(), PASSED.into()],
         ..passed()
     };
-    Ok(Scenario { config: Some(config), timeout: 900, expect, ..Scenario::new(format!("isolation/{program}-on-{cpus}"), "--exits") })
+    let name = programs.scenario(&format!("isolation/{}-on-{cpus}", other.program));
+    Ok(Scenario { config: Some(config), timeout: 900, expect, ..Scenario::new(name, "--exits") })
 }
 
 /// A VM with an EL2 of its own turns off; the other one has its CPU from then on, and nothing of that EL2.
 fn el2_ends_first(programs: &Programs) -> Result<Scenario> {
-    let config = with_checksum(1, ("nested", 1), programs)?.replace("\"stile\"", "\"stile only=hypercall\"");
+    let config = with_checksum(1, Other::new("nested", 1, "stile only=hypercall"), programs)?;
     let end = |name: &str| format!("{name} | {PASSED}");
     let expect = Expect { output: vec![end("nested   "), end("neighbour")], ..passed() };
     Ok(Scenario { config: Some(config), expect, ..Scenario::new("isolation/nested-ends-first", "--exits") })
@@ -316,16 +369,21 @@ fn el2_ends_first(programs: &Programs) -> Result<Scenario> {
 
 /// One VM never yields; the other must come to its end.
 fn greedy_neighbour(cpus: u32, programs: &Programs) -> Result<Scenario> {
-    let config = with_checksum(cpus, ("spin", 2), programs)?;
+    let config = with_checksum(cpus, Other::new("spin", 2, ""), programs)?;
     let expect =
         Expect { status: exit::LEFT, output: vec![PASSED.into()], absent: vec!["FAIL "], signal: Some(Signal::INT), ..Expect::default() };
-    Ok(Scenario { config: Some(config), expect, ..Scenario::new(format!("isolation/never-yields-on-{cpus}"), "") })
+    let name = programs.scenario(&format!("isolation/never-yields-on-{cpus}"));
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new(name, "") })
 }
 
 /// The operator has Stile panic while a vCPU runs: it says where, and the run ends with its status.
 fn panic_report(programs: &Programs) -> Result<Scenario> {
-    let config = with_checksum(1, ("spin", 1), programs)?;
-    let notes = ["panic: the operator asked for it", "CPU 0, vCPU 0 of ", "guest pc", "backtrace:", "handler::interrupt::"];
+    let config = with_checksum(1, Other::new("spin", 1, ""), programs)?;
+    let (guest, call) = match programs.arch {
+        Arch::Aarch64 => ("guest pc", "handler::interrupt::"),
+        Arch::X86_64 => ("guest rip", "handle_interrupt"),
+    };
+    let notes = ["panic: the operator asked for it", "CPU 0, vCPU 0 of ", guest, "backtrace:", call];
     let expect = Expect {
         status: exit::HYPERVISOR,
         output: vec![PASSED.into()],
@@ -333,5 +391,5 @@ fn panic_report(programs: &Programs) -> Result<Scenario> {
         signal: Some(Signal::QUIT),
         ..Expect::default()
     };
-    Ok(Scenario { config: Some(config), expect, ..Scenario::new("life/panic-report", "") })
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new(programs.scenario("life/panic-report"), "") })
 }

@@ -452,3 +452,40 @@ fn a_masked_timer_runs_out_unheard() {
     apic.write(LVT_TIMER, 0x40, 460);
     assert_eq!((apic.timer_deadline(), apic.read(CURRENT_COUNT, 460)), (Some(500), 40));
 }
+
+#[test]
+fn an_interrupt_that_was_not_taken_after_all_waits_again() {
+    let mut apic = enabled(0);
+    apic.pages().receive(fixed(0x51, false));
+    assert_eq!(apic.acknowledge(), Some(0x51));
+    apic.put_back(0x51);
+    assert_eq!(apic.take_status().map(|status| status.interrupts), Some(0x51), "the processor is told");
+    // A higher one goes first.
+    apic.pages().receive(fixed(0x62, false));
+    assert_eq!(apic.acknowledge(), Some(0x62));
+    assert_eq!(apic.pending(), None);
+    apic.end();
+    assert_eq!(apic.acknowledge(), Some(0x51));
+}
+
+#[test]
+fn a_period_that_leaves_no_time_is_made_longer() {
+    let mut apic = enabled(0).with_least_period(1000);
+    apic.write(DIVIDE, 0xb, 0);
+    apic.write(LVT_TIMER, 1 << 17 | 0x40, 0);
+    apic.write(INITIAL_COUNT, 1, 0);
+    assert_eq!(apic.timer_deadline(), Some(1));
+    apic.expire_timer(5);
+    assert_eq!(apic.timer_deadline(), Some(1005));
+    // INIT does not change that, and longer ones are what they are.
+    apic.init();
+    apic.write(SVR, 0x1ff, 0);
+    apic.write(DIVIDE, 0xb, 0);
+    apic.write(LVT_TIMER, 1 << 17 | 0x40, 0);
+    apic.write(INITIAL_COUNT, 2000, 0);
+    apic.expire_timer(2100);
+    assert_eq!(apic.timer_deadline(), Some(4000));
+    apic.write(INITIAL_COUNT, 10, 4000);
+    apic.expire_timer(4010);
+    assert_eq!(apic.timer_deadline(), Some(5010));
+}

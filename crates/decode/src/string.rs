@@ -95,6 +95,9 @@ pub(crate) fn copy(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, F
 }
 
 pub(crate) fn input(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, Fault> {
+    if !vcpu.may_use_ports() {
+        return Ok(Outcome::Partial);
+    }
     let port = vcpu.register(RDX) as u16;
     repeat(decoded, vcpu, |vcpu| {
         let offset = vcpu.register(RDI) & decoded.address_width.mask();
@@ -108,6 +111,9 @@ pub(crate) fn input(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, 
 }
 
 pub(crate) fn output(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, Fault> {
+    if !vcpu.may_use_ports() {
+        return Ok(Outcome::Partial);
+    }
     let port = vcpu.register(RDX) as u16;
     repeat(decoded, vcpu, |vcpu| {
         let value = read_source(decoded, vcpu)?;

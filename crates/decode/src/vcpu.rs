@@ -106,6 +106,12 @@ pub trait Vcpu: OtherRegisters {
     /// Writes a device; `value` is zero above `width`.
     fn device_write(&mut self, address: u64, width: Width, value: u64);
 
+    /// Whether the exit was for a port, to which the processor has checked the right, as nothing here does. If not, INS and OUTS do nothing yet:
+    /// code was changed meanwhile, and the processor is to look at it again.
+    fn may_use_ports(&self) -> bool {
+        true
+    }
+
     /// IN, as INS does it: reads a port. The default is a machine without any.
     fn port_read(&mut self, _port: u16, _width: Width) -> u64 {
         u64::MAX

@@ -1,86 +1,12 @@
 //! The test harness: runs tests by name, prints what came of them, and ends the guest.
 
-use core::fmt::{self, Write};
+pub use common::fail::{Fail, Outcome};
 
 use crate::entry::Entry;
 use crate::{console, machine, println, psci};
 
 /// The status of a guest that could not go on.
 const DIED: u32 = 2;
-
-/// What a test ends with.
-pub type Outcome = Result<(), Fail>;
-
-/// Why a test did not pass.
-#[derive(Clone, Copy)]
-pub struct Fail {
-    text: [u8; 120],
-    length: u8,
-    skipped: bool,
-}
-
-impl Fail {
-    /// A failure with its reason; what is longer than a line is cut.
-    pub fn new(reason: fmt::Arguments) -> Self {
-        let mut fail = Self { text: [0; 120], length: 0, skipped: false };
-        // An error means that the text was cut.
-        let _ = fail.write_fmt(reason);
-        fail
-    }
-
-    /// Not a failure: the machine lacks what the test needs.
-    pub fn skip(reason: fmt::Arguments) -> Self {
-        Self { skipped: true, ..Self::new(reason) }
-    }
-}
-
-impl Write for Fail {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let free = &mut self.text[usize::from(self.length)..];
-        let length = text.len().min(free.len());
-        free[..length].copy_from_slice(&text.as_bytes()[..length]);
-        self.length += length as u8;
-        if length == text.len() { Ok(()) } else { Err(fmt::Error) }
-    }
-}
-
-impl fmt::Display for Fail {
-    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
-        // Only the last character can be cut in two.
-        let text = &self.text[..usize::from(self.length)];
-        formatter.write_str(text.utf8_chunks().next().map_or("", |chunk| chunk.valid()))
-    }
-}
-
-/// Ends the test as failed unless a condition holds: `check!(a < b, "a is {a}")`.
-#[macro_export]
-macro_rules! check {
-    ($condition:expr, $($reason:tt)+) => {
-        if !$condition {
-            return Err($crate::harness::Fail::new(format_args!($($reason)+)));
-        }
-    };
-}
-
-/// Ends the test as failed unless two numbers are equal: `check_eq!(got, wanted, "the thing")`.
-#[macro_export]
-macro_rules! check_eq {
-    ($got:expr, $wanted:expr, $($what:tt)+) => {
-        match ($got, $wanted) {
-            (got, wanted) => if got != wanted {
-                return Err($crate::harness::Fail::new(format_args!(
-                    "{} is {got:#x}, expected {wanted:#x}", format_args!($($what)+)
-                )));
-            }
-        }
-    };
-}
-
-/// Ends the test: the machine lacks what it needs.
-#[macro_export]
-macro_rules! skip {
-    ($($reason:tt)+) => { return Err($crate::harness::Fail::skip(format_args!($($reason)+))) };
-}
 
 /// One test: its name, and the function.
 pub type Test = (&'static str, fn() -> Outcome);
@@ -133,7 +59,7 @@ impl Harness {
                 self.passed += 1;
                 println!("PASS {name}");
             }
-            Err(reason) if reason.skipped => {
+            Err(reason) if reason.is_skip() => {
                 self.skipped += 1;
                 println!("SKIP {name}: {reason}");
             }

@@ -19,12 +19,13 @@ pub mod machine;
 pub mod mmu;
 pub mod probe;
 pub mod psci;
-pub mod random;
 pub mod smp;
 pub mod sysreg;
 pub mod timer;
 pub mod uart;
 pub mod wait;
+
+pub use common::{check, check_eq, random, skip};
 
 /// What a suite needs in nearly every file.
 pub mod prelude {

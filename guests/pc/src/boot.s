@@ -86,8 +86,10 @@ gdtr:
 
 .section .bss
 .balign 4096
+.global level_4
 level_4: .skip 4096
 level_3: .skip 4096
+.global level_2
 level_2: .skip 4 * 4096
     .skip 65536
 stack_top:

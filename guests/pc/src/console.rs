@@ -31,10 +31,11 @@ pub fn setup() {
 }
 
 /// Prints a line.
+#[macro_export]
 macro_rules! println {
     ($($argument:tt)*) => {{
         use core::fmt::Write as _;
         let _ = writeln!($crate::console::Console, $($argument)*);
     }};
 }
-pub(crate) use println;
+pub use println;

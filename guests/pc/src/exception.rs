@@ -46,6 +46,7 @@ pub fn load() {
 }
 
 /// Runs instructions that may take an exception, of which the first one skips the rest. Returns its vector and error code.
+#[macro_export]
 macro_rules! catch {
     ($code:literal $(, $register:tt = $value:expr)*) => {{
         $crate::exception::run(|| {
@@ -63,7 +64,7 @@ macro_rules! catch {
         })
     }};
 }
-pub(crate) use catch;
+pub use catch;
 
 /// See [`catch`]. Returns the vector and error code of the exception that came.
 pub fn run(code: impl FnOnce()) -> Option<(u64, u64)> {

@@ -11,6 +11,7 @@ pub const ENABLED: u64 = 1 << 11;
 pub const X2: u64 = 1 << 10;
 
 /// Offsets of registers.
+#[allow(missing_docs)]
 pub mod register {
     pub const ID: u32 = 0x20;
     pub const VERSION: u32 = 0x30;
@@ -28,6 +29,7 @@ pub mod register {
 }
 
 /// Bits of the ICR.
+#[allow(missing_docs)]
 pub mod command {
     pub const NMI: u32 = 4 << 8;
     pub const INIT: u32 = 5 << 8;

@@ -88,3 +88,29 @@ pub fn cli() {
     // SAFETY: it changes nothing else.
     unsafe { asm!("cli", options(nostack)) };
 }
+
+/// The command line in Multiboot's information; it begins with the file's name.
+pub fn command_line(info: u32) -> &'static str {
+    // SAFETY: the loader put its information there, and the first GiB is mapped.
+    let word = |at: u32| unsafe { ((info + at) as *const u32).read_volatile() };
+    if word(0) & 1 << 2 == 0 {
+        return "";
+    }
+    // SAFETY: as above; the line ends with a NUL.
+    unsafe { core::ffi::CStr::from_ptr(word(16) as *const core::ffi::c_char) }.to_str().unwrap_or("")
+}
+
+/// Turns the machine off: ACPI's PM1a control register, as Stile and QEMU have it, or what Bochs has.
+pub fn off() -> ! {
+    // SAFETY: the machine is to end.
+    unsafe {
+        out16(0x604, 1 << 13);
+        for byte in *b"Shutdown" {
+            out8(0x8900, byte);
+        }
+    }
+    loop {
+        // SAFETY: port 0x80 is nobody's.
+        unsafe { in8(0x80) };
+    }
+}

@@ -17,6 +17,8 @@ pub static SEEN: AtomicU64 = AtomicU64::new(0);
 pub static BEATS: AtomicU64 = AtomicU64::new(0);
 /// What they are to do next: a function, or 0 to count beats.
 static JOB: AtomicU64 = AtomicU64::new(0);
+/// How many jobs were given: the same function may be given twice.
+static GIVEN: AtomicU64 = AtomicU64::new(0);
 /// How many have done it.
 pub static DONE: AtomicU32 = AtomicU32::new(0);
 
@@ -57,6 +59,12 @@ pub fn wait(condition: impl Fn() -> bool) -> bool {
 pub fn give(job: fn()) {
     DONE.store(0, Ordering::SeqCst);
     JOB.store(job as usize as u64, Ordering::SeqCst);
+    GIVEN.fetch_add(1, Ordering::SeqCst);
+}
+
+/// Whoever starts from now on has nothing to do.
+pub fn forget() {
+    JOB.store(0, Ordering::SeqCst);
 }
 
 #[unsafe(no_mangle)]
@@ -67,14 +75,15 @@ extern "C" fn other_main() -> ! {
     UP.fetch_add(1, Ordering::SeqCst);
     let mut last = 0;
     loop {
+        let given = GIVEN.load(Ordering::SeqCst);
         let job = JOB.load(Ordering::SeqCst);
-        if job != 0 && job != last {
+        if job != 0 && given != last {
             // SAFETY: `give` stored a function of this type.
             let job: fn() = unsafe { core::mem::transmute(job as usize) };
             job();
             DONE.fetch_add(1, Ordering::SeqCst);
         }
-        last = job;
+        last = given;
         BEATS.fetch_add(1, Ordering::SeqCst);
         core::hint::spin_loop();
     }

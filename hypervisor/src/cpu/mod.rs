@@ -324,14 +324,35 @@ fn load(cpu: &mut Cpu, which: VcpuId, turns: bool) {
 
 /// Idles until there is a vCPU to run, if there is none yet, and makes it ready for entry.
 fn run(cpu: &mut Cpu, mut runs: bool) {
-    while !runs {
-        runs = idle(cpu);
+    loop {
+        while !runs {
+            runs = idle(cpu);
+        }
+        let vcpu = cpu.vcpu();
+        vcpu.runs_on.store(cpu.index as u32, Ordering::Relaxed);
+        core::sync::atomic::fence(Ordering::SeqCst);
+        // What became pending before the store above has notified nobody.
+        if arch::take_interrupts(cpu) {
+            return;
+        }
+        runs = wait_on(cpu);
     }
-    let vcpu = cpu.vcpu();
-    vcpu.runs_on.store(cpu.index as u32, Ordering::Relaxed);
-    core::sync::atomic::fence(Ordering::SeqCst);
-    // What became pending before the store above has notified nobody.
-    arch::take_interrupts(cpu);
+}
+
+/// The vCPU was woken while it waits, by what does not end that. Returns whether there is one to run.
+#[cold]
+fn wait_on(cpu: &mut Cpu) -> bool {
+    stand_aside(cpu.vcpu());
+    let pending = arch::interrupt_pending(cpu);
+    let (me, now) = (id(cpu), arch::timer::now());
+    let mut schedule = SCHEDULE.lock();
+    let switch = if pending { schedule.scheduler.yield_now(me, now) } else { schedule.scheduler.block(me, now) };
+    let stopped = release(cpu, &schedule, &switch);
+    let runs = follow(cpu, schedule, switch, now);
+    if let Some(stopped) = stopped {
+        power::settle(stopped.vm());
+    }
+    runs
 }
 
 /// Nothing to run: sleeps until an interrupt, and asks again. Returns whether there is a vCPU to run.

@@ -91,10 +91,17 @@ impl<'a> LocalApic<'a> {
         Self { pages, timer: Timer::STOPPED, requests, services, changed: true, exits: Vectors::NONE, exits_changed: true }
     }
 
+    /// Periods that are shorter than this are this long once they have run out, in the time of [`expire_timer`](Self::expire_timer)'s `now`.
+    #[must_use]
+    pub const fn with_least_period(mut self, ticks: u64) -> Self {
+        self.timer.least = ticks;
+        self
+    }
+
     /// INIT resets all but the ID and IA32_APIC_BASE.
     pub fn init(&mut self) {
         self.pages.init();
-        *self = Self::new(self.pages);
+        *self = Self::new(self.pages).with_least_period(self.timer.least);
     }
 
     /// What others reach of it.
@@ -276,6 +283,13 @@ impl<'a> LocalApic<'a> {
         self.services.insert(self.pages, offset::ISR, vector);
         self.changed = true;
         Some(vector)
+    }
+
+    /// The processor could not take an interrupt after all, which it has acknowledged: it waits again.
+    pub fn put_back(&mut self, vector: u8) {
+        self.services.remove(self.pages, offset::ISR, vector);
+        self.requests.insert(self.pages, offset::IRR, vector);
+        self.changed = true;
     }
 
     /// TPR, of which CR8 is bits 7:4.

@@ -11,12 +11,14 @@ pub(super) struct Timer {
     mode: TimerMode,
     /// When the timer runs out next; 0 if it does not. With deadlines it is IA32_TSC_DEADLINE.
     next: u64,
+    /// The least period that is kept.
+    pub(super) least: u64,
     /// The local vector is not masked: if it is, the timer runs out without a word.
     heard: bool,
 }
 
 impl Timer {
-    pub(super) const STOPPED: Self = Self { initial: 0, divide: 0, mode: TimerMode::OneShot, next: 0, heard: false };
+    pub(super) const STOPPED: Self = Self { initial: 0, divide: 0, mode: TimerMode::OneShot, next: 0, least: 0, heard: false };
 
     pub(super) const fn initial(&self) -> u32 {
         self.initial
@@ -106,7 +108,19 @@ impl Timer {
         self.heard = on;
     }
 
-    /// Has it run out? Periods that were missed count as one.
+    /// When the period after the one that ended at `ended` ends: those that were missed count as one.
+    #[cold]
+    fn next_period(&self, ended: u64, now: u64) -> u64 {
+        let next = if self.span() < self.least {
+            now.checked_add(self.least)
+        } else {
+            let missed = (now - ended) / self.span();
+            ended.checked_add((missed + 1).saturating_mul(self.span()))
+        };
+        next.unwrap_or(0)
+    }
+
+    /// Has it run out?
     #[inline(always)]
     pub(super) fn expire(&mut self, now: u64) -> bool {
         let next = self.next;
@@ -114,10 +128,7 @@ impl Timer {
             return false;
         }
         self.next = match self.mode {
-            TimerMode::Periodic if self.span() != 0 => {
-                let missed = (now - next) / self.span();
-                next.checked_add((missed + 1).saturating_mul(self.span())).unwrap_or(0)
-            }
+            TimerMode::Periodic if self.span() != 0 => self.next_period(next, now),
             _ => 0,
         };
         true

@@ -36,6 +36,8 @@ pub mod reason {
         INTERRUPT,
         /// A physical NMI.
         NMI,
+        /// An exception of the guest's that exits.
+        EXCEPTION,
         /// The guest can take an interrupt that waits for that.
         WINDOW,
         /// The guest can take an NMI that waits for that.
@@ -72,7 +74,8 @@ static ROWS: RowTable = TableBuilder::new()
     .block(rows::MEMORY, reason::MMIO, "", rows::MEMORY_NAMES)
     .accesses(rows::DEVICE, reason::MMIO, "", rows::DEVICE_NAMES)
     .block(rows::VIRTUAL_APIC, reason::APIC, "", rows::VIRTUAL_APIC_NAMES)
-    .finish(rows::VIRTUAL_APIC);
+    .block(rows::EXCEPTION, reason::EXCEPTION, "", rows::EXCEPTION_NAMES)
+    .finish(rows::EXCEPTION);
 
 /// The names of the reasons and rows of x86-64.
 pub static CATALOGUE: Catalogue = Catalogue { architecture: "x86_64", reasons: reason::NAMES, rows: &ROWS, key: key::write };

@@ -86,6 +86,15 @@ named_rows! {
     APIC_PRIORITY = "task priority lowered",
 }
 
+named_rows! {
+    /// Exceptions that can cause themselves.
+    EXCEPTION EXCEPTION_NAMES = Some(VIRTUAL_APIC);
+    /// #DB.
+    EXCEPTION_DEBUG = "debug",
+    /// #AC.
+    EXCEPTION_ALIGNMENT = "alignment check",
+}
+
 /// An access to the local APIC's page.
 #[inline]
 pub const fn local_apic(write: bool) -> RowId {

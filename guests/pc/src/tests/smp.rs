@@ -104,6 +104,10 @@ pub fn nmi_wakes(_: u64) -> Result<(), &'static str> {
     let start = crate::machine::ticks();
     while crate::machine::ticks() - start < 3_000_000 {}
     check!(WOKEN.load(Ordering::SeqCst) == 0, "they do not wait with interrupts off");
+    apic::send(0, command::OTHERS | command::ASSERT | 0xcf);
+    let start = crate::machine::ticks();
+    while crate::machine::ticks() - start < 3_000_000 {}
+    check!(WOKEN.load(Ordering::SeqCst) == 0, "an interrupt wakes them that they can't take");
     apic::send(0, command::OTHERS | command::NMI | command::ASSERT);
     check!(wait(|| WOKEN.load(Ordering::SeqCst) == others), "they do not wake");
     Ok(())

@@ -4,6 +4,7 @@
 #![no_std]
 #![no_main]
 
+use common::canary;
 use payload::entry::Entry;
 use payload::harness::{self, Harness};
 use payload::prelude::*;
@@ -35,24 +36,16 @@ fn memory() -> &'static mut [u64] {
     unsafe { core::slice::from_raw_parts_mut(free.start as *mut u64, bytes as usize / 8) }
 }
 
-fn sum(words: &[u64]) -> u64 {
-    words.iter().fold(0, |sum: u64, word| sum.rotate_left(5) ^ word.wrapping_mul(0x9E37_79B9_7F4A_7C15))
-}
-
 fn run() -> Outcome {
     let rounds = machine::number("rounds", 40);
     let memory = memory();
     for round in 1..=rounds {
-        for (index, word) in memory.iter_mut().enumerate() {
-            *word = mix(round << 32 | index as u64);
-        }
-        let before = sum(memory);
+        canary::fill(memory, round);
+        let before = canary::sum(memory);
         registers(round)?;
-        let after = sum(memory);
+        let after = canary::sum(memory);
         check_eq!(after, before, "round {round}: checksum of memory");
-        for (index, word) in memory.iter().enumerate() {
-            check_eq!(*word, mix(round << 32 | index as u64), "round {round}: word {index}");
-        }
+        canary::check(memory, round)?;
         println!("checksum: round {round} of {rounds}: {after:016x}");
     }
     Ok(())

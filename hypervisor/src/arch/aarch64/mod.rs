@@ -43,7 +43,6 @@ pub use exit::enter;
 pub use firmware::power_off;
 pub use handler::idle_interrupt;
 pub use mmu::physical;
-pub use nested::resume as take_interrupts;
 pub use vm::{Vcpu, Vm};
 
 /// The models of the devices that the guests of this architecture have.
@@ -81,6 +80,13 @@ pub fn trap_waiting(cpu: &Cpu, on: bool) {
     if !nested::trap_waiting(cpu, on) {
         traps::set_waiting_traps(on);
     }
+}
+
+/// Gives the loaded vCPU, which is to be entered, what waits for it. It never waits on: WFI may end for nothing.
+#[inline(always)]
+pub fn take_interrupts(cpu: &mut Cpu) -> bool {
+    nested::resume(cpu);
+    true
 }
 
 /// Whether an interrupt is pending that would end the loaded vCPU's wait.

@@ -244,6 +244,11 @@ impl Cpu {
         self.noted.swap(0, Ordering::Relaxed)
     }
 
+    /// Whether there are any.
+    pub fn has_noted(&self) -> bool {
+        self.noted.load(Ordering::Relaxed) != 0
+    }
+
     /// Before another CPU's state is read that says whether it is to be kicked: what it shall find is written.
     #[inline(always)]
     pub fn complete_stores() {

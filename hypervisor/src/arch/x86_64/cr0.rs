@@ -42,14 +42,17 @@ pub fn write(vm: &'static Vm, value: u64) -> bool {
     const LME: u64 = 1 << 8;
     const PAE: u64 = 1 << 5;
     const PCIDE: u64 = 1 << 17;
+    /// In the rights of TR: a TSS of 32 or 64 bits.
+    const WIDE: u64 = 1 << 3;
     let (efer, cr4) = (vmcs::read(Field::GUEST_EFER), vmcs::read(Field::GUEST_CR4));
     let runs_64 = runs_64_bit_code();
-    // Elsewhere the instruction's operand has 32 bits.
-    let value = if runs_64 { value } else { value & 0xffff_ffff };
     let (old, old_shadow) = (vmcs::read(Field::GUEST_CR0), vmcs::read(Field::CR0_SHADOW));
     let (opens, closes) = (value & !old & PG != 0, old & !value & PG != 0);
     let wrong = value >> 32 != 0 || value & PG != 0 && value & PE == 0 || value & NW != 0 && value & CD == 0;
-    if wrong || opens && efer & LME != 0 && (cr4 & PAE == 0 || runs_64) || closes && (runs_64 || cr4 & PCIDE != 0) {
+    if wrong
+        || opens && efer & LME != 0 && (cr4 & PAE == 0 || runs_64 || vmcs::read(Field::GUEST_TR_RIGHTS) & WIDE == 0)
+        || closes && (runs_64 || cr4 & PCIDE != 0)
+    {
         return false;
     }
     if value & PG != 0 && efer & LME == 0 && cr4 & PAE != 0 && (old & PG ^ old_shadow & (CD | NW) ^ value) & (PG | CD | NW) != 0 {

@@ -103,6 +103,15 @@ impl Decoder {
         Ok((&self.passing, context))
     }
 
+    /// How the loaded vCPU's code is run.
+    pub fn context(&mut self) -> &Context {
+        let registers = REGISTERS.map(vmcs::read);
+        if registers != self.registers {
+            self.renew(registers);
+        }
+        &self.context
+    }
+
     #[cold]
     fn renew(&mut self, registers: [u64; REGISTERS.len()]) {
         let [cr3, efer, code, cr4, cr0, stack] = registers;

@@ -96,9 +96,11 @@ pub mod basic {
     pub const NMI_WINDOW: u64 = 8;
     pub const TASK_SWITCH: u64 = 9;
     pub const CPUID: usize = 10;
+    pub const GETSEC: u64 = 11;
     pub const HLT: usize = 12;
     pub const INVD: u64 = 13;
     pub const RDPMC: u64 = 15;
+    pub const RSM: u64 = 17;
     pub const VMCALL: usize = 18;
     pub const VMX_FIRST: u64 = 19;
     pub const VMX_LAST: u64 = 27;
@@ -116,6 +118,7 @@ pub mod basic {
     pub const EPT_VIOLATION: usize = 48;
     pub const INVEPT: u64 = 50;
     pub const INVVPID: u64 = 53;
+    pub const WBINVD: u64 = 54;
     pub const XSETBV: u64 = 55;
     pub const APIC_WRITE: u64 = 56;
     /// Set in the reason if it was the entry that failed.

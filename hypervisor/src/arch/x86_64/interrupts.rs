@@ -34,7 +34,7 @@ pub fn send(vm: &'static Vm, message: Message, sender: u32, mut cpu: Option<&mut
 }
 
 fn receive(vcpu: &'static Vcpu, message: Message, cpu: Option<&mut Cpu>) {
-    take(vcpu, vcpu.arch.pages.receive(message), cpu);
+    receives(vcpu, vcpu.arch.pages.receive(message), cpu);
 }
 
 /// An edge on pin LINT0 of a vCPU's APIC.
@@ -42,12 +42,13 @@ pub fn pulse(vcpu: &'static Vcpu) {
     match vcpu.arch.pages.pulse(0) {
         // That is a level, and followed by `signals`.
         Received::External => {}
-        received => take(vcpu, received, None),
+        received => receives(vcpu, received, None),
     }
 }
 
+/// Does what follows from what a vCPU's APIC has received.
 #[inline(always)]
-fn take(vcpu: &'static Vcpu, received: Received, cpu: Option<&mut Cpu>) {
+fn receives(vcpu: &'static Vcpu, received: Received, cpu: Option<&mut Cpu>) {
     match received {
         Received::Interrupt => tell(vcpu, cpu, vcpu.arch.apic_level == ApicVirtualization::Posted),
         Received::Level => tell(vcpu, cpu, false),
@@ -150,6 +151,17 @@ fn inject(cpu: &mut Cpu) {
     }
 }
 
+/// An interrupt that the loaded vCPU was about to take waits again.
+pub fn put_back(cpu: &mut Cpu, vector: u8) {
+    // One of the 8259s' is lost to them: it comes as one of the APIC's.
+    cpu.apic().put_back(vector);
+}
+
+/// The same of an NMI.
+pub fn put_back_nmi(cpu: &mut Cpu) {
+    signals::nmi(cpu.vcpu());
+}
+
 /// Something waits for a vCPU that it is to look at, also one of this CPU.
 pub fn look(vcpu: &'static Vcpu) {
     cpu::notify(vcpu);
@@ -171,12 +183,30 @@ pub fn exit_when_it_can(on: bool) {
     }
 }
 
+/// Gives the loaded vCPU, which is to be entered, what waits for it. False if it waits by HLT, and was woken by what does not end that.
+pub fn take(cpu: &mut Cpu) -> bool {
+    // SAFETY: the vCPU is loaded here.
+    let world = unsafe { cpu.vcpu().arch.world() };
+    // An event that is taken at entry ends it, too.
+    if world.halted && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0 && !is_pending(cpu) {
+        return false;
+    }
+    world.halted = false;
+    pull(cpu);
+    true
+}
+
 /// Whether something is pending that would end the loaded vCPU's HLT.
 pub fn is_pending(cpu: &mut Cpu) -> bool {
+    ends_wait(cpu.vcpu())
+}
+
+fn ends_wait(vcpu: &Vcpu) -> bool {
     let on = vmcs::read(Field::GUEST_RFLAGS) & IF != 0;
-    let apic = cpu.apic();
+    // SAFETY: the vCPU is loaded here.
+    let apic = unsafe { vcpu.arch.apic() };
     apic.refresh();
-    on && apic.pending().is_some() || cpu.vcpu().arch.signals.any() && signals::end_wait(cpu, on)
+    on && apic.pending().is_some() || vcpu.arch.signals.any() && signals::end_wait(&vcpu.arch.signals, apic, on)
 }
 
 /// The timer of the loaded vCPU may ring, or another device that it keeps time for. Returns whether the APIC's did.
@@ -229,13 +259,15 @@ pub fn load(cpu: &mut Cpu, vcpu: &Vcpu, fresh: bool) {
     pull(cpu);
 }
 
-/// The reverse. Returns when the vCPU must be woken if it sleeps: now, if something is pending.
+/// The reverse, while its VMCS is still there. Returns when the vCPU must be woken if it sleeps: now, if something is pending that ends that.
 pub fn put(vcpu: &Vcpu) -> Option<u64> {
     timer::set_guest_deadline(None);
+    if ends_wait(vcpu) {
+        return Some(0);
+    }
     // SAFETY: the vCPU is loaded here; the scheduler's lock keeps others from loading it until this is done.
     let apic = unsafe { vcpu.arch.apic() };
-    apic.refresh();
-    if apic.pending().is_some() || vcpu.arch.signals.any() { Some(0) } else { deadline(apic.timer_deadline(), vcpu) }
+    deadline(apic.timer_deadline(), vcpu)
 }
 
 /// Does what a vCPU's write to its local APIC causes elsewhere. Its own interrupts are left to [`pull`].

@@ -43,7 +43,7 @@ pub use cpu::Cpu;
 pub use exit::enter;
 pub use firmware::power_off;
 pub use handler::idle_interrupt;
-pub use interrupts::pull as take_interrupts;
+pub use interrupts::take as take_interrupts;
 pub use mmu::physical;
 pub use vm::{Vcpu, Vm};
 
@@ -103,11 +103,12 @@ pub fn put(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, sleeps: bool) -> Optio
     // SAFETY: the vCPU is loaded here; the scheduler's lock keeps others from loading it until this is done.
     let world = unsafe { vcpu.arch.world() };
     world.general = cpu.frame.registers;
+    let wake = interrupts::put(vcpu);
     world.put(cpu);
     if let Some(protected) = &vcpu.vm().arch.protected {
         protected.put(cpu);
     }
-    interrupts::put(vcpu).filter(|_| sleeps)
+    wake.filter(|_| sleeps)
 }
 
 /// Takes a vCPU that is off now from this CPU, and forgets its registers. The scheduler's lock is held.

@@ -128,7 +128,8 @@ impl Ports {
     pub fn expire(&self, vm: &'static Vm) {
         let mut pit = self.pit.lock();
         let rose = pit.expire(ticks(timer::now(), pit::FREQUENCY));
-        let deadline = pit.deadline().map(|at| when(at, pit::FREQUENCY));
+        let least = timer::now() + timer::LEAST_PERIOD;
+        let deadline = pit.deadline().map(|at| when(at, pit::FREQUENCY).max(least));
         drop(pit);
         if let Some(first) = vm.vcpus.first() {
             first.arch.set_watch(deadline);

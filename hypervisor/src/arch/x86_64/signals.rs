@@ -3,6 +3,8 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use stile_apic::LocalApic;
+
 use super::cpu::Cpu;
 use super::interrupts::{self, VALID, look};
 use super::vmcs::{self, Field};
@@ -142,6 +144,8 @@ pub fn start_up(vcpu: &'static Vcpu, page: u8) {
 pub fn turned_off(vcpu: &'static Vcpu) {
     // While the VM is on, nobody else turns its vCPUs on or off in these phases.
     vcpu.vm().power.if_on(|| {
+        // That is done. Another one is none until the phase says that the vCPU is on.
+        vcpu.arch.signals.drop_signal(INIT);
         let before = vcpu.arch.signals.change(|phase| match phase {
             ENDING => Some(OFF),
             phase if phase & ENDING != 0 => Some(ON),
@@ -155,7 +159,8 @@ pub fn turned_off(vcpu: &'static Vcpu) {
 }
 
 fn start(vcpu: &'static Vcpu, page: u8) {
-    vcpu.arch.signals.waiting.store(0, Ordering::Relaxed);
+    // An INIT that came since the phase was changed is for what begins here.
+    vcpu.arch.signals.waiting.fetch_and(INIT, Ordering::AcqRel);
     // SAFETY: the vCPU was off, and its phase makes this the only one to start it.
     let (apic, world) = unsafe { (vcpu.arch.apic(), vcpu.arch.world()) };
     apic.init();
@@ -171,14 +176,14 @@ pub fn pull(cpu: &mut Cpu) {
     let vcpu = cpu.vcpu();
     let signals = &vcpu.arch.signals;
     let waiting = signals.waiting.load(Ordering::Acquire);
+    if waiting & WATCH != 0 {
+        signals.drop_signal(WATCH);
+        interrupts::set_deadline(cpu);
+    }
     if waiting & INIT != 0 {
         // It is entered, and exits at once: from an exit the way off is that of every vCPU.
         apic::kick(cpu.index);
         return;
-    }
-    if waiting & WATCH != 0 {
-        signals.drop_signal(WATCH);
-        interrupts::set_deadline(cpu);
     }
     if waiting & NMIS != 0 {
         pull_nmi(signals);
@@ -234,8 +239,8 @@ pub fn exit_when_nmis_can(on: bool) {
     vmcs::write(Field::PRIMARY_CONTROLS, if on { controls | window } else { controls & !window });
 }
 
-/// Whether a signal ends the HLT of the loaded vCPU.
-pub fn end_wait(cpu: &mut Cpu, interrupts_on: bool) -> bool {
-    let waiting = cpu.vcpu().arch.signals.waiting.load(Ordering::Acquire);
-    waiting & (NMIS | INIT) != 0 || waiting & EXTERNAL != 0 && interrupts_on && cpu.apic().passes_external()
+/// Whether a signal ends the HLT of a vCPU with this APIC.
+pub fn end_wait(signals: &Signals, apic: &LocalApic<'_>, interrupts_on: bool) -> bool {
+    let waiting = signals.waiting.load(Ordering::Acquire);
+    waiting & (NMIS | INIT) != 0 || waiting & EXTERNAL != 0 && interrupts_on && apic.passes_external()
 }

@@ -10,6 +10,10 @@ use crate::MAX_CPUS;
 
 static FREQUENCY: AtomicU64 = AtomicU64::new(1_000_000_000);
 
+/// Ticks between two rings of a guest's timer that rings by itself, at least: of a period shorter than its exit nothing would be left to the
+/// guest.
+pub const LEAST_PERIOD: u64 = 8192;
+
 /// Ticks since some moment, the same on all CPUs.
 #[inline(always)]
 pub fn now() -> u64 {

@@ -22,7 +22,7 @@ use super::signals::Signals;
 use super::test_memory::TestMemory;
 use super::virtual_apic::{self, AccessPage};
 use super::world::{Place, World};
-use super::{mmu, vmx};
+use super::{mmu, timer, vmx};
 use crate::memory::{self, TableFrames};
 use crate::vm::Start;
 
@@ -208,7 +208,7 @@ impl Vcpu {
         let pages_at = memory::allocate_pages(size_of::<Pages>() as u64);
         // SAFETY: the memory is zeroed, which is a valid value, aligned to pages, and nobody else's.
         let pages = unsafe { &*mmu::physical(pages_at).cast::<Pages>() };
-        let apic = UnsafeCell::new(LocalApic::new(pages));
+        let apic = UnsafeCell::new(LocalApic::new(pages).with_least_period(timer::LEAST_PERIOD));
         let apic_level = techniques.apic_virtualization.min(vmx::features().apic);
         Vcpu {
             index,
@@ -271,7 +271,7 @@ impl Vcpu {
     pub fn reset(&self) {
         self.pages.reset(self.index as u32, self.index == 0);
         // SAFETY: the vCPU is off, and the VM's start is the only one to reset it.
-        *unsafe { self.apic() } = LocalApic::new(self.pages);
+        *unsafe { self.apic() } = LocalApic::new(self.pages).with_least_period(timer::LEAST_PERIOD);
         self.signals.reset(self.index == 0);
         self.watch.store(Watch::NEVER, Ordering::Relaxed);
         self.kept.reset();

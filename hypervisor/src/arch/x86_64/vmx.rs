@@ -39,6 +39,7 @@ pub mod secondary {
     pub const RDTSCP: u32 = 1 << 3;
     pub const X2APIC_MODE: u32 = 1 << 4;
     pub const VPID: u32 = 1 << 5;
+    pub const WBINVD: u32 = 1 << 6;
     pub const UNRESTRICTED_GUEST: u32 = 1 << 7;
     pub const APIC_REGISTERS: u32 = 1 << 8;
     pub const INTERRUPT_DELIVERY: u32 = 1 << 9;
@@ -153,7 +154,7 @@ pub fn detect() -> Result<Features, &'static str> {
     let wanted = wanted | primary::CR8_LOAD | primary::CR8_STORE | primary::TSC_OFFSET;
     let primary = controls(TRUE_PRIMARY, wanted, 0).ok_or(lacks)?;
     let wanted = secondary::EPT | secondary::VPID | secondary::UNRESTRICTED_GUEST;
-    let secondary = controls(SECONDARY, wanted, secondary::RDTSCP | secondary::INVPCID)
+    let secondary = controls(SECONDARY, wanted, secondary::RDTSCP | secondary::INVPCID | secondary::WBINVD)
         .ok_or("the CPU has no extended page tables, virtual-processor identifiers or unrestricted guests")?;
     let wanted = exit::SAVE_DEBUG
         | exit::HOST_64

@@ -60,6 +60,8 @@ pub struct World {
     dr6: u64,
     /// XCR0 as the guest has it.
     pub xcr0: u64,
+    /// The vCPU waits by HLT, which is behind it.
+    pub halted: bool,
 }
 
 /// What a VMCS needs to know of its VM.
@@ -87,9 +89,10 @@ mod rights {
     pub const LDT: u64 = 0x82;
 }
 
-/// CR4 bits that the guest does not own, nor has, as CPUID says: UMIP, LA57 (so that 64-bit mode says how many levels tables have), VMXE, SMXE,
-/// KL, and PKE and all above it.
-const CR4_HELD: u64 = 0b1111 << 11 | 1 << 19 | u64::MAX << 22;
+/// CR4 bits that guests have: VME, PVI, TSD, DE, PSE, PAE, MCE, PGE, PCE, OSFXSR, OSXMMEXCPT, FSGSBASE, PCIDE, OSXSAVE, SMEP, SMAP. Those that
+/// the CPU does not have it refuses itself.
+const CR4_OWNED: u64 = 0x7ff | 1 << 16 | 1 << 17 | 1 << 18 | 1 << 20 | 1 << 21;
+const PAE: u64 = 1 << 5;
 const LME_LMA: u64 = 1 << 8 | 1 << 10;
 /// The PAT after reset.
 const PAT_RESET: u64 = 0x0007_0406_0007_0406;
@@ -138,6 +141,7 @@ impl World {
         self.debug = [0; 4];
         self.dr6 = 0xffff_0ff0;
         self.xcr0 = 1;
+        self.halted = false;
         self.fresh = true;
         self.host = 0;
     }
@@ -182,6 +186,13 @@ impl World {
         self.save_debug();
         self.save_extended();
         vmcs::clear(self.vmcs);
+        cpu.launched = 0;
+    }
+
+    /// The next entry is to launch the VMCS, which is loaded here.
+    pub fn launch_anew(&self, cpu: &mut Cpu) {
+        vmcs::clear(self.vmcs);
+        vmcs::make_current(self.vmcs);
         cpu.launched = 0;
     }
 
@@ -252,8 +263,8 @@ impl World {
             (Field::EPT_POINTER, place.ept),
             (Field::IO_BITMAP_A, place.io_bitmaps[0]),
             (Field::IO_BITMAP_B, place.io_bitmaps[1]),
-            // No exception exits: what the guest's instructions cause is the guest's.
-            (Field::EXCEPTION_BITMAP, 0),
+            // What the guest's instructions cause is the guest's, but for what may never end.
+            (Field::EXCEPTION_BITMAP, super::handler::EXCEPTIONS),
             (Field::PAGE_FAULT_MASK, 0),
             (Field::PAGE_FAULT_MATCH, 0),
             (Field::CR3_TARGETS, 0),
@@ -263,7 +274,7 @@ impl World {
             (Field::ENTRY_INTERRUPTION, 0),
             (Field::VMCS_LINK, u64::MAX),
             (Field::CR0_MASK, cr0::HELD),
-            (Field::CR4_MASK, CR4_HELD),
+            (Field::CR4_MASK, !CR4_OWNED),
         ];
         for (field, value) in fields {
             vmcs::write(field, value);
@@ -273,7 +284,6 @@ impl World {
     /// The guest's part of the VMCS at its start (the manual, "Processor State Following Power-up, Reset, or INIT", and for modes other
     /// than that the boot protocols).
     fn write_guest(&self) {
-        const PAE: u64 = 1 << 5;
         let (pc, cr0, cr3, cr4, efer) = match self.start {
             Start::Real { .. } => (0, ET | NE, 0, 0, 0),
             Start::Protected { pc } => (pc, PE | ET | NE, 0, 0, 0),
@@ -347,9 +357,9 @@ fn write_segments(code: (u64, u64), data: (u64, u64), limit: u64) {
         (Field::GUEST_LDTR_LIMIT, 0xffff),
         (Field::GUEST_LDTR_RIGHTS, rights::LDT),
         (Field::GUEST_GDTR_BASE, 0),
-        (Field::GUEST_GDTR_LIMIT, 0),
+        (Field::GUEST_GDTR_LIMIT, 0xffff),
         (Field::GUEST_IDTR_BASE, 0),
-        (Field::GUEST_IDTR_LIMIT, 0),
+        (Field::GUEST_IDTR_LIMIT, 0xffff),
     ];
     for (field, value) in fields {
         vmcs::write(field, value);

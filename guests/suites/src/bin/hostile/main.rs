@@ -8,7 +8,6 @@
 #![no_std]
 #![no_main]
 
-mod canary;
 mod console;
 mod cpus;
 mod devices;
@@ -21,19 +20,16 @@ mod memory;
 mod sysregs;
 mod waiting;
 
-use core::sync::atomic::{AtomicU64, Ordering::*};
-
+use common::phases::{self, Machine, Phase, Plan};
 use payload::encode::Sysreg;
 use payload::entry::Entry;
 use payload::harness::{self, Harness};
 use payload::prelude::*;
-use payload::random::{Random, mix};
+use payload::random::Random;
 use payload::timer::Timer;
 use payload::{probe, uart};
 
 payload::program!(main);
-
-type Phase = (&'static str, fn() -> Outcome);
 
 const PHASES: [Phase; 13] = [
     ("sysregs", sysregs::registers),
@@ -51,17 +47,43 @@ const PHASES: [Phase; 13] = [
     ("console", console::run),
 ];
 
-/// The seed of this phase.
-static SEED: AtomicU64 = AtomicU64::new(0);
+/// The machine of these phases.
+struct Virt;
+
+impl Machine for Virt {
+    fn this() -> usize {
+        smp::this()
+    }
+
+    fn cpus() -> usize {
+        machine::cpus()
+    }
+
+    fn canary() -> &'static mut [u64] {
+        const WORDS: usize = 0x1_0000;
+        let free = machine::free_ram();
+        let count = WORDS.min((free.end.saturating_sub(free.start) / 8) as usize);
+        // SAFETY: free RAM behind the image; used here only, by one CPU at a time.
+        unsafe { core::slice::from_raw_parts_mut(free.start as *mut u64, count) }
+    }
+
+    fn restore() -> Outcome {
+        restore()
+    }
+
+    fn say(line: core::fmt::Arguments<'_>) {
+        println!("{line}");
+    }
+}
 
 /// Random numbers of this CPU for this phase.
 fn random() -> Random {
-    Random::new(mix(SEED.load(Acquire) << 8 | smp::this() as u64))
+    phases::random::<Virt>()
 }
 
 /// This CPU's share of a number of attempts.
 fn share(attempts: usize) -> core::ops::Range<usize> {
-    0..attempts.div_ceil(machine::cpus())
+    phases::share::<Virt>(attempts)
 }
 
 fn main(entry: &Entry) -> ! {
@@ -76,24 +98,8 @@ fn main(entry: &Entry) -> ! {
 }
 
 fn run() -> Outcome {
-    let seed = machine::number("seed", 1);
-    let only = machine::text("only").unwrap_or("");
-    canary::fill();
-    for seed in seed..seed + machine::number("rounds", 1) {
-        for (number, (name, phase)) in PHASES.into_iter().enumerate() {
-            if !name.contains(only) {
-                continue;
-            }
-            println!("hostile: seed {seed} phase {name}");
-            SEED.store(seed << 8 | number as u64, Release);
-            restore()?;
-            let outcome = phase();
-            restore()?;
-            outcome?;
-            canary::check()?;
-        }
-    }
-    Ok(())
+    let (seed, rounds) = (machine::number("seed", 1), machine::number("rounds", 1));
+    phases::run::<Virt>(&PHASES, &Plan { seed, rounds, only: machine::text("only").unwrap_or("") })
 }
 
 /// Takes all CPUs and devices back to a state in which the guest can go on.

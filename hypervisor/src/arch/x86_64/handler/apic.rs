@@ -3,25 +3,26 @@
 
 use stile_board::pc;
 use stile_ledger::x86_64 as rows;
-use stile_wire::CrashReason;
 
-use super::{crash, mmio};
+use super::mmio::{self, Access};
 use crate::arch::x86_64::cpu::Cpu;
-use crate::arch::x86_64::exit::{Outcome, basic};
+use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::vmcs::{self, Field};
 use crate::arch::x86_64::{interrupts, timer};
 
 /// An access to the APIC's page that the processor does not answer.
 pub fn access(cpu: &mut Cpu) -> Outcome {
-    /// Access types of the exit qualification ("Exit Qualification for APIC-Access VM Exits from Linear Accesses").
-    const READ: u64 = 0;
+    /// Access types of the exit qualification ("Exit Qualification for APIC-Access VM Exits from Linear Accesses"). Those that have no
+    /// linear address are of tables, or of the delivery of events.
     const WRITE: u64 = 1;
+    const FETCH: u64 = 2;
+    const WALK: core::ops::RangeInclusive<u64> = 10..=15;
     let qualification = vmcs::read(Field::EXIT_QUALIFICATION);
     let address = pc::LOCAL_APIC | qualification & 0xfff;
     match qualification >> 12 & 0xf {
-        kind @ (READ | WRITE) => mmio::access(cpu, address, kind == WRITE),
-        // Code, a stack or a descriptor table in the registers.
-        _ => crash(cpu, rows::local_apic(false), CrashReason::BadFetch, basic::APIC_ACCESS, address),
+        FETCH => mmio::access(cpu, address, Access::Fetch, false),
+        kind if WALK.contains(&kind) => mmio::access(cpu, address, Access::Walk(vmcs::read(Field::GUEST_LINEAR)), false),
+        kind => mmio::access(cpu, address, Access::Data, kind == WRITE),
     }
 }
 

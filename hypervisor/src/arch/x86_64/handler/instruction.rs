@@ -45,6 +45,8 @@ extern "C" fn handle_hlt(cpu: &mut Cpu) -> Outcome {
         // The trap comes before it would wait.
         return Outcome::again(reason::HLT.other());
     }
+    // SAFETY: the vCPU is loaded here.
+    unsafe { cpu.vcpu().arch.world() }.halted = true;
     cpu.leave = Leave::Wait;
     Outcome::leave(reason::HLT.other())
 }

@@ -47,7 +47,7 @@ impl Access {
 }
 
 /// A string instruction reached for a port, and for no address.
-const NO_ADDRESS: u64 = u64::MAX;
+pub const NO_ADDRESS: u64 = u64::MAX;
 
 /// A read of the serial port's line status, which guests poll for each byte, by IN AL, DX; other accesses go on to [`any`].
 #[unsafe(no_mangle)]
@@ -81,9 +81,16 @@ fn any(cpu: &mut Cpu, access: Access) -> Outcome {
     }
     let value = cpu.frame.registers[gpr::RAX] & access.mask();
     match write(cpu, access.port(), access.size(), value) {
-        None => Outcome::again(row),
+        None => written(cpu, row),
         Some(how) => end(cpu, row, how),
     }
+}
+
+/// A port was written: interrupts may wait.
+#[inline(never)]
+fn written(cpu: &mut Cpu, row: RowId) -> Outcome {
+    interrupts::pull(cpu);
+    Outcome::again(row)
 }
 
 /// What a port says; where there is nothing, all ones.
@@ -98,7 +105,7 @@ pub fn read(cpu: &mut Cpu, port: u16, size: u64) -> u64 {
     }
 }
 
-/// Writes to a port. Returns how the VM ends, if it does.
+/// Writes to a port, after which interrupts may wait. Returns how the VM ends, if it does.
 pub fn write(cpu: &mut Cpu, port: u16, size: u64, value: u64) -> Option<End> {
     const SYSTEM_RESET: u64 = 1 << 2;
     /// SLP_TYP and SLP_EN.
@@ -116,10 +123,7 @@ pub fn write(cpu: &mut Cpu, port: u16, size: u64, value: u64) -> Option<End> {
         port::DEBUG_EXIT => return Some(End::Exit(value as u32)),
         port::RESET if value & SYSTEM_RESET != 0 => return Some(End::Reset),
         port::KEYBOARD if value == PULSE_RESET => return Some(End::Reset),
-        _ => {
-            vm.arch.ports.write(vm, port, size, value);
-            interrupts::pull(cpu);
-        }
+        _ => vm.arch.ports.write(vm, port, size, value),
     }
     None
 }

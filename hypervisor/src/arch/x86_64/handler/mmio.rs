@@ -8,8 +8,9 @@ use stile_ledger::RowId;
 use stile_ledger::x86_64::{self as rows, key, reason};
 use stile_wire::CrashReason;
 
-use super::processor::Processor;
-use super::{advance_to, crash, end, inject};
+use super::io::NO_ADDRESS;
+use super::processor::{By, Processor};
+use super::{advance_to, crash, end, exception, inject};
 use crate::arch::x86_64::cpu::{Cpu, gpr};
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::vmcs::{self, Field};
@@ -132,21 +133,77 @@ extern "C" fn handle_ept_violation(cpu: &mut Cpu) -> Outcome {
 /// The same for all others, with all general registers in the frame.
 #[unsafe(no_mangle)]
 extern "C" fn handle_ept_violation_full(cpu: &mut Cpu) -> Outcome {
+    /// In the exit qualification ("Exit Qualification for EPT Violations"): what the access was for, and whether it was by a linear address,
+    /// and then not of the tables that lead there.
+    const WRITE: u64 = 1 << 1;
+    const FETCH: u64 = 1 << 2;
+    const LINEAR: u64 = 1 << 7;
+    const NOT_WALK: u64 = 1 << 8;
     let address = vmcs::read(Field::GUEST_PHYSICAL);
+    let qualification = vmcs::read(Field::EXIT_QUALIFICATION);
     if cpu.vcpu().vm().arch.physical(address).is_some() {
+        inject::block_nmis_if_iret(qualification);
         return protected(cpu, address);
     }
-    access(cpu, address, vmcs::read(Field::EXIT_QUALIFICATION) >> 1 & 1 != 0)
+    let kind = if qualification & (LINEAR | NOT_WALK) == LINEAR {
+        Access::Walk(vmcs::read(Field::GUEST_LINEAR))
+    } else if qualification & FETCH != 0 {
+        Access::Fetch
+    } else {
+        Access::Data
+    };
+    access(cpu, address, kind, qualification & WRITE != 0)
+}
+
+/// What reached for an address outside of RAM.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// An instruction, for its operand; or the delivery of an event.
+    Data,
+    /// The fetch of an instruction.
+    Fetch,
+    /// The processor, for a guest's table on the way to this linear address.
+    Walk(u64),
 }
 
 /// An access to a guest-physical address that is to be emulated. All general registers are in the frame.
-pub fn access(cpu: &mut Cpu, address: u64, write: bool) -> Outcome {
+pub fn access(cpu: &mut Cpu, address: u64, kind: Access, write: bool) -> Outcome {
     let row = row(cpu, address, write);
-    if vmcs::read(Field::VECTORING) & interrupts::VALID != 0 {
-        // An event was being delivered, by way of a stack or a table that is a device: there is no instruction to emulate.
-        return crash(cpu, row, CrashReason::NoSyndrome, basic::EPT_VIOLATION as u64, address);
+    if inject::was_delivering() || kind != Access::Data {
+        return unusual(cpu, row, address, kind, write);
     }
     emulate(cpu, row, address)
+}
+
+/// An access that is not an instruction's, for its operand.
+#[cold]
+#[inline(never)]
+fn unusual(cpu: &mut Cpu, row: RowId, address: u64, kind: Access, write: bool) -> Outcome {
+    if inject::was_delivering() {
+        // By way of a stack or a table that is a device: there is no instruction to emulate, and nothing that an event could be delivered by.
+        if inject::double_fault() {
+            return exception::look(cpu, row);
+        }
+        return crash(cpu, row, CrashReason::TripleFault, basic::EPT_VIOLATION as u64, address);
+    }
+    match kind {
+        Access::Data => emulate(cpu, row, address),
+        // Where there is nothing, all ones are read, which is no instruction; and no device has one.
+        Access::Fetch => refuse(row, Fault::InvalidOpcode),
+        Access::Walk(linear) => walk(cpu, row, linear, write),
+    }
+}
+
+/// The processor has found that a table of the guest's is outside of its RAM: where nothing is present. If it is elsewhere meanwhile, it looks
+/// again.
+fn walk(cpu: &mut Cpu, row: RowId, linear: u64, write: bool) -> Outcome {
+    // SAFETY: the vCPU is loaded here.
+    let context = *unsafe { cpu.vcpu().arch.decoder() }.context();
+    let processor = Processor { cpu, context: &context, changed: false, end: None, has_port: false };
+    match processor.translate(linear, write, By::Processor) {
+        Ok(_) => Outcome::again(row),
+        Err(fault) => refuse(row, fault),
+    }
 }
 
 /// Does what the vCPU's instruction does, which reached for a device at a guest-physical address, or moves strings to and from a port. What
@@ -159,9 +216,10 @@ pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
         Ok(found) => found,
         Err(Refusal::Fault(fault)) => return refuse(row, fault),
         Err(Refusal::Unsupported) => return refuse(row, Fault::InvalidOpcode),
-        Err(Refusal::NoMemory(address)) => return crash(cpu, row, CrashReason::BadFetch, basic::EPT_VIOLATION as u64, address),
+        // It was fetched a moment ago, and is no more. Nothing is no instruction.
+        Err(Refusal::NoMemory(_)) => return refuse(row, Fault::InvalidOpcode),
     };
-    let mut processor = Processor { cpu, context, changed: false, end: None };
+    let mut processor = Processor { cpu, context, changed: false, end: None, has_port: address == NO_ADDRESS };
     let done = execute(decoded, &mut processor, address);
     let Processor { changed, end: how, .. } = processor;
     if let Some(how) = how {
@@ -202,7 +260,9 @@ fn protected(cpu: &mut Cpu, address: u64) -> Outcome {
     if let Some(protected) = &cpu.vcpu().vm().arch.protected {
         protected.written(address);
     }
-    inject::deliver_again();
+    if inject::deliver_again() {
+        return exception::look(cpu, rows::MMIO_PROTECTED);
+    }
     Outcome::again(rows::MMIO_PROTECTED)
 }
 

@@ -3,29 +3,34 @@
 use stile_ledger::x86_64::{self as rows, reason};
 use stile_wire::CrashReason;
 
-use super::{apic, crash, inject, interrupt, skip_instruction};
+use super::{apic, crash, exception, inject, interrupt, skip_instruction};
 use crate::arch::x86_64::cpu::{Cpu, gpr};
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::vmcs::{self, Field};
 use crate::arch::x86_64::{cr0, interrupts, world};
+use crate::cpu::Leave;
 
 /// Every exit that has no stub of its own. Its reason is the processor's.
 #[unsafe(no_mangle)]
 extern "C" fn handle_other(cpu: &mut Cpu, reason: u64) -> Outcome {
     let reason = reason as u32 as u64;
     if reason & basic::ENTRY_FAILURE != 0 {
+        if wrap() {
+            // Whether the VMCS is launched depends on which entry it was: now it is not.
+            // SAFETY: the vCPU is loaded here, so its world is this CPU's.
+            unsafe { cpu.vcpu().arch.world() }.launch_anew(cpu);
+            cpu.leave = Leave::Attention;
+            return Outcome::leave(reason::ENTRY.other());
+        }
         return crash(cpu, reason::ENTRY.other(), CrashReason::UnknownExit, reason, vmcs::read(Field::EXIT_QUALIFICATION));
     }
     match reason {
         basic::TRIPLE_FAULT => crash(cpu, reason::TRIPLE_FAULT.other(), CrashReason::TripleFault, reason, 0),
-        basic::EXCEPTION => {
-            // The exception bitmap is empty, so it is an NMI, which is nobody's.
-            Outcome::again(reason::NMI.other())
-        }
+        basic::EXCEPTION => exception::exit(cpu),
         basic::CONTROL_REGISTER => control_register(cpu),
         basic::XSETBV => xsetbv(cpu),
-        // The caches are the machine's, and hold nothing that memory must have.
-        basic::INVD => {
+        // The caches are the machine's: they hold nothing that memory must have, and emptying them would cost the other guests.
+        basic::INVD | basic::WBINVD => {
             skip_instruction();
             Outcome::again(reason::INVD.other())
         }
@@ -39,7 +44,13 @@ extern "C" fn handle_other(cpu: &mut Cpu, reason: u64) -> Outcome {
             inject::general_protection();
             Outcome::again(reason::RDPMC.other())
         }
-        basic::VMX_FIRST..=basic::VMX_LAST | basic::INVEPT | basic::INVVPID | basic::MWAIT | basic::MONITOR => {
+        basic::VMX_FIRST..=basic::VMX_LAST
+        | basic::INVEPT
+        | basic::INVVPID
+        | basic::MWAIT
+        | basic::MONITOR
+        | basic::GETSEC
+        | basic::RSM => {
             // Instructions of features that the guest is told it does not have.
             inject::undefined();
             Outcome::again(rows::absent(reason))
@@ -52,6 +63,17 @@ extern "C" fn handle_other(cpu: &mut Cpu, reason: u64) -> Outcome {
     }
 }
 
+/// If an entry has failed because an instruction of 32-bit code ended at the end of its addresses, beyond which Stile has gone on without a
+/// look, which would cost each exit something: goes on at their beginning, as the processor does, and says so.
+fn wrap() -> bool {
+    let next = vmcs::read(Field::GUEST_RIP);
+    let wraps = next >> 32 != 0 && !cr0::runs_64_bit_code();
+    if wraps {
+        vmcs::write(Field::GUEST_RIP, next & 0xffff_ffff);
+    }
+    wraps
+}
+
 /// A MOV to CR0 or CR4 that changes a bit which the guest does not own, CLTS or LMSW (the manual, "Exit Qualification for
 /// Control-Register Accesses").
 fn control_register(cpu: &mut Cpu) -> Outcome {
@@ -61,6 +83,8 @@ fn control_register(cpu: &mut Cpu) -> Outcome {
         gpr::RSP => vmcs::read(Field::GUEST_RSP),
         n => cpu.frame.registers[n],
     };
+    // In code of other sizes than 64 bits the upper halves don't count.
+    let value = if cr0::runs_64_bit_code() { value } else { value & 0xffff_ffff };
     let is_move = qualification >> 4 & 0b11 == 0;
     match register {
         0 if is_move => {
@@ -92,7 +116,7 @@ fn control_register(cpu: &mut Cpu) -> Outcome {
             }
             Outcome::again(rows::CR8)
         }
-        // What guests don't have.
+        // A bit that guests don't have.
         4 => {
             inject::general_protection();
             Outcome::again(rows::CR4)

@@ -17,6 +17,8 @@ pub struct Processor<'a> {
     pub context: &'a Context,
     /// Whether its interrupts may have changed.
     pub changed: bool,
+    /// The processor has told of a port, to which it has checked the right.
+    pub has_port: bool,
     /// How the VM ends, if what was written to a port ends it.
     pub end: Option<End>,
 }
@@ -32,7 +34,7 @@ pub(super) enum By {
 
 impl Processor<'_> {
     /// Where one byte at a linear address is, and how many follow it there.
-    fn translate(&self, linear: u64, write: bool, by: By) -> Result<(u64, u64), Fault> {
+    pub fn translate(&self, linear: u64, write: bool, by: By) -> Result<(u64, u64), Fault> {
         let access = Access {
             kind: if write { Kind::Write } else { Kind::Read },
             user: by == By::Instruction && self.context.user(),
@@ -151,11 +153,16 @@ impl Vcpu for Processor<'_> {
         mmio::write(self.cpu, address, width, value);
     }
 
+    fn may_use_ports(&self) -> bool {
+        self.has_port
+    }
+
     fn port_read(&mut self, port: u16, width: Width) -> u64 {
         io::read(self.cpu, port, width.bytes())
     }
 
     fn port_write(&mut self, port: u16, width: Width, value: u64) {
+        self.changed = true;
         self.end = self.end.or(io::write(self.cpu, port, width.bytes(), value));
     }
 

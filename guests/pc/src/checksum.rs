@@ -1,0 +1,78 @@
+//! The neighbour: computes over its memory and registers, round after round, and finds out if anything of them changed behind its back.
+//!
+//! On the command line: `rounds=N` (default 40).
+#![no_std]
+#![no_main]
+
+use common::fail::Outcome;
+use common::random::mix;
+use common::{canary, check, check_eq};
+use pc::console::println;
+use pc::{console, exception, machine};
+
+/// Where the memory begins, and its words.
+const MEMORY: u64 = 16 << 20;
+const WORDS: usize = 1 << 17;
+
+pc::program!();
+
+#[unsafe(no_mangle)]
+extern "C" fn main(_magic: u32, info: u32) -> ! {
+    exception::setup();
+    console::setup();
+    println!("suite checksum");
+    let line = machine::command_line(info);
+    let rounds = line.split_ascii_whitespace().find_map(|word| word.strip_prefix("rounds=")?.parse().ok()).unwrap_or(40);
+    let failed = match run(rounds) {
+        Ok(()) => {
+            println!("PASS checksum");
+            0
+        }
+        Err(why) => {
+            println!("FAIL checksum: {why}");
+            1
+        }
+    };
+    println!("EXIT: STATUS={failed}");
+    machine::off()
+}
+
+fn run(rounds: u64) -> Outcome {
+    // SAFETY: RAM behind the program, which nothing else uses.
+    let memory = unsafe { core::slice::from_raw_parts_mut(MEMORY as *mut u64, WORDS) };
+    for round in 1..=rounds {
+        canary::fill(memory, round);
+        let before = canary::sum(memory);
+        registers(round)?;
+        let after = canary::sum(memory);
+        check_eq!(after, before, "round {round}: checksum of memory");
+        canary::check(memory, round)?;
+        println!("checksum: round {round} of {rounds}: {after:016x}");
+    }
+    Ok(())
+}
+
+/// Holds a pattern in registers for some milliseconds: general, debug and SIMD ones, and MSRs that Stile moves only when it must.
+fn registers(round: u64) -> Outcome {
+    const MSRS: [u32; 5] = [0xc000_0081, 0xc000_0082, 0xc000_0084, 0xc000_0102, 0x176];
+    let value = |n: u64| mix(!round << 16 | n) & 0x7fff_ffff;
+    let (mut low, mut high, mut debug): (u64, u64, u64);
+    // SAFETY: nothing else uses these registers; SIMD is turned on.
+    unsafe {
+        for (n, register) in MSRS.into_iter().enumerate() {
+            machine::wrmsr(register, value(n as u64));
+        }
+        core::arch::asm!("mov {0}, cr4", "or {0}, 1 << 9", "mov cr4, {0}", "mov dr1, {1}", out(reg) _, in(reg) value(8), options(nostack));
+        core::arch::asm!(
+            "movq xmm3, {low}", "movq xmm14, {high}", "mov rcx, 400000", "2: dec rcx", "jnz 2b", "movq {low}, xmm3", "movq {high}, xmm14",
+            "mov {debug}, dr1", low = inout(reg) value(6) => low, high = inout(reg) value(7) => high, debug = out(reg) debug, out("rcx") _,
+            options(nostack)
+        );
+        for (n, register) in MSRS.into_iter().enumerate() {
+            check_eq!(machine::rdmsr(register), value(n as u64), "round {round}: MSR {register:#x}");
+        }
+    }
+    check!(low == value(6) && high == value(7), "round {round}: a SIMD register changed");
+    check_eq!(debug, value(8), "round {round}: DR1");
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! Control registers, XCR0 and debug registers: values that there are not, and changes of mode by the wrong way.
+
+use common::check;
+use common::fail::{Fail, Outcome};
+
+use crate::cpu::{self, selector};
+use crate::window;
+
+const GENERAL_PROTECTION: u64 = 13;
+
+fn noise() -> Outcome {
+    cpu::on_all(|| {
+        let mut random = crate::random();
+        for _ in crate::share(300) {
+            let mut registers = crate::odd(&mut random);
+            let control = match random.below(6) {
+                // mov cr0, rsi: protection, paging and write protection stay.
+                0 => {
+                    registers[6] = registers[6] & !(1 << 16) | 1 << 31 | 1 << 16 | 1;
+                    &[0x0f, 0x22, 0xc6][..]
+                }
+                // mov cr4, rsi: not SMEP and SMAP with what is the user's, and PAE stays.
+                1 => {
+                    registers[6] = registers[6] & !(3 << 20) | 1 << 5;
+                    &[0x0f, 0x22, 0xe6]
+                }
+                // mov cr8, rsi; mov rsi, cr8; mov cr5, rsi.
+                2 => [&[0x44, 0x0f, 0x22, 0xc6][..], &[0x44, 0x0f, 0x20, 0xc6], &[0x0f, 0x22, 0xee]][random.below(3) as usize],
+                // XSETBV, with CR4.OSXSAVE.
+                3 => {
+                    registers[1] = random.below(3);
+                    // mov rbx, cr4; bts rbx, 18; mov cr4, rbx; xsetbv
+                    &[0x0f, 0x20, 0xe3, 0x48, 0x0f, 0xba, 0xeb, 18, 0x0f, 0x22, 0xe3, 0x0f, 0x01, 0xd1]
+                }
+                // mov dr0/dr2/dr4/dr6/dr7, rsi. What they match are this code's own accesses, if any.
+                4 => {
+                    let which = [0xc6u8, 0xd6, 0xe6, 0xf6, 0xfe][random.below(5) as usize];
+                    cpu::run(&[0x0f, 0x23, which], registers);
+                    continue;
+                }
+                // lmsw si; clts; smsw rsi
+                _ => {
+                    registers[6] |= 1;
+                    &[0x0f, 0x01, 0xf6, 0x0f, 0x06, 0x0f, 0x01, 0xe6]
+                }
+            };
+            cpu::run(control, registers);
+            cpu::restore();
+        }
+        Ok(())
+    })
+}
+
+/// Changes of CR0 that the processor refuses, together with one of the cache's bits, which a hypervisor may look at itself.
+fn refused() -> Outcome {
+    // mov rax, cr0; btr rax, 31; btc rax, 30; mov cr0, rax: paging off in 64-bit code.
+    let end = cpu::run(&[0x0f, 0x20, 0xc0, 0x48, 0x0f, 0xba, 0xf0, 31, 0x48, 0x0f, 0xba, 0xf8, 30, 0x0f, 0x22, 0xc0], [0; 16]);
+    check!(end.vector == GENERAL_PROTECTION, "paging goes off in 64-bit code: vector {}", end.vector);
+    // The same in 32-bit code, with process contexts: mov eax, cr4; bts eax, 17; mov cr4, eax, and as above without REX.
+    let has_contexts = core::arch::x86_64::__cpuid(1).ecx & 1 << 17 != 0;
+    if has_contexts {
+        const CODE: [u8; 24] = [
+            0x0f, 0x20, 0xe0, 0x0f, 0xba, 0xe8, 17, 0x0f, 0x22, 0xe0, 0x0f, 0x20, 0xc0, 0x0f, 0xba, 0xf0, 31, 0x0f, 0xba, 0xf8, 30, 0x0f,
+            0x22, 0xc0,
+        ];
+        let mut frame = cpu::kernel(&CODE, [0; 16]);
+        frame.cs = selector::CODE_32;
+        let end = cpu::enter(&frame);
+        check!(end.vector == GENERAL_PROTECTION, "paging goes off with process contexts: vector {}", end.vector);
+    }
+    cpu::restore();
+    // In 32-bit code the upper half of a register does not count: xor eax... with rsi's upper half set; mov cr0, esi.
+    let mut registers = [0; 16];
+    registers[6] = 0xdead_beef_0000_0000 | 1 << 31 | 1 << 30 | 1 << 16 | 1 << 5 | 1 << 4 | 1 << 1 | 1;
+    let mut frame = cpu::kernel(&[0x0f, 0x22, 0xc6], registers);
+    frame.cs = selector::CODE_32;
+    let end = cpu::enter(&frame);
+    check!(end.vector == 3, "a register of 32 bits is refused: vector {}", end.vector);
+    cpu::restore();
+    // Bits of CR4 of features that CPUID does not tell of: SMXE, PKE, CET, and one that nobody has.
+    for bit in [14u32, 22, 23, 40] {
+        let mut registers = [0; 16];
+        registers[6] = 1 << 5 | 1 << 9 | 1u64 << bit;
+        let end = cpu::run(&[0x0f, 0x22, 0xe6], registers);
+        check!(end.vector == GENERAL_PROTECTION, "CR4 takes bit {bit}: vector {}", end.vector);
+        cpu::restore();
+    }
+    Ok(())
+}
+
+/// Instructions that exit at the end of 32-bit addresses: code goes on at their beginning.
+fn wraps() -> Outcome {
+    const BREAKPOINT: u64 = 3;
+    let zero = core::hint::black_box(0u64) as *mut u8;
+    // SAFETY: the first byte of RAM is nobody's.
+    unsafe { core::arch::asm!("mov byte ptr [{}], 0xcc", in(reg) zero, options(nostack)) };
+    let page = cpu::code_page();
+    let mut outcome = Ok(());
+    // cpuid, of which a leaf is answered at once; in al, 0x80.
+    for code in [[0x0f, 0xa2], [0xe4, 0x80]] {
+        let mut frame = cpu::kernel(&[], [0; 16]);
+        // SAFETY: this CPU's page of code.
+        unsafe { ((page + 4094) as *mut [u8; 2]).write_volatile(code) };
+        window::map_last(Some(page));
+        (frame.cs, frame.rip) = (selector::CODE_32, 0xffff_fffe);
+        let end = cpu::enter(&frame);
+        window::map_last(None);
+        if (end.vector, end.rip) != (BREAKPOINT, 1) {
+            outcome = Err(Fail::new(format_args!("{code:x?} at the end of addresses: {end:x?}")));
+        }
+    }
+    outcome
+}
+
+/// The phase.
+pub fn run() -> Outcome {
+    refused()?;
+    wraps()?;
+    noise()
+}

@@ -1,0 +1,161 @@
+//! Does all it can to break out of its VM, to kill the hypervisor, or to disturb a neighbour. The scheme is in the crate `common`, and the same
+//! on Arm.
+//!
+//! The guest spares what would break itself, as then it could not go on; each phase says what. It passes when it has reached the end and its own
+//! memory is as it was.
+//!
+//! On the command line: `seed=N` (default 1), `rounds=N` (default 1), `only=NAME`: phases whose names contain NAME; `last=NAME`: what the last
+//! CPU does at the end, of which it never comes back.
+#![no_std]
+#![no_main]
+
+mod apic;
+mod bytes;
+mod control;
+mod cpu;
+mod delivery;
+mod instructions;
+mod interrupts;
+mod lost;
+mod memory;
+mod ports;
+mod real;
+mod registers;
+mod window;
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use common::fail::Outcome;
+use common::phases::{self, Machine, Phase, Plan};
+use common::random::Random;
+use pc::console::println;
+use pc::{console, lapic, machine};
+
+const PHASES: [Phase; 15] = [
+    ("msrs", registers::msrs),
+    ("cpuid", registers::cpuid),
+    ("control", control::run),
+    ("instructions", instructions::run),
+    ("ports", ports::noise),
+    ("strings", ports::strings),
+    ("memory", memory::wild),
+    ("tables", memory::tables),
+    ("apics", apic::registers),
+    ("bases", apic::bases),
+    ("interrupts", interrupts::storm),
+    ("timers", interrupts::timers),
+    ("cpus", real::run),
+    ("delivery", delivery::run),
+    ("bytes", bytes::run),
+];
+
+/// The PC of these phases.
+struct Pc;
+
+impl Machine for Pc {
+    fn this() -> usize {
+        cpu::this()
+    }
+
+    fn cpus() -> usize {
+        cpu::count()
+    }
+
+    fn canary() -> &'static mut [u64] {
+        // SAFETY: RAM behind the program, which the least of machines has; used here only.
+        unsafe { core::slice::from_raw_parts_mut((16 << 20) as *mut u64, 0x1_0000) }
+    }
+
+    fn restore() -> Outcome {
+        restore_board();
+        cpu::on_all(|| {
+            cpu::restore();
+            window::mend();
+            window::map_user_code();
+            Ok(())
+        })
+    }
+
+    fn say(line: core::fmt::Arguments<'_>) {
+        println!("{line}");
+    }
+}
+
+/// Random numbers of this CPU for this phase.
+fn random() -> Random {
+    phases::random::<Pc>()
+}
+
+/// This CPU's share of a number of attempts.
+fn share(attempts: usize) -> core::ops::Range<usize> {
+    phases::share::<Pc>(attempts)
+}
+
+/// Sixteen registers of values that break things.
+fn odd(random: &mut Random) -> [u64; 16] {
+    core::array::from_fn(|_| random.odd())
+}
+
+/// The devices that are not a CPU's: silent, as at the start.
+fn restore_board() {
+    // SAFETY: the 8254 and the 8259s are the guest's own.
+    unsafe {
+        machine::out8(0x43, 0x30);
+        for port in [0x21, 0xa1] {
+            machine::out8(port, 0xff);
+        }
+    }
+    console::setup();
+    // The UART's interrupts, its FIFOs and its loop back to itself.
+    for port in [0x3f9, 0x3fa, 0x3fc] {
+        // SAFETY: the UART is the guest's own.
+        unsafe { machine::out8(port, 0) };
+    }
+    for input in 0..24 {
+        lapic::io_route(input, 0, lapic::IO_MASKED);
+    }
+}
+
+static INFORMATION: AtomicU32 = AtomicU32::new(0);
+
+/// What stands behind `name=` on the command line.
+fn argument(name: &str) -> Option<&'static str> {
+    let line = machine::command_line(INFORMATION.load(Ordering::Relaxed));
+    line.split_ascii_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    argument(name).and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+pc::program!();
+
+#[unsafe(no_mangle)]
+extern "C" fn main(_magic: u32, info: u32) -> ! {
+    INFORMATION.store(info, Ordering::Relaxed);
+    pc::exception::setup();
+    console::setup();
+    println!("suite hostile: {} CPUs", cpu::count());
+    cpu::setup();
+    window::setup();
+    cpu::begin(run)
+}
+
+extern "C" fn run() {
+    lapic::enable();
+    let plan = Plan { seed: number("seed", 1), rounds: number("rounds", 1), only: argument("only").unwrap_or("") };
+    let outcome = cpu::start_others().and_then(|()| phases::run::<Pc>(&PHASES, &plan));
+    let failed = match outcome {
+        Ok(()) => {
+            println!("PASS hostile");
+            0
+        }
+        Err(why) => {
+            println!("FAIL hostile: {why}");
+            1
+        }
+    };
+    lost::run();
+    println!("EXIT: STATUS={failed}");
+    machine::off()
+}

@@ -1,0 +1,87 @@
+//! Ports: each that there is and others, by each width, with any value; and strings from and to them.
+
+use common::fail::Outcome;
+use common::random::Random;
+use pc::console;
+
+use crate::cpu::{self, run};
+use crate::window;
+
+/// What is not written: it ends the machine, or is what the guest prints by. (The keyboard's, the reset register, PM1a, the sleep control,
+/// the end for tests.)
+fn is_spared(port: u16) -> bool {
+    matches!(port, 0x60..=0x64 | 0x92 | 0xf1..=0xf4 | 0x3f5..=0x3f8 | 0x5fd..=0x620 | 0xcf6..=0xcff | 0x8900)
+}
+
+/// A port, mostly one with something behind it.
+fn port(random: &mut Random) -> u16 {
+    const BLOCKS: [(u16, u16); 11] =
+        [(0x20, 2), (0x40, 4), (0x61, 1), (0x70, 2), (0xa0, 2), (0xe0, 4), (0x3f8, 8), (0x4d0, 2), (0x510, 2), (0x600, 12), (0x2000, 24)];
+    match random.below(4) {
+        0 => random.bits() as u16,
+        _ => {
+            let (base, count) = random.pick(&BLOCKS);
+            base + random.below(count.into()) as u16
+        }
+    }
+}
+
+/// IN and OUT by DX and by an immediate.
+pub fn noise() -> Outcome {
+    let outcome = cpu::on_all(|| {
+        let mut random = crate::random();
+        for _ in crate::share(2_500) {
+            let mut registers = crate::odd(&mut random);
+            let port = port(&mut random);
+            registers[2] = random.bits() << 16 | u64::from(port);
+            let write = random.below(2) == 1;
+            if write && is_spared(port) {
+                continue;
+            }
+            let form = random.below(3);
+            let opcode = if write { 0xee } else { 0xec };
+            match form {
+                0 => run(&[opcode], registers),
+                1 => run(&[0x66, opcode + 1], registers),
+                _ => run(&[opcode + 1], registers),
+            };
+        }
+        Ok(())
+    });
+    console::setup();
+    outcome
+}
+
+/// INS and OUTS, repeated or not, at addresses that end, with any count and direction.
+pub fn strings() -> Outcome {
+    cpu::on_all(|| {
+        let mut random = crate::random();
+        for _ in crate::share(150) {
+            let port = random.pick(&[0x80u16, 0x40, 0x71, 0xe0, 0x21, 0x511, 0x2005, 0x5678]);
+            let mut registers = crate::odd(&mut random);
+            registers[2] = port.into();
+            registers[1] = match random.below(4) {
+                0 => u64::MAX,
+                _ => random.below(600),
+            };
+            let data = window::user_data(cpu::this());
+            // In the last page that is there, across its end or from its beginning down, not canonical, at a device, at nothing.
+            let address = match random.below(6) {
+                0 => 0x7fff_ffff_fffc,
+                1 => window::wild(0xfec0_0000 + 8 * random.below(8), false),
+                2 => window::wild(1 << 40, false),
+                3 => data + 4096 - random.below(6),
+                _ => data + random.below(4096),
+            };
+            (registers[6], registers[7]) = (address, address);
+            let repeat = if random.below(4) == 0 { 0x90 } else { 0xf3 };
+            let size = if random.below(2) == 0 { 0x66 } else { 0x90 };
+            let direction = if random.below(4) == 0 { 0xfd } else { 0xfc };
+            let opcode = random.pick(&[0x6c, 0x6d, 0x6e, 0x6f]);
+            let code: &[u8] = if size == 0x90 { &[direction, repeat, opcode] } else { &[direction, size, repeat, opcode] };
+            cpu::enter(&cpu::watched(cpu::kernel(code, registers)));
+            cpu::restore();
+        }
+        Ok(())
+    })
+}

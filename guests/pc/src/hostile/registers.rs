@@ -1,0 +1,62 @@
+//! Model-specific registers and CPUID, all of them.
+
+use common::fail::Outcome;
+
+use crate::cpu::{self, run};
+
+const RDMSR: &[u8] = &[0x0f, 0x32];
+const WRMSR: &[u8] = &[0x0f, 0x30];
+const CPUID: &[u8] = &[0x0f, 0xa2];
+
+const APIC_BASE: u32 = 0x1b;
+const EFER: u32 = 0xc000_0080;
+/// With these the guest would start its machine anew, or end it. There is a phase for interrupts.
+const SPARED: [u32; 3] = [APIC_BASE, EFER, 0x830];
+
+/// Reads and writes each register of the two ranges that bitmaps have, and others.
+pub fn msrs() -> Outcome {
+    cpu::on_all(|| {
+        let mut random = crate::random();
+        let ranges = (0..0x2000).chain(0xc000_0000..0xc000_2000);
+        // Most are not there: of them one in eight.
+        let there = |register: u32| register & 0x1fff < 0x200 || register & !0xff == 0x800 || register & 0x1fff == 0x6e0;
+        for register in ranges.skip(cpu::this()).step_by(cpu::count()) {
+            if !there(register) && random.below(8) != 0 {
+                continue;
+            }
+            let mut registers = crate::odd(&mut random);
+            registers[1] = register.into();
+            run(RDMSR, registers);
+            if !SPARED.contains(&register) {
+                run(WRMSR, registers);
+            }
+        }
+        for _ in crate::share(200) {
+            let mut registers = crate::odd(&mut random);
+            registers[1] = random.bits();
+            if !SPARED.contains(&(registers[1] as u32)) {
+                run(RDMSR, registers);
+                run(WRMSR, registers);
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Leaves and subleaves, by the kernel and in user mode.
+pub fn cpuid() -> Outcome {
+    cpu::on_all(|| {
+        let mut random = crate::random();
+        for base in [0, 0x4000_0000, 0x4000_0100, 0x8000_0000, 0xc000_0000, 0xffff_fff0u64] {
+            for leaf in base..base + 0x22 {
+                let mut registers = crate::odd(&mut random);
+                registers[0] = leaf | random.bits() << 32;
+                registers[1] = random.odd();
+                run(CPUID, registers);
+                registers[1] = random.below(70);
+                cpu::enter(&cpu::user(CPUID, registers));
+            }
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,81 @@
+//! Exceptions that exit: debug exceptions and alignment checks, of which the delivery can cause the next one without an end, so that the
+//! processor would never come to look for an interrupt (CVE-2015-5307, CVE-2015-8104). Here each costs an exit, after which Stile looks.
+
+use core::arch::asm;
+
+use stile_ledger::x86_64::{self as rows, reason};
+
+use super::{Field, inject, interrupt, vmcs};
+use crate::arch::x86_64::cpu::Cpu;
+use crate::arch::x86_64::exit::Outcome;
+use crate::arch::x86_64::interrupts;
+use crate::cpu::Leave;
+
+/// Vectors of exceptions that exit.
+const DEBUG: u64 = 1;
+const ALIGNMENT: u64 = 17;
+/// The exception bitmap.
+pub const BITMAP: u64 = 1 << DEBUG | 1 << ALIGNMENT;
+
+const TYPE: u64 = 7 << 8;
+const NMI: u64 = 2 << 8;
+const EXTERNAL: u64 = 0;
+const HARDWARE_EXCEPTION: u64 = 3 << 8;
+
+/// An exception that exits, or an NMI.
+pub fn exit(cpu: &mut Cpu) -> Outcome {
+    let event = vmcs::read(Field::EXIT_INTERRUPTION);
+    if event & TYPE == NMI {
+        // Nobody's.
+        return Outcome::again(reason::NMI.other());
+    }
+    inject::block_nmis_if_iret(event);
+    let interrupted = inject::was_delivering().then(|| vmcs::read(Field::VECTORING));
+    if event & (TYPE | 0xff) == HARDWARE_EXCEPTION | DEBUG {
+        debug(vmcs::read(Field::EXIT_QUALIFICATION));
+    }
+    inject::event(event, vmcs::read(Field::EXIT_INTERRUPTION_CODE));
+    // A benign exception takes the place of the event that was being delivered. An exception's cause comes again with its instruction; an
+    // interrupt waits anew.
+    match interrupted.map(|event| (event & TYPE, event as u8)) {
+        Some((EXTERNAL, vector)) => interrupts::put_back(cpu, vector),
+        Some((NMI, _)) => interrupts::put_back_nmi(cpu),
+        _ => {}
+    }
+    let row = if event as u8 == ALIGNMENT as u8 { rows::EXCEPTION_ALIGNMENT } else { rows::EXCEPTION_DEBUG };
+    look(cpu, row)
+}
+
+/// What a debug exception does beside its delivery: DR6 says why, DR7.GD and the step from branch to branch end ("Debug Exceptions"). A single
+/// step that the shadow of STI or MOV SS holds is pending, which entry checks.
+fn debug(why: u64) {
+    const CONDITIONS: u64 = 0xf;
+    const TOLD: u64 = CONDITIONS | 1 << 13 | 1 << 14;
+    const GD: u64 = 1 << 13;
+    const LBR_BTF: u64 = 0b11;
+    const SHADOWS: u64 = 0b11;
+    let mut dr6: u64;
+    // SAFETY: DR6 is the guest's while it is loaded.
+    unsafe {
+        asm!("mov {}, dr6", out(reg) dr6, options(nomem, nostack, preserves_flags));
+        dr6 = dr6 & !CONDITIONS | why & TOLD;
+        asm!("mov dr6, {}", in(reg) dr6, options(nomem, nostack, preserves_flags));
+    }
+    vmcs::write(Field::GUEST_DR7, vmcs::read(Field::GUEST_DR7) & !GD);
+    if vmcs::read(Field::GUEST_INTERRUPTIBILITY) & SHADOWS != 0 && vmcs::read(Field::GUEST_RFLAGS) & super::TF != 0 {
+        inject::step();
+    }
+    vmcs::write(Field::GUEST_DEBUGCTL, vmcs::read(Field::GUEST_DEBUGCTL) & !LBR_BTF);
+}
+
+/// The next entry begins with an event, of which an exit may come before the processor looks for interrupts: takes those that are there.
+pub fn look(cpu: &mut Cpu, row: stile_ledger::RowId) -> Outcome {
+    // SAFETY: Stile's interrupts only leave a note. STI lets none come before the instruction after it.
+    unsafe { asm!("sti", "nop", "cli", options(nostack)) };
+    if !cpu.has_noted() {
+        return Outcome::again(row);
+    }
+    interrupt::idle(cpu);
+    cpu.leave = if cpu.vcpu().arch.signals.init() { Leave::Off } else { Leave::Attention };
+    Outcome::leave(row)
+}

@@ -1,0 +1,128 @@
+//! Events that are injected at entry (the manual, "VM-Entry Controls for Event Injection").
+
+use super::{Field, vmcs};
+use crate::arch::x86_64::interrupts::VALID;
+
+/// Types of events, in both of the fields that name one.
+const TYPE: u64 = 7 << 8;
+const NMI: u64 = 2 << 8;
+const HARDWARE_EXCEPTION: u64 = 3 << 8;
+const ERROR_CODE: u64 = 1 << 11;
+/// Undefined or of another meaning in the fields that tell of events, reserved in the one that injects them.
+const UNDEFINED: u64 = 1 << 12;
+/// In [`Field::GUEST_INTERRUPTIBILITY`]: an NMI is being handled.
+const NMI_BLOCKED: u64 = 1 << 3;
+
+/// Vectors of exceptions.
+mod vector {
+    pub const UNDEFINED: u8 = 6;
+    pub const DOUBLE_FAULT: u8 = 8;
+    pub const PROTECTION: u8 = 13;
+}
+
+/// The instruction after STI or MOV SS is done: interrupts are blocked no longer.
+#[inline(always)]
+pub fn end_shadow() {
+    let blocked = vmcs::read(Field::GUEST_INTERRUPTIBILITY);
+    if blocked & 0b11 != 0 {
+        vmcs::write(Field::GUEST_INTERRUPTIBILITY, blocked & !0b11);
+    }
+}
+
+/// Whether an event was being delivered when the exit came.
+pub fn was_delivering() -> bool {
+    vmcs::read(Field::VECTORING) & VALID != 0
+}
+
+/// The event of a field that tells of one, with its error code and where it goes on, is delivered at entry.
+pub fn event(event: u64, code: u64) {
+    if event & TYPE == NMI {
+        // It was taken already, and is taken anew.
+        let blocked = vmcs::read(Field::GUEST_INTERRUPTIBILITY);
+        vmcs::write(Field::GUEST_INTERRUPTIBILITY, blocked & !NMI_BLOCKED);
+    }
+    vmcs::write(Field::ENTRY_ERROR_CODE, code);
+    // Of a software interrupt or exception: where it goes on.
+    vmcs::write(Field::ENTRY_LENGTH, vmcs::read(Field::EXIT_LENGTH));
+    vmcs::write(Field::ENTRY_INTERRUPTION, event & !UNDEFINED);
+}
+
+/// An event whose delivery ended in this exit is delivered at entry (the manual, "Information for VM Exits That Occur During Event
+/// Delivery"). Returns whether there was one.
+pub fn deliver_again() -> bool {
+    let delivering = was_delivering();
+    if delivering {
+        event(vmcs::read(Field::VECTORING), vmcs::read(Field::VECTORING_CODE));
+    }
+    delivering
+}
+
+/// An event whose delivery ended in this exit can't be delivered: a double fault takes its place. False if it was one itself, which is the end.
+pub fn double_fault() -> bool {
+    let event = vmcs::read(Field::VECTORING);
+    if event & (TYPE | 0xff) == HARDWARE_EXCEPTION | u64::from(vector::DOUBLE_FAULT) {
+        return false;
+    }
+    exception(vector::DOUBLE_FAULT, Some(0));
+    true
+}
+
+/// IRET had ended the handling of an NMI when it was stopped, and is to be done again: `told` is the field that says so, in bit 12.
+pub fn block_nmis_if_iret(told: u64) {
+    if told & 1 << 12 != 0 && !was_delivering() {
+        vmcs::write(Field::GUEST_INTERRUPTIBILITY, vmcs::read(Field::GUEST_INTERRUPTIBILITY) | NMI_BLOCKED);
+    }
+}
+
+/// #DB of a single step, which the processor delivers at entry, unless only branches are steps ("Pending debug exceptions").
+#[cold]
+pub fn step() {
+    const BTF: u64 = 1 << 1;
+    if vmcs::read(Field::GUEST_DEBUGCTL) & BTF == 0 {
+        pend_step();
+    }
+}
+
+/// Marks a single step as pending.
+pub fn pend_step() {
+    const BS: u64 = 1 << 14;
+    vmcs::write(Field::GUEST_PENDING_DEBUG, vmcs::read(Field::GUEST_PENDING_DEBUG) | BS);
+}
+
+/// An exception. In real mode none has an error code, and an entry with one fails.
+#[cold]
+#[inline(never)]
+pub fn exception(vector: u8, code: Option<u32>) {
+    const PE: u64 = 1;
+    let event = VALID | HARDWARE_EXCEPTION | u64::from(vector);
+    let event = match code {
+        Some(code) if vmcs::read(Field::GUEST_CR0) & PE != 0 => {
+            vmcs::write(Field::ENTRY_ERROR_CODE, code.into());
+            event | ERROR_CODE
+        }
+        _ => event,
+    };
+    vmcs::write(Field::ENTRY_INTERRUPTION, event);
+}
+
+/// The linear address that a page fault tells.
+pub fn set_fault_address(address: u64) {
+    // SAFETY: CR2 is the guest's.
+    unsafe { core::arch::asm!("mov cr2, {}", in(reg) address, options(nomem, nostack, preserves_flags)) };
+}
+
+/// MOV SS is done: nothing comes before the next instruction is.
+pub fn begin_shadow() {
+    const BY_MOV_SS: u64 = 1 << 1;
+    vmcs::write(Field::GUEST_INTERRUPTIBILITY, vmcs::read(Field::GUEST_INTERRUPTIBILITY) | BY_MOV_SS);
+}
+
+/// #UD: an instruction that there is not.
+pub fn undefined() {
+    exception(vector::UNDEFINED, None);
+}
+
+/// #GP(0): an instruction that may not do what it tries.
+pub fn general_protection() {
+    exception(vector::PROTECTION, Some(0));
+}
