@@ -26,7 +26,7 @@ const AT_EL2: [(&str, &str); 5] =
 
 /// What runs as L2, under a KVM that is L1. (Without Stile, too, that KVM fails some of the other tests: it accepts reserved bits of
 /// CPU_SUSPEND's argument, and has no latch for an SPI's level.)
-const AS_L2: [(&str, &str); 3] = [("psci", "only=on_"), ("timer", ""), ("gic", "only=sgi")];
+const AS_L2: [(&str, &str); 4] = [("psci", "only=on_"), ("timer", ""), ("gic", "only=sgi"), ("smp", "")];
 
 /// What runs as L2, under a Stile that is L1.
 const UNDER_STILE: [(&str, &str); 3] = [("psci", "stile"), ("smp", "stile"), ("regs", "stile")];
