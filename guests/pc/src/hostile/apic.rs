@@ -5,7 +5,7 @@ use common::random::Random;
 use pc::lapic;
 
 use crate::cpu::{self, run};
-use crate::memory;
+use crate::memory::{self, Target};
 use crate::window;
 
 const LOCAL: u64 = 0xfee0_0000;
@@ -32,8 +32,7 @@ pub fn registers() -> Outcome {
         for round in crate::share(900) {
             let base = random.pick(&[LOCAL, LOCAL, IO]);
             let address = window::wild(any(&mut random, base), random.below(4) == 0);
-            // Not as code at the local APIC: the emulated processor knows no exit for that, and ends.
-            memory::access(&mut random, address, base != LOCAL);
+            memory::access(&mut random, address, if base == IO { Target::IoApic } else { Target::LocalApic });
             if round % 16 == 0 {
                 // No input of the I/O APIC starts the machine anew.
                 for input in 0..24 {

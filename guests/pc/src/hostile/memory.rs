@@ -60,11 +60,23 @@ fn nowhere(random: &mut Random) -> u64 {
     }
 }
 
-/// One access at an address, by the kernel or in user mode; by a jump there only if it may be `code`.
-pub fn access(random: &mut Random, address: u64, code: bool) {
+/// What an access reaches.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// Nothing: all ones are read, to which no jump leads.
+    Nowhere,
+    IoApic,
+    /// It can't be code: the emulated processor knows no exit for that, and ends.
+    LocalApic,
+}
+
+/// One access at an address, by the kernel or in user mode. What a device holds is no address to jump to: it could be one of the program's own.
+pub fn access(random: &mut Random, address: u64, target: Target) {
     const JUMP: &[u8] = &[0xff, 0xe6];
+    const THROUGH: [&[u8]; 4] = [&[0xff, 0x16], &[0xff, 0x26], &[0xff, 0x2e], &[0x48, 0x89, 0xf4, 0x50, 0x58, 0xc3]];
     let accesses = random.pick(&ACCESSES);
-    let code = if code || accesses != JUMP { accesses } else { ACCESSES[0] };
+    let spared = target == Target::LocalApic && accesses == JUMP || target != Target::Nowhere && THROUGH.contains(&accesses);
+    let code = if spared { ACCESSES[0] } else { accesses };
     let mut registers = crate::odd(random);
     (registers[1], registers[6], registers[7]) = (2, address, address);
     let frame = if random.below(3) == 0 { cpu::user(code, registers) } else { cpu::kernel(code, registers) };
@@ -77,7 +89,7 @@ pub fn wild() -> Outcome {
         let mut random = crate::random();
         for _ in crate::share(700) {
             let address = window::wild(nowhere(&mut random), random.below(2) == 0);
-            access(&mut random, address, true);
+            access(&mut random, address, Target::Nowhere);
         }
         Ok(())
     })
