@@ -199,7 +199,7 @@ pub fn idle_interrupt(cpu: &mut Cpu) {
 /// Some of those that nothing waits for wait on.
 pub fn take_interrupts(cpu: &mut Cpu) -> bool {
     static WAKES: AtomicU64 = AtomicU64::new(0);
-    cpu.vcpu().arch.pending.swap(false, Ordering::Relaxed) || WAKES.fetch_add(1, Ordering::Relaxed) % 7 != 0
+    cpu.vcpu().arch.pending.swap(false, Ordering::Relaxed) || !WAKES.fetch_add(1, Ordering::Relaxed).is_multiple_of(7)
 }
 
 pub fn interrupt_pending(cpu: &mut Cpu) -> bool {

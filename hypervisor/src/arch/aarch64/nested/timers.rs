@@ -48,6 +48,8 @@ impl Nested {
     }
 
     /// When the next of those timers rings that has not rung already.
+    #[cold]
+    #[inline(never)]
     pub fn stand_in_deadline(&self) -> Option<u64> {
         match self.regime {
             Regime::Guest => self.el2_deadline(),
