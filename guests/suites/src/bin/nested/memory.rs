@@ -296,6 +296,15 @@ fn translate() -> Outcome {
 
 /// The root and VMID of the VM that another CPU takes memory from.
 static SHARED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+/// Where L2 says how often it has read.
+static READS: AtomicU64 = AtomicU64::new(0);
+/// That page's address in L2.
+const SAID: u64 = NOWHERE + 0x1000;
+
+fn has_read() -> bool {
+    // SAFETY: the page is L2's, and the processor reads it whole.
+    unsafe { (READS.load(Acquire) as *const u64).read_volatile() > 0 }
+}
 
 /// L2 reads a page in a loop; another CPU takes the page away. L2 must fault.
 fn running_elsewhere() -> Outcome {
@@ -307,7 +316,13 @@ fn running_elsewhere() -> Outcome {
         stage2.page(NOWHERE, stage2::pages(1), stage2::ALL);
         SHARED[1].store(stage2.vmid, Release);
         SHARED[0].store(stage2.root, Release);
+        let said = stage2::pages(1);
+        stage2.page(SAID, said, stage2::ALL);
+        READS.store(said, Release);
         smp::give(1, || {
+            // However long that takes: the emulator may not have run it yet.
+            check!(wait::until(has_read), "L2 has read nothing");
+            // And for some time more, so that it is where it reads.
             wait::spin(2_000);
             let stage2 = Stage2 { root: SHARED[0].load(Acquire), vmid: SHARED[1].load(Acquire) };
             stage2.activate();
@@ -317,11 +332,10 @@ fn running_elsewhere() -> Outcome {
         });
         guest.x[1] = NOWHERE;
         guest.x[2] = 0;
-        let exit = guest.run(code!("772: ldr x0, [x1]", "add x2, x2, #1", "b 772b"));
-        let joined = smp::join(1);
+        guest.x[3] = SAID;
+        let exit = guest.run(code!("772: ldr x0, [x1]", "add x2, x2, #1", "str x2, [x3]", "b 772b"));
+        smp::join(1)?;
         check_fault(exit, 0x24, 0x07, NOWHERE)?;
-        check!(guest.x[2] > 0, "L2 has read nothing");
-        joined?;
     }
     Ok(())
 }
