@@ -33,13 +33,21 @@ const SOURCE_FILES: f64 = 466.0;
 /// - A VM entry must end the masking of physical interrupts that RFLAGS.IF clear means outside of a guest; 3.0 looks only when IF changes. A
 ///   guest that runs with interrupts off from the start would never be interrupted.
 /// - A virtual interrupt that waits for RFLAGS.IF must not be delivered because a physical one comes.
+/// - With several processors, an event that is delivered (and a VM entry or exit that ends so) must commit RIP and RSP before what waits
+///   is looked at, as it does with one: an interrupt that ended a guest between a page fault's delivery and its handler's first
+///   instruction saved the RIP of before the fault with all else of after it.
 /// - VMREAD and VMWRITE outside of guests are told to [`INSTRUMENT`], for which Bochs has no call of its own.
-const MENDED: [(&str, &str, &str); 4] = [
+const MENDED: [(&str, &str, &str); 5] = [
     ("cpu/vmx.cc", "  BX_CPU_THIS_PTR in_vmx_guest = true;\n", "  BX_CPU_THIS_PTR in_vmx_guest = true;\n  handleInterruptMaskChange();\n"),
     (
         "cpu/event.cc",
         "    if (is_pending(BX_EVENT_PENDING_VMX_VIRTUAL_INTR)) {\n",
         "    if (is_unmasked_event_pending(BX_EVENT_PENDING_VMX_VIRTUAL_INTR)) {\n",
+    ),
+    (
+        "cpu/cpu.cc",
+        "void BX_CPU_C::cpu_run_trace(void)\n{\n",
+        "void BX_CPU_C::cpu_run_trace(void)\n{\n  BX_CPU_THIS_PTR prev_rip = RIP;\n  BX_CPU_THIS_PTR speculative_rsp = false;\n",
     ),
     ("cpu/vmx.cc", "    field_64 = vmread(encoding);\n", "    { BX_INSTR_VMREAD(); field_64 = vmread(encoding); }\n"),
     ("cpu/vmx.cc", "    vmwrite(encoding, val_64);\n", "    { BX_INSTR_VMWRITE(); vmwrite(encoding, val_64); }\n"),
