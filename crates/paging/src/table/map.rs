@@ -37,6 +37,7 @@ impl<F: Format> PageTable<F> {
             // Wraps around where the output lies below the input, and back where it is used.
             offset: mapping.output.wrapping_sub(mapping.address),
             attributes: self.format.encode(mapping.attributes),
+            largest: self.geometry.largest(),
         };
         let start = self.geometry.start();
         let count = fill.tables_needed::<F::Layout, M>(memory, Some(self.root), start, 0, span)?;
@@ -64,13 +65,15 @@ struct Fill {
     offset: u64,
     /// Attribute bits.
     attributes: u64,
+    /// Level of the largest blocks.
+    largest: Level,
 }
 
 impl Fill {
     /// The page or block that maps a whole entry of `level`, if one can.
     fn leaf<L: Layout>(self, level: Level, piece: &Piece) -> Option<u64> {
         let output = piece.entry.start.wrapping_add(self.offset);
-        let fits = level.has_leaves() && piece.is_whole() && output.is_multiple_of(level.size());
+        let fits = level >= self.largest && piece.is_whole() && output.is_multiple_of(level.size());
         fits.then(|| L::leaf_descriptor(level, output, self.attributes))
     }
 

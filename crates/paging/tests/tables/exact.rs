@@ -74,6 +74,21 @@ proptest! {
     }
 }
 
+/// Processors without pages of 1 GiB get those of 2 MiB.
+#[test]
+fn largest_blocks_may_be_smaller() {
+    let geometry = Geometry::stage2(40, PaRange::Bits44).unwrap().with_largest(Level::L2);
+    let machine = Machine::new(&geometry, VMSA);
+    let mut table = PageTable::new(Stage2::default(), geometry, machine.root()).unwrap();
+    let (mut memory, _) = machine.parts();
+    table.map(&mut memory, mapping(GIB, 4 * GIB, 2 * GIB)).unwrap();
+    machine.check();
+    let leaves = machine.leaves();
+    assert_eq!(leaves.len(), 1024);
+    assert!(leaves.iter().all(|&(address, output, size, _)| size == MIB_2 && output == address + 3 * GIB));
+    assert_eq!(table.translate(&memory, 3 * GIB - 1).unwrap().level, Level::L2);
+}
+
 #[test]
 fn unmap_of_a_page_splits_blocks() {
     let (machine, mut table) = stage2();

@@ -28,7 +28,7 @@ struct Mapped;
 impl Memory for Mapped {
     fn bytes(&self, address: u64, len: usize) -> Option<&[u8]> {
         let end = address.checked_add(len as u64)?;
-        if end > mmu::FIRST_MAPPED {
+        if end > mmu::first_mapped() {
             return None;
         }
         // SAFETY: the first tables map it; firmware and loader no longer change it, and Stile has written nothing but its image.
@@ -48,7 +48,7 @@ impl Board {
         let mut ram = Vec::new();
         multiboot::ram(&Mapped, info, |span| {
             let page = stile_paging::PAGE_SIZE;
-            let span = span.start.next_multiple_of(page)..(span.end & !(page - 1)).min(mmu::FIRST_MAPPED);
+            let span = span.start.next_multiple_of(page)..(span.end & !(page - 1)).min(mmu::first_mapped());
             if !span.is_empty() {
                 let _ = ram.push(span);
             }

@@ -11,6 +11,11 @@
 .set CODE_64, 0x18
 .set TRAMPOLINE, {TRAMPOLINE}
 .set TRAMPOLINE_GDTR, 0x30
+.set FIRST_TABLES, {FIRST_TABLES}
+.set COM1, 0x3f8
+.set LINE_CONTROL, COM1 + 3
+.set LINE_STATUS, COM1 + 5
+.set TRANSMIT_EMPTY, 1 << 5
 
 .section .text.head, "ax"
 .balign 4
@@ -36,7 +41,7 @@ _start:
     mov     esp, offset boot_stack_top_pa
     mov     edi, eax
     mov     esi, ebx
-    // Is there 64-bit mode, with pages of 1 GiB? Nobody can be told if not.
+    // Is there 64-bit mode?
     mov     eax, 0x80000000
     cpuid
     cmp     eax, 0x80000001
@@ -44,24 +49,25 @@ _start:
     mov     eax, 0x80000001
     cpuid
     bt      edx, 29                 // 64-bit mode
-    jnc     1f
-    bt      edx, 26                 // pages of 1 GiB
-    jnc     1f
-    jmp     2f
-1:  hlt
-    jmp     1b
+    jc      2f
+1:  mov     esi, offset no_long_mode_pa
+    jmp     refuse
 
-    // The first tables: 512 GiB of physical memory from 0 and from the middle of the address space on, and the first GiB where the
-    // image is linked, all of it writable and executable. mmu.rs makes better ones.
-2:  mov     ebx, offset tables_pa
+    // The first tables: physical memory from 0 and from the middle of the address space on, and the first GiB where the image is linked,
+    // all of it writable and executable. mmu.rs makes better ones.
+2:  mov     ebp, edx
+    mov     ebx, offset tables_pa
     lea     eax, [ebx + KIB_4 + PRESENT_WRITABLE]
     mov     [ebx], eax
     mov     [ebx + 8 * 256], eax
     lea     eax, [ebx + 2 * KIB_4 + PRESENT_WRITABLE]
     mov     [ebx + 8 * 511], eax
-    mov     dword ptr [ebx + 2 * KIB_4 + 8 * 510], LARGE | PRESENT_WRITABLE
     lea     edx, [ebx + KIB_4]
     xor     ecx, ecx
+    bt      ebp, 26                 // pages of 1 GiB
+    jnc     5f
+    mov     dword ptr [ebx + 2 * KIB_4 + 8 * 510], LARGE | PRESENT_WRITABLE
+    // 512 GiB.
 3:  mov     eax, ecx
     shl     eax, 30
     or      eax, LARGE | PRESENT_WRITABLE
@@ -72,13 +78,57 @@ _start:
     inc     ecx
     cmp     ecx, 512
     jb      3b
-
-    lgdt    [boot_gdtr_pa]
+4:  lgdt    [boot_gdtr_pa]
     call    enter_long
     push    CODE_64
     mov     eax, offset start_long_pa
     push    eax
     retf
+
+    // FIRST_TABLES GiB: a table for each, and in these 2 MiB for each entry.
+5:  lea     eax, [ebx + 4 * KIB_4 + PRESENT_WRITABLE]
+    mov     [ebx + 2 * KIB_4 + 8 * 510], eax
+6:  mov     [edx + 8 * ecx], eax
+    add     eax, KIB_4
+    inc     ecx
+    cmp     ecx, FIRST_TABLES
+    jb      6b
+    lea     edx, [ebx + 4 * KIB_4]
+    xor     ecx, ecx
+7:  mov     eax, ecx
+    shl     eax, 21
+    or      eax, LARGE | PRESENT_WRITABLE
+    mov     [edx + 8 * ecx], eax
+    mov     eax, ecx
+    shr     eax, 11
+    mov     [edx + 8 * ecx + 4], eax
+    inc     ecx
+    cmp     ecx, 512 * FIRST_TABLES
+    jb      7b
+    jmp     4b
+
+// Says the text at ESI on the first serial port, and ends here.
+refuse:
+    mov     dx, LINE_CONTROL
+    mov     al, 0b11                // 8 bits
+    out     dx, al
+3:  mov     ah, [esi]
+    inc     esi
+    test    ah, ah
+    jz      2f
+    mov     dx, LINE_STATUS
+1:  in      al, dx
+    test    al, TRANSMIT_EMPTY
+    jz      1b
+    mov     dx, COM1
+    mov     al, ah
+    out     dx, al
+    jmp     3b
+2:  hlt
+    jmp     2b
+.global no_long_mode
+no_long_mode:
+    .asciz "Stile can't run here: the CPU has no 64-bit mode\r\n"
 
 // Turns 64-bit mode on (the manual, "Initializing IA-32e Mode"): the caller's far jump enters it. Changes EAX, ECX and EDX.
 enter_long:

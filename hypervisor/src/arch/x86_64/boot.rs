@@ -12,7 +12,7 @@ use crate::{MAX_CPUS, memory, stacks};
 /// Where a SIPI starts CPUs: a page below 1 MiB, where firmware leaves memory free after it has loaded the boot sector.
 const TRAMPOLINE: u64 = 0x8000;
 
-core::arch::global_asm!(include_str!("boot.S"), TRAMPOLINE = const TRAMPOLINE);
+core::arch::global_asm!(include_str!("boot.S"), TRAMPOLINE = const TRAMPOLINE, FIRST_TABLES = const mmu::FIRST_TABLES);
 
 /// What a CPU that starts finds: `boot.S` knows this layout.
 #[repr(C, align(64))]

@@ -13,7 +13,7 @@ use core::ops::Range;
 
 use stile_paging::PAGE_SIZE;
 use stile_paging::registers::PaRange;
-use stile_paging::table::{Attributes, Geometry, Ia32e, Ia32ePermissions, Mapping, MemoryType, PageTable, TableMemory};
+use stile_paging::table::{Attributes, Geometry, Ia32e, Ia32ePermissions, Level, Mapping, MemoryType, PageTable, TableMemory};
 use stile_sched::lock::TicketLock;
 
 use super::board::{Board, Span};
@@ -27,8 +27,8 @@ pub const PHYSMAP: u64 = 0xffff_8000_0000_0000;
 const DEVICES: u64 = 0xffff_a000_0000_0000;
 /// Where the CPUs' stacks are.
 pub const STACKS: Stacks = Stacks::at(0xffff_c000_0000_0000);
-/// Physical memory that the first tables map (boot.S).
-pub const FIRST_MAPPED: u64 = 512 << 30;
+/// The first tables' tables of 2 MiB pages, of 1 GiB each, for CPUs without larger ones (image-x86_64.ld, boot.S).
+pub const FIRST_TABLES: u64 = 32;
 /// Bits of an address that tables translate; those above repeat the highest of them.
 const TRANSLATED: u64 = (1 << 48) - 1;
 
@@ -63,6 +63,16 @@ pub fn pa_range() -> PaRange {
     PaRange::of_bits(cpuid(0x8000_0008, 0).eax as u8)
 }
 
+/// Whether there are pages of 1 GiB (CPUID leaf 0x8000_0001).
+fn has_pages_of_1_gib() -> bool {
+    cpuid(0x8000_0001, 0).edx & 1 << 26 != 0
+}
+
+/// Physical memory that the first tables map, from 0 on (boot.S).
+pub fn first_mapped() -> u64 {
+    if has_pages_of_1_gib() { Level::L0.size() } else { FIRST_TABLES * Level::L1.size() }
+}
+
 /// Physical extent of Stile itself, without the blob.
 pub fn image() -> Span {
     image_to_physical(symbol!(__image_start))..image_to_physical(symbol!(__image_end))
@@ -76,7 +86,8 @@ pub fn image_to_physical(address: u64) -> u64 {
 /// Makes Stile's address space and changes to it. `blob` is where the blob may be: from the image's end to the end of what was loaded.
 /// Memory is set up, and reached through the first tables.
 pub fn setup(board: &Board, blob: &Span) {
-    let geometry = Geometry::stage1(48, pa_range()).expect("48 bits is a size that there is");
+    let largest = if has_pages_of_1_gib() { Level::L1 } else { Level::L2 };
+    let geometry = Geometry::stage1(48, pa_range()).expect("48 bits is a size that there is").with_largest(largest);
     let root = TableFrames.allocate().expect("there is memory for the first table");
     let mut table = PageTable::new(Ia32e, geometry, root).expect("a frame is aligned");
 

@@ -2,6 +2,7 @@
 
 use stile_blob::ApicVirtualization;
 use stile_paging::PAGE_SIZE;
+use stile_paging::table::Level;
 
 use super::instructions::{cpuid, msr, rdmsr, read_cr, wrmsr};
 use crate::memory;
@@ -70,6 +71,8 @@ pub mod entry {
 pub struct Features {
     /// The most that the CPU does for guests' local APICs. The controls for that are not among those below: see `virtual_apic.rs`.
     pub apic: ApicVirtualization,
+    /// The level of the largest pages that an EPT may have.
+    pub largest_page: Level,
     /// Identifier of VMCS revisions.
     pub revision: u32,
     /// The controls that Stile runs guests with.
@@ -167,11 +170,13 @@ pub fn detect() -> Result<Features, &'static str> {
     let entry = controls(TRUE_ENTRY, entry::LOAD_DEBUG | entry::LOAD_PAT | entry::LOAD_EFER, 0).ok_or(lacks)?;
     // SAFETY: VMX with EPT and VPID is there.
     let capable = unsafe { rdmsr(msr::IA32_VMX_EPT_VPID_CAP) };
-    // Walks of four levels, write-back tables, pages of 2 MiB and 1 GiB, INVEPT and INVVPID of single contexts.
-    const NEEDED: u64 = 1 << 6 | 1 << 14 | 1 << 16 | 1 << 17 | 1 << 20 | 1 << 25 | 1 << 32 | 1 << 41;
+    // Walks of four levels, write-back tables, pages of 2 MiB, INVEPT and INVVPID of single contexts.
+    const NEEDED: u64 = 1 << 6 | 1 << 14 | 1 << 16 | 1 << 20 | 1 << 25 | 1 << 32 | 1 << 41;
     if capable & NEEDED != NEEDED {
         return Err("the CPU's extended page tables lack large pages or invalidations");
     }
+    const PAGES_OF_1_GIB: u64 = 1 << 17;
+    let largest_page = if capable & PAGES_OF_1_GIB != 0 { Level::L1 } else { Level::L2 };
     // SAFETY: VMX is there.
     let fixed = unsafe {
         [
@@ -181,7 +186,7 @@ pub fn detect() -> Result<Features, &'static str> {
     };
     let revision = basic as u32 & 0x7fff_ffff;
     let apic = apic_virtualization();
-    Ok(Features { apic, revision, pin, primary, secondary, exit, entry, cr0: fixed[0], cr4: fixed[1] })
+    Ok(Features { apic, largest_page, revision, pin, primary, secondary, exit, entry, cr0: fixed[0], cr4: fixed[1] })
 }
 
 /// Enters VMX operation on this CPU, for good.
