@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use rustix::process::Signal;
 
-use super::nested;
 use super::scenario::{Expect, Scenario};
 use super::table::NO_DIFFERENCE;
+use super::{nested, pc};
 use crate::config::{Arch, ablation};
 use crate::session::SAME_MEMORY;
 use crate::{cargo, exit};
@@ -35,7 +35,7 @@ const UNDER_STILE: [(&str, &str); 3] = [("psci", "stile"), ("smp", "stile"), ("r
 const MACHINES: [(&str, u32); 4] = [("max", 4), ("max", 1), ("cortex-a76", 2), ("cortex-a57", 2)];
 
 /// The guests' programs for an architecture, by name.
-struct Programs {
+pub(super) struct Programs {
     arch: Arch,
     paths: BTreeMap<String, PathBuf>,
 }
@@ -53,7 +53,8 @@ impl Programs {
         Ok(Self { arch, paths })
     }
 
-    fn path(&self, name: &str) -> Result<String> {
+    /// The path of one.
+    pub(super) fn path(&self, name: &str) -> Result<String> {
         let path = self.paths.get(name).with_context(|| format!("there is no test guest called {name}"))?;
         Ok(path.display().to_string())
     }
@@ -100,10 +101,10 @@ pub fn guests() -> Result<Vec<Scenario>> {
     scenarios.extend(neighbours(&programs)?);
     scenarios.push(hostile_neighbour(1, Other::new("nested", 2, "stile"), &programs)?);
     scenarios.push(el2_ends_first(&programs)?);
-    let pc = Programs::build(Arch::X86_64)?;
-    scenarios.extend(neighbours(&pc)?);
-    scenarios.extend(hostile_pcs(&pc)?);
-    scenarios.extend(self::pc(&pc)?);
+    let on_pc = Programs::build(Arch::X86_64)?;
+    scenarios.extend(neighbours(&on_pc)?);
+    scenarios.extend(hostile_pcs(&on_pc)?);
+    scenarios.extend(pc::all(&on_pc)?);
     Ok(scenarios)
 }
 
@@ -142,106 +143,6 @@ fn trap_by_trap(programs: &Programs) -> Result<Scenario> {
     Ok(trapping)
 }
 
-/// The suite for x86-64, with the CPU models and physical CPUs that it runs on.
-fn pc(programs: &Programs) -> Result<Vec<Scenario>> {
-    let path = PathBuf::from(programs.path("pc")?);
-    let machines = [("corei7_skylake_x", 1, 1), ("corei7_skylake_x", 3, 2), ("corei7_haswell_4770", 2, 1)];
-    let suites = machines.map(|(cpu, vcpus, smp)| {
-        let arguments = format!("--arch x86_64 --memory 64M --cpu {cpu} --vcpus {vcpus} --smp {smp} --exits");
-        let scenario = Scenario::new(format!("pc/suite/{cpu}-{vcpus}-on-{smp}"), &arguments).with("--kernel", path.display().to_string());
-        // With several CPUs a tick is not an instruction, from which the guest tells whether there was an exit.
-        let exitless = if vcpus == 1 { vec!["lapic_id_read", "task_priority_write", "self_ipi"] } else { vec![] };
-        Scenario { expect: exits_of_apic(&exitless), ..scenario }
-    });
-    let statuses = [(0, exit::OK, "exits counted"), (3, exit::GUEST, "ended itself with status 3")].map(|(status, ends, note)| {
-        let arguments = format!("--arch x86_64 --memory 64M --exits --append exit={status}");
-        let scenario = Scenario::new(format!("pc/exit-status/{status}"), &arguments).with("--kernel", path.display().to_string());
-        Scenario { expect: Expect { status: ends, notes: vec![note.into()], ..Expect::default() }, ..scenario }
-    });
-    let levels = [("registers", &["lapic_id_read", "task_priority_write"][..]), ("off", &[])];
-    let levels = levels.map(|(level, exitless)| {
-        let vm = format!("kernel = \"{}\"\nmemory = \"64M\"\nvcpus = 2\n", path.display());
-        Scenario {
-            config: Some(pc_config(1, &apic(level), &vm)),
-            expect: exits_of_apic(exitless),
-            ..Scenario::new(format!("pc/apic/{level}"), "--exits")
-        }
-    });
-    // Code that changes, on one vCPU and by another: what is remembered of it must change, too.
-    let caches = ["verify", "protect"].map(|scheme| {
-        let vm = format!("kernel = \"{}\"\nvcpus = 2\nmemory = \"64M\"\n", path.display());
-        let config = pc_config(2, &format!("apic_virtualization = \"off\"\ndecode_cache = \"{scheme}\""), &vm);
-        let expect = Expect { notes: vec![NO_DIFFERENCE.into(), "instructions decoded for vm0: ".into()], ..passed() };
-        Scenario { config: Some(config), expect, ..Scenario::new(format!("pc/decode-cache/{scheme}"), "--exits") }
-    });
-    let machines = [("corei7_skylake_x", 1, 1), ("corei7_haswell_4770", 2, 1), ("corei7_skylake_x", 2, 2)];
-    let boots = machines.map(|(cpu, vcpus, smp)| {
-        let arguments = format!("--arch x86_64 --kernel debian:6.1 --memory 256M --cpu {cpu} --vcpus {vcpus} --smp {smp} --exits");
-        let scenario = Scenario::new(format!("pc/debian:6.1/{cpu}-{vcpus}-on-{smp}"), &arguments).with("--exec", "uname -r; nproc; exit 7");
-        Scenario { expect: debian(vcpus), ..scenario }
-    });
-    let vm = "kernel = \"debian:6.1\"\nmemory = \"256M\"\nvcpus = 2\non_reset = \"stop\"\nexec = \"uname -r; nproc; exit 7\"\n";
-    let by_hand = Scenario {
-        config: Some(pc_config(2, &apic("off"), vm)),
-        expect: debian(2),
-        ..Scenario::new("pc/debian:6.1/apic-off-2-on-2", "--exits")
-    };
-    Ok(suites
-        .into_iter()
-        .chain(levels)
-        .chain(statuses)
-        .chain(caches)
-        .chain(boots)
-        .chain([by_hand, two_pcs(), memory_above_devices()])
-        .collect())
-}
-
-/// Two Debians that compute and print on one CPU, in turns.
-fn two_pcs() -> Scenario {
-    let exec = "for turn in 1 2 3 4 5; do i=0; while [ $i -lt 4000 ]; do i=$((i+1)); done; echo turn $turn; done";
-    let vm = |name| format!("\n[[vm]]\nname = \"{name}\"\nkernel = \"debian:6.1\"\nmemory = \"256M\"\nexec = \"{exec}\"\n");
-    let config = format!("[machine]\narch = \"x86_64\"\n{}{}", vm("one"), vm("two"));
-    let expect = Expect {
-        output: vec!["turn 5".into(), "turn 5".into()],
-        notes: vec![NO_DIFFERENCE.into(); 2],
-        interleaved: Some(("one | turn", "two | turn")),
-        ..Expect::default()
-    };
-    Scenario { config: Some(config), expect, ..Scenario::new("pc/two-debians", "--exits") }
-}
-
-/// A Debian with more RAM than there is room for below the devices: the rest begins at 4 GiB, which Linux uses first.
-fn memory_above_devices() -> Scenario {
-    let exec = "grep RAM /proc/iomem; exit 7";
-    let arguments = "--arch x86_64 --kernel debian:6.1 --memory 3200M --exits";
-    let scenario = Scenario::new("pc/memory-above-devices", arguments).with("--exec", exec);
-    let output = vec!["100000000-107ffffff : System RAM".into()];
-    Scenario { expect: Expect { status: 7, output, notes: vec![NO_DIFFERENCE.into()], ..Expect::default() }, ..scenario }
-}
-
-/// A PC with one VM, and its techniques.
-fn pc_config(cpus: u32, techniques: &str, vm: &str) -> String {
-    format!("[machine]\narch = \"x86_64\"\ncpus = {cpus}\n\n[[vm]]\n{vm}[vm.techniques]\n{techniques}\n")
-}
-
-/// Local APICs are virtualized so far and no further.
-fn apic(level: &str) -> String {
-    format!("apic_virtualization = \"{level}\"")
-}
-
-/// What the suite for x86-64 prints of operations on the local APIC: those that do not exit, in both modes.
-fn exits_of_apic(exitless: &[&str]) -> Expect {
-    let each = |mode| exitless.iter().map(move |operation| format!("{mode} {operation}: no exit"));
-    let passed = passed();
-    let output = each("xapic").chain(each("x2apic")).chain(passed.output).collect();
-    Expect { output, ..passed }
-}
-
-fn debian(vcpus: u32) -> Expect {
-    let output = vec!["6.1.0-".into(), format!("\n{vcpus}\n")];
-    Expect { status: 7, output, notes: vec![NO_DIFFERENCE.into()], ..Expect::default() }
-}
-
 fn one_suite(suite: &str, append: &str, cpu: &str, smp: u32, kernel: String) -> Scenario {
     let arguments = format!("--vcpus 4 --memory 64M --cpu {cpu} --smp {smp} --exits");
     let scenario = Scenario::new(format!("guest/{suite}/{cpu}-{smp}"), &arguments).with("--kernel", kernel);
@@ -276,7 +177,8 @@ fn ablated(cpu: &str, programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { config: Some(config), expect, ..Scenario::new(format!("guest/ablated/{cpu}"), "--exits") })
 }
 
-fn passed() -> Expect {
+/// All tests passed, and exits counted are exits taken.
+pub(super) fn passed() -> Expect {
     Expect { output: vec![PASSED.into()], notes: vec![NO_DIFFERENCE.into()], absent: vec!["FAIL "], ..Expect::default() }
 }
 

@@ -6,6 +6,7 @@
 mod checks;
 mod guests;
 mod nested;
+mod pc;
 mod scenario;
 mod table;
 

@@ -1,12 +1,7 @@
-// From Multiboot's protected mode to 64-bit mode: main(magic, information), with the first 4 GiB mapped where they are, and the last of these,
-// where the APICs are, not cached.
+// From a loader's protected mode to 64-bit mode: main(EAX, EBX), with the first 4 GiB mapped where they are, and the last of these,
+// where the APICs are, not cached. By Multiboot that is main(magic, information), by PVH main(anything, start information).
 
 .section .text.head, "ax"
-.balign 4
-    .long 0x1badb002                // Multiboot Specification 0.6.96: magic, flags (memory map), checksum
-    .long 2
-    .long -(0x1badb002 + 2)
-
 .code32
 .global _start
 _start:

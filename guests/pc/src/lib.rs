@@ -1,6 +1,6 @@
-//! What the guests for x86-64 are made of: they are started by Multiboot, in protected mode.
+//! What the guests for x86-64 are made of: they are started by Multiboot, or by PVH, in protected mode.
 //!
-//! A program has `extern "C" fn main(magic, information)` and [`program!`], which ends it where it can't go on.
+//! A program has `extern "C" fn main(magic, information)` and [`program!`], which says how it is started, and ends it where it can't go on.
 #![no_std]
 
 pub mod console;
@@ -13,10 +13,18 @@ core::arch::global_asm!(include_str!("boot.s"));
 core::arch::global_asm!(include_str!("exception.s"));
 core::arch::global_asm!(include_str!("others.s"));
 
-/// What each program has: the ends of what nobody expects.
+/// What each program has: what its loader knows it by (Multiboot, unless it is `program!(pvh)`), and the ends of what nobody expects.
 #[macro_export]
 macro_rules! program {
     () => {
+        $crate::program!(@ "multiboot.s");
+    };
+    (pvh) => {
+        $crate::program!(@ "pvh.s");
+    };
+    (@ $header:literal) => {
+        core::arch::global_asm!(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/", $header)));
+
         #[unsafe(no_mangle)]
         extern "C" fn unexpected(vector: u64, rip: u64) -> ! {
             $crate::console::println!("FAIL: exception {vector} at {rip:#x}\nEXIT: STATUS=2");

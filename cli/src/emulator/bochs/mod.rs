@@ -19,7 +19,7 @@ pub use iso::{Boot, PACKAGES as ISO_PACKAGES, write as write_iso};
 pub use obtain::{Bochs, PACKAGES as BUILD_PACKAGES, VERSION, cached, ensure};
 
 /// The CPU models that Stile is tested on.
-pub const MODELS: [&str; 2] = ["corei7_skylake_x", "corei7_haswell_4770"];
+pub const MODELS: [&str; 3] = ["corei7_skylake_x", "corei7_haswell_4770", "corei7_ivy_bridge_3770k"];
 
 /// From here to 4 GiB the machine has devices.
 const DEVICES: u64 = 3 << 30;
