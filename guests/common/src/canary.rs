@@ -3,6 +3,24 @@
 use crate::fail::Outcome;
 use crate::random::mix;
 
+/// Watches over memory for so many rounds: fills it, does what is `between`, which is given the round, and finds out if it is as it was.
+/// Each round and its sum are told to `tell`.
+///
+/// # Errors
+/// `between`'s, and which round found other contents.
+pub fn watch(words: &mut [u64], rounds: u64, between: impl Fn(u64) -> Outcome, tell: impl Fn(u64, u64)) -> Outcome {
+    for round in 1..=rounds {
+        fill(words, round);
+        let before = sum(words);
+        between(round)?;
+        let after = sum(words);
+        crate::check_eq!(after, before, "round {round}: checksum of memory");
+        check(words, round)?;
+        tell(round, after);
+    }
+    Ok(())
+}
+
 /// Fills it. Each round has other contents.
 pub fn fill(words: &mut [u64], round: u64) {
     for (index, word) in words.iter_mut().enumerate() {

@@ -40,16 +40,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
 fn run(rounds: u64) -> Outcome {
     // SAFETY: RAM behind the program, which nothing else uses.
     let memory = unsafe { core::slice::from_raw_parts_mut(MEMORY as *mut u64, WORDS) };
-    for round in 1..=rounds {
-        canary::fill(memory, round);
-        let before = canary::sum(memory);
-        registers(round)?;
-        let after = canary::sum(memory);
-        check_eq!(after, before, "round {round}: checksum of memory");
-        canary::check(memory, round)?;
-        println!("checksum: round {round} of {rounds}: {after:016x}");
-    }
-    Ok(())
+    canary::watch(memory, rounds, registers, |round, sum| println!("checksum: round {round} of {rounds}: {sum:016x}"))
 }
 
 /// Holds a pattern in registers for some milliseconds: general, debug and SIMD ones, and MSRs that Stile moves only when it must.

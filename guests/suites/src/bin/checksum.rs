@@ -38,17 +38,7 @@ fn memory() -> &'static mut [u64] {
 
 fn run() -> Outcome {
     let rounds = machine::number("rounds", 40);
-    let memory = memory();
-    for round in 1..=rounds {
-        canary::fill(memory, round);
-        let before = canary::sum(memory);
-        registers(round)?;
-        let after = canary::sum(memory);
-        check_eq!(after, before, "round {round}: checksum of memory");
-        canary::check(memory, round)?;
-        println!("checksum: round {round} of {rounds}: {after:016x}");
-    }
-    Ok(())
+    canary::watch(memory(), rounds, registers, |round, sum| println!("checksum: round {round} of {rounds}: {sum:016x}"))
 }
 
 /// Holds a pattern in all general and FP registers for some milliseconds.
