@@ -20,6 +20,7 @@ mod stacks;
 #[cfg(test)]
 mod tests;
 mod vm;
+mod wall_clock;
 
 use core::ops::Range;
 

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use stile_board::MAX_VMS;
 use stile_sched::CpuId;
 
-use crate::{MAX_CPUS, arch, cpu, vm};
+use crate::{MAX_CPUS, arch, cpu, vm, wall_clock};
 
 /// When each VM's alarm rings, in ticks of the counter; this if it does not.
 const NEVER: u64 = u64::MAX;
@@ -15,9 +15,9 @@ static KEEPERS: [AtomicUsize; MAX_VMS] = [const { AtomicUsize::new(0) }; MAX_VMS
 /// When the first alarm rings that each CPU keeps time for, or one that it kept time for. Written by that CPU alone.
 static NEXT: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(NEVER) }; MAX_CPUS];
 
-/// Sets the alarm of a VM's clock: in seconds as [`arch::wall_clock`] counts them.
+/// Sets the alarm of a VM's clock: in seconds as [`wall_clock::seconds`] counts them.
 pub fn set(vm: usize, seconds: Option<u64>) {
-    let ticks = seconds.map_or(NEVER, arch::ticks_of_wall_clock);
+    let ticks = seconds.map_or(NEVER, wall_clock::ticks_at);
     let keeper = arch::Cpu::this_index();
     KEEPERS[vm].store(keeper, Ordering::Relaxed);
     if ALARMS[vm].swap(ticks, Ordering::AcqRel) == ticks {

@@ -9,8 +9,8 @@ use stile_sched::lock::TicketLock;
 use heapless::Deque;
 
 use crate::arch::models::{Clock, UART_DATA, Uart as Model};
-use crate::console;
-use crate::{arch, vm::Vm};
+use crate::vm::Vm;
+use crate::{arch, console, wall_clock};
 
 /// Bytes for a guest that it has not yet read.
 const BACKLOG: usize = 1024;
@@ -45,7 +45,7 @@ impl Devices {
             vm,
             uart: TicketLock::new(Uart { model: Model::new(), backlog: Deque::new() }),
             uart_flags: AtomicU32::new(Model::new().flags()),
-            clock: TicketLock::new(Clock::new(arch::wall_clock() as u32, arch::wall_clock())),
+            clock: TicketLock::new(Clock::new(wall_clock::seconds() as u32, wall_clock::seconds())),
         }
     }
 
@@ -55,7 +55,7 @@ impl Devices {
         uart.model = Model::new();
         self.uart_flags.store(uart.model.flags(), Ordering::Relaxed);
         drop(uart);
-        *self.clock.lock() = Clock::new(arch::wall_clock() as u32, arch::wall_clock());
+        *self.clock.lock() = Clock::new(wall_clock::seconds() as u32, wall_clock::seconds());
         alarm::set(self.vm, None);
     }
 
@@ -115,13 +115,13 @@ impl Devices {
 
     /// A load from the clock.
     pub fn clock_read(&self, offset: u32) -> u32 {
-        self.clock.lock().read(offset, arch::wall_clock())
+        self.clock.lock().read(offset, wall_clock::seconds())
     }
 
     /// A store to the clock.
     pub fn clock_write(&self, offset: u32, value: u32, vm: &Vm) {
         let mut clock = self.clock.lock();
-        if let Some(level) = clock.write(offset, value, arch::wall_clock()) {
+        if let Some(level) = clock.write(offset, value, wall_clock::seconds()) {
             arch::set_line(vm, Line::Clock, level);
         }
         alarm::set(self.vm, clock.deadline());
@@ -130,7 +130,7 @@ impl Devices {
     /// The time of the clock's alarm may have come.
     pub fn clock_alarm(&self, vm: &Vm) {
         let mut clock = self.clock.lock();
-        if let Some(level) = clock.expire(arch::wall_clock()) {
+        if let Some(level) = clock.expire(wall_clock::seconds()) {
             arch::set_line(vm, Line::Clock, level);
         }
         alarm::set(self.vm, clock.deadline());

@@ -10,7 +10,7 @@ use super::sysreg::read_sysreg;
 use super::{features, firmware, gic, interface, interrupts, mmio::Mmio, mmu, uart, vm};
 use crate::console::log;
 use crate::once::Once;
-use crate::{MAX_CPUS, memory, stacks};
+use crate::{MAX_CPUS, memory, stacks, wall_clock};
 
 core::arch::global_asm!(include_str!("boot.S"));
 
@@ -39,18 +39,6 @@ static HANDOFF: Handoff = Handoff {
     arrived: AtomicU64::new(0),
 };
 static BOARD: Once<Board> = Once::new();
-/// The time of day, in seconds, when the counter was zero.
-static EPOCH: AtomicU64 = AtomicU64::new(0);
-
-/// Seconds since 1970, if the board has a clock; since the counter's start otherwise.
-pub fn wall_clock() -> u64 {
-    EPOCH.load(Ordering::Relaxed) + super::timer::now() / super::timer::frequency().max(1)
-}
-
-/// When the counter will be at a time of day.
-pub fn ticks_of_wall_clock(seconds: u64) -> u64 {
-    seconds.saturating_sub(EPOCH.load(Ordering::Relaxed)).saturating_mul(super::timer::frequency())
-}
 
 /// The first CPU, on the stack of `image.ld`, with the first tables.
 #[unsafe(no_mangle)]
@@ -103,8 +91,7 @@ fn setup_machine(board: &Board, cpu: &mut Cpu) -> Result<(), &'static str> {
         return Err("the device tree has no PSCI node: other CPUs can't be started, nor the machine turned off");
     }
     if let Some(device) = &board.rtc {
-        let now = Mmio::new(mmu::device(device.registers.clone())).read32(0);
-        EPOCH.store(u64::from(now).saturating_sub(super::timer::now() / super::timer::frequency().max(1)), Ordering::Relaxed);
+        wall_clock::set(Mmio::new(mmu::device(device.registers.clone())).read32(0).into());
     }
     interrupts::setup(board)?;
     gic::setup_distributor(board.gicd.as_ref().ok_or("the device tree has no GICv3 (QEMU: -M virt,gic-version=3)")?);

@@ -37,7 +37,6 @@ use interrupts::TIMER_ENABLE;
 use registers::El1;
 use sysreg::isb;
 
-pub use boot::{ticks_of_wall_clock, wall_clock};
 pub use cpu::Cpu;
 pub use exit::enter;
 pub use firmware::power_off;

@@ -259,14 +259,6 @@ pub fn zero(_memory: *mut u8, _length: usize) {}
 
 pub fn clean_code(_memory: *mut u8, _length: usize) {}
 
-pub fn wall_clock() -> u64 {
-    0
-}
-
-pub fn ticks_of_wall_clock(seconds: u64) -> u64 {
-    seconds * timer::frequency()
-}
-
 pub fn ram(base: u64, size: u64) -> [std::ops::Range<u64>; 2] {
     [base..base + size, base + size..base + size]
 }

@@ -7,7 +7,7 @@ use super::cpu::Cpu;
 use super::{apic, firmware, idt, mmu, rtc, timer, uart, vmx};
 use crate::console::log;
 use crate::once::Once;
-use crate::{MAX_CPUS, memory, stacks};
+use crate::{MAX_CPUS, memory, stacks, wall_clock};
 
 /// Where a SIPI starts CPUs: a page below 1 MiB, where firmware leaves memory free after it has loaded the boot sector.
 const TRAMPOLINE: u64 = 0x8000;
@@ -29,18 +29,6 @@ struct Handoff {
 static HANDOFF: Handoff =
     Handoff { root: AtomicU64::new(0), stack: AtomicU64::new(0), index: AtomicU64::new(0), arrived: AtomicU64::new(0) };
 static BOARD: Once<Board> = Once::new();
-/// The time of day, in seconds, when the counter was zero.
-static EPOCH: AtomicU64 = AtomicU64::new(0);
-
-/// Seconds since 1970; since the counter's start, if the board's clock was not read.
-pub fn wall_clock() -> u64 {
-    EPOCH.load(Ordering::Relaxed) + timer::now() / timer::frequency().max(1)
-}
-
-/// When the counter will be at a time of day.
-pub fn ticks_of_wall_clock(seconds: u64) -> u64 {
-    seconds.saturating_sub(EPOCH.load(Ordering::Relaxed)).saturating_mul(timer::frequency())
-}
 
 /// The first CPU, on the stack of the linker script, with the first tables.
 #[unsafe(no_mangle)]
@@ -68,7 +56,7 @@ extern "C" fn boot(magic: u32, info: u32) -> ! {
     let cpu = own_cpu(0);
     timer::calibrate();
     if let Some(now) = rtc::seconds() {
-        EPOCH.store(now.saturating_sub(timer::now() / timer::frequency().max(1)), Ordering::Relaxed);
+        wall_clock::set(now);
     }
     if let Err(what) = setup_cpu(cpu) {
         crate::refuse(what);

@@ -4,7 +4,7 @@ use stile_device::rtc::{Rtc, UPDATE_US};
 
 use super::timer;
 
-/// Whether the second of [`super::wall_clock`] ends soon.
+/// Whether the second of [`crate::wall_clock::seconds`] ends soon.
 fn second_ends() -> bool {
     let second = timer::frequency().max(1);
     second - timer::now() % second <= second * UPDATE_US / 1_000_000

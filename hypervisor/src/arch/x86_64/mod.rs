@@ -38,7 +38,6 @@ use stile_blob::Mode;
 
 use crate::device::Line;
 
-pub use boot::{ticks_of_wall_clock, wall_clock};
 pub use cpu::Cpu;
 pub use exit::enter;
 pub use firmware::power_off;
