@@ -141,17 +141,17 @@ pub fn judge(end: &End, story: &Story, exec: Exec, names: &[String]) -> (u8, Opt
 /// A crash in words.
 pub fn describe(crash: &Crash) -> String {
     let reason = match crash.reason {
-        CrashReason::NoDevice => format!("it reached for {:#x}, where there is neither memory nor a device", crash.far),
+        CrashReason::NoDevice => format!("it reached for {:#x}, where there is neither memory nor a device", crash.address),
         CrashReason::NoSyndrome => {
-            format!("it reached for a device at {:#x} with an instruction that can't be emulated", crash.far)
+            format!("it reached for a device at {:#x} with an instruction that can't be emulated", crash.address)
         }
-        CrashReason::BadFetch => format!("it fetched an instruction from {:#x}, where there is no memory", crash.far),
+        CrashReason::BadFetch => format!("it fetched an instruction from {:#x}, where there is no memory", crash.address),
         CrashReason::UnknownExit => "an exit that Stile does not know".into(),
         CrashReason::SystemError => "the hardware reported an error (SError)".into(),
         CrashReason::OutOfMemory => "the second stage's tables ran out of memory".into(),
         CrashReason::TripleFault => "a triple fault: a fault's handler faulted, and so did that one's handler".into(),
     };
-    format!("{reason} (vCPU {}, PC {:#x}, ESR_EL2 {:#x}, FAR_EL2 {:#x})", crash.vcpu, crash.pc, crash.esr, crash.far)
+    format!("{reason} (vCPU {}, PC {:#x}, syndrome {:#x}, address {:#x})", crash.vcpu, crash.pc, crash.syndrome, crash.address)
 }
 
 #[cfg(test)]
@@ -169,7 +169,7 @@ mod tests {
     }
 
     fn crash() -> Crash {
-        Crash { reason: CrashReason::NoDevice, vcpu: 1, pc: 0x4008_0000, esr: 0x9200_0000, far: 0x100 }
+        Crash { reason: CrashReason::NoDevice, vcpu: 1, pc: 0x4008_0000, syndrome: 0x9200_0000, address: 0x100 }
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub enum Event {
     LedgerTotal(LedgerTotal),
     /// The ledger is sent whole: the answer to [`Command::Ledger`] ends here.
     LedgerEnd,
-    /// How fast the counter runs that ticks are of (`CNTFRQ_EL0`).
+    /// How fast the counter runs that ticks are of (`CNTFRQ_EL0`; the time-stamp counter's).
     CounterFrequency {
         /// In Hz.
         hz: u64,
@@ -125,12 +125,12 @@ pub struct Crash {
     pub reason: CrashReason,
     /// The vCPU, from 0.
     pub vcpu: u8,
-    /// Its program counter (`ELR_EL2`).
+    /// Its program counter; with the segment's base, where there is one.
     pub pc: u64,
-    /// The syndrome of the exit (`ESR_EL2`).
-    pub esr: u64,
-    /// The address it is about, if any (`FAR_EL2`).
-    pub far: u64,
+    /// Why it left the guest, as the processor says it: `ESR_EL2`; the VMCS's exit reason.
+    pub syndrome: u64,
+    /// The address it is about, if any: `FAR_EL2`, or what the exit says instead; guest-physical.
+    pub address: u64,
 }
 
 /// Why a guest can't go on.

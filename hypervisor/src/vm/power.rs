@@ -142,13 +142,13 @@ pub fn settle(vm: &'static Vm) {
         End::Exit(status) => console::event(&Event::Vm { vm: number, state: VmState::Exited(status) }),
         End::Crash(crash) => {
             log!(
-                "{}: vCPU {} can't go on: {:?} at pc {:#x}, esr {:#x}, far {:#x}",
+                "{}: vCPU {} can't go on: {:?} at pc {:#x}, syndrome {:#x}, address {:#x}",
                 vm.name,
                 crash.vcpu,
                 crash.reason,
                 crash.pc,
-                crash.esr,
-                crash.far
+                crash.syndrome,
+                crash.address
             );
             console::event(&Event::Vm { vm: number, state: VmState::Crashed(crash) });
         }

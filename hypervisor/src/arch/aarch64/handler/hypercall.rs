@@ -116,7 +116,7 @@ fn power_call(cpu: &mut Cpu, row: RowId) -> Outcome {
 /// Ends the VM of the vCPU that runs: it can't go on.
 pub fn crash(cpu: &mut Cpu, row: RowId, reason: CrashReason, pc: u64, esr: u64, far: u64) -> Outcome {
     let vcpu = cpu.vcpu();
-    power::end(vcpu.vm(), End::Crash(Crash { reason, vcpu: vcpu.id.vcpu(), pc, esr, far }));
+    power::end(vcpu.vm(), End::Crash(Crash { reason, vcpu: vcpu.id.vcpu(), pc, syndrome: esr, address: far }));
     cpu.leave = Leave::Attention;
     Outcome::leave(row)
 }

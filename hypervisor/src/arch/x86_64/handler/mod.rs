@@ -59,5 +59,5 @@ fn end(cpu: &mut Cpu, row: RowId, how: End) -> Outcome {
 fn crash(cpu: &mut Cpu, row: RowId, reason: CrashReason, exit_reason: u64, address: u64) -> Outcome {
     let vcpu = cpu.vcpu().id.vcpu();
     let pc = vmcs::read(Field::GUEST_CS_BASE).wrapping_add(vmcs::read(Field::GUEST_RIP));
-    end(cpu, row, End::Crash(Crash { reason, vcpu, pc, esr: exit_reason, far: address }))
+    end(cpu, row, End::Crash(Crash { reason, vcpu, pc, syndrome: exit_reason, address }))
 }
