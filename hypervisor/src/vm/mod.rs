@@ -5,7 +5,7 @@ pub mod power;
 mod vcpu;
 
 use stile_blob::{Blob, Load, MAX_LOADS, Mode, OnReset, Techniques};
-use stile_board::MAX_VMS;
+use stile_board::{MAX_VCPUS, MAX_VMS};
 use stile_paging::frames::{MAX_PIECES, Piece};
 use stile_sched::VcpuId;
 
@@ -32,7 +32,7 @@ pub struct Vm {
     /// The switches of the exit path.
     pub techniques: Techniques,
     /// Its vCPUs.
-    pub vcpus: heapless::Vec<&'static Vcpu, 8>,
+    pub vcpus: heapless::Vec<&'static Vcpu, MAX_VCPUS>,
     /// On, off, or on the way.
     pub power: power::Power,
     /// UART and clock.
