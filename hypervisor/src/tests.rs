@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use stile_blob::{Blob, Machine, OnReset, Techniques, write};
 use stile_board::map::RAM_BASE;
-use stile_ledger::aarch64::reason;
+use stile_ledger::RowId;
 use stile_wire::{Decoder, Event, VmState};
 
 use crate::arch::{self, Cpu, PoweredOff, fake};
@@ -117,7 +117,7 @@ fn exit(cpu: &mut Cpu) {
             Leave::Attention
         }
     };
-    cpu::leave(cpu, reason::IRQ.other());
+    cpu::leave(cpu, RowId::masked(0));
 }
 
 #[test]

@@ -52,7 +52,7 @@ pub struct RowId(u16);
 impl RowId {
     /// The row with this number; what lies above the last row is cut off.
     #[inline]
-    pub(crate) const fn masked(number: usize) -> Self {
+    pub const fn masked(number: usize) -> Self {
         Self((number & (ROWS - 1)) as u16)
     }
 

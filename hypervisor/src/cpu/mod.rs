@@ -7,6 +7,7 @@ use stile_sched::lock::{TicketGuard, TicketLock};
 use stile_sched::{CpuId, Loading, Scheduler, State, Switch, VcpuId};
 
 mod block;
+mod outcome;
 mod sleepers;
 
 use crate::MAX_CPUS;
@@ -14,6 +15,8 @@ use crate::arch::{self, Cpu};
 use crate::device::alarm;
 use crate::once::Once;
 use crate::vm::{self, Vcpu, power};
+#[cfg_attr(not(target_os = "none"), allow(unused_imports))]
+pub use outcome::Outcome;
 use sleepers::Sleepers;
 
 /// Why a vCPU is left.

@@ -6,6 +6,7 @@ use stile_ledger::{RowId, layout};
 use super::ablation;
 use super::cpu::{self, Cpu};
 use super::sysreg::{read_sysreg, write_sysreg};
+pub use crate::cpu::Outcome;
 
 core::arch::global_asm!(
     include_str!("exit.S"),
@@ -16,7 +17,7 @@ core::arch::global_asm!(
     EMERGENCY = const cpu::EMERGENCY,
     EMERGENCY_SIZE = const cpu::EMERGENCY_SIZE,
     ID_VIEW = const cpu::ID_VIEW,
-    LEAVE_BIT = const LEAVE_BIT,
+    LEAVE_BIT = const Outcome::LEAVE_BIT,
     DONE_BIT = const DONE_BIT,
     ROW_SHIFT = const layout::ROW_SHIFT,
     HVC_UNKNOWN = const rows::reason::HVC.other().raw(),
@@ -32,49 +33,27 @@ core::arch::global_asm!(
 /// ESR_EL2 of TLBI VAALE1IS from register 0: EC, IL; op0, op2, CRn, CRm of the ISS.
 const TLBI_VAALE1IS: u32 = 0x18 << 26 | 1 << 25 | 1 << 20 | 7 << 17 | 8 << 10 | 3 << 1;
 
-/// What a handler returns: which line of the ledger the exit belongs to, and whether its vCPU goes on.
-#[repr(transparent)]
-pub struct Outcome(u64);
-
-// Bits that `exit.S` tests.
-const LEAVE_BIT: u32 = 63;
-const DONE_BIT: u32 = 62;
+/// The bit of an [`Outcome`] that says that the instruction was executed, and is to be skipped.
+const DONE_BIT: u32 = Outcome::OWN_BIT;
 
 impl Outcome {
-    /// Entry, with nothing loaded or put: the common case.
-    #[inline(always)]
-    pub const fn again(row: RowId) -> Outcome {
-        Outcome(row.raw() as u64)
-    }
-
     /// Entry after the instruction that trapped: it has been executed.
     #[inline(always)]
     pub const fn done(row: RowId) -> Outcome {
-        Outcome(row.raw() as u64 | 1 << DONE_BIT)
-    }
-
-    /// The scheduler chooses: `cpu.leave` says why.
-    #[inline(always)]
-    pub const fn leave(row: RowId) -> Outcome {
-        Outcome(row.raw() as u64 | 1 << LEAVE_BIT)
+        Outcome::again(row).with(DONE_BIT)
     }
 
     /// Whether the scheduler is to choose.
     pub fn leaves(&self) -> bool {
-        self.0 & 1 << LEAVE_BIT != 0
+        self.has(Outcome::LEAVE_BIT)
     }
 
     /// The same outcome with the instruction done already, where what follows may change the program counter.
     pub fn finish(self) -> Outcome {
-        if self.0 & 1 << DONE_BIT != 0 {
+        if self.has(DONE_BIT) {
             super::handler::skip_instruction();
         }
-        Outcome(self.0 & !(1 << DONE_BIT))
-    }
-
-    /// The ledger's row.
-    pub fn row(&self) -> RowId {
-        RowId::from_raw(self.0 as u16).unwrap_or(rows::reason::UNKNOWN.other())
+        self.without(DONE_BIT)
     }
 }
 
@@ -139,10 +118,4 @@ pub fn enter(cpu: &mut Cpu) -> ! {
     }
     // SAFETY: the block is this CPU's own, a vCPU is loaded, and its general registers are in the frame.
     unsafe { enter_guest((&raw mut *cpu).cast()) }
-}
-
-/// The end of the slow way: the handler did not say "again".
-#[unsafe(no_mangle)]
-extern "C" fn leave_vcpu(cpu: &mut Cpu, outcome: Outcome) {
-    crate::cpu::leave(cpu, outcome.row());
 }

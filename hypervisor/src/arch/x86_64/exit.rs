@@ -6,6 +6,7 @@ use stile_ledger::{RowId, layout};
 use super::cpu::{self, Cpu};
 use super::cpuid;
 use super::vmcs::{self, Field};
+pub use crate::cpu::Outcome;
 
 core::arch::global_asm!(
     include_str!("exit.S"),
@@ -32,38 +33,19 @@ core::arch::global_asm!(
     SEND_IPI = const SEND_IPI,
 );
 
-/// What a handler returns: which line of the ledger the exit belongs to, and whether its vCPU goes on.
-#[repr(transparent)]
-pub struct Outcome(u64);
-
-// Bits that `exit.S` tests.
-const LEAVE: u64 = 1 << 63;
-const WITH_ALL_BIT: u32 = 62;
+/// The bit of an [`Outcome`] that asks for the handler with all registers.
+const WITH_ALL_BIT: u32 = Outcome::OWN_BIT;
 
 impl Outcome {
-    /// Entry, with nothing loaded or put: the common case.
-    #[inline(always)]
-    pub const fn again(row: RowId) -> Outcome {
-        Outcome(row.raw() as u64)
-    }
-
-    /// The scheduler chooses: `cpu.leave` says why.
-    #[inline(always)]
-    pub const fn leave(row: RowId) -> Outcome {
-        Outcome(row.raw() as u64 | LEAVE)
-    }
-
     /// Nothing was done: the handler that is given all of the general registers is to be called.
     #[inline(always)]
     pub const fn with_all_registers() -> Outcome {
-        Outcome(1 << WITH_ALL_BIT)
-    }
-
-    /// The ledger's row.
-    pub fn row(&self) -> RowId {
-        RowId::from_raw(self.0 as u16).unwrap_or(rows::reason::UNKNOWN.other())
+        Outcome::again(RowId::masked(0)).with(WITH_ALL_BIT)
     }
 }
+
+// `exit.S` takes the bit for the sign.
+const _: () = assert!(Outcome::LEAVE_BIT == 63);
 
 /// Basic exit reasons (the manual, "VMX Basic Exit Reasons") are below this; what is not goes to `exit_other`.
 const REASONS: usize = 80;
@@ -154,12 +136,6 @@ pub fn entry_point() -> u64 {
 pub fn enter(cpu: &mut Cpu) -> ! {
     // SAFETY: the block is this CPU's own, a vCPU is loaded, and its general registers are in the frame.
     unsafe { enter_guest((&raw mut *cpu).cast()) }
-}
-
-/// The end of the slow way: the handler did not say "again".
-#[unsafe(no_mangle)]
-extern "C" fn leave_vcpu(cpu: &mut Cpu, outcome: Outcome) {
-    crate::cpu::leave(cpu, outcome.row());
 }
 
 /// VMLAUNCH or VMRESUME came back: a control is wrong, which is a mistake of ours.

@@ -5,14 +5,14 @@ use stile_device::pl011;
 use stile_ledger::RowId;
 use stile_ledger::aarch64::{self as rows, key, reason};
 use stile_sysreg::syndrome::{DataAbort, Ec, Esr, Fault, FaultKind};
-use stile_wire::CrashReason;
+use stile_wire::{Crash, CrashReason};
 
 use super::gic_access;
-use super::hypercall::crash;
 use crate::arch::aarch64::cpu::Cpu;
 use crate::arch::aarch64::exit::Outcome;
 use crate::arch::aarch64::sysreg::read_sysreg;
 use crate::arch::aarch64::{inject, nested};
+use crate::vm::power::End;
 
 /// The guest-physical address that faulted: HPFAR_EL2.FIPA is bits 47 to 12 of it, and the rest is FAR_EL2's.
 #[inline(always)]
@@ -126,7 +126,8 @@ pub fn refuse(cpu: &mut Cpu, esr: Esr, ipa: u64) -> Outcome {
     if fetch && pc == inject::synchronous_vector() && !nested::runs_guest(vcpu) {
         // The vector of the exception that it would take can't be fetched either: it would abort for ever. (An L2 in that state is its
         // hypervisor's to stop.)
-        return crash(cpu, row, CrashReason::BadFetch, pc, esr.0, far);
+        let crash = Crash { reason: CrashReason::BadFetch, vcpu: vcpu.id.vcpu(), pc, syndrome: esr.0, address: far };
+        return cpu.end_vm(row, End::Crash(crash));
     }
     inject::external_abort(esr, far);
     Outcome::again(row)

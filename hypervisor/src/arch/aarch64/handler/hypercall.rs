@@ -5,13 +5,12 @@ use stile_device::smccc::{self, Answer, NOT_SUPPORTED, Service, Workarounds};
 use stile_ledger::RowId;
 use stile_ledger::aarch64::{self as rows, reason};
 use stile_sysreg::syndrome::Esr;
-use stile_wire::{Crash, CrashReason};
 
 use crate::arch::aarch64::cpu::Cpu;
 use crate::arch::aarch64::exit::Outcome;
 use crate::arch::aarch64::inject;
 use crate::cpu::{self, Leave};
-use crate::vm::power::{self, End};
+use crate::vm::power::End;
 
 /// EC 0x16. ELR_EL2 is after the HVC already.
 #[unsafe(no_mangle)]
@@ -98,25 +97,9 @@ fn power_call(cpu: &mut Cpu, row: RowId) -> Outcome {
             cpu.leave = Leave::Off;
             return Outcome::leave(row);
         }
-        Ok(Call::SystemOff) => {
-            power::end(vm, End::Off);
-            cpu.leave = Leave::Attention;
-            return Outcome::leave(row);
-        }
-        Ok(Call::SystemReset) => {
-            power::end(vm, End::Reset);
-            cpu.leave = Leave::Attention;
-            return Outcome::leave(row);
-        }
+        Ok(Call::SystemOff) => return cpu.end_vm(row, End::Off),
+        Ok(Call::SystemReset) => return cpu.end_vm(row, End::Reset),
     };
     cpu.frame.x[0] = answer;
     Outcome::again(row)
-}
-
-/// Ends the VM of the vCPU that runs: it can't go on.
-pub fn crash(cpu: &mut Cpu, row: RowId, reason: CrashReason, pc: u64, esr: u64, far: u64) -> Outcome {
-    let vcpu = cpu.vcpu();
-    power::end(vcpu.vm(), End::Crash(Crash { reason, vcpu: vcpu.id.vcpu(), pc, syndrome: esr, address: far }));
-    cpu.leave = Leave::Attention;
-    Outcome::leave(row)
 }

@@ -4,7 +4,7 @@ use stile_board::pc::port;
 use stile_ledger::RowId;
 use stile_ledger::x86_64 as rows;
 
-use super::{end, mmio, skip_instruction};
+use super::{mmio, skip_instruction};
 use crate::arch::x86_64::cpu::{Cpu, gpr};
 use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::interrupts;
@@ -82,7 +82,7 @@ fn any(cpu: &mut Cpu, access: Access) -> Outcome {
     let value = cpu.frame.registers[gpr::RAX] & access.mask();
     match write(cpu, access.port(), access.size(), value) {
         None => written(cpu, row),
-        Some(how) => end(cpu, row, how),
+        Some(how) => cpu.end_vm(row, how),
     }
 }
 

@@ -10,7 +10,7 @@ use stile_wire::CrashReason;
 
 use super::io::NO_ADDRESS;
 use super::processor::{By, Processor};
-use super::{advance_to, crash, end, exception, inject};
+use super::{advance_to, crash, exception, inject};
 use crate::arch::x86_64::cpu::{Cpu, gpr};
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::vmcs::{self, Field};
@@ -223,7 +223,7 @@ pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
     let done = execute(decoded, &mut processor, address);
     let Processor { changed, end: how, .. } = processor;
     if let Some(how) = how {
-        return end(cpu, row, how);
+        return cpu.end_vm(row, how);
     }
     match done {
         Ok(Done::Complete) => {

@@ -21,8 +21,7 @@ pub use msr::Kept;
 use super::vmcs::{self, Field};
 use crate::arch::x86_64::cpu::Cpu;
 use crate::arch::x86_64::exit::Outcome;
-use crate::cpu::Leave;
-use crate::vm::power::{self, End};
+use crate::vm::power::End;
 use stile_ledger::RowId;
 use stile_wire::{Crash, CrashReason};
 
@@ -48,16 +47,9 @@ fn advance_to(next: u64) -> u64 {
 /// RFLAGS.TF.
 const TF: u64 = 1 << 8;
 
-/// The VM ends; its vCPU is left.
-fn end(cpu: &mut Cpu, row: RowId, how: End) -> Outcome {
-    power::end(cpu.vcpu().vm(), how);
-    cpu.leave = Leave::Attention;
-    Outcome::leave(row)
-}
-
-/// The guest can't go on.
+/// The guest can't go on: its VM ends.
 fn crash(cpu: &mut Cpu, row: RowId, reason: CrashReason, exit_reason: u64, address: u64) -> Outcome {
     let vcpu = cpu.vcpu().id.vcpu();
     let pc = vmcs::read(Field::GUEST_CS_BASE).wrapping_add(vmcs::read(Field::GUEST_RIP));
-    end(cpu, row, End::Crash(Crash { reason, vcpu, pc, syndrome: exit_reason, address }))
+    cpu.end_vm(row, End::Crash(Crash { reason, vcpu, pc, syndrome: exit_reason, address }))
 }

@@ -1,0 +1,72 @@
+//! What the handler of an exit returns, and the way out of the exit path for those that do not go on at once.
+
+use stile_ledger::RowId;
+
+use super::Leave;
+use crate::arch::Cpu;
+use crate::vm::power::{self, End};
+
+/// Which line of the ledger the exit belongs to, and whether its vCPU goes on. Each back end's `exit.S` tests the bits.
+#[repr(transparent)]
+pub struct Outcome(u64);
+
+impl Outcome {
+    /// The bit that says that the scheduler chooses.
+    pub const LEAVE_BIT: u32 = 63;
+    /// A bit whose meaning is the architecture's own.
+    pub const OWN_BIT: u32 = 62;
+
+    /// Entry, with nothing loaded or put: the common case.
+    #[inline(always)]
+    pub const fn again(row: RowId) -> Outcome {
+        Outcome(row.raw() as u64)
+    }
+
+    /// The scheduler chooses: `cpu.leave` says why.
+    #[inline(always)]
+    pub const fn leave(row: RowId) -> Outcome {
+        Outcome::again(row).with(Outcome::LEAVE_BIT)
+    }
+
+    /// The same with one of the bits set.
+    #[inline(always)]
+    pub const fn with(self, bit: u32) -> Outcome {
+        Outcome(self.0 | 1 << bit)
+    }
+
+    /// The same with one of the bits clear.
+    #[inline(always)]
+    #[allow(dead_code, reason = "not every architecture has an outcome that changes")]
+    pub const fn without(self, bit: u32) -> Outcome {
+        Outcome(self.0 & !(1 << bit))
+    }
+
+    /// Whether one of the bits is set.
+    #[inline(always)]
+    #[allow(dead_code, reason = "as above")]
+    pub const fn has(&self, bit: u32) -> bool {
+        self.0 & 1 << bit != 0
+    }
+
+    /// The ledger's row.
+    pub const fn row(&self) -> RowId {
+        RowId::masked(self.0 as usize)
+    }
+}
+
+#[cfg_attr(not(target_os = "none"), allow(dead_code))]
+impl Cpu {
+    /// The VM of the vCPU that exited ends, and the vCPU is left.
+    pub fn end_vm(&mut self, row: RowId, how: End) -> Outcome {
+        power::end(self.vcpu().vm(), how);
+        self.leave = Leave::Attention;
+        Outcome::leave(row)
+    }
+}
+
+/// The end of the slow way: the handler did not say "again". `exit.S` enters the vCPU that is loaded when this returns.
+#[cfg_attr(target_os = "none", unsafe(no_mangle))]
+#[cfg_attr(not(target_os = "none"), allow(dead_code))]
+extern "C" fn leave_vcpu(cpu: &mut Cpu, outcome: Outcome) {
+    super::leave(cpu, outcome.row());
+}
