@@ -214,5 +214,6 @@ mod tests {
     fn a_crash_says_where() {
         assert!(describe(&crash()).contains("0x100"));
         assert!(describe(&crash()).contains("PC 0x40080000"));
+        assert!(!describe(&crash()).contains("EL2"), "a PC's guest crashes, too, and has no such registers");
     }
 }
