@@ -1,5 +1,6 @@
 //! Instructions on memory that is a device, as they do on RAM: whoever emulates them must do what the processor does.
 
+mod end;
 mod faults;
 mod run;
 mod stack;
@@ -15,6 +16,7 @@ pub const ALL: &[Test] = &[
     ("device_vectors", On::Stile, vectors),
     ("device_strings", On::Stile, strings),
     ("device_next_to_memory", On::Stile, next_to_memory),
+    ("device_end_of_memory", On::Stile, end::of_memory),
     ("device_steps", On::Stile, steps),
     ("device_stack", On::Stile, stack::all),
     ("device_selectors", On::Stile, system::selectors),

@@ -40,10 +40,15 @@ fn enabled(madt: u64) -> u32 {
     found
 }
 
+/// Bytes of RAM, on Stile.
+pub fn ram() -> u64 {
+    item(3, 8)
+}
+
 pub fn configuration(_: u64) -> Result<(), &'static str> {
     check!(item(0, 4) == u64::from(u32::from_le_bytes(*b"QEMU")), "no signature");
     check!(item(5, 2) == item(15, 2) && (1..=8).contains(&item(5, 2)), "no number of CPUs");
-    check!(item(3, 8) >= 8 << 20, "no amount of RAM");
+    check!(ram() >= 8 << 20, "no amount of RAM");
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! The tests.
 
-mod firmware;
+pub mod firmware;
 mod interrupts;
 mod paging;
 mod registers;

@@ -18,7 +18,7 @@ pub struct Place(*const u64);
 static ZEROS: u64 = 0;
 
 impl Ram {
-    /// Where an address is, if it is in RAM. What is read or written there does not leave its page: RAM is made of pages.
+    /// Where an address is, if it is in RAM. What is read or written there must not leave its 4 KiB: RAM is made of those.
     #[inline]
     pub fn pointer<T>(self, address: u64) -> Option<*mut T> {
         self.0.arch.physical(address).map(|address| mmu::physical(address).cast())

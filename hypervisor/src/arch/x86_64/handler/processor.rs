@@ -1,6 +1,7 @@
 //! The vCPU as the emulation of an instruction sees it (crate `stile-decode`).
 
 use stile_decode::{Context, Fault, Intent, Segment, SegmentName, Vcpu, Width, device_parts};
+use stile_paging::PAGE_SIZE;
 use stile_walk::{Access, Kind, translate};
 
 use super::{io, mmio};
@@ -33,7 +34,8 @@ pub(super) enum By {
 }
 
 impl Processor<'_> {
-    /// Where one byte at a linear address is, and how many follow it there.
+    /// Where one byte at a linear address is, and how many follow it there: no more than to the end of 4 KiB, however large the guest's page
+    /// is, since its RAM may end with any, or go on elsewhere in physical memory.
     pub fn translate(&self, linear: u64, write: bool, by: By) -> Result<(u64, u64), Fault> {
         let access = Access {
             kind: if write { Kind::Write } else { Kind::Read },
@@ -41,7 +43,7 @@ impl Processor<'_> {
             smap_override: by == By::Instruction && vmcs::read(Field::GUEST_RFLAGS) & 1 << 18 != 0,
         };
         let found = translate(&Ram(self.cpu.vcpu().vm()), self.context.paging(), linear, access)?;
-        Ok((found.address, found.left))
+        Ok((found.address, found.left.min(PAGE_SIZE - found.address % PAGE_SIZE)))
     }
 
     /// Reads or writes one piece that lies in one page.
@@ -49,7 +51,7 @@ impl Processor<'_> {
         let memory = Ram(self.cpu.vcpu().vm());
         let pointer = if write { memory.pointer_to_write::<u8>(address) } else { memory.pointer(address) };
         if let Some(pointer) = pointer {
-            // SAFETY: it is the guest's memory, and the piece lies in one page of it.
+            // SAFETY: it is the guest's memory, and the piece lies in 4 KiB of it: see `translate`.
             unsafe {
                 if write {
                     pointer.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
