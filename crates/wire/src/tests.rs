@@ -65,7 +65,13 @@ fn crash() -> impl Strategy<Value = Crash> {
         Just(CrashReason::SystemError),
         Just(CrashReason::OutOfMemory),
     ];
-    (reason, any::<u8>(), any::<[u64; 3]>()).prop_map(|(reason, vcpu, [pc, syndrome, address])| Crash { reason, vcpu, pc, syndrome, address })
+    (reason, any::<u8>(), any::<[u64; 3]>()).prop_map(|(reason, vcpu, [pc, syndrome, address])| Crash {
+        reason,
+        vcpu,
+        pc,
+        syndrome,
+        address,
+    })
 }
 
 fn event() -> impl Strategy<Value = Event> {
