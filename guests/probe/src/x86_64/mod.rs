@@ -17,6 +17,7 @@ pub use second::start as start_second;
 
 use crate::arguments::Arguments;
 
+core::arch::global_asm!(include_str!("../../../pc/src/multiboot.s"));
 core::arch::global_asm!(include_str!("../../../pc/src/boot.s"));
 
 /// Multiboot's word to a program, in EAX (Multiboot Specification 0.6.96, "Machine state").
