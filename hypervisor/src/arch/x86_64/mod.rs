@@ -21,6 +21,7 @@ mod ports;
 mod protected;
 mod ram;
 mod rtc;
+mod shared;
 mod signals;
 mod simd;
 mod test_memory;

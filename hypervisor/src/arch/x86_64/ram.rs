@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use stile_walk::GuestMemory;
 
-use super::mmu;
+use super::{mmu, shared};
 use crate::vm::Vm;
 
 /// The RAM of a VM.
@@ -51,17 +51,17 @@ impl GuestMemory for Ram {
     #[inline(always)]
     fn look(&self, Place(pointer): Place) -> u64 {
         // SAFETY: it is the guest's memory, of which nobody has a reference, or `ZEROS`.
-        unsafe { pointer.read_unaligned() }
+        unsafe { shared::load(pointer) }
     }
 
     fn read_u64(&self, address: u64) -> Option<u64> {
         // SAFETY: it is the guest's memory, of which nobody has a reference.
-        self.pointer::<u64>(address).map(|pointer| unsafe { pointer.read_unaligned() })
+        self.pointer::<u64>(address).map(|pointer| unsafe { shared::load(pointer) })
     }
 
     fn read_u32(&self, address: u64) -> Option<u32> {
         // SAFETY: as above.
-        self.pointer::<u32>(address).map(|pointer| unsafe { pointer.read_unaligned() })
+        self.pointer::<u32>(address).map(|pointer| unsafe { shared::load(pointer) })
     }
 
     fn replace_u64(&self, address: u64, old: u64, new: u64) -> bool {

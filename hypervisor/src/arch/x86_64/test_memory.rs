@@ -3,7 +3,7 @@
 use stile_board::pc::TEST_MEMORY;
 use stile_decode::Width;
 
-use super::mmu;
+use super::{mmu, shared};
 use crate::memory;
 
 const SIZE: u64 = TEST_MEMORY.end - TEST_MEMORY.start;
@@ -28,28 +28,14 @@ impl TestMemory {
     /// Reads at an offset.
     pub fn read(&self, offset: u64, width: Width) -> u64 {
         let Some(from) = self.place(offset, width) else { return u64::MAX };
-        // SAFETY: the place is in the memory, of which nobody has a reference; vCPUs that write there at once get any mixture.
-        unsafe {
-            match width {
-                Width::Byte => from.read_volatile().into(),
-                Width::Word => from.cast::<u16>().read_unaligned().into(),
-                Width::Dword => from.cast::<u32>().read_unaligned().into(),
-                Width::Qword => from.cast::<u64>().read_unaligned(),
-            }
-        }
+        // SAFETY: the place is in the memory, of which nobody has a reference.
+        unsafe { shared::read(from, width) }
     }
 
     /// Writes at an offset.
     pub fn write(&self, offset: u64, width: Width, value: u64) {
         let Some(to) = self.place(offset, width) else { return };
         // SAFETY: as above.
-        unsafe {
-            match width {
-                Width::Byte => to.write_volatile(value as u8),
-                Width::Word => to.cast::<u16>().write_unaligned(value as u16),
-                Width::Dword => to.cast::<u32>().write_unaligned(value as u32),
-                Width::Qword => to.cast::<u64>().write_unaligned(value),
-            }
-        }
+        unsafe { shared::write(to, width, value) };
     }
 }

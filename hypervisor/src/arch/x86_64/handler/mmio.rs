@@ -55,18 +55,21 @@ pub fn read(cpu: &mut Cpu, address: u64, width: Width, changed: &mut bool) -> u6
 /// Writes a device. As above.
 #[inline]
 pub fn write(cpu: &mut Cpu, address: u64, width: Width, value: u64) {
-    let vcpu = cpu.vcpu();
     match Device::at(cpu, address) {
         Device::LocalApic(offset) => {
             let effect = cpu.apic().write(offset, value as u32, timer::now());
             interrupts::follow(cpu, effect);
         }
-        Device::IoApic(offset) => {
-            vcpu.vm().arch.io_apic.lock().write(offset, value as u32);
-            interrupts::send_from_io_apic(vcpu.vm(), Some(cpu));
-        }
+        Device::IoApic(offset) => write_io_apic(cpu, offset, value as u32),
         Device::Other => write_other(cpu, address, width, value),
     }
+}
+
+#[inline(never)]
+fn write_io_apic(cpu: &mut Cpu, offset: u32, value: u32) {
+    let vm = cpu.vcpu().vm();
+    vm.arch.io_apic.lock().write(offset, value);
+    interrupts::send_from_io_apic(vm, Some(cpu));
 }
 
 #[cold]

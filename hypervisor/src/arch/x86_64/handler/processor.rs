@@ -7,6 +7,7 @@ use stile_walk::{Access, Kind, translate};
 use super::{io, mmio};
 use crate::arch::x86_64::cpu::{Cpu, gpr};
 use crate::arch::x86_64::ram::Ram;
+use crate::arch::x86_64::shared;
 use crate::arch::x86_64::vmcs::{self, Field};
 use crate::vm::power::End;
 
@@ -49,28 +50,26 @@ impl Processor<'_> {
     /// Reads or writes one piece that lies in one page.
     fn piece(&mut self, address: u64, bytes: &mut [u8], write: bool) {
         let memory = Ram(self.cpu.vcpu().vm());
-        let pointer = if write { memory.pointer_to_write::<u8>(address) } else { memory.pointer(address) };
-        if let Some(pointer) = pointer {
-            // SAFETY: it is the guest's memory, and the piece lies in 4 KiB of it: see `translate`.
-            unsafe {
-                if write {
-                    pointer.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
-                } else {
-                    bytes.as_mut_ptr().copy_from_nonoverlapping(pointer, bytes.len());
-                }
-            }
-            return;
-        }
+        let ram = if write { memory.pointer_to_write::<u8>(address) } else { memory.pointer(address) };
         device_parts(address, bytes.len(), |address, at, width| {
             let mut word = [0; 8];
             let Some(part) = bytes.get_mut(at..at + width.bytes() as usize) else { return };
             let Some(of_word) = word.get_mut(..part.len()) else { return };
             if write {
                 of_word.copy_from_slice(part);
-                self.device_write(address, width, u64::from_le_bytes(word));
+                let value = u64::from_le_bytes(word);
+                match ram {
+                    // SAFETY: it is the guest's memory, and the piece lies in 4 KiB of it: see `translate`.
+                    Some(ram) => unsafe { shared::write(ram.add(at), width, value) },
+                    None => self.device_write(address, width, value),
+                }
             } else {
-                word = self.device_read(address, width).to_le_bytes();
-                part.iter_mut().zip(word).for_each(|(to, from)| *to = from);
+                let value = match ram {
+                    // SAFETY: as above.
+                    Some(ram) => unsafe { shared::read(ram.add(at), width) },
+                    None => self.device_read(address, width),
+                };
+                part.iter_mut().zip(value.to_le_bytes()).for_each(|(to, from)| *to = from);
             }
         });
     }
