@@ -11,6 +11,8 @@ pub enum Refusal {
     Fault(Fault),
     /// It is not one that is emulated.
     Unsupported,
+    /// It reaches for no memory: it is not the one that ended in an exit, but what has been written or mapped there since.
+    Changed,
     /// It lies where there is no memory: this guest-physical address.
     NoMemory(u64),
 }
@@ -163,6 +165,7 @@ pub(crate) fn refusal(undecoded: Undecoded) -> Refusal {
     match undecoded {
         Undecoded::TooLong => Refusal::Fault(Fault::Protection),
         Undecoded::Invalid => Refusal::Fault(Fault::InvalidOpcode),
+        Undecoded::NoAccess => Refusal::Changed,
         // What is still truncated with all bytes there is nothing that this crate knows.
         Undecoded::Truncated | Undecoded::Unsupported => Refusal::Unsupported,
     }

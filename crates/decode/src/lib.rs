@@ -21,7 +21,7 @@
 //!   of VEX prefixes with 128 and 256 bits;
 //! - LDS and its kin, LLDT, LTR, SLDT, STR, LGDT, LIDT, SGDT, SIDT, LMSW, SMSW.
 //!
-//! All else is [`Refusal::Unsupported`].
+//! All else is [`Refusal::Unsupported`], but what reaches for no memory at all and so is not what the processor ran: [`Refusal::Changed`].
 //!
 //! # Memory of the decoder
 //! Decoding is done by the crate iced-x86, which builds its tables on the heap when it first decodes. So a program

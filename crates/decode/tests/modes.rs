@@ -286,19 +286,30 @@ fn stacks_of_each_width() {
 #[test]
 fn what_is_not_decoded_says_why() {
     let long = [0x66; 15];
-    let cases: [(&[u8], CodeSize, Undecoded); 12] = [
+    let cases: [(&[u8], CodeSize, Undecoded); 22] = [
         (&[], CodeSize::Bits64, Undecoded::Truncated),
         (&[0x8b], CodeSize::Bits64, Undecoded::Truncated),
         (&[0x8b, 0x04, 0x25, 0, 0, 0], CodeSize::Bits64, Undecoded::Truncated),
         (&long, CodeSize::Bits64, Undecoded::TooLong),
-        (&[0x0f, 0x0b], CodeSize::Bits64, Undecoded::Unsupported),
-        (&[0x0f, 0xff, 0xff], CodeSize::Bits64, Undecoded::Unsupported),
         (&[0x06, 0], CodeSize::Bits64, Undecoded::Invalid),
         // LOCK without a memory operand that is written.
         (&[0xf0, 0x8b, 0x03], CodeSize::Bits64, Undecoded::Invalid),
         (&[0xf0, 0x01, 0xc3], CodeSize::Bits64, Undecoded::Invalid),
-        // Registers only, the x87, SSE's arithmetic.
-        (&[0x8b, 0xc3], CodeSize::Bits64, Undecoded::Unsupported),
+        // UD0, UD2, registers only, an immediate of 64 bits, SMSW EAX, MOV to DR6, a jump; LEA, a long NOP, INVLPG and PREFETCHNTA.
+        (&[0x0f, 0xff, 0xff], CodeSize::Bits64, Undecoded::NoAccess),
+        (&[0x0f, 0x0b], CodeSize::Bits64, Undecoded::NoAccess),
+        (&[0x8b, 0xc3], CodeSize::Bits64, Undecoded::NoAccess),
+        (&[0x48, 0xb9, 1, 2, 3, 4, 5, 6, 7, 8], CodeSize::Bits64, Undecoded::NoAccess),
+        (&[0x0f, 0x01, 0xe0], CodeSize::Bits64, Undecoded::NoAccess),
+        (&[0x0f, 0x23, 0xf0], CodeSize::Bits64, Undecoded::NoAccess),
+        (&[0xeb, 0x10], CodeSize::Bits64, Undecoded::NoAccess),
+        (&[0x8d, 0x03], CodeSize::Bits64, Undecoded::NoAccess),
+        (&[0x0f, 0x1f, 0x03], CodeSize::Bits64, Undecoded::NoAccess),
+        (&[0x0f, 0x01, 0x3b], CodeSize::Bits64, Undecoded::NoAccess),
+        (&[0x0f, 0x18, 0x03], CodeSize::Bits64, Undecoded::NoAccess),
+        // A descriptor, PAE's pointers; the x87, SSE's arithmetic.
+        (&[0x8e, 0xd8], CodeSize::Bits64, Undecoded::Unsupported),
+        (&[0x0f, 0x22, 0xd8], CodeSize::Bits64, Undecoded::Unsupported),
         (&[0xd9, 0x03], CodeSize::Bits64, Undecoded::Unsupported),
         (&[0xf2, 0x0f, 0x58, 0x03], CodeSize::Bits64, Undecoded::Unsupported),
     ];

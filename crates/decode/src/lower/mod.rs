@@ -1,6 +1,7 @@
 //! From bytes to [`Decoded`].
 
 mod operation;
+mod reach;
 mod vector;
 
 use crate::decoded::{Base, Decoded, Operation, Source};
@@ -23,6 +24,8 @@ pub enum Undecoded {
     Invalid,
     /// An instruction that is not emulated.
     Unsupported,
+    /// An instruction that reaches for no memory.
+    NoAccess,
 }
 
 /// Decodes an instruction, so that the decoder makes its tables now: see the crate's documentation.
@@ -40,7 +43,10 @@ pub fn decode(bytes: &[u8], code_size: CodeSize) -> Result<Decoded, Undecoded> {
     let bytes = bytes.get(..MAX_LENGTH).unwrap_or(bytes);
     let (instruction, error) = disassemble(bytes, bits)?;
     match error {
-        DecoderError::None => lower(&instruction, code_size).ok_or(Undecoded::Unsupported),
+        DecoderError::None => {
+            let why = if reach::reaches(&instruction) { Undecoded::Unsupported } else { Undecoded::NoAccess };
+            lower(&instruction, code_size).ok_or(why)
+        }
         DecoderError::NoMoreBytes => Err(Undecoded::Truncated),
         // The decoder calls what is too long invalid, too: it is what goes on after all bytes but one.
         _ => match bytes.get(..MAX_LENGTH - 1).map(|shorter| disassemble(shorter, bits)) {

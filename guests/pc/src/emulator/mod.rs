@@ -19,6 +19,7 @@ pub const ALL: &[Test] = &[
     ("mmio_code_written_by_another_vcpu", On::Stile, second::written_by_another_vcpu),
     ("mmio_code_written_while_it_runs", On::Stile, second::written_while_it_runs),
     ("mmio_page_remapped", On::Stile, page_remapped),
+    ("mmio_page_remapped_unseen", On::Stile, page_remapped_unseen),
     ("mmio_other_root", On::Stile, other_root),
     ("mmio_other_mode", On::Stile, other_mode),
     ("mmio_across_two_pages", On::Stile, across_two_pages),
@@ -145,6 +146,42 @@ fn page_remapped(_: u64) -> Result<(), &'static str> {
         }
     }
     map(Root::First, 0, Some(0));
+    Ok(())
+}
+
+/// The processor may know an older place of the page than the tables tell, and what it runs reaches for a device. What the tables lead to
+/// does not: it is what is run then.
+fn page_remapped_unseen(_: u64) -> Result<(), &'static str> {
+    const START: u64 = 0x400;
+    const CODE: u64 = 0x410;
+    put(0, START, &[]);
+    put(1, START, &[]);
+    // MOV [RDI], EAX.
+    put(0, CODE, &[0x89, 0x07]);
+    // NOP; MOV RAX of 64 bits; NOT RAX; LEA RAX, [RSI + 8]; SMSW EAX and MOV EAX, 9.
+    let others: [(&[u8], u64); 5] = [
+        (&[0x90], 5),
+        (&[0x48, 0xb8, 8, 7, 6, 5, 4, 3, 2, 1], 0x0102_0304_0506_0708),
+        (&[0x48, 0xf7, 0xd0], !5),
+        (&[0x48, 0x8d, 0x46, 8], WINDOW + CODE + 8),
+        (&[0x0f, 0x01, 0xe0, 0xb8, 9, 0, 0, 0], 9),
+    ];
+    let mut right = true;
+    for (other, expected) in others {
+        put(1, CODE, other);
+        map(Root::First, 0, Some(0));
+        run(WINDOW + START, 0, 0);
+        map_quietly(Root::First, 0, Some(1));
+        right &= run(WINDOW + CODE, crate::device::DEVICE, 5) == expected;
+    }
+    put(1, CODE, &[0x0f, 0x0b]);
+    map(Root::First, 0, Some(0));
+    run(WINDOW + START, 0, 0);
+    map_quietly(Root::First, 0, Some(1));
+    let fault = catch!("jmp rsi", "rsi" = WINDOW + CODE, "rdi" = crate::device::DEVICE);
+    map(Root::First, 0, Some(0));
+    check!(right, "what the tables lead to does not run");
+    check!(fault == Some((6, 0)), "UD2 does not run");
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use super::{advance_to, crash, exception, inject};
 use crate::arch::x86_64::cpu::{Cpu, gpr};
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::vmcs::{self, Field};
-use crate::arch::x86_64::{interrupts, timer};
+use crate::arch::x86_64::{interrupts, timer, vmx};
 
 /// What is at a guest-physical address outside of RAM.
 enum Device {
@@ -218,6 +218,7 @@ pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
     let (decoded, context) = match decoder.find(cpu.vcpu().vm(), rip) {
         Ok(found) => found,
         Err(Refusal::Fault(fault)) => return refuse(row, fault),
+        Err(Refusal::Changed) => return look_again(row),
         Err(Refusal::Unsupported) => return refuse(row, Fault::InvalidOpcode),
         // It was fetched a moment ago, and is no more. Nothing is no instruction.
         Err(Refusal::NoMemory(_)) => return refuse(row, Fault::InvalidOpcode),
@@ -254,6 +255,14 @@ fn go_on(done: Done, next: u64, rip: u64) {
     if matches!(done, Done::Shadowed) {
         inject::begin_shadow();
     }
+}
+
+/// The processor has run an instruction that is no more what memory has at its address: another one, which does not reach for memory. The
+/// translation that it was fetched by may be older than the guest's tables, so that is forgotten, and the guest goes on with what is there.
+#[cold]
+fn look_again(row: RowId) -> Outcome {
+    vmx::forget_vpid(vmcs::read(Field::VPID));
+    Outcome::again(row)
 }
 
 /// A write to a page that decoded instructions depend on: the guest's own, or the processor's that marks entries of the guest's tables
