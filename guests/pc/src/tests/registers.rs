@@ -92,11 +92,37 @@ pub fn x2apic_reserved(_: u64) -> Result<(), &'static str> {
     check!(wrong.is_none(), "a reserved bit is taken");
     check!(unreadable, "what is write-only, or not there, is read");
     check!((0x10..=0x15).contains(&(version & 0xff)), "another version");
+    // Of those that are left, with an ICR that has sent nothing.
+    apic::set_base(before & !(ENABLED | X2));
+    apic::set_base(before);
+    apic::set_base(before | X2);
+    let odd = (0..0x100).find(|&index| !is_as_told(index));
+    check!(odd.is_none(), "a register is there and should not be, or the other way round");
     // To xAPIC mode only by way of "disabled".
     apic::set_base(before & !(ENABLED | X2));
     apic::set_base(before);
     apic::enable();
     Ok(())
+}
+
+/// Whether an x2APIC register can be read and written where it should be, keeps what it has if it is written, and has no reserved bits set.
+fn is_as_told(index: u32) -> bool {
+    const ICR: u32 = 0x30;
+    let register = 0x800 + index;
+    let both = matches!(index, 0x08 | 0x0f | 0x28 | 0x2f | ICR | 0x32..=0x38 | 0x3e);
+    let read = both || matches!(index, 0x02 | 0x03 | 0x0a | 0x0d | 0x10..=0x27 | 0x39);
+    let written = both || matches!(index, 0x0b | 0x3f);
+    let faults = catch!("rdmsr", "ecx" = register) == FAULT;
+    let keeps = || {
+        let value = read_msr(register);
+        !write_faults(register, value) && read_msr(register) == value && (value >> 32 == 0 || index == ICR)
+    };
+    let reserved = index == ICR || write_faults(register, u64::MAX);
+    read != faults
+        && (written || write_faults(register, 0))
+        && reserved
+        && (!both || keeps())
+        && (both || !written || !write_faults(register, 0))
 }
 
 pub fn apic_base(_: u64) -> Result<(), &'static str> {
