@@ -93,18 +93,50 @@ pub(crate) enum Part {
     HighHalf,
 }
 
-/// The vector register of a move.
+/// The vector register of a move, or of arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Vector {
     /// Its number.
     pub register: u8,
-    /// The register that a load of a half has the other one from.
+    /// The register that a load of a half has the other one from, or arithmetic its first operand.
     pub other: u8,
     pub part: Part,
     /// By a VEX prefix: a load clears what is above its operand.
     pub vex: bool,
     /// The operand must lie at a multiple of its size.
     pub aligned: bool,
+}
+
+/// What integer arithmetic makes of the elements of a vector register and of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Combine {
+    And,
+    /// Of the register's complement.
+    AndNot,
+    Or,
+    Xor,
+    AddBytes,
+    AddWords,
+    AddDwords,
+    AddQwords,
+    SubtractBytes,
+    SubtractWords,
+    SubtractDwords,
+    SubtractQwords,
+    /// All ones where both are equal.
+    EqualBytes,
+    EqualWords,
+    EqualDwords,
+    EqualQwords,
+    /// All ones where the register's is greater, as signed numbers.
+    GreaterBytes,
+    GreaterWords,
+    GreaterDwords,
+    GreaterQwords,
+    LeastUnsignedBytes,
+    MostUnsignedBytes,
+    LeastSignedWords,
+    MostSignedWords,
 }
 
 /// A table of descriptors.
@@ -192,6 +224,18 @@ pub(crate) enum Operation {
     VectorStore,
     MmxLoad,
     MmxStore,
+    /// Arithmetic of a vector or MMX register with memory.
+    Combine(Combine),
+    /// CLFLUSH and its kin: nothing is done to memory that could be read.
+    Touch,
+    /// XLAT: the address is that of the operand with AL added.
+    Translate,
+    PushFlags,
+    PopFlags,
+    /// PUSHA.
+    PushAll,
+    /// POPA.
+    PopAll,
     /// SMSW.
     StoreMachineStatus,
     /// LMSW.

@@ -2,7 +2,9 @@
 
 use crate::alu::{self, CF};
 use crate::decoded::{Alu, Bit, Decoded, Direction, Operation, SelectorName, Sign, Source};
-use crate::{Fault, Intent, SegmentName, Vcpu, Width, branch, descriptor, multiply, shift, stack, string, system, vector};
+use crate::{
+    Fault, Intent, SegmentName, Vcpu, Width, all_registers, branch, descriptor, flags, multiply, shift, stack, string, system, vector,
+};
 
 /// What became of an instruction that did not fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +18,8 @@ pub enum Outcome {
     Jump(u64),
     /// It is done and has loaded SS: nothing comes before the next one is done.
     Shadowed,
+    /// It is done, and RFLAGS becomes this. A single step is as RFLAGS.TF was before.
+    Flags(u64),
 }
 
 /// RAX.
@@ -168,7 +172,19 @@ fn execute_other(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<O
         Operation::CallMemory => return branch::call_memory(decoded, vcpu, exit),
         Operation::CallSource => return branch::call(decoded, vcpu),
         Operation::Return => return branch::ret(decoded, vcpu),
-        Operation::VectorLoad | Operation::VectorStore | Operation::MmxLoad | Operation::MmxStore => {
+        Operation::PushFlags => flags::push(decoded, vcpu)?,
+        Operation::PopFlags => return flags::pop(decoded, vcpu),
+        Operation::PushAll => all_registers::push(decoded, vcpu)?,
+        Operation::PopAll => all_registers::pop(decoded, vcpu)?,
+        Operation::Translate => {
+            let offset = decoded.offset(vcpu).wrapping_add(vcpu.register(ACCUMULATOR) & Width::Byte.mask());
+            let place = decoded.place(vcpu, offset & decoded.address_width.mask(), exit, false)?;
+            let value = decoded.read(vcpu, place, Intent::Use)?;
+            decoded.set_source(vcpu, Width::Byte, value);
+        }
+        // Caches hold nothing of devices, and memory's are the machine's.
+        Operation::Touch => decoded.place(vcpu, decoded.offset(vcpu), exit, false).map(drop)?,
+        Operation::VectorLoad | Operation::VectorStore | Operation::MmxLoad | Operation::MmxStore | Operation::Combine(_) => {
             vector::execute(decoded, vcpu, exit)?;
         }
         Operation::StoreMachineStatus => system::store_status(decoded, vcpu, exit)?,

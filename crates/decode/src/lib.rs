@@ -12,14 +12,15 @@
 //! What is emulated, with an operand in memory or on a stack, in every width, direction, addressing form and code size:
 //!
 //! - MOV, also from and to segment registers, MOVZX, MOVSX, MOVSXD, MOVNTI, MOVBE, CMOVcc, SETcc, XCHG, XADD, CMPXCHG, CMPXCHG8B and
-//!   CMPXCHG16B, PUSH, POP, ENTER, LEAVE;
+//!   CMPXCHG16B, XLAT, PUSH, POP, PUSHF, POPF, PUSHA, POPA, ENTER, LEAVE;
 //! - ADD, ADC, SUB, SBB, AND, OR, XOR, CMP, TEST, INC, DEC, NOT, NEG, MUL, IMUL, DIV, IDIV, shifts, rotates, SHLD, SHRD, BT, BTS, BTR, BTC,
 //!   BSF, BSR, TZCNT, LZCNT, POPCNT;
 //! - MOVS, STOS, LODS, CMPS, SCAS, INS, OUTS, alone and repeated;
 //! - JMP, CALL and RET, JMP to another code segment of the same privilege;
 //! - moves of MMX, SSE and AVX registers: MOVD, MOVQ, MOVNTQ, MOVUPS, MOVAPS and their kin, MOVSS, MOVSD, the halves (MOVLPS, MOVHPS, ...), those
-//!   of VEX prefixes with 128 and 256 bits;
-//! - LDS and its kin, LLDT, LTR, SLDT, STR, LGDT, LIDT, SGDT, SIDT, LMSW, SMSW.
+//!   of VEX prefixes with 128 and 256 bits; and of such registers PAND, PANDN, POR, PXOR (and as ANDPS, ...), PADD, PSUB, PCMPEQ, PCMPGT of each
+//!   width, PMINUB, PMAXUB, PMINSW, PMAXSW;
+//! - LDS and its kin, LLDT, LTR, SLDT, STR, LGDT, LIDT, SGDT, SIDT, LMSW, SMSW; CLFLUSH, CLFLUSHOPT and CLWB, which do nothing.
 //!
 //! All else is [`Refusal::Unsupported`], but what reaches for no memory at all and so is not what the processor ran: [`Refusal::Changed`].
 //!
@@ -34,14 +35,17 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod all_registers;
 mod alu;
 mod branch;
 pub mod cache;
 mod code;
+mod combine;
 mod condition;
 mod decoded;
 mod descriptor;
 mod execute;
+mod flags;
 mod lower;
 mod multiply;
 mod operand;

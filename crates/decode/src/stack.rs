@@ -32,12 +32,25 @@ pub(crate) fn push(decoded: &Decoded, vcpu: &mut impl Vcpu, value: u64) -> Resul
 }
 
 /// Pushes below RSP's value `pointer`; returns the new one.
-fn push_at(decoded: &Decoded, vcpu: &mut impl Vcpu, pointer: u64, value: u64) -> Result<u64, Fault> {
+pub(crate) fn push_at(decoded: &Decoded, vcpu: &mut impl Vcpu, pointer: u64, value: u64) -> Result<u64, Fault> {
+    let (linear, pointer) = below(decoded, vcpu, pointer)?;
+    vcpu.store(linear, decoded.width, value & decoded.width.mask())?;
+    Ok(pointer)
+}
+
+/// The same without pushing anything: faults if it would.
+pub(crate) fn check_push(decoded: &Decoded, vcpu: &mut impl Vcpu, pointer: u64) -> Result<u64, Fault> {
+    let (linear, pointer) = below(decoded, vcpu, pointer)?;
+    vcpu.check_store(linear, decoded.width.bytes())?;
+    Ok(pointer)
+}
+
+/// The linear address of what is pushed next, and RSP then.
+fn below(decoded: &Decoded, vcpu: &impl Vcpu, pointer: u64) -> Result<(u64, u64), Fault> {
     let width = pointer_width(decoded, vcpu);
     let pointer = moved(pointer, decoded.width.bytes().wrapping_neg(), width);
     let linear = decoded.linear(vcpu, SegmentName::Ss, pointer & width.mask(), decoded.width.bytes(), true)?;
-    vcpu.store(linear, decoded.width, value & decoded.width.mask())?;
-    Ok(pointer)
+    Ok((linear, pointer))
 }
 
 /// The value on top, and RSP without it.
@@ -46,7 +59,7 @@ pub(crate) fn top(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<(u64, u64),
 }
 
 /// The same with another value of RSP.
-fn top_at(decoded: &Decoded, vcpu: &mut impl Vcpu, pointer: u64) -> Result<(u64, u64), Fault> {
+pub(crate) fn top_at(decoded: &Decoded, vcpu: &mut impl Vcpu, pointer: u64) -> Result<(u64, u64), Fault> {
     let width = pointer_width(decoded, vcpu);
     let linear = decoded.linear(vcpu, SegmentName::Ss, pointer & width.mask(), decoded.width.bytes(), false)?;
     let value = vcpu.load(linear, decoded.width, Intent::Use)?;

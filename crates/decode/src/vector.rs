@@ -1,6 +1,7 @@
-//! Moves of vector and MMX registers ("Exception Conditions" of their classes; "MMX Instructions").
+//! Moves and arithmetic of vector and MMX registers ("Exception Conditions" of their classes; "MMX Instructions").
 
-use crate::decoded::{Decoded, Operation, Part, Source, Vector};
+use crate::combine::combine;
+use crate::decoded::{Combine, Decoded, Operation, Part, Source, Vector};
 use crate::{Control, Extent, Fault, Intent, Vcpu, Width};
 
 /// Bits of CR0.
@@ -31,35 +32,56 @@ fn check(vector: &Vector, vcpu: &impl Vcpu) -> Result<(), Fault> {
     }
 }
 
-/// A move of either kind.
+/// A move or arithmetic of either kind.
 pub(crate) fn execute(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<(), Fault> {
     match (decoded.operation, decoded.source) {
         (Operation::VectorLoad, Source::Vector(vector)) => load(decoded, &vector, vcpu, exit),
         (Operation::VectorStore, Source::Vector(vector)) => store(decoded, &vector, vcpu, exit),
         (Operation::MmxLoad, Source::Mmx(register)) => load_mmx(decoded, register, vcpu, exit),
+        (Operation::Combine(how), Source::Vector(vector)) => combine_vector(decoded, how, &vector, vcpu, exit),
+        (Operation::Combine(how), Source::Mmx(register)) => combine_mmx(decoded, how, register, vcpu, exit),
         (_, Source::Mmx(register)) => store_mmx(decoded, register, vcpu, exit),
         _ => Err(Fault::InvalidOpcode),
     }
 }
 
-fn load(decoded: &Decoded, vector: &Vector, vcpu: &mut impl Vcpu, exit: u64) -> Result<(), Fault> {
+/// The operand in memory, and zeros.
+fn operand(decoded: &Decoded, vector: &Vector, vcpu: &mut impl Vcpu, exit: u64) -> Result<[u64; 4], Fault> {
     check(vector, vcpu)?;
     let mut bytes = [0; 32];
     let place = decoded.place_aligned(vcpu, exit, vector.aligned, false)?;
     let length = decoded.bytes() as usize;
     decoded.read_bytes(vcpu, place, bytes.get_mut(..length).unwrap_or_default(), Intent::Use)?;
-    let [a, b, c, d] = words(&bytes);
+    Ok(words(&bytes))
+}
+
+/// What a write to the register does to the rest of it.
+const fn extent(vector: &Vector) -> Extent {
+    match vector.part {
+        Part::Wide => Extent::Wide,
+        _ if vector.vex => Extent::LowAlone,
+        _ => Extent::Low,
+    }
+}
+
+fn load(decoded: &Decoded, vector: &Vector, vcpu: &mut impl Vcpu, exit: u64) -> Result<(), Fault> {
+    let [a, b, c, d] = operand(decoded, vector, vcpu, exit)?;
     let value = match vector.part {
         Part::Whole | Part::Wide | Part::Low => [a, b, c, d],
         Part::LowHalf => [a, vcpu.vector(vector.other, false)[1], 0, 0],
         Part::HighHalf => [vcpu.vector(vector.other, false)[0], a, 0, 0],
     };
-    let extent = match vector.part {
-        Part::Wide => Extent::Wide,
-        _ if vector.vex => Extent::LowAlone,
-        _ => Extent::Low,
-    };
-    vcpu.set_vector(vector.register, value, extent);
+    vcpu.set_vector(vector.register, value, extent(vector));
+    Ok(())
+}
+
+fn combine_vector(decoded: &Decoded, how: Combine, vector: &Vector, vcpu: &mut impl Vcpu, exit: u64) -> Result<(), Fault> {
+    let mut value = operand(decoded, vector, vcpu, exit)?;
+    let left = vcpu.vector(vector.other, vector.part == Part::Wide);
+    for (right, left) in value.iter_mut().zip(left) {
+        *right = combine(how, left, *right);
+    }
+    vcpu.set_vector(vector.register, value, extent(vector));
     Ok(())
 }
 
@@ -98,11 +120,22 @@ fn check_mmx(vcpu: &impl Vcpu) -> Result<(), Fault> {
     }
 }
 
-fn load_mmx(decoded: &Decoded, register: u8, vcpu: &mut impl Vcpu, exit: u64) -> Result<(), Fault> {
+fn mmx_operand(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<u64, Fault> {
     check_mmx(vcpu)?;
     let place = decoded.place(vcpu, decoded.offset(vcpu), exit, false)?;
-    let value = decoded.read(vcpu, place, Intent::Use)?;
+    decoded.read(vcpu, place, Intent::Use)
+}
+
+fn load_mmx(decoded: &Decoded, register: u8, vcpu: &mut impl Vcpu, exit: u64) -> Result<(), Fault> {
+    let value = mmx_operand(decoded, vcpu, exit)?;
     vcpu.set_mmx(register, value);
+    Ok(())
+}
+
+fn combine_mmx(decoded: &Decoded, how: Combine, register: u8, vcpu: &mut impl Vcpu, exit: u64) -> Result<(), Fault> {
+    let right = mmx_operand(decoded, vcpu, exit)?;
+    let left = vcpu.mmx(register);
+    vcpu.set_mmx(register, combine(how, left, right));
     Ok(())
 }
 

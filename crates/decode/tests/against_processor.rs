@@ -172,6 +172,9 @@ fn case(form: &Form, random: &mut Random, arena: u64) -> Case {
         general[RDX] = [0, 1, u64::MAX, general[RDX]][random.below(4) as usize];
         general[RAX] = [general[RAX], general[RAX] & 0xff, general[RAX] & 0x7ff, general[RAX]][random.below(4) as usize];
     }
+    if form.kind == Kind::Translate {
+        general[RBX] = operand - (general[RAX] & 0xff);
+    }
     if form.stack {
         general[RBP] = general[RSP] + 64 + random.below(64);
     }

@@ -1,5 +1,6 @@
 //! From bytes to [`Decoded`].
 
+mod combine;
 mod operation;
 mod reach;
 mod vector;
@@ -73,11 +74,12 @@ fn lower(instruction: &Instruction, code_size: CodeSize) -> Option<Decoded> {
     let mut decoded = Decoded { operation, code_size, repeat, length, ..Decoded::NOTHING };
     let is_vector = matches!(operation, Operation::VectorLoad | Operation::VectorStore | Operation::MmxLoad | Operation::MmxStore);
     let vector = if is_vector { vector::of(instruction) } else { None };
+    let combined = combine::of(instruction).map(|(_, register)| register);
     let bytes = if operation::is_on_a_stack(operation) {
         decoded.width = stack_width(instruction.code())?;
         decoded.width.bytes()
     } else {
-        let bytes = vector.and_then(vector::size).or_else(|| size(instruction.memory_size()))?;
+        let bytes = combined.map(combine::size).or_else(|| vector.and_then(vector::size)).or_else(|| size(instruction.memory_size()))?;
         decoded.width = operand_width(operation, instruction.code(), bytes);
         bytes
     };
@@ -85,8 +87,12 @@ fn lower(instruction: &Instruction, code_size: CodeSize) -> Option<Decoded> {
     for operand in 0..instruction.op_count() {
         add_operand(&mut decoded, instruction, operand)?;
     }
-    if let Some(vector) = vector {
+    if let Some(vector) = vector.or(combined) {
         decoded.source = vector;
+    }
+    if operation == Operation::Translate {
+        // AL, which is both the index and where the byte goes.
+        decoded.source = Source::Register(0);
     }
     decoded.last_offset = (stile_walk::PAGE - bytes) as u16;
     decoded.form = Form::of(&decoded);
@@ -156,7 +162,8 @@ fn add_memory(decoded: &mut Decoded, instruction: &Instruction) -> Option<()> {
         Register::RIP | Register::EIP => Base::Rip,
         base => Base::Register(address_register(base)?.0),
     };
-    if index != Register::None {
+    // XLAT's index is of 8 bits.
+    if index != Register::None && index != Register::AL {
         decoded.index = Some(address_register(index)?.0);
     }
     decoded.scale = instruction.memory_index_scale().trailing_zeros() as u8;
@@ -256,6 +263,9 @@ const fn stack_width(code: Code) -> Option<Width> {
         Code::Popw_ES | Code::Popw_SS | Code::Popw_DS | Code::Popw_FS | Code::Popw_GS => Width::Word,
         Code::Popd_ES | Code::Popd_SS | Code::Popd_DS | Code::Popd_FS | Code::Popd_GS => Width::Dword,
         Code::Popq_FS | Code::Popq_GS => Width::Qword,
+        Code::Pushfw | Code::Popfw | Code::Pushaw | Code::Popaw => Width::Word,
+        Code::Pushfd | Code::Popfd | Code::Pushad | Code::Popad => Width::Dword,
+        Code::Pushfq | Code::Popfq => Width::Qword,
         Code::Call_rel16 | Code::Retnw | Code::Retnw_imm16 | Code::Enterw_imm16_imm8 | Code::Leavew | Code::Call_rm16 => Width::Word,
         Code::Call_rel32_32 | Code::Retnd | Code::Retnd_imm16 | Code::Enterd_imm16_imm8 | Code::Leaved | Code::Call_rm32 => Width::Dword,
         Code::Call_rel32_64 | Code::Retnq | Code::Retnq_imm16 | Code::Enterq_imm16_imm8 | Code::Leaveq | Code::Call_rm64 => Width::Qword,

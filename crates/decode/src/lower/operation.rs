@@ -1,6 +1,6 @@
 //! What an instruction does, by its mnemonic.
 
-use super::{is_memory, segment, vector};
+use super::{combine, is_memory, segment, vector};
 use crate::condition::Condition;
 use crate::decoded::{Alu, Bit, Direction, Operation, Scan, SelectorName, Shift, Sign, Source, TableName, Unary};
 use crate::{SegmentName, SystemSegment};
@@ -16,6 +16,7 @@ pub(super) fn of(instruction: &Instruction) -> Option<Operation> {
         .or_else(|| arithmetic(instruction))
         .or_else(|| strings(instruction))
         .or_else(|| vectors(instruction))
+        .or_else(|| combine::of(instruction).map(|(how, _)| Operation::Combine(how)))
         .or_else(|| system(instruction))
 }
 
@@ -35,6 +36,10 @@ pub(super) const fn is_on_a_stack(operation: Operation) -> bool {
         operation,
         Operation::PushSource
             | Operation::PushSelector(_)
+            | Operation::PushFlags
+            | Operation::PushAll
+            | Operation::PopFlags
+            | Operation::PopAll
             | Operation::PopRegister
             | Operation::PopSegment(_)
             | Operation::CallSource
@@ -58,6 +63,10 @@ fn on_a_stack(instruction: &Instruction) -> Option<Operation> {
         Mnemonic::Call if instruction.op0_kind() != OpKind::FarBranch16 && instruction.op0_kind() != OpKind::FarBranch32 => {
             Operation::CallSource
         }
+        Mnemonic::Pushf | Mnemonic::Pushfd | Mnemonic::Pushfq => Operation::PushFlags,
+        Mnemonic::Popf | Mnemonic::Popfd | Mnemonic::Popfq => Operation::PopFlags,
+        Mnemonic::Pusha | Mnemonic::Pushad => Operation::PushAll,
+        Mnemonic::Popa | Mnemonic::Popad => Operation::PopAll,
         Mnemonic::Ret => Operation::Return,
         Mnemonic::Enter => Operation::Enter,
         Mnemonic::Leave => Operation::Leave,
@@ -79,6 +88,8 @@ fn moves(instruction: &Instruction) -> Option<Operation> {
         Mnemonic::Movbe if store => Operation::StoreSwapped,
         Mnemonic::Movbe => Operation::LoadSwapped,
         Mnemonic::Xchg => Operation::Exchange,
+        Mnemonic::Xlatb => Operation::Translate,
+        Mnemonic::Clflush | Mnemonic::Clflushopt | Mnemonic::Clwb => Operation::Touch,
         Mnemonic::Push => Operation::PushMemory,
         Mnemonic::Pop => Operation::PopMemory,
         Mnemonic::Jmp if is_far(instruction) => Operation::JumpFar,

@@ -10,9 +10,7 @@ pub(super) fn of(instruction: &Instruction) -> Option<Source> {
     if let Some(number) = within(register, Register::MM0, Register::MM7) {
         return Some(Source::Mmx(number));
     }
-    let wide = within(register, Register::YMM0, Register::YMM15);
-    let number = wide.or(within(register, Register::XMM0, Register::XMM15))?;
-    let whole = if wide.is_some() { Part::Wide } else { Part::Whole };
+    let (number, whole) = number_of_vector(register)?;
     let (part, aligned, vex) = match instruction.mnemonic() {
         Mnemonic::Movups | Mnemonic::Movupd | Mnemonic::Movdqu | Mnemonic::Lddqu => (whole, false, false),
         Mnemonic::Movaps | Mnemonic::Movapd | Mnemonic::Movdqa => (whole, true, false),
@@ -47,7 +45,13 @@ pub(super) const fn size(source: Source) -> Option<u64> {
     }
 }
 
-fn within(register: Register, first: Register, last: Register) -> Option<u8> {
+/// A vector register's number, and how wide it is.
+pub(super) fn number_of_vector(register: Register) -> Option<(u8, Part)> {
+    let wide = within(register, Register::YMM0, Register::YMM15).map(|number| (number, Part::Wide));
+    wide.or_else(|| Some((within(register, Register::XMM0, Register::XMM15)?, Part::Whole)))
+}
+
+pub(super) fn within(register: Register, first: Register, last: Register) -> Option<u8> {
     let number = (register as usize).checked_sub(first as usize)?;
     (register as usize <= last as usize).then_some(number as u8)
 }

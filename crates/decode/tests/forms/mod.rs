@@ -49,6 +49,8 @@ pub enum Kind {
     Divide,
     /// It compares with RDX and RAX.
     Pair,
+    /// The address is that of the operand with AL added.
+    Translate,
 }
 
 #[derive(Clone, Copy)]
@@ -201,6 +203,7 @@ fn strings_and_stack() -> Vec<Form> {
         Form { name: "pop r", opcode: &[0x58], operand: Operand::OpcodeRegister, ..stack },
         Form { name: "push i", opcode: &[0x68], imm: Imm::Full, operand: Operand::Implied, ..stack },
         Form { name: "push i8", opcode: &[0x6a], imm: Imm::Byte, operand: Operand::Implied, ..stack },
+        Form { name: "xlat", opcode: &[0xd7], operand_size: false, operand: Operand::Implied, kind: Kind::Translate, ..PLAIN },
     ]
 }
 
@@ -374,7 +377,71 @@ fn vectors(avx: bool) -> Vec<Form> {
     forms.into_iter().filter(|form| avx || form.vex.is_none()).collect()
 }
 
+/// Arithmetic of vector and MMX registers with memory. Each opcode has a form with 66 and one without, which is MMX's, but for the last ones.
+fn combinations(avx: bool) -> Vec<Form> {
+    const OPCODES: [[u8; 2]; 26] = [
+        [0x0f, 0xdb],
+        [0x0f, 0xdf],
+        [0x0f, 0xeb],
+        [0x0f, 0xef],
+        [0x0f, 0xfc],
+        [0x0f, 0xfd],
+        [0x0f, 0xfe],
+        [0x0f, 0xd4],
+        [0x0f, 0xf8],
+        [0x0f, 0xf9],
+        [0x0f, 0xfa],
+        [0x0f, 0xfb],
+        [0x0f, 0x74],
+        [0x0f, 0x75],
+        [0x0f, 0x76],
+        [0x0f, 0x64],
+        [0x0f, 0x65],
+        [0x0f, 0x66],
+        [0x0f, 0xda],
+        [0x0f, 0xde],
+        [0x0f, 0xea],
+        [0x0f, 0xee],
+        [0x0f, 0x54],
+        [0x0f, 0x55],
+        [0x0f, 0x56],
+        [0x0f, 0x57],
+    ];
+    let plain = Form { name: "vector arithmetic", operand_size: false, ..PLAIN };
+    let mut forms = Vec::new();
+    for opcode in const { &OPCODES } {
+        let of_floats = matches!(opcode[1], 0x54..0x58);
+        forms.push(Form { opcode, prefix: Some(0x66), aligned: 16, ..plain });
+        forms.push(Form { opcode, aligned: if of_floats { 16 } else { 1 }, ..plain });
+        for wide in [false, true] {
+            for pp in u8::from(!of_floats)..2 {
+                forms.push(Form { opcode: &opcode[1..], vex: Some(Vex { wide, pp, map: 1, two: true, ..Vex::default() }), ..plain });
+            }
+        }
+    }
+    // Of 64 bits: PCMPEQQ and PCMPGTQ.
+    for opcode in [&[0x0f, 0x38, 0x29], &[0x0f, 0x38, 0x37]] {
+        forms.push(Form { opcode, prefix: Some(0x66), aligned: 16, ..plain });
+        for wide in [false, true] {
+            forms.push(Form { opcode: &opcode[2..], vex: Some(Vex { wide, pp: 1, map: 2, two: true, ..Vex::default() }), ..plain });
+        }
+    }
+    forms.into_iter().filter(|form| avx || form.vex.is_none()).collect()
+}
+
 /// All of them, those of AVX only if there is such.
 pub fn forms(avx: bool) -> Vec<Form> {
-    [moves(), arithmetic(), bits(), strings_and_stack(), conditions(), shifts(), multiplications(), others(), vectors(avx)].concat()
+    [
+        moves(),
+        arithmetic(),
+        bits(),
+        strings_and_stack(),
+        conditions(),
+        shifts(),
+        multiplications(),
+        others(),
+        vectors(avx),
+        combinations(avx),
+    ]
+    .concat()
 }

@@ -19,6 +19,7 @@ pub const ALL: &[Test] = &[
     ("device_end_of_memory", On::Stile, end::of_memory),
     ("device_steps", On::Stile, steps),
     ("device_stack", On::Stile, stack::all),
+    ("device_stack_of_flags", On::Stile, stack::steps),
     ("device_selectors", On::Stile, system::selectors),
     ("device_tables", On::Stile, system::tables),
     ("device_machine_status", On::Stile, system::machine_status),
@@ -123,6 +124,9 @@ const INSTRUCTIONS: &[(&[u8], u64)] = &[
     (&[0x11, 0x07], ALL_FLAGS),
     // PUSH and POP of memory: the stack is RAM.
     (&[0xff, 0x37, 0x8f, 0x47, 0x20], ALL_FLAGS),
+    // PUSH RBX; MOV RBX, RDI; XLAT; POP RBX. CLFLUSH.
+    (&[0x53, 0x48, 0x89, 0xfb, 0xd7, 0x5b], ALL_FLAGS),
+    (&[0x0f, 0xae, 0x3f], ALL_FLAGS),
 ];
 
 fn instructions(_: u64) -> Result<(), &'static str> {
@@ -146,7 +150,7 @@ fn instructions(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Loads and stores of XMM1 and MM1.
+/// Loads, stores and arithmetic of XMM1 and MM1.
 const SSE: &[&[u8]] = &[
     &[0x0f, 0x10, 0x0f],
     &[0x0f, 0x11, 0x4f, 0x03],
@@ -167,6 +171,15 @@ const SSE: &[&[u8]] = &[
     &[0x0f, 0x7f, 0x0f],
     &[0x0f, 0x6e, 0x0f],
     &[0x0f, 0xe7, 0x0f],
+    // PAND, PXOR, PADDD, PCMPEQB, PMINUB, ANDNPS; of MMX PADDB and PCMPGTW.
+    &[0x66, 0x0f, 0xdb, 0x0f],
+    &[0x66, 0x0f, 0xef, 0x0f],
+    &[0x66, 0x0f, 0xfe, 0x0f],
+    &[0x66, 0x0f, 0x74, 0x0f],
+    &[0x66, 0x0f, 0xda, 0x0f],
+    &[0x0f, 0x55, 0x0f],
+    &[0x0f, 0xfc, 0x0f],
+    &[0x0f, 0x65, 0x0f],
 ];
 
 /// The same by VEX prefixes, of 128 and 256 bits.
@@ -180,6 +193,10 @@ const AVX: &[&[u8]] = &[
     &[0xc4, 0xe1, 0xf9, 0x7e, 0x0f],
     // VMOVHPS XMM1, XMM2, [RDI] would take what XMM2 has; this takes XMM1's own.
     &[0xc5, 0xf0, 0x16, 0x0f],
+    // VPXOR, VPSUBQ and VANDPS of XMM1 or YMM1 with itself.
+    &[0xc5, 0xf1, 0xef, 0x4f, 0x05],
+    &[0xc5, 0xf5, 0xfb, 0x4f, 0x05],
+    &[0xc5, 0xf4, 0x54, 0x0f],
 ];
 
 fn vectors(_: u64) -> Result<(), &'static str> {

@@ -4,7 +4,7 @@ use super::run::run_on_stack;
 use super::{DEVICE, fill, put, ram, same};
 use crate::tests::check;
 
-/// PUSH, POP, CALL, RET, ENTER and LEAVE, with what they leave in RAX.
+/// PUSH, POP, PUSHF, POPF, CALL, RET, ENTER and LEAVE, with what they leave in RAX.
 const CODE: &[u8] = &[
     0x49, 0x89, 0xe4, // MOV R12, RSP
     0xbd, 0x67, 0x45, 0x23, 0x01, // MOV EBP, 0x01234567
@@ -20,6 +20,9 @@ const CODE: &[u8] = &[
     0x48, 0x8d, 0x05, 4, 0, 0, 0, // LEA RAX, [RIP + 4]
     0x50, 0xc2, 0x08, 0x00, // PUSH RAX, RET 8
     0x0f, 0xa0, 0x0f, 0xa1, // PUSH FS, POP FS
+    0x9c, 0x80, 0x34, 0x24, 0x41, // PUSHF; XOR byte [RSP], CF and ZF
+    0x9d, 0x66, 0x9c, 0x66, 0x9d, // POPF; both of 16 bits
+    0x0f, 0x92, 0xc0, 0x50, // SETB AL; PUSH RAX
     0xc9, // LEAVE
     0x48, 0x8d, 0x44, 0x15, 0x00, // LEA RAX, [RBP + RDX]
     0x49, 0x29, 0xe4, // SUB R12, RSP
@@ -39,5 +42,31 @@ pub fn all(_: u64) -> Result<(), &'static str> {
     check!(results[0] == results[1], "RBP, RDX or RSP is another");
     check!(results[0] > 0x0123_4567, "RBP does not come back");
     check!(same(ram(), DEVICE, SIZE), "something else is on the stack");
+    Ok(())
+}
+
+/// POPF of a device turns single steps on: the first is of the instruction that follows, as it is with a stack in RAM.
+pub fn steps(_: u64) -> Result<(), &'static str> {
+    const DEBUG: u8 = 1;
+    const CODE: &[u8] = &[
+        0x9c, // PUSHF
+        0x80, 0x4c, 0x24, 0x01, 0x01, // OR byte [RSP + 1], TF
+        0x9d, // POPF
+        0x4c, 0x89, 0xfc, // MOV RSP, R15: where the exceptions find their stack
+        0x90, // NOP
+        0x9c, // PUSHF
+        0x80, 0x64, 0x24, 0x01, 0xfe, // AND byte [RSP + 1], all but TF
+        0x9d, // POPF
+        0x41, 0xff, 0xe6, // JMP R14
+    ];
+    let code = put(CODE);
+    let counts = [ram(), DEVICE].map(|base| {
+        crate::exception::take(DEBUG);
+        // SAFETY: as above.
+        unsafe { run_on_stack(code, base + 512) };
+        crate::exception::take(DEBUG)
+    });
+    // Of the MOV, the NOP, and up to the second POPF.
+    check!(counts == [5; 2], "another number of steps");
     Ok(())
 }

@@ -247,13 +247,15 @@ pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
 #[inline(never)]
 fn go_on(done: Done, next: u64, rip: u64) {
     advance_to(match done {
-        Done::Complete | Done::Shadowed => next,
+        Done::Complete | Done::Shadowed | Done::Flags(_) => next,
         Done::Jump(to) => to,
         // An element is done: what comes between instructions comes here, too.
         Done::Partial => rip,
     });
-    if matches!(done, Done::Shadowed) {
-        inject::begin_shadow();
+    match done {
+        Done::Shadowed => inject::begin_shadow(),
+        Done::Flags(flags) => vmcs::write(Field::GUEST_RFLAGS, flags),
+        _ => {}
     }
 }
 

@@ -1,0 +1,36 @@
+//! PUSHA and POPA: all general registers on the stack ("PUSHA/PUSHAD", "POPA/POPAD").
+
+use crate::decoded::Decoded;
+use crate::stack::{self, POINTER};
+use crate::{Fault, Vcpu};
+
+/// From the first that is pushed: RSP, the fourth, as it was before.
+const ORDER: [u8; 8] = [0, 1, 2, 3, POINTER, 5, 6, 7];
+
+pub(crate) fn push(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<(), Fault> {
+    let mut pointer = vcpu.register(POINTER);
+    // All or nothing.
+    for _ in ORDER {
+        pointer = stack::check_push(decoded, vcpu, pointer)?;
+    }
+    pointer = vcpu.register(POINTER);
+    for register in ORDER {
+        pointer = stack::push_at(decoded, vcpu, pointer, vcpu.register(register))?;
+    }
+    vcpu.set_register(POINTER, pointer);
+    Ok(())
+}
+
+pub(crate) fn pop(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<(), Fault> {
+    let mut pointer = vcpu.register(POINTER);
+    let mut values = [0; ORDER.len()];
+    for value in &mut values {
+        (*value, pointer) = stack::top_at(decoded, vcpu, pointer)?;
+    }
+    for (register, value) in ORDER.into_iter().rev().zip(values) {
+        // What was pushed as the stack's pointer is dropped.
+        let new = if register == POINTER { pointer } else { decoded.width.merge(vcpu.register(register), value) };
+        vcpu.set_register(register, new);
+    }
+    Ok(())
+}
