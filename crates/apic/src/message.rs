@@ -1,17 +1,17 @@
 //! Interrupt messages: from the ICR, from redirection entries, from MSIs.
 
-/// How a message is delivered.
+/// How a message is delivered, with the mode's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Delivery {
-    Fixed,
-    LowestPriority,
-    Smi,
-    Nmi,
-    Init,
-    Startup,
+    Fixed = 0,
+    LowestPriority = 1,
+    Smi = 2,
+    Nmi = 4,
+    Init = 5,
+    Startup = 6,
     /// From the 8259, which itself tells the vector.
-    External,
+    External = 7,
 }
 
 impl Delivery {
@@ -27,6 +27,11 @@ impl Delivery {
             7 => Self::External,
             _ => return None,
         })
+    }
+
+    /// The reverse.
+    pub(crate) const fn bits(self) -> u32 {
+        (self as u32) << 8
     }
 }
 

@@ -74,6 +74,14 @@ impl Pages {
         self.init();
     }
 
+    /// As firmware leaves the first processor's (*MultiProcessor Specification*, "Virtual Wire Mode"): enabled, with the 8259s on pin LINT0 and
+    /// NMIs on LINT1. Kernels that know no APIC rely on it. After [`reset`](Self::reset), and only for the owner.
+    pub fn set_virtual_wire(&self) {
+        self.set(offset::SVR, self.get(offset::SVR) | SVR_ENABLE);
+        self.set(offset::LVT_LINT0, Delivery::External.bits());
+        self.set(offset::LVT_LINT1, Delivery::Nmi.bits());
+    }
+
     /// INIT resets all but the ID and IA32_APIC_BASE. Only for the owner.
     pub(crate) fn init(&self) {
         self.posted.acknowledge();

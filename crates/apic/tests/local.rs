@@ -389,6 +389,15 @@ fn the_8259_comes_through_lint0() {
 }
 
 #[test]
+fn firmware_leaves_a_virtual_wire() {
+    let apic = reset(0);
+    assert!(!apic.passes_external());
+    apic.pages().set_virtual_wire();
+    assert!(apic.passes_external() && apic.pages().enabled());
+    assert_eq!((apic.pages().pulse(0), apic.pages().pulse(1)), (Received::External, Received::Nmi));
+}
+
+#[test]
 fn messages_of_devices() {
     let expected = Message { destination: Destination::Physical(3), delivery: Delivery::Fixed, vector: 0x41, level: false };
     assert_eq!(Message::from_msi(0xfee0_3000, 0x41), Some(expected));

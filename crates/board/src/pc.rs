@@ -62,8 +62,6 @@ pub mod port {
     pub const RESET: u16 = 0xcf9;
     /// A value that does.
     pub const RESET_VALUE: u8 = 0x06;
-    /// Keyboard controller's command port: 0xfe pulses the reset line.
-    pub const KEYBOARD: u16 = 0x64;
     /// Where test programs write their status to end the machine, as on QEMU with `isa-debug-exit`.
     pub const DEBUG_EXIT: u16 = 0xf4;
     /// The firmware's configuration, as on QEMU: what is read, and its bytes.

@@ -15,6 +15,7 @@
 //! - [`pit`], [`rtc`], [`pic`]: the PC's timer, clock and interrupt controllers, as far as an operating system needs them
 //!   that has an APIC
 //! - [`fw_cfg`]: what a PC's firmware tells of the machine
+//! - [`keyboard`]: the PC's keyboard controller, which resets it; [`screen`]: where the cursor is
 //! - [`power`]: ACPI's fixed registers, which turn a PC off, and its reset register
 //!
 //! # Offsets and widths
@@ -38,6 +39,7 @@ extern crate std;
 
 mod fifo;
 pub mod fw_cfg;
+pub mod keyboard;
 mod line;
 pub mod pic;
 pub mod pit;
@@ -47,5 +49,6 @@ pub mod power;
 mod primecell;
 pub mod psci;
 pub mod rtc;
+pub mod screen;
 pub mod smccc;
 pub mod uart16550;

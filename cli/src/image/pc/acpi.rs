@@ -10,8 +10,9 @@ use acpi_tables::xsdt::XSDT;
 use acpi_tables::{Aml, AmlSink};
 use stile_board::pc;
 
-/// Where the tables go, the root pointer first: where a BIOS has them.
-pub const TABLES: u64 = 0xe_0000;
+/// Where the tables go, the root pointer first: where a BIOS has them, and in the upper half of that, since some programs search from 0xf0000
+/// on.
+pub const TABLES: u64 = 0xf_8000;
 /// What kernels know the maker by.
 const OEM: [u8; 6] = *b"STILE ";
 const TABLE: [u8; 8] = *b"STILEVM ";
@@ -218,6 +219,6 @@ mod tests {
         assert_eq!(word(madt + 4), 44 + 3 * 8 + 12 + lines);
         assert_eq!(word(fadt + 112) >> 20 & 1, u32::from(kind == Kind::Reduced));
         assert_eq!(word(fadt + 76), if kind == Kind::Whole { 0x608 } else { 0 });
-        assert!(all.len() < 0x1_0000);
+        assert!(TABLES as usize + all.len() < 0x10_0000);
     }
 }

@@ -2,7 +2,7 @@
 
 use stile_board::pc;
 
-/// Where they lie: the floating pointer, which is searched for from here to 1 MiB, and the configuration table behind it.
+/// Where they lie, below those of ACPI: the floating pointer, which is searched for from here to 1 MiB, and the configuration table behind it.
 pub const TABLES: u64 = 0xf_0000;
 
 const POINTER_LEN: usize = 16;
@@ -96,6 +96,7 @@ mod tests {
     #[test]
     fn the_pointer_leads_to_the_entries() {
         let all = tables(3);
+        assert!(TABLES as usize + all.len() <= super::super::acpi::TABLES as usize);
         let sum = |bytes: &[u8]| bytes.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte));
         assert_eq!((&all[..4], sum(&all[..16]), all[4..8].to_vec()), (b"_MP_".as_slice(), 0, 0xf_0010u32.to_le_bytes().to_vec()));
         let table = &all[16..];

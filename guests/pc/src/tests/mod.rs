@@ -29,6 +29,8 @@ pub enum On {
 /// All of them, in order.
 pub const ALL: &[Test] = &[
     ("multiboot_information", On::Any, multiboot_information),
+    // Before others touch the local APIC.
+    ("timer_without_an_apic", On::Any, firmware::timer_without_an_apic),
     ("cpuid_of_a_guest", On::Stile, cpuid_of_a_guest),
     ("cpuid_beyond_the_last_leaf", On::Stile, cpuid_beyond_the_last_leaf),
     ("hypercall_unknown", On::Stile, hypercall_unknown),
@@ -51,6 +53,8 @@ pub const ALL: &[Test] = &[
     ("acpi_tables", On::Any, firmware::acpi_tables),
     ("processor_tables", On::Any, firmware::processor_tables),
     ("acpi_timer", On::Stile, firmware::acpi_timer),
+    ("keyboard_controller", On::Any, firmware::keyboard_controller),
+    ("screen_controller", On::Any, firmware::screen_controller),
     ("test_word", On::Stile, firmware::test_word),
     ("strings_of_ports", On::Stile, firmware::strings_of_ports),
     ("registers_kept", On::Any, registers::kept),

@@ -1,13 +1,15 @@
-//! The devices at ports that kernels look for which know nothing newer, and test programs: 8254, 8259s, ACPI's fixed registers, fw_cfg (models:
-//! crate `stile-device`), and a word and interrupt lines to test with.
+//! The devices at ports that kernels look for which know nothing newer, and test programs: 8254, 8259s, keyboard and screen controllers, ACPI's
+//! fixed registers, fw_cfg (models: crate `stile-device`), and a word and interrupt lines to test with.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use stile_board::pc::{self, port};
 use stile_device::fw_cfg::{FwCfg, Machine};
+use stile_device::keyboard::{self, Keyboard};
 use stile_device::pic::Pic;
 use stile_device::pit::{self, Pit};
 use stile_device::power::{self, Power};
+use stile_device::screen::{self, Screen};
 use stile_sched::lock::TicketLock;
 
 use super::{interrupts, signals, timer};
@@ -19,6 +21,8 @@ pub struct Ports {
     pic: TicketLock<Pic>,
     /// The 8259s' output was high when it was last looked at.
     was_high: AtomicBool,
+    keyboard: TicketLock<Keyboard>,
+    screen: TicketLock<Screen>,
     power: TicketLock<Power>,
     fw_cfg: TicketLock<FwCfg>,
     test_word: AtomicU32,
@@ -51,6 +55,8 @@ impl Ports {
             pit: TicketLock::new(Pit::new()),
             pic: TicketLock::new(Pic::new()),
             was_high: AtomicBool::new(false),
+            keyboard: TicketLock::new(Keyboard::new()),
+            screen: TicketLock::new(Screen::new()),
             power: TicketLock::new(Power::new()),
             fw_cfg: TicketLock::new(FwCfg::new(machine)),
             test_word: AtomicU32::new(0),
@@ -63,6 +69,8 @@ impl Ports {
         *self.pit.lock() = Pit::new();
         *self.pic.lock() = Pic::new();
         self.was_high.store(false, Ordering::Relaxed);
+        *self.keyboard.lock() = Keyboard::new();
+        *self.screen.lock() = Screen::new();
         *self.power.lock() = Power::new();
         *self.fw_cfg.lock() = FwCfg::new(self.machine);
     }
@@ -75,6 +83,8 @@ impl Ports {
             (PIT..PIT_END, 1) => self.pit.lock().read(port - PIT, ticks(now, pit::FREQUENCY)).into(),
             (SPEAKER, 1) => self.pit.lock().read_speaker(ticks(now, pit::FREQUENCY)).into(),
             (port, 1) if PIC.contains(&port) => self.pic.lock().read(port).into(),
+            (port, 1) if keyboard::PORTS.contains(&port) => self.keyboard.lock().read(port).into(),
+            (port, 1) if screen::PORTS.contains(&port) => self.screen.lock().read(port).into(),
             (port::PM1A_EVENT..port::PM_END, _) => {
                 self.power.lock().read(port - port::PM1A_EVENT, ticks(now, power::TIMER_FREQUENCY)).into()
             }
@@ -100,6 +110,7 @@ impl Ports {
                 self.pic.lock().write(port, byte);
                 signals::external(vm);
             }
+            (port, 1) if screen::PORTS.contains(&port) => self.screen.lock().write(port, byte),
             (port::PM1A_EVENT..port::PM_END, _) => {
                 self.power.lock().write(port - port::PM1A_EVENT, value as u32, size as u16);
             }
@@ -113,6 +124,12 @@ impl Ports {
             (port::TEST_LINES..port::TEST_LINES_END, _) => set_line(vm, (port - port::TEST_LINES) as u8, byte != 0),
             _ => {}
         }
+    }
+
+    /// The guest writes one of the keyboard controller's ports. True if that resets the machine.
+    #[cold]
+    pub fn write_keyboard(&self, port: u16, value: u8) -> bool {
+        self.keyboard.lock().write(port, value)
     }
 
     /// The 8254 may have a new time to interrupt at: its keeper, the first vCPU, is told.

@@ -270,6 +270,9 @@ impl Vcpu {
     /// The state after a reset of the VM. The vCPU is off.
     pub fn reset(&self) {
         self.pages.reset(self.index as u32, self.index == 0);
+        if self.index == 0 {
+            self.pages.set_virtual_wire();
+        }
         // SAFETY: the vCPU is off, and the VM's start is the only one to reset it.
         *unsafe { self.apic() } = LocalApic::new(self.pages).with_least_period(timer::LEAST_PERIOD);
         self.signals.reset(self.index == 0);

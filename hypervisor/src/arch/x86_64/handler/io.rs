@@ -1,6 +1,7 @@
 //! IN and OUT.
 
 use stile_board::pc::port;
+use stile_device::keyboard;
 use stile_ledger::RowId;
 use stile_ledger::x86_64 as rows;
 
@@ -111,7 +112,6 @@ pub fn write(cpu: &mut Cpu, port: u16, size: u64, value: u64) -> Option<End> {
     /// SLP_TYP and SLP_EN.
     const SLEEP: u64 = 0b11_1100;
     const SLEEP_OFF: u64 = (stile_board::pc::SLEEP_TYPE_OFF as u64) << 2 | 1 << 5;
-    const PULSE_RESET: u64 = 0xfe;
     /// Values of PM1a control's SLP_TYP that turn the machine off: what the tables tell, and 0, as on QEMU. There is no other sleep.
     const OFF_TYPES: u8 = 1 << stile_board::pc::SLEEP_TYPE_OFF | 1 << 0;
     let vm = cpu.vcpu().vm();
@@ -122,7 +122,9 @@ pub fn write(cpu: &mut Cpu, port: u16, size: u64, value: u64) -> Option<End> {
         port::PM1A_CONTROL if value & u64::from(port::SLP_EN) != 0 && OFF_TYPES >> (value >> 10 & 0b111) & 1 != 0 => return Some(End::Off),
         port::DEBUG_EXIT => return Some(End::Exit(value as u32)),
         port::RESET if value & SYSTEM_RESET != 0 => return Some(End::Reset),
-        port::KEYBOARD if value == PULSE_RESET => return Some(End::Reset),
+        port if size == 1 && keyboard::PORTS.contains(&port) => {
+            return vm.arch.ports.write_keyboard(port, value as u8).then_some(End::Reset);
+        }
         _ => vm.arch.ports.write(vm, port, size, value),
     }
     None

@@ -1,0 +1,76 @@
+//! The CRT controller of a PC's text screen, at ports 0x3d4 and 0x3d5, and its status at 0x3da (IBM, *Video Graphics Array*, "CRT Controller
+//! Registers"): registers that keep what is written, among them the place of the cursor, which kernels that write to the screen's memory read back.
+//!
+//! There is no screen. Its memory is RAM.
+
+const INDEX: u16 = 0x3d4;
+const DATA: u16 = 0x3d5;
+const STATUS: u16 = 0x3da;
+/// Its ports.
+pub const PORTS: [u16; 3] = [INDEX, DATA, STATUS];
+
+/// Between lines, and between pictures.
+const BLANKED: u8 = 1 << 0 | 1 << 3;
+
+/// The controller.
+#[derive(Clone, Debug, Default)]
+pub struct Screen {
+    index: u8,
+    registers: [u8; 32],
+    blanked: bool,
+}
+
+impl Screen {
+    /// With the cursor in the corner.
+    pub const fn new() -> Self {
+        Self { index: 0, registers: [0; 32], blanked: false }
+    }
+
+    /// The guest reads one of [`PORTS`]. Each look at the status finds the beam elsewhere.
+    pub fn read(&mut self, port: u16) -> u8 {
+        match port {
+            INDEX => self.index,
+            DATA => self.registers[usize::from(self.index)],
+            _ => {
+                self.blanked = !self.blanked;
+                if self.blanked { BLANKED } else { 0 }
+            }
+        }
+    }
+
+    /// The guest writes one of them.
+    pub const fn write(&mut self, port: u16, value: u8) {
+        match port {
+            INDEX => self.index = value & 31,
+            DATA => self.registers[self.index as usize] = value,
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cursor_stays_where_it_was_put() {
+        let mut screen = Screen::new();
+        for (index, value) in [(14, 0x03), (15, 0x7f)] {
+            screen.write(INDEX, index);
+            assert_eq!(screen.read(DATA), 0);
+            screen.write(DATA, value);
+        }
+        assert_eq!((screen.read(INDEX), screen.read(DATA)), (15, 0x7f));
+        screen.write(INDEX, 14);
+        assert_eq!(screen.read(DATA), 0x03);
+        screen.write(INDEX, 0xff);
+        assert_eq!(screen.read(INDEX), 31);
+    }
+
+    #[test]
+    fn the_beam_comes_and_goes() {
+        let mut screen = Screen::new();
+        assert_ne!(screen.read(STATUS), screen.read(STATUS));
+        screen.write(STATUS, 0);
+    }
+}
