@@ -7,11 +7,14 @@
 // On the host only the tests run, and not all of this.
 #![cfg_attr(not(target_os = "none"), allow(dead_code))]
 
+#[cfg(target_os = "none")]
+mod address_space;
 mod arch;
 mod backtrace;
 mod console;
 mod cpu;
 mod device;
+mod direct_map;
 mod memory;
 mod once;
 mod panic;

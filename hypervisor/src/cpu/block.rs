@@ -4,10 +4,25 @@ use core::mem;
 
 use stile_ledger::Ledger;
 
+use super::Leave;
 use crate::arch::Cpu;
+use crate::stacks;
 use crate::vm::Vcpu;
 
 impl Cpu {
+    /// The block of CPU `index` under `top`, the upper end of its stack's memory.
+    ///
+    /// # Safety
+    /// That memory is mapped, zeroed, and this CPU's alone; and this is called once for it.
+    #[cfg_attr(not(target_os = "none"), allow(dead_code))]
+    pub unsafe fn place(top: u64, index: usize) -> &'static mut Cpu {
+        // SAFETY: the caller's promise; all-zero is a valid block, with `None` for its references.
+        let cpu = unsafe { &mut *(stacks::block(top) as *mut Cpu) };
+        cpu.index = index;
+        cpu.leave = Leave::Attention;
+        cpu
+    }
+
     /// The vCPU that the exit being handled came from.
     #[inline(always)]
     pub fn vcpu(&self) -> &'static Vcpu {

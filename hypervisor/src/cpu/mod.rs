@@ -9,6 +9,8 @@ use stile_sched::{CpuId, Loading, Scheduler, State, Switch, VcpuId};
 mod block;
 mod outcome;
 mod sleepers;
+#[cfg(target_os = "none")]
+pub mod start;
 
 use crate::MAX_CPUS;
 use crate::arch::{self, Cpu};

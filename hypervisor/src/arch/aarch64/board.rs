@@ -1,16 +1,12 @@
 //! The board, as its device tree describes it (Devicetree Specification; bindings `arm,gic-v3`, `arm,armv8-timer`, `arm,pl011`,
 //! `arm,psci`). Nothing about a board is a constant in Stile.
 
-use core::ops::Range;
-
 use fdt::Fdt;
 use fdt::node::FdtNode;
 use heapless::Vec;
 
 use crate::MAX_CPUS;
-
-/// A run of physical addresses.
-pub type Span = Range<u64>;
+use crate::address_space::Span;
 
 /// How firmware is called.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -85,21 +85,22 @@ pub const EMERGENCY: usize = offset_of!(Cpu, emergency);
 pub const EMERGENCY_SIZE: usize = size_of::<Emergency>();
 
 const _: () = assert!(offset_of!(Cpu, frame) == 0 && EMERGENCY < 4096, "exit.S relies on these");
-const _: () = assert!(size_of::<Cpu>() <= 16 * 1024, "the block shares its memory with the CPU's stack");
+
+/// This CPU's affinity: MPIDR_EL1's fields Aff0 to Aff3.
+pub fn affinity() -> u64 {
+    read_sysreg!("mpidr_el1") & 0xff_00ff_ffff
+}
 
 impl Cpu {
     /// Places the block of CPU `index` under `top`, the upper end of its stack's memory, and makes it this CPU's.
     ///
     /// # Safety
-    /// `top` comes from [`mmu::stack`] for this CPU, and this is called once for it.
-    pub unsafe fn install(top: u64, index: usize, mpidr: u64) -> &'static mut Cpu {
-        let address = (top - size_of::<Cpu>() as u64) & !63;
-        // SAFETY: the memory is mapped, zeroed, and this CPU's alone; all-zero is a valid Cpu, with `None` for its references.
-        let cpu = unsafe { &mut *(address as *mut Cpu) };
-        cpu.index = index;
-        cpu.mpidr = mpidr;
-        cpu.leave = Leave::Attention;
-        write_sysreg!("tpidr_el2", address);
+    /// `top` comes from [`crate::address_space::stack`] for this CPU, and this is called once for it.
+    pub unsafe fn install(top: u64, index: usize) -> &'static mut Cpu {
+        // SAFETY: the caller's promise.
+        let cpu = unsafe { Cpu::place(top, index) };
+        cpu.mpidr = affinity();
+        write_sysreg!("tpidr_el2", &raw const *cpu as u64);
         cpu
     }
 

@@ -3,11 +3,11 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::board::{Board, Span};
+use super::board::Board;
 use super::mmio::Mmio;
-use super::mmu;
 use super::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
 use crate::MAX_CPUS;
+use crate::address_space::{self, Span};
 use crate::once::Once;
 
 /// The SGI by which one CPU makes another look at its work.
@@ -45,7 +45,7 @@ static KICKS: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
 
 /// Sets up the distributor: all SPIs in group 1, off, and sent to the first CPU.
 pub fn setup_distributor(gicd: &Span) {
-    let gicd = Mmio::new(mmu::device(gicd.clone()));
+    let gicd = Mmio::new(address_space::device(gicd.clone()));
     gicd.write32(GICD_CTLR, 0);
     wait_for_writes(&gicd, GICD_CTLR, GICD_CTLR_RWP);
     let lines = 32 * ((gicd.read32(GICD_TYPER) & 0x1f) as usize + 1);
@@ -111,7 +111,7 @@ pub fn setup_cpu(board: &Board, cpu: usize, mpidr: u64, ppis: &[u32]) -> Result<
 }
 
 fn find_redistributor(region: &Span, affinity: u64) -> Option<Mmio> {
-    let registers = Mmio::new(mmu::device(region.clone()));
+    let registers = Mmio::new(address_space::device(region.clone()));
     let mut offset = 0;
     while offset + GICV3_STRIDE <= region.end - region.start {
         let frame = registers.at(offset as usize);

@@ -1,6 +1,6 @@
 //! Device registers.
 
-/// A window of registers that [`super::mmu::device`] mapped.
+/// A window of registers that [`crate::address_space::device`] mapped.
 #[derive(Clone, Copy)]
 pub struct Mmio {
     base: usize,
@@ -29,7 +29,7 @@ impl Mmio {
     #[inline]
     pub fn read32(&self, offset: usize) -> u32 {
         let value: u32;
-        // SAFETY: `base` comes from `mmu::device`, which maps nothing but devices, and offsets are those of the device's registers.
+        // SAFETY: `base` comes from `address_space::device`, which maps nothing but devices, and offsets are those of the device's registers.
         unsafe { core::arch::asm!("ldr {:w}, [{}]", out(reg) value, in(reg) self.base + offset, options(nostack, preserves_flags)) };
         value
     }

@@ -17,7 +17,7 @@ pub mod inject;
 mod interface;
 mod interrupts;
 mod mmio;
-mod mmu;
+pub mod mmu;
 mod nested;
 pub mod panic;
 mod registers;
@@ -32,16 +32,17 @@ use core::ops::Range;
 
 use stile_board::intid;
 
+pub use crate::address_space::physical;
 use crate::device::Line;
 use interrupts::TIMER_ENABLE;
 use registers::El1;
 use sysreg::isb;
 
+pub use boot::join;
 pub use cpu::Cpu;
 pub use exit::enter;
 pub use firmware::power_off;
 pub use handler::idle_interrupt;
-pub use mmu::physical;
 pub use vm::{Vcpu, Vm};
 
 /// The models of the devices that the guests of this architecture have.

@@ -3,7 +3,6 @@
 use core::fmt::{self, Write};
 
 use super::cpu::Cpu;
-use super::mmu;
 use super::sysreg::read_sysreg;
 use crate::backtrace::Backtrace;
 
@@ -11,7 +10,7 @@ use crate::backtrace::Backtrace;
 pub fn this_cpu() -> Option<&'static Cpu> {
     let address = read_sysreg!("tpidr_el2");
     // SAFETY: `Cpu::install` wrote it, or it is zero as the board's firmware or `boot.S` left it.
-    (mmu::stack_of(address).is_some()).then(|| unsafe { &*(address as *const Cpu) })
+    (stack_of(address).is_some()).then(|| unsafe { &*(address as *const Cpu) })
 }
 
 /// An exception at EL2: `exit.S` comes here with the registers in the emergency area.
@@ -87,4 +86,4 @@ pub fn frame_pointer() -> u64 {
     value
 }
 
-pub use super::mmu::{code, stack_of};
+pub use crate::address_space::{code, stack_of};

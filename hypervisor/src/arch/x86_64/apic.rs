@@ -6,8 +6,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use stile_firmware::acpi::Tables;
 
 use super::instructions::{msr, out8, rdmsr, wrmsr};
-use super::{mmu, timer};
-use crate::MAX_CPUS;
+use super::timer;
+use crate::{MAX_CPUS, address_space};
 
 /// Vectors of Stile's own interrupts. The higher, the more urgent.
 pub mod vector {
@@ -114,7 +114,7 @@ pub fn setup_board(tables: &Tables, isa: u8) {
     }
     let (gsi, flags) = tables.isa(isa);
     let Some(io_apic) = tables.io_apics.iter().filter(|io_apic| io_apic.first <= gsi).max_by_key(|io_apic| io_apic.first) else { return };
-    let registers = mmu::device(io_apic.address..io_apic.address + 0x20) as *mut u32;
+    let registers = address_space::device(io_apic.address..io_apic.address + 0x20) as *mut u32;
     let entry = 0x10 + 2 * (gsi - io_apic.first);
     // Active low, level-sensitive, if the tables say so; else as on the ISA bus.
     let low = u32::from(flags & 0b11 == 0b11) << 13;

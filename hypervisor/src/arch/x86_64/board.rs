@@ -1,15 +1,11 @@
 //! The board, as the boot loader (Multiboot) and the firmware (ACPI) describe it.
 
-use core::ops::Range;
-
 use heapless::Vec;
 use stile_firmware::acpi::Tables;
 use stile_firmware::{Memory, multiboot};
 
 use super::mmu;
-
-/// A run of physical addresses.
-pub type Span = Range<u64>;
+use crate::address_space::{self, Span};
 
 /// Memory below this is the firmware's and the trampoline's: Stile takes none of it.
 pub const LOW: u64 = 1 << 20;
@@ -32,7 +28,7 @@ impl Memory for Mapped {
             return None;
         }
         // SAFETY: the first tables map it; firmware and loader no longer change it, and Stile has written nothing but its image.
-        Some(unsafe { core::slice::from_raw_parts(mmu::physical(address), len) })
+        Some(unsafe { core::slice::from_raw_parts(address_space::physical(address), len) })
     }
 }
 

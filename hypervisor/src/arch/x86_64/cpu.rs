@@ -126,20 +126,16 @@ pub const DIRECT_DEADLINE: usize = offset_of!(Cpu, direct_deadline);
 const INDEX: usize = offset_of!(Cpu, index);
 
 const _: () = assert!(offset_of!(Cpu, frame) == 0, "exit.S relies on it");
-const _: () = assert!(size_of::<Cpu>() <= 16 * 1024, "the block shares its memory with the CPU's stack");
 
 impl Cpu {
     /// Places the block of CPU `index` under `top`, the upper end of its stack's memory, and makes it this CPU's, with its segments,
     /// interrupts and emergency stack.
     ///
     /// # Safety
-    /// `top` comes from [`super::mmu::stack`] for this CPU, and this is called once for it.
+    /// `top` comes from [`crate::address_space::stack`] for this CPU, and this is called once for it.
     pub unsafe fn install(top: u64, index: usize) -> &'static mut Cpu {
-        let address = (top - size_of::<Cpu>() as u64) & !63;
-        // SAFETY: the memory is mapped, zeroed, and this CPU's alone; all-zero is a valid Cpu, with `None` for its references.
-        let cpu = unsafe { &mut *(address as *mut Cpu) };
-        cpu.index = index;
-        cpu.leave = Leave::Attention;
+        // SAFETY: the caller's promise.
+        let cpu = unsafe { Cpu::place(top, index) };
         let emergency = &raw const cpu.emergency as u64 + size_of::<Emergency>() as u64;
         cpu.tss.interrupt_stacks[0] = emergency;
         cpu.tss.io_map = size_of::<Tss>() as u16;
@@ -156,7 +152,7 @@ impl Cpu {
         // SAFETY: the GDT lies in the block, which stays; its first descriptors are those that are loaded now.
         unsafe { idt::load(cpu.gdt_base(), limit) };
         // SAFETY: the block's address is canonical; Stile uses GS for nothing else.
-        unsafe { wrmsr(msr::GS_BASE, address) };
+        unsafe { wrmsr(msr::GS_BASE, &raw const *cpu as u64) };
         cpu
     }
 

@@ -15,7 +15,7 @@ mod heap;
 mod idt;
 mod instructions;
 mod interrupts;
-mod mmu;
+pub mod mmu;
 pub mod panic;
 mod ports;
 mod protected;
@@ -37,14 +37,15 @@ use core::ops::Range;
 
 use stile_blob::Mode;
 
+pub use crate::address_space::physical;
 use crate::device::Line;
 
+pub use boot::join;
 pub use cpu::Cpu;
 pub use exit::enter;
 pub use firmware::power_off;
 pub use handler::idle_interrupt;
 pub use interrupts::take as take_interrupts;
-pub use mmu::physical;
 pub use vm::{Vcpu, Vm};
 
 /// The models of the devices that the guests of this architecture have.

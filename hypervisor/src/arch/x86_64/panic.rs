@@ -4,7 +4,6 @@ use core::fmt::{self, Write};
 
 use super::cpu::Cpu;
 use super::instructions::{msr, rdmsr, read_cr};
-use super::mmu;
 use super::vmcs::{self, Field};
 use crate::backtrace::Backtrace;
 
@@ -31,7 +30,7 @@ pub fn this_cpu() -> Option<&'static Cpu> {
     // SAFETY: every CPU in 64-bit mode has the register.
     let address = unsafe { rdmsr(msr::GS_BASE) };
     // SAFETY: `Cpu::install` wrote it, or it is zero as boot.S left it.
-    (mmu::stack_of(address).is_some()).then(|| unsafe { &*(address as *const Cpu) })
+    (stack_of(address).is_some()).then(|| unsafe { &*(address as *const Cpu) })
 }
 
 /// An exception while Stile ran.
@@ -110,4 +109,4 @@ pub fn frame_pointer() -> u64 {
     value
 }
 
-pub use super::mmu::{code, stack_of};
+pub use crate::address_space::{code, stack_of};

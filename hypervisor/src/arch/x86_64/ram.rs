@@ -4,7 +4,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use stile_walk::GuestMemory;
 
-use super::{mmu, shared};
+use super::shared;
+use crate::address_space;
 use crate::vm::Vm;
 
 /// The RAM of a VM.
@@ -21,7 +22,7 @@ impl Ram {
     /// Where an address is, if it is in RAM. What is read or written there must not leave its 4 KiB: RAM is made of those.
     #[inline]
     pub fn pointer<T>(self, address: u64) -> Option<*mut T> {
-        self.0.arch.physical(address).map(|address| mmu::physical(address).cast())
+        self.0.arch.physical(address).map(|address| address_space::physical(address).cast())
     }
 
     /// Where an address is that is about to be written: what was remembered of the page is forgotten.

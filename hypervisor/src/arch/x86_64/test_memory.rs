@@ -3,8 +3,8 @@
 use stile_board::pc::TEST_MEMORY;
 use stile_decode::Width;
 
-use super::{mmu, shared};
-use crate::memory;
+use super::shared;
+use crate::{address_space, memory};
 
 const SIZE: u64 = TEST_MEMORY.end - TEST_MEMORY.start;
 
@@ -22,7 +22,7 @@ impl TestMemory {
 
     /// The place of an access at an offset, if it ends in the memory.
     fn place(&self, offset: u64, width: Width) -> Option<*mut u8> {
-        (offset.checked_add(width.bytes())? <= SIZE).then(|| mmu::physical(self.at + offset))
+        (offset.checked_add(width.bytes())? <= SIZE).then(|| address_space::physical(self.at + offset))
     }
 
     /// Reads at an offset.

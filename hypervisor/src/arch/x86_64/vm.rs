@@ -23,6 +23,7 @@ use super::test_memory::TestMemory;
 use super::virtual_apic::{self, AccessPage};
 use super::world::{Place, World};
 use super::{mmu, timer, vmx};
+use crate::address_space;
 use crate::memory::{self, TableFrames};
 use crate::vm::Start;
 
@@ -106,7 +107,7 @@ const fn ept_pointer(root: u64) -> u64 {
 fn msr_bitmap(x2apic: ApicVirtualization) -> u64 {
     let page = memory::allocate_pages(PAGE_SIZE);
     // SAFETY: the page is nobody else's.
-    let bytes = unsafe { core::slice::from_raw_parts_mut(mmu::physical(page), PAGE_SIZE as usize) };
+    let bytes = unsafe { core::slice::from_raw_parts_mut(address_space::physical(page), PAGE_SIZE as usize) };
     bytes.fill(0xff);
     for register in PASSED {
         let quarter = if register >= 0xc000_0000 { 1024 } else { 0 };
@@ -126,7 +127,7 @@ fn msr_bitmap(x2apic: ApicVirtualization) -> u64 {
 fn io_bitmaps() -> [u64; 2] {
     let pages = memory::allocate_pages(2 * PAGE_SIZE);
     // SAFETY: the pages are nobody else's.
-    unsafe { mmu::physical(pages).write_bytes(0xff, 2 * PAGE_SIZE as usize) };
+    unsafe { address_space::physical(pages).write_bytes(0xff, 2 * PAGE_SIZE as usize) };
     [pages, pages + PAGE_SIZE]
 }
 
@@ -207,7 +208,7 @@ impl Vcpu {
         let decoder = UnsafeCell::new(Decoder::new(techniques.decode_cache));
         let pages_at = memory::allocate_pages(size_of::<Pages>() as u64);
         // SAFETY: the memory is zeroed, which is a valid value, aligned to pages, and nobody else's.
-        let pages = unsafe { &*mmu::physical(pages_at).cast::<Pages>() };
+        let pages = unsafe { &*address_space::physical(pages_at).cast::<Pages>() };
         let apic = UnsafeCell::new(LocalApic::new(pages).with_least_period(timer::LEAST_PERIOD));
         let apic_level = techniques.apic_virtualization.min(vmx::features().apic);
         Vcpu {

@@ -1,0 +1,171 @@
+//! Stile's own address space.
+//!
+//! | from | what | how |
+//! | --- | --- | --- |
+//! | [`mmu::PHYSMAP`] | memory, at its physical address above this; not the image | read and write; the blob: read |
+//! | [`mmu::DEVICES`] | devices that Stile drives, likewise | read and write |
+//! | [`mmu::STACKS`] | each CPU's stack and block, with an unmapped page under it | read and write |
+//! | where the linker put the image | code; constants; data | execute; read; read and write |
+//!
+//! Nothing is both writable and executable, and nothing is mapped twice, but for what a back end's `mmu.rs` names.
+
+use core::ops::Range;
+
+use stile_paging::PAGE_SIZE;
+use stile_paging::table::{Attributes, Mapping, MemoryType, PageTable};
+use stile_sched::lock::TicketLock;
+
+use crate::arch::mmu::{self, Format, Permissions, Tables};
+use crate::direct_map;
+
+/// A run of addresses.
+pub type Span = Range<u64>;
+
+/// Bits of an address that tables translate; those above, if they are not zero, repeat the highest of them.
+const TRANSLATED: u64 = (1 << 48) - 1;
+
+// The linker script's: each back end's image has the same parts in the same order.
+unsafe extern "C" {
+    static __image_start: u8;
+    static __text_end: u8;
+    static __rodata_end: u8;
+    static __boot_stack_guard: u8;
+    static __image_end: u8;
+}
+
+/// Address of a symbol of the linker script.
+macro_rules! symbol {
+    ($name:ident) => {
+        &raw const $name as u64
+    };
+}
+
+/// The tables, and where they are.
+pub struct AddressSpace {
+    table: PageTable<Format>,
+    memory: Tables,
+    /// Physical extent of the image.
+    image: Span,
+}
+
+static ADDRESS_SPACE: TicketLock<Option<AddressSpace>> = TicketLock::new(None);
+
+/// Where the image begins.
+pub fn image_start() -> u64 {
+    symbol!(__image_start)
+}
+
+/// Physical extent of Stile itself, without the blob, if it begins at `start`.
+pub fn image_at(start: u64) -> Span {
+    start..start + (symbol!(__image_end) - symbol!(__image_start))
+}
+
+/// What was loaded after the image, in physical memory: the blob says itself how long it is, if it is there. Only while the first tables are in
+/// use.
+pub fn blob(ram: &[Span], image: &Span) -> Span {
+    let start = image.end;
+    let end = ram.iter().find(|ram| ram.contains(&image.start)).map_or(start, |ram| ram.end.max(start));
+    // SAFETY: boot.S maps the page that follows the image with it, and a header is shorter; nobody writes there.
+    let header = unsafe { core::slice::from_raw_parts(symbol!(__image_end) as *const u8, stile_blob::HEADER_LEN) };
+    let length = stile_blob::Header::parse(header).map_or(0, |header| header.total_len);
+    start..(start + length.min(end - start)).next_multiple_of(PAGE_SIZE).min(end)
+}
+
+const _: () = assert!(stile_blob::HEADER_LEN as u64 <= PAGE_SIZE);
+
+impl AddressSpace {
+    /// The image, part by part, and `ram`, in tables that are empty so far. `image` and `blob` are physical addresses.
+    pub fn new(table: PageTable<Format>, memory: Tables, ram: &[Span], image: &Span, blob: &Span) -> AddressSpace {
+        let mut space = AddressSpace { table, memory, image: image.clone() };
+        let parts = [
+            (symbol!(__image_start)..symbol!(__text_end), Permissions::CODE),
+            (symbol!(__text_end)..symbol!(__rodata_end), Permissions::READ),
+            (symbol!(__rodata_end)..symbol!(__boot_stack_guard), Permissions::READ_WRITE),
+            (symbol!(__boot_stack_guard) + PAGE_SIZE..symbol!(__image_end), Permissions::READ_WRITE),
+        ];
+        for (part, permissions) in parts {
+            space.map(part.start, space.physical_of_image(part.start), part.end - part.start, MemoryType::Normal, permissions);
+        }
+        for ram in ram {
+            direct_map::runs(ram, image, blob, |run, writable| {
+                let permissions = if writable { Permissions::READ_WRITE } else { Permissions::READ };
+                space.map(mmu::PHYSMAP + run.start, run.start, run.end - run.start, MemoryType::Normal, permissions);
+            });
+        }
+        space
+    }
+
+    /// Maps `size` bytes.
+    ///
+    /// # Panics
+    /// If that can't be: it is for what Stile can't start without.
+    pub fn map(&mut self, address: u64, output: u64, size: u64, memory: MemoryType, permissions: Permissions) {
+        let mapping = Mapping { address: address & TRANSLATED, output, size, attributes: Attributes { memory, permissions } };
+        if let Err(error) = self.table.map(&mut self.memory, mapping) {
+            panic!("Stile can't map {output:#x} at {address:#x}, {size:#x} bytes: {error:?}");
+        }
+        mmu::complete_map();
+    }
+
+    fn physical_of_image(&self, address: u64) -> u64 {
+        self.image.start + (address - symbol!(__image_start))
+    }
+
+    /// Makes it Stile's. The caller changes to it, by the physical address of its root that is returned.
+    pub fn install(self) -> u64 {
+        let root = self.table.root();
+        *ADDRESS_SPACE.lock() = Some(self);
+        root
+    }
+}
+
+fn with<T>(work: impl FnOnce(&mut AddressSpace) -> T) -> T {
+    work(ADDRESS_SPACE.lock().as_mut().expect("boot makes it before it is asked for"))
+}
+
+/// Root of the tables, for a CPU that starts.
+pub fn root() -> u64 {
+    with(|space| space.table.root())
+}
+
+/// Physical address of something in the image.
+#[allow(dead_code, reason = "not every architecture asks")]
+pub fn image_to_physical(address: u64) -> u64 {
+    with(|space| space.physical_of_image(address))
+}
+
+/// Maps a device's registers, if they are not yet, and returns their virtual address.
+pub fn device(registers: Span) -> usize {
+    let start = registers.start & !(PAGE_SIZE - 1);
+    let end = registers.end.next_multiple_of(PAGE_SIZE);
+    with(|space| {
+        if space.table.translate(&space.memory, (mmu::DEVICES + start) & TRANSLATED).is_err() {
+            space.map(mmu::DEVICES + start, start, end - start, MemoryType::Device, Permissions::READ_WRITE);
+        }
+    });
+    (mmu::DEVICES + registers.start) as usize
+}
+
+/// Maps `memory`, [`crate::stacks::SIZE`] bytes, as a CPU's stack and block, and returns the address of its upper end.
+pub fn stack(cpu: usize, memory: u64) -> u64 {
+    let Range { start, end } = mmu::STACKS.of_cpu(cpu);
+    with(|space| space.map(start, memory, end - start, MemoryType::Normal, Permissions::READ_WRITE));
+    end
+}
+
+/// Where physical memory is in the direct map.
+#[inline]
+pub fn physical(address: u64) -> *mut u8 {
+    (mmu::PHYSMAP + address) as *mut u8
+}
+
+/// Where Stile's code is: the beginning of the image.
+pub fn code() -> Span {
+    symbol!(__image_start)..symbol!(__text_end)
+}
+
+/// The mapped part of a CPU's stack that an address is in.
+pub fn stack_of(address: u64) -> Option<Span> {
+    let boot = symbol!(__boot_stack_guard) + PAGE_SIZE..symbol!(__image_end);
+    if boot.contains(&address) { Some(boot) } else { mmu::STACKS.around(address) }
+}
