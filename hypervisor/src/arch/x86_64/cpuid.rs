@@ -5,7 +5,7 @@ use core::mem::offset_of;
 use super::instructions::{CpuidResult, cpuid};
 use super::vmcs::{self, Field};
 use super::vmx::{features, secondary};
-use super::{timer, world};
+use super::{extended, timer};
 
 /// Leaves of the hypervisor's own begin here.
 const HYPERVISOR: u32 = 0x4000_0000;
@@ -116,12 +116,12 @@ pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, vcpus: u32, apic_on: bool) -> 
         }
         // State components: what this CPU answers with the guest's XCR0 in force; no supervisor states.
         0xd => {
-            let supported = world::supported_xcr0();
+            let supported = extended::supported();
             match subleaf {
                 0 => CpuidResult {
                     eax: supported as u32,
                     ebx: cpuid(0xd, 0).ebx,
-                    ecx: world::xsave_size(supported),
+                    ecx: extended::size(supported),
                     edx: (supported >> 32) as u32,
                 },
                 1 => CpuidResult { eax: cpuid(0xd, 1).eax & 0b101, ..NOTHING },

@@ -202,7 +202,7 @@ impl Vcpu {
         /// How many VPIDs were given out; 0 is Stile's own.
         static VPIDS: AtomicUsize = AtomicUsize::new(0);
         const _: () = assert!(MAX_VMS * MAX_VCPUS < 1 << 16);
-        // SAFETY: all zero is a valid World: integers, and `None`.
+        // SAFETY: all zero is a valid World: integers, and the first of the ways to start.
         let world = unsafe { memory::allocate::<World>().assume_init_mut() };
         world.setup(VPIDS.fetch_add(1, Ordering::Relaxed) as u16 + 1);
         let decoder = UnsafeCell::new(Decoder::new(techniques.decode_cache));

@@ -77,7 +77,7 @@ pub struct Features {
     pub revision: u32,
     /// The controls that Stile runs guests with.
     pub pin: u32,
-    /// As above. HLT exits come and go: see [`super::world::World::trap_waiting`].
+    /// As above.
     pub primary: u32,
     /// As above.
     pub secondary: u32,

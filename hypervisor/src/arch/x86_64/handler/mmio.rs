@@ -53,7 +53,7 @@ pub fn read(cpu: &mut Cpu, address: u64, width: Width, changed: &mut bool) -> u6
 }
 
 /// Writes a device. As above.
-#[inline]
+#[inline(never)]
 pub fn write(cpu: &mut Cpu, address: u64, width: Width, value: u64) {
     match Device::at(cpu, address) {
         Device::LocalApic(offset) => {

@@ -7,7 +7,7 @@ use super::{apic, crash, exception, inject, interrupt, skip_instruction};
 use crate::arch::x86_64::cpu::{Cpu, gpr};
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::vmcs::{self, Field};
-use crate::arch::x86_64::{cr0, interrupts, world};
+use crate::arch::x86_64::{cr0, extended, interrupts};
 use crate::cpu::Leave;
 
 /// Every exit that has no stub of its own. Its reason is the processor's.
@@ -135,9 +135,9 @@ fn xsetbv(cpu: &mut Cpu) -> Outcome {
     let user = vmcs::read(Field::GUEST_SS_RIGHTS) >> 5 & 0b11 != 0;
     if registers[gpr::RCX] as u32 == 0 && !user && is_xcr0(value) {
         // SAFETY: the vCPU is loaded here, so its world is this CPU's.
-        unsafe { cpu.vcpu().arch.world() }.xcr0 = value;
+        unsafe { cpu.vcpu().arch.world() }.extended.xcr0 = value;
         // SAFETY: the guest executed XSETBV, so there is XSAVE; the value was checked.
-        unsafe { world::write_xcr0(value) };
+        unsafe { extended::write_xcr0(value) };
         skip_instruction();
     } else {
         inject::general_protection();
@@ -150,5 +150,5 @@ fn is_xcr0(value: u64) -> bool {
     const AVX: u64 = 0b100;
     const AVX_512: u64 = 0b1110_0000;
     let together = |bits: u64, needs: u64| value & bits == 0 || value & (bits | needs) == bits | needs;
-    value & !world::supported_xcr0() == 0 && value & 1 != 0 && together(AVX, 0b10) && together(AVX_512, AVX | 0b10)
+    value & !extended::supported() == 0 && value & 1 != 0 && together(AVX, 0b10) && together(AVX_512, AVX | 0b10)
 }

@@ -1,0 +1,47 @@
+//! CR2 and the debug registers that the VMCS does not have: they are the loaded vCPU's, also while Stile runs. DR7, without which the others do
+//! nothing, is in the VMCS.
+
+use core::arch::asm;
+
+/// Their values while the vCPU is not loaded.
+#[repr(C)]
+pub struct Debug {
+    cr2: u64,
+    /// DR0 to DR3.
+    addresses: [u64; 4],
+    dr6: u64,
+}
+
+impl Debug {
+    /// As after reset or INIT (the manual, "Processor State Following Power-up, Reset, or INIT").
+    pub fn reset(&mut self) {
+        *self = Debug { cr2: 0, addresses: [0; 4], dr6: 0xffff_0ff0 };
+    }
+
+    /// Brings them onto this CPU.
+    pub fn load(&self) {
+        let [a, b, c, d] = self.addresses;
+        // SAFETY: the registers are the guest's, and do nothing while Stile runs: after an exit DR7 enables none.
+        unsafe {
+            asm!(
+                "mov cr2, {cr2}", "mov dr0, {a}", "mov dr1, {b}", "mov dr2, {c}", "mov dr3, {d}", "mov dr6, {dr6}",
+                cr2 = in(reg) self.cr2, a = in(reg) a, b = in(reg) b, c = in(reg) c, d = in(reg) d, dr6 = in(reg) self.dr6,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+
+    /// The reverse.
+    pub fn put(&mut self) {
+        let [a, b, c, d]: [u64; 4];
+        // SAFETY: reading changes nothing.
+        unsafe {
+            asm!(
+                "mov {cr2}, cr2", "mov {a}, dr0", "mov {b}, dr1", "mov {c}, dr2", "mov {d}, dr3", "mov {dr6}, dr6",
+                cr2 = out(reg) self.cr2, a = out(reg) a, b = out(reg) b, c = out(reg) c, d = out(reg) d, dr6 = out(reg) self.dr6,
+                options(nostack, preserves_flags)
+            );
+        }
+        self.addresses = [a, b, c, d];
+    }
+}

@@ -1,0 +1,38 @@
+//! The host's part of a VMCS.
+
+use super::cpu::Cpu;
+use super::instructions::{msr, rdmsr, read_cr};
+use super::vmcs::{self, Field};
+use super::{exit, idt};
+
+/// Writes it: when a vCPU comes to a CPU, and not again while it stays.
+pub fn write(cpu: &Cpu) {
+    let fields = [
+        (Field::HOST_CR0, read_cr!("cr0")),
+        (Field::HOST_CR3, read_cr!("cr3")),
+        (Field::HOST_CR4, read_cr!("cr4")),
+        (Field::HOST_CS, super::cpu::CODE.into()),
+        (Field::HOST_SS, super::cpu::DATA.into()),
+        (Field::HOST_DS, super::cpu::DATA.into()),
+        (Field::HOST_ES, super::cpu::DATA.into()),
+        (Field::HOST_FS, 0),
+        (Field::HOST_GS, 0),
+        (Field::HOST_TR, super::cpu::TASK.into()),
+        (Field::HOST_FS_BASE, 0),
+        (Field::HOST_GS_BASE, &raw const *cpu as u64),
+        (Field::HOST_TR_BASE, cpu.tss_base()),
+        (Field::HOST_GDTR_BASE, cpu.gdt_base()),
+        (Field::HOST_IDTR_BASE, idt::base()),
+        (Field::HOST_SYSENTER_ESP, 0),
+        (Field::HOST_SYSENTER_EIP, 0),
+        // SAFETY: every CPU in 64-bit mode has these two.
+        (Field::HOST_EFER, unsafe { rdmsr(msr::IA32_EFER) }),
+        // SAFETY: as above.
+        (Field::HOST_PAT, unsafe { rdmsr(msr::IA32_PAT) }),
+        (Field::HOST_RSP, &raw const *cpu as u64),
+        (Field::HOST_RIP, exit::entry_point()),
+    ];
+    for (field, value) in fields {
+        vmcs::write(field, value);
+    }
+}
