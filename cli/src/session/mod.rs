@@ -1,6 +1,7 @@
 //! One run of the emulator, from start to exit status: consoles to the user, keys to the guests, messages to the account.
 
 mod conclusion;
+mod console;
 mod demux;
 mod exits;
 mod input;
@@ -10,8 +11,10 @@ mod lines;
 mod logs;
 mod marks;
 mod outcome;
+mod output;
 mod tail;
 mod terminal;
+mod typing;
 mod view;
 
 use std::io;
@@ -20,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use signal_hook::consts::{SIGINT, SIGQUIT};
-use stile_wire::{Channel, Command, Event, VmState};
+use stile_wire::Command;
 
 pub use exits::{By, Exits, SAME_MEMORY, catalogue};
 pub use keys::HELP as KEYS;
@@ -28,14 +31,12 @@ pub use tail::plain;
 
 use crate::emulator::{Emulator, Machine};
 use crate::initramfs::Marks;
-use demux::Piece;
+use console::Console;
 use input::{Input, Inputs};
-use keys::{Action, Keys};
-use line::{Leaf, Line, Vm};
+use keys::Keys;
+use line::Line;
 use logs::Logs;
-use marks::{Filter, Part, Show};
-use outcome::{End, Fate};
-use tail::Tail;
+use outcome::End;
 use view::View;
 
 /// How many lines of a console are shown when a run ends badly.
@@ -49,9 +50,6 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// How long after the last output an unfinished line is shown.
 const IDLE: Duration = Duration::from_millis(100);
-
-/// End of transmission: what a terminal sends for the end of input.
-const EOT: u8 = 0x04;
 
 /// What the small system of [`crate::initramfs`] in a VM does.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,45 +142,6 @@ fn command_line(request: &Request) -> String {
     request.machine.command_line(&request.image)
 }
 
-/// One VM's console.
-struct Console {
-    /// The index of the line that has it, and the VM's number there.
-    line: usize,
-    vm: u8,
-    system: Option<System>,
-    /// Takes the system's marks out.
-    filter: Option<Filter>,
-    tail: Tail,
-}
-
-impl Console {
-    fn new(leaf: &Leaf<'_>) -> Self {
-        let (line, vm, system) = (leaf.line, leaf.vm, leaf.guest.system.clone());
-        let mut console = Self { line, vm, system, filter: None, tail: Tail::default() };
-        console.start();
-        console
-    }
-
-    /// The VM starts, for the first time or again.
-    fn start(&mut self) {
-        self.filter =
-            self.system.as_ref().map(|system| Filter::new(system.marks.clone(), if system.command { Show::Command } else { Show::All }));
-    }
-
-    fn has_shell(&self) -> bool {
-        self.system.as_ref().is_some_and(|system| !system.command)
-    }
-
-    fn has_command(&self) -> bool {
-        self.system.as_ref().is_some_and(|system| system.command)
-    }
-
-    /// Whether input reaches the one who reads it: a system that is starting would lose it.
-    fn is_ready(&self) -> bool {
-        self.filter.as_ref().is_none_or(Filter::has_begun)
-    }
-}
-
 struct Session<'a> {
     /// The machine's line, and those of Stiles in its VMs.
     lines: Vec<Line>,
@@ -273,169 +232,6 @@ impl Session<'_> {
             self.view.text(&line);
             self.last_error = line;
         }
-    }
-
-    /// Bytes of a line.
-    fn feed(&mut self, line: usize, bytes: &[u8]) -> io::Result<()> {
-        for piece in self.lines[line].demux.feed(bytes) {
-            self.piece(line, piece)?;
-        }
-        Ok(())
-    }
-
-    fn piece(&mut self, line: usize, piece: Piece) -> io::Result<()> {
-        match piece {
-            Piece::Text(Channel::LOG, text) => {
-                self.lines[line].log.push(&text);
-                let shown = self.lines[line].shown_log(&text);
-                self.logs.stile(&shown);
-                self.view.log(&shown);
-            }
-            Piece::Text(channel, text) => match channel.vm().and_then(|vm| self.lines[line].vms.get(usize::from(vm)).copied()) {
-                Some(Vm::Console(console)) => self.console(console, &text)?,
-                Some(Vm::Stile(inner)) => self.feed(inner, &text)?,
-                None => {}
-            },
-            Piece::Event(event) => self.event(line, &event)?,
-            Piece::Bad(error) => self.logs.stile(format!("[a message was lost: {error}]\n").as_bytes()),
-        }
-        Ok(())
-    }
-
-    fn console(&mut self, vm: usize, text: &[u8]) -> io::Result<()> {
-        let Some(console) = self.consoles.get_mut(vm) else { return Ok(()) };
-        let was_ready = console.is_ready();
-        let parts = match &mut console.filter {
-            Some(filter) => filter.feed(text),
-            None => vec![Part::Shown(text.to_vec())],
-        };
-        let became_ready = !was_ready && console.is_ready();
-        self.show(vm, parts)?;
-        if became_ready {
-            self.pass_on();
-        }
-        Ok(())
-    }
-
-    fn show(&mut self, vm: usize, parts: Vec<Part>) -> io::Result<()> {
-        for part in parts {
-            let (Part::Shown(text) | Part::Hidden(text)) = &part;
-            self.logs.console(vm, text);
-            self.consoles[vm].tail.push(text);
-            if let Part::Shown(text) = &part {
-                self.view.console(vm, text)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn event(&mut self, line: usize, event: &Event) -> io::Result<()> {
-        self.logs.event(&self.lines[line].name, event);
-        self.lines[line].exits.take(event);
-        let Some(vm) = self.lines[line].story.tell(event) else { return Ok(()) };
-        let resets = matches!(event, Event::Vm { state: VmState::Reset, .. });
-        let console = match self.lines[line].vms[vm] {
-            Vm::Console(console) => console,
-            Vm::Stile(inner) if resets => {
-                self.lines[inner].restart();
-                self.consoles.iter_mut().filter(|console| console.line == inner).for_each(Console::start);
-                return Ok(());
-            }
-            Vm::Stile(_) => return Ok(()),
-        };
-        if resets {
-            self.consoles[console].start();
-        }
-        let over = self.fate(console) != Fate::Running;
-        if over && self.interactive && self.names.len() > 1 {
-            self.view.note(&format!("{} is off", self.names[console]));
-            if console == self.view.focus()
-                && let Some(next) = (0..self.consoles.len()).find(|&console| self.fate(console) == Fate::Running)
-            {
-                self.view.switch(next, &self.names, &self.consoles[next].tail)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// What became of a console's VM.
-    fn fate(&self, console: usize) -> Fate {
-        let Console { line, vm, .. } = self.consoles[console];
-        self.lines[line].story.fates[usize::from(vm)]
-    }
-
-    fn keys(&mut self, bytes: &[u8]) -> io::Result<Option<End>> {
-        let count = self.names.len();
-        for action in self.keys.feed(bytes) {
-            let focus = self.view.focus();
-            let to = match action {
-                Action::Leave => return Ok(Some(End::Left)),
-                Action::Send(bytes) => {
-                    self.send(focus, &bytes);
-                    continue;
-                }
-                Action::List => {
-                    self.list();
-                    continue;
-                }
-                Action::Next => (focus + 1) % count,
-                Action::Previous => (focus + count - 1) % count,
-                Action::Show(vm) => vm,
-            };
-            if let Some(console) = self.consoles.get(to) {
-                self.view.switch(to, &self.names, &console.tail)?;
-            }
-        }
-        Ok(None)
-    }
-
-    fn list(&mut self) {
-        let mut text = String::new();
-        for (vm, name) in self.names.iter().enumerate() {
-            let shown = if vm == self.view.focus() { '*' } else { ' ' };
-            let fate = match self.fate(vm) {
-                Fate::Waiting => "has not started",
-                Fate::Running => "runs",
-                Fate::Off | Fate::Exited(_) => "is off",
-                Fate::Crashed(_) => "crashed",
-            };
-            text += &format!("{shown} {} {name} {fate}\n", vm + 1);
-        }
-        // The guest's cursor is somewhere in a line.
-        self.view.text("\n");
-        self.view.note(&text);
-        self.view.note(KEYS);
-    }
-
-    /// Gives piped input to the first VM when it is ready for it.
-    fn pass_on(&mut self) {
-        let Some(console) = self.consoles.first() else { return };
-        if !console.is_ready() {
-            return;
-        }
-        let shell = console.has_shell();
-        let bytes = std::mem::take(&mut self.waiting);
-        self.send(0, &bytes);
-        // A shell ends at the end of its input, as it would in a pipe; other guests are not told.
-        if std::mem::take(&mut self.waiting_end) && shell {
-            self.send(0, &[EOT]);
-        }
-    }
-
-    fn send(&mut self, console: usize, bytes: &[u8]) {
-        let Some(&Console { line, vm, .. }) = self.consoles.get(console) else { return };
-        if bytes.is_empty() {
-            return;
-        }
-        let line = line::to_console(&mut self.lines, line, vm, bytes);
-        // It fails only when the emulator is gone, which the closed line tells, too.
-        let _ = self.inputs.line.send(line);
-    }
-
-    fn command(&mut self, command: &Command) {
-        let line = line::command(&mut self.lines, command);
-        // As in `send`.
-        let _ = self.inputs.line.send(line);
     }
 
     /// The line is closed: reaps the emulator.

@@ -1,0 +1,104 @@
+//! What comes over the lines: text to the user and to the logs, messages to the account.
+
+use std::io;
+
+use stile_wire::{Channel, Event, VmState};
+
+use super::Session;
+use super::console::Console;
+use super::demux::Piece;
+use super::line::Vm;
+use super::marks::Part;
+use super::outcome::Fate;
+
+impl Session<'_> {
+    /// Bytes of a line.
+    pub(super) fn feed(&mut self, line: usize, bytes: &[u8]) -> io::Result<()> {
+        for piece in self.lines[line].demux.feed(bytes) {
+            self.piece(line, piece)?;
+        }
+        Ok(())
+    }
+
+    fn piece(&mut self, line: usize, piece: Piece) -> io::Result<()> {
+        match piece {
+            Piece::Text(Channel::LOG, text) => {
+                self.lines[line].log.push(&text);
+                let shown = self.lines[line].shown_log(&text);
+                self.logs.stile(&shown);
+                self.view.log(&shown);
+            }
+            Piece::Text(channel, text) => match channel.vm().and_then(|vm| self.lines[line].vms.get(usize::from(vm)).copied()) {
+                Some(Vm::Console(console)) => self.console(console, &text)?,
+                Some(Vm::Stile(inner)) => self.feed(inner, &text)?,
+                None => {}
+            },
+            Piece::Event(event) => self.event(line, &event)?,
+            Piece::Bad(error) => self.logs.stile(format!("[a message was lost: {error}]\n").as_bytes()),
+        }
+        Ok(())
+    }
+
+    fn console(&mut self, vm: usize, text: &[u8]) -> io::Result<()> {
+        let Some(console) = self.consoles.get_mut(vm) else { return Ok(()) };
+        let was_ready = console.is_ready();
+        let parts = match &mut console.filter {
+            Some(filter) => filter.feed(text),
+            None => vec![Part::Shown(text.to_vec())],
+        };
+        let became_ready = !was_ready && console.is_ready();
+        self.show(vm, parts)?;
+        if became_ready {
+            self.pass_on();
+        }
+        Ok(())
+    }
+
+    /// Parts of what a VM said, some of which are shown.
+    pub(super) fn show(&mut self, vm: usize, parts: Vec<Part>) -> io::Result<()> {
+        for part in parts {
+            let (Part::Shown(text) | Part::Hidden(text)) = &part;
+            self.logs.console(vm, text);
+            self.consoles[vm].tail.push(text);
+            if let Part::Shown(text) = &part {
+                self.view.console(vm, text)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, line: usize, event: &Event) -> io::Result<()> {
+        self.logs.event(&self.lines[line].name, event);
+        self.lines[line].exits.take(event);
+        let Some(vm) = self.lines[line].story.tell(event) else { return Ok(()) };
+        let resets = matches!(event, Event::Vm { state: VmState::Reset, .. });
+        let console = match self.lines[line].vms[vm] {
+            Vm::Console(console) => console,
+            Vm::Stile(inner) if resets => {
+                self.lines[inner].restart();
+                self.consoles.iter_mut().filter(|console| console.line == inner).for_each(Console::start);
+                return Ok(());
+            }
+            Vm::Stile(_) => return Ok(()),
+        };
+        if resets {
+            self.consoles[console].start();
+        }
+        let over = self.fate(console) != Fate::Running;
+        if over && self.interactive && self.names.len() > 1 {
+            self.view.note(&format!("{} is off", self.names[console]));
+            if console == self.view.focus()
+                && let Some(next) = (0..self.consoles.len()).find(|&console| self.fate(console) == Fate::Running)
+            {
+                self.view.switch(next, &self.names, &self.consoles[next].tail)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What became of a console's VM.
+    pub(super) fn fate(&self, console: usize) -> Fate {
+        let Console { line, vm, .. } = self.consoles[console];
+        self.lines[line].story.fates[usize::from(vm)]
+    }
+}

@@ -1,0 +1,91 @@
+//! What the user types: to the guests, and to this program.
+
+use std::io;
+
+use stile_wire::Command;
+
+use super::console::Console;
+use super::keys::{Action, HELP};
+use super::outcome::{End, Fate};
+use super::{Session, line};
+
+/// End of transmission: what a terminal sends for the end of input.
+const EOT: u8 = 0x04;
+
+impl Session<'_> {
+    /// Bytes from the terminal. Returns how the run ends if they end it.
+    pub(super) fn keys(&mut self, bytes: &[u8]) -> io::Result<Option<End>> {
+        let count = self.names.len();
+        for action in self.keys.feed(bytes) {
+            let focus = self.view.focus();
+            let to = match action {
+                Action::Leave => return Ok(Some(End::Left)),
+                Action::Send(bytes) => {
+                    self.send(focus, &bytes);
+                    continue;
+                }
+                Action::List => {
+                    self.list();
+                    continue;
+                }
+                Action::Next => (focus + 1) % count,
+                Action::Previous => (focus + count - 1) % count,
+                Action::Show(vm) => vm,
+            };
+            if let Some(console) = self.consoles.get(to) {
+                self.view.switch(to, &self.names, &console.tail)?;
+            }
+        }
+        Ok(None)
+    }
+
+    fn list(&mut self) {
+        let mut text = String::new();
+        for (vm, name) in self.names.iter().enumerate() {
+            let shown = if vm == self.view.focus() { '*' } else { ' ' };
+            let fate = match self.fate(vm) {
+                Fate::Waiting => "has not started",
+                Fate::Running => "runs",
+                Fate::Off | Fate::Exited(_) => "is off",
+                Fate::Crashed(_) => "crashed",
+            };
+            text += &format!("{shown} {} {name} {fate}\n", vm + 1);
+        }
+        // The guest's cursor is somewhere in a line.
+        self.view.text("\n");
+        self.view.note(&text);
+        self.view.note(HELP);
+    }
+
+    /// Gives piped input to the first VM when it is ready for it.
+    pub(super) fn pass_on(&mut self) {
+        let Some(console) = self.consoles.first() else { return };
+        if !console.is_ready() {
+            return;
+        }
+        let shell = console.has_shell();
+        let bytes = std::mem::take(&mut self.waiting);
+        self.send(0, &bytes);
+        // A shell ends at the end of its input, as it would in a pipe; other guests are not told.
+        if std::mem::take(&mut self.waiting_end) && shell {
+            self.send(0, &[EOT]);
+        }
+    }
+
+    fn send(&mut self, console: usize, bytes: &[u8]) {
+        let Some(&Console { line, vm, .. }) = self.consoles.get(console) else { return };
+        if bytes.is_empty() {
+            return;
+        }
+        let line = line::to_console(&mut self.lines, line, vm, bytes);
+        // It fails only when the emulator is gone, which the closed line tells, too.
+        let _ = self.inputs.line.send(line);
+    }
+
+    /// Tells Stile something.
+    pub(super) fn command(&mut self, command: &Command) {
+        let line = line::command(&mut self.lines, command);
+        // As in `send`.
+        let _ = self.inputs.line.send(line);
+    }
+}
