@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use stile_blob::{OnReset, Techniques};
 
 use super::client::{self, Vm};
 use super::linux;
+use super::vm::vm;
 use crate::config::{Arch, DebianKernel, InitrdSource, KernelSource, VmConfig};
 use crate::debian::{self, Freshness};
 use crate::image::{self, Seed, VmFiles};
@@ -71,20 +71,7 @@ impl Debian {
 
 impl Guest<'_> {
     fn config(&self) -> VmConfig {
-        VmConfig {
-            name: self.name.into(),
-            kernel: self.source.clone(),
-            initrd: InitrdSource::Busybox,
-            append: String::new(),
-            memory: self.memory,
-            vcpus: self.vcpus,
-            cpus: 0,
-            pinned: false,
-            on_reset: OnReset::Stop,
-            exec: None,
-            domains: Vec::new(),
-            techniques: Techniques::default(),
-        }
+        VmConfig { initrd: InitrdSource::Busybox, ..vm(self.name, self.source.clone(), self.memory, self.vcpus) }
     }
 }
 

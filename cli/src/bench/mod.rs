@@ -22,6 +22,7 @@ mod probe;
 mod record;
 mod report;
 mod under_stile;
+mod vm;
 mod vmx;
 
 use anyhow::{Context, Result};

@@ -2,11 +2,11 @@
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
-use stile_blob::{OnReset, Techniques};
+use stile_blob::Techniques;
 
 use super::operation::{Needs, Operation};
 use crate::cargo;
-use crate::config::{Arch, InitrdSource, KernelSource, VmConfig};
+use crate::config::{Arch, KernelSource, VmConfig};
 use crate::image::Kernel;
 
 /// The probe's package and program.
@@ -54,20 +54,7 @@ pub fn arguments(operations: &[Operation], iterations: u32) -> String {
 
 /// A VM for it, with the vCPUs that operations need.
 pub fn vm(needs: Needs, techniques: Techniques) -> VmConfig {
-    VmConfig {
-        name: PACKAGE.into(),
-        kernel: KernelSource::File(PACKAGE.into()),
-        initrd: InitrdSource::None,
-        append: String::new(),
-        memory: MEMORY,
-        vcpus: needs.vcpus(),
-        cpus: 0,
-        pinned: false,
-        on_reset: OnReset::Stop,
-        exec: None,
-        domains: Vec::new(),
-        techniques,
-    }
+    VmConfig { techniques, ..super::vm::vm(PACKAGE, KernelSource::File(PACKAGE.into()), MEMORY, needs.vcpus()) }
 }
 
 /// What the probe says of an operation.

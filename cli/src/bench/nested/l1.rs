@@ -1,7 +1,6 @@
 //! The hypervisors in the VM.
 
 use anyhow::{Context, Result, ensure};
-use stile_blob::{OnReset, Techniques};
 
 use super::l0::{L0, Output, Request};
 use super::operations::SYSCALL;
@@ -9,7 +8,8 @@ use crate::bench::host::{client_archive, client_boot_arguments};
 use crate::bench::operation::Operation;
 use crate::bench::probe;
 use crate::bench::under_stile::Until;
-use crate::config::{DebianKernel, DomainConfig, InitrdSource, KernelSource, VmConfig};
+use crate::bench::vm::vm;
+use crate::config::{DebianKernel, DomainConfig, KernelSource, VmConfig};
 use crate::debian::{self, Freshness};
 use crate::image::VmFiles;
 
@@ -131,18 +131,5 @@ pub fn debian_kernel() -> Result<Vec<u8>> {
 
 /// The VM of a Debian with so many vCPUs and bytes of memory, but for its EL2.
 pub fn debian(vcpus: u8, memory: u64) -> VmConfig {
-    VmConfig {
-        name: NAME.into(),
-        kernel: KernelSource::Debian(DebianKernel::Newest),
-        initrd: InitrdSource::None,
-        append: String::new(),
-        memory,
-        vcpus,
-        cpus: 0,
-        pinned: false,
-        on_reset: OnReset::Stop,
-        exec: None,
-        domains: Vec::new(),
-        techniques: Techniques::default(),
-    }
+    vm(NAME, KernelSource::Debian(DebianKernel::Newest), memory, vcpus)
 }

@@ -8,14 +8,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
-use stile_blob::OnReset;
 use stile_board::map;
 
 use super::system::{self, System};
 use super::work::Work;
-use crate::bench::counts;
 use crate::bench::host::Host;
-use crate::config::{InitrdSource, KernelSource, VmConfig};
+use crate::bench::{self, counts};
+use crate::config::{KernelSource, VmConfig};
 
 /// What a run is of.
 #[derive(Debug, Clone, Copy)]
@@ -71,20 +70,7 @@ fn named(reason: &str) -> String {
 
 /// The guest as a VM: each of its CPUs has a physical one for itself.
 fn vm(job: &Job<'_>) -> VmConfig {
-    VmConfig {
-        name: "guest".into(),
-        kernel: KernelSource::File("kernel".into()),
-        initrd: InitrdSource::None,
-        append: String::new(),
-        memory: system::MEMORY,
-        vcpus: job.work.vcpus,
-        cpus: 0,
-        pinned: true,
-        on_reset: OnReset::Stop,
-        exec: None,
-        domains: Vec::new(),
-        techniques: Default::default(),
-    }
+    VmConfig { pinned: true, ..bench::vm::vm("guest", KernelSource::File("kernel".into()), system::MEMORY, job.work.vcpus) }
 }
 
 impl Counts {

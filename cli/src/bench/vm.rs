@@ -1,0 +1,23 @@
+//! VMs for measurements.
+
+use stile_blob::{OnReset, Techniques};
+
+use crate::config::{InitrdSource, KernelSource, VmConfig};
+
+/// A VM of which nothing else is said, and which ends when it resets. `memory` is in bytes.
+pub fn vm(name: &str, kernel: KernelSource, memory: u64, vcpus: u8) -> VmConfig {
+    VmConfig {
+        name: name.into(),
+        kernel,
+        initrd: InitrdSource::None,
+        append: String::new(),
+        memory,
+        vcpus,
+        cpus: 0,
+        pinned: false,
+        on_reset: OnReset::Stop,
+        exec: None,
+        domains: Vec::new(),
+        techniques: Techniques::default(),
+    }
+}
