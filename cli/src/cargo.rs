@@ -1,12 +1,13 @@
 //! Builds programs of this repository with cargo: the hypervisor and the test guests.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
+use crate::child;
 use crate::config::Arch;
 use crate::exit;
 use crate::progress::Task;
@@ -96,14 +97,7 @@ pub fn build(mut command: Command, what: &str) -> Result<Vec<(String, PathBuf)>>
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|error| exit::lacking(format!("cargo does not run ({error}): install a Rust toolchain")))?;
-    let stderr = child.stderr.take();
-    let errors = std::thread::spawn(move || {
-        let mut text = String::new();
-        if let Some(mut stderr) = stderr {
-            let _ = stderr.read_to_string(&mut text);
-        }
-        text
-    });
+    let errors = child::errors_of(&mut child);
     let mut programs = Vec::new();
     let mut task = None;
     for line in BufReader::new(child.stdout.take().context("cargo has no output")?).lines() {

@@ -1,13 +1,14 @@
 //! apt with a configuration of its own, for one suite of Debian's archive.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
 use super::index::{self, Package};
+use crate::child;
 use crate::config::Arch;
 use crate::exit;
 use crate::progress::Task;
@@ -136,14 +137,7 @@ impl Apt {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| exit::lacking(format!("apt-get does not run: {error}")))?;
-        let stderr = child.stderr.take();
-        let errors = std::thread::spawn(move || {
-            let mut text = String::new();
-            if let Some(mut stderr) = stderr {
-                let _ = stderr.read_to_string(&mut text);
-            }
-            text
-        });
+        let errors = child::errors_of(&mut child);
         if let Some(stdout) = child.stdout.take() {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if let Some(percent) = progress(&line) {
