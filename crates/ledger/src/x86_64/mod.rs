@@ -21,6 +21,8 @@ pub mod reason {
         VMCALL,
         /// The guest waits.
         HLT,
+        /// The guest waits for another vCPU, in a loop.
+        PAUSE,
         /// IN or OUT. Dynamic key: [`key::port`](super::key::port).
         IO,
         /// RDMSR. Dynamic key: [`key::msr`](super::key::msr).

@@ -1,7 +1,7 @@
 //! Other CPUs: started, stopped, and spoken to.
 
 use core::arch::asm;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::check;
 use super::firmware::cpus;
@@ -194,5 +194,98 @@ pub fn nmis_at_once(_: u64) -> Result<(), &'static str> {
     }
     crate::machine::cli();
     check!(whole == ROUNDS, "one is lost");
+    Ok(())
+}
+
+/// Two CPUs that wait for each other by PAUSE, in turns: on one physical CPU, who waits gives it away long before its slice is over.
+pub fn turns(_: u64) -> Result<(), &'static str> {
+    const ROUNDS: u32 = 100;
+    /// A tenth of a slice, for each turn.
+    const MOST: u64 = 50_000;
+    static TURN: AtomicU32 = AtomicU32::new(0);
+    fn wait_for(turn: u32) {
+        while TURN.load(Ordering::SeqCst) != turn {
+            core::hint::spin_loop();
+        }
+    }
+    if cpus() == 1 {
+        return Ok(());
+    }
+    apic::enable();
+    TURN.store(0, Ordering::SeqCst);
+    others::give(|| {
+        if apic::id() != 1 {
+            // The rest are not in the way.
+            crate::machine::sti();
+            while TURN.load(Ordering::SeqCst) < 2 * ROUNDS {
+                // SAFETY: the end of the turns is told by an NMI.
+                unsafe { asm!("hlt", options(nostack)) };
+            }
+            crate::machine::cli();
+            return;
+        }
+        for round in 0..ROUNDS {
+            wait_for(2 * round + 1);
+            TURN.store(2 * round + 2, Ordering::SeqCst);
+        }
+    });
+    let mut start = 0;
+    for round in 0..ROUNDS {
+        if round == 1 {
+            start = crate::machine::ticks();
+        }
+        TURN.store(2 * round + 1, Ordering::SeqCst);
+        wait_for(2 * round + 2);
+    }
+    let took = crate::machine::ticks() - start;
+    exception::handle(2, None);
+    apic::send(0, command::OTHERS | command::NMI | command::ASSERT);
+    let all = || DONE.load(Ordering::SeqCst) == cpus() - 1 && COUNTS[2].load(Ordering::SeqCst) == u64::from(cpus() - 1);
+    check!(wait(all), "they do not end");
+    check!(took < u64::from(2 * ROUNDS) * MOST, "who waits keeps the CPU");
+    Ok(())
+}
+
+/// An NMI does not come between STI and the next instruction, also if that exits.
+pub fn nmis_in_a_shadow(_: u64) -> Result<(), &'static str> {
+    const NMIS: u64 = 40;
+    static GOES_ON: AtomicU32 = AtomicU32::new(0);
+    static SHADOW: AtomicU64 = AtomicU64::new(0);
+    static WRONG: AtomicU32 = AtomicU32::new(0);
+    if cpus() == 1 {
+        return Ok(());
+    }
+    apic::enable();
+    GOES_ON.store(1, Ordering::SeqCst);
+    exception::handle(
+        2,
+        Some(|place| WRONG.store(WRONG.load(Ordering::SeqCst) + u32::from(place == SHADOW.load(Ordering::SeqCst)), Ordering::SeqCst)),
+    );
+    others::give(|| {
+        if apic::id() != 1 {
+            return;
+        }
+        while GOES_ON.load(Ordering::SeqCst) != 0 {
+            // SAFETY: the line status is read.
+            unsafe {
+                asm!(
+                    "lea {place}, [rip + 2f]", "mov [{shadow}], {place}", "sti", "2: in al, dx", "nop", "cli",
+                    place = out(reg) _, shadow = in(reg) SHADOW.as_ptr(), out("al") _, in("dx") 0x3f8u16 + 5,
+                );
+            }
+        }
+    });
+    let mut come = 0;
+    while come < NMIS {
+        apic::send(1, command::NMI | command::ASSERT);
+        if !wait(|| COUNTS[2].load(Ordering::SeqCst) > come) {
+            break;
+        }
+        come += 1;
+    }
+    GOES_ON.store(0, Ordering::SeqCst);
+    check!(wait(|| DONE.load(Ordering::SeqCst) == cpus() - 1), "they do not end");
+    check!(come == NMIS && COUNTS[2].load(Ordering::SeqCst) == NMIS, "one does not come, or twice");
+    check!(WRONG.load(Ordering::SeqCst) == 0, "one comes right after STI");
     Ok(())
 }

@@ -20,6 +20,7 @@ mod instructions;
 mod interrupts;
 pub mod mmu;
 pub mod panic;
+mod pauses;
 mod ports;
 mod protected;
 mod ram;
@@ -80,9 +81,11 @@ pub fn wait_for_interrupt() {
     unsafe { core::arch::asm!("sti", "hlt", "cli", options(nostack)) };
 }
 
-/// Chooses whether HLT exits for the vCPU that is loaded.
-pub fn trap_waiting(_cpu: &Cpu, _on: bool) {
-    // It does always: a HLT that does not exit is woken only by what the processor itself delivers to the guest.
+/// Chooses whether the vCPU that is loaded exits as it waits: in a loop of PAUSE. By HLT it always does, for one that does not exit is woken only by
+/// what the processor itself delivers to the guest.
+pub fn trap_waiting(cpu: &Cpu, on: bool) {
+    // SAFETY: the vCPU is loaded here.
+    unsafe { cpu.vcpu().arch.world() }.pauses.trap(on);
 }
 
 /// Whether an interrupt is pending that would end the loaded vCPU's wait.

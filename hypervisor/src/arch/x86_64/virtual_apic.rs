@@ -130,7 +130,9 @@ pub fn write_controls(cpu: &mut Cpu) {
     vmcs::write(Field::PIN_CONTROLS, pin.into());
     vmcs::write(Field::PRIMARY_CONTROLS, primary.into());
     Cpu::note_window(false);
-    vmcs::write(Field::SECONDARY_CONTROLS, secondary.into());
+    // SAFETY: the vCPU is loaded here.
+    let pauses = unsafe { arch.world() }.pauses.control();
+    vmcs::write(Field::SECONDARY_CONTROLS, u64::from(secondary) | pauses);
     vmcs::write(Field::MSR_BITMAP, msr_bitmap);
     // Who works on the registers from here on finds what the other has left.
     cpu.apic().refresh();

@@ -43,6 +43,7 @@ pub mod secondary {
     pub const WBINVD: u32 = 1 << 6;
     pub const UNRESTRICTED_GUEST: u32 = 1 << 7;
     pub const APIC_REGISTERS: u32 = 1 << 8;
+    pub const PAUSE_LOOPS: u32 = 1 << 10;
     pub const INTERRUPT_DELIVERY: u32 = 1 << 9;
     pub const INVPCID: u32 = 1 << 12;
 }
@@ -81,7 +82,9 @@ pub struct Features {
     pub primary: u32,
     /// As above.
     pub secondary: u32,
-    /// As above.
+    /// Whether loops of PAUSE can exit. The control comes and goes: see [`super::pauses`].
+    pub pause_loops: bool,
+    /// As [`Features::pin`].
     pub exit: u32,
     /// As above; without [`entry::IA32E_GUEST`].
     pub entry: u32,
@@ -186,7 +189,8 @@ pub fn detect() -> Result<Features, &'static str> {
     };
     let revision = basic as u32 & 0x7fff_ffff;
     let apic = apic_virtualization();
-    Ok(Features { apic, largest_page, revision, pin, primary, secondary, exit, entry, cr0: fixed[0], cr4: fixed[1] })
+    let pause_loops = controls(SECONDARY, secondary::PAUSE_LOOPS, 0).is_some();
+    Ok(Features { apic, largest_page, revision, pin, primary, secondary, pause_loops, exit, entry, cr0: fixed[0], cr4: fixed[1] })
 }
 
 /// Enters VMX operation on this CPU, for good.

@@ -10,6 +10,7 @@ use super::cpu::{Cpu, gpr};
 use super::debug::Debug;
 use super::extended::Extended;
 use super::instructions::{cpuid, msr, rdmsr, wrmsr};
+use super::pauses::Pauses;
 use super::start_state::Start;
 use super::virtual_apic::AccessPage;
 use super::vmcs::{self, Field};
@@ -44,6 +45,8 @@ pub struct World {
     debug: Debug,
     /// The vCPU waits by HLT, which is behind it.
     pub halted: bool,
+    /// Whether it exits as it waits by PAUSE.
+    pub pauses: Pauses,
 }
 
 /// What a VMCS needs to know of its VM.
@@ -114,6 +117,9 @@ impl World {
         if fresh {
             self.write_controls(place);
             self.start.write(self.tsc_offset);
+            self.pauses.reset(cpu.waiting_trapped);
+        } else {
+            self.pauses.trap(cpu.waiting_trapped);
         }
         if self.host != cpu.index + 1 {
             self.host = cpu.index + 1;

@@ -40,6 +40,12 @@ extern "C" fn handle_other(cpu: &mut Cpu, reason: u64) -> Outcome {
         basic::APIC_WRITE => apic::written(cpu),
         basic::EOI => apic::ended(cpu),
         basic::PRIORITY => apic::priority_lowered(cpu),
+        basic::PAUSE => {
+            // It waits for another vCPU, and others want this CPU.
+            skip_instruction();
+            cpu.leave = Leave::Yield;
+            Outcome::leave(reason::PAUSE.other())
+        }
         basic::RDPMC => {
             inject::general_protection();
             Outcome::again(reason::RDPMC.other())
