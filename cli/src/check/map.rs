@@ -69,11 +69,11 @@ pub fn ports() -> Vec<Vec<String>> {
     vec![
         at(0x20..0x22, "8259A, first; the second is at 0xa0", none()),
         at(0x40..0x44, "8254 timer; 0x61 is its gate", input(pc::TIMER_INPUT)),
-        at(0x60..0x65, "keyboard controller, without a keyboard; 0x92: reset", none()),
+        at(0x60..0x65, "keyboard controller; 0x92, too", none()),
         at(port::CLOCK..port::CLOCK_END, "MC146818 clock and its memory", input(pc::CLOCK_INPUT)),
         at(port::TEST_WORD..port::TEST_WORD_END, "a word for test programs", none()),
         at(port::DEBUG_EXIT..port::DEBUG_EXIT + 1, "a write ends the VM with that status", none()),
-        at(0x3d4..0x3d6, "where a screen's cursor would be; 0x3da: its beam", none()),
+        at(0x3d4..0x3d6, "a screen's cursor; 0x3da: its beam", none()),
         at(port::COM1..port::COM1_END, "16550A UART, the console", input(pc::COM1_INPUT)),
         at(port::FW_CFG..port::FW_CFG_END, "fw_cfg", none()),
         at(port::PM1A_EVENT..port::PM_END, "ACPI fixed registers, power", input(pc::ACPI_INPUT)),
