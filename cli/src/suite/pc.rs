@@ -1,6 +1,6 @@
 //! The scenarios that are a PC's alone: the guest of `guests/pc`, and Debian's kernels for x86-64.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
@@ -56,7 +56,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         .chain(statuses)
         .chain(caches)
         .chain(boots())
-        .chain([by_hand, two_debians(), memory_above_devices(), pvh(programs)?])
+        .chain([silence(&path), by_hand, two_debians(), memory_above_devices(), pvh(programs)?])
         .collect())
 }
 
@@ -84,6 +84,14 @@ fn pvh(programs: &Programs) -> Result<Scenario> {
     let program = programs.path("pvh")?;
     let scenario = Scenario::new("pc/pvh", "--arch x86_64 --memory 64M --exits").with("--kernel", program.clone());
     Ok(Scenario { expect: passed(), ..scenario.with("--initrd", program).with("--append", "one two") })
+}
+
+/// A VM that nothing can wake any more: that is told, and it stays as it is.
+fn silence(kernel: &Path) -> Scenario {
+    let scenario = Scenario::new("pc/life/silence", "--arch x86_64 --memory 64M --vcpus 2 --append silence");
+    let notes = vec!["vm0: all of its vCPUs wait with interrupts off".into(), "time-out".into()];
+    let expect = Expect { status: exit::TIMEOUT, output: vec!["silence from here on: true".into()], notes, ..Expect::default() };
+    Scenario { timeout: 30, expect, ..scenario.with("--kernel", kernel.display().to_string()) }
 }
 
 /// Two Debians that compute and print on one CPU, in turns.

@@ -1,6 +1,6 @@
 //! The I/O APIC.
 
-use crate::Message;
+use crate::{Delivery, Message};
 
 /// Interrupt inputs.
 pub const PINS: usize = 24;
@@ -94,6 +94,13 @@ impl IoApic {
                 *entry &= !REMOTE_IRR;
             }
         }
+    }
+
+    /// Whether an input leads to more than interrupts: to an NMI or an INIT, which a processor also takes that has interrupts off.
+    pub fn has_signals(&self) -> bool {
+        let delivery = |entry: &u64| Message::from_redirection(*entry).map(|message| message.delivery);
+        let is_signal = |entry: &u64| entry & MASKED == 0 && matches!(delivery(entry), Some(Delivery::Nmi | Delivery::Init));
+        self.entries.iter().any(is_signal)
     }
 
     /// A message to send now. At most one for each pin until something changes.

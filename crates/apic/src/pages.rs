@@ -267,6 +267,12 @@ impl Pages {
         }
     }
 
+    /// Whether pin LINT0 leads to more than an interrupt: to an NMI or an INIT.
+    pub fn has_signal(&self) -> bool {
+        let delivery = lvt::delivery(self, lvt::LINT0);
+        lvt::enabled(self, lvt::LINT0) && matches!(delivery, Some(Delivery::Nmi | Delivery::Init))
+    }
+
     /// An edge on pin LINT0 or LINT1 (`pin` 0 or 1), from whomever.
     pub fn pulse(&self, pin: usize) -> Received {
         self.local(if pin == 0 { lvt::LINT0 } else { lvt::LINT1 })

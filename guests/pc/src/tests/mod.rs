@@ -7,6 +7,8 @@ mod registers;
 mod smp;
 mod user;
 
+pub use smp::silence;
+
 use core::arch::asm;
 use core::arch::x86_64::__cpuid_count as cpuid;
 

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::check;
 use super::firmware::cpus;
+use crate::console::println;
 use crate::exception::{self, COUNTS};
 use crate::lapic::{self as apic, command};
 use crate::others::{self, BEATS, DONE, SEEN, UP, wait};
@@ -244,6 +245,28 @@ pub fn turns(_: u64) -> Result<(), &'static str> {
     check!(wait(all), "they do not end");
     check!(took < u64::from(2 * ROUNDS) * MOST, "who waits keeps the CPU");
     Ok(())
+}
+
+fn sleep_for_ever() {
+    loop {
+        // SAFETY: that nothing happens any more is what is wanted.
+        unsafe { asm!("cli", "hlt", options(nostack)) };
+    }
+}
+
+/// All CPUs wait with interrupts off. An NMI wakes the others once more.
+pub fn silence() -> ! {
+    let others = cpus() - 1;
+    apic::enable();
+    exception::handle(2, None);
+    others::start();
+    let up = wait(|| UP.load(Ordering::SeqCst) == others);
+    others::give(sleep_for_ever);
+    apic::send(0, command::OTHERS | command::NMI | command::ASSERT);
+    println!("silence from here on: {up}");
+    loop {
+        sleep_for_ever();
+    }
 }
 
 /// An NMI does not come between STI and the next instruction, also if that exits.

@@ -6,7 +6,7 @@ use stile_blob::ApicVirtualization;
 use super::cpu::Cpu;
 use super::vm::Watch;
 use super::vmcs::{self, Field};
-use super::{apic, signals, timer, virtual_apic, vmx};
+use super::{apic, signals, silence, timer, virtual_apic, vmx};
 use crate::cpu;
 use crate::vm::{Vcpu, Vm};
 
@@ -198,11 +198,21 @@ pub fn take(cpu: &mut Cpu) -> bool {
 
 /// Whether something is pending that would end the loaded vCPU's HLT.
 pub fn is_pending(cpu: &mut Cpu) -> bool {
-    ends_wait(cpu.vcpu())
+    let vcpu = cpu.vcpu();
+    let on = interrupts_on();
+    let pending = ends_wait(vcpu, on);
+    if !pending && !on {
+        silence::waits(vcpu);
+    }
+    pending
 }
 
-fn ends_wait(vcpu: &Vcpu) -> bool {
-    let on = vmcs::read(Field::GUEST_RFLAGS) & IF != 0;
+fn interrupts_on() -> bool {
+    vmcs::read(Field::GUEST_RFLAGS) & IF != 0
+}
+
+/// `on`: interrupts are.
+fn ends_wait(vcpu: &Vcpu, on: bool) -> bool {
     // SAFETY: the vCPU is loaded here.
     let apic = unsafe { vcpu.arch.apic() };
     apic.refresh();
@@ -262,7 +272,7 @@ pub fn load(cpu: &mut Cpu, vcpu: &Vcpu, fresh: bool) {
 /// The reverse, while its VMCS is still there. Returns when the vCPU must be woken if it sleeps: now, if something is pending that ends that.
 pub fn put(vcpu: &Vcpu) -> Option<u64> {
     timer::set_guest_deadline(None);
-    if ends_wait(vcpu) {
+    if ends_wait(vcpu, interrupts_on()) {
         return Some(0);
     }
     // SAFETY: the vCPU is loaded here; the scheduler's lock keeps others from loading it until this is done.

@@ -27,6 +27,7 @@ mod ram;
 mod rtc;
 mod shared;
 mod signals;
+mod silence;
 mod simd;
 mod start_state;
 mod test_memory;

@@ -7,6 +7,7 @@ use stile_apic::LocalApic;
 
 use super::cpu::Cpu;
 use super::interrupts::{self, VALID, look};
+use super::silence::Silence;
 use super::vmcs::{self, Field};
 use super::{apic, vmx};
 use crate::cpu;
@@ -43,18 +44,21 @@ const STARTS: u32 = 1 << 8;
 pub struct Signals {
     waiting: AtomicU32,
     phase: AtomicU32,
+    /// Whether nothing but these ends its wait.
+    pub silence: Silence,
 }
 
 impl Signals {
     /// Of a vCPU that is off.
     pub const fn new() -> Signals {
-        Signals { waiting: AtomicU32::new(0), phase: AtomicU32::new(OFF) }
+        Signals { waiting: AtomicU32::new(0), phase: AtomicU32::new(OFF), silence: Silence::new() }
     }
 
     /// Nothing waits; the vCPU is on or off.
     pub fn reset(&self, on: bool) {
         self.waiting.store(0, Ordering::Relaxed);
         self.phase.store(if on { ON } else { OFF }, Ordering::Relaxed);
+        self.silence.end();
     }
 
     /// Whether anything waits.
@@ -67,6 +71,11 @@ impl Signals {
     #[inline]
     pub fn init(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) & INIT != 0
+    }
+
+    /// Whether something waits that a vCPU takes also while it has interrupts off.
+    pub fn wakes(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) & (NMIS | INIT) != 0
     }
 
     /// Whether the vCPU is on, or will be.
@@ -161,6 +170,7 @@ pub fn turned_off(vcpu: &'static Vcpu) {
 fn start(vcpu: &'static Vcpu, page: u8) {
     // An INIT that came since the phase was changed is for what begins here.
     vcpu.arch.signals.waiting.fetch_and(INIT, Ordering::AcqRel);
+    vcpu.arch.signals.silence.end();
     // SAFETY: the vCPU was off, and its phase makes this the only one to start it.
     let (apic, world) = unsafe { (vcpu.arch.apic(), vcpu.arch.world()) };
     apic.init();
@@ -186,6 +196,8 @@ pub fn pull(cpu: &mut Cpu) {
         return;
     }
     if waiting & NMIS != 0 {
+        // Before the NMI waits no more.
+        signals.silence.end();
         pull_nmi(signals);
     }
     if waiting & EXTERNAL != 0 {

@@ -1,7 +1,7 @@
 //! What each VM and each vCPU has of the architecture: second stage, bitmaps, power states.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use stile_apic::{IoApic, LocalApic, Mode, Pages};
 use stile_blob::{ApicVirtualization, DecodeCache, Nested, Techniques};
@@ -43,6 +43,8 @@ pub struct Vm {
     pub ports: Ports,
     /// Memory for test programs, which is a device.
     pub test_memory: TestMemory,
+    /// The operator was told that nothing can wake it: see [`super::silence`].
+    pub silence_told: AtomicBool,
 }
 
 /// The architecture's part of a vCPU.
@@ -174,6 +176,7 @@ impl Vm {
             protected,
             ports,
             test_memory: TestMemory::new(),
+            silence_told: AtomicBool::new(false),
         })
     }
 
@@ -185,6 +188,7 @@ impl Vm {
     /// The state after a reset: the first vCPU is on.
     pub fn reset(&self) {
         *self.io_apic.lock() = IoApic::new();
+        self.silence_told.store(false, Ordering::Relaxed);
         if let Some(page) = &self.place.apic_access {
             // All local APICs are reset, too.
             page.choose(core::iter::empty());
