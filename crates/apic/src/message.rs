@@ -121,20 +121,24 @@ impl Message {
         }
         let Some(delivery) = Delivery::from_bits(data as u64) else { return None };
         let id = (address >> 12) as u32 & 0xff;
-        let destination = match address & 1 << 2 != 0 {
-            true => Destination::Logical { mask: id, wide: false },
-            false => physical(id, false),
-        };
+        let destination = destination(id, false, address & 1 << 2 != 0);
         Some(Self { destination, delivery, vector: data as u8, level: data & 1 << 15 != 0 })
     }
 }
 
 /// Destination of an ID whose mode is in bit 11.
 const fn address(id: u32, wide: bool, mode: u64) -> Destination {
-    if mode & 1 << 11 != 0 { Destination::Logical { mask: id, wide } } else { physical(id, wide) }
+    destination(id, wide, mode & 1 << 11 != 0)
 }
 
-const fn physical(id: u32, wide: bool) -> Destination {
+/// All ones are everyone in both modes, whatever their logical IDs are.
+const fn destination(id: u32, wide: bool, logical: bool) -> Destination {
     let everyone = if wide { u32::MAX } else { 0xff };
-    if id == everyone { Destination::All } else { Destination::Physical(id) }
+    if id == everyone {
+        Destination::All
+    } else if logical {
+        Destination::Logical { mask: id, wide }
+    } else {
+        Destination::Physical(id)
+    }
 }

@@ -297,6 +297,7 @@ fn interrupt_commands_are_read_right() {
     let mut apic = enabled(1);
     assert_eq!(send(&mut apic, 2 << 24, 0x4040), message(Destination::Physical(2), Delivery::Fixed, 0x40));
     assert_eq!(send(&mut apic, 0xff << 24, 0x4040), message(Destination::All, Delivery::Fixed, 0x40));
+    assert_eq!(send(&mut apic, 0xff << 24, 0x4840), message(Destination::All, Delivery::Fixed, 0x40), "whatever the logical IDs are");
     assert_eq!(send(&mut apic, 5 << 24, 0x4940), message(Destination::Logical { mask: 5, wide: false }, Delivery::LowestPriority, 0x40));
     assert_eq!(send(&mut apic, 0, 0x0004_4040), message(Destination::Own, Delivery::Fixed, 0x40));
     assert_eq!(send(&mut apic, 0, 0x0008_4040), message(Destination::All, Delivery::Fixed, 0x40));
@@ -309,6 +310,7 @@ fn interrupt_commands_are_read_right() {
     let mut apic = wide(1);
     assert_eq!(apic.write_msr(0x830, 0x1_0000_0000_4240, 0), Ok(message(Destination::Physical(0x1_0000), Delivery::Smi, 0x40)));
     assert_eq!(apic.write_msr(0x830, 0xffff_ffff_0000_4040, 0), Ok(message(Destination::All, Delivery::Fixed, 0x40)));
+    assert_eq!(apic.write_msr(0x830, 0xffff_ffff_0000_4840, 0), Ok(message(Destination::All, Delivery::Fixed, 0x40)));
     assert_eq!(apic.write_msr(0x83f, 0x33, 0), Ok(message(Destination::Own, Delivery::Fixed, 0x33)));
 }
 
