@@ -1,7 +1,7 @@
 //! JMP, CALL and RET whose target or stack is in a device.
 
 use crate::decoded::{Decoded, Source};
-use crate::{CodeSize, Fault, Intent, Outcome, SegmentName, Vcpu, descriptor, stack};
+use crate::{CodeSize, Fault, Intent, Outcome, SegmentName, Vcpu, stack};
 
 /// The instruction pointer that is `target`, if code may be there.
 fn checked(decoded: &Decoded, vcpu: &impl Vcpu, target: u64) -> Result<Outcome, Fault> {
@@ -50,24 +50,4 @@ pub(crate) fn ret(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, Fa
     let pointer = stack::dropped(decoded, vcpu, pointer, dropped.into());
     vcpu.set_register(stack::POINTER, pointer);
     Ok(target)
-}
-
-/// JMP to a code segment of the same privilege. Gates and tasks are not followed.
-pub(crate) fn jump_far(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<Outcome, Fault> {
-    let (offset, selector) = descriptor::far_pointer(decoded, vcpu, exit)?;
-    let Some(code) = descriptor::code(vcpu, selector)? else {
-        if offset > vcpu.segment(SegmentName::Cs).limit.into() {
-            return Err(Fault::Protection);
-        }
-        vcpu.set_segment(SegmentName::Cs, selector, None);
-        return Ok(Outcome::Jump(offset));
-    };
-    let inside = if code.is_long() { vcpu.canonical(offset) } else { offset <= code.limit.into() };
-    if !inside {
-        return Err(Fault::Protection);
-    }
-    code.mark_used(vcpu)?;
-    let selector = selector & !3 | u16::from(vcpu.privilege());
-    vcpu.set_segment(SegmentName::Cs, selector, Some(&code));
-    Ok(Outcome::Jump(offset))
 }

@@ -256,6 +256,12 @@ pub(crate) enum Operation {
     LoadSystem(SystemSegment),
     /// JMP to a code segment where memory says.
     JumpFar,
+    /// CALL, as above.
+    CallFar,
+    /// CALL of the code segment that the immediate selects, at the displacement.
+    CallFarPointer,
+    /// RET to another code segment, which drops the immediate's bytes.
+    ReturnFar,
 }
 
 /// The operand that is not in memory.

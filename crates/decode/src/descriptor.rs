@@ -78,7 +78,7 @@ impl Descriptor {
 }
 
 /// Is this protected mode, and not virtual-8086 mode?
-fn is_protected(vcpu: &impl Vcpu) -> bool {
+pub(crate) fn is_protected(vcpu: &impl Vcpu) -> bool {
     const PE: u64 = 1;
     const VM: u64 = 1 << 17;
     vcpu.control(Control::Cr0) & PE != 0 && vcpu.flags() & VM == 0

@@ -3,7 +3,7 @@
 use crate::alu::{self, CF};
 use crate::decoded::{Alu, Bit, Decoded, Direction, Operation, SelectorName, Sign, Source};
 use crate::{
-    Fault, Intent, SegmentName, Vcpu, Width, all_registers, branch, descriptor, flags, multiply, shift, stack, string, system, vector,
+    Fault, Intent, SegmentName, Vcpu, Width, all_registers, branch, descriptor, far, flags, multiply, shift, stack, string, system, vector,
 };
 
 /// What became of an instruction that did not fault.
@@ -168,7 +168,10 @@ fn execute_other(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<O
         Operation::Enter => stack::enter(decoded, vcpu)?,
         Operation::Leave => stack::leave(decoded, vcpu)?,
         Operation::Jump => return branch::jump(decoded, vcpu, exit),
-        Operation::JumpFar => return branch::jump_far(decoded, vcpu, exit),
+        Operation::JumpFar => return far::jump(decoded, vcpu, exit),
+        Operation::CallFar => return far::call_memory(decoded, vcpu, exit),
+        Operation::CallFarPointer => return far::call_pointer(decoded, vcpu),
+        Operation::ReturnFar => return far::ret(decoded, vcpu),
         Operation::CallMemory => return branch::call_memory(decoded, vcpu, exit),
         Operation::CallSource => return branch::call(decoded, vcpu),
         Operation::Return => return branch::ret(decoded, vcpu),

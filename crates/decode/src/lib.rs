@@ -16,7 +16,7 @@
 //! - ADD, ADC, SUB, SBB, AND, OR, XOR, CMP, TEST, INC, DEC, NOT, NEG, MUL, IMUL, DIV, IDIV, shifts, rotates, SHLD, SHRD, BT, BTS, BTR, BTC,
 //!   BSF, BSR, TZCNT, LZCNT, POPCNT;
 //! - MOVS, STOS, LODS, CMPS, SCAS, INS, OUTS, alone and repeated;
-//! - JMP, CALL and RET, JMP to another code segment of the same privilege;
+//! - JMP, CALL and RET, also to another code segment of the same privilege;
 //! - moves of MMX, SSE and AVX registers: MOVD, MOVQ, MOVNTQ, MOVUPS, MOVAPS and their kin, MOVSS, MOVSD, the halves (MOVLPS, MOVHPS, ...), those
 //!   of VEX prefixes with 128 and 256 bits; and of such registers PAND, PANDN, POR, PXOR (and as ANDPS, ...), PADD, PSUB, PCMPEQ, PCMPGT of each
 //!   width, PMINUB, PMAXUB, PMINSW, PMAXSW;
@@ -45,6 +45,7 @@ mod condition;
 mod decoded;
 mod descriptor;
 mod execute;
+mod far;
 mod flags;
 mod lower;
 mod multiply;

@@ -143,6 +143,13 @@ fn add_operand(decoded: &mut Decoded, instruction: &Instruction, operand: u32) -
             };
         }
         OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64 => decoded.displacement = instruction.near_branch_target(),
+        OpKind::FarBranch16 | OpKind::FarBranch32 => {
+            decoded.source = Source::Immediate(instruction.far_branch_selector().into());
+            decoded.displacement = match instruction.op_kind(operand) {
+                OpKind::FarBranch16 => instruction.far_branch16().into(),
+                _ => instruction.far_branch32().into(),
+            };
+        }
         OpKind::Memory => add_memory(decoded, instruction)?,
         OpKind::MemorySegSI | OpKind::MemoryESDI => decoded.address_width = Width::Word,
         OpKind::MemorySegESI | OpKind::MemoryESEDI => decoded.address_width = Width::Dword,
@@ -242,7 +249,7 @@ const fn operand_width(operation: Operation, code: Code, bytes: u64) -> Width {
     match bytes {
         1 => Width::Byte,
         2 => Width::Word,
-        4 if matches!(operation, Operation::JumpFar | Operation::LoadFar(_)) => Width::Word,
+        4 if matches!(operation, Operation::JumpFar | Operation::CallFar | Operation::LoadFar(_)) => Width::Word,
         // The base has 24 bits.
         6 if matches!(code, Code::Lgdt_m1632_16 | Code::Lidt_m1632_16) => Width::Word,
         8 if matches!(operation, Operation::CompareExchangePair) => Width::Dword,
@@ -263,6 +270,9 @@ const fn stack_width(code: Code) -> Option<Width> {
         Code::Popw_ES | Code::Popw_SS | Code::Popw_DS | Code::Popw_FS | Code::Popw_GS => Width::Word,
         Code::Popd_ES | Code::Popd_SS | Code::Popd_DS | Code::Popd_FS | Code::Popd_GS => Width::Dword,
         Code::Popq_FS | Code::Popq_GS => Width::Qword,
+        Code::Call_ptr1616 | Code::Retfw | Code::Retfw_imm16 => Width::Word,
+        Code::Call_ptr1632 | Code::Retfd | Code::Retfd_imm16 => Width::Dword,
+        Code::Retfq | Code::Retfq_imm16 => Width::Qword,
         Code::Pushfw | Code::Popfw | Code::Pushaw | Code::Popaw => Width::Word,
         Code::Pushfd | Code::Popfd | Code::Pushad | Code::Popad => Width::Dword,
         Code::Pushfq | Code::Popfq => Width::Qword,

@@ -43,7 +43,9 @@ pub(super) const fn is_on_a_stack(operation: Operation) -> bool {
             | Operation::PopRegister
             | Operation::PopSegment(_)
             | Operation::CallSource
+            | Operation::CallFarPointer
             | Operation::Return
+            | Operation::ReturnFar
             | Operation::Enter
             | Operation::Leave
     )
@@ -60,9 +62,9 @@ fn on_a_stack(instruction: &Instruction) -> Option<Operation> {
             Some(name) => Operation::PopSegment(name),
             None => Operation::PopRegister,
         },
-        Mnemonic::Call if instruction.op0_kind() != OpKind::FarBranch16 && instruction.op0_kind() != OpKind::FarBranch32 => {
-            Operation::CallSource
-        }
+        Mnemonic::Call if matches!(instruction.op0_kind(), OpKind::FarBranch16 | OpKind::FarBranch32) => Operation::CallFarPointer,
+        Mnemonic::Call => Operation::CallSource,
+        Mnemonic::Retf => Operation::ReturnFar,
         Mnemonic::Pushf | Mnemonic::Pushfd | Mnemonic::Pushfq => Operation::PushFlags,
         Mnemonic::Popf | Mnemonic::Popfd | Mnemonic::Popfq => Operation::PopFlags,
         Mnemonic::Pusha | Mnemonic::Pushad => Operation::PushAll,
@@ -94,7 +96,8 @@ fn moves(instruction: &Instruction) -> Option<Operation> {
         Mnemonic::Pop => Operation::PopMemory,
         Mnemonic::Jmp if is_far(instruction) => Operation::JumpFar,
         Mnemonic::Jmp => Operation::Jump,
-        Mnemonic::Call if !is_far(instruction) => Operation::CallMemory,
+        Mnemonic::Call if is_far(instruction) => Operation::CallFar,
+        Mnemonic::Call => Operation::CallMemory,
         // Their codes are in the order of opcodes; of CMOVcc there are three widths.
         _ if within(code, Code::Seto_rm8, Code::Setg_rm8) => Operation::StoreCondition(Condition((code - Code::Seto_rm8 as u32) as u8)),
         _ if within(code, Code::Cmovo_r16_rm16, Code::Cmovg_r64_rm64) => {

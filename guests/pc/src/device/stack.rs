@@ -4,7 +4,7 @@ use super::run::run_on_stack;
 use super::{DEVICE, fill, put, ram, same};
 use crate::tests::check;
 
-/// PUSH, POP, PUSHF, POPF, CALL, RET, ENTER and LEAVE, with what they leave in RAX.
+/// PUSH, POP, PUSHF, POPF, CALL, RET, RETF, ENTER and LEAVE, with what they leave in RAX.
 const CODE: &[u8] = &[
     0x49, 0x89, 0xe4, // MOV R12, RSP
     0xbd, 0x67, 0x45, 0x23, 0x01, // MOV EBP, 0x01234567
@@ -23,6 +23,9 @@ const CODE: &[u8] = &[
     0x9c, 0x80, 0x34, 0x24, 0x41, // PUSHF; XOR byte [RSP], CF and ZF
     0x9d, 0x66, 0x9c, 0x66, 0x9d, // POPF; both of 16 bits
     0x0f, 0x92, 0xc0, 0x50, // SETB AL; PUSH RAX
+    0x8c, 0xc8, 0x50, // MOV EAX, CS; PUSH RAX
+    0x48, 0x8d, 0x05, 3, 0, 0, 0, // LEA RAX, [RIP + 3]
+    0x50, 0x48, 0xcb, // PUSH RAX, RETF
     0xc9, // LEAVE
     0x48, 0x8d, 0x44, 0x15, 0x00, // LEA RAX, [RBP + RDX]
     0x49, 0x29, 0xe4, // SUB R12, RSP

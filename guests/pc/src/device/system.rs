@@ -83,5 +83,11 @@ pub fn far_jump(_: u64) -> Result<(), &'static str> {
     // CALL [RDI]; JMP to the end; the function: MOV EBX, 0x33; RET.
     let call = [0x48, 0x8d, 0x05, 7, 0, 0, 0, 0x48, 0x89, 0x07, 0xff, 0x17, 0xeb, 6, 0xbb, 0x33, 0, 0, 0, 0xc3];
     check!(agree(&call), "CALL of m64");
+    // LEA RAX, target; MOV [RDI], RAX; MOV word [RDI + 8], 8; CALL of m16:64; JMP to the end; target: MOV EBX, 0x44; RETF of 64 bits.
+    let far = [
+        0x48, 0x8d, 0x05, 14, 0, 0, 0, 0x48, 0x89, 0x07, 0x66, 0xc7, 0x47, 8, 8, 0, 0x48, 0xff, 0x1f, 0xeb, 7, 0xbb, 0x44, 0, 0, 0, 0x48,
+        0xcb,
+    ];
+    check!(agree(&far), "CALL of m16:64");
     Ok(())
 }
