@@ -1,5 +1,6 @@
 //! The tests.
 
+mod debug;
 pub mod firmware;
 mod interrupts;
 mod paging;
@@ -71,6 +72,8 @@ pub const ALL: &[Test] = &[
     ("nmis", On::Any, interrupts::nmis),
     ("shadows", On::Any, interrupts::shadows),
     ("steps", On::Any, interrupts::steps),
+    ("steps_in_shadows", On::Any, debug::steps),
+    ("breakpoints", On::Any, debug::breakpoints),
     ("others_start", On::Any, smp::start),
     ("others_are_broadcast_to", On::Any, smp::broadcasts),
     ("others_are_reset", On::Any, smp::init),

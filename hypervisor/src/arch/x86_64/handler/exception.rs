@@ -51,9 +51,14 @@ pub fn exit(cpu: &mut Cpu) -> Outcome {
 fn debug(why: u64) {
     const CONDITIONS: u64 = 0xf;
     const TOLD: u64 = CONDITIONS | 1 << 13 | 1 << 14;
+    /// In DR6 the bit that tells of DR7.GD, and a single step; in DR7 the bit itself.
+    const BD: u64 = 1 << 13;
+    const BS: u64 = 1 << 14;
     const GD: u64 = 1 << 13;
     const LBR_BTF: u64 = 0b11;
     const SHADOWS: u64 = 0b11;
+    // The step before an access to a debug register came already, or MOV SS has ended it: Bochs tells of it once more.
+    let why = if why & BD != 0 { why & !BS } else { why };
     let mut dr6: u64;
     // SAFETY: DR6 is the guest's while it is loaded.
     unsafe {
