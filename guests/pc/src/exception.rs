@@ -11,6 +11,8 @@ static RESUME: AtomicU64 = AtomicU64::new(0);
 static LAST_VECTOR: AtomicU64 = AtomicU64::new(NONE);
 #[unsafe(no_mangle)]
 static LAST_CODE: AtomicU64 = AtomicU64::new(0);
+#[unsafe(no_mangle)]
+static LAST_FLAGS: AtomicU64 = AtomicU64::new(0);
 
 const NONE: u64 = u64::MAX;
 
@@ -73,6 +75,11 @@ pub fn run(code: impl FnOnce()) -> Option<(u64, u64)> {
     RESUME.store(0, Ordering::Relaxed);
     let vector = LAST_VECTOR.load(Ordering::Relaxed);
     (vector != NONE).then(|| (vector, LAST_CODE.load(Ordering::Relaxed)))
+}
+
+/// RFLAGS as the last exception pushed it.
+pub fn last_flags() -> u64 {
+    LAST_FLAGS.load(Ordering::Relaxed)
 }
 
 /// What came last, by vector: how often, and where the code was that it came in.

@@ -80,6 +80,8 @@ exception_common:
     mov     [LAST_VECTOR], rax
     mov     rax, [rsp + 16]
     mov     [LAST_CODE], rax
+    mov     rax, [rsp + 40]
+    mov     [LAST_FLAGS], rax
     mov     rax, [RESUME]
     test    rax, rax
     jz      1f

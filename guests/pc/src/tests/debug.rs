@@ -211,3 +211,50 @@ pub fn breakpoints(_: u64) -> Result<(), &'static str> {
     check!((debug, breakpoint) == (1, 1), "on data, MOV SS and INT3");
     Ok(())
 }
+
+/// RFLAGS.RF holds a breakpoint on code until the instruction is done, also if it is a long repetition, of which each element exits.
+pub fn resumed(_: u64) -> Result<(), &'static str> {
+    const ON_CODE: u64 = OFF | 1 << 5;
+    exception::handle(DEBUG, Some(note));
+    set(0, OFF);
+    exception::take(DEBUG);
+    macro_rules! resume {
+        ($code:literal) => {{
+            let start: u64;
+            // SAFETY: IRET goes on behind itself with the same segments and stack; the port is nobody's, and memory is only read.
+            unsafe {
+                asm!(
+                    "lea r10, [rip + 2f]", "mov dr2, r10", "mov dr7, {dr7}", "mov r8, rsp",
+                    "mov eax, ss", "push rax", "push r8", "pushfq", "or dword ptr [rsp], 0x10000", "mov eax, cs", "push rax", "push r10",
+                    "iretq",
+                    "2:", $code,
+                    dr7 = in(reg) ON_CODE, out("r10") start, out("rax") _, out("r8") _, in("rdx") 0x80u64,
+                    inout("rcx") 200u64 => _, inout("rsi") &raw const PLACES => _, in("rdi") 0xfee0_0020u64,
+                );
+            }
+            came(start, &[])
+        }};
+    }
+    let right = [resume!("nop"), resume!("mov eax, [rdi]"), resume!("rep lodsb"), resume!("rep outsb")];
+    exception::handle(DEBUG, None);
+    // SAFETY: nothing is watched any more.
+    unsafe { asm!("mov dr2, {}", in(reg) 0u64, options(nostack, preserves_flags)) };
+    check!(right == [true; 4], "a breakpoint comes though RF is set");
+    Ok(())
+}
+
+/// What a fault of an instruction pushes has RF set, whoever has found that it faults.
+pub fn faults(_: u64) -> Result<(), &'static str> {
+    macro_rules! image {
+        ($code:literal) => {{
+            exception::run(|| {
+                // SAFETY: the exception goes on after the instruction.
+                unsafe { asm!("lea r11, [rip + 97f]", "mov [RESUME], r11", $code, "97:", out("rax") _, inout("rcx") 0x1234_5678u64 => _, out("rdx") _, out("r11") _) };
+            });
+            exception::last_flags() & 1 << 16 != 0
+        }};
+    }
+    let pushed = [image!("ud2"), image!("mov eax, -1; mov cr4, rax"), image!("rdmsr"), image!("mov rax, cr0; btr eax, 0; mov cr0, rax")];
+    check!(pushed == [true; 4], "RF is not set");
+    Ok(())
+}

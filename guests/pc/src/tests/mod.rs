@@ -74,6 +74,8 @@ pub const ALL: &[Test] = &[
     ("steps", On::Any, interrupts::steps),
     ("steps_in_shadows", On::Any, debug::steps),
     ("breakpoints", On::Any, debug::breakpoints),
+    ("breakpoints_resumed", On::Any, debug::resumed),
+    ("faults_set_rf", On::Any, debug::faults),
     ("others_start", On::Any, smp::start),
     ("others_are_broadcast_to", On::Any, smp::broadcasts),
     ("others_are_reset", On::Any, smp::init),

@@ -74,6 +74,32 @@ pub fn block_nmis_if_iret(told: u64) {
     }
 }
 
+/// RFLAGS.RF: the next instruction has no breakpoint.
+pub const RF: u64 = 1 << 16;
+
+/// What an instruction's end brings beside the next one's address, with RFLAGS.RF or TF set: the former ends, which is set while an access
+/// is made that ends in an exit ("Saving RIP, RSP, and RFLAGS"); the latter is a step.
+#[cold]
+pub fn finish(flags: u64) {
+    if flags & RF != 0 {
+        vmcs::write(Field::GUEST_RFLAGS, flags & !RF);
+    }
+    if flags & super::TF != 0 {
+        step();
+    }
+}
+
+/// An element of a repetition is done, and the instruction is not: what comes between instructions comes now, but not a breakpoint on it.
+#[cold]
+pub fn pause() {
+    end_shadow();
+    let flags = vmcs::read(Field::GUEST_RFLAGS);
+    vmcs::write(Field::GUEST_RFLAGS, flags | RF);
+    if flags & super::TF != 0 {
+        step();
+    }
+}
+
 /// #DB of a single step, which the processor delivers at entry, unless only branches are steps ("Pending debug exceptions").
 #[cold]
 pub fn step() {
@@ -102,6 +128,10 @@ pub fn exception(vector: u8, code: Option<u32>) {
         }
         _ => event,
     };
+    if vector != vector::DOUBLE_FAULT {
+        // A fault's handler comes back to an instruction whose breakpoint has been ("Resume Flag").
+        vmcs::write(Field::GUEST_RFLAGS, vmcs::read(Field::GUEST_RFLAGS) | RF);
+    }
     vmcs::write(Field::ENTRY_INTERRUPTION, event);
 }
 

@@ -233,7 +233,7 @@ pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
         Ok(Done::Complete) => {
             advance_to(decoded.code_size().advance(rip, decoded.len()));
         }
-        Ok(done) => go_on(done, decoded.code_size().advance(rip, decoded.len()), rip),
+        Ok(done) => go_on(done, decoded.code_size().advance(rip, decoded.len())),
         Err(fault) => return refuse(row, fault),
     }
     if changed {
@@ -242,20 +242,22 @@ pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
     Outcome::again(row)
 }
 
-/// Goes on after an instruction at `rip` that did not just end, and does not just go on at `next`.
+/// Goes on after an instruction that did not just end, and does not just go on at `next`.
 #[cold]
 #[inline(never)]
-fn go_on(done: Done, next: u64, rip: u64) {
-    advance_to(match done {
-        Done::Complete | Done::Shadowed | Done::Flags(_) => next,
-        Done::Jump(to) => to,
-        // An element is done: what comes between instructions comes here, too.
-        Done::Partial => rip,
-    });
+fn go_on(done: Done, next: u64) {
     match done {
-        Done::Shadowed => inject::begin_shadow(),
-        Done::Flags(flags) => vmcs::write(Field::GUEST_RFLAGS, flags),
-        _ => {}
+        Done::Complete => _ = advance_to(next),
+        Done::Jump(to) => _ = advance_to(to),
+        Done::Shadowed => {
+            advance_to(next);
+            inject::begin_shadow();
+        }
+        Done::Flags(flags) => {
+            advance_to(next);
+            vmcs::write(Field::GUEST_RFLAGS, flags);
+        }
+        Done::Partial => inject::pause(),
     }
 }
 

@@ -38,8 +38,8 @@ fn advance_to(next: u64) -> u64 {
     vmcs::write(Field::GUEST_RIP, next);
     inject::end_shadow();
     let flags = vmcs::read(Field::GUEST_RFLAGS);
-    if flags & TF != 0 {
-        inject::step();
+    if flags & (TF | inject::RF) != 0 {
+        inject::finish(flags);
     }
     flags
 }
