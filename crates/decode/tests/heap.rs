@@ -1,16 +1,21 @@
-//! The decoder's memory is what the crate says, and is taken once. Alone in its file: it counts all of its program.
+//! The decoder's memory is what the crate says, and is taken once. Alone in its file: it counts all of its thread.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::cell::Cell;
 use stile_decode::{CodeSize, DECODER_HEAP, decode, prepare};
 
+thread_local! {
+    /// Of one thread: the harness's own allocates while a test begins.
+    static TAKEN: Cell<usize> = const { Cell::new(0) };
+}
+
 /// Counts the bytes that an allocator would need that frees nothing.
-struct Counting(AtomicUsize);
+struct Counting;
 
 // SAFETY: all is done by the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        self.0.fetch_add(layout.size() + layout.align() - 1, Ordering::Relaxed);
+        TAKEN.set(TAKEN.get() + layout.size() + layout.align() - 1);
         // SAFETY: as the caller promises.
         unsafe { System.alloc(layout) }
     }
@@ -22,13 +27,13 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static HEAP: Counting = Counting(AtomicUsize::new(0));
+static HEAP: Counting = Counting;
 
-/// What `work` allocates. The program has other threads, but none that works now.
+/// What `work` allocates.
 fn allocated(work: impl FnOnce()) -> usize {
-    let before = HEAP.0.load(Ordering::Relaxed);
+    let before = TAKEN.get();
     work();
-    HEAP.0.load(Ordering::Relaxed) - before
+    TAKEN.get() - before
 }
 
 #[test]
