@@ -52,6 +52,7 @@ to_long_mode:
     or      eax, 1 << 8
     wrmsr
     mov     eax, cr0
+    and     eax, ~(3 << 29)         // CD and NW, which a BIOS may have left set
     or      eax, 1 << 31
     mov     cr0, eax
     lgdt    [gdtr]
