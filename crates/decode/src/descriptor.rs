@@ -40,14 +40,27 @@ const UNUSABLE: u32 = 1 << 16;
 
 /// Types of the system's segments.
 const LDT: u32 = 2;
-const TASK_16: u32 = 1;
+pub(crate) const TASK_16: u32 = 1;
 const TASK: u32 = 9;
-const BUSY: u32 = 2;
+pub(crate) const BUSY: u32 = 2;
+/// The same in a descriptor.
+pub(crate) const BUSY_ENTRY: u64 = (BUSY as u64) << 40;
 
 impl Descriptor {
     /// What a null selector loads, at this privilege level.
-    const fn null(level: u8) -> Self {
+    pub(crate) const fn null(level: u8) -> Self {
         Self { base: 0, limit: 0, rights: UNUSABLE | (level as u32) << 5, entry: 0, at: 0 }
+    }
+
+    /// A code segment for CS while it has no descriptor, as there is no processor without one.
+    pub(crate) const fn no_code(level: u8) -> Self {
+        Self { rights: PRESENT | SEGMENT | CODE | READABLE_OR_WRITABLE | ACCESSED | (level as u32) << 5, ..Self::null(level) }
+    }
+
+    /// What virtual-8086 mode makes of a selector.
+    pub(crate) const fn virtual_8086(selector: u16) -> Self {
+        const RIGHTS: u32 = PRESENT | SEGMENT | READABLE_OR_WRITABLE | ACCESSED | 3 << 5;
+        Self { base: (selector as u64) << 4, limit: 0xffff, rights: RIGHTS, ..Self::null(3) }
     }
 
     const fn new(entry: u64, at: u64) -> Self {
@@ -64,6 +77,35 @@ impl Descriptor {
 
     const fn level(&self) -> u8 {
         (self.rights >> 5 & 3) as u8
+    }
+
+    /// The descriptor's eight bytes.
+    pub(crate) const fn entry(&self) -> u64 {
+        self.entry
+    }
+
+    /// The linear address of them.
+    pub(crate) const fn at(&self) -> u64 {
+        self.at
+    }
+
+    pub(crate) const fn is_present(&self) -> bool {
+        self.is(PRESENT)
+    }
+
+    /// It is a TSS of 16 or 32 bits, and busy or not.
+    pub(crate) const fn is_task(&self, busy: bool) -> bool {
+        let kind = self.rights & 0x1f;
+        matches!(kind & !BUSY, TASK | TASK_16) && (kind & BUSY != 0) == busy
+    }
+
+    pub(crate) const fn busy(self) -> Self {
+        Self { rights: self.rights | BUSY, ..self }
+    }
+
+    /// It is an LDT that is there.
+    pub(crate) const fn is_ldt(&self) -> bool {
+        self.rights & 0x1f == LDT && self.is_present()
     }
 
     /// It is 64-bit code.
@@ -89,30 +131,40 @@ fn is_long_mode(vcpu: &impl Vcpu) -> bool {
     vcpu.control(Control::Efer) & 1 << 10 != 0
 }
 
-fn is_null(selector: u16) -> bool {
+pub(crate) fn is_null(selector: u16) -> bool {
     selector & !3 == 0
 }
 
 /// What error codes tell of a selector.
-fn code_of(selector: u16) -> u16 {
+pub(crate) fn code_of(selector: u16) -> u16 {
     selector & !3
 }
 
-/// The descriptor that a selector names, which is not null.
-fn find(vcpu: &mut impl Vcpu, selector: u16) -> Result<Descriptor, Fault> {
-    const LOCAL: u16 = 1 << 2;
-    let (base, limit) = if selector & LOCAL == 0 {
+/// In a selector: it names a descriptor of the LDT.
+const LOCAL: u16 = 1 << 2;
+
+/// The descriptor that a selector names, if its table has one there.
+fn look_up(vcpu: &mut impl Vcpu, selector: u16) -> Result<Option<Descriptor>, Fault> {
+    let table = if selector & LOCAL == 0 {
         let (base, limit) = vcpu.table(TableName::Gdt);
-        (base, limit.into())
+        Some((base, limit.into()))
     } else {
-        vcpu.local_table().ok_or(Fault::Selector(code_of(selector)))?
+        vcpu.local_table()
     };
     let offset = selector & !7;
-    if u32::from(offset) + 7 > limit {
-        return Err(Fault::Selector(code_of(selector)));
-    }
+    let Some((base, _)) = table.filter(|&(_, limit)| u32::from(offset) + 7 <= limit) else { return Ok(None) };
     let at = base.wrapping_add(offset.into());
-    Ok(Descriptor::new(vcpu.load_descriptor(at)?, at))
+    Ok(Some(Descriptor::new(vcpu.load_descriptor(at)?, at)))
+}
+
+/// The same, with the fault of instructions.
+fn find(vcpu: &mut impl Vcpu, selector: u16) -> Result<Descriptor, Fault> {
+    look_up(vcpu, selector)?.ok_or(Fault::Selector(code_of(selector)))
+}
+
+/// The descriptor of the GDT that a selector names.
+pub(crate) fn global(vcpu: &mut impl Vcpu, selector: u16) -> Result<Option<Descriptor>, Fault> {
+    if selector & LOCAL != 0 { Ok(None) } else { look_up(vcpu, selector) }
 }
 
 /// Loads a segment register other than CS.
@@ -130,26 +182,34 @@ pub(crate) fn load(vcpu: &mut impl Vcpu, name: SegmentName, selector: u16, long:
         vcpu.set_segment(name, selector, Some(&Descriptor::null(if stack { privilege } else { 0 })));
         return Ok(());
     }
-    let found = find(vcpu, selector)?;
-    let wrong = Err(Fault::Selector(code_of(selector)));
-    if !found.is(SEGMENT) {
-        return wrong;
-    }
-    if stack {
+    load_checked(vcpu, name, selector, privilege, Fault::Selector)
+}
+
+/// Loads a segment register other than CS at a privilege level. The selector is not null; `wrong` is the fault of what may not be loaded.
+pub(crate) fn load_checked(
+    vcpu: &mut impl Vcpu,
+    name: SegmentName,
+    selector: u16,
+    privilege: u8,
+    wrong: fn(u16) -> Fault,
+) -> Result<(), Fault> {
+    let (code, requested) = (code_of(selector), (selector & 3) as u8);
+    let found = look_up(vcpu, selector)?.filter(|found| found.is(SEGMENT)).ok_or(wrong(code))?;
+    if name == SegmentName::Ss {
         let writable = !found.is(CODE) && found.is(READABLE_OR_WRITABLE);
         if requested != privilege || found.level() != privilege || !writable {
-            return wrong;
+            return Err(wrong(code));
         }
-        if !found.is(PRESENT) {
-            return Err(Fault::StackSegment(code_of(selector)));
+        if !found.is_present() {
+            return Err(Fault::StackSegment(code));
         }
     } else {
         let checked = !found.is(CODE | CONFORMING);
         if found.is(CODE) && !found.is(READABLE_OR_WRITABLE) || checked && found.level() < requested.max(privilege) {
-            return wrong;
+            return Err(wrong(code));
         }
-        if !found.is(PRESENT) {
-            return Err(Fault::NotPresent(code_of(selector)));
+        if !found.is_present() {
+            return Err(Fault::NotPresent(code));
         }
     }
     found.mark_used(vcpu)?;
@@ -170,18 +230,35 @@ pub(crate) fn code(vcpu: &mut impl Vcpu, selector: u16) -> Result<Option<Descrip
         // A gate or a task, or nothing.
         return Err(Fault::InvalidOpcode);
     }
-    let (privilege, requested) = (vcpu.privilege(), (selector & 3) as u8);
+    check_code(vcpu, found, selector, vcpu.privilege(), Fault::Selector).map(Some)
+}
+
+/// Loads CS for the privilege level that its selector asks for; `wrong` as above.
+pub(crate) fn load_code(vcpu: &mut impl Vcpu, selector: u16, wrong: fn(u16) -> Fault) -> Result<(), Fault> {
+    if is_null(selector) {
+        return Err(wrong(0));
+    }
+    let found = look_up(vcpu, selector)?.ok_or(wrong(code_of(selector)))?;
+    let found = check_code(vcpu, found, selector, (selector & 3) as u8, wrong)?;
+    found.mark_used(vcpu)?;
+    vcpu.set_segment(SegmentName::Cs, selector, Some(&found));
+    Ok(())
+}
+
+/// What CS holds of a descriptor if it may have it.
+fn check_code(vcpu: &impl Vcpu, found: Descriptor, selector: u16, privilege: u8, wrong: fn(u16) -> Fault) -> Result<Descriptor, Fault> {
+    let requested = (selector & 3) as u8;
     let allowed = if found.is(CONFORMING) { found.level() <= privilege } else { requested <= privilege && found.level() == privilege };
     let long = is_long_mode(vcpu);
-    if !found.is(CODE) || !allowed || long && found.is(LONG | BIG) {
-        return Err(Fault::Selector(code_of(selector)));
+    if !found.is(SEGMENT | CODE) || !allowed || long && found.is(LONG | BIG) {
+        return Err(wrong(code_of(selector)));
     }
-    if !found.is(PRESENT) {
+    if !found.is_present() {
         return Err(Fault::NotPresent(code_of(selector)));
     }
     // Without long mode the bit has no meaning.
     let rights = if long { found.rights } else { found.rights & !LONG };
-    Ok(Some(Descriptor { rights: rights | ACCESSED, ..found }))
+    Ok(Descriptor { rights: rights | ACCESSED, ..found })
 }
 
 /// LLDT and LTR.
@@ -199,7 +276,6 @@ pub(crate) fn load_system(vcpu: &mut impl Vcpu, name: SystemSegment, selector: u
         vcpu.set_system_segment(name, selector, &Descriptor::null(0));
         return Ok(());
     }
-    const LOCAL: u16 = 1 << 2;
     let wrong = Err(Fault::Selector(code_of(selector)));
     if selector & LOCAL != 0 {
         return wrong;

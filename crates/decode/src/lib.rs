@@ -24,6 +24,9 @@
 //!
 //! All else is [`Refusal::Unsupported`], but what reaches for no memory at all and so is not what the processor ran: [`Refusal::Changed`].
 //!
+//! [`task`] switches tasks, which a processor in VMX operation leaves to the hypervisor; [`Event`] and [`follow`] say what becomes of faults on
+//! an event's way to its handler.
+//!
 //! # Memory of the decoder
 //! Decoding is done by the crate iced-x86, which builds its tables on the heap when it first decodes. So a program
 //! without a heap of its own gives it some by an allocator that need not be able to free, of
@@ -44,6 +47,7 @@ mod combine;
 mod condition;
 mod decoded;
 mod descriptor;
+mod event;
 mod execute;
 mod far;
 mod flags;
@@ -57,6 +61,7 @@ mod shift;
 mod stack;
 mod string;
 mod system;
+pub mod task;
 mod vcpu;
 mod vector;
 mod width;
@@ -64,6 +69,7 @@ mod width;
 pub use code::{Code, Context, Refusal};
 pub use decoded::{Decoded, SelectorName, TableName};
 pub use descriptor::{Descriptor, SystemSegment};
+pub use event::{Event, Exception, follow};
 pub use execute::{Outcome, execute};
 pub use lower::{MAX_LENGTH, Undecoded, decode, prepare};
 pub use operand::device_parts;

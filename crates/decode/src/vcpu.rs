@@ -23,7 +23,9 @@ pub enum Fault {
     FloatingPoint,
     /// #AC(0).
     Alignment,
-    /// #NP of a selector, which is without its RPL.
+    /// #TS of a selector, which is without its RPL.
+    InvalidTask(u16),
+    /// #NP, as above.
     NotPresent(u16),
     /// #SS, as above.
     StackSegment(u16),
@@ -38,6 +40,7 @@ impl Fault {
             Self::Divide => 0,
             Self::InvalidOpcode => 6,
             Self::DeviceNotAvailable => 7,
+            Self::InvalidTask(_) => 10,
             Self::NotPresent(_) => 11,
             Self::Stack | Self::StackSegment(_) => 12,
             Self::Protection | Self::Selector(_) => 13,
@@ -52,7 +55,9 @@ impl Fault {
         match self {
             Self::Divide | Self::InvalidOpcode | Self::DeviceNotAvailable | Self::FloatingPoint => None,
             Self::Protection | Self::Stack | Self::Alignment => Some(0),
-            Self::NotPresent(selector) | Self::StackSegment(selector) | Self::Selector(selector) => Some(selector as u32),
+            Self::InvalidTask(selector) | Self::NotPresent(selector) | Self::StackSegment(selector) | Self::Selector(selector) => {
+                Some(selector as u32)
+            }
             Self::Page(fault) => Some(fault.code.0),
         }
     }

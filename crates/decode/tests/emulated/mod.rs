@@ -38,6 +38,9 @@ pub struct Other {
     pub selectors: [u16; 8],
     /// What was loaded last with a descriptor.
     pub loaded: Option<Descriptor>,
+    /// What the selectors were loaded with.
+    pub descriptors: [Option<Descriptor>; 8],
+    pub cr3: u64,
 }
 
 impl Machine {
@@ -65,6 +68,8 @@ impl Machine {
                 tables: [(0, 0); 2],
                 selectors: [0; 8],
                 loaded: None,
+                descriptors: [None; 8],
+                cr3: 0,
             },
         }
     }
@@ -182,6 +187,11 @@ impl OtherRegisters for Machine {
         self.other.tables[name as usize] = (base, limit);
     }
 
+    fn local_table(&self) -> Option<(u64, u32)> {
+        const UNUSABLE: u32 = 1 << 16;
+        self.other.descriptors[6].filter(|found| found.rights & UNUSABLE == 0).map(|found| (found.base, found.limit))
+    }
+
     fn load_descriptor(&mut self, linear: u64) -> Result<u64, Fault> {
         self.get(linear, Width::Qword).ok_or(fault(linear, false))
     }
@@ -201,6 +211,7 @@ impl OtherRegisters for Machine {
     fn set_segment(&mut self, name: SegmentName, selector: u16, descriptor: Option<&Descriptor>) {
         self.other.selectors[name as usize] = selector;
         self.other.loaded = descriptor.copied();
+        self.other.descriptors[name as usize] = descriptor.copied();
         match descriptor {
             Some(found) => self.segments[name as usize] = Segment::from_vmcs(found.base, found.limit, found.rights, true),
             None => self.segments[name as usize].base = u64::from(selector) << 4,
@@ -210,6 +221,7 @@ impl OtherRegisters for Machine {
     fn set_system_segment(&mut self, name: SystemSegment, selector: u16, descriptor: &Descriptor) {
         self.other.selectors[6 + name as usize] = selector;
         self.other.loaded = Some(*descriptor);
+        self.other.descriptors[6 + name as usize] = Some(*descriptor);
     }
 
     fn vector(&self, index: u8, wide: bool) -> [u64; 4] {

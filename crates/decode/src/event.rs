@@ -1,0 +1,94 @@
+//! Events on their way through the IDT, and faults that end it.
+
+use crate::Fault;
+
+/// An event that was being delivered, as the VMCS tells of it ("IDT-Vectoring Information Field").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event(pub u32);
+
+/// An exception that is to be delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exception {
+    /// Its vector.
+    pub vector: u8,
+    /// Its error code, if it has one.
+    pub code: Option<u32>,
+}
+
+/// How exceptions follow each other ("Interrupt 8—Double Fault Exception").
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Benign,
+    Contributory,
+    Page,
+    Double,
+}
+
+impl Class {
+    const fn of(vector: u8) -> Self {
+        match vector {
+            0 | 10..=13 | 21 => Self::Contributory,
+            14 | 20 => Self::Page,
+            8 => Self::Double,
+            _ => Self::Benign,
+        }
+    }
+}
+
+const NMI: u32 = 2;
+const HARDWARE_EXCEPTION: u32 = 3;
+const SOFTWARE_INTERRUPT: u32 = 4;
+const PRIVILEGED_SOFTWARE_EXCEPTION: u32 = 5;
+const SOFTWARE_EXCEPTION: u32 = 6;
+
+impl Event {
+    /// The event of the field, if it tells of one.
+    pub const fn new(field: u64) -> Option<Self> {
+        const VALID: u64 = 1 << 31;
+        if field & VALID != 0 { Some(Self(field as u32)) } else { None }
+    }
+
+    const fn kind(self) -> u32 {
+        self.0 >> 8 & 7
+    }
+
+    /// It is a non-maskable interrupt.
+    pub const fn is_nmi(self) -> bool {
+        self.kind() == NMI
+    }
+
+    /// An instruction has caused it, which is done.
+    pub const fn is_software(self) -> bool {
+        matches!(self.kind(), SOFTWARE_INTERRUPT | PRIVILEGED_SOFTWARE_EXCEPTION | SOFTWARE_EXCEPTION)
+    }
+
+    /// It has an error code.
+    pub const fn has_code(self) -> bool {
+        self.0 & 1 << 11 != 0
+    }
+
+    /// What error codes of faults in its delivery tell in bit 0 (EXT): it did not come from INT n, INT3 or INTO.
+    const fn is_external(self) -> bool {
+        !matches!(self.kind(), SOFTWARE_INTERRUPT | SOFTWARE_EXCEPTION)
+    }
+
+    fn class(self) -> Class {
+        if self.kind() == HARDWARE_EXCEPTION { Class::of(self.0 as u8) } else { Class::Benign }
+    }
+}
+
+/// The exception that comes of a fault, while an event was being delivered or none; nothing if that is a triple fault.
+pub fn follow(event: Option<Event>, fault: Fault) -> Option<Exception> {
+    const DOUBLE_FAULT: Exception = Exception { vector: 8, code: Some(0) };
+    let alone = Exception { vector: fault.vector(), code: fault.code() };
+    let Some(event) = event else { return Some(alone) };
+    let second = Class::of(alone.vector);
+    match (event.class(), second) {
+        (Class::Double, Class::Contributory | Class::Page) => return None,
+        (Class::Page, Class::Contributory | Class::Page) | (Class::Contributory, Class::Contributory) => return Some(DOUBLE_FAULT),
+        _ => {}
+    }
+    // A page fault's code has no such bit.
+    let external = u32::from(event.is_external() && second != Class::Page);
+    Some(Exception { code: alone.code.map(|code| code | external), ..alone })
+}

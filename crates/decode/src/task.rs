@@ -1,0 +1,297 @@
+//! Hardware task switches: the old task's state goes to its TSS, and the new one's comes from its own ("Task Management").
+//!
+//! A processor in VMX operation does not do it: it exits, after it has checked the gate, the privileges and the new TSS's descriptor
+//! ("Treatment of Task Switches"). Those checks that need no privilege level are made again, as another processor may have changed
+//! the descriptor meanwhile.
+//!
+//! It goes in three steps, as each of the first two changes how the next one reaches memory: [`leave`] ends with other page tables,
+//! [`load_segments`] with another privilege level, and [`begin`] does what is left. A fault of any step takes the place of what would follow.
+//! Up to the commit point in `leave` nothing has changed by then; after it the fault is the new task's, whose segment registers hold
+//! the selectors of its TSS, and no descriptors yet.
+
+use crate::descriptor::{self, Descriptor, SystemSegment, TASK_16};
+use crate::{Control, Fault, SegmentName, SelectorName, TableName, Vcpu, Width};
+
+/// What a task switch needs of its processor, outside of IA-32e mode.
+pub trait Tasks: Vcpu {
+    /// TR: base, limit and access rights.
+    fn task(&self) -> (u64, u32, u32);
+
+    /// Writes RIP.
+    fn set_rip(&mut self, rip: u64);
+
+    /// Reads at a linear address with the supervisor's privilege, up to 104 bytes.
+    fn load_system(&mut self, linear: u64, bytes: &mut [u8]) -> Result<(), Fault>;
+
+    /// Writes, as above.
+    fn store_system(&mut self, linear: u64, bytes: &[u8]) -> Result<(), Fault>;
+
+    /// Faults if one of the above would.
+    fn check_system(&mut self, linear: u64, bytes: u64, write: bool) -> Result<(), Fault>;
+
+    /// Writes CR3 if it changes, with the pointers of PAE paging; paging is on. #TS(0) if these have reserved bits set.
+    fn set_cr3(&mut self, cr3: u32) -> Result<(), Fault>;
+
+    /// Sets CR0.TS, and clears the local breakpoints of DR7.
+    fn mark_switched(&mut self);
+}
+
+/// Why tasks are switched, in the order of the exit qualification's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// CALL.
+    Call,
+    /// IRET with EFLAGS.NT set.
+    Return,
+    /// JMP.
+    Jump,
+    /// An event whose gate in the IDT is a task gate.
+    Gate,
+}
+
+impl Cause {
+    /// Of the exit qualification.
+    pub const fn from_qualification(qualification: u64) -> Self {
+        match qualification >> 30 & 0b11 {
+            0 => Self::Call,
+            1 => Self::Return,
+            2 => Self::Jump,
+            _ => Self::Gate,
+        }
+    }
+
+    /// The new task returns to the old one.
+    const fn nests(self) -> bool {
+        matches!(self, Self::Call | Self::Gate)
+    }
+}
+
+/// A task switch that is to be done.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// Selector of the new TSS.
+    pub selector: u16,
+    /// What it comes from.
+    pub cause: Cause,
+    /// Where the old task goes on.
+    pub next: u64,
+    /// The exception's error code, which the new task finds on its stack.
+    pub error_code: Option<u32>,
+}
+
+/// Where a TSS has what it has: its words follow each other from the instruction pointer on: flags, general registers, segments, LDT.
+#[derive(Clone, Copy)]
+struct Layout {
+    /// Bytes of a word.
+    word: usize,
+    /// Offset of the instruction pointer.
+    first: usize,
+    /// Segment registers.
+    segments: usize,
+    /// The least bytes of a TSS.
+    size: usize,
+}
+
+const LINK: usize = 2;
+const LARGEST: usize = 104;
+/// Words before the segments'.
+const WORDS: usize = 10;
+
+impl Layout {
+    /// By a TSS's access rights.
+    const fn new(rights: u32) -> Self {
+        if rights & 0x1f & !descriptor::BUSY == TASK_16 {
+            Self { word: 2, first: 0x0e, segments: 4, size: 44 }
+        } else {
+            Self { word: 4, first: 0x20, segments: 6, size: LARGEST }
+        }
+    }
+
+    const fn is_wide(self) -> bool {
+        self.word == 4
+    }
+
+    /// Bytes that a switch writes, beginning with the instruction pointer.
+    const fn saved(self) -> usize {
+        (WORDS + self.segments) * self.word
+    }
+
+    fn word(self, tss: &[u8], offset: usize) -> u32 {
+        let bytes = tss.get(offset..).unwrap_or_default();
+        bytes.iter().take(self.word).rev().fold(0, |value, &byte| value << 8 | u32::from(byte))
+    }
+}
+
+/// The new task.
+#[derive(Clone, Copy, Debug)]
+pub struct Task {
+    flags: u64,
+    eip: u32,
+    segments: [u16; 6],
+    ldt: u16,
+    wide: bool,
+    trap: bool,
+}
+
+const NT: u64 = 1 << 14;
+const VM: u64 = 1 << 17;
+/// All that EFLAGS has.
+const FLAGS: u64 = 0x3f_7fd5;
+const ALWAYS: u64 = 1 << 1;
+
+const SEGMENTS: [SegmentName; 6] = [SegmentName::Es, SegmentName::Cs, SegmentName::Ss, SegmentName::Ds, SegmentName::Fs, SegmentName::Gs];
+
+/// Saves the old task, and loads of the new one what needs no descriptor.
+pub fn leave(machine: &mut impl Tasks, request: &Request) -> Result<Task, Fault> {
+    let Request { selector, cause, next, .. } = *request;
+    let found = find(machine, selector, cause)?;
+    let new = Layout::new(found.rights);
+    let (old_base, old_limit, old_rights) = machine.task();
+    let old = Layout::new(old_rights);
+    let old_selector = machine.selector(SelectorName::Tr);
+    if (old_limit as usize) < old.first + old.saved() - 1 {
+        return Err(Fault::InvalidTask(descriptor::code_of(old_selector)));
+    }
+    // What can fault does so before anything is changed.
+    let old_state = old_base.wrapping_add(old.first as u64);
+    let old_entry = machine.table(TableName::Gdt).0.wrapping_add((old_selector & !7).into());
+    machine.check_system(found.base, new.size as u64, false)?;
+    if cause.nests() {
+        machine.check_system(found.base, LINK as u64, true)?;
+    } else {
+        machine.check_system(old_entry, 8, true)?;
+    }
+    machine.check_system(old_state, old.saved() as u64, true)?;
+    if cause != Cause::Return {
+        machine.check_system(found.at(), 8, true)?;
+    }
+    if !cause.nests() {
+        let entry = machine.load_descriptor(old_entry)?;
+        machine.store_descriptor(old_entry, entry & !descriptor::BUSY_ENTRY)?;
+    }
+    let mut tss = [0; LARGEST];
+    save(machine, old, next, cause, &mut tss);
+    machine.store_system(old_state, tss.get(..old.saved()).unwrap_or_default())?;
+    if cause.nests() {
+        machine.store_system(found.base, &old_selector.to_le_bytes())?;
+    }
+    machine.load_system(found.base, tss.get_mut(..new.size).unwrap_or_default())?;
+    if cause != Cause::Return {
+        machine.store_descriptor(found.at(), found.entry() | descriptor::BUSY_ENTRY)?;
+    }
+    // The commit point.
+    machine.set_system_segment(SystemSegment::Tr, selector, &found.busy());
+    machine.mark_switched();
+    load(machine, new, cause, &tss)
+}
+
+/// The descriptor of the new TSS.
+fn find(machine: &mut impl Tasks, selector: u16, cause: Cause) -> Result<Descriptor, Fault> {
+    let code = descriptor::code_of(selector);
+    let returns = cause == Cause::Return;
+    let wrong = if returns { Fault::InvalidTask(code) } else { Fault::Selector(code) };
+    let found = descriptor::global(machine, selector)?.filter(|found| found.is_task(returns)).ok_or(wrong)?;
+    if !found.is_present() {
+        return Err(Fault::NotPresent(code));
+    }
+    if (found.limit as usize) < Layout::new(found.rights).size - 1 {
+        return Err(Fault::InvalidTask(code));
+    }
+    Ok(found)
+}
+
+/// The words of the old task's state, from the instruction pointer on.
+fn save(machine: &impl Tasks, layout: Layout, next: u64, cause: Cause, into: &mut [u8]) {
+    let flags = machine.flags() & !if cause == Cause::Return { NT } else { 0 };
+    let general = (0..8).map(|index| machine.register(index));
+    let selectors = SEGMENTS.iter().take(layout.segments).map(|&name| machine.selector(SelectorName::Segment(name)).into());
+    let words = [next, flags].into_iter().chain(general).chain(selectors);
+    for (place, word) in into.chunks_exact_mut(layout.word).zip(words) {
+        place.iter_mut().zip(word.to_le_bytes()).for_each(|(to, from)| *to = from);
+    }
+}
+
+/// Loads general registers, EFLAGS, EIP and CR3; and selectors without descriptors.
+fn load(machine: &mut impl Tasks, layout: Layout, cause: Cause, tss: &[u8]) -> Result<Task, Fault> {
+    const CR3: usize = 0x1c;
+    const TRAP: usize = 0x64;
+    const PG: u64 = 1 << 31;
+    let word = |n: usize| layout.word(tss, layout.first + n * layout.word);
+    // A 16-bit TSS leaves ones above the words of general registers.
+    let above = if layout.is_wide() { 0 } else { 0xffff_0000 };
+    let task = Task {
+        eip: word(0),
+        flags: u64::from(word(1)) & FLAGS | ALWAYS | if cause.nests() { NT } else { 0 },
+        segments: core::array::from_fn(|n| if n < layout.segments { word(WORDS + n) as u16 } else { 0 }),
+        ldt: word(WORDS + layout.segments) as u16,
+        wide: layout.is_wide(),
+        trap: layout.is_wide() && layout.word(tss, TRAP) & 1 != 0,
+    };
+    for index in 0..8 {
+        machine.set_register(index, (word(2 + usize::from(index)) | above).into());
+    }
+    machine.set_rip(task.eip.into());
+    machine.set_flags(task.flags);
+    machine.set_system_segment(SystemSegment::Ldtr, task.ldt, &Descriptor::null(0));
+    for (name, selector) in SEGMENTS.into_iter().zip(task.segments) {
+        let empty = match name {
+            _ if task.flags & VM != 0 => Descriptor::virtual_8086(selector),
+            // Without a stack of its own, whatever comes is to change to another: so this is user mode.
+            SegmentName::Cs => Descriptor::no_code(3),
+            SegmentName::Ss => Descriptor::null(3),
+            _ => Descriptor::null(0),
+        };
+        machine.set_segment(name, selector, Some(&empty));
+    }
+    if layout.is_wide() && machine.control(Control::Cr0) & PG != 0 {
+        machine.set_cr3(layout.word(tss, CR3))?;
+    }
+    Ok(task)
+}
+
+/// Loads the new task's LDTR and segment registers.
+pub fn load_segments(machine: &mut impl Tasks, task: &Task) -> Result<(), Fault> {
+    if !descriptor::is_null(task.ldt) {
+        let wrong = Fault::InvalidTask(descriptor::code_of(task.ldt));
+        let found = descriptor::global(machine, task.ldt)?.filter(Descriptor::is_ldt).ok_or(wrong)?;
+        machine.set_system_segment(SystemSegment::Ldtr, task.ldt, &found);
+    }
+    if task.flags & VM != 0 {
+        return Ok(());
+    }
+    let [es, cs, ss, ds, fs, gs] = task.segments;
+    let privilege = (cs & 3) as u8;
+    if descriptor::is_null(ss) {
+        return Err(Fault::InvalidTask(0));
+    }
+    descriptor::load_checked(machine, SegmentName::Ss, ss, privilege, Fault::InvalidTask)?;
+    machine.set_segment(SegmentName::Cs, cs, Some(&Descriptor::no_code(privilege)));
+    for (name, selector) in [(SegmentName::Ds, ds), (SegmentName::Es, es), (SegmentName::Fs, fs), (SegmentName::Gs, gs)] {
+        if !descriptor::is_null(selector) {
+            descriptor::load_checked(machine, name, selector, privilege, Fault::InvalidTask)?;
+        }
+    }
+    descriptor::load_code(machine, cs, Fault::InvalidTask)
+}
+
+/// Pushes the error code, and looks whether the new task can begin. Returns whether a debug exception comes first, as its TSS says.
+pub fn begin(machine: &mut impl Tasks, task: &Task, request: &Request) -> Result<bool, Fault> {
+    const POINTER: u8 = 4;
+    if let Some(code) = request.error_code {
+        let stack = machine.segment(SegmentName::Ss);
+        let (width, pointer_width) =
+            (if task.wide { Width::Dword } else { Width::Word }, if stack.big { Width::Dword } else { Width::Word });
+        let old = machine.register(POINTER);
+        let pointer = pointer_width.merge(old, old.wrapping_sub(width.bytes()));
+        let offset = pointer & pointer_width.mask();
+        if !stack.admits(offset, width.bytes(), true) {
+            return Err(Fault::Stack);
+        }
+        machine.store(stack.base.wrapping_add(offset) & u64::from(u32::MAX), width, u64::from(code) & width.mask())?;
+        machine.set_register(POINTER, pointer);
+    }
+    if task.eip > machine.segment(SegmentName::Cs).limit {
+        return Err(Fault::Protection);
+    }
+    Ok(task.trap)
+}
