@@ -8,6 +8,7 @@ pub mod exception;
 pub mod lapic;
 pub mod machine;
 pub mod others;
+pub mod tasks;
 
 core::arch::global_asm!(include_str!("boot.s"));
 core::arch::global_asm!(include_str!("exception.s"));

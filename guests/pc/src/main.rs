@@ -36,7 +36,7 @@ extern "C" fn main(magic: u32, info: u32) -> ! {
     }
     let mut failed = u32::from(magic != MULTIBOOT);
     emulator::setup();
-    for (name, on, test) in emulator::ALL.iter().chain(tests::ALL).chain(device::ALL) {
+    for (name, on, test) in emulator::ALL.iter().chain(tests::ALL).chain(tests::tasks::ALL).chain(device::ALL) {
         if *on == tests::On::Stile && !tests::is_guest() {
             println!("SKIP {name}: there is no hypervisor");
             continue;

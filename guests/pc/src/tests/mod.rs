@@ -6,6 +6,7 @@ mod interrupts;
 mod paging;
 mod registers;
 mod smp;
+pub mod tasks;
 mod user;
 
 pub use smp::silence;

@@ -20,6 +20,8 @@ const NW: u64 = 1 << 29;
 const CD: u64 = 1 << 30;
 /// As above.
 pub const PG: u64 = 1 << 31;
+/// In CR4.
+const PAE: u64 = 1 << 5;
 /// In EFER.
 const LMA: u64 = 1 << 10;
 
@@ -40,7 +42,6 @@ pub fn read() -> u64 {
 #[inline(never)]
 pub fn write(vm: &'static Vm, value: u64) -> bool {
     const LME: u64 = 1 << 8;
-    const PAE: u64 = 1 << 5;
     const PCIDE: u64 = 1 << 17;
     /// In the rights of TR: a TSS of 32 or 64 bits.
     const WIDE: u64 = 1 << 3;
@@ -58,9 +59,7 @@ pub fn write(vm: &'static Vm, value: u64) -> bool {
     if value & PG != 0 && efer & LME == 0 && cr4 & PAE != 0 && (old & PG ^ old_shadow & (CD | NW) ^ value) & (PG | CD | NW) != 0 {
         // Paging of 32-bit linear addresses by PAE begins, or its pointers are read anew ("PDPTE Registers").
         let Some(pointers) = pdptes(vm) else { return false };
-        for (field, pointer) in PDPTES.into_iter().zip(pointers) {
-            vmcs::write(field, pointer);
-        }
+        write_pdptes(pointers);
     }
     // Paging goes on or off while EFER.LME is set: so does 64-bit mode.
     if (opens || closes) && efer & LME != 0 {
@@ -82,6 +81,22 @@ pub fn write(vm: &'static Vm, value: u64) -> bool {
 
 /// The page-directory-pointer-table entries of PAE paging, while it is on.
 pub const PDPTES: [Field; 4] = [Field::GUEST_PDPTE0, Field::GUEST_PDPTE1, Field::GUEST_PDPTE2, Field::GUEST_PDPTE3];
+
+fn write_pdptes(pointers: [u64; 4]) {
+    for (field, pointer) in PDPTES.into_iter().zip(pointers) {
+        vmcs::write(field, pointer);
+    }
+}
+
+/// Outside of IA-32e mode, paging is on and CR3 has changed: with PAE, its pointers are loaded. If one has reserved bits set, none is there; false then.
+pub fn follow_cr3(vm: &'static Vm) -> bool {
+    if vmcs::read(Field::GUEST_CR4) & PAE == 0 {
+        return true;
+    }
+    let pointers = pdptes(vm);
+    write_pdptes(pointers.unwrap_or_default());
+    pointers.is_some()
+}
 
 /// Those that CR3 leads to; nothing if one of them is present and has reserved bits set.
 fn pdptes(vm: &'static Vm) -> Option<[u64; 4]> {

@@ -48,9 +48,9 @@ pub fn exit(cpu: &mut Cpu) -> Outcome {
 
 /// What a debug exception does beside its delivery: DR6 says why, DR7.GD and the step from branch to branch end ("Debug Exceptions"). A single
 /// step that the shadow of STI or MOV SS holds is pending, which entry checks.
-fn debug(why: u64) {
+pub fn debug(why: u64) {
     const CONDITIONS: u64 = 0xf;
-    const TOLD: u64 = CONDITIONS | 1 << 13 | 1 << 14;
+    const TOLD: u64 = CONDITIONS | 1 << 13 | 1 << 14 | 1 << 15;
     /// In DR6 the bit that tells of DR7.GD, and a single step; in DR7 the bit itself.
     const BD: u64 = 1 << 13;
     const BS: u64 = 1 << 14;

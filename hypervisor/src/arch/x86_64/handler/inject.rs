@@ -15,6 +15,7 @@ const NMI_BLOCKED: u64 = 1 << 3;
 
 /// Vectors of exceptions.
 mod vector {
+    pub const DEBUG: u8 = 1;
     pub const UNDEFINED: u8 = 6;
     pub const DOUBLE_FAULT: u8 = 8;
     pub const PROTECTION: u8 = 13;
@@ -38,8 +39,7 @@ pub fn was_delivering() -> bool {
 pub fn event(event: u64, code: u64) {
     if event & TYPE == NMI {
         // It was taken already, and is taken anew.
-        let blocked = vmcs::read(Field::GUEST_INTERRUPTIBILITY);
-        vmcs::write(Field::GUEST_INTERRUPTIBILITY, blocked & !NMI_BLOCKED);
+        unblock_nmis();
     }
     vmcs::write(Field::ENTRY_ERROR_CODE, code);
     // Of a software interrupt or exception: where it goes on.
@@ -67,10 +67,20 @@ pub fn double_fault() -> bool {
     true
 }
 
+/// An NMI is being handled: no other comes before IRET.
+pub fn block_nmis() {
+    vmcs::write(Field::GUEST_INTERRUPTIBILITY, vmcs::read(Field::GUEST_INTERRUPTIBILITY) | NMI_BLOCKED);
+}
+
+/// IRET ends the handling of an NMI.
+pub fn unblock_nmis() {
+    vmcs::write(Field::GUEST_INTERRUPTIBILITY, vmcs::read(Field::GUEST_INTERRUPTIBILITY) & !NMI_BLOCKED);
+}
+
 /// IRET had ended the handling of an NMI when it was stopped, and is to be done again: `told` is the field that says so, in bit 12.
 pub fn block_nmis_if_iret(told: u64) {
     if told & 1 << 12 != 0 && !was_delivering() {
-        vmcs::write(Field::GUEST_INTERRUPTIBILITY, vmcs::read(Field::GUEST_INTERRUPTIBILITY) | NMI_BLOCKED);
+        block_nmis();
     }
 }
 
@@ -109,9 +119,16 @@ pub fn step() {
     }
 }
 
+/// A single step in "pending debug exceptions".
+const BS: u64 = 1 << 14;
+
+/// A single step that is pending comes to nothing.
+pub fn end_step() {
+    vmcs::write(Field::GUEST_PENDING_DEBUG, vmcs::read(Field::GUEST_PENDING_DEBUG) & !BS);
+}
+
 /// Marks a single step as pending.
 pub fn pend_step() {
-    const BS: u64 = 1 << 14;
     vmcs::write(Field::GUEST_PENDING_DEBUG, vmcs::read(Field::GUEST_PENDING_DEBUG) | BS);
 }
 
@@ -145,6 +162,11 @@ pub fn set_fault_address(address: u64) {
 pub fn begin_shadow() {
     const BY_MOV_SS: u64 = 1 << 1;
     vmcs::write(Field::GUEST_INTERRUPTIBILITY, vmcs::read(Field::GUEST_INTERRUPTIBILITY) | BY_MOV_SS);
+}
+
+/// #DB: what [`super::exception::debug`] has told of in DR6.
+pub fn debug() {
+    exception(vector::DEBUG, None);
 }
 
 /// #UD: an instruction that there is not.

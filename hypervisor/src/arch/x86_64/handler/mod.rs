@@ -13,6 +13,7 @@ mod msr;
 mod other;
 mod processor;
 mod registers;
+mod task;
 
 pub use exception::BITMAP as EXCEPTIONS;
 pub use interrupt::idle as idle_interrupt;

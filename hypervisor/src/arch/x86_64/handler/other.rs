@@ -3,7 +3,7 @@
 use stile_ledger::x86_64::{self as rows, reason};
 use stile_wire::CrashReason;
 
-use super::{apic, crash, exception, inject, interrupt, skip_instruction};
+use super::{apic, crash, exception, inject, interrupt, skip_instruction, task};
 use crate::arch::x86_64::cpu::{Cpu, gpr};
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::vmcs::{self, Field};
@@ -61,7 +61,7 @@ extern "C" fn handle_other(cpu: &mut Cpu, reason: u64) -> Outcome {
             inject::undefined();
             Outcome::again(rows::absent(reason))
         }
-        basic::TASK_SWITCH => crash(cpu, reason::TASK_SWITCH.other(), CrashReason::UnknownExit, reason, 0),
+        basic::TASK_SWITCH => task::switch(cpu),
         _ => {
             let row = cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::UNKNOWN, reason as u32));
             crash(cpu, row, CrashReason::UnknownExit, reason, 0)

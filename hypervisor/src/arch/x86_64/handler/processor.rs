@@ -85,6 +85,17 @@ impl Processor<'_> {
         }
     }
 
+    /// Writes up to [`MOST`] bytes at a linear address.
+    #[inline]
+    pub(super) fn store_by(&mut self, linear: u64, bytes: &[u8], by: By) -> Result<(), Fault> {
+        let pieces = self.pieces(linear, bytes.len() as u64, true, by)?;
+        let mut copy = [0; MOST];
+        let Some(copy) = copy.get_mut(..bytes.len()) else { return Ok(()) };
+        copy.copy_from_slice(bytes);
+        self.move_pieces(pieces, copy, true);
+        Ok(())
+    }
+
     /// The one or two pieces of an access: the second is in another page.
     pub(super) fn pieces(&self, linear: u64, len: u64, write: bool, by: By) -> Result<[(u64, u64); 2], Fault> {
         let (first, left) = self.translate(linear, write, by)?;
@@ -97,7 +108,7 @@ impl Processor<'_> {
 }
 
 /// The most bytes of an operand.
-const MOST: usize = 32;
+pub(super) const MOST: usize = 32;
 
 impl Vcpu for Processor<'_> {
     #[inline]
@@ -178,12 +189,7 @@ impl Vcpu for Processor<'_> {
     }
 
     fn store_bytes(&mut self, linear: u64, bytes: &[u8]) -> Result<(), Fault> {
-        let pieces = self.pieces(linear, bytes.len() as u64, true, By::Instruction)?;
-        let mut copy = [0; MOST];
-        let Some(copy) = copy.get_mut(..bytes.len()) else { return Ok(()) };
-        copy.copy_from_slice(bytes);
-        self.move_pieces(pieces, copy, true);
-        Ok(())
+        self.store_by(linear, bytes, By::Instruction)
     }
 }
 

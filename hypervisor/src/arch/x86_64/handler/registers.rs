@@ -7,7 +7,7 @@ use crate::arch::x86_64::vmcs::{self, Field};
 use crate::arch::x86_64::{cr0, simd};
 
 /// Base, limit, access rights and selector of LDTR or TR.
-fn fields(name: SystemSegment) -> [Field; 4] {
+pub(super) fn fields(name: SystemSegment) -> [Field; 4] {
     match name {
         SystemSegment::Ldtr => [Field::GUEST_LDTR_BASE, Field::GUEST_LDTR_LIMIT, Field::GUEST_LDTR_RIGHTS, Field::GUEST_LDTR],
         SystemSegment::Tr => [Field::GUEST_TR_BASE, Field::GUEST_TR_LIMIT, Field::GUEST_TR_RIGHTS, Field::GUEST_TR],

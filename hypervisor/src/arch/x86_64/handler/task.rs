@@ -1,0 +1,131 @@
+//! Task switches, which the processor leaves to its hypervisor (crate `stile-decode`, module `task`; the manual, "Treatment of Task Switches").
+
+use stile_decode::task::{self, Cause, Request, Task, Tasks};
+use stile_decode::{Context, Event, Fault, SystemSegment, follow};
+use stile_ledger::x86_64::reason;
+use stile_wire::CrashReason;
+
+use super::processor::{By, MOST, Processor};
+use super::registers::fields;
+use super::{crash, exception, inject};
+use crate::arch::x86_64::cpu::Cpu;
+use crate::arch::x86_64::exit::{Outcome, basic};
+use crate::arch::x86_64::vmcs::{self, Field};
+use crate::arch::x86_64::{cr0, interrupts, vmx};
+
+/// A task switch. All general registers are in the frame.
+pub fn switch(cpu: &mut Cpu) -> Outcome {
+    let row = reason::TASK_SWITCH.other();
+    let qualification = vmcs::read(Field::EXIT_QUALIFICATION);
+    let cause = Cause::from_qualification(qualification);
+    let event = Event::new(vmcs::read(Field::VECTORING)).filter(|_| cause == Cause::Gate);
+    if cause == Cause::Return {
+        // Also if what follows faults.
+        inject::unblock_nmis();
+    }
+    if event.is_some_and(Event::is_nmi) {
+        inject::block_nmis();
+    }
+    let request = Request { selector: qualification as u16, cause, next: next(cpu, cause, event), error_code: error_code(event) };
+    let mut changed = false;
+    let done = run(cpu, &request, &mut changed);
+    match done {
+        Ok(false) => {}
+        Ok(true) => {
+            const BY_TASK_SWITCH: u64 = 1 << 15;
+            exception::debug(BY_TASK_SWITCH);
+            inject::debug();
+        }
+        Err(fault) => {
+            let Some(exception) = follow(event, fault) else {
+                return crash(cpu, row, CrashReason::TripleFault, basic::TASK_SWITCH, 0);
+            };
+            if let Fault::Page(fault) = fault {
+                inject::set_fault_address(fault.linear);
+            }
+            inject::exception(exception.vector, exception.code);
+        }
+    }
+    if changed {
+        interrupts::pull(cpu);
+    }
+    if done == Ok(false) { Outcome::again(row) } else { exception::look(cpu, row) }
+}
+
+/// Where the old task goes on: after the instruction that switches, or where an interrupt or an exception came.
+fn next(cpu: &Cpu, cause: Cause, event: Option<Event>) -> u64 {
+    let rip = vmcs::read(Field::GUEST_RIP);
+    match cause == Cause::Gate && !event.is_some_and(Event::is_software) {
+        true => rip,
+        false => context(cpu).size().advance(rip, vmcs::read(Field::EXIT_LENGTH) as u8),
+    }
+}
+
+fn error_code(event: Option<Event>) -> Option<u32> {
+    event.filter(|event| event.has_code()).map(|_| vmcs::read(Field::VECTORING_CODE) as u32)
+}
+
+/// Does it. Whether a debug exception comes first in the new task; or the fault that comes, in the old task or the new one.
+fn run(cpu: &mut Cpu, request: &Request, changed: &mut bool) -> Result<bool, Fault> {
+    let task: Task = with(cpu, changed, |processor| task::leave(processor, request))?;
+    with(cpu, changed, |processor| task::load_segments(processor, &task))?;
+    with(cpu, changed, |processor| task::begin(processor, &task, request))
+}
+
+/// Lets the vCPU do something with memory as it reaches it now.
+fn with<T>(cpu: &mut Cpu, changed: &mut bool, step: impl FnOnce(&mut Processor<'_>) -> T) -> T {
+    let context = context(cpu);
+    let mut processor = Processor { cpu, context: &context, changed: false, end: None, has_port: false };
+    let done = step(&mut processor);
+    *changed |= processor.changed;
+    done
+}
+
+fn context(cpu: &Cpu) -> Context {
+    // SAFETY: the vCPU is loaded here.
+    *unsafe { cpu.vcpu().arch.decoder() }.context()
+}
+
+impl Tasks for Processor<'_> {
+    fn task(&self) -> (u64, u32, u32) {
+        let [base, limit, rights, _] = fields(SystemSegment::Tr).map(vmcs::read);
+        (base, limit as u32, rights as u32)
+    }
+
+    fn set_rip(&mut self, rip: u64) {
+        vmcs::write(Field::GUEST_RIP, rip);
+    }
+
+    fn load_system(&mut self, linear: u64, bytes: &mut [u8]) -> Result<(), Fault> {
+        let pieces = self.pieces(linear, bytes.len() as u64, false, By::Processor)?;
+        self.move_pieces(pieces, bytes, false);
+        Ok(())
+    }
+
+    fn store_system(&mut self, linear: u64, bytes: &[u8]) -> Result<(), Fault> {
+        bytes.chunks(MOST).zip((linear..).step_by(MOST)).try_for_each(|(part, linear)| self.store_by(linear, part, By::Processor))
+    }
+
+    fn check_system(&mut self, linear: u64, bytes: u64, write: bool) -> Result<(), Fault> {
+        self.pieces(linear, bytes, write, By::Processor).map(drop)
+    }
+
+    fn set_cr3(&mut self, cr3: u32) -> Result<(), Fault> {
+        if vmcs::read(Field::GUEST_CR3) == cr3.into() {
+            return Ok(());
+        }
+        vmcs::write(Field::GUEST_CR3, cr3.into());
+        vmx::forget_vpid(vmcs::read(Field::VPID));
+        if cr0::follow_cr3(self.cpu.vcpu().vm()) { Ok(()) } else { Err(Fault::InvalidTask(0)) }
+    }
+
+    fn mark_switched(&mut self) {
+        const TS: u64 = 1 << 3;
+        /// L0 to L3, and LE.
+        const LOCAL: u64 = 0b1_0101_0101;
+        vmcs::write(Field::GUEST_CR0, vmcs::read(Field::GUEST_CR0) | TS);
+        vmcs::write(Field::GUEST_DR7, vmcs::read(Field::GUEST_DR7) & !LOCAL);
+        inject::end_shadow();
+        inject::end_step();
+    }
+}
