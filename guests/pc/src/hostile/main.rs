@@ -21,6 +21,7 @@ mod memory;
 mod ports;
 mod real;
 mod registers;
+mod tasks;
 mod window;
 
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -31,7 +32,7 @@ use common::random::Random;
 use pc::console::println;
 use pc::{console, lapic, machine};
 
-const PHASES: [Phase; 15] = [
+const PHASES: [Phase; 16] = [
     ("msrs", registers::msrs),
     ("cpuid", registers::cpuid),
     ("control", control::run),
@@ -46,6 +47,7 @@ const PHASES: [Phase; 15] = [
     ("timers", interrupts::timers),
     ("cpus", real::run),
     ("delivery", delivery::run),
+    ("tasks", tasks::run),
     ("bytes", bytes::run),
 ];
 
