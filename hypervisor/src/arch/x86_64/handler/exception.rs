@@ -49,11 +49,13 @@ pub fn exit(cpu: &mut Cpu) -> Outcome {
 /// What a debug exception does beside its delivery: DR6 says why, DR7.GD and the step from branch to branch end ("Debug Exceptions"). A single
 /// step that the shadow of STI or MOV SS holds is pending, which entry checks.
 pub fn debug(why: u64) {
+    /// DR6: breakpoints; an access to a debug register, a single step, a task's T flag.
     const CONDITIONS: u64 = 0xf;
-    const TOLD: u64 = CONDITIONS | 1 << 13 | 1 << 14 | 1 << 15;
-    /// In DR6 the bit that tells of DR7.GD, and a single step; in DR7 the bit itself.
     const BD: u64 = 1 << 13;
     const BS: u64 = 1 << 14;
+    const BT: u64 = 1 << 15;
+    const TOLD: u64 = CONDITIONS | BD | BS | BT;
+    /// DR7.
     const GD: u64 = 1 << 13;
     const LBR_BTF: u64 = 0b11;
     const SHADOWS: u64 = 0b11;
