@@ -6,7 +6,7 @@ use stile_blob::{Nested, Techniques};
 use stile_board::{MAX_CPUS, MAX_VCPUS, MAX_VMS};
 
 use super::{
-    DebianKernel, DomainConfig, InitrdSource, KernelSource, MAX_DOMAINS, MachineConfig, Mistake, RESERVED, VmConfig,
+    Arch, DebianKernel, DomainConfig, InitrdSource, KernelSource, MAX_DOMAINS, MachineConfig, Mistake, RESERVED, VmConfig,
     draft::{Draft, Given, VmDraft},
     units, value,
 };
@@ -38,6 +38,10 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
     }
     let mut vms: Vec<VmConfig> = Vec::new();
     for (index, vm_draft) in draft.vms.iter().enumerate() {
+        if let (Arch::X86_64, Some(Given { value: true, place })) = (arch, &vm_draft.nested) {
+            let what = "a virtual machine can't run others on x86_64 yet";
+            mistakes.push(Mistake::new(place.clone(), what).expected("nested = false, or arch = \"aarch64\" in [machine]"));
+        }
         let vm = vm(vm_draft, index, cpu_limit, folder, mistakes);
         if vms.iter().any(|earlier| earlier.name == vm.name) {
             let place = vm_draft.name.as_ref().map_or(&vm_draft.place, |name| &name.place);

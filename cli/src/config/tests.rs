@@ -257,6 +257,9 @@ fn an_el2_of_its_own_has_a_way_only_if_it_is_asked_for() {
     assert_eq!(nested("[vm.techniques]\nnested = \"nv\"\n").unwrap(), Nested::Off);
     let refusal = nested("nested = true\n[vm.techniques]\nnested = \"nv3\"\n").unwrap_err().to_string();
     assert!(refusal.contains("\"nv3\"") && refusal.contains("nv2"), "{refusal}");
+    let refusal = nested("nested = true\n[machine]\narch = \"x86_64\"\n").unwrap_err().to_string();
+    assert!(refusal.contains("can't run others on x86_64"), "{refusal}");
+    assert_eq!(nested("nested = false\n[machine]\narch = \"x86_64\"\n").unwrap(), Nested::Off);
 }
 
 #[test]

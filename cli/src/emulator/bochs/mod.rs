@@ -130,7 +130,9 @@ fn connection(listener: &TcpListener, emulator: &mut Emulator) -> Result<TcpStre
             Err(error) => return Err(error).context("waiting for the serial line"),
         }
         if let Some(status) = emulator.wait(Duration::from_millis(10)) {
-            return Err(exit::emulator(format!("Bochs ended at once ({status}): a CPU model that it does not know?")));
+            return Err(exit::emulator(format!(
+                "Bochs ended at once ({status}): a CPU model, or a line of --machine-option, that it does not know?"
+            )));
         }
         if Instant::now() > until {
             return Err(exit::emulator("Bochs does not connect its serial line"));
