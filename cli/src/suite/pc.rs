@@ -56,7 +56,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         .chain(statuses)
         .chain(caches)
         .chain(boots())
-        .chain([silence(&path), by_hand, two_debians(), memory_above_devices(), pvh(programs)?])
+        .chain([silence(&path), sleep(&path), by_hand, two_debians(), memory_above_devices(), pvh(programs)?])
         .collect())
 }
 
@@ -84,6 +84,13 @@ fn pvh(programs: &Programs) -> Result<Scenario> {
     let program = programs.path("pvh")?;
     let scenario = Scenario::new("pc/pvh", "--arch x86_64 --memory 64M --exits").with("--kernel", program.clone());
     Ok(Scenario { expect: passed(), ..scenario.with("--initrd", program).with("--append", "one two") })
+}
+
+/// A program that sleeps, as ACPI's S3 is, and wakes where it said.
+fn sleep(kernel: &Path) -> Scenario {
+    let scenario = Scenario::new("pc/life/sleep", "--arch x86_64 --memory 64M --vcpus 2 --exits --append sleep");
+    let expect = Expect { notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    Scenario { expect, ..scenario.with("--kernel", kernel.display().to_string()) }
 }
 
 /// A VM that nothing can wake any more: that is told, and it stays as it is.

@@ -31,6 +31,12 @@ pub const CENTURY: u8 = 0x32;
 pub const TEST_MEMORY: Range<u64> = 0xff00_0000..0xff01_0000;
 /// `SLP_TYP` that turns the machine off, in the sleep control register.
 pub const SLEEP_TYPE_OFF: u8 = 5;
+/// That of S3, of which the tables don't tell: RAM is kept, and the machine wakes at once.
+pub const SLEEP_TYPE_S3: u8 = 1;
+/// ACPI's tables, as the command makes them: the root pointer is here.
+pub const ACPI_TABLES: u64 = 0xf_8000;
+/// ACPI's firmware control structure, in which a guest says where it wakes.
+pub const FACS: u64 = ACPI_TABLES + 0x40;
 
 /// I/O ports.
 pub mod port {

@@ -34,6 +34,9 @@ extern "C" fn main(magic: u32, info: u32) -> ! {
     if machine::command_line(info).ends_with("silence") {
         tests::silence();
     }
+    if machine::command_line(info).ends_with("sleep") {
+        sleep();
+    }
     let mut failed = u32::from(magic != MULTIBOOT);
     emulator::setup();
     for (name, on, test) in emulator::ALL.iter().chain(tests::ALL).chain(tests::tasks::ALL).chain(device::ALL) {
@@ -54,6 +57,25 @@ extern "C" fn main(magic: u32, info: u32) -> ! {
     }
     println!("EXIT: STATUS={}", u32::from(failed != 0));
     machine::off()
+}
+
+/// Sleeps, and wakes to end the machine with 0, if memory is as it was as it fell asleep. If it does not sleep, the machine ends with 1.
+fn sleep() {
+    const PAGE: u32 = 2;
+    const KEPT: *mut u32 = 0x3000 as *mut u32;
+    /// In real mode: `xor ax, ax; mov ds, ax; mov eax, [0x3000]; mov dx, 0xf4; out dx, eax`.
+    const CODE: [u8; 13] = [0x31, 0xc0, 0x8e, 0xd8, 0x66, 0xa1, 0x00, 0x30, 0xba, 0xf4, 0x00, 0x66, 0xef];
+    // SAFETY: nothing else is there, and the machine ends.
+    unsafe {
+        ((PAGE << 12) as *mut [u8; CODE.len()]).write_volatile(CODE);
+        KEPT.write_volatile(0);
+    }
+    tests::sleep(PAGE);
+    // SAFETY: as above.
+    unsafe {
+        KEPT.write_volatile(1);
+        machine::out32(0xf4, 1);
+    }
 }
 
 /// The digit after `exit=` at the end of the command line, with which the machine is to end before any test.

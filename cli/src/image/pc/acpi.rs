@@ -12,7 +12,7 @@ use stile_board::pc;
 
 /// Where the tables go, the root pointer first: where a BIOS has them, and in the upper half of that, since some programs search from 0xf0000
 /// on.
-pub const TABLES: u64 = 0xf_8000;
+pub const TABLES: u64 = pc::ACPI_TABLES;
 /// What kernels know the maker by.
 const OEM: [u8; 6] = *b"STILE ";
 const TABLE: [u8; 8] = *b"STILEVM ";
@@ -54,9 +54,10 @@ pub fn tables(vcpus: u8, kind: Kind) -> Vec<u8> {
         all.resize(all.len().next_multiple_of(ALIGN), 0);
         at
     };
+    let facs = put(&facs());
+    assert_eq!(facs, pc::FACS, "the hypervisor looks there");
     let dsdt = put(dsdt().as_slice());
     let madt = put(madt(vcpus, kind).as_slice());
-    let facs = put(&facs());
     let fadt = put(&bytes(&fadt(dsdt, facs, kind).finalize()));
     let mut xsdt = XSDT::new(OEM, TABLE, REVISION);
     let mut rsdt = Sdt::new(*b"RSDT", SDT_HEADER, 1, OEM, TABLE, REVISION);

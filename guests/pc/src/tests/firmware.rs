@@ -30,6 +30,18 @@ fn root() -> Option<u64> {
     (0xf_0000..0x10_0000u64).step_by(16).find(|at| (0..8).all(|n| byte(at + n) == b"RSD PTR "[n as usize]))
 }
 
+/// Sleeps in ACPI's S3, and wakes in real mode at `page`, below 1 MiB.
+pub fn sleep(page: u32) {
+    const S3: u16 = 1 << 10 | 1 << 13;
+    let Some(fadt) = root().and_then(|root| table(number(root + 16, 4), 4, b"FACP")) else { return };
+    let facs = number(fadt + 36, 4);
+    // SAFETY: the structure is there for this, and the register the FADT's.
+    unsafe {
+        ((facs + 12) as *mut u32).write_volatile(page << 12);
+        crate::machine::out16(number(fadt + 64, 4) as u16, S3);
+    }
+}
+
 /// The local APICs that are enabled, in a MADT.
 fn enabled(madt: u64) -> u32 {
     let (mut at, end, mut found) = (madt + 44, madt + number(madt + 4, 4), 0);

@@ -9,6 +9,7 @@ mod smp;
 pub mod tasks;
 mod user;
 
+pub use firmware::sleep;
 pub use smp::silence;
 
 use core::arch::asm;

@@ -29,6 +29,7 @@ mod shared;
 mod signals;
 mod silence;
 mod simd;
+mod sleep;
 mod start_state;
 mod test_memory;
 pub mod timer;

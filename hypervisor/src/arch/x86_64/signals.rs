@@ -137,6 +137,15 @@ pub fn init(vcpu: &'static Vcpu) {
     }
 }
 
+/// The first vCPU, which runs here, is turned off and begins in real mode at a page: INIT, and a startup message right behind it.
+pub fn restart(vcpu: &'static Vcpu, page: u8) {
+    let before = vcpu.arch.signals.change(|phase| (phase == ON).then_some(ENDING | STARTS | u32::from(page)));
+    if before.is_some() {
+        vcpu.arch.signals.raise(INIT);
+        look(vcpu);
+    }
+}
+
 /// A startup message: who waits for one begins in real mode at the page, who was just told to will when it is off, and others go on.
 pub fn start_up(vcpu: &'static Vcpu, page: u8) {
     let before = vcpu.arch.signals.change(|phase| match phase {
@@ -174,6 +183,9 @@ fn start(vcpu: &'static Vcpu, page: u8) {
     // SAFETY: the vCPU was off, and its phase makes this the only one to start it.
     let (apic, world) = unsafe { (vcpu.arch.apic(), vcpu.arch.world()) };
     apic.init();
+    if vcpu.arch.index == 0 {
+        vcpu.arch.pages.set_virtual_wire();
+    }
     world.reset_to_page(page);
     // INIT leaves the counter as it is.
     world.tsc_offset = vcpu.arch.kept.tsc_offset();

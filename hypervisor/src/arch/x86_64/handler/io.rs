@@ -8,8 +8,8 @@ use stile_ledger::x86_64 as rows;
 use super::{mmio, skip_instruction};
 use crate::arch::x86_64::cpu::{Cpu, gpr};
 use crate::arch::x86_64::exit::Outcome;
-use crate::arch::x86_64::interrupts;
 use crate::arch::x86_64::vmcs::{self, Field};
+use crate::arch::x86_64::{interrupts, sleep};
 use crate::vm::power::End;
 
 /// The exit qualification of I/O instructions (the manual, "Exit Qualification for I/O Instructions").
@@ -112,14 +112,18 @@ pub fn write(cpu: &mut Cpu, port: u16, size: u64, value: u64) -> Option<End> {
     /// SLP_TYP and SLP_EN.
     const SLEEP: u64 = 0b11_1100;
     const SLEEP_OFF: u64 = (stile_board::pc::SLEEP_TYPE_OFF as u64) << 2 | 1 << 5;
-    /// Values of PM1a control's SLP_TYP that turn the machine off: what the tables tell, and 0, as on QEMU. There is no other sleep.
+    /// Values of PM1a control's SLP_TYP that turn the machine off: what the tables tell, and 0, as on QEMU.
     const OFF_TYPES: u8 = 1 << stile_board::pc::SLEEP_TYPE_OFF | 1 << 0;
+    const S3: u64 = port::SLP_EN as u64 | (stile_board::pc::SLEEP_TYPE_S3 as u64) << 10;
+    /// SLP_TYP and SLP_EN of PM1a control.
+    const PM1A_SLEEP: u64 = 0xf << 10;
     let vm = cpu.vcpu().vm();
     match port {
         port::CLOCK..port::CLOCK_END if size == 1 => vm.devices.clock_write((port - port::CLOCK).into(), value as u32, vm),
         port::COM1..port::COM1_END if size == 1 => vm.devices.uart_write((port - port::COM1).into(), value as u32, vm),
         port::SLEEP_CONTROL if size == 1 && value & SLEEP == SLEEP_OFF => return Some(End::Off),
         port::PM1A_CONTROL if value & u64::from(port::SLP_EN) != 0 && OFF_TYPES >> (value >> 10 & 0b111) & 1 != 0 => return Some(End::Off),
+        port::PM1A_CONTROL if value & PM1A_SLEEP == S3 => sleep::sleep(cpu.vcpu()),
         port::DEBUG_EXIT => return Some(End::Exit(value as u32)),
         port::RESET if value & SYSTEM_RESET != 0 => return Some(End::Reset),
         port if size == 1 && keyboard::PORTS.contains(&port) => {
