@@ -137,11 +137,25 @@ fn request(selector: u16, cause: Cause, machine: &Machine) -> Request {
 }
 
 /// What software sees of the registers, but for CR0.TS.
-fn seen(machine: &Machine, general: u64) -> (Vec<u64>, u64, u64, [u16; 8], Vec<(u64, u32, u32)>) {
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    general: Vec<u64>,
+    rip: u64,
+    flags: u64,
+    selectors: [u16; 8],
+    /// Bases, limits and rights.
+    descriptors: Vec<(u64, u32, u32)>,
+}
+
+fn seen(machine: &Machine) -> Seen {
     let parts = |found: &Option<Descriptor>| found.map_or((0, 0, 0), |found| (found.base, found.limit, found.rights));
-    let registers = machine.general.iter().map(|value| value & general).collect();
-    let descriptors = machine.other.descriptors.iter().map(parts).collect();
-    (registers, machine.rip, machine.flags, machine.other.selectors, descriptors)
+    Seen {
+        general: machine.general.iter().map(|value| value & u64::from(u32::MAX)).collect(),
+        rip: machine.rip,
+        flags: machine.flags,
+        selectors: machine.other.selectors,
+        descriptors: machine.other.descriptors.iter().map(parts).collect(),
+    }
 }
 
 /// Whether VMX takes these registers ("Checks on Guest Segment Registers").
@@ -191,7 +205,7 @@ fn there_and_back_leaves_all_as_it_was() {
                 m.flags = 0x3_0ed7 & if is_wide(from) { !VM } else { 0xffff };
                 m.general[..8].copy_from_slice(&[0xffff_1234; 8]);
                 m.rip = 0x777;
-                let before = (seen(&m, u64::from(u32::MAX)), entry(&mut m, from), entry(&mut m, to));
+                let before = (seen(&m), entry(&mut m, from), entry(&mut m, to));
                 assert_eq!(go(&mut m, to, there), Ok(false));
                 assert!(can_be_entered(&m));
                 assert_eq!(m.other.selectors[7], to);
@@ -203,11 +217,11 @@ fn there_and_back_leaves_all_as_it_was() {
                     assert_eq!(get(&mut m, tss(to), 2), from.into());
                 }
                 assert_eq!(go(&mut m, from, back), Ok(false));
-                let mut after = (seen(&m, u64::from(u32::MAX)), entry(&mut m, from), entry(&mut m, to));
+                let mut after = (seen(&m), entry(&mut m, from), entry(&mut m, to));
                 if !is_wide(from) {
                     // FS and GS are not kept.
                     for n in [4, 5] {
-                        (after.0.3[n], after.0.4[n]) = (before.0.3[n], before.0.4[n]);
+                        (after.0.selectors[n], after.0.descriptors[n]) = (before.0.selectors[n], before.0.descriptors[n]);
                     }
                 }
                 assert_eq!(after, before, "{from:#x} {to:#x} {there:?}");
