@@ -1,6 +1,6 @@
 //! Physical CPUs and what they run: the slow way out of an exit, where the scheduler (crate `stile-sched`) chooses.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 
 use stile_ledger::RowId;
 use stile_sched::lock::{TicketGuard, TicketLock};
@@ -11,8 +11,8 @@ mod outcome;
 mod sleepers;
 #[cfg(target_os = "none")]
 pub mod start;
+mod wake;
 
-use crate::MAX_CPUS;
 use crate::arch::{self, Cpu};
 use crate::device::alarm;
 use crate::once::Once;
@@ -20,6 +20,7 @@ use crate::vm::{self, Vcpu, power};
 #[cfg_attr(not(target_os = "none"), allow(unused_imports))]
 pub use outcome::Outcome;
 use sleepers::Sleepers;
+pub use wake::*;
 
 /// Why a vCPU is left.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -46,14 +47,8 @@ pub struct Schedule {
 /// The schedule.
 pub static SCHEDULE: TicketLock<Schedule> = TicketLock::new(Schedule { scheduler: Scheduler::new(), sleepers: Sleepers::new() });
 
-/// CPUs that must call [`Scheduler::pick_next`].
-static ATTENTION: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
-
 /// Ticks of a time slice.
 static SLICE: Once<u64> = Once::new();
-
-/// For [`Vcpu::runs_on`]: nowhere.
-pub const NOWHERE: u32 = u32::MAX;
 
 /// Sets the length of a time slice.
 pub fn setup(slice_us: u32) {
@@ -68,108 +63,6 @@ fn id(cpu: &Cpu) -> CpuId {
 /// Lets this CPU run vCPUs.
 pub fn online(cpu: &Cpu) {
     SCHEDULE.lock().scheduler.cpu_online(id(cpu));
-}
-
-/// Makes a CPU choose anew.
-pub fn call(cpu: CpuId) {
-    ATTENTION[cpu.index()].store(true, Ordering::Release);
-    Cpu::complete_stores();
-    Cpu::kick(cpu.index());
-}
-
-/// Whether this CPU was called since it last asked [`was_called`].
-#[inline(always)]
-pub fn is_called(cpu: &Cpu) -> bool {
-    ATTENTION[cpu.index % MAX_CPUS].load(Ordering::Acquire)
-}
-
-/// Whether this CPU was called since the last time.
-#[inline]
-pub fn was_called(cpu: &Cpu) -> bool {
-    // The common case needs no exclusive access.
-    is_called(cpu) && ATTENTION[cpu.index % MAX_CPUS].swap(false, Ordering::AcqRel)
-}
-
-/// Something was put where a vCPU looks at entry: makes it look.
-#[inline]
-pub fn notify(vcpu: &Vcpu) {
-    if !kick_if_running(vcpu) {
-        wake(vcpu);
-    }
-}
-
-/// The first half of [`notify`]. False if the vCPU does not run, so that it must be woken.
-#[inline(always)]
-pub fn kick_if_running(vcpu: &Vcpu) -> bool {
-    running_on(vcpu).inspect(|&cpu| Cpu::kick(cpu)).is_some()
-}
-
-/// The CPU that a vCPU runs on, for who has something for it and will kick that, or else must wake the vCPU.
-#[inline(always)]
-pub fn running_on(vcpu: &Vcpu) -> Option<usize> {
-    // Pairs with the fence in `run` and `stand_aside`: whoever comes second sees what the first one wrote.
-    Cpu::complete_stores();
-    let cpu = vcpu.runs_on.load(Ordering::Relaxed);
-    (cpu != NOWHERE).then_some(cpu as usize)
-}
-
-/// Whether a vCPU runs on this CPU.
-pub fn runs_here(vcpu: &Vcpu) -> bool {
-    vcpu.runs_on.load(Ordering::Relaxed) == Cpu::this_index() as u32
-}
-
-/// Wakes a vCPU that is blocked, or about to be.
-#[cold]
-pub fn wake(vcpu: &Vcpu) {
-    if let Some(cpu) = place(vcpu) {
-        call(cpu);
-    }
-}
-
-/// The same where this CPU idles: it asks the scheduler next, and needs no kick.
-pub fn wake_from_idle(cpu: &Cpu, vcpu: &Vcpu) {
-    if let Some(other) = place(vcpu).filter(|&other| other != id(cpu)) {
-        call(other);
-    }
-}
-
-/// Makes a vCPU ready. Returns the CPU that must choose anew.
-fn place(vcpu: &Vcpu) -> Option<CpuId> {
-    let now = arch::timer::now();
-    let placement = SCHEDULE.lock().scheduler.wake(vcpu.id, now)?;
-    placement.kick.then_some(placement.cpu)
-}
-
-/// The same by a handler whose vCPU goes on: if the other one waits for this CPU from now on, the two share it.
-pub fn wake_beside(cpu: &mut Cpu, vcpu: &Vcpu) {
-    let now = arch::timer::now();
-    let mut schedule = SCHEDULE.lock();
-    let placement = schedule.scheduler.wake(vcpu.id, now);
-    let Some(placement) = placement.filter(|placement| placement.kick) else { return };
-    if placement.cpu != id(cpu) {
-        drop(schedule);
-        return call(placement.cpu);
-    }
-    let sleeper = next_deadline(&schedule, cpu);
-    drop(schedule);
-    share(cpu, true, sleeper, now);
-}
-
-/// Starts a vCPU that is off and whose registers are set.
-pub fn start(vcpu: &Vcpu) {
-    let now = arch::timer::now();
-    let mut schedule = SCHEDULE.lock();
-    if vcpu.vm().power.is_ending() {
-        // Who ends the VM stops its vCPUs after saying so, each under this lock: it may have been here already.
-        return;
-    }
-    let placement = schedule.scheduler.start(vcpu.id, now);
-    drop(schedule);
-    match placement {
-        Ok(placement) if placement.kick => call(placement.cpu),
-        Ok(_) => {}
-        Err(error) => crate::console::log!("vCPU {} of {} can't start: {error:?}", vcpu.id.vcpu(), vcpu.vm().name),
-    }
 }
 
 /// The vCPU no longer runs: who has something for it must ask the scheduler from now on.
@@ -352,12 +245,7 @@ fn wait_on(cpu: &mut Cpu) -> bool {
     let (me, now) = (id(cpu), arch::timer::now());
     let mut schedule = SCHEDULE.lock();
     let switch = if pending { schedule.scheduler.yield_now(me, now) } else { schedule.scheduler.block(me, now) };
-    let stopped = release(cpu, &schedule, &switch);
-    let runs = follow(cpu, schedule, switch, now);
-    if let Some(stopped) = stopped {
-        power::settle(stopped.vm());
-    }
-    runs
+    change(cpu, schedule, switch, now)
 }
 
 /// Nothing to run: sleeps until an interrupt, and asks again. Returns whether there is a vCPU to run.
@@ -372,6 +260,12 @@ fn idle(cpu: &mut Cpu) -> bool {
     let mut schedule = SCHEDULE.lock();
     wake_sleepers(&mut schedule, id(cpu), now);
     let switch = schedule.scheduler.pick_next(id(cpu), now);
+    change(cpu, schedule, switch, now)
+}
+
+/// Does what the scheduler decided for a CPU whose vCPU, if it has one, waits: that may have been stopped meanwhile. Returns whether there is
+/// one to run.
+fn change(cpu: &mut Cpu, schedule: TicketGuard<'_, Schedule>, switch: Switch, now: u64) -> bool {
     let stopped = release(cpu, &schedule, &switch);
     let runs = follow(cpu, schedule, switch, now);
     if let Some(stopped) = stopped {

@@ -1,0 +1,118 @@
+//! Making others look: a vCPU for which there is something, or a CPU that must choose anew.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use stile_sched::CpuId;
+
+use super::{SCHEDULE, id, next_deadline, share};
+use crate::MAX_CPUS;
+use crate::arch::{self, Cpu};
+use crate::vm::Vcpu;
+
+/// CPUs that must ask the scheduler ([`stile_sched::Scheduler::pick_next`]).
+static ATTENTION: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
+
+/// For [`Vcpu::runs_on`]: nowhere.
+pub const NOWHERE: u32 = u32::MAX;
+
+/// Makes a CPU choose anew.
+pub fn call(cpu: CpuId) {
+    ATTENTION[cpu.index()].store(true, Ordering::Release);
+    Cpu::complete_stores();
+    Cpu::kick(cpu.index());
+}
+
+/// Whether this CPU was called since it last asked [`was_called`].
+#[inline(always)]
+pub fn is_called(cpu: &Cpu) -> bool {
+    ATTENTION[cpu.index % MAX_CPUS].load(Ordering::Acquire)
+}
+
+/// Whether this CPU was called since the last time.
+#[inline]
+pub fn was_called(cpu: &Cpu) -> bool {
+    // The common case needs no exclusive access.
+    is_called(cpu) && ATTENTION[cpu.index % MAX_CPUS].swap(false, Ordering::AcqRel)
+}
+
+/// Something was put where a vCPU looks at entry: makes it look.
+#[inline]
+pub fn notify(vcpu: &Vcpu) {
+    if !kick_if_running(vcpu) {
+        wake(vcpu);
+    }
+}
+
+/// The first half of [`notify`]. False if the vCPU does not run, so that it must be woken.
+#[inline(always)]
+pub fn kick_if_running(vcpu: &Vcpu) -> bool {
+    running_on(vcpu).inspect(|&cpu| Cpu::kick(cpu)).is_some()
+}
+
+/// The CPU that a vCPU runs on, for who has something for it and will kick that, or else must wake the vCPU.
+#[inline(always)]
+pub fn running_on(vcpu: &Vcpu) -> Option<usize> {
+    // Pairs with the fence in `run` and `stand_aside`: whoever comes second sees what the first one wrote.
+    Cpu::complete_stores();
+    let cpu = vcpu.runs_on.load(Ordering::Relaxed);
+    (cpu != NOWHERE).then_some(cpu as usize)
+}
+
+/// Whether a vCPU runs on this CPU.
+pub fn runs_here(vcpu: &Vcpu) -> bool {
+    vcpu.runs_on.load(Ordering::Relaxed) == Cpu::this_index() as u32
+}
+
+/// Wakes a vCPU that is blocked, or about to be.
+#[cold]
+pub fn wake(vcpu: &Vcpu) {
+    if let Some(cpu) = place(vcpu) {
+        call(cpu);
+    }
+}
+
+/// The same where this CPU idles: it asks the scheduler next, and needs no kick.
+pub fn wake_from_idle(cpu: &Cpu, vcpu: &Vcpu) {
+    if let Some(other) = place(vcpu).filter(|&other| other != id(cpu)) {
+        call(other);
+    }
+}
+
+/// Makes a vCPU ready. Returns the CPU that must choose anew.
+fn place(vcpu: &Vcpu) -> Option<CpuId> {
+    let now = arch::timer::now();
+    let placement = SCHEDULE.lock().scheduler.wake(vcpu.id, now)?;
+    placement.kick.then_some(placement.cpu)
+}
+
+/// The same by a handler whose vCPU goes on: if the other one waits for this CPU from now on, the two share it.
+pub fn wake_beside(cpu: &mut Cpu, vcpu: &Vcpu) {
+    let now = arch::timer::now();
+    let mut schedule = SCHEDULE.lock();
+    let placement = schedule.scheduler.wake(vcpu.id, now);
+    let Some(placement) = placement.filter(|placement| placement.kick) else { return };
+    if placement.cpu != id(cpu) {
+        drop(schedule);
+        return call(placement.cpu);
+    }
+    let sleeper = next_deadline(&schedule, cpu);
+    drop(schedule);
+    share(cpu, true, sleeper, now);
+}
+
+/// Starts a vCPU that is off and whose registers are set.
+pub fn start(vcpu: &Vcpu) {
+    let now = arch::timer::now();
+    let mut schedule = SCHEDULE.lock();
+    if vcpu.vm().power.is_ending() {
+        // Who ends the VM stops its vCPUs after saying so, each under this lock: it may have been here already.
+        return;
+    }
+    let placement = schedule.scheduler.start(vcpu.id, now);
+    drop(schedule);
+    match placement {
+        Ok(placement) if placement.kick => call(placement.cpu),
+        Ok(_) => {}
+        Err(error) => crate::console::log!("vCPU {} of {} can't start: {error:?}", vcpu.id.vcpu(), vcpu.vm().name),
+    }
+}
