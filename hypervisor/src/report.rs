@@ -2,7 +2,8 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use stile_ledger::RowKey;
+use stile_ledger::{Ledger, RowKey};
+use stile_sched::lock::TicketLock;
 use stile_wire::{Event, LedgerRow, LedgerTotal, Row};
 
 use crate::{arch, console, memory, vm};
@@ -10,10 +11,14 @@ use crate::{arch, console, memory, vm};
 static WANTED: AtomicBool = AtomicBool::new(false);
 static STARTED: AtomicU64 = AtomicU64::new(0);
 static FREE: AtomicU64 = AtomicU64::new(0);
+/// Where the ledger is that is being sent: a copy, for the vCPU may go on.
+static COPY: TicketLock<Option<&'static mut Ledger>> = TicketLock::new(None);
 
 /// Remembers whether the ledgers are to be sent at the end, and when the first VM started and how much memory was free then. All VMs are made.
 pub fn setup(wanted: bool) {
     WANTED.store(wanted, Ordering::Relaxed);
+    // SAFETY: all zero is a valid ledger.
+    *COPY.lock() = Some(unsafe { memory::allocate::<Ledger>().assume_init_mut() });
     STARTED.store(arch::timer::now(), Ordering::Relaxed);
     FREE.store(memory::available(), Ordering::Relaxed);
 }
@@ -29,9 +34,12 @@ pub fn send_if_wanted() {
 pub fn send() {
     console::event(&Event::CounterFrequency { hz: arch::timer::frequency() });
     let alive = arch::timer::now().wrapping_sub(STARTED.load(Ordering::Relaxed));
+    let mut copy = COPY.lock();
+    let Some(ledger) = copy.as_mut() else { return };
     for vm in vm::all() {
         for vcpu in &vm.vcpus {
-            let (vm, vcpu, ledger) = (vm.number as u8, vcpu.id.vcpu(), vcpu.finished_ledger());
+            vcpu.copy_ledger(ledger);
+            let (vm, vcpu) = (vm.number as u8, vcpu.id.vcpu());
             for entry in ledger.entries() {
                 let row = match entry.key {
                     RowKey::Static(id) => Row::Static(id.raw()),

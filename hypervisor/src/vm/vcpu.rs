@@ -1,6 +1,5 @@
 //! A virtual CPU, as the parts that no architecture differs in see it.
 
-use core::cell::UnsafeCell;
 use core::sync::atomic::AtomicU32;
 
 use stile_ledger::Ledger;
@@ -20,17 +19,17 @@ pub struct Vcpu {
     pub runs_on: AtomicU32,
     /// Registers, and the interrupt controller's private part.
     pub arch: arch::Vcpu,
-    ledger: UnsafeCell<&'static mut Ledger>,
+    ledger: *mut Ledger,
 }
 
-// SAFETY: all but `ledger` is Sync, and that is reached only as `with_ledger` and `finished_ledger` say.
+// SAFETY: all but `ledger` is Sync, and that is reached only as `with_ledger` and `copy_ledger` say.
 unsafe impl Sync for Vcpu {}
 
 impl Vcpu {
     /// A vCPU that is off.
     pub fn new(id: VcpuId, arch: arch::Vcpu, ledger: &'static mut Ledger) -> Vcpu {
         ledger.reset();
-        Vcpu { id, vm: Once::new(), runs_on: AtomicU32::new(NOWHERE), arch, ledger: UnsafeCell::new(ledger) }
+        Vcpu { id, vm: Once::new(), runs_on: AtomicU32::new(NOWHERE), arch, ledger }
     }
 
     /// Its VM. Set when that is complete, before the vCPU is started.
@@ -48,12 +47,18 @@ impl Vcpu {
     /// Writes to the ledger. Only for the CPU that this vCPU is loaded on, outside of the exit path proper.
     pub fn with_ledger<T>(&self, write: impl FnOnce(&mut Ledger) -> T) -> T {
         // SAFETY: one CPU at a time has a vCPU loaded, its handlers run one after the other, and `write` has no way to come back here.
-        write(unsafe { &mut *self.ledger.get() })
+        write(unsafe { &mut *self.ledger })
     }
 
-    /// The ledger of a vCPU, as far as it is written: exact once the vCPU is off.
-    pub fn finished_ledger(&self) -> &Ledger {
-        // SAFETY: numbers may be old or new while the vCPU runs, but are only read.
-        unsafe { &*self.ledger.get() }
+    /// Copies the ledger, as far as it is written: exact once the vCPU is off. While it runs, each number is whole, and of some moment.
+    pub fn copy_ledger(&self, to: &mut Ledger) {
+        const WORDS: usize = size_of::<Ledger>() / size_of::<u64>();
+        const _: () = assert!(WORDS * size_of::<u64>() == size_of::<Ledger>());
+        let (from, to): (*const u64, *mut u64) = (self.ledger.cast(), (&raw mut *to).cast());
+        for word in 0..WORDS {
+            // SAFETY: a ledger is an array of such words, and any numbers make one. The CPU that writes them meanwhile writes each at once, and
+            // no reference is made to them here.
+            unsafe { to.add(word).write(from.add(word).read_volatile()) };
+        }
     }
 }
