@@ -9,7 +9,7 @@ use crate::config::{Arch, Flags, KernelSource};
 use crate::exit;
 use crate::session::By;
 
-/// Runs virtual machines on Stile, a bare-metal hypervisor, in an emulated Arm server.
+/// Runs virtual machines on Stile, a bare-metal hypervisor, in an emulated Arm server or PC.
 #[derive(Debug, Parser)]
 #[command(name = "stile", version, after_help = exit::HELP, max_term_width = 120)]
 pub struct Cli {
