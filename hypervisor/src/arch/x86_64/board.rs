@@ -39,7 +39,7 @@ impl Board {
     /// In words: what is missing.
     pub fn new(magic: u32, info: u64) -> Result<Board, &'static str> {
         if magic != multiboot::MAGIC {
-            return Err("it was not started by a Multiboot loader");
+            return Err("it was not started by a Multiboot loader, such as GRUB");
         }
         let mut ram = Vec::new();
         multiboot::ram(&Mapped, info, |span| {

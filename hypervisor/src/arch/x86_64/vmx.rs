@@ -143,7 +143,7 @@ fn apic_virtualization() -> ApicVirtualization {
 pub fn detect() -> Result<Features, &'static str> {
     let leaf = cpuid(1, 0);
     if leaf.ecx & 1 << 5 == 0 {
-        return Err("the CPU has no VMX, or the firmware hides it");
+        return Err("the CPU has no VMX, or the firmware hides it: its setup may have a switch for virtualization");
     }
     if leaf.ecx & 1 << 21 == 0 || leaf.ecx & 1 << 24 == 0 {
         return Err("the CPU has no x2APIC with a TSC deadline");
@@ -206,7 +206,7 @@ pub fn turn_on(features: &Features) -> Result<(), &'static str> {
         if control & LOCKED == 0 {
             wrmsr(msr::IA32_FEATURE_CONTROL, control | LOCKED | ALLOWED);
         } else if control & ALLOWED == 0 {
-            return Err("the firmware has locked VMX");
+            return Err("the firmware has locked VMX: its setup may have a switch for virtualization");
         }
     }
     let region = page_with_revision(features.revision);
