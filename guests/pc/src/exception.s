@@ -48,28 +48,11 @@ exceptions:
 interrupt_common:
     push    rax
     push    rcx
-    push    rdx
-    push    rsi
-    push    rdi
-    push    r8
-    push    r9
-    push    r10
-    push    r11
+    push_scratch
     mov     rdi, [rsp + 72]
     mov     rsi, [rsp + 80]
-    push    rbp
-    mov     rbp, rsp
-    and     rsp, -16
-    call    interrupt
-    mov     rsp, rbp
-    pop     rbp
-    pop     r11
-    pop     r10
-    pop     r9
-    pop     r8
-    pop     rdi
-    pop     rsi
-    pop     rdx
+    call_aligned interrupt
+    pop_scratch
     pop     rcx
     pop     rax
     add     rsp, 8

@@ -3,6 +3,22 @@
 //! A program has `extern "C" fn main(magic, information)` and [`program!`], which says how it is started, and ends it where it can't go on.
 #![no_std]
 
+/// Assembly from a file, relative to `src`, with the macros of `saved.s`; and operands, as those of `global_asm!`.
+#[macro_export]
+macro_rules! assembly {
+    ($file:literal $(, $($operands:tt)*)?) => {
+        core::arch::global_asm!(
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/saved.s")),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/", $file)),
+            // All assembly of a program is one, in which a macro is defined once.
+            ".irp name, push_preserved, pop_preserved, push_scratch, pop_scratch, call_aligned",
+            ".purgem \\name",
+            ".endr",
+            $($($operands)*)?
+        );
+    };
+}
+
 pub mod console;
 pub mod exception;
 pub mod lapic;
@@ -11,7 +27,7 @@ pub mod others;
 pub mod tasks;
 
 core::arch::global_asm!(include_str!("boot.s"));
-core::arch::global_asm!(include_str!("exception.s"));
+assembly!("exception.s");
 core::arch::global_asm!(include_str!("others.s"));
 
 /// What each program has: what its loader knows it by (Multiboot, unless it is `program!(pvh)`), and the ends of what nobody expects.

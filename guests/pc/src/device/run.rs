@@ -1,8 +1,8 @@
 //! Running instructions on memory and on a device, with all registers that they may see or change.
 
-use core::arch::{asm, global_asm};
+use core::arch::asm;
 
-global_asm!(include_str!("run.s"));
+pc::assembly!("device/run.s");
 
 /// The registers of `run.s`.
 #[repr(C)]

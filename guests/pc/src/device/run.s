@@ -4,12 +4,7 @@
 .text
 .global run_with_registers
 run_with_registers:
-    push    rbx
-    push    rbp
-    push    r12
-    push    r13
-    push    r14
-    push    r15
+    push_preserved
     mov     r15, rdi
     movups  xmm1, [r15 + 80]
     movq    mm1, [r15 + 112]
@@ -42,33 +37,18 @@ run_with_registers:
     je      2f
     vmovdqu [r15 + 80], ymm1
 2:  emms
-    pop     r15
-    pop     r14
-    pop     r13
-    pop     r12
-    pop     rbp
-    pop     rbx
+    pop_preserved
     ret
 
 // The same of a code that changes to a stack of its own: RDI = the code, RSI = the stack's end. RAX is what the code leaves there; the
 // code finds the way back in R14, and ends with a jump there, wherever its stack is.
 .global run_on_stack
 run_on_stack:
-    push    rbx
-    push    rbp
-    push    r12
-    push    r13
-    push    r14
-    push    r15
+    push_preserved
     mov     r15, rsp
     lea     r14, [rip + 1f]
     mov     rsp, rsi
     jmp     rdi
 1:  mov     rsp, r15
-    pop     r15
-    pop     r14
-    pop     r13
-    pop     r12
-    pop     rbp
-    pop     rbx
+    pop_preserved
     ret

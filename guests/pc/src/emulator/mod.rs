@@ -40,8 +40,6 @@ const BACK: [u8; 3] = [0x41, 0xff, 0xe3];
 /// Maps what the tests need.
 pub fn setup() {
     tables::setup();
-    // SAFETY: the new table's descriptors are those that are loaded, and one more.
-    unsafe { asm!("lgdt [modes_gdtr]", options(nostack, preserves_flags)) };
 }
 
 /// Runs the code at an address: RDI and RAX go in, RAX comes back.

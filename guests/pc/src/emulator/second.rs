@@ -1,20 +1,11 @@
 //! A second vCPU that writes the code that the first one runs. Without one, these tests have nothing to do.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::tables::{APIC, WINDOW, frame};
 use super::{LOAD, LOAD_BYTE, VERSION, VERSION_IS, put, run};
-use crate::tests::check;
-
-/// Where the second vCPU starts: a page below 1 MiB.
-const START: u64 = 0x8000;
-const ICR: u64 = 0x300;
-const ICR_HIGH: u64 = 0x310;
-
-unsafe extern "C" {
-    static second_start: u8;
-    static second_end: u8;
-}
+use crate::others;
+use crate::tests::{check, firmware};
 
 /// What the second vCPU is to write into frame 3: the opcode; [`NOTHING`], or both in turn.
 static WANTED: AtomicU64 = AtomicU64::new(NOTHING);
@@ -23,9 +14,12 @@ const BOTH: u64 = 1;
 /// What it has done last: it is there if it has done anything.
 static DONE: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// The second vCPU's program.
-#[unsafe(no_mangle)]
-extern "C" fn second_main() -> ! {
+/// What the other vCPUs are given to do: one of them does it, without an end.
+fn write_code() {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    if TAKEN.swap(true, Ordering::Relaxed) {
+        return;
+    }
     let opcode = frame(3) as *mut u8;
     let mut done = u64::MAX;
     let mut turn = false;
@@ -50,17 +44,14 @@ fn start() -> bool {
     if DONE.load(Ordering::Relaxed) != u64::MAX {
         return true;
     }
-    let (from, to) = (&raw const second_start as u64, &raw const second_end as u64);
-    // SAFETY: the page is memory that nothing else uses; registers of the local APIC are written as the boot protocol has them.
-    unsafe {
-        (START as *mut u8).copy_from_nonoverlapping(from as *const u8, (to - from) as usize);
-        let write = |offset: u64, value: u32| ((APIC + offset) as *mut u32).write_volatile(value);
-        write(ICR_HIGH, 1 << 24);
-        write(ICR, 0x4500);
-        write(ICR_HIGH, 1 << 24);
-        write(ICR, 0x4600 | (START >> 12) as u32);
+    if firmware::cpus() == 1 {
+        return false;
     }
-    wait_for(NOTHING)
+    others::give(write_code);
+    others::start();
+    let there = others::wait(|| DONE.load(Ordering::Acquire) == NOTHING);
+    others::forget();
+    there
 }
 
 /// Waits until the second vCPU has done something.

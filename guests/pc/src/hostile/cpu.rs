@@ -36,8 +36,8 @@ pub mod selector {
     pub const TASK: u16 = 0x38;
 }
 
-core::arch::global_asm!(
-    include_str!("cpu.s"),
+pc::assembly!(
+    "hostile/cpu.s",
     LANDING = const offset_of!(Block, landing),
     VECTOR = const offset_of!(Block, vector),
     CODE = const offset_of!(Block, code),

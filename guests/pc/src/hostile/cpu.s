@@ -4,12 +4,7 @@
 // probe_enter(block, frame): returns when an exception or the watchdog has ended it.
 .global probe_enter
 probe_enter:
-    push    rbx
-    push    rbp
-    push    r12
-    push    r13
-    push    r14
-    push    r15
+    push_preserved
     mov     [rdi + {LANDING}], rsp
     mov     qword ptr [rdi + {VECTOR}], -1
     push    [rsi + 160]             // SS, RSP, RFLAGS, CS, RIP
@@ -91,12 +86,7 @@ landed:
     mov     ds, eax
     mov     es, eax
     cld
-    pop     r15
-    pop     r14
-    pop     r13
-    pop     r12
-    pop     rbp
-    pop     rbx
+    pop_preserved
     ret
 nowhere:
     mov     rdi, [rax + {VECTOR}]
@@ -116,28 +106,10 @@ interrupt_entry:
     jne     1f
     cmp     qword ptr [rax + {LANDING}], 0
     jne     land
-1:  push    rdx
-    push    rsi
-    push    rdi
-    push    r8
-    push    r9
-    push    r10
-    push    r11
-    push    rbp
-    mov     rbp, rsp
-    and     rsp, -16
-    cld
+1:  push_scratch
     mov     rdi, rcx
-    call    interrupted
-    mov     rsp, rbp
-    pop     rbp
-    pop     r11
-    pop     r10
-    pop     r9
-    pop     r8
-    pop     rdi
-    pop     rsi
-    pop     rdx
+    call_aligned interrupted
+    pop_scratch
     pop     rcx
     pop     rax
     add     rsp, 16

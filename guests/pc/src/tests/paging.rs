@@ -1,13 +1,12 @@
 //! Control registers and the modes of paging.
 
 use core::arch::asm;
-use core::arch::global_asm;
 use core::arch::x86_64::__cpuid_count as cpuid;
 
 use super::{GENERAL_PROTECTION, check};
 use crate::exception::catch;
 
-global_asm!(include_str!("paging.s"));
+pc::assembly!("tests/paging.s");
 
 unsafe extern "C" {
     fn through_pae(pointers: *mut u64, flip: u32) -> u64;

@@ -6,12 +6,7 @@
 // again. Returns what was read first, and in the upper half what was read then. Interrupts are off.
 .global through_pae
 through_pae:
-    push    rbx
-    push    rbp
-    push    r12
-    push    r13
-    push    r14
-    push    r15
+    push_preserved
     mov     rbp, cr3
     mov     rbx, cr0
     push    0x18
@@ -63,10 +58,5 @@ through_pae_end:
     mov     eax, ecx
     shl     rdx, 32
     or      rax, rdx
-    pop     r15
-    pop     r14
-    pop     r13
-    pop     r12
-    pop     rbp
-    pop     rbx
+    pop_preserved
     ret
