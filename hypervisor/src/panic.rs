@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use stile_wire::Event;
 
-use crate::arch;
+use crate::arch::{self, Cpu};
 use crate::backtrace::Backtrace;
 use crate::console::Emergency;
 
@@ -23,9 +23,16 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     }
 }
 
+/// This CPU's block, if it has one already: then it is in its stack's memory.
+fn this_cpu() -> Option<&'static Cpu> {
+    let block = arch::panic::block();
+    // SAFETY: nothing of Stile's points there but `Cpu::install`, which put the block there for good.
+    arch::panic::stack_of(block as u64).is_some().then(|| unsafe { &*block })
+}
+
 /// Says what happened, and where, and turns the machine off. If another CPU is at it already, waits for that.
 pub fn stop(what: fmt::Arguments<'_>, calls: Backtrace, registers: impl FnOnce(&mut dyn Write) -> fmt::Result) -> ! {
-    let number = arch::panic::this_cpu().map_or(0, |cpu| cpu.index);
+    let number = this_cpu().map_or(0, |cpu| cpu.index);
     if let Err(stopping) = STOPPING.compare_exchange(0, number + 1, Ordering::AcqRel, Ordering::Acquire) {
         if stopping == number + 1 {
             // It happened again while it was being told.
@@ -50,7 +57,7 @@ fn tell(
 ) -> fmt::Result {
     writeln!(out, "\npanic: {what}")?;
     registers(out)?;
-    match arch::panic::this_cpu() {
+    match this_cpu() {
         None => writeln!(out, "  while CPU 0 booted")?,
         Some(cpu) => {
             write!(out, "  CPU {}", cpu.index)?;

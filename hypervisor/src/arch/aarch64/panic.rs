@@ -6,11 +6,9 @@ use super::cpu::Cpu;
 use super::sysreg::read_sysreg;
 use crate::backtrace::Backtrace;
 
-/// The CPU's block, if there is one already.
-pub fn this_cpu() -> Option<&'static Cpu> {
-    let address = read_sysreg!("tpidr_el2");
-    // SAFETY: `Cpu::install` wrote it, or it is zero as the board's firmware or `boot.S` left it.
-    (stack_of(address).is_some()).then(|| unsafe { &*(address as *const Cpu) })
+/// Where this CPU's block is. Before it has one, somewhere else: what firmware left.
+pub fn block() -> *const Cpu {
+    read_sysreg!("tpidr_el2") as *const Cpu
 }
 
 /// An exception at EL2: `exit.S` comes here with the registers in the emergency area.

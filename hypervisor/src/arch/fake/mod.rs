@@ -161,8 +161,8 @@ pub mod panic {
     use std::fmt::{self, Write};
     use std::ops::Range;
 
-    pub fn this_cpu() -> Option<&'static super::Cpu> {
-        None
+    pub fn block() -> *const super::Cpu {
+        std::ptr::null()
     }
 
     pub fn frame_pointer() -> u64 {

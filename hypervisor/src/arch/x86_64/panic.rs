@@ -25,12 +25,10 @@ struct Exception {
     ss: u64,
 }
 
-/// The CPU's block, if there is one already.
-pub fn this_cpu() -> Option<&'static Cpu> {
+/// Where this CPU's block is. Before it has one, somewhere else: what firmware and boot.S left.
+pub fn block() -> *const Cpu {
     // SAFETY: every CPU in 64-bit mode has the register.
-    let address = unsafe { rdmsr(msr::GS_BASE) };
-    // SAFETY: `Cpu::install` wrote it, or it is zero as boot.S left it.
-    (stack_of(address).is_some()).then(|| unsafe { &*(address as *const Cpu) })
+    unsafe { rdmsr(msr::GS_BASE) as *const Cpu }
 }
 
 /// An exception while Stile ran.
