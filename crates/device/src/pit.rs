@@ -1,7 +1,7 @@
 //! 8254 timer: *82C54 CHMOS Programmable Interval Timer*, with the PC's port 0x61 that gates its third counter.
 //!
-//! Time is the caller's `now`, in ticks of the timer's 1,193,182 Hz clock. Counters count in binary whatever is asked for, and modes
-//! 1 and 5 act as 0 and 4 do: nothing triggers them on a PC.
+//! Time is the caller's `now`, in ticks of the timer's 1,193,182 Hz clock. Counters count in binary whatever is asked for. In modes 1
+//! and 5 the third counter is triggered by its gate; the others, which have none on a PC, act as in modes 0 and 4.
 
 #[cfg(test)]
 mod tests;
@@ -32,6 +32,8 @@ struct Counter {
     start: Option<u64>,
     /// Ticks that it had run when its gate closed.
     stopped: Option<u64>,
+    /// There is a gate.
+    gated: bool,
 }
 
 impl Counter {
@@ -46,12 +48,19 @@ impl Counter {
         status: None,
         start: None,
         stopped: None,
+        gated: false,
     };
 
-    /// Ticks since it was loaded, not counting those with its gate closed.
+    /// It counts from when its gate opens, and whatever becomes of that afterwards.
+    const fn is_triggered(&self) -> bool {
+        self.gated && matches!(self.mode, 1 | 5)
+    }
+
+    /// Ticks since it was loaded or triggered, not counting those with its gate closed.
     fn elapsed(&self, now: u64) -> Option<u64> {
         let start = self.start?;
-        Some(self.stopped.unwrap_or_else(|| now.saturating_sub(start)))
+        let stopped = self.stopped.filter(|_| !self.is_triggered());
+        Some(stopped.unwrap_or_else(|| now.saturating_sub(start)))
     }
 
     const fn periodic(&self) -> bool {
@@ -106,6 +115,9 @@ impl Counter {
             }
         };
         self.count = if count == 0 { 0x1_0000 } else { count.into() };
+        if self.is_triggered() {
+            return true;
+        }
         self.start = Some(now);
         self.stopped = self.stopped.map(|_| 0);
         true
@@ -150,6 +162,10 @@ impl Counter {
             (false, None) => self.stopped = Some(self.elapsed(now).unwrap_or(0)),
             (true, Some(elapsed)) => {
                 self.stopped = None;
+                if self.is_triggered() {
+                    self.start = Some(now);
+                    return;
+                }
                 let elapsed = if self.periodic() { 0 } else { elapsed };
                 self.start = self.start.map(|_| now.saturating_sub(elapsed));
             }
@@ -177,7 +193,11 @@ impl Default for Pit {
 impl Pit {
     /// Nothing counts until it is programmed.
     pub const fn new() -> Self {
-        Self { counters: [Counter::RESET, Counter::RESET, Counter { stopped: Some(0), ..Counter::RESET }], speaker: 0, next: None }
+        Self {
+            counters: [Counter::RESET, Counter::RESET, Counter { stopped: Some(0), gated: true, ..Counter::RESET }],
+            speaker: 0,
+            next: None,
+        }
     }
 
     /// The guest reads port 0x40 + `offset`, 0 to 3.

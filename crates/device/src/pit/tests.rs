@@ -32,6 +32,29 @@ fn linux_can_calibrate_by_the_count() {
     }
 }
 
+/// What small kernels do to calibrate an APIC's timer, again and again: counter 2 in mode 1, triggered by its gate.
+#[test]
+fn the_gate_triggers_a_counter() {
+    let mut pit = Pit::new();
+    pit.write_speaker(1, 0);
+    for (port, value) in [(3, 0xb2), (2, 0x9b), (2, 0x2e)] {
+        pit.write(port, value, 10);
+    }
+    assert_ne!(pit.read_speaker(20_000) & 0x20, 0, "it waits for its trigger");
+    for start in [20_000, 90_000] {
+        pit.write_speaker(0, start - 5);
+        pit.write_speaker(1, start);
+        assert_eq!(pit.read_speaker(start) & 0x20, 0);
+        // The gate may close meanwhile.
+        pit.write_speaker(0, start + 100);
+        let mut now = start + 100;
+        while pit.read_speaker(now) & 0x20 == 0 {
+            now += 1;
+        }
+        assert_eq!(now - start, 0x2e9b);
+    }
+}
+
 #[test]
 fn counter_0_interrupts() {
     let mut pit = Pit::new();
