@@ -464,6 +464,27 @@ fn a_masked_timer_runs_out_unheard() {
     assert_eq!((apic.timer_deadline(), apic.read(CURRENT_COUNT, 460)), (Some(500), 40));
 }
 
+/// Between one-shot and periodic, the count goes on from where it is; one that has run out does not begin again.
+#[test]
+fn a_change_of_mode_does_not_touch_the_count() {
+    const PERIODIC: u32 = 1 << 17;
+    let mut apic = enabled(0);
+    apic.write(DIVIDE, 0xb, 0);
+    apic.write(LVT_TIMER, 0x40, 0);
+    apic.write(INITIAL_COUNT, 1000, 0);
+    apic.write(LVT_TIMER, PERIODIC | 0x40, 600);
+    assert_eq!((apic.read(INITIAL_COUNT, 600), apic.read(CURRENT_COUNT, 600)), (1000, 400));
+    // The first period ends when the one shot would have.
+    assert_eq!(apic.expire_timer(1000), Received::Interrupt);
+    assert_eq!(apic.read(CURRENT_COUNT, 1300), 700);
+    apic.write(LVT_TIMER, 0x40, 1300);
+    assert_eq!((apic.read(CURRENT_COUNT, 1300), apic.timer_deadline()), (700, Some(2000)));
+    apic.expire_timer(2000);
+    assert_eq!((apic.read(CURRENT_COUNT, 2100), apic.timer_deadline()), (0, None));
+    apic.write(LVT_TIMER, PERIODIC | 0x40, 2200);
+    assert_eq!((apic.read(CURRENT_COUNT, 2300), apic.timer_deadline()), (0, None));
+}
+
 #[test]
 fn an_interrupt_that_was_not_taken_after_all_waits_again() {
     let mut apic = enabled(0);
