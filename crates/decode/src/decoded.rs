@@ -3,7 +3,7 @@
 use crate::condition::Condition;
 use crate::quick::Form;
 use crate::string::Repeat;
-use crate::{CodeSize, SegmentName, SystemSegment, Width};
+use crate::{CodeSize, SegmentName, StateWord, SystemSegment, Width};
 
 /// Arithmetic of two operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,6 +226,8 @@ pub(crate) enum Operation {
     MmxStore,
     /// Arithmetic of a vector or MMX register with memory.
     Combine(Combine),
+    StoreState(StateWord),
+    LoadState(StateWord),
     /// CLFLUSH and its kin: nothing is done to memory that could be read.
     Touch,
     /// XLAT: the address is that of the operand with AL added.

@@ -3,7 +3,8 @@
 use crate::alu::{self, CF};
 use crate::decoded::{Alu, Bit, Decoded, Direction, Operation, SelectorName, Sign, Source};
 use crate::{
-    Fault, Intent, SegmentName, Vcpu, Width, all_registers, branch, descriptor, far, flags, multiply, shift, stack, string, system, vector,
+    Fault, Intent, SegmentName, Vcpu, Width, all_registers, branch, descriptor, far, flags, multiply, shift, stack, state, string, system,
+    vector,
 };
 
 /// What became of an instruction that did not fault.
@@ -185,6 +186,8 @@ fn execute_other(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<O
             let value = decoded.read(vcpu, place, Intent::Use)?;
             decoded.set_source(vcpu, Width::Byte, value);
         }
+        Operation::StoreState(word) => state::store(decoded, word, vcpu, exit)?,
+        Operation::LoadState(word) => state::load(decoded, word, vcpu, exit)?,
         // Caches hold nothing of devices, and memory's are the machine's.
         Operation::Touch => decoded.place(vcpu, decoded.offset(vcpu), exit, false).map(drop)?,
         Operation::VectorLoad | Operation::VectorStore | Operation::MmxLoad | Operation::MmxStore | Operation::Combine(_) => {

@@ -20,6 +20,7 @@
 //! - moves of MMX, SSE and AVX registers: MOVD, MOVQ, MOVNTQ, MOVUPS, MOVAPS and their kin, MOVSS, MOVSD, the halves (MOVLPS, MOVHPS, ...), those
 //!   of VEX prefixes with 128 and 256 bits; and of such registers PAND, PANDN, POR, PXOR (and as ANDPS, ...), PADD, PSUB, PCMPEQ, PCMPGT of each
 //!   width, PMINUB, PMAXUB, PMINSW, PMAXSW;
+//! - FNSTCW, FLDCW, FNSTSW, STMXCSR, LDMXCSR;
 //! - LDS and its kin, LLDT, LTR, SLDT, STR, LGDT, LIDT, SGDT, SIDT, LMSW, SMSW; CLFLUSH, CLFLUSHOPT and CLWB, which do nothing.
 //!
 //! All else is [`Refusal::Unsupported`], but what reaches for no memory at all and so is not what the processor ran: [`Refusal::Changed`].
@@ -59,6 +60,7 @@ mod registers;
 mod segment;
 mod shift;
 mod stack;
+mod state;
 mod string;
 mod system;
 pub mod task;
@@ -76,6 +78,7 @@ pub use operand::device_parts;
 pub use quick::Quick;
 pub use registers::{Control, Extent, OtherRegisters};
 pub use segment::{Segment, SegmentName};
+pub use state::StateWord;
 pub use vcpu::{Fault, Intent, Vcpu};
 pub use width::{CodeSize, Width};
 

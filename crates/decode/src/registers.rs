@@ -1,6 +1,6 @@
 //! Registers beyond the general ones, which few instructions ask for.
 
-use crate::{Descriptor, Fault, SegmentName, SelectorName, SystemSegment, TableName};
+use crate::{Descriptor, Fault, SegmentName, SelectorName, StateWord, SystemSegment, TableName};
 
 /// A register that controls the processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +88,14 @@ pub trait OtherRegisters {
     fn floating_point_error(&self) -> bool {
         false
     }
+
+    /// A word of the x87's or SSE's state.
+    fn state_word(&self, _: StateWord) -> u32 {
+        0
+    }
+
+    /// Writes one, which is not the x87's status; MXCSR without bits that there are not. No exception of the x87 waits.
+    fn set_state_word(&mut self, _: StateWord, _value: u32) {}
 
     /// An MMX register, with what its use does to the x87's state.
     fn mmx(&mut self, _index: u8) -> u64 {

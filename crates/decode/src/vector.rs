@@ -18,13 +18,22 @@ const VM: u64 = 1 << 17;
 
 /// What the system's software must have allowed.
 fn check(vector: &Vector, vcpu: &impl Vcpu) -> Result<(), Fault> {
+    if !vector.vex {
+        return check_sse(vcpu);
+    }
     let (cr0, cr4) = (vcpu.control(Control::Cr0), vcpu.control(Control::Cr4));
-    let allowed = if vector.vex {
-        let state = cr4 & OSXSAVE != 0 && vcpu.control(Control::Xcr0) & AVX_STATE == AVX_STATE;
-        state && cr0 & PE != 0 && vcpu.flags() & VM == 0
-    } else {
-        cr4 & OSFXSR != 0 && cr0 & EM == 0
-    };
+    let state = cr4 & OSXSAVE != 0 && vcpu.control(Control::Xcr0) & AVX_STATE == AVX_STATE;
+    available(state && cr0 & PE != 0 && vcpu.flags() & VM == 0, cr0)
+}
+
+/// The same of instructions without a VEX prefix.
+pub(crate) fn check_sse(vcpu: &impl Vcpu) -> Result<(), Fault> {
+    let cr0 = vcpu.control(Control::Cr0);
+    available(vcpu.control(Control::Cr4) & OSFXSR != 0 && cr0 & EM == 0, cr0)
+}
+
+/// With the instruction allowed or not, and CR0.
+fn available(allowed: bool, cr0: u64) -> Result<(), Fault> {
     match (allowed, cr0 & TS != 0) {
         (false, _) => Err(Fault::InvalidOpcode),
         (true, true) => Err(Fault::DeviceNotAvailable),
@@ -107,7 +116,8 @@ fn words(bytes: &[u8; 32]) -> [u64; 4] {
     words
 }
 
-fn check_mmx(vcpu: &impl Vcpu) -> Result<(), Fault> {
+/// What the system's software must have allowed of MMX instructions, and no exception of the x87's that waits.
+pub(crate) fn check_mmx(vcpu: &impl Vcpu) -> Result<(), Fault> {
     let cr0 = vcpu.control(Control::Cr0);
     if cr0 & EM != 0 {
         Err(Fault::InvalidOpcode)

@@ -107,6 +107,41 @@ fn vectors_need_what_the_system_allows() {
 }
 
 #[test]
+fn words_of_the_state_need_what_the_system_allows() {
+    /// FNSTCW, FLDCW, FNSTSW, STMXCSR, LDMXCSR.
+    const WORDS: [&[u8]; 5] = [&[0xd9, 0x3b], &[0xd9, 0x2b], &[0xdd, 0x3b], &[0x0f, 0xae, 0x1b], &[0x0f, 0xae, 0x13]];
+    let (no, yes, off) = (Err(Fault::InvalidOpcode), Ok(Outcome::Complete), Err(Fault::DeviceNotAvailable));
+    let cases: [(Change, [Done; 5]); 6] = [
+        (|_| {}, [yes; 5]),
+        (|m| m.other.cr0 |= 1 << 2, [off, off, off, no, no]),
+        (|m| m.other.cr0 |= 1 << 3, [off; 5]),
+        (|m| m.other.cr4 &= !(1 << 9), [yes, yes, yes, no, no]),
+        (|m| m.other.floating_point_error = true, [yes, Err(Fault::FloatingPoint), yes, yes, yes]),
+        (|m| put(m, BASE, &[0, 0, 1]), [yes, yes, yes, yes, Err(Fault::Protection)]),
+    ];
+    for (n, (change, expected)) in cases.into_iter().enumerate() {
+        for (bytes, expected) in WORDS.into_iter().zip(expected) {
+            let mut m = machine();
+            change(&mut m);
+            let before = m.other.clone();
+            assert_eq!(run(&mut m, bytes), expected, "{n}: {bytes:02x?}");
+            assert!(expected.is_ok() || m.other == before, "{n}: {bytes:02x?}");
+        }
+    }
+    for (n, (store, width)) in [(WORDS[0], 2), (WORDS[2], 2), (WORDS[3], 4)].into_iter().enumerate() {
+        let mut m = machine();
+        put(&mut m, BASE, &[0xee; 8]);
+        assert_eq!(run(&mut m, store), yes);
+        let mask = u64::MAX >> (64 - 8 * width);
+        assert_eq!(word(&m, BASE), 0xeeee_eeee_eeee_eeee & !mask | u64::from(m.other.state[n]) & mask);
+    }
+    let mut m = machine();
+    put(&mut m, BASE, &[0x7f, 0x12, 0, 0]);
+    assert_eq!((run(&mut m, WORDS[1]), run(&mut m, WORDS[4])), (yes, yes));
+    assert_eq!(m.other.state, [0x127f, 0x3800, 0x127f]);
+}
+
+#[test]
 fn some_operands_must_be_aligned() {
     // MOVAPS, MOVNTDQ, VMOVAPS of 16 and 32 bytes, CMPXCHG16B.
     for (bytes, size) in [

@@ -3,7 +3,7 @@
 use super::{combine, is_memory, segment, vector};
 use crate::condition::Condition;
 use crate::decoded::{Alu, Bit, Direction, Operation, Scan, SelectorName, Shift, Sign, Source, TableName, Unary};
-use crate::{SegmentName, SystemSegment};
+use crate::{SegmentName, StateWord, SystemSegment};
 use iced_x86::{Code, Instruction, Mnemonic, OpKind};
 
 /// The operation, if it is one that is emulated with these operands: one is in memory, or on a stack.
@@ -90,6 +90,11 @@ fn moves(instruction: &Instruction) -> Option<Operation> {
         Mnemonic::Movbe if store => Operation::StoreSwapped,
         Mnemonic::Movbe => Operation::LoadSwapped,
         Mnemonic::Xchg => Operation::Exchange,
+        Mnemonic::Fnstcw => Operation::StoreState(StateWord::X87Control),
+        Mnemonic::Fldcw => Operation::LoadState(StateWord::X87Control),
+        Mnemonic::Fnstsw => Operation::StoreState(StateWord::X87Status),
+        Mnemonic::Stmxcsr => Operation::StoreState(StateWord::Mxcsr),
+        Mnemonic::Ldmxcsr => Operation::LoadState(StateWord::Mxcsr),
         Mnemonic::Xlatb => Operation::Translate,
         Mnemonic::Clflush | Mnemonic::Clflushopt | Mnemonic::Clwb => Operation::Touch,
         Mnemonic::Push => Operation::PushMemory,

@@ -1,7 +1,8 @@
 //! A processor of memory and registers, for the emulator to work on.
 
 use stile_decode::{
-    Control, Descriptor, Extent, Fault, Intent, OtherRegisters, Segment, SegmentName, SelectorName, SystemSegment, TableName, Vcpu, Width,
+    Control, Descriptor, Extent, Fault, Intent, OtherRegisters, Segment, SegmentName, SelectorName, StateWord, SystemSegment, TableName,
+    Vcpu, Width,
 };
 use stile_walk::{ErrorCode, PageFault};
 
@@ -32,6 +33,8 @@ pub struct Other {
     pub efer: u64,
     pub xcr0: u64,
     pub floating_point_error: bool,
+    /// The x87's control and status words, and MXCSR.
+    pub state: [u32; 3],
     /// GDT and IDT.
     pub tables: [(u64, u16); 2],
     /// Those of the segment registers; then LDTR's and TR's.
@@ -65,6 +68,7 @@ impl Machine {
                 efer: 1 << 10,
                 xcr0: 7,
                 floating_point_error: false,
+                state: [0x37f, 0x3800, 0x1f80],
                 tables: [(0, 0); 2],
                 selectors: [0; 8],
                 loaded: None,
@@ -240,6 +244,15 @@ impl OtherRegisters for Machine {
 
     fn floating_point_error(&self) -> bool {
         self.other.floating_point_error
+    }
+
+    fn state_word(&self, word: StateWord) -> u32 {
+        self.other.state[word as usize]
+    }
+
+    fn set_state_word(&mut self, word: StateWord, value: u32) {
+        assert_ne!(word, StateWord::X87Status);
+        self.other.state[word as usize] = value;
     }
 
     fn mmx(&mut self, index: u8) -> u64 {

@@ -2,7 +2,7 @@
 
 use core::arch::asm;
 
-use stile_decode::Extent;
+use stile_decode::{Extent, StateWord};
 
 /// Runs an instruction with a register whose number is `$index`, of which the text ends `$text` and `$after` follows; `$memory` is the
 /// address that it names.
@@ -59,6 +59,34 @@ pub fn read_mmx(index: u8) -> u64 {
 pub fn write_mmx(index: u8, value: u64) {
     let from = &raw const value;
     numbered!(index, from, "movq mm", ", [{memory}]", [0 1 2 3 4 5 6 7]);
+}
+
+/// A word of the x87's or SSE's state.
+pub fn state_word(word: StateWord) -> u32 {
+    let mut value = 0u32;
+    let to = &raw mut value;
+    // SAFETY: each writes 16 or 32 bits there, without looking at exceptions.
+    unsafe {
+        match word {
+            StateWord::X87Control => asm!("fnstcw [{}]", in(reg) to, options(nostack, preserves_flags)),
+            StateWord::X87Status => asm!("fnstsw [{}]", in(reg) to, options(nostack, preserves_flags)),
+            StateWord::Mxcsr => asm!("stmxcsr [{}]", in(reg) to, options(nostack, preserves_flags)),
+        }
+    }
+    value
+}
+
+/// Writes one: MXCSR without reserved bits, and no exception of the x87 waits. The status can't be written.
+pub fn set_state_word(word: StateWord, value: u32) {
+    let from = &raw const value;
+    // SAFETY: the registers are the guest's, and Stile computes nothing with them.
+    unsafe {
+        match word {
+            StateWord::X87Control => asm!("fldcw [{}]", in(reg) from, options(nostack, preserves_flags)),
+            StateWord::Mxcsr => asm!("ldmxcsr [{}]", in(reg) from, options(nostack, preserves_flags)),
+            StateWord::X87Status => {}
+        }
+    }
 }
 
 /// XCR0, which is the guest's. CR4.OSXSAVE is set.

@@ -1,6 +1,6 @@
 //! Registers of the vCPU beyond the general ones, as the emulation of an instruction sees them (crate `stile-decode`).
 
-use stile_decode::{Control, Descriptor, Extent, Fault, OtherRegisters, SegmentName, SelectorName, SystemSegment, TableName};
+use stile_decode::{Control, Descriptor, Extent, Fault, OtherRegisters, SegmentName, SelectorName, StateWord, SystemSegment, TableName};
 
 use super::processor::{By, Processor, part};
 use crate::arch::x86_64::vmcs::{self, Field};
@@ -110,6 +110,14 @@ impl OtherRegisters for Processor<'_> {
 
     fn floating_point_error(&self) -> bool {
         simd::floating_point_error()
+    }
+
+    fn state_word(&self, word: StateWord) -> u32 {
+        simd::state_word(word)
+    }
+
+    fn set_state_word(&mut self, word: StateWord, value: u32) {
+        simd::set_state_word(word, value);
     }
 
     fn mmx(&mut self, index: u8) -> u64 {
