@@ -61,12 +61,12 @@ pub fn allocate_pages(size: u64) -> u64 {
     address
 }
 
-/// Memory for a guest, to be mapped at `ipa`.
+/// Memory for a guest, to be mapped at `gpa`.
 ///
 /// # Errors
 /// If there is not enough, or it is in too many pieces.
-pub fn allocate_guest(ipa: u64, size: u64) -> Result<heapless::Vec<Piece, MAX_PIECES>, Error> {
-    with(|memory| memory.alloc_memory(ipa, size))
+pub fn allocate_guest(gpa: u64, size: u64) -> Result<heapless::Vec<Piece, MAX_PIECES>, Error> {
+    with(|memory| memory.alloc_memory(gpa, size))
 }
 
 /// Tables in frames that are reached through the direct map.

@@ -25,11 +25,11 @@ pub struct Vm<'a> {
     pub vcpus: u8,
     /// RAM in bytes.
     pub memory: u64,
-    /// Files of the host and the addresses in the VM (IPAs) that they are loaded to.
+    /// Files of the host and the addresses in the VM (guest-physical addresses) that they are loaded to.
     pub loads: &'a [(&'a str, u64)],
-    /// Where the first vCPU starts: an IPA.
+    /// Where the first vCPU starts: a guest-physical address.
     pub entry: u64,
-    /// Where the device tree is: an IPA.
+    /// Where the device tree is: a guest-physical address.
     pub tree: u64,
     /// Whether it has an EL2 of its own.
     pub el2: bool,
@@ -38,7 +38,7 @@ pub struct Vm<'a> {
 impl Vm<'_> {
     /// The client's description of it: places are offsets in RAM.
     fn description(&self) -> String {
-        let offset = |ipa: u64| ipa.saturating_sub(self.arch.ram_base());
+        let offset = |gpa: u64| gpa.saturating_sub(self.arch.ram_base());
         let (entry, tree) = (offset(self.entry), offset(self.tree));
         let mut text = format!("vcpus {}\nmemory {}\nentry {entry}\ntree {tree}\n", self.vcpus, self.memory);
         if self.el2 {
@@ -68,7 +68,7 @@ pub fn archive(client: &[u8], vms: &[Vm<'_>]) -> Archive {
 /// The file system of a host with one VM, of which `plan` says what is in its memory.
 pub fn planned(client: &[u8], config: &VmConfig, plan: &VmPlan) -> Vec<u8> {
     let paths: Vec<String> = (0..plan.kernel.segments.len()).map(|index| format!("/kernel-{index}")).collect();
-    let mut loads: Vec<_> = paths.iter().map(String::as_str).zip(plan.kernel.segments.iter().map(|segment| segment.ipa)).collect();
+    let mut loads: Vec<_> = paths.iter().map(String::as_str).zip(plan.kernel.segments.iter().map(|segment| segment.gpa)).collect();
     loads.extend(plan.layout.initrd.iter().map(|range| ("/initrd", range.start)));
     loads.push(("/tree", plan.layout.dtb.start));
     let vm = Vm {

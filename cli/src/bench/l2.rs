@@ -103,13 +103,13 @@ fn archive(guests: &[Guest<'_>]) -> Result<(Vec<u8>, Vec<String>)> {
         let config = guest.config();
         let plan = image::plan(&config, &guest.files, Seed::Fixed)?;
         let mut loads = Vec::new();
-        let mut load = |what: &str, ipa: u64, content: &[u8]| {
+        let mut load = |what: &str, gpa: u64, content: &[u8]| {
             let file = format!("{}-{what}", guest.name);
-            loads.push((format!("/{file}"), ipa));
+            loads.push((format!("/{file}"), gpa));
             files.push((file, content.to_vec()));
         };
         for (index, segment) in plan.kernel.segments.iter().enumerate() {
-            load(&format!("kernel-{index}"), segment.ipa, plan.kernel.bytes(segment));
+            load(&format!("kernel-{index}"), segment.gpa, plan.kernel.bytes(segment));
         }
         if let (Some(range), Some(initrd)) = (&plan.layout.initrd, guest.files.initrd) {
             load("initrd", range.start, initrd);
@@ -117,7 +117,7 @@ fn archive(guests: &[Guest<'_>]) -> Result<(Vec<u8>, Vec<String>)> {
         load("tree", plan.layout.dtb.start, &plan.dtb);
         places.push((loads, plan.kernel.entry, plan.layout.dtb.start));
     }
-    let loads: Vec<Vec<_>> = places.iter().map(|(loads, ..)| loads.iter().map(|(path, ipa)| (path.as_str(), *ipa)).collect()).collect();
+    let loads: Vec<Vec<_>> = places.iter().map(|(loads, ..)| loads.iter().map(|(path, gpa)| (path.as_str(), *gpa)).collect()).collect();
     let vms: Vec<_> = guests
         .iter()
         .zip(&places)

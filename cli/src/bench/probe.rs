@@ -37,10 +37,10 @@ pub fn build(arch: Arch) -> Result<Vec<u8>> {
 
 fn flatten(elf: &[u8]) -> Result<Vec<u8>> {
     let program = Kernel::recognise(elf, MEMORY)?;
-    let start = program.segments.first().context("the probe has no segments")?.ipa;
+    let start = program.segments.first().context("the probe has no segments")?.gpa;
     let mut flat = Vec::new();
     for segment in &program.segments {
-        flat.resize(usize::try_from(segment.ipa - start)?, 0);
+        flat.resize(usize::try_from(segment.gpa - start)?, 0);
         flat.extend_from_slice(program.bytes(segment));
     }
     Ok(flat)

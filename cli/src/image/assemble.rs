@@ -211,15 +211,15 @@ fn vm_files(vm: usize, plan: &VmPlan) -> Vec<write::File<'_>> {
     let kernel = plan.kernel.segments.iter().map(|segment| write::File {
         vm,
         bytes: plan.kernel.bytes(segment),
-        ipa: segment.ipa,
+        gpa: segment.gpa,
         mem_len: segment.mem_len,
     });
     let mut files: Vec<_> = kernel.collect();
     if let (Some(bytes), Some(range)) = (&plan.initrd, &plan.layout.initrd) {
-        files.push(write::File { vm, bytes, ipa: range.start, mem_len: bytes.len() as u64 });
+        files.push(write::File { vm, bytes, gpa: range.start, mem_len: bytes.len() as u64 });
     }
     let dtb = &plan.layout.dtb;
-    files.push(write::File { vm, bytes: &plan.dtb, ipa: dtb.start, mem_len: dtb.end - dtb.start });
-    files.extend(plan.more.iter().map(|(ipa, bytes)| write::File { vm, bytes, ipa: *ipa, mem_len: bytes.len() as u64 }));
+    files.push(write::File { vm, bytes: &plan.dtb, gpa: dtb.start, mem_len: dtb.end - dtb.start });
+    files.extend(plan.more.iter().map(|(gpa, bytes)| write::File { vm, bytes, gpa: *gpa, mem_len: bytes.len() as u64 }));
     files
 }

@@ -18,7 +18,7 @@ pub struct Description<'a> {
     pub el2: bool,
     /// The kernel's command line.
     pub bootargs: &'a str,
-    /// Where the initial RAM file system is: IPAs.
+    /// Where the initial RAM file system is: guest-physical addresses.
     pub initrd: Option<Range<u64>>,
     /// What the guest's random numbers begin with.
     pub seed: [u8; SEED_LEN],

@@ -47,23 +47,23 @@ impl Program {
                 .and_then(|(offset, len)| Some(offset..offset.checked_add(len)?))
                 .filter(|range| bytes.get(range.clone()).is_some() && file_len <= mem_len)
                 .ok_or_else(|| KernelError::Malformed("it is a broken ELF file: a segment is cut short".to_owned()))?;
-            let ipa = program_header.p_paddr(endian);
-            if !map::ram_contains(ram, ipa, mem_len) {
-                return Err(KernelError::OutsideRam { needs: ipa..ipa.saturating_add(mem_len), ram });
+            let gpa = program_header.p_paddr(endian);
+            if !map::ram_contains(ram, gpa, mem_len) {
+                return Err(KernelError::OutsideRam { needs: gpa..gpa.saturating_add(mem_len), ram });
             }
             // The MMU is off at the start: an entry point that is a virtual address is where that is loaded.
             let into = entry.checked_sub(program_header.p_vaddr(endian)).filter(|&into| into < mem_len);
             if let (Some(into), None) = (into, entry_physical) {
-                entry_physical = Some(ipa + into);
+                entry_physical = Some(gpa + into);
             }
-            segments.push(Segment { ipa, file, mem_len });
+            segments.push(Segment { gpa, file, mem_len });
         }
         if segments.is_empty() {
             return Err(KernelError::Malformed("it is an ELF file with nothing to load; expected a linked program".to_owned()));
         }
-        segments.sort_by_key(|segment| segment.ipa);
-        if let Some(pair) = segments.windows(2).find(|pair| pair[0].memory().end > pair[1].ipa) {
-            let error = format!("it is a broken ELF file: two segments overlap at {:#x}", pair[1].ipa);
+        segments.sort_by_key(|segment| segment.gpa);
+        if let Some(pair) = segments.windows(2).find(|pair| pair[0].memory().end > pair[1].gpa) {
+            let error = format!("it is a broken ELF file: two segments overlap at {:#x}", pair[1].gpa);
             return Err(KernelError::Malformed(error));
         }
         let physical = |entry: &u64| segments.iter().any(|segment| segment.memory().contains(entry));
@@ -78,16 +78,16 @@ fn merge(bytes: &[u8], segments: Vec<Segment>) -> (Vec<Segment>, Option<Vec<u8>>
     let (Some(first), Some(last), true) = (segments.first(), segments.last(), segments.len() > MAX_SEGMENTS) else {
         return (segments, None);
     };
-    let ipa = first.ipa;
-    let mem_len = last.memory().end - ipa;
+    let gpa = first.gpa;
+    let mem_len = last.memory().end - gpa;
     let mut merged = Vec::new();
     for segment in &segments {
         if !segment.file.is_empty() {
-            merged.resize((segment.ipa - ipa) as usize, 0);
+            merged.resize((segment.gpa - gpa) as usize, 0);
             merged.extend_from_slice(&bytes[segment.file.clone()]);
         }
     }
-    (vec![Segment { ipa, file: 0..merged.len(), mem_len }], Some(merged))
+    (vec![Segment { gpa, file: 0..merged.len(), mem_len }], Some(merged))
 }
 
 /// Refuses ELF files of other architectures, before they are read as if they were of this one.

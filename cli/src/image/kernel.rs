@@ -50,7 +50,7 @@ pub struct Kernel {
     pub zboot: bool,
     /// How it was compressed.
     pub compression: Option<Compression>,
-    /// Where it starts: an IPA.
+    /// Where it starts: a guest-physical address.
     pub entry: u64,
     /// Its parts: at least one, in the order of their addresses.
     pub segments: Vec<Segment>,
@@ -63,8 +63,8 @@ pub struct Kernel {
 /// A part of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Where it goes: an IPA.
-    pub ipa: u64,
+    /// Where it goes: a guest-physical address.
+    pub gpa: u64,
     /// Its bytes in the unpacked file.
     pub file: Range<usize>,
     /// What it takes in RAM, in bytes; what the file doesn't give is zero.
@@ -74,7 +74,7 @@ pub struct Segment {
 impl Segment {
     /// The RAM that it takes.
     pub fn memory(&self) -> Range<u64> {
-        self.ipa..self.ipa + self.mem_len
+        self.gpa..self.gpa + self.mem_len
     }
 }
 
@@ -189,13 +189,13 @@ impl Kernel {
             None => (Format::Flat, map::FLAT_OFFSET, 0),
         };
         let file_len = contents.len() as u64;
-        let ipa = map::RAM_BASE.saturating_add(offset);
-        let segment = Segment { ipa, file: 0..contents.len(), mem_len: len.max(file_len) };
-        if !map::ram_contains(ram, ipa, segment.mem_len) {
-            let needs = ipa..ipa.saturating_add(segment.mem_len);
+        let gpa = map::RAM_BASE.saturating_add(offset);
+        let segment = Segment { gpa, file: 0..contents.len(), mem_len: len.max(file_len) };
+        if !map::ram_contains(ram, gpa, segment.mem_len) {
+            let needs = gpa..gpa.saturating_add(segment.mem_len);
             return Err(KernelError::OutsideRam { needs, ram });
         }
-        Ok(Self { format, zboot, compression, entry: ipa, segments: vec![segment], size_known: len != 0, contents })
+        Ok(Self { format, zboot, compression, entry: gpa, segments: vec![segment], size_known: len != 0, contents })
     }
 
     /// The bytes of one of its segments.

@@ -17,7 +17,7 @@ pub const INITRD_ALIGN: u64 = 64 << 10;
 /// Kernels before 4.2 find the device tree only this near to themselves.
 const NEAR: u64 = 512 << 20;
 
-/// Where everything but the kernel is: IPAs.
+/// Where everything but the kernel is: guest-physical addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The device tree: in whole pages.

@@ -29,7 +29,7 @@ pub struct Vm<'a> {
     pub name: &'a str,
     /// RAM in bytes: see [`stile_board::map::is_ram_size`].
     pub memory: u64,
-    /// The IPA of RAM's first byte: a multiple of 2 MiB, at most [`stile_board::map::RAM_BASE`].
+    /// The guest-physical address of RAM's first byte: a multiple of 2 MiB, at most [`stile_board::map::RAM_BASE`].
     pub ram_base: u64,
     /// Virtual CPUs: 1 to [`stile_board::MAX_VCPUS`].
     pub vcpus: u8,
@@ -37,9 +37,9 @@ pub struct Vm<'a> {
     pub cpus: u64,
     /// Whether each vCPU stays on one CPU of those.
     pub pinned: bool,
-    /// Where the first vCPU starts: an IPA in RAM, and with [`Mode::Reset`] a multiple of 4.
+    /// Where the first vCPU starts: a guest-physical address in RAM, and with [`Mode::Reset`] a multiple of 4.
     pub entry: u64,
-    /// The IPA of what the guest is told about its machine (a device tree, or another boot protocol's information), which the first
+    /// The guest-physical address of what the guest is told about its machine (a device tree, or another boot protocol's information), which the first
     /// vCPU gets in a register: in RAM, a multiple of 8.
     pub info: u64,
     /// What the first vCPU starts in.
@@ -90,7 +90,7 @@ pub enum Mode {
     Protected,
     /// 64-bit mode, as the Linux x86 boot protocol has it: flat segments, [`Vm::info`] in `RSI`.
     Long {
-        /// The IPA of the page tables, in RAM, a multiple of 4096.
+        /// The guest-physical address of the page tables, in RAM, a multiple of 4096.
         tables: u64,
     },
 }
@@ -103,7 +103,7 @@ pub struct Load {
     /// Its length in bytes. With none, [`Load::offset`] has no meaning.
     pub len: u64,
     /// Where its first byte goes.
-    pub ipa: u64,
+    pub gpa: u64,
     /// What it takes in RAM, at least [`Load::len`]: bytes after the file are zeroed.
     pub mem_len: u64,
 }

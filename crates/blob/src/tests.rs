@@ -44,7 +44,7 @@ fn sample() -> Vec<u8> {
     second.techniques.wfi_passthrough = false;
     let names = symbols(&[function(0, 8, "_start"), function(0x1000, 0, "stile::exit::handle")]);
     let kernel = vec![0xaa; 5000];
-    let file = |vm, ipa, bytes| File { vm, bytes, ipa, mem_len: 8192 };
+    let file = |vm, gpa, bytes| File { vm, bytes, gpa, mem_len: 8192 };
     let files = [
         file(0, map::RAM_BASE, &kernel[..]),
         file(1, map::RAM_BASE + 4096, &kernel[..]),
@@ -73,8 +73,8 @@ fn assert_invariants(blob: &Blob<'_>) {
             assert!(tables >= vm.ram_base && tables < ram_end && tables % 4096 == 0);
         }
         for load in &vm.loads {
-            assert!(load.mem_len >= load.len && load.ipa >= vm.ram_base);
-            assert!(load.ipa.checked_add(load.mem_len).expect("no overflow") <= ram_end);
+            assert!(load.mem_len >= load.len && load.gpa >= vm.ram_base);
+            assert!(load.gpa.checked_add(load.mem_len).expect("no overflow") <= ram_end);
             if load.len != 0 {
                 assert_eq!(blob.file(load).expect("in the blob").len() as u64, load.len);
             }
@@ -140,9 +140,9 @@ fn rules() {
         blob(&machine(&[vm("whole", ram), broken]), &[], &[]).map(|_| ())
     };
     let end = map::RAM_BASE + ram;
-    let load = |offset, len, ipa, mem_len| {
+    let load = |offset, len, gpa, mem_len| {
         move |vm: &mut Vm<'_>| {
-            vm.loads.push(Load { offset, len, ipa, mem_len }).expect("first");
+            vm.loads.push(Load { offset, len, gpa, mem_len }).expect("first");
         }
     };
     let broken = |rule| Err(Error::Vm(1, rule));
@@ -182,7 +182,7 @@ fn rules() {
     assert_eq!(check(&load(0, 0, map::RAM_BASE, ram + 1)), broken(Rule::LoadAddress));
     assert_eq!(check(&load(0, 0, map::RAM_BASE - 1, 1)), broken(Rule::LoadAddress));
     assert_eq!(check(&load(0, 0, u64::MAX, u64::MAX)), broken(Rule::LoadAddress));
-    let file = File { vm: 1, bytes: b"xyz", ipa: map::RAM_BASE, mem_len: 2 };
+    let file = File { vm: 1, bytes: b"xyz", gpa: map::RAM_BASE, mem_len: 2 };
     let small = blob(&machine(&[vm("a", ram), vm("b", ram)]), &[], &[file]);
     assert_eq!(small, Err(Error::Vm(1, Rule::LoadSize)));
     assert_eq!(blob(&machine(&[]), &[], &[]), Err(Error::NoVms));
@@ -193,7 +193,7 @@ fn rules() {
 
 #[test]
 fn too_many_files() {
-    let file = File { vm: 0, bytes: b"x", ipa: map::RAM_BASE, mem_len: 1 };
+    let file = File { vm: 0, bytes: b"x", gpa: map::RAM_BASE, mem_len: 1 };
     let machine = machine(&[vm("a", map::RAM_GRANULE)]);
     assert!(blob(&machine, &[], &[file; MAX_LOADS]).is_ok());
     assert_eq!(blob(&machine, &[], &[file; MAX_LOADS + 1]), Err(Error::Length));
@@ -371,7 +371,7 @@ proptest! {
             for &(page, len, extra) in loads {
                 let bytes = &contents[len / 100][..];
                 let mem_len = bytes.len() as u64 + extra;
-                files.push(File { vm: index, bytes, ipa: map::RAM_BASE + page * 4096, mem_len });
+                files.push(File { vm: index, bytes, gpa: map::RAM_BASE + page * 4096, mem_len });
             }
         }
         let functions: Vec<_> = functions.iter().map(|(at, len, name)| function(*at, *len, name)).collect();
@@ -388,7 +388,7 @@ proptest! {
             for load in &vm.loads {
                 let file = files.next().expect("as many as there were");
                 prop_assert_eq!(blob.file(load).expect("in the blob"), file.bytes);
-                prop_assert_eq!((load.ipa, load.mem_len), (file.ipa, file.mem_len));
+                prop_assert_eq!((load.gpa, load.mem_len), (file.gpa, file.mem_len));
             }
             let bare = Vm { name: "", loads: heapless::Vec::new(), ..vm.clone() };
             prop_assert_eq!(&bare, wanted);

@@ -46,7 +46,7 @@ fn validate_vm(vm: &Vm<'_>) -> Result<(), Rule> {
     if vm.vcpus == 0 || usize::from(vm.vcpus) > MAX_VCPUS {
         return Err(Rule::Vcpus);
     }
-    let contains = |ipa, len| map::contains(vm.ram_base, vm.memory, ipa, len);
+    let contains = |gpa, len| map::contains(vm.ram_base, vm.memory, gpa, len);
     if !contains(vm.entry, 4) || vm.mode == Mode::Reset && !vm.entry.is_multiple_of(4) {
         return Err(Rule::Entry);
     }
@@ -72,7 +72,7 @@ fn validate_load(load: &Load, vm: &Vm<'_>, files_start: u64, blob_len: u64) -> R
     if load.mem_len < load.len {
         return Err(Rule::LoadSize);
     }
-    if !map::contains(vm.ram_base, vm.memory, load.ipa, load.mem_len) {
+    if !map::contains(vm.ram_base, vm.memory, load.gpa, load.mem_len) {
         return Err(Rule::LoadAddress);
     }
     Ok(())

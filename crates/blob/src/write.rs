@@ -21,8 +21,8 @@ pub struct File<'a> {
     pub vm: usize,
     /// The bytes.
     pub bytes: &'a [u8],
-    /// Where its first byte goes: an IPA.
-    pub ipa: u64,
+    /// Where its first byte goes: a guest-physical address.
+    pub gpa: u64,
     /// What it takes in RAM: no less than its length.
     pub mem_len: u64,
 }
@@ -86,7 +86,7 @@ pub fn blob(machine: &Machine<'_>, symbols: &[u8], files: &[File<'_>]) -> Result
         for (file, &offset) in files.iter().zip(&places) {
             let vm = placed.vms.get_mut(file.vm).ok_or(Error::Length)?;
             let len = file.bytes.len() as u64;
-            let load = Load { offset, len, ipa: file.ipa, mem_len: file.mem_len };
+            let load = Load { offset, len, gpa: file.gpa, mem_len: file.mem_len };
             vm.loads.push(load).map_err(|_| Error::Length)?;
         }
         let config = postcard::to_allocvec(&placed).map_err(|_| Error::Encoding)?;

@@ -1,4 +1,4 @@
-//! The guest-physical memory map: addresses are IPAs, sizes are bytes.
+//! The guest-physical memory map: addresses are guest-physical addresses, sizes are bytes.
 
 /// GICv3 distributor.
 pub const GICD_BASE: u64 = 0x0800_0000;
@@ -38,17 +38,17 @@ pub const fn is_ram_size(size: u64) -> bool {
     size >= RAM_GRANULE && size <= RAM_MAX && size.is_multiple_of(RAM_GRANULE)
 }
 
-/// Whether the `len` bytes at `ipa` lie in the RAM of a virtual machine that has `ram` bytes of it.
+/// Whether the `len` bytes at `gpa` lie in the RAM of a virtual machine that has `ram` bytes of it.
 /// An empty range lies in RAM if its address does, or is RAM's end.
 #[inline]
-pub const fn ram_contains(ram: u64, ipa: u64, len: u64) -> bool {
-    contains(RAM_BASE, ram, ipa, len)
+pub const fn ram_contains(ram: u64, gpa: u64, len: u64) -> bool {
+    contains(RAM_BASE, ram, gpa, len)
 }
 
 /// As [`ram_contains`], for RAM that begins at `base`.
 #[inline]
-pub const fn contains(base: u64, ram: u64, ipa: u64, len: u64) -> bool {
-    match ipa.checked_sub(base) {
+pub const fn contains(base: u64, ram: u64, gpa: u64, len: u64) -> bool {
+    match gpa.checked_sub(base) {
         Some(offset) => offset <= ram && len <= ram - offset,
         None => false,
     }

@@ -11,8 +11,8 @@ const PAGE_NUMBER: u32 = PAGE_WRITE - 1;
 
 /// The key of an access to a guest-physical address at which there is nothing: its 4 KiB page, and
 /// its direction.
-pub const fn page(ipa: u64, write: bool) -> u32 {
-    let number = ipa >> 12;
+pub const fn page(gpa: u64, write: bool) -> u32 {
+    let number = gpa >> 12;
     let number = if number < PAGE_NUMBER as u64 { number as u32 } else { PAGE_NUMBER };
     number | if write { PAGE_WRITE } else { 0 }
 }

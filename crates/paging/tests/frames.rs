@@ -81,7 +81,7 @@ enum Step {
         align: u64,
     },
     AllocMemory {
-        ipa: u64,
+        gpa: u64,
         size: u64,
     },
     FreeBlock(usize),
@@ -100,14 +100,14 @@ fn step() -> impl Strategy<Value = Step> {
         (1..6u64).prop_map(|n| n * 2 * MIB),
         (1..3000u64).prop_map(|frames| frames * PAGE_SIZE),
     ];
-    let ipa = prop_oneof![Just(GIB), (0..2000u64).prop_map(|frame| GIB + frame * PAGE_SIZE)];
+    let gpa = prop_oneof![Just(GIB), (0..2000u64).prop_map(|frame| GIB + frame * PAGE_SIZE)];
     let pa = (0..Plain::END / 2048).prop_map(|n| n * 2048);
     prop_oneof![
         6 => Just(Step::AllocFrame),
         5 => any::<usize>().prop_map(Step::FreeFrame),
         3 => (size.clone(), 12..23u32)
             .prop_map(|(size, shift)| Step::AllocBlock { size, align: 1 << shift }),
-        3 => (ipa, size.clone()).prop_map(|(ipa, size)| Step::AllocMemory { ipa, size }),
+        3 => (gpa, size.clone()).prop_map(|(gpa, size)| Step::AllocMemory { gpa, size }),
         4 => any::<usize>().prop_map(Step::FreeBlock),
         1 => (any::<usize>(), 0..9u64, 1..9u64).prop_map(|(n, at, len)| Step::FreePart(n, at, len)),
         2 => (pa, size).prop_map(|(pa, size)| Step::FreeAnything { pa, size }),
@@ -134,25 +134,25 @@ fn take<T>(list: &mut Vec<T>, choice: usize) -> Option<T> {
     (!list.is_empty()).then(|| list.swap_remove(choice % list.len()))
 }
 
-fn check_memory(plain: &mut Plain, held: &mut Held, ipa: u64, size: u64, pieces: &[Piece]) {
+fn check_memory(plain: &mut Plain, held: &mut Held, gpa: u64, size: u64, pieces: &[Piece]) {
     // Nothing has a better place than the pieces got, as far as contiguous ones go.
-    let congruent = |modulus: u64| pieces.iter().all(|piece| piece.ipa % modulus == piece.pa % modulus);
-    let has_whole_block = ipa.next_multiple_of(2 * MIB) + 2 * MIB <= ipa + size;
+    let congruent = |modulus: u64| pieces.iter().all(|piece| piece.gpa % modulus == piece.pa % modulus);
+    let has_whole_block = gpa.next_multiple_of(2 * MIB) + 2 * MIB <= gpa + size;
     if has_whole_block && !congruent(2 * MIB) && held.frames.is_empty() {
-        assert!(!plain.has_place(ipa, size, 2 * MIB));
+        assert!(!plain.has_place(gpa, size, 2 * MIB));
     }
     if pieces.len() > 1 && held.frames.is_empty() {
         let modulus = if congruent(2 * MIB) { 2 * MIB } else { PAGE_SIZE };
-        assert!(!plain.has_place(ipa, size, modulus), "in pieces without need");
+        assert!(!plain.has_place(gpa, size, modulus), "in pieces without need");
     }
-    let mut next = ipa;
+    let mut next = gpa;
     for piece in pieces {
-        assert_eq!(piece.ipa, next);
+        assert_eq!(piece.gpa, next);
         plain.pass(piece.pa, piece.size, Owner::Free, Owner::Block);
         held.blocks.push((piece.pa, piece.size));
         next += piece.size;
     }
-    assert_eq!(next, ipa + size);
+    assert_eq!(next, gpa + size);
 }
 
 fn run(frames: &mut Frames<256>, plain: &mut Plain, held: &mut Held, step: Step) {
@@ -186,11 +186,11 @@ fn run(frames: &mut Frames<256>, plain: &mut Plain, held: &mut Held, step: Step)
                 assert!(!held.frames.is_empty() || !plain.has_place(0, size, align));
             }
         },
-        Step::AllocMemory { ipa, size } => match frames.alloc_memory(ipa, size) {
-            Ok(pieces) => check_memory(plain, held, ipa, size, &pieces),
+        Step::AllocMemory { gpa, size } => match frames.alloc_memory(gpa, size) {
+            Ok(pieces) => check_memory(plain, held, gpa, size, &pieces),
             Err(error) => {
                 assert_eq!(error, Error::OutOfMemory);
-                assert!(!held.frames.is_empty() || !plain.has_place(ipa, size, PAGE_SIZE));
+                assert!(!held.frames.is_empty() || !plain.has_place(gpa, size, PAGE_SIZE));
             }
         },
         Step::FreeBlock(choice) => {
@@ -295,12 +295,12 @@ proptest! {
 fn guest_memory_is_where_large_blocks_map_it() {
     let mut frames = Frames::<64>::new([region(GIB, 8 * GIB)], [region(GIB + 5 * MIB, 3 * MIB)]).unwrap();
     let memory = frames.alloc_memory(GIB, 2 * GIB).unwrap();
-    assert_eq!(memory[..], [Piece { ipa: GIB, pa: 2 * GIB, size: 2 * GIB }]);
+    assert_eq!(memory[..], [Piece { gpa: GIB, pa: 2 * GIB, size: 2 * GIB }]);
     // No whole GiB in it: that of the hypervisor's own image has room enough, and none is broken.
     let memory = frames.alloc_memory(GIB, GIB / 2).unwrap();
-    assert_eq!(memory[..], [Piece { ipa: GIB, pa: GIB + 8 * MIB, size: GIB / 2 }]);
+    assert_eq!(memory[..], [Piece { gpa: GIB, pa: GIB + 8 * MIB, size: GIB / 2 }]);
     let memory = frames.alloc_memory(GIB, 5 * GIB).unwrap();
-    assert_eq!(memory[..], [Piece { ipa: GIB, pa: 4 * GIB, size: 5 * GIB }]);
+    assert_eq!(memory[..], [Piece { gpa: GIB, pa: 4 * GIB, size: 5 * GIB }]);
 }
 
 #[test]
@@ -311,18 +311,18 @@ fn guest_memory_may_be_in_pieces() {
     assert_eq!(
         memory[..],
         [
-            Piece { ipa: GIB, pa: 0, size: 20 * MIB },
-            Piece { ipa: GIB + 20 * MIB, pa: 32 * MIB, size: 20 * MIB },
-            Piece { ipa: GIB + 40 * MIB, pa: 64 * MIB, size: 8 * MIB },
+            Piece { gpa: GIB, pa: 0, size: 20 * MIB },
+            Piece { gpa: GIB + 20 * MIB, pa: 32 * MIB, size: 20 * MIB },
+            Piece { gpa: GIB + 40 * MIB, pa: 64 * MIB, size: 8 * MIB },
         ]
     );
     assert_eq!(frames.alloc_memory(GIB, 4 * MIB), Err(Error::OutOfMemory));
     assert_eq!(frames.available(), 2 * MIB);
     // What is left is no whole block, but serves for less.
     let memory = frames.alloc_memory(GIB, MIB).unwrap();
-    assert_eq!(memory[..], [Piece { ipa: GIB, pa: 20 * MIB, size: MIB }]);
+    assert_eq!(memory[..], [Piece { gpa: GIB, pa: 20 * MIB, size: MIB }]);
     let memory = frames.alloc_memory(GIB, MIB).unwrap();
-    assert_eq!(memory[..], [Piece { ipa: GIB, pa: 72 * MIB, size: MIB }]);
+    assert_eq!(memory[..], [Piece { gpa: GIB, pa: 72 * MIB, size: MIB }]);
     assert_eq!(frames.available(), 0);
 }
 

@@ -88,14 +88,14 @@ impl Vm {
 
     fn load_file(&self, load: &Load, file: &[u8]) {
         for piece in &self.memory {
-            // The part of [ipa, ipa + mem_len) that lies in this piece.
-            let start = load.ipa.max(piece.ipa);
-            let end = (load.ipa + load.mem_len).min(piece.ipa + piece.size);
+            // The part of [gpa, gpa + mem_len) that lies in this piece.
+            let start = load.gpa.max(piece.gpa);
+            let end = (load.gpa + load.mem_len).min(piece.gpa + piece.size);
             if start >= end {
                 continue;
             }
-            let to = arch::physical(piece.pa + (start - piece.ipa));
-            let from = file.get((start - load.ipa) as usize..).unwrap_or(&[]);
+            let to = arch::physical(piece.pa + (start - piece.gpa));
+            let from = file.get((start - load.gpa) as usize..).unwrap_or(&[]);
             let length = (end - start) as usize;
             let copied = from.len().min(length);
             // SAFETY: the piece is this VM's memory, in the direct map; no vCPU is on, and the blob is elsewhere.

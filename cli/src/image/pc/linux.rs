@@ -79,7 +79,7 @@ pub fn parts(file: &[u8], ram: u64, bootargs: &str, initrd: Option<&[u8]>) -> Re
     }
     let load = file.get(field::PREFERRED..).and_then(|rest| rest.first_chunk()).map(|bytes| u64::from_le_bytes(*bytes)).ok_or_else(cut)?;
     let init_size = u64::from(word(file, field::INIT_SIZE).ok_or_else(cut)?);
-    let segment = Segment { ipa: load, file: start..file.len(), mem_len: init_size.max((file.len() - start) as u64) };
+    let segment = Segment { gpa: load, file: start..file.len(), mem_len: init_size.max((file.len() - start) as u64) };
     check_places(std::slice::from_ref(&segment), ram, INFO..INFO + INFO_LEN as u64)?;
     let highest = u64::from(word(file, field::INITRD_MAX).ok_or_else(cut)?).saturating_add(1);
     let initrd = initrd.map(|initrd| place(initrd.len() as u64, segment.memory().end, ram.min(highest))).transpose()?;

@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn what_is_loaded_is_below_the_devices() {
         assert_eq!(place(8192, 2 << 20, 8 << 30).unwrap(), (3 << 30) - 8192..3 << 30);
-        let high = Segment { ipa: 4 << 30, file: 0..4096, mem_len: 4096 };
+        let high = Segment { gpa: 4 << 30, file: 0..4096, mem_len: 4096 };
         assert!(check_places(&[high], 8 << 30, INFO..INFO + 1).is_err());
     }
 

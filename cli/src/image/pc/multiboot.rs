@@ -94,21 +94,21 @@ pub fn program<H: FileHeader<Endian = Endianness>>(file: &[u8]) -> Result<(u64, 
             .and_then(|(offset, len)| Some(offset..offset.checked_add(len)?))
             .filter(|range| file.get(range.clone()).is_some() && file_len <= mem_len)
             .ok_or_else(|| KernelError::Malformed("it is a broken ELF file: a segment is cut short".to_owned()))?;
-        let (ipa, va): (u64, u64) = (program_header.p_paddr(endian).into(), program_header.p_vaddr(endian).into());
+        let (gpa, va): (u64, u64) = (program_header.p_paddr(endian).into(), program_header.p_vaddr(endian).into());
         if let Some(into) = entry.checked_sub(va).filter(|&into| into < mem_len) {
-            physical_entry = ipa.wrapping_add(into);
+            physical_entry = gpa.wrapping_add(into);
         }
-        if ipa.checked_add(mem_len).is_none() {
+        if gpa.checked_add(mem_len).is_none() {
             return Err(KernelError::Malformed("it is a broken ELF file: a segment is too long".to_owned()));
         }
-        segments.push(Segment { ipa, file: range, mem_len });
+        segments.push(Segment { gpa, file: range, mem_len });
     }
-    segments.sort_by_key(|segment| segment.ipa);
+    segments.sort_by_key(|segment| segment.gpa);
     if segments.is_empty() || segments.len() > MAX_SEGMENTS {
         return Err(KernelError::Malformed(format!("it has {} segments to load; expected 1 to {MAX_SEGMENTS}", segments.len())));
     }
-    if let Some(pair) = segments.windows(2).find(|pair| pair[0].memory().end > pair[1].ipa) {
-        return Err(KernelError::Malformed(format!("it is a broken ELF file: two segments overlap at {:#x}", pair[1].ipa)));
+    if let Some(pair) = segments.windows(2).find(|pair| pair[0].memory().end > pair[1].gpa) {
+        return Err(KernelError::Malformed(format!("it is a broken ELF file: two segments overlap at {:#x}", pair[1].gpa)));
     }
     Ok((physical_entry, segments))
 }
@@ -130,7 +130,7 @@ fn flat(file: &[u8], header: usize) -> Result<(u64, Vec<Segment>), KernelError> 
     };
     let range: Range<usize> = start..start.checked_add(len).filter(|&end| end <= file.len()).ok_or_else(malformed)?;
     let mem_len = zeroed_end.saturating_sub(load).max(len as u64);
-    Ok((entry, vec![Segment { ipa: load, file: range, mem_len }]))
+    Ok((entry, vec![Segment { gpa: load, file: range, mem_len }]))
 }
 
 /// The boot information ("Boot information format"): amounts of memory, a memory map, the command line, and the initial RAM file system as

@@ -59,17 +59,17 @@ fn image_is_read_as_it_was_meant() {
     assert!(a.techniques.wfi_passthrough && !b.techniques.wfi_passthrough);
     for (vm, wanted) in [a, b].into_iter().zip(&config.vms) {
         let [kernel, initrd, dtb] = &vm.loads[..] else { panic!("three files") };
-        assert_eq!((kernel.ipa, kernel.len, kernel.mem_len), (RAM_BASE, 10_000, 0x20_0000));
+        assert_eq!((kernel.gpa, kernel.len, kernel.mem_len), (RAM_BASE, 10_000, 0x20_0000));
         assert_eq!(blob.file(initrd), Some(&[3; 5000][..]));
-        assert_eq!(dtb.ipa, vm.info);
+        assert_eq!(dtb.gpa, vm.info);
         let tree = fdt::Fdt::new(blob.file(dtb).expect("a file")).expect("a device tree");
         let memory = tree.memory().regions().next().expect("memory");
         assert_eq!(memory.size, Some(wanted.memory as usize));
         let chosen = tree.find_node("/chosen").expect("chosen");
         let start = chosen.property("linux,initrd-start").expect("an initrd").value;
-        assert_eq!(start, initrd.ipa.to_be_bytes());
+        assert_eq!(start, initrd.gpa.to_be_bytes());
         let end = chosen.property("linux,initrd-end").expect("an initrd").value;
-        assert_eq!(end, (initrd.ipa + 5000).to_be_bytes());
+        assert_eq!(end, (initrd.gpa + 5000).to_be_bytes());
     }
     assert_eq!(a.loads[0].offset, b.loads[0].offset, "one kernel for both");
 }

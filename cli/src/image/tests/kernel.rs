@@ -23,8 +23,8 @@ fn assert_sound(kernel: &Kernel, ram: u64) {
     let mut end = RAM_BASE;
     assert!(!kernel.segments.is_empty() && kernel.segments.len() <= stile_blob::MAX_LOADS - 2);
     for segment in &kernel.segments {
-        assert!(segment.ipa >= end, "in order, in RAM and apart");
-        end = segment.ipa.checked_add(segment.mem_len).expect("no overflow");
+        assert!(segment.gpa >= end, "in order, in RAM and apart");
+        end = segment.gpa.checked_add(segment.mem_len).expect("no overflow");
         assert_eq!(kernel.bytes(segment).len(), segment.file.len());
         assert!(segment.file.len() as u64 <= segment.mem_len);
     }
@@ -145,7 +145,7 @@ fn elf_programs_in_many_parts() {
     let segments: Vec<_> = (0..20).map(segment).collect();
     let kernel = recognise(&elf(RAM_BASE, &segments));
     let [only] = &kernel.segments[..] else { panic!("merged") };
-    assert_eq!((only.ipa, only.mem_len), (RAM_BASE, 0x1_3800));
+    assert_eq!((only.gpa, only.mem_len), (RAM_BASE, 0x1_3800));
     let bytes = kernel.bytes(only);
     assert_eq!((bytes[9], bytes[10], bytes[0x1000], bytes[0x1_3009], bytes.len()), (0, 0, 1, 19, 0x1_300a));
     assert_eq!(recognise(&elf(RAM_BASE, &segments[..6])).segments.len(), 6);

@@ -18,7 +18,7 @@ use region::{Range, RangeSet};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
     /// First guest-physical address.
-    pub ipa: u64,
+    pub gpa: u64,
     /// First physical address.
     pub pa: u64,
     /// Bytes.
@@ -149,7 +149,7 @@ impl<const N: usize> Frames<N> {
         Ok(range.start)
     }
 
-    /// Allocates `size` bytes that a guest will have at `ipa`, placed so that the largest blocks map them.
+    /// Allocates `size` bytes that a guest will have at `gpa`, placed so that the largest blocks map them.
     /// Their contents are arbitrary.
     ///
     /// Physical addresses are congruent to guest-physical ones modulo 1 GiB, or else 2 MiB, or else 4 KiB;
@@ -161,8 +161,8 @@ impl<const N: usize> Frames<N> {
     /// [`Error::Unaligned`], [`Error::InvalidRegion`] if the range is empty or wraps around,
     /// [`Error::OutOfMemory`] also if more than [`MAX_PIECES`] pieces would be needed,
     /// [`Error::TooManyRegions`].
-    pub fn alloc_memory(&mut self, ipa: u64, size: u64) -> Result<Vec<Piece, MAX_PIECES>, Error> {
-        let wanted = Range::from(Region { base: ipa, size }.check()?);
+    pub fn alloc_memory(&mut self, gpa: u64, size: u64) -> Result<Vec<Piece, MAX_PIECES>, Error> {
+        let wanted = Range::from(Region { base: gpa, size }.check()?);
         let mut result = Err(Error::OutOfMemory);
         for modulus in BLOCK_SIZES {
             let is_useful = wanted.first_congruent(0, modulus).is_some_and(|block| wanted.end - block >= modulus);
@@ -222,24 +222,24 @@ fn place<const N: usize>(free: &RangeSet<N>, address: u64, size: u64, modulus: u
 /// largest piece that there is. All are congruent modulo `modulus`.
 fn gather<const N: usize>(free: &mut RangeSet<N>, wanted: Range, modulus: u64) -> Result<Vec<Piece, MAX_PIECES>, Error> {
     let mut pieces = Vec::new();
-    let mut ipa = wanted.start;
-    while ipa < wanted.end {
-        let left = wanted.end - ipa;
-        let range = place(free, ipa, left, modulus).or_else(|| largest(free, ipa, modulus)).ok_or(Error::OutOfMemory)?;
+    let mut gpa = wanted.start;
+    while gpa < wanted.end {
+        let left = wanted.end - gpa;
+        let range = place(free, gpa, left, modulus).or_else(|| largest(free, gpa, modulus)).ok_or(Error::OutOfMemory)?;
         free.remove(range)?;
-        let piece = Piece { ipa, pa: range.start, size: range.size() };
+        let piece = Piece { gpa, pa: range.start, size: range.size() };
         pieces.push(piece).map_err(|_| Error::OutOfMemory)?;
-        ipa += range.size();
+        gpa += range.size();
     }
     Ok(pieces)
 }
 
-/// The largest place congruent to `ipa` modulo `modulus`, and ending at a multiple of it: the next piece
+/// The largest place congruent to `gpa` modulo `modulus`, and ending at a multiple of it: the next piece
 /// begins where a block can begin.
-fn largest<const N: usize>(free: &RangeSet<N>, ipa: u64, modulus: u64) -> Option<Range> {
+fn largest<const N: usize>(free: &RangeSet<N>, gpa: u64, modulus: u64) -> Option<Range> {
     free.iter()
         .filter_map(|range| {
-            let start = range.first_congruent(ipa, modulus)?;
+            let start = range.first_congruent(gpa, modulus)?;
             let end = range.end & !(modulus - 1);
             (start < end).then_some(Range { start, end })
         })

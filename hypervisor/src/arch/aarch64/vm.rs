@@ -136,9 +136,9 @@ impl Vm {
         for piece in pieces {
             let attributes = Attributes { memory: MemoryType::Normal, permissions: Stage2Permissions::ALL };
             table
-                .map(&mut TableFrames, Mapping { address: piece.ipa, output: piece.pa, size: piece.size, attributes })
+                .map(&mut TableFrames, Mapping { address: piece.gpa, output: piece.pa, size: piece.size, attributes })
                 .map_err(|_| "a VM's memory can't be mapped: too large for this CPU's second stage, or no memory for tables")?;
-            end = end.max(piece.ipa + piece.size);
+            end = end.max(piece.gpa + piece.size);
         }
         dsb_ish();
         let has_el2 = techniques.nested != Nested::Off;

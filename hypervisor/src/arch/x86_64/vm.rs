@@ -148,7 +148,7 @@ impl Vm {
         for piece in pieces {
             let attributes = Attributes { memory: MemoryType::Normal, permissions: EptPermissions::ALL };
             table
-                .map(&mut TableFrames, Mapping { address: piece.ipa, output: piece.pa, size: piece.size, attributes })
+                .map(&mut TableFrames, Mapping { address: piece.gpa, output: piece.pa, size: piece.size, attributes })
                 .map_err(|_| "a VM's memory can't be mapped: no memory for tables")?;
         }
         let level = virtual_apic::choose(techniques.apic_virtualization);
@@ -181,8 +181,8 @@ impl Vm {
     }
 
     /// Where a guest-physical address is in physical memory, if it is in RAM.
-    pub fn physical(&self, ipa: u64) -> Option<u64> {
-        self.memory.iter().find_map(|piece| Some(piece.pa + ipa.checked_sub(piece.ipa).filter(|&into| into < piece.size)?))
+    pub fn physical(&self, gpa: u64) -> Option<u64> {
+        self.memory.iter().find_map(|piece| Some(piece.pa + gpa.checked_sub(piece.gpa).filter(|&into| into < piece.size)?))
     }
 
     /// The state after a reset: the first vCPU is on.

@@ -26,7 +26,7 @@ pub fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations
             &VmFiles { kernel: probe, initrd: None, bootargs: &bootargs, domains: &[] },
             Seed::Fixed,
         )?;
-        let segments = plan.kernel.segments.iter().map(|segment| (plan.kernel.bytes(segment).to_vec(), segment.ipa));
+        let segments = plan.kernel.segments.iter().map(|segment| (plan.kernel.bytes(segment).to_vec(), segment.gpa));
         let files: Vec<_> = segments.chain([(plan.dtb.clone(), plan.layout.dtb.start)]).collect();
         let paths: Vec<_> = (0..files.len()).map(|index| format!("/{name}-{index}")).collect();
         vms.push((name, needs.vcpus(), files, paths, plan.kernel.entry, plan.layout.dtb.start));
