@@ -1,8 +1,6 @@
 //! A processor outside of long mode, with tasks: its tables, and what its programs (`tasks.s`) tell. For the first CPU alone.
 
-use core::arch::global_asm;
-
-global_asm!(include_str!("tasks.s"));
+crate::assembly!("tasks/tasks.s");
 
 /// Selectors.
 pub mod selector {

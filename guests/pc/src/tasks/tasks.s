@@ -16,12 +16,7 @@
 .code64
 .global tasks_run
 tasks_run:
-    push    rbx
-    push    rbp
-    push    r12
-    push    r13
-    push    r14
-    push    r15
+    push_preserved
     mov     [tasks_saved], rsp
     mov     rax, cr3
     mov     [tasks_saved + 8], rax
@@ -124,12 +119,7 @@ tasks_done:
     pushfq
     and     dword ptr [rsp], ~0x4000            // NT
     popfq
-    pop     r15
-    pop     r14
-    pop     r13
-    pop     r12
-    pop     rbp
-    pop     rbx
+    pop_preserved
     ret
 
 // Exceptions that are not a task's: noted, and the end.
