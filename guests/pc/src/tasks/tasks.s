@@ -78,6 +78,7 @@ tasks_run:
 .global tasks_done
 tasks_done:
     cli
+    cld                                         // as the compiler's code has it
     mov     eax, 0x10
     mov     ds, eax
     mov     es, eax
