@@ -104,15 +104,15 @@ pub fn pull(cpu: &mut Cpu) {
     }
 }
 
-/// An edge-triggered interrupt of the loaded vCPU's own: from itself, or its timer. At an exit in which nothing was injected before; `takes`:
-/// its flags let it be interrupted.
+/// An edge-triggered interrupt of the loaded vCPU's own: from itself, or its timer. At an exit in which nothing was injected before; `takes`
+/// is not zero if its flags let it be interrupted.
 #[inline]
-pub fn interrupt_self(cpu: &mut Cpu, vector: u8, takes: bool) {
+pub fn interrupt_self(cpu: &mut Cpu, vector: u8, takes: u64) {
     let alone = !cpu.vcpu().arch.signals.any();
     let delivers = cpu.apic_level >= ApicVirtualization::Delivery;
     if alone && delivers && cpu.apic().request_at_once(vector) {
         virtual_apic::request(vector);
-    } else if alone && !delivers && takes && cpu.apic().take_at_once(vector) {
+    } else if alone && !delivers && takes != 0 && cpu.apic().take_at_once(vector) {
         vmcs::write(Field::ENTRY_INTERRUPTION, VALID | u64::from(vector));
     } else {
         post_self(cpu, vector);

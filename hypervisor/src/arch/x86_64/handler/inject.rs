@@ -89,7 +89,9 @@ pub const RF: u64 = 1 << 16;
 
 /// What an instruction's end brings beside the next one's address, with RFLAGS.RF or TF set: the former ends, which is set while an access
 /// is made that ends in an exit ("Saving RIP, RSP, and RFLAGS"); the latter is a step.
-#[cold]
+///
+/// Inlined, so that who rarely comes here need not keep registers for a call.
+#[inline(always)]
 pub fn finish(flags: u64) {
     if flags & RF != 0 {
         vmcs::write(Field::GUEST_RFLAGS, flags & !RF);

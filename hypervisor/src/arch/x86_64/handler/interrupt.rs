@@ -39,7 +39,7 @@ extern "C" fn handle_interrupt(cpu: &mut Cpu) -> Outcome {
             if timer::is_shared() {
                 if let Some(vector) = cpu.apic().ring_timer(timer::now()) {
                     let takes = interrupts::can_interrupt();
-                    interrupts::interrupt_self(cpu, vector, takes);
+                    interrupts::interrupt_self(cpu, vector, takes.into());
                 }
                 return Outcome::again(rows::INTERRUPT_GUEST_TIMER);
             }

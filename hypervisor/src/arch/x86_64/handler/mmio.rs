@@ -10,7 +10,7 @@ use stile_wire::CrashReason;
 
 use super::io::NO_ADDRESS;
 use super::processor::{By, Processor};
-use super::{advance_to, crash, exception, inject};
+use super::{advance_from_apic, advance_to, crash, exception, inject};
 use crate::arch::x86_64::cpu::{Cpu, gpr};
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::vmcs::{self, Field};
@@ -99,7 +99,7 @@ extern "C" fn handle_ept_violation(cpu: &mut Cpu) -> Outcome {
     let decoder = unsafe { vcpu.arch.decoder() };
     let Some(decoded) = decoder.hit(vcpu.vm(), rip) else { return Outcome::with_all_registers() };
     let next = rip.wrapping_add(decoded.len().into());
-    let write = match decoded.quick(&cpu.frame.registers, gpr::NOT_SAVED, address) {
+    match decoded.quick(&cpu.frame.registers, gpr::NOT_SAVED, address) {
         Some(Quick::Load(register)) => {
             let apic = cpu.apic();
             // What is no register is an error, which is left to others.
@@ -107,30 +107,26 @@ extern "C" fn handle_ept_violation(cpu: &mut Cpu) -> Outcome {
                 return Outcome::with_all_registers();
             };
             cpu.frame.registers[register] = value.into();
-            false
+            advance_from_apic(next);
+            Outcome::again(rows::local_apic(false))
         }
         Some(Quick::Store(value)) => {
             if offset == offset::EOI && interrupts::end_at_once(cpu) {
-                advance_to(next);
-                return Outcome::again(rows::local_apic(true));
-            }
-            if offset == offset::ICR
+                advance_from_apic(next);
+            } else if offset == offset::ICR
                 && let Some(vector) = cpu.apic().send_to_self(value)
             {
-                let flags = advance_to(next);
-                interrupts::interrupt_self(cpu, vector, flags & interrupts::IF != 0);
-                return Outcome::again(rows::local_apic(true));
+                let flags = advance_from_apic(next);
+                interrupts::interrupt_self(cpu, vector, flags & interrupts::IF);
+            } else {
+                write(cpu, address, Width::Dword, value.into());
+                advance_from_apic(next);
+                interrupts::pull(cpu);
             }
-            write(cpu, address, Width::Dword, value.into());
-            true
+            Outcome::again(rows::local_apic(true))
         }
-        None => return Outcome::with_all_registers(),
-    };
-    advance_to(next);
-    if write {
-        interrupts::pull(cpu);
+        None => Outcome::with_all_registers(),
     }
-    Outcome::again(rows::local_apic(write))
 }
 
 /// The same for all others, with all general registers in the frame.
@@ -231,7 +227,11 @@ pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
     }
     match done {
         Ok(Done::Complete) => {
-            advance_to(decoded.code_size().advance(rip, decoded.len()));
+            let next = decoded.code_size().advance(rip, decoded.len());
+            match Device::at(cpu, address) {
+                Device::LocalApic(_) => advance_from_apic(next),
+                Device::IoApic(_) | Device::Other => advance_to(next),
+            };
         }
         Ok(done) => go_on(done, decoded.code_size().advance(rip, decoded.len())),
         Err(fault) => return refuse(row, fault),

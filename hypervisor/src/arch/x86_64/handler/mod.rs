@@ -36,11 +36,24 @@ fn skip_instruction() -> u64 {
 /// RFLAGS.
 #[inline(always)]
 fn advance_to(next: u64) -> u64 {
+    advance(next, TF | inject::RF, inject::finish)
+}
+
+/// The same behind an access to the local APIC's page. RFLAGS.RF, which is set by an access that exits ("Saving RIP, RSP, and RFLAGS"), stays: all
+/// that it does is that a breakpoint on the very next instruction is not met, and to end it would cost each such access a VMWRITE.
+#[inline(always)]
+fn advance_from_apic(next: u64) -> u64 {
+    advance(next, TF, |_| inject::step())
+}
+
+/// Goes on at `next`. With one of the flags in `special` there is more to do.
+#[inline(always)]
+fn advance(next: u64, special: u64, more: impl FnOnce(u64)) -> u64 {
     vmcs::write(Field::GUEST_RIP, next);
     inject::end_shadow();
     let flags = vmcs::read(Field::GUEST_RFLAGS);
-    if flags & (TF | inject::RF) != 0 {
-        inject::finish(flags);
+    if flags & special != 0 {
+        more(flags);
     }
     flags
 }

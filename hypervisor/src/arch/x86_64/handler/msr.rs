@@ -175,7 +175,7 @@ extern "C" fn handle_wrmsr(cpu: &mut Cpu) -> Outcome {
     }
     if register == X2APIC_SELF_IPI && cpu.has_x2apic() && matches!(value, 16..=0xff) {
         let flags = skip_instruction();
-        interrupts::interrupt_self(cpu, value as u8, flags & interrupts::IF != 0);
+        interrupts::interrupt_self(cpu, value as u8, flags & interrupts::IF);
         return Outcome::again(rows::WRMSR_X2APIC_SELF_IPI);
     }
     write_any(cpu, register, value)
