@@ -1,5 +1,6 @@
 //! Intel's second stage: extended page tables. "The manual" is here the Intel 64 and IA-32 Architectures Software Developer's Manual.
 
+use super::Level;
 use super::format::{Attributes, Format, MemoryType};
 use super::intel::Intel;
 
@@ -40,8 +41,11 @@ impl EptPermissions {
 }
 
 /// The format of extended page tables.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Ept;
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ept {
+    /// The level of the largest pages: 1 where the processor has those of 1 GiB, or else 2.
+    pub largest: Level,
+}
 
 impl Format for Ept {
     type Layout = EptLayout;
@@ -76,6 +80,10 @@ impl Format for Ept {
         let write = if permissions.write { WRITE } else { 0 };
         let execute = if permissions.execute { EXECUTE } else { 0 };
         descriptor & !ACCESS | READ | write | execute
+    }
+
+    fn largest(&self) -> Level {
+        self.largest
     }
 
     // Accessed and dirty flags are not switched on in the EPT pointer.

@@ -80,6 +80,11 @@ pub trait Format {
         false
     }
 
+    /// The level of the largest blocks that the processor takes.
+    fn largest(&self) -> Level {
+        Level::L1
+    }
+
     /// Whether the access flag is set. A walk that meets a leaf without it faults.
     fn is_accessed(&self, descriptor: u64) -> bool;
 }

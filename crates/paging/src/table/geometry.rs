@@ -14,7 +14,6 @@ pub struct Geometry {
     input_bits: u8,
     pa_range: PaRange,
     start: Level,
-    largest: Level,
 }
 
 impl Geometry {
@@ -48,7 +47,7 @@ impl Geometry {
         if !is_level_possible || ipa_bits < least || ipa_bits > most || ipa_bits > pa_range.bits() {
             return None;
         }
-        Some(Self { input_bits: ipa_bits, pa_range, start, largest: Level::L1 })
+        Some(Self { input_bits: ipa_bits, pa_range, start })
     }
 
     /// First stage for virtual addresses of `va_bits` (31 to 48) bits: starts at level 1 for up to 39
@@ -62,19 +61,7 @@ impl Geometry {
             return None;
         }
         let start = if va_bits <= Level::L0.shift() as u8 { Level::L1 } else { Level::L0 };
-        Some(Self { input_bits: va_bits, pa_range, start, largest: Level::L1 })
-    }
-
-    /// The same with no blocks above those of `level`: not every processor of Intel's has pages of 1 GiB (level 1).
-    #[must_use]
-    pub const fn with_largest(self, level: Level) -> Self {
-        Self { largest: level, ..self }
-    }
-
-    /// The level of the largest blocks.
-    #[must_use]
-    pub const fn largest(&self) -> Level {
-        self.largest
+        Some(Self { input_bits: va_bits, pa_range, start })
     }
 
     /// Bits of input address: the value of `64 - TxSZ`.

@@ -1,6 +1,7 @@
 //! Intel's first stage in 64-bit mode, for the hypervisor itself. "The manual" is here the Intel 64 and IA-32 Architectures Software
 //! Developer's Manual.
 
+use super::Level;
 use super::format::{Attributes, Format, MemoryType};
 use super::intel::Intel;
 
@@ -43,8 +44,11 @@ impl Ia32ePermissions {
 }
 
 /// The format of the hypervisor's own tables: supervisor pages, CR0.WP and IA32_EFER.NXE set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Ia32e;
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ia32e {
+    /// The level of the largest pages: 1 where the processor has those of 1 GiB, or else 2.
+    pub largest: Level,
+}
 
 impl Format for Ia32e {
     type Layout = Ia32eLayout;
@@ -79,6 +83,10 @@ impl Format for Ia32e {
         let write = if permissions.write { WRITABLE } else { 0 };
         let execute = if permissions.execute { 0 } else { NO_EXECUTE };
         descriptor & !(WRITABLE | NO_EXECUTE) | write | execute
+    }
+
+    fn largest(&self) -> Level {
+        self.largest
     }
 
     // The processor sets the flag by itself.

@@ -37,7 +37,7 @@ impl<F: Format> PageTable<F> {
             // Wraps around where the output lies below the input, and back where it is used.
             offset: mapping.output.wrapping_sub(mapping.address),
             attributes: self.format.encode(mapping.attributes),
-            largest: self.geometry.largest(),
+            largest: self.format.largest(),
         };
         let start = self.geometry.start();
         let count = fill.tables_needed::<F::Layout, M>(memory, Some(self.root), start, 0, span)?;

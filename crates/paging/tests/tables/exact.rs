@@ -1,12 +1,12 @@
 //! Single operations, and exactly what they do.
 
 use super::machine::Machine;
-use super::{GIB, KIB_4, MIB_2, VMSA};
+use super::{EPT, GIB, KIB_4, MIB_2, VMSA};
 use proptest::prelude::*;
 use stile_paging::registers::PaRange;
 use stile_paging::table::{
-    Attributes, El2, El2Permissions, EntryKind, Error, Geometry, Invalidation, Level, Mapping, MemoryType, PageTable, Stage2,
-    Stage2Permissions,
+    Attributes, El2, El2Permissions, EntryKind, Ept, EptPermissions, Error, Geometry, Invalidation, Level, Mapping, MemoryType, PageTable,
+    Stage2, Stage2Permissions,
 };
 
 const ALL: Attributes<Stage2Permissions> = Attributes { memory: MemoryType::Normal, permissions: Stage2Permissions::ALL };
@@ -77,11 +77,12 @@ proptest! {
 /// Processors without pages of 1 GiB get those of 2 MiB.
 #[test]
 fn largest_blocks_may_be_smaller() {
-    let geometry = Geometry::stage2(40, PaRange::Bits44).unwrap().with_largest(Level::L2);
-    let machine = Machine::new(&geometry, VMSA);
-    let mut table = PageTable::new(Stage2::default(), geometry, machine.root()).unwrap();
+    let geometry = Geometry::stage1(48, PaRange::Bits44).unwrap();
+    let machine = Machine::new(&geometry, EPT);
+    let mut table = PageTable::new(Ept { largest: Level::L2 }, geometry, machine.root()).unwrap();
     let (mut memory, _) = machine.parts();
-    table.map(&mut memory, mapping(GIB, 4 * GIB, 2 * GIB)).unwrap();
+    let attributes = Attributes { memory: MemoryType::Normal, permissions: EptPermissions::ALL };
+    table.map(&mut memory, Mapping { address: GIB, output: 4 * GIB, size: 2 * GIB, attributes }).unwrap();
     machine.check();
     let leaves = machine.leaves();
     assert_eq!(leaves.len(), 1024);

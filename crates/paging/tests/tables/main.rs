@@ -10,8 +10,8 @@ use proptest::test_runner::RngSeed;
 use reference::Reference;
 use stile_paging::registers::PaRange;
 use stile_paging::table::{
-    Attributes, El2, El2Permissions, Ept, EptPermissions, Error, Format, Geometry, Ia32e, Ia32ePermissions, Mapping, MemoryType, PageTable,
-    Stage2, Stage2Permissions,
+    Attributes, El2, El2Permissions, Ept, EptPermissions, Error, Format, Geometry, Ia32e, Ia32ePermissions, Level, Mapping, MemoryType,
+    PageTable, Stage2, Stage2Permissions,
 };
 
 const KIB_4: u64 = 1 << 12;
@@ -251,7 +251,7 @@ proptest! {
         probes in probes(512 * GIB),
     ) {
         let geometry = Geometry::stage1(48, PaRange::Bits40).unwrap();
-        run(Ept, EPT, geometry, operations, &probes);
+        run(Ept { largest: Level::L1 }, EPT, geometry, operations, &probes);
     }
 
     #[test]
@@ -260,7 +260,7 @@ proptest! {
         probes in probes(512 * GIB),
     ) {
         let geometry = Geometry::stage1(48, PaRange::Bits48).unwrap();
-        run(Ia32e, IA32E, geometry, operations, &probes);
+        run(Ia32e { largest: Level::L1 }, IA32E, geometry, operations, &probes);
     }
 
     /// Whatever the numbers, an error changes nothing, and nothing panics.

@@ -53,9 +53,9 @@ pub fn image() -> Span {
 /// Memory is set up, and reached through the first tables.
 pub fn setup(board: &Board, blob: &Span) {
     let largest = if has_pages_of_1_gib() { Level::L1 } else { Level::L2 };
-    let geometry = Geometry::stage1(48, pa_range()).expect("48 bits is a size that there is").with_largest(largest);
+    let geometry = Geometry::stage1(48, pa_range()).expect("48 bits is a size that there is");
     let root = TableFrames.allocate().expect("there is memory for the first table");
-    let table = PageTable::new(Ia32e, geometry, root).expect("a frame is aligned");
+    let table = PageTable::new(Ia32e { largest }, geometry, root).expect("a frame is aligned");
     let root = AddressSpace::new(table, TableFrames, &board.ram, &image(), blob).install();
     // SAFETY: the new tables map all that is in use: the image, its stack, and memory, where it was.
     unsafe { core::arch::asm!("mov cr3, {}", in(reg) root, options(nostack, preserves_flags)) };

@@ -142,9 +142,10 @@ impl Vm {
         if techniques.nested != Nested::default() {
             return Err("a VM can't run VMs of its own on this architecture yet");
         }
-        let geometry = Geometry::stage1(48, mmu::pa_range()).ok_or("the EPT has no such shape")?.with_largest(vmx::features().largest_page);
+        let geometry = Geometry::stage1(48, mmu::pa_range()).ok_or("the EPT has no such shape")?;
         let root = TableFrames.allocate().ok_or("no memory for second-stage tables")?;
-        let mut table = PageTable::new(Ept, geometry, root).map_err(|_| "a second-stage root out of reach")?;
+        let mut table = PageTable::new(Ept { largest: vmx::features().largest_page }, geometry, root)
+            .map_err(|_| "a second-stage root out of reach")?;
         for piece in pieces {
             let attributes = Attributes { memory: MemoryType::Normal, permissions: EptPermissions::ALL };
             table
