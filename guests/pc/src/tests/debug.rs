@@ -59,9 +59,19 @@ fn came(start: u64, expected: &[(u64, u64)]) -> bool {
     right
 }
 
+/// Code that sets TF and leaves RFLAGS in RAX, and code that clears TF again.
+macro_rules! tf {
+    (on) => {
+        "pushfq; pop rax; or eax, 0x100; push rax; popfq"
+    };
+    (off) => {
+        "and eax, ~0x100; push rax; popfq"
+    };
+}
+
 /// Code with TF set before label 2, from where places count.
 macro_rules! stepped {
-    ($($line:literal),*) => {{
+    ($($line:expr),*) => {{
         let start: u64;
         exception::take(DEBUG);
         // SAFETY: TF is clear at the end, and the registers are named; interrupts' handlers save theirs.
@@ -80,75 +90,23 @@ pub fn steps(_: u64) -> Result<(), &'static str> {
     const VECTOR: u8 = 0x31;
     exception::handle(DEBUG, Some(note));
     set(0, OFF);
-    let start = stepped!("pushfq", "pop rax", "or eax, 0x100", "push rax", "popfq", "and eax, ~0x100", "2: push rax", "popfq");
+    let start = stepped!(tf!(on), "and eax, ~0x100", "2: push rax", "popfq");
     check!(came(start, &[(0, STEP), (1, STEP), (2, STEP)]), "plain steps");
-    let start =
-        stepped!("cli", "pushfq", "pop rax", "or eax, 0x100", "push rax", "popfq", "sti", "2: and eax, ~0x100", "push rax", "popfq");
+    let start = stepped!("cli", tf!(on), "sti", "2: and eax, ~0x100", "push rax", "popfq");
     check!(came(start, &[(0, STEP), (5, STEP), (6, STEP), (7, STEP)]), "STI");
-    let start = stepped!(
-        "cli",
-        "mov ecx, ss",
-        "pushfq",
-        "pop rax",
-        "or eax, 0x100",
-        "push rax",
-        "popfq",
-        "mov ss, ecx",
-        "and eax, ~0x100",
-        "2: push rax",
-        "popfq"
-    );
+    let start = stepped!("cli", "mov ecx, ss", tf!(on), "mov ss, ecx", "and eax, ~0x100", "2: push rax", "popfq");
     check!(came(start, &[(0, STEP), (1, STEP), (2, STEP)]), "MOV SS");
-    let start = stepped!(
-        "mov ecx, ss",
-        "pushfq",
-        "pop rax",
-        "or eax, 0x100",
-        "push rax",
-        "popfq",
-        "mov ss, ecx",
-        ".byte 0xf1",
-        "2: .byte 0xf1",
-        "and eax, ~0x100",
-        "push rax",
-        "popfq"
-    );
+    let start = stepped!("mov ecx, ss", tf!(on), "mov ss, ecx", ".byte 0xf1", "2: .byte 0xf1", tf!(off));
     check!(came(start, &[(0, NOTHING), (1, NOTHING), (6, STEP), (7, STEP), (8, STEP)]), "MOV SS and INT1");
     set(0, 1 << 13 | OFF);
-    let start = stepped!(
-        "xor edx, edx",
-        "mov ecx, ss",
-        "pushfq",
-        "pop rax",
-        "or eax, 0x100",
-        "push rax",
-        "popfq",
-        "mov ss, ecx",
-        "2: mov dr6, rdx",
-        "and eax, ~0x100",
-        "push rax",
-        "popfq"
-    );
+    let start = stepped!("xor edx, edx", "mov ecx, ss", tf!(on), "mov ss, ecx", "2: mov dr6, rdx", tf!(off));
     check!(came(start, &[(0, DETECTED), (3, STEP), (8, STEP), (9, STEP), (10, STEP)]), "MOV SS and DR7.GD");
     apic::enable();
     exception::handle(VECTOR, None);
     apic::write(register::TIMER, VECTOR.into());
     apic::write(register::DIVIDE, 0xb);
     apic::write(register::INITIAL, 100_000);
-    let start = stepped!(
-        "cli",
-        "pushfq",
-        "pop rax",
-        "or eax, 0x100",
-        "push rax",
-        "popfq",
-        "sti",
-        "2: hlt",
-        "and eax, ~0x100",
-        "push rax",
-        "popfq",
-        "cli"
-    );
+    let start = stepped!("cli", tf!(on), "sti", "2: hlt", tf!(off), "cli");
     let stepped = came(start, &[(0, STEP), (1, STEP), (6, STEP), (7, STEP), (8, STEP)]);
     exception::handle(DEBUG, None);
     apic::write(register::TIMER, apic::IO_MASKED);
