@@ -18,6 +18,7 @@ pub mod register {
     pub const TPR: u32 = 0x80;
     pub const EOI: u32 = 0xb0;
     pub const SPURIOUS: u32 = 0xf0;
+    pub const ISR: u32 = 0x100;
     pub const TMR: u32 = 0x180;
     pub const ICR: u32 = 0x300;
     pub const ICR_HIGH: u32 = 0x310;

@@ -37,9 +37,11 @@ const SOURCE_FILES: f64 = 466.0;
 ///   is looked at, as it does with one: an interrupt that ended a guest between a page fault's delivery and its handler's first
 ///   instruction saved the RIP of before the fault with all else of after it.
 /// - A data breakpoint that MOV SS holds must come after the delivery of INT n or INT3, if the next instruction is one: it was forgotten.
+/// - A notification of posted interrupts with nothing posted must leave the guest interrupt status as it is: 3.0 takes "no vector", -1, for vector
+///   255, which it delivers, and no other interrupt ever after.
 /// - The delivery of a virtual interrupt must be told of if it ends in an exit, as that of every other event is: 3.0 tells of the event before.
 /// - VMREAD and VMWRITE outside of guests are told to [`INSTRUMENT`], for which Bochs has no call of its own.
-const MENDED: [(&str, &str, &str); 7] = [
+const MENDED: [(&str, &str, &str); 8] = [
     ("cpu/vmx.cc", "  BX_CPU_THIS_PTR in_vmx_guest = true;\n", "  BX_CPU_THIS_PTR in_vmx_guest = true;\n  handleInterruptMaskChange();\n"),
     (
         "cpu/event.cc",
@@ -60,6 +62,11 @@ const MENDED: [(&str, &str, &str); 7] = [
         "cpu/vapic.cc",
         "  BX_CPU_THIS_PTR EXT = 1; /* external event */\n",
         "  BX_CPU_THIS_PTR EXT = 1; /* external event */\n  vm->idt_vector_info = vector | (BX_EXTERNAL_INTERRUPT << 8);\n",
+    ),
+    (
+        "cpu/vapic.cc",
+        "  vector = BX_CPU_THIS_PTR lapic->highest_priority_int(virr);\n  if (vector >= vm->rvi) vm->rvi = vector;\n",
+        "  const int highest = BX_CPU_THIS_PTR lapic->highest_priority_int(virr);\n  if (highest > vm->rvi) vm->rvi = highest;\n",
     ),
     ("cpu/vmx.cc", "    field_64 = vmread(encoding);\n", "    { BX_INSTR_VMREAD(); field_64 = vmread(encoding); }\n"),
     ("cpu/vmx.cc", "    vmwrite(encoding, val_64);\n", "    { BX_INSTR_VMWRITE(); vmwrite(encoding, val_64); }\n"),

@@ -84,6 +84,7 @@ pub const ALL: &[Test] = &[
     ("others_are_woken_by_an_nmi", On::Any, smp::nmi_wakes),
     ("others_are_called", On::Stile, smp::called),
     ("others_send_nmis", On::Stile, smp::nmis_at_once),
+    ("others_interrupt_exits", On::Any, smp::amid_exits),
     ("others_take_turns", On::Stile, smp::turns),
     ("nmis_in_a_shadow", On::Stile, smp::nmis_in_a_shadow),
     ("x2apic_reserved", On::Stile, registers::x2apic_reserved),

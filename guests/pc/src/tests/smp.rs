@@ -7,7 +7,7 @@ use super::check;
 use super::firmware::cpus;
 use crate::console::println;
 use crate::exception::{self, COUNTS};
-use crate::lapic::{self as apic, command};
+use crate::lapic::{self as apic, command, register};
 use crate::others::{self, BEATS, DONE, SEEN, UP, wait};
 
 /// Whether they run: on a CPU that is shared, only in turn, and that may take a while.
@@ -195,6 +195,46 @@ pub fn nmis_at_once(_: u64) -> Result<(), &'static str> {
     }
     crate::machine::cli();
     check!(whole == ROUNDS, "one is lost");
+    Ok(())
+}
+
+/// Interrupts from another CPU that come while this one's writes to its APIC exit: what was posted may have been taken by the exit when the
+/// notification comes to the guest, which then tells of nothing.
+pub fn amid_exits(_: u64) -> Result<(), &'static str> {
+    const VECTOR: u8 = 0xcd;
+    const SPURIOUS: u8 = 0xff;
+    const ROUNDS: u64 = 200;
+    /// Nobody has this identifier.
+    const NOBODY: u32 = 0x7f;
+    static MAIN: AtomicU32 = AtomicU32::new(0);
+    let count = || COUNTS[usize::from(VECTOR)].load(Ordering::SeqCst);
+    if cpus() == 1 {
+        return Ok(());
+    }
+    apic::enable();
+    MAIN.store(apic::id(), Ordering::SeqCst);
+    exception::handle(VECTOR, None);
+    exception::handle(SPURIOUS, None);
+    others::give(|| {
+        if apic::id() != 1 {
+            return;
+        }
+        for round in 0..ROUNDS {
+            apic::send(MAIN.load(Ordering::SeqCst), command::ASSERT | u32::from(VECTOR));
+            if !wait(|| COUNTS[usize::from(VECTOR)].load(Ordering::SeqCst) > round) {
+                return;
+            }
+        }
+    });
+    crate::machine::sti();
+    let all = wait(|| {
+        apic::send(NOBODY, command::ASSERT | u32::from(VECTOR));
+        DONE.load(Ordering::SeqCst) == cpus() - 1
+    });
+    crate::machine::cli();
+    let in_service = apic::read(register::ISR + 0x70);
+    check!(all && count() == ROUNDS, "one is lost");
+    check!(exception::take(SPURIOUS) == 0 && in_service == 0, "one comes that nobody sent");
     Ok(())
 }
 
