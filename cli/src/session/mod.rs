@@ -131,6 +131,9 @@ pub fn run(request: &Request) -> Result<u8> {
         session.view.note(&format!("{KEYS}\n"));
     }
     let end = session.follow(request.timeout);
+    if request.exits.is_some() && !matches!(end, End::Emulator(_)) {
+        session.settle();
+    }
     session.emulator.kill();
     let status = session.conclude(&end, request.exits, request.quiet);
     drop(session);
@@ -197,6 +200,18 @@ impl Session<'_> {
                 Ok(Some(end)) => return end,
                 // Nobody reads what we write any more.
                 Err(_) => return End::Left,
+            }
+        }
+    }
+
+    /// The run is over before its VMs are: has Stile end them, so that it tells their account. Another signal is not kept waiting.
+    fn settle(&mut self) {
+        self.command(&Command::Shutdown);
+        let until = Instant::now() + GRACE;
+        while self.lines[0].story.end.is_none() && self.lines[0].story.panic.is_none() {
+            let Ok(input) = self.inputs.inputs.recv_timeout(until.saturating_duration_since(Instant::now())) else { return };
+            if matches!(input, Input::Signal(_)) || !matches!(self.take(input), Ok(None)) {
+                return;
             }
         }
     }

@@ -212,10 +212,10 @@ fn crash(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { expect, ..scenario })
 }
 
-/// A guest that waits for ever is ended by the time-out.
+/// A guest that waits for ever is ended by the time-out, and its exits are told.
 fn idle(kernel: String) -> Scenario {
-    let scenario = Scenario::new("life/idle-until-timeout", "--memory 64M").with("--kernel", kernel);
-    let expect = Expect { status: exit::TIMEOUT, notes: vec!["time-out".into()], ..Expect::default() };
+    let scenario = Scenario::new("life/idle-until-timeout", "--memory 64M --exits").with("--kernel", kernel);
+    let expect = Expect { status: exit::TIMEOUT, notes: vec!["time-out".into(), NO_DIFFERENCE.into()], ..Expect::default() };
     Scenario { timeout: 20, expect, ..scenario }
 }
 

@@ -95,8 +95,8 @@ fn sleep(kernel: &Path) -> Scenario {
 
 /// A VM that nothing can wake any more: that is told, and it stays as it is.
 fn silence(kernel: &Path) -> Scenario {
-    let scenario = Scenario::new("pc/life/silence", "--arch x86_64 --memory 64M --vcpus 2 --append silence");
-    let notes = vec!["vm0: all of its vCPUs wait with interrupts off".into(), "time-out".into()];
+    let scenario = Scenario::new("pc/life/silence", "--arch x86_64 --memory 64M --vcpus 2 --exits --append silence");
+    let notes = ["vm0: all of its vCPUs wait with interrupts off", "time-out", NO_DIFFERENCE].map(String::from).into();
     let expect = Expect { status: exit::TIMEOUT, output: vec!["silence from here on: true".into()], notes, ..Expect::default() };
     Scenario { timeout: 30, expect, ..scenario.with("--kernel", kernel.display().to_string()) }
 }
