@@ -295,6 +295,7 @@ fn in_virtual_8086_mode(_: u64) -> Result<(), &'static str> {
 /// Local breakpoints end; a task that is to be traced begins with a debug exception; steps are the old task's.
 fn and_debug_registers(_: u64) -> Result<(), &'static str> {
     const DEBUG: u32 = 1;
+    const RF: u32 = 1 << 16;
     // SAFETY: DR6 is told, and then as it was.
     let forget = || unsafe { core::arch::asm!("mov dr6, {}", in(reg) 0xffff_0ff0u64, options(nostack)) };
     forget();
@@ -307,6 +308,7 @@ fn and_debug_registers(_: u64) -> Result<(), &'static str> {
     check!(run.end.vector == DEBUG && run.count == 0, "no debug exception");
     check!(run.end.tr == OTHER && run.end.eip == at!(other_return), "it comes elsewhere");
     check!(run.end.dr6 & 0xe00f == 0x8000, "DR6 does not tell of it");
+    check!(run.end.eflags & RF == 0, "it is no fault: RF is the task's");
     forget();
     let machine = Machine::new(at!(other_return));
     let run = machine.run(at!(main_step));

@@ -147,7 +147,8 @@ pub fn exception(vector: u8, code: Option<u32>) {
         }
         _ => event,
     };
-    if vector != vector::DOUBLE_FAULT {
+    // The debug exception is that of a task switch, which is a trap.
+    if !matches!(vector, vector::DEBUG | vector::DOUBLE_FAULT) {
         // A fault's handler comes back to an instruction whose breakpoint has been ("Resume Flag").
         vmcs::write(Field::GUEST_RFLAGS, vmcs::read(Field::GUEST_RFLAGS) | RF);
     }
