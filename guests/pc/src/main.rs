@@ -59,21 +59,29 @@ extern "C" fn main(magic: u32, info: u32) -> ! {
     machine::off()
 }
 
-/// Sleeps, and wakes to end the machine with 0, if memory is as it was as it fell asleep. If it does not sleep, the machine ends with 1.
+/// Sleeps, and wakes to end the machine with 0, if memory is as it was as it fell asleep, and the interrupt comes that has waited. If it does
+/// not sleep, the machine ends with 1.
 fn sleep() {
     const PAGE: u32 = 2;
     const KEPT: *mut u32 = 0x3000 as *mut u32;
-    /// In real mode: `xor ax, ax; mov ds, ax; mov eax, [0x3000]; mov dx, 0xf4; out dx, eax`.
-    const CODE: [u8; 13] = [0x31, 0xc0, 0x8e, 0xd8, 0x66, 0xa1, 0x00, 0x30, 0xba, 0xf4, 0x00, 0x66, 0xef];
+    const VECTOR: u8 = 0x25;
+    /// In real mode: `xor ax, ax; mov ds, ax; mov sp, 0x4000; sti; nop; nop; mov eax, [0x3000]; mov dx, 0xf4; out dx, eax`.
+    const CODE: [u8; 19] =
+        [0x31, 0xc0, 0x8e, 0xd8, 0xbc, 0x00, 0x40, 0xfb, 0x90, 0x90, 0x66, 0xa1, 0x00, 0x30, 0xba, 0xf4, 0x00, 0x66, 0xef];
+    /// The interrupt's: `sub word ptr [0x3000], 2; iret`.
+    const HANDLER: [u8; 6] = [0x83, 0x2e, 0x00, 0x30, 0x02, 0xcf];
+    const HANDLER_AT: u32 = 0x100;
     // SAFETY: nothing else is there, and the machine ends.
     unsafe {
         ((PAGE << 12) as *mut [u8; CODE.len()]).write_volatile(CODE);
-        KEPT.write_volatile(0);
+        ((PAGE << 12 | HANDLER_AT) as *mut [u8; HANDLER.len()]).write_volatile(HANDLER);
+        ((u32::from(VECTOR) * 4) as *mut u32).write_volatile(PAGE << 24 | HANDLER_AT);
+        KEPT.write_volatile(2);
     }
-    tests::sleep(PAGE);
+    tests::sleep(PAGE, VECTOR);
     // SAFETY: as above.
     unsafe {
-        KEPT.write_volatile(1);
+        KEPT.write_volatile(3);
         machine::out32(0xf4, 1);
     }
 }

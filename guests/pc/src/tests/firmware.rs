@@ -30,11 +30,16 @@ fn root() -> Option<u64> {
     (0xf_0000..0x10_0000u64).step_by(16).find(|at| (0..8).all(|n| byte(at + n) == b"RSD PTR "[n as usize]))
 }
 
-/// Sleeps in ACPI's S3, and wakes in real mode at `page`, below 1 MiB.
-pub fn sleep(page: u32) {
+/// Sleeps in ACPI's S3, and wakes in real mode at `page`, below 1 MiB. An interrupt of the 8259s waits meanwhile.
+pub fn sleep(page: u32, vector: u8) {
+    const LINE: u8 = 5;
     const S3: u16 = 1 << 10 | 1 << 13;
     let Some(fadt) = root().and_then(|root| table(number(root + 16, 4), 4, b"FACP")) else { return };
     let facs = number(fadt + 36, 4);
+    start_8259s(vector - LINE);
+    mask_8259(!(1 << LINE));
+    // SAFETY: the lines are for tests.
+    unsafe { out8(0x2000 + u16::from(LINE), 1) };
     // SAFETY: the structure is there for this, and the register the FADT's.
     unsafe {
         ((facs + 12) as *mut u32).write_volatile(page << 12);
@@ -197,8 +202,17 @@ fn stop_timer() {
     unsafe { out8(0x43, 0b0011_0000) };
 }
 
+/// Sets up the 8259s: the first one's vectors begin with `vector`. Nothing is masked.
+fn start_8259s(vector: u8) {
+    let second = vector + 8;
+    for (port, word) in [(0x20, 0x11), (0xa0, 0x11), (0x21, vector), (0xa1, second), (0x21, 4), (0xa1, 2), (0x21, 1), (0xa1, 1)] {
+        // SAFETY: the 8259s are the tests'; interrupts are off.
+        unsafe { out8(port, word) };
+    }
+}
+
 fn mask_8259(first: u8) {
-    // SAFETY: the 8259s are set up by `through_8259`, or masked.
+    // SAFETY: the 8259s are set up by `start_8259s`, or masked.
     unsafe {
         out8(0x21, first);
         out8(0xa1, 0xff);
@@ -227,13 +241,8 @@ pub fn timer_by_the_io_apic(_: u64) -> Result<(), &'static str> {
 /// The 8259s' output as a fixed interrupt, by the local APIC's pin LINT0: each time that it rises.
 pub fn interrupts_by_a_pin(_: u64) -> Result<(), &'static str> {
     const VECTOR: u8 = 0x52;
-    // SAFETY: the 8259s are this test's.
-    unsafe {
-        for (port, word) in [(0x20, 0x11), (0xa0, 0x11), (0x21, 0x20), (0xa1, 0x28), (0x21, 4), (0xa1, 2), (0x21, 1), (0xa1, 1)] {
-            out8(port, word);
-        }
-    }
     const LINE: u16 = 5;
+    start_8259s(0x20);
     // SAFETY: the lines are for tests.
     let set_line = |high: bool| unsafe { out8(0x2000 + LINE, u8::from(high)) };
     mask_8259(!(1 << LINE));
@@ -261,12 +270,7 @@ pub fn interrupts_by_a_pin(_: u64) -> Result<(), &'static str> {
 /// Whether the 8254's interrupt comes by the 8259s, also to a CPU that waits.
 fn timer_comes_by_the_8259s() -> bool {
     const VECTOR: u8 = 0x20;
-    // SAFETY: the 8259s are this test's; what they send has a handler.
-    unsafe {
-        for (port, word) in [(0x20, 0x11), (0xa0, 0x11), (0x21, VECTOR), (0xa1, 0x28), (0x21, 4), (0xa1, 2), (0x21, 1), (0xa1, 1)] {
-            out8(port, word);
-        }
-    }
+    start_8259s(VECTOR);
     mask_8259(0xfe);
     // SAFETY: an end of interrupt, to the first 8259.
     exception::handle(VECTOR, Some(|_| unsafe { out8(0x20, 0x20) }));

@@ -177,8 +177,8 @@ pub fn turned_off(vcpu: &'static Vcpu) {
 }
 
 fn start(vcpu: &'static Vcpu, page: u8) {
-    // An INIT that came since the phase was changed is for what begins here.
-    vcpu.arch.signals.waiting.fetch_and(INIT, Ordering::AcqRel);
+    // An INIT that came since the phase was changed is for what begins here. The 8259s stay as they are.
+    vcpu.arch.signals.waiting.fetch_and(INIT | EXTERNAL, Ordering::AcqRel);
     vcpu.arch.signals.silence.end();
     // SAFETY: the vCPU was off, and its phase makes this the only one to start it.
     let (apic, world) = unsafe { (vcpu.arch.apic(), vcpu.arch.world()) };
