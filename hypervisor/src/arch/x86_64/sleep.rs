@@ -1,9 +1,10 @@
 //! ACPI's sleeping state S3: RAM is kept, and the rest of the machine is not (*Advanced Configuration and Power Interface*, "S3 State"). A VM
-//! that sleeps wakes at once: there is nothing in it that would save power.
+//! that sleeps wakes at once: there is nothing in it that would save power. Its devices stay as they are.
 
 use stile_board::pc;
+use stile_walk::GuestMemory;
 
-use super::physical;
+use super::ram::Ram;
 use super::signals;
 use crate::vm::{Vcpu, Vm};
 
@@ -21,14 +22,10 @@ pub fn sleep(vcpu: &'static Vcpu) {
 }
 
 /// The guest's "Firmware Waking Vector" in the FACS, if it is at the beginning of a page below 1 MiB.
-fn waking_page(vm: &Vm) -> Option<u8> {
+fn waking_page(vm: &'static Vm) -> Option<u8> {
     const SIGNATURE: u32 = u32::from_le_bytes(*b"FACS");
     const VECTOR: u64 = 12;
-    let word = |at: u64| {
-        let place = physical(vm.arch.physical(pc::FACS + at)?).cast::<u32>();
-        // SAFETY: the address is aligned, and in the VM's RAM, which is in whole pages; any bits are a number.
-        Some(unsafe { place.read_volatile() })
-    };
+    let word = |offset: u64| Ram(vm).read_u32(pc::FACS + offset);
     if word(0)? != SIGNATURE {
         return None;
     }
