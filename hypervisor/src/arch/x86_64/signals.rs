@@ -162,6 +162,8 @@ pub fn start_up(vcpu: &'static Vcpu, page: u8) {
 pub fn turned_off(vcpu: &'static Vcpu) {
     // While the VM is on, nobody else turns its vCPUs on or off in these phases.
     vcpu.vm().power.if_on(|| {
+        // Before INIT waits no more: others may look whether anything wakes this vCPU.
+        vcpu.arch.signals.silence.end();
         // That is done. Another one is none until the phase says that the vCPU is on.
         vcpu.arch.signals.drop_signal(INIT);
         let before = vcpu.arch.signals.change(|phase| match phase {
@@ -179,7 +181,6 @@ pub fn turned_off(vcpu: &'static Vcpu) {
 fn start(vcpu: &'static Vcpu, page: u8) {
     // An INIT that came since the phase was changed is for what begins here. The 8259s stay as they are.
     vcpu.arch.signals.waiting.fetch_and(INIT | EXTERNAL, Ordering::AcqRel);
-    vcpu.arch.signals.silence.end();
     // SAFETY: the vCPU was off, and its phase makes this the only one to start it.
     let (apic, world) = unsafe { (vcpu.arch.apic(), vcpu.arch.world()) };
     apic.init();
