@@ -286,7 +286,7 @@ fn stacks_of_each_width() {
 #[test]
 fn what_is_not_decoded_says_why() {
     let long = [0x66; 15];
-    let cases: [(&[u8], CodeSize, Undecoded); 22] = [
+    let cases: [(&[u8], CodeSize, Undecoded); 24] = [
         (&[], CodeSize::Bits64, Undecoded::Truncated),
         (&[0x8b], CodeSize::Bits64, Undecoded::Truncated),
         (&[0x8b, 0x04, 0x25, 0, 0, 0], CodeSize::Bits64, Undecoded::Truncated),
@@ -307,9 +307,11 @@ fn what_is_not_decoded_says_why() {
         (&[0x0f, 0x1f, 0x03], CodeSize::Bits64, Undecoded::NoAccess),
         (&[0x0f, 0x01, 0x3b], CodeSize::Bits64, Undecoded::NoAccess),
         (&[0x0f, 0x18, 0x03], CodeSize::Bits64, Undecoded::NoAccess),
-        // A descriptor, PAE's pointers; the x87, SSE's arithmetic.
+        // A descriptor, PAE's pointers, a TSS's map of ports; the x87, SSE's arithmetic.
         (&[0x8e, 0xd8], CodeSize::Bits64, Undecoded::Unsupported),
         (&[0x0f, 0x22, 0xd8], CodeSize::Bits64, Undecoded::Unsupported),
+        (&[0xec], CodeSize::Bits64, Undecoded::Unsupported),
+        (&[0xe6, 0x80], CodeSize::Bits64, Undecoded::Unsupported),
         (&[0xd9, 0x03], CodeSize::Bits64, Undecoded::Unsupported),
         (&[0xf2, 0x0f, 0x58, 0x03], CodeSize::Bits64, Undecoded::Unsupported),
     ];

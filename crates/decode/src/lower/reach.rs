@@ -36,11 +36,13 @@ fn by_implication(instruction: &Instruction) -> bool {
     use Mnemonic::{
         Call, Enter, Iret, Iretd, Iretq, Leave, Pop, Popa, Popad, Popf, Popfd, Popfq, Push, Pusha, Pushad, Pushf, Pushfd, Pushfq,
     };
-    use Mnemonic::{Int, Int1, Int3, Into, Lar, Lldt, Lsl, Ltr, Mov, Ret, Retf, Verr, Verw};
+    use Mnemonic::{In, Int, Int1, Int3, Into, Lar, Lldt, Lsl, Ltr, Mov, Out, Ret, Retf, Verr, Verw};
     match instruction.mnemonic() {
         Push | Pop | Pusha | Pushad | Popa | Popad | Pushf | Pushfd | Pushfq | Popf | Popfd | Popfq => true,
         Call | Ret | Retf | Enter | Leave | Int | Int1 | Int3 | Into | Iret | Iretd | Iretq => true,
         Lar | Lsl | Verr | Verw | Lldt | Ltr => true,
+        // The TSS says who may use a port.
+        In | Out => true,
         // A descriptor, or the pointers of PAE paging.
         Mov => {
             let register = instruction.op0_register();
