@@ -115,7 +115,9 @@ impl Descriptor {
 
     /// Marks the descriptor as accessed in its table.
     pub(crate) fn mark_used(&self, vcpu: &mut impl Vcpu) -> Result<(), Fault> {
-        if self.is(ACCESSED) { Ok(()) } else { vcpu.store_descriptor(self.at, self.entry | u64::from(ACCESSED) << 40) }
+        // Not by the rights, which for CS have the bit by now.
+        let marked = self.entry | u64::from(ACCESSED) << 40;
+        if marked == self.entry { Ok(()) } else { vcpu.store_descriptor(self.at, marked) }
     }
 }
 

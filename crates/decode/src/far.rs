@@ -76,7 +76,7 @@ pub(crate) fn ret(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, Fa
     let selector = selector as u16;
     if descriptor::is_protected(vcpu) {
         match (selector & 3).cmp(&vcpu.privilege().into()) {
-            core::cmp::Ordering::Less => return Err(Fault::Selector(selector & !3)),
+            core::cmp::Ordering::Less => return Err(Fault::Selector(descriptor::code_of(selector))),
             core::cmp::Ordering::Equal => {}
             core::cmp::Ordering::Greater => return Err(Fault::InvalidOpcode),
         }

@@ -107,6 +107,29 @@ fn real_mode_has_no_descriptors() {
     assert_eq!((far, m.general[RSP]), (Err(Fault::Protection), 0x802));
 }
 
+/// By CALL, RET and JMP, and not if they fault.
+#[test]
+fn code_that_is_loaded_is_marked_as_accessed() {
+    const ACCESSED: u64 = 1 << 40;
+    let marked = |bytes: &[u8], offset: u64| {
+        let mut m = machine();
+        let there = at(&m, GDT + 0x10, 8) & !ACCESSED;
+        put(&mut m, GDT + 0x10, &there.to_le_bytes());
+        for pointer in [BASE, TOP] {
+            put(&mut m, pointer, &offset.to_le_bytes());
+            put(&mut m, pointer + 8, &[0x10, 0]);
+        }
+        let done = run(&mut m, bytes, CodeSize::Bits64);
+        let after = at(&m, GDT + 0x10, 8);
+        assert_eq!(after & !ACCESSED, there);
+        (done.is_ok(), after != there)
+    };
+    for bytes in [&[0x48, 0xff, 0x1b][..], &[0x48, 0xcb], &[0x48, 0xff, 0x2b]] {
+        assert_eq!(marked(bytes, TARGET), (true, true), "{bytes:02x?}");
+        assert_eq!(marked(bytes, 1 << 63), (false, false), "{bytes:02x?}");
+    }
+}
+
 /// What there is no room for, is not pushed, and changes nothing.
 #[test]
 fn calls_push_both_or_none() {

@@ -251,6 +251,7 @@ fn of_16_bits(_: u64) -> Result<(), &'static str> {
 
 /// A task of user mode, and one of user mode in a conforming segment of the system's.
 fn of_users(_: u64) -> Result<(), &'static str> {
+    const ACCESSED: u64 = 1 << 40;
     for code in [USER_CODE, CONFORMING | 3] {
         let machine = Machine::new(at!(other_return));
         let other = machine.other();
@@ -258,10 +259,14 @@ fn of_users(_: u64) -> Result<(), &'static str> {
         for segment in [word::ES, word::SS, word::DS, word::DS + 1, word::DS + 2] {
             other[segment] = USER_DATA;
         }
+        for segment in [code, USER_DATA] {
+            *machine.gdt(segment) &= !ACCESSED;
+        }
         let run = machine.run(at!(main_call));
         check!(run.is_complete(2), "it does not come back");
         check!(run.notes[0].cs == code && run.notes[0].ss == USER_DATA, "the other task");
         check!(run.notes[1].cs == CODE && run.notes[1].ss == DATA, "the main task");
+        check!([code, USER_DATA].iter().all(|&segment| *machine.gdt(segment) & ACCESSED != 0), "a segment is not marked as accessed");
     }
     Ok(())
 }
