@@ -78,7 +78,7 @@ macro_rules! stepped {
         unsafe {
             asm!(
                 "push rbx", $($line,)* "lea r10, [rip + 2b]", "pop rbx",
-                out("r10") start, out("rax") _, out("rcx") _, inout("rdx") 0x80u64 => _, in("rdi") 0xfee0_0020u64,
+                out("r10") start, out("rax") _, out("rcx") _, inout("rdx") 0x80u64 => _, inout("rdi") 0xfee0_0020u64 => _,
             );
         }
         start
@@ -101,6 +101,21 @@ pub fn steps(_: u64) -> Result<(), &'static str> {
     set(0, 1 << 13 | OFF);
     let start = stepped!("xor edx, edx", "mov ecx, ss", tf!(on), "mov ss, ecx", "2: mov dr6, rdx", tf!(off));
     check!(came(start, &[(0, DETECTED), (3, STEP), (8, STEP), (9, STEP), (10, STEP)]), "MOV SS and DR7.GD");
+    // Steps from branch to branch, also of one that reads a device.
+    let start = stepped!(
+        "lea rax, [rip + 2f]",
+        "mov edi, 0xff000000",
+        "mov [rdi], rax",
+        "mov ecx, 0x1d9",
+        "mov eax, 2",
+        "xor edx, edx",
+        "wrmsr",
+        tf!(on),
+        "jmp [rdi]",
+        "2: nop",
+        tf!(off)
+    );
+    check!(came(start, &[(0, STEP), (1, STEP), (6, STEP), (7, STEP), (8, STEP)]), "a branch");
     apic::enable();
     exception::handle(VECTOR, None);
     apic::write(register::TIMER, VECTOR.into());

@@ -10,7 +10,7 @@ use stile_wire::CrashReason;
 
 use super::io::NO_ADDRESS;
 use super::processor::{By, Processor};
-use super::{advance_from_apic, advance_to, crash, exception, inject};
+use super::{TF, advance_from_apic, advance_to, crash, exception, inject};
 use crate::arch::x86_64::cpu::{Cpu, gpr};
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::vmcs::{self, Field};
@@ -248,7 +248,12 @@ pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
 fn go_on(done: Done, next: u64) {
     match done {
         Done::Complete => _ = advance_to(next),
-        Done::Jump(to) => _ = advance_to(to),
+        Done::Jump(to) => {
+            // This is a step also where only branches are.
+            if advance_to(to) & TF != 0 {
+                inject::pend_step();
+            }
+        }
         Done::Shadowed => {
             advance_to(next);
             inject::begin_shadow();
