@@ -29,7 +29,15 @@ impl Delivery {
         })
     }
 
-    /// The reverse.
+    /// The same of a message that no processor sends ("Redirection Table Entry", "Message Data Register Format"): it starts none.
+    const fn from_device_bits(bits: u64) -> Option<Self> {
+        match Self::from_bits(bits) {
+            Some(Self::Startup) => None,
+            delivery => delivery,
+        }
+    }
+
+    /// The reverse of [`from_bits`](Self::from_bits).
     pub(crate) const fn bits(self) -> u32 {
         (self as u32) << 8
     }
@@ -108,7 +116,7 @@ impl Message {
 
     /// What a redirection entry sends.
     pub(crate) const fn from_redirection(entry: u64) -> Option<Self> {
-        let Some(delivery) = Delivery::from_bits(entry) else { return None };
+        let Some(delivery) = Delivery::from_device_bits(entry) else { return None };
         let destination = address((entry >> 56) as u32, false, entry);
         Some(Self { destination, delivery, vector: entry as u8, level: entry & 1 << 15 != 0 })
     }
@@ -119,7 +127,7 @@ impl Message {
         if address >> 20 != 0xfee {
             return None;
         }
-        let Some(delivery) = Delivery::from_bits(data as u64) else { return None };
+        let Some(delivery) = Delivery::from_device_bits(data as u64) else { return None };
         let id = (address >> 12) as u32 & 0xff;
         let destination = destination(id, false, address & 1 << 2 != 0);
         Some(Self { destination, delivery, vector: data as u8, level: data & 1 << 15 != 0 })

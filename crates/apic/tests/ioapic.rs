@@ -1,7 +1,7 @@
 //! The I/O APIC against a plain model of each pin.
 
 use proptest::prelude::*;
-use stile_apic::{Destination, IoApic, PINS};
+use stile_apic::{Delivery, Destination, IoApic, PINS};
 
 const SELECT: u32 = 0;
 const WINDOW: u32 = 0x10;
@@ -128,4 +128,18 @@ fn registers() {
     assert_eq!(ioapic.next_message(), None);
     ioapic.write(0x40, 0x55);
     assert!(ioapic.next_message().is_some(), "still asserted");
+}
+
+/// The modes of delivery that a redirection entry has: not that of startup messages, and not the reserved one.
+#[test]
+fn deliveries() {
+    let sent = (0..8).map(|mode| {
+        let mut ioapic = IoApic::new();
+        write(&mut ioapic, 0x14, mode << 8 | 0x55);
+        ioapic.set_line(2, true);
+        ioapic.next_message().map(|message| message.delivery)
+    });
+    let [fixed, lowest, smi] = [Delivery::Fixed, Delivery::LowestPriority, Delivery::Smi].map(Some);
+    let [nmi, init, external] = [Delivery::Nmi, Delivery::Init, Delivery::External].map(Some);
+    assert!(sent.eq([fixed, lowest, smi, None, nmi, init, None, external]));
 }

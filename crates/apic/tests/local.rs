@@ -406,6 +406,8 @@ fn messages_of_devices() {
     assert_eq!(Message::from_msi(0xfed0_3000, 0x41), None);
     assert_eq!(Message::from_msi(0xfee0_3004, 0x41).unwrap().destination, Destination::Logical { mask: 3, wide: false });
     assert_eq!(Message::from_msi(0xfeef_f000, 0x41).unwrap().destination, Destination::All);
+    assert_eq!(Message::from_msi(0xfee0_3000, 0x541).unwrap().delivery, Delivery::Init);
+    assert_eq!(Message::from_msi(0xfee0_3000, 0x641), None, "only processors start others");
 }
 
 #[test]
