@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use rustix::process::Signal;
 
 use super::guests::{Programs, passed};
 use super::scenario::{Expect, Scenario};
@@ -56,7 +57,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         .chain(statuses)
         .chain(caches)
         .chain(boots())
-        .chain([silence(&path), sleep(&path), by_hand, two_debians(), memory_above_devices(), pvh(programs)?])
+        .chain([silence(&path), sleep(&path), reset_by_a_line(programs)?, by_hand, two_debians(), memory_above_devices(), pvh(programs)?])
         .collect())
 }
 
@@ -91,6 +92,18 @@ fn sleep(kernel: &Path) -> Scenario {
     let scenario = Scenario::new("pc/life/sleep", "--arch x86_64 --memory 64M --vcpus 2 --exits --append sleep");
     let expect = Expect { notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
     Scenario { expect, ..scenario.with("--kernel", kernel.display().to_string()) }
+}
+
+/// A device's interrupt resets a VM that waits, as it comes on a CPU that runs another one.
+fn reset_by_a_line(programs: &Programs) -> Result<Scenario> {
+    let vm = |program, append| {
+        let path = programs.path(program)?;
+        anyhow::Ok(format!("[[vm]]\nname = \"{program}\"\nkernel = \"{path}\"\nappend = \"{append}\"\nmemory = \"64M\"\n"))
+    };
+    let config = format!("[machine]\narch = \"x86_64\"\n\n{}\n{}", vm("pc", "reset-by-a-line")?, vm("spin", "")?);
+    let output = vec!["send a line".into(); 2];
+    let expect = Expect { status: exit::LEFT, output, signal: Some(Signal::INT), ..Expect::default() };
+    Ok(Scenario { config: Some(config), input: Some(("send a line", "hello\n")), expect, ..Scenario::new("pc/life/reset-by-a-line", "") })
 }
 
 /// A VM that nothing can wake any more: that is told, and it stays as it is.

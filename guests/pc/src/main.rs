@@ -37,6 +37,9 @@ extern "C" fn main(magic: u32, info: u32) -> ! {
     if machine::command_line(info).ends_with("sleep") {
         sleep();
     }
+    if machine::command_line(info).ends_with("reset-by-a-line") {
+        tests::reset_by_a_line();
+    }
     let mut failed = u32::from(magic != MULTIBOOT);
     emulator::setup();
     for (name, on, test) in emulator::ALL.iter().chain(tests::ALL).chain(tests::tasks::ALL).chain(device::ALL) {

@@ -3,6 +3,7 @@
 use core::arch::asm;
 
 use super::{GENERAL_PROTECTION, check, is_guest};
+use crate::console::println;
 use crate::exception::{self, catch};
 use crate::lapic as apic;
 use crate::machine::{in8, in32, out8, out32};
@@ -44,6 +45,23 @@ pub fn sleep(page: u32, vector: u8) {
     unsafe {
         ((facs + 12) as *mut u32).write_volatile(page << 12);
         crate::machine::out16(number(fadt + 64, 4) as u16, S3);
+    }
+}
+
+/// Waits for a byte on the serial line, whose interrupt resets the machine: it is an INIT.
+pub fn reset_by_a_line() -> ! {
+    const COM1: u16 = 0x3f8;
+    const INIT: u32 = 5 << 8;
+    apic::io_route(4, apic::id(), INIT);
+    // SAFETY: bytes that come interrupt, and the interrupt leaves the UART.
+    unsafe {
+        out8(COM1 + 1, 1);
+        out8(COM1 + 4, 1 << 3);
+    }
+    println!("send a line");
+    loop {
+        // SAFETY: interrupts are off.
+        unsafe { asm!("hlt", options(nostack)) };
     }
 }
 

@@ -4,14 +4,16 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use stile_apic::LocalApic;
+use stile_ledger::RowId;
 
 use super::cpu::Cpu;
+use super::exit::Outcome;
 use super::interrupts::{self, VALID, look};
 use super::silence::Silence;
 use super::vmcs::{self, Field};
 use super::{apic, vmx};
-use crate::cpu;
-use crate::vm::power::{self, End};
+use crate::cpu::{self, Leave};
+use crate::vm::power::End;
 use crate::vm::{Vcpu, Vm};
 
 /// NMIs that wait: at most one that can be taken, and one behind it.
@@ -21,7 +23,7 @@ const MOST_NMIS: u32 = 2;
 const EXTERNAL: u32 = 1 << 2;
 /// The time has changed at which the vCPU looks at another device.
 const WATCH: u32 = 1 << 4;
-/// INIT: the vCPU is to be turned off.
+/// INIT: the vCPU is to be turned off, or of the first one the machine.
 const INIT: u32 = 1 << 3;
 
 /// Blocking by STI, by MOV SS and by an NMI ("Guest Non-Register State").
@@ -67,7 +69,7 @@ impl Signals {
         self.waiting.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether the vCPU is to be turned off.
+    /// Whether INIT waits: the vCPU is to be left ([`leave`]).
     #[inline]
     pub fn init(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) & INIT != 0
@@ -81,6 +83,11 @@ impl Signals {
     /// Whether the vCPU is on, or will be.
     pub fn is_on(&self) -> bool {
         !matches!(self.phase.load(Ordering::Acquire), OFF | ENDING)
+    }
+
+    /// Whether the vCPU is on, and not being turned off.
+    fn is_running(&self) -> bool {
+        self.phase.load(Ordering::Acquire) == ON
     }
 
     fn raise(&self, signal: u32) {
@@ -125,16 +132,24 @@ pub fn external(vm: &'static Vm) {
     }
 }
 
-/// INIT for a vCPU. The first one starts its machine anew by it, as there is no firmware that would do something else.
+/// INIT for a vCPU, which takes it by itself: who sends it may hold the lock of the device whose line brings it.
 pub fn init(vcpu: &'static Vcpu) {
-    if vcpu.arch.index == 0 {
-        return power::end(vcpu.vm(), End::Reset);
-    }
-    let before = vcpu.arch.signals.change(|phase| Some(if phase == OFF { OFF } else { ENDING }));
+    let before = vcpu.arch.signals.change(|phase| Some(if phase == OFF || vcpu.arch.index == 0 { phase } else { ENDING }));
     if before == Some(ON) {
         vcpu.arch.signals.raise(INIT);
         look(vcpu);
     }
+}
+
+/// Leaves the loaded vCPU, for which INIT has come. The first one starts its machine anew by it, as there is no firmware that would do something
+/// else, unless it falls asleep.
+pub fn leave(cpu: &mut Cpu, row: RowId) -> Outcome {
+    let arch = &cpu.vcpu().arch;
+    if arch.index == 0 && arch.signals.is_running() {
+        return cpu.end_vm(row, End::Reset);
+    }
+    cpu.leave = Leave::Off;
+    Outcome::leave(row)
 }
 
 /// The first vCPU, which runs here, is turned off and begins in real mode at a page: INIT, and a startup message right behind it.

@@ -8,7 +8,7 @@ use stile_ledger::x86_64::{self as rows, reason};
 use super::{Field, inject, interrupt, vmcs};
 use crate::arch::x86_64::cpu::Cpu;
 use crate::arch::x86_64::exit::Outcome;
-use crate::arch::x86_64::interrupts;
+use crate::arch::x86_64::{interrupts, signals};
 use crate::cpu::Leave;
 
 /// Vectors of exceptions that exit.
@@ -83,6 +83,9 @@ pub fn look(cpu: &mut Cpu, row: stile_ledger::RowId) -> Outcome {
         return Outcome::again(row);
     }
     interrupt::idle(cpu);
-    cpu.leave = if cpu.vcpu().arch.signals.init() { Leave::Off } else { Leave::Attention };
+    if cpu.vcpu().arch.signals.init() {
+        return signals::leave(cpu, row);
+    }
+    cpu.leave = Leave::Attention;
     Outcome::leave(row)
 }

@@ -24,8 +24,7 @@ extern "C" fn handle_interrupt(cpu: &mut Cpu) -> Outcome {
                 return Outcome::leave(rows::INTERRUPT_KICK);
             }
             if cpu.vcpu().arch.signals.init() {
-                cpu.leave = Leave::Off;
-                return Outcome::leave(rows::INTERRUPT_KICK);
+                return signals::leave(cpu, rows::INTERRUPT_KICK);
             }
             interrupts::pull(cpu);
             Outcome::again(rows::INTERRUPT_KICK)
