@@ -19,7 +19,6 @@ use crate::arguments::Arguments;
 
 core::arch::global_asm!(include_str!("../../../pc/src/multiboot.s"));
 core::arch::global_asm!(include_str!("../../../pc/src/boot.s"));
-core::arch::global_asm!(include_str!("../../../pc/src/multiboot.s"));
 
 /// Multiboot's word to a program, in EAX (Multiboot Specification 0.6.96, "Machine state").
 const MULTIBOOT: u32 = 0x2bad_b002;
