@@ -207,7 +207,7 @@ note:
 
 // Programs of the main task.
 .global main_call, main_call_twice, main_call_gate, main_call_small, main_jump, main_jump_gate, main_int, main_int3, main_into, main_divide
-.global main_touch, main_nmi, main_interrupt, main_return, main_debug, main_step, main_user_call, main_ud
+.global main_touch, main_nmi, main_interrupt, main_return, main_debug, main_step, main_ud
 .macro finish
     call    note
     jmp     tasks_done
