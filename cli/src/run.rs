@@ -27,6 +27,7 @@ pub fn run(args: &RunArgs) -> Result<u8> {
     let Machine { config, image, guests, memory } = machine::prepare(&args.machine, &options)?;
     // Looked for after the configuration was read, so that mistakes in it are told on any machine.
     emulator::ensure(config.arch)?;
+    let signals = session::catch_signals()?;
     let mut file = tempfile::Builder::new().prefix("stile-").suffix(".img").tempfile().context("making the image's file")?;
     file.write_all(&image.bytes).context("writing the image")?;
     drop(image);
@@ -41,7 +42,7 @@ pub fn run(args: &RunArgs) -> Result<u8> {
             emulator::Machine::Pc(Pc { cpu, cpus, memory, boot: Boot::default(), extra: args.machine_option.clone(), counts: None })
         }
     };
-    session::run(&Request {
+    let request = Request {
         machine,
         image: file.path().to_owned(),
         guests,
@@ -49,5 +50,6 @@ pub fn run(args: &RunArgs) -> Result<u8> {
         timeout: args.timeout,
         exits: args.exits,
         quiet: args.quiet,
-    })
+    };
+    session::run(&request, signals)
 }

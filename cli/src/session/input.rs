@@ -39,14 +39,18 @@ pub struct Inputs {
     signals: Handle,
 }
 
+/// Catches signals from here on, so that files that are made then are removed and the terminal is set back. They wait until the emulator has started.
+///
+/// # Errors
+/// Signals can't be caught.
+pub fn catch_signals() -> Result<Signals> {
+    Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP]).context("catching signals")
+}
+
 impl Inputs {
     /// Starts the threads. `keyboard`: whether to read standard input.
-    ///
-    /// # Errors
-    /// Signals can't be caught.
-    pub fn start(pipes: Pipes, keyboard: bool) -> Result<Self> {
+    pub fn start(mut signals: Signals, pipes: Pipes, keyboard: bool) -> Self {
         let (send, inputs) = sync_channel(WAITING);
-        let mut signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP]).context("catching signals")?;
         let handle = signals.handle();
 
         let report = send.clone();
@@ -80,7 +84,7 @@ impl Inputs {
                 }
             }
         });
-        Ok(Self { inputs, line, signals: handle })
+        Self { inputs, line, signals: handle }
     }
 }
 
@@ -103,5 +107,21 @@ fn pump(mut from: impl Read, to: &SyncSender<Input>, input: fn(Vec<u8>) -> Input
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => return,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_waits_while_the_emulator_is_started() {
+        let signals = catch_signals().unwrap();
+        signal_hook::low_level::raise(SIGHUP).unwrap();
+        // The line is never closed, so that nothing else is reported.
+        let (line, _writer) = io::pipe().unwrap();
+        let pipes = Pipes { input: Box::new(io::sink()), output: Box::new(line), errors: Box::new(io::empty()) };
+        let inputs = Inputs::start(signals, pipes, false);
+        assert!(matches!(inputs.inputs.recv(), Ok(Input::Signal(SIGHUP))));
     }
 }

@@ -23,9 +23,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use signal_hook::consts::{SIGINT, SIGQUIT};
+use signal_hook::iterator::Signals;
 use stile_wire::Command;
 
 pub use exits::{By, Exits, SAME_MEMORY, catalogue};
+pub use input::catch_signals;
 pub use keys::HELP as KEYS;
 pub use tail::plain;
 
@@ -90,11 +92,11 @@ pub struct Request {
     pub quiet: bool,
 }
 
-/// Runs the emulator until it ends or is to end, and returns the exit status.
+/// Runs the emulator until it ends or is to end, and returns the exit status. `signals` are those of [`catch_signals`].
 ///
 /// # Errors
 /// The emulator or the logs can't be started.
-pub fn run(request: &Request) -> Result<u8> {
+pub fn run(request: &Request, signals: Signals) -> Result<u8> {
     let (lines, leaves) = Line::all(&request.guests, request.machine.arch());
     let names: Vec<String> = leaves.iter().map(|leaf| leaf.name.clone()).collect();
     // Where a command's output is all that matters, nobody types.
@@ -111,7 +113,7 @@ pub fn run(request: &Request) -> Result<u8> {
         View::plain(io::stdout(), io::stderr(), &names, request.quiet, terminal::notes_go_to_one())
     };
     let (emulator, pipes) = request.machine.start(&request.image)?;
-    let inputs = Inputs::start(pipes, !commands_only || terminal::input_is_piped())?;
+    let inputs = Inputs::start(signals, pipes, !commands_only || terminal::input_is_piped());
     let mut session = Session {
         consoles: leaves.iter().map(Console::new).collect(),
         lines,

@@ -1,6 +1,7 @@
 //! A CD-ROM that boots Stile, or something else, with GRUB.
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -59,6 +60,8 @@ pub fn write(image: &Path, how: &Boot, iso: &Path) -> Result<()> {
         .arg(iso)
         .arg(files.path())
         .stdin(Stdio::null())
+        // As the emulator: Ctrl-C on the terminal is for us alone to handle.
+        .process_group(0)
         .output()
         .map_err(|error| exit::lacking(format!("grub-mkrescue does not run ({error}): install the packages {PACKAGES}")))?;
     if !output.status.success() || !iso.exists() {
