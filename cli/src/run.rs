@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use crate::args::RunArgs;
 use crate::config::Arch;
 use crate::emulator::{self, Board, Boot, Pc};
+use crate::exit;
 use crate::image::Seed;
 use crate::machine::{self, Machine, Options};
 use crate::session::{self, Request};
@@ -25,6 +26,9 @@ pub fn run(args: &RunArgs) -> Result<u8> {
         terminal: (terminal.as_deref().unwrap_or("linux"), size, keyboard),
     };
     let Machine { config, image, guests, memory } = machine::prepare(&args.machine, &options)?;
+    if config.arch == Arch::X86_64 && !args.qemu_arg.is_empty() {
+        return Err(exit::usage("--qemu-arg: Bochs emulates x86_64, not QEMU; expected lines of its configuration, by --machine-option"));
+    }
     // Looked for after the configuration was read, so that mistakes in it are told on any machine.
     emulator::ensure(config.arch)?;
     let signals = session::catch_signals()?;
@@ -34,8 +38,8 @@ pub fn run(args: &RunArgs) -> Result<u8> {
     let (cpu, cpus) = (config.cpu_model, config.cpus);
     let machine = match config.arch {
         Arch::Aarch64 => {
-            let (machine, extra) = (args.machine_option.clone(), args.qemu_arg.clone());
-            emulator::Machine::Arm(Board { cpu, cpus, memory, machine, icount: args.icount, extra })
+            let machine = args.machine_option.iter().flat_map(|options| options.split(',')).map(str::to_owned).collect();
+            emulator::Machine::Arm(Board { cpu, cpus, memory, machine, icount: args.icount, extra: args.qemu_arg.clone() })
         }
         // It counts instructions in any case.
         Arch::X86_64 => {
