@@ -26,18 +26,38 @@ fn location(env: &dyn Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
 #[derive(Debug)]
 pub struct Lock(#[expect(dead_code, reason = "the open file is the lock")] File);
 
-/// Waits for the lock called `name` in `dir`.
+/// What the directories that [`tempfile`] makes begin with.
+const TEMPORARY: &str = ".tmp";
+
+/// Waits for the lock called `name` in `dir`, the only one there. What is made aside in `dir` is made by who holds it: so a command that was stopped
+/// at it has left what is there now, and that is removed.
 pub fn lock(dir: &Path, name: &str) -> Result<Lock> {
     fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
     let path = dir.join(format!("{name}.lock"));
     let file = File::create(&path).with_context(|| format!("making {}", path.display()))?;
     rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).with_context(|| format!("locking {}", path.display()))?;
+    for left in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if left.file_name().as_encoded_bytes().starts_with(TEMPORARY.as_bytes()) {
+            // It does no harm if it stays.
+            let _ = fs::remove_dir_all(left.path());
+        }
+    }
     Ok(Lock(file))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_stopped_command_was_making_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let left = tempfile::tempdir_in(dir.path()).unwrap().keep();
+        fs::write(left.join("half"), "made").unwrap();
+        fs::create_dir(dir.path().join("kept")).unwrap();
+        let _lock = lock(dir.path(), "build").unwrap();
+        assert!(!left.exists() && dir.path().join("kept").exists());
+    }
 
     #[test]
     fn the_most_special_variable_wins() {
