@@ -43,7 +43,7 @@ pub fn ram() -> u64 {
 
 /// How many bytes are taken at once, of so many that are left at both addresses: each access to a device exits.
 fn step(a: u64, b: u64, left: u64) -> u64 {
-    if (a | b) % 8 == 0 && left >= 8 { 8 } else { 1 }
+    if (a | b).is_multiple_of(8) && left >= 8 { 8 } else { 1 }
 }
 
 fn fill(at: u64, bytes: u64) {
