@@ -75,7 +75,7 @@ impl Pages {
     }
 
     /// As firmware leaves the first processor's (*MultiProcessor Specification*, "Virtual Wire Mode"): enabled, with the 8259s on pin LINT0 and
-    /// NMIs on LINT1. Kernels that know no APIC rely on it. After [`reset`](Self::reset), and only for the owner.
+    /// NMIs on LINT1. Kernels that know no APIC rely on it. After a reset or INIT, and only for the owner.
     pub fn set_virtual_wire(&self) {
         self.set(offset::SVR, self.get(offset::SVR) | SVR_ENABLE);
         self.set(offset::LVT_LINT0, Delivery::External.bits());

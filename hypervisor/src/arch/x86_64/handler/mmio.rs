@@ -9,7 +9,7 @@ use stile_ledger::x86_64::{self as rows, key, reason};
 use stile_wire::CrashReason;
 
 use super::io::NO_ADDRESS;
-use super::processor::{By, Processor};
+use super::processor::{By, Processor, context};
 use super::{TF, advance_from_apic, advance_to, crash, exception, inject};
 use crate::arch::x86_64::cpu::{Cpu, gpr};
 use crate::arch::x86_64::exit::{Outcome, basic};
@@ -196,8 +196,7 @@ fn unusual(cpu: &mut Cpu, row: RowId, address: u64, kind: Access, write: bool) -
 /// The processor has found that a table of the guest's is outside of its RAM: where nothing is present. If it is elsewhere meanwhile, it looks
 /// again.
 fn walk(cpu: &mut Cpu, row: RowId, linear: u64, write: bool) -> Outcome {
-    // SAFETY: the vCPU is loaded here.
-    let context = *unsafe { cpu.vcpu().arch.decoder() }.context();
+    let context = context(cpu);
     let processor = Processor { cpu, context: &context, changed: false, end: None, has_port: false };
     match processor.translate(linear, write, By::Processor) {
         Ok(_) => Outcome::again(row),

@@ -25,6 +25,12 @@ pub struct Processor<'a> {
     pub end: Option<End>,
 }
 
+/// How the loaded vCPU runs code and reaches memory now.
+pub(super) fn context(cpu: &Cpu) -> Context {
+    // SAFETY: the vCPU is loaded here.
+    *unsafe { cpu.vcpu().arch.decoder() }.context()
+}
+
 /// On whose behalf memory is accessed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum By {

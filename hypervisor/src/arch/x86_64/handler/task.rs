@@ -1,11 +1,11 @@
 //! Task switches, which the processor leaves to its hypervisor (crate `stile-decode`, module `task`; the manual, "Treatment of Task Switches").
 
 use stile_decode::task::{self, Cause, Request, Task, Tasks};
-use stile_decode::{Context, Event, Fault, SystemSegment, follow};
+use stile_decode::{Event, Fault, SystemSegment, follow};
 use stile_ledger::x86_64::reason;
 use stile_wire::CrashReason;
 
-use super::processor::{By, MOST, Processor};
+use super::processor::{By, MOST, Processor, context};
 use super::registers::fields;
 use super::{crash, exception, inject};
 use crate::arch::x86_64::cpu::Cpu;
@@ -79,11 +79,6 @@ fn with<T>(cpu: &mut Cpu, changed: &mut bool, step: impl FnOnce(&mut Processor<'
     let done = step(&mut processor);
     *changed |= processor.changed;
     done
-}
-
-fn context(cpu: &Cpu) -> Context {
-    // SAFETY: the vCPU is loaded here.
-    *unsafe { cpu.vcpu().arch.decoder() }.context()
 }
 
 impl Tasks for Processor<'_> {
