@@ -15,6 +15,8 @@ pub enum Outcome {
     /// A repeated string instruction has more to do. The registers say how far it is: RIP stays, interrupts can be
     /// taken, and the guest runs it again.
     Partial,
+    /// Nothing is done: it is not the instruction that ended in the exit, but what has been written or mapped there since.
+    Changed,
     /// It is done, and goes on at this RIP.
     Jump(u64),
     /// It is done and has loaded SS: nothing comes before the next one is done.

@@ -96,7 +96,7 @@ pub(crate) fn copy(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, F
 
 pub(crate) fn input(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, Fault> {
     if !vcpu.may_use_ports() {
-        return Ok(Outcome::Partial);
+        return Ok(Outcome::Changed);
     }
     let port = vcpu.register(RDX) as u16;
     repeat(decoded, vcpu, |vcpu| {
@@ -112,7 +112,7 @@ pub(crate) fn input(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, 
 
 pub(crate) fn output(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, Fault> {
     if !vcpu.may_use_ports() {
-        return Ok(Outcome::Partial);
+        return Ok(Outcome::Changed);
     }
     let port = vcpu.register(RDX) as u16;
     repeat(decoded, vcpu, |vcpu| {

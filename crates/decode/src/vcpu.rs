@@ -111,8 +111,8 @@ pub trait Vcpu: OtherRegisters {
     /// Writes a device; `value` is zero above `width`.
     fn device_write(&mut self, address: u64, width: Width, value: u64);
 
-    /// Whether the exit was for a port, to which the processor has checked the right, as nothing here does. If not, INS and OUTS do nothing yet:
-    /// code was changed meanwhile, and the processor is to look at it again.
+    /// Whether the exit was for a port, to which the processor has checked the right, as nothing here does. If not, INS and OUTS end in
+    /// [`Outcome::Changed`](crate::Outcome::Changed).
     fn may_use_ports(&self) -> bool {
         true
     }

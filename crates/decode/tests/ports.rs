@@ -15,6 +15,8 @@ const DF: u64 = 1 << 10;
 /// A machine with one port, that gives 1, 2, 3, ... and remembers what it is given.
 struct WithPort {
     machine: Machine,
+    /// It was a port that ended in the exit.
+    exited: bool,
     read: u64,
     written: Vec<(u16, u64)>,
 }
@@ -50,6 +52,9 @@ impl Vcpu for WithPort {
     fn device_write(&mut self, _: u64, _: Width, _: u64) {
         panic!("no device")
     }
+    fn may_use_ports(&self) -> bool {
+        self.exited
+    }
     fn port_read(&mut self, port: u16, width: Width) -> u64 {
         assert_eq!(port, 0xe0);
         self.read += 1;
@@ -79,7 +84,7 @@ fn with_port() -> WithPort {
     machine.general[RDX] = 0xffff_0000_1234_00e0;
     machine.general[RSI] = MEMORY;
     machine.general[RDI] = MEMORY;
-    WithPort { machine, read: 0, written: Vec::new() }
+    WithPort { machine, exited: true, read: 0, written: Vec::new() }
 }
 
 fn run(vcpu: &mut WithPort, bytes: &[u8]) -> Result<Outcome, Fault> {
@@ -124,6 +129,21 @@ fn repetitions_go_both_ways() {
     vcpu.machine.memory = vec![0; 1000];
     assert_eq!(run(&mut vcpu, &[0xf3, 0x6c]), Ok(Outcome::Partial));
     assert!(vcpu.machine.general[RCX] + vcpu.read == 1000 && vcpu.read > 0);
+}
+
+/// Nobody has checked the right to the port then.
+#[test]
+fn what_has_not_exited_for_a_port_does_nothing() {
+    for bytes in [&[0x6c][..], &[0x6e], &[0xf3, 0x6c], &[0xf3, 0x6e]] {
+        let mut vcpu = with_port();
+        vcpu.exited = false;
+        vcpu.machine.general[RCX] = 3;
+        let before = vcpu.machine.clone();
+        assert_eq!(run(&mut vcpu, bytes), Ok(Outcome::Changed));
+        assert!(
+            vcpu.machine.general == before.general && vcpu.machine.memory == before.memory && vcpu.read == 0 && vcpu.written.is_empty()
+        );
+    }
 }
 
 /// What a port gives can't be read again: a fault comes before.

@@ -45,9 +45,9 @@ pub fn setup() {
 /// Runs the code at an address: RDI and RAX go in, RAX comes back.
 fn run(code: u64, rdi: u64, rax: u64) -> u64 {
     let out;
-    // SAFETY: the code is one of the tests', which touches the local APIC and RAX, and comes back by R11.
+    // SAFETY: the code is one of the tests', which touches the local APIC, RAX and RSI, and comes back by R11. The port in DX is nobody's.
     unsafe {
-        asm!("lea r11, [rip + 2f]", "jmp rsi", "2:", in("rsi") code, in("rdi") rdi, inout("rax") rax => out, out("r11") _, options(nostack))
+        asm!("lea r11, [rip + 2f]", "jmp rsi", "2:", inout("rsi") code => _, in("rdi") rdi, inout("rax") rax => out, in("edx") 0x80, out("r11") _, options(nostack))
     };
     out
 }
@@ -156,13 +156,14 @@ fn page_remapped_unseen(_: u64) -> Result<(), &'static str> {
     put(1, START, &[]);
     // MOV [RDI], EAX.
     put(0, CODE, &[0x89, 0x07]);
-    // NOP; MOV RAX of 64 bits; NOT RAX; LEA RAX, [RSI + 8]; SMSW EAX and MOV EAX, 9.
-    let others: [(&[u8], u64); 5] = [
+    // NOP; MOV RAX of 64 bits; NOT RAX; LEA RAX, [RSI + 8]; SMSW EAX and MOV EAX, 9. And OUTSB, which reaches for memory, and MOV EAX, 7.
+    let others: [(&[u8], u64); 6] = [
         (&[0x90], 5),
         (&[0x48, 0xb8, 8, 7, 6, 5, 4, 3, 2, 1], 0x0102_0304_0506_0708),
         (&[0x48, 0xf7, 0xd0], !5),
         (&[0x48, 0x8d, 0x46, 8], WINDOW + CODE + 8),
         (&[0x0f, 0x01, 0xe0, 0xb8, 9, 0, 0, 0], 9),
+        (&[0x6e, 0xb8, 7, 0, 0, 0], 7),
     ];
     let mut right = true;
     for (other, expected) in others {

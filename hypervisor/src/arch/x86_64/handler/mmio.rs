@@ -213,7 +213,10 @@ pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
     let (decoded, context) = match decoder.find(cpu.vcpu().vm(), rip) {
         Ok(found) => found,
         Err(Refusal::Fault(fault)) => return refuse(row, fault),
-        Err(Refusal::Changed) => return look_again(row),
+        Err(Refusal::Changed) => {
+            look_again();
+            return Outcome::again(row);
+        }
         Err(Refusal::Unsupported) => return refuse(row, Fault::InvalidOpcode),
         // It was fetched a moment ago, and is no more. Nothing is no instruction.
         Err(Refusal::NoMemory(_)) => return refuse(row, Fault::InvalidOpcode),
@@ -246,6 +249,7 @@ pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
 #[inline(never)]
 fn go_on(done: Done, next: u64) {
     match done {
+        Done::Changed => look_again(),
         Done::Complete => _ = advance_to(next),
         Done::Jump(to) => {
             // This is a step also where only branches are.
@@ -265,12 +269,11 @@ fn go_on(done: Done, next: u64) {
     }
 }
 
-/// The processor has run an instruction that is no more what memory has at its address: another one, which does not reach for memory. The
+/// The processor has run an instruction that is no more what memory has at its address: that is one which could not have ended in this exit. The
 /// translation that it was fetched by may be older than the guest's tables, so that is forgotten, and the guest goes on with what is there.
 #[cold]
-fn look_again(row: RowId) -> Outcome {
+fn look_again() {
     vmx::forget_vpid(vmcs::read(Field::VPID));
-    Outcome::again(row)
 }
 
 /// A write to a page that decoded instructions depend on: the guest's own, or the processor's that marks entries of the guest's tables
