@@ -25,7 +25,7 @@ struct Console {
     rings: [Deque<u8, RING>; MAX_VMS],
     /// The VM whose bytes are being sent.
     turn: usize,
-    /// Stile itself is writing and waits for the line: nothing else may come in between.
+    /// Bytes wait for the line, which interrupts when it has room.
     blocked: bool,
 }
 
