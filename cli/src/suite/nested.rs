@@ -17,7 +17,7 @@ pub fn starts() -> Vec<Scenario> {
             let scenario = scenario.with("--exec", "dmesg | grep -o 'VHE mode initialized successfully'; nproc");
             let output = vec!["VHE mode initialized successfully".into(), format!("{vcpus}\n")];
             let notes = vec![NO_DIFFERENCE.into(), "ERET to its own user space".into()];
-            Scenario { expect: Expect { output, notes, ..Expect::default() }, timeout: 600, ..scenario }
+            Scenario { expect: Expect { output, notes, ..Expect::default() }, ..scenario }
         })
         .into()
 }

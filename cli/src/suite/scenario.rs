@@ -13,8 +13,9 @@ use crate::child::end_with_parent;
 use crate::config::Arch;
 use crate::exit;
 
-/// How long a scenario may take by default: emulators on busy machines are slow.
-pub const TIMEOUT: u32 = 300;
+/// How long a scenario may take by default, in seconds: emulators on busy machines are slow. The longest takes 60 on an idle one, and 200 beside
+/// four other emulators on two CPUs.
+pub const TIMEOUT: u32 = 600;
 
 /// The emulator's log of exceptions, in the scenario's own directory.
 const EXCEPTIONS: &str = "exceptions.log";

@@ -58,7 +58,7 @@ fn installer() -> Scenario {
 fn many_vcpus() -> Scenario {
     let scenario = Scenario::new("share/eight-vcpus-on-one-cpu", "--vcpus 8 --smp 1 --exits").with("--exec", "nproc");
     let expect = Expect { output: vec!["8\n".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
-    Scenario { timeout: 600, expect, ..scenario }
+    Scenario { expect, ..scenario }
 }
 
 /// Two VMs that compute and print, on a machine with so many CPUs.
@@ -120,7 +120,8 @@ fn exact_output() -> Scenario {
 fn timeout() -> Scenario {
     let scenario = Scenario::new("command/timeout", "").with("--exec", "echo started; sleep 1000");
     let expect = Expect { status: exit::TIMEOUT, output: vec!["started".into()], notes: vec!["time-out".into()], ..Expect::default() };
-    Scenario { timeout: 45, expect, ..scenario }
+    // The boot takes 6 s, and 25 beside four other emulators on two CPUs.
+    Scenario { timeout: 90, expect, ..scenario }
 }
 
 /// Mistakes are told before anything starts.
