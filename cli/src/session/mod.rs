@@ -47,7 +47,7 @@ const LAST_LINES: usize = 30;
 /// The same of Stile's log, which has a backtrace in it if Stile panicked.
 const LAST_LOG_LINES: usize = 100;
 
-/// How long the emulator may take to end after Stile's last message.
+/// How long the emulator may take to end after Stile's last message, and Stile to end its VMs.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// How long after the last output an unfinished line is shown.
@@ -134,7 +134,9 @@ pub fn run(request: &Request, signals: Signals) -> Result<u8> {
     }
     let end = session.follow(request.timeout);
     if request.exits.is_some() && !matches!(end, End::Emulator(_)) {
-        session.settle();
+        // Before its VMs are: Stile ends them, so that it tells their account. Another signal is not kept waiting.
+        session.command(&Command::Shutdown);
+        session.follow(Some(GRACE));
     }
     session.emulator.kill();
     let status = session.conclude(&end, request.exits, request.quiet);
@@ -202,18 +204,6 @@ impl Session<'_> {
                 Ok(Some(end)) => return end,
                 // Nobody reads what we write any more.
                 Err(_) => return End::Left,
-            }
-        }
-    }
-
-    /// The run is over before its VMs are: has Stile end them, so that it tells their account. Another signal is not kept waiting.
-    fn settle(&mut self) {
-        self.command(&Command::Shutdown);
-        let until = Instant::now() + GRACE;
-        while self.lines[0].story.end.is_none() && self.lines[0].story.panic.is_none() {
-            let Ok(input) = self.inputs.inputs.recv_timeout(until.saturating_duration_since(Instant::now())) else { return };
-            if matches!(input, Input::Signal(_)) || !matches!(self.take(input), Ok(None)) {
-                return;
             }
         }
     }
