@@ -38,8 +38,8 @@ pub fn run(args: &RunArgs) -> Result<u8> {
     let (cpu, cpus) = (config.cpu_model, config.cpus);
     let machine = match config.arch {
         Arch::Aarch64 => {
-            let machine = args.machine_option.iter().flat_map(|options| options.split(',')).map(str::to_owned).collect();
-            emulator::Machine::Arm(Board { cpu, cpus, memory, machine, icount: args.icount, extra: args.qemu_arg.clone() })
+            let (machine, extra) = (args.machine_option.clone(), args.qemu_arg.clone());
+            emulator::Machine::Arm(Board { cpu, cpus, memory, machine, icount: args.icount, extra })
         }
         // It counts instructions in any case.
         Arch::X86_64 => {

@@ -36,7 +36,7 @@ pub struct Board {
     pub cpus: u32,
     /// RAM in bytes.
     pub memory: u64,
-    /// Further options of the `virt` machine, such as `gic-version=4`.
+    /// Further options of the `virt` machine, such as `gic-version=4`; several may be in one, with commas between them.
     pub machine: Vec<String>,
     /// Whether virtual time counts instructions, one a nanosecond.
     pub icount: bool,
@@ -48,10 +48,11 @@ impl Board {
     /// The emulator's arguments for running `image`. The serial line is the emulator's standard input and output.
     pub fn arguments(&self, image: &Path) -> Vec<OsString> {
         let mut machine = String::from("virt,virtualization=on");
-        if !self.machine.iter().any(|option| option.starts_with("gic-version=")) {
+        let options = self.machine.iter().flat_map(|options| options.split(','));
+        if !options.clone().any(|option| option.starts_with("gic-version=")) {
             machine += ",gic-version=3";
         }
-        for option in &self.machine {
+        for option in options {
             machine += ",";
             machine += option;
         }
@@ -132,6 +133,8 @@ mod tests {
         let other = Board { machine: vec!["gic-version=4".into()], cpu: "cortex-a57".into(), ..board() };
         let text = line(&other);
         assert!(text.starts_with("-M virt,virtualization=on,gic-version=4 -cpu cortex-a57 "), "{text}");
+        let text = line(&Board { machine: vec!["its=off,gic-version=4".into()], ..board() });
+        assert!(text.starts_with("-M virt,virtualization=on,its=off,gic-version=4 -cpu "), "{text}");
     }
 
     #[test]
