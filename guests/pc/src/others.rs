@@ -55,6 +55,14 @@ pub fn wait(condition: impl Fn() -> bool) -> bool {
     true
 }
 
+/// Lets so many ticks go by. A CPU that is shared is given away meanwhile.
+pub fn pass(span: u64) {
+    let start = ticks();
+    while ticks() - start < span {
+        core::hint::spin_loop();
+    }
+}
+
 /// Lets all others do something.
 pub fn give(job: fn()) {
     DONE.store(0, Ordering::SeqCst);

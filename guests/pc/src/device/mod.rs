@@ -41,45 +41,42 @@ pub fn ram() -> u64 {
     &raw const RAM as u64
 }
 
-/// How many bytes are taken at once, of so many that are left at both addresses: each access to a device exits.
-fn step(a: u64, b: u64, left: u64) -> u64 {
-    if (a | b).is_multiple_of(8) && left >= 8 { 8 } else { 1 }
+/// How memory at two addresses is gone through: offsets, and how many bytes are taken at once there, as each access to a device exits.
+fn parts(a: u64, b: u64, bytes: u64) -> impl Iterator<Item = (u64, u64)> {
+    let mut next = 0;
+    core::iter::from_fn(move || {
+        (next < bytes).then(|| {
+            let n = next;
+            let size = if ((a + n) | (b + n)).is_multiple_of(8) && bytes - n >= 8 { 8 } else { 1 };
+            next += size;
+            (n, size)
+        })
+    })
 }
 
 fn fill(at: u64, bytes: u64) {
     let byte = |n: u64| (n * 37 + 11) as u8;
-    let mut n = 0;
-    while n < bytes {
-        let step = step(at + n, at + n, bytes - n);
+    for (n, size) in parts(at, at, bytes) {
         // SAFETY: memory of the tests.
         unsafe {
-            match step {
+            match size {
                 8 => ((at + n) as *mut u64).write_volatile(u64::from_le_bytes(from_fn(|k| byte(n + k as u64)))),
                 _ => ((at + n) as *mut u8).write_volatile(byte(n)),
             }
         }
-        n += step;
     }
 }
 
 /// Whether memory is the same at both addresses.
 pub fn same(a: u64, b: u64, bytes: u64) -> bool {
     // SAFETY: memory of the tests.
-    let read = |at: u64, step| unsafe {
-        match step {
+    let read = |at: u64, size| unsafe {
+        match size {
             8 => (at as *const u64).read_volatile(),
             _ => (at as *const u8).read_volatile().into(),
         }
     };
-    let mut n = 0;
-    while n < bytes {
-        let step = step(a + n, b + n, bytes - n);
-        if read(a + n, step) != read(b + n, step) {
-            return false;
-        }
-        n += step;
-    }
-    true
+    parts(a, b, bytes).all(|(n, size)| read(a + n, size) == read(b + n, size))
 }
 
 /// Writes an instruction and RET where code of the tests is.

@@ -1,7 +1,6 @@
 //! Other CPUs: started, stopped, and spoken to.
 
 use core::arch::asm;
-use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::check;
@@ -9,7 +8,7 @@ use super::firmware::cpus;
 use crate::console::println;
 use crate::exception::{self, COUNTS};
 use crate::lapic::{self as apic, command, register};
-use crate::others::{self, BEATS, DONE, SEEN, UP, wait};
+use crate::others::{self, BEATS, DONE, SEEN, UP, pass, wait};
 
 /// Whether they run: on a CPU that is shared, only in turn, and that may take a while.
 fn beat() -> bool {
@@ -17,11 +16,13 @@ fn beat() -> bool {
     wait(|| BEATS.load(Ordering::SeqCst) != before)
 }
 
+/// Ticks in which others that run have been seen to.
+const WHILE: u64 = 3_000_000;
+
 /// Whether they run within a short time.
 fn beat_soon() -> bool {
     let before = BEATS.load(Ordering::SeqCst);
-    let start = crate::machine::ticks();
-    while crate::machine::ticks() - start < 3_000_000 {}
+    pass(WHILE);
     BEATS.load(Ordering::SeqCst) != before
 }
 
@@ -50,8 +51,7 @@ pub fn init(_: u64) -> Result<(), &'static str> {
     for _ in 0..3 {
         check!(beat(), "they do not run");
         apic::send(0, command::OTHERS | command::INIT | command::ASSERT);
-        let start = crate::machine::ticks();
-        while crate::machine::ticks() - start < 3_000_000 {}
+        pass(WHILE);
         check!(!beat_soon(), "INIT does not stop them");
         others::start();
         check!(wait(|| UP.load(Ordering::SeqCst) == others), "they do not come up again");
@@ -110,12 +110,10 @@ pub fn nmi_wakes(_: u64) -> Result<(), &'static str> {
         WOKEN.fetch_add(1, Ordering::SeqCst);
     });
     check!(wait(|| WAITING.load(Ordering::SeqCst) == others), "they do not wait");
-    let start = crate::machine::ticks();
-    while crate::machine::ticks() - start < 3_000_000 {}
+    pass(WHILE);
     check!(WOKEN.load(Ordering::SeqCst) == 0, "they do not wait with interrupts off");
     apic::send(0, command::OTHERS | command::ASSERT | 0xcf);
-    let start = crate::machine::ticks();
-    while crate::machine::ticks() - start < 3_000_000 {}
+    pass(WHILE);
     check!(WOKEN.load(Ordering::SeqCst) == 0, "an interrupt wakes them that they can't take");
     apic::send(0, command::OTHERS | command::NMI | command::ASSERT);
     check!(wait(|| WOKEN.load(Ordering::SeqCst) == others), "they do not wake");
@@ -228,17 +226,12 @@ pub fn amid_exits(_: u64) -> Result<(), &'static str> {
         }
     });
     crate::machine::sti();
-    let sent = Cell::new(0u32);
     let all = wait(|| {
-        apic::send(NOBODY, command::ASSERT | u32::from(VECTOR));
-        sent.set(sent.get() + 1);
-        if sent.get().is_multiple_of(16) {
-            // If the other one shares this CPU, it has its turn now, and not after the slice.
-            let start = crate::machine::ticks();
-            while crate::machine::ticks() - start < 8192 {
-                core::hint::spin_loop();
-            }
+        for _ in 0..16 {
+            apic::send(NOBODY, command::ASSERT | u32::from(VECTOR));
         }
+        // If the other one shares this CPU, it has its turn now, and not after the slice.
+        pass(8192);
         DONE.load(Ordering::SeqCst) == cpus() - 1
     });
     crate::machine::cli();
