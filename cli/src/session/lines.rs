@@ -1,13 +1,17 @@
 //! Several consoles on one stream: whole lines, each with its VM's name before it.
 
-/// Turns consoles' output into prefixed lines.
+/// The most bytes of a line that are held back until it ends: a guest decides how long its lines are, not how much memory they take.
+const LONGEST: usize = 64 << 10;
+
+/// Turns consoles' output into prefixed lines. A line is written when it ends, however its bytes arrive, so that another VM's output never
+/// divides it.
 #[derive(Debug)]
 pub struct Lines {
     prefixes: Vec<String>,
-    /// What each console has said since its last line ended.
+    /// Output of each console since its last line end.
     partial: Vec<Vec<u8>>,
-    /// The console whose unfinished line was written last: nothing else may follow it on that line.
-    open: Option<usize>,
+    /// The console whose unfinished line ends the stream, and how many bytes of that line are written.
+    open: Option<(usize, usize)>,
 }
 
 impl Lines {
@@ -19,58 +23,77 @@ impl Lines {
         Self { prefixes, partial, open: None }
     }
 
-    /// Takes output of the console with index `vm`, and returns what is to be written.
+    /// Takes output of the console with index `vm`, and returns the bytes to write: the lines that it completes.
     pub fn feed(&mut self, vm: usize, bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         let Some(partial) = self.partial.get_mut(vm) else { return out };
         partial.extend_from_slice(bytes);
-        let Some(end) = partial.iter().rposition(|&byte| byte == b'\n') else { return out };
-        let rest = partial.split_off(end + 1);
-        let text = std::mem::replace(partial, rest);
-        for line in text.split_inclusive(|&byte| byte == b'\n') {
-            self.write(vm, line, &mut out);
+        if let Some(end) = partial.iter().rposition(|&byte| byte == b'\n') {
+            let rest = partial.split_off(end + 1);
+            let text = std::mem::replace(partial, rest);
+            for line in text.split_inclusive(|&byte| byte == b'\n') {
+                self.write(vm, line.strip_suffix(b"\n").unwrap_or(line), &mut out);
+            }
+        }
+        if self.partial[vm].len() >= LONGEST {
+            out.extend(self.end(vm));
         }
         out
     }
 
-    /// Returns the unfinished lines, to be written when nothing has come for a while: prompts have no line end.
-    pub fn flush(&mut self) -> Vec<u8> {
+    /// Ends the unfinished line of a console, if there is one: nothing more will come to it.
+    pub fn end(&mut self, vm: usize) -> Vec<u8> {
         let mut out = Vec::new();
-        for vm in 0..self.partial.len() {
-            let text = std::mem::take(&mut self.partial[vm]);
-            if !text.is_empty() {
-                self.write(vm, &text, &mut out);
-            }
+        let line = self.partial.get_mut(vm).map(std::mem::take).unwrap_or_default();
+        if !line.is_empty() {
+            self.write(vm, &line, &mut out);
         }
         out
     }
 
-    /// Whether there are unfinished lines.
-    pub fn has_partial(&self) -> bool {
-        self.partial.iter().any(|text| !text.is_empty())
+    /// Ends the unfinished lines of all consoles.
+    pub fn finish(&mut self) -> Vec<u8> {
+        (0..self.partial.len()).flat_map(|vm| self.end(vm)).collect()
     }
 
-    /// Returns what ends the line that is open, for when something else is to be written.
-    pub fn close(&mut self) -> &'static [u8] {
-        if self.open.take().is_some() { b"\n" } else { b"" }
+    /// Returns the unfinished line of a console for a person who waits for a prompt: prompts have no line end. If another VM's line comes
+    /// before the end of this one, this one is repeated as a whole when it ends.
+    pub fn prompt(&mut self, vm: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        if self.has_prompt(vm) {
+            let from = self.begin(vm, &mut out);
+            out.extend_from_slice(&self.partial[vm][from..]);
+            self.open = Some((vm, self.partial[vm].len()));
+        }
+        out
     }
 
+    /// Whether [`Lines::prompt`] has something to write.
+    pub fn has_prompt(&self, vm: usize) -> bool {
+        let shown = self.open.filter(|(open, _)| *open == vm).map_or(0, |(_, shown)| shown);
+        self.partial.get(vm).is_some_and(|line| line.len() > shown)
+    }
+
+    /// Goes to where a line of this console continues, and returns how many of its bytes are written.
+    fn begin(&mut self, vm: usize, out: &mut Vec<u8>) -> usize {
+        match self.open.take() {
+            Some((open, shown)) if open == vm => shown,
+            other => {
+                if other.is_some() {
+                    out.push(b'\n');
+                }
+                out.extend_from_slice(self.prefixes[vm].as_bytes());
+                0
+            }
+        }
+    }
+
+    /// Writes a whole line, which is given without its end.
     fn write(&mut self, vm: usize, line: &[u8], out: &mut Vec<u8>) {
-        if self.open != Some(vm) {
-            out.extend_from_slice(self.close());
-            out.extend_from_slice(self.prefixes[vm].as_bytes());
-        }
-        match line.strip_suffix(b"\n") {
-            Some(line) => {
-                out.extend_from_slice(line.strip_suffix(b"\r").unwrap_or(line));
-                out.push(b'\n');
-                self.open = None;
-            }
-            None => {
-                out.extend_from_slice(line);
-                self.open = Some(vm);
-            }
-        }
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let from = self.begin(vm, out).min(line.len());
+        out.extend_from_slice(&line[from..]);
+        out.push(b'\n');
     }
 }
 
@@ -78,18 +101,47 @@ impl Lines {
 mod tests {
     use super::*;
 
+    fn lines() -> Lines {
+        Lines::new(["web", "db"].into_iter())
+    }
+
     #[test]
     fn lines_of_two_consoles_do_not_mix() {
-        let mut lines = Lines::new(["web", "db"].into_iter());
+        let mut lines = lines();
         assert_eq!(lines.feed(0, b"hel"), b"");
         assert_eq!(lines.feed(1, b"up\r\nlogin: "), b"db  | up\n");
         assert_eq!(lines.feed(0, b"lo\r\n"), b"web | hello\n");
-        assert!(lines.has_partial());
-        assert_eq!(lines.flush(), b"db  | login: ");
-        assert_eq!(lines.feed(1, b"root\r\n"), b"root\n");
-        assert_eq!(lines.feed(1, b"# "), b"");
-        assert_eq!(lines.flush(), b"db  | # ");
+        assert_eq!(lines.feed(1, b"root\r\n# "), b"db  | login: root\n");
+        assert_eq!(lines.feed(0, b"x\n\ny"), b"web | x\nweb | \n");
+        assert_eq!(lines.finish(), b"web | y\ndb  | # \n");
+        assert_eq!(lines.finish(), b"");
+    }
+
+    #[test]
+    fn a_prompt_continues_on_its_line() {
+        let mut lines = lines();
+        lines.feed(1, b"login: ");
+        assert!(!lines.has_prompt(0) && lines.has_prompt(1));
+        assert_eq!(lines.prompt(1), b"db  | login: ");
+        assert!(!lines.has_prompt(1));
+        assert_eq!(lines.feed(1, b"ro"), b"");
+        assert_eq!(lines.prompt(1), b"ro");
+        assert_eq!(lines.feed(1, b"ot\r\n"), b"ot\n");
+    }
+
+    #[test]
+    fn a_line_that_another_vm_interrupts_is_repeated_as_a_whole() {
+        let mut lines = lines();
+        lines.feed(1, b"log");
+        assert_eq!(lines.prompt(1), b"db  | log");
         assert_eq!(lines.feed(0, b"x\n"), b"\nweb | x\n");
-        assert_eq!(lines.close(), b"");
+        assert_eq!(lines.feed(1, b"in: root\n"), b"db  | login: root\n");
+    }
+
+    #[test]
+    fn a_line_without_an_end_does_not_take_all_memory() {
+        let mut lines = lines();
+        let written: usize = (0..100).map(|_| lines.feed(0, &[b'x'; 4096]).len()).sum();
+        assert!(written > 5 * LONGEST && lines.partial[0].len() < LONGEST);
     }
 }

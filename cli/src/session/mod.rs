@@ -50,7 +50,7 @@ const LAST_LOG_LINES: usize = 100;
 /// How long the emulator may take to end after Stile's last message, and Stile to end its VMs.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// How long after the last output an unfinished line is shown.
+/// How long after the last output a prompt is shown, and how long the emulator's last words may take.
 const IDLE: Duration = Duration::from_millis(100);
 
 /// What the small system of [`crate::initramfs`] in a VM does.
@@ -110,7 +110,8 @@ pub fn run(request: &Request, signals: Signals) -> Result<u8> {
     let view = if raw.is_some() {
         View::terminal(io::stdout(), io::stderr(), request.quiet)
     } else {
-        View::plain(io::stdout(), io::stderr(), &names, request.quiet, terminal::notes_go_to_one())
+        let view = View::plain(io::stdout(), io::stderr(), &names, request.quiet, terminal::notes_go_to_one());
+        if commands_only || terminal::input_is_piped() { view } else { view.with_prompts() }
     };
     let (emulator, pipes) = request.machine.start(&request.image)?;
     let inputs = Inputs::start(signals, pipes, !commands_only || terminal::input_is_piped());
@@ -192,7 +193,7 @@ impl Session<'_> {
             if grace.is_none() && (story.end.is_some() || story.panic.is_some()) {
                 grace = Some(now + GRACE);
             }
-            let idle = self.view.has_partial().then(|| now + IDLE);
+            let idle = self.view.has_prompt().then(|| now + IDLE);
             let until = [deadline, grace, idle].into_iter().flatten().min();
             let wait = until.map_or(Duration::from_secs(3600), |until| until.saturating_duration_since(now));
             let step = match self.inputs.inputs.recv_timeout(wait) {

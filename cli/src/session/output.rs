@@ -76,7 +76,10 @@ impl Session<'_> {
             Vm::Console(console) => console,
             Vm::Stile(inner) if resets => {
                 self.lines[inner].restart();
-                self.consoles.iter_mut().filter(|console| console.line == inner).for_each(Console::start);
+                for (index, console) in self.consoles.iter_mut().enumerate().filter(|(_, console)| console.line == inner) {
+                    console.start();
+                    self.view.end_line(index)?;
+                }
                 return Ok(());
             }
             Vm::Stile(_) => return Ok(()),
@@ -85,6 +88,9 @@ impl Session<'_> {
             self.consoles[console].start();
         }
         let over = self.fate(console) != Fate::Running;
+        if over || resets {
+            self.view.end_line(console)?;
+        }
         if over && self.interactive && self.names.len() > 1 {
             self.view.note(&format!("{} is off", self.names[console]));
             if console == self.view.focus()

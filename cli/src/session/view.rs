@@ -19,7 +19,12 @@ enum Mode {
     /// A pipe or a file, one VM: its bytes as they come.
     Exact,
     /// A pipe or a file, several VMs: lines with names before them.
-    Named(Lines),
+    Named {
+        /// The lines that are not finished.
+        lines: Lines,
+        /// Whether a person types to the first VM and waits for its prompts.
+        prompts: bool,
+    },
 }
 
 /// The two streams and what is on them.
@@ -42,8 +47,17 @@ impl<'a> View<'a> {
 
     /// A view for pipes and files.
     pub fn plain(out: impl Write + 'a, notes: impl Write + 'a, names: &[String], quiet: bool, colour: bool) -> Self {
-        let mode = if names.len() > 1 { Mode::Named(Lines::new(names.iter().map(String::as_str))) } else { Mode::Exact };
+        let lines = || Lines::new(names.iter().map(String::as_str));
+        let mode = if names.len() > 1 { Mode::Named { lines: lines(), prompts: false } } else { Mode::Exact };
         Self::new(out, notes, mode, quiet, colour)
+    }
+
+    /// The view of a person who types at a keyboard, though the output goes elsewhere: shows prompts, which are unfinished lines.
+    pub fn with_prompts(mut self) -> Self {
+        if let Mode::Named { prompts, .. } = &mut self.mode {
+            *prompts = true;
+        }
+        self
     }
 
     fn new(out: impl Write + 'a, notes: impl Write + 'a, mode: Mode, quiet: bool, colour: bool) -> Self {
@@ -58,23 +72,34 @@ impl<'a> View<'a> {
         match &mut self.mode {
             Mode::Terminal { shown } if *shown != vm => return Ok(()),
             Mode::Terminal { .. } | Mode::Exact => self.out.write_all(bytes)?,
-            Mode::Named(lines) => self.out.write_all(&lines.feed(vm, bytes))?,
+            Mode::Named { lines, .. } => self.out.write_all(&lines.feed(vm, bytes))?,
         }
         self.out.flush()
     }
 
-    /// Whether [`View::idle`] has something to write.
-    pub fn has_partial(&self) -> bool {
-        matches!(&self.mode, Mode::Named(lines) if lines.has_partial())
+    /// Ends the unfinished line of a VM that is off or starts again.
+    ///
+    /// # Errors
+    /// Standard output is closed.
+    pub fn end_line(&mut self, vm: usize) -> io::Result<()> {
+        let Mode::Named { lines, .. } = &mut self.mode else { return Ok(()) };
+        self.out.write_all(&lines.end(vm))?;
+        self.out.flush()
     }
 
-    /// To be called when no console has said anything for a moment.
+    /// Whether [`View::idle`] has something to write. Where nobody types it never has: what is shown does not depend on time.
+    pub fn has_prompt(&self) -> bool {
+        matches!(&self.mode, Mode::Named { lines, prompts: true } if lines.has_prompt(self.focus()))
+    }
+
+    /// Shows a prompt; to be called after a pause in the consoles' output.
     ///
     /// # Errors
     /// Standard output is closed.
     pub fn idle(&mut self) -> io::Result<()> {
-        if let Mode::Named(lines) = &mut self.mode {
-            self.out.write_all(&lines.flush())?;
+        let focus = self.focus();
+        if let Mode::Named { lines, prompts: true } = &mut self.mode {
+            self.out.write_all(&lines.prompt(focus))?;
             self.out.flush()?;
         }
         Ok(())
@@ -113,7 +138,7 @@ impl<'a> View<'a> {
     pub fn focus(&self) -> usize {
         match self.mode {
             Mode::Terminal { shown } => shown,
-            Mode::Exact | Mode::Named(_) => 0,
+            Mode::Exact | Mode::Named { .. } => 0,
         }
     }
 
@@ -144,11 +169,7 @@ impl<'a> View<'a> {
         }
         let _ = match &mut self.mode {
             Mode::Terminal { .. } => self.out.write_all(b"\x1b[0m\x1b[?25h\r\n"),
-            Mode::Named(lines) => {
-                let mut rest = lines.flush();
-                rest.extend_from_slice(lines.close());
-                self.out.write_all(&rest)
-            }
+            Mode::Named { lines, .. } => self.out.write_all(&lines.finish()),
             Mode::Exact => Ok(()),
         };
         let _ = self.out.flush();
@@ -189,6 +210,32 @@ mod tests {
         assert!(out.contains("console of two, VM 2 of 2"), "{out:?}");
         assert!(out.ends_with("hidden\r\n# now"), "{out:?}");
         assert_eq!(notes, b"stile: a note\r\n");
+    }
+
+    #[test]
+    fn a_pause_in_the_middle_of_a_line_does_not_divide_it() {
+        let show = |prompts: bool| {
+            let (mut out, mut notes) = (Vec::new(), Vec::new());
+            let mut view = View::plain(&mut out, &mut notes, &names(), false, false);
+            if prompts {
+                view = view.with_prompts();
+            }
+            for (vm, bytes) in [(0, "PASS a"), (1, "PASS x\n"), (0, "nd b\n"), (1, "PASS"), (0, "log"), (0, "in: "), (1, " y\n")] {
+                view.console(vm, bytes.as_bytes()).unwrap();
+                // A machine that is busy makes a pause after each piece.
+                assert!(prompts || !view.has_prompt());
+                view.idle().unwrap();
+            }
+            view.end_line(0).unwrap();
+            view.finish();
+            drop(view);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(show(false), "two | PASS x\none | PASS and b\ntwo | PASS y\none | login: \n");
+        let for_a_person = show(true);
+        for line in show(false).lines() {
+            assert!(for_a_person.lines().any(|shown| shown == line), "{line} in {for_a_person}");
+        }
     }
 
     #[test]
