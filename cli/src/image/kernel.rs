@@ -5,7 +5,7 @@ use std::{fmt, ops::Range};
 use stile_board::map;
 use thiserror::Error;
 
-use super::{Compression, elf};
+use super::{Compression, elf, file_type};
 use crate::config::units;
 
 /// The most that a kernel may unpack to, in bytes: no kernel is near it, so a file that is has been made to fill memory.
@@ -94,8 +94,8 @@ pub enum KernelError {
         arch: String,
     },
     /// It can't be started on a PC.
-    #[error("it is no kernel for a PC; expected a bzImage, or a program with a Multiboot header or an entry point for PVH")]
-    NoMultiboot,
+    #[error("it is {0}; expected a bzImage, or a program with a Multiboot header or an entry point for PVH")]
+    NotForPc(String),
     /// It is no kernel at all.
     #[error("it is {0}; expected an arm64 Image, an ELF program or a flat binary")]
     NoKernel(&'static str),
@@ -288,32 +288,11 @@ fn zboot_payload(bytes: &[u8]) -> Result<Option<&[u8]>, KernelError> {
 
 /// Refuses what is certainly something else than a flat binary for this machine.
 fn refuse_known(bytes: &[u8]) -> Result<(), KernelError> {
-    let at = |offset: usize, magic: &[u8]| bytes.get(offset..).is_some_and(|rest| rest.starts_with(magic));
-    let image_for = |arch: &str| Err(KernelError::Architecture { kind: "a Linux image", arch: arch.to_owned() });
-    if at(56, b"RSC\x05") {
-        return image_for("RISC-V");
+    if let Some(arch) = file_type::linux_arch(bytes) {
+        return Err(KernelError::Architecture { kind: "a Linux image", arch: arch.to_owned() });
     }
-    if at(0x202, b"HdrS") {
-        return image_for("x86");
-    }
-    if at(0x24, &[0x18, 0x28, 0x6f, 0x01]) {
-        return image_for("32-bit Arm");
-    }
-    if at(0, b"MZ") && at(56, &[0xcd, 0x23, 0x82, 0x81]) {
-        return image_for("LoongArch");
-    }
-    let known: [(usize, &[u8], &'static str); 8] = [
-        (0, b"MZ", "an EFI or Windows program"),
-        (0, &[0x27, 0x05, 0x19, 0x56], "a U-Boot image"),
-        (0, &[0xd0, 0x0d, 0xfe, 0xed], "a device tree or a U-Boot FIT image"),
-        (0, b"070701", "an initial RAM file system"),
-        (0, b"!<arch>\n", "a package or a library"),
-        (0x8001, b"CD001", "a CD image"),
-        (0, b"QFI\xfb", "a disk image"),
-        (0, b"#!", "a script"),
-    ];
-    match known.iter().find(|(offset, magic, _)| at(*offset, magic)) {
-        Some((_, _, what)) => Err(KernelError::NoKernel(what)),
+    match file_type::name(bytes) {
+        Some(name) => Err(KernelError::NoKernel(name)),
         None => Ok(()),
     }
 }

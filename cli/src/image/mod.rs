@@ -5,6 +5,7 @@ mod compression;
 pub mod domain;
 pub mod dtb;
 mod elf;
+mod file_type;
 mod hypervisor;
 pub mod kernel;
 pub mod layout;

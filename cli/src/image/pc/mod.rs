@@ -13,10 +13,10 @@ use stile_blob::Mode;
 use stile_board::map;
 use stile_board::pc::{self, port};
 
-use super::Compression;
 use super::assemble::{Error, VmFiles, VmPlan};
 use super::kernel::{Kernel, KernelError, Segment, UNPACK_LIMIT};
 use super::layout::Layout;
+use super::{Compression, file_type};
 use crate::config::{KernelSource, VmConfig};
 
 pub use linux::is_linux;
@@ -125,7 +125,17 @@ fn unpacked_parts(vm: &VmConfig, kernel: &[u8], bootargs: &str, initrd: Option<&
     if let Some(parts) = multiboot::parts(kernel, vm.memory, command_line.trim_end(), initrd)? {
         return Ok(parts);
     }
-    pvh::parts(kernel, vm.memory, bootargs, initrd)?.ok_or(KernelError::NoMultiboot)
+    pvh::parts(kernel, vm.memory, bootargs, initrd)?.ok_or_else(|| KernelError::NotForPc(describe(kernel)))
+}
+
+/// What a file is that no boot protocol starts, with its article.
+fn describe(file: &[u8]) -> String {
+    match (file_type::linux_arch(file), file_type::name(file)) {
+        (Some(arch), _) => format!("a Linux image for {arch}"),
+        (None, Some(name)) => name.to_owned(),
+        (None, None) if file.starts_with(&object::elf::ELFMAG) => "an ELF file with neither of the two headers".to_owned(),
+        (None, None) => "a file of an unknown type".to_owned(),
+    }
 }
 
 /// Room for a BIOS's data.
@@ -192,6 +202,17 @@ mod tests {
         assert_eq!(place(8192, 2 << 20, 8 << 30).unwrap(), (3 << 30) - 8192..3 << 30);
         let high = Segment { gpa: 4 << 30, file: 0..4096, mem_len: 4096 };
         assert!(check_places(&[high], 8 << 30, INFO..INFO + 1).is_err());
+    }
+
+    #[test]
+    fn a_file_that_no_protocol_starts_is_named() {
+        let mut arm = vec![0; 64];
+        arm[56..60].copy_from_slice(b"ARM\x64");
+        assert_eq!(describe(&arm), "a Linux image for AArch64");
+        assert_eq!(describe(b"# Stile\n"), "a text file");
+        assert_eq!(describe(b"QFI\xfb\0\0\0\x03"), "a qcow2 disk image, and VMs have no disks");
+        assert_eq!(describe(b"\x7fELF\x02\x01"), "an ELF file with neither of the two headers");
+        assert_eq!(describe(&[0xfa, 0xf4]), "a file of an unknown type");
     }
 
     #[test]

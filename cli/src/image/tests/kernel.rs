@@ -191,6 +191,12 @@ fn refusals() {
         ("package", with(0, b"!<arch>\n")),
         ("CD image", with(0x8001, b"CD001")),
         ("script", with(0, b"#!/bin/sh")),
+        ("text", b"# Stile\n\nA stile lets a person cross a fence.\n".to_vec()),
+        ("text in gzip", gzip(b"# Stile\n")),
+        ("qcow2", with(0, b"QFI\xfb")),
+        ("UEFI firmware", with(40, b"_FVH")),
+        ("archive", with(257, b"ustar")),
+        ("disk", with(512, b"EFI PART")),
         ("ELF of x86-64", elf_with(18, &[62, 0])),
         ("ELF of RISC-V", elf_with(18, &[243, 0])),
         ("ELF of an unknown machine", elf_with(18, &[0xff, 0xfe])),
@@ -219,7 +225,7 @@ fn a_file_made_to_fill_memory() {
 
 #[test]
 fn only_the_first_of_several_streams_counts() {
-    assert_eq!(recognise(&gzip(b"code").repeat(3)).len(), 4);
+    assert_eq!(recognise(&gzip(&[1, 2, 3, 4]).repeat(3)).len(), 4);
 }
 
 proptest! {

@@ -1,0 +1,142 @@
+//! Files that are no kernel: their types, told by their content.
+
+/// The most bytes at the start of a file that are looked at to recognise text.
+const TEXT_SAMPLE: usize = 4096;
+
+/// The architecture of a Linux image, if `bytes` is one.
+pub fn linux_arch(bytes: &[u8]) -> Option<&'static str> {
+    let at = |offset: usize, magic: &[u8]| has(bytes, offset, magic);
+    match () {
+        () if at(56, b"ARM\x64") => Some("AArch64"),
+        () if at(56, b"RSC\x05") => Some("RISC-V"),
+        () if at(0x202, b"HdrS") => Some("x86"),
+        () if at(0x24, &[0x18, 0x28, 0x6f, 0x01]) => Some("32-bit Arm"),
+        () if at(0, b"MZ") && at(56, &[0xcd, 0x23, 0x82, 0x81]) => Some("LoongArch"),
+        () => None,
+    }
+}
+
+/// Types by the bytes at an offset, the more special ones first. A signature that code may have, too, has four bytes or more.
+const SIGNATURES: [(usize, &[u8], &str); 31] = [
+    (40, b"_FVH", "UEFI firmware, which a VM has no flash for"),
+    (0, b"MZ", "an EFI or Windows program"),
+    (0, &[0x27, 0x05, 0x19, 0x56], "a U-Boot image"),
+    (0, &[0xd0, 0x0d, 0xfe, 0xed], "a device tree or a U-Boot FIT image"),
+    (0, b"ANDROID!", "an Android boot image"),
+    (0, b"070701", "an initial RAM file system, for --initrd"),
+    (0, b"070702", "an initial RAM file system, for --initrd"),
+    (0, b"QFI\xfb", "a qcow2 disk image, and VMs have no disks"),
+    (0, b"KDMV", "a VMDK disk image, and VMs have no disks"),
+    (0, b"vhdxfile", "a VHDX disk image, and VMs have no disks"),
+    (0, b"conectix", "a VHD disk image, and VMs have no disks"),
+    (64, &[0x7f, 0x10, 0xda, 0xbe], "a VDI disk image, and VMs have no disks"),
+    (512, b"EFI PART", "a disk image, and VMs have no disks"),
+    (0x8001, b"CD001", "a CD image, and VMs have no drives"),
+    (0, b"hsqs", "a file system (squashfs), and VMs have no disks"),
+    (0, b"XFSB", "a file system (XFS), and VMs have no disks"),
+    (0x1_0040, b"_BHRfS_M", "a file system (btrfs), and VMs have no disks"),
+    (0, b"LUKS\xba\xbe", "an encrypted disk (LUKS), and VMs have no disks"),
+    (0, b"!<arch>\n", "a package or a library"),
+    (0, &[0xed, 0xab, 0xee, 0xdb], "a package (RPM)"),
+    (257, b"ustar", "an archive (tar)"),
+    (0, b"PK\x03\x04", "an archive (ZIP)"),
+    (0, b"7z\xbc\xaf\x27\x1c", "an archive (7z)"),
+    (0, b"Rar!", "an archive (RAR)"),
+    (0, b"\x89PNG", "a picture"),
+    (0, b"GIF8", "a picture"),
+    (0, b"\xff\xd8\xff", "a picture"),
+    (0, b"%PDF", "a PDF document"),
+    (0, b"\0asm", "a WebAssembly program"),
+    (0, &[0xcf, 0xfa, 0xed, 0xfe], "a program for macOS"),
+    (0, b"#!", "a script"),
+];
+
+/// The type of a file that is certainly no kernel, with its article.
+pub fn name(bytes: &[u8]) -> Option<&'static str> {
+    if let Some((_, _, name)) = SIGNATURES.iter().find(|(offset, magic, _)| has(bytes, *offset, magic)) {
+        return Some(name);
+    }
+    match () {
+        () if is_ext(bytes) => Some("a file system (ext2 to ext4), and VMs have no disks"),
+        () if is_mbr(bytes) => Some("a disk image or a boot sector, and VMs have no disks"),
+        () if is_text(bytes) => Some("a text file"),
+        () => None,
+    }
+}
+
+fn has(bytes: &[u8], offset: usize, magic: &[u8]) -> bool {
+    bytes.get(offset..).is_some_and(|rest| rest.starts_with(magic))
+}
+
+/// A superblock of ext2 to ext4 (Linux, "ext4 Data Structures and Algorithms", "Super Block"): the magic has only two bytes, so the block size
+/// and the state must be possible, too.
+fn is_ext(bytes: &[u8]) -> bool {
+    const SUPERBLOCK: usize = 1024;
+    let half = |at: usize| bytes.get(SUPERBLOCK + at..).and_then(|rest| rest.first_chunk()).map(|half| u16::from_le_bytes(*half));
+    half(0x38) == Some(0xef53)
+        && half(0x18).is_some_and(|log| log <= 6)
+        && half(0x1a) == Some(0)
+        && half(0x3a).is_some_and(|state| state < 8)
+}
+
+/// A master boot record (UEFI Specification, "Legacy Master Boot Record"): a table of four partitions, at least one of them in use.
+fn is_mbr(bytes: &[u8]) -> bool {
+    let Some(table) = bytes.get(446..512).filter(|table| table.ends_with(&[0x55, 0xaa])) else { return false };
+    let (partitions, _) = table.as_chunks::<16>();
+    let plausible =
+        |partition: &[u8; 16]| matches!(partition[0], 0 | 0x80) && (partition[4] != 0 || partition.iter().all(|&byte| byte == 0));
+    partitions.iter().all(plausible) && partitions.iter().any(|partition| partition[4] != 0)
+}
+
+/// UTF-8 without control characters but those of texts and terminals.
+fn is_text(bytes: &[u8]) -> bool {
+    let sample = &bytes[..bytes.len().min(TEXT_SAMPLE)];
+    let text = match std::str::from_utf8(sample) {
+        Ok(text) => text,
+        // A character may be cut at the sample's end.
+        Err(error) if error.error_len().is_none() && sample.len() < bytes.len() => {
+            std::str::from_utf8(&sample[..error.valid_up_to()]).unwrap_or_default()
+        }
+        Err(_) => return false,
+    };
+    !text.is_empty() && text.chars().all(|c| !c.is_control() || matches!(c, '\t' | '\n' | '\r' | '\x0c' | '\x1b'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_told_from_code() {
+        assert_eq!(name("# Stile\n\tgrüße\r\n".as_bytes()), Some("a text file"));
+        let long = "ü".repeat(TEXT_SAMPLE);
+        assert_eq!(name(&[b"x", long.as_bytes()].concat()), Some("a text file"), "a character is cut");
+        // `nop`, `b .` of AArch64; `cli`, `hlt` of x86.
+        assert_eq!(name(&[0x1f, 0x20, 0x03, 0xd5, 0x00, 0x00, 0x00, 0x14]), None);
+        assert_eq!(name(&[0xfa, 0xf4]), None);
+        assert_eq!(name(&[]), None);
+    }
+
+    #[test]
+    fn short_signatures_need_more() {
+        let with = |edits: &[(usize, &[u8])]| {
+            let mut file = vec![0; 4096];
+            for (at, bytes) in edits {
+                file[*at..*at + bytes.len()].copy_from_slice(bytes);
+            }
+            file
+        };
+        assert_eq!(name(&with(&[(510, &[0x55, 0xaa])])), None);
+        assert!(name(&with(&[(510, &[0x55, 0xaa]), (446, &[0x80, 0, 1, 0, 0x83, 0, 0, 0])])).is_some_and(|name| name.contains("disk")));
+        assert_eq!(name(&with(&[(1024 + 0x38, &[0x53, 0xef]), (1024 + 0x18, &[9])])), None);
+        assert!(name(&with(&[(1024 + 0x38, &[0x53, 0xef]), (1024 + 0x18, &[2])])).is_some_and(|name| name.contains("ext")));
+    }
+
+    #[test]
+    fn linux_images_have_an_architecture() {
+        let mut image = vec![0; 64];
+        assert_eq!(linux_arch(&image), None);
+        image[56..60].copy_from_slice(b"RSC\x05");
+        assert_eq!(linux_arch(&image), Some("RISC-V"));
+    }
+}
