@@ -8,9 +8,9 @@ use anyhow::{Context, Result};
 use crate::args::BuildArgs;
 use crate::config::{Arch, units};
 use crate::emulator::bochs;
-use crate::exit;
 use crate::image::Seed;
 use crate::machine::{self, Options};
+use crate::{exit, out};
 
 /// Makes the image, and says what to start it with.
 ///
@@ -28,11 +28,11 @@ pub fn build(args: &BuildArgs) -> Result<u8> {
             bochs::write_iso(image.path(), &bochs::Boot::default(), &args.output)?;
         }
     }
-    println!(
-        "{path}: {}, for a machine with {} CPUs and {} of memory",
+    out::line(format_args!(
+        "{path}: {}, for a machine with {} and {} of memory",
         units::rounded_size(machine.image.bytes.len() as u64),
-        machine.config.cpus,
+        units::plural(machine.config.cpus as usize, "CPU"),
         units::rounded_size(machine.memory)
-    );
+    ))?;
     Ok(exit::OK)
 }

@@ -4,9 +4,9 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::config::Arch;
+use crate::config::{Arch, units};
 use crate::emulator::bochs;
-use crate::{cache, cargo, debian, emulator, exit};
+use crate::{cache, cargo, debian, emulator, exit, out};
 
 /// One thing that is looked at: what it is, and what was found or is missing.
 struct Finding {
@@ -17,7 +17,7 @@ struct Finding {
 /// Prints a report. The status is [`exit::LACKING`] if something is missing that `run` needs.
 ///
 /// # Errors
-/// None at present.
+/// Standard output can't be written.
 pub fn doctor() -> Result<u8> {
     let findings = [
         Finding { what: "host", found: host() },
@@ -38,37 +38,37 @@ pub fn doctor() -> Result<u8> {
     let mut missing = 0;
     for Finding { what, found } in &findings {
         match found {
-            Ok(text) => println!("  ok       {what:<14} {text}"),
+            Ok(text) => out::line(format_args!("  ok       {what:<14} {text}"))?,
             Err(text) => {
                 missing += 1;
-                println!("  MISSING  {what:<14} {text}");
+                out::line(format_args!("  MISSING  {what:<14} {text}"))?;
             }
         }
     }
-    println!("\nFor --arch x86_64:");
+    out::line(format_args!("\nFor --arch x86_64:"))?;
     for Finding { what, found } in &pc {
         match found {
-            Ok(text) => println!("  ok       {what:<14} {text}"),
-            Err(text) => println!("  missing  {what:<14} {text}"),
+            Ok(text) => out::line(format_args!("  ok       {what:<14} {text}"))?,
+            Err(text) => out::line(format_args!("  missing  {what:<14} {text}"))?,
         }
     }
     for arch in [Arch::Aarch64, Arch::X86_64] {
-        println!("\nIn the cache for {}:", arch.name());
+        out::line(format_args!("\nIn the cache for {}:", arch.name()))?;
         let cached = debian::cached(arch);
         for (item, about) in &cached {
-            println!("  {:<18} {about}", item.name());
+            out::line(format_args!("  {:<18} {about}", item.name()))?;
         }
         if cached.is_empty() {
-            println!("  nothing yet: `stile run` fetches what it needs, `stile fetch --arch {}` everything", arch.name());
+            out::line(format_args!("  nothing yet: `stile run` fetches what it needs, `stile fetch --arch {}` everything", arch.name()))?;
         }
     }
     if findings[1].found.is_ok() {
-        println!("\nCPU models of the emulator, and what they have for a hypervisor:");
+        out::line(format_args!("\nCPU models of the emulator, and what they have for a hypervisor:"))?;
         for model in emulator::MODELS {
             match emulator::features(model) {
-                Ok(features) if features.names().is_empty() => println!("  {model:<12} nothing beyond Armv8.0"),
-                Ok(features) => println!("  {model:<12} {}", features.names().join(" ")),
-                Err(error) => println!("  {model:<12} not there: {error}"),
+                Ok(features) if features.names().is_empty() => out::line(format_args!("  {model:<12} nothing beyond Armv8.0"))?,
+                Ok(features) => out::line(format_args!("  {model:<12} {}", features.names().join(" ")))?,
+                Err(error) => out::line(format_args!("  {model:<12} not there: {error}"))?,
             }
         }
     }
@@ -80,7 +80,7 @@ fn host() -> Result<String, String> {
     let name =
         release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME=")).map_or("an unknown system", |name| name.trim_matches('"'));
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    Ok(format!("{name}, {}, {cpus} CPUs", std::env::consts::ARCH))
+    Ok(format!("{name}, {}, {}", std::env::consts::ARCH, units::plural(cpus, "CPU")))
 }
 
 fn installed_emulator() -> Result<String, String> {

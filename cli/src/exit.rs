@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::config::Mistakes;
+use crate::out::Unwritable;
 
 /// Every VM ended by its own power-off.
 pub const OK: u8 = 0;
@@ -22,6 +23,8 @@ pub const TIMEOUT: u8 = 124;
 pub const LACKING: u8 = 125;
 /// Left by the keyboard.
 pub const LEFT: u8 = 130;
+/// The reader of standard output left, as `head` does: the status that a shell shows for SIGPIPE.
+pub const UNREAD: u8 = 141;
 /// Ended by a signal to end (SIGTERM, SIGHUP).
 pub const TERMINATED: u8 = 143;
 
@@ -29,7 +32,7 @@ pub const TERMINATED: u8 = 143;
 pub const HELP: &str = "\
 Exit status of `stile run`:
   0    every VM ended by its own power-off (with --exec: the command's own status)
-  1    a failure of this program that no other status names
+  1    a failure of this program that no other status names, such as output or logs that can't be written
   2    bad usage, or a mistake in the configuration
   100  a guest crashed, ended without a power-off, or with a status of its own that is not 0 (with --exec: without the command's status)
   101  the hypervisor panicked or could not start
@@ -37,6 +40,7 @@ Exit status of `stile run`:
   124  the time given with --timeout was up
   125  this machine lacks something that is needed
   130  left by the keyboard
+  141  the reader of standard output left (as head does)
   143  ended by a signal";
 
 /// An error that knows with which status the command ends.
@@ -75,6 +79,9 @@ pub fn emulator(message: impl Into<String>) -> anyhow::Error {
 pub fn status_of(error: &anyhow::Error) -> u8 {
     if error.is::<Mistakes>() {
         return USAGE;
+    }
+    if let Some(unwritable) = error.downcast_ref::<Unwritable>() {
+        return if unwritable.reader_left() { UNREAD } else { FAILURE };
     }
     error.chain().find_map(|cause| cause.downcast_ref::<Failure>()).map_or(FAILURE, |failure| failure.status)
 }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::args::FetchArgs;
-use crate::{debian, exit};
+use crate::{debian, exit, out};
 
 /// Fetches what is missing or has become newer, and lists what is there.
 ///
@@ -11,7 +11,7 @@ use crate::{debian, exit};
 /// No mirror is known or reached, or the cache can't be written.
 pub fn fetch(args: &FetchArgs) -> Result<u8> {
     for line in debian::refresh(args.arch)? {
-        println!("{line}");
+        out::line(line)?;
     }
     Ok(exit::OK)
 }

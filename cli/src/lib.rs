@@ -17,6 +17,7 @@ pub mod hypervisor;
 pub mod image;
 pub mod initramfs;
 pub mod machine;
+pub mod out;
 pub mod progress;
 pub mod run;
 pub mod session;

@@ -11,7 +11,7 @@ use crate::debian::{self, Freshness};
 use crate::image::{self, Hypervisor, Image, Seed, VmFiles, VmPlan};
 use crate::initramfs::{self, Marks, Task};
 use crate::session::{Guest, System};
-use crate::{exit, hypervisor};
+use crate::{exit, hypervisor, out};
 
 /// How images are made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,7 +107,7 @@ fn make(config: MachineConfig, options: &Options<'_>) -> Result<Machine> {
 pub fn check(args: &CheckArgs) -> Result<u8> {
     let config = configure(&args.machine)?;
     let plans = plans_at_hand(&config)?;
-    println!("{}", crate::check::explain(&config, &plans, None).trim_end());
+    out::line(crate::check::explain(&config, &plans, None).trim_end())?;
     Ok(exit::OK)
 }
 

@@ -3,15 +3,37 @@
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
+use anyhow::Result;
+
 use clap::Parser;
 use stile::args::{Cli, Command};
 use stile::config::Mistakes;
-use stile::exit;
+use stile::out::Unwritable;
+use stile::{exit, out};
 
 fn main() -> ExitCode {
-    // Usage errors end here, with status 2, as clap has it.
-    let cli = Cli::parse();
-    let result = match &cli.command {
+    match stile() {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            tell(&error);
+            ExitCode::from(exit::status_of(&error))
+        }
+    }
+}
+
+fn stile() -> Result<u8> {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(refusal) => {
+            // Help and version go to standard output, usage errors to standard error with status 2, as clap has it.
+            let printed = refusal.print();
+            if !refusal.use_stderr() {
+                printed.map_err(Unwritable)?;
+            }
+            return Ok(u8::try_from(refusal.exit_code()).unwrap_or(exit::FAILURE));
+        }
+    };
+    match &cli.command {
         Command::Run(args) => stile::run::run(args),
         Command::Check(args) => stile::machine::check(args),
         Command::Build(args) => stile::build::build(args),
@@ -19,16 +41,15 @@ fn main() -> ExitCode {
         Command::Doctor => stile::doctor::doctor(),
         Command::Test(args) => stile::suite::test(args),
         Command::Bench(args) => stile::bench::bench(args),
-    };
-    match result {
-        Ok(status) => ExitCode::from(status),
-        Err(error) => {
-            match error.downcast_ref::<Mistakes>() {
-                // They begin with the file's name.
-                Some(mistakes) => eprintln!("{}", mistakes.render(std::io::stderr().is_terminal())),
-                None => eprintln!("stile: {error:#}"),
-            }
-            ExitCode::from(exit::status_of(&error))
-        }
+    }
+}
+
+/// Says why the command failed.
+fn tell(error: &anyhow::Error) {
+    match error.downcast_ref::<Mistakes>() {
+        // They begin with the file's name.
+        Some(mistakes) => out::note(mistakes.render(std::io::stderr().is_terminal())),
+        None if exit::status_of(error) == exit::UNREAD => {}
+        None => out::note(format_args!("stile: {error:#}")),
     }
 }

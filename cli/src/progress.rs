@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::out;
+
 /// One piece of work that takes time. Its line disappears from a terminal when the work is done.
 pub struct Task {
     bar: ProgressBar,
@@ -15,7 +17,7 @@ impl Task {
     pub fn start(what: impl Into<String>) -> Self {
         let what = what.into();
         if !std::io::stderr().is_terminal() {
-            eprintln!("stile: {what}");
+            out::note(format_args!("stile: {what}"));
             return Self { bar: ProgressBar::hidden() };
         }
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_message(what);

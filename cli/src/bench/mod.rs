@@ -31,7 +31,7 @@ use stile_blob::Techniques;
 use crate::args::BenchArgs;
 use crate::config::Arch;
 use crate::progress::Task;
-use crate::{cargo, emulator, exit};
+use crate::{cargo, emulator, exit, out};
 pub use host::client_boot_arguments;
 use host::{Host, Request};
 pub use l2::{Debian as DebianAsL2, programs as programs_as_l2};
@@ -115,7 +115,7 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
         lines.extend(work.json().into_iter().map(|line| line + "\n"));
     }
     drop(task);
-    println!("{}", tables.join("\n\n"));
+    out::line(tables.join("\n\n"))?;
     if let Some(path) = &args.json {
         std::fs::write(path, lines).with_context(|| format!("writing {}", path.display()))?;
     }

@@ -32,7 +32,7 @@ pub fn arm(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Vec<String>> {
     let timers = format!("{}, {}, level", ppi(intid::TIMER_EL1_VIRTUAL), ppi(intid::TIMER_EL1_PHYSICAL));
     let mut rows = vec![
         row(map::GICD_BASE..map::GICD_BASE + map::GICD_SIZE, "GICv3 distributor", ""),
-        row(map::GICR_BASE..gicr_base(vcpus), super::plural(vcpus, "GICv3 redistributor"), ""),
+        row(map::GICR_BASE..gicr_base(vcpus), units::plural(vcpus, "GICv3 redistributor"), ""),
         row(map::PL011_BASE..map::PL011_BASE + map::PL011_SIZE, "PL011 UART, the console", &spi(intid::PL011)),
         row(map::PL031_BASE..map::PL031_BASE + map::PL031_SIZE, "PL031 real-time clock", &spi(intid::PL031)),
         row(map::RAM_BASE..map::RAM_BASE + vm.memory, "RAM", ""),

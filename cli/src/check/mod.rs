@@ -50,13 +50,6 @@ fn line(text: &mut String, line: &str) {
     let _ = writeln!(text, "{}", line.trim_end());
 }
 
-fn plural(count: usize, one: &str) -> String {
-    match count {
-        1 => format!("1 {one}"),
-        _ => format!("{count} {one}s"),
-    }
-}
-
 fn machine(text: &mut String, config: &MachineConfig, image_len: Option<u64>) {
     line(text, "Machine");
     let vm_memory = units::rounded_size(config.vm_memory());
@@ -122,7 +115,7 @@ fn notes(config: &MachineConfig) -> Vec<String> {
         wanted |= cpus;
         let (cpus, vcpus) = (cpus.count_ones() as usize, usize::from(vm.vcpus));
         if cpus < vcpus {
-            notes.push(format!("{}: {} on {}: they take turns", vm.name, plural(vcpus, "vCPU"), plural(cpus, "CPU")));
+            notes.push(format!("{}: {} on {}: they take turns", vm.name, units::plural(vcpus, "vCPU"), units::plural(cpus, "CPU")));
         }
     }
     let idle = present & !wanted;

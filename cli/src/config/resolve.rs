@@ -160,7 +160,11 @@ fn stile(draft: &VmDraft, cpus: Option<(u32, usize)>, mistakes: &mut Vec<Mistake
     if let (Some((needs, has)), Some(given)) = (cpus, &draft.vcpus)
         && has < needs as usize
     {
-        let what = format!("the machine of its Stile has {needs} CPUs, and this virtual machine {has} vCPUs");
+        let what = format!(
+            "the machine of its Stile has {}, and this virtual machine {}",
+            units::plural(needs as usize, "CPU"),
+            units::plural(has, "vCPU")
+        );
         mistakes.push(Mistake::new(given.place.clone(), what).expected("at least as many"));
     }
     for given in [&draft.append, &draft.initrd].into_iter().flatten() {

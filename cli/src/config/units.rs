@@ -41,6 +41,14 @@ pub fn rounded_size(bytes: u64) -> String {
     format!("{bytes} B")
 }
 
+/// A count of things: `1 CPU`, `2 CPUs`.
+pub fn plural(count: usize, one: &str) -> String {
+    match count {
+        1 => format!("1 {one}"),
+        _ => format!("{count} {one}s"),
+    }
+}
+
 /// Reads a duration: a whole number and `us`, `ms` or `s`.
 pub fn parse_duration(text: &str) -> Option<Duration> {
     match split(text)? {

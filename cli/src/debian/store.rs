@@ -12,7 +12,7 @@ use super::deb::{self, Wanted};
 use super::index::{self, Choice, Package};
 use super::mirror;
 use crate::config::Arch;
-use crate::{cache, exit};
+use crate::{cache, exit, out};
 
 /// How long a stored item is used without asking the mirror for a newer one.
 const FRESH: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -168,7 +168,7 @@ pub fn get(arch: Arch, item: Item, freshness: Freshness) -> Result<Stored> {
     match (fetch(arch, item, &debian, &dir, stored.as_ref()), stored) {
         (Ok(fetched), _) => Ok(fetched),
         (Err(error), Some(stored)) if freshness == Freshness::Weekly => {
-            eprintln!("stile: {error:#}\nstile: going on with {} {} from the cache", stored.package, stored.version);
+            out::note(format_args!("stile: {error:#}\nstile: going on with {} {} from the cache", stored.package, stored.version));
             Ok(stored)
         }
         (Err(error), _) => Err(error),

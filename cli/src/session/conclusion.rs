@@ -6,19 +6,28 @@ use super::marks::Filter;
 use super::outcome::{self, End, Exec};
 use super::{LAST_LINES, LAST_LOG_LINES, Session};
 use crate::exit;
+use crate::out::Unwritable;
 
 impl Session<'_> {
     /// Says how it ended, and returns the exit status.
     pub(super) fn conclude(&mut self, end: &End, exits: Option<By>, quiet: bool) -> u8 {
+        let mut rest = Ok(());
         for vm in 0..self.consoles.len() {
             let parts = self.consoles[vm].filter.as_mut().map(Filter::finish).unwrap_or_default();
-            let _ = self.show(vm, parts);
+            rest = rest.and(self.show(vm, parts));
         }
-        self.view.finish();
+        rest = rest.and(self.view.finish());
+        let unwritable = rest.err().map(|error| End::Unwritable(Unwritable(error)));
+        let end = match (&unwritable, end) {
+            (Some(unwritable), End::Emulator(_)) => unwritable,
+            _ => end,
+        };
         let (status, message) = self.judge(end);
         if let Some(message) = message {
             let unfinished = (0..self.lines.len()).any(|line| self.commands(line) == Exec::Unfinished);
-            let unseen = *end != End::Left && *end != End::Terminated && (unfinished || !matches!(end, End::Emulator(_)));
+            // Whoever ended the run knows why; whoever reads no output needs none of it again.
+            let ended_outside = matches!(end, End::Left | End::Terminated | End::Unwritable(_));
+            let unseen = !ended_outside && (unfinished || !matches!(end, End::Emulator(_)));
             if unseen {
                 self.last_lines();
             }
@@ -32,6 +41,11 @@ impl Session<'_> {
             for line in 0..self.lines.len() {
                 self.show_exits(line, by);
             }
+        }
+        // Whoever asked for logs must not take half of them for all.
+        if let (Some(failure), exit::OK) = (self.logs.failure(), status) {
+            self.view.note(failure);
+            return exit::FAILURE;
         }
         status
     }

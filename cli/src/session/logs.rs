@@ -2,26 +2,48 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 use stile_wire::Event;
 
-/// What a run writes down, unfiltered: nothing at all without a directory. A file that can't be written to any more doesn't end the run.
+/// What a run writes down, unfiltered: nothing at all without a directory. A file that can't be written does not end the run.
 #[derive(Debug, Default)]
 pub struct Logs {
     files: Option<Files>,
+    /// The first failure.
+    failure: Option<String>,
+    /// Whether the user knows of it.
+    told: bool,
 }
 
 #[derive(Debug)]
 struct Files {
     start: Instant,
-    consoles: Vec<File>,
-    stile: File,
-    emulator: File,
-    events: File,
+    consoles: Vec<Log>,
+    stile: Log,
+    emulator: Log,
+    events: Log,
+}
+
+/// One file.
+#[derive(Debug)]
+struct Log {
+    path: PathBuf,
+    file: File,
+}
+
+impl Log {
+    fn create(path: PathBuf) -> Result<Self> {
+        let file = File::create(&path).with_context(|| format!("making {}", path.display()))?;
+        Ok(Self { path, file })
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), String> {
+        self.file.write_all(bytes).map_err(|error| format!("{} is incomplete: {error}", self.path.display()))
+    }
 }
 
 /// A line of `events.jsonl`.
@@ -43,45 +65,55 @@ impl Logs {
     /// The directory or a file can't be made.
     pub fn create<'a>(dir: &Path, names: impl Iterator<Item = &'a str>, command: &str) -> Result<Self> {
         fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
-        let create = |name: &str| {
-            let path = dir.join(name);
-            File::create(&path).with_context(|| format!("making {}", path.display()))
-        };
-        let mut emulator = create("emulator.log")?;
-        writeln!(emulator, "{command}")?;
+        let create = |name: &str| Log::create(dir.join(name));
+        let emulator = create("emulator.log")?;
         let consoles = names.map(|name| create(&format!("{name}.console.log"))).collect::<Result<_>>()?;
         let (stile, events) = (create("stile.log")?, create("events.jsonl")?);
-        Ok(Self { files: Some(Files { start: Instant::now(), consoles, stile, emulator, events }) })
+        let files = Files { start: Instant::now(), consoles, stile, emulator, events };
+        let mut logs = Self { files: Some(files), ..Self::default() };
+        logs.emulator(format!("{command}\n").as_bytes());
+        Ok(logs)
+    }
+
+    /// Why a log is incomplete, as soon as it is.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    /// The failure, if the user was not told yet.
+    pub fn take_news(&mut self) -> Option<String> {
+        let told = std::mem::replace(&mut self.told, self.failure.is_some());
+        self.failure.clone().filter(|_| !told)
     }
 
     /// Output of the console with index `vm`.
     pub fn console(&mut self, vm: usize, bytes: &[u8]) {
-        if let Some(file) = self.files.as_mut().and_then(|files| files.consoles.get_mut(vm)) {
-            let _ = file.write_all(bytes);
-        }
+        self.write(|files| files.consoles.get_mut(vm).map_or(Ok(()), |log| log.write(bytes)));
     }
 
     /// Stile's own log.
     pub fn stile(&mut self, bytes: &[u8]) {
-        if let Some(files) = &mut self.files {
-            let _ = files.stile.write_all(bytes);
-        }
+        self.write(|files| files.stile.write(bytes));
     }
 
     /// What the emulator says on its standard error.
     pub fn emulator(&mut self, bytes: &[u8]) {
-        if let Some(files) = &mut self.files {
-            let _ = files.emulator.write_all(bytes);
-        }
+        self.write(|files| files.emulator.write(bytes));
     }
 
     /// A message of the Stile in a VM, or, if that has no name, of the machine's own.
     pub fn event(&mut self, stile: &str, event: &Event) {
-        if let Some(files) = &mut self.files {
+        self.write(|files| {
             let line = Line { seconds: files.start.elapsed().as_secs_f64(), stile, event };
-            if let Ok(line) = serde_json::to_string(&line) {
-                let _ = writeln!(files.events, "{line}");
-            }
+            let line = serde_json::to_string(&line).map_err(|error| error.to_string())?;
+            files.events.write(format!("{line}\n").as_bytes())
+        });
+    }
+
+    fn write(&mut self, write: impl FnOnce(&mut Files) -> Result<(), String>) {
+        let result = self.files.as_mut().map_or(Ok(()), write);
+        if let (Err(failure), None) = (result, &self.failure) {
+            self.failure = Some(failure);
         }
     }
 }
@@ -91,6 +123,19 @@ mod tests {
     use stile_wire::VmState;
 
     use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_once() {
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/dev/full", dir.path().join("a.console.log")).unwrap();
+        let mut logs = Logs::create(dir.path(), ["a"].into_iter(), "").unwrap();
+        assert_eq!((logs.take_news(), logs.failure()), (None, None));
+        logs.console(0, b"hello");
+        logs.console(0, b"hello");
+        assert!(logs.take_news().is_some_and(|news| news.contains("a.console.log is incomplete")));
+        assert_eq!(logs.take_news(), None);
+        assert!(logs.failure().is_some());
+    }
 
     #[test]
     fn each_console_has_a_file_and_events_are_lines() {

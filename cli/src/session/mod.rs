@@ -33,6 +33,7 @@ pub use tail::plain;
 
 use crate::emulator::{Emulator, Machine};
 use crate::initramfs::Marks;
+use crate::out::Unwritable;
 use console::Console;
 use input::{Input, Inputs};
 use keys::Keys;
@@ -196,6 +197,9 @@ impl Session<'_> {
             let idle = self.view.has_prompt().then(|| now + IDLE);
             let until = [deadline, grace, idle].into_iter().flatten().min();
             let wait = until.map_or(Duration::from_secs(3600), |until| until.saturating_duration_since(now));
+            if let Some(news) = self.logs.take_news() {
+                self.view.note(&news);
+            }
             let step = match self.inputs.inputs.recv_timeout(wait) {
                 Ok(input) => self.take(input),
                 Err(_) => self.view.idle().map(|()| None),
@@ -203,8 +207,7 @@ impl Session<'_> {
             match step {
                 Ok(None) => {}
                 Ok(Some(end)) => return end,
-                // Nobody reads what we write any more.
-                Err(_) => return End::Left,
+                Err(error) => return End::Unwritable(Unwritable(error)),
             }
         }
     }

@@ -5,9 +5,10 @@ use std::time::Duration;
 use stile_wire::{Crash, CrashReason, Event, VmState};
 
 use crate::exit;
+use crate::out::Unwritable;
 
 /// Why the run is over.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum End {
     /// The emulator ended; its exit status in words if it is a failure, and nothing if it is not.
     Emulator(Option<String>),
@@ -17,6 +18,8 @@ pub enum End {
     Left,
     /// A signal ended the run.
     Terminated,
+    /// The consoles can't be shown any more.
+    Unwritable(Unwritable),
 }
 
 /// What became of one VM.
@@ -100,6 +103,8 @@ pub fn judge(end: &End, story: &Story, exec: Exec, names: &[String]) -> (u8, Opt
     match end {
         End::Left => return (exit::LEFT, None),
         End::Terminated => return (exit::TERMINATED, Some("ended by a signal".into())),
+        End::Unwritable(unwritable) if unwritable.reader_left() => return (exit::UNREAD, None),
+        End::Unwritable(unwritable) => return (exit::FAILURE, Some(unwritable.to_string())),
         End::Timeout(limit) => {
             return (exit::TIMEOUT, Some(format!("time-out: not over after {} seconds", limit.as_secs_f64())));
         }
@@ -184,6 +189,9 @@ mod tests {
         assert_eq!(status(&QUIET_END, &story(&[Fate::Crashed(crash())], Some(1)), Exec::Status(0)), exit::GUEST);
         assert_eq!(status(&End::Left, &off, Exec::None), exit::LEFT);
         assert_eq!(status(&End::Terminated, &off, Exec::None), exit::TERMINATED);
+        let unwritable = |kind: std::io::ErrorKind| End::Unwritable(Unwritable(kind.into()));
+        assert_eq!(status(&unwritable(std::io::ErrorKind::BrokenPipe), &off, Exec::None), exit::UNREAD);
+        assert_eq!(status(&unwritable(std::io::ErrorKind::StorageFull), &off, Exec::None), exit::FAILURE);
         assert_eq!(status(&End::Timeout(Duration::from_secs(1)), &off, Exec::Status(0)), exit::TIMEOUT);
         assert_eq!(status(&QUIET_END, &story(&[Fate::Running], Some(1)), Exec::None), exit::GUEST);
         assert_eq!(status(&QUIET_END, &story(&[Fate::Waiting], Some(1)), Exec::Unfinished), exit::HYPERVISOR);

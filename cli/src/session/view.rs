@@ -161,18 +161,21 @@ impl<'a> View<'a> {
     }
 
     /// Writes what is left, and leaves the terminal as a shell wants it: a guest may have hidden the cursor or chosen colours.
-    pub fn finish(&mut self) {
+    ///
+    /// # Errors
+    /// Standard output can't be written.
+    pub fn finish(&mut self) -> io::Result<()> {
         let left = std::mem::take(&mut self.log);
         if !left.is_empty() && !self.quiet {
             let text = String::from_utf8_lossy(&left).into_owned();
             self.write_note(&text, true);
         }
-        let _ = match &mut self.mode {
+        match &mut self.mode {
             Mode::Terminal { .. } => self.out.write_all(b"\x1b[0m\x1b[?25h\r\n"),
             Mode::Named { lines, .. } => self.out.write_all(&lines.finish()),
             Mode::Exact => Ok(()),
-        };
-        let _ = self.out.flush();
+        }?;
+        self.out.flush()
     }
 
     /// Standard error may be closed: that is no reason to end a run.
@@ -227,7 +230,7 @@ mod tests {
                 view.idle().unwrap();
             }
             view.end_line(0).unwrap();
-            view.finish();
+            view.finish().unwrap();
             drop(view);
             String::from_utf8(out).unwrap()
         };
@@ -244,7 +247,7 @@ mod tests {
         let mut view = View::plain(&mut out, &mut notes, &["one".into()], true, false);
         view.console(0, b"\x00a\r\n").unwrap();
         view.log(b"not shown\n");
-        view.finish();
+        view.finish().unwrap();
         drop(view);
         assert_eq!((out.as_slice(), notes.as_slice()), (b"\x00a\r\n".as_slice(), b"".as_slice()));
 
@@ -252,7 +255,7 @@ mod tests {
         let mut view = View::plain(&mut out, &mut notes, &names(), false, false);
         view.console(1, b"a\r\nb").unwrap();
         view.log(b"Stile is up\nand");
-        view.finish();
+        view.finish().unwrap();
         drop(view);
         assert_eq!(out, b"two | a\ntwo | b\n");
         assert_eq!(notes, b"Stile is up\nand\n");

@@ -18,7 +18,8 @@ use anyhow::Result;
 use crate::args::TestArgs;
 use crate::bench::{budgets, nested as nested_bench};
 use crate::config::Arch;
-use crate::{emulator, exit};
+use crate::out::Unwritable;
+use crate::{emulator, exit, out};
 use scenario::Scenario;
 
 /// How many tests ended in which way.
@@ -29,19 +30,18 @@ struct Count {
 }
 
 impl Count {
-    fn add(&mut self, name: &str, start: Instant, result: Result<(), String>) {
+    /// Counts a test that ended, and shows its result.
+    fn add(&mut self, name: &str, start: Instant, result: Result<(), String>) -> Result<(), Unwritable> {
         let seconds = start.elapsed().as_secs_f64();
         match result {
             Ok(()) => {
                 self.passed += 1;
-                println!("test {name} ... ok ({seconds:.1} s)");
+                out::line(format_args!("test {name} ... ok ({seconds:.1} s)"))
             }
             Err(report) => {
                 self.failed.push(name.to_owned());
-                println!("test {name} ... FAILED ({seconds:.1} s)");
-                for line in report.lines() {
-                    println!("    {line}");
-                }
+                out::line(format_args!("test {name} ... FAILED ({seconds:.1} s)"))?;
+                report.lines().try_for_each(|line| out::line(format_args!("    {line}")))
             }
         }
     }
@@ -64,44 +64,47 @@ pub fn test(args: &TestArgs) -> Result<u8> {
             .chain(scenarios.iter().map(|scenario| scenario.name.as_str()))
             .chain(budgets.iter().map(|(name, _)| *name))
             .chain(nested.iter().map(|(name, _)| *name))
-            .for_each(|name| println!("{name}"));
+            .try_for_each(out::line)?;
         return Ok(exit::OK);
     }
     let mut count = Count::default();
     for check in checks {
         let start = Instant::now();
-        println!("running {}", check.name);
-        count.add(check.name, start, check.run());
+        out::line(format_args!("running {}", check.name))?;
+        count.add(check.name, start, check.run())?;
     }
     if !scenarios.is_empty() {
         // Here, as an emulator that must be built first would use up the time of the scenarios that wait for it.
         for arch in Arch::ALL.into_iter().filter(|&arch| scenarios.iter().any(|scenario| scenario.arch() == arch)) {
             emulator::ensure(arch)?;
         }
-        run_scenarios(&scenarios, usize::from(args.jobs), &mut count);
+        run_scenarios(&scenarios, usize::from(args.jobs), &mut count)?;
     }
     for (name, arch) in budgets {
         let start = Instant::now();
-        println!("running {name}");
-        count.add(name, start, budgets::test(arch));
+        out::line(format_args!("running {name}"))?;
+        count.add(name, start, budgets::test(arch))?;
     }
     for (name, l1) in nested {
         let start = Instant::now();
-        println!("running {name}");
-        count.add(name, start, nested_bench::budgets::test(l1));
+        out::line(format_args!("running {name}"))?;
+        count.add(name, start, nested_bench::budgets::test(l1))?;
     }
     for name in &count.failed {
-        println!("failed: {name}");
+        out::line(format_args!("failed: {name}"))?;
     }
-    println!("\n{} passed, {} failed", count.passed, count.failed.len());
+    out::line(format_args!("\n{} passed, {} failed", count.passed, count.failed.len()))?;
     Ok(if count.failed.is_empty() && count.passed > 0 { exit::OK } else { exit::FAILURE })
 }
 
 /// Runs scenarios, `jobs` at a time.
-fn run_scenarios(scenarios: &[Scenario], jobs: usize, count: &mut Count) {
-    println!("running {} scenarios in the emulator, {jobs} at a time", scenarios.len());
+///
+/// # Errors
+/// Standard output can't be written: no further scenario starts then.
+fn run_scenarios(scenarios: &[Scenario], jobs: usize, count: &mut Count) -> Result<(), Unwritable> {
+    out::line(format_args!("running {} scenarios in the emulator, {jobs} at a time", scenarios.len()))?;
     let next = Mutex::new(scenarios.iter());
-    let count = Mutex::new(count);
+    let state = Mutex::new((count, Ok(())));
     std::thread::scope(|scope| {
         for _ in 0..jobs {
             scope.spawn(|| {
@@ -109,13 +112,19 @@ fn run_scenarios(scenarios: &[Scenario], jobs: usize, count: &mut Count) {
                 while let Some(scenario) = next.lock().ok().and_then(|mut next| next.next()) {
                     let start = Instant::now();
                     let result = scenario.run();
-                    if let Ok(mut count) = count.lock() {
-                        count.add(&scenario.name, start, result);
+                    let Ok(mut state) = state.lock() else { return };
+                    let (count, shown) = &mut *state;
+                    if shown.is_ok() {
+                        *shown = count.add(&scenario.name, start, result);
+                    }
+                    if shown.is_err() {
+                        return;
                     }
                 }
             });
         }
     });
+    state.into_inner().map_or(Ok(()), |(_, shown)| shown)
 }
 
 /// Whether `name` has `pattern` in it, where `*` stands for anything.

@@ -17,7 +17,7 @@ use super::platform;
 use crate::args::BenchArgs;
 use crate::config::Arch;
 use crate::progress::Task;
-use crate::{cargo, exit};
+use crate::{cargo, exit, out};
 use l0::{Request, Tools};
 pub use l1::L1;
 
@@ -46,10 +46,10 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
     }
     let boots = args.full.then(|| full::measure(&tools, cpu, &progress)).transpose()?;
     drop(task);
-    println!("{}", table::terminal(&figures, cpu));
+    out::line(table::terminal(&figures, cpu))?;
     let mut lines = figure::write(&figures)?;
     if let Some(boots) = boots {
-        println!("\n{}", boots.text());
+        out::line(format_args!("\n{}", boots.text()))?;
         lines += &(serde_json::to_string(&boots)? + "\n");
     }
     if let Some(path) = &args.json {
