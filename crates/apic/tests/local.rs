@@ -121,7 +121,7 @@ proptest! {
                         model.in_service.pop_last();
                     }
                 }
-                Op::Refresh => apic.refresh(),
+                Op::Refresh => apic.set_assisted(false),
                 Op::Acknowledge => {
                     let expected = model.pending();
                     prop_assert_eq!(apic.acknowledge(), expected);

@@ -38,6 +38,7 @@ impl Processor {
         // SAFETY: the layout is that of hardware, and all of both is atomics.
         let (page, posted) = unsafe { (&*pages.cast(), &*pages.byte_add(Pages::DESCRIPTOR).cast()) };
         let mut new = Self { apic, page, posted, requesting: 0, serving: 0, exits: Vectors::NONE };
+        new.apic.set_assisted(true);
         new.enter();
         new
     }
@@ -127,6 +128,10 @@ enum Event {
     /// The guest takes what it can.
     Take,
     End,
+    /// The guest's write of EOI reaches the owner, which emulates it: the APIC-access page is not mapped.
+    EmulatedEnd,
+    /// A HLT: the owner asks whether anything ends it.
+    Wait,
     Priority(u8),
     /// An exit and an entry for another reason.
     Exit,
@@ -141,7 +146,9 @@ fn event() -> impl Strategy<Value = Event> {
         2 => vector().prop_map(move |vector| Event::SelfIpi(edge(vector))),
         2 => vector().prop_map(move |vector| Event::Own(edge(vector))),
         4 => Just(Event::Take),
-        4 => Just(Event::End),
+        3 => Just(Event::End),
+        2 => Just(Event::EmulatedEnd),
+        1 => Just(Event::Wait),
         1 => any::<u8>().prop_map(Event::Priority),
         1 => Just(Event::Exit),
     ]
@@ -184,6 +191,14 @@ proptest! {
                         effect
                     });
                     prop_assert_eq!(told, model.end());
+                }
+                Event::EmulatedEnd => {
+                    prop_assert_eq!(processor.apic.write(EOI, 0, 0), model.end());
+                    processor.enter();
+                }
+                Event::Wait => {
+                    prop_assert_eq!(processor.apic.is_pending(), model.is_pending());
+                    processor.enter();
                 }
                 Event::Priority(value) => {
                     processor.page[TPR as usize / 4].store(value.into(), Ordering::Relaxed);

@@ -64,9 +64,12 @@ pub enum Received {
 pub struct LocalApic<'a> {
     pages: &'a Pages,
     timer: Timer,
-    /// Where something is in IRR and in ISR. Right for who has no help of the processor: see [`refresh`](Self::refresh).
+    /// Non-empty words of IRR and ISR. Stale once a guest has run while the processor delivers interrupts: see
+    /// [`refresh`](Self::refresh).
     requests: Summary,
     services: Summary,
+    /// The processor delivers interrupts, so that IRR and ISR change while the guest runs.
+    assisted: bool,
     /// IRR or ISR is not what the last [`take_status`](Self::take_status) said.
     changed: bool,
     /// Vectors whose ends must exit: those that came level-triggered.
@@ -88,7 +91,8 @@ impl<'a> LocalApic<'a> {
     /// One whose registers are in `pages`, which were reset.
     pub const fn new(pages: &'a Pages) -> Self {
         let (requests, services) = (Summary::EMPTY, Summary::EMPTY);
-        Self { pages, timer: Timer::STOPPED, requests, services, changed: true, exits: Vectors::NONE, exits_changed: true }
+        let exits = Vectors::NONE;
+        Self { pages, timer: Timer::STOPPED, requests, services, assisted: false, changed: true, exits, exits_changed: true }
     }
 
     /// Periods that are shorter than this are this long once they have run out, in the time of [`expire_timer`](Self::expire_timer)'s `now`.
@@ -101,7 +105,7 @@ impl<'a> LocalApic<'a> {
     /// INIT resets all but the ID and IA32_APIC_BASE.
     pub fn init(&mut self) {
         self.pages.init();
-        *self = Self::new(self.pages).with_least_period(self.timer.least);
+        *self = Self { assisted: self.assisted, ..Self::new(self.pages).with_least_period(self.timer.least) };
     }
 
     /// What others reach of it.
@@ -247,20 +251,36 @@ impl<'a> LocalApic<'a> {
         Status { interrupts: u16::from_le_bytes([request, serving]), exits }
     }
 
-    /// The processor has forgotten what it was told.
-    pub fn forget_status(&mut self) {
+    /// Chooses whether the processor delivers interrupts from the next entry on. In either case it holds no state: the next
+    /// [`take_status`](Self::take_status) returns all of it.
+    pub fn set_assisted(&mut self, assisted: bool) {
+        self.summarize();
+        self.assisted = assisted;
         self.changed = true;
         self.exits_changed = true;
     }
 
-    /// The processor has worked on the registers by itself since the last call: requests may be there that nobody posted, and others in
-    /// service.
-    pub fn refresh(&mut self) {
+    /// Brings the summaries up to date, if the processor may have changed IRR and ISR since the last exit ("Virtual-Interrupt Delivery",
+    /// "EOI Virtualization").
+    fn refresh(&mut self) {
+        if self.assisted {
+            self.summarize();
+        }
+    }
+
+    fn summarize(&mut self) {
         self.requests = Summary::of(self.pages, offset::IRR);
         self.services = Summary::of(self.pages, offset::ISR);
     }
 
-    /// The vector that the processor would be interrupted by now.
+    /// Whether an interrupt is pending that the processor would take with interrupts enabled, whoever delivers it.
+    pub fn is_pending(&mut self) -> bool {
+        self.refresh();
+        self.pending().is_some()
+    }
+
+    /// The vector that the processor would be interrupted by now. Only without its help in delivery, as [`acknowledge`](Self::acknowledge);
+    /// see [`is_pending`](Self::is_pending).
     #[inline]
     pub fn pending(&mut self) -> Option<u8> {
         self.merge();
@@ -302,9 +322,11 @@ impl<'a> LocalApic<'a> {
         self.pages.set(offset::TPR, priority.into());
     }
 
-    /// Ends the highest interrupt in service.
+    /// Ends the highest interrupt in service. The processor may have put it there: a write of EOI is emulated also while the processor
+    /// delivers interrupts, if the access reached Stile by the second stage or could not be virtualized.
     #[inline]
     pub fn end(&mut self) -> Effect {
+        self.refresh();
         let Some(vector) = self.services.highest(self.pages, offset::ISR) else {
             return Effect::None;
         };

@@ -85,6 +85,7 @@ pub const ALL: &[Test] = &[
     ("others_are_called", On::Stile, smp::called),
     ("others_send_nmis", On::Stile, smp::nmis_at_once),
     ("others_interrupt_exits", On::Any, smp::amid_exits),
+    ("others_use_the_x2apic", On::Stile, smp::mixed_modes),
     ("others_take_turns", On::Stile, smp::turns),
     ("nmis_in_a_shadow", On::Stile, smp::nmis_in_a_shadow),
     ("x2apic_reserved", On::Stile, registers::x2apic_reserved),

@@ -241,6 +241,52 @@ pub fn amid_exits(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// An xAPIC takes and ends interrupts while other CPUs' APICs are in x2APIC mode.
+pub fn mixed_modes(_: u64) -> Result<(), &'static str> {
+    /// In different words of IRR and ISR.
+    const VECTORS: [u8; 2] = [0x51, 0xca];
+    const ROUNDS: u64 = 4;
+    static SWITCHED: AtomicU32 = AtomicU32::new(0);
+    static STAY: AtomicU32 = AtomicU32::new(0);
+    let others = cpus() - 1;
+    if others == 0 {
+        return Ok(());
+    }
+    apic::enable();
+    for vector in VECTORS {
+        exception::handle(vector, None);
+    }
+    SWITCHED.store(0, Ordering::SeqCst);
+    STAY.store(1, Ordering::SeqCst);
+    others::give(|| {
+        let base = apic::base();
+        apic::set_base(base | apic::X2);
+        SWITCHED.fetch_add(1, Ordering::SeqCst);
+        while STAY.load(Ordering::SeqCst) != 0 {
+            core::hint::spin_loop();
+        }
+        // From x2APIC to xAPIC mode the only way is by disabling it ("x2APIC State Transitions").
+        apic::set_base(base & !apic::ENABLED);
+        apic::set_base(base);
+        apic::enable();
+    });
+    let switched = wait(|| SWITCHED.load(Ordering::SeqCst) == others);
+    crate::machine::sti();
+    let all = (1..=ROUNDS).all(|round| {
+        VECTORS.into_iter().all(|vector| {
+            apic::send(0, command::SELF | u32::from(vector));
+            wait(|| COUNTS[usize::from(vector)].load(Ordering::SeqCst) == round)
+        })
+    });
+    crate::machine::cli();
+    let in_service = (0..8).any(|word| apic::read(register::ISR + 16 * word) != 0);
+    STAY.store(0, Ordering::SeqCst);
+    check!(switched && wait(|| DONE.load(Ordering::SeqCst) == others), "the others do not change modes");
+    check!(!in_service, "an interrupt stays in service after its end");
+    check!(all, "an interrupt is lost");
+    Ok(())
+}
+
 /// Two CPUs that wait for each other by PAUSE, in turns: on one physical CPU, who waits gives it away long before its slice is over.
 pub fn turns(_: u64) -> Result<(), &'static str> {
     const ROUNDS: u32 = 100;

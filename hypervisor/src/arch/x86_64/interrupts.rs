@@ -215,8 +215,7 @@ fn interrupts_on() -> bool {
 fn ends_wait(vcpu: &Vcpu, on: bool) -> bool {
     // SAFETY: the vCPU is loaded here.
     let apic = unsafe { vcpu.arch.apic() };
-    apic.refresh();
-    on && apic.pending().is_some() || vcpu.arch.signals.any() && signals::end_wait(&vcpu.arch.signals, apic, on)
+    on && apic.is_pending() || vcpu.arch.signals.any() && signals::end_wait(&vcpu.arch.signals, apic, on)
 }
 
 /// The timer of the loaded vCPU may ring, or another device that it keeps time for. Returns whether the APIC's did.

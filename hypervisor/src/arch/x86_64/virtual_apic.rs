@@ -134,9 +134,8 @@ pub fn write_controls(cpu: &mut Cpu) {
     let pauses = unsafe { arch.world() }.pauses.control();
     vmcs::write(Field::SECONDARY_CONTROLS, u64::from(secondary) | pauses);
     vmcs::write(Field::MSR_BITMAP, msr_bitmap);
-    // Who works on the registers from here on finds what the other has left.
-    cpu.apic().refresh();
-    cpu.apic().forget_status();
+    let delivers = cpu.apic_level >= ApicVirtualization::Delivery;
+    cpu.apic().set_assisted(delivers);
 }
 
 /// Tells a processor that delivers interrupts which there are, and whose ends must exit.
