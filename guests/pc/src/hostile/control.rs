@@ -112,9 +112,21 @@ fn wraps() -> Outcome {
     outcome
 }
 
+/// DR7.GD, which a phase may leave set: the next access to a debug register faults, wherever it is.
+fn guarded() -> Outcome {
+    const GENERAL_DETECT: u64 = 1 << 13;
+    let mut registers = [0; 16];
+    registers[6] = 0x400 | GENERAL_DETECT;
+    // mov dr7, rsi
+    cpu::run(&[0x0f, 0x23, 0xfe], registers);
+    cpu::restore();
+    Ok(())
+}
+
 /// The phase.
 pub fn run() -> Outcome {
     refused()?;
+    guarded()?;
     wraps()?;
     noise()
 }

@@ -89,7 +89,17 @@ landed:
     pop_preserved
     ret
 nowhere:
-    mov     rdi, [rax + {VECTOR}]
+    // A debug exception where nothing is tried: a phase has left a breakpoint or DR7.GD. Its delivery has cleared GD ("Debug Control
+    // Register (DR7)"), so the rest can be turned off.
+    cmp     qword ptr [rsp + 16], 1
+    jne     2f
+    mov     eax, 0x400
+    mov     dr7, rax
+    pop     rcx
+    pop     rax
+    add     rsp, 16
+    iretq
+2:  mov     rdi, [rax + {VECTOR}]
     mov     rsi, [rax + {RIP}]
     and     rsp, -16
     call    unexpected
