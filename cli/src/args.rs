@@ -222,8 +222,8 @@ pub struct BenchArgs {
     /// Draw the figures into a file, as a picture.
     #[arg(long, value_name = "FILE", conflicts_with = "ablate")]
     pub svg: Option<PathBuf>,
-    /// Keep the figures in the repository, and make its picture and its tables anew: docs/bench.svg, docs/bench.md; with --nested,
-    /// docs/nested.md.
+    /// Keep the figures in the repository, and regenerate the pictures and tables of README.md and docs/bench*.md; with --nested, those of
+    /// docs/nested-measurements.md and docs/nested-exits.md.
     #[arg(long, conflicts_with = "iterations")]
     pub update: bool,
     /// The architecture: aarch64 (in an emulated Arm server) or x86_64 (in an emulated PC).

@@ -1,12 +1,12 @@
-//! The figures that the repository keeps (`bench/figures.jsonl`), and what is made of them: the picture and the tables of `docs/bench.md`.
-//! `stile bench --update` measures and writes all three.
+//! The figures that the repository keeps (`bench/figures.jsonl`), and the pictures and tables that are generated from them, in `docs/` and
+//! in the README. `stile bench --update` measures and writes all of them.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
 use super::ablation;
-use super::host::{self, Host};
+use super::host::{self, Host, Kvm};
 use super::page::{self, markdown};
 use super::picture;
 use super::platform::{self, PLATFORMS, Platform};
@@ -16,12 +16,30 @@ use crate::config::Arch;
 
 /// The files, from the repository's folder.
 const FIGURES: &str = "bench/figures.jsonl";
+/// The page with the figures of all hosts.
 const PAGE: &str = "docs/bench.md";
+/// The page with the worth of each technique.
+const TECHNIQUES: &str = "docs/bench-techniques.md";
+/// The page with a summary.
+const README: &str = "README.md";
+
+/// The operations of the README's summary, and their names there.
+const SUMMARY: [(Arch, &str, &str); 9] = [
+    (Arch::Aarch64, "hyp_call", "Arm: hypercall"),
+    (Arch::Aarch64, "mmio_read_vgic", "Arm: read of a GIC register"),
+    (Arch::Aarch64, "timer", "Arm: timer interrupt"),
+    (Arch::Aarch64, "ipi", "Arm: IPI to another vCPU"),
+    (Arch::Aarch64, "vcpu_switch", "Arm: switch between vCPUs of one CPU"),
+    (Arch::X86_64, "cpuid", "x86-64: CPUID"),
+    (Arch::X86_64, "eoi", "x86-64: end of interrupt"),
+    (Arch::X86_64, "tscdeadline_fire", "x86-64: timer set and fired"),
+    (Arch::X86_64, "ipi", "x86-64: IPI to another vCPU"),
+];
 
 /// What writes them.
 const COMMAND: &str = "stile bench --update";
 
-/// Puts new figures into the place of older ones of the same thing, and makes picture and tables anew.
+/// Replaces older figures of the same operation and host, and regenerates pictures and tables.
 ///
 /// # Errors
 /// A file can't be read or written, or is not as expected.
@@ -53,15 +71,18 @@ fn text(path: &PathBuf) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
 }
 
-/// The files that are made of the figures: their names, and what is to be in them.
+/// The files that are generated from the figures: their names and contents.
 fn made(repository: &Path, records: &[Record]) -> Result<Vec<(&'static str, String)>> {
-    let mut page = fill(&text(&repository.join(PAGE))?, "ablation", &ablations(records))?;
+    let read = |page| text(&repository.join(page));
+    let mut page = read(PAGE)?;
     let mut files = Vec::new();
     for platform in &PLATFORMS {
-        page = fill(&page, platform.mark, &tables(platform, records))?;
+        page = fill(PAGE, &page, platform.mark, &tables(platform, records))?;
         files.push((platform.picture, picture::draw(records, platform, platform.cpu())));
     }
     files.push((PAGE, page));
+    files.push((TECHNIQUES, fill(TECHNIQUES, &read(TECHNIQUES)?, "ablation", &ablations(records))?));
+    files.push((README, fill(README, &read(README)?, "summary", &summary(records))?));
     Ok(files)
 }
 
@@ -74,9 +95,29 @@ fn place(record: &Record) -> impl Ord + use<> {
     (record.arch, record.cpu != platform.cpu(), record.cpu.clone(), record.level, ablation, host, record.host.clone(), operation)
 }
 
-/// As [`page::fill`], of this page.
-fn fill(text: &str, name: &str, tables: &str) -> Result<String> {
-    page::fill(text, name, COMMAND, tables).with_context(|| format!("reading {PAGE}"))
+/// Replaces a page's tables of this name.
+fn fill(page: &str, text: &str, name: &str, tables: &str) -> Result<String> {
+    page::fill(text, name, COMMAND, tables).with_context(|| format!("reading {page}"))
+}
+
+/// The README's table: Stile beside the peers of the same machine.
+fn summary(records: &[Record]) -> String {
+    let mut rows = vec![["instructions per operation", "Stile", "KVM", "Xen"].map(str::to_owned).to_vec()];
+    for (arch, operation, name) in SUMMARY {
+        let cpu = platform::of(arch).cpu();
+        let kvm = if arch == Arch::X86_64 { Kvm::V6_1 } else { Kvm::Vhe };
+        let figure = |host: Host| {
+            let of = |record: &&Record| {
+                (record.arch, &record.cpu[..], record.level, &record.host[..], &record.figure.operation[..])
+                    == (arch, cpu, 1, host.name(), operation)
+                    && record.ablation.is_none()
+            };
+            records.iter().find(of).map_or(String::new(), |record| short(record.figure.instructions))
+        };
+        let [stile, kvm, xen] = [Host::Stile, Host::Kvm(kvm), Host::Xen].map(figure);
+        rows.push(vec![name.to_owned(), stile, kvm, xen]);
+    }
+    markdown(&rows)
 }
 
 /// A table for each CPU model: operations, and what each host needs.
@@ -171,11 +212,13 @@ mod tests {
             std::fs::create_dir(folder.path().join(name)).unwrap();
         }
         let marks = |name| format!("<!-- {name}: written by `stile bench --update` -->\nold\n<!-- end of {name} -->\n");
-        std::fs::write(
-            folder.path().join(PAGE),
-            format!("# Title\n{}between\n{}{}", marks("figures"), marks("ablation"), marks("figures of x86_64")),
-        )
-        .unwrap();
+        for (page, text) in [
+            (PAGE, format!("# Title\n{}between\n{}", marks("figures"), marks("figures of x86_64"))),
+            (TECHNIQUES, marks("ablation")),
+            (README, marks("summary")),
+        ] {
+            std::fs::write(folder.path().join(page), text).unwrap();
+        }
         let record = |host: &str, operation: &str, instructions| Record {
             host: host.to_owned(),
             arch: Arch::Aarch64,
@@ -202,6 +245,8 @@ mod tests {
         let page = text(&folder.path().join(PAGE)).unwrap();
         assert!(page.contains("| hyp_call | 35 | 1 | 1,634 |\n| ipi | 358 | 1 |  |\n"), "{page}");
         assert!(page.starts_with("# Title\n") && page.contains("\nbetween\n") && !page.contains("old"), "{page}");
+        let readme = text(&folder.path().join(README)).unwrap();
+        assert!(readme.contains("| Arm: hypercall | 35 | 1,634 |  |\n"), "{readme}");
         assert!(text(&folder.path().join("docs/bench.svg")).unwrap().starts_with("<svg"));
         assert!(update(folder.path(), Vec::new()).is_ok());
     }

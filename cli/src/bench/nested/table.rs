@@ -1,4 +1,4 @@
-//! The figures of all setups beside each other: for the terminal, and for `docs/nested.md`.
+//! The figures of all setups beside each other: for the terminal, and for the pages of `docs/`.
 
 use std::collections::BTreeSet;
 
