@@ -1,6 +1,6 @@
 //! The end of a run: what is said of it, and its exit status.
 
-use super::exits::By;
+use super::exits::Shown;
 use super::line::{Line, Vm};
 use super::marks::Filter;
 use super::outcome::{self, End, Exec};
@@ -10,7 +10,7 @@ use crate::out::Unwritable;
 
 impl Session<'_> {
     /// Says how it ended, and returns the exit status.
-    pub(super) fn conclude(&mut self, end: &End, exits: Option<By>, quiet: bool) -> u8 {
+    pub(super) fn conclude(&mut self, end: &End, exits: Option<Shown>, quiet: bool) -> u8 {
         let mut rest = Ok(());
         for vm in 0..self.consoles.len() {
             let parts = self.consoles[vm].filter.as_mut().map(Filter::finish).unwrap_or_default();
@@ -37,9 +37,9 @@ impl Session<'_> {
             }
             self.view.note(&message);
         }
-        if let Some(by) = exits {
+        if let Some(shown) = exits {
             for line in 0..self.lines.len() {
-                self.show_exits(line, by);
+                self.show_exits(line, shown);
             }
         }
         // Whoever asked for logs must not take half of them for all.
@@ -79,10 +79,10 @@ impl Session<'_> {
         self.lines[line].vms.iter().map(name).collect()
     }
 
-    fn show_exits(&mut self, line: usize, by: By) {
+    fn show_exits(&mut self, line: usize, shown: Shown) {
         let Line { name, exits, .. } = &self.lines[line];
-        let (who, table) = (format!("Stile in {name}"), exits.tables(&self.vm_names(line), by));
-        if line > 0 {
+        let (who, table) = (format!("Stile in {name}"), exits.text(&self.vm_names(line), shown));
+        if line > 0 && !shown.json {
             self.view.note(&format!("the account of {who}:"));
         }
         match table {

@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use clap::ValueEnum;
-use stile_ledger::report::Report;
+use serde_json::{Value, json};
+use stile_ledger::report::{Account, Report};
 use stile_ledger::{Catalogue, Reason, Row, RowId, RowKey};
 use stile_wire::{Decoded, Event, LedgerRow};
 
@@ -14,13 +14,31 @@ use crate::config::Arch;
 /// The last line if nothing of Stile's memory is missing.
 pub const SAME_MEMORY: &str = "memory: as much is free as at the start";
 
-/// What the rows of a table are added up by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum By {
-    /// One table for each VM.
-    Vm,
-    /// One table for each vCPU.
-    Vcpu,
+/// How the account is shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// An account for each vCPU; otherwise one for each VM.
+    pub by_vcpu: bool,
+    /// Small rows have lines of their own.
+    pub all: bool,
+    /// JSON, a line for each account, instead of tables.
+    pub json: bool,
+}
+
+impl Shown {
+    /// Reads `vm`, `vcpu`, `all` and `json`, with commas between them.
+    ///
+    /// # Errors
+    /// A sentence with the words that there are.
+    pub fn parse(words: &str) -> Result<Self, String> {
+        words.split(',').try_fold(Self::default(), |shown, word| match word {
+            "vm" => Ok(Self { by_vcpu: false, ..shown }),
+            "vcpu" => Ok(Self { by_vcpu: true, ..shown }),
+            "all" => Ok(Self { all: true, ..shown }),
+            "json" => Ok(Self { json: true, ..shown }),
+            other => Err(format!("\"{other}\" is not known; expected vm, vcpu, all, json, or several with commas")),
+        })
+    }
 }
 
 /// What Stile has told of its exits.
@@ -70,14 +88,8 @@ impl Exits {
     }
 
     fn row(&mut self, row: &LedgerRow) {
-        let key = match row.row {
-            stile_wire::Row::Static(id) => RowId::from_raw(id).map(RowKey::Static),
-            stile_wire::Row::Dynamic { kind, key } => {
-                u8::try_from(kind).ok().and_then(Reason::from_raw).map(|reason| RowKey::Dynamic { reason, key })
-            }
-        };
         // A row without a name in this program's tables is missing from the sum, and so shows as a difference.
-        let Some(key) = key else { return };
+        let Some(key) = key(row.row) else { return };
         let counted = Row { count: row.count, ticks: row.ticks, min: row.min, max: row.max };
         self.report.account_mut(row.vm, row.vcpu).add(key, &counted);
     }
@@ -87,25 +99,73 @@ impl Exits {
         &self.report
     }
 
-    /// The tables with a heading each, `names` being the VMs'; nothing if Stile has told of no vCPU.
-    pub fn tables(&self, names: &[String], by: By) -> Option<String> {
-        let name = |vm: u8| names.get(usize::from(vm)).map_or("?", String::as_str);
-        let accounts: Vec<_> = match by {
-            By::Vm => self.report.vms().into_iter().map(|vm| (format!("exits of {}", name(vm)), self.report.vm(vm))).collect(),
-            By::Vcpu => {
-                self.report.vcpus().map(|(vm, vcpu, account)| (format!("exits of {}, vCPU {vcpu}", name(vm)), account.clone())).collect()
+    /// An event for programs to read: the rows of the ledger have their names.
+    ///
+    /// # Errors
+    /// It can't be made JSON: a mistake of this program.
+    pub fn named(&self, event: &Event) -> serde_json::Result<Value> {
+        let mut value = serde_json::to_value(event)?;
+        if let (Event::LedgerRow(LedgerRow { row, .. }), Some(fields)) = (event, value.get_mut("LedgerRow")) {
+            let name = key(*row).and_then(|key| self.catalogue.name(key));
+            if let Some(name) = name {
+                fields["row"] = json!({ "reason": name.reason_name, "sub": name.sub.to_string() });
             }
-        };
-        if accounts.is_empty() {
-            return None;
         }
+        Ok(value)
+    }
+
+    /// The accounts of the VMs, or of each vCPU.
+    fn accounts(&self, by_vcpu: bool) -> Vec<(u8, Option<u8>, Account)> {
+        if by_vcpu {
+            return self.report.vcpus().map(|(vm, vcpu, account)| (vm, Some(vcpu), account.clone())).collect();
+        }
+        self.report.vms().into_iter().map(|vm| (vm, None, self.report.vm(vm))).collect()
+    }
+
+    /// The accounts as `shown` says, `names` being the VMs'; nothing if Stile has told of no vCPU.
+    pub fn text(&self, names: &[String], shown: Shown) -> Option<String> {
+        self.report.vcpus().next()?;
+        Some(if shown.json { self.json(names, shown.by_vcpu) } else { self.tables(names, shown) })
+    }
+
+    /// A JSON object a line for each account, all its rows in it.
+    fn json(&self, names: &[String], by_vcpu: bool) -> String {
+        let object = |(vm, vcpu, account): &(u8, Option<u8>, Account)| {
+            let reasons = account.reasons(self.catalogue);
+            let rows = reasons.iter().flat_map(|reason| {
+                reason.subs.iter().map(|sub| {
+                    let Row { count, ticks, min, max } = sub.row;
+                    json!({ "reason": reason.name, "sub": sub.name, "count": count, "ticks": ticks, "min": min, "max": max })
+                })
+            });
+            json!({
+                "vm": name(names, *vm),
+                "vcpu": vcpu,
+                "counter_hz": self.frequency,
+                "alive_ticks": account.alive,
+                "exits_taken": account.taken,
+                "exits_counted": account.total().count,
+                "difference": account.difference(),
+                "rows": rows.collect::<Vec<_>>(),
+            })
+            .to_string()
+        };
+        self.accounts(by_vcpu).iter().map(object).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Tables with a heading each.
+    fn tables(&self, names: &[String], shown: Shown) -> String {
+        let accounts = self.accounts(shown.by_vcpu);
         let mut text = String::new();
-        for (heading, account) in &accounts {
+        for (vm, vcpu, account) in &accounts {
+            let vcpu = vcpu.map(|vcpu| format!(", vCPU {vcpu}")).unwrap_or_default();
+            let table = account.table(self.catalogue, self.frequency);
+            let table = if shown.all { table } else { table.folded() };
             // Writing to a string can't fail.
-            let _ = writeln!(text, "{heading}\n{}\n", account.table(self.catalogue, self.frequency));
+            let _ = writeln!(text, "exits of {}{vcpu}\n{table}\n", name(names, *vm));
         }
         for (vm, decoded) in &self.decoded {
-            let _ = writeln!(text, "{}", describe(name(*vm), decoded));
+            let _ = writeln!(text, "{}", describe(name(names, *vm), decoded));
         }
         if accounts.len() > 1 {
             let all = self.report.machine();
@@ -124,7 +184,23 @@ impl Exits {
                 Ordering::Less => writeln!(text, "memory: {} KiB more are free than at the start", (now - before) >> 10),
             };
         }
-        Some(text.trim_end().to_owned())
+        text.trim_end().to_owned()
+    }
+}
+
+/// The name of a VM.
+fn name(names: &[String], vm: u8) -> &str {
+    names.get(usize::from(vm)).map_or("?", String::as_str)
+}
+
+/// What a row stands for, if this program's tables have it.
+fn key(row: stile_wire::Row) -> Option<RowKey> {
+    match row {
+        stile_wire::Row::Static(id) => RowId::from_raw(id).map(RowKey::Static),
+        stile_wire::Row::Dynamic { kind, key } => {
+            let reason = u8::try_from(kind).ok().and_then(Reason::from_raw)?;
+            Some(RowKey::Dynamic { reason, key })
+        }
     }
 }
 
@@ -154,12 +230,37 @@ mod tests {
     }
 
     #[test]
+    fn the_words_that_choose_what_is_shown() {
+        let shown = |by_vcpu, all, json| Ok(Shown { by_vcpu, all, json });
+        assert_eq!(Shown::parse("vm"), shown(false, false, false));
+        assert_eq!(Shown::parse("all"), shown(false, true, false));
+        assert_eq!(Shown::parse("vcpu,json"), shown(true, false, true));
+        assert!(Shown::parse("none").is_err_and(|error| error.contains("json")));
+    }
+
+    #[test]
+    fn programs_read_names() {
+        let irq = stile_wire::Row::Static(reason::IRQ.other().raw());
+        let mut exits = Exits::new(Arch::Aarch64);
+        let event = row(0, 1, irq, 3);
+        exits.take(&event);
+        exits.take(&total(0, 1, 3));
+        let named = exits.named(&event).unwrap();
+        assert_eq!(named["LedgerRow"]["row"], json!({ "reason": "IRQ", "sub": "other" }));
+        assert_eq!(named["LedgerRow"]["count"], 3);
+        let shown = Shown { by_vcpu: true, json: true, ..Shown::default() };
+        let line: Value = serde_json::from_str(&exits.text(&["guest".to_owned()], shown).unwrap()).unwrap();
+        assert_eq!((&line["vm"], &line["vcpu"], &line["difference"]), (&json!("guest"), &json!(1), &json!(0)));
+        assert_eq!(line["rows"], json!([{ "reason": "IRQ", "sub": "other", "count": 3, "ticks": 30, "min": 5, "max": 20 }]));
+    }
+
+    #[test]
     fn decoded_instructions_are_told_if_there_were_any() {
         let mut exits = Exits::new(Arch::X86_64);
         exits.take(&total(0, 0, 0));
-        assert!(!exits.tables(&[], By::Vm).unwrap().contains("decoded"));
+        assert!(!exits.text(&[], Shown::default()).unwrap().contains("decoded"));
         exits.take(&Event::Decoded(Decoded { vm: 0, hits: 999, misses: 1, evictions: 2, mismatches: 3, dropped: 4 }));
-        let text = exits.tables(&["guest".to_owned()], By::Vm).unwrap();
+        let text = exits.text(&["guest".to_owned()], Shown::default()).unwrap();
         let line = "instructions decoded for guest: 1; found decoded: 999 (99.90 %); had changed: 3; dropped by a write: 4; made room: 2";
         assert!(text.contains(line), "{text}");
     }
@@ -169,23 +270,23 @@ mod tests {
         let irq = stile_wire::Row::Static(reason::IRQ.other().raw());
         let dynamic = stile_wire::Row::Dynamic { kind: reason::SYSREG.raw().into(), key: 0 };
         let mut exits = Exits::new(Arch::Aarch64);
-        assert_eq!(exits.tables(&[], By::Vm), None);
+        assert_eq!(exits.text(&[], Shown::default()), None);
         for event in [row(0, 0, irq, 3), row(0, 1, irq, 4), row(0, 0, dynamic, 2), total(0, 0, 5), total(0, 1, 4)] {
             exits.take(&event);
         }
         exits.take(&Event::CounterFrequency { hz: 1_000_000_000 });
         let names = ["guest".to_owned()];
-        let table = exits.tables(&names, By::Vm).unwrap();
+        let table = exits.text(&names, Shown::default()).unwrap();
         assert!(table.starts_with("exits of guest\nVM-EXIT"), "{table}");
         assert!(table.ends_with("exits counted 9, exits taken 9, difference 0"), "{table}");
-        let tables = exits.tables(&names, By::Vcpu).unwrap();
+        let tables = exits.text(&names, Shown { by_vcpu: true, ..Shown::default() }).unwrap();
         assert!(tables.contains("exits of guest, vCPU 1\n"), "{tables}");
         assert!(tables.ends_with("all together: exits counted 9, exits taken 9, difference 0"), "{tables}");
         exits.take(&total(0, 1, 6));
-        assert!(exits.tables(&names, By::Vm).unwrap().ends_with("difference 2"));
+        assert!(exits.text(&names, Shown::default()).unwrap().ends_with("difference 2"));
         exits.take(&Event::Memory { before: 8192, now: 8192 });
-        assert!(exits.tables(&names, By::Vm).unwrap().ends_with(SAME_MEMORY));
+        assert!(exits.text(&names, Shown::default()).unwrap().ends_with(SAME_MEMORY));
         exits.take(&Event::Memory { before: 8192, now: 4096 });
-        assert!(exits.tables(&names, By::Vm).unwrap().ends_with("memory: 4 KiB less are free than at the start"));
+        assert!(exits.text(&names, Shown::default()).unwrap().ends_with("memory: 4 KiB less are free than at the start"));
     }
 }

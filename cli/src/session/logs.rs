@@ -7,7 +7,10 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
+use serde_json::Value;
 use stile_wire::Event;
+
+use super::exits::Exits;
 
 /// What a run writes down, unfiltered: nothing at all without a directory. A file that can't be written does not end the run.
 #[derive(Debug, Default)]
@@ -54,7 +57,7 @@ struct Line<'a> {
     /// The VM whose Stile says it; nothing if it is the machine's own.
     #[serde(skip_serializing_if = "str::is_empty")]
     stile: &'a str,
-    event: &'a Event,
+    event: Value,
 }
 
 impl Logs {
@@ -101,11 +104,12 @@ impl Logs {
         self.write(|files| files.emulator.write(bytes));
     }
 
-    /// A message of the Stile in a VM, or, if that has no name, of the machine's own.
-    pub fn event(&mut self, stile: &str, event: &Event) {
+    /// A message of the Stile in a VM, or, if that has no name, of the machine's own; `exits` knows the names of rows.
+    pub fn event(&mut self, stile: &str, event: &Event, exits: &Exits) {
         self.write(|files| {
-            let line = Line { seconds: files.start.elapsed().as_secs_f64(), stile, event };
-            let line = serde_json::to_string(&line).map_err(|error| error.to_string())?;
+            let seconds = files.start.elapsed().as_secs_f64();
+            let line = exits.named(event).and_then(|event| serde_json::to_string(&Line { seconds, stile, event }));
+            let line = line.map_err(|error| error.to_string())?;
             files.events.write(format!("{line}\n").as_bytes())
         });
     }
@@ -123,6 +127,7 @@ mod tests {
     use stile_wire::VmState;
 
     use super::*;
+    use crate::config::Arch;
 
     #[test]
     fn a_full_disk_is_told_once() {
@@ -144,7 +149,7 @@ mod tests {
         logs.console(1, b"hello");
         logs.console(7, b"nobody");
         logs.stile(b"up\n");
-        logs.event("", &Event::Vm { vm: 0, state: VmState::PoweredOff });
+        logs.event("", &Event::Vm { vm: 0, state: VmState::PoweredOff }, &Exits::new(Arch::Aarch64));
         let read = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
         assert_eq!(read("b.console.log"), "hello");
         assert_eq!(read("a.console.log"), "");

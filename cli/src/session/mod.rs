@@ -26,7 +26,7 @@ use signal_hook::consts::{SIGINT, SIGQUIT};
 use signal_hook::iterator::Signals;
 use stile_wire::Command;
 
-pub use exits::{By, Exits, SAME_MEMORY, catalogue};
+pub use exits::{Exits, SAME_MEMORY, Shown, catalogue};
 pub use input::catch_signals;
 pub use keys::HELP as KEYS;
 pub use tail::plain;
@@ -88,7 +88,7 @@ pub struct Request {
     /// After how long the run is over.
     pub timeout: Option<Duration>,
     /// Whether and how to show the ledger at the end.
-    pub exits: Option<By>,
+    pub exits: Option<Shown>,
     /// Whether to keep Stile's log from the user.
     pub quiet: bool,
 }

@@ -68,7 +68,7 @@ impl Session<'_> {
     }
 
     fn event(&mut self, line: usize, event: &Event) -> io::Result<()> {
-        self.logs.event(&self.lines[line].name, event);
+        self.logs.event(&self.lines[line].name, event, &self.lines[line].exits);
         self.lines[line].exits.take(event);
         let Some(vm) = self.lines[line].story.tell(event) else { return Ok(()) };
         let resets = matches!(event, Event::Vm { state: VmState::Reset, .. });

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use super::lines::Lines;
 use super::tail::Tail;
+use crate::out;
 
 /// How many lines of a console are shown again when it is switched to.
 const AGAIN: usize = 20;
@@ -129,7 +130,9 @@ impl<'a> View<'a> {
 
     /// Tells the user something that stands for itself, such as a table.
     pub fn text(&mut self, text: &str) {
-        for line in text.lines() {
+        let width = if self.colour { out::terminal_width(&io::stderr()) } else { None };
+        let fitted = width.map(|width| out::fit(text, width));
+        for line in fitted.as_deref().unwrap_or(text).lines() {
             self.write_note(line, false);
         }
     }

@@ -54,6 +54,18 @@ fn table_in_ticks_and_with_a_difference() {
 }
 
 #[test]
+fn small_rows_are_folded() {
+    let mut ledger = ledger();
+    // The wait has nearly all of the time; this has nearly all of the exits.
+    exit(&mut ledger, aarch64::IRQ_VIRTUAL_TIMER, &[60; 5000]);
+    let account = Account::of(&ledger);
+    assert_snapshot!(account.table(&CATALOGUE, FREQUENCY).folded());
+    let nothing = Account::new();
+    let table = nothing.table(&CATALOGUE, FREQUENCY);
+    assert_eq!(table.folded().to_string(), table.to_string());
+}
+
+#[test]
 fn table_of_nothing() {
     assert_snapshot!(Account::new().table(&CATALOGUE, FREQUENCY));
 }

@@ -144,7 +144,7 @@ impl Account {
     /// The account as a text, with the columns of `perf kvm stat`. `frequency` is the counter's, in
     /// Hz; 0 shows times in ticks.
     pub fn table(&self, catalogue: &'static Catalogue, frequency: u64) -> Table<'_> {
-        Table { account: self, catalogue, frequency }
+        Table { account: self, catalogue, frequency, folded: false }
     }
 }
 

@@ -15,37 +15,39 @@ pub struct Table<'a> {
     pub(super) account: &'a Account,
     pub(super) catalogue: &'static Catalogue,
     pub(super) frequency: u64,
+    pub(super) folded: bool,
 }
 
-/// The columns after the first, and how wide each is at least.
-const COLUMNS: [(&str, usize); 6] = [("Samples", 10), ("Samples%", 9), ("Time%", 9), ("Min Time", 11), ("Max Time", 11), ("Avg time", 11)];
+/// The titles of the columns after the first.
+const TITLES: [&str; 6] = ["Samples", "Samples%", "Time%", "Min Time", "Max Time", "Avg time"];
+
+/// The heading of the first column, and its least width.
+const FIRST: (&str, usize) = ("VM-EXIT", 20);
+
+/// A row is small if it has less than one in this many of the exits, and of the time.
+const SMALL: u64 = 1000;
+
+/// A line of the table.
+struct Line {
+    name: String,
+    cells: [String; 6],
+}
 
 impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let total = self.account.total();
-        let mut lines: Vec<(String, [String; 6])> = Vec::new();
-        for reason in self.account.reasons(self.catalogue) {
-            lines.push((reason.name.to_string(), self.cells(&reason.row, &total)));
-            // A reason that knows no sub-reasons has all in one row, which says nothing new.
-            if let [only] = reason.subs.as_slice()
-                && only.name == "other"
-            {
-                continue;
-            }
-            for sub in &reason.subs {
-                lines.push((format!("  {}", sub.name), self.cells(&sub.row, &total)));
-            }
-        }
-
-        let first = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max(20);
-        write!(f, "{:<first$}", "VM-EXIT")?;
-        for (title, width) in COLUMNS {
+        let lines = self.lines(&total);
+        let first = lines.iter().map(|line| line.name.len()).fold(FIRST.1, usize::max);
+        let widths: [usize; 6] =
+            core::array::from_fn(|column| lines.iter().map(|line| line.cells[column].len()).fold(TITLES[column].len(), usize::max));
+        write!(f, "{:<first$}", FIRST.0)?;
+        for (title, width) in TITLES.into_iter().zip(widths) {
             write!(f, " {title:>width$}")?;
         }
         writeln!(f)?;
-        for (name, cells) in &lines {
+        for Line { name, cells } in &lines {
             write!(f, "{name:<first$}")?;
-            for (cell, (_, width)) in cells.iter().zip(COLUMNS) {
+            for (cell, width) in cells.iter().zip(widths) {
                 write!(f, " {cell:>width$}")?;
             }
             writeln!(f)?;
@@ -60,6 +62,58 @@ impl fmt::Display for Table<'_> {
         let difference = self.account.difference();
         write!(f, "exits counted {}, exits taken {taken}, difference {difference}", total.count)
     }
+}
+
+impl Table<'_> {
+    /// Adds up small rows, those with less than 0.1 % of the exits and of the time: the sub-reasons
+    /// of each reason in one line, and small reasons in one line at the end.
+    pub fn folded(self) -> Self {
+        Self { folded: true, ..self }
+    }
+
+    fn lines(&self, total: &Row) -> Vec<Line> {
+        let mut lines = Vec::new();
+        let reasons = self.account.reasons(self.catalogue);
+        let (shown, small) = self.split(&reasons, total, |reason| &reason.row);
+        for reason in shown {
+            lines.push(self.line(reason.name.to_string(), &reason.row, total));
+            // A reason that knows no sub-reasons has all in one row, which says nothing new.
+            if let [only] = reason.subs.as_slice()
+                && only.name == "other"
+            {
+                continue;
+            }
+            let (shown, small) = self.split(&reason.subs, total, |sub| &sub.row);
+            lines.extend(shown.iter().map(|sub| self.line(format!("  {}", sub.name), &sub.row, total)));
+            if !small.is_empty() {
+                lines.push(self.line(format!("  {} others", small.len()), &sum(&small, |sub| &sub.row), total));
+            }
+        }
+        if !small.is_empty() {
+            lines.push(self.line(format!("{} other reasons", small.len()), &sum(&small, |reason| &reason.row), total));
+        }
+        lines
+    }
+
+    /// Divides rows into those with a line of their own and those that are folded. A single small
+    /// row has a line: folding it would save none.
+    fn split<'r, T>(&self, rows: &'r [T], total: &Row, row: impl Fn(&T) -> &Row) -> (Vec<&'r T>, Vec<&'r T>) {
+        let is_small = |of: &T| {
+            let Row { count, ticks, .. } = *row(of);
+            count.saturating_mul(SMALL) < total.count && ticks.saturating_mul(SMALL) < total.ticks
+        };
+        let (small, large): (Vec<_>, Vec<_>) = rows.iter().partition(|row| self.folded && is_small(row));
+        if small.len() < 2 { (rows.iter().collect(), Vec::new()) } else { (large, small) }
+    }
+
+    fn line(&self, name: String, row: &Row, total: &Row) -> Line {
+        Line { name, cells: self.cells(row, total) }
+    }
+}
+
+/// Rows added up.
+fn sum<'r, T>(rows: &[&'r T], row: impl Fn(&'r T) -> &'r Row) -> Row {
+    super::total(rows.iter().map(|of| row(of)))
 }
 
 impl Table<'_> {
