@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use stile_blob::Nested;
 
 use crate::args::{CheckArgs, MachineArgs};
 use crate::config::{Arch, DebianKernel, InitrdSource, KernelSource, MachineConfig, VmConfig};
@@ -11,7 +12,7 @@ use crate::debian::{self, Freshness};
 use crate::image::{self, Hypervisor, Image, Seed, VmFiles, VmPlan};
 use crate::initramfs::{self, Marks, Task};
 use crate::session::{Guest, System};
-use crate::{exit, hypervisor, out};
+use crate::{emulator, exit, hypervisor, out};
 
 /// How images are made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +62,31 @@ pub fn configure(args: &MachineArgs) -> Result<MachineConfig> {
             give_linux_a_system(arch, vm)?;
         }
     }
+    check_nesting(&config)?;
     Ok(config)
+}
+
+/// Refuses a VM with an EL2 of its own on a CPU model without FEAT_NV. Models that can't be asked, because the emulator is missing or does not
+/// know them, are left to Stile itself.
+fn check_nesting(config: &MachineConfig) -> Result<()> {
+    let needs = |vm: &VmConfig| match vm.techniques.nested {
+        Nested::Off => None,
+        Nested::Nv => Some("NV"),
+        Nested::Nv2 => Some("NV2"),
+    };
+    // The default model has everything, and asking takes half a second.
+    if config.arch != Arch::Aarch64 || config.cpu_model == config.arch.default_cpu_model() {
+        return Ok(());
+    }
+    let Some((vm, feature)) = config.vms.iter().find_map(|vm| needs(vm).map(|feature| (&vm.name, feature))) else { return Ok(()) };
+    match emulator::features(&config.cpu_model) {
+        Ok(features) if !features.names().contains(&feature) => Err(exit::usage(format!(
+            "{vm}: nested: CPU model {} has no FEAT_{feature}; expected one that has it, such as {} (`stile doctor` lists them)",
+            config.cpu_model,
+            config.arch.default_cpu_model()
+        ))),
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// A Linux kernel that is started without anything else gets the small system, because without any it would only panic.
@@ -143,7 +168,12 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
     let (kernel, bundled, linux) = match &vm.kernel {
         KernelSource::File(path) => {
             let kernel = read(path)?;
-            inner = image::guests(&kernel).into_iter().map(|name| Guest { name, system: None, inner: Vec::new() }).collect();
+            let names = image::guests(&kernel);
+            if !names.is_empty() && vm.techniques.nested == Nested::Off {
+                let what = "its kernel is an image of Stile, which needs an EL2; expected nested = true in its [[vm]], or --nested";
+                return Err(exit::usage(format!("{}: {what}", vm.name)));
+            }
+            inner = names.into_iter().map(|name| Guest { name, system: None, inner: Vec::new() }).collect();
             (kernel, None, false)
         }
         // What is only at hand is told without it.

@@ -8,7 +8,7 @@ use toml::{
 };
 
 use super::{
-    Mistake, Place, ablation,
+    Mistake, Mistakes, Place, ablation,
     draft::{Cpus, DomainDraft, Draft, Given, VmDraft},
 };
 
@@ -17,6 +17,8 @@ const MACHINE_KEYS: &[&str] = &["arch", "cpu", "cpus", "memory", "slice"];
 const VM_KEYS: &[&str] =
     &["append", "cpus", "domain", "exec", "initrd", "kernel", "memory", "name", "nested", "on_reset", "pinned", "techniques", "vcpus"];
 const DOMAIN_KEYS: &[&str] = &["append", "kernel", "memory", "vcpus"];
+/// The most unknown keys of one table that are named one by one: more are no slips.
+const MOST_UNKNOWN: usize = 20;
 const TECHNIQUE_KEYS: &[&str] = &["ablate", "apic_virtualization", "decode_cache", "nested", "wfi_passthrough"];
 
 /// Reads a draft; `None` if the text is not TOML at all, so that nothing more can be said about it.
@@ -24,7 +26,7 @@ pub fn draft(text: &str, mistakes: &mut Vec<Mistake>) -> Option<Draft> {
     let (document, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         // What is recovered from broken syntax would only give more mistakes that aren't there.
-        mistakes.extend(errors.iter().map(|error| syntax(text, error)));
+        mistakes.extend(errors.iter().take(Mistakes::MOST_SHOWN).map(|error| syntax(text, error)));
         return None;
     }
     let mut draft = Draft::default();
@@ -173,20 +175,25 @@ struct Table<'t> {
 impl<'t> Table<'t> {
     /// Notes the keys that are none of `keys`.
     fn new(name: &str, table: &'t DeTable<'t>, keys: &'static [&'static str], mistakes: &mut Vec<Mistake>) -> Self {
-        for key in table.keys() {
+        let mut unknown: Vec<_> = table.keys().filter(|key| !keys.contains(&&key.get_ref()[..])).collect();
+        unknown.sort_by_key(|key| key.span().start);
+        for (index, key) in unknown.iter().enumerate() {
             let word = key.get_ref();
-            if !keys.contains(&&word[..]) {
-                let what = format!("unknown key \"{word}\" in {name}");
-                let unused = keys.iter().copied().filter(|key| !table.contains_key(*key));
-                mistakes.push(
-                    Mistake::new(Place::Text(key.span()), what)
-                        .expected(match keys {
-                            [only] => (*only).to_owned(),
-                            _ => format!("one of {}", keys.join(", ")),
-                        })
-                        .similar_among(word, unused),
-                );
+            if index == MOST_UNKNOWN {
+                let what = format!("{} more unknown keys in {name}", unknown.len() - index);
+                mistakes.push(Mistake::new(Place::Text(key.span()), what));
+                break;
             }
+            let what = format!("unknown key \"{word}\" in {name}");
+            let unused = keys.iter().copied().filter(|key| !table.contains_key(*key));
+            mistakes.push(
+                Mistake::new(Place::Text(key.span()), what)
+                    .expected(match keys {
+                        [only] => (*only).to_owned(),
+                        _ => format!("one of {}", keys.join(", ")),
+                    })
+                    .similar_among(word, unused),
+            );
         }
         Self { table, keys }
     }
@@ -201,6 +208,7 @@ impl<'t> Table<'t> {
         self.table
             .keys()
             .map(|word| word.get_ref())
+            .take(MOST_UNKNOWN)
             .any(|word| !self.keys.contains(&&word[..]) && super::mistake::similar(word, [key]).is_some())
     }
 

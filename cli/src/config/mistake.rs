@@ -72,7 +72,7 @@ impl Mistake {
 }
 
 /// The one of `known` that is most like `written`, if it is like it at all.
-pub(super) fn similar<'k>(written: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+pub fn similar<'k>(written: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let distance = |word: &str| strsim::damerau_levenshtein(&written.to_lowercase(), &word.to_lowercase());
     known
         .into_iter()
@@ -100,6 +100,9 @@ impl Mistakes {
         Self { source, list }
     }
 
+    /// The most mistakes that are shown.
+    pub const MOST_SHOWN: usize = 50;
+
     /// How many there are.
     pub fn count(&self) -> usize {
         self.list.len()
@@ -108,7 +111,10 @@ impl Mistakes {
     /// Each mistake: `file:line:column: sentence`, or `--flag: sentence`, with the line of the file below it. With colours for a
     /// terminal if `colour`.
     pub fn render(&self, colour: bool) -> String {
-        let shown: Vec<String> = self.list.iter().map(|mistake| self.render_one(mistake, colour)).collect();
+        let mut shown: Vec<String> = self.list.iter().take(Self::MOST_SHOWN).map(|mistake| self.render_one(mistake, colour)).collect();
+        if let Some(more @ 1..) = self.list.len().checked_sub(Self::MOST_SHOWN) {
+            shown.push(format!("and {more} more"));
+        }
         shown.join("\n\n")
     }
 

@@ -29,7 +29,7 @@ pub mod units;
 mod value;
 
 pub use flags::Flags;
-pub use mistake::{Mistake, Mistakes, Place};
+pub use mistake::{Mistake, Mistakes, Place, similar};
 
 /// Physical memory that Stile needs beside the virtual machines' and the image: its own tables and stacks, at most this many bytes.
 pub const RESERVED: u64 = 64 << 20;

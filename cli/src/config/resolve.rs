@@ -37,7 +37,8 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
         mistakes.push(Mistake::new(extra.place.clone(), what).expected(format!("at most {MAX_VMS}")));
     }
     let mut vms: Vec<VmConfig> = Vec::new();
-    for (index, vm_draft) in draft.vms.iter().enumerate() {
+    // The mistakes of those that are too many would be too many, too.
+    for (index, vm_draft) in draft.vms.iter().take(MAX_VMS).enumerate() {
         if let (Arch::X86_64, Some(Given { value: true, place })) = (arch, &vm_draft.nested) {
             let what = "a virtual machine can't run others on x86_64 yet";
             mistakes.push(Mistake::new(place.clone(), what).expected("nested = false, or arch = \"aarch64\" in [machine]"));

@@ -41,7 +41,9 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
     let board = BOARD.get();
     log!("Stile {} on {}", env!("CARGO_PKG_VERSION"), board.model);
     if read_sysreg!("CurrentEL") != 2 << 2 {
-        crate::refuse("it was started at EL1: the machine must give it EL2 (QEMU: -M virt,virtualization=on)");
+        crate::refuse(
+            "it was started at EL1: the machine must give it EL2 (a VM of Stile: nested = true; QEMU: -M virt,virtualization=on)",
+        );
     }
     let used = image.start..blob.end;
     memory::setup(&board.ram, board.reserved.iter().chain([&dtb, &used]));

@@ -1,0 +1,42 @@
+//! Configurations that are refused by the command as a whole.
+
+mod common;
+
+use std::fmt::Write as _;
+use std::fs;
+
+use common::{World, end};
+
+/// The identification registers of a CPU model as the probe prints them, with this field of FEAT_NV in ID_AA64MMFR2_EL1.
+fn registers(nested: u64) -> Vec<u8> {
+    [0, 0, 0, 0, nested << 24, 0].into_iter().flat_map(u64::to_le_bytes).collect()
+}
+
+#[test]
+fn a_cpu_without_nesting_runs_no_hypervisor_in_a_vm() {
+    for (field, arguments, status) in [(0, "--nested", 2), (1, "--nested", 2), (1, "--nested=nv", 0), (2, "--nested", 0)] {
+        let world = World::new(&registers(field));
+        let words = ["check", "--kernel", "kernel", "--cpu", "cortex-a57", arguments];
+        let (ended, said) = end(&world.stile(&words).output().expect("it starts"));
+        assert_eq!(ended, status, "{field} {arguments}: {said}");
+        assert_eq!(said.contains("CPU model cortex-a57 has no FEAT_NV"), status == 2, "{said}");
+    }
+}
+
+#[test]
+fn very_many_mistakes_are_few_lines() {
+    let world = World::new(b"");
+    let mut text = String::new();
+    for key in 0..20_000 {
+        let _ = writeln!(text, "key{key} = 1");
+    }
+    for vm in 0..5_000 {
+        let _ = writeln!(text, "[[vm]]\nkernle = \"debian\"\nvcpus = {vm}");
+    }
+    fs::write(world.path("machine.toml"), text).expect("a file");
+    let (status, said) = end(&world.stile(&["check", "machine.toml"]).output().expect("it starts"));
+    assert_eq!(status, 2);
+    assert!(said.contains("machine.toml:1:1: unknown key \"key0\""), "{said}");
+    assert!(said.contains("19980 more unknown keys in the file") && said.contains("\nand "), "{said}");
+    assert!(said.lines().count() < 500, "{} lines", said.lines().count());
+}
