@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Arch, Flags, KernelSource};
 use crate::exit;
-use crate::session::Shown;
+use crate::session::{KEY_TABLE, Shown};
 
 /// Runs virtual machines on Stile, a bare-metal hypervisor, in an emulated Arm server or PC.
 #[derive(Debug, Parser)]
@@ -24,7 +24,7 @@ pub enum Command {
     /// Start Stile and its VMs on the emulator, and give the consoles to this terminal.
     ///
     /// With nothing else: Debian's newest arm64 kernel, with a shell from Debian's busybox.
-    #[command(after_help = exit::HELP)]
+    #[command(after_help = format!("{KEY_TABLE}\n\n{}", exit::HELP))]
     Run(RunArgs),
     /// Explain what a machine will look like: memory map, CPUs, interrupts and devices of each VM.
     Check(CheckArgs),

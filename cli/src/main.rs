@@ -9,7 +9,7 @@ use clap::Parser;
 use stile::args::{Cli, Command};
 use stile::config::Mistakes;
 use stile::out::Unwritable;
-use stile::{exit, out};
+use stile::{exit, hints, out};
 
 fn main() -> ExitCode {
     match stile() {
@@ -26,6 +26,7 @@ fn stile() -> Result<u8> {
         Ok(cli) => cli,
         Err(refusal) => {
             // Help and version go to standard output, usage errors to standard error with status 2, as clap has it.
+            let refusal = hints::better(refusal);
             let printed = refusal.print();
             if !refusal.use_stderr() {
                 printed.map_err(Unwritable)?;

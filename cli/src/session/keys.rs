@@ -1,11 +1,22 @@
 //! The keys that speak to the command and not to a guest.
 
-/// The key that starts a sequence: Ctrl-A.
+/// The key that starts a sequence: Ctrl-a.
 pub const ESCAPE: u8 = 0x01;
 
 /// What the keys are, for the user to read.
-pub const HELP: &str = "Ctrl-A x leave, Ctrl-A n next VM, Ctrl-A p previous VM, Ctrl-A 1 to 8 that VM, Ctrl-A ? list, \
-                        Ctrl-A Ctrl-A a literal Ctrl-A";
+pub const HELP: &str = "keys: Ctrl-a x leave, Ctrl-a n next VM, Ctrl-a p previous VM, Ctrl-a 1 to 8 that VM, Ctrl-a ? list, \
+                        Ctrl-a Ctrl-a a literal Ctrl-a";
+
+/// The keys as `run --help` shows them.
+pub const TABLE: &str = "\
+Keys on a terminal:
+  Ctrl-a x        leave: the machine ends
+  Ctrl-a n        the next VM's console
+  Ctrl-a p        the previous VM's console
+  Ctrl-a 1 to 8   the console of that VM
+  Ctrl-a ?        list the VMs and the keys
+  Ctrl-a Ctrl-a   Ctrl-a for the guest
+Ctrl-c goes to the guest. SIGQUIT makes Stile panic and say where it is.";
 
 /// What a key sequence asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -28,7 +28,7 @@ use stile_wire::Command;
 
 pub use exits::{Exits, SAME_MEMORY, Shown, catalogue};
 pub use input::catch_signals;
-pub use keys::HELP as KEYS;
+pub use keys::{HELP as KEYS, TABLE as KEY_TABLE};
 pub use tail::plain;
 
 use crate::emulator::{Emulator, Machine};

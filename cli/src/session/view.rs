@@ -155,7 +155,7 @@ impl<'a> View<'a> {
         *shown = vm;
         write!(
             self.out,
-            "\x1b[0m\r\n\x1b[7m stile: console of {name}, VM {} of {}; Ctrl-A ? lists the keys \x1b[0m\r\n",
+            "\x1b[0m\r\n\x1b[7m stile: console of {name}, VM {} of {}; Ctrl-a ? lists the keys \x1b[0m\r\n",
             vm + 1,
             names.len()
         )?;

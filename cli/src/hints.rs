@@ -1,0 +1,87 @@
+//! Hints for words on the command line that nobody knows.
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Error};
+
+use crate::args::Cli;
+use crate::config;
+
+/// What people look for under names of other programs, and what there is.
+const ELSEWHERE: [(&[&str], &str); 5] = [
+    (&["net", "netdev", "nic", "network"], "VMs have no network yet"),
+    (
+        &["disk", "drive", "hda", "cdrom", "blockdev", "volume"],
+        "VMs have no disks yet: the root file system is an initial RAM file system (--initrd)",
+    ),
+    (&["mem", "ram", "m"], "memory is given with --memory, such as --memory 512M"),
+    (&["cpus-per-vm", "cores", "c"], "virtual CPUs are given with --vcpus, physical ones with --smp"),
+    (&["nographic", "display", "serial", "console"], "the console is always on this terminal"),
+];
+
+/// Replaces the hints of a usage error: only words that are really alike are similar.
+pub fn better(mut error: Error) -> Error {
+    let text = |error: &Error, kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        _ => None,
+    };
+    match error.kind() {
+        ErrorKind::UnknownArgument => {
+            let Some(written) = text(&error, ContextKind::InvalidArg) else { return error };
+            let word = written.trim_start_matches('-').to_owned();
+            let guess = text(&error, ContextKind::SuggestedArg);
+            let hint = ELSEWHERE.iter().find(|(words, _)| words.contains(&&word[..])).map(|(_, hint)| *hint);
+            let is_like = |guess: String| config::similar(&word, [guess.trim_start_matches('-')]).is_some();
+            if hint.is_some() || !guess.is_some_and(is_like) {
+                // The usage names the guess, too.
+                error.remove(ContextKind::SuggestedArg);
+                error.remove(ContextKind::Usage);
+            }
+            if let Some(hint) = hint {
+                error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.to_owned().into()]));
+            }
+        }
+        ErrorKind::InvalidSubcommand => {
+            let Some(written) = text(&error, ContextKind::InvalidSubcommand) else { return error };
+            let cli = Cli::command();
+            let known = cli.get_subcommands().map(clap::Command::get_name);
+            if let Some(similar) = config::similar(&written, known) {
+                error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(vec![similar.to_owned()]));
+            }
+        }
+        _ => {}
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    fn said(words: &[&str]) -> String {
+        better(Cli::try_parse_from([&["stile"], words].concat()).unwrap_err()).render().to_string()
+    }
+
+    #[test]
+    fn only_words_that_are_alike_are_similar() {
+        let net = said(&["run", "--net"]);
+        assert!(net.contains("no network yet") && !net.contains("nested"), "{net}");
+        assert!(said(&["run", "--nestd"]).contains("--nested"));
+        assert!(said(&["run", "--vcpu", "2"]).contains("--vcpus"));
+        assert!(said(&["run", "--mem", "1G"]).contains("--memory 512M"));
+        assert!(!said(&["run", "--frobnicate"]).contains("similar"));
+    }
+
+    #[test]
+    fn a_slip_in_a_command_is_seen() {
+        assert!(said(&["rnu"]).contains("'run'"), "{}", said(&["rnu"]));
+        assert!(said(&["chek"]).contains("'check'"));
+        assert!(!said(&["frobnicate"]).contains("similar"));
+    }
+
+    #[test]
+    fn help_has_the_keys() {
+        assert!(said(&["run", "--help"]).contains("Ctrl-a x"));
+    }
+}
