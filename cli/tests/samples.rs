@@ -1,0 +1,98 @@
+//! Every sample of a configuration in the pages, and every example, is one that `stile check` takes.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{World, end};
+
+/// The repository.
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository")
+}
+
+/// The files in a folder of the repository, and in those below it, with this extension.
+fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut found: Vec<PathBuf> = entries
+        .flat_map(|path| match path.is_dir() {
+            true => files(&path, extension),
+            false => vec![path],
+        })
+        .filter(|path| path.extension().is_some_and(|found| found == extension))
+        .collect();
+    found.sort();
+    found
+}
+
+/// The blocks of code in a page, indented or fenced, that describe a machine.
+fn samples(page: &str) -> Vec<String> {
+    let mut blocks = vec![String::new()];
+    let mut fenced = false;
+    for line in page.lines() {
+        let fence = line.trim_start().starts_with("```");
+        fenced ^= fence;
+        let code = if fence {
+            None
+        } else if fenced {
+            Some(line)
+        } else {
+            line.strip_prefix("    ").or(line.is_empty().then_some(""))
+        };
+        match code {
+            Some(code) => blocks.last_mut().expect("one block").extend([code, "\n"]),
+            None => blocks.push(String::new()),
+        }
+    }
+    blocks.retain(|block| block.lines().any(|line| line.starts_with("[[vm]]")));
+    blocks
+}
+
+/// Makes the files that a configuration names: kernels, and machines of a Stile in a VM.
+fn provide(world: &World, text: &str) {
+    let words = text.lines().filter_map(|line| line.trim().strip_prefix("kernel = \"")?.split('"').next());
+    for word in words.filter(|word| !word.starts_with("debian") && *word != "stile") {
+        match word.strip_prefix("stile:") {
+            Some(inner) => fs::write(world.path(inner), "[[vm]]\nkernel = \"debian\"\n").expect("a file"),
+            None => {
+                fs::copy(world.path("kernel"), world.path(word)).expect("a file");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_samples_in_the_pages_pass() {
+    let mut pages = files(&repository().join("docs"), "md");
+    pages.push(repository().join("README.md"));
+    let mut count = 0;
+    for page in pages {
+        for text in samples(&fs::read_to_string(&page).expect("a page")) {
+            let world = World::new(b"");
+            provide(&world, &text);
+            fs::write(world.path("sample.toml"), &text).expect("a file");
+            let (status, said) = end(&world.stile(&["check", "sample.toml"]).output().expect("it starts"));
+            assert_eq!(status, 0, "{}:\n{text}\n{said}", page.display());
+            count += 1;
+        }
+    }
+    assert!(count >= 3, "only {count} samples were found");
+}
+
+#[test]
+fn the_examples_pass() {
+    for example in files(&repository().join("examples"), "toml") {
+        let text = fs::read_to_string(&example).expect("an example");
+        // In a world of its own, because an example may name files that its reader has to bring.
+        let world = World::new(b"");
+        for other in files(example.parent().expect("a folder"), "toml") {
+            fs::copy(&other, world.path(&other.file_name().expect("a name").to_string_lossy())).expect("a file");
+        }
+        let missing: Vec<&str> = text.lines().filter(|line| !line.contains("stile:")).collect();
+        provide(&world, &missing.join("\n"));
+        let name = example.file_name().expect("a name").to_string_lossy().into_owned();
+        let (status, said) = end(&world.stile(&["check", &name]).output().expect("it starts"));
+        assert_eq!(status, 0, "{}: {said}", example.display());
+    }
+}
