@@ -34,13 +34,20 @@ pub fn cargo(subcommand: &str, dir: &Path) -> Command {
     cargo_for(Arch::Aarch64, subcommand, dir)
 }
 
+/// A command of cargo's, in `dir`. It never changes a lock file: what is built is what was tested.
+pub fn locked(subcommand: &str, dir: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(dir).args([subcommand, "--locked"]);
+    command
+}
+
 /// A command of cargo's, in `dir`, for bare-metal programs of an architecture.
 ///
 /// Where the toolchain has no library for the target (distributions' packages don't), `core` and `alloc` are built from its sources.
 pub fn cargo_for(arch: Arch, subcommand: &str, dir: &Path) -> Command {
     let target = target(arch);
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(dir).arg(subcommand).args(["--target", target]);
+    let mut command = locked(subcommand, dir);
+    command.args(["--target", target]);
     if let Some(sysroot) = sysroot() {
         let libraries = sysroot.join("lib/rustlib");
         if !libraries.join(target).exists() {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
@@ -19,8 +18,8 @@ const LIBRARY: &str = "stile_counts";
 /// # Errors
 /// It doesn't compile.
 pub fn build() -> Result<PathBuf> {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(cargo::repository()).args(["build", "--release", "--package", PACKAGE, "--target-dir", "target"]);
+    let mut command = cargo::locked("build", &cargo::repository());
+    command.args(["--release", "--package", PACKAGE, "--target-dir", "target"]);
     let libraries = cargo::build(command, "the emulator's plugin")?;
     Ok(libraries.into_iter().find(|(name, _)| name == LIBRARY).context("cargo made no plugin")?.1)
 }

@@ -32,11 +32,8 @@ pub fn build_for(arch: Arch, name: &str) -> Result<Vec<u8>> {
     let target = target(arch);
     need_target(target)?;
     let repository = cargo::repository();
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command
-        .current_dir(repository.join("guests").join(name))
-        .args(["build", "--release", "--target", target])
-        .env("CARGO_TARGET_DIR", repository.join("target").join(name));
+    let mut command = cargo::locked("build", &repository.join("guests").join(name));
+    command.args(["--release", "--target", target]).env("CARGO_TARGET_DIR", repository.join("target").join(name));
     let programs = cargo::build(command, name)?;
     let path: PathBuf = programs.into_iter().find(|(program, _)| program == name).with_context(|| format!("cargo made no {name}"))?.1;
     std::fs::read(&path).with_context(|| format!("reading {}", path.display()))
