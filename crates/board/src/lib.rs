@@ -1,8 +1,8 @@
 //! The machine that a Stile guest sees: memory map, interrupt numbers and limits.
 //!
-//! The map is the one of QEMU's `virt` machine, which every guest kernel that matters already
-//! knows how to boot on. This crate is the one place of these numbers: the hypervisor emulates
-//! them, and `stile` writes them into the guest's device tree.
+//! The map is that of QEMU's `virt` machine, on which every relevant guest kernel boots. These
+//! numbers are defined nowhere else: the hypervisor emulates them, and the command `stile` writes
+//! them into the guest's device tree.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -25,27 +25,26 @@ pub const MAX_VCPUS: usize = 8;
 /// The most physical CPUs that Stile drives: CPU sets are 64-bit masks.
 pub const MAX_CPUS: usize = 64;
 
-/// The affinity part of `MPIDR_EL1` of virtual CPU `vcpu`: Aff0 is its number, Aff1 to Aff3 are 0.
+/// Returns the affinity fields of `MPIDR_EL1` of virtual CPU `vcpu`: Aff0 is its number, Aff1 to Aff3 are 0.
 ///
-/// It is also the `reg` of the CPU's node in the device tree, and what PSCI's `CPU_ON` takes as
-/// its target. Bits that are not affinity (`U`, `MT`, and bit 31, which reads as one) are not part
-/// of it.
+/// The value is also the `reg` of the CPU's node in the device tree, and the target of PSCI's `CPU_ON`. It
+/// excludes the bits that are not affinity (`U`, `MT`, and bit 31, which reads as one).
 #[inline]
 pub const fn mpidr(vcpu: usize) -> u64 {
     vcpu as u64 & 0xff
 }
 
-/// The virtual CPU that an affinity value names, if a virtual machine with `vcpus` CPUs has it.
+/// Returns the virtual CPU with this affinity, if a virtual machine with `vcpus` CPUs has it.
 ///
-/// `affinity` is a guest's input: `CPU_ON`'s target, or put together from `ICC_SGI1R_EL1`. Every
-/// bit outside Aff0 must be zero.
+/// `affinity` is guest input: `CPU_ON`'s target, or assembled from `ICC_SGI1R_EL1`. Every bit outside Aff0
+/// must be zero.
 #[inline]
 pub const fn vcpu_of_mpidr(affinity: u64, vcpus: usize) -> Option<usize> {
     if affinity < vcpus as u64 && affinity < MAX_VCPUS as u64 { Some(affinity as usize) } else { None }
 }
 
-/// The IPA of the first byte of virtual CPU `vcpu`'s redistributor: its `RD_base` frame, which its
-/// `SGI_base` frame follows.
+/// Returns the IPA of virtual CPU `vcpu`'s redistributor: its `RD_base` frame, which its `SGI_base` frame
+/// follows.
 #[inline]
 pub const fn gicr_base(vcpu: usize) -> u64 {
     map::GICR_BASE + vcpu as u64 * map::GICR_STRIDE

@@ -29,10 +29,10 @@ pub const RAM_GRANULE: u64 = 0x20_0000;
 /// The most RAM that a virtual machine has: it ends at 256 GiB, as on QEMU's `virt`.
 pub const RAM_MAX: u64 = 0x40_0000_0000 - RAM_BASE;
 
-/// How far into RAM a flat binary (neither an arm64 `Image` nor an ELF file) is put.
+/// Offset in RAM at which a flat binary (neither an arm64 `Image` nor an ELF file) is loaded.
 pub const FLAT_OFFSET: u64 = 0x8_0000;
 
-/// Whether `size` is an amount of RAM that a virtual machine can have.
+/// Whether a virtual machine can have `size` bytes of RAM.
 #[inline]
 pub const fn is_ram_size(size: u64) -> bool {
     size >= RAM_GRANULE && size <= RAM_MAX && size.is_multiple_of(RAM_GRANULE)
@@ -45,7 +45,7 @@ pub const fn ram_contains(ram: u64, gpa: u64, len: u64) -> bool {
     contains(RAM_BASE, ram, gpa, len)
 }
 
-/// As [`ram_contains`], for RAM that begins at `base`.
+/// Whether the `len` bytes at `gpa` lie in `ram` bytes of RAM at `base`, as [`ram_contains`].
 #[inline]
 pub const fn contains(base: u64, ram: u64, gpa: u64, len: u64) -> bool {
     match gpa.checked_sub(base) {

@@ -1,48 +1,48 @@
-//! The machine that x86-64 guests see: a PC of which only what kernels need is there.
+//! The PC that x86-64 guests see, reduced to the devices that kernels need.
 
 use core::ops::Range;
 
-/// Guest-physical addresses from here to [`HIGH_RAM`] are devices'.
+/// Guest-physical addresses from here to [`HIGH_RAM`] belong to devices.
 pub const RAM_LIMIT: u64 = 0xc000_0000;
-/// RAM that has no place below [`RAM_LIMIT`] goes on here: 4 GiB.
+/// RAM that does not fit below [`RAM_LIMIT`] continues here: 4 GiB.
 pub const HIGH_RAM: u64 = 1 << 32;
 
-/// Where `size` bytes of RAM are: below the devices, and above them, which may be none.
+/// Returns the ranges of `size` bytes of RAM: below the devices and above them. The second may be empty.
 pub const fn ram(size: u64) -> [Range<u64>; 2] {
     let low = if size < RAM_LIMIT { size } else { RAM_LIMIT };
     [0..low, HIGH_RAM..HIGH_RAM + (size - low)]
 }
 
-/// Local APIC, where each vCPU finds its own.
+/// Local APIC: each vCPU accesses its own here.
 pub const LOCAL_APIC: u64 = 0xfee0_0000;
 /// I/O APIC.
 pub const IO_APIC: u64 = 0xfec0_0000;
-/// The first serial port's input of the I/O APIC.
+/// I/O APIC input of the first serial port.
 pub const COM1_INPUT: u32 = 4;
-/// The clock's.
+/// I/O APIC input of the clock.
 pub const CLOCK_INPUT: u32 = 8;
-/// The 8254's, which is line 0 of the 8259s.
+/// I/O APIC input of the 8254, which is line 0 of the 8259s.
 pub const TIMER_INPUT: u32 = 2;
-/// That of ACPI's fixed events.
+/// I/O APIC input of ACPI's fixed events.
 pub const ACPI_INPUT: u32 = 9;
-/// Where the clock's memory has the century.
+/// CMOS index of the century.
 pub const CENTURY: u8 = 0x32;
-/// Memory for test programs: a device, which keeps what is written.
+/// A device for test programs that behaves as memory: every access exits.
 pub const TEST_MEMORY: Range<u64> = 0xff00_0000..0xff01_0000;
-/// `SLP_TYP` that turns the machine off, in the sleep control register.
+/// `SLP_TYP` of S5 in the sleep control register: power-off.
 pub const SLEEP_TYPE_OFF: u8 = 5;
-/// That of S3, of which the tables don't tell: RAM is kept, and the machine wakes at once.
+/// `SLP_TYP` of S3, not announced in the tables: RAM is kept, and the machine wakes at once.
 pub const SLEEP_TYPE_S3: u8 = 1;
-/// ACPI's tables, as the command makes them: the root pointer is here.
+/// ACPI's root pointer, with the tables behind it. The command `stile` builds them.
 pub const ACPI_TABLES: u64 = 0xf_8000;
-/// ACPI's firmware control structure, in which a guest says where it wakes.
+/// ACPI's firmware control structure, which holds the guest's waking vector.
 pub const FACS: u64 = ACPI_TABLES + 0x40;
 
 /// I/O ports.
 pub mod port {
     /// First serial port, a 16550: eight ports.
     pub const COM1: u16 = 0x3f8;
-    /// Its line status.
+    /// Line status of the first serial port.
     pub const COM1_STATUS: u16 = COM1 + 5;
     /// The first port beyond it.
     pub const COM1_END: u16 = COM1 + 8;
@@ -66,19 +66,19 @@ pub mod port {
     pub const SLEEP_STATUS: u16 = 0x601;
     /// Reset control register: bit 2 resets the machine.
     pub const RESET: u16 = 0xcf9;
-    /// A value that does.
+    /// A value with that bit set.
     pub const RESET_VALUE: u8 = 0x06;
-    /// Where test programs write their status to end the machine, as on QEMU with `isa-debug-exit`.
+    /// Test programs write their status here to end the machine, as on QEMU with `isa-debug-exit`.
     pub const DEBUG_EXIT: u16 = 0xf4;
-    /// The firmware's configuration, as on QEMU: what is read, and its bytes.
+    /// fw_cfg, as on QEMU: the selector, then the data port.
     pub const FW_CFG: u16 = 0x510;
     /// The first port beyond it.
     pub const FW_CFG_END: u16 = FW_CFG + 2;
-    /// A word that keeps what is written, for test programs, as on QEMU with `pc-testdev`: four ports.
+    /// A 32-bit register for test programs, as on QEMU with `pc-testdev`: four ports.
     pub const TEST_WORD: u16 = 0xe0;
     /// The first port beyond it.
     pub const TEST_WORD_END: u16 = TEST_WORD + 4;
-    /// Interrupt lines that test programs move: a port each.
+    /// Interrupt lines that test programs drive: one port per line.
     pub const TEST_LINES: u16 = 0x2000;
     /// The first port beyond them.
     pub const TEST_LINES_END: u16 = TEST_LINES + 24;

@@ -1,8 +1,8 @@
-//! What a guest finds at an address.
+//! Decoding of guest-physical addresses into devices and RAM.
 
 use crate::{MAX_VCPUS, map};
 
-/// What the guest board has at an IPA. Offsets are bytes from the start of the region.
+/// The part of the guest board at an IPA. Offsets are bytes from the start of the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Region {
     /// The interrupt controller's distributor.
@@ -12,7 +12,7 @@ pub enum Region {
     },
     /// The redistributor of one virtual CPU.
     Gicr {
-        /// Whose redistributor: less than [`MAX_VCPUS`]. The virtual machine may have fewer CPUs.
+        /// The redistributor's vCPU: less than [`MAX_VCPUS`]. The virtual machine may have fewer CPUs.
         vcpu: u8,
         /// Less than [`map::GICR_STRIDE`]; the `SGI_base` frame starts at 64 KiB.
         offset: u32,
@@ -27,23 +27,23 @@ pub enum Region {
         /// Less than [`map::PL031_SIZE`].
         offset: u32,
     },
-    /// Where RAM may be: the virtual machine may have less of it ([`map::ram_contains`]).
+    /// Possible RAM: the virtual machine may have less of it ([`map::ram_contains`]).
     Ram {
         /// Less than [`map::RAM_MAX`].
         offset: u64,
     },
-    /// Nothing.
+    /// Unassigned.
     None,
 }
 
 impl Region {
-    /// What is at `ipa`.
+    /// Returns the region of `ipa`.
     ///
-    /// A few compares on one register: no table. What an access spans beyond `ipa` is the caller's
-    /// to check; an access of a power-of-two size that is aligned to it never leaves its region.
+    /// Compiles to a few compares without a table. The caller checks the end of the access; an access of a power-of-two size that is
+    /// aligned to it never leaves its region.
     #[inline]
     pub const fn of(ipa: u64) -> Region {
-        // The interrupt controller comes first: it is what running guests touch most.
+        // The interrupt controller first: running guests access it most.
         let gicd = ipa.wrapping_sub(map::GICD_BASE);
         if gicd < map::GICD_SIZE {
             return Region::Gicd { offset: gicd as u32 };

@@ -1,12 +1,12 @@
-//! The tables of the Advanced Configuration and Power Interface (ACPI Specification 6.5) that a hypervisor needs: where the CPUs and
-//! interrupt controllers are (MADT), and how the machine is turned off (FADT, and the `_S5_` object of the DSDT).
+//! ACPI tables that a hypervisor needs (ACPI Specification 6.5): CPUs and interrupt controllers (MADT), and power-off (FADT, and the
+//! `_S5_` object of the DSDT).
 
 use heapless::Vec;
 
 use crate::Memory;
 use crate::bytes::{u8_at, u16_at, u32_at, u64_at};
 
-/// The most CPUs that are listed.
+/// The most CPUs that [`Tables::cpus`] holds.
 pub const MAX_CPUS: usize = 64;
 /// The longest table that is read, in bytes.
 const TABLE_MAX: u32 = 1 << 20;
@@ -22,7 +22,7 @@ pub struct IoApic {
     pub first: u32,
 }
 
-/// An ISA interrupt that is not where it would be by its number.
+/// An ISA interrupt whose global system interrupt differs from its number (Interrupt Source Override).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Override {
     /// The ISA interrupt.
@@ -33,31 +33,31 @@ pub struct Override {
     pub flags: u16,
 }
 
-/// How the machine is turned off: `SLP_TYP` and `SLP_EN` go into one or two registers in I/O space.
+/// The writes that turn the machine off: `SLP_TYP` and `SLP_EN` to one or two registers in I/O space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PowerOff {
-    /// Port and value, for PM1a and, if there is one, PM1b.
+    /// Port and value, for PM1a and, if present, PM1b.
     pub writes: [Option<(u16, u16)>; 2],
 }
 
-/// What the tables say.
+/// Contents of the tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tables {
-    /// APIC identifiers of the CPUs that can be used, in the tables' order.
+    /// APIC IDs of the enabled CPUs, in the tables' order.
     pub cpus: Vec<u32, MAX_CPUS>,
     /// I/O interrupt controllers.
     pub io_apics: Vec<IoApic, 8>,
-    /// Overrides.
+    /// Interrupt source overrides.
     pub overrides: Vec<Override, 16>,
-    /// How to turn the machine off.
+    /// The power-off sequence, if the tables describe it.
     pub power_off: Option<PowerOff>,
 }
 
 impl Tables {
-    /// Finds the tables as a BIOS leaves them, and reads them.
+    /// Finds the tables where a BIOS puts them, and parses them.
     ///
     /// # Errors
-    /// In words, if there are none, or no MADT among them.
+    /// A sentence for the operator: no root table, or no MADT.
     pub fn read(memory: &impl Memory) -> Result<Self, &'static str> {
         let (root, wide) = root(memory).ok_or("the firmware has no ACPI tables")?;
         let root = table(memory, root).ok_or("the ACPI tables' root can't be read")?;
@@ -79,14 +79,14 @@ impl Tables {
         if madt { Ok(tables) } else { Err("the firmware's ACPI tables name no interrupt controllers (MADT)") }
     }
 
-    /// Multiple APIC Description Table.
+    /// Parses the Multiple APIC Description Table.
     fn read_madt(&mut self, bytes: &[u8]) {
         let mut rest = bytes.get(HEADER + 8..).unwrap_or(&[]);
         while let [kind, length, ..] = *rest
             && length >= 2
             && let Some((entry, after)) = rest.split_at_checked(length.into())
         {
-            // Beyond the room that there is, entries are left out.
+            // Entries beyond a list's capacity are dropped.
             let _ = self.read_controller(kind, entry);
             rest = after;
         }
@@ -116,15 +116,15 @@ impl Tables {
         Some(())
     }
 
-    /// Where an ISA interrupt is: its global system interrupt and flags.
+    /// Returns the global system interrupt and the MPS INTI flags of an ISA interrupt.
     pub fn isa(&self, number: u8) -> (u32, u16) {
         self.overrides.iter().find(|moved| moved.isa == number).map_or((number.into(), 0), |moved| (moved.gsi, moved.flags))
     }
 }
 
-/// The root table's address, and whether its entries have 64 bits: "Finding the RSDP on IA-PC Systems".
+/// Returns the root table's address and whether its entries have 64 bits ("Finding the RSDP on IA-PC Systems").
 fn root(memory: &impl Memory) -> Option<(u64, bool)> {
-    // The BIOS Data Area has the segment of the Extended BIOS Data Area.
+    // The BIOS Data Area holds the segment of the Extended BIOS Data Area.
     let extended = memory.bytes(0x40e, 2).and_then(|bytes| u16_at(bytes, 0)).map_or(0, |segment| u64::from(segment) << 4);
     let areas = [(extended, 1024), (0xe_0000, 0x2_0000)];
     let rsdp = areas.into_iter().filter(|&(start, _)| start != 0).find_map(|(start, len)| {
@@ -142,7 +142,7 @@ fn is_rsdp(bytes: &[u8]) -> bool {
     bytes.starts_with(b"RSD PTR ") && bytes.get(..20).is_some_and(|first| sum(first) == 0)
 }
 
-/// A whole table, header included.
+/// Returns a whole table, header included, if its length and checksum are valid.
 fn table(memory: &impl Memory, address: u64) -> Option<&[u8]> {
     let length = u32_at(memory.bytes(address, HEADER)?, 4)?;
     let bytes = memory.bytes(address, length.min(TABLE_MAX) as usize)?;
@@ -153,7 +153,7 @@ fn sum(bytes: &[u8]) -> u8 {
     bytes.iter().fold(0, |sum, byte| sum.wrapping_add(*byte))
 }
 
-/// From the Fixed ACPI Description Table.
+/// Returns the power-off sequence of the Fixed ACPI Description Table.
 fn power_off(memory: &impl Memory, fadt: &[u8]) -> Option<PowerOff> {
     const SLP_EN: u16 = 1 << 13;
     let dsdt = table(memory, u32_at(fadt, 40)?.into())?;
@@ -165,13 +165,13 @@ fn power_off(memory: &impl Memory, fadt: &[u8]) -> Option<PowerOff> {
     Some(PowerOff { writes: [register(64, types[0]), register(68, types[1])] })
 }
 
-/// `SLP_TYPa` and `SLP_TYPb` of the object `_S5_`: a package of constants that every firmware writes in the same few encodings, so that
-/// it can be found without an interpreter of AML ("ACPI Machine Language", DefName and DefPackage).
+/// Returns `SLP_TYPa` and `SLP_TYPb` of the object `_S5_`. Every firmware encodes this package of constants in the same few ways, so no
+/// AML interpreter is needed ("ACPI Machine Language", DefName and DefPackage).
 fn soft_off(dsdt: &[u8]) -> Option<[u8; 2]> {
     const PACKAGE: u8 = 0x12;
     let name = dsdt.windows(5).position(|window| &window[..4] == b"_S5_" && window[4] == PACKAGE)?;
     let length = dsdt.get(name + 5)?;
-    // PkgLength has as many further bytes as its two highest bits say; then comes the number of elements.
+    // PkgLength's two highest bits count its further bytes; the number of elements follows.
     let mut at = name + 5 + 1 + usize::from(length >> 6) + 1;
     let mut element = || {
         let op = *dsdt.get(at)?;
@@ -256,19 +256,19 @@ mod tests {
     }
 
     #[test]
-    fn without_tables_it_is_said_so() {
+    fn missing_tables_are_an_error() {
         assert!(Tables::read(&Flat(vec![0; 1 << 20])).is_err());
         assert!(Tables::read(&Flat(vec![])).is_err());
         let mut memory = machine();
-        // A table whose sum is wrong does not count.
+        // A table with a wrong checksum is ignored.
         memory.0[0x1000 + HEADER] ^= 1;
         assert!(Tables::read(&memory).is_err());
     }
 
     proptest! {
-        /// Damage anywhere is an error or a difference, never a panic.
+        /// Corruption anywhere yields an error or different contents, never a panic.
         #[test]
-        fn damage_is_harmless(at in 0usize..0x5000, length in 0usize..64, value: u8) {
+        fn corrupt_tables_do_not_panic(at in 0usize..0x5000, length in 0usize..64, value: u8) {
             let mut memory = machine();
             memory.0[at..at + length].fill(value);
             let _ = Tables::read(&memory);

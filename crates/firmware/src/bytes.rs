@@ -1,4 +1,4 @@
-//! Little-endian numbers out of bytes that may be too few.
+//! Bounds-checked reads of little-endian integers.
 
 pub fn u8_at(bytes: &[u8], at: usize) -> Option<u8> {
     bytes.get(at).copied()

@@ -1,7 +1,7 @@
-//! What a PC's firmware and boot loader say about the machine: ACPI tables ([`acpi`]) and Multiboot information ([`multiboot`]).
+//! Parsers for a PC's ACPI tables ([`acpi`]) and Multiboot information ([`multiboot`]).
 //!
-//! Both lie in physical memory, which is reached through [`Memory`]. Nothing is believed that could make the reader go wrong: lengths are
-//! checked before they are followed, and what is malformed is an error or is left out. (The crate `acpi` needs an unstable compiler.)
+//! Both lie in physical memory, accessed through [`Memory`], and are untrusted: lengths are checked before use, and malformed entries
+//! are errors or are skipped. (The crate `acpi` is not used because it needs an unstable compiler.)
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -12,8 +12,8 @@ pub mod acpi;
 mod bytes;
 pub mod multiboot;
 
-/// Physical memory, as the reader of tables sees it.
+/// Read access to physical memory.
 pub trait Memory {
-    /// `len` bytes from a physical address on; nothing if not all of them can be read.
+    /// Returns `len` bytes at a physical address, or `None` if any of them is not readable memory.
     fn bytes(&self, address: u64, len: usize) -> Option<&[u8]>;
 }

@@ -1,11 +1,11 @@
-//! The boot loader's information: Multiboot Specification 0.6.96, "Boot information format".
+//! Boot information of a Multiboot loader (Multiboot Specification 0.6.96, "Boot information format").
 
 use core::ops::Range;
 
 use crate::Memory;
 use crate::bytes::{u32_at, u64_at};
 
-/// What the loader leaves in EAX.
+/// EAX at entry from a Multiboot loader.
 pub const MAGIC: u32 = 0x2bad_b002;
 
 /// Bit of `flags`: `mmap_*` are valid.
@@ -18,7 +18,7 @@ const RAM: u32 = 1;
 /// Calls `found` for each range of RAM in the map of the information at `info`.
 ///
 /// # Errors
-/// In words, if there is no map that can be read.
+/// A sentence for the operator: the map is missing or not readable.
 pub fn ram(memory: &impl Memory, info: u64, mut found: impl FnMut(Range<u64>)) -> Result<(), &'static str> {
     let header = memory.bytes(info, 52).ok_or("the boot loader's information is out of reach")?;
     let word = |at| u32_at(header, at).unwrap_or(0);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_map_it_is_said_so() {
+    fn a_missing_map_is_an_error() {
         assert!(ram(&information(&[], 0), 0, |_| ()).is_err());
         assert!(ram(&Flat(vec![0; 8]), 0, |_| ()).is_err());
     }

@@ -14,7 +14,7 @@ pub struct PageFault {
 pub struct ErrorCode(pub u32);
 
 impl ErrorCode {
-    /// A translation was there, and forbade the access.
+    /// The fault is a protection violation of a present translation.
     pub const PRESENT: u32 = 1 << 0;
     /// The access was a write.
     pub const WRITE: u32 = 1 << 1;
@@ -25,7 +25,7 @@ impl ErrorCode {
     /// The access was an instruction fetch.
     pub const FETCH: u32 = 1 << 4;
 
-    /// Are all these bits set?
+    /// Whether all these bits are set.
     pub const fn has(self, bits: u32) -> bool {
         self.0 & bits == bits
     }

@@ -1,22 +1,19 @@
-//! An x86 guest's own address translation, done in software: from a linear address to the
-//! guest-physical one, or to the page fault that the processor would raise
-//! (Intel SDM volume 3, chapter "Paging").
+//! Page-table walks of x86 guests: translates a linear address to a guest-physical one, or to the page fault that the processor would
+//! raise (Intel SDM volume 3, chapter "Paging").
 //!
-//! The hypervisor needs it when it does what the processor would have done: to fetch the bytes of an
-//! instruction that it emulates, and to reach that instruction's operands.
+//! The instruction emulator fetches instructions and accesses their operands with it.
 //!
-//! - [`Paging`] says how the guest's registers configure translation;
-//! - [`translate`] walks the tables for an access of any kind, sets accessed and dirty flags as the
-//!   processor does, and gives the exact error code of a fault;
-//! - [`trail`] finds where code lies, and keeps the way there, so that a look at a few words tells whether it is still
-//!   the same.
+//! - [`Paging`] is the translation regime that the guest's registers configure.
+//! - [`translate`] walks the tables for an access, sets accessed and dirty flags as the processor does, and returns the exact error code
+//!   of a fault.
+//! - [`trail`] translates the address of an instruction and records the table entries used, so that comparing a few words shows whether
+//!   the translation still holds.
 //!
-//! All tables lie in guest memory, reached through [`GuestMemory`]; whatever they hold is followed
-//! for five levels at most, and can end in nothing worse than a page fault for the guest.
+//! All tables lie in guest memory, accessed through [`GuestMemory`], and are untrusted. A walk follows at most five levels; garbage
+//! can cause nothing worse than a page fault in the guest.
 //!
-//! # Left out
-//! Protection keys and shadow stacks (CR4.PKE, CR4.PKS, CR4.CET): a hypervisor that uses this crate
-//! must not offer them to its guests.
+//! # Limits
+//! Protection keys and shadow stacks (CR4.PKE, CR4.PKS, CR4.CET) are not supported: the hypervisor must not offer them to guests.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -44,9 +41,9 @@ pub(crate) mod entry {
     /// The entry maps a page: reserved in entries of levels 4 and 5.
     pub const LARGE: u64 = 1 << 7;
     pub const NO_EXECUTE: u64 = 1 << 63;
-    /// Bits 51:12, the most that a physical address can have.
+    /// Bits 51:12: the architectural maximum of a physical address.
     pub const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 }
 
-/// The bytes of the smallest page.
+/// Size of the smallest page in bytes.
 pub const PAGE: u64 = 4096;

@@ -8,12 +8,12 @@ use core::cell::RefCell;
 
 use crate::{GuestMemory, PAGE};
 
-/// Memory of a guest that is not there.
+/// Simulated guest memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Memory(RefCell<Vec<u8>>);
 
 impl Memory {
-    /// `size` bytes of zeros; a multiple of 4 KiB.
+    /// Creates `size` zeroed bytes; `size` is a multiple of 4 KiB.
     pub fn new(size: usize) -> Self {
         Self(RefCell::new(vec![0; size]))
     }
@@ -21,7 +21,7 @@ impl Memory {
     /// Writes bytes.
     ///
     /// # Panics
-    /// If they don't lie in the memory.
+    /// The range is not in the memory.
     pub fn put(&self, address: u64, bytes: &[u8]) {
         self.0.borrow_mut()[address as usize..][..bytes.len()].copy_from_slice(bytes);
     }
@@ -42,7 +42,7 @@ impl Memory {
 }
 
 impl GuestMemory for Memory {
-    /// An address that there is, or [`ZEROS`](GuestMemory::ZEROS).
+    /// A valid address, or [`ZEROS`](GuestMemory::ZEROS).
     type Place = u64;
 
     const ZEROS: u64 = u64::MAX;

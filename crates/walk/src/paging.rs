@@ -1,8 +1,8 @@
-//! How a guest's registers configure its translation.
+//! The translation regime that a guest's registers configure.
 
 use crate::entry;
 
-/// The registers that decide how addresses are translated.
+/// The registers that control address translation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Registers {
     /// CR0.
@@ -13,50 +13,49 @@ pub struct Registers {
     pub cr4: u64,
     /// IA32_EFER.
     pub efer: u64,
-    /// The page-directory-pointer-table entries that PAE paging holds in the processor; not used
-    /// otherwise.
+    /// The page-directory-pointer-table entries that the processor holds under PAE paging; unused otherwise.
     pub pdpte: [u64; 4],
 }
 
-/// What the guest's CPUID says that translation depends on.
+/// CPUID features of the guest that affect translation.
 #[derive(Clone, Copy, Debug)]
 pub struct Features {
     /// Physical-address width, 32 to 52 bits.
     pub physical_bits: u8,
     /// 1 GiB pages.
     pub page_1g: bool,
-    /// Pages of 4 MiB reach above 4 GiB (PSE-36).
+    /// 4 MiB pages can map addresses above 4 GiB (PSE-36).
     pub pse36: bool,
 }
 
-/// The shape of the tables.
+/// The paging mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tables {
-    /// No paging: a linear address is the physical one.
+    /// No paging: linear addresses are physical addresses.
     Off,
-    /// Two levels of four-byte entries; pages of 4 MiB where `pse` is set.
+    /// 32-bit paging: two levels of four-byte entries; 4 MiB pages if `pse` is set.
     Bits32 {
         /// CR4.PSE.
         pse: bool,
     },
-    /// The processor's four pointers, then two levels of eight-byte entries.
+    /// PAE paging: the processor's four PDPTEs, then two levels of eight-byte entries.
     Pae([u64; 4]),
-    /// Four levels.
+    /// 4-level paging.
     Level4,
-    /// Five levels.
+    /// 5-level paging.
     Level5,
 }
 
-/// A guest's translation, ready for walks.
+/// A guest's translation regime, prepared for walks.
 #[derive(Clone, Copy, Debug)]
 pub struct Paging {
     pub(crate) tables: Tables,
-    /// The physical address of the first table.
+    /// Physical address of the root table.
     pub(crate) root: u64,
-    /// Bits that are reserved in an eight-byte entry of any level.
+    /// Reserved bits of eight-byte entries at every level.
     pub(crate) reserved: u64,
     pub(crate) physical: u64,
-    /// The root, but for PAE paging, and in bits 4:0 the shape of the tables and the rules of fetching.
+    /// The root (0 under PAE paging), with the paging mode and the fetch rules in bits 4:0.
     mode: u64,
     pub(crate) no_execute: bool,
     pub(crate) write_protect: bool,
@@ -77,7 +76,7 @@ const EFER_LMA: u64 = 1 << 10;
 const EFER_NXE: u64 = 1 << 11;
 
 impl Paging {
-    /// The translation that these registers ask for.
+    /// Returns the translation regime of these registers.
     pub const fn new(registers: &Registers, features: Features) -> Self {
         let Registers { cr0, cr3, cr4, efer, pdpte } = *registers;
         let tables = if cr0 & CR0_PG == 0 {
@@ -91,9 +90,9 @@ impl Paging {
         } else {
             Tables::Level5
         };
-        // 32-bit paging has no such bit, whatever EFER says.
+        // 32-bit paging has no execute-disable bit, whatever EFER.NXE is.
         let no_execute = efer & EFER_NXE != 0 && cr4 & CR4_PAE != 0;
-        // A width that no processor has is taken for the nearest that one can have.
+        // Clamp to the architectural range.
         let bits = if features.physical_bits < 32 {
             32
         } else if features.physical_bits > 52 {
@@ -102,7 +101,7 @@ impl Paging {
             features.physical_bits
         };
         let physical = (1 << bits) - 1;
-        // PAE paging reserves bits 62:52 too; the other forms ignore them.
+        // PAE paging also reserves bits 62:52; the other modes ignore them.
         let ignored = if matches!(tables, Tables::Pae(_)) { entry::NO_EXECUTE } else { !entry::ADDRESS };
         let reserved = !physical & !ignored & !0xfff | if no_execute { 0 } else { entry::NO_EXECUTE };
         let shape = match tables {
@@ -130,35 +129,35 @@ impl Paging {
         paging.with_root(cr3)
     }
 
-    /// The same with another CR3. With PAE paging that does not read the four pointers anew.
+    /// Returns this regime with another CR3. Under PAE paging the four PDPTEs stay unchanged.
     #[inline]
     #[must_use]
     pub const fn with_root(mut self, cr3: u64) -> Self {
         self.root = cr3 & entry::ADDRESS & self.physical;
-        // With PAE paging CR3 says nothing.
+        // Under PAE paging the PDPTEs replace CR3.
         let root = if matches!(self.tables, Tables::Pae(_)) { 0 } else { self.root };
         self.mode = self.mode & !entry::ADDRESS | root;
         self
     }
 
-    /// The shape of the tables.
+    /// The paging mode.
     pub const fn tables(&self) -> Tables {
         self.tables
     }
 
-    /// The physical address of the first table.
+    /// Physical address of the root table.
     pub const fn root(&self) -> u64 {
         self.root
     }
 
-    /// All that decides how code is found, beside the tables' contents and the [`pointer`](Self::pointer): equal numbers mean
-    /// equal walks, for the same linear address, privilege and [`Features`]. Bits 11:8 and 63:52 are zero.
+    /// A key of everything that affects a fetch's walk except the tables' contents and the [`pointer`](Self::pointer). Equal keys mean
+    /// equal walks for the same linear address, privilege and [`Features`]. Bits 11:8 and 63:52 are zero.
     #[inline]
     pub const fn mode(&self) -> u64 {
         self.mode
     }
 
-    /// With PAE paging the physical address of the first table for a linear address, which the processor holds itself; else 0.
+    /// The table address in the PDPTE of a linear address under PAE paging; otherwise 0.
     #[inline]
     pub const fn pointer(&self, linear: u64) -> u64 {
         match self.tables {
@@ -167,7 +166,7 @@ impl Paging {
         }
     }
 
-    /// Can `linear` not be an address at all? It then ends in #GP or #SS before any walk.
+    /// Whether `linear` is not canonical. Such an access raises #GP or #SS before any walk.
     #[inline]
     pub const fn non_canonical(&self, linear: u64) -> bool {
         let unused = match self.tables {

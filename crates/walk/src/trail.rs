@@ -1,13 +1,13 @@
-//! The walk for code, and the way that it took.
+//! Translation of instruction addresses, with the table entries used.
 
 use crate::translate::walk;
 use crate::{Access, GuestMemory, Kind, PAGE, PageFault, Paging};
 
-/// Where code lies, and the entries of the tables that lead there.
+/// The guest-physical address of code, and the table entries of its translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trail {
     address: u64,
-    /// Address and value of each entry, from the root on.
+    /// Address and value of each entry, from the root down.
     entries: [(u64, u64); 5],
     count: u8,
     narrow: bool,
@@ -20,26 +20,26 @@ impl Trail {
         self.address
     }
 
-    /// Address and value of each entry, from the root on. While they all hold what they held, the same linear address leads,
-    /// by the same [`Paging::mode`] and [`Paging::pointer`], to the same place with the same rights.
+    /// Address and value of each entry, from the root down. While all of them are unchanged, the same linear address with the same
+    /// [`Paging::mode`] and [`Paging::pointer`] translates to the same address with the same rights.
     #[inline]
     pub fn entries(&self) -> &[(u64, u64)] {
         self.entries.get(..self.count.into()).unwrap_or(&[])
     }
 
-    /// Are they entries of four bytes?
+    /// Whether the entries have four bytes.
     pub const fn narrow(&self) -> bool {
         self.narrow
     }
 
-    /// The pages of the tables, from the root on.
+    /// The pages of the tables, from the root down.
     pub fn tables(&self) -> impl Iterator<Item = u64> {
         self.entries().iter().map(|(address, _)| address & !(PAGE - 1))
     }
 }
 
-/// Where the code at `linear` lies, or the fault of fetching it. Marks no entry as accessed: the processor did
-/// so when it fetched the instruction that is now emulated.
+/// Translates the address of an instruction fetch. Sets no accessed flags: the processor did so when it fetched the instruction that is
+/// now emulated.
 pub fn trail(memory: &impl GuestMemory, paging: &Paging, linear: u64, user: bool) -> Result<Trail, PageFault> {
     let access = Access { kind: Kind::Fetch, user, smap_override: false };
     Ok(match walk(memory, paging, linear, access)? {

@@ -1,49 +1,47 @@
-//! The walk for an access of any kind.
+//! The page-table walk.
 
 use crate::entry::{ACCESSED, ADDRESS, DIRTY, LARGE, NO_EXECUTE, PRESENT, USER, WRITABLE};
 use crate::{ErrorCode, GuestMemory, PAGE, PageFault, Paging, Tables};
 
-/// What an access does.
+/// The kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Reads data.
+    /// A data read.
     Read,
-    /// Writes data, or reads it to write it back.
+    /// A data write or a read-modify-write.
     Write,
-    /// Fetches an instruction.
+    /// An instruction fetch.
     Fetch,
 }
 
-/// An access and who makes it.
+/// An access and its privilege.
 #[derive(Clone, Copy, Debug)]
 pub struct Access {
-    /// What it does.
+    /// Its kind.
     pub kind: Kind,
-    /// It is a user-mode access: CPL is 3, and it is not one that the processor makes by itself.
+    /// A user-mode access: CPL is 3, and it is not an implicit supervisor access (of a descriptor table, for example).
     pub user: bool,
-    /// RFLAGS.AC lets a supervisor reach user pages though CR4.SMAP is set; false for accesses that the
-    /// processor makes by itself.
+    /// RFLAGS.AC permits explicit supervisor accesses to user pages despite CR4.SMAP; false for implicit ones.
     pub smap_override: bool,
 }
 
-/// Where an access goes.
+/// The result of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Translation {
     /// The guest-physical address.
     pub address: u64,
-    /// How many bytes from there on the same translation holds for: up to the end of the page that was
-    /// found, 4 KiB to 1 GiB large.
+    /// Bytes from there to the end of the page (4 KiB to 1 GiB), for which the translation holds.
     pub left: u64,
 }
 
-/// How often a walk starts again because an entry changed while its flags were to be set. A guest that
-/// races its own tables for longer gets the translation without the flags.
+/// Bound on restarts of a walk whose entries change before their flags are set. A guest that races its own tables for longer gets the
+/// translation without the flags.
 const RETRIES: usize = 8;
 
-/// Translates `linear` for one byte's access, and sets the accessed and dirty flags of the entries used.
+/// Translates an access of one byte at `linear`, and sets the accessed and dirty flags of the entries used.
 ///
-/// A table outside of guest memory reads as not present, as there is nothing better to tell the guest.
-/// `linear` must be canonical ([`Paging::non_canonical`]); without long mode its upper half is ignored.
+/// A table outside of guest memory reads as not present. `linear` must be canonical ([`Paging::non_canonical`]); outside of long mode
+/// its upper half is ignored.
 pub fn translate(memory: &impl GuestMemory, paging: &Paging, linear: u64, access: Access) -> Result<Translation, PageFault> {
     let mut attempt = 0;
     loop {
@@ -58,7 +56,7 @@ pub fn translate(memory: &impl GuestMemory, paging: &Paging, linear: u64, access
     }
 }
 
-/// Walks and checks the rights; None without paging.
+/// Walks the tables and checks access rights; None if paging is off.
 pub(crate) fn walk(memory: &impl GuestMemory, paging: &Paging, linear: u64, access: Access) -> Result<Option<Path>, PageFault> {
     let path = match paging.tables {
         Tables::Off => return Ok(None),
@@ -72,14 +70,14 @@ pub(crate) fn walk(memory: &impl GuestMemory, paging: &Paging, linear: u64, acce
     if allowed(paging, &path, access) { Ok(Some(path)) } else { Err(fault(ErrorCode::PRESENT)) }
 }
 
-/// The entries that a walk went through.
+/// The entries that a walk used.
 pub(crate) struct Path {
-    /// Address and value of each entry in memory, from the root on.
+    /// Address and value of each entry in memory, from the root down.
     pub(crate) entries: [(u64, u64); 5],
     pub(crate) count: usize,
-    /// Four-byte entries.
+    /// Entries have four bytes.
     pub(crate) narrow: bool,
-    /// Access rights: what all entries grant, and what any of them sets.
+    /// The AND and the OR of all entries, from which access rights follow.
     all: u64,
     any: u64,
     base: u64,
@@ -91,7 +89,7 @@ impl Path {
         Self { entries: [(0, 0); 5], count: 0, narrow, all: WRITABLE | USER, any: 0, base: 0, size: 0 }
     }
 
-    /// Reads an entry into the path; an error code if it can't be followed.
+    /// Reads an entry and appends it to the path. Fails with an error code if the entry is not present or has reserved bits set.
     fn step(&mut self, memory: &impl GuestMemory, address: u64, reserved: impl Fn(u64) -> bool) -> Result<u64, Bits> {
         let value = if self.narrow { memory.read_u32(address).map(u64::from) } else { memory.read_u64(address) };
         let value = value.unwrap_or(0);
@@ -115,8 +113,7 @@ impl Path {
         self.base & !mask | linear & mask
     }
 
-    /// Sets the accessed flags, and for a write the last entry's dirty flag. False if an entry is not what
-    /// was read any more.
+    /// Sets the accessed flags, and for a write the last entry's dirty flag. False if an entry has changed since it was read.
     fn mark(&self, memory: &impl GuestMemory, write: bool) -> bool {
         let used = self.entries.get(..self.count).unwrap_or(&[]);
         used.iter().enumerate().all(|(level, &(address, old))| {
@@ -132,7 +129,7 @@ impl Path {
 struct Bits(u32);
 
 fn walk_pae(memory: &impl GuestMemory, paging: &Paging, linear: u64, pointers: &[u64; 4]) -> Result<Path, Bits> {
-    // Their reserved bits were checked when they were loaded; access rights and flags they have none.
+    // The PDPTEs' reserved bits were checked when they were loaded. PDPTEs have neither access rights nor flags.
     let pointer = pointers.get((linear >> 30 & 3) as usize).copied().unwrap_or(0);
     if pointer & PRESENT == 0 {
         return Err(Bits(0));
@@ -167,7 +164,7 @@ fn walk_wide(memory: &impl GuestMemory, paging: &Paging, linear: u64, root: u64,
 }
 
 fn walk_32(memory: &impl GuestMemory, paging: &Paging, linear: u64, pse: bool) -> Result<Path, Bits> {
-    /// Where a 4 MiB page's entry holds address bits 39:32, and where they go ("32-Bit Paging").
+    /// Bits of a 4 MiB page's entry that hold address bits 39:32, and their shift ("32-Bit Paging").
     const HIGH: u64 = 0xff << 13;
     const HIGH_SHIFT: u32 = 32 - 13;
 
@@ -188,7 +185,7 @@ fn walk_32(memory: &impl GuestMemory, paging: &Paging, linear: u64, pse: bool) -
     Ok(path)
 }
 
-/// "Determination of Access Rights".
+/// Checks access rights ("Determination of Access Rights").
 fn allowed(paging: &Paging, path: &Path, access: Access) -> bool {
     let user_page = path.all & USER != 0;
     let writable = path.all & WRITABLE != 0;
@@ -213,7 +210,7 @@ fn error_code(paging: &Paging, access: Access, bits: u32) -> ErrorCode {
     if access.user {
         code |= ErrorCode::USER;
     }
-    // Told only where it can make a difference.
+    // I/D is reported only if NXE or SMEP is enabled ("Page-Fault Exceptions").
     if access.kind == Kind::Fetch && (paging.no_execute || paging.smep) {
         code |= ErrorCode::FETCH;
     }

@@ -1,4 +1,4 @@
-//! Random tables, registers and accesses, against translation in the manual's own words.
+//! Random tables, registers and accesses, compared with a model that transcribes the manual.
 
 mod model;
 
@@ -6,12 +6,12 @@ use proptest::prelude::*;
 use stile_walk::model::Memory;
 use stile_walk::{Access, Features, GuestMemory, Kind, PageFault, Paging, Registers, trail, translate};
 
-/// Tables lie in these few pages, so that entries lead from one to another.
+/// All tables lie in these few pages, so that random entries refer to tables.
 const PAGES: u64 = 8;
 
 fn entry() -> impl Strategy<Value = u64> {
     let page = prop_oneof![20 => 0..PAGES, 1 => 0..1_u64 << 20, 1 => any::<u64>().prop_map(|n| n >> 24)];
-    // Mostly present and open, as walks are to get somewhere.
+    // Mostly present and permissive, so that walks reach a page.
     let rights = prop_oneof![8 => Just(0x7_u64), 6 => Just(0x67), 1 => Just(0x87), 1 => 0..256_u64];
     let high = prop_oneof![16 => Just(0_u64), 1 => Just(1_u64 << 63), 1 => (0..12_u32).prop_map(|bit| 1_u64 << (51 + bit)), 1 => Just(1_u64 << 46)];
     (page, rights, high).prop_map(|(page, rights, high)| page << 12 | rights | high)
@@ -33,7 +33,7 @@ struct Case {
     access: (u8, bool, bool),
 }
 
-/// Indices 0, 1 and 511 of each table only: few, so that they are filled.
+/// Uses few indices of each table, all of which are filled.
 fn linear() -> impl Strategy<Value = u64> {
     let index = || prop::sample::select(&[0_u64, 1, 2, 3][..]);
     (index(), index(), index(), index(), index(), 0..4096_u64)
@@ -86,10 +86,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn walks_as_the_manual_says(mut case in case()) {
+    fn translate_agrees_with_model(mut case in case()) {
         let long = case.registers.efer & 1 << 10 != 0;
         if !long {
-            // Bits of the 32-bit linear address, spread as that mode's indices.
+            // Move the indices to their positions in a 32-bit linear address.
             case.linear = case.linear & 0xffff | (case.linear >> 30 & 3) << 22 | (case.linear >> 39 & 3) << 30;
         }
         let paging = Paging::new(&case.registers, case.features);
@@ -104,9 +104,9 @@ proptest! {
         prop_assert_eq!(ours, theirs, "accessed and dirty flags");
     }
 
-    /// A trail leads where the walk leads, and tells each change of an entry on it, and of no other.
+    /// A trail has the walk's result. Its entries change if and only if an entry of the walk changes.
     #[test]
-    fn trails_lead_to_the_same_place(case in case(), page in 0..PAGES, slot in 0..4_u64, bit in 0..64_u32) {
+    fn trail_agrees_with_translate(case in case(), page in 0..PAGES, slot in 0..4_u64, bit in 0..64_u32) {
         let memory = memory(&case);
         let paging = Paging::new(&case.registers, case.features);
         let found = trail(&memory, &paging, case.linear, case.access.1);
@@ -130,9 +130,9 @@ proptest! {
     }
 }
 
-/// How often the random cases get somewhere: a generator that only makes faults tests nothing.
+/// Guards the generator: a share of the random cases must reach a page.
 #[test]
-fn the_cases_are_not_all_faults() {
+fn generator_yields_translations_and_faults() {
     use proptest::strategy::ValueTree;
     use proptest::test_runner::TestRunner;
     let mut runner = TestRunner::deterministic();
@@ -146,7 +146,7 @@ fn the_cases_are_not_all_faults() {
 }
 
 #[test]
-fn what_is_no_address_is_told() {
+fn non_canonical_addresses_are_detected() {
     let features = Features { physical_bits: 46, page_1g: true, pse36: true };
     let paging = |cr4: u64, efer: u64| Paging::new(&Registers { cr0: 1 << 31, cr4, efer, ..Registers::default() }, features);
     let (level4, level5, pae) = (paging(1 << 5, 1 << 10), paging(1 << 5 | 1 << 12, 1 << 10), paging(1 << 5, 0));
@@ -163,7 +163,7 @@ fn what_is_no_address_is_told() {
     }
 }
 
-/// Memory whose entries change each time they are looked at.
+/// Memory whose compare-and-exchange always fails, as if entries changed at every access.
 struct Restless(std::cell::Cell<u64>);
 
 impl GuestMemory for Restless {
@@ -199,7 +199,7 @@ impl GuestMemory for Restless {
 }
 
 #[test]
-fn tables_that_never_rest_end_the_walk_all_the_same() {
+fn walk_is_bounded_while_entries_keep_changing() {
     let registers = Registers { cr0: 1 << 31, cr4: 1 << 5 | 1 << 12, efer: 1 << 10, ..Registers::default() };
     let paging = Paging::new(&registers, Features { physical_bits: 46, page_1g: true, pse36: true });
     let memory = Restless(std::cell::Cell::new(0));

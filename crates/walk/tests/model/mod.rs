@@ -1,5 +1,4 @@
-//! Translation written as the manual's tables put it: a row for each level of
-//! each paging mode, with its reserved bits spelled out.
+//! A model of translation that follows the manual's tables: one row per level of each paging mode, with explicit reserved bits.
 
 use stile_walk::model::Memory;
 use stile_walk::{Access, Features, GuestMemory, Kind, Registers};
@@ -8,9 +7,9 @@ struct Level {
     shift: u32,
     index_bits: u32,
     bytes: u64,
-    /// Can an entry map a page if its bit 7 is set?
+    /// Whether an entry with bit 7 set maps a page.
     large: bool,
-    /// Is bit 7 reserved?
+    /// Whether bit 7 is reserved.
     large_reserved: bool,
 }
 
@@ -66,7 +65,7 @@ fn reserved(r: &Registers, features: Features, level: &Level, entry: u64) -> u64
     mask
 }
 
-/// The address and the page's size, or the error code.
+/// Returns the address and the bytes to the page's end, or the error code.
 pub fn translate(memory: &Memory, r: &Registers, features: Features, linear: u64, access: Access) -> Result<(u64, u64), u32> {
     if r.cr0 & 1 << 31 == 0 {
         return Ok((linear & 0xffff_ffff, 4096 - linear % 4096));
@@ -151,7 +150,7 @@ pub fn translate(memory: &Memory, r: &Registers, features: Features, linear: u64
     unreachable!("the last level maps a page")
 }
 
-/// The addresses of the entries that a walk goes through which ends at a page.
+/// Returns the addresses of the entries used by a walk that reaches a page.
 pub fn entries(memory: &Memory, r: &Registers, features: Features, linear: u64) -> Vec<u64> {
     let long = r.efer & 1 << 10 != 0;
     let mut table = match r.cr4 & 1 << 5 != 0 {
