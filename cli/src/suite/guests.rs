@@ -101,6 +101,7 @@ pub fn guests() -> Result<Vec<Scenario>> {
     scenarios.extend(neighbours(&programs)?);
     scenarios.push(hostile_neighbour(1, Other::new("nested", 2, "stile"), &programs)?);
     scenarios.push(el2_ends_first(&programs)?);
+    scenarios.push(interrupt_floods(&programs)?);
     let on_pc = Programs::build(Arch::X86_64)?;
     scenarios.extend(neighbours(&on_pc)?);
     scenarios.extend(hostile_pcs(&on_pc)?);
@@ -276,6 +277,30 @@ fn greedy_neighbour(cpus: u32, programs: &Programs) -> Result<Scenario> {
         Expect { status: exit::LEFT, output: vec![PASSED.into()], absent: vec!["FAIL "], signal: Some(Signal::INT), ..Expect::default() };
     let name = programs.scenario(&format!("isolation/never-yields-on-{cpus}"));
     Ok(Scenario { config: Some(config), expect, ..Scenario::new(name, "") })
+}
+
+/// Two VMs flood CPU 0 with interrupts. A third one, which has that CPU only, must come to its end, and the operator be heard.
+fn interrupt_floods(programs: &Programs) -> Result<Scenario> {
+    let vm = |name: &str, program: &str, rest: &str| {
+        let kernel = programs.path(program)?;
+        Ok(format!("[[vm]]\nname = \"{name}\"\nkernel = \"{kernel}\"\nmemory = \"64M\"\n{rest}\n"))
+    };
+    let config = [
+        Ok("[machine]\ncpus = 2\n\n".to_owned()),
+        vm("groups", "flood", "append = \"groups\"\ncpus = [0]\n"),
+        vm("sgi", "flood", "append = \"sgi\"\nvcpus = 2\npinned = true\n"),
+        vm("neighbour", "checksum", "append = \"rounds=10\"\ncpus = [0]\n"),
+    ];
+    let expect = Expect {
+        status: exit::HYPERVISOR,
+        output: vec![PASSED.into()],
+        notes: vec!["panic: the operator asked for it".into()],
+        absent: vec!["FAIL "],
+        signal: Some(Signal::QUIT),
+        ..Expect::default()
+    };
+    let config = config.into_iter().collect::<Result<String>>()?;
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new("isolation/interrupt-floods", "") })
 }
 
 /// The operator has Stile panic while a vCPU runs: it says where, and the run ends with its status.

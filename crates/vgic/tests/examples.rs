@@ -290,6 +290,32 @@ fn a_level_that_falls_before_it_is_acknowledged_is_taken_back() {
 }
 
 #[test]
+fn interrupts_of_a_disabled_group_ask_for_no_maintenance_until_it_is_enabled() {
+    for vgrp0d_follows_group1 in [false, true] {
+        let mut machine = machine(4);
+        interface(&mut machine, 0).vgrp0d_follows_group1 = vgrp0d_follows_group1;
+        // Group 0 alone is enabled, and six SGIs of group 1 wait for four list registers.
+        machine.set_vmcr(0, Vmcr::VENG0, Vmcr::VENG0 | Vmcr::VENG1);
+        for intid in 0..6 {
+            send_sgi(&mut machine, 0, intid, 0b01);
+        }
+        machine.settle();
+        assert!(!interface(&mut machine, 0).needs_maintenance());
+        // Both off, then group 1 on: all six come.
+        machine.set_vmcr(0, 0, Vmcr::VENG0 | Vmcr::VENG1);
+        machine.settle();
+        machine.set_vmcr(0, Vmcr::VENG1, Vmcr::VENG1);
+        machine.settle();
+        for intid in 0..6 {
+            assert_eq!(machine.acknowledge(0), Some(intid));
+            machine.end(0);
+            machine.settle();
+        }
+        assert_eq!(machine.acknowledge(0), None);
+    }
+}
+
+#[test]
 fn more_interrupts_than_list_registers_come_by_priority() {
     let mut machine = machine(2);
     for (intid, priority) in [(40, 0xa0), (41, 0x20), (42, 0x80), (43, 0x60), (44, 0x40)] {

@@ -133,10 +133,14 @@ proptest! {
     fn nothing_panics_and_maintenance_ends(
         list_registers in 1..=16usize,
         late in any::<bool>(),
+        vgrp0d_follows_group1 in any::<bool>(),
         ops in prop::collection::vec(op(), 1..300),
     ) {
         let mut machine = Machine::new(3, 2, list_registers, false);
-        machine.interfaces.iter_mut().for_each(|interface| interface.hostile = true);
+        for interface in &mut machine.interfaces {
+            interface.hostile = true;
+            interface.vgrp0d_follows_group1 = vgrp0d_follows_group1;
+        }
         machine.enable_groups();
         machine.late = late;
         for op in ops {

@@ -207,10 +207,17 @@ impl Redistributor {
     }
 }
 
-/// The maintenance enables that tell when the guest enables or disables a group at its CPU interface.
+/// The maintenance enables that report when the guest enables or disables a group at its CPU interface.
 /// Only the change is asked for: what holds already would be asserted at once.
+///
+/// Disabling the only enabled group needs no answer, as nothing can be delivered until a group is enabled. Asking
+/// for it would also hang the vCPU on QEMU (10.0, `maintenance_interrupt_state`), which derives VGrp0D from VENG1: with
+/// group 0 alone enabled it would be asserted for good. With both enabled, QEMU reports group 0's end with group 1's.
 fn group_changes(vmcr: Vmcr) -> u32 {
-    let group0 = if vmcr.group_enabled(false) { Maintenance::VGRP0DIE } else { Maintenance::VGRP0EIE };
-    let group1 = if vmcr.group_enabled(true) { Maintenance::VGRP1DIE } else { Maintenance::VGRP1EIE };
-    group0 | group1
+    match (vmcr.group_enabled(false), vmcr.group_enabled(true)) {
+        (true, true) => Maintenance::VGRP0DIE | Maintenance::VGRP1DIE,
+        (true, false) => Maintenance::VGRP1EIE,
+        (false, true) => Maintenance::VGRP0EIE,
+        (false, false) => Maintenance::VGRP0EIE | Maintenance::VGRP1EIE,
+    }
 }

@@ -22,6 +22,8 @@ pub struct Interface {
     /// Does a list register that is pending and active count as pending for the no-pending
     /// maintenance interrupt? The architecture does not say.
     pub np_counts_active: bool,
+    /// VGrp0D follows the enable of group 1, as in QEMU 10.0 (`maintenance_interrupt_state`).
+    pub vgrp0d_follows_group1: bool,
     /// The guest may end interrupts in ways that are UNPREDICTABLE.
     pub hostile: bool,
     /// How often list registers were read and written.
@@ -39,6 +41,7 @@ impl Interface {
             physical_active: 0,
             physical_lines: 0,
             np_counts_active,
+            vgrp0d_follows_group1: false,
             hostile: false,
             accesses: 0.into(),
         }
@@ -123,7 +126,7 @@ impl Interface {
             || on(Maintenance::LRENPIE) && self.eoi_count != 0
             || on(Maintenance::NPIE) && !self.lr.iter().any(pending)
             || on(Maintenance::VGRP0EIE) && self.cpu.enabled(false)
-            || on(Maintenance::VGRP0DIE) && !self.cpu.enabled(false)
+            || on(Maintenance::VGRP0DIE) && !self.cpu.enabled(self.vgrp0d_follows_group1)
             || on(Maintenance::VGRP1EIE) && self.cpu.enabled(true)
             || on(Maintenance::VGRP1DIE) && !self.cpu.enabled(true)
     }

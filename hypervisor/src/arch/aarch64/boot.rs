@@ -80,7 +80,7 @@ fn setup_cpu(board: &Board, cpu: &mut Cpu) -> Result<(), &'static str> {
     // Firmware may have left timers on.
     interrupts::stop_timers(interrupts::TIMER_ENABLE);
     super::timer::set_deadline(None);
-    gic::setup_cpu(board, cpu.index, cpu.mpidr, &interrupts::private())?;
+    gic::setup_cpu(board, cpu.index, cpu.mpidr, &interrupts::private(), interrupts::timer())?;
     crate::cpu::online(cpu);
     Ok(())
 }

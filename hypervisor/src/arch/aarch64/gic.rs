@@ -13,8 +13,11 @@ use crate::once::Once;
 /// The SGI by which one CPU makes another look at its work.
 pub const KICK: u32 = 0;
 
-/// Priority of all physical interrupts: they never preempt each other.
+/// Priority of interrupts that a guest can cause: kicks, maintenance, guests' timers.
 const PRIORITY: u8 = 0x80;
+/// Priority of Stile's timer and of the operator's line. An exit acknowledges one interrupt, the one of the highest priority, then of the
+/// lowest INTID: no guest may keep these two waiting. (Nothing preempts: EL2 runs with interrupts masked.)
+const OWN_PRIORITY: u8 = 0x40;
 
 const GICD_CTLR: usize = 0x0;
 const GICD_TYPER: usize = 0x4;
@@ -68,11 +71,12 @@ fn wait_for_writes(registers: &Mmio, control: usize, bit: u32) {
     }
 }
 
-/// Finds this CPU's redistributor and sets it up with its CPU interface; `ppis` are the private interrupts to take.
+/// Finds this CPU's redistributor and sets it up with its CPU interface; `ppis` are the private interrupts to take, `timer` the one of them
+/// that is Stile's own.
 ///
 /// # Errors
 /// In words, if the redistributor or the system registers are not there.
-pub fn setup_cpu(board: &Board, cpu: usize, mpidr: u64, ppis: &[u32]) -> Result<(), &'static str> {
+pub fn setup_cpu(board: &Board, cpu: usize, mpidr: u64, ppis: &[u32], timer: u32) -> Result<(), &'static str> {
     let affinity = mpidr >> 32 << 24 & 0xff00_0000 | mpidr & 0xff_ffff;
     let gicr = board.gicr.iter().find_map(|region| find_redistributor(region, affinity)).ok_or("no GICv3 redistributor for this CPU")?;
     REDISTRIBUTORS[cpu].store(gicr.base() as u64, Ordering::Relaxed);
@@ -94,6 +98,7 @@ pub fn setup_cpu(board: &Board, cpu: usize, mpidr: u64, ppis: &[u32]) -> Result<
     for &ppi in ppis {
         enable |= 1u32.checked_shl(ppi).ok_or("a private interrupt of the board has an INTID above 31")?;
     }
+    set_own_priority(&gicr, frame, timer);
     gicr.write32(frame + GICD_ISENABLER, enable);
 
     // ICC_SRE_EL2: SRE, DFB, DIB, Enable.
@@ -108,6 +113,15 @@ pub fn setup_cpu(board: &Board, cpu: usize, mpidr: u64, ppis: &[u32]) -> Result<
     write_sysreg!("S3_0_C12_C12_7", 1); // ICC_IGRPEN1_EL1
     isb();
     Ok(())
+}
+
+/// Gives an interrupt [`OWN_PRIORITY`]; its registers start at `base` (a distributor, or the SGI frame of a redistributor).
+fn set_own_priority(registers: &Mmio, base: usize, intid: u32) {
+    let n = intid as usize;
+    let word = base + GICD_IPRIORITYR + (n & !3);
+    let mut priorities = registers.read32(word).to_le_bytes();
+    priorities[n & 3] = OWN_PRIORITY;
+    registers.write32(word, u32::from_le_bytes(priorities));
 }
 
 fn find_redistributor(region: &Span, affinity: u64) -> Option<Mmio> {
@@ -128,7 +142,7 @@ fn find_redistributor(region: &Span, affinity: u64) -> Option<Mmio> {
     None
 }
 
-/// Lets an SPI come to the first CPU.
+/// Lets the SPI of the operator's line come to the CPU of affinity `mpidr`.
 pub fn enable_spi(intid: u32, mpidr: u64) {
     let gicd = DISTRIBUTOR.get();
     let n = intid as usize;
@@ -138,6 +152,7 @@ pub fn enable_spi(intid: u32, mpidr: u64) {
     let affinity = mpidr & 0xff_00ff_ffff;
     gicd.write32(GICD_IROUTER + n * 8, affinity as u32);
     gicd.write32(GICD_IROUTER + n * 8 + 4, (affinity >> 32) as u32);
+    set_own_priority(gicd, 0, intid);
     gicd.write32(GICD_ISENABLER + n / 32 * 4, 1 << (n % 32));
 }
 

@@ -13,6 +13,8 @@ use crate::vm::Vcpu;
 
 /// ICH_HCR_EL2.En.
 const ENABLE: u64 = 1 << 0;
+/// ICH_HCR_EL2.UIE to VGrp1DIE; each bit's cause has the same bit of ICH_MISR_EL2.
+const MAINTENANCE_ENABLES: u64 = 0x7f << 1;
 /// ICH_HCR_EL2.TC: traps the registers that both groups share, ICC_DIR_EL1 among them.
 const TC: u64 = 1 << 10;
 /// ICH_HCR_EL2.EOIcount.
@@ -100,6 +102,17 @@ impl<'vcpu> Interface<'vcpu> {
         let all = u64::from(u16::MAX) >> (16 - shape().list_registers);
         // ICH_HCR_EL2, ICH_ELRSR_EL2.
         read_sysreg!("S3_4_C12_C11_0") == ENABLE && read_sysreg!("S3_4_C12_C11_5") & all == all
+    }
+
+    /// Withdraws the maintenance enables whose cause the engine has answered and that are still asserted (ICH_MISR_EL2), until
+    /// the engine changes them or the vCPU is loaded again. So each maintenance interrupt is followed by progress of the guest,
+    /// whatever the implementation asserts: its state can't change while its vCPU does not run. No list register is left that
+    /// asks for maintenance by itself.
+    pub fn withdraw_asserted(&mut self) {
+        let asserted = read_sysreg!("S3_4_C12_C11_2") & MAINTENANCE_ENABLES;
+        if asserted != 0 {
+            write_sysreg!("S3_4_C12_C11_0", read_sysreg!("S3_4_C12_C11_0") & !asserted);
+        }
     }
 
     /// Turns the interface off.

@@ -62,11 +62,15 @@ pub fn synchronize(vcpu: &Vcpu, cpu: usize) {
     deliver(vcpu.vm(), kick);
 }
 
-/// The GIC's maintenance interrupt: list registers came free while more was waiting, or a level has to be sampled again.
+/// Answers the GIC's maintenance interrupt: list registers came free while more was waiting, or a level has to be sampled again.
 #[cold]
 pub fn maintain(vcpu: &Vcpu, cpu: usize) {
     let mut distributor = vcpu.vm().arch.distributor.lock();
-    let kick = vcpu.arch.redistributor.lock().maintenance(&mut distributor, &mut Interface::new(cpu, vcpu));
+    let mut redistributor = vcpu.arch.redistributor.lock();
+    let mut interface = Interface::new(cpu, vcpu);
+    let kick = redistributor.maintenance(&mut distributor, &mut interface);
+    interface.withdraw_asserted();
+    drop(redistributor);
     drop(distributor);
     deliver(vcpu.vm(), kick);
 }
