@@ -92,6 +92,14 @@ impl PowerTable {
         self.present().iter().filter(|&&state| state != PowerState::Off).count()
     }
 
+    /// Whether a vCPU that has called `CPU_OFF` is still off. What other parts of the machine know of vCPUs that are on is
+    /// taken back only if so, and under the table's lock: a `CPU_ON` may have come first, and its caller tells them after it has
+    /// let go of the lock, before the vCPU can run.
+    #[inline]
+    pub fn is_off(&self, vcpu: usize) -> bool {
+        self.state(vcpu) == PowerState::Off
+    }
+
     /// `AFFINITY_INFO`: `x0` for the affinity instance that the fields of `target` from `level`
     /// (0 to 3) upwards name; the lower fields don't count. 0 if any vCPU in it is on, else 2 if
     /// any is about to be, else 1.

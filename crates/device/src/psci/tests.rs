@@ -172,6 +172,65 @@ fn reset_leaves_the_first_vcpu_on() {
     assert_eq!(table.state(1), PowerState::Off);
 }
 
+/// A vCPU that goes off and on again and again: the steps of its own CPU, of which `off_told` may come late, and those of the caller of
+/// `CPU_ON`. Each step is one critical section of the table's or of the distributor's lock.
+#[derive(Clone)]
+struct OffAndOn {
+    table: PowerTable,
+    /// What the distributor knows.
+    online: bool,
+    /// The scheduler lets it run.
+    runs: bool,
+    /// Calls of `CPU_OFF` that are recorded, and of which the distributor is still to be told.
+    off_untold: usize,
+    /// `CPU_ON` is recorded, and the distributor is still to be told.
+    on_untold: bool,
+    offs: usize,
+}
+
+impl OffAndOn {
+    /// Takes every step that is possible now, and all that can follow. Returns how many ends there are.
+    fn explore(&self) -> usize {
+        let mut ends = 0;
+        let mut step = |possible: bool, act: fn(&mut OffAndOn)| {
+            if possible {
+                let mut next = self.clone();
+                act(&mut next);
+                ends += next.explore();
+            }
+        };
+        step(self.runs && self.offs < 3, |it| {
+            it.table.cpu_off(1);
+            (it.runs, it.off_untold, it.offs) = (false, it.off_untold + 1, it.offs + 1);
+        });
+        step(self.off_untold > 0, |it| {
+            if it.table.is_off(1) {
+                it.online = false;
+            }
+            it.off_untold -= 1;
+        });
+        step(self.table.is_off(1), |it| {
+            it.table.cpu_on(1, ENTRY, &RAM).unwrap();
+            it.table.start(1);
+            it.on_untold = true;
+        });
+        step(self.on_untold, |it| (it.online, it.on_untold, it.runs) = (true, false, true));
+        if self.off_untold == 0 && !self.on_untold {
+            assert_eq!(self.online, !self.table.is_off(1));
+        }
+        ends + usize::from(self.off_untold == 0 && self.runs && self.offs == 3)
+    }
+}
+
+#[test]
+fn a_vcpu_that_is_turned_on_again_at_once_is_never_taken_for_off() {
+    let mut table = PowerTable::new(2);
+    table.cpu_on(1, ENTRY, &RAM).unwrap();
+    table.start(1);
+    let start = OffAndOn { table, online: true, runs: true, off_untold: 0, on_untold: false, offs: 0 };
+    assert!(start.explore() > 10);
+}
+
 proptest! {
     #[test]
     fn nothing_a_guest_says_panics(regs in any::<[u64; 4]>(), low in 0u32..0x20, wide: bool) {

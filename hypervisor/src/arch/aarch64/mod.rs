@@ -159,9 +159,14 @@ pub fn decoded(vm: &crate::vm::Vm) -> stile_wire::Decoded {
     stile_wire::Decoded { vm: vm.number as u8, ..stile_wire::Decoded::default() }
 }
 
-/// Gives the interrupts of a vCPU that has turned itself off to others.
+/// Routes the 1-of-N interrupts of a vCPU that has turned itself off to others, unless it was turned on again since [`record_off`].
 pub fn powered_off(vm: &'static crate::vm::Vm, vcpu: usize) {
+    let power = vm.arch.power.lock();
+    if !power.is_off(vcpu) {
+        return;
+    }
     let kick = vm.arch.distributor.lock().set_online(vcpu, false);
+    drop(power);
     handler::deliver(vm, kick);
 }
 

@@ -77,6 +77,7 @@ fn power_call(cpu: &mut Cpu, row: RowId) -> Outcome {
                     let other = vm.vcpus[index];
                     other.arch.set_entry(entry.address, entry.context_id);
                     power.start(index);
+                    // A late `powered_off` of its last CPU_OFF sees that it is on, or has come to the distributor first.
                     drop(power);
                     let mut distributor = vm.arch.distributor.lock();
                     let mut kicked = distributor.set_online(index, true);
