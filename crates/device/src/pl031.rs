@@ -36,7 +36,8 @@ pub mod offset {
 const CR_START: u32 = 1;
 /// The one interrupt's bit in the interrupt registers.
 const INT: u32 = 1;
-const ID: Id = Id::arm(0x031, 0);
+/// Revision 1, as on Arm's boards and in QEMU.
+const ID: Id = Id::arm(0x031, 1);
 
 /// A PL031.
 #[derive(Clone, Debug)]

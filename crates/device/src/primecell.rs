@@ -38,9 +38,9 @@ mod tests {
     #[test]
     fn identification_is_made_of_part_designer_and_revision() {
         // The PL031's values, DDI 0224 "Peripheral Identification Registers".
-        let id = Id::arm(0x031, 0);
+        let id = Id::arm(0x031, 1);
         let bytes: std::vec::Vec<u32> = (0..8).map(|i| id.read(ID_BASE + 4 * i)).collect();
-        assert_eq!(bytes, [0x31, 0x10, 0x04, 0x00, 0x0d, 0xf0, 0x05, 0xb1]);
+        assert_eq!(bytes, [0x31, 0x10, 0x14, 0x00, 0x0d, 0xf0, 0x05, 0xb1]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ fn counts_seconds_from_the_start() {
 #[test]
 fn identifies_itself() {
     let rtc = Pl031::new(0, 0);
-    let id = [0x31, 0x10, 0x04, 0x00, 0x0d, 0xf0, 0x05, 0xb1];
+    let id = [0x31, 0x10, 0x14, 0x00, 0x0d, 0xf0, 0x05, 0xb1];
     for (offset, value) in (0xfe0..).step_by(4).zip(id) {
         assert_eq!(rtc.read(offset, 0), value);
     }

@@ -11,7 +11,7 @@ use crate::{identification, listen};
 pub const TESTS: &[Test] = tests![clock_identification, clock_counts, clock_set, clock_interrupt];
 
 fn clock_identification() -> Outcome {
-    identification(PERIPH_ID, [0x31, 0x10, 0x04, 0x00])?;
+    identification(PERIPH_ID, [0x31, 0x10, 0x14, 0x00])?;
     identification(CELL_ID, [0x0D, 0xF0, 0x05, 0xB1])
 }
 

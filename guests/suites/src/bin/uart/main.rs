@@ -31,8 +31,10 @@ fn before() {
 /// Peripheral and PrimeCell identification: four bytes each, a byte in each word. The revision, the upper half of the third, is not compared.
 fn identification(registers: u64, wanted: [u32; 4]) -> Outcome {
     for (n, wanted) in wanted.into_iter().enumerate() {
-        let revision = if n == 2 { 0xF0 } else { 0 };
-        check_eq!(Reg32(registers + 4 * n as u64).read() & !revision, wanted & !revision, "identification {:#x}", registers + 4 * n as u64);
+        let found = Reg32(registers + 4 * n as u64).read();
+        // The PL011 of Stile has a later revision than QEMU's.
+        let revision = if n == 2 && wanted & 0xF0 == 0 { 0xF0 } else { 0 };
+        check_eq!(found & !revision, wanted, "identification {:#x}", registers + 4 * n as u64);
     }
     Ok(())
 }
