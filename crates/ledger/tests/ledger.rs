@@ -175,6 +175,12 @@ fn names_of_dynamic_rows() {
     assert_eq!(hidden, key::sysreg(iss(3, 0, 15, 2, 0, 31, 1)), "whatever the register that it goes to");
     let known = key::sysreg(iss(3, 3, 9, 13, 0, 0, 0));
     assert_eq!(dynamic(reason::SYSREG, known), "SYSREG PMCCNTR_EL0 write");
+    // A forwarded access has the name of the static row.
+    for (crm, op2) in (0..8).flat_map(|crm| (0..8).map(move |op2| (crm, op2))) {
+        let expected = static_name(aarch64::id_register(crm, op2)).replace("SYSREG", "FORWARDED") + " read";
+        let key = key::sysreg(iss(3, 0, 0, crm.into(), op2.into(), 0, 1));
+        assert_eq!(dynamic(reason::FORWARDED, key), expected);
+    }
     assert_eq!(dynamic(reason::MMIO, key::page(0x0a00_0e10, true)), "MMIO unmapped 0x0a000000 write");
     assert_eq!(dynamic(reason::ABORT, key::page(u64::MAX, false)), "ABORT unmapped 0x7fffffff000+ read");
     assert_eq!(dynamic(reason::HVC, 0x8400_0099), "HVC function 0x84000099");

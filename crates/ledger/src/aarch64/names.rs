@@ -1,10 +1,9 @@
 //! Names of the system registers that a guest may touch and that Stile may trap.
 
-use super::names_el2;
+use super::{names_el2, sysreg};
 
 /// Names by encoding: op0, op1, CRn, CRm, op2 ("AArch64 System register encoding" and "System
-/// instruction encoding"), in ascending order. The identification registers have static rows and
-/// aren't here.
+/// instruction encoding"), in ascending order. Those of the identification registers are with their static rows.
 const NAMES: &[([u8; 5], &str)] = &[
     ([1, 0, 7, 6, 2], "DC ISW"),
     ([1, 0, 7, 10, 2], "DC CSW"),
@@ -137,6 +136,9 @@ const fn number([op0, op1, crn, crm, op2]: [u8; 5]) -> u32 {
 
 /// The name of the register or instruction with this encoding: op0, op1, CRn, CRm, op2.
 pub fn name(encoding: [u8; 5]) -> Option<&'static str> {
+    if let [3, 0, 0, crm @ 0..8, op2 @ 0..8] = encoding {
+        return Some(sysreg::ID_NAMES[usize::from(crm << 3 | op2)]);
+    }
     [NAMES, names_el2::NAMES]
         .iter()
         .find_map(|names| names.binary_search_by_key(&number(encoding), |(known, _)| number(*known)).ok().map(|at| names[at].1))
