@@ -124,9 +124,13 @@ pub fn put(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, sleeps: bool) -> Optio
     if pending {
         return Some(0);
     }
-    // ENABLE without IMASK; CNTVOFF_EL2 is zero.
+    // ENABLE without IMASK.
     let deadline = |control: El1, compare: El1| (world.el1[control as usize] & 0b11 == 0b01).then_some(world.el1[compare as usize]);
-    let deadlines = [deadline(El1::CntvCtl, El1::CntvCval), deadline(El1::CntpCtl, El1::CntpCval), nested::deadline(vcpu)];
+    let virt = deadline(El1::CntvCtl, El1::CntvCval).map(|compare| match nested::timer_offset(vcpu) {
+        0 => compare,
+        offset => timer::virtual_deadline(compare, offset),
+    });
+    let deadlines = [virt, deadline(El1::CntpCtl, El1::CntpCval), nested::deadline(vcpu)];
     deadlines.into_iter().flatten().min()
 }
 

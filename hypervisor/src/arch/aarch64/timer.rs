@@ -13,6 +13,13 @@ pub fn frequency() -> u64 {
     read_sysreg!("cntfrq_el0")
 }
 
+/// Returns the value of the physical counter at which a virtual timer rings (now, if it does already): its compare value counts with
+/// CNTVOFF_EL2, modulo 2^64.
+pub fn virtual_deadline(compare: u64, offset: u64) -> u64 {
+    let now = now();
+    now.saturating_add(compare.saturating_sub(now.wrapping_sub(offset)))
+}
+
 /// Programs CNTHP_CVAL_EL2, or turns the timer off.
 pub fn set_deadline(deadline: Option<u64>) {
     match deadline {

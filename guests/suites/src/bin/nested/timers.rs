@@ -12,8 +12,10 @@ pub const TESTS: &[Test] = payload::tests![
     own_while_l2_runs,
     own_while_l2_waits,
     offset,
+    status_with_offset,
     virtual_of_l2,
     virtual_while_l2_waits,
+    sleep_with_offset,
     of_waiting_l2,
     of_l2_at_el2,
     waits_for_list_register,
@@ -62,6 +64,31 @@ fn offset() -> Outcome {
     Ok(())
 }
 
+/// CNTV_CTL_EL02.ISTATUS compares with L2's counter, whatever L1's is.
+fn status_with_offset() -> Outcome {
+    const FAR: u64 = 1 << 40;
+    let mut guest = guest();
+    let mut status = |offset: u64, deadline: u64| -> Result<u64, Fail> {
+        msr!("CNTVOFF_EL2", offset);
+        guest.x[..2].copy_from_slice(&[deadline, ENABLE | IMASK]);
+        check_end(guest.run(code!("msr CNTV_CVAL_EL0, x0", "msr CNTV_CTL_EL0, x1", "isb")))?;
+        Ok(mrs!("S3_5_C14_C3_1"))
+    };
+    // L2's counter is ahead: the deadline is over for L2 alone.
+    check_eq!(status(FAR.wrapping_neg(), FAR / 2)?, ENABLE | IMASK | ISTATUS, "CNTV_CTL_EL02, L2 being ahead");
+    // It is behind: the deadline is over for L1 alone, unless L1 waited for its CPU for as long as it has run.
+    for _ in 0..10 {
+        let deadline = wait::now();
+        let offset = deadline / 2;
+        let control = status(offset, deadline)?;
+        if wait::now() - offset < deadline {
+            check_eq!(control, ENABLE | IMASK, "CNTV_CTL_EL02, L2 being behind");
+            return Ok(());
+        }
+    }
+    Err(Fail::new(format_args!("no attempt was soon enough")))
+}
+
 /// L2's virtual timer interrupts L1 by PPI 27, and L1 reads of its state.
 fn virtual_of_l2() -> Outcome {
     virtual_ends(code!("msr CNTV_TVAL_EL0, x0", "mov x0, #1", "msr CNTV_CTL_EL0, x0", "isb", "772: b 772b"))
@@ -89,6 +116,24 @@ fn virtual_ends(code: &[u32]) -> Outcome {
         check_eq!(guest.x[0], ENABLE | IMASK | ISTATUS, "L2's CNTV_CTL_EL0");
         msr!("S3_5_C14_C3_1", 0);
     }
+    Ok(())
+}
+
+/// L2, whose counter began a moment ago, sleeps until its deadline: it is not woken again and again because L1's counter is beyond that.
+fn sleep_with_offset() -> Outcome {
+    const INTID: u32 = payload::board::VIRTUAL_TIMER_INTID;
+    gic::set(Bits::Enable, INTID);
+    let mut guest = guest();
+    msr!("CNTVOFF_EL2", wait::now() - 1000);
+    guest.x[..2].copy_from_slice(&[wait::ticks(100_000), 0]);
+    let exit =
+        guest.run(code!("msr CNTV_TVAL_EL0, x0", "mov x0, #1", "msr CNTV_CTL_EL0, x0", "isb", "772: wfi", "add x1, x1, #1", "b 772b"));
+    check_eq!(exit.vector, guest::IRQ, "the exit");
+    check_eq!(icc::iar1(), INTID, "ICC_IAR1_EL1");
+    msr!("S3_5_C14_C3_1", 0);
+    icc::eoir1(INTID);
+    // A physical interrupt may end a wait, too; a neighbour's slice is over 20 times meanwhile.
+    check!(guest.x[1] < 8, "L2 was woken {} times", guest.x[1]);
     Ok(())
 }
 

@@ -217,6 +217,14 @@ pub fn deadline(vcpu: &Vcpu) -> Option<u64> {
     of(vcpu)?.stand_in_deadline()
 }
 
+/// CNTVOFF_EL2 for the EL1 virtual timer of a vCPU that is being put: its guest's, while that has the timer.
+pub fn timer_offset(vcpu: &Vcpu) -> u64 {
+    match of(vcpu) {
+        Some(nested) if nested.regime == Regime::Guest => nested.page.get(vncr::CNTVOFF_EL2),
+        _ => 0,
+    }
+}
+
 /// Processor state of virtual EL2 as L1 has it: the CPU's EL1 is its EL2.
 pub fn as_el2(pstate: u64) -> u64 {
     stile_nested::inject::to_virtual(pstate)

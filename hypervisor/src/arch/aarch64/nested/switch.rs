@@ -33,6 +33,7 @@ pub fn leave_guest(cpu: &mut Cpu, nested: &mut Nested) {
     traps::load(nested);
     isb();
     let (virt, physical) = nested.bring_el2();
+    traps::clear_offset();
     nested.stand_in_for_guest(virt, physical);
     nested.load_own_stage(vcpu.vm(), cpu.index);
 }

@@ -79,9 +79,8 @@ impl Nested {
             if !runs(self.page.get(control)) || self.held >> physical & 1 != 0 {
                 return None;
             }
-            let now = timer::now();
             let offset = if control == vncr::CNTV_CTL_EL0 { self.page.get(vncr::CNTVOFF_EL2) } else { 0 };
-            Some(now.saturating_add(self.page.get(compare).saturating_sub(now.wrapping_sub(offset))))
+            Some(timer::virtual_deadline(self.page.get(compare), offset))
         };
         GUEST.iter().filter_map(deadline).min()
     }

@@ -111,20 +111,27 @@ pub fn note_serror(nested: &Nested) {
     }
 }
 
-/// What only a guest of L1's has set otherwise, as all others have it.
+/// Restores the controls that differ only while the guest runs. CNTVOFF_EL2 is not among them: see [`clear_offset`].
 fn release(nested: &Nested) {
     write_sysreg!("cptr_el2", nested.base.cptr);
     write_sysreg!("mdcr_el2", nested.base.mdcr);
-    write_sysreg!("cntvoff_el2", 0);
     write_sysreg!("vpidr_el2", read_sysreg!("midr_el1"));
     write_sysreg!("vmpidr_el2", nested.mpidr);
     nested.unload_seldom();
+}
+
+/// Clears CNTVOFF_EL2, which is 0 at virtual EL2 and for other vCPUs. The guest's CNTV_CTL_EL0 has been saved: its ISTATUS compares
+/// CNTV_CVAL_EL0 with the counter less this offset (Arm ARM, CNTV_CTL_EL0).
+#[inline(always)]
+pub fn clear_offset() {
+    write_sysreg!("cntvoff_el2", 0);
 }
 
 /// As other vCPUs have it. The vCPU leaves this CPU.
 pub fn put(nested: &Nested) {
     if nested.regime == Regime::Guest {
         release(nested);
+        clear_offset();
     }
     if nested.regime == Regime::Guest || !nested.mode.has_e2h() {
         write_sysreg!("cnthctl_el2", EL1_TIMERS);
