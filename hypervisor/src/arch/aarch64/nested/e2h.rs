@@ -25,11 +25,23 @@ pub struct Mode {
     pub traps: u64,
     /// CNTHCTL_EL2 of the CPU at virtual EL2.
     pub cnthctl: u64,
+    /// What a switch moves beyond the table of [`registers`](super::registers): bits of [`also`]. One byte: each switch tests all of it.
+    pub also: u8,
+}
+
+/// Registers that only some vCPUs switch.
+pub mod also {
+    /// CNTKCTL_EL1, which virtual EL2 has for itself while E2H is set.
+    pub const CNTKCTL: u8 = 1 << 0;
+    /// ZCR_EL1, with FEAT_SVE.
+    pub const ZCR: u8 = 1 << 1;
+    /// MDSCR_EL1, of which virtual EL2 reads and writes the copy in memory: with FEAT_NV2.
+    pub const MDSCR: u8 = 1 << 2;
 }
 
 impl Mode {
     fn set(way: Way) -> Self {
-        Self { e2h: E2H, traps: traps::virtual_el2(way), cnthctl: traps::EL1_TIMERS }
+        Self { e2h: E2H, traps: traps::virtual_el2(way), cnthctl: traps::EL1_TIMERS, also: also::CNTKCTL | Self::also(way) }
     }
 
     fn clear() -> Self {
@@ -38,7 +50,12 @@ impl Mode {
         /// EL1TVT, EL1TVCT: the same of the virtual timer, and CNTVOFF_EL2 counts for virtual EL2, too.
         const VIRTUAL: u64 = 0b11 << 13;
         let cnthctl = COUNTER | if features::get().ecv { VIRTUAL } else { 0 };
-        Self { e2h: 0, traps: traps::virtual_el2(Way::Redirect) | traps::NV1, cnthctl }
+        Self { e2h: 0, traps: traps::virtual_el2(Way::Redirect) | traps::NV1, cnthctl, also: Self::also(Way::Redirect) }
+    }
+
+    fn also(way: Way) -> u8 {
+        let zcr = if features::get().sve { also::ZCR } else { 0 };
+        zcr | if way.redirects() { also::MDSCR } else { 0 }
     }
 
     /// Clear, if it can be.
@@ -97,7 +114,7 @@ impl Nested {
             self.switch_cntkctl();
             self.write(Home::Split(Live::Cpacr, Own::Cptr, CPACR_FIELDS), cptr);
             self.write(Home::Split(Live::Cntkctl, Own::Cnthctl, CNTKCTL_FIELDS), cnthctl);
-            if self.may_adopt && plain_sctlr & 1 == 0 {
+            if self.until_guest.may_adopt && plain_sctlr & 1 == 0 {
                 self.adopt();
             }
         } else {
@@ -111,7 +128,7 @@ impl Nested {
             self.write_plain(Plain::Cnthctl, cnthctl);
             self.write_plain(Plain::Ttbr0, Live::Ttbr0.read());
         }
-        self.may_adopt = false;
+        self.until_guest.may_adopt = false;
         traps::load(self);
         write_sysreg!("vbar_el2", self.mode.vectors(self.way));
         isb();

@@ -3,28 +3,33 @@
 use stile_ledger::RowId;
 use stile_ledger::aarch64 as rows;
 use stile_nested::inject::{self, Context, El2, Entry, EretKind, Kind};
-use stile_nested::vncr;
 use stile_sysreg::syndrome::Esr;
 
-use super::{Nested, Regime, switch};
+use super::{Nested, Regime, debug, switch};
 use crate::arch::aarch64::cpu::Cpu;
 use crate::arch::aarch64::sysreg::{read_sysreg, write_sysreg};
 
 /// SPSR_EL2.IL: the next instruction takes an illegal-state exception.
 const IL: u64 = 1 << 20;
+/// SPSR_EL2.SS: an instruction is to be stepped.
+const SS: u64 = 1 << 21;
 
 /// ERET, ERETAA or ERETAB of the loaded vCPU at virtual EL2.
 pub fn eret(cpu: &mut Cpu, nested: &mut Nested, esr: Esr) -> RowId {
     // What L1 calls SPSR_EL2 and ELR_EL2 are EL1's registers.
     let (spsr, elr) = (read_sysreg!("S3_5_C4_C0_0"), read_sysreg!("S3_5_C4_C0_1"));
-    let to = inject::eret(spsr, read_sysreg!("spsr_el2"), nested.hcr(), true);
+    let pstate = read_sysreg!("spsr_el2");
+    let to = inject::eret(spsr, pstate, nested.hcr(), true);
     write_sysreg!("elr_el2", authenticated(inject::eret_kind(esr), elr));
     write_sysreg!("spsr_el2", to.pstate);
     match to.to {
         Context::El2 if to.pstate & IL != 0 => rows::NESTED_ERET_ILLEGAL,
         Context::El2 | Context::HostEl0 => {
-            // L1's debugger wrote it in memory.
-            write_sysreg!("mdscr_el1", nested.page.get(vncr::MDSCR_EL1));
+            if to.pstate & SS != 0 && debug::is_enabled(pstate) {
+                // The step of this instruction is over: Arm ARM pseudocode, DebugExceptionReturnSS.
+                write_sysreg!("spsr_el2", to.pstate & !SS);
+            }
+            nested.load_mdscr();
             if to.to == Context::El2 { rows::NESTED_ERET_KERNEL } else { rows::NESTED_ERET_USER }
         }
         Context::Guest => {

@@ -44,15 +44,16 @@ nested_exit_eret:
     tbz     x3, #42, nested_exit_synchronous // HCR_EL2.NV: an ERET of L2's, by HFGITR_EL2.ERET of L1, comes here, too
     eor     x0, x0, #0b01100        // EL1h
     mov     x3, #{ERET_KERNEL}
+    mrs     x1, S3_4_C2_C2_0        // VNCR_EL2: the page of this vCPU
     b       2f
-1:  mrs     x3, S3_4_C2_C2_0        // VNCR_EL2: the page of this vCPU
-    ldr     x3, [x3, #{HCR_IN_PAGE}]
-    tbz     x3, #27, nested_exit_synchronous // HCR_EL2.TGE: while that is set L2 is never at EL1
+1:  mrs     x1, S3_4_C2_C2_0
+    ldr     x3, [x1, #{HCR_IN_PAGE}]
+    tbz     x3, #27, 3f             // HCR_EL2.TGE: while that is set L2 is never at EL1
     mov     x3, #{ERET_USER}
-2:  msr     spsr_el2, x0
-    mrs     x0, S3_4_C2_C2_0
-    ldr     x0, [x0, #{MDSCR_IN_PAGE}]
-    msr     mdscr_el1, x0           // L1's debugger wrote it in memory
+2:  ldr     x1, [x1, #{MDSCR_IN_PAGE}]
+    tbnz    x1, #13, 3f             // KDE: a debugger of L1's kernel, see debug.rs
+    msr     mdscr_el1, x1           // L1 wrote it in memory
+    msr     spsr_el2, x0
     mrs     x0, S3_5_C4_C0_1        // ELR_EL12
     msr     elr_el2, x0
     mrs     x1, cntpct_el0
@@ -63,6 +64,8 @@ nested_exit_eret:
     ldp     x0, x1, [sp, #0]
     ldp     x2, x3, [sp, #16]
     eret
+3:  mrs     x1, esr_el2
+    b       nested_exit_synchronous
 
 // TLBI VAALE1IS of L1's kernel for its own translations (its HCR_EL2 has E2H and TGE), one for each page that it unmaps: they are EL1's on
 // this CPU, under the VM's VMID, which is current.

@@ -6,6 +6,7 @@
 //! differs from other vCPUs but the trap controls. See Arm ARM, "Enhanced support for nested virtualization".
 
 mod at;
+mod debug;
 mod e2h;
 mod eret;
 mod exits;
@@ -71,8 +72,10 @@ pub struct Nested {
     base: traps::Base,
     /// Those of L1's controls for its guest that seldom change.
     seldom: seldom::Seldom,
-    /// Since the reset no guest has run, and HCR_EL2.E2H was found as it was then: the page has nothing of a guest's.
-    may_adopt: bool,
+    /// Virtual EL2's writes of MDSCR_EL1.
+    debug: debug::WriteTrap,
+    /// What holds until a guest runs.
+    until_guest: UntilGuest,
     /// The line of L1's maintenance interrupt, as it was seen last.
     asserts_maintenance: bool,
     /// Stile wants WFI and WFE to trap, whatever L1 wants.
@@ -81,6 +84,20 @@ pub struct Nested {
     mpidr: u64,
     /// The second stage that the guest has.
     shadow: Option<shadow::Current>,
+}
+
+/// What holds until a guest runs.
+#[derive(Clone, Copy)]
+struct UntilGuest {
+    /// Since the reset no guest has run, and HCR_EL2.E2H was found as it was then: the page has nothing of a guest's.
+    may_adopt: bool,
+    /// No guest has run since a write of MDSCR_EL1 trapped.
+    wrote_mdscr: bool,
+}
+
+impl UntilGuest {
+    /// A guest runs.
+    const NOTHING: Self = Self { may_adopt: false, wrote_mdscr: false };
 }
 
 impl Nested {
@@ -93,10 +110,11 @@ impl Nested {
         self.page.set(vncr::VMPIDR_EL2, mpidr);
         self.base = traps::Base::new();
         self.seldom = seldom::Seldom::at_reset();
+        self.trap_mdscr_writes(true);
         self.regime = Regime::El2;
         self.el2 = [0; SWITCHED];
         self.own = e2h::own_at_reset();
-        self.may_adopt = true;
+        self.until_guest = UntilGuest { may_adopt: true, wrote_mdscr: false };
         self.lists = None;
         (self.active_is_guests, self.timers_raised, self.asserts_maintenance) = (false, false, false);
         (self.held, self.el2_active) = (0, 0);
@@ -110,6 +128,9 @@ impl Nested {
         }
         write_sysreg!("vbar_el2", self.mode.vectors(self.way));
         seldom::set_copies_to_el2(true);
+        if self.debug.is_on() {
+            self.load_own_seldom();
+        }
         traps::load(self);
         self.start_stand_in();
     }

@@ -3,8 +3,8 @@
 
 use stile_nested::vncr;
 
-use super::Nested;
-use crate::arch::aarch64::features;
+use super::e2h::also;
+use super::{Nested, UntilGuest};
 use crate::arch::aarch64::sysreg::{read_sysreg, write_sysreg};
 
 macro_rules! switched {
@@ -26,7 +26,7 @@ macro_rules! switched {
                 )*
                 self.switch_others();
                 write_sysreg!("mdscr_el1", self.page.get(vncr::MDSCR_EL1));
-                self.may_adopt = false;
+                self.until_guest = UntilGuest::NOTHING;
             }
 
             /// What is in the page under EL1's names becomes virtual EL2's.
@@ -56,6 +56,10 @@ macro_rules! switched {
                     }
                 )*
                 self.page.set(vncr::MDSCR_EL1, read_sysreg!("mdscr_el1"));
+                if self.mode.also & also::MDSCR != 0 {
+                    // L1 replaces the guest's value before it unmasks debug exceptions, but in memory.
+                    write_sysreg!("mdscr_el1", 0);
+                }
                 self.switch_others();
                 timers
             }
@@ -108,10 +112,10 @@ impl Nested {
 
     /// Registers that change places with what waits in memory, whichever way.
     fn switch_others(&mut self) {
-        if self.mode.has_e2h() {
+        if self.mode.also & also::CNTKCTL != 0 {
             self.switch_cntkctl();
         }
-        if features::get().sve {
+        if self.mode.also & also::ZCR != 0 {
             // ZCR_EL12: while virtual EL2 runs, its guest's is in the page; while the guest runs, virtual EL2's is there.
             let now = read_sysreg!("S3_5_C1_C2_0");
             write_sysreg!("S3_5_C1_C2_0", self.page.get(vncr::ZCR_EL1));

@@ -35,6 +35,8 @@ const MCE2: u64 = 1 << 10;
 const MSCEN: u64 = 1 << 11;
 /// HCRX_EL2.{FnXS, FGTnXS}.
 const NO_XS: u64 = 0b11 << 3;
+/// HDFGWTR_EL2.MDSCR_EL1: writes of that register trap.
+const MDSCR_WRITES: u64 = 1 << 4;
 /// HSTR_EL2.{T7, T9, T13}: EL0 reaches no AArch32 register of another number, and EL1 is AArch64.
 const BY_NUMBER: u64 = 1 << 7 | 1 << 9 | 1 << 13;
 
@@ -44,7 +46,7 @@ const KEYS: u64 = 0x1f << 4;
 const APK: u64 = 1 << 40;
 
 impl Values {
-    /// What virtual EL2 runs with.
+    /// What virtual EL2 runs with, while its writes of MDSCR_EL1 don't trap.
     fn own() -> Self {
         let have = features::get();
         let [hfgrtr, hfgwtr, hfgitr, hdfgrtr, hdfgwtr] = traps::FINE;
@@ -88,6 +90,8 @@ impl Values {
 
 /// What is known of them.
 pub struct Seldom {
+    /// As the CPU is to have them while virtual EL2 runs.
+    own: Values,
     /// As L1 had them when its guest ran last.
     seen: [u64; COUNT],
     /// As the CPU is to have them while that runs.
@@ -102,7 +106,17 @@ impl Seldom {
     /// L1 has written nothing.
     pub fn at_reset() -> Self {
         // HCRX_EL2.MSCEn is not 0 for virtual EL2: the first entry to the guest finds that out.
-        Self { seen: [u64::MAX; COUNT], guest: Values::own(), differs: false, hcr: u64::MAX }
+        Self { own: Values::own(), seen: [u64::MAX; COUNT], guest: Values::own(), differs: false, hcr: u64::MAX }
+    }
+
+    /// Sets whether virtual EL2's writes of MDSCR_EL1 trap, from the next [`Nested::unload_seldom`] on. The CPU has FEAT_FGT.
+    pub fn trap_mdscr_writes(&mut self, on: bool) {
+        self.own = Values::own();
+        if on {
+            let Values([_, _, _, _, hdfgwtr, ..]) = &mut self.own;
+            *hdfgwtr |= MDSCR_WRITES;
+        }
+        self.differs = self.guest != self.own;
     }
 }
 
@@ -131,7 +145,8 @@ impl Nested {
             *writes &= !KEYS;
             hcr = !APK;
         }
-        self.seldom = Seldom { seen, guest, differs: guest != Values::own(), hcr };
+        let own = self.seldom.own;
+        self.seldom = Seldom { own, seen, guest, differs: guest != own, hcr };
     }
 
     /// The guest's controls onto the CPU, where virtual EL2's are.
@@ -146,7 +161,19 @@ impl Nested {
     #[inline(always)]
     pub fn unload_seldom(&self) {
         if self.seldom.differs {
-            load_own();
+            load_own(&self.seldom);
+        }
+    }
+
+    /// Virtual EL2's controls onto the CPU, after one has changed.
+    pub fn load_own_seldom(&self) {
+        load_own(&self.seldom);
+    }
+
+    /// The controls of other vCPUs onto the CPU, where virtual EL2's are.
+    pub fn put_seldom(&self) {
+        if self.debug.is_on() {
+            Values::own().load();
         }
     }
 }
@@ -159,8 +186,8 @@ fn load_guests(seldom: &Seldom) {
 
 #[cold]
 #[inline(never)]
-fn load_own() {
-    Values::own().load();
+fn load_own(seldom: &Seldom) {
+    seldom.own.load();
 }
 
 /// HCRX_EL2 as a vCPU with an EL2 has it, or as others do.

@@ -40,6 +40,8 @@ pub enum Home {
     Constant(u64),
     /// Computed from the list registers in the page.
     ListRegisters(fn(&Status) -> u64),
+    /// MDSCR_EL1, whose writes trap at times.
+    Mdscr,
 }
 
 macro_rules! live {
@@ -133,6 +135,7 @@ const ABSENT: [Slot; 19] = [
 pub fn fixed_home(reg: SysReg) -> Option<Home> {
     let [op0, op1, crn, crm, op2] = [reg.op0(), reg.op1(), reg.crn(), reg.crm(), reg.op2()];
     Some(match (op0, op1, crn, crm, op2) {
+        (2, 0, 0, 2, 2) => Home::Mdscr,
         (3, 4, 1, 0, 0) => Home::Sctlr,
         (3, 4, 1, 0, 1) => Home::Constant(0), // ACTLR_EL2
         (3, 4, 1, 1, 1) => Home::Own(Own::Mdcr),
@@ -196,6 +199,7 @@ impl Nested {
             Home::Page(slot) => self.page.get(slot),
             Home::Constant(value) => value,
             Home::ListRegisters(which) => which(&super::gic::status(self)),
+            Home::Mdscr => self.page.get(vncr::MDSCR_EL1),
         }
     }
 
@@ -220,6 +224,7 @@ impl Nested {
             Home::Timer(compare) => compare.write(timer::now().wrapping_add(value as i32 as u64)),
             Home::GuestTimer(compare) => self.page.set(compare, self.guest_time(compare).wrapping_add(value as i32 as u64)),
             Home::Page(slot) => self.page.set(slot, value),
+            Home::Mdscr => self.write_mdscr(value),
             Home::Constant(_) | Home::VirtualCount | Home::ListRegisters(_) => {}
         }
     }

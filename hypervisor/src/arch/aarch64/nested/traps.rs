@@ -133,6 +133,7 @@ pub fn put(nested: &Nested) {
         release(nested);
         clear_offset();
     }
+    nested.put_seldom();
     if nested.regime == Regime::Guest || !nested.mode.has_e2h() {
         write_sysreg!("cnthctl_el2", EL1_TIMERS);
     }

@@ -1,0 +1,89 @@
+//! MDSCR_EL1 at virtual EL2. FEAT_NV2 redirects it to memory, but the CPU's register decides whether virtual EL2 and its EL0 take debug
+//! exceptions.
+//!
+//! An exception return of L1's copies the memory to the register. Between exception returns the value matters only to a debugger of virtual
+//! EL2's own code, which sets KDE: for that, writes trap (HDFGWTR_EL2.MDSCR_EL1). But KVM writes the register twice at each exit of its guest:
+//! when guests have run [`QUIET`] times without a write of KDE the trap is turned off. An exception return that finds KDE in memory turns it
+//! on again.
+
+use stile_nested::vncr;
+
+use super::registers::Own;
+use super::{Nested, Regime};
+use crate::arch::aarch64::features;
+use crate::arch::aarch64::sysreg::{read_sysreg, write_sysreg};
+
+/// MDSCR_EL1.KDE: debug exceptions from the level that they are taken to.
+const KDE: u64 = 1 << 13;
+/// MDCR_EL2.TDE: debug exceptions are taken to EL2.
+const TDE: u64 = 1 << 8;
+/// SPSR_EL2.D: debug exceptions are masked.
+const MASKED: u64 = 1 << 9;
+
+/// Runs of guests with no write of KDE between them that turn the trap off.
+const QUIET: u8 = 4;
+
+/// The trap of virtual EL2's writes.
+#[derive(Clone, Copy)]
+pub struct WriteTrap {
+    is_on: bool,
+    /// Runs of guests since the last write of KDE.
+    quiet: u8,
+}
+
+impl WriteTrap {
+    /// Whether the CPU is to have it while virtual EL2 runs.
+    pub fn is_on(self) -> bool {
+        self.is_on
+    }
+}
+
+/// Whether virtual EL2, in the processor state `pstate`, takes debug exceptions from its own code.
+pub fn is_enabled(pstate: u64) -> bool {
+    pstate & MASKED == 0 && read_sysreg!("mdscr_el1") & KDE != 0
+}
+
+impl Nested {
+    /// Sets whether virtual EL2's writes of MDSCR_EL1 trap. Without FEAT_FGT they never do; without FEAT_NV2 they reach the register.
+    #[cold]
+    pub fn trap_mdscr_writes(&mut self, on: bool) {
+        let on = on && features::get().fgt && self.way.redirects();
+        self.debug = WriteTrap { is_on: on, quiet: 0 };
+        self.seldom.trap_mdscr_writes(on);
+    }
+
+    /// A write of virtual EL2's trapped.
+    pub fn write_mdscr(&mut self, value: u64) {
+        self.page.set(vncr::MDSCR_EL1, value);
+        self.load_mdscr();
+        let has_run = !core::mem::replace(&mut self.until_guest.wrote_mdscr, true);
+        if value & KDE != 0 {
+            self.debug.quiet = 0;
+        } else if has_run {
+            self.debug.quiet += 1;
+            if self.debug.quiet >= QUIET {
+                self.change_mdscr_trap(false);
+            }
+        }
+    }
+
+    /// Copies what L1 wrote to the CPU's register. Virtual EL2, or its EL0, goes on.
+    pub fn load_mdscr(&mut self) {
+        let value = self.page.get(vncr::MDSCR_EL1);
+        // Debug exceptions of EL2's own code are taken to EL2 if HCR_EL2.TGE or MDCR_EL2.TDE is set (Arm ARM pseudocode, DebugTargetFrom). A
+        // hypervisor that sets E2H has TGE set before it unmasks them.
+        let is_target = self.mode.has_e2h() || self.own[Own::Mdcr as usize] & TDE != 0;
+        write_sysreg!("mdscr_el1", if is_target { value } else { value & !KDE });
+        if value & KDE != 0 && !self.debug.is_on {
+            self.change_mdscr_trap(true);
+        }
+    }
+
+    /// Turns the trap on or off while virtual EL2 runs.
+    #[cold]
+    fn change_mdscr_trap(&mut self, on: bool) {
+        debug_assert!(self.regime == Regime::El2);
+        self.trap_mdscr_writes(on);
+        self.load_own_seldom();
+    }
+}
