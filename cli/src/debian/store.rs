@@ -1,11 +1,13 @@
-//! What was taken out of Debian's packages, kept in the cache.
+//! What was taken out of Debian's packages, kept in the cache with the files' hashes: a file that is missing or was changed is fetched again.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::apt::{Apt, debian_name};
 use super::deb::{self, Wanted};
@@ -129,11 +131,31 @@ pub struct Stored {
     pub version: String,
     /// When the mirror was last asked, in seconds since 1970.
     checked: u64,
+    /// The SHA-256 of each file, by its name. Nothing in a cache of an earlier version.
+    #[serde(default)]
+    files: BTreeMap<String, String>,
 }
 
-/// The item if it is in the cache.
+/// What is in the cache of an item.
+enum Found {
+    Nothing,
+    /// A file is missing or was changed.
+    Damaged(String),
+    Intact(Stored),
+}
+
+impl Found {
+    fn intact(self) -> Option<Stored> {
+        match self {
+            Self::Intact(stored) => Some(stored),
+            Self::Nothing | Self::Damaged(_) => None,
+        }
+    }
+}
+
+/// The item if it is in the cache, undamaged.
 pub fn cached(arch: Arch, item: Item) -> Option<Stored> {
-    read(&directory(arch).ok()?.join(item.name()))
+    read(&directory(arch).ok()?.join(item.name()), item.wanted()).intact()
 }
 
 /// Where the items of an architecture are.
@@ -153,7 +175,7 @@ pub fn get(arch: Arch, item: Item, freshness: Freshness) -> Result<Stored> {
         Freshness::Check => false,
         Freshness::Cached => true,
     };
-    if let Some(stored) = read(&dir).filter(is_fresh) {
+    if let Some(stored) = read(&dir, item.wanted()).intact().filter(is_fresh) {
         return Ok(stored);
     }
     if freshness == Freshness::Cached {
@@ -161,7 +183,11 @@ pub fn get(arch: Arch, item: Item, freshness: Freshness) -> Result<Stored> {
     }
     let _lock = cache::lock(&debian, "fetch")?;
     // Another command may have fetched it while this one waited.
-    let stored = read(&dir);
+    let found = read(&dir, item.wanted());
+    if let Found::Damaged(what) = &found {
+        out::note(format_args!("stile: {} in the cache is damaged ({what}): fetching it again", item.name()));
+    }
+    let stored = found.intact();
     if stored.as_ref().is_some_and(is_fresh) {
         return stored.context("the cache changed while it was read");
     }
@@ -180,8 +206,10 @@ fn fetch(arch: Arch, item: Item, debian: &Path, dir: &Path, stored: Option<&Stor
     let apt = Apt::new_for(arch, &debian.join("apt"), item.suite(), &mirror::mirror()?)?;
     let package =
         item.choose(arch, &apt.packages()?).with_context(|| format!("Debian {} has no package for {}", item.suite(), item.name()))?;
-    let fetched = Stored { dir: dir.to_owned(), package: package.name.clone(), version: package.version.clone(), checked: now() };
-    if stored.is_some_and(|stored| stored.package == package.name && stored.version == package.version) {
+    let (name, version) = (package.name.clone(), package.version.clone());
+    let mut fetched = Stored { dir: dir.to_owned(), package: name, version, checked: now(), files: BTreeMap::new() };
+    if let Some(stored) = stored.filter(|stored| stored.package == package.name && stored.version == package.version) {
+        fetched.files = stored.files.clone();
         write_about(dir, &fetched)?;
         return Ok(fetched);
     }
@@ -190,6 +218,7 @@ fn fetch(arch: Arch, item: Item, debian: &Path, dir: &Path, stored: Option<&Stor
     let file = apt.download(&package, download.path())?;
     let made = tempfile::tempdir_in(debian)?;
     deb::extract(&file, item.wanted(), made.path())?;
+    fetched.files = hashes(made.path(), item.wanted())?;
     write_about(made.path(), &fetched)?;
     if dir.exists() {
         fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))?;
@@ -201,10 +230,30 @@ fn fetch(arch: Arch, item: Item, debian: &Path, dir: &Path, stored: Option<&Stor
 
 const ABOUT: &str = "about.json";
 
-fn read(dir: &Path) -> Option<Stored> {
-    let text = fs::read(dir.join(ABOUT)).ok()?;
-    let stored: Stored = serde_json::from_slice(&text).ok()?;
-    Some(Stored { dir: dir.to_owned(), ..stored })
+/// Reads what is in the cache of an item with these files, and compares the files with their hashes. Those of an earlier version, which stored
+/// none, are taken as they are.
+fn read(dir: &Path, wanted: &[Wanted]) -> Found {
+    let Ok(text) = fs::read(dir.join(ABOUT)) else { return Found::Nothing };
+    let Ok(stored) = serde_json::from_slice::<Stored>(&text) else { return Found::Damaged(format!("{ABOUT} can't be read")) };
+    let files = match hashes(dir, wanted) {
+        Ok(files) => files,
+        Err(error) => return Found::Damaged(format!("{error:#}")),
+    };
+    if let Some((name, _)) = files.iter().find(|(name, hash)| stored.files.get(*name).is_some_and(|stored| stored != *hash)) {
+        return Found::Damaged(format!("{name} was changed"));
+    }
+    Found::Intact(Stored { dir: dir.to_owned(), files, ..stored })
+}
+
+/// The hashes of an item's files.
+fn hashes(dir: &Path, wanted: &[Wanted]) -> Result<BTreeMap<String, String>> {
+    wanted.iter().map(|file| Ok((file.name.to_owned(), hash(&dir.join(file.name))?))).collect()
+}
+
+/// The SHA-256 of a file, in hexadecimal digits.
+fn hash(path: &Path) -> Result<String> {
+    let bytes = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+    Ok(Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 fn write_about(dir: &Path, stored: &Stored) -> Result<()> {
@@ -214,4 +263,52 @@ fn write_about(dir: &Path, stored: &Stored) -> Result<()> {
 
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WANTED: [Wanted; 2] = [Wanted { is: |_| true, name: "kernel" }, Wanted { is: |_| true, name: "initrd" }];
+
+    /// An item with two files, as it is stored, with hashes or without.
+    fn store(dir: &Path, with_hashes: bool) {
+        fs::write(dir.join("kernel"), "a kernel").unwrap();
+        fs::write(dir.join("initrd"), "").unwrap();
+        let files = if with_hashes { hashes(dir, &WANTED).unwrap() } else { BTreeMap::new() };
+        let stored = Stored { dir: dir.to_owned(), package: "linux".into(), version: "1".into(), checked: 1, files };
+        write_about(dir, &stored).unwrap();
+    }
+
+    fn damage(dir: &Path) -> Option<String> {
+        match read(dir, &WANTED) {
+            Found::Damaged(what) => Some(what),
+            Found::Nothing | Found::Intact(_) => None,
+        }
+    }
+
+    #[test]
+    fn damaged_files_are_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(matches!(read(dir.path(), &WANTED), Found::Nothing));
+        store(dir.path(), true);
+        assert!(read(dir.path(), &WANTED).intact().is_some_and(|stored| stored.version == "1"));
+        fs::write(dir.path().join("kernel"), "a kern").unwrap();
+        assert_eq!(damage(dir.path()).as_deref(), Some("kernel was changed"));
+        fs::remove_file(dir.path().join("kernel")).unwrap();
+        assert!(damage(dir.path()).is_some_and(|what| what.contains("kernel")));
+        store(dir.path(), true);
+        fs::write(dir.path().join(ABOUT), "{").unwrap();
+        assert!(damage(dir.path()).is_some());
+    }
+
+    #[test]
+    fn files_of_an_earlier_version_are_taken_as_they_are() {
+        let dir = tempfile::tempdir().unwrap();
+        store(dir.path(), false);
+        let stored = read(dir.path(), &WANTED).intact().unwrap();
+        assert_eq!(stored.files["kernel"], hash(&dir.path().join("kernel")).unwrap());
+        fs::remove_file(dir.path().join("initrd")).unwrap();
+        assert!(damage(dir.path()).is_some());
+    }
 }
