@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
 use serde::Deserialize;
 
 use crate::child;
@@ -97,7 +98,7 @@ struct Target {
 /// # Errors
 /// The build fails; the compiler's messages are in the error.
 pub fn build(mut command: Command, what: &str) -> Result<Vec<(String, PathBuf)>> {
-    let mut child = command
+    let mut child = child::end_with_parent(&mut command, Signal::TERM)
         .arg("--message-format=json-render-diagnostics")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

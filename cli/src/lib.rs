@@ -21,5 +21,6 @@ pub mod machine;
 pub mod out;
 pub mod progress;
 pub mod run;
+pub mod scratch;
 pub mod session;
 pub mod suite;

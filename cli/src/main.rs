@@ -9,6 +9,7 @@ use clap::Parser;
 use stile::args::{Cli, Command};
 use stile::config::Mistakes;
 use stile::out::Unwritable;
+use stile::scratch::{EndBySignal, Scratch};
 use stile::{exit, hints, out};
 
 fn main() -> ExitCode {
@@ -34,8 +35,12 @@ fn stile() -> Result<u8> {
             return Ok(u8::try_from(refusal.exit_code()).unwrap_or(exit::FAILURE));
         }
     };
+    // All temporary files are in one directory from here on.
+    let scratch = Scratch::new(&std::env::temp_dir())?;
+    let _ = tempfile::env::override_temp_dir(scratch.path());
+    let until_signals = EndBySignal::watch(&scratch)?;
     match &cli.command {
-        Command::Run(args) => stile::run::run(args),
+        Command::Run(args) => stile::run::run(args, until_signals),
         Command::Check(args) => stile::machine::check(args),
         Command::Build(args) => stile::build::build(args),
         Command::Fetch(args) => stile::fetch::fetch(args),

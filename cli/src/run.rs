@@ -10,13 +10,15 @@ use crate::emulator::{self, Board, Boot, Pc};
 use crate::exit;
 use crate::image::Seed;
 use crate::machine::{self, Machine, Options};
+use crate::scratch::EndBySignal;
 use crate::session::{self, Request};
 
-/// Runs a machine, and returns the exit status.
+/// Runs a machine, and returns the exit status. `until_signals` ends the command by a signal until the machine runs: from then on, signals end
+/// the machine first.
 ///
 /// # Errors
 /// The configuration has a mistake; something can't be fetched, built or started.
-pub fn run(args: &RunArgs) -> Result<u8> {
+pub fn run(args: &RunArgs, until_signals: EndBySignal) -> Result<u8> {
     let terminal = std::env::var("TERM").ok().filter(|name| !name.is_empty());
     let keyboard = std::io::stdin().is_terminal();
     let size = if keyboard { crossterm::terminal::size().unwrap_or((0, 0)) } else { (0, 0) };
@@ -32,6 +34,7 @@ pub fn run(args: &RunArgs) -> Result<u8> {
     // Looked for after the configuration was read, so that mistakes in it are told on any machine.
     emulator::ensure(config.arch)?;
     let signals = session::catch_signals()?;
+    drop(until_signals);
     let mut file = tempfile::Builder::new().prefix("stile-").suffix(".img").tempfile().context("making the image's file")?;
     file.write_all(&image.bytes).context("writing the image")?;
     drop(image);

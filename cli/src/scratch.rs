@@ -1,0 +1,134 @@
+//! The command's directory for temporary files: removed when the command ends, also by a signal; where it was killed, by the next one.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use anyhow::{Context, Result};
+use rustix::fs::{FlockOperation, flock};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::{Handle, Signals};
+
+use crate::{exit, out};
+
+/// What the directories' names begin with.
+const PREFIX: &str = "stile-run-";
+
+/// The directory. It is locked for as long as its command lives, so that others tell it from one that was left behind.
+#[derive(Debug)]
+pub struct Scratch {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Scratch {
+    /// Makes the directory in `temp`, and removes those of commands that were killed.
+    ///
+    /// # Errors
+    /// It can't be made.
+    pub fn new(temp: &Path) -> Result<Self> {
+        sweep(temp);
+        loop {
+            let made = tempfile::Builder::new().prefix(PREFIX).tempdir_in(temp);
+            let path = made.with_context(|| format!("making a directory for temporary files in {}", temp.display()))?.keep();
+            let lock = File::open(&path).and_then(|dir| flock(&dir, FlockOperation::LockShared).map_err(io::Error::from).map(|()| dir));
+            // Another command may have swept it before it was locked.
+            if let Ok(lock) = lock
+                && is_at(&lock, &path)
+            {
+                return Ok(Self { path, _lock: lock });
+            }
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // It fails if a signal was faster.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Whether an open directory is the one at `path`.
+fn is_at(dir: &File, path: &Path) -> bool {
+    match (dir.metadata(), fs::metadata(path)) {
+        (Ok(dir), Ok(there)) => (dir.dev(), dir.ino()) == (there.dev(), there.ino()),
+        _ => false,
+    }
+}
+
+/// Removes the directories that no command has locked. Those of other users can't be removed.
+fn sweep(temp: &Path) {
+    for left in fs::read_dir(temp).into_iter().flatten().flatten() {
+        if !left.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
+            continue;
+        }
+        let path = left.path();
+        let Ok(dir) = File::open(&path) else { continue };
+        if flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok() && is_at(&dir, &path) {
+            let _ = fs::remove_dir_all(&path);
+        }
+    }
+}
+
+/// Ends the command when a signal asks for it, for as long as this lives; its temporary files go.
+#[derive(Debug)]
+pub struct EndBySignal(Handle);
+
+impl EndBySignal {
+    /// Watches signals from here on.
+    ///
+    /// # Errors
+    /// Signals can't be caught.
+    pub fn watch(scratch: &Scratch) -> Result<Self> {
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("catching signals")?;
+        let (handle, path) = (signals.handle(), scratch.path().to_owned());
+        thread::spawn(move || {
+            if let Some(signal) = signals.forever().next() {
+                let _ = fs::remove_dir_all(&path);
+                let status = if signal == SIGINT { exit::LEFT } else { exit::TERMINATED };
+                out::note("stile: ended by a signal");
+                // Emulators and runs end with their parent.
+                std::process::exit(status.into());
+            }
+        });
+        Ok(Self(handle))
+    }
+}
+
+impl Drop for EndBySignal {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_directories_that_were_left_behind_are_swept() {
+        let temp = tempfile::tempdir().unwrap();
+        let left = temp.path().join(format!("{PREFIX}left"));
+        let other = temp.path().join("other");
+        for dir in [&left, &other] {
+            fs::create_dir(dir).unwrap();
+            fs::write(dir.join("image"), "x").unwrap();
+        }
+        let first = Scratch::new(temp.path()).unwrap();
+        assert!(!left.exists() && other.exists());
+        fs::write(first.path().join("image"), "x").unwrap();
+        let second = Scratch::new(temp.path()).unwrap();
+        assert!(first.path().join("image").exists() && second.path().exists());
+        let path = first.path().to_owned();
+        drop(first);
+        assert!(!path.exists());
+    }
+}
