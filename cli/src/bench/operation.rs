@@ -64,7 +64,7 @@ pub static AARCH64: [Operation; 14] = [
 
 /// A PC's operations, in the order in which tables show them. Where the name does not say so, the local APIC is in x2APIC mode, but for
 /// `lapic_id_read` and `lapic_timer_read`, which are loads from its page.
-pub static X86_64: [Operation; 17] = [
+pub static X86_64: [Operation; 20] = [
     operation("cpuid", Needs::One, Some(60)),
     operation("vmcall", Needs::One, Some(60)),
     operation("rdmsr_trap", Needs::One, Some(60)),
@@ -78,6 +78,9 @@ pub static X86_64: [Operation; 17] = [
     operation("eoi_xapic", Needs::One, None),
     operation("self_ipi", Needs::One, Some(400)),
     operation("self_ipi_xapic", Needs::One, None),
+    operation("icr_self", Needs::One, Some(200)),
+    operation("icr_nobody", Needs::One, Some(200)),
+    operation("hlt_pending", Needs::One, Some(150)),
     operation("tscdeadline", Needs::One, Some(100)),
     operation("tscdeadline_fire", Needs::One, Some(600)),
     operation("tscdeadline_fire_xapic", Needs::One, None),

@@ -179,6 +179,13 @@ impl Pages {
         self.set(offset::ICR, icr as u32);
     }
 
+    /// The ICR in x2APIC mode.
+    #[inline(always)]
+    pub(crate) fn set_x2apic_icr(&self, icr: u64) {
+        self.set(ICR_UPPER, (icr >> 32) as u32);
+        self.set(offset::ICR, icr as u32);
+    }
+
     fn icr_upper(&self) -> u32 {
         if self.mode() == Mode::X2Apic { ICR_UPPER } else { offset::ICR_HIGH }
     }
@@ -265,6 +272,12 @@ impl Pages {
             Delivery::Startup => Received::Startup(message.vector),
             Delivery::External => Received::External,
         }
+    }
+
+    /// A fixed, edge-triggered interrupt arrives, from any processor.
+    #[inline]
+    pub fn interrupt(&self, vector: u8) -> Received {
+        self.accept(vector, false)
     }
 
     /// Whether pin LINT0 leads to more than an interrupt: to an NMI or an INIT.

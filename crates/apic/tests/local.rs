@@ -166,6 +166,26 @@ proptest! {
         }
     }
 
+    /// The fast path of the x2APIC's ICR sends what the full write sends, or nothing.
+    #[test]
+    fn a_message_to_one_is_what_the_icr_sends(low in any::<u32>(), id in prop_oneof![Just(3), Just(u32::MAX), any::<u32>()], plain_kind: bool) {
+        let low = if plain_kind { low & 0x4_c0ff } else { low };
+        let value = u64::from(id) << 32 | u64::from(low);
+        let (mut full, mut fast) = (wide(3), wide(3));
+        let expected = match full.write_msr(MSR_BASE + ICR / 16, value, 0) {
+            Ok(Effect::Send(Message { destination, delivery: Delivery::Fixed, vector, level: false })) => match destination {
+                Destination::Own => Some((3, vector)),
+                Destination::Physical(id) => Some((id, vector)),
+                _ => None,
+            },
+            _ => None,
+        };
+        prop_assert_eq!(fast.send_to_one(value), expected);
+        if expected.is_some() {
+            prop_assert_eq!(fast.read_msr(MSR_BASE + ICR / 16, 0), full.read_msr(MSR_BASE + ICR / 16, 0));
+        }
+    }
+
     /// Any write of any value to any register, both ways: no panic, and what it sends is sane.
     #[test]
     fn any_write_ends_well(writes in prop::collection::vec((0..0x400_u32, any::<u64>(), any::<bool>()), 1..100), x2 in any::<bool>()) {

@@ -197,6 +197,10 @@ proptest! {
                     processor.enter();
                 }
                 Event::Wait => {
+                    // What the processor has not been told of may be missing, and nothing else.
+                    if processor.apic.will_deliver(processor.requesting) {
+                        prop_assert!(model.is_pending());
+                    }
                     prop_assert_eq!(processor.apic.is_pending(), model.is_pending());
                     processor.enter();
                 }
@@ -208,6 +212,7 @@ proptest! {
                 Event::Exit => processor.enter(),
             }
             prop_assert_eq!(processor.recognized(), model.pending());
+            prop_assert_eq!(processor.apic.will_deliver(processor.requesting), model.pending().is_some());
             prop_assert_eq!(processor.register(PPR), model.pages().processor_priority());
         }
     }

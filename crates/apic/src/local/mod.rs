@@ -279,6 +279,14 @@ impl<'a> LocalApic<'a> {
         self.pending().is_some()
     }
 
+    /// Whether a processor that delivers interrupts delivers one at the next entry, with interrupts enabled ("Evaluation of Pending Virtual
+    /// Interrupts"): `requested` is its RVI. It keeps PPR in the page. False if it has not been told of everything yet, or the APIC is off.
+    #[inline(always)]
+    pub fn will_deliver(&self, requested: u8) -> bool {
+        let priority = self.pages.get(offset::PPR) as u8;
+        requested >> 4 > priority >> 4 && !self.changed && !self.pages.has_posted() && self.pages.enabled()
+    }
+
     /// The vector that the processor would be interrupted by now. Only without its help in delivery, as [`acknowledge`](Self::acknowledge);
     /// see [`is_pending`](Self::is_pending).
     #[inline]
@@ -298,11 +306,15 @@ impl<'a> LocalApic<'a> {
 
     /// The processor takes the interrupt that [`pending`](Self::pending) names.
     pub fn acknowledge(&mut self) -> Option<u8> {
-        let vector = self.pending()?;
+        self.pending().inspect(|&vector| self.take(vector))
+    }
+
+    /// The processor takes `vector`, which [`pending`](Self::pending) has just named.
+    #[inline(always)]
+    pub fn take(&mut self, vector: u8) {
         self.requests.remove(self.pages, offset::IRR, vector);
         self.services.insert(self.pages, offset::ISR, vector);
         self.changed = true;
-        Some(vector)
     }
 
     /// The processor could not take an interrupt after all, which it has acknowledged: it waits again.

@@ -74,6 +74,27 @@ impl LocalApic<'_> {
         Some(vector)
     }
 
+    /// The guest writes the ICR's MSR: returns the identifier and the vector of a fixed interrupt to a single APIC, which the caller sends; the
+    /// rest of the write is done. None for every other command and for a value that faults, with nothing done.
+    #[inline(always)]
+    pub fn send_to_one(&mut self, value: u64) -> Option<(u32, u8)> {
+        /// Destination shorthand, destination mode and delivery mode, and reserved bits ("Interrupt Command Register (ICR)").
+        const KIND: u32 = 0b11 << 18 | 0b1111 << 8 | !ICR_LOW;
+        const TO_SELF: u32 = 0b01 << 18;
+        let (low, id) = (value as u32, (value >> 32) as u32);
+        let id = match low & KIND {
+            0 if id != u32::MAX => id,
+            TO_SELF => self.pages.id(),
+            _ => return None,
+        };
+        let vector = low as u8;
+        if vector < 16 {
+            return None;
+        }
+        self.pages.set_x2apic_icr(value);
+        Some((id, vector))
+    }
+
     /// The processor, which virtualizes APIC accesses, has written the register at `offset` in the page for the guest ("APIC-Write VM
     /// Exits"): what follows from that.
     pub fn written(&mut self, offset: u32, now: u64) -> Effect {

@@ -4,6 +4,9 @@ use super::cpu;
 
 /// The ticks that so many turns of a loop take. The loop's own instructions are two a turn: see [`crate::measure::net_ticks`].
 ///
+/// The loop begins at a multiple of 16 bytes, so that its first instruction lies in one page: one at the end of a page is not found as
+/// quickly where instructions are decoded.
+///
 /// The lines may change RAX, RBX and RDX. R8 and R9 are the loop's; what else they use is named by the caller.
 macro_rules! loop_ticks {
     ($n:expr, [$($line:literal),*] $(, $($operands:tt)*)?) => {{
@@ -13,7 +16,7 @@ macro_rules! loop_ticks {
             core::arch::asm!(
                 "push rbx",
                 "rdtsc", "shl rdx, 32", "or rax, rdx", "mov r8, rax",
-                "2:", $($line,)* "dec r9", "jnz 2b",
+                ".balign 16", "2:", $($line,)* "dec r9", "jnz 2b",
                 "rdtsc", "shl rdx, 32", "or rax, rdx",
                 "pop rbx",
                 out("r8") start, inout("r9") $n => _, out("rax") end, out("rdx") _, $($($operands)*,)?);

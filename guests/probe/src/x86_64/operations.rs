@@ -10,7 +10,7 @@ const fn operation(name: &'static str, run: fn(&Platform, u64) -> u64) -> Operat
 }
 
 /// All of them.
-pub const OPERATIONS: [Operation; 17] = [
+pub const OPERATIONS: [Operation; 20] = [
     operation("cpuid", cpuid),
     operation("vmcall", vmcall),
     operation("rdmsr_trap", rdmsr_trap),
@@ -25,6 +25,9 @@ pub const OPERATIONS: [Operation; 17] = [
     operation("lapic_timer_read_x2apic", lapic_timer_read_x2apic),
     operation("eoi", eoi),
     operation("self_ipi", self_ipi),
+    operation("icr_self", icr_self),
+    operation("icr_nobody", icr_nobody),
+    operation("hlt_pending", hlt_pending),
     operation("tscdeadline", tscdeadline),
     Operation { seldom: 8, net: all_ticks, ..operation("tscdeadline_fire", tscdeadline_fire) },
     Operation { needs: Needs::Two, ..operation("ipi", ipi) },
@@ -129,6 +132,27 @@ fn eoi(_platform: &Platform, n: u64) -> u64 {
 fn self_ipi(_platform: &Platform, n: u64) -> u64 {
     apic::need_x2apic();
     unmasked(|| send_and_wait(apic::msr(apic::SELF_IPI), interrupts::FIRST.into(), 0, n))
+}
+
+/// An IPI to this CPU by the ICR, to its identifier, until its handler has run.
+fn icr_self(_platform: &Platform, n: u64) -> u64 {
+    apic::need_x2apic();
+    unmasked(|| send_and_wait(apic::msr(apic::ICR), u64::from(apic::ASSERT) | u64::from(interrupts::FIRST), 0, n))
+}
+
+/// A write of the ICR that interrupts nobody: no APIC has the identifier.
+fn icr_nobody(_platform: &Platform, n: u64) -> u64 {
+    const NOBODY: u32 = 0x7f;
+    apic::need_x2apic();
+    loop_ticks!(n, ["mov eax, esi", "mov edx, edi", "wrmsr"],
+        in("ecx") apic::msr(apic::ICR), in("esi") apic::ASSERT | u32::from(interrupts::FIRST), in("edi") NOBODY)
+}
+
+/// HLT with an interrupt pending, of the CPU's own by its register, until its handler has run.
+fn hlt_pending(_platform: &Platform, n: u64) -> u64 {
+    apic::need_x2apic();
+    loop_ticks!(n, ["mov eax, esi", "xor edx, edx", "wrmsr", "sti", "hlt", "cli"],
+        in("ecx") apic::msr(apic::SELF_IPI), in("esi") u32::from(interrupts::FIRST))
 }
 
 /// An IPI to the other CPU, which runs, until this one sees that its handler has run.

@@ -37,6 +37,20 @@ fn receive(vcpu: &'static Vcpu, message: Message, cpu: Option<&mut Cpu>) {
     receives(vcpu, vcpu.arch.pages.receive(message), cpu);
 }
 
+/// Sends a fixed interrupt of the loaded vCPU's APIC to the one with identifier `to`, which may be its own or none. `takes` as for
+/// [`interrupt_self`].
+pub fn send_to_one(cpu: &mut Cpu, to: u32, vector: u8, takes: u64) {
+    let own = cpu.vcpu();
+    if to == own.arch.index as u32 {
+        return interrupt_self(cpu, vector, takes);
+    }
+    // APIC identifiers are vCPUs' indexes (`Vcpu::reset`). The mode of the target's APIC does not matter: there are fewer than 256.
+    const _: () = assert!(stile_board::MAX_VCPUS < 0xff);
+    if let Some(vcpu) = own.vm().vcpus.get(to as usize) {
+        receives(vcpu, vcpu.arch.pages.interrupt(vector), Some(cpu));
+    }
+}
+
 /// An edge on pin LINT0 of a vCPU's APIC.
 pub fn pulse(vcpu: &'static Vcpu) {
     match vcpu.arch.pages.pulse(0) {
@@ -131,23 +145,30 @@ fn post_self(cpu: &mut Cpu, vector: u8) {
     pull(cpu);
 }
 
+#[inline(never)]
 fn inject(cpu: &mut Cpu) {
-    let registers = cpu.apic_level == ApicVirtualization::Registers;
-    let apic = cpu.apic();
-    let mut waits = apic.pending().is_some();
-    if waits
-        && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0
-        && can_interrupt()
-        && let Some(vector) = apic.acknowledge()
-    {
-        vmcs::write(Field::ENTRY_INTERRUPTION, VALID | u64::from(vector));
-        waits = apic.pending().is_some();
-    }
-    if registers {
-        virtual_apic::write_threshold(cpu);
-    }
+    let Some(vector) = cpu.apic().pending() else { return note_priority(cpu) };
+    let takes = vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0 && can_interrupt();
+    let waits = if takes { take_interrupt(cpu, vector) } else { true };
+    note_priority(cpu);
     if waits {
         exit_when_it_can(true);
+    }
+}
+
+/// Injects the interrupt that the loaded vCPU's APIC has just named as pending. Returns whether another one waits.
+#[inline(always)]
+fn take_interrupt(cpu: &mut Cpu, vector: u8) -> bool {
+    cpu.apic().take(vector);
+    vmcs::write(Field::ENTRY_INTERRUPTION, VALID | u64::from(vector));
+    cpu.apic().pending().is_some()
+}
+
+/// The requests of the loaded vCPU's APIC have changed: where the processor keeps the task priority, it is told when to exit.
+#[inline(always)]
+fn note_priority(cpu: &mut Cpu) {
+    if cpu.apic_level == ApicVirtualization::Registers {
+        virtual_apic::write_threshold(cpu);
     }
 }
 
@@ -193,6 +214,25 @@ pub fn take(cpu: &mut Cpu) -> bool {
     }
     world.halted = false;
     pull(cpu);
+    true
+}
+
+/// Ends the loaded vCPU's HLT, which has just exited with interrupts enabled, if its APIC has an interrupt that it takes at the next entry.
+/// False, and nothing done, if there is none, or the scheduler must look.
+#[inline(always)]
+pub fn end_hlt_at_once(cpu: &mut Cpu) -> bool {
+    if cpu.vcpu().arch.signals.any() {
+        return false;
+    }
+    if cpu.apic_level >= ApicVirtualization::Delivery {
+        let requested = vmcs::read(Field::GUEST_INTERRUPT_STATUS) as u8;
+        return cpu.apic().will_deliver(requested);
+    }
+    let Some(vector) = cpu.apic().pending() else { return false };
+    // Nothing is injected yet, and HLT has ended the shadow of STI: the window that may have been asked for is here.
+    let waits = take_interrupt(cpu, vector);
+    note_priority(cpu);
+    exit_when_it_can(waits);
     true
 }
 

@@ -41,8 +41,9 @@ fn send_ipis(cpu: &mut Cpu) -> u64 {
 
 #[unsafe(no_mangle)]
 extern "C" fn handle_hlt(cpu: &mut Cpu) -> Outcome {
-    if skip_instruction() & TF != 0 {
-        // The trap comes before it would wait.
+    let flags = skip_instruction();
+    // The trap of a single step comes before it would wait, and so does an interrupt that is pending.
+    if flags & TF != 0 || flags & interrupts::IF != 0 && interrupts::end_hlt_at_once(cpu) {
         return Outcome::again(reason::HLT.other());
     }
     // SAFETY: the vCPU is loaded here.

@@ -178,6 +178,21 @@ extern "C" fn handle_wrmsr(cpu: &mut Cpu) -> Outcome {
         interrupts::interrupt_self(cpu, value as u8, flags & interrupts::IF);
         return Outcome::again(rows::WRMSR_X2APIC_SELF_IPI);
     }
+    write_less_frequent(cpu, register, value)
+}
+
+/// The ICR, of which most writes send a fixed interrupt to a single vCPU; and all others. (A fourth comparison in [`handle_wrmsr`] would turn
+/// its three into a search.)
+#[inline(never)]
+fn write_less_frequent(cpu: &mut Cpu, register: u32, value: u64) -> Outcome {
+    if register == X2APIC_ICR
+        && cpu.has_x2apic()
+        && let Some((to, vector)) = cpu.apic().send_to_one(value)
+    {
+        let flags = skip_instruction();
+        interrupts::send_to_one(cpu, to, vector, flags & interrupts::IF);
+        return Outcome::again(rows::WRMSR_X2APIC_ICR);
+    }
     write_any(cpu, register, value)
 }
 
