@@ -82,6 +82,9 @@ pub struct MachineArgs {
     /// How long a vCPU runs while another waits for its CPU, such as 5ms.
     #[arg(long, value_name = "TIME")]
     pub slice: Option<String>,
+    /// Mitigations of speculative-execution attacks: those that the CPU needs, none, or all that it can execute.
+    #[arg(long, value_name = "auto|off|all")]
+    pub mitigations: Option<String>,
     /// The emulated CPUs' model, such as max, cortex-a76 or cortex-a57.
     #[arg(long, value_name = "MODEL")]
     pub cpu: Option<String>,
@@ -110,6 +113,7 @@ impl MachineArgs {
             machine_memory: self.machine_memory.clone(),
             cpu: self.cpu.clone(),
             slice: self.slice.clone(),
+            mitigations: self.mitigations.clone(),
             kernel: self.kernel.clone().or_else(|| alone.then(|| "debian".to_owned())),
             initrd: self.initrd.clone().or_else(|| with_command("busybox").filter(|_| !stile)),
             append: self.append.clone(),

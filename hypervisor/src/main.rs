@@ -52,6 +52,7 @@ fn start(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
     console::event(&Event::Hello { version: version(), cpus, level: arch::level(), vms: machine.vms.len() as u8 });
     cpu::setup(machine.slice_us);
     let report_exits = machine.report_exits;
+    arch::apply_mitigations(machine.mitigations);
     if let Err(what) = vm::create(blob) {
         refuse(what);
     }

@@ -53,7 +53,7 @@ fn interrupt() {
 
 fn blob() -> &'static [u8] {
     let names = ["one", "two", "three"];
-    let mut machine = Machine { vms: heapless::Vec::new(), report_exits: true, slice_us: 100 };
+    let mut machine = Machine { vms: heapless::Vec::new(), report_exits: true, slice_us: 100, mitigations: Default::default() };
     let files: Vec<_> = (0..VCPUS.len()).map(|vm| write::File { vm, bytes: b"a guest", gpa: RAM_BASE, mem_len: 4096 }).collect();
     for (name, vcpus) in names.into_iter().zip(VCPUS) {
         let vm = stile_blob::Vm {

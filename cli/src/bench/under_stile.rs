@@ -32,7 +32,8 @@ pub fn hypervisor(arch: Arch) -> Result<Hypervisor> {
 
 /// A machine with so many CPUs of a model.
 pub fn machine(arch: Arch, vm: VmConfig, cpus: u32, cpu: &str) -> MachineConfig {
-    MachineConfig { arch, cpus, memory: None, cpu_model: cpu.to_owned(), slice: SLICE, vms: vec![vm] }
+    let mitigations = stile_blob::Mitigations::default();
+    MachineConfig { arch, cpus, memory: None, cpu_model: cpu.to_owned(), slice: SLICE, mitigations, vms: vec![vm] }
 }
 
 /// What came of a run.

@@ -13,7 +13,7 @@ use super::{
 };
 
 const TOP_KEYS: &[&str] = &["machine", "vm"];
-const MACHINE_KEYS: &[&str] = &["arch", "cpu", "cpus", "memory", "slice"];
+const MACHINE_KEYS: &[&str] = &["arch", "cpu", "cpus", "memory", "mitigations", "slice"];
 const VM_KEYS: &[&str] =
     &["append", "cpus", "domain", "exec", "initrd", "kernel", "memory", "name", "nested", "on_reset", "pinned", "techniques", "vcpus"];
 const DOMAIN_KEYS: &[&str] = &["append", "kernel", "memory", "vcpus"];
@@ -38,6 +38,7 @@ pub fn draft(text: &str, mistakes: &mut Vec<Mistake>) -> Option<Draft> {
         draft.cpus = machine.integer("cpus", mistakes);
         draft.memory = machine.size("memory", "a string such as \"2G\"", mistakes);
         draft.slice = machine.string("slice", "a string such as \"5ms\"", mistakes);
+        draft.mitigations = machine.string("mitigations", "\"auto\", \"off\" or \"all\"", mistakes);
     }
     for (vm, span) in vms(&mut top, document.span(), mistakes)? {
         draft.vms.push(vm_draft(vm, span, mistakes));

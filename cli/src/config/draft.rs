@@ -32,6 +32,7 @@ pub struct Draft {
     pub memory: Option<Given<String>>,
     pub cpu: Option<Given<String>>,
     pub slice: Option<Given<String>>,
+    pub mitigations: Option<Given<String>>,
     pub vms: Vec<VmDraft>,
 }
 

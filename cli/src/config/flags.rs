@@ -20,6 +20,8 @@ pub struct Flags {
     pub cpu: Option<String>,
     /// `--slice`: the time slice, such as `5ms`.
     pub slice: Option<String>,
+    /// `--mitigations`: `auto`, `off` or `all`.
+    pub mitigations: Option<String>,
     /// `--kernel`: a file, or one of [`super::DebianKernel::WORDS`].
     pub kernel: Option<String>,
     /// `--initrd`: a file, `busybox` or `none`.
@@ -52,6 +54,7 @@ impl Flags {
         over(&mut draft.memory, &self.machine_memory, "--machine-memory");
         over(&mut draft.cpu, &self.cpu, "--cpu");
         over(&mut draft.slice, &self.slice, "--slice");
+        over(&mut draft.mitigations, &self.mitigations, "--mitigations");
         for vm in &mut draft.vms {
             vm.inside = self.inside;
         }

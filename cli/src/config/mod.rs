@@ -12,7 +12,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use stile_blob::{OnReset, Techniques};
+use stile_blob::{Mitigations, OnReset, Techniques};
 use stile_board::map;
 
 use crate::image::domain::Domain;
@@ -50,6 +50,8 @@ pub struct MachineConfig {
     pub cpu_model: String,
     /// How long a vCPU runs before another one that waits for the same CPU: 100 µs to 1 s.
     pub slice: Duration,
+    /// Which mitigations of speculative-execution attacks are applied.
+    pub mitigations: Mitigations,
     /// 1 to [`stile_board::MAX_VMS`] of them.
     pub vms: Vec<VmConfig>,
 }

@@ -24,6 +24,7 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
     let arch = draft.arch.as_ref().and_then(|given| value::arch(given, mistakes)).unwrap_or_default();
     let cpu_model = draft.cpu.as_ref().and_then(|given| value::cpu_model(given, mistakes));
     let slice = draft.slice.as_ref().and_then(|given| value::slice(given, mistakes));
+    let mitigations = draft.mitigations.as_ref().and_then(|given| value::mitigations(given, mistakes));
     let memory = draft.memory.as_ref().and_then(|given| value::machine_memory(given, mistakes));
     let given_cpus = draft.cpus.as_ref().and_then(|given| {
         let cpus = value::number(given, "physical CPUs", 1, MAX_CPUS, mistakes)?;
@@ -59,6 +60,7 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
         memory,
         cpu_model: cpu_model.unwrap_or_else(|| arch.default_cpu_model().to_owned()),
         slice: slice.unwrap_or(DEFAULT_SLICE),
+        mitigations: mitigations.unwrap_or_default(),
         vms,
     };
     // Sums of wrong values would be wrong.

@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use proptest::prelude::*;
-use stile_blob::{ApicVirtualization, DecodeCache, Nested, OnReset};
+use stile_blob::{ApicVirtualization, DecodeCache, Mitigations, Nested, OnReset};
 
 use super::*;
 
@@ -82,7 +82,7 @@ fn defaults() {
 #[test]
 fn everything_given() {
     let config = read(
-        "[machine]\narch = \"aarch64\"\ncpus = 4\nmemory = \"2G\"\ncpu = \"cortex-a57\"\nslice = \"1ms\"\n\
+        "[machine]\narch = \"aarch64\"\ncpus = 4\nmemory = \"2G\"\ncpu = \"cortex-a57\"\nslice = \"1ms\"\nmitigations = \"off\"\n\
          [[vm]]\nname = \"a\"\nkernel = \"Image\"\ninitrd = \"initrd.img\"\nappend = \"quiet\"\nmemory = \"256M\"\nvcpus = 2\n\
          cpus = [1, 3]\npinned = true\non_reset = \"stop\"\n\
          [vm.techniques]\nwfi_passthrough = false\n\
@@ -92,6 +92,7 @@ fn everything_given() {
     .expect("valid");
     assert_eq!((config.cpus, config.memory), (4, Some(2 << 30)));
     assert_eq!((&config.cpu_model[..], config.slice), ("cortex-a57", Duration::from_millis(1)));
+    assert_eq!(config.mitigations, Mitigations::Off);
     assert_eq!(config.present_cpus(), 0b1111);
     let [a, b, c] = &config.vms[..] else { panic!("three virtual machines") };
     assert!(matches!(&a.initrd, InitrdSource::File(path) if path.ends_with("initrd.img")));

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use stile_blob::{Ablation, ApicVirtualization, DecodeCache, MAX_NAME_LEN, Nested, OnReset, is_name};
+use stile_blob::{Ablation, ApicVirtualization, DecodeCache, MAX_NAME_LEN, Mitigations, Nested, OnReset, is_name};
 use stile_board::map;
 
 use super::{
@@ -281,6 +281,10 @@ pub fn on_reset(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<On
 
 pub fn nested(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<Nested> {
     one_of(given, "there is no way of nesting", &Nested::WORDS, mistakes)
+}
+
+pub fn mitigations(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<Mitigations> {
+    one_of(given, "no set of mitigations is called", &Mitigations::WORDS, mistakes)
 }
 
 pub fn decode_cache(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<DecodeCache> {

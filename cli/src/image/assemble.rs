@@ -168,8 +168,12 @@ impl Behind {
 /// # Errors
 /// [`Error::Blob`]: the configuration was not a valid one.
 pub fn assemble(hypervisor: &Hypervisor, config: &MachineConfig, plans: &[VmPlan], report_exits: bool) -> Result<Image, Error> {
-    let mut machine =
-        Machine { vms: heapless::Vec::new(), report_exits, slice_us: u32::try_from(config.slice.as_micros()).unwrap_or(u32::MAX) };
+    let mut machine = Machine {
+        vms: heapless::Vec::new(),
+        report_exits,
+        slice_us: u32::try_from(config.slice.as_micros()).unwrap_or(u32::MAX),
+        mitigations: config.mitigations,
+    };
     let mut files = Vec::new();
     for (index, (vm, plan)) in config.vms.iter().zip(plans).enumerate() {
         machine.vms.push(blob_vm(vm, plan)).map_err(|_| Error::Blob(stile_blob::Error::Length))?;

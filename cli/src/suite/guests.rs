@@ -84,6 +84,7 @@ pub fn guests() -> Result<Vec<Scenario>> {
         scenario.arguments.push("--nested".into());
         scenarios.push(scenario);
     }
+    scenarios.extend(mitigated(&programs)?);
     scenarios.push(trap_by_trap(&programs)?);
     scenarios.push(trapped_waits(&programs)?);
     let as_l2 = AS_L2.map(|(suite, append)| Ok((suite, programs.path(suite)?, append)));
@@ -107,6 +108,18 @@ pub fn guests() -> Result<Vec<Scenario>> {
     scenarios.extend(hostile_pcs(&on_pc)?);
     scenarios.extend(pc::all(&on_pc)?);
     Ok(scenarios)
+}
+
+/// Suites whose exits, from EL1 and from virtual EL2, come through the vectors that clear the branch history.
+fn mitigated(programs: &Programs) -> Result<Vec<Scenario>> {
+    let one = |suite: &'static str, more: &[&str], name: &str| -> Result<Scenario> {
+        let mut scenario = one_suite(suite, "stile", "max", 2, programs.path(suite)?);
+        scenario.name = format!("guest/{suite}/{name}");
+        scenario.arguments.extend(more.iter().map(|&argument| argument.to_owned()));
+        scenario.expect.notes.push("branch history cleared at exits by 32 branches".into());
+        Ok(scenario)
+    };
+    Ok(vec![one("regs", &["--mitigations", "all"], "mitigated")?, one("psci", &["--mitigations", "all", "--nested"], "mitigated-el2")?])
 }
 
 /// VMs that do what they must not, of one architecture as of the other.

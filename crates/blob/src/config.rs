@@ -20,6 +20,25 @@ pub struct Machine<'a> {
     pub report_exits: bool,
     /// The time slice of a vCPU that shares its CPU, in microseconds: 100 to 1,000,000.
     pub slice_us: u32,
+    /// Which mitigations of speculative-execution attacks are applied.
+    pub mitigations: Mitigations,
+}
+
+/// Which mitigations of speculative-execution attacks are applied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mitigations {
+    /// Those that the CPU needs.
+    #[default]
+    Auto,
+    /// None.
+    Off,
+    /// Each that the CPU can execute, needed or not: to measure its cost.
+    All,
+}
+
+impl Mitigations {
+    /// The names in a configuration.
+    pub const WORDS: [(&'static str, Mitigations); 3] = [("off", Mitigations::Off), ("auto", Mitigations::Auto), ("all", Mitigations::All)];
 }
 
 /// One virtual machine.

@@ -31,7 +31,8 @@ pub mod write;
 mod tests;
 
 pub use config::{
-    Ablation, ApicVirtualization, DecodeCache, Load, MAX_LOADS, MAX_NAME_LEN, Machine, Mode, Nested, OnReset, Techniques, Vm, cpus_of,
+    Ablation, ApicVirtualization, DecodeCache, Load, MAX_LOADS, MAX_NAME_LEN, Machine, Mitigations, Mode, Nested, OnReset, Techniques, Vm,
+    cpus_of,
 };
 pub use error::{Error, Rule};
 pub use header::{HEADER_LEN, Header, MAGIC, VERSION};

@@ -26,7 +26,7 @@ fn vm(name: &str, memory: u64) -> Vm<'_> {
 
 fn machine<'a>(vms: &[Vm<'a>]) -> Machine<'a> {
     let vms = heapless::Vec::from_slice(vms).expect("few enough");
-    Machine { vms, report_exits: true, slice_us: 5000 }
+    Machine { vms, report_exits: true, slice_us: 5000, mitigations: Mitigations::Auto }
 }
 
 fn function(start: u32, len: u32, name: &str) -> Function {
@@ -364,7 +364,7 @@ proptest! {
     ) {
         let names: Vec<String> = (0..vms.len()).map(|n| format!("vm-{n}")).collect();
         let contents: Vec<Vec<u8>> = (0..2000).step_by(100).map(|n| vec![n as u8; n]).collect();
-        let mut machine = Machine { vms: heapless::Vec::new(), report_exits, slice_us };
+        let mut machine = Machine { vms: heapless::Vec::new(), report_exits, slice_us, mitigations: Mitigations::All };
         let mut files = Vec::new();
         for (index, (vm, loads)) in vms.iter().enumerate() {
             machine.vms.push(Vm { name: &names[index], ..vm.clone() }).expect("eight at most");

@@ -5,7 +5,7 @@ use core::mem::offset_of;
 use stile_ledger::Row;
 
 use super::sysreg::{read_sysreg, write_sysreg};
-use super::{debug, exit, features, gic, mmu, timer, traps};
+use super::{debug, exit, features, gic, mmu, speculation, timer, traps};
 use crate::cpu::Leave;
 use crate::vm::Vcpu;
 
@@ -68,6 +68,8 @@ pub struct Cpu {
     pub index: usize,
     /// Its affinity.
     pub mpidr: u64,
+    /// Taken branches that overwrite its branch history, for `speculation.S`: 0 if none are needed.
+    pub history_branches: u64,
     emergency: Emergency,
 }
 
@@ -79,6 +81,8 @@ pub const ROWS: usize = offset_of!(Cpu, rows);
 pub const TAKEN: usize = offset_of!(Cpu, taken);
 /// As above.
 pub const ID_VIEW: usize = offset_of!(Cpu, id_view);
+/// As above.
+pub const HISTORY_BRANCHES: usize = offset_of!(Cpu, history_branches);
 /// As above.
 pub const EMERGENCY: usize = offset_of!(Cpu, emergency);
 /// As above.
@@ -105,10 +109,11 @@ impl Cpu {
     }
 
     /// Sets up what is this CPU's own and stays so: vectors, traps, FP for the moves of [`super::fp`].
-    pub fn setup(&self) {
+    pub fn setup(&mut self) {
         mmu::forbid_writable_code();
         write_sysreg!("vbar_el2", exit::vector_base());
         traps::setup();
+        speculation::setup_cpu(self);
         features::enable_fp_for_el2();
         debug::disable();
         timer::set_deadline(None);

@@ -4,6 +4,14 @@
 // has the CPU's stack below it. Nothing else of the guest is saved here: what is not a general register stays where it is until
 // the vCPU is put (world.rs).
 
+// An exception return, and a barrier behind it: what a CPU executes speculatively past ERET stops there (Arm, Straight-line speculation).
+// It is never executed.
+.macro return_to_guest
+    eret
+    dsb     nsh
+    isb
+.endm
+
 // x0 to x3 make room to find out what happened; the exit is counted as taken, apart from the ledger's rows, which must add up to it.
 .macro open_frame
     stp     x0, x1, [sp, #0]
@@ -109,7 +117,7 @@
     step
     account
     restore_caller_saved
-    eret
+    return_to_guest
 .endm
 
 // The same with all of the general registers in the frame.
@@ -204,7 +212,7 @@ exit_hvc:
     mov     x0, #-1
     ldr     x1, [sp, #8]
     ldp     x2, x3, [sp, #16]
-    eret
+    return_to_guest
 call_stub exit_hvc_call, handle_hvc
 
 // MSR, MRS or System instruction from AArch64. A read of an identification register: op0 = 3, op1 = 0, CRn = 0, CRm = 1 to 7.
@@ -238,7 +246,7 @@ exit_identification:
     add_to_row x3, x1, x0, x2
     ldp     x0, x1, [sp, #0]
     ldp     x2, x3, [sp, #16]
-    eret
+    return_to_guest
 // Rt is live: x4 to x30, or the zero register.
 2:  stp     x2, x3, [sp, #32]       // no more registers: these are free until exit_sysreg_call saves x4 and x5 there
     adr     x2, 3f
@@ -277,7 +285,7 @@ leave_this_vcpu_saved:
 enter_full:
     restore_callee_saved
     restore_caller_saved
-    eret
+    return_to_guest
 
 // The first entry on this CPU: x0 = the CPU's block.
 .global enter_guest

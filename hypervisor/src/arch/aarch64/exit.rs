@@ -3,9 +3,9 @@
 use stile_ledger::aarch64 as rows;
 use stile_ledger::{RowId, layout};
 
-use super::ablation;
 use super::cpu::{self, Cpu};
 use super::sysreg::{read_sysreg, write_sysreg};
+use super::{ablation, speculation};
 pub use crate::cpu::Outcome;
 
 core::arch::global_asm!(
@@ -95,24 +95,41 @@ fn ordinary() -> u64 {
     &raw const vectors as u64
 }
 
-/// Address of the vector table for vCPUs that have an EL2 of their own; `redirected`: with FEAT_NV2.
-pub fn nested_vector_base(redirected: bool) -> u64 {
-    if redirected { &raw const nested_vectors as u64 } else { &raw const trapping_vectors as u64 }
+/// The vector tables of `exit.S` and `nested/exit.S`, in the order of `speculation.S`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Vectors {
+    /// vCPUs without an EL2.
+    Ordinary,
+    /// vCPUs with an EL2 whose HCR_EL2.E2H is set, with FEAT_NV2.
+    Redirected,
+    /// The same without FEAT_NV2.
+    Trapping,
+    /// vCPUs with an EL2 whose HCR_EL2.E2H is clear.
+    Plain,
 }
 
-/// The same for those whose HCR_EL2.E2H is clear.
-pub fn plain_vector_base() -> u64 {
-    &raw const plain_vectors as u64
+impl Vectors {
+    /// Address of the table that this CPU uses, with the mitigations that it needs.
+    pub fn base(self) -> u64 {
+        let base = match self {
+            Vectors::Ordinary => ordinary(),
+            Vectors::Redirected => &raw const nested_vectors as u64,
+            Vectors::Trapping => &raw const trapping_vectors as u64,
+            Vectors::Plain => &raw const plain_vectors as u64,
+        };
+        speculation::in_front_of(self, base)
+    }
 }
 
-/// Address of the vector table. In a machine that ablates it is another one, once the VMs have been made.
+/// Address of the vector table of vCPUs without an EL2. In a machine that ablates it is another one, once the VMs have been made.
 pub fn vector_base() -> u64 {
-    ablation::vector_base().unwrap_or_else(ordinary)
+    ablation::vector_base().unwrap_or_else(|| Vectors::Ordinary.base())
 }
 
 /// Leaves Stile for the loaded vCPU, for the first time on this CPU: later entries come from `exit.S`.
 pub fn enter(cpu: &mut Cpu) -> ! {
     // This CPU started before there were VMs. Vectors that came with the vCPU stay.
+    speculation::enter_first(cpu.index);
     if read_sysreg!("vbar_el2") == ordinary() {
         write_sysreg!("vbar_el2", vector_base());
     }

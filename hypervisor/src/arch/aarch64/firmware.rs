@@ -12,6 +12,11 @@ pub fn setup(conduit: Conduit) {
     CONDUIT.set(conduit);
 }
 
+/// Whether firmware is called by SMC, as a hypervisor at EL2 must: an HVC would come back to itself.
+pub fn is_called_by_smc() -> bool {
+    matches!(CONDUIT.try_get(), Some(Conduit::Smc))
+}
+
 /// Starts a CPU at a physical address with an argument in x0.
 ///
 /// # Errors

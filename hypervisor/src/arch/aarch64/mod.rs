@@ -21,6 +21,7 @@ pub mod mmu;
 mod nested;
 pub mod panic;
 mod registers;
+mod speculation;
 pub mod sysreg;
 pub mod timer;
 pub mod traps;
@@ -43,6 +44,7 @@ pub use cpu::Cpu;
 pub use exit::enter;
 pub use firmware::power_off;
 pub use handler::idle_interrupt;
+pub use speculation::apply as apply_mitigations;
 pub use vm::{Vcpu, Vm};
 
 /// The models of the devices that the guests of this architecture have.

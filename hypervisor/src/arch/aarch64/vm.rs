@@ -19,7 +19,7 @@ use stile_vgic::{Config, Distributor, Mail, Redistributor, Shortcuts};
 use super::glance::Glance;
 use super::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
 use super::world::World;
-use super::{features, id_registers, interface, interrupts, nested};
+use super::{features, id_registers, interface, interrupts, nested, speculation};
 use crate::MAX_CPUS;
 use crate::memory::{self, TableFrames};
 use crate::once::Once;
@@ -184,6 +184,7 @@ impl Vm {
         let kept = if before & ROOT == self.root { VMIDS.try_load(cpu, &self.vmid) } else { None };
         let now = kept.map(|vmid| vttbr_el2(self.root, vmid));
         if now != Some(before) {
+            speculation::switch_vm(cpu);
             load_table(&self.vmid, self.root, cpu);
         }
         let last = &LAST_RAN[cpu % MAX_CPUS][vm % stile_board::MAX_VMS];

@@ -268,6 +268,9 @@ pub fn can_start(mode: stile_blob::Mode) -> bool {
     mode == stile_blob::Mode::Reset
 }
 
+/// It speculates nothing.
+pub fn apply_mitigations(_: stile_blob::Mitigations) {}
+
 pub fn level() -> Level {
     Level::Vhe
 }

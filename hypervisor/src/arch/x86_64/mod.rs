@@ -72,6 +72,9 @@ pub fn can_start(mode: Mode) -> bool {
     matches!(mode, Mode::Protected | Mode::Long { .. })
 }
 
+/// Not implemented yet.
+pub fn apply_mitigations(_: stile_blob::Mitigations) {}
+
 /// How Stile runs on this CPU, for the operator.
 pub fn level() -> stile_wire::Level {
     stile_wire::Level::Vmx

@@ -1,14 +1,14 @@
 //! HVC and SMC: PSCI and the rest of the SMC Calling Convention (Arm DEN 0028, DEN 0022).
 
 use stile_device::psci::{self, Call};
-use stile_device::smccc::{self, Answer, NOT_SUPPORTED, Service, Workarounds};
+use stile_device::smccc::{self, Answer, NOT_SUPPORTED, Service};
 use stile_ledger::RowId;
 use stile_ledger::aarch64::{self as rows, reason};
 use stile_sysreg::syndrome::Esr;
 
 use crate::arch::aarch64::cpu::Cpu;
 use crate::arch::aarch64::exit::Outcome;
-use crate::arch::aarch64::inject;
+use crate::arch::aarch64::{inject, speculation};
 use crate::cpu::{self, Leave};
 use crate::vm::power::End;
 
@@ -44,15 +44,17 @@ pub fn secure_call(cpu: &mut Cpu, esr: u64) -> Outcome {
 fn call(cpu: &mut Cpu, service: Service, function: u32, row: RowId) -> Outcome {
     let answer = match service {
         Service::Psci => return power_call(cpu, row),
-        Service::Arch => smccc::arch(function, cpu.frame.x[1], &Workarounds::NONE),
+        Service::Arch => smccc::arch(function, cpu.frame.x[1], &speculation::workarounds()),
         Service::VendorHyp => smccc::vendor_hyp(function),
         Service::Unknown => Answer::X0(NOT_SUPPORTED),
     };
     match answer {
         Answer::X0(value) => cpu.frame.x[0] = value,
         Answer::X0To3(values) => cpu.frame.x[..4].copy_from_slice(&values),
-        // `Workarounds::NONE` never says this.
-        Answer::Forward => cpu.frame.x[0] = NOT_SUPPORTED,
+        Answer::Forward => {
+            speculation::forward(cpu.index, function);
+            cpu.frame.x[0] = psci::SUCCESS;
+        }
     }
     Outcome::again(row)
 }

@@ -13,8 +13,9 @@ use super::registers::{OWN_REGISTERS, Own};
 use super::sysreg::{self, CNTKCTL_FIELDS, CPACR_FIELDS, Home, Live};
 use super::traps::{self, E2H};
 use super::{Nested, Way};
+use crate::arch::aarch64::exit::Vectors;
 use crate::arch::aarch64::sysreg::{dsb_ish, isb, write_sysreg};
-use crate::arch::aarch64::{exit, features, timer};
+use crate::arch::aarch64::{features, timer};
 
 /// What HCR_EL2.E2H decides.
 #[derive(Clone, Copy)]
@@ -70,7 +71,12 @@ impl Mode {
 
     /// VBAR_EL2 of the CPU.
     pub fn vectors(&self, way: Way) -> u64 {
-        if self.has_e2h() { exit::nested_vector_base(way.redirects()) } else { exit::plain_vector_base() }
+        let vectors = match (self.has_e2h(), way.redirects()) {
+            (true, true) => Vectors::Redirected,
+            (true, false) => Vectors::Trapping,
+            (false, _) => Vectors::Plain,
+        };
+        vectors.base()
     }
 }
 

@@ -63,7 +63,7 @@ nested_exit_eret:
     add_to_row x3, x1, x0, x2
     ldp     x0, x1, [sp, #0]
     ldp     x2, x3, [sp, #16]
-    eret
+    return_to_guest
 3:  mrs     x1, esr_el2
     b       nested_exit_synchronous
 
@@ -110,7 +110,7 @@ nested_exit_sysreg:
     add_to_row x3, x1, x0, x2
     ldp     x0, x1, [sp, #0]
     ldp     x2, x3, [sp, #16]
-    eret
+    return_to_guest
 
 // A read of an identification register, at virtual EL2 as at EL1: op0 = 3, op1 = 0, CRn = 0, CRm = 1 to 7. KVM makes two each time that it
 // puts and loads a vCPU, if it sees FEAT_FGT.
