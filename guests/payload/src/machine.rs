@@ -3,9 +3,13 @@
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use fdt::Fdt;
+use dtoolkit::fdt::Fdt;
+use dtoolkit::{Node, Property};
 
 use crate::board;
+
+/// A flattened device tree begins with it (Devicetree Specification, "Header").
+const MAGIC: u32 = 0xd00d_feed;
 
 static TREE: AtomicUsize = AtomicUsize::new(0);
 // What is asked for often, read from the tree once.
@@ -18,16 +22,17 @@ static STILE: AtomicBool = AtomicBool::new(false);
 pub(crate) fn init(address: u64) {
     for candidate in [address, board::RAM] {
         // SAFETY: RAM is mapped, and nothing else is read.
-        if in_ram(candidate) && unsafe { Fdt::from_ptr(candidate as *const u8) }.is_ok() {
+        if in_ram(candidate) && unsafe { (candidate as *const u32).read_volatile() } == MAGIC.to_be() {
             TREE.store(candidate as usize, Ordering::Release);
             break;
         }
     }
     let Some(tree) = tree() else { return };
-    CPUS.store(tree.cpus().count().clamp(1, board::MAX_CPUS), Ordering::Release);
-    let region = tree.memory().regions().find(|region| region.starting_address as u64 == board::RAM);
-    if let Some(size) = region.and_then(|region| region.size) {
-        RAM_SIZE.store(size as u64, Ordering::Release);
+    CPUS.store(tree.cpus().map_or(1, |cpus| cpus.cpus().count()).clamp(1, board::MAX_CPUS), Ordering::Release);
+    let memory = tree.find_node("/memory").and_then(|memory| memory.reg().ok()?);
+    let region = memory.into_iter().flatten().find(|region| region.address() == Ok(board::RAM));
+    if let Some(size) = region.and_then(|region| region.size().ok()) {
+        RAM_SIZE.store(size, Ordering::Release);
     }
     STILE.store(has("stile"), Ordering::Release);
 }
@@ -40,7 +45,7 @@ fn tree() -> Option<Fdt<'static>> {
     match TREE.load(Ordering::Acquire) {
         0 => None,
         // SAFETY: `init` found a device tree there, and the guests write neither over it nor below their own image.
-        address => unsafe { Fdt::from_ptr(address as *const u8) }.ok(),
+        address => Some(unsafe { Fdt::from_raw_unchecked(address as *const u8) }),
     }
 }
 
@@ -69,7 +74,7 @@ pub fn free_ram() -> Range<u64> {
     match tree() {
         // The tree lies behind the image, below the end of RAM.
         Some(tree) if tree_address() >= start => {
-            let tree = tree_address()..tree_address() + tree.total_size() as u64;
+            let tree = tree_address()..tree_address() + tree.data().len() as u64;
             let behind = tree.end.next_multiple_of(4096)..ram.end;
             let before = start..tree.start & !4095;
             if before.end.saturating_sub(before.start) > behind.end.saturating_sub(behind.start) { before } else { behind }
@@ -79,7 +84,8 @@ pub fn free_ram() -> Range<u64> {
 }
 
 fn arguments() -> impl Iterator<Item = &'static str> {
-    let line = tree().and_then(|tree| tree.chosen().bootargs()).unwrap_or("");
+    let chosen = tree().and_then(|tree| tree.find_node("/chosen"));
+    let line = chosen.and_then(|chosen| chosen.property("bootargs")?.value_as::<&str>().ok()).unwrap_or("");
     line.split_ascii_whitespace()
 }
 

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use dtoolkit::fdt::Fdt;
+use dtoolkit::{Node, Property};
 use stile_blob::Blob;
 use stile_board::map::RAM_BASE;
 
@@ -62,14 +64,14 @@ fn image_is_read_as_it_was_meant() {
         assert_eq!((kernel.gpa, kernel.len, kernel.mem_len), (RAM_BASE, 10_000, 0x20_0000));
         assert_eq!(blob.file(initrd), Some(&[3; 5000][..]));
         assert_eq!(dtb.gpa, vm.info);
-        let tree = fdt::Fdt::new(blob.file(dtb).expect("a file")).expect("a device tree");
-        let memory = tree.memory().regions().next().expect("memory");
-        assert_eq!(memory.size, Some(wanted.memory as usize));
+        let tree = Fdt::new(blob.file(dtb).expect("a file")).expect("a device tree");
+        let memory = tree.find_node("/memory").and_then(|memory| memory.reg().ok()??.next()).expect("memory");
+        assert_eq!(memory.size(), Ok(wanted.memory));
         let chosen = tree.find_node("/chosen").expect("chosen");
-        let start = chosen.property("linux,initrd-start").expect("an initrd").value;
-        assert_eq!(start, initrd.gpa.to_be_bytes());
-        let end = chosen.property("linux,initrd-end").expect("an initrd").value;
-        assert_eq!(end, (initrd.gpa + 5000).to_be_bytes());
+        let start = chosen.property("linux,initrd-start").expect("an initrd");
+        assert_eq!(start.value(), initrd.gpa.to_be_bytes());
+        let end = chosen.property("linux,initrd-end").expect("an initrd");
+        assert_eq!(end.value(), (initrd.gpa + 5000).to_be_bytes());
     }
     assert_eq!(a.loads[0].offset, b.loads[0].offset, "one kernel for both");
 }

@@ -1,7 +1,8 @@
 //! What the device tree says.
 
-use fdt::Fdt;
-use fdt::node::FdtNode;
+use dtoolkit::Node;
+use dtoolkit::Property;
+use dtoolkit::fdt::{Fdt, FdtNode};
 
 use super::cpu::CPUS;
 use super::uart;
@@ -33,18 +34,18 @@ impl Platform {
     /// There is none, or it names no GICv3.
     pub fn read(address: u64) -> Self {
         let tree = [address, RAM].into_iter().find_map(tree).expect("a device tree");
-        let uart = tree.find_compatible(&["arm,pl011", "arm,sbsa-uart"]).and_then(|node| register(&node, 0)).unwrap_or(0);
+        let uart = find(tree.root(), &["arm,pl011", "arm,sbsa-uart"]).and_then(|node| register(&node, 0)).unwrap_or(0);
         // So that what follows can be said to be missing.
         uart::set_base(uart);
-        let gic = tree.find_compatible(&["arm,gic-v3"]).expect("a GICv3");
-        let psci = tree.find_node("/psci").and_then(|node| node.property("method")?.as_str());
+        let gic = find(tree.root(), &["arm,gic-v3"]).expect("a GICv3");
+        let text = |path, name| tree.find_node(path).and_then(|node| node.property(name)?.value_as::<&str>().ok());
         Self {
-            cpus: tree.cpus().count().clamp(1, CPUS),
+            cpus: tree.cpus().map_or(1, |cpus| cpus.cpus().count()).clamp(1, CPUS),
             gicd: register(&gic, 0).expect("a distributor"),
             gicr: register(&gic, 1).expect("redistributors"),
             uart,
-            smc: psci == Some("smc"),
-            arguments: Arguments::parse(tree.chosen().bootargs().unwrap_or("")),
+            smc: text("/psci", "method") == Some("smc"),
+            arguments: Arguments::parse(text("/chosen", "bootargs").unwrap_or("")),
         }
     }
 }
@@ -53,10 +54,20 @@ fn tree(address: u64) -> Option<Fdt<'static>> {
     if address < RAM || !address.is_multiple_of(8) {
         return None;
     }
-    // SAFETY: it is RAM that nobody writes to; what is no device tree is recognised as such.
-    unsafe { Fdt::from_ptr(address as *const u8) }.ok()
+    // SAFETY: RAM is mapped, and the header tells how long the tree is; nobody writes to it.
+    let has_magic = unsafe { (address as *const u32).read_volatile() } == 0xd00d_feed_u32.to_be();
+    // SAFETY: as above; a tree begins there.
+    has_magic.then(|| unsafe { Fdt::from_raw_unchecked(address as *const u8) })
 }
 
-fn register(node: &FdtNode<'_, '_>, index: usize) -> Option<u64> {
-    Some(node.reg()?.nth(index)?.starting_address as u64)
+/// The first node that is compatible with one of these.
+fn find(node: FdtNode<'static>, with: &[&str]) -> Option<FdtNode<'static>> {
+    if node.compatible().is_some_and(|mut names| names.any(|name| with.contains(&name))) {
+        return Some(node);
+    }
+    node.children().find_map(|child| find(child, with))
+}
+
+fn register(node: &FdtNode<'static>, index: usize) -> Option<u64> {
+    node.reg().ok()??.nth(index)?.address().ok()
 }

@@ -1,8 +1,8 @@
 //! The board, as its device tree describes it (Devicetree Specification; bindings `arm,gic-v3`, `arm,armv8-timer`, `arm,pl011`,
 //! `arm,psci`). Nothing about a board is a constant in Stile.
 
-use fdt::Fdt;
-use fdt::node::FdtNode;
+use dtoolkit::fdt::{Fdt, FdtNode};
+use dtoolkit::{Node, Property};
 use heapless::Vec;
 
 use crate::MAX_CPUS;
@@ -61,17 +61,35 @@ fn intid(cells: &[u32]) -> Option<u32> {
     }
 }
 
+/// The node itself and all nodes below it, in the order of the tree.
+fn walk(node: FdtNode<'static>, visit: &mut impl FnMut(FdtNode<'static>)) {
+    visit(node);
+    node.children().for_each(|child| walk(child, visit));
+}
+
+/// The first node below `node`, or `node` itself, that satisfies a condition.
+fn first(node: FdtNode<'static>, condition: &impl Fn(&FdtNode<'static>) -> bool) -> Option<FdtNode<'static>> {
+    if condition(&node) { Some(node) } else { node.children().find_map(|child| first(child, condition)) }
+}
+
 /// The cells of a property.
-fn cells(node: &FdtNode<'_, 'static>, name: &str) -> Vec<u32, 32> {
-    let value = node.property(name).map_or(&[][..], |property| property.value);
+fn cells(node: &FdtNode<'static>, name: &str) -> Vec<u32, 32> {
+    let property = node.property(name);
+    let value = property.as_ref().map_or(&[][..], |property| property.value());
     value.chunks_exact(4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]])).take(32).collect()
 }
 
-fn spans<const N: usize>(node: FdtNode<'_, 'static>) -> Vec<Span, N> {
+/// The text of a property.
+fn text(node: &FdtNode<'static>, name: &str) -> Option<&'static str> {
+    node.property(name)?.value_as().ok()
+}
+
+/// The register regions of a node. A region with more than 64 bits of address or size is left out.
+fn spans<const N: usize>(node: FdtNode<'static>) -> Vec<Span, N> {
     let mut found = Vec::new();
-    for region in node.reg().into_iter().flatten() {
-        let start = region.starting_address as u64;
-        let span = start..start.saturating_add(region.size.unwrap_or(0) as u64);
+    for region in node.reg().ok().flatten().into_iter().flatten() {
+        let (Ok(start), Ok(size)) = (region.address::<u64>(), region.size::<u64>()) else { continue };
+        let span = start..start.saturating_add(size);
         if !span.is_empty() && found.push(span).is_err() {
             break;
         }
@@ -79,15 +97,19 @@ fn spans<const N: usize>(node: FdtNode<'_, 'static>) -> Vec<Span, N> {
     found
 }
 
-fn is_enabled(node: &FdtNode<'_, 'static>) -> bool {
-    node.property("status").and_then(|p| p.as_str()).is_none_or(|s| s == "okay" || s == "ok")
+fn is_enabled(node: &FdtNode<'static>) -> bool {
+    text(node, "status").is_none_or(|status| status == "okay" || status == "ok")
 }
 
-fn find<'b>(tree: &'b Fdt<'static>, compatible: &str) -> Option<FdtNode<'b, 'static>> {
-    tree.all_nodes().find(|node| node.compatible().is_some_and(|c| c.all().any(|name| name == compatible)) && is_enabled(node))
+fn is_compatible(node: &FdtNode<'static>, with: &str) -> bool {
+    node.compatible().is_some_and(|mut names| names.any(|name| name == with))
 }
 
-fn device(node: FdtNode<'_, 'static>) -> Option<Device> {
+fn find(tree: &Fdt<'static>, compatible: &str) -> Option<FdtNode<'static>> {
+    first(tree.root(), &|node| is_compatible(node, compatible) && is_enabled(node))
+}
+
+fn device(node: FdtNode<'static>) -> Option<Device> {
     let registers = spans::<1>(node).pop()?;
     Some(Device { registers, intid: intid(&cells(&node, "interrupts")) })
 }
@@ -96,7 +118,7 @@ impl Board {
     /// Reads the device tree. `boot_mpidr` is the affinity of the CPU that runs this.
     pub fn new(tree: &Fdt<'static>, boot_mpidr: u64) -> Board {
         let mut board = Board {
-            model: tree.find_node("/").and_then(|root| root.property("model")).and_then(|p| p.as_str()).unwrap_or("unnamed board"),
+            model: text(&tree.root(), "model").unwrap_or("unnamed board"),
             ram: Vec::new(),
             reserved: Vec::new(),
             cpus: Vec::new(),
@@ -109,21 +131,21 @@ impl Board {
             timers: None,
         };
 
-        for node in tree.all_nodes() {
-            let is = |kind: &str| node.property("device_type").and_then(|p| p.as_str()) == Some(kind) && is_enabled(&node);
+        walk(tree.root(), &mut |node| {
+            let is = |kind: &str| text(&node, "device_type") == Some(kind) && is_enabled(&node);
             if is("memory") {
                 board.ram.extend(spans::<8>(node).into_iter().take(board.ram.capacity() - board.ram.len()));
             } else if is("cpu") {
                 let mpidr = cells(&node, "reg").iter().fold(0, |value, &cell| value << 32 | u64::from(cell));
                 let _ = board.cpus.push(mpidr);
             }
-        }
+        });
         if let Some(first) = board.cpus.iter().position(|&mpidr| mpidr == boot_mpidr) {
             board.cpus.swap(0, first);
         }
         for entry in tree.memory_reservations() {
-            let start = entry.address() as u64;
-            let _ = board.reserved.push(start..start.saturating_add(entry.size() as u64));
+            let start = entry.address();
+            let _ = board.reserved.push(start..start.saturating_add(entry.size()));
         }
         if let Some(reserved) = tree.find_node("/reserved-memory") {
             for node in reserved.children() {
@@ -132,7 +154,7 @@ impl Board {
         }
 
         if let Some(psci) = ["arm,psci-1.0", "arm,psci-0.2", "arm,psci"].iter().find_map(|name| find(tree, name)) {
-            board.psci = match psci.property("method").and_then(|p| p.as_str()) {
+            board.psci = match text(&psci, "method") {
                 Some("smc") => Some(Conduit::Smc),
                 Some("hvc") => Some(Conduit::Hvc),
                 _ => None,
@@ -140,15 +162,14 @@ impl Board {
         }
 
         // The console that firmware chose, if it is of the kind that Stile has a driver for; else the first of that kind.
-        let is_pl011 = |node: &FdtNode<'_, 'static>| node.compatible().is_some_and(|c| c.all().any(|name| name == "arm,pl011"));
-        let path = tree.find_node("/chosen").and_then(|chosen| chosen.property("stdout-path")).and_then(|path| path.as_str());
+        let path = tree.find_node("/chosen").and_then(|chosen| text(&chosen, "stdout-path"));
         let chosen = path.and_then(|path| {
             // A path or an alias, and options after a colon.
             let name = path.split(':').next()?;
-            let path = if name.starts_with('/') { name } else { tree.find_node("/aliases")?.property(name)?.as_str()? };
+            let path = if name.starts_with('/') { name } else { text(&tree.find_node("/aliases")?, name)? };
             tree.find_node(path)
         });
-        board.uart = chosen.filter(is_pl011).or_else(|| find(tree, "arm,pl011")).and_then(device);
+        board.uart = chosen.filter(|node| is_compatible(node, "arm,pl011")).or_else(|| find(tree, "arm,pl011")).and_then(device);
 
         if let Some(gic) = find(tree, "arm,gic-v3") {
             let mut registers = spans::<9>(gic).into_iter();
