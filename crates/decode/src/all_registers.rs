@@ -4,12 +4,12 @@ use crate::decoded::Decoded;
 use crate::stack::{self, POINTER};
 use crate::{Fault, Vcpu};
 
-/// From the first that is pushed: RSP, the fourth, as it was before.
+/// The registers in push order. RSP is pushed with its value before the instruction.
 const ORDER: [u8; 8] = [0, 1, 2, 3, POINTER, 5, 6, 7];
 
 pub(crate) fn push(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<(), Fault> {
     let mut pointer = vcpu.register(POINTER);
-    // All or nothing.
+    // Check all pushes first: the instruction has no partial effect.
     for _ in ORDER {
         pointer = stack::check_push(decoded, vcpu, pointer)?;
     }
@@ -28,7 +28,7 @@ pub(crate) fn pop(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<(), Fault> 
         (*value, pointer) = stack::top_at(decoded, vcpu, pointer)?;
     }
     for (register, value) in ORDER.into_iter().rev().zip(values) {
-        // What was pushed as the stack's pointer is dropped.
+        // POPA discards the saved stack pointer.
         let new = if register == POINTER { pointer } else { decoded.width.merge(vcpu.register(register), value) };
         vcpu.set_register(register, new);
     }

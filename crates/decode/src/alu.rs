@@ -1,5 +1,4 @@
-//! Arithmetic and its flags ("EFLAGS Register", status flags). Where a flag is undefined it is as processors
-//! leave it.
+//! Arithmetic and its flags ("EFLAGS Register", status flags). Undefined flags have the values that processors produce.
 
 use crate::Width;
 use crate::decoded::{Alu, Unary};
@@ -13,8 +12,8 @@ pub(crate) const DF: u64 = 1 << 10;
 pub(crate) const OF: u64 = 1 << 11;
 pub(crate) const STATUS: u64 = CF | PF | AF | ZF | SF | OF;
 
-/// The result of `left` with `right`, and the new RFLAGS. Operands must be zero above `width`, and so is
-/// the result. For a comparison the result is `left`.
+/// Returns the result of an operation on `left` and `right`, and the new RFLAGS. Operands and result are zero above `width`. The result
+/// of a comparison is `left`.
 #[inline]
 pub(crate) fn binary(alu: Alu, left: u64, right: u64, width: Width, flags: u64) -> (u64, u64) {
     let (result, status) = match alu {
@@ -30,7 +29,7 @@ pub(crate) fn binary(alu: Alu, left: u64, right: u64, width: Width, flags: u64) 
     (if matches!(alu, Alu::Cmp | Alu::Test) { left } else { result }, flags)
 }
 
-/// The same for one operand.
+/// Returns the result of an operation on one operand, and the new RFLAGS.
 #[inline]
 pub(crate) fn unary(unary: Unary, value: u64, width: Width, flags: u64) -> (u64, u64) {
     let (result, status, kept) = match unary {
@@ -39,7 +38,7 @@ pub(crate) fn unary(unary: Unary, value: u64, width: Width, flags: u64) -> (u64,
             let (result, status) = subtract(0, value, 0, width);
             (result, status, 0)
         }
-        // These leave the carry alone.
+        // INC and DEC preserve CF.
         Unary::Inc => {
             let (result, status) = add(value, 1, 0, width);
             (result, status & !CF, CF)
@@ -56,7 +55,7 @@ const fn top(width: Width) -> u32 {
     width.bits() - 1
 }
 
-/// The flags that depend on the result alone.
+/// Returns the flags that depend on the result only: ZF, SF, PF.
 #[inline]
 pub(crate) const fn of_result(result: u64, width: Width) -> u64 {
     let zero = if result == 0 { ZF } else { 0 };
@@ -65,7 +64,7 @@ pub(crate) const fn of_result(result: u64, width: Width) -> u64 {
     zero | parity | sign
 }
 
-/// The sum, with carry, auxiliary carry and overflow.
+/// Returns the sum, and CF, AF and OF.
 #[inline]
 const fn add(left: u64, right: u64, carry: u64, width: Width) -> (u64, u64) {
     let result = left.wrapping_add(right).wrapping_add(carry) & width.mask();
@@ -74,7 +73,7 @@ const fn add(left: u64, right: u64, carry: u64, width: Width) -> (u64, u64) {
     (result, status(carries, left ^ right ^ result, overflow, width))
 }
 
-/// The difference, with borrows in place of carries.
+/// Returns the difference, and CF, AF and OF for borrows.
 #[inline]
 const fn subtract(left: u64, right: u64, borrow: u64, width: Width) -> (u64, u64) {
     let result = left.wrapping_sub(right).wrapping_sub(borrow) & width.mask();

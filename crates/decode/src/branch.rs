@@ -1,9 +1,9 @@
-//! JMP, CALL and RET whose target or stack is in a device.
+//! Near JMP, CALL and RET whose target or stack is in a device.
 
 use crate::decoded::{Decoded, Source};
 use crate::{CodeSize, Fault, Intent, Outcome, SegmentName, Vcpu, stack};
 
-/// The instruction pointer that is `target`, if code may be there.
+/// Checks that `target` is a valid instruction pointer.
 fn checked(decoded: &Decoded, vcpu: &impl Vcpu, target: u64) -> Result<Outcome, Fault> {
     let inside = match decoded.code_size {
         CodeSize::Bits64 => vcpu.canonical(target),

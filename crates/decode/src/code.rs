@@ -1,19 +1,19 @@
-//! Where an instruction stands, and fetching it.
+//! Locating and fetching instructions.
 
 use crate::lower::{MAX_LENGTH, Undecoded, decode};
 use crate::{CodeSize, Decoded, Fault};
 use stile_walk::{GuestMemory, PAGE, PageFault, Paging, Trail, trail};
 
-/// Why an instruction was not found or not decoded.
+/// The reason why an instruction could not be fetched or decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The guest gets this exception.
+    /// Raise this exception in the guest.
     Fault(Fault),
-    /// It is not one that is emulated.
+    /// The instruction is not emulated.
     Unsupported,
-    /// It reaches for no memory: it is not the one that ended in an exit, but what has been written or mapped there since.
+    /// The instruction accesses no memory, so it is not the one that exited: code or mapping has changed since.
     Changed,
-    /// It lies where there is no memory: this guest-physical address.
+    /// There is no memory at this guest-physical address of the code.
     NoMemory(u64),
 }
 
@@ -23,20 +23,20 @@ impl From<PageFault> for Refusal {
     }
 }
 
-/// All but memory's contents that decides what a linear address means as code.
+/// The processor state that determines the meaning of a linear address as code.
 #[derive(Clone, Copy, Debug)]
 pub struct Context {
     paging: Paging,
     user: bool,
     size: CodeSize,
-    /// Equal numbers mean equal contexts, but for the pointers of PAE paging.
+    /// Equal keys mean equal contexts, except for the PDPTEs of PAE paging.
     pub(crate) key: u64,
 }
 
 impl Context {
-    /// Of a processor with this translation and code size; `user`: CPL is 3.
+    /// Returns the context of a processor with this translation and code size; `user`: CPL is 3.
     pub const fn new(paging: Paging, user: bool, size: CodeSize) -> Self {
-        // Bits that the mode leaves free.
+        // Bits 11:8 of the mode are zero.
         let key = paging.mode() | (user as u64) << 8 | (size as u64) << 9;
         Self { paging, user, size, key }
     }
@@ -47,7 +47,7 @@ impl Context {
         &self.paging
     }
 
-    /// CPL is 3.
+    /// Whether CPL is 3.
     #[inline]
     pub const fn user(&self) -> bool {
         self.user
@@ -60,18 +60,18 @@ impl Context {
     }
 }
 
-/// An instruction's place.
+/// The location of an instruction.
 #[derive(Clone, Copy)]
 pub struct Code<'a, M> {
     /// The guest's memory.
     pub memory: &'a M,
-    /// How it is run.
+    /// The processor state in which it executes.
     pub context: &'a Context,
     /// The linear address of the instruction: CS base plus RIP.
     pub linear: u64,
 }
 
-/// The bytes of an instruction, and as many that follow as were there for the taking.
+/// The bytes of an instruction, with following bytes of the words read.
 #[derive(Clone, Copy)]
 pub(crate) struct Fetched {
     pub bytes: [u8; 16],
@@ -79,7 +79,7 @@ pub(crate) struct Fetched {
 }
 
 impl Fetched {
-    /// The first `length` bytes, in order; zeros follow.
+    /// Returns the first `length` bytes as two little-endian words, padded with zeros.
     pub(crate) fn words(&self, length: u8) -> [u64; 2] {
         let unused = 128 - 8 * u32::from(length.clamp(1, 16));
         let bytes = u128::from_le_bytes(self.bytes) << unused >> unused;
@@ -88,18 +88,18 @@ impl Fetched {
 }
 
 impl<M: GuestMemory> Code<'_, M> {
-    /// The way to the first byte.
+    /// Translates the address of the first byte.
     pub(crate) fn trail(&self) -> Result<Trail, Refusal> {
         Ok(trail(self.memory, self.context.paging(), self.linear, self.context.user)?)
     }
 
-    /// Fetches and decodes, with nothing remembered.
+    /// Fetches and decodes without a cache.
     #[cold]
     pub fn decode(&self) -> Result<Decoded, Refusal> {
         self.decode_at(self.trail()?.address()).map(|(decoded, _)| decoded)
     }
 
-    /// The same when `address` is known. The following page is looked at only if the instruction goes on there.
+    /// Fetches from a known guest-physical `address` and decodes. Accesses the following page only if the instruction continues there.
     pub(crate) fn decode_at(&self, address: u64) -> Result<(Decoded, Fetched), Refusal> {
         let mut fetched = Fetched { bytes: [0; 16], count: 0 };
         self.fetch(&mut fetched, address, MAX_LENGTH)?;
@@ -112,7 +112,7 @@ impl<M: GuestMemory> Code<'_, M> {
         self.decode_fetched(&fetched).map(|decoded| (decoded, fetched)).map_err(refusal)
     }
 
-    /// The guest-physical address of what follows the `done` bytes that end the first page.
+    /// Translates the address after the `done` bytes that end the first page.
     pub(crate) fn next_page(&self, done: usize) -> Result<u64, Refusal> {
         let mut linear = self.linear.wrapping_add(done as u64);
         if self.context.size != CodeSize::Bits64 {
@@ -123,7 +123,7 @@ impl<M: GuestMemory> Code<'_, M> {
         Ok(trail(self.memory, self.context.paging(), linear, self.context.user)?.address())
     }
 
-    /// The `length` bytes of an instruction.
+    /// Fetches the `length` bytes of an instruction.
     pub(crate) fn fetch_exactly(&self, length: u8) -> Result<Fetched, Refusal> {
         let mut fetched = Fetched { bytes: [0; 16], count: 0 };
         self.fetch(&mut fetched, self.trail()?.address(), length.into())?;
@@ -138,12 +138,12 @@ impl<M: GuestMemory> Code<'_, M> {
         decode(fetched.bytes.get(..fetched.count).unwrap_or(&[]), self.context.size)
     }
 
-    /// Appends what lies from `address` on to the end of its page, up to `most` bytes in all.
+    /// Appends bytes from `address` to the end of its page, up to `most` bytes in total.
     pub(crate) fn fetch(&self, fetched: &mut Fetched, address: u64, most: usize) -> Result<(), Refusal> {
         let mut address = address;
         let end = address | (PAGE - 1);
         while fetched.count < most && address <= end {
-            // Eight aligned bytes never lie in two pages.
+            // Eight aligned bytes never cross a page.
             let aligned = address & !7;
             let Some(word) = self.memory.read_u64(aligned) else {
                 return Err(Refusal::NoMemory(address));
@@ -166,7 +166,7 @@ pub(crate) fn refusal(undecoded: Undecoded) -> Refusal {
         Undecoded::TooLong => Refusal::Fault(Fault::Protection),
         Undecoded::Invalid => Refusal::Fault(Fault::InvalidOpcode),
         Undecoded::NoAccess => Refusal::Changed,
-        // What is still truncated with all bytes there is nothing that this crate knows.
+        // Still truncated with 15 bytes: the decoder does not know the encoding.
         Undecoded::Truncated | Undecoded::Unsupported => Refusal::Unsupported,
     }
 }

@@ -1,10 +1,9 @@
-//! Integer arithmetic of vector and MMX registers with memory ("PAND", "PADDB/PADDW/PADDD/PADDQ", "PCMPEQB/PCMPEQW/PCMPEQD", ...): each
-//! element of the result is made of one of the register and one of memory.
+//! Packed integer arithmetic of vector and MMX registers with memory ("PAND", "PADDB/PADDW/PADDD/PADDQ", "PCMPEQB/PCMPEQW/PCMPEQD", ...).
 
 use crate::Width;
 use crate::decoded::Combine;
 
-/// 64 bits of the result, whatever part of the register they are.
+/// Returns 64 bits of the result. All operations work within 64-bit lanes.
 pub(crate) fn combine(combine: Combine, left: u64, right: u64) -> u64 {
     use Width::{Byte, Dword, Qword, Word};
     let each = |width: Width, of: fn(u64, u64) -> u64| elements(width, left, right, of);
@@ -39,7 +38,7 @@ pub(crate) fn combine(combine: Combine, left: u64, right: u64) -> u64 {
     }
 }
 
-/// Those of one width, zero above it as they are given; of the results the low bits count.
+/// Applies `of` to each pair of elements of this width. Its arguments are zero-extended; the low bits of its result are used.
 fn elements(width: Width, left: u64, right: u64, of: impl Fn(u64, u64) -> u64) -> u64 {
     (0..64).step_by(width.bits() as usize).fold(0, |all, at| {
         let element = |word: u64| word >> at & width.mask();

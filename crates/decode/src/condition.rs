@@ -2,12 +2,12 @@
 
 use crate::alu::{CF, OF, PF, SF, ZF};
 
-/// A condition by its number in opcodes: the low bit negates.
+/// A condition by its encoding in opcodes: bit 0 negates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Condition(pub u8);
 
 impl Condition {
-    /// Does it hold with these flags?
+    /// Whether it holds with these flags.
     pub(crate) const fn holds(self, flags: u64) -> bool {
         let less = (flags & SF != 0) != (flags & OF != 0);
         let holds = match self.0 >> 1 & 7 {

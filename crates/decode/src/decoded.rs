@@ -1,11 +1,11 @@
-//! An instruction, decoded.
+//! The decoded form of an instruction.
 
 use crate::condition::Condition;
 use crate::quick::Form;
 use crate::string::Repeat;
 use crate::{CodeSize, SegmentName, StateWord, SystemSegment, Width};
 
-/// Arithmetic of two operands.
+/// Arithmetic with two operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Alu {
     Add,
@@ -15,13 +15,13 @@ pub(crate) enum Alu {
     And,
     Or,
     Xor,
-    /// Subtraction for its flags.
+    /// Subtraction that only sets flags.
     Cmp,
-    /// And for its flags.
+    /// Conjunction that only sets flags.
     Test,
 }
 
-/// Arithmetic of one operand.
+/// Arithmetic with one operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unary {
     Inc,
@@ -30,7 +30,7 @@ pub(crate) enum Unary {
     Neg,
 }
 
-/// What becomes of the bit that goes to the carry flag.
+/// The effect on the bit that is copied to CF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bit {
     Test,
@@ -52,21 +52,21 @@ pub(crate) enum Shift {
     RightSigned,
 }
 
-/// To where a double shift moves bits.
+/// The direction of a double shift.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Left,
     Right,
 }
 
-/// Whether the factors, or divisor and dividend, are signed.
+/// Signedness of a multiplication or division.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sign {
     Unsigned,
     Signed,
 }
 
-/// What bits are looked for or counted.
+/// The kind of a bit search or count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scan {
     /// BSF.
@@ -78,7 +78,7 @@ pub(crate) enum Scan {
     Ones,
 }
 
-/// What of a vector register a move is for.
+/// The part of a vector register that a move transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// All 128 bits.
@@ -87,31 +87,31 @@ pub(crate) enum Part {
     Wide,
     /// The low 4 or 8 bytes; a load clears the rest of the 128 bits.
     Low,
-    /// Bits 63:0; a load takes the others from a register.
+    /// Bits 63:0; a load takes bits 127:64 from [`Vector::other`].
     LowHalf,
-    /// Bits 127:64; as above.
+    /// Bits 127:64; a load takes bits 63:0 from [`Vector::other`].
     HighHalf,
 }
 
-/// The vector register of a move, or of arithmetic.
+/// The vector register of a move or of arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Vector {
     /// Its number.
     pub register: u8,
-    /// The register that a load of a half has the other one from, or arithmetic its first operand.
+    /// The source of the other half of a half-register load, or the first operand of arithmetic.
     pub other: u8,
     pub part: Part,
-    /// By a VEX prefix: a load clears what is above its operand.
+    /// VEX-encoded: a load clears the register's bits above its operand.
     pub vex: bool,
-    /// The operand must lie at a multiple of its size.
+    /// The operand must be naturally aligned.
     pub aligned: bool,
 }
 
-/// What integer arithmetic makes of the elements of a vector register and of memory.
+/// Packed integer arithmetic on a vector register and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Combine {
     And,
-    /// Of the register's complement.
+    /// Conjunction with the register's complement.
     AndNot,
     Or,
     Xor,
@@ -123,12 +123,12 @@ pub(crate) enum Combine {
     SubtractWords,
     SubtractDwords,
     SubtractQwords,
-    /// All ones where both are equal.
+    /// All ones where the elements are equal.
     EqualBytes,
     EqualWords,
     EqualDwords,
     EqualQwords,
-    /// All ones where the register's is greater, as signed numbers.
+    /// All ones where the register's element is greater (signed).
     GreaterBytes,
     GreaterWords,
     GreaterDwords,
@@ -139,7 +139,7 @@ pub(crate) enum Combine {
     MostSignedWords,
 }
 
-/// A table of descriptors.
+/// A descriptor table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum TableName {
@@ -147,7 +147,7 @@ pub enum TableName {
     Idt,
 }
 
-/// A selector that an instruction stores: of a segment register, or of one that the system uses.
+/// A selector that an instruction stores: of a segment register, LDTR or TR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum SelectorName {
@@ -156,14 +156,14 @@ pub enum SelectorName {
     Tr,
 }
 
-/// What an instruction does.
+/// The operation of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// Part of a register from memory, zero-extended to the part's width.
+    /// Load part of a register, zero-extended to the part's width.
     LoadPart,
-    /// Register from memory, sign-extended.
+    /// Load a register, sign-extended.
     LoadSigned,
-    /// Memory from the source.
+    /// Store the source.
     Store,
     /// MOVBE to a register.
     LoadSwapped,
@@ -173,20 +173,20 @@ pub(crate) enum Operation {
     LoadIf(Condition),
     /// SETcc.
     StoreCondition(Condition),
-    /// Register with memory.
+    /// Arithmetic with a register as the destination.
     ToRegister(Alu),
-    /// Memory with the source.
+    /// Arithmetic with memory as the destination.
     ToMemory(Alu),
     Unary(Unary),
-    /// By the source: an immediate or CL.
+    /// Shift or rotate by the source: an immediate or CL.
     Shift(Shift),
     /// SHLD and SHRD by an immediate.
     DoubleShift(Direction),
-    /// By CL.
+    /// SHLD and SHRD by CL.
     DoubleShiftByCl(Direction),
-    /// AX, DX:AX, EDX:EAX or RDX:RAX from the accumulator and memory.
+    /// MUL and IMUL of the accumulator and memory, to AX, DX:AX, EDX:EAX or RDX:RAX.
     Multiply(Sign),
-    /// IMUL of two or three operands.
+    /// IMUL with two or three operands.
     MultiplyTo,
     Divide(Sign),
     Scan(Scan),
@@ -194,7 +194,7 @@ pub(crate) enum Operation {
     Exchange,
     ExchangeAdd,
     CompareExchange,
-    /// CMPXCHG8B and CMPXCHG16B: two registers of this width.
+    /// CMPXCHG8B and CMPXCHG16B: register pairs of this width.
     CompareExchangePair,
     StoreString,
     LoadString,
@@ -210,13 +210,13 @@ pub(crate) enum Operation {
     PushSource,
     PopMemory,
     PopRegister,
-    /// JMP to where memory says.
+    /// JMP through memory.
     Jump,
-    /// CALL of where memory says.
+    /// CALL through memory.
     CallMemory,
-    /// CALL of the source; relative, if that is an immediate, by the displacement.
+    /// CALL of the source: a register, or relative by the displacement if the source is an immediate.
     CallSource,
-    /// RET, which drops the immediate's bytes.
+    /// RET, which releases the immediate's number of bytes.
     Return,
     Enter,
     Leave,
@@ -224,13 +224,13 @@ pub(crate) enum Operation {
     VectorStore,
     MmxLoad,
     MmxStore,
-    /// Arithmetic of a vector or MMX register with memory.
+    /// Packed arithmetic of a vector or MMX register with memory.
     Combine(Combine),
     StoreState(StateWord),
     LoadState(StateWord),
-    /// CLFLUSH and its kin: nothing is done to memory that could be read.
+    /// CLFLUSH, CLFLUSHOPT and CLWB: checked as a read, without effect.
     Touch,
-    /// XLAT: the address is that of the operand with AL added.
+    /// XLAT: AL is added to the operand's address.
     Translate,
     PushFlags,
     PopFlags,
@@ -252,17 +252,17 @@ pub(crate) enum Operation {
     /// MOV to a segment register.
     LoadSegment(SegmentName),
     PopSegment(SegmentName),
-    /// LDS and others: a register and a segment register.
+    /// LDS, LES, LFS, LGS and LSS: load a register and a segment register.
     LoadFar(SegmentName),
     /// LLDT and LTR.
     LoadSystem(SystemSegment),
-    /// JMP to a code segment where memory says.
+    /// Far JMP through memory.
     JumpFar,
-    /// CALL, as above.
+    /// Far CALL through memory.
     CallFar,
-    /// CALL of the code segment that the immediate selects, at the displacement.
+    /// Far CALL of an immediate pointer: the selector is the immediate, the offset the displacement.
     CallFarPointer,
-    /// RET to another code segment, which drops the immediate's bytes.
+    /// Far RET, which releases the immediate's number of bytes.
     ReturnFar,
 }
 
@@ -273,7 +273,7 @@ pub(crate) enum Source {
     Register(u8),
     /// AH, CH, DH or BH: bits 15:8 of the register.
     High(u8),
-    /// Sign-extended.
+    /// A sign-extended immediate.
     Immediate(i32),
     /// A general register and an immediate.
     Both(u8, i32),
@@ -281,33 +281,33 @@ pub(crate) enum Source {
     Mmx(u8),
 }
 
-/// A register that an address is made from.
+/// A base register of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Base {
     None,
     Register(u8),
-    /// RIP of the instruction itself: the displacement counts its length.
+    /// RIP of the instruction itself: the displacement includes the instruction's length.
     Rip,
 }
 
-/// An instruction: all that its bytes and the code size say, and nothing of where it stands, so that it is the same
-/// wherever they are mapped.
+/// A decoded instruction. It depends on the bytes and the code size only, not on the address, so it is valid wherever the bytes are
+/// mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decoded {
     pub(crate) displacement: u64,
     pub(crate) source: Source,
-    /// The last offset in a page at which the operand doesn't go on in the next one: this says how long it is.
+    /// The last page offset at which the operand does not cross into the next page; encodes the operand's size.
     pub(crate) last_offset: u16,
     pub(crate) operation: Operation,
     pub(crate) base: Base,
-    /// The register that is scaled and added, if any.
+    /// The index register, if any.
     pub(crate) index: Option<u8>,
     /// Left shift of the index, 0 to 3.
     pub(crate) scale: u8,
     pub(crate) segment: SegmentName,
-    /// Width of the operand in memory, or of its larger part.
+    /// Width of the memory operand, or of its larger part.
     pub(crate) width: Width,
-    /// Width of the register that a load writes.
+    /// Width of a load's destination register.
     pub(crate) register_width: Width,
     pub(crate) address_width: Width,
     pub(crate) code_size: CodeSize,
@@ -317,7 +317,7 @@ pub struct Decoded {
 }
 
 impl Decoded {
-    /// What fills an entry of a cache that holds none.
+    /// The content of a vacant cache entry.
     pub const NOTHING: Self = Self {
         displacement: 0,
         source: Source::Immediate(0),
@@ -343,18 +343,18 @@ impl Decoded {
         self.length
     }
 
-    /// Bytes of the operand in memory.
+    /// Size of the memory operand in bytes.
     #[inline]
     pub(crate) const fn bytes(&self) -> u64 {
         stile_walk::PAGE - self.last_offset as u64
     }
 
-    /// It is 64-bit code.
+    /// Whether it is 64-bit code.
     pub(crate) const fn is_long(&self) -> bool {
         matches!(self.code_size, CodeSize::Bits64)
     }
 
-    /// The code size that it was decoded for.
+    /// The code size for which it was decoded.
     #[inline]
     pub const fn code_size(&self) -> CodeSize {
         self.code_size

@@ -1,10 +1,10 @@
-//! Segment registers loaded from memory: descriptors, and the checks before one is loaded ("Segment Descriptors"; "MOV—Move",
-//! "LDS/LES/LFS/LGS/LSS", "LLDT", "LTR").
+//! Loads of segment registers: descriptors, and the checks before a load ("Segment Descriptors"; "MOV—Move", "LDS/LES/LFS/LGS/LSS",
+//! "LLDT", "LTR").
 
 use crate::decoded::{Decoded, SelectorName};
 use crate::{Control, Fault, Intent, SegmentName, TableName, Vcpu};
 
-/// A register of a segment that only the system uses.
+/// A system segment register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum SystemSegment {
@@ -12,7 +12,7 @@ pub enum SystemSegment {
     Tr,
 }
 
-/// A descriptor as a segment register holds it.
+/// A descriptor in a segment register's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptor {
     /// Base address.
@@ -21,7 +21,7 @@ pub struct Descriptor {
     pub limit: u32,
     /// Access rights as in the VMCS ("Guest Register State").
     pub rights: u32,
-    /// The descriptor's own eight bytes, and where they are.
+    /// The descriptor's eight bytes, and their linear address.
     entry: u64,
     at: u64,
 }
@@ -31,33 +31,33 @@ const ACCESSED: u32 = 1;
 const READABLE_OR_WRITABLE: u32 = 1 << 1;
 const CONFORMING: u32 = 1 << 2;
 const CODE: u32 = 1 << 3;
-/// Not one of the system's.
+/// S: a code or data segment, not a system segment.
 const SEGMENT: u32 = 1 << 4;
 const PRESENT: u32 = 1 << 7;
 const LONG: u32 = 1 << 13;
 const BIG: u32 = 1 << 14;
 const UNUSABLE: u32 = 1 << 16;
 
-/// Types of the system's segments.
+/// System segment types.
 const LDT: u32 = 2;
 pub(crate) const TASK_16: u32 = 1;
 const TASK: u32 = 9;
 pub(crate) const BUSY: u32 = 2;
-/// The same in a descriptor.
+/// The busy bit in a descriptor's eight bytes.
 pub(crate) const BUSY_ENTRY: u64 = (BUSY as u64) << 40;
 
 impl Descriptor {
-    /// What a null selector loads, at this privilege level.
+    /// Returns the result of loading a null selector at this privilege level.
     pub(crate) const fn null(level: u8) -> Self {
         Self { base: 0, limit: 0, rights: UNUSABLE | (level as u32) << 5, entry: 0, at: 0 }
     }
 
-    /// A code segment for CS while it has no descriptor, as there is no processor without one.
+    /// Returns a placeholder for CS during a task switch, before its descriptor is loaded: CS must always be a code segment.
     pub(crate) const fn no_code(level: u8) -> Self {
         Self { rights: PRESENT | SEGMENT | CODE | READABLE_OR_WRITABLE | ACCESSED | (level as u32) << 5, ..Self::null(level) }
     }
 
-    /// What virtual-8086 mode makes of a selector.
+    /// Returns the segment of a selector in virtual-8086 mode.
     pub(crate) const fn virtual_8086(selector: u16) -> Self {
         const RIGHTS: u32 = PRESENT | SEGMENT | READABLE_OR_WRITABLE | ACCESSED | 3 << 5;
         Self { base: (selector as u64) << 4, limit: 0xffff, rights: RIGHTS, ..Self::null(3) }
@@ -84,7 +84,7 @@ impl Descriptor {
         self.entry
     }
 
-    /// The linear address of them.
+    /// The descriptor's linear address.
     pub(crate) const fn at(&self) -> u64 {
         self.at
     }
@@ -93,7 +93,7 @@ impl Descriptor {
         self.is(PRESENT)
     }
 
-    /// It is a TSS of 16 or 32 bits, and busy or not.
+    /// Whether it is a 16-bit or 32-bit TSS with this busy flag.
     pub(crate) const fn is_task(&self, busy: bool) -> bool {
         let kind = self.rights & 0x1f;
         matches!(kind & !BUSY, TASK | TASK_16) && (kind & BUSY != 0) == busy
@@ -103,32 +103,32 @@ impl Descriptor {
         Self { rights: self.rights | BUSY, ..self }
     }
 
-    /// It is an LDT that is there.
+    /// Whether it is a present LDT.
     pub(crate) const fn is_ldt(&self) -> bool {
         self.rights & 0x1f == LDT && self.is_present()
     }
 
-    /// It is 64-bit code.
+    /// Whether it is 64-bit code.
     pub(crate) const fn is_long(&self) -> bool {
         self.is(LONG)
     }
 
-    /// Marks the descriptor as accessed in its table.
+    /// Sets the accessed flag of the descriptor in its table.
     pub(crate) fn mark_used(&self, vcpu: &mut impl Vcpu) -> Result<(), Fault> {
-        // Not by the rights, which for CS have the bit by now.
+        // From the memory image: `rights` of CS may already include the bit.
         let marked = self.entry | u64::from(ACCESSED) << 40;
         if marked == self.entry { Ok(()) } else { vcpu.store_descriptor(self.at, marked) }
     }
 }
 
-/// Is this protected mode, and not virtual-8086 mode?
+/// Whether the processor is in protected mode, but not in virtual-8086 mode.
 pub(crate) fn is_protected(vcpu: &impl Vcpu) -> bool {
     const PE: u64 = 1;
     const VM: u64 = 1 << 17;
     vcpu.control(Control::Cr0) & PE != 0 && vcpu.flags() & VM == 0
 }
 
-/// EFER.LMA.
+/// Whether EFER.LMA is set.
 fn is_long_mode(vcpu: &impl Vcpu) -> bool {
     vcpu.control(Control::Efer) & 1 << 10 != 0
 }
@@ -137,15 +137,15 @@ pub(crate) fn is_null(selector: u16) -> bool {
     selector & !3 == 0
 }
 
-/// What error codes tell of a selector.
+/// Returns the error code's selector: without RPL.
 pub(crate) fn code_of(selector: u16) -> u16 {
     selector & !3
 }
 
-/// In a selector: it names a descriptor of the LDT.
+/// TI of a selector: the descriptor is in the LDT.
 const LOCAL: u16 = 1 << 2;
 
-/// The descriptor that a selector names, if its table has one there.
+/// Reads the descriptor of a selector, or none if it is beyond its table's limit.
 fn look_up(vcpu: &mut impl Vcpu, selector: u16) -> Result<Option<Descriptor>, Fault> {
     let table = if selector & LOCAL == 0 {
         let (base, limit) = vcpu.table(TableName::Gdt);
@@ -159,12 +159,12 @@ fn look_up(vcpu: &mut impl Vcpu, selector: u16) -> Result<Option<Descriptor>, Fa
     Ok(Some(Descriptor::new(vcpu.load_descriptor(at)?, at)))
 }
 
-/// The same, with the fault of instructions.
+/// Reads the descriptor of a selector; #GP(selector) if it is beyond its table's limit.
 fn find(vcpu: &mut impl Vcpu, selector: u16) -> Result<Descriptor, Fault> {
     look_up(vcpu, selector)?.ok_or(Fault::Selector(code_of(selector)))
 }
 
-/// The descriptor of the GDT that a selector names.
+/// Reads the descriptor of a selector from the GDT.
 pub(crate) fn global(vcpu: &mut impl Vcpu, selector: u16) -> Result<Option<Descriptor>, Fault> {
     if selector & LOCAL != 0 { Ok(None) } else { look_up(vcpu, selector) }
 }
@@ -187,7 +187,8 @@ pub(crate) fn load(vcpu: &mut impl Vcpu, name: SegmentName, selector: u16, long:
     load_checked(vcpu, name, selector, privilege, Fault::Selector)
 }
 
-/// Loads a segment register other than CS at a privilege level. The selector is not null; `wrong` is the fault of what may not be loaded.
+/// Loads a segment register other than CS at a privilege level. The selector is not null; `wrong` is the fault for a descriptor that may
+/// not be loaded.
 pub(crate) fn load_checked(
     vcpu: &mut impl Vcpu,
     name: SegmentName,
@@ -219,7 +220,8 @@ pub(crate) fn load_checked(
     Ok(())
 }
 
-/// The code segment of the same privilege that a jump may go to; none where selectors name no descriptors.
+/// Returns the code segment of the same privilege that is a valid target of a far jump; none in real and virtual-8086 mode, where
+/// selectors have no descriptors.
 pub(crate) fn code(vcpu: &mut impl Vcpu, selector: u16) -> Result<Option<Descriptor>, Fault> {
     if !is_protected(vcpu) {
         return Ok(None);
@@ -229,13 +231,13 @@ pub(crate) fn code(vcpu: &mut impl Vcpu, selector: u16) -> Result<Option<Descrip
     }
     let found = find(vcpu, selector)?;
     if !found.is(SEGMENT) {
-        // A gate or a task, or nothing.
+        // Gates and tasks are not supported.
         return Err(Fault::InvalidOpcode);
     }
     check_code(vcpu, found, selector, vcpu.privilege(), Fault::Selector).map(Some)
 }
 
-/// Loads CS for the privilege level that its selector asks for; `wrong` as above.
+/// Loads CS at the privilege level of its selector's RPL; `wrong` is the fault for a descriptor that may not be loaded.
 pub(crate) fn load_code(vcpu: &mut impl Vcpu, selector: u16, wrong: fn(u16) -> Fault) -> Result<(), Fault> {
     if is_null(selector) {
         return Err(wrong(0));
@@ -247,7 +249,7 @@ pub(crate) fn load_code(vcpu: &mut impl Vcpu, selector: u16, wrong: fn(u16) -> F
     Ok(())
 }
 
-/// What CS holds of a descriptor if it may have it.
+/// Checks a code descriptor, and returns it in CS's format.
 fn check_code(vcpu: &impl Vcpu, found: Descriptor, selector: u16, privilege: u8, wrong: fn(u16) -> Fault) -> Result<Descriptor, Fault> {
     let requested = (selector & 3) as u8;
     let allowed = if found.is(CONFORMING) { found.level() <= privilege } else { requested <= privilege && found.level() == privilege };
@@ -258,7 +260,7 @@ fn check_code(vcpu: &impl Vcpu, found: Descriptor, selector: u16, privilege: u8,
     if !found.is_present() {
         return Err(Fault::NotPresent(code_of(selector)));
     }
-    // Without long mode the bit has no meaning.
+    // L is reserved outside of long mode.
     let rights = if long { found.rights } else { found.rights & !LONG };
     Ok(Descriptor { rights: rights | ACCESSED, ..found })
 }
@@ -296,7 +298,7 @@ pub(crate) fn load_system(vcpu: &mut impl Vcpu, name: SystemSegment, selector: u
         return Err(Fault::NotPresent(code_of(selector)));
     }
     if long {
-        // In long mode these have 16 bytes.
+        // System descriptors have 16 bytes in long mode.
         if u32::from(selector & !7) + 15 > vcpu.table(TableName::Gdt).1.into() {
             return wrong;
         }
@@ -313,7 +315,7 @@ pub(crate) fn load_system(vcpu: &mut impl Vcpu, name: SystemSegment, selector: u
     Ok(())
 }
 
-/// An offset of the operand's width, and the selector that follows it in memory.
+/// Reads a far pointer: an offset of the operand's width, followed by the selector.
 pub(crate) fn far_pointer(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<(u64, u16), Fault> {
     let place = decoded.place(vcpu, decoded.offset(vcpu), exit, false)?;
     let mut bytes = [0; 10];
@@ -323,7 +325,7 @@ pub(crate) fn far_pointer(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) ->
     Ok((whole as u64 & decoded.width.mask(), (whole >> decoded.width.bits()) as u16))
 }
 
-/// LDS and others.
+/// LDS, LES, LFS, LGS and LSS.
 pub(crate) fn load_far(decoded: &Decoded, name: SegmentName, vcpu: &mut impl Vcpu, exit: u64) -> Result<(), Fault> {
     let (offset, selector) = far_pointer(decoded, vcpu, exit)?;
     load(vcpu, name, selector, decoded.is_long())?;
@@ -331,7 +333,7 @@ pub(crate) fn load_far(decoded: &Decoded, name: SegmentName, vcpu: &mut impl Vcp
     Ok(())
 }
 
-/// The selector of a register, which in user mode may be the system's secret.
+/// Reads a selector register; CR4.UMIP forbids it in user mode for system segments.
 pub(crate) fn selector(vcpu: &impl Vcpu, name: SelectorName) -> Result<u16, Fault> {
     if !matches!(name, SelectorName::Segment(_)) {
         if !is_protected(vcpu) {

@@ -1,12 +1,12 @@
-//! Events on their way through the IDT, and faults that end it.
+//! Event delivery through the IDT, and faults during it.
 
 use crate::Fault;
 
-/// An event that was being delivered, as the VMCS tells of it ("IDT-Vectoring Information Field").
+/// The event whose delivery an exit interrupted ("IDT-Vectoring Information Field").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event(pub u32);
 
-/// An exception that is to be delivered.
+/// An exception to deliver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exception {
     /// Its vector.
@@ -15,7 +15,7 @@ pub struct Exception {
     pub code: Option<u32>,
 }
 
-/// How exceptions follow each other ("Interrupt 8—Double Fault Exception").
+/// Exception classes for double faults ("Interrupt 8—Double Fault Exception").
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     Benign,
@@ -42,7 +42,7 @@ const PRIVILEGED_SOFTWARE_EXCEPTION: u32 = 5;
 const SOFTWARE_EXCEPTION: u32 = 6;
 
 impl Event {
-    /// The event of the field, if it tells of one.
+    /// Decodes the field; none if it is not valid.
     pub const fn new(field: u64) -> Option<Self> {
         const VALID: u64 = 1 << 31;
         if field & VALID != 0 { Some(Self(field as u32)) } else { None }
@@ -52,22 +52,22 @@ impl Event {
         self.0 >> 8 & 7
     }
 
-    /// It is a non-maskable interrupt.
+    /// Whether it is a non-maskable interrupt.
     pub const fn is_nmi(self) -> bool {
         self.kind() == NMI
     }
 
-    /// An instruction has caused it, which is done.
+    /// Whether a completed instruction caused it (INT n, INT3, INTO, INT1).
     pub const fn is_software(self) -> bool {
         matches!(self.kind(), SOFTWARE_INTERRUPT | PRIVILEGED_SOFTWARE_EXCEPTION | SOFTWARE_EXCEPTION)
     }
 
-    /// It has an error code.
+    /// Whether it has an error code.
     pub const fn has_code(self) -> bool {
         self.0 & 1 << 11 != 0
     }
 
-    /// What error codes of faults in its delivery tell in bit 0 (EXT): it did not come from INT n, INT3 or INTO.
+    /// Bit 0 (EXT) of error codes of faults during its delivery: set unless it comes from INT n, INT3 or INTO.
     const fn is_external(self) -> bool {
         !matches!(self.kind(), SOFTWARE_INTERRUPT | SOFTWARE_EXCEPTION)
     }
@@ -77,7 +77,7 @@ impl Event {
     }
 }
 
-/// The exception that comes of a fault, while an event was being delivered or none; nothing if that is a triple fault.
+/// Returns the exception that results from a fault, during delivery of `event` if there is one; none for a triple fault.
 pub fn follow(event: Option<Event>, fault: Fault) -> Option<Exception> {
     const DOUBLE_FAULT: Exception = Exception { vector: 8, code: Some(0) };
     let alone = Exception { vector: fault.vector(), code: fault.code() };
@@ -88,7 +88,7 @@ pub fn follow(event: Option<Event>, fault: Fault) -> Option<Exception> {
         (Class::Page, Class::Contributory | Class::Page) | (Class::Contributory, Class::Contributory) => return Some(DOUBLE_FAULT),
         _ => {}
     }
-    // A page fault's code has no such bit.
+    // A page fault's error code has no EXT bit.
     let external = u32::from(event.is_external() && second != Class::Page);
     Some(Exception { code: alone.code.map(|code| code | external), ..alone })
 }

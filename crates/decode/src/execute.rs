@@ -1,4 +1,4 @@
-//! Doing what an instruction does.
+//! Execution of decoded instructions.
 
 use crate::alu::{self, CF};
 use crate::decoded::{Alu, Bit, Decoded, Direction, Operation, SelectorName, Sign, Source};
@@ -7,21 +7,21 @@ use crate::{
     vector,
 };
 
-/// What became of an instruction that did not fault.
+/// The result of an instruction that did not fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is done: the next one follows.
+    /// Completed: advance to the next instruction.
     Complete,
-    /// A repeated string instruction has more to do. The registers say how far it is: RIP stays, interrupts can be
-    /// taken, and the guest runs it again.
+    /// A repeated string instruction has elements left. Its registers hold the progress: RIP stays, interrupts may be taken, and the guest
+    /// executes it again.
     Partial,
-    /// Nothing is done: it is not the instruction that ended in the exit, but what has been written or mapped there since.
+    /// Nothing was done: it is not the instruction that exited, because code or mapping has changed since.
     Changed,
-    /// It is done, and goes on at this RIP.
+    /// Completed: continue at this RIP.
     Jump(u64),
-    /// It is done and has loaded SS: nothing comes before the next one is done.
+    /// Completed, with a load of SS: events are blocked until the next instruction completes.
     Shadowed,
-    /// It is done, and RFLAGS becomes this. A single step is as RFLAGS.TF was before.
+    /// Completed: RFLAGS becomes this. The old RFLAGS.TF decides about a single step.
     Flags(u64),
 }
 
@@ -34,11 +34,10 @@ const DATA: u8 = 2;
 
 /// Emulates an instruction whose access to the guest-physical address `exit` ended in an exit.
 ///
-/// Reads and writes of one locked instruction are two calls: a device of which more than one processor does that must
-/// be locked around it.
+/// A locked instruction reads and writes the device in two calls. The caller holds the lock of a device that several processors access.
 #[inline]
 pub fn execute(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<Outcome, Fault> {
-    // What drivers do. The rest is kept apart, so that its room on the stack and its registers are its own.
+    // The frequent operations. The others are in a function of their own, so that its stack frame and registers cost nothing here.
     match decoded.operation {
         Operation::LoadPart => {
             let place = decoded.place(vcpu, decoded.offset(vcpu), exit, false)?;
@@ -58,7 +57,7 @@ pub fn execute(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<Out
 fn execute_other(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<Outcome, Fault> {
     let width = decoded.width;
     match decoded.operation {
-        // `execute` has done these.
+        // Handled by `execute`.
         Operation::LoadPart | Operation::Store => {}
         Operation::LoadSwapped => {
             let value = operand(decoded, vcpu, exit)?;
@@ -70,7 +69,7 @@ fn execute_other(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<O
         Operation::LoadIf(condition) => {
             let value = operand(decoded, vcpu, exit)?;
             let value = if condition.holds(vcpu.flags()) { value } else { decoded.source(vcpu) };
-            // Of 32 bits the upper half is cleared either way.
+            // A 32-bit destination's upper half is cleared even if the condition is false.
             decoded.set_source(vcpu, width, value);
         }
         Operation::StoreCondition(condition) => {
@@ -149,7 +148,7 @@ fn execute_other(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<O
             if accumulator == value {
                 (decoded.source(vcpu), Effect::Flags(flags))
             } else {
-                // The processor writes in this case, too: what it read.
+                // On a mismatch the processor writes back the value read.
                 (value, Effect::AccumulatorAndFlags(value, flags))
             }
         })?,
@@ -190,7 +189,7 @@ fn execute_other(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<O
         }
         Operation::StoreState(word) => state::store(decoded, word, vcpu, exit)?,
         Operation::LoadState(word) => state::load(decoded, word, vcpu, exit)?,
-        // Caches hold nothing of devices, and memory's are the machine's.
+        // Devices are not cached, and memory is kept coherent by the machine.
         Operation::Touch => decoded.place(vcpu, decoded.offset(vcpu), exit, false).map(drop)?,
         Operation::VectorLoad | Operation::VectorStore | Operation::MmxLoad | Operation::MmxStore | Operation::Combine(_) => {
             vector::execute(decoded, vcpu, exit)?;
@@ -227,26 +226,26 @@ fn execute_other(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<O
     Ok(Outcome::Complete)
 }
 
-/// What becomes of an instruction that has loaded a segment register.
+/// Returns the outcome of a segment-register load.
 fn shadowed_by(name: SegmentName) -> Outcome {
     if name == SegmentName::Ss { Outcome::Shadowed } else { Outcome::Complete }
 }
 
-/// Writes the operand in memory.
+/// Writes the memory operand.
 #[inline(never)]
 fn store_operand(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64, value: u64) -> Result<(), Fault> {
     let place = decoded.place(vcpu, decoded.offset(vcpu), exit, true)?;
     decoded.write(vcpu, place, value)
 }
 
-/// The operand in memory, to be used.
+/// Reads the memory operand.
 #[inline(never)]
 fn operand(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<u64, Fault> {
     let place = decoded.place(vcpu, decoded.offset(vcpu), exit, false)?;
     decoded.read(vcpu, place, Intent::Use)
 }
 
-/// The bytes of a value in the other order.
+/// Reverses the byte order of a value.
 const fn swapped(value: u64, width: Width) -> u64 {
     value.swap_bytes() >> (64 - width.bits())
 }
@@ -258,14 +257,14 @@ fn double_shift<V: Vcpu>(decoded: &Decoded, vcpu: &mut V, exit: u64, direction: 
     })
 }
 
-/// The low and the high half of a dividend: AX, or the accumulator and RDX.
+/// Returns the low and the high half of a dividend: of AX, or the accumulator and RDX.
 fn pair(vcpu: &impl Vcpu, width: Width) -> (u64, u64) {
     let low = vcpu.register(ACCUMULATOR);
     let high = if width == Width::Byte { low >> 8 } else { vcpu.register(DATA) };
     (low & width.mask(), high & width.mask())
 }
 
-/// Writes the same registers.
+/// Writes AX, or the accumulator and RDX.
 fn set_pair(vcpu: &mut impl Vcpu, width: Width, low: u64, high: u64) {
     let accumulator = vcpu.register(ACCUMULATOR);
     if width == Width::Byte {
@@ -276,7 +275,7 @@ fn set_pair(vcpu: &mut impl Vcpu, width: Width, low: u64, high: u64) {
     }
 }
 
-/// What a read-modify-write instruction changes beside memory, once memory is written.
+/// The register effects of a read-modify-write instruction, applied after the memory write.
 enum Effect {
     Flags(u64),
     Source(u64),
@@ -318,8 +317,8 @@ fn modify_at<V: Vcpu>(
     Ok(())
 }
 
-/// BT, BTS, BTR and BTC. A bit number in a register reaches beyond the operand, to both sides; an immediate one is taken
-/// modulo the operand's bits.
+/// BT, BTS, BTR and BTC. A bit number in a register is signed and selects memory beyond the operand; an immediate one is taken modulo the
+/// operand's size.
 fn execute_bit<V: Vcpu>(decoded: &Decoded, vcpu: &mut V, exit: u64, bit: Bit) -> Result<(), Fault> {
     let width = decoded.width;
     let number = decoded.source(vcpu);

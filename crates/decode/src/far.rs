@@ -1,9 +1,9 @@
-//! JMP, CALL and RET by far pointers, to code of the same privilege. Gates and tasks are not followed, nor is the way back to an outer level.
+//! Far JMP, CALL and RET to code of the same privilege. Gates, tasks and returns to an outer level are not supported.
 
 use crate::decoded::{Decoded, SelectorName, Source};
 use crate::{Descriptor, Fault, Outcome, SegmentName, Vcpu, descriptor, stack};
 
-/// Where code goes on: CS's descriptor, none where selectors name none.
+/// The target of a far transfer; the descriptor is none in real and virtual-8086 mode.
 struct Target {
     offset: u64,
     selector: u16,
@@ -11,7 +11,7 @@ struct Target {
 }
 
 impl Target {
-    /// With the checks that it may be gone to.
+    /// Checks that the target is valid.
     fn checked(vcpu: &mut impl Vcpu, offset: u64, selector: u16) -> Result<Self, Fault> {
         let code = descriptor::code(vcpu, selector)?;
         let inside = match &code {
@@ -22,7 +22,7 @@ impl Target {
         if inside { Ok(Self { offset, selector, code }) } else { Err(Fault::Protection) }
     }
 
-    /// Marks the descriptor as accessed, which may fault.
+    /// Sets the descriptor's accessed flag, which may fault.
     fn mark_used(&self, vcpu: &mut impl Vcpu) -> Result<(), Fault> {
         self.code.as_ref().map_or(Ok(()), |code| code.mark_used(vcpu))
     }
@@ -44,13 +44,13 @@ pub(crate) fn jump(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result
     Ok(target.enter(vcpu))
 }
 
-/// CALL of where memory says.
+/// Far CALL through memory.
 pub(crate) fn call_memory(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<Outcome, Fault> {
     let (offset, selector) = descriptor::far_pointer(decoded, vcpu, exit)?;
     call(decoded, vcpu, offset, selector)
 }
 
-/// CALL of a pointer in the instruction.
+/// Far CALL of an immediate pointer.
 pub(crate) fn call_pointer(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, Fault> {
     let Source::Immediate(selector) = decoded.source else { return Err(Fault::InvalidOpcode) };
     call(decoded, vcpu, decoded.displacement, selector as u16)

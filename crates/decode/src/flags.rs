@@ -15,8 +15,8 @@ const VIF: u64 = 1 << 19;
 const VIP: u64 = 1 << 20;
 const ID: u64 = 1 << 21;
 
-/// Where interrupts are virtual: in virtual-8086 mode without the right to the flag, if CR4.VME is set and the operand has 16 bits. Without
-/// that, #GP(0).
+/// Whether the instruction accesses VIF instead of IF: in virtual-8086 mode with IOPL below 3, if CR4.VME is set and the operand has 16
+/// bits. #GP(0) with IOPL below 3 otherwise.
 fn is_virtual(decoded: &Decoded, vcpu: &impl Vcpu, flags: u64) -> Result<bool, Fault> {
     const VME: u64 = 1;
     if flags & VM == 0 || flags & IOPL == IOPL {
@@ -53,7 +53,7 @@ pub(crate) fn pop(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, Fa
     } else if u64::from(vcpu.privilege()) <= level {
         writable |= IF;
     }
-    // Of 16 bits the others stay.
+    // A 16-bit POPF preserves the upper flags.
     writable &= decoded.width.mask();
     if virtualized {
         writable |= VIF;

@@ -1,15 +1,14 @@
-//! Instructions of x86-64 guests that touch devices: found, decoded, remembered and emulated.
+//! The x86 instruction emulator, for instructions that access devices, with a cache of decoded instructions.
 //!
-//! When a guest's access to a device ends in an exit, the processor tells the guest-physical address and
-//! little more. The hypervisor must fetch the instruction through the guest's own tables, decode it, and do
-//! what the processor would have done. The first two are worth doing once:
+//! An exit for a device access reports the guest-physical address and little more. The hypervisor fetches the instruction through the
+//! guest's tables, decodes it, and performs its effects. Fetching and decoding are cached:
 //!
-//! - [`Code`] is where the instruction stands: linear address, translation, code size;
-//! - [`cache`] gives its [`Decoded`] form, from memory if it can, in two schemes that keep that right;
-//! - [`Decoded::quick`] says what the instructions do that drivers use most;
-//! - [`execute`] does any to a [`Vcpu`], with the flags and the faults of the architecture.
+//! - [`Code`] locates the instruction: linear address, translation, code size.
+//! - [`cache`] returns its [`Decoded`] form, from a cache kept coherent by one of two schemes.
+//! - [`Decoded::quick`] is the fast path for the instructions that drivers use most.
+//! - [`execute`] performs any instruction on a [`Vcpu`], with the architecture's flags and faults.
 //!
-//! What is emulated, with an operand in memory or on a stack, in every width, direction, addressing form and code size:
+//! Emulated are these instructions, with an operand in memory or on a stack, in every width, direction, addressing form and code size:
 //!
 //! - MOV, also from and to segment registers, MOVZX, MOVSX, MOVSXD, MOVNTI, MOVBE, CMOVcc, SETcc, XCHG, XADD, CMPXCHG, CMPXCHG8B and
 //!   CMPXCHG16B, XLAT, PUSH, POP, PUSHF, POPF, PUSHA, POPA, ENTER, LEAVE;
@@ -21,21 +20,21 @@
 //!   of VEX prefixes with 128 and 256 bits; and of such registers PAND, PANDN, POR, PXOR (and as ANDPS, ...), PADD, PSUB, PCMPEQ, PCMPGT of each
 //!   width, PMINUB, PMAXUB, PMINSW, PMAXSW;
 //! - FNSTCW, FLDCW, FNSTSW, STMXCSR, LDMXCSR;
-//! - LDS and its kin, LLDT, LTR, SLDT, STR, LGDT, LIDT, SGDT, SIDT, LMSW, SMSW; CLFLUSH, CLFLUSHOPT and CLWB, which do nothing.
+//! - LDS, LES, LFS, LGS, LSS, LLDT, LTR, SLDT, STR, LGDT, LIDT, SGDT, SIDT, LMSW, SMSW; CLFLUSH, CLFLUSHOPT and CLWB (without effect).
 //!
-//! All else is [`Refusal::Unsupported`], but what reaches for no memory at all and so is not what the processor ran: [`Refusal::Changed`].
+//! Any other instruction is [`Refusal::Unsupported`]. An instruction that accesses no memory cannot be the one that exited:
+//! [`Refusal::Changed`].
 //!
-//! [`task`] switches tasks, which a processor in VMX operation leaves to the hypervisor; [`Event`] and [`follow`] say what becomes of faults on
-//! an event's way to its handler.
+//! [`task`] performs hardware task switches, which VMX leaves to the hypervisor. [`Event`] and [`follow`] resolve faults during event
+//! delivery.
 //!
-//! # Memory of the decoder
-//! Decoding is done by the crate iced-x86, which builds its tables on the heap when it first decodes. So a program
-//! without a heap of its own gives it some by an allocator that need not be able to free, of
-//! [`DECODER_HEAP`] bytes, and calls [`prepare`] as it boots; from then on nothing here allocates.
+//! # Heap
+//! The decoder, crate iced-x86, builds its tables on the heap at its first use. A program without a heap provides a bump allocator of
+//! [`DECODER_HEAP`] bytes, which need not free, and calls [`prepare`] at boot; nothing is allocated afterwards.
 //!
-//! # What the caller sees to
-//! After [`Outcome::Complete`]: RIP goes on by [`Decoded::len`] (cut to the code size); an interrupt shadow
-//! ends; with RFLAGS.TF set, a debug exception is pending. Protection keys and data breakpoints are not looked at.
+//! # The caller's duties
+//! After [`Outcome::Complete`] the caller advances RIP by [`Decoded::len`] (truncated to the code size), ends the interrupt shadow, and
+//! makes a debug exception pending if RFLAGS.TF is set. Protection keys and data breakpoints are not modelled.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -82,5 +81,5 @@ pub use state::StateWord;
 pub use vcpu::{Fault, Intent, Vcpu};
 pub use width::{CodeSize, Width};
 
-/// The most bytes of heap that the decoder's tables take, without anything being given back.
+/// Upper bound of the heap that the decoder's tables take, in bytes, if nothing is freed.
 pub const DECODER_HEAP: usize = 256 << 10;

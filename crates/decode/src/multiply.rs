@@ -1,10 +1,10 @@
-//! Multiplication, division, and searches for bits. Flags that are undefined are left as they are.
+//! Multiplication, division and bit scans. Undefined flags are preserved.
 
 use crate::Width;
 use crate::alu::{CF, OF, ZF};
 use crate::decoded::{Scan, Sign};
 
-/// The low and the high part of a product, and the new RFLAGS: CF and OF say that the high part is needed.
+/// Returns the low and the high half of a product, and the new RFLAGS: CF and OF are set if the high half is significant.
 pub(crate) fn multiply(sign: Sign, left: u64, right: u64, width: Width, flags: u64) -> (u64, u64, u64) {
     let product = match sign {
         Sign::Unsigned => u128::from(left) * u128::from(right),
@@ -21,7 +21,7 @@ pub(crate) fn multiply(sign: Sign, left: u64, right: u64, width: Width, flags: u
     (low, high, flags & !(CF | OF) | if needed { CF | OF } else { 0 })
 }
 
-/// Quotient and remainder of `high:low` by `divisor`, or none: #DE.
+/// Returns quotient and remainder of `high:low` by `divisor`, or none for #DE.
 pub(crate) fn divide(sign: Sign, high: u64, low: u64, divisor: u64, width: Width) -> Option<(u64, u64)> {
     let dividend = u128::from(high) << width.bits() | u128::from(low);
     let (quotient, remainder) = match sign {
@@ -34,7 +34,7 @@ pub(crate) fn divide(sign: Sign, high: u64, low: u64, divisor: u64, width: Width
             let unused = 128 - 2 * width.bits();
             let dividend = (dividend << unused) as i128 >> unused;
             let divisor = i128::from(width.sign_extend(divisor) as i64);
-            // Of -2^127 by -1 there is none.
+            // -2^127 by -1 overflows.
             let quotient = dividend.checked_div(divisor)?;
             let fits = quotient == i128::from(width.sign_extend(quotient as u64 & width.mask()) as i64);
             if !fits {
@@ -46,7 +46,7 @@ pub(crate) fn divide(sign: Sign, high: u64, low: u64, divisor: u64, width: Width
     Some((quotient as u64 & width.mask(), remainder as u64 & width.mask()))
 }
 
-/// What a search finds or counts in `value`, if that is to be written, and the new RFLAGS.
+/// Returns the result of a bit scan or count, if the destination is written, and the new RFLAGS.
 pub(crate) fn scan(scan: Scan, value: u64, width: Width, flags: u64) -> (Option<u64>, u64) {
     const PF_AF_SF: u64 = 1 << 2 | 1 << 4 | 1 << 7;
     let leading = u64::from(value.leading_zeros() - (64 - width.bits()));

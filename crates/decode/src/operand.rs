@@ -1,14 +1,14 @@
-//! Where operands are, and reaching them.
+//! Location of and access to operands.
 
 use crate::decoded::{Base, Decoded, Source};
 use crate::{CodeSize, Control, Fault, Intent, SegmentName, Vcpu, Width};
 
-/// Where the operand in memory is.
+/// The location of the memory operand.
 #[derive(Clone, Copy)]
 pub(crate) enum Place {
-    /// At the guest-physical address of the exit.
+    /// A device at the guest-physical address of the exit.
     Device(u64),
-    /// At this linear address, whatever is there.
+    /// Memory or a device at this linear address.
     Linear(u64),
 }
 
@@ -28,8 +28,7 @@ impl Decoded {
         offset & self.address_width.mask()
     }
 
-    /// The place of the operand at `offset`, when an access to the guest-physical address `exit` ended in
-    /// an exit.
+    /// Returns the location of the operand at `offset`, for an exit at the guest-physical address `exit`.
     #[inline(always)]
     pub(crate) fn place(&self, vcpu: &impl Vcpu, offset: u64, exit: u64, write: bool) -> Result<Place, Fault> {
         let base = if self.has_base(self.segment) { vcpu.segment_base(self.segment) } else { 0 };
@@ -41,7 +40,7 @@ impl Decoded {
         self.linear(vcpu, self.segment, offset, self.bytes(), write).map(Place::Linear)
     }
 
-    /// The same, of an operand that must lie at a multiple of its size if `aligned`: #GP(0) if not, and no alignment check otherwise.
+    /// Returns the location of an operand. If `aligned`, a misaligned operand raises #GP(0) instead of the alignment check.
     pub(crate) fn place_aligned(&self, vcpu: &impl Vcpu, exit: u64, aligned: bool, write: bool) -> Result<Place, Fault> {
         let offset = self.offset(vcpu);
         if aligned {
@@ -53,23 +52,23 @@ impl Decoded {
         self.place(vcpu, offset, exit, write)
     }
 
-    /// Is the operand at the linear address `linear` what the access to `exit` was for?
+    /// Whether the operand at the linear address `linear` is the one whose access exited at `exit`.
     ///
-    /// The exit's address is believed only where the instruction's own agrees in the page offset and the operand ends
-    /// in that page: it is another where the operand crosses pages, or the code is not what the processor ran.
+    /// The exit's address is used only if the page offsets agree and the operand ends in that page. Otherwise the operand crosses pages, or
+    /// the code is not what the processor executed.
     #[inline]
     pub(crate) const fn is_at(&self, linear: u64, exit: u64) -> bool {
         const OFFSET: u64 = 0xfff;
         (linear ^ exit) & OFFSET == 0 && exit & OFFSET <= self.last_offset as u64
     }
 
-    /// In 64-bit mode only FS and GS have bases.
+    /// Returns the segment's base. In 64-bit mode only FS and GS have one.
     #[inline]
     pub(crate) fn has_base(&self, segment: SegmentName) -> bool {
         self.code_size != CodeSize::Bits64 || segment >= SegmentName::Fs
     }
 
-    /// The linear address of an offset, checked as segmentation checks it.
+    /// Returns the linear address of an offset, after the segmentation checks.
     pub(crate) fn linear(&self, vcpu: &impl Vcpu, segment: SegmentName, offset: u64, bytes: u64, write: bool) -> Result<u64, Fault> {
         if self.code_size == CodeSize::Bits64 {
             let base = if self.has_base(segment) { vcpu.segment_base(segment) } else { 0 };
@@ -89,7 +88,7 @@ impl Decoded {
         self.check_alignment(vcpu, linear).map(|()| linear)
     }
 
-    /// User mode may have asked for #AC where an operand is not aligned to its width.
+    /// Raises #AC for a misaligned operand if user mode has enabled alignment checks.
     #[inline(always)]
     fn check_alignment(&self, vcpu: &impl Vcpu, linear: u64) -> Result<(), Fault> {
         if linear & (self.width.bytes() - 1) == 0 { Ok(()) } else { alignment_fault(vcpu) }
@@ -114,7 +113,7 @@ impl Decoded {
         Ok(())
     }
 
-    /// The same of an operand of any size.
+    /// Reads an operand of any size.
     pub(crate) fn read_bytes(&self, vcpu: &mut impl Vcpu, place: Place, bytes: &mut [u8], intent: Intent) -> Result<(), Fault> {
         match place {
             Place::Linear(linear) => vcpu.load_bytes(linear, bytes, intent),
@@ -130,7 +129,7 @@ impl Decoded {
         }
     }
 
-    /// As above.
+    /// Writes an operand of any size.
     pub(crate) fn write_bytes(&self, vcpu: &mut impl Vcpu, place: Place, bytes: &[u8]) -> Result<(), Fault> {
         match place {
             Place::Linear(linear) => vcpu.store_bytes(linear, bytes),
@@ -144,7 +143,7 @@ impl Decoded {
         }
     }
 
-    /// The source's value, zero above the operand's width.
+    /// Returns the source's value, zero above the operand's width.
     #[inline(always)]
     pub(crate) fn source(&self, vcpu: &impl Vcpu) -> u64 {
         let value = match self.source {
@@ -157,7 +156,7 @@ impl Decoded {
         value & self.width.mask()
     }
 
-    /// Writes a register, if the source is one.
+    /// Writes the source register; no effect for an immediate.
     #[inline(always)]
     pub(crate) fn set_source(&self, vcpu: &mut impl Vcpu, width: Width, value: u64) {
         match self.source {
@@ -176,14 +175,14 @@ impl Decoded {
 
 #[cold]
 fn alignment_fault(vcpu: &impl Vcpu) -> Result<(), Fault> {
-    /// AM in CR0, and AC in RFLAGS.
+    /// CR0.AM and RFLAGS.AC, which have the same position.
     const ON: u64 = 1 << 18;
     let checked = vcpu.flags() & ON != 0 && vcpu.privilege() == 3 && vcpu.control(Control::Cr0) & ON != 0;
     if checked { Err(Fault::Alignment) } else { Ok(()) }
 }
 
-/// Divides an access of a device into ones that a device knows, each of the largest width that is left; with the address of each, where
-/// in the operand it is, and its width.
+/// Splits a device access into accesses of supported widths, the largest first. Calls `each` with the address, the offset in the operand
+/// and the width.
 pub fn device_parts(address: u64, length: usize, mut each: impl FnMut(u64, usize, Width)) {
     let mut done = 0;
     while done < length {

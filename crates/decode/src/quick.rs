@@ -1,30 +1,30 @@
-//! What drivers do to devices most, in a form of its own that takes a few instructions to follow.
+//! The fast path: the 32-bit moves that drivers use most, evaluated in a few instructions.
 
 use crate::Width;
 use crate::decoded::{Base, Decoded, Operation, Source};
 
-/// MOV of 32 bits between a register and the device at the address of the exit.
+/// A 32-bit MOV between a register and the device at the exit's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quick {
-    /// What the device says goes to the general register of this number, below 16, whose upper half is cleared.
+    /// Load the device's value into the general register of this number (below 16), and clear its upper half.
     Load(usize),
-    /// This goes to the device.
+    /// Store this value to the device.
     Store(u32),
 }
 
-/// The form: an address of 64 bits made from a displacement and perhaps a register, in a segment without a base.
+/// The precomputed form: a 64-bit address of a displacement and an optional register, in a segment without a base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
     kind: Kind,
-    /// The address's register; with none of them, what `base_mask` makes of it is 0.
+    /// The base register; without one, `base_mask` is 0.
     base: u8,
     register: u8,
     base_mask: u64,
-    /// The registers, a bit each; or [`NO_FORM`].
+    /// Bitmap of the registers used; or [`NO_FORM`].
     registers: u32,
 }
 
-/// In place of registers: the instruction has no such form.
+/// In `registers`: the instruction is not eligible for the fast path.
 const NO_FORM: u32 = 1 << 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ enum Kind {
 impl Form {
     pub(crate) const NONE: Self = Self { kind: Kind::Load, base: 0, register: 0, base_mask: 0, registers: NO_FORM };
 
-    /// That of an instruction.
+    /// Returns the form of an instruction.
     pub(crate) fn of(decoded: &Decoded) -> Self {
         Self::find(decoded).unwrap_or(Self::NONE)
     }
@@ -64,13 +64,13 @@ impl Form {
 }
 
 impl Decoded {
-    /// What the instruction does, if that is to load or store 32 bits at the guest-physical address `exit`, and it needs none of the
-    /// registers `without`, a bit each. `general` are the general registers by number; those `without` are not looked at.
+    /// Returns the instruction's effect, if it loads or stores 32 bits at the guest-physical address `exit` and uses none of the registers in
+    /// the bitmap `without`. `general` holds the general registers by number; those in `without` need not be valid.
     #[inline]
     pub fn quick(&self, general: &[u64; 16], without: u16, exit: u64) -> Option<Quick> {
         let Form { kind, base, register, base_mask, registers } = self.form;
         let linear = self.displacement.wrapping_add(general[usize::from(base & 15)] & base_mask);
-        // The same place in a page, and aligned: it can't cross into another.
+        // The page offsets agree, and the operand is aligned, so it does not cross a page.
         if registers & (without as u32 | NO_FORM) != 0 || (linear ^ exit) & 0xfff | exit & 3 != 0 {
             return None;
         }

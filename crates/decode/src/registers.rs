@@ -1,30 +1,30 @@
-//! Registers beyond the general ones, which few instructions ask for.
+//! Access to registers other than the general ones.
 
 use crate::{Descriptor, Fault, SegmentName, SelectorName, StateWord, SystemSegment, TableName};
 
-/// A register that controls the processor.
+/// A control register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Control {
     Cr0,
     Cr4,
     Efer,
-    /// Asked for only with CR4.OSXSAVE set.
+    /// Read only if CR4.OSXSAVE is set.
     Xcr0,
 }
 
-/// How much of a vector register is written.
+/// The extent of a write to a vector register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// Bits 127:0; the rest stays.
+    /// Bits 127:0; the others are preserved.
     Low,
-    /// Bits 127:0; the rest is cleared.
+    /// Bits 127:0; the others are cleared.
     LowAlone,
-    /// Bits 255:0; the rest is cleared. Only if XCR0 has AVX's state.
+    /// Bits 255:0; the others are cleared. Only if XCR0 enables AVX state.
     Wide,
 }
 
-/// The registers of a processor that few instructions ask for. The defaults are a processor that has none of them, in real mode.
+/// Registers that few instructions need. The default implementations model a processor without them, in real mode.
 pub trait OtherRegisters {
     /// The current privilege level.
     fn privilege(&self) -> u8 {
@@ -46,7 +46,7 @@ pub trait OtherRegisters {
         (0, 0)
     }
 
-    /// Writes them. The base is canonical.
+    /// Writes base and limit of a table. The base is canonical.
     fn set_table(&mut self, _: TableName, _base: u64, _limit: u16) {}
 
     /// Base and limit of the LDT, if there is one.
@@ -59,7 +59,7 @@ pub trait OtherRegisters {
         Err(Fault::Protection)
     }
 
-    /// Writes one, as above.
+    /// Writes a descriptor of a table, with the supervisor's privilege.
     fn store_descriptor(&mut self, _linear: u64, _descriptor: u64) -> Result<(), Fault> {
         Err(Fault::Protection)
     }
@@ -69,14 +69,14 @@ pub trait OtherRegisters {
         0
     }
 
-    /// Loads a segment register with a descriptor that the instruction has checked; or with none, in real and virtual-8086 mode: the
-    /// base is made from the selector, the rest stays.
+    /// Loads a segment register with a checked descriptor. Without one, in real and virtual-8086 mode, the base follows from the selector, and
+    /// limit and rights are preserved.
     fn set_segment(&mut self, _: SegmentName, _selector: u16, _: Option<&Descriptor>) {}
 
-    /// Loads LDTR or TR with a descriptor that the instruction has checked.
+    /// Loads LDTR or TR with a checked descriptor.
     fn set_system_segment(&mut self, _: SystemSegment, _selector: u16, _: &Descriptor) {}
 
-    /// Bits 255:0 of a vector register, of which those above 127 are looked at only if `wide`: then XCR0 has AVX's state.
+    /// Reads a vector register. Bits 255:128 are needed only if `wide`, in which case XCR0 enables AVX state.
     fn vector(&self, _index: u8, _wide: bool) -> [u64; 4] {
         [0; 4]
     }
@@ -84,24 +84,24 @@ pub trait OtherRegisters {
     /// Writes a vector register.
     fn set_vector(&mut self, _index: u8, _value: [u64; 4], _: Extent) {}
 
-    /// An exception of the x87 waits to be told (FSW.ES).
+    /// Whether an x87 exception is pending (FSW.ES).
     fn floating_point_error(&self) -> bool {
         false
     }
 
-    /// A word of the x87's or SSE's state.
+    /// Reads a word of x87 or SSE state.
     fn state_word(&self, _: StateWord) -> u32 {
         0
     }
 
-    /// Writes one, which is not the x87's status; MXCSR without bits that there are not. No exception of the x87 waits.
+    /// Writes a word of x87 or SSE state, except the x87 status. Reserved bits of MXCSR are clear, and no x87 exception is pending.
     fn set_state_word(&mut self, _: StateWord, _value: u32) {}
 
-    /// An MMX register, with what its use does to the x87's state.
+    /// Reads an MMX register, and updates x87 state as its use does.
     fn mmx(&mut self, _index: u8) -> u64 {
         0
     }
 
-    /// Writes an MMX register, as above.
+    /// Writes an MMX register, and updates x87 state as its use does.
     fn set_mmx(&mut self, _index: u8, _value: u64) {}
 }

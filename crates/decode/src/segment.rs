@@ -1,4 +1,4 @@
-//! Segment registers, as far as memory operands ask for them.
+//! Segment registers for memory operands.
 
 use crate::Fault;
 
@@ -16,7 +16,7 @@ pub enum SegmentName {
 }
 
 impl SegmentName {
-    /// The fault of an access outside of the segment.
+    /// Returns the fault of an access outside of the segment.
     pub(crate) const fn fault(self) -> Fault {
         match self {
             Self::Ss => Fault::Stack,
@@ -25,7 +25,7 @@ impl SegmentName {
     }
 }
 
-/// What a segment register holds of its descriptor.
+/// The descriptor part of a segment register.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
     /// Base address.
@@ -36,15 +36,15 @@ pub struct Segment {
     pub readable: bool,
     /// Data may be written.
     pub writable: bool,
-    /// Offsets beyond the limit are inside, those up to it are not.
+    /// Expand-down: offsets above the limit are valid, those up to it are not.
     pub expand_down: bool,
-    /// B flag: offsets and stack pointers of 32 bits.
+    /// D/B flag: 32-bit offsets and stack pointer.
     pub big: bool,
 }
 
 impl Segment {
-    /// From the fields of the VMCS's guest-state area; `access_rights` as in "Guest Register State". In real
-    /// and virtual-8086 mode (`protected` is false) the type is not looked at.
+    /// Converts fields of the VMCS's guest-state area; `access_rights` as in "Guest Register State". In real and virtual-8086 mode
+    /// (`protected` is false) the type is ignored.
     pub const fn from_vmcs(base: u64, limit: u32, access_rights: u32, protected: bool) -> Self {
         const UNUSABLE: u32 = 1 << 16;
         let code = access_rights & 8 != 0;
@@ -60,7 +60,7 @@ impl Segment {
         }
     }
 
-    /// May so many bytes at `offset` be reached?
+    /// Whether an access of `bytes` bytes at `offset` is within limit and rights.
     pub(crate) const fn admits(&self, offset: u64, bytes: u64, write: bool) -> bool {
         let last = offset.wrapping_add(bytes - 1);
         let limit = self.limit as u64;

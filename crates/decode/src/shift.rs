@@ -1,16 +1,16 @@
-//! Shifts and rotates ("SAL/SAR/SHL/SHR—Shift", "RCL/RCR/ROL/ROR—Rotate", "SHLD", "SHRD"). Where OF is undefined, it is what the
-//! count of 1 would make of the result; where AF is, it is clear.
+//! Shifts and rotates ("SAL/SAR/SHL/SHR—Shift", "RCL/RCR/ROL/ROR—Rotate", "SHLD", "SHRD"). An undefined OF is computed as for a count of
+//! 1; an undefined AF is clear.
 
 use crate::Width;
 use crate::alu::{CF, OF, STATUS, of_result};
 use crate::decoded::{Direction, Shift};
 
-/// The bits of a count that are looked at.
+/// Masks a count to its significant bits.
 const fn masked(count: u64, width: Width) -> u32 {
     (count & if matches!(width, Width::Qword) { 0x3f } else { 0x1f }) as u32
 }
 
-/// The two flags; each is 0 or 1.
+/// Combines CF and OF; each argument is 0 or 1.
 const fn carry_and_overflow(carry: u64, overflow: u64) -> u64 {
     (carry * CF) | (overflow * OF)
 }
@@ -19,7 +19,7 @@ const fn top_of(value: u64, width: Width) -> u64 {
     value >> (width.bits() - 1) & 1
 }
 
-/// The result of `value` moved by `count`, and the new RFLAGS. `value` must be zero above `width`, and so is the result.
+/// Returns `value` shifted by `count`, and the new RFLAGS. `value` and the result are zero above `width`.
 pub(crate) fn shift(shift: Shift, value: u64, count: u64, width: Width, flags: u64) -> (u64, u64) {
     let count = masked(count, width);
     if count == 0 {
@@ -32,7 +32,7 @@ pub(crate) fn shift(shift: Shift, value: u64, count: u64, width: Width, flags: u
 }
 
 fn shifted(shift: Shift, value: u64, count: u32, width: Width, flags: u64) -> (u64, u64) {
-    // Wide enough for the carry, and for what comes in.
+    // 128 bits hold the carry and the bits shifted in.
     let (result, carry, overflow) = match shift {
         Shift::Left => {
             let all = u128::from(value) << count;
@@ -75,7 +75,7 @@ fn rotated(shift: Shift, value: u64, count: u32, width: Width, flags: u64) -> (u
     (result, flags & !(CF | OF) | carry_and_overflow(carry, overflow))
 }
 
-/// The same for SHLD and SHRD, which fill up with bits of `more`.
+/// SHLD and SHRD: returns `value` shifted by `count` and filled with bits of `more`, and the new RFLAGS.
 pub(crate) fn double(direction: Direction, value: u64, more: u64, count: u64, width: Width, flags: u64) -> (u64, u64) {
     let count = masked(count, width);
     if count == 0 {
@@ -83,7 +83,7 @@ pub(crate) fn double(direction: Direction, value: u64, more: u64, count: u64, wi
     }
     let bits = width.bits();
     let (value_wide, more_wide) = (u128::from(value), u128::from(more));
-    // A count beyond 16 bits is undefined: `more` comes round again.
+    // A count above 16 is undefined for 16-bit operands; processors shift `more` in repeatedly.
     let (result, carry) = match direction {
         Direction::Left => {
             let all = value_wide << bits | more_wide;

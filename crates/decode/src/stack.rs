@@ -9,7 +9,7 @@ pub(crate) const POINTER: u8 = 4;
 /// RBP.
 const FRAME: u8 = 5;
 
-/// The width of the stack pointer: RSP, ESP or SP.
+/// Returns the width of the stack pointer: RSP, ESP or SP.
 fn pointer_width(decoded: &Decoded, vcpu: &impl Vcpu) -> Width {
     if decoded.code_size == CodeSize::Bits64 {
         Width::Qword
@@ -20,7 +20,7 @@ fn pointer_width(decoded: &Decoded, vcpu: &impl Vcpu) -> Width {
     }
 }
 
-/// RSP with `bytes` added to the part of it that is the stack pointer.
+/// Returns RSP with `bytes` added to its low `width` bits.
 fn moved(pointer: u64, bytes: u64, width: Width) -> u64 {
     width.merge(pointer, pointer.wrapping_add(bytes))
 }
@@ -31,21 +31,21 @@ pub(crate) fn push(decoded: &Decoded, vcpu: &mut impl Vcpu, value: u64) -> Resul
     Ok(())
 }
 
-/// Pushes below RSP's value `pointer`; returns the new one.
+/// Pushes below `pointer`, a value of RSP, and returns the new RSP.
 pub(crate) fn push_at(decoded: &Decoded, vcpu: &mut impl Vcpu, pointer: u64, value: u64) -> Result<u64, Fault> {
     let (linear, pointer) = below(decoded, vcpu, pointer)?;
     vcpu.store(linear, decoded.width, value & decoded.width.mask())?;
     Ok(pointer)
 }
 
-/// The same without pushing anything: faults if it would.
+/// Checks a push below `pointer` without performing it, and returns the new RSP.
 pub(crate) fn check_push(decoded: &Decoded, vcpu: &mut impl Vcpu, pointer: u64) -> Result<u64, Fault> {
     let (linear, pointer) = below(decoded, vcpu, pointer)?;
     vcpu.check_store(linear, decoded.width.bytes())?;
     Ok(pointer)
 }
 
-/// The linear address of what is pushed next, and RSP then.
+/// Returns the linear address of the next push, and the new RSP.
 fn below(decoded: &Decoded, vcpu: &impl Vcpu, pointer: u64) -> Result<(u64, u64), Fault> {
     let width = pointer_width(decoded, vcpu);
     let pointer = moved(pointer, decoded.width.bytes().wrapping_neg(), width);
@@ -53,12 +53,12 @@ fn below(decoded: &Decoded, vcpu: &impl Vcpu, pointer: u64) -> Result<(u64, u64)
     Ok((linear, pointer))
 }
 
-/// The value on top, and RSP without it.
+/// Returns the value on top of the stack, and RSP after a pop.
 pub(crate) fn top(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<(u64, u64), Fault> {
     top_at(decoded, vcpu, vcpu.register(POINTER))
 }
 
-/// The same with another value of RSP.
+/// Returns the value on top of the stack at `pointer`, a value of RSP, and RSP after a pop.
 pub(crate) fn top_at(decoded: &Decoded, vcpu: &mut impl Vcpu, pointer: u64) -> Result<(u64, u64), Fault> {
     let width = pointer_width(decoded, vcpu);
     let linear = decoded.linear(vcpu, SegmentName::Ss, pointer & width.mask(), decoded.width.bytes(), false)?;
@@ -66,14 +66,14 @@ pub(crate) fn top_at(decoded: &Decoded, vcpu: &mut impl Vcpu, pointer: u64) -> R
     Ok((value & decoded.width.mask(), moved(pointer, decoded.width.bytes(), width)))
 }
 
-/// RSP's value `pointer` with `bytes` given back.
+/// Returns `pointer`, a value of RSP, with `bytes` released.
 pub(crate) fn dropped(decoded: &Decoded, vcpu: &impl Vcpu, pointer: u64, bytes: u64) -> u64 {
     moved(pointer, bytes, pointer_width(decoded, vcpu))
 }
 
 pub(crate) fn pop_to_register(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<(), Fault> {
     let (value, pointer) = top(decoded, vcpu)?;
-    // In this order, as RSP itself may be popped.
+    // RSP first: the popped register may be RSP itself.
     vcpu.set_register(POINTER, pointer);
     decoded.set_source(vcpu, decoded.width, value);
     Ok(())
@@ -83,10 +83,10 @@ pub(crate) fn pop_to_memory(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) 
     let (value, pointer) = top(decoded, vcpu)?;
     let mut offset = decoded.offset(vcpu);
     if decoded.base == Base::Register(POINTER) {
-        // An address made from RSP sees it after the pop.
+        // An RSP-based operand address uses RSP after the pop.
         offset = offset.wrapping_add(decoded.width.bytes()) & decoded.address_width.mask();
     }
-    // The exit may have been for the stack: then its address is not that of the operand.
+    // The exit may have been for the stack, whose address is not the operand's.
     let place = match decoded.place(vcpu, offset, exit, true)? {
         Place::Device(_) => Place::Linear(decoded.linear(vcpu, decoded.segment, offset, decoded.width.bytes(), true)?),
         linear => linear,
@@ -96,7 +96,7 @@ pub(crate) fn pop_to_memory(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) 
     Ok(())
 }
 
-/// ENTER: a frame with room for the procedure's own, and below the older frames' addresses.
+/// ENTER: builds a stack frame, with copies of outer frame pointers for nested procedures.
 pub(crate) fn enter(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<(), Fault> {
     let Source::Both(level, size) = decoded.source else { return Err(Fault::InvalidOpcode) };
     let width = pointer_width(decoded, vcpu);
@@ -113,7 +113,7 @@ pub(crate) fn enter(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<(), Fault
         pointer = push_at(decoded, vcpu, pointer, frame)?;
     }
     let pointer = moved(pointer, u64::from(size as u16).wrapping_neg(), width);
-    // The last thing that ENTER does is to try whether the frame can be written.
+    // ENTER finally checks that the end of the frame is writable.
     let linear = decoded.linear(vcpu, SegmentName::Ss, pointer & width.mask(), decoded.width.bytes(), true)?;
     vcpu.check_store(linear, decoded.width.bytes())?;
     vcpu.set_register(POINTER, pointer);
@@ -121,7 +121,7 @@ pub(crate) fn enter(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<(), Fault
     Ok(())
 }
 
-/// LEAVE: the frame of the caller.
+/// LEAVE: restores the caller's frame.
 pub(crate) fn leave(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<(), Fault> {
     let width = pointer_width(decoded, vcpu);
     let frame = width.merge(vcpu.register(POINTER), vcpu.register(FRAME));

@@ -1,10 +1,10 @@
-//! Words of the x87's and SSE's state in memory: FNSTCW, FLDCW, FNSTSW, STMXCSR and LDMXCSR.
+//! x87 and SSE control and status words: FNSTCW, FLDCW, FNSTSW, STMXCSR and LDMXCSR.
 
 use crate::decoded::Decoded;
 use crate::vector::{check_mmx, check_sse};
 use crate::{Control, Fault, Intent, Vcpu};
 
-/// A word of that state.
+/// A control or status word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum StateWord {
@@ -13,7 +13,7 @@ pub enum StateWord {
     Mxcsr,
 }
 
-/// What CR0 and CR4 must have allowed.
+/// Checks CR0 and CR4.
 fn check(word: StateWord, vcpu: &impl Vcpu) -> Result<(), Fault> {
     const EM_AND_TS: u64 = 0b1100;
     match word {
@@ -23,7 +23,7 @@ fn check(word: StateWord, vcpu: &impl Vcpu) -> Result<(), Fault> {
     }
 }
 
-/// Tells the word, also while an exception of the x87 waits.
+/// Stores the word, also while an x87 exception is pending.
 pub(crate) fn store(decoded: &Decoded, word: StateWord, vcpu: &mut impl Vcpu, exit: u64) -> Result<(), Fault> {
     check(word, vcpu)?;
     let place = decoded.place(vcpu, decoded.offset(vcpu), exit, true)?;
@@ -32,11 +32,11 @@ pub(crate) fn store(decoded: &Decoded, word: StateWord, vcpu: &mut impl Vcpu, ex
 }
 
 pub(crate) fn load(decoded: &Decoded, word: StateWord, vcpu: &mut impl Vcpu, exit: u64) -> Result<(), Fault> {
-    /// All bits that MXCSR has.
+    /// Defined bits of MXCSR.
     const MXCSR: u64 = 0xffff;
     check(word, vcpu)?;
     if word != StateWord::Mxcsr {
-        // Neither EM nor TS is set: what is left is an exception that waits.
+        // EM and TS are clear, so this only checks for a pending exception.
         check_mmx(vcpu)?;
     }
     let place = decoded.place(vcpu, decoded.offset(vcpu), exit, false)?;

@@ -4,7 +4,7 @@ use crate::alu::{self, DF, ZF};
 use crate::decoded::{Alu, Decoded};
 use crate::{Fault, Intent, Outcome, SegmentName, Vcpu};
 
-/// The prefix for repetition. Where no elements are compared, both say the same.
+/// The repeat prefix. Both are equivalent for instructions that do not compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repeat {
     No,
@@ -14,10 +14,10 @@ pub(crate) enum Repeat {
     WhileUnequal,
 }
 
-/// The most elements that are done before the guest gets a chance to take an interrupt.
+/// Elements processed before the guest may take an interrupt.
 const CHUNK: u32 = 64;
 
-/// In RFLAGS: single steps.
+/// RFLAGS.TF: single-stepping.
 const TF: u64 = 1 << 8;
 
 const RAX: u8 = 0;
@@ -70,14 +70,14 @@ fn compare_values(decoded: &Decoded, vcpu: &mut impl Vcpu, left: u64, right: u64
     vcpu.set_flags(flags);
 }
 
-/// The element at RSI.
+/// Reads the element at RSI.
 fn read_source(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<u64, Fault> {
     let offset = vcpu.register(RSI) & decoded.address_width.mask();
     let linear = decoded.linear(vcpu, decoded.segment, offset, decoded.width.bytes(), false)?;
     Ok(vcpu.load(linear, decoded.width, Intent::Use)? & decoded.width.mask())
 }
 
-/// The element at ES:RDI, which no prefix changes.
+/// Reads the element at ES:RDI. The segment cannot be overridden.
 fn read_destination(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<u64, Fault> {
     let offset = vcpu.register(RDI) & decoded.address_width.mask();
     let linear = decoded.linear(vcpu, SegmentName::Es, offset, decoded.width.bytes(), false)?;
@@ -123,14 +123,14 @@ pub(crate) fn output(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome,
     })
 }
 
-/// Stores an element at ES:RDI, which no prefix changes.
+/// Stores an element at ES:RDI. The segment cannot be overridden.
 fn write(decoded: &Decoded, vcpu: &mut impl Vcpu, value: u64) -> Result<(), Fault> {
     let offset = vcpu.register(RDI) & decoded.address_width.mask();
     let linear = decoded.linear(vcpu, SegmentName::Es, offset, decoded.width.bytes(), true)?;
     vcpu.store(linear, decoded.width, value)
 }
 
-/// Moves RSI or RDI to the next element.
+/// Advances RSI or RDI to the next element.
 fn step(decoded: &Decoded, vcpu: &mut impl Vcpu, register: u8) {
     let bytes = decoded.width.bytes();
     let bytes = if vcpu.flags() & DF == 0 { bytes } else { bytes.wrapping_neg() };
@@ -146,7 +146,7 @@ fn repeat<V: Vcpu>(decoded: &Decoded, vcpu: &mut V, once: impl FnMut(&mut V) -> 
     repeat_while(decoded, vcpu, once, |_| true)
 }
 
-/// The same of comparisons, whose result can end the repetition.
+/// Repeats a comparison, whose result can end the repetition.
 fn repeat_compared<V: Vcpu>(decoded: &Decoded, vcpu: &mut V, once: impl FnMut(&mut V) -> Result<(), Fault>) -> Result<Outcome, Fault> {
     let while_zero = decoded.repeat == Repeat::WhileEqual;
     repeat_while(decoded, vcpu, once, |vcpu| (vcpu.flags() & ZF != 0) == while_zero)
@@ -165,7 +165,7 @@ fn repeat_while<V: Vcpu>(
     if left(vcpu) == 0 {
         return Ok(Outcome::Complete);
     }
-    // A guest that steps through its code stops after each element.
+    // A single-stepping guest traps after each element.
     let most = if vcpu.flags() & TF == 0 { CHUNK } else { 1 };
     for _ in 0..most {
         once(vcpu)?;

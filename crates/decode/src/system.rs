@@ -1,9 +1,9 @@
-//! Registers of the system that are stored to and loaded from memory: SMSW, LMSW, SGDT, SIDT, LGDT and LIDT.
+//! Stores and loads of system registers: SMSW, LMSW, SGDT, SIDT, LGDT and LIDT.
 
 use crate::decoded::{Decoded, TableName};
 use crate::{Control, Fault, Intent, Vcpu, Width};
 
-/// With CR4.UMIP user mode is not told.
+/// #GP(0) in user mode if CR4.UMIP is set.
 pub(crate) fn check_user(vcpu: &impl Vcpu) -> Result<(), Fault> {
     const UMIP: u64 = 1 << 11;
     let secret = vcpu.privilege() != 0 && vcpu.control(Control::Cr4) & UMIP != 0;
@@ -21,7 +21,7 @@ pub(crate) fn store_status(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -
     decoded.write(vcpu, place, status)
 }
 
-/// LMSW changes four bits, of which it can't clear PE.
+/// LMSW: writes CR0[3:0], but cannot clear PE.
 pub(crate) fn load_status(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<(), Fault> {
     const PE: u64 = 1;
     const STATUS: u64 = 0b1111;
@@ -32,10 +32,10 @@ pub(crate) fn load_status(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) ->
     vcpu.set_cr0(old & !STATUS | status | old & PE)
 }
 
-/// The width of a table's base: the decoder says it with the operand's width.
+/// Returns the mask of a table's base, whose width is the decoded operand's width.
 fn base_mask(decoded: &Decoded) -> u64 {
     const BITS_24: u64 = 0xff_ffff;
-    // With an operand size of 16 bits there are 24.
+    // A 16-bit operand size loads 24 bits of the base.
     if decoded.width == Width::Word { BITS_24 } else { decoded.width.mask() }
 }
 

@@ -1,18 +1,18 @@
-//! Hardware task switches: the old task's state goes to its TSS, and the new one's comes from its own ("Task Management").
+//! Hardware task switches: save the old task's state to its TSS, and load the new task's ("Task Management").
 //!
-//! A processor in VMX operation does not do it: it exits, after it has checked the gate, the privileges and the new TSS's descriptor
-//! ("Treatment of Task Switches"). Those checks that need no privilege level are made again, as another processor may have changed
-//! the descriptor meanwhile.
+//! In VMX operation the processor exits instead, after it has checked the gate, the privileges and the new TSS's descriptor ("Treatment
+//! of Task Switches"). The checks that depend on no privilege level are repeated, because another processor may have changed the
+//! descriptor since.
 //!
-//! It goes in three steps, as each of the first two changes how the next one reaches memory: [`leave`] ends with other page tables,
-//! [`load_segments`] with another privilege level, and [`begin`] does what is left. A fault of any step takes the place of what would follow.
-//! Up to the commit point in `leave` nothing has changed by then; after it the fault is the new task's, whose segment registers hold
-//! the selectors of its TSS, and no descriptors yet.
+//! The switch has three steps, because the first two change how the next one accesses memory: [`leave`] ends with other page tables,
+//! [`load_segments`] with another privilege level, and [`begin`] completes the switch. A fault ends the sequence. Before the commit point
+//! in `leave` nothing has changed; after it the fault belongs to the new task, whose segment registers hold the selectors of its TSS
+//! without descriptors.
 
 use crate::descriptor::{self, Descriptor, SystemSegment, TASK_16};
 use crate::{Control, Fault, SegmentName, SelectorName, TableName, Vcpu, Width};
 
-/// What a task switch needs of its processor, outside of IA-32e mode.
+/// The processor state that a task switch needs, outside of IA-32e mode.
 pub trait Tasks: Vcpu {
     /// TR: base, limit and access rights.
     fn task(&self) -> (u64, u32, u32);
@@ -23,20 +23,20 @@ pub trait Tasks: Vcpu {
     /// Reads at a linear address with the supervisor's privilege, up to 104 bytes.
     fn load_system(&mut self, linear: u64, bytes: &mut [u8]) -> Result<(), Fault>;
 
-    /// Writes, as above.
+    /// Writes at a linear address with the supervisor's privilege, up to 104 bytes.
     fn store_system(&mut self, linear: u64, bytes: &[u8]) -> Result<(), Fault>;
 
-    /// Faults if one of the above would.
+    /// Faults if [`load_system`](Self::load_system), or with `write` [`store_system`](Self::store_system), would.
     fn check_system(&mut self, linear: u64, bytes: u64, write: bool) -> Result<(), Fault>;
 
-    /// Writes CR3 if it changes, with the pointers of PAE paging; paging is on. #TS(0) if these have reserved bits set.
+    /// Writes CR3 if it changes, and loads the PDPTEs of PAE paging; paging is on. #TS(0) if a PDPTE has reserved bits set.
     fn set_cr3(&mut self, cr3: u32) -> Result<(), Fault>;
 
     /// Sets CR0.TS, and clears the local breakpoints of DR7.
     fn mark_switched(&mut self);
 }
 
-/// Why tasks are switched, in the order of the exit qualification's numbers.
+/// The source of a task switch, numbered as in the exit qualification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// CALL.
@@ -45,12 +45,12 @@ pub enum Cause {
     Return,
     /// JMP.
     Jump,
-    /// An event whose gate in the IDT is a task gate.
+    /// An event through a task gate of the IDT.
     Gate,
 }
 
 impl Cause {
-    /// Of the exit qualification.
+    /// Extracts the source from the exit qualification.
     pub const fn from_qualification(qualification: u64) -> Self {
         match qualification >> 30 & 0b11 {
             0 => Self::Call,
@@ -60,45 +60,45 @@ impl Cause {
         }
     }
 
-    /// The new task returns to the old one.
+    /// Whether the new task is nested: it returns to the old one.
     const fn nests(self) -> bool {
         matches!(self, Self::Call | Self::Gate)
     }
 }
 
-/// A task switch that is to be done.
+/// A requested task switch.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     /// Selector of the new TSS.
     pub selector: u16,
-    /// What it comes from.
+    /// Its source.
     pub cause: Cause,
-    /// Where the old task goes on.
+    /// The old task's next RIP.
     pub next: u64,
-    /// The exception's error code, which the new task finds on its stack.
+    /// The exception's error code, to be pushed on the new task's stack.
     pub error_code: Option<u32>,
 }
 
-/// Where a TSS has what it has: its words follow each other from the instruction pointer on: flags, general registers, segments, LDT.
+/// The layout of a TSS. From the instruction pointer on, its words are consecutive: flags, general registers, segments, LDT.
 #[derive(Clone, Copy)]
 struct Layout {
-    /// Bytes of a word.
+    /// Size of a word in bytes.
     word: usize,
     /// Offset of the instruction pointer.
     first: usize,
-    /// Segment registers.
+    /// Number of segment registers.
     segments: usize,
-    /// The least bytes of a TSS.
+    /// Minimum size of a TSS in bytes.
     size: usize,
 }
 
 const LINK: usize = 2;
 const LARGEST: usize = 104;
-/// Words before the segments'.
+/// Number of words before the segments.
 const WORDS: usize = 10;
 
 impl Layout {
-    /// By a TSS's access rights.
+    /// Returns the layout of a TSS with these access rights.
     const fn new(rights: u32) -> Self {
         if rights & 0x1f & !descriptor::BUSY == TASK_16 {
             Self { word: 2, first: 0x0e, segments: 4, size: 44 }
@@ -111,7 +111,7 @@ impl Layout {
         self.word == 4
     }
 
-    /// Bytes that a switch writes, beginning with the instruction pointer.
+    /// Bytes that a switch saves, from the instruction pointer on.
     const fn saved(self) -> usize {
         (WORDS + self.segments) * self.word
     }
@@ -135,13 +135,13 @@ pub struct Task {
 
 const NT: u64 = 1 << 14;
 const VM: u64 = 1 << 17;
-/// All that EFLAGS has.
+/// The defined bits of EFLAGS.
 const FLAGS: u64 = 0x3f_7fd5;
 const ALWAYS: u64 = 1 << 1;
 
 const SEGMENTS: [SegmentName; 6] = [SegmentName::Es, SegmentName::Cs, SegmentName::Ss, SegmentName::Ds, SegmentName::Fs, SegmentName::Gs];
 
-/// Saves the old task, and loads of the new one what needs no descriptor.
+/// Saves the old task, and loads the new task's state except its descriptors.
 pub fn leave(machine: &mut impl Tasks, request: &Request) -> Result<Task, Fault> {
     let Request { selector, cause, next, .. } = *request;
     let found = find(machine, selector, cause)?;
@@ -152,7 +152,7 @@ pub fn leave(machine: &mut impl Tasks, request: &Request) -> Result<Task, Fault>
     if (old_limit as usize) < old.first + old.saved() - 1 {
         return Err(Fault::InvalidTask(descriptor::code_of(old_selector)));
     }
-    // What can fault does so before anything is changed.
+    // Check everything that can fault before changing any state.
     let old_state = old_base.wrapping_add(old.first as u64);
     let old_entry = machine.table(TableName::Gdt).0.wrapping_add((old_selector & !7).into());
     machine.check_system(found.base, new.size as u64, false)?;
@@ -185,7 +185,7 @@ pub fn leave(machine: &mut impl Tasks, request: &Request) -> Result<Task, Fault>
     load(machine, new, cause, &tss)
 }
 
-/// The descriptor of the new TSS.
+/// Returns the descriptor of the new TSS, checked.
 fn find(machine: &mut impl Tasks, selector: u16, cause: Cause) -> Result<Descriptor, Fault> {
     let code = descriptor::code_of(selector);
     let returns = cause == Cause::Return;
@@ -200,7 +200,7 @@ fn find(machine: &mut impl Tasks, selector: u16, cause: Cause) -> Result<Descrip
     Ok(found)
 }
 
-/// The words of the old task's state, from the instruction pointer on.
+/// Writes the old task's words, from the instruction pointer on, to `into`.
 fn save(machine: &impl Tasks, layout: Layout, next: u64, cause: Cause, into: &mut [u8]) {
     let flags = machine.flags() & !if cause == Cause::Return { NT } else { 0 };
     let general = (0..8).map(|index| machine.register(index));
@@ -217,7 +217,7 @@ fn load(machine: &mut impl Tasks, layout: Layout, cause: Cause, tss: &[u8]) -> R
     const TRAP: usize = 0x64;
     const PG: u64 = 1 << 31;
     let word = |n: usize| layout.word(tss, layout.first + n * layout.word);
-    // A 16-bit TSS leaves ones above the words of general registers.
+    // A 16-bit TSS sets the upper halves of general registers to ones (as Bochs does; the manual is silent).
     let above = if layout.is_wide() { 0 } else { 0xffff_0000 };
     let task = Task {
         eip: word(0),
@@ -236,7 +236,7 @@ fn load(machine: &mut impl Tasks, layout: Layout, cause: Cause, tss: &[u8]) -> R
     for (name, selector) in SEGMENTS.into_iter().zip(task.segments) {
         let empty = match name {
             _ if task.flags & VM != 0 => Descriptor::virtual_8086(selector),
-            // Without a stack of its own, whatever comes is to change to another: so this is user mode.
+            // The task has no usable stack yet. In user mode, an exception switches to the stack of an inner level.
             SegmentName::Cs => Descriptor::no_code(3),
             SegmentName::Ss => Descriptor::null(3),
             _ => Descriptor::null(0),
@@ -274,7 +274,7 @@ pub fn load_segments(machine: &mut impl Tasks, task: &Task) -> Result<(), Fault>
     descriptor::load_code(machine, cs, Fault::InvalidTask)
 }
 
-/// Pushes the error code, and looks whether the new task can begin. Returns whether a debug exception comes first, as its TSS says.
+/// Pushes the error code, and checks the first instruction's address. Returns whether the TSS's T flag requests a debug exception.
 pub fn begin(machine: &mut impl Tasks, task: &Task, request: &Request) -> Result<bool, Fault> {
     const POINTER: u8 = 4;
     if let Some(code) = request.error_code {

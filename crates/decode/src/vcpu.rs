@@ -1,10 +1,10 @@
-//! The processor whose instruction is emulated.
+//! The interface to the processor whose instruction is emulated.
 
 use crate::{OtherRegisters, Segment, SegmentName, Width};
 use stile_walk::PageFault;
 
-/// An exception for the guest, in place of the instruction's effect. Nothing that the guest sees has changed,
-/// but for what a repeated string instruction had already done.
+/// An exception to raise in the guest instead of the instruction's effect. No guest-visible state has changed, except for elements that a
+/// repeated string instruction has completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// #DE.
@@ -23,13 +23,13 @@ pub enum Fault {
     FloatingPoint,
     /// #AC(0).
     Alignment,
-    /// #TS of a selector, which is without its RPL.
+    /// #TS(selector), without RPL.
     InvalidTask(u16),
-    /// #NP, as above.
+    /// #NP(selector), without RPL.
     NotPresent(u16),
-    /// #SS, as above.
+    /// #SS(selector), without RPL.
     StackSegment(u16),
-    /// #GP, as above.
+    /// #GP(selector), without RPL.
     Selector(u16),
 }
 
@@ -69,19 +69,18 @@ impl From<PageFault> for Fault {
     }
 }
 
-/// Why memory is read.
+/// The purpose of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intent {
-    /// To use it.
+    /// To use the value.
     Use,
-    /// To write it back changed: what may not be written must fault now.
+    /// To modify and write it back: the read faults if the write would.
     Modify,
 }
 
-/// What an instruction needs of its processor. Each value is asked for only when the instruction needs it, as
-/// some are dear to read.
+/// The processor state that instructions need. Each value is read only on demand, because some reads are expensive.
 pub trait Vcpu: OtherRegisters {
-    /// The general register of this encoding, 0 (RAX) to 15 (R15); 4 is RSP.
+    /// Reads the general register with this encoding, 0 (RAX) to 15 (R15); 4 is RSP.
     fn register(&self, index: u8) -> u64;
 
     /// Writes all 64 bits of a general register.
@@ -96,13 +95,13 @@ pub trait Vcpu: OtherRegisters {
     /// Writes RFLAGS.
     fn set_flags(&mut self, flags: u64);
 
-    /// A segment's base address alone.
+    /// A segment's base address.
     fn segment_base(&self, name: SegmentName) -> u64;
 
-    /// All of a segment register. Not asked for in 64-bit mode.
+    /// A whole segment register. Not used in 64-bit mode.
     fn segment(&self, name: SegmentName) -> Segment;
 
-    /// Is this a linear address of the mode that the processor is in?
+    /// Whether a linear address is canonical in the current mode.
     fn canonical(&self, linear: u64) -> bool;
 
     /// Reads a device at a guest-physical address. Bits above `width` are ignored.
@@ -111,38 +110,38 @@ pub trait Vcpu: OtherRegisters {
     /// Writes a device; `value` is zero above `width`.
     fn device_write(&mut self, address: u64, width: Width, value: u64);
 
-    /// Whether the exit was for a port, to which the processor has checked the right, as nothing here does. If not, INS and OUTS end in
+    /// Whether the exit was for a port, so that the processor has checked the right to use it. If not, INS and OUTS return
     /// [`Outcome::Changed`](crate::Outcome::Changed).
     fn may_use_ports(&self) -> bool {
         true
     }
 
-    /// IN, as INS does it: reads a port. The default is a machine without any.
+    /// Reads a port for INS. The default models a machine without ports.
     fn port_read(&mut self, _port: u16, _width: Width) -> u64 {
         u64::MAX
     }
 
-    /// OUT, as OUTS does it; `value` is zero above `width`.
+    /// Writes a port for OUTS; `value` is zero above `width`.
     fn port_write(&mut self, _port: u16, _width: Width, _value: u64) {}
 
-    /// Reads what is at a linear address, memory or device, with the instruction's privilege. May cross a page.
+    /// Reads memory or a device at a linear address, with the instruction's privilege. May cross a page.
     fn load(&mut self, linear: u64, width: Width, intent: Intent) -> Result<u64, Fault> {
         let mut bytes = [0; 8];
         self.load_bytes(linear, bytes.get_mut(..width.bytes() as usize).unwrap_or_default(), intent)?;
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// Writes at a linear address, memory or device. May cross a page: writes all or faults.
+    /// Writes memory or a device at a linear address. May cross a page: writes everything or faults.
     fn store(&mut self, linear: u64, width: Width, value: u64) -> Result<(), Fault> {
         self.store_bytes(linear, value.to_le_bytes().get(..width.bytes() as usize).unwrap_or_default())
     }
 
-    /// [`load`](Self::load) of up to 32 bytes.
+    /// Reads up to 32 bytes, as [`load`](Self::load).
     fn load_bytes(&mut self, linear: u64, bytes: &mut [u8], intent: Intent) -> Result<(), Fault>;
 
-    /// [`store`](Self::store) of up to 32 bytes.
+    /// Writes up to 32 bytes, as [`store`](Self::store).
     fn store_bytes(&mut self, linear: u64, bytes: &[u8]) -> Result<(), Fault>;
 
-    /// Faults if [`store_bytes`](Self::store_bytes) would: asked before something is done that can't be undone.
+    /// Faults if [`store_bytes`](Self::store_bytes) would. Called before an irreversible effect.
     fn check_store(&mut self, linear: u64, bytes: u64) -> Result<(), Fault>;
 }

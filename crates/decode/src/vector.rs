@@ -11,12 +11,12 @@ const TS: u64 = 1 << 3;
 /// Bits of CR4.
 const OSFXSR: u64 = 1 << 9;
 const OSXSAVE: u64 = 1 << 18;
-/// SSE's and AVX's state in XCR0.
+/// SSE and AVX state in XCR0.
 const AVX_STATE: u64 = 0b110;
-/// Virtual-8086 mode, in RFLAGS.
+/// RFLAGS.VM: virtual-8086 mode.
 const VM: u64 = 1 << 17;
 
-/// What the system's software must have allowed.
+/// Checks that system software has enabled the instruction.
 fn check(vector: &Vector, vcpu: &impl Vcpu) -> Result<(), Fault> {
     if !vector.vex {
         return check_sse(vcpu);
@@ -26,13 +26,13 @@ fn check(vector: &Vector, vcpu: &impl Vcpu) -> Result<(), Fault> {
     available(state && cr0 & PE != 0 && vcpu.flags() & VM == 0, cr0)
 }
 
-/// The same of instructions without a VEX prefix.
+/// Checks that system software has enabled SSE instructions (without VEX prefix).
 pub(crate) fn check_sse(vcpu: &impl Vcpu) -> Result<(), Fault> {
     let cr0 = vcpu.control(Control::Cr0);
     available(vcpu.control(Control::Cr4) & OSFXSR != 0 && cr0 & EM == 0, cr0)
 }
 
-/// With the instruction allowed or not, and CR0.
+/// #UD if the instruction is not enabled, #NM if CR0.TS is set.
 fn available(allowed: bool, cr0: u64) -> Result<(), Fault> {
     match (allowed, cr0 & TS != 0) {
         (false, _) => Err(Fault::InvalidOpcode),
@@ -41,7 +41,7 @@ fn available(allowed: bool, cr0: u64) -> Result<(), Fault> {
     }
 }
 
-/// A move or arithmetic of either kind.
+/// Executes a move or packed arithmetic.
 pub(crate) fn execute(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<(), Fault> {
     match (decoded.operation, decoded.source) {
         (Operation::VectorLoad, Source::Vector(vector)) => load(decoded, &vector, vcpu, exit),
@@ -54,7 +54,7 @@ pub(crate) fn execute(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Res
     }
 }
 
-/// The operand in memory, and zeros.
+/// Reads the memory operand, zero-extended.
 fn operand(decoded: &Decoded, vector: &Vector, vcpu: &mut impl Vcpu, exit: u64) -> Result<[u64; 4], Fault> {
     check(vector, vcpu)?;
     let mut bytes = [0; 32];
@@ -64,7 +64,7 @@ fn operand(decoded: &Decoded, vector: &Vector, vcpu: &mut impl Vcpu, exit: u64) 
     Ok(words(&bytes))
 }
 
-/// What a write to the register does to the rest of it.
+/// Returns the effect of a write on the register's other bits.
 const fn extent(vector: &Vector) -> Extent {
     match vector.part {
         Part::Wide => Extent::Wide,
@@ -116,7 +116,7 @@ fn words(bytes: &[u8; 32]) -> [u64; 4] {
     words
 }
 
-/// What the system's software must have allowed of MMX instructions, and no exception of the x87's that waits.
+/// Checks that system software has enabled MMX instructions, and that no x87 exception is pending.
 pub(crate) fn check_mmx(vcpu: &impl Vcpu) -> Result<(), Fault> {
     let cr0 = vcpu.control(Control::Cr0);
     if cr0 & EM != 0 {
@@ -153,7 +153,7 @@ fn store_mmx(decoded: &Decoded, register: u8, vcpu: &mut impl Vcpu, exit: u64) -
     check_mmx(vcpu)?;
     let place = decoded.place(vcpu, decoded.offset(vcpu), exit, true)?;
     if let crate::operand::Place::Linear(linear) = place {
-        // Before the x87's state changes.
+        // Check the store before x87 state changes.
         vcpu.check_store(linear, decoded.bytes())?;
     }
     let value = vcpu.mmx(register);

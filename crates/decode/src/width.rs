@@ -1,7 +1,6 @@
-//! How wide operands and code are.
+//! Operand widths and code sizes.
 
-/// The width of an operand or of an address. Kept as the bits of a register that it leaves unused, as that is what
-/// masks are made from.
+/// The width of an operand or address. Represented by the number of unused bits of a 64-bit register, from which masks are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Width {
@@ -28,21 +27,20 @@ impl Width {
         64 - self as u32
     }
 
-    /// Ones in all its bits.
+    /// A mask of its bits.
     #[inline]
     pub const fn mask(self) -> u64 {
         u64::MAX >> self as u32
     }
 
-    /// `value`, of this width, with its sign in all higher bits.
+    /// Sign-extends `value` from this width.
     #[inline]
     pub const fn sign_extend(self, value: u64) -> u64 {
         let unused = self as u32;
         ((value << unused) as i64 >> unused) as u64
     }
 
-    /// `old` with `value` written to its low bits of this width, as a general register takes it: 32 bits
-    /// clear the upper half, fewer leave the rest alone.
+    /// Merges a write of this width into a general register: a 32-bit write clears the upper half, narrower ones preserve the other bits.
     #[inline]
     pub const fn merge(self, old: u64, value: u64) -> u64 {
         match self {
@@ -53,7 +51,7 @@ impl Width {
     }
 }
 
-/// The default size of code, which with the prefixes decides what bytes mean.
+/// The code size: the default operand and address size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum CodeSize {
@@ -66,7 +64,7 @@ pub enum CodeSize {
 }
 
 impl CodeSize {
-    /// What CS's attributes and IA32_EFER.LMA say.
+    /// Returns the code size for CS's attributes and IA32_EFER.LMA.
     #[inline]
     pub const fn new(long_mode_active: bool, cs_long: bool, cs_default: bool) -> Self {
         match (long_mode_active && cs_long, cs_default) {
@@ -76,7 +74,7 @@ impl CodeSize {
         }
     }
 
-    /// The instruction pointer that follows `rip` after `length` bytes.
+    /// Returns `rip` advanced by `length` bytes, truncated to the code size.
     #[inline]
     pub const fn advance(self, rip: u64, length: u8) -> u64 {
         const MASKS: [u64; 3] = [0xffff, 0xffff_ffff, u64::MAX];

@@ -1,5 +1,5 @@
-//! Every instruction that is emulated, against what this machine's processor does with the same bytes, registers, flags
-//! and memory: all registers, all defined flags and all memory must come out the same.
+//! Every emulated instruction, compared with the host's processor on the same bytes, registers, flags and memory: all registers, defined
+//! flags and memory must agree.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 mod emulated;
@@ -18,7 +18,7 @@ mod rand_like {
     use proptest::prelude::RngCore;
     use proptest::test_runner::TestRng;
 
-    /// The few kinds of random values that are needed here.
+    /// The random values needed here.
     pub struct Random(pub TestRng);
 
     impl Random {
@@ -30,7 +30,7 @@ mod rand_like {
             self.below(2) == 1
         }
 
-        /// Random, or close to where flags change.
+        /// Random, or close to a value where flags change.
         pub fn value(&mut self) -> u64 {
             const EDGES: [u64; 10] = [0, 1, 0x7f, 0x80, 0xff, 0x7fff, 0x8000, 0x7fff_ffff, 0x8000_0000, 0x8000_0000_0000_0000];
             match self.below(4) {
@@ -46,13 +46,13 @@ mod rand_like {
     }
 }
 
-/// Cases of each form, and of those that only move.
+/// Number of cases of each form, and of forms that only move data.
 const CASES: usize = 150;
 const CASES_OF_MOVES: usize = 40;
 
 const ARITHMETIC: u64 = 0x8d5;
 const DF: u64 = 1 << 10;
-/// Flags that an instruction may see and change here: not TF, IF, AC and ID.
+/// Flags that may vary here: not TF, IF, AC and ID.
 const FLAGS: u64 = ARITHMETIC | DF;
 
 const RAX: usize = 0;
@@ -68,7 +68,7 @@ struct Case {
     bytes: Vec<u8>,
     before: Registers,
     memory: Box<[u8; ARENA]>,
-    /// Where the operand lies.
+    /// Location of the operand.
     operand: u64,
 }
 
@@ -135,14 +135,14 @@ fn case(form: &Form, random: &mut Random, arena: u64) -> Case {
     const MIDDLE: usize = ARENA / 2;
     static PATTERN: LazyLock<[u8; ARENA]> = LazyLock::new(|| std::array::from_fn(|i| (i * 7 % 251) as u8));
     let mut memory = Box::new(*PATTERN);
-    // In the middle, so that bit strings and string instructions have room on both sides.
+    // In the middle: bit strings and string instructions need room on both sides.
     let operand = arena + MIDDLE as u64 - 64 + random.below(128);
-    // A locked access over two cache lines stops the whole machine, and kernels make whoever does that wait.
+    // A split lock stalls the whole machine, and kernels throttle its user.
     let operand = if form.lock { operand & !7 } else { operand } & !(form.aligned - 1);
     random.fill(&mut memory[MIDDLE - 64..MIDDLE + 128]);
     let alike = form.string && form.compares;
     if alike {
-        // So that comparisons go on for a while.
+        // Equal elements, so that comparisons continue for a while.
         memory[MIDDLE - 512..MIDDLE + 512].fill(0x5a);
         for _ in 0..random.below(4) {
             memory[MIDDLE - 64 + random.below(192) as usize] = 0;
@@ -164,11 +164,11 @@ fn case(form: &Form, random: &mut Random, arena: u64) -> Case {
     if form.kind == Kind::Pair && random.bool() {
         let (low, high) = if form.rex_w { (0, 8) } else { (0, 4) };
         let word = |at: usize| u64::from_le_bytes(memory[(operand - arena) as usize + at..][..8].try_into().unwrap());
-        // What is above EAX and EDX does not count.
+        // Upper halves are ignored.
         (general[RAX], general[RDX]) = (word(low), word(high));
     }
     if form.kind == Kind::Divide {
-        // Often small enough for a quotient.
+        // Often small enough to avoid overflow.
         general[RDX] = [0, 1, u64::MAX, general[RDX]][random.below(4) as usize];
         general[RAX] = [general[RAX], general[RAX] & 0xff, general[RAX] & 0x7ff, general[RAX]][random.below(4) as usize];
     }
@@ -179,11 +179,11 @@ fn case(form: &Form, random: &mut Random, arena: u64) -> Case {
         general[RBP] = general[RSP] + 64 + random.below(64);
     }
     if form.bit_string {
-        // Not RBX or RSP, which would be numbers of bits far away: the register field's middle bit makes it another.
+        // RBX or RSP would be bit numbers far away: flip the register field's middle bit.
         if !bytes.iter().any(|byte| byte & 0xf4 == 0x44) && matches!(bytes[bytes.len() - 1] >> 3, 3 | 4) {
             *bytes.last_mut().unwrap() ^= 2 << 3;
         }
-        // Within 600 bits to either side; bits above the operand's width don't count.
+        // Within 600 bits to either side; bits above the operand's width are ignored.
         for register in (0..16).filter(|&register| register != RBX && register != RSP) {
             general[register] = random.below(1200).wrapping_sub(600);
         }
@@ -200,7 +200,7 @@ fn case(form: &Form, random: &mut Random, arena: u64) -> Case {
     Case { bytes, before: Registers { general, flags, vectors, mmx }, memory, operand }
 }
 
-/// Bits of the operand of a form with an operand size.
+/// Returns the operand's size in bits.
 fn bits(form: &Form, bytes: &[u8]) -> u32 {
     let w = bytes.iter().take_while(|byte| **byte != form.opcode[0]).any(|byte| byte & 0xf8 == 0x48);
     match (form.operand_size, w, bytes.contains(&0x66)) {
@@ -211,7 +211,7 @@ fn bits(form: &Form, bytes: &[u8]) -> u32 {
     }
 }
 
-/// The flags that a shift leaves undefined; none if it leaves all.
+/// Returns the flags that a shift leaves undefined; none if it preserves all.
 fn undefined_by_shift(form: &Form, bytes: &[u8], before: &Registers) -> Option<u64> {
     const CF: u64 = 1;
     const AF: u64 = 1 << 4;
@@ -234,7 +234,7 @@ fn undefined_by_shift(form: &Form, bytes: &[u8], before: &Registers) -> Option<u
     Some(of | af | cf)
 }
 
-/// Whether a division has a quotient that its register has room for.
+/// Whether the quotient of a division fits its register.
 fn divides(form: &Form, bytes: &[u8], before: &Registers, divisor: u64) -> bool {
     let bits = bits(form, bytes);
     let mask = u64::MAX >> (64 - bits);
@@ -250,7 +250,7 @@ fn divides(form: &Form, bytes: &[u8], before: &Registers, divisor: u64) -> bool 
 }
 
 #[test]
-fn forms_do_what_the_processor_does() {
+fn instructions_agree_with_processor() {
     let mut random = random();
     let mut processor = Processor::new();
     let arena = processor.arena();
@@ -297,9 +297,9 @@ fn forms_do_what_the_processor_does() {
     }
 }
 
-/// Random addressing forms: LEA tells the address that the processor makes of the same bytes.
+/// Random addressing forms, compared with the address that LEA computes.
 #[test]
-fn addresses_are_those_of_the_processor() {
+fn addresses_agree_with_processor() {
     const ADDRESS_SIZE: u8 = 0x67;
     let mut random = random();
     let mut processor = Processor::new();
@@ -330,7 +330,7 @@ fn addresses_are_those_of_the_processor() {
         let address = after.general[destination];
         let mut machine = Machine::new(arena, &[]);
         (machine.general, machine.rip) = (before.general, rip);
-        // A load from there faults, and says where, unless there is no such address.
+        // A load from there faults and reports the address, unless it is not canonical.
         let expected = (address << 16) as i64 >> 16 == address as i64
             && (address.wrapping_add(7) << 16) as i64 >> 16 == address.wrapping_add(7) as i64;
         match execute(&decoded, &mut machine, address ^ 0x800) {

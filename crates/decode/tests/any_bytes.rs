@@ -1,4 +1,4 @@
-//! Any bytes on any state: the emulation of an instruction ends, without panic, and keeps to what it may change.
+//! Random bytes on random state: emulation terminates, does not panic, and changes only what it may.
 
 mod emulated;
 
@@ -13,7 +13,7 @@ fn size() -> impl Strategy<Value = CodeSize> {
     prop_oneof![Just(CodeSize::Bits16), Just(CodeSize::Bits32), Just(CodeSize::Bits64)]
 }
 
-/// Devices that answer anything, memory that is partly there: the emulator must end, and not panic.
+/// Devices with arbitrary answers, and memory that is partly present.
 struct Wild(Machine, usize);
 
 impl Vcpu for Wild {
@@ -117,7 +117,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(5_000))]
 
     #[test]
-    fn any_bytes_on_any_state_end_well(
+    fn random_bytes_on_random_state(
         bytes in prop::collection::vec(any::<u8>(), 0..20),
         opcode in prop::sample::select(
             &[
@@ -137,7 +137,7 @@ proptest! {
         prop_assert!((1..=15).contains(&decoded.len()));
         let mut machine = Machine::new(0, &[]);
         (machine.general, machine.flags) = (general, flags);
-        // As the rest of the state, from what there is of random bits.
+        // Derived from the same random bits as the other state.
         machine.other.privilege = (base & 3) as u8;
         (machine.other.cr0, machine.other.cr4, machine.other.efer) = (limit.into(), rights.into(), base >> 8);
         machine.other.tables = [(exit, rights as u16); 2];

@@ -1,5 +1,4 @@
-//! Both schemes of the cache against decoding anew, while code is written, pages are remapped, roots, modes and
-//! privileges change.
+//! Both cache schemes compared with uncached decoding, while code, mappings, roots, modes and privileges change.
 
 mod changes;
 mod guest;
@@ -34,7 +33,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn what_is_found_is_what_the_bytes_say(ops in prop::collection::vec(op(), 1..120)) {
+    fn caches_agree_with_decoding(ops in prop::collection::vec(op(), 1..120)) {
         changes::compare(ops);
     }
 }
@@ -50,7 +49,7 @@ impl Place {
     }
 }
 
-/// Finds in both caches, which must agree; their hits, misses, mismatches and dropped so far.
+/// Looks up in both caches, which must agree; returns hits, misses, mismatches and drops so far.
 fn find(guest: &mut Guest, verify: &mut Verify<Memory>, protect: &mut Protect, place: &Place) -> Result<u8, Refusal> {
     let context = Context::new(Paging::new(&place.registers, FEATURES), false, CodeSize::Bits64);
     let code = Code { memory: &guest.memory, context: &context, linear: place.linear };
@@ -60,7 +59,7 @@ fn find(guest: &mut Guest, verify: &mut Verify<Memory>, protect: &mut Protect, p
 }
 
 #[test]
-fn counts_say_what_happened() {
+fn counters() {
     let mut guest = Guest::new();
     let (mut verify, mut protect) = (Verify::new(), Protect::new());
     let place = Place::long(0x100);
@@ -73,7 +72,7 @@ fn counts_say_what_happened() {
     let (v, p) = (verify.counts(), protect.counts());
     assert_eq!((v.hits, v.misses, v.mismatches, v.dropped, v.evictions), (4, 2, 1, 0, 0));
     assert_eq!((p.hits, p.misses, p.mismatches, p.dropped, p.evictions), (4, 2, 0, 1, 0));
-    // A write elsewhere in the page means nothing to one scheme, and a drop to the other.
+    // A write elsewhere in the page: no effect with verify, a drop with protect.
     guest.write(CODE * PAGE + 0x800, &[1], &mut protect);
     assert_eq!(find(&mut guest, &mut verify, &mut protect, &place), Ok(2));
     assert_eq!((verify.counts().hits, protect.counts().hits), (5, 4));
@@ -81,7 +80,7 @@ fn counts_say_what_happened() {
 }
 
 #[test]
-fn more_code_than_entries_makes_room() {
+fn full_sets_evict() {
     let mut guest = Guest::new();
     let (mut verify, mut protect) = (Verify::new(), Protect::new());
     let instructions = 2 * SETS * WAYS;
@@ -97,7 +96,7 @@ fn more_code_than_entries_makes_room() {
 }
 
 #[test]
-fn an_instruction_over_two_pages_depends_on_both() {
+fn page_crossing_instructions_depend_on_both_pages() {
     let mut guest = Guest::new();
     let (mut verify, mut protect) = (Verify::new(), Protect::new());
     let place = Place::long(0xffe);
@@ -105,7 +104,7 @@ fn an_instruction_over_two_pages_depends_on_both() {
     assert_eq!(find(&mut guest, &mut verify, &mut protect, &place), Ok(7));
     assert_eq!(find(&mut guest, &mut verify, &mut protect, &place), Ok(7));
     assert_eq!((verify.counts().hits, protect.counts().hits), (1, 1));
-    // Another second page, in which the instruction goes on as a shorter one: mod 0, no SIB.
+    // Another second page makes the instruction shorter: mod 0, no SIB.
     guest.write((CODE + 3) * PAGE, &[0x90; 16], &mut protect);
     guest.write((CODE) * PAGE + 0xffe, &[0x89, 0x05], &mut protect);
     assert_eq!(find(&mut guest, &mut verify, &mut protect, &place), Ok(6));
@@ -113,21 +112,21 @@ fn an_instruction_over_two_pages_depends_on_both() {
     let before = verify.counts().hits;
     assert_eq!(find(&mut guest, &mut verify, &mut protect, &place), Ok(6));
     assert_eq!(verify.counts().hits, before, "another page, other bytes");
-    // The second page is gone: that is a fault there, and none for an instruction that ends with the first.
+    // Unmap the second page: a fault, except for an instruction that ends with the first page.
     guest.write(TABLES[0] * PAGE + 8, &[0; 8], &mut protect);
     let fault = find(&mut guest, &mut verify, &mut protect, &place);
     assert!(matches!(fault, Err(Refusal::Fault(Fault::Page(fault))) if fault.linear == 0x1000), "{fault:?}");
     guest.write(CODE * PAGE + 0xffe, INSTRUCTIONS[0], &mut protect);
     assert_eq!(find(&mut guest, &mut verify, &mut protect, &place), Ok(2));
-    // Mapped again, to where there is no memory.
+    // Map it to an address without memory.
     guest.write(CODE * PAGE + 0xffe, INSTRUCTIONS[3], &mut protect);
     guest.write(TABLES[0] * PAGE + 8, &(PAGES * PAGE + 0x67).to_le_bytes(), &mut protect);
     assert_eq!(find(&mut guest, &mut verify, &mut protect, &place), Err(Refusal::NoMemory(PAGES * PAGE)));
 }
 
-/// A page that can't be protected is not cached.
+/// An instruction whose pages cannot be protected is not cached.
 #[test]
-fn nothing_is_remembered_that_is_not_protected() {
+fn unprotectable_pages_are_not_cached() {
     struct Never;
     impl stile_decode::cache::Protector for Never {
         fn protect(&mut self, _: u64) -> bool {

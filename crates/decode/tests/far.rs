@@ -11,11 +11,11 @@ const GDT: u64 = BASE + 0x400;
 const RBX: usize = 3;
 const RSP: usize = 4;
 const CS: usize = SegmentName::Cs as usize;
-/// Where calls come from, and go to.
+/// The caller's and the target's address.
 const RIP: u64 = 0x5000;
 const TARGET: u64 = 0x1_2345;
 
-/// Code of 64 bits at 8 and 0x10, a level 3 one at 0x18, data at 0x20.
+/// 64-bit code at 8 and 0x10, privilege level 3 code at 0x18, data at 0x20.
 fn machine() -> Machine {
     let mut m = Machine::new(BASE, &[0; 0x1000]);
     m.general[RBX] = BASE;
@@ -48,7 +48,7 @@ fn run(m: &mut Machine, bytes: &[u8], size: CodeSize) -> Result<Outcome, Fault> 
 
 /// CALL and RET of 64 and of 32 bits.
 #[test]
-fn calls_push_what_returns_pop() {
+fn returns_undo_calls() {
     for (call, ret, width) in
         [(&[0x48, 0xff, 0x1b][..], &[0x48, 0xcb][..], 8), (&[0xff, 0x1b], &[0xcb], 4), (&[0xff, 0x1b], &[0xca, 0x20, 0], 4)]
     {
@@ -107,9 +107,9 @@ fn real_mode_has_no_descriptors() {
     assert_eq!((far, m.general[RSP]), (Err(Fault::Protection), 0x802));
 }
 
-/// By CALL, RET and JMP, and not if they fault.
+/// By CALL, RET and JMP, but not if they fault.
 #[test]
-fn code_that_is_loaded_is_marked_as_accessed() {
+fn accessed_flag_of_code_is_set() {
     const ACCESSED: u64 = 1 << 40;
     let marked = |bytes: &[u8], offset: u64| {
         let mut m = machine();
@@ -130,9 +130,9 @@ fn code_that_is_loaded_is_marked_as_accessed() {
     }
 }
 
-/// What there is no room for, is not pushed, and changes nothing.
+/// A call without room on the stack changes nothing.
 #[test]
-fn calls_push_both_or_none() {
+fn far_calls_push_atomically() {
     let mut m = machine();
     put(&mut m, BASE + 0x10, &u64::to_le_bytes(TARGET));
     put(&mut m, BASE + 0x18, &[0x10, 0]);

@@ -39,7 +39,7 @@ fn at(machine: &Machine, address: u64, bytes: usize) -> u64 {
     bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
 }
 
-/// POPF of `new`, of a width in bytes: what becomes of the flags.
+/// Returns the flags after POPF of `new`, of a width in bytes.
 fn popped(machine: &mut Machine, new: u64, bytes: usize) -> Result<Outcome, Fault> {
     let place = (machine.general[RSP] - BASE) as usize;
     machine.memory[place..place + bytes].copy_from_slice(&new.to_le_bytes()[..bytes]);
@@ -68,7 +68,7 @@ fn flags_are_pushed_without_rf_and_vm() {
 }
 
 #[test]
-fn popped_flags_keep_what_the_privilege_forbids() {
+fn popf_preserves_privileged_flags() {
     let all = FREE | IF | IOPL | AC | ID | VIF | VIP | VM | RF;
     for (privilege, level, changed) in [
         (0, 0, FREE | AC | ID | IF | IOPL),
@@ -79,7 +79,7 @@ fn popped_flags_keep_what_the_privilege_forbids() {
     ] {
         for bytes in [2, 4, 8] {
             let mask = u64::MAX >> (64 - 8 * bytes);
-            // All set where none was, and all cleared where they were set: RF does not stay.
+            // Set all, then clear all: RF is always cleared.
             let old = ALWAYS | level << 12;
             let mut m = machine(privilege, old);
             let new = old | changed & mask;
@@ -95,22 +95,22 @@ fn popped_flags_keep_what_the_privilege_forbids() {
 }
 
 #[test]
-fn interrupts_of_virtual_8086_mode_are_virtual() {
+fn virtual_8086_mode_uses_the_virtual_interrupt_flag() {
     const VME: u64 = 1;
     let virtual_machine = |level: u64, vme: u64, flags: u64| {
         let mut m = machine(3, VM | level << 12 | flags);
         m.other.cr4 = vme;
         m
     };
-    // With the right to the flag it is as in user mode.
+    // With IOPL 3 as in user mode.
     assert_eq!(popped(&mut virtual_machine(3, 0, 0), FREE | IF, 2), Ok(Outcome::Flags(ALWAYS | VM | IOPL | FREE | IF)));
     assert_eq!(run(&mut virtual_machine(3, 0, IF), &[0x9c], CodeSize::Bits16), Ok(Outcome::Complete));
-    // Without, and without VME or with 32 bits, it faults.
+    // With IOPL below 3, and without VME or with 32 bits, it faults.
     for (vme, bytes) in [(0, 2), (0, 4), (VME, 4)] {
         assert_eq!(popped(&mut virtual_machine(0, vme, 0), 0, bytes), Err(Fault::Protection));
     }
     assert_eq!(run(&mut virtual_machine(0, 0, 0), &[0x9c], CodeSize::Bits16), Err(Fault::Protection));
-    // VIF is what is seen and changed.
+    // With VME the instructions access VIF.
     let mut m = virtual_machine(0, VME, VIF);
     assert_eq!(run(&mut m, &[0x9c], CodeSize::Bits16), Ok(Outcome::Complete));
     assert_eq!(at(&m, TOP - 2, 2), ALWAYS | IOPL | IF);
@@ -148,16 +148,16 @@ fn all_registers_are_pushed_and_popped() {
     }
 }
 
-/// A stack without room for all of them is not written.
+/// A stack without room for all registers is not written.
 #[test]
-fn all_registers_are_pushed_or_none() {
+fn pusha_is_atomic() {
     let mut m = machine(0, 0);
     m.segments[SegmentName::Ss as usize] = Segment::from_vmcs(0, u32::MAX, 0x4093, true);
     m.general[RSP] = BASE + 12;
     let before = m.clone();
     assert!(matches!(run(&mut m, &[0x60], CodeSize::Bits32), Err(Fault::Page(fault)) if fault.linear == BASE - 4));
     assert!(m.memory == before.memory && m.general == before.general);
-    // They don't all fit below the end, either.
+    // Nor do they fit below the end.
     m.general[RSP] = BASE + 0x1000 - 12;
     assert!(matches!(run(&mut m, &[0x61], CodeSize::Bits32), Err(Fault::Page(fault)) if fault.linear == BASE + 0x1000));
     assert_eq!(m.general[RSP], BASE + 0x1000 - 12);

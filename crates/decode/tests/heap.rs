@@ -1,18 +1,18 @@
-//! The decoder's memory is what the crate says, and is taken once. Alone in its file: it counts all of its thread.
+//! The decoder's heap use is bounded and happens once. Alone in its file, because it counts all allocations of its thread.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use stile_decode::{CodeSize, DECODER_HEAP, decode, prepare};
 
 thread_local! {
-    /// Of one thread: the harness's own allocates while a test begins.
+    /// Per thread: the test harness allocates on its own thread.
     static TAKEN: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counts the bytes that an allocator would need that frees nothing.
+/// Counts the bytes that an allocator without free would need.
 struct Counting;
 
-// SAFETY: all is done by the system's allocator.
+// SAFETY: every call is forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         TAKEN.set(TAKEN.get() + layout.size() + layout.align() - 1);
@@ -29,7 +29,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static HEAP: Counting = Counting;
 
-/// What `work` allocates.
+/// Returns the bytes that `work` allocates.
 fn allocated(work: impl FnOnce()) -> usize {
     let before = TAKEN.get();
     work();
@@ -37,7 +37,7 @@ fn allocated(work: impl FnOnce()) -> usize {
 }
 
 #[test]
-fn the_decoder_takes_its_memory_once() {
+fn decoder_allocates_once() {
     let first = allocated(prepare);
     assert!((1..=DECODER_HEAP).contains(&first), "{first} bytes");
     let later = allocated(|| {

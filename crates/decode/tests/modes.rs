@@ -1,5 +1,5 @@
-//! What the processor that runs the tests can't be asked from user space: 16-bit and 32-bit code, segments, faults,
-//! operands over two pages, long repetitions.
+//! Cases that the host's processor cannot run in user space: 16-bit and 32-bit code, segments, faults, page-crossing operands, long
+//! repetitions.
 
 mod emulated;
 
@@ -77,7 +77,7 @@ fn addresses_wrap_in_32_bits() {
     // With FS's base, in 64-bit mode: fs:[ebx + 0x20]
     m.segments[SegmentName::Fs as usize].base = 0x1_0000_0000;
     assert_eq!(run(&mut m, &[0x64, 0x67, 0x8b, 0x43, 0x20], CodeSize::Bits64, 0), page_fault(0x1_0000_0010, false));
-    // The others have no base there.
+    // Other segments have no base in 64-bit mode.
     assert_eq!(run(&mut m, &[0x2e, 0x8b, 0x43, 0x10], CodeSize::Bits64, 0x800), page_fault(0x1_0000_0000, false));
 }
 
@@ -98,7 +98,7 @@ fn real_mode_reaches_devices_through_segments() {
 }
 
 #[test]
-fn segments_keep_accesses_in() {
+fn segment_limits_and_rights() {
     let wrong_page = 0x800;
     let data = |limit, rights| Segment::from_vmcs(BASE, limit, rights, true);
     let cases = [
@@ -125,12 +125,12 @@ fn segments_keep_accesses_in() {
             assert_eq!(run(&mut m, &[opcode, 0x03], CodeSize::Bits32, wrong_page), expected, "{i}: {opcode:x}");
         }
     }
-    // By way of EBP it is the stack's.
+    // EBP-based addresses use SS.
     let mut m = machine();
     m.segments[SegmentName::Ss as usize] = data(0xf, 0xc093);
     m.general[RBP] = 0x10;
     assert_eq!(run(&mut m, &[0x8b, 0x45, 0], CodeSize::Bits32, wrong_page), Err(Fault::Stack));
-    // In 64-bit mode there is no limit, but addresses that are none.
+    // In 64-bit mode there is no limit, but non-canonical addresses fault.
     m.general[RBP] = 1 << 47;
     m.general[RBX] = (1 << 47) - 2;
     assert_eq!(run(&mut m, &[0x8b, 0x45, 0], CodeSize::Bits64, wrong_page), Err(Fault::Stack));
@@ -138,11 +138,11 @@ fn segments_keep_accesses_in() {
 }
 
 #[test]
-fn an_operand_over_two_pages_is_not_the_device_alone() {
+fn page_crossing_operands_use_both_pages() {
     for (offset, device) in [(0xff8, true), (0xffc, true), (0xffd, false), (0xfff, false)] {
         let mut m = machine();
         m.general[RBX] = BASE + offset;
-        // The exit tells the page of the first or of the second part.
+        // The exit reports the page of the first or of the second part.
         for exit in [BASE + offset, BASE + 0x1000] {
             let mut m = m.clone();
             let at = offset as usize;
@@ -155,7 +155,7 @@ fn an_operand_over_two_pages_is_not_the_device_alone() {
 }
 
 #[test]
-fn faults_leave_everything_as_it_was() {
+fn faults_change_nothing() {
     // Each with RBX, RDI, RSP and RBP outside of memory in turn: add, xadd, cmpxchg, bts, xchg, stos, movs, push, pop; shl, shrd, mul, div,
     // movbe, setc, cmovc, cmpxchg8b, cmps, call, ret, enter, leave, movups both ways.
     let instructions: [&[u8]; 25] = [
@@ -199,16 +199,16 @@ fn faults_leave_everything_as_it_was() {
             if let Err(fault) = result {
                 assert!(matches!(fault, Fault::Page(_) | Fault::Divide | Fault::Protection));
                 assert_eq!((m.general, m.flags, m.other), (before.general, before.flags, before.other), "{bytes:02x?}");
-                // ENTER's frame is written before the last thing that it tries.
+                // ENTER writes its frame before its final check.
                 assert!(m.memory == before.memory || bytes[0] == 0xc8, "{bytes:02x?}");
             }
         }
     }
 }
 
-/// The write part of an access that reads first must fault as a write before a device is read.
+/// The write of a read-modify-write access must fault, as a write, before the device is read.
 #[test]
-fn reads_for_a_write_fault_as_writes() {
+fn read_modify_write_faults_as_write() {
     let mut m = machine();
     m.general[RBX] = 0x1000;
     assert_eq!(run(&mut m, &[0x01, 0x03], CodeSize::Bits64, 0x800), page_fault(0x1000, true));
@@ -216,7 +216,7 @@ fn reads_for_a_write_fault_as_writes() {
 }
 
 #[test]
-fn long_repetitions_come_in_parts() {
+fn long_repetitions_are_divided() {
     let mut m = machine();
     m.general[RDI] = BASE + 8;
     m.general[RCX] = 1000;
@@ -230,18 +230,18 @@ fn long_repetitions_come_in_parts() {
     assert_eq!((m.general[RCX], m.general[RDI]), (0, BASE + 1008));
     assert!(m.memory[8..1008].iter().all(|&byte| byte == 0x55));
     assert_ne!((m.memory[7], m.memory[1008]), (0x55, 0x55));
-    // A fault in the middle keeps what was done.
+    // A fault in the middle preserves the completed elements.
     m.general[RDI] = BASE + SIZE as u64 - 8;
     m.general[RCX] = 10;
     assert_eq!(run(&mut m, &[0xf3, 0xab], CodeSize::Bits64, BASE), page_fault(BASE + SIZE as u64, true));
     assert_eq!((m.general[RCX], m.general[RDI]), (8, BASE + SIZE as u64));
-    // None at all.
+    // A count of 0.
     m.general[RCX] = 0x1_0000_0000;
     assert_eq!(run(&mut m, &[0xf3, 0x67, 0xab], CodeSize::Bits64, BASE), Ok(Outcome::Complete));
 }
 
 #[test]
-fn string_registers_keep_what_the_address_size_leaves_out() {
+fn string_registers_follow_the_address_size() {
     let mut m = machine();
     m.segments = [Segment::from_vmcs(BASE, 0xffff, 0x93, false); 6];
     m.segments[SegmentName::Fs as usize].base = BASE + 0x1000;
@@ -262,7 +262,7 @@ fn stacks_of_each_width() {
     let mut m = machine();
     let stack = |limit, rights| Segment::from_vmcs(BASE, limit, rights, true);
     m.general[RDX] = 0x1122_3344_5566_7788;
-    // A 16-bit stack that wraps: SP goes from 0 to 0xfffe, whose limit forbids it, then with one that allows.
+    // A 16-bit stack that wraps, SP from 0 to 0xfffe: with a limit that forbids it, then with one that allows it.
     m.segments[SegmentName::Ss as usize] = stack(0x1fff, 0x93);
     m.general[RSP] = 0xdead_0000;
     assert_eq!(run(&mut m, &[0x52], CodeSize::Bits16, BASE), Err(Fault::Stack));
@@ -272,19 +272,19 @@ fn stacks_of_each_width() {
     // The same stack in 32-bit code: pushes four bytes, moves SP.
     assert_eq!(run(&mut m, &[0x52], CodeSize::Bits32, BASE), Ok(Outcome::Complete));
     assert_eq!((m.general[RSP], &m.memory[0xfc..0x100]), (0xdead_00fc, &[0x88, 0x77, 0x66, 0x55][..]));
-    // A 32-bit stack: ESP, with nothing above it kept.
+    // A 32-bit stack: ESP; the upper half of RSP is cleared.
     m.segments[SegmentName::Ss as usize] = stack(0x1fff, 0x4093);
     m.general[RSP] = 0xdead_0000_0100;
     assert_eq!(run(&mut m, &[0x59], CodeSize::Bits32, BASE), Ok(Outcome::Complete));
     assert_eq!((m.general[RSP], m.general[RCX] & 0xffff), (0x104, 0x7788));
-    // pop [esp]: the address is made with ESP after the pop.
+    // pop [esp]: the address uses ESP after the pop.
     let word = m.memory[0x104..0x108].to_vec();
     assert_eq!(run(&mut m, &[0x8f, 0x04, 0x24], CodeSize::Bits32, BASE + 0x108), Ok(Outcome::Complete));
     assert_eq!((m.general[RSP], &m.memory[0x108..0x10c]), (0x108, &word[..]));
 }
 
 #[test]
-fn what_is_not_decoded_says_why() {
+fn undecoded_instructions_have_a_reason() {
     let long = [0x66; 15];
     let cases: [(&[u8], CodeSize, Undecoded); 24] = [
         (&[], CodeSize::Bits64, Undecoded::Truncated),

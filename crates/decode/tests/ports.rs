@@ -1,4 +1,4 @@
-//! INS and OUTS, against a port that counts.
+//! INS and OUTS on a simulated port.
 
 mod emulated;
 
@@ -12,10 +12,10 @@ const RSI: usize = 6;
 const RDI: usize = 7;
 const DF: u64 = 1 << 10;
 
-/// A machine with one port, that gives 1, 2, 3, ... and remembers what it is given.
+/// A machine with one port, which reads 1, 2, 3, ... and records writes.
 struct WithPort {
     machine: Machine,
-    /// It was a port that ended in the exit.
+    /// The exit was for a port.
     exited: bool,
     read: u64,
     written: Vec<(u16, u64)>,
@@ -58,7 +58,7 @@ impl Vcpu for WithPort {
     fn port_read(&mut self, port: u16, width: Width) -> u64 {
         assert_eq!(port, 0xe0);
         self.read += 1;
-        // Other lanes must not matter.
+        // The port ignores other byte lanes.
         self.read | !width.mask()
     }
     fn port_write(&mut self, port: u16, _: Width, value: u64) {
@@ -80,7 +80,7 @@ impl OtherRegisters for WithPort {}
 fn with_port() -> WithPort {
     let memory: Vec<u8> = (1..=16).collect();
     let mut machine = Machine::new(MEMORY, &memory);
-    // Only DX names the port.
+    // Only DX selects the port.
     machine.general[RDX] = 0xffff_0000_1234_00e0;
     machine.general[RSI] = MEMORY;
     machine.general[RDI] = MEMORY;
@@ -92,13 +92,13 @@ fn run(vcpu: &mut WithPort, bytes: &[u8]) -> Result<Outcome, Fault> {
 }
 
 #[test]
-fn each_width_goes_out_and_comes_in() {
+fn ins_and_outs_of_each_width() {
     for (bytes, out, width) in [(vec![0x6c], 0x01, 1), (vec![0x66, 0x6d], 0x0201, 2), (vec![0x6d], 0x0403_0201, 4)] {
         let mut vcpu = with_port();
         assert_eq!(run(&mut vcpu, &bytes), Ok(Outcome::Complete));
         assert_eq!(vcpu.machine.memory[..5], [&1u32.to_le_bytes()[..width], &[1, 2, 3, 4, 5][width..]].concat()[..]);
         assert_eq!(vcpu.machine.general[RDI], MEMORY + width as u64);
-        // OUTS is two opcodes further.
+        // OUTS follows INS by two opcodes.
         let mut vcpu = with_port();
         let outs: Vec<u8> = bytes.iter().map(|byte| if *byte == 0x66 { 0x66 } else { byte + 2 }).collect();
         assert_eq!(run(&mut vcpu, &outs), Ok(Outcome::Complete));
@@ -107,7 +107,7 @@ fn each_width_goes_out_and_comes_in() {
 }
 
 #[test]
-fn repetitions_go_both_ways() {
+fn repetitions_in_both_directions() {
     let mut vcpu = with_port();
     vcpu.machine.general[RCX] = 3;
     assert_eq!(run(&mut vcpu, &[0xf3, 0x6e]), Ok(Outcome::Complete));
@@ -119,11 +119,11 @@ fn repetitions_go_both_ways() {
     assert_eq!(run(&mut vcpu, &[0xf3, 0x66, 0x6d]), Ok(Outcome::Complete));
     assert_eq!(vcpu.machine.memory[6..10], [2, 0, 1, 0]);
     assert_eq!(vcpu.machine.general[RDI], MEMORY + 4);
-    // None at all is nothing.
+    // A count of 0 has no effect.
     let mut vcpu = with_port();
     assert_eq!(run(&mut vcpu, &[0xf3, 0x6c]), Ok(Outcome::Complete));
     assert_eq!(vcpu.read, 0);
-    // Many come in parts.
+    // Long repetitions return Partial.
     let mut vcpu = with_port();
     vcpu.machine.general[RCX] = 1000;
     vcpu.machine.memory = vec![0; 1000];
@@ -131,9 +131,9 @@ fn repetitions_go_both_ways() {
     assert!(vcpu.machine.general[RCX] + vcpu.read == 1000 && vcpu.read > 0);
 }
 
-/// Nobody has checked the right to the port then.
+/// The processor has not checked the right to the port in this case.
 #[test]
-fn what_has_not_exited_for_a_port_does_nothing() {
+fn without_a_port_exit_nothing_is_done() {
     for bytes in [&[0x6c][..], &[0x6e], &[0xf3, 0x6c], &[0xf3, 0x6e]] {
         let mut vcpu = with_port();
         vcpu.exited = false;
@@ -146,9 +146,9 @@ fn what_has_not_exited_for_a_port_does_nothing() {
     }
 }
 
-/// What a port gives can't be read again: a fault comes before.
+/// A port read cannot be repeated, so a fault of the store must precede it.
 #[test]
-fn nothing_is_read_that_can_not_be_stored() {
+fn store_faults_precede_the_port_read() {
     let mut vcpu = with_port();
     vcpu.machine.general[RDI] = MEMORY + 14;
     assert!(matches!(run(&mut vcpu, &[0x6d]), Err(Fault::Page(_))));

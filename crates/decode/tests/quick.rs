@@ -1,4 +1,4 @@
-//! The quick form against the emulation of any instruction: where there is one, both do the same.
+//! The fast path compared with the general emulation.
 
 mod emulated;
 
@@ -24,7 +24,7 @@ fn instruction() -> impl Strategy<Value = Vec<u8>> {
             form
         };
         let mut bytes = [prefix, vec![opcode], form].concat();
-        // A SIB that MOD 2 with RM 4 asks for: no index, RSP's base.
+        // The SIB of mod 2, rm 4: no index, RSP as the base.
         if bytes.last().is_some_and(|last| last >> 6 == 2 && last & 7 == 4) {
             bytes.push(0x24);
         }
@@ -47,13 +47,13 @@ fn registers() -> impl Strategy<Value = [u64; 16]> {
     prop::array::uniform16(0..0x1000_u64).prop_map(|offsets| offsets.map(|offset| DEVICE + offset / 4 * 4))
 }
 
-/// Does the instruction in both ways. Returns whether it has a quick form.
+/// Executes the instruction by both paths. Returns whether it is eligible for the fast path.
 fn compare(bytes: &[u8], general: [u64; 16], without: u16) -> Result<bool, TestCaseError> {
     let Ok(decoded) = decode(bytes, CodeSize::Bits64) else { return Ok(false) };
     let mut machine = Machine::new(DEVICE, &[0x5a; 0x2000]);
     machine.general = general;
     let mut quickly = machine.clone();
-    // At one place in the page at most.
+    // At most one page offset is eligible.
     let mut places = (0..0x1000).step_by(4).filter_map(|at| Some((at, decoded.quick(&general, without, DEVICE + at)?)));
     let Some((at, quick)) = places.next() else { return Ok(false) };
     prop_assert_eq!(places.next(), None);
@@ -72,9 +72,9 @@ fn compare(bytes: &[u8], general: [u64; 16], without: u16) -> Result<bool, TestC
     Ok(true)
 }
 
-/// A generator that makes no quick forms tests nothing.
+/// Guards the generator: a share of the instructions must be eligible.
 #[test]
-fn many_of_the_instructions_are_quick() {
+fn generator_yields_eligible_instructions() {
     use proptest::strategy::ValueTree;
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let mut one = || {
@@ -85,9 +85,9 @@ fn many_of_the_instructions_are_quick() {
     assert!((150..900).contains(&quick), "{quick} of 1000");
 }
 
-/// What Linux does to its local APIC.
+/// Linux's accesses to its local APIC.
 #[test]
-fn the_forms_of_drivers_are_quick() {
+fn driver_accesses_are_eligible() {
     let forms: [(&[u8], u16); 4] = [
         (&[0x8b, 0x47, 0x20], 1 << 7 | 1),
         (&[0x89, 0xb7, 0x00, 0xc0, 0x5f, 0xff], 1 << 7 | 1 << 6),

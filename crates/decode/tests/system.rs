@@ -1,4 +1,4 @@
-//! What the system's registers allow, and instructions that change them: none of it can be asked of the processor from user space.
+//! Effects of system registers on instructions, and instructions that change them: not accessible to user space on the host.
 
 mod emulated;
 
@@ -7,7 +7,7 @@ use stile_decode::{CodeSize, Fault, Outcome, SegmentName, decode, execute};
 use stile_walk::ErrorCode;
 
 const BASE: u64 = 0x1_0000;
-/// Where the GDT is; operands are at the base.
+/// Address of the GDT; operands are at the base.
 const GDT: u64 = BASE + 0x400;
 const RAX: usize = 0;
 const RBX: usize = 3;
@@ -16,7 +16,7 @@ const RCX: usize = 1;
 const RDI: usize = 7;
 const AC: u64 = 1 << 18;
 
-/// What is made of a machine before an instruction, and what becomes of that.
+/// A change of the machine before an instruction, and the expected result.
 type Change = fn(&mut Machine);
 type Done = Result<Outcome, Fault>;
 
@@ -53,7 +53,7 @@ fn descriptor(kind: u64, flags: u64) -> u64 {
 }
 
 #[test]
-fn alignment_is_checked_for_users_that_ask() {
+fn alignment_checks_in_user_mode() {
     for (privilege, cr0, flags, expected) in [
         (3, AC | 1, AC, Err(Fault::Alignment)),
         (0, AC | 1, AC, Ok(Outcome::Complete)),
@@ -79,7 +79,7 @@ fn alignment_is_checked_for_users_that_ask() {
 }
 
 #[test]
-fn vectors_need_what_the_system_allows() {
+fn vector_instructions_need_enabling() {
     const SSE: &[u8] = &[0x0f, 0x10, 0x03];
     const AVX: &[u8] = &[0xc5, 0xf8, 0x10, 0x03];
     const MMX: &[u8] = &[0x0f, 0x6f, 0x03];
@@ -107,7 +107,7 @@ fn vectors_need_what_the_system_allows() {
 }
 
 #[test]
-fn words_of_the_state_need_what_the_system_allows() {
+fn state_words_need_enabling() {
     /// FNSTCW, FLDCW, FNSTSW, STMXCSR, LDMXCSR.
     const WORDS: [&[u8]; 5] = [&[0xd9, 0x3b], &[0xd9, 0x2b], &[0xdd, 0x3b], &[0x0f, 0xae, 0x1b], &[0x0f, 0xae, 0x13]];
     let (no, yes, off) = (Err(Fault::InvalidOpcode), Ok(Outcome::Complete), Err(Fault::DeviceNotAvailable));
@@ -161,7 +161,7 @@ fn some_operands_must_be_aligned() {
 }
 
 #[test]
-fn jumps_go_where_memory_says() {
+fn jumps_through_memory() {
     let stack = BASE + 0x800;
     for (target, expected) in [(0x1234_5678_9abc, Ok(Outcome::Jump(0x1234_5678_9abc))), (1 << 60, Err(Fault::Protection))] {
         // JMP, CALL, and RET with the target on the stack.
@@ -196,7 +196,7 @@ fn jumps_go_where_memory_says() {
 }
 
 #[test]
-fn segments_are_loaded_as_their_descriptors_allow() {
+fn segment_loads_check_descriptors() {
     const PRESENT: u64 = 0x80;
     let user = 0x60;
     // (type with S, DPL and P; RPL; CPL; what ES, and what SS is)
@@ -208,11 +208,11 @@ fn segments_are_loaded_as_their_descriptors_allow() {
         (0x12 | PRESENT, 0, 0, yes, shadow),
         (0x10 | PRESENT, 0, 0, yes, wrong),
         (0x1a | PRESENT, 0, 0, yes, wrong),
-        // Code that can't be read; a system segment; not there.
+        // Execute-only code; a system segment; not present.
         (0x18 | PRESENT, 0, 0, wrong, wrong),
         (0x02 | PRESENT, 0, 0, wrong, wrong),
         (0x12, 0, 0, Err(Fault::NotPresent(selector)), Err(Fault::StackSegment(selector))),
-        // Privileges: of the selector, of the code; conforming code asks for none.
+        // Privileges: of the selector, of the code; none for conforming code.
         (0x12 | PRESENT, 3, 0, wrong, wrong),
         (0x12 | PRESENT, 0, 3, wrong, wrong),
         (0x12 | PRESENT | user, 3, 3, yes, shadow),
@@ -234,7 +234,7 @@ fn segments_are_loaded_as_their_descriptors_allow() {
             }
         }
     }
-    // Beyond the table, an LDT that there is not, and null.
+    // Beyond the table, an absent LDT, and null.
     for (selector, es, ss) in [
         (0x100, Err(Fault::Selector(0x100)), Err(Fault::Selector(0x100))),
         (0x14, Err(Fault::Selector(0x14)), Err(Fault::Selector(0x14))),
@@ -247,9 +247,9 @@ fn segments_are_loaded_as_their_descriptors_allow() {
             assert_eq!(run(&mut m, bytes), expected, "{selector:x} {bytes:02x?}");
         }
     }
-    // SS is null in 64-bit code only.
+    // SS may be null in 64-bit code only.
     assert_eq!(run_in(CodeSize::Bits32, &mut machine(), &[0x8e, 0x13]), Err(Fault::Protection));
-    // Real mode looks at no descriptor. LES AX, [BX], with 16 bits of an address.
+    // Real mode uses no descriptors. LES AX, [BX], with a 16-bit address.
     let mut m = machine();
     m.other.cr0 = 0;
     m.segments[SegmentName::Ds as usize].base = BASE;
@@ -292,7 +292,7 @@ fn far_jumps_keep_the_privilege() {
 }
 
 #[test]
-fn system_segments_are_the_systems() {
+fn system_segments_need_privilege() {
     // LLDT and LTR of a descriptor of 16 bytes.
     for (digit, kind, busy) in [(0x13, 0x82, 0x82), (0x1b, 0x89, 0x8b)] {
         let bytes = [0x0f, 0x00, digit];
@@ -316,7 +316,7 @@ fn system_segments_are_the_systems() {
             (|m| put(m, BASE, &[0x24, 0]), Err(Fault::Selector(0x24))),
             (|m| put(m, GDT + 0x25, &[0x93]), wrong),
             (|m| m.other.tables[0].1 = 0x2e, wrong),
-            // No address.
+            // Not canonical.
             (|m| put(m, GDT + 0x28, &[0, 0, 0, 0x80]), wrong),
             (|m| m.other.tables[0].1 = 0x26, wrong),
         ];
@@ -360,7 +360,7 @@ fn tables_and_status_words() {
         assert_eq!(run_in(size, &mut m, &[0x0f, 0x01, 0x0b]), Ok(Outcome::Complete));
         assert_eq!((word(&m, BASE) & 0xffff, word(&m, BASE + 2)), (0x4567, base));
     }
-    // No address; and none of a user's business.
+    // Not canonical; and not in user mode.
     let mut m = machine();
     put(&mut m, BASE, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0x80]);
     assert_eq!(run(&mut m, &[0x0f, 0x01, 0x13]), Err(Fault::Protection));
@@ -390,7 +390,7 @@ fn selectors_are_stored() {
 }
 
 #[test]
-fn steps_stop_after_each_element() {
+fn single_steps_stop_after_each_element() {
     let mut m = machine();
     (m.general[RCX], m.general[RDI]) = (3, BASE);
     m.flags |= 1 << 8;
@@ -403,8 +403,8 @@ fn steps_stop_after_each_element() {
 }
 
 #[test]
-fn a_second_page_that_is_not_there_faults_before_anything_is_done() {
-    // The end of the memory: MOVUPS, VMOVUPS of 32 bytes, CMPXCHG8B, MOVQ of MM0, which are there in part.
+fn missing_second_page_faults_before_any_effect() {
+    // Operands that cross the end of memory: MOVUPS, VMOVUPS of 32 bytes, CMPXCHG8B, MOVQ of MM0.
     for bytes in [&[0x0f, 0x11, 0x03][..], &[0xc5, 0xfc, 0x11, 0x03], &[0x0f, 0xc7, 0x0b], &[0x0f, 0x7f, 0x03]] {
         let mut m = machine();
         m.general[RBX] = BASE + 0xffc;

@@ -1,4 +1,4 @@
-//! Task switches, on memory and registers. What the processor does with the same is asked in the emulator (`guests/pc/src/tasks`).
+//! Task switches on simulated memory and registers. `guests/pc/src/tests/tasks` compares with the processor.
 
 mod emulated;
 
@@ -12,10 +12,10 @@ const SIZE: usize = 0x2000;
 const GDT: u64 = BASE;
 const DATA: u16 = 0x08;
 const CODE: u16 = 0x10;
-/// The tasks: two of 32 bits, two of 16.
+/// The tasks: two with 32-bit TSSs, two with 16-bit ones.
 const TASKS: [u16; 4] = [0x18, 0x20, 0x28, 0x30];
 const LDT: u16 = 0x38;
-/// Whatever a test puts there.
+/// Free for the test's use.
 const ODD: u16 = 0x40;
 const END: u16 = 0x48;
 const NT: u64 = 1 << 14;
@@ -26,7 +26,7 @@ fn is_wide(selector: u16) -> bool {
     selector < TASKS[2]
 }
 
-/// Where a TSS is.
+/// Address of a TSS.
 fn tss(selector: u16) -> u64 {
     BASE + 0x400 + 0x100 * u64::from(selector / 8)
 }
@@ -93,7 +93,7 @@ fn set_task(machine: &mut Machine, selector: u16, words: &[u32]) {
     }
 }
 
-/// In protected mode with paging, in the first of these tasks; each of the others could be switched to.
+/// A machine in protected mode with paging, in the first task; the others are valid targets.
 fn machine(current: u16) -> Machine {
     let mut machine = Machine::new(BASE, &[0; SIZE]);
     machine.other.efer = 0;
@@ -109,7 +109,7 @@ fn machine(current: u16) -> Machine {
         set_task(&mut machine, selector, &words);
     }
     set_entry(&mut machine, LDT, descriptor(BASE + 0x200, 31, 0x82, 0));
-    // LTR [EBX] of a task that nobody comes back to.
+    // LTR [EBX] of a task that is never resumed.
     set_entry(&mut machine, ODD, descriptor(BASE + 0x1800, 103, 0x89, 0));
     put(&mut machine, BASE + 0x1f00, &ODD.to_le_bytes());
     machine.general[3] = BASE + 0x1f00;
@@ -136,7 +136,7 @@ fn request(selector: u16, cause: Cause, machine: &Machine) -> Request {
     Request { selector, cause, next: machine.rip, error_code: None }
 }
 
-/// What software sees of the registers, but for CR0.TS.
+/// The software-visible registers, except CR0.TS.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     general: Vec<u64>,
@@ -158,7 +158,7 @@ fn seen(machine: &Machine) -> Seen {
     }
 }
 
-/// Whether VMX takes these registers ("Checks on Guest Segment Registers").
+/// Whether VM entry accepts these registers ("Checks on Guest Segment Registers").
 fn can_be_entered(machine: &Machine) -> bool {
     const UNUSABLE: u32 = 1 << 16;
     let all: Vec<_> = machine.other.descriptors.iter().map(|found| found.expect("each is loaded")).collect();
@@ -197,7 +197,7 @@ fn can_be_entered(machine: &Machine) -> bool {
 }
 
 #[test]
-fn there_and_back_leaves_all_as_it_was() {
+fn round_trip_restores_all_registers() {
     for from in TASKS {
         for to in TASKS.into_iter().filter(|&to| to != from) {
             for (there, back) in [(Cause::Call, Cause::Return), (Cause::Gate, Cause::Return), (Cause::Jump, Cause::Jump)] {
@@ -219,7 +219,7 @@ fn there_and_back_leaves_all_as_it_was() {
                 assert_eq!(go(&mut m, from, back), Ok(false));
                 let mut after = (seen(&m), entry(&mut m, from), entry(&mut m, to));
                 if !is_wide(from) {
-                    // FS and GS are not kept.
+                    // A 16-bit TSS has no FS and GS.
                     for n in [4, 5] {
                         (after.0.selectors[n], after.0.descriptors[n]) = (before.0.selectors[n], before.0.descriptors[n]);
                     }
@@ -231,7 +231,7 @@ fn there_and_back_leaves_all_as_it_was() {
 }
 
 #[test]
-fn what_is_wrong_before_the_commit_point_changes_nothing() {
+fn faults_before_the_commit_point_change_nothing() {
     let [main, other, ..] = TASKS;
     type Change = fn(&mut Machine);
     let cases: [(Change, Cause, u16, Fault); 10] = [
@@ -262,7 +262,7 @@ fn what_is_wrong_before_the_commit_point_changes_nothing() {
         assert_eq!(go(&mut m, selector, cause), Err(fault), "{n}");
         assert!(m.memory == memory && m.other == other, "{n}");
     }
-    // A TSS of which half is there.
+    // A TSS whose second half is not present.
     let mut m = machine(main);
     set_entry(&mut m, other, descriptor(BASE + SIZE as u64 - 50, 103, 0x89, 0));
     let memory = m.memory.clone();
@@ -281,7 +281,7 @@ fn error_codes_are_pushed() {
     let [main, wide, small, _] = TASKS;
     for (selector, bytes) in [(wide, 4), (small, 2)] {
         let mut m = machine(main);
-        // The stack of a 16-bit task has ones above.
+        // The upper half of a 16-bit task's ESP is ones.
         set_entry(&mut m, ODD, descriptor(BASE, 0xffff, 0x93, 0));
         let stack = if is_wide(selector) { (0x1_0f00, DATA) } else { (0x0f00, ODD) };
         let words = [0x5000, 2, 1, 2, 3, 4, stack.0, 6, 7, 8, DATA.into(), CODE.into(), stack.1.into(), DATA.into()];
@@ -291,7 +291,7 @@ fn error_codes_are_pushed() {
         assert_eq!(m.general[4] & 0xffff, 0x0f00 - bytes);
         assert_eq!(get(&mut m, BASE + 0xf00 - bytes, bytes as usize), 0x1_0002 & ((1 << (8 * bytes)) - 1));
     }
-    // No room.
+    // The stack has no room.
     let mut m = machine(main);
     set_entry(&mut m, ODD, descriptor(BASE, 0xfff, 0x93, 4));
     set_task(&mut m, wide, &[0x5000, 2, 1, 2, 3, 4, 2, 6, 7, 8, DATA.into(), CODE.into(), ODD.into(), DATA.into()]);
@@ -307,7 +307,7 @@ fn virtual_8086_tasks_need_no_descriptors() {
     assert_eq!(go(&mut m, other, Cause::Jump), Ok(false));
     assert!(can_be_entered(&m));
     assert_eq!(m.other.selectors[..6], [0x1111, 0x2222, 0x3333, 0x4444, 0x5555, 0x6666]);
-    // Its code may be no longer than 64 KiB, and its LDT must be right.
+    // EIP is limited to 64 KiB, and the LDT must be valid.
     set_task(&mut m, main, &[0x1_0000, VM as u32 | 2]);
     assert_eq!(go(&mut m, main, Cause::Jump), Err(Fault::Protection));
     let mut m = machine(main);
@@ -325,7 +325,7 @@ fn traced_tasks_begin_with_a_debug_exception() {
 }
 
 #[test]
-fn faults_in_the_way_of_events() {
+fn faults_during_event_delivery() {
     const PAGE: Fault = Fault::Page(stile_walk::PageFault { linear: 0, code: stile_walk::ErrorCode(2) });
     const TASK: Fault = Fault::InvalidTask(0x20);
     let event = |kind: u64, vector: u64| Event::new(1 << 31 | kind << 8 | vector);
@@ -358,9 +358,9 @@ fn faults_in_the_way_of_events() {
 }
 
 proptest! {
-    /// Whatever the TSSs and the descriptors are, the processor can go on with what becomes of that, and the task that is left is saved.
+    /// With random TSSs and descriptors, the resulting state passes the checks of VM entry, and the old task is saved.
     #[test]
-    fn whatever_tasks_hold(
+    fn random_tasks_yield_a_valid_state(
         tasks in proptest::collection::vec(any::<u8>(), 104),
         selectors in proptest::collection::vec(0..0x50u16, 7),
         entries in proptest::collection::vec((any::<u8>(), 0..16u64, any::<u64>()), 5),
@@ -375,7 +375,7 @@ proptest! {
             put(&mut m, tss(to) + first + n as u64 * word, &selector.to_le_bytes());
         }
         if plain {
-            // Not of virtual-8086 mode.
+            // Not in virtual-8086 mode.
             put(&mut m, tss(to) + if is_wide(to) { 0x24 } else { 0x10 }, &[2, 0]);
             if is_wide(to) {
                 put(&mut m, tss(to) + 0x26, &[0, 0]);

@@ -1,26 +1,23 @@
-//! Decoded instructions, remembered.
+//! Caches of decoded instructions.
 //!
-//! A decoded instruction is right for as long as the bytes that the guest would run are the same and mean the same. Two
-//! schemes keep that so.
-//!
-//! Both find an entry by the linear address and what the registers say of translation and code size ([`Key`]).
+//! An entry is valid while the guest would execute the same bytes with the same meaning. Two schemes ensure that. Both look an entry up by
+//! the linear address and the registers that affect translation and code size ([`Key`]).
 //!
 //! # Verify
-//! [`Verify`] then looks whether the entries of the guest's tables that lead to the code, and the bytes there, are still what
-//! they were: the code has the same guest-physical address, the same rights and the same bytes. That is five or six
-//! words of guest memory for each hit, whose places are remembered; and there is nothing to keep in step: code and tables
-//! may be written at any time, by any processor or device. An instruction at the end of a page, or under 32-bit paging, is
-//! walked to and its bytes are compared.
+//! [`Verify`] compares the guest's table entries that lead to the code, and the code's bytes, with their values at decode time: the code
+//! still has the same guest-physical address, rights and bytes. A hit compares five or six words of guest memory, whose locations are
+//! cached. No invalidation is needed: any processor or device may write code and tables at any time. For an instruction at the end of
+//! a page, or under 32-bit paging, a walk and a comparison of the bytes replace the cached locations.
 //!
 //! # Protect
-//! [`Protect`] looks at nothing. It is right only because the caller keeps the guest from writing, unseen, the pages
-//! that decide: those of the code, and those of every table on the way there (*Instruction caching for bhyve*,
-//! AsiaBSDCon 2015). A hit is a little cheaper; the price is paid elsewhere: a second-stage fault for each write to such
-//! a page, accessed and dirty flags that the processor sets itself among them, and pages of the second stage split.
+//! [`Protect`] compares the key alone. It relies on the caller to trap writes to the pages that affect the entry: those of the code, and
+//! those of every table on the walk (*Instruction caching for bhyve*, AsiaBSDCon 2015). A hit is slightly cheaper. In exchange every
+//! write to such a page faults in the second stage, including the processor's own updates of accessed and dirty flags, and the second
+//! stage needs small pages.
 //!
 //! # Bounds
-//! Both have [`SETS`] sets of [`WAYS`] entries and no other memory. A guest that runs through more code replaces its own
-//! entries. A caller that wants no cache calls [`Code::decode`].
+//! Both have [`SETS`] sets of [`WAYS`] entries and no other memory. A guest with more code evicts its own entries. Without a cache, the
+//! caller uses [`Code::decode`].
 
 mod protect;
 mod verify;
@@ -29,22 +26,22 @@ use crate::Code;
 pub use protect::{Protect, Protector};
 pub use verify::Verify;
 
-/// Sets of each cache; a power of two.
+/// Number of sets of a cache; a power of two.
 pub const SETS: usize = 64;
 
-/// Entries of a set.
+/// Entries per set.
 pub const WAYS: usize = 4;
 
-/// What a cache did, in counts since it was made.
+/// Counters of a cache since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Found, and still right.
+    /// Found and valid.
     pub hits: u64,
     /// Not found: fetched and decoded.
     pub misses: u64,
-    /// Entries that made room for others.
+    /// Entries replaced by others.
     pub evictions: u64,
-    /// Verify: entries found whose code had changed; each is a miss, too.
+    /// Verify: entries found with changed code; each also counts as a miss.
     pub mismatches: u64,
     /// Protect: entries dropped because a page was written.
     pub dropped: u64,
@@ -54,7 +51,7 @@ impl Counts {
     const ZERO: Self = Self { hits: 0, misses: 0, evictions: 0, mismatches: 0, dropped: 0 };
 }
 
-/// What an entry is found by: all that decides what an instruction is, beside the contents of memory.
+/// The lookup key: everything except memory contents that determines the instruction.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Key {
     linear: u64,
@@ -63,7 +60,7 @@ struct Key {
 }
 
 impl Key {
-    /// That of no instruction.
+    /// The key of a vacant entry.
     const VACANT: Self = Self { linear: 0, mode: u64::MAX };
 
     #[inline]
@@ -72,14 +69,14 @@ impl Key {
         Self { linear, mode: context.key | context.paging().pointer(linear) }
     }
 
-    /// Code that is near lies in other sets, and so does code of the same offset in neighbouring pages.
+    /// Returns the set. Nearby code, and code at the same offset of neighbouring pages, falls into different sets.
     #[inline]
     const fn set(self) -> usize {
         (self.linear ^ self.linear >> 10) as usize % SETS
     }
 }
 
-/// Which entry of a full set makes room: each in turn.
+/// Round-robin replacement.
 #[derive(Clone, Copy)]
 struct Victim(u8);
 

@@ -1,23 +1,23 @@
-//! The cache that has its pages protected.
+//! The protecting cache: relies on write protection of the pages it depends on.
 
 use super::{Counts, Key, SETS, Victim, WAYS};
 use crate::{Code, CodeSize, Context, Decoded, Refusal};
 use stile_walk::{GuestMemory, PAGE, trail};
 
-/// Takes from the guest the right to write pages unseen.
+/// Write-protects guest pages.
 pub trait Protector {
-    /// From now on until [`Protect::forget`] is called for it, a write to this guest-physical page, by whomever, must end in
-    /// that call before it takes effect. False if that can't be had for this page; then nothing is remembered.
+    /// Ensures that any write to this guest-physical page, by any processor or device, leads to a call of [`Protect::forget`] before it takes
+    /// effect. False if the page cannot be protected; the instruction is then not cached.
     fn protect(&mut self, page: u64) -> bool;
 }
 
-/// Decoded instructions by linear address, root of the tables and mode. One for each VM: the caller holds one lock
-/// around [`find`](Self::find), which protects pages, and around [`forget`](Self::forget) with the lifting of the protection
-/// that follows it. A guest that changes its physical-address width or PSE-36 is not provided for.
+/// Decoded instructions by linear address, root table and mode. One per VM: the caller holds one lock around [`find`](Self::find), which
+/// protects pages, and around [`forget`](Self::forget) including the removal of the protection. The guest's physical-address width and
+/// PSE-36 must not change.
 pub struct Protect {
     sets: [[Entry; WAYS]; SETS],
     victims: [Victim; SETS],
-    /// An instruction that could not be remembered.
+    /// The last instruction that could not be cached.
     passing: Decoded,
     counts: Counts,
 }
@@ -26,7 +26,7 @@ pub struct Protect {
 struct Entry {
     key: Key,
     decoded: Decoded,
-    /// The pages that the entry depends on; the rest is [`NO_PAGE`].
+    /// The pages on which the entry depends, padded with [`NO_PAGE`].
     pages: [u64; MAX_PAGES],
 }
 
@@ -47,12 +47,12 @@ impl Protect {
         Self { sets: [[vacant; WAYS]; SETS], victims: [Victim(0); SETS], passing: Decoded::NOTHING, counts: Counts::ZERO }
     }
 
-    /// What it did so far.
+    /// Its counters.
     pub const fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// The decoded form of the instruction at `code`.
+    /// Returns the decoded form of the instruction at `code`.
     #[inline]
     pub fn find<M: GuestMemory>(&mut self, code: &Code<'_, M>, protector: &mut impl Protector) -> Result<&Decoded, Refusal> {
         let key = Key::new(code);
@@ -63,7 +63,7 @@ impl Protect {
         self.fill(code, key, protector)
     }
 
-    /// The same for 64-bit code, if it is there; if not, nothing is counted.
+    /// Returns the decoded form of 64-bit code if it is cached; a failure is not counted.
     #[inline]
     pub fn hit(&mut self, context: &Context, linear: u64) -> Option<&Decoded> {
         let key = Key { linear, mode: context.key };
@@ -72,7 +72,7 @@ impl Protect {
         Some(&entry.decoded)
     }
 
-    /// Drops what depends on a guest-physical page, which is about to be written.
+    /// Drops the entries that depend on a guest-physical page, which is about to be written.
     #[cold]
     pub fn forget(&mut self, page: u64) {
         let page = page & !(PAGE - 1);
@@ -102,7 +102,7 @@ impl Protect {
             return Ok(&self.passing);
         };
         let protected = pages.iter().take_while(|&&page| page != NO_PAGE).all(|&page| protector.protect(page));
-        // What was read before may have changed before the pages were protected.
+        // Code or tables may have changed between decoding and protection: decode again.
         if !protected || code.decode() != Ok(decoded) || self::pages(code, decoded.len()) != Some(pages) {
             return Ok(&self.passing);
         }
@@ -116,7 +116,7 @@ impl Protect {
     }
 }
 
-/// The pages that decide what the instruction is.
+/// Returns the pages of the code and of the tables on its walks.
 fn pages<M: GuestMemory>(code: &Code<'_, M>, length: u8) -> Option<[u64; MAX_PAGES]> {
     let mut pages = [NO_PAGE; MAX_PAGES];
     let mut slots = pages.iter_mut();
@@ -125,7 +125,7 @@ fn pages<M: GuestMemory>(code: &Code<'_, M>, length: u8) -> Option<[u64; MAX_PAG
     let last = if code.context.size() == CodeSize::Bits64 { last } else { last & u64::from(u32::MAX) };
     let crossing = (last ^ code.linear) & !(PAGE - 1) != 0;
     if crossing && paging.pointer(last) != paging.pointer(code.linear) {
-        // The key holds one of the processor's four roots only.
+        // The key holds only one of the four PDPTEs.
         return None;
     }
     for linear in [Some(code.linear), crossing.then_some(last)].into_iter().flatten() {

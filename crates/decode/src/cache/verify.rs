@@ -1,19 +1,18 @@
-//! The cache that looks at the code each time.
+//! The verifying cache: compares code and translation at each hit.
 
 use super::{Counts, Key, SETS, Victim, WAYS};
 use crate::code::Fetched;
 use crate::{Code, Context, Decoded, Refusal};
 use stile_walk::{GuestMemory, PAGE, Trail};
 
-/// Decoded instructions with the way to their code and its bytes, compared at each use. With one for each virtual processor
-/// there is nothing to lock.
+/// Decoded instructions with their translations and bytes, which are compared at each hit. One per vCPU needs no lock.
 pub struct Verify<M: GuestMemory> {
     sets: [[Entry<M>; WAYS]; SETS],
     victims: [Victim; SETS],
     counts: Counts,
 }
 
-/// Entries of tables that are compared without a walk: those of four levels.
+/// Table entries compared without a walk: those of 4-level paging.
 const TABLES: usize = 4;
 
 #[repr(align(64))]
@@ -21,11 +20,11 @@ struct Entry<M: GuestMemory> {
     key: Key,
     /// The entries of the guest's tables that lead to the code.
     tables: [(M::Place, u64); TABLES],
-    /// The words that the code is in.
+    /// The locations of the words that contain the code.
     code: [M::Place; 2],
     /// The instruction's bytes; zeros follow.
     bytes: [u64; 2],
-    /// What of the words is the instruction. With none of the first, it is looked for by a walk, and `tables` are what no memory holds.
+    /// Masks of the instruction's bytes in the words. If the first is 0, a walk replaces the comparison, and `tables` never match.
     masks: [u64; 2],
     decoded: Decoded,
 }
@@ -50,12 +49,12 @@ impl<M: GuestMemory> Verify<M> {
         Self { sets: [[Entry::VACANT; WAYS]; SETS], victims: [Victim(0); SETS], counts: Counts::ZERO }
     }
 
-    /// What it did so far.
+    /// Its counters.
     pub const fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// The decoded form of the instruction at `code`.
+    /// Returns the decoded form of the instruction at `code`.
     #[inline]
     pub fn find(&mut self, code: &Code<'_, M>) -> Result<&Decoded, Refusal> {
         let key = Key::new(code);
@@ -69,7 +68,7 @@ impl<M: GuestMemory> Verify<M> {
         self.fill(code)
     }
 
-    /// The same for 64-bit code, if it is found at once; if not, nothing is counted.
+    /// Returns the decoded form of 64-bit code if the comparison of cached locations succeeds; a failure is not counted.
     #[inline]
     pub fn hit(&mut self, memory: &M, context: &Context, linear: u64) -> Option<&Decoded> {
         let key = Key { linear, mode: context.key };
@@ -87,7 +86,7 @@ impl<M: GuestMemory> Verify<M> {
         self.counts.misses += 1;
         let key = Key::new(code);
         let set = &mut self.sets[key.set()];
-        // What is there under this key is wrong by now, whether or not something takes its place.
+        // An entry with this key is stale, whether or not a new one replaces it.
         if let Some(stale) = set.iter_mut().find(|entry| entry.key == key) {
             stale.key = Key::VACANT;
             self.counts.mismatches += 1;
@@ -118,8 +117,8 @@ impl<M: GuestMemory> Entry<M> {
         entry.with_places(memory, trail).unwrap_or(entry)
     }
 
-    /// Notes what is to be compared, if it is what [`holds`](Self::holds) can compare: eight-byte entries, four at most, and
-    /// code in one page, with room to read its words.
+    /// Resolves the locations to compare, if [`holds`](Self::holds) supports them: at most four eight-byte entries, and code within one
+    /// page whose words can be read.
     fn with_places(mut self, memory: &M, trail: &Trail) -> Option<Self> {
         let words = usize::from(self.decoded.len()).div_ceil(8);
         if trail.narrow() || trail.entries().len() > TABLES || trail.address() % PAGE > PAGE - 8 * words as u64 {
@@ -137,13 +136,13 @@ impl<M: GuestMemory> Entry<M> {
         Some(self)
     }
 
-    /// Is this still what stands at `code`?
+    /// Whether the entry still matches memory.
     #[inline]
     fn holds(&self, code: &Code<'_, M>) -> bool {
         if self.masks[0] == 0 { self.holds_elsewhere(code) } else { self.holds_at_once(code.memory) }
     }
 
-    /// The same, if what is to be compared was noted; else false.
+    /// Compares the cached locations. False if there are none.
     #[inline]
     fn holds_at_once(&self, memory: &M) -> bool {
         let [a, b, c, d] = self.tables.map(|(place, value)| memory.look(place) ^ value);
@@ -151,7 +150,7 @@ impl<M: GuestMemory> Entry<M> {
         a | b | c | d | first == 0 && (self.masks[1] == 0 || (memory.look(self.code[1]) ^ self.bytes[1]) & self.masks[1] == 0)
     }
 
-    /// The same by a walk. A decoded form depends on nothing but the bytes and the code size, which is in the key.
+    /// Compares by a walk. The decoded form depends only on the bytes and on the code size, which is in the key.
     #[cold]
     #[inline(never)]
     fn holds_elsewhere(&self, code: &Code<'_, M>) -> bool {

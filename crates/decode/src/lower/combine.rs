@@ -1,22 +1,22 @@
-//! Integer arithmetic of vector and MMX registers.
+//! Decoding of packed integer arithmetic.
 
 use super::vector::{number_of_vector, within};
 use crate::decoded::{Combine, Part, Source, Vector};
 use iced_x86::{Instruction, Mnemonic, Register};
 
-/// What an instruction makes of a register and memory, and the register.
+/// Returns the operation and its register.
 pub(super) fn of(instruction: &Instruction) -> Option<(Combine, Source)> {
     let (combine, vex) = by_mnemonic(instruction.mnemonic())?;
     if let Some(number) = within(instruction.op0_register(), Register::MM0, Register::MM7) {
         return Some((combine, Source::Mmx(number)));
     }
     let (register, part) = number_of_vector(instruction.op0_register())?;
-    // With a VEX prefix the result goes to a register of its own, and the operand need not be aligned.
+    // VEX forms have a separate destination, and require no alignment.
     let other = if vex { number_of_vector(instruction.op1_register())?.0 } else { register };
     Some((combine, Source::Vector(Vector { register, other, part, vex, aligned: !vex })))
 }
 
-/// Bytes of the operand in memory.
+/// Returns the size of the memory operand in bytes.
 pub(super) const fn size(source: Source) -> u64 {
     match source {
         Source::Vector(Vector { part: Part::Wide, .. }) => 32,
@@ -25,7 +25,7 @@ pub(super) const fn size(source: Source) -> u64 {
     }
 }
 
-/// And whether it has a VEX prefix.
+/// Returns the operation, and whether the form is VEX-encoded.
 fn by_mnemonic(mnemonic: Mnemonic) -> Option<(Combine, bool)> {
     Some(match mnemonic {
         Mnemonic::Pand | Mnemonic::Andps | Mnemonic::Andpd => (Combine::And, false),

@@ -1,4 +1,4 @@
-//! From bytes to [`Decoded`].
+//! Decoding of bytes into [`Decoded`].
 
 mod combine;
 mod operation;
@@ -11,30 +11,30 @@ use crate::string::Repeat;
 use crate::{CodeSize, SegmentName, Width};
 use iced_x86::{Code, Decoder, DecoderError, DecoderOptions, Instruction, MemorySize, OpKind, Register};
 
-/// The most bytes that an instruction has.
+/// Maximum length of an instruction in bytes.
 pub const MAX_LENGTH: usize = 15;
 
-/// Why bytes were not decoded.
+/// The reason why bytes could not be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Undecoded {
     /// More bytes are needed.
     Truncated,
     /// More than [`MAX_LENGTH`] bytes: #GP(0).
     TooLong,
-    /// No instruction: #UD.
+    /// Not an instruction: #UD.
     Invalid,
     /// An instruction that is not emulated.
     Unsupported,
-    /// An instruction that reaches for no memory.
+    /// An instruction that accesses no memory.
     NoAccess,
 }
 
-/// Decodes an instruction, so that the decoder makes its tables now: see the crate's documentation.
+/// Makes the decoder allocate its tables: see the crate's documentation.
 pub fn prepare() {
     let _ = decode(&[0x8b, 0x00], CodeSize::Bits64);
 }
 
-/// Decodes the instruction that `bytes` start with.
+/// Decodes the instruction at the start of `bytes`.
 pub fn decode(bytes: &[u8], code_size: CodeSize) -> Result<Decoded, Undecoded> {
     let bits = match code_size {
         CodeSize::Bits16 => 16,
@@ -49,7 +49,7 @@ pub fn decode(bytes: &[u8], code_size: CodeSize) -> Result<Decoded, Undecoded> {
             lower(&instruction, code_size).ok_or(why)
         }
         DecoderError::NoMoreBytes => Err(Undecoded::Truncated),
-        // The decoder calls what is too long invalid, too: it is what goes on after all bytes but one.
+        // The decoder reports an overlong instruction as invalid. It is overlong if 14 bytes are still incomplete.
         _ => match bytes.get(..MAX_LENGTH - 1).map(|shorter| disassemble(shorter, bits)) {
             Some(Ok((_, DecoderError::NoMoreBytes))) => Err(Undecoded::TooLong),
             _ => Err(Undecoded::Invalid),
@@ -91,7 +91,7 @@ fn lower(instruction: &Instruction, code_size: CodeSize) -> Option<Decoded> {
         decoded.source = vector;
     }
     if operation == Operation::Translate {
-        // AL, which is both the index and where the byte goes.
+        // XLAT: AL is both the index and the destination.
         decoded.source = Source::Register(0);
     }
     decoded.last_offset = (stile_walk::PAGE - bytes) as u16;
@@ -116,9 +116,9 @@ fn add_operand(decoded: &mut Decoded, instruction: &Instruction, operand: u32) -
     match instruction.op_kind(operand) {
         OpKind::Register => {
             let register = instruction.op_register(operand);
-            // What the operation says already: a segment register, a vector register.
+            // Segment and vector registers are part of the operation.
             let Some((source, width)) = general(register) else { return Some(()) };
-            // CL, which a double shift has beside its register, is known by the operation, too.
+            // CL of a double shift is part of the operation.
             if operand < 2 {
                 decoded.source = source;
             }
@@ -136,7 +136,7 @@ fn add_operand(decoded: &mut Decoded, instruction: &Instruction, operand: u32) -
         | OpKind::Immediate32to64 => {
             let value = instruction.immediate(operand) as i32;
             decoded.source = match (operand, decoded.source) {
-                // ENTER's second immediate, and the third operand of others.
+                // ENTER's second immediate, and the third operand of other instructions.
                 (1, Source::Immediate(size)) if decoded.operation == Operation::Enter => Source::Both(value as u8, size),
                 (2, Source::Register(register)) => Source::Both(register, value),
                 _ => Source::Immediate(value),
@@ -169,7 +169,7 @@ fn add_memory(decoded: &mut Decoded, instruction: &Instruction) -> Option<()> {
         Register::RIP | Register::EIP => Base::Rip,
         base => Base::Register(address_register(base)?.0),
     };
-    // XLAT's index is of 8 bits.
+    // XLAT's index, AL, is no address register.
     if index != Register::None && index != Register::AL {
         decoded.index = Some(address_register(index)?.0);
     }
@@ -179,7 +179,7 @@ fn add_memory(decoded: &mut Decoded, instruction: &Instruction) -> Option<()> {
     decoded.address_width = match (base, index, instruction.memory_displ_size()) {
         (Register::RIP, ..) => Width::Qword,
         (Register::EIP, ..) => Width::Dword,
-        // An address that is a displacement alone says its width by that.
+        // An address without registers has the displacement's width.
         (Register::None, Register::None, 2) => Width::Word,
         (Register::None, Register::None, 4) => Width::Dword,
         (Register::None, Register::None, _) => Width::Qword,
@@ -196,7 +196,7 @@ fn address_register(register: Register) -> Option<(u8, Width)> {
     }
 }
 
-/// A general register's number and width.
+/// Returns a general register's number and width.
 fn general(register: Register) -> Option<(Source, Width)> {
     let within = |first: Register, last: Register| {
         let number = (register as usize).checked_sub(first as usize)?;
@@ -213,7 +213,7 @@ fn general(register: Register) -> Option<(Source, Width)> {
     } else if let Some(number) = within(Register::AL, Register::BL) {
         Some((Source::Register(number), Width::Byte))
     } else {
-        // SPL to R15L stand where AL to BL leave off.
+        // SPL to R15L continue the numbering after AL to BL.
         within(Register::SPL, Register::R15L).map(|number| (Source::Register(number + 4), Width::Byte))
     }
 }
@@ -230,7 +230,7 @@ const fn segment(register: Register) -> Option<SegmentName> {
     })
 }
 
-/// Bytes of the operand in memory.
+/// Returns the size of the memory operand in bytes.
 const fn size(size: MemorySize) -> Option<u64> {
     Some(match size {
         MemorySize::UInt8 | MemorySize::Int8 => 1,
@@ -244,7 +244,7 @@ const fn size(size: MemorySize) -> Option<u64> {
     })
 }
 
-/// The width of an operand of so many bytes, or of its larger part: of a table's base, of a far pointer's offset, of each of two registers.
+/// Returns the width of an operand of `bytes` bytes, or of its larger part: a table's base, a far pointer's offset, one of two registers.
 const fn operand_width(operation: Operation, code: Code, bytes: u64) -> Width {
     match bytes {
         1 => Width::Byte,
@@ -258,7 +258,7 @@ const fn operand_width(operation: Operation, code: Code, bytes: u64) -> Width {
     }
 }
 
-/// What an instruction moves to or from a stack, if it has no operand in memory beside that.
+/// Returns the width of a stack access, for instructions without another memory operand.
 const fn stack_width(code: Code) -> Option<Width> {
     Some(match code {
         Code::Push_r16 | Code::Push_imm16 | Code::Pushw_imm8 | Code::Pop_r16 => Width::Word,

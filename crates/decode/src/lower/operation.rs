@@ -1,4 +1,4 @@
-//! What an instruction does, by its mnemonic.
+//! Mapping of mnemonics to operations.
 
 use super::{combine, is_memory, segment, vector};
 use crate::condition::Condition;
@@ -6,7 +6,7 @@ use crate::decoded::{Alu, Bit, Direction, Operation, Scan, SelectorName, Shift, 
 use crate::{SegmentName, StateWord, SystemSegment};
 use iced_x86::{Code, Instruction, Mnemonic, OpKind};
 
-/// The operation, if it is one that is emulated with these operands: one is in memory, or on a stack.
+/// Returns the operation, if it is emulated with these operands: one is in memory or on a stack.
 pub(super) fn of(instruction: &Instruction) -> Option<Operation> {
     let memory = (0..instruction.op_count()).any(|operand| is_memory(instruction.op_kind(operand)));
     if !memory {
@@ -22,7 +22,7 @@ pub(super) fn of(instruction: &Instruction) -> Option<Operation> {
 
 fn vectors(instruction: &Instruction) -> Option<Operation> {
     let store = is_memory(instruction.op0_kind());
-    // Other instructions of MMX registers are not moves.
+    // Other MMX instructions are not moves.
     let is_mmx_move = || matches!(instruction.mnemonic(), Mnemonic::Movd | Mnemonic::Movq | Mnemonic::Movntq);
     match vector::of(instruction)? {
         Source::Mmx(_) => is_mmx_move().then_some(if store { Operation::MmxStore } else { Operation::MmxLoad }),
@@ -30,7 +30,7 @@ fn vectors(instruction: &Instruction) -> Option<Operation> {
     }
 }
 
-/// Its operand is on a stack alone: see [`on_a_stack`].
+/// Whether the only memory operand is on the stack: see [`on_a_stack`].
 pub(super) const fn is_on_a_stack(operation: Operation) -> bool {
     matches!(
         operation,
@@ -103,7 +103,7 @@ fn moves(instruction: &Instruction) -> Option<Operation> {
         Mnemonic::Jmp => Operation::Jump,
         Mnemonic::Call if is_far(instruction) => Operation::CallFar,
         Mnemonic::Call => Operation::CallMemory,
-        // Their codes are in the order of opcodes; of CMOVcc there are three widths.
+        // Codes are in opcode order, with three widths of each CMOVcc.
         _ if within(code, Code::Seto_rm8, Code::Setg_rm8) => Operation::StoreCondition(Condition((code - Code::Seto_rm8 as u32) as u8)),
         _ if within(code, Code::Cmovo_r16_rm16, Code::Cmovg_r64_rm64) => {
             Operation::LoadIf(Condition(((code - Code::Cmovo_r16_rm16 as u32) / 3) as u8))
@@ -176,7 +176,7 @@ fn strings(instruction: &Instruction) -> Option<Operation> {
     Some(match instruction.mnemonic() {
         Mnemonic::Stosb | Mnemonic::Stosw | Mnemonic::Stosd | Mnemonic::Stosq => Operation::StoreString,
         Mnemonic::Lodsb | Mnemonic::Lodsw | Mnemonic::Lodsd | Mnemonic::Lodsq => Operation::LoadString,
-        // MOVSD and CMPSD are SSE instructions, too.
+        // MOVSD and CMPSD are also SSE mnemonics.
         Mnemonic::Movsb | Mnemonic::Movsw | Mnemonic::Movsq => Operation::MoveString,
         Mnemonic::Movsd if instruction.code() == Code::Movsd_m32_m32 => Operation::MoveString,
         Mnemonic::Scasb | Mnemonic::Scasw | Mnemonic::Scasd | Mnemonic::Scasq => Operation::ScanString,

@@ -1,9 +1,9 @@
-//! Which instructions reach for memory.
+//! Classification of instructions that access memory.
 
 use super::segment;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
-/// Whether the instruction may read or write memory beside its own bytes: an operand, a stack, a table of the system's.
+/// Whether the instruction may access memory other than its own bytes: an operand, a stack, a system table.
 pub(super) fn reaches(instruction: &Instruction) -> bool {
     let apart = |kind| {
         use OpKind::{
@@ -17,7 +17,7 @@ pub(super) fn reaches(instruction: &Instruction) -> bool {
     if (0..instruction.op_count()).all(|operand| apart(instruction.op_kind(operand))) {
         return by_implication(instruction);
     }
-    // These only make an address, or give a hint.
+    // These only compute an address or give a hint.
     !matches!(
         instruction.mnemonic(),
         Mnemonic::Lea
@@ -31,7 +31,7 @@ pub(super) fn reaches(instruction: &Instruction) -> bool {
     )
 }
 
-/// The same where no operand says so.
+/// Whether the instruction accesses memory without an explicit operand.
 fn by_implication(instruction: &Instruction) -> bool {
     use Mnemonic::{
         Call, Enter, Iret, Iretd, Iretq, Leave, Pop, Popa, Popad, Popf, Popfd, Popfq, Push, Pusha, Pushad, Pushf, Pushfd, Pushfq,
@@ -41,9 +41,9 @@ fn by_implication(instruction: &Instruction) -> bool {
         Push | Pop | Pusha | Pushad | Popa | Popad | Pushf | Pushfd | Pushfq | Popf | Popfd | Popfq => true,
         Call | Ret | Retf | Enter | Leave | Int | Int1 | Int3 | Into | Iret | Iretd | Iretq => true,
         Lar | Lsl | Verr | Verw | Lldt | Ltr => true,
-        // The TSS says who may use a port.
+        // The I/O permission bitmap in the TSS.
         In | Out => true,
-        // A descriptor, or the pointers of PAE paging.
+        // Loads of a descriptor, or of the PDPTEs of PAE paging.
         Mov => {
             let register = instruction.op0_register();
             segment(register).is_some() || (Register::CR0 as usize..=Register::CR15 as usize).contains(&(register as usize))

@@ -1,9 +1,9 @@
-//! Moves of vector and MMX registers.
+//! Decoding of vector and MMX moves.
 
 use crate::decoded::{Part, Source, Vector};
 use iced_x86::{Instruction, Mnemonic, Register};
 
-/// The register of a vector or MMX move, and what of it is moved.
+/// Returns the register of a vector or MMX move, and the part that it transfers.
 pub(super) fn of(instruction: &Instruction) -> Option<Source> {
     let is_load = matches!(instruction.op0_kind(), iced_x86::OpKind::Register);
     let register = if is_load { instruction.op0_register() } else { instruction.op_register(instruction.op_count() - 1) };
@@ -26,7 +26,7 @@ pub(super) fn of(instruction: &Instruction) -> Option<Source> {
         Mnemonic::Vmovhps | Mnemonic::Vmovhpd => (Part::HighHalf, false, true),
         _ => return None,
     };
-    // With a VEX prefix the other half is another register's.
+    // VEX forms take the other half from a separate register.
     let other = if vex && is_load && instruction.op_count() == 3 {
         within(instruction.op1_register(), Register::XMM0, Register::XMM15)?
     } else {
@@ -35,7 +35,7 @@ pub(super) fn of(instruction: &Instruction) -> Option<Source> {
     Some(Source::Vector(Vector { register: number, other, part, vex, aligned }))
 }
 
-/// Bytes of a vector's operand in memory, where the part alone says it.
+/// Returns the size of a vector's memory operand in bytes, if the part determines it.
 pub(super) const fn size(source: Source) -> Option<u64> {
     match source {
         Source::Vector(Vector { part: Part::Wide, .. }) => Some(32),
@@ -45,7 +45,7 @@ pub(super) const fn size(source: Source) -> Option<u64> {
     }
 }
 
-/// A vector register's number, and how wide it is.
+/// Returns a vector register's number and width.
 pub(super) fn number_of_vector(register: Register) -> Option<(u8, Part)> {
     let wide = within(register, Register::YMM0, Register::YMM15).map(|number| (number, Part::Wide));
     wide.or_else(|| Some((within(register, Register::XMM0, Register::XMM15)?, Part::Whole)))

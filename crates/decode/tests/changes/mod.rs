@@ -1,4 +1,4 @@
-//! What a guest does to its code and tables, and both schemes of the cache against decoding anew while it does.
+//! Random changes of a guest's code and tables, during which both cache schemes are compared with uncached decoding.
 
 use super::guest::{CODE, DIRECTORY, Guest, PAGE, ROOT_32, ROOTS, TABLE_32, TABLES};
 use stile_decode::cache::{Protect, Verify};
@@ -7,7 +7,7 @@ use stile_walk::{Features, Paging, Registers};
 
 pub const FEATURES: Features = Features { physical_bits: 39, page_1g: true, pse36: true };
 
-/// Bytes that are instructions, of many lengths; some mean other things in other code sizes.
+/// Instructions of many lengths; some decode differently in other code sizes.
 pub const INSTRUCTIONS: [&[u8]; 18] = [
     &[0x8b, 0x07],
     &[0x89, 0x07],
@@ -30,7 +30,7 @@ pub const INSTRUCTIONS: [&[u8]; 18] = [
     &[0x8e, 0x1f],
 ];
 
-/// One thing that the guest does, or a look for an instruction.
+/// A guest action, or a lookup.
 #[derive(Clone, Debug)]
 pub enum Op {
     Code { page: u64, offset: u64, instruction: usize },
@@ -65,7 +65,7 @@ pub fn mode(mode: usize) -> (Registers, CodeSize) {
     }
 }
 
-/// Does it all. Panics where a cache finds something else than decoding anew does.
+/// Performs the operations. Panics if a cache disagrees with uncached decoding.
 pub fn compare(ops: impl IntoIterator<Item = Op>) {
     let mut guest = Guest::new();
     let (mut verify, mut protect) = (Verify::new(), Protect::new());
@@ -92,7 +92,7 @@ pub fn compare(ops: impl IntoIterator<Item = Op>) {
                 let context = Context::new(Paging::new(&registers, FEATURES), user, size);
                 let base = if registers.cr0 == 0 { CODE * PAGE } else { 0 };
                 let code = Code { memory: &guest.memory, context: &context, linear: base + page * PAGE + offset };
-                // Twice: once that may be a miss, once that may be a hit.
+                // Twice: the first lookup may miss, the second may hit.
                 for _ in 0..2 {
                     let expected = code.decode();
                     assert_eq!(verify.find(&code).copied(), expected, "verify");

@@ -1,16 +1,16 @@
-//! Guest memory with tables and code in it, some pages of which may be protected.
+//! Simulated guest memory with page tables and code; pages can be write-protected.
 
 use std::collections::BTreeSet;
 use stile_decode::cache::{Protect, Protector};
 use stile_walk::model::Memory;
 
 pub const PAGE: u64 = 4096;
-/// Pages that there are.
+/// Number of pages.
 pub const PAGES: u64 = 16;
 /// The first page of code.
 pub const CODE: u64 = 8;
 
-/// Pages that the guest can't write unseen.
+/// Write-protected pages.
 #[derive(Default)]
 pub struct Protected(pub BTreeSet<u64>);
 
@@ -27,7 +27,7 @@ pub struct Guest {
     pub protected: Protected,
 }
 
-/// Where the tables are: two roots of four levels that share the lower ones, and one of 32-bit paging.
+/// The tables: two 4-level roots that share lower tables, and one root of 32-bit paging.
 pub const ROOTS: [u64; 2] = [0, 1];
 pub const DIRECTORY: u64 = 3;
 pub const TABLES: [u64; 2] = [4, 5];
@@ -37,7 +37,7 @@ pub const TABLE_32: u64 = 7;
 const OPEN: u64 = 0x67;
 
 impl Guest {
-    /// Linear pages 0 to 7 are the pages of code, in every mode.
+    /// Linear pages 0 to 7 map the code pages in every mode.
     pub fn new() -> Self {
         let guest = Self { memory: Memory::new((PAGES * PAGE) as usize), protected: Protected::default() };
         for root in ROOTS {
@@ -55,7 +55,7 @@ impl Guest {
         guest
     }
 
-    /// The guest, or a device, writes memory. What is protected is let go of first, as the hypervisor would.
+    /// Writes memory as the guest or a device. Releases protection first, as the hypervisor would.
     pub fn write(&mut self, address: u64, bytes: &[u8], cache: &mut Protect) {
         let bytes = &bytes[..bytes.len().min((PAGES * PAGE - address) as usize)];
         for page in [address, address + bytes.len() as u64 - 1].map(|address| address / PAGE * PAGE) {

@@ -1,18 +1,17 @@
-//! The processor itself, as the judge: runs one instruction with given registers, flags and memory.
+//! Runs one instruction on the host's processor with given registers, flags and memory.
 //!
-//! A region of memory below 4 GiB, so that 32-bit addresses reach it, holds a page of code, a page with the registers
-//! before and after, and the memory that instructions may touch. The code is a frame around the instruction: save what
-//! the caller needs, load all registers, run, store all registers, restore. It reaches the registers' page relative to
-//! RIP, so none of them is needed for that.
+//! A region below 4 GiB, in reach of 32-bit addresses, holds a page of code, a page with the registers before and after, and an arena for
+//! memory operands. The code wraps the instruction: save callee-saved state, load all registers, run, store all registers, restore. It
+//! addresses the registers' page relative to RIP, so that no register is reserved.
 
 use std::ptr;
 
 pub const PAGE: usize = 4096;
-/// Pages that the instruction may touch.
+/// Pages of the arena.
 const ARENA_PAGES: usize = 2;
 pub const ARENA: usize = ARENA_PAGES * PAGE;
 
-/// General registers in the order of their encoding, RFLAGS, and the registers of AVX, if there are such, and of MMX.
+/// General registers in the order of their encoding, RFLAGS, AVX registers if available, and MMX registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Registers {
     pub general: [u64; 16],
@@ -32,7 +31,7 @@ const BEFORE: usize = 0;
 const AFTER: usize = 256;
 const FLAGS: usize = 128;
 const HOST_STACK: usize = 512;
-/// A stack for moving flags from and to their register.
+/// A stack for PUSHF and POPF.
 const SCRATCH_STACK: usize = 1024;
 /// Before and after.
 const VECTORS: [usize; 2] = [1024, 1536];
@@ -54,18 +53,18 @@ impl Processor {
         Self { region: region.cast() }
     }
 
-    /// Where the arena begins.
+    /// Address of the arena.
     pub fn arena(&self) -> u64 {
         self.region as u64 + 2 * PAGE as u64
     }
 
-    /// The address that the instruction itself gets when it is run, which depends on nothing.
+    /// The fixed address at which the instruction runs.
     pub fn rip(&mut self) -> u64 {
         self.region as u64 + frame(&[]).1 as u64
     }
 
-    /// Runs `instruction`, which must be one that neither faults, jumps nor reaches memory outside of the arena, with these
-    /// registers, and this memory in the arena; returns the registers. `memory` is then as the instruction left it.
+    /// Runs `instruction` with these registers and this memory in the arena; returns the registers, and the arena in `memory`. The
+    /// instruction must not fault, jump, or access memory outside of the arena.
     pub fn run(&mut self, instruction: &[u8], before: &Registers, memory: &mut [u8; ARENA]) -> Registers {
         let (code, _) = frame(instruction);
         assert!(code.len() <= PAGE);
@@ -75,9 +74,9 @@ impl Processor {
         let bytes = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
         let (vectors, mmx) = (bytes(before.vectors.as_flattened()), bytes(&before.mmx));
         let (mut vectors_after, mut mmx_after) = ([0; 512], [0; 64]);
-        // SAFETY: the region is ours alone (`&mut self`), SIZE bytes long, and all copies stay within their part of it.
-        // Code is written while its page is not executable and run while it is not writable. The frame keeps all that
-        // the calling convention asks for; the instruction does what this function's contract says.
+        // SAFETY: `&mut self` owns the region of SIZE bytes, and all copies stay within their part of it. Code is written while its page is
+        // not executable, and run while it is not writable. The wrapper preserves all state that the calling convention requires; the
+        // instruction obeys this function's contract.
         unsafe {
             self.region.copy_from(code.as_ptr(), code.len());
             self.region.add(PAGE + BEFORE).copy_from(registers.as_ptr(), registers.len());
@@ -102,9 +101,9 @@ impl Processor {
         }
     }
 
-    /// Sets the rights to the page of code.
+    /// Sets the access rights of the code page.
     fn protect(&self, rights: i32) {
-        // SAFETY: the page is part of our mapping, and nothing refers to it now.
+        // SAFETY: the page is part of our mapping, and no reference to it exists.
         let result = unsafe { libc::mprotect(self.region.cast(), PAGE, rights) };
         assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
     }
@@ -112,12 +111,12 @@ impl Processor {
 
 impl Drop for Processor {
     fn drop(&mut self) {
-        // SAFETY: the mapping that `new` made, to which nothing refers any more.
+        // SAFETY: the mapping that `new` created; no reference to it exists.
         unsafe { libc::munmap(self.region.cast(), SIZE) };
     }
 }
 
-/// The frame around `instruction`, and the instruction's offset in it.
+/// Returns the wrapper with `instruction`, and the instruction's offset in it.
 fn frame(instruction: &[u8]) -> (Vec<u8>, usize) {
     // push rbx, rbp, r12 to r15, flags
     let mut code = vec![0x53, 0x55, 0x41, 0x54, 0x41, 0x55, 0x41, 0x56, 0x41, 0x57, 0x9c];
@@ -166,7 +165,7 @@ fn reach(code: &mut Vec<u8>, opcode: u8, register: u8, slot: usize) {
     reach_plain(code, opcode, register & 7, slot);
 }
 
-/// VMOVDQU of a YMM register, if there are such, or MOVDQU of an XMM register; 6f loads, 7f stores.
+/// VMOVDQU of a YMM register if available, otherwise MOVDQU of an XMM register; 6f loads, 7f stores.
 fn vector(code: &mut Vec<u8>, opcode: u8, register: u8, slots: usize) {
     if has_avx() {
         code.extend([0xc5, if register < 8 { 0xfe } else { 0x7e }]);
