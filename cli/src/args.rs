@@ -38,6 +38,10 @@ pub enum Command {
     Test(TestArgs),
     /// Measure what operations cost under Stile, and under its peers on the same emulated machine.
     Bench(BenchArgs),
+    /// Print the script with which a shell completes this command, for example `stile completions bash`.
+    Completions(CompletionsArgs),
+    /// Write manual pages for this command and its subcommands into a directory.
+    Man(ManArgs),
 }
 
 /// Which machine: a file, or one VM by flags, or a file with one VM and flags that change it.
@@ -242,6 +246,22 @@ pub struct BenchArgs {
     /// How often each operation runs; those that wait run less often.
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(64..=1_000_000))]
     pub iterations: u32,
+}
+
+/// `stile completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell.
+    #[arg(value_name = "SHELL")]
+    pub shell: clap_complete::Shell,
+}
+
+/// `stile man`.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// Where to write the pages; it is created if it doesn't exist.
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -13,6 +13,7 @@ pub mod doctor;
 pub mod emulator;
 pub mod exit;
 pub mod fetch;
+pub mod generate;
 pub mod hints;
 pub mod hypervisor;
 pub mod image;

@@ -47,6 +47,8 @@ fn stile() -> Result<u8> {
         Command::Doctor => stile::doctor::doctor(),
         Command::Test(args) => stile::suite::test(args),
         Command::Bench(args) => stile::bench::bench(args),
+        Command::Completions(args) => stile::generate::completions(args.shell),
+        Command::Man(args) => stile::generate::man(&args.directory),
     }
 }
 

@@ -31,6 +31,16 @@ pub fn line(text: impl Display) -> Result<(), Unwritable> {
     Ok(out.flush()?)
 }
 
+/// Writes bytes to standard output as they are.
+///
+/// # Errors
+/// They can't be written.
+pub fn text(bytes: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(bytes)?;
+    out.flush()
+}
+
 /// Writes a line to standard error, if that is possible: nobody could be told otherwise.
 pub fn note(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{text}");
