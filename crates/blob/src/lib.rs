@@ -20,6 +20,7 @@ extern crate alloc;
 extern crate std;
 
 mod config;
+mod contents;
 mod error;
 mod header;
 mod symbols;
@@ -34,6 +35,7 @@ pub use config::{
     Ablation, ApicVirtualization, DecodeCache, Load, MAX_LOADS, MAX_NAME_LEN, Machine, Mitigations, Mode, Nested, OnReset, Techniques, Vm,
     cpus_of,
 };
+pub use contents::{Run, Source};
 pub use error::{Error, Rule};
 pub use header::{HEADER_LEN, Header, MAGIC, VERSION};
 pub use symbols::Symbols;

@@ -2,6 +2,7 @@
 //! a TLB or memory; what it needs of them it asks of its caller through two small traits.
 //!
 //! * [`frames`]: which physical memory is free, and who gets it.
+//! * [`first_touch`]: which of a guest's memory has its contents yet.
 //! * [`table`]: translation tables of Arm and Intel: second stage, and the hypervisor's own.
 //! * [`registers`]: the values of the registers that control those tables.
 //! * [`vmid`]: which VMID a VM uses, on however many CPUs at once.
@@ -16,6 +17,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod first_touch;
 pub mod frames;
 pub mod registers;
 pub mod table;

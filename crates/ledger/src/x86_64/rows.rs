@@ -69,6 +69,8 @@ named_rows! {
     MEMORY MEMORY_NAMES = Some(WRITTEN_MSR);
     /// A write to a page on which decoded instructions depend.
     MMIO_PROTECTED = "RAM of cached code write",
+    /// The first access to a block of RAM.
+    MMIO_FIRST_TOUCH = "RAM first touched",
 }
 
 /// Devices in memory.

@@ -19,6 +19,15 @@ impl<F: Format> PageTable<F> {
         self.change(memory, tlb, span, Change::Unmap)
     }
 
+    /// Unmaps a range as [`unmap`](Self::unmap) does, and keeps the tables: the same range can be mapped again without memory for them.
+    ///
+    /// # Errors
+    /// As [`unmap`](Self::unmap).
+    pub fn vacate<M: TableMemory, T: Maintenance>(&mut self, memory: &mut M, tlb: &mut T, address: u64, size: u64) -> Result<u64, Error> {
+        let span = self.input(address, size)?;
+        self.change(memory, tlb, span, Change::Vacate)
+    }
+
     /// Gives everything that is mapped in a range other permissions. What isn't mapped in it stays so.
     ///
     /// A block of which only a part changes is replaced by a table. Where the range covers all of
@@ -91,6 +100,8 @@ impl<F: Format> PageTable<F> {
 #[derive(Clone, Copy)]
 enum Change<P> {
     Unmap,
+    /// Unmap, and keep empty tables.
+    Vacate,
     Protect(P),
 }
 
@@ -138,7 +149,7 @@ impl<'a, F: Format, M: TableMemory, T: Maintenance> Changer<'a, F, M, T> {
     /// What becomes of a leaf that is changed as a whole: another descriptor, or 0.
     fn changed(&self, descriptor: u64) -> u64 {
         match self.change {
-            Change::Unmap => 0,
+            Change::Unmap | Change::Vacate => 0,
             Change::Protect(permissions) => self.format.with_permissions(descriptor, permissions),
         }
     }
@@ -221,7 +232,7 @@ impl<'a, F: Format, M: TableMemory, T: Maintenance> Changer<'a, F, M, T> {
                     return piece.covered.len();
                 }
             }
-            Change::Unmap | Change::Protect(_) => {}
+            Change::Unmap | Change::Vacate | Change::Protect(_) => {}
         }
         let mapped = pieces(below, piece.entry.start, piece.covered).map(|part| self.apply(next, below, &part)).sum();
         if mapped != 0 && matches!(self.change, Change::Unmap) && self.is_empty(next, below) {

@@ -28,6 +28,25 @@ impl<F: Format> PageTable<F> {
     /// # Errors
     /// Any of [`Error`]; nothing is mapped then.
     pub fn map<M: TableMemory>(&mut self, memory: &mut M, mapping: Mapping<F::Permissions>) -> Result<(), Error> {
+        self.fill(memory, mapping, self.format.largest(), true)
+    }
+
+    /// Makes the tables that mapping the range by blocks of 2 MiB and pages takes, and maps nothing. The parts of the range can be mapped
+    /// later without memory for tables, in any order, each a whole number of blocks where blocks fit.
+    ///
+    /// # Errors
+    /// Any of [`Error`]; nothing was changed then.
+    pub fn reserve<M: TableMemory>(&mut self, memory: &mut M, mapping: Mapping<F::Permissions>) -> Result<(), Error> {
+        self.fill(memory, mapping, self.format.largest().max(Level::L2), false)
+    }
+
+    fn fill<M: TableMemory>(
+        &mut self,
+        memory: &mut M,
+        mapping: Mapping<F::Permissions>,
+        largest: Level,
+        leaves: bool,
+    ) -> Result<(), Error> {
         let span = self.input(mapping.address, mapping.size)?;
         self.check_output(mapping.output, mapping.size)?;
         if !self.format.supports(mapping.attributes.permissions) {
@@ -37,7 +56,8 @@ impl<F: Format> PageTable<F> {
             // Wraps around where the output lies below the input, and back where it is used.
             offset: mapping.output.wrapping_sub(mapping.address),
             attributes: self.format.encode(mapping.attributes),
-            largest: self.format.largest(),
+            largest,
+            leaves,
         };
         let start = self.geometry.start();
         let count = fill.tables_needed::<F::Layout, M>(memory, Some(self.root), start, 0, span)?;
@@ -67,6 +87,8 @@ struct Fill {
     attributes: u64,
     /// Level of the largest blocks.
     largest: Level,
+    /// Whether leaves are written; if not, only the tables above them.
+    leaves: bool,
 }
 
 impl Fill {
@@ -130,7 +152,8 @@ impl Fill {
         for piece in pieces(level, base, span) {
             let entry = L::entry(level, read(memory, table, piece.index));
             match (entry, self.leaf::<L>(level, &piece), level.next()) {
-                (Entry::Invalid, Some(leaf), _) => memory.write(table, piece.index, leaf),
+                (Entry::Invalid, Some(leaf), _) if self.leaves => memory.write(table, piece.index, leaf),
+                (Entry::Invalid, Some(_), _) => {}
                 (Entry::Invalid, None, Some(below)) => {
                     let next = spare.take(memory);
                     self.write::<L, M>(memory, spare, next, below, piece.entry.start, piece.covered);

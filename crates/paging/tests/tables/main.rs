@@ -263,6 +263,43 @@ proptest! {
         run(Ia32e { largest: Level::L1 }, IA32E, geometry, operations, &probes);
     }
 
+    /// A reserved range is mapped, vacated and mapped again in parts, without memory for tables.
+    #[test]
+    fn reserved_ranges(
+        first in 0..600u64,
+        blocks in prop_oneof![1..6u64, 500..700u64],
+        steps in proptest::collection::vec((0..700u64, any::<bool>()), 1..30),
+    ) {
+        let geometry = Geometry::stage2(39, PaRange::Bits40).unwrap();
+        let machine = Machine::new(&geometry, VMSA);
+        let (mut memory, mut tlb) = machine.parts();
+        let mut table = PageTable::new(Stage2::default(), geometry, machine.root()).unwrap();
+        let mut reference = Reference::new();
+        let attributes = Attributes { memory: MemoryType::Normal, permissions: Stage2Permissions::ALL };
+        let address = GIB + first * MIB_2;
+        // The few blocks are mapped by pages.
+        let output = address + if blocks < 6 { KIB_4 } else { MIB_2 };
+        let whole = Mapping { address, output, size: blocks * MIB_2, attributes };
+        table.reserve(&mut memory, whole).unwrap();
+        machine.check();
+        let tables = machine.tables();
+        machine.0.borrow_mut().budget = 0;
+        for (block, maps) in steps {
+            let offset = block % blocks * MIB_2;
+            let mapping = Mapping { address: address + offset, output: output + offset, size: MIB_2, attributes };
+            if !maps {
+                let vacated = table.vacate(&mut memory, &mut tlb, mapping.address, MIB_2).unwrap();
+                prop_assert_eq!(vacated, reference.unmap(mapping.address, mapping.address + MIB_2));
+            } else if reference.first_mapped(mapping.address, mapping.address + MIB_2).is_none() {
+                table.map(&mut memory, mapping).unwrap();
+                reference.map(mapping.address, mapping.output, MIB_2, attributes);
+            }
+            machine.check();
+            compare(&table, &machine, &reference, &memory, &[mapping.address]);
+        }
+        prop_assert_eq!(machine.tables(), tables);
+    }
+
     /// Whatever the numbers, an error changes nothing, and nothing panics.
     #[test]
     fn hostile_ranges(address: u64, output: u64, size: u64, aligned: bool, bits in 12..64u32) {
