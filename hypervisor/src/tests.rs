@@ -38,6 +38,7 @@ struct Idle;
 
 /// An idle CPU wakes for an interrupt, or it is another one's turn.
 fn wait() {
+    arch::timer::pass(random(10_000_000));
     if random(4) == 0 {
         std::panic::panic_any(Idle);
     }
@@ -83,6 +84,29 @@ fn blob() -> &'static [u8] {
     }
 }
 
+/// The guest touches its memory: it finds its files as they were loaded in this life, and the rest as it left it in all of its lives.
+fn use_memory(vm: &vm::Vm) {
+    static LIVES: [AtomicU64; VCPUS.len()] = [const { AtomicU64::new(0) }; VCPUS.len()];
+    static TOUCHES: [AtomicU64; VCPUS.len()] = [const { AtomicU64::new(0) }; VCPUS.len()];
+    let at = |gpa| {
+        vm.fill(gpa);
+        assert!(vm.is_full(gpa));
+        let start = *vm.arch.mapped.lock().unwrap().get(&RAM_BASE).expect("a block that is full is mapped");
+        arch::physical(start + (gpa - RAM_BASE)).cast::<[u8; 8]>()
+    };
+    let (file, rest) = (at(RAM_BASE), at(RAM_BASE + 4096));
+    let life = vm.arch.lives.load(Ordering::Relaxed);
+    let expected = if LIVES[vm.number].swap(life, Ordering::Relaxed) == life { b"written\0" } else { b"a guest\0" };
+    let touches = TOUCHES[vm.number].fetch_add(1, Ordering::Relaxed);
+    // SAFETY: it is the VM's memory, which only this thread uses.
+    unsafe {
+        assert_eq!(&file.read(), expected);
+        assert_eq!(rest.read(), touches.to_le_bytes());
+        file.write(*b"written\0");
+        rest.write((touches + 1).to_le_bytes());
+    }
+}
+
 /// One exit of the vCPU that runs on `cpu`, of a kind that chance chooses.
 fn exit(cpu: &mut Cpu) {
     let vcpu = cpu.vcpu();
@@ -92,6 +116,7 @@ fn exit(cpu: &mut Cpu) {
     assert_eq!(cpu.register & 0xff, RAM_BASE & 0xff, "a register of nobody's");
     cpu.register += 0x100;
     arch::timer::pass(random(50_000));
+    use_memory(vcpu.vm());
     cpu.exit();
     let on = vcpu.vm().vcpus.iter().filter(|vcpu| vcpu.arch.loaded.lock().unwrap().is_some()).count();
     cpu.leave = match random(40) {

@@ -1,6 +1,7 @@
 //! The scenarios with bare-metal test guests (the folder `guests`): each prints `PASS` and `FAIL` lines, and ends with its status.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -124,7 +125,7 @@ fn mitigated(programs: &Programs) -> Result<Vec<Scenario>> {
 
 /// VMs that do what they must not, of one architecture as of the other.
 fn neighbours(programs: &Programs) -> Result<Vec<Scenario>> {
-    let mut scenarios = vec![crash(programs)?, panic_report(programs)?];
+    let mut scenarios = vec![crash(programs)?, panic_report(programs)?, resetting_neighbour(programs)?];
     // An emulated PC has no four CPUs to lose time with.
     let (vcpus, append) = if programs.arch == Arch::X86_64 { (2, "last=debug") } else { (4, "stile") };
     for cpus in [1, 2] {
@@ -314,6 +315,26 @@ fn interrupt_floods(programs: &Programs) -> Result<Scenario> {
     };
     let config = config.into_iter().collect::<Result<String>>()?;
     Ok(Scenario { config: Some(config), expect, ..Scenario::new("isolation/interrupt-floods", "") })
+}
+
+/// One VM resets for ever, and has much to load each time: the other one, on the same CPU, gets its half by the count of instructions.
+fn resetting_neighbour(programs: &Programs) -> Result<Scenario> {
+    const PADDING: u64 = 40 << 20;
+    let initrd = cargo::repository().join("target/padding");
+    fs::File::create(&initrd)?.set_len(PADDING)?;
+    let icount = if programs.arch == Arch::Aarch64 { "--icount" } else { "" };
+    let config = format!(
+        "[machine]\narch = \"{}\"\ncpus = 1\n\n\
+         [[vm]]\nname = \"resets\"\nkernel = \"{}\"\ninitrd = \"{}\"\nmemory = \"64M\"\n\n\
+         [[vm]]\nname = \"share\"\nkernel = \"{}\"\nappend = \"least=45\"\nmemory = \"64M\"\n",
+        programs.arch.name(),
+        programs.path("resets")?,
+        initrd.display(),
+        programs.path("share")?,
+    );
+    let output = vec!["share  | PASS share".into()];
+    let expect = Expect { status: exit::LEFT, output, absent: vec!["FAIL "], signal: Some(Signal::INT), ..Expect::default() };
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new(programs.scenario("share/beside-resets"), icount) })
 }
 
 /// The operator has Stile panic while a vCPU runs: it says where, and the run ends with its status.

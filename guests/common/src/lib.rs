@@ -6,3 +6,4 @@ pub mod canary;
 pub mod fail;
 pub mod phases;
 pub mod random;
+pub mod share;

@@ -7,6 +7,7 @@ use stile_sched::lock::{TicketGuard, TicketLock};
 use stile_sched::{CpuId, Loading, Scheduler, State, Switch, VcpuId};
 
 mod block;
+mod errand;
 mod outcome;
 mod sleepers;
 #[cfg(target_os = "none")]
@@ -95,7 +96,7 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
         Leave::Off => schedule.scheduler.off(me, now),
         // Whatever called, a slice that is over is over.
         Leave::Attention | Leave::Timer => {
-            let due = cpu.slice_end.is_some_and(|end| now >= end);
+            let due = slice_is_over(cpu, now);
             wake_sleepers(&mut schedule, me, now);
             if due { schedule.scheduler.slice_end(me, now) } else { schedule.scheduler.pick_next(me, now) }
         }
@@ -114,6 +115,12 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
         power::settle(vcpu.vm());
     }
     run(cpu, runs);
+}
+
+/// Whether the slice of the vCPU that runs has ended.
+#[inline(always)]
+fn slice_is_over(cpu: &Cpu, now: u64) -> bool {
+    cpu.slice_end.is_some_and(|end| now >= end)
 }
 
 /// If the vCPU whose registers this CPU holds is off now, lets go of them while the schedule is locked: who restarts its VM waits for the
@@ -220,20 +227,41 @@ fn load(cpu: &mut Cpu, which: VcpuId, turns: bool) {
     arch::load(cpu, vcpu, turns);
 }
 
-/// Idles until there is a vCPU to run, if there is none yet, and makes it ready for entry.
-fn run(cpu: &mut Cpu, mut runs: bool) {
+/// Makes a vCPU ready for entry: the one that the scheduler chose, if it `runs`, or else the next that comes.
+#[inline(always)]
+fn run(cpu: &mut Cpu, runs: bool) {
+    if !(runs && publish(cpu)) {
+        run_later(cpu, runs);
+    }
+}
+
+/// Publishes that the loaded vCPU runs here. False if it is not to be entered: it has an errand, or waits on.
+#[inline(always)]
+fn publish(cpu: &mut Cpu) -> bool {
+    let vcpu = cpu.vcpu();
+    if vcpu.vm().power.has_errand() {
+        return false;
+    }
+    vcpu.runs_on.store(cpu.index as u32, Ordering::Relaxed);
+    core::sync::atomic::fence(Ordering::SeqCst);
+    // What became pending before the store above has notified nobody.
+    arch::take_interrupts(cpu)
+}
+
+/// No vCPU `runs`, or the one that does is not to be entered yet.
+#[inline(never)]
+fn run_later(cpu: &mut Cpu, mut runs: bool) {
     loop {
-        while !runs {
-            runs = idle(cpu);
-        }
-        let vcpu = cpu.vcpu();
-        vcpu.runs_on.store(cpu.index as u32, Ordering::Relaxed);
-        core::sync::atomic::fence(Ordering::SeqCst);
-        // What became pending before the store above has notified nobody.
-        if arch::take_interrupts(cpu) {
+        runs = if !runs {
+            idle(cpu)
+        } else if cpu.vcpu().vm().power.has_errand() {
+            errand::run(cpu)
+        } else {
+            wait_on(cpu)
+        };
+        if runs && publish(cpu) {
             return;
         }
-        runs = wait_on(cpu);
     }
 }
 

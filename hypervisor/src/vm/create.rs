@@ -1,11 +1,11 @@
 //! Making the VMs of the configuration.
 
-use stile_blob::{Blob, Load};
+use stile_blob::Blob;
 use stile_ledger::Ledger;
 use stile_paging::frames::{MAX_PIECES, Piece};
 use stile_sched::{CpuSet, VcpuId};
 
-use super::{BLOB, Start, VMS, Vcpu, Vm, power};
+use super::{BLOB, Ram, Start, VMS, Vcpu, Vm, power};
 use crate::arch;
 use crate::console::log;
 use crate::cpu::SCHEDULE;
@@ -32,10 +32,6 @@ pub fn create(blob: Blob<'static>) -> Result<(), &'static str> {
             })?;
             pieces.extend_from_slice(&more).map_err(|()| "a VM's memory is in too many pieces")?;
         }
-        for piece in &pieces {
-            // What it held before is nobody's business.
-            arch::zero(arch::physical(piece.pa), piece.size as usize);
-        }
         let arch = arch::Vm::new(usize::from(config.vcpus), &pieces, config.techniques)?;
         let mut vcpus = heapless::Vec::new();
         for index in 0..config.vcpus {
@@ -58,8 +54,7 @@ pub fn create(blob: Blob<'static>) -> Result<(), &'static str> {
             number,
             name: config.name,
             start: Start { pc: config.entry, info: config.info, mode: config.mode },
-            memory: pieces,
-            loads: config.loads.clone(),
+            ram: Ram::new(pieces, config.loads.clone()),
             on_reset: config.on_reset,
             techniques: config.techniques,
             vcpus,
@@ -73,37 +68,4 @@ pub fn create(blob: Blob<'static>) -> Result<(), &'static str> {
         VMS[number].set(vm);
     }
     Ok(())
-}
-
-impl Vm {
-    /// Copies the files of the configuration into the VM's memory. No vCPU of it may be on.
-    pub(super) fn load(&self) {
-        let blob = BLOB.get();
-        for load in &self.loads {
-            if let Some(file) = blob.file(load) {
-                self.load_file(load, file);
-            }
-        }
-    }
-
-    fn load_file(&self, load: &Load, file: &[u8]) {
-        for piece in &self.memory {
-            // The part of [gpa, gpa + mem_len) that lies in this piece.
-            let start = load.gpa.max(piece.gpa);
-            let end = (load.gpa + load.mem_len).min(piece.gpa + piece.size);
-            if start >= end {
-                continue;
-            }
-            let to = arch::physical(piece.pa + (start - piece.gpa));
-            let from = file.get((start - load.gpa) as usize..).unwrap_or(&[]);
-            let length = (end - start) as usize;
-            let copied = from.len().min(length);
-            // SAFETY: the piece is this VM's memory, in the direct map; no vCPU is on, and the blob is elsewhere.
-            unsafe {
-                to.copy_from_nonoverlapping(from.as_ptr(), copied);
-                to.add(copied).write_bytes(0, length - copied);
-            }
-            arch::clean_code(to, length);
-        }
-    }
 }

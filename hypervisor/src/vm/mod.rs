@@ -2,17 +2,18 @@
 
 mod create;
 pub mod power;
+mod ram;
 mod vcpu;
 
-use stile_blob::{Blob, Load, MAX_LOADS, Mode, OnReset, Techniques};
+use stile_blob::{Blob, Mode, OnReset, Techniques};
 use stile_board::{MAX_VCPUS, MAX_VMS};
-use stile_paging::frames::{MAX_PIECES, Piece};
 use stile_sched::VcpuId;
 
 use crate::arch;
 use crate::device::Devices;
 use crate::once::Once;
 pub use create::create;
+use ram::Ram;
 pub use vcpu::Vcpu;
 
 /// A virtual machine.
@@ -23,10 +24,8 @@ pub struct Vm {
     pub name: &'static str,
     /// How its first vCPU starts.
     start: Start,
-    /// Where its memory is.
-    memory: heapless::Vec<Piece, MAX_PIECES>,
-    /// What is loaded into it.
-    loads: heapless::Vec<Load, MAX_LOADS>,
+    /// Its memory, and what is loaded into it.
+    ram: Ram,
     /// What a reset means.
     on_reset: OnReset,
     /// The switches of the exit path.

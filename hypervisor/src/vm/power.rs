@@ -2,8 +2,11 @@
 //!
 //! A VM ends when all its vCPUs are off. Whoever ends it asks the scheduler to stop each of them; the CPU that lets go of the last one
 //! does what follows: a restart, or nothing more.
+//!
+//! Work that grows with a VM's memory is done by the VM's first vCPU: it is started with an errand, which it runs in bounded pieces
+//! ([`run_errand`]), and is scheduled and charged as if it ran the guest.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use stile_blob::OnReset;
 use stile_sched::lock::TicketLock;
@@ -35,7 +38,36 @@ enum State {
     Ending(End),
     /// It is being reset; and how it was asked to end meanwhile.
     Starting(Option<End>),
+    /// All vCPUs were off; the first one now gives back what only a running VM needs.
+    TearingDown(End),
 }
+
+/// What a VM's first vCPU does before it enters the guest.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Errand {
+    None,
+    /// Brings memory into the state after a reset.
+    Restart,
+    /// Gives back what only a running VM needs; the vCPU is off after that.
+    TearDown,
+}
+
+/// What comes after a piece of an errand.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Another piece.
+    More,
+    /// Nothing, until this time.
+    Wait(u64),
+    /// The guest.
+    Enter,
+    /// The vCPU is off.
+    Off,
+}
+
+/// Starts of a VM are at least this far apart, in milliseconds: a reset costs the operator's line and other CPUs more than a reset VM pays.
+const RESTART_INTERVAL_MS: u64 = 10;
 
 /// A VM's power.
 pub struct Power {
@@ -44,17 +76,37 @@ pub struct Power {
     ending: AtomicBool,
     /// It did not end by its own power-off.
     failed: AtomicBool,
+    /// An [`Errand`].
+    errand: AtomicU8,
+    /// When it was started last, in ticks of the counter.
+    started: AtomicU64,
 }
 
 impl Power {
     /// Off.
     pub fn new() -> Power {
-        Power { state: TicketLock::new(State::Off), ending: AtomicBool::new(false), failed: AtomicBool::new(false) }
+        Power {
+            state: TicketLock::new(State::Off),
+            ending: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+            errand: AtomicU8::new(Errand::None as u8),
+            started: AtomicU64::new(0),
+        }
     }
 
     /// Whether [`settle`] has something to do.
     pub fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Acquire)
+    }
+
+    /// Whether the VM's vCPU that is to be entered has an errand first.
+    #[inline(always)]
+    pub fn has_errand(&self) -> bool {
+        self.errand.load(Ordering::Relaxed) != Errand::None as u8
+    }
+
+    fn set_errand(&self, errand: Errand) {
+        self.errand.store(errand as u8, Ordering::Relaxed);
     }
 
     /// Does something that must not happen while the VM ends or starts anew, unless it does. (Not every architecture has such a thing.)
@@ -69,23 +121,54 @@ impl Power {
 
 /// Starts a VM that is off.
 pub fn start(vm: &'static Vm) {
-    vm.load();
     vm.devices.reset();
     vm.arch.reset();
     for vcpu in &vm.vcpus {
         vcpu.arch.reset();
     }
-    let asked = match core::mem::replace(&mut *vm.power.state.lock(), State::On) {
-        State::Starting(asked) => asked,
-        _ => None,
+    let asked = {
+        let mut state = vm.power.state.lock();
+        start_first(vm);
+        match core::mem::replace(&mut *state, State::On) {
+            State::Starting(asked) => asked,
+            _ => None,
+        }
     };
+    if let Some(asked) = asked {
+        end(vm, asked);
+    }
+}
+
+/// Starts the first vCPU, which was reset, with the errand that is set. The state is locked: who ends the VM comes before this, or finds the
+/// vCPU on.
+fn start_first(vm: &'static Vm) {
     if let Some(first) = vm.vcpus.first() {
         first.arch.set_start(&vm.start);
         cpu::start(first);
     }
-    if let Some(asked) = asked {
-        end(vm, asked);
+}
+
+/// Does a piece of the VM's errand, of bounded length: its first vCPU is loaded on this CPU.
+pub fn run_errand(vm: &'static Vm) -> Step {
+    let power = &vm.power;
+    let restarts = power.errand.load(Ordering::Relaxed) == Errand::Restart as u8;
+    if !vm.arch.tear_down() {
+        return Step::More;
     }
+    if !restarts {
+        return Step::Off;
+    }
+    if !vm.drain_files() {
+        return Step::More;
+    }
+    let now = arch::timer::now();
+    let earliest = power.started.load(Ordering::Relaxed) + RESTART_INTERVAL_MS * arch::timer::frequency() / 1000;
+    if now < earliest {
+        return Step::Wait(earliest);
+    }
+    power.started.store(now, Ordering::Relaxed);
+    power.set_errand(Errand::None);
+    Step::Enter
 }
 
 /// Ends a VM. Returns at once; if the caller runs one of its vCPUs, that must be left next.
@@ -114,26 +197,36 @@ pub fn end(vm: &'static Vm, end: End) {
 
 /// If the last vCPU of an ending VM is off, does what comes next.
 pub fn settle(vm: &'static Vm) {
-    let end = {
+    let (end, restarts) = {
         let mut state = vm.power.state.lock();
-        let State::Ending(end) = *state else { return };
+        let (State::Ending(end) | State::TearingDown(end)) = *state else { return };
         if !SCHEDULE.lock().scheduler.all_off(vm.number as u8) {
             return;
         }
         vm.power.ending.store(false, Ordering::Release);
-        let again = end == End::Reset && vm.on_reset == OnReset::Restart;
-        if !again {
-            // The memory that only a running VM needs goes back, before anyone finds the VM off.
-            vm.arch.reset();
+        vm.power.set_errand(Errand::None);
+        let restarts = end == End::Reset && vm.on_reset == OnReset::Restart;
+        if restarts {
+            vm.power.set_errand(Errand::Restart);
+            *state = State::Starting(None);
+        } else if !matches!(*state, State::TearingDown(_)) && !vm.arch.tear_down() {
+            vm.power.set_errand(Errand::TearDown);
+            if let Some(first) = vm.vcpus.first() {
+                first.arch.reset();
+            }
+            start_first(vm);
+            *state = State::TearingDown(end);
+            return;
+        } else {
+            *state = State::Off;
         }
-        *state = if again { State::Starting(None) } else { State::Off };
-        end
+        (end, restarts)
     };
     let number = vm.number as u8;
     match end {
         End::Reset => {
             console::event(&Event::Vm { vm: number, state: VmState::Reset });
-            if vm.on_reset == OnReset::Restart {
+            if restarts {
                 start(vm);
                 return;
             }

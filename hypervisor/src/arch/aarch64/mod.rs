@@ -3,6 +3,7 @@
 mod ablation;
 mod board;
 mod boot;
+mod bulk;
 pub mod cpu;
 mod debug;
 pub mod exit;
@@ -40,6 +41,8 @@ use registers::El1;
 use sysreg::isb;
 
 pub use boot::join;
+use bulk::clean;
+pub use bulk::{COPIED_AT_ONCE, ZEROED_AT_ONCE, copy, zero};
 pub use cpu::Cpu;
 pub use exit::enter;
 pub use firmware::power_off;
@@ -75,6 +78,11 @@ pub fn wait_for_interrupt() {
     isb();
     // SAFETY: what was written before must be seen before the wait; the wait itself changes nothing.
     unsafe { core::arch::asm!("dsb sy", "wfi", options(nostack, preserves_flags)) };
+}
+
+/// Takes an interrupt, if one is pending, while Stile works for a vCPU that is loaded.
+pub fn poll_interrupts(cpu: &mut Cpu) {
+    idle_interrupt(cpu);
 }
 
 /// Sets the traps of WFI and WFE for the vCPU that is loaded.
@@ -174,48 +182,4 @@ pub fn powered_off(vm: &'static crate::vm::Vm, vcpu: usize) {
     let kick = vm.arch.distributor.lock().set_online(vcpu, false);
     drop(power);
     handler::deliver(vm, kick);
-}
-
-/// Cleans `length` bytes to the point of coherency: for who reads them with its caches off.
-pub fn clean(address: u64, length: usize) {
-    each_line(address, length, |line| {
-        // SAFETY: cleaning a line changes no memory.
-        unsafe { core::arch::asm!("dc cvac, {}", in(reg) line, options(nostack, preserves_flags)) };
-    });
-    // SAFETY: a barrier.
-    unsafe { core::arch::asm!("dsb sy", options(nostack, preserves_flags)) };
-}
-
-/// Zeroes memory, for guests that may look at it with their caches off.
-pub fn zero(memory: *mut u8, length: usize) {
-    // DCZID_EL0: DZP says that DC ZVA is not to be used, BS is log2 of its block in words.
-    let dczid = sysreg::read_sysreg!("dczid_el0");
-    let block = 4usize << (dczid & 0xf);
-    if dczid & 1 << 4 == 0 && (memory as usize).is_multiple_of(block) && length.is_multiple_of(block) {
-        for at in (memory as usize..memory as usize + length).step_by(block) {
-            // SAFETY: the caller has this memory for itself.
-            unsafe { core::arch::asm!("dc zva, {}", in(reg) at, options(nostack, preserves_flags)) };
-        }
-    } else {
-        // SAFETY: as above.
-        unsafe { memory.write_bytes(0, length) };
-    }
-    clean(memory as u64, length);
-}
-
-/// Makes bytes that were written visible to a guest that starts with its MMU and caches off, as data and as instructions.
-pub fn clean_code(memory: *mut u8, length: usize) {
-    clean(memory as u64, length);
-    // SAFETY: forgetting instructions is always right.
-    unsafe { core::arch::asm!("ic ialluis", "dsb ish", "isb", options(nostack, preserves_flags)) };
-}
-
-fn each_line(address: u64, length: usize, mut operation: impl FnMut(u64)) {
-    // CTR_EL0.DminLine: log2 of words.
-    let line = 4u64 << (sysreg::read_sysreg!("ctr_el0") >> 16 & 0xf);
-    let mut at = address & !(line - 1);
-    while at < address + length as u64 {
-        operation(at);
-        at += line;
-    }
 }

@@ -11,7 +11,9 @@ use stile_device::psci::PowerTable;
 use stile_nested::forward::Masks;
 use stile_paging::frames::Piece;
 use stile_paging::registers::{PaRange, vtcr_el2, vttbr_el2};
-use stile_paging::table::{Attributes, Geometry, Mapping, MemoryType, PageTable, Stage2, Stage2Permissions, TableMemory};
+use stile_paging::table::{
+    Attributes, Error, Geometry, Invalidation, Maintenance, Mapping, MemoryType, PageTable, Stage2, Stage2Permissions, TableMemory,
+};
 use stile_paging::vmid::{VmidBits, VmidPool, VmidSlot, Vmids};
 use stile_sched::lock::TicketLock;
 use stile_vgic::{Config, Distributor, Mail, Redistributor, Shortcuts};
@@ -33,6 +35,8 @@ pub struct Vm {
     pub id_registers: [u64; 64],
     /// Guest-physical addresses of its memory.
     pub ram: Range<u64>,
+    /// Second stage: what is mapped of its memory. Tables are there for all of it.
+    table: TicketLock<PageTable<Stage2>>,
     root: u64,
     vmid: VmidSlot,
     /// Elsewhere, so that what all VMs have is near.
@@ -117,8 +121,23 @@ pub fn load_table(slot: &VmidSlot, root: u64, cpu: usize) {
     write_sysreg!("vttbr_el2", vttbr_el2(root, vmid));
 }
 
+/// The mapping of a part of a VM's memory.
+fn mapping(part: &Piece) -> Mapping<Stage2Permissions> {
+    let attributes = Attributes { memory: MemoryType::Normal, permissions: Stage2Permissions::ALL };
+    Mapping { address: part.gpa, output: part.pa, size: part.size, attributes }
+}
+
+/// Invalidations are done by [`Vm::complete_unmap`], once for several parts.
+struct Deferred;
+
+impl Maintenance for Deferred {
+    fn invalidate(&mut self, _: Invalidation) {}
+    fn invalidate_all(&mut self) {}
+    fn complete(&mut self) {}
+}
+
 impl Vm {
-    /// A VM whose memory is in `pieces`, mapped before it is touched with the largest blocks that fit.
+    /// A VM whose memory is in `pieces`, of which nothing is mapped yet.
     ///
     /// # Errors
     /// In words, if there is no memory for tables, or the CPU's addresses are too short.
@@ -134,9 +153,8 @@ impl Vm {
             PageTable::new(Stage2 { forced_write_back: false }, geometry, root).map_err(|_| "a second-stage root out of reach")?;
         let mut end = RAM_BASE;
         for piece in pieces {
-            let attributes = Attributes { memory: MemoryType::Normal, permissions: Stage2Permissions::ALL };
             table
-                .map(&mut TableFrames, Mapping { address: piece.gpa, output: piece.pa, size: piece.size, attributes })
+                .reserve(&mut TableFrames, mapping(piece))
                 .map_err(|_| "a VM's memory can't be mapped: too large for this CPU's second stage, or no memory for tables")?;
             end = end.max(piece.gpa + piece.size);
         }
@@ -154,6 +172,7 @@ impl Vm {
             id_registers,
             nested,
             ram: RAM_BASE..end,
+            table: TicketLock::new(table),
             root,
             vmid: VmidSlot::new(),
             glance: Glance::new(&distributor),
@@ -162,11 +181,39 @@ impl Vm {
         })
     }
 
-    /// The state after a reset.
-    pub fn reset(&self) {
+    /// Maps a part of its memory, which has its contents.
+    ///
+    /// # Errors
+    /// If it is mapped already, or was not there when the VM was made.
+    pub fn map_ram(&self, part: &Piece) -> Result<(), Error> {
+        self.table.lock().map(&mut TableFrames, mapping(part))?;
+        dsb_ish();
+        Ok(())
+    }
+
+    /// Unmaps a part of its memory. A vCPU of it is loaded on this CPU, and [`Vm::complete_unmap`] follows.
+    pub fn unmap_ram(&self, gpa: u64, size: u64) {
+        let done = self.table.lock().vacate(&mut TableFrames, &mut Deferred, gpa, size);
+        debug_assert!(done.is_ok(), "whole blocks need no memory to be unmapped");
+    }
+
+    /// Nobody has translations of what was unmapped any more: the current VMID is this VM's.
+    pub fn complete_unmap(&self) {
+        // SAFETY: forgetting translations is always right.
+        unsafe { core::arch::asm!("dsb ishst", "tlbi vmalls12e1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
+    }
+
+    /// Gives back memory that only a running VM needs. All vCPUs are off, or one of them does this. Returns whether that is all; if not, this
+    /// is to be called again.
+    pub fn tear_down(&self) -> bool {
         if let Some(nested) = self.nested {
             nested.shadows.lock().reset(&mut TableFrames);
         }
+        true
+    }
+
+    /// The state after a reset.
+    pub fn reset(&self) {
         let mut distributor = self.distributor.lock();
         distributor.reset();
         self.glance.update_all(&distributor);

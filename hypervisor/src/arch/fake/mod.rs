@@ -2,6 +2,7 @@
 //! up by the tests. With it the rest of Stile runs on the developer's machine.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -77,15 +78,39 @@ pub static KICKED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 /// The architecture's part of a VM.
 pub struct Vm {
     on: AtomicU64,
+    /// How often it was reset.
+    pub lives: AtomicU64,
+    /// Addresses that are mapped, and their memory.
+    pub mapped: Mutex<BTreeMap<u64, u64>>,
 }
 
 impl Vm {
     pub fn new(_vcpus: usize, _pieces: &[Piece], _techniques: Techniques) -> Result<Vm, &'static str> {
-        Ok(Vm { on: AtomicU64::new(0) })
+        Ok(Vm { on: AtomicU64::new(0), lives: AtomicU64::new(0), mapped: Mutex::default() })
     }
 
     pub fn reset(&self) {
         self.on.store(1, Ordering::Relaxed);
+        self.lives.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn map_ram(&self, part: &Piece) -> Result<(), stile_paging::table::Error> {
+        let before = self.mapped.lock().unwrap().insert(part.gpa, part.pa);
+        assert_eq!(before, None, "mapped already");
+        Ok(())
+    }
+
+    pub fn unmap_ram(&self, gpa: u64, _size: u64) {
+        let before = self.mapped.lock().unwrap().remove(&gpa);
+        assert!(before.is_some(), "not mapped");
+    }
+
+    pub fn complete_unmap(&self) {}
+
+    /// Takes several calls, now and then.
+    pub fn tear_down(&self) -> bool {
+        static CALLS: AtomicU64 = AtomicU64::new(0);
+        CALLS.fetch_add(1, Ordering::Relaxed).is_multiple_of(3)
     }
 }
 
@@ -191,6 +216,8 @@ pub fn wait_for_interrupt() {
     NOTHING_TO_DO.get()();
 }
 
+pub fn poll_interrupts(_cpu: &mut Cpu) {}
+
 pub fn idle_interrupt(cpu: &mut Cpu) {
     KICKED.lock().unwrap().retain(|&index| index != cpu.index);
     cpu::was_called(cpu);
@@ -255,9 +282,18 @@ pub fn physical(address: u64) -> *mut u8 {
     (*base + address as usize) as *mut u8
 }
 
-pub fn zero(_memory: *mut u8, _length: usize) {}
+pub const ZEROED_AT_ONCE: u64 = 1 << 20;
+pub const COPIED_AT_ONCE: u64 = 1 << 20;
 
-pub fn clean_code(_memory: *mut u8, _length: usize) {}
+pub unsafe fn zero(memory: *mut u8, length: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { memory.write_bytes(0, length) };
+}
+
+pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { to.copy_from_nonoverlapping(from, length) };
+}
 
 pub fn ram(base: u64, size: u64) -> [std::ops::Range<u64>; 2] {
     [base..base + size, base + size..base + size]

@@ -86,6 +86,13 @@ pub fn wait_for_interrupt() {
     unsafe { core::arch::asm!("sti", "hlt", "cli", options(nostack)) };
 }
 
+/// Takes interrupts that are pending, while Stile works for a vCPU that is loaded.
+pub fn poll_interrupts(cpu: &mut Cpu) {
+    // SAFETY: as above. STI lets none come before the NOP is done.
+    unsafe { core::arch::asm!("sti", "nop", "cli", options(nostack)) };
+    idle_interrupt(cpu);
+}
+
 /// Chooses whether the vCPU that is loaded exits as it waits: in a loop of PAUSE. By HLT it always does, for one that does not exit is woken only by
 /// what the processor itself delivers to the guest.
 pub fn trap_waiting(cpu: &Cpu, on: bool) {
@@ -172,11 +179,25 @@ pub fn powered_off(vm: &'static crate::vm::Vm, vcpu: usize) {
     }
 }
 
+/// Bytes of RAM that one exit zeroes: eight at each step of REP STOSQ.
+pub const ZEROED_AT_ONCE: u64 = 1 << 20;
+/// Bytes of RAM that one exit copies, likewise.
+pub const COPIED_AT_ONCE: u64 = 1 << 20;
+
 /// Zeroes memory.
-pub fn zero(memory: *mut u8, length: usize) {
-    // SAFETY: the caller has this memory for itself.
+///
+/// # Safety
+/// The caller has these bytes of the direct map for itself.
+pub unsafe fn zero(memory: *mut u8, length: usize) {
+    // SAFETY: the caller's promise.
     unsafe { memory.write_bytes(0, length) };
 }
 
-/// Makes bytes that were written visible to a guest that starts: caches are coherent here.
-pub fn clean_code(_memory: *mut u8, _length: usize) {}
+/// Copies a file's bytes, data or code.
+///
+/// # Safety
+/// The caller has `to`, `length` bytes of the direct map, for itself; `from` is readable, and elsewhere.
+pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { to.copy_from_nonoverlapping(from, length) };
+}

@@ -23,12 +23,15 @@ pub struct Protected {
 
 struct State {
     cache: &'static mut Protect,
-    table: PageTable<Ept>,
+    table: Table,
 }
+
+/// The second stage. Its lock is taken inside of the cache's.
+type Table = &'static TicketLock<PageTable<Ept>>;
 
 impl Protected {
     /// An empty cache over a VM's second stage, which `ept` points to.
-    pub fn new(table: PageTable<Ept>, ept: u64) -> Protected {
+    pub fn new(table: Table, ept: u64) -> Protected {
         let cache = memory::allocate::<Protect>().write(const { Protect::new() });
         Protected { state: TicketLock::new(State { cache, table }), invalidations: Invalidations::new(ept) }
     }
@@ -55,7 +58,7 @@ impl Protected {
         cache.forget(page);
         // A right that is given needs no invalidation: a CPU that remembers the old entry comes here once more, and looks anew (the
         // manual, "Invalidating Cached Translation Information": an EPT violation invalidates what it used).
-        let given = table.protect(&mut TableFrames, &mut Quiet, page, PAGE_SIZE, EptPermissions::ALL);
+        let given = table.lock().protect(&mut TableFrames, &mut Deferred, page, PAGE_SIZE, EptPermissions::ALL);
         debug_assert!(given.is_ok(), "a page that was protected has an entry of its own");
     }
 
@@ -88,7 +91,7 @@ impl Protected {
 
 /// Takes the right to write from the guest.
 struct Rights<'a> {
-    table: &'a mut PageTable<Ept>,
+    table: Table,
     memory: Ram,
     invalidations: &'a Invalidations,
 }
@@ -100,7 +103,7 @@ impl Protector for Rights<'_> {
         }
         if is_writable(self.table, page) {
             let permissions = EptPermissions { write: false, execute: true };
-            if self.table.protect(&mut TableFrames, &mut Quiet, page, PAGE_SIZE, permissions).is_err() {
+            if self.table.lock().protect(&mut TableFrames, &mut Deferred, page, PAGE_SIZE, permissions).is_err() {
                 return false;
             }
             self.invalidations.add();
@@ -109,14 +112,14 @@ impl Protector for Rights<'_> {
     }
 }
 
-fn is_writable(table: &PageTable<Ept>, page: u64) -> bool {
-    table.translate(&TableFrames, page).is_ok_and(|found| found.attributes.permissions.write)
+fn is_writable(table: &TicketLock<PageTable<Ept>>, page: u64) -> bool {
+    table.lock().translate(&TableFrames, page).is_ok_and(|found| found.attributes.permissions.write)
 }
 
-/// Invalidations are asked for by [`Invalidations`], once for a change.
-struct Quiet;
+/// Invalidations are asked for elsewhere, once for a change: by [`Invalidations`], or as a VM is reset.
+pub struct Deferred;
 
-impl Maintenance for Quiet {
+impl Maintenance for Deferred {
     fn invalidate(&mut self, _: Invalidation) {}
     fn invalidate_all(&mut self) {}
     fn complete(&mut self) {}

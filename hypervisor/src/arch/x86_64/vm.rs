@@ -9,7 +9,7 @@ use stile_board::{MAX_VCPUS, MAX_VMS};
 use stile_decode::cache::Counts;
 use stile_paging::PAGE_SIZE;
 use stile_paging::frames::{MAX_PIECES, Piece};
-use stile_paging::table::{Attributes, Ept, EptPermissions, Geometry, Mapping, MemoryType, PageTable, TableMemory};
+use stile_paging::table::{Attributes, Ept, EptPermissions, Error, Geometry, Mapping, MemoryType, PageTable, TableMemory};
 use stile_sched::lock::TicketLock;
 
 use super::cpuid::Table;
@@ -17,7 +17,7 @@ use super::decoder::Decoder;
 use super::handler::Kept;
 use super::instructions::msr;
 use super::ports::Ports;
-use super::protected::Protected;
+use super::protected::{Deferred, Protected};
 use super::signals::Signals;
 use super::test_memory::TestMemory;
 use super::virtual_apic::{self, AccessPage};
@@ -33,6 +33,8 @@ pub struct Vm {
     pub cpuid: Table,
     /// Where its memory is.
     memory: heapless::Vec<Piece, MAX_PIECES>,
+    /// Second stage: what is mapped of its memory. Tables are there for all of it.
+    table: &'static TicketLock<PageTable<Ept>>,
     /// What its vCPUs' VMCSs name.
     pub place: Place,
     /// Interrupt lines of devices.
@@ -133,8 +135,14 @@ fn io_bitmaps() -> [u64; 2] {
     [pages, pages + PAGE_SIZE]
 }
 
+/// The mapping of a part of a VM's memory.
+fn mapping(part: &Piece) -> Mapping<EptPermissions> {
+    let attributes = Attributes { memory: MemoryType::Normal, permissions: EptPermissions::ALL };
+    Mapping { address: part.gpa, output: part.pa, size: part.size, attributes }
+}
+
 impl Vm {
-    /// A VM whose memory is in `pieces`, mapped before it is touched with the largest pages that fit.
+    /// A VM whose memory is in `pieces`, of which nothing is mapped yet.
     ///
     /// # Errors
     /// In words, if there is no memory for tables.
@@ -147,10 +155,7 @@ impl Vm {
         let mut table = PageTable::new(Ept { largest: vmx::features().largest_page }, geometry, root)
             .map_err(|_| "a second-stage root out of reach")?;
         for piece in pieces {
-            let attributes = Attributes { memory: MemoryType::Normal, permissions: EptPermissions::ALL };
-            table
-                .map(&mut TableFrames, Mapping { address: piece.gpa, output: piece.pa, size: piece.size, attributes })
-                .map_err(|_| "a VM's memory can't be mapped: no memory for tables")?;
+            table.reserve(&mut TableFrames, mapping(piece)).map_err(|_| "a VM's memory can't be mapped: no memory for tables")?;
         }
         let level = virtual_apic::choose(techniques.apic_virtualization);
         let apic_access = match level {
@@ -167,11 +172,13 @@ impl Vm {
         let memory = heapless::Vec::from_slice(pieces).map_err(|()| "a VM's memory is in too many pieces")?;
         let ram = pieces.iter().map(|piece| piece.size).sum::<u64>();
         let ports = Ports::new(ram, vcpus);
+        let table: &'static TicketLock<_> = memory::allocate().write(TicketLock::new(table));
         let protects = techniques.decode_cache == DecodeCache::Protect;
         let protected = protects.then(|| Protected::new(table, place.ept));
         Ok(Vm {
             cpuid: Table::new(vcpus),
             memory,
+            table,
             place,
             io_apic: TicketLock::new(IoApic::new()),
             protected,
@@ -184,6 +191,30 @@ impl Vm {
     /// Where a guest-physical address is in physical memory, if it is in RAM.
     pub fn physical(&self, gpa: u64) -> Option<u64> {
         self.memory.iter().find_map(|piece| Some(piece.pa + gpa.checked_sub(piece.gpa).filter(|&into| into < piece.size)?))
+    }
+
+    /// Maps a part of its memory, which has its contents.
+    ///
+    /// # Errors
+    /// If it is mapped already, or was not there when the VM was made.
+    pub fn map_ram(&self, part: &Piece) -> Result<(), Error> {
+        self.table.lock().map(&mut TableFrames, mapping(part))
+    }
+
+    /// Unmaps a part of its memory. A vCPU of it is loaded on this CPU, and [`Vm::complete_unmap`] follows.
+    pub fn unmap_ram(&self, gpa: u64, size: u64) {
+        let done = self.table.lock().vacate(&mut TableFrames, &mut Deferred, gpa, size);
+        debug_assert!(done.is_ok(), "whole blocks need no memory to be unmapped");
+    }
+
+    /// This CPU has no translations of what was unmapped any more. Others forget them when they load a vCPU that was reset.
+    pub fn complete_unmap(&self) {
+        vmx::forget_ept(self.place.ept);
+    }
+
+    /// Gives back memory that only a running VM needs: there is none.
+    pub fn tear_down(&self) -> bool {
+        true
     }
 
     /// The state after a reset: the first vCPU is on.

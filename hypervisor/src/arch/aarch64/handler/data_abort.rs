@@ -63,6 +63,9 @@ fn glance(cpu: &Cpu, size: u8) -> Option<(RowId, u64)> {
 fn handle_access(cpu: &mut Cpu, esr: u64) -> Outcome {
     let abort = Esr(esr).data_abort();
     let ipa = faulting_ipa();
+    if let Some(row) = first_touch(cpu, Esr(esr), ipa) {
+        return Outcome::again(row);
+    }
     if !abort.isv() || !is_second_stage(abort.fault()) {
         return refuse(cpu, Esr(esr), ipa);
     }
@@ -98,6 +101,25 @@ fn access(cpu: &mut Cpu, region: Region, abort: DataAbort, stored: u64) -> Optio
         }
         Region::Pl031 { offset } => (rows::pl031(offset, false), u64::from(vm.devices.clock_read(offset))),
         Region::Gicr { .. } | Region::Ram { .. } | Region::None => return None,
+    })
+}
+
+/// If the second stage has no translation for an address in RAM yet: fills RAM there, or a part of it, and the guest tries again. Returns the
+/// ledger's row.
+pub fn first_touch(cpu: &Cpu, esr: Esr, ipa: u64) -> Option<RowId> {
+    let abort = esr.data_abort();
+    let misses = matches!(abort.fault().kind(), FaultKind::Translation(_)) && matches!(Region::of(ipa), Region::Ram { .. });
+    if !misses || !cpu.vcpu().vm().touch(ipa) {
+        return None;
+    }
+    Some(if abort.s1ptw() {
+        rows::FAULT_WALK
+    } else if esr.ec() == Ec::INSTRUCTION_ABORT_LOWER {
+        rows::FAULT_FETCH
+    } else if abort.wnr() {
+        rows::FAULT_WRITE
+    } else {
+        rows::FAULT_READ
     })
 }
 

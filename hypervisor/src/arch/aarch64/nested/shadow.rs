@@ -56,12 +56,18 @@ impl Current {
     }
 }
 
+/// Where an address of L1's leads. What L1 has not touched yet is filled first: its guest may touch it before.
+fn below(vm: &Vm, address: u64) -> Option<Below> {
+    vm.fill(address);
+    vm.arch.translate(address)
+}
+
 /// L1's physical memory.
 pub struct Memory<'a>(pub &'a Vm);
 
 impl GuestMemory for Memory<'_> {
     fn read(&self, address: u64) -> Option<u64> {
-        let below = self.0.arch.translate(address)?;
+        let below = below(self.0, address)?;
         if !below.attributes.permissions.read {
             return None;
         }
@@ -141,7 +147,7 @@ impl Nested {
         let Some(current) = self.shadow else {
             return Some(Unresolved::Forward(WalkFault { kind: WalkFaultKind::Translation, level: 0 }));
         };
-        match resolve(&current.stage2, &Memory(vm), |address| vm.arch.translate(address), ipa, need) {
+        match resolve(&current.stage2, &Memory(vm), |address| below(vm, address), ipa, need) {
             Resolution::Forward(fault) => Some(Unresolved::Forward(fault)),
             Resolution::Absent { address } => Some(Unresolved::Absent(address)),
             Resolution::Map(mapping) => {

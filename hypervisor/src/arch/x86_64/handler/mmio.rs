@@ -142,7 +142,7 @@ extern "C" fn handle_ept_violation_full(cpu: &mut Cpu) -> Outcome {
     let qualification = vmcs::read(Field::EXIT_QUALIFICATION);
     if cpu.vcpu().vm().arch.physical(address).is_some() {
         inject::block_nmis_if_iret(qualification);
-        return protected(cpu, address);
+        return if cpu.vcpu().vm().is_full(address) { protected(cpu, address) } else { first_touch(cpu, address) };
     }
     let kind = if qualification & (LINEAR | NOT_WALK) == LINEAR {
         Access::Walk(vmcs::read(Field::GUEST_LINEAR))
@@ -287,6 +287,16 @@ fn protected(cpu: &mut Cpu, address: u64) -> Outcome {
         return exception::look(cpu, rows::MMIO_PROTECTED);
     }
     Outcome::again(rows::MMIO_PROTECTED)
+}
+
+/// RAM that has no contents yet: it is filled, or a part of it, and the access is made anew.
+#[cold]
+fn first_touch(cpu: &mut Cpu, address: u64) -> Outcome {
+    cpu.vcpu().vm().touch(address);
+    if inject::deliver_again() {
+        return exception::look(cpu, rows::MMIO_FIRST_TOUCH);
+    }
+    Outcome::again(rows::MMIO_FIRST_TOUCH)
 }
 
 fn row(cpu: &Cpu, address: u64, write: bool) -> RowId {

@@ -1,0 +1,18 @@
+//! Resets for ever, as soon as it has read a word of each page of its RAM: what is loaded there must be loaded each time.
+#![no_std]
+#![no_main]
+
+use payload::entry::Entry;
+use payload::prelude::*;
+use payload::psci;
+
+payload::program!(main);
+
+fn main(_: &Entry) -> ! {
+    println!("resets: once more");
+    for page in machine::ram().step_by(4096) {
+        // SAFETY: RAM, and any value will do.
+        unsafe { (page as *const u64).read_volatile() };
+    }
+    psci::system_reset()
+}

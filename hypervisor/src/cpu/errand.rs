@@ -1,0 +1,36 @@
+//! Work of Stile's that a vCPU does before it enters its guest ([`power::run_errand`]): the vCPU is scheduled, and charged for its time, as if it
+//! ran the guest.
+
+use super::{SCHEDULE, change, id, slice_is_over, wake_sleepers, was_called};
+use crate::arch::{self, Cpu};
+use crate::device::alarm;
+use crate::vm::power::{self, Step};
+
+/// Does a piece of the loaded vCPU's errand, and takes the interrupts that came meanwhile. Returns whether there is a vCPU to run.
+#[cold]
+pub fn run(cpu: &mut Cpu) -> bool {
+    let vcpu = cpu.vcpu();
+    let step = power::run_errand(vcpu.vm());
+    if step == Step::Enter {
+        SCHEDULE.lock().sleepers.cancel(vcpu.id);
+        // It was not notified of what became pending until now.
+        arch::interrupt_pending(cpu);
+        return true;
+    }
+    arch::poll_interrupts(cpu);
+    was_called(cpu);
+    let (me, now) = (id(cpu), arch::timer::now());
+    alarm::ring(cpu.index, now);
+    let mut schedule = SCHEDULE.lock();
+    wake_sleepers(&mut schedule, me, now);
+    let switch = match step {
+        Step::Wait(until) => {
+            schedule.sleepers.set(me, vcpu.id, until);
+            schedule.scheduler.block(me, now)
+        }
+        Step::Off => schedule.scheduler.off(me, now),
+        Step::More | Step::Enter if slice_is_over(cpu, now) => schedule.scheduler.slice_end(me, now),
+        Step::More | Step::Enter => schedule.scheduler.pick_next(me, now),
+    };
+    change(cpu, schedule, switch, now)
+}
