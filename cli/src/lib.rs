@@ -18,6 +18,7 @@ pub mod hints;
 pub mod hypervisor;
 pub mod image;
 pub mod initramfs;
+pub mod l2;
 pub mod machine;
 pub mod out;
 pub mod progress;

@@ -12,7 +12,7 @@ use crate::debian::{self, Freshness};
 use crate::image::{self, Hypervisor, Image, Seed, VmFiles, VmPlan};
 use crate::initramfs::{self, Marks, Task};
 use crate::session::{Guest, System};
-use crate::{emulator, exit, hypervisor, out};
+use crate::{emulator, exit, hypervisor, l2, out};
 
 /// How images are made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -207,7 +207,10 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
                 bootargs.push(initramfs::QUIET_ARGUMENTS);
             }
             let marks = Marks::new(number(options.seed)?);
-            let archive = initramfs::build(&read(&debian::busybox_for(arch, freshness)?)?, &vm.name, &task, &marks);
+            let mut archive = initramfs::build(&read(&debian::busybox_for(arch, freshness)?)?, &vm.name, &task, &marks);
+            if wants_l2(vm) {
+                archive.extend(l2(freshness));
+            }
             system = Some(System { marks, command: vm.exec.is_some() });
             Some(archive)
         }
@@ -217,6 +220,33 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
     let bootargs = bootargs.join(" ").trim().to_owned();
     let domains = vm.domains.iter().map(|domain| read(&domain.kernel)).collect::<Result<_>>()?;
     Ok(Files { kernel, initrd, bootargs, domains, system, inner })
+}
+
+/// The least memory of a VM that has one in it: kernel and system are in it twice while the VM starts.
+const L1_MEMORY: u64 = 512 << 20;
+
+/// Whether the small system of a VM has a VM for its KVM. For a command that does not start it, it would only take time and memory.
+fn wants_l2(vm: &VmConfig) -> bool {
+    vm.memory >= L1_MEMORY
+        && vm.techniques.nested != Nested::Off
+        && vm.exec.as_ref().is_none_or(|command| command.contains(l2::client::PROGRAM))
+}
+
+/// What Debian says as L2.
+const L2_COMMAND: &str = "echo \"Hello from a VM in a VM: Linux $(uname -r)\"";
+
+/// The additional archive with a VM for KVM. The kernel takes several archives, one after the other ("Ramfs, rootfs and initramfs"). Without it
+/// the system is less, but works.
+fn l2(freshness: Freshness) -> Vec<u8> {
+    // Only what is at hand is looked at: nothing is built for it.
+    if freshness == Freshness::Cached {
+        return Vec::new();
+    }
+    let made = l2::Debian::new(1, L2_COMMAND).and_then(|debian| debian.addition());
+    made.unwrap_or_else(|error| {
+        out::note(format_args!("stile: {} has no VM to run: {error:#}", l2::client::PROGRAM));
+        Vec::new()
+    })
 }
 
 /// The number in the marks of a small system.

@@ -4,15 +4,12 @@
 
 mod ablation;
 pub mod budgets;
-mod client;
 mod counts;
 mod crossings;
 mod emulate;
 mod full;
 mod host;
 mod kept;
-mod l2;
-mod linux;
 pub mod nested;
 mod operation;
 mod page;
@@ -22,7 +19,6 @@ mod probe;
 mod record;
 mod report;
 mod under_stile;
-mod vm;
 mod vmx;
 
 use anyhow::{Context, Result};
@@ -34,7 +30,6 @@ use crate::progress::Task;
 use crate::{cargo, emulator, exit, out};
 pub use host::client_boot_arguments;
 use host::{Host, Request};
-pub use l2::{Debian as DebianAsL2, programs as programs_as_l2};
 use report::Results;
 
 /// The probe, as the kernel of an arm64 guest.

@@ -5,9 +5,9 @@ use serde::Deserialize;
 use stile_blob::Techniques;
 
 use super::operation::{Needs, Operation};
-use crate::cargo;
 use crate::config::{Arch, KernelSource, VmConfig};
 use crate::image::Kernel;
+use crate::{cargo, l2};
 
 /// The probe's package and program.
 const PACKAGE: &str = "probe";
@@ -54,7 +54,7 @@ pub fn arguments(operations: &[Operation], iterations: u32) -> String {
 
 /// A VM for it, with the vCPUs that operations need.
 pub fn vm(needs: Needs, techniques: Techniques) -> VmConfig {
-    VmConfig { techniques, ..super::vm::vm(PACKAGE, KernelSource::File(PACKAGE.into()), MEMORY, needs.vcpus()) }
+    VmConfig { techniques, ..l2::vm::vm(PACKAGE, KernelSource::File(PACKAGE.into()), MEMORY, needs.vcpus()) }
 }
 
 /// What the probe says of an operation.

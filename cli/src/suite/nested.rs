@@ -7,15 +7,19 @@ use anyhow::{Context, Result};
 use super::scenario::{Expect, Scenario};
 use super::table::NO_DIFFERENCE;
 use crate::session::SAME_MEMORY;
-use crate::{bench, cargo};
+use crate::{bench, cargo, l2};
 
 /// Debian's KVM starts at EL2, on every CPU of its VM.
 pub fn starts() -> Vec<Scenario> {
     [1, 2]
         .map(|vcpus| {
             let scenario = Scenario::new(format!("nested/kvm-starts-on-{vcpus}"), &format!("--nested --vcpus {vcpus} --exits"));
-            let scenario = scenario.with("--exec", "dmesg | grep -o 'VHE mode initialized successfully'; nproc");
-            let output = vec!["VHE mode initialized successfully".into(), format!("{vcpus}\n")];
+            let start = "dmesg | grep -o 'VHE mode initialized successfully'; nproc";
+            let mut output = vec!["VHE mode initialized successfully".into(), format!("{vcpus}\n")];
+            // As the pages say: with KVM's client and its VM, which the small system has for it.
+            let by_hand = if vcpus == 1 { "; kvm-client vm debian" } else { "" };
+            output.extend((vcpus == 1).then(|| "Hello from a VM in a VM".into()));
+            let scenario = scenario.with("--exec", format!("{start}{by_hand}"));
             let notes = vec![NO_DIFFERENCE.into(), "ERET to its own user space".into()];
             Scenario { expect: Expect { output, notes, ..Expect::default() }, ..scenario }
         })
@@ -31,7 +35,7 @@ pub fn probe() -> Result<Vec<Scenario>> {
     let two = ["ipi", "ipi_wfi", "wfi_wake"];
     let trapped = ["TPIDR_EL2 read", "VBAR_EL12 read", "CNTV_CTL_EL02 write", "ICH_LR0_EL2 write"];
     let trapping = ["hyp_call", "mmio_read_device", "ipi_self", "timer", "ipi"];
-    let debian = bench::DebianAsL2::new(2, "echo $(nproc) CPUs; cat /proc/interrupts")?.archive()?;
+    let debian = l2::Debian::new(2, "echo $(nproc) CPUs; cat /proc/interrupts")?.archive()?;
     let debian_as_l2 = |name, mode| {
         let scenario = start(name, mode, 2, &debian, "")?;
         let output = vec!["2 CPUs".into(), "arch_timer".into()];
@@ -40,15 +44,15 @@ pub fn probe() -> Result<Vec<Scenario>> {
     };
     Ok(vec![
         debian_as_l2("nested/debian-as-l2", VHE)?,
-        l2("nested/two-vcpus-of-l2", 2, &two, VHE, &["WFI or WFE", "ERET to its guest", "ICH_MISR_EL2 read"])?,
-        l2("nested/trap-by-trap", 2, &trapping, TRAP_BY_TRAP, &trapped)?,
+        probe_as_l2("nested/two-vcpus-of-l2", 2, &two, VHE, &["WFI or WFE", "ERET to its guest", "ICH_MISR_EL2 read"])?,
+        probe_as_l2("nested/trap-by-trap", 2, &trapping, TRAP_BY_TRAP, &trapped)?,
         // Debian's kernel at EL1, and of its KVM what must be at EL2, with HCR_EL2.E2H clear.
         debian_as_l2("nested/nvhe-debian-as-l2", NVHE)?,
-        l2("nested/nvhe-two-vcpus-of-l2", 2, &two, NVHE, &["WFI or WFE", "ERET to its guest", "ICH_MISR_EL2 read"])?,
-        l2("nested/protected-two-vcpus-of-l2", 2, &two, PROTECTED, &["HCR_EL2.E2H changed", "ERET to its guest"])?,
+        probe_as_l2("nested/nvhe-two-vcpus-of-l2", 2, &two, NVHE, &["WFI or WFE", "ERET to its guest", "ICH_MISR_EL2 read"])?,
+        probe_as_l2("nested/protected-two-vcpus-of-l2", 2, &two, PROTECTED, &["HCR_EL2.E2H changed", "ERET to its guest"])?,
         // Older kernels, whose KVM does more at each exit.
-        l2("nested/debian-6.12-two-vcpus-of-l2", 2, &two, VHE_6_12, &["ERET to its guest", "ICC_SRE_EL2 write"])?,
-        l2("nested/debian-6.1-nvhe-two-vcpus-of-l2", 2, &two, NVHE_6_1, &["ERET to its guest", "CPTR_EL2 write"])?,
+        probe_as_l2("nested/debian-6.12-two-vcpus-of-l2", 2, &two, VHE_6_12, &["ERET to its guest", "ICC_SRE_EL2 write"])?,
+        probe_as_l2("nested/debian-6.1-nvhe-two-vcpus-of-l2", 2, &two, NVHE_6_1, &["ERET to its guest", "CPTR_EL2 write"])?,
     ])
 }
 
@@ -63,7 +67,7 @@ const VHE_6_12: Way = ["--nested --kernel debian:6.12", "loglevel=4"];
 const NVHE_6_1: Way = ["--nested --kernel debian:6.1", "loglevel=4 kvm-arm.mode=nvhe"];
 
 /// L1 with so many CPUs and such an EL2, these operations of its VM's, and rows that the ledger must have.
-fn l2(name: &str, vcpus: u8, operations: &[&str], way: Way, rows: &[&str]) -> Result<Scenario> {
+fn probe_as_l2(name: &str, vcpus: u8, operations: &[&str], way: Way, rows: &[&str]) -> Result<Scenario> {
     let scenario = start(name, way, vcpus, &bench::nested_probe(operations, 64)?, "--icount")?;
     let output = operations.iter().map(|operation| format!("{{\"operation\":\"{operation}\",\"instructions\"")).collect();
     let notes = [NO_DIFFERENCE, "FORWARDED", "ICC_SGI1R_EL1 write"].iter().chain(rows).map(|&note| note.into()).collect();
@@ -77,7 +81,7 @@ fn l2(name: &str, vcpus: u8, operations: &[&str], way: Way, rows: &[&str]) -> Re
 /// KVM's client can't be built, or a file can't be read or written.
 pub fn suites(programs: &[(&str, String, &str)]) -> Result<Scenario> {
     let programs: Vec<_> = programs.iter().map(|(name, path, append)| (*name, Path::new(path), *append)).collect();
-    let scenario = start("nested/suites-as-l2", VHE, 2, &bench::programs_as_l2(2, &programs)?, "")?;
+    let scenario = start("nested/suites-as-l2", VHE, 2, &l2::programs(2, &programs)?, "")?;
     let expect = Expect {
         output: vec!["EXIT: STATUS=0".into(); programs.len()],
         notes: vec![NO_DIFFERENCE.into(), SAME_MEMORY.into()],

@@ -8,10 +8,10 @@ use anyhow::{Context, Result};
 
 use super::libraries;
 use super::work::Work;
-use crate::bench::linux;
 use crate::config::DebianKernel;
 use crate::debian::{self, Freshness};
 use crate::initramfs::cpio::Archive;
+use crate::l2::linux;
 
 /// A guest that is ready to be started, under whatever host.
 #[derive(Debug)]

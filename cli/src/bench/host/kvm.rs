@@ -9,14 +9,15 @@ use anyhow::{Context, Result, ensure};
 use stile_board::map;
 
 use super::{Figure, Request};
-use crate::bench::client::{self, Vm};
 use crate::bench::emulate::{self, Output};
 use crate::bench::operation::Operation;
 use crate::bench::platform::{self, Platform, Start};
-use crate::bench::{linux, probe};
+use crate::bench::probe;
 use crate::config::{Arch, DebianKernel};
 use crate::debian::{self, Freshness};
 use crate::image::dtb::{self, Description, SEED_LEN};
+use crate::l2::client::{self, Vm};
+use crate::l2::linux;
 
 /// KVM in one of its modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,9 +13,10 @@ use crate::bench::counts::{self, World};
 use crate::bench::emulate::REPEATABLE;
 use crate::bench::host::client_boot_arguments;
 use crate::bench::report::{number, ratio};
-use crate::bench::{l2, under_stile};
+use crate::bench::under_stile;
 use crate::config::Arch;
 use crate::image::VmFiles;
+use crate::l2;
 
 /// The memory of an L1 that has a Debian's files and memory in its own, in bytes.
 const MEMORY: u64 = 1 << 30;

@@ -9,10 +9,11 @@ use crate::bench::emulate::REPEATABLE;
 use crate::bench::host::{Boot, Kvm};
 use crate::bench::operation::Operation;
 use crate::bench::under_stile::{self, Until};
-use crate::bench::{client, counts, linux, probe};
+use crate::bench::{counts, probe};
 use crate::config::{Arch, VmConfig};
 use crate::emulator;
 use crate::image::{self, Hypervisor, Seed, VmFiles};
+use crate::l2::{client, linux};
 
 /// What a host kernel under L1 has of memory for itself, in bytes.
 const HOST_MEMORY: u64 = 1 << 30;

@@ -8,10 +8,10 @@ use crate::bench::host::{client_archive, client_boot_arguments};
 use crate::bench::operation::Operation;
 use crate::bench::probe;
 use crate::bench::under_stile::Until;
-use crate::bench::vm::vm;
 use crate::config::{DebianKernel, DomainConfig, KernelSource, VmConfig};
 use crate::debian::{self, Freshness};
 use crate::image::VmFiles;
+use crate::l2::vm::vm;
 
 /// How often each operation runs in a round. So few that the fewest instructions of all rounds are those of one without a tick of L1's.
 const ITERATIONS: u32 = 128;

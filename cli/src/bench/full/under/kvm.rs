@@ -3,11 +3,10 @@
 use anyhow::Result;
 
 use super::{Counts, Job, confirm};
-use crate::bench::client;
 use crate::bench::full::system;
 use crate::bench::host::{Boot, Kvm};
-use crate::bench::linux;
 use crate::image::{self, Seed, VmFiles};
+use crate::l2::{client, linux};
 
 /// The host's memory in bytes: the guest's, and the host's own, in which the guest's files are three times.
 const MEMORY: u64 = system::MEMORY + (1 << 30);

@@ -12,9 +12,10 @@ use stile_board::map;
 
 use super::system::{self, System};
 use super::work::Work;
+use crate::bench::counts;
 use crate::bench::host::Host;
-use crate::bench::{self, counts};
 use crate::config::{KernelSource, VmConfig};
+use crate::l2;
 
 /// What a run is of.
 #[derive(Debug, Clone, Copy)]
@@ -70,7 +71,7 @@ fn named(reason: &str) -> String {
 
 /// The guest as a VM: each of its CPUs has a physical one for itself.
 fn vm(job: &Job<'_>) -> VmConfig {
-    VmConfig { pinned: true, ..bench::vm::vm("guest", KernelSource::File("kernel".into()), system::MEMORY, job.work.vcpus) }
+    VmConfig { pinned: true, ..l2::vm::vm("guest", KernelSource::File("kernel".into()), system::MEMORY, job.work.vcpus) }
 }
 
 impl Counts {

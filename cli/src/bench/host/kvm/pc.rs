@@ -3,13 +3,13 @@
 use anyhow::{Context, Result};
 use stile_blob::Techniques;
 
-use crate::bench::client::{self, Vm};
 use crate::bench::operation::Operation;
 use crate::bench::platform::Platform;
 use crate::bench::probe;
 use crate::config::Arch;
 use crate::debian::{self, Freshness};
 use crate::image::{self, Seed, VmFiles};
+use crate::l2::client::{self, Vm};
 
 /// The modules that the client loads.
 const MODULES: [&str; 3] = ["irqbypass.ko", "kvm.ko", "kvm-intel.ko"];

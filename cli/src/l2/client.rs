@@ -59,10 +59,22 @@ pub fn archive(client: &[u8], vms: &[Vm<'_>]) -> Archive {
     archive.character_device("dev/console", 0o600, 5, 1);
     archive.character_device("dev/kvm", 0o600, KVM_DEVICE.0, KVM_DEVICE.1);
     archive.file("init", 0o755, client);
+    describe(&mut archive, vms);
+    archive
+}
+
+/// What is added to another system, which has the devices: the client as a command, and descriptions of VMs.
+pub fn addition(client: &[u8], vms: &[Vm<'_>]) -> Archive {
+    let mut archive = Archive::default();
+    archive.file(&format!("bin/{PROGRAM}"), 0o755, client);
+    describe(&mut archive, vms);
+    archive
+}
+
+fn describe(archive: &mut Archive, vms: &[Vm<'_>]) {
     for vm in vms {
         archive.file(&format!("{}.vm", vm.name), 0o644, vm.description().as_bytes());
     }
-    archive
 }
 
 /// The file system of a host with one VM, of which `plan` says what is in its memory.

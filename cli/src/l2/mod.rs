@@ -1,15 +1,20 @@
 //! Kernels as L2: the file system of an L1 whose KVM runs them.
 
+pub mod client;
+pub mod linux;
+pub mod vm;
+
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::client::{self, Vm};
-use super::linux;
-use super::vm::vm;
+use client::Vm;
+use vm::vm;
+
 use crate::config::{Arch, DebianKernel, InitrdSource, KernelSource, VmConfig};
 use crate::debian::{self, Freshness};
 use crate::image::{self, Seed, VmFiles};
+use crate::initramfs::cpio::Archive;
 use crate::initramfs::{self, Marks, Task};
 
 /// A VM of L1's.
@@ -40,7 +45,10 @@ impl Debian {
     pub fn new(vcpus: u8, command: &str) -> Result<Self> {
         let kernel = read(&debian::kernel(DebianKernel::Newest, Freshness::Weekly)?.kernel)?;
         let busybox = read(&debian::busybox(Freshness::Weekly)?)?;
-        let initrd = initramfs::build(&busybox, Self::NAME, &Task::Command(command), &Marks::new(0));
+        // People read the marks: they have no number that tells them from the command's own output.
+        let marks = |word: &str| word.to_owned();
+        let marks = Marks { begin: marks("\r\n"), end: marks("\r\n[status "), stop: marks("]\r\n"), bye: String::new() };
+        let initrd = initramfs::build(&busybox, Self::NAME, &Task::Command(command), &marks);
         let bootargs = format!("{} loglevel=4", initramfs::kernel_arguments(Arch::Aarch64));
         Ok(Self { kernel, initrd, bootargs, vcpus })
     }
@@ -60,7 +68,15 @@ impl Debian {
     /// # Errors
     /// Something can't be built.
     pub fn archive(&self) -> Result<(Vec<u8>, Vec<String>)> {
-        archive(&[self.guest()])
+        archive(&[self.guest()], client::archive)
+    }
+
+    /// What is added to the small system of an L1, in which `kvm-client vm debian` starts it then.
+    ///
+    /// # Errors
+    /// KVM's client can't be built.
+    pub fn addition(&self) -> Result<Vec<u8>> {
+        Ok(archive(&[self.guest()], client::addition)?.0)
     }
 
     fn guest(&self) -> Guest<'_> {
@@ -89,14 +105,15 @@ pub fn programs(vcpus: u8, programs: &[(&str, &Path, &str)]) -> Result<(Vec<u8>,
         source: KernelSource::File(path.to_path_buf()),
         files: VmFiles { kernel, initrd: None, bootargs, domains: &[] },
     });
-    archive(&guests.collect::<Vec<_>>())
+    archive(&guests.collect::<Vec<_>>(), client::archive)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).with_context(|| format!("reading {}", path.display()))
 }
 
-fn archive(guests: &[Guest<'_>]) -> Result<(Vec<u8>, Vec<String>)> {
+/// The files of VMs, and what `around` makes of the client and their descriptions.
+fn archive(guests: &[Guest<'_>], around: fn(&[u8], &[Vm<'_>]) -> Archive) -> Result<(Vec<u8>, Vec<String>)> {
     let mut files = Vec::new();
     let mut places = Vec::new();
     for guest in guests {
@@ -133,7 +150,7 @@ fn archive(guests: &[Guest<'_>]) -> Result<(Vec<u8>, Vec<String>)> {
             el2: false,
         })
         .collect();
-    let mut archive = client::archive(&linux::build(client::PROGRAM)?, &vms);
+    let mut archive = around(&linux::build(client::PROGRAM)?, &vms);
     for (path, content) in &files {
         archive.file(path, 0o644, content);
     }
