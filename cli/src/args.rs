@@ -26,6 +26,11 @@ pub enum Command {
     /// With nothing else: Debian's newest arm64 kernel, with a shell from Debian's busybox.
     #[command(after_help = format!("{KEY_TABLE}\n\n{}", exit::HELP))]
     Run(RunArgs),
+    /// Show the consoles of a board that runs Stile, over a serial line, and type to them.
+    ///
+    /// Connect before the board starts: what a VM said before is gone. Without a configuration the VMs are called vm0 to vm7.
+    #[command(after_help = format!("{KEY_TABLE}\n\n{}", exit::HELP))]
+    Connect(ConnectArgs),
     /// Explain what a machine will look like: memory map, CPUs, interrupts and devices of each VM.
     Check(CheckArgs),
     /// Write the image that `run` starts into a file; for x86_64 a CD-ROM with GRUB.
@@ -160,6 +165,35 @@ pub struct RunArgs {
     /// A further argument for QEMU, which emulates aarch64; can be given several times.
     #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
     pub qemu_arg: Vec<String>,
+}
+
+/// `stile connect`.
+#[derive(Debug, Args)]
+pub struct ConnectArgs {
+    /// The serial line, such as /dev/ttyUSB0.
+    #[arg(value_name = "DEVICE")]
+    pub device: PathBuf,
+    /// The configuration of the machine, for the names of its VMs.
+    #[arg(value_name = "CONFIG.toml")]
+    pub config: Option<PathBuf>,
+    /// The line's speed in bits a second: 8 data bits, no parity, 1 stop bit.
+    #[arg(long, value_name = "SPEED", default_value_t = 115_200)]
+    pub baud: u32,
+    /// The board's architecture, without a configuration: aarch64 or x86_64.
+    #[arg(long, value_name = "ARCH", default_value = "aarch64")]
+    pub arch: String,
+    /// Leave after so many seconds, with status 124.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub timeout: Option<Duration>,
+    /// Write each console, Stile's log and the events into files in this directory.
+    #[arg(long, value_name = "DIR")]
+    pub log: Option<PathBuf>,
+    /// Print the account of all exits: as `run` does where Stile ends, otherwise as it is when the user leaves.
+    #[arg(long, value_name = "WORDS", num_args = 0..=1, require_equals = true, default_missing_value = "vm", value_parser = Shown::parse)]
+    pub exits: Option<Shown>,
+    /// Don't show Stile's own log.
+    #[arg(long, short)]
+    pub quiet: bool,
 }
 
 /// `stile check`.

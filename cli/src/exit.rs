@@ -30,13 +30,13 @@ pub const TERMINATED: u8 = 143;
 
 /// The table of statuses, as `--help` shows it.
 pub const HELP: &str = "\
-Exit status of `stile run`:
+Exit status:
   0    every VM ended by its own power-off (with --exec: the command's own status)
   1    a failure of this program that no other status names, such as output or logs that can't be written
   2    bad usage, or a mistake in the configuration
   100  a guest crashed, ended without a power-off, or with a status of its own that is not 0 (with --exec: without the command's status)
   101  the hypervisor panicked or could not start
-  102  the emulator ended or failed unexpectedly
+  102  the emulator ended or failed unexpectedly, or the serial line was disconnected
   124  the time given with --timeout was up
   125  this machine lacks something that is needed
   130  left by the keyboard

@@ -41,6 +41,7 @@ fn stile() -> Result<u8> {
     let until_signals = EndBySignal::watch(&scratch)?;
     match &cli.command {
         Command::Run(args) => stile::run::run(args, until_signals),
+        Command::Connect(args) => stile::connect::connect(args, until_signals),
         Command::Check(args) => stile::machine::check(args),
         Command::Build(args) => stile::build::build(args),
         Command::Fetch(args) => stile::fetch::fetch(args),

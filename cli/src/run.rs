@@ -11,7 +11,7 @@ use crate::exit;
 use crate::image::Seed;
 use crate::machine::{self, Machine, Options};
 use crate::scratch::EndBySignal;
-use crate::session::{self, Request};
+use crate::session::{self, Request, Source};
 
 /// Runs a machine, and returns the exit status. `until_signals` ends the command by a signal until the machine runs: from then on, signals end
 /// the machine first.
@@ -50,13 +50,13 @@ pub fn run(args: &RunArgs, until_signals: EndBySignal) -> Result<u8> {
         }
     };
     let request = Request {
-        machine,
-        image: file.path().to_owned(),
+        arch: machine.arch(),
+        source: Source::Emulator { machine, image: file.path().to_owned() },
         guests,
         logs: args.log.clone(),
         timeout: args.timeout,
         exits: args.exits,
         quiet: args.quiet,
     };
-    session::run(&request, signals)
+    session::run(request, signals)
 }

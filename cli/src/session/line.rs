@@ -5,7 +5,7 @@ use stile_wire::{Channel, Command, Encoder};
 use super::Guest;
 use super::demux::Demux;
 use super::exits::Exits;
-use super::outcome::{Fate, Story};
+use super::outcome::Story;
 use super::tail::Tail;
 use crate::config::Arch;
 
@@ -56,7 +56,7 @@ impl Line {
             parent,
             demux: Demux::default(),
             encoder: Encoder::new(),
-            story: Story { fates: vec![Fate::default(); vms], ..Story::default() },
+            story: Story::of(vms),
             exits: Exits::new(arch),
             log: Tail::default(),
             unfinished: Vec::new(),
@@ -99,7 +99,7 @@ impl Line {
     pub fn restart(&mut self) {
         self.demux = Demux::default();
         self.encoder.resync();
-        self.story = Story { fates: vec![Fate::default(); self.vms.len()], ..Story::default() };
+        self.story = Story::of(self.vms.len());
     }
 
     /// Its log as it is to be shown: of a Stile in a VM in whole lines, with that VM's name.

@@ -31,9 +31,11 @@ pub use input::catch_signals;
 pub use keys::{HELP as KEYS, TABLE as KEY_TABLE};
 pub use tail::plain;
 
-use crate::emulator::{Emulator, Machine};
+use crate::config::Arch;
+use crate::emulator::{Emulator, Machine, Pipes};
 use crate::initramfs::Marks;
 use crate::out::Unwritable;
+use crate::serial::Serial;
 use console::Console;
 use input::{Input, Inputs};
 use keys::Keys;
@@ -74,13 +76,50 @@ pub struct Guest {
     pub inner: Vec<Guest>,
 }
 
+/// The machine.
+#[derive(Debug)]
+pub enum Source {
+    /// An emulated one, and the image that it starts.
+    Emulator {
+        /// The machine.
+        machine: Machine,
+        /// The image's file.
+        image: PathBuf,
+    },
+    /// A board at a serial line, which starts and ends without this command.
+    Serial {
+        /// The line.
+        serial: Serial,
+        /// Its device.
+        name: String,
+    },
+}
+
+impl Source {
+    /// How to start the machine by hand, or where it is.
+    fn describe(&self) -> String {
+        match self {
+            Self::Emulator { machine, image } => machine.command_line(image),
+            Self::Serial { name, .. } => name.clone(),
+        }
+    }
+
+    /// Starts an emulator, if there is one, and returns the line's ends.
+    fn start(&self) -> Result<(Option<Emulator>, Pipes)> {
+        match self {
+            Self::Emulator { machine, image } => machine.start(image).map(|(emulator, pipes)| (Some(emulator), pipes)),
+            Self::Serial { serial, .. } => Ok((None, serial.pipes()?)),
+        }
+    }
+}
+
 /// What to run, and what to show of it.
 #[derive(Debug)]
 pub struct Request {
-    /// The emulated machine.
-    pub machine: Machine,
-    /// The image that it starts.
-    pub image: PathBuf,
+    /// The machine.
+    pub source: Source,
+    /// Its architecture.
+    pub arch: Arch,
     /// The VMs in the image, at least one.
     pub guests: Vec<Guest>,
     /// Where to write logs.
@@ -93,17 +132,17 @@ pub struct Request {
     pub quiet: bool,
 }
 
-/// Runs the emulator until it ends or is to end, and returns the exit status. `signals` are those of [`catch_signals`].
+/// Follows the machine until it ends or the user leaves, and returns the exit status. `signals` are those of [`catch_signals`].
 ///
 /// # Errors
 /// The emulator or the logs can't be started.
-pub fn run(request: &Request, signals: Signals) -> Result<u8> {
-    let (lines, leaves) = Line::all(&request.guests, request.machine.arch());
+pub fn run(request: Request, signals: Signals) -> Result<u8> {
+    let (lines, leaves) = Line::all(&request.guests, request.arch);
     let names: Vec<String> = leaves.iter().map(|leaf| leaf.name.clone()).collect();
     // Where a command's output is all that matters, nobody types.
     let commands_only = leaves.iter().all(|leaf| leaf.guest.system.as_ref().is_some_and(|system| system.command));
     let logs = match &request.logs {
-        Some(dir) => Logs::create(dir, names.iter().map(String::as_str), &command_line(request))?,
+        Some(dir) => Logs::create(dir, names.iter().map(String::as_str), &request.source.describe())?,
         None => Logs::default(),
     };
     // Declared first, so that it is restored last, whatever happens in between.
@@ -114,7 +153,7 @@ pub fn run(request: &Request, signals: Signals) -> Result<u8> {
         let view = View::plain(io::stdout(), io::stderr(), &names, request.quiet, terminal::notes_go_to_one());
         if commands_only || terminal::input_is_piped() { view } else { view.with_prompts() }
     };
-    let (emulator, pipes) = request.machine.start(&request.image)?;
+    let (emulator, pipes) = request.source.start()?;
     let inputs = Inputs::start(signals, pipes, !commands_only || terminal::input_is_piped());
     let mut session = Session {
         consoles: leaves.iter().map(Console::new).collect(),
@@ -129,26 +168,40 @@ pub fn run(request: &Request, signals: Signals) -> Result<u8> {
         last_error: String::new(),
         inputs,
         emulator,
+        asked: Asked::Nothing,
         interactive: raw.is_some(),
     };
+    if session.emulator.is_none() {
+        // The board knows nothing of the one who was connected before.
+        session.lines[0].restart();
+    }
     if session.interactive {
         session.view.note(&format!("{KEYS}\n"));
     }
     let end = session.follow(request.timeout);
     if request.exits.is_some() && !matches!(end, End::Emulator(_)) {
-        // Before its VMs are: Stile ends them, so that it tells their account. Another signal is not kept waiting.
-        session.command(&Command::Shutdown);
+        // Before its VMs are: Stile ends them, so that it tells their account. Another signal is not kept waiting. A board goes on.
+        let ask = if session.emulator.is_some() { Command::Shutdown } else { Command::Ledger };
+        session.asked = Asked::Account;
+        session.command(&ask);
         session.follow(Some(GRACE));
     }
-    session.emulator.kill();
+    if let Some(emulator) = &mut session.emulator {
+        emulator.kill();
+    }
     let status = session.conclude(&end, request.exits, request.quiet);
     drop(session);
     drop(raw);
     Ok(status)
 }
 
-fn command_line(request: &Request) -> String {
-    request.machine.command_line(&request.image)
+/// What a board was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Nothing,
+    Account,
+    /// It has answered.
+    Answered,
 }
 
 struct Session<'a> {
@@ -169,7 +222,10 @@ struct Session<'a> {
     /// The last line that it said there.
     last_error: String,
     inputs: Inputs,
-    emulator: Emulator,
+    /// Nothing for a board.
+    emulator: Option<Emulator>,
+    /// Whether a board was asked for its account, and has told it.
+    asked: Asked,
     interactive: bool,
 }
 
@@ -191,6 +247,9 @@ impl Session<'_> {
                 return End::Emulator(None);
             }
             let story = &self.lines[0].story;
+            if self.emulator.is_none() && (story.end.is_some() || self.asked == Asked::Answered) {
+                return End::Emulator(None);
+            }
             if grace.is_none() && (story.end.is_some() || story.panic.is_some()) {
                 grace = Some(now + GRACE);
             }
@@ -256,8 +315,9 @@ impl Session<'_> {
         if !self.errors.is_empty() {
             self.errors(b"\n");
         }
-        match self.emulator.wait(GRACE) {
-            Some(status) if self.emulator.is_success(status) => End::Emulator(None),
+        let Some(emulator) = &mut self.emulator else { return End::Disconnected };
+        match emulator.wait(GRACE) {
+            Some(status) if emulator.is_success(status) => End::Emulator(None),
             Some(status) if self.last_error.is_empty() => End::Emulator(Some(status.to_string())),
             Some(_) => End::Emulator(Some(std::mem::take(&mut self.last_error))),
             None => End::Emulator(Some("it closed its serial line but does not end".into())),

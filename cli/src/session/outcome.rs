@@ -18,6 +18,8 @@ pub enum End {
     Left,
     /// A signal ended the run.
     Terminated,
+    /// A board's serial line is closed.
+    Disconnected,
     /// The consoles can't be shown any more.
     Unwritable(Unwritable),
 }
@@ -50,6 +52,11 @@ pub struct Story {
 }
 
 impl Story {
+    /// Of so many VMs that have not started.
+    pub fn of(vms: usize) -> Self {
+        Self { fates: vec![Fate::default(); vms], ..Self::default() }
+    }
+
     /// Takes a message, and returns the index of the VM that it is about.
     pub fn tell(&mut self, event: &Event) -> Option<usize> {
         match *event {
@@ -103,6 +110,7 @@ pub fn judge(end: &End, story: &Story, exec: Exec, names: &[String]) -> (u8, Opt
     match end {
         End::Left => return (exit::LEFT, None),
         End::Terminated => return (exit::TERMINATED, Some("ended by a signal".into())),
+        End::Disconnected => return (exit::EMULATOR, Some("the serial line was disconnected".into())),
         End::Unwritable(unwritable) if unwritable.reader_left() => return (exit::UNREAD, None),
         End::Unwritable(unwritable) => return (exit::FAILURE, Some(unwritable.to_string())),
         End::Timeout(limit) => {

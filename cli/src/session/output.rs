@@ -4,12 +4,12 @@ use std::io;
 
 use stile_wire::{Channel, Event, VmState};
 
-use super::Session;
 use super::console::Console;
 use super::demux::Piece;
 use super::line::Vm;
 use super::marks::Part;
-use super::outcome::Fate;
+use super::outcome::{Fate, Story};
+use super::{Asked, Session};
 
 impl Session<'_> {
     /// Bytes of a line.
@@ -70,6 +70,13 @@ impl Session<'_> {
     fn event(&mut self, line: usize, event: &Event) -> io::Result<()> {
         self.logs.event(&self.lines[line].name, event, &self.lines[line].exits);
         self.lines[line].exits.take(event);
+        if matches!(event, Event::LedgerEnd) && line == 0 && self.asked == Asked::Account {
+            self.asked = Asked::Answered;
+        }
+        if matches!(event, Event::Hello { .. }) && line == 0 && self.emulator.is_none() {
+            // The board was reset.
+            self.lines[0].story = Story::of(self.lines[0].vms.len());
+        }
         let Some(vm) = self.lines[line].story.tell(event) else { return Ok(()) };
         let resets = matches!(event, Event::Vm { state: VmState::Reset, .. });
         let console = match self.lines[line].vms[vm] {

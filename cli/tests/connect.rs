@@ -1,0 +1,101 @@
+//! `stile connect` at a pseudo-terminal whose other end plays the board.
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use common::{World, end, line};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, tcgetattr};
+use stile_wire::{Channel, Decoder, Event, Item};
+
+/// The board's end, and the path of the other one.
+fn board() -> (File, PathBuf) {
+    let end = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
+    grantpt(&end).expect("granted");
+    unlockpt(&end).expect("unlocked");
+    let name = ptsname(&end, Vec::new()).expect("a name").into_string().expect("text");
+    (File::from(end), name.into())
+}
+
+/// Waits until the command has set up the line: before, it would change what the board says.
+fn wait_for_raw(device: &File, child: &mut Child) {
+    while tcgetattr(device).expect("a terminal").local_modes.contains(LocalModes::ECHO) {
+        assert_eq!(child.try_wait().expect("a child"), None, "it ended");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_boards_consoles_are_shown_and_its_end_is_the_commands() {
+    let world = World::new(b"");
+    let (mut board, path) = board();
+    let device = File::open(&path).expect("a device");
+    fs::write(world.path("machine.toml"), "[[vm]]\nname = \"web\"\nkernel = \"debian\"\n").expect("a file");
+    let mut command = world.stile(&["connect", &path.to_string_lossy(), "machine.toml", "--baud", "9600", "--log", "logs"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    wait_for_raw(&device, &mut child);
+
+    // What is typed reaches the console.
+    child.stdin.take().expect("a pipe").write_all(b"ls\n").expect("written");
+    let (mut decoder, mut typed) = (Decoder::new(), Vec::new());
+    while typed.len() < 3 {
+        let mut byte = [0];
+        board.read_exact(&mut byte).expect("the command writes");
+        if let Some(Item::Byte(channel, byte)) = decoder.push(byte[0]) {
+            assert_eq!(channel, Channel::console(0));
+            typed.push(byte);
+        }
+    }
+    assert_eq!(typed, b"ls\n");
+
+    board.write_all(&line("hello\n")).expect("the command reads");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.stdout, b"hello\n");
+    let (status, notes) = end(&output);
+    assert_eq!(status, 0, "{notes}");
+    assert!(notes.contains("Stile is up"), "{notes}");
+    assert_eq!(fs::read_to_string(world.path("logs/web.console.log")).expect("a log"), "hello\n");
+    assert!(tcgetattr(&device).expect("a terminal").local_modes.contains(LocalModes::ECHO), "the line is as it was");
+}
+
+#[test]
+fn whoever_leaves_gets_the_account_and_the_board_goes_on() {
+    let world = World::new(b"");
+    let (mut board, path) = board();
+    let device = File::open(&path).expect("a device");
+    let words = ["connect", &path.to_string_lossy(), "--timeout", "0.5", "--exits"];
+    let mut command = world.stile(&words);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    wait_for_raw(&device, &mut child);
+    let mut decoder = Decoder::new();
+    let asked = loop {
+        let mut byte = [0];
+        board.read_exact(&mut byte).expect("the command writes");
+        if let Some(command) = decoder.push(byte[0]).and_then(|item| item.command()) {
+            break command.expect("a command");
+        }
+    };
+    assert_eq!(asked, stile_wire::Command::Ledger);
+    let mut answer = Vec::new();
+    stile_wire::Encoder::new().event(&Event::LedgerEnd, &mut |byte| answer.push(byte));
+    board.write_all(&answer).expect("the command reads");
+    let (status, notes) = end(&child.wait_with_output().expect("it ends"));
+    assert_eq!(status, 124, "{notes}");
+    assert!(notes.contains("sent no account"), "{notes}");
+}
+
+#[test]
+fn what_is_no_serial_line_is_said() {
+    let world = World::new(b"");
+    for (device, what) in [("kernel", "not a serial line"), ("missing", "No such file")] {
+        let (status, notes) = end(&world.stile(&["connect", device]).output().expect("it starts"));
+        assert_eq!(status, 2, "{notes}");
+        assert!(notes.contains(what), "{notes}");
+    }
+}
