@@ -1,16 +1,16 @@
 //! A UART's receive FIFO.
 
-/// A ring of bytes that never overruns: a byte pushed when it is full is dropped.
+/// A ring buffer of bytes. A byte pushed when it is full is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Fifo<const DEPTH: usize> {
     bytes: [u8; DEPTH],
-    /// Where the oldest byte stands.
+    /// Index of the oldest byte.
     head: u8,
     len: u8,
 }
 
 impl<const DEPTH: usize> Fifo<DEPTH> {
-    /// How many bytes it holds. A power of two that `u8` can count.
+    /// Its capacity in bytes: a power of two that fits `u8`.
     pub(crate) const DEPTH: usize = DEPTH;
 
     pub(crate) const fn new() -> Self {

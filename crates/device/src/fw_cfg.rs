@@ -1,6 +1,6 @@
-//! The firmware's configuration, as a PC of QEMU's has it: "QEMU Firmware Configuration (fw_cfg) Device" (QEMU's documentation,
-//! docs/specs/fw_cfg). A 16-bit port selects an item, the next port gives its bytes one after the other; numbers are little-endian. There are
-//! the items that small kernels ask for, no files, and no DMA.
+//! QEMU's fw_cfg device: "QEMU Firmware Configuration (fw_cfg) Device" (QEMU's documentation, docs/specs/fw_cfg). A 16-bit port selects an
+//! item, and the next port reads its bytes in sequence; numbers are little-endian. Only the items that small kernels use exist: no files, no
+//! DMA.
 
 #[cfg(test)]
 mod tests;
@@ -14,13 +14,13 @@ mod key {
     pub const MAX_CPUS: u16 = 0x0f;
 }
 
-/// The interface of ports alone.
+/// Feature bitmap: the port interface only.
 const TRADITIONAL: u64 = 1;
 
-/// What the firmware knows of its machine.
+/// The machine's properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// In bytes.
+    /// RAM in bytes.
     pub ram: u64,
     /// Virtual CPUs.
     pub cpus: u16,
@@ -31,12 +31,12 @@ pub struct Machine {
 pub struct FwCfg {
     machine: Machine,
     key: u16,
-    /// How many bytes of the item were read.
+    /// Bytes of the item read so far.
     at: u8,
 }
 
 impl FwCfg {
-    /// After reset.
+    /// The reset state.
     pub const fn new(machine: Machine) -> Self {
         Self { machine, key: key::SIGNATURE, at: 0 }
     }
@@ -47,14 +47,14 @@ impl FwCfg {
         self.at = 0;
     }
 
-    /// The guest reads the data port: the item's next byte, and zeroes behind its end.
+    /// The guest reads the data port: returns the item's next byte, and zeros behind its end.
     pub fn read(&mut self) -> u8 {
         let item = match self.key {
             key::SIGNATURE => u64::from_le_bytes(*b"QEMU\0\0\0\0"),
             key::INTERFACES => TRADITIONAL,
             key::RAM_SIZE => self.machine.ram,
             key::CPUS | key::MAX_CPUS => self.machine.cpus.into(),
-            // No files, and nothing else.
+            // Items that do not exist read as zero.
             _ => 0,
         };
         let byte = item.to_le_bytes().get(usize::from(self.at)).copied().unwrap_or(0);

@@ -1,19 +1,19 @@
 //! A PC's keyboard controller, at ports 0x60 and 0x64 (IBM, *Personal System/2 Hardware Interface Technical Reference*, "Keyboard and Auxiliary
-//! Device Controller"; Intel 8042), and port 0x92, which does two things of its more quickly.
+//! Device Controller"; Intel 8042), and port 0x92 (fast A20 and reset).
 //!
-//! Nothing is attached to it: what is sent to a keyboard ends as a time-out. It resets the machine; address line 20 is a bit that is kept,
-//! and always open. It has no interrupts.
+//! No keyboard is attached: bytes sent to it time out. The controller resets the machine. The A20 bit reads back, but address line 20 is always
+//! enabled. There are no interrupts.
 
 #[cfg(test)]
 mod tests;
 
-/// Its ports: data; status and commands; and the quick one.
+/// Its ports: data; status and commands; fast A20 and reset.
 pub const PORTS: [u16; 3] = [DATA, COMMAND, QUICK];
 const DATA: u16 = 0x60;
 const COMMAND: u16 = 0x64;
 const QUICK: u16 = 0x92;
 
-/// Bits of the status. The input is never full: what is written is done at once.
+/// Status bits. The input buffer is never full, because writes complete at once.
 mod status {
     pub const OUTPUT_FULL: u8 = 1 << 0;
     pub const TESTED: u8 = 1 << 2;
@@ -22,7 +22,7 @@ mod status {
     pub const TIME_OUT: u8 = 1 << 6;
 }
 
-/// Commands, as they are written to the command port.
+/// Commands of the command port.
 mod command {
     pub const READ_MODE: u8 = 0x20;
     pub const WRITE_MODE: u8 = 0x60;
@@ -32,17 +32,17 @@ mod command {
     pub const ENABLE: u8 = 0xae;
     pub const READ_OUTPUT: u8 = 0xd0;
     pub const WRITE_OUTPUT: u8 = 0xd1;
-    /// The first of those that pulse lines of the output port: bits 3:0 that are clear.
+    /// The first command that pulses output port lines: those whose bit of bits 3:0 is clear.
     pub const PULSE: u8 = 0xf0;
 }
 
 const TEST_PASSED: u8 = 0x55;
 const KEYBOARD_PASSED: u8 = 0;
-/// What the controller says for a keyboard that does not answer.
+/// The controller's answer for a keyboard that does not respond.
 const RESEND: u8 = 0xfe;
 /// Output port: the processor's reset line, low for reset.
 const NO_RESET: u8 = 1 << 0;
-/// Output port, and port 0x92: address line 20 is open.
+/// Output port, and port 0x92: A20 enabled.
 const A20: u8 = 1 << 1;
 /// Port 0x92: reset.
 const QUICK_RESET: u8 = 1 << 0;
@@ -56,7 +56,7 @@ pub struct Keyboard {
     output: Option<u8>,
     timed_out: bool,
     mode: u8,
-    /// What was last written was a command; and if it wants a byte, which one it was.
+    /// The last write was a command; and the command that expects a data byte, if any.
     was_command: bool,
     wants: Option<u8>,
     a20: bool,
@@ -69,7 +69,7 @@ impl Default for Keyboard {
 }
 
 impl Keyboard {
-    /// As firmware leaves it: tested.
+    /// The state that firmware leaves: self-test passed.
     pub const fn new() -> Self {
         Self { output: None, timed_out: false, mode: MODE_TESTED, was_command: true, wants: None, a20: true }
     }

@@ -1,4 +1,4 @@
-//! An interrupt output, remembered so that only its changes are told.
+//! An interrupt output that reports changes of its level only.
 
 /// A level-sensitive interrupt output.
 #[derive(Clone, Copy, Debug)]
@@ -8,7 +8,7 @@ impl Line {
     /// An output at its reset level, low.
     pub(crate) const LOW: Self = Self(false);
 
-    /// Drives the output to `level`; `Some(level)` if that is a change.
+    /// Drives the output to `level`. Returns `Some(level)` if it changed.
     #[inline]
     pub(crate) fn drive(&mut self, level: bool) -> Option<bool> {
         if self.0 == level {
@@ -18,7 +18,7 @@ impl Line {
         Some(level)
     }
 
-    /// The level now.
+    /// The current level.
     #[inline]
     pub(crate) const fn level(self) -> bool {
         self.0

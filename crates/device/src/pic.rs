@@ -1,12 +1,12 @@
 //! The PC's two 8259A interrupt controllers: *8259A Programmable Interrupt Controller*.
 //!
-//! Fully nested mode, automatic and specific ends of interrupt; priorities don't rotate, and there is no special mask mode and no
-//! polling. A guest with an APIC masks all of it and looks no more.
+//! Supports fully nested mode, automatic and specific EOI. Not supported: rotating priorities, special mask mode, polling. A guest with an
+//! APIC masks all inputs and ignores the 8259s.
 
 #[cfg(test)]
 mod tests;
 
-/// The input of the first that the second sits on.
+/// The input of the first controller to which the second is connected.
 const CASCADE: u8 = 2;
 
 const ICW1_INIT: u8 = 1 << 4;
@@ -16,7 +16,7 @@ const ICW1_ICW4: u8 = 1 << 0;
 const ICW4_AUTO: u8 = 1 << 1;
 const OCW3: u8 = 1 << 3;
 
-/// What the next write to the data port is.
+/// The meaning of the next write to the data port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expects {
     Mask,
@@ -31,7 +31,7 @@ struct Chip {
     requests: u8,
     in_service: u8,
     mask: u8,
-    /// Inputs that are level-sensitive: the ELCR, or all by ICW1.
+    /// Level-sensitive inputs: by the ELCR, or all of them by ICW1.
     level: u8,
     all_level: bool,
     vector: u8,
@@ -66,20 +66,20 @@ impl Chip {
             self.requests |= bit;
         }
         if !high {
-            // A request whose line falls before it is acknowledged is none.
+            // A request is withdrawn if its line falls before the acknowledgement.
             self.requests &= !bit;
         }
         self.lines = if high { self.lines | bit } else { self.lines & !bit };
     }
 
-    /// The input of the highest priority that may interrupt: the lowest number.
+    /// Returns the pending input of the highest priority, which is the lowest number.
     fn pending(&self) -> Option<u8> {
         let waiting = (self.requests | self.lines & self.level()) & !self.mask;
         let line = waiting.trailing_zeros();
         (line < 8 && line < self.in_service.trailing_zeros()).then_some(line as u8)
     }
 
-    /// The acknowledged input, 7 for a spurious interrupt.
+    /// Acknowledges the pending interrupt, and returns its input; 7 for a spurious interrupt.
     fn acknowledge(&mut self) -> u8 {
         let Some(line) = self.pending() else { return 7 };
         self.requests &= !(1 << line);
@@ -140,7 +140,7 @@ impl Default for Pic {
 }
 
 impl Pic {
-    /// All masked.
+    /// The reset state: all inputs masked.
     pub const fn new() -> Self {
         Self([Chip::RESET; 2])
     }
@@ -157,7 +157,7 @@ impl Pic {
         }
     }
 
-    /// The guest writes one of these ports. [`output`](Self::output) may change.
+    /// The guest writes one of the ports of [`read`](Self::read). [`output`](Self::output) may change.
     pub fn write(&mut self, port: u16, value: u8) {
         let [first, second] = &mut self.0;
         match port {
@@ -165,7 +165,7 @@ impl Pic {
             0x21 => first.write_data(value),
             0xa0 => second.write_command(value),
             0xa1 => second.write_data(value),
-            // Timer, keyboard and cascade, clock and coprocessor are edges for ever.
+            // Timer, keyboard, cascade, clock and coprocessor are always edge-triggered.
             0x4d0 => first.level = value & 0xf8,
             0x4d1 => second.level = value & 0xde,
             _ => {}
@@ -183,12 +183,12 @@ impl Pic {
         self.cascade();
     }
 
-    /// Is the processor interrupted?
+    /// The level of the INT output to the processor.
     pub fn output(&self) -> bool {
         self.0[0].pending().is_some()
     }
 
-    /// The processor acknowledges: the vector.
+    /// The processor's acknowledge cycle: returns the vector.
     pub fn acknowledge(&mut self) -> u8 {
         let line = self.0[0].acknowledge();
         let vector = match line {

@@ -1,15 +1,15 @@
 //! 8254 timer: *82C54 CHMOS Programmable Interval Timer*, with the PC's port 0x61 that gates its third counter.
 //!
-//! Time is the caller's `now`, in ticks of the timer's 1,193,182 Hz clock. Counters count in binary whatever is asked for. In modes 1
-//! and 5 the third counter is triggered by its gate; the others, which have none on a PC, act as in modes 0 and 4.
+//! Time is the caller's `now`, in ticks of the timer's 1,193,182 Hz clock. BCD counting is not supported. In modes 1 and 5 the third
+//! counter is triggered by its gate; the others, whose gates are always open on a PC, act as in modes 0 and 4.
 
 #[cfg(test)]
 mod tests;
 
-/// Ticks in a second.
+/// Ticks per second.
 pub const FREQUENCY: u64 = 1_193_182;
 
-/// How a byte of a counter is next read or written.
+/// The state of a two-byte access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Half {
     Low,
@@ -21,18 +21,18 @@ struct Counter {
     /// 1 to 65,536.
     count: u64,
     mode: u8,
-    /// Which halves are read and written: 1 low, 2 high, 3 both.
+    /// Access mode: 1 low byte, 2 high byte, 3 both.
     access: u8,
     next_write: Half,
     next_read: Half,
     low: u8,
     latched: Option<u16>,
     status: Option<u8>,
-    /// When it was loaded; None before the first load.
+    /// Time of the load or trigger; None before the first load.
     start: Option<u64>,
-    /// Ticks that it had run when its gate closed.
+    /// Elapsed ticks when its gate closed.
     stopped: Option<u64>,
-    /// There is a gate.
+    /// It has a gate.
     gated: bool,
 }
 
@@ -51,12 +51,12 @@ impl Counter {
         gated: false,
     };
 
-    /// It counts from when its gate opens, and whatever becomes of that afterwards.
+    /// Whether the counter is triggered: it starts when its gate opens, and ignores the gate afterwards.
     const fn is_triggered(&self) -> bool {
         self.gated && matches!(self.mode, 1 | 5)
     }
 
-    /// Ticks since it was loaded or triggered, not counting those with its gate closed.
+    /// Ticks since the load or trigger, excluding those with its gate closed.
     fn elapsed(&self, now: u64) -> Option<u64> {
         let start = self.start?;
         let stopped = self.stopped.filter(|_| !self.is_triggered());
@@ -71,7 +71,7 @@ impl Counter {
         let Some(elapsed) = self.elapsed(now) else { return 0 };
         let value = match self.mode {
             2 => self.count - elapsed % self.count,
-            // Counts by twos.
+            // Mode 3 counts by twos.
             3 => self.count - (elapsed % self.count.div_ceil(2)) * 2,
             _ => self.count.wrapping_sub(elapsed),
         };
@@ -89,7 +89,7 @@ impl Counter {
     }
 
     fn control(&mut self, value: u8) {
-        // Bit 2 of the mode does not count where bit 1 is set.
+        // Bit 2 of the mode is ignored if bit 1 is set.
         let mode = value >> 1 & 7;
         self.mode = if mode & 2 != 0 { mode & 3 } else { mode };
         self.access = value >> 4 & 3;
@@ -99,7 +99,7 @@ impl Counter {
         (self.next_write, self.next_read) = (Half::Low, Half::Low);
     }
 
-    /// True if that starts the counter.
+    /// Writes a byte of the count. True if that starts the counter.
     fn write(&mut self, value: u8, now: u64) -> bool {
         let count = match (self.access, self.next_write) {
             (1, _) => u16::from(value),
@@ -180,7 +180,7 @@ pub struct Pit {
     counters: [Counter; 3],
     /// Bits 1:0 of port 0x61: the gate of counter 2, and the speaker.
     speaker: u8,
-    /// When counter 0 interrupts next.
+    /// Time of counter 0's next interrupt.
     next: Option<u64>,
 }
 
@@ -191,7 +191,7 @@ impl Default for Pit {
 }
 
 impl Pit {
-    /// Nothing counts until it is programmed.
+    /// The reset state: no counter runs before it is programmed.
     pub const fn new() -> Self {
         Self {
             counters: [Counter::RESET, Counter::RESET, Counter { stopped: Some(0), gated: true, ..Counter::RESET }],
@@ -221,7 +221,7 @@ impl Pit {
         }
     }
 
-    /// The guest reads port 0x61: bit 5 is counter 2's output, bit 4 changes as memory is refreshed.
+    /// The guest reads port 0x61: bit 5 is counter 2's output, bit 4 toggles with the memory refresh.
     pub fn read_speaker(&self, now: u64) -> u8 {
         self.speaker | ((now / 18) as u8 & 1) << 4 | u8::from(self.counters[2].output(now)) << 5
     }
@@ -232,12 +232,12 @@ impl Pit {
         self.counters[2].set_gate(value & 1 != 0, now);
     }
 
-    /// When [`expire`](Self::expire) must be called.
+    /// The time at which [`expire`](Self::expire) must be called.
     pub const fn deadline(&self) -> Option<u64> {
         self.next
     }
 
-    /// True if counter 0's output rose since it was last asked: an edge on interrupt line 0. Edges that were missed count as one.
+    /// Returns whether counter 0's output has risen since the last call: an edge on interrupt line 0. Missed edges merge into one.
     pub fn expire(&mut self, now: u64) -> bool {
         let Some(next) = self.next.filter(|&next| next <= now) else {
             return false;
@@ -260,7 +260,7 @@ impl Pit {
             }
             return;
         }
-        // Read-back: bits 5 and 4 are low for what is wanted.
+        // Read-back command: a clear bit 5 latches the count, a clear bit 4 the status.
         for (_, counter) in self.counters.iter_mut().enumerate().filter(|(i, _)| value >> (i + 1) & 1 != 0) {
             if value & 0x20 == 0 {
                 counter.latch(now);

@@ -1,19 +1,18 @@
 //! Arm PrimeCell UART (PL011), revision r1p5: *PrimeCell UART (PL011) Technical Reference Manual*,
 //! DDI 0183.
 //!
-//! The model transmits in no time: a byte written to `UARTDR` goes to the caller at once, so the
-//! transmitter is empty again before the guest's next instruction, unless the caller said
-//! ([`Pl011::set_tx_full`]) that it can take no more for now. Bytes are transmitted and received
-//! whether or not the guest has enabled the UART, its FIFOs or a direction: small programs never
-//! do.
+//! Transmission takes no time: a byte written to `UARTDR` goes to the caller at once, so the
+//! transmitter is empty again before the guest's next instruction, unless the caller has
+//! signalled back pressure ([`Pl011::set_tx_full`]). Bytes are transmitted and received even if
+//! the guest has not enabled the UART, its FIFOs or a direction: small programs never do.
 //!
-//! There is no line to make errors on: `UARTRSR`, and the error flags in `UARTDR`, are always zero.
-//! Nothing overruns, as a byte that finds no room is refused and stays with the caller. DMA
-//! requests, modem outputs, IrDA and the test registers do nothing.
+//! There are no line errors: `UARTRSR`, and the error flags in `UARTDR`, are always zero. There is
+//! no overrun either: a byte without room is refused and stays with the caller. DMA requests,
+//! modem outputs, IrDA and the test registers have no effect.
 //!
-//! Which characters an interrupt announces: *receive* when the FIFO reaches its trigger level, and
-//! *receive timeout* for each character that arrives, as if the line fell silent after it. So
-//! single key strokes arrive at once.
+//! The *receive* interrupt is raised when the FIFO reaches its trigger level, and the *receive
+//! timeout* interrupt for each character that arrives, as if the line fell silent after it. Single
+//! key strokes therefore arrive at once.
 
 use crate::line::Line;
 use crate::primecell::{ID_BASE, Id};
@@ -62,7 +61,7 @@ mod fr {
     pub const TXFF: u32 = 1 << 5;
     pub const RXFF: u32 = 1 << 6;
     pub const TXFE: u32 = 1 << 7;
-    /// The other end is there and ready, so a guest that waits for a carrier goes on.
+    /// The modem inputs are asserted, so that a guest does not wait for a carrier.
     pub const MODEM: u32 = CTS | DSR | DCD;
 }
 
@@ -81,7 +80,7 @@ type Fifo = crate::fifo::Fifo<32>;
 const LCR_H_FEN: u32 = 1 << 4;
 const CR_LBE: u32 = 1 << 7;
 
-/// Implemented bits of the registers that only hold what was written.
+/// Implemented bits of registers without side effects.
 mod mask {
     pub const ILPR: u32 = 0xff;
     pub const IBRD: u32 = 0xffff;
@@ -95,7 +94,7 @@ mod mask {
 /// r1p5, the revision whose FIFOs are 32 deep; drivers read the depth from the revision.
 const ID: Id = Id::arm(0x011, 3);
 
-/// What a load gives.
+/// The result of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
     /// The register, shifted down by the byte lanes that the offset skips.
@@ -104,7 +103,7 @@ pub struct Read {
     pub irq: Option<bool>,
 }
 
-/// What a store causes.
+/// The effects of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write {
     /// A byte that the guest transmits.
@@ -113,10 +112,10 @@ pub struct Write {
     pub irq: Option<bool>,
 }
 
-/// What became of a byte that arrived for the guest.
+/// The result of offering a byte to the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receive {
-    /// False if the FIFO had no room: the byte was not taken.
+    /// False if the FIFO had no room, so that the byte was not taken.
     pub accepted: bool,
     /// The interrupt line's new level, if it changed.
     pub irq: Option<bool>,
@@ -167,7 +166,7 @@ impl Pl011 {
         }
     }
 
-    /// `UARTFR`, as a load gives it.
+    /// Returns `UARTFR`.
     pub fn flags(&self) -> u32 {
         self.flags
     }
@@ -176,7 +175,7 @@ impl Pl011 {
     pub fn read(&mut self, offset: u32) -> Read {
         let mut irq = None;
         let register = match offset & !3 {
-            // Only the lane that holds the character takes it from the FIFO.
+            // Only an access to the character's byte lane removes it from the FIFO.
             offset::DR if offset & 3 == 0 => {
                 let byte = self.take_received();
                 irq = self.update_line();
@@ -212,13 +211,13 @@ impl Pl011 {
     #[inline]
     fn transmit(&mut self, byte: u8) -> Write {
         if !self.tx_full {
-            // The FIFO took the byte and drained through its trigger level.
+            // The byte passed through the FIFO, whose level fell below the trigger level.
             self.raw |= int::TX;
         }
         let tx = if self.control & CR_LBE == 0 {
             Some(byte)
         } else {
-            // In loopback an overrun loses the byte, as nobody waits to send it again.
+            // In loopback mode a full FIFO drops the byte: there is no sender to retry.
             self.put_received(byte);
             None
         };
@@ -247,20 +246,20 @@ impl Pl011 {
         Receive { accepted, irq: self.update_line() }
     }
 
-    /// How many bytes [`Pl011::receive`] would accept now, 0 to 32 (1 while the FIFOs are off).
+    /// Returns the number of bytes that [`Pl011::receive`] would accept now, 0 to 32 (1 while the FIFOs are disabled).
     pub fn rx_room(&self) -> usize {
         self.rx_capacity().saturating_sub(self.rx.len())
     }
 
-    /// Whether the guest lets a received byte interrupt it. Drivers discard what arrives earlier,
-    /// so the hypervisor can keep typed-ahead input until this holds.
+    /// Whether the guest has enabled the receive interrupt. Drivers discard earlier input, so the
+    /// hypervisor can hold typed-ahead input back until then.
     pub const fn rx_interrupt_enabled(&self) -> bool {
         self.mask & (int::RX | int::RT) != 0
     }
 
-    /// Says whether the transmit FIFO is to look full: whether the caller can't take a byte now.
-    /// A guest may write on all the same, as its transmit interrupt promised it half a FIFO of
-    /// room; [`Pl011::write`] hands over those bytes too, and the caller may drop them.
+    /// Signals back pressure: whether the transmit FIFO appears full, because the caller cannot take
+    /// a byte now. A guest may still write, as its transmit interrupt promised it half a FIFO of
+    /// room; [`Pl011::write`] passes on those bytes too, and the caller may drop them.
     pub fn set_tx_full(&mut self, full: bool) -> Option<bool> {
         if full == self.tx_full {
             return None;
@@ -294,8 +293,8 @@ impl Pl011 {
         if self.fifos_enabled() { Fifo::DEPTH } else { 1 }
     }
 
-    /// How many received characters raise the receive interrupt: DDI 0183, "Interrupt FIFO level
-    /// select register". Reserved selections act as the deepest.
+    /// Returns the receive interrupt's trigger level: DDI 0183, "Interrupt FIFO level select
+    /// register". Reserved selections act as the deepest.
     const fn rx_trigger(&self) -> usize {
         if !self.fifos_enabled() {
             return 1;
@@ -309,7 +308,7 @@ impl Pl011 {
         }
     }
 
-    /// Turning the FIFOs on or off empties the receive FIFO.
+    /// Writes line control. Enabling or disabling the FIFOs empties the receive FIFO.
     fn set_line_control(&mut self, value: u32) {
         if (value ^ self.line_control) & LCR_H_FEN != 0 {
             self.rx.clear();
@@ -332,7 +331,7 @@ impl Pl011 {
         true
     }
 
-    /// The oldest received character; 0 if there is none.
+    /// Removes the oldest received character; 0 if there is none.
     fn take_received(&mut self) -> u8 {
         let byte = self.rx.pop().unwrap_or(0);
         if self.rx.len() < self.rx_trigger() {

@@ -1,13 +1,13 @@
 //! Arm PrimeCell Real Time Clock (PL031): *PrimeCell Real Time Clock (PL031) Technical Reference
 //! Manual*, DDI 0224.
 //!
-//! The counter isn't stepped: its value is the caller's `now`, in seconds of one steady clock that
-//! never goes back, plus the difference that the guest set through `RTCLR`. The alarm is a point of
-//! that clock: the caller asks for it ([`Pl031::deadline`]) and tells when it has passed
-//! ([`Pl031::expire`]). A load from the device changes nothing.
+//! The counter is not stepped: its value is the caller's `now`, in seconds of a monotonic clock,
+//! plus the offset that the guest set through `RTCLR`. The alarm is a point of that clock: the
+//! caller reads it ([`Pl031::deadline`]) and reports when it has passed ([`Pl031::expire`]). Loads
+//! have no side effects.
 //!
-//! The counter is enabled from the start. On the hardware `RTCCR` enables it once and for all, and
-//! a guest that doesn't write there would otherwise see time stand still.
+//! The counter is enabled at reset. On the hardware, `RTCCR` enables it permanently; a guest that
+//! does not write `RTCCR` would otherwise see time stand still.
 
 use crate::line::Line;
 use crate::primecell::{ID_BASE, Id};
@@ -42,13 +42,13 @@ const ID: Id = Id::arm(0x031, 1);
 /// A PL031.
 #[derive(Clone, Debug)]
 pub struct Pl031 {
-    /// What to add to `now`, modulo 2^32, to get the counter.
+    /// The counter's offset from `now`, modulo 2^32.
     ahead: u32,
     matching: u32,
     loaded: u32,
     raw: u32,
     mask: u32,
-    /// When the counter next equals `matching`. None until the guest sets a match.
+    /// The time at which the counter next equals `matching`. None until the guest sets a match.
     alarm: Option<u64>,
     line: Line,
 }
@@ -79,7 +79,7 @@ impl Pl031 {
     /// The guest stores `value`, zero-extended from the access's width, to `offset`.
     /// Returns the interrupt line's new level, if it changed.
     pub fn write(&mut self, offset: u32, value: u32, now: u64) -> Option<bool> {
-        // An alarm that has passed is raised before anything can clear or move it.
+        // Raise a passed alarm before the access can clear or move it.
         self.catch_up(now);
         match offset {
             offset::MR => {
@@ -100,15 +100,15 @@ impl Pl031 {
         self.update_line()
     }
 
-    /// Raises the alarm if its time has come. Returns the interrupt line's new level, if it
-    /// changed. Early and repeated calls do no harm.
+    /// Raises the alarm if it is due. Returns the interrupt line's new level, if it changed. Idempotent;
+    /// early calls have no effect.
     pub fn expire(&mut self, now: u64) -> Option<bool> {
         self.catch_up(now);
         self.update_line()
     }
 
-    /// When [`Pl031::expire`] must be called next for the guest to be interrupted in time, in
-    /// seconds of `now`. None if no alarm is set, or it would interrupt nobody.
+    /// The time at which [`Pl031::expire`] must be called next, in seconds of `now`. None if no alarm
+    /// is set, or its interrupt is masked or already raised.
     pub fn deadline(&self) -> Option<u64> {
         self.alarm.filter(|_| self.mask & !self.raw & INT != 0)
     }
@@ -128,7 +128,7 @@ impl Pl031 {
         self.catch_up(now);
     }
 
-    /// The raw interrupt as the hardware would show it at `now`.
+    /// The raw interrupt status at `now`.
     fn raw_at(&self, now: u64) -> u32 {
         match self.alarm {
             Some(alarm) if alarm <= now => self.raw | INT,
@@ -139,7 +139,7 @@ impl Pl031 {
     fn catch_up(&mut self, now: u64) {
         self.raw = self.raw_at(now);
         if self.alarm.is_some_and(|alarm| alarm <= now) {
-            // The counter meets the same value again when it has gone all the way round.
+            // The counter reaches the same value again after it has wrapped.
             let round = 1 + u64::from(self.matching.wrapping_sub(self.counter(now)).wrapping_sub(1));
             self.alarm = now.checked_add(round);
         }

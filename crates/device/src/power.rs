@@ -1,7 +1,7 @@
 //! ACPI's fixed hardware, at ports: *Advanced Configuration and Power Interface*, "ACPI Hardware Specification"; and the PC's
 //! reset register at port 0xcf9.
 //!
-//! There is one sleeping state, S5, which is off; the power button is the one event.
+//! The only sleeping state is S5 (off), and the only event is the power button.
 
 use crate::line::Line;
 
@@ -21,7 +21,7 @@ pub mod offset {
 /// Ports of the block.
 pub const SIZE: u16 = 12;
 
-/// Ticks of the timer in a second; it is 32 bits wide (the FADT's TMR_VAL_EXT).
+/// Timer ticks per second. The timer has 32 bits (the FADT's TMR_VAL_EXT).
 pub const TIMER_FREQUENCY: u64 = 3_579_545;
 
 /// SLP_TYP of S5, for `\_S5`.
@@ -33,10 +33,10 @@ pub const RESET_VALUE: u8 = 6;
 const POWER_BUTTON: u16 = 1 << 8;
 const SCI_ENABLE: u16 = 1 << 0;
 const SLEEP_ENABLE: u16 = 1 << 13;
-/// What enable holds: the power button.
+/// Implemented bits of the enable register: the power button.
 const EVENTS: u16 = POWER_BUTTON;
 
-/// What a write means for the machine.
+/// A request to the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Power off.
@@ -45,10 +45,10 @@ pub enum Request {
     Reset,
 }
 
-/// What a write causes.
+/// The effects of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// The guest's wish.
+    /// The guest's request.
     pub request: Option<Request>,
     /// SCI's new level, if it changed.
     pub sci: Option<bool>,
@@ -70,13 +70,12 @@ impl Default for Power {
 }
 
 impl Power {
-    /// In ACPI mode from the start.
+    /// The reset state: in ACPI mode from the start.
     pub const fn new() -> Self {
         Self { status: 0, enable: 0, control: SCI_ENABLE, line: Line::LOW }
     }
 
-    /// The guest reads at `offset` in the block; the caller cuts the value to the access's width. `ticks` is the
-    /// timer's count.
+    /// The guest reads at `offset` in the block; the caller truncates the value to the access's width. `ticks` is the timer's count.
     pub const fn read(&self, offset: u16, ticks: u64) -> u32 {
         let register = match offset & !3 {
             offset::EVENT => self.status as u32 | (self.enable as u32) << 16,
@@ -93,7 +92,7 @@ impl Power {
         for i in 0..bytes.min(4) {
             let byte = (value >> (i * 8)) as u8;
             match offset.wrapping_add(i) {
-                // Ones clear.
+                // Write 1 to clear.
                 0 => self.status &= !u16::from(byte),
                 1 => self.status &= !(u16::from(byte) << 8),
                 3 => self.enable = u16::from(byte) << 8 & EVENTS,
@@ -104,7 +103,7 @@ impl Power {
         Write { request, sci: self.update_line() }
     }
 
-    /// Someone presses the power button. Returns SCI's new level, if it changed.
+    /// Presses the power button. Returns SCI's new level, if it changed.
     pub fn press_button(&mut self) -> Option<bool> {
         self.status |= POWER_BUTTON;
         self.update_line()

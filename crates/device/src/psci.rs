@@ -1,13 +1,13 @@
 //! Power State Coordination Interface, version 1.1: *Arm Power State Coordination Interface*,
-//! DEN0022. The side that is called.
+//! DEN0022. The callee's side.
 //!
-//! A call goes through [`decode`], which answers what needs no state with an [`Error`] or names
-//! the [`Call`]; calls that concern other vCPUs then go to the VM's [`PowerTable`].
+//! [`decode`] checks a call's arguments as far as that needs no state, and returns the [`Call`] or
+//! an [`Error`]. Calls that concern other vCPUs then go to the VM's [`PowerTable`].
 //!
-//! `CPU_SUSPEND` carries nothing, for a vCPU has one suspended state: standby. The specification
-//! lets a call for a deeper state return as if from standby (DEN0022, "CPU_SUSPEND"), so the
-//! hypervisor waits for the vCPU's next interrupt and returns [`SUCCESS`]. `CPU_DEFAULT_SUSPEND`,
-//! `SYSTEM_SUSPEND`, `MIGRATE` and the statistics are optional, and not supported.
+//! [`Call::CpuSuspend`] has no arguments, because a vCPU has one suspended state: standby. A call
+//! for a deeper state may return as if from standby (DEN0022, "CPU_SUSPEND"), so the hypervisor
+//! waits for the vCPU's next interrupt and returns [`SUCCESS`]. `CPU_DEFAULT_SUSPEND`,
+//! `SYSTEM_SUSPEND`, `MIGRATE` and the statistics are optional and not supported.
 
 pub use power::{PowerState, PowerTable};
 
@@ -49,11 +49,11 @@ pub mod id {
     pub const SYSTEM_RESET2_64: u32 = 0xc400_0012;
 }
 
-/// `x0` of a call that did what it was asked.
+/// `x0` of a successful call.
 pub const SUCCESS: u64 = 0;
 /// `x0` of `PSCI_VERSION`: 1.1.
 pub const VERSION_1_1: u64 = 1 << 16 | 1;
-/// `x0` of `MIGRATE_INFO_TYPE`: there is no Trusted OS that would have to migrate.
+/// `x0` of `MIGRATE_INFO_TYPE`: no Trusted OS requires migration.
 pub const MIGRATE_NOT_REQUIRED: u64 = 2;
 
 /// Why a call fails: DEN0022, "Return error codes".
@@ -62,21 +62,21 @@ pub const MIGRATE_NOT_REQUIRED: u64 = 2;
 pub enum Error {
     /// The function isn't implemented.
     NotSupported = -1,
-    /// An argument is none that the function takes; an MPIDR names no vCPU.
+    /// An argument is invalid, or no vCPU has the MPIDR.
     InvalidParameters = -2,
-    /// The caller may not do this now.
+    /// The operation is not permitted now.
     Denied = -3,
     /// The vCPU is on.
     AlreadyOn = -4,
-    /// The vCPU was turned on already and hasn't begun to run.
+    /// The vCPU was turned on but has not started to run.
     OnPending = -5,
-    /// The hypervisor could not do it.
+    /// The hypervisor failed.
     InternalFailure = -6,
-    /// Part of what the call concerns isn't there.
+    /// An affected component is not present.
     NotPresent = -7,
-    /// Part of what the call concerns is disabled.
+    /// An affected component is disabled.
     Disabled = -8,
-    /// The entry point is no address that the vCPU could run from.
+    /// The vCPU cannot execute at the entry point.
     InvalidAddress = -9,
 }
 
@@ -88,7 +88,7 @@ impl Error {
     }
 }
 
-/// Where a vCPU that is turned on begins.
+/// The entry state of a vCPU that is turned on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Its first program counter, a guest-physical address.
@@ -97,7 +97,7 @@ pub struct Entry {
     pub context_id: u64,
 }
 
-/// A call that is implemented, with its arguments checked as far as that needs no state.
+/// An implemented call, whose arguments are checked as far as that needs no state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// Answer [`VERSION_1_1`].
@@ -110,14 +110,14 @@ pub enum Call {
     CpuOn {
         /// Affinity fields of the vCPU's MPIDR.
         target: u64,
-        /// Where it begins.
+        /// Its entry state.
         entry: Entry,
     },
     /// [`PowerTable::affinity_info`].
     AffinityInfo {
         /// Affinity fields of an MPIDR.
         target: u64,
-        /// The lowest affinity level that counts in it, 0 to 3.
+        /// The lowest significant affinity level, 0 to 3.
         level: u32,
     },
     /// Answer [`MIGRATE_NOT_REQUIRED`].
@@ -125,11 +125,11 @@ pub enum Call {
     /// The VM powers off; does not return to the caller.
     SystemOff,
     /// The VM resets; does not return to the caller. Also `SYSTEM_RESET2` with the architectural
-    /// warm reset, which asks for no more.
+    /// warm reset, which is equivalent here.
     SystemReset,
     /// Answer [`features`].
     Features {
-        /// The function that is asked about.
+        /// The function to query.
         function_id: u32,
     },
 }
@@ -164,14 +164,14 @@ const fn function(function_id: u32) -> Option<Function> {
     })
 }
 
-/// The call that a guest makes with these registers. The function identifier is `w0`, and the
-/// arguments of an SMC32 function are the low halves of their registers (*SMC Calling Convention*,
-/// DEN0028, "Register use in AArch64 SMC and HVC calls").
+/// Decodes a guest's call from its registers. The function identifier is `w0`; an SMC32 function's
+/// arguments are the low halves of their registers (*SMC Calling Convention*, DEN0028, "Register
+/// use in AArch64 SMC and HVC calls").
 ///
 /// # Errors
 ///
 /// [`Error::NotSupported`] for a function that isn't implemented; [`Error::InvalidParameters`] for
-/// an affinity level above 3 or an unknown type of reset. Either is the answer to the call.
+/// an affinity level above 3 or an unknown type of reset. Either is the call's result.
 pub const fn decode(x0: u64, x1: u64, x2: u64, x3: u64) -> Result<Call, Error> {
     let function_id = x0 as u32;
     let argument_mask = if smccc::is_64_bit(function_id) { u64::MAX } else { u32::MAX as u64 };
@@ -182,7 +182,7 @@ pub const fn decode(x0: u64, x1: u64, x2: u64, x3: u64) -> Result<Call, Error> {
     };
     Ok(match function {
         Function::Version => Call::Version,
-        // Original format: StateID, StateType and PowerLevel, and zeroes.
+        // Original format: StateID, StateType and PowerLevel; all other bits are zero.
         Function::CpuSuspend if x1 as u32 & !0x0301_ffff != 0 => return Err(Error::InvalidParameters),
         Function::CpuSuspend => Call::CpuSuspend,
         Function::CpuOff => Call::CpuOff,
@@ -196,7 +196,7 @@ pub const fn decode(x0: u64, x1: u64, x2: u64, x3: u64) -> Result<Call, Error> {
         Function::SystemOff => Call::SystemOff,
         Function::SystemReset => Call::SystemReset,
         Function::Features => Call::Features { function_id: x1 as u32 },
-        // Type 0 is SYSTEM_WARM_RESET, the only architectural one. There are no vendor's own.
+        // Type 0 is SYSTEM_WARM_RESET, the only architectural one. There are no vendor-specific ones.
         Function::SystemReset2 => match x1 as u32 {
             0 => Call::SystemReset,
             _ => return Err(Error::InvalidParameters),
@@ -204,9 +204,9 @@ pub const fn decode(x0: u64, x1: u64, x2: u64, x3: u64) -> Result<Call, Error> {
     })
 }
 
-/// `x0` of `PSCI_FEATURES`: 0 for an implemented function, for none of them has a feature flag set
-/// (`CPU_SUSPEND`: original `power_state` format, no OS-initiated mode).
+/// Returns `x0` of `PSCI_FEATURES`: 0 for an implemented function, because none has a feature flag
+/// set (`CPU_SUSPEND`: original `power_state` format, no OS-initiated mode).
 pub const fn features(function_id: u32) -> u64 {
-    // This is also how a caller finds out that it may call SMCCC_VERSION.
+    // Callers also discover SMCCC_VERSION by this function.
     if function(function_id).is_some() || function_id == smccc::id::VERSION { SUCCESS } else { Error::NotSupported.x0() }
 }

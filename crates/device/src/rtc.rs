@@ -1,7 +1,7 @@
 //! Real-time clock and CMOS memory: *MC146818 Real-Time Clock plus RAM*, at ports 0x70 and 0x71.
 //!
-//! The clock is the caller's `now`, in seconds since 1970, plus what the guest made it differ. It has no interrupts: alarm, periodic
-//! and update interrupts can't be enabled.
+//! The time is the caller's `now`, in seconds since 1970, plus the guest's offset. Alarm, periodic and update interrupts cannot be
+//! enabled.
 
 #[cfg(test)]
 mod tests;
@@ -18,7 +18,7 @@ mod index {
     pub const B: u8 = 0xb;
     pub const C: u8 = 0xc;
     pub const D: u8 = 0xd;
-    /// Where ACPI's FADT says that the century is.
+    /// The century, as the FADT says.
     pub const CENTURY: u8 = 0x32;
 }
 
@@ -27,16 +27,16 @@ pub const CENTURY: u8 = index::CENTURY;
 
 /// Divider chain on, 1,024 Hz.
 const A_RESET: u8 = 0x26;
-/// An update is in progress, or begins soon.
+/// UIP: an update is in progress or imminent.
 const A_UPDATES: u8 = 1 << 7;
-/// So long before a second ends that is shown, in microseconds: an update cycle, and the time before one ("Update Cycle").
+/// UIP is set for so many microseconds before a second ends: the update cycle and its lead time ("Update Cycle").
 pub const UPDATE_US: u64 = 1984 + 244;
-/// Time stands still while the guest sets it.
+/// SET: updates are inhibited while the guest sets the time.
 const B_SET: u8 = 1 << 7;
 const B_BINARY: u8 = 1 << 2;
 const B_24_HOURS: u8 = 1 << 1;
 const B_WRITABLE: u8 = B_SET | B_BINARY | B_24_HOURS | 1;
-/// The battery is good.
+/// VRT: RAM and time are valid.
 const D_VALID: u8 = 1 << 7;
 const PM: u8 = 1 << 7;
 
@@ -54,7 +54,7 @@ struct Time {
 impl Time {
     fn from_seconds(seconds: u64) -> Self {
         let (days, rest) = (seconds / 86_400, seconds % 86_400);
-        // Years that begin in March, in eras of 400 years, from 0000-03-01 on.
+        // Counts years from March, in eras of 400 years, from 0000-03-01.
         let days = days + 719_468;
         let (era, day_of_era) = (days / 146_097, days % 146_097);
         let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -72,7 +72,7 @@ impl Time {
         }
     }
 
-    /// Fields out of range carry into the next, so that whatever a guest sets is some time.
+    /// Converts to seconds since 1970. Fields out of range carry into the next, so every setting is a valid time.
     fn seconds(self) -> u64 {
         let (year, month) = (i64::from(self.year), i64::from(self.month));
         let year = if month <= 2 { year - 1 } else { year };
@@ -91,9 +91,9 @@ impl Time {
 #[derive(Clone, Debug)]
 pub struct Rtc {
     index: u8,
-    /// Seconds that the guest's clock is ahead.
+    /// The guest's offset in seconds.
     ahead: u64,
-    /// The time that the guest is setting.
+    /// The time registers while SET is set.
     setting: Time,
     a: u8,
     b: u8,
@@ -107,7 +107,7 @@ impl Default for Rtc {
 }
 
 impl Rtc {
-    /// A clock that shows the caller's time, in BCD and 24 hours.
+    /// The reset state: the caller's time, in BCD and 24-hour mode.
     pub const fn new() -> Self {
         let setting = Time { year: 0, month: 0, day: 0, hour: 0, minute: 0, second: 0 };
         Self { index: 0, ahead: 0, setting, a: A_RESET, b: B_24_HOURS, memory: [0; 128] }
@@ -116,7 +116,7 @@ impl Rtc {
     /// The guest reads port 0x70 + `offset`, 0 or 1. `updates`: the second ends in at most [`UPDATE_US`].
     pub fn read(&self, offset: u16, now: u64, updates: bool) -> u8 {
         if offset == 0 {
-            // The index can't be read back.
+            // The index register is write-only.
             return 0xff;
         }
         let time = self.time(now);
@@ -156,7 +156,7 @@ impl Rtc {
             index::A => self.a = value & 0x7f,
             index::B => {
                 self.b = value & B_WRITABLE;
-                // From here on time stands, or goes on from what was set.
+                // Time stops here, or continues from the new setting.
             }
             index::WEEKDAY | index::C | index::D => {}
             index => {

@@ -1,7 +1,7 @@
 //! The CRT controller of a PC's text screen, at ports 0x3d4 and 0x3d5, and its status at 0x3da (IBM, *Video Graphics Array*, "CRT Controller
-//! Registers"): registers that keep what is written, among them the place of the cursor, which kernels that write to the screen's memory read back.
+//! Registers"). Its registers keep their values; kernels that write to the screen's memory read back the cursor position.
 //!
-//! There is no screen. Its memory is RAM.
+//! There is no screen, and its memory is RAM.
 
 const INDEX: u16 = 0x3d4;
 const DATA: u16 = 0x3d5;
@@ -9,7 +9,7 @@ const STATUS: u16 = 0x3da;
 /// Its ports.
 pub const PORTS: [u16; 3] = [INDEX, DATA, STATUS];
 
-/// Between lines, and between pictures.
+/// Status: horizontal and vertical blanking.
 const BLANKED: u8 = 1 << 0 | 1 << 3;
 
 /// The controller.
@@ -21,12 +21,12 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// With the cursor in the corner.
+    /// The reset state: the cursor at the origin.
     pub const fn new() -> Self {
         Self { index: 0, registers: [0; 32], blanked: false }
     }
 
-    /// The guest reads one of [`PORTS`]. Each look at the status finds the beam elsewhere.
+    /// The guest reads one of [`PORTS`]. The blanking bits toggle at each read of the status.
     pub fn read(&mut self, port: u16) -> u8 {
         match port {
             INDEX => self.index,
@@ -38,7 +38,7 @@ impl Screen {
         }
     }
 
-    /// The guest writes one of them.
+    /// The guest writes one of [`PORTS`].
     pub const fn write(&mut self, port: u16, value: u8) {
         match port {
             INDEX => self.index = value & 31,
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cursor_stays_where_it_was_put() {
+    fn cursor_position_reads_back() {
         let mut screen = Screen::new();
         for (index, value) in [(14, 0x03), (15, 0x7f)] {
             screen.write(INDEX, index);
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn the_beam_comes_and_goes() {
+    fn blanking_toggles() {
         let mut screen = Screen::new();
         assert_ne!(screen.read(STATUS), screen.read(STATUS));
         screen.write(STATUS, 0);

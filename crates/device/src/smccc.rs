@@ -1,7 +1,7 @@
-//! SMC Calling Convention, version 1.1: *SMC Calling Convention*, DEN0028. Whose call an `HVC` or
-//! `SMC` is, and the calls of the architecture itself.
+//! SMC Calling Convention, version 1.1: *SMC Calling Convention*, DEN0028. Dispatch of `HVC` and
+//! `SMC` calls, and the Arm Architecture Service.
 //!
-//! A caller's `x4` to `x17` are preserved in every call, so nothing here has to mention them.
+//! Every call preserves the caller's `x4` to `x17`.
 
 use crate::psci;
 
@@ -21,22 +21,22 @@ pub mod id {
     pub const VENDOR_HYP_CALL_UID: u32 = 0x8600_ff01;
 }
 
-/// `x0` of a call that isn't implemented.
+/// `x0` of an unknown call.
 pub const NOT_SUPPORTED: u64 = u64::MAX;
 /// `x0` of `SMCCC_VERSION`: 1.1.
 pub const VERSION_1_1: u64 = 1 << 16 | 1;
-/// Who a guest is told that the hypervisor is: UUID 880ad1f8-5953-4f74-947d-6d5833fd5815.
+/// The hypervisor's UUID: 880ad1f8-5953-4f74-947d-6d5833fd5815.
 pub const UID: [u32; 4] = [0xf8d1_0a88, 0x744f_5359, 0x586d_7d94, 0x1558_fd33];
 
 const FUNCTION_64: u32 = 1 << 30;
 
-/// Whether a function identifier says SMC64: whether arguments are whole registers.
+/// Whether a function identifier is SMC64: whether arguments are whole registers.
 #[inline]
 pub const fn is_64_bit(function_id: u32) -> bool {
     function_id & FUNCTION_64 != 0
 }
 
-/// Who answers a call.
+/// The service that answers a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     /// [`crate::psci::decode`].
@@ -45,11 +45,11 @@ pub enum Service {
     Arch,
     /// [`vendor_hyp`].
     VendorHyp,
-    /// Nobody: `x0` becomes [`NOT_SUPPORTED`].
+    /// None: `x0` becomes [`NOT_SUPPORTED`].
     Unknown,
 }
 
-/// Who answers the call with this function identifier, `w0`.
+/// Returns the service of a function identifier, `w0`.
 #[inline]
 pub const fn service(function_id: u32) -> Service {
     match function_id & !FUNCTION_64 {
@@ -62,36 +62,36 @@ pub const fn service(function_id: u32) -> Service {
     }
 }
 
-/// How a call is to be answered.
+/// The answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// With `x0`.
+    /// Set `x0`.
     X0(u64),
-    /// With `x0` to `x3`.
+    /// Set `x0` to `x3`.
     X0To3([u64; 4]),
-    /// With the firmware's help: make the same call there, then `x0` is 0.
+    /// Make the same call to the machine's firmware, then set `x0` to 0.
     Forward,
 }
 
-/// What the machine's own firmware answers to `SMCCC_ARCH_FEATURES` about the workarounds that it
-/// may have: 0 if this CPU needs the call, positive if it may be made but isn't needed, negative
-/// if it isn't there. The same on all CPUs that a guest may run on.
+/// Answers of the machine's firmware to `SMCCC_ARCH_FEATURES` about workarounds: 0 if this CPU
+/// needs the call, positive if the call is available but not needed, negative if it is not
+/// implemented. Equal on all CPUs that a guest may run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workarounds {
     /// About `SMCCC_ARCH_WORKAROUND_1`.
     pub one: i32,
-    /// About `SMCCC_ARCH_WORKAROUND_2`. A 0 is told to guests as "not there": the call switches a
-    /// state of the physical CPU, and the hypervisor keeps none per vCPU.
+    /// About `SMCCC_ARCH_WORKAROUND_2`. Guests see 0 as "not implemented": the call switches state of
+    /// the physical CPU, which the hypervisor does not keep per vCPU.
     pub two: i32,
     /// About `SMCCC_ARCH_WORKAROUND_3`.
     pub three: i32,
 }
 
 impl Workarounds {
-    /// Firmware without any.
+    /// Firmware without workarounds.
     pub const NONE: Self = Self { one: NOT_SUPPORTED as i32, two: NOT_SUPPORTED as i32, three: NOT_SUPPORTED as i32 };
 
-    /// The firmware's answer about a workaround as guests are told it; `None` for another function.
+    /// Returns the firmware's answer about a workaround as guests see it; `None` for another function.
     const fn told(&self, function_id: u32) -> Option<i32> {
         match function_id {
             id::ARCH_WORKAROUND_1 => Some(self.one),
@@ -116,7 +116,7 @@ pub const fn arch(function_id: u32, x1: u64, workarounds: &Workarounds) -> Answe
         id::ARCH_FEATURES => Answer::X0(arch_features(x1 as u32, workarounds)),
         _ => match workarounds.told(function_id) {
             Some(0) => Answer::Forward,
-            // "May be called, has no effect": neither do we.
+            // The call is permitted and has no effect.
             Some(1..) => Answer::X0(psci::SUCCESS),
             Some(_) | None => Answer::X0(NOT_SUPPORTED),
         },
@@ -133,7 +133,7 @@ const fn arch_features(function_id: u32, workarounds: &Workarounds) -> u64 {
     }
 }
 
-/// Answers a call to the vendor-specific hypervisor service: a guest can ask who this is.
+/// Answers a call to the vendor-specific hypervisor service: the UID query.
 pub const fn vendor_hyp(function_id: u32) -> Answer {
     match function_id {
         id::VENDOR_HYP_CALL_UID => Answer::X0To3([UID[0] as u64, UID[1] as u64, UID[2] as u64, UID[3] as u64]),

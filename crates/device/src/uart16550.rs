@@ -1,9 +1,9 @@
-//! A PC's serial port: the 16550 UART (*TL16C550C Asynchronous Communications Element*, SLLS177, "Principles of Operation"), wired as on a
-//! PC: its interrupt gets through while `OUT2` is set.
+//! A PC's serial port: the 16550 UART (*TL16C550C Asynchronous Communications Element*, SLLS177, "Principles of Operation"). `OUT2` gates its
+//! interrupt, as on a PC.
 //!
-//! The model transmits in no time, as [`crate::pl011`] does, unless the caller said ([`Uart16550::set_tx_full`]) that it can take no more
-//! for now. There is no line to make errors on, and the other end is always there and ready. A byte that finds no room in the FIFO stays
-//! with the caller. The time-out and the trigger level of the receiver are left out: each byte is announced when it arrives.
+//! Transmission takes no time, as in [`crate::pl011`], unless the caller has signalled back pressure ([`Uart16550::set_tx_full`]). There are
+//! no line errors, and the modem inputs are asserted. A byte without room in the FIFO stays with the caller. The receiver's time-out and
+//! trigger level are not modelled: each byte raises the interrupt when it arrives.
 
 use heapless::Deque;
 
@@ -37,13 +37,13 @@ const IIR_EMPTY: u8 = 0b0010;
 const IIR_RECEIVED: u8 = 0b0100;
 const FCR_ENABLE: u8 = 1 << 0;
 const FCR_CLEAR_RECEIVER: u8 = 1 << 1;
-/// In IIR: FIFOs are enabled.
+/// IIR: FIFOs are enabled.
 const IIR_FIFOS: u8 = 0b11 << 6;
 const LCR_DLAB: u8 = 1 << 7;
 const MCR_OUT2: u8 = 1 << 3;
 const MCR_LOOP: u8 = 1 << 4;
 const LSR_RECEIVED: u8 = 1 << 0;
-/// Transmitter holding register empty, and all of the transmitter.
+/// LSR: transmitter holding register and transmitter empty.
 const LSR_EMPTY: u8 = 0b11 << 5;
 /// CTS, DSR and DCD.
 const MSR_READY: u8 = 0b1011 << 4;
@@ -61,7 +61,7 @@ pub struct Uart16550 {
     modem_control: u8,
     scratch: u8,
     divisor: [u8; 2],
-    /// The transmitter became empty and nobody has looked.
+    /// The transmitter-empty interrupt is pending.
     empty: bool,
     tx_full: bool,
     line: Line,
@@ -90,13 +90,13 @@ impl Uart16550 {
         }
     }
 
-    /// The line status, which guests poll for every byte: what a load from it gives. Such a load changes nothing.
+    /// The line status, which guests poll for every byte. A load of it has no side effects.
     #[inline]
     pub fn flags(&self) -> u32 {
         self.line_status().into()
     }
 
-    /// A load from the register at `offset`; beyond them, all ones.
+    /// The guest loads from the register at `offset`; all ones beyond the registers.
     pub fn read(&mut self, offset: u32) -> Read {
         if offset == offset::LSR {
             return Read { value: self.flags(), irq: None };
@@ -116,14 +116,14 @@ impl Uart16550 {
         Read { value: value.into(), irq: self.update() }
     }
 
-    /// A store to the register at `offset`; beyond them, nothing.
+    /// The guest stores to the register at `offset`; no effect beyond the registers.
     pub fn write(&mut self, offset: u32, value: u32) -> Write {
         let value = value as u8;
         let mut tx = None;
         match offset {
             offset::DATA if self.has_divisor() => self.divisor[0] = value,
             offset::DATA if self.modem_control & MCR_LOOP != 0 => {
-                // If there is no room it is lost, as on the line.
+                // A byte without room is lost, as on the line.
                 let _ = self.received.push_back(value);
             }
             offset::DATA => {
@@ -132,7 +132,7 @@ impl Uart16550 {
             }
             offset::IER if self.has_divisor() => self.divisor[1] = value,
             offset::IER => {
-                // Enabling the interrupt of an empty transmitter makes it come.
+                // Enabling the interrupt of an empty transmitter raises it.
                 self.empty |= value & !self.enabled & IER_EMPTY != 0 && !self.tx_full;
                 self.enabled = value & 0xf;
             }
@@ -158,7 +158,7 @@ impl Uart16550 {
         Receive { accepted, irq: self.update() }
     }
 
-    /// Whether the caller can take no more bytes for now. Returns the interrupt line's new level, if it changed.
+    /// Signals back pressure: whether the caller cannot take bytes now. Returns the interrupt line's new level, if it changed.
     pub fn set_tx_full(&mut self, full: bool) -> Option<bool> {
         self.empty = (self.empty || self.tx_full) && !full;
         self.tx_full = full;
@@ -175,7 +175,7 @@ impl Uart16550 {
         received | empty
     }
 
-    /// In loop-back mode the modem's inputs are the outputs: DTR, RTS, OUT1 and OUT2 as DSR, CTS, RI and DCD.
+    /// In loopback mode the outputs DTR, RTS, OUT1 and OUT2 appear as the modem inputs DSR, CTS, RI and DCD.
     fn modem_status(&self) -> u8 {
         let control = self.modem_control;
         if control & MCR_LOOP == 0 {
@@ -184,7 +184,7 @@ impl Uart16550 {
         (control & 1) << 5 | (control & 2) << 3 | (control & 4) << 4 | (control & 8) << 4
     }
 
-    /// The most urgent interrupt that is pending and enabled.
+    /// Returns the enabled pending interrupt of the highest priority.
     fn pending(&self) -> u8 {
         if self.enabled & IER_RECEIVED != 0 && !self.received.is_empty() {
             IIR_RECEIVED
@@ -195,7 +195,7 @@ impl Uart16550 {
         }
     }
 
-    /// A read of IIR, which takes the transmitter's interrupt back.
+    /// Reads IIR, which clears the transmitter-empty interrupt.
     fn identify(&mut self) -> u8 {
         let pending = self.pending();
         if pending == IIR_EMPTY {
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_transmitters_interrupt_comes_and_goes() {
+    fn transmitter_interrupt() {
         let mut uart = open();
         assert_eq!(uart.write(offset::IER, 0b10).irq, Some(true));
         let read = uart.read(offset::IIR_FCR);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn received_bytes_are_announced_until_they_are_read() {
+    fn receive_interrupt_lasts_until_all_bytes_are_read() {
         let mut uart = open();
         uart.write(offset::IER, 0b01);
         assert_eq!(uart.receive(0x61), Receive { accepted: true, irq: Some(true) });
@@ -262,14 +262,14 @@ mod tests {
     }
 
     #[test]
-    fn without_out2_nothing_gets_through() {
+    fn out2_gates_the_interrupt() {
         let mut uart = open();
         uart.write(offset::IER, 0b11);
         assert_eq!(uart.write(offset::MCR, 0x03).irq, Some(false));
         assert_eq!(uart.write(offset::MCR, 0x0b).irq, Some(true));
     }
 
-    /// What Linux tries to find out whether there is a UART.
+    /// Linux's tests for the presence of a UART.
     #[test]
     fn loop_back_and_scratch() {
         let mut uart = Uart16550::new();
@@ -288,7 +288,7 @@ mod tests {
     }
 
     proptest! {
-        /// The line is high exactly while IIR says that something is pending, and OUT2 lets it through.
+        /// The line is high if and only if IIR reports a pending interrupt and OUT2 is set.
         #[test]
         fn the_line_says_what_iir_says(steps in proptest::collection::vec((0u32..9, 0u32..256, 0u8..4), 0..200)) {
             let mut uart = open();

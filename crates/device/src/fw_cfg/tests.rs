@@ -16,7 +16,7 @@ fn items_are_read_byte_by_byte() {
     assert_eq!(item(&mut device, 1, 4), 1);
     assert_eq!(item(&mut device, 3, 8), 0x1_2345_0000);
     assert_eq!((item(&mut device, 5, 2), item(&mut device, 15, 2)), (3, 3));
-    // Selecting begins anew, also the same.
+    // Selecting an item restarts it, even the selected one.
     assert_eq!(item(&mut device, 5, 1), 3);
     assert_eq!(item(&mut device, 5, 1), 3);
 }

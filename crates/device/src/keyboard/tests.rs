@@ -40,7 +40,7 @@ fn the_machine_is_reset_in_three_ways_and_no_other() {
     assert!(keyboard.write(COMMAND, 0xfe) && keyboard.write(COMMAND, 0xf0) && !keyboard.write(COMMAND, 0xff));
     assert!(!keyboard.write(COMMAND, command::WRITE_OUTPUT) && keyboard.write(DATA, A20));
     assert!(keyboard.write(QUICK, QUICK_RESET | A20));
-    // Address line 20 is opened with what was read.
+    // A read-modify-write enables address line 20.
     let value = keyboard.read(QUICK);
     assert!(!keyboard.write(QUICK, value | A20));
     assert!(!keyboard.write(COMMAND, command::WRITE_OUTPUT) && !keyboard.write(DATA, 0xdf));

@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// What Linux's pit_calibrate_tsc does: counter 2 in mode 0, its output polled at port 0x61.
+/// Linux's pit_calibrate_tsc: counter 2 in mode 0, its output polled at port 0x61.
 #[test]
 fn linux_can_calibrate_by_the_output() {
     let mut pit = Pit::new();
@@ -18,7 +18,7 @@ fn linux_can_calibrate_by_the_output() {
     assert_eq!(now - start, 0x1234);
 }
 
-/// What quick_pit_calibrate does: the counter's high byte counts down by one each 256 ticks.
+/// Linux's quick_pit_calibrate: the counter's high byte counts down by one every 256 ticks.
 #[test]
 fn linux_can_calibrate_by_the_count() {
     let mut pit = Pit::new();
@@ -32,7 +32,7 @@ fn linux_can_calibrate_by_the_count() {
     }
 }
 
-/// What small kernels do to calibrate an APIC's timer, again and again: counter 2 in mode 1, triggered by its gate.
+/// Repeated calibration of an APIC timer by small kernels: counter 2 in mode 1, triggered by its gate.
 #[test]
 fn the_gate_triggers_a_counter() {
     let mut pit = Pit::new();
@@ -45,7 +45,7 @@ fn the_gate_triggers_a_counter() {
         pit.write_speaker(0, start - 5);
         pit.write_speaker(1, start);
         assert_eq!(pit.read_speaker(start) & 0x20, 0);
-        // The gate may close meanwhile.
+        // Closing the gate does not stop a triggered counter.
         pit.write_speaker(0, start + 100);
         let mut now = start + 100;
         while pit.read_speaker(now) & 0x20 == 0 {

@@ -2,20 +2,20 @@ use super::*;
 use proptest::prelude::*;
 use std::vec::Vec;
 
-/// A load that must leave the interrupt line alone.
+/// Loads, and asserts that the interrupt line does not change.
 fn load(uart: &mut Pl011, offset: u32) -> u32 {
     let read = uart.read(offset);
     assert_eq!(read.irq, None);
     read.value
 }
 
-/// A store that must leave the interrupt line alone and transmit nothing.
+/// Stores, and asserts that the interrupt line does not change and nothing is transmitted.
 fn store(uart: &mut Pl011, offset: u32, value: u32) {
     let quiet = Write { tx: None, irq: None };
     assert_eq!(uart.write(offset, value), quiet);
 }
 
-/// What Linux's amba-pl011 driver does from reset until the port is open.
+/// The accesses of Linux's amba-pl011 driver from reset until the port is open.
 fn started_by_linux() -> Pl011 {
     let mut uart = Pl011::new();
     store(&mut uart, offset::FBRD, 0);
@@ -147,7 +147,7 @@ fn a_single_character_interrupts_a_linux_guest() {
 fn input_from_before_the_driver_does_not_hang_its_receiver() {
     let mut uart = Pl011::new();
     uart.receive(b'a');
-    // What the driver does must leave the receiver able to interrupt.
+    // The driver leaves the receive interrupt enabled.
     let mut uart_started = uart.clone();
     store(&mut uart_started, offset::LCR_H, 0x70);
     store(&mut uart_started, offset::IMSC, int::RX | int::RT);
@@ -238,12 +238,12 @@ fn back_pressure_stops_and_restarts_a_linux_guest() {
     let mut uart = started_by_linux();
     assert_eq!(uart.set_tx_full(true), None);
     assert_eq!(load(&mut uart, offset::FR) & (fr::TXFF | fr::TXFE), fr::TXFF);
-    // The driver finds the FIFO full and asks to be told.
+    // The driver finds the FIFO full and enables the transmit interrupt.
     store(&mut uart, offset::IMSC, int::TX | int::RX | int::RT);
     assert_eq!(uart.set_tx_full(true), None);
     assert_eq!(uart.set_tx_full(false), Some(true));
     assert_eq!(load(&mut uart, offset::FR) & (fr::TXFF | fr::TXFE), fr::TXFE);
-    // It then sends without looking, and pressure may return in between.
+    // It then sends without polling, and back pressure may return meanwhile.
     assert_eq!(uart.write(offset::DR, b'1'.into()).tx, Some(b'1'));
     assert_eq!(uart.set_tx_full(true), Some(false));
     let write = uart.write(offset::DR, b'2'.into());
@@ -278,8 +278,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever a guest does: no panic, told line changes add up to the line's level, the level is
-    /// that of the masked status, the flags match the FIFO, and accepting agrees with the room.
+    /// For random guest behaviour: no panic; reported line changes add up to the line's level, which is that of the masked
+    /// status; flags match the FIFO; and a byte is accepted if and only if there is room.
     #[test]
     fn told_changes_add_up(steps in prop::collection::vec(step(), 0..300)) {
         let mut uart = Pl011::new();

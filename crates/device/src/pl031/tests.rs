@@ -94,7 +94,7 @@ fn clearing_after_the_time_clears_that_alarm() {
     let mut rtc = Pl031::new(0, 0);
     rtc.write(offset::IMSC, 1, 0);
     rtc.write(offset::MR, 5, 0);
-    // Nobody called `expire`: the raised alarm is cleared all the same, and the line never moves.
+    // Without a call of `expire` the raised alarm is cleared all the same, and the line never changes.
     assert_eq!(rtc.write(offset::ICR, 1, 9), None);
     assert_eq!(rtc.read(offset::RIS, 10), 0);
 }

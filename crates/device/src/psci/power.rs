@@ -1,4 +1,4 @@
-//! Which of a VM's vCPUs are on.
+//! Power states of a VM's vCPUs.
 
 use super::{Entry, Error};
 use core::ops::Range;
@@ -6,9 +6,9 @@ use core::ops::Range;
 /// A vCPU's power state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PowerState {
-    /// It doesn't run until it is turned on.
+    /// It does not run until it is turned on.
     Off,
-    /// It was turned on, and no physical CPU has taken it up yet.
+    /// It was turned on, but no physical CPU has started it yet.
     OnPending(Entry),
     /// It runs, or waits for an interrupt or for a physical CPU.
     On,
@@ -28,8 +28,8 @@ impl PowerTable {
     /// The most vCPUs that a VM has.
     pub const MAX_VCPUS: usize = 8;
 
-    /// A VM of `vcpus` vCPUs (cut to [`PowerTable::MAX_VCPUS`]) before its first instruction:
-    /// vCPU 0 is on.
+    /// The state of a VM with `vcpus` vCPUs (at most [`PowerTable::MAX_VCPUS`]) before its first
+    /// instruction: vCPU 0 is on.
     pub const fn new(vcpus: usize) -> Self {
         let mut states = [PowerState::Off; Self::MAX_VCPUS];
         states[0] = PowerState::On;
@@ -72,8 +72,8 @@ impl PowerTable {
         }
     }
 
-    /// The physical CPU that takes up a vCPU asks where it begins. `None`, and nothing changes,
-    /// unless the vCPU is [`PowerState::OnPending`].
+    /// Marks a vCPU as started by the calling physical CPU, and returns its entry state. `None`,
+    /// without a change, unless the vCPU is [`PowerState::OnPending`].
     pub fn start(&mut self, vcpu: usize) -> Option<Entry> {
         let state = self.present_mut().get_mut(vcpu)?;
         let PowerState::OnPending(entry) = *state else {
@@ -83,8 +83,8 @@ impl PowerTable {
         Some(entry)
     }
 
-    /// `CPU_OFF` by vCPU `vcpu`. Returns how many of the VM's vCPUs are still on or about to be;
-    /// none is left to turn any on again when that is 0.
+    /// `CPU_OFF` by vCPU `vcpu`. Returns how many of the VM's vCPUs are on or pending. At 0 no vCPU
+    /// is left that could turn another on.
     pub fn cpu_off(&mut self, vcpu: usize) -> usize {
         if let Some(state) = self.present_mut().get_mut(vcpu) {
             *state = PowerState::Off;
@@ -92,17 +92,17 @@ impl PowerTable {
         self.present().iter().filter(|&&state| state != PowerState::Off).count()
     }
 
-    /// Whether a vCPU that has called `CPU_OFF` is still off. What other parts of the machine know of vCPUs that are on is
-    /// taken back only if so, and under the table's lock: a `CPU_ON` may have come first, and its caller tells them after it has
-    /// let go of the lock, before the vCPU can run.
+    /// Whether a vCPU that has called `CPU_OFF` is still off. Its state in other components, such as the distributor, is
+    /// removed only in this case and under the table's lock: a `CPU_ON` may have intervened, whose caller updates those components
+    /// after releasing the lock and before the vCPU can run.
     #[inline]
     pub fn is_off(&self, vcpu: usize) -> bool {
         self.state(vcpu) == PowerState::Off
     }
 
-    /// `AFFINITY_INFO`: `x0` for the affinity instance that the fields of `target` from `level`
-    /// (0 to 3) upwards name; the lower fields don't count. 0 if any vCPU in it is on, else 2 if
-    /// any is about to be, else 1.
+    /// `AFFINITY_INFO`: returns `x0` for the affinity instance that the fields of `target` from `level`
+    /// (0 to 3) upwards select; lower fields are ignored. 0 if any vCPU in it is on, otherwise 2 if
+    /// any is pending, otherwise 1.
     ///
     /// # Errors
     ///

@@ -172,24 +172,24 @@ fn reset_leaves_the_first_vcpu_on() {
     assert_eq!(table.state(1), PowerState::Off);
 }
 
-/// A vCPU that goes off and on again and again: the steps of its own CPU, of which `off_told` may come late, and those of the caller of
-/// `CPU_ON`. Each step is one critical section of the table's or of the distributor's lock.
+/// A model of a vCPU that repeatedly powers off and on: the steps of its own CPU, of which `off_told` may be delayed, and those of the
+/// caller of `CPU_ON`. Each step is one critical section of the table's or of the distributor's lock.
 #[derive(Clone)]
 struct OffAndOn {
     table: PowerTable,
-    /// What the distributor knows.
+    /// The distributor's state.
     online: bool,
     /// The scheduler lets it run.
     runs: bool,
-    /// Calls of `CPU_OFF` that are recorded, and of which the distributor is still to be told.
+    /// Recorded calls of `CPU_OFF` that have not reached the distributor.
     off_untold: usize,
-    /// `CPU_ON` is recorded, and the distributor is still to be told.
+    /// A recorded `CPU_ON` has not reached the distributor.
     on_untold: bool,
     offs: usize,
 }
 
 impl OffAndOn {
-    /// Takes every step that is possible now, and all that can follow. Returns how many ends there are.
+    /// Explores all interleavings from here. Returns the number of final states.
     fn explore(&self) -> usize {
         let mut ends = 0;
         let mut step = |possible: bool, act: fn(&mut OffAndOn)| {

@@ -8,7 +8,7 @@ fn read(uart: &mut Uart16550, offset: u16) -> u8 {
 #[test]
 fn linux_finds_a_16550a() {
     let mut uart = Uart16550::new();
-    // The loopback test of serial8250's autoconfig, and the one of the FIFOs.
+    // serial8250's autoconfig: the loopback test and the FIFO test.
     uart.write(offset::MCR, 0x1a);
     assert_eq!(read(&mut uart, offset::MSR) & 0xf0, 0x90);
     uart.write(offset::MCR, 0x08);
