@@ -163,6 +163,7 @@ pub fn describe(crash: &Crash) -> String {
         CrashReason::SystemError => "the hardware reported an error (SError)".into(),
         CrashReason::OutOfMemory => "the second stage's tables ran out of memory".into(),
         CrashReason::TripleFault => "a triple fault: a fault's handler faulted, and so did that one's handler".into(),
+        CrashReason::EntryFailed => "the processor refused the VM entry; syndrome: exit reason, or VM-instruction error".into(),
     };
     format!("{reason} (vCPU {}, PC {:#x}, syndrome {:#x}, address {:#x})", crash.vcpu, crash.pc, crash.syndrome, crash.address)
 }

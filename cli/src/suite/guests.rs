@@ -107,6 +107,7 @@ pub fn guests() -> Result<Vec<Scenario>> {
     let on_pc = Programs::build(Arch::X86_64)?;
     scenarios.extend(neighbours(&on_pc)?);
     scenarios.extend(hostile_pcs(&on_pc)?);
+    scenarios.push(entry_failures(&on_pc)?);
     scenarios.extend(pc::all(&on_pc)?);
     Ok(scenarios)
 }
@@ -190,6 +191,28 @@ fn ablated(cpu: &str, programs: &Programs) -> Result<Scenario> {
     let count = ablated.len();
     let expect = Expect { output: vec![PASSED.into(); count], notes: vec![NO_DIFFERENCE.into(); count], ..passed() };
     Ok(Scenario { config: Some(config), expect, ..Scenario::new(format!("guest/ablated/{cpu}"), "--exits") })
+}
+
+/// Two VMs that the processor refuses to enter, by each kind of failure: they end alone, and exits counted are exits taken.
+fn entry_failures(programs: &Programs) -> Result<Scenario> {
+    let (crash, neighbour) = (programs.path("crash")?, programs.path("checksum")?);
+    let vm = |name: &str, kernel: &str, append: &str| {
+        format!("\n[[vm]]\nname = \"{name}\"\nkernel = \"{kernel}\"\nappend = \"{append}\"\nmemory = \"64M\"\n")
+    };
+    let config = format!(
+        "[machine]\narch = \"x86_64\"\n{}{}{}",
+        vm("controls", &crash, "entry=controls"),
+        vm("state", &crash, "entry=state"),
+        vm("neighbour", &neighbour, "")
+    );
+    let crashed = [
+        "controls: vCPU 0 can't go on: EntryFailed",
+        "state: vCPU 0 can't go on: EntryFailed",
+        "controls crashed: the processor refused the VM entry",
+    ];
+    let notes = crashed.into_iter().chain([NO_DIFFERENCE; 3]).map(String::from).collect();
+    let expect = Expect { status: exit::GUEST, notes, ..passed() };
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new("pc/life/entry-failures", "--exits") })
 }
 
 /// All tests passed, and exits counted are exits taken.

@@ -78,6 +78,8 @@ pub mod port {
     pub const TEST_WORD: u16 = 0xe0;
     /// The first port beyond it.
     pub const TEST_WORD_END: u16 = TEST_WORD + 4;
+    /// Test port: makes the next VM entry of the writing vCPU fail, which no other guest action can: 0 by an entry control, 1 by guest state.
+    pub const TEST_ENTRY: u16 = 0xe8;
     /// Interrupt lines that test programs drive: one port per line.
     pub const TEST_LINES: u16 = 0x2000;
     /// The first port beyond them.

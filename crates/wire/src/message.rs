@@ -150,6 +150,8 @@ pub enum CrashReason {
     OutOfMemory,
     /// It had a fault whose handler faulted, and so did that one's handler.
     TripleFault,
+    /// The processor refused to enter it.
+    EntryFailed,
 }
 
 /// One row of the ledger: the exits of one vCPU for one reason.

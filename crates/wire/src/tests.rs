@@ -64,6 +64,7 @@ fn crash() -> impl Strategy<Value = Crash> {
         Just(CrashReason::UnknownExit),
         Just(CrashReason::SystemError),
         Just(CrashReason::OutOfMemory),
+        Just(CrashReason::EntryFailed),
     ];
     (reason, any::<u8>(), any::<[u64; 3]>()).prop_map(|(reason, vcpu, [pc, syndrome, address])| Crash {
         reason,

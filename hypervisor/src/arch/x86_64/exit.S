@@ -299,10 +299,17 @@ enter_full:
     jmp     entry_failed
 1:  mov     qword ptr [rsp + {LAUNCHED}], 1
     vmlaunch
+// VMLAUNCH or VMRESUME went on here ("VM-Instruction Error Numbers"): CF says that there is no current VMCS. The guest's registers are still
+// in the CPU, and are not needed any more: its VM ends, or Stile.
 entry_failed:
+    setc    sil
+    movzx   esi, sil
     mov     rdi, rsp
     call    vm_entry_failed
-    ud2
+    mov     rsi, rax
+    mov     rdi, rsp
+    call    leave_vcpu
+    jmp     enter_full
 
 // The first entry on this CPU: RDI = the CPU's block.
 .global enter_guest

@@ -5,7 +5,6 @@ use stile_ledger::{RowId, layout};
 
 use super::cpu::{self, Cpu};
 use super::cpuid;
-use super::vmcs::{self, Field};
 pub use crate::cpu::Outcome;
 
 core::arch::global_asm!(
@@ -137,10 +136,4 @@ pub fn entry_point() -> u64 {
 pub fn enter(cpu: &mut Cpu) -> ! {
     // SAFETY: the block is this CPU's own, a vCPU is loaded, and its general registers are in the frame.
     unsafe { enter_guest((&raw mut *cpu).cast()) }
-}
-
-/// VMLAUNCH or VMRESUME came back: a control is wrong, which is a mistake of ours.
-#[unsafe(no_mangle)]
-extern "C" fn vm_entry_failed(_cpu: &mut Cpu) -> ! {
-    panic!("VM entry fails with error {} (VM-instruction error numbers)", vmcs::read(Field::INSTRUCTION_ERROR));
 }

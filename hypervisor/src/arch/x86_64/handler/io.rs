@@ -5,7 +5,7 @@ use stile_device::keyboard;
 use stile_ledger::RowId;
 use stile_ledger::x86_64 as rows;
 
-use super::{mmio, skip_instruction};
+use super::{entry, mmio, skip_instruction};
 use crate::arch::x86_64::cpu::{Cpu, gpr};
 use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::vmcs::{self, Field};
@@ -124,6 +124,7 @@ pub fn write(cpu: &mut Cpu, port: u16, size: u64, value: u64) -> Option<End> {
         port::SLEEP_CONTROL if size == 1 && value & SLEEP == SLEEP_OFF => return Some(End::Off),
         port::PM1A_CONTROL if value & u64::from(port::SLP_EN) != 0 && OFF_TYPES >> (value >> 10 & 0b111) & 1 != 0 => return Some(End::Off),
         port::PM1A_CONTROL if value & PM1A_SLEEP == S3 => sleep::sleep(cpu.vcpu()),
+        port::TEST_ENTRY if size == 1 => entry::fail(value),
         port::DEBUG_EXIT => return Some(End::Exit(value as u32)),
         port::RESET if value & SYSTEM_RESET != 0 => return Some(End::Reset),
         port if size == 1 && keyboard::PORTS.contains(&port) => {

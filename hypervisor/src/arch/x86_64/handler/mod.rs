@@ -3,6 +3,7 @@
 
 mod apic;
 mod cpuid;
+mod entry;
 mod exception;
 mod inject;
 mod instruction;

@@ -3,7 +3,7 @@
 use stile_ledger::x86_64::{self as rows, reason};
 use stile_wire::CrashReason;
 
-use super::{apic, crash, exception, inject, interrupt, skip_instruction, task};
+use super::{apic, crash, entry, exception, inject, interrupt, skip_instruction, task};
 use crate::arch::x86_64::cpu::{Cpu, gpr};
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::vmcs::{self, Field};
@@ -15,14 +15,7 @@ use crate::cpu::Leave;
 extern "C" fn handle_other(cpu: &mut Cpu, reason: u64) -> Outcome {
     let reason = reason as u32 as u64;
     if reason & basic::ENTRY_FAILURE != 0 {
-        if wrap() {
-            // Whether the VMCS is launched depends on which entry it was: now it is not.
-            // SAFETY: the vCPU is loaded here, so its world is this CPU's.
-            unsafe { cpu.vcpu().arch.world() }.launch_anew(cpu);
-            cpu.leave = Leave::Attention;
-            return Outcome::leave(reason::ENTRY.other());
-        }
-        return crash(cpu, reason::ENTRY.other(), CrashReason::UnknownExit, reason, vmcs::read(Field::EXIT_QUALIFICATION));
+        return entry::refused(cpu, reason);
     }
     match reason {
         basic::TRIPLE_FAULT => crash(cpu, reason::TRIPLE_FAULT.other(), CrashReason::TripleFault, reason, 0),
@@ -67,17 +60,6 @@ extern "C" fn handle_other(cpu: &mut Cpu, reason: u64) -> Outcome {
             crash(cpu, row, CrashReason::UnknownExit, reason, 0)
         }
     }
-}
-
-/// If an entry has failed because an instruction of 32-bit code ended at the end of its addresses, beyond which Stile has gone on without a
-/// look, which would cost each exit something: goes on at their beginning, as the processor does, and says so.
-fn wrap() -> bool {
-    let next = vmcs::read(Field::GUEST_RIP);
-    let wraps = next >> 32 != 0 && !cr0::runs_64_bit_code();
-    if wraps {
-        vmcs::write(Field::GUEST_RIP, next & 0xffff_ffff);
-    }
-    wraps
 }
 
 /// A MOV to CR0 or CR4 that changes a bit which the guest does not own, CLTS or LMSW (the manual, "Exit Qualification for

@@ -1,0 +1,69 @@
+//! VM entries that fail. Stile's own state passes the checks, so the guest's part is to blame: its VM ends, and no other.
+
+use stile_ledger::x86_64::reason;
+use stile_wire::CrashReason;
+
+use super::crash;
+use crate::arch::x86_64::cpu::Cpu;
+use crate::arch::x86_64::exit::Outcome;
+use crate::arch::x86_64::interrupts::VALID;
+use crate::arch::x86_64::vmcs::{self, Field};
+use crate::arch::x86_64::{cr0, timer};
+use crate::cpu::Leave;
+
+/// The entry was an exit at once: the guest state is not valid ("VM-Entry Failures During or After Loading Guest State").
+#[cold]
+pub fn refused(cpu: &mut Cpu, exit_reason: u64) -> Outcome {
+    if wrap() {
+        // Whether the VMCS is launched depends on which entry it was: now it is not.
+        // SAFETY: the vCPU is loaded here, so its world is this CPU's.
+        unsafe { cpu.vcpu().arch.world() }.launch_anew(cpu);
+        cpu.leave = Leave::Attention;
+        return Outcome::leave(reason::ENTRY.other());
+    }
+    crash(cpu, reason::ENTRY.other(), CrashReason::EntryFailed, exit_reason, vmcs::read(Field::EXIT_QUALIFICATION))
+}
+
+/// If an entry has failed because an instruction of 32-bit code ended at the end of its addresses, beyond which Stile has gone on without a
+/// look, which would cost each exit something: goes on at their beginning, as the processor does, and says so.
+fn wrap() -> bool {
+    let next = vmcs::read(Field::GUEST_RIP);
+    let wraps = next >> 32 != 0 && !cr0::runs_64_bit_code();
+    if wraps {
+        vmcs::write(Field::GUEST_RIP, next & 0xffff_ffff);
+    }
+    wraps
+}
+
+/// VMLAUNCH or VMRESUME came back: a control is not valid ("VM-Execution Control Fields", "VM-Entry Control Fields"), such as an event to be
+/// injected that there is not. Called from `exit.S`; `no_vmcs`: VMfailInvalid.
+///
+/// # Panics
+/// If it is not the guest's part of the VMCS that fails, but Stile's: there is no current VMCS, or it is not in the state that Stile believes,
+/// or the host's state is not valid.
+#[unsafe(no_mangle)]
+extern "C" fn vm_entry_failed(cpu: &mut Cpu, no_vmcs: bool) -> Outcome {
+    /// "VM entry with invalid control field(s)".
+    const INVALID_CONTROLS: u64 = 7;
+    assert!(!no_vmcs, "VM entry fails: there is no current VMCS");
+    let error = vmcs::read(Field::INSTRUCTION_ERROR);
+    assert!(error == INVALID_CONTROLS, "VM entry fails with error {error} (VM-instruction error numbers)");
+    // It was accounted as an exit that goes on, and is another one now.
+    cpu.taken += 1;
+    cpu.since = timer::now();
+    let event = vmcs::read(Field::ENTRY_INTERRUPTION);
+    crash(cpu, reason::ENTRY.other(), CrashReason::EntryFailed, error, event)
+}
+
+/// Makes the next entry of the loaded vCPU fail, for tests: see [`stile_board::pc::port::TEST_ENTRY`].
+#[cold]
+pub fn fail(by: u64) {
+    /// Type 1 of an event is reserved ("VM-Entry Controls for Event Injection").
+    const RESERVED_EVENT: u64 = VALID | 1 << 8;
+    /// There are four activity states ("Guest Non-Register State").
+    const NO_ACTIVITY: u64 = 4;
+    match by {
+        0 => vmcs::write(Field::ENTRY_INTERRUPTION, RESERVED_EVENT),
+        _ => vmcs::write(Field::GUEST_ACTIVITY, NO_ACTIVITY),
+    }
+}
