@@ -158,7 +158,7 @@ fn plan(arch: Arch, vm: &VmConfig, files: &Files, seed: Seed) -> Result<VmPlan> 
 /// What is wrong with the user's files is told from what is wrong with this program.
 fn classify(error: image::Error) -> anyhow::Error {
     match error {
-        image::Error::Kernel { .. } | image::Error::NoRoom { .. } => exit::usage(error.to_string()),
+        image::Error::Kernel { .. } | image::Error::Domain { .. } | image::Error::NoRoom { .. } => exit::usage(error.to_string()),
         image::Error::Random(_) | image::Error::Dtb { .. } | image::Error::Blob(_) => error.into(),
     }
 }

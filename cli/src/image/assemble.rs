@@ -74,6 +74,16 @@ pub enum Error {
         /// What is wrong with it.
         error: KernelError,
     },
+    /// A domain's kernel can't be booted.
+    #[error("{vm}: the kernel of domain {number} can't be booted: {error}")]
+    Domain {
+        /// The virtual machine's name.
+        vm: String,
+        /// Which of its domains, counted from 1.
+        number: usize,
+        /// What is wrong with it.
+        error: KernelError,
+    },
     /// A virtual machine has too little RAM.
     #[error("{vm}: {error}")]
     NoRoom {
@@ -105,6 +115,9 @@ pub enum Error {
 pub fn plan(vm: &VmConfig, files: &VmFiles<'_>, seed: Seed) -> Result<VmPlan, Error> {
     let name = || vm.name.clone();
     let kernel = Kernel::recognise(files.kernel, vm.memory).map_err(|error| Error::Kernel { vm: name(), error })?;
+    for (number, domain) in (1..).zip(files.domains) {
+        Kernel::check_domain(domain).map_err(|error| Error::Domain { vm: name(), number, error })?;
+    }
     let mut seed_bytes = [0x5a; SEED_LEN];
     if seed == Seed::Random {
         getrandom::fill(&mut seed_bytes).map_err(Error::Random)?;

@@ -5,7 +5,7 @@ use std::{fmt, ops::Range};
 use stile_board::map;
 use thiserror::Error;
 
-use super::{Compression, elf, file_type};
+use super::{Compression, elf, file_type, pe};
 use crate::config::units;
 
 /// The most that a kernel may unpack to, in bytes: no kernel is near it, so a file that is has been made to fill memory.
@@ -96,6 +96,9 @@ pub enum KernelError {
     /// It can't be started on a PC.
     #[error("it is {0}; expected a bzImage, or a program with a Multiboot header or an entry point for PVH")]
     NotForPc(String),
+    /// It is nothing that Xen starts as a domain.
+    #[error("it is {0}; expected an arm64 Image, which may be compressed with gzip")]
+    NotForXen(String),
     /// It is no kernel at all.
     #[error("it is {0}; expected an arm64 Image, an ELF program or a flat binary")]
     NoKernel(&'static str),
@@ -184,6 +187,9 @@ impl Kernel {
         if header.is_none() {
             refuse_known(&contents)?;
         }
+        if header.is_some() {
+            check_whole(&contents, pe::end(&contents))?;
+        }
         let (format, offset, len) = match header {
             Some(header) => (Format::Image, header.text_offset, header.image_size),
             None => (Format::Flat, map::FLAT_OFFSET, 0),
@@ -196,6 +202,28 @@ impl Kernel {
             return Err(KernelError::OutsideRam { needs, ram });
         }
         Ok(Self { format, zboot, compression, entry: gpa, segments: vec![segment], size_known: len != 0, contents })
+    }
+
+    /// Checks that Xen can start a domain with this kernel: an `Image`, which may be compressed with gzip.
+    ///
+    /// # Errors
+    /// See [`KernelError`].
+    pub fn check_domain(file: &[u8]) -> Result<(), KernelError> {
+        if file.is_empty() {
+            return Err(KernelError::Empty);
+        }
+        let unpacked = match Compression::of(file) {
+            Ok(None) => None,
+            Ok(Some(Compression::Gzip)) => Some(Compression::Gzip.unpack(file, UNPACK_LIMIT)?),
+            Ok(Some(other)) => return Err(KernelError::NotForXen(format!("compressed with {other}"))),
+            Err(name) => return Err(KernelError::NotForXen(format!("compressed with {name}"))),
+        };
+        let contents = unpacked.as_deref().unwrap_or(file);
+        match ImageHeader::parse(contents)? {
+            Some(_) => check_whole(contents, pe::end(contents)),
+            None if contents.starts_with(&object::elf::ELFMAG) => Err(KernelError::NotForXen("an ELF program".to_owned())),
+            None => Err(KernelError::NotForXen(file_type::name(contents).unwrap_or("a file without an Image header").to_owned())),
+        }
     }
 
     /// The bytes of one of its segments.
@@ -223,6 +251,15 @@ impl Kernel {
             about += ", EFI zboot";
         }
         about
+    }
+}
+
+/// Refuses a file that is shorter than its header says.
+pub(super) fn check_whole(file: &[u8], expected: Option<u64>) -> Result<(), KernelError> {
+    let len = file.len() as u64;
+    match expected {
+        Some(expected) if expected > len => Err(KernelError::Malformed(format!("it is cut short: it has {len} of {expected} bytes"))),
+        _ => Ok(()),
     }
 }
 

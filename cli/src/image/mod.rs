@@ -10,6 +10,7 @@ mod hypervisor;
 pub mod kernel;
 pub mod layout;
 mod pc;
+mod pe;
 #[cfg(test)]
 pub mod tests;
 

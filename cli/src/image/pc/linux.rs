@@ -6,7 +6,7 @@ use stile_blob::Mode;
 
 use super::acpi;
 use super::{INFO, INFO_LEN, Memory, Parts, check_places, place};
-use crate::image::kernel::{Format, Kernel, KernelError, Segment, word};
+use crate::image::kernel::{Format, Kernel, KernelError, Segment, check_whole, word};
 
 /// The setup header begins here in the file and in the boot parameters.
 const HEADER: usize = 0x1f1;
@@ -15,6 +15,7 @@ mod field {
     pub const RSDP: usize = 0x070;
     pub const MAP_ENTRIES: usize = 0x1e8;
     pub const SETUP_SECTORS: usize = 0x1f1;
+    pub const SYSTEM_SIZE: usize = 0x1f4;
     pub const HEADER_END: usize = 0x201;
     pub const MAGIC: usize = 0x202;
     pub const VERSION: usize = 0x206;
@@ -77,6 +78,9 @@ pub fn parts(file: &[u8], ram: u64, bootargs: &str, initrd: Option<&[u8]>) -> Re
     if start >= file.len() {
         return Err(cut());
     }
+    // In units of 16 bytes.
+    let system = u64::from(word(file, field::SYSTEM_SIZE).ok_or_else(cut)?) * 16;
+    check_whole(file, Some(start as u64 + system))?;
     let load = file.get(field::PREFERRED..).and_then(|rest| rest.first_chunk()).map(|bytes| u64::from_le_bytes(*bytes)).ok_or_else(cut)?;
     let init_size = u64::from(word(file, field::INIT_SIZE).ok_or_else(cut)?);
     let segment = Segment { gpa: load, file: start..file.len(), mem_len: init_size.max((file.len() - start) as u64) };
@@ -207,5 +211,9 @@ mod tests {
         old[field::FLAGS] = 0;
         assert!(refusal(&old, RAM).contains("64-bit"));
         assert!(refusal(&bzimage()[..0x210], RAM).contains("cut short"));
+        let mut whole = bzimage();
+        whole[field::SYSTEM_SIZE..field::SYSTEM_SIZE + 4].copy_from_slice(&(4096u32 / 16).to_le_bytes());
+        assert!(parts(&whole, RAM, "", None).is_ok());
+        assert!(refusal(&whole[..whole.len() - 1], RAM).contains("it is cut short: it has 5631 of 5632 bytes"));
     }
 }

@@ -48,6 +48,41 @@ fn images() {
     assert_eq!((old.entry, old.size_known), (RAM_BASE + 0x8_0000, false));
 }
 
+/// An `Image` with a PE header of one section, whose bytes end where the file does.
+fn image_with_pe(len: usize) -> Vec<u8> {
+    let mut bytes = image(0, 0x20_0000, len);
+    bytes[0x3c..0x40].copy_from_slice(&0x40u32.to_le_bytes());
+    bytes[0x40..0x44].copy_from_slice(b"PE\0\0");
+    bytes[0x46..0x48].copy_from_slice(&1u16.to_le_bytes());
+    bytes[0x54..0x56].copy_from_slice(&16u16.to_le_bytes());
+    let section = 0x40 + 24 + 16;
+    bytes[section + 16..section + 20].copy_from_slice(&(len as u32 - 1024).to_le_bytes());
+    bytes[section + 20..section + 24].copy_from_slice(&1024u32.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn images_cut_short() {
+    let whole = image_with_pe(5000);
+    assert_eq!(recognise(&whole).format, Format::Image);
+    assert_eq!(refusal(&whole[..4999]), "it is cut short: it has 4999 of 5000 bytes");
+    assert_eq!(refusal(&gzip(&whole[..4096])), "it is cut short: it has 4096 of 5000 bytes");
+}
+
+#[test]
+fn kernels_of_domains() {
+    let whole = image_with_pe(5000);
+    let refusal = |file: &[u8]| Kernel::check_domain(file).expect_err("not for Xen").to_string();
+    assert_eq!(Kernel::check_domain(&whole), Ok(()));
+    assert_eq!(Kernel::check_domain(&gzip(&whole)), Ok(()));
+    assert_eq!(refusal(&whole[..4999]), "it is cut short: it has 4999 of 5000 bytes");
+    assert_eq!(refusal(b""), "the file is empty");
+    assert_eq!(refusal(&zstd(&whole)), "it is compressed with zstd; expected an arm64 Image, which may be compressed with gzip");
+    let expected = "expected an arm64 Image, which may be compressed with gzip";
+    assert_eq!(refusal(&[0; 100]), format!("it is a file without an Image header; {expected}"));
+    assert_eq!(refusal(&elf(RAM_BASE, &[])), format!("it is an ELF program; {expected}"));
+}
+
 #[test]
 fn flat_binaries() {
     let kernel = recognise(&[0xd5, 3, 0x20, 0x1f]);
