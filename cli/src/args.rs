@@ -86,7 +86,7 @@ pub struct MachineArgs {
     #[arg(long, value_name = "WAY", num_args = 0..=1, require_equals = true, default_missing_value = "nv2")]
     pub nested: Option<String>,
     /// What the VM's reset does.
-    #[arg(long, value_name = "restart|stop")]
+    #[arg(long, value_name = "restart|restart:N|stop")]
     pub on_reset: Option<String>,
     /// How long a vCPU runs while another waits for its CPU, such as 5ms.
     #[arg(long, value_name = "TIME")]

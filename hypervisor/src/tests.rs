@@ -185,11 +185,16 @@ fn vms_live_and_end() {
 fn check_messages() {
     let mut decoder = Decoder::new();
     let (mut off, mut resets, mut totals, mut end) = (0, 0, 0, None);
+    let mut counts = [0; VCPUS.len()];
     for &byte in fake::uart::LINE.lock().unwrap().iter() {
         let Some(event) = decoder.push(byte).and_then(|item| item.event()) else { continue };
         match event.expect("no frame is damaged") {
             Event::Vm { state: VmState::PoweredOff, .. } => off += 1,
-            Event::Vm { state: VmState::Reset, .. } => resets += 1,
+            Event::Vm { vm, state: VmState::Restarted(count) } => {
+                resets += 1;
+                counts[usize::from(vm)] += 1;
+                assert_eq!(count, counts[usize::from(vm)]);
+            }
             Event::LedgerTotal(total) => {
                 assert_eq!(total.taken, total.counted, "an exit is missing");
                 totals += 1;

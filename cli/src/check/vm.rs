@@ -44,9 +44,11 @@ pub fn explain(text: &mut String, arch: Arch, index: usize, vm: &VmConfig, plan:
     fact("vCPUs", &format!("{}{pinned}", vm.vcpus));
     fact(
         "on reset",
-        match vm.on_reset {
-            OnReset::Restart => "it starts again",
-            OnReset::Stop => "it ends",
+        &match vm.on_reset {
+            OnReset::Restart => "it starts again".to_owned(),
+            OnReset::RestartAtMost(1) => "it starts again, once".to_owned(),
+            OnReset::RestartAtMost(most) => format!("it starts again, {most} times at most"),
+            OnReset::Stop => "it ends".to_owned(),
         },
     );
     match arch {

@@ -104,7 +104,7 @@ fn vm_draft(vm: &DeTable<'_>, span: Range<usize>, mistakes: &mut Vec<Mistake>) -
     draft.cpus = cpus(&mut vm, mistakes);
     draft.pinned = vm.boolean("pinned", mistakes);
     draft.nested = vm.boolean("nested", mistakes);
-    draft.on_reset = vm.string("on_reset", "\"restart\" or \"stop\"", mistakes);
+    draft.on_reset = vm.string("on_reset", "\"restart\", \"restart:N\" or \"stop\"", mistakes);
     draft.exec = vm.string("exec", "a shell command in one string", mistakes);
     if let Some((techniques, _)) = vm.table("techniques", "[vm.techniques]", mistakes) {
         let mut techniques = Table::new("[vm.techniques]", techniques, TECHNIQUE_KEYS, mistakes);

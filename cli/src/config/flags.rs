@@ -38,7 +38,7 @@ pub struct Flags {
     pub pinned: bool,
     /// `--nested`: the VM has an EL2 of its own; `nv2`, `nv` or `off`.
     pub nested: Option<String>,
-    /// `--on-reset`: `restart` or `stop`.
+    /// `--on-reset`: `restart`, `restart:N` or `stop`.
     pub on_reset: Option<String>,
     /// `--exec`: a shell command.
     pub exec: Option<String>,

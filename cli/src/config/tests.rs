@@ -105,6 +105,18 @@ fn everything_given() {
 }
 
 #[test]
+fn what_a_reset_does() {
+    let vm = |on_reset: &str| format!("[[vm]]\nkernel = \"Image\"\non_reset = \"{on_reset}\"\n");
+    let given = |on_reset| read(&vm(on_reset)).expect("valid").vms[0].on_reset;
+    assert_eq!(given("restart"), OnReset::Restart);
+    assert_eq!(given("restart:10"), OnReset::RestartAtMost(10));
+    assert_eq!(given("stop"), OnReset::Stop);
+    for wrong in ["restart:0", "restart:", "restart:-1", "restart:4294967296", "stop:1"] {
+        assert!(refusal(&vm(wrong)).contains("is nothing that a reset can do"), "{wrong}");
+    }
+}
+
+#[test]
 fn machine_has_the_cpus_that_are_named() {
     let config = read("[[vm]]\nkernel = \"Image\"\ncpus = \"2,5\"\n").expect("valid");
     assert_eq!(config.cpus, 6);

@@ -267,12 +267,14 @@ pub fn cpus(given: &Given<Cpus>, limit: u32, mistakes: &mut Vec<Mistake>) -> Opt
 }
 
 pub fn on_reset(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<OnReset> {
-    match &given.value[..] {
-        "restart" => Some(OnReset::Restart),
-        "stop" => Some(OnReset::Stop),
-        other => {
+    let most = given.value.strip_prefix("restart:").and_then(|most| most.parse().ok());
+    match (&given.value[..], most) {
+        ("restart", _) => Some(OnReset::Restart),
+        ("stop", _) => Some(OnReset::Stop),
+        (_, Some(most @ 1..)) => Some(OnReset::RestartAtMost(most)),
+        (other, _) => {
             let what = format!("\"{other}\" is nothing that a reset can do");
-            let mistake = wrong(given, what).expected("\"restart\" or \"stop\"");
+            let mistake = wrong(given, what).expected("\"restart\", \"restart:N\" (N times, at least 1) or \"stop\"");
             mistakes.push(mistake.similar_among(other, ["restart", "stop"]));
             None
         }

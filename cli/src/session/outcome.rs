@@ -1,5 +1,6 @@
 //! How a run ended, and which exit status that is.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use stile_wire::{Crash, CrashReason, Event, VmState};
@@ -38,6 +39,8 @@ pub enum Fate {
     Crashed(Crash),
     /// It ended itself with a status; 0 is well.
     Exited(u32),
+    /// It reset itself, and that was its end.
+    Reset,
 }
 
 /// What Stile's messages have told about the run so far.
@@ -45,6 +48,8 @@ pub enum Fate {
 pub struct Story {
     /// One for each VM.
     pub fates: Vec<Fate>,
+    /// How often VMs started anew, by their indices.
+    pub restarts: BTreeMap<usize, u32>,
     /// The CPU that panicked.
     pub panic: Option<u8>,
     /// The status of Stile's last message.
@@ -67,8 +72,12 @@ impl Story {
                     VmState::PoweredOff => Fate::Off,
                     VmState::Crashed(crash) => Fate::Crashed(crash),
                     VmState::Exited(status) => Fate::Exited(status),
-                    _ => Fate::Running,
+                    VmState::Reset => Fate::Reset,
+                    VmState::Started | VmState::Restarted(_) => Fate::Running,
                 };
+                if let VmState::Restarted(count) = state {
+                    self.restarts.insert(vm, count);
+                }
                 return Some(vm);
             }
             Event::Panic { cpu } => self.panic = Some(cpu),
@@ -114,7 +123,9 @@ pub fn judge(end: &End, story: &Story, exec: Exec, names: &[String]) -> (u8, Opt
         End::Unwritable(unwritable) if unwritable.reader_left() => return (exit::UNREAD, None),
         End::Unwritable(unwritable) => return (exit::FAILURE, Some(unwritable.to_string())),
         End::Timeout(limit) => {
-            return (exit::TIMEOUT, Some(format!("time-out: not over after {} seconds", limit.as_secs_f64())));
+            let resets = story.restarts.iter().map(|(&vm, &count)| format!("; {} was reset {}", name(vm), times(count)));
+            let resets: String = resets.collect();
+            return (exit::TIMEOUT, Some(format!("time-out: not over after {} seconds{resets}", limit.as_secs_f64())));
         }
         End::Emulator(_) => {}
     }
@@ -145,10 +156,19 @@ pub fn judge(end: &End, story: &Story, exec: Exec, names: &[String]) -> (u8, Opt
             (exit::HYPERVISOR, Some("Stile stopped before it started a VM: its log says why".into()))
         }
         (_, Some(_)) => match story.fates.iter().position(|fate| !matches!(fate, Fate::Off | Fate::Exited(0))) {
+            Some(vm) if story.fates[vm] == Fate::Reset => {
+                let after = story.restarts.get(&vm).map(|&count| format!(", having started anew {}", times(count)));
+                (exit::GUEST, Some(format!("{} ended by a reset{}", name(vm), after.unwrap_or_default())))
+            }
             Some(vm) => (exit::GUEST, Some(format!("{} did not end by its own power-off", name(vm)))),
             None => (exit::HYPERVISOR, Some("Stile stopped with a failure: its log says why".into())),
         },
     }
+}
+
+/// A number of times in words.
+fn times(count: u32) -> String {
+    if count == 1 { "once".into() } else { format!("{count} times") }
 }
 
 /// A crash in words.
@@ -175,7 +195,7 @@ mod tests {
     const QUIET_END: End = End::Emulator(None);
 
     fn story(fates: &[Fate], end: Option<u8>) -> Story {
-        Story { fates: fates.to_vec(), panic: None, end }
+        Story { fates: fates.to_vec(), end, ..Story::default() }
     }
 
     fn status(end: &End, story: &Story, exec: Exec) -> u8 {
@@ -220,11 +240,29 @@ mod tests {
     #[test]
     fn a_restart_is_no_end() {
         let mut story = story(&[Fate::Waiting], None);
-        for state in [VmState::Started, VmState::Reset, VmState::Started] {
+        for state in [VmState::Started, VmState::Restarted(1), VmState::Restarted(2)] {
             assert_eq!(story.tell(&Event::Vm { vm: 0, state }), Some(0));
             assert_eq!(story.fates, [Fate::Running]);
         }
-        assert_eq!(story.tell(&Event::Vm { vm: 9, state: VmState::Reset }), None);
+        assert_eq!(story.tell(&Event::Vm { vm: 9, state: VmState::Restarted(1) }), None);
+        assert_eq!(story.restarts, [(0, 2)].into());
+    }
+
+    #[test]
+    fn resets_are_counted() {
+        let said = |end: &End, story: &Story| judge(end, story, Exec::None, &["a".into(), "b".into()]).1.unwrap();
+        let mut story = story(&[Fate::Waiting, Fate::Running], None);
+        let timeout = End::Timeout(Duration::from_secs(30));
+        assert_eq!(said(&timeout, &story), "time-out: not over after 30 seconds");
+        story.tell(&Event::Vm { vm: 1, state: VmState::Restarted(1) });
+        assert_eq!(said(&timeout, &story), "time-out: not over after 30 seconds; b was reset once");
+        story.tell(&Event::Vm { vm: 1, state: VmState::Restarted(2) });
+        assert_eq!(said(&timeout, &story), "time-out: not over after 30 seconds; b was reset 2 times");
+        story.tell(&Event::Vm { vm: 1, state: VmState::Reset });
+        story.tell(&Event::Vm { vm: 0, state: VmState::PoweredOff });
+        story.end = Some(1);
+        assert_eq!(said(&QUIET_END, &story), "b ended by a reset, having started anew 2 times");
+        assert_eq!(status(&QUIET_END, &story, Exec::None), exit::GUEST);
     }
 
     #[test]

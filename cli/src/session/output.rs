@@ -78,7 +78,7 @@ impl Session<'_> {
             self.lines[0].story = Story::of(self.lines[0].vms.len());
         }
         let Some(vm) = self.lines[line].story.tell(event) else { return Ok(()) };
-        let resets = matches!(event, Event::Vm { state: VmState::Reset, .. });
+        let resets = matches!(event, Event::Vm { state: VmState::Restarted(_), .. });
         let console = match self.lines[line].vms[vm] {
             Vm::Console(console) => console,
             Vm::Stile(inner) if resets => {

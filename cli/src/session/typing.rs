@@ -46,7 +46,7 @@ impl Session<'_> {
             let fate = match self.fate(vm) {
                 Fate::Waiting => "has not started",
                 Fate::Running => "runs",
-                Fate::Off | Fate::Exited(_) => "is off",
+                Fate::Off | Fate::Exited(_) | Fate::Reset => "is off",
                 Fate::Crashed(_) => "crashed",
             };
             text += &format!("{shown} {} {name} {fate}\n", vm + 1);

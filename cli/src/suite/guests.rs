@@ -126,7 +126,7 @@ fn mitigated(programs: &Programs) -> Result<Vec<Scenario>> {
 
 /// VMs that do what they must not, of one architecture as of the other.
 fn neighbours(programs: &Programs) -> Result<Vec<Scenario>> {
-    let mut scenarios = vec![crash(programs)?, panic_report(programs)?, resetting_neighbour(programs)?];
+    let mut scenarios = vec![crash(programs)?, panic_report(programs)?, resetting_neighbour(programs)?, limited_resets(programs)?];
     // An emulated PC has no four CPUs to lose time with.
     let (vcpus, append) = if programs.arch == Arch::X86_64 { (2, "last=debug") } else { (4, "stile") };
     for cpus in [1, 2] {
@@ -338,6 +338,15 @@ fn interrupt_floods(programs: &Programs) -> Result<Scenario> {
     };
     let config = config.into_iter().collect::<Result<String>>()?;
     Ok(Scenario { config: Some(config), expect, ..Scenario::new("isolation/interrupt-floods", "") })
+}
+
+/// A VM resets for ever, and is started anew only so many times.
+fn limited_resets(programs: &Programs) -> Result<Scenario> {
+    let arguments = format!("--arch {} --memory 64M --on-reset restart:3", programs.arch.name());
+    let scenario = Scenario::new(programs.scenario("life/limited-resets"), &arguments).with("--kernel", programs.path("resets")?);
+    let output = vec!["once more".into(); 4];
+    let notes = vec!["vm0 ended by a reset, having started anew 3 times".into()];
+    Ok(Scenario { expect: Expect { status: exit::GUEST, output, notes, ..Expect::default() }, ..scenario })
 }
 
 /// One VM resets for ever, and has much to load each time: the other one, on the same CPU, gets its half by the count of instructions.

@@ -100,7 +100,8 @@ fn reboot() -> Scenario {
 /// A guest reboots, and is told to stop instead: its command has no status then.
 fn stop_on_reset() -> Scenario {
     let scenario = Scenario::new("life/stop-on-reset", "--on-reset stop").with("--exec", "reboot -f; sleep 60");
-    Scenario { expect: Expect { status: exit::GUEST, ..Expect::default() }, ..scenario }
+    let notes = vec!["vm0 ended by a reset".into()];
+    Scenario { expect: Expect { status: exit::GUEST, notes, ..Expect::default() }, ..scenario }
 }
 
 /// A command's status is the run's.

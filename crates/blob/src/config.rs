@@ -135,6 +135,8 @@ pub enum OnReset {
     Restart,
     /// The virtual machine ends, as if it had powered off.
     Stop,
+    /// As [`OnReset::Restart`], this many times; the next reset ends the virtual machine.
+    RestartAtMost(u32),
 }
 
 /// Techniques that avoid exits or make them cheaper, each a switch of its own.

@@ -110,12 +110,14 @@ pub enum VmState {
     Started,
     /// It ended by its own power-off, or at the operator's word.
     PoweredOff,
-    /// It reset itself.
+    /// It reset itself, and that was its end.
     Reset,
     /// It was stopped because it can't go on.
     Crashed(Crash),
     /// It ended itself, and said how it went: 0 is well.
     Exited(u32),
+    /// It reset itself, so many times by now, and starts anew.
+    Restarted(u32),
 }
 
 /// Why and where a guest can't go on.

@@ -82,6 +82,7 @@ fn event() -> impl Strategy<Value = Event> {
         Just(VmState::Reset),
         crash().prop_map(VmState::Crashed),
         any::<u32>().prop_map(VmState::Exited),
+        any::<u32>().prop_map(VmState::Restarted),
     ];
     let row = prop_oneof![any::<u16>().prop_map(Row::Static), any::<(u16, u32)>().prop_map(|(kind, key)| Row::Dynamic { kind, key }),];
     prop_oneof![
@@ -250,6 +251,7 @@ fn encodings_are_fixed() {
     assert_eq!(bytes(&Event::End { status: 100 }), [7, 100]);
     assert_eq!(bytes(&Event::Memory { before: 3, now: 2 }), [8, 3, 2]);
     assert_eq!(bytes(&Event::Vm { vm: 1, state: VmState::Reset }), [1, 1, 2]);
+    assert_eq!(bytes(&Event::Vm { vm: 1, state: VmState::Restarted(3) }), [1, 1, 5, 3]);
     let hello = Event::Hello { version: Version { major: 0, minor: 1, patch: 0 }, cpus: 2, level: Level::Nvhe, vms: 3 };
     assert_eq!(bytes(&hello), [0, 0, 1, 0, 2, 1, 3]);
 }

@@ -6,7 +6,7 @@
 //! Work that grows with a VM's memory is done by the VM's first vCPU: it is started with an errand, which it runs in bounded pieces
 //! ([`run_errand`]), and is scheduled and charged as if it ran the guest.
 
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use stile_blob::OnReset;
 use stile_sched::lock::TicketLock;
@@ -80,6 +80,8 @@ pub struct Power {
     errand: AtomicU8,
     /// When it was started last, in ticks of the counter.
     started: AtomicU64,
+    /// How often its guest reset it. Written with the state locked.
+    resets: AtomicU32,
 }
 
 impl Power {
@@ -91,6 +93,7 @@ impl Power {
             failed: AtomicBool::new(false),
             errand: AtomicU8::new(Errand::None as u8),
             started: AtomicU64::new(0),
+            resets: AtomicU32::new(0),
         }
     }
 
@@ -205,8 +208,15 @@ pub fn settle(vm: &'static Vm) {
         }
         vm.power.ending.store(false, Ordering::Release);
         vm.power.set_errand(Errand::None);
-        let restarts = end == End::Reset && vm.on_reset == OnReset::Restart;
-        if restarts {
+        let resets = vm.power.resets.load(Ordering::Relaxed) + u32::from(end == End::Reset);
+        vm.power.resets.store(resets, Ordering::Relaxed);
+        let most = match vm.on_reset {
+            OnReset::Restart => u32::MAX,
+            OnReset::RestartAtMost(most) => most,
+            OnReset::Stop => 0,
+        };
+        let restarts = (end == End::Reset && resets <= most).then_some(resets);
+        if restarts.is_some() {
             vm.power.set_errand(Errand::Restart);
             *state = State::Starting(None);
         } else if !matches!(*state, State::TearingDown(_)) && !vm.arch.tear_down() {
@@ -225,11 +235,12 @@ pub fn settle(vm: &'static Vm) {
     let number = vm.number as u8;
     match end {
         End::Reset => {
-            console::event(&Event::Vm { vm: number, state: VmState::Reset });
-            if restarts {
+            if let Some(resets) = restarts {
+                console::event(&Event::Vm { vm: number, state: VmState::Restarted(resets) });
                 start(vm);
                 return;
             }
+            console::event(&Event::Vm { vm: number, state: VmState::Reset });
         }
         End::Off => console::event(&Event::Vm { vm: number, state: VmState::PoweredOff }),
         End::Exit(status) => console::event(&Event::Vm { vm: number, state: VmState::Exited(status) }),
