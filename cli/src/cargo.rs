@@ -99,20 +99,28 @@ struct Target {
 /// The build fails; the compiler's messages are in the error.
 pub fn build(mut command: Command, what: &str) -> Result<Vec<(String, PathBuf)>> {
     let mut child = child::end_with_parent(&mut command, Signal::TERM)
+        .env("CARGO_TERM_PROGRESS_WHEN", "always")
+        .env("CARGO_TERM_PROGRESS_WIDTH", "100")
         .arg("--message-format=json-render-diagnostics")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|error| exit::lacking(format!("cargo does not run ({error}): install a Rust toolchain")))?;
-    let errors = child::errors_of(&mut child);
+    let progress = child::Progress::default();
+    let errors = child::errors_of_cargo(&mut child, progress.clone());
     let mut programs = Vec::new();
     let mut task = None;
     for line in BufReader::new(child.stdout.take().context("cargo has no output")?).lines() {
         let Ok(message) = serde_json::from_str::<Message>(&line?) else { continue };
         let Some(target) = message.target.filter(|_| message.reason == "compiler-artifact") else { continue };
         if !message.fresh {
-            task.get_or_insert_with(|| Task::start(format!("building {what}"))).message(format!("building {what}: {} done", target.name));
+            let task = task.get_or_insert_with(|| Task::start(format!("building {what}")));
+            let done = progress.lock().ok().and_then(|progress| *progress);
+            task.message(match done {
+                Some((done, all)) => format!("building {what}: {done} of {all}, {} is done", target.name),
+                None => format!("building {what}: {} is done", target.name),
+            });
         }
         let library = || message.filenames.first().filter(|_| target.kind.iter().any(|kind| kind == "cdylib")).cloned();
         if let Some(path) = message.executable.or_else(library) {

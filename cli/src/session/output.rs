@@ -60,8 +60,13 @@ impl Session<'_> {
             let (Part::Shown(text) | Part::Hidden(text)) = &part;
             self.logs.console(vm, text);
             self.consoles[vm].tail.push(text);
-            if let Part::Shown(text) = &part {
-                self.view.console(vm, text)?;
+            match &part {
+                Part::Shown(text) => self.view.console(vm, text)?,
+                Part::Hidden(_) if !self.consoles[vm].is_ready() => {
+                    let line = self.consoles[vm].tail.lines(1).pop().unwrap_or_default();
+                    self.view.status(&format!("{} boots: {line}", self.names[vm]));
+                }
+                Part::Hidden(_) => {}
             }
         }
         Ok(())

@@ -38,6 +38,8 @@ pub struct View<'a> {
     quiet: bool,
     /// Whether notes may be dimmed: they go to a terminal.
     colour: bool,
+    /// Whether the notes' last line is a passing one: see [`View::status`].
+    passing: bool,
 }
 
 impl<'a> View<'a> {
@@ -62,7 +64,27 @@ impl<'a> View<'a> {
     }
 
     fn new(out: impl Write + 'a, notes: impl Write + 'a, mode: Mode, quiet: bool, colour: bool) -> Self {
-        Self { out: Box::new(out), notes: Box::new(notes), mode, log: Vec::new(), quiet, colour }
+        Self { out: Box::new(out), notes: Box::new(notes), mode, log: Vec::new(), quiet, colour, passing: false }
+    }
+
+    /// Shows a line that the next output replaces, to a person who would see nothing otherwise: on a terminal that is not a console.
+    pub fn status(&mut self, text: &str) {
+        if !self.colour || matches!(self.mode, Mode::Terminal { .. }) {
+            return;
+        }
+        let width = out::terminal_width(&io::stderr()).unwrap_or(80);
+        let text: String = text.chars().take(width.saturating_sub(1)).collect();
+        let _ = write!(self.notes, "\r\x1b[K\x1b[2m{text}\x1b[0m");
+        let _ = self.notes.flush();
+        self.passing = true;
+    }
+
+    /// Removes the passing line.
+    fn clear_status(&mut self) {
+        if std::mem::take(&mut self.passing) {
+            let _ = self.notes.write_all(b"\r\x1b[K");
+            let _ = self.notes.flush();
+        }
     }
 
     /// Output of the console with index `vm`.
@@ -70,6 +92,7 @@ impl<'a> View<'a> {
     /// # Errors
     /// Standard output is closed.
     pub fn console(&mut self, vm: usize, bytes: &[u8]) -> io::Result<()> {
+        self.clear_status();
         match &mut self.mode {
             Mode::Terminal { shown } if *shown != vm => return Ok(()),
             Mode::Terminal { .. } | Mode::Exact => self.out.write_all(bytes)?,
@@ -168,6 +191,7 @@ impl<'a> View<'a> {
     /// # Errors
     /// Standard output can't be written.
     pub fn finish(&mut self) -> io::Result<()> {
+        self.clear_status();
         let left = std::mem::take(&mut self.log);
         if !left.is_empty() && !self.quiet {
             let text = String::from_utf8_lossy(&left).into_owned();
@@ -183,6 +207,7 @@ impl<'a> View<'a> {
 
     /// Standard error may be closed: that is no reason to end a run.
     fn write_note(&mut self, line: &str, dim: bool) {
+        self.clear_status();
         let (before, after) = if dim && self.colour { ("\x1b[2m", "\x1b[0m") } else { ("", "") };
         let end = if matches!(self.mode, Mode::Terminal { .. }) { "\r\n" } else { "\n" };
         let _ = write!(self.notes, "{before}{line}{after}{end}");
@@ -242,6 +267,23 @@ mod tests {
         for line in show(false).lines() {
             assert!(for_a_person.lines().any(|shown| shown == line), "{line} in {for_a_person}");
         }
+    }
+
+    #[test]
+    fn a_passing_line_is_for_terminals_and_goes() {
+        let show = |colour: bool| {
+            let (mut out, mut notes) = (Vec::new(), Vec::new());
+            let mut view = View::plain(&mut out, &mut notes, &["one".into()], false, colour);
+            view.status("one boots: [    0.0] Linux");
+            view.console(0, b"hello\n").unwrap();
+            view.finish().unwrap();
+            drop(view);
+            (String::from_utf8(out).unwrap(), String::from_utf8(notes).unwrap())
+        };
+        assert_eq!(show(false), ("hello\n".into(), String::new()));
+        let (out, notes) = show(true);
+        assert_eq!(out, "hello\n");
+        assert!(notes.contains("one boots") && notes.ends_with("\r\x1b[K"), "{notes:?}");
     }
 
     #[test]
