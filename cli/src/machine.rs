@@ -211,7 +211,7 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
             if wants_l2(vm) {
                 archive.extend(l2(freshness));
             }
-            system = Some(System { marks, command: vm.exec.is_some() });
+            system = Some(System { marks, command: vm.exec.is_some(), size });
             Some(archive)
         }
     };

@@ -31,7 +31,11 @@ else
     . /stile/terminal
     # Errors only, so that the kernel's messages don't get between the shell's.
     dmesg -n 4
-    [ "$rows" = 0 ] || stty rows "$rows" cols "$columns"
+    if [ "$rows" != 0 ]; then
+        stty rows "$rows" cols "$columns"
+        # Each prompt begins with a mark: the other side then sees when it can tell the shell that the terminal's size has changed.
+        export PS1='\['"$ready"'\]\w \$ '
+    fi
     # Input that doesn't come from a keyboard is there all at once, its end included: the shell must find it as it came.
     [ "$keyboard" = yes ] || stty -icanon -echo
     printf %s "$begin"

@@ -37,6 +37,8 @@ pub struct Marks {
     pub stop: String,
     /// The shell is over.
     pub bye: String,
+    /// The shell waits for a command.
+    pub ready: String,
 }
 
 impl Marks {
@@ -45,7 +47,7 @@ impl Marks {
         // The first character is a control character, the record separator: programs hardly ever print it, so that text which
         // may be the start of a mark, and must be held back, is rare.
         let mark = |word: &str| format!("\x1estile {number:016x} {word}\x1e");
-        Self { begin: mark("begin"), end: mark("end"), stop: mark("stop"), bye: mark("bye") }
+        Self { begin: mark("begin"), end: mark("end"), stop: mark("stop"), bye: mark("bye"), ready: mark("ready") }
     }
 }
 
@@ -91,7 +93,9 @@ pub fn build(busybox: &[u8], name: &str, task: &Task<'_>, marks: &Marks) -> Vec<
 }
 
 fn marks_script(marks: &Marks) -> String {
-    format!("begin={}\nend={}\nstop={}\nbye={}\n", quoted(&marks.begin), quoted(&marks.end), quoted(&marks.stop), quoted(&marks.bye))
+    let Marks { begin, end, stop, bye, ready } = marks;
+    let words = [("begin", begin), ("end", end), ("stop", stop), ("bye", bye), ("ready", ready)];
+    words.into_iter().map(|(name, mark)| format!("{name}={}\n", quoted(mark))).collect()
 }
 
 /// `text` as one word of a shell.

@@ -47,7 +47,8 @@ impl Debian {
         let busybox = read(&debian::busybox(Freshness::Weekly)?)?;
         // People read the marks: they have no number that tells them from the command's own output.
         let marks = |word: &str| word.to_owned();
-        let marks = Marks { begin: marks("\r\n"), end: marks("\r\n[status "), stop: marks("]\r\n"), bye: String::new() };
+        let marks =
+            Marks { begin: marks("\r\n"), end: marks("\r\n[status "), stop: marks("]\r\n"), bye: String::new(), ready: String::new() };
         let initrd = initramfs::build(&busybox, Self::NAME, &Task::Command(command), &marks);
         let bootargs = format!("{} loglevel=4", initramfs::kernel_arguments(Arch::Aarch64));
         Ok(Self { kernel, initrd, bootargs, vcpus })

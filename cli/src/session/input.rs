@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::{Handle, Signals};
 
 use crate::emulator::Pipes;
@@ -44,7 +44,7 @@ pub struct Inputs {
 /// # Errors
 /// Signals can't be caught.
 pub fn catch_signals() -> Result<Signals> {
-    Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP]).context("catching signals")
+    Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGWINCH]).context("catching signals")
 }
 
 impl Inputs {

@@ -42,12 +42,19 @@ pub struct Filter {
     /// What may be the start of a mark, or the digits of the status.
     held: Vec<u8>,
     status: Option<u8>,
+    /// The shell waits for a command, and nothing was typed since.
+    at_prompt: bool,
+    /// Nothing is shown until the next prompt.
+    hidden: bool,
 }
+
+/// Goes to the start of a terminal's line and erases it (ECMA-48: CR, EL).
+const CLEAR_LINE: &[u8] = b"\r\x1b[K";
 
 impl Filter {
     /// A filter for a console that has said nothing yet.
     pub fn new(marks: Marks, show: Show) -> Self {
-        Self { marks, show, state: State::Before, held: Vec::new(), status: None }
+        Self { marks, show, state: State::Before, held: Vec::new(), status: None, at_prompt: false, hidden: false }
     }
 
     /// Whether the command or the shell was started: from then on input reaches it.
@@ -60,23 +67,33 @@ impl Filter {
         self.status
     }
 
+    /// Whether the shell waits for a command, and nothing was typed since it began to.
+    pub fn is_at_prompt(&self) -> bool {
+        self.at_prompt
+    }
+
+    /// Hides what is said until the next prompt: the answer to input that nobody typed.
+    pub fn hide(&mut self) {
+        (self.at_prompt, self.hidden) = (false, true);
+    }
+
+    /// Somebody has typed: what is said from now on is for him.
+    pub fn typed(&mut self) {
+        (self.at_prompt, self.hidden) = (false, false);
+    }
+
     /// Takes the next bytes of the console.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<Part> {
         self.held.extend_from_slice(bytes);
         let mut parts = Vec::new();
         loop {
-            let mark = match (self.state, self.show) {
-                (State::Before, _) => &self.marks.begin,
-                (State::Within, Show::Command) => &self.marks.end,
-                (State::Within, Show::All) => &self.marks.bye,
-                (State::Status, _) => &self.marks.stop,
-                (State::After, _) => "",
-            }
-            .as_bytes()
-            .to_vec();
-            let found = if mark.is_empty() { None } else { find(&self.held, &mark) };
-            let Some(at) = found else {
-                let keep = if self.state == State::Status { self.held.len() } else { partial(&self.held, &mark) };
+            let marks = self.awaited();
+            let found = marks.iter().filter_map(|mark| Some((find(&self.held, mark.as_bytes())?, mark))).min_by_key(|(at, _)| *at);
+            let Some((at, mark)) = found else {
+                let keep = match self.state {
+                    State::Status => self.held.len(),
+                    _ => marks.iter().map(|mark| partial(&self.held, mark.as_bytes())).max().unwrap_or(0),
+                };
                 let rest = self.held.split_off(self.held.len() - keep);
                 let text = std::mem::replace(&mut self.held, rest);
                 self.push(&mut parts, text);
@@ -91,11 +108,31 @@ impl Filter {
             } else {
                 self.push(&mut parts, text);
             }
+            if *mark == self.marks.ready {
+                self.at_prompt = true;
+                if std::mem::take(&mut self.hidden) {
+                    // The prompt before is on this line of the terminal.
+                    self.push(&mut parts, CLEAR_LINE.to_vec());
+                }
+                continue;
+            }
             self.state = match (self.state, self.show) {
                 (State::Before, _) => State::Within,
                 (State::Within, Show::Command) => State::Status,
                 _ => State::After,
             };
+        }
+    }
+
+    /// The marks that may come next.
+    fn awaited(&self) -> Vec<String> {
+        let Marks { begin, end, stop, bye, ready } = &self.marks;
+        match (self.state, self.show) {
+            (State::Before, _) => vec![begin.clone()],
+            (State::Within, Show::Command) => vec![end.clone()],
+            (State::Within, Show::All) => vec![bye.clone(), ready.clone()],
+            (State::Status, _) => vec![stop.clone()],
+            (State::After, _) => Vec::new(),
         }
     }
 
@@ -113,7 +150,7 @@ impl Filter {
         if text.is_empty() {
             return;
         }
-        let shown = self.show == Show::All || self.state == State::Within;
+        let shown = !self.hidden && (self.show == Show::All || self.state == State::Within);
         parts.push(if shown { Part::Shown(text) } else { Part::Hidden(text) });
     }
 }
@@ -179,6 +216,22 @@ mod tests {
         assert_eq!(hidden, b"");
         assert!(filter.has_begun());
         assert_eq!(filter.status(), None);
+    }
+
+    #[test]
+    fn input_that_nobody_typed_leaves_no_trace() {
+        let marks = Marks::new(1);
+        let mut filter = Filter::new(marks.clone(), Show::All);
+        filter.feed(format!("boot\n{}{}~ # ", marks.begin, marks.ready).as_bytes());
+        assert!(filter.is_at_prompt());
+        filter.hide();
+        assert_eq!(filter.feed(b"stty rows 9 cols 9\r\n"), [Part::Hidden(b"stty rows 9 cols 9\r\n".to_vec())]);
+        let shown = [Part::Shown(CLEAR_LINE.to_vec()), Part::Shown(b"~ # ".to_vec())];
+        assert_eq!(filter.feed(format!("{}~ # ", marks.ready).as_bytes()), shown);
+        assert!(filter.is_at_prompt());
+        filter.typed();
+        assert!(!filter.is_at_prompt());
+        assert_eq!(filter.feed(b"ls\r\n"), [Part::Shown(b"ls\r\n".to_vec())]);
     }
 
     #[test]

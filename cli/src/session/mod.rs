@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use signal_hook::consts::{SIGINT, SIGQUIT};
+use signal_hook::consts::{SIGINT, SIGQUIT, SIGWINCH};
 use signal_hook::iterator::Signals;
 use stile_wire::Command;
 
@@ -63,6 +63,8 @@ pub struct System {
     pub marks: Marks,
     /// Whether it runs a command, whose output alone is shown.
     pub command: bool,
+    /// The terminal's columns and rows that it was told; 0 if they were not known.
+    pub size: (u16, u16),
 }
 
 /// A VM, as the user sees it.
@@ -286,6 +288,7 @@ impl Session<'_> {
                 self.pass_on();
             }
             Input::Signal(SIGINT) => return Ok(Some(End::Left)),
+            Input::Signal(SIGWINCH) => (0..self.consoles.len()).for_each(|console| self.fit(console)),
             Input::Signal(SIGQUIT) => self.command(&Command::Panic),
             Input::Signal(_) => return Ok(Some(End::Terminated)),
         }

@@ -51,6 +51,7 @@ impl Session<'_> {
         if became_ready {
             self.pass_on();
         }
+        self.fit(vm);
         Ok(())
     }
 
@@ -98,6 +99,10 @@ impl Session<'_> {
         };
         if resets {
             self.consoles[console].start();
+        }
+        if matches!(event, Event::Vm { state: VmState::Started, .. }) && self.consoles[console].has_command() {
+            // A kernel that is told to be quiet says nothing until the command runs.
+            self.view.status(&format!("{} boots; its command's output follows", self.names[console]));
         }
         let over = self.fate(console) != Fate::Running;
         if over || resets {

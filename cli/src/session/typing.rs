@@ -72,11 +72,29 @@ impl Session<'_> {
         }
     }
 
+    /// Tells a shell that waits for a command that the terminal's size has changed. A serial line has no other way.
+    pub(super) fn fit(&mut self, console: usize) {
+        if !self.interactive {
+            return;
+        }
+        let Ok(size) = crossterm::terminal::size() else { return };
+        if let Some(input) = self.consoles.get_mut(console).and_then(|console| console.resize(size)) {
+            self.write_line(console, input.as_bytes());
+        }
+    }
+
     fn send(&mut self, console: usize, bytes: &[u8]) {
-        let Some(&Console { line, vm, .. }) = self.consoles.get(console) else { return };
         if bytes.is_empty() {
             return;
         }
+        if let Some(filter) = self.consoles.get_mut(console).and_then(|console| console.filter.as_mut()) {
+            filter.typed();
+        }
+        self.write_line(console, bytes);
+    }
+
+    fn write_line(&mut self, console: usize, bytes: &[u8]) {
+        let Some(&Console { line, vm, .. }) = self.consoles.get(console) else { return };
         let line = line::to_console(&mut self.lines, line, vm, bytes);
         // It fails only when the emulator is gone, which the closed line tells, too.
         let _ = self.inputs.line.send(line);
