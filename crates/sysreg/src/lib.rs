@@ -8,6 +8,7 @@
 //! - [`trapped`]: the other registers whose accesses come to EL2, and how they are answered
 //! - [`syndrome`]: `ESR_EL2` read, `ESR_EL1` made
 //! - [`injection`]: how a vCPU enters an exception at EL1
+//! - [`serror`]: what a physical SError means for the vCPU that caused it
 //! - [`step`]: `SPSR_EL2` after an instruction that was executed in its place
 //!
 //! "Arm ARM" is the *Arm Architecture Reference Manual for A-profile architecture*, DDI 0487;
@@ -21,6 +22,7 @@ extern crate std;
 pub mod encoding;
 pub mod id;
 pub mod injection;
+pub mod serror;
 pub mod step;
 pub mod syndrome;
 pub mod trapped;

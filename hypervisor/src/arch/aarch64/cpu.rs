@@ -5,7 +5,7 @@ use core::mem::offset_of;
 use stile_ledger::Row;
 
 use super::sysreg::{read_sysreg, write_sysreg};
-use super::{debug, exit, features, gic, mmu, speculation, timer, traps};
+use super::{debug, exit, features, gic, mmu, serror, speculation, timer, traps};
 use crate::cpu::Leave;
 use crate::vm::Vcpu;
 
@@ -113,6 +113,7 @@ impl Cpu {
         mmu::forbid_writable_code();
         write_sysreg!("vbar_el2", exit::vector_base());
         traps::setup();
+        serror::setup();
         speculation::setup_cpu(self);
         features::enable_fp_for_el2();
         debug::disable();

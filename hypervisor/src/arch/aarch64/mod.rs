@@ -22,6 +22,7 @@ pub mod mmu;
 mod nested;
 pub mod panic;
 mod registers;
+mod serror;
 mod speculation;
 pub mod sysreg;
 pub mod timer;

@@ -5,7 +5,7 @@
 use super::nested::Nested;
 use super::registers::{self, EL1_REGISTERS, KEYS};
 use super::sysreg::{read_sysreg, write_sysreg};
-use super::{debug, features, fp, traps};
+use super::{debug, features, fp, serror, traps};
 
 /// The values of a vCPU's registers while it is not loaded.
 #[repr(C)]
@@ -62,10 +62,6 @@ impl World {
         write_sysreg!("spsr_el2", self.pstate);
         write_sysreg!("vmpidr_el2", self.mpidr);
         let have = features::get();
-        if have.ras {
-            // VDISR_EL2: the guest, which is told that there is no RAS, can reach it as DISR_EL1 all the same.
-            write_sysreg!("S3_4_C12_C1_1", 0);
-        }
         if self.serror {
             traps::inject_serror();
         }
@@ -92,7 +88,7 @@ impl World {
         }
         self.pc = read_sysreg!("elr_el2");
         self.pstate = read_sysreg!("spsr_el2");
-        self.serror = traps::take_serror();
+        self.serror = serror::put() | traps::take_serror();
         let have = features::get();
         if have.vhe {
             registers::save::<true>(&mut self.el1);
@@ -111,6 +107,8 @@ impl World {
         if let Some(nested) = &mut self.nested {
             nested.put();
         }
+        // Its errors end with it.
+        serror::put();
         traps::take_serror();
         self.debug.put();
         self.fp.abandon();

@@ -8,7 +8,7 @@ use stile_sysreg::syndrome::Esr;
 use super::data_abort;
 use crate::arch::aarch64::cpu::Cpu;
 use crate::arch::aarch64::exit::Outcome;
-use crate::arch::aarch64::{inject, traps};
+use crate::arch::aarch64::{inject, serror, traps};
 
 /// Every exception class that has no stub of its own (Arm ARM, ESR_EL2, EC).
 #[unsafe(no_mangle)]
@@ -53,10 +53,13 @@ fn grant_fp(cpu: &mut Cpu, esr: u64, row: RowId) -> Outcome {
     Outcome::again(row)
 }
 
-/// A physical SError while a guest ran: it is the guest's, as far as anyone can tell.
+/// A physical SError while a guest ran. It is this vCPU's: those that another one left were found when that was put
+/// ([`serror::put`]).
 #[unsafe(no_mangle)]
-extern "C" fn handle_serror(_cpu: &mut Cpu, _esr: u64) -> Outcome {
-    traps::inject_serror();
+extern "C" fn handle_serror(_cpu: &mut Cpu, esr: u64) -> Outcome {
+    if serror::is_guests(esr) {
+        traps::inject_serror();
+    }
     Outcome::again(reason::SERROR.other())
 }
 
