@@ -1,6 +1,6 @@
 //! What a virtual machine is told to be.
 
-use stile_blob::{ApicVirtualization, DecodeCache, Nested, OnReset};
+use stile_blob::{ApicVirtualization, BinaryPoint, DecodeCache, Nested, OnReset};
 
 use super::{line, map, table};
 use crate::{
@@ -70,6 +70,12 @@ pub fn explain(text: &mut String, arch: Arch, index: usize, vm: &VmConfig, plan:
 fn techniques_of_arm(vm: &VmConfig, fact: &mut impl FnMut(&str, &str)) {
     let wfi = if vm.techniques.wfi_passthrough { "not trapped while nothing else wants the CPU" } else { "trapped" };
     fact("WFI", wfi);
+    match vm.techniques.binary_point {
+        BinaryPoint::Own => fact("ICC_BPR1_EL1", "the guest's; on QEMU it can end the machine with it"),
+        BinaryPoint::Common => fact("ICC_BPR1_EL1", "follows ICC_BPR0_EL1; ICC_CTLR, DIR, PMR and RPR trap"),
+        BinaryPoint::Auto if vm.techniques.nested != Nested::Off => {}
+        BinaryPoint::Auto => fact("ICC_BPR1_EL1", "on QEMU it follows ICC_BPR0_EL1, and ICC_CTLR, DIR, PMR and RPR trap"),
+    }
     match vm.techniques.nested {
         Nested::Off => {}
         Nested::Nv => fact("EL2 of its own", "every access to its registers traps (FEAT_NV)"),

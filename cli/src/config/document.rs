@@ -19,7 +19,7 @@ const VM_KEYS: &[&str] =
 const DOMAIN_KEYS: &[&str] = &["append", "kernel", "memory", "vcpus"];
 /// The most unknown keys of one table that are named one by one: more are no slips.
 const MOST_UNKNOWN: usize = 20;
-const TECHNIQUE_KEYS: &[&str] = &["ablate", "apic_virtualization", "decode_cache", "nested", "wfi_passthrough"];
+const TECHNIQUE_KEYS: &[&str] = &["ablate", "apic_virtualization", "binary_point", "decode_cache", "nested", "wfi_passthrough"];
 
 /// Reads a draft; `None` if the text is not TOML at all, so that nothing more can be said about it.
 pub fn draft(text: &str, mistakes: &mut Vec<Mistake>) -> Option<Draft> {
@@ -110,6 +110,7 @@ fn vm_draft(vm: &DeTable<'_>, span: Range<usize>, mistakes: &mut Vec<Mistake>) -
         let mut techniques = Table::new("[vm.techniques]", techniques, TECHNIQUE_KEYS, mistakes);
         let levels = "\"posted\", \"delivery\", \"registers\" or \"off\"";
         draft.apic_virtualization = techniques.string("apic_virtualization", levels, mistakes);
+        draft.binary_point = techniques.string("binary_point", "\"auto\", \"common\" or \"own\"", mistakes);
         draft.decode_cache = techniques.string("decode_cache", "\"verify\", \"protect\" or \"off\"", mistakes);
         draft.nested_way = techniques.string("nested", "\"nv2\", \"nv\" or \"off\"", mistakes);
         draft.wfi_passthrough = techniques.boolean("wfi_passthrough", mistakes);

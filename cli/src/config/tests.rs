@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use proptest::prelude::*;
-use stile_blob::{ApicVirtualization, DecodeCache, Mitigations, Nested, OnReset};
+use stile_blob::{ApicVirtualization, BinaryPoint, DecodeCache, Mitigations, Nested, OnReset};
 
 use super::*;
 
@@ -227,6 +227,19 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_binary_point_is_one_of_three_words() {
+    let point = |techniques: &str| {
+        MachineConfig::from_text("f", &format!("[[vm]]\nkernel = \"debian\"\n{techniques}"), Path::new(""), &Flags::default())
+            .map(|config| config.vms[0].techniques.binary_point)
+    };
+    assert_eq!(point("").unwrap(), BinaryPoint::Auto);
+    for (word, wanted) in BinaryPoint::WORDS {
+        assert_eq!(point(&format!("[vm.techniques]\nbinary_point = \"{word}\"\n")).unwrap(), wanted);
+    }
+    assert!(point("[vm.techniques]\nbinary_point = \"comon\"\n").unwrap_err().to_string().contains("common"));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use stile_blob::{Ablation, ApicVirtualization, DecodeCache, MAX_NAME_LEN, Mitigations, Nested, OnReset, is_name};
+use stile_blob::{Ablation, ApicVirtualization, BinaryPoint, DecodeCache, MAX_NAME_LEN, Mitigations, Nested, OnReset, is_name};
 use stile_board::map;
 
 use super::{
@@ -291,6 +291,10 @@ pub fn mitigations(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option
 
 pub fn decode_cache(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<DecodeCache> {
     one_of(given, "there is no cache of decoded instructions", &DecodeCache::WORDS, mistakes)
+}
+
+pub fn binary_point(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<BinaryPoint> {
+    one_of(given, "there is no binary point", &BinaryPoint::WORDS, mistakes)
 }
 
 pub fn apic_virtualization(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<ApicVirtualization> {

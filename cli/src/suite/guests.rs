@@ -183,7 +183,7 @@ fn ablated(cpu: &str, programs: &Programs) -> Result<Scenario> {
     for (suite, append) in SUITES.into_iter().filter(|(suite, _)| ablated.contains(suite)) {
         config += &format!(
             "\n[[vm]]\nname = \"{suite}\"\nkernel = \"{}\"\nappend = \"{append}\"\nvcpus = 4\nmemory = \"64M\"\n\
-             [vm.techniques]\nablate = [{}]\n",
+             [vm.techniques]\nbinary_point = \"own\"\nablate = [{}]\n",
             programs.path(suite)?,
             ablation::list(),
         );

@@ -150,6 +150,8 @@ pub struct Techniques {
     pub nested: Nested,
     /// How decoded instructions are remembered, where Stile decodes any.
     pub decode_cache: DecodeCache,
+    /// Whether a guest's group 1 has a binary point of its own.
+    pub binary_point: BinaryPoint,
     /// An experiment: what is done at every exit that need not be. With some, even if none of its
     /// switches is on, all virtual machines of the machine take a longer way in.
     pub ablate: Option<Ablation>,
@@ -162,6 +164,7 @@ impl Default for Techniques {
             apic_virtualization: ApicVirtualization::Posted,
             nested: Nested::Off,
             decode_cache: DecodeCache::Verify,
+            binary_point: BinaryPoint::Auto,
             ablate: None,
         }
     }
@@ -225,6 +228,25 @@ impl DecodeCache {
     /// The words for them in the configuration.
     pub const WORDS: [(&'static str, DecodeCache); 3] =
         [("off", DecodeCache::Off), ("protect", DecodeCache::Protect), ("verify", DecodeCache::Verify)];
+}
+
+/// Whether group 1 of an Arm guest's virtual interrupts has a binary point of its own (`ICC_BPR1_EL1`), or that of group 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BinaryPoint {
+    /// Its own, as the guest chooses (`ICC_CTLR_EL1.CBPR`).
+    Own,
+    /// That of group 0: `CBPR` reads as one and can't be cleared. Accesses of the registers that both groups share trap.
+    Common,
+    /// Common on QEMU's board, whose interrupt controller ends the emulator after `ICC_BPR1_EL1` was written with 8. Its own
+    /// elsewhere, and in a virtual machine that has an EL2.
+    #[default]
+    Auto,
+}
+
+impl BinaryPoint {
+    /// The words for them in the configuration.
+    pub const WORDS: [(&'static str, BinaryPoint); 3] =
+        [("own", BinaryPoint::Own), ("common", BinaryPoint::Common), ("auto", BinaryPoint::Auto)];
 }
 
 /// Techniques of the exit path that are done without: what the guest has in the CPU is moved out

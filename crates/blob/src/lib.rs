@@ -32,8 +32,8 @@ pub mod write;
 mod tests;
 
 pub use config::{
-    Ablation, ApicVirtualization, DecodeCache, Load, MAX_LOADS, MAX_NAME_LEN, Machine, Mitigations, Mode, Nested, OnReset, Techniques, Vm,
-    cpus_of,
+    Ablation, ApicVirtualization, BinaryPoint, DecodeCache, Load, MAX_LOADS, MAX_NAME_LEN, Machine, Mitigations, Mode, Nested, OnReset,
+    Techniques, Vm, cpus_of,
 };
 pub use contents::{Run, Source};
 pub use error::{Error, Rule};

@@ -336,6 +336,7 @@ prop_compose! {
         apic in prop::sample::select(ApicVirtualization::WORDS.map(|(_, apic)| apic).to_vec()),
         nested in prop::sample::select(Nested::WORDS.map(|(_, nested)| nested).to_vec()),
         decode_cache in prop::sample::select(DecodeCache::WORDS.map(|(_, cache)| cache).to_vec()),
+        binary_point in prop::sample::select(BinaryPoint::WORDS.map(|(_, point)| point).to_vec()),
         ablate in prop::option::of(any_ablation()),
         loads in prop::collection::vec((0..100u64, 0..2000usize, 0..100u64), 0..4),
     ) -> (Vm<'static>, Vec<(u64, usize, u64)>) {
@@ -347,7 +348,7 @@ prop_compose! {
         vm.info = map::RAM_BASE + info * 8;
         vm.mode = mode;
         vm.on_reset = if stop { OnReset::Stop } else { OnReset::Restart };
-        vm.techniques = Techniques { wfi_passthrough, apic_virtualization: apic, nested, decode_cache, ablate };
+        vm.techniques = Techniques { wfi_passthrough, apic_virtualization: apic, nested, decode_cache, binary_point, ablate };
         (vm, loads)
     }
 }

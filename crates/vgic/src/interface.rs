@@ -1,6 +1,7 @@
 //! The virtual CPU interface as the engine sees it, live or saved.
 
 use crate::lr::ListRegister;
+use crate::redistributor::Config;
 use crate::shortcuts::Shortcuts;
 
 /// The most list registers an implementation can have (ICH_VTR_EL2.ListRegs is five bits wide, but
@@ -179,9 +180,10 @@ pub struct CpuInterface {
 
 impl CpuInterface {
     /// The state after a reset.
-    pub(crate) const fn new(preemption_bits: u8) -> Self {
+    pub(crate) const fn new(config: &Config) -> Self {
+        let Config { preemption_bits, common_binary_point, .. } = *config;
         Self {
-            vmcr: Vmcr::reset(preemption_bits),
+            vmcr: Vmcr(Vmcr::reset(preemption_bits).0 | if common_binary_point { Vmcr::VCBPR } else { 0 }),
             ap0r: [0; 4],
             ap1r: [0; 4],
             lr: [ListRegister::INVALID; MAX_LIST_REGISTERS],

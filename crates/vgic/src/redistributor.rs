@@ -26,6 +26,8 @@ pub struct Config {
     /// The physical interrupts of [`Config::hw_ppis`], by INTID from 16 on: [`SAME_PPIS`] unless a virtual one has
     /// another number than the physical one.
     pub behind: [u8; 16],
+    /// ICC_CTLR_EL1.CBPR is one for good: group 1 has the binary point of group 0. The hypervisor keeps it so.
+    pub common_binary_point: bool,
 }
 
 /// [`Config::behind`] where each PPI has the physical one of the same number behind it.
@@ -77,7 +79,7 @@ impl Redistributor {
             asleep: true,
             loaded: false,
             config: Config { hw_ppis, ..config },
-            interface: CpuInterface::new(config.preemption_bits),
+            interface: CpuInterface::new(&config),
         }
     }
 

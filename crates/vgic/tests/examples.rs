@@ -3,7 +3,9 @@
 mod model;
 
 use model::machine::Machine;
-use stile_vgic::{Delivery, Distributor, Kick, ListRegister, ListRegisters, Maintenance, Read, Sgi, SgiRegister, Size, Vmcr};
+use stile_vgic::{
+    Config, Delivery, Distributor, Kick, ListRegister, ListRegisters, Maintenance, Read, Redistributor, Sgi, SgiRegister, Size, Vmcr,
+};
 
 /// Two vCPUs, loaded on two physical CPUs, all interrupts enabled in group 1 with priority 0x80.
 fn machine(list_registers: usize) -> Machine {
@@ -74,6 +76,30 @@ fn identification_after_reset() {
     // SGIs are edge-triggered, PPIs level-sensitive.
     assert_eq!(gicr(1, 0x1_0c00, Size::Word), Read::Value(0xaaaa_aaaa));
     assert_eq!(gicr(1, 0x1_0c04, Size::Word), Read::Value(0));
+}
+
+#[test]
+fn a_common_binary_point_outlives_resets() {
+    let config = Config {
+        vcpu: 0,
+        last: true,
+        list_registers: 4,
+        priority_bits: 5,
+        preemption_bits: 5,
+        hw_ppis: 0,
+        behind: stile_vgic::SAME_PPIS,
+        common_binary_point: true,
+    };
+    let mut redistributor = Redistributor::new(config);
+    let is_fixed = |it: &mut Redistributor| it.interface().vmcr.0 & Vmcr::VCBPR != 0;
+    assert!(is_fixed(&mut redistributor));
+    // Powered on again, and after a reset of the VM.
+    let mut distributor = Distributor::new(1, 5, stile_vgic::INTID_END);
+    redistributor.interface().vmcr = Vmcr(0);
+    assert!(redistributor.reset_interface(&mut distributor).is_empty());
+    assert!(is_fixed(&mut redistributor));
+    redistributor.reset();
+    assert!(is_fixed(&mut redistributor));
 }
 
 #[test]

@@ -55,9 +55,13 @@ pub fn bpr1() -> u64 {
     mrs!("S3_0_C12_C12_3")
 }
 
-/// Sets the binary point of group 1.
+/// Sets the binary point of group 1. Where that follows group 0's for good, ICC_BPR0_EL1 is set, from which it counts one more.
 pub fn set_bpr1(point: u64) {
-    msr!("S3_0_C12_C12_3", point);
+    if ctlr() & CTLR_CBPR == 0 {
+        msr!("S3_0_C12_C12_3", point);
+    } else {
+        msr!("S3_0_C12_C8_3", point.saturating_sub(1));
+    }
 }
 
 /// Reads ICC_CTLR_EL1.

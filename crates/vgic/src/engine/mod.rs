@@ -116,7 +116,7 @@ impl Redistributor {
 
     /// Runs `f` with the saved list registers standing in for live ones.
     fn on_saved<T>(&mut self, f: impl FnOnce(&mut Self, &mut crate::CpuInterface) -> T) -> T {
-        let fresh = crate::CpuInterface::new(self.config.preemption_bits);
+        let fresh = crate::CpuInterface::new(&self.config);
         let mut saved = core::mem::replace(&mut self.interface, fresh);
         let result = f(self, &mut saved);
         self.interface = saved;
@@ -229,7 +229,7 @@ impl Redistributor {
     /// not be loaded.
     pub fn reset_interface(&mut self, distributor: &mut Distributor) -> Kick {
         let mut kick = Kick::NONE;
-        let fresh = crate::CpuInterface::new(self.config.preemption_bits);
+        let fresh = crate::CpuInterface::new(&self.config);
         let saved = core::mem::replace(&mut self.interface, fresh);
         for n in Bits(self.slots.used.into()) {
             kick |= self.fold(distributor, n, saved.read(n), &saved);

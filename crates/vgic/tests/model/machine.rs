@@ -63,6 +63,7 @@ impl Machine {
             preemption_bits: 5,
             hw_ppis: HW_PPI_MASK,
             behind: stile_vgic::SAME_PPIS,
+            common_binary_point: false,
         };
         let mut machine = Self {
             distributor: Distributor::new(vcpus, 5, stile_vgic::INTID_END),

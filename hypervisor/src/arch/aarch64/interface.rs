@@ -6,6 +6,7 @@ use core::mem::MaybeUninit;
 use stile_board::intid;
 use stile_vgic::{CpuInterface, ListRegister, ListRegisters, Maintenance, Shortcuts, Vmcr, running_priority};
 
+use super::board::Board;
 use super::sysreg::{read_sysreg, write_sysreg};
 use super::{features, nested};
 use crate::once::Once;
@@ -25,24 +26,31 @@ const EOI_COUNT: u64 = 0x1f << 27;
 pub struct Shape {
     /// List registers.
     pub list_registers: usize,
+    /// The same as bits of ICH_ELRSR_EL2.
+    all: u64,
     /// Bits of a priority that preempt.
     pub preemption_bits: u8,
     /// Bits of a priority.
     pub priority_bits: u8,
     /// ICH_HCR_EL2.TDIR is there.
     trap_dir: bool,
+    /// ICC_BPR1_EL1 written with 8 and an interrupt after that end the machine: QEMU (10.0, `write_vbpr`) keeps the value's low three bits.
+    pub is_ended_by_bpr1: bool,
 }
 
 static SHAPE: Once<Shape> = Once::new();
 
 /// Reads the shape of the virtual CPU interface on the first CPU.
-pub fn setup() {
+pub fn setup(board: &Board) {
     let vtr = read_sysreg!("S3_4_C12_C11_1");
+    let list_registers = ((vtr & 0x1f) as usize + 1).min(stile_vgic::MAX_LIST_REGISTERS);
     SHAPE.set(Shape {
-        list_registers: ((vtr & 0x1f) as usize + 1).min(stile_vgic::MAX_LIST_REGISTERS),
+        list_registers,
+        all: (1 << list_registers) - 1,
         preemption_bits: (vtr >> 26 & 7) as u8 + 1,
         priority_bits: (vtr >> 29 & 7) as u8 + 1,
         trap_dir: vtr >> 19 & 1 != 0,
+        is_ended_by_bpr1: board.model == "linux,dummy-virt",
     });
 }
 
@@ -52,17 +60,34 @@ pub fn shape() -> &'static Shape {
     unsafe { SHAPE.assume_set() }
 }
 
+/// How a vCPU's interface differs from that of others, in bits of registers.
+#[derive(Clone, Copy)]
+pub struct Kind {
+    /// ICH_HCR_EL2 without maintenance enables: En, and what always traps.
+    control: u64,
+    /// ICH_VMCR_EL2: what is always set.
+    fixed: u64,
+}
+
+impl Kind {
+    /// Everything is as the guest has it.
+    pub const PLAIN: Kind = Kind { control: ENABLE, fixed: 0 };
+    /// ICC_CTLR_EL1.CBPR is one for good: ICC_BPR1_EL1 can't be written.
+    pub const COMMON_BINARY_POINT: Kind = Kind { control: ENABLE | TC, fixed: Vmcr::VCBPR };
+}
+
 /// The virtual CPU interface of this CPU, with a vCPU loaded.
 pub struct Interface<'vcpu> {
     cpu: usize,
     shortcuts: &'vcpu Shortcuts,
+    kind: &'vcpu Kind,
 }
 
 impl<'vcpu> Interface<'vcpu> {
     /// The interface of the CPU that calls, which is number `cpu` and has `vcpu` loaded.
     #[inline(always)]
     pub fn new(cpu: usize, vcpu: &'vcpu Vcpu) -> Interface<'vcpu> {
-        Interface { cpu, shortcuts: &vcpu.arch.shortcuts }
+        Interface { cpu, shortcuts: &vcpu.arch.shortcuts, kind: &vcpu.arch.interface }
     }
 
     /// Brings the registers that the engine does not move: enables, priority mask, active priorities.
@@ -70,7 +95,7 @@ impl<'vcpu> Interface<'vcpu> {
         // ICC_SRE_EL1: where it can be cleared, another vCPU may have cleared it.
         write_sysreg!("S3_0_C12_C12_5", 0x7);
         self.write_state(from.vmcr.0, &from.ap0r, &from.ap1r);
-        write_sysreg!("S3_4_C12_C11_0", ENABLE);
+        write_sysreg!("S3_4_C12_C11_0", self.kind.control);
     }
 
     /// Writes ICH_VMCR_EL2, ICH_AP0Rn_EL2 and ICH_AP1Rn_EL2.
@@ -99,9 +124,9 @@ impl<'vcpu> Interface<'vcpu> {
 
     /// Whether all list registers are empty and have been enough for all interrupts: then none is pending, active, or waits for one.
     pub fn is_empty() -> bool {
-        let all = u64::from(u16::MAX) >> (16 - shape().list_registers);
+        let all = shape().all;
         // ICH_HCR_EL2, ICH_ELRSR_EL2.
-        read_sysreg!("S3_4_C12_C11_0") == ENABLE && read_sysreg!("S3_4_C12_C11_5") & all == all
+        read_sysreg!("S3_4_C12_C11_0") & !TC == ENABLE && read_sysreg!("S3_4_C12_C11_5") & all == all
     }
 
     /// Withdraws the maintenance enables whose cause the engine has answered and that are still asserted (ICH_MISR_EL2), until
@@ -113,6 +138,32 @@ impl<'vcpu> Interface<'vcpu> {
         if asserted != 0 {
             write_sysreg!("S3_4_C12_C11_0", read_sysreg!("S3_4_C12_C11_0") & !asserted);
         }
+    }
+
+    /// ICC_PMR_EL1.
+    pub fn priority_mask(&self) -> u64 {
+        self.vmcr().priority_mask().into()
+    }
+
+    /// Writes ICC_PMR_EL1, of whose bits the implementation has the upper ones.
+    pub fn set_priority_mask(&mut self, value: u64) {
+        let mask = 0xff << (8 - shape().priority_bits) & 0xff;
+        write_sysreg!("S3_4_C12_C11_7", self.vmcr().0 & !(0xff << 24) | (value & mask) << 24);
+    }
+
+    /// ICC_CTLR_EL1: what ICH_VTR_EL2 says in other places, CBPR and EOImode.
+    pub fn control(&self) -> u64 {
+        let (vtr, vmcr) = (read_sysreg!("S3_4_C12_C11_1"), self.vmcr().0);
+        // PRIbits, IDbits, SEIS, A3V.
+        let fixed = (vtr >> 29 & 7) << 8 | (vtr >> 23 & 7) << 11 | (vtr >> 22 & 1) << 14 | (vtr >> 21 & 1) << 15;
+        fixed | u64::from(vmcr & Vmcr::VCBPR != 0) | u64::from(vmcr & Vmcr::VEOIM != 0) << 1
+    }
+
+    /// Writes ICC_CTLR_EL1.
+    pub fn set_control(&mut self, value: u64) {
+        let bit = |n: u32, field: u64| if value >> n & 1 != 0 { field } else { 0 };
+        let chosen = bit(0, Vmcr::VCBPR) | bit(1, Vmcr::VEOIM) | self.kind.fixed;
+        write_sysreg!("S3_4_C12_C11_7", self.vmcr().0 & !(Vmcr::VCBPR | Vmcr::VEOIM) | chosen);
     }
 
     /// Turns the interface off.
@@ -220,7 +271,7 @@ impl ListRegisters for Interface<'_> {
     }
 
     fn set_maintenance(&mut self, enables: Maintenance) {
-        let mut value = u64::from(enables.0) | ENABLE;
+        let mut value = u64::from(enables.0) | self.kind.control;
         if enables.0 & Maintenance::TDIR != 0 && !shape().trap_dir {
             value = value & !u64::from(Maintenance::TDIR) | TC;
         }

@@ -4,7 +4,7 @@ use core::cell::UnsafeCell;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-use stile_blob::{Nested, Techniques};
+use stile_blob::{BinaryPoint, Nested, Techniques};
 use stile_board::map::RAM_BASE;
 use stile_board::{intid, mpidr};
 use stile_device::psci::PowerTable;
@@ -60,6 +60,8 @@ pub struct Vcpu {
     pub redistributor: TicketLock<Redistributor>,
     /// What others have for it.
     pub mail: Mail,
+    /// How its virtual CPU interface differs from others.
+    pub interface: interface::Kind,
     /// Its interrupts that the CPU which has it loaded delivers without the redistributor's lock.
     pub shortcuts: Shortcuts,
 }
@@ -286,6 +288,11 @@ impl Vcpu {
     pub fn new(index: usize, of: usize, techniques: Techniques) -> Vcpu {
         let has_el2 = techniques.nested != Nested::Off;
         let shape = interface::shape();
+        let common_binary_point = match techniques.binary_point {
+            BinaryPoint::Own => false,
+            BinaryPoint::Common => true,
+            BinaryPoint::Auto => shape.is_ended_by_bpr1 && !has_el2,
+        };
         // SAFETY: all zero is a valid World: integers only.
         let world = unsafe { memory::allocate::<World>().assume_init_mut() };
         if has_el2 {
@@ -306,8 +313,10 @@ impl Vcpu {
                 preemption_bits: shape.preemption_bits,
                 hw_ppis: interrupts::linked(has_el2),
                 behind: interrupts::BEHIND,
+                common_binary_point,
             })),
             mail: Mail::new(),
+            interface: if common_binary_point { interface::Kind::COMMON_BINARY_POINT } else { interface::Kind::PLAIN },
             shortcuts: Shortcuts::new(),
         }
     }

@@ -255,11 +255,18 @@ fn cpu_interface() -> Outcome {
     check_eq!(icc::group1(), 1, "ICC_IGRPEN1_EL1 after 1");
     icc::set_group1(false);
     check_eq!(icc::group1(), 0, "ICC_IGRPEN1_EL1 after 0");
+    icc::set_ctlr(0);
+    // CBPR may be one for good, as where there are two security states.
+    let fixed = icc::ctlr() & icc::CTLR_CBPR;
     for bit in [icc::CTLR_EOIMODE, icc::CTLR_CBPR] {
         icc::set_ctlr(bit);
-        check_eq!(icc::ctlr() & (icc::CTLR_EOIMODE | icc::CTLR_CBPR), bit, "ICC_CTLR_EL1 after {bit:#x}");
+        check_eq!(icc::ctlr() & (icc::CTLR_EOIMODE | icc::CTLR_CBPR), bit | fixed, "ICC_CTLR_EL1 after {bit:#x}");
     }
     icc::set_ctlr(0);
+    for mask in [0x80, 0xF0, 0xFF] {
+        icc::set_pmr(mask);
+        check_eq!(icc::pmr(), mask & 0xFF << (8 - icc::priority_bits()) & 0xFF, "ICC_PMR_EL1 after {mask:#x}");
+    }
     check_eq!(icc::rpr(), icc::IDLE, "ICC_RPR_EL1 with nothing active");
     check_eq!(icc::hppir1(), icc::SPURIOUS, "ICC_HPPIR1_EL1 with nothing pending");
     check_eq!(icc::iar1(), icc::SPURIOUS, "ICC_IAR1_EL1 with nothing pending");

@@ -105,3 +105,35 @@ pub fn timers() -> Outcome {
         Ok(())
     })
 }
+
+/// Binary points that no register holds, while an interrupt is active and a more important one comes.
+pub fn binary_points() -> Outcome {
+    if !machine::is_stile() {
+        // QEMU's own interface ends the emulator.
+        return Ok(());
+    }
+    smp::on_all(|| {
+        let mut random = crate::random();
+        let this = 1 << smp::this();
+        for (intid, priority) in [(1, 0x80), (2, 0x40)] {
+            gic::set(Bits::Enable, intid);
+            gic::set_priority(intid, priority);
+        }
+        for round in 0..32 {
+            icc::set_ctlr(random.below(4));
+            icc::sgi(1, this);
+            icc::iar1();
+            let point = [8, 0x10, !7, random.bits()][round % 4];
+            // ICC_BPR1_EL1, ICC_BPR0_EL1.
+            msr!("S3_0_C12_C12_3", point);
+            msr!("S3_0_C12_C8_3", point);
+            icc::sgi(2, this);
+            icc::iar1();
+            for intid in [2, 1] {
+                icc::eoir1(intid);
+                icc::dir(intid);
+            }
+        }
+        Ok(())
+    })
+}

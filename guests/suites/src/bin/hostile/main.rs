@@ -31,7 +31,7 @@ use payload::{probe, uart};
 
 payload::program!(main);
 
-const PHASES: [Phase; 13] = [
+const PHASES: [Phase; 14] = [
     ("sysregs", sysregs::registers),
     ("instructions-system", sysregs::instructions),
     ("hypercalls", hypercalls::run),
@@ -39,6 +39,7 @@ const PHASES: [Phase; 13] = [
     ("tables", memory::tables),
     ("devices", devices::run),
     ("interrupts", interrupts::storm),
+    ("binary-points", interrupts::binary_points),
     ("timers", interrupts::timers),
     ("cpus", cpus::run),
     ("waiting", waiting::run),

@@ -5,12 +5,13 @@ use stile_ledger::aarch64::{self as rows, key, reason};
 use stile_sysreg::SysReg;
 use stile_sysreg::syndrome::Esr;
 use stile_sysreg::trapped::{self, Answer, Class};
-use stile_vgic::SgiRegister;
+use stile_vgic::{ListRegisters, SgiRegister};
 
 use super::{gic_access, skip_instruction};
 use crate::arch::aarch64::cpu::Cpu;
 use crate::arch::aarch64::exit::Outcome;
 use crate::arch::aarch64::inject;
+use crate::arch::aarch64::interface::Interface;
 
 /// All fields but Rt.
 const NAME_FIELDS: u64 = 0x3f_fc1f;
@@ -58,6 +59,10 @@ fn rare(cpu: &mut Cpu, esr: u64, register: usize) -> Outcome {
 fn emulate(cpu: &mut Cpu, esr: Esr, reg: SysReg, class: Class, register: usize) {
     /// ICC_DIR_EL1.
     const DIR: SysReg = SysReg::new(3, 0, 12, 11, 1);
+    /// ICC_PMR_EL1, ICC_CTLR_EL1, ICC_RPR_EL1: ICH_HCR_EL2.TC traps them with ICC_DIR_EL1.
+    const PMR: SysReg = SysReg::new(3, 0, 4, 6, 0);
+    const CTLR: SysReg = SysReg::new(3, 0, 12, 12, 4);
+    const RPR: SysReg = SysReg::new(3, 0, 12, 11, 3);
     /// OSLAR_EL1.
     const OSLAR: SysReg = SysReg::new(2, 0, 1, 0, 4);
     /// MDRAR_EL1.
@@ -72,6 +77,18 @@ fn emulate(cpu: &mut Cpu, esr: Esr, reg: SysReg, class: Class, register: usize) 
         }
         Class::Gic if write && reg == DIR => {
             gic_access::write_dir(cpu, value as u32);
+            skip_instruction();
+        }
+        Class::Gic if matches!(reg, PMR | CTLR) || reg == RPR && !write => {
+            let vcpu = cpu.vcpu();
+            let mut interface = Interface::new(cpu.index, vcpu);
+            match (reg, write) {
+                (PMR, true) => interface.set_priority_mask(value),
+                (CTLR, true) => interface.set_control(value),
+                (PMR, false) => cpu.frame.set(register, interface.priority_mask()),
+                (CTLR, false) => cpu.frame.set(register, interface.control()),
+                _ => cpu.frame.set(register, interface.running_priority().into()),
+            }
             skip_instruction();
         }
         Class::Debug | Class::OsLock => {
