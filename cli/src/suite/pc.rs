@@ -21,6 +21,11 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         let exitless = if vcpus == 1 { vec!["lapic_id_read", "task_priority_write", "self_ipi"] } else { vec![] };
         Scenario { expect: exits_of_apic(&exitless), ..scenario }
     });
+    // Through the exits and entries of CPUs that need mitigations; what the CPU lacks for them is logged.
+    let mitigated = Scenario::new("pc/suite/mitigated", "--arch x86_64 --memory 64M --vcpus 2 --smp 2 --exits --mitigations all")
+        .with("--kernel", path.display().to_string());
+    let notes = vec![NO_DIFFERENCE.into(), "speculation: branch targets EXPOSED, buffers cleared at entries".into()];
+    let mitigated = Scenario { expect: Expect { notes, ..passed() }, ..mitigated };
     let statuses = [(0, exit::OK, "exits counted"), (3, exit::GUEST, "ended itself with status 3")].map(|(status, ends, note)| {
         let arguments = format!("--arch x86_64 --memory 64M --exits --append exit={status}");
         let scenario = Scenario::new(format!("pc/exit-status/{status}"), &arguments).with("--kernel", path.display().to_string());
@@ -53,6 +58,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
     };
     Ok(suites
         .into_iter()
+        .chain([mitigated])
         .chain(levels)
         .chain(statuses)
         .chain(caches)

@@ -11,3 +11,4 @@
 extern crate std;
 
 pub mod aarch64;
+pub mod x86_64;

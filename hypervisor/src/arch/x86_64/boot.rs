@@ -4,7 +4,7 @@ use core::convert::Infallible;
 
 use super::board::{Board, LOW};
 use super::cpu::Cpu;
-use super::{apic, firmware, idt, mmu, rtc, timer, uart, vmx};
+use super::{apic, firmware, idt, mmu, rtc, speculation, timer, uart, vmx};
 use crate::console::log;
 use crate::cpu::start;
 use crate::once::Once;
@@ -34,6 +34,7 @@ extern "C" fn boot(magic: u32, info: u32) -> ! {
         Err(what) => crate::refuse(what),
     };
     vmx::set_features(features);
+    speculation::setup_first();
     let image = mmu::image();
     let blob = address_space::blob(&board.ram, &image);
     let used = image.start..blob.end;
@@ -83,7 +84,7 @@ fn start_others(board: &Board) {
 /// # Errors
 /// In words: why it can't be used.
 pub fn join(cpu: &mut Cpu) -> Result<(), &'static str> {
-    if vmx::detect()? != *vmx::features() {
+    if vmx::detect()? != *vmx::features() || !speculation::is_like_first() {
         return Err("it differs from the first CPU");
     }
     setup_cpu(cpu)

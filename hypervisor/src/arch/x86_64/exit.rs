@@ -4,11 +4,12 @@ use stile_ledger::x86_64 as rows;
 use stile_ledger::{RowId, layout};
 
 use super::cpu::{self, Cpu};
-use super::cpuid;
+use super::{cpuid, speculation};
 pub use crate::cpu::Outcome;
 
 core::arch::global_asm!(
     include_str!("exit.S"),
+    include_str!("mitigated.S"),
     SINCE = const cpu::SINCE,
     ROWS = const cpu::ROWS,
     TAKEN = const cpu::TAKEN,
@@ -30,6 +31,10 @@ core::arch::global_asm!(
     VMCALL_ROW = const rows::reason::VMCALL.other().raw(),
     NO_SUCH_CALL = const NO_SUCH_CALL,
     SEND_IPI = const SEND_IPI,
+    DATA_SELECTOR = const cpu::DATA,
+    FLAGS = sym speculation::FLAGS,
+    IBRS_AT_EXITS = const speculation::IBRS_AT_EXITS,
+    FLUSH_L1D = const speculation::FLUSH_L1D,
 );
 
 /// The bit of an [`Outcome`] that asks for the handler with all registers.
@@ -66,6 +71,17 @@ unsafe extern "C" {
     fn exit_io();
     fn exit_ept_violation();
     fn enter_guest(cpu: *mut core::ffi::c_void) -> !;
+    fn vm_exit_mitigated();
+    fn enter_guest_mitigated(cpu: *mut core::ffi::c_void) -> !;
+    fn handle_other();
+    fn handle_interrupt();
+    fn handle_cpuid();
+    fn handle_vmcall();
+    fn handle_hlt();
+    fn handle_rdmsr();
+    fn handle_wrmsr();
+    fn handle_io();
+    fn handle_ept_violation_full();
 }
 
 /// Basic exit reasons that handlers know by number.
@@ -121,6 +137,21 @@ static EXIT_STUBS: [Stub; REASONS] = {
     stubs
 };
 
+/// The handlers of `mitigated.S`, which calls each with all of the general registers in the frame.
+#[unsafe(no_mangle)]
+static MITIGATED_HANDLERS: [Stub; REASONS] = {
+    let mut handlers = [Stub(handle_other); REASONS];
+    handlers[basic::EXTERNAL_INTERRUPT] = Stub(handle_interrupt);
+    handlers[basic::CPUID] = Stub(handle_cpuid);
+    handlers[basic::HLT] = Stub(handle_hlt);
+    handlers[basic::VMCALL] = Stub(handle_vmcall);
+    handlers[basic::IO] = Stub(handle_io);
+    handlers[basic::RDMSR] = Stub(handle_rdmsr);
+    handlers[basic::WRMSR] = Stub(handle_wrmsr);
+    handlers[basic::EPT_VIOLATION] = Stub(handle_ept_violation_full);
+    handlers
+};
+
 /// Answer to a hypercall: there is none. It is the one of KVM's interface for those that are not there (KVM_ENOSYS).
 pub const NO_SUCH_CALL: i64 = -1000;
 /// The hypercall that there is: interrupts to many ("KVM Hypercalls", KVM_HC_SEND_IPI). CPUID does not tell of it, but test programs make it
@@ -129,11 +160,13 @@ pub const SEND_IPI: u32 = 10;
 
 /// Where exits go: HOST_RIP.
 pub fn entry_point() -> u64 {
-    vm_exit as *const () as u64
+    if speculation::is_needed_at_exits() { vm_exit_mitigated as *const () as u64 } else { vm_exit as *const () as u64 }
 }
 
 /// Leaves Stile for the loaded vCPU, for the first time on this CPU: later entries come from `exit.S`.
 pub fn enter(cpu: &mut Cpu) -> ! {
+    speculation::enter_first();
+    let enter = if speculation::is_needed_at_exits() { enter_guest_mitigated } else { enter_guest };
     // SAFETY: the block is this CPU's own, a vCPU is loaded, and its general registers are in the frame.
-    unsafe { enter_guest((&raw mut *cpu).cast()) }
+    unsafe { enter((&raw mut *cpu).cast()) }
 }

@@ -30,6 +30,7 @@ mod signals;
 mod silence;
 mod simd;
 mod sleep;
+mod speculation;
 mod start_state;
 mod test_memory;
 pub mod timer;
@@ -53,6 +54,7 @@ pub use exit::enter;
 pub use firmware::power_off;
 pub use handler::idle_interrupt;
 pub use interrupts::take as take_interrupts;
+pub use speculation::apply as apply_mitigations;
 pub use vm::{Vcpu, Vm};
 
 /// The models of the devices that the guests of this architecture have.
@@ -71,9 +73,6 @@ pub fn ram(_base: u64, size: u64) -> [Range<u64>; 2] {
 pub fn can_start(mode: Mode) -> bool {
     matches!(mode, Mode::Protected | Mode::Long { .. })
 }
-
-/// Not implemented yet.
-pub fn apply_mitigations(_: stile_blob::Mitigations) {}
 
 /// How Stile runs on this CPU, for the operator.
 pub fn level() -> stile_wire::Level {
@@ -109,6 +108,7 @@ pub fn interrupt_pending(cpu: &mut Cpu) -> bool {
 pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, _turns: bool) {
     // SAFETY: the scheduler gave the vCPU to this CPU, and to no other.
     let world = unsafe { vcpu.arch.world() };
+    speculation::switch_vm(cpu.index, vcpu.vm().number);
     cpu.open_vm(&vcpu.vm().arch);
     let fresh = world.load(cpu, &vcpu.vm().arch.place);
     if let Some(protected) = &vcpu.vm().arch.protected {

@@ -1,0 +1,133 @@
+//! Intel: branch target injection (Spectre v2), return stack underflow and reuse, microarchitectural
+//! data sampling (MDS and its successors), L1 terminal fault.
+//!
+//! Sources: Intel, *Speculative Execution Side Channel Mitigations*; *Deep Dive: Intel Analysis of
+//! Microarchitectural Data Sampling*; *L1 Terminal Fault*; SDM 2, CPUID leaf 7; SDM 4,
+//! IA32_ARCH_CAPABILITIES, IA32_SPEC_CTRL, IA32_PRED_CMD, IA32_FLUSH_CMD.
+
+#[cfg(test)]
+mod tests;
+
+use core::fmt;
+
+/// Bits of CPUID.(EAX=7, ECX=0):EDX.
+pub mod leaf_7 {
+    /// VERW clears the CPU's buffers.
+    pub const MD_CLEAR: u32 = 1 << 10;
+    /// IA32_SPEC_CTRL.IBRS and IA32_PRED_CMD.IBPB.
+    pub const IBRS_IBPB: u32 = 1 << 26;
+    /// IA32_FLUSH_CMD.
+    pub const L1D_FLUSH: u32 = 1 << 28;
+    /// IA32_ARCH_CAPABILITIES.
+    pub const ARCH_CAPABILITIES: u32 = 1 << 29;
+}
+
+/// Bits of IA32_ARCH_CAPABILITIES.
+pub mod capability {
+    /// Not susceptible to Meltdown, nor to L1 terminal fault.
+    pub const RDCL_NO: u64 = 1 << 0;
+    /// IBRS may stay set: predictions of less privileged code are not used.
+    pub const IBRS_ALL: u64 = 1 << 1;
+    /// The L1 data cache need not be flushed at VM entry.
+    pub const SKIP_L1DFL_VMENTRY: u64 = 1 << 3;
+    /// Not susceptible to microarchitectural data sampling.
+    pub const MDS_NO: u64 = 1 << 5;
+    /// Not susceptible to TSX asynchronous abort.
+    pub const TAA_NO: u64 = 1 << 8;
+    /// Stale data of fill buffers is not propagated by processor MMIO.
+    pub const FBSDP_NO: u64 = 1 << 14;
+    /// Not susceptible to register file data sampling.
+    pub const RFDS_NO: u64 = 1 << 27;
+}
+
+/// What a CPU says of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// CPUID.(EAX=7, ECX=0):EDX.
+    pub leaf_7_edx: u32,
+    /// IA32_ARCH_CAPABILITIES; 0 if the CPU does not have it.
+    pub capabilities: u64,
+}
+
+/// How branch targets that a guest trained are kept from Stile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Targets {
+    /// IBRS, set once at boot.
+    SetOnce,
+    /// IBRS, set again at each exit.
+    SetAtExits,
+    /// The CPU has no IBRS.
+    Exposed,
+}
+
+/// How data in the CPU's buffers or L1 cache is kept from a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// It does not leak.
+    Unaffected,
+    /// It is cleared at each entry.
+    ClearedAtEntry,
+    /// Affected or not known, and the CPU has no way to clear it.
+    Exposed,
+}
+
+/// The mitigations of a machine, whose CPUs are alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Branch targets.
+    pub targets: Targets,
+    /// Branch targets are invalidated (IBPB) at a switch to another VM.
+    pub barrier: bool,
+    /// Buffers, by VERW.
+    pub buffers: Data,
+    /// The L1 data cache, by IA32_FLUSH_CMD.
+    pub l1d: Data,
+}
+
+impl Plan {
+    /// Chooses the mitigations.
+    pub fn new(identity: &Identity) -> Self {
+        let has = |bit| identity.leaf_7_edx & bit != 0;
+        let promises = |bits| identity.capabilities & bits == bits;
+        let cleared = |can| if can { Data::ClearedAtEntry } else { Data::Exposed };
+        let targets = match has(leaf_7::IBRS_IBPB) {
+            true if promises(capability::IBRS_ALL) => Targets::SetOnce,
+            true => Targets::SetAtExits,
+            false => Targets::Exposed,
+        };
+        let keeps_buffers = capability::MDS_NO | capability::TAA_NO | capability::FBSDP_NO | capability::RFDS_NO;
+        let buffers = if promises(keeps_buffers) { Data::Unaffected } else { cleared(has(leaf_7::MD_CLEAR)) };
+        let keeps_l1d = promises(capability::RDCL_NO) || promises(capability::SKIP_L1DFL_VMENTRY);
+        let l1d = if keeps_l1d { Data::Unaffected } else { cleared(has(leaf_7::L1D_FLUSH)) };
+        Self { targets, barrier: has(leaf_7::IBRS_IBPB), buffers, l1d }
+    }
+
+    /// Each mitigation that this CPU can execute, needed or not: to measure its cost.
+    pub fn all(identity: &Identity) -> Self {
+        let needed = Self::new(identity);
+        let l1d = if identity.leaf_7_edx & leaf_7::L1D_FLUSH != 0 { Data::ClearedAtEntry } else { needed.l1d };
+        Self { buffers: Data::ClearedAtEntry, l1d, ..needed }
+    }
+
+    /// Whether exits and entries must do anything: fill the return stack, set IBRS, clear data.
+    pub fn is_needed_at_exits(&self) -> bool {
+        self.targets == Targets::SetAtExits || self.buffers == Data::ClearedAtEntry || self.l1d == Data::ClearedAtEntry
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let targets = match self.targets {
+            Targets::SetOnce => "restricted by IBRS from boot on",
+            Targets::SetAtExits => "restricted by IBRS at exits",
+            Targets::Exposed => "EXPOSED",
+        };
+        let barrier = if self.barrier { ", IBPB between VMs" } else { "" };
+        let data = |data| match data {
+            Data::Unaffected => "unaffected",
+            Data::ClearedAtEntry => "cleared at entries",
+            Data::Exposed => "EXPOSED",
+        };
+        write!(f, "branch targets {targets}{barrier}, buffers {}, L1 data cache {}", data(self.buffers), data(self.l1d))
+    }
+}

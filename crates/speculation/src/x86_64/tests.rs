@@ -1,0 +1,48 @@
+//! Examples of CPUs, and rules that hold for all of them.
+
+use super::*;
+
+const NEWEST: u64 = capability::RDCL_NO
+    | capability::IBRS_ALL
+    | capability::SKIP_L1DFL_VMENTRY
+    | capability::MDS_NO
+    | capability::TAA_NO
+    | capability::FBSDP_NO
+    | capability::RFDS_NO;
+
+#[test]
+fn a_cpu_that_says_nothing_is_exposed() {
+    let plan = Plan::new(&Identity::default());
+    assert_eq!(plan, Plan { targets: Targets::Exposed, barrier: false, buffers: Data::Exposed, l1d: Data::Exposed });
+    assert!(!plan.is_needed_at_exits());
+}
+
+#[test]
+fn the_newest_cpus_set_ibrs_once() {
+    let plan = Plan::new(&Identity { leaf_7_edx: leaf_7::IBRS_IBPB | leaf_7::ARCH_CAPABILITIES, capabilities: NEWEST });
+    assert_eq!(plan, Plan { targets: Targets::SetOnce, barrier: true, buffers: Data::Unaffected, l1d: Data::Unaffected });
+    assert!(!plan.is_needed_at_exits());
+}
+
+#[test]
+fn skylake_with_new_microcode_pays_at_exits_and_entries() {
+    let plan = Plan::new(&Identity { leaf_7_edx: leaf_7::IBRS_IBPB | leaf_7::MD_CLEAR | leaf_7::L1D_FLUSH, capabilities: 0 });
+    assert_eq!(plan, Plan { targets: Targets::SetAtExits, barrier: true, buffers: Data::ClearedAtEntry, l1d: Data::ClearedAtEntry });
+    assert!(plan.is_needed_at_exits());
+}
+
+/// Each missing promise alone makes the buffers to be cleared.
+#[test]
+fn one_missing_promise_clears_the_buffers() {
+    for promise in [capability::MDS_NO, capability::TAA_NO, capability::FBSDP_NO, capability::RFDS_NO] {
+        let identity = Identity { leaf_7_edx: leaf_7::MD_CLEAR | leaf_7::IBRS_IBPB, capabilities: NEWEST & !promise };
+        assert_eq!(Plan::new(&identity).buffers, Data::ClearedAtEntry, "without {promise:#x}");
+    }
+}
+
+#[test]
+fn all_executes_no_register_that_is_not_there() {
+    let plan = Plan::all(&Identity::default());
+    assert_eq!((plan.barrier, plan.l1d, plan.buffers), (false, Data::Exposed, Data::ClearedAtEntry));
+    assert!(plan.is_needed_at_exits());
+}

@@ -1,0 +1,105 @@
+// The way of an exit on a CPU that needs mitigations of speculative-execution attacks at each exit or entry (speculation.rs). All exits
+// go to their handlers: there are no leaves. Assembled behind exit.S, whose macros it uses.
+
+.set IA32_SPEC_CTRL, 0x48
+.set IA32_FLUSH_CMD, 0x10b
+
+.section .rodata
+.balign 2
+// VERW with a memory operand clears the CPU's buffers; any writable data segment does.
+verw_operand:
+    .word   {DATA_SELECTOR}
+
+.section .text.exit, "ax"
+.balign 64
+.global vm_exit_mitigated
+vm_exit_mitigated:
+    mov     [rsp + AT_RAX], rax
+    mov     [rsp + AT_RCX], rcx
+    mov     [rsp + AT_RDX], rdx
+    save_caller_saved
+    save_callee_saved
+    inc     qword ptr [rsp + {TAKEN}]
+    rdtsc
+    shl     rdx, 32
+    or      rax, rdx
+    mov     [rsp + {SINCE}], rax
+    // The return stack's 32 entries: none of them the guest's.
+    mov     ecx, 16
+1:  call    2f
+    int3
+2:  call    3f
+    int3
+3:  dec     ecx
+    jnz     1b
+    add     rsp, 32 * 8
+    test    byte ptr [rip + {FLAGS}], {IBRS_AT_EXITS}
+    jz      .Lmitigated_filled
+    mov     ecx, IA32_SPEC_CTRL
+    mov     eax, 1                  // IBRS
+    xor     edx, edx
+    wrmsr
+.Lmitigated_filled:
+    lfence
+    // What the guest had in registers is no operand for speculation.
+    xor     ebx, ebx
+    xor     ebp, ebp
+    xor     r8d, r8d
+    xor     r9d, r9d
+    xor     r10d, r10d
+    xor     r11d, r11d
+    xor     r12d, r12d
+    xor     r13d, r13d
+    xor     r14d, r14d
+    xor     r15d, r15d
+    mov     ecx, EXIT_REASON
+    vmread  rax, rcx
+    mov     esi, eax
+    mov     rdi, rsp
+    cmp     eax, {STUBS}
+    jae     .Lmitigated_unknown
+    call    qword ptr [8 * rax + MITIGATED_HANDLERS]
+    jmp     .Lmitigated_handled
+.Lmitigated_unknown:
+    call    handle_other
+.Lmitigated_handled:
+    test    rax, rax
+    js      .Lmitigated_leave
+    account
+enter_mitigated:
+    test    byte ptr [rip + {FLAGS}], {FLUSH_L1D}
+    jz      .Lmitigated_enter
+    mov     ecx, IA32_FLUSH_CMD
+    mov     eax, 1                  // L1D_FLUSH
+    xor     edx, edx
+    wrmsr
+.Lmitigated_enter:
+    restore_callee_saved
+    restore_caller_saved
+    cmp     qword ptr [rsp + {LAUNCHED}], 0
+    je      .Lmitigated_launch
+    verw    word ptr [rip + verw_operand]
+    vmresume
+    jmp     .Lmitigated_failed
+.Lmitigated_launch:
+    mov     qword ptr [rsp + {LAUNCHED}], 1
+    verw    word ptr [rip + verw_operand]
+    vmlaunch
+// As entry_failed of exit.S.
+.Lmitigated_failed:
+    setc    sil
+    movzx   esi, sil
+    mov     rdi, rsp
+    call    vm_entry_failed
+.Lmitigated_leave:
+    mov     rsi, rax
+    mov     rdi, rsp
+    call    leave_vcpu
+    jmp     enter_mitigated
+
+// The first entry on this CPU: RDI = the CPU's block.
+.global enter_guest_mitigated
+enter_guest_mitigated:
+    mov     rsp, rdi
+    jmp     enter_mitigated
+.text

@@ -1,0 +1,97 @@
+//! Mitigations of speculative-execution attacks: crate `stile-speculation` chooses, this file and `mitigated.S` apply.
+
+use core::sync::atomic::{AtomicU8, Ordering};
+
+use stile_blob::Mitigations;
+use stile_speculation::x86_64::{Data, Identity, Plan, Targets, leaf_7};
+
+use super::instructions::{cpuid, msr, rdmsr, wrmsr};
+use crate::MAX_CPUS;
+use crate::console::log;
+use crate::once::Once;
+
+/// Bits of [`FLAGS`]: exits and entries take the way of `mitigated.S`.
+const AT_EXITS: u8 = 1 << 0;
+/// IA32_SPEC_CTRL.IBRS is set at each exit.
+pub const IBRS_AT_EXITS: u8 = 1 << 1;
+/// IA32_SPEC_CTRL.IBRS is set at boot.
+const IBRS_ONCE: u8 = 1 << 2;
+/// The L1 data cache is flushed at each entry.
+pub const FLUSH_L1D: u8 = 1 << 3;
+/// IA32_PRED_CMD.IBPB at a switch to another VM.
+const BARRIER: u8 = 1 << 4;
+
+/// What is applied, on all CPUs: set once, before the first guest.
+pub static FLAGS: AtomicU8 = AtomicU8::new(0);
+
+/// IA32_SPEC_CTRL.IBRS; IA32_PRED_CMD.IBPB.
+const IBRS: u64 = 1;
+const IBPB: u64 = 1;
+
+/// The VM that ran last on each CPU; [`u8::MAX`]: none.
+static LAST_VM: [AtomicU8; MAX_CPUS] = [const { AtomicU8::new(u8::MAX) }; MAX_CPUS];
+
+static FIRST: Once<Identity> = Once::new();
+
+/// Remembers what the first CPU says of itself.
+pub fn setup_first() {
+    FIRST.set(identity());
+}
+
+/// Whether this CPU needs what the first one does.
+pub fn is_like_first() -> bool {
+    identity() == *FIRST.get()
+}
+
+fn identity() -> Identity {
+    let leaf_7_edx = if cpuid(0, 0).eax >= 7 { cpuid(7, 0).edx } else { 0 };
+    let has_capabilities = leaf_7_edx & leaf_7::ARCH_CAPABILITIES != 0;
+    // SAFETY: CPUID says that the register is there.
+    let capabilities = if has_capabilities { unsafe { rdmsr(msr::IA32_ARCH_CAPABILITIES) } } else { 0 };
+    Identity { leaf_7_edx, capabilities }
+}
+
+/// Applies mitigations from the first guest on, and reports them. CPUs that differ from the first are not used.
+pub fn apply(mode: Mitigations) {
+    let identity = FIRST.get();
+    let plan = match mode {
+        Mitigations::Auto => Plan::new(identity),
+        Mitigations::All => Plan::all(identity),
+        Mitigations::Off => return log!("speculation: mitigations are off; needed: {}", Plan::new(identity)),
+    };
+    let flags = [
+        (plan.is_needed_at_exits(), AT_EXITS),
+        (plan.targets == Targets::SetAtExits, IBRS_AT_EXITS),
+        (plan.targets == Targets::SetOnce, IBRS_ONCE),
+        (plan.l1d == Data::ClearedAtEntry, FLUSH_L1D),
+        (plan.barrier, BARRIER),
+    ];
+    FLAGS.store(flags.into_iter().filter(|flag| flag.0).map(|flag| flag.1).sum(), Ordering::Release);
+    log!("speculation: {plan}");
+}
+
+fn applies(flag: u8) -> bool {
+    FLAGS.load(Ordering::Acquire) & flag != 0
+}
+
+/// Whether exits and entries take the way of `mitigated.S`.
+pub fn is_needed_at_exits() -> bool {
+    applies(AT_EXITS)
+}
+
+/// Turns on, before the first guest of this CPU, what stays on.
+pub fn enter_first() {
+    if applies(IBRS_ONCE) {
+        // SAFETY: the plan has this only if CPUID says that the register is there; the bit restricts speculation only.
+        unsafe { wrmsr(msr::IA32_SPEC_CTRL, IBRS) };
+    }
+}
+
+/// A vCPU of a VM comes onto a CPU: the branch targets of another VM must not steer it.
+#[inline(always)]
+pub fn switch_vm(cpu: usize, vm: usize) {
+    if applies(BARRIER) && LAST_VM[cpu % MAX_CPUS].swap(vm as u8, Ordering::Relaxed) != vm as u8 {
+        // SAFETY: as in `enter_first`.
+        unsafe { wrmsr(msr::IA32_PRED_CMD, IBPB) };
+    }
+}
