@@ -1,5 +1,8 @@
 //! The command `stile`: builds an image, runs it, watches it, measures it.
 
+// These macros panic where the reader has left or the disk is full: module `out` writes instead.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod args;
 pub mod bench;
 pub mod build;
