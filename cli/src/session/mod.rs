@@ -153,6 +153,7 @@ pub fn run(request: Request, signals: Signals) -> Result<u8> {
         View::terminal(io::stdout(), io::stderr(), request.quiet)
     } else {
         let view = View::plain(io::stdout(), io::stderr(), &names, request.quiet, terminal::notes_go_to_one());
+        let view = view.sharing(terminal::streams_are_one() && !terminal::notes_go_to_one());
         if commands_only || terminal::input_is_piped() { view } else { view.with_prompts() }
     };
     let (emulator, pipes) = request.source.start()?;

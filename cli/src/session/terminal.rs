@@ -33,6 +33,15 @@ pub fn input_is_piped() -> bool {
     !io::stdin().is_terminal()
 }
 
+/// Whether standard output and standard error are the same pipe or file.
+pub fn streams_are_one() -> bool {
+    let identity = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
+    match (rustix::fs::fstat(io::stdout()), rustix::fs::fstat(io::stderr())) {
+        (Ok(out), Ok(err)) => identity(out) == identity(err),
+        _ => false,
+    }
+}
+
 /// Whether standard error is a terminal.
 pub fn notes_go_to_one() -> bool {
     io::stderr().is_terminal()

@@ -40,7 +40,20 @@ pub struct View<'a> {
     colour: bool,
     /// Whether the notes' last line is a passing one: see [`View::status`].
     passing: bool,
+    /// Notes that wait for the end of a console's line, where both are written to the same pipe or file.
+    waiting: Option<Waiting>,
 }
+
+/// Notes that wait.
+#[derive(Debug, Default)]
+struct Waiting {
+    notes: Vec<u8>,
+    /// Whether the console's last line has not ended.
+    within_line: bool,
+}
+
+/// The most bytes of notes that wait: a console may never end its line.
+const MOST_WAITING: usize = 64 << 10;
 
 impl<'a> View<'a> {
     /// A view for a person at a terminal that is in raw mode.
@@ -64,7 +77,23 @@ impl<'a> View<'a> {
     }
 
     fn new(out: impl Write + 'a, notes: impl Write + 'a, mode: Mode, quiet: bool, colour: bool) -> Self {
-        Self { out: Box::new(out), notes: Box::new(notes), mode, log: Vec::new(), quiet, colour, passing: false }
+        Self { out: Box::new(out), notes: Box::new(notes), mode, log: Vec::new(), quiet, colour, passing: false, waiting: None }
+    }
+
+    /// The view where both streams are the same pipe or file: notes do not divide the lines of a console.
+    pub fn sharing(mut self, shared: bool) -> Self {
+        if shared && matches!(self.mode, Mode::Exact) {
+            self.waiting = Some(Waiting::default());
+        }
+        self
+    }
+
+    /// Writes the notes that wait.
+    fn end_waiting(&mut self) {
+        if let Some(waiting) = &mut self.waiting {
+            let _ = self.notes.write_all(&std::mem::take(&mut waiting.notes));
+            let _ = self.notes.flush();
+        }
     }
 
     /// Shows a line that the next output replaces, to a person who would see nothing otherwise: on a terminal that is not a console.
@@ -95,7 +124,21 @@ impl<'a> View<'a> {
         self.clear_status();
         match &mut self.mode {
             Mode::Terminal { shown } if *shown != vm => return Ok(()),
-            Mode::Terminal { .. } | Mode::Exact => self.out.write_all(bytes)?,
+            Mode::Terminal { .. } => self.out.write_all(bytes)?,
+            Mode::Exact => {
+                let end = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+                let (lines, rest) = bytes.split_at(end);
+                self.out.write_all(lines)?;
+                if let Some(waiting) = self.waiting.as_mut().filter(|_| end > 0) {
+                    waiting.within_line = false;
+                    self.out.flush()?;
+                    self.end_waiting();
+                }
+                self.out.write_all(rest)?;
+                if let Some(waiting) = self.waiting.as_mut().filter(|_| !rest.is_empty()) {
+                    waiting.within_line = true;
+                }
+            }
             Mode::Named { lines, .. } => self.out.write_all(&lines.feed(vm, bytes))?,
         }
         self.out.flush()
@@ -202,7 +245,17 @@ impl<'a> View<'a> {
             Mode::Named { lines, .. } => self.out.write_all(&lines.finish()),
             Mode::Exact => Ok(()),
         }?;
-        self.out.flush()
+        self.out.flush()?;
+        // The console's last line stays as it is, exact; what follows begins on a line of its own.
+        if let Some(waiting) = self.waiting.as_mut().filter(|waiting| waiting.within_line) {
+            waiting.within_line = false;
+            waiting.notes.insert(0, b'\n');
+            if waiting.notes.len() == 1 {
+                return Ok(());
+            }
+        }
+        self.end_waiting();
+        Ok(())
     }
 
     /// Standard error may be closed: that is no reason to end a run.
@@ -210,7 +263,13 @@ impl<'a> View<'a> {
         self.clear_status();
         let (before, after) = if dim && self.colour { ("\x1b[2m", "\x1b[0m") } else { ("", "") };
         let end = if matches!(self.mode, Mode::Terminal { .. }) { "\r\n" } else { "\n" };
-        let _ = write!(self.notes, "{before}{line}{after}{end}");
+        let text = format!("{before}{line}{after}{end}");
+        if let Some(waiting) = self.waiting.as_mut().filter(|waiting| waiting.within_line && waiting.notes.len() < MOST_WAITING) {
+            waiting.notes.extend_from_slice(text.as_bytes());
+            return;
+        }
+        self.end_waiting();
+        let _ = self.notes.write_all(text.as_bytes());
         let _ = self.notes.flush();
     }
 }
@@ -267,6 +326,39 @@ mod tests {
         for line in show(false).lines() {
             assert!(for_a_person.lines().any(|shown| shown == line), "{line} in {for_a_person}");
         }
+    }
+
+    #[test]
+    fn a_note_waits_for_the_end_of_a_consoles_line() {
+        let both = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+        struct Same(std::rc::Rc<std::cell::RefCell<Vec<u8>>>);
+        impl Write for Same {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0.borrow_mut().write(bytes)
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let mut view = View::plain(Same(both.clone()), Same(both.clone()), &["one".into()], false, false).sharing(true);
+        view.log(b"Stile is up\n");
+        view.console(0, b"PASS a\nPA").unwrap();
+        view.log(b"vm0 was reset\n");
+        view.console(0, b"SS").unwrap();
+        view.console(0, b" b\nend").unwrap();
+        view.note("a note");
+        view.finish().unwrap();
+        view.note("the end");
+        drop(view);
+        let text = String::from_utf8(both.take()).unwrap();
+        let mut view = View::plain(Same(both.clone()), Same(both.clone()), &["one".into()], false, false).sharing(true);
+        view.console(0, b"end").unwrap();
+        view.finish().unwrap();
+        assert_eq!(*both.borrow(), b"end", "exact if nothing follows");
+        view.note("a note");
+        drop(view);
+        assert_eq!(both.take(), b"end\nstile: a note\n");
+        assert_eq!(text, "Stile is up\nPASS a\nPASS b\nvm0 was reset\nend\nstile: a note\nstile: the end\n");
     }
 
     #[test]
