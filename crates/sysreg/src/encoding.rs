@@ -1,4 +1,4 @@
-//! How instructions and syndromes name a system register.
+//! Encodings of system registers in instructions and syndromes.
 
 use core::fmt;
 
@@ -27,14 +27,14 @@ mod iss {
 impl SysReg {
     /// `ICC_SGI1R_EL1`: sends a group 1 interrupt to other vCPUs.
     pub const ICC_SGI1R_EL1: Self = Self::new(3, 0, 12, 11, 5);
-    /// `ICC_ASGI1R_EL1`: the same for the other Security state's group 1.
+    /// `ICC_ASGI1R_EL1`: sends an interrupt of the other Security state's group 1 to other vCPUs.
     pub const ICC_ASGI1R_EL1: Self = Self::new(3, 0, 12, 11, 6);
     /// `ICC_SGI0R_EL1`: sends a group 0 interrupt to other vCPUs.
     pub const ICC_SGI0R_EL1: Self = Self::new(3, 0, 12, 11, 7);
     /// `OSLSR_EL1`: the OS Lock's state.
     pub const OSLSR_EL1: Self = Self::new(2, 0, 1, 1, 4);
 
-    /// The register with these numbers, each cut to its field's width (2, 3, 4, 4 and 3 bits).
+    /// The register with these numbers, each truncated to its field's width (2, 3, 4, 4 and 3 bits).
     pub const fn new(op0: u8, op1: u8, crn: u8, crm: u8, op2: u8) -> Self {
         Self(
             (op0 as u16 & 3) << OP0_SHIFT
@@ -45,7 +45,7 @@ impl SysReg {
         )
     }
 
-    /// The register that a trapped access names, from the ISS of exception class 0x18.
+    /// Decodes the register of a trapped access from the ISS of exception class 0x18.
     #[inline]
     pub const fn from_iss(iss: u32) -> Self {
         let op0 = iss >> iss::OP0_SHIFT & 3;
@@ -55,7 +55,7 @@ impl SysReg {
         Self((op0 << OP0_SHIFT | op1_crn << CRN_SHIFT | crm << CRM_SHIFT | op2 << OP2_SHIFT) as u16)
     }
 
-    /// The ISS of exception class 0x18 that names this register, with `Rt` and `Direction` zero.
+    /// Encodes the ISS of exception class 0x18 for this register, with `Rt` and `Direction` zero.
     pub const fn to_iss(self) -> u32 {
         let op1_crn = (self.0 >> CRN_SHIFT & 0x7f) as u32;
         (self.op0() as u32) << iss::OP0_SHIFT
@@ -105,18 +105,18 @@ impl SysReg {
     #[inline]
     pub const fn id_index(self) -> Option<usize> {
         const SPACE: u16 = SysReg::new(3, 0, 0, 0, 0).0;
-        // CRm above 7 is no part of it: its top bit must be 0 too.
+        // CRm above 7 is outside of the space, so its top bit must be 0, too.
         const INDEX: u16 = 63;
         if self.0 & !INDEX == SPACE { Some((self.0 & INDEX) as usize) } else { None }
     }
 
-    /// The register's name in the Arm ARM, if a table of this crate has it. Not for the exit path.
+    /// The register's name in the Arm ARM, if a table of this crate has it. Too slow for the exit path.
     pub fn name(self) -> Option<&'static str> {
         crate::id::name(self).or_else(|| crate::trapped::row(self).map(|row| row.name))
     }
 }
 
-/// The name, or the form that assemblers take for any register: `S3_0_C1_C2_3`.
+/// The name, or the generic assembler form: `S3_0_C1_C2_3`.
 impl fmt::Display for SysReg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name() {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn packs_as_the_instruction_does() {
+    fn packed_form_matches_the_instruction() {
         // `msr icc_sgi1r_el1, x0` is 0xd518cba0.
         let instruction: u32 = 0xd518_cba0;
         let bits = SysReg::ICC_SGI1R_EL1.bits();
@@ -157,13 +157,13 @@ mod tests {
     }
 
     #[test]
-    fn every_encoding_survives_the_syndrome() {
+    fn syndrome_round_trip() {
         for bits in 0..=u16::MAX {
             let reg = SysReg(bits);
             assert_eq!(SysReg::from_iss(reg.to_iss()), reg);
             let rebuilt = SysReg::new(reg.op0(), reg.op1(), reg.crn(), reg.crm(), reg.op2());
             assert_eq!(rebuilt, reg);
-            // Rt and Direction don't matter.
+            // Rt and Direction are ignored.
             assert_eq!(SysReg::from_iss(reg.to_iss() | 0x3e1), reg);
         }
     }
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn registers_without_a_name_print_their_numbers() {
+    fn unnamed_registers_print_their_encoding() {
         assert_eq!(SysReg::new(3, 4, 1, 2, 3).to_string(), "S3_4_C1_C2_3");
     }
 }

@@ -1,19 +1,19 @@
-//! What a guest reads in the ID registers.
+//! ID register values for guests.
 //!
-//! Reads of the ID space (`op0` 3, `op1` 0, `CRn` 0, `CRm` 1 to 7: Arm ARM, "HCR_EL2.TID3") are
-//! trapped and answered from a table made once: [`guest_view`].
+//! Reads of the ID space (`op0` 3, `op1` 0, `CRn` 0, `CRm` 1 to 7: Arm ARM, "HCR_EL2.TID3") trap
+//! and are answered from a precomputed table: [`guest_view`].
 //!
-//! The tables in [`REGISTERS`] have a row for each field, with what the guest may see of it and
-//! why. A field that no row names, a value above the greatest that its row allows, and a register
-//! that isn't in the tables read as if the feature weren't there. So a feature that is newer than
-//! the tables is never offered: it may need state that nothing switches between vCPUs, or a control
-//! at EL2 that nothing sets. "Principles of the ID scheme for fields in ID registers" in the Arm
-//! ARM makes this safe: a greater value means all that a lesser one means, and all-zeros (or
-//! all-ones, in a signed field) is absence.
+//! The tables in [`REGISTERS`] have a row for each field, with its visible values and the reason.
+//! A field without a row, a value above its row's maximum, and a register that is not in the
+//! tables read as if the feature were absent. A feature that is newer than the tables is thus
+//! never offered: it may need state that is not switched between vCPUs, or a control at EL2 that is
+//! not set. "Principles of the ID scheme for fields in ID registers" in the Arm ARM makes this
+//! safe: a greater value implies all lesser ones, and all-zeros (or all-ones, in a signed field)
+//! means absence.
 //!
-//! What the view promises the guest, the hypervisor must keep: besides the EL1 registers of
-//! Armv8.0, it switches the pointer authentication keys, the debug registers (or traps them), and
-//! SVE state if [`Policy::sve`].
+//! The hypervisor must implement the view: besides the EL1 registers of Armv8.0, it switches the
+//! pointer authentication keys, the debug registers (or traps them), and SVE state if
+//! [`Policy::sve`].
 
 use crate::encoding::SysReg;
 
@@ -25,21 +25,21 @@ mod tests;
 
 pub use table::{Field, Given, REGISTERS, Register, Treatment};
 
-/// How many registers the ID space has, with `CRm` 0, which isn't part of the view.
+/// Number of registers in the ID space, including `CRm` 0, which is not part of the view.
 pub const SPACE: usize = 64;
 
-/// The ID registers of a processor, by [`SysReg::id_index`]; the first eight are not used.
+/// The ID registers of a processor, by [`SysReg::id_index`]; the first eight are unused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostIdRegisters(pub [u64; SPACE]);
 
-/// What a machine or a VM's configuration decides about the view.
+/// Properties of the machine and of a VM's configuration that affect the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Width of the VM's guest-physical addresses in bits: what stage 2 translates, 32 to 56.
+    /// Width of the VM's guest-physical addresses in bits, as stage 2 translates them: 32 to 56.
     pub pa_bits: u8,
     /// The guest has an EL2 of its own.
     pub nested: bool,
-    /// That EL2 can have HCR_EL2.E2H clear, as well as set.
+    /// The guest may clear HCR_EL2.E2H.
     pub e2h0: bool,
     /// `HCRX_EL2` exists and lets the guest run memory copy and set instructions (`MSCEn`).
     pub hcrx: bool,
@@ -47,7 +47,7 @@ pub struct Policy {
     pub sve: bool,
 }
 
-/// The values that the guest reads, by [`SysReg::id_index`].
+/// Returns the guest's values, by [`SysReg::id_index`].
 pub fn guest_view(host: &HostIdRegisters, policy: &Policy) -> [u64; SPACE] {
     let mut view = [0; SPACE];
     let aarch32 = has_aarch32_el0(host);
@@ -62,7 +62,7 @@ pub fn guest_view(host: &HostIdRegisters, policy: &Policy) -> [u64; SPACE] {
     view
 }
 
-/// Whether programs at EL0 can be AArch32. Without, the AArch32 ID registers are UNKNOWN.
+/// Whether EL0 supports AArch32. Otherwise the AArch32 ID registers are UNKNOWN.
 const fn has_aarch32_el0(host: &HostIdRegisters) -> bool {
     const ID_AA64PFR0_EL1: usize = 4 << 3;
     host.0[ID_AA64PFR0_EL1] & 0xf >= 2

@@ -1,13 +1,13 @@
-//! How a vCPU enters an exception at EL1 that the hypervisor injects: Arm ARM pseudocode,
-//! `AArch64.TakeException`.
+//! Injection of synchronous exceptions into EL1: Arm ARM pseudocode, `AArch64.TakeException`.
 //!
-//! The caller writes `ELR_EL1` (where the vCPU stood), `SPSR_EL1` (its old state), `ESR_EL1` and,
-//! for an abort, `FAR_EL1`; then the vCPU goes on at [`El1Entry::pc`] in [`El1Entry::pstate`].
+//! The caller writes `ELR_EL1` (the vCPU's program counter), `SPSR_EL1` (its old state), `ESR_EL1`
+//! and, for an abort, `FAR_EL1`; then the vCPU continues at [`El1Entry::pc`] in
+//! [`El1Entry::pstate`].
 
 use crate::syndrome::Origin;
 
-/// Bits of `SPSR_EL2`. Those kept across the exception have the same places for both execution
-/// states.
+/// Bits of `SPSR_EL2`. Bits preserved across the exception have the same positions in both
+/// execution states.
 mod pstate {
     /// Execution state and exception level.
     pub const M: u64 = 0x1f;
@@ -24,13 +24,13 @@ mod pstate {
 
 /// Bits of `SCTLR_EL1`.
 mod sctlr {
-    /// An exception leaves `PSTATE.PAN` as it is. RES1 without FEAT_PAN.
+    /// An exception preserves `PSTATE.PAN`. RES1 without FEAT_PAN.
     pub const SPAN: u64 = 1 << 23;
-    /// `PSTATE.SSBS` on an exception. RES0 without FEAT_SSBS.
+    /// The value of `PSTATE.SSBS` after an exception. RES0 without FEAT_SSBS.
     pub const DSSBS: u64 = 1 << 44;
 }
 
-/// Where a vCPU goes on when it takes a synchronous exception to EL1.
+/// The state of a vCPU that takes a synchronous exception to EL1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct El1Entry {
     /// The program counter, for `ELR_EL2`.
@@ -40,8 +40,8 @@ pub struct El1Entry {
 }
 
 impl El1Entry {
-    /// Of a vCPU that stands in state `spsr` (its `SPSR_EL2`) with these values of `SCTLR_EL1` and
-    /// `VBAR_EL1`. The state belongs to EL0 or EL1.
+    /// Computes the entry of a vCPU in state `spsr` (its `SPSR_EL2`, of EL0 or EL1) with these values
+    /// of `SCTLR_EL1` and `VBAR_EL1`.
     pub const fn synchronous(spsr: u64, sctlr_el1: u64, vbar_el1: u64) -> Self {
         let mut pstate = spsr & (pstate::NZCV | pstate::DIT | pstate::PAN);
         if sctlr_el1 & sctlr::SPAN == 0 {
@@ -54,8 +54,8 @@ impl El1Entry {
     }
 }
 
-/// Where the synchronous exception from state `spsr` is in EL1's vector table: Arm ARM, "Exception
-/// vectors".
+/// Returns the offset of the synchronous exception from state `spsr` in EL1's vector table: Arm ARM,
+/// "Exception vectors".
 pub const fn vector_offset(spsr: u64) -> u64 {
     match spsr & pstate::M {
         pstate::M_EL1T => 0x000,
@@ -65,7 +65,7 @@ pub const fn vector_offset(spsr: u64) -> u64 {
     }
 }
 
-/// Whether an abort in state `spsr` comes from EL0, seen from EL1.
+/// Returns the origin of an abort in state `spsr`, as EL1 sees it.
 pub const fn origin(spsr: u64) -> Origin {
     match spsr & pstate::M {
         mode if mode & pstate::M_AARCH32 != 0 => Origin::LowerEl,

@@ -1,5 +1,5 @@
-//! Exception syndromes: `ESR_EL2` read, and `ESR_EL1` made for the exceptions that a hypervisor
-//! injects. Arm ARM, "ESR_EL2, Exception Syndrome Register (EL2)".
+//! Exception syndromes: decoding of `ESR_EL2`, and encoding of `ESR_EL1` for injected exceptions. Arm
+//! ARM, "ESR_EL2, Exception Syndrome Register (EL2)".
 
 pub use abort::{DataAbort, Fault, FaultKind, InstructionAbort};
 pub use class::Ec;
@@ -14,7 +14,7 @@ const EC_SHIFT: u32 = 26;
 const IL: u64 = 1 << 25;
 const ISS_MASK: u64 = IL - 1;
 
-/// An exception syndrome, as `ESR_EL2` holds it.
+/// An exception syndrome in `ESR_EL2`'s format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Esr(pub u64);
 
@@ -25,7 +25,7 @@ impl Esr {
         Ec::new((self.0 >> EC_SHIFT) as u8)
     }
 
-    /// The instruction specific syndrome, 25 bits. What it means depends on the class.
+    /// The instruction specific syndrome, 25 bits. Its meaning depends on the class.
     #[inline]
     pub const fn iss(self) -> u32 {
         (self.0 & ISS_MASK) as u32
@@ -37,7 +37,7 @@ impl Esr {
         self.0 & IL != 0
     }
 
-    /// How far the program counter moves to get past the trapped instruction: 4, or 2.
+    /// The size of the trapped instruction in bytes: 4 or 2.
     #[inline]
     pub const fn instruction_bytes(self) -> u64 {
         2 + (self.0 >> 24 & 2)
@@ -74,13 +74,13 @@ impl Esr {
     }
 }
 
-/// `ESR_EL1` for an undefined instruction. `il` is the trapped instruction's own.
+/// Returns `ESR_EL1` for an undefined instruction. `il` is the trapped instruction's.
 #[inline]
 pub const fn undefined(il: bool) -> u64 {
     (Ec::UNKNOWN.bits() as u64) << EC_SHIFT | if il { IL } else { 0 }
 }
 
-/// Where an injected abort comes from, seen from EL1.
+/// The origin of an injected abort, as EL1 sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// EL0.
@@ -89,9 +89,9 @@ pub enum Origin {
     SameEl,
 }
 
-/// `ESR_EL1` for a synchronous external abort on a load (`write` false) or store, not on a
-/// translation table walk: the answer to an access where nothing is. `FAR_EL1` is to hold the
-/// faulting virtual address.
+/// Returns `ESR_EL1` for a synchronous external abort on a load (`write` false) or store, not on a
+/// translation table walk: the answer to an access to an unassigned address. `FAR_EL1` must hold
+/// the faulting virtual address.
 pub const fn external_data_abort(origin: Origin, write: bool) -> u64 {
     let class = match origin {
         Origin::LowerEl => Ec::DATA_ABORT_LOWER,
@@ -102,8 +102,8 @@ pub const fn external_data_abort(origin: Origin, write: bool) -> u64 {
     (class.bits() as u64) << EC_SHIFT | IL | iss.into_bits() as u64
 }
 
-/// `ESR_EL1` for a synchronous external abort on an instruction fetch. `FAR_EL1` is to hold the
-/// faulting virtual address.
+/// Returns `ESR_EL1` for a synchronous external abort on an instruction fetch. `FAR_EL1` must hold
+/// the faulting virtual address.
 pub const fn external_instruction_abort(origin: Origin) -> u64 {
     let class = match origin {
         Origin::LowerEl => Ec::INSTRUCTION_ABORT_LOWER,

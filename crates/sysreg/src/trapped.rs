@@ -1,7 +1,7 @@
-//! System registers and instructions, other than the ID registers, whose use at EL1 or EL0 can come
-//! to EL2: what each is, what traps it, and how the trap is answered.
+//! System registers and instructions, other than the ID registers, that can trap from EL1 or EL0
+//! to EL2: their class, the trapping control, and the answer.
 //!
-//! A register that no row names is undefined: [`Class::Hidden`].
+//! A register without a row is undefined: [`Class::Hidden`].
 
 use crate::encoding::SysReg;
 use crate::id;
@@ -13,14 +13,14 @@ mod tests;
 
 pub use rows::ROWS;
 
-/// What a trapped register belongs to.
+/// The class of a trapped register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// Sends a software-generated interrupt. Trapped whenever EL2 takes the physical interrupts.
+    /// Sends a software-generated interrupt. Traps whenever physical interrupts are routed to EL2.
     Sgi,
-    /// The GIC's CPU interface; trapped only while `ICH_HCR_EL2` says so.
+    /// The GIC's CPU interface; traps only by `ICH_HCR_EL2`.
     Gic,
-    /// The generic timer; trapped only while `CNTHCTL_EL2` says so.
+    /// The generic timer; traps only by `CNTHCTL_EL2`.
     Timer,
     /// Cache maintenance by set and way.
     SetWay,
@@ -54,33 +54,33 @@ pub enum Class {
     Sme,
     /// Software context numbers.
     Scxtnum,
-    /// The processor's own registers, which the architecture doesn't define.
+    /// IMPLEMENTATION DEFINED registers.
     ImplementationDefined,
-    /// In no row of the table.
+    /// Registers without a row.
     Hidden,
 }
 
-/// How an access is answered.
+/// The answer to an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// With an undefined instruction exception: for the guest, the register doesn't exist.
+    /// Inject an undefined instruction exception: the register does not exist for the guest.
     Undefined,
-    /// A read gives 0, a write does nothing.
+    /// RAZ/WI: read zero, ignore writes.
     ReadZeroWriteIgnored,
-    /// By the part of the hypervisor that models it.
+    /// The hypervisor emulates the register.
     Emulate,
 }
 
 impl Class {
-    /// How accesses to registers of this class are answered.
+    /// Returns the answer to accesses of this class.
     #[inline]
     pub const fn answer(self) -> Answer {
         match self {
             Self::Sgi | Self::Gic | Self::Timer | Self::SetWay | Self::Debug | Self::OsLock => Answer::Emulate,
-            // ACTLR_EL1 exists on every processor and does nothing that an operating system must
-            // have; nobody is at the other end of the channel.
+            // ACTLR_EL1 exists on every processor without a function that an operating system
+            // needs; the debug communications channel has no other end.
             Self::Actlr | Self::DebugComms => Answer::ReadZeroWriteIgnored,
-            // The ID registers tell the guest that it has none of these.
+            // Hidden in the ID registers.
             Self::Pmu
             | Self::Spe
             | Self::Trbe
@@ -98,7 +98,7 @@ impl Class {
     }
 }
 
-/// A register, or registers with adjacent encodings that differ in a number only.
+/// A register, or numbered registers with adjacent encodings.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// The first encoding.
@@ -107,13 +107,13 @@ pub struct Row {
     pub last: SysReg,
     /// Its name; `<n>` stands for the number.
     pub name: &'static str,
-    /// What it belongs to.
+    /// Its class.
     pub class: Class,
-    /// The control that makes its use a trap.
+    /// The control that traps it.
     pub trap: &'static str,
 }
 
-/// The row that has `reg`.
+/// Returns the row of `reg`.
 #[inline]
 pub fn row(reg: SysReg) -> Option<&'static Row> {
     index(reg).and_then(|at| ROWS.get(at))
@@ -121,23 +121,23 @@ pub fn row(reg: SysReg) -> Option<&'static Row> {
 
 #[inline]
 fn index(reg: SysReg) -> Option<usize> {
-    // The last row that begins at or before the register is the only one that could have it.
+    // Only the last row that begins at or before the register can contain it.
     let at = ROWS.partition_point(|row| row.first <= reg).checked_sub(1)?;
     (reg <= ROWS.get(at)?.last).then_some(at)
 }
 
-/// What a trapped register belongs to.
+/// Returns the class of a trapped register.
 #[inline]
 pub fn classify(reg: SysReg) -> Class {
     row(reg).map_or(Class::Hidden, |row| row.class)
 }
 
-/// How many [`slot`]s there are.
+/// Number of [`slot`]s.
 pub const SLOTS: usize = id::SPACE + ROWS.len() + 1;
 const OTHER: usize = SLOTS - 1;
 const _: () = assert!(SLOTS <= u16::MAX as usize);
 
-/// A dense number for accounts by register, below [`SLOTS`]: first the ID space by
+/// Returns a dense index for per-register counters, below [`SLOTS`]: first the ID space by
 /// [`SysReg::id_index`], then the rows of [`ROWS`] in order, then one for all other registers.
 #[inline]
 pub fn slot(reg: SysReg) -> u16 {
@@ -148,7 +148,7 @@ pub fn slot(reg: SysReg) -> u16 {
     slot as u16
 }
 
-/// What a [`slot`] counts, for reports.
+/// Returns the name of a [`slot`], for reports.
 pub fn slot_name(slot: u16) -> &'static str {
     let slot = usize::from(slot);
     match slot.checked_sub(id::SPACE) {

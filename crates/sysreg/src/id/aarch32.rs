@@ -1,5 +1,5 @@
-//! The ID registers of AArch32 state: `CRm` 1 to 3. A guest has AArch32 at EL0 at most, and asks
-//! these registers what to tell its 32-bit programs.
+//! The ID registers of AArch32 state: `CRm` 1 to 3. Guests have AArch32 at EL0 at most, and read
+//! these registers to report features to 32-bit programs.
 
 use super::table::{
     Field, Register,
@@ -12,8 +12,7 @@ const fn register(name: &'static str, crm: u8, op2: u8, fields: &'static [Field]
     Register { name, reg: SysReg::new(3, 0, 0, crm, op2), aarch32: true, fields }
 }
 
-/// Sorted by encoding. `ID_AFR0_EL1`, whose meaning differs from one implementation to the next,
-/// is hidden.
+/// Sorted by encoding. `ID_AFR0_EL1` is hidden, because its meaning is IMPLEMENTATION DEFINED.
 pub(super) const REGISTERS: [Register; 22] = [
     register("ID_PFR0_EL1", 1, 0, PFR0),
     register("ID_PFR1_EL1", 1, 1, PFR1),
@@ -39,11 +38,11 @@ pub(super) const REGISTERS: [Register; 22] = [
     register("ID_MMFR5_EL1", 3, 6, MMFR5),
 ];
 
-/// Instructions that a program runs by itself.
+/// Unprivileged instructions without state of their own.
 const PLAIN: &str = "nothing but registers that are switched anyway";
-/// Fields that say the same as one for AArch64.
+/// Fields that duplicate an AArch64 field.
 const AS_AARCH64: &str = "as for AArch64";
-/// What only code at EL1 could use.
+/// Features of EL1 only.
 const EL1: &str = "of no use at EL0: described as it is";
 
 const PFR0: &[Field] = fields! {

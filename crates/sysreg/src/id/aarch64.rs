@@ -11,11 +11,11 @@ const fn register(name: &'static str, crm: u8, op2: u8, fields: &'static [super:
     Register { name, reg: SysReg::new(3, 0, 0, crm, op2), aarch32: false, fields }
 }
 
-/// Sorted by encoding. A register without fields is wholly hidden:
-/// - `SMFR0`: there is no SME.
-/// - `FPFR0`: there is no FPMR, without which the 8-bit formats can't be used.
-/// - `DFR1`, `DFR2`: they extend `DFR0`, and whatever they add is hidden there.
-/// - `AFR0`, `AFR1`: what they mean differs from one implementation to the next.
+/// Sorted by encoding. A register without fields is hidden completely:
+/// - `SMFR0`: SME is hidden.
+/// - `FPFR0`: FPMR is hidden, which the 8-bit formats need.
+/// - `DFR1`, `DFR2`: they extend features that `DFR0` hides.
+/// - `AFR0`, `AFR1`: their meaning is IMPLEMENTATION DEFINED.
 pub(super) const REGISTERS: [Register; 20] = [
     register("ID_AA64PFR0_EL1", 4, 0, features::PFR0),
     register("ID_AA64PFR1_EL1", 4, 1, features::PFR1),

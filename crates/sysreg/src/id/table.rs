@@ -1,4 +1,4 @@
-//! The form of the tables, and their check.
+//! The tables' format, and their compile-time check.
 
 use super::{Policy, aarch32, aarch64};
 use crate::encoding::SysReg;
@@ -12,7 +12,7 @@ pub struct Register {
     pub reg: SysReg,
     /// It describes AArch32 state.
     pub aarch32: bool,
-    /// Its fields, from the highest bits down. Each is four bits wide.
+    /// Its fields, from the highest bits down. Each has four bits.
     pub fields: &'static [Field],
 }
 
@@ -23,20 +23,20 @@ pub struct Field {
     pub name: &'static str,
     /// Its lowest bit.
     pub lsb: u32,
-    /// What the guest sees of it.
+    /// The guest's view of it.
     pub treatment: Treatment,
     /// Why.
     pub reason: &'static str,
 }
 
-/// What the guest sees of a field.
+/// The guest's view of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Treatment {
-    /// The processor's value: the field isn't a feature's version, but a number or a description.
+    /// The processor's value: the field is a number or a description, not a feature's version.
     Keep,
-    /// The processor's value, or this one if that is greater.
+    /// The processor's value, limited to this maximum.
     UpTo(u8),
-    /// The same for a signed field, in which 0xf is absence.
+    /// The processor's value, limited to this maximum, of a signed field in which 0xf means absence.
     SignedUpTo(u8),
     /// [`Treatment::UpTo`] if the condition holds, otherwise 0.
     UpToIf(Given, u8),
@@ -46,11 +46,11 @@ pub enum Treatment {
     Fixed(u8),
     /// This value if the condition holds, otherwise 0.
     FixedIf(Given, u8),
-    /// The processor's range of physical addresses, cut to [`Policy::pa_bits`].
+    /// The processor's range of physical addresses, limited to [`Policy::pa_bits`].
     PaRange,
 }
 
-/// A condition that the [`Policy`] decides.
+/// A condition on the [`Policy`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Given {
     /// [`Policy::sve`].
@@ -73,12 +73,12 @@ impl Register {
     pub const fn index(&self) -> usize {
         match self.reg.id_index() {
             Some(index) => index,
-            // The check below leaves no such row.
+            // Excluded by the check below.
             None => 0,
         }
     }
 
-    /// What the guest reads where the processor has `host`.
+    /// Returns the guest's value for the processor's value `host`.
     pub(super) fn guest_value(&self, host: u64, policy: &Policy) -> u64 {
         self.fields.iter().fold(0, |value, field| {
             let of_host = (host >> field.lsb & FIELD_MASK) as u8;
@@ -115,12 +115,12 @@ impl Given {
     }
 }
 
-/// A field's value as a signed number of four bits.
+/// Interprets a field as a signed number of four bits.
 const fn signed(field: u8) -> i8 {
     ((field << FIELD_WIDTH) as i8) >> FIELD_WIDTH
 }
 
-/// The greatest value of `ID_AA64MMFR0_EL1.PARange` that means no more than `pa_bits` bits.
+/// Returns the greatest value of `ID_AA64MMFR0_EL1.PARange` for at most `pa_bits` bits.
 const fn pa_range(pa_bits: u8) -> u8 {
     match pa_bits {
         0..=35 => 0,
@@ -161,8 +161,8 @@ const ALL: [Register; aarch32::REGISTERS.len() + aarch64::REGISTERS.len()] = {
     all
 };
 
-/// Stops the build unless registers are in the ID space, sorted and there once, fields don't
-/// overlap and go from high to low, and every value fits its field.
+/// Fails the build unless registers are in the ID space, sorted and unique, fields are ordered from
+/// high to low without overlap, and every value fits its field.
 const fn check(registers: &[Register]) {
     let mut at = 0;
     while at < registers.len() {

@@ -84,7 +84,7 @@ fn what_max_keeps_and_loses() {
     let view = guest_view(&MAX, &POLICY);
     let seen = |register, name| field(&view, register, name);
     let host = |register, name| field(&MAX.0, register, name);
-    // CSV2_3 has SCXTNUM_ELx.
+    // CSV2 values above 1 imply SCXTNUM_ELx, which is not switched.
     assert_eq!((host("ID_AA64PFR0_EL1", "CSV2"), seen("ID_AA64PFR0_EL1", "CSV2")), (3, 1));
     assert_eq!((host("ID_AA64MMFR0_EL1", "ECV"), seen("ID_AA64MMFR0_EL1", "ECV")), (2, 1));
     assert_eq!((host("ID_AA64DFR0_EL1", "DebugVer"), seen("ID_AA64DFR0_EL1", "DebugVer")), (10, 8));
@@ -140,11 +140,11 @@ fn a_vm_with_an_el2() {
         ("ID_AA64MMFR1_EL1", "VMIDBits", 2),
         ("ID_AA64MMFR1_EL1", "HCX", 1),
         ("ID_AA64MMFR0_EL1", "FGT", 1),
-        // HCR_EL2.TID4: without it L1 traps CTR_EL0, which its guest's kernel reads for each page that it writes instructions to.
+        // Without EVT L1 traps CTR_EL0 by HCR_EL2.TID2, and L2's kernel reads it for each page of instructions that it writes.
         ("ID_AA64MMFR2_EL1", "EVT", 2),
         // HCR_EL2.E2H is RES1.
         ("ID_AA64MMFR4_EL1", "E2H0", 0xe),
-        // One level of nesting; and of the second stage what its walker knows.
+        // One level of nesting; and the second-stage features that the shadow walker supports.
         ("ID_AA64MMFR2_EL1", "NV", 0),
         ("ID_AA64MMFR4_EL1", "NV_frac", 0),
         ("ID_AA64MMFR1_EL1", "HAFDBS", 0),
@@ -175,7 +175,7 @@ fn absent_floating_point_stays_absent() {
     host.0[4 << 3] |= 0x00ff_0000;
     let view = guest_view(&host, &POLICY);
     assert_eq!(view[4 << 3] & 0x00ff_0000, 0x00ff_0000);
-    // A value that isn't defined yet means at least half precision.
+    // An undefined greater value implies half precision.
     host.0[4 << 3] = 0x0023_0011;
     assert_eq!(guest_view(&host, &POLICY)[4 << 3] & 0x00ff_0000, 0x0011_0000);
 }
@@ -193,8 +193,8 @@ fn policy() -> impl Strategy<Value = Policy> {
 }
 
 proptest! {
-    /// On any processor, known or not: nothing outside the named fields, no field above what the
-    /// processor has unless it is the policy's own, and a view of the view changes nothing.
+    /// On any processor, known or not: nothing outside of the named fields; no field above the
+    /// processor's value unless the policy sets it; and the view of a view is the same view.
     #[test]
     fn never_more_than_the_processor_has(
         registers in prop::collection::vec(any::<u64>(), SPACE),
@@ -213,7 +213,7 @@ proptest! {
                 let of_host = host.0[index] >> field.lsb & 0xf;
                 let lowered = match field.treatment {
                     Treatment::Fixed(_) | Treatment::FixedIf(..) => true,
-                    // Above 7 is absence.
+                    // Negative: absent.
                     Treatment::SignedUpTo(most) if of_host < 8 => seen <= most.into(),
                     Treatment::SignedUpTo(_) => seen == of_host,
                     _ => seen <= of_host,

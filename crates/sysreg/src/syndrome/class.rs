@@ -11,7 +11,7 @@ macro_rules! classes {
         impl Ec {
             $($(#[$doc])* pub const $constant: Self = Self($value);)*
 
-            /// A short name. "reserved" for a class that the manual doesn't define.
+            /// Returns a short name; "reserved" for a class that the manual does not define.
             pub const fn name(self) -> &'static str {
                 match self.0 {
                     $($value => $name,)*
@@ -27,7 +27,7 @@ macro_rules! classes {
 }
 
 classes! {
-    /// No reason that the syndrome could name, such as an undefined instruction.
+    /// Unknown reason, such as an undefined instruction.
     0x00 UNKNOWN "unknown reason";
     /// `WFI`, `WFE` and their timed forms.
     0x01 WFX "WFI or WFE";
@@ -45,7 +45,7 @@ classes! {
     0x08 VMRS "VMRS";
     /// Pointer authentication, trapped by `HCR_EL2.API`.
     0x09 PAUTH "pointer authentication";
-    /// `LD64B` and its kin.
+    /// `LD64B`, `ST64B`, `ST64BV` and `ST64BV0`.
     0x0a LS64 "LD64B or ST64B";
     /// AArch32 `MRRC` to coprocessor 14.
     0x0c CP14_MRRC "MRRC, cp14";
@@ -126,7 +126,7 @@ classes! {
 }
 
 impl Ec {
-    /// The class with this number, cut to six bits.
+    /// The class with this number, truncated to six bits.
     #[inline]
     pub const fn new(bits: u8) -> Self {
         Self(bits & 0x3f)

@@ -11,7 +11,7 @@ fn splits_class_length_and_rest() {
     assert_eq!(esr.instruction_bytes(), 4);
     assert_eq!(esr.immediate(), 0x1234);
     assert_eq!(Esr(0).instruction_bytes(), 2);
-    // ISS2, above bit 32, is no part of the class or the ISS.
+    // ISS2, from bit 32, is not part of the class or the ISS.
     let with_iss2 = Esr(0x1f_5a00_1234);
     assert_eq!((with_iss2.ec(), with_iss2.iss()), (esr.ec(), esr.iss()));
 }
@@ -108,7 +108,7 @@ proptest! {
         let abort = esr.data_abort();
         let stored = abort.store_value(raw);
         prop_assert!(abort.size() == 8 || stored < 1 << (8 * abort.size()));
-        // What was stored comes back, whatever the extension, as far as the access is wide.
+        // A stored value loads unchanged within the access's width, with any extension.
         prop_assert_eq!(abort.store_value(abort.with_sf(true).loaded_value(stored)), stored);
         prop_assert!(abort.srt() < 32 && esr.msr().rt() < 32 && esr.wfx().rn() < 32);
         abort.fault().kind();

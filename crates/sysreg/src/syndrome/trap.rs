@@ -27,14 +27,14 @@ impl MsrIss {
         (self.0 >> 5 & 0x1f) as u8
     }
 
-    /// Whether it reads the system register (`MRS`), not writes it.
+    /// Whether the access is a read (`MRS`).
     #[inline]
     pub const fn is_read(self) -> bool {
         self.0 & 1 != 0
     }
 }
 
-/// Which of the wait instructions was trapped.
+/// The trapped wait instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WfKind {
     /// `WFI`.

@@ -7,7 +7,7 @@ use crate::id::table::{
     fields,
 };
 
-/// Instructions that touch only registers which are switched anyway, memory and flags.
+/// Instructions that access only memory, flags and registers that are switched anyway.
 const PLAIN: &str = "nothing but registers that are switched anyway";
 /// Instructions on SVE registers.
 const SVE_ONLY: &str = "if SVE state is switched";

@@ -7,13 +7,13 @@ use crate::id::table::{
     fields,
 };
 
-/// Features of the first stage that the guest controls through registers which are switched.
+/// First-stage features that the guest controls through switched registers.
 const STAGE_1: &str = "first stage, in registers that are switched";
 /// Controls and features of an EL2, or of a second stage.
 const EL2: &str = "for EL2: without a virtual EL2, nothing; with one, what that needs";
-/// Controls in `TCR2_EL1`, which isn't among the registers that are switched.
+/// Controls in `TCR2_EL1`, which is not switched.
 const TCR2: &str = "needs TCR2_EL1 or registers beside it, which aren't switched";
-/// Fields that only describe the processor.
+/// Descriptions of the processor.
 const DESCRIPTION: &str = "describes the processor; nothing to switch";
 
 /// `ID_AA64MMFR0_EL1`.

@@ -1,5 +1,5 @@
-//! ID registers of some processors as QEMU 10.0 models them, `CRm` 1 to 7: a row of eight registers
-//! for each `CRm`, on two lines.
+//! ID registers of processors as QEMU 10.0 models them, `CRm` 1 to 7: eight registers for each
+//! `CRm`, on two lines.
 
 use super::super::{HostIdRegisters, SPACE};
 
