@@ -95,7 +95,7 @@ impl EndBySignal {
                 let _ = fs::remove_dir_all(&path);
                 let status = if signal == SIGINT { exit::LEFT } else { exit::TERMINATED };
                 out::note("stile: ended by a signal");
-                // Emulators and runs end with their parent.
+                #[expect(clippy::disallowed_methods, reason = "other threads can't be interrupted; emulators end with their parent")]
                 std::process::exit(status.into());
             }
         });

@@ -126,7 +126,7 @@ pub fn cells(records: &[Record]) -> Vec<Vec<String>> {
 /// A table for the terminal.
 pub fn table(cpu: &str, records: &[Record]) -> String {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
+    table.load_style(presets::NOTHING);
     let mut cells = cells(records).into_iter();
     table.set_header(cells.next().unwrap_or_default());
     table.add_rows(cells);

@@ -9,7 +9,7 @@ use super::report::number;
 /// A row for each operation and host; none if nothing was counted.
 pub fn table(operations: &[Operation], hosts: &[(Host, Vec<Figure>)]) -> Option<String> {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
+    table.load_style(presets::NOTHING);
     table.set_header(["operation", "host", "exits", "MRS", "MSR", "barriers", "TLB, caches", "loads", "stores", "instructions"]);
     for operation in operations {
         let mut name = operation.name;

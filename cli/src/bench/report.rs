@@ -32,7 +32,7 @@ impl<'a> Results<'a> {
     /// A table with a row for each operation: the first host's figures and exits, then the others' and what they are to the first's.
     pub fn table(&self) -> String {
         let mut table = Table::new();
-        table.load_preset(presets::NOTHING);
+        table.load_style(presets::NOTHING);
         let mut heading = vec!["operation".to_owned()];
         for (index, (host, _)) in self.hosts.iter().enumerate() {
             heading.push(host.name().to_owned());
@@ -62,7 +62,7 @@ impl<'a> Results<'a> {
     /// A table of the exits by reason that a ledger has counted, if one has.
     pub fn reasons(&self) -> Option<String> {
         let mut table = Table::new();
-        table.load_preset(presets::NOTHING);
+        table.load_style(presets::NOTHING);
         table.set_header(["operation", "host", "exits", "reason"]);
         for operation in self.operations {
             for (host, figures) in &self.hosts {

@@ -66,7 +66,7 @@ impl Section {
 /// A row for each operation and host; none if nothing was counted.
 pub fn table(operations: &[Operation], hosts: &[(Host, Vec<Figure>)]) -> Option<String> {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
+    table.load_style(presets::NOTHING);
     table.set_header(["operation", "host", "exits", "VMREAD", "VMWRITE", "WRMSR"]);
     for operation in operations {
         let mut name = operation.name;

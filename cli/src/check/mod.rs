@@ -35,7 +35,7 @@ pub fn explain(config: &MachineConfig, plans: &[Option<VmPlan>], image_len: Opti
 /// A table whose columns are `header`'s, indented; the columns in `right` are numbers.
 fn table(header: &[&str], right: &[usize], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(header).add_rows(rows);
+    table.load_style(presets::NOTHING).set_header(header).add_rows(rows);
     for column in table.column_iter_mut() {
         column.set_padding((0, 3));
         if right.contains(&column.index) {

@@ -109,7 +109,7 @@ impl Results {
     /// A table with a row for each piece of work and host.
     pub fn table(&self) -> String {
         let mut table = Table::new();
-        table.load_preset(presets::NOTHING);
+        table.load_style(presets::NOTHING);
         table.set_header(["work", "under", "instructions", "native", "hypervisor", "share", "exits", "per million", "by reason"]);
         let mut last = "";
         for (work, host, figure) in &self.rows {

@@ -35,7 +35,7 @@ pub fn exits_page(figures: &[Figure], setup: Setup) -> String {
 
 fn aligned(rows: &[Vec<String>]) -> String {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
+    table.load_style(presets::NOTHING);
     let mut rows = rows.iter();
     if let Some(heading) = rows.next() {
         table.set_header(heading);
