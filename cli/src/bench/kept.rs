@@ -144,7 +144,10 @@ fn vmx(platform: &Platform, cpu: &str, records: &[&Record]) -> Option<String> {
             let vmx = found.and_then(|record| record.figure.vmx);
             vmx.map_or(String::new(), |vmx| format!("{} + {}; {}", short(vmx.vmcs_reads), short(vmx.vmcs_writes), short(vmx.msr_writes)))
         };
-        rows.push([operation.name.to_owned()].into_iter().chain(hosts.iter().map(cell)).collect());
+        let row: Vec<_> = [operation.name.to_owned()].into_iter().chain(hosts.iter().map(cell)).collect();
+        if row.iter().skip(1).any(|cell| !cell.is_empty()) {
+            rows.push(row);
+        }
     }
     (!hosts.is_empty()).then(|| markdown(&rows))
 }
