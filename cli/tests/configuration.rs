@@ -40,3 +40,15 @@ fn very_many_mistakes_are_few_lines() {
     assert!(said.contains("19980 more unknown keys in the file") && said.contains("\nand "), "{said}");
     assert!(said.lines().count() < 500, "{} lines", said.lines().count());
 }
+
+#[test]
+fn an_image_of_stile_needs_an_el2() {
+    let world = World::new(b"");
+    let (status, said) = end(&world.stile(&["build", "--kernel", "kernel", "-o", "image"]).output().expect("it starts"));
+    assert_eq!(status, 0, "{said}");
+    let (status, said) = end(&world.stile(&["check", "--kernel", "image"]).output().expect("it starts"));
+    assert_eq!(status, 2, "{said}");
+    assert!(said.contains("--nested") && !said.contains("virtualization=on"), "{said}");
+    let (status, said) = end(&world.stile(&["check", "--kernel", "image", "--nested"]).output().expect("it starts"));
+    assert_eq!(status, 0, "{said}");
+}
