@@ -364,8 +364,8 @@ fn resetting_neighbour(programs: &Programs) -> Result<Scenario> {
         initrd.display(),
         programs.path("share")?,
     );
-    let output = vec!["share  | PASS share".into()];
-    let expect = Expect { status: exit::LEFT, output, absent: vec!["FAIL "], signal: Some(Signal::INT), ..Expect::default() };
+    let expect =
+        Expect { status: exit::LEFT, output: vec![PASSED.into()], absent: vec!["FAIL "], signal: Some(Signal::INT), ..Expect::default() };
     Ok(Scenario { config: Some(config), expect, ..Scenario::new(programs.scenario("share/beside-resets"), icount) })
 }
 

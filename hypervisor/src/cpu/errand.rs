@@ -12,9 +12,8 @@ pub fn run(cpu: &mut Cpu) -> bool {
     let vcpu = cpu.vcpu();
     let step = power::run_errand(vcpu.vm());
     if step == Step::Enter {
+        // It is notified of nothing before it is published: what is pending is taken there.
         SCHEDULE.lock().sleepers.cancel(vcpu.id);
-        // It was not notified of what became pending until now.
-        arch::interrupt_pending(cpu);
         return true;
     }
     arch::poll_interrupts(cpu);
@@ -28,7 +27,6 @@ pub fn run(cpu: &mut Cpu) -> bool {
             schedule.sleepers.set(me, vcpu.id, until);
             schedule.scheduler.block(me, now)
         }
-        Step::Off => schedule.scheduler.off(me, now),
         Step::More | Step::Enter if slice_is_over(cpu, now) => schedule.scheduler.slice_end(me, now),
         Step::More | Step::Enter => schedule.scheduler.pick_next(me, now),
     };

@@ -3,10 +3,10 @@
 //! A VM ends when all its vCPUs are off. Whoever ends it asks the scheduler to stop each of them; the CPU that lets go of the last one
 //! does what follows: a restart, or nothing more.
 //!
-//! Work that grows with a VM's memory is done by the VM's first vCPU: it is started with an errand, which it runs in bounded pieces
+//! What a restart takes that grows with the VM's memory is done by its first vCPU: it is started with an errand, which it runs in bounded pieces
 //! ([`run_errand`]), and is scheduled and charged as if it ran the guest.
 
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use stile_blob::OnReset;
 use stile_sched::lock::TicketLock;
@@ -38,19 +38,6 @@ enum State {
     Ending(End),
     /// It is being reset; and how it was asked to end meanwhile.
     Starting(Option<End>),
-    /// All vCPUs were off; the first one now gives back what only a running VM needs.
-    TearingDown(End),
-}
-
-/// What a VM's first vCPU does before it enters the guest.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-enum Errand {
-    None,
-    /// Brings memory into the state after a reset.
-    Restart,
-    /// Gives back what only a running VM needs; the vCPU is off after that.
-    TearDown,
 }
 
 /// What comes after a piece of an errand.
@@ -62,8 +49,6 @@ pub enum Step {
     Wait(u64),
     /// The guest.
     Enter,
-    /// The vCPU is off.
-    Off,
 }
 
 /// Starts of a VM are at least this far apart, in milliseconds: a reset costs the operator's line and other CPUs more than a reset VM pays.
@@ -76,8 +61,8 @@ pub struct Power {
     ending: AtomicBool,
     /// It did not end by its own power-off.
     failed: AtomicBool,
-    /// An [`Errand`].
-    errand: AtomicU8,
+    /// Its first vCPU has an errand: memory is not yet in the state after a reset.
+    errand: AtomicBool,
     /// When it was started last, in ticks of the counter.
     started: AtomicU64,
     /// How often its guest reset it. Written with the state locked.
@@ -91,7 +76,7 @@ impl Power {
             state: TicketLock::new(State::Off),
             ending: AtomicBool::new(false),
             failed: AtomicBool::new(false),
-            errand: AtomicU8::new(Errand::None as u8),
+            errand: AtomicBool::new(false),
             started: AtomicU64::new(0),
             resets: AtomicU32::new(0),
         }
@@ -105,11 +90,7 @@ impl Power {
     /// Whether the VM's vCPU that is to be entered has an errand first.
     #[inline(always)]
     pub fn has_errand(&self) -> bool {
-        self.errand.load(Ordering::Relaxed) != Errand::None as u8
-    }
-
-    fn set_errand(&self, errand: Errand) {
-        self.errand.store(errand as u8, Ordering::Relaxed);
+        self.errand.load(Ordering::Relaxed)
     }
 
     /// Does something that must not happen while the VM ends or starts anew, unless it does. (Not every architecture has such a thing.)
@@ -130,8 +111,12 @@ pub fn start(vm: &'static Vm) {
         vcpu.arch.reset();
     }
     let asked = {
+        // Who ends the VM comes before this, or finds the vCPU on.
         let mut state = vm.power.state.lock();
-        start_first(vm);
+        if let Some(first) = vm.vcpus.first() {
+            first.arch.set_start(&vm.start);
+            cpu::start(first);
+        }
         match core::mem::replace(&mut *state, State::On) {
             State::Starting(asked) => asked,
             _ => None,
@@ -142,25 +127,9 @@ pub fn start(vm: &'static Vm) {
     }
 }
 
-/// Starts the first vCPU, which was reset, with the errand that is set. The state is locked: who ends the VM comes before this, or finds the
-/// vCPU on.
-fn start_first(vm: &'static Vm) {
-    if let Some(first) = vm.vcpus.first() {
-        first.arch.set_start(&vm.start);
-        cpu::start(first);
-    }
-}
-
 /// Does a piece of the VM's errand, of bounded length: its first vCPU is loaded on this CPU.
 pub fn run_errand(vm: &'static Vm) -> Step {
     let power = &vm.power;
-    let restarts = power.errand.load(Ordering::Relaxed) == Errand::Restart as u8;
-    if !vm.arch.tear_down() {
-        return Step::More;
-    }
-    if !restarts {
-        return Step::Off;
-    }
     if !vm.drain_files() {
         return Step::More;
     }
@@ -170,7 +139,7 @@ pub fn run_errand(vm: &'static Vm) -> Step {
         return Step::Wait(earliest);
     }
     power.started.store(now, Ordering::Relaxed);
-    power.set_errand(Errand::None);
+    power.errand.store(false, Ordering::Relaxed);
     Step::Enter
 }
 
@@ -202,12 +171,13 @@ pub fn end(vm: &'static Vm, end: End) {
 pub fn settle(vm: &'static Vm) {
     let (end, restarts) = {
         let mut state = vm.power.state.lock();
-        let (State::Ending(end) | State::TearingDown(end)) = *state else { return };
+        let State::Ending(end) = *state else { return };
         if !SCHEDULE.lock().scheduler.all_off(vm.number as u8) {
             return;
         }
         vm.power.ending.store(false, Ordering::Release);
-        vm.power.set_errand(Errand::None);
+        // The memory that only a running VM needs goes back, before anyone finds the VM off.
+        vm.arch.tear_down();
         let resets = vm.power.resets.load(Ordering::Relaxed) + u32::from(end == End::Reset);
         vm.power.resets.store(resets, Ordering::Relaxed);
         let most = match vm.on_reset {
@@ -216,20 +186,8 @@ pub fn settle(vm: &'static Vm) {
             OnReset::Stop => 0,
         };
         let restarts = (end == End::Reset && resets <= most).then_some(resets);
-        if restarts.is_some() {
-            vm.power.set_errand(Errand::Restart);
-            *state = State::Starting(None);
-        } else if !matches!(*state, State::TearingDown(_)) && !vm.arch.tear_down() {
-            vm.power.set_errand(Errand::TearDown);
-            if let Some(first) = vm.vcpus.first() {
-                first.arch.reset();
-            }
-            start_first(vm);
-            *state = State::TearingDown(end);
-            return;
-        } else {
-            *state = State::Off;
-        }
+        vm.power.errand.store(restarts.is_some(), Ordering::Relaxed);
+        *state = if restarts.is_some() { State::Starting(None) } else { State::Off };
         (end, restarts)
     };
     let number = vm.number as u8;

@@ -205,13 +205,11 @@ impl Vm {
         unsafe { core::arch::asm!("dsb ishst", "tlbi vmalls12e1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
     }
 
-    /// Gives back memory that only a running VM needs. All vCPUs are off, or one of them does this. Returns whether that is all; if not, this
-    /// is to be called again.
-    pub fn tear_down(&self) -> bool {
+    /// Gives back memory that only a running VM needs. All vCPUs are off.
+    pub fn tear_down(&self) {
         if let Some(nested) = self.nested {
             nested.shadows.lock().reset(&mut TableFrames);
         }
-        true
     }
 
     /// The state after a reset.
