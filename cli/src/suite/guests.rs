@@ -104,6 +104,7 @@ pub fn guests() -> Result<Vec<Scenario>> {
     scenarios.push(hostile_neighbour(1, Other::new("nested", 2, "stile"), &programs)?);
     scenarios.push(el2_ends_first(&programs)?);
     scenarios.push(interrupt_floods(&programs)?);
+    scenarios.push(bounded_exits(programs.path("hostile")?));
     let on_pc = Programs::build(Arch::X86_64)?;
     scenarios.extend(neighbours(&on_pc)?);
     scenarios.extend(hostile_pcs(&on_pc)?);
@@ -367,6 +368,13 @@ fn resetting_neighbour(programs: &Programs) -> Result<Scenario> {
     let expect =
         Expect { status: exit::LEFT, output: vec![PASSED.into()], absent: vec!["FAIL "], signal: Some(Signal::INT), ..Expect::default() };
     Ok(Scenario { config: Some(config), expect, ..Scenario::new(programs.scenario("share/beside-resets"), icount) })
+}
+
+/// The longest exit that a hostile VM causes. Virtual time counts instructions. (With more vCPUs that would be slow: they spin in turn.)
+fn bounded_exits(kernel: String) -> Scenario {
+    let arguments = "--vcpus 2 --memory 64M --smp 1 --icount --exits --append stile";
+    let scenario = Scenario::new("isolation/bounded-exits", arguments).with("--kernel", kernel);
+    Scenario { expect: Expect { bounded_exits: true, ..passed() }, ..scenario }
 }
 
 /// The operator has Stile panic while a vCPU runs: it says where, and the run ends with its status.

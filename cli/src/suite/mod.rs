@@ -5,6 +5,7 @@
 
 mod checks;
 mod guests;
+mod longest_exit;
 mod nested;
 mod pc;
 mod scenario;

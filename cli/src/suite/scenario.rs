@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::longest_exit;
 use crate::child::end_with_parent;
 use crate::config::Arch;
 use crate::exit;
@@ -56,6 +57,8 @@ pub struct Expect {
     pub interleaved: Option<(&'static str, &'static str)>,
     /// The account's exits must be as many as the exceptions to EL2 that the emulator logs.
     pub counted_by_emulator: bool,
+    /// No exit takes longer than [`longest_exit::BOUND`]: with `--icount`, on one CPU.
+    pub bounded_exits: bool,
     /// Send this to the run when standard output has everything of [`Expect::output`] in it.
     pub signal: Option<Signal>,
 }
@@ -69,6 +72,7 @@ impl Default for Expect {
             absent: Vec::new(),
             interleaved: None,
             counted_by_emulator: false,
+            bounded_exits: false,
             signal: None,
         }
     }
@@ -137,6 +141,9 @@ impl Scenario {
         err.extend(notes.iter().flatten());
         let (out, err) = (plain(&out), plain(&err));
         let mut problems = self.expect.problems(status.code(), &out, &err);
+        if self.expect.bounded_exits {
+            problems.extend(longest_exit::problem(&err));
+        }
         if self.expect.counted_by_emulator {
             problems.extend(disagreement(&dir.path().join(EXCEPTIONS), &err));
         }
