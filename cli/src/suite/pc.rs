@@ -63,7 +63,16 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         .chain(statuses)
         .chain(caches)
         .chain(boots())
-        .chain([silence(&path), sleep(&path), reset_by_a_line(programs)?, by_hand, two_debians(), memory_above_devices(), pvh(programs)?])
+        .chain([
+            silence(&path),
+            sleep(&path),
+            bios(&path),
+            reset_by_a_line(programs)?,
+            by_hand,
+            two_debians(),
+            memory_above_devices(),
+            pvh(programs)?,
+        ])
         .collect())
 }
 
@@ -97,6 +106,13 @@ fn pvh(programs: &Programs) -> Result<Scenario> {
 fn sleep(kernel: &Path) -> Scenario {
     let scenario = Scenario::new("pc/life/sleep", "--arch x86_64 --memory 64M --vcpus 2 --exits --append sleep");
     let expect = Expect { notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    Scenario { expect, ..scenario.with("--kernel", kernel.display().to_string()) }
+}
+
+/// A program that goes to real mode, and calls a BIOS's services there.
+fn bios(kernel: &Path) -> Scenario {
+    let scenario = Scenario::new("pc/bios", "--arch x86_64 --memory 64M --exits --append bios");
+    let expect = Expect { output: vec!["printed by INT 0x10".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
     Scenario { expect, ..scenario.with("--kernel", kernel.display().to_string()) }
 }
 

@@ -37,6 +37,9 @@ extern "C" fn main(magic: u32, info: u32) -> ! {
     if machine::command_line(info).ends_with("sleep") {
         sleep();
     }
+    if machine::command_line(info).ends_with("bios") {
+        call_bios();
+    }
     if machine::command_line(info).ends_with("reset-by-a-line") {
         tests::reset_by_a_line();
     }
@@ -60,6 +63,22 @@ extern "C" fn main(magic: u32, info: u32) -> ! {
     }
     println!("EXIT: STATUS={}", u32::from(failed != 0));
     machine::off()
+}
+
+core::arch::global_asm!(include_str!("bios.s"));
+
+/// Calls a BIOS's services in real mode, to which the machine wakes from S3. Ends the machine with 0, or with the number of what fails.
+fn call_bios() {
+    const PAGE: u32 = 2;
+    unsafe extern "C" {
+        static bios_test: u8;
+        static bios_test_end: u8;
+    }
+    let code = &raw const bios_test;
+    let length = &raw const bios_test_end as usize - code as usize;
+    // SAFETY: nothing else is in the page, and the machine ends.
+    unsafe { ((PAGE << 12) as *mut u8).copy_from_nonoverlapping(code, length) };
+    tests::wake(PAGE);
 }
 
 /// Sleeps, and wakes to end the machine with 0, if memory is as it was as it fell asleep, and the interrupt comes that has waited. If it does

@@ -1,6 +1,7 @@
 //! Kernels for x86-64 guests, and what is put into their memory beside them.
 
 mod acpi;
+mod bios;
 mod linux;
 mod mp;
 mod multiboot;
@@ -11,7 +12,7 @@ use std::ops::Range;
 
 use stile_blob::Mode;
 use stile_board::map;
-use stile_board::pc::{self, port};
+use stile_board::pc;
 
 use super::assemble::{Error, VmFiles, VmPlan};
 use super::kernel::{Kernel, KernelError, Segment, UNPACK_LIMIT};
@@ -58,23 +59,7 @@ struct Parts {
 }
 
 /// Where a BIOS keeps its data.
-const BIOS_DATA: u64 = 0x400;
-
-/// What kernels look at of a BIOS's data: where the first serial port is, and that there is one; where its extended data area begins, and how many
-/// KiB of base memory are below that.
-fn bios_data() -> Vec<u8> {
-    const SERIAL_PORT: usize = 0x00;
-    const EXTENDED_DATA: usize = 0x0e;
-    const EQUIPMENT: usize = 0x10;
-    const ONE_SERIAL_PORT: u16 = 1 << 9;
-    const BASE_MEMORY: usize = 0x13;
-    let mut bytes = vec![0; BIOS_DATA_LEN as usize];
-    bytes[SERIAL_PORT..SERIAL_PORT + 2].copy_from_slice(&port::COM1.to_le_bytes());
-    bytes[EQUIPMENT..EQUIPMENT + 2].copy_from_slice(&ONE_SERIAL_PORT.to_le_bytes());
-    bytes[EXTENDED_DATA..EXTENDED_DATA + 2].copy_from_slice(&((RESERVED >> 4) as u16).to_le_bytes());
-    bytes[BASE_MEMORY..BASE_MEMORY + 2].copy_from_slice(&((RESERVED >> 10) as u16).to_le_bytes());
-    bytes
-}
+const BIOS_DATA: u64 = bios::VECTORS_LEN;
 
 /// Decides what goes where in a virtual machine's RAM.
 ///
@@ -85,9 +70,17 @@ pub fn plan(vm: &VmConfig, files: &VmFiles<'_>) -> Result<VmPlan, Error> {
     let parts = parts(vm, files, initrd).map_err(|error| Error::Kernel { vm: vm.name.clone(), error })?;
     let layout = Layout { dtb: parts.info_at..parts.info_at + parts.info.len() as u64, initrd: parts.initrd };
     let initrd = initrd.filter(|_| layout.initrd.is_some()).map(<[u8]>::to_vec);
-    let mut more = vec![(BIOS_DATA, bios_data()), (acpi::TABLES, acpi::tables(vm.vcpus, parts.acpi))];
+    let mut more = vec![(acpi::TABLES, acpi::tables(vm.vcpus, parts.acpi))];
+    let uses_vectors = parts.kernel.segments.iter().any(|segment| meets(&segment.memory(), &(0..BIOS_DATA)));
     if parts.acpi == acpi::Kind::Whole {
-        more.push((mp::TABLES, mp::tables(vm.vcpus)));
+        let mut tables = mp::tables(vm.vcpus);
+        tables.resize((bios::CODE_AT - mp::TABLES) as usize, 0);
+        more.push((mp::TABLES, [tables, bios::code(vm.memory)].concat()));
+    }
+    if parts.acpi == acpi::Kind::Whole && !uses_vectors {
+        more.push((0, [bios::vectors(), bios::data_area()].concat()));
+    } else {
+        more.push((BIOS_DATA, bios::data_area()));
     }
     Ok(VmPlan { kernel: parts.kernel, initrd, dtb: parts.info, layout, mode: parts.mode, ram_base: 0, more })
 }
@@ -138,13 +131,10 @@ fn describe(file: &[u8]) -> String {
     }
 }
 
-/// Room for a BIOS's data.
-const BIOS_DATA_LEN: u64 = 0x100;
-
 /// Refuses a kernel with parts where there is no RAM below 4 GiB, or where something else is: the boot information is in `info`.
 fn check_places(segments: &[Segment], ram: u64, info: Range<u64>) -> Result<(), KernelError> {
     let ram = lowest(ram);
-    let taken = [BIOS_DATA..BIOS_DATA + BIOS_DATA_LEN, info, RESERVED..HIGH_MEMORY];
+    let taken = [BIOS_DATA..BIOS_DATA + bios::DATA_AREA_LEN as u64, info, RESERVED..HIGH_MEMORY];
     for segment in segments {
         let memory = segment.memory();
         if taken.iter().any(|taken| meets(&memory, taken)) || !map::contains(0, ram, memory.start, segment.mem_len) {

@@ -34,13 +34,18 @@ fn root() -> Option<u64> {
 /// Sleeps in ACPI's S3, and wakes in real mode at `page`, below 1 MiB. An interrupt of the 8259s waits meanwhile.
 pub fn sleep(page: u32, vector: u8) {
     const LINE: u8 = 5;
-    const S3: u16 = 1 << 10 | 1 << 13;
-    let Some(fadt) = root().and_then(|root| table(number(root + 16, 4), 4, b"FACP")) else { return };
-    let facs = number(fadt + 36, 4);
     start_8259s(vector - LINE);
     mask_8259(!(1 << LINE));
     // SAFETY: the lines are for tests.
     unsafe { out8(0x2000 + u16::from(LINE), 1) };
+    wake(page);
+}
+
+/// Sleeps in ACPI's S3, and wakes in real mode at `page`, below 1 MiB.
+pub fn wake(page: u32) {
+    const S3: u16 = 1 << 10 | 1 << 13;
+    let Some(fadt) = root().and_then(|root| table(number(root + 16, 4), 4, b"FACP")) else { return };
+    let facs = number(fadt + 36, 4);
     // SAFETY: the structure is there for this, and the register the FADT's.
     unsafe {
         ((facs + 12) as *mut u32).write_volatile(page << 12);

@@ -9,7 +9,7 @@ mod smp;
 pub mod tasks;
 mod user;
 
-pub use firmware::{reset_by_a_line, sleep};
+pub use firmware::{reset_by_a_line, sleep, wake};
 pub use smp::silence;
 
 use core::arch::asm;
