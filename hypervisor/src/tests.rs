@@ -64,6 +64,7 @@ fn blob() -> &'static [u8] {
             vcpus,
             cpus: 0,
             pinned: false,
+            share: stile_blob::Share::default(),
             entry: RAM_BASE,
             info: RAM_BASE,
             mode: stile_blob::Mode::Reset,

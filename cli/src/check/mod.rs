@@ -20,7 +20,7 @@ pub fn explain(config: &MachineConfig, plans: &[Option<VmPlan>], image_len: Opti
     cpus(&mut text, config);
     for (index, vm) in config.vms.iter().enumerate() {
         let plan = plans.get(index).and_then(Option::as_ref);
-        vm::explain(&mut text, config.arch, index, vm, plan);
+        vm::explain(&mut text, config.arch, index, vm, &cpu_time(config, index), plan);
     }
     let notes = notes(config);
     if !notes.is_empty() {
@@ -103,6 +103,24 @@ fn cpus(text: &mut String, config: &MachineConfig) {
 /// The physical CPUs of a vCPU: the hypervisor's own rule.
 fn cpus_of(vm: &VmConfig, vcpu: usize, present: u64) -> u64 {
     stile_blob::cpus_of(vm.cpus, vm.pinned, vcpu, present)
+}
+
+/// How much CPU time a virtual machine gets.
+fn cpu_time(config: &MachineConfig, index: usize) -> String {
+    let (vm, present) = (&config.vms[index], config.present_cpus());
+    let cpus = cpus_of_vm(vm, present);
+    let rivals: Vec<_> =
+        config.vms.iter().enumerate().filter(|(other, vm)| *other != index && cpus_of_vm(vm, present) & cpus != 0).collect();
+    let weight = vm.share.weight;
+    let total: u32 = rivals.iter().map(|(_, vm)| u32::from(vm.share.weight)).sum::<u32>() + u32::from(weight);
+    let mut text = match rivals.is_empty() {
+        true => format!("weight {weight}; no other VM uses its CPUs"),
+        false => format!("weight {weight}, of {total} together with the VMs that it shares CPUs with"),
+    };
+    if let Some(cap) = vm.share.cap {
+        let _ = write!(text, "; at most {cap}% of one CPU");
+    }
+    text
 }
 
 /// What the user may not have meant.

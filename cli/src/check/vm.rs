@@ -8,8 +8,8 @@ use crate::{
     image::VmPlan,
 };
 
-/// Explains a virtual machine of `arch`, the `index`th.
-pub fn explain(text: &mut String, arch: Arch, index: usize, vm: &VmConfig, plan: Option<&VmPlan>) {
+/// Explains a virtual machine of `arch`, the `index`th, that gets this CPU time.
+pub fn explain(text: &mut String, arch: Arch, index: usize, vm: &VmConfig, cpu_time: &str, plan: Option<&VmPlan>) {
     line(text, &format!("\nVM {index}: {}", vm.name));
     let mut fact = |name: &str, value: &str| line(text, &format!("  {name:<15}{value}"));
     let kernel = match &vm.kernel {
@@ -42,6 +42,7 @@ pub fn explain(text: &mut String, arch: Arch, index: usize, vm: &VmConfig, plan:
     }
     let pinned = if vm.pinned { ", each on one CPU" } else { "" };
     fact("vCPUs", &format!("{}{pinned}", vm.vcpus));
+    fact("CPU time", cpu_time);
     fact(
         "on reset",
         &match vm.on_reset {

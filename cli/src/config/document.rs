@@ -14,8 +14,23 @@ use super::{
 
 const TOP_KEYS: &[&str] = &["machine", "vm"];
 const MACHINE_KEYS: &[&str] = &["arch", "cpu", "cpus", "memory", "mitigations", "slice"];
-const VM_KEYS: &[&str] =
-    &["append", "cpus", "domain", "exec", "initrd", "kernel", "memory", "name", "nested", "on_reset", "pinned", "techniques", "vcpus"];
+const VM_KEYS: &[&str] = &[
+    "append",
+    "cap",
+    "cpus",
+    "domain",
+    "exec",
+    "initrd",
+    "kernel",
+    "memory",
+    "name",
+    "nested",
+    "on_reset",
+    "pinned",
+    "techniques",
+    "vcpus",
+    "weight",
+];
 const DOMAIN_KEYS: &[&str] = &["append", "kernel", "memory", "vcpus"];
 /// The most unknown keys of one table that are named one by one: more are no slips.
 const MOST_UNKNOWN: usize = 20;
@@ -103,6 +118,8 @@ fn vm_draft(vm: &DeTable<'_>, span: Range<usize>, mistakes: &mut Vec<Mistake>) -
     draft.vcpus = vm.integer("vcpus", mistakes);
     draft.cpus = cpus(&mut vm, mistakes);
     draft.pinned = vm.boolean("pinned", mistakes);
+    draft.weight = vm.integer("weight", mistakes);
+    draft.cap = vm.string("cap", "a percentage of one CPU in a string, such as \"150%\"", mistakes);
     draft.nested = vm.boolean("nested", mistakes);
     draft.on_reset = vm.string("on_reset", "\"restart\", \"restart:N\" or \"stop\"", mistakes);
     draft.exec = vm.string("exec", "a shell command in one string", mistakes);

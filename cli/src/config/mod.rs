@@ -12,7 +12,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use stile_blob::{Mitigations, OnReset, Techniques};
+use stile_blob::{Mitigations, OnReset, Share, Techniques};
 use stile_board::map;
 
 use crate::image::domain::Domain;
@@ -75,6 +75,8 @@ pub struct VmConfig {
     pub cpus: u64,
     /// Whether each vCPU stays on one of them.
     pub pinned: bool,
+    /// How much CPU time it gets.
+    pub share: Share,
     /// What a reset does.
     pub on_reset: OnReset,
     /// A shell command that it runs, and then powers off.

@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use stile_blob::{Nested, Techniques};
+use stile_blob::{Nested, Share, Techniques};
 use stile_board::{MAX_CPUS, MAX_VCPUS, MAX_VMS};
 
 use super::{
@@ -88,6 +88,8 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
     let memory = draft.memory.as_ref().and_then(|given| value::vm_memory(given, mistakes));
     let vcpus = draft.vcpus.as_ref().and_then(|given| value::number(given, "vCPUs", 1, MAX_VCPUS, mistakes));
     let cpus = draft.cpus.as_ref().and_then(|given| value::cpus(given, cpu_limit, mistakes));
+    let weight = draft.weight.as_ref().and_then(|given| value::weight(given, mistakes));
+    let cap = draft.cap.as_ref().and_then(|given| value::cap(given, mistakes));
     let ablate = draft.ablate.as_ref().map(|given| value::ablation(given, mistakes));
     let on_reset = draft.on_reset.as_ref().and_then(|given| value::on_reset(given, mistakes));
     let nested_way = draft.nested_way.as_ref().and_then(|given| value::nested(given, mistakes));
@@ -142,6 +144,7 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
         vcpus: vcpus.or(inner_cpus.map(|cpus| cpus as usize)).unwrap_or(1) as u8,
         cpus: cpus.unwrap_or(0),
         pinned: draft.pinned.as_ref().is_some_and(|given| given.value),
+        share: Share { weight: weight.unwrap_or(Share::default().weight), cap },
         on_reset: on_reset.unwrap_or_default(),
         exec: exec.map(|given| given.value.clone()),
         techniques: Techniques {

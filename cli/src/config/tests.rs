@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use proptest::prelude::*;
-use stile_blob::{ApicVirtualization, BinaryPoint, DecodeCache, Mitigations, Nested, OnReset};
+use stile_blob::{ApicVirtualization, BinaryPoint, DecodeCache, Mitigations, Nested, OnReset, Share};
 
 use super::*;
 
@@ -42,6 +42,7 @@ refused! {
     unknown_keys: "[machin]\n[[vm]]\nkernal = \"Image\"\nmemroy = \"1G\"\ncolour = \"red\"\n[vm.techniques]\nwfi_pasthrough = true\n";
     wrong_types: "[machine]\ncpus = \"2\"\nslice = 5\nmemory = 2.5\n[[vm]]\nkernel = [\"Image\"]\nmemory = 512\npinned = \"yes\"\ncpus = 1\nvcpus = 1e3\ntechniques = true\nname = 1979-05-27\n";
     bad_values: "[machine]\narch = \"arm64\"\ncpus = 65\ncpu = \"max; rm\"\nslice = \"5m\"\nmemory = \"2GB\"\n[[vm]]\nname = \"My_Guest\"\nkernel = \"Image\"\nmemory = \"3M\"\nvcpus = 0\non_reset = \"reboot\"\ncpus = \"0..3\"\n";
+    shares: "[[vm]]\nkernel = \"Image\"\nweight = 0\ncap = \"150\"\n[[vm]]\nkernel = \"Image\"\nweight = 10001\ncap = \"0%\"\n[[vm]]\nkernel = \"Image\"\ncap = 50\n";
     out_of_range: "[machine]\nslice = \"2s\"\ncpus = 99999999999999999999\nmemory = \"1T\"\n[[vm]]\nname = \"a-name-that-is-much-too-long-for-a-vm\"\nkernel = \"Image\"\nmemory = \"1K\"\nvcpus = -1\n";
     ablations: "[[vm]]\nkernel = \"Image\"\n[vm.techniques]\nablate = [\"state\", \"times\"]\n[[vm]]\nkernel = \"Image\"\n[vm.techniques]\nablate = \"traps\"\n[[vm]]\nkernel = \"Image\"\n[vm.techniques]\nablate = [1]\n";
     memory_is_a_bare_number: "[[vm]]\nkernel = \"Image\"\nmemory = \"512\"\n";
@@ -84,7 +85,7 @@ fn everything_given() {
     let config = read(
         "[machine]\narch = \"aarch64\"\ncpus = 4\nmemory = \"2G\"\ncpu = \"cortex-a57\"\nslice = \"1ms\"\nmitigations = \"off\"\n\
          [[vm]]\nname = \"a\"\nkernel = \"Image\"\ninitrd = \"initrd.img\"\nappend = \"quiet\"\nmemory = \"256M\"\nvcpus = 2\n\
-         cpus = [1, 3]\npinned = true\non_reset = \"stop\"\n\
+         cpus = [1, 3]\npinned = true\nweight = 250\ncap = \"150%\"\non_reset = \"stop\"\n\
          [vm.techniques]\nwfi_passthrough = false\n\
          [[vm]]\nkernel = \"debian:6.1\"\nexec = \"uname -a\"\ncpus = \"0-2\"\n\
          [[vm]]\nkernel = \"debian-installer\"\n",
@@ -99,6 +100,7 @@ fn everything_given() {
     assert_eq!((&a.append[..], a.memory, a.vcpus, a.cpus), ("quiet", 256 << 20, 2, 0b1010));
     assert!(a.pinned && !a.techniques.wfi_passthrough);
     assert_eq!(a.on_reset, OnReset::Stop);
+    assert_eq!((a.share, b.share), (Share { weight: 250, cap: Some(150) }, Share::default()));
     assert_eq!((&b.name[..], &b.kernel), ("vm1", &KernelSource::Debian(DebianKernel::V6_1)));
     assert_eq!((&b.initrd, b.exec.as_deref(), b.cpus), (&InitrdSource::Busybox, Some("uname -a"), 0b111));
     assert_eq!((&c.initrd, c.memory), (&InitrdSource::Bundled, 1 << 30));

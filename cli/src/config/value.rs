@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use stile_blob::{Ablation, ApicVirtualization, BinaryPoint, DecodeCache, MAX_NAME_LEN, Mitigations, Nested, OnReset, is_name};
+use stile_blob::{Ablation, ApicVirtualization, BinaryPoint, DecodeCache, MAX_NAME_LEN, Mitigations, Nested, OnReset, Share, is_name};
 use stile_board::map;
 
 use super::{
@@ -69,6 +69,40 @@ pub fn number(given: &Given<i64>, of: &str, least: usize, most: usize, mistakes:
         _ => {
             let what = format!("{} is no possible number of {of}", given.value);
             mistakes.push(wrong(given, what).expected(format!("{least} to {most}")));
+            None
+        }
+    }
+}
+
+/// A VM's weight.
+pub fn weight(given: &Given<i64>, mistakes: &mut Vec<Mistake>) -> Option<u16> {
+    let weight = u16::try_from(given.value).ok().filter(|weight| (1..=Share::MAX_WEIGHT).contains(weight));
+    if weight.is_none() {
+        let mistake = wrong(given, format!("the weight {} is out of range", given.value));
+        mistakes.push(mistake.expected(format!("1 to {}; a VM that is not given one has {}", Share::MAX_WEIGHT, Share::default().weight)));
+    }
+    weight
+}
+
+/// A VM's cap, in percent of one CPU.
+pub fn cap(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<u16> {
+    let expected = format!("a percentage of one CPU from \"1%\" to \"{}%\"", Share::MAX_CAP);
+    let range = 1..=Share::MAX_CAP;
+    let number = |text: &str| text.trim().parse::<u64>().ok();
+    match given.value.strip_suffix('%').and_then(number) {
+        Some(percent) => {
+            let cap = u16::try_from(percent).ok().filter(|cap| range.contains(cap));
+            if cap.is_none() {
+                mistakes.push(wrong(given, format!("the cap {} is out of range", given.value)).expected(expected));
+            }
+            cap
+        }
+        None => {
+            let mistake = wrong(given, format!("\"{}\" is not a percentage", given.value)).expected(expected);
+            mistakes.push(match number(&given.value).filter(|&number| number <= u64::from(Share::MAX_CAP)) {
+                Some(number) => mistake.similar(format!("{number}%")),
+                None => mistake,
+            });
             None
         }
     }

@@ -214,6 +214,7 @@ fn blob_vm<'a>(vm: &'a VmConfig, plan: &VmPlan) -> Vm<'a> {
         vcpus: vm.vcpus,
         cpus: vm.cpus,
         pinned: vm.pinned,
+        share: vm.share,
         entry: plan.kernel.entry,
         info: plan.layout.dtb.start,
         mode: plan.mode,

@@ -1,6 +1,6 @@
 //! VMs for measurements.
 
-use stile_blob::{OnReset, Techniques};
+use stile_blob::{OnReset, Share, Techniques};
 
 use crate::config::{InitrdSource, KernelSource, VmConfig};
 
@@ -15,6 +15,7 @@ pub fn vm(name: &str, kernel: KernelSource, memory: u64, vcpus: u8) -> VmConfig 
         vcpus,
         cpus: 0,
         pinned: false,
+        share: Share::default(),
         on_reset: OnReset::Stop,
         exec: None,
         domains: Vec::new(),

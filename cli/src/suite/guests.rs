@@ -105,6 +105,7 @@ pub fn guests() -> Result<Vec<Scenario>> {
     scenarios.push(el2_ends_first(&programs)?);
     scenarios.push(interrupt_floods(&programs)?);
     scenarios.push(bounded_exits(programs.path("hostile")?));
+    scenarios.extend([fair_share(&programs)?, capped_share(&programs)?]);
     let on_pc = Programs::build(Arch::X86_64)?;
     scenarios.extend(neighbours(&on_pc)?);
     scenarios.extend(hostile_pcs(&on_pc)?);
@@ -375,6 +376,28 @@ fn bounded_exits(kernel: String) -> Scenario {
     let arguments = "--vcpus 2 --memory 64M --smp 1 --icount --exits --append stile";
     let scenario = Scenario::new("isolation/bounded-exits", arguments).with("--kernel", kernel);
     Scenario { expect: Expect { bounded_exits: true, ..passed() }, ..scenario }
+}
+
+/// Eight vCPUs of one VM spin; the only vCPU of the other one has half of the CPU, and waits for two slices at most. Virtual time counts
+/// instructions.
+fn fair_share(programs: &Programs) -> Result<Scenario> {
+    let crowded = programs.path("crowded")?;
+    let vm = |name: &str, vcpus: u32, append: &str| {
+        format!("[[vm]]\nname = \"{name}\"\nkernel = \"{crowded}\"\nappend = \"{append}\"\nvcpus = {vcpus}\nmemory = \"64M\"\n\n")
+    };
+    let config = format!("[machine]\ncpus = 1\nslice = \"1ms\"\n\n{}{}", vm("crowd", 8, "crowd"), vm("neighbour", 1, "slice_us=1000"));
+    let expect =
+        Expect { status: exit::LEFT, output: vec![PASSED.into()], absent: vec!["FAIL "], signal: Some(Signal::INT), ..Expect::default() };
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new("share/half-against-eight-vcpus", "--icount") })
+}
+
+/// A VM that has a CPU for itself gets its cap, and no more.
+fn capped_share(programs: &Programs) -> Result<Scenario> {
+    let config = format!(
+        "[machine]\ncpus = 1\n\n[[vm]]\nkernel = \"{}\"\nappend = \"cap=30\"\nmemory = \"64M\"\ncap = \"30%\"\n",
+        programs.path("crowded")?
+    );
+    Ok(Scenario { config: Some(config), expect: passed(), ..Scenario::new("share/cap", "--icount --exits") })
 }
 
 /// The operator has Stile panic while a vCPU runs: it says where, and the run ends with its status.

@@ -56,6 +56,8 @@ pub struct Vm<'a> {
     pub cpus: u64,
     /// Whether each vCPU stays on one CPU of those.
     pub pinned: bool,
+    /// How much CPU time it gets.
+    pub share: Share,
     /// Where the first vCPU starts: a guest-physical address in RAM, and with [`Mode::Reset`] a multiple of 4.
     pub entry: u64,
     /// The guest-physical address of what the guest is told about its machine (a device tree, or another boot protocol's information), which the first
@@ -96,6 +98,30 @@ pub fn cpus_of(cpus: u64, pinned: bool, vcpu: usize, present: u64) -> u64 {
         rest &= rest - 1;
     }
     rest & rest.wrapping_neg()
+}
+
+/// How much CPU time a virtual machine gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    /// CPU time relative to other virtual machines that want the same CPUs: 1 to [`Share::MAX_WEIGHT`].
+    pub weight: u16,
+    /// The most CPU time, in percent of one CPU: 1 to [`Share::MAX_CAP`]; `None` is no limit.
+    pub cap: Option<u16>,
+}
+
+impl Share {
+    /// The highest weight.
+    pub const MAX_WEIGHT: u16 = 10_000;
+    /// The highest cap: all CPUs.
+    pub const MAX_CAP: u16 = 100 * stile_board::MAX_CPUS as u16;
+    /// The period in which a cap holds, in microseconds.
+    pub const PERIOD_US: u32 = 100_000;
+}
+
+impl Default for Share {
+    fn default() -> Self {
+        Self { weight: 100, cap: None }
+    }
 }
 
 /// The state in which a virtual machine's first vCPU starts.

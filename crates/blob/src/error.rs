@@ -39,6 +39,8 @@ pub enum Rule {
     Memory,
     /// There are 1 to [`stile_board::MAX_VCPUS`] vCPUs.
     Vcpus,
+    /// The weight is 1 to [`crate::Share::MAX_WEIGHT`], and the cap, if any, 1 to [`crate::Share::MAX_CAP`].
+    Share,
     /// The entry point lies in RAM and is aligned as the architecture's instructions are.
     Entry,
     /// What the guest is told lies in RAM and its address is a multiple of 8.
@@ -79,6 +81,7 @@ impl fmt::Display for Rule {
             Rule::UniqueName => "name of another VM",
             Rule::Memory => "impossible amount of RAM",
             Rule::Vcpus => "impossible number of vCPUs",
+            Rule::Share => "impossible weight or cap",
             Rule::Entry => "entry point is not in RAM, or not aligned",
             Rule::Info => "boot information is not in RAM, or not aligned",
             Rule::Tables => "page tables are not in RAM, or not aligned",

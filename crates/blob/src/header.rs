@@ -10,7 +10,7 @@ pub const MAGIC: [u8; 8] = *b"STILEBLB";
 ///
 /// Any change to the configuration's types is a new version: the hypervisor and the command that
 /// makes images are built from one repository, so nothing else is read.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// The length of the header in bytes.
 pub const HEADER_LEN: usize = 32;

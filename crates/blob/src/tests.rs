@@ -15,6 +15,7 @@ fn vm(name: &str, memory: u64) -> Vm<'_> {
         vcpus: 1,
         cpus: 0,
         pinned: false,
+        share: Share::default(),
         entry: map::RAM_BASE,
         info: map::RAM_BASE + memory - map::RAM_GRANULE,
         mode: Mode::Reset,
@@ -40,6 +41,7 @@ fn sample() -> Vec<u8> {
     second.vcpus = 3;
     second.cpus = 0b110;
     second.pinned = true;
+    second.share = Share { weight: 250, cap: Some(150) };
     second.on_reset = OnReset::Stop;
     second.techniques.wfi_passthrough = false;
     let names = symbols(&[function(0, 8, "_start"), function(0x1000, 0, "stile::exit::handle")]);
@@ -331,6 +333,8 @@ prop_compose! {
             Just(Mode::Protected),
             (0..100u64).prop_map(|page| Mode::Long { tables: map::RAM_BASE + page * 4096 }),
         ],
+        weight in 1..=Share::MAX_WEIGHT,
+        cap in prop::option::of(1..=Share::MAX_CAP),
         stop: bool,
         wfi_passthrough: bool,
         apic in prop::sample::select(ApicVirtualization::WORDS.map(|(_, apic)| apic).to_vec()),
@@ -347,6 +351,7 @@ prop_compose! {
         vm.entry = map::RAM_BASE + entry * 4;
         vm.info = map::RAM_BASE + info * 8;
         vm.mode = mode;
+        vm.share = Share { weight, cap };
         vm.on_reset = if stop { OnReset::Stop } else { OnReset::Restart };
         vm.techniques = Techniques { wfi_passthrough, apic_virtualization: apic, nested, decode_cache, binary_point, ablate };
         (vm, loads)

@@ -1,6 +1,6 @@
 //! The rules that a configuration keeps before any of it is used.
 
-use crate::{Error, FILE_ALIGN, Load, MAX_NAME_LEN, Machine, Mode, Rule, Vm};
+use crate::{Error, FILE_ALIGN, Load, MAX_NAME_LEN, Machine, Mode, Rule, Share, Vm};
 use stile_board::{MAX_VCPUS, map};
 
 /// Whether `name` can name a virtual machine: 1 to [`MAX_NAME_LEN`] of `[a-z0-9-]`.
@@ -45,6 +45,10 @@ fn validate_vm(vm: &Vm<'_>) -> Result<(), Rule> {
     }
     if vm.vcpus == 0 || usize::from(vm.vcpus) > MAX_VCPUS {
         return Err(Rule::Vcpus);
+    }
+    let Share { weight, cap } = vm.share;
+    if !(1..=Share::MAX_WEIGHT).contains(&weight) || cap.is_some_and(|cap| !(1..=Share::MAX_CAP).contains(&cap)) {
+        return Err(Rule::Share);
     }
     let contains = |gpa, len| map::contains(vm.ram_base, vm.memory, gpa, len);
     if !contains(vm.entry, 4) || vm.mode == Mode::Reset && !vm.entry.is_multiple_of(4) {

@@ -4,12 +4,15 @@
 pub const CPUS: usize = stile_board::MAX_CPUS;
 /// Most vCPUs, over all VMs.
 pub const VCPUS: usize = stile_board::MAX_VMS * stile_board::MAX_VCPUS;
+/// Most VMs.
+pub const VMS: usize = stile_board::MAX_VMS;
 /// Most vCPUs of one VM.
 const VCPUS_OF_VM: u8 = stile_board::MAX_VCPUS as u8;
 
 // Sets of CPUs are 64-bit masks; numbers are bytes, and masking keeps them in range.
 const _: () = assert!(CPUS.is_power_of_two() && CPUS <= 64);
 const _: () = assert!(VCPUS.is_power_of_two() && VCPUS <= 256);
+const _: () = assert!(VMS.is_power_of_two() && VMS <= 64);
 
 /// A physical CPU, by its logical number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -154,5 +157,67 @@ impl CpuSet {
 impl From<CpuId> for CpuSet {
     fn from(cpu: CpuId) -> Self {
         Self(1 << cpu.index())
+    }
+}
+
+/// A set of VMs: bit n is VM n.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct VmSet(u64);
+
+impl VmSet {
+    pub(crate) const EMPTY: Self = Self(0);
+
+    #[inline]
+    pub(crate) const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether there are two VMs or more.
+    #[inline]
+    pub(crate) const fn is_several(self) -> bool {
+        self.0 & self.0.wrapping_sub(1) != 0
+    }
+
+    #[inline]
+    pub(crate) const fn contains(self, vm: usize) -> bool {
+        self.0 >> (vm & (VMS - 1)) & 1 != 0
+    }
+
+    #[inline]
+    pub(crate) const fn insert(&mut self, vm: usize) {
+        self.0 |= 1 << (vm & (VMS - 1));
+    }
+
+    #[inline]
+    pub(crate) const fn remove(&mut self, vm: usize) {
+        self.0 &= !(1 << (vm & (VMS - 1)));
+    }
+
+    #[inline]
+    #[must_use]
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// The VM with the lowest number.
+    #[inline]
+    pub(crate) const fn first(self) -> Option<usize> {
+        if self.0 == 0 { None } else { Some(self.0.trailing_zeros() as usize & (VMS - 1)) }
+    }
+
+    /// The VMs, from the lowest number up.
+    pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
+        let mut rest = self;
+        core::iter::from_fn(move || {
+            let vm = rest.first()?;
+            rest.remove(vm);
+            Some(vm)
+        })
+    }
+
+    /// The VMs above `vm`, and then those from the lowest number up to it.
+    pub(crate) fn iter_after(self, vm: usize) -> impl Iterator<Item = usize> {
+        let above = (u64::MAX - 1) << (vm & (VMS - 1));
+        Self(self.0 & above).iter().chain(Self(self.0 & !above).iter())
     }
 }

@@ -2,19 +2,20 @@
 //!
 //! [`Scheduler`] is a plain data structure: it decides, and the caller acts. One of it serves all
 //! CPUs, behind one [`lock::TicketLock`]. No operation allocates or panics; most take constant
-//! time, and the few that look at other CPUs or walk a queue, such as stealing, are bounded by 64
-//! CPUs and 64 vCPUs.
+//! time or walk the VMs that want one CPU, and the few that look at other CPUs or walk a queue, such
+//! as stealing, are bounded by 64 CPUs and 64 vCPUs.
 //!
 //! # The policy
-//! - Each CPU has a queue and takes from its head; who used up a slice goes to its tail. With n
-//!   vCPUs on a CPU, each gets its turn within n slices, however often others block and wake.
+//! - Each CPU has a queue. Between VMs it runs start-time fair queueing, by weight; within a VM,
+//!   round robin. A VM with a cap waits when it has used it up. docs/scheduling.md has the rules and
+//!   what they promise; `share.rs` and `cap.rs` keep the account.
 //! - A woken vCPU goes to the CPU that still holds its registers, then to its last CPU if that is
 //!   idle, to another idle CPU that it may use, and else into its last CPU's queue.
 //! - A CPU that has nothing to do steals from the CPU with the most to do.
-//! - At the end of a slice, a CPU that has two vCPUs more than another sends one over. If it has
-//!   just one more, it does so every few slices, and it is the longest-resident vCPU that goes:
-//!   three busy vCPUs on two CPUs get two thirds of a CPU each, and a vCPU that sleeps in an
-//!   untrapped WFI does not keep a CPU for itself while others share one.
+//! - At the end of a slice, a CPU sends a vCPU to another one that has less to do even with it, by
+//!   weight. If the two would only change places, it does so every few slices, and it is the
+//!   longest-resident vCPU that goes: three busy vCPUs on two CPUs get two thirds of a CPU each, and
+//!   a vCPU that sleeps in an untrapped WFI does not keep a CPU for itself while others share one.
 //! - A vCPU that is alone on its CPU needs no slice timer and no WFI trap: see
 //!   [`Switch::contended`].
 //!
@@ -45,14 +46,17 @@
 extern crate std;
 
 mod balance;
+mod cap;
 pub mod deadline;
 mod id;
 pub mod lock;
 mod queue;
 mod scheduler;
+mod share;
 mod switch;
 #[cfg(test)]
 mod tests;
+mod throttle;
 
 pub use balance::affinity;
 pub use id::{CPUS, CpuId, CpuSet, VCPUS, VcpuId};

@@ -1,21 +1,49 @@
-//! The run queues: one doubly linked list for each CPU, through one array of vCPUs.
+//! The run queue of one CPU: a list of waiting vCPUs for each VM.
 
-use crate::{CPUS, CpuId, CpuSet, VCPUS, VcpuId};
+use crate::cap::Grant;
+use crate::id::{VMS, VmSet};
+use crate::{VCPUS, VcpuId};
 
-/// All run queues. A vCPU is in one of them at most; the scheduler's states say in which.
-pub(crate) struct Queues {
-    lists: [List; CPUS],
-    links: [Link; VCPUS],
-    /// The CPUs whose queues aren't empty.
-    filled: CpuSet,
+/// A CPU's run queue. Other CPUs touch it only to hand it a vCPU or to take one.
+#[repr(align(128))]
+pub(crate) struct RunQueue {
+    /// The VMs' parts of it, by number.
+    pub(crate) entities: [Entity; VMS],
+    /// VMs that have a vCPU waiting here and are not throttled here.
+    pub(crate) ready: VmSet,
+    /// VMs that have a vCPU waiting or running here and are not throttled here. They compete if there are several.
+    pub(crate) present: VmSet,
+    /// VMs that have used up their caps: their vCPUs here wait for the next period.
+    pub(crate) throttled: VmSet,
+    /// The VM picked last: it loses ties.
+    pub(crate) last: usize,
+    /// Waiting and running vCPUs of the VMs in `present`.
+    pub(crate) load: usize,
+    /// Virtual time: that of the VM picked last, at the time of the pick.
+    pub(crate) vtime: u64,
+    /// While VMs compete: the clock of the running vCPU's VM up to which that VM has been charged.
+    pub(crate) charged: u64,
+    /// When VMs last ceased to compete.
+    pub(crate) alone_since: u64,
+    /// CPU time that the vCPU that runs took from its VM's cap, if that has one.
+    pub(crate) grant: Option<Grant>,
+    /// See [`Scheduler::deadline`](crate::Scheduler::deadline).
+    pub(crate) deadline: u64,
 }
 
+/// A VM's part of a run queue.
 #[derive(Clone, Copy)]
-struct List {
+pub(crate) struct Entity {
     head: Option<VcpuId>,
     tail: Option<VcpuId>,
-    len: u8,
+    /// vCPUs that wait or run here.
+    pub(crate) count: u16,
+    /// Service received here while VMs competed, divided by weight. The lowest goes first.
+    pub(crate) vtime: u64,
 }
+
+/// The lists' links, by vCPU: a vCPU is in one list at most.
+pub(crate) struct Links([Link; VCPUS]);
 
 #[derive(Clone, Copy)]
 struct Link {
@@ -23,79 +51,121 @@ struct Link {
     after: Option<VcpuId>,
 }
 
-impl Queues {
+impl Links {
+    pub(crate) const fn new() -> Self {
+        Self([Link { before: None, after: None }; VCPUS])
+    }
+}
+
+impl RunQueue {
     pub(crate) const fn new() -> Self {
         Self {
-            lists: [List { head: None, tail: None, len: 0 }; CPUS],
-            links: [Link { before: None, after: None }; VCPUS],
-            filled: CpuSet::EMPTY,
+            entities: [Entity { head: None, tail: None, count: 0, vtime: 0 }; VMS],
+            ready: VmSet::EMPTY,
+            present: VmSet::EMPTY,
+            throttled: VmSet::EMPTY,
+            last: 0,
+            load: 0,
+            vtime: 0,
+            charged: 0,
+            alone_since: 0,
+            grant: None,
+            deadline: u64::MAX,
         }
     }
 
-    /// How many vCPUs wait for this CPU.
-    pub(crate) fn len(&self, cpu: CpuId) -> usize {
-        usize::from(self.lists[cpu.index()].len)
+    /// Whether several VMs want this CPU.
+    #[inline]
+    pub(crate) fn competing(&self) -> bool {
+        self.present.is_several()
     }
 
-    /// Whether a vCPU waits for this CPU.
-    pub(crate) fn is_filled(&self, cpu: CpuId) -> bool {
-        self.filled.contains(cpu)
+    #[inline]
+    pub(crate) fn entity(&mut self, vm: usize) -> &mut Entity {
+        &mut self.entities[vm & (VMS - 1)]
     }
 
-    /// The CPUs whose queues aren't empty.
-    pub(crate) fn filled(&self) -> CpuSet {
-        self.filled
-    }
-
-    /// Puts a vCPU that is in no queue at a queue's tail.
-    pub(crate) fn push(&mut self, cpu: CpuId, vcpu: VcpuId) {
-        let list = &mut self.lists[cpu.index()];
-        let before = list.tail.replace(vcpu);
-        list.len += 1;
-        self.links[vcpu.index()] = Link { before, after: None };
+    /// Appends a vCPU that is in no queue to its VM's list.
+    pub(crate) fn push(&mut self, links: &mut Links, vcpu: VcpuId) {
+        let vm = usize::from(vcpu.vm());
+        let entity = self.entity(vm);
+        let before = entity.tail.replace(vcpu);
+        links.0[vcpu.index()] = Link { before, after: None };
         match before {
-            Some(before) => self.links[before.index()].after = Some(vcpu),
-            None => list.head = Some(vcpu),
+            Some(before) => links.0[before.index()].after = Some(vcpu),
+            None => {
+                entity.head = Some(vcpu);
+                if !self.throttled.contains(vm) {
+                    self.ready.insert(vm);
+                }
+            }
         }
-        self.filled.set(cpu, true);
     }
 
-    /// Takes the vCPU at a queue's head.
-    pub(crate) fn pop(&mut self, cpu: CpuId) -> Option<VcpuId> {
-        let head = self.lists[cpu.index()].head?;
-        self.remove(cpu, head);
+    /// Removes a vCPU that waits here.
+    pub(crate) fn remove(&mut self, links: &mut Links, vcpu: VcpuId) {
+        let vm = usize::from(vcpu.vm());
+        let Link { before, after } = links.0[vcpu.index()];
+        let entity = self.entity(vm);
+        match before {
+            Some(before) => links.0[before.index()].after = after,
+            None => entity.head = after,
+        }
+        match after {
+            Some(after) => links.0[after.index()].before = before,
+            None => entity.tail = before,
+        }
+        if entity.head.is_none() {
+            self.ready.remove(vm);
+        }
+    }
+
+    /// The VM to run next: of those that are ready, the one with the least virtual time.
+    #[inline]
+    pub(crate) fn next_vm(&self) -> Option<usize> {
+        if self.ready.is_several() { self.by_vtime(self.ready) } else { self.ready.first() }
+    }
+
+    /// Of several VMs, the one with the least virtual time. Ties go round.
+    #[cold]
+    pub(crate) fn by_vtime(&self, vms: VmSet) -> Option<usize> {
+        vms.iter_after(self.last).min_by_key(|&vm| self.entities[vm].vtime)
+    }
+
+    /// Removes the vCPU to run next.
+    #[inline]
+    pub(crate) fn pop(&mut self, links: &mut Links) -> Option<VcpuId> {
+        let vm = self.next_vm()?;
+        let entity = self.entity(vm);
+        let head = entity.head?;
+        entity.head = links.0[head.index()].after;
+        match entity.head {
+            Some(after) => links.0[after.index()].before = None,
+            None => {
+                entity.tail = None;
+                self.ready.remove(vm);
+            }
+        }
         Some(head)
     }
 
-    /// Takes a vCPU out of the queue that it is in.
-    pub(crate) fn remove(&mut self, cpu: CpuId, vcpu: VcpuId) {
-        let Link { before, after } = self.links[vcpu.index()];
-        let list = &mut self.lists[cpu.index()];
-        match before {
-            Some(before) => self.links[before.index()].after = after,
-            None => list.head = after,
-        }
-        match after {
-            Some(after) => self.links[after.index()].before = before,
-            None => list.tail = before,
-        }
-        list.len = list.len.saturating_sub(1);
-        let filled = list.head.is_some();
-        self.filled.set(cpu, filled);
+    /// A VM's waiting vCPUs, in order.
+    pub(crate) fn iter_vm<'a>(&self, links: &'a Links, vm: usize) -> impl Iterator<Item = VcpuId> + use<'a> {
+        core::iter::successors(self.entities[vm & (VMS - 1)].head, |at| links.0[at.index()].after)
     }
 
-    /// The vCPU at a queue's tail.
-    pub(crate) fn tail(&self, cpu: CpuId) -> Option<VcpuId> {
-        self.lists[cpu.index()].tail
+    /// A VM's waiting vCPUs, from the tail.
+    pub(crate) fn iter_vm_back<'a>(&self, links: &'a Links, vm: usize) -> impl Iterator<Item = VcpuId> + use<'a> {
+        core::iter::successors(self.entities[vm & (VMS - 1)].tail, |at| links.0[at.index()].before)
     }
 
-    /// The vCPUs of a queue, from its head.
-    pub(crate) fn iter(&self, cpu: CpuId) -> impl Iterator<Item = VcpuId> + '_ {
-        core::iter::successors(self.lists[cpu.index()].head, |at| self.links[at.index()].after)
+    /// The waiting vCPUs of VMs that are not throttled; VM by VM, starting after the one picked last.
+    pub(crate) fn iter<'a>(&'a self, links: &'a Links) -> impl Iterator<Item = VcpuId> + 'a {
+        self.ready.iter_after(self.last).flat_map(|vm| self.iter_vm(links, vm))
     }
 
-    /// The vCPUs of a queue, from its tail.
-    pub(crate) fn iter_back(&self, cpu: CpuId) -> impl Iterator<Item = VcpuId> + '_ {
-        core::iter::successors(self.lists[cpu.index()].tail, |at| self.links[at.index()].before)
+    /// Whether any vCPU of a VM waits here.
+    pub(crate) fn waits(&self, vm: usize) -> bool {
+        self.entities[vm & (VMS - 1)].head.is_some()
     }
 }

@@ -1,16 +1,18 @@
 //! The scheduler's operations.
 
-use crate::queue::Queues;
+use crate::id::{VMS, VmSet};
+use crate::queue::{Links, RunQueue};
+use crate::share::Vm;
 use crate::{CPUS, CpuId, CpuSet, Loading, Next, Placement, State, Switch, VCPUS, VcpuId};
 
 /// Who runs where, and who waits. See the crate's documentation for the policy and for what callers
 /// do.
 ///
-/// Times are ticks of a counter that all CPUs share; they are only added up, not used to decide.
+/// Times are ticks of a counter that all CPUs share. They may be a little out of order, where CPUs
+/// read the counter before they wait for the scheduler's lock.
+// In this order: what each operation needs is near the start, within the reach of an immediate offset.
+#[repr(C)]
 pub struct Scheduler {
-    pub(crate) queues: Queues,
-    pub(crate) cpus: [Cpu; CPUS],
-    pub(crate) vcpus: [Vcpu; VCPUS],
     /// CPUs that can run vCPUs.
     pub(crate) online: CpuSet,
     /// CPUs of these that run none and have none in their queues.
@@ -19,6 +21,17 @@ pub struct Scheduler {
     pub(crate) holding: CpuSet,
     /// Goes up with each vCPU that comes to a CPU from elsewhere.
     arrivals: u32,
+    /// Whether there are several VMs, or caps. A machine with one VM keeps no account of shares.
+    pub(crate) policed: bool,
+    pub(crate) cpus: [Cpu; CPUS],
+    pub(crate) links: Links,
+    pub(crate) vcpus: [Vcpu; VCPUS],
+    pub(crate) vms: [Vm; VMS],
+    /// VMs that were given a share.
+    pub(crate) known: VmSet,
+    /// VMs that have a cap.
+    pub(crate) capped: VmSet,
+    pub(crate) queues: [RunQueue; CPUS],
 }
 
 #[derive(Clone, Copy)]
@@ -41,6 +54,8 @@ pub(crate) struct Vcpu {
     pub(crate) last: Option<CpuId>,
     /// When it came to the CPU that it is on, as [`Scheduler::arrivals`].
     pub(crate) arrived: u32,
+    /// It was sent to another CPU since it last ran.
+    pub(crate) sent: bool,
     /// It was woken while it ran.
     woken: bool,
     /// What it shall be when it next leaves the guest.
@@ -84,15 +99,21 @@ impl Scheduler {
             allowed: CpuSet::EMPTY,
             last: None,
             arrived: 0,
+            sent: false,
             woken: false,
             leave: None,
             since: 0,
             times: Times { ran: 0, waited: 0 },
         };
         Self {
-            queues: Queues::new(),
+            queues: [const { RunQueue::new() }; CPUS],
+            links: Links::new(),
             cpus: [CPU; CPUS],
             vcpus: [VCPU; VCPUS],
+            vms: [Vm::NEW; VMS],
+            known: VmSet::EMPTY,
+            policed: false,
+            capped: VmSet::EMPTY,
             online: CpuSet::EMPTY,
             idle: CpuSet::EMPTY,
             holding: CpuSet::EMPTY,
@@ -208,28 +229,47 @@ impl Scheduler {
 
     /// The slice of the vCPU that runs is over: the next one's turn, and time to balance.
     pub fn slice_end(&mut self, cpu: CpuId, now: u64) -> Switch {
-        self.requeue(cpu, now);
-        let kick = self.balance(cpu, now);
+        let ended = self.requeue(cpu, false, now);
+        // Before a vCPU is sent away: the rest must be able to take this CPU's registers.
+        self.apply_caps(cpu, now);
+        let kick = self.balance(cpu, ended, now);
         self.switch(cpu, kick, now)
     }
 
     /// The vCPU that runs gives the rest of its slice away.
     pub fn yield_now(&mut self, cpu: CpuId, now: u64) -> Switch {
-        self.requeue(cpu, now);
+        self.requeue(cpu, true, now);
         self.switch(cpu, None, now)
     }
 
     /// The vCPU that runs waits for an interrupt. It goes on running if it has been woken in the
     /// meantime.
     pub fn block(&mut self, cpu: CpuId, now: u64) -> Switch {
+        if self.policed { self.block_policed(cpu, now) } else { self.block_as::<false>(cpu, now) }
+    }
+
+    #[inline(never)]
+    fn block_policed(&mut self, cpu: CpuId, now: u64) -> Switch {
+        self.block_as::<true>(cpu, now)
+    }
+
+    #[inline(always)]
+    fn block_as<const POLICED: bool>(&mut self, cpu: CpuId, now: u64) -> Switch {
         if let Some(current) = self.cpus[cpu.index()].current {
             let it = self.vcpu_mut(current);
             match it.leave {
-                Some(leave) => self.leave(cpu, current, leave, now),
+                Some(leave) => return self.leave_now(cpu, current, leave, now),
                 None if it.woken => it.woken = false,
-                None => self.depart(cpu, current, State::Blocked, now),
+                None => self.depart_as::<POLICED>(cpu, current, State::Blocked, now),
             }
         }
+        if POLICED { self.switch_policed(cpu, None, now) } else { self.switch_plain(cpu, None, now) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn leave_now(&mut self, cpu: CpuId, current: VcpuId, leave: Leave, now: u64) -> Switch {
+        self.leave(cpu, current, leave, now);
         self.switch(cpu, None, now)
     }
 
@@ -257,7 +297,7 @@ impl Scheduler {
     /// Whether a vCPU waits for this CPU.
     #[inline]
     pub fn contended(&self, cpu: CpuId) -> bool {
-        self.queues.is_filled(cpu)
+        !self.queues[cpu.index()].ready.is_empty()
     }
 
     /// What a vCPU is doing.
@@ -280,27 +320,54 @@ impl Scheduler {
 
     /// Chooses who runs if nobody does, and says what that takes. `kick` is a CPU that has already
     /// been given a vCPU.
-    fn switch(&mut self, cpu: CpuId, mut kick: Option<CpuId>, now: u64) -> Switch {
+    fn switch(&mut self, cpu: CpuId, kick: Option<CpuId>, now: u64) -> Switch {
+        if self.policed { self.switch_policed(cpu, kick, now) } else { self.switch_plain(cpu, kick, now) }
+    }
+
+    #[inline(never)]
+    fn switch_policed(&mut self, cpu: CpuId, kick: Option<CpuId>, now: u64) -> Switch {
+        self.switch_as::<true>(cpu, kick, now)
+    }
+
+    #[inline(never)]
+    fn switch_plain(&mut self, cpu: CpuId, kick: Option<CpuId>, now: u64) -> Switch {
+        self.switch_as::<false>(cpu, kick, now)
+    }
+
+    #[inline(always)]
+    fn switch_as<const POLICED: bool>(&mut self, cpu: CpuId, mut kick: Option<CpuId>, now: u64) -> Switch {
         self.release(cpu, now);
+        if POLICED {
+            self.apply_caps(cpu, now);
+        }
         let next = match self.cpus[cpu.index()].current {
             Some(vcpu) => Some(Next { vcpu, loading: Loading::Loaded }),
             None => {
-                let vcpu = self.queues.pop(cpu).or_else(|| self.steal(cpu));
-                vcpu.map(|vcpu| self.run(cpu, vcpu, now))
+                let vcpu = self.queues[cpu.index()].pop(&mut self.links).or_else(|| self.steal(cpu, now));
+                vcpu.map(|vcpu| self.run::<POLICED>(cpu, vcpu, now))
             }
         };
-        if kick.is_none() {
-            kick = self.spread(cpu, now);
+        let mut waits = self.contended(cpu);
+        let idle = self.idle.without(cpu.into());
+        if waits && kick.is_none() && !idle.is_empty() {
+            kick = self.spread(cpu, idle, now);
+            waits = self.contended(cpu);
         }
-        self.update_idle(cpu);
-        Switch { next, contended: next.is_some() && self.contended(cpu), kick }
+        self.idle.set(cpu, next.is_none() && !waits);
+        if POLICED {
+            self.update_deadline(cpu, now);
+        }
+        Switch { next, contended: next.is_some() && waits, kick }
     }
 
     /// Makes a vCPU that has been taken out of its queue the one that runs.
-    fn run(&mut self, cpu: CpuId, vcpu: VcpuId, now: u64) -> Next {
-        self.vcpu_mut(vcpu).woken = false;
+    #[inline(always)]
+    fn run<const POLICED: bool>(&mut self, cpu: CpuId, vcpu: VcpuId, now: u64) -> Next {
         self.enter(vcpu, State::Running(cpu), now);
-        self.vcpu_mut(vcpu).last = Some(cpu);
+        let it = self.vcpu_mut(vcpu);
+        it.woken = false;
+        it.sent = false;
+        it.last = Some(cpu);
         let it = &mut self.cpus[cpu.index()];
         it.current = Some(vcpu);
         let loading = match it.loaded.replace(vcpu) {
@@ -309,24 +376,66 @@ impl Scheduler {
             Some(loaded) => Loading::Replace(loaded),
         };
         self.holding.set(cpu, true);
+        if POLICED {
+            self.begin_turn(cpu, usize::from(vcpu.vm()), now);
+        }
         Next { vcpu, loading }
     }
 
-    /// Puts the vCPU that runs at the queue's tail, unless nobody waits.
-    fn requeue(&mut self, cpu: CpuId, now: u64) {
-        let Some(current) = self.cpus[cpu.index()].current else {
-            return;
-        };
+    /// Puts the vCPU that runs at its list's tail, unless nobody waits, and returns it. If it
+    /// yields, another VM goes first.
+    fn requeue(&mut self, cpu: CpuId, yields: bool, now: u64) -> Option<VcpuId> {
+        let current = self.cpus[cpu.index()].current?;
         if let Some(leave) = self.vcpu_mut(current).leave {
             self.leave(cpu, current, leave, now);
-        } else if self.queues.is_filled(cpu) {
-            self.depart(cpu, current, State::Ready(cpu), now);
-            self.queues.push(cpu, current);
+        } else if self.contended(cpu) {
+            self.charge(cpu, now);
+            if yields {
+                self.step_behind(cpu, usize::from(current.vm()));
+            }
+            self.preempt(cpu, current, now);
+            return Some(current);
+        }
+        None
+    }
+
+    /// Puts the vCPU that runs at its list's tail.
+    fn preempt(&mut self, cpu: CpuId, current: VcpuId, now: u64) {
+        self.depart(cpu, current, State::Ready(cpu), now);
+        self.queues[cpu.index()].push(&mut self.links, current);
+    }
+
+    /// Throttles the VMs on this CPU that have used up their caps, and lets those go on whose next
+    /// period has begun.
+    #[inline]
+    fn apply_caps(&mut self, cpu: CpuId, now: u64) {
+        if self.policed
+            && !self.capped.is_empty()
+            && self.enforce_caps(cpu, now)
+            && let Some(current) = self.cpus[cpu.index()].current
+        {
+            self.preempt(cpu, current, now);
+            self.throttle(cpu, usize::from(current.vm()), now);
         }
     }
 
     /// Takes the vCPU that runs off its CPU, but not out of the registers.
     fn depart(&mut self, cpu: CpuId, vcpu: VcpuId, state: State, now: u64) {
+        if self.policed {
+            self.depart_as::<true>(cpu, vcpu, state, now);
+        } else {
+            self.depart_as::<false>(cpu, vcpu, state, now);
+        }
+    }
+
+    #[inline(always)]
+    fn depart_as<const POLICED: bool>(&mut self, cpu: CpuId, vcpu: VcpuId, state: State, now: u64) {
+        let stays = matches!(state, State::Ready(_));
+        if POLICED {
+            self.end_turn(cpu, usize::from(vcpu.vm()), stays, now);
+        } else if !stays {
+            self.queues[cpu.index()].load -= 1;
+        }
         self.cpus[cpu.index()].current = None;
         self.enter(vcpu, state, now);
     }
@@ -364,7 +473,7 @@ impl Scheduler {
                 return Some(cpu);
             }
             State::Ready(cpu) => {
-                self.queues.remove(cpu, vcpu);
+                self.unqueue(cpu, vcpu, now);
                 self.update_idle(cpu);
             }
             State::Blocked | State::Parked => {}
@@ -392,25 +501,57 @@ impl Scheduler {
         }
     }
 
+    #[inline(always)]
     fn make_ready(&mut self, vcpu: VcpuId, now: u64) -> Placement {
+        if self.policed { self.make_ready_policed(vcpu, now) } else { self.make_ready_as::<false>(vcpu, now) }
+    }
+
+    #[inline(never)]
+    fn make_ready_policed(&mut self, vcpu: VcpuId, now: u64) -> Placement {
+        self.make_ready_as::<true>(vcpu, now)
+    }
+
+    #[inline(always)]
+    fn make_ready_as<const POLICED: bool>(&mut self, vcpu: VcpuId, now: u64) -> Placement {
         let cpu = self.place(vcpu);
-        let kick = self.enqueue(cpu, vcpu, now);
+        let kick = self.enqueue_as::<POLICED>(cpu, vcpu, now);
         Placement { cpu, kick }
     }
 
     /// Puts a vCPU that comes from elsewhere into a CPU's queue. Returns whether the CPU must be
     /// told: it idles, or runs a vCPU without slices. If others wait already, it slices or has been
-    /// told.
+    /// told. If its VM is throttled there, the CPU's [`deadline`](Self::deadline) will tell it.
     pub(crate) fn enqueue(&mut self, cpu: CpuId, vcpu: VcpuId, now: u64) -> bool {
-        let kick = !self.queues.is_filled(cpu);
+        if self.policed { self.enqueue_as::<true>(cpu, vcpu, now) } else { self.enqueue_as::<false>(cpu, vcpu, now) }
+    }
+
+    #[inline(always)]
+    fn enqueue_as<const POLICED: bool>(&mut self, cpu: CpuId, vcpu: VcpuId, now: u64) -> bool {
+        let vm = usize::from(vcpu.vm());
+        let waited = self.contended(cpu);
+        self.arrive(vcpu);
+        self.enter(vcpu, State::Ready(cpu), now);
+        if POLICED {
+            self.join(cpu, vm, now);
+        } else {
+            self.queues[cpu.index()].load += 1;
+        }
+        self.queues[cpu.index()].push(&mut self.links, vcpu);
+        let waits = self.contended(cpu);
+        if waits {
+            self.idle.set(cpu, false);
+        }
+        let kick = waits && !waited;
         if kick {
             self.cpus[cpu.index()].turns = 0;
         }
-        self.arrive(vcpu);
-        self.enter(vcpu, State::Ready(cpu), now);
-        self.queues.push(cpu, vcpu);
-        self.update_idle(cpu);
         kick
+    }
+
+    /// Takes a vCPU out of a CPU's queue.
+    pub(crate) fn unqueue(&mut self, cpu: CpuId, vcpu: VcpuId, now: u64) {
+        self.queues[cpu.index()].remove(&mut self.links, vcpu);
+        self.part(cpu, usize::from(vcpu.vm()), now);
     }
 
     /// Marks a vCPU as the latest to have come to a CPU.
@@ -433,7 +574,7 @@ impl Scheduler {
     }
 
     pub(crate) fn update_idle(&mut self, cpu: CpuId) {
-        let idle = self.cpus[cpu.index()].current.is_none() && !self.queues.is_filled(cpu);
+        let idle = self.cpus[cpu.index()].current.is_none() && !self.contended(cpu);
         self.idle.set(cpu, idle && self.online.contains(cpu));
     }
 

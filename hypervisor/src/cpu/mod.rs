@@ -193,9 +193,13 @@ fn follow(cpu: &mut Cpu, mut schedule: TicketGuard<'_, Schedule>, switch: Switch
     true
 }
 
-/// When this CPU has to wake somebody, or to ring an alarm.
+/// When this CPU has to wake somebody, to ring an alarm, or to enforce a cap.
 fn next_deadline(schedule: &Schedule, cpu: &Cpu) -> Option<u64> {
-    schedule.sleepers.earliest(id(cpu)).into_iter().chain(alarm::next(cpu.index)).min()
+    let me = id(cpu);
+    let never = u64::MAX;
+    let sleeper = schedule.sleepers.earliest(me).unwrap_or(never);
+    let next = sleeper.min(alarm::next(cpu.index).unwrap_or(never)).min(schedule.scheduler.deadline(me));
+    (next != never).then_some(next)
 }
 
 /// Sets what depends on whether others want this CPU: the slice's timer, and the traps of instructions that wait.

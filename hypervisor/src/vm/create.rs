@@ -1,6 +1,6 @@
 //! Making the VMs of the configuration.
 
-use stile_blob::Blob;
+use stile_blob::{Blob, Share};
 use stile_ledger::Ledger;
 use stile_paging::frames::{MAX_PIECES, Piece};
 use stile_sched::{CpuSet, VcpuId};
@@ -32,14 +32,18 @@ pub fn create(blob: Blob<'static>) -> Result<(), &'static str> {
             })?;
             pieces.extend_from_slice(&more).map_err(|()| "a VM's memory is in too many pieces")?;
         }
-        let arch = arch::Vm::new(usize::from(config.vcpus), &pieces, config.techniques)?;
+        let mut techniques = config.techniques;
+        // A vCPU that sleeps in an untrapped WFI would use up the cap.
+        techniques.wfi_passthrough &= config.share.cap.is_none();
+        let arch = arch::Vm::new(usize::from(config.vcpus), &pieces, techniques)?;
         let mut vcpus = heapless::Vec::new();
+        share(number as u8, config.share);
         for index in 0..config.vcpus {
             let id = VcpuId::new(number as u8, index).ok_or("more VMs or vCPUs than there may be")?;
             let ledger = memory::allocate::<Ledger>();
             // SAFETY: all zero is a valid ledger, if not an empty one; `Vcpu::new` resets it.
             let ledger = unsafe { ledger.assume_init_mut() };
-            let vcpu = Vcpu::new(id, arch::Vcpu::new(usize::from(index), usize::from(config.vcpus), config.techniques), ledger);
+            let vcpu = Vcpu::new(id, arch::Vcpu::new(usize::from(index), usize::from(config.vcpus), techniques), ledger);
             let mut schedule = SCHEDULE.lock();
             let cpus = config.cpus_of(usize::from(index), schedule.scheduler.online().bits());
             schedule
@@ -56,7 +60,7 @@ pub fn create(blob: Blob<'static>) -> Result<(), &'static str> {
             start: Start { pc: config.entry, info: config.info, mode: config.mode },
             ram: Ram::new(pieces, config.loads.clone()),
             on_reset: config.on_reset,
-            techniques: config.techniques,
+            techniques,
             vcpus,
             power: power::Power::new(),
             devices: Devices::new(number),
@@ -68,4 +72,12 @@ pub fn create(blob: Blob<'static>) -> Result<(), &'static str> {
         VMS[number].set(vm);
     }
     Ok(())
+}
+
+/// Tells the scheduler how much CPU time a VM gets.
+fn share(vm: u8, share: Share) {
+    let hz = arch::timer::frequency();
+    let period = hz * u64::from(Share::PERIOD_US) / 1_000_000;
+    let cap = share.cap.map(|percent| (period * u64::from(percent) / 100, period));
+    SCHEDULE.lock().scheduler.set_share(vm, share.weight, cap);
 }

@@ -4,7 +4,11 @@ use std::collections::BTreeSet;
 use std::vec::Vec;
 
 use super::{cpu, cpus, vcpu};
+use crate::id::VMS;
 use crate::{CpuId, Loading, Placement, Scheduler, State, Switch, VcpuId};
+
+/// A slice, in ticks.
+pub(super) const SLICE: u64 = 100;
 
 pub(super) struct Machine {
     pub(super) scheduler: Scheduler,
@@ -14,18 +18,24 @@ pub(super) struct Machine {
     pub(super) kicked: BTreeSet<CpuId>,
     /// Whose state each CPU's registers have.
     registers: Vec<Option<VcpuId>>,
+    /// When each CPU's slice ends, if it is contended.
+    pub(super) slice_end: Vec<Option<u64>>,
     pub(super) now: u64,
 }
 
 impl Machine {
-    /// A machine whose vCPU i may use the CPUs in `affinity[i]`.
+    /// A machine whose vCPU i may use the CPUs in `affinity[i]`; there is none if that is 0.
     pub(super) fn new(cpus_online: usize, affinity: &[u64]) -> Self {
         let mut scheduler = Scheduler::new();
         for number in 0..cpus_online {
             scheduler.cpu_online(cpu(number));
         }
-        for (index, mask) in affinity.iter().enumerate() {
+        for (index, mask) in affinity.iter().enumerate().filter(|(_, mask)| **mask != 0) {
             scheduler.configure(vcpu(index), cpus(*mask)).expect("the mask has a CPU that is online");
+        }
+        // All vCPUs alike, whichever VM they belong to.
+        for (vm, vcpus) in (0..).zip(affinity.chunks(8)) {
+            scheduler.set_share(vm, 10 * vcpus.len() as u16, None);
         }
         Self {
             scheduler,
@@ -33,6 +43,7 @@ impl Machine {
             vcpus: affinity.len(),
             kicked: BTreeSet::new(),
             registers: std::vec![None; cpus_online],
+            slice_end: std::vec![None; cpus_online],
             now: 0,
         }
     }
@@ -83,6 +94,9 @@ impl Machine {
             self.kicked.insert(kick);
         }
         assert_eq!(switch.next.map(|next| next.vcpu), self.scheduler.current(cpu));
+        let end = &mut self.slice_end[cpu.index()];
+        let stays = switch.next.is_some_and(|next| next.loading == Loading::Loaded);
+        *end = switch.contended.then(|| end.filter(|end| stays && *end > self.now).unwrap_or(self.now + SLICE));
         let Some(next) = switch.next else {
             assert!(!switch.contended);
             return switch;
@@ -135,29 +149,67 @@ impl Machine {
         let scheduler = &self.scheduler;
         let mut queued = BTreeSet::new();
         let online = scheduler.online();
-        assert!(scheduler.queues.filled().without(online).is_empty());
+        let (mut active, mut competing) = ([0; VMS], [0; VMS]);
         assert!(scheduler.idle.without(online).is_empty());
         for cpu in online.iter() {
-            let queue: Vec<_> = scheduler.queues.iter(cpu).collect();
-            let mut back: Vec<_> = scheduler.queues.iter_back(cpu).collect();
-            back.reverse();
-            assert_eq!(queue, back);
-            assert_eq!(queue.len(), scheduler.queues.len(cpu));
-            assert_eq!(!queue.is_empty(), scheduler.queues.is_filled(cpu));
-            for vcpu in &queue {
-                assert!(queued.insert(*vcpu), "{vcpu:?} is in two queues");
-                assert_eq!(scheduler.state(*vcpu), State::Ready(cpu));
+            let run_queue = &scheduler.queues[cpu.index()];
+            let (mut present, mut load) = (0, 0);
+            for (vm, active) in active.iter_mut().enumerate() {
+                let list: Vec<_> = run_queue.iter_vm(&scheduler.links, vm).collect();
+                let mut back: Vec<_> = run_queue.iter_vm_back(&scheduler.links, vm).collect();
+                back.reverse();
+                assert_eq!(list, back);
+                for vcpu in &list {
+                    assert_eq!(usize::from(vcpu.vm()), vm);
+                    assert!(queued.insert(*vcpu), "{vcpu:?} is in two queues");
+                    assert_eq!(scheduler.state(*vcpu), State::Ready(cpu));
+                }
+                let runs = scheduler.current(cpu).is_some_and(|current| usize::from(current.vm()) == vm);
+                let count = list.len() + usize::from(runs);
+                if !scheduler.policed {
+                    load += count;
+                    continue;
+                }
+                assert_eq!(usize::from(run_queue.entities[vm].count), count);
+                *active += count;
+                let throttled = run_queue.throttled.contains(vm);
+                assert!(!(throttled && (runs || list.is_empty())), "throttled with nothing that waits, or while it runs");
+                assert_eq!(run_queue.ready.contains(vm), !list.is_empty() && !throttled);
+                assert_eq!(run_queue.present.contains(vm), count != 0 && !throttled);
+                if run_queue.present.contains(vm) {
+                    present += 1;
+                    load += count;
+                }
+                if throttled {
+                    let deadline = scheduler.deadline(cpu);
+                    assert!(deadline != u64::MAX || self.kicked.contains(&cpu), "nothing will end the wait of VM {vm} on {cpu:?}");
+                }
             }
+            assert_eq!(run_queue.load, load);
+            assert_eq!(run_queue.competing(), present > 1);
+            for vm in run_queue.present.iter().filter(|_| load > 1) {
+                competing[vm] += usize::from(run_queue.entities[vm].count);
+            }
+            if present > 1 {
+                for vm in run_queue.present.iter() {
+                    assert!(run_queue.entities[vm].vtime >= run_queue.vtime, "VM {vm} has earned credit");
+                }
+            }
+            let queue_is_empty = run_queue.ready.is_empty();
             let current = scheduler.current(cpu);
             if let Some(vcpu) = current {
                 assert_eq!(scheduler.state(vcpu), State::Running(cpu));
                 assert_eq!(scheduler.loaded(cpu), current);
-            } else if !queue.is_empty() {
+            } else if !queue_is_empty {
                 assert!(self.kicked.contains(&cpu), "{cpu:?} has work and does not know");
             }
-            let idle = current.is_none() && queue.is_empty();
+            let idle = current.is_none() && queue_is_empty;
             assert_eq!(scheduler.idle.contains(cpu), idle);
             assert_eq!(scheduler.holding.contains(cpu), scheduler.loaded(cpu).is_some());
+        }
+        for vm in 0..VMS {
+            let it = &scheduler.vms[vm];
+            assert_eq!((usize::from(it.active), usize::from(it.competing)), (active[vm], competing[vm]), "VM {vm}");
         }
         for index in 0..self.vcpus {
             let vcpu = vcpu(index);
@@ -182,19 +234,38 @@ impl Machine {
     /// With no kick under way: no CPU idles while a vCPU waits that it could run.
     pub(super) fn check_busy(&self) {
         for index in 0..self.vcpus {
-            if let State::Ready(on) = self.scheduler.state(vcpu(index)) {
+            if let State::Ready(on) = self.scheduler.state(vcpu(index))
+                // A VM whose period begins on one CPU spreads over the others one vCPU at a time.
+                && !self.scheduler.capped.contains(index / 8)
+            {
                 let idle = self.scheduler.vcpus[index].allowed.and(self.scheduler.idle);
                 assert!(idle.is_empty(), "vCPU {index} waits on {on:?}, {idle:?} idle");
             }
         }
     }
 
-    /// How many vCPUs will have had a turn before this one, if it waits.
-    pub(super) fn ahead(&self, index: usize) -> Option<usize> {
-        let State::Ready(cpu) = self.scheduler.state(vcpu(index)) else {
-            return None;
-        };
-        let place = self.scheduler.queues.iter(cpu).position(|other| other.index() == index)?;
-        Some(place + usize::from(self.scheduler.current(cpu).is_some()))
+    /// All vCPUs that exist are started.
+    pub(super) fn start_all(&mut self) {
+        for index in 0..self.vcpus {
+            if !self.scheduler.vcpus[index].allowed.is_empty() {
+                let placement = self.scheduler.start(vcpu(index), self.now).expect("it is off");
+                self.placed(Some(placement));
+            }
+        }
+        self.take_kicks();
+    }
+
+    /// Lets time pass until just before the next tick's end: CPUs whose slices or caps ask for it act.
+    pub(super) fn tick(&mut self) {
+        self.now += 1;
+        for number in 0..self.cpus {
+            let id = cpu(number);
+            if self.slice_end[number].is_some_and(|end| end <= self.now) {
+                self.step(id, Scheduler::slice_end);
+            } else if self.scheduler.deadline(id) <= self.now {
+                self.step(id, Scheduler::pick_next);
+            }
+        }
+        self.take_kicks();
     }
 }

@@ -5,6 +5,7 @@ mod fairness;
 mod machine;
 mod random;
 mod rules;
+mod shares;
 
 use crate::{CpuId, CpuSet, VcpuId};
 

@@ -132,27 +132,29 @@ fn nothing_is_stolen_from_a_cpu_that_has_just_been_kicked() {
 }
 
 #[test]
-fn nobody_is_sent_to_a_longer_wait() {
-    // On CPU 0, only vCPU 1 may leave, and it is next but one; on CPU 1, three are ahead.
-    let mut affinity = [0b01; 9];
-    affinity[1] = 0b11;
-    affinity[6..].fill(0b10);
-    let mut machine = Machine::new(2, &affinity);
-    machine.scheduler.vcpus[1].last = Some(cpu(0));
-    for index in [6, 7, 8, 5, 0, 1, 2, 3, 4] {
+fn a_vcpu_is_sent_on_once_at_most_before_it_runs() {
+    // On CPU 0, only vCPU 1 may leave; CPU 1 has less to do, and at once more.
+    let mut machine = Machine::new(2, &[0b01, 0b11, 0b01, 0b01, 0b10, 0b10, 0b10, 0b10]);
+    for index in [4, 0, 2, 3] {
         let placement = machine.scheduler.start(vcpu(index), 0).expect("it is off");
         machine.placed(Some(placement));
         machine.take_kicks();
     }
-    // vCPU 5's turn ends: 0 is next, then 1. There are six here, and three there.
-    let switch = machine.act(cpu(0), Scheduler::slice_end);
-    assert_eq!(next(switch), Some((0, Loading::Replace(vcpu(5)))));
-    assert_eq!(machine.scheduler.state(vcpu(1)), State::Ready(cpu(0)));
-    // After its turn, with five ahead of it, it goes.
-    machine.step(cpu(0), Scheduler::slice_end);
-    assert_eq!(machine.current(0), Some(1));
+    machine.scheduler.vcpus[1].last = Some(cpu(0));
+    let placement = machine.scheduler.start(vcpu(1), 0).expect("it is off");
+    machine.placed(Some(placement));
     machine.step(cpu(0), Scheduler::slice_end);
     assert_eq!(machine.scheduler.state(vcpu(1)), State::Ready(cpu(1)));
+    for index in [0, 2, 3] {
+        assert_eq!(machine.scheduler.stop(vcpu(index), 0).is_some(), machine.current(0) == Some(index));
+    }
+    for index in [5, 6, 7] {
+        let placement = machine.scheduler.start(vcpu(index), 0).expect("it is off");
+        machine.placed(Some(placement));
+    }
+    // Its turn on CPU 1 comes before CPU 0, which has one vCPU left to stop, gets it back.
+    machine.step(cpu(1), Scheduler::slice_end);
+    assert_eq!(machine.current(1), Some(1));
 }
 
 #[test]

@@ -1,0 +1,89 @@
+//! Caps: the most CPU time that a VM gets in a period.
+
+/// A VM's cap and what is left of it.
+///
+/// CPUs take time from it in small grants before they run one of the VM's vCPUs, so that several CPUs can't spend the same time twice. A grant
+/// never reaches into the next period.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cap {
+    /// Ticks for each period.
+    quota: u64,
+    /// Ticks.
+    period: u64,
+    /// Ticks that are not granted; negative if CPUs ran for longer than granted, which the next period repays.
+    left: i64,
+    /// End of the period.
+    end: u64,
+}
+
+/// CPU time granted to a CPU for a vCPU of a capped VM.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grant {
+    from: u64,
+    pub(crate) until: u64,
+    /// End of the period in which it was granted.
+    period_end: u64,
+}
+
+/// Grants in a period, if one CPU takes them all.
+const GRANTS: u64 = 20;
+
+impl Cap {
+    /// `quota` ticks in each period of `period` ticks, both at least 1.
+    pub(crate) fn new(quota: u64, period: u64) -> Self {
+        Self { quota, period, left: 0, end: 0 }
+    }
+
+    /// Periods that have begun since the last refill.
+    fn periods(&self, now: u64) -> u64 {
+        if now < self.end { 0 } else { (now - self.end) / self.period + 1 }
+    }
+
+    /// What is left at `now`. What was left of an earlier period is lost.
+    fn left_at(&self, now: u64) -> i64 {
+        match self.periods(now) {
+            0 => self.left,
+            periods => {
+                let more = i64::try_from(self.quota.saturating_mul(periods)).unwrap_or(i64::MAX);
+                self.left.saturating_add(more).min(i64::try_from(self.quota).unwrap_or(i64::MAX))
+            }
+        }
+    }
+
+    /// Whether the VM may run.
+    pub(crate) fn has_time(&self, now: u64) -> bool {
+        self.left_at(now) > 0
+    }
+
+    /// Starts a new period if the last one is over.
+    fn refill(&mut self, now: u64) {
+        self.left = self.left_at(now);
+        self.end = self.end.saturating_add(self.periods(now).saturating_mul(self.period));
+    }
+
+    /// When the VM may run again, if it has no time.
+    pub(crate) fn next_period(&self, now: u64) -> u64 {
+        self.end.saturating_add(self.periods(now).saturating_mul(self.period))
+    }
+
+    /// Grants CPU time from `now` on.
+    pub(crate) fn grant(&mut self, now: u64) -> Option<Grant> {
+        self.refill(now);
+        if self.left <= 0 {
+            return None;
+        }
+        let ticks = self.left.unsigned_abs().min((self.period / GRANTS).max(1)).min(self.end - now);
+        self.left -= ticks as i64;
+        Some(Grant { from: now, until: now + ticks, period_end: self.end })
+    }
+
+    /// The CPU no longer uses its grant: takes back what is left of it, or what was used beyond it.
+    pub(crate) fn settle(&mut self, grant: Grant, now: u64) {
+        let over = i64::try_from(now.max(grant.from).abs_diff(grant.until)).unwrap_or(i64::MAX);
+        if now > grant.until {
+            self.left = self.left.saturating_sub(over);
+        } else if self.end == grant.period_end {
+            self.left = self.left.saturating_add(over);
+        }
+    }
+}

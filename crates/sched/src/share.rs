@@ -1,0 +1,271 @@
+//! Shares: virtual time, by which competing VMs take turns on a CPU.
+//!
+//! Each CPU runs start-time fair queueing over the VMs that want it. A VM's virtual time there advances with each tick that one of its vCPUs
+//! runs, by 1 / (weight × part), where `part` is the number of its vCPUs here divided by the number of its vCPUs on all CPUs that more than one
+//! vCPU wants. A VM that begins to compete starts at the CPU's virtual time, or at its own if that is later: sleep earns no credit, and debt stays.
+
+use crate::cap::Cap;
+use crate::id::VMS;
+use crate::{CpuId, Scheduler};
+
+/// Virtual time per tick at weight 1, if all vCPUs of the VM are on one CPU.
+const SCALE: u64 = 1 << 16;
+/// The most ticks charged at once: keeps the product with [`SCALE`] in range.
+const MOST: u64 = 1 << 40;
+/// Virtual times are moved back by this when one exceeds it.
+const REBASE: u64 = 1 << 62;
+
+/// The weight of a VM that is not given one.
+const DEFAULT_WEIGHT: u16 = 100;
+
+/// A VM, as the scheduler knows it.
+#[derive(Clone, Copy)]
+pub(crate) struct Vm {
+    /// At least 1.
+    weight: u16,
+    /// Waiting and running vCPUs, anywhere.
+    pub(crate) active: u16,
+    /// Those of them on CPUs that more than one vCPU wants.
+    pub(crate) competing: u16,
+    /// The integral of `competing` over time, up to `since`.
+    clock: u64,
+    since: u64,
+    pub(crate) cap: Option<Cap>,
+}
+
+impl Vm {
+    pub(crate) const NEW: Self = Self { weight: DEFAULT_WEIGHT, active: 0, competing: 0, clock: 0, since: 0, cap: None };
+
+    fn clock_at(&self, now: u64) -> u64 {
+        self.clock.wrapping_add(now.saturating_sub(self.since).wrapping_mul(u64::from(self.competing)))
+    }
+
+    /// Changes the number of vCPUs on CPUs that more than one wants.
+    fn compete(&mut self, more: u16, fewer: u16, now: u64) {
+        self.clock = self.clock_at(now);
+        self.since = self.since.max(now);
+        self.competing = self.competing.wrapping_add(more).wrapping_sub(fewer);
+    }
+}
+
+impl Scheduler {
+    /// Sets a VM's weight, and its cap: ticks of CPU time in each period of so many ticks. All vCPUs of the VM are off.
+    ///
+    /// A weight of 0 counts as 1, and so do ticks.
+    pub fn set_share(&mut self, vm: u8, weight: u16, cap: Option<(u64, u64)>) {
+        let vm = usize::from(vm) & (VMS - 1);
+        self.vms[vm].weight = weight.max(1);
+        self.vms[vm].cap = cap.map(|(quota, period)| Cap::new(quota.max(1), period.max(1)));
+        self.known.insert(vm);
+        match cap {
+            Some(_) => self.capped.insert(vm),
+            None => self.capped.remove(vm),
+        }
+        self.policed |= cap.is_some() || self.known.is_several();
+    }
+
+    /// Counts a vCPU of a VM that is waiting or running on a CPU from now on.
+    #[inline(always)]
+    pub(crate) fn join(&mut self, cpu: CpuId, vm: usize, now: u64) {
+        if self.policed {
+            self.join_policed(cpu, vm & (VMS - 1), now);
+        } else {
+            self.queues[cpu.index()].load += 1;
+        }
+    }
+
+    #[inline(never)]
+    fn join_policed(&mut self, cpu: CpuId, vm: usize, now: u64) {
+        self.vms[vm].active += 1;
+        // Its next period may have begun.
+        if self.queues[cpu.index()].throttled.contains(vm) && self.has_time(vm, now) {
+            self.unthrottle(cpu, vm, now);
+        }
+        self.charge(cpu, now);
+        let queue = &mut self.queues[cpu.index()];
+        queue.entity(vm).count += 1;
+        if !queue.throttled.contains(vm) {
+            let count = queue.entity(vm).count;
+            if count == 1 {
+                self.appear(cpu, vm, now);
+            }
+            self.resize(cpu, vm, count - 1, count, now);
+        }
+    }
+
+    /// Reverses [`join`](Self::join). The vCPU may still be the one that runs, but no longer in the list.
+    #[inline(always)]
+    pub(crate) fn part(&mut self, cpu: CpuId, vm: usize, now: u64) {
+        if self.policed {
+            self.part_policed(cpu, vm & (VMS - 1), now);
+        } else {
+            self.queues[cpu.index()].load -= 1;
+        }
+    }
+
+    #[inline(never)]
+    fn part_policed(&mut self, cpu: CpuId, vm: usize, now: u64) {
+        self.vms[vm].active -= 1;
+        self.charge(cpu, now);
+        let queue = &mut self.queues[cpu.index()];
+        let throttled = queue.throttled.contains(vm);
+        let count = queue.entity(vm).count;
+        if !throttled {
+            self.resize(cpu, vm, count, count - 1, now);
+        }
+        let queue = &mut self.queues[cpu.index()];
+        queue.entity(vm).count = count - 1;
+        if count == 1 {
+            queue.throttled.remove(vm);
+            if !throttled {
+                self.vanish(cpu, vm, now);
+            }
+        }
+    }
+
+    /// The number of a VM's vCPUs that want a CPU changes: counts those that compete.
+    pub(crate) fn resize(&mut self, cpu: CpuId, vm: usize, from: u16, to: u16, now: u64) {
+        let queue = &mut self.queues[cpu.index()];
+        let before = queue.load;
+        queue.load = before + usize::from(to) - usize::from(from);
+        match (before > 1, queue.load > 1) {
+            (false, false) => {}
+            (true, true) => self.vms[vm].compete(to, from, now),
+            (false, true) | (true, false) => {
+                let begin = before <= 1;
+                for other in queue.present.iter() {
+                    let count = match other == vm {
+                        true => from.max(to),
+                        false => queue.entities[other].count,
+                    };
+                    let (more, fewer) = if begin { (count, 0) } else { (0, count) };
+                    self.vms[other].compete(more, fewer, now);
+                }
+            }
+        }
+    }
+
+    /// A VM begins to want a CPU; the running vCPU has been charged for.
+    pub(crate) fn appear(&mut self, cpu: CpuId, vm: usize, now: u64) {
+        let queue = &mut self.queues[cpu.index()];
+        let before = queue.present;
+        queue.present.insert(vm);
+        if !before.is_several()
+            && let Some(other) = before.first()
+        {
+            // Debts decay while VMs don't compete, as if the VM that is here now had been charged for the time.
+            let alone = now.saturating_sub(queue.alone_since).min(MOST) * SCALE / u64::from(self.vms[other].weight);
+            let vtime = queue.vtime;
+            let incumbent = queue.entity(other);
+            incumbent.vtime = incumbent.vtime.max(vtime).saturating_add(alone);
+            queue.vtime = incumbent.vtime;
+            self.begin_charge(cpu, now);
+        }
+        let queue = &mut self.queues[cpu.index()];
+        let vtime = queue.vtime;
+        let entity = queue.entity(vm);
+        entity.vtime = entity.vtime.max(vtime);
+    }
+
+    /// A VM no longer wants a CPU, or is throttled there; the running vCPU has been charged for.
+    pub(crate) fn vanish(&mut self, cpu: CpuId, vm: usize, now: u64) {
+        let queue = &mut self.queues[cpu.index()];
+        let several = queue.competing();
+        queue.present.remove(vm);
+        if several && !queue.competing() {
+            queue.alone_since = now;
+            let left = queue.present.first().map_or(0, |other| queue.entities[other].vtime);
+            queue.vtime = queue.vtime.max(left);
+        }
+    }
+
+    /// Charges the VM of the running vCPU for the time since it was last charged, if VMs compete.
+    #[inline(always)]
+    pub(crate) fn charge(&mut self, cpu: CpuId, now: u64) {
+        if self.policed && self.queues[cpu.index()].competing() {
+            self.charge_competing(cpu, now);
+        }
+    }
+
+    #[inline(never)]
+    fn charge_competing(&mut self, cpu: CpuId, now: u64) {
+        let queue = &mut self.queues[cpu.index()];
+        let Some(current) = self.cpus[cpu.index()].current else { return };
+        let vm = usize::from(current.vm()) & (VMS - 1);
+        let it = &self.vms[vm];
+        let clock = it.clock_at(now);
+        let used = clock.wrapping_sub(queue.charged).min(MOST);
+        queue.charged = clock;
+        let entity = queue.entity(vm);
+        // Rounded up, so that many short turns cost no less than a long one.
+        let cost = (used * SCALE).div_ceil(u64::from(it.weight) * u64::from(entity.count.max(1)));
+        entity.vtime = entity.vtime.saturating_add(cost);
+    }
+
+    /// The running vCPU's VM is charged from now on.
+    fn begin_charge(&mut self, cpu: CpuId, now: u64) {
+        if let Some(current) = self.cpus[cpu.index()].current {
+            self.queues[cpu.index()].charged = self.vms[usize::from(current.vm()) & (VMS - 1)].clock_at(now);
+        }
+    }
+
+    /// A vCPU of a VM begins to run.
+    #[inline(never)]
+    pub(crate) fn begin_turn(&mut self, cpu: CpuId, vm: usize, now: u64) {
+        let queue = &mut self.queues[cpu.index()];
+        if queue.competing() {
+            queue.last = vm;
+            let vtime = queue.entity(vm).vtime;
+            queue.vtime = queue.vtime.max(vtime);
+            if queue.vtime > REBASE {
+                queue.vtime -= REBASE;
+                for entity in &mut queue.entities {
+                    entity.vtime = entity.vtime.saturating_sub(REBASE);
+                }
+            }
+            self.begin_charge(cpu, now);
+        }
+        // It has time, or it would be throttled.
+        self.begin_grant(cpu, vm, now);
+    }
+
+    /// The running vCPU, of this VM, no longer runs; if it `stays`, it will wait here.
+    #[inline(never)]
+    pub(crate) fn end_turn(&mut self, cpu: CpuId, vm: usize, stays: bool, now: u64) {
+        self.charge(cpu, now);
+        if !stays {
+            self.part_policed(cpu, vm & (VMS - 1), now);
+        }
+        self.end_grant(cpu, now);
+    }
+
+    /// Lets another VM go first, if this one, which runs, has no other vCPU here.
+    #[inline(never)]
+    pub(crate) fn step_behind(&mut self, cpu: CpuId, vm: usize) {
+        let queue = &mut self.queues[cpu.index()];
+        if queue.waits(vm) {
+            return;
+        }
+        if let Some(next) = queue.next_vm() {
+            let vtime = queue.entity(next).vtime;
+            queue.last = vm;
+            let entity = queue.entity(vm);
+            entity.vtime = entity.vtime.max(vtime);
+        }
+    }
+
+    /// How much a CPU has to do: the sum of the weights of the vCPUs that wait and run there.
+    pub(crate) fn weight_on(&self, cpu: CpuId) -> u64 {
+        let queue = &self.queues[cpu.index()];
+        if !self.policed {
+            return self.vcpu_weight(0) * queue.load as u64;
+        }
+        queue.present.iter().map(|vm| self.vcpu_weight(vm) * u64::from(queue.entities[vm].count)).sum()
+    }
+
+    /// A vCPU's part of its VM's weight.
+    pub(crate) fn vcpu_weight(&self, vm: usize) -> u64 {
+        let it = &self.vms[vm & (VMS - 1)];
+        u64::from(it.weight) * SCALE / u64::from(it.active.max(1))
+    }
+}

@@ -1,0 +1,94 @@
+//! Enforcing caps: grants of CPU time, and VMs whose vCPUs wait for the next period.
+
+use crate::id::VMS;
+use crate::{CpuId, Scheduler};
+
+impl Scheduler {
+    /// When this CPU must call [`pick_next`](Self::pick_next) because of a cap: a running vCPU's grant ends, or a throttled VM's next period begins.
+    ///
+    /// [`u64::MAX`]: never.
+    #[inline]
+    pub fn deadline(&self, cpu: CpuId) -> u64 {
+        self.queues[cpu.index()].deadline
+    }
+
+    /// Enforces caps on this CPU. Returns whether the running vCPU must wait for the next period.
+    #[cold]
+    pub(crate) fn enforce_caps(&mut self, cpu: CpuId, now: u64) -> bool {
+        let queue = &self.queues[cpu.index()];
+        let (throttled, waiting) = (queue.throttled, queue.ready.and(self.capped));
+        for vm in throttled.iter() {
+            if self.has_time(vm, now) {
+                self.unthrottle(cpu, vm, now);
+            }
+        }
+        let current = self.cpus[cpu.index()].current;
+        let ended = match (current, self.queues[cpu.index()].grant) {
+            (Some(current), Some(grant)) if now >= grant.until => {
+                self.end_grant(cpu, now);
+                !self.begin_grant(cpu, usize::from(current.vm()), now)
+            }
+            _ => false,
+        };
+        for vm in waiting.iter() {
+            // A running vCPU may have been granted the last ticks: its VM is throttled here when that one leaves.
+            if current.is_none_or(|current| usize::from(current.vm()) != vm) && !self.has_time(vm, now) {
+                self.throttle(cpu, vm, now);
+            }
+        }
+        ended
+    }
+
+    pub(crate) fn has_time(&self, vm: usize, now: u64) -> bool {
+        self.vms[vm & (VMS - 1)].cap.as_ref().is_none_or(|cap| cap.has_time(now))
+    }
+
+    /// Takes CPU time from the cap of the vCPU that is to run here. Returns false if there is none left.
+    pub(crate) fn begin_grant(&mut self, cpu: CpuId, vm: usize, now: u64) -> bool {
+        let grant = match &mut self.vms[vm & (VMS - 1)].cap {
+            None => return true,
+            Some(cap) => cap.grant(now),
+        };
+        self.queues[cpu.index()].grant = grant;
+        grant.is_some()
+    }
+
+    /// The vCPU that ran here no longer does.
+    pub(crate) fn end_grant(&mut self, cpu: CpuId, now: u64) {
+        if let (Some(grant), Some(current)) = (self.queues[cpu.index()].grant.take(), self.cpus[cpu.index()].current)
+            && let Some(cap) = &mut self.vms[usize::from(current.vm()) & (VMS - 1)].cap
+        {
+            cap.settle(grant, now);
+        }
+    }
+
+    /// Holds a VM's vCPUs on this CPU back. None of them runs.
+    pub(crate) fn throttle(&mut self, cpu: CpuId, vm: usize, now: u64) {
+        self.charge(cpu, now);
+        let count = self.queues[cpu.index()].entity(vm).count;
+        self.resize(cpu, vm, count, 0, now);
+        self.vanish(cpu, vm, now);
+        let queue = &mut self.queues[cpu.index()];
+        queue.ready.remove(vm);
+        queue.throttled.insert(vm);
+    }
+
+    /// Reverses [`throttle`](Self::throttle).
+    pub(crate) fn unthrottle(&mut self, cpu: CpuId, vm: usize, now: u64) {
+        self.charge(cpu, now);
+        let queue = &mut self.queues[cpu.index()];
+        queue.throttled.remove(vm);
+        queue.ready.insert(vm);
+        let count = queue.entity(vm).count;
+        self.appear(cpu, vm, now);
+        self.resize(cpu, vm, 0, count, now);
+    }
+
+    /// Finds the time for [`deadline`](Self::deadline).
+    #[inline(never)]
+    pub(crate) fn update_deadline(&mut self, cpu: CpuId, now: u64) {
+        let grant = self.queues[cpu.index()].grant;
+        let periods = self.queues[cpu.index()].throttled.iter().filter_map(|vm| Some(self.vms[vm].cap.as_ref()?.next_period(now)));
+        self.queues[cpu.index()].deadline = periods.chain(grant.map(|grant| grant.until)).min().unwrap_or(u64::MAX);
+    }
+}

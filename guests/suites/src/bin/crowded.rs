@@ -1,0 +1,86 @@
+//! Measures what part of a CPU this vCPU gets, and its longest wait, while other VMs want the CPU, too.
+//!
+//! Boot arguments: `crowd`: only spins, on all vCPUs. `cap=N`: it must get this percentage, the VM's cap. Otherwise it must get half, with time
+//! slices of `slice_us=N`.
+#![no_std]
+#![no_main]
+
+use payload::entry::Entry;
+use payload::harness::{self, Harness};
+use payload::prelude::*;
+use payload::timer::Timer;
+use payload::{psci, smp, wait};
+
+payload::program!(main);
+
+/// Slices to wait until the others are up.
+const WARM_UP: u64 = 20;
+/// Slices to measure for.
+const MEASURED: u64 = 60;
+/// A step of the counter that is longer than this part of a slice is a time during which others ran.
+const GAP: u64 = 8;
+
+fn main(entry: &Entry) -> ! {
+    if machine::has("crowd") {
+        crowd();
+    }
+    let mut harness = Harness::new("crowded", entry);
+    harness.record("crowded", if machine::number("cap", 0) == 0 { half() } else { cap() });
+    harness::exit(harness.sum())
+}
+
+fn crowd() -> ! {
+    for cpu in 1..machine::cpus() {
+        smp::give(cpu, spin);
+        psci::cpu_on(cpu, 0);
+    }
+    let _ = spin();
+    unreachable!()
+}
+
+fn spin() -> Outcome {
+    loop {
+        core::hint::spin_loop();
+    }
+}
+
+/// How long this vCPU was kept from running in so many ticks, and for how long at once.
+fn watch(ticks: u64, gap: u64) -> (u64, u64) {
+    let (mut lost, mut longest) = (0, 0);
+    let begin = Timer::Virtual.count();
+    let mut last = begin;
+    while last - begin < ticks {
+        let now = Timer::Virtual.count();
+        if now - last > gap {
+            lost += now - last;
+            longest = longest.max(now - last);
+        }
+        last = now;
+    }
+    (lost, longest)
+}
+
+fn half() -> Outcome {
+    let slice = wait::ticks(machine::number("slice_us", 5000));
+    watch(WARM_UP * slice, slice / GAP);
+    let (lost, longest) = watch(MEASURED * slice, slice / GAP);
+    let percent = 100 - lost * 100 / (MEASURED * slice);
+    let (whole, tenths) = (longest / slice, longest * 10 / slice % 10);
+    println!("crowded: {percent} % of the CPU; longest wait {whole}.{tenths} slices");
+    check!(percent >= 48, "{percent} % of the CPU");
+    // Two turns of others, and what Stile needs to change between them.
+    check!(longest * 10 <= slice * 22, "waited for {whole}.{tenths} slices");
+    Ok(())
+}
+
+fn cap() -> Outcome {
+    let period = wait::ticks(100_000);
+    // From one period's beginning to another one's, wherever that is.
+    watch(period, period / 100);
+    let (lost, longest) = watch(3 * period, period / 100);
+    let percent = 100 - lost * 100 / (3 * period);
+    println!("crowded: {percent} % of the CPU; longest wait {} % of a period", longest * 100 / period);
+    let cap = machine::number("cap", 0);
+    check!(percent >= cap - 2 && percent <= cap + 1, "{percent} % of the CPU, with a cap of {cap} %");
+    Ok(())
+}
