@@ -4,8 +4,9 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use stile_ledger::{Ledger, RowKey};
 use stile_sched::lock::TicketLock;
-use stile_wire::{Event, LedgerRow, LedgerTotal, Row};
+use stile_wire::{CpuTime, Event, LedgerRow, LedgerTotal, Row};
 
+use crate::cpu::SCHEDULE;
 use crate::{arch, console, memory, vm};
 
 static WANTED: AtomicBool = AtomicBool::new(false);
@@ -28,6 +29,18 @@ pub fn send_if_wanted() {
     if WANTED.load(Ordering::Relaxed) {
         send();
     }
+}
+
+/// Adds up how a VM's vCPUs have spent their time.
+fn cpu_time(vm: &vm::Vm) -> CpuTime {
+    let mut sum = CpuTime { vm: vm.number as u8, ran: 0, waited: 0 };
+    for vcpu in &vm.vcpus {
+        let now = arch::timer::now();
+        let times = SCHEDULE.lock().scheduler.times(vcpu.id, now);
+        sum.ran += times.ran;
+        sum.waited += times.waited;
+    }
+    sum
 }
 
 /// Sends the ledgers of all vCPUs.
@@ -58,6 +71,7 @@ pub fn send() {
                 alive_ticks: alive,
             }));
         }
+        console::event(&Event::CpuTime(cpu_time(vm)));
         let decoded = arch::decoded(vm);
         if decoded.hits + decoded.misses != 0 {
             console::event(&Event::Decoded(decoded));

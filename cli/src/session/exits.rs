@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use stile_ledger::report::{Account, Report};
 use stile_ledger::{Catalogue, Reason, Row, RowId, RowKey};
-use stile_wire::{Decoded, Event, LedgerRow};
+use stile_wire::{CpuTime, Decoded, Event, LedgerRow};
 
 use crate::config::Arch;
 
@@ -49,6 +49,8 @@ pub struct Exits {
     report: Report,
     /// What became of decoded instructions, by VM.
     decoded: BTreeMap<u8, Decoded>,
+    /// How vCPUs have spent their time, by VM.
+    times: BTreeMap<u8, CpuTime>,
     /// The counter's frequency in Hz, 0 if it was not told.
     frequency: u64,
     /// Bytes of Stile's memory that were free when the first VM started, and that are free.
@@ -66,7 +68,14 @@ pub const fn catalogue(arch: Arch) -> &'static Catalogue {
 impl Exits {
     /// Nothing yet.
     pub fn new(arch: Arch) -> Self {
-        Self { catalogue: catalogue(arch), report: Report::default(), decoded: BTreeMap::new(), frequency: 0, memory: None }
+        Self {
+            catalogue: catalogue(arch),
+            report: Report::default(),
+            decoded: BTreeMap::new(),
+            times: BTreeMap::new(),
+            frequency: 0,
+            memory: None,
+        }
     }
 
     /// Takes a message; most are about something else.
@@ -80,6 +89,9 @@ impl Exits {
             }
             Event::Decoded(decoded) => {
                 self.decoded.insert(decoded.vm, *decoded);
+            }
+            Event::CpuTime(time) => {
+                self.times.insert(time.vm, *time);
             }
             Event::CounterFrequency { hz } => self.frequency = *hz,
             Event::Memory { before, now } => self.memory = Some((*before, *now)),
@@ -167,6 +179,9 @@ impl Exits {
         for (vm, decoded) in &self.decoded {
             let _ = writeln!(text, "{}", describe(name(names, *vm), decoded));
         }
+        for (vm, time) in self.times.iter().filter(|_| self.frequency != 0) {
+            let _ = writeln!(text, "{}", self.describe_time(name(names, *vm), time));
+        }
         if accounts.len() > 1 {
             let all = self.report.machine();
             let _ = writeln!(
@@ -201,6 +216,20 @@ fn key(row: stile_wire::Row) -> Option<RowKey> {
             let reason = u8::try_from(kind).ok().and_then(Reason::from_raw)?;
             Some(RowKey::Dynamic { reason, key })
         }
+    }
+}
+
+impl Exits {
+    /// How a VM's vCPUs have spent their time.
+    fn describe_time(&self, vm: &str, time: &CpuTime) -> String {
+        let seconds = |ticks: u64| ticks as f64 / self.frequency as f64;
+        let ready = time.ran.saturating_add(time.waited).max(1);
+        format!(
+            "CPU time of {vm}: ran {:.3} s, waited for a CPU {:.3} s; had a CPU for {:.1} % of the time that it wanted one\n",
+            seconds(time.ran),
+            seconds(time.waited),
+            100.0 * time.ran as f64 / ready as f64
+        )
     }
 }
 
@@ -262,6 +291,17 @@ mod tests {
         exits.take(&Event::Decoded(Decoded { vm: 0, hits: 999, misses: 1, evictions: 2, mismatches: 3, dropped: 4 }));
         let text = exits.text(&["guest".to_owned()], Shown::default()).unwrap();
         let line = "instructions decoded for guest: 1; found decoded: 999 (99.90 %); had changed: 3; dropped by a write: 4; made room: 2";
+        assert!(text.contains(line), "{text}");
+    }
+
+    #[test]
+    fn cpu_time_is_told() {
+        let mut exits = Exits::new(Arch::Aarch64);
+        exits.take(&total(0, 0, 0));
+        exits.take(&Event::CounterFrequency { hz: 1000 });
+        exits.take(&Event::CpuTime(CpuTime { vm: 0, ran: 1500, waited: 4500 }));
+        let text = exits.text(&["guest".to_owned()], Shown::default()).unwrap();
+        let line = "CPU time of guest: ran 1.500 s, waited for a CPU 4.500 s; had a CPU for 25.0 % of the time that it wanted one";
         assert!(text.contains(line), "{text}");
     }
 

@@ -34,7 +34,7 @@ pub use channel::{Channel, MAX_CHANNELS};
 pub use decode::{Decoder, Item};
 pub use encode::{Encoder, Sink};
 pub use frame::{FrameError, MAX_FRAME, PROTOCOL_VERSION};
-pub use message::{Command, Crash, CrashReason, Decoded, Event, LedgerRow, LedgerTotal, Level, Row, Version, VmState};
+pub use message::{Command, CpuTime, Crash, CrashReason, Decoded, Event, LedgerRow, LedgerTotal, Level, Row, Version, VmState};
 
 /// Data link escape: the one byte of the line that is not text.
 pub const DLE: u8 = 0x10;

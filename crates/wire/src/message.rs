@@ -56,6 +56,8 @@ pub enum Event {
     },
     /// How often a virtual machine's instructions had to be decoded, where any had: follows its rows.
     Decoded(Decoded),
+    /// How a virtual machine's vCPUs have spent their time: follows its rows.
+    CpuTime(CpuTime),
 }
 
 impl Event {
@@ -187,6 +189,17 @@ pub enum Row {
         /// Which: a register's encoding, a function's number.
         key: u32,
     },
+}
+
+/// How a virtual machine's vCPUs have spent their time, all together, in counter ticks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuTime {
+    /// The virtual machine, from 0.
+    pub vm: u8,
+    /// On a CPU, in the guest or in Stile.
+    pub ran: u64,
+    /// Ready, but waiting for a CPU or for the next period of the cap.
+    pub waited: u64,
 }
 
 /// What became of the decoded forms of a virtual machine's instructions.
