@@ -1,41 +1,42 @@
 //! The machine's one serial line: Stile's log, the guests' consoles and the operator's messages share it (crate `stile-wire`).
 //!
-//! What guests write waits in a ring of its own for each VM, and a full ring shows the guest a busy UART: no guest makes Stile wait
-//! for the line, and none can take another's place on it.
+//! Nobody waits for the line with the console locked. What guests write waits in a ring of its own for each VM, and a full ring shows the guest a
+//! busy UART. Lines of the log that find no room are dropped and counted. Messages to the operator are not lost: their sender tries again, and lets
+//! go of the lock in between.
 
 use core::fmt::{self, Write};
 
-use heapless::Deque;
 use stile_board::MAX_VMS;
 use stile_sched::lock::TicketLock;
-use stile_wire::{Channel, Command, Decoder, Encoder, Event, Item};
+use stile_wire::{Channel, Command, Decoder, Encoder, Event, Item, RateLimit, Transmitter};
 
-use crate::arch::uart;
+use crate::arch::{timer, uart};
 
 /// Bytes of a guest that may wait for the line.
 const RING: usize = 2048;
-/// The most bytes that the encoder makes of one.
-const EXPANSION: usize = 4;
+/// Bytes of Stile's own that may.
+const OWN: usize = 4096;
+/// The most bytes given to the line at once: bounds the time for which the console is locked. More than any UART's FIFO holds, so that the line is
+/// full or the UART's interrupt is on its way when there is more.
+const BATCH: usize = 256;
 
 struct Console {
-    encoder: Encoder,
+    transmitter: Transmitter<MAX_VMS, RING, OWN>,
     decoder: Decoder,
-    /// What is encoded, but not yet on the line.
-    encoded: Deque<u8, 64>,
-    rings: [Deque<u8, RING>; MAX_VMS],
-    /// The VM whose bytes are being sent.
-    turn: usize,
+    /// Limits the lines that each VM's guest causes.
+    limits: [RateLimit; MAX_VMS],
     /// Bytes wait for the line, which interrupts when it has room.
     blocked: bool,
+    /// The UART's interrupts come.
+    listening: bool,
 }
 
 static CONSOLE: TicketLock<Console> = TicketLock::new(Console {
-    encoder: Encoder::new(),
+    transmitter: Transmitter::new(),
     decoder: Decoder::new(),
-    encoded: Deque::new(),
-    rings: [const { Deque::new() }; MAX_VMS],
-    turn: 0,
+    limits: [const { RateLimit::new() }; MAX_VMS],
     blocked: false,
+    listening: false,
 });
 
 /// What came in over the line.
@@ -47,40 +48,14 @@ pub enum Input {
 }
 
 impl Console {
-    /// Sends as much as the line takes. Returns whether something has to wait.
+    /// Sends as much as the line takes, and asks for its interrupt if something has to wait. Returns whether it has.
     fn drain(&mut self) -> bool {
-        loop {
-            while let Some(&byte) = self.encoded.front() {
-                if !uart::try_send(byte) {
-                    return true;
-                }
-                self.encoded.pop_front();
-            }
-            // One VM's bytes go on until there are none: each change of the channel costs bytes on the line.
-            let Some(vm) = (0..MAX_VMS).map(|n| (self.turn + n) % MAX_VMS).find(|&vm| !self.rings[vm].is_empty()) else {
-                return false;
-            };
-            if vm != self.turn {
-                self.turn = vm;
-            }
-            while self.encoded.capacity() - self.encoded.len() >= EXPANSION {
-                let Some(byte) = self.rings[vm].pop_front() else { break };
-                let encoded = &mut self.encoded;
-                self.encoder.byte(Channel::console(vm as u8), byte, &mut |byte| {
-                    let _ = encoded.push_back(byte);
-                });
-            }
-            if self.rings[vm].is_empty() {
-                self.turn = (vm + 1) % MAX_VMS;
-            }
+        let waits = self.transmitter.drain(BATCH, uart::try_send);
+        if self.listening && waits != self.blocked {
+            self.blocked = waits;
+            uart::set_interrupts(true, waits);
         }
-    }
-
-    /// Sends all that was encoded before, so that Stile's own bytes can follow.
-    fn flush_encoded(&mut self) {
-        while let Some(byte) = self.encoded.pop_front() {
-            send_now(byte);
-        }
+        waits
     }
 }
 
@@ -93,13 +68,9 @@ fn send_now(byte: u8) {
 /// A VM's guest wrote a byte. Returns whether there is room for another.
 pub fn send(vm: usize, byte: u8) -> bool {
     let mut console = CONSOLE.lock();
-    let _ = console.rings[vm].push_back(byte);
-    let waits = console.drain();
-    if waits != console.blocked {
-        console.blocked = waits;
-        uart::set_interrupts(true, waits);
-    }
-    !console.rings[vm].is_full()
+    console.transmitter.guest(vm, byte);
+    console.drain();
+    console.transmitter.has_room(vm)
 }
 
 /// The UART's interrupt came. `input` is called for all that arrived, after the console's lock was let go.
@@ -107,9 +78,8 @@ pub fn interrupt(mut input: impl FnMut(Input)) {
     loop {
         let mut console = CONSOLE.lock();
         let Some(byte) = uart::try_receive() else {
-            let waits = console.drain();
-            console.blocked = waits;
-            uart::set_interrupts(true, waits);
+            console.blocked = console.transmitter.drain(BATCH, uart::try_send);
+            uart::set_interrupts(true, console.blocked);
             return;
         };
         let item = match console.decoder.push(byte) {
@@ -124,14 +94,17 @@ pub fn interrupt(mut input: impl FnMut(Input)) {
     }
 }
 
-/// Starts to take input.
+/// Starts to take input, and to send by interrupts.
 pub fn listen() {
+    flush();
+    let mut console = CONSOLE.lock();
+    console.listening = true;
     uart::set_interrupts(true, false);
 }
 
 /// Whether a VM's ring has room.
 pub fn has_room(vm: usize) -> bool {
-    !CONSOLE.lock().rings[vm].is_full()
+    CONSOLE.lock().transmitter.has_room(vm)
 }
 
 /// Waits until everything is on the line.
@@ -141,35 +114,61 @@ pub fn flush() {
     }
 }
 
-/// Tells the operator.
+/// Tells the operator. Waits until there is room, if need be, but keeps nobody else from the console.
 pub fn event(event: &Event) {
-    let mut console = CONSOLE.lock();
-    console.flush_encoded();
-    console.encoder.event(event, &mut send_now);
-}
-
-struct Log<'a>(&'a mut Console);
-
-impl Write for Log<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.encoder.bytes(Channel::LOG, text.as_bytes(), &mut send_now);
-        Ok(())
+    let listening = loop {
+        let mut console = CONSOLE.lock();
+        let taken = console.transmitter.event(event);
+        console.drain();
+        if taken.is_ok() {
+            break console.listening;
+        }
+        drop(console);
+        core::hint::spin_loop();
+    };
+    if !listening {
+        flush();
     }
 }
 
-/// Writes to Stile's log. Waits for the line: not for the exit path.
+/// Writes to Stile's log. The line is dropped, and counted, if there is no room.
 pub fn write_log(arguments: fmt::Arguments<'_>) {
+    write_log_if(|_| true, arguments);
+}
+
+/// Writes to Stile's log what a VM's guest caused: a few lines at once, and then one a second.
+pub fn write_log_of(vm: usize, arguments: fmt::Arguments<'_>) {
+    let take = |limit: &mut RateLimit| limit.take(timer::now(), timer::frequency());
+    write_log_if(|console| console.limits.get_mut(vm).is_none_or(take), arguments);
+}
+
+fn write_log_if(wanted: impl FnOnce(&mut Console) -> bool, arguments: fmt::Arguments<'_>) {
     let mut console = CONSOLE.lock();
-    console.flush_encoded();
-    let _ = Log(&mut console).write_fmt(arguments);
+    if !wanted(&mut console) {
+        return;
+    }
+    console.transmitter.log(arguments);
+    console.drain();
+    let listening = console.listening;
+    drop(console);
+    if !listening {
+        // While Stile starts, nothing else sends what waits.
+        flush();
+    }
 }
 
 /// The log and the operator's channel for a panic, whoever holds the lock: all other CPUs have stopped, or will.
 pub struct Emergency(Encoder);
 
 impl Emergency {
-    /// Begins with a channel selection, since nobody knows which one is selected.
+    /// Sends Stile's records that wait, unless this or another CPU has the console locked. Begins with a channel selection, since nobody knows
+    /// which one is selected.
     pub fn new() -> Emergency {
+        if let Some(mut console) = CONSOLE.try_lock() {
+            while console.transmitter.owes_records() {
+                console.transmitter.drain(1, uart::try_send);
+            }
+        }
         let mut encoder = Encoder::new();
         encoder.resync();
         Emergency(encoder)
@@ -193,3 +192,9 @@ macro_rules! log {
     ($($argument:tt)*) => { $crate::console::write_log(format_args!("{}\n", format_args!($($argument)*))) };
 }
 pub(crate) use log;
+
+/// Writes a line that a VM's guest caused to Stile's log.
+macro_rules! log_of {
+    ($vm:expr, $($argument:tt)*) => { $crate::console::write_log_of($vm.number, format_args!("{}\n", format_args!($($argument)*))) };
+}
+pub(crate) use log_of;

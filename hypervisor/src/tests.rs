@@ -11,7 +11,7 @@ use stile_wire::{Decoder, Event, VmState};
 use crate::arch::{self, Cpu, PoweredOff, fake};
 use crate::cpu::{self, Leave};
 use crate::vm::power::{self, End};
-use crate::{memory, report, vm};
+use crate::{console, memory, report, vm};
 
 const CPUS: usize = 3;
 const VCPUS: [u8; 3] = [4, 2, 1];
@@ -180,6 +180,30 @@ fn vms_live_and_end() {
         }
     }
     check_messages();
+}
+
+/// A slow line keeps nobody waiting but who sends what must not be lost, and that one keeps nobody else waiting.
+#[test]
+fn a_line_that_takes_nothing_blocks_no_other_cpu() {
+    console::listen();
+    fake::uart::BUSY.store(true, Ordering::SeqCst);
+    for n in 0..1000 {
+        console::log!("line {n}");
+    }
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| (0..1000).for_each(|_| console::event(&Event::CounterFrequency { hz: 1 })));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        for _ in 0..100 {
+            console::send(stile_board::MAX_VMS - 1, b'x');
+            console::log!("another line");
+        }
+        assert!(!sender.is_finished(), "messages are kept");
+        fake::uart::BUSY.store(false, Ordering::SeqCst);
+    });
+    let line = fake::uart::LINE.lock().unwrap();
+    let mut decoder = Decoder::new();
+    let messages = line.iter().filter_map(|&byte| decoder.push(byte).and_then(|item| item.event()));
+    assert_eq!(messages.filter(|event| *event == Ok(Event::CounterFrequency { hz: 1 })).count(), 1000);
 }
 
 /// What the operator was told: every VM ended once more than it was started anew, and every account is square.

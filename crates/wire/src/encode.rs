@@ -66,12 +66,27 @@ impl Encoder {
             debug_assert!(false, "a message does not fit into a frame");
             return;
         };
+        self.begin_frame(sink);
+        for &byte in frame {
+            self.frame_byte(byte, sink);
+        }
+        self.end_frame(sink);
+    }
+
+    /// Begins a frame. No byte of another channel may come before its end.
+    pub(crate) fn begin_frame(&mut self, sink: &mut impl Sink) {
         self.select(Channel::OPERATOR, sink);
         sink.byte(DLE);
         sink.byte(b'<');
-        for &byte in frame {
-            escaped(byte, sink);
-        }
+    }
+
+    /// Writes a byte of a frame.
+    pub(crate) fn frame_byte(&mut self, byte: u8, sink: &mut impl Sink) {
+        escaped(byte, sink);
+    }
+
+    /// Ends a frame.
+    pub(crate) fn end_frame(&mut self, sink: &mut impl Sink) {
         sink.byte(DLE);
         sink.byte(b'>');
     }

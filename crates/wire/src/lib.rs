@@ -26,6 +26,7 @@ mod decode;
 mod encode;
 mod frame;
 mod message;
+mod transmit;
 
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,7 @@ pub use decode::{Decoder, Item};
 pub use encode::{Encoder, Sink};
 pub use frame::{FrameError, MAX_FRAME, PROTOCOL_VERSION};
 pub use message::{Command, CpuTime, Crash, CrashReason, Decoded, Event, LedgerRow, LedgerTotal, Level, Row, Version, VmState};
+pub use transmit::{Full, MAX_LINE, RateLimit, Transmitter};
 
 /// Data link escape: the one byte of the line that is not text.
 pub const DLE: u8 = 0x10;

@@ -113,6 +113,6 @@ pub fn start(vcpu: &Vcpu) {
     match placement {
         Ok(placement) if placement.kick => call(placement.cpu),
         Ok(_) => {}
-        Err(error) => crate::console::log!("vCPU {} of {} can't start: {error:?}", vcpu.id.vcpu(), vcpu.vm().name),
+        Err(error) => crate::console::log_of!(vcpu.vm(), "vCPU {} of {} can't start: {error:?}", vcpu.id.vcpu(), vcpu.vm().name),
     }
 }

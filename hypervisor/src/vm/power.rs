@@ -13,7 +13,7 @@ use stile_sched::lock::TicketLock;
 use stile_wire::{Crash, Event, VmState};
 
 use super::Vm;
-use crate::console::{self, log};
+use crate::console::{self, log_of};
 use crate::cpu::{self, SCHEDULE};
 use crate::{arch, report, vm};
 
@@ -203,7 +203,8 @@ pub fn settle(vm: &'static Vm) {
         End::Off => console::event(&Event::Vm { vm: number, state: VmState::PoweredOff }),
         End::Exit(status) => console::event(&Event::Vm { vm: number, state: VmState::Exited(status) }),
         End::Crash(crash) => {
-            log!(
+            log_of!(
+                vm,
                 "{}: vCPU {} can't go on: {:?} at pc {:#x}, syndrome {:#x}, address {:#x}",
                 vm.name,
                 crash.vcpu,

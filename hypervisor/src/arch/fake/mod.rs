@@ -166,7 +166,13 @@ pub mod uart {
     /// What was sent over the line.
     pub static LINE: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
+    /// The line takes nothing.
+    pub static BUSY: AtomicBool = AtomicBool::new(false);
+
     pub fn try_send(byte: u8) -> bool {
+        if BUSY.load(Ordering::SeqCst) {
+            return false;
+        }
         LINE.lock().unwrap().push(byte);
         true
     }

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::console::log;
+use crate::console::log_of;
 use crate::vm::Vcpu;
 
 /// Whether a vCPU waits with interrupts off.
@@ -33,6 +33,6 @@ pub fn waits(vcpu: &Vcpu) {
     };
     let by_a_pin = || vm.vcpus.first().is_some_and(|first| first.arch.pages.has_signal()) || vm.arch.io_apic.lock().has_signals();
     if vm.vcpus.iter().all(|vcpu| is_silent(vcpu)) && !by_a_pin() && !vm.arch.silence_told.swap(true, Ordering::Relaxed) {
-        log!("{}: all of its vCPUs wait with interrupts off, and nothing can wake them", vm.name);
+        log_of!(vm, "{}: all of its vCPUs wait with interrupts off, and nothing can wake them", vm.name);
     }
 }
