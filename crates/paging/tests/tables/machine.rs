@@ -116,17 +116,23 @@ impl Machine {
         (Memory(self.clone()), Tlb(self.clone()))
     }
 
-    /// To be called between operations: nothing is left over.
+    /// To be called between operations: nothing is left over, and no table is empty.
     pub fn check(&self) {
+        self.check_reserved();
+        let state = self.0.borrow();
+        for &table in &state.allocated {
+            let is_empty = (0..ENTRIES).all(|index| state.word(table, index) == 0);
+            assert!(!is_empty, "table {table:#x} is empty");
+        }
+    }
+
+    /// The same where tables were reserved.
+    pub fn check_reserved(&self) {
         let state = self.0.borrow();
         assert!(state.stale.is_empty(), "TLBs were not told of {:x?}", state.stale);
         assert!(state.reported.is_empty(), "maintenance was begun but not completed");
         let tables: BTreeSet<u64> = state.reachable.keys().copied().filter(|&table| table != ROOT).collect();
         assert_eq!(tables, state.allocated, "tables in use are not those allocated");
-        for table in tables {
-            let is_empty = (0..ENTRIES).all(|index| state.word(table, index) == 0);
-            assert!(!is_empty, "table {table:#x} is empty");
-        }
     }
 
     /// How many tables there are but the root.
