@@ -1,9 +1,9 @@
 //! The channels of one serial line.
 
-/// How many channels a line can tell apart.
+/// Number of channels on a line.
 pub const MAX_CHANNELS: u8 = 32;
 
-/// What stands for channel 0 after a [`crate::DLE`]; the others follow.
+/// The byte that selects channel 0 after a [`crate::DLE`]; the others follow.
 const SELECT_BASE: u8 = b'A';
 
 /// One of the streams on a serial line: less than [`MAX_CHANNELS`].
@@ -11,25 +11,25 @@ const SELECT_BASE: u8 = b'A';
 pub struct Channel(u8);
 
 impl Channel {
-    /// Stile's own text. Bytes are of this channel until another is selected.
+    /// Stile's log. Selected until another channel is.
     pub const LOG: Channel = Channel(0);
     /// Frames: messages to and from the operator.
     pub const OPERATOR: Channel = Channel(16);
 
-    /// Channel number `number`, if there is one.
+    /// Channel `number`, if it exists.
     pub const fn new(number: u8) -> Option<Self> {
         if number < MAX_CHANNELS { Some(Self(number)) } else { None }
     }
 
     /// The console of virtual machine `vm`, numbered from 0.
     ///
-    /// There are fifteen; a higher number gets the last of them, so that a number that should
-    /// have been checked does no worse than mix two consoles.
+    /// There are fifteen. A higher number returns the last of them, so that a missing check mixes two
+    /// consoles at worst.
     pub const fn console(vm: u8) -> Self {
         Self(if vm < 15 { vm + 1 } else { 15 })
     }
 
-    /// The virtual machine whose console this is.
+    /// The virtual machine of a console.
     pub const fn vm(self) -> Option<u8> {
         match self.0 {
             1..=15 => Some(self.0 - 1),

@@ -1,17 +1,16 @@
-//! Reading from the line.
+//! The line's decoder.
 
 use crate::{Channel, Command, DLE, Event, FrameError, MAX_FRAME, frame};
 use heapless::Vec;
 
-/// What one byte of the line completed.
+/// An item that a byte of the line completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item<'d> {
     /// A byte of a channel.
     Byte(Channel, u8),
-    /// A whole frame, whose version and checksum are right: see [`Item::event`] and
-    /// [`Item::command`].
+    /// A whole frame with a valid version and checksum: see [`Item::event`] and [`Item::command`].
     Frame(&'d [u8]),
-    /// A frame that was lost.
+    /// A lost frame.
     Bad(FrameError),
 }
 
@@ -35,30 +34,30 @@ impl Item<'_> {
     }
 }
 
-/// One reader of a line, which is given the line's bytes one by one.
+/// The decoder of a line, fed byte by byte.
 #[derive(Clone, Debug, Default)]
 pub struct Decoder {
     channel: Channel,
-    /// The last byte was a [`DLE`] whose meaning the next one decides.
+    /// The last byte was a [`DLE`]; the next byte determines its meaning.
     escape: bool,
     state: State,
     frame: Vec<u8, MAX_FRAME>,
 }
 
-/// Where in the line the decoder is.
+/// The decoder's state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
-    /// Bytes are a channel's.
+    /// Bytes belong to a channel.
     #[default]
     Text,
-    /// Bytes are a frame's.
+    /// Bytes belong to a frame.
     Frame,
-    /// Bytes are of a frame that became too long: they are dropped up to its end.
+    /// Bytes of an overlong frame are dropped up to its end.
     Overlong,
 }
 
 impl Decoder {
-    /// The decoder of a line of which nothing was read.
+    /// A decoder at the start of a line.
     pub const fn new() -> Self {
         Self { channel: Channel::LOG, escape: false, state: State::Text, frame: Vec::new() }
     }
@@ -82,8 +81,8 @@ impl Decoder {
             }
             b'>' => self.end_of_frame(),
             _ => {
-                // A selection, or noise. Inside a frame either means that the frame's end was
-                // lost; what follows is text again.
+                // A selection, or noise. Inside a frame, both mean that the frame's end was lost; text
+                // follows.
                 if let Some(channel) = Channel::of_select_byte(byte) {
                     self.channel = channel;
                 }
@@ -92,7 +91,7 @@ impl Decoder {
         }
     }
 
-    /// The channel that is selected.
+    /// The selected channel.
     pub fn channel(&self) -> Channel {
         self.channel
     }

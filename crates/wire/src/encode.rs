@@ -1,9 +1,9 @@
-//! Writing to the line.
+//! The line's encoder.
 
 use crate::{Channel, Command, DLE, Event, MAX_FRAME, frame};
 use serde::Serialize;
 
-/// Where encoded bytes go: a serial port, or a buffer.
+/// The destination of encoded bytes: a serial port or a buffer.
 pub trait Sink {
     /// Takes one byte of the line.
     fn byte(&mut self, byte: u8);
@@ -15,23 +15,23 @@ impl<F: FnMut(u8)> Sink for F {
     }
 }
 
-/// One writer of a line: it knows which channel is selected.
+/// The encoder of a line, which tracks the selected channel.
 ///
-/// A line has one encoder at a time, behind the lock that guards the line itself.
+/// A line has one encoder at a time, behind the line's lock.
 #[derive(Clone, Debug, Default)]
 pub struct Encoder {
-    /// `None` before the first byte, and when the other side may have missed the selection.
+    /// `None` before the first byte, and if the receiver may have missed the selection.
     selected: Option<Channel>,
 }
 
 impl Encoder {
-    /// The encoder of a line that nothing was written to.
+    /// An encoder at the start of a line.
     pub const fn new() -> Self {
         Self { selected: None }
     }
 
-    /// Forgets which channel is selected, so that the next write selects one anew: for when the
-    /// other side may have lost bytes, or when someone else may have written (a panic).
+    /// Forgets the selected channel, so that the next write selects one again: after the receiver may have
+    /// lost bytes, or another writer (a panic) may have intervened.
     pub fn resync(&mut self) {
         self.selected = None;
     }
@@ -101,7 +101,7 @@ impl Encoder {
     }
 }
 
-/// Writes a byte that means itself.
+/// Writes a literal byte.
 #[inline]
 fn escaped(byte: u8, sink: &mut impl Sink) {
     if byte == DLE {

@@ -1,4 +1,4 @@
-//! Frames: one message each, with a version before it and a checksum behind it.
+//! Frames: a version, one message, and a checksum.
 
 use core::fmt;
 use crc::{CRC_16_IBM_SDLC, Crc};
@@ -7,25 +7,25 @@ use serde::{Serialize, de::DeserializeOwned};
 /// The longest frame in bytes: version, message and checksum, before `DLE`s are doubled.
 pub const MAX_FRAME: usize = 512;
 
-/// The version byte of every frame. New messages at the end of an enumeration don't change it;
-/// a change to a message that exists does.
+/// The version byte of every frame. It changes with existing messages, but not for new messages at
+/// the end of an enumeration.
 pub const PROTOCOL_VERSION: u8 = 1;
 
 const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_IBM_SDLC);
 const CRC_LEN: usize = 2;
 
-/// Why a frame carries no message.
+/// The reason why a frame has no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
     /// It is longer than [`MAX_FRAME`].
     TooLong,
-    /// Bytes were lost, or the sender broke off.
+    /// Bytes were lost, or the sender stopped.
     Broken,
-    /// The checksum is another: bytes were lost or changed.
+    /// Wrong checksum: bytes were lost or changed.
     Checksum,
-    /// It is of another version of the protocol, this one.
+    /// It has this other protocol version.
     Version(u8),
-    /// It carries a message that this side does not know.
+    /// It has a message that the receiver does not know.
     Unknown,
 }
 
@@ -45,8 +45,8 @@ impl fmt::Display for FrameError {
 
 impl core::error::Error for FrameError {}
 
-/// Puts a message into `buffer` as a frame's bytes: version, message, checksum. `None` if it doesn't
-/// fit, which no message of this crate can cause.
+/// Encodes a message into `buffer` as a frame: version, message, checksum. `None` if it does not fit,
+/// which no message of this crate can cause.
 pub(crate) fn pack<'b, T: Serialize>(message: &T, buffer: &'b mut [u8; MAX_FRAME]) -> Option<&'b [u8]> {
     let (version, body) = buffer.split_first_mut()?;
     *version = PROTOCOL_VERSION;
@@ -57,7 +57,7 @@ pub(crate) fn pack<'b, T: Serialize>(message: &T, buffer: &'b mut [u8; MAX_FRAME
     buffer.get(..len + CRC_LEN)
 }
 
-/// What stands in a frame's bytes between version and checksum.
+/// Checks a frame, and returns the bytes between version and checksum.
 pub(crate) fn check(frame: &[u8]) -> Result<&[u8], FrameError> {
     let (body, crc) = frame.split_last_chunk::<CRC_LEN>().ok_or(FrameError::Broken)?;
     if CRC.checksum(body) != u16::from_le_bytes(*crc) {
@@ -70,7 +70,7 @@ pub(crate) fn check(frame: &[u8]) -> Result<&[u8], FrameError> {
     }
 }
 
-/// The message in what [`check`] returned. Bytes behind it are for later versions to use.
+/// Decodes the message in the result of [`check`]. Trailing bytes are reserved for later versions.
 pub(crate) fn unpack<T: DeserializeOwned>(message: &[u8]) -> Result<T, FrameError> {
     postcard::take_from_bytes(message).map(|(message, _)| message).map_err(|_| FrameError::Unknown)
 }

@@ -1,8 +1,8 @@
 //! The serial channel: every console and the operator's messages on one line.
 //!
-//! One serial line carries Stile's own log, the console of every virtual machine and the messages
-//! between Stile and the operator's command. Text goes as it is, so a terminal on the line shows
-//! something sensible; only [`DLE`] is special:
+//! One serial line carries Stile's log, the console of every virtual machine, and messages between
+//! Stile and the operator's command. Text is sent unchanged, so a plain terminal shows readable
+//! output; only [`DLE`] is special:
 //!
 //! | bytes | meaning |
 //! | --- | --- |
@@ -11,10 +11,10 @@
 //! | `DLE` `<` | a frame begins |
 //! | `DLE` `>` | the frame ends |
 //!
-//! A frame carries one message on the operator's channel: a version byte, the message in
-//! postcard's format and a CRC-16, in which `DLE` is doubled as anywhere else. Both directions work
-//! alike. [`Encoder`] writes, [`Decoder`] reads; neither allocates, and whatever bytes arrive, the
-//! decoder never panics and understands the next whole frame.
+//! A frame carries one message on the operator's channel: a version byte, the message in postcard's
+//! format, and a CRC-16, with `DLE` doubled as everywhere. Both directions use the same format.
+//! [`Encoder`] and [`Decoder`] do not allocate. The decoder never panics, and recovers at the next
+//! whole frame after any garbage.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -38,5 +38,5 @@ pub use frame::{FrameError, MAX_FRAME, PROTOCOL_VERSION};
 pub use message::{Command, CpuTime, Crash, CrashReason, Decoded, Event, LedgerRow, LedgerTotal, Level, Row, Version, VmState};
 pub use transmit::{Full, MAX_LINE, RateLimit, Transmitter};
 
-/// Data link escape: the one byte of the line that is not text.
+/// Data link escape: the only byte with a special meaning.
 pub const DLE: u8 = 0x10;

@@ -1,10 +1,10 @@
-//! What holds for every line: whole or torn, honest or not.
+//! Properties of every line: whole or truncated, valid or hostile.
 
 use crate::*;
 use proptest::prelude::*;
 use std::vec::Vec;
 
-/// What a decoder makes of a line, owned.
+/// An owned decoder item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Seen {
     Byte(u8, u8),
@@ -22,7 +22,7 @@ fn decode(decoder: &mut Decoder, line: &[u8]) -> Vec<Seen> {
         .collect()
 }
 
-/// What is written to a line.
+/// A write to a line.
 #[derive(Clone, Debug)]
 enum Write {
     Bytes(u8, Vec<u8>),
@@ -110,7 +110,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Bytes among which those that mean something on the line are common.
+/// Random bytes, often those with a special meaning.
 fn bytes(len: usize) -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![
         2 => Just(DLE),
@@ -131,7 +131,7 @@ fn writes() -> impl Strategy<Value = Vec<Write>> {
     prop::collection::vec(write, 0..12)
 }
 
-/// Ends whatever a line was in the middle of, so that what follows is understood.
+/// Ends an unfinished sequence, so that the following text is decoded.
 const MARK: Event = Event::End { status: 0x10 };
 
 proptest! {
@@ -142,7 +142,7 @@ proptest! {
         prop_assert_eq!(decode(&mut Decoder::new(), &encode(&writes)), expected(&writes));
     }
 
-    /// The decoder is the same state machine wherever a read of the line happens to end.
+    /// The result does not depend on how the line is split into reads.
     #[test]
     fn any_split_reads_alike(line in bytes(200), at in any::<prop::sample::Index>()) {
         let whole = decode(&mut Decoder::new(), &line);
@@ -153,13 +153,13 @@ proptest! {
         prop_assert_eq!(whole, parts);
     }
 
-    /// Whatever came before, the frame that follows is understood, and so is the text after it.
+    /// After any garbage the next frame and the text after it are decoded.
     #[test]
     fn garbage_is_survived(garbage in bytes(1200), text in bytes(16)) {
         let mut decoder = Decoder::new();
         decode(&mut decoder, &garbage);
-        // A lone DLE at the garbage's end takes the selection's DLE for itself: one select is lost,
-        // and the frame's start is not.
+        // A lone DLE at the garbage's end consumes the selection's DLE: the selection is lost, but not
+        // the frame's start.
         let line = encode(&[Write::Event(MARK), Write::Bytes(3, text.clone())]);
         let seen = decode(&mut decoder, &line);
         let mark = seen.iter().position(|seen| *seen == Seen::Event(Ok(MARK)));
@@ -168,7 +168,7 @@ proptest! {
         prop_assert_eq!(after, &expected(&[Write::Bytes(3, text)])[..]);
     }
 
-    /// Bytes of a channel never become a frame or another channel's: a guest can't speak for Stile.
+    /// Bytes of a channel never become a frame or another channel's: a guest cannot impersonate Stile.
     #[test]
     fn text_stays_in_its_channel(text in bytes(200), channel in 0..MAX_CHANNELS) {
         let seen = decode(&mut Decoder::new(), &encode(&[Write::Bytes(channel, text.clone())]));
@@ -176,7 +176,7 @@ proptest! {
         prop_assert!(seen.iter().all(|seen| matches!(seen, Seen::Byte(on, _) if *on == channel)));
     }
 
-    /// One changed byte never turns a message into another one.
+    /// One changed byte never turns a message into another message.
     #[test]
     fn changes_are_noticed(event in event(), at in any::<prop::sample::Index>(), change in 1u8..) {
         let mut line = encode(&[Write::Event(event)]);
@@ -189,7 +189,7 @@ proptest! {
         }
     }
 
-    /// A frame of random content with a right checksum is a message or an error.
+    /// A frame of random content with a valid checksum is a message or an error.
     #[test]
     fn right_checksum_wrong_content(content in prop::collection::vec(any::<u8>(), 0..64)) {
         let _ = frame::unpack::<Event>(&content);
@@ -241,7 +241,7 @@ fn a_selection_breaks_off_a_frame() {
     assert_eq!(seen, [Seen::Event(Err(FrameError::Broken)), Seen::Byte(2, b'x')]);
 }
 
-/// Messages keep their encoding: a variant that moves breaks an operator's older command.
+/// Messages keep their encoding: moving a variant would break an operator's older command.
 #[test]
 fn encodings_are_fixed() {
     let bytes = |event: &Event| postcard::to_slice(event, &mut [0; MAX_FRAME]).expect("fits").to_vec();
