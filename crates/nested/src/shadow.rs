@@ -3,6 +3,7 @@
 //!
 //! - [`Stage2`]: L1's VTCR_EL2 and VTTBR_EL2, and the walk of the tables they name
 //! - [`resolve`]: what becomes of an access of L2 that found nothing in the shadow
+//! - [`Invalidations`]: how a fill notices that what it found is no longer so
 //! - [`Pool`]: the shadows of one VM; each with a VMID of the machine's own
 //!
 //! A shadow works as a large TLB. It is filled at L2's faults, and emptied by what L1 must do after it has changed its
@@ -15,11 +16,13 @@ mod extents;
 mod format;
 mod pool;
 mod resolve;
+mod sequence;
 mod stage2;
 mod walk;
 
 pub use format::{LeafSize, Shadow, ShadowPermissions};
 pub use pool::{Context, ContextId, Pool, Tlb};
 pub use resolve::{Mapping, Need, Resolution, resolve};
+pub use sequence::{Invalidations, Observed};
 pub use stage2::{Granule, Stage2};
 pub use walk::{GuestMemory, Leaf, WalkFault, WalkFaultKind};

@@ -112,7 +112,7 @@ impl<const N: usize> Pool<N> {
         }
         let contexts = roots.map(|root| Context {
             key: None,
-            vmid: VmidSlot::new(),
+            vmid: VmidSlot::default(),
             // Looked at above.
             table: PageTable::new(format, geometry, root).unwrap_or_else(|_| unreachable!("a root that was valid before")),
             tables: 0,

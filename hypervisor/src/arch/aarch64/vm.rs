@@ -208,7 +208,7 @@ impl Vm {
     /// Gives back memory that only a running VM needs. All vCPUs are off.
     pub fn tear_down(&self) {
         if let Some(nested) = self.nested {
-            nested.shadows.lock().reset(&mut TableFrames);
+            nested.shadows.reset();
         }
     }
 

@@ -2,7 +2,9 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use stile_nested::shadow::{ContextId, GuestMemory, Need, Pool, Resolution, Shadow, Stage2, Tlb, WalkFault, WalkFaultKind, resolve};
+use stile_nested::shadow::{
+    ContextId, GuestMemory, Invalidations, Need, Pool, Resolution, Shadow, Stage2, Tlb, WalkFault, WalkFaultKind, resolve,
+};
 use stile_nested::tlbi::{Scope, Tlbi};
 use stile_nested::vncr;
 use stile_paging::table::{Geometry, Invalidation, Maintenance, Stage2Permissions, TableMemory, Translation};
@@ -20,8 +22,13 @@ use crate::vm::Vm;
 /// Shadows of one VM: one for each vCPU, and as many again for L2 VMs that are not running just now.
 pub const SHADOWS: usize = 2 * stile_board::MAX_VCPUS;
 
-/// The shadows of a VM, behind their lock.
-pub type Shadows = TicketLock<Pool<SHADOWS>>;
+/// The shadows of a VM.
+pub struct Shadows {
+    /// Behind their lock.
+    pool: TicketLock<Pool<SHADOWS>>,
+    /// Counted under the lock, observed without it.
+    invalidations: Invalidations,
+}
 
 /// Empty shadows.
 ///
@@ -33,7 +40,15 @@ pub fn new(geometry: Geometry) -> Result<Shadows, &'static str> {
         *root = TableFrames.allocate().ok_or("no memory for shadow tables")?;
     }
     let format = Shadow(stile_paging::table::Stage2 { forced_write_back: false });
-    Ok(TicketLock::new(Pool::new(format, geometry, roots).map_err(|_| "a shadow's root out of reach")?))
+    let pool = Pool::new(format, geometry, roots).map_err(|_| "a shadow's root out of reach")?;
+    Ok(Shadows { pool: TicketLock::new(pool), invalidations: Invalidations::new() })
+}
+
+impl Shadows {
+    /// Empties them. No vCPU runs: the VM has ended, or starts anew.
+    pub fn reset(&self) {
+        self.pool.lock().reset(&mut TableFrames);
+    }
 }
 
 /// The shadow that a vCPU has, and what it is of.
@@ -104,7 +119,7 @@ impl Nested {
                 None => return false,
             },
         };
-        let pool = vm.arch.shadows().lock();
+        let pool = vm.arch.shadows().pool.lock();
         let Some(context) = pool.context(current.id) else { return false };
         vm::load_table(context.vmid(), current.root, cpu);
         true
@@ -121,7 +136,7 @@ impl Nested {
             current.registers = registers;
             return Some(*current);
         }
-        let mut pool = vm.arch.shadows().lock();
+        let mut pool = vm.arch.shadows().pool.lock();
         if let Some(old) = self.shadow.take() {
             pool.release(old.id);
         }
@@ -142,17 +157,23 @@ impl Nested {
     }
 
     /// L2 found no translation for `ipa`, or none that allows what it `need`s: looks for one in L1's tables and Stile's.
-    /// Nothing to be said: it tries again.
+    /// `None`: it tries again.
     pub fn resolve(&mut self, vm: &Vm, cpu: usize, ipa: u64, need: Need) -> Option<Unresolved> {
         let Some(current) = self.shadow else {
             return Some(Unresolved::Forward(WalkFault { kind: WalkFaultKind::Translation, level: 0 }));
         };
+        let shadows = vm.arch.shadows();
+        let observed = shadows.invalidations.observe();
         match resolve(&current.stage2, &Memory(vm), |address| below(vm, address), ipa, need) {
             Resolution::Forward(fault) => Some(Unresolved::Forward(fault)),
             Resolution::Absent { address } => Some(Unresolved::Absent(address)),
             Resolution::Map(mapping) => {
                 let mut tlb = HardwareTlb { cpu };
-                let mut pool = vm.arch.shadows().lock();
+                let mut pool = shadows.pool.lock();
+                if !shadows.invalidations.is_current(observed) {
+                    // Another vCPU of L1's has invalidated something since the walk, perhaps what was found.
+                    return None;
+                }
                 let done = pool.map(current.id, &mut TableFrames, &mut tlb, &mapping);
                 if let Some(context) = pool.context(current.id) {
                     vm::load_table(context.vmid(), current.root, cpu);
@@ -168,7 +189,9 @@ impl Nested {
     pub fn invalidate(&mut self, vm: &Vm, cpu: usize, what: &Tlbi, reg: SysReg, operand: u64) {
         let vmid = self.stage2(vm).vmid();
         let mut tlb = HardwareTlb { cpu };
-        let mut pool = vm.arch.shadows().lock();
+        let shadows = vm.arch.shadows();
+        let mut pool = shadows.pool.lock();
+        shadows.invalidations.record();
         pool.invalidate(&mut TableFrames, &mut tlb, vmid, &what.scope);
         if let Scope::Vmid | Scope::Asid(_) | Scope::Va { .. } = what.scope {
             for context in pool.with_vmid(vmid) {
