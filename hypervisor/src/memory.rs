@@ -61,6 +61,13 @@ pub fn allocate_pages(size: u64) -> u64 {
     address
 }
 
+/// Contiguous pages of any content for something of a VM's, for good; `None` if there are not so many.
+#[allow(dead_code, reason = "not every architecture has such a thing")]
+pub fn reserve(size: u64) -> Option<Range<u64>> {
+    let start = with(|memory| memory.alloc_block(size, PAGE_SIZE)).ok()?;
+    Some(start..start + size)
+}
+
 /// Memory for a guest, to be mapped at `gpa`.
 ///
 /// # Errors

@@ -301,9 +301,20 @@ impl MachineConfig {
         self.vms.iter().map(|vm| vm.memory).sum()
     }
 
+    /// What Stile reserves for the shadow tables of virtual machines with an EL2, in bytes.
+    fn shadow_memory(&self) -> u64 {
+        let nested = self.vms.iter().filter(|vm| vm.techniques.nested != stile_blob::Nested::Off);
+        nested.map(|vm| u64::from(vm.vcpus) * stile_board::SHADOW_MEMORY).sum()
+    }
+
+    /// Physical memory that Stile needs beside the virtual machines' and the image, in bytes: [`RESERVED`] and shadow tables.
+    pub fn reserved(&self) -> u64 {
+        RESERVED + self.shadow_memory()
+    }
+
     /// How many bytes of memory a virtual machine gets that is to be this machine, and how many CPUs.
     pub fn as_vm(&self) -> (u64, u32) {
-        let enough = (self.vm_memory() + SPARE).next_multiple_of(map::RAM_GRANULE);
+        let enough = (self.vm_memory() + self.shadow_memory() + SPARE).next_multiple_of(map::RAM_GRANULE);
         (self.memory.map_or(enough, |memory| memory.next_multiple_of(map::RAM_GRANULE)), self.cpus)
     }
 
@@ -312,17 +323,17 @@ impl MachineConfig {
     /// # Errors
     /// A sentence that says how much the configuration should have given, if that is not enough.
     pub fn physical_memory(&self, image_len: u64) -> Result<u64, String> {
-        let used = self.vm_memory() + image_len;
+        let (used, reserved) = (self.vm_memory() + image_len, self.reserved());
         match self.memory {
-            None => Ok((used + SPARE).next_multiple_of(map::RAM_GRANULE)),
-            Some(memory) if memory >= used + RESERVED => Ok(memory),
+            None => Ok((used + self.shadow_memory() + SPARE).next_multiple_of(map::RAM_GRANULE)),
+            Some(memory) if memory >= used + reserved => Ok(memory),
             Some(memory) => Err(format!(
                 "the machine's memory is {}, but the virtual machines ({}), the image ({}) and Stile ({}) need {}",
                 units::size(memory),
                 units::size(self.vm_memory()),
                 units::size(image_len.next_multiple_of(1 << 20)),
-                units::size(RESERVED),
-                units::size((used + RESERVED).next_multiple_of(1 << 20)),
+                units::size(reserved),
+                units::size((used + reserved).next_multiple_of(1 << 20)),
             )),
         }
     }

@@ -6,7 +6,7 @@ use stile_blob::{Nested, Share, Techniques};
 use stile_board::{MAX_CPUS, MAX_VCPUS, MAX_VMS};
 
 use super::{
-    Arch, DebianKernel, DomainConfig, InitrdSource, KernelSource, MAX_DOMAINS, MachineConfig, Mistake, RESERVED, VmConfig,
+    Arch, DebianKernel, DomainConfig, InitrdSource, KernelSource, MAX_DOMAINS, MachineConfig, Mistake, VmConfig,
     draft::{Draft, Given, VmDraft},
     units, value,
 };
@@ -65,13 +65,13 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
     };
     // Sums of wrong values would be wrong.
     if let (true, Some(memory), Some(given)) = (mistakes.is_empty(), memory, &draft.memory) {
-        let needed = config.vm_memory() + RESERVED;
+        let needed = config.vm_memory() + config.reserved();
         if memory < needed {
             let what = format!(
                 "the machine has {}, but its virtual machines have {} and Stile needs {} beside them",
                 units::size(memory),
                 units::size(config.vm_memory()),
-                units::size(RESERVED)
+                units::size(config.reserved())
             );
             let expected = format!("at least {} and the size of the image", units::size(needed));
             mistakes.push(Mistake::new(given.place.clone(), what).expected(expected));

@@ -80,6 +80,20 @@ fn defaults() {
     assert_eq!(config.present_cpus(), 1);
 }
 
+/// Each vCPU of a virtual machine with an EL2 has 4 MiB of shadow tables reserved.
+#[test]
+fn nested_virtual_machines_need_more_memory() {
+    let vms = "[[vm]]\nkernel = \"Image\"\nnested = true\nvcpus = 3\n[[vm]]\nkernel = \"Image\"\nvcpus = 2\n";
+    let config = read(&format!("[machine]\ncpus = 1\n{vms}")).expect("valid");
+    assert_eq!(config.physical_memory(0), Ok((1024 + 12 + 256) << 20));
+    let config = read(&format!("[machine]\nmemory = \"1100M\"\n{vms}")).expect("just enough");
+    assert_eq!(config.physical_memory(0), Ok(1100 << 20));
+    let refusal = config.physical_memory(1).expect_err("a byte too much");
+    assert!(refusal.contains("Stile (76M)"), "{refusal}");
+    let mistakes = read(&format!("[machine]\nmemory = \"1098M\"\n{vms}")).expect_err("too little").to_string();
+    assert!(mistakes.contains("1098M") && mistakes.contains("76M"), "{mistakes}");
+}
+
 #[test]
 fn everything_given() {
     let config = read(

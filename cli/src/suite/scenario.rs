@@ -55,6 +55,9 @@ pub struct Expect {
     pub absent: Vec<&'static str>,
     /// Two texts whose lines must not all come before the other's: two VMs that make progress at the same time.
     pub interleaved: Option<(&'static str, &'static str)>,
+    /// Rows of the account whose names begin so, each of which must be there, and the most microseconds that one of their exits may take.
+    /// For runs with `--icount`, where a microsecond is 1000 instructions.
+    pub longest: Vec<(&'static str, f64)>,
     /// The account's exits must be as many as the exceptions to EL2 that the emulator logs.
     pub counted_by_emulator: bool,
     /// No exit takes longer than [`longest_exit::BOUND`]: with `--icount`, on one CPU.
@@ -71,6 +74,7 @@ impl Default for Expect {
             notes: Vec::new(),
             absent: Vec::new(),
             interleaved: None,
+            longest: Vec::new(),
             counted_by_emulator: false,
             bounded_exits: false,
             signal: None,
@@ -204,7 +208,19 @@ impl Expect {
                 _ => problems.push(format!("the lines with {one:?} and with {other:?} are not interleaved")),
             }
         }
+        problems.extend(self.longest.iter().filter_map(|&(name, most)| too_long(err, name, most)));
         problems
+    }
+}
+
+/// What is wrong if no row of the accounts begins with `name`, or if the longest exit of one took more than `most` microseconds.
+fn too_long(err: &str, name: &str, most: f64) -> Option<String> {
+    // The last columns are the minimum, the maximum and the average.
+    let maximum = |line: &str| line.split_whitespace().rev().nth(1)?.strip_suffix("us")?.parse::<f64>().ok();
+    let rows = err.lines().filter(|line| line.trim_start().starts_with(name)).filter_map(maximum);
+    match rows.max_by(f64::total_cmp) {
+        None => Some(format!("the account has no row {name:?}")),
+        Some(longest) => (longest > most).then(|| format!("an exit of {name:?} took {longest}us, expected {most}us at most")),
     }
 }
 
@@ -290,6 +306,16 @@ mod tests {
         assert!(expect.problems(Some(0), "a | 1\nb | 1\na | 2\nb | 2\n", "").is_empty());
         assert_eq!(expect.problems(Some(0), "a | 1\na | 2\nb | 1\nb | 2\n", "").len(), 1);
         assert_eq!(expect.problems(Some(0), "a | 1\n", "").len(), 1);
+    }
+
+    #[test]
+    fn an_exit_that_takes_too_long_is_found() {
+        let account = "NESTED   3  50.00%  1.00us  250.50us  80.00us\n  TLBI ALLE1 write   1  3.00%  2.10%  200.10us  200.10us  200.10us\n";
+        let problems = |name, most| Expect { longest: vec![(name, most)], ..Expect::default() }.problems(Some(0), "", account).len();
+        assert_eq!(
+            [problems("TLBI ALLE1", 200.1), problems("TLBI ALLE1", 200.0), problems("NESTED", 251.0), problems("ERET", 1e9)],
+            [0, 1, 0, 1]
+        );
     }
 
     #[test]

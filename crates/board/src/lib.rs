@@ -22,6 +22,10 @@ pub const MAX_VMS: usize = 8;
 /// The most virtual CPUs that one virtual machine has.
 pub const MAX_VCPUS: usize = 8;
 
+/// Bytes of memory that each virtual CPU of a VM with an EL2 adds to what Stile reserves for its shadow tables: enough for 2 GiB of L2 in single
+/// pages of 4 KiB, and for 1 TiB in blocks.
+pub const SHADOW_MEMORY: u64 = 4 << 20;
+
 /// The most physical CPUs that Stile drives: CPU sets are 64-bit masks.
 pub const MAX_CPUS: usize = 64;
 

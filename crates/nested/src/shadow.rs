@@ -15,6 +15,7 @@
 mod extents;
 mod format;
 mod pool;
+mod reserve;
 mod resolve;
 mod sequence;
 mod stage2;
@@ -22,6 +23,7 @@ mod walk;
 
 pub use format::{LeafSize, Shadow, ShadowPermissions};
 pub use pool::{Context, ContextId, Pool, Tlb};
+pub use reserve::Frames;
 pub use resolve::{Mapping, Need, Resolution, resolve};
 pub use sequence::{Invalidations, Observed};
 pub use stage2::{Granule, Stage2};

@@ -1,21 +1,28 @@
 //! The shadows of one VM.
+//!
+//! Nothing here takes long, whatever L1 has made: a table that leaves a shadow goes to the [reserve](super::reserve) whole; a shadow that no
+//! vCPU has is only marked, and emptied by whoever uses it next; and of the shadows that maintenance by address concerns, only
+//! [`PRECISE`] are changed by address, and only for [`PRECISE_BYTES`].
 
 use super::extents::Extents;
 use super::format::{Shadow, ShadowPermissions};
+use super::reserve::{Frames, Reserve, Tables};
 use super::resolve::Mapping;
 use super::stage2::Stage2;
 use crate::tlbi::Scope;
-use core::convert::Infallible;
+use core::ops::Range;
 use stile_paging::PAGE_SIZE;
-use stile_paging::table::{self, Error, Geometry, Invalidation, Maintenance, PageTable, TableMemory, TableRead};
+use stile_paging::table::{self, Error, Geometry, Invalidation, Maintenance, PageTable};
 use stile_paging::vmid::VmidSlot;
 
 /// Ranges of L1's memory that the reverse map of one shadow tells apart.
 const EXTENTS: usize = 32;
 
-/// The most tables of one shadow, its root left out: 4 MiB of them. L1 decides how many addresses it gives to L2, so there must
-/// be an end to it, and to how long it takes to empty a shadow. Enough for 2 GiB in single pages, and for 1 TiB in blocks.
-const TABLES: u32 = 1024;
+/// Shadows that one TLBI by address changes by address; what else it concerns is emptied. L1 has one for each VMID, unless it uses one VMID
+/// for several tables.
+const PRECISE: usize = 2;
+/// The most bytes of a shadow that are looked through for maintenance by address.
+const PRECISE_BYTES: u64 = 32 << 20;
 
 /// TLB maintenance for shadows, which have a VMID each.
 pub trait Tlb: Maintenance {
@@ -34,8 +41,8 @@ pub struct Context {
     key: Option<Stage2>,
     vmid: VmidSlot,
     table: PageTable<Shadow>,
-    /// Tables in use.
-    tables: u32,
+    /// Nothing has been mapped since it was emptied.
+    is_empty: bool,
     extents: Extents<EXTENTS>,
     /// Sizes (as log2) of L1's pages and blocks of which only a part may be in the shadow.
     split: u64,
@@ -56,20 +63,29 @@ impl Context {
         &self.table
     }
 
-    /// Maps a range in which nothing is mapped.
-    fn map<M: TableMemory>(&mut self, memory: &mut M, mapping: table::Mapping<ShadowPermissions>) -> Result<(), Error> {
-        self.table.map(&mut Counted { memory, tables: &mut self.tables }, mapping)
-    }
-
     /// Unmaps everything.
-    fn clear<M: TableMemory, T: Maintenance>(&mut self, memory: &mut M, tlb: &mut T) {
-        self.table.clear(&mut Counted { memory, tables: &mut self.tables }, tlb);
+    fn clear<M: Frames, T: Maintenance>(&mut self, tables: &mut Tables<'_, M>, tlb: &mut T) {
+        if self.is_empty {
+            return;
+        }
+        let geometry = self.table.geometry();
+        if !tables.take_entries(self.table.root(), geometry.root_size(), geometry.start(), tlb) {
+            self.table.clear(tables, tlb);
+        }
+        self.is_empty = true;
         self.extents.clear();
         self.split = 0;
     }
 
-    /// Unmaps a range, cut to what a shadow can have.
-    fn unmap<M: TableMemory, T: Maintenance>(&mut self, memory: &mut M, tlb: &mut T, start: u64, end: u64) {
+    /// Makes it one of nothing. No vCPU has it, so no CPU has its VMID, and none will: what TLBs have of it is never looked at again. What is
+    /// mapped in it goes before it is used again.
+    fn abandon(&mut self) {
+        self.vmid.forget();
+        self.key = None;
+    }
+
+    /// Unmaps a range, cut to what a shadow can have; or everything, if the range is large.
+    fn unmap<M: Frames, T: Maintenance>(&mut self, tables: &mut Tables<'_, M>, tlb: &mut T, start: u64, end: u64) {
         let limit = 1 << self.table.geometry().input_bits();
         let start = start & !(PAGE_SIZE - 1);
         let end = end.checked_next_multiple_of(PAGE_SIZE).map_or(limit, |end| end.min(limit));
@@ -77,15 +93,15 @@ impl Context {
             return;
         }
         // Memory is short only where a block must be split, which a whole entry of L1's never asks for.
-        if self.table.unmap(&mut Counted { memory, tables: &mut self.tables }, tlb, start, end - start).is_err() {
-            self.clear(memory, tlb);
+        if end - start > PRECISE_BYTES || self.table.unmap(tables, tlb, start, end - start).is_err() {
+            self.clear(tables, tlb);
         }
     }
 
     /// The page or block of L1's around `ipa`, as far as the shadow has, or may have, parts of it: first address and
     /// end. Where the shadow doesn't know, it is the largest that it could be.
-    fn around<M: TableMemory>(&self, memory: &M, ipa: u64) -> (u64, u64) {
-        let shift = match self.table.translate(memory, ipa) {
+    fn around<M: Frames>(&self, frames: &M, ipa: u64) -> (u64, u64) {
+        let shift = match self.table.translate(frames, ipa) {
             Ok(found) => found.attributes.permissions.leaf.shift(),
             Err(_) => self.split.checked_ilog2().unwrap_or(PAGE_SIZE.trailing_zeros()),
         };
@@ -98,15 +114,17 @@ impl Context {
 #[derive(Debug)]
 pub struct Pool<const N: usize> {
     contexts: [Context; N],
+    reserve: Reserve,
     clock: u64,
 }
 
 impl<const N: usize> Pool<N> {
-    /// No shadow in use. Each has one of the `roots`: zeroed memory of [`Geometry::root_size`] bytes, aligned to that.
+    /// No shadow in use. Each has one of the `roots`: zeroed memory of [`Geometry::root_size`] bytes, aligned to that. Their tables are made of
+    /// the frames `reserved` for this VM, of any content: whole pages, and more than four.
     ///
     /// # Errors
     /// Those of [`PageTable::new`].
-    pub fn new(format: Shadow, geometry: Geometry, roots: [u64; N]) -> Result<Self, Error> {
+    pub fn new(format: Shadow, geometry: Geometry, roots: [u64; N], reserved: Range<u64>) -> Result<Self, Error> {
         for root in roots {
             PageTable::new(format, geometry, root)?;
         }
@@ -115,22 +133,22 @@ impl<const N: usize> Pool<N> {
             vmid: VmidSlot::default(),
             // Looked at above.
             table: PageTable::new(format, geometry, root).unwrap_or_else(|_| unreachable!("a root that was valid before")),
-            tables: 0,
+            is_empty: true,
             extents: Extents::new(),
             split: 0,
             users: 0,
             acquired: 0,
         });
-        Ok(Self { contexts, clock: 0 })
+        Ok(Self { contexts, reserve: Reserve::new(reserved), clock: 0 })
     }
 
     /// The shadow of `stage2` for a vCPU that is about to run L2 in it: the one there is, or an empty one, for which the one
     /// goes that no vCPU has had for the longest time. `None` if vCPUs have all of them.
-    pub fn acquire<M: TableMemory>(&mut self, memory: &mut M, stage2: &Stage2) -> Option<ContextId> {
+    pub fn acquire<M: Frames>(&mut self, frames: &mut M, stage2: &Stage2) -> Option<ContextId> {
         self.clock += 1;
         let at = match self.contexts.iter().position(|context| context.key == Some(*stage2)) {
             Some(at) => at,
-            None => self.recycle(memory)?,
+            None => self.recycle(frames)?,
         };
         let context = self.contexts.get_mut(at)?;
         context.key = Some(*stage2);
@@ -140,15 +158,29 @@ impl<const N: usize> Pool<N> {
     }
 
     /// Empties the shadow that is missed the least.
-    fn recycle<M: TableMemory>(&mut self, memory: &mut M) -> Option<usize> {
+    fn recycle<M: Frames>(&mut self, frames: &mut M) -> Option<usize> {
         let unused = self.contexts.iter().enumerate().filter(|(_, context)| context.users == 0);
         let (at, _) = unused.min_by_key(|(_, context)| (context.key.is_some(), context.acquired))?;
         let context = self.contexts.get_mut(at)?;
-        // No CPU has its VMID, and no CPU will: what TLBs have of it is never looked at again.
-        context.vmid.forget();
-        context.clear(memory, &mut Quiet);
-        context.key = None;
+        context.abandon();
+        context.clear(&mut Tables { frames, reserve: &mut self.reserve }, &mut Quiet);
         Some(at)
+    }
+
+    /// Empties the shadow other than `own` that is missed the least, or that one. Returns whether there was anything in it.
+    fn evict<M: Frames, T: Tlb>(&mut self, own: usize, frames: &mut M, tlb: &mut T) -> bool {
+        let full = self.contexts.iter_mut().enumerate().filter(|(_, context)| !context.is_empty);
+        let victim = full.min_by_key(|(at, context)| (*at == own, context.users != 0, context.key.is_some(), context.acquired));
+        let Some((_, context)) = victim else { return false };
+        let tables = &mut Tables { frames, reserve: &mut self.reserve };
+        if context.users == 0 {
+            context.abandon();
+            context.clear(tables, &mut Quiet);
+        } else {
+            tlb.select(&context.vmid, context.table.root());
+            context.clear(tables, tlb);
+        }
+        true
     }
 
     /// The vCPU doesn't run in it any more: its CPU's VTTBR_EL2 is another by now.
@@ -163,28 +195,37 @@ impl<const N: usize> Pool<N> {
         self.contexts.get(usize::from(id.0))
     }
 
-    /// Puts a mapping in the place of what was there. The caller has a `DSB ISHST` done before L2 runs again.
+    /// Puts a mapping in the place of what was there. The caller has a `DSB ISHST` done before L2 runs again, and selects the shadow anew.
     ///
-    /// If there is no memory for its tables, or it has 1024 already, the shadow is emptied: then there may be.
+    /// If the reserve is used up, other shadows are emptied, and this one last.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] if there isn't, and any other if a mapping doesn't fit the shadow's geometry. L2 can't go on.
-    pub fn map<M: TableMemory, T: Tlb>(&mut self, id: ContextId, memory: &mut M, tlb: &mut T, mapping: &Mapping) -> Result<(), Error> {
-        let Some(context) = self.contexts.get_mut(usize::from(id.0)) else {
+    /// Those of a mapping that doesn't fit the shadow's geometry, or [`Error::OutOfMemory`] if the reserve is too small for any: L2 can't go
+    /// on.
+    pub fn map<M: Frames, T: Tlb>(&mut self, id: ContextId, frames: &mut M, tlb: &mut T, mapping: &Mapping) -> Result<(), Error> {
+        let own = usize::from(id.0);
+        while let Err(error) = self.try_map(own, frames, tlb, mapping) {
+            if error != Error::OutOfMemory || !self.evict(own, frames, tlb) {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn try_map<M: Frames, T: Tlb>(&mut self, at: usize, frames: &mut M, tlb: &mut T, mapping: &Mapping) -> Result<(), Error> {
+        let Some(context) = self.contexts.get_mut(at) else {
             return Err(Error::InputRange);
         };
-        let shadow = mapping.shadow;
+        let tables = &mut Tables { frames, reserve: &mut self.reserve };
+        let shadow: table::Mapping<ShadowPermissions> = mapping.shadow;
         tlb.select(&context.vmid, context.table.root());
-        let mut result = context.map(memory, shadow);
+        let mut result = context.table.map(tables, shadow);
         if let Err(Error::AlreadyMapped(_)) = result {
-            context.unmap(memory, tlb, shadow.address, shadow.address.saturating_add(shadow.size));
-            result = context.map(memory, shadow);
-        }
-        if result == Err(Error::OutOfMemory) {
-            context.clear(memory, tlb);
-            result = context.map(memory, shadow);
+            context.unmap(tables, tlb, shadow.address, shadow.address.saturating_add(shadow.size));
+            result = context.table.map(tables, shadow);
         }
         result?;
+        context.is_empty = false;
         let leaf = shadow.attributes.permissions.leaf.shift();
         if shadow.size < 1 << leaf {
             context.split |= 1 << leaf;
@@ -196,23 +237,36 @@ impl<const N: usize> Pool<N> {
     /// L1 has invalidated TLB entries of its `vmid`: what the shadows of this VMID (for [`Scope::All`], all shadows) have
     /// of it goes. What concerns the first stage alone is nothing to the shadows, and the caller's to do on the
     /// hardware, for each of [`with_vmid`](Self::with_vmid).
-    pub fn invalidate<M: TableMemory, T: Tlb>(&mut self, memory: &mut M, tlb: &mut T, vmid: u16, scope: &Scope) {
+    pub fn invalidate<M: Frames, T: Tlb>(&mut self, frames: &mut M, tlb: &mut T, vmid: u16, scope: &Scope) {
+        let mut precise = PRECISE;
         for context in &mut self.contexts {
             let Some(key) = context.key else { continue };
-            match *scope {
-                Scope::All => {}
-                Scope::VmidBoth | Scope::Ipa { .. } if key.vmid() == vmid => {}
-                _ => continue,
-            }
-            tlb.select(&context.vmid, context.table.root());
-            match *scope {
-                Scope::Ipa { start, bytes, .. } => {
+            let range = match *scope {
+                Scope::All => None,
+                Scope::VmidBoth if key.vmid() == vmid => None,
+                Scope::Ipa { start, bytes, .. } if key.vmid() == vmid => {
                     let last = start.saturating_add(bytes.unwrap_or(1).saturating_sub(1));
-                    let (first, _) = context.around(memory, start);
-                    let (_, end) = context.around(memory, last);
-                    context.unmap(memory, tlb, first, end);
+                    Some((start, last)).filter(|_| precise > 0)
                 }
-                _ => context.clear(memory, tlb),
+                _ => continue,
+            };
+            if context.is_empty {
+                continue;
+            }
+            let tables = &mut Tables { frames: &mut *frames, reserve: &mut self.reserve };
+            match range {
+                None if context.users == 0 => context.abandon(),
+                None => {
+                    tlb.select(&context.vmid, context.table.root());
+                    context.clear(tables, tlb);
+                }
+                Some((start, last)) => {
+                    precise -= 1;
+                    tlb.select(&context.vmid, context.table.root());
+                    let (first, _) = context.around(tables.frames, start);
+                    let (_, end) = context.around(tables.frames, last);
+                    context.unmap(tables, tlb, first, end);
+                }
             }
         }
     }
@@ -223,14 +277,15 @@ impl<const N: usize> Pool<N> {
     }
 
     /// L0 takes the `size` bytes at L1's physical address `l1` away, or allows less: no shadow leads there any more.
-    pub fn withdraw<M: TableMemory, T: Tlb>(&mut self, memory: &mut M, tlb: &mut T, l1: u64, size: u64) {
+    pub fn withdraw<M: Frames, T: Tlb>(&mut self, frames: &mut M, tlb: &mut T, l1: u64, size: u64) {
         for context in self.contexts.iter_mut().filter(|context| context.key.is_some()) {
+            let tables = &mut Tables { frames: &mut *frames, reserve: &mut self.reserve };
             tlb.select(&context.vmid, context.table.root());
             match context.extents.find(l1, size) {
-                None => context.clear(memory, tlb),
+                None => context.clear(tables, tlb),
                 Some(ranges) => {
                     for (start, size) in ranges {
-                        context.unmap(memory, tlb, start, start + size);
+                        context.unmap(tables, tlb, start, start + size);
                     }
                 }
             }
@@ -238,47 +293,21 @@ impl<const N: usize> Pool<N> {
     }
 
     /// Empties all shadows, and forgets what they were of. No vCPU has any: the VM has ended, or starts anew.
-    pub fn reset<M: TableMemory>(&mut self, memory: &mut M) {
+    pub fn reset<M: Frames>(&mut self, frames: &mut M) {
         for context in &mut self.contexts {
-            context.vmid.forget();
-            context.clear(memory, &mut Quiet);
-            context.key = None;
+            context.abandon();
             context.users = 0;
+            if !context.is_empty {
+                let root = context.table.root();
+                for frame in (root..root + context.table.geometry().root_size()).step_by(PAGE_SIZE as usize) {
+                    frames.zero(frame);
+                }
+                context.is_empty = true;
+                context.extents.clear();
+                context.split = 0;
+            }
         }
-    }
-}
-
-/// Memory for the tables of one shadow, [`TABLES`] at most.
-struct Counted<'a, M> {
-    memory: &'a mut M,
-    tables: &'a mut u32,
-}
-
-impl<M: TableMemory> TableRead for Counted<'_, M> {
-    type Error = Infallible;
-
-    fn read(&self, table: u64, index: usize) -> Result<u64, Infallible> {
-        self.memory.read(table, index)
-    }
-}
-
-impl<M: TableMemory> TableMemory for Counted<'_, M> {
-    fn write(&mut self, table: u64, index: usize, descriptor: u64) {
-        self.memory.write(table, index, descriptor);
-    }
-
-    fn allocate(&mut self) -> Option<u64> {
-        if *self.tables >= TABLES {
-            return None;
-        }
-        let table = self.memory.allocate()?;
-        *self.tables += 1;
-        Some(table)
-    }
-
-    fn free(&mut self, table: u64) {
-        *self.tables = self.tables.saturating_sub(1);
-        self.memory.free(table);
+        self.reserve.reset();
     }
 }
 

@@ -1,12 +1,12 @@
 //! The machine under L1: its second stage for the VM, and the frames for shadows.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::ops::Range;
 
 use stile_nested::shadow::Tlb;
-use stile_paging::table::{
-    Attributes, ENTRIES, Invalidation, Level, Maintenance, MemoryType, Stage2Permissions, TableMemory, TableRead, Translation,
-};
+use stile_paging::table::{Attributes, ENTRIES, Invalidation, Level, Maintenance, MemoryType, Stage2Permissions, TableRead, Translation};
 use stile_paging::vmid::VmidSlot;
 
 /// Where the VM's memory is, for L1 and on the machine.
@@ -35,31 +35,35 @@ impl Host {
     }
 }
 
-/// Memory for the tables of shadows: so many frames beyond the roots.
+/// Memory for the roots and the tables of shadows. Counts accesses.
 pub struct Frames {
     words: BTreeMap<u64, Box<[u64; ENTRIES]>>,
     next: u64,
-    free: Vec<u64>,
-    allocated: BTreeSet<u64>,
-    budget: usize,
+    accesses: Cell<usize>,
 }
 
 impl Frames {
-    pub fn new(budget: usize) -> Self {
-        Self { words: BTreeMap::new(), next: 0x100_0000, free: Vec::new(), allocated: BTreeSet::new(), budget }
+    pub fn new() -> Self {
+        Self { words: BTreeMap::new(), next: 0x100_0000, accesses: Cell::new(0) }
     }
 
-    pub fn root(&mut self, size: u64) -> u64 {
-        let root = self.next.next_multiple_of(size);
-        self.next = root + size;
-        for frame in (root..self.next).step_by(4096) {
-            self.words.insert(frame, Box::new([0; ENTRIES]));
+    /// So many bytes, aligned to that, with this in each word.
+    pub fn take(&mut self, size: u64, align: u64, word: u64) -> Range<u64> {
+        let start = self.next.next_multiple_of(align);
+        self.next = start + size;
+        for frame in (start..self.next).step_by(4096) {
+            self.words.insert(frame, Box::new([word; ENTRIES]));
         }
-        root
+        start..self.next
     }
 
-    pub fn in_use(&self) -> usize {
-        self.allocated.len()
+    /// Reads and writes of entries since the last call. A page that is zeroed counts as 64 of them.
+    pub fn accesses(&self) -> usize {
+        self.accesses.take()
+    }
+
+    fn count(&self, accesses: usize) {
+        self.accesses.set(self.accesses.get() + accesses);
     }
 }
 
@@ -67,34 +71,22 @@ impl TableRead for Frames {
     type Error = Infallible;
 
     fn read(&self, table: u64, index: usize) -> Result<u64, Infallible> {
+        self.count(1);
         let frame = table + (index / ENTRIES * 4096) as u64;
         Ok(self.words[&frame][index % ENTRIES])
     }
 }
 
-impl TableMemory for Frames {
+impl stile_nested::shadow::Frames for Frames {
     fn write(&mut self, table: u64, index: usize, descriptor: u64) {
+        self.count(1);
         let frame = table + (index / ENTRIES * 4096) as u64;
         self.words.get_mut(&frame).expect("a table of the shadow's own")[index % ENTRIES] = descriptor;
     }
 
-    fn allocate(&mut self) -> Option<u64> {
-        if self.allocated.len() == self.budget {
-            return None;
-        }
-        let frame = self.free.pop().unwrap_or_else(|| {
-            self.next += 4096;
-            self.next - 4096
-        });
-        self.words.insert(frame, Box::new([0; ENTRIES]));
-        self.allocated.insert(frame);
-        Some(frame)
-    }
-
-    fn free(&mut self, table: u64) {
-        assert!(self.allocated.remove(&table), "{table:#x} is freed twice");
-        self.words.remove(&table);
-        self.free.push(table);
+    fn zero(&mut self, frame: u64) {
+        self.count(64);
+        **self.words.get_mut(&frame).expect("a frame of the reserve") = [0; ENTRIES];
     }
 }
 

@@ -8,8 +8,8 @@ use super::{EntryKind, Error, Format, Invalidation, Level, Maintenance, PageTabl
 impl<F: Format> PageTable<F> {
     /// Unmaps a range, and frees the tables that become empty. What isn't mapped in it stays so.
     ///
-    /// A block of which only a part goes is replaced by a table. Returns how many bytes were mapped.
-    /// All maintenance is complete: the memory that was mapped can be used for something else.
+    /// A block of which only a part goes is replaced by a table. Returns how many bytes were mapped; a table that the memory
+    /// [defers](TableMemory::defer) counts as full. All maintenance is complete: the memory that was mapped can be used for something else.
     ///
     /// # Errors
     /// [`Error::Unaligned`], [`Error::InputRange`], [`Error::OutOfMemory`]; nothing is unmapped
@@ -57,12 +57,19 @@ impl<F: Format> PageTable<F> {
 
     /// Unmaps everything with one invalidation, and frees all tables but the root.
     pub fn clear<M: TableMemory, T: Maintenance>(&mut self, memory: &mut M, tlb: &mut T) {
-        let span = Span { start: 0, end: 1 << self.geometry.input_bits() };
         let start = self.geometry.start();
         let mut quiet = Quiet;
         let mut changer = Changer::new(&self.format, memory, &mut quiet, Change::Unmap);
-        for piece in pieces(start, 0, span) {
-            changer.apply(self.root, start, &piece);
+        for index in 0..self.geometry.root_entries() {
+            let entry = F::Layout::entry(start, read(changer.memory, self.root, index));
+            if entry == Entry::Invalid {
+                continue;
+            }
+            changer.memory.write(self.root, index, 0);
+            changer.pending = true;
+            if let (Entry::Table(next), Some(below)) = (entry, start.next()) {
+                changer.discard(next, below, index as u64 * start.size());
+            }
         }
         let Changer { garbage, pending, .. } = changer;
         if pending {
@@ -272,8 +279,14 @@ impl<'a, F: Format, M: TableMemory, T: Maintenance> Changer<'a, F, M, T> {
     }
 
     /// Reports everything in a table of `level` that nothing leads to any more, and gives up
-    /// the table and those below it. Returns how many bytes it mapped.
+    /// the table and those below it. Returns how many bytes it mapped, or may have mapped.
     fn discard(&mut self, table: u64, level: Level, base: u64) -> u64 {
+        if self.memory.defer(table, level) {
+            // Its entries are not looked at.
+            self.tlb.invalidate_all();
+            self.pending = true;
+            return ENTRIES as u64 * level.size();
+        }
         let mut mapped = 0;
         for index in 0..ENTRIES {
             let address = base + index as u64 * level.size();

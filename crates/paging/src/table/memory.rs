@@ -1,5 +1,6 @@
 //! How the walker reaches the memory that tables are in.
 
+use super::Level;
 use core::convert::Infallible;
 
 /// Reads of translation tables.
@@ -32,4 +33,14 @@ pub trait TableMemory: TableRead<Error = Infallible> {
     /// Gives back a frame that [`allocate`](TableMemory::allocate) returned. No TLB and no table
     /// walk refers to it any more; its contents are arbitrary.
     fn free(&mut self, table: u64);
+
+    /// Takes a table of `level` that nothing leads to any more, with all tables below it, to free them later and in pieces. Returns
+    /// `false`, as by default, to have them looked through and freed at once.
+    ///
+    /// Stale TLB entries and table walks may refer to them until the operation has completed its maintenance; it calls
+    /// [`allocate`](TableMemory::allocate) no more before that.
+    fn defer(&mut self, table: u64, level: Level) -> bool {
+        let _ = (table, level);
+        false
+    }
 }

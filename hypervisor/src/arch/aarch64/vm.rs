@@ -165,7 +165,8 @@ impl Vm {
         let id_registers = id_registers::for_guests(has_el2, nested::may_clear_e2h(techniques.nested));
         let nested = match has_el2 {
             true => Some(
-                &*memory::allocate().write(nested::Shared { shadows: nested::new_shadows(geometry)?, masks: Masks::new(&id_registers) }),
+                &*memory::allocate()
+                    .write(nested::Shared { shadows: nested::new_shadows(geometry, vcpus)?, masks: Masks::new(&id_registers) }),
             ),
             false => None,
         };

@@ -4,6 +4,7 @@
 #![no_std]
 #![no_main]
 
+mod bounds;
 mod debug;
 mod enter;
 mod fine;
@@ -26,9 +27,18 @@ payload::program!(main);
 fn main(entry: &Entry) -> ! {
     let mut harness = Harness::new("nested", entry);
     if machine::at_el2() {
-        for tests in
-            [enter::TESTS, memory::TESTS, traps::TESTS, fine::TESTS, debug::TESTS, lists::TESTS, timers::TESTS, lives::TESTS, wild::TESTS]
-        {
+        for tests in [
+            enter::TESTS,
+            memory::TESTS,
+            traps::TESTS,
+            fine::TESTS,
+            debug::TESTS,
+            lists::TESTS,
+            timers::TESTS,
+            lives::TESTS,
+            bounds::TESTS,
+            wild::TESTS,
+        ] {
             harness.run(prepare, tests);
         }
     } else {

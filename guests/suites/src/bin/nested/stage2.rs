@@ -49,6 +49,11 @@ fn table(address: u64) -> &'static Table {
     unsafe { &*(address as *const Table) }
 }
 
+/// Writes an entry of the table at this address.
+pub fn set_entry(at: u64, index: usize, entry: u64) {
+    table(at).set(index, entry);
+}
+
 /// A second stage of 39 bits, from level 1.
 #[derive(Clone, Copy)]
 pub struct Stage2 {

@@ -1,13 +1,15 @@
 //! Second stages for L2: crate `stile-nested` makes them of L1's tables and Stile's; here they meet the hardware.
 
+use core::convert::Infallible;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use stile_nested::shadow::{
-    ContextId, GuestMemory, Invalidations, Need, Pool, Resolution, Shadow, Stage2, Tlb, WalkFault, WalkFaultKind, resolve,
+    ContextId, Frames, GuestMemory, Invalidations, Need, Pool, Resolution, Shadow, Stage2, Tlb, WalkFault, WalkFaultKind, resolve,
 };
 use stile_nested::tlbi::{Scope, Tlbi};
 use stile_nested::vncr;
-use stile_paging::table::{Geometry, Invalidation, Maintenance, Stage2Permissions, TableMemory, Translation};
+use stile_paging::PAGE_SIZE;
+use stile_paging::table::{Geometry, Invalidation, Maintenance, Stage2Permissions, TableMemory, TableRead, Translation};
 use stile_paging::vmid::VmidSlot;
 use stile_sched::lock::TicketLock;
 use stile_sysreg::SysReg;
@@ -16,7 +18,7 @@ use super::registers::Switched;
 use super::{Nested, Regime};
 use crate::arch::aarch64::sysreg::{dsb_ish, isb, read_sysreg};
 use crate::arch::aarch64::vm;
-use crate::memory::TableFrames;
+use crate::memory::{self, TableFrames};
 use crate::vm::Vm;
 
 /// Shadows of one VM: one for each vCPU, and as many again for L2 VMs that are not running just now.
@@ -30,24 +32,26 @@ pub struct Shadows {
     invalidations: Invalidations,
 }
 
-/// Empty shadows.
+/// Empty shadows for a VM with so many vCPUs, and the memory of all their tables.
 ///
 /// # Errors
 /// In words, if there is no memory.
-pub fn new(geometry: Geometry) -> Result<Shadows, &'static str> {
+pub fn new(geometry: Geometry, vcpus: usize) -> Result<Shadows, &'static str> {
+    const NO_MEMORY: &str = "a nested VM's shadow tables (4 MiB for each of its vCPUs) do not fit into this board's memory";
     let mut roots = [0; SHADOWS];
     for root in &mut roots {
-        *root = TableFrames.allocate().ok_or("no memory for shadow tables")?;
+        *root = TableFrames.allocate().ok_or(NO_MEMORY)?;
     }
+    let reserved = memory::reserve(stile_board::SHADOW_MEMORY * vcpus as u64).ok_or(NO_MEMORY)?;
     let format = Shadow(stile_paging::table::Stage2 { forced_write_back: false });
-    let pool = Pool::new(format, geometry, roots).map_err(|_| "a shadow's root out of reach")?;
+    let pool = Pool::new(format, geometry, roots, reserved).map_err(|_| "a shadow's root out of reach")?;
     Ok(Shadows { pool: TicketLock::new(pool), invalidations: Invalidations::new() })
 }
 
 impl Shadows {
     /// Empties them. No vCPU runs: the VM has ended, or starts anew.
     pub fn reset(&self) {
-        self.pool.lock().reset(&mut TableFrames);
+        self.pool.lock().reset(&mut ReservedFrames);
     }
 }
 
@@ -140,7 +144,7 @@ impl Nested {
         if let Some(old) = self.shadow.take() {
             pool.release(old.id);
         }
-        let id = pool.acquire(&mut TableFrames, &stage2)?;
+        let id = pool.acquire(&mut ReservedFrames, &stage2)?;
         let root = pool.context(id)?.table().root();
         self.shadow = Some(Current { id, stage2, registers, root });
         self.shadow
@@ -168,18 +172,18 @@ impl Nested {
             Resolution::Forward(fault) => Some(Unresolved::Forward(fault)),
             Resolution::Absent { address } => Some(Unresolved::Absent(address)),
             Resolution::Map(mapping) => {
-                let mut tlb = HardwareTlb { cpu };
+                let mut tlb = HardwareTlb::new(cpu);
                 let mut pool = shadows.pool.lock();
                 if !shadows.invalidations.is_current(observed) {
                     // Another vCPU of L1's has invalidated something since the walk, perhaps what was found.
                     return None;
                 }
-                let done = pool.map(current.id, &mut TableFrames, &mut tlb, &mapping);
+                let done = pool.map(current.id, &mut ReservedFrames, &mut tlb, &mapping);
                 if let Some(context) = pool.context(current.id) {
                     vm::load_table(context.vmid(), current.root, cpu);
                 }
                 dsb_ish();
-                // Beyond what a shadow can have, or no memory even for one page: as if L1 had nothing there.
+                // Beyond what a shadow can have: as if L1 had nothing there.
                 done.err().map(|_| Unresolved::Forward(WalkFault { kind: WalkFaultKind::Translation, level: 0 }))
             }
         }
@@ -188,11 +192,11 @@ impl Nested {
     /// TLB maintenance of L1's that concerns the translations of its VMs. At virtual EL2.
     pub fn invalidate(&mut self, vm: &Vm, cpu: usize, what: &Tlbi, reg: SysReg, operand: u64) {
         let vmid = self.stage2(vm).vmid();
-        let mut tlb = HardwareTlb { cpu };
+        let mut tlb = HardwareTlb::new(cpu);
         let shadows = vm.arch.shadows();
         let mut pool = shadows.pool.lock();
         shadows.invalidations.record();
-        pool.invalidate(&mut TableFrames, &mut tlb, vmid, &what.scope);
+        pool.invalidate(&mut ReservedFrames, &mut tlb, vmid, &what.scope);
         if let Scope::Vmid | Scope::Asid(_) | Scope::Va { .. } = what.scope {
             for context in pool.with_vmid(vmid) {
                 tlb.select(context.vmid(), context.table().root());
@@ -212,9 +216,42 @@ pub enum Unresolved {
     Absent(u64),
 }
 
+/// The frames of shadow tables, in the direct map.
+struct ReservedFrames;
+
+impl TableRead for ReservedFrames {
+    type Error = Infallible;
+
+    fn read(&self, table: u64, index: usize) -> Result<u64, Infallible> {
+        TableFrames.read(table, index)
+    }
+}
+
+impl Frames for ReservedFrames {
+    fn write(&mut self, table: u64, index: usize, descriptor: u64) {
+        TableFrames.write(table, index, descriptor);
+    }
+
+    fn zero(&mut self, frame: u64) {
+        // SAFETY: a page of the VM's reserve, in the direct map, which no table refers to.
+        unsafe { crate::arch::zero(crate::arch::physical(frame), PAGE_SIZE as usize) };
+    }
+}
+
+/// Invalidations by address beyond which one of everything takes their place.
+const BY_ADDRESS: u32 = 32;
+
 /// This CPU's way to all TLBs: instructions that take the VMID from VTTBR_EL2.
 struct HardwareTlb {
     cpu: usize,
+    /// Invalidations by address since the last completion.
+    count: u32,
+}
+
+impl HardwareTlb {
+    fn new(cpu: usize) -> Self {
+        Self { cpu, count: 0 }
+    }
 }
 
 impl Tlb for HardwareTlb {
@@ -227,19 +264,28 @@ impl Tlb for HardwareTlb {
 
 impl Maintenance for HardwareTlb {
     fn invalidate(&mut self, invalidation: Invalidation) {
+        self.count = self.count.saturating_add(1);
+        if self.count > BY_ADDRESS {
+            return;
+        }
         let page = invalidation.address >> 12;
         // SAFETY: forgetting translations is always right. The barrier: the table must be seen changed by walks that come after.
         unsafe { core::arch::asm!("dsb ishst", "tlbi ipas2e1is, {}", in(reg) page, options(nostack, preserves_flags)) };
     }
 
     fn invalidate_all(&mut self) {
-        // SAFETY: as above.
-        unsafe { core::arch::asm!("dsb ishst", "tlbi vmalls12e1is", options(nostack, preserves_flags)) };
+        self.count = u32::MAX;
     }
 
     fn complete(&mut self) {
-        // SAFETY: as above. Entries that combine both stages are not found by an intermediate address.
-        unsafe { core::arch::asm!("dsb ish", "tlbi vmalle1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
+        if self.count > BY_ADDRESS {
+            // SAFETY: as above.
+            unsafe { core::arch::asm!("dsb ishst", "tlbi vmalls12e1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
+        } else {
+            // SAFETY: as above. Entries that combine both stages are not found by an intermediate address.
+            unsafe { core::arch::asm!("dsb ish", "tlbi vmalle1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
+        }
+        self.count = 0;
     }
 }
 
