@@ -75,8 +75,15 @@ impl Current {
     }
 }
 
-/// Where an address of L1's leads. What L1 has not touched yet is filled first: its guest may touch it before.
+/// Where an address of L1's leads.
 fn below(vm: &Vm, address: u64) -> Option<Below> {
+    // What is mapped has been filled.
+    vm.arch.translate(address).or_else(|| first_touch(vm, address))
+}
+
+/// Fills what L1 has not touched yet: its guest may touch it before.
+#[cold]
+fn first_touch(vm: &Vm, address: u64) -> Option<Below> {
     vm.fill(address);
     vm.arch.translate(address)
 }
