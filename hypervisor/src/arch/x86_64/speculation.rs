@@ -46,8 +46,12 @@ pub fn is_like_first() -> bool {
 fn identity() -> Identity {
     let leaf_7_edx = if cpuid(0, 0).eax >= 7 { cpuid(7, 0).edx } else { 0 };
     let has_capabilities = leaf_7_edx & leaf_7::ARCH_CAPABILITIES != 0;
-    // SAFETY: CPUID says that the register is there.
-    let capabilities = if has_capabilities { unsafe { rdmsr(msr::IA32_ARCH_CAPABILITIES) } } else { 0 };
+    let capabilities = if has_capabilities {
+        // SAFETY: CPUID says that the register is there.
+        unsafe { rdmsr(msr::IA32_ARCH_CAPABILITIES) }
+    } else {
+        0
+    };
     Identity { leaf_7_edx, capabilities }
 }
 
