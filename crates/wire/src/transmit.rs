@@ -18,17 +18,21 @@ pub struct Full;
 
 /// What waits for a line that carries Stile's records and the consoles of `VMS` virtual machines.
 ///
-/// Stile's records go first. They share `OWN` bytes, of which the log leaves a part to messages; each VM has `RING` bytes of its own.
+/// Stile's records go first, but for the state of a VM: it comes after what the VM had written until then. Records share `OWN` bytes, of which
+/// the log leaves a part to messages; each VM has `RING` bytes of its own.
 #[derive(Debug)]
 pub struct Transmitter<const VMS: usize, const RING: usize, const OWN: usize> {
     encoder: Encoder,
     /// Encoded, but not yet on the line.
     encoded: Deque<u8, 64>,
-    /// Records: kind, length (two bytes, little-endian), and as many bytes.
+    /// Records: a [`Head`], and as many bytes as it says.
     own: Deque<u8, OWN>,
-    /// The record being encoded, and its bytes that are left.
-    record: Option<(Kind, u16)>,
+    /// The record being encoded: its head, with the bytes that are left, and whether its encoding has begun.
+    record: Option<(Head, bool)>,
     rings: [Deque<u8, RING>; VMS],
+    /// Bytes that each VM has written, and those of them that were encoded. They wrap.
+    written: [u32; VMS],
+    encoded_of: [u32; VMS],
     /// The VM whose bytes are being sent.
     turn: usize,
     /// Lines of the log that found no room, since the last one that did.
@@ -41,11 +45,37 @@ enum Kind {
     Frame,
 }
 
+/// What a record begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Head {
+    kind: Kind,
+    length: u16,
+    /// It comes after this many bytes of this VM; a VM that is none: after nothing.
+    vm: u8,
+    after: u32,
+}
+
+impl Head {
+    /// Bytes that it takes.
+    const SIZE: usize = 8;
+
+    fn bytes(self) -> [u8; Self::SIZE] {
+        let ([l0, l1], [a0, a1, a2, a3]) = (self.length.to_le_bytes(), self.after.to_le_bytes());
+        [u8::from(self.kind == Kind::Frame), l0, l1, self.vm, a0, a1, a2, a3]
+    }
+
+    fn from_bytes([kind, l0, l1, vm, a0, a1, a2, a3]: [u8; Self::SIZE]) -> Self {
+        let kind = if kind == 0 { Kind::Log } else { Kind::Frame };
+        Self { kind, length: u16::from_le_bytes([l0, l1]), vm, after: u32::from_le_bytes([a0, a1, a2, a3]) }
+    }
+}
+
+/// [`Head::vm`]: none.
+const NO_VM: u8 = u8::MAX;
+
 impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RING, OWN> {
-    /// Bytes that a record's kind and length take.
-    const HEAD: usize = 3;
     /// Room that the log leaves to messages.
-    const RESERVE: usize = MAX_FRAME + Self::HEAD;
+    const RESERVE: usize = MAX_FRAME + Head::SIZE;
 
     /// With nothing to send.
     pub const fn new() -> Self {
@@ -56,6 +86,8 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
             own: Deque::new(),
             record: None,
             rings: [const { Deque::new() }; VMS],
+            written: [0; VMS],
+            encoded_of: [0; VMS],
             turn: 0,
             dropped: 0,
         }
@@ -71,7 +103,8 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
             debug_assert!(false, "a message does not fit into a frame");
             return Ok(());
         };
-        self.push(Kind::Frame, bytes, 0)
+        let vm = if let Event::Vm { vm, .. } = event { *vm } else { NO_VM };
+        self.push(Kind::Frame, vm, bytes, 0)
     }
 
     /// Appends a line to the log, or counts it as dropped if there is no room.
@@ -79,7 +112,7 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
         if self.dropped != 0 {
             let mut note = Line::default();
             let _ = writeln!(note, "({} lines dropped)", self.dropped);
-            if self.push(Kind::Log, &note.0, Self::RESERVE).is_err() {
+            if self.push(Kind::Log, NO_VM, &note.0, Self::RESERVE).is_err() {
                 self.dropped = self.dropped.saturating_add(1);
                 return;
             }
@@ -90,22 +123,23 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
             line.0.pop();
             let _ = line.0.push(b'\n');
         }
-        if self.push(Kind::Log, &line.0, Self::RESERVE).is_err() {
+        if self.push(Kind::Log, NO_VM, &line.0, Self::RESERVE).is_err() {
             self.dropped = 1;
         }
     }
 
-    /// Appends a record if `reserve` bytes are left after it.
-    fn push(&mut self, kind: Kind, bytes: &[u8], reserve: usize) -> Result<(), Full> {
+    /// Appends a record if `reserve` bytes are left after it. It comes after what `vm` has written.
+    fn push(&mut self, kind: Kind, vm: u8, bytes: &[u8], reserve: usize) -> Result<(), Full> {
         if bytes.is_empty() {
             return Ok(());
         }
         let free = self.own.capacity() - self.own.len();
-        if free < Self::HEAD + bytes.len() + reserve {
+        if free < Head::SIZE + bytes.len() + reserve {
             return Err(Full);
         }
-        let length = (bytes.len() as u16).to_le_bytes();
-        for byte in [u8::from(kind == Kind::Frame), length[0], length[1]].iter().chain(bytes) {
+        let after = self.written.get(usize::from(vm)).copied().unwrap_or(0);
+        let head = Head { kind, length: bytes.len() as u16, vm, after };
+        for byte in head.bytes().iter().chain(bytes) {
             // There is room.
             let _ = self.own.push_back(*byte);
         }
@@ -114,8 +148,10 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
 
     /// Appends a byte of a VM's console. It is lost if there is no [room](Self::has_room).
     pub fn guest(&mut self, vm: usize, byte: u8) {
-        if let Some(ring) = self.rings.get_mut(vm) {
-            let _ = ring.push_back(byte);
+        if let (Some(ring), Some(written)) = (self.rings.get_mut(vm), self.written.get_mut(vm))
+            && ring.push_back(byte).is_ok()
+        {
+            *written = written.wrapping_add(1);
         }
     }
 
@@ -157,6 +193,7 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
         self.turn = vm;
         while self.encoded.capacity() - self.encoded.len() >= STEP {
             let Some(byte) = self.rings[vm].pop_front() else { break };
+            self.encoded_of[vm] = self.encoded_of[vm].wrapping_add(1);
             let encoded = &mut self.encoded;
             self.encoder.byte(Channel::console(vm as u8), byte, &mut |byte| {
                 let _ = encoded.push_back(byte);
@@ -167,34 +204,47 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
         }
     }
 
-    /// Encodes Stile's records. Returns whether there was one.
+    /// The VM whose bytes come before this record.
+    fn is_held_by(&self, head: &Head) -> Option<usize> {
+        let vm = usize::from(head.vm);
+        let ahead = head.after.wrapping_sub(*self.encoded_of.get(vm)?);
+        (1..=RING as u32).contains(&ahead).then_some(vm)
+    }
+
+    /// Takes the next record's head.
+    fn pop_head(&mut self) -> Option<Head> {
+        let mut bytes = [0; Head::SIZE];
+        for byte in &mut bytes {
+            *byte = self.own.pop_front()?;
+        }
+        Some(Head::from_bytes(bytes))
+    }
+
+    /// Encodes Stile's records. Returns whether any of them was; if one is held up by bytes of a VM, it is that VM's turn.
     fn encode_records(&mut self) -> bool {
         let mut any = false;
         while self.encoded.capacity() - self.encoded.len() >= 2 * STEP {
+            let Some((head, begun)) = self.record.or_else(|| Some((self.pop_head()?, false))) else { return any };
+            if !begun && let Some(vm) = self.is_held_by(&head) {
+                self.record = Some((head, false));
+                self.turn = vm;
+                return any;
+            }
+            any = true;
             let encoded = &mut self.encoded;
             let mut sink = |byte| {
                 let _ = encoded.push_back(byte);
             };
-            let (kind, left) = match self.record {
-                Some(record) => record,
-                None => {
-                    let (Some(kind), Some(low), Some(high)) = (self.own.pop_front(), self.own.pop_front(), self.own.pop_front()) else {
-                        return any;
-                    };
-                    let kind = if kind == 0 { Kind::Log } else { Kind::Frame };
-                    if kind == Kind::Frame {
-                        self.encoder.begin_frame(&mut sink);
-                    }
-                    (kind, u16::from_le_bytes([low, high]))
-                }
-            };
-            any = true;
+            let Head { kind, length: left, .. } = head;
+            if !begun && kind == Kind::Frame {
+                self.encoder.begin_frame(&mut sink);
+            }
             match (kind, self.own.pop_front()) {
                 (Kind::Log, Some(byte)) => self.encoder.byte(Channel::LOG, byte, &mut sink),
                 (Kind::Frame, Some(byte)) => self.encoder.frame_byte(byte, &mut sink),
                 (_, None) => {}
             }
-            self.record = (left > 1).then(|| (kind, left - 1));
+            self.record = (left > 1).then(|| (Head { length: left - 1, ..head }, true));
             if self.record.is_none() && kind == Kind::Frame {
                 self.encoder.end_frame(&mut sink);
             }
@@ -341,6 +391,37 @@ mod tests {
         assert!(seen.log.starts_with("line 0\nline 1\n"), "{}", seen.log);
         assert!(seen.log.ends_with(" lines dropped)\nafter\n"), "{}", seen.log);
         assert!(!seen.events.is_empty() && !transmitter.owes_records());
+    }
+
+    /// A VM's end does not overtake the last line of its console, and does not wait for what it writes after that.
+    #[test]
+    fn the_state_of_a_vm_comes_after_its_bytes() {
+        let mut transmitter = Small::new();
+        let mut line = Vec::new();
+        b"before".iter().for_each(|byte| transmitter.guest(1, *byte));
+        assert_eq!(transmitter.event(&numbered(1)), Ok(()));
+        let mut later = b"after, for ever".iter().cycle();
+        for _ in 0..200 {
+            if transmitter.has_room(1) {
+                later.next().into_iter().for_each(|byte| transmitter.guest(1, *byte));
+            }
+            transmitter.drain(1, |byte| {
+                line.push(byte);
+                true
+            });
+        }
+        let mut decoder = Decoder::new();
+        let seen_before = |line: &[u8], decoder: &mut Decoder| -> Vec<u8> {
+            let items = line.iter().map_while(|byte| match decoder.push(*byte) {
+                Some(Item::Byte(_, byte)) => Some(Some(byte)),
+                Some(_) => None,
+                None => Some(None),
+            });
+            items.flatten().collect()
+        };
+        let seen = seen_before(&line, &mut decoder);
+        assert!(seen.starts_with(b"before"), "{:?}", String::from_utf8_lossy(&seen));
+        assert!(seen.len() < line.len() / 2, "the state waited for all that the VM wrote later");
     }
 
     #[test]
