@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::config::{Arch, Flags, KernelSource};
 use crate::exit;
 use crate::session::{KEY_TABLE, Shown};
+use crate::soak;
 
 /// Runs virtual machines on Stile, a bare-metal hypervisor, in an emulated Arm server or PC.
 #[derive(Debug, Parser)]
@@ -47,6 +48,8 @@ pub enum Command {
     Completions(CompletionsArgs),
     /// Write manual pages for this command and its subcommands into a directory.
     Man(ManArgs),
+    /// Let guests attack Stile and a neighbour with everything at once, for hours, and find out what gives way.
+    Soak(SoakArgs),
 }
 
 /// Which machine: a file, or one VM by flags, or a file with one VM and flags that change it.
@@ -298,6 +301,63 @@ pub struct ManArgs {
     pub directory: PathBuf,
 }
 
+/// `stile soak`.
+#[derive(Debug, Default, Args)]
+pub struct SoakArgs {
+    /// Start no round after so many hours. Without this, --minutes and --operations: go on until a signal.
+    #[arg(long, value_name = "HOURS", value_parser = amount)]
+    pub hours: Option<f64>,
+    /// The same in minutes.
+    #[arg(long, value_name = "MINUTES", value_parser = amount, conflicts_with = "hours")]
+    pub minutes: Option<f64>,
+    /// Start no round after so many guest operations.
+    #[arg(long, value_name = "N")]
+    pub operations: Option<u64>,
+    /// What all rounds follow from; a random number by default.
+    #[arg(long, value_name = "SEED", value_parser = number)]
+    pub seed: Option<u64>,
+    /// Run the round of this seed again, alone.
+    #[arg(long, value_name = "SEED", value_parser = number, requires = "arch", conflicts_with_all = ["seed", "hours", "minutes", "operations"])]
+    pub replay: Option<u64>,
+    /// The architecture: aarch64 or x86_64; both in turn by default.
+    #[arg(long, value_name = "ARCH", value_parser = Arch::named)]
+    pub arch: Option<Arch>,
+    /// Operations of one round.
+    #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub round: u64,
+    /// How many rounds run at once.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub jobs: u8,
+    /// Go on after a round that fails.
+    #[arg(long)]
+    pub keep_going: bool,
+    /// The most instructions that one exit may take, on machines with one CPU.
+    #[arg(long, value_name = "INSTRUCTIONS", default_value_t = soak::LONGEST_EXIT)]
+    pub longest_exit: u64,
+    /// Where rounds that fail leave their configuration, consoles and ledger; target/soak by default.
+    #[arg(long, value_name = "DIR")]
+    pub keep: Option<PathBuf>,
+    /// Keep what all rounds leave.
+    #[arg(long)]
+    pub keep_all: bool,
+}
+
+/// A seed, decimal or with 0x.
+fn number(text: &str) -> Result<u64, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    number.map_err(|_| "expected a number below 2^64, such as 42 or 0x2a".into())
+}
+
+fn amount(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(amount) if amount > 0.0 && amount <= 1e6 => Ok(amount),
+        _ => Err("expected a number above 0, such as 1.5".into()),
+    }
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     match text.trim_end_matches('s').parse::<f64>() {
         Ok(seconds) if seconds > 0.0 && seconds <= 1e9 => Ok(Duration::from_secs_f64(seconds)),
@@ -351,6 +411,13 @@ mod tests {
         assert_eq!(args.exits, Some(Shown::default()));
         assert_eq!(args.machine.config, Some("machine.toml".into()));
         assert_eq!(run(&["--exits=vcpu"]).exits, Some(Shown { by_vcpu: true, ..Shown::default() }));
+    }
+
+    #[test]
+    fn seeds_are_read_in_both_notations() {
+        assert_eq!((number("42"), number("0x2a")), (Ok(42), Ok(42)));
+        assert!(number("0x").is_err() && number("-1").is_err() && number("1e3").is_err());
+        assert!(Cli::try_parse_from(["stile", "soak", "--replay", "1"]).is_err(), "a replay needs its architecture");
     }
 
     #[test]

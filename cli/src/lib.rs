@@ -30,4 +30,5 @@ pub mod run;
 pub mod scratch;
 pub mod serial;
 pub mod session;
+pub mod soak;
 pub mod suite;

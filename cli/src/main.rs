@@ -50,6 +50,7 @@ fn stile() -> Result<u8> {
         Command::Bench(args) => stile::bench::bench(args),
         Command::Completions(args) => stile::generate::completions(args.shell),
         Command::Man(args) => stile::generate::man(&args.directory),
+        Command::Soak(args) => stile::soak::soak(args),
     }
 }
 

@@ -36,13 +36,17 @@ const UNDER_STILE: [(&str, &str); 3] = [("psci", "stile"), ("smp", "stile"), ("r
 const MACHINES: [(&str, u32); 4] = [("max", 4), ("max", 1), ("cortex-a76", 2), ("cortex-a57", 2)];
 
 /// The guests' programs for an architecture, by name.
-pub(super) struct Programs {
+pub(crate) struct Programs {
     arch: Arch,
     paths: BTreeMap<String, PathBuf>,
 }
 
 impl Programs {
-    fn build(arch: Arch) -> Result<Self> {
+    /// Builds them.
+    ///
+    /// # Errors
+    /// They don't compile.
+    pub(crate) fn build(arch: Arch) -> Result<Self> {
         let (folder, package) = match arch {
             Arch::Aarch64 => ("guests", "suites"),
             Arch::X86_64 => ("guests/pc", "pc"),
@@ -55,9 +59,15 @@ impl Programs {
     }
 
     /// The path of one.
-    pub(super) fn path(&self, name: &str) -> Result<String> {
+    pub(crate) fn path(&self, name: &str) -> Result<String> {
         let path = self.paths.get(name).with_context(|| format!("there is no test guest called {name}"))?;
         Ok(path.display().to_string())
+    }
+
+    /// Programs that are not built, by their names.
+    #[cfg(test)]
+    pub(crate) fn named(arch: Arch, names: &[&str]) -> Self {
+        Self { arch, paths: names.iter().map(|name| ((*name).to_owned(), PathBuf::from(name))).collect() }
     }
 
     /// The name of a scenario with them.

@@ -20,7 +20,8 @@ use crate::args::TestArgs;
 use crate::bench::{budgets, nested as nested_bench};
 use crate::config::Arch;
 use crate::out::Unwritable;
-use crate::{emulator, exit, out};
+use crate::{emulator, exit, out, soak};
+pub(crate) use guests::Programs;
 use scenario::Scenario;
 
 /// How many tests ended in which way.
@@ -58,6 +59,7 @@ pub fn test(args: &TestArgs) -> Result<u8> {
     let scenarios: Vec<_> = table::all()?.into_iter().filter(|scenario| chosen(&scenario.name)).collect();
     let budgets: Vec<_> = budgets::TESTS.into_iter().filter(|(name, _)| chosen(name)).collect();
     let nested: Vec<_> = nested_bench::budgets::TESTS.into_iter().filter(|(name, _)| chosen(name)).collect();
+    let soaks: Vec<_> = soak::TESTS.into_iter().filter(|(name, ..)| chosen(name)).collect();
     if args.list {
         checks
             .iter()
@@ -65,6 +67,7 @@ pub fn test(args: &TestArgs) -> Result<u8> {
             .chain(scenarios.iter().map(|scenario| scenario.name.as_str()))
             .chain(budgets.iter().map(|(name, _)| *name))
             .chain(nested.iter().map(|(name, _)| *name))
+            .chain(soaks.iter().map(|(name, ..)| *name))
             .try_for_each(out::line)?;
         return Ok(exit::OK);
     }
@@ -90,6 +93,11 @@ pub fn test(args: &TestArgs) -> Result<u8> {
         let start = Instant::now();
         out::line(format_args!("running {name}"))?;
         count.add(name, start, nested_bench::budgets::test(l1))?;
+    }
+    for (name, arch, nested) in soaks {
+        let start = Instant::now();
+        out::line(format_args!("running {name}"))?;
+        count.add(name, start, soak::test(arch, nested))?;
     }
     for name in &count.failed {
         out::line(format_args!("failed: {name}"))?;

@@ -3,7 +3,9 @@
 #![no_std]
 
 pub mod canary;
+pub mod cpu_time;
 pub mod fail;
 pub mod phases;
 pub mod random;
 pub mod share;
+pub mod soak;

@@ -27,6 +27,13 @@ pub fn write(arguments: fmt::Arguments) {
     let _ = CONSOLE.lock().write_fmt(arguments);
 }
 
+/// Does something to the UART while nobody prints, and sets it up for output afterwards.
+pub fn exclusively(act: impl FnOnce()) {
+    let _console = CONSOLE.lock();
+    act();
+    uart::init();
+}
+
 /// Lets the caller print although another CPU, or the code that it interrupted, is in the middle of a line.
 pub fn seize() {
     CONSOLE.force_open();

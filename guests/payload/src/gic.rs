@@ -184,7 +184,10 @@ pub fn reset_cpu() {
     icc::set_group0(false);
     let waker = gicr(cpu, 0x14);
     waker.write(0);
-    while waker.read() & 1 << 2 != 0 {}
+    // Another CPU may write it, too.
+    while waker.read() & 1 << 2 != 0 {
+        waker.write(0);
+    }
     let frame = gicr(cpu, 0x1_0000).0;
     Reg32(frame + Bits::Enable as u64 + 0x80).write(!0);
     Reg32(frame + Bits::Pending as u64 + 0x80).write(!0);

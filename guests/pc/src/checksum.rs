@@ -1,9 +1,10 @@
 //! The neighbour: computes over its memory and registers, round after round, and finds out if anything of them changed behind its back.
 //!
-//! On the command line: `rounds=N` (default 40).
+//! On the command line: `rounds=N` (default 40); `share`: measure in each round how much of the CPU's time this VM gets.
 #![no_std]
 #![no_main]
 
+use common::cpu_time::Share;
 use common::fail::Outcome;
 use common::random::mix;
 use common::{canary, check, check_eq};
@@ -23,7 +24,8 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
     println!("suite checksum");
     let line = machine::command_line(info);
     let rounds = line.split_ascii_whitespace().find_map(|word| word.strip_prefix("rounds=")?.parse().ok()).unwrap_or(40);
-    let failed = match run(rounds) {
+    let shares = line.split_ascii_whitespace().any(|word| word == "share");
+    let failed = match run(rounds, shares) {
         Ok(()) => {
             println!("PASS checksum");
             0
@@ -37,10 +39,25 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
     machine::off()
 }
 
-fn run(rounds: u64) -> Outcome {
+fn run(rounds: u64, shares: bool) -> Outcome {
     // SAFETY: RAM behind the program, which nothing else uses.
     let memory = unsafe { core::slice::from_raw_parts_mut(MEMORY as *mut u64, WORDS) };
-    canary::watch(memory, rounds, registers, |round, sum| println!("checksum: round {round} of {rounds}: {sum:016x}"))
+    let between = |round| {
+        registers(round)?;
+        if shares {
+            share();
+        }
+        Ok(())
+    };
+    canary::watch(memory, rounds, between, |round, sum| println!("checksum: round {round} of {rounds}: {sum:016x}"))
+}
+
+/// Measures this VM's share for 20 million ticks, which on an emulated PC are instructions.
+fn share() {
+    // So many ticks are a microsecond, as ratios go: a tick is an instruction.
+    const MICROSECOND: u64 = 1_000;
+    let share = Share::measure(20_000 * MICROSECOND, 10 * MICROSECOND, machine::ticks);
+    println!("checksum: share {} of 1000, longest wait {} us", share.permille(), share.longest / MICROSECOND);
 }
 
 /// Holds a pattern in registers for some milliseconds: general, debug and SIMD ones, and MSRs that Stile moves only when it must.

@@ -30,14 +30,9 @@ pub fn registers() -> Outcome {
     cpu::on_all(|| {
         let mut random = crate::random();
         for round in crate::share(900) {
-            let base = random.pick(&[LOCAL, LOCAL, IO]);
-            let address = window::wild(any(&mut random, base), random.below(4) == 0);
-            memory::access(&mut random, address, if base == IO { Target::IoApic } else { Target::LocalApic });
+            once(&mut random);
             if round % 16 == 0 {
-                // No input of the I/O APIC starts the machine anew.
-                for input in 0..24 {
-                    lapic::io_route(input, 0, lapic::IO_MASKED);
-                }
+                mask_inputs();
                 cpu::restore();
             }
         }
@@ -50,32 +45,53 @@ pub fn bases() -> Outcome {
     cpu::on_all(|| {
         let mut random = crate::random();
         for _ in crate::share(150) {
-            let base = match random.below(6) {
-                0 => 0,
-                1 => IO,
-                2 => 0x10_0000 + (random.below(0x100) << 12),
-                3 => LOCAL + 0x1000,
-                4 => random.bits() & 0x000f_ffff_ffff_f000,
-                _ => LOCAL,
-            };
-            let mut registers = [0; 16];
-            let value = base | random.below(16) << 8;
-            (registers[0], registers[1], registers[2]) = (value, 0x1b, value >> 32);
-            run(&[0x0f, 0x30], registers);
-            let base = random.pick(&[LOCAL, IO]);
-            let address = window::wild(any(&mut random, base), false);
-            // Loads: where the page is RAM now, stores reach that.
-            registers[6] = address;
-            run(&[0x8b, 0x06], registers);
-            // And an MSR of the x2APIC's.
-            registers = crate::odd(&mut random);
-            registers[1] = 0x800 + random.below(0x40);
-            run(&[0x0f, 0x32], registers);
-            if registers[1] != 0x830 {
-                run(&[0x0f, 0x30], registers);
-            }
-            cpu::restore();
+            base_once(&mut random);
         }
         Ok(())
     })
+}
+
+/// An access to a register.
+pub fn once(random: &mut Random) -> u64 {
+    let base = random.pick(&[LOCAL, LOCAL, IO]);
+    let address = window::wild(any(random, base), random.below(4) == 0);
+    memory::access(random, address, if base == IO { Target::IoApic } else { Target::LocalApic });
+    1
+}
+
+/// No input of the I/O APIC starts the machine anew.
+pub fn mask_inputs() {
+    for input in 0..24 {
+        lapic::io_route(input, 0, lapic::IO_MASKED);
+    }
+}
+
+/// Another base, accesses there, and an MSR of the x2APIC's.
+pub fn base_once(random: &mut Random) -> u64 {
+    let base = match random.below(6) {
+        0 => 0,
+        1 => IO,
+        2 => 0x10_0000 + (random.below(0x100) << 12),
+        3 => LOCAL + 0x1000,
+        4 => random.bits() & 0x000f_ffff_ffff_f000,
+        _ => LOCAL,
+    };
+    let mut registers = [0; 16];
+    let value = base | random.below(16) << 8;
+    (registers[0], registers[1], registers[2]) = (value, 0x1b, value >> 32);
+    run(&[0x0f, 0x30], registers);
+    let base = random.pick(&[LOCAL, IO]);
+    let address = window::wild(any(random, base), false);
+    // Loads: where the page is RAM now, stores reach that.
+    registers[6] = address;
+    run(&[0x8b, 0x06], registers);
+    // And an MSR of the x2APIC's.
+    registers = crate::odd(random);
+    registers[1] = 0x800 + random.below(0x40);
+    run(&[0x0f, 0x32], registers);
+    if registers[1] != 0x830 {
+        run(&[0x0f, 0x30], registers);
+    }
+    cpu::restore();
+    4
 }

@@ -13,13 +13,7 @@ pub fn run() -> Outcome {
     cpu::on_all(|| {
         let mut random = crate::random();
         for round in crate::share(1_500) {
-            let (code, registers) = any(&mut random);
-            let mut frame = cpu::user(&code, registers);
-            if random.below(3) == 0 {
-                frame.cs = selector::USER_CODE_32;
-            }
-            frame.flags |= random.bits() & 0x4_0dd5;
-            cpu::enter(&cpu::watched(frame));
+            once(&mut random);
             if round % 64 == 0 {
                 cpu::restore();
             }
@@ -72,4 +66,16 @@ fn breaks(code: &[u8]) -> bool {
     let second = |byte: u8| matches!(byte, 0x00 | 0x01 | 0x05 | 0x07 | 0x22 | 0x30 | 0x34 | 0x35 | 0x37 | 0xaa);
     let first = |byte: u8| matches!(byte, 0xfb | 0xe4..=0xe7 | 0xec..=0xef | 0x6c..=0x6f | 0xca | 0xcb | 0xcf | 0xff | 0x9a | 0xea);
     code.iter().any(|&byte| first(byte)) || code.windows(2).any(|pair| pair[0] == 0x0f && second(pair[1]))
+}
+
+/// Random bytes as code of user mode.
+pub fn once(random: &mut Random) -> u64 {
+    let (code, registers) = any(random);
+    let mut frame = cpu::user(&code, registers);
+    if random.below(3) == 0 {
+        frame.cs = selector::USER_CODE_32;
+    }
+    frame.flags |= random.bits() & 0x4_0dd5;
+    cpu::enter(&cpu::watched(frame));
+    1
 }

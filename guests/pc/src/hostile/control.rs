@@ -2,6 +2,7 @@
 
 use common::check;
 use common::fail::{Fail, Outcome};
+use common::random::Random;
 
 use crate::cpu::{self, selector};
 use crate::window;
@@ -12,40 +13,7 @@ fn noise() -> Outcome {
     cpu::on_all(|| {
         let mut random = crate::random();
         for _ in crate::share(300) {
-            let mut registers = crate::odd(&mut random);
-            let control = match random.below(6) {
-                // mov cr0, rsi: protection, paging and write protection stay.
-                0 => {
-                    registers[6] = registers[6] & !(1 << 16) | 1 << 31 | 1 << 16 | 1;
-                    &[0x0f, 0x22, 0xc6][..]
-                }
-                // mov cr4, rsi: not SMEP and SMAP with what is the user's, and PAE stays.
-                1 => {
-                    registers[6] = registers[6] & !(3 << 20) | 1 << 5;
-                    &[0x0f, 0x22, 0xe6]
-                }
-                // mov cr8, rsi; mov rsi, cr8; mov cr5, rsi.
-                2 => [&[0x44, 0x0f, 0x22, 0xc6][..], &[0x44, 0x0f, 0x20, 0xc6], &[0x0f, 0x22, 0xee]][random.below(3) as usize],
-                // XSETBV, with CR4.OSXSAVE.
-                3 => {
-                    registers[1] = random.below(3);
-                    // mov rbx, cr4; bts rbx, 18; mov cr4, rbx; xsetbv
-                    &[0x0f, 0x20, 0xe3, 0x48, 0x0f, 0xba, 0xeb, 18, 0x0f, 0x22, 0xe3, 0x0f, 0x01, 0xd1]
-                }
-                // mov dr0/dr2/dr4/dr6/dr7, rsi. What they match are this code's own accesses, if any.
-                4 => {
-                    let which = [0xc6u8, 0xd6, 0xe6, 0xf6, 0xfe][random.below(5) as usize];
-                    cpu::run(&[0x0f, 0x23, which], registers);
-                    continue;
-                }
-                // lmsw si; clts; smsw rsi
-                _ => {
-                    registers[6] |= 1;
-                    &[0x0f, 0x01, 0xf6, 0x0f, 0x06, 0x0f, 0x01, 0xe6]
-                }
-            };
-            cpu::run(control, registers);
-            cpu::restore();
+            once(&mut random);
         }
         Ok(())
     })
@@ -129,4 +97,43 @@ pub fn run() -> Outcome {
     guarded()?;
     wraps()?;
     noise()
+}
+
+/// Any value for a control, debug or extended control register.
+pub fn once(random: &mut Random) -> u64 {
+    let mut registers = crate::odd(random);
+    let control = match random.below(6) {
+        // mov cr0, rsi: protection, paging and write protection stay.
+        0 => {
+            registers[6] = registers[6] & !(1 << 16) | 1 << 31 | 1 << 16 | 1;
+            &[0x0f, 0x22, 0xc6][..]
+        }
+        // mov cr4, rsi: not SMEP and SMAP with what is the user's, and PAE stays.
+        1 => {
+            registers[6] = registers[6] & !(3 << 20) | 1 << 5;
+            &[0x0f, 0x22, 0xe6]
+        }
+        // mov cr8, rsi; mov rsi, cr8; mov cr5, rsi.
+        2 => [&[0x44, 0x0f, 0x22, 0xc6][..], &[0x44, 0x0f, 0x20, 0xc6], &[0x0f, 0x22, 0xee]][random.below(3) as usize],
+        // XSETBV, with CR4.OSXSAVE.
+        3 => {
+            registers[1] = random.below(3);
+            // mov rbx, cr4; bts rbx, 18; mov cr4, rbx; xsetbv
+            &[0x0f, 0x20, 0xe3, 0x48, 0x0f, 0xba, 0xeb, 18, 0x0f, 0x22, 0xe3, 0x0f, 0x01, 0xd1]
+        }
+        // mov dr0/dr2/dr4/dr6/dr7, rsi. What they match are this code's own accesses, if any.
+        4 => {
+            let which = [0xc6u8, 0xd6, 0xe6, 0xf6, 0xfe][random.below(5) as usize];
+            cpu::run(&[0x0f, 0x23, which], registers);
+            return 1;
+        }
+        // lmsw si; clts; smsw rsi
+        _ => {
+            registers[6] |= 1;
+            &[0x0f, 0x01, 0xf6, 0x0f, 0x06, 0x0f, 0x01, 0xe6]
+        }
+    };
+    cpu::run(control, registers);
+    cpu::restore();
+    1
 }

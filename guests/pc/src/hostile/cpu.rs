@@ -372,14 +372,19 @@ fn work_elsewhere() {
     unsafe { call_on(block(number) as u64 + BLOCK as u64, work) };
 }
 
-/// Does something on all CPUs at once, this one too.
-pub fn on_all(function: fn() -> Outcome) -> Outcome {
+/// Gives all other CPUs something to do; those that are started again begin with it again.
+pub fn give_others(function: fn() -> Outcome) {
     WORK.store(function as usize as u64, Ordering::Release);
     FAILED.store(0, Ordering::Relaxed);
-    let others = count() as u32 - 1;
-    if others > 0 {
+    if count() > 1 {
         others::give(work_elsewhere);
     }
+}
+
+/// Does something on all CPUs at once, this one too.
+pub fn on_all(function: fn() -> Outcome) -> Outcome {
+    give_others(function);
+    let others = count() as u32 - 1;
     let outcome = function();
     if others > 0 {
         let done = wait(|| others::DONE.load(Ordering::SeqCst) == others);

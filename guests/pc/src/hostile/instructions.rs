@@ -1,6 +1,7 @@
 //! Instructions that exit, that guests may not have, or that wait: by the kernel, and in user mode in code of 64 and of 32 bits.
 
 use common::fail::Outcome;
+use common::random::Random;
 
 use crate::cpu::{self, selector};
 
@@ -61,25 +62,7 @@ pub fn run() -> Outcome {
         let mut random = crate::random();
         for _ in crate::share(6) {
             for code in LIST {
-                let mut registers = crate::odd(&mut random);
-                registers[1] = random.below(4);
-                registers[6] = crate::window::user_data(cpu::this());
-                // Single steps, and the shadow of STI, MOV SS or nothing, before it.
-                let mut stream = [0x90u8; 16];
-                let before: &[u8] = [&[][..], &[0x8e, 0xd0], &[0xfb]][random.below(3) as usize];
-                stream[..before.len()].copy_from_slice(before);
-                stream[before.len()..before.len() + code.len()].copy_from_slice(code);
-                registers[0] = if before.len() == 2 { selector::DATA } else { registers[0] };
-                let stream = &stream[..before.len() + code.len()];
-                let step = random.below(2) << 8;
-                let mut frame = cpu::kernel(stream, registers);
-                frame.flags |= step;
-                cpu::enter(&frame);
-                frame = cpu::user(code, registers);
-                frame.flags = 2 | step;
-                cpu::enter(&frame);
-                frame.cs = selector::USER_CODE_32;
-                cpu::enter(&frame);
+                try_one(&mut random, code);
             }
             for _ in 0..50 {
                 cpu::run(&PAUSES, [0; 16]);
@@ -88,4 +71,34 @@ pub fn run() -> Outcome {
         }
         Ok(())
     })
+}
+
+/// Tries one by the kernel, and in user mode in both kinds of code.
+fn try_one(random: &mut Random, code: &[u8]) {
+    let mut registers = crate::odd(random);
+    registers[1] = random.below(4);
+    registers[6] = crate::window::user_data(cpu::this());
+    // Single steps, and the shadow of STI, MOV SS or nothing, before it.
+    let mut stream = [0x90u8; 16];
+    let before: &[u8] = [&[][..], &[0x8e, 0xd0], &[0xfb]][random.below(3) as usize];
+    stream[..before.len()].copy_from_slice(before);
+    stream[before.len()..before.len() + code.len()].copy_from_slice(code);
+    registers[0] = if before.len() == 2 { selector::DATA } else { registers[0] };
+    let stream = &stream[..before.len() + code.len()];
+    let step = random.below(2) << 8;
+    let mut frame = cpu::kernel(stream, registers);
+    frame.flags |= step;
+    cpu::enter(&frame);
+    frame = cpu::user(code, registers);
+    frame.flags = 2 | step;
+    cpu::enter(&frame);
+    frame.cs = selector::USER_CODE_32;
+    cpu::enter(&frame);
+}
+
+/// Any of them.
+pub fn once(random: &mut Random) -> u64 {
+    let code = random.pick(&LIST);
+    try_one(random, code);
+    3
 }

@@ -1,6 +1,7 @@
 //! Floods of interrupts, and timers with wild values.
 
 use common::fail::Outcome;
+use common::random::Random;
 use pc::lapic::{self, command, register};
 use pc::machine;
 
@@ -16,39 +17,7 @@ pub fn storm() -> Outcome {
             lapic::enable();
         }
         for _ in crate::share(1_500) {
-            // Not those of exceptions, which would be taken for them.
-            let vector = match random.below(256) as u32 {
-                16..32 => 0,
-                vector => vector,
-            };
-            // Fixed, lowest priority, SMI, reserved, NMI; external.
-            let delivery = random.pick(&[0u32, 0, 0, 1, 2, 3, 4, 7]) << 8;
-            let others = (random.bits() as u32) & (1 << 11 | 1 << 12 | 1 << 14 | 1 << 15 | 3 << 18 | 0xfff0_0000 | 1 << 13);
-            match random.below(10) {
-                0..5 => {
-                    let any = random.bits() as u32;
-                    let to = random.pick(&[0, 1, 2, 3, 0xff, u32::MAX, any]);
-                    // Without a wait for the delivery: nobody promises that its bit falls.
-                    send(to, vector | delivery | others);
-                }
-                5 => send(0, vector.max(32) | command::ALL | command::ASSERT),
-                6 => send(0, vector.max(32) | command::SELF | command::ASSERT),
-                7 => {
-                    // No INIT, startup.
-                    let low = vector | delivery & !(5 << 8) | others & (1 << 11 | 1 << 15);
-                    lapic::io_route(random.below(24) as u32, random.bits() as u32 & 0xff, low);
-                }
-                8 => {
-                    let line = 0x2000 + random.below(24) as u16;
-                    // SAFETY: lines to test with.
-                    unsafe { machine::out8(line, random.below(2) as u8) };
-                }
-                _ => {
-                    machine::sti();
-                    lapic::end();
-                    machine::cli();
-                }
-            }
+            once(&mut random);
         }
         cpu::drain();
         Ok(())
@@ -71,41 +40,87 @@ pub fn timers() -> Outcome {
     cpu::on_all(|| {
         let mut random = crate::random();
         for _ in crate::share(200) {
-            let mode = random.below(4) as u32;
-            lapic::write(register::TIMER, mode << 17 | 0x50 | u32::from(random.below(8) == 0) << 16);
-            lapic::write(register::DIVIDE, random.bits() as u32);
-            let odd = random.odd();
-            let near = machine::ticks().wrapping_add(random.below(20_000)).wrapping_sub(10_000);
-            if mode == 2 {
-                let value = random.pick(&[0, 1, u64::MAX, u64::MAX - 1, near, odd]);
-                // SAFETY: the register is there, and the interrupt has a handler.
-                unsafe { machine::wrmsr(0x6e0, value) };
-            } else {
-                let value = random.pick(&[0, 1, 2, u32::MAX, odd as u32, 1000]);
-                lapic::write(register::INITIAL, value);
-            }
-            if cpu::this() == 0 {
-                // The 8254, by each mode, with each count that is special, as an NMI or an interrupt or for the 8259s alone.
-                let count = random.pick(&[0u16, 1, 2, 3, 0xffff]);
-                lapic::io_route(2, 0, random.pick(&[lapic::IO_MASKED, 0x51, 0x400]));
-                // SAFETY: the 8254 is the guest's own.
-                unsafe {
-                    machine::out8(0x43, 0x30 | (random.below(8) as u8) << 1);
-                    machine::out8(0x40, count as u8);
-                    machine::out8(0x40, (count >> 8) as u8);
-                }
-            }
-            // SAFETY: another time of day; interrupts have handlers.
-            unsafe { machine::wrmsr(0x10, random.pick(&[near, odd, 0, u64::MAX])) };
-            machine::sti();
-            for _ in 0..200 {
-                core::hint::spin_loop();
-            }
-            machine::cli();
-            lapic::write(register::INITIAL, 0);
-            // A deadline goes with its mode.
-            lapic::write(register::TIMER, 1 << 16);
+            timer_once(&mut random);
         }
         Ok(())
     })
+}
+
+/// Sends a message, or changes what becomes of a line.
+pub fn once(random: &mut Random) -> u64 {
+    // Not those of exceptions, which would be taken for them.
+    let vector = match random.below(256) as u32 {
+        16..32 => 0,
+        vector => vector,
+    };
+    // Fixed, lowest priority, SMI, reserved, NMI; external.
+    let delivery = random.pick(&[0u32, 0, 0, 1, 2, 3, 4, 7]) << 8;
+    let others = (random.bits() as u32) & (1 << 11 | 1 << 12 | 1 << 14 | 1 << 15 | 3 << 18 | 0xfff0_0000 | 1 << 13);
+    match random.below(10) {
+        0..5 => {
+            let any = random.bits() as u32;
+            let to = random.pick(&[0, 1, 2, 3, 0xff, u32::MAX, any]);
+            // Without a wait for the delivery: nobody promises that its bit falls.
+            send(to, vector | delivery | others);
+        }
+        5 => send(0, vector.max(32) | command::ALL | command::ASSERT),
+        6 => send(0, vector.max(32) | command::SELF | command::ASSERT),
+        7 => {
+            // No INIT, startup.
+            let low = vector | delivery & !(5 << 8) | others & (1 << 11 | 1 << 15);
+            lapic::io_route(random.below(24) as u32, random.bits() as u32 & 0xff, low);
+        }
+        8 => {
+            let line = 0x2000 + random.below(24) as u16;
+            // SAFETY: lines to test with.
+            unsafe { machine::out8(line, random.below(2) as u8) };
+        }
+        _ => {
+            machine::sti();
+            lapic::end();
+            machine::cli();
+        }
+    }
+    1
+}
+
+/// Any control and deadline of the timers.
+pub fn timer_once(random: &mut Random) -> u64 {
+    let mode = random.below(4) as u32;
+    lapic::write(register::TIMER, mode << 17 | 0x50 | u32::from(random.below(8) == 0) << 16);
+    // By MSRs reserved bits are an exception.
+    let bits = if lapic::base() & lapic::X2 != 0 { 0xb } else { u32::MAX };
+    lapic::write(register::DIVIDE, random.bits() as u32 & bits);
+    let odd = random.odd();
+    let near = machine::ticks().wrapping_add(random.below(20_000)).wrapping_sub(10_000);
+    if mode == 2 {
+        let value = random.pick(&[0, 1, u64::MAX, u64::MAX - 1, near, odd]);
+        // SAFETY: the register is there, and the interrupt has a handler.
+        unsafe { machine::wrmsr(0x6e0, value) };
+    } else {
+        let value = random.pick(&[0, 1, 2, u32::MAX, odd as u32, 1000]);
+        lapic::write(register::INITIAL, value);
+    }
+    if cpu::this() == 0 {
+        // The 8254, by each mode, with each count that is special, as an NMI or an interrupt or for the 8259s alone.
+        let count = random.pick(&[0u16, 1, 2, 3, 0xffff]);
+        lapic::io_route(2, 0, random.pick(&[lapic::IO_MASKED, 0x51, 0x400]));
+        // SAFETY: the 8254 is the guest's own.
+        unsafe {
+            machine::out8(0x43, 0x30 | (random.below(8) as u8) << 1);
+            machine::out8(0x40, count as u8);
+            machine::out8(0x40, (count >> 8) as u8);
+        }
+    }
+    // SAFETY: another time of day; interrupts have handlers.
+    unsafe { machine::wrmsr(0x10, random.pick(&[near, odd, 0, u64::MAX])) };
+    machine::sti();
+    for _ in 0..200 {
+        core::hint::spin_loop();
+    }
+    machine::cli();
+    lapic::write(register::INITIAL, 0);
+    // A deadline goes with its mode.
+    lapic::write(register::TIMER, 1 << 16);
+    2
 }

@@ -21,6 +21,7 @@ mod memory;
 mod ports;
 mod real;
 mod registers;
+mod soak;
 mod tasks;
 mod window;
 
@@ -107,14 +108,17 @@ fn restore_board() {
             machine::out8(port, 0xff);
         }
     }
+    restore_console();
+    apic::mask_inputs();
+}
+
+/// The UART prints.
+fn restore_console() {
     console::setup();
-    // The UART's interrupts, its FIFOs and its loop back to itself.
+    // Its interrupts, its FIFOs and its loop back to itself.
     for port in [0x3f9, 0x3fa, 0x3fc] {
         // SAFETY: the UART is the guest's own.
         unsafe { machine::out8(port, 0) };
-    }
-    for input in 0..24 {
-        lapic::io_route(input, 0, lapic::IO_MASKED);
     }
 }
 
@@ -145,8 +149,16 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
 
 extern "C" fn run() {
     lapic::enable();
+    if let Some(operations) = argument("soak").and_then(|text| text.parse().ok()) {
+        return end(soak::run(operations));
+    }
     let plan = Plan { seed: number("seed", 1), rounds: number("rounds", 1), only: argument("only").unwrap_or("") };
     let outcome = cpu::start_others().and_then(|()| phases::run::<Pc>(&PHASES, &plan));
+    end(outcome)
+}
+
+/// Tells what came of it, and ends the machine.
+fn end(outcome: Outcome) {
     let failed = match outcome {
         Ok(()) => {
             println!("PASS hostile");

@@ -88,8 +88,7 @@ pub fn wild() -> Outcome {
     cpu::on_all(|| {
         let mut random = crate::random();
         for _ in crate::share(700) {
-            let address = window::wild(nowhere(&mut random), random.below(2) == 0);
-            access(&mut random, address, Target::Nowhere);
+            wild_once(&mut random);
         }
         Ok(())
     })
@@ -100,20 +99,34 @@ pub fn tables() -> Outcome {
     cpu::on_all(|| {
         let mut random = crate::random();
         for _ in crate::share(400) {
-            let entry = match random.below(4) {
-                0 => random.bits() & 0x000f_ffff_ffff_f000 | 0x7,
-                1 => nowhere(&mut random) & !0xfff | 0x7,
-                2 => random.pick(&[0xfee0_0000, 0xfec0_0000, 0xff00_0000]) | 0x7,
-                _ => random.bits() | 1,
-            };
-            let linear = window::rubbish(random.below(3) as usize, entry) + random.below(1 << 20);
-            let mut registers = crate::odd(&mut random);
-            registers[6] = linear;
-            // movzx, mov; fetches are those of user mode, so that nothing of the kernel's runs.
-            let code = random.pick(&[&[0x0f, 0xb6, 0x06][..], &[0x48, 0x8b, 0x06]]);
-            cpu::enter(&cpu::watched(cpu::kernel(code, registers)));
+            tables_once(&mut random);
         }
         window::mend();
         Ok(())
     })
+}
+
+/// An access of nothing.
+pub fn wild_once(random: &mut Random) -> u64 {
+    let address = window::wild(nowhere(random), random.below(2) == 0);
+    access(random, address, Target::Nowhere);
+    1
+}
+
+/// An entry of any kind in one of the tables of this CPU's window, and a load by it.
+pub fn tables_once(random: &mut Random) -> u64 {
+    let entry = match random.below(4) {
+        0 => random.bits() & 0x000f_ffff_ffff_f000 | 0x7,
+        1 => nowhere(random) & !0xfff | 0x7,
+        2 => random.pick(&[0xfee0_0000, 0xfec0_0000, 0xff00_0000]) | 0x7,
+        _ => random.bits() | 1,
+    };
+    let linear = window::rubbish(random.below(3) as usize, entry) + random.below(1 << 20);
+    let mut registers = crate::odd(random);
+    registers[6] = linear;
+    // movzx, mov; fetches are those of user mode, so that nothing of the kernel's runs.
+    let code = random.pick(&[&[0x0f, 0xb6, 0x06][..], &[0x48, 0x8b, 0x06]]);
+    cpu::enter(&cpu::watched(cpu::kernel(code, registers)));
+    window::mend();
+    1
 }

@@ -31,20 +31,7 @@ pub fn noise() -> Outcome {
     let outcome = cpu::on_all(|| {
         let mut random = crate::random();
         for _ in crate::share(2_500) {
-            let mut registers = crate::odd(&mut random);
-            let port = port(&mut random);
-            registers[2] = random.bits() << 16 | u64::from(port);
-            let write = random.below(2) == 1;
-            if write && is_spared(port) {
-                continue;
-            }
-            let form = random.below(3);
-            let opcode = if write { 0xee } else { 0xec };
-            match form {
-                0 => run(&[opcode], registers),
-                1 => run(&[0x66, opcode + 1], registers),
-                _ => run(&[opcode + 1], registers),
-            };
+            once(&mut random, false);
         }
         Ok(())
     });
@@ -57,31 +44,57 @@ pub fn strings() -> Outcome {
     cpu::on_all(|| {
         let mut random = crate::random();
         for _ in crate::share(150) {
-            let port = random.pick(&[0x80u16, 0x40, 0x71, 0xe0, 0x21, 0x511, 0x2005, 0x5678]);
-            let mut registers = crate::odd(&mut random);
-            registers[2] = port.into();
-            registers[1] = match random.below(4) {
-                0 => u64::MAX,
-                _ => random.below(600),
-            };
-            let data = window::user_data(cpu::this());
-            // In the last page that is there, across its end or from its beginning down, not canonical, at a device, at nothing.
-            let address = match random.below(6) {
-                0 => 0x7fff_ffff_fffc,
-                1 => window::wild(0xfec0_0000 + 8 * random.below(8), false),
-                2 => window::wild(1 << 40, false),
-                3 => data + 4096 - random.below(6),
-                _ => data + random.below(4096),
-            };
-            (registers[6], registers[7]) = (address, address);
-            let repeat = if random.below(4) == 0 { 0x90 } else { 0xf3 };
-            let size = if random.below(2) == 0 { 0x66 } else { 0x90 };
-            let direction = if random.below(4) == 0 { 0xfd } else { 0xfc };
-            let opcode = random.pick(&[0x6c, 0x6d, 0x6e, 0x6f]);
-            let code: &[u8] = if size == 0x90 { &[direction, repeat, opcode] } else { &[direction, size, repeat, opcode] };
-            cpu::enter(&cpu::watched(cpu::kernel(code, registers)));
-            cpu::restore();
+            string_once(&mut random);
         }
         Ok(())
     })
+}
+
+/// IN or OUT by DX. `spares_uart`: not to the UART.
+pub fn once(random: &mut Random, spares_uart: bool) -> u64 {
+    let mut registers = crate::odd(random);
+    let port = port(random);
+    registers[2] = random.bits() << 16 | u64::from(port);
+    let write = random.below(2) == 1;
+    let is_uart = (0x3f8..0x400).contains(&port);
+    if write && (is_spared(port) || spares_uart && is_uart) {
+        return 0;
+    }
+    let form = random.below(3);
+    let opcode = if write { 0xee } else { 0xec };
+    match form {
+        0 => run(&[opcode], registers),
+        1 => run(&[0x66, opcode + 1], registers),
+        _ => run(&[opcode + 1], registers),
+    };
+    1
+}
+
+/// INS or OUTS.
+pub fn string_once(random: &mut Random) -> u64 {
+    let port = random.pick(&[0x80u16, 0x40, 0x71, 0xe0, 0x21, 0x511, 0x2005, 0x5678]);
+    let mut registers = crate::odd(random);
+    registers[2] = port.into();
+    registers[1] = match random.below(4) {
+        0 => u64::MAX,
+        _ => random.below(600),
+    };
+    let data = window::user_data(cpu::this());
+    // In the last page that is there, across its end or from its beginning down, not canonical, at a device, at nothing.
+    let address = match random.below(6) {
+        0 => 0x7fff_ffff_fffc,
+        1 => window::wild(0xfec0_0000 + 8 * random.below(8), false),
+        2 => window::wild(1 << 40, false),
+        3 => data + 4096 - random.below(6),
+        _ => data + random.below(4096),
+    };
+    (registers[6], registers[7]) = (address, address);
+    let repeat = if random.below(4) == 0 { 0x90 } else { 0xf3 };
+    let size = if random.below(2) == 0 { 0x66 } else { 0x90 };
+    let direction = if random.below(4) == 0 { 0xfd } else { 0xfc };
+    let opcode = random.pick(&[0x6c, 0x6d, 0x6e, 0x6f]);
+    let code: &[u8] = if size == 0x90 { &[direction, repeat, opcode] } else { &[direction, size, repeat, opcode] };
+    cpu::enter(&cpu::watched(cpu::kernel(code, registers)));
+    cpu::restore();
+    1
 }

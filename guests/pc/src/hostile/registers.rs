@@ -1,6 +1,7 @@
 //! Model-specific registers and CPUID, all of them.
 
 use common::fail::Outcome;
+use common::random::Random;
 
 use crate::cpu::{self, run};
 
@@ -59,4 +60,36 @@ pub fn cpuid() -> Outcome {
         }
         Ok(())
     })
+}
+
+/// Reads and writes a register, mostly one that there is.
+pub fn once(random: &mut Random) -> u64 {
+    let register = match random.below(4) {
+        0 => random.bits(),
+        1 => 0xc000_0080 + random.below(0x90),
+        2 => 0x800 + random.below(0x40),
+        _ => random.below(0x500),
+    };
+    let mut registers = crate::odd(random);
+    registers[1] = register;
+    run(RDMSR, registers);
+    if !SPARED.contains(&(register as u32)) {
+        run(WRMSR, registers);
+    }
+    // An APIC mode, base or SYSCALL target of rubbish is for a few operations; what paging needs is not changed.
+    2
+}
+
+/// A leaf of CPUID, by the kernel or in user mode.
+pub fn cpuid_once(random: &mut Random) -> u64 {
+    let base = random.pick(&[0, 0, 0x4000_0000, 0x4000_0100, 0x8000_0000, 0xc000_0000, 0xffff_fff0u64]);
+    let mut registers = crate::odd(random);
+    registers[0] = (base + random.below(0x22)) | random.bits() << 32;
+    registers[1] = random.below(70);
+    if random.below(2) == 0 {
+        run(CPUID, registers)
+    } else {
+        cpu::enter(&cpu::user(CPUID, registers))
+    };
+    1
 }

@@ -1,10 +1,12 @@
 //! The neighbour: computes over its memory and registers, round after round, and finds out if anything of them changed behind its back.
 //!
-//! Boot arguments: `rounds=N` (default 40), `mib=N`: memory to watch (default 1, at most what is free).
+//! Boot arguments: `rounds=N` (default 40), `mib=N`: memory to watch (default 1, at most what is free), `share`: measure in each round how much
+//! of the CPU's time this VM gets.
 #![no_std]
 #![no_main]
 
 use common::canary;
+use common::cpu_time::Share;
 use payload::entry::Entry;
 use payload::harness::{self, Harness};
 use payload::prelude::*;
@@ -38,7 +40,20 @@ fn memory() -> &'static mut [u64] {
 
 fn run() -> Outcome {
     let rounds = machine::number("rounds", 40);
-    canary::watch(memory(), rounds, registers, |round, sum| println!("checksum: round {round} of {rounds}: {sum:016x}"))
+    let between = |round| {
+        registers(round)?;
+        if machine::has("share") {
+            share();
+        }
+        Ok(())
+    };
+    canary::watch(memory(), rounds, between, |round, sum| println!("checksum: round {round} of {rounds}: {sum:016x}"))
+}
+
+/// Measures this VM's share for 50 ms.
+fn share() {
+    let share = Share::measure(wait::ticks(50_000), wait::ticks(10), wait::now);
+    println!("checksum: share {} of 1000, longest wait {} us", share.permille(), share.longest * 1_000_000 / wait::frequency());
 }
 
 /// Holds a pattern in all general and FP registers for some milliseconds.

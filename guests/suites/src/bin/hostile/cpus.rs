@@ -10,7 +10,8 @@ use payload::psci::{self, id};
 /// How many more times the CPUs do something.
 static LEFT: AtomicI64 = AtomicI64::new(0);
 
-fn once(random: &mut payload::random::Random) {
+/// Turns a CPU on or off, or asks for one's state.
+pub fn once(random: &mut payload::random::Random) -> u64 {
     let cpu = random.below(machine::cpus() as u64);
     match random.below(8) {
         // A CPU that comes back takes up its work again.
@@ -28,6 +29,7 @@ fn once(random: &mut payload::random::Random) {
             psci::cpu_on(cpu as usize, random.odd());
         }
     }
+    1
 }
 
 fn work() -> Outcome {

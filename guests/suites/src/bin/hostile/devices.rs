@@ -3,7 +3,8 @@
 use payload::board::{GICD, GICR, GICR_STRIDE, RTC, UART};
 use payload::encode::{UNDECODABLE, load, store};
 use payload::prelude::*;
-use payload::probe;
+use payload::random::Random;
+use payload::{console, probe};
 
 /// What is not written: it would not be this guest's fault if it came out wrong.
 fn spares(address: u64, size: u32) -> bool {
@@ -20,32 +21,45 @@ fn spares(address: u64, size: u32) -> bool {
 pub fn run() -> Outcome {
     smp::on_all(|| {
         let mut random = crate::random();
-        let redistributors = GICR_STRIDE * machine::cpus() as u64;
         for _ in crate::share(8_000) {
-            let (base, length) = random.pick(&[(GICD, 0x1_0000), (GICD, 0x1000), (GICR, redistributors), (UART, 0x1000), (RTC, 0x1000)]);
-            let offset = match random.below(4) {
-                0 => random.below(0x100),
-                1 => length - 0x30 + random.below(0x30),
-                _ => random.below(length),
-            };
-            let size = random.below(4) as u32;
-            // Mostly aligned: device memory takes an alignment fault otherwise.
-            let mask = if random.below(8) == 0 { 0 } else { (1 << size) - 1 };
-            let address = (base + offset) & !mask;
-            let mut registers = core::array::from_fn(|_| random.odd());
-            registers[1] = address;
-            let word = match random.below(8) {
-                0 => random.pick(&UNDECODABLE).1,
-                1..=4 => load(size, random.below(32) as u32, 1),
-                _ => store(size, random.below(32) as u32, 1),
-            };
-            // Wider and pre-indexed forms reach 16 bytes further.
-            let stores = word >> 22 & 3 == 0;
-            if stores && (spares(address, 4) || spares(address & !15, 4)) {
-                continue;
-            }
-            probe::run(&[word], &mut registers);
+            once(&mut random);
         }
         Ok(())
     })
+}
+
+/// One access. That to the UART is made while nobody prints, and leaves it as it should be.
+pub fn once(random: &mut Random) -> u64 {
+    let redistributors = GICR_STRIDE * machine::cpus() as u64;
+    let (base, length) = random.pick(&[(GICD, 0x1_0000), (GICD, 0x1000), (GICR, redistributors), (UART, 0x1000), (RTC, 0x1000)]);
+    let offset = match random.below(4) {
+        0 => random.below(0x100),
+        1 => length - 0x30 + random.below(0x30),
+        _ => random.below(length),
+    };
+    let size = random.below(4) as u32;
+    // Mostly aligned: device memory takes an alignment fault otherwise.
+    let mask = if random.below(8) == 0 { 0 } else { (1 << size) - 1 };
+    let address = (base + offset) & !mask;
+    let mut registers = core::array::from_fn(|_| random.odd());
+    registers[1] = address;
+    let word = match random.below(8) {
+        0 => random.pick(&UNDECODABLE).1,
+        1..=4 => load(size, random.below(32) as u32, 1),
+        _ => store(size, random.below(32) as u32, 1),
+    };
+    // Wider and pre-indexed forms reach 16 bytes further.
+    let stores = word >> 22 & 3 == 0;
+    if stores && (spares(address, 4) || spares(address & !15, 4)) {
+        return 0;
+    }
+    let mut access = || {
+        probe::run(&[word], &mut registers);
+    };
+    if base == UART {
+        console::exclusively(access)
+    } else {
+        access()
+    }
+    1
 }

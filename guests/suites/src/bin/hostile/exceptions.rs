@@ -4,6 +4,7 @@ use payload::encode::{NOP, SMC, brk, hlt, svc};
 use payload::mmu::{self, Memory};
 use payload::prelude::*;
 use payload::probe;
+use payload::random::Random;
 
 /// HLT with the immediates by which debuggers and emulators are called. On QEMU itself they may work, and end it.
 const CALLS: [u32; 4] = [0xF000, 0xF001, 0xE000, 0x3C];
@@ -16,28 +17,40 @@ pub fn run() -> Outcome {
     smp::on_all(|| {
         let mut random = crate::random();
         for _ in crate::share(400) {
-            let immediate = random.odd() as u32;
-            let words = [brk(immediate), svc(immediate), SMC, immediate & 0xFFFF, 0xD4A0_0001, 0xD6BF_03E0];
-            probe::run(&[random.pick(&words)], &mut core::array::from_fn(|_| random.odd()));
-            if machine::is_stile() {
-                // SYS_EXIT and others in w0, an address in x1.
-                let mut registers = core::array::from_fn(|_| random.odd());
-                registers[0] = random.below(0x32);
-                probe::run(&[hlt(random.pick(&CALLS))], &mut registers);
-            }
-            illegal_return(&mut random);
+            once(&mut random);
         }
         for _ in crate::share(100) {
-            let mut registers = core::array::from_fn(|_| random.odd());
-            registers[1] = mmu::window(0x0B00_0000 + random.below(0x10_0000), Memory::Normal, false) & !15;
-            probe::run(&STACK, &mut registers);
+            stack_nowhere(&mut random);
         }
         Ok(())
     })
 }
 
+/// A system call, a call of a debugger, and a return that there is not.
+pub fn once(random: &mut Random) -> u64 {
+    let immediate = random.odd() as u32;
+    let words = [brk(immediate), svc(immediate), SMC, immediate & 0xFFFF, 0xD4A0_0001, 0xD6BF_03E0];
+    probe::run(&[random.pick(&words)], &mut core::array::from_fn(|_| random.odd()));
+    if machine::is_stile() {
+        // SYS_EXIT and others in w0, an address in x1.
+        let mut registers = core::array::from_fn(|_| random.odd());
+        registers[0] = random.below(0x32);
+        probe::run(&[hlt(random.pick(&CALLS))], &mut registers);
+    }
+    illegal_return(random);
+    3
+}
+
+/// Exceptions with a stack that is nowhere.
+pub fn stack_nowhere(random: &mut Random) -> u64 {
+    let mut registers = core::array::from_fn(|_| random.odd());
+    registers[1] = mmu::window(0x0B00_0000 + random.below(0x10_0000), Memory::Normal, false) & !15;
+    probe::run(&STACK, &mut registers);
+    1
+}
+
 /// ERET with any SPSR_EL1 that is not a return to EL1 or EL0 with exceptions unmasked.
-fn illegal_return(random: &mut payload::random::Random) {
+fn illegal_return(random: &mut Random) {
     let mode =
         random.pick(&[0x1, 0x2, 0x3, 0x6, 0x7, 0x8, 0x9, 0xA, 0xB, 0xC, 0xD, 0xE, 0xF, 0x11, 0x12, 0x13, 0x16, 0x17, 0x1A, 0x1B, 0x1F]);
     // adr x2, next; msr ELR_EL1, x2; msr SPSR_EL1, x1; eret; next: nop

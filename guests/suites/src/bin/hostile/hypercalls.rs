@@ -34,14 +34,22 @@ pub fn run() -> Outcome {
             }
         }
         for _ in crate::share(1_000) {
-            let function = random.odd();
-            call(hvc(0), function, &mut random);
-            // Reserved bits of the function identifier, SVE hint set, upper half.
-            call(hvc(0), function << 32 | 0x8401_0000 | random.below(32), &mut random);
-            let immediate = random.odd() as u32;
-            call(hvc(immediate), function, &mut random);
-            call(SMC | (immediate & 0xFFFF) << 5, function, &mut random);
+            once(&mut random);
         }
         Ok(())
     })
+}
+
+/// Calls of any function.
+pub fn once(random: &mut Random) -> u64 {
+    let function = random.odd();
+    call(hvc(0), function, random);
+    // Reserved bits of the function identifier, SVE hint set, upper half.
+    call(hvc(0), function << 32 | 0x8401_0000 | random.below(32), random);
+    let immediate = random.odd() as u32;
+    call(hvc(immediate), function, random);
+    call(SMC | (immediate & 0xFFFF) << 5, function, random);
+    // A function of those that there are.
+    call(hvc(0), 0x8000_0000 | random.below(2) << 30 | random.pick(&[0, 4 << 24, 5 << 24]) | random.below(0x20), random);
+    5
 }

@@ -43,18 +43,24 @@ fn computes(random: &mut Random) -> u32 {
 
 pub fn run() -> Outcome {
     smp::on_all(|| {
-        static BUFFER: [u64; 64] = [0; 64];
         let mut random = crate::random();
-        for round in crate::share(300) {
-            let words: [u32; 32] = core::array::from_fn(|_| if random.below(4) == 0 { random.pick(&LIST) } else { computes(&mut random) });
-            let mut registers = core::array::from_fn(|_| random.odd());
-            registers[1] = BUFFER.as_ptr() as u64;
-            // Instructions before may have changed x1: those of the list that store are tried with it as it was, too.
-            probe::run(&words, &mut registers);
-            registers[1] = BUFFER.as_ptr() as u64;
-            probe::run(&[LIST[round % LIST.len()]], &mut registers);
+        for _ in crate::share(300) {
+            once(&mut random);
         }
         crate::restore_cpu();
         Ok(())
     })
+}
+
+/// Some of them in a row.
+pub fn once(random: &mut Random) -> u64 {
+    static BUFFER: [u64; 64] = [0; 64];
+    let words: [u32; 32] = core::array::from_fn(|_| if random.below(4) == 0 { random.pick(&LIST) } else { computes(random) });
+    let mut registers = core::array::from_fn(|_| random.odd());
+    registers[1] = BUFFER.as_ptr() as u64;
+    // Instructions before may have changed x1: one of the list is tried with it as it was, too.
+    probe::run(&words, &mut registers);
+    registers[1] = BUFFER.as_ptr() as u64;
+    probe::run(&[random.pick(&LIST)], &mut registers);
+    33
 }

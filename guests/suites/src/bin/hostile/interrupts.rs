@@ -4,6 +4,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::*};
 
 use payload::gic::Bits;
 use payload::prelude::*;
+use payload::random::Random;
 use payload::timer::{ENABLE, Timer};
 use payload::{instruction, psci};
 
@@ -28,35 +29,41 @@ pub fn storm() -> Outcome {
         });
         READY.wait()?;
         irq::unmask();
-        let cpus = machine::cpus() as u64;
         for _ in 0..300 {
-            let spi = gic::spare_spis().start + random.below(u64::from(gic::SPARE_SPIS)) as u32;
-            match random.below(12) {
-                0 => icc::sgi(random.below(16) as u32, random.bits()),
-                1 => icc::sgi_others(random.below(16) as u32),
-                2 => icc::sgi1r(random.bits()),
-                3 => gic::set(Bits::Enable, spi),
-                4 => gic::clear(Bits::Enable, spi),
-                5 => gic::set(Bits::Pending, spi),
-                6 => gic::clear(Bits::Pending, spi),
-                7 => gic::set(Bits::Active, spi),
-                8 => gic::clear(Bits::Active, spi),
-                9 => gic::route(spi, random.below(cpus) as usize),
-                10 => gic::set_priority(random.below(32) as u32, random.bits() as u8),
-                // Ends of interrupts that are not active, or are another's.
-                _ => {
-                    irq::mask();
-                    icc::eoir1(random.bits() as u32);
-                    icc::dir(random.bits() as u32);
-                    irq::unmask();
-                }
-            }
+            once(&mut random);
         }
         ROUNDS_LEFT[this].store(0, Release);
         wait::settle();
         irq::mask();
         READY.wait()
     })
+}
+
+/// Sends an SGI, or changes what becomes of an interrupt.
+pub fn once(random: &mut Random) -> u64 {
+    let cpus = machine::cpus() as u64;
+    let spi = gic::spare_spis().start + random.below(u64::from(gic::SPARE_SPIS)) as u32;
+    match random.below(12) {
+        0 => icc::sgi(random.below(16) as u32, random.bits()),
+        1 => icc::sgi_others(random.below(16) as u32),
+        2 => icc::sgi1r(random.bits()),
+        3 => gic::set(Bits::Enable, spi),
+        4 => gic::clear(Bits::Enable, spi),
+        5 => gic::set(Bits::Pending, spi),
+        6 => gic::clear(Bits::Pending, spi),
+        7 => gic::set(Bits::Active, spi),
+        8 => gic::clear(Bits::Active, spi),
+        9 => gic::route(spi, random.below(cpus) as usize),
+        10 => gic::set_priority(random.below(32) as u32, random.bits() as u8),
+        // Ends of interrupts that are not active, or are another's.
+        _ => {
+            irq::mask();
+            icc::eoir1(random.bits() as u32);
+            icc::dir(random.bits() as u32);
+            irq::unmask();
+        }
+    }
+    1
 }
 
 /// Timers that are always due, not stopped by their handlers; deadlines moved at random.
@@ -82,14 +89,7 @@ pub fn timers() -> Outcome {
         irq::unmask();
         wait::until(|| ROUNDS_LEFT[smp::this()].load(Acquire) == 0);
         for _ in 0..500 {
-            let timer = random.pick(&Timer::ALL);
-            timer.set_control(random.below(8));
-            match random.below(4) {
-                0 => timer.set_deadline(random.odd()),
-                1 => timer.set_left(random.odd() as i32),
-                2 => timer.set_deadline(timer.count() + random.below(100)),
-                _ => timer.set_control(ENABLE),
-            }
+            timer(&mut random);
         }
         // A hypervisor asked for its version while an interrupt is always due.
         irq::mask();
@@ -136,4 +136,17 @@ pub fn binary_points() -> Outcome {
         }
         Ok(())
     })
+}
+
+/// Any control and deadline of a timer.
+pub fn timer(random: &mut Random) -> u64 {
+    let timer = random.pick(&Timer::ALL);
+    timer.set_control(random.below(8));
+    match random.below(4) {
+        0 => timer.set_deadline(random.odd()),
+        1 => timer.set_left(random.odd() as i32),
+        2 => timer.set_deadline(timer.count() + random.below(100)),
+        _ => timer.set_control(ENABLE),
+    }
+    2
 }

@@ -25,12 +25,17 @@ pub fn run() {
     if last == 0 || smp::start_all().is_err() {
         return;
     }
-    println!("hostile: CPU {last} takes exceptions for ever");
-    smp::give(last, || {
+    begin(last);
+    wait::spin(5_000);
+}
+
+/// Leaves a CPU in that state. It must be on.
+pub fn begin(cpu: usize) {
+    println!("hostile: CPU {cpu} takes exceptions for ever");
+    smp::give(cpu, || {
         msr!("VBAR_EL1", lost_vectors as *const () as u64);
         let nowhere = mmu::window(0x0B00_0000, Memory::Device, false);
         // SAFETY: none: this CPU is lost.
         unsafe { core::arch::asm!("ldr x0, [x1]", "b .", in("x1") nowhere, options(noreturn)) }
     });
-    wait::spin(5_000);
 }

@@ -5,6 +5,7 @@
 //! end and its own memory is as it was.
 //!
 //! Boot arguments: `seed=N` (default 1), `rounds=N` (default 1; each with the next seed), `only=NAME`: phases whose names contain NAME.
+//! `soak=N`: N operations of all phases, mixed ([`soak`]).
 #![no_std]
 #![no_main]
 
@@ -17,6 +18,8 @@ mod instructions;
 mod interrupts;
 mod lost;
 mod memory;
+mod pages;
+mod soak;
 mod sysregs;
 mod waiting;
 
@@ -94,11 +97,16 @@ fn main(entry: &Entry) -> ! {
     harness.record("hostile", outcome);
     let status = harness.sum();
     // The last phase is never left.
-    lost::run();
+    if machine::text("soak").is_none() {
+        lost::run();
+    }
     harness::exit(status)
 }
 
 fn run() -> Outcome {
+    if let Some(operations) = machine::text("soak").and_then(|text| text.parse().ok()) {
+        return soak::run(operations);
+    }
     let (seed, rounds) = (machine::number("seed", 1), machine::number("rounds", 1));
     phases::run::<Virt>(&PHASES, &Plan { seed, rounds, only: machine::text("only").unwrap_or("") })
 }

@@ -84,37 +84,48 @@ pub fn wild() -> Outcome {
     smp::on_all(|| {
         let mut random = crate::random();
         for _ in crate::share(1_000) {
-            let memory = random.pick(&[Memory::Device, Memory::DeviceEarly, Memory::Normal, Memory::Uncached]);
-            let address = mmu::window(nowhere(&mut random), memory, random.below(2) == 0);
-            // Aligned to 4 KiB for a start, so that accesses stay behind the end of RAM and before the end of the window.
-            let address = address & !0xFFF | 0x100;
-            for _ in 0..4 {
-                let mut registers = core::array::from_fn(|_| random.odd());
-                registers[0] = 0;
-                registers[1] = (address + random.below(0xE00)) & !random.pick(&[0, 1, 3, 7, 15, 63]);
-                probe::run(&[access(&mut random)], &mut registers);
-            }
+            wild_once(&mut random);
         }
         Ok(())
     })
+}
+
+/// Some accesses of a page at which there is nothing.
+pub fn wild_once(random: &mut Random) -> u64 {
+    let memory = random.pick(&[Memory::Device, Memory::DeviceEarly, Memory::Normal, Memory::Uncached]);
+    let address = mmu::window(nowhere(random), memory, random.below(2) == 0);
+    // Aligned to 4 KiB for a start, so that accesses stay behind the end of RAM and before the end of the window.
+    let address = address & !0xFFF | 0x100;
+    for _ in 0..4 {
+        let mut registers = core::array::from_fn(|_| random.odd());
+        registers[0] = 0;
+        registers[1] = (address + random.below(0xE00)) & !random.pick(&[0, 1, 3, 7, 15, 63]);
+        probe::run(&[access(random)], &mut registers);
+    }
+    4
 }
 
 /// Entries of the top table made of rubbish: walks lead anywhere. Loads only, as a store could reach the guest's own memory.
 pub fn tables() -> Outcome {
     let mut random = crate::random();
     for _ in 0..500 {
-        // Accessed flag set, so that blocks are reached; any type, any address of 48 bits, any attributes.
-        let address =
-            if machine::is_stile() || random.below(2) == 0 { random.bits() } else { random.below(1 << 29) | machine::ram().start };
-        ROOT.set(PAGES_ENTRY, random.bits() & 0xFFF0_0000_0000_0FFC | address & 0xFFFF_FFFF_F000 | 1 << 10 | random.below(4));
-        mmu::forget(PAGES);
-        let address = (PAGES + random.below(1 << 30)) & !7;
-        catch(|| {
-            // SAFETY: a load into a register, which may take an exception.
-            unsafe { core::arch::asm!("ldr {0}, [{1}]", "at s1e1r, {1}", "isb", out(reg) _, in(reg) address, options(nostack)) }
-        });
+        tables_once(&mut random);
     }
     ROOT.set(PAGES_ENTRY, 0);
     mmu::forget(PAGES);
     Ok(())
+}
+
+/// One such entry, which other CPUs may use and change at the same time, and a load and a translation by it.
+pub fn tables_once(random: &mut Random) -> u64 {
+    // Accessed flag set, so that blocks are reached; any type, any address of 48 bits, any attributes.
+    let address = if machine::is_stile() || random.below(2) == 0 { random.bits() } else { random.below(1 << 29) | machine::ram().start };
+    ROOT.set(PAGES_ENTRY, random.bits() & 0xFFF0_0000_0000_0FFC | address & 0xFFFF_FFFF_F000 | 1 << 10 | random.below(4));
+    mmu::forget(PAGES);
+    let address = (PAGES + random.below(1 << 30)) & !7;
+    catch(|| {
+        // SAFETY: a load into a register, which may take an exception.
+        unsafe { core::arch::asm!("ldr {0}, [{1}]", "at s1e1r, {1}", "isb", out(reg) _, in(reg) address, options(nostack)) }
+    });
+    2
 }

@@ -4,6 +4,7 @@ use payload::encode::{NOP, Sysreg};
 use payload::mmu::{self, Memory};
 use payload::prelude::*;
 use payload::probe::{self, MAX_WORDS};
+use payload::random::Random;
 
 /// What is not written, because the guest could not go on.
 fn ruins(register: Sysreg) -> bool {
@@ -67,21 +68,67 @@ pub fn registers() -> Outcome {
     })
 }
 
+/// Some registers, of those that the architecture names or of all encodings.
+pub fn registers_once(random: &mut Random) -> u64 {
+    const COUNT: u64 = 16;
+    let some: [Sysreg; COUNT as usize] = core::array::from_fn(|_| {
+        let op1 = if random.below(4) == 0 { random.below(8) } else { random.pick(&[0, 0, 3]) };
+        let op0 = if random.below(6) == 0 { 2 } else { 3 };
+        Sysreg::new(op0, op1 as u32, random.below(16) as u32, random.below(16) as u32, random.below(8) as u32)
+    });
+    let mut words = [NOP; 2 * COUNT as usize];
+    for (pair, register) in words.chunks_exact_mut(2).zip(some) {
+        pair[0] = register.read(0);
+        if !ruins(register) {
+            pair[1] = register.write(1);
+        }
+    }
+    let mut registers = [0; 31];
+    registers[1] = random.odd();
+    probe::run(&words, &mut registers);
+    2 * COUNT
+}
+
+/// Some system instructions.
+pub fn instructions_once(random: &mut Random) -> u64 {
+    const COUNT: u64 = 8;
+    let nowhere = mmu::window(0x0B00_0000, Memory::Normal, false);
+    let words: [u32; COUNT as usize] = core::array::from_fn(|_| {
+        // Cache and address translation, and TLB maintenance, more often than what is reserved.
+        let crn = if random.below(8) == 0 { random.below(16) } else { 7 + random.below(3) } as u32;
+        let register = Sysreg::new(1, random.below(8) as u32, crn, random.below(16) as u32, random.below(8) as u32);
+        if forgets(register) { NOP } else { register.write(random.pick(&[1, 1, 31])) }
+    });
+    let mut registers = [0; 31];
+    registers[1] = operand(random, nowhere);
+    probe::run(&words, &mut registers);
+    COUNT
+}
+
+/// Invalidation by set and way forgets what is in caches, unless a hypervisor turns it into cleaning.
+fn forgets(register: Sysreg) -> bool {
+    let Sysreg { op1, crn, crm, op2, .. } = register;
+    op1 == 0 && crn == 7 && crm == 6 && op2 != 1 && !machine::is_stile()
+}
+
+/// What an instruction that takes an address gets: this one, or one that is none. (With zero: a device, to zero or invalidate which is an
+/// exception.)
+fn operand(random: &mut Random, nowhere: u64) -> u64 {
+    match random.below(3) {
+        0 => nowhere + random.below(1 << 20),
+        1 => random.bits() | 0xFFF << 52,
+        _ => random.bits() & !(0xFF << 44) | 0xABC << 44,
+    }
+}
+
 /// All system instructions (cache, TLB, address translation and others), with addresses at which there is nothing, or that are none.
 pub fn instructions() -> Outcome {
     smp::on_all(|| {
         let mut random = crate::random();
         let nowhere = mmu::window(0x0B00_0000, Memory::Normal, false);
-        // Invalidation by set and way forgets what is in caches, unless a hypervisor turns it into cleaning.
-        let forgets = |r: Sysreg| r.op1 == 0 && r.crn == 7 && r.crm == 6 && r.op2 != 1 && !machine::is_stile();
-        let encodings = encodings(1).filter(move |register| !forgets(*register));
+        let encodings = encodings(1).filter(|register| !forgets(*register));
         let words = |register: Sysreg| [register.write(1), register.write(31)];
-        // Those that take an address get this one, or zero. Zero is a device: zeroing or invalidating it takes an exception.
-        run_all(encodings, words, || match random.below(3) {
-            0 => nowhere + random.below(1 << 20),
-            1 => random.bits() | 0xFFF << 52,
-            _ => random.bits() & !(0xFF << 44) | 0xABC << 44,
-        });
+        run_all(encodings, words, || operand(&mut random, nowhere));
         crate::restore_cpu();
         Ok(())
     })

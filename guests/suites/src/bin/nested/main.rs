@@ -1,6 +1,7 @@
 //! A hypervisor of its own, at EL2 with VHE, whose VMs run a few instructions at a time: what EL2 does for it, and what wild things it can do.
 //!
 //! Boot arguments: `only=NAME`. `vms=N`: VMs that live and end (default 1000). `seed=N` (default 1), `rounds=N` (default 1): of the wild phases.
+//! `soak=N`: N operations of the wild phases, mixed ([`soak`]), and nothing else.
 #![no_std]
 #![no_main]
 
@@ -12,6 +13,7 @@ mod guest;
 mod lists;
 mod lives;
 mod memory;
+mod soak;
 mod stage2;
 mod timers;
 mod traps;
@@ -26,7 +28,9 @@ payload::program!(main);
 
 fn main(entry: &Entry) -> ! {
     let mut harness = Harness::new("nested", entry);
-    if machine::at_el2() {
+    if let Some(operations) = machine::text("soak").and_then(|text| text.parse().ok()) {
+        harness.record("soak", soak::run(operations));
+    } else if machine::at_el2() {
         for tests in [
             enter::TESTS,
             memory::TESTS,

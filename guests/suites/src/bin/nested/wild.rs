@@ -32,7 +32,7 @@ pub const TESTS: &[Test] = payload::tests![
 ];
 
 /// The guard that ends L2's run, in microseconds.
-const GUARD: u64 = 1_000;
+const GUARD: u64 = 500;
 /// The pages that must stay as they are.
 const CANARY: u64 = 16;
 
@@ -42,7 +42,7 @@ fn attempts(count: u64) -> core::ops::Range<u64> {
 }
 
 /// What each phase has.
-struct Wild {
+pub struct Wild {
     random: Random,
     canary: &'static Table,
 }
@@ -58,7 +58,8 @@ fn on_all(work: fn() -> Outcome) -> Outcome {
 }
 
 impl Wild {
-    fn new(phase: u64) -> Self {
+    /// The numbers of a phase for this CPU, and memory of its own.
+    pub fn new(phase: u64) -> Self {
         let seed = machine::number("seed", 1) << 16 | phase << 8 | smp::this() as u64;
         // SAFETY: pages given to nobody else; a table is made of atomics.
         let canary = unsafe { &*(stage2::pages(CANARY) as *const Table) };
@@ -73,7 +74,8 @@ impl Wild {
         (0..CANARY * 512).map(move |index| (index, unsafe { &*first.add(index as usize) }))
     }
 
-    fn check(&self) -> Outcome {
+    /// Compares that memory.
+    pub fn check(&self) -> Outcome {
         for (index, word) in self.words() {
             check_eq!(word.load(Acquire), mix(index), "word {index} of L1's memory");
         }
@@ -122,6 +124,215 @@ impl Wild {
     }
 }
 
+/// The operations of the phases, one at a time: a soak mixes them.
+impl Wild {
+    /// With these random numbers, and memory that [`Wild::new`] or another one has filled.
+    pub fn with(random: Random, canary: &'static Table) -> Self {
+        Self { random, canary }
+    }
+
+    /// Memory that must stay as it is.
+    pub fn canary(&self) -> &'static Table {
+        self.canary
+    }
+
+    /// A register of EL2's.
+    pub fn register(&mut self) {
+        let n = self.random.below(1 << 12) as u32;
+        let register = Sysreg::new(3, 4 + (n >> 11), n >> 7 & 15, n >> 3 & 15, n & 7);
+        // ICV_BPR<n>_EL1's values that end QEMU can't be told from here: VMCR's writes correct them.
+        if !ruins(register) {
+            access(register, self.random.odd());
+        }
+    }
+
+    /// An instruction for TLBs or translations, with any operands.
+    pub fn instruction(&mut self, register: Sysreg) {
+        let mut registers = [0; 31];
+        registers[1] = self.random.odd();
+        registers[2] = self.random.bits();
+        stage2::with_guest_regime(|| {
+            probe::run(&[register.write(1), register.write(2), register.write(31)], &mut registers);
+        });
+    }
+
+    /// Any instruction of that kind.
+    pub fn any_instruction(&mut self) {
+        let n = self.random.below(1 << 8) as u32;
+        let (crn, crm) = if n >> 7 == 0 { (8, n >> 3 & 15) } else { (7, 8 + (n >> 3 & 1)) };
+        let op1 = self.random.pick(&[0, 4]);
+        self.instruction(Sysreg::new(1, op1, crn, crm, n & 7));
+    }
+
+    /// An entry of a root that leads back to itself, and loads by it.
+    pub fn table(&mut self, stage2: Stage2, guest: &mut Guest) {
+        let address = self.random.below(1 << 39);
+        let level = 1 + self.random.below(3) as u32;
+        if address >> 30 == guest::CODE >> 30 {
+            return;
+        }
+        let entry = self.descriptor(stage2.root);
+        stage2.set_in_root(address, level, entry);
+        if self.random.below(2) == 0 {
+            stage2::forget_all();
+        }
+        guest.x = core::array::from_fn(|_| address & !0xFFF | self.random.below(0x1000) & !7);
+        guest.write(loads());
+        self.run(guest);
+    }
+
+    /// Any VTTBR_EL2 and VTCR_EL2.
+    pub fn root(&mut self, stage2: Stage2) {
+        let mut guest = Guest::bare();
+        let root = if self.random.below(3) == 0 { stage2.root | self.random.below(64) } else { self.place() };
+        msr!("VTTBR_EL2", root & 0xFFFF_FFFF_FFFF | self.random.odd() << 48);
+        let vtcr = match self.random.below(3) {
+            // Any size, start and granule, the rest as it should be.
+            0 => stage2::vtcr() & !0xC0FF | self.random.bits() & 0xC0FF,
+            1 => self.random.bits(),
+            _ => stage2::vtcr(),
+        };
+        msr!("VTCR_EL2", vtcr);
+        guest.pc = if self.random.below(2) == 0 { guest::CODE } else { self.place() & !3 };
+        guest.x = core::array::from_fn(|_| self.random.odd());
+        guest.write(loads());
+        self.run(&mut guest);
+    }
+
+    /// Any controls of traps.
+    pub fn controls(&mut self, stage2: Stage2) {
+        /// HCR_EL2.{IMO, RW, E2H}.
+        const KEPT: u64 = 1 << 4 | 1 << 31 | 1 << 34;
+        let control = mrs!("CNTHCTL_EL2");
+        stage2.activate();
+        let mut guest = Guest::bare();
+        let flips = if self.random.below(2) == 0 { self.random.bits() } else { 1 << self.random.below(64) };
+        guest.hcr = (guest.hcr ^ flips) | KEPT;
+        msr!("MDCR_EL2", self.random.odd());
+        msr!("CPTR_EL2", self.random.odd());
+        msr!("HSTR_EL2", self.random.odd());
+        msr!("CNTHCTL_EL2", self.random.odd());
+        msr!("VPIDR_EL2", self.random.odd());
+        msr!("VMPIDR_EL2", self.random.odd());
+        fine::wild(|| if self.random.below(4) == 0 { self.random.odd() } else { 0 });
+        let register = Sysreg::new(2 + self.random.below(2) as u32, 0, 0, 0, 0);
+        let any = self.random.bits() as u32 & 0xF_FFE0;
+        guest.write(&[register.read(0) & !0x7_FFE0 | any & 0x7_FFE0, NOP, 0xD503_207F, 0x1E27_0000, 0xD400_0003, 0xD538_4240, hvc(0)]);
+        guest.pstate = self.random.pick(&[guest::EL1H, guest::EL0T, 0x3C4, 0x5, 0]);
+        self.run(&mut guest);
+        msr!("CNTHCTL_EL2", control);
+        restore();
+    }
+
+    /// Any list registers.
+    pub fn lists(&mut self) -> Outcome {
+        let mut guest = Guest::bare();
+        for n in 0..4 {
+            let any = self.random.bits();
+            // Often an interrupt of L1's, or of L2's, that there is.
+            let intids = self.random.below(64) << 32 | self.random.below(64);
+            lists::write(n, if self.random.below(3) == 0 { any } else { any & !0x1FFF_FFFF_FFFF | intids });
+        }
+        if self.random.below(4) == 0 {
+            let twice = lists::read(0);
+            lists::write(1, twice);
+        }
+        msr!("S3_4_C12_C11_0", self.random.odd() | self.random.below(2)); // ICH_HCR_EL2, ICH_VMCR_EL2, ICH_AP0R0_EL2, ICH_AP1R0_EL2
+        msr!("S3_4_C12_C11_7", self.random.odd());
+        msr!("S3_4_C12_C8_0", self.random.odd());
+        msr!("S3_4_C12_C9_0", self.random.odd());
+        guest.x = core::array::from_fn(|_| self.random.below(1100));
+        guest.pstate = self.random.pick(&[guest::EL1H, 0x305]);
+        // ICC_IAR1, ICC_EOIR1, ICC_DIR, ICC_IAR0, ICC_EOIR0, ICC_CTLR, ICC_SGI1R.
+        guest.write(code!(
+            "mrs x0, S3_0_C12_C12_0",
+            "msr S3_0_C12_C12_1, x0",
+            "msr S3_0_C12_C11_1, x0",
+            "mrs x2, S3_0_C12_C8_0",
+            "msr S3_0_C12_C8_1, x2",
+            "msr S3_0_C12_C12_1, x3",
+            "msr S3_0_C12_C12_4, x4",
+            "msr S3_0_C12_C11_1, x5",
+        ));
+        self.run(&mut guest);
+        for status in [mrs!("S3_4_C12_C11_2"), mrs!("S3_4_C12_C11_3"), mrs!("S3_4_C12_C11_5")] {
+            check!(status < 1 << 16, "a status of {status:#x}");
+        }
+        Ok(())
+    }
+
+    /// Any timers.
+    pub fn timers(&mut self) {
+        let mut guest = Guest::bare();
+        let mut deadline = || match self.random.below(3) {
+            0 => self.random.odd(),
+            _ => wait::now().wrapping_add(self.random.below(0x8000)),
+        };
+        let deadlines: [u64; 3] = core::array::from_fn(|_| deadline());
+        Timer::Virtual.set_deadline(deadlines[0]);
+        Timer::Virtual.set_control(self.random.below(4));
+        msr!("S3_5_C14_C3_2", deadlines[1]); // CNTV_CVAL_EL02, CNTV_CTL_EL02, CNTP_CVAL_EL02, CNTP_CTL_EL02
+        msr!("S3_5_C14_C3_1", self.random.below(8));
+        msr!("S3_5_C14_C2_2", deadlines[2]);
+        msr!("S3_5_C14_C2_1", self.random.below(8));
+        msr!("CNTVOFF_EL2", self.random.odd());
+        guest.x = core::array::from_fn(|_| self.random.odd());
+        guest.x[2] = wait::now().wrapping_add(self.random.below(0x4000));
+        guest.write(code!("msr CNTV_TVAL_EL0, x0", "msr CNTP_CVAL_EL0, x2", "msr CNTP_CTL_EL0, x3", "wfi", "mrs x4, CNTP_TVAL_EL0", "wfi"));
+        self.run(&mut guest);
+        if self.random.below(4) == 0 {
+            // As a level that nobody takes back: it stays active.
+            let _ = icc::iar1();
+        }
+        restore();
+        drain();
+    }
+
+    /// Any SPSR_EL2.
+    pub fn way_back(&mut self, guest: &mut Guest) {
+        // Not: an SPSR_EL2 that lets EL2 itself go on, anywhere, with interrupts unmasked.
+        let mode = self.random.below(32);
+        guest.pstate = self.random.bits() & !0x1F | mode | if mode & 0xC == 8 { 0x3C0 } else { 0 };
+        guest.hcr = guest::HCR | self.random.below(2) << 27;
+        guest.pc = self.random.pick(&[guest::CODE, guest::CODE + 2, 0, 0xFFFF_0000_0000_0000]);
+        guest.write(code!("nop"));
+        self.run(guest);
+    }
+
+    /// An address that L2 uses with tables that all CPUs share.
+    fn shared(&mut self) -> u64 {
+        loop {
+            let address = self.random.below(64) << 30 | self.random.below(8) << 21 | self.random.below(8) << 12;
+            if address >> 30 != guest::CODE >> 30 {
+                return address;
+            }
+        }
+    }
+
+    /// Changes tables that other CPUs use.
+    pub fn change_shared(&mut self, stage2: Stage2, clears: bool) {
+        let address = self.shared();
+        let entry = self.descriptor(stage2.root);
+        stage2.set_in_root(address, 1 + self.random.below(3) as u32, if clears { 0 } else { entry });
+        match self.random.below(3) {
+            0 => stage2::forget(address),
+            1 => stage2::forget_all(),
+            _ => {}
+        }
+    }
+
+    /// Uses tables that other CPUs change.
+    pub fn use_shared(&mut self) {
+        let address = self.shared();
+        let mut guest = Guest::bare();
+        guest.x = core::array::from_fn(|_| address | self.random.below(0x1000) & !7);
+        if smp::this() == 0 {
+            guest.write(loads());
+        }
+        self.run(&mut guest);
+    }
+}
+
 /// Ends whatever interrupts are there.
 fn drain() {
     for _ in 0..64 {
@@ -149,14 +360,20 @@ fn wild_registers() -> Outcome {
                 if ruins(register) || n as usize % machine::cpus() != smp::this() {
                     continue;
                 }
-                let mut registers = [0; 31];
-                registers[1] = if round == 0 { wild.random.odd() } else { wild.random.bits() };
-                probe::run(&[register.read(0), register.write(1), register.read(2)], &mut registers);
+                let value = if round == 0 { wild.random.odd() } else { wild.random.bits() };
+                access(register, value);
             }
         }
         restore();
         wild.check()
     })
+}
+
+/// Reads a register, writes it and reads it again.
+fn access(register: Sysreg, value: u64) {
+    let mut registers = [0; 31];
+    registers[1] = value;
+    probe::run(&[register.read(0), register.write(1), register.read(2)], &mut registers);
 }
 
 /// What L1 would not survive: its own controls, tables, memory attributes and vectors.
@@ -187,13 +404,7 @@ fn wild_instructions() -> Outcome {
                 continue;
             }
             for op1 in [0, 4] {
-                let register = Sysreg::new(1, op1, crn, crm, op2);
-                let mut registers = [0; 31];
-                registers[1] = wild.random.odd();
-                registers[2] = wild.random.bits();
-                stage2::with_guest_regime(|| {
-                    probe::run(&[register.write(1), register.write(2), register.write(31)], &mut registers);
-                });
+                wild.instruction(Sysreg::new(1, op1, crn, crm, op2));
             }
         }
         wild.check()
@@ -208,19 +419,7 @@ fn wild_tables() -> Outcome {
         let mut guest = Guest::new(stage2);
         guest.pstate = guest::EL1H;
         for _ in attempts(1_000) {
-            let address = wild.random.below(1 << 39);
-            let level = 1 + wild.random.below(3) as u32;
-            if address >> 30 == guest::CODE >> 30 {
-                continue;
-            }
-            let entry = wild.descriptor(stage2.root);
-            stage2.set_in_root(address, level, entry);
-            if wild.random.below(2) == 0 {
-                stage2::forget_all();
-            }
-            guest.x = core::array::from_fn(|_| address & !0xFFF | wild.random.below(0x1000) & !7);
-            guest.write(loads());
-            wild.run(&mut guest);
+            wild.table(stage2, &mut guest);
         }
         wild.check()
     })
@@ -233,20 +432,7 @@ fn wild_roots() -> Outcome {
         let stage2 = Stage2::new(40 + smp::this() as u64);
         Guest::new(stage2);
         for _ in attempts(1_000) {
-            let mut guest = Guest::bare();
-            let root = if wild.random.below(3) == 0 { stage2.root | wild.random.below(64) } else { wild.place() };
-            msr!("VTTBR_EL2", root & 0xFFFF_FFFF_FFFF | wild.random.odd() << 48);
-            let vtcr = match wild.random.below(3) {
-                // Any size, start and granule, the rest as it should be.
-                0 => stage2::vtcr() & !0xC0FF | wild.random.bits() & 0xC0FF,
-                1 => wild.random.bits(),
-                _ => stage2::vtcr(),
-            };
-            msr!("VTCR_EL2", vtcr);
-            guest.pc = if wild.random.below(2) == 0 { guest::CODE } else { wild.place() & !3 };
-            guest.x = core::array::from_fn(|_| wild.random.odd());
-            guest.write(loads());
-            wild.run(&mut guest);
+            wild.root(stage2);
         }
         wild.check()
     })
@@ -254,32 +440,12 @@ fn wild_roots() -> Outcome {
 
 /// Any HCR_EL2, MDCR_EL2, CPTR_EL2, HSTR_EL2, CNTHCTL_EL2, VPIDR_EL2, VMPIDR_EL2.
 fn wild_controls() -> Outcome {
-    /// HCR_EL2.{IMO, RW, E2H}.
-    const KEPT: u64 = 1 << 4 | 1 << 31 | 1 << 34;
     on_all(|| {
         let mut wild = Wild::new(5);
         let stage2 = Stage2::new(50 + smp::this() as u64);
         Guest::new(stage2);
-        let control = mrs!("CNTHCTL_EL2");
         for _ in attempts(2_000) {
-            stage2.activate();
-            let mut guest = Guest::bare();
-            let flips = if wild.random.below(2) == 0 { wild.random.bits() } else { 1 << wild.random.below(64) };
-            guest.hcr = (guest.hcr ^ flips) | KEPT;
-            msr!("MDCR_EL2", wild.random.odd());
-            msr!("CPTR_EL2", wild.random.odd());
-            msr!("HSTR_EL2", wild.random.odd());
-            msr!("CNTHCTL_EL2", wild.random.odd());
-            msr!("VPIDR_EL2", wild.random.odd());
-            msr!("VMPIDR_EL2", wild.random.odd());
-            fine::wild(|| if wild.random.below(4) == 0 { wild.random.odd() } else { 0 });
-            let register = Sysreg::new(2 + wild.random.below(2) as u32, 0, 0, 0, 0);
-            let any = wild.random.bits() as u32 & 0xF_FFE0;
-            guest.write(&[register.read(0) & !0x7_FFE0 | any & 0x7_FFE0, NOP, 0xD503_207F, 0x1E27_0000, 0xD400_0003, 0xD538_4240, hvc(0)]);
-            guest.pstate = wild.random.pick(&[guest::EL1H, guest::EL0T, 0x3C4, 0x5, 0]);
-            wild.run(&mut guest);
-            msr!("CNTHCTL_EL2", control);
-            restore();
+            wild.controls(stage2);
         }
         wild.check()
     })
@@ -292,38 +458,7 @@ fn wild_lists() -> Outcome {
         let stage2 = Stage2::new(60 + smp::this() as u64);
         Guest::new(stage2);
         for _ in attempts(1_000) {
-            let mut guest = Guest::bare();
-            for n in 0..4 {
-                let any = wild.random.bits();
-                // Often an interrupt of L1's, or of L2's, that there is.
-                let intids = wild.random.below(64) << 32 | wild.random.below(64);
-                lists::write(n, if wild.random.below(3) == 0 { any } else { any & !0x1FFF_FFFF_FFFF | intids });
-            }
-            if wild.random.below(4) == 0 {
-                let twice = lists::read(0);
-                lists::write(1, twice);
-            }
-            msr!("S3_4_C12_C11_0", wild.random.odd() | wild.random.below(2)); // ICH_HCR_EL2, ICH_VMCR_EL2, ICH_AP0R0_EL2, ICH_AP1R0_EL2
-            msr!("S3_4_C12_C11_7", wild.random.odd());
-            msr!("S3_4_C12_C8_0", wild.random.odd());
-            msr!("S3_4_C12_C9_0", wild.random.odd());
-            guest.x = core::array::from_fn(|_| wild.random.below(1100));
-            guest.pstate = wild.random.pick(&[guest::EL1H, 0x305]);
-            // ICC_IAR1, ICC_EOIR1, ICC_DIR, ICC_IAR0, ICC_EOIR0, ICC_CTLR, ICC_SGI1R.
-            guest.write(code!(
-                "mrs x0, S3_0_C12_C12_0",
-                "msr S3_0_C12_C12_1, x0",
-                "msr S3_0_C12_C11_1, x0",
-                "mrs x2, S3_0_C12_C8_0",
-                "msr S3_0_C12_C8_1, x2",
-                "msr S3_0_C12_C12_1, x3",
-                "msr S3_0_C12_C12_4, x4",
-                "msr S3_0_C12_C11_1, x5",
-            ));
-            wild.run(&mut guest);
-            for status in [mrs!("S3_4_C12_C11_2"), mrs!("S3_4_C12_C11_3"), mrs!("S3_4_C12_C11_5")] {
-                check!(status < 1 << 16, "a status of {status:#x}");
-            }
+            wild.lists()?;
         }
         gic::reset_cpu();
         restore();
@@ -341,36 +476,7 @@ fn wild_timers() -> Outcome {
             gic::set(Bits::Enable, intid);
         }
         for _ in attempts(1_000) {
-            let mut guest = Guest::bare();
-            let mut deadline = || match wild.random.below(3) {
-                0 => wild.random.odd(),
-                _ => wait::now().wrapping_add(wild.random.below(0x8000)),
-            };
-            let deadlines: [u64; 3] = core::array::from_fn(|_| deadline());
-            Timer::Virtual.set_deadline(deadlines[0]);
-            Timer::Virtual.set_control(wild.random.below(4));
-            msr!("S3_5_C14_C3_2", deadlines[1]); // CNTV_CVAL_EL02, CNTV_CTL_EL02, CNTP_CVAL_EL02, CNTP_CTL_EL02
-            msr!("S3_5_C14_C3_1", wild.random.below(8));
-            msr!("S3_5_C14_C2_2", deadlines[2]);
-            msr!("S3_5_C14_C2_1", wild.random.below(8));
-            msr!("CNTVOFF_EL2", wild.random.odd());
-            guest.x = core::array::from_fn(|_| wild.random.odd());
-            guest.x[2] = wait::now().wrapping_add(wild.random.below(0x4000));
-            guest.write(code!(
-                "msr CNTV_TVAL_EL0, x0",
-                "msr CNTP_CVAL_EL0, x2",
-                "msr CNTP_CTL_EL0, x3",
-                "wfi",
-                "mrs x4, CNTP_TVAL_EL0",
-                "wfi"
-            ));
-            wild.run(&mut guest);
-            if wild.random.below(4) == 0 {
-                // As a level that nobody takes back: it stays active.
-                let _ = icc::iar1();
-            }
-            restore();
-            drain();
+            wild.timers();
         }
         gic::reset_cpu();
         restore();
@@ -385,13 +491,7 @@ fn wild_returns() -> Outcome {
         let stage2 = Stage2::new(80 + smp::this() as u64);
         let mut guest = Guest::new(stage2);
         for _ in attempts(2_000) {
-            // Not: an SPSR_EL2 that lets EL2 itself go on, anywhere, with interrupts unmasked.
-            let mode = wild.random.below(32);
-            guest.pstate = wild.random.bits() & !0x1F | mode | if mode & 0xC == 8 { 0x3C0 } else { 0 };
-            guest.hcr = guest::HCR | wild.random.below(2) << 27;
-            guest.pc = wild.random.pick(&[guest::CODE, guest::CODE + 2, 0, 0xFFFF_0000_0000_0000]);
-            guest.write(code!("nop"));
-            wild.run(&mut guest);
+            wild.way_back(&mut guest);
         }
         wild.check()
     })
@@ -412,26 +512,11 @@ fn changed_under_a_running_l2() -> Outcome {
         let stage2 = Stage2 { root: SHARED.load(Acquire), vmid: 90 };
         stage2.activate();
         for n in attempts(2_000) {
-            let address = wild.random.below(64) << 30 | wild.random.below(8) << 21 | wild.random.below(8) << 12;
-            if address >> 30 == guest::CODE >> 30 {
-                continue;
-            }
             if smp::this() % 2 == 1 {
-                let entry = wild.descriptor(stage2.root);
-                stage2.set_in_root(address, 1 + wild.random.below(3) as u32, if n % 3 == 0 { 0 } else { entry });
-                match wild.random.below(3) {
-                    0 => stage2::forget(address),
-                    1 => stage2::forget_all(),
-                    _ => {}
-                }
-                continue;
+                wild.change_shared(stage2, n % 3 == 0);
+            } else {
+                wild.use_shared();
             }
-            let mut guest = Guest::bare();
-            guest.x = core::array::from_fn(|_| address | wild.random.below(0x1000) & !7);
-            if smp::this() == 0 {
-                guest.write(loads());
-            }
-            wild.run(&mut guest);
         }
         wild.check()
     })

@@ -1,0 +1,133 @@
+//! What came of all rounds.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::account::Longest;
+use super::plan::Round;
+use super::verdict::Outcome;
+
+/// A round that failed.
+#[derive(Debug)]
+pub struct Failure {
+    problems: Vec<String>,
+    replay: String,
+    dir: PathBuf,
+}
+
+/// What came of all rounds so far.
+#[derive(Debug, Default)]
+pub struct Summary {
+    /// Rounds that were run to their end.
+    pub rounds: u64,
+    /// Operations of the attacking guests.
+    pub operations: u64,
+    /// The rounds that failed.
+    pub failures: Vec<Failure>,
+    exits: u64,
+    kinds: BTreeMap<String, u64>,
+    longest: Option<(Longest, Round)>,
+    /// The neighbour's least share, as a part of what each vCPU should have, in percent.
+    share: Option<(u64, Round)>,
+}
+
+impl Summary {
+    /// Adds a round, whose files are in `dir`.
+    pub fn add(&mut self, round: &Round, outcome: Outcome, dir: &Path) {
+        self.rounds += 1;
+        self.operations += outcome.operations;
+        self.exits += outcome.exits;
+        for (kind, count) in outcome.kinds {
+            *self.kinds.entry(kind).or_default() += count;
+        }
+        if let Some(longest) = outcome.longest
+            && self.longest.as_ref().is_none_or(|(other, _)| longest.instructions > other.instructions)
+        {
+            self.longest = Some((longest, round.clone()));
+        }
+        if let Some((share, _)) = outcome.share {
+            let part = share * (1 + round.vcpus) / 10;
+            if self.share.as_ref().is_none_or(|(other, _)| part < *other) {
+                self.share = Some((part, round.clone()));
+            }
+        }
+        if !outcome.problems.is_empty() {
+            self.failures.push(Failure { problems: outcome.problems, replay: round.replay(), dir: dir.to_owned() });
+        }
+    }
+
+    /// The summary, after so much time.
+    pub fn text(&self, elapsed: Duration) -> String {
+        let mut text = String::new();
+        let seconds = elapsed.as_secs_f64();
+        // Writing to a string can't fail.
+        let _ = writeln!(text, "{} rounds, {} operations in {seconds:.0} s, {} exits", self.rounds, self.operations, self.exits);
+        for (kind, count) in &self.kinds {
+            let _ = writeln!(text, "  {kind:<24} {count:>12}");
+        }
+        if let Some((longest, round)) = &self.longest {
+            let _ = writeln!(text, "longest exit: {} instructions, {} ({})", longest.instructions, longest.row, round.replay());
+        }
+        if let Some((part, round)) = &self.share {
+            let _ = writeln!(text, "the neighbour's least share: {part} % of a vCPU's fair share ({})", round.replay());
+        }
+        let _ = writeln!(text, "failures: {}", self.failures.len());
+        for failure in &self.failures {
+            let _ = writeln!(text, "\n{}\n  files: {}", failure.replay, failure.dir.display());
+            failure.problems.iter().for_each(|problem| {
+                let _ = writeln!(text, "  {problem}");
+            });
+        }
+        text
+    }
+}
+
+/// A line on one round.
+pub fn line(round: &Round, outcome: &Outcome) -> String {
+    let verdict = if outcome.problems.is_empty() { "ok" } else { "FAILED" };
+    let longest =
+        outcome.longest.as_ref().map_or(String::new(), |longest| format!(", longest exit {} ({})", longest.instructions, longest.row));
+    let share = outcome.share.map_or(String::new(), |(share, wait)| format!(", neighbour {share}/1000, waited {wait} us"));
+    let mut line = format!(
+        "round {:#018x} ({}) ... {verdict}: {} operations, {} exits{longest}{share}",
+        round.seed,
+        round.describe(),
+        outcome.operations,
+        outcome.exits
+    );
+    for problem in &outcome.problems {
+        let _ = write!(line, "\n    {problem}");
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Arch;
+
+    #[test]
+    fn rounds_are_added_up_and_failures_name_their_replay() {
+        let round = Round::new(Arch::Aarch64, 0xABC, 100);
+        let good = |instructions| Outcome {
+            kinds: [("devices".to_owned(), 3)].into(),
+            operations: 10,
+            exits: 5,
+            longest: Some(Longest { instructions, row: "IRQ kick".to_owned() }),
+            ..Outcome::default()
+        };
+        let mut summary = Summary::default();
+        summary.add(&round, good(7), Path::new("/a"));
+        summary.add(&round, good(9), Path::new("/b"));
+        summary.add(&round, Outcome { problems: vec!["it hangs".to_owned()], ..good(8) }, Path::new("/c"));
+        let text = summary.text(Duration::from_secs(2));
+        assert!(text.starts_with("3 rounds, 30 operations in 2 s, 15 exits\n  devices "), "{text}");
+        assert!(text.contains("longest exit: 9 instructions, IRQ kick"), "{text}");
+        assert!(
+            text.contains("failures: 1\n\n./stile soak --arch aarch64 --replay 0xabc --round 100\n  files: /c\n  it hangs\n"),
+            "{text}"
+        );
+    }
+}

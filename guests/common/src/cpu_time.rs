@@ -1,0 +1,37 @@
+//! How much of the time a vCPU gets that is always ready to run, as it can tell by a counter.
+
+/// What a vCPU found out.
+pub struct Share {
+    /// Ticks that went by.
+    pub all: u64,
+    /// Of these, ticks in which it ran.
+    pub own: u64,
+    /// The longest time in which it did not, in ticks.
+    pub longest: u64,
+}
+
+impl Share {
+    /// Reads the counter over and over for `span` ticks. Two readings that are `gap` ticks or more apart had something else between them.
+    pub fn measure(span: u64, gap: u64, now: impl Fn() -> u64) -> Self {
+        let start = now();
+        let mut share = Self { all: 0, own: 0, longest: 0 };
+        let mut last = start;
+        while share.all < span {
+            let next = now();
+            let step = next.wrapping_sub(last);
+            if step < gap {
+                share.own += step;
+            } else {
+                share.longest = share.longest.max(step);
+            }
+            last = next;
+            share.all = next.wrapping_sub(start);
+        }
+        share
+    }
+
+    /// The share, in thousandths.
+    pub fn permille(&self) -> u64 {
+        self.own * 1000 / self.all.max(1)
+    }
+}
