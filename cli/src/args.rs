@@ -307,13 +307,13 @@ pub struct SoakArgs {
     /// Start no round after so many hours. Without this, --minutes and --operations: go on until a signal.
     #[arg(long, value_name = "HOURS", value_parser = amount)]
     pub hours: Option<f64>,
-    /// The same in minutes.
+    /// Its length in minutes.
     #[arg(long, value_name = "MINUTES", value_parser = amount, conflicts_with = "hours")]
     pub minutes: Option<f64>,
     /// Start no round after so many guest operations.
     #[arg(long, value_name = "N")]
     pub operations: Option<u64>,
-    /// What all rounds follow from; a random number by default.
+    /// Master seed of all rounds; a random number by default.
     #[arg(long, value_name = "SEED", value_parser = number)]
     pub seed: Option<u64>,
     /// Run the round of this seed again, alone.

@@ -6,7 +6,7 @@ use clap::{CommandFactory, Error};
 use crate::args::Cli;
 use crate::config;
 
-/// What people look for under names of other programs, and what there is.
+/// Names that other programs use, and Stile's for the same.
 const ELSEWHERE: [(&[&str], &str); 5] = [
     (&["net", "netdev", "nic", "network"], "VMs have no network yet"),
     (

@@ -232,7 +232,7 @@ fn wants_l2(vm: &VmConfig) -> bool {
         && vm.exec.as_ref().is_none_or(|command| command.contains(l2::client::PROGRAM))
 }
 
-/// What Debian says as L2.
+/// Output of Debian as L2.
 const L2_COMMAND: &str = "echo \"Hello from a VM in a VM: Linux $(uname -r)\"";
 
 /// The additional archive with a VM for KVM. The kernel takes several archives, one after the other ("Ramfs, rootfs and initramfs"). Without it

@@ -13,7 +13,7 @@ use signal_hook::iterator::{Handle, Signals};
 
 use crate::{exit, out};
 
-/// What the directories' names begin with.
+/// Prefix of the directories' names.
 const PREFIX: &str = "stile-run-";
 
 /// The directory. It is locked for as long as its command lives, so that others tell it from one that was left behind.

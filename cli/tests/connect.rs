@@ -41,7 +41,7 @@ fn a_boards_consoles_are_shown_and_its_end_is_the_commands() {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     wait_for_raw(&device, &mut child);
 
-    // What is typed reaches the console.
+    // Typed bytes reach the console.
     child.stdin.take().expect("a pipe").write_all(b"ls\n").expect("written");
     let (mut decoder, mut typed) = (Decoder::new(), Vec::new());
     while typed.len() < 3 {

@@ -89,7 +89,7 @@ fn a_shell_is_told_the_terminals_new_size() {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process");
     kill_process(pid, Signal::WINCH).expect("it runs");
     wait_for(&world, &mut child, "stty rows 40 cols 100\r");
-    // What is typed follows.
+    // Typed bytes follow.
     terminal.write_all(b"ls\r").expect("the command reads");
     wait_for(&world, &mut child, "stty rows 40 cols 100\rls\r");
     terminal.write_all(b"\x01x").expect("the command reads");

@@ -301,7 +301,7 @@ impl MachineConfig {
         self.vms.iter().map(|vm| vm.memory).sum()
     }
 
-    /// What Stile reserves for the shadow tables of virtual machines with an EL2, in bytes.
+    /// Bytes that Stile reserves for the shadow tables of virtual machines with an EL2.
     fn shadow_memory(&self) -> u64 {
         let nested = self.vms.iter().filter(|vm| vm.techniques.nested != stile_blob::Nested::Off);
         nested.map(|vm| u64::from(vm.vcpus) * stile_board::SHADOW_MEMORY).sum()

@@ -1,4 +1,4 @@
-//! What was taken out of Debian's packages, kept in the cache with the files' hashes: a file that is missing or was changed is fetched again.
+//! Files of Debian's packages, kept in the cache with the files' hashes: a file that is missing or was changed is fetched again.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -136,7 +136,7 @@ pub struct Stored {
     files: BTreeMap<String, String>,
 }
 
-/// What is in the cache of an item.
+/// Cached files of an item.
 enum Found {
     Nothing,
     /// A file is missing or was changed.

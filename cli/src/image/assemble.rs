@@ -81,7 +81,7 @@ pub enum Error {
         vm: String,
         /// Which of its domains, counted from 1.
         number: usize,
-        /// What is wrong with it.
+        /// Its mistake, in words.
         error: KernelError,
     },
     /// A virtual machine has too little RAM.

@@ -63,7 +63,7 @@ pub fn archive(client: &[u8], vms: &[Vm<'_>]) -> Archive {
     archive
 }
 
-/// What is added to another system, which has the devices: the client as a command, and descriptions of VMs.
+/// Files added to another system, which has the devices: the client as a command, and descriptions of VMs.
 pub fn addition(client: &[u8], vms: &[Vm<'_>]) -> Archive {
     let mut archive = Archive::default();
     archive.file(&format!("bin/{PROGRAM}"), 0o755, client);

@@ -72,7 +72,7 @@ impl Debian {
         archive(&[self.guest()], client::archive)
     }
 
-    /// What is added to the small system of an L1, in which `kvm-client vm debian` starts it then.
+    /// Files added to the small system of an L1, in which `kvm-client vm debian` starts it then.
     ///
     /// # Errors
     /// KVM's client can't be built.

@@ -25,7 +25,7 @@ impl Session<'_> {
         let (status, message) = self.judge(end);
         if let Some(message) = message {
             let unfinished = (0..self.lines.len()).any(|line| self.commands(line) == Exec::Unfinished);
-            // Whoever ended the run knows why; whoever reads no output needs none of it again.
+            // The user ended the run, or reads no output: nothing to repeat.
             let ended_outside = matches!(end, End::Left | End::Terminated | End::Unwritable(_));
             let unseen = !ended_outside && (unfinished || !matches!(end, End::Emulator(_)));
             if unseen {
@@ -42,7 +42,7 @@ impl Session<'_> {
                 self.show_exits(line, shown);
             }
         }
-        // Whoever asked for logs must not take half of them for all.
+        // Incomplete logs must not be mistaken for complete ones.
         if let (Some(failure), exit::OK) = (self.logs.failure(), status) {
             self.view.note(failure);
             return exit::FAILURE;

@@ -208,7 +208,7 @@ fn name(names: &[String], vm: u8) -> &str {
     names.get(usize::from(vm)).map_or("?", String::as_str)
 }
 
-/// What a row stands for, if this program's tables have it.
+/// Name of a row, if this program's tables have it.
 fn key(row: stile_wire::Row) -> Option<RowKey> {
     match row {
         stile_wire::Row::Static(id) => RowId::from_raw(id).map(RowKey::Static),

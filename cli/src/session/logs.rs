@@ -12,7 +12,7 @@ use stile_wire::Event;
 
 use super::exits::Exits;
 
-/// What a run writes down, unfiltered: nothing at all without a directory. A file that can't be written does not end the run.
+/// Unfiltered logs of a run; none without a directory. A file that can't be written does not end the run.
 #[derive(Debug, Default)]
 pub struct Logs {
     files: Option<Files>,

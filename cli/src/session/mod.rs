@@ -198,7 +198,7 @@ pub fn run(request: Request, signals: Signals) -> Result<u8> {
     Ok(status)
 }
 
-/// What a board was asked for.
+/// Requests to a board.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
     Nothing,

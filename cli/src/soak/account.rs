@@ -1,4 +1,4 @@
-//! What a round's ledger counted, from the file of events that `stile run --log` leaves.
+//! Counts of a round's ledger, from the file of events that `stile run --log` leaves.
 
 use serde_json::Value;
 

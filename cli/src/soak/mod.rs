@@ -36,7 +36,7 @@ const SHORT: u64 = 20_000;
 /// Runs the short round of a test, on a machine with one CPU: the same each time.
 ///
 /// # Errors
-/// What failed.
+/// Failed rounds.
 pub fn test(arch: Arch, nested: bool) -> Result<(), String> {
     let mut rounds = (0..).map(|number| Round::new(arch, seed_of(1, arch, number), SHORT));
     let round = rounds.find(|round| round.is_timed() && round.vcpus > 1 && round.nested.is_some() == nested);
@@ -56,7 +56,7 @@ pub fn test(arch: Arch, nested: bool) -> Result<(), String> {
     }
 }
 
-/// What all workers share.
+/// State that all workers share.
 struct Campaign<'a> {
     args: &'a SoakArgs,
     archs: Vec<Arch>,
@@ -168,7 +168,7 @@ impl Campaign<'_> {
     }
 }
 
-/// What a round without a fault leaves is of no use.
+/// Removes the files of a round without a fault.
 fn remove(dir: &Path) {
     let _ = std::fs::remove_dir_all(dir);
 }

@@ -1,4 +1,4 @@
-//! What a round is: everything follows from its architecture, its seed and its number of operations.
+//! Plan of a round, which follows from its architecture, its seed and its number of operations.
 
 use std::fmt::Write as _;
 
@@ -7,9 +7,9 @@ use anyhow::Result;
 use crate::config::{Arch, ablation};
 use crate::suite::Programs;
 
-/// The VM whose guest attacks, and the one whose guest computes.
+/// Name of the VM whose guest attacks.
 pub const SOAK: &str = "soak";
-/// As above.
+/// Name of the VM whose guest computes and measures its share.
 pub const NEIGHBOUR: &str = "neighbour";
 
 /// The seed of the `number`th round of an architecture under a master seed.

@@ -80,7 +80,7 @@ pub fn run(round: &Round, programs: &Programs, dir: &Path, bound: u64, stop: &At
 struct Tail {
     path: PathBuf,
     file: Option<BufReader<File>>,
-    /// What was read and is no whole line.
+    /// Bytes read that are no whole line yet.
     rest: Vec<u8>,
 }
 
@@ -94,7 +94,7 @@ impl Tail {
         if self.file.is_none() {
             self.file = File::open(&self.path).ok().map(BufReader::new);
         }
-        // What can't be read now is read later, or is missing in the end.
+        // A failed read is tried again; at the end the verdict misses its lines.
         let read = self.file.as_mut().map(|file| file.read_to_end(&mut self.rest));
         if let Some(Ok(1..)) = read
             && let Some(end) = self.rest.iter().rposition(|&byte| byte == b'\n')

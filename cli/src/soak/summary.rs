@@ -1,4 +1,4 @@
-//! What came of all rounds.
+//! Summary of all rounds.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ pub struct Failure {
     dir: PathBuf,
 }
 
-/// What came of all rounds so far.
+/// Results of all rounds so far.
 #[derive(Debug, Default)]
 pub struct Summary {
     /// Rounds that were run to their end.

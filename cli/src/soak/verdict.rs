@@ -1,4 +1,4 @@
-//! What came of a round: what its consoles said, what its ledger counted, and what is wrong with it.
+//! Verdict on a round, from its consoles and its ledger.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::account::{Account, Longest};
 use super::plan::{NEIGHBOUR, Round, SOAK};
 use crate::exit;
 
-/// What came of a round.
+/// Verdict on a round.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Operations, by kind.
@@ -19,11 +19,11 @@ pub struct Outcome {
     pub longest: Option<Longest>,
     /// The neighbour's least share in thousandths, and its longest wait in microseconds, likewise.
     pub share: Option<(u64, u64)>,
-    /// What is wrong; nothing if all is well.
+    /// Faults found; empty if there is none.
     pub problems: Vec<String>,
 }
 
-/// What a console said so far.
+/// Lines of a console so far.
 #[derive(Debug, Default)]
 pub struct Consoles {
     /// Operations that were told of.
@@ -45,7 +45,7 @@ impl Consoles {
         }
         match name {
             SOAK => self.attacker(text),
-            // What is read later may not be under attack.
+            // Later values may not be under attack.
             NEIGHBOUR if self.status.is_none() => self.neighbour(text),
             _ => {}
         }

@@ -4,7 +4,7 @@
 /// which a vCPU that is ready waits for its CPU.
 pub const BOUND: f64 = 200_000.0;
 
-/// What is wrong if the accounts on standard error have an exit that took longer than [`BOUND`], or none at all.
+/// Reports a problem if the accounts on standard error have an exit that took longer than [`BOUND`], or none at all.
 pub fn problem(err: &str) -> Option<String> {
     let Some((row, longest)) = err.lines().filter_map(row).max_by(|(_, a), (_, b)| a.total_cmp(b)) else {
         return Some("standard error has no account".to_owned());

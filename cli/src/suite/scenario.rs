@@ -213,7 +213,7 @@ impl Expect {
     }
 }
 
-/// What is wrong if no row of the accounts begins with `name`, or if the longest exit of one took more than `most` microseconds.
+/// Reports a problem if no row of the accounts begins with `name`, or if the longest exit of one took more than `most` microseconds.
 fn too_long(err: &str, name: &str, most: f64) -> Option<String> {
     // The last columns are the minimum, the maximum and the average.
     let maximum = |line: &str| line.split_whitespace().rev().nth(1)?.strip_suffix("us")?.parse::<f64>().ok();

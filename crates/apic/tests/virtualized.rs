@@ -197,7 +197,7 @@ proptest! {
                     processor.enter();
                 }
                 Event::Wait => {
-                    // What the processor has not been told of may be missing, and nothing else.
+                    // Only interrupts that the processor was not told of may be missing.
                     if processor.apic.will_deliver(processor.requesting) {
                         prop_assert!(model.is_pending());
                     }

@@ -1,4 +1,4 @@
-//! What guest RAM holds when a virtual machine starts.
+//! Contents of guest RAM when a virtual machine starts.
 
 use crate::{Blob, Load};
 
@@ -7,7 +7,7 @@ use crate::{Blob, Load};
 pub struct Run<'a> {
     /// Bytes; at least one.
     pub len: u64,
-    /// What they hold.
+    /// Their contents.
     pub source: Source<'a>,
 }
 

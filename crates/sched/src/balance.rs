@@ -111,7 +111,7 @@ impl Scheduler {
         self.transfer(vcpu, cpu, to, now)
     }
 
-    /// Who goes to a CPU that has less to do even with it: of the VM that waits the longest, from
+    /// vCPU to send to a CPU that has less to do even with it: of the VM that waits the longest, from
     /// the tail. Only a vCPU that was not sent before since it last ran: none waits for ever because
     /// it is sent about.
     fn overload(&self, cpu: CpuId, weights: &[u64; CPUS]) -> Option<(VcpuId, CpuId)> {
@@ -137,7 +137,7 @@ impl Scheduler {
         None
     }
 
-    /// Who goes to a CPU that has as much to do with it as this one has: the one whose slice is
+    /// vCPU to send to a CPU that has as much to do with it as this one has: the one whose slice is
     /// over, if it has been here for longer than the others that could go.
     fn rotation(&self, cpu: CpuId, ended: VcpuId, weights: &[u64; CPUS]) -> Option<(VcpuId, CpuId)> {
         let destination = |vcpu: VcpuId| self.lightest(self.vcpus[vcpu.index()].allowed, cpu, weights);
@@ -159,7 +159,7 @@ impl Scheduler {
         self.enqueue(to, vcpu, now).then_some(to)
     }
 
-    /// What each CPU has to do.
+    /// Load of each CPU.
     fn weights(&self) -> [u64; CPUS] {
         let mut weights = [0; CPUS];
         for cpu in self.online.iter() {

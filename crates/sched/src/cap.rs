@@ -39,7 +39,7 @@ impl Cap {
         if now < self.end { 0 } else { (now - self.end) / self.period + 1 }
     }
 
-    /// What is left at `now`. What was left of an earlier period is lost.
+    /// Time left at `now`. The rest of an earlier period is lost.
     fn left_at(&self, now: u64) -> i64 {
         match self.periods(now) {
             0 => self.left,

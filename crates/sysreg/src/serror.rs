@@ -1,7 +1,7 @@
-//! What a physical SError means for the vCPU that caused it, by its syndrome: that of the exception, or of `DISR_EL1`, which has the
+//! Severity of a physical SError for the vCPU that caused it, by its syndrome: that of the exception, or of `DISR_EL1`, which has the
 //! same fields ("ISS encoding for an SError exception" and "DISR_EL1" in the Arm ARM).
 
-/// What is to become of an SError.
+/// Response to an SError.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Severity {
     /// Corrected, or the program can go on: nothing is lost.

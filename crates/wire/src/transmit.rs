@@ -16,7 +16,7 @@ pub const MAX_LINE: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// What waits for a line that carries Stile's records and the consoles of `VMS` virtual machines.
+/// Queues for a line that carries Stile's records and the consoles of `VMS` virtual machines.
 ///
 /// Stile's records go first, but for the state of a VM: it comes after what the VM had written until then. Records share `OWN` bytes, of which
 /// the log leaves a part to messages; each VM has `RING` bytes of its own.
@@ -45,7 +45,7 @@ enum Kind {
     Frame,
 }
 
-/// What a record begins with.
+/// Header of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Head {
     kind: Kind,
@@ -337,7 +337,7 @@ mod tests {
         ]
     }
 
-    /// What a reader of the line sees.
+    /// Messages and text that a reader of the line sees.
     #[derive(Default, Debug, PartialEq)]
     struct Seen {
         events: Vec<Event>,
@@ -447,7 +447,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(128))]
 
-        /// Whatever is sent, and however slow the line is: what was accepted arrives, once and in order.
+        /// Accepted bytes arrive once and in order, for any input and any speed of the line.
         #[test]
         fn like_queues(ops in prop::collection::vec(op(), 0..200)) {
             let mut transmitter = Small::new();

@@ -1,6 +1,6 @@
 //! How much of the time a vCPU gets that is always ready to run, as it can tell by a counter.
 
-/// What a vCPU found out.
+/// Measurement of a vCPU.
 pub struct Share {
     /// Ticks that went by.
     pub all: u64,

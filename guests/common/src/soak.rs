@@ -27,7 +27,7 @@ pub struct Kind {
     pub run: fn(&mut Random) -> u64,
 }
 
-/// What the scheme needs of a machine, beside what the phases need.
+/// Requirements on a machine beyond those of the phases.
 pub trait Machine: phases::Machine {
     /// Memory that a reset keeps, and that nothing else uses. Zero, or what an earlier start left.
     fn state() -> &'static State;
@@ -57,7 +57,7 @@ pub struct State {
     cpus: [Progress; MAX_CPUS],
 }
 
-/// What is to be done.
+/// Plan of a soak.
 pub struct Plan {
     /// Determines every operation.
     pub seed: u64,
@@ -166,7 +166,7 @@ pub fn finish<M: Machine>(kinds: &[Kind], plan: &Plan) -> Outcome {
     }
     M::say(format_args!("soak: resets {}", state.reset.load(Relaxed)));
     M::say(format_args!("soak: done, operations {}", state.operations()));
-    // What comes next in this memory is no progress of this plan.
+    // The next contents of this memory are no progress of this plan.
     state.mark.store(0, Release);
     canary::check(M::canary(), plan.seed)
 }

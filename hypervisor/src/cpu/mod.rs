@@ -248,7 +248,7 @@ fn publish(cpu: &mut Cpu) -> bool {
     }
     vcpu.runs_on.store(cpu.index as u32, Ordering::Relaxed);
     core::sync::atomic::fence(Ordering::SeqCst);
-    // What became pending before the store above has notified nobody.
+    // An interrupt that became pending before the store above sent no notification.
     arch::take_interrupts(cpu)
 }
 

@@ -3,7 +3,7 @@
 //! A VM ends when all its vCPUs are off. Whoever ends it asks the scheduler to stop each of them; the CPU that lets go of the last one
 //! does what follows: a restart, or nothing more.
 //!
-//! What a restart takes that grows with the VM's memory is done by its first vCPU: it is started with an errand, which it runs in bounded pieces
+//! Work of a restart that grows with the VM's memory is done by its first vCPU: it is started with an errand, which it runs in bounded pieces
 //! ([`run_errand`]), and is scheduled and charged as if it ran the guest.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -40,7 +40,7 @@ enum State {
     Starting(Option<End>),
 }
 
-/// What comes after a piece of an errand.
+/// Next step after a piece of an errand.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Another piece.
@@ -111,7 +111,7 @@ pub fn start(vm: &'static Vm) {
         vcpu.arch.reset();
     }
     let asked = {
-        // Who ends the VM comes before this, or finds the vCPU on.
+        // A caller that ends the VM comes before this, or finds the vCPU on.
         let mut state = vm.power.state.lock();
         if let Some(first) = vm.vcpus.first() {
             first.arch.set_start(&vm.start);

@@ -20,7 +20,7 @@ const DRAINED_AT_ONCE: usize = 64;
 pub struct Ram {
     /// Where it is.
     pieces: heapless::Vec<Piece, MAX_PIECES>,
-    /// What is loaded into it.
+    /// Files that are loaded into it.
     loads: heapless::Vec<Load, MAX_LOADS>,
     /// The address of the first block.
     base: u64,

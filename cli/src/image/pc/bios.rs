@@ -8,7 +8,7 @@ use stile_board::pc::{self, port};
 
 /// Where the code is: behind the tables of the MultiProcessor Specification, at 0xf000:0x1000.
 pub const CODE_AT: u64 = 0xf_1000;
-/// The same as a far pointer.
+/// Its address as a far pointer.
 const POINTER: u32 = 0xf000_1000;
 /// From the code to its data: amounts of memory, and the memory map.
 const DATA: usize = 0x200;

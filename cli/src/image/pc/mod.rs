@@ -121,7 +121,7 @@ fn unpacked_parts(vm: &VmConfig, kernel: &[u8], bootargs: &str, initrd: Option<&
     pvh::parts(kernel, vm.memory, bootargs, initrd)?.ok_or_else(|| KernelError::NotForPc(describe(kernel)))
 }
 
-/// What a file is that no boot protocol starts, with its article.
+/// Names the kind of a file that no boot protocol starts, with its article.
 fn describe(file: &[u8]) -> String {
     match (file_type::linux_arch(file), file_type::name(file)) {
         (Some(arch), _) => format!("a Linux image for {arch}"),

@@ -236,7 +236,7 @@ fn blocks_stay_large() {
     assert!(nested.tlb.invalidations > 0);
 }
 
-/// What an operation may cost: entries read and written, of which a shadow may have 500,000.
+/// Most that an operation may cost: entries read and written, of which a shadow may have 500,000.
 const BOUND: usize = 8_000;
 
 /// L1 maps one page at more places than there are frames for, in each of its VMs, and does all maintenance that there is: the shadows never

@@ -126,7 +126,7 @@ impl Machine {
         }
     }
 
-    /// The same where tables were reserved.
+    /// Allocates where tables were reserved.
     pub fn check_reserved(&self) {
         let state = self.0.borrow();
         assert!(state.stale.is_empty(), "TLBs were not told of {:x?}", state.stale);

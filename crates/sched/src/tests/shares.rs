@@ -248,7 +248,7 @@ fn a_cap_holds_and_is_used_up() {
     }
 }
 
-/// What a guest of an attacker does at a tick.
+/// Action of an attacker's guest at a tick.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Block,
@@ -308,7 +308,7 @@ proptest! {
             for (j, (_, b)) in vms.iter().enumerate() {
                 let (a, b) = (u64::from(*a), u64::from(*b));
                 let off = (account.vm(i) * b).abs_diff(account.vm(j) * a);
-                // What begins and ends within a turn, and one tick of rounding for each slice.
+                // Runs that begin and end within a turn, and one tick of rounding for each slice.
                 prop_assert!(off <= 2 * SLICE * (a + b) + account.vm(j) * a / 50, "{} and {}: {off}", account.vm(i), account.vm(j));
             }
         }

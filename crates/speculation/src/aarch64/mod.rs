@@ -17,7 +17,7 @@ use core::fmt;
 
 use stile_device::smccc::{NOT_SUPPORTED, Workarounds, id};
 
-/// What a CPU and its firmware say of themselves.
+/// Identification of a CPU and its firmware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// MIDR_EL1.
@@ -31,11 +31,11 @@ pub struct Identity {
     /// ID_AA64MMFR1_EL1.ECBHB: the branch history of a lower exception level does not steer a
     /// higher one.
     pub ecbhb: bool,
-    /// What firmware answers to SMCCC_ARCH_FEATURES on this CPU.
+    /// Firmware's answers to SMCCC_ARCH_FEATURES on this CPU.
     pub firmware: Workarounds,
 }
 
-/// What separates VMs that follow each other on a CPU: the branch predictor's targets.
+/// Isolation of branch targets between VMs that follow each other on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Targets {
     /// Targets trained in one context do not steer another.
@@ -46,7 +46,7 @@ pub enum Targets {
     Exposed,
 }
 
-/// What keeps a guest's branch history from steering the hypervisor's indirect branches.
+/// Isolation of the hypervisor's indirect branches from a guest's branch history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum History {
     /// It does not reach EL2.
@@ -61,7 +61,7 @@ pub enum History {
     Exposed,
 }
 
-/// What keeps loads of the hypervisor from passing older stores to the same address.
+/// Ordering of the hypervisor's loads behind older stores to the same address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreBypass {
     /// They do not, or SCTLR_EL2.DSSBS = 0 forbids it at each exception to EL2 (FEAT_SSBS).
@@ -186,7 +186,7 @@ fn store_bypass(identity: &Identity) -> StoreBypass {
     }
 }
 
-/// What guests, whose vCPUs may run on any of these CPUs, are told of the workarounds: that a call is needed if one
+/// Returns the workarounds that guests see, whose vCPUs may run on any of these CPUs: a call is needed if one
 /// CPU needs it, and otherwise the least that all of them say.
 ///
 /// Workaround 2 is never needed by a guest: where a CPU needs it, it is in force from boot on.

@@ -40,7 +40,7 @@ pub mod capability {
     pub const RFDS_NO: u64 = 1 << 27;
 }
 
-/// What a CPU says of itself.
+/// Identification of a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// CPUID.(EAX=7, ECX=0):EDX.

@@ -83,7 +83,7 @@ pub const TAKEN: usize = offset_of!(Cpu, taken);
 pub const ID_VIEW: usize = offset_of!(Cpu, id_view);
 /// As above.
 pub const HISTORY_BRANCHES: usize = offset_of!(Cpu, history_branches);
-/// As above.
+/// Offset for `speculation.S`.
 pub const EMERGENCY: usize = offset_of!(Cpu, emergency);
 /// As above.
 pub const EMERGENCY_SIZE: usize = size_of::<Emergency>();

@@ -102,7 +102,7 @@ pub enum Vectors {
     Ordinary,
     /// vCPUs with an EL2 whose HCR_EL2.E2H is set, with FEAT_NV2.
     Redirected,
-    /// The same without FEAT_NV2.
+    /// vCPUs with an EL2 whose HCR_EL2.E2H is set, without FEAT_NV2.
     Trapping,
     /// vCPUs with an EL2 whose HCR_EL2.E2H is clear.
     Plain,

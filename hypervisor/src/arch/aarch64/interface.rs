@@ -26,7 +26,7 @@ const EOI_COUNT: u64 = 0x1f << 27;
 pub struct Shape {
     /// List registers.
     pub list_registers: usize,
-    /// The same as bits of ICH_ELRSR_EL2.
+    /// These list registers as bits of ICH_ELRSR_EL2.
     all: u64,
     /// Bits of a priority that preempt.
     pub preemption_bits: u8,

@@ -22,7 +22,7 @@ core::arch::global_asm!(
     WORKAROUND_3 = const id::ARCH_WORKAROUND_3,
 );
 
-/// What a CPU needs, and what could be applied to it.
+/// Mitigations that a CPU needs, and those that it can execute.
 struct Known {
     needed: Plan,
     all: Plan,
@@ -30,7 +30,7 @@ struct Known {
 }
 
 static KNOWN: [Once<Known>; MAX_CPUS] = [const { Once::new() }; MAX_CPUS];
-/// What guests are told, once [`apply`] has seen all CPUs.
+/// Workarounds that guests see, once [`apply`] has seen all CPUs.
 static TOLD: TicketLock<Workarounds> = TicketLock::new(Workarounds::NONE);
 /// [`Mitigations`] as the configuration has it, once [`apply`] was called; [`Mitigations::Off`] before.
 static MODE: AtomicU8 = AtomicU8::new(Mitigations::Off as u8);
@@ -62,7 +62,7 @@ fn identity(firmware: Workarounds) -> Identity {
     }
 }
 
-/// What firmware answers about its workarounds on this CPU. Firmware before PSCI 1.0 cannot be asked whether it knows
+/// Firmware's answers about its workarounds on this CPU. Firmware before PSCI 1.0 cannot be asked whether it knows
 /// SMCCC_ARCH_FEATURES (DEN 0028, "Discovery"): it has none.
 fn firmware_workarounds() -> Workarounds {
     let asked = firmware::is_called_by_smc()
@@ -145,7 +145,7 @@ pub fn switch_vm(cpu: usize) {
     }
 }
 
-/// What guests are told of firmware's workarounds.
+/// Returns firmware's workarounds as guests see them.
 pub fn workarounds() -> Workarounds {
     *TOLD.lock()
 }

@@ -41,7 +41,7 @@ vm_exit_mitigated:
     wrmsr
 .Lmitigated_filled:
     lfence
-    // What the guest had in registers is no operand for speculation.
+    // Values of the guest are no operands for speculation.
     xor     ebx, ebx
     xor     ebp, ebp
     xor     r8d, r8d

@@ -21,7 +21,7 @@ pub const FLUSH_L1D: u8 = 1 << 3;
 /// IA32_PRED_CMD.IBPB at a switch to another VM.
 const BARRIER: u8 = 1 << 4;
 
-/// What is applied, on all CPUs: set once, before the first guest.
+/// Mitigations applied on all CPUs: set once, before the first guest.
 pub static FLAGS: AtomicU8 = AtomicU8::new(0);
 
 /// IA32_SPEC_CTRL.IBRS; IA32_PRED_CMD.IBPB.

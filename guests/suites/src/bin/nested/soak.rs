@@ -32,7 +32,7 @@ const KINDS: [Kind; 13] = [
     Kind { name: "l2-reset", weight: 1, run: reset },
 ];
 
-/// What a CPU keeps between operations.
+/// State of a CPU between operations.
 #[derive(Clone, Copy)]
 struct Own {
     stage2: Stage2,
@@ -86,7 +86,7 @@ pub fn run(operations: u64) -> Outcome {
     smp::start_all()?;
     soak::begin::<Virt>(&plan)?;
     let stage2 = Stage2::new(90);
-    // What all of them run there is the first CPU's page of code.
+    // All of them run the first CPU's page of code.
     Guest::new(stage2);
     SHARED.store(stage2.root, Release);
     for cpu in 1..machine::cpus() {
@@ -125,7 +125,7 @@ fn prepare() {
     own().stage2.activate();
 }
 
-/// What this CPU keeps; made when it is first asked for.
+/// State of this CPU; created at the first use.
 fn own() -> Own {
     *OWN[smp::this()].lock().get_or_insert_with(|| {
         let stage2 = Stage2::new(20 + smp::this() as u64);
@@ -144,7 +144,7 @@ fn with(random: &mut Random, operation: impl FnOnce(&mut Wild, Own)) -> u64 {
 
 fn registers(random: &mut Random) -> u64 {
     with(random, |wild, _| (0..8).for_each(|_| wild.register()));
-    // Whatever HCR_EL2's neighbours were made.
+    // Restores HCR_EL2 whatever its neighbours are set to.
     crate::restore();
     8
 }

@@ -26,7 +26,7 @@ pub struct Mode {
     pub traps: u64,
     /// CNTHCTL_EL2 of the CPU at virtual EL2.
     pub cnthctl: u64,
-    /// What a switch moves beyond the table of [`registers`](super::registers): bits of [`also`]. One byte: each switch tests all of it.
+    /// Registers that a switch moves beyond the table of [`registers`](super::registers): bits of [`also`]. One byte: each switch tests all of it.
     pub also: u8,
 }
 

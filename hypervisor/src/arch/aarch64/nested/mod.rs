@@ -74,7 +74,7 @@ pub struct Nested {
     seldom: seldom::Seldom,
     /// Virtual EL2's writes of MDSCR_EL1.
     debug: debug::WriteTrap,
-    /// What holds until a guest runs.
+    /// State that a run of a guest resets.
     until_guest: UntilGuest,
     /// The line of L1's maintenance interrupt, as it was seen last.
     asserts_maintenance: bool,
@@ -86,7 +86,7 @@ pub struct Nested {
     shadow: Option<shadow::Current>,
 }
 
-/// What holds until a guest runs.
+/// State that a run of a guest resets.
 #[derive(Clone, Copy)]
 struct UntilGuest {
     /// Since the reset no guest has run, and HCR_EL2.E2H was found as it was then: the page has nothing of a guest's.

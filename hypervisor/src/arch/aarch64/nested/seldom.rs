@@ -46,7 +46,7 @@ const KEYS: u64 = 0x1f << 4;
 const APK: u64 = 1 << 40;
 
 impl Values {
-    /// What virtual EL2 runs with, while its writes of MDSCR_EL1 don't trap.
+    /// Values for virtual EL2 while its writes of MDSCR_EL1 don't trap.
     fn own() -> Self {
         let have = features::get();
         let [hfgrtr, hfgwtr, hfgitr, hdfgrtr, hdfgwtr] = traps::FINE;

@@ -77,7 +77,7 @@ impl Current {
 
 /// Where an address of L1's leads.
 fn below(vm: &Vm, address: u64) -> Option<Below> {
-    // What is mapped has been filled.
+    // Mapped memory has been filled.
     vm.arch.translate(address).or_else(|| first_touch(vm, address))
 }
 
