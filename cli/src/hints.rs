@@ -6,7 +6,7 @@ use clap::{CommandFactory, Error};
 use crate::args::Cli;
 use crate::config;
 
-/// Names that other programs use, and Stile's for the same.
+/// Words that other programs use for a feature, and Stile's state or word for it.
 const ELSEWHERE: [(&[&str], &str); 5] = [
     (&["net", "netdev", "nic", "network"], "VMs have no network yet"),
     (

@@ -8,7 +8,7 @@ use pc::console::println;
 
 pc::program!();
 
-/// Value that makes Stile's next entry of this CPU fail.
+/// Test port: a write makes Stile's next entry of this CPU fail.
 const TEST_ENTRY: u16 = 0xe8;
 
 /// Has the VM entry fail by a control (0) or by guest state (1). The VM ends by that.

@@ -314,7 +314,7 @@ proptest! {
         }
     }
 
-    /// Whatever others do, a VM that is always ready has its share and is never kept waiting.
+    /// A VM that is always ready gets its share within the longest wait, beside any attacker.
     #[test]
     fn attackers_take_no_more(
         weights in prop::collection::vec(1..=1000u16, 2..5),

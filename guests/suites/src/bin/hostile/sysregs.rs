@@ -111,7 +111,7 @@ fn forgets(register: Sysreg) -> bool {
     op1 == 0 && crn == 7 && crm == 6 && op2 != 1 && !machine::is_stile()
 }
 
-/// Address operand of an instruction: this one, or one that is none. (With zero: a device, to zero or invalidate which is an
+/// Returns an address operand: one at which nothing is, or one that is no address. (With zero: a device, to zero or invalidate which is an
 /// exception.)
 fn operand(random: &mut Random, nowhere: u64) -> u64 {
     match random.below(3) {
