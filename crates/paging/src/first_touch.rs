@@ -1,8 +1,8 @@
-//! Guest RAM that gets its first contents when it is first touched.
+//! Lazy initialization of guest RAM: a block gets its contents at the guest's first access.
 //!
-//! RAM is divided into blocks of [`BLOCK_SIZE`]. A block is mapped in the second stage once it is filled: with zeros, and with the parts of
-//! files that belong there. Filling takes [`STEPS`] steps. Whoever fills a block claims it, does some steps and gives it back, so that no
-//! exit does more than a bounded part of the work, and no CPU waits for another one's.
+//! RAM is divided into blocks of [`BLOCK_SIZE`]. A block is mapped in the second stage once it is filled,
+//! with zeros and the file contents placed in it. Filling takes [`STEPS`] steps. A CPU claims a block, does
+//! some steps and releases it: an exit does a bounded part of the work, and no CPU waits for another.
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
@@ -13,30 +13,31 @@ pub const STEPS: u8 = 8;
 /// Bytes that one step fills.
 pub const STEP_SIZE: u64 = BLOCK_SIZE / STEPS as u64;
 
-/// A CPU is filling it.
+/// A CPU holds the block's claim.
 const CLAIMED: u8 = 1 << 7;
-/// It was full before: what is no file's keeps its contents.
+/// The block was full before a reset: only file contents are written again, other memory is preserved.
 const REFILL: u8 = 1 << 6;
-/// The steps done.
+/// Number of completed steps.
 const DONE: u8 = REFILL - 1;
 
-/// How far a block is filled. All zeros is an empty block.
+/// Fill progress of a block. All zeros is an empty block.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct Block(AtomicU8);
 
-/// The answer to a CPU that wants a block filled.
+/// The result of [`Block::claim`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
-    /// It is full and mapped.
+    /// The block is filled and mapped.
     Full,
-    /// Another CPU is filling it.
+    /// Another CPU holds the claim.
     Busy,
-    /// The caller fills it from this step on, and then calls [`Block::release`] or [`Block::complete`].
+    /// The caller owns the claim: it fills from `step` on, then calls [`Block::release`] or
+    /// [`Block::complete`].
     Fill {
         /// The first step to do.
         step: u8,
-        /// Only the files' parts are to be written: the block was full before.
+        /// Write only the file contents: the block was full before a reset.
         again: bool,
     },
 }
@@ -48,38 +49,38 @@ impl Block {
         Block(AtomicU8::new(0))
     }
 
-    /// Whether it is full and mapped.
+    /// Whether the block is filled and mapped.
     #[inline(always)]
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.0.load(Ordering::Acquire) == STEPS
     }
 
-    /// Claims the block, to fill it.
+    /// Tries to claim the block for filling.
     #[must_use]
     pub fn claim(&self) -> Claim {
         let old = self.0.load(Ordering::Acquire);
         if old == STEPS {
             return Claim::Full;
         }
-        // Acquire: the steps that another CPU did are in memory before this one maps the block.
+        // Acquire: steps done by another CPU are visible before this CPU maps the block.
         let won = old & CLAIMED == 0 && self.0.compare_exchange(old, old | CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok();
         if won { Claim::Fill { step: old & DONE, again: old & REFILL != 0 } } else { Claim::Busy }
     }
 
-    /// Gives the claimed block back with the steps before `step` done.
+    /// Releases the claim, with the steps before `step` done.
     pub fn release(&self, step: u8) {
         let kept = self.0.load(Ordering::Relaxed) & REFILL;
         self.0.store(kept | step.min(STEPS - 1), Ordering::Release);
     }
 
-    /// The claimed block is full, and mapped.
+    /// Releases the claim of a block that is now filled and mapped.
     pub fn complete(&self) {
         self.0.store(STEPS, Ordering::Release);
     }
 
-    /// Makes a full block one that is to be filled again by files. Returns whether it was full, so that it must be unmapped. No vCPU of the VM
-    /// is on.
+    /// Marks a full block for refilling from files. Returns whether it was full; the caller must then unmap
+    /// it. All vCPUs of the VM are off.
     pub fn drain(&self) -> bool {
         self.0.compare_exchange(STEPS, REFILL, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
@@ -97,14 +98,14 @@ mod tests {
         assert_eq!(block.claim(), Claim::Busy);
         block.release(3);
         assert_eq!(block.claim(), Claim::Fill { step: 3, again: false });
-        assert!(!block.drain(), "a block that is not full keeps its progress");
+        assert!(!block.drain(), "drain must not discard the progress of a partly filled block");
         block.complete();
         assert!(block.is_full());
         assert_eq!(block.claim(), Claim::Full);
     }
 
     #[test]
-    fn a_drained_block_is_filled_by_files_alone() {
+    fn a_drained_block_is_refilled_from_files_only() {
         let block = Block::new();
         assert!(matches!(block.claim(), Claim::Fill { .. }));
         block.complete();
@@ -118,9 +119,9 @@ mod tests {
         assert_eq!(block.claim(), Claim::Full);
     }
 
-    /// CPUs that fill the same block do each step once.
+    /// CPUs that fill the same block concurrently do each step exactly once.
     #[test]
-    fn cpus_share_the_steps() {
+    fn concurrent_cpus_do_each_step_once() {
         let block = Block::new();
         let done: [AtomicU8; STEPS as usize] = core::array::from_fn(|_| AtomicU8::new(0));
         std::thread::scope(|scope| {

@@ -1,17 +1,17 @@
-//! Memory management of the Stile hypervisor, as pure logic: nothing here touches a system register,
-//! a TLB or memory; what it needs of them it asks of its caller through two small traits.
+//! Memory management of the Stile hypervisor, as pure logic: no access to system registers, TLBs or memory,
+//! except through two small traits that the caller implements.
 //!
-//! * [`frames`]: which physical memory is free, and who gets it.
-//! * [`first_touch`]: which of a guest's memory has its contents yet.
-//! * [`table`]: translation tables of Arm and Intel: second stage, and the hypervisor's own.
-//! * [`registers`]: the values of the registers that control those tables.
-//! * [`vmid`]: which VMID a VM uses, on however many CPUs at once.
+//! * [`frames`]: physical memory allocator.
+//! * [`first_touch`]: lazy initialization of guest memory.
+//! * [`table`]: translation tables of Arm and Intel: second stage, and the hypervisor's own first stage.
+//! * [`registers`]: values of the registers that control those tables.
+//! * [`vmid`]: VMID allocation for VMs that run on several CPUs.
 //!
-//! "The manual" in these pages is, but where they say otherwise, the Arm Architecture Reference Manual for A-profile architecture;
+//! Unless stated otherwise, "the manual" is the Arm Architecture Reference Manual for A-profile architecture;
 //! its sections are cited by name.
 #![no_std]
 #![forbid(unsafe_code)]
-// Set by whoever runs `tests/vmid_interleavings.rs`.
+// Set to run `tests/vmid_interleavings.rs`.
 #![allow(unexpected_cfgs, reason = "`loom` is known to Cargo.toml and that test only")]
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Values of the registers that control translation. Pure functions; nothing is read or written.
+//! Values of the registers that control translation. Pure functions: no register is accessed.
 
 use crate::table::{Geometry, Level};
 use crate::vmid::VmidBits;
 use bitfield_struct::bitfield;
 
-/// The physical address size, as `ID_AA64MMFR0_EL1.PARange` gives it; at most 48 bits, which is all that descriptors
-/// of the 4 KiB granule hold without FEAT_LPA2.
+/// The physical address size, as in `ID_AA64MMFR0_EL1.PARange`; at most 48 bits, the limit of 4 KiB granule
+/// descriptors without FEAT_LPA2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum PaRange {
@@ -24,8 +24,7 @@ pub enum PaRange {
 }
 
 impl PaRange {
-    /// From the value of `ID_AA64MMFR0_EL1` (`PARange` is bits 3 to 0). Larger sizes, and those yet
-    /// to come, are taken as 48 bits.
+    /// Decodes `ID_AA64MMFR0_EL1` (`PARange` is bits 3 to 0). Larger and reserved sizes are taken as 48 bits.
     #[must_use]
     pub const fn from_mmfr0(id_aa64mmfr0: u64) -> Self {
         match id_aa64mmfr0 & 0xf {
@@ -38,7 +37,7 @@ impl PaRange {
         }
     }
 
-    /// The largest that addresses of so many bits (Intel's MAXPHYADDR) have room for; 32 bits at least.
+    /// The largest size within so many address bits (Intel's MAXPHYADDR); at least 32 bits.
     #[must_use]
     pub const fn of_bits(bits: u8) -> Self {
         match bits {
@@ -51,7 +50,7 @@ impl PaRange {
         }
     }
 
-    /// Bits of a physical address.
+    /// Number of physical address bits.
     #[must_use]
     pub const fn bits(self) -> u8 {
         match self {
@@ -64,7 +63,7 @@ impl PaRange {
         }
     }
 
-    /// The first address beyond.
+    /// The exclusive end of physical addresses.
     #[must_use]
     pub const fn limit(self) -> u64 {
         1 << self.bits()
@@ -83,8 +82,8 @@ pub enum MairIndex {
     NonCacheable = 2,
 }
 
-/// The value of `MAIR_EL2` that [`El2`](crate::table::El2) tables are made for. Unused attributes are
-/// 0: Device-nGnRnE.
+/// The value of `MAIR_EL2` that [`El2`](crate::table::El2) tables assume. Unused attributes are 0:
+/// Device-nGnRnE.
 pub const MAIR_EL2: u64 =
     0xff << (8 * MairIndex::Normal as u32) | 0x04 << (8 * MairIndex::Device as u32) | 0x44 << (8 * MairIndex::NonCacheable as u32);
 
@@ -92,7 +91,7 @@ pub const MAIR_EL2: u64 =
 const WRITE_BACK: u8 = 0b01;
 /// `SHn`: inner shareable.
 const INNER_SHAREABLE: u8 = 0b11;
-/// `TG1`: 4 KiB. (`TG0` has 0 for it.)
+/// `TG1`: 4 KiB. (`TG0` encodes it as 0.)
 const TG1_4K: u8 = 0b10;
 
 /// See "VTCR_EL2, Virtualization Translation Control Register" in the manual.
@@ -129,7 +128,7 @@ struct Vtcr {
 /// cacheable and inner shareable, no update of access flag or dirty state by hardware.
 #[must_use]
 pub fn vtcr_el2(geometry: &Geometry, vmid_bits: VmidBits) -> u64 {
-    // For the 4 KiB granule SL0 counts backwards, from level 2.
+    // With the 4 KiB granule SL0 counts down from level 2.
     let sl0 = match geometry.start() {
         Level::L0 => 0b10,
         Level::L1 => 0b01,
@@ -146,8 +145,8 @@ pub fn vtcr_el2(geometry: &Geometry, vmid_bits: VmidBits) -> u64 {
         .into()
 }
 
-/// `VTTBR_EL2` for the second-stage table whose root is at `root`. See "VTTBR_EL2, Virtualization Translation Table
-/// Base Register" in the manual.
+/// `VTTBR_EL2` for the second-stage table at `root`. See "VTTBR_EL2, Virtualization Translation Table Base
+/// Register" in the manual.
 #[must_use]
 pub const fn vttbr_el2(root: u64, vmid: u16) -> u64 {
     (vmid as u64) << 48 | root
@@ -235,7 +234,8 @@ pub fn tcr_el2(geometry: &Geometry, format: crate::table::El2) -> u64 {
             .with_irgn0(WRITE_BACK)
             .with_orgn0(WRITE_BACK)
             .with_sh0(INNER_SHAREABLE)
-            // Off, but a valid size and granule all the same: reserved values are not promised to be harmless.
+            // Walks of this range are disabled, but size and granule are valid all the same: reserved values
+            // are not guaranteed to be ignored.
             .with_t1sz(t0sz)
             .with_tg1(TG1_4K)
             .with_epd1(true)

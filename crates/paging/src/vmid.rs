@@ -1,16 +1,16 @@
-//! VMIDs, handed out in generations.
+//! VMID allocation by generations.
 //!
-//! There may be more VMs than VMIDs (a nested VM needs one of its own, too), so a VM keeps the one that it
-//! got only for the current *generation*. When all are used up, a new generation begins: all TLBs are flushed
-//! once, and each VM gets another VMID when it is next loaded. A VM that some CPU has loaded at that moment
-//! can't change over: its VMID is carried over, for as long as the new generation lasts.
+//! There may be more VMs than VMIDs (a nested VM needs its own), so a VMID is assigned for the current
+//! *generation* only. When all are used, a new generation begins: all TLBs are flushed once, and each VM gets
+//! a new VMID at its next load. A VM loaded on some CPU at that moment can't switch: its VMID is carried over
+//! into the new generation.
 //!
-//! The order of the steps is delicate; `tests/vmid_interleavings.rs` tries all of them.
+//! `tests/vmid_interleavings.rs` checks the order of the steps in all interleavings.
 //!
-//! VMID 0 is the host's: a CPU that has no VM loaded has it in `VTTBR_EL2`.
+//! VMID 0 is the host's: `VTTBR_EL2` holds it on a CPU with no VM loaded.
 //!
-//! Loading a VMID of the current generation takes no lock ([`Vmids::try_load`]), which is nearly every load.
-//! A lock is needed to hand out a VMID, and is the caller's: it guards the [`VmidPool`].
+//! Loading a VMID of the current generation, nearly every load, takes no lock ([`Vmids::try_load`]).
+//! Assigning a VMID needs the caller's lock around the [`VmidPool`].
 
 #[cfg(not(loom))]
 use core::sync::atomic::AtomicU64;
@@ -18,17 +18,17 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 #[cfg(loom)]
 use loom::sync::atomic::AtomicU64;
 
-/// How wide VMIDs are.
+/// The width of VMIDs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VmidBits {
-    /// 8 bits, which every CPU has.
+    /// 8 bits, supported by every CPU.
     Eight,
     /// 16 bits (FEAT_VMID16, and `VTCR_EL2.VS` set).
     Sixteen,
 }
 
 impl VmidBits {
-    /// From the value of `ID_AA64MMFR1_EL1` (`VMIDBits` is bits 7 to 4).
+    /// Decodes `ID_AA64MMFR1_EL1` (`VMIDBits` is bits 7 to 4).
     #[must_use]
     pub const fn from_mmfr1(id_aa64mmfr1: u64) -> Self {
         match (id_aa64mmfr1 >> 4) & 0xf {
@@ -46,16 +46,16 @@ impl VmidBits {
     }
 }
 
-/// A VMID and its generation, in one word: the generation from bit 16 on.
+/// A VMID (bits 15 to 0) and its generation (bits 63 to 16) in one word.
 ///
-/// Generations count from 1, and would last for 2^48.
+/// Generations count from 1; 2^48 of them don't run out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Tagged(u64);
 
 impl Tagged {
-    /// Of no generation. As a CPU's: a new generation has begun since the CPU last loaded a VMID.
+    /// No generation. For a CPU: a new generation has begun since its last load.
     const NONE: Self = Self(0);
-    /// The host's. As a CPU's: it has no VM loaded.
+    /// The host's VMID. For a CPU: no VM is loaded.
     const HOST: Self = Self::new(1, 0);
 
     const fn new(generation: u64, vmid: u16) -> Self {
@@ -71,28 +71,28 @@ impl Tagged {
     }
 }
 
-/// The VMID of one VM, or of a nested VM's shadow tables. Has none at first.
+/// The VMID of one VM, or of a nested VM's shadow tables. Initially empty.
 #[derive(Debug, Default)]
 pub struct VmidSlot(AtomicU64);
 
 impl VmidSlot {
-    /// No VMID yet.
+    /// An empty slot.
     #[cfg(not(loom))]
     #[must_use]
     pub const fn new() -> Self {
         Self(AtomicU64::new(Tagged::NONE.0))
     }
 
-    /// Lets go of the VMID: the next load gets one that no TLB has an entry of. A cheap way to
-    /// forget all translations of a VM that no CPU has loaded; with one that has, it is an error, as
-    /// CPUs might then have different VMIDs for the same VM.
+    /// Releases the VMID: the next load assigns one without TLB entries. A cheap way to invalidate all
+    /// translations of a VM that is loaded nowhere. An error if it is loaded on a CPU: CPUs could then use
+    /// different VMIDs for the same VM.
     pub fn forget(&self) {
         self.set(Tagged::NONE);
     }
 
     fn get(&self) -> Tagged {
-        // Pairs with `set`: who sees a VMID of a new generation also sees that each CPU's was taken
-        // from it when the generation began.
+        // Pairs with `set`: a CPU that observes a VMID of a new generation also observes NONE in each CPU's
+        // slot, stored when the generation began.
         Tagged(self.0.load(Acquire))
     }
 
@@ -101,39 +101,39 @@ impl VmidSlot {
     }
 }
 
-/// What all CPUs share without a lock: the current generation, and the VMID that each CPU has loaded.
+/// State that all CPUs share without a lock: the current generation, and each CPU's loaded VMID.
 #[derive(Debug)]
 pub struct Vmids<const CPUS: usize> {
     generation: AtomicU64,
     loaded: [AtomicU64; CPUS],
 }
 
-/// What it takes to hand out a VMID. Belongs to one [`Vmids`], and behind a lock.
+/// State for assigning VMIDs. Belongs to one [`Vmids`]; the caller holds it behind a lock.
 #[derive(Debug)]
 pub struct VmidPool<const CPUS: usize> {
     bits: VmidBits,
-    /// The greatest VMID handed out in this generation.
+    /// The greatest VMID assigned in this generation.
     last: u16,
-    /// The VMID that each CPU had loaded when the generation began; not handed out in this one.
+    /// The VMID that each CPU had loaded when the generation began; not assigned in this one.
     carried: [Tagged; CPUS],
 }
 
 impl<const CPUS: usize> Vmids<CPUS> {
-    /// Nothing loaded.
+    /// No VMID is loaded.
     #[cfg(not(loom))]
     #[must_use]
     pub const fn new() -> Self {
-        // With that many CPUs each could have a VMID carried over, and none would be left.
+        // With more CPUs, carried-over VMIDs could use up the 8-bit range.
         const { assert!(CPUS < u8::MAX as usize) };
         Self { generation: AtomicU64::new(1), loaded: [const { AtomicU64::new(Tagged::NONE.0) }; CPUS] }
     }
 
-    /// Loads the VMID in `slot` on `cpu`, without a lock, if it is of the current generation and `cpu` has
-    /// loaded one of this generation before. If not (or if `cpu` is not less than `CPUS`) returns
-    /// `None`, and [`load`](Vmids::load) is needed.
+    /// Loads the VMID in `slot` on `cpu` without a lock. Succeeds if the VMID is of the current generation
+    /// and `cpu` has already loaded one of this generation; otherwise (or if `cpu` is not less than `CPUS`)
+    /// returns `None`, and the caller uses [`load`](Vmids::load).
     ///
-    /// As with `load`, the CPU's `VTTBR_EL2` has VMID 0 at this time, or this VM's: no longer another's, for
-    /// which it could go on making TLB entries unnoticed.
+    /// As for `load`, the CPU's `VTTBR_EL2` must already hold VMID 0 or this VM's: with another VM's VMID the
+    /// CPU could still allocate TLB entries for it, unaccounted.
     #[must_use]
     pub fn try_load(&self, cpu: usize, slot: &VmidSlot) -> Option<u16> {
         let loaded = self.loaded.get(cpu)?;
@@ -143,18 +143,18 @@ impl<const CPUS: usize> Vmids<CPUS> {
         if before == Tagged::NONE.0 || !is_current {
             return None;
         }
-        // Another CPU may be beginning a new generation right now, and takes every CPU's VMID away. Either
-        // this comes first, and what is carried over is the new VMID; or NONE is there now, and
-        // this fails. Nobody but this CPU puts anything else there.
+        // Another CPU may concurrently begin a new generation, which swaps NONE into every CPU's slot. Either
+        // this exchange precedes it and the new VMID is carried over, or it finds NONE and fails. Only this
+        // CPU stores other values here.
         let exchange = loaded.compare_exchange(before, tagged.0, AcqRel, Relaxed);
         exchange.is_ok().then(|| tagged.vmid())
     }
 
-    /// Loads the VMID in `slot` on `cpu`, after it got a new one if its own is of an old generation.
+    /// Loads the VMID in `slot` on `cpu`, assigning a new one if it is of an old generation.
     ///
-    /// `flush_all` is called if a new generation begins for that. It flushes the TLBs of all CPUs
-    /// (`DSB ISHST; TLBI ALLE1IS; DSB ISH`): when it returns, VMIDs of the new generation are used.
-    /// The CPU's `VTTBR_EL2` has VMID 0 at this time, or this VM's.
+    /// Calls `flush_all` if that begins a new generation. It must flush the TLBs of all CPUs (`DSB ISHST;
+    /// TLBI ALLE1IS; DSB ISH`) before it returns: VMIDs of the new generation are used then. The CPU's
+    /// `VTTBR_EL2` must already hold VMID 0 or this VM's.
     ///
     /// # Panics
     /// If `cpu` is not less than `CPUS`.
@@ -171,21 +171,21 @@ impl<const CPUS: usize> Vmids<CPUS> {
                 flush_all();
             };
             tagged = Tagged::new(generation, vmid);
-            // From here on another CPU may load it, without the lock: the flush must be over.
+            // Publishes the VMID: other CPUs may load it without the lock, so the flush must be complete.
             slot.set(tagged);
         }
         self.loaded[cpu].store(tagged.0, Release);
         tagged.vmid()
     }
 
-    /// `cpu` has no VM loaded any more. Its `VTTBR_EL2` has VMID 0 already (with an `ISB` after it): until then
-    /// the CPU may make TLB entries for the VMID that it had.
+    /// Records that `cpu` has no VM loaded. Its `VTTBR_EL2` must already hold VMID 0 (followed by an `ISB`):
+    /// until then the CPU may allocate TLB entries for its previous VMID.
     ///
-    /// Not needed before the next load; but a VMID that isn't put is carried over for nothing.
+    /// Optional before the next load; but a VMID that is not put is carried over needlessly.
     pub fn put(&self, cpu: usize) {
         if let Some(loaded) = self.loaded.get(cpu) {
-            // Not merely a store: if this overwrites NONE, the CPU must know of the new generation from
-            // here on, or `try_load` could take a VMID of the old one for current.
+            // A swap, not a store: if it overwrites NONE, the CPU must observe the new generation from here
+            // on. Otherwise `try_load` could take a VMID of the old one for current.
             loaded.swap(Tagged::HOST.0, AcqRel);
         }
     }
@@ -195,7 +195,7 @@ impl<const CPUS: usize> Vmids<CPUS> {
         self.generation.store(generation, Relaxed);
         for (loaded, carried) in self.loaded.iter().zip(&mut pool.carried) {
             match Tagged(loaded.swap(Tagged::NONE.0, AcqRel)) {
-                // Still has the VMID that was carried over for it before.
+                // Retains the VMID that was carried over for it earlier.
                 Tagged::NONE => {}
                 Tagged::HOST => *carried = Tagged::NONE,
                 tagged => *carried = tagged,
@@ -222,19 +222,19 @@ impl<const CPUS: usize> Default for Vmids<CPUS> {
 }
 
 impl<const CPUS: usize> VmidPool<CPUS> {
-    /// All VMIDs of this width but 0.
+    /// A pool of all VMIDs of this width but 0.
     #[must_use]
     pub const fn new(bits: VmidBits) -> Self {
         Self { bits, last: 0, carried: [Tagged::NONE; CPUS] }
     }
 
-    /// If `tagged` was carried over, makes it one of `generation`.
+    /// If `tagged` was carried over, retags it with `generation`.
     fn carry_over(&mut self, tagged: Tagged, generation: u64) -> Option<u16> {
         if tagged == Tagged::NONE {
             return None;
         }
         let mut found = None;
-        // More than one CPU may have had it loaded.
+        // Several CPUs may have had it loaded.
         for carried in self.carried.iter_mut().filter(|carried| **carried == tagged) {
             *carried = Tagged::new(generation, tagged.vmid());
             found = Some(tagged.vmid());
@@ -242,7 +242,7 @@ impl<const CPUS: usize> VmidPool<CPUS> {
         found
     }
 
-    /// The next VMID that isn't used in this generation.
+    /// The next VMID unused in this generation.
     fn next(&mut self) -> Option<u16> {
         while self.last < self.bits.max() {
             self.last += 1;

@@ -34,9 +34,9 @@ fn stage2_attributes() {
     assert_eq!(encode(forced, MemoryType::NonCacheable, all), 0x6d4);
 }
 
-/// What a guest hypervisor may write and this crate doesn't: never read as more than it allows.
+/// Attributes that a guest hypervisor may write but this crate doesn't never decode to more than they permit.
 #[test]
-fn stage2_attributes_of_others() {
+fn foreign_stage2_attributes_decode_no_more_permissive() {
     let executable = |xn: u64| STAGE2.decode(xn << 53 | 0x7fc).permissions.execute;
     assert_eq!([0, 1, 2, 3].map(executable), [true, false, false, false]);
     let memory = |mem_attr: u64| STAGE2.decode(mem_attr << 2).memory;
@@ -61,7 +61,7 @@ fn el2_attributes() {
     assert!(!El2::Nvhe.supports(user));
 }
 
-/// Tables of someone else's making, in memory that has holes.
+/// Tables not made by this crate, in memory with holes.
 struct Foreign(BTreeMap<(u64, usize), u64>);
 
 impl TableRead for Foreign {
@@ -113,7 +113,8 @@ fn foreign_tables() {
     assert_eq!((found.output, found.level), (0xffff_ffff, Level::L1));
 }
 
-/// A table full of itself, or of noise: a walk ends, and within the physical address size.
+/// A table of self-references or random descriptors: the walk terminates, and stays within the physical
+/// address size.
 struct Noise(u64);
 
 impl TableRead for Noise {
@@ -125,7 +126,7 @@ impl TableRead for Noise {
         for _ in 0..3 {
             x = (x ^ x >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
         }
-        // Rather many tables.
+        // Biased towards table descriptors.
         Ok(if x >> 62 == 0 { x } else { x | 0b11 } & !0xf000_0000_0000)
     }
 }

@@ -1,4 +1,4 @@
-//! The frame allocator against a plain map of frames.
+//! The frame allocator against a plain model: an owner for each frame.
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -30,7 +30,7 @@ impl Plain {
         let within = |list: &[Region], byte: u64| list.iter().any(|r| r.base <= byte && byte - r.base < r.size);
         let owner = |frame: u64| {
             let start = frame * PAGE_SIZE;
-            // Edges of the regions made here are at multiples of 512.
+            // Region edges in these tests are multiples of 512.
             let mut bytes = (start..start + PAGE_SIZE).step_by(512);
             let is_free = bytes.all(|byte| within(ram, byte) && !within(reserved, byte));
             if is_free { Owner::Free } else { Owner::Nobody }
@@ -43,7 +43,7 @@ impl Plain {
         &mut self.0[(pa / PAGE_SIZE) as usize..((pa + size) / PAGE_SIZE) as usize]
     }
 
-    /// Hands frames over, all of which must belong to `from`.
+    /// Transfers frames, all of which must belong to `from`.
     fn pass(&mut self, pa: u64, size: u64, from: Owner, to: Owner) {
         let frames = self.frames(pa, size);
         assert!(frames.iter().all(|&owner| owner == from), "{pa:#x} is not {from:?}");
@@ -85,9 +85,9 @@ enum Step {
         size: u64,
     },
     FreeBlock(usize),
-    /// A part of a block: from a frame on, so many.
+    /// A part of a block: first frame, number of frames.
     FreePart(usize, u64, u64),
-    /// Numbers from nowhere.
+    /// Arbitrary numbers.
     FreeAnything {
         pa: u64,
         size: u64,
@@ -123,7 +123,7 @@ fn regions(most: u64) -> impl Strategy<Value = Vec<Region>> {
     proptest::collection::vec(region, 0..4)
 }
 
-/// What was allocated.
+/// Current allocations.
 #[derive(Default)]
 struct Held {
     frames: Vec<u64>,
@@ -135,7 +135,7 @@ fn take<T>(list: &mut Vec<T>, choice: usize) -> Option<T> {
 }
 
 fn check_memory(plain: &mut Plain, held: &mut Held, gpa: u64, size: u64, pieces: &[Piece]) {
-    // Nothing has a better place than the pieces got, as far as contiguous ones go.
+    // No better-aligned contiguous place exists than the pieces got.
     let congruent = |modulus: u64| pieces.iter().all(|piece| piece.gpa % modulus == piece.pa % modulus);
     let has_whole_block = gpa.next_multiple_of(2 * MIB) + 2 * MIB <= gpa + size;
     if has_whole_block && !congruent(2 * MIB) && held.frames.is_empty() {
@@ -143,7 +143,7 @@ fn check_memory(plain: &mut Plain, held: &mut Held, gpa: u64, size: u64, pieces:
     }
     if pieces.len() > 1 && held.frames.is_empty() {
         let modulus = if congruent(2 * MIB) { 2 * MIB } else { PAGE_SIZE };
-        assert!(!plain.has_place(gpa, size, modulus), "in pieces without need");
+        assert!(!plain.has_place(gpa, size, modulus), "split into pieces although a contiguous place exists");
     }
     let mut next = gpa;
     for piece in pieces {
@@ -182,7 +182,7 @@ fn run(frames: &mut Frames<256>, plain: &mut Plain, held: &mut Held, step: Step)
             }
             Err(error) => {
                 assert_eq!(error, Error::OutOfMemory);
-                // Frames handed out one by one keep more than themselves from being a block.
+                // A single frame keeps the whole block around it from being allocated.
                 assert!(!held.frames.is_empty() || !plain.has_place(0, size, align));
             }
         },
@@ -239,7 +239,7 @@ proptest! {
     })]
 
     #[test]
-    fn like_a_plain_map(
+    fn matches_the_plain_model(
         ram in regions(64 * MIB),
         reserved in regions(4 * MIB),
         steps in proptest::collection::vec(step(), 0..150),
@@ -260,7 +260,7 @@ proptest! {
         for (pa, size) in held.blocks {
             prop_assert_eq!(frames.free_block(pa, size), Ok(()));
         }
-        // Nothing is lost, and nothing stays in pieces.
+        // Nothing leaks, and free ranges are merged again.
         prop_assert_eq!(frames.available(), total);
         for run in fresh.runs() {
             prop_assert!(frames.alloc_block(run, PAGE_SIZE).is_ok());
@@ -268,9 +268,9 @@ proptest! {
         prop_assert_eq!(frames.available(), 0);
     }
 
-    /// Few lists, many regions: an error, never a panic; and no frame twice.
+    /// Short lists, many regions: an error, never a panic; and no frame is allocated twice.
     #[test]
-    fn short_lists(sizes in proptest::collection::vec(1..9u64, 1..80)) {
+    fn full_region_lists_are_an_error(sizes in proptest::collection::vec(1..9u64, 1..80)) {
         let mut frames = Frames::<4>::new([region(0, 64 * MIB)], []).unwrap();
         let mut blocks = Vec::new();
         for size in sizes {
@@ -292,11 +292,11 @@ proptest! {
 }
 
 #[test]
-fn guest_memory_is_where_large_blocks_map_it() {
+fn guest_memory_is_aligned_for_large_blocks() {
     let mut frames = Frames::<64>::new([region(GIB, 8 * GIB)], [region(GIB + 5 * MIB, 3 * MIB)]).unwrap();
     let memory = frames.alloc_memory(GIB, 2 * GIB).unwrap();
     assert_eq!(memory[..], [Piece { gpa: GIB, pa: 2 * GIB, size: 2 * GIB }]);
-    // No whole GiB in it: that of the hypervisor's own image has room enough, and none is broken.
+    // The range has no whole GiB, and the GiB of the hypervisor's own image has room: no other is broken up.
     let memory = frames.alloc_memory(GIB, GIB / 2).unwrap();
     assert_eq!(memory[..], [Piece { gpa: GIB, pa: GIB + 8 * MIB, size: GIB / 2 }]);
     let memory = frames.alloc_memory(GIB, 5 * GIB).unwrap();
@@ -304,7 +304,7 @@ fn guest_memory_is_where_large_blocks_map_it() {
 }
 
 #[test]
-fn guest_memory_may_be_in_pieces() {
+fn guest_memory_may_be_split_into_pieces() {
     let ram = [region(0, 21 * MIB), region(32 * MIB, 20 * MIB), region(64 * MIB, 9 * MIB)];
     let mut frames = Frames::<64>::new(ram, []).unwrap();
     let memory = frames.alloc_memory(GIB, 48 * MIB).unwrap();
@@ -318,7 +318,7 @@ fn guest_memory_may_be_in_pieces() {
     );
     assert_eq!(frames.alloc_memory(GIB, 4 * MIB), Err(Error::OutOfMemory));
     assert_eq!(frames.available(), 2 * MIB);
-    // What is left is no whole block, but serves for less.
+    // The rest is no whole block, but sufficient for a smaller request.
     let memory = frames.alloc_memory(GIB, MIB).unwrap();
     assert_eq!(memory[..], [Piece { gpa: GIB, pa: 20 * MIB, size: MIB }]);
     let memory = frames.alloc_memory(GIB, MIB).unwrap();
@@ -327,7 +327,7 @@ fn guest_memory_may_be_in_pieces() {
 }
 
 #[test]
-fn there_is_an_end_to_pieces() {
+fn number_of_pieces_is_bounded() {
     let ram = (0..MAX_PIECES as u64 + 1).map(|n| region(n * MIB, PAGE_SIZE));
     let mut frames = Frames::<64>::new(ram, []).unwrap();
     let all = (MAX_PIECES as u64 + 1) * PAGE_SIZE;
@@ -340,7 +340,7 @@ fn there_is_an_end_to_pieces() {
 fn frames_keep_large_regions_whole() {
     let mut frames = Frames::<64>::new([region(0, 3 * MIB), region(GIB, GIB)], []).unwrap();
     let tables: Vec<_> = (0..600).map(|_| frames.alloc_frame().unwrap()).collect();
-    // The first 2 MiB come out of the small region.
+    // The first 2 MiB come from the small region.
     assert!(tables[..512].iter().all(|&frame| frame < 2 * MIB));
     for frame in tables.into_iter().rev() {
         frames.free_frame(frame).unwrap();
@@ -349,7 +349,7 @@ fn frames_keep_large_regions_whole() {
 }
 
 #[test]
-fn refusals() {
+fn invalid_requests_are_refused() {
     let new = |ram: Region| Frames::<2>::new([ram], []).map(|frames| frames.total());
     assert_eq!(new(region(u64::MAX, 2)), Err(Error::InvalidRegion));
     assert_eq!(new(region(PAGE_SIZE - 1, PAGE_SIZE)), Ok(0));

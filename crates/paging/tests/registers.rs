@@ -1,4 +1,4 @@
-//! Register values, and the shapes of tables that they are made from.
+//! Register values, and the table geometries from which they are made.
 
 use stile_paging::registers::{MAIR_EL2, PaRange, tcr_el2, vtcr_el2, vttbr_el2};
 use stile_paging::table::{El2, Geometry, Level};

@@ -1,4 +1,4 @@
-//! VMIDs against TLBs that remember every translation until they are flushed.
+//! VMIDs against a TLB model that retains every translation until it is flushed.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use stile_paging::vmid::{VmidBits, VmidPool, VmidSlot, Vmids};
 
-/// The TLBs of all CPUs together, and what each CPU has loaded.
+/// The TLBs of all CPUs, and the VMID that each CPU has loaded.
 struct Tlbs<const CPUS: usize> {
     owners: BTreeMap<u16, usize>,
     loaded: [Option<(u16, usize)>; CPUS],
@@ -20,7 +20,7 @@ impl<const CPUS: usize> Tlbs<CPUS> {
         Self { owners: BTreeMap::new(), loaded: [None; CPUS], flushes: 0 }
     }
 
-    /// What is loaded somewhere makes new entries at once.
+    /// Loaded VMIDs allocate new entries immediately.
     fn flush(&mut self) {
         self.owners = self.loaded.into_iter().flatten().collect();
         self.flushes += 1;
@@ -48,7 +48,7 @@ const CPUS: usize = 4;
 const VMS: usize = 300;
 
 fn step() -> impl Strategy<Value = Step> {
-    // Some VMs are loaded again and again.
+    // Some VMs are loaded more often.
     let vm = prop_oneof![0..6usize, 0..VMS, 0..VMS];
     prop_oneof![
         8 => (0..CPUS, vm.clone()).prop_map(|(cpu, vm)| Step::Load { cpu, vm }),
@@ -66,7 +66,7 @@ proptest! {
     })]
 
     #[test]
-    fn no_vmid_is_shared(steps in proptest::collection::vec(step(), 1..3000)) {
+    fn no_vmid_is_shared_between_vms(steps in proptest::collection::vec(step(), 1..3000)) {
         let vmids = Vmids::<CPUS>::new();
         let mut pool = VmidPool::new(VmidBits::Eight);
         let slots: Vec<_> = (0..VMS).map(|_| VmidSlot::new()).collect();
@@ -75,8 +75,8 @@ proptest! {
         for step in steps {
             match step {
                 Step::Load { cpu, vm } => {
-                    // What was loaded no longer is while the new VMID is looked for; but its
-                    // entries may be made until the end.
+                    // The previous VMID is no longer loaded while the new one is assigned, but its TLB
+                    // entries may be allocated until the end.
                     let vmid = vmids.try_load(cpu, &slots[vm]).unwrap_or_else(|| {
                         renewals += 1;
                         vmids.load(&mut pool, cpu, &slots[vm], || tlbs.flush())
@@ -91,7 +91,7 @@ proptest! {
                 Step::Forget { vm } => {
                     if !tlbs.loaded.iter().flatten().any(|&(_, loaded)| loaded == vm) {
                         slots[vm].forget();
-                        // Nothing of it may be used again, or it isn't forgotten.
+                        // No VM may load this VMID again before a flush.
                         for owner in tlbs.owners.values_mut().filter(|owner| **owner == vm) {
                             *owner = usize::MAX;
                         }
@@ -99,12 +99,12 @@ proptest! {
                 }
             }
         }
-        // Flushes are rare: each comes after nearly all VMIDs were handed out.
+        // Flushes are rare: each follows the assignment of nearly all VMIDs.
         prop_assert!(tlbs.flushes * (255 - CPUS) <= renewals);
     }
 }
 
-/// Loads on `cpu`: the VMID, and whether a new generation began.
+/// Loads on `cpu`. Returns the VMID, and whether a new generation began.
 fn load<const N: usize>(vmids: &Vmids<N>, pool: &mut VmidPool<N>, cpu: usize, slot: &VmidSlot) -> (u16, bool) {
     let mut flushed = false;
     let vmid = vmids.load(pool, cpu, slot, || flushed = true);
@@ -117,14 +117,14 @@ fn begin_generation<const N: usize>(vmids: &Vmids<N>, pool: &mut VmidPool<N>, cp
 }
 
 #[test]
-fn generation_lasts_for_all_vmids() {
+fn generation_assigns_all_vmids() {
     for (bits, count) in [(VmidBits::Eight, 255), (VmidBits::Sixteen, 65535)] {
         let vmids = Vmids::<2>::new();
         let mut pool = VmidPool::new(bits);
         for expected in 1..=count {
             assert_eq!(load(&vmids, &mut pool, 0, &VmidSlot::new()), (expected, false));
         }
-        // The last one is still loaded, and so is the one to be skipped from now on.
+        // The last VMID is still loaded, and is skipped from now on.
         for expected in 1..count {
             let is_first = expected == 1;
             assert_eq!(load(&vmids, &mut pool, 1, &VmidSlot::new()), (expected, is_first));
@@ -134,7 +134,7 @@ fn generation_lasts_for_all_vmids() {
 }
 
 #[test]
-fn loaded_vm_keeps_its_vmid_for_generations() {
+fn loaded_vm_keeps_its_vmid_across_generations() {
     let vmids = Vmids::<2>::new();
     let mut pool = VmidPool::new(VmidBits::Eight);
     let stays = VmidSlot::new();
@@ -142,15 +142,15 @@ fn loaded_vm_keeps_its_vmid_for_generations() {
     for _ in 0..5 {
         begin_generation(&vmids, &mut pool, 1);
     }
-    // A generation has begun since: that must be noticed, but nothing changes.
+    // A new generation has begun: `try_load` must fail, and `load` keeps the VMID.
     assert_eq!(vmids.try_load(0, &stays), None);
     assert_eq!(load(&vmids, &mut pool, 1, &stays), (vmid, false));
     assert_eq!(vmids.try_load(1, &stays), Some(vmid));
-    assert_eq!(vmids.try_load(2, &stays), None, "there is no such CPU");
+    assert_eq!(vmids.try_load(2, &stays), None, "CPU 2 is out of range");
 }
 
 #[test]
-fn each_cpu_takes_note_of_a_new_generation() {
+fn each_cpu_observes_a_new_generation() {
     let vmids = Vmids::<2>::new();
     let mut pool = VmidPool::new(VmidBits::Eight);
     let slot = VmidSlot::new();
@@ -158,15 +158,15 @@ fn each_cpu_takes_note_of_a_new_generation() {
     begin_generation(&vmids, &mut pool, 1);
     let vmid = load(&vmids, &mut pool, 1, &slot).0;
     assert_eq!(vmids.try_load(1, &slot), Some(vmid));
-    // The VM's VMID is a current one, but what this CPU had loaded was taken away: were it
-    // to load without the lock, who begins a generation could miss it.
+    // The VM's VMID is current, but this CPU's slot holds NONE: a lockless load could be missed by the next
+    // new generation.
     assert_eq!(vmids.try_load(0, &slot), None);
     assert_eq!(load(&vmids, &mut pool, 0, &slot).0, vmid);
     assert_eq!(vmids.try_load(0, &slot), Some(vmid));
 }
 
 #[test]
-fn vmid_is_carried_over_from_each_cpu_that_has_it() {
+fn vmid_is_carried_over_for_each_cpu_that_loaded_it() {
     let vmids = Vmids::<3>::new();
     let mut pool = VmidPool::new(VmidBits::Eight);
     let slot = VmidSlot::new();
@@ -174,14 +174,14 @@ fn vmid_is_carried_over_from_each_cpu_that_has_it() {
     load(&vmids, &mut pool, 1, &slot);
     begin_generation(&vmids, &mut pool, 2);
     assert_eq!(load(&vmids, &mut pool, 2, &slot).0, vmid);
-    // Only CPU 1 still has it, and since before the last generation.
+    // Only CPU 1 still holds it, from before the last generation.
     vmids.put(0);
     vmids.put(2);
     begin_generation(&vmids, &mut pool, 2);
     assert_eq!(load(&vmids, &mut pool, 2, &slot).0, vmid);
 }
 
-/// The same with threads, for what happens between the steps.
+/// The same property with threads, for races between the steps.
 #[test]
 fn no_vmid_is_shared_among_threads() {
     let vmids = Vmids::<CPUS>::new();

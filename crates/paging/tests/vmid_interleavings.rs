@@ -1,6 +1,6 @@
-//! A few loads on two CPUs around the beginning of a generation, in all orders that the memory model
-//! allows (with at most three preemptions). Runs on its own, with loom's atomics in the crate:
-//! `RUSTFLAGS="--cfg loom" cargo test -p stile-paging --release --test vmid_interleavings`.
+//! Loads on two CPUs around the beginning of a generation, in all orders that the memory model allows (with
+//! at most three preemptions). Runs separately, with loom's atomics in the crate: `RUSTFLAGS="--cfg loom"
+//! cargo test -p stile-paging --release --test vmid_interleavings`.
 #![allow(unexpected_cfgs, reason = "see the crate")]
 #![cfg(loom)]
 
@@ -12,7 +12,7 @@ use stile_paging::vmid::{VmidBits, VmidPool, VmidSlot, Vmids};
 const CPUS: usize = 2;
 const VMS: usize = 4;
 
-/// The TLBs of all CPUs together, and what each CPU has loaded.
+/// The TLBs of all CPUs, and the VMID that each CPU has loaded.
 struct Tlbs {
     owners: [Option<usize>; 256],
     loaded: [Option<(u16, usize)>; CPUS],
@@ -23,7 +23,7 @@ impl Tlbs {
         Self { owners: [None; 256], loaded: [None; CPUS] }
     }
 
-    /// What is loaded somewhere makes new entries at once.
+    /// Loaded VMIDs allocate new entries immediately.
     fn flush(&mut self) {
         self.owners = [None; 256];
         for (vmid, vm) in self.loaded.into_iter().flatten() {
@@ -48,11 +48,11 @@ struct System {
     tlbs: Mutex<Tlbs>,
 }
 
-/// A VM to be loaded, and whether the one before is put first.
+/// A VM to load, and whether the previous one is put first.
 type Load = (usize, bool);
 
 impl System {
-    /// The VMs in `before` have the first VMIDs; all others but `left` are used up.
+    /// The VMs in `before` hold the first VMIDs; all other VMIDs but `left` are used up.
     fn new(before: &[usize], left: usize) -> Self {
         let vmids = Vmids::default();
         let mut pool = VmidPool::new(VmidBits::Eight);
@@ -84,7 +84,7 @@ impl System {
     }
 }
 
-/// Runs one list of loads on each CPU at the same time.
+/// Runs one list of loads on each CPU concurrently.
 fn explore(before: &'static [usize], left: usize, loads: [&'static [Load]; CPUS]) {
     let mut builder = Builder::new();
     builder.max_branches = 100_000;
@@ -104,12 +104,12 @@ fn loaded_vm_is_carried_over() {
 }
 
 #[test]
-fn put_does_not_hide_a_new_generation() {
+fn put_does_not_mask_a_new_generation() {
     explore(&[0, 1], 1, [&[(2, true), (3, true)], &[(1, true), (0, true)]]);
 }
 
 #[test]
-fn new_vmid_is_used_after_the_flush_only() {
+fn new_vmid_is_used_only_after_the_flush() {
     explore(&[0], 0, [&[(3, true)], &[(3, true)]]);
 }
 

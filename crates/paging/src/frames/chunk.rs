@@ -1,28 +1,28 @@
-//! Single frames out of a larger piece.
+//! Single-frame allocation from a chunk, by bitmap.
 
 use super::region::Range;
 use crate::PAGE_SIZE;
 
-/// Frames in a chunk, at most.
+/// Maximum number of frames in a chunk.
 const FRAMES: usize = 512;
-/// Bytes of a full chunk: as much as a block of level 2 maps.
+/// Bytes of a full chunk: one level 2 block.
 pub(super) const CHUNK_SIZE: u64 = FRAMES as u64 * PAGE_SIZE;
 
-/// Up to 2 MiB of memory from which frames are handed out one by one.
+/// Up to 2 MiB of memory from which single frames are allocated.
 ///
-/// Frames for tables come and go in any order. Taken from the free ranges one by one, they would leave those in
-/// pieces: too many for a list of fixed size, and too small for guests' blocks.
+/// Frames for tables are freed in any order. Allocated directly from the free ranges, they would fragment
+/// those beyond the capacity of the fixed-size list, and into ranges too small for guests' blocks.
 #[derive(Debug)]
 pub(super) struct Chunk {
     range: Range,
-    /// A bit for each frame; those beyond the end of the range are set for good.
+    /// One bit per frame; bits beyond the end of the range are always set.
     used: [u64; FRAMES / 64],
-    /// Frames that are not handed out.
+    /// Number of unallocated frames.
     free: u16,
 }
 
 impl Chunk {
-    /// A chunk of the whole of `range`: whole frames, at most [`CHUNK_SIZE`].
+    /// Creates a chunk that covers `range`: whole frames, at most [`CHUNK_SIZE`].
     pub fn new(range: Range) -> Self {
         let frames = (range.size() / PAGE_SIZE).min(FRAMES as u64) as usize;
         let mut used = [u64::MAX; FRAMES / 64];
@@ -36,17 +36,17 @@ impl Chunk {
         self.range
     }
 
-    /// Bytes that are not handed out.
+    /// Unallocated bytes.
     pub fn available(&self) -> u64 {
         u64::from(self.free) * PAGE_SIZE
     }
 
-    /// Whether nothing is handed out.
+    /// Whether no frame is allocated.
     pub fn is_unused(&self) -> bool {
         self.available() == self.range.size()
     }
 
-    /// Hands out a frame.
+    /// Allocates a frame.
     pub fn take(&mut self) -> Option<u64> {
         let word = self.used.iter().position(|&word| word != u64::MAX)?;
         let bit = self.used[word].trailing_ones() as usize;
@@ -55,7 +55,7 @@ impl Chunk {
         Some(self.range.start + (word * 64 + bit) as u64 * PAGE_SIZE)
     }
 
-    /// Takes a frame of this chunk back. Whether it was handed out.
+    /// Frees a frame of this chunk. Returns whether it was allocated.
     pub fn give_back(&mut self, frame: u64) -> bool {
         let index = ((frame - self.range.start) / PAGE_SIZE) as usize;
         let mask = 1 << (index % 64);

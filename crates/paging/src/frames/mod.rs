@@ -1,7 +1,7 @@
-//! Physical memory: which of it is free, and who gets it.
+//! Physical memory allocator.
 //!
-//! There are two kinds of customers. Translation tables want single frames, many of them, in no particular
-//! place. Guests want much memory at once, placed such that large blocks can map it.
+//! Serves two kinds of requests: single frames for translation tables, many and without placement
+//! constraints, and guest memory: large ranges, placed so that large blocks can map them.
 
 mod chunk;
 mod region;
@@ -14,7 +14,7 @@ use core::cmp::Reverse;
 use heapless::Vec;
 use region::{Range, RangeSet};
 
-/// A part of a guest's memory that is contiguous on both sides.
+/// A part of a guest's memory that is contiguous in guest-physical and physical addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
     /// First guest-physical address.
@@ -25,48 +25,48 @@ pub struct Piece {
     pub size: u64,
 }
 
-/// The most pieces that one guest's memory may be in.
+/// Maximum number of pieces of one guest's memory.
 pub const MAX_PIECES: usize = 16;
 
-/// How many chunks there can be: room for 128 MiB of single frames.
+/// Maximum number of chunks: room for 128 MiB of single frames.
 const MAX_CHUNKS: usize = 64;
 
 /// The block sizes of the 4 KiB granule, largest first.
 const BLOCK_SIZES: [u64; 3] = [1 << 30, 1 << 21, PAGE_SIZE];
 
-/// Why memory was not given or taken back. Nothing has changed.
+/// Why an allocation or free failed. The allocator is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Error {
     /// A region ends beyond the last address, or is empty where it may not be.
     InvalidRegion,
     /// An address or size is not a multiple of 4 KiB, or an alignment not a power of two.
     Unaligned,
-    /// There is not as much free memory, or not in one piece, or not in few enough.
+    /// Not enough free memory, or too fragmented.
     OutOfMemory,
-    /// What was to be freed is not allocated, or not in this way.
+    /// The freed memory is not allocated, or was allocated by another function.
     NotAllocated,
-    /// More regions than the lists hold.
+    /// The fixed-size region lists are full.
     TooManyRegions,
 }
 
-/// Physical memory, of which at most `N` separate regions can be free at a time.
+/// Physical memory, with at most `N` separate free regions at a time.
 ///
-/// As long as blocks are freed whole, an `N` of the number of regions at first, plus the number of blocks
-/// allocated at a time (each piece of a guest's memory is one), plus 64 is enough for every free to succeed.
+/// If blocks are only freed whole, every free succeeds with an `N` of: initial regions, plus blocks allocated
+/// at a time (each piece of a guest's memory counts), plus 64.
 #[derive(Debug)]
 pub struct Frames<const N: usize> {
-    /// All that was free at first.
+    /// All memory under management, free or not.
     managed: RangeSet<N>,
-    /// What is neither allocated nor in a chunk.
+    /// Memory neither allocated nor in a chunk.
     free: RangeSet<N>,
     chunks: Vec<Chunk, MAX_CHUNKS>,
 }
 
 impl<const N: usize> Frames<N> {
-    /// All of `ram` that is not `reserved`.
+    /// Manages all of `ram` that is not `reserved`.
     ///
-    /// Regions may overlap and come in any order and alignment: a frame that is not wholly
-    /// RAM, or is partly reserved, is not used.
+    /// Regions may overlap and come in any order and alignment. Frames only partly in RAM, or partly
+    /// reserved, are unused.
     ///
     /// # Errors
     /// [`Error::InvalidRegion`] if a region wraps around, [`Error::TooManyRegions`].
@@ -85,7 +85,7 @@ impl<const N: usize> Frames<N> {
         Ok(Self { free: managed.clone(), managed, chunks: Vec::new() })
     }
 
-    /// Bytes managed in all, free or not.
+    /// Total bytes under management, free or not.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.managed.total()
@@ -116,7 +116,7 @@ impl<const N: usize> Frames<N> {
         Ok(frame)
     }
 
-    /// Frees a frame of [`alloc_frame`](Frames::alloc_frame).
+    /// Frees a frame allocated by [`alloc_frame`](Frames::alloc_frame).
     ///
     /// # Errors
     /// [`Error::NotAllocated`].
@@ -127,7 +127,7 @@ impl<const N: usize> Frames<N> {
         if !pa.is_multiple_of(PAGE_SIZE) || !chunk.give_back(pa) {
             return Err(Error::NotAllocated);
         }
-        // If the list has no room for the chunk's range, the chunk stays for the next frame.
+        // If the list has no room for the chunk's range, the chunk is kept for later frames.
         if chunk.is_unused() && self.free.insert(chunk.range()).is_ok() {
             self.chunks.swap_remove(index);
         }
@@ -149,13 +149,13 @@ impl<const N: usize> Frames<N> {
         Ok(range.start)
     }
 
-    /// Allocates `size` bytes that a guest will have at `gpa`, placed so that the largest blocks map them.
-    /// Their contents are arbitrary.
+    /// Allocates `size` bytes of guest memory at `gpa`, placed so that the largest blocks map them. Their
+    /// contents are arbitrary.
     ///
-    /// Physical addresses are congruent to guest-physical ones modulo 1 GiB, or else 2 MiB, or else 4 KiB;
-    /// but no more than is of use: without a whole aligned GiB in the range, 2 MiB will do.
-    /// One contiguous range is preferred to several pieces, but larger blocks to either. Pieces are in
-    /// the order of guest-physical addresses.
+    /// Physical addresses are congruent to guest-physical ones modulo 1 GiB, else 2 MiB, else 4 KiB, but
+    /// never more than useful: a range without a whole aligned GiB is placed modulo 2 MiB. Large blocks take
+    /// precedence over a single contiguous range, and that over several pieces. Pieces are sorted by
+    /// guest-physical address.
     ///
     /// # Errors
     /// [`Error::Unaligned`], [`Error::InvalidRegion`] if the range is empty or wraps around,
@@ -169,7 +169,7 @@ impl<const N: usize> Frames<N> {
             if !is_useful {
                 continue;
             }
-            // Worked out on a copy, so that there is nothing to undo if it fails half-way.
+            // Works on a copy: a failure half-way needs no undo.
             let mut free = self.free.clone();
             result = gather(&mut free, wanted, modulus);
             if result.is_ok() {
@@ -180,8 +180,8 @@ impl<const N: usize> Frames<N> {
         result
     }
 
-    /// Frees what [`alloc_block`](Frames::alloc_block) or [`alloc_memory`](Frames::alloc_memory)
-    /// gave, or any part of it.
+    /// Frees memory, or any part of it, allocated by [`alloc_block`](Frames::alloc_block) or
+    /// [`alloc_memory`](Frames::alloc_memory).
     ///
     /// # Errors
     /// [`Error::Unaligned`], [`Error::InvalidRegion`], [`Error::NotAllocated`], and
@@ -195,8 +195,8 @@ impl<const N: usize> Frames<N> {
         self.free.insert(range)
     }
 
-    /// Where the next chunk goes: a whole aligned one out of the smallest region that has one, to keep large
-    /// regions whole; or else as much as there is of the largest that is left.
+    /// Selects the next chunk: a whole aligned one in the smallest region that has one, to preserve large
+    /// regions; else what is left of the largest.
     fn place_chunk(&self) -> Option<Range> {
         place(&self.free, 0, CHUNK_SIZE, CHUNK_SIZE).or_else(|| {
             let largest = self.free.iter().max_by_key(|range| range.size())?;
@@ -206,7 +206,8 @@ impl<const N: usize> Frames<N> {
     }
 }
 
-/// The lowest place for `size` bytes congruent to `address` modulo `modulus`, in the smallest range that has one.
+/// Best fit: the lowest place for `size` bytes congruent to `address` modulo `modulus`, in the smallest
+/// suitable range.
 fn place<const N: usize>(free: &RangeSet<N>, address: u64, size: u64, modulus: u64) -> Option<Range> {
     free.iter()
         .filter_map(|range| {
@@ -218,8 +219,8 @@ fn place<const N: usize>(free: &RangeSet<N>, address: u64, size: u64, modulus: u
         .map(|(_, place)| place)
 }
 
-/// Takes memory for the guest-physical range `wanted` out of `free`: in one piece, or else always the
-/// largest piece that there is. All are congruent modulo `modulus`.
+/// Takes memory for the guest-physical range `wanted` out of `free`: in one piece if possible, else
+/// repeatedly the largest piece. All are congruent modulo `modulus`.
 fn gather<const N: usize>(free: &mut RangeSet<N>, wanted: Range, modulus: u64) -> Result<Vec<Piece, MAX_PIECES>, Error> {
     let mut pieces = Vec::new();
     let mut gpa = wanted.start;
@@ -234,8 +235,8 @@ fn gather<const N: usize>(free: &mut RangeSet<N>, wanted: Range, modulus: u64) -
     Ok(pieces)
 }
 
-/// The largest place congruent to `gpa` modulo `modulus`, and ending at a multiple of it: the next piece
-/// begins where a block can begin.
+/// The largest place congruent to `gpa` modulo `modulus` whose end is a multiple of `modulus`, so that the
+/// next piece starts on a block boundary.
 fn largest<const N: usize>(free: &RangeSet<N>, gpa: u64, modulus: u64) -> Option<Range> {
     free.iter()
         .filter_map(|range| {

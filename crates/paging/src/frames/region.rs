@@ -14,26 +14,26 @@ pub struct Region {
 }
 
 impl Region {
-    /// The first address beyond, or an error if there is none in 64 bits.
+    /// The exclusive end, or an error if it exceeds 64 bits.
     pub(super) fn end(self) -> Result<u64, Error> {
         self.base.checked_add(self.size).ok_or(Error::InvalidRegion)
     }
 
-    /// The frames that lie wholly within, or `None` if there are none.
+    /// The frames wholly within, or `None` if there are none.
     pub(super) fn inner(self) -> Result<Option<Self>, Error> {
         let end = self.end()? & !(PAGE_SIZE - 1);
         let base = self.base.next_multiple_of_page()?;
         Ok((base < end).then(|| Self { base, size: end - base }))
     }
 
-    /// The frames that lie at least partly within, or `None` if there are none.
+    /// The frames at least partly within, or `None` if there are none.
     pub(super) fn outer(self) -> Result<Option<Self>, Error> {
         let end = self.end()?.next_multiple_of_page()?;
         let base = self.base & !(PAGE_SIZE - 1);
         Ok((self.size != 0).then(|| Self { base, size: end - base }))
     }
 
-    /// A range of whole frames that doesn't wrap around.
+    /// Checks that the range is of whole frames, not empty, and doesn't wrap around.
     pub(super) fn check(self) -> Result<Self, Error> {
         if !self.base.is_multiple_of(PAGE_SIZE) || !self.size.is_multiple_of(PAGE_SIZE) {
             return Err(Error::Unaligned);
@@ -45,7 +45,7 @@ impl Region {
     }
 }
 
-/// Rounding that can't wrap around.
+/// Rounding with overflow check.
 trait ToPage: Sized {
     fn next_multiple_of_page(self) -> Result<Self, Error>;
 }
@@ -68,7 +68,7 @@ impl Range {
         self.end - self.start
     }
 
-    /// The first address in it that is congruent to `address` modulo `modulus`, a power of two.
+    /// The first address in the range congruent to `address` modulo `modulus`, a power of two.
     pub fn first_congruent(self, address: u64, modulus: u64) -> Option<u64> {
         let gap = address.wrapping_sub(self.start) & (modulus - 1);
         self.start.checked_add(gap).filter(|&start| start < self.end)
@@ -76,13 +76,13 @@ impl Range {
 }
 
 impl From<Region> for Range {
-    /// The region has been checked.
+    /// `region` must have passed [`Region::check`].
     fn from(region: Region) -> Self {
         Self { start: region.base, end: region.base.saturating_add(region.size) }
     }
 }
 
-/// A set of addresses, kept as at most `N` ranges: sorted, and neither overlapping nor adjacent.
+/// A set of addresses, stored as at most `N` ranges: sorted, disjoint and not adjacent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RangeSet<const N: usize> {
     ranges: Vec<Range, N>,
@@ -97,7 +97,7 @@ impl<const N: usize> RangeSet<N> {
         self.ranges.iter().copied()
     }
 
-    /// How many addresses are in the set.
+    /// Number of addresses in the set.
     pub fn total(&self) -> u64 {
         self.iter().map(Range::size).sum()
     }
@@ -110,14 +110,14 @@ impl<const N: usize> RangeSet<N> {
         self.iter().any(|r| r.start <= range.start && range.end <= r.end)
     }
 
-    /// Adds a range, any part of which may be in the set. Nothing changes on an error.
+    /// Adds a range, which may overlap the set. The set is unchanged on an error.
     pub fn insert(&mut self, mut range: Range) -> Result<(), Error> {
         let first = self.ranges.partition_point(|r| r.end < range.start);
         let beyond = self.ranges.partition_point(|r| r.start <= range.end);
         if first == beyond {
             return self.ranges.insert(first, range).map_err(|_| Error::TooManyRegions);
         }
-        // Those that it touches become one with it.
+        // Merge overlapping and adjacent ranges.
         for _ in first..beyond {
             let touched = self.ranges.remove(first);
             range.start = range.start.min(touched.start);
@@ -126,7 +126,7 @@ impl<const N: usize> RangeSet<N> {
         self.ranges.insert(first, range).map_err(|_| Error::TooManyRegions)
     }
 
-    /// Takes a range out, any part of which may be in the set. Nothing changes on an error.
+    /// Removes a range, which need not be wholly in the set. The set is unchanged on an error.
     pub fn remove(&mut self, range: Range) -> Result<(), Error> {
         let splits = |r: &Range| r.start < range.start && range.end < r.end;
         if self.ranges.is_full() && self.ranges.iter().any(splits) {

@@ -1,11 +1,11 @@
-//! Tables that aren't part of the tree: set aside for use, or waiting to be freed.
+//! Lists of tables outside the tree: reserved for use, or waiting to be freed.
 
 use super::{Error, TableMemory, read};
 
-/// A list of tables, linked through their own first entries.
+/// A list of tables, linked through their first entries.
 ///
-/// A link is a multiple of 4 KiB, and so an invalid descriptor: a table may be put on a list while a stale
-/// walk can still reach it.
+/// A link is a multiple of 4 KiB, and so an invalid descriptor: a table can be on a list while a stale walk
+/// still reaches it.
 #[derive(Debug, Default)]
 pub(super) struct Chain {
     head: u64,
@@ -44,14 +44,14 @@ impl Chain {
         Some(table)
     }
 
-    /// Takes a table that was [set aside](Chain::set_aside).
+    /// Takes a table reserved by [`set_aside`](Chain::set_aside).
     ///
     /// # Panics
-    /// If more are taken than were asked for: an operation's plan and its execution disagree.
+    /// If more tables are taken than were reserved: an operation's plan and its execution disagree.
     pub fn take<M: TableMemory>(&mut self, memory: &mut M) -> u64 {
         match self.pop(memory) {
             Some(table) => table,
-            None => unreachable!("an operation needs more tables than it planned"),
+            None => unreachable!("an operation needs more tables than it reserved"),
         }
     }
 

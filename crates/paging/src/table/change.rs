@@ -1,4 +1,4 @@
-//! Changing what is mapped: unmapping it, or giving it other permissions.
+//! Changing mappings: unmap and permission changes.
 
 use super::chain::Chain;
 use super::format::{Entry, Layout};
@@ -6,20 +6,22 @@ use super::level::{ENTRIES, Piece, Span, pieces};
 use super::{EntryKind, Error, Format, Invalidation, Level, Maintenance, PageTable, TableMemory, read};
 
 impl<F: Format> PageTable<F> {
-    /// Unmaps a range, and frees the tables that become empty. What isn't mapped in it stays so.
+    /// Unmaps a range, and frees the tables that become empty. Unmapped parts are skipped.
     ///
-    /// A block of which only a part goes is replaced by a table. Returns how many bytes were mapped; a table that the memory
-    /// [defers](TableMemory::defer) counts as full. All maintenance is complete: the memory that was mapped can be used for something else.
+    /// A block that is partly in the range is split into a table. Returns the number of bytes that were
+    /// mapped; a table that the memory [defers](TableMemory::defer) counts as full. All maintenance is
+    /// complete on return: the memory can be reused.
     ///
     /// # Errors
-    /// [`Error::Unaligned`], [`Error::InputRange`], [`Error::OutOfMemory`]; nothing is unmapped
-    /// then. Memory is needed only where a block must be split: four tables at most.
+    /// [`Error::Unaligned`], [`Error::InputRange`], [`Error::OutOfMemory`]; nothing is unmapped then. Memory
+    /// is needed only to split blocks: four tables at most.
     pub fn unmap<M: TableMemory, T: Maintenance>(&mut self, memory: &mut M, tlb: &mut T, address: u64, size: u64) -> Result<u64, Error> {
         let span = self.input(address, size)?;
         self.change(memory, tlb, span, Change::Unmap)
     }
 
-    /// Unmaps a range as [`unmap`](Self::unmap) does, and keeps the tables: the same range can be mapped again without memory for them.
+    /// Unmaps a range like [`unmap`](Self::unmap), but keeps the tables: mapping the range again allocates
+    /// none.
     ///
     /// # Errors
     /// As [`unmap`](Self::unmap).
@@ -28,18 +30,16 @@ impl<F: Format> PageTable<F> {
         self.change(memory, tlb, span, Change::Vacate)
     }
 
-    /// Gives everything that is mapped in a range other permissions. What isn't mapped in it stays so.
+    /// Changes the permissions of all mappings in a range. Unmapped parts are skipped.
     ///
-    /// A block of which only a part changes is replaced by a table. Where the range covers all of
-    /// a block's worth of pages that lie side by side in physical memory too, a block takes
-    /// their place. Other entries are changed in place, without being invalid in between. Returns
-    /// how many bytes are mapped in the range. All maintenance is complete: nobody has the old
-    /// permissions any more.
+    /// A block that is partly in the range is split into a table. Pages that fill a block's range within this
+    /// one, and are physically contiguous, are merged into a block. Other entries are changed in place,
+    /// without an invalid state in between. Returns the number of mapped bytes in the range. All maintenance
+    /// is complete on return: the old permissions are no longer in effect on any CPU.
     ///
     /// # Errors
-    /// [`Error::Unaligned`], [`Error::InputRange`], [`Error::Attributes`], [`Error::OutOfMemory`];
-    /// nothing is changed then. Memory is needed only where a block must be split: four tables
-    /// at most.
+    /// [`Error::Unaligned`], [`Error::InputRange`], [`Error::Attributes`], [`Error::OutOfMemory`]; nothing is
+    /// changed then. Memory is needed only to split blocks: four tables at most.
     pub fn protect<M: TableMemory, T: Maintenance>(
         &mut self,
         memory: &mut M,
@@ -103,7 +103,7 @@ impl<F: Format> PageTable<F> {
     }
 }
 
-/// What becomes of the leaves in a range.
+/// The change to the leaves in a range.
 #[derive(Clone, Copy)]
 enum Change<P> {
     Unmap,
@@ -112,7 +112,7 @@ enum Change<P> {
     Protect(P),
 }
 
-/// Maintenance that is not needed because something wider will be done.
+/// Maintenance that is skipped because a wider invalidation follows.
 struct Quiet;
 
 impl Maintenance for Quiet {
@@ -121,17 +121,17 @@ impl Maintenance for Quiet {
     fn complete(&mut self) {}
 }
 
-/// An operation under way.
+/// An operation in progress.
 struct Changer<'a, F: Format, M, T> {
     format: &'a F,
     memory: &'a mut M,
     tlb: &'a mut T,
     change: Change<F::Permissions>,
-    /// Tables set aside for splitting.
+    /// Tables reserved for splitting.
     spare: Chain,
     /// Tables to be freed once all maintenance is complete.
     garbage: Chain,
-    /// Whether invalidations were reported that are not complete.
+    /// Whether reported invalidations are incomplete.
     pending: bool,
 }
 
@@ -153,7 +153,7 @@ impl<'a, F: Format, M: TableMemory, T: Maintenance> Changer<'a, F, M, T> {
         }
     }
 
-    /// What becomes of a leaf that is changed as a whole: another descriptor, or 0.
+    /// The new descriptor of a leaf that is changed as a whole; 0 to unmap it.
     fn changed(&self, descriptor: u64) -> u64 {
         match self.change {
             Change::Unmap | Change::Vacate => 0,
@@ -161,9 +161,9 @@ impl<'a, F: Format, M: TableMemory, T: Maintenance> Changer<'a, F, M, T> {
         }
     }
 
-    /// How many tables [`apply`](Changer::apply) will take for an entry.
+    /// Number of tables that [`apply`](Changer::apply) takes for an entry.
     fn tables_needed(&self, descriptor: u64, level: Level, piece: &Piece) -> usize {
-        // Only a block that changes in part is split.
+        // Only a partly changed block is split.
         let (false, Some(below)) = (piece.is_whole(), level.next()) else {
             return 0;
         };
@@ -173,7 +173,7 @@ impl<'a, F: Format, M: TableMemory, T: Maintenance> Changer<'a, F, M, T> {
             Entry::Table(next) => parts.map(|part| self.tables_needed(read(self.memory, next, part.index), below, &part)).sum(),
             Entry::Leaf(_) if self.changed(descriptor) == descriptor => 0,
             Entry::Leaf(_) => {
-                // As far as the count goes, a part of a block is like the block.
+                // For the count, a part of a block is equivalent to the block.
                 let attributes = F::Layout::attribute_bits(descriptor);
                 let child = F::Layout::leaf_descriptor(below, 0, attributes);
                 1 + parts.map(|part| self.tables_needed(child, below, &part)).sum::<usize>()
@@ -181,7 +181,7 @@ impl<'a, F: Format, M: TableMemory, T: Maintenance> Changer<'a, F, M, T> {
         }
     }
 
-    /// Changes an entry of `table`, as far as `piece` says. Returns how many bytes of it are mapped.
+    /// Changes an entry of `table`, within `piece`. Returns the number of its bytes that are mapped.
     fn apply(&mut self, table: u64, level: Level, piece: &Piece) -> u64 {
         let descriptor = read(self.memory, table, piece.index);
         match (F::Layout::entry(level, descriptor), level.next()) {
@@ -218,7 +218,7 @@ impl<'a, F: Format, M: TableMemory, T: Maintenance> Changer<'a, F, M, T> {
         self.invalidate(piece.entry.start, level, EntryKind::Leaf);
     }
 
-    /// Changes what the table `next`, to which an entry of `table` leads, maps.
+    /// Changes the mappings in the table `next`, to which an entry of `table` points.
     fn apply_to_table(&mut self, table: u64, level: Level, piece: &Piece, next: u64, below: Level) -> u64 {
         match self.change {
             Change::Unmap if piece.is_whole() => {
@@ -250,7 +250,7 @@ impl<'a, F: Format, M: TableMemory, T: Maintenance> Changer<'a, F, M, T> {
         mapped
     }
 
-    /// Puts `new` in the place of a valid entry of another kind or size: break before make.
+    /// Replaces a valid entry by one of another kind or size: break before make.
     fn replace(&mut self, table: u64, level: Level, piece: &Piece, kind: EntryKind, new: u64) {
         self.memory.write(table, piece.index, 0);
         self.invalidate(piece.entry.start, level, kind);
@@ -258,8 +258,8 @@ impl<'a, F: Format, M: TableMemory, T: Maintenance> Changer<'a, F, M, T> {
         self.memory.write(table, piece.index, new);
     }
 
-    /// Makes a table of level `below` for a block at `output` of which `piece` changes. It has the
-    /// change in it already.
+    /// Splits a block at `output`, of which `piece` changes, into a new table of level `below` that already
+    /// includes the change.
     fn split(&mut self, output: u64, attributes: u64, below: Level, piece: &Piece) -> u64 {
         let table = self.spare.take(self.memory);
         for part in pieces(below, piece.entry.start, piece.entry) {
@@ -278,11 +278,11 @@ impl<'a, F: Format, M: TableMemory, T: Maintenance> Changer<'a, F, M, T> {
         table
     }
 
-    /// Reports everything in a table of `level` that nothing leads to any more, and gives up
-    /// the table and those below it. Returns how many bytes it mapped, or may have mapped.
+    /// Reports all entries of an unlinked table of `level`, and gives up the table and those below it.
+    /// Returns the number of bytes it mapped, or may have mapped.
     fn discard(&mut self, table: u64, level: Level, base: u64) -> u64 {
         if self.memory.defer(table, level) {
-            // Its entries are not looked at.
+            // Its entries are not walked.
             self.tlb.invalidate_all();
             self.pending = true;
             return ENTRIES as u64 * level.size();
@@ -306,8 +306,8 @@ impl<'a, F: Format, M: TableMemory, T: Maintenance> Changer<'a, F, M, T> {
         mapped
     }
 
-    /// If all that a table of `level` maps would, with `permissions`, be one contiguous range of the same
-    /// attributes: its output address and attribute bits.
+    /// Returns output address and attribute bits of the block that could replace a table of `level`: with
+    /// `permissions`, everything it maps must be one contiguous range with equal attributes.
     fn as_block(&self, table: u64, level: Level, permissions: F::Permissions) -> Option<(u64, u64)> {
         let mut first = None;
         for index in 0..ENTRIES {

@@ -40,7 +40,7 @@ struct Descriptor {
     _high: u16,
 }
 
-/// What may be done with a page of the hypervisor's address space. Loads always may.
+/// Permissions of a page of the hypervisor's address space. Loads are always allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct El2Permissions {
     /// Stores.
@@ -63,8 +63,8 @@ impl El2Permissions {
 
 /// The format of the hypervisor's own first-stage tables.
 ///
-/// Where a block and a table take each other's place, the range is unmapped for a moment. In tables that are
-/// in use that must not befall the code that makes the change, its stack, or the memory of the tables.
+/// Replacing a block by a table, or the reverse, unmaps the range for a moment. In live tables the range must
+/// not contain the code that makes the change, its stack, or the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum El2 {
     /// `HCR_EL2.E2H` is 1: the EL2&0 regime, with two privilege levels.
@@ -109,7 +109,7 @@ impl Format for El2 {
         let El2Permissions { write, execute, user } = permissions;
         let descriptor = Descriptor::from(descriptor).with_ap2(!write);
         let descriptor = match self {
-            // What one level may execute, the other may not.
+            // A page executable at one privilege level is not executable at the other.
             Self::Vhe => descriptor.with_ap1(user).with_ng(user).with_pxn(user || !execute).with_uxn(!user || !execute),
             Self::Nvhe => descriptor.with_ap1(true).with_uxn(!execute),
         };

@@ -1,10 +1,11 @@
-//! Intel's second stage: extended page tables. "The manual" is here the Intel 64 and IA-32 Architectures Software Developer's Manual.
+//! Intel's second stage: extended page tables. Here "the manual" is the Intel 64 and IA-32 Architectures
+//! Software Developer's Manual.
 
 use super::Level;
 use super::format::{Attributes, Format, MemoryType};
 use super::intel::Intel;
 
-/// Bits 2 to 0: read, write and execute access. An entry with none of them is not present.
+/// Bits 2 to 0: read, write and execute access. An entry with all three clear is not present.
 const READ: u64 = 1 << 0;
 const WRITE: u64 = 1 << 1;
 const EXECUTE: u64 = 1 << 2;
@@ -13,7 +14,7 @@ const ACCESS: u64 = READ | WRITE | EXECUTE;
 const TYPE: u64 = 0b111 << 3;
 const UNCACHEABLE: u64 = 0 << 3;
 const WRITE_BACK: u64 = 6 << 3;
-/// Bit 6: the guest's own memory type (PAT) counts for nothing.
+/// Bit 6: ignore the guest's PAT.
 const IGNORE_PAT: u64 = 1 << 6;
 
 /// Intel's layout of EPT entries: see "The Extended Page Table Mechanism (EPT)" in the manual.
@@ -26,24 +27,25 @@ impl Intel for EptLayout {
     const LEAF: u64 = 0;
 }
 
-/// What a guest may do with a page. Its own tables may allow less.
+/// A guest's permissions on a page. Its own tables may restrict them further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EptPermissions {
-    /// Stores. Loads are always allowed: an entry that forbids them would have to forbid all.
+    /// Stores. Loads are always allowed: an entry without read access is a misconfiguration with write
+    /// access, and execute-only is optional.
     pub write: bool,
     /// Instruction fetches.
     pub execute: bool,
 }
 
 impl EptPermissions {
-    /// Everything.
+    /// All accesses.
     pub const ALL: Self = Self { write: true, execute: true };
 }
 
 /// The format of extended page tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ept {
-    /// The level of the largest pages: 1 where the processor has those of 1 GiB, or else 2.
+    /// The level of the largest pages: 1 if the processor supports 1 GiB pages, else 2.
     pub largest: Level,
 }
 
@@ -57,9 +59,9 @@ impl Format for Ept {
 
     fn encode(&self, attributes: Attributes<EptPermissions>) -> u64 {
         let memory = match attributes.memory {
-            // What the guest's PAT says would only slow its own RAM down.
+            // The guest's PAT could only slow its own RAM down.
             MemoryType::Normal => WRITE_BACK | IGNORE_PAT,
-            // Write combining, which non-cacheable RAM would be, is left to the guest's PAT.
+            // The guest's PAT may select write combining, the equivalent of non-cacheable RAM.
             MemoryType::NonCacheable => UNCACHEABLE,
             MemoryType::Device => UNCACHEABLE | IGNORE_PAT,
         };
@@ -86,7 +88,7 @@ impl Format for Ept {
         self.largest
     }
 
-    // Accessed and dirty flags are not switched on in the EPT pointer.
+    // Accessed and dirty flags are not enabled in the EPT pointer.
     fn is_accessed(&self, _: u64) -> bool {
         true
     }

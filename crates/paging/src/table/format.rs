@@ -1,4 +1,4 @@
-//! What a descriptor format must tell the walker.
+//! The interface between the table walker and descriptor formats.
 
 use super::Level;
 use core::fmt::Debug;
@@ -14,31 +14,31 @@ pub enum MemoryType {
     Device,
 }
 
-/// Everything about a mapping except where it leads.
+/// All properties of a mapping but its output address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attributes<P> {
     /// Type of memory.
     pub memory: MemoryType,
-    /// Who may do what; the format has its own type for it.
+    /// Allowed accesses, in the format's own type.
     pub permissions: P,
 }
 
-/// A descriptor, taken apart.
+/// A decoded descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
-    /// Translates nothing. Reserved encodings count as invalid, as they do for the hardware.
+    /// No translation. Reserved encodings decode as invalid, as in hardware.
     Invalid,
-    /// Leads to the table of the next level at this physical address.
+    /// Points to the next-level table at this physical address.
     Table(u64),
-    /// A page or block that begins at this physical address.
+    /// A page or block at this physical address.
     Leaf(u64),
 }
 
-/// How descriptors of an architecture tell tables from pages, and where the address is in them: the same for all its formats.
+/// An architecture's encoding of tables, pages and addresses: common to all its formats.
 ///
-/// A multiple of 4 KiB is an invalid descriptor in each.
+/// A multiple of 4 KiB must be an invalid descriptor.
 pub trait Layout {
-    /// Takes a descriptor of `level` apart.
+    /// Decodes a descriptor of `level`.
     fn entry(level: Level, descriptor: u64) -> Entry;
 
     /// A descriptor for the table at `table`.
@@ -51,12 +51,12 @@ pub trait Layout {
     fn attribute_bits(descriptor: u64) -> u64;
 }
 
-/// The descriptors of one stage and translation regime: a [`Layout`], and the attributes.
+/// The descriptors of one stage and translation regime: a [`Layout`] and its attributes.
 pub trait Format {
-    /// What is the same for all formats of the architecture.
+    /// The layout common to the architecture's formats.
     type Layout: Layout;
 
-    /// Who may do what with a page.
+    /// Allowed accesses to a page.
     type Permissions: Copy + PartialEq + Debug;
 
     /// Whether the format can express these permissions.
@@ -65,26 +65,27 @@ pub trait Format {
     /// The attribute bits of a page or block descriptor, with the access flag set.
     fn encode(&self, attributes: Attributes<Self::Permissions>) -> u64;
 
-    /// The attributes of a page or block descriptor. Any descriptor has an answer: one that
-    /// [`encode`](Format::encode) never makes gets the nearest that is not more permissive.
+    /// Decodes the attributes of a page or block descriptor. Total: a descriptor that
+    /// [`encode`](Format::encode) never produces decodes to the nearest attributes that are not more
+    /// permissive.
     fn decode(&self, descriptor: u64) -> Attributes<Self::Permissions>;
 
-    /// The same page or block descriptor with other permissions and no other bit changed.
+    /// Replaces the permissions of a page or block descriptor; no other bit changes.
     fn with_permissions(&self, descriptor: u64, permissions: Self::Permissions) -> u64;
 
-    /// Whether a change of permissions from one valid descriptor to another of the same size must go
-    /// through an invalid one. See "Using break-before-make when updating translation table entries"
-    /// in the manual: access permissions need not.
+    /// Whether a change from one valid descriptor to another of the same size requires break-before-make.
+    /// Access permissions don't: see "Using break-before-make when updating translation table entries" in the
+    /// manual.
     fn needs_break(&self, old: u64, new: u64) -> bool {
         let _ = (old, new);
         false
     }
 
-    /// The level of the largest blocks that the processor takes.
+    /// The level of the largest blocks that the processor supports.
     fn largest(&self) -> Level {
         Level::L1
     }
 
-    /// Whether the access flag is set. A walk that meets a leaf without it faults.
+    /// Whether the access flag is set. A walk faults on a leaf without it.
     fn is_accessed(&self, descriptor: u64) -> bool;
 }

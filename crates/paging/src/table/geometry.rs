@@ -1,4 +1,4 @@
-//! The shape of a table: how many bits go in and out, and where the walk starts.
+//! The geometry of a table: input and output size, and the initial lookup level.
 
 use super::Level;
 use crate::registers::PaRange;
@@ -8,7 +8,7 @@ const CONCATENATION_BITS: u8 = 4;
 /// Bits that a table resolves.
 const TABLE_BITS: u8 = 9;
 
-/// The shape of a translation table.
+/// The geometry of a translation table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     input_bits: u8,
@@ -30,16 +30,16 @@ impl Geometry {
         }
     }
 
-    /// Second stage whose walk starts at a given level, as a guest hypervisor may have chosen it.
-    /// `None` if `VTCR_EL2` can't have it so. See "Concatenated translation tables for the initial
-    /// stage 2 lookup" in the manual.
+    /// Second stage with a given initial lookup level, as configured by a guest hypervisor. `None` if
+    /// `VTCR_EL2` can't express it. See "Concatenated translation tables for the initial stage 2 lookup" in
+    /// the manual.
     #[must_use]
     pub const fn stage2_from(start: Level, ipa_bits: u8, pa_range: PaRange) -> Option<Self> {
         // The first level resolves at least one bit.
         let least = start.shift() as u8 + 1;
         let most = least - 1 + TABLE_BITS + CONCATENATION_BITS;
         let is_level_possible = match start {
-            // See "VTCR_EL2", field SL0: not with small physical addresses.
+            // See "VTCR_EL2", field SL0: reserved with smaller physical addresses.
             Level::L0 => pa_range.bits() >= 44,
             Level::L1 | Level::L2 => true,
             Level::L3 => false,
@@ -53,8 +53,8 @@ impl Geometry {
     /// First stage for virtual addresses of `va_bits` (31 to 48) bits: starts at level 1 for up to 39
     /// bits, and at level 0 beyond. `None` if `va_bits` is out of range.
     ///
-    /// Input addresses are those of the lower range (`TTBR0_EL2`); for the upper range the caller
-    /// takes off the high bits.
+    /// Input addresses are those of the lower range (`TTBR0_EL2`); for the upper range the caller clears the
+    /// high bits.
     #[must_use]
     pub const fn stage1(va_bits: u8, pa_range: PaRange) -> Option<Self> {
         if va_bits < 31 || va_bits > 48 {
@@ -82,8 +82,8 @@ impl Geometry {
         self.start
     }
 
-    /// Bytes of the root: the size and the alignment of the memory to be handed to
-    /// [`PageTable::new`](super::PageTable::new). 4 KiB, or up to 64 KiB where tables are concatenated.
+    /// Size and alignment of the root table passed to [`PageTable::new`](super::PageTable::new): 4 KiB, or up
+    /// to 64 KiB with concatenated tables.
     #[must_use]
     pub const fn root_size(&self) -> u64 {
         let bytes = self.root_entries() as u64 * 8;

@@ -1,5 +1,5 @@
-//! Intel's first stage in 64-bit mode, for the hypervisor itself. "The manual" is here the Intel 64 and IA-32 Architectures Software
-//! Developer's Manual.
+//! Intel's first stage in 64-bit mode, for the hypervisor itself. Here "the manual" is the Intel 64 and IA-32
+//! Architectures Software Developer's Manual.
 
 use super::Level;
 use super::format::{Attributes, Format, MemoryType};
@@ -7,8 +7,8 @@ use super::intel::Intel;
 
 const PRESENT: u64 = 1 << 0;
 const WRITABLE: u64 = 1 << 1;
-/// PWT and PCD choose an entry of the PAT: 3, with both set, is uncacheable, and 2 uncacheable unless the MTRRs say otherwise, as the
-/// PAT is after reset (the manual, "Programming the PAT").
+/// PWT and PCD select a PAT entry: 3 (both set) is uncacheable, 2 (PCD) is uncacheable unless the MTRRs say
+/// otherwise, with the PAT's reset value (the manual, "Programming the PAT").
 const WRITE_THROUGH: u64 = 1 << 3;
 const CACHE_DISABLE: u64 = 1 << 4;
 const ACCESSED: u64 = 1 << 5;
@@ -25,7 +25,7 @@ impl Intel for Ia32eLayout {
     const LEAF: u64 = PRESENT;
 }
 
-/// What the hypervisor may do with a page of its own. It always may read it.
+/// The hypervisor's permissions on its own pages. Loads are always allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ia32ePermissions {
     /// Stores.
@@ -46,7 +46,7 @@ impl Ia32ePermissions {
 /// The format of the hypervisor's own tables: supervisor pages, CR0.WP and IA32_EFER.NXE set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ia32e {
-    /// The level of the largest pages: 1 where the processor has those of 1 GiB, or else 2.
+    /// The level of the largest pages: 1 if the processor supports 1 GiB pages, else 2.
     pub largest: Level,
 }
 
@@ -54,7 +54,7 @@ impl Format for Ia32e {
     type Layout = Ia32eLayout;
     type Permissions = Ia32ePermissions;
 
-    /// Nothing is both writable and executable.
+    /// W^X: no page is both writable and executable.
     fn supports(&self, permissions: Ia32ePermissions) -> bool {
         !(permissions.write && permissions.execute)
     }
@@ -65,7 +65,7 @@ impl Format for Ia32e {
             MemoryType::NonCacheable => CACHE_DISABLE,
             MemoryType::Device => CACHE_DISABLE | WRITE_THROUGH,
         };
-        // Set beforehand, so that no walk has to write.
+        // Set in advance: no page walk has to write.
         self.with_permissions(memory | ACCESSED | DIRTY, attributes.permissions)
     }
 
@@ -89,7 +89,7 @@ impl Format for Ia32e {
         self.largest
     }
 
-    // The processor sets the flag by itself.
+    // The processor sets the flag itself.
     fn is_accessed(&self, _: u64) -> bool {
         true
     }

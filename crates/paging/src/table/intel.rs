@@ -1,5 +1,5 @@
-//! Where the address is in an entry of Intel's tables, and what it leads to: the same in both stages. "The manual" is here the Intel 64 and
-//! IA-32 Architectures Software Developer's Manual.
+//! The encoding of addresses, tables and pages common to both stages of Intel. Here "the manual" is the Intel
+//! 64 and IA-32 Architectures Software Developer's Manual.
 
 use super::Level;
 use super::format::{Entry, Layout};
@@ -9,13 +9,14 @@ const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 /// Bit 7: the entry maps a page of 1 GiB or 2 MiB.
 const LARGE: u64 = 1 << 7;
 
-/// What the entries of a stage have of their own ("4-Level Paging and 5-Level Paging"; "The Extended Page Table Mechanism (EPT)").
+/// The bits that differ between the stages ("4-Level Paging and 5-Level Paging"; "The Extended Page Table
+/// Mechanism (EPT)").
 pub trait Intel {
-    /// An entry with none of these bits is not present.
+    /// An entry with none of these bits set is not present.
     const PRESENT: u64;
-    /// Set in an entry that leads to a table.
+    /// Set in an entry that points to a table.
     const TABLE: u64;
-    /// Set in one that maps a page, whatever its attributes.
+    /// Set in an entry that maps a page, whatever its attributes.
     const LEAF: u64;
 }
 
@@ -29,7 +30,7 @@ impl<T: Intel> Layout for T {
             (Level::L3, _) => Entry::Leaf(descriptor & ADDRESS),
             (Level::L1 | Level::L2, true) => Entry::Leaf(descriptor & ADDRESS & !(level.size() - 1)),
             (Level::L0 | Level::L1 | Level::L2, false) => Entry::Table(descriptor & ADDRESS),
-            // A reserved bit: a page fault, or an EPT misconfiguration.
+            // A reserved bit is set: a page fault, or an EPT misconfiguration.
             (Level::L0, true) => Entry::Invalid,
         }
     }

@@ -35,7 +35,7 @@ impl Level {
         1 << self.shift()
     }
 
-    /// The level below, which a table descriptor of this level leads to. `None` for pages.
+    /// The next lower level, to whose tables this level's table descriptors point. `None` for pages.
     #[must_use]
     pub const fn next(self) -> Option<Self> {
         match self {
@@ -65,34 +65,34 @@ impl Span {
         self.end - self.start
     }
 
-    /// What both have, unless that is nothing.
+    /// The common part, or `None` if it is empty.
     pub fn intersection(self, other: Self) -> Option<Self> {
         let (start, end) = (self.start.max(other.start), self.end.min(other.end));
         (start < end).then_some(Self { start, end })
     }
 }
 
-/// One entry of a table, as far as an operation on a span is concerned with it.
+/// The part of a table entry that an operation on a span affects.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Piece {
     /// Index of the entry in its table.
     pub index: usize,
-    /// What the entry covers.
+    /// The entry's whole range.
     pub entry: Span,
-    /// The part of it that lies in the span. Never empty.
+    /// The part of it within the span. Never empty.
     pub covered: Span,
 }
 
 impl Piece {
-    /// Whether the operation concerns the whole of the entry.
+    /// Whether the operation affects the whole entry.
     pub fn is_whole(&self) -> bool {
         self.covered == self.entry
     }
 }
 
-/// The entries that `span` touches in a table of `level` whose first entry covers `base`.
+/// The entries that `span` overlaps in a table of `level` whose first entry covers `base`.
 ///
-/// `base` must not lie above `span`, nor `span` reach beyond the table.
+/// `base` must not lie above `span`, nor may `span` exceed the table.
 pub(super) fn pieces(level: Level, base: u64, span: Span) -> impl Iterator<Item = Piece> {
     let size = level.size();
     let first = span.start & !(size - 1);

@@ -1,4 +1,4 @@
-//! Which TLB invalidation a change of tables asks for, and when.
+//! TLB maintenance required by changes of tables.
 
 use super::Level;
 use heapless::Vec;
@@ -6,56 +6,55 @@ use heapless::Vec;
 /// What kind of entry an [`Invalidation`] is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
-    /// A page or block descriptor. An invalidation of the last level only is enough
-    /// (`TLBI IPAS2LE1IS`, `TLBI VALE2IS`), and [`Invalidation::level`] may go with it as TTL hint.
+    /// A page or block descriptor. Last-level invalidation is sufficient (`TLBI IPAS2LE1IS`, `TLBI VALE2IS`),
+    /// optionally with [`Invalidation::level`] as TTL hint.
     Leaf,
-    /// A table descriptor, which a TLB may hold to shorten walks. Needs an invalidation of all
-    /// levels (`TLBI IPAS2E1IS`, `TLBI VAE2IS`) without TTL hint.
+    /// A table descriptor, which a TLB may cache to shorten walks. Needs an invalidation of all levels (`TLBI
+    /// IPAS2E1IS`, `TLBI VAE2IS`) without TTL hint.
     Table,
 }
 
-/// One entry that TLBs must forget.
+/// One entry to invalidate in all TLBs.
 ///
-/// One TLB maintenance instruction with `address` is enough whatever the size of the entry: it
-/// removes every copy of the descriptor that translates the address, also where a TLB keeps a
-/// block in pieces. See "TLB maintenance instructions" in the manual.
+/// One TLB maintenance instruction with `address` is sufficient whatever the size of the entry: it removes
+/// every copy of the descriptor that translates the address, even if the TLB caches a block in fragments. See
+/// "TLB maintenance instructions" in the manual.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Invalidation {
     /// First input address that the entry translates.
     pub address: u64,
-    /// Level of the entry; [`Level::size`] says how many bytes it covers.
+    /// Level of the entry; [`Level::size`] is the number of bytes it covers.
     pub level: Level,
     /// Kind of the entry.
     pub kind: EntryKind,
 }
 
-/// TLB maintenance, as done by whoever owns the tables.
+/// TLB maintenance, implemented by the owner of the tables.
 ///
-/// The walker calls [`invalidate`](Maintenance::invalidate) once for each valid entry that it
-/// changed, right after it wrote the entry, and [`complete`](Maintenance::complete)
-/// * between the break and the make, where the manual's "Using break-before-make when updating
-///   translation table entries" asks for it (a block and a table in each other's place), and
+/// The walker calls [`invalidate`](Maintenance::invalidate) once for each valid entry that it changed, right
+/// after the write, and [`complete`](Maintenance::complete)
+/// * between break and make, where the manual's "Using break-before-make when updating translation table
+///   entries" requires it (a block replaced by a table, or the reverse), and
 /// * once at the end of an operation, before it frees tables and returns.
 ///
-/// An entry that was invalid before needs no invalidation, and none is reported. An implementation
-/// may do the maintenance at once or gather it (see [`Pending`]) until `complete`.
+/// Formerly invalid entries need no invalidation, and are not reported. An implementation may do the
+/// maintenance at once, or batch it (see [`Pending`]) until `complete`.
 pub trait Maintenance {
-    /// The entry was valid and was just made invalid, or given other permissions.
+    /// A valid entry was just made invalid, or its permissions changed.
     fn invalidate(&mut self, invalidation: Invalidation);
 
-    /// Every entry of the table was just made invalid.
+    /// All entries of the table were just made invalid.
     fn invalidate_all(&mut self);
 
-    /// Returns only when all invalidations reported so far have finished on all CPUs: for the second
-    /// stage `DSB ISHST`, the invalidations by IPA, `DSB ISH`, `TLBI VMALLE1IS` (for entries that
-    /// combine both stages), `DSB ISH`. Called only if there was an invalidation since the last time.
+    /// Returns when all invalidations reported so far are complete on all CPUs: for the second stage `DSB
+    /// ISHST`, the invalidations by IPA, `DSB ISH`, `TLBI VMALLE1IS` (for entries that combine both stages),
+    /// `DSB ISH`. Called only if there was an invalidation since the last call.
     fn complete(&mut self);
 }
 
-/// Gathers up to `N` invalidations, and gives up on telling them apart when there are more.
+/// Batches up to `N` invalidations; beyond that, invalidates everything.
 ///
-/// Beyond some number, one invalidation of everything is cheaper than one for each entry; `N` is that
-/// number.
+/// `N` is the number of entries at which one invalidation of everything becomes cheaper than one per entry.
 #[derive(Debug, Default)]
 pub struct Pending<const N: usize> {
     list: Vec<Invalidation, N>,
@@ -63,7 +62,7 @@ pub struct Pending<const N: usize> {
 }
 
 impl<const N: usize> Pending<N> {
-    /// Nothing gathered.
+    /// An empty batch.
     #[must_use]
     pub const fn new() -> Self {
         Self { list: Vec::new(), all: false }
@@ -82,19 +81,19 @@ impl<const N: usize> Pending<N> {
         self.list.clear();
     }
 
-    /// Whether there is nothing to do.
+    /// Whether no invalidation is pending.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.all && self.list.is_empty()
     }
 
-    /// The gathered entries, or `None` if everything must be invalidated.
+    /// The batched entries, or `None` if everything must be invalidated.
     #[must_use]
     pub fn entries(&self) -> Option<&[Invalidation]> {
         (!self.all).then_some(self.list.as_slice())
     }
 
-    /// Forgets what was gathered, when it is done.
+    /// Empties the batch after its invalidations are done.
     pub fn clear(&mut self) {
         self.all = false;
         self.list.clear();

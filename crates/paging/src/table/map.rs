@@ -1,4 +1,4 @@
-//! Making mappings.
+//! Creating mappings.
 
 use super::chain::Chain;
 use super::format::{Attributes, Entry, Layout};
@@ -20,10 +20,10 @@ pub struct Mapping<P> {
 }
 
 impl<F: Format> PageTable<F> {
-    /// Maps a range in which nothing is mapped yet, with the largest blocks that alignment allows.
+    /// Maps a range that is still unmapped, with the largest blocks that alignment allows.
     ///
-    /// Only invalid entries become valid, so there is nothing to invalidate. The caller has a
-    /// `DSB ISHST` done before anyone relies on the mapping (and an `ISB`, where that is itself).
+    /// Only invalid entries become valid, so no TLB maintenance is needed. The caller executes `DSB ISHST`
+    /// before any use of the mapping (and `ISB`, if the mapping is for itself).
     ///
     /// # Errors
     /// Any of [`Error`]; nothing is mapped then.
@@ -31,8 +31,9 @@ impl<F: Format> PageTable<F> {
         self.fill(memory, mapping, self.format.largest(), true)
     }
 
-    /// Makes the tables that mapping the range by blocks of 2 MiB and pages takes, and maps nothing. The parts of the range can be mapped
-    /// later without memory for tables, in any order, each a whole number of blocks where blocks fit.
+    /// Allocates the tables for mapping the range by 2 MiB blocks and pages, without mapping it. Parts of the
+    /// range, each a whole number of blocks where blocks fit, can later be mapped in any order without
+    /// allocation.
     ///
     /// # Errors
     /// Any of [`Error`]; nothing was changed then.
@@ -53,7 +54,7 @@ impl<F: Format> PageTable<F> {
             return Err(Error::Attributes);
         }
         let fill = Fill {
-            // Wraps around where the output lies below the input, and back where it is used.
+            // May wrap around (output below input); the addition that uses it wraps back.
             offset: mapping.output.wrapping_sub(mapping.address),
             attributes: self.format.encode(mapping.attributes),
             largest,
@@ -78,7 +79,7 @@ impl<F: Format> PageTable<F> {
     }
 }
 
-/// What entries are filled with.
+/// Parameters of a fill: the entries' contents.
 #[derive(Clone, Copy)]
 struct Fill {
     /// Output address minus input address, modulo 2^64.
@@ -92,15 +93,15 @@ struct Fill {
 }
 
 impl Fill {
-    /// The page or block that maps a whole entry of `level`, if one can.
+    /// The page or block that maps a whole entry of `level`, if possible.
     fn leaf<L: Layout>(self, level: Level, piece: &Piece) -> Option<u64> {
         let output = piece.entry.start.wrapping_add(self.offset);
         let fits = level >= self.largest && piece.is_whole() && output.is_multiple_of(level.size());
         fits.then(|| L::leaf_descriptor(level, output, self.attributes))
     }
 
-    /// How many tables [`write`](Fill::write) will take to fill `span` in the table of `level` whose first
-    /// entry covers `base`. `None` stands for a table that is yet to be made.
+    /// Number of tables that [`write`](Fill::write) takes to fill `span` in the table of `level` whose first
+    /// entry covers `base`. `None` stands for a table still to be made.
     fn tables_needed<L: Layout, M: TableMemory>(
         self,
         memory: &M,
@@ -146,8 +147,8 @@ impl Fill {
         Ok(())
     }
 
-    /// Fills `span`, which is known to be unmapped, in the table of `level` whose first entry covers
-    /// `base`. A new table is linked when it is complete.
+    /// Fills `span`, known to be unmapped, in the table of `level` whose first entry covers `base`. A new
+    /// table is linked only when it is complete.
     fn write<L: Layout, M: TableMemory>(self, memory: &mut M, spare: &mut Chain, table: u64, level: Level, base: u64, span: Span) {
         for piece in pieces(level, base, span) {
             let entry = L::entry(level, read(memory, table, piece.index));
@@ -162,7 +163,7 @@ impl Fill {
                 (Entry::Table(next), _, Some(below)) => {
                     self.write::<L, M>(memory, spare, next, below, piece.entry.start, piece.covered);
                 }
-                // No leaf is there (`tables_needed` looked), and at level 3 all else is a page.
+                // `tables_needed` has ruled leaves out, and at level 3 every other entry is a page.
                 (Entry::Leaf(_) | Entry::Invalid | Entry::Table(_), _, _) => {}
             }
         }

@@ -1,12 +1,12 @@
-//! How the walker reaches the memory that tables are in.
+//! The walker's access to table memory.
 
 use super::Level;
 use core::convert::Infallible;
 
 /// Reads of translation tables.
 ///
-/// The hypervisor's own tables are always readable ([`Error`](TableRead::Error) is [`Infallible`]);
-/// tables that a guest made may point outside the guest's memory, and such a read can fail.
+/// The hypervisor's own tables are always readable ([`Error`](TableRead::Error) is [`Infallible`]); tables
+/// made by a guest may point outside the guest's memory, and such a read can fail.
 pub trait TableRead {
     /// Why a read failed.
     type Error;
@@ -18,27 +18,27 @@ pub trait TableRead {
     fn read(&self, table: u64, index: usize) -> Result<u64, Self::Error>;
 }
 
-/// Memory that holds tables which the walker owns, and from which it makes new ones.
+/// Memory of the walker's own tables, with allocation of new ones.
 pub trait TableMemory: TableRead<Error = Infallible> {
     /// Writes entry `index` of the table at physical address `table`.
     ///
-    /// The write is single-copy atomic and has release semantics (`STLR`): a table walk that
-    /// sees it must also see every write before it, for it may be what links a new table. See
-    /// "Ordering and observability of translation table walks" in the manual.
+    /// The write is single-copy atomic with release semantics (`STLR`), because it may link a new table: a
+    /// table walk that observes it must also observe all earlier writes. See "Ordering and observability of
+    /// translation table walks" in the manual.
     fn write(&mut self, table: u64, index: usize, descriptor: u64);
 
-    /// Takes a zeroed 4 KiB frame, aligned to 4 KiB and below 2^48, or `None` when there is none.
+    /// Allocates a zeroed 4 KiB frame, aligned to 4 KiB and below 2^48. `None` if there is none.
     fn allocate(&mut self) -> Option<u64>;
 
-    /// Gives back a frame that [`allocate`](TableMemory::allocate) returned. No TLB and no table
-    /// walk refers to it any more; its contents are arbitrary.
+    /// Frees a frame returned by [`allocate`](TableMemory::allocate). No TLB and no table walk refers to it
+    /// any more; its contents are arbitrary.
     fn free(&mut self, table: u64);
 
-    /// Takes a table of `level` that nothing leads to any more, with all tables below it, to free them later and in pieces. Returns
-    /// `false`, as by default, to have them looked through and freed at once.
+    /// Takes over an unlinked table of `level` with all tables below it, to free them later and piecewise.
+    /// Returns `false` (the default) to have them walked and freed at once.
     ///
-    /// Stale TLB entries and table walks may refer to them until the operation has completed its maintenance; it calls
-    /// [`allocate`](TableMemory::allocate) no more before that.
+    /// Stale TLB entries and table walks may refer to them until the operation has completed its maintenance;
+    /// until then it no longer calls [`allocate`](TableMemory::allocate).
     fn defer(&mut self, table: u64, level: Level) -> bool {
         let _ = (table, level);
         false

@@ -1,12 +1,13 @@
-//! Translation tables with pages of 4 KiB: Arm's (VMSAv8-64) and Intel's, of the second stage and of the hypervisor's own first stage.
+//! Translation tables with the 4 KiB granule: Arm's (VMSAv8-64) and Intel's; second stage and the
+//! hypervisor's own first stage.
 //!
-//! [`PageTable`] walks and changes tables; it reaches their memory through [`TableMemory`], and tells
-//! [`Maintenance`] which TLB entries must go and when. What descriptors look like is a [`Format`]:
-//! [`Stage2`], [`El2`], [`Ept`] or [`Ia32e`]. Levels have Arm's numbers: level 0 is Intel's PML4, level 3 its page table.
-//! The rules of break before make are Arm's, which are the stricter ones.
+//! [`PageTable`] walks and changes tables through [`TableMemory`], and reports the required TLB invalidations
+//! to [`Maintenance`]. A [`Format`] encodes the descriptors: [`Stage2`], [`El2`], [`Ept`] or [`Ia32e`].
+//! Levels have Arm's numbers: level 0 is Intel's PML4, level 3 its page table.
+//! Break-before-make follows Arm's rules, which are stricter.
 //!
-//! Each operation first looks at what it will do without changing anything, then sets all the
-//! tables aside that it will need, and then can't fail: an error leaves everything as it was.
+//! Each operation first plans without changing anything, then reserves all tables it needs, and then can't
+//! fail: an error leaves everything unchanged.
 
 mod chain;
 mod change;
@@ -40,10 +41,10 @@ pub use vmsa::Vmsa;
 use crate::PAGE_SIZE;
 use level::Span;
 
-/// Why an operation on a table was refused. Nothing was changed.
+/// Why an operation was refused. Nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Error {
-    /// An address or size is not a multiple of 4 KiB, or a root not of its own size.
+    /// An address or size is not a multiple of 4 KiB, or a root is not aligned to its size.
     Unaligned,
     /// The range is empty, wraps around, or lies beyond the input address size.
     InputRange,
@@ -53,14 +54,14 @@ pub enum Error {
     Attributes,
     /// This input address is mapped already.
     AlreadyMapped(u64),
-    /// There is no memory for the tables that the operation needs.
+    /// No memory for the required tables.
     OutOfMemory,
 }
 
 /// A translation table and its tables of lower levels.
 ///
-/// Holds no memory itself: the same table may be used through any [`TableMemory`] that reaches it.
-/// Changes need `&mut`; that is all the locking there is.
+/// Holds no memory itself: the same table can be used through any [`TableMemory`] that reaches it. Changes
+/// need `&mut`; there is no other locking.
 #[derive(Debug)]
 pub struct PageTable<F> {
     format: F,
@@ -69,8 +70,8 @@ pub struct PageTable<F> {
 }
 
 impl<F: Format> PageTable<F> {
-    /// A table with its root at physical address `root`: [`Geometry::root_size`] bytes, aligned to that,
-    /// zeroed, or an existing table.
+    /// Creates a table with its root at physical address `root`: [`Geometry::root_size`] bytes, aligned to
+    /// that, zeroed or an existing table.
     ///
     /// # Errors
     /// [`Error::Unaligned`], or [`Error::OutputRange`] if the root lies beyond the physical address size.
@@ -91,7 +92,7 @@ impl<F: Format> PageTable<F> {
         self.root
     }
 
-    /// The shape of the table.
+    /// The geometry of the table.
     #[must_use]
     pub const fn geometry(&self) -> Geometry {
         self.geometry
@@ -116,7 +117,7 @@ impl<F: Format> PageTable<F> {
     }
 }
 
-/// Reads an entry of a table that the walker owns, which can't fail.
+/// Reads an entry of a table that the walker owns; infallible.
 fn read<M: TableMemory>(memory: &M, table: u64, index: usize) -> u64 {
     let Ok(descriptor) = memory.read(table, index);
     descriptor

@@ -27,7 +27,7 @@ struct Descriptor {
     _address: u64,
     #[bits(5)]
     _res: u8,
-    /// `XN[0]`: without FEAT_XNX RES0, and with it, 0 applies `XN[1]` to EL1 and EL0 alike.
+    /// `XN[0]`: RES0 without FEAT_XNX; with it, 0 applies `XN[1]` to EL1 and EL0 alike.
     xn0: bool,
     /// `XN[1]`.
     xn: bool,
@@ -35,23 +35,23 @@ struct Descriptor {
     _high: u16,
 }
 
-/// What a guest may do with a page. Its own first stage may allow less.
+/// A guest's permissions on a page. Its own first stage may restrict them further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stage2Permissions {
     /// Loads.
     pub read: bool,
     /// Stores.
     pub write: bool,
-    /// Instruction fetches, at EL1 and EL0. Needs `read` too to have an effect.
+    /// Instruction fetches, at EL1 and EL0. Effective only with `read`.
     pub execute: bool,
 }
 
 impl Stage2Permissions {
-    /// Everything.
+    /// All accesses.
     pub const ALL: Self = Self { read: true, write: true, execute: true };
     /// Loads and stores.
     pub const READ_WRITE: Self = Self { read: true, write: true, execute: false };
-    /// Everything but stores.
+    /// Loads and instruction fetches.
     pub const READ_EXECUTE: Self = Self { read: true, write: false, execute: true };
     /// Loads only.
     pub const READ: Self = Self { read: true, write: false, execute: false };
@@ -60,14 +60,14 @@ impl Stage2Permissions {
 /// The format of second-stage tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stage2 {
-    /// Whether `HCR_EL2.FWB` is set when the tables are used (FEAT_S2FWB): the second stage then decides
-    /// alone about cacheability, and `MemAttr` has other encodings.
+    /// Whether the tables are used with `HCR_EL2.FWB` set (FEAT_S2FWB): the second stage then overrides the
+    /// first stage's cacheability, and `MemAttr` has another encoding.
     pub forced_write_back: bool,
 }
 
 impl Stage2 {
-    /// See "Stage 2 memory type and Cacheability attributes" in the manual: with FWB 0 outer
-    /// attributes in the high and inner ones in the low half; with FWB 1 a code of three bits.
+    /// See "Stage 2 memory type and Cacheability attributes" in the manual: with FWB 0, outer attributes in
+    /// the high half and inner ones in the low half; with FWB 1, a code of three bits.
     const fn mem_attr(self, memory: MemoryType) -> u8 {
         match (memory, self.forced_write_back) {
             (MemoryType::Normal, false) => 0b1111,
@@ -77,7 +77,7 @@ impl Stage2 {
         }
     }
 
-    /// The nearest of the types that this crate makes.
+    /// The nearest memory type that this crate encodes.
     const fn memory_type(self, mem_attr: u8) -> MemoryType {
         match (self.forced_write_back, mem_attr) {
             (false, 0b0000..=0b0011) | (true, 0b0000..=0b0011 | 0b1000..=0b1011) => MemoryType::Device,
@@ -96,7 +96,7 @@ impl Format for Stage2 {
     }
 
     fn encode(&self, attributes: Attributes<Stage2Permissions>) -> u64 {
-        // The hardware takes Device and non-cacheable memory as outer shareable whatever `SH` says.
+        // Hardware treats Device and non-cacheable memory as outer shareable whatever `SH` says.
         let sh = match attributes.memory {
             MemoryType::Normal => INNER_SHAREABLE,
             MemoryType::NonCacheable | MemoryType::Device => OUTER_SHAREABLE,

@@ -1,9 +1,9 @@
-//! The walk, as the hardware does it.
+//! Table walk in software, with the hardware's results.
 
 use super::format::{Attributes, Entry, Format, Layout};
 use super::{Level, PageTable, TableRead};
 
-/// Where an address leads.
+/// The result of a successful walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Translation<P> {
     /// The physical address, with the low bits of the input address.
@@ -12,11 +12,11 @@ pub struct Translation<P> {
     pub level: Level,
     /// Type of memory and permissions.
     pub attributes: Attributes<P>,
-    /// The descriptor itself.
+    /// The leaf descriptor.
     pub descriptor: u64,
 }
 
-/// Why a walk found no translation.
+/// Why a walk faulted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultReason<E> {
     /// Translation fault: there is no valid entry, or the address is too large.
@@ -29,20 +29,20 @@ pub enum FaultReason<E> {
     Read(E),
 }
 
-/// A walk that found no translation.
+/// A failed walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault<E> {
-    /// The level of the entry at fault.
+    /// The level of the faulting entry.
     pub level: Level,
-    /// What was wrong with it.
+    /// The reason of the fault.
     pub reason: FaultReason<E>,
 }
 
 impl<F: Format> PageTable<F> {
-    /// Translates `address` (any alignment) as a table walk would.
+    /// Translates `address` (any alignment) like a hardware table walk.
     ///
-    /// Safe on tables that a guest has made: every descriptor gets an answer, and the walk takes at most
-    /// four steps. Permissions are reported, not checked.
+    /// Safe on guest-made tables: every descriptor has a defined result, and the walk takes at most four
+    /// steps. Permissions are reported, not checked.
     ///
     /// # Errors
     /// The fault that the hardware would report.

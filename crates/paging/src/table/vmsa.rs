@@ -1,4 +1,5 @@
-//! What all VMSAv8-64 formats of the 4 KiB granule have in common: see "VMSAv8-64 descriptor formats" in the manual.
+//! The common part of all VMSAv8-64 formats of the 4 KiB granule: see "VMSAv8-64 descriptor formats" in the
+//! manual.
 
 use super::Level;
 use super::format::{Entry, Layout};
@@ -9,7 +10,7 @@ const VALID: u64 = 1 << 0;
 /// Bit 1: set in table and page descriptors, clear in block descriptors.
 const TABLE_OR_PAGE: u64 = 1 << 1;
 
-/// Arm's layout of descriptors.
+/// Arm's descriptor layout.
 #[derive(Debug, Clone, Copy)]
 pub struct Vmsa;
 

@@ -1,4 +1,4 @@
-//! Single operations, and exactly what they do.
+//! Single operations and their exact effects.
 
 use super::machine::Machine;
 use super::{EPT, GIB, KIB_4, MIB_2, VMSA};
@@ -30,7 +30,7 @@ fn table_at(address: u64, level: Level) -> Invalidation {
     Invalidation { address, level, kind: EntryKind::Table }
 }
 
-/// What was invalidated since the last call, and in how many rounds.
+/// The invalidations since the last call, and the number of completions.
 fn maintenance(machine: &Machine) -> (Vec<Invalidation>, usize) {
     let mut state = machine.0.borrow_mut();
     (std::mem::take(&mut state.invalidations), std::mem::take(&mut state.completions))
@@ -39,7 +39,7 @@ fn maintenance(machine: &Machine) -> (Vec<Invalidation>, usize) {
 proptest! {
     #![proptest_config(super::config())]
 
-    /// A map of nothing but itself uses as few leaves, and as few tables, as there can be.
+    /// A single mapping in an empty table uses the fewest possible leaves and tables.
     #[test]
     fn fresh_maps_are_minimal(
         address in super::address(8 * GIB),
@@ -53,7 +53,7 @@ proptest! {
         let (mut memory, _) = machine.parts();
         table.map(&mut memory, mapping(address, output, size)).unwrap();
         machine.check();
-        // At each address the largest that fits is best: sizes divide each other.
+        // Greedy is optimal: block sizes divide each other.
         let (mut at, mut leaves) = (address, Vec::new());
         while at < address + size {
             let fits = |&bytes: &u64| {
@@ -74,9 +74,9 @@ proptest! {
     }
 }
 
-/// Processors without pages of 1 GiB get those of 2 MiB.
+/// Processors without 1 GiB pages get 2 MiB pages.
 #[test]
-fn largest_blocks_may_be_smaller() {
+fn largest_block_size_is_respected() {
     let geometry = Geometry::stage1(48, PaRange::Bits44).unwrap();
     let machine = Machine::new(&geometry, EPT);
     let mut table = PageTable::new(Ept { largest: Level::L2 }, geometry, machine.root()).unwrap();
@@ -91,7 +91,7 @@ fn largest_blocks_may_be_smaller() {
 }
 
 #[test]
-fn unmap_of_a_page_splits_blocks() {
+fn unmapping_a_page_splits_blocks() {
     let (machine, mut table) = stage2();
     let (mut memory, mut tlb) = machine.parts();
     table.map(&mut memory, mapping(GIB, GIB, GIB)).unwrap();
@@ -99,19 +99,19 @@ fn unmap_of_a_page_splits_blocks() {
     let page = GIB + 5 * MIB_2 + 7 * KIB_4;
     assert_eq!(table.unmap(&mut memory, &mut tlb, page, KIB_4), Ok(KIB_4));
     machine.check();
-    // One block was broken; the tables in its place were never valid in any other way.
+    // Only one entry was broken; the tables that replace the block were never linked in another state.
     assert_eq!(maintenance(&machine), (vec![leaf(GIB, Level::L1)], 1));
     assert_eq!(machine.tables(), 2);
     assert_eq!(machine.leaves().len(), 511 + 511);
     assert!(table.translate(&memory, page).is_err());
     assert_eq!(table.translate(&memory, page + KIB_4).unwrap().output, page + KIB_4);
-    // The page beside it is a page already.
+    // The next page is a page already.
     assert_eq!(table.unmap(&mut memory, &mut tlb, page + KIB_4, KIB_4), Ok(KIB_4));
     assert_eq!(maintenance(&machine), (vec![leaf(page + KIB_4, Level::L3)], 1));
 }
 
 #[test]
-fn unmap_of_the_last_page_frees_tables() {
+fn unmapping_the_last_page_frees_tables() {
     let (machine, mut table) = stage2();
     let (mut memory, mut tlb) = machine.parts();
     table.map(&mut memory, mapping(GIB, GIB, KIB_4)).unwrap();
@@ -124,7 +124,7 @@ fn unmap_of_the_last_page_frees_tables() {
 }
 
 #[test]
-fn unmap_of_nothing_does_nothing() {
+fn unmapping_an_unmapped_range_does_nothing() {
     let (machine, mut table) = stage2();
     let (mut memory, mut tlb) = machine.parts();
     assert_eq!(table.unmap(&mut memory, &mut tlb, 0, 1 << 40), Ok(0));
@@ -133,7 +133,7 @@ fn unmap_of_nothing_does_nothing() {
 }
 
 #[test]
-fn protect_in_place_breaks_nothing() {
+fn protect_in_place_needs_no_break() {
     let (machine, mut table) = stage2();
     let (mut memory, mut tlb) = machine.parts();
     let read = Stage2Permissions::READ;
@@ -142,14 +142,14 @@ fn protect_in_place_breaks_nothing() {
     machine.check();
     let expected = vec![leaf(GIB, Level::L1), leaf(2 * GIB, Level::L1)];
     assert_eq!(maintenance(&machine), (expected, 1));
-    // Nothing to do, not even a split.
+    // No change, not even a split.
     assert_eq!(table.protect(&mut memory, &mut tlb, GIB, KIB_4, read), Ok(KIB_4));
     assert_eq!(maintenance(&machine), (vec![], 0));
     assert_eq!(machine.tables(), 0);
 }
 
 #[test]
-fn protect_puts_blocks_back() {
+fn protect_merges_pages_into_blocks() {
     let (machine, mut table) = stage2();
     let (mut memory, mut tlb) = machine.parts();
     table.map(&mut memory, mapping(GIB, 3 * GIB, GIB)).unwrap();
@@ -159,7 +159,7 @@ fn protect_puts_blocks_back() {
     machine.check();
     assert_eq!(machine.tables(), 2);
     assert_eq!(maintenance(&machine), (vec![leaf(GIB, Level::L1)], 1));
-    // A block of level 2 only: that is all that the range covers.
+    // One level 2 block only: the range covers no more.
     table.protect(&mut memory, &mut tlb, GIB + MIB_2, MIB_2, all).unwrap();
     machine.check();
     assert_eq!(machine.tables(), 1);
@@ -174,15 +174,15 @@ fn protect_puts_blocks_back() {
 }
 
 #[test]
-fn protect_joins_no_strangers() {
+fn protect_merges_only_contiguous_equal_pages() {
     let (machine, mut table) = stage2();
     let (mut memory, mut tlb) = machine.parts();
-    // Two halves of a block's range, the second with memory from elsewhere.
+    // Two halves of a block's range with discontiguous memory.
     table.map(&mut memory, mapping(GIB, GIB, MIB_2 / 2)).unwrap();
     table.map(&mut memory, mapping(GIB + MIB_2 / 2, 9 * GIB, MIB_2 / 2)).unwrap();
     // Contiguous, but not aligned.
     table.map(&mut memory, mapping(GIB + MIB_2, GIB + KIB_4, MIB_2)).unwrap();
-    // Contiguous, but of two types.
+    // Contiguous, but of different memory types.
     let device = Attributes { memory: MemoryType::Device, ..ALL };
     let mut half = mapping(GIB + 2 * MIB_2, GIB, MIB_2 / 2);
     table.map(&mut memory, half).unwrap();
@@ -197,7 +197,7 @@ fn protect_joins_no_strangers() {
 }
 
 #[test]
-fn page_that_changes_hands_is_broken() {
+fn change_of_ng_uses_break_before_make() {
     let geometry = Geometry::stage1(48, PaRange::Bits48).unwrap();
     let machine = Machine::new(&geometry, VMSA);
     let (mut memory, mut tlb) = machine.parts();
@@ -205,7 +205,7 @@ fn page_that_changes_hands_is_broken() {
     let attributes = Attributes { memory: MemoryType::Normal, permissions: El2Permissions::READ_WRITE };
     let mapping = Mapping { address: 0, output: 0, size: 3 * KIB_4, attributes };
     table.map(&mut memory, mapping).unwrap();
-    // The bit for "not global" is none that may change in place; the machine would object.
+    // nG must not change in place; the machine would panic.
     let user = El2Permissions { write: false, execute: true, user: true };
     table.protect(&mut memory, &mut tlb, KIB_4, KIB_4, user).unwrap();
     machine.check();
@@ -215,7 +215,7 @@ fn page_that_changes_hands_is_broken() {
 }
 
 #[test]
-fn refusals() {
+fn invalid_arguments_are_refused() {
     let (machine, mut table) = stage2();
     let (mut memory, mut tlb) = machine.parts();
     let mut map = |address, output, size| table.map(&mut memory, mapping(address, output, size));

@@ -1,6 +1,6 @@
-//! A machine for tables to live in: memory that knows who owns which frame, and TLBs that hold on to all
-//! that a table walk could ever have seen, until they are told to forget it. Anything that
-//! "Using break-before-make when updating translation table entries" forbids is a panic.
+//! A model of memory and TLBs: memory tracks the owner of each frame, and TLBs retain every entry that a
+//! table walk could have observed until it is invalidated. Panics on any violation of "Using
+//! break-before-make when updating translation table entries".
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -10,7 +10,7 @@ use std::rc::Rc;
 use stile_paging::PAGE_SIZE;
 use stile_paging::table::{ENTRIES, EntryKind, Geometry, Invalidation, Level, Maintenance, TableMemory, TableRead};
 
-/// Names an entry by what it translates.
+/// Identifies an entry by its input range and kind.
 pub type Key = (u64, u8, bool);
 
 fn key(address: u64, level: Level, kind: EntryKind) -> Key {
@@ -21,12 +21,12 @@ const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
 const ROOT: u64 = 0x10_0000;
 pub const LEVELS: [Level; 4] = [Level::L0, Level::L1, Level::L2, Level::L3];
 
-/// What the machine knows of a format's descriptors; written independently of the crate's own.
+/// The machine's own decoding of descriptors, independent of the crate's.
 #[derive(Clone, Copy)]
 pub struct Shape {
-    /// What kind of entry a descriptor is, if it is valid.
+    /// The kind of a valid descriptor.
     pub kind_of: fn(Level, u64) -> Option<EntryKind>,
-    /// Bits that may differ between two valid descriptors in the same place.
+    /// Bits that may change between two valid descriptors in place.
     pub permission_bits: u64,
 }
 
@@ -56,26 +56,26 @@ fn vmsa_kind_of(level: Level, descriptor: u64) -> Option<EntryKind> {
 }
 
 pub struct State {
-    /// Contents of the frames that tables are in.
+    /// Contents of table frames.
     frames: HashMap<u64, [u64; ENTRIES]>,
     root_size: u64,
     shape: Shape,
     next_frame: u64,
     freed: Vec<u64>,
     allocated: BTreeSet<u64>,
-    /// Frames that may still be allocated.
+    /// Number of frames that may still be allocated.
     pub budget: usize,
-    /// Tables that a walk can reach: level, and the address of the first entry.
+    /// Tables reachable by a walk: level, and the address of the first entry.
     reachable: BTreeMap<u64, (Level, u64)>,
-    /// Valid entries that a walk can reach.
+    /// Valid entries reachable by a walk.
     pub live: BTreeMap<Key, u64>,
-    /// Entries that TLBs may hold, but walks can't reach any more.
+    /// Entries that TLBs may hold although no walk reaches them.
     stale: BTreeMap<Key, Vec<u64>>,
-    /// Tables that stale entries lead to.
+    /// Tables to which stale entries point.
     stale_tables: BTreeSet<u64>,
     /// Invalidations since the last completion.
     reported: BTreeSet<Key>,
-    /// Invalidations and completions in all.
+    /// All invalidations, and the number of completions.
     pub invalidations: Vec<Invalidation>,
     pub completions: usize,
 }
@@ -83,7 +83,7 @@ pub struct State {
 #[derive(Clone)]
 pub struct Machine(pub Rc<RefCell<State>>);
 
-/// The same machine, as seen by the two traits.
+/// The machine, behind the two traits.
 pub struct Memory(Machine);
 pub struct Tlb(Machine);
 
@@ -116,7 +116,7 @@ impl Machine {
         (Memory(self.clone()), Tlb(self.clone()))
     }
 
-    /// To be called between operations: nothing is left over, and no table is empty.
+    /// Checks the state between operations: no stale entries, no empty tables.
     pub fn check(&self) {
         self.check_reserved();
         let state = self.0.borrow();
@@ -126,16 +126,16 @@ impl Machine {
         }
     }
 
-    /// Allocates where tables were reserved.
+    /// Like `check`, but reserved tables may be empty.
     pub fn check_reserved(&self) {
         let state = self.0.borrow();
-        assert!(state.stale.is_empty(), "TLBs were not told of {:x?}", state.stale);
+        assert!(state.stale.is_empty(), "not invalidated in TLBs: {:x?}", state.stale);
         assert!(state.reported.is_empty(), "maintenance was begun but not completed");
         let tables: BTreeSet<u64> = state.reachable.keys().copied().filter(|&table| table != ROOT).collect();
         assert_eq!(tables, state.allocated, "tables in use are not those allocated");
     }
 
-    /// How many tables there are but the root.
+    /// Number of tables but the root.
     pub fn tables(&self) -> usize {
         self.0.borrow().allocated.len()
     }
@@ -161,7 +161,7 @@ impl State {
         in_root || (self.allocated.contains(&table) && index < ENTRIES)
     }
 
-    /// A walk can't reach this descriptor any more.
+    /// Makes a descriptor unreachable by walks; TLBs may still hold it.
     fn retire(&mut self, level: Level, address: u64, descriptor: u64) {
         let Some(kind) = (self.shape.kind_of)(level, descriptor) else {
             return;
@@ -180,7 +180,7 @@ impl State {
         }
     }
 
-    /// From now on a walk can reach this descriptor.
+    /// Makes a descriptor reachable by walks.
     fn introduce(&mut self, level: Level, address: u64, descriptor: u64) {
         let Some(kind) = (self.shape.kind_of)(level, descriptor) else {
             return;
@@ -199,15 +199,15 @@ impl State {
         }
     }
 
-    /// What TLBs may still hold must not contradict a new entry.
+    /// Checks that a new entry does not conflict with a stale one.
     fn check_stale(&self, level: Level, address: u64, descriptor: u64, kind: EntryKind) {
         let same = |old: &u64| kind == EntryKind::Leaf && (old ^ descriptor) & !self.shape.permission_bits == 0;
         let here = self.stale.range((address, 0, false)..(address + level.size(), 0, false));
         for (&(start, at, is_table), old) in here {
             let same_place = (start, at) == (address, level as u8);
             let harmless = if is_table || kind == EntryKind::Table {
-                // A table's entry may meet what lies below in its own time; but not another in its place,
-                // nor a leaf anywhere in its range.
+                // A stale table entry may coexist with leaves below it, but with no other entry in its place,
+                // nor with a leaf anywhere in its range.
                 !same_place && is_table
             } else {
                 same_place && old.iter().all(same)
@@ -246,7 +246,7 @@ impl TableMemory for Memory {
             state.retire(level, address, old);
             state.introduce(level, address, descriptor);
         } else {
-            // What a stale walk may still meet must not be made valid.
+            // A table that a stale walk may reach must not gain valid entries.
             assert!(descriptor & 1 == 0 || !state.stale_tables.contains(&table));
         }
     }

@@ -1,4 +1,4 @@
-//! Tables against a reference, in a machine that checks each step.
+//! Tables against a reference model, on a machine that checks each step.
 
 mod exact;
 mod machine;
@@ -26,7 +26,7 @@ enum Operation<P> {
     Clear,
 }
 
-/// Sizes, and distances from an anchor, at which something may go wrong. `most` bounds them.
+/// Sizes, and distances from an anchor, at the edge cases. `most` bounds them.
 fn bytes(most: u64) -> impl Strategy<Value = u64> {
     let parts = (0..4u64, 0..6u64, 0..4u64, 0..3u64);
     parts.prop_map(move |(gib, mib_2, kib_4, which)| {
@@ -39,7 +39,7 @@ fn bytes(most: u64) -> impl Strategy<Value = u64> {
     })
 }
 
-/// An address around one anchor, so that operations meet often.
+/// An address near one anchor, so that operations often overlap.
 fn address(anchor: u64) -> impl Strategy<Value = u64> {
     (bytes(3 * GIB), any::<bool>()).prop_map(move |(distance, above)| if above { anchor + distance - KIB_4 } else { anchor - distance })
 }
@@ -62,7 +62,7 @@ fn operation<P: std::fmt::Debug + Copy + 'static>(
         size,
         permissions,
     });
-    // How far the output is off decides about blocks. Few large ranges of small pages, for the sake of time.
+    // The output's misalignment limits block sizes. Few large ranges of small pages, for the sake of time.
     let map = (address(anchor), bytes(3 * GIB), 0..3, 1..5u64, memory_type(), permissions);
     let map = map.prop_map(|(address, size, unit, off, memory, permissions)| {
         let (unit, most) = [(GIB, 3 * GIB), (MIB_2, GIB), (KIB_4, 3 * MIB_2)][unit as usize];
@@ -73,7 +73,7 @@ fn operation<P: std::fmt::Debug + Copy + 'static>(
     prop_oneof![10 => map, 6 => unmap, 6 => protect, 1 => Just(Operation::Clear)]
 }
 
-/// Runs operations on a table and on the reference; `budgets` say how many frames each may allocate.
+/// Runs operations on a table and on the reference; `budgets` limit the frames that each may allocate.
 fn run<F: Format>(format: F, shape: Shape, geometry: Geometry, operations: Vec<(Operation<F::Permissions>, usize)>, probes: &[u64]) {
     let machine = Machine::new(&geometry, shape);
     let (mut memory, mut tlb) = machine.parts();
@@ -100,7 +100,7 @@ fn run<F: Format>(format: F, shape: Shape, geometry: Geometry, operations: Vec<(
         match (result, first_mapped) {
             (Err(Error::OutOfMemory), None) => {
                 assert!(budget < usize::MAX);
-                assert_eq!(before, machine.0.borrow().live, "something changed nevertheless");
+                assert_eq!(before, machine.0.borrow().live, "a failed operation changed the table");
                 assert_eq!(tables, machine.tables());
             }
             (Err(error), _) => {
@@ -136,7 +136,7 @@ fn apply<P: Copy + PartialEq>(reference: &mut Reference<Attributes<P>>, operatio
     }
 }
 
-/// Table and reference say the same: as a whole, and where probed by translation.
+/// Compares table and reference: as a whole, and by translating `probes`.
 fn compare<F: Format>(
     table: &PageTable<F>,
     machine: &Machine,
@@ -176,7 +176,7 @@ fn ia32e_permissions() -> impl Strategy<Value = Ia32ePermissions> + Clone {
     prop_oneof![Just(Ia32ePermissions::READ), Just(Ia32ePermissions::READ_WRITE), Just(Ia32ePermissions::CODE)]
 }
 
-/// Some of the operations must do with few frames.
+/// Some operations get a small frame budget.
 fn operations<P: std::fmt::Debug + Copy + 'static>(
     anchor: u64,
     permissions: impl Strategy<Value = P> + Clone + 'static,
@@ -207,7 +207,7 @@ proptest! {
         run(Stage2 { forced_write_back }, VMSA, geometry, operations, &probes);
     }
 
-    /// Around the seam between two concatenated tables.
+    /// At the boundary between two concatenated tables.
     #[test]
     fn stage2_of_42_bits(
         operations in operations(512 * GIB, stage2_permissions()),
@@ -217,7 +217,7 @@ proptest! {
         run(Stage2::default(), VMSA, geometry, operations, &probes);
     }
 
-    /// Around the seam between two entries of level 0.
+    /// At the boundary between two level 0 entries.
     #[test]
     fn stage2_of_48_bits(
         operations in operations(1024 * GIB, stage2_permissions()),
@@ -263,7 +263,7 @@ proptest! {
         run(Ia32e { largest: Level::L1 }, IA32E, geometry, operations, &probes);
     }
 
-    /// A reserved range is mapped, vacated and mapped again in parts, without memory for tables.
+    /// A reserved range is mapped, vacated and mapped again in parts without allocating tables.
     #[test]
     fn reserved_ranges(
         first in 0..600u64,
@@ -277,7 +277,7 @@ proptest! {
         let mut reference = Reference::new();
         let attributes = Attributes { memory: MemoryType::Normal, permissions: Stage2Permissions::ALL };
         let address = GIB + first * MIB_2;
-        // The few blocks are mapped by pages.
+        // Few blocks are mapped by pages.
         let output = address + if blocks < 6 { KIB_4 } else { MIB_2 };
         let whole = Mapping { address, output, size: blocks * MIB_2, attributes };
         table.reserve(&mut memory, whole).unwrap();
@@ -300,12 +300,12 @@ proptest! {
         prop_assert_eq!(machine.tables(), tables);
     }
 
-    /// Whatever the numbers, an error changes nothing, and nothing panics.
+    /// With arbitrary numbers, an error changes nothing, and nothing panics.
     #[test]
     fn hostile_ranges(address: u64, output: u64, size: u64, aligned: bool, bits in 12..64u32) {
         let round = |n: u64| if aligned { n & !(KIB_4 - 1) } else { n };
         let (address, output) = (round(address), round(output));
-        // Not so small that it could succeed.
+        // Too large to succeed.
         let size = round(size >> bits) | GIB << 9;
         let geometry = Geometry::stage2(39, PaRange::Bits40).unwrap();
         let machine = Machine::new(&geometry, VMSA);

@@ -1,8 +1,8 @@
-//! What tables should say, kept as plainly as can be: a map of ranges.
+//! The reference model of tables: a map of ranges.
 
 use std::collections::BTreeMap;
 
-/// Where a range leads: its output address, and attributes.
+/// A mapped range: its output address and attributes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Run<A> {
     end: u64,
@@ -19,7 +19,7 @@ impl<A: Copy + PartialEq> Reference<A> {
         Self(BTreeMap::new())
     }
 
-    /// Makes a range begin at `address`, if it is inside one.
+    /// Splits the range that contains `address` there.
     fn cut(&mut self, address: u64) {
         let Some((&start, &run)) = self.0.range(..address).next_back() else {
             return;
@@ -44,7 +44,7 @@ impl<A: Copy + PartialEq> Reference<A> {
         self.0.insert(address, Run { end: address + size, output, attributes });
     }
 
-    /// Returns how many bytes were mapped.
+    /// Returns the number of bytes that were mapped.
     pub fn unmap(&mut self, start: u64, end: u64) -> u64 {
         self.cut(start);
         self.cut(end);
@@ -52,7 +52,7 @@ impl<A: Copy + PartialEq> Reference<A> {
         runs.into_iter().map(|start| self.0.remove(&start).unwrap().end - start).sum()
     }
 
-    /// Returns how many bytes are mapped.
+    /// Returns the number of mapped bytes.
     pub fn protect(&mut self, start: u64, end: u64, change: impl Fn(A) -> A) -> u64 {
         self.cut(start);
         self.cut(end);
@@ -70,7 +70,7 @@ impl<A: Copy + PartialEq> Reference<A> {
         (address < run.end).then(|| (run.output + (address - start), run.attributes))
     }
 
-    /// The same with all ranges joined that can be.
+    /// A copy with mergeable ranges merged.
     pub fn joined(&self) -> Self {
         let mut joined: BTreeMap<u64, Run<A>> = BTreeMap::new();
         for (&start, &run) in &self.0 {
