@@ -1,30 +1,30 @@
-//! The configuration: which virtual machines there are, and how they are run.
+//! The configuration: the virtual machines and the machine-wide settings.
 
 use heapless::Vec;
 use serde::{Deserialize, Serialize};
 use stile_board::MAX_VMS;
 
-/// The longest name of a virtual machine, in characters.
+/// Maximum length of a virtual machine's name, in characters.
 pub const MAX_NAME_LEN: usize = 32;
 
-/// The most files that are loaded into one virtual machine.
+/// Maximum number of files loaded into one virtual machine.
 pub const MAX_LOADS: usize = 16;
 
-/// Everything that Stile is told at start.
+/// Stile's configuration at boot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine<'a> {
-    /// The virtual machines, at least one. Their index is their number everywhere else.
+    /// The virtual machines, at least one. The index is the VM's number everywhere else.
     #[serde(borrow)]
     pub vms: Vec<Vm<'a>, MAX_VMS>,
-    /// Whether the ledger is sent when the last virtual machine has ended.
+    /// Whether the ledger is sent after the last virtual machine has ended.
     pub report_exits: bool,
     /// The time slice of a vCPU that shares its CPU, in microseconds: 100 to 1,000,000.
     pub slice_us: u32,
-    /// Which mitigations of speculative-execution attacks are applied.
+    /// The applied mitigations of speculative-execution attacks.
     pub mitigations: Mitigations,
 }
 
-/// Which mitigations of speculative-execution attacks are applied.
+/// The set of mitigations of speculative-execution attacks that is applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mitigations {
     /// Those that the CPU needs.
@@ -32,12 +32,12 @@ pub enum Mitigations {
     Auto,
     /// None.
     Off,
-    /// Each that the CPU can execute, needed or not: to measure its cost.
+    /// Each that the CPU can execute, needed or not: to measure their cost.
     All,
 }
 
 impl Mitigations {
-    /// The names in a configuration.
+    /// The configuration's words for the variants.
     pub const WORDS: [(&'static str, Mitigations); 3] = [("off", Mitigations::Off), ("auto", Mitigations::Auto), ("all", Mitigations::All)];
 }
 
@@ -52,41 +52,40 @@ pub struct Vm<'a> {
     pub ram_base: u64,
     /// Virtual CPUs: 1 to [`stile_board::MAX_VCPUS`].
     pub vcpus: u8,
-    /// The physical CPUs that it may use, a bit each; 0 is all there are. Use [`Vm::cpus_of`].
+    /// The physical CPUs that it may use, as a bit mask; 0 means all. Use [`Vm::cpus_of`].
     pub cpus: u64,
-    /// Whether each vCPU stays on one CPU of those.
+    /// Whether each vCPU is pinned to one of those CPUs.
     pub pinned: bool,
-    /// How much CPU time it gets.
+    /// Its share of CPU time.
     pub share: Share,
-    /// Where the first vCPU starts: a guest-physical address in RAM, and with [`Mode::Reset`] a multiple of 4.
+    /// Entry point of the first vCPU: a guest-physical address in RAM, and with [`Mode::Reset`] a multiple of
+    /// 4.
     pub entry: u64,
-    /// The guest-physical address of what the guest is told about its machine (a device tree, or another boot protocol's information), which the first
-    /// vCPU gets in a register: in RAM, a multiple of 8.
+    /// Guest-physical address of the boot information (a device tree, or another boot protocol's structure),
+    /// passed to the first vCPU in a register: in RAM, a multiple of 8.
     pub info: u64,
-    /// What the first vCPU starts in.
+    /// The initial processor mode of the first vCPU.
     pub mode: Mode,
-    /// The files that are copied into RAM before the first instruction, in this order.
+    /// The files copied into RAM before the first instruction, in this order.
     pub loads: Vec<Load, MAX_LOADS>,
-    /// What a reset by the guest does.
+    /// The effect of a reset by the guest.
     pub on_reset: OnReset,
-    /// The techniques that are switched on.
+    /// The enabled techniques.
     pub techniques: Techniques,
 }
 
 impl Vm<'_> {
-    /// The physical CPUs, a bit each, that vCPU number `vcpu` may run on, out of those `present`:
-    /// [`cpus_of`].
+    /// The physical CPUs out of `present` on which vCPU number `vcpu` may run, as a bit mask: [`cpus_of`].
     pub fn cpus_of(&self, vcpu: usize, present: u64) -> u64 {
         cpus_of(self.cpus, self.pinned, vcpu, present)
     }
 }
 
-/// The physical CPUs, a bit each, that vCPU number `vcpu` of a virtual machine may run on, out of
-/// those `present`. `cpus` and `pinned` are as in [`Vm`].
+/// The physical CPUs out of `present` on which vCPU number `vcpu` of a virtual machine may run, as bit masks.
+/// `cpus` and `pinned` are as in [`Vm`].
 ///
-/// Zero if the virtual machine names only CPUs that are not there. A pinned vCPU has exactly one:
-/// vCPU *i* has the *i*-th of the virtual machine's CPUs, round again from the first when there are
-/// fewer CPUs than vCPUs.
+/// Zero if none of the virtual machine's CPUs is present. A pinned vCPU has exactly one: vCPU *i* has CPU
+/// number *i* of the virtual machine's CPUs, modulo their number.
 pub fn cpus_of(cpus: u64, pinned: bool, vcpu: usize, present: u64) -> u64 {
     let cpus = if cpus == 0 { present } else { cpus & present };
     let count = cpus.count_ones() as usize;
@@ -100,21 +99,22 @@ pub fn cpus_of(cpus: u64, pinned: bool, vcpu: usize, present: u64) -> u64 {
     rest & rest.wrapping_neg()
 }
 
-/// How much CPU time a virtual machine gets.
+/// A virtual machine's share of CPU time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
-    /// CPU time relative to other virtual machines that want the same CPUs: 1 to [`Share::MAX_WEIGHT`].
+    /// CPU time relative to other virtual machines that compete for the same CPUs: 1 to
+    /// [`Share::MAX_WEIGHT`].
     pub weight: u16,
-    /// The most CPU time, in percent of one CPU: 1 to [`Share::MAX_CAP`]; `None` is no limit.
+    /// Upper limit of CPU time, in percent of one CPU: 1 to [`Share::MAX_CAP`]; `None` is no limit.
     pub cap: Option<u16>,
 }
 
 impl Share {
-    /// The highest weight.
+    /// Maximum weight.
     pub const MAX_WEIGHT: u16 = 10_000;
-    /// The highest cap: all CPUs.
+    /// Maximum cap: all CPUs.
     pub const MAX_CAP: u16 = 100 * stile_board::MAX_CPUS as u16;
-    /// The period in which a cap holds, in microseconds.
+    /// The period over which a cap is enforced, in microseconds.
     pub const PERIOD_US: u32 = 100_000;
 }
 
@@ -124,62 +124,62 @@ impl Default for Share {
     }
 }
 
-/// The state in which a virtual machine's first vCPU starts.
+/// The initial processor mode of a virtual machine's first vCPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
-    /// What a CPU is in after reset, as the Arm boot protocol has it: translation and caches off, [`Vm::info`] in `x0`.
+    /// Reset state, as the Arm boot protocol requires: translation and caches off, [`Vm::info`] in `x0`.
     #[default]
     Reset,
-    /// 32-bit protected mode without paging, as Multiboot and PVH have it: flat segments, [`Vm::info`] in `EBX`, and Multiboot's magic
-    /// number in `EAX`.
+    /// 32-bit protected mode without paging, as Multiboot and PVH require: flat segments, [`Vm::info`] in
+    /// `EBX`, and Multiboot's magic number in `EAX`.
     Protected,
-    /// 64-bit mode, as the Linux x86 boot protocol has it: flat segments, [`Vm::info`] in `RSI`.
+    /// 64-bit mode, as the Linux x86 boot protocol requires: flat segments, [`Vm::info`] in `RSI`.
     Long {
         /// The guest-physical address of the page tables, in RAM, a multiple of 4096.
         tables: u64,
     },
 }
 
-/// A file of the blob, and where it goes in a virtual machine's RAM.
+/// A file of the blob and its destination in a virtual machine's RAM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
-    /// Where the file is, in bytes from the blob's start: a multiple of [`crate::FILE_ALIGN`].
+    /// Offset of the file from the blob's start in bytes: a multiple of [`crate::FILE_ALIGN`].
     pub offset: u64,
-    /// Its length in bytes. With none, [`Load::offset`] has no meaning.
+    /// Length of the file in bytes. If 0, [`Load::offset`] is ignored.
     pub len: u64,
-    /// Where its first byte goes.
+    /// Guest-physical address of the first byte.
     pub gpa: u64,
-    /// What it takes in RAM, at least [`Load::len`]: bytes after the file are zeroed.
+    /// Size in RAM, at least [`Load::len`]: bytes after the file are zeroed.
     pub mem_len: u64,
 }
 
-/// What a reset by the guest (PSCI `SYSTEM_RESET`) does.
+/// The effect of a reset by the guest (PSCI `SYSTEM_RESET`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnReset {
-    /// The files are loaded again and the first vCPU starts anew.
+    /// The files are loaded again and the first vCPU restarts.
     #[default]
     Restart,
     /// The virtual machine ends, as if it had powered off.
     Stop,
-    /// As [`OnReset::Restart`], this many times; the next reset ends the virtual machine.
+    /// Like [`OnReset::Restart`], this many times; the next reset ends the virtual machine.
     RestartAtMost(u32),
 }
 
-/// Techniques that avoid exits or make them cheaper, each a switch of its own.
+/// Techniques that avoid exits or make them cheaper, each with its own switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Techniques {
     /// `WFI` is not trapped while no other vCPU wants the CPU.
     pub wfi_passthrough: bool,
-    /// The most that the processor does for local APICs.
+    /// Upper limit of the hardware virtualization of local APICs.
     pub apic_virtualization: ApicVirtualization,
-    /// Whether the virtual machine has an EL2 of its own, and what the processor does for it.
+    /// Whether the virtual machine has an EL2 of its own, and which hardware support it uses.
     pub nested: Nested,
-    /// How decoded instructions are remembered, where Stile decodes any.
+    /// The cache of decoded instructions, where Stile decodes any.
     pub decode_cache: DecodeCache,
-    /// Whether a guest's group 1 has a binary point of its own.
+    /// Whether a guest's group 1 has its own binary point.
     pub binary_point: BinaryPoint,
-    /// An experiment: what is done at every exit that need not be. With some, even if none of its
-    /// switches is on, all virtual machines of the machine take a longer way in.
+    /// For measurements: avoidable work that is done at every exit. If set on any VM, even with all its
+    /// switches off, all VMs of the machine use slower vectors.
     pub ablate: Option<Ablation>,
 }
 
@@ -196,23 +196,23 @@ impl Default for Techniques {
     }
 }
 
-/// What the processor does for the local APICs of an x86-64 guest: each includes those before it. Of what it can't do, the next
-/// lower one is done.
+/// Hardware virtualization of an x86-64 guest's local APICs: each level includes those before it. An
+/// unsupported level falls back to the next lower one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ApicVirtualization {
-    /// Nothing: every access to a register exits, and interrupts are injected by hand.
+    /// None: every register access exits, and interrupts are injected in software.
     Off,
-    /// Registers are read from the virtual-APIC page, and the task priority is written there.
+    /// Register reads and task-priority writes go to the virtual-APIC page.
     Registers,
-    /// Interrupts are delivered and ended, and those to oneself sent.
+    /// Virtual-interrupt delivery, EOI virtualization and self-IPI virtualization.
     Delivery,
-    /// Interrupts of others come to a guest that runs.
+    /// Posted interrupts: delivered to a running guest without an exit.
     #[default]
     Posted,
 }
 
 impl ApicVirtualization {
-    /// The words for them in the configuration.
+    /// The configuration's words for the variants.
     pub const WORDS: [(&'static str, ApicVirtualization); 4] = [
         ("off", ApicVirtualization::Off),
         ("registers", ApicVirtualization::Registers),
@@ -221,72 +221,74 @@ impl ApicVirtualization {
     ];
 }
 
-/// How a virtual machine's own EL2 is made.
+/// The implementation of a virtual machine's own EL2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Nested {
-    /// It has none.
+    /// No EL2.
     #[default]
     Off,
-    /// Every access to a register of EL2, and to EL1's that belong to the guest of the guest, traps (FEAT_NV).
+    /// Every access to an EL2 register, and to an EL1 register that belongs to the nested guest, traps
+    /// (FEAT_NV).
     Nv,
-    /// Those that only hold a value go to memory or to EL1's registers (FEAT_NV2).
+    /// Accesses to registers that merely hold a value go to memory or to EL1 registers (FEAT_NV2).
     Nv2,
 }
 
 impl Nested {
-    /// The words for them in the configuration.
+    /// The configuration's words for the variants.
     pub const WORDS: [(&'static str, Nested); 3] = [("off", Nested::Off), ("nv", Nested::Nv), ("nv2", Nested::Nv2)];
 }
 
-/// How the decoded form of an instruction that touches a device is kept right.
+/// How cached decoded instructions are kept coherent with guest code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DecodeCache {
-    /// Not remembered: each is fetched and decoded.
+    /// Not cached: each instruction is fetched and decoded.
     Off,
-    /// By a look at the code, and at the tables that lead to it, at each use.
+    /// Verified: code bytes and the page-table entries that map them are compared at each use.
     #[default]
     Verify,
-    /// By taking the right to write those pages from the guest, until it writes.
+    /// Write-protected: those pages are read-only for the guest, until it writes.
     Protect,
 }
 
 impl DecodeCache {
-    /// The words for them in the configuration.
+    /// The configuration's words for the variants.
     pub const WORDS: [(&'static str, DecodeCache); 3] =
         [("off", DecodeCache::Off), ("protect", DecodeCache::Protect), ("verify", DecodeCache::Verify)];
 }
 
-/// Whether group 1 of an Arm guest's virtual interrupts has a binary point of its own (`ICC_BPR1_EL1`), or that of group 0.
+/// Whether group 1 of an Arm guest's virtual interrupts has its own binary point (`ICC_BPR1_EL1`), or shares
+/// group 0's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BinaryPoint {
     /// Its own, as the guest chooses (`ICC_CTLR_EL1.CBPR`).
     Own,
-    /// That of group 0: `CBPR` reads as one and can't be cleared. Accesses of the registers that both groups share trap.
+    /// Group 0's: `CBPR` reads as one and can't be cleared. Accesses to registers common to both groups trap.
     Common,
-    /// Common on QEMU's board, whose interrupt controller ends the emulator after `ICC_BPR1_EL1` was written with 8. Its own
-    /// elsewhere, and in a virtual machine that has an EL2.
+    /// Common on QEMU's board, whose interrupt controller aborts the emulator once `ICC_BPR1_EL1` was written
+    /// with 8. Own elsewhere, and in a virtual machine that has an EL2.
     #[default]
     Auto,
 }
 
 impl BinaryPoint {
-    /// The words for them in the configuration.
+    /// The configuration's words for the variants.
     pub const WORDS: [(&'static str, BinaryPoint); 3] =
         [("own", BinaryPoint::Own), ("common", BinaryPoint::Common), ("auto", BinaryPoint::Auto)];
 }
 
-/// Techniques of the exit path that are done without: what the guest has in the CPU is moved out
-/// and in again at every exit.
+/// Techniques of the exit path to undo, for measurements: the named guest state is saved and restored at
+/// every exit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ablation {
-    /// The registers of the guest's kernel.
+    /// EL1 system registers.
     pub state: bool,
     /// Floating-point and vector registers.
     pub fp: bool,
-    /// The guest's timers, which are stopped.
+    /// The guest's timers, which are disabled meanwhile.
     pub timer: bool,
-    /// The virtual interrupts that are in the CPU.
+    /// List registers.
     pub lists: bool,
-    /// What says which of the guest's accesses trap, and the second stage.
+    /// Trap controls and the second stage.
     pub traps: bool,
 }

@@ -1,8 +1,8 @@
-//! Contents of guest RAM when a virtual machine starts.
+//! Initial contents of guest RAM.
 
 use crate::{Blob, Load};
 
-/// A run of guest RAM that has one source.
+/// A run of guest RAM with a single source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run<'a> {
     /// Bytes; at least one.
@@ -11,20 +11,20 @@ pub struct Run<'a> {
     pub source: Source<'a>,
 }
 
-/// Where the contents of a run come from.
+/// The source of a run's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source<'a> {
-    /// These bytes, as many as the run has.
+    /// These bytes, as many as the run's length.
     File(&'a [u8]),
-    /// The part of a load that is behind its file: zeros after each reset.
+    /// The part of a load beyond its file: zeroed at each reset.
     Zeros,
-    /// No load: zeros when the machine starts, and kept by a reset.
+    /// Not covered by a load: zeros when the machine starts, preserved by a reset.
     Nothing,
 }
 
 impl<'a> Blob<'a> {
-    /// The run that begins at `at`, a guest-physical address below `end`, and ends at `end` at the latest. Where loads overlap, the last one
-    /// counts.
+    /// The run at guest-physical address `at` (below `end`), up to `end` at most. Where loads overlap, the
+    /// last one takes precedence.
     pub fn contents(&self, loads: &[Load], at: u64, end: u64) -> Run<'a> {
         let mut end = end;
         let mut found = None;
@@ -33,7 +33,8 @@ impl<'a> Blob<'a> {
             if (load.gpa..load_end).contains(&at) {
                 found = Some(load);
             } else if load.gpa > at && load.mem_len != 0 {
-                // It may hide what is found; if not, what is found after it begins a run of its own.
+                // The run ends where a later load begins: it may override `found`. If it doesn't, the next
+                // run has the same source.
                 end = end.min(load.gpa);
             }
         }
@@ -61,14 +62,14 @@ mod tests {
     const RAM: usize = 64;
     const KEPT: u8 = 0xff;
 
-    /// A blob that is nothing but a file of distinct bytes.
+    /// A blob that consists of a file of distinct bytes only.
     fn blob(bytes: &[u8]) -> Blob<'_> {
         let (vms, mitigations) = (heapless::Vec::new(), Mitigations::Auto);
         let machine = Machine { vms, report_exits: false, slice_us: 5000, mitigations };
         Blob { bytes, machine, symbols: Symbols::default() }
     }
 
-    /// RAM as copying one load after the other makes it.
+    /// RAM as the result of copying the loads in order.
     fn copied(bytes: &[u8], loads: &[Load]) -> Vec<u8> {
         let mut ram = vec![KEPT; RAM];
         for load in loads {
@@ -87,7 +88,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn runs_are_what_copying_makes(loads in prop::collection::vec(any_load(), 0..6), cut in 1..RAM as u64) {
+        fn runs_equal_copying_the_loads(loads in prop::collection::vec(any_load(), 0..6), cut in 1..RAM as u64) {
             let bytes: Vec<u8> = (0..200).collect();
             let blob = blob(&bytes);
             let (mut at, mut ram) = (0, Vec::new());

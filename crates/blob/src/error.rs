@@ -1,4 +1,4 @@
-//! What can be wrong with a blob.
+//! Errors in a blob.
 
 use core::fmt;
 
@@ -6,15 +6,15 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// It doesn't begin with [`crate::MAGIC`]: the image was not made by `stile`, or was not loaded
-    /// whole.
+    /// completely.
     Magic,
-    /// It is of another version of the format, this one.
+    /// Unsupported version of the format.
     Version(u32),
-    /// There are fewer bytes than the header says.
+    /// Shorter than the header's total length.
     Truncated,
-    /// The header's lengths contradict each other.
+    /// The header's lengths are inconsistent.
     Length,
-    /// The checksum of header, configuration and symbols is another.
+    /// Wrong checksum of header, configuration and symbols.
     Checksum,
     /// The configuration is not a postcard encoding of [`crate::Machine`].
     Encoding,
@@ -22,20 +22,20 @@ pub enum Error {
     NoVms,
     /// The time slice is out of range.
     Slice,
-    /// A virtual machine breaks a rule: its index, and the rule.
+    /// A virtual machine's configuration is invalid: its index, and the violated rule.
     Vm(usize, Rule),
-    /// The symbol table is not sorted, or its parts don't fit together.
+    /// The symbol table is not sorted, or is inconsistent.
     Symbols,
 }
 
-/// A rule that a virtual machine's configuration must keep.
+/// A rule for a virtual machine's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// The name is of 1 to [`crate::MAX_NAME_LEN`] of `[a-z0-9-]`.
+    /// The name is 1 to [`crate::MAX_NAME_LEN`] characters of `[a-z0-9-]`.
     Name,
     /// No earlier virtual machine has the same name.
     UniqueName,
-    /// The amount of RAM is one that the board can have.
+    /// The amount of RAM is supported by the board.
     Memory,
     /// There are 1 to [`stile_board::MAX_VCPUS`] vCPUs.
     Vcpus,
@@ -43,13 +43,13 @@ pub enum Rule {
     Share,
     /// The entry point lies in RAM and is aligned as the architecture's instructions are.
     Entry,
-    /// What the guest is told lies in RAM and its address is a multiple of 8.
+    /// The boot information lies in RAM, and its address is a multiple of 8.
     Info,
-    /// The first vCPU's page tables lie in RAM, at a page.
+    /// The first vCPU's page tables lie in RAM and are page-aligned.
     Tables,
-    /// The file lies in the blob, behind the symbols, aligned to [`crate::FILE_ALIGN`].
+    /// The file lies in the blob, after the symbols, aligned to [`crate::FILE_ALIGN`].
     LoadFile,
-    /// The load takes no less RAM than the file is long.
+    /// The load's size in RAM is at least the file's length.
     LoadSize,
     /// The load lies in RAM.
     LoadAddress,
@@ -58,12 +58,12 @@ pub enum Rule {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Error::Magic => f.write_str("no blob behind the hypervisor"),
+            Error::Magic => f.write_str("no blob after the hypervisor in the image"),
             Error::Version(found) => {
-                write!(f, "blob of format {found}, expected {}", crate::VERSION)
+                write!(f, "blob has format version {found}, expected {}", crate::VERSION)
             }
-            Error::Truncated => f.write_str("blob is cut short"),
-            Error::Length => f.write_str("blob's lengths contradict each other"),
+            Error::Truncated => f.write_str("blob is truncated"),
+            Error::Length => f.write_str("blob's lengths are inconsistent"),
             Error::Checksum => f.write_str("blob's checksum is wrong"),
             Error::Encoding => f.write_str("configuration can't be decoded"),
             Error::NoVms => f.write_str("configuration has no virtual machine"),
@@ -77,16 +77,16 @@ impl fmt::Display for Error {
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Rule::Name => "bad name",
-            Rule::UniqueName => "name of another VM",
-            Rule::Memory => "impossible amount of RAM",
-            Rule::Vcpus => "impossible number of vCPUs",
-            Rule::Share => "impossible weight or cap",
-            Rule::Entry => "entry point is not in RAM, or not aligned",
-            Rule::Info => "boot information is not in RAM, or not aligned",
-            Rule::Tables => "page tables are not in RAM, or not aligned",
-            Rule::LoadFile => "file is not in the blob, or not aligned",
-            Rule::LoadSize => "file is larger than its place in RAM",
+            Rule::Name => "invalid name",
+            Rule::UniqueName => "duplicate name",
+            Rule::Memory => "amount of RAM is out of range",
+            Rule::Vcpus => "number of vCPUs is out of range",
+            Rule::Share => "weight or cap is out of range",
+            Rule::Entry => "entry point is not in RAM, or misaligned",
+            Rule::Info => "boot information is not in RAM, or misaligned",
+            Rule::Tables => "page tables are not in RAM, or misaligned",
+            Rule::LoadFile => "file is not in the blob, or misaligned",
+            Rule::LoadSize => "file is larger than its size in RAM",
             Rule::LoadAddress => "file does not fit into RAM",
         })
     }

@@ -1,4 +1,4 @@
-//! The blob's first bytes.
+//! The blob's header.
 
 use crate::Error;
 use crc::{CRC_32_ISO_HDLC, Crc};
@@ -8,14 +8,14 @@ pub const MAGIC: [u8; 8] = *b"STILEBLB";
 
 /// The version of the format that this crate reads and writes.
 ///
-/// Any change to the configuration's types is a new version: the hypervisor and the command that
-/// makes images are built from one repository, so nothing else is read.
+/// Any change to the configuration's types is a new version. No other version is read: the hypervisor and the
+/// command that makes images are built from one repository.
 pub const VERSION: u32 = 4;
 
 /// The length of the header in bytes.
 pub const HEADER_LEN: usize = 32;
 
-/// Where the checksum is: the header's last four bytes. All before it is covered by it.
+/// Offset of the checksum: the header's last four bytes. It covers the header before it.
 const CRC_AT: usize = HEADER_LEN - 4;
 
 const CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
@@ -40,18 +40,18 @@ pub struct Header {
     pub total_len: u64,
     /// CRC-32 (ISO-HDLC) of the header before this field, the configuration and the symbols.
     ///
-    /// It finds an image that was damaged on its way; files are not covered, for they would take
-    /// long to sum and only hurt the guest they are loaded into.
+    /// Detects images damaged in transfer. Files are not covered: they would take long to sum, and a damaged
+    /// one affects only its own guest.
     pub crc: u32,
 }
 
 impl Header {
-    /// Reads a header from the start of `bytes`, of which it needs [`HEADER_LEN`]: how the
-    /// hypervisor learns how long the blob is before it looks at all of it.
+    /// Reads a header from the first [`HEADER_LEN`] bytes of `bytes`, so that the hypervisor learns the
+    /// blob's length before it maps all of it.
     ///
     /// # Errors
-    /// [`Error::Truncated`], [`Error::Magic`], [`Error::Version`], and [`Error::Length`] if the
-    /// parts are longer than the whole.
+    /// [`Error::Truncated`], [`Error::Magic`], [`Error::Version`], and [`Error::Length`] if the parts are
+    /// longer than the whole.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         let bytes = bytes.first_chunk::<HEADER_LEN>().ok_or(Error::Truncated)?;
         if bytes[..8] != MAGIC {
@@ -86,7 +86,7 @@ impl Header {
         bytes
     }
 
-    /// What [`Header::crc`] must be for these parts.
+    /// The correct [`Header::crc`] for these parts.
     pub(crate) fn checksum(&self, config: &[u8], symbols: &[u8]) -> u32 {
         let mut digest = CRC.digest();
         digest.update(&self.to_bytes()[..CRC_AT]);

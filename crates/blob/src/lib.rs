@@ -1,11 +1,11 @@
-//! The blob: what follows the hypervisor in an image.
+//! The blob: the data after the hypervisor in an image.
 //!
-//! It says which virtual machines there are, holds every file that is loaded into their memory,
-//! and names the hypervisor's own functions for backtraces. `stile` writes it (feature `write`);
-//! the hypervisor reads it as untrusted input: whatever the bytes are, [`Blob::parse`] neither
-//! panics nor returns a configuration that breaks one of its rules.
+//! It contains the virtual machines' configuration, every file loaded into their memory, and the names of the
+//! hypervisor's functions for backtraces. `stile` writes it (feature `write`); the hypervisor reads it as
+//! untrusted input: for any bytes, [`Blob::parse`] neither panics nor returns a configuration that violates a
+//! rule.
 //!
-//! | part | length | what it is |
+//! | part | length | content |
 //! | --- | --- | --- |
 //! | header | [`HEADER_LEN`] | [`Header`], little-endian |
 //! | configuration | `config_len` | [`Machine`] in postcard's format |
@@ -44,21 +44,21 @@ pub use validate::{is_name, validate};
 /// Alignment, in bytes from the blob's start, of every file in it.
 pub const FILE_ALIGN: u64 = 4096;
 
-/// A blob whose every rule was checked.
+/// A validated blob.
 #[derive(Clone, Debug)]
 pub struct Blob<'a> {
     bytes: &'a [u8],
-    /// The virtual machines and how they are run.
+    /// The configuration.
     pub machine: Machine<'a>,
     /// The hypervisor's functions.
     pub symbols: Symbols<'a>,
 }
 
 impl<'a> Blob<'a> {
-    /// Reads the blob at the start of `bytes`; what follows it is not looked at.
+    /// Parses the blob at the start of `bytes`; bytes after it are ignored.
     ///
     /// # Errors
-    /// Anything that is not as the writer makes it: see [`Error`].
+    /// Any deviation from the writer's format: see [`Error`].
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
         let header = Header::parse(bytes)?;
         let total = usize::try_from(header.total_len).map_err(|_| Error::Truncated)?;
@@ -79,7 +79,7 @@ impl<'a> Blob<'a> {
         Ok(Self { bytes, machine, symbols })
     }
 
-    /// The bytes of a file: [`Load::len`] of them. `None` if `load` is not one of this blob's.
+    /// A file's bytes: [`Load::len`] of them. `None` if `load` lies outside this blob.
     pub fn file(&self, load: &Load) -> Option<&'a [u8]> {
         let start = usize::try_from(load.offset).ok()?;
         let len = usize::try_from(load.len).ok()?;
@@ -91,7 +91,7 @@ impl<'a> Blob<'a> {
         self.bytes.len()
     }
 
-    /// Never: there is at least a header.
+    /// Always false: a blob has at least a header.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

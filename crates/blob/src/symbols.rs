@@ -2,16 +2,16 @@
 
 use crate::Error;
 
-/// A sorted table of function names that is searched where it lies.
+/// A sorted table of function names, searched in place.
 ///
 /// | bytes | what |
 /// | --- | --- |
 /// | 0..4 | *n*, the number of entries |
-/// | 4..4+8*n* | the entries: where the function starts, in bytes from the image's start, and where its name ends in the names; each a `u32` |
+/// | 4..4+8*n* | the entries: offset of the function from the image's start, and end of its name in the names; each a `u32` |
 /// | the rest | the names in UTF-8, one after the other |
 ///
-/// Starts rise strictly. An entry without a name ends the function before it: nothing that is
-/// known begins there. A table of no bytes is an empty one.
+/// Offsets increase strictly. An entry without a name ends the previous function: no known function begins
+/// there. An empty table has no bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Symbols<'a> {
     /// A whole number of entries.
@@ -22,7 +22,7 @@ pub struct Symbols<'a> {
 /// Bytes of an entry.
 const ENTRY: usize = 8;
 
-/// Entry `index` as it is in the table: start, and end of the name.
+/// Decodes entry `index`: offset, and end of the name.
 fn entry(entries: &[u8], index: usize) -> Option<(u32, usize)> {
     let entry = entries.get(index.checked_mul(ENTRY)?..)?.first_chunk::<ENTRY>()?;
     let [a, b, c, d, e, f, g, h] = *entry;
@@ -30,10 +30,10 @@ fn entry(entries: &[u8], index: usize) -> Option<(u32, usize)> {
 }
 
 impl<'a> Symbols<'a> {
-    /// Reads a table that takes up all of `bytes`.
+    /// Validates a table that occupies all of `bytes`.
     ///
     /// # Errors
-    /// [`Error::Symbols`] if it is not one: every later look-up may trust it.
+    /// [`Error::Symbols`] if it is malformed: later lookups rely on its validity.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
         if bytes.is_empty() {
             return Ok(Self::default());
@@ -51,7 +51,7 @@ impl<'a> Symbols<'a> {
             if last_start.is_some_and(|last| start <= last) {
                 return Err(Error::Symbols);
             }
-            // Also checks that the name begins and ends between characters.
+            // Also checks that the name is valid UTF-8 bounds.
             names.get(last_end..end).ok_or(Error::Symbols)?;
             (last_start, last_end) = (Some(start), end);
         }
@@ -61,12 +61,13 @@ impl<'a> Symbols<'a> {
         Ok(Self { entries, names })
     }
 
-    /// The function at `offset` (in bytes from the image's start), and how far into it that is.
+    /// The function that contains `offset` (in bytes from the image's start), and the distance from its
+    /// start.
     ///
-    /// A return address is that of the instruction after the call, which can be past the function's
-    /// end when the call doesn't return: look up the address less 4.
+    /// A return address points to the instruction after the call, which lies beyond the function if the call
+    /// doesn't return: look up the address minus 4.
     pub fn lookup(&self, offset: u32) -> Option<(&'a str, u32)> {
-        // The first entry that starts behind `offset` is in `low..=high`.
+        // Invariant: the first entry that starts above `offset` is in `low..=high`.
         let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = low + (high - low) / 2;
@@ -90,7 +91,7 @@ impl<'a> Symbols<'a> {
         self.entries.is_empty()
     }
 
-    /// Every entry in order: start and name.
+    /// All entries in order: offset and name.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &'a str)> + '_ {
         (0..self.len()).filter_map(|index| self.get(index))
     }

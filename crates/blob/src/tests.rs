@@ -1,4 +1,4 @@
-//! What holds for every blob, honest or not.
+//! Properties of all blobs, valid and hostile.
 
 use crate::write::{File, Function, blob, symbols};
 use crate::*;
@@ -6,7 +6,7 @@ use alloc::{format, string::String, vec, vec::Vec};
 use proptest::prelude::*;
 use stile_board::{MAX_VCPUS, map};
 
-/// A virtual machine that keeps every rule; the rest of the fields are for a test to set.
+/// A virtual machine that satisfies every rule; tests set the other fields.
 fn vm(name: &str, memory: u64) -> Vm<'_> {
     Vm {
         name,
@@ -34,7 +34,7 @@ fn function(start: u32, len: u32, name: &str) -> Function {
     Function { start, len, name: String::from(name) }
 }
 
-/// A blob with a bit of everything.
+/// A blob that uses every feature.
 fn sample() -> Vec<u8> {
     let memory = 8 * map::RAM_GRANULE;
     let mut second = vm("guest-1", memory);
@@ -55,7 +55,7 @@ fn sample() -> Vec<u8> {
     blob(&machine(&[vm("guest-0", memory), second]), &names, &files).expect("valid")
 }
 
-/// Everything that the hypervisor relies on, written down a second time.
+/// The hypervisor's assumptions about a parsed blob, stated independently.
 fn assert_invariants(blob: &Blob<'_>) {
     assert!(!blob.machine.vms.is_empty());
     assert!((100..=1_000_000).contains(&blob.machine.slice_us));
@@ -90,7 +90,7 @@ fn assert_invariants(blob: &Blob<'_>) {
 }
 
 #[test]
-fn sample_is_read_as_it_was_written() {
+fn sample_round_trips() {
     let mut bytes = sample();
     bytes.extend_from_slice(b"what follows the blob");
     let blob = Blob::parse(&bytes).expect("valid");
@@ -132,9 +132,9 @@ fn errors_tell_what_is_wrong() {
     assert_eq!(Blob::parse(&[]).map(|_| ()), Err(Error::Truncated));
 }
 
-/// Each rule, broken alone.
+/// Violates each rule separately.
 #[test]
-fn rules() {
+fn each_violated_rule_is_reported() {
     let ram = 4 * map::RAM_GRANULE;
     let check = |change: &dyn Fn(&mut Vm<'_>)| {
         let mut broken = vm("broken", ram);
@@ -218,7 +218,7 @@ fn cpus_of_vcpus() {
 }
 
 #[test]
-fn symbols_between_functions_have_no_name() {
+fn gaps_between_functions_have_no_name() {
     let bytes = symbols(&[
         function(0x100, 0x10, "b"),
         function(0, 0x10, "a"),
@@ -240,7 +240,7 @@ fn symbols_between_functions_have_no_name() {
     assert_eq!(Symbols::parse(&[]).map(|s| s.len()), Ok(0));
 }
 
-/// xorshift64*: the same mutations each time.
+/// xorshift64*, for reproducible mutations.
 struct Random(u64);
 
 impl Random {
@@ -271,8 +271,7 @@ impl Random {
     }
 }
 
-/// Puts a right checksum and right lengths on parts that were tampered with, so that what lies
-/// behind those checks is reached.
+/// Recomputes checksum and lengths of mutated parts, so that the checks after those are reached.
 fn seal(config: &[u8], symbols: &[u8], total_len: u64) -> Vec<u8> {
     let (config_len, symbols_len) = (config.len() as u32, symbols.len() as u32);
     let mut header = Header { config_len, symbols_len, total_len, crc: 0 };
@@ -285,7 +284,7 @@ fn seal(config: &[u8], symbols: &[u8], total_len: u64) -> Vec<u8> {
 }
 
 #[test]
-fn mutated_blobs_never_break_a_rule() {
+fn mutated_blobs_never_violate_a_rule() {
     let good = sample();
     let header = Header::parse(&good).expect("valid");
     let (config, rest) = good[HEADER_LEN..].split_at(header.config_len as usize);
@@ -310,8 +309,8 @@ fn mutated_blobs_never_break_a_rule() {
             accepted += 1;
         }
     }
-    // The mutations are small enough that some configurations are still valid ones.
-    assert!(accepted > 500, "only {accepted} of the sealed blobs were looked at in full");
+    // The mutations are small: some configurations remain valid.
+    assert!(accepted > 500, "only {accepted} of the sealed blobs passed the checksum and were validated");
 }
 
 prop_compose! {
@@ -408,7 +407,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = Blob::parse(&bytes);
         let _ = Symbols::parse(&bytes);
         let _ = Blob::parse(&seal(&bytes, &[], 4096));
@@ -424,7 +423,7 @@ proptest! {
         }
     }
 
-    /// Every part of every CPU set is used when it is pinned, and nothing outside it.
+    /// Pinned vCPUs together use every CPU of the set, and none outside it.
     #[test]
     fn pinned_cpus(cpus: u64, present in 1u64.., vcpu in 0..8usize) {
         let mut vm = vm("a", map::RAM_GRANULE);

@@ -1,4 +1,4 @@
-//! The rules that a configuration keeps before any of it is used.
+//! Validation of a configuration before its use.
 
 use crate::{Error, FILE_ALIGN, Load, MAX_NAME_LEN, Machine, Mode, Rule, Share, Vm};
 use stile_board::{MAX_VCPUS, map};
@@ -11,7 +11,7 @@ pub fn is_name(name: &str) -> bool {
 /// Checks every rule of `machine`, whose files lie at `files_start..blob_len` of its blob.
 ///
 /// # Errors
-/// The first rule that is broken.
+/// The first violated rule.
 pub fn validate(machine: &Machine<'_>, files_start: u64, blob_len: u64) -> Result<(), Error> {
     if machine.vms.is_empty() {
         return Err(Error::NoVms);

@@ -1,4 +1,4 @@
-//! Making a blob: the half of this crate that allocates, for the command that makes images.
+//! Writes blobs: the allocating half of this crate, for the command that makes images.
 
 use crate::{Error, FILE_ALIGN, HEADER_LEN, Header, Load, Machine, Symbols, validate};
 use alloc::{string::String, vec::Vec};
@@ -6,9 +6,9 @@ use alloc::{string::String, vec::Vec};
 /// A function of the hypervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Where it starts, in bytes from the image's start.
+    /// Offset from the image's start, in bytes.
     pub start: u32,
-    /// Its length in bytes; 0 if unknown: it then reaches to the next one.
+    /// Length in bytes; 0 if unknown: it then extends to the next function.
     pub len: u32,
     /// Its name, demangled.
     pub name: String,
@@ -21,14 +21,14 @@ pub struct File<'a> {
     pub vm: usize,
     /// The bytes.
     pub bytes: &'a [u8],
-    /// Where its first byte goes: a guest-physical address.
+    /// Guest-physical address of the first byte.
     pub gpa: u64,
-    /// What it takes in RAM: no less than its length.
+    /// Size in RAM, at least the file's length.
     pub mem_len: u64,
 }
 
-/// The bytes of a symbol table ([`Symbols`]). Of functions that start at the same place the last
-/// one counts. Functions without a name are left out.
+/// Encodes a symbol table ([`Symbols`]). Of functions at the same offset the last one takes precedence.
+/// Functions without a name are omitted.
 pub fn symbols(functions: &[Function]) -> Vec<u8> {
     let mut sorted: Vec<&Function> = functions.iter().filter(|f| !f.name.is_empty()).collect();
     sorted.sort_by_key(|function| function.start);
@@ -36,7 +36,7 @@ pub fn symbols(functions: &[Function]) -> Vec<u8> {
     let mut entries: Vec<(u32, &str)> = Vec::new();
     let mut known_until = None;
     for function in sorted {
-        // What lies between the end of one function and the start of the next has no name.
+        // The gap before the next function has no name.
         if let Some(end) = known_until.filter(|&end| end < function.start) {
             entries.push((end, ""));
         }
@@ -66,19 +66,19 @@ pub fn symbols(functions: &[Function]) -> Vec<u8> {
     bytes
 }
 
-/// Makes a blob of `machine`, to whose virtual machines' loads `files` are added in their order.
-/// Files with the same bytes are stored once.
+/// Encodes `machine` with `files` appended in order to its virtual machines' loads. Files with equal contents
+/// are stored once.
 ///
-/// `symbols` are the bytes of a symbol table, or none.
+/// `symbols` is an encoded symbol table, or empty.
 ///
 /// # Errors
-/// What [`crate::Blob::parse`] would say of the blob; and [`Error::Length`] if a virtual machine has
-/// more than [`crate::MAX_LOADS`] files, or a file is of none.
+/// Any error of [`crate::Blob::parse`] for the blob; and [`Error::Length`] if a virtual machine has more than
+/// [`crate::MAX_LOADS`] files, or a file's virtual machine doesn't exist.
 pub fn blob(machine: &Machine<'_>, symbols: &[u8], files: &[File<'_>]) -> Result<Vec<u8>, Error> {
     Symbols::parse(symbols)?;
     let mut machine = machine.clone();
-    // The configuration holds the files' offsets, and those depend on its length, which depends on
-    // them (numbers are of variable length). Offsets only grow with the length, so this settles.
+    // The configuration holds the files' offsets, which depend on its length, which depends on them
+    // (varints). Offsets only grow with the length, so the iteration converges.
     let mut assumed = 0;
     let (config, places, total) = loop {
         let (places, total) = place(assumed + symbols.len() as u64 + HEADER_LEN as u64, files);
@@ -120,8 +120,7 @@ pub fn blob(machine: &Machine<'_>, symbols: &[u8], files: &[File<'_>]) -> Result
     Ok(bytes)
 }
 
-/// Where each file goes, behind `from` bytes, and the length of it all: a multiple of
-/// [`FILE_ALIGN`].
+/// The offset of each file, after `from` bytes, and the total length: a multiple of [`FILE_ALIGN`].
 fn place(from: u64, files: &[File<'_>]) -> (Vec<u64>, u64) {
     let mut places: Vec<u64> = Vec::with_capacity(files.len());
     let mut end = from.next_multiple_of(FILE_ALIGN);

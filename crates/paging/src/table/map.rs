@@ -88,7 +88,7 @@ struct Fill {
     attributes: u64,
     /// Level of the largest blocks.
     largest: Level,
-    /// Whether leaves are written; if not, only the tables above them.
+    /// Whether leaves are written; if not, only the tables above them are.
     leaves: bool,
 }
 
