@@ -51,20 +51,20 @@ pub enum Targets {
 pub enum History {
     /// It does not reach EL2.
     Unaffected,
-    /// So many taken branches at the vector overwrite it: 1 to 132.
+    /// A loop of this many taken branches at the vector overwrites it: 1 to 132.
     Loop(u8),
     /// CLRBHB at the vector.
     Instruction,
     /// SMCCC_ARCH_WORKAROUND_3 at the vector.
     Firmware,
-    /// Affected or not known, and there is no way to clear it.
+    /// Affected or not known, and it can't be cleared.
     Exposed,
 }
 
 /// Ordering of the hypervisor's loads behind older stores to the same address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreBypass {
-    /// They do not, or SCTLR_EL2.DSSBS = 0 forbids it at each exception to EL2 (FEAT_SSBS).
+    /// Not reordered, or SCTLR_EL2.DSSBS = 0 forbids it at each exception to EL2 (FEAT_SSBS).
     Unaffected,
     /// SMCCC_ARCH_WORKAROUND_2 forbids it for the whole CPU, guests included, from boot on.
     Firmware,
@@ -72,7 +72,7 @@ pub enum StoreBypass {
     Exposed,
 }
 
-/// Length of the loop in [`Plan::all`] for a CPU of which none is known: that of most CPUs that need one.
+/// Length of the loop in [`Plan::all`] for a CPU without a known length: that of most CPUs that need one.
 const DEFAULT_BRANCHES: u8 = 32;
 
 /// The mitigations of one CPU.
@@ -111,7 +111,7 @@ impl Plan {
         Self { targets, history, ..needed }
     }
 
-    /// Whether an attack is possible that this plan does not prevent.
+    /// Whether this plan leaves the CPU exposed to an attack.
     pub fn is_exposed(&self) -> bool {
         self.targets == Targets::Exposed || self.history == History::Exposed || self.store_bypass == StoreBypass::Exposed
     }
@@ -147,7 +147,7 @@ fn targets(identity: &Identity) -> Targets {
         return Targets::Unaffected;
     }
     match (identity.firmware.three, identity.firmware.one) {
-        // Workaround 3 does what 1 does, too (DEN 0028, SMCCC_ARCH_WORKAROUND_3).
+        // Workaround 3 includes workaround 1 (DEN 0028, SMCCC_ARCH_WORKAROUND_3).
         (0, _) => Targets::Firmware(id::ARCH_WORKAROUND_3),
         (_, 0) => Targets::Firmware(id::ARCH_WORKAROUND_1),
         (_, 1..) => Targets::Unaffected,
@@ -180,16 +180,16 @@ fn store_bypass(identity: &Identity) -> StoreBypass {
     match identity.firmware.two {
         0 => StoreBypass::Firmware,
         1.. => StoreBypass::Unaffected,
-        // -2, NOT_REQUIRED: firmware knows this CPU, and it needs nothing (DEN 0028, SMCCC_ARCH_WORKAROUND_2).
+        // -2, NOT_REQUIRED: firmware knows that this CPU is unaffected (DEN 0028, SMCCC_ARCH_WORKAROUND_2).
         -2 => StoreBypass::Unaffected,
         _ => StoreBypass::Exposed,
     }
 }
 
-/// Returns the workarounds that guests see, whose vCPUs may run on any of these CPUs: a call is needed if one
-/// CPU needs it, and otherwise the least that all of them say.
+/// Returns the workarounds to report to guests whose vCPUs may run on any of these CPUs: a call is needed if
+/// one CPU needs it; otherwise the weakest answer of all CPUs.
 ///
-/// Workaround 2 is never needed by a guest: where a CPU needs it, it is in force from boot on.
+/// Guests never need workaround 2: where a CPU needs it, it is in force from boot on.
 pub fn told(cpus: impl IntoIterator<Item = Workarounds>) -> Workarounds {
     let merge = |a: i32, b: i32| if a == 0 || b == 0 { 0 } else { a.min(b) };
     let merged = cpus

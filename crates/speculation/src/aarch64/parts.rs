@@ -5,7 +5,8 @@ const ARM: u8 = 0x41;
 /// Ampere Computing.
 const AMPERE: u8 = 0xc0;
 
-/// CPUs whose branch history so many taken branches overwrite (Arm Security Center, Spectre-BHB, table of "k").
+/// Number of taken branches that overwrite a CPU's branch history (Arm Security Center, Spectre-BHB, table of
+/// "k").
 const HISTORY_BRANCHES: &[(u8, u16, u8)] = &[
     (ARM, 0xd07, 8),     // Cortex-A57
     (ARM, 0xd08, 8),     // Cortex-A72
@@ -58,7 +59,7 @@ const _: () = {
         let mut j = i + 1;
         while j < HISTORY_BRANCHES.len() {
             let (a, b) = (HISTORY_BRANCHES[i], HISTORY_BRANCHES[j]);
-            assert!(a.0 != b.0 || a.1 != b.1, "a CPU has two rows");
+            assert!(a.0 != b.0 || a.1 != b.1, "duplicate rows for a CPU");
             j += 1;
         }
         i += 1;

@@ -1,4 +1,4 @@
-//! Examples of CPUs and firmware, and rules that hold for all of them.
+//! Examples of CPUs and firmware, and properties of all of them.
 
 use std::vec::Vec;
 
@@ -65,9 +65,9 @@ fn an_instruction_is_preferred_to_a_loop() {
     assert_eq!(plan(Identity { midr: A76, csv2: 1, clrbhb: true, ecbhb: true, ..SILENT }).history, History::Unaffected);
 }
 
-/// A feature or a workaround more never makes a CPU exposed that was not.
+/// An additional feature or workaround never makes an unexposed CPU exposed.
 #[test]
-fn more_never_exposes() {
+fn additional_features_never_expose() {
     let answers = [-2, -1, 0, 1];
     let mut identities = Vec::new();
     for midr in [0, A53, A57, A73, A76] {
@@ -94,7 +94,7 @@ fn more_never_exposes() {
             Identity { firmware: Workarounds { two: 0, ..identity.firmware }, ..*identity },
             Identity { firmware: Workarounds { three: 0, ..identity.firmware }, ..*identity },
         ] {
-            assert!(!Plan::new(&more).is_exposed(), "{identity:?} is safe, {more:?} is not");
+            assert!(!Plan::new(&more).is_exposed(), "{identity:?} is not exposed, but {more:?} is");
         }
     }
 }
@@ -111,7 +111,7 @@ fn all_clears_every_history() {
 }
 
 #[test]
-fn guests_are_told_of_the_neediest_cpu() {
+fn guests_see_the_workarounds_of_the_neediest_cpu() {
     let big = Workarounds { one: 0, two: 0, three: 0 };
     let little = Workarounds { one: 1, two: -2, three: 1 };
     let silent = Workarounds::NONE;

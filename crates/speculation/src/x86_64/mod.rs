@@ -49,7 +49,7 @@ pub struct Identity {
     pub capabilities: u64,
 }
 
-/// How branch targets that a guest trained are kept from Stile.
+/// Isolation of Stile's indirect branches from targets that a guest trained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Targets {
     /// IBRS, set once at boot.
@@ -60,7 +60,7 @@ pub enum Targets {
     Exposed,
 }
 
-/// How data in the CPU's buffers or L1 cache is kept from a guest.
+/// Isolation of data in the CPU's buffers or L1 cache from a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
     /// It does not leak.
@@ -71,7 +71,7 @@ pub enum Data {
     Exposed,
 }
 
-/// The mitigations of a machine, whose CPUs are alike.
+/// The mitigations of a machine with identical CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Branch targets.
@@ -109,7 +109,7 @@ impl Plan {
         Self { buffers: Data::ClearedAtEntry, l1d, ..needed }
     }
 
-    /// Whether exits and entries must do anything: fill the return stack, set IBRS, clear data.
+    /// Whether exits and entries need mitigations: filling the return stack, setting IBRS, clearing data.
     pub fn is_needed_at_exits(&self) -> bool {
         self.targets == Targets::SetAtExits || self.buffers == Data::ClearedAtEntry || self.l1d == Data::ClearedAtEntry
     }

@@ -1,4 +1,4 @@
-//! Examples of CPUs, and rules that hold for all of them.
+//! Examples of CPUs, and properties of all of them.
 
 use super::*;
 
@@ -11,7 +11,7 @@ const NEWEST: u64 = capability::RDCL_NO
     | capability::RFDS_NO;
 
 #[test]
-fn a_cpu_that_says_nothing_is_exposed() {
+fn a_cpu_without_enumerated_immunity_is_exposed() {
     let plan = Plan::new(&Identity::default());
     assert_eq!(plan, Plan { targets: Targets::Exposed, barrier: false, buffers: Data::Exposed, l1d: Data::Exposed });
     assert!(!plan.is_needed_at_exits());
@@ -25,15 +25,15 @@ fn the_newest_cpus_set_ibrs_once() {
 }
 
 #[test]
-fn skylake_with_new_microcode_pays_at_exits_and_entries() {
+fn skylake_with_new_microcode_mitigates_at_exits_and_entries() {
     let plan = Plan::new(&Identity { leaf_7_edx: leaf_7::IBRS_IBPB | leaf_7::MD_CLEAR | leaf_7::L1D_FLUSH, capabilities: 0 });
     assert_eq!(plan, Plan { targets: Targets::SetAtExits, barrier: true, buffers: Data::ClearedAtEntry, l1d: Data::ClearedAtEntry });
     assert!(plan.is_needed_at_exits());
 }
 
-/// Each missing promise alone makes the buffers to be cleared.
+/// Each missing immunity bit alone requires clearing the buffers.
 #[test]
-fn one_missing_promise_clears_the_buffers() {
+fn one_missing_immunity_bit_clears_the_buffers() {
     for promise in [capability::MDS_NO, capability::TAA_NO, capability::FBSDP_NO, capability::RFDS_NO] {
         let identity = Identity { leaf_7_edx: leaf_7::MD_CLEAR | leaf_7::IBRS_IBPB, capabilities: NEWEST & !promise };
         assert_eq!(Plan::new(&identity).buffers, Data::ClearedAtEntry, "without {promise:#x}");
@@ -41,7 +41,7 @@ fn one_missing_promise_clears_the_buffers() {
 }
 
 #[test]
-fn all_executes_no_register_that_is_not_there() {
+fn all_uses_no_unsupported_register() {
     let plan = Plan::all(&Identity::default());
     assert_eq!((plan.barrier, plan.l1d, plan.buffers), (false, Data::Exposed, Data::ClearedAtEntry));
     assert!(plan.is_needed_at_exits());
