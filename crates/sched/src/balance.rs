@@ -1,15 +1,16 @@
-//! Which CPU: where a vCPU goes when it wakes, and how load moves between CPUs.
+//! Placement of woken vCPUs, and load balancing between CPUs.
 
 use crate::{CPUS, CpuId, CpuSet, Scheduler, VcpuId};
 
-/// How many slices end on a contended CPU before it sends a vCPU to a CPU that has just one less.
+/// Number of slices that expire on a contended CPU before it rotates: migrates a vCPU to a CPU with just one
+/// vCPU less.
 const ROTATION: u8 = 4;
 
-/// The CPUs that a vCPU may use by its VM's configuration.
+/// The affinity of a vCPU according to its VM's configuration.
 ///
-/// `cpus` are the CPUs that the VM may use, of those that are `online`; none stands for all. If the
-/// VM is `pinned`, vCPU i gets the i-th of them, and starts again from the first when there are
-/// fewer CPUs than vCPUs. The result is empty only if none of the CPUs is online.
+/// `cpus` are the CPUs that the VM may use, masked by `online`; an empty set means all. If the VM is
+/// `pinned`, vCPU i gets CPU number i of them, modulo their number. The result is empty only if none of the
+/// CPUs is online.
 pub fn affinity(cpus: CpuSet, pinned: bool, vcpu: u8, online: CpuSet) -> CpuSet {
     let cpus = if cpus.is_empty() { online } else { cpus.and(online) };
     if !pinned {
@@ -20,9 +21,9 @@ pub fn affinity(cpus: CpuSet, pinned: bool, vcpu: u8, online: CpuSet) -> CpuSet 
 }
 
 impl Scheduler {
-    /// The CPU for a vCPU that becomes ready.
+    /// Selects the CPU for a vCPU that becomes ready.
     pub(crate) fn place(&self, vcpu: VcpuId) -> CpuId {
-        // Its registers are nowhere else, and their CPU may be asleep: nobody else can have them.
+        // Its registers are still loaded there; that CPU may be asleep, so no other CPU can get them.
         if let Some(cpu) = self.held_by(vcpu) {
             return cpu;
         }
@@ -33,25 +34,24 @@ impl Scheduler {
         {
             return last;
         }
-        // A CPU that holds nothing, before one that would have to put a vCPU that sleeps there.
+        // Prefer a CPU with nothing loaded to one that would first have to put a blocked vCPU.
         if let Some(cpu) = idle.without(self.holding).first().or(idle.first()) {
             return cpu;
         }
-        // `allowed` isn't empty: a vCPU without a CPU isn't started.
+        // `allowed` isn't empty: a vCPU without a CPU can't be started.
         let least = || it.allowed.iter().min_by_key(|cpu| self.load(*cpu));
         it.last.or_else(least).unwrap_or(CpuId::BOOT)
     }
 
-    /// For a CPU that has nothing to do: a vCPU out of the queue of the CPU that has the most.
+    /// Steals a vCPU for an idle CPU, from the queue of the CPU with the highest load.
     #[cold]
     pub(crate) fn steal(&mut self, cpu: CpuId, now: u64) -> Option<VcpuId> {
         let mut found = None;
-        // A CPU that has one vCPU in its queue and runs none has been kicked and is about to take
-        // it.
+        // A CPU with one queued vCPU and none running has been kicked and is about to run it.
         let mut most = 1;
         for from in self.online.without(self.idle).without(cpu.into()).iter() {
             if self.load(from) > most && self.contended(from) {
-                // Not one whose registers are still over there.
+                // Skip the vCPU whose registers are still loaded there.
                 let held = self.cpus[from.index()].loaded;
                 let waiting = self.queues[from.index()].iter(&self.links).filter(|vcpu| Some(*vcpu) != held);
                 let may_come = |vcpu: &VcpuId| self.vcpus[vcpu.index()].allowed.contains(cpu) && self.may_run(cpu, *vcpu, now);
@@ -68,17 +68,17 @@ impl Scheduler {
         Some(vcpu)
     }
 
-    /// Whether a vCPU's cap lets it run on a CPU at once.
+    /// Whether a vCPU's cap allows it to run on a CPU at once.
     fn may_run(&self, cpu: CpuId, vcpu: VcpuId, now: u64) -> bool {
         let vm = usize::from(vcpu.vm());
         !self.capped.contains(vm) || !self.queues[cpu.index()].throttled.contains(vm) && self.has_time(vm, now)
     }
 
-    /// Gives a vCPU that waits here to a CPU of those that idle. That happens when the idle CPU could not
-    /// be had before: the vCPU was still in this one's registers. Returns the CPU to kick.
+    /// Migrates a vCPU that waits here to one of the CPUs in `idle`. Needed if the idle CPU could not steal
+    /// it before, because it was still loaded here. Returns the CPU to kick.
     #[cold]
     pub(crate) fn spread(&mut self, cpu: CpuId, idle: CpuSet, now: u64) -> Option<CpuId> {
-        // Whoever waits here is not in this CPU's registers: the one that runs is.
+        // A waiting vCPU is not loaded on this CPU: the running one is.
         let (vcpu, to) = self.queues[cpu.index()].iter(&self.links).find_map(|vcpu| {
             let to = self.vcpus[vcpu.index()].allowed.and(idle).first()?;
             Some((vcpu, to))
@@ -86,11 +86,11 @@ impl Scheduler {
         self.transfer(vcpu, cpu, to, now)
     }
 
-    /// At the end of the slice of `ended`, with nobody running: sends a vCPU to a CPU that has less
-    /// to do, by weight. Returns the CPU to kick.
+    /// After the slice of `ended`, with no vCPU running: migrates a vCPU to a less loaded CPU, by weight.
+    /// Returns the CPU to kick.
     ///
-    /// One vCPU stays and is loaded right after this, so whoever goes is put, if it was still in
-    /// the registers.
+    /// At least one vCPU stays and is loaded right after this, so the migrated vCPU is put if it was still
+    /// loaded.
     pub(crate) fn balance(&mut self, cpu: CpuId, ended: Option<VcpuId>, now: u64) -> Option<CpuId> {
         if self.load(cpu) < 2 {
             return None;
@@ -111,9 +111,9 @@ impl Scheduler {
         self.transfer(vcpu, cpu, to, now)
     }
 
-    /// vCPU to send to a CPU that has less to do even with it: of the VM that waits the longest, from
-    /// the tail. Only a vCPU that was not sent before since it last ran: none waits for ever because
-    /// it is sent about.
+    /// Selects a vCPU to migrate to a CPU that is less loaded even with it: of the VM with the greatest
+    /// virtual time, from the tail. Skips vCPUs already migrated since they last ran, so that none starves by
+    /// being passed around.
     fn overload(&self, cpu: CpuId, weights: &[u64; CPUS]) -> Option<(VcpuId, CpuId)> {
         let queue = &self.queues[cpu.index()];
         let here = weights[cpu.index()];
@@ -137,29 +137,29 @@ impl Scheduler {
         None
     }
 
-    /// vCPU to send to a CPU that has as much to do with it as this one has: the one whose slice is
-    /// over, if it has been here for longer than the others that could go.
+    /// Selects a vCPU to migrate to a CPU that is no more loaded with it than this one is now: the one whose
+    /// slice expired, if it is the longest resident of those that could go.
     fn rotation(&self, cpu: CpuId, ended: VcpuId, weights: &[u64; CPUS]) -> Option<(VcpuId, CpuId)> {
         let destination = |vcpu: VcpuId| self.lightest(self.vcpus[vcpu.index()].allowed, cpu, weights);
         let to = destination(ended)?;
         let arrived = |vcpu: VcpuId| self.vcpus[vcpu.index()].arrived;
         let oldest = self.queues[cpu.index()].iter(&self.links).all(|other| {
-            // The count wraps, so it is the distance that has a sign.
+            // Arrival numbers wrap: compare the signed distance.
             arrived(other).wrapping_sub(arrived(ended)) <= u32::MAX / 2 || destination(other).is_none()
         });
         let weight = self.vcpu_weight(usize::from(ended.vm()));
         (oldest && weights[to.index()] + weight <= weights[cpu.index()]).then_some((ended, to))
     }
 
-    /// Moves a vCPU from one queue, where it does not leave its CPU idle, to another. Returns the CPU
-    /// to kick.
+    /// Migrates a queued vCPU to another CPU's queue; it must not leave its CPU idle. Returns the CPU to
+    /// kick.
     fn transfer(&mut self, vcpu: VcpuId, from: CpuId, to: CpuId, now: u64) -> Option<CpuId> {
         self.unqueue(from, vcpu, now);
         self.vcpus[vcpu.index()].sent = true;
         self.enqueue(to, vcpu, now).then_some(to)
     }
 
-    /// Load of each CPU.
+    /// The load of each CPU, by weight.
     fn weights(&self) -> [u64; CPUS] {
         let mut weights = [0; CPUS];
         for cpu in self.online.iter() {
@@ -168,13 +168,13 @@ impl Scheduler {
         weights
     }
 
-    /// The CPU of a set, without `near`, that has the least to do; of several, the next one after
-    /// `near`, so that vCPUs that are sent on again and again come round to all of them.
+    /// The least loaded CPU of a set, without `near`. Ties go to the next CPU after `near`, so that
+    /// repeatedly migrated vCPUs reach all of them.
     fn lightest(&self, cpus: CpuSet, near: CpuId, weights: &[u64; CPUS]) -> Option<CpuId> {
         cpus.without(near.into()).iter_after(near).min_by_key(|cpu| weights[cpu.index()])
     }
 
-    /// How many vCPUs want this CPU: the one that runs, and those in the queue.
+    /// Number of vCPUs running or queued on a CPU.
     fn load(&self, cpu: CpuId) -> usize {
         self.queues[cpu.index()].load
     }

@@ -1,16 +1,16 @@
-//! Caps: the most CPU time that a VM gets in a period.
+//! Caps: upper limits of a VM's CPU time per period.
 
-/// A VM's cap and what is left of it.
+/// A VM's cap and its unused time.
 ///
-/// CPUs take time from it in small grants before they run one of the VM's vCPUs, so that several CPUs can't spend the same time twice. A grant
-/// never reaches into the next period.
+/// CPUs take time in small grants before they run one of the VM's vCPUs, so that several CPUs can't spend the
+/// same time. A grant never extends into the next period.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cap {
-    /// Ticks for each period.
+    /// Ticks per period.
     quota: u64,
-    /// Ticks.
+    /// Length of the period in ticks.
     period: u64,
-    /// Ticks that are not granted; negative if CPUs ran for longer than granted, which the next period repays.
+    /// Ticks not granted yet; negative if CPUs overran their grants, which is deducted from the next period.
     left: i64,
     /// End of the period.
     end: u64,
@@ -21,15 +21,15 @@ pub(crate) struct Cap {
 pub(crate) struct Grant {
     from: u64,
     pub(crate) until: u64,
-    /// End of the period in which it was granted.
+    /// End of the period to which it belongs.
     period_end: u64,
 }
 
-/// Grants in a period, if one CPU takes them all.
+/// Number of grants per period if one CPU takes all of them.
 const GRANTS: u64 = 20;
 
 impl Cap {
-    /// `quota` ticks in each period of `period` ticks, both at least 1.
+    /// A cap of `quota` ticks per `period` ticks, both at least 1.
     pub(crate) fn new(quota: u64, period: u64) -> Self {
         Self { quota, period, left: 0, end: 0 }
     }
@@ -39,7 +39,7 @@ impl Cap {
         if now < self.end { 0 } else { (now - self.end) / self.period + 1 }
     }
 
-    /// Time left at `now`. The rest of an earlier period is lost.
+    /// Unused time at `now`. Time left over from earlier periods is forfeited.
     fn left_at(&self, now: u64) -> i64 {
         match self.periods(now) {
             0 => self.left,
@@ -50,23 +50,23 @@ impl Cap {
         }
     }
 
-    /// Whether the VM may run.
+    /// Whether the VM has CPU time left.
     pub(crate) fn has_time(&self, now: u64) -> bool {
         self.left_at(now) > 0
     }
 
-    /// Starts a new period if the last one is over.
+    /// Starts a new period if the current one is over.
     fn refill(&mut self, now: u64) {
         self.left = self.left_at(now);
         self.end = self.end.saturating_add(self.periods(now).saturating_mul(self.period));
     }
 
-    /// When the VM may run again, if it has no time.
+    /// When the VM may run again, if its time is used up.
     pub(crate) fn next_period(&self, now: u64) -> u64 {
         self.end.saturating_add(self.periods(now).saturating_mul(self.period))
     }
 
-    /// Grants CPU time from `now` on.
+    /// Grants CPU time starting at `now`.
     pub(crate) fn grant(&mut self, now: u64) -> Option<Grant> {
         self.refill(now);
         if self.left <= 0 {
@@ -77,7 +77,7 @@ impl Cap {
         Some(Grant { from: now, until: now + ticks, period_end: self.end })
     }
 
-    /// The CPU no longer uses its grant: takes back what is left of it, or what was used beyond it.
+    /// Settles a grant that is no longer in use: refunds the rest, or charges the overrun.
     pub(crate) fn settle(&mut self, grant: Grant, now: u64) {
         let over = i64::try_from(now.max(grant.from).abs_diff(grant.until)).unwrap_or(i64::MAX);
         if now > grant.until {

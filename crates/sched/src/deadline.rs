@@ -1,33 +1,33 @@
-//! When blocked vCPUs must be woken: a CPU's own small timer queue.
+//! Wake-up deadlines of blocked vCPUs: a per-CPU timer queue.
 
 use crate::{VCPUS, VcpuId};
 
-/// The deadlines of the vCPUs that sleep on one CPU, at most one for each vCPU.
+/// The deadlines of the vCPUs blocked on one CPU, at most one per vCPU.
 ///
-/// A deadline is a value of the counter. All deadlines lie in one array by vCPU, with a bit for
-/// each that is set. A CPU seldom has more than a handful, so that walking the bits costs less than
-/// keeping a heap in order; and it is walked only when the earliest deadline goes away.
+/// A deadline is a counter value. Deadlines are stored in an array indexed by vCPU, with a bit mask of the
+/// armed ones. A CPU rarely has more than a handful, so scanning the mask is cheaper than maintaining a heap;
+/// and a scan is needed only when the earliest deadline is removed.
 #[derive(Clone, Debug)]
 pub struct Deadlines {
     at: [u64; VCPUS],
     /// Bit n: the vCPU with index n has a deadline.
     armed: u64,
-    /// The one with the earliest deadline.
+    /// The vCPU with the earliest deadline.
     first: Option<VcpuId>,
 }
 
 const _: () = assert!(VCPUS == u64::BITS as usize);
 
 impl Deadlines {
-    /// No deadline.
+    /// An empty queue.
     pub const fn new() -> Self {
         Self { at: [0; VCPUS], armed: 0, first: None }
     }
 
-    /// Sets a vCPU's deadline, in place of the one that it may have.
+    /// Sets a vCPU's deadline, replacing an earlier one.
     ///
-    /// Returns whether [`earliest`](Self::earliest) may have changed, so that the CPU's timer must
-    /// be set anew.
+    /// Returns whether [`earliest`](Self::earliest) may have changed, so that the CPU's timer must be
+    /// reprogrammed.
     pub fn set(&mut self, vcpu: VcpuId, deadline: u64) -> bool {
         self.at[vcpu.index()] = deadline;
         self.armed |= 1 << vcpu.index();
@@ -39,7 +39,8 @@ impl Deadlines {
         true
     }
 
-    /// Takes a vCPU's deadline away, if it has one. Returns as [`set`](Self::set) does.
+    /// Removes a vCPU's deadline, if it has one. Returns whether [`earliest`](Self::earliest) may have
+    /// changed.
     pub fn cancel(&mut self, vcpu: VcpuId) -> bool {
         self.armed &= !(1 << vcpu.index());
         let was_first = self.first == Some(vcpu);
@@ -49,16 +50,16 @@ impl Deadlines {
         was_first
     }
 
-    /// The earliest deadline: what the CPU's timer is to be set to.
+    /// The earliest deadline, to program the CPU's timer with.
     #[inline]
     pub fn earliest(&self) -> Option<u64> {
         self.first.map(|first| self.at[first.index()])
     }
 
-    /// Takes out the vCPUs whose deadlines are at or before `now`, the earliest first; those with
-    /// the same deadline in any order.
+    /// Removes the vCPUs whose deadlines are at or before `now`, earliest first; the order of equal deadlines
+    /// is unspecified.
     ///
-    /// Those that the caller does not ask for stay.
+    /// vCPUs not consumed from the iterator stay armed.
     pub fn expired(&mut self, now: u64) -> impl Iterator<Item = VcpuId> + '_ {
         core::iter::from_fn(move || {
             let first = self.first.filter(|first| self.at[first.index()] <= now)?;
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_earliest_comes_first_and_only_when_due() {
+    fn the_earliest_expires_first_and_only_when_due() {
         let mut deadlines = Deadlines::new();
         assert_eq!(deadlines.earliest(), None);
         assert!(deadlines.set(vcpu(5), 50));
@@ -141,7 +142,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
         #[test]
-        fn like_a_map(ops in prop::collection::vec(op(), 0..100)) {
+        fn matches_a_map(ops in prop::collection::vec(op(), 0..100)) {
             let mut deadlines = Deadlines::new();
             let mut model = BTreeMap::new();
             for op in ops {
@@ -162,7 +163,7 @@ mod tests {
                         prop_assert!(expired.is_sorted_by_key(|index| at[*index]));
                         for index in &expired {
                             let due = model.remove(index).is_some_and(|at| at <= now);
-                            prop_assert!(due, "{} came too soon, or twice", index);
+                            prop_assert!(due, "{} expired early, or twice", index);
                         }
                         prop_assert!(model.values().all(|at| *at > now));
                         true

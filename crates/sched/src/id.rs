@@ -1,15 +1,15 @@
-//! Names of CPUs and vCPUs: small numbers that are known to be in range.
+//! Identifiers of CPUs and vCPUs: small numbers, in range by construction.
 
-/// Most physical CPUs.
+/// Maximum number of physical CPUs.
 pub const CPUS: usize = stile_board::MAX_CPUS;
-/// Most vCPUs, over all VMs.
+/// Maximum number of vCPUs in all VMs.
 pub const VCPUS: usize = stile_board::MAX_VMS * stile_board::MAX_VCPUS;
-/// Most VMs.
+/// Maximum number of VMs.
 pub const VMS: usize = stile_board::MAX_VMS;
-/// Most vCPUs of one VM.
+/// Maximum number of vCPUs of one VM.
 const VCPUS_OF_VM: u8 = stile_board::MAX_VCPUS as u8;
 
-// Sets of CPUs are 64-bit masks; numbers are bytes, and masking keeps them in range.
+// Sets of CPUs are 64-bit masks; numbers are bytes, kept in range by masking.
 const _: () = assert!(CPUS.is_power_of_two() && CPUS <= 64);
 const _: () = assert!(VCPUS.is_power_of_two() && VCPUS <= 256);
 const _: () = assert!(VMS.is_power_of_two() && VMS <= 64);
@@ -30,7 +30,7 @@ impl CpuId {
     /// The CPU's number, below [`CPUS`].
     #[inline]
     pub const fn index(self) -> usize {
-        // Known to be in range; the mask lets the compiler know, too.
+        // In range by construction; the mask makes that visible to the compiler.
         self.0 as usize & (CPUS - 1)
     }
 }
@@ -40,7 +40,7 @@ impl CpuId {
 pub struct VcpuId(u8);
 
 impl VcpuId {
-    /// vCPU `vcpu` of VM `vm`, or `None` if there can't be one.
+    /// vCPU `vcpu` of VM `vm`, or `None` if either is out of range.
     pub const fn new(vm: u8, vcpu: u8) -> Option<Self> {
         if (vm as usize) < stile_board::MAX_VMS && vcpu < VCPUS_OF_VM { Some(Self(vm * VCPUS_OF_VM + vcpu)) } else { None }
     }
@@ -75,7 +75,7 @@ impl VcpuId {
 pub struct CpuSet(u64);
 
 impl CpuSet {
-    /// No CPU.
+    /// The empty set.
     pub const EMPTY: Self = Self(0);
 
     /// The CPUs whose bits are set.
@@ -88,18 +88,18 @@ impl CpuSet {
         self.0
     }
 
-    /// Whether there is no CPU in it.
+    /// Whether the set is empty.
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// How many CPUs there are in it.
+    /// Number of CPUs in the set.
     pub const fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// Whether the CPU is in it.
+    /// Whether the set contains the CPU.
     #[inline]
     pub const fn contains(self, cpu: CpuId) -> bool {
         self.0 >> cpu.index() & 1 != 0
@@ -125,7 +125,7 @@ impl CpuSet {
         Self(self.0 & !other.0)
     }
 
-    /// Puts the CPU in or takes it out.
+    /// Adds or removes the CPU.
     #[inline]
     pub const fn set(&mut self, cpu: CpuId, member: bool) {
         let bit = 1 << cpu.index();
@@ -136,7 +136,7 @@ impl CpuSet {
         }
     }
 
-    /// The CPUs, from the lowest number up.
+    /// The CPUs in ascending order.
     pub fn iter(self) -> impl Iterator<Item = CpuId> {
         let mut rest = self;
         core::iter::from_fn(move || {
@@ -146,9 +146,9 @@ impl CpuSet {
         })
     }
 
-    /// The CPUs, from the first one after `cpu` up, and then from the lowest number up to `cpu`.
+    /// The CPUs in ascending order from the first one after `cpu`, wrapping around to `cpu`.
     pub fn iter_after(self, cpu: CpuId) -> impl Iterator<Item = CpuId> {
-        // Not shifted by 64, where nothing is after the last CPU.
+        // Avoids a shift by 64 for the last CPU.
         let above = Self((u64::MAX - 1) << cpu.index());
         self.and(above).iter().chain(self.without(above).iter())
     }
@@ -172,7 +172,7 @@ impl VmSet {
         self.0 == 0
     }
 
-    /// Whether there are two VMs or more.
+    /// Whether the set has at least two VMs.
     #[inline]
     pub(crate) const fn is_several(self) -> bool {
         self.0 & self.0.wrapping_sub(1) != 0
@@ -205,7 +205,7 @@ impl VmSet {
         if self.0 == 0 { None } else { Some(self.0.trailing_zeros() as usize & (VMS - 1)) }
     }
 
-    /// The VMs, from the lowest number up.
+    /// The VMs in ascending order.
     pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
         let mut rest = self;
         core::iter::from_fn(move || {
@@ -215,7 +215,7 @@ impl VmSet {
         })
     }
 
-    /// The VMs above `vm`, and then those from the lowest number up to it.
+    /// The VMs in ascending order from the first one after `vm`, wrapping around to `vm`.
     pub(crate) fn iter_after(self, vm: usize) -> impl Iterator<Item = usize> {
         let above = (u64::MAX - 1) << (vm & (VMS - 1));
         Self(self.0 & above).iter().chain(Self(self.0 & !above).iter())

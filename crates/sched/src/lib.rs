@@ -1,44 +1,40 @@
-//! Which vCPU runs on which physical CPU, and for how long.
+//! Scheduling of vCPUs on physical CPUs.
 //!
-//! [`Scheduler`] is a plain data structure: it decides, and the caller acts. One of it serves all
-//! CPUs, behind one [`lock::TicketLock`]. No operation allocates or panics; most take constant
-//! time or walk the VMs that want one CPU, and the few that look at other CPUs or walk a queue, such
-//! as stealing, are bounded by 64 CPUs and 64 vCPUs.
+//! [`Scheduler`] is a plain data structure: it decides, and the caller acts. One instance serves all CPUs,
+//! behind one [`lock::TicketLock`]. No operation allocates or panics. Most take constant time, or time linear
+//! in the VMs that want one CPU; the few that inspect other CPUs or walk a queue, such as stealing, are
+//! bounded by 64 CPUs and 64 vCPUs.
 //!
 //! # The policy
-//! - Each CPU has a queue. Between VMs it runs start-time fair queueing, by weight; within a VM,
-//!   round robin. A VM with a cap waits when it has used it up. docs/scheduling.md has the rules and
-//!   what they promise; `share.rs` and `cap.rs` keep the account.
-//! - A woken vCPU goes to the CPU that still holds its registers, then to its last CPU if that is
-//!   idle, to another idle CPU that it may use, and else into its last CPU's queue.
-//! - A CPU that has nothing to do steals from the CPU with the most to do.
-//! - At the end of a slice, a CPU sends a vCPU to another one that has less to do even with it, by
-//!   weight. If the two would only change places, it does so every few slices, and it is the
-//!   longest-resident vCPU that goes: three busy vCPUs on two CPUs get two thirds of a CPU each, and
-//!   a vCPU that sleeps in an untrapped WFI does not keep a CPU for itself while others share one.
-//! - A vCPU that is alone on its CPU needs no slice timer and no WFI trap: see
-//!   [`Switch::contended`].
+//! - Each CPU has a queue. VMs are scheduled by start-time fair queueing, by weight; the vCPUs of a VM
+//!   round-robin. A VM that has used up its cap waits. docs/scheduling.md has the rules and their guarantees;
+//!   `share.rs` and `cap.rs` do the accounting.
+//! - A woken vCPU goes to the CPU on which it is still loaded, else to its last CPU if that is idle, else to
+//!   another idle CPU of its affinity, else into its last CPU's queue.
+//! - An idle CPU steals from the CPU with the highest load.
+//! - When a slice expires, a CPU migrates a vCPU to a CPU that is less loaded even with it, by weight. If
+//!   that would merely swap their loads, it does so every few slices, with the longest-resident vCPU: three
+//!   busy vCPUs on two CPUs get two thirds of a CPU each, and a vCPU asleep in an untrapped WFI does not keep
+//!   a CPU while others share one.
+//! - A vCPU alone on its CPU needs no slice timer and no WFI trap: see [`Switch::contended`].
 //!
-//! # What the caller does
-//! 1. Every operation on a CPU ([`pick_next`](Scheduler::pick_next),
-//!    [`slice_end`](Scheduler::slice_end), ...) is called by that CPU and answers with a
-//!    [`Switch`]: who runs next, whether the registers must be put and loaded, whether the CPU is
-//!    contended, and whether another CPU must be told.
-//! 2. **Put under the lock.** If the switch says [`Loading::Replace`], the old vCPU's registers are
-//!    saved before the scheduler's lock is released: from then on another CPU may take that vCPU
-//!    and load it. The new vCPU's registers are loaded after that, with the lock released or not.
-//!    In this way no CPU ever waits for another one's put.
-//! 3. **Kick** means: send that CPU an interrupt. It answers with
-//!    [`pick_next`](Scheduler::pick_next), and it must do so before it looks at its vCPU's pending
-//!    interrupts. An idle CPU must not miss a kick between `pick_next` and its WFI: it keeps
-//!    interrupts masked, and WFI wakes up all the same. A kick for the CPU that is asking needs no
-//!    interrupt: it calls `pick_next` itself before it enters a guest.
-//! 4. **Wake after the fact.** A waker makes the interrupt pending first and then calls
-//!    [`wake`](Scheduler::wake). A vCPU that is about to block may be woken before it does; the
-//!    scheduler remembers this, and [`block`](Scheduler::block) then lets it run on.
+//! # The caller's obligations
+//! 1. Every operation on a CPU ([`pick_next`](Scheduler::pick_next), [`slice_end`](Scheduler::slice_end),
+//! ...) is called by that CPU and returns a [`Switch`]: the next vCPU, the registers to put and load, whether
+//! the CPU is contended, and another CPU to kick.
+//! 2. **Put under the lock.** With [`Loading::Replace`], the old vCPU's registers are saved before the
+//! scheduler's lock is released: from then on another CPU may load that vCPU. The new vCPU's registers are
+//! loaded after that, with or without the lock. So no CPU ever waits for another CPU's put.
+//! 3. **Kick** means: send that CPU an interrupt. It responds with [`pick_next`](Scheduler::pick_next),
+//! before it checks its vCPU's pending interrupts. An idle CPU must not miss a kick between `pick_next` and
+//! its WFI: it keeps interrupts masked, which does not prevent the wake-up from WFI. A kick for the calling
+//! CPU itself needs no interrupt: it calls `pick_next` before it enters a guest.
+//! 4. **Wake after the fact.** A waker first makes the interrupt pending and then calls
+//! [`wake`](Scheduler::wake). A wake-up that precedes the block is latched, and [`block`](Scheduler::block)
+//! then lets the vCPU continue.
 //!
-//! A vCPU that blocks stays in its CPU's registers until that CPU runs another one, so a vCPU that
-//! has a CPU to itself sleeps and wakes without a put or a load.
+//! A blocked vCPU stays loaded until its CPU runs another one, so a vCPU alone on its CPU blocks and wakes
+//! without put or load.
 #![no_std]
 #![deny(unsafe_code)]
 

@@ -8,51 +8,51 @@ use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// A spin lock that serves in the order of asking.
+/// A FIFO spin lock.
 ///
-/// Each CPU draws a ticket and waits until it is called, so no CPU can be starved by others, which
-/// a plain test-and-set lock would allow where one CPU reaches the cache line faster. Without
-/// contention, taking it is one atomic addition and one load, and giving it back one store.
+/// Each CPU draws a ticket and waits until it is served, so no CPU starves; with a plain test-and-set lock,
+/// the CPU that reaches the cache line fastest could win every time. Without contention, locking is one
+/// atomic addition and one load, and unlocking one store.
 ///
-/// It knows nothing of interrupts: the caller keeps them masked while it holds the lock, if a
-/// handler takes it, too. It is not re-entrant.
+/// Interrupts are the caller's concern: they must be masked while the lock is held if a handler takes it,
+/// too. Not re-entrant.
 pub struct TicketLock<T: ?Sized> {
     /// The next ticket to be drawn.
     next: AtomicU32,
-    /// The ticket that may enter. Differs from `next` as long as the lock is held or waited for.
+    /// The ticket being served. Differs from `next` while the lock is held or waited for.
     serving: AtomicU32,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached through a guard only, and of that there is one at a time: the value
-// is handed from CPU to CPU, as `Send` allows.
+// SAFETY: the value is reached only through a guard, and only one guard exists at a time. So the lock merely
+// moves the value between CPUs, which `T: Send` allows.
 unsafe impl<T: ?Sized + Send> Sync for TicketLock<T> {}
 
-/// The right to the value of a [`TicketLock`]. Dropping it lets the next CPU in.
-#[must_use = "the lock is given back when the guard is dropped"]
+/// A held [`TicketLock`]; dropping it unlocks.
+#[must_use = "dropping the guard unlocks"]
 pub struct TicketGuard<'lock, T: ?Sized> {
     lock: &'lock TicketLock<T>,
-    // The guard is `Sync` and `Send` only where the reference that it stands for is.
+    // `Sync` and `Send` exactly when a mutable reference to the value is.
     value: PhantomData<&'lock mut T>,
 }
 
 impl<T> TicketLock<T> {
-    /// A free lock.
+    /// An unlocked lock.
     pub const fn new(value: T) -> Self {
         Self { next: AtomicU32::new(0), serving: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// The value, out of the lock.
+    /// Consumes the lock and returns the value.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
 }
 
 impl<T: ?Sized> TicketLock<T> {
-    /// Waits for the lock. A CPU that holds it already waits for ever.
+    /// Waits for the lock. Deadlocks if the calling CPU already holds it.
     #[inline]
     pub fn lock(&self) -> TicketGuard<'_, T> {
-        // The order of what is protected comes from `serving`; a ticket is only a number.
+        // Ordering comes from `serving`; drawing a ticket needs none.
         let ticket = self.next.fetch_add(1, Ordering::Relaxed);
         while self.serving.load(Ordering::Acquire) != ticket {
             spin_loop();
@@ -60,11 +60,11 @@ impl<T: ?Sized> TicketLock<T> {
         TicketGuard { lock: self, value: PhantomData }
     }
 
-    /// Takes the lock if it is free at this moment and nobody waits for it.
+    /// Takes the lock if it is free and not waited for.
     #[inline]
     pub fn try_lock(&self) -> Option<TicketGuard<'_, T>> {
-        // Acquire: if this ticket is the next one to be drawn as well, it is ours at once, and what
-        // the last holder wrote before it called this ticket must be seen.
+        // Acquire: if this ticket is also the next one to be drawn, the lock is ours at once, and the
+        // previous holder's writes must be visible.
         let ticket = self.serving.load(Ordering::Acquire);
         self.next
             .compare_exchange(ticket, ticket.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed)
@@ -72,12 +72,12 @@ impl<T: ?Sized> TicketLock<T> {
             .map(|_| TicketGuard { lock: self, value: PhantomData })
     }
 
-    /// Whether somebody holds the lock or waits for it: no more than a hint.
+    /// Whether the lock is held or waited for; only a hint.
     pub fn is_locked(&self) -> bool {
         self.serving.load(Ordering::Relaxed) != self.next.load(Ordering::Relaxed)
     }
 
-    /// The value, without locking: that there is no other reference is known.
+    /// The value without locking: `&mut self` excludes other references.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
@@ -88,8 +88,8 @@ impl<T: ?Sized> Deref for TicketGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the guard's ticket is the one being served, and no other guard has it, so that
-        // only this guard, which is borrowed here, leads to the value.
+        // SAFETY: the guard holds the ticket being served, and no other guard has the same one. So only this
+        // guard, which is borrowed here, reaches the value.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -105,7 +105,7 @@ impl<T: ?Sized> DerefMut for TicketGuard<'_, T> {
 impl<T: ?Sized> Drop for TicketGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // Only the holder writes `serving`, so this needs no atomic addition.
+        // Only the holder writes `serving`: no atomic addition is needed.
         let ticket = self.lock.serving.load(Ordering::Relaxed);
         self.lock.serving.store(ticket.wrapping_add(1), Ordering::Release);
     }
@@ -119,7 +119,7 @@ impl<T: Default> Default for TicketLock<T> {
 
 impl<T: ?Sized> fmt::Debug for TicketLock<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the value: a panic's report must not wait for a lock.
+        // Omits the value: a panic report must not wait for a lock.
         f.debug_struct("TicketLock").field("locked", &self.is_locked()).finish_non_exhaustive()
     }
 }
@@ -132,7 +132,7 @@ mod tests {
 
     use super::TicketLock;
 
-    /// Rounds of each thread; fewer where every step is checked.
+    /// Rounds per thread; fewer under Miri.
     const ROUNDS: u32 = if cfg!(miri) { 50 } else { 5_000 };
     const THREADS: u32 = 3;
 
@@ -144,13 +144,12 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..ROUNDS {
                         let mut pair = lock.lock();
-                        // Two plain writes: another holder in between would be seen.
+                        // Two plain writes: a second holder between them would be detected.
                         pair.0 += 1;
                         assert_eq!(pair.0, pair.1 + 1);
                         pair.1 += 1;
                         drop(pair);
-                        // The machine may have fewer CPUs than there are threads, and the lock's
-                        // next holder may not be running.
+                        // The host may have fewer CPUs than threads, and the next holder may not be running.
                         thread::yield_now();
                     }
                 });
@@ -219,7 +218,7 @@ mod tests {
                     let ticket = lock.next.load(core::sync::atomic::Ordering::Relaxed);
                     lock.lock().push(ticket);
                 });
-                // The next one draws its ticket only when this one has.
+                // The next waiter draws its ticket only after this one has.
                 while lock.next.load(core::sync::atomic::Ordering::Relaxed) != waiter + 1 {
                     thread::yield_now();
                 }

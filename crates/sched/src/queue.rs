@@ -1,31 +1,31 @@
-//! The run queue of one CPU: a list of waiting vCPUs for each VM.
+//! The run queue of one CPU: a list of waiting vCPUs per VM.
 
 use crate::cap::Grant;
 use crate::id::{VMS, VmSet};
 use crate::{VCPUS, VcpuId};
 
-/// A CPU's run queue. Other CPUs touch it only to hand it a vCPU or to take one.
+/// A CPU's run queue. Other CPUs access it only to add or steal a vCPU.
 #[repr(align(128))]
 pub(crate) struct RunQueue {
-    /// The VMs' parts of it, by number.
+    /// Per-VM queue state, by VM number.
     pub(crate) entities: [Entity; VMS],
-    /// VMs that have a vCPU waiting here and are not throttled here.
+    /// VMs with a vCPU waiting here, not throttled here.
     pub(crate) ready: VmSet,
-    /// VMs that have a vCPU waiting or running here and are not throttled here. They compete if there are several.
+    /// VMs with a vCPU waiting or running here, not throttled here. If there are several, they compete.
     pub(crate) present: VmSet,
-    /// VMs that have used up their caps: their vCPUs here wait for the next period.
+    /// VMs with a used-up cap: their vCPUs here wait for the next period.
     pub(crate) throttled: VmSet,
     /// The VM picked last: it loses ties.
     pub(crate) last: usize,
     /// Waiting and running vCPUs of the VMs in `present`.
     pub(crate) load: usize,
-    /// Virtual time: that of the VM picked last, at the time of the pick.
+    /// The CPU's virtual time: that of the VM picked last, at the time of the pick.
     pub(crate) vtime: u64,
-    /// While VMs compete: the clock of the running vCPU's VM up to which that VM has been charged.
+    /// While VMs compete: the clock of the running vCPU's VM up to which it has been charged.
     pub(crate) charged: u64,
-    /// When VMs last ceased to compete.
+    /// When VMs last stopped competing.
     pub(crate) alone_since: u64,
-    /// CPU time that the vCPU that runs took from its VM's cap, if that has one.
+    /// CPU time granted to the running vCPU from its VM's cap, if it has one.
     pub(crate) grant: Option<Grant>,
     /// See [`Scheduler::deadline`](crate::Scheduler::deadline).
     pub(crate) deadline: u64,
@@ -36,13 +36,13 @@ pub(crate) struct RunQueue {
 pub(crate) struct Entity {
     head: Option<VcpuId>,
     tail: Option<VcpuId>,
-    /// vCPUs that wait or run here.
+    /// Number of vCPUs waiting or running here.
     pub(crate) count: u16,
-    /// Service received here while VMs competed, divided by weight. The lowest goes first.
+    /// Service received here while VMs competed, divided by weight. The lowest runs next.
     pub(crate) vtime: u64,
 }
 
-/// The lists' links, by vCPU: a vCPU is in one list at most.
+/// The lists' links, by vCPU: a vCPU is in at most one list.
 pub(crate) struct Links([Link; VCPUS]);
 
 #[derive(Clone, Copy)]
@@ -85,7 +85,7 @@ impl RunQueue {
         &mut self.entities[vm & (VMS - 1)]
     }
 
-    /// Appends a vCPU that is in no queue to its VM's list.
+    /// Appends a vCPU, which is in no queue, to its VM's list.
     pub(crate) fn push(&mut self, links: &mut Links, vcpu: VcpuId) {
         let vm = usize::from(vcpu.vm());
         let entity = self.entity(vm);
@@ -102,7 +102,7 @@ impl RunQueue {
         }
     }
 
-    /// Removes a vCPU that waits here.
+    /// Removes a waiting vCPU.
     pub(crate) fn remove(&mut self, links: &mut Links, vcpu: VcpuId) {
         let vm = usize::from(vcpu.vm());
         let Link { before, after } = links.0[vcpu.index()];
@@ -120,19 +120,19 @@ impl RunQueue {
         }
     }
 
-    /// The VM to run next: of those that are ready, the one with the least virtual time.
+    /// The VM to run next: the ready one with the lowest virtual time.
     #[inline]
     pub(crate) fn next_vm(&self) -> Option<usize> {
         if self.ready.is_several() { self.by_vtime(self.ready) } else { self.ready.first() }
     }
 
-    /// Of several VMs, the one with the least virtual time. Ties go round.
+    /// The VM with the lowest virtual time; ties are broken round-robin.
     #[cold]
     pub(crate) fn by_vtime(&self, vms: VmSet) -> Option<usize> {
         vms.iter_after(self.last).min_by_key(|&vm| self.entities[vm].vtime)
     }
 
-    /// Removes the vCPU to run next.
+    /// Removes and returns the vCPU to run next.
     #[inline]
     pub(crate) fn pop(&mut self, links: &mut Links) -> Option<VcpuId> {
         let vm = self.next_vm()?;
@@ -149,7 +149,7 @@ impl RunQueue {
         Some(head)
     }
 
-    /// A VM's waiting vCPUs, in order.
+    /// A VM's waiting vCPUs, from the head.
     pub(crate) fn iter_vm<'a>(&self, links: &'a Links, vm: usize) -> impl Iterator<Item = VcpuId> + use<'a> {
         core::iter::successors(self.entities[vm & (VMS - 1)].head, |at| links.0[at.index()].after)
     }
@@ -159,12 +159,12 @@ impl RunQueue {
         core::iter::successors(self.entities[vm & (VMS - 1)].tail, |at| links.0[at.index()].before)
     }
 
-    /// The waiting vCPUs of VMs that are not throttled; VM by VM, starting after the one picked last.
+    /// The waiting vCPUs of unthrottled VMs; VM by VM, starting after the VM picked last.
     pub(crate) fn iter<'a>(&'a self, links: &'a Links) -> impl Iterator<Item = VcpuId> + 'a {
         self.ready.iter_after(self.last).flat_map(|vm| self.iter_vm(links, vm))
     }
 
-    /// Whether any vCPU of a VM waits here.
+    /// Whether a vCPU of the VM waits here.
     pub(crate) fn waits(&self, vm: usize) -> bool {
         self.entities[vm & (VMS - 1)].head.is_some()
     }

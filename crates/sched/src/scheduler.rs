@@ -5,29 +5,29 @@ use crate::queue::{Links, RunQueue};
 use crate::share::Vm;
 use crate::{CPUS, CpuId, CpuSet, Loading, Next, Placement, State, Switch, VCPUS, VcpuId};
 
-/// Who runs where, and who waits. See the crate's documentation for the policy and for what callers
-/// do.
+/// The schedule: running and waiting vCPUs of all CPUs. See the crate's documentation for the policy and the
+/// caller's obligations.
 ///
-/// Times are ticks of a counter that all CPUs share. They may be a little out of order, where CPUs
-/// read the counter before they wait for the scheduler's lock.
-// In this order: what each operation needs is near the start, within the reach of an immediate offset.
+/// Times are ticks of a counter shared by all CPUs. They may be slightly out of order, because CPUs read the
+/// counter before they wait for the scheduler's lock.
+// In this order: the fields that every operation uses are near the start, within reach of immediate offsets.
 #[repr(C)]
 pub struct Scheduler {
-    /// CPUs that can run vCPUs.
+    /// CPUs that run vCPUs.
     pub(crate) online: CpuSet,
-    /// CPUs of these that run none and have none in their queues.
+    /// Online CPUs that run no vCPU and have none queued.
     pub(crate) idle: CpuSet,
-    /// CPUs that have a vCPU in their registers.
+    /// CPUs with a vCPU loaded.
     pub(crate) holding: CpuSet,
-    /// Goes up with each vCPU that comes to a CPU from elsewhere.
+    /// Incremented whenever a vCPU arrives at a CPU from elsewhere.
     arrivals: u32,
-    /// Whether there are several VMs, or caps. A machine with one VM keeps no account of shares.
+    /// Whether there are several VMs, or caps. With a single VM no shares are accounted.
     pub(crate) policed: bool,
     pub(crate) cpus: [Cpu; CPUS],
     pub(crate) links: Links,
     pub(crate) vcpus: [Vcpu; VCPUS],
     pub(crate) vms: [Vm; VMS],
-    /// VMs that were given a share.
+    /// VMs with a configured share.
     pub(crate) known: VmSet,
     /// VMs that have a cap.
     pub(crate) capped: VmSet,
@@ -36,57 +36,56 @@ pub struct Scheduler {
 
 #[derive(Clone, Copy)]
 pub(crate) struct Cpu {
-    /// Who runs.
+    /// The running vCPU.
     pub(crate) current: Option<VcpuId>,
-    /// Whose state is in the registers: the one that runs, or that ran last and is blocked or
-    /// parked.
+    /// The loaded vCPU: the running one, or the last one to run, now blocked or parked.
     pub(crate) loaded: Option<VcpuId>,
-    /// Slices that ended here since the CPU became contended or last sent a vCPU away.
+    /// Slices that expired here since the CPU became contended or last migrated a vCPU away.
     pub(crate) turns: u8,
 }
 
 #[derive(Clone, Copy)]
 pub(crate) struct Vcpu {
     pub(crate) state: State,
-    /// CPUs that it may use; empty if there is no such vCPU.
+    /// Its affinity; empty if the vCPU doesn't exist.
     pub(crate) allowed: CpuSet,
-    /// Where it ran last.
+    /// The CPU on which it last ran.
     pub(crate) last: Option<CpuId>,
-    /// When it came to the CPU that it is on, as [`Scheduler::arrivals`].
+    /// The value of [`Scheduler::arrivals`] when it arrived at its CPU.
     pub(crate) arrived: u32,
-    /// It was sent to another CPU since it last ran.
+    /// Whether it was migrated since it last ran.
     pub(crate) sent: bool,
-    /// It was woken while it ran.
+    /// Whether it was woken while running.
     woken: bool,
-    /// What it shall be when it next leaves the guest.
+    /// Requested state at its next exit.
     leave: Option<Leave>,
-    /// When it came into its state.
+    /// When it entered its state.
     since: u64,
     times: Times,
 }
 
-/// What has been asked of a vCPU that runs on another CPU.
+/// A state change requested of a vCPU that runs on another CPU.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Leave {
     Park,
     Off,
 }
 
-/// How a vCPU has spent its time, in ticks.
+/// A vCPU's accumulated times, in ticks.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Times {
-    /// On a CPU.
+    /// Running.
     pub ran: u64,
-    /// Ready to run, but in a queue: time that others took from it.
+    /// Ready, but queued: steal time.
     pub waited: u64,
 }
 
 /// Why a vCPU was not started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StartError {
-    /// It isn't off, or not yet: it has been stopped, but its CPU has not let go of it.
+    /// It isn't off, or not yet: it has been stopped, but its CPU has not released it.
     NotOff,
-    /// It has not been given a CPU with [`Scheduler::configure`].
+    /// It has no CPU: see [`Scheduler::configure`].
     NoCpu,
 }
 
@@ -121,22 +120,21 @@ impl Scheduler {
         }
     }
 
-    /// Lets a CPU run vCPUs. It starts idle, with nothing in its registers.
+    /// Brings a CPU online. It starts idle, with nothing loaded.
     pub fn cpu_online(&mut self, cpu: CpuId) {
         self.online.set(cpu, true);
         self.update_idle(cpu);
     }
 
-    /// The CPUs that can run vCPUs.
+    /// The online CPUs.
     pub fn online(&self) -> CpuSet {
         self.online
     }
 
-    /// Says which CPUs a vCPU may use: those of `cpus` that are online. See
-    /// [`affinity`](crate::affinity).
+    /// Sets a vCPU's affinity to the online CPUs of `cpus`. See [`affinity`](crate::affinity).
     ///
     /// # Errors
-    /// [`StartError::NotOff`] if the vCPU isn't off; [`StartError::NoCpu`] if no CPU is left.
+    /// [`StartError::NotOff`] if the vCPU isn't off; [`StartError::NoCpu`] if none of the CPUs is online.
     pub fn configure(&mut self, vcpu: VcpuId, cpus: CpuSet) -> Result<(), StartError> {
         let allowed = cpus.and(self.online);
         let it = self.vcpu_mut(vcpu);
@@ -151,9 +149,9 @@ impl Scheduler {
         Ok(())
     }
 
-    // What a vCPU goes through, asked from any CPU.
+    // State changes of a vCPU, requested from any CPU.
 
-    /// Powers a vCPU on: it becomes ready.
+    /// Powers on a vCPU: it becomes ready.
     ///
     /// # Errors
     /// [`StartError`]: nothing has changed.
@@ -168,9 +166,9 @@ impl Scheduler {
         Ok(self.make_ready(vcpu, now))
     }
 
-    /// Wakes a vCPU, because an interrupt is pending for it. `None` if it is off or parked.
+    /// Wakes a vCPU because of a pending interrupt. `None` if it is off or parked.
     ///
-    /// If it runs, its CPU is to be kicked: to look at the interrupt.
+    /// If it runs, its CPU must be kicked to check for the interrupt.
     pub fn wake(&mut self, vcpu: VcpuId, now: u64) -> Option<Placement> {
         let it = self.vcpu_mut(vcpu);
         match it.state {
@@ -184,23 +182,23 @@ impl Scheduler {
         }
     }
 
-    /// Powers a vCPU off from outside. Its registers are worth nothing any more, and are not put.
+    /// Powers off a vCPU from outside. Its register state is discarded, not put.
     ///
-    /// Returns a CPU to kick, if the vCPU runs there: it is off only when that CPU has called
+    /// Returns the CPU to kick if the vCPU is running or loaded: it is off only after that CPU has called
     /// [`pick_next`](Self::pick_next).
     pub fn stop(&mut self, vcpu: VcpuId, now: u64) -> Option<CpuId> {
         self.ask_to_leave(vcpu, Leave::Off, now)
     }
 
-    /// Holds a vCPU back until [`unpark`](Self::unpark); one that is off stays off.
+    /// Suspends a vCPU until [`unpark`](Self::unpark); one that is off stays off.
     ///
-    /// Returns a CPU to kick, if the vCPU runs there, as with [`stop`](Self::stop).
+    /// Returns the CPU to kick if the vCPU is running, as for [`stop`](Self::stop).
     pub fn park(&mut self, vcpu: VcpuId, now: u64) -> Option<CpuId> {
         self.ask_to_leave(vcpu, Leave::Park, now)
     }
 
-    /// Lets a parked vCPU go on. It becomes ready even if it was blocked, for it may have been
-    /// woken since; a guest must expect WFI to end without an interrupt.
+    /// Resumes a parked vCPU. It becomes ready even if it was blocked, because a wake-up may have come
+    /// meanwhile; a guest must expect WFI to complete without an interrupt.
     pub fn unpark(&mut self, vcpu: VcpuId, now: u64) -> Option<Placement> {
         let it = self.vcpu_mut(vcpu);
         if it.state == State::Parked && it.leave.is_none() {
@@ -212,38 +210,37 @@ impl Scheduler {
         None
     }
 
-    // What a CPU asks for itself.
+    // Operations of a CPU on itself.
 
-    /// What this CPU does now: for an idle CPU, and after a kick. Who runs goes on running, unless
-    /// it has been stopped or parked.
+    /// Selects this CPU's next vCPU, when idle or kicked. The running vCPU continues unless it has been
+    /// stopped or parked.
     pub fn pick_next(&mut self, cpu: CpuId, now: u64) -> Switch {
         if let Some(current) = self.cpus[cpu.index()].current {
             match self.vcpu_mut(current).leave {
                 Some(leave) => self.leave(cpu, current, leave, now),
-                // The caller looks at the pending interrupts after this.
+                // The caller checks the pending interrupts after this.
                 None => self.vcpu_mut(current).woken = false,
             }
         }
         self.switch(cpu, None, now)
     }
 
-    /// The slice of the vCPU that runs is over: the next one's turn, and time to balance.
+    /// Handles the expiry of the running vCPU's slice: requeues it and balances the load.
     pub fn slice_end(&mut self, cpu: CpuId, now: u64) -> Switch {
         let ended = self.requeue(cpu, false, now);
-        // Before a vCPU is sent away: the rest must be able to take this CPU's registers.
+        // Before a migration: one of the remaining vCPUs must be able to replace the loaded one.
         self.apply_caps(cpu, now);
         let kick = self.balance(cpu, ended, now);
         self.switch(cpu, kick, now)
     }
 
-    /// The vCPU that runs gives the rest of its slice away.
+    /// Gives up the rest of the running vCPU's slice.
     pub fn yield_now(&mut self, cpu: CpuId, now: u64) -> Switch {
         self.requeue(cpu, true, now);
         self.switch(cpu, None, now)
     }
 
-    /// The vCPU that runs waits for an interrupt. It goes on running if it has been woken in the
-    /// meantime.
+    /// Blocks the running vCPU until an interrupt. It continues to run if it has been woken meanwhile.
     pub fn block(&mut self, cpu: CpuId, now: u64) -> Switch {
         if self.policed { self.block_policed(cpu, now) } else { self.block_as::<false>(cpu, now) }
     }
@@ -273,7 +270,7 @@ impl Scheduler {
         self.switch(cpu, None, now)
     }
 
-    /// The vCPU that runs powers itself off. Its registers are not put.
+    /// Powers off the running vCPU. Its registers are not put.
     pub fn off(&mut self, cpu: CpuId, now: u64) -> Switch {
         if let Some(current) = self.cpus[cpu.index()].current {
             self.leave(cpu, current, Leave::Off, now);
@@ -281,15 +278,14 @@ impl Scheduler {
         self.switch(cpu, None, now)
     }
 
-    // Questions.
+    // Queries.
 
-    /// Who runs on a CPU.
+    /// The running vCPU of a CPU.
     pub fn current(&self, cpu: CpuId) -> Option<VcpuId> {
         self.cpus[cpu.index()].current
     }
 
-    /// Whose registers a CPU holds: those of the vCPU that runs, or that ran last and has not been
-    /// put.
+    /// The loaded vCPU of a CPU: the running one, or the last one to run if it has not been put.
     pub fn loaded(&self, cpu: CpuId) -> Option<VcpuId> {
         self.cpus[cpu.index()].loaded
     }
@@ -300,26 +296,26 @@ impl Scheduler {
         !self.queues[cpu.index()].ready.is_empty()
     }
 
-    /// What a vCPU is doing.
+    /// A vCPU's state.
     #[inline]
     pub fn state(&self, vcpu: VcpuId) -> State {
         self.vcpus[vcpu.index()].state
     }
 
-    /// Whether all vCPUs of a VM are off, as they must be before it is reset or torn down.
+    /// Whether all vCPUs of a VM are off, as required before its reset or destruction.
     pub fn all_off(&self, vm: u8) -> bool {
         (0..stile_board::MAX_VCPUS as u8).filter_map(|vcpu| VcpuId::new(vm, vcpu)).all(|vcpu| self.state(vcpu) == State::Off)
     }
 
-    /// How a vCPU has spent its time, up to `now`.
+    /// A vCPU's accumulated times up to `now`.
     pub fn times(&self, vcpu: VcpuId, now: u64) -> Times {
         self.vcpus[vcpu.index()].times_at(now)
     }
 
-    // Steps that the operations are made of.
+    // Building blocks of the operations.
 
-    /// Chooses who runs if nobody does, and says what that takes. `kick` is a CPU that has already
-    /// been given a vCPU.
+    /// Selects the next vCPU unless one is running, and returns the resulting switch. `kick` is a CPU to
+    /// which a vCPU has already been migrated.
     fn switch(&mut self, cpu: CpuId, kick: Option<CpuId>, now: u64) -> Switch {
         if self.policed { self.switch_policed(cpu, kick, now) } else { self.switch_plain(cpu, kick, now) }
     }
@@ -360,7 +356,7 @@ impl Scheduler {
         Switch { next, contended: next.is_some() && waits, kick }
     }
 
-    /// Makes a vCPU that has been taken out of its queue the one that runs.
+    /// Makes a vCPU, already removed from its queue, the running one.
     #[inline(always)]
     fn run<const POLICED: bool>(&mut self, cpu: CpuId, vcpu: VcpuId, now: u64) -> Next {
         self.enter(vcpu, State::Running(cpu), now);
@@ -382,8 +378,8 @@ impl Scheduler {
         Next { vcpu, loading }
     }
 
-    /// Puts the vCPU that runs at its list's tail, unless nobody waits, and returns it. If it
-    /// yields, another VM goes first.
+    /// Requeues the running vCPU at its list's tail, unless no other waits, and returns it. With `yields`,
+    /// another VM goes first.
     fn requeue(&mut self, cpu: CpuId, yields: bool, now: u64) -> Option<VcpuId> {
         let current = self.cpus[cpu.index()].current?;
         if let Some(leave) = self.vcpu_mut(current).leave {
@@ -399,14 +395,14 @@ impl Scheduler {
         None
     }
 
-    /// Puts the vCPU that runs at its list's tail.
+    /// Requeues the running vCPU at its list's tail.
     fn preempt(&mut self, cpu: CpuId, current: VcpuId, now: u64) {
         self.depart(cpu, current, State::Ready(cpu), now);
         self.queues[cpu.index()].push(&mut self.links, current);
     }
 
-    /// Throttles the VMs on this CPU that have used up their caps, and lets those go on whose next
-    /// period has begun.
+    /// Throttles the VMs on this CPU that have used up their caps, and resumes those whose next period has
+    /// begun.
     #[inline]
     fn apply_caps(&mut self, cpu: CpuId, now: u64) {
         if self.policed
@@ -419,7 +415,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes the vCPU that runs off its CPU, but not out of the registers.
+    /// Ends the running of a vCPU; it stays loaded.
     fn depart(&mut self, cpu: CpuId, vcpu: VcpuId, state: State, now: u64) {
         if self.policed {
             self.depart_as::<true>(cpu, vcpu, state, now);
@@ -440,13 +436,13 @@ impl Scheduler {
         self.enter(vcpu, state, now);
     }
 
-    /// Grants what was asked of the vCPU that runs.
+    /// Carries out the state change requested of the running vCPU.
     fn leave(&mut self, cpu: CpuId, vcpu: VcpuId, leave: Leave, now: u64) {
         self.depart(cpu, vcpu, State::Parked, now);
         self.settle(vcpu, leave, now);
     }
 
-    /// Makes a vCPU that neither runs nor is in a queue parked or off.
+    /// Makes a vCPU that is neither running nor queued parked or off.
     fn settle(&mut self, vcpu: VcpuId, leave: Leave, now: u64) {
         self.vcpu_mut(vcpu).leave = None;
         match leave {
@@ -466,7 +462,7 @@ impl Scheduler {
         match it.state {
             State::Off => return None,
             State::Running(cpu) => {
-                // To be off outweighs to be parked.
+                // Off takes precedence over parked.
                 if it.leave != Some(Leave::Off) {
                     it.leave = Some(leave);
                 }
@@ -481,7 +477,8 @@ impl Scheduler {
         if leave == Leave::Off
             && let Some(cpu) = self.held_by(vcpu)
         {
-            // Asleep, but in that CPU's registers, with its interrupts: off is off the hardware, too.
+            // Blocked or parked, but still loaded, with its list registers live: it is off only after that
+            // CPU has dropped them.
             self.vcpu_mut(vcpu).leave = Some(Leave::Off);
             self.enter(vcpu, State::Parked, now);
             return Some(cpu);
@@ -490,7 +487,7 @@ impl Scheduler {
         None
     }
 
-    /// Grants what was asked of a vCPU that sleeps in this CPU's registers.
+    /// Carries out the state change requested of the loaded vCPU that isn't running.
     fn release(&mut self, cpu: CpuId, now: u64) {
         let Cpu { current, loaded, .. } = self.cpus[cpu.index()];
         if let Some(loaded) = loaded
@@ -518,9 +515,9 @@ impl Scheduler {
         Placement { cpu, kick }
     }
 
-    /// Puts a vCPU that comes from elsewhere into a CPU's queue. Returns whether the CPU must be
-    /// told: it idles, or runs a vCPU without slices. If others wait already, it slices or has been
-    /// told. If its VM is throttled there, the CPU's [`deadline`](Self::deadline) will tell it.
+    /// Queues a vCPU from elsewhere on a CPU. Returns whether that CPU must be kicked: it is idle, or runs a
+    /// vCPU without a slice timer. If others already wait there, it has a slice timer or a kick pending. If
+    /// the VM is throttled there, [`deadline`](Self::deadline) covers it.
     pub(crate) fn enqueue(&mut self, cpu: CpuId, vcpu: VcpuId, now: u64) -> bool {
         if self.policed { self.enqueue_as::<true>(cpu, vcpu, now) } else { self.enqueue_as::<false>(cpu, vcpu, now) }
     }
@@ -548,19 +545,19 @@ impl Scheduler {
         kick
     }
 
-    /// Takes a vCPU out of a CPU's queue.
+    /// Removes a vCPU from a CPU's queue.
     pub(crate) fn unqueue(&mut self, cpu: CpuId, vcpu: VcpuId, now: u64) {
         self.queues[cpu.index()].remove(&mut self.links, vcpu);
         self.part(cpu, usize::from(vcpu.vm()), now);
     }
 
-    /// Marks a vCPU as the latest to have come to a CPU.
+    /// Marks a vCPU as the latest arrival at its CPU.
     pub(crate) fn arrive(&mut self, vcpu: VcpuId) {
         self.arrivals = self.arrivals.wrapping_add(1);
         self.vcpu_mut(vcpu).arrived = self.arrivals;
     }
 
-    /// Changes a vCPU's state and adds up the time it spent in the old one.
+    /// Changes a vCPU's state and accounts the time spent in the old one.
     fn enter(&mut self, vcpu: VcpuId, state: State, now: u64) {
         let it = self.vcpu_mut(vcpu);
         it.times = it.times_at(now);
@@ -568,7 +565,7 @@ impl Scheduler {
         it.state = state;
     }
 
-    /// The CPU that has this vCPU in its registers.
+    /// The CPU on which this vCPU is loaded.
     pub(crate) fn held_by(&self, vcpu: VcpuId) -> Option<CpuId> {
         self.vcpus[vcpu.index()].last.filter(|cpu| self.cpus[cpu.index()].loaded == Some(vcpu))
     }

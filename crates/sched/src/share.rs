@@ -1,4 +1,4 @@
-//! Shares: virtual time, by which competing VMs take turns on a CPU.
+//! Shares: virtual time, by which competing VMs are scheduled on a CPU.
 //!
 //! Each CPU runs start-time fair queueing over the VMs that want it. A VM's virtual time there advances with each tick that one of its vCPUs
 //! runs, by 1 / (weight × part), where `part` is the number of its vCPUs here divided by the number of its vCPUs on all CPUs that more than one
@@ -8,24 +8,24 @@ use crate::cap::Cap;
 use crate::id::VMS;
 use crate::{CpuId, Scheduler};
 
-/// Virtual time per tick at weight 1, if all vCPUs of the VM are on one CPU.
+/// Virtual time per tick at weight 1, with all the VM's vCPUs on one CPU.
 const SCALE: u64 = 1 << 16;
-/// The most ticks charged at once: keeps the product with [`SCALE`] in range.
+/// Maximum number of ticks charged at once: bounds the product with [`SCALE`].
 const MOST: u64 = 1 << 40;
-/// Virtual times are moved back by this when one exceeds it.
+/// All virtual times are rebased by this amount when one exceeds it.
 const REBASE: u64 = 1 << 62;
 
-/// The weight of a VM that is not given one.
+/// Default weight.
 const DEFAULT_WEIGHT: u16 = 100;
 
-/// A VM, as the scheduler knows it.
+/// The scheduler's state of a VM.
 #[derive(Clone, Copy)]
 pub(crate) struct Vm {
     /// At least 1.
     weight: u16,
-    /// Waiting and running vCPUs, anywhere.
+    /// Number of waiting and running vCPUs on all CPUs.
     pub(crate) active: u16,
-    /// Those of them on CPUs that more than one vCPU wants.
+    /// Number of those on CPUs wanted by more than one vCPU.
     pub(crate) competing: u16,
     /// The integral of `competing` over time, up to `since`.
     clock: u64,
@@ -40,7 +40,7 @@ impl Vm {
         self.clock.wrapping_add(now.saturating_sub(self.since).wrapping_mul(u64::from(self.competing)))
     }
 
-    /// Changes the number of vCPUs on CPUs that more than one wants.
+    /// Changes the number of vCPUs on CPUs wanted by more than one.
     fn compete(&mut self, more: u16, fewer: u16, now: u64) {
         self.clock = self.clock_at(now);
         self.since = self.since.max(now);
@@ -49,9 +49,9 @@ impl Vm {
 }
 
 impl Scheduler {
-    /// Sets a VM's weight, and its cap: ticks of CPU time in each period of so many ticks. All vCPUs of the VM are off.
+    /// Sets a VM's weight and cap (ticks of CPU time, ticks of the period). All vCPUs of the VM must be off.
     ///
-    /// A weight of 0 counts as 1, and so do ticks.
+    /// A weight or number of ticks of 0 counts as 1.
     pub fn set_share(&mut self, vm: u8, weight: u16, cap: Option<(u64, u64)>) {
         let vm = usize::from(vm) & (VMS - 1);
         self.vms[vm].weight = weight.max(1);
@@ -64,7 +64,7 @@ impl Scheduler {
         self.policed |= cap.is_some() || self.known.is_several();
     }
 
-    /// Counts a vCPU of a VM that is waiting or running on a CPU from now on.
+    /// Accounts a vCPU of a VM as waiting or running on a CPU.
     #[inline(always)]
     pub(crate) fn join(&mut self, cpu: CpuId, vm: usize, now: u64) {
         if self.policed {
@@ -77,7 +77,7 @@ impl Scheduler {
     #[inline(never)]
     fn join_policed(&mut self, cpu: CpuId, vm: usize, now: u64) {
         self.vms[vm].active += 1;
-        // Its next period may have begun.
+        // The next period may have begun.
         if self.queues[cpu.index()].throttled.contains(vm) && self.has_time(vm, now) {
             self.unthrottle(cpu, vm, now);
         }
@@ -93,7 +93,7 @@ impl Scheduler {
         }
     }
 
-    /// Reverses [`join`](Self::join). The vCPU may still be the one that runs, but no longer in the list.
+    /// Reverses [`join`](Self::join). The vCPU may still be running, but is no longer in the list.
     #[inline(always)]
     pub(crate) fn part(&mut self, cpu: CpuId, vm: usize, now: u64) {
         if self.policed {
@@ -123,7 +123,7 @@ impl Scheduler {
         }
     }
 
-    /// The number of a VM's vCPUs that want a CPU changes: counts those that compete.
+    /// Accounts a change of the number of a VM's vCPUs that want a CPU.
     pub(crate) fn resize(&mut self, cpu: CpuId, vm: usize, from: u16, to: u16, now: u64) {
         let queue = &mut self.queues[cpu.index()];
         let before = queue.load;
@@ -145,7 +145,7 @@ impl Scheduler {
         }
     }
 
-    /// A VM begins to want a CPU; the running vCPU has been charged for.
+    /// A VM starts to compete for a CPU; the running vCPU has been charged.
     pub(crate) fn appear(&mut self, cpu: CpuId, vm: usize, now: u64) {
         let queue = &mut self.queues[cpu.index()];
         let before = queue.present;
@@ -153,7 +153,7 @@ impl Scheduler {
         if !before.is_several()
             && let Some(other) = before.first()
         {
-            // Debts decay while VMs don't compete, as if the VM that is here now had been charged for the time.
+            // Debt decays while VMs don't compete, as if the VM running alone had been charged for that time.
             let alone = now.saturating_sub(queue.alone_since).min(MOST) * SCALE / u64::from(self.vms[other].weight);
             let vtime = queue.vtime;
             let incumbent = queue.entity(other);
@@ -167,7 +167,7 @@ impl Scheduler {
         entity.vtime = entity.vtime.max(vtime);
     }
 
-    /// A VM no longer wants a CPU, or is throttled there; the running vCPU has been charged for.
+    /// A VM no longer wants a CPU, or is throttled there; the running vCPU has been charged.
     pub(crate) fn vanish(&mut self, cpu: CpuId, vm: usize, now: u64) {
         let queue = &mut self.queues[cpu.index()];
         let several = queue.competing();
@@ -197,19 +197,19 @@ impl Scheduler {
         let used = clock.wrapping_sub(queue.charged).min(MOST);
         queue.charged = clock;
         let entity = queue.entity(vm);
-        // Rounded up, so that many short turns cost no less than a long one.
+        // Rounded up: many short runs cost no less than a long one.
         let cost = (used * SCALE).div_ceil(u64::from(it.weight) * u64::from(entity.count.max(1)));
         entity.vtime = entity.vtime.saturating_add(cost);
     }
 
-    /// The running vCPU's VM is charged from now on.
+    /// Starts charging the running vCPU's VM.
     fn begin_charge(&mut self, cpu: CpuId, now: u64) {
         if let Some(current) = self.cpus[cpu.index()].current {
             self.queues[cpu.index()].charged = self.vms[usize::from(current.vm()) & (VMS - 1)].clock_at(now);
         }
     }
 
-    /// A vCPU of a VM begins to run.
+    /// A vCPU of a VM starts to run.
     #[inline(never)]
     pub(crate) fn begin_turn(&mut self, cpu: CpuId, vm: usize, now: u64) {
         let queue = &mut self.queues[cpu.index()];
@@ -225,11 +225,11 @@ impl Scheduler {
             }
             self.begin_charge(cpu, now);
         }
-        // It has time, or it would be throttled.
+        // Succeeds: without time the VM would be throttled.
         self.begin_grant(cpu, vm, now);
     }
 
-    /// The running vCPU, of this VM, no longer runs; if it `stays`, it will wait here.
+    /// The running vCPU, of this VM, stops running; `stays` means that it is requeued here.
     #[inline(never)]
     pub(crate) fn end_turn(&mut self, cpu: CpuId, vm: usize, stays: bool, now: u64) {
         self.charge(cpu, now);
@@ -239,7 +239,7 @@ impl Scheduler {
         self.end_grant(cpu, now);
     }
 
-    /// Lets another VM go first, if this one, which runs, has no other vCPU here.
+    /// Lets another VM go first if this one, which is running, has no other vCPU here.
     #[inline(never)]
     pub(crate) fn step_behind(&mut self, cpu: CpuId, vm: usize) {
         let queue = &mut self.queues[cpu.index()];
@@ -254,7 +254,7 @@ impl Scheduler {
         }
     }
 
-    /// How much a CPU has to do: the sum of the weights of the vCPUs that wait and run there.
+    /// The load of a CPU: the sum of the weights of its waiting and running vCPUs.
     pub(crate) fn weight_on(&self, cpu: CpuId) -> u64 {
         let queue = &self.queues[cpu.index()];
         if !self.policed {
@@ -263,7 +263,7 @@ impl Scheduler {
         queue.present.iter().map(|vm| self.vcpu_weight(vm) * u64::from(queue.entities[vm].count)).sum()
     }
 
-    /// A vCPU's part of its VM's weight.
+    /// A vCPU's fraction of its VM's weight.
     pub(crate) fn vcpu_weight(&self, vm: usize) -> u64 {
         let it = &self.vms[vm & (VMS - 1)];
         u64::from(it.weight) * SCALE / u64::from(it.active.max(1))

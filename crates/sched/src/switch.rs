@@ -1,8 +1,8 @@
-//! What the scheduler answers.
+//! Results of the scheduler's operations.
 
 use crate::{CpuId, VcpuId};
 
-/// What a vCPU is doing.
+/// The state of a vCPU.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum State {
     /// Powered off.
@@ -10,44 +10,43 @@ pub enum State {
     Off,
     /// In this CPU's queue.
     Ready(CpuId),
-    /// On this CPU: in its guest, or in an exit.
+    /// Running on this CPU: in the guest or in an exit.
     Running(CpuId),
     /// Waiting for an interrupt.
     Blocked,
-    /// Held back by the operator, whatever its guest wants.
+    /// Suspended by the operator.
     Parked,
 }
 
-/// Where a vCPU has been put that was started or woken.
+/// The placement of a started or woken vCPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "a CPU that isn't kicked does not look at its queue"]
 pub struct Placement {
-    /// The CPU that runs it, or has it in its queue.
+    /// The CPU that runs or has queued it.
     pub cpu: CpuId,
-    /// Whether that CPU must be kicked. If it is the caller's own, it calls
+    /// Whether that CPU must be kicked. If it is the calling CPU, it calls
     /// [`pick_next`](crate::Scheduler::pick_next) instead.
     pub kick: bool,
 }
 
-/// What a CPU does next.
+/// The next action of a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "the CPU runs what the switch says"]
 pub struct Switch {
-    /// The vCPU to run; `None` to idle, with whatever is in the registers left there.
+    /// The vCPU to run; `None` to idle, keeping the loaded vCPU.
     pub next: Option<Next>,
-    /// Whether another vCPU waits for this CPU: the slice timer is to run, and WFI to be trapped.
-    /// Otherwise, neither.
+    /// Whether another vCPU waits for this CPU: if so, the slice timer runs and WFI is trapped.
     pub contended: bool,
-    /// Another CPU that must be kicked, because it has been given a vCPU.
+    /// Another CPU to kick, because a vCPU has been migrated to it.
     pub kick: Option<CpuId>,
 }
 
 /// The vCPU to run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Next {
-    /// Which.
+    /// The vCPU.
     pub vcpu: VcpuId,
-    /// What that asks of the CPU's registers.
+    /// The register state to put and load.
     pub loading: Loading,
 }
 
@@ -56,9 +55,8 @@ pub struct Next {
 pub enum Loading {
     /// It is already loaded here.
     Loaded,
-    /// Nothing is loaded here, or what is has been powered off and needn't be put.
+    /// Nothing is loaded here, or the loaded vCPU was powered off and isn't put.
     Empty,
-    /// This other one is loaded here and must be put first, before the scheduler's lock is
-    /// released.
+    /// This other vCPU is loaded here, and must be put before the scheduler's lock is released.
     Replace(VcpuId),
 }

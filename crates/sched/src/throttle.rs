@@ -1,4 +1,4 @@
-//! Enforcing caps: grants of CPU time, and VMs whose vCPUs wait for the next period.
+//! Enforcement of caps: grants of CPU time, and throttled VMs, whose vCPUs wait for the next period.
 
 use crate::id::VMS;
 use crate::{CpuId, Scheduler};
@@ -31,7 +31,8 @@ impl Scheduler {
             _ => false,
         };
         for vm in waiting.iter() {
-            // A running vCPU may have been granted the last ticks: its VM is throttled here when that one leaves.
+            // The running vCPU may hold a grant of the last ticks: its VM is throttled here when it stops
+            // running.
             if current.is_none_or(|current| usize::from(current.vm()) != vm) && !self.has_time(vm, now) {
                 self.throttle(cpu, vm, now);
             }
@@ -43,7 +44,7 @@ impl Scheduler {
         self.vms[vm & (VMS - 1)].cap.as_ref().is_none_or(|cap| cap.has_time(now))
     }
 
-    /// Takes CPU time from the cap of the vCPU that is to run here. Returns false if there is none left.
+    /// Takes a grant of CPU time for the vCPU to run here. Returns false if the cap is used up.
     pub(crate) fn begin_grant(&mut self, cpu: CpuId, vm: usize, now: u64) -> bool {
         let grant = match &mut self.vms[vm & (VMS - 1)].cap {
             None => return true,
@@ -53,7 +54,7 @@ impl Scheduler {
         grant.is_some()
     }
 
-    /// The vCPU that ran here no longer does.
+    /// Settles the grant of the vCPU that stops running here.
     pub(crate) fn end_grant(&mut self, cpu: CpuId, now: u64) {
         if let (Some(grant), Some(current)) = (self.queues[cpu.index()].grant.take(), self.cpus[cpu.index()].current)
             && let Some(cap) = &mut self.vms[usize::from(current.vm()) & (VMS - 1)].cap
@@ -62,7 +63,7 @@ impl Scheduler {
         }
     }
 
-    /// Holds a VM's vCPUs on this CPU back. None of them runs.
+    /// Throttles a VM on this CPU. None of its vCPUs may be running here.
     pub(crate) fn throttle(&mut self, cpu: CpuId, vm: usize, now: u64) {
         self.charge(cpu, now);
         let count = self.queues[cpu.index()].entity(vm).count;
@@ -84,7 +85,7 @@ impl Scheduler {
         self.resize(cpu, vm, 0, count, now);
     }
 
-    /// Finds the time for [`deadline`](Self::deadline).
+    /// Recomputes [`deadline`](Self::deadline).
     #[inline(never)]
     pub(crate) fn update_deadline(&mut self, cpu: CpuId, now: u64) {
         let grant = self.queues[cpu.index()].grant;

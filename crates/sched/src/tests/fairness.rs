@@ -8,12 +8,11 @@ use crate::Scheduler;
 
 /// A slice, in ticks.
 const SLICE: u64 = 10;
-/// The CPUs' slices end at different times.
+/// Offset between the CPUs' slice ends.
 const STAGGER: u64 = 3;
 
-/// Runs the machine for a number of slices with timers on contended CPUs only, as a hypervisor
-/// does. A vCPU in `sleepers` has nothing to do: it sits in WFI, which traps only where its CPU is
-/// contended.
+/// Runs the machine for a number of slices, with slice timers on contended CPUs only, as a hypervisor does. A
+/// vCPU in `sleepers` has no work: it sits in WFI, which traps only on a contended CPU.
 fn run(machine: &mut Machine, slices: u64, sleepers: &[usize]) -> Vec<u64> {
     for _ in 0..slices * SLICE {
         machine.now += 1;
@@ -36,7 +35,7 @@ fn run(machine: &mut Machine, slices: u64, sleepers: &[usize]) -> Vec<u64> {
 }
 
 #[test]
-fn more_vcpus_than_cpus_get_the_same_time() {
+fn more_vcpus_than_cpus_get_equal_time() {
     for cpus in 1..=4 {
         for vcpus in cpus + 1..=3 * cpus + 1 {
             let mut machine = Machine::busy(cpus, vcpus);
@@ -45,7 +44,7 @@ fn more_vcpus_than_cpus_get_the_same_time() {
             assert_eq!(ran.iter().sum::<u64>(), 1500 * SLICE * cpus as u64, "no CPU idled");
             for ran in &ran {
                 let off = ran.abs_diff(fair);
-                // Timers without any jitter can keep in step with the rotation: hence not less.
+                // Timers without jitter can stay in phase with the rotation: hence this tolerance.
                 assert!(off * 8 <= fair, "{cpus} CPUs, {vcpus} vCPUs: {ran} of {fair}");
             }
         }
@@ -53,7 +52,7 @@ fn more_vcpus_than_cpus_get_the_same_time() {
 }
 
 #[test]
-fn as_many_vcpus_as_cpus_are_left_alone() {
+fn as_many_vcpus_as_cpus_do_not_migrate() {
     let mut machine = Machine::busy(4, 4);
     let before: Vec<_> = (0..4).map(|number| machine.current(number)).collect();
     run(&mut machine, 100, &[]);
@@ -63,8 +62,8 @@ fn as_many_vcpus_as_cpus_are_left_alone() {
 }
 
 #[test]
-fn a_guest_that_sleeps_untrapped_keeps_no_cpu() {
-    // vCPUs 2 and 3 sleep; nothing tells the scheduler until somebody wants their CPUs.
+fn a_guest_in_untrapped_wfi_does_not_keep_a_cpu() {
+    // vCPUs 2 and 3 sleep; the scheduler learns it only when their CPUs become contended.
     let mut machine = Machine::busy(2, 4);
     let ran = run(&mut machine, 1000, &[2, 3]);
     for index in [0, 1] {
@@ -73,8 +72,8 @@ fn a_guest_that_sleeps_untrapped_keeps_no_cpu() {
 }
 
 #[test]
-fn a_pinned_vcpu_does_not_keep_others_from_balance() {
-    // vCPU 0 can't leave CPU 0; the two others have CPU 1 as well.
+fn a_pinned_vcpu_does_not_prevent_balancing() {
+    // vCPU 0 is pinned to CPU 0; the two others may also use CPU 1.
     let mut machine = Machine::new(2, &[0b01, 0b11, 0b11]);
     for index in 0..3 {
         let placement = machine.scheduler.start(vcpu(index), 0).expect("it is off");
@@ -83,13 +82,13 @@ fn a_pinned_vcpu_does_not_keep_others_from_balance() {
     machine.take_kicks();
     let ran = run(&mut machine, 1500, &[]);
     assert_eq!(ran.iter().sum::<u64>(), 2 * 1500 * SLICE);
-    // Whatever the order, nobody has less than what CPU 0 shared by two gives.
+    // Each gets at least half of CPU 0.
     assert!(ran.iter().all(|ran| ran * 100 >= 1500 * SLICE * 49), "{ran:?}");
 }
 
 #[test]
-fn waking_often_takes_nobody_elses_turn() {
-    // vCPU 0 computes; 1 to 3 wake and sleep all the time, on the same CPU.
+fn frequent_wakeups_do_not_preempt_others() {
+    // vCPU 0 computes; 1 to 3 wake and block all the time, on the same CPU.
     let mut machine = Machine::busy(1, 4);
     let mut since = 0;
     for _ in 0..1000 {
@@ -102,14 +101,14 @@ fn waking_often_takes_nobody_elses_turn() {
         let operation = if sleeps { Scheduler::block } else { Scheduler::slice_end };
         machine.step(cpu(0), operation);
         since = if machine.current(0) == Some(0) { 0 } else { since + 1 };
-        assert!(since <= 6, "woken while it ran, each may run once more");
+        assert!(since <= 6, "woken while vCPU 0 ran, each may run once before it");
     }
 }
 
 #[test]
-fn load_spreads_when_cpus_are_uneven() {
+fn load_spreads_to_idle_cpus() {
     let mut machine = Machine::new(4, &[0b1111; 8]);
-    // All ran on CPU 0 last, and the other CPUs are kept busy until all are in its queue.
+    // All last ran on CPU 0, and the other CPUs are kept busy until all are in its queue.
     for index in 0..8 {
         machine.scheduler.vcpus[index].last = Some(cpu(0));
     }

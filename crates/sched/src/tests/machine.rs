@@ -1,4 +1,4 @@
-//! A simulated machine: acts on the scheduler's answers as a hypervisor does, and checks them.
+//! A simulated machine: acts on the scheduler's results as a hypervisor does, and checks them.
 
 use std::collections::BTreeSet;
 use std::vec::Vec;
@@ -14,17 +14,17 @@ pub(super) struct Machine {
     pub(super) scheduler: Scheduler,
     pub(super) cpus: usize,
     pub(super) vcpus: usize,
-    /// Kicks that have been sent but not taken.
+    /// Kicks sent but not handled.
     pub(super) kicked: BTreeSet<CpuId>,
-    /// Whose state each CPU's registers have.
+    /// The vCPU loaded on each CPU.
     registers: Vec<Option<VcpuId>>,
-    /// When each CPU's slice ends, if it is contended.
+    /// End of each CPU's slice, if it is contended.
     pub(super) slice_end: Vec<Option<u64>>,
     pub(super) now: u64,
 }
 
 impl Machine {
-    /// A machine whose vCPU i may use the CPUs in `affinity[i]`; there is none if that is 0.
+    /// A machine whose vCPU i has the affinity `affinity[i]`; 0 means that it doesn't exist.
     pub(super) fn new(cpus_online: usize, affinity: &[u64]) -> Self {
         let mut scheduler = Scheduler::new();
         for number in 0..cpus_online {
@@ -33,7 +33,7 @@ impl Machine {
         for (index, mask) in affinity.iter().enumerate().filter(|(_, mask)| **mask != 0) {
             scheduler.configure(vcpu(index), cpus(*mask)).expect("the mask has a CPU that is online");
         }
-        // All vCPUs alike, whichever VM they belong to.
+        // Equal weight per vCPU, whichever its VM.
         for (vm, vcpus) in (0..).zip(affinity.chunks(8)) {
             scheduler.set_share(vm, 10 * vcpus.len() as u16, None);
         }
@@ -48,7 +48,7 @@ impl Machine {
         }
     }
 
-    /// A machine on which all vCPUs are alike, and ready.
+    /// A machine with identical vCPUs, all ready.
     pub(super) fn busy(cpus_online: usize, vcpus: usize) -> Self {
         let mut machine = Self::new(cpus_online, &std::vec![u64::MAX; vcpus]);
         for index in 0..vcpus {
@@ -74,16 +74,16 @@ impl Machine {
         }
     }
 
-    /// Lets every CPU that has been kicked look at its queue, until there is none.
+    /// Handles kicks until none is pending.
     pub(super) fn take_kicks(&mut self) {
         while let Some(cpu) = self.kicked.pop_first() {
             self.step(cpu, Scheduler::pick_next);
         }
     }
 
-    /// One operation of a CPU on itself, and what follows from it.
+    /// Performs one operation of a CPU on itself and applies the result.
     pub(super) fn act(&mut self, cpu: CpuId, operation: impl FnOnce(&mut Scheduler, CpuId, u64) -> Switch) -> Switch {
-        // Who runs, or sleeps in the registers: either may turn out to be off.
+        // The running vCPU, or the blocked one that is still loaded: either may become off.
         let before = self.registers[cpu.index()];
         let switch = operation(&mut self.scheduler, cpu, self.now);
         if let Some(before) = before.filter(|vcpu| self.scheduler.state(*vcpu) == State::Off) {
@@ -105,7 +105,7 @@ impl Machine {
         let held = self.registers[cpu.index()];
         match next.loading {
             Loading::Loaded => assert_eq!(held, Some(next.vcpu)),
-            // What is still there was powered off: its state is lost, as it should be.
+            // The loaded vCPU was powered off: its state is discarded.
             Loading::Empty => assert!(self.scheduler.holding.contains(cpu)),
             Loading::Replace(other) => {
                 assert_eq!(held, Some(other));
@@ -117,12 +117,12 @@ impl Machine {
         switch
     }
 
-    /// [`act`](Self::act), where only what follows from it matters.
+    /// [`act`](Self::act), discarding the result.
     pub(super) fn step(&mut self, cpu: CpuId, operation: impl FnOnce(&mut Scheduler, CpuId, u64) -> Switch) {
         let _ = self.act(cpu, operation);
     }
 
-    /// A vCPU powered off: whatever holds its registers, nobody needs them.
+    /// Discards the register state of a vCPU that was powered off.
     pub(super) fn forget(&mut self, vcpu: VcpuId) {
         for held in &mut self.registers {
             if *held == Some(vcpu) {
@@ -131,7 +131,7 @@ impl Machine {
         }
     }
 
-    /// No vCPU is loaded twice; and the scheduler knows who is loaded.
+    /// Checks that no vCPU is loaded twice, and that the scheduler's view is correct.
     fn check_registers(&self) {
         let mut seen = BTreeSet::new();
         for (number, held) in self.registers.iter().enumerate() {
@@ -144,7 +144,7 @@ impl Machine {
         }
     }
 
-    /// What must hold between any two operations.
+    /// Checks the invariants between operations.
     pub(super) fn check(&self) {
         let scheduler = &self.scheduler;
         let mut queued = BTreeSet::new();
@@ -173,7 +173,7 @@ impl Machine {
                 assert_eq!(usize::from(run_queue.entities[vm].count), count);
                 *active += count;
                 let throttled = run_queue.throttled.contains(vm);
-                assert!(!(throttled && (runs || list.is_empty())), "throttled with nothing that waits, or while it runs");
+                assert!(!(throttled && (runs || list.is_empty())), "throttled without a waiting vCPU, or while running");
                 assert_eq!(run_queue.ready.contains(vm), !list.is_empty() && !throttled);
                 assert_eq!(run_queue.present.contains(vm), count != 0 && !throttled);
                 if run_queue.present.contains(vm) {
@@ -182,7 +182,7 @@ impl Machine {
                 }
                 if throttled {
                     let deadline = scheduler.deadline(cpu);
-                    assert!(deadline != u64::MAX || self.kicked.contains(&cpu), "nothing will end the wait of VM {vm} on {cpu:?}");
+                    assert!(deadline != u64::MAX || self.kicked.contains(&cpu), "no event ends the wait of VM {vm} on {cpu:?}");
                 }
             }
             assert_eq!(run_queue.load, load);
@@ -192,7 +192,7 @@ impl Machine {
             }
             if present > 1 {
                 for vm in run_queue.present.iter() {
-                    assert!(run_queue.entities[vm].vtime >= run_queue.vtime, "VM {vm} has earned credit");
+                    assert!(run_queue.entities[vm].vtime >= run_queue.vtime, "VM {vm} has accumulated credit");
                 }
             }
             let queue_is_empty = run_queue.ready.is_empty();
@@ -201,7 +201,7 @@ impl Machine {
                 assert_eq!(scheduler.state(vcpu), State::Running(cpu));
                 assert_eq!(scheduler.loaded(cpu), current);
             } else if !queue_is_empty {
-                assert!(self.kicked.contains(&cpu), "{cpu:?} has work and does not know");
+                assert!(self.kicked.contains(&cpu), "{cpu:?} has work but no kick pending");
             }
             let idle = current.is_none() && queue_is_empty;
             assert_eq!(scheduler.idle.contains(cpu), idle);
@@ -222,7 +222,7 @@ impl Machine {
                 State::Ready(cpu) => {
                     assert!(queued.contains(&vcpu));
                     assert!(allowed.contains(cpu));
-                    // Its registers are in memory, or right there.
+                    // Its registers are in memory, or loaded right there.
                     assert!(scheduler.held_by(vcpu).is_none_or(|held| held == cpu));
                 }
                 State::Off => assert_eq!(scheduler.held_by(vcpu), None),
@@ -231,11 +231,11 @@ impl Machine {
         }
     }
 
-    /// With no kick under way: no CPU idles while a vCPU waits that it could run.
+    /// Checks, with no kick pending, that no CPU idles while a vCPU waits that it could run.
     pub(super) fn check_busy(&self) {
         for index in 0..self.vcpus {
             if let State::Ready(on) = self.scheduler.state(vcpu(index))
-                // A VM whose period begins on one CPU spreads over the others one vCPU at a time.
+                // A VM whose period begins on one CPU spreads to the others one vCPU at a time.
                 && !self.scheduler.capped.contains(index / 8)
             {
                 let idle = self.scheduler.vcpus[index].allowed.and(self.scheduler.idle);
@@ -244,7 +244,7 @@ impl Machine {
         }
     }
 
-    /// All vCPUs that exist are started.
+    /// Starts all existing vCPUs.
     pub(super) fn start_all(&mut self) {
         for index in 0..self.vcpus {
             if !self.scheduler.vcpus[index].allowed.is_empty() {
@@ -255,7 +255,7 @@ impl Machine {
         self.take_kicks();
     }
 
-    /// Lets time pass until just before the next tick's end: CPUs whose slices or caps ask for it act.
+    /// Advances time to just before the next tick's end: CPUs with an expired slice or cap act.
     pub(super) fn tick(&mut self) {
         self.now += 1;
         for number in 0..self.cpus {

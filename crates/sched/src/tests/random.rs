@@ -16,9 +16,9 @@ enum Op {
     Stop(usize),
     Park(usize),
     Unpark(usize),
-    /// A CPU takes its kick, if it has been sent one.
+    /// A CPU handles its kick, if one is pending.
     Kick(usize),
-    /// All of them do.
+    /// All CPUs handle their kicks.
     Kicks,
     SliceEnd(usize),
     Yield(usize),
@@ -44,7 +44,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Numbers of CPUs, and an affinity for each vCPU.
+/// A number of CPUs, and an affinity for each vCPU.
 fn shape() -> impl Strategy<Value = (usize, Vec<u64>)> {
     (1..=6usize).prop_flat_map(|cpus| {
         let all = (1u64 << cpus) - 1;
@@ -73,7 +73,7 @@ fn apply(machine: &mut Machine, op: Op) {
             let vcpu = vcpu(index % vcpus);
             match machine.scheduler.stop(vcpu, now) {
                 Some(cpu) => {
-                    // It runs there, or sleeps in that CPU's registers.
+                    // It runs there, or is blocked but still loaded there.
                     let state = machine.scheduler.state(vcpu);
                     assert!(
                         state == State::Running(cpu) || state == State::Parked && machine.scheduler.loaded(cpu) == Some(vcpu),
@@ -119,9 +119,10 @@ fn shares() -> impl Strategy<Value = Vec<(u16, Option<u64>)>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
-    /// No vCPU is ever in two places; no work is forgotten; every count that the policy relies on is right.
+    /// No vCPU is ever in two places, no ready vCPU is lost, and every counter that the policy uses is
+    /// correct.
     #[test]
-    fn order_is_kept((cpus, affinity) in shape(), shares in shares(), ops in prop::collection::vec(op(), 0..200)) {
+    fn invariants_hold((cpus, affinity) in shape(), shares in shares(), ops in prop::collection::vec(op(), 0..200)) {
         let mut machine = Machine::new(cpus, &affinity);
         for (vm, (weight, cap)) in (0..).zip(shares) {
             machine.scheduler.set_share(vm, weight, cap.map(|quota| (quota, 20)));

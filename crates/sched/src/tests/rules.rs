@@ -1,4 +1,4 @@
-//! Single rules, one at a time.
+//! Single rules of the policy.
 
 use super::machine::Machine;
 use super::{cpu, cpus, vcpu};
@@ -9,7 +9,7 @@ fn next(switch: Switch) -> Option<(usize, Loading)> {
 }
 
 #[test]
-fn numbers_are_checked() {
+fn identifiers_are_range_checked() {
     assert_eq!(CpuId::new(64), None);
     assert_eq!(VcpuId::new(8, 0), None);
     assert_eq!(VcpuId::new(0, 8), None);
@@ -30,7 +30,7 @@ fn sets_of_cpus() {
 }
 
 #[test]
-fn a_vcpu_that_sleeps_alone_is_neither_put_nor_loaded() {
+fn a_vcpu_that_blocks_alone_is_neither_put_nor_loaded() {
     let mut machine = Machine::busy(2, 2);
     assert_eq!(machine.current(1), Some(1));
     assert_eq!(next(machine.act(cpu(1), Scheduler::block)), None);
@@ -45,34 +45,34 @@ fn a_vcpu_that_sleeps_alone_is_neither_put_nor_loaded() {
 #[test]
 fn a_woken_vcpu_goes_to_its_last_cpu_or_an_idle_one() {
     let mut machine = Machine::busy(3, 2);
-    // vCPU 1 sleeps; CPU 1 runs 2 and then idles, with 2 in its registers.
+    // vCPU 1 is blocked; CPU 1 runs 2 and then idles, with 2 still loaded.
     machine.step(cpu(1), Scheduler::block);
     machine.scheduler.configure(vcpu(2), cpus(0b010)).expect("CPU 1 is online");
     let placement = machine.scheduler.start(vcpu(2), 0).expect("it is off");
     machine.placed(Some(placement));
     machine.take_kicks();
-    // Its last CPU is busy: the idle one.
+    // Its last CPU is busy: it goes to the idle one.
     let placement = machine.scheduler.wake(vcpu(1), 0);
     assert_eq!(placement, Some(Placement { cpu: cpu(2), kick: true }));
     machine.placed(placement);
     machine.take_kicks();
-    // Its last CPU is idle, though others are, too.
+    // Its last CPU is idle, and preferred to other idle ones.
     machine.step(cpu(2), Scheduler::block);
     machine.step(cpu(1), Scheduler::off);
     assert_eq!(machine.scheduler.wake(vcpu(1), 0).map(|placement| placement.cpu), Some(cpu(2)));
 }
 
 #[test]
-fn with_no_cpu_idle_it_queues_where_it_ran_and_kicks_once() {
+fn without_an_idle_cpu_it_queues_on_its_last_cpu_and_kicks_once() {
     let mut machine = Machine::busy(1, 1);
     for index in [1, 2] {
         machine.scheduler.configure(vcpu(index), cpus(1)).expect("CPU 0 is online");
     }
-    // CPU 0 runs one vCPU without a slice: it must be told.
+    // CPU 0 runs one vCPU without a slice timer: it must be kicked.
     let placement = machine.scheduler.start(vcpu(1), 0);
     assert_eq!(placement, Ok(Placement { cpu: cpu(0), kick: true }));
     assert!(machine.scheduler.contended(cpu(0)));
-    // It knows.
+    // Its kick is already pending.
     let placement = machine.scheduler.start(vcpu(2), 0);
     assert_eq!(placement, Ok(Placement { cpu: cpu(0), kick: false }));
     let switch = machine.act(cpu(0), Scheduler::pick_next);
@@ -81,7 +81,7 @@ fn with_no_cpu_idle_it_queues_where_it_ran_and_kicks_once() {
 }
 
 #[test]
-fn new_vcpus_avoid_cpus_that_hold_a_sleeping_one() {
+fn new_vcpus_avoid_cpus_with_a_blocked_vcpu_loaded() {
     let mut machine = Machine::busy(2, 1);
     machine.step(cpu(0), Scheduler::block);
     machine.scheduler.configure(vcpu(1), cpus(0b11)).expect("both are online");
@@ -90,7 +90,7 @@ fn new_vcpus_avoid_cpus_that_hold_a_sleeping_one() {
 }
 
 #[test]
-fn turns_go_round() {
+fn slices_go_round_robin() {
     let mut machine = Machine::busy(1, 3);
     for round in 1..10 {
         let switch = machine.act(cpu(0), Scheduler::slice_end);
@@ -101,7 +101,7 @@ fn turns_go_round() {
 }
 
 #[test]
-fn a_slice_that_nobody_wants_goes_on() {
+fn an_uncontended_slice_continues() {
     let mut machine = Machine::busy(1, 1);
     let switch = machine.act(cpu(0), Scheduler::slice_end);
     assert_eq!(next(switch), Some((0, Loading::Loaded)));
@@ -111,7 +111,7 @@ fn a_slice_that_nobody_wants_goes_on() {
 #[test]
 fn an_idle_cpu_steals() {
     let mut machine = Machine::busy(2, 4);
-    // CPU 1 has vCPUs 1 and 3; both go to sleep, one after the other.
+    // CPU 1 has vCPUs 1 and 3; both block, one after the other.
     assert_eq!(next(machine.act(cpu(1), Scheduler::block)), Some((3, Loading::Replace(vcpu(1)))));
     let switch = machine.act(cpu(1), Scheduler::block);
     assert_eq!(next(switch), Some((2, Loading::Replace(vcpu(3)))));
@@ -120,20 +120,20 @@ fn an_idle_cpu_steals() {
 }
 
 #[test]
-fn nothing_is_stolen_from_a_cpu_that_has_just_been_kicked() {
+fn nothing_is_stolen_from_a_cpu_with_a_pending_kick() {
     let mut machine = Machine::new(2, &[0b11]);
     let placement = machine.scheduler.start(vcpu(0), 0).expect("it is off");
     assert_eq!(placement, Placement { cpu: cpu(0), kick: true });
     machine.placed(Some(placement));
-    // CPU 1 happens to look, too.
+    // CPU 1 happens to reschedule, too.
     assert_eq!(next(machine.act(cpu(1), Scheduler::pick_next)), None);
     machine.take_kicks();
     assert_eq!(machine.current(0), Some(0));
 }
 
 #[test]
-fn a_vcpu_is_sent_on_once_at_most_before_it_runs() {
-    // On CPU 0, only vCPU 1 may leave; CPU 1 has less to do, and at once more.
+fn a_vcpu_is_migrated_at_most_once_before_it_runs() {
+    // On CPU 0, only vCPU 1 may leave. CPU 1 has less load, and right after the migration more.
     let mut machine = Machine::new(2, &[0b01, 0b11, 0b01, 0b01, 0b10, 0b10, 0b10, 0b10]);
     for index in [4, 0, 2, 3] {
         let placement = machine.scheduler.start(vcpu(index), 0).expect("it is off");
@@ -152,13 +152,13 @@ fn a_vcpu_is_sent_on_once_at_most_before_it_runs() {
         let placement = machine.scheduler.start(vcpu(index), 0).expect("it is off");
         machine.placed(Some(placement));
     }
-    // Its turn on CPU 1 comes before CPU 0, which has one vCPU left to stop, gets it back.
+    // It must run on CPU 1 before CPU 0, which has one vCPU left to stop, gets it back.
     machine.step(cpu(1), Scheduler::slice_end);
     assert_eq!(machine.current(1), Some(1));
 }
 
 #[test]
-fn nothing_is_stolen_that_is_pinned() {
+fn pinned_vcpus_are_not_stolen() {
     let mut machine = Machine::new(2, &[0b01, 0b01]);
     for index in 0..2 {
         let placement = machine.scheduler.start(vcpu(index), 0).expect("it is off");
@@ -172,29 +172,29 @@ fn nothing_is_stolen_that_is_pinned() {
 }
 
 #[test]
-fn a_wake_before_the_block_is_not_lost() {
+fn a_wake_before_the_block_is_latched() {
     let mut machine = Machine::busy(1, 1);
     let placement = machine.scheduler.wake(vcpu(0), 0);
     assert_eq!(placement, Some(Placement { cpu: cpu(0), kick: true }));
     assert_eq!(next(machine.act(cpu(0), Scheduler::block)), Some((0, Loading::Loaded)));
-    // That was it: now it sleeps.
+    // The latched wake-up is consumed: now it blocks.
     assert_eq!(next(machine.act(cpu(0), Scheduler::block)), None);
 }
 
 #[test]
-fn a_wake_in_an_earlier_turn_does_not_keep_it_awake() {
+fn a_wake_in_an_earlier_slice_does_not_prevent_blocking() {
     let mut machine = Machine::busy(1, 2);
     machine.wake(0);
     machine.step(cpu(0), Scheduler::slice_end);
     machine.step(cpu(0), Scheduler::slice_end);
     assert_eq!(machine.current(0), Some(0));
-    // It was loaded anew since, with the interrupt.
+    // It was rescheduled since, and has taken the interrupt.
     machine.step(cpu(0), Scheduler::block);
     assert_eq!(machine.scheduler.state(vcpu(0)), State::Blocked);
 }
 
 #[test]
-fn a_kick_that_was_answered_does_not_keep_it_awake() {
+fn a_handled_kick_does_not_prevent_blocking() {
     let mut machine = Machine::busy(1, 1);
     machine.wake(0);
     machine.take_kicks();
@@ -202,22 +202,22 @@ fn a_kick_that_was_answered_does_not_keep_it_awake() {
 }
 
 #[test]
-fn a_vcpu_that_waits_for_a_cpu_that_held_it_goes_elsewhere() {
+fn a_woken_vcpu_leaves_its_contended_cpu_after_the_put() {
     let mut machine = Machine::new(3, &[0b001, 0b111, 0b001]);
-    // CPU 0 sleeps with vCPU 1 in its registers.
+    // CPU 0 sleeps with vCPU 1 loaded.
     let placement = machine.scheduler.start(vcpu(1), 0).expect("it is off");
     machine.placed(Some(placement));
     machine.take_kicks();
     machine.step(cpu(0), Scheduler::block);
-    // vCPU 2 may use CPU 0 only. Before that CPU has taken the kick, vCPU 1 wakes up.
+    // vCPU 2 is pinned to CPU 0. Before that CPU handles the kick, vCPU 1 wakes up.
     let placement = machine.scheduler.start(vcpu(2), 0).expect("it is off");
     assert_eq!(placement, Placement { cpu: cpu(0), kick: true });
     machine.placed(Some(placement));
     let placement = machine.scheduler.wake(vcpu(1), 0);
-    assert_eq!(placement, Some(Placement { cpu: cpu(0), kick: false }), "its registers are there");
-    // Idle CPUs can't have it yet.
+    assert_eq!(placement, Some(Placement { cpu: cpu(0), kick: false }), "it is still loaded there");
+    // Idle CPUs can't steal it yet.
     assert_eq!(next(machine.act(cpu(1), Scheduler::pick_next)), None);
-    // CPU 0 puts it and sends it away.
+    // CPU 0 puts it and migrates it.
     let switch = machine.act(cpu(0), Scheduler::pick_next);
     assert_eq!(next(switch), Some((2, Loading::Replace(vcpu(1)))));
     assert_eq!(switch.kick, Some(cpu(1)));
@@ -226,12 +226,12 @@ fn a_vcpu_that_waits_for_a_cpu_that_held_it_goes_elsewhere() {
 }
 
 #[test]
-fn what_was_powered_off_is_not_put() {
+fn a_powered_off_vcpu_is_not_put() {
     let mut machine = Machine::busy(1, 2);
     let switch = machine.act(cpu(0), Scheduler::off);
     assert_eq!(next(switch), Some((1, Loading::Empty)));
     assert_eq!(machine.scheduler.state(vcpu(0)), State::Off);
-    // Asleep and in the registers: off only when the CPU has let go of them, and started with a load.
+    // Blocked and loaded: it is off only after the CPU has released it, and its next start loads it.
     machine.step(cpu(0), Scheduler::block);
     assert_eq!(machine.scheduler.stop(vcpu(1), 0), Some(cpu(0)));
     assert!(!machine.scheduler.all_off(0));
@@ -245,18 +245,18 @@ fn what_was_powered_off_is_not_put() {
 }
 
 #[test]
-fn a_running_vcpu_stops_when_its_cpu_says_so() {
+fn a_running_vcpu_is_off_only_after_its_cpu_acts() {
     for operation in [Scheduler::pick_next, Scheduler::slice_end, Scheduler::yield_now, Scheduler::block, Scheduler::off] {
         let mut machine = Machine::busy(1, 1);
         assert_eq!(machine.scheduler.park(vcpu(0), 0), Some(cpu(0)));
         assert_eq!(machine.scheduler.stop(vcpu(0), 0), Some(cpu(0)));
-        assert_eq!(machine.scheduler.park(vcpu(0), 0), Some(cpu(0)), "does not take the stop back");
+        assert_eq!(machine.scheduler.park(vcpu(0), 0), Some(cpu(0)), "does not cancel the stop");
         assert_eq!(machine.scheduler.start(vcpu(0), 0), Err(StartError::NotOff));
         assert!(!machine.scheduler.all_off(0));
         assert_eq!(next(machine.act(cpu(0), operation)), None);
         assert_eq!(machine.scheduler.state(vcpu(0)), State::Off);
         assert_eq!(machine.scheduler.wake(vcpu(0), 0), None);
-        // That is over when it starts again.
+        // A restart clears the request.
         let placement = machine.scheduler.start(vcpu(0), 0).expect("it is off");
         machine.placed(Some(placement));
         machine.take_kicks();
@@ -265,7 +265,7 @@ fn a_running_vcpu_stops_when_its_cpu_says_so() {
 }
 
 #[test]
-fn a_parked_vcpu_is_held_whatever_happens() {
+fn a_parked_vcpu_never_runs() {
     let mut machine = Machine::busy(1, 1);
     assert_eq!(machine.scheduler.park(vcpu(0), 0), Some(cpu(0)));
     assert_eq!(next(machine.act(cpu(0), Scheduler::pick_next)), None);
@@ -275,7 +275,7 @@ fn a_parked_vcpu_is_held_whatever_happens() {
     let placement = machine.scheduler.unpark(vcpu(0), 0);
     assert_eq!(placement, Some(Placement { cpu: cpu(0), kick: true }));
     assert_eq!(next(machine.act(cpu(0), Scheduler::pick_next)), Some((0, Loading::Loaded)));
-    // Taken back before the CPU heard of it.
+    // Cancelled before the CPU handled it.
     assert_eq!(machine.scheduler.park(vcpu(0), 0), Some(cpu(0)));
     assert_eq!(machine.scheduler.unpark(vcpu(0), 0), None);
     assert_eq!(next(machine.act(cpu(0), Scheduler::pick_next)), Some((0, Loading::Loaded)));
@@ -290,7 +290,7 @@ fn a_vcpu_without_a_cpu_is_not_started() {
 }
 
 #[test]
-fn time_is_spent_running_or_waiting() {
+fn times_account_running_and_waiting() {
     let mut machine = Machine::busy(1, 2);
     machine.now = 10;
     machine.step(cpu(0), Scheduler::slice_end);

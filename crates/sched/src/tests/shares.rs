@@ -1,4 +1,4 @@
-//! Shares and caps over time, with guests that try to get more.
+//! Shares and caps over time, with guests that try to exceed theirs.
 
 use std::vec::Vec;
 
@@ -8,10 +8,10 @@ use super::machine::{Machine, SLICE};
 use super::{cpu, vcpu};
 use crate::{Scheduler, State};
 
-/// vCPUs of a VM at most, so that vCPU `V * vm` is a VM's first.
+/// Maximum number of vCPUs of a VM, so that vCPU `V * vm` is a VM's first.
 const V: usize = 8;
 
-/// How long each vCPU ran, and its longest wait.
+/// Running time and longest wait of each vCPU.
 struct Account {
     ran: Vec<u64>,
     longest: Vec<u64>,
@@ -41,7 +41,7 @@ impl Account {
     }
 }
 
-/// Lets time pass; `guests` do something at each tick.
+/// Advances time; `guests` acts at each tick.
 fn run(machine: &mut Machine, slices: u64, mut guests: impl FnMut(&mut Machine)) -> Account {
     let mut account = Account::of(machine);
     let before: Vec<_> = (0..machine.vcpus).map(|index| machine.scheduler.times(vcpu(index), machine.now).ran).collect();
@@ -57,7 +57,7 @@ fn run(machine: &mut Machine, slices: u64, mut guests: impl FnMut(&mut Machine))
     account
 }
 
-/// A machine on which VM i has so many vCPUs, this weight, and may use the CPUs of this mask.
+/// A machine with these VMs: number of vCPUs, weight, affinity mask.
 fn machine(cpus: usize, vms: &[(usize, u16, u64)]) -> Machine {
     let mut affinity = Vec::new();
     for (vcpus, _, mask) in vms {
@@ -76,26 +76,26 @@ fn busy(cpus: usize, vms: &[(usize, u16, u64)]) -> Machine {
     machine
 }
 
-/// The longest wait of a vCPU that is its VM's only one on a CPU, in ticks: the others' service while its VM is ahead of them, and the turn that
-/// each may begin just before.
+/// Upper bound of the wait, in ticks, of a vCPU that is its VM's only one on a CPU: the service that others
+/// receive until their virtual times reach its own, and the slice that each may have begun just before.
 fn wait_bound(weight: u16, others: &[u16]) -> u64 {
     others.iter().map(|other| SLICE * u64::from(*other) / u64::from(weight) + SLICE).sum::<u64>() + 1
 }
 
 #[test]
-fn eight_vcpus_leave_a_neighbour_its_half() {
+fn eight_vcpus_leave_a_competitor_its_half() {
     let mut machine = busy(1, &[(8, 100, 1), (1, 100, 1)]);
     let account = run(&mut machine, 1000, |_| {});
     assert!(account.vm(1).abs_diff(500 * SLICE) <= SLICE, "{}", account.vm(1));
     assert!(account.longest[V] <= 2 * SLICE, "waited {}", account.longest[V]);
     for vcpu in &account.ran[..8] {
-        assert!(vcpu.abs_diff(500 * SLICE / 8) <= SLICE, "within a VM, vCPUs take turns: {vcpu}");
+        assert!(vcpu.abs_diff(500 * SLICE / 8) <= SLICE, "vCPUs of a VM must share equally: {vcpu}");
     }
     assert!(account.longest[..8].iter().all(|wait| *wait <= (8 * 2 + 7) * SLICE), "{:?}", account.longest);
 }
 
 #[test]
-fn nobody_escapes_the_charge_by_leaving_before_the_slice_ends() {
+fn blocking_before_the_slice_ends_does_not_evade_the_charge() {
     // VM 0's vCPUs block one tick before their slices end, and are woken in the next.
     let mut machine = busy(1, &[(4, 100, 1), (1, 100, 1)]);
     let account = run(&mut machine, 1000, |machine| {
@@ -111,7 +111,7 @@ fn nobody_escapes_the_charge_by_leaving_before_the_slice_ends() {
 }
 
 #[test]
-fn yields_give_time_away_and_take_none() {
+fn yielding_gives_time_away_and_gains_none() {
     // VM 0 yields at each tick.
     let mut machine = busy(1, &[(2, 100, 1), (1, 100, 1)]);
     let account = run(&mut machine, 200, |machine| {
@@ -120,7 +120,7 @@ fn yields_give_time_away_and_take_none() {
         }
     });
     assert!(account.vm(1) >= 99 * SLICE, "{}", account.vm(1));
-    // A lone vCPU that yields lets the other VM have its slices.
+    // A lone vCPU that yields gives its slices to the other VM.
     let mut machine = busy(1, &[(1, 100, 1), (1, 100, 1)]);
     let account = run(&mut machine, 200, |machine| {
         if machine.current(0) == Some(0) {
@@ -131,12 +131,12 @@ fn yields_give_time_away_and_take_none() {
 }
 
 #[test]
-fn sleep_earns_no_credit_and_debt_is_forgotten() {
+fn sleep_earns_no_credit_and_debt_decays() {
     let mut machine = busy(1, &[(1, 100, 1), (1, 1, 1)]);
-    // VM 1, of little weight, has one turn, for which it owes a hundred.
+    // VM 1, of little weight, runs one slice, for which it owes a hundred.
     let account = run(&mut machine, 300, |_| {});
     assert!(account.vm(1) > 0 && account.vm(1) <= 4 * SLICE);
-    // VM 0 leaves it alone for a long time and comes back: VM 1 still gets its turns.
+    // VM 0 stays idle for a long time and comes back: VM 1 still gets its slices.
     machine.scheduler.set_share(1, 100, None);
     let kick = machine.scheduler.park(vcpu(0), machine.now);
     machine.kicked.extend(kick);
@@ -150,12 +150,12 @@ fn sleep_earns_no_credit_and_debt_is_forgotten() {
 
 #[test]
 fn weights_hold_across_cpus() {
-    // Eight against one: the one is entitled to a whole CPU.
+    // Eight vCPUs against one: the one is entitled to a whole CPU.
     let mut machine = busy(2, &[(8, 100, 3), (1, 100, 3)]);
     run(&mut machine, 20, |_| {});
     let account = run(&mut machine, 500, |_| {});
     assert!(account.vm(1) >= 495 * SLICE, "{}", account.vm(1));
-    // Two, two and one: two thirds of a CPU for each VM.
+    // Two, two and one: two thirds of a CPU per VM.
     let mut machine = busy(2, &[(2, 100, 3), (2, 100, 3), (1, 100, 3)]);
     run(&mut machine, 20, |_| {});
     let account = run(&mut machine, 1000, |_| {});
@@ -171,7 +171,7 @@ fn weights_hold_across_cpus() {
 }
 
 #[test]
-fn a_pinned_vm_divides_its_weight_over_the_cpus_that_others_want() {
+fn a_pinned_vm_divides_its_weight_over_contended_cpus() {
     // VM 0 has a busy vCPU on each of four CPUs; VMs 1 and 2 want the first two.
     let mut machine = machine(4, &[(4, 100, 1), (1, 100, 1), (1, 100, 2)]);
     for index in 0..4 {
@@ -186,8 +186,9 @@ fn a_pinned_vm_divides_its_weight_over_the_cpus_that_others_want() {
 }
 
 #[test]
-fn a_vm_cannot_lower_its_charge_by_sleeping_when_it_is_charged() {
-    // VM 0 has a vCPU on each of two CPUs, against a VM on each. One of the two sleeps whenever the other one's slice ends.
+fn sleeping_at_charge_time_does_not_lower_the_charge() {
+    // VM 0 has a vCPU on each of two CPUs, against a VM on each. One of the two blocks whenever the other
+    // one's slice ends.
     let mut machine = machine(2, &[(2, 100, 1), (1, 100, 1), (1, 100, 2)]);
     machine.scheduler.configure(vcpu(1), super::cpus(2)).expect("it is off");
     machine.start_all();
@@ -201,14 +202,14 @@ fn a_vm_cannot_lower_its_charge_by_sleeping_when_it_is_charged() {
             }
         }
     });
-    // Two of three parts of both CPUs belong to the others.
+    // The others are entitled to two thirds of both CPUs.
     for vm in [1, 2] {
         assert!(account.vm(vm) >= 650 * SLICE, "{}", account.vm(vm));
     }
 }
 
 #[test]
-fn virtual_time_may_run_for_ever() {
+fn virtual_time_is_rebased() {
     let mut machine = busy(1, &[(1, 300, 1), (1, 100, 1)]);
     for entity in &mut machine.scheduler.queues[0].entities {
         entity.vtime += 1 << 62;
@@ -220,8 +221,8 @@ fn virtual_time_may_run_for_ever() {
 }
 
 #[test]
-fn a_cap_holds_and_is_used_up() {
-    // For a VM with three busy vCPUs, and another one beside it.
+fn a_cap_is_enforced_and_fully_usable() {
+    // A VM with three busy vCPUs, beside another VM.
     for quota in [1, 30, 150, 299] {
         let mut machine = busy(4, &[(3, 100, 15), (1, 100, 15)]);
         let (period, quota) = (20 * SLICE, quota * 20 * SLICE / 100);
@@ -236,7 +237,7 @@ fn a_cap_holds_and_is_used_up() {
             machine.placed(Some(placement));
         }
         machine.take_kicks();
-        // To the beginning of a period.
+        // Advance to the beginning of a period.
         let rest = period - machine.now % period;
         run(&mut machine, rest / SLICE, |_| {});
         for _ in 0..20 {
@@ -248,7 +249,7 @@ fn a_cap_holds_and_is_used_up() {
     }
 }
 
-/// Action of an attacker's guest at a tick.
+/// Action of the attacker's guest at a tick.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Block,
@@ -298,7 +299,7 @@ fn attack(machine: &mut Machine, honest: usize, act: Act) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
-    /// Busy VMs on one CPU: the difference of what two VMs got, each divided by its weight, is a slice of each at most.
+    /// Busy VMs on one CPU: service divided by weight differs between two VMs by at most a slice of each.
     #[test]
     fn busy_vms_share_by_weight(vms in prop::collection::vec((1..=8usize, 1..=1000u16), 2..5)) {
         let shape: Vec<_> = vms.iter().map(|(vcpus, weight)| (*vcpus, *weight, 1)).collect();
@@ -308,15 +309,15 @@ proptest! {
             for (j, (_, b)) in vms.iter().enumerate() {
                 let (a, b) = (u64::from(*a), u64::from(*b));
                 let off = (account.vm(i) * b).abs_diff(account.vm(j) * a);
-                // Runs that begin and end within a turn, and one tick of rounding for each slice.
+                // Runs that begin and end within a slice, and one tick of rounding per slice.
                 prop_assert!(off <= 2 * SLICE * (a + b) + account.vm(j) * a / 50, "{} and {}: {off}", account.vm(i), account.vm(j));
             }
         }
     }
 
-    /// A VM that is always ready gets its share within the longest wait, beside any attacker.
+    /// A VM that is always ready gets its share within the longest wait, against any attacker.
     #[test]
-    fn attackers_take_no_more(
+    fn attackers_cannot_exceed_their_share(
         weights in prop::collection::vec(1..=1000u16, 2..5),
         vcpus in 1..=8usize,
         acts in prop::collection::vec(act(), 1..400),
@@ -334,7 +335,8 @@ proptest! {
         prop_assert!(account.ran[0] + bound + share / 50 >= share, "{} of {share}", account.ran[0]);
     }
 
-    /// On several CPUs each busy VM gets its part of them all, but for the weight of the heaviest vCPU on each.
+    /// On several CPUs each busy VM gets its share of all of them, minus at most the weight of the heaviest
+    /// vCPU on each.
     #[test]
     fn busy_vms_share_several_cpus(cpus in 2..=4usize, vms in prop::collection::vec((1..=8usize, 1..=10u16), 2..5)) {
         let all = (1u64 << cpus) - 1;
@@ -352,7 +354,7 @@ proptest! {
         }
     }
 
-    /// In no period does a VM get more than its cap, and what a CPU's late timer adds is taken from the next.
+    /// In no period does a VM exceed its cap; overruns by late timers are deducted from the next.
     #[test]
     fn caps_hold(quota in 1..600u64, late in 0..30u64, acts in prop::collection::vec(act(), 1..200)) {
         let period = 2 * SLICE;
