@@ -2,42 +2,42 @@
 
 use crate::{DYNAMIC_BASE, DYNAMIC_ROWS, ROWS, Reason, Row, RowId, RowKey};
 
-/// How many places [`Ledger::row_for`] looks at before it gives up. A guest chooses the keys, so
-/// the search must be short whatever they are.
+/// Maximum number of slots that [`Ledger::row_for`] probes. The guest chooses the keys, so the search must be
+/// short for any keys.
 const PROBES: usize = 16;
 
-/// In [`Ledger::keys`]: nothing yet. No encoded dynamic key is 0.
+/// An empty slot in [`Ledger::keys`]. No encoded dynamic key is 0.
 const FREE: u64 = 0;
 
 /// The account of every exit of one vCPU.
 ///
-/// Belongs to the CPU that the vCPU is loaded on: it is written without a lock. A reader elsewhere
-/// sees each number whole, but not all of them from one moment.
+/// Owned by the CPU on which the vCPU is loaded, and written without a lock. A reader on another CPU sees
+/// each number whole, but no consistent snapshot.
 ///
-/// All bytes zero is a valid value, but not an empty ledger (the shortest exit would be 0 for
-/// good): memory from an allocator of zeroed frames is made one by [`reset`](Self::reset).
+/// All bytes zero is a valid value, but not an empty ledger (the minimum would stay 0): zeroed memory needs a
+/// [`reset`](Self::reset).
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct Ledger {
-    /// Exits taken: counted by the vector, whatever becomes of the exit.
+    /// Exits taken: incremented by the vector, however the exit is handled.
     pub taken: u64,
-    // The rows start at a cache line of their own.
+    // Aligns the rows to a cache line.
     reserved: [u64; 7],
     /// The rows, in the order of [`RowId`].
     pub rows: [Row; ROWS],
-    /// What each dynamic row stands for: an encoded [`RowKey::Dynamic`], or [`FREE`]. A hash table
-    /// with open addressing, without removal.
+    /// The keys of the dynamic rows: an encoded [`RowKey::Dynamic`], or [`FREE`]. A hash table with open
+    /// addressing, without removal.
     keys: [u64; DYNAMIC_ROWS],
 }
 
-/// A row that has counted at least one exit.
+/// A row with at least one counted exit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
     /// The row's number in its ledger.
     pub id: RowId,
-    /// What the row stands for.
+    /// The row's meaning.
     pub key: RowKey,
-    /// What it has counted.
+    /// The row's counters.
     pub row: Row,
 }
 
@@ -47,23 +47,22 @@ impl Ledger {
         Self { taken: 0, reserved: [0; 7], rows: [Row::EMPTY; ROWS], keys: [FREE; DYNAMIC_ROWS] }
     }
 
-    /// Empties the ledger where it lies: it is too large to be moved about.
+    /// Empties the ledger in place: it is too large to move.
     pub fn reset(&mut self) {
         self.taken = 0;
         self.rows.fill(Row::EMPTY);
         self.keys.fill(FREE);
     }
 
-    /// Counts an exit as taken, as the vector does.
+    /// Counts an exit as taken, like the vector.
     #[inline]
     pub const fn take(&mut self) {
         self.taken = self.taken.wrapping_add(1);
     }
 
-    /// Adds an exit that took `ticks` to its row, as the way back into the guest does.
+    /// Accounts an exit that took `ticks` to its row, like the return path to the guest.
     ///
-    /// For exits that do not go back: a vCPU that powers itself off, or is stopped while the exit
-    /// is being handled.
+    /// For exits that don't return: a vCPU that powers itself off, or is stopped while the exit is handled.
     #[inline]
     pub const fn account(&mut self, row: RowId, ticks: u64) {
         self.rows[row.index()].account(ticks);
@@ -75,11 +74,10 @@ impl Ledger {
         &self.rows[id.index()]
     }
 
-    /// The row for a sub-reason that has no static one. It is the same row each time for the same
-    /// `reason` and `key`; if there is no room left for a new one, the row is
-    /// [`Reason::other`].
+    /// The dynamic row of a sub-reason without a static one: the same row for the same `reason` and `key`. If
+    /// the table is full, [`Reason::other`].
     ///
-    /// Bounded in time, but not for the hot path: a search of up to 16 places.
+    /// Bounded, but not for the hot path: probes up to 16 slots.
     pub fn row_for(&mut self, reason: Reason, key: u32) -> RowId {
         let wanted = RowKey::Dynamic { reason, key }.encode();
         let start = hash(wanted);
@@ -96,7 +94,7 @@ impl Ledger {
         reason.other()
     }
 
-    /// What a row of this ledger stands for; `None` for a dynamic row that has not been given out.
+    /// The key of a row; `None` for an unassigned dynamic row.
     pub fn key(&self, id: RowId) -> Option<RowKey> {
         match id.index().checked_sub(DYNAMIC_BASE) {
             None => Some(RowKey::Static(id)),
@@ -104,7 +102,7 @@ impl Ledger {
         }
     }
 
-    /// The rows that have counted an exit, in the order of their numbers.
+    /// The rows with at least one counted exit, by number.
     pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
         self.rows.iter().enumerate().filter(|(_, row)| !row.is_empty()).filter_map(|(index, row)| {
             let id = RowId::masked(index);
@@ -112,8 +110,7 @@ impl Ledger {
         })
     }
 
-    /// All rows added up: how many exits were counted, how long the vCPU was outside its guest, and
-    /// the shortest and the longest exit.
+    /// The sum over all rows: number of exits, total ticks outside the guest, minimum and maximum.
     pub fn sum(&self) -> Row {
         let mut sum = Row::EMPTY;
         for row in &self.rows {
@@ -122,13 +119,13 @@ impl Ledger {
         sum
     }
 
-    /// How many exits were counted, over all rows.
+    /// Number of counted exits over all rows.
     pub fn counted(&self) -> u64 {
         self.sum().count
     }
 
-    /// Exits taken but not counted. Zero, or one while an exit is being handled; anything else
-    /// means that an exit went by unaccounted, or was accounted twice (below zero).
+    /// Exits taken but not counted. Zero, or one while an exit is being handled; otherwise an exit was not
+    /// accounted, or was accounted twice (negative).
     pub fn difference(&self) -> i64 {
         self.taken.wrapping_sub(self.counted()) as i64
     }
@@ -140,9 +137,9 @@ impl Default for Ledger {
     }
 }
 
-/// Where the search for an encoded key starts.
+/// The first slot to probe for an encoded key.
 const fn hash(code: u64) -> usize {
-    // Fibonacci hashing: keys that differ in few bits, such as neighbouring registers, come apart.
+    // Fibonacci hashing: spreads keys that differ in few bits, such as neighbouring registers.
     let spread = code.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (spread >> (u64::BITS - DYNAMIC_ROWS.ilog2())) as usize
 }

@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::{DYNAMIC_BASE, REASONS, Reason, RowId, RowKey};
 
-/// First row that is neither a reason's rest nor dynamic.
+/// First static row.
 const STATIC_BASE: usize = REASONS;
 /// Room for static rows.
 const STATIC_ROWS: usize = DYNAMIC_BASE - STATIC_BASE;
@@ -21,7 +21,7 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// What a row is called, or `None` if this architecture has no such row.
+    /// The name of a row, or `None` if this architecture has no such row.
     pub fn name(&'static self, key: RowKey) -> Option<Name> {
         let (reason, sub) = match key {
             RowKey::Dynamic { reason, key } => (reason, SubReason::Key { reason, key, write: self.key }),
@@ -36,18 +36,18 @@ impl Catalogue {
         Some(Name { reason, reason_name: self.reason(reason)?, sub })
     }
 
-    /// What a reason is called, or `None` if this architecture has no such reason.
+    /// The name of a reason, or `None` if this architecture has no such reason.
     pub fn reason(&self, reason: Reason) -> Option<&'static str> {
         self.reasons.get(usize::from(reason.raw())).copied()
     }
 
-    /// All static rows that have a name, in the order of their numbers.
+    /// All named static rows, by number.
     pub fn static_rows(&'static self) -> impl Iterator<Item = RowId> {
         (0..DYNAMIC_BASE).map(RowId::masked).filter(|id| self.name(RowKey::Static(*id)).is_some())
     }
 }
 
-/// What a row is called.
+/// The name of a row.
 #[derive(Clone, Copy, Debug)]
 pub struct Name {
     /// The reason.
@@ -58,7 +58,7 @@ pub struct Name {
     pub sub: SubReason,
 }
 
-/// Which way a guest's access went.
+/// The direction of a guest's access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// The guest read.
@@ -76,10 +76,10 @@ impl fmt::Display for Access {
     }
 }
 
-/// The finer half of what a row stands for.
+/// The sub-reason of a row.
 #[derive(Clone, Copy, Debug)]
 pub enum SubReason {
-    /// What has no row of its own.
+    /// All exits without a row of their own.
     Other,
     /// A static row.
     Known {
@@ -149,8 +149,7 @@ impl Block {
         RowId::masked(self.first + index)
     }
 
-    /// The row at `index` of a block that has two rows for each thing: one for reads, one for
-    /// writes.
+    /// The row at `index` of a block of read and write row pairs.
     #[inline]
     pub(crate) const fn access(self, index: usize, write: bool) -> RowId {
         self.row(index * 2 + write as usize)
@@ -169,7 +168,7 @@ pub(crate) struct StaticRow {
     access: Option<Access>,
 }
 
-/// Makes a [`RowTable`] in a constant: a row that is left out or given twice fails to compile.
+/// Builds a [`RowTable`] in a constant: a missing or duplicate row fails to compile.
 pub(crate) struct TableBuilder {
     rows: [Option<StaticRow>; STATIC_ROWS],
     filled: usize,
@@ -182,7 +181,7 @@ impl TableBuilder {
 
     /// Names the rows of a block.
     pub(crate) const fn block(mut self, block: Block, reason: Reason, of: &'static str, names: &[&'static str]) -> Self {
-        assert!(names.len() == block.len, "a name for each row of the block");
+        assert!(names.len() == block.len, "a block needs a name for each row");
         let mut i = 0;
         while i < names.len() {
             let row = StaticRow { reason, of, name: names[i], access: None };
@@ -192,9 +191,9 @@ impl TableBuilder {
         self
     }
 
-    /// Names the rows of a block that has two rows for each name: one for reads, one for writes.
+    /// Names the rows of a block of read and write row pairs.
     pub(crate) const fn accesses(mut self, block: Block, reason: Reason, of: &'static str, names: &[&'static str]) -> Self {
-        assert!(2 * names.len() == block.len, "a name for each pair of rows of the block");
+        assert!(2 * names.len() == block.len, "a block needs a name for each pair of rows");
         let mut i = 0;
         while i < names.len() {
             let read = StaticRow { reason, of, name: names[i], access: Some(Access::Read) };
@@ -208,15 +207,15 @@ impl TableBuilder {
 
     const fn put(mut self, id: RowId, row: StaticRow) -> Self {
         let place = id.index() - STATIC_BASE;
-        assert!(self.rows[place].is_none(), "two names for one row");
+        assert!(self.rows[place].is_none(), "duplicate name for a row");
         self.rows[place] = Some(row);
         self.filled += 1;
         self
     }
 
-    /// The table, when every block up to and including `last` has its names.
+    /// The finished table: checks that every block up to and including `last` is named.
     pub(crate) const fn finish(self, last: Block) -> RowTable {
-        assert!(self.filled == last.first + last.len - STATIC_BASE, "a block has no names");
+        assert!(self.filled == last.first + last.len - STATIC_BASE, "a block is not named");
         RowTable(self.rows)
     }
 }
@@ -244,7 +243,7 @@ macro_rules! named_rows {
         };
         pub(super) const $names: &[&str] = &[$($name),+];
         const _: () = {
-            // Only to number the rows.
+            // Numbers the rows.
             #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
             enum Place { $($row),+ }
             $( assert!($block.row(Place::$row as usize).index() == $row.index()); )+
@@ -263,7 +262,7 @@ pub(crate) use named_rows;
 /// Defines an architecture's reasons: a constant for each, and the list of their names.
 macro_rules! reasons {
     ($( $(#[$meta:meta])* $name:ident, )+) => {
-        // Only to number the reasons.
+        // Numbers the reasons.
         #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
         enum Number { $($name),+ }
         $(

@@ -1,4 +1,4 @@
-//! Where things lie in a [`Ledger`], for the exit path's assembly.
+//! Offsets in a [`Ledger`], for the exit path's assembly.
 //!
 //! With the address of a ledger in `x0` and the row's number in `w1`, the row's address is
 //!
@@ -8,8 +8,7 @@
 //! add     x0, x0, x1
 //! ```
 //!
-//! The insertion of a bit field shifts and masks in one instruction: no row number, not even a wild
-//! one, leads outside the ledger.
+//! UBFIZ shifts and masks in one instruction: even an invalid row number stays within the ledger.
 
 use core::mem::{align_of, offset_of, size_of};
 
@@ -36,7 +35,7 @@ pub const ROW_MAX: usize = offset_of!(Row, max);
 
 const _: () = assert!(size_of::<Row>() == 1 << ROW_SHIFT);
 const _: () = assert!(ROWS == 1 << ROW_BITS);
-// A row must not straddle two cache lines, and pairs of fields are moved by one LDP or STP.
+// A row must not straddle cache lines, and pairs of fields are accessed by one LDP or STP.
 const _: () = assert!(ROWS_OFFSET.is_multiple_of(size_of::<Row>()));
 const _: () = assert!(align_of::<Ledger>() == 64);
 const _: () = assert!(ROW_TICKS == ROW_COUNT + 8 && ROW_MAX == ROW_MIN + 8);

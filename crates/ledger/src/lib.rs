@@ -1,30 +1,29 @@
 //! The ledger: the account of every exit of one vCPU.
 //!
-//! Each exit is counted twice, in two places that do not know each other. The vector adds one to
-//! [`Ledger::taken`] before anything else happens; the way back into the guest adds the exit and
-//! its length to the [`Row`] whose [`RowId`] the handler returned. The sum over the rows must be
-//! the number taken: [`Ledger::difference`] says what is missing, and it is a bug if it isn't zero
-//! while no exit is in progress.
+//! Each exit is counted twice, independently. The vector increments [`Ledger::taken`] first of all; the
+//! return path adds the exit and its duration to the [`Row`] whose [`RowId`] the handler returned. The sum
+//! over the rows must equal the number taken: a nonzero [`Ledger::difference`] while no exit is in progress
+//! is a bug.
 //!
-//! # How an exit finds its row
+//! # From an exit to its row
 //!
-//! A row stands for a reason and a sub-reason: `SYSREG`, `ID_AA64PFR0_EL1`; `MMIO`, `PL011 FR
-//! read`. There are three kinds, in the order in which they lie in [`Ledger`]:
+//! A row has a reason and a sub-reason: `SYSREG`, `ID_AA64PFR0_EL1`; `MMIO`, `PL011 FR read`. [`Ledger`] has
+//! three kinds, in this order:
 //!
-//! | rows | what | found by |
+//! | rows | kind | determined by |
 //! | --- | --- | --- |
-//! | `0..REASONS` | the rest of each reason, with no sub-reason of its own | [`Reason::other`] |
-//! | `REASONS..DYNAMIC_BASE` | static: known beforehand, such as a device's registers | a constant, or arithmetic |
-//! | `DYNAMIC_BASE..ROWS` | dynamic: only seen at run time | [`Ledger::row_for`], off the hot path |
+//! | `0..REASONS` | one per reason, for sub-reasons without a row of their own | [`Reason::other`] |
+//! | `REASONS..DYNAMIC_BASE` | static: known at compile time, such as a device's registers | a constant, or arithmetic |
+//! | `DYNAMIC_BASE..ROWS` | dynamic: assigned at run time | [`Ledger::row_for`], off the hot path |
 //!
-//! The ledger itself knows no architecture. The names of reasons and static rows stand in a
-//! [`Catalogue`], one for each architecture: [`aarch64::CATALOGUE`], [`x86_64::CATALOGUE`]. A program that shows ledgers
-//! (feature `report`) takes the catalogue of the machine that it looks at.
+//! The ledger is independent of the architecture. The names of reasons and static rows are in a [`Catalogue`]
+//! per architecture: [`aarch64::CATALOGUE`], [`x86_64::CATALOGUE`]. A program that shows ledgers (feature
+//! `report`) uses the catalogue of the observed machine.
 //!
 //! # The update in assembly
 //!
-//! [`Ledger`] and [`Row`] are `#[repr(C)]`, and [`layout`] gives every offset that the exit path
-//! needs. [`Ledger::account`] is the same update in plain Rust.
+//! [`Ledger`] and [`Row`] are `#[repr(C)]`, and [`layout`] has every offset used by the exit path.
+//! [`Ledger::account`] is the same update in Rust.
 #![no_std]
 #![forbid(unsafe_code)]
 

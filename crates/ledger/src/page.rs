@@ -1,23 +1,22 @@
-//! The key of an access to a guest-physical address at which there is nothing.
+//! The key of an access to an unmapped guest-physical address.
 
 use core::fmt;
 
 use crate::Access;
 
-/// In the key of a page: the guest wrote.
+/// In a page key: the access was a write.
 const PAGE_WRITE: u32 = 1 << 31;
-/// In the key of a page: the page's number. The highest stands for all pages from there on (8 TiB).
+/// In a page key: the page number. The highest stands for all pages from there on (8 TiB).
 const PAGE_NUMBER: u32 = PAGE_WRITE - 1;
 
-/// The key of an access to a guest-physical address at which there is nothing: its 4 KiB page, and
-/// its direction.
+/// The key of an access to an unmapped guest-physical address: 4 KiB page and direction.
 pub const fn page(gpa: u64, write: bool) -> u32 {
     let number = gpa >> 12;
     let number = if number < PAGE_NUMBER as u64 { number as u32 } else { PAGE_NUMBER };
     number | if write { PAGE_WRITE } else { 0 }
 }
 
-/// Writes its name.
+/// Writes the key's name.
 pub(crate) fn write(key: u32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let number = key & PAGE_NUMBER;
     let access = if key & PAGE_WRITE != 0 { Access::Write } else { Access::Read };

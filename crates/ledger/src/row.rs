@@ -1,18 +1,17 @@
-//! One row of the ledger, and the ways to say which.
+//! Rows of the ledger, and their identifiers.
 
-/// Number of rows of a ledger. A power of two, so that masking a row's number is enough.
+/// Number of rows of a ledger. A power of two, so that masking bounds a row number.
 pub const ROWS: usize = 1024;
-/// Room for reasons: each has one row for what has no sub-reason of its own.
+/// Maximum number of reasons: each has one row for exits without a sub-reason's row.
 pub const REASONS: usize = 32;
-/// Number of dynamic rows, given out by [`Ledger::row_for`](crate::Ledger::row_for). A power of
-/// two.
+/// Number of dynamic rows, assigned by [`Ledger::row_for`](crate::Ledger::row_for). A power of two.
 pub const DYNAMIC_ROWS: usize = 256;
 /// The first dynamic row.
 pub const DYNAMIC_BASE: usize = ROWS - DYNAMIC_ROWS;
 
-/// Why a vCPU left the guest, at the coarsest: `HVC`, `MMIO`, `IRQ`.
+/// The reason for an exit: `HVC`, `MMIO`, `IRQ`.
 ///
-/// The number is the architecture's own: see [`aarch64::reason`](crate::aarch64::reason).
+/// Numbers are specific to an architecture: see [`aarch64::reason`](crate::aarch64::reason).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Reason(u8);
 
@@ -20,8 +19,8 @@ impl Reason {
     /// The reason with this number.
     ///
     /// # Panics
-    /// If the number isn't below [`REASONS`]. It is called in constants only, where that is an
-    /// error of compilation.
+    /// If the number isn't below [`REASONS`]. Called in constants only, where a panic is a compile-time
+    /// error.
     pub(crate) const fn new(number: u8) -> Self {
         assert!((number as usize) < REASONS);
         Self(number)
@@ -37,20 +36,20 @@ impl Reason {
         self.0
     }
 
-    /// The row of those exits of this reason that have no row of their own.
+    /// The row of this reason's exits that have no row of their own.
     #[inline]
     pub const fn other(self) -> RowId {
         RowId(self.0 as u16)
     }
 }
 
-/// The number of a row: what a handler returns to say how its exit is to be counted.
+/// The number of a row; handlers return it to account their exit.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(transparent)]
 pub struct RowId(u16);
 
 impl RowId {
-    /// The row with this number; what lies above the last row is cut off.
+    /// The row with this number modulo [`ROWS`].
     #[inline]
     pub const fn masked(number: usize) -> Self {
         Self((number & (ROWS - 1)) as u16)
@@ -61,47 +60,47 @@ impl RowId {
         if (number as usize) < ROWS { Some(Self(number)) } else { None }
     }
 
-    /// The row's number, as the exit path's assembly takes it.
+    /// The row's number, for the exit path's assembly.
     #[inline]
     pub const fn raw(self) -> u16 {
         self.0
     }
 
-    /// The row's place in [`Ledger::rows`](crate::Ledger::rows).
+    /// The row's index in [`Ledger::rows`](crate::Ledger::rows).
     #[inline]
     pub const fn index(self) -> usize {
-        // Known to be in range; the mask lets the compiler know, too.
+        // In range by construction; the mask makes that visible to the compiler.
         self.0 as usize & (ROWS - 1)
     }
 
-    /// Whether this is a dynamic row: what it stands for differs from ledger to ledger.
+    /// Whether this is a dynamic row: its meaning is specific to a ledger.
     pub const fn is_dynamic(self) -> bool {
         self.index() >= DYNAMIC_BASE
     }
 }
 
-/// What a row stands for, independent of the ledger that it was found in.
+/// The meaning of a row, independent of the ledger.
 ///
-/// A dynamic row's number means something only beside its ledger's keys, so it is a key that is
-/// sent to the operator and that rows of several vCPUs are added up by.
+/// A dynamic row's number is meaningful only with its ledger's keys, so the key is sent to the operator and
+/// used to merge rows of several vCPUs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum RowKey {
-    /// A row that means the same in every ledger.
+    /// A row with the same meaning in every ledger.
     Static(RowId),
     /// A dynamic row.
     Dynamic {
         /// The reason that the key belongs to.
         reason: Reason,
-        /// The sub-reason; what it encodes depends on the reason.
+        /// The sub-reason, encoded specifically for the reason.
         key: u32,
     },
 }
 
-/// Set in the number of a [`RowKey::Dynamic`]; above it, nothing.
+/// Set in the encoding of a [`RowKey::Dynamic`]; no higher bit is set.
 const DYNAMIC: u64 = 1 << 40;
 
 impl RowKey {
-    /// The key as one number, never above 41 bits: small for a static row.
+    /// Encodes the key in one number of at most 41 bits: small for a static row.
     pub const fn encode(self) -> u64 {
         match self {
             Self::Static(id) => id.0 as u64,
@@ -109,7 +108,7 @@ impl RowKey {
         }
     }
 
-    /// The key that [`encode`](Self::encode) made into this number, or `None` if none has it.
+    /// Decodes a number made by [`encode`](Self::encode); `None` for all others.
     pub const fn decode(code: u64) -> Option<Self> {
         if code < DYNAMIC_BASE as u64 {
             return Some(Self::Static(RowId(code as u16)));
@@ -129,25 +128,25 @@ impl RowKey {
     }
 }
 
-/// What one kind of exit has cost so far. Times are ticks of the counter that the exit path reads.
+/// The accumulated cost of one kind of exit. Times are ticks of the counter that the exit path reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Row {
-    /// How many exits.
+    /// Number of exits.
     pub count: u64,
-    /// How long they took together.
+    /// Total duration.
     pub ticks: u64,
-    /// The shortest; `u64::MAX` while there was none.
+    /// Minimum duration; `u64::MAX` without exits.
     pub min: u64,
-    /// The longest; 0 while there was none.
+    /// Maximum duration; 0 without exits.
     pub max: u64,
 }
 
 impl Row {
-    /// A row without an exit.
+    /// A row without exits.
     pub const EMPTY: Self = Self { count: 0, ticks: 0, min: u64::MAX, max: 0 };
 
-    /// Adds one exit that took `ticks`. Sums wrap: at 1 GHz, after more than 500 years.
+    /// Accounts one exit that took `ticks`. Sums wrap, at 1 GHz after more than 500 years.
     #[inline]
     pub const fn account(&mut self, ticks: u64) {
         self.count = self.count.wrapping_add(1);
@@ -160,7 +159,7 @@ impl Row {
         }
     }
 
-    /// Adds the exits of another row to this one.
+    /// Merges the exits of another row into this one.
     pub const fn merge(&mut self, other: &Self) {
         self.count = self.count.wrapping_add(other.count);
         self.ticks = self.ticks.wrapping_add(other.ticks);
@@ -172,12 +171,12 @@ impl Row {
         }
     }
 
-    /// Whether no exit has been counted here.
+    /// Whether no exit has been counted.
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The mean length of an exit in ticks, rounded down; 0 if there was none.
+    /// The mean duration of an exit in ticks, rounded down; 0 without exits.
     pub const fn mean(&self) -> u64 {
         match self.ticks.checked_div(self.count) {
             Some(mean) => mean,

@@ -1,4 +1,4 @@
-//! The ledger's arithmetic, its search for dynamic rows and its layout.
+//! The ledger's arithmetic, its hash table of dynamic rows, and its layout.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,11 +16,11 @@ fn static_name(id: RowId) -> String {
 }
 
 #[test]
-fn assembly_finds_the_row_that_account_writes() {
+fn assembly_and_account_use_the_same_row() {
     let mut ledger = Box::new(Ledger::new());
     let id = aarch64::IRQ_KICK;
     ledger.account(id, 7);
-    // What the exit path computes.
+    // The exit path's address computation.
     let offset = layout::ROWS_OFFSET + (usize::from(id.raw()) << layout::ROW_SHIFT);
     let row = std::ptr::from_ref(ledger.row(id)) as usize;
     assert_eq!(row - std::ptr::from_ref(&*ledger) as usize, offset);
@@ -46,7 +46,7 @@ fn reset_makes_an_empty_ledger() {
 }
 
 #[test]
-fn an_exit_that_goes_by_is_a_difference() {
+fn an_unaccounted_exit_is_a_difference() {
     let mut ledger = Box::new(Ledger::new());
     for _ in 0..3 {
         ledger.take();
@@ -72,7 +72,7 @@ fn sums_wrap() {
 }
 
 #[test]
-fn dynamic_rows_run_out_into_the_reason() {
+fn a_full_dynamic_table_falls_back_to_the_reason() {
     let mut ledger = Box::new(Ledger::new());
     let mut given = BTreeMap::new();
     for key in 0..10_000 {
@@ -81,9 +81,9 @@ fn dynamic_rows_run_out_into_the_reason() {
             continue;
         }
         assert!(id.is_dynamic());
-        assert_eq!(given.insert(id, key), None, "one row, two keys");
+        assert_eq!(given.insert(id, key), None, "a row was assigned to two keys");
     }
-    assert_eq!(given.len(), DYNAMIC_ROWS, "in the end, every row is used");
+    assert_eq!(given.len(), DYNAMIC_ROWS, "every row is assigned eventually");
     for (id, key) in given {
         assert_eq!(ledger.row_for(reason::UNKNOWN, key), id);
         assert_eq!(ledger.key(id), Some(RowKey::Dynamic { reason: reason::UNKNOWN, key }));
@@ -91,9 +91,9 @@ fn dynamic_rows_run_out_into_the_reason() {
 }
 
 #[test]
-fn dynamic_rows_suffice_for_what_guests_do() {
+fn dynamic_rows_suffice_for_typical_guests() {
     let mut ledger = Box::new(Ledger::new());
-    // 16 breakpoints' and watchpoints' registers, read and written: neighbouring encodings.
+    // Registers of 16 breakpoints and watchpoints, read and written: neighbouring encodings.
     for number in 0..16 {
         for op2 in 4..8 {
             let key = key::sysreg(2 << 20 | op2 << 17 | number << 1);
@@ -128,7 +128,7 @@ fn names() {
 }
 
 #[test]
-fn names_of_device_registers() {
+fn device_registers_have_names() {
     let cases = [
         (aarch64::gicd(0x0000, true), "GICD CTLR write"),
         (aarch64::gicd(0x0004, false), "GICD TYPER read"),
@@ -165,17 +165,17 @@ fn names_of_device_registers() {
 }
 
 #[test]
-fn names_of_dynamic_rows() {
+fn dynamic_rows_have_names() {
     let dynamic = |reason, key| name(RowKey::Dynamic { reason, key });
     let iss = |op0: u32, op1: u32, crn: u32, crm: u32, op2: u32, rt: u32, read: u32| {
         op0 << 20 | op2 << 17 | op1 << 14 | crn << 10 | rt << 5 | crm << 1 | read
     };
     let hidden = key::sysreg(iss(3, 0, 15, 2, 0, 7, 1));
     assert_eq!(dynamic(reason::SYSREG, hidden), "SYSREG S3_0_C15_C2_0 read");
-    assert_eq!(hidden, key::sysreg(iss(3, 0, 15, 2, 0, 31, 1)), "whatever the register that it goes to");
+    assert_eq!(hidden, key::sysreg(iss(3, 0, 15, 2, 0, 31, 1)), "Rt is not part of the key");
     let known = key::sysreg(iss(3, 3, 9, 13, 0, 0, 0));
     assert_eq!(dynamic(reason::SYSREG, known), "SYSREG PMCCNTR_EL0 write");
-    // A forwarded access has the name of the static row.
+    // A forwarded access is named like the static row.
     for (crm, op2) in (0..8).flat_map(|crm| (0..8).map(move |op2| (crm, op2))) {
         let expected = static_name(aarch64::id_register(crm, op2)).replace("SYSREG", "FORWARDED") + " read";
         let key = key::sysreg(iss(3, 0, 0, crm.into(), op2.into(), 0, 1));
@@ -188,17 +188,17 @@ fn names_of_dynamic_rows() {
 }
 
 #[test]
-fn every_static_row_has_a_name_of_its_own() {
+fn static_rows_have_unique_names() {
     let mut names = BTreeSet::new();
     for id in CATALOGUE.static_rows() {
         assert!(names.insert(static_name(id)), "{}", static_name(id));
     }
     assert!(names.len() > 300);
-    assert!(names.len() < DYNAMIC_BASE, "there is room to grow");
+    assert!(names.len() < DYNAMIC_BASE, "no static rows left");
 }
 
 #[test]
-fn what_has_no_name_has_none() {
+fn unassigned_rows_have_no_name() {
     let id = RowId::from_raw(REASONS as u16 - 1).expect("in range");
     assert!(CATALOGUE.name(RowKey::Static(id)).is_none());
     let id = RowId::from_raw(DYNAMIC_BASE as u16 - 1).expect("in range");
@@ -209,7 +209,7 @@ fn what_has_no_name_has_none() {
     assert_eq!(RowId::from_raw(ROWS as u16), None);
 }
 
-/// An exit: its reason's number, a key, whether the key is used, and the exit's length.
+/// An exit: its reason's number, a key, whether the key is used, and the duration.
 fn exit() -> impl Strategy<Value = (u8, u32, bool, u64)> {
     (0u8..32, 0u32..400, any::<bool>(), any::<u64>())
 }
@@ -217,9 +217,9 @@ fn exit() -> impl Strategy<Value = (u8, u32, bool, u64)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
-    /// Whatever a guest does, every exit is counted once, and in the row of its reason.
+    /// Every exit is counted once, in a row of its reason.
     #[test]
-    fn the_account_adds_up(exits in prop::collection::vec(exit(), 0..300)) {
+    fn every_exit_is_counted_once(exits in prop::collection::vec(exit(), 0..300)) {
         let mut ledger = Box::new(Ledger::new());
         let mut model: BTreeMap<u8, Row> = BTreeMap::new();
         for (number, key, dynamic, ticks) in exits {
@@ -255,15 +255,15 @@ proptest! {
         }
     }
 
-    /// A code from the line is a key that encodes to itself, or nothing.
+    /// A received code decodes to a key that encodes to the same code, or not at all.
     #[test]
-    fn codes_are_checked(code in prop_oneof![any::<u64>(), 0..1u64 << 42, 0..1024u64]) {
+    fn received_codes_are_validated(code in prop_oneof![any::<u64>(), 0..1u64 << 42, 0..1024u64]) {
         if let Some(key) = RowKey::decode(code) {
             prop_assert_eq!(key.encode(), code);
         }
     }
 
-    /// No offset, however wild, leads to another region's rows.
+    /// No offset maps to another region's rows.
     #[test]
     fn offsets_stay_in_their_region(
         offset in any::<u32>(),

@@ -1,4 +1,4 @@
-//! What the operator sees.
+//! Text and order of reports.
 #![cfg(feature = "report")]
 
 use insta::assert_snapshot;
@@ -56,7 +56,7 @@ fn table_in_ticks_and_with_a_difference() {
 #[test]
 fn small_rows_are_folded() {
     let mut ledger = ledger();
-    // The wait has nearly all of the time; this has nearly all of the exits.
+    // The wait has nearly all of the time; this row nearly all of the exits.
     exit(&mut ledger, aarch64::IRQ_VIRTUAL_TIMER, &[60; 5000]);
     let account = Account::of(&ledger);
     assert_snapshot!(account.table(&CATALOGUE, FREQUENCY).folded());
@@ -71,7 +71,7 @@ fn table_of_nothing() {
 }
 
 #[test]
-fn a_row_that_is_not_known_is_shown_all_the_same() {
+fn an_unknown_row_is_shown() {
     let mut account = Account::new();
     account.taken = 2;
     let mut row = Row::EMPTY;
@@ -82,11 +82,11 @@ fn a_row_that_is_not_known_is_shown_all_the_same() {
 }
 
 #[test]
-fn the_same_key_is_one_row_whatever_its_place() {
+fn equal_keys_are_merged_across_ledgers() {
     let mut report = Report::new();
     for (vm, vcpu) in [(0, 0), (0, 1), (1, 0)] {
         let mut ledger = Box::new(Ledger::new());
-        // Give the key another place in each ledger.
+        // The key gets another slot in each ledger.
         for key in 0..u32::from(vm + vcpu) * 40 {
             ledger.row_for(reason::UNKNOWN, key);
         }
@@ -104,7 +104,7 @@ fn the_same_key_is_one_row_whatever_its_place() {
 }
 
 #[test]
-fn what_costs_most_comes_first() {
+fn the_most_expensive_comes_first() {
     let account = Account::of(&ledger());
     let lines = account.reasons(&CATALOGUE);
     assert!(lines.is_sorted_by(|a, b| a.row.ticks >= b.row.ticks));

@@ -1,7 +1,7 @@
-//! Hypercalls: a row for each function that Stile answers.
+//! Hypercalls: a row for each function that Stile implements.
 //!
-//! The numbers are those of the SMC Calling Convention, section "Function Identifier Ranges", and
-//! of the Power State Coordination Interface, section "PSCI functions".
+//! Function numbers are from the SMC Calling Convention, section "Function Identifier Ranges", and the Power
+//! State Coordination Interface, section "PSCI functions".
 
 use crate::RowId;
 use crate::aarch64::reason;
@@ -45,7 +45,7 @@ pub(super) const PSCI_NAMES: &[&str; 32] = &[
 ];
 
 named_rows! {
-    /// The other hypercalls that have a row each.
+    /// Other hypercalls with rows of their own.
     HVC_CALLS HVC_NAMES = Some(PSCI);
     /// `SMCCC_VERSION`.
     HVC_SMCCC_VERSION = "SMCCC_VERSION",
@@ -53,7 +53,7 @@ named_rows! {
     HVC_ARCH_FEATURES = "SMCCC_ARCH_FEATURES",
     /// `SMCCC_ARCH_SOC_ID`.
     HVC_ARCH_SOC_ID = "SMCCC_ARCH_SOC_ID",
-    /// `SMCCC_ARCH_WORKAROUND_1`, `_2`, `_3`, and whatever else the range has.
+    /// `SMCCC_ARCH_WORKAROUND_1`, `_2`, `_3`, and the rest of the range.
     HVC_ARCH_WORKAROUND = "SMCCC_ARCH_WORKAROUND",
     /// `TRNG_VERSION` and the other functions of the entropy source.
     HVC_TRNG = "TRNG",
@@ -63,18 +63,17 @@ named_rows! {
     HVC_VENDOR_QUERY = "vendor query",
     /// A function of the vendor-specific hypervisor service.
     HVC_VENDOR = "vendor call",
-    /// HVC with an immediate other than zero, which the calling convention reserves.
+    /// HVC with a nonzero immediate, reserved by the calling convention.
     HVC_IMMEDIATE = "immediate",
 }
 
 /// The row of a hypercall, by its function identifier (`w0`).
 ///
-/// A function that Stile does not answer gets [`reason::HVC`]'s other row; off the hot path, the
-/// caller may ask [`Ledger::row_for`](crate::Ledger::row_for) instead, with the identifier as its
-/// key.
+/// Unimplemented functions get [`reason::HVC`]'s other row; off the hot path, the caller may instead call
+/// [`Ledger::row_for`](crate::Ledger::row_for) with the identifier as key.
 #[inline]
 pub const fn hvc(function: u32) -> RowId {
-    /// Bit 30: 64-bit calling convention. Both forms of a function are one row.
+    /// Bit 30: 64-bit calling convention. Both forms of a function share a row.
     const SMC64: u32 = 1 << 30;
 
     match function & !SMC64 {

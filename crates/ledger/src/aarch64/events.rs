@@ -1,4 +1,4 @@
-//! Exits that are not an access: waits, faults, interrupts, debug.
+//! Exits other than accesses: waits, faults, interrupts, debug.
 
 use crate::RowId;
 use crate::aarch64::mmio;
@@ -24,7 +24,7 @@ pub const fn wfx(iss: u32) -> RowId {
 }
 
 named_rows! {
-    /// Second-stage faults that are resolved.
+    /// Second-stage faults that Stile resolves.
     FAULT FAULT_NAMES = Some(WFX);
     /// The guest read.
     FAULT_READ = "read",
@@ -37,20 +37,20 @@ named_rows! {
 }
 
 named_rows! {
-    /// Aborts that go back to the guest.
+    /// Aborts injected into the guest.
     ABORT ABORT_NAMES = Some(FAULT);
-    /// Instruction fetch from where there is no memory.
+    /// Instruction fetch from unmapped memory.
     ABORT_FETCH = "fetch",
-    /// The guest's translation tables lie where there is no memory.
+    /// The guest's translation tables are in unmapped memory.
     ABORT_WALK = "table walk",
-    /// An access to a device whose syndrome does not say which register is moved (ISV is 0).
+    /// An access to a device without a syndrome (ISV is 0), so that the transferred register is unknown.
     ABORT_NO_SYNDROME = "no syndrome",
-    /// A synchronous external abort from the machine.
+    /// A synchronous external abort from hardware.
     ABORT_EXTERNAL = "external",
 }
 
 named_rows! {
-    /// Physical interrupts, by what they were for.
+    /// Physical interrupts, by source.
     IRQ IRQ_NAMES = Some(ABORT);
     /// The guest's EL1 virtual timer.
     IRQ_VIRTUAL_TIMER = "virtual timer",
@@ -58,24 +58,24 @@ named_rows! {
     IRQ_PHYSICAL_TIMER = "physical timer",
     /// Stile's own timer: the end of a time slice, or the deadline of a blocked vCPU.
     IRQ_SLICE = "slice timer",
-    /// Another CPU asks this one to look at its run queue, or at its vCPU's interrupts.
+    /// A kick by another CPU: check the run queue, or the vCPU's pending interrupts.
     IRQ_KICK = "kick",
-    /// The timer that stands in for those of a hypervisor inside the VM while its guest runs.
+    /// The physical timer that replaces a nested hypervisor's timers while its guest runs.
     IRQ_STAND_IN = "timer of its EL2",
-    /// GIC maintenance: list registers have come free, or an EOI is wanted.
+    /// GIC maintenance: list registers were freed, or an EOI was requested.
     IRQ_MAINTENANCE = "maintenance",
     /// The serial port.
     IRQ_UART = "UART",
     /// The real-time clock.
     IRQ_RTC = "RTC",
-    /// A device that was given to a VM.
+    /// A device assigned to a VM.
     IRQ_DEVICE = "device",
-    /// The interrupt was gone when it was acknowledged (INTID 1023).
+    /// No interrupt was pending at the acknowledge (INTID 1023).
     IRQ_SPURIOUS = "spurious",
 }
 
 named_rows! {
-    /// Debug exceptions that are routed to EL2.
+    /// Debug exceptions routed to EL2.
     DEBUG DEBUG_NAMES = Some(IRQ);
     /// Hardware breakpoint.
     DEBUG_BREAKPOINT = "breakpoint",
@@ -88,30 +88,30 @@ named_rows! {
 }
 
 named_rows! {
-    /// What a hypervisor inside the VM does at its EL2, registers left out.
+    /// Operations of a nested hypervisor at its EL2, other than register accesses.
     NESTED NESTED_NAMES = Some(DEBUG);
-    /// An exception return into the same kernel.
+    /// An exception return to its own kernel.
     NESTED_ERET_KERNEL = "ERET to its own kernel",
-    /// An exception return to this kernel's own user space (HCR_EL2.TGE).
+    /// An exception return to its own user space (HCR_EL2.TGE).
     NESTED_ERET_USER = "ERET to its own user space",
     /// An exception return to its guest.
     NESTED_ERET_GUEST = "ERET to its guest",
-    /// An exception return that the architecture calls illegal.
+    /// An illegal exception return, as defined by the architecture.
     NESTED_ERET_ILLEGAL = "ERET, illegal",
-    /// HVC at its EL2, which takes an exception there.
+    /// HVC at its EL2, taken as an exception there.
     NESTED_HVC = "HVC of its own",
-    /// An instruction that EL2 does not have.
+    /// An instruction that is undefined at EL2.
     NESTED_UNDEFINED = "undefined",
-    /// It was found to have changed HCR_EL2.E2H, and tries again.
+    /// A stale HCR_EL2.E2H was found and applied; the instruction is retried.
     NESTED_E2H = "HCR_EL2.E2H changed",
     /// TLBI VAALE1IS for its own translations.
     NESTED_TLBI = "TLBI VAALE1IS of its own",
-    /// An exception of a memory copy, its own or of its guest, that Stile passes on.
+    /// A memory-copy exception, its own or its guest's, that Stile reflects.
     NESTED_MOPS = "memory copy",
 }
 
 named_rows! {
-    /// Exits of a hypervisor's guest that the hypervisor must see.
+    /// Forwarded exits: exits of a nested guest that its hypervisor must see.
     FORWARDED FORWARDED_NAMES = Some(NESTED);
     /// HVC.
     FORWARDED_HVC = "HVC",
@@ -119,13 +119,13 @@ named_rows! {
     FORWARDED_SMC = "SMC",
     /// WFI, WFE.
     FORWARDED_WFX = "WFI or WFE",
-    /// A data access that its second stage does not allow.
+    /// A data access denied by its hypervisor's second stage.
     FORWARDED_DATA_ABORT = "data abort",
-    /// An instruction fetch that its second stage does not allow.
+    /// An instruction fetch denied by its hypervisor's second stage.
     FORWARDED_FETCH_ABORT = "instruction abort",
     /// First use of floating point, SIMD or SVE.
     FORWARDED_FP = "floating point",
-    /// A physical interrupt of the VM's.
+    /// A physical interrupt that belongs to the VM.
     FORWARDED_IRQ = "IRQ",
     /// Breakpoint, watchpoint, software step, BRK.
     FORWARDED_DEBUG = "debug",

@@ -1,14 +1,13 @@
-//! Accesses to device registers: two rows, read and write, for each register or array of registers.
+//! Accesses to device registers: a read row and a write row per register or array of registers.
 //!
-//! The functions take the access's offset in the region and answer with a few instructions and at
-//! most one table look-up, none of them with a bounds check: the index is masked to the table's
-//! size.
+//! The functions take the offset in the region and execute few instructions and at most one table lookup,
+//! without bounds checks: the index is masked to the table's size.
 
 use crate::RowId;
 use crate::aarch64::sysreg;
 use crate::catalogue::{Block, named_rows};
 
-/// Numbers registers, or arrays of them, and names them in that order.
+/// Numbers and names registers, or arrays of them, in the given order.
 macro_rules! registers {
     ($names:ident, $kind:ident { $($variant:ident = $name:literal,)+ }) => {
         enum $kind { $($variant),+ }
@@ -65,13 +64,13 @@ registers! { GICR_NAMES, Gicr {
     Id = "ID",
 } }
 
-/// The PL011's registers by word, from offset 0 to 0x48; last, all the rest.
+/// The PL011's registers by word, offsets 0 to 0x48; the last name is for all others.
 pub(super) const PL011_NAMES: &[&str] = &[
     "DR", "RSR", "0x08", "0x0c", "0x10", "0x14", "FR", "0x1c", "ILPR", "IBRD", "FBRD", "LCR_H", "CR", "IFLS", "IMSC", "RIS", "MIS", "ICR",
     "DMACR", "other",
 ];
 
-/// The PL031's registers by word, from offset 0 to 0x1c; last, all the rest.
+/// The PL031's registers by word, offsets 0 to 0x1c; the last name is for all others.
 pub(super) const PL031_NAMES: &[&str] = &["DR", "MR", "LR", "CR", "IMSC", "RIS", "MIS", "ICR", "other"];
 
 pub(super) const GICD: Block = sysreg::HOT.then(2 * GICD_NAMES.len());
@@ -80,15 +79,14 @@ pub(super) const PL011: Block = GICR.then(2 * PL011_NAMES.len());
 pub(super) const PL031: Block = PL011.then(2 * PL031_NAMES.len());
 
 named_rows! {
-    /// What happens to accesses apart from the device that they reach.
+    /// MMIO exits not attributed to a device.
     MMIO_MISC MMIO_MISC_NAMES = Some(PL031);
-    /// The access had to be decoded from the instruction, because the syndrome does not describe
-    /// it.
+    /// The access was decoded from the instruction, because it has no valid syndrome.
     MMIO_DECODE = "decoded",
 }
 
-/// A table of registers by offset, in units of `1 << shift` bytes: what no range covers is register
-/// 0, the rest. Each range gives its first offset, the first one after it, and the register.
+/// A table of registers by offset, in units of `1 << shift` bytes. Offsets outside all ranges map to register
+/// 0, "other". A range is its first offset, its exclusive end, and the register.
 const fn table(shift: u32, ranges: &[(usize, usize, u8)]) -> [u8; 32] {
     let mut table = [0; 32];
     let mut i = 0;

@@ -1,9 +1,8 @@
 //! The reasons and static rows of AArch64.
 //!
-//! A reason is a group of exception classes ("ESR_EL2, EC, bits \[31:26\]" in the Arm Architecture
-//! Reference Manual) or a physical exception other than a synchronous one. Two reasons share the
-//! class of a data abort from a lower level, because they are answered in different places:
-//! [`reason::MMIO`] and [`reason::FAULT`].
+//! A reason is a group of exception classes ("ESR_EL2, EC, bits \[31:26\]" in the Arm Architecture Reference
+//! Manual) or an asynchronous physical exception. [`reason::MMIO`] and [`reason::FAULT`] share the class of a
+//! data abort from a lower level, because different code handles them.
 
 mod calls;
 mod events;
@@ -35,13 +34,13 @@ pub mod reason {
         /// A trapped MSR, MRS or System instruction. Dynamic key:
         /// [`key::sysreg`](super::key::sysreg).
         SYSREG,
-        /// An access to a device's registers, or to nothing. Dynamic key:
-        /// [`key::page`](super::key::page), for addresses at which there is nothing.
+        /// An access to a device's registers, or to unmapped addresses. Dynamic key for the latter:
+        /// [`key::page`](super::key::page).
         MMIO,
-        /// A second-stage fault that ends with the page mapped, or found mapped.
+        /// A second-stage fault that ends with the page mapped, possibly by another CPU.
         FAULT,
-        /// An abort that goes back to the guest, as an external abort: it fetched or walked its
-        /// tables where there is no memory. Dynamic key: [`key::page`](super::key::page).
+        /// An external abort injected into the guest: it fetched, or walked its tables, in unmapped memory.
+        /// Dynamic key: [`key::page`](super::key::page).
         ABORT,
         /// A physical IRQ.
         IRQ,
@@ -61,15 +60,16 @@ pub mod reason {
         DEBUG,
         /// Execution in an illegal state.
         ILLEGAL,
-        /// A trap that only AArch32 code takes. Dynamic key: the syndrome's exception class.
+        /// A trap only from AArch32 code. Dynamic key: the syndrome's exception class.
         AARCH32,
-        /// What a hypervisor inside the VM does at its EL2, for itself or while it handles an exit of its guest: ancillary exits.
-        /// Dynamic key, for registers and instructions: [`key::sysreg`](super::key::sysreg).
-        NESTED,
-        /// An exit of the guest of a hypervisor inside the VM that this hypervisor must see. Dynamic key, for registers:
+        /// Ancillary exits: operations of a nested hypervisor at its EL2, for itself or while it handles an
+        /// exit of its guest. Dynamic key, for registers and instructions:
         /// [`key::sysreg`](super::key::sysreg).
+        NESTED,
+        /// A forwarded exit: an exit of a nested guest that its hypervisor must see. Dynamic key, for
+        /// registers: [`key::sysreg`](super::key::sysreg).
         FORWARDED,
-        /// An exception class of which Stile knows nothing. Dynamic key: the class.
+        /// An unknown exception class. Dynamic key: the class.
         UNKNOWN,
     }
 }

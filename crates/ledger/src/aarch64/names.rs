@@ -1,9 +1,9 @@
-//! Names of the system registers that a guest may touch and that Stile may trap.
+//! Names of the system registers that guests access and Stile may trap.
 
 use super::{names_el2, sysreg};
 
-/// Names by encoding: op0, op1, CRn, CRm, op2 ("AArch64 System register encoding" and "System
-/// instruction encoding"), in ascending order. Those of the identification registers are with their static rows.
+/// Names by encoding: op0, op1, CRn, CRm, op2 ("AArch64 System register encoding" and "System instruction
+/// encoding"), in ascending order. The identification registers have static rows instead.
 const NAMES: &[([u8; 5], &str)] = &[
     ([1, 0, 7, 6, 2], "DC ISW"),
     ([1, 0, 7, 10, 2], "DC CSW"),

@@ -1,5 +1,5 @@
-//! Names of what a hypervisor inside a VM uses at its EL2 and what traps there: registers of EL2, names of EL1's registers that only
-//! EL2 has, TLB and address translation instructions.
+//! Names of registers and instructions that a nested hypervisor uses at its EL2: EL2 registers, the `_EL12`
+//! and `_EL02` aliases, TLB maintenance and address translation.
 
 /// As in `names`: by encoding, in ascending order.
 pub(super) const NAMES: &[([u8; 5], &str)] = &[

@@ -1,4 +1,4 @@
-//! System registers: a row for each identification register, and for those that are trapped often.
+//! System registers: a row for each identification register and each frequently trapped register.
 
 use crate::RowId;
 use crate::aarch64::calls;
@@ -81,14 +81,14 @@ pub(super) const ID_NAMES: &[&str; 64] = &[
     "S3_0_C0_C7_7",
 ];
 
-/// The row of an identification register, op0 = 3, op1 = 0, CRn = 0. Of `crm` and `op2`, only the
-/// low three bits count.
+/// The row of an identification register (op0 = 3, op1 = 0, CRn = 0). Only the low three bits of `crm` and
+/// `op2` are used.
 #[inline]
 pub const fn id_register(crm: u8, op2: u8) -> RowId {
     ID.row((crm as usize & 7) << 3 | op2 as usize & 7)
 }
 
-/// A register that is trapped often enough to have rows of its own, for [`sysreg`].
+/// A frequently trapped register, with rows of its own, for [`sysreg`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HotRegister {
     /// `ICC_SGI1R_EL1`: an SGI of the guest's own group.
@@ -143,7 +143,7 @@ pub(super) const HOT_NAMES: &[&str] = &[
 
 pub(super) const HOT: Block = ID.then(2 * HOT_NAMES.len());
 
-/// The row of an access to a register that is trapped often.
+/// The row of an access to a frequently trapped register.
 #[inline]
 pub const fn sysreg(register: HotRegister, write: bool) -> RowId {
     HOT.access(register as usize, write)

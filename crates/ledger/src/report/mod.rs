@@ -1,9 +1,8 @@
-//! Ledgers as they are shown: rows of many vCPUs, added up and sorted.
+//! Presentation of ledgers: rows of many vCPUs, merged and sorted.
 //!
-//! An [`Account`] collects rows by what they stand for, so it doesn't matter whether they come from
-//! a [`Ledger`] at hand or over an operator's channel, nor from how many vCPUs. A
-//! [`Report`] keeps one for each vCPU. [`Account::reasons`] is the sorted form, and [`Table`] its
-//! text.
+//! An [`Account`] collects rows by key, whether they come from a local [`Ledger`] or over an operator's
+//! channel, and from any number of vCPUs. A [`Report`] has one per vCPU. [`Account::reasons`] is the sorted
+//! form, and [`Table`] its text.
 
 mod table;
 
@@ -24,56 +23,56 @@ pub struct Report {
 }
 
 impl Report {
-    /// A report on no vCPU.
+    /// An empty report.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The account of one vCPU, to add to; an empty one is made if there is none.
+    /// The account of one vCPU, created empty if there is none.
     pub fn account_mut(&mut self, vm: u8, vcpu: u8) -> &mut Account {
         self.accounts.entry((vm, vcpu)).or_default()
     }
 
-    /// The account of each vCPU, in order: VM, vCPU, account.
+    /// The vCPUs' accounts, sorted: VM, vCPU, account.
     pub fn vcpus(&self) -> impl Iterator<Item = (u8, u8, &Account)> {
         self.accounts.iter().map(|(&(vm, vcpu), account)| (vm, vcpu, account))
     }
 
-    /// The VMs that there are accounts of, in order.
+    /// The VMs with an account, sorted.
     pub fn vms(&self) -> Vec<u8> {
         let mut vms: Vec<u8> = self.accounts.keys().map(|(vm, _)| *vm).collect();
         vms.dedup();
         vms
     }
 
-    /// The accounts of a VM's vCPUs, added up.
+    /// The merged accounts of a VM's vCPUs.
     pub fn vm(&self, vm: u8) -> Account {
         Account::sum(self.accounts.range((vm, 0)..=(vm, u8::MAX)).map(|(_, account)| account))
     }
 
-    /// All accounts, added up.
+    /// All accounts, merged.
     pub fn machine(&self) -> Account {
         Account::sum(self.accounts.values())
     }
 }
 
-/// What has been counted, by row: for one vCPU or several.
+/// Counters by row, for one or several vCPUs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Account {
     rows: BTreeMap<RowKey, Row>,
     /// Exits taken, as the vector counted them.
     pub taken: u64,
-    /// For how long the vCPUs have been powered on, in ticks; 0 if that isn't known.
+    /// Time since the vCPUs were powered on, in ticks; 0 if unknown.
     pub alive: u64,
 }
 
 impl Account {
-    /// An account of nothing.
+    /// An empty account.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What a ledger has counted so far.
+    /// The account of a ledger.
     pub fn of(ledger: &Ledger) -> Self {
         let mut account = Self { taken: ledger.taken, ..Self::default() };
         for entry in ledger.entries() {
@@ -82,12 +81,12 @@ impl Account {
         account
     }
 
-    /// Adds a row to what is there for its key.
+    /// Merges a row into that with the same key.
     pub fn add(&mut self, key: RowKey, row: &Row) {
         self.rows.entry(key).or_default().merge(row);
     }
 
-    /// Adds another account to this one.
+    /// Merges another account into this one.
     pub fn merge(&mut self, other: &Self) {
         for (key, row) in &other.rows {
             self.add(*key, row);
@@ -107,7 +106,7 @@ impl Account {
         self.rows.iter().map(|(key, row)| (*key, row))
     }
 
-    /// All rows added up; its `ticks` are the time outside the guest.
+    /// The sum over all rows; its `ticks` are the time outside the guest.
     pub fn total(&self) -> Row {
         total(self.rows.values())
     }
@@ -117,14 +116,13 @@ impl Account {
         self.taken.wrapping_sub(self.total().count) as i64
     }
 
-    /// The reasons and their sub-reasons, what took the longest first. Rows without an exit are
-    /// left out.
+    /// The reasons and their sub-reasons, most expensive first. Rows without an exit are omitted.
     pub fn reasons(&self, catalogue: &'static Catalogue) -> Vec<ReasonLine> {
         let mut by_reason: BTreeMap<Option<&'static str>, Vec<SubLine>> = BTreeMap::new();
         for (key, row) in self.rows.iter().filter(|(_, row)| !row.is_empty()) {
             let (reason, name) = match catalogue.name(*key) {
                 Some(name) => (Some(name.reason_name), name.sub.to_string()),
-                // Whoever made the row knows more reasons than this program: still, it counts.
+                // A reason unknown to this program (the sender is newer): it is counted all the same.
                 None => (None, format!("{:#x}", key.encode())),
             };
             by_reason.entry(reason).or_default().push(SubLine { key: *key, name, row: *row });
@@ -141,36 +139,36 @@ impl Account {
         lines
     }
 
-    /// The account as a text, with the columns of `perf kvm stat`. `frequency` is the counter's, in
-    /// Hz; 0 shows times in ticks.
+    /// The account as text, with the columns of `perf kvm stat`. `frequency` is the counter's, in Hz; with 0,
+    /// times are in ticks.
     pub fn table(&self, catalogue: &'static Catalogue, frequency: u64) -> Table<'_> {
         Table { account: self, catalogue, frequency, folded: false }
     }
 }
 
-/// A reason, and what its exits cost.
+/// A reason and its cost.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReasonLine {
     /// The reason's name.
     pub name: &'static str,
-    /// All its rows added up.
+    /// The sum over its rows.
     pub row: Row,
-    /// The rows, by their time.
+    /// The rows, most expensive first.
     pub subs: Vec<SubLine>,
 }
 
-/// A sub-reason, and what its exits cost.
+/// A sub-reason and its cost.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SubLine {
-    /// What the row stands for.
+    /// The row's key.
     pub key: RowKey,
     /// The sub-reason's name.
     pub name: String,
-    /// What has been counted.
+    /// The counters.
     pub row: Row,
 }
 
-/// Sorts rows: those that cost the most come first.
+/// Sort key of rows: most expensive first.
 fn weight(row: &Row) -> impl Ord + use<> {
     (Reverse(row.ticks), Reverse(row.count))
 }

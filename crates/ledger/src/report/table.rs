@@ -8,8 +8,8 @@ use core::fmt;
 use super::Account;
 use crate::{Catalogue, Row};
 
-/// An account as a table, with the columns of `perf kvm stat`; sub-reasons stand indented under
-/// their reason. The last line says whether every exit taken has been counted.
+/// An account as a table with the columns of `perf kvm stat`; sub-reasons are indented under their reason.
+/// The last line shows whether every exit taken was counted.
 #[derive(Clone, Copy, Debug)]
 pub struct Table<'a> {
     pub(super) account: &'a Account,
@@ -21,10 +21,10 @@ pub struct Table<'a> {
 /// The titles of the columns after the first.
 const TITLES: [&str; 6] = ["Samples", "Samples%", "Time%", "Min Time", "Max Time", "Avg time"];
 
-/// The heading of the first column, and its least width.
+/// The heading of the first column, and its minimum width.
 const FIRST: (&str, usize) = ("VM-EXIT", 20);
 
-/// A row is small if it has less than one in this many of the exits, and of the time.
+/// A row is small if its fraction of both exits and time is less than one in this many.
 const SMALL: u64 = 1000;
 
 /// A line of the table.
@@ -65,8 +65,8 @@ impl fmt::Display for Table<'_> {
 }
 
 impl Table<'_> {
-    /// Adds up small rows, those with less than 0.1 % of the exits and of the time: the sub-reasons
-    /// of each reason in one line, and small reasons in one line at the end.
+    /// Merges small rows, those with less than 0.1 % of both exits and time: the sub-reasons of each reason
+    /// into one line, and small reasons into one line at the end.
     pub fn folded(self) -> Self {
         Self { folded: true, ..self }
     }
@@ -77,7 +77,7 @@ impl Table<'_> {
         let (shown, small) = self.split(&reasons, total, |reason| &reason.row);
         for reason in shown {
             lines.push(self.line(reason.name.to_string(), &reason.row, total));
-            // A reason that knows no sub-reasons has all in one row, which says nothing new.
+            // A reason without sub-reasons has a single row, equal to the reason's line.
             if let [only] = reason.subs.as_slice()
                 && only.name == "other"
             {
@@ -95,8 +95,8 @@ impl Table<'_> {
         lines
     }
 
-    /// Divides rows into those with a line of their own and those that are folded. A single small
-    /// row has a line: folding it would save none.
+    /// Separates rows with a line of their own from folded rows. A single small row keeps its line: folding
+    /// saves none.
     fn split<'r, T>(&self, rows: &'r [T], total: &Row, row: impl Fn(&T) -> &Row) -> (Vec<&'r T>, Vec<&'r T>) {
         let is_small = |of: &T| {
             let Row { count, ticks, .. } = *row(of);
@@ -111,7 +111,7 @@ impl Table<'_> {
     }
 }
 
-/// Rows added up.
+/// The sum of rows.
 fn sum<'r, T>(rows: &[&'r T], row: impl Fn(&'r T) -> &'r Row) -> Row {
     super::total(rows.iter().map(|of| row(of)))
 }
@@ -133,20 +133,20 @@ impl Table<'_> {
     }
 }
 
-/// A part of a whole.
+/// A fraction, shown in percent.
 struct Percent(u64, u64);
 
 impl fmt::Display for Percent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(part, whole) = *self;
-        // In hundredths of a percent, rounded: integers, so that all hosts show the same.
+        // Hundredths of a percent, rounded, in integers: the same result on all hosts.
         let whole = u128::from(whole).max(1);
         let hundredths = (u128::from(part) * 10_000 + whole / 2) / whole;
         write!(f, "{}.{:02}%", hundredths / 100, hundredths % 100)
     }
 }
 
-/// A time in microseconds, or in ticks if the counter's frequency isn't known.
+/// A time in microseconds, or in ticks if the counter's frequency is unknown.
 struct Time {
     ticks: u64,
     frequency: u64,

@@ -1,4 +1,4 @@
-//! Keys of dynamic rows: how a sub-reason becomes 32 bits, and what it is called.
+//! Keys of dynamic rows: 32-bit encodings of sub-reasons, and their names.
 
 use core::fmt;
 
@@ -6,7 +6,7 @@ use super::reason;
 pub use crate::page::page;
 use crate::{Access, Reason};
 
-/// In the key of a port: the guest wrote.
+/// In a port key: the access was a write.
 const PORT_WRITE: u32 = 1 << 16;
 
 /// The key of an access to an I/O port.
@@ -14,7 +14,7 @@ pub const fn port(port: u16, write: bool) -> u32 {
     port as u32 | if write { PORT_WRITE } else { 0 }
 }
 
-/// The key of an access to a model-specific register: its number.
+/// The key of an access to a model-specific register: its index.
 pub const fn msr(register: u32) -> u32 {
     register
 }

@@ -1,7 +1,7 @@
 //! The reasons and static rows of x86-64.
 //!
-//! A reason is one of the processor's basic exit reasons ("VMX Basic Exit Reasons" in the Intel 64 and IA-32 Architectures Software
-//! Developer's Manual), or several that are answered alike.
+//! A reason is one of the processor's basic exit reasons ("VMX Basic Exit Reasons" in the Intel 64 and IA-32
+//! Architectures Software Developer's Manual), or several with a common handler.
 
 pub mod key;
 mod rows;
@@ -19,9 +19,9 @@ pub mod reason {
         CPUID,
         /// A hypercall.
         VMCALL,
-        /// The guest waits.
+        /// HLT.
         HLT,
-        /// The guest waits for another vCPU, in a loop.
+        /// A spin-wait loop (PAUSE-loop exiting).
         PAUSE,
         /// IN or OUT. Dynamic key: [`key::port`](super::key::port).
         IO,
@@ -29,20 +29,20 @@ pub mod reason {
         RDMSR,
         /// WRMSR. Dynamic key: [`key::msr`](super::key::msr).
         WRMSR,
-        /// An access to a device's registers, or to nothing. Dynamic key: [`key::page`](super::key::page), for addresses at which there
-        /// is nothing.
+        /// An access to a device's registers, or to unmapped addresses. Dynamic key for the latter:
+        /// [`key::page`](super::key::page).
         MMIO,
-        /// The local APIC, as far as the processor virtualizes it and has told what came of that.
+        /// Local APIC accesses that the processor virtualizes, with an exit for their side effects.
         APIC,
         /// A physical interrupt.
         INTERRUPT,
         /// A physical NMI.
         NMI,
-        /// An exception of the guest's that exits.
+        /// An exception of the guest that exits.
         EXCEPTION,
-        /// The guest can take an interrupt that waits for that.
+        /// Interrupt window: the guest can take a pending interrupt.
         WINDOW,
-        /// The guest can take an NMI that waits for that.
+        /// NMI window: the guest can take a pending NMI.
         NMI_WINDOW,
         /// A control register.
         CR,
@@ -52,17 +52,17 @@ pub mod reason {
         INVD,
         /// RDPMC.
         RDPMC,
-        /// MONITOR and MWAIT, which guests don't have.
+        /// MONITOR and MWAIT, which are not exposed to guests.
         MWAIT,
-        /// VMX instructions, which guests don't have.
+        /// VMX instructions, which are not exposed to guests.
         VMX,
         /// A task switch.
         TASK_SWITCH,
-        /// A fault that has no handler, of which no guest comes back.
+        /// A triple fault: the vCPU shuts down.
         TRIPLE_FAULT,
-        /// An entry that failed.
+        /// A failed VM entry.
         ENTRY,
-        /// An exit reason of which Stile knows nothing. Dynamic key: the reason.
+        /// An unknown exit reason. Dynamic key: the reason.
         UNKNOWN,
     }
 }

@@ -17,19 +17,20 @@ pub const fn com1(offset: u16, write: bool) -> RowId {
 named_rows! {
     /// Physical interrupts.
     INTERRUPT INTERRUPT_NAMES = Some(COM1);
-    /// Another CPU wants this one to look.
+    /// A kick by another CPU.
     INTERRUPT_KICK = "kick",
-    /// A notification of posted interrupts that the processor did not take by itself: it came late, or the vCPU does without.
+    /// A posted-interrupt notification that the processor did not consume: it came late, or posted interrupts
+    /// are off for the vCPU.
     INTERRUPT_POSTED = "posted",
     /// The timer of the vCPU's local APIC.
     INTERRUPT_GUEST_TIMER = "guest's timer",
-    /// A slice's end, or a sleeper's deadline.
+    /// The end of a slice, or the deadline of a blocked vCPU.
     INTERRUPT_TIMER = "slice or deadline",
     /// The machine's console.
     INTERRUPT_CONSOLE = "console",
-    /// A second stage gives fewer rights.
+    /// Another CPU has reduced permissions in a second stage: INVEPT is needed.
     INTERRUPT_INVALIDATE = "invalidation",
-    /// Nobody's.
+    /// No source found.
     INTERRUPT_SPURIOUS = "spurious",
 }
 
@@ -45,29 +46,29 @@ named_rows! {
 }
 
 named_rows! {
-    /// Registers that are read without a call.
+    /// Registers read in assembly, without calling a handler.
     LEAF_MSR LEAF_MSR_NAMES = Some(CONTROL);
     /// IA32_APIC_BASE.
     RDMSR_APIC_BASE = "IA32_APIC_BASE",
 }
 
 named_rows! {
-    /// Registers that are written often.
+    /// Frequently written registers.
     WRITTEN_MSR WRITTEN_MSR_NAMES = Some(LEAF_MSR);
     /// IA32_TSC_DEADLINE.
     WRMSR_TSC_DEADLINE = "IA32_TSC_DEADLINE",
-    /// The end of an interrupt.
+    /// End of interrupt.
     WRMSR_X2APIC_EOI = "x2APIC EOI",
-    /// An interrupt for another vCPU.
+    /// An IPI to another vCPU.
     WRMSR_X2APIC_ICR = "x2APIC ICR",
-    /// One for the vCPU itself.
+    /// A self-IPI.
     WRMSR_X2APIC_SELF_IPI = "x2APIC self IPI",
 }
 
 named_rows! {
-    /// Memory that is there.
+    /// Mapped RAM.
     MEMORY MEMORY_NAMES = Some(WRITTEN_MSR);
-    /// A write to a page on which decoded instructions depend.
+    /// A write to a page that holds cached decoded instructions.
     MMIO_PROTECTED = "RAM of cached code write",
     /// The first access to a block of RAM.
     MMIO_FIRST_TOUCH = "RAM first touched",
@@ -78,18 +79,18 @@ pub(super) const DEVICE_NAMES: &[&str] = &["local APIC", "I/O APIC"];
 pub(super) const DEVICE: Block = MEMORY.then(2 * DEVICE_NAMES.len());
 
 named_rows! {
-    /// What a processor that virtualizes the local APIC leaves to the hypervisor.
+    /// Exits of APIC virtualization.
     VIRTUAL_APIC VIRTUAL_APIC_NAMES = Some(DEVICE);
-    /// The guest has written a register that does more than hold a value.
+    /// APIC write: the guest wrote a register with side effects.
     APIC_WRITE = "register written",
-    /// A level-triggered interrupt has ended.
+    /// End of a level-triggered interrupt (virtualized EOI).
     APIC_END = "end of a level interrupt",
-    /// The task priority has fallen below that of an interrupt which waits.
+    /// The task priority fell below that of a pending interrupt (TPR below threshold).
     APIC_PRIORITY = "task priority lowered",
 }
 
 named_rows! {
-    /// Exceptions that can cause themselves.
+    /// Intercepted exceptions that could recur without end during their own delivery.
     EXCEPTION EXCEPTION_NAMES = Some(VIRTUAL_APIC);
     /// #DB.
     EXCEPTION_DEBUG = "debug",
@@ -109,7 +110,7 @@ pub const fn io_apic(write: bool) -> RowId {
     DEVICE.access(1, write)
 }
 
-/// The row of an instruction that guests don't have, by its basic exit reason.
+/// The row of an instruction not exposed to guests, by its basic exit reason.
 pub const fn absent(exit_reason: u64) -> RowId {
     const MWAIT: u64 = 36;
     const MONITOR: u64 = 39;
