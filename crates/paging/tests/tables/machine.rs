@@ -55,6 +55,7 @@ fn vmsa_kind_of(level: Level, descriptor: u64) -> Option<EntryKind> {
     }
 }
 
+#[derive(Clone)]
 pub struct State {
     /// Contents of table frames.
     frames: HashMap<u64, [u64; ENTRIES]>,
@@ -110,6 +111,17 @@ impl Machine {
 
     pub fn root(&self) -> u64 {
         ROOT
+    }
+
+    /// A second machine in the same state.
+    pub fn fork(&self) -> Self {
+        Self(Rc::new(RefCell::new(self.0.borrow().clone())))
+    }
+
+    /// All that decides how an operation goes: the valid entries, without the addresses of tables.
+    pub fn layout(&self) -> Vec<(Key, u64)> {
+        let without_address = |(&key, &descriptor): (&Key, &u64)| (key, if key.2 { descriptor & !ADDRESS } else { descriptor });
+        self.0.borrow().live.iter().map(without_address).collect()
     }
 
     pub fn parts(&self) -> (Memory, Tlb) {

@@ -1,5 +1,6 @@
 //! Tables against a reference model, on a machine that checks each step.
 
+mod every;
 mod exact;
 mod machine;
 mod reference;
