@@ -2,10 +2,13 @@
 
 use dtoolkit::fdt::Fdt;
 
-use super::board::Board;
-use super::cpu::{Cpu, affinity};
-use super::sysreg::read_sysreg;
-use super::{features, firmware, gic, interface, interrupts, mmio::Mmio, mmu, uart, vm};
+use crate::arch::aarch64::host::board::Board;
+use crate::arch::aarch64::host::cpu::{Cpu, affinity};
+use crate::arch::aarch64::host::mmio::Mmio;
+use crate::arch::aarch64::host::sysreg::read_sysreg;
+use crate::arch::aarch64::host::{features, firmware, gic, mmu, uart};
+use crate::arch::aarch64::interrupts::{self, interface};
+use crate::arch::aarch64::vm;
 use crate::console::log;
 use crate::cpu::start;
 use crate::once::Once;
@@ -88,7 +91,7 @@ fn setup_cpu(board: &Board, cpu: &mut Cpu) -> Result<(), &'static str> {
     cpu.setup();
     // Firmware may have left timers on.
     interrupts::stop_timers(interrupts::TIMER_ENABLE);
-    super::timer::set_deadline(None);
+    crate::arch::aarch64::host::timer::set_deadline(None);
     gic::setup_cpu(board, cpu.index, cpu.mpidr, &interrupts::private(), interrupts::timer())?;
     crate::cpu::online(cpu);
     Ok(())
@@ -103,7 +106,7 @@ fn start_others(board: &Board) {
     let handoff = &raw const start::HANDOFF as u64;
     start::others(board.cpus.iter().skip(1).copied(), |mpidr| {
         // It is read with caches off.
-        super::clean(handoff, size_of::<start::Handoff>());
+        crate::arch::aarch64::clean(handoff, size_of::<start::Handoff>());
         firmware::cpu_on(mpidr, entry, address_space::image_to_physical(handoff))
     });
 }
@@ -123,6 +126,6 @@ pub fn join(cpu: &mut Cpu) -> Result<(), &'static str> {
 
 fn halt() -> ! {
     loop {
-        super::wait_for_interrupt();
+        crate::arch::aarch64::wait_for_interrupt();
     }
 }

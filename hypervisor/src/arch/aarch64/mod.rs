@@ -1,35 +1,15 @@
 //! AArch64 at EL2, with VHE where the CPU has it.
 
-mod ablation;
-mod board;
 mod boot;
-mod bulk;
-pub mod cpu;
-mod debug;
-pub mod exit;
-mod features;
-mod firmware;
-mod fp;
-mod gic;
-mod glance;
+mod emulation;
+mod exit;
 mod handler;
-mod id_registers;
-pub mod inject;
-mod interface;
+mod host;
 mod interrupts;
-mod mmio;
-pub mod mmu;
 mod nested;
 pub mod panic;
-mod registers;
-mod serror;
-mod speculation;
-pub mod sysreg;
-pub mod timer;
-pub mod traps;
-pub mod uart;
+mod vcpu;
 mod vm;
-mod world;
 
 use core::ops::Range;
 
@@ -37,18 +17,21 @@ use stile_board::intid;
 
 pub use crate::address_space::physical;
 use crate::device::Line;
-use interrupts::TIMER_ENABLE;
-use registers::El1;
-use sysreg::isb;
+use host::bulk::clean;
+use host::features;
+use host::sysreg::isb;
+use interrupts::{TIMER_ENABLE, delivery};
+use vcpu::registers::El1;
+use vcpu::{context, traps};
 
 pub use boot::join;
-use bulk::clean;
-pub use bulk::{COPIED_AT_ONCE, ZEROED_AT_ONCE, copy, zero};
-pub use cpu::Cpu;
 pub use exit::enter;
-pub use firmware::power_off;
 pub use handler::idle_interrupt;
-pub use speculation::apply as apply_mitigations;
+pub use host::bulk::{COPIED_AT_ONCE, ZEROED_AT_ONCE, copy, zero};
+pub use host::cpu::Cpu;
+pub use host::firmware::power_off;
+pub use host::speculation::apply as apply_mitigations;
+pub use host::{mmu, timer, uart};
 pub use vm::{Vcpu, Vm};
 
 /// The models of the devices that the guests of this architecture have.
@@ -102,7 +85,7 @@ pub fn take_interrupts(cpu: &mut Cpu) -> bool {
 
 /// Whether an interrupt is pending that would end the loaded vCPU's wait.
 pub fn interrupt_pending(cpu: &mut Cpu) -> bool {
-    handler::pull(cpu);
+    delivery::pull(cpu);
     interrupts::is_pending(cpu, cpu.vcpu())
 }
 
@@ -114,7 +97,7 @@ pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, turns: bool) {
     // SAFETY: the scheduler gave the vCPU to this CPU, and to no other.
     let world = unsafe { vcpu.arch.world() };
     world.load(turns, &mut cpu.fp_trapped);
-    world::move_general(&world.general, &mut cpu.frame.x);
+    context::move_general(&world.general, &mut cpu.frame.x);
     // The list registers that come next are of this interface, and its lines those of these timers.
     isb();
     interrupts::load(cpu, vcpu);
@@ -126,7 +109,7 @@ pub fn put(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, sleeps: bool) -> Optio
     let pending = interrupts::put(cpu, vcpu);
     // SAFETY: the vCPU is loaded here; the scheduler's lock keeps others from loading it until this is done.
     let world = unsafe { vcpu.arch.world() };
-    world::move_general(&cpu.frame.x, &mut world.general);
+    context::move_general(&cpu.frame.x, &mut world.general);
     world.put();
     interrupts::stop_timers(world.el1[El1::CntvCtl as usize] | world.el1[El1::CntpCtl as usize]);
     if !sleeps {
@@ -161,7 +144,7 @@ pub fn set_line(vm: &crate::vm::Vm, line: Line, high: bool) {
         Line::Clock => intid::PL031,
     };
     let kick = vm.arch.distributor.lock().set_level(intid, high);
-    handler::deliver(vm, kick);
+    delivery::deliver(vm, kick);
 }
 
 /// A vCPU has turned itself off: others may turn it on again. Returns how many are on. The scheduler's lock is held.
@@ -182,5 +165,5 @@ pub fn powered_off(vm: &'static crate::vm::Vm, vcpu: usize) {
     }
     let kick = vm.arch.distributor.lock().set_online(vcpu, false);
     drop(power);
-    handler::deliver(vm, kick);
+    delivery::deliver(vm, kick);
 }

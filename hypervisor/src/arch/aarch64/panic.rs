@@ -2,8 +2,8 @@
 
 use core::fmt::{self, Write};
 
-use super::cpu::Cpu;
-use super::sysreg::read_sysreg;
+use crate::arch::aarch64::host::cpu::Cpu;
+use crate::arch::aarch64::host::sysreg::read_sysreg;
 use crate::backtrace::Backtrace;
 
 /// Where this CPU's block is. Before it has one, somewhere else: what firmware left.

@@ -2,9 +2,9 @@
 
 use core::convert::Infallible;
 
-use super::board::{Board, LOW};
-use super::cpu::Cpu;
-use super::{apic, firmware, idt, mmu, rtc, speculation, timer, uart, vmx};
+use crate::arch::x86_64::host::board::{Board, LOW};
+use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::host::{apic, firmware, idt, mmu, rtc, speculation, timer, uart, vmx};
 use crate::console::log;
 use crate::cpu::start;
 use crate::once::Once;

@@ -1,45 +1,14 @@
 //! x86-64 in VMX root operation.
 
-mod apic;
-mod board;
 mod boot;
-mod clock;
-pub mod cpu;
-mod cpuid;
-mod cr0;
-mod debug;
-mod decoder;
-pub mod exit;
-mod extended;
-mod firmware;
+mod emulation;
+mod exit;
 mod handler;
-mod heap;
-mod host_state;
-mod idt;
-mod instructions;
+mod host;
 mod interrupts;
-pub mod mmu;
 pub mod panic;
-mod pauses;
-mod ports;
-mod protected;
-mod ram;
-mod rtc;
-mod shared;
-mod signals;
-mod silence;
-mod simd;
-mod sleep;
-mod speculation;
-mod start_state;
-mod test_memory;
-pub mod timer;
-pub mod uart;
-mod virtual_apic;
+mod vcpu;
 mod vm;
-pub mod vmcs;
-pub mod vmx;
-mod world;
 
 use core::ops::Range;
 
@@ -48,18 +17,24 @@ use stile_blob::Mode;
 pub use crate::address_space::physical;
 use crate::device::Line;
 
+use emulation::ports;
+use host::speculation;
+use interrupts::{delivery, events};
+use vm::protected;
+
 pub use boot::join;
-pub use cpu::Cpu;
 pub use exit::enter;
-pub use firmware::power_off;
 pub use handler::idle_interrupt;
-pub use interrupts::take as take_interrupts;
-pub use speculation::apply as apply_mitigations;
+pub use host::cpu::Cpu;
+pub use host::firmware::power_off;
+pub use host::speculation::apply as apply_mitigations;
+pub use host::{mmu, timer, uart};
+pub use interrupts::delivery::take as take_interrupts;
 pub use vm::{Vcpu, Vm};
 
 /// The models of the devices that the guests of this architecture have.
 pub mod models {
-    pub use super::clock::Clock;
+    pub use super::emulation::clock::Clock;
     pub use stile_device::uart16550::Uart16550 as Uart;
     pub use stile_device::uart16550::offset::DATA as UART_DATA;
 }
@@ -101,7 +76,7 @@ pub fn trap_waiting(cpu: &Cpu, on: bool) {
 
 /// Whether an interrupt is pending that would end the loaded vCPU's wait.
 pub fn interrupt_pending(cpu: &mut Cpu) -> bool {
-    interrupts::is_pending(cpu)
+    delivery::is_pending(cpu)
 }
 
 /// Loads a vCPU, of which nothing is on this CPU. `turns`: another one was put for it.
@@ -115,7 +90,7 @@ pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, _turns: bool) {
         protected.load(cpu);
     }
     cpu.frame.registers = world.general;
-    interrupts::load(cpu, vcpu, fresh);
+    delivery::load(cpu, vcpu, fresh);
 }
 
 /// Takes a vCPU off this CPU. If it sleeps, returns when it must be woken.
@@ -123,7 +98,7 @@ pub fn put(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, sleeps: bool) -> Optio
     // SAFETY: the vCPU is loaded here; the scheduler's lock keeps others from loading it until this is done.
     let world = unsafe { vcpu.arch.world() };
     world.general = cpu.frame.registers;
-    let wake = interrupts::put(vcpu);
+    let wake = delivery::put(vcpu);
     world.put(cpu);
     if let Some(protected) = &vcpu.vm().arch.protected {
         protected.put(cpu);
@@ -175,7 +150,7 @@ pub fn decoded(vm: &crate::vm::Vm) -> stile_wire::Decoded {
 /// A vCPU that was turned off may be turned on again.
 pub fn powered_off(vm: &'static crate::vm::Vm, vcpu: usize) {
     if let Some(vcpu) = vm.vcpus.get(vcpu) {
-        signals::turned_off(vcpu);
+        events::turned_off(vcpu);
     }
 }
 

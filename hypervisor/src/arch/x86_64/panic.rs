@@ -2,9 +2,9 @@
 
 use core::fmt::{self, Write};
 
-use super::cpu::Cpu;
-use super::instructions::{msr, rdmsr, read_cr};
-use super::vmcs::{self, Field};
+use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::host::instructions::{msr, rdmsr, read_cr};
+use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::backtrace::Backtrace;
 
 /// Names of the general registers, by number.

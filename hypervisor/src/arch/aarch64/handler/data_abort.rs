@@ -7,11 +7,12 @@ use stile_ledger::aarch64::{self as rows, key, reason};
 use stile_sysreg::syndrome::{DataAbort, Ec, Esr, Fault, FaultKind};
 use stile_wire::{Crash, CrashReason};
 
-use super::gic_access;
-use crate::arch::aarch64::cpu::Cpu;
+use crate::arch::aarch64::emulation::gic;
 use crate::arch::aarch64::exit::Outcome;
-use crate::arch::aarch64::sysreg::read_sysreg;
-use crate::arch::aarch64::{inject, nested};
+use crate::arch::aarch64::host::cpu::Cpu;
+use crate::arch::aarch64::host::sysreg::read_sysreg;
+use crate::arch::aarch64::nested;
+use crate::arch::aarch64::vcpu::inject;
 use crate::vm::power::End;
 
 /// The guest-physical address that faulted: HPFAR_EL2.FIPA is bits 47 to 12 of it, and the rest is FAR_EL2's.
@@ -86,9 +87,9 @@ fn access(cpu: &mut Cpu, region: Region, abort: DataAbort, stored: u64) -> Optio
     let vm = cpu.vcpu().vm();
     let write = abort.wnr();
     Some(match region {
-        Region::Gicd { offset } => (rows::gicd(offset, write), gic_access::distributor_access(cpu, offset, abort, stored)),
+        Region::Gicd { offset } => (rows::gicd(offset, write), gic::distributor_access(cpu, offset, abort, stored)),
         Region::Gicr { vcpu, offset } if usize::from(vcpu) < vm.vcpus.len() => {
-            (rows::gicr(offset, write), gic_access::redistributor_access(cpu, usize::from(vcpu), offset, abort, stored))
+            (rows::gicr(offset, write), gic::redistributor_access(cpu, usize::from(vcpu), offset, abort, stored))
         }
         Region::Pl011 { offset } if write => {
             vm.devices.uart_write(offset, stored as u32, vm);

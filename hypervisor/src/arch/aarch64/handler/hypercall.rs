@@ -6,9 +6,10 @@ use stile_ledger::RowId;
 use stile_ledger::aarch64::{self as rows, reason};
 use stile_sysreg::syndrome::Esr;
 
-use crate::arch::aarch64::cpu::Cpu;
 use crate::arch::aarch64::exit::Outcome;
-use crate::arch::aarch64::{inject, speculation};
+use crate::arch::aarch64::host::cpu::Cpu;
+use crate::arch::aarch64::host::speculation;
+use crate::arch::aarch64::vcpu::inject;
 use crate::cpu::{self, Leave};
 use crate::vm::power::End;
 
@@ -85,7 +86,7 @@ fn power_call(cpu: &mut Cpu, row: RowId) -> Outcome {
                     let mut kicked = distributor.set_online(index, true);
                     kicked |= other.arch.redistributor.lock().reset_interface(&mut distributor);
                     drop(distributor);
-                    super::deliver(vm, kicked);
+                    crate::arch::aarch64::interrupts::delivery::deliver(vm, kicked);
                     cpu::start(other);
                     psci::SUCCESS
                 }

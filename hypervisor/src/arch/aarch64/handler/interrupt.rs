@@ -5,10 +5,11 @@ use stile_ledger::RowId;
 use stile_ledger::aarch64 as rows;
 use stile_vgic::Letters;
 
-use super::delivery;
-use crate::arch::aarch64::cpu::Cpu;
 use crate::arch::aarch64::exit::Outcome;
-use crate::arch::aarch64::{gic, interrupts, nested};
+use crate::arch::aarch64::host::cpu::Cpu;
+use crate::arch::aarch64::host::gic;
+use crate::arch::aarch64::interrupts::{self, delivery};
+use crate::arch::aarch64::nested;
 use crate::cpu::{self, Leave};
 
 /// A physical IRQ came while a guest ran.

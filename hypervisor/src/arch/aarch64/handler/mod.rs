@@ -1,9 +1,7 @@
 //! What each kind of exit does. Every handler is called from `exit.S` with the CPU's block and the syndrome, and says with its
-//! [`super::exit::Outcome`] which line of the ledger the exit belongs to and whether its vCPU goes on.
+//! [`crate::arch::aarch64::exit::Outcome`] which line of the ledger the exit belongs to and whether its vCPU goes on.
 
 mod data_abort;
-mod delivery;
-mod gic_access;
 mod hypercall;
 mod interrupt;
 mod other;
@@ -11,7 +9,6 @@ mod sysreg;
 mod wait;
 
 pub use data_abort::{faulting_ipa, handle_data_abort as data_abort};
-pub use delivery::{deliver, finish, inject_timer, pull, raise_timer, synchronize};
 pub use hypercall::secure_call;
 pub use interrupt::{idle as idle_interrupt, other_irq};
 pub use other::handle_other as other;
@@ -21,9 +18,9 @@ pub use wait::handle_wfx as wfx;
 use stile_sysreg::step;
 use stile_sysreg::syndrome::Esr;
 
-use super::sysreg::{read_sysreg, write_sysreg};
+use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 
-/// The instruction is done: goes on after it. For handlers that don't end with [`super::exit::Outcome::done`].
+/// The instruction is done: goes on after it. For handlers that don't end with [`crate::arch::aarch64::exit::Outcome::done`].
 pub fn skip_instruction() {
     if step::changes_pstate(read_sysreg!("spsr_el2")) {
         return skip_rare();

@@ -7,11 +7,12 @@ use stile_sysreg::syndrome::Esr;
 use stile_sysreg::trapped::{self, Answer, Class};
 use stile_vgic::{ListRegisters, SgiRegister};
 
-use super::{gic_access, skip_instruction};
-use crate::arch::aarch64::cpu::Cpu;
+use super::skip_instruction;
+use crate::arch::aarch64::emulation::gic;
 use crate::arch::aarch64::exit::Outcome;
-use crate::arch::aarch64::inject;
-use crate::arch::aarch64::interface::Interface;
+use crate::arch::aarch64::host::cpu::Cpu;
+use crate::arch::aarch64::interrupts::interface::Interface;
+use crate::arch::aarch64::vcpu::inject;
 
 /// All fields but Rt.
 const NAME_FIELDS: u64 = 0x3f_fc1f;
@@ -23,7 +24,7 @@ const SGI1R_WRITE: u64 = 3 << 20 | 5 << 17 | 12 << 10 | 11 << 1;
 pub extern "C" fn handle_sysreg(cpu: &mut Cpu, esr: u64) -> Outcome {
     let register = (esr >> 5 & 0x1f) as usize;
     if esr & NAME_FIELDS == SGI1R_WRITE {
-        return gic_access::write_sgi1r(cpu, cpu.frame.get(register));
+        return gic::write_sgi1r(cpu, cpu.frame.get(register));
     }
     rare(cpu, esr, register)
 }
@@ -72,11 +73,11 @@ fn emulate(cpu: &mut Cpu, esr: Esr, reg: SysReg, class: Class, register: usize) 
     match class {
         Class::Sgi if write => {
             let which = if reg == SysReg::ICC_SGI0R_EL1 { SgiRegister::Sgi0r } else { SgiRegister::Asgi1r };
-            gic_access::send_sgi(cpu, which, value);
+            gic::send_sgi(cpu, which, value);
             skip_instruction();
         }
         Class::Gic if write && reg == DIR => {
-            gic_access::write_dir(cpu, value as u32);
+            gic::write_dir(cpu, value as u32);
             skip_instruction();
         }
         Class::Gic if matches!(reg, PMR | CTLR) || reg == RPR && !write => {

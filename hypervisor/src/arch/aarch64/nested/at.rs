@@ -6,7 +6,7 @@ use stile_nested::inject;
 use stile_sysreg::SysReg;
 
 use super::Nested;
-use crate::arch::aarch64::sysreg::{isb, read_sysreg, write_sysreg};
+use crate::arch::aarch64::host::sysreg::{isb, read_sysreg, write_sysreg};
 use crate::vm::Vm;
 
 macro_rules! at {

@@ -10,8 +10,8 @@ use stile_nested::vncr;
 
 use super::registers::Own;
 use super::{Nested, Regime};
-use crate::arch::aarch64::features;
-use crate::arch::aarch64::sysreg::{read_sysreg, write_sysreg};
+use crate::arch::aarch64::host::features;
+use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 
 /// MDSCR_EL1.KDE: debug exceptions from the level that they are taken to.
 const KDE: u64 = 1 << 13;

@@ -14,8 +14,8 @@ use super::sysreg::{self, CNTKCTL_FIELDS, CPACR_FIELDS, Home, Live};
 use super::traps::{self, E2H};
 use super::{Nested, Way};
 use crate::arch::aarch64::exit::Vectors;
-use crate::arch::aarch64::sysreg::{dsb_ish, isb, write_sysreg};
-use crate::arch::aarch64::{features, timer};
+use crate::arch::aarch64::host::sysreg::{dsb_ish, isb, write_sysreg};
+use crate::arch::aarch64::host::{features, timer};
 
 /// What HCR_EL2.E2H decides.
 #[derive(Clone, Copy)]

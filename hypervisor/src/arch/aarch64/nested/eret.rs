@@ -6,8 +6,8 @@ use stile_nested::inject::{self, Context, El2, Entry, EretKind, Kind};
 use stile_sysreg::syndrome::Esr;
 
 use super::{Nested, Regime, debug, switch};
-use crate::arch::aarch64::cpu::Cpu;
-use crate::arch::aarch64::sysreg::{read_sysreg, write_sysreg};
+use crate::arch::aarch64::host::cpu::Cpu;
+use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 
 /// SPSR_EL2.IL: the next instruction takes an illegal-state exception.
 const IL: u64 = 1 << 20;

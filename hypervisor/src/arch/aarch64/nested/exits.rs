@@ -6,9 +6,11 @@ use stile_nested::inject::Kind;
 use stile_sysreg::syndrome::Esr;
 
 use super::{Nested, Regime, e2h, eret, sysreg, timers};
-use crate::arch::aarch64::cpu::Cpu;
 use crate::arch::aarch64::exit::Outcome;
-use crate::arch::aarch64::{gic, handler, interrupts};
+use crate::arch::aarch64::handler;
+use crate::arch::aarch64::host::cpu::Cpu;
+use crate::arch::aarch64::host::gic;
+use crate::arch::aarch64::interrupts::{self, delivery};
 
 /// ESR_EL2.EC.
 mod class {
@@ -104,8 +106,8 @@ fn irq_at_el2(cpu: &mut Cpu, nested: &mut Nested) -> Outcome {
     gic::drop_priority(intid);
     let vcpu = cpu.vcpu();
     let intid = interrupts::in_front(vcpu, intid);
-    if !handler::raise_timer(cpu, vcpu, intid) {
-        handler::inject_timer(vcpu, cpu.index, intid);
+    if !delivery::raise_timer(cpu, vcpu, intid) {
+        delivery::inject_timer(vcpu, cpu.index, intid);
     }
     Outcome::again(row)
 }

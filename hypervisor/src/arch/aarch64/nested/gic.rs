@@ -7,10 +7,11 @@ use stile_nested::vncr;
 use stile_vgic::{Delivery, Kick, Redistributor};
 
 use super::{Nested, Regime};
-use crate::arch::aarch64::cpu::Cpu;
-use crate::arch::aarch64::interface::{self, Interface};
-use crate::arch::aarch64::sysreg::{read_sysreg, write_sysreg};
-use crate::arch::aarch64::{gic, handler, interrupts};
+use crate::arch::aarch64::host::cpu::Cpu;
+use crate::arch::aarch64::host::gic;
+use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
+use crate::arch::aarch64::interrupts::interface::{self, Interface};
+use crate::arch::aarch64::interrupts::{self, delivery};
 use crate::vm::Vcpu;
 
 /// HCR_EL2.IMO.
@@ -107,7 +108,7 @@ pub fn bring_el2(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
     let loaded = redistributor.load(&mut interface);
     drop(redistributor);
     if loaded.delivery != Delivery::Done || letters.spis() {
-        handler::synchronize(vcpu, cpu.index);
+        delivery::synchronize(vcpu, cpu.index);
     }
     if ended.has_spis() {
         end_spis(vcpu, &ended);
@@ -139,7 +140,7 @@ fn end_spis(vcpu: &Vcpu, ended: &Deactivated) {
     let spis = ended.iter().filter(|ended| ended.intid >= 32);
     let kick = spis.fold(Kick::NONE, |kick, ended| kick | distributor.clear_active(ended.intid));
     drop(distributor);
-    handler::deliver(vm, kick);
+    delivery::deliver(vm, kick);
 }
 
 /// Looks at the lines that L1 changes in memory, unseen: of its maintenance interrupt and of its guest's timers. At virtual EL2. The caller
@@ -160,7 +161,7 @@ fn sample_at_entry(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
     let delivery = if over == 0 { Delivery::Done } else { redistributor.sync_private(&mut Interface::new(cpu.index, vcpu)) };
     drop(redistributor);
     nested.held &= !over;
-    handler::finish(vcpu, cpu.index, delivery);
+    delivery::finish(vcpu, cpu.index, delivery);
 }
 
 /// Lowers L1's lines of those of the guest's timers that were `held` and do not ring; returns these.
@@ -186,7 +187,7 @@ fn set_line(cpu: &mut Cpu, vcpu: &Vcpu, intid: u32, high: bool) {
     let mut redistributor = vcpu.arch.redistributor.lock();
     if redistributor.set_ppi_level(intid, high) && redistributor.sync_private(&mut Interface::new(cpu.index, vcpu)) != Delivery::Done {
         drop(redistributor);
-        handler::synchronize(vcpu, cpu.index);
+        delivery::synchronize(vcpu, cpu.index);
     }
 }
 

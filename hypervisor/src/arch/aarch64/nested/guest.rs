@@ -10,11 +10,12 @@ use stile_sysreg::syndrome::{Ec, Esr, FaultKind};
 
 use super::shadow::Unresolved;
 use super::{Nested, Regime, eret, exits, gic as guest_gic, timers};
-use crate::arch::aarch64::cpu::Cpu;
 use crate::arch::aarch64::exit::Outcome;
-use crate::arch::aarch64::inject as own_inject;
-use crate::arch::aarch64::sysreg::{isb, read_sysreg, write_sysreg};
-use crate::arch::aarch64::{gic, handler, interrupts};
+use crate::arch::aarch64::host::cpu::Cpu;
+use crate::arch::aarch64::host::gic;
+use crate::arch::aarch64::host::sysreg::{isb, read_sysreg, write_sysreg};
+use crate::arch::aarch64::vcpu::inject as own_inject;
+use crate::arch::aarch64::{handler, interrupts};
 use crate::cpu::Leave;
 
 /// A synchronous exit.

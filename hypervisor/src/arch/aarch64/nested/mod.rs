@@ -12,27 +12,29 @@ mod eret;
 mod exits;
 mod gic;
 mod guest;
+mod lazy_traps;
+mod nv_mode;
 mod registers;
-mod seldom;
 mod shadow;
 mod switch;
 mod sysreg;
 mod timers;
 mod tlbi;
 mod traps;
-mod way;
 
 use stile_nested::forward::{Masks, Virtual};
 use stile_nested::vgic::OnProcessor;
 use stile_nested::vncr::{self, Page};
 
-use super::cpu::Cpu;
-use super::sysreg::{read_sysreg, write_sysreg};
-use super::{exit, features, handler};
+use crate::arch::aarch64::exit;
+use crate::arch::aarch64::host::cpu::Cpu;
+use crate::arch::aarch64::host::features;
+use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
+use crate::arch::aarch64::interrupts::delivery;
 use crate::vm::{Vcpu, Vm};
+pub use nv_mode::Way;
 use registers::{OWN_REGISTERS, Own, SWITCHED};
 pub use shadow::{Below, Shadows, new as new_shadows};
-pub use way::Way;
 
 /// Which registers the vCPU's exception level 1 has on the CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,7 +73,7 @@ pub struct Nested {
     /// Trap controls as any vCPU has them.
     base: traps::Base,
     /// Those of L1's controls for its guest that seldom change.
-    seldom: seldom::Seldom,
+    seldom: lazy_traps::Seldom,
     /// Virtual EL2's writes of MDSCR_EL1.
     debug: debug::WriteTrap,
     /// State that a run of a guest resets.
@@ -109,7 +111,7 @@ impl Nested {
         self.page.set(vncr::VPIDR_EL2, read_sysreg!("midr_el1"));
         self.page.set(vncr::VMPIDR_EL2, mpidr);
         self.base = traps::Base::new();
-        self.seldom = seldom::Seldom::at_reset();
+        self.seldom = lazy_traps::Seldom::at_reset();
         self.trap_mdscr_writes(true);
         self.regime = Regime::El2;
         self.el2 = [0; SWITCHED];
@@ -127,7 +129,7 @@ impl Nested {
             write_sysreg!("S3_4_C2_C2_0", &raw const self.page as u64); // VNCR_EL2
         }
         write_sysreg!("vbar_el2", self.mode.vectors(self.way));
-        seldom::set_copies_to_el2(true);
+        lazy_traps::set_copies_to_el2(true);
         if self.debug.is_on() {
             self.load_own_seldom();
         }
@@ -139,12 +141,12 @@ impl Nested {
     pub fn put(&mut self) {
         write_sysreg!("vbar_el2", exit::vector_base());
         traps::put(self);
-        seldom::set_copies_to_el2(false);
+        lazy_traps::set_copies_to_el2(false);
         timers::stop_stand_in();
         gic::put(self);
         if self.regime == Regime::Guest {
             // A shadow may be another's when this vCPU is loaded again.
-            super::vm::leave_second_stage();
+            crate::arch::aarch64::vm::leave_second_stage();
         }
     }
 
@@ -198,7 +200,7 @@ fn of(vcpu: &Vcpu) -> Option<&'static mut Nested> {
 
 /// The loaded vCPU was left, or has just been loaded: its guest may go on, or L1 may have an interrupt first.
 pub fn resume(cpu: &mut Cpu) {
-    handler::pull(cpu);
+    delivery::pull(cpu);
     if let Some(nested) = of(cpu.vcpu()) {
         guest::resume(cpu, nested);
     }

@@ -5,7 +5,7 @@ use stile_nested::vncr;
 
 use super::e2h::also;
 use super::{Nested, UntilGuest};
-use crate::arch::aarch64::sysreg::{read_sysreg, write_sysreg};
+use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 
 macro_rules! switched {
     ($($index:ident: $name:literal, $slot:ident;)*) => {

@@ -16,7 +16,7 @@ use stile_sysreg::SysReg;
 
 use super::registers::Switched;
 use super::{Nested, Regime};
-use crate::arch::aarch64::sysreg::{dsb_ish, isb, read_sysreg};
+use crate::arch::aarch64::host::sysreg::{dsb_ish, isb, read_sysreg};
 use crate::arch::aarch64::vm;
 use crate::memory::{self, TableFrames};
 use crate::vm::Vm;

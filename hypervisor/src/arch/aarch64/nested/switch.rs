@@ -3,8 +3,8 @@
 use stile_nested::inject::Kind;
 
 use super::{Nested, Regime, eret, gic, traps};
-use crate::arch::aarch64::cpu::Cpu;
-use crate::arch::aarch64::sysreg::isb;
+use crate::arch::aarch64::host::cpu::Cpu;
+use crate::arch::aarch64::host::sysreg::isb;
 
 /// The guest's registers, traps, translations and interrupts come onto the CPU; or an interrupt of L1's comes before its first
 /// instruction.

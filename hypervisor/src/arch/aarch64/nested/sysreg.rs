@@ -10,10 +10,12 @@ use stile_sysreg::syndrome::Esr;
 use super::e2h::Plain;
 use super::registers::Own;
 use super::{Nested, Way, tlbi};
-use crate::arch::aarch64::cpu::Cpu;
 use crate::arch::aarch64::exit::Outcome;
-use crate::arch::aarch64::sysreg::{isb, read_sysreg, write_sysreg};
-use crate::arch::aarch64::{features, handler, inject, timer};
+use crate::arch::aarch64::handler;
+use crate::arch::aarch64::host::cpu::Cpu;
+use crate::arch::aarch64::host::sysreg::{isb, read_sysreg, write_sysreg};
+use crate::arch::aarch64::host::{features, timer};
+use crate::arch::aarch64::vcpu::inject;
 
 /// Where a register of virtual EL2 is while that runs.
 #[derive(Clone, Copy)]

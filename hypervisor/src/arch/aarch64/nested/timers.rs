@@ -6,9 +6,10 @@ use stile_nested::vncr::{self, Slot};
 
 use super::registers::Switched;
 use super::{Nested, Regime, gic};
-use crate::arch::aarch64::cpu::Cpu;
-use crate::arch::aarch64::sysreg::write_sysreg;
-use crate::arch::aarch64::{handler, timer};
+use crate::arch::aarch64::host::cpu::Cpu;
+use crate::arch::aarch64::host::sysreg::write_sysreg;
+use crate::arch::aarch64::host::timer;
+use crate::arch::aarch64::interrupts::delivery;
 
 /// CNTHV's private interrupt on this board.
 pub const STAND_IN: u32 = intid::TIMER_EL2_VIRTUAL;
@@ -131,7 +132,7 @@ fn ring_el2(cpu: &mut Cpu, nested: &mut Nested) {
             // As if it had been acknowledged, which it must not be again when virtual EL2 has its timer back: its physical interrupt
             // will be active then.
             nested.el2_active |= 1 << physical;
-            handler::inject_timer(cpu.vcpu(), cpu.index, front);
+            delivery::inject_timer(cpu.vcpu(), cpu.index, front);
         }
     }
 }

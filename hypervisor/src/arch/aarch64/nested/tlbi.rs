@@ -5,7 +5,7 @@ use stile_nested::tlbi::{self, Regime};
 use stile_sysreg::SysReg;
 
 use super::Nested;
-use crate::arch::aarch64::sysreg::dsb_ish;
+use crate::arch::aarch64::host::sysreg::dsb_ish;
 use crate::vm::Vm;
 
 macro_rules! tlbi {

@@ -4,9 +4,9 @@ use stile_nested::vncr;
 
 use super::registers::{Own, Switched};
 use super::{Nested, Regime, Way};
-use crate::arch::aarch64::features;
-use crate::arch::aarch64::sysreg::{read_sysreg, write_sysreg};
-use crate::arch::aarch64::traps;
+use crate::arch::aarch64::host::features;
+use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
+use crate::arch::aarch64::vcpu::traps;
 
 /// HCR_EL2.RW.
 pub const RW: u64 = 1 << 31;

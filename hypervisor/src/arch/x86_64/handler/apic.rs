@@ -5,10 +5,11 @@ use stile_board::pc;
 use stile_ledger::x86_64 as rows;
 
 use super::mmio::{self, Access};
-use crate::arch::x86_64::cpu::Cpu;
 use crate::arch::x86_64::exit::Outcome;
-use crate::arch::x86_64::vmcs::{self, Field};
-use crate::arch::x86_64::{interrupts, timer};
+use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::host::timer;
+use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::interrupts::delivery;
 
 /// An access to the APIC's page that the processor does not answer.
 pub fn access(cpu: &mut Cpu) -> Outcome {
@@ -30,8 +31,8 @@ pub fn access(cpu: &mut Cpu) -> Outcome {
 pub fn written(cpu: &mut Cpu) -> Outcome {
     let offset = vmcs::read(Field::EXIT_QUALIFICATION) as u32 & 0xfff;
     let effect = cpu.apic().written(offset, timer::now());
-    interrupts::follow(cpu, effect);
-    interrupts::pull(cpu);
+    delivery::follow(cpu, effect);
+    delivery::pull(cpu);
     Outcome::again(rows::APIC_WRITE)
 }
 
@@ -39,13 +40,13 @@ pub fn written(cpu: &mut Cpu) -> Outcome {
 pub fn ended(cpu: &mut Cpu) -> Outcome {
     let vector = vmcs::read(Field::EXIT_QUALIFICATION) as u8;
     let effect = cpu.apic().ended(vector);
-    interrupts::follow(cpu, effect);
-    interrupts::pull(cpu);
+    delivery::follow(cpu, effect);
+    delivery::pull(cpu);
     Outcome::again(rows::APIC_END)
 }
 
 /// An interrupt waited for the guest's task priority, which is low enough now.
 pub fn priority_lowered(cpu: &mut Cpu) -> Outcome {
-    interrupts::pull(cpu);
+    delivery::pull(cpu);
     Outcome::again(rows::APIC_PRIORITY)
 }

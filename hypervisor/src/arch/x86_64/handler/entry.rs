@@ -4,11 +4,12 @@ use stile_ledger::x86_64::reason;
 use stile_wire::CrashReason;
 
 use super::crash;
-use crate::arch::x86_64::cpu::Cpu;
 use crate::arch::x86_64::exit::Outcome;
-use crate::arch::x86_64::interrupts::VALID;
-use crate::arch::x86_64::vmcs::{self, Field};
-use crate::arch::x86_64::{cr0, timer};
+use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::host::timer;
+use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::interrupts::delivery::VALID;
+use crate::arch::x86_64::vcpu::cr0;
 use crate::cpu::Leave;
 
 /// The entry was an exit at once: the guest state is not valid ("VM-Entry Failures During or After Loading Guest State").

@@ -5,10 +5,11 @@ use core::arch::asm;
 
 use stile_ledger::x86_64::{self as rows, reason};
 
-use super::{Field, inject, interrupt, vmcs};
-use crate::arch::x86_64::cpu::Cpu;
+use super::{Field, interrupt, vmcs};
 use crate::arch::x86_64::exit::Outcome;
-use crate::arch::x86_64::{interrupts, signals};
+use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::interrupts::{delivery, events};
+use crate::arch::x86_64::vcpu::inject;
 use crate::cpu::Leave;
 
 /// Vectors of exceptions that exit.
@@ -38,8 +39,8 @@ pub fn exit(cpu: &mut Cpu) -> Outcome {
     // A benign exception takes the place of the event that was being delivered. An exception's cause comes again with its instruction; an
     // interrupt waits anew.
     match interrupted.map(|event| (event & TYPE, event as u8)) {
-        Some((EXTERNAL, vector)) => interrupts::put_back(cpu, vector),
-        Some((NMI, _)) => interrupts::put_back_nmi(cpu),
+        Some((EXTERNAL, vector)) => delivery::put_back(cpu, vector),
+        Some((NMI, _)) => delivery::put_back_nmi(cpu),
         _ => {}
     }
     let row = if event as u8 == ALIGNMENT as u8 { rows::EXCEPTION_ALIGNMENT } else { rows::EXCEPTION_DEBUG };
@@ -84,7 +85,7 @@ pub fn look(cpu: &mut Cpu, row: stile_ledger::RowId) -> Outcome {
     }
     interrupt::idle(cpu);
     if cpu.vcpu().arch.signals.init() {
-        return signals::leave(cpu, row);
+        return events::leave(cpu, row);
     }
     cpu.leave = Leave::Attention;
     Outcome::leave(row)

@@ -4,10 +4,11 @@ use stile_apic::Message;
 use stile_ledger::x86_64::reason;
 
 use super::{TF, skip_instruction};
-use crate::arch::x86_64::cpu::{Cpu, gpr};
 use crate::arch::x86_64::exit::{NO_SUCH_CALL, Outcome, SEND_IPI};
-use crate::arch::x86_64::vmcs::{self, Field};
-use crate::arch::x86_64::{cr0, interrupts};
+use crate::arch::x86_64::host::cpu::{Cpu, gpr};
+use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::interrupts::delivery;
+use crate::arch::x86_64::vcpu::cr0;
 use crate::cpu::Leave;
 
 /// VMCALL that is not answered in `exit.S`, with all general registers in the frame.
@@ -17,7 +18,7 @@ extern "C" fn handle_vmcall(cpu: &mut Cpu) -> Outcome {
     let sends = cpu.frame.registers[gpr::RAX] as u32 == SEND_IPI && kernel && cr0::runs_64_bit_code();
     cpu.frame.registers[gpr::RAX] = if sends { send_ipis(cpu) } else { NO_SUCH_CALL as u64 };
     skip_instruction();
-    interrupts::pull(cpu);
+    delivery::pull(cpu);
     Outcome::again(reason::VMCALL.other())
 }
 
@@ -32,7 +33,7 @@ fn send_ipis(cpu: &mut Cpu) -> u64 {
     let mut sent = 0;
     for apic in (0..vcpu.vm().vcpus.len() as u32).filter(|&apic| is_named(apic)) {
         if let Some(message) = Message::fixed_or_nmi(icr, apic) {
-            interrupts::send(vcpu.vm(), message, vcpu.arch.index as u32, Some(&mut *cpu));
+            delivery::send(vcpu.vm(), message, vcpu.arch.index as u32, Some(&mut *cpu));
             sent += 1;
         }
     }
@@ -43,7 +44,7 @@ fn send_ipis(cpu: &mut Cpu) -> u64 {
 extern "C" fn handle_hlt(cpu: &mut Cpu) -> Outcome {
     let flags = skip_instruction();
     // The trap of a single step comes before it would wait, and so does an interrupt that is pending.
-    if flags & TF != 0 || flags & interrupts::IF != 0 && interrupts::end_hlt_at_once(cpu) {
+    if flags & TF != 0 || flags & delivery::IF != 0 && delivery::end_hlt_at_once(cpu) {
         return Outcome::again(reason::HLT.other());
     }
     // SAFETY: the vCPU is loaded here.

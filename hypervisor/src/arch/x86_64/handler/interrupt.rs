@@ -2,11 +2,12 @@
 
 use stile_ledger::x86_64 as rows;
 
-use crate::arch::x86_64::apic::{self, vector};
-use crate::arch::x86_64::cpu::Cpu;
 use crate::arch::x86_64::exit::Outcome;
-use crate::arch::x86_64::vmcs::{self, Field};
-use crate::arch::x86_64::{interrupts, signals, timer};
+use crate::arch::x86_64::host::apic::{self, vector};
+use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::host::timer;
+use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::interrupts::{delivery, events};
 use crate::cpu::{self, Leave};
 
 /// A physical interrupt came while a guest ran; the processor has acknowledged it.
@@ -24,28 +25,28 @@ extern "C" fn handle_interrupt(cpu: &mut Cpu) -> Outcome {
                 return Outcome::leave(rows::INTERRUPT_KICK);
             }
             if cpu.vcpu().arch.signals.init() {
-                return signals::leave(cpu, rows::INTERRUPT_KICK);
+                return events::leave(cpu, rows::INTERRUPT_KICK);
             }
-            interrupts::pull(cpu);
+            delivery::pull(cpu);
             Outcome::again(rows::INTERRUPT_KICK)
         }
         // For a vCPU that was here before, or whose posted interrupts the processor does not take by itself.
         vector::POSTED => {
-            interrupts::pull(cpu);
+            delivery::pull(cpu);
             Outcome::again(rows::INTERRUPT_POSTED)
         }
         vector::TIMER => {
             if timer::is_shared() {
                 if let Some(vector) = cpu.apic().ring_timer(timer::now()) {
-                    let takes = interrupts::can_interrupt();
-                    interrupts::interrupt_self(cpu, vector, takes.into());
+                    let takes = delivery::can_interrupt();
+                    delivery::interrupt_self(cpu, vector, takes.into());
                 }
                 return Outcome::again(rows::INTERRUPT_GUEST_TIMER);
             }
             let (own, guest) = timer::due();
             if guest {
-                interrupts::expire_timer(cpu);
-                interrupts::pull(cpu);
+                delivery::expire_timer(cpu);
+                delivery::pull(cpu);
             }
             if !own {
                 return Outcome::again(rows::INTERRUPT_GUEST_TIMER);
@@ -90,7 +91,7 @@ pub fn idle(cpu: &mut Cpu) {
     if came(vector::TIMER)
         && let Some(vcpu) = cpu.vcpu
         && timer::due().1
-        && interrupts::expire_timer(cpu)
+        && delivery::expire_timer(cpu)
     {
         cpu::wake_from_idle(cpu, vcpu);
     }
@@ -101,14 +102,14 @@ pub fn idle(cpu: &mut Cpu) {
 
 /// The guest can take an NMI that waits for that.
 pub fn nmi_window(cpu: &mut Cpu) -> Outcome {
-    signals::exit_when_nmis_can(false);
-    interrupts::pull(cpu);
+    events::exit_when_nmis_can(false);
+    delivery::pull(cpu);
     Outcome::again(rows::reason::NMI_WINDOW.other())
 }
 
 /// The guest can take an interrupt that waits for that.
 pub fn window(cpu: &mut Cpu) -> Outcome {
-    interrupts::exit_when_it_can(false);
-    interrupts::pull(cpu);
+    delivery::exit_when_it_can(false);
+    delivery::pull(cpu);
     Outcome::again(rows::reason::WINDOW.other())
 }

@@ -6,10 +6,11 @@ use stile_ledger::RowId;
 use stile_ledger::x86_64 as rows;
 
 use super::{entry, mmio, skip_instruction};
-use crate::arch::x86_64::cpu::{Cpu, gpr};
+use crate::arch::x86_64::emulation::sleep;
 use crate::arch::x86_64::exit::Outcome;
-use crate::arch::x86_64::vmcs::{self, Field};
-use crate::arch::x86_64::{interrupts, sleep};
+use crate::arch::x86_64::host::cpu::{Cpu, gpr};
+use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::interrupts::delivery;
 use crate::vm::power::End;
 
 /// The exit qualification of I/O instructions (the manual, "Exit Qualification for I/O Instructions").
@@ -90,7 +91,7 @@ fn any(cpu: &mut Cpu, access: Access) -> Outcome {
 /// A port was written: interrupts may wait.
 #[inline(never)]
 fn written(cpu: &mut Cpu, row: RowId) -> Outcome {
-    interrupts::pull(cpu);
+    delivery::pull(cpu);
     Outcome::again(row)
 }
 

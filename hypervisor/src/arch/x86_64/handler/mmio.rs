@@ -9,12 +9,14 @@ use stile_ledger::x86_64::{self as rows, key, reason};
 use stile_wire::CrashReason;
 
 use super::io::NO_ADDRESS;
-use super::processor::{By, Processor, context};
-use super::{TF, advance_from_apic, advance_to, crash, exception, inject};
-use crate::arch::x86_64::cpu::{Cpu, gpr};
+use super::{TF, advance_from_apic, advance_to, crash, exception};
+use crate::arch::x86_64::emulation::processor::{By, Processor, context};
 use crate::arch::x86_64::exit::{Outcome, basic};
-use crate::arch::x86_64::vmcs::{self, Field};
-use crate::arch::x86_64::{interrupts, timer, vmx};
+use crate::arch::x86_64::host::cpu::{Cpu, gpr};
+use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::host::{timer, vmx};
+use crate::arch::x86_64::interrupts::delivery;
+use crate::arch::x86_64::vcpu::inject;
 
 /// What is at a guest-physical address outside of RAM.
 enum Device {
@@ -58,7 +60,7 @@ pub fn write(cpu: &mut Cpu, address: u64, width: Width, value: u64) {
     match Device::at(cpu, address) {
         Device::LocalApic(offset) => {
             let effect = cpu.apic().write(offset, value as u32, timer::now());
-            interrupts::follow(cpu, effect);
+            delivery::follow(cpu, effect);
         }
         Device::IoApic(offset) => write_io_apic(cpu, offset, value as u32),
         Device::Other => write_other(cpu, address, width, value),
@@ -69,7 +71,7 @@ pub fn write(cpu: &mut Cpu, address: u64, width: Width, value: u64) {
 fn write_io_apic(cpu: &mut Cpu, offset: u32, value: u32) {
     let vm = cpu.vcpu().vm();
     vm.arch.io_apic.lock().write(offset, value);
-    interrupts::send_from_io_apic(vm, Some(cpu));
+    delivery::send_from_io_apic(vm, Some(cpu));
 }
 
 #[cold]
@@ -111,17 +113,17 @@ extern "C" fn handle_ept_violation(cpu: &mut Cpu) -> Outcome {
             Outcome::again(rows::local_apic(false))
         }
         Some(Quick::Store(value)) => {
-            if offset == offset::EOI && interrupts::end_at_once(cpu) {
+            if offset == offset::EOI && delivery::end_at_once(cpu) {
                 advance_from_apic(next);
             } else if offset == offset::ICR
                 && let Some(vector) = cpu.apic().send_to_self(value)
             {
                 let flags = advance_from_apic(next);
-                interrupts::interrupt_self(cpu, vector, flags & interrupts::IF);
+                delivery::interrupt_self(cpu, vector, flags & delivery::IF);
             } else {
                 write(cpu, address, Width::Dword, value.into());
                 advance_from_apic(next);
-                interrupts::pull(cpu);
+                delivery::pull(cpu);
             }
             Outcome::again(rows::local_apic(true))
         }
@@ -239,7 +241,7 @@ pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
         Err(fault) => return refuse(row, fault),
     }
     if changed {
-        interrupts::pull(cpu);
+        delivery::pull(cpu);
     }
     Outcome::again(row)
 }

@@ -1,28 +1,26 @@
 //! What each kind of exit does. Every handler is called from `exit.S` with the CPU's block, and says with its
-//! [`super::exit::Outcome`] which line of the ledger the exit belongs to and whether its vCPU goes on.
+//! [`crate::arch::x86_64::exit::Outcome`] which line of the ledger the exit belongs to and whether its vCPU goes on.
 
 mod apic;
 mod cpuid;
 mod entry;
 mod exception;
-mod inject;
 mod instruction;
 mod interrupt;
-mod io;
-mod mmio;
+pub mod io;
+pub mod mmio;
 mod msr;
 mod other;
-mod processor;
-mod registers;
 mod task;
 
 pub use exception::BITMAP as EXCEPTIONS;
 pub use interrupt::idle as idle_interrupt;
 pub use msr::Kept;
 
-use super::vmcs::{self, Field};
-use crate::arch::x86_64::cpu::Cpu;
 use crate::arch::x86_64::exit::Outcome;
+use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::vcpu::inject;
 use crate::vm::power::End;
 use stile_ledger::RowId;
 use stile_wire::{Crash, CrashReason};
@@ -60,7 +58,7 @@ fn advance(next: u64, special: u64, more: impl FnOnce(u64)) -> u64 {
 }
 
 /// RFLAGS.TF.
-const TF: u64 = 1 << 8;
+pub const TF: u64 = 1 << 8;
 
 /// The guest can't go on: its VM ends.
 fn crash(cpu: &mut Cpu, row: RowId, reason: CrashReason, exit_reason: u64, address: u64) -> Outcome {

@@ -5,12 +5,14 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use stile_apic::GeneralProtection;
 use stile_ledger::x86_64::{self as rows, key, reason};
 
-use super::{inject, skip_instruction};
-use crate::arch::x86_64::cpu::{Cpu, gpr};
+use super::skip_instruction;
 use crate::arch::x86_64::exit::Outcome;
-use crate::arch::x86_64::instructions::{cpuid, msr};
-use crate::arch::x86_64::vmcs::{self, Field};
-use crate::arch::x86_64::{interrupts, timer, virtual_apic};
+use crate::arch::x86_64::host::cpu::{Cpu, gpr};
+use crate::arch::x86_64::host::instructions::{cpuid, msr};
+use crate::arch::x86_64::host::timer;
+use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::interrupts::{delivery, virtual_apic};
+use crate::arch::x86_64::vcpu::inject;
 
 /// Registers that read as a constant and take any write, which has no effect: guests look at them without asking CPUID whether they
 /// are there (the manual, "Architectural MSRs").
@@ -169,13 +171,13 @@ extern "C" fn handle_wrmsr(cpu: &mut Cpu) -> Outcome {
         skip_instruction();
         return Outcome::again(rows::WRMSR_TSC_DEADLINE);
     }
-    if register == X2APIC_EOI && value == 0 && cpu.has_x2apic() && interrupts::end_at_once(cpu) {
+    if register == X2APIC_EOI && value == 0 && cpu.has_x2apic() && delivery::end_at_once(cpu) {
         skip_instruction();
         return Outcome::again(rows::WRMSR_X2APIC_EOI);
     }
     if register == X2APIC_SELF_IPI && cpu.has_x2apic() && matches!(value, 16..=0xff) {
         let flags = skip_instruction();
-        interrupts::interrupt_self(cpu, value as u8, flags & interrupts::IF);
+        delivery::interrupt_self(cpu, value as u8, flags & delivery::IF);
         return Outcome::again(rows::WRMSR_X2APIC_SELF_IPI);
     }
     write_less_frequent(cpu, register, value)
@@ -190,7 +192,7 @@ fn write_less_frequent(cpu: &mut Cpu, register: u32, value: u64) -> Outcome {
         && let Some((to, vector)) = cpu.apic().send_to_one(value)
     {
         let flags = skip_instruction();
-        interrupts::send_to_one(cpu, to, vector, flags & interrupts::IF);
+        delivery::send_to_one(cpu, to, vector, flags & delivery::IF);
         return Outcome::again(rows::WRMSR_X2APIC_ICR);
     }
     write_any(cpu, register, value)
@@ -199,7 +201,7 @@ fn write_less_frequent(cpu: &mut Cpu, register: u32, value: u64) -> Outcome {
 fn set_tsc_deadline(cpu: &mut Cpu, value: u64) {
     let deadline = deadline_of(&cpu.vcpu().arch.kept, value);
     cpu.apic().set_tsc_deadline(deadline);
-    interrupts::set_deadline(cpu);
+    delivery::set_deadline(cpu);
 }
 
 #[inline(never)]
@@ -214,7 +216,7 @@ fn write_any(cpu: &mut Cpu, register: u32, value: u64) -> Outcome {
         match done {
             Ok(()) => {
                 skip_instruction();
-                interrupts::pull(cpu);
+                delivery::pull(cpu);
             }
             Err(GeneralProtection) => inject::general_protection(),
         }
@@ -272,7 +274,7 @@ fn write_own(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), Gene
     Some(match register {
         _ if X2APIC.contains(&register) => {
             let effect = cpu.apic().write_msr(register, value, timer::now());
-            effect.map(|effect| interrupts::follow(cpu, effect))
+            effect.map(|effect| delivery::follow(cpu, effect))
         }
         msr::IA32_APIC_BASE => {
             let old = cpu.apic_base;
@@ -280,7 +282,7 @@ fn write_own(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), Gene
             cpu.set_apic_base(vcpu.arch.pages.base());
             if cpu.apic_base != old {
                 virtual_apic::moved(cpu);
-                interrupts::set_deadline(cpu);
+                delivery::set_deadline(cpu);
             }
             done
         }
@@ -294,7 +296,7 @@ fn write_own(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), Gene
             if cpu.apic().tsc_deadline() != 0 {
                 cpu.apic().set_tsc_deadline(deadline_of(kept, deadline));
             }
-            interrupts::set_deadline(cpu);
+            delivery::set_deadline(cpu);
             Ok(())
         }
         msr::MISC_ENABLE => accept(value & !(MISC_WRITABLE | MISC_READ_ONLY) == 0).map(|()| {

@@ -3,11 +3,13 @@
 use stile_ledger::x86_64::{self as rows, reason};
 use stile_wire::CrashReason;
 
-use super::{apic, crash, entry, exception, inject, interrupt, skip_instruction, task};
-use crate::arch::x86_64::cpu::{Cpu, gpr};
+use super::task;
+use super::{apic, crash, entry, exception, interrupt, skip_instruction};
 use crate::arch::x86_64::exit::{Outcome, basic};
-use crate::arch::x86_64::vmcs::{self, Field};
-use crate::arch::x86_64::{cr0, extended, interrupts};
+use crate::arch::x86_64::host::cpu::{Cpu, gpr};
+use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::interrupts::delivery;
+use crate::arch::x86_64::vcpu::{cr0, extended, inject};
 use crate::cpu::Leave;
 
 /// Every exit that has no stub of its own. Its reason is the processor's.
@@ -100,7 +102,7 @@ fn control_register(cpu: &mut Cpu) -> Outcome {
             }
             skip_instruction();
             if is_move {
-                interrupts::pull(cpu);
+                delivery::pull(cpu);
             }
             Outcome::again(rows::CR8)
         }

@@ -5,13 +5,15 @@ use stile_decode::{Event, Fault, SystemSegment, follow};
 use stile_ledger::x86_64::reason;
 use stile_wire::CrashReason;
 
-use super::processor::{By, MOST, Processor, context};
-use super::registers::fields;
-use super::{crash, exception, inject};
-use crate::arch::x86_64::cpu::Cpu;
+use super::{crash, exception};
+use crate::arch::x86_64::emulation::processor::{By, MOST, Processor, context};
+use crate::arch::x86_64::emulation::registers::fields;
 use crate::arch::x86_64::exit::{Outcome, basic};
-use crate::arch::x86_64::vmcs::{self, Field};
-use crate::arch::x86_64::{cr0, interrupts, vmx};
+use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::host::vmx;
+use crate::arch::x86_64::interrupts::delivery;
+use crate::arch::x86_64::vcpu::{cr0, inject};
 
 /// A task switch. All general registers are in the frame.
 pub fn switch(cpu: &mut Cpu) -> Outcome {
@@ -47,7 +49,7 @@ pub fn switch(cpu: &mut Cpu) -> Outcome {
         }
     }
     if changed {
-        interrupts::pull(cpu);
+        delivery::pull(cpu);
     }
     if done == Ok(false) { Outcome::again(row) } else { exception::look(cpu, row) }
 }

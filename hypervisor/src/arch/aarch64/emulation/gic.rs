@@ -1,0 +1,188 @@
+//! What guests do with their virtual interrupt controller and what is not answered by hardware: SGIs, GICD, GICR.
+
+use stile_ledger::RowId;
+use stile_ledger::aarch64::{self as rows, HotRegister};
+use stile_sysreg::syndrome::DataAbort;
+use stile_vgic::{Delivery, Kick, Read, Sgi, SgiRegister, Size};
+
+use crate::arch::aarch64::exit::Outcome;
+use crate::arch::aarch64::host::cpu::Cpu;
+use crate::arch::aarch64::interrupts::delivery::{accept, attend_private, deliver, finish, pull, synchronize};
+use crate::arch::aarch64::interrupts::interface::Interface;
+use crate::cpu;
+use crate::vm::Vcpu;
+
+/// A write of ICC_SGI1R_EL1.
+#[inline(always)]
+pub fn write_sgi1r(cpu: &mut Cpu, value: u64) -> Outcome {
+    /// The INTID, and the target list of affinity 0.0.0.
+    const PLAIN: u64 = 0xf << 24 | 0xffff;
+    const ROW: RowId = rows::sysreg(HotRegister::IccSgi1r, true);
+    let vcpu = cpu.vcpu();
+    let vm = vcpu.vm();
+    let intid = (value >> 24) as u32 & 0xf;
+    // The common case: to one vCPU, by its number.
+    let index = (value as u32).trailing_zeros() as usize & 0xf;
+    if value & !PLAIN != 0 || value as u16 != 1 << index {
+        return write_sgi1r_slowly(cpu, value);
+    }
+    if index == vcpu.arch.index {
+        if vcpu.arch.shortcuts.raise_sgi(&mut Interface::new(cpu.index, vcpu), intid) {
+            return Outcome::done(ROW);
+        }
+        return write_sgi1r_slowly(cpu, value);
+    }
+    let Some(&target) = vm.vcpus.get(index) else { return Outcome::done(ROW) };
+    target.arch.mail.post_sgi(intid);
+    if cpu::kick_if_running(target) { Outcome::done(ROW) } else { wake_for_sgi(cpu, target) }
+}
+
+#[cold]
+#[inline(never)]
+fn write_sgi1r_slowly(cpu: &mut Cpu, value: u64) -> Outcome {
+    send_sgi(cpu, SgiRegister::Sgi1r, value);
+    Outcome::done(rows::sysreg(HotRegister::IccSgi1r, true))
+}
+
+/// The target of an SGI, which is in its mail, does not run.
+#[inline(never)]
+fn wake_for_sgi(cpu: &mut Cpu, target: &'static Vcpu) -> Outcome {
+    cpu::wake_beside(cpu, target);
+    Outcome::done(rows::sysreg(HotRegister::IccSgi1r, true))
+}
+
+/// ICC_SGI1R_EL1, ICC_SGI0R_EL1, ICC_ASGI1R_EL1.
+pub fn send_sgi(cpu: &mut Cpu, register: SgiRegister, value: u64) {
+    let vcpu = cpu.vcpu();
+    let vm = vcpu.vm();
+    let me = vcpu.arch.index;
+    let sgi = Sgi::decode(register, value, me, vm.vcpus.len());
+    for index in sgi.targets {
+        let Some(&target) = vm.vcpus.get(index) else { continue };
+        if index == me {
+            let mut interface = Interface::new(cpu.index, target);
+            let delivery = target.arch.redistributor.lock().send_sgi_self(&mut interface, sgi.intid, sgi.group1);
+            finish(vcpu, cpu.index, delivery);
+        } else if sgi.group1 {
+            target.arch.mail.post_sgi(sgi.intid);
+            cpu::notify(target);
+        } else {
+            let news = target.arch.redistributor.lock().post_sgi(sgi.intid, false);
+            if news {
+                attend_private(target);
+            }
+        }
+    }
+}
+
+/// ICC_DIR_EL1, trapped while more interrupts are in flight than there are list registers.
+pub fn write_dir(cpu: &mut Cpu, intid: u32) {
+    let vcpu = cpu.vcpu();
+    let mut distributor = vcpu.vm().arch.distributor.lock();
+    let kick = vcpu.arch.redistributor.lock().deactivate(&mut distributor, &mut Interface::new(cpu.index, vcpu), intid);
+    drop(distributor);
+    deliver(vcpu.vm(), kick);
+}
+
+/// An access to GICD. Returns what a load gives.
+#[inline]
+pub fn distributor_access(cpu: &mut Cpu, offset: u32, access: DataAbort, stored: u64) -> u64 {
+    let vm = cpu.vcpu().vm();
+    let size = Size::from_sas(access.sas().into());
+    if access.wnr() {
+        let mut distributor = vm.arch.distributor.lock();
+        let kick = distributor.write(offset, size, stored);
+        vm.arch.glance.update(&distributor, offset);
+        drop(distributor);
+        deliver(vm, kick);
+        return 0;
+    }
+    let read = vm.arch.distributor.lock().read(offset, size);
+    match read {
+        Read::Value(value) => value,
+        Read::Stale(holders) => {
+            deliver(vm, holders);
+            wait_for(cpu.vcpu(), cpu.index, || {
+                let left = Kick(vm.arch.distributor.lock().unpublished().0 & holders.0);
+                // One that was put since it was asked publishes from memory.
+                let put = |index: &usize| vm.vcpus.get(*index).is_some_and(|vcpu| !vcpu.arch.redistributor.lock().is_loaded());
+                left.into_iter().filter(put).for_each(|index| deliver(vm, Kick::one(index)));
+                left.is_empty()
+            });
+            vm.arch.distributor.lock().read_published(offset, size)
+        }
+    }
+}
+
+/// An access to the redistributor of vCPU `of`. Returns what a load gives.
+#[inline]
+pub fn redistributor_access(cpu: &mut Cpu, of: usize, offset: u32, access: DataAbort, stored: u64) -> u64 {
+    let vcpu = cpu.vcpu();
+    let Some(&owner) = vcpu.vm().vcpus.get(of) else { return 0 };
+    let size = Size::from_sas(access.sas().into());
+    let own = of == vcpu.arch.index;
+    // SGIs that are in the mail have arrived as far as these registers go.
+    if own {
+        pull(cpu);
+    } else if !owner.arch.mail.is_empty() {
+        let letters = owner.arch.mail.take();
+        owner.arch.redistributor.lock().accept(letters);
+        if letters.spis() {
+            owner.arch.mail.announce_spis();
+        }
+        attend_private(owner);
+    }
+    if access.wnr() {
+        let delivery = owner.arch.redistributor.lock().write(offset, size, stored);
+        if delivery != Delivery::Done {
+            if own { sync_own(cpu) } else { attend_private(owner) }
+        }
+        return 0;
+    }
+    let read = owner.arch.redistributor.lock().read(offset, size);
+    match read {
+        Read::Value(value) => value,
+        Read::Stale(_) => {
+            if own {
+                sync_own(cpu);
+            } else {
+                attend_private(owner);
+            }
+            wait_for(vcpu, cpu.index, || {
+                let redistributor = owner.arch.redistributor.lock();
+                let (done, loaded) = (!redistributor.unpublished(), redistributor.is_loaded());
+                drop(redistributor);
+                if !done && !loaded {
+                    attend_private(owner);
+                }
+                done
+            });
+            owner.arch.redistributor.lock().read_published(offset, size)
+        }
+    }
+}
+
+/// The vCPU that is loaded changed its own redistributor, or asked for what is in its list registers.
+fn sync_own(cpu: &Cpu) {
+    let vcpu = cpu.vcpu();
+    let delivery = vcpu.arch.redistributor.lock().sync_private(&mut Interface::new(cpu.index, vcpu));
+    finish(vcpu, cpu.index, delivery);
+}
+
+/// Waits until other CPUs have looked at their list registers. They may be waiting for this one in the same way, so it goes on
+/// answering; and a VM that is being stopped is not waited for.
+fn wait_for(vcpu: &Vcpu, cpu: usize, done: impl Fn() -> bool) {
+    while !done() {
+        if vcpu.vm().power.is_ending() {
+            return;
+        }
+        let letters = vcpu.arch.mail.take();
+        if !letters.is_empty() {
+            accept(vcpu, cpu, letters);
+        }
+        if vcpu.arch.redistributor.lock().unpublished() {
+            synchronize(vcpu, cpu);
+        }
+        core::hint::spin_loop();
+    }
+}

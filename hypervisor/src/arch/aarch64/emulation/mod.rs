@@ -1,0 +1,3 @@
+//! Devices that guests reach by accesses that trap.
+
+pub mod gic;

@@ -1,0 +1,164 @@
+//! What techniques of the exit path are worth, found by doing without them: a second table of vectors (`ablation.S`), which a CPU has only
+//! in a machine with a VM that ablates. The ordinary path knows nothing of it.
+//!
+//! An ablated design works twice in a crossing: at exit it takes something away, at entry it brings it back. Here both halves come at the
+//! exit, before the ordinary path, which then finds everything as it would without them. What runs in a crossing is the same.
+
+use core::mem::MaybeUninit;
+
+use stile_blob::Ablation;
+
+use crate::arch::aarch64::host::cpu::Cpu;
+use crate::arch::aarch64::host::features;
+use crate::arch::aarch64::host::sysreg::{isb, read_sysreg, write_sysreg};
+use crate::arch::aarch64::interrupts::interface::{self, Interface, Lists};
+use crate::arch::aarch64::interrupts::{self, TIMER_ENABLE};
+use crate::arch::aarch64::vcpu::context::World;
+use crate::arch::aarch64::vcpu::registers;
+use crate::arch::aarch64::vm;
+use crate::vm::Vcpu;
+
+core::arch::global_asm!(include_str!("ablation.S"));
+
+/// Address of the second table, if a VM of this machine wants it.
+pub fn vector_base() -> Option<u64> {
+    unsafe extern "C" {
+        static ablated_vectors: u8;
+    }
+    crate::vm::all().any(|vm| vm.techniques.ablate.is_some()).then_some(&raw const ablated_vectors as u64)
+}
+
+/// Called by the second table's vectors, before the exit is counted.
+#[unsafe(no_mangle)]
+extern "C" fn ablate(cpu: &mut Cpu) {
+    let vcpu = cpu.vcpu();
+    let Some(Ablation { state, fp, timer, lists, traps }) = vcpu.vm().techniques.ablate else { return };
+    // SAFETY: the vCPU is loaded here, and nothing else uses its World until it is put, which writes it anew.
+    let world = || unsafe { vcpu.arch.world() };
+    if state {
+        move_state(world());
+    }
+    if fp {
+        move_fp(world());
+    }
+    if timer {
+        move_timers();
+    }
+    if lists {
+        move_lists(cpu.index, vcpu);
+    }
+    if traps {
+        toggle_traps();
+    }
+}
+
+/// Stands between the halves of a crossing, where the ordinary path would be: what was taken away is in memory here.
+#[inline(always)]
+fn between<T>(taken: &mut T) {
+    core::hint::black_box(taken);
+}
+
+/// EL1's registers and the keys, as at put and at load.
+#[inline(never)]
+fn move_state(world: &mut World) {
+    let have = features::get();
+    if have.vhe {
+        registers::save::<true>(&mut world.el1);
+    } else {
+        registers::save::<false>(&mut world.el1);
+    }
+    if have.pauth {
+        registers::save_keys(&mut world.keys);
+    }
+    between(world);
+    if have.vhe {
+        registers::load::<true>(&world.el1);
+    } else {
+        registers::load::<false>(&world.el1);
+    }
+    if have.pauth {
+        registers::load_keys(&world.keys);
+    }
+}
+
+/// FP, SIMD and SVE registers, as at put and at load, if the vCPU has them.
+#[inline(never)]
+fn move_fp(world: &mut World) {
+    if world.fp.is_live() {
+        world.fp.save();
+        between(world);
+        world.fp.fetch();
+    }
+}
+
+/// EL1's timers: read, stopped, and set again. One that rings is quiet in between, so an exit for it may find no interrupt.
+#[inline(never)]
+fn move_timers() {
+    let vhe = features::get().vhe;
+    let mut timers = if vhe {
+        let virt = (read_sysreg!("S3_5_C14_C3_1"), read_sysreg!("S3_5_C14_C3_2"));
+        (virt, (read_sysreg!("S3_5_C14_C2_1"), read_sysreg!("S3_5_C14_C2_2")))
+    } else {
+        let virt = (read_sysreg!("cntv_ctl_el0"), read_sysreg!("cntv_cval_el0"));
+        (virt, (read_sysreg!("cntp_ctl_el0"), read_sysreg!("cntp_cval_el0")))
+    };
+    interrupts::stop_timers(TIMER_ENABLE);
+    isb();
+    between(&mut timers);
+    let ((virt, virt_at), (physical, physical_at)) = timers;
+    if vhe {
+        write_sysreg!("S3_5_C14_C3_2", virt_at);
+        write_sysreg!("S3_5_C14_C3_1", virt);
+        write_sysreg!("S3_5_C14_C2_2", physical_at);
+        write_sysreg!("S3_5_C14_C2_1", physical);
+    } else {
+        write_sysreg!("cntv_cval_el0", virt_at);
+        write_sysreg!("cntv_ctl_el0", virt);
+        write_sysreg!("cntp_cval_el0", physical_at);
+        write_sysreg!("cntp_ctl_el0", physical);
+    }
+}
+
+/// The virtual CPU interface: list registers, active priorities and VMCR read, the interface off and empty, and all written again.
+#[inline(never)]
+fn move_lists(cpu: usize, vcpu: &Vcpu) {
+    let mut interface = Interface::new(cpu, vcpu);
+    let count = interface::shape().list_registers;
+    let mut lists: Lists = [const { MaybeUninit::uninit() }; 16];
+    interface::take_lists(&mut lists, count);
+    let mut others = (read_sysreg!("S3_4_C12_C11_0"), interface.read_state()); // ICH_HCR_EL2
+    interface.disable();
+    isb();
+    between(&mut lists);
+    between(&mut others);
+    let (control, (vmcr, ap0r, ap1r)) = others;
+    interface.write_state(vmcr, &ap0r, &ap1r);
+    // SAFETY: they were taken above.
+    unsafe { interface::bring_lists(&lists, count) };
+    write_sysreg!("S3_4_C12_C11_0", control);
+}
+
+/// HCR_EL2, CPTR_EL2 and MDCR_EL2 with no trap of a guest's, and no second stage, as a host at EL1 has them; and back.
+#[inline(never)]
+fn toggle_traps() {
+    /// HCR_EL2.RW, E2H.
+    const HOST: u64 = 1 << 31 | 1 << 34;
+    /// CPTR_EL2.TAM; and TTA, which is elsewhere with VHE.
+    const CPTR_TRAPS: (u64, u64) = (1 << 30 | 1 << 28, 1 << 30 | 1 << 20);
+    let mut guest = [read_sysreg!("hcr_el2"), read_sysreg!("cptr_el2"), read_sysreg!("mdcr_el2"), read_sysreg!("vttbr_el2")];
+    let [hcr, cptr, mdcr, _] = guest;
+    let cptr_traps = if features::get().vhe { CPTR_TRAPS.0 } else { CPTR_TRAPS.1 };
+    // The VMID goes first and comes back last: nothing may be remembered for it that the second stage did not translate.
+    vm::leave_second_stage();
+    write_sysreg!("hcr_el2", hcr & HOST);
+    write_sysreg!("cptr_el2", cptr & !cptr_traps);
+    write_sysreg!("mdcr_el2", mdcr & 0x1f); // HPMN
+    isb();
+    between(&mut guest);
+    let [hcr, cptr, mdcr, second_stage] = guest;
+    write_sysreg!("hcr_el2", hcr);
+    write_sysreg!("cptr_el2", cptr);
+    write_sysreg!("mdcr_el2", mdcr);
+    isb();
+    write_sysreg!("vttbr_el2", second_stage);
+}

@@ -1,0 +1,140 @@
+//! From the vector to the handler and back: `exit.S`, the table that it dispatches by, and what handlers return.
+
+mod ablation;
+
+use stile_ledger::aarch64 as rows;
+use stile_ledger::{RowId, layout};
+
+use crate::arch::aarch64::host::cpu::{self, Cpu};
+use crate::arch::aarch64::host::speculation;
+use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
+pub use crate::cpu::Outcome;
+
+core::arch::global_asm!(
+    include_str!("exit.S"),
+    include_str!("../nested/exit.S"),
+    SINCE = const cpu::SINCE,
+    ROWS = const cpu::ROWS,
+    TAKEN = const cpu::TAKEN,
+    EMERGENCY = const cpu::EMERGENCY,
+    EMERGENCY_SIZE = const cpu::EMERGENCY_SIZE,
+    ID_VIEW = const cpu::ID_VIEW,
+    LEAVE_BIT = const Outcome::LEAVE_BIT,
+    DONE_BIT = const DONE_BIT,
+    ROW_SHIFT = const layout::ROW_SHIFT,
+    HVC_UNKNOWN = const rows::reason::HVC.other().raw(),
+    ERET_KERNEL = const rows::NESTED_ERET_KERNEL.raw(),
+    ERET_USER = const rows::NESTED_ERET_USER.raw(),
+    TLBI_ROW = const rows::NESTED_TLBI.raw(),
+    TLBI_VAALE1IS = const TLBI_VAALE1IS,
+    MDSCR_IN_PAGE = const stile_nested::vncr::MDSCR_EL1.offset(),
+    HCR_IN_PAGE = const stile_nested::vncr::HCR_EL2.offset(),
+    ID_ROWS = const rows::id_register(0, 0).raw(),
+);
+
+/// ESR_EL2 of TLBI VAALE1IS from register 0: EC, IL; op0, op2, CRn, CRm of the ISS.
+const TLBI_VAALE1IS: u32 = 0x18 << 26 | 1 << 25 | 1 << 20 | 7 << 17 | 8 << 10 | 3 << 1;
+
+/// The bit of an [`Outcome`] that says that the instruction was executed, and is to be skipped.
+const DONE_BIT: u32 = Outcome::OWN_BIT;
+
+impl Outcome {
+    /// Entry after the instruction that trapped: it has been executed.
+    #[inline(always)]
+    pub const fn done(row: RowId) -> Outcome {
+        Outcome::again(row).with(DONE_BIT)
+    }
+
+    /// Whether the scheduler is to choose.
+    pub fn leaves(&self) -> bool {
+        self.has(Outcome::LEAVE_BIT)
+    }
+
+    /// The same outcome with the instruction done already, where what follows may change the program counter.
+    pub fn finish(self) -> Outcome {
+        if self.has(DONE_BIT) {
+            crate::arch::aarch64::handler::skip_instruction();
+        }
+        self.without(DONE_BIT)
+    }
+}
+
+/// A stub in `exit.S`: not a function to be called, only an address.
+#[derive(Clone, Copy)]
+#[expect(dead_code, reason = "read by exit.S")]
+struct Stub(unsafe extern "C" fn());
+
+unsafe extern "C" {
+    static vectors: u8;
+    static nested_vectors: u8;
+    static plain_vectors: u8;
+    static trapping_vectors: u8;
+    fn exit_other();
+    fn exit_hvc();
+    fn exit_smc();
+    fn exit_wfx();
+    fn exit_sysreg();
+    fn exit_data_abort();
+    fn enter_guest(cpu: *mut core::ffi::c_void) -> !;
+}
+
+/// The stub for each exception class (Arm ARM, ESR_EL2, EC).
+#[repr(C, align(4096))]
+struct Stubs([Stub; 64]);
+
+#[unsafe(no_mangle)]
+static SYNCHRONOUS_STUBS: Stubs = {
+    let mut stubs = [Stub(exit_other); 64];
+    stubs[0x01] = Stub(exit_wfx); // WF* instruction
+    stubs[0x16] = Stub(exit_hvc); // HVC from AArch64
+    stubs[0x17] = Stub(exit_smc); // SMC from AArch64
+    stubs[0x18] = Stub(exit_sysreg); // MSR, MRS or System instruction from AArch64
+    stubs[0x24] = Stub(exit_data_abort); // Data Abort from a lower Exception level
+    Stubs(stubs)
+};
+
+fn ordinary() -> u64 {
+    &raw const vectors as u64
+}
+
+/// The vector tables of `exit.S` and `nested/exit.S`, in the order of `speculation.S`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Vectors {
+    /// vCPUs without an EL2.
+    Ordinary,
+    /// vCPUs with an EL2 whose HCR_EL2.E2H is set, with FEAT_NV2.
+    Redirected,
+    /// vCPUs with an EL2 whose HCR_EL2.E2H is set, without FEAT_NV2.
+    Trapping,
+    /// vCPUs with an EL2 whose HCR_EL2.E2H is clear.
+    Plain,
+}
+
+impl Vectors {
+    /// Address of the table that this CPU uses, with the mitigations that it needs.
+    pub fn base(self) -> u64 {
+        let base = match self {
+            Vectors::Ordinary => ordinary(),
+            Vectors::Redirected => &raw const nested_vectors as u64,
+            Vectors::Trapping => &raw const trapping_vectors as u64,
+            Vectors::Plain => &raw const plain_vectors as u64,
+        };
+        speculation::in_front_of(self, base)
+    }
+}
+
+/// Address of the vector table of vCPUs without an EL2. In a machine that ablates it is another one, once the VMs have been made.
+pub fn vector_base() -> u64 {
+    ablation::vector_base().unwrap_or_else(|| Vectors::Ordinary.base())
+}
+
+/// Leaves Stile for the loaded vCPU, for the first time on this CPU: later entries come from `exit.S`.
+pub fn enter(cpu: &mut Cpu) -> ! {
+    // This CPU started before there were VMs. Vectors that came with the vCPU stay.
+    speculation::enter_first(cpu.index);
+    if read_sysreg!("vbar_el2") == ordinary() {
+        write_sysreg!("vbar_el2", vector_base());
+    }
+    // SAFETY: the block is this CPU's own, a vCPU is loaded, and its general registers are in the frame.
+    unsafe { enter_guest((&raw mut *cpu).cast()) }
+}

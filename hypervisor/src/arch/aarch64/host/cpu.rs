@@ -1,0 +1,149 @@
+//! A physical CPU's block: what the exit path finds through SP_EL2, and the CPU's stack below it.
+
+use core::mem::offset_of;
+
+use stile_ledger::Row;
+
+use super::sysreg::{read_sysreg, write_sysreg};
+use super::{features, gic, mmu, speculation, timer};
+use crate::arch::aarch64::exit;
+use crate::arch::aarch64::vcpu::{debug, serror, traps};
+use crate::cpu::Leave;
+use crate::vm::Vcpu;
+
+/// x0 to x30 of the vCPU that is loaded: those that the exit path saved, until entry.
+#[repr(C)]
+pub struct Frame {
+    /// By register number. Which are valid depends on the stub: see `exit.S`.
+    pub x: [u64; 31],
+}
+
+impl Frame {
+    /// Register `n` as an operand: 31 is the zero register.
+    #[inline(always)]
+    pub fn get(&self, n: usize) -> u64 {
+        self.x.get(n).copied().unwrap_or(0)
+    }
+
+    /// Writes register `n`; register 31 takes nothing.
+    #[inline(always)]
+    pub fn set(&mut self, n: usize, value: u64) {
+        if let Some(x) = self.x.get_mut(n) {
+            *x = value;
+        }
+    }
+}
+
+/// Room for the registers and the stack of an exception at EL2, which may have come because the stack is full.
+#[repr(C, align(16))]
+struct Emergency {
+    registers: [u64; 32],
+    stack: [u8; 8192],
+}
+
+/// The block. Only its own CPU has a reference to it.
+#[repr(C, align(64))]
+pub struct Cpu {
+    /// At the block's start, so that SP_EL2 points to it.
+    pub frame: Frame,
+    /// The counter at the exit being handled.
+    pub since: u64,
+    /// Rows of the loaded vCPU's ledger.
+    pub rows: *mut Row,
+    /// Exits that the vectors counted since the vCPU was loaded.
+    pub taken: u64,
+    /// Identification registers as the loaded vCPU sees them.
+    id_view: *const [u64; 64],
+    /// The vCPU that is loaded.
+    pub vcpu: Option<&'static Vcpu>,
+    /// Why the vCPU is to be left: set by a handler that returns [`exit::Outcome::leave`].
+    pub leave: Leave,
+    /// When the slice of the vCPU that runs ends, if the CPU is shared now.
+    pub slice_end: Option<u64>,
+    /// What this CPU's timer is set to.
+    pub deadline: Option<u64>,
+    /// WFI and WFE trap.
+    pub waiting_trapped: bool,
+    /// FP, SIMD and SVE registers trap.
+    pub fp_trapped: bool,
+    /// Number of this CPU.
+    pub index: usize,
+    /// Its affinity.
+    pub mpidr: u64,
+    /// Taken branches that overwrite its branch history, for `speculation.S`: 0 if none are needed.
+    pub history_branches: u64,
+    emergency: Emergency,
+}
+
+/// Offsets for `exit.S`.
+pub const SINCE: usize = offset_of!(Cpu, since);
+/// As above.
+pub const ROWS: usize = offset_of!(Cpu, rows);
+/// As above.
+pub const TAKEN: usize = offset_of!(Cpu, taken);
+/// As above.
+pub const ID_VIEW: usize = offset_of!(Cpu, id_view);
+/// As above.
+pub const HISTORY_BRANCHES: usize = offset_of!(Cpu, history_branches);
+/// Offset for `speculation.S`.
+pub const EMERGENCY: usize = offset_of!(Cpu, emergency);
+/// As above.
+pub const EMERGENCY_SIZE: usize = size_of::<Emergency>();
+
+const _: () = assert!(offset_of!(Cpu, frame) == 0 && EMERGENCY < 4096, "exit.S relies on these");
+
+/// This CPU's affinity: MPIDR_EL1's fields Aff0 to Aff3.
+pub fn affinity() -> u64 {
+    read_sysreg!("mpidr_el1") & 0xff_00ff_ffff
+}
+
+impl Cpu {
+    /// Places the block of CPU `index` under `top`, the upper end of its stack's memory, and makes it this CPU's.
+    ///
+    /// # Safety
+    /// `top` comes from [`crate::address_space::stack`] for this CPU, and this is called once for it.
+    pub unsafe fn install(top: u64, index: usize) -> &'static mut Cpu {
+        // SAFETY: the caller's promise.
+        let cpu = unsafe { Cpu::place(top, index) };
+        cpu.mpidr = affinity();
+        write_sysreg!("tpidr_el2", &raw const *cpu as u64);
+        cpu
+    }
+
+    /// Sets up what is this CPU's own and stays so: vectors, traps, FP for the moves of [`crate::arch::aarch64::vcpu::fp`].
+    pub fn setup(&mut self) {
+        mmu::forbid_writable_code();
+        write_sysreg!("vbar_el2", exit::vector_base());
+        traps::setup();
+        serror::setup();
+        speculation::setup_cpu(self);
+        features::enable_fp_for_el2();
+        debug::disable();
+        timer::set_deadline(None);
+    }
+
+    /// Number of the CPU that asks.
+    #[inline(always)]
+    pub fn this_index() -> usize {
+        let block = read_sysreg!("tpidr_el2") as *const Cpu;
+        // SAFETY: `install` comes before anything that asks, and `index` never changes after it.
+        unsafe { (*block).index }
+    }
+
+    /// What the leaves of `exit.S` need of the VM that the loaded vCPU belongs to.
+    pub fn open_vm(&mut self, vm: &'static crate::arch::aarch64::Vm) {
+        self.id_view = &vm.id_registers;
+    }
+
+    /// Before another CPU's state is read that says whether it is to be kicked: what it shall find is written.
+    #[inline(always)]
+    pub fn complete_stores() {
+        gic::complete_stores();
+    }
+
+    /// Makes another CPU look, after [`Cpu::complete_stores`].
+    #[inline(always)]
+    pub fn kick(index: usize) {
+        gic::kick(index);
+    }
+}

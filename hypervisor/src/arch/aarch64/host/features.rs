@@ -1,0 +1,120 @@
+//! What the CPUs have, found once on the first CPU; the others are held against it when they start.
+
+use super::sysreg::{isb, read_sysreg, write_sysreg};
+use crate::once::Once;
+
+/// Features that decide which registers move or how traps are set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Features {
+    /// FEAT_VHE: Stile runs with HCR_EL2.E2H set.
+    pub vhe: bool,
+    /// FEAT_SVE.
+    pub sve: bool,
+    /// FEAT_SME (hidden from guests, so it must be trapped).
+    pub sme: bool,
+    /// FEAT_PAuth.
+    pub pauth: bool,
+    /// FEAT_FGT: fine-grained traps.
+    pub fgt: bool,
+    /// FEAT_FGT2: more of them.
+    pub fgt2: bool,
+    /// FEAT_HCX: HCRX_EL2.
+    pub hcx: bool,
+    /// FEAT_MOPS: memory copy and set instructions.
+    pub mops: bool,
+    /// FEAT_RAS.
+    pub ras: bool,
+    /// FEAT_MTE or later.
+    pub mte: bool,
+    /// FEAT_AMUv1.
+    pub amu: bool,
+    /// FEAT_MPAM.
+    pub mpam: bool,
+    /// A PMU of the architecture.
+    pub pmu: bool,
+    /// FEAT_ECV.
+    pub ecv: bool,
+    /// FEAT_TRF.
+    pub trf: bool,
+    /// FEAT_TRBE.
+    pub trbe: bool,
+    /// FEAT_SPE.
+    pub spe: bool,
+    /// FEAT_VMID16.
+    pub vmid16: bool,
+    /// ID_AA64MMFR0_EL1.PARange.
+    pub pa_range: u8,
+    /// 1: FEAT_NV. 2: FEAT_NV2.
+    pub nv: u8,
+    /// HCR_EL2.NV1 works: ID_AA64MMFR4_EL1.E2H0 is not 0b1110.
+    pub nv1: bool,
+    /// FEAT_PAN.
+    pub pan: bool,
+    /// Breakpoints, less one.
+    pub breakpoints: u8,
+    /// Watchpoints, less one.
+    pub watchpoints: u8,
+}
+
+static FEATURES: Once<Features> = Once::new();
+
+/// The features of the first CPU.
+#[inline(always)]
+pub fn get() -> &'static Features {
+    // SAFETY: boot sets it before there is a guest or another CPU.
+    unsafe { FEATURES.assume_set() }
+}
+
+/// Finds the features of this CPU.
+pub fn detect() -> Features {
+    let pfr0 = read_sysreg!("id_aa64pfr0_el1");
+    let pfr1 = read_sysreg!("id_aa64pfr1_el1");
+    let dfr0 = read_sysreg!("id_aa64dfr0_el1");
+    let isar1 = read_sysreg!("id_aa64isar1_el1");
+    let isar2 = read_sysreg!("S3_0_C0_C6_2");
+    let mmfr0 = read_sysreg!("id_aa64mmfr0_el1");
+    let mmfr1 = read_sysreg!("id_aa64mmfr1_el1");
+    let mmfr2 = read_sysreg!("S3_0_C0_C7_2");
+    let mmfr4 = read_sysreg!("S3_0_C0_C7_4");
+    let field = |register: u64, shift: u32| register >> shift & 0xf;
+    Features {
+        vhe: field(mmfr1, 8) != 0,
+        sve: field(pfr0, 32) != 0,
+        sme: field(pfr1, 24) != 0,
+        pauth: field(isar1, 4) | field(isar1, 8) | field(isar1, 24) | field(isar1, 28) | field(isar2, 8) | field(isar2, 12) != 0,
+        fgt: field(mmfr0, 56) != 0,
+        fgt2: field(mmfr0, 56) >= 2,
+        hcx: field(mmfr1, 40) != 0,
+        mops: field(isar2, 16) != 0,
+        ras: field(pfr0, 28) != 0,
+        mte: field(pfr1, 8) != 0,
+        amu: field(pfr0, 44) != 0,
+        mpam: field(pfr0, 40) != 0 || field(pfr1, 16) != 0,
+        pmu: !matches!(field(dfr0, 8), 0 | 0xf),
+        ecv: field(mmfr0, 60) != 0,
+        trf: field(dfr0, 40) != 0,
+        trbe: field(dfr0, 44) != 0,
+        spe: field(dfr0, 32) != 0,
+        vmid16: field(mmfr1, 4) == 2,
+        pa_range: field(mmfr0, 0) as u8,
+        nv: field(mmfr2, 24) as u8,
+        nv1: field(mmfr2, 24) != 0 && field(mmfr4, 24) != 0b1110,
+        pan: field(mmfr1, 20) != 0,
+        breakpoints: field(dfr0, 12) as u8,
+        watchpoints: field(dfr0, 20) as u8,
+    }
+}
+
+/// Remembers the first CPU's features.
+pub fn set(features: Features) {
+    FEATURES.set(features);
+}
+
+/// Lets EL2 itself use the registers that [`crate::arch::aarch64::vcpu::fp`] moves, with the longest vectors there are.
+pub fn enable_fp_for_el2() {
+    let have = get();
+    if have.sve {
+        write_sysreg!("S3_4_C1_C2_0", 0xf); // ZCR_EL2.LEN
+    }
+    isb();
+}

@@ -1,0 +1,163 @@
+//! Mitigations of speculative-execution attacks on this CPU: crate `stile-speculation` chooses, this file applies.
+
+use core::sync::atomic::{AtomicU8, Ordering};
+
+use smccc::{Call, Smc, arch, psci};
+use stile_blob::Mitigations;
+use stile_device::smccc::{Workarounds, id};
+use stile_sched::lock::TicketLock;
+use stile_speculation::aarch64::{History, Identity, Plan, StoreBypass, Targets, told};
+
+use super::cpu::Cpu;
+use super::firmware;
+use super::sysreg::read_sysreg;
+use crate::MAX_CPUS;
+use crate::arch::aarch64::exit::Vectors;
+use crate::console::log;
+use crate::once::Once;
+
+core::arch::global_asm!(
+    include_str!("speculation.S"),
+    HISTORY_BRANCHES = const super::cpu::HISTORY_BRANCHES,
+    WORKAROUND_3 = const id::ARCH_WORKAROUND_3,
+);
+
+/// Mitigations that a CPU needs, and those that it can execute.
+struct Known {
+    needed: Plan,
+    all: Plan,
+    firmware: Workarounds,
+}
+
+static KNOWN: [Once<Known>; MAX_CPUS] = [const { Once::new() }; MAX_CPUS];
+/// Workarounds that guests see, once [`apply`] has seen all CPUs.
+static TOLD: TicketLock<Workarounds> = TicketLock::new(Workarounds::NONE);
+/// [`Mitigations`] as the configuration has it, once [`apply`] was called; [`Mitigations::Off`] before.
+static MODE: AtomicU8 = AtomicU8::new(Mitigations::Off as u8);
+
+/// Chooses this CPU's mitigations. Called once on each CPU, before there is a guest.
+pub fn setup_cpu(cpu: &mut Cpu) {
+    let firmware = firmware_workarounds();
+    let identity = identity(firmware);
+    let known = Known { needed: Plan::new(&identity), all: Plan::all(&identity), firmware };
+    if let History::Loop(branches) = known.all.history {
+        cpu.history_branches = branches.into();
+    }
+    KNOWN[cpu.index % MAX_CPUS].set(known);
+}
+
+fn identity(firmware: Workarounds) -> Identity {
+    let pfr0 = read_sysreg!("id_aa64pfr0_el1");
+    let pfr1 = read_sysreg!("id_aa64pfr1_el1");
+    let isar2 = read_sysreg!("S3_0_C0_C6_2");
+    let mmfr1 = read_sysreg!("id_aa64mmfr1_el1");
+    let field = |register: u64, shift: u32| (register >> shift & 0xf) as u8;
+    Identity {
+        midr: read_sysreg!("midr_el1"),
+        csv2: field(pfr0, 56),
+        ssbs: field(pfr1, 4),
+        clrbhb: field(isar2, 28) != 0,
+        ecbhb: field(mmfr1, 60) != 0,
+        firmware,
+    }
+}
+
+/// Firmware's answers about its workarounds on this CPU. Firmware before PSCI 1.0 cannot be asked whether it knows
+/// SMCCC_ARCH_FEATURES (DEN 0028, "Discovery"): it has none.
+fn firmware_workarounds() -> Workarounds {
+    let asked = firmware::is_called_by_smc()
+        && psci::version::<Smc>().is_ok_and(|version| version.major >= 1)
+        && psci::psci_features::<Smc>(arch::SMCCC_VERSION).is_ok()
+        && arch::version::<Smc>().is_ok_and(|version| version >= arch::Version { major: 1, minor: 1 });
+    if !asked {
+        return Workarounds::NONE;
+    }
+    let answer = |function| Smc::call32(id::ARCH_FEATURES, [function, 0, 0, 0, 0, 0, 0])[0] as i32;
+    Workarounds { one: answer(id::ARCH_WORKAROUND_1), two: answer(id::ARCH_WORKAROUND_2), three: answer(id::ARCH_WORKAROUND_3) }
+}
+
+/// All CPUs have chosen: applies their mitigations from the first guest on, and reports those that are in force.
+pub fn apply(mode: Mitigations) {
+    MODE.store(mode as u8, Ordering::Release);
+    let cpus = || KNOWN.iter().enumerate().filter_map(|(index, known)| Some((index, known.try_get()?)));
+    let mut before = None;
+    for (index, known) in cpus() {
+        if before != Some(known.needed) {
+            report(index, known, mode);
+            before = Some(known.needed);
+        }
+    }
+    if mode != Mitigations::Off {
+        *TOLD.lock() = told(cpus().map(|(_, known)| known.firmware));
+    }
+}
+
+/// Logs what holds from CPU `first` on, unless it needs nothing and gets nothing.
+fn report(first: usize, known: &Known, mode: Mitigations) {
+    match mode {
+        Mitigations::Auto if known.needed != Plan::NONE => log!("speculation, CPU {first}: {}", known.needed),
+        Mitigations::All => log!("speculation, CPU {first}: {}", known.all),
+        Mitigations::Off if known.needed != Plan::NONE => {
+            log!("speculation, CPU {first}: mitigations are off; needed: {}", known.needed);
+        }
+        Mitigations::Auto | Mitigations::Off => {}
+    }
+}
+
+/// The plan in force on a CPU.
+fn plan(cpu: usize) -> Option<&'static Plan> {
+    let mode = MODE.load(Ordering::Acquire);
+    if mode == Mitigations::Off as u8 {
+        return None;
+    }
+    let known = KNOWN[cpu % MAX_CPUS].try_get()?;
+    Some(if mode == Mitigations::All as u8 { &known.all } else { &known.needed })
+}
+
+/// Turns on, before the first guest of this CPU, what stays on.
+pub fn enter_first(cpu: usize) {
+    if plan(cpu).is_some_and(|plan| plan.store_bypass == StoreBypass::Firmware) {
+        arch::arch_workaround_2::<Smc>(true).unwrap_or_else(|error| log!("speculation: CPU {cpu}: workaround 2: {error}"));
+    }
+}
+
+/// The vectors to use instead of `base`, which is at `address`.
+pub fn in_front_of(base: Vectors, address: u64) -> u64 {
+    unsafe extern "C" {
+        static CLEARING_VECTORS: [[u64; 4]; 3];
+    }
+    let Some(plan) = plan(Cpu::this_index()) else { return address };
+    let way = match plan.history {
+        History::Unaffected | History::Exposed => return address,
+        History::Loop(_) => 0,
+        History::Instruction => 1,
+        History::Firmware => 2,
+    };
+    // SAFETY: speculation.S defines this table, of constants.
+    unsafe { CLEARING_VECTORS[way][base as usize] }
+}
+
+/// Another VM's second stage comes onto this CPU: the branch targets of the one before must not steer it.
+#[inline(always)]
+pub fn switch_vm(cpu: usize) {
+    if let Some(Plan { targets: Targets::Firmware(function), .. }) = plan(cpu) {
+        Smc::call32(*function, [0; 7]);
+    }
+}
+
+/// Returns firmware's workarounds as guests see them.
+pub fn workarounds() -> Workarounds {
+    *TOLD.lock()
+}
+
+/// A guest asks for a workaround. A CPU whose firmware does not have it does not need it: another one of the machine does.
+pub fn forward(cpu: usize, function: u32) {
+    let offered = KNOWN[cpu % MAX_CPUS].try_get().is_some_and(|known| match function {
+        id::ARCH_WORKAROUND_1 => known.firmware.one >= 0,
+        id::ARCH_WORKAROUND_3 => known.firmware.three >= 0,
+        _ => false,
+    });
+    if offered {
+        Smc::call32(function, [0; 7]);
+    }
+}

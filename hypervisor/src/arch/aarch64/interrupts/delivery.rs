@@ -1,0 +1,133 @@
+//! Virtual interrupts on their way to vCPUs: into the list registers of the one that is loaded here, by mail and kick to others.
+
+use stile_vgic::{Delivery, Kick, Letters};
+
+use super::interface::Interface;
+use crate::arch::aarch64::host::cpu::Cpu;
+use crate::cpu;
+use crate::vm::{Vcpu, Vm};
+
+/// The physical interrupt of one of the timers of a vCPU that is loaded here was acknowledged. False if that takes [`inject_timer`].
+#[inline(always)]
+pub fn raise_timer(cpu: &Cpu, vcpu: &Vcpu, intid: u32) -> bool {
+    vcpu.arch.shortcuts.raise_hw_ppi(&mut Interface::new(cpu.index, vcpu), intid)
+}
+
+/// The same where there is no shortcut.
+pub fn inject_timer(vcpu: &Vcpu, cpu: usize, intid: u32) {
+    let delivery = vcpu.arch.redistributor.lock().inject_hw_ppi(&mut Interface::new(cpu, vcpu), intid);
+    finish(vcpu, cpu, delivery);
+}
+
+/// Reads the mail of the vCPU that is loaded: brings into list registers what others made pending for it.
+#[inline]
+pub fn pull(cpu: &Cpu) {
+    let letters = open_mail(cpu);
+    if !letters.is_empty() {
+        accept(cpu.vcpu(), cpu.index, letters);
+    }
+}
+
+/// The first half of [`pull`]. Returns what is left for [`accept`].
+#[inline(always)]
+pub fn open_mail(cpu: &Cpu) -> Letters {
+    let vcpu = cpu.vcpu();
+    vcpu.arch.shortcuts.open_mail(&vcpu.arch.mail, &mut Interface::new(cpu.index, vcpu))
+}
+
+/// Does what letters ask for that were in the mail of a vCPU that is loaded here.
+#[cold]
+pub fn accept(vcpu: &Vcpu, cpu: usize, letters: Letters) {
+    let mut redistributor = vcpu.arch.redistributor.lock();
+    redistributor.accept(letters);
+    let delivery = redistributor.sync_private(&mut Interface::new(cpu, vcpu));
+    drop(redistributor);
+    finish(vcpu, cpu, if letters.spis() { Delivery::NeedsSync } else { delivery });
+}
+
+/// If the redistributor alone could not do it: with the distributor.
+#[inline(always)]
+pub fn finish(vcpu: &Vcpu, cpu: usize, delivery: Delivery) {
+    if delivery != Delivery::Done {
+        synchronize(vcpu, cpu);
+    }
+}
+
+/// Brings everything that is pending for a vCPU that is loaded on this CPU, SPIs included, into list registers.
+#[cold]
+pub fn synchronize(vcpu: &Vcpu, cpu: usize) {
+    let mut distributor = vcpu.vm().arch.distributor.lock();
+    let kick = vcpu.arch.redistributor.lock().sync(&mut distributor, &mut Interface::new(cpu, vcpu));
+    drop(distributor);
+    deliver(vcpu.vm(), kick);
+}
+
+/// Answers the GIC's maintenance interrupt: list registers came free while more was waiting, or a level has to be sampled again.
+#[cold]
+pub fn maintain(vcpu: &Vcpu, cpu: usize) {
+    let mut distributor = vcpu.vm().arch.distributor.lock();
+    let mut redistributor = vcpu.arch.redistributor.lock();
+    let mut interface = Interface::new(cpu, vcpu);
+    let kick = redistributor.maintenance(&mut distributor, &mut interface);
+    interface.withdraw_asserted();
+    drop(redistributor);
+    drop(distributor);
+    deliver(vcpu.vm(), kick);
+}
+
+/// Makes the vCPUs of a kick look at their interrupts. No lock of the VM's interrupt controller may be held.
+pub fn deliver(vm: &Vm, kick: Kick) {
+    let mut todo = kick;
+    // Each round moves an interrupt on, so this ends; the bound is against a mistake in the engine.
+    for _ in 0..64 {
+        let Some(index) = todo.into_iter().next() else { return };
+        todo = todo.without(index);
+        if let Some(vcpu) = vm.vcpus.get(index) {
+            todo |= attend(vcpu);
+        }
+    }
+}
+
+/// Makes one vCPU look at SPIs. Returns who must look then.
+fn attend(vcpu: &Vcpu) -> Kick {
+    let mut distributor = vcpu.vm().arch.distributor.lock();
+    let mut redistributor = vcpu.arch.redistributor.lock();
+    if cpu::runs_here(vcpu) {
+        return redistributor.sync(&mut distributor, &mut Interface::new(Cpu::this_index(), vcpu));
+    }
+    if redistributor.is_loaded() {
+        drop(redistributor);
+        drop(distributor);
+        vcpu.arch.mail.announce_spis();
+        cpu::notify(vcpu);
+        return Kick::NONE;
+    }
+    let kick = redistributor.sync_saved(&mut distributor);
+    let wakes = redistributor.has_deliverable_saved();
+    drop(redistributor);
+    drop(distributor);
+    if wakes {
+        // It may run all the same, with its guest's interrupts loaded in the place of its own.
+        cpu::notify(vcpu);
+    }
+    kick
+}
+
+/// Makes another vCPU look at its SGIs and PPIs, after this one changed them.
+pub fn attend_private(vcpu: &Vcpu) {
+    let mut redistributor = vcpu.arch.redistributor.lock();
+    if redistributor.is_loaded() {
+        drop(redistributor);
+        vcpu.arch.mail.announce_private();
+        cpu::notify(vcpu);
+    } else if redistributor.sync_private_saved() == Delivery::Done {
+        let wakes = redistributor.has_deliverable_saved();
+        drop(redistributor);
+        if wakes {
+            cpu::notify(vcpu);
+        }
+    } else {
+        drop(redistributor);
+        deliver(vcpu.vm(), Kick::one(vcpu.arch.index));
+    }
+}

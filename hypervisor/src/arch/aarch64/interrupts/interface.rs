@@ -1,0 +1,318 @@
+//! The virtual CPU interface of the loaded vCPU: ICH_*_EL2 as crate `stile-vgic` uses it.
+//! Arm GIC Architecture Specification, AArch64 virtualization control System registers.
+
+use core::mem::MaybeUninit;
+
+use stile_board::intid;
+use stile_vgic::{CpuInterface, ListRegister, ListRegisters, Maintenance, Shortcuts, Vmcr, running_priority};
+
+use crate::arch::aarch64::host::board::Board;
+use crate::arch::aarch64::host::features;
+use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
+use crate::arch::aarch64::nested;
+use crate::once::Once;
+use crate::vm::Vcpu;
+
+/// ICH_HCR_EL2.En.
+const ENABLE: u64 = 1 << 0;
+/// ICH_HCR_EL2.UIE to VGrp1DIE; each bit's cause has the same bit of ICH_MISR_EL2.
+const MAINTENANCE_ENABLES: u64 = 0x7f << 1;
+/// ICH_HCR_EL2.TC: traps the registers that both groups share, ICC_DIR_EL1 among them.
+const TC: u64 = 1 << 10;
+/// ICH_HCR_EL2.EOIcount.
+const EOI_COUNT: u64 = 0x1f << 27;
+
+/// What ICH_VTR_EL2 says.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    /// List registers.
+    pub list_registers: usize,
+    /// These list registers as bits of ICH_ELRSR_EL2.
+    all: u64,
+    /// Bits of a priority that preempt.
+    pub preemption_bits: u8,
+    /// Bits of a priority.
+    pub priority_bits: u8,
+    /// ICH_HCR_EL2.TDIR is there.
+    trap_dir: bool,
+    /// ICC_BPR1_EL1 written with 8 and an interrupt after that end the machine: QEMU (10.0, `write_vbpr`) keeps the value's low three bits.
+    pub is_ended_by_bpr1: bool,
+}
+
+static SHAPE: Once<Shape> = Once::new();
+
+/// Reads the shape of the virtual CPU interface on the first CPU.
+pub fn setup(board: &Board) {
+    let vtr = read_sysreg!("S3_4_C12_C11_1");
+    let list_registers = ((vtr & 0x1f) as usize + 1).min(stile_vgic::MAX_LIST_REGISTERS);
+    SHAPE.set(Shape {
+        list_registers,
+        all: (1 << list_registers) - 1,
+        preemption_bits: (vtr >> 26 & 7) as u8 + 1,
+        priority_bits: (vtr >> 29 & 7) as u8 + 1,
+        trap_dir: vtr >> 19 & 1 != 0,
+        is_ended_by_bpr1: board.model == "linux,dummy-virt",
+    });
+}
+
+/// The shape of the virtual CPU interface.
+pub fn shape() -> &'static Shape {
+    // SAFETY: boot sets it before there is a guest or another CPU.
+    unsafe { SHAPE.assume_set() }
+}
+
+/// How a vCPU's interface differs from that of others, in bits of registers.
+#[derive(Clone, Copy)]
+pub struct Kind {
+    /// ICH_HCR_EL2 without maintenance enables: En, and what always traps.
+    control: u64,
+    /// ICH_VMCR_EL2: what is always set.
+    fixed: u64,
+}
+
+impl Kind {
+    /// Everything is as the guest has it.
+    pub const PLAIN: Kind = Kind { control: ENABLE, fixed: 0 };
+    /// ICC_CTLR_EL1.CBPR is one for good: ICC_BPR1_EL1 can't be written.
+    pub const COMMON_BINARY_POINT: Kind = Kind { control: ENABLE | TC, fixed: Vmcr::VCBPR };
+}
+
+/// The virtual CPU interface of this CPU, with a vCPU loaded.
+pub struct Interface<'vcpu> {
+    cpu: usize,
+    shortcuts: &'vcpu Shortcuts,
+    kind: &'vcpu Kind,
+}
+
+impl<'vcpu> Interface<'vcpu> {
+    /// The interface of the CPU that calls, which is number `cpu` and has `vcpu` loaded.
+    #[inline(always)]
+    pub fn new(cpu: usize, vcpu: &'vcpu Vcpu) -> Interface<'vcpu> {
+        Interface { cpu, shortcuts: &vcpu.arch.shortcuts, kind: &vcpu.arch.interface }
+    }
+
+    /// Brings the registers that the engine does not move: enables, priority mask, active priorities.
+    pub fn load(&mut self, from: &CpuInterface) {
+        // ICC_SRE_EL1: where it can be cleared, another vCPU may have cleared it.
+        write_sysreg!("S3_0_C12_C12_5", 0x7);
+        self.write_state(from.vmcr.0, &from.ap0r, &from.ap1r);
+        write_sysreg!("S3_4_C12_C11_0", self.kind.control);
+    }
+
+    /// Writes ICH_VMCR_EL2, ICH_AP0Rn_EL2 and ICH_AP1Rn_EL2.
+    pub fn write_state(&mut self, vmcr: u64, ap0r: &[u32; 4], ap1r: &[u32; 4]) {
+        write_sysreg!("S3_4_C12_C11_7", vmcr);
+        let preemption_bits = shape().preemption_bits;
+        write_sysreg!("S3_4_C12_C8_0", u64::from(ap0r[0]));
+        write_sysreg!("S3_4_C12_C9_0", u64::from(ap1r[0]));
+        if preemption_bits >= 6 {
+            write_sysreg!("S3_4_C12_C8_1", u64::from(ap0r[1]));
+            write_sysreg!("S3_4_C12_C9_1", u64::from(ap1r[1]));
+        }
+        if preemption_bits >= 7 {
+            write_sysreg!("S3_4_C12_C8_2", u64::from(ap0r[2]));
+            write_sysreg!("S3_4_C12_C9_2", u64::from(ap1r[2]));
+            write_sysreg!("S3_4_C12_C8_3", u64::from(ap0r[3]));
+            write_sysreg!("S3_4_C12_C9_3", u64::from(ap1r[3]));
+        }
+    }
+
+    /// Reads the same registers.
+    pub fn read_state(&self) -> (u64, [u32; 4], [u32; 4]) {
+        let (ap0r, ap1r) = active_priorities();
+        (self.vmcr().0, ap0r, ap1r)
+    }
+
+    /// Whether all list registers are empty and have been enough for all interrupts: then none is pending, active, or waits for one.
+    pub fn is_empty() -> bool {
+        let all = shape().all;
+        // ICH_HCR_EL2, ICH_ELRSR_EL2.
+        read_sysreg!("S3_4_C12_C11_0") & !TC == ENABLE && read_sysreg!("S3_4_C12_C11_5") & all == all
+    }
+
+    /// Withdraws the maintenance enables whose cause the engine has answered and that are still asserted (ICH_MISR_EL2), until
+    /// the engine changes them or the vCPU is loaded again. So each maintenance interrupt is followed by progress of the guest,
+    /// whatever the implementation asserts: its state can't change while its vCPU does not run. No list register is left that
+    /// asks for maintenance by itself.
+    pub fn withdraw_asserted(&mut self) {
+        let asserted = read_sysreg!("S3_4_C12_C11_2") & MAINTENANCE_ENABLES;
+        if asserted != 0 {
+            write_sysreg!("S3_4_C12_C11_0", read_sysreg!("S3_4_C12_C11_0") & !asserted);
+        }
+    }
+
+    /// ICC_PMR_EL1.
+    pub fn priority_mask(&self) -> u64 {
+        self.vmcr().priority_mask().into()
+    }
+
+    /// Writes ICC_PMR_EL1, of whose bits the implementation has the upper ones.
+    pub fn set_priority_mask(&mut self, value: u64) {
+        let mask = 0xff << (8 - shape().priority_bits) & 0xff;
+        write_sysreg!("S3_4_C12_C11_7", self.vmcr().0 & !(0xff << 24) | (value & mask) << 24);
+    }
+
+    /// ICC_CTLR_EL1: what ICH_VTR_EL2 says in other places, CBPR and EOImode.
+    pub fn control(&self) -> u64 {
+        let (vtr, vmcr) = (read_sysreg!("S3_4_C12_C11_1"), self.vmcr().0);
+        // PRIbits, IDbits, SEIS, A3V.
+        let fixed = (vtr >> 29 & 7) << 8 | (vtr >> 23 & 7) << 11 | (vtr >> 22 & 1) << 14 | (vtr >> 21 & 1) << 15;
+        fixed | u64::from(vmcr & Vmcr::VCBPR != 0) | u64::from(vmcr & Vmcr::VEOIM != 0) << 1
+    }
+
+    /// Writes ICC_CTLR_EL1.
+    pub fn set_control(&mut self, value: u64) {
+        let bit = |n: u32, field: u64| if value >> n & 1 != 0 { field } else { 0 };
+        let chosen = bit(0, Vmcr::VCBPR) | bit(1, Vmcr::VEOIM) | self.kind.fixed;
+        write_sysreg!("S3_4_C12_C11_7", self.vmcr().0 & !(Vmcr::VCBPR | Vmcr::VEOIM) | chosen);
+    }
+
+    /// Turns the interface off.
+    pub fn disable(&mut self) {
+        write_sysreg!("S3_4_C12_C11_0", 0);
+    }
+
+    /// The reverse of [`Interface::load`].
+    pub fn put(&mut self, to: &mut CpuInterface) {
+        to.vmcr = self.vmcr();
+        let (ap0r, ap1r) = active_priorities();
+        to.ap0r = ap0r;
+        to.ap1r = ap1r;
+        self.disable();
+    }
+}
+
+fn active_priorities() -> ([u32; 4], [u32; 4]) {
+    let (mut ap0r, mut ap1r) = ([0; 4], [0; 4]);
+    let preemption_bits = shape().preemption_bits;
+    ap0r[0] = read_sysreg!("S3_4_C12_C8_0") as u32;
+    ap1r[0] = read_sysreg!("S3_4_C12_C9_0") as u32;
+    if preemption_bits >= 6 {
+        ap0r[1] = read_sysreg!("S3_4_C12_C8_1") as u32;
+        ap1r[1] = read_sysreg!("S3_4_C12_C9_1") as u32;
+    }
+    if preemption_bits >= 7 {
+        ap0r[2] = read_sysreg!("S3_4_C12_C8_2") as u32;
+        ap1r[2] = read_sysreg!("S3_4_C12_C9_2") as u32;
+        ap0r[3] = read_sysreg!("S3_4_C12_C8_3") as u32;
+        ap1r[3] = read_sysreg!("S3_4_C12_C9_3") as u32;
+    }
+    (ap0r, ap1r)
+}
+
+/// Room for all list registers that there can be (ICH_VTR_EL2.ListRegs).
+pub type Lists = [MaybeUninit<u64>; 16];
+
+// A list register's number is in its name, so each access is a choice.
+macro_rules! list_registers {
+    ($($n:literal $name:literal)*) => {
+        #[inline(always)]
+        fn read_list_register(n: usize) -> u64 {
+            match n { $($n => read_sysreg!($name),)* _ => 0 }
+        }
+
+        #[inline(always)]
+        fn write_list_register(n: usize, value: u64) {
+            match n { $($n => write_sysreg!($name, value),)* _ => {} }
+        }
+
+        /// Moves the first `count` list registers to memory, which leaves them empty.
+        pub fn take_lists(to: &mut Lists, count: usize) {
+            $(
+                if $n == count {
+                    return;
+                }
+                to[$n].write(read_sysreg!($name));
+                write_sysreg!($name, 0);
+            )*
+        }
+
+        /// Memory to the first `count` list registers.
+        ///
+        /// # Safety
+        /// `from` is what [`take_lists`] took, as many of them.
+        pub unsafe fn bring_lists(from: &Lists, count: usize) {
+            $(
+                if $n == count {
+                    return;
+                }
+                // SAFETY: the caller's promise.
+                write_sysreg!($name, unsafe { from[$n].assume_init() });
+            )*
+        }
+    };
+}
+list_registers! {
+    0 "S3_4_C12_C12_0" 1 "S3_4_C12_C12_1" 2 "S3_4_C12_C12_2" 3 "S3_4_C12_C12_3"
+    4 "S3_4_C12_C12_4" 5 "S3_4_C12_C12_5" 6 "S3_4_C12_C12_6" 7 "S3_4_C12_C12_7"
+    8 "S3_4_C12_C13_0" 9 "S3_4_C12_C13_1" 10 "S3_4_C12_C13_2" 11 "S3_4_C12_C13_3"
+    12 "S3_4_C12_C13_4" 13 "S3_4_C12_C13_5" 14 "S3_4_C12_C13_6" 15 "S3_4_C12_C13_7"
+}
+
+impl ListRegisters for Interface<'_> {
+    #[inline(always)]
+    fn read(&self, n: usize) -> ListRegister {
+        ListRegister(read_list_register(n))
+    }
+
+    #[inline(always)]
+    fn write(&mut self, n: usize, value: ListRegister) {
+        write_list_register(n, value.0);
+    }
+
+    #[inline(always)]
+    fn shortcuts(&self) -> Option<&Shortcuts> {
+        Some(self.shortcuts)
+    }
+
+    #[inline(always)]
+    fn invalid(&self) -> u16 {
+        // ICH_ELRSR_EL2, ICH_EISR_EL2.
+        (read_sysreg!("S3_4_C12_C11_5") | read_sysreg!("S3_4_C12_C11_3")) as u16
+    }
+
+    fn set_maintenance(&mut self, enables: Maintenance) {
+        let mut value = u64::from(enables.0) | self.kind.control;
+        if enables.0 & Maintenance::TDIR != 0 && !shape().trap_dir {
+            value = value & !u64::from(Maintenance::TDIR) | TC;
+        }
+        let count = read_sysreg!("S3_4_C12_C11_0") & EOI_COUNT;
+        write_sysreg!("S3_4_C12_C11_0", value | count);
+    }
+
+    fn take_eoi_count(&mut self) -> u32 {
+        let value = read_sysreg!("S3_4_C12_C11_0");
+        if value & EOI_COUNT != 0 {
+            write_sysreg!("S3_4_C12_C11_0", value & !EOI_COUNT);
+        }
+        (value >> 27) as u32 & 0x1f
+    }
+
+    #[inline(always)]
+    fn vmcr(&self) -> Vmcr {
+        Vmcr(read_sysreg!("S3_4_C12_C11_7"))
+    }
+
+    fn running_priority(&self) -> u8 {
+        let (ap0r, ap1r) = active_priorities();
+        running_priority(&ap0r, &ap1r, shape().preemption_bits)
+    }
+
+    fn physical_line(&self, line: u32) -> Option<bool> {
+        // ENABLE, IMASK, ISTATUS.
+        let control = match (line, features::get().vhe) {
+            // While its guest runs, virtual EL2's timers are in memory.
+            (intid::TIMER_EL2_VIRTUAL | intid::TIMER_EL2_PHYSICAL, true) if !nested::at_virtual_el2() => return None,
+            (intid::TIMER_EL1_VIRTUAL | intid::TIMER_EL2_VIRTUAL, true) => read_sysreg!("S3_5_C14_C3_1"),
+            (intid::TIMER_EL1_VIRTUAL, false) => read_sysreg!("cntv_ctl_el0"),
+            (intid::TIMER_EL1_PHYSICAL | intid::TIMER_EL2_PHYSICAL, true) => read_sysreg!("S3_5_C14_C2_1"),
+            (intid::TIMER_EL1_PHYSICAL, false) => read_sysreg!("cntp_ctl_el0"),
+            _ => return None,
+        };
+        Some(control & 0b111 == 0b101)
+    }
+
+    fn deactivate_physical(&mut self, line: u32) {
+        super::deactivate(self.cpu, line);
+    }
+}

@@ -1,0 +1,140 @@
+//! Breakpoints and watchpoints. They are the guest's, but most guests never use them: their registers trap until the first access,
+//! and move at load and put from then on.
+
+use super::traps;
+use crate::arch::aarch64::host::features;
+use crate::arch::aarch64::host::sysreg::{isb, read_sysreg, write_sysreg};
+
+const MOST: usize = 16;
+
+/// The OS lock while no vCPU is loaded: as most guests leave it, which have booted.
+const LOCKED_ON_PUT: bool = false;
+
+/// The debug registers of one vCPU.
+pub struct Debug {
+    in_use: bool,
+    /// OSLSR_EL1.OSLK.
+    os_lock: bool,
+    bvr: [u64; MOST],
+    bcr: [u64; MOST],
+    wvr: [u64; MOST],
+    wcr: [u64; MOST],
+}
+
+impl Debug {
+    /// None in use, and the OS lock set (Arm ARM, OSLSR_EL1, on a Cold reset).
+    pub fn reset(&mut self) {
+        *self = Debug { in_use: false, os_lock: true, bvr: [0; MOST], bcr: [0; MOST], wvr: [0; MOST], wcr: [0; MOST] };
+    }
+
+    /// Writes the OS lock, which the hardware obeys for the vCPU that is loaded.
+    pub fn set_os_lock(&mut self, locked: bool) {
+        self.os_lock = locked;
+        write_sysreg!("oslar_el1", u64::from(locked));
+    }
+
+    /// OSLSR_EL1: the lock is there (OSLM), and its state (OSLK).
+    pub fn os_lock_status(&self) -> u64 {
+        1 << 3 | u64::from(self.os_lock) << 1
+    }
+
+    /// The guest accessed one: from now on they are its own. The vCPU is loaded.
+    pub fn grant(&mut self) {
+        self.in_use = true;
+        traps::set_debug_traps(false);
+        self.load();
+    }
+
+    /// They are the guest's own from its start. The vCPU is not loaded.
+    pub fn share(&mut self) {
+        self.in_use = true;
+    }
+
+    /// Whether they have been granted.
+    pub fn in_use(&self) -> bool {
+        self.in_use
+    }
+
+    /// Memory to registers, if in use.
+    pub fn load(&self) {
+        if self.in_use {
+            traps::set_debug_traps(false);
+            let have = features::get();
+            for n in 0..MOST {
+                if n <= have.breakpoints as usize {
+                    write_breakpoint(n, self.bvr[n], self.bcr[n]);
+                }
+                if n <= have.watchpoints as usize {
+                    write_watchpoint(n, self.wvr[n], self.wcr[n]);
+                }
+            }
+        }
+        if self.os_lock != LOCKED_ON_PUT {
+            write_sysreg!("oslar_el1", u64::from(self.os_lock));
+        }
+    }
+
+    /// Registers to memory, if in use; and off, so that they don't stop another vCPU. What is loaded next finds them trapped, and the OS
+    /// lock as [`LOCKED_ON_PUT`] says.
+    pub fn put(&mut self) {
+        if self.os_lock != LOCKED_ON_PUT {
+            write_sysreg!("oslar_el1", u64::from(LOCKED_ON_PUT));
+        }
+        if self.in_use {
+            traps::set_debug_traps(true);
+            let have = features::get();
+            for n in 0..MOST {
+                if n <= have.breakpoints as usize {
+                    (self.bvr[n], self.bcr[n]) = read_breakpoint(n);
+                    write_breakpoint(n, 0, 0);
+                }
+                if n <= have.watchpoints as usize {
+                    (self.wvr[n], self.wcr[n]) = read_watchpoint(n);
+                    write_watchpoint(n, 0, 0);
+                }
+            }
+            // DBGCLAIMCLR_EL1: one for each CPU, and no way from one VM to another.
+            write_sysreg!("S2_0_C7_C9_6", 0xff);
+            isb();
+        }
+    }
+}
+
+/// Turns all of this CPU's off: their state after reset is unknown.
+pub fn disable() {
+    let have = features::get();
+    write_sysreg!("oslar_el1", u64::from(LOCKED_ON_PUT));
+    for n in 0..=usize::from(have.breakpoints) {
+        write_breakpoint(n, 0, 0);
+    }
+    for n in 0..=usize::from(have.watchpoints) {
+        write_watchpoint(n, 0, 0);
+    }
+}
+
+// The register's number is in its name, so each access is a choice among sixteen.
+macro_rules! register_pairs {
+    ($read:ident, $write:ident, $value:literal, $control:literal; $($n:literal)*) => {
+        fn $read(n: usize) -> (u64, u64) {
+            match n {
+                $($n => (
+                    read_sysreg!(concat!("S2_0_C0_C", $n, "_", $value)),
+                    read_sysreg!(concat!("S2_0_C0_C", $n, "_", $control)),
+                ),)*
+                _ => (0, 0),
+            }
+        }
+
+        fn $write(n: usize, value: u64, control: u64) {
+            match n {
+                $($n => {
+                    write_sysreg!(concat!("S2_0_C0_C", $n, "_", $value), value);
+                    write_sysreg!(concat!("S2_0_C0_C", $n, "_", $control), control);
+                })*
+                _ => {}
+            }
+        }
+    };
+}
+register_pairs!(read_breakpoint, write_breakpoint, 4, 5; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
+register_pairs!(read_watchpoint, write_watchpoint, 6, 7; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);

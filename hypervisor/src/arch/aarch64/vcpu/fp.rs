@@ -1,0 +1,207 @@
+//! FP, SIMD and SVE registers. Stile uses none of them, so a vCPU's stay in the CPU until it is put.
+//!
+//! Where vCPUs take turns on a CPU, theirs are brought when they are first used, for many hand-overs end before that. A vCPU that did use
+//! them gets them without a trap for its next turns.
+
+use super::traps;
+use crate::arch::aarch64::host::features;
+use crate::arch::aarch64::host::sysreg::{isb, read_sysreg, write_sysreg};
+
+/// Turns in which a vCPU gets its registers at once after it has been seen to use them.
+const EAGER_TURNS: u8 = 8;
+
+/// The longest vector of the architecture: 2048 bits.
+const MAX_VECTOR: usize = 256;
+
+/// Room for the registers of one vCPU.
+#[repr(C, align(16))]
+pub struct State {
+    /// Z0 to Z31 at the CPU's vector length, or V0 to V31 in its first 512 bytes.
+    z: [u8; 32 * MAX_VECTOR],
+    /// P0 to P15, and FFR.
+    p: [u8; 17 * MAX_VECTOR / 8],
+    fpcr: u64,
+    fpsr: u64,
+    /// ZCR_EL1.
+    zcr: u64,
+    /// The registers are in the CPU.
+    live: bool,
+    eager_turns: u8,
+}
+
+impl State {
+    /// All zero.
+    pub fn reset(&mut self) {
+        self.z.fill(0);
+        self.p.fill(0);
+        self.fpcr = 0;
+        self.fpsr = 0;
+        self.zcr = 0;
+        self.live = false;
+        self.eager_turns = 0;
+    }
+
+    /// The vCPU is loaded. If it takes turns with another, its registers may come later. `trapped` is whether they trap on this CPU.
+    pub fn load(&mut self, turns: bool, trapped: &mut bool) {
+        let later = turns && self.eager_turns == 0;
+        if *trapped != later {
+            set_traps(later, trapped);
+        }
+        if !later {
+            self.eager_turns = self.eager_turns.saturating_sub(1);
+            self.fetch();
+        }
+    }
+
+    /// The vCPU, which is loaded, used a register that trapped. It goes on with the same instruction. False if it has them already.
+    pub fn grant(&mut self, trapped: &mut bool) -> bool {
+        if self.live {
+            return false;
+        }
+        set_traps(false, trapped);
+        self.eager_turns = EAGER_TURNS;
+        self.fetch();
+        true
+    }
+
+    /// The vCPU is put.
+    pub fn put(&mut self) {
+        if self.live {
+            self.save();
+        }
+        self.live = false;
+    }
+
+    /// The same, where the registers are worth nothing any more.
+    pub fn abandon(&mut self) {
+        self.live = false;
+    }
+
+    /// Whether the registers are in the CPU.
+    pub fn is_live(&self) -> bool {
+        self.live
+    }
+
+    /// Memory to registers.
+    pub fn fetch(&mut self) {
+        self.live = true;
+        let have = features::get();
+        if have.sve {
+            // SAFETY: `z` and `p` have room for the longest vectors there are, and none of these registers is Rust's.
+            unsafe { load_sve(self.z.as_ptr(), self.p.as_ptr()) };
+            if have.vhe {
+                write_sysreg!("S3_5_C1_C2_0", self.zcr);
+            } else {
+                write_sysreg!("S3_0_C1_C2_0", self.zcr);
+            }
+        } else {
+            // SAFETY: `z` has room for 32 registers of 16 bytes, and none of these registers is Rust's.
+            unsafe { load_simd(self.z.as_ptr()) };
+        }
+        write_sysreg!("S3_3_C4_C4_0", self.fpcr);
+        write_sysreg!("S3_3_C4_C4_1", self.fpsr);
+    }
+
+    /// Registers to memory.
+    pub fn save(&mut self) {
+        self.fpcr = read_sysreg!("S3_3_C4_C4_0");
+        self.fpsr = read_sysreg!("S3_3_C4_C4_1");
+        let have = features::get();
+        if have.sve {
+            self.zcr = if have.vhe { read_sysreg!("S3_5_C1_C2_0") } else { read_sysreg!("S3_0_C1_C2_0") };
+            // SAFETY: as in `load`.
+            unsafe { save_sve(self.z.as_mut_ptr(), self.p.as_mut_ptr()) };
+        } else {
+            // SAFETY: as in `load`.
+            unsafe { save_simd(self.z.as_mut_ptr()) };
+        }
+    }
+}
+
+fn set_traps(on: bool, trapped: &mut bool) {
+    traps::set_fp_traps(on);
+    *trapped = on;
+    // EL2 is trapped as well.
+    isb();
+}
+
+unsafe extern "C" {
+    fn load_simd(z: *const u8);
+    fn save_simd(z: *mut u8);
+    fn load_sve(z: *const u8, p: *const u8);
+    fn save_sve(z: *mut u8, p: *mut u8);
+}
+
+core::arch::global_asm!(
+    r#"
+.arch_extension fp
+.arch_extension simd
+.global save_simd
+save_simd:
+    stp q0, q1, [x0, #0]
+    stp q2, q3, [x0, #32]
+    stp q4, q5, [x0, #64]
+    stp q6, q7, [x0, #96]
+    stp q8, q9, [x0, #128]
+    stp q10, q11, [x0, #160]
+    stp q12, q13, [x0, #192]
+    stp q14, q15, [x0, #224]
+    stp q16, q17, [x0, #256]
+    stp q18, q19, [x0, #288]
+    stp q20, q21, [x0, #320]
+    stp q22, q23, [x0, #352]
+    stp q24, q25, [x0, #384]
+    stp q26, q27, [x0, #416]
+    stp q28, q29, [x0, #448]
+    stp q30, q31, [x0, #480]
+    ret
+.global load_simd
+load_simd:
+    ldp q0, q1, [x0, #0]
+    ldp q2, q3, [x0, #32]
+    ldp q4, q5, [x0, #64]
+    ldp q6, q7, [x0, #96]
+    ldp q8, q9, [x0, #128]
+    ldp q10, q11, [x0, #160]
+    ldp q12, q13, [x0, #192]
+    ldp q14, q15, [x0, #224]
+    ldp q16, q17, [x0, #256]
+    ldp q18, q19, [x0, #288]
+    ldp q20, q21, [x0, #320]
+    ldp q22, q23, [x0, #352]
+    ldp q24, q25, [x0, #384]
+    ldp q26, q27, [x0, #416]
+    ldp q28, q29, [x0, #448]
+    ldp q30, q31, [x0, #480]
+    ret
+.arch_extension sve
+.macro sve_z op
+.irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31
+    \op z\n, [x0, #\n, mul vl]
+.endr
+.endm
+.macro sve_p op
+.irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15
+    \op p\n, [x1, #\n, mul vl]
+.endr
+.endm
+.global save_sve
+save_sve:
+    sve_z str
+    sve_p str
+    rdffr p0.b
+    str p0, [x1, #16, mul vl]
+    ldr p0, [x1, #0, mul vl]
+    ret
+.global load_sve
+load_sve:
+    sve_z ldr
+    ldr p0, [x1, #16, mul vl]
+    wrffr p0.b
+    sve_p ldr
+    ret
+.arch_extension nosve
+.arch_extension nosimd
+.arch_extension nofp
+"#
+);

@@ -1,0 +1,37 @@
+//! Identification registers: this board's, and what guests see of them (crate `stile-sysreg`).
+
+use stile_sysreg::id::{HostIdRegisters, Policy, SPACE, guest_view};
+
+use crate::arch::aarch64::host::features;
+use crate::arch::aarch64::host::sysreg::read_sysreg;
+
+/// Bits of physical address that guests are told of: the next size that there is a code for above what the second stage translates.
+/// What lies beyond is as empty as the rest.
+pub const PA_BITS: u8 = 40;
+
+/// The guests' view, by CRm and op2. `nested`: with an EL2, whose HCR_EL2.E2H may be clear if `e2h0`.
+pub fn for_guests(nested: bool, e2h0: bool) -> [u64; 64] {
+    let have = features::get();
+    guest_view(&read(), &Policy { pa_bits: PA_BITS, nested, e2h0, hcrx: have.hcx, sve: have.sve })
+}
+
+macro_rules! registers {
+    ($($crm:literal: $($op2:literal)*;)*) => {
+        /// The host's identification registers: op0 = 3, op1 = 0, CRn = 0.
+        fn read() -> HostIdRegisters {
+            let mut registers = HostIdRegisters([0; SPACE]);
+            $($(registers.0[$crm << 3 | $op2] = read_sysreg!(concat!("S3_0_C0_C", $crm, "_", $op2));)*)*
+            registers
+        }
+    };
+}
+// Unallocated ones read as zero (Arm ARM, Principles of the ID scheme for fields in ID registers).
+registers! {
+    1: 0 1 2 3 4 5 6 7;
+    2: 0 1 2 3 4 5 6 7;
+    3: 0 1 2 3 4 5 6 7;
+    4: 0 1 2 3 4 5 6 7;
+    5: 0 1 2 3 4 5 6 7;
+    6: 0 1 2 3 4 5 6 7;
+    7: 0 1 2 3 4 5 6 7;
+}

@@ -1,0 +1,63 @@
+//! Exceptions that Stile gives to EL1: what the architecture answers to what is not there.
+
+use stile_sysreg::injection::{El1Entry, origin};
+use stile_sysreg::syndrome::{Ec, Esr, external_data_abort, external_instruction_abort};
+
+use crate::arch::aarch64::host::features;
+use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
+
+macro_rules! el1 {
+    (read $vhe:literal, $plain:literal) => {
+        if features::get().vhe { read_sysreg!($vhe) } else { read_sysreg!($plain) }
+    };
+    (write $vhe:literal, $plain:literal, $value:expr) => {
+        if features::get().vhe { write_sysreg!($vhe, $value) } else { write_sysreg!($plain, $value) }
+    };
+}
+
+/// How the loaded vCPU would enter a synchronous exception from where it is now.
+fn entry(spsr: u64) -> El1Entry {
+    El1Entry::synchronous(spsr, el1!(read "S3_5_C1_C0_0", "sctlr_el1"), el1!(read "S3_5_C12_C0_0", "vbar_el1"))
+}
+
+/// The guest's vector for a synchronous exception from where it is now.
+pub fn synchronous_vector() -> u64 {
+    entry(read_sysreg!("spsr_el2")).pc
+}
+
+/// Makes the loaded vCPU take a synchronous exception to EL1 at the instruction that it was about to execute.
+fn take(esr: u64, far: Option<u64>) {
+    let spsr = read_sysreg!("spsr_el2");
+    let entry = entry(spsr);
+    // At virtual EL2 that is the level that the exception comes from.
+    let saved = if crate::arch::aarch64::nested::at_virtual_el2() { crate::arch::aarch64::nested::as_el2(spsr) } else { spsr };
+    el1!(write "S3_5_C4_C0_0", "spsr_el1", saved);
+    el1!(write "S3_5_C4_C0_1", "elr_el1", read_sysreg!("elr_el2"));
+    el1!(write "S3_5_C5_C2_0", "esr_el1", esr);
+    if let Some(far) = far {
+        el1!(write "S3_5_C6_C0_0", "far_el1", far);
+    }
+    write_sysreg!("spsr_el2", entry.pstate);
+    write_sysreg!("elr_el2", entry.pc);
+}
+
+/// An undefined-instruction exception for the instruction that trapped with this syndrome.
+pub fn undefined(esr: Esr) {
+    take(stile_sysreg::syndrome::undefined(esr.il()), None);
+}
+
+/// An exception that EL1 would have taken by itself, with the syndrome that it had.
+pub fn same(esr: Esr) {
+    take(esr.0, None);
+}
+
+/// A synchronous external abort for the access or fetch that trapped with this syndrome.
+pub fn external_abort(esr: Esr, far: u64) {
+    let origin = origin(read_sysreg!("spsr_el2"));
+    let syndrome = if esr.ec() == Ec::INSTRUCTION_ABORT_LOWER {
+        external_instruction_abort(origin)
+    } else {
+        external_data_abort(origin, esr.data_abort().wnr())
+    };
+    take(syndrome, Some(far));
+}

@@ -1,0 +1,187 @@
+//! Which of a guest's accesses trap: the values of the control registers, by what the CPU has.
+//! Fields and their meaning: Arm ARM, the register's own description.
+
+use crate::arch::aarch64::host::features::{self, Features};
+use crate::arch::aarch64::host::sysreg::{isb, read_sysreg, write_sysreg};
+
+/// HCR_EL2 bits.
+mod hcr {
+    pub const VM: u64 = 1 << 0;
+    pub const SWIO: u64 = 1 << 1;
+    pub const FMO: u64 = 1 << 3;
+    pub const IMO: u64 = 1 << 4;
+    pub const AMO: u64 = 1 << 5;
+    pub const VSE: u64 = 1 << 8;
+    pub const FB: u64 = 1 << 9;
+    pub const BSU_INNER: u64 = 1 << 10;
+    pub const TWI: u64 = 1 << 13;
+    pub const TWE: u64 = 1 << 14;
+    pub const TID3: u64 = 1 << 18;
+    pub const TSC: u64 = 1 << 19;
+    pub const TIDCP: u64 = 1 << 20;
+    pub const TACR: u64 = 1 << 21;
+    pub const RW: u64 = 1 << 31;
+    pub const E2H: u64 = 1 << 34;
+    pub const TLOR: u64 = 1 << 35;
+    pub const TERR: u64 = 1 << 36;
+    pub const APK: u64 = 1 << 40;
+    pub const API: u64 = 1 << 41;
+    pub const TID5: u64 = 1 << 58;
+}
+
+/// HCR_EL2 for a vCPU that has its CPU for itself.
+///
+/// FB and BSU: a vCPU may be moved, so what it invalidates or orders on "this CPU" must hold on all of them. SWIO: set/way
+/// maintenance must not lose data. No trap on set/way, cache type or TLB instructions: they can harm only the guest.
+pub fn hcr(have: &Features) -> u64 {
+    let mut value = hcr::VM
+        | hcr::SWIO
+        | hcr::FMO
+        | hcr::IMO
+        | hcr::AMO
+        | hcr::FB
+        | hcr::BSU_INNER
+        | hcr::TID3
+        | hcr::TSC
+        | hcr::TIDCP
+        | hcr::TACR
+        | hcr::RW
+        | hcr::TLOR;
+    if have.vhe {
+        value |= hcr::E2H;
+    }
+    if have.ras {
+        value |= hcr::TERR;
+    }
+    if have.pauth {
+        value |= hcr::APK | hcr::API;
+    }
+    if have.mte {
+        value |= hcr::TID5;
+    }
+    value
+}
+
+/// HCR_EL2.TWI and TWE.
+pub const WAITING: u64 = hcr::TWI | hcr::TWE;
+
+/// Sets the traps for WFI and WFE on this CPU.
+pub fn set_waiting_traps(on: bool) {
+    // The rest stays, VSE too, which is the guest's pending virtual SError.
+    let rest = read_sysreg!("hcr_el2") & !WAITING;
+    write_sysreg!("hcr_el2", if on { rest | WAITING } else { rest });
+    // The exception return that follows synchronizes (Arm ARM, Context synchronization event).
+}
+
+/// Makes a virtual SError pending for the loaded vCPU.
+pub fn inject_serror() {
+    write_sysreg!("hcr_el2", read_sysreg!("hcr_el2") | hcr::VSE);
+}
+
+/// Takes the virtual SError that is pending for the vCPU that is being put away from this CPU.
+pub fn take_serror() -> bool {
+    let value = read_sysreg!("hcr_el2");
+    if value & hcr::VSE != 0 {
+        write_sysreg!("hcr_el2", value & !hcr::VSE);
+    }
+    value & hcr::VSE != 0
+}
+
+/// MDCR_EL2.TDA: breakpoint and watchpoint registers trap.
+const TDA: u64 = 1 << 9;
+
+/// Sets whether breakpoint and watchpoint registers trap on this CPU.
+pub fn set_debug_traps(on: bool) {
+    let rest = read_sysreg!("mdcr_el2") & !TDA;
+    write_sysreg!("mdcr_el2", if on { rest | TDA } else { rest });
+}
+
+/// MDCR_EL2: PMU, trace, profiling are hidden; breakpoints trap until their first use (`debug`).
+pub fn mdcr(have: &Features) -> u64 {
+    let mut value = 0;
+    if have.pmu {
+        // HPMN = PMCR_EL0.N: all counters stay those of EL1, in name; TPM and TPMCR keep the guest from them.
+        value |= read_sysreg!("pmcr_el0") >> 11 & 0x1f;
+        value |= 1 << 6 | 1 << 5;
+    }
+    if have.spe {
+        value |= 1 << 14; // TPMS
+    }
+    if have.trf {
+        value |= 1 << 19; // TTRF
+    }
+    if have.fgt {
+        value |= 1 << 27; // TDCC: nobody is at the other end of the debug communications channel
+    }
+    value | 1 << 10 | 1 << 11 // TDOSA, TDRA
+}
+
+/// CPTR_EL2: no trap of FP, SIMD and SVE; SME, trace and activity monitors are hidden.
+pub fn cptr(have: &Features) -> u64 {
+    let hidden = if have.amu { 1 << 30 } else { 0 }; // TAM
+    if have.vhe {
+        hidden | 1 << 28 | FPEN | if have.sve { ZEN } else { 0 } // TTA
+    } else {
+        // RES1 bits, with TZ (8) and TSM (12), which are RES1 where the feature is absent; TTA.
+        hidden | 0x33ff & !(if have.sve { TZ } else { 0 }) | 1 << 20
+    }
+}
+
+/// CPTR_EL2.FPEN and ZEN with VHE, of which all ones trap nothing; TFP and TZ without it.
+const FPEN: u64 = 0b11 << 20;
+const ZEN: u64 = 0b11 << 16;
+const TFP: u64 = 1 << 10;
+const TZ: u64 = 1 << 8;
+
+/// Sets whether FP, SIMD and SVE registers trap on this CPU, at EL2 too. An [`isb`] must come before EL2 uses them.
+pub fn set_fp_traps(on: bool) {
+    let have = features::get();
+    let open = cptr(have);
+    let closed = if have.vhe { open & !(FPEN | ZEN) } else { open | TFP | TZ };
+    write_sysreg!("cptr_el2", if on { closed } else { open });
+}
+
+/// HCRX_EL2: MSCEn lets EL1 use FEAT_MOPS; all else stays off, so that registers that Stile does not move trap.
+pub fn hcrx(have: &Features) -> u64 {
+    if have.mops { 1 << 11 } else { 0 }
+}
+
+/// HFGRTR_EL2, HFGWTR_EL2, HFGITR_EL2, HDFGRTR_EL2, HDFGWTR_EL2. Bits whose name begins with "n" allow at 1: only those of features that
+/// guests have are set. DBGCLAIM*, OSECCR_EL1: one for each CPU, so that VMs could talk through them; and the ID registers of SPE and TRBE.
+pub const FINE: [u64; 5] = [0, 0, 0, 1 << 5 | 1 << 10 | 1 << 56 | 1 << 63, 1 << 5 | 1 << 10];
+
+/// Sets up the traps of this CPU. They stay as they are for all vCPUs, but for HCR_EL2.TWI and TWE and MDCR_EL2.TDA.
+pub fn setup() {
+    let have = features::get();
+    write_sysreg!("hcr_el2", hcr(have));
+    write_sysreg!("mdcr_el2", mdcr(have) | TDA);
+    write_sysreg!("cptr_el2", cptr(have));
+    write_sysreg!("hstr_el2", 0);
+    write_sysreg!("vpidr_el2", read_sysreg!("midr_el1"));
+    // CNTHCTL_EL2: the guest has the physical counter and timer, and Stile CNTHP.
+    write_sysreg!("cnthctl_el2", if have.vhe { 0b11 << 10 } else { 0b11 });
+    write_sysreg!("cntvoff_el2", 0);
+    if have.hcx {
+        write_sysreg!("S3_4_C1_C2_2", hcrx(have)); // HCRX_EL2
+    }
+    if have.fgt {
+        let [hfgrtr, hfgwtr, hfgitr, hdfgrtr, hdfgwtr] = FINE;
+        write_sysreg!("S3_4_C1_C1_4", hfgrtr);
+        write_sysreg!("S3_4_C1_C1_5", hfgwtr);
+        write_sysreg!("S3_4_C1_C1_6", hfgitr);
+        write_sysreg!("S3_4_C3_C1_4", hdfgrtr);
+        write_sysreg!("S3_4_C3_C1_5", hdfgwtr);
+    }
+    if have.fgt2 {
+        write_sysreg!("S3_4_C3_C1_2", 0); // HFGRTR2_EL2
+        write_sysreg!("S3_4_C3_C1_3", 0); // HFGWTR2_EL2
+        write_sysreg!("S3_4_C3_C1_7", 0); // HFGITR2_EL2
+        write_sysreg!("S3_4_C3_C1_0", 0); // HDFGRTR2_EL2
+        write_sysreg!("S3_4_C3_C1_1", 0); // HDFGWTR2_EL2
+    }
+    if have.mpam {
+        // MPAM2_EL2: TRAPMPAM0EL1, TRAPMPAM1EL1, TIDR.
+        write_sysreg!("S3_4_C10_C5_0", 0b11 << 48 | 1 << 58);
+    }
+    isb();
+}

@@ -1,0 +1,358 @@
+//! What each VM and each vCPU has of the architecture: second stage, identification registers, interrupt controller, power states.
+
+use core::cell::UnsafeCell;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU8, Ordering};
+
+use stile_blob::{BinaryPoint, Nested, Techniques};
+use stile_board::map::RAM_BASE;
+use stile_board::{intid, mpidr};
+use stile_device::psci::PowerTable;
+use stile_nested::forward::Masks;
+use stile_paging::frames::Piece;
+use stile_paging::registers::{PaRange, vtcr_el2, vttbr_el2};
+use stile_paging::table::{
+    Attributes, Error, Geometry, Invalidation, Maintenance, Mapping, MemoryType, PageTable, Stage2, Stage2Permissions, TableMemory,
+};
+use stile_paging::vmid::{VmidBits, VmidPool, VmidSlot, Vmids};
+use stile_sched::lock::TicketLock;
+use stile_vgic::{Config, Distributor, Mail, Redistributor, Shortcuts};
+
+use crate::MAX_CPUS;
+use crate::arch::aarch64::host::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
+use crate::arch::aarch64::host::{features, speculation};
+use crate::arch::aarch64::interrupts::read_shadow::Glance;
+use crate::arch::aarch64::interrupts::{self, interface};
+use crate::arch::aarch64::nested;
+use crate::arch::aarch64::vcpu::context::World;
+use crate::arch::aarch64::vcpu::id_registers;
+use crate::memory::{self, TableFrames};
+use crate::once::Once;
+
+/// Bits of guest-physical address: RAM ends at 256 GiB.
+const IPA_BITS: u8 = 39;
+
+/// The architecture's part of a VM.
+pub struct Vm {
+    /// Identification registers as the guest sees them, by CRm and op2.
+    pub id_registers: [u64; 64],
+    /// Guest-physical addresses of its memory.
+    pub ram: Range<u64>,
+    /// Second stage: what is mapped of its memory. Tables are there for all of it.
+    table: TicketLock<PageTable<Stage2>>,
+    root: u64,
+    vmid: VmidSlot,
+    /// Elsewhere, so that what all VMs have is near.
+    nested: Option<&'static nested::Shared>,
+    /// SPIs.
+    pub distributor: TicketLock<Distributor>,
+    /// What of it is read without the lock.
+    pub glance: Glance,
+    /// PSCI's view of the vCPUs.
+    pub power: TicketLock<PowerTable>,
+}
+
+/// The architecture's part of a vCPU.
+pub struct Vcpu {
+    /// Its number in the VM.
+    pub index: usize,
+    /// It has an EL2 of its own.
+    pub has_el2: bool,
+    world: UnsafeCell<&'static mut World>,
+    /// SGIs, PPIs, and the list registers' contents.
+    pub redistributor: TicketLock<Redistributor>,
+    /// What others have for it.
+    pub mail: Mail,
+    /// How its virtual CPU interface differs from others.
+    pub interface: interface::Kind,
+    /// Its interrupts that the CPU which has it loaded delivers without the redistributor's lock.
+    pub shortcuts: Shortcuts,
+}
+
+// SAFETY: `world` is reached only through `Vcpu::world`, whose callers own the vCPU.
+unsafe impl Sync for Vcpu {}
+
+static VMIDS: Vmids<MAX_CPUS> = Vmids::new();
+static VMID_POOL: TicketLock<Option<VmidPool<MAX_CPUS>>> = TicketLock::new(None);
+static GEOMETRY: Once<Geometry> = Once::new();
+/// VTTBR_EL2 while no VM's second stage is wanted: VMID 0, and a table in which nothing is mapped.
+static NO_ROOT: Once<u64> = Once::new();
+
+/// VTTBR_EL2.BADDR; CnP is not set.
+const ROOT: u64 = 0xffff_ffff_fffe;
+
+/// Which vCPU of each VM ran last on each CPU: see [`load_second_stage`].
+static LAST_RAN: [[AtomicU8; stile_board::MAX_VMS]; MAX_CPUS] =
+    [const { [const { AtomicU8::new(u8::MAX) }; stile_board::MAX_VMS] }; MAX_CPUS];
+
+/// Chooses the shape of second-stage tables and VMIDs, on the first CPU.
+pub fn setup() {
+    let pa_range = PaRange::from_mmfr0(read_sysreg!("id_aa64mmfr0_el1"));
+    GEOMETRY.set(Geometry::stage2(IPA_BITS.min(pa_range.bits()), pa_range).expect("32 to 39 bits is a size that there is"));
+    NO_ROOT.set(memory::allocate_pages(stile_paging::PAGE_SIZE));
+    *VMID_POOL.lock() = Some(VmidPool::new(vmid_bits()));
+}
+
+fn vmid_bits() -> VmidBits {
+    if features::get().vmid16 { VmidBits::Sixteen } else { VmidBits::Eight }
+}
+
+/// Makes VMID 0 the current one, whose second stage has nothing mapped.
+pub fn leave_second_stage() {
+    write_sysreg!("vttbr_el2", *NO_ROOT.get());
+    isb();
+}
+
+/// Sets the second stage's shape on this CPU.
+pub fn setup_cpu() {
+    write_sysreg!("vtcr_el2", vtcr_el2(GEOMETRY.get(), vmid_bits()));
+    leave_second_stage();
+    // SAFETY: forgetting translations is always right. What firmware left must not be taken for a VM's.
+    unsafe { core::arch::asm!("tlbi alle1", "dsb nsh", "isb", options(nostack, preserves_flags)) };
+}
+
+/// Puts a table with its VMID onto this CPU.
+pub fn load_table(slot: &VmidSlot, root: u64, cpu: usize) {
+    // Until the new VMID is in force, this CPU must make no entries for the old one, which may be another VM's by then.
+    write_sysreg!("vttbr_el2", *NO_ROOT.get());
+    isb();
+    let vmid = VMIDS.try_load(cpu, slot).unwrap_or_else(|| {
+        let mut pool = VMID_POOL.lock();
+        VMIDS.load(pool.as_mut().expect("set up"), cpu, slot, || {
+            // SAFETY: forgetting translations is always right.
+            unsafe { core::arch::asm!("dsb ishst", "tlbi alle1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
+        })
+    });
+    write_sysreg!("vttbr_el2", vttbr_el2(root, vmid));
+}
+
+/// The mapping of a part of a VM's memory.
+fn mapping(part: &Piece) -> Mapping<Stage2Permissions> {
+    let attributes = Attributes { memory: MemoryType::Normal, permissions: Stage2Permissions::ALL };
+    Mapping { address: part.gpa, output: part.pa, size: part.size, attributes }
+}
+
+/// Invalidations are done by [`Vm::complete_unmap`], once for several parts.
+struct Deferred;
+
+impl Maintenance for Deferred {
+    fn invalidate(&mut self, _: Invalidation) {}
+    fn invalidate_all(&mut self) {}
+    fn complete(&mut self) {}
+}
+
+impl Vm {
+    /// A VM whose memory is in `pieces`, of which nothing is mapped yet.
+    ///
+    /// # Errors
+    /// In words, if there is no memory for tables, or the CPU's addresses are too short.
+    pub fn new(vcpus: usize, pieces: &[Piece], techniques: Techniques) -> Result<Vm, &'static str> {
+        nested::check(techniques.nested)?;
+        let geometry = *GEOMETRY.get();
+        let root = if geometry.root_size() == stile_paging::PAGE_SIZE {
+            TableFrames.allocate().ok_or("no memory for second-stage tables")?
+        } else {
+            return Err("second-stage tables of this CPU would have a root of several pages");
+        };
+        let mut table =
+            PageTable::new(Stage2 { forced_write_back: false }, geometry, root).map_err(|_| "a second-stage root out of reach")?;
+        let mut end = RAM_BASE;
+        for piece in pieces {
+            table
+                .reserve(&mut TableFrames, mapping(piece))
+                .map_err(|_| "a VM's memory can't be mapped: too large for this CPU's second stage, or no memory for tables")?;
+            end = end.max(piece.gpa + piece.size);
+        }
+        dsb_ish();
+        let has_el2 = techniques.nested != Nested::Off;
+        let id_registers = id_registers::for_guests(has_el2, nested::may_clear_e2h(techniques.nested));
+        let nested = match has_el2 {
+            true => Some(
+                &*memory::allocate()
+                    .write(nested::Shared { shadows: nested::new_shadows(geometry, vcpus)?, masks: Masks::new(&id_registers) }),
+            ),
+            false => None,
+        };
+        let distributor = Distributor::new(vcpus, interface::shape().priority_bits, intid::COUNT);
+        Ok(Vm {
+            id_registers,
+            nested,
+            ram: RAM_BASE..end,
+            table: TicketLock::new(table),
+            root,
+            vmid: VmidSlot::new(),
+            glance: Glance::new(&distributor),
+            distributor: TicketLock::new(distributor),
+            power: TicketLock::new(PowerTable::new(vcpus)),
+        })
+    }
+
+    /// Maps a part of its memory, which has its contents.
+    ///
+    /// # Errors
+    /// If it is mapped already, or was not there when the VM was made.
+    pub fn map_ram(&self, part: &Piece) -> Result<(), Error> {
+        self.table.lock().map(&mut TableFrames, mapping(part))?;
+        dsb_ish();
+        Ok(())
+    }
+
+    /// Unmaps a part of its memory. A vCPU of it is loaded on this CPU, and [`Vm::complete_unmap`] follows.
+    pub fn unmap_ram(&self, gpa: u64, size: u64) {
+        let done = self.table.lock().vacate(&mut TableFrames, &mut Deferred, gpa, size);
+        debug_assert!(done.is_ok(), "whole blocks need no memory to be unmapped");
+    }
+
+    /// Nobody has translations of what was unmapped any more: the current VMID is this VM's.
+    pub fn complete_unmap(&self) {
+        // SAFETY: forgetting translations is always right.
+        unsafe { core::arch::asm!("dsb ishst", "tlbi vmalls12e1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
+    }
+
+    /// Gives back memory that only a running VM needs. All vCPUs are off.
+    pub fn tear_down(&self) {
+        if let Some(nested) = self.nested {
+            nested.shadows.reset();
+        }
+    }
+
+    /// The state after a reset.
+    pub fn reset(&self) {
+        let mut distributor = self.distributor.lock();
+        distributor.reset();
+        self.glance.update_all(&distributor);
+        drop(distributor);
+        self.power.lock().reset();
+    }
+
+    /// Makes this VM's second stage the current one.
+    ///
+    /// A CPU may hold translations that another vCPU of the same VM made with the same ASID for other tables: a guest may use ASIDs
+    /// differently on each of its CPUs. So a CPU that last ran another vCPU of this VM forgets them (local, this VMID only).
+    pub fn load_second_stage(&self, vm: usize, vcpu: usize, cpu: usize) {
+        let before = read_sysreg!("vttbr_el2");
+        // A VMID that is in force on a CPU stays its VM's when they are all given anew.
+        let kept = if before & ROOT == self.root { VMIDS.try_load(cpu, &self.vmid) } else { None };
+        let now = kept.map(|vmid| vttbr_el2(self.root, vmid));
+        if now != Some(before) {
+            speculation::switch_vm(cpu);
+            load_table(&self.vmid, self.root, cpu);
+        }
+        let last = &LAST_RAN[cpu % MAX_CPUS][vm % stile_board::MAX_VMS];
+        if last.load(Ordering::Relaxed) != vcpu as u8 {
+            last.store(vcpu as u8, Ordering::Relaxed);
+            // The instruction cache may hold what another vCPU's mapping named. The register write, if there was one, must be done
+            // before the TLB instruction takes the VMID from it.
+            // SAFETY: forgetting translations is always right.
+            unsafe { core::arch::asm!("isb", "tlbi vmalle1", "ic iallu", "dsb nsh", "isb", options(nostack, preserves_flags)) };
+            if self.nested.is_some() {
+                // What its guests have under VMIDs of their own, too.
+                // SAFETY: as above.
+                unsafe { core::arch::asm!("tlbi alle1", "dsb nsh", "isb", options(nostack, preserves_flags)) };
+            }
+        }
+    }
+
+    /// Back from the second stage of a guest of this VM's.
+    pub fn load_own_table(&self, cpu: usize) {
+        load_table(&self.vmid, self.root, cpu);
+    }
+
+    /// Where a guest-physical address leads, if there is memory.
+    pub fn translate(&self, address: u64) -> Option<nested::Below> {
+        let format = Stage2 { forced_write_back: false };
+        PageTable::new(format, *GEOMETRY.get(), self.root).ok()?.translate(&TableFrames, address).ok()
+    }
+
+    /// Bits of a physical address, as the guest is told.
+    pub fn pa_bits(&self) -> u8 {
+        id_registers::PA_BITS
+    }
+
+    /// What it has if it has an EL2.
+    fn nested(&self) -> &nested::Shared {
+        self.nested.unwrap_or_else(|| unreachable!("only vCPUs with an EL2 come here"))
+    }
+
+    /// The second stages of its own VMs.
+    pub fn shadows(&self) -> &nested::Shadows {
+        &self.nested().shadows
+    }
+
+    /// What its processor has of EL2's trap controls.
+    pub fn masks(&self) -> &Masks {
+        &self.nested().masks
+    }
+}
+
+impl Vcpu {
+    /// vCPU `index` of `of`, off.
+    pub fn new(index: usize, of: usize, techniques: Techniques) -> Vcpu {
+        let has_el2 = techniques.nested != Nested::Off;
+        let shape = interface::shape();
+        let common_binary_point = match techniques.binary_point {
+            BinaryPoint::Own => false,
+            BinaryPoint::Common => true,
+            BinaryPoint::Auto => shape.is_ended_by_bpr1 && !has_el2,
+        };
+        // SAFETY: all zero is a valid World: integers only.
+        let world = unsafe { memory::allocate::<World>().assume_init_mut() };
+        if has_el2 {
+            // SAFETY: all zero is a valid Nested: integers, and the first of its regimes and ways.
+            let nested = unsafe { memory::allocate::<nested::Nested>().assume_init_mut() };
+            nested.way = nested::Way::new(techniques.nested);
+            world.nested = Some(nested);
+        }
+        Vcpu {
+            index,
+            has_el2,
+            world: UnsafeCell::new(world),
+            redistributor: TicketLock::new(Redistributor::new(Config {
+                vcpu: index as u8,
+                last: index + 1 == of,
+                list_registers: shape.list_registers as u8,
+                priority_bits: shape.priority_bits,
+                preemption_bits: shape.preemption_bits,
+                hw_ppis: interrupts::linked(has_el2),
+                behind: interrupts::BEHIND,
+                common_binary_point,
+            })),
+            mail: Mail::new(),
+            interface: if common_binary_point { interface::Kind::COMMON_BINARY_POINT } else { interface::Kind::PLAIN },
+            shortcuts: Shortcuts::new(),
+        }
+    }
+
+    /// The registers in memory.
+    ///
+    /// # Safety
+    /// The caller owns the vCPU: it is loading or putting it, or it is off and the caller holds what keeps it so.
+    #[expect(clippy::mut_from_ref, reason = "see Safety")]
+    pub unsafe fn world(&self) -> &mut World {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.world.get() }
+    }
+
+    /// The state after a reset of the VM. The vCPU is off.
+    pub fn reset(&self) {
+        // The last boot's.
+        let _ = self.mail.take();
+        self.redistributor.lock().reset();
+        // SAFETY: the vCPU is off, and its VM is being reset.
+        if let Some(nested) = &mut unsafe { self.world() }.nested {
+            nested.forget_shadow();
+        }
+    }
+
+    /// How the vCPU, which is off and the VM's first, will start: as after reset.
+    pub fn set_start(&self, start: &crate::vm::Start) {
+        debug_assert!(crate::arch::aarch64::can_start(start.mode));
+        self.set_entry(start.pc, start.info);
+    }
+
+    /// Where the vCPU, which is off, will start.
+    pub fn set_entry(&self, pc: u64, argument: u64) {
+        // SAFETY: the vCPU is off, and the VM's power table, or the VM being off, makes this the only call.
+        unsafe { self.world() }.reset(1 << 31 | mpidr(self.index), pc, argument);
+    }
+}

@@ -1,0 +1,142 @@
+//! Where a vCPU's instructions are found in decoded form: the scheme that its VM's configuration names.
+
+use stile_blob::DecodeCache;
+use stile_decode::cache::{Counts, Verify};
+use stile_decode::{Code, CodeSize, Context, Decoded, Refusal};
+use stile_walk::{Features, Paging, Registers};
+
+use super::ram::Ram;
+use crate::arch::x86_64::host::instructions::cpuid;
+use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::vcpu::cr0;
+use crate::memory;
+use crate::vm::Vm;
+
+/// What a vCPU finds its instructions with.
+pub struct Decoder {
+    scheme: Scheme,
+    /// What the first registers are if the context is 64-bit code.
+    decisive: [u64; DECISIVE],
+    /// The registers that `context` was made from.
+    registers: [u64; REGISTERS.len()],
+    context: Context,
+    /// An instruction that is in no cache of this vCPU.
+    passing: Decoded,
+}
+
+enum Scheme {
+    /// Each is fetched and decoded.
+    Off(Counts),
+    Verify(&'static mut Verify<Ram>),
+    /// The cache is the VM's.
+    Protect,
+}
+
+/// All that decides how code is found, but for the pointers of PAE paging.
+const REGISTERS: [Field; 6] =
+    [Field::GUEST_CR3, Field::GUEST_EFER, Field::GUEST_CS_RIGHTS, Field::GUEST_CR4, Field::GUEST_CR0, Field::GUEST_SS_RIGHTS];
+/// The first of them, which alone decide where 64-bit code is: EFER.LMA means paging of four levels, as guests have no LA57.
+const DECISIVE: usize = 3;
+
+/// In place of a register's value: none has it.
+const NEVER: u64 = u64::MAX;
+
+impl Decoder {
+    /// For a vCPU with an empty cache.
+    pub fn new(scheme: DecodeCache) -> Decoder {
+        let scheme = match scheme {
+            DecodeCache::Off => Scheme::Off(Counts::default()),
+            DecodeCache::Verify => Scheme::Verify(memory::allocate::<Verify<Ram>>().write(const { Verify::new() })),
+            DecodeCache::Protect => Scheme::Protect,
+        };
+        let none = Paging::new(&Registers::default(), FEATURES_OF_NONE);
+        Decoder {
+            scheme,
+            decisive: [NEVER; DECISIVE],
+            registers: [NEVER; REGISTERS.len()],
+            context: Context::new(none, false, CodeSize::Bits16),
+            passing: Decoded::NOTHING,
+        }
+    }
+
+    /// The instruction of the loaded vCPU at `rip`, if it is 64-bit code that is found at once.
+    ///
+    /// That the privilege may be another than when it was remembered does not matter: the processor has just fetched the instruction.
+    #[inline(always)]
+    pub fn hit(&mut self, vm: &'static Vm, rip: u64) -> Option<&Decoded> {
+        if !(0..DECISIVE).all(|n| vmcs::read(REGISTERS[n]) == self.decisive[n]) {
+            return None;
+        }
+        match &mut self.scheme {
+            Scheme::Verify(cache) => cache.hit(&Ram(vm), &self.context, rip),
+            Scheme::Protect => {
+                self.passing = vm.arch.protected.as_ref()?.hit(&self.context, rip)?;
+                Some(&self.passing)
+            }
+            Scheme::Off(_) => None,
+        }
+    }
+
+    /// The instruction of the loaded vCPU at `rip`, and the context that it runs in.
+    pub fn find(&mut self, vm: &'static Vm, rip: u64) -> Result<(&Decoded, &Context), Refusal> {
+        let registers = REGISTERS.map(vmcs::read);
+        let differing = registers.iter().zip(&self.registers).fold(0, |all, (new, old)| all | new ^ old);
+        if differing != 0 {
+            self.renew(registers);
+        }
+        let context = &self.context;
+        // In 64-bit mode CS has no base.
+        let base = if context.size() == CodeSize::Bits64 { 0 } else { vmcs::read(Field::GUEST_CS_BASE) };
+        let memory = Ram(vm);
+        let code = Code { memory: &memory, context, linear: base.wrapping_add(rip) };
+        self.passing = match &mut self.scheme {
+            Scheme::Verify(cache) => return Ok((cache.find(&code)?, context)),
+            Scheme::Protect => match &vm.arch.protected {
+                Some(protected) => protected.find(&code)?,
+                None => code.decode()?,
+            },
+            Scheme::Off(counts) => {
+                counts.misses += 1;
+                code.decode()?
+            }
+        };
+        Ok((&self.passing, context))
+    }
+
+    /// How the loaded vCPU's code is run.
+    pub fn context(&mut self) -> &Context {
+        let registers = REGISTERS.map(vmcs::read);
+        if registers != self.registers {
+            self.renew(registers);
+        }
+        &self.context
+    }
+
+    #[cold]
+    fn renew(&mut self, registers: [u64; REGISTERS.len()]) {
+        let [cr3, efer, code, cr4, cr0, stack] = registers;
+        self.registers = registers;
+        let pdpte = cr0::PDPTES.map(vmcs::read);
+        let features = Features { physical_bits: cpuid(0x8000_0008, 0).eax as u8, page_1g: true, pse36: true };
+        let paging = Paging::new(&Registers { cr0, cr3, cr4, efer, pdpte }, features);
+        if matches!(paging.tables(), stile_walk::Tables::Pae(_)) {
+            // The pointers change without the registers.
+            self.registers[0] = NEVER;
+        }
+        let size = CodeSize::new(efer & 1 << 10 != 0, code & 1 << 13 != 0, code & 1 << 14 != 0);
+        self.context = Context::new(paging, stack >> 5 & 0b11 == 0b11, size);
+        self.decisive = if size == CodeSize::Bits64 { [cr3, efer, code] } else { [NEVER; DECISIVE] };
+    }
+
+    /// What the vCPU's own cache did so far.
+    pub fn counts(&self) -> Counts {
+        match &self.scheme {
+            Scheme::Off(counts) => *counts,
+            Scheme::Verify(cache) => cache.counts(),
+            Scheme::Protect => Counts::default(),
+        }
+    }
+}
+
+/// Of a context that is never used.
+const FEATURES_OF_NONE: Features = Features { physical_bits: 32, page_1g: false, pse36: false };

@@ -1,0 +1,11 @@
+//! Devices behind ports and memory, and instructions that access them.
+
+pub mod clock;
+pub mod decoder;
+pub mod ports;
+pub mod processor;
+pub mod ram;
+pub mod registers;
+pub mod shared;
+pub mod sleep;
+pub mod test_memory;

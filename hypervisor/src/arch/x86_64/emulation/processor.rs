@@ -1,0 +1,205 @@
+//! The vCPU as the emulation of an instruction sees it (crate `stile-decode`).
+
+use stile_decode::{Context, Fault, Intent, Segment, SegmentName, Vcpu, Width, device_parts};
+use stile_paging::PAGE_SIZE;
+use stile_walk::{Access, Kind, translate};
+
+use super::ram::Ram;
+use super::shared;
+use crate::arch::x86_64::handler::{io, mmio};
+use crate::arch::x86_64::host::cpu::{Cpu, gpr};
+use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::vm::power::End;
+
+/// The vCPU whose instruction is emulated.
+pub struct Processor<'a> {
+    /// The CPU that it is loaded on, with all general registers in the frame.
+    pub cpu: &'a mut Cpu,
+    /// How its instruction is run.
+    pub context: &'a Context,
+    /// Whether its interrupts may have changed.
+    pub changed: bool,
+    /// The processor has told of a port, to which it has checked the right.
+    pub has_port: bool,
+    /// How the VM ends, if what was written to a port ends it.
+    pub end: Option<End>,
+}
+
+/// How the loaded vCPU runs code and reaches memory now.
+pub fn context(cpu: &Cpu) -> Context {
+    // SAFETY: the vCPU is loaded here.
+    *unsafe { cpu.vcpu().arch.decoder() }.context()
+}
+
+/// On whose behalf memory is accessed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// The instruction's, with its privilege.
+    Instruction,
+    /// The processor's, which reads its tables whatever the privilege is.
+    Processor,
+}
+
+impl Processor<'_> {
+    /// Where one byte at a linear address is, and how many follow it there: no more than to the end of 4 KiB, however large the guest's page
+    /// is, since its RAM may end with any, or go on elsewhere in physical memory.
+    pub fn translate(&self, linear: u64, write: bool, by: By) -> Result<(u64, u64), Fault> {
+        let access = Access {
+            kind: if write { Kind::Write } else { Kind::Read },
+            user: by == By::Instruction && self.context.user(),
+            smap_override: by == By::Instruction && vmcs::read(Field::GUEST_RFLAGS) & 1 << 18 != 0,
+        };
+        let found = translate(&Ram(self.cpu.vcpu().vm()), self.context.paging(), linear, access)?;
+        Ok((found.address, found.left.min(PAGE_SIZE - found.address % PAGE_SIZE)))
+    }
+
+    /// Reads or writes one piece that lies in one page.
+    fn piece(&mut self, address: u64, bytes: &mut [u8], write: bool) {
+        let memory = Ram(self.cpu.vcpu().vm());
+        let ram = if write { memory.pointer_to_write::<u8>(address) } else { memory.pointer(address) };
+        device_parts(address, bytes.len(), |address, at, width| {
+            let mut word = [0; 8];
+            let Some(part) = bytes.get_mut(at..at + width.bytes() as usize) else { return };
+            let Some(of_word) = word.get_mut(..part.len()) else { return };
+            if write {
+                of_word.copy_from_slice(part);
+                let value = u64::from_le_bytes(word);
+                match ram {
+                    // SAFETY: it is the guest's memory, and the piece lies in 4 KiB of it: see `translate`.
+                    Some(ram) => unsafe { shared::write(ram.add(at), width, value) },
+                    None => self.device_write(address, width, value),
+                }
+            } else {
+                let value = match ram {
+                    // SAFETY: as above.
+                    Some(ram) => unsafe { shared::read(ram.add(at), width) },
+                    None => self.device_read(address, width),
+                };
+                part.iter_mut().zip(value.to_le_bytes()).for_each(|(to, from)| *to = from);
+            }
+        });
+    }
+
+    pub fn move_pieces(&mut self, pieces: [(u64, u64); 2], bytes: &mut [u8], write: bool) {
+        let mut done = 0;
+        for (address, len) in pieces {
+            let end = done + len as usize;
+            if let Some(part) = bytes.get_mut(done..end).filter(|part| !part.is_empty()) {
+                self.piece(address, part, write);
+            }
+            done = end;
+        }
+    }
+
+    /// Writes up to [`MOST`] bytes at a linear address.
+    #[inline]
+    pub fn store_by(&mut self, linear: u64, bytes: &[u8], by: By) -> Result<(), Fault> {
+        let pieces = self.pieces(linear, bytes.len() as u64, true, by)?;
+        let mut copy = [0; MOST];
+        let Some(copy) = copy.get_mut(..bytes.len()) else { return Ok(()) };
+        copy.copy_from_slice(bytes);
+        self.move_pieces(pieces, copy, true);
+        Ok(())
+    }
+
+    /// The one or two pieces of an access: the second is in another page.
+    pub fn pieces(&self, linear: u64, len: u64, write: bool, by: By) -> Result<[(u64, u64); 2], Fault> {
+        let (first, left) = self.translate(linear, write, by)?;
+        if left >= len {
+            return Ok([(first, len), (0, 0)]);
+        }
+        let (second, _) = self.translate(linear.wrapping_add(left), write, by)?;
+        Ok([(first, left), (second, len - left)])
+    }
+}
+
+/// The most bytes of an operand.
+pub const MOST: usize = 32;
+
+impl Vcpu for Processor<'_> {
+    #[inline]
+    fn register(&self, index: u8) -> u64 {
+        match usize::from(index & 0xf) {
+            gpr::RSP => vmcs::read(Field::GUEST_RSP),
+            index => self.cpu.frame.registers[index],
+        }
+    }
+
+    #[inline]
+    fn set_register(&mut self, index: u8, value: u64) {
+        match usize::from(index & 0xf) {
+            gpr::RSP => vmcs::write(Field::GUEST_RSP, value),
+            index => self.cpu.frame.registers[index] = value,
+        }
+    }
+
+    fn rip(&self) -> u64 {
+        vmcs::read(Field::GUEST_RIP)
+    }
+
+    fn flags(&self) -> u64 {
+        vmcs::read(Field::GUEST_RFLAGS)
+    }
+
+    fn set_flags(&mut self, flags: u64) {
+        vmcs::write(Field::GUEST_RFLAGS, flags);
+    }
+
+    fn segment_base(&self, name: SegmentName) -> u64 {
+        vmcs::read(part(Field::GUEST_ES_BASE, name))
+    }
+
+    fn segment(&self, name: SegmentName) -> Segment {
+        let limit = vmcs::read(part(Field::GUEST_ES_LIMIT, name)) as u32;
+        let rights = vmcs::read(part(Field::GUEST_ES_RIGHTS, name)) as u32;
+        let protected = vmcs::read(Field::GUEST_CR0) & 1 != 0 && vmcs::read(Field::GUEST_RFLAGS) & 1 << 17 == 0;
+        Segment::from_vmcs(self.segment_base(name), limit, rights, protected)
+    }
+
+    fn canonical(&self, linear: u64) -> bool {
+        !self.context.paging().non_canonical(linear)
+    }
+
+    #[inline]
+    fn device_read(&mut self, address: u64, width: Width) -> u64 {
+        mmio::read(self.cpu, address, width, &mut self.changed)
+    }
+
+    #[inline]
+    fn device_write(&mut self, address: u64, width: Width, value: u64) {
+        self.changed = true;
+        mmio::write(self.cpu, address, width, value);
+    }
+
+    fn may_use_ports(&self) -> bool {
+        self.has_port
+    }
+
+    fn port_read(&mut self, port: u16, width: Width) -> u64 {
+        io::read(self.cpu, port, width.bytes())
+    }
+
+    fn port_write(&mut self, port: u16, width: Width, value: u64) {
+        self.changed = true;
+        self.end = self.end.or(io::write(self.cpu, port, width.bytes(), value));
+    }
+
+    fn check_store(&mut self, linear: u64, bytes: u64) -> Result<(), Fault> {
+        self.pieces(linear, bytes, true, By::Instruction).map(drop)
+    }
+
+    fn load_bytes(&mut self, linear: u64, bytes: &mut [u8], intent: Intent) -> Result<(), Fault> {
+        let pieces = self.pieces(linear, bytes.len() as u64, intent == Intent::Modify, By::Instruction)?;
+        self.move_pieces(pieces, bytes, false);
+        Ok(())
+    }
+
+    fn store_bytes(&mut self, linear: u64, bytes: &[u8]) -> Result<(), Fault> {
+        self.store_by(linear, bytes, By::Instruction)
+    }
+}
+
+/// The field of a segment register: they follow each other in the order of their encoding, two apart.
+pub fn part(first: Field, name: SegmentName) -> Field {
+    Field(first.0 + 2 * name as u32)
+}

@@ -1,0 +1,173 @@
+//! From the exit to the handler and back: `exit.S`, the table that it dispatches by, and what handlers return.
+
+use stile_ledger::x86_64 as rows;
+use stile_ledger::{RowId, layout};
+
+use crate::arch::x86_64::host::cpu::{self, Cpu};
+use crate::arch::x86_64::host::speculation;
+use crate::arch::x86_64::vm::cpuid;
+pub use crate::cpu::Outcome;
+
+core::arch::global_asm!(
+    include_str!("exit.S"),
+    include_str!("mitigated.S"),
+    SINCE = const cpu::SINCE,
+    ROWS = const cpu::ROWS,
+    TAKEN = const cpu::TAKEN,
+    LAUNCHED = const cpu::LAUNCHED,
+    WITH_ALL_BIT = const WITH_ALL_BIT,
+    WINDOW = const cpu::WINDOW,
+    DIRECT_DEADLINE = const cpu::DIRECT_DEADLINE,
+    TSC_DEADLINE_MSR = const crate::arch::x86_64::host::instructions::msr::IA32_TSC_DEADLINE,
+    TSC_DEADLINE_ROW = const rows::WRMSR_TSC_DEADLINE.raw(),
+    ROW_SHIFT = const layout::ROW_SHIFT,
+    STUBS = const REASONS,
+    APIC_BASE_MSR = const crate::arch::x86_64::host::instructions::msr::IA32_APIC_BASE,
+    APIC_BASE = const cpu::APIC_BASE,
+    APIC_BASE_ROW = const rows::RDMSR_APIC_BASE.raw(),
+    CPUID = const cpu::CPUID,
+    CPUID_LEAVES = const cpuid::LEAVES,
+    CPUID_ANSWERS = const cpuid::ANSWERS,
+    CPUID_ROW = const rows::reason::CPUID.other().raw(),
+    VMCALL_ROW = const rows::reason::VMCALL.other().raw(),
+    NO_SUCH_CALL = const NO_SUCH_CALL,
+    SEND_IPI = const SEND_IPI,
+    DATA_SELECTOR = const cpu::DATA,
+    FLAGS = sym speculation::FLAGS,
+    IBRS_AT_EXITS = const speculation::IBRS_AT_EXITS,
+    FLUSH_L1D = const speculation::FLUSH_L1D,
+);
+
+/// The bit of an [`Outcome`] that asks for the handler with all registers.
+const WITH_ALL_BIT: u32 = Outcome::OWN_BIT;
+
+impl Outcome {
+    /// Nothing was done: the handler that is given all of the general registers is to be called.
+    #[inline(always)]
+    pub const fn with_all_registers() -> Outcome {
+        Outcome::again(RowId::masked(0)).with(WITH_ALL_BIT)
+    }
+}
+
+// `exit.S` takes the bit for the sign.
+const _: () = assert!(Outcome::LEAVE_BIT == 63);
+
+/// Basic exit reasons (the manual, "VMX Basic Exit Reasons") are below this; what is not goes to `exit_other`.
+const REASONS: usize = 80;
+
+/// A stub in `exit.S`: not a function to be called, only an address.
+#[derive(Clone, Copy)]
+#[expect(dead_code, reason = "read by exit.S")]
+struct Stub(unsafe extern "C" fn());
+
+unsafe extern "C" {
+    fn vm_exit();
+    fn exit_other();
+    fn exit_interrupt();
+    fn exit_cpuid();
+    fn exit_vmcall();
+    fn exit_hlt();
+    fn exit_rdmsr();
+    fn exit_wrmsr();
+    fn exit_io();
+    fn exit_ept_violation();
+    fn enter_guest(cpu: *mut core::ffi::c_void) -> !;
+    fn vm_exit_mitigated();
+    fn enter_guest_mitigated(cpu: *mut core::ffi::c_void) -> !;
+    fn handle_other();
+    fn handle_interrupt();
+    fn handle_cpuid();
+    fn handle_vmcall();
+    fn handle_hlt();
+    fn handle_rdmsr();
+    fn handle_wrmsr();
+    fn handle_io();
+    fn handle_ept_violation_full();
+}
+
+/// Basic exit reasons that handlers know by number.
+pub mod basic {
+    pub const EXCEPTION: u64 = 0;
+    pub const EXTERNAL_INTERRUPT: usize = 1;
+    pub const TRIPLE_FAULT: u64 = 2;
+    pub const INTERRUPT_WINDOW: u64 = 7;
+    pub const NMI_WINDOW: u64 = 8;
+    pub const TASK_SWITCH: u64 = 9;
+    pub const CPUID: usize = 10;
+    pub const GETSEC: u64 = 11;
+    pub const HLT: usize = 12;
+    pub const INVD: u64 = 13;
+    pub const RDPMC: u64 = 15;
+    pub const RSM: u64 = 17;
+    pub const VMCALL: usize = 18;
+    pub const VMX_FIRST: u64 = 19;
+    pub const VMX_LAST: u64 = 27;
+    pub const CONTROL_REGISTER: u64 = 28;
+    pub const IO: usize = 30;
+    pub const RDMSR: usize = 31;
+    pub const WRMSR: usize = 32;
+    pub const MWAIT: u64 = 36;
+    pub const PAUSE: u64 = 40;
+    pub const MONITOR: u64 = 39;
+    /// TPR below threshold.
+    pub const PRIORITY: u64 = 43;
+    pub const APIC_ACCESS: u64 = 44;
+    /// Virtualized EOI.
+    pub const EOI: u64 = 45;
+    pub const EPT_VIOLATION: usize = 48;
+    pub const INVEPT: u64 = 50;
+    pub const INVVPID: u64 = 53;
+    pub const WBINVD: u64 = 54;
+    pub const XSETBV: u64 = 55;
+    pub const APIC_WRITE: u64 = 56;
+    /// Set in the reason if it was the entry that failed.
+    pub const ENTRY_FAILURE: u64 = 1 << 31;
+}
+
+#[unsafe(no_mangle)]
+static EXIT_STUBS: [Stub; REASONS] = {
+    let mut stubs = [Stub(exit_other); REASONS];
+    stubs[basic::EXTERNAL_INTERRUPT] = Stub(exit_interrupt);
+    stubs[basic::CPUID] = Stub(exit_cpuid);
+    stubs[basic::HLT] = Stub(exit_hlt);
+    stubs[basic::VMCALL] = Stub(exit_vmcall);
+    stubs[basic::IO] = Stub(exit_io);
+    stubs[basic::RDMSR] = Stub(exit_rdmsr);
+    stubs[basic::WRMSR] = Stub(exit_wrmsr);
+    stubs[basic::EPT_VIOLATION] = Stub(exit_ept_violation);
+    stubs
+};
+
+/// The handlers of `mitigated.S`, which calls each with all of the general registers in the frame.
+#[unsafe(no_mangle)]
+static MITIGATED_HANDLERS: [Stub; REASONS] = {
+    let mut handlers = [Stub(handle_other); REASONS];
+    handlers[basic::EXTERNAL_INTERRUPT] = Stub(handle_interrupt);
+    handlers[basic::CPUID] = Stub(handle_cpuid);
+    handlers[basic::HLT] = Stub(handle_hlt);
+    handlers[basic::VMCALL] = Stub(handle_vmcall);
+    handlers[basic::IO] = Stub(handle_io);
+    handlers[basic::RDMSR] = Stub(handle_rdmsr);
+    handlers[basic::WRMSR] = Stub(handle_wrmsr);
+    handlers[basic::EPT_VIOLATION] = Stub(handle_ept_violation_full);
+    handlers
+};
+
+/// Answer to a hypercall: there is none. It is the one of KVM's interface for those that are not there (KVM_ENOSYS).
+pub const NO_SUCH_CALL: i64 = -1000;
+/// The hypercall that there is: interrupts to many ("KVM Hypercalls", KVM_HC_SEND_IPI). CPUID does not tell of it, but test programs make it
+/// without asking.
+pub const SEND_IPI: u32 = 10;
+
+/// Where exits go: HOST_RIP.
+pub fn entry_point() -> u64 {
+    if speculation::is_needed_at_exits() { vm_exit_mitigated as *const () as u64 } else { vm_exit as *const () as u64 }
+}
+
+/// Leaves Stile for the loaded vCPU, for the first time on this CPU: later entries come from `exit.S`.
+pub fn enter(cpu: &mut Cpu) -> ! {
+    speculation::enter_first();
+    let enter = if speculation::is_needed_at_exits() { enter_guest_mitigated } else { enter_guest };
+    // SAFETY: the block is this CPU's own, a vCPU is loaded, and its general registers are in the frame.
+    unsafe { enter((&raw mut *cpu).cast()) }
+}

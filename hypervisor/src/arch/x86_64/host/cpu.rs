@@ -1,0 +1,258 @@
+//! A physical CPU's block: what the exit path finds through RSP, and the CPU's stack below it.
+
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicU8, Ordering};
+
+use stile_apic::LocalApic;
+use stile_blob::ApicVirtualization;
+use stile_ledger::Row;
+
+use super::instructions::{msr, wrmsr};
+use super::{apic, idt};
+use crate::arch::x86_64::vm::cpuid::Table;
+use crate::cpu::Leave;
+use crate::vm::Vcpu;
+
+/// General registers of the vCPU that is loaded: those that the exit path saved, until entry.
+#[repr(C)]
+pub struct Frame {
+    /// By register number; RSP's place has no meaning, for it is in the VMCS. Which are valid depends on the stub: see `exit.S`.
+    pub registers: [u64; 16],
+}
+
+/// Numbers of general registers, as instructions encode them.
+pub mod gpr {
+    pub const RAX: usize = 0;
+    pub const RCX: usize = 1;
+    pub const RDX: usize = 2;
+    pub const RBX: usize = 3;
+    pub const RSP: usize = 4;
+    pub const RSI: usize = 6;
+    /// Registers that the frame has only if all were saved (RBX, RBP, R12 to R15), or never (RSP), a bit each.
+    pub const NOT_SAVED: u16 = 0xf038;
+}
+
+/// Task-state segment (the manual, "64-Bit Task State Segment (TSS)"): where the emergency stack is.
+#[repr(C, packed(4))]
+pub struct Tss {
+    reserved: u32,
+    stacks: [u64; 3],
+    reserved_2: u64,
+    interrupt_stacks: [u64; 7],
+    reserved_3: u64,
+    reserved_4: u16,
+    io_map: u16,
+}
+
+/// Selectors of the block's GDT.
+pub const CODE: u16 = 0x08;
+/// As above.
+pub const DATA: u16 = 0x10;
+/// As above: it takes two entries.
+pub const TASK: u16 = 0x18;
+const GDT_ENTRIES: usize = 5;
+
+/// The stack of an exception in Stile, which may have come because the usual one is full.
+#[repr(C, align(16))]
+struct Emergency([u8; 8192]);
+
+/// The block. Only its own CPU has a reference to it.
+#[repr(C, align(64))]
+pub struct Cpu {
+    /// At the block's start, so that RSP points to it at an exit.
+    pub frame: Frame,
+    /// The counter at the exit being handled.
+    pub since: u64,
+    /// Rows of the loaded vCPU's ledger.
+    pub rows: *mut Row,
+    /// Exits that `exit.S` counted since the vCPU was loaded.
+    pub taken: u64,
+    /// Whether the current VMCS was launched on this CPU: if not, VMRESUME would fail.
+    pub launched: u64,
+    /// IA32_APIC_BASE of the loaded vCPU.
+    pub apic_base: u64,
+    /// The number of the page in which the loaded vCPU's local APIC has its registers, or [`NO_PAGE`].
+    pub apic_page: u64,
+    /// What the processor does for the APIC of the loaded vCPU, as it is now.
+    pub apic_level: ApicVirtualization,
+    /// TPR threshold in the current VMCS, where the processor does no more than that for the APIC's interrupts.
+    pub threshold: u8,
+    /// CPUID's answers for the loaded vCPU's VM.
+    cpuid: *const Table,
+    /// The vCPU that is loaded.
+    pub vcpu: Option<&'static Vcpu>,
+    /// Why the vCPU is to be left: set by a handler that returns [`crate::arch::x86_64::exit::Outcome::leave`].
+    pub leave: Leave,
+    /// When the slice of the vCPU that runs ends, if the CPU is shared now.
+    pub slice_end: Option<u64>,
+    /// When the scheduler's timer is set to ring.
+    pub deadline: Option<u64>,
+    /// Whether the scheduler wants the instructions that wait to exit.
+    pub waiting_trapped: bool,
+    /// Number of this CPU.
+    pub index: usize,
+    /// Where IA32_TSC_DEADLINE of the loaded vCPU is, while its deadlines go to this CPU's timer as they are; or null.
+    direct_deadline: *mut u64,
+    /// Whether the loaded vCPU exits as soon as it can take an interrupt.
+    window: AtomicU8,
+    /// Stile's own interrupts that were taken while it idled, a bit each.
+    noted: AtomicU8,
+    gdt: [u64; GDT_ENTRIES],
+    tss: Tss,
+    emergency: Emergency,
+}
+
+/// In [`Cpu::apic_page`]: it has them in none.
+pub const NO_PAGE: u64 = u64::MAX;
+
+/// Offsets for `exit.S` and `idt.S`.
+pub const SINCE: usize = offset_of!(Cpu, since);
+/// As above.
+pub const ROWS: usize = offset_of!(Cpu, rows);
+/// As above.
+pub const TAKEN: usize = offset_of!(Cpu, taken);
+/// As above.
+pub const LAUNCHED: usize = offset_of!(Cpu, launched);
+/// As above.
+pub const NOTED: usize = offset_of!(Cpu, noted);
+/// As above.
+pub const CPUID: usize = offset_of!(Cpu, cpuid);
+/// As above.
+pub const APIC_BASE: usize = offset_of!(Cpu, apic_base);
+/// As above.
+pub const WINDOW: usize = offset_of!(Cpu, window);
+/// As above.
+pub const DIRECT_DEADLINE: usize = offset_of!(Cpu, direct_deadline);
+const INDEX: usize = offset_of!(Cpu, index);
+
+const _: () = assert!(offset_of!(Cpu, frame) == 0, "exit.S relies on it");
+
+impl Cpu {
+    /// Places the block of CPU `index` under `top`, the upper end of its stack's memory, and makes it this CPU's, with its segments,
+    /// interrupts and emergency stack.
+    ///
+    /// # Safety
+    /// `top` comes from [`crate::address_space::stack`] for this CPU, and this is called once for it.
+    pub unsafe fn install(top: u64, index: usize) -> &'static mut Cpu {
+        // SAFETY: the caller's promise.
+        let cpu = unsafe { Cpu::place(top, index) };
+        let emergency = &raw const cpu.emergency as u64 + size_of::<Emergency>() as u64;
+        cpu.tss.interrupt_stacks[0] = emergency;
+        cpu.tss.io_map = size_of::<Tss>() as u16;
+        let tss = &raw const cpu.tss as u64;
+        cpu.gdt = [
+            0,
+            0x00af_9b00_0000_ffff, // 64-bit code
+            0x00cf_9300_0000_ffff, // data
+            // An available 64-bit TSS (the manual, "TSS Descriptor in 64-bit mode").
+            (size_of::<Tss>() as u64 - 1) | (tss & 0xff_ffff) << 16 | 0x89 << 40 | (tss >> 24 & 0xff) << 56,
+            tss >> 32,
+        ];
+        let limit = size_of_val(&cpu.gdt) as u16 - 1;
+        // SAFETY: the GDT lies in the block, which stays; its first descriptors are those that are loaded now.
+        unsafe { idt::load(cpu.gdt_base(), limit) };
+        // SAFETY: the block's address is canonical; Stile uses GS for nothing else.
+        unsafe { wrmsr(msr::GS_BASE, &raw const *cpu as u64) };
+        cpu
+    }
+
+    /// Where the GDT is.
+    pub fn gdt_base(&self) -> u64 {
+        self.gdt.as_ptr() as u64
+    }
+
+    /// Where the TSS is.
+    pub fn tss_base(&self) -> u64 {
+        &raw const self.tss as u64
+    }
+
+    /// Number of the CPU that asks.
+    #[inline(always)]
+    pub fn this_index() -> usize {
+        let index: usize;
+        // SAFETY: `install` comes before anything that asks, and `index` never changes after it.
+        unsafe {
+            core::arch::asm!("mov {}, gs:[{INDEX}]", out(reg) index, INDEX = const INDEX, options(readonly, nostack, preserves_flags));
+        }
+        index
+    }
+
+    /// Remembers for `exit.S` whether the vCPU that is loaded on this CPU exits as soon as it can take an interrupt.
+    #[inline(always)]
+    pub fn note_window(on: bool) {
+        // SAFETY: as above; the byte is this CPU's alone, and is written whole.
+        unsafe {
+            core::arch::asm!("mov gs:[{WINDOW}], {}", in(reg_byte) u8::from(on), WINDOW = const WINDOW, options(nostack, preserves_flags));
+        }
+    }
+
+    /// Where IA32_TSC_DEADLINE of the vCPU that is loaded on this CPU is, while `exit.S` may write it, and this CPU's timer with it; or null.
+    #[inline(always)]
+    pub fn direct_deadline() -> *mut u64 {
+        let place: *mut u64;
+        // SAFETY: as for `this_index`.
+        unsafe {
+            core::arch::asm!("mov {}, gs:[{AT}]", out(reg) place, AT = const DIRECT_DEADLINE, options(readonly, nostack, preserves_flags));
+        }
+        place
+    }
+
+    /// Sets that.
+    ///
+    /// # Safety
+    /// The place is that of the vCPU that is loaded here, and stays; or null.
+    #[inline(always)]
+    pub unsafe fn set_direct_deadline(place: *mut u64) {
+        // SAFETY: as above; the word is this CPU's alone, and is written whole.
+        unsafe { core::arch::asm!("mov gs:[{AT}], {}", in(reg) place, AT = const DIRECT_DEADLINE, options(nostack, preserves_flags)) };
+    }
+
+    /// The local APIC of the vCPU that the exit being handled came from.
+    #[inline(always)]
+    pub fn apic(&mut self) -> &mut LocalApic<'static> {
+        // SAFETY: the vCPU is loaded here, so that its APIC is this CPU's, and this is the only way to it from the CPU's block, which is
+        // borrowed as long.
+        unsafe { self.vcpu().arch.apic() }
+    }
+
+    /// What the leaves of `exit.S` need of the VM that the loaded vCPU belongs to.
+    pub fn open_vm(&mut self, vm: &'static crate::arch::x86_64::Vm) {
+        self.cpuid = &vm.cpuid;
+    }
+
+    /// The loaded vCPU's IA32_APIC_BASE is this.
+    pub fn set_apic_base(&mut self, base: u64) {
+        /// Enabled, and in xAPIC mode: its registers are in its page ("Enabling or Disabling the Local APIC").
+        const MODE: u64 = 0b11 << 10;
+        const XAPIC: u64 = 0b10 << 10;
+        self.apic_base = base;
+        self.apic_page = if base & MODE == XAPIC { base >> 12 } else { NO_PAGE };
+    }
+
+    /// Whether the loaded vCPU's local APIC is in x2APIC mode.
+    #[inline(always)]
+    pub fn has_x2apic(&self) -> bool {
+        self.apic_base & 1 << 10 != 0
+    }
+
+    /// Stile's interrupts that were taken since the last call: bit n for vector [`apic::vector::UART`] + n.
+    pub fn take_noted(&self) -> u8 {
+        self.noted.swap(0, Ordering::Relaxed)
+    }
+
+    /// Whether there are any.
+    pub fn has_noted(&self) -> bool {
+        self.noted.load(Ordering::Relaxed) != 0
+    }
+
+    /// Before another CPU's state is read that says whether it is to be kicked: what it shall find is written.
+    #[inline(always)]
+    pub fn complete_stores() {
+        core::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    /// Makes another CPU look, after [`Cpu::complete_stores`].
+    pub fn kick(index: usize) {
+        apic::kick(index);
+    }
+}

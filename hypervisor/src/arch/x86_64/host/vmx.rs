@@ -1,0 +1,256 @@
+//! VMX operation, and the controls that decide what exits (the manual, "VM-Execution Control Fields").
+
+use stile_blob::ApicVirtualization;
+use stile_paging::PAGE_SIZE;
+use stile_paging::table::Level;
+
+use super::instructions::{cpuid, msr, rdmsr, read_cr, wrmsr};
+use crate::memory;
+use crate::once::Once;
+
+/// Pin-based controls.
+pub mod pin {
+    pub const EXTERNAL_INTERRUPTS: u32 = 1 << 0;
+    pub const NMIS: u32 = 1 << 3;
+    pub const VIRTUAL_NMIS: u32 = 1 << 5;
+    pub const POSTED_INTERRUPTS: u32 = 1 << 7;
+}
+
+/// Primary processor-based controls.
+pub mod primary {
+    pub const INTERRUPT_WINDOW: u32 = 1 << 2;
+    pub const TSC_OFFSET: u32 = 1 << 3;
+    pub const HLT: u32 = 1 << 7;
+    pub const CR8_LOAD: u32 = 1 << 19;
+    pub const CR8_STORE: u32 = 1 << 20;
+    pub const TPR_SHADOW: u32 = 1 << 21;
+    pub const MWAIT: u32 = 1 << 10;
+    pub const RDPMC: u32 = 1 << 11;
+    pub const MONITOR: u32 = 1 << 29;
+    pub const NMI_WINDOW: u32 = 1 << 22;
+    pub const IO_BITMAPS: u32 = 1 << 25;
+    pub const MSR_BITMAPS: u32 = 1 << 28;
+    pub const SECONDARY: u32 = 1 << 31;
+}
+
+/// Secondary processor-based controls.
+pub mod secondary {
+    pub const APIC_ACCESSES: u32 = 1 << 0;
+    pub const EPT: u32 = 1 << 1;
+    pub const RDTSCP: u32 = 1 << 3;
+    pub const X2APIC_MODE: u32 = 1 << 4;
+    pub const VPID: u32 = 1 << 5;
+    pub const WBINVD: u32 = 1 << 6;
+    pub const UNRESTRICTED_GUEST: u32 = 1 << 7;
+    pub const APIC_REGISTERS: u32 = 1 << 8;
+    pub const PAUSE_LOOPS: u32 = 1 << 10;
+    pub const INTERRUPT_DELIVERY: u32 = 1 << 9;
+    pub const INVPCID: u32 = 1 << 12;
+}
+
+/// VM-exit controls.
+pub mod exit {
+    pub const SAVE_DEBUG: u32 = 1 << 2;
+    pub const HOST_64: u32 = 1 << 9;
+    pub const ACKNOWLEDGE_INTERRUPT: u32 = 1 << 15;
+    pub const SAVE_PAT: u32 = 1 << 18;
+    pub const LOAD_PAT: u32 = 1 << 19;
+    pub const SAVE_EFER: u32 = 1 << 20;
+    pub const LOAD_EFER: u32 = 1 << 21;
+}
+
+/// VM-entry controls.
+pub mod entry {
+    pub const LOAD_DEBUG: u32 = 1 << 2;
+    pub const IA32E_GUEST: u32 = 1 << 9;
+    pub const LOAD_PAT: u32 = 1 << 14;
+    pub const LOAD_EFER: u32 = 1 << 15;
+}
+
+/// What VMX operation here is like: the same on all CPUs, or a CPU is not used.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Features {
+    /// The most that the CPU does for guests' local APICs. The controls for that are not among those below: see `virtual_apic.rs`.
+    pub apic: ApicVirtualization,
+    /// The level of the largest pages that an EPT may have.
+    pub largest_page: Level,
+    /// Identifier of VMCS revisions.
+    pub revision: u32,
+    /// The controls that Stile runs guests with.
+    pub pin: u32,
+    /// As above.
+    pub primary: u32,
+    /// As above.
+    pub secondary: u32,
+    /// Whether loops of PAUSE can exit. The control comes and goes: see [`crate::arch::x86_64::vcpu::pauses`].
+    pub pause_loops: bool,
+    /// As [`Features::pin`].
+    pub exit: u32,
+    /// As above; without [`entry::IA32E_GUEST`].
+    pub entry: u32,
+    /// Bits of CR0 and CR4 that must be set in VMX operation, and those that may be.
+    pub cr0: (u64, u64),
+    /// As above.
+    pub cr4: (u64, u64),
+}
+
+static FEATURES: Once<Features> = Once::new();
+
+/// What [`detect`] found on the first CPU.
+pub fn features() -> &'static Features {
+    FEATURES.get()
+}
+
+/// Remembers what the first CPU has.
+pub fn set_features(features: Features) {
+    FEATURES.set(features);
+}
+
+/// What a control register of capabilities allows: the wanted controls with those that must be set, if all wanted ones can be (the
+/// manual, "VMX Capability Reporting Facility", algorithm of "VM-Execution Controls").
+fn controls(register: u32, wanted: u32, optional: u32) -> Option<u32> {
+    // SAFETY: VMX is there, and so are the true controls: `detect` looked.
+    let allowed = unsafe { rdmsr(register) };
+    let (must, may) = (allowed as u32, (allowed >> 32) as u32);
+    (wanted & !may == 0).then_some(must | wanted | optional & may)
+}
+
+const TRUE_PIN: u32 = 0x48d;
+const TRUE_PRIMARY: u32 = 0x48e;
+const TRUE_EXIT: u32 = 0x48f;
+const TRUE_ENTRY: u32 = 0x490;
+const SECONDARY: u32 = 0x48b;
+
+/// What the CPU does for guests' local APICs, where it has true controls.
+fn apic_virtualization() -> ApicVirtualization {
+    const REGISTERS: u32 = secondary::APIC_ACCESSES | secondary::X2APIC_MODE | secondary::APIC_REGISTERS;
+    let has = |register, wanted| controls(register, wanted, 0).is_some();
+    if !has(TRUE_PRIMARY, primary::TPR_SHADOW) || !has(SECONDARY, REGISTERS) {
+        ApicVirtualization::Off
+    } else if !has(SECONDARY, secondary::INTERRUPT_DELIVERY) {
+        ApicVirtualization::Registers
+    } else if !has(TRUE_PIN, pin::POSTED_INTERRUPTS) {
+        ApicVirtualization::Delivery
+    } else {
+        ApicVirtualization::Posted
+    }
+}
+
+/// Finds out what this CPU has.
+///
+/// # Errors
+/// In words: what Stile can't do without.
+pub fn detect() -> Result<Features, &'static str> {
+    let leaf = cpuid(1, 0);
+    if leaf.ecx & 1 << 5 == 0 {
+        return Err("the CPU has no VMX, or the firmware hides it: its setup may have a switch for virtualization");
+    }
+    if leaf.ecx & 1 << 21 == 0 || leaf.ecx & 1 << 24 == 0 {
+        return Err("the CPU has no x2APIC with a TSC deadline");
+    }
+    // SAFETY: VMX is there.
+    let basic = unsafe { rdmsr(msr::IA32_VMX_BASIC) };
+    if basic & 1 << 55 == 0 {
+        return Err("the CPU's VMX is of the first kind: it has no true controls");
+    }
+    let lacks = "the CPU's VMX lacks a control that Stile needs";
+    let pin = controls(TRUE_PIN, pin::EXTERNAL_INTERRUPTS | pin::NMIS | pin::VIRTUAL_NMIS, 0).ok_or(lacks)?;
+    let wanted = primary::IO_BITMAPS | primary::MSR_BITMAPS | primary::SECONDARY | primary::RDPMC | primary::MWAIT | primary::MONITOR;
+    // The task priority is the virtual APIC's.
+    let wanted = wanted | primary::CR8_LOAD | primary::CR8_STORE | primary::TSC_OFFSET;
+    let primary = controls(TRUE_PRIMARY, wanted, 0).ok_or(lacks)?;
+    let wanted = secondary::EPT | secondary::VPID | secondary::UNRESTRICTED_GUEST;
+    let secondary = controls(SECONDARY, wanted, secondary::RDTSCP | secondary::INVPCID | secondary::WBINVD)
+        .ok_or("the CPU has no extended page tables, virtual-processor identifiers or unrestricted guests")?;
+    let wanted = exit::SAVE_DEBUG
+        | exit::HOST_64
+        | exit::ACKNOWLEDGE_INTERRUPT
+        | exit::SAVE_PAT
+        | exit::LOAD_PAT
+        | exit::SAVE_EFER
+        | exit::LOAD_EFER;
+    let exit = controls(TRUE_EXIT, wanted, 0).ok_or(lacks)?;
+    let entry = controls(TRUE_ENTRY, entry::LOAD_DEBUG | entry::LOAD_PAT | entry::LOAD_EFER, 0).ok_or(lacks)?;
+    // SAFETY: VMX with EPT and VPID is there.
+    let capable = unsafe { rdmsr(msr::IA32_VMX_EPT_VPID_CAP) };
+    // Walks of four levels, write-back tables, pages of 2 MiB, INVEPT and INVVPID of single contexts.
+    const NEEDED: u64 = 1 << 6 | 1 << 14 | 1 << 16 | 1 << 20 | 1 << 25 | 1 << 32 | 1 << 41;
+    if capable & NEEDED != NEEDED {
+        return Err("the CPU's extended page tables lack large pages or invalidations");
+    }
+    const PAGES_OF_1_GIB: u64 = 1 << 17;
+    let largest_page = if capable & PAGES_OF_1_GIB != 0 { Level::L1 } else { Level::L2 };
+    // SAFETY: VMX is there.
+    let fixed = unsafe {
+        [
+            (rdmsr(msr::IA32_VMX_CR0_FIXED0), rdmsr(msr::IA32_VMX_CR0_FIXED1)),
+            (rdmsr(msr::IA32_VMX_CR4_FIXED0), rdmsr(msr::IA32_VMX_CR4_FIXED1)),
+        ]
+    };
+    let revision = basic as u32 & 0x7fff_ffff;
+    let apic = apic_virtualization();
+    let pause_loops = controls(SECONDARY, secondary::PAUSE_LOOPS, 0).is_some();
+    Ok(Features { apic, largest_page, revision, pin, primary, secondary, pause_loops, exit, entry, cr0: fixed[0], cr4: fixed[1] })
+}
+
+/// Enters VMX operation on this CPU, for good.
+///
+/// # Errors
+/// In words, if the firmware has forbidden it.
+pub fn turn_on(features: &Features) -> Result<(), &'static str> {
+    const LOCKED: u64 = 1 << 0;
+    const ALLOWED: u64 = 1 << 2;
+    // SAFETY: VMX is there; the register can be written while it is not locked.
+    unsafe {
+        let control = rdmsr(msr::IA32_FEATURE_CONTROL);
+        if control & LOCKED == 0 {
+            wrmsr(msr::IA32_FEATURE_CONTROL, control | LOCKED | ALLOWED);
+        } else if control & ALLOWED == 0 {
+            return Err("the firmware has locked VMX: its setup may have a switch for virtualization");
+        }
+    }
+    let region = page_with_revision(features.revision);
+    let cr0 = (read_cr!("cr0") | features.cr0.0) & features.cr0.1;
+    // OSXSAVE, for guests' XCR0, where there is XSAVE; OSFXSR, to reach their SIMD registers.
+    let xsave = if cpuid(1, 0).ecx & 1 << 26 != 0 { 1 << 18 } else { 0 };
+    const OSFXSR: u64 = 1 << 9;
+    let cr4 = (read_cr!("cr4") | features.cr4.0 | xsave | OSFXSR) & features.cr4.1;
+    let failed: u8;
+    // SAFETY: CR0 and CR4 change in nothing that Stile depends on, and the region is a page for this CPU alone.
+    unsafe {
+        core::arch::asm!(
+            "mov cr0, {cr0}",
+            "mov cr4, {cr4}",
+            "vmxon [{region}]",
+            "setbe {failed}",
+            cr0 = in(reg) cr0,
+            cr4 = in(reg) cr4,
+            region = in(reg) &region,
+            failed = out(reg_byte) failed,
+            options(nostack)
+        );
+    }
+    if failed != 0 { Err("VMXON fails") } else { Ok(()) }
+}
+
+/// A zeroed page that begins with the VMCS revision: a VMCS, or the region that VMXON takes.
+pub fn page_with_revision(revision: u32) -> u64 {
+    let page = memory::allocate_pages(PAGE_SIZE);
+    // SAFETY: the page was just allocated.
+    unsafe { crate::arch::x86_64::physical(page).cast::<u32>().write(revision) };
+    page
+}
+
+/// Forgets this CPU's translations of guest-linear addresses for one VPID.
+pub fn forget_vpid(vpid: u64) {
+    let descriptor = [vpid, 0];
+    // SAFETY: forgetting translations is always right. Type 1: a single context.
+    unsafe { core::arch::asm!("invvpid {}, [{}]", in(reg) 1u64, in(reg) &descriptor, options(nostack)) };
+}
+
+/// Forgets this CPU's translations that came through one EPT.
+pub fn forget_ept(pointer: u64) {
+    let descriptor = [pointer, 0];
+    // SAFETY: as above.
+    unsafe { core::arch::asm!("invept {}, [{}]", in(reg) 1u64, in(reg) &descriptor, options(nostack)) };
+}

@@ -1,0 +1,335 @@
+//! Guests' interrupts: from the lines of devices and the messages of APICs to the vCPU that takes them (models: crate `stile-apic`).
+
+use stile_apic::{Delivery, Effect, Message, Received};
+use stile_blob::ApicVirtualization;
+
+use super::{deadlock, events, virtual_apic};
+use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::host::{apic, timer, vmx};
+use crate::arch::x86_64::vm::Watch;
+use crate::cpu;
+use crate::vm::{Vcpu, Vm};
+
+/// In [`Field::ENTRY_INTERRUPTION`]: there is an event; an external interrupt has type 0 (the manual, "VM-Entry Controls for Event
+/// Injection").
+pub const VALID: u64 = 1 << 31;
+/// RFLAGS.IF.
+pub const IF: u64 = 1 << 9;
+/// Blocking by STI and by MOV SS ("Guest Non-Register State").
+const SHADOWS: u64 = 0b11;
+
+/// Sends a message to those vCPUs that it is for. `cpu` is there if an exit of a vCPU is being handled that goes on: it looks by itself.
+pub fn send(vm: &'static Vm, message: Message, sender: u32, mut cpu: Option<&mut Cpu>) {
+    let is_target = |vcpu: &&&'static Vcpu| vcpu.arch.pages.is_target(message.destination, sender);
+    if message.delivery == Delivery::LowestPriority {
+        let priority = |vcpu: &&&'static Vcpu| vcpu.arch.pages.processor_priority();
+        if let Some(vcpu) = vm.vcpus.iter().filter(is_target).min_by_key(priority) {
+            receive(vcpu, message, cpu);
+        }
+        return;
+    }
+    for vcpu in vm.vcpus.iter().filter(is_target) {
+        receive(vcpu, message, cpu.as_deref_mut());
+    }
+}
+
+fn receive(vcpu: &'static Vcpu, message: Message, cpu: Option<&mut Cpu>) {
+    receives(vcpu, vcpu.arch.pages.receive(message), cpu);
+}
+
+/// Sends a fixed interrupt of the loaded vCPU's APIC to the one with identifier `to`, which may be its own or none. `takes` as for
+/// [`interrupt_self`].
+pub fn send_to_one(cpu: &mut Cpu, to: u32, vector: u8, takes: u64) {
+    let own = cpu.vcpu();
+    if to == own.arch.index as u32 {
+        return interrupt_self(cpu, vector, takes);
+    }
+    // APIC identifiers are vCPUs' indexes (`Vcpu::reset`). The mode of the target's APIC does not matter: there are fewer than 256.
+    const _: () = assert!(stile_board::MAX_VCPUS < 0xff);
+    if let Some(vcpu) = own.vm().vcpus.get(to as usize) {
+        receives(vcpu, vcpu.arch.pages.interrupt(vector), Some(cpu));
+    }
+}
+
+/// An edge on pin LINT0 of a vCPU's APIC.
+pub fn pulse(vcpu: &'static Vcpu) {
+    match vcpu.arch.pages.pulse(0) {
+        // That is a level, and followed by `signals`.
+        Received::External => {}
+        received => receives(vcpu, received, None),
+    }
+}
+
+/// Does what follows from what a vCPU's APIC has received.
+#[inline(always)]
+fn receives(vcpu: &'static Vcpu, received: Received, cpu: Option<&mut Cpu>) {
+    match received {
+        Received::Interrupt => tell(vcpu, cpu, vcpu.arch.apic_level == ApicVirtualization::Posted),
+        Received::Level => tell(vcpu, cpu, false),
+        Received::Startup(page) => events::start_up(vcpu, page),
+        Received::Init => events::init(vcpu),
+        Received::Nmi => events::nmi(vcpu),
+        Received::External => events::external(vcpu.vm()),
+        // There is no system management.
+        Received::Nothing | Received::Smi => {}
+    }
+}
+
+/// Makes a vCPU take what was posted for it: one that runs elsewhere by an exit there, or if the processor takes it by itself, by a
+/// notification.
+fn tell(vcpu: &'static Vcpu, cpu: Option<&mut Cpu>, by_itself: bool) {
+    let tell_running = || match by_itself {
+        true => cpu::running_on(vcpu).inspect(|&there| apic::notify(there)).is_some(),
+        false => cpu::kick_if_running(vcpu),
+    };
+    match cpu {
+        None if !by_itself => cpu::notify(vcpu),
+        None if !tell_running() => cpu::wake(vcpu),
+        // The exit that is being handled ends with a look.
+        Some(_) if cpu::runs_here(vcpu) => {}
+        Some(cpu) if !tell_running() => cpu::wake_beside(cpu, vcpu),
+        None | Some(_) => {}
+    }
+}
+
+/// What the I/O APIC has to send after a change.
+pub fn send_from_io_apic(vm: &'static Vm, mut cpu: Option<&mut Cpu>) {
+    loop {
+        let message = vm.arch.io_apic.lock().next_message();
+        let Some(message) = message else { return };
+        // No sender has this identifier.
+        send(vm, message, u32::MAX, cpu.as_deref_mut());
+    }
+}
+
+/// Gives the loaded vCPU the interrupts that wait for it. Without the processor's help that is one of them; if the vCPU can't take it now,
+/// it exits when it can.
+#[inline]
+pub fn pull(cpu: &mut Cpu) {
+    if cpu.vcpu().arch.signals.any() {
+        events::pull(cpu);
+    }
+    if cpu.apic_level >= ApicVirtualization::Delivery {
+        if let Some(status) = cpu.apic().take_status() {
+            virtual_apic::write_status(status);
+        }
+    } else {
+        inject(cpu);
+    }
+}
+
+/// An edge-triggered interrupt of the loaded vCPU's own: from itself, or its timer. At an exit in which nothing was injected before; `takes`
+/// is not zero if its flags let it be interrupted.
+#[inline]
+pub fn interrupt_self(cpu: &mut Cpu, vector: u8, takes: u64) {
+    let alone = !cpu.vcpu().arch.signals.any();
+    let delivers = cpu.apic_level >= ApicVirtualization::Delivery;
+    if alone && delivers && cpu.apic().request_at_once(vector) {
+        virtual_apic::request(vector);
+    } else if alone && !delivers && takes != 0 && cpu.apic().take_at_once(vector) {
+        vmcs::write(Field::ENTRY_INTERRUPTION, VALID | u64::from(vector));
+    } else {
+        post_self(cpu, vector);
+    }
+}
+
+/// Ends an interrupt of the loaded vCPU, if nothing follows from that. False, and nothing done, if something does.
+#[inline(always)]
+pub fn end_at_once(cpu: &mut Cpu) -> bool {
+    cpu.apic_level < ApicVirtualization::Delivery && !cpu.vcpu().arch.signals.any() && cpu.apic().end_at_once()
+}
+
+#[cold]
+fn post_self(cpu: &mut Cpu, vector: u8) {
+    cpu.apic().post(vector);
+    pull(cpu);
+}
+
+#[inline(never)]
+fn inject(cpu: &mut Cpu) {
+    let Some(vector) = cpu.apic().pending() else { return note_priority(cpu) };
+    let takes = vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0 && can_interrupt();
+    let waits = if takes { take_interrupt(cpu, vector) } else { true };
+    note_priority(cpu);
+    if waits {
+        exit_when_it_can(true);
+    }
+}
+
+/// Injects the interrupt that the loaded vCPU's APIC has just named as pending. Returns whether another one waits.
+#[inline(always)]
+fn take_interrupt(cpu: &mut Cpu, vector: u8) -> bool {
+    cpu.apic().take(vector);
+    vmcs::write(Field::ENTRY_INTERRUPTION, VALID | u64::from(vector));
+    cpu.apic().pending().is_some()
+}
+
+/// The requests of the loaded vCPU's APIC have changed: where the processor keeps the task priority, it is told when to exit.
+#[inline(always)]
+fn note_priority(cpu: &mut Cpu) {
+    if cpu.apic_level == ApicVirtualization::Registers {
+        virtual_apic::write_threshold(cpu);
+    }
+}
+
+/// An interrupt that the loaded vCPU was about to take waits again.
+pub fn put_back(cpu: &mut Cpu, vector: u8) {
+    // One of the 8259s' is lost to them: it comes as one of the APIC's.
+    cpu.apic().put_back(vector);
+}
+
+/// The same of an NMI.
+pub fn put_back_nmi(cpu: &mut Cpu) {
+    events::nmi(cpu.vcpu());
+}
+
+/// Something waits for a vCPU that it is to look at, also one of this CPU.
+pub fn look(vcpu: &'static Vcpu) {
+    cpu::notify(vcpu);
+}
+
+/// Whether the loaded vCPU would take an interrupt now.
+pub fn can_interrupt() -> bool {
+    vmcs::read(Field::GUEST_RFLAGS) & IF != 0 && vmcs::read(Field::GUEST_INTERRUPTIBILITY) & SHADOWS == 0
+}
+
+/// Chooses whether the loaded vCPU exits as soon as it can take an interrupt.
+pub fn exit_when_it_can(on: bool) {
+    Cpu::note_window(on);
+    let controls = vmcs::read(Field::PRIMARY_CONTROLS);
+    let window = u64::from(vmx::primary::INTERRUPT_WINDOW);
+    let new = if on { controls | window } else { controls & !window };
+    if new != controls {
+        vmcs::write(Field::PRIMARY_CONTROLS, new);
+    }
+}
+
+/// Gives the loaded vCPU, which is to be entered, what waits for it. False if it waits by HLT, and was woken by what does not end that.
+pub fn take(cpu: &mut Cpu) -> bool {
+    // SAFETY: the vCPU is loaded here.
+    let world = unsafe { cpu.vcpu().arch.world() };
+    // An event that is taken at entry ends it, too.
+    if world.halted && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0 && !is_pending(cpu) {
+        return false;
+    }
+    world.halted = false;
+    pull(cpu);
+    true
+}
+
+/// Ends the loaded vCPU's HLT, which has just exited with interrupts enabled, if its APIC has an interrupt that it takes at the next entry.
+/// False, and nothing done, if there is none, or the scheduler must look.
+#[inline(always)]
+pub fn end_hlt_at_once(cpu: &mut Cpu) -> bool {
+    if cpu.vcpu().arch.signals.any() {
+        return false;
+    }
+    if cpu.apic_level >= ApicVirtualization::Delivery {
+        let requested = vmcs::read(Field::GUEST_INTERRUPT_STATUS) as u8;
+        return cpu.apic().will_deliver(requested);
+    }
+    let Some(vector) = cpu.apic().pending() else { return false };
+    // Nothing is injected yet, and HLT has ended the shadow of STI: the window that may have been asked for is here.
+    let waits = take_interrupt(cpu, vector);
+    note_priority(cpu);
+    exit_when_it_can(waits);
+    true
+}
+
+/// Whether something is pending that would end the loaded vCPU's HLT.
+pub fn is_pending(cpu: &mut Cpu) -> bool {
+    let vcpu = cpu.vcpu();
+    let on = interrupts_on();
+    let pending = ends_wait(vcpu, on);
+    if !pending && !on {
+        deadlock::waits(vcpu);
+    }
+    pending
+}
+
+fn interrupts_on() -> bool {
+    vmcs::read(Field::GUEST_RFLAGS) & IF != 0
+}
+
+/// `on`: interrupts are.
+fn ends_wait(vcpu: &Vcpu, on: bool) -> bool {
+    // SAFETY: the vCPU is loaded here.
+    let apic = unsafe { vcpu.arch.apic() };
+    on && apic.is_pending() || vcpu.arch.signals.any() && events::end_wait(&vcpu.arch.signals, apic, on)
+}
+
+/// The timer of the loaded vCPU may ring, or another device that it keeps time for. Returns whether the APIC's did.
+pub fn expire_timer(cpu: &mut Cpu) -> bool {
+    let now = timer::now();
+    let vcpu = cpu.vcpu();
+    if vcpu.arch.watch() <= now {
+        vcpu.vm().arch.ports.expire(vcpu.vm());
+    }
+    let rang = cpu.apic().expire_timer(now) == Received::Interrupt;
+    set_deadline(cpu);
+    rang
+}
+
+/// Sets this CPU's timer for the loaded vCPU: to its APIC's, or for another device that it keeps time for.
+#[inline]
+pub fn set_deadline(cpu: &mut Cpu) {
+    let vcpu = cpu.vcpu();
+    timer::set_guest_deadline(deadline(cpu.apic().timer_deadline(), vcpu));
+    if vcpu.arch.watch() == Watch::NEVER
+        && vcpu.arch.kept.tsc_offset() == 0
+        && let Some(register) = cpu.apic().tsc_deadline_place()
+    {
+        let place = &raw mut *register;
+        // SAFETY: it is in the loaded vCPU, whose put sets another deadline. References to its APIC end with the handler that has them, or
+        // before it asks for a deadline.
+        unsafe { timer::share(place) };
+    }
+}
+
+#[inline]
+fn deadline(apic: Option<u64>, vcpu: &Vcpu) -> Option<u64> {
+    let first = apic.unwrap_or(Watch::NEVER).min(vcpu.arch.watch());
+    (first != Watch::NEVER).then_some(first)
+}
+
+/// Brings a vCPU's interrupts onto this CPU. `fresh`: it has not run since it was reset.
+pub fn load(cpu: &mut Cpu, vcpu: &Vcpu, fresh: bool) {
+    cpu.set_apic_base(vcpu.arch.pages.base());
+    Cpu::note_window(false);
+    if fresh {
+        virtual_apic::write_controls(cpu);
+    } else {
+        cpu.apic_level = vcpu.arch.apic_level_now();
+        if cpu.apic_level == ApicVirtualization::Registers {
+            cpu.threshold = vmcs::read(Field::TPR_THRESHOLD) as u8;
+        }
+    }
+    expire_timer(cpu);
+    pull(cpu);
+}
+
+/// The reverse, while its VMCS is still there. Returns when the vCPU must be woken if it sleeps: now, if something is pending that ends that.
+pub fn put(vcpu: &Vcpu) -> Option<u64> {
+    timer::set_guest_deadline(None);
+    if ends_wait(vcpu, interrupts_on()) {
+        return Some(0);
+    }
+    // SAFETY: the vCPU is loaded here; the scheduler's lock keeps others from loading it until this is done.
+    let apic = unsafe { vcpu.arch.apic() };
+    deadline(apic.timer_deadline(), vcpu)
+}
+
+/// Does what a vCPU's write to its local APIC causes elsewhere. Its own interrupts are left to [`pull`].
+pub fn follow(cpu: &mut Cpu, effect: Effect) {
+    let vcpu = cpu.vcpu();
+    match effect {
+        Effect::None => {}
+        Effect::Send(message) => send(vcpu.vm(), message, vcpu.arch.index as u32, Some(cpu)),
+        Effect::End(vector) => {
+            vcpu.vm().arch.io_apic.lock().end(vector);
+            send_from_io_apic(vcpu.vm(), Some(cpu));
+        }
+        Effect::Timer => set_deadline(cpu),
+    }
+}

@@ -1,0 +1,6 @@
+//! Virtual interrupts: delivery, APIC virtualization, and the events INIT, SIPI and NMI.
+
+pub mod deadlock;
+pub mod delivery;
+pub mod events;
+pub mod virtual_apic;

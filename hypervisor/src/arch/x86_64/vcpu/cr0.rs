@@ -1,0 +1,115 @@
+//! CR0 of guests: what of it is the machine's, and writes that change that (the manual, "Control Registers").
+
+use stile_walk::GuestMemory;
+
+use crate::arch::x86_64::emulation::ram::Ram;
+use crate::arch::x86_64::host::instructions::cpuid;
+use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::host::vmx;
+use crate::vm::Vm;
+
+/// Bits that the guest does not own: NE must stay set, and CD and NW are the machine's.
+pub const HELD: u64 = NE | NW | CD;
+/// Bits of CR0.
+pub const PE: u64 = 1;
+/// As above.
+pub const ET: u64 = 1 << 4;
+/// As above.
+pub const NE: u64 = 1 << 5;
+const NW: u64 = 1 << 29;
+const CD: u64 = 1 << 30;
+/// As above.
+pub const PG: u64 = 1 << 31;
+/// In CR4.
+const PAE: u64 = 1 << 5;
+/// In EFER.
+const LMA: u64 = 1 << 10;
+
+/// Whether the loaded vCPU runs code of 64-bit mode: EFER.LMA, and CS.L.
+pub fn runs_64_bit_code() -> bool {
+    const L: u64 = 1 << 13;
+    vmcs::read(Field::GUEST_EFER) & LMA != 0 && vmcs::read(Field::GUEST_CS_RIGHTS) & L != 0
+}
+
+/// CR0 as the guest that is loaded reads it.
+pub fn read() -> u64 {
+    vmcs::read(Field::GUEST_CR0) & !HELD | vmcs::read(Field::CR0_SHADOW) & HELD
+}
+
+/// A guest's write to CR0 of the vCPU that is loaded. Returns false if hardware would refuse it (the manual, "MOV—Move to/from Control
+/// Registers").
+#[cold]
+#[inline(never)]
+pub fn write(vm: &'static Vm, value: u64) -> bool {
+    const LME: u64 = 1 << 8;
+    const PCIDE: u64 = 1 << 17;
+    /// In the rights of TR: a TSS of 32 or 64 bits.
+    const WIDE: u64 = 1 << 3;
+    let (efer, cr4) = (vmcs::read(Field::GUEST_EFER), vmcs::read(Field::GUEST_CR4));
+    let runs_64 = runs_64_bit_code();
+    let (old, old_shadow) = (vmcs::read(Field::GUEST_CR0), vmcs::read(Field::CR0_SHADOW));
+    let (opens, closes) = (value & !old & PG != 0, old & !value & PG != 0);
+    let wrong = value >> 32 != 0 || value & PG != 0 && value & PE == 0 || value & NW != 0 && value & CD == 0;
+    if wrong
+        || opens && efer & LME != 0 && (cr4 & PAE == 0 || runs_64 || vmcs::read(Field::GUEST_TR_RIGHTS) & WIDE == 0)
+        || closes && (runs_64 || cr4 & PCIDE != 0)
+    {
+        return false;
+    }
+    if value & PG != 0 && efer & LME == 0 && cr4 & PAE != 0 && (old & PG ^ old_shadow & (CD | NW) ^ value) & (PG | CD | NW) != 0 {
+        // Paging of 32-bit linear addresses by PAE begins, or its pointers are read anew ("PDPTE Registers").
+        let Some(pointers) = pdptes(vm) else { return false };
+        write_pdptes(pointers);
+    }
+    // Paging goes on or off while EFER.LME is set: so does 64-bit mode.
+    if (opens || closes) && efer & LME != 0 {
+        let controls = vmcs::read(Field::ENTRY_CONTROLS);
+        let ia32e = u64::from(vmx::entry::IA32E_GUEST);
+        let (efer, controls) = if opens { (efer | LMA, controls | ia32e) } else { (efer & !LMA, controls & !ia32e) };
+        vmcs::write(Field::GUEST_EFER, efer);
+        vmcs::write(Field::ENTRY_CONTROLS, controls);
+    }
+    if closes {
+        // "Operations that Invalidate TLBs and Paging-Structure Caches".
+        vmx::forget_vpid(vmcs::read(Field::VPID));
+    }
+    vmcs::write(Field::CR0_SHADOW, value);
+    // Caches stay on, and NE set.
+    vmcs::write(Field::GUEST_CR0, value & !(NW | CD) | NE | ET);
+    true
+}
+
+/// The page-directory-pointer-table entries of PAE paging, while it is on.
+pub const PDPTES: [Field; 4] = [Field::GUEST_PDPTE0, Field::GUEST_PDPTE1, Field::GUEST_PDPTE2, Field::GUEST_PDPTE3];
+
+fn write_pdptes(pointers: [u64; 4]) {
+    for (field, pointer) in PDPTES.into_iter().zip(pointers) {
+        vmcs::write(field, pointer);
+    }
+}
+
+/// Outside of IA-32e mode, paging is on and CR3 has changed: with PAE, its pointers are loaded. If one has reserved bits set, none is there; false then.
+pub fn follow_cr3(vm: &'static Vm) -> bool {
+    if vmcs::read(Field::GUEST_CR4) & PAE == 0 {
+        return true;
+    }
+    let pointers = pdptes(vm);
+    write_pdptes(pointers.unwrap_or_default());
+    pointers.is_some()
+}
+
+/// Those that CR3 leads to; nothing if one of them is present and has reserved bits set.
+fn pdptes(vm: &'static Vm) -> Option<[u64; 4]> {
+    const PRESENT: u64 = 1;
+    let reserved = 0b1_1110_0110 | u64::MAX << (cpuid(0x8000_0008, 0).eax & 0x3f);
+    let table = vmcs::read(Field::GUEST_CR3) & 0xffff_ffe0;
+    let mut pointers = [0; 4];
+    for (pointer, at) in pointers.iter_mut().zip((table..).step_by(8)) {
+        // Where there is no RAM, there are ones.
+        *pointer = Ram(vm).read_u64(at).unwrap_or(u64::MAX);
+        if *pointer & PRESENT != 0 && *pointer & reserved != 0 {
+            return None;
+        }
+    }
+    Some(pointers)
+}

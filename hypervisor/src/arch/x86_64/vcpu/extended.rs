@@ -1,0 +1,92 @@
+//! FP, SIMD and other state that XSAVE knows (the manual, "Managing State Using the XSAVE Feature Set"): it is the loaded vCPU's, also while Stile
+//! runs, which is built without it.
+
+use core::arch::asm;
+
+use crate::arch::x86_64::host::instructions::{CpuidResult, cpuid};
+
+/// Bytes of an area: x87, SSE, AVX and AVX-512 take 2,688 in the standard form.
+const SIZE: usize = 4096;
+/// Components that guests may have: x87, SSE, AVX; the three of AVX-512.
+const KNOWN: u64 = 0b1110_0111;
+
+/// The state of a vCPU that is not loaded, and its XCR0.
+#[repr(C, align(64))]
+pub struct Extended {
+    area: [u8; SIZE],
+    /// XCR0 as the guest has it.
+    pub xcr0: u64,
+}
+
+impl Extended {
+    /// As after reset or INIT (the manual, "Processor State Following Power-up, Reset, or INIT").
+    pub fn reset(&mut self) {
+        self.area.fill(0);
+        // FCW and MXCSR as FNINIT and a reset leave them; legacy area.
+        self.area[0..2].copy_from_slice(&0x37fu16.to_le_bytes());
+        self.area[24..28].copy_from_slice(&0x1f80u32.to_le_bytes());
+        // XSTATE_BV: x87 and SSE are there.
+        self.area[512] = 0b11;
+        self.xcr0 = 1;
+    }
+
+    /// Brings it onto this CPU.
+    pub fn load(&self) {
+        let area = self.area.as_ptr();
+        // SAFETY: the area is aligned, has room for all components that guests may have, and was written by XSAVE or `reset`; XCR0 takes
+        // what CPUID says is there, and what the guest could set.
+        unsafe {
+            if has_xsave() {
+                write_xcr0(supported());
+                asm!("xrstor64 [{}]", in(reg) area, in("eax") u32::MAX, in("edx") u32::MAX, options(nostack));
+                write_xcr0(self.xcr0);
+            } else {
+                asm!("fxrstor64 [{}]", in(reg) area, options(nostack));
+            }
+        }
+    }
+
+    /// The reverse. XCR0 is known: guests write it by an exit.
+    pub fn put(&mut self) {
+        let area = self.area.as_mut_ptr();
+        // SAFETY: as above.
+        unsafe {
+            if has_xsave() {
+                write_xcr0(supported());
+                asm!("xsave64 [{}]", in(reg) area, in("eax") u32::MAX, in("edx") u32::MAX, options(nostack));
+            } else {
+                asm!("fxsave64 [{}]", in(reg) area, options(nostack));
+            }
+        }
+    }
+}
+
+fn has_xsave() -> bool {
+    cpuid(1, 0).ecx & 1 << 26 != 0
+}
+
+/// The state components that guests may have on this CPU, as bits of XCR0.
+pub fn supported() -> u64 {
+    let leaf = cpuid(0xd, 0);
+    (u64::from(leaf.edx) << 32 | u64::from(leaf.eax)) & KNOWN
+}
+
+/// Bytes that the standard form of XSAVE's area takes for these components.
+pub fn size(components: u64) -> u32 {
+    /// Legacy area and header.
+    const LEAST: u32 = 576;
+    let end = |component: u32| {
+        let CpuidResult { eax: size, ebx: offset, .. } = cpuid(0xd, component);
+        size + offset
+    };
+    (2..63).filter(|component| components >> component & 1 != 0).map(end).fold(LEAST, u32::max)
+}
+
+/// Writes XCR0.
+///
+/// # Safety
+/// This CPU has XSAVE, and the value is one that XCR0 takes.
+pub unsafe fn write_xcr0(value: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { asm!("xsetbv", in("ecx") 0, in("eax") value as u32, in("edx") (value >> 32) as u32, options(nostack, preserves_flags)) };
+}

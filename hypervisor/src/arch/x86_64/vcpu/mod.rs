@@ -1,0 +1,11 @@
+//! A vCPU's registers: start, load and put, and events that Stile injects.
+
+pub mod context;
+pub mod cr0;
+pub mod debug;
+pub mod extended;
+pub mod host_state;
+pub mod inject;
+pub mod pauses;
+pub mod simd;
+pub mod start_state;

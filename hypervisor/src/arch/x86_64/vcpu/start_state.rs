@@ -1,0 +1,119 @@
+//! The guest's part of a VMCS when its vCPU starts (the manual, "Processor State Following Power-up, Reset, or INIT", and for modes other than that the
+//! boot protocols).
+
+use super::cr0::{ET, NE, PE, PG};
+use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::host::vmx;
+
+/// How a vCPU starts. All zero is the first way.
+#[derive(Clone, Copy)]
+#[repr(u64)]
+pub enum Start {
+    /// In real mode, at the beginning of a page below 1 MiB.
+    Real { page: u8 },
+    /// In protected mode without paging.
+    Protected { pc: u64 },
+    /// In 64-bit mode.
+    Long { pc: u64, tables: u64 },
+}
+
+/// Access rights of segments (the manual, "Format of Access Rights").
+mod rights {
+    pub const CODE_32: u64 = 0xc09b;
+    pub const CODE_64: u64 = 0xa09b;
+    pub const CODE_16: u64 = 0x9b;
+    pub const DATA_16: u64 = 0x93;
+    pub const DATA: u64 = 0xc093;
+    pub const TASK: u64 = 0x8b;
+    pub const LDT: u64 = 0x82;
+}
+
+const PAE: u64 = 1 << 5;
+const LME_LMA: u64 = 1 << 8 | 1 << 10;
+/// The PAT after reset.
+const PAT_RESET: u64 = 0x0007_0406_0007_0406;
+
+impl Start {
+    /// Writes it. `tsc_offset`: what is added to the counter for the guest.
+    pub fn write(self, tsc_offset: u64) {
+        let (pc, cr0, cr3, cr4, efer) = match self {
+            Start::Real { .. } => (0, ET | NE, 0, 0, 0),
+            Start::Protected { pc } => (pc, PE | ET | NE, 0, 0, 0),
+            Start::Long { pc, tables } => (pc, PE | ET | NE | PG, tables, PAE, LME_LMA),
+        };
+        let long = efer != 0;
+        match self {
+            Start::Real { page } => write_segments((u64::from(page) << 8, rights::CODE_16), (0, rights::DATA_16), 0xffff),
+            Start::Protected { .. } => write_segments((CODE, rights::CODE_32), (DATA, rights::DATA), u32::MAX.into()),
+            Start::Long { .. } => write_segments((CODE, rights::CODE_64), (DATA, rights::DATA), u32::MAX.into()),
+        }
+        let fields = [
+            (Field::ENTRY_CONTROLS, u64::from(vmx::features().entry | if long { vmx::entry::IA32E_GUEST } else { 0 })),
+            (Field::GUEST_CR0, cr0),
+            (Field::CR0_SHADOW, cr0),
+            (Field::GUEST_CR3, cr3),
+            (Field::GUEST_CR4, cr4 | vmx::features().cr4.0),
+            (Field::CR4_SHADOW, cr4),
+            (Field::GUEST_EFER, efer),
+            (Field::GUEST_PAT, PAT_RESET),
+            (Field::GUEST_RIP, pc),
+            (Field::GUEST_RSP, 0),
+            (Field::GUEST_RFLAGS, 1 << 1),
+            (Field::GUEST_DR7, 0x400),
+            (Field::GUEST_DEBUGCTL, 0),
+            (Field::GUEST_INTERRUPTIBILITY, 0),
+            (Field::GUEST_ACTIVITY, 0),
+            (Field::GUEST_PENDING_DEBUG, 0),
+            (Field::TSC_OFFSET, tsc_offset),
+            (Field::GUEST_SYSENTER_CS, 0),
+            (Field::GUEST_SYSENTER_ESP, 0),
+            (Field::GUEST_SYSENTER_EIP, 0),
+        ];
+        for (field, value) in fields {
+            vmcs::write(field, value);
+        }
+    }
+}
+
+/// Selectors as the boot protocols have them.
+const CODE: u64 = 0x10;
+/// As above.
+const DATA: u64 = 0x18;
+
+/// Segments: selector and access rights of code and of data. Only a code segment of real mode, whose selector is its base, is not flat.
+fn write_segments(code: (u64, u64), data: (u64, u64), limit: u64) {
+    let data_segments = [
+        (Field::GUEST_ES, Field::GUEST_ES_BASE, Field::GUEST_ES_LIMIT, Field::GUEST_ES_RIGHTS),
+        (Field::GUEST_SS, Field::GUEST_SS_BASE, Field::GUEST_SS_LIMIT, Field::GUEST_SS_RIGHTS),
+        (Field::GUEST_DS, Field::GUEST_DS_BASE, Field::GUEST_DS_LIMIT, Field::GUEST_DS_RIGHTS),
+        (Field::GUEST_FS, Field::GUEST_FS_BASE, Field::GUEST_FS_LIMIT, Field::GUEST_FS_RIGHTS),
+        (Field::GUEST_GS, Field::GUEST_GS_BASE, Field::GUEST_GS_LIMIT, Field::GUEST_GS_RIGHTS),
+    ];
+    for (selector, base, size, access) in data_segments {
+        vmcs::write(selector, data.0);
+        vmcs::write(base, 0);
+        vmcs::write(size, limit);
+        vmcs::write(access, data.1);
+    }
+    let fields = [
+        (Field::GUEST_CS, code.0),
+        (Field::GUEST_CS_BASE, if limit == 0xffff { code.0 << 4 } else { 0 }),
+        (Field::GUEST_CS_LIMIT, limit),
+        (Field::GUEST_CS_RIGHTS, code.1),
+        (Field::GUEST_TR, 0),
+        (Field::GUEST_TR_BASE, 0),
+        (Field::GUEST_TR_LIMIT, 0xffff),
+        (Field::GUEST_TR_RIGHTS, rights::TASK),
+        (Field::GUEST_LDTR, 0),
+        (Field::GUEST_LDTR_BASE, 0),
+        (Field::GUEST_LDTR_LIMIT, 0xffff),
+        (Field::GUEST_LDTR_RIGHTS, rights::LDT),
+        (Field::GUEST_GDTR_BASE, 0),
+        (Field::GUEST_GDTR_LIMIT, 0xffff),
+        (Field::GUEST_IDTR_BASE, 0),
+        (Field::GUEST_IDTR_LIMIT, 0xffff),
+    ];
+    for (field, value) in fields {
+        vmcs::write(field, value);
+    }
+}

@@ -1,0 +1,149 @@
+//! What guests are told about their CPU.
+
+use core::mem::offset_of;
+
+use crate::arch::x86_64::host::instructions::{CpuidResult, cpuid};
+use crate::arch::x86_64::host::timer;
+use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::host::vmx::{features, secondary};
+use crate::arch::x86_64::vcpu::extended;
+
+/// Leaves of the hypervisor's own begin here.
+const HYPERVISOR: u32 = 0x4000_0000;
+/// The frequency of the counter in kHz, as other hypervisors tell it.
+const HYPERVISOR_TIMING: u32 = 0x4000_0010;
+/// The signature in EBX, ECX and EDX.
+const SIGNATURE: &[u8; 12] = b"StileStile\0\0";
+/// Leaves of KVM's interface begin here.
+const KVM: u32 = 0x4000_0100;
+/// As above.
+const KVM_SIGNATURE: &[u8; 12] = b"KVMKVMKVM\0\0\0";
+/// The highest basic leaf, at least: the counter's frequency is told in those before.
+const HIGHEST: u32 = 0x16;
+
+/// Four characters of a signature.
+fn signature(text: &[u8; 12], at: usize) -> u32 {
+    text.get(at..at + 4).map_or(0, |four| four.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte)))
+}
+
+const NOTHING: CpuidResult = CpuidResult { eax: 0, ebx: 0, ecx: 0, edx: 0 };
+
+/// Leaves below this can be in the table.
+pub const LEAVES: usize = 32;
+/// Leaves whose answer depends on a subleaf, the vCPU or its state.
+const VARIABLE: u32 = 1 << 0x1 | 1 << 0x4 | 1 << 0x7 | 1 << 0xb | 1 << 0xd;
+
+/// Answers that are the same each time, for `exit.S`.
+#[repr(C)]
+pub struct Table {
+    /// The leaves that are in it, a bit each.
+    present: u32,
+    /// EAX, EBX, ECX and EDX.
+    answers: [[u32; 4]; LEAVES],
+}
+
+/// Offset for `exit.S`.
+pub const ANSWERS: usize = offset_of!(Table, answers);
+const _: () = assert!(offset_of!(Table, present) == 0, "exit.S relies on it");
+
+impl Table {
+    /// The answers for a VM with so many vCPUs.
+    pub fn new(vcpus: usize) -> Table {
+        let answers = core::array::from_fn(|leaf| {
+            if VARIABLE >> leaf & 1 != 0 {
+                return [0; 4];
+            }
+            let CpuidResult { eax, ebx, ecx, edx } = answer(leaf as u32, 0, 0, vcpus as u32, true);
+            [eax, ebx, ecx, edx]
+        });
+        Table { present: !VARIABLE, answers }
+    }
+}
+
+/// What is passed on is what the CPU itself says (the manual, "CPUID—CPU Identification"), less what guests can't have.
+pub fn answer(leaf: u32, subleaf: u32, vcpu: u32, vcpus: u32, apic_on: bool) -> CpuidResult {
+    let highest = cpuid(0, 0).eax.max(HIGHEST);
+    match leaf {
+        HYPERVISOR => {
+            CpuidResult { eax: HYPERVISOR_TIMING, ebx: signature(SIGNATURE, 0), ecx: signature(SIGNATURE, 4), edx: signature(SIGNATURE, 8) }
+        }
+        // KVM's interface, of which there is no feature: Linux uses the x2APIC only where it knows the hypervisor.
+        KVM => CpuidResult {
+            eax: KVM + 1,
+            ebx: signature(KVM_SIGNATURE, 0),
+            ecx: signature(KVM_SIGNATURE, 4),
+            edx: signature(KVM_SIGNATURE, 8),
+        },
+        HYPERVISOR_TIMING => CpuidResult { eax: (timer::frequency() / 1000) as u32, ..NOTHING },
+        0..HYPERVISOR if leaf > highest => NOTHING,
+        0x1 => {
+            /// PCLMULQDQ, MONITOR and VMX below, ... : bits of ECX that guests have.
+            const ECX: u32 = !(1 << 2 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 11 | 1 << 15);
+            /// MCE, MTRR, MCA, DS, ACPI, HTT, TM, PBE are not there.
+            const EDX: u32 = !(1 << 7 | 1 << 12 | 1 << 14 | 1 << 21 | 1 << 22 | 1 << 28 | 1 << 29 | 1 << 31);
+            /// There is a local APIC, and it is not turned off.
+            const APIC: u32 = 1 << 9;
+            let own = cpuid(1, 0);
+            let osxsave = (vmcs::read(Field::GUEST_CR4) >> 18 & 1) as u32;
+            CpuidResult {
+                eax: own.eax,
+                ebx: own.ebx & 0xff00 | vcpu << 24 | vcpus << 16,
+                // The hypervisor's bit is set.
+                ecx: own.ecx & ECX & !(1 << 27) | osxsave << 27 | 1 << 31,
+                edx: own.edx & EDX & !APIC | u32::from(vcpus > 1) << 28 | if apic_on { APIC } else { 0 },
+            }
+        }
+        // Caches: one thread each.
+        0x4 => CpuidResult { eax: cpuid(4, subleaf).eax & 0x3fff, ..cpuid(4, subleaf) },
+        // The APIC's timer runs in all power states.
+        0x6 => CpuidResult { eax: 1 << 2, ..NOTHING },
+        0x7 if subleaf == 0 => {
+            /// FSGSBASE, BMI1, AVX2, SMEP, BMI2, ERMS, AVX-512 and its parts, RDSEED, ADX, SMAP, CLFLUSHOPT, CLWB, SHA.
+            const EBX: u32 = 0xd10d_07a9 | 1 << 20 | 1 << 23 | 1 << 24 | 1 << 29;
+            let own = cpuid(7, 0);
+            let invpcid = if features().secondary & secondary::INVPCID != 0 { 1 << 10 } else { 0 };
+            /// Emulated, whatever this CPU has.
+            const TSC_ADJUST: u32 = 1 << 1;
+            CpuidResult { eax: 0, ebx: own.ebx & (EBX & !(1 << 10) | invpcid) | TSC_ADJUST, ecx: 0, edx: 0 }
+        }
+        // One thread a core, all cores in one package.
+        0xb => {
+            let (shift, kind) = match subleaf {
+                0 => (0, 1),
+                1 => (3, 2),
+                _ => return CpuidResult { ecx: subleaf & 0xff, edx: vcpu, ..NOTHING },
+            };
+            CpuidResult { eax: shift, ebx: if subleaf == 0 { 1 } else { vcpus }, ecx: kind << 8 | subleaf, edx: vcpu }
+        }
+        // State components: what this CPU answers with the guest's XCR0 in force; no supervisor states.
+        0xd => {
+            let supported = extended::supported();
+            match subleaf {
+                0 => CpuidResult {
+                    eax: supported as u32,
+                    ebx: cpuid(0xd, 0).ebx,
+                    ecx: extended::size(supported),
+                    edx: (supported >> 32) as u32,
+                },
+                1 => CpuidResult { eax: cpuid(0xd, 1).eax & 0b101, ..NOTHING },
+                2..63 if supported >> subleaf & 1 != 0 => cpuid(0xd, subleaf),
+                _ => NOTHING,
+            }
+        }
+        0x0 => CpuidResult { eax: highest, ..cpuid(0, 0) },
+        // The counter, as a multiple of a crystal's frequency: 1, since nobody asks what crystal there is.
+        0x15 => match u32::try_from(timer::frequency()) {
+            Ok(hz) => CpuidResult { eax: 1, ebx: 1, ecx: hz, edx: 0 },
+            Err(_) => cpuid(0x15, 0),
+        },
+        0x16 => CpuidResult { eax: (timer::frequency() / 1_000_000) as u32, ..NOTHING },
+        0x2 | 0x8000_0000 | 0x8000_0002..=0x8000_0008 => cpuid(leaf, subleaf),
+        0x8000_0001 => {
+            let rdtscp = if features().secondary & secondary::RDTSCP != 0 { 0 } else { 1 << 27 };
+            let own = cpuid(leaf, 0);
+            CpuidResult { ecx: own.ecx & 0x121, edx: own.edx & !rdtscp, ..own }
+        }
+        // Performance counters, power, SGX, trace, and what is yet to come: nothing.
+        _ => NOTHING,
+    }
+}

@@ -1,0 +1,340 @@
+//! What each VM and each vCPU has of the architecture: second stage, bitmaps, power states.
+
+pub mod cpuid;
+pub mod protected;
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use stile_apic::{IoApic, LocalApic, Mode, Pages};
+use stile_blob::{ApicVirtualization, DecodeCache, Nested, Techniques};
+use stile_board::{MAX_VCPUS, MAX_VMS};
+use stile_decode::cache::Counts;
+use stile_paging::PAGE_SIZE;
+use stile_paging::frames::{MAX_PIECES, Piece};
+use stile_paging::table::{Attributes, Ept, EptPermissions, Error, Geometry, Mapping, MemoryType, PageTable, TableMemory};
+use stile_sched::lock::TicketLock;
+
+use crate::address_space;
+use crate::arch::x86_64::emulation::decoder::Decoder;
+use crate::arch::x86_64::emulation::ports::Ports;
+use crate::arch::x86_64::emulation::test_memory::TestMemory;
+use crate::arch::x86_64::handler::Kept;
+use crate::arch::x86_64::host::instructions::msr;
+use crate::arch::x86_64::host::{mmu, timer, vmx};
+use crate::arch::x86_64::interrupts::events::Signals;
+use crate::arch::x86_64::interrupts::virtual_apic::{self, AccessPage};
+use crate::arch::x86_64::vcpu::context::{Place, World};
+use crate::memory::{self, TableFrames};
+use crate::vm::Start;
+use cpuid::Table;
+use protected::{Deferred, Protected};
+
+/// The architecture's part of a VM.
+pub struct Vm {
+    /// What CPUID answers without looking further.
+    pub cpuid: Table,
+    /// Where its memory is.
+    memory: heapless::Vec<Piece, MAX_PIECES>,
+    /// Second stage: what is mapped of its memory. Tables are there for all of it.
+    table: &'static TicketLock<PageTable<Ept>>,
+    /// What its vCPUs' VMCSs name.
+    pub place: Place,
+    /// Interrupt lines of devices.
+    pub io_apic: TicketLock<IoApic>,
+    /// Decoded instructions, if their scheme is to protect pages.
+    pub protected: Option<Protected>,
+    /// What is at ports.
+    pub ports: Ports,
+    /// Memory for test programs, which is a device.
+    pub test_memory: TestMemory,
+    /// The operator was told that nothing can wake it: see [`crate::arch::x86_64::interrupts::deadlock`].
+    pub silence_told: AtomicBool,
+}
+
+/// The architecture's part of a vCPU.
+pub struct Vcpu {
+    /// Its number in the VM.
+    pub index: usize,
+    world: UnsafeCell<&'static mut World>,
+    decoder: UnsafeCell<Decoder>,
+    /// Its local APIC's registers, and what others have for it.
+    pub pages: &'static Pages,
+    /// Their physical address.
+    pub pages_at: u64,
+    apic: UnsafeCell<LocalApic<'static>>,
+    /// What the processor does for the APIC while it is enabled.
+    pub apic_level: ApicVirtualization,
+    /// What else may reach it.
+    pub signals: Signals,
+    /// When it has to look at another device, in ticks of the counter, or [`Watch::NEVER`].
+    watch: AtomicU64,
+    /// MSRs that keep what is written.
+    pub kept: Kept,
+}
+
+/// Times of [`Vcpu::watch`].
+pub struct Watch;
+
+impl Watch {
+    /// There is none.
+    pub const NEVER: u64 = u64::MAX;
+}
+
+// SAFETY: `world`, `decoder` and `apic` are reached only through functions whose callers own the vCPU.
+unsafe impl Sync for Vcpu {}
+
+/// MSRs that guests read and write without an exit: the VMCS, or load and put, give each its own.
+const PASSED: [u32; 14] = [
+    msr::STAR,
+    msr::LSTAR,
+    msr::CSTAR,
+    msr::FMASK,
+    msr::FS_BASE,
+    msr::GS_BASE,
+    msr::KERNEL_GS_BASE,
+    msr::TSC_AUX,
+    msr::SYSENTER_CS,
+    msr::SYSENTER_ESP,
+    msr::SYSENTER_EIP,
+    msr::IA32_PAT,
+    msr::IA32_EFER,
+    // Read only: see `msr_bitmap`.
+    msr::TSC,
+];
+
+/// EPT pointer (the manual, "Extended-Page-Table Pointer (EPTP)"): tables are write-back memory, walks have four levels.
+const fn ept_pointer(root: u64) -> u64 {
+    const WRITE_BACK: u64 = 6;
+    const FOUR_LEVELS: u64 = 3 << 3;
+    root | FOUR_LEVELS | WRITE_BACK
+}
+
+/// The MSR bitmap (the manual, "MSR-Bitmap Address"): reads of low and high numbers, then writes of them; a bit that is set exits.
+fn msr_bitmap(x2apic: ApicVirtualization) -> u64 {
+    let page = memory::allocate_pages(PAGE_SIZE);
+    // SAFETY: the page is nobody else's.
+    let bytes = unsafe { core::slice::from_raw_parts_mut(address_space::physical(page), PAGE_SIZE as usize) };
+    bytes.fill(0xff);
+    for register in PASSED {
+        let quarter = if register >= 0xc000_0000 { 1024 } else { 0 };
+        let (byte, bit) = ((register as usize & 0x1fff) / 8, register % 8);
+        bytes[quarter + byte] &= !(1 << bit);
+        if register != msr::TSC {
+            bytes[2048 + quarter + byte] &= !(1 << bit);
+        }
+    }
+    if x2apic >= ApicVirtualization::Registers {
+        virtual_apic::open_x2apic(bytes, x2apic);
+    }
+    page
+}
+
+/// I/O bitmaps: every port exits.
+fn io_bitmaps() -> [u64; 2] {
+    let pages = memory::allocate_pages(2 * PAGE_SIZE);
+    // SAFETY: the pages are nobody else's.
+    unsafe { address_space::physical(pages).write_bytes(0xff, 2 * PAGE_SIZE as usize) };
+    [pages, pages + PAGE_SIZE]
+}
+
+/// The mapping of a part of a VM's memory.
+fn mapping(part: &Piece) -> Mapping<EptPermissions> {
+    let attributes = Attributes { memory: MemoryType::Normal, permissions: EptPermissions::ALL };
+    Mapping { address: part.gpa, output: part.pa, size: part.size, attributes }
+}
+
+impl Vm {
+    /// A VM whose memory is in `pieces`, of which nothing is mapped yet.
+    ///
+    /// # Errors
+    /// In words, if there is no memory for tables.
+    pub fn new(vcpus: usize, pieces: &[Piece], techniques: Techniques) -> Result<Vm, &'static str> {
+        if techniques.nested != Nested::default() {
+            return Err("a VM can't run VMs of its own on this architecture yet");
+        }
+        let geometry = Geometry::stage1(48, mmu::pa_range()).ok_or("the EPT has no such shape")?;
+        let root = TableFrames.allocate().ok_or("no memory for second-stage tables")?;
+        let mut table = PageTable::new(Ept { largest: vmx::features().largest_page }, geometry, root)
+            .map_err(|_| "a second-stage root out of reach")?;
+        for piece in pieces {
+            table.reserve(&mut TableFrames, mapping(piece)).map_err(|_| "a VM's memory can't be mapped: no memory for tables")?;
+        }
+        let level = virtual_apic::choose(techniques.apic_virtualization);
+        let apic_access = match level {
+            ApicVirtualization::Off => None,
+            _ => Some(AccessPage::new(&mut table, root).map_err(|_| "a VM's local APICs can't be mapped: no memory for tables")?),
+        };
+        let place = Place {
+            ept: ept_pointer(root),
+            io_bitmaps: io_bitmaps(),
+            msr_bitmap: msr_bitmap(ApicVirtualization::Off),
+            x2apic_bitmap: msr_bitmap(level),
+            apic_access,
+        };
+        let memory = heapless::Vec::from_slice(pieces).map_err(|()| "a VM's memory is in too many pieces")?;
+        let ram = pieces.iter().map(|piece| piece.size).sum::<u64>();
+        let ports = Ports::new(ram, vcpus);
+        let table: &'static TicketLock<_> = memory::allocate().write(TicketLock::new(table));
+        let protects = techniques.decode_cache == DecodeCache::Protect;
+        let protected = protects.then(|| Protected::new(table, place.ept));
+        Ok(Vm {
+            cpuid: Table::new(vcpus),
+            memory,
+            table,
+            place,
+            io_apic: TicketLock::new(IoApic::new()),
+            protected,
+            ports,
+            test_memory: TestMemory::new(),
+            silence_told: AtomicBool::new(false),
+        })
+    }
+
+    /// Where a guest-physical address is in physical memory, if it is in RAM.
+    pub fn physical(&self, gpa: u64) -> Option<u64> {
+        self.memory.iter().find_map(|piece| Some(piece.pa + gpa.checked_sub(piece.gpa).filter(|&into| into < piece.size)?))
+    }
+
+    /// Maps a part of its memory, which has its contents.
+    ///
+    /// # Errors
+    /// If it is mapped already, or was not there when the VM was made.
+    pub fn map_ram(&self, part: &Piece) -> Result<(), Error> {
+        self.table.lock().map(&mut TableFrames, mapping(part))
+    }
+
+    /// Unmaps a part of its memory. A vCPU of it is loaded on this CPU, and [`Vm::complete_unmap`] follows.
+    pub fn unmap_ram(&self, gpa: u64, size: u64) {
+        let done = self.table.lock().vacate(&mut TableFrames, &mut Deferred, gpa, size);
+        debug_assert!(done.is_ok(), "whole blocks need no memory to be unmapped");
+    }
+
+    /// This CPU has no translations of what was unmapped any more. Others forget them when they load a vCPU that was reset.
+    pub fn complete_unmap(&self) {
+        vmx::forget_ept(self.place.ept);
+    }
+
+    /// Gives back memory that only a running VM needs: there is none.
+    pub fn tear_down(&self) {}
+
+    /// The state after a reset: the first vCPU is on.
+    pub fn reset(&self) {
+        *self.io_apic.lock() = IoApic::new();
+        self.silence_told.store(false, Ordering::Relaxed);
+        if let Some(page) = &self.place.apic_access {
+            // All local APICs are reset, too.
+            page.choose(core::iter::empty());
+        }
+        self.ports.reset();
+        if let Some(protected) = &self.protected {
+            protected.clear();
+        }
+    }
+}
+
+impl Vcpu {
+    /// vCPU `index`, off.
+    pub fn new(index: usize, _of: usize, techniques: Techniques) -> Vcpu {
+        /// How many VPIDs were given out; 0 is Stile's own.
+        static VPIDS: AtomicUsize = AtomicUsize::new(0);
+        const _: () = assert!(MAX_VMS * MAX_VCPUS < 1 << 16);
+        // SAFETY: all zero is a valid World: integers, and the first of the ways to start.
+        let world = unsafe { memory::allocate::<World>().assume_init_mut() };
+        world.setup(VPIDS.fetch_add(1, Ordering::Relaxed) as u16 + 1);
+        let decoder = UnsafeCell::new(Decoder::new(techniques.decode_cache));
+        let pages_at = memory::allocate_pages(size_of::<Pages>() as u64);
+        // SAFETY: the memory is zeroed, which is a valid value, aligned to pages, and nobody else's.
+        let pages = unsafe { &*address_space::physical(pages_at).cast::<Pages>() };
+        let apic = UnsafeCell::new(LocalApic::new(pages).with_least_period(timer::LEAST_PERIOD));
+        let apic_level = techniques.apic_virtualization.min(vmx::features().apic);
+        Vcpu {
+            index,
+            world: UnsafeCell::new(world),
+            decoder,
+            pages,
+            pages_at,
+            apic,
+            apic_level,
+            signals: Signals::new(),
+            watch: AtomicU64::new(Watch::NEVER),
+            kept: Kept::new(),
+        }
+    }
+
+    /// The registers in memory.
+    ///
+    /// # Safety
+    /// The caller owns the vCPU: it is loading or putting it, or it is off and the caller holds what keeps it so.
+    #[expect(clippy::mut_from_ref, reason = "see Safety")]
+    pub unsafe fn world(&self) -> &mut World {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.world.get() }
+    }
+
+    /// What finds its instructions.
+    ///
+    /// # Safety
+    /// The vCPU is loaded on this CPU.
+    #[expect(clippy::mut_from_ref, reason = "see Safety")]
+    #[inline(always)]
+    pub unsafe fn decoder(&self) -> &mut Decoder {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.decoder.get() }
+    }
+
+    /// What its own cache of decoded instructions did, as far as that is written: exact once the vCPU is off.
+    pub fn decoded(&self) -> Counts {
+        // SAFETY: numbers may be old or new while the vCPU runs, but are only read.
+        unsafe { &*self.decoder.get() }.counts()
+    }
+
+    /// The local APIC's part that is its owner's.
+    ///
+    /// # Safety
+    /// As [`Vcpu::world`].
+    #[expect(clippy::mut_from_ref, reason = "see Safety")]
+    pub unsafe fn apic(&self) -> &mut LocalApic<'static> {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.apic.get() }
+    }
+
+    /// What the processor does for the APIC as it is now: with one that is disabled, or whose page has moved, there is nothing to do.
+    pub fn apic_level_now(&self) -> ApicVirtualization {
+        let virtualized = self.pages.mode() == Mode::X2Apic || self.pages.is_at(stile_board::pc::LOCAL_APIC);
+        if virtualized { self.apic_level } else { ApicVirtualization::Off }
+    }
+
+    /// The state after a reset of the VM. The vCPU is off.
+    pub fn reset(&self) {
+        self.pages.reset(self.index as u32, self.index == 0);
+        if self.index == 0 {
+            self.pages.set_virtual_wire();
+        }
+        // SAFETY: the vCPU is off, and the VM's start is the only one to reset it.
+        *unsafe { self.apic() } = LocalApic::new(self.pages).with_least_period(timer::LEAST_PERIOD);
+        self.signals.reset(self.index == 0);
+        self.watch.store(Watch::NEVER, Ordering::Relaxed);
+        self.kept.reset();
+    }
+
+    /// When it has to look at another device, in ticks of the counter, or [`Watch::NEVER`].
+    #[inline(always)]
+    pub fn watch(&self) -> u64 {
+        self.watch.load(Ordering::Relaxed)
+    }
+
+    /// Sets that time. Returns whether it changed.
+    pub fn set_watch(&self, at: Option<u64>) -> bool {
+        let at = at.unwrap_or(Watch::NEVER);
+        self.watch.swap(at, Ordering::Relaxed) != at
+    }
+
+    /// How the vCPU, which is off and the VM's first, will start.
+    pub fn set_start(&self, start: &Start) {
+        // SAFETY: the vCPU is off, and the VM's being off makes this the only call.
+        let world = unsafe { self.world() };
+        world.reset(start);
+        world.tsc_offset = 0;
+    }
+}

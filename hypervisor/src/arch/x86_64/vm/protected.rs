@@ -1,0 +1,176 @@
+//! The cache of decoded instructions of a VM whose scheme is *protect*: the pages that its entries depend on are read-only in the second
+//! stage, and the guest's writes to them come here (crate `stile-decode`).
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use stile_decode::cache::{Counts, Protect, Protector};
+use stile_decode::{Code, Context, Decoded, Refusal};
+use stile_paging::PAGE_SIZE;
+use stile_paging::table::{Ept, EptPermissions, Invalidation, Maintenance, PageTable};
+use stile_sched::lock::TicketLock;
+
+use crate::MAX_CPUS;
+use crate::arch::x86_64::emulation::ram::Ram;
+use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::host::{apic, vmx};
+use crate::memory::{self, TableFrames};
+
+/// The cache, and the second stage that it takes rights away in.
+pub struct Protected {
+    state: TicketLock<State>,
+    invalidations: Invalidations,
+}
+
+struct State {
+    cache: &'static mut Protect,
+    table: Table,
+}
+
+/// The second stage. Its lock is taken inside of the cache's.
+type Table = &'static TicketLock<PageTable<Ept>>;
+
+impl Protected {
+    /// An empty cache over a VM's second stage, which `ept` points to.
+    pub fn new(table: Table, ept: u64) -> Protected {
+        let cache = memory::allocate::<Protect>().write(const { Protect::new() });
+        Protected { state: TicketLock::new(State { cache, table }), invalidations: Invalidations::new(ept) }
+    }
+
+    /// The decoded form of the instruction at `code`.
+    pub fn find(&self, code: &Code<'_, Ram>) -> Result<Decoded, Refusal> {
+        let State { cache, table } = &mut *self.state.lock();
+        cache.find(code, &mut Rights { table, memory: *code.memory, invalidations: &self.invalidations }).copied()
+    }
+
+    /// The instruction of 64-bit code at `rip`, if it is there.
+    #[inline(always)]
+    pub fn hit(&self, context: &Context, rip: u64) -> Option<Decoded> {
+        self.state.lock().cache.hit(context, rip).copied()
+    }
+
+    /// A page of RAM is about to be written, or was tried to be: nothing depends on it, and the guest may write it.
+    pub fn written(&self, address: u64) {
+        let page = address & !(PAGE_SIZE - 1);
+        let State { cache, table } = &mut *self.state.lock();
+        if is_writable(table, page) {
+            return;
+        }
+        cache.forget(page);
+        // A right that is given needs no invalidation: a CPU that remembers the old entry comes here once more, and looks anew (the
+        // manual, "Invalidating Cached Translation Information": an EPT violation invalidates what it used).
+        let given = table.lock().protect(&mut TableFrames, &mut Deferred, page, PAGE_SIZE, EptPermissions::ALL);
+        debug_assert!(given.is_ok(), "a page that was protected has an entry of its own");
+    }
+
+    /// Forgets everything: memory was written by other ways.
+    pub fn clear(&self) {
+        self.state.lock().cache.clear();
+    }
+
+    /// What the cache did so far.
+    pub fn counts(&self) -> Counts {
+        self.state.lock().cache.counts()
+    }
+
+    /// A vCPU of the VM is being loaded on this CPU.
+    pub fn load(&self, cpu: &Cpu) {
+        self.invalidations.on.fetch_or(1 << cpu.index, Ordering::SeqCst);
+        self.invalidations.catch_up(cpu.index);
+    }
+
+    /// It is being put.
+    pub fn put(&self, cpu: &Cpu) {
+        self.invalidations.on.fetch_and(!(1 << cpu.index), Ordering::Release);
+    }
+
+    /// Another CPU took rights away ([`apic::vector::INVALIDATE`]).
+    pub fn catch_up(&self, cpu: &Cpu) {
+        self.invalidations.catch_up(cpu.index);
+    }
+}
+
+/// Takes the right to write from the guest.
+struct Rights<'a> {
+    table: Table,
+    memory: Ram,
+    invalidations: &'a Invalidations,
+}
+
+impl Protector for Rights<'_> {
+    fn protect(&mut self, page: u64) -> bool {
+        if self.memory.pointer::<u8>(page).is_none() {
+            return false;
+        }
+        if is_writable(self.table, page) {
+            let permissions = EptPermissions { write: false, execute: true };
+            if self.table.lock().protect(&mut TableFrames, &mut Deferred, page, PAGE_SIZE, permissions).is_err() {
+                return false;
+            }
+            self.invalidations.add();
+        }
+        self.invalidations.are_done()
+    }
+}
+
+fn is_writable(table: &TicketLock<PageTable<Ept>>, page: u64) -> bool {
+    table.lock().translate(&TableFrames, page).is_ok_and(|found| found.attributes.permissions.write)
+}
+
+/// Invalidations are asked for elsewhere, once for a change: by [`Invalidations`], or as a VM is reset.
+pub struct Deferred;
+
+impl Maintenance for Deferred {
+    fn invalidate(&mut self, _: Invalidation) {}
+    fn invalidate_all(&mut self) {}
+    fn complete(&mut self) {}
+}
+
+/// Which CPUs may still have rights that were taken away.
+///
+/// Nobody waits for them: until all have invalidated, a page counts as one that can't be protected, and the instruction is found anew.
+/// So no CPU depends on another while it holds a lock.
+struct Invalidations {
+    ept: u64,
+    /// How often rights were taken away.
+    wanted: AtomicU64,
+    /// What of that each CPU has followed.
+    done: [AtomicU64; MAX_CPUS],
+    /// CPUs that a vCPU of the VM is loaded on, a bit each. Others follow at load.
+    on: AtomicU64,
+}
+
+impl Invalidations {
+    fn new(ept: u64) -> Invalidations {
+        Invalidations { ept, wanted: AtomicU64::new(0), done: [const { AtomicU64::new(0) }; MAX_CPUS], on: AtomicU64::new(0) }
+    }
+
+    fn others(&self, here: usize) -> impl Iterator<Item = usize> {
+        let on = self.on.load(Ordering::SeqCst);
+        (0..MAX_CPUS).filter(move |&cpu| cpu != here && on >> cpu & 1 != 0)
+    }
+
+    /// Rights were taken away. The lock is held.
+    fn add(&self) {
+        // Ordered before the look at who is on: who comes later sees the new number.
+        self.wanted.fetch_add(1, Ordering::SeqCst);
+        let here = Cpu::this_index();
+        self.catch_up(here);
+        self.others(here).for_each(apic::invalidate);
+    }
+
+    /// Whether all CPUs have followed. The lock is held.
+    fn are_done(&self) -> bool {
+        let wanted = self.wanted.load(Ordering::Relaxed);
+        self.others(Cpu::this_index()).all(|cpu| self.done[cpu].load(Ordering::Acquire) >= wanted)
+    }
+
+    /// Brings this CPU up to date.
+    fn catch_up(&self, cpu: usize) {
+        let wanted = self.wanted.load(Ordering::SeqCst);
+        let done = &self.done[cpu & (MAX_CPUS - 1)];
+        if done.load(Ordering::Relaxed) != wanted {
+            vmx::forget_ept(self.ept);
+            done.store(wanted, Ordering::Release);
+        }
+    }
+}
