@@ -1,10 +1,10 @@
-//! Thirty-two interrupts: what one 32-bit register of each kind describes.
+//! A block of thirty-two interrupts: the scope of one 32-bit register of each kind.
 
 use crate::BLOCK;
 use crate::kick::Bits;
 use crate::lr::ListRegister;
 
-/// The group enables of GICD_CTLR, in their places there.
+/// The group enables, at their bit positions in GICD_CTLR.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GroupEnables(pub u8);
 
@@ -12,7 +12,7 @@ impl GroupEnables {
     /// EnableGrp0 and EnableGrp1.
     pub const MASK: u8 = 0b11;
 
-    /// A mask of all interrupts if the group is enabled.
+    /// All ones if the group is enabled, else 0.
     const fn mask(self, group1: bool) -> u32 {
         if self.0 >> group1 as u8 & 1 != 0 { u32::MAX } else { 0 }
     }
@@ -20,9 +20,8 @@ impl GroupEnables {
 
 /// The interrupts INTID 32`b` to 32`b` + 31; bit (or index) `i` is INTID 32`b` + `i`.
 ///
-/// While an interrupt is resident its list register holds its state, and software holds only what
-/// has happened since: `pending` is then a new event to be merged, and `active` counts only with
-/// `drop_active`.
+/// While an interrupt is resident its list register holds its state, and software holds only later changes:
+/// `pending` is then a new event to be merged, and `active` is valid only with `drop_active`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
     /// GICD_ISENABLER.
@@ -31,43 +30,43 @@ pub(crate) struct Block {
     pub group1: u32,
     /// GICD_ICFGR: edge-triggered.
     pub edge: u32,
-    /// The level of the input line. For a PPI with a physical interrupt behind it: that has fired and
-    /// the guest has not acknowledged the virtual one yet.
+    /// The input line level. For a PPI backed by a physical interrupt: it has fired and the guest has not
+    /// acknowledged the virtual one yet.
     pub line: u32,
     /// The pending latch: an edge, an SGI, a write of ISPENDR.
     pub pending: u32,
-    /// Active, and not in a list register.
+    /// Active, and not resident.
     pub active: u32,
-    /// Enabled, and so is its group at the distributor (derived).
+    /// Enabled, with its group enabled at the distributor (derived).
     pub forward: u32,
     /// In a list register.
     pub resident: u32,
-    /// Resident, and whoever holds it must look at it again.
+    /// Resident, and recalled: the holder must reevaluate it.
     pub recall: u32,
-    /// Resident, but a pending latch in the list register was cleared by a later write.
+    /// Resident, but a later write cleared the pending latch of the list register.
     pub drop_pending: u32,
-    /// Resident, but `active` is the truth because it was written later.
+    /// Resident, but `active` was written later and overrides the list register.
     pub drop_active: u32,
-    /// Resident, and the list register was pending by a latch when it was last written: that survives a
-    /// fall of the line.
+    /// Resident, and pending by a latch when the list register was last written: stays pending when the line
+    /// falls.
     pub latched: u32,
-    /// Resident, and the list register was active when it was last looked at.
+    /// Resident, and active when the list register was last read.
     pub shown_active: u32,
-    /// Active because a register write made it so; the guest has not acknowledged it.
+    /// Made active by a register write, not acknowledged by the guest.
     pub written: u32,
     enables: GroupEnables,
-    /// INTID, priority and group in the form of a list register.
+    /// INTID, priority and group in list-register format.
     pub entry: [ListRegister; BLOCK],
-    /// The same as they were when the guest acknowledged an interrupt that is active now. Its end
-    /// of interrupt is matched against these.
+    /// The entries of active interrupts as acknowledged by the guest, against which its end of interrupt is
+    /// matched.
     pub acknowledged: [ListRegister; BLOCK],
-    /// The number of the list register of an interrupt that is resident.
+    /// The list register of each resident interrupt.
     pub slot: [u8; BLOCK],
 }
 
 impl Block {
-    /// The state after reset of the interrupts from `first` on; `edge` are edge-triggered. All are in group 1, as a board's firmware
-    /// leaves them for the operating system that it starts: small guests never set a group.
+    /// The reset state of the interrupts from `first` on; `edge` are edge-triggered. All are in group 1, as
+    /// firmware leaves them for an operating system: small guests never write a group register.
     pub fn new(first: u32, edge: u32) -> Self {
         let mut entry = [ListRegister::INVALID; BLOCK];
         for (intid, entry) in (first..).zip(&mut entry) {
@@ -95,20 +94,20 @@ impl Block {
         }
     }
 
-    /// Pending by latch or line, what is in list registers left out.
+    /// Pending by latch or line, except for state in list registers.
     #[inline]
     pub fn asserted(&self) -> u32 {
         self.pending | self.line & !self.edge
     }
 
-    /// Worth a list register, and not in one: to be delivered, or active (so that the guest's
-    /// deactivation finds it).
+    /// Not resident, but needs a list register: deliverable, or active (so that the guest's deactivation
+    /// finds it).
     #[inline]
     pub fn wanted(&self) -> u32 {
         (self.asserted() & self.forward | self.active) & !self.resident
     }
 
-    /// Takes over the group enables of GICD_CTLR.
+    /// Applies the group enables of GICD_CTLR.
     pub fn set_enables(&mut self, enables: GroupEnables) {
         self.enables = enables;
         self.update_forward();
@@ -120,17 +119,17 @@ impl Block {
         self.forward = self.enabled & groups;
     }
 
-    /// The pending bits as the guest may read them, list registers as they were last looked at.
+    /// The pending bits as read by the guest, with list registers as last read.
     pub fn pending_view(&self) -> u32 {
         self.asserted() | self.resident & self.latched & !self.drop_pending
     }
 
-    /// The active bits as the guest may read them, list registers as they were last looked at.
+    /// The active bits as read by the guest, with list registers as last read.
     pub fn active_view(&self) -> u32 {
         self.active | self.resident & self.shown_active & !self.drop_active
     }
 
-    /// Sets whether the interrupts are in group 1.
+    /// Sets the group of all interrupts of the block.
     pub fn set_groups(&mut self, group1: u32) -> u32 {
         let changed = self.group1 ^ group1;
         self.group1 = group1;
@@ -141,7 +140,7 @@ impl Block {
         changed
     }
 
-    /// Enables interrupts. Like all the following, returns those that something changed for.
+    /// Enables interrupts. Like the functions below, returns the interrupts that changed.
     pub fn enable(&mut self, bits: u32) -> u32 {
         let changed = bits & !self.enabled;
         self.enabled |= bits;
@@ -163,14 +162,14 @@ impl Block {
         bits
     }
 
-    /// Clears the pending latches, those in list registers too.
+    /// Clears the pending latches, including those in list registers.
     pub fn clear_pending(&mut self, bits: u32) -> u32 {
         self.pending &= !bits;
         self.drop_pending |= bits & self.resident;
         bits
     }
 
-    /// Makes interrupts active that the guest did not acknowledge.
+    /// Makes interrupts active without an acknowledgement.
     pub fn set_active(&mut self, bits: u32) -> u32 {
         let new = bits & !self.active & !self.resident;
         for i in Bits(new) {
@@ -190,7 +189,7 @@ impl Block {
         bits
     }
 
-    /// Sets which interrupts are edge-triggered, of those in `mask`.
+    /// Sets the trigger mode of the interrupts in `mask`.
     pub fn set_edge(&mut self, edge: u32, mask: u32) -> u32 {
         let changed = (self.edge ^ edge) & mask;
         self.edge ^= changed;

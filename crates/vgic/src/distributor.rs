@@ -10,33 +10,33 @@ use crate::{BLOCK, FIRST_SPI, MAX_VCPUS, SPI_BLOCKS};
 /// No vCPU.
 const NOBODY: u8 = u8::MAX;
 
-/// The state of GICD: SPIs, their routes, the group enables.
+/// The state of GICD: SPIs, routes, group enables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Distributor {
     pub(crate) blocks: [Block; SPI_BLOCKS],
-    /// How many of them are there.
+    /// Number of implemented SPI blocks.
     pub(crate) spi_blocks: usize,
     pub(crate) enables: GroupEnables,
-    /// vCPUs that have not yet taken over a change of `enables`.
+    /// vCPUs that have not applied a change of `enables` yet.
     pub(crate) unsynced: Kick,
     pub(crate) unpublished: Kick,
     /// GICD_IROUTER: Aff2, Aff1 and Aff0 in bits 23 to 0, Interrupt_Routing_Mode in bit 31.
     pub(crate) routes: [[u32; BLOCK]; SPI_BLOCKS],
-    /// The vCPU that holds an SPI in a list register, or for which it is active.
+    /// The vCPU on which an SPI is resident or active.
     home: [[u8; BLOCK]; SPI_BLOCKS],
     online: Kick,
     pub(crate) vcpus: u8,
-    /// The bits of a priority that are there.
+    /// The implemented priority bits.
     pub(crate) priority_mask: u8,
 }
 
 impl Distributor {
-    /// Interrupt_Routing_Mode as kept in `routes`: any one vCPU.
+    /// Interrupt_Routing_Mode in `routes`: 1-of-N.
     pub(crate) const ANY: u32 = 1 << 31;
 
-    /// A distributor after reset, for `vcpus` (1 to [`MAX_VCPUS`]) of them, with `priority_bits` (4 to
-    /// 8) of priority, and with the INTIDs below `intids` (64 to [`INTID_END`], a multiple of 32). A guest sets up each SPI that there
-    /// is, so there had better be no more than devices need.
+    /// A distributor in reset state for `vcpus` vCPUs (1 to [`MAX_VCPUS`]), with `priority_bits` (4 to 8),
+    /// and with the INTIDs below `intids` (64 to [`INTID_END`], a multiple of 32). Guests initialize every
+    /// implemented SPI, so there should be no more than devices need.
     pub fn new(vcpus: usize, priority_bits: u8, intids: u32) -> Self {
         Self {
             spi_blocks: (intids as usize / BLOCK).saturating_sub(1).clamp(1, SPI_BLOCKS),
@@ -52,36 +52,35 @@ impl Distributor {
         }
     }
 
-    /// The block and the place in it of an SPI that there is.
+    /// Block and index of an implemented SPI.
     pub(crate) fn locate(&self, intid: u32) -> Option<(usize, usize)> {
         let spi = intid.checked_sub(FIRST_SPI)? as usize;
         (spi < self.spi_blocks * BLOCK).then_some((spi / BLOCK, spi % BLOCK))
     }
 
-    /// SPI block `b`, if it is there.
+    /// SPI block `b`, if implemented.
     pub(crate) fn block(&self, b: usize) -> Option<&Block> {
         self.blocks.get(..self.spi_blocks)?.get(b)
     }
 
-    /// As above.
+    /// SPI block `b`, if implemented, mutably.
     pub(crate) fn block_mut(&mut self, b: usize) -> Option<&mut Block> {
         self.blocks.get_mut(..self.spi_blocks)?.get_mut(b)
     }
 
-    /// The first INTID that is not there.
+    /// The first unimplemented INTID.
     pub(crate) fn intid_end(&self) -> u32 {
         ((self.spi_blocks + 1) * BLOCK) as u32
     }
 
-    /// Back to the state after reset, all lines low and only vCPU 0 online. The redistributors must be
-    /// reset with it.
+    /// Resets the distributor, with all lines low and only vCPU 0 online. The redistributors must be reset
+    /// with it.
     pub fn reset(&mut self) {
         let priority_bits = self.priority_mask.count_ones() as u8;
         *self = Self::new(self.vcpus.into(), priority_bits, self.intid_end());
     }
 
-    /// Sets the line of SPI `intid`; other INTIDs do nothing. For an edge-triggered one, a rise makes
-    /// it pending.
+    /// Sets the line of SPI `intid`; ignores other INTIDs. A rising edge makes an edge-triggered one pending.
     pub fn set_level(&mut self, intid: u32, high: bool) -> Kick {
         let Some((b, i)) = self.locate(intid) else {
             return Kick::NONE;
@@ -101,22 +100,22 @@ impl Distributor {
         self.attend(b, bit)
     }
 
-    /// Makes SPI `intid` pending, as a rise and a fall of its line do if it is edge-triggered.
+    /// Pulses SPI `intid`, which makes it pending if it is edge-triggered.
     pub fn pulse(&mut self, intid: u32) -> Kick {
         let Some((b, i)) = self.locate(intid) else {
             return Kick::NONE;
         };
         let bit = 1 << i;
         if self.blocks[b].edge & bit == 0 {
-            // A level-sensitive input that is high for no time is not seen.
+            // A level-sensitive input samples no pulse.
             return Kick::NONE;
         }
         self.blocks[b].pending |= bit;
         self.attend(b, bit)
     }
 
-    /// vCPU `n` was powered on or off. 1-of-N SPIs (GICD_IROUTER.Interrupt_Routing_Mode) go to the
-    /// lowest-numbered vCPU that is on. After reset only vCPU 0 is.
+    /// Records that vCPU `n` was powered on or off. 1-of-N SPIs (GICD_IROUTER.Interrupt_Routing_Mode) go to
+    /// the lowest-numbered online vCPU. After reset only vCPU 0 is online.
     pub fn set_online(&mut self, n: usize, online: bool) -> Kick {
         let before = self.online;
         self.online = self.online.without(n);
@@ -135,14 +134,13 @@ impl Distributor {
         kick
     }
 
-    /// vCPUs that have not yet published what a [`Read::Stale`](crate::Read::Stale) asked them for.
+    /// vCPUs with an outstanding publish request of [`Read::Stale`](crate::Read::Stale).
     #[inline]
     pub fn unpublished(&self) -> Kick {
         self.unpublished
     }
 
-    /// Something changed for `bits` of block `b`: recalls those that are resident, and names the vCPUs
-    /// that have to look.
+    /// Handles a change of `bits` of block `b`: recalls the resident ones. Returns the vCPUs to kick.
     pub(crate) fn attend(&mut self, b: usize, bits: u32) -> Kick {
         let block = &mut self.blocks[b];
         block.recall |= bits & block.resident;
@@ -154,13 +152,13 @@ impl Distributor {
         kick
     }
 
-    /// `bits` of block `b` have left list registers: names the vCPUs that may take them now.
+    /// Returns the vCPUs to kick after `bits` of block `b` have left list registers.
     pub(crate) fn attend_moved(&self, b: usize, bits: u32) -> Kick {
         let wanted = Bits(bits & self.blocks[b].wanted());
         wanted.fold(Kick::NONE, |kick, i| kick | Kick::one(self.owner(b, i).into()))
     }
 
-    /// Makes SPI `intid` inactive, as a deactivation does. Nothing if that is no SPI. Returns who must look.
+    /// Deactivates SPI `intid`; ignores other INTIDs. Returns the vCPUs to kick.
     pub fn clear_active(&mut self, intid: u32) -> Kick {
         let Some((b, i)) = self.locate(intid) else {
             return Kick::NONE;
@@ -178,17 +176,17 @@ impl Distributor {
         for block in &mut self.blocks {
             block.set_enables(enables);
         }
-        // The SGIs and PPIs of each vCPU are concerned, too.
+        // SGIs and PPIs of each vCPU are affected, too.
         self.unsynced = Kick((1u32 << self.vcpus).wrapping_sub(1) as u16);
         self.unsynced
     }
 
-    /// Has every vCPU concerned seen all that was written (GICD_CTLR.RWP is clear)?
+    /// Whether every affected vCPU has observed all writes (GICD_CTLR.RWP is clear).
     pub(crate) fn settled(&self) -> bool {
         self.unsynced.is_empty() && self.blocks.iter().all(|block| block.recall == 0)
     }
 
-    /// The vCPU that SPI `i` of block `b` goes to when it becomes pending.
+    /// The target vCPU of SPI `i` of block `b` when it becomes pending.
     pub(crate) fn target(&self, b: usize, i: usize) -> u8 {
         let route = self.routes[b][i];
         if route & Self::ANY != 0 {
@@ -200,13 +198,13 @@ impl Distributor {
         }
     }
 
-    /// The vCPU that has to see to SPI `i` of block `b` as it stands.
+    /// The vCPU that must handle the current state of SPI `i` of block `b`.
     pub(crate) fn owner(&self, b: usize, i: usize) -> u8 {
         let block = &self.blocks[b];
         if (block.resident | block.active) >> i & 1 != 0 { self.home[b][i] } else { self.target(b, i) }
     }
 
-    /// SPI `i` of block `b` is resident in, or active for, vCPU `vcpu` from now on.
+    /// Records that SPI `i` of block `b` is resident or active on vCPU `vcpu`.
     pub(crate) fn set_home(&mut self, b: usize, i: usize, vcpu: u8) {
         self.home[b][i] = vcpu;
     }

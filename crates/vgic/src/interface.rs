@@ -1,22 +1,22 @@
-//! The virtual CPU interface as the engine sees it, live or saved.
+//! The virtual CPU interface, live or saved, as accessed by the engine.
 
 use crate::lr::ListRegister;
 use crate::redistributor::Config;
 use crate::shortcuts::Shortcuts;
 
-/// The most list registers an implementation can have (ICH_VTR_EL2.ListRegs is five bits wide, but
-/// the architecture defines ICH_LR0_EL2 to ICH_LR15_EL2 only).
+/// Architectural maximum of list registers (ICH_VTR_EL2.ListRegs is five bits wide, but only ICH_LR0_EL2 to
+/// ICH_LR15_EL2 are defined).
 pub const MAX_LIST_REGISTERS: usize = 16;
 
-/// Enables of ICH_HCR_EL2 that the engine asks for while it must hear of the guest's progress.
+/// Maintenance enables of ICH_HCR_EL2 requested by the engine.
 ///
-/// All are clear unless more interrupts are in flight than there are list registers.
+/// All are clear except on list-register overflow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Maintenance(pub u32);
 
 impl Maintenance {
-    /// A deactivation found no list register (EOIcount is not zero).
+    /// LRENPIE: a deactivation found no list register (EOIcount is not zero).
     pub const LRENPIE: u32 = 1 << 2;
     /// No list register is pending.
     pub const NPIE: u32 = 1 << 3;
@@ -28,7 +28,7 @@ impl Maintenance {
     pub const VGRP1EIE: u32 = 1 << 6;
     /// The guest disabled group 1.
     pub const VGRP1DIE: u32 = 1 << 7;
-    /// Trap writes of ICC_DIR_EL1. Where ICH_VTR_EL2.TDS says that this bit is not there, set
+    /// Trap writes of ICC_DIR_EL1. If ICH_VTR_EL2.TDS says that this bit is not implemented, set
     /// ICH_HCR_EL2.TC instead.
     pub const TDIR: u32 = 1 << 14;
 }
@@ -43,21 +43,21 @@ impl Vmcr {
     pub const VENG0: u64 = 1 << 0;
     /// Virtual group 1 enable (ICC_IGRPEN1_EL1).
     pub const VENG1: u64 = 1 << 1;
-    /// Group 0 is signalled as FIQ: reads as one where system registers are the only interface.
+    /// Group 0 is signalled as FIQ: RAO where system registers are the only interface.
     pub const VFIQEN: u64 = 1 << 3;
-    /// ICC_BPR0 rules both groups (ICC_CTLR.CBPR).
+    /// ICC_BPR0 applies to both groups (ICC_CTLR.CBPR).
     pub const VCBPR: u64 = 1 << 4;
     /// Writes of EOIR drop the priority only (ICC_CTLR.EOImode).
     pub const VEOIM: u64 = 1 << 9;
 
-    /// The value after a reset with `preemption_bits` (5 to 7, ICH_VTR_EL2.PREbits + 1): nothing
-    /// enabled, everything masked, the binary points at their least.
+    /// The reset value with `preemption_bits` (5 to 7, ICH_VTR_EL2.PREbits + 1): groups disabled, all
+    /// priorities masked, minimum binary points.
     pub const fn reset(preemption_bits: u8) -> Self {
         let bpr0 = 7u8.saturating_sub(preemption_bits) as u64;
         Self(Self::VFIQEN | bpr0 << 21 | (bpr0 + 1) << 18)
     }
 
-    /// Is the group enabled at the CPU interface?
+    /// Whether the group is enabled at the CPU interface.
     pub const fn group_enabled(self, group1: bool) -> bool {
         self.0 & (if group1 { Self::VENG1 } else { Self::VENG0 }) != 0
     }
@@ -67,15 +67,15 @@ impl Vmcr {
         (self.0 >> 24) as u8
     }
 
-    /// Is EOImode 1 (split priority drop and deactivation)?
+    /// Whether EOImode is 1 (separate priority drop and deactivation).
     pub const fn eoi_split(self) -> bool {
         self.0 & Self::VEOIM != 0
     }
 
-    /// The bits of a priority that count for preemption, by the binary point of the group.
+    /// The priority bits that count for preemption, according to the group's binary point.
     pub const fn group_priority_mask(self, group1: bool) -> u8 {
         let field = if group1 && self.0 & Self::VCBPR == 0 {
-            // The binary point of group 1 counts from one less.
+            // Group 1's binary point is one greater for the same split.
             ((self.0 >> 18) & 7).saturating_sub(1)
         } else {
             (self.0 >> 21) & 7
@@ -83,21 +83,21 @@ impl Vmcr {
         (0xff00u32 << field >> 7 & 0xff) as u8
     }
 
-    /// Would the virtual CPU interface signal an interrupt of this priority and group to the PE,
-    /// `running` being the running priority (0xff when idle)?
+    /// Whether the virtual CPU interface would signal an interrupt of this priority and group to the PE, with
+    /// `running` as running priority (0xff when idle).
     ///
-    /// This is `CanSignalVirtualInterrupt` of the architecture, PSTATE left out: what wakes WFI.
+    /// Implements the architecture's `CanSignalVirtualInterrupt` without PSTATE: the wake-up condition of
+    /// WFI.
     pub const fn signals(self, priority: u8, group1: bool, running: u8) -> bool {
         let mask = self.group_priority_mask(group1);
         self.group_enabled(group1) && priority < self.priority_mask() && (running == 0xff || (priority & mask) < (running & mask))
     }
 }
 
-/// A virtual CPU interface: the hypervisor's own over ICH_*_EL2 for the vCPU that is loaded on this
-/// physical CPU, and [`CpuInterface`] for one that is not.
+/// A virtual CPU interface: implemented by the hypervisor over ICH_*_EL2 for the vCPU loaded on this physical
+/// CPU, and by [`CpuInterface`] for one that is not loaded.
 ///
-/// `n` is always below the number of list registers given in [`Config`](crate::Config), and so
-/// below 16.
+/// `n` is always below [`Config::list_registers`](crate::Config::list_registers), and so below 16.
 pub trait ListRegisters {
     /// Reads ICH_LR`n`_EL2.
     fn read(&self, n: usize) -> ListRegister;
@@ -105,27 +105,27 @@ pub trait ListRegisters {
     /// Writes ICH_LR`n`_EL2.
     fn write(&mut self, n: usize, value: ListRegister);
 
-    /// Reads ICH_LR`n`_EL2 and writes what `f` makes of it. An implementation that has to choose the
-    /// register by its number may do so once for both.
+    /// Reads ICH_LR`n`_EL2, applies `f`, and writes the result. An implementation that dispatches on the
+    /// register number may do so once for both accesses.
     #[inline(always)]
     fn update(&mut self, n: usize, f: impl Fn(ListRegister) -> ListRegister) {
         self.write(n, f(self.read(n)));
     }
 
-    /// The shortcuts of the vCPU that these list registers are loaded with, to be kept up to date. `None` for one that is not loaded.
+    /// The shortcuts of the vCPU loaded on these list registers, which the engine keeps up to date. `None` if
+    /// it is not loaded.
     #[inline(always)]
     fn shortcuts(&self) -> Option<&Shortcuts> {
         None
     }
 
-    /// ICH_ELRSR_EL2 as the engine uses it: bit `n` set when list register `n` is invalid. Bits above
-    /// the last list register may be anything. A register that still asks for EOI maintenance (its
-    /// bit in ICH_EISR_EL2 set) counts as invalid too, though the hardware's ELRSR leaves it out: the
-    /// hypervisor returns ELRSR | EISR.
+    /// ICH_ELRSR_EL2 as the engine uses it: bit `n` is set if list register `n` is invalid. Bits above the
+    /// last list register are ignored. A register with EOI maintenance asserted (its bit in ICH_EISR_EL2 is
+    /// set) counts as invalid too, unlike in the hardware's ELRSR: the hypervisor returns ELRSR | EISR.
     fn invalid(&self) -> u16;
 
-    /// Makes exactly these enables of ICH_HCR_EL2 hold, the others of [`Maintenance`] being clear.
-    /// Called only when they change.
+    /// Sets exactly these enables in ICH_HCR_EL2 and clears the others of [`Maintenance`]. Called only on a
+    /// change.
     fn set_maintenance(&mut self, enables: Maintenance);
 
     /// Reads ICH_HCR_EL2.EOIcount and sets it to zero.
@@ -134,21 +134,21 @@ pub trait ListRegisters {
     /// Reads ICH_VMCR_EL2.
     fn vmcr(&self) -> Vmcr;
 
-    /// The running priority: that of the highest bit set in ICH_AP0Rn_EL2 and ICH_AP1Rn_EL2, or
-    /// 0xff. See [`running_priority`].
+    /// The running priority: the highest bit set in ICH_AP0Rn_EL2 and ICH_AP1Rn_EL2, or 0xff. See
+    /// [`running_priority`].
     fn running_priority(&self) -> u8;
 
-    /// Is the line of the physical interrupt behind this PPI high (for a timer: enabled, not masked,
-    /// condition met)? `None` when it can't be told here, as for a vCPU that is not loaded.
+    /// Whether the line of the physical interrupt that backs this PPI is high (for a timer: enabled, not
+    /// masked, condition met). `None` if unknown, as for a vCPU that is not loaded.
     fn physical_line(&self, intid: u32) -> Option<bool>;
 
-    /// Deactivates the physical interrupt behind this PPI, because the guest's deactivation could not
-    /// reach it by itself. Nothing to do for a vCPU that is not loaded.
+    /// Deactivates the physical interrupt that backs this PPI, because the guest's deactivation did not reach
+    /// it. A no-op for a vCPU that is not loaded.
     fn deactivate_physical(&mut self, intid: u32);
 }
 
-/// The running priority that active-priority registers stand for: `ap0r` and `ap1r` are ICH_AP0Rn
-/// and ICH_AP1Rn, the implementation having `preemption_bits` (5 to 7). 0xff when none is set.
+/// The running priority according to `ap0r` and `ap1r` (ICH_AP0Rn and ICH_AP1Rn) with `preemption_bits` (5 to
+/// 7). 0xff if no bit is set.
 pub fn running_priority(ap0r: &[u32; 4], ap1r: &[u32; 4], preemption_bits: u8) -> u8 {
     for (n, (a, b)) in ap0r.iter().zip(ap1r).enumerate() {
         let bits = a | b;
@@ -160,16 +160,16 @@ pub fn running_priority(ap0r: &[u32; 4], ap1r: &[u32; 4], preemption_bits: u8) -
     0xff
 }
 
-/// The CPU interface of a vCPU that is not loaded: raw register values.
+/// The saved CPU interface of a vCPU that is not loaded: raw register values.
 ///
-/// The hypervisor saves and restores `vmcr`, `ap0r` and `ap1r`; the list registers and the
-/// maintenance enables move in [`Redistributor::unload`](crate::Redistributor::unload) and
-/// [`load`](crate::Redistributor::load).
+/// The hypervisor saves and restores `vmcr`, `ap0r` and `ap1r`;
+/// [`Redistributor::unload`](crate::Redistributor::unload) and [`load`](crate::Redistributor::load) move the
+/// list registers and maintenance enables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuInterface {
     /// ICH_VMCR_EL2.
     pub vmcr: Vmcr,
-    /// ICH_AP0Rn_EL2; how many there are depends on the number of preemption bits.
+    /// ICH_AP0Rn_EL2; the number implemented depends on the preemption bits.
     pub ap0r: [u32; 4],
     /// ICH_AP1Rn_EL2.
     pub ap1r: [u32; 4],
@@ -179,7 +179,7 @@ pub struct CpuInterface {
 }
 
 impl CpuInterface {
-    /// The state after a reset.
+    /// The reset state.
     pub(crate) const fn new(config: &Config) -> Self {
         let Config { preemption_bits, common_binary_point, .. } = *config;
         Self {
@@ -207,7 +207,7 @@ impl ListRegisters for CpuInterface {
         self.lr.iter().enumerate().map(bit).sum()
     }
 
-    // Kept by the redistributor, and applied when the vCPU is loaded.
+    // Stored in the redistributor, and applied at load.
     fn set_maintenance(&mut self, _: Maintenance) {}
 
     fn take_eoi_count(&mut self) -> u32 {

@@ -1,17 +1,17 @@
-//! What an operation asks of vCPUs.
+//! Results of operations: the vCPUs that must sync.
 
 use core::ops::{BitOr, BitOrAssign};
 
-/// A set of vCPUs that must look at their interrupts again: bit `n` is vCPU `n`.
+/// A set of vCPUs that must sync: bit `n` is vCPU `n`.
 ///
-/// Each named vCPU must run [`Redistributor::sync`](crate::Redistributor::sync) (or `sync_saved` if
-/// it is not loaded) before it enters its guest again.
+/// Each vCPU in the set must run [`Redistributor::sync`](crate::Redistributor::sync) (or `sync_saved` if it
+/// is not loaded) before it enters its guest again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "a kicked vCPU that does not sync loses interrupts"]
 pub struct Kick(pub u16);
 
 impl Kick {
-    /// Nobody.
+    /// The empty set.
     pub const NONE: Self = Self(0);
 
     /// vCPU `n` alone.
@@ -19,17 +19,17 @@ impl Kick {
         Self(if n < u16::BITS as usize { 1 << n } else { 0 })
     }
 
-    /// Is there nobody in it?
+    /// Whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Is vCPU `n` in it?
+    /// Whether the set contains vCPU `n`.
     pub const fn contains(self, n: usize) -> bool {
         self.0 & Self::one(n).0 != 0
     }
 
-    /// The same set without vCPU `n`.
+    /// The set without vCPU `n`.
     pub const fn without(self, n: usize) -> Self {
         Self(self.0 & !Self::one(n).0)
     }
@@ -49,7 +49,7 @@ impl BitOrAssign for Kick {
     }
 }
 
-/// The vCPUs of a kick, lowest first.
+/// Iterates over the vCPUs in ascending order.
 impl IntoIterator for Kick {
     type Item = usize;
     type IntoIter = Bits;
@@ -59,7 +59,7 @@ impl IntoIterator for Kick {
     }
 }
 
-/// The numbers of the bits that are set, lowest first.
+/// Iterates over the set bits in ascending order.
 #[derive(Clone, Debug)]
 pub struct Bits(pub(crate) u32);
 
@@ -77,14 +77,14 @@ impl Iterator for Bits {
     }
 }
 
-/// How an operation on a vCPU's own redistributor ended.
+/// The result of an operation on a vCPU's own redistributor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "an interrupt may still wait for a list register"]
 pub enum Delivery {
-    /// Nothing more to do.
+    /// Complete.
     Done,
-    /// List registers are short, or one holds something that only the distributor can take back:
-    /// give up the redistributor's lock, take the distributor's, then the redistributor's, and run
+    /// List registers have overflowed, or one holds an interrupt that only the distributor can take back:
+    /// release the redistributor's lock, take the distributor's, then the redistributor's, and run
     /// [`Redistributor::sync`](crate::Redistributor::sync) (`sync_saved` if not loaded).
     NeedsSync,
 }

@@ -7,53 +7,53 @@ use crate::interface::{CpuInterface, ListRegisters, Maintenance};
 use crate::kick::{Bits, Delivery};
 use crate::lr::ListRegister;
 
-/// What a vCPU's interrupt controller is made with.
+/// Configuration of a vCPU's interrupt controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The vCPU's number, which is its Aff0 (below [`MAX_VCPUS`](crate::MAX_VCPUS)).
     pub vcpu: u8,
-    /// It is the last of the VM (GICR_TYPER.Last).
+    /// Whether it is the VM's last (GICR_TYPER.Last).
     pub last: bool,
-    /// List registers to use, 1 to 16: the least that any physical CPU it may run on has
+    /// Number of list registers to use, 1 to 16: the minimum of the physical CPUs it may run on
     /// (ICH_VTR_EL2.ListRegs + 1).
     pub list_registers: u8,
     /// Bits of priority, 4 to 8 (ICH_VTR_EL2.PRIbits + 1).
     pub priority_bits: u8,
     /// Bits of preemption, 5 to 7 (ICH_VTR_EL2.PREbits + 1).
     pub preemption_bits: u8,
-    /// PPIs that have a physical interrupt behind them, bit `n` for INTID `n`.
+    /// PPIs backed by a physical interrupt, bit `n` for INTID `n`.
     pub hw_ppis: u32,
-    /// The physical interrupts of [`Config::hw_ppis`], by INTID from 16 on: [`SAME_PPIS`] unless a virtual one has
-    /// another number than the physical one.
+    /// The physical INTIDs of [`Config::hw_ppis`], by virtual INTID from 16 on: [`SAME_PPIS`] if they are
+    /// equal.
     pub behind: [u8; 16],
-    /// ICC_CTLR_EL1.CBPR is one for good: group 1 has the binary point of group 0. The hypervisor keeps it so.
+    /// ICC_CTLR_EL1.CBPR is fixed to one: group 1 uses group 0's binary point. The hypervisor enforces it.
     pub common_binary_point: bool,
 }
 
-/// [`Config::behind`] where each PPI has the physical one of the same number behind it.
+/// [`Config::behind`] with equal virtual and physical INTIDs.
 pub const SAME_PPIS: [u8; 16] = [16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31];
 
-/// What [`Redistributor::load`] asks of its caller.
+/// Requests of [`Redistributor::load`] to its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Loaded {
-    /// Of [`Config::hw_ppis`], those whose physical interrupt must be made active on this CPU; all
-    /// others must be made inactive.
+    /// The PPIs of [`Config::hw_ppis`] whose physical interrupt must be made active on this CPU; all others
+    /// must be made inactive.
     pub active_ppis: u32,
-    /// Whether something is left to do before the guest is entered.
+    /// Whether a sync is needed before the guest is entered.
     pub delivery: Delivery,
 }
 
-/// The state of GICR for one vCPU, and what sits in its list registers.
+/// The state of GICR for one vCPU, and the assignment of its list registers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redistributor {
     /// SGIs and PPIs.
     pub(crate) block: Block,
     pub(crate) slots: Slots,
-    /// The maintenance enables that hold. Not zero means that list registers are short: then nothing
-    /// is delivered without the distributor.
+    /// The enabled maintenance interrupts. Nonzero on list-register overflow: then nothing is delivered
+    /// without the distributor.
     pub(crate) maintenance: Maintenance,
-    /// Physical lines that were high when they were last looked at.
+    /// Physical lines that were high when last sampled.
     pub(crate) lines_seen: u32,
     pub(crate) unpublished: bool,
     /// GICR_WAKER.ProcessorSleep.
@@ -63,11 +63,11 @@ pub struct Redistributor {
     pub(crate) interface: CpuInterface,
 }
 
-/// SGIs are edge-triggered, PPIs level-sensitive until the guest says otherwise.
+/// SGIs are edge-triggered, PPIs level-sensitive until configured otherwise.
 const EDGE: u32 = (1 << SGIS) - 1;
 
 impl Redistributor {
-    /// A redistributor after reset, of a vCPU that is not loaded.
+    /// The reset state, for a vCPU that is not loaded.
     pub fn new(config: Config) -> Self {
         let hw_ppis = config.hw_ppis & !EDGE;
         Self {
@@ -83,34 +83,34 @@ impl Redistributor {
         }
     }
 
-    /// Back to the state after reset, the CPU interface included. The vCPU must not be loaded, and
-    /// the distributor must be reset with it.
+    /// Resets the redistributor and CPU interface. The vCPU must not be loaded, and the distributor must be
+    /// reset with it.
     pub fn reset(&mut self) {
         *self = Self::new(self.config);
     }
 
-    /// Is the vCPU loaded on a physical CPU?
+    /// Whether the vCPU is loaded on a physical CPU.
     #[inline]
     pub fn is_loaded(&self) -> bool {
         self.loaded
     }
 
-    /// The CPU interface's registers while the vCPU is not loaded. At put the hypervisor stores
-    /// `vmcr`, `ap0r` and `ap1r` here, at load it takes them from here.
+    /// The CPU interface's registers while the vCPU is not loaded. The hypervisor saves `vmcr`, `ap0r` and
+    /// `ap1r` here at put, and restores them at load.
     #[inline]
     pub fn interface(&mut self) -> &mut CpuInterface {
         &mut self.interface
     }
 
-    /// Must the vCPU still publish what a [`Read::Stale`](crate::Read::Stale) asked for?
+    /// Whether the vCPU has an outstanding publish request of [`Read::Stale`](crate::Read::Stale).
     #[inline]
     pub fn unpublished(&self) -> bool {
         self.unpublished
     }
 
-    /// Writes the list registers in use, when the vCPU is loaded. All list registers must be invalid
-    /// before, and no maintenance enable set, as [`unload`](Self::unload) leaves them. Where
-    /// [`ListRegisters::physical_line`] reads a timer, that is the vCPU's own by now.
+    /// Writes the list registers when the vCPU is loaded. All list registers must be invalid before and all
+    /// maintenance enables clear, as [`unload`](Self::unload) leaves them. If
+    /// [`ListRegisters::physical_line`] reads a timer, the vCPU's own must already be loaded.
     #[inline(always)]
     pub fn load<L: ListRegisters>(&mut self, lrs: &mut L) -> Loaded {
         self.loaded = true;
@@ -126,7 +126,7 @@ impl Redistributor {
             }
         }
         if self.maintenance != Maintenance::default() {
-            // What the last owner of this interface counted is none of this vCPU's.
+            // Counts of the previously loaded vCPU are not this vCPU's.
             lrs.take_eoi_count();
             lrs.set_maintenance(self.maintenance);
         }
@@ -134,13 +134,13 @@ impl Redistributor {
         Loaded { active_ppis: self.active_ppis(lrs), delivery }
     }
 
-    /// Takes the list registers in use away, when the vCPU is put. Returns the PPIs of
-    /// [`Config::hw_ppis`] whose physical interrupt is active on its behalf: the hypervisor makes
-    /// them inactive, and the next `load` asks for them again.
+    /// Saves and invalidates the list registers when the vCPU is put. Returns the PPIs of [`Config::hw_ppis`]
+    /// whose physical interrupt is active on its behalf: the hypervisor makes them inactive, and the next
+    /// `load` requests them again.
     ///
-    /// A maintenance interrupt that was under way is taken away, too, until the next `load`. So if the
-    /// vCPU sleeps and [`maintenance_was_under_way`](Self::maintenance_was_under_way), ask
-    /// [`has_deliverable_saved`](Self::has_deliverable_saved) now.
+    /// This also removes an asserted maintenance interrupt until the next `load`. So if the vCPU is blocked
+    /// and [`maintenance_was_under_way`](Self::maintenance_was_under_way), check
+    /// [`has_deliverable_saved`](Self::has_deliverable_saved) afterwards.
     #[inline(always)]
     pub fn unload<L: ListRegisters>(&mut self, lrs: &mut L) -> u32 {
         for n in Bits(self.slots.used.into()) {
@@ -160,15 +160,16 @@ impl Redistributor {
         self.active_ppis(&self.interface)
     }
 
-    /// Can [`unload`](Self::unload) have taken a maintenance interrupt away? If not, whether the vCPU may sleep is as it was before.
+    /// Whether [`unload`](Self::unload) may have removed an asserted maintenance interrupt. If not, it has
+    /// not changed whether the vCPU may stay blocked.
     #[inline]
     pub fn maintenance_was_under_way(&self) -> bool {
         self.slots.eoi != 0 || self.maintenance != Maintenance::default()
     }
 
-    /// The PPIs whose physical interrupt is active because of this vCPU.
+    /// The PPIs whose physical interrupt is active on behalf of this vCPU.
     fn active_ppis<L: ListRegisters>(&self, lrs: &L) -> u32 {
-        // Of those that are resident the guest may have deactivated some.
+        // The guest may have deactivated some of the resident ones.
         let resident = Bits(self.slots.held & self.block.resident);
         let over = |&i: &usize| {
             let lr = lrs.read(self.block.slot[i].into());
@@ -177,13 +178,13 @@ impl Redistributor {
         self.slots.held & !resident.filter(over).fold(0, |mask, i| mask | 1 << i)
     }
 
-    /// Is the physical interrupt behind PPI `i` active because of this vCPU, which is not loaded?
+    /// Whether the physical interrupt of PPI `i` is active on behalf of this vCPU, which is not loaded.
     pub(crate) fn holds_saved(&self, i: usize) -> bool {
         self.active_ppis(&self.interface) >> i & 1 != 0
     }
 }
 
-/// The priority bits that an implementation of so many has: the upper ones.
+/// The implemented priority bits, the upper `bits` ones.
 pub(crate) fn priority_mask(bits: u8) -> u8 {
     (0xff00u16 >> bits.clamp(4, 8)) as u8
 }

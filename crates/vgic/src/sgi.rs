@@ -2,32 +2,31 @@
 
 use crate::kick::Kick;
 
-/// Which register the guest wrote.
+/// The register written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SgiRegister {
     /// ICC_SGI1R_EL1.
     Sgi1r,
     /// ICC_SGI0R_EL1.
     Sgi0r,
-    /// ICC_ASGI1R_EL1: there is no other Security state, so it can make group 0 SGIs only.
+    /// ICC_ASGI1R_EL1: with a single Security state, it generates group 0 SGIs only.
     Asgi1r,
 }
 
-/// A decoded SGI: who gets which.
+/// A decoded SGI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sgi {
     /// The INTID, 0 to 15.
     pub intid: u32,
     /// The target vCPUs.
     pub targets: Kick,
-    /// It reaches interrupts that the target has configured as group 1, too. If false, only those in
-    /// group 0.
+    /// Whether it is also delivered if the target has configured it as group 1. If false, only as group 0.
     pub group1: bool,
 }
 
 impl Sgi {
-    /// Decodes a write of `value` by vCPU `sender` of `vcpus` ("ICC_SGI1R_EL1"). A target list that
-    /// names an affinity which no vCPU has is cut down to those that there are.
+    /// Decodes a write of `value` by vCPU `sender` of `vcpus` ("ICC_SGI1R_EL1"). Targets without a vCPU are
+    /// dropped.
     #[inline]
     pub const fn decode(register: SgiRegister, value: u64, sender: usize, vcpus: usize) -> Self {
         const IRM: u64 = 1 << 40;

@@ -1,5 +1,5 @@
-//! The way of a frequent interrupt past the lock: what the CPU that a vCPU is loaded on may do to its list registers by itself, and
-//! the mail by which others ask it to.
+//! The lock-free fast path of frequent interrupts: list-register updates by the CPU on which a vCPU is
+//! loaded, and the mail in which other CPUs request them.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -8,28 +8,29 @@ use crate::kick::Bits;
 use crate::lr::ListRegister;
 use crate::{BLOCK, SGIS};
 
-/// Where SGIs and PPIs sit that need nothing but a list register's pending bit to be delivered.
+/// The list registers of SGIs and PPIs that only have to become pending to be delivered.
 ///
-/// Beside a [`Redistributor`](crate::Redistributor), which keeps it up to date through
-/// [`ListRegisters::shortcuts`], but not under its lock: only the CPU that has the vCPU loaded reads and writes it.
-/// Another CPU that changes such an interrupt (its enable, its priority) does so in the redistributor, and sends this
-/// one mail. Until that is read the interrupt is delivered as it was, as if it had come before the change.
+/// Accompanies a [`Redistributor`](crate::Redistributor), which keeps it up to date through
+/// [`ListRegisters::shortcuts`], but is not under its lock: only the CPU that has the vCPU loaded accesses
+/// it. Another CPU that changes such an interrupt (its enable, its priority) does so in the redistributor,
+/// and posts mail. Until that is taken, the interrupt is delivered as if it had preceded the change.
 #[derive(Debug)]
 pub struct Shortcuts {
     ready: AtomicU32,
     /// The number of the list register.
     slot: [AtomicU8; BLOCK],
-    /// What the list register holds when the interrupt is pending and nothing else.
+    /// The list register's value when the interrupt is pending only.
     pending: [AtomicU64; BLOCK],
 }
 
 impl Shortcuts {
-    /// None.
+    /// No shortcuts.
     pub const fn new() -> Self {
         Self { ready: AtomicU32::new(0), slot: [const { AtomicU8::new(0) }; BLOCK], pending: [const { AtomicU64::new(0) }; BLOCK] }
     }
 
-    /// Makes SGI `intid` (0 to 15, of group 1) pending in its list register. False if it has no shortcut.
+    /// Makes SGI `intid` (0 to 15, of group 1) pending in its list register. Returns false without a
+    /// shortcut.
     #[inline(always)]
     pub fn raise_sgi<L: ListRegisters>(&self, lrs: &mut L, intid: u32) -> bool {
         let i = intid as usize % SGIS;
@@ -41,20 +42,22 @@ impl Shortcuts {
         ready
     }
 
-    /// Delivers a physical PPI, as [`Redistributor::inject_hw_ppi`](crate::Redistributor::inject_hw_ppi) does. False if it has no
-    /// shortcut.
+    /// Delivers a physical PPI like [`Redistributor::inject_hw_ppi`](crate::Redistributor::inject_hw_ppi).
+    /// Returns false without a shortcut.
     #[inline(always)]
     pub fn raise_hw_ppi<L: ListRegisters>(&self, lrs: &mut L, intid: u32) -> bool {
         let i = intid as usize % BLOCK;
         let ready = self.ready.load(Ordering::Relaxed) >> i & 1 != 0;
         if ready {
-            // The physical interrupt has fired, so the guest has deactivated it: the list register is known to be invalid.
+            // The physical interrupt has fired, so the guest has deactivated it: the list register is
+            // invalid.
             lrs.write(self.slot(i), ListRegister(self.pending[i].load(Ordering::Relaxed)));
         }
         ready
     }
 
-    /// Reads the mail. Returns what is left to be done with the redistributor's lock.
+    /// Takes the mail and delivers SGIs with shortcuts. Returns the requests that need the redistributor's
+    /// lock.
     #[inline(always)]
     pub fn open_mail<L: ListRegisters>(&self, mail: &Mail, lrs: &mut L) -> Letters {
         let letters = mail.take();
@@ -76,7 +79,7 @@ impl Shortcuts {
         self.ready.store(0, Ordering::Relaxed);
     }
 
-    /// Interrupt `i` has list register `n`, which holds `lr`.
+    /// Records that interrupt `i` is in list register `n`, which holds `lr`.
     pub(crate) fn set(&self, i: usize, n: usize, lr: ListRegister) {
         let pending = ListRegister(lr.0 & !ListRegister::ACTIVE).with(ListRegister::PENDING);
         self.slot[i].store(n as u8, Ordering::Relaxed);
@@ -84,7 +87,7 @@ impl Shortcuts {
         self.ready.store(self.ready.load(Ordering::Relaxed) | 1 << i, Ordering::Relaxed);
     }
 
-    /// Interrupt `i` may have one no more.
+    /// Removes the shortcut of interrupt `i`.
     pub(crate) fn forget(&self, i: usize) {
         self.ready.store(self.ready.load(Ordering::Relaxed) & !(1 << i), Ordering::Relaxed);
     }
@@ -96,12 +99,13 @@ impl Default for Shortcuts {
     }
 }
 
-/// What others have for a vCPU: SGIs, and requests to look at its redistributor or at the distributor. Any CPU puts something in, and
-/// then makes the vCPU's CPU look, or wakes the vCPU; whoever has it loaded, or is about to, takes all out.
+/// Pending requests to a vCPU: SGIs, and requests to sync with its redistributor or with the distributor. Any
+/// CPU posts requests, and then kicks or wakes the vCPU; the CPU that has it loaded, or is about to load it,
+/// takes all of them.
 #[derive(Debug, Default)]
 pub struct Mail(AtomicU32);
 
-/// What was in a [`Mail`].
+/// The requests taken from a [`Mail`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "an SGI may be in it"]
 pub struct Letters(u32);
@@ -111,7 +115,7 @@ impl Mail {
     const PRIVATE: u32 = 1 << 16;
     const SPIS: u32 = 1 << 17;
 
-    /// Empty.
+    /// No pending request.
     pub const fn new() -> Self {
         Self(AtomicU32::new(0))
     }
@@ -122,27 +126,27 @@ impl Mail {
         self.0.fetch_or(1 << (intid as usize % SGIS), Ordering::Release);
     }
 
-    /// Something changed in the redistributor.
+    /// Requests a sync with the redistributor.
     pub fn announce_private(&self) {
         self.0.fetch_or(Self::PRIVATE, Ordering::Release);
     }
 
-    /// Something changed in the distributor.
+    /// Requests a sync with the distributor.
     pub fn announce_spis(&self) {
         self.0.fetch_or(Self::SPIS, Ordering::Release);
     }
 
-    /// Takes all out.
+    /// Takes all requests.
     #[inline(always)]
     pub fn take(&self) -> Letters {
-        // The common case of none needs no exclusive access.
+        // The common case of no request avoids an exclusive access.
         if self.0.load(Ordering::Relaxed) == 0 {
             return Letters(0);
         }
         Letters(self.0.swap(0, Ordering::Acquire))
     }
 
-    /// Is there nothing in it?
+    /// Whether no request is pending.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.0.load(Ordering::Acquire) == 0
@@ -150,18 +154,18 @@ impl Mail {
 }
 
 impl Letters {
-    /// Is there nothing to do?
+    /// Whether there is no request.
     #[inline(always)]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Is the distributor to be asked?
+    /// Whether a sync with the distributor is requested.
     pub const fn spis(self) -> bool {
         self.0 & Mail::SPIS != 0
     }
 
-    /// The SGIs, by number.
+    /// The SGIs, in ascending order.
     pub fn sgis(self) -> impl Iterator<Item = u32> {
         Bits(self.0 & Mail::SGIS).map(|i| i as u32)
     }

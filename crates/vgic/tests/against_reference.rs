@@ -1,5 +1,5 @@
-//! Random sequences of operations, done to the engine with an emulated virtual CPU interface and to a
-//! reference GIC that has no list registers: a guest must not be able to tell them apart.
+//! Random sequences of operations on the engine, with an emulated virtual CPU interface, and on a
+//! reference GIC without list registers: a guest must not be able to tell them apart.
 
 mod model;
 
@@ -7,7 +7,7 @@ use model::machine::Machine;
 use proptest::prelude::*;
 use stile_vgic::SgiRegister;
 
-/// The interrupts that play: few, so that they meet.
+/// The interrupts used: few, so that they interact.
 const SGIS: [u32; 4] = [0, 1, 7, 15];
 const PPI: u32 = 20;
 const SPIS: [u32; 8] = [32, 33, 34, 47, 63, 64, 130, 255];
@@ -73,7 +73,7 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(v, intid, high)| Op::Timer { v, intid, high }),
         8 => (vcpu(), register(), 0..8u16, prop::sample::select(&SGIS[..]))
             .prop_map(|(v, register, targets, intid)| Op::Sgi { v, register, targets, intid }),
-        // Kinds of registers with one bit for each interrupt: IGROUPR to ICACTIVER.
+        // Registers with one bit per interrupt: IGROUPR to ICACTIVER.
         8 => (vcpu(), 1..8u32, intid(), prop_oneof![4 => Just(0), 1 => any::<u32>()])
             .prop_map(|(v, kind, intid, more)| Op::Write { v, kind, intid, more }),
         3 => (vcpu(), intid(), priority())
@@ -164,7 +164,7 @@ fn apply(machine: &mut Machine, op: Op) {
             machine.set_vmcr(v, value, 3);
         }
         Op::Modes { v, split, common, binary_point } => {
-            // Changing these with interrupts in hand is UNPREDICTABLE, or makes their ends so.
+            // UNPREDICTABLE, or makes later ends of interrupt so, while interrupts are in progress.
             let idle = machine.taken[v].is_empty() && machine.dropped[v].is_empty();
             if idle && machine.place[v].is_some() {
                 let bits = u64::from(split) << 9 | u64::from(common) << 4 | binary_point << 21 | (binary_point + 1).min(7) << 18;
@@ -221,7 +221,7 @@ proptest! {
     #![proptest_config(model::cases(120))]
 
     #[test]
-    fn cannot_be_told_from_the_reference(
+    fn equals_the_reference(
         list_registers in list_registers(),
         cpus in 2..=VCPUS,
         np_counts_active in any::<bool>(),

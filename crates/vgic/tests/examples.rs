@@ -1,4 +1,4 @@
-//! Short stories, each about one thing that a guest or the hypervisor relies on.
+//! Examples, each of one property that a guest or the hypervisor relies on.
 
 mod model;
 
@@ -61,7 +61,7 @@ fn identification_after_reset() {
     assert_eq!(gicd(0x0008), Read::Value(0x43b));
     // GICv3.
     assert_eq!(gicd(0xffe8), Read::Value(0x3b));
-    // No registers for SGIs and PPIs, none past the last SPI.
+    // RAZ: registers of SGIs and PPIs, and those past the last SPI.
     for offset in [0x080, 0x100, 0x120, 0x17c, 0x400, 0x800, 0xc00, 0xd04, 0x6000, 0x6800] {
         assert_eq!(gicd(offset), Read::Value(0), "{offset:#x}");
     }
@@ -79,7 +79,7 @@ fn identification_after_reset() {
 }
 
 #[test]
-fn a_common_binary_point_outlives_resets() {
+fn a_common_binary_point_is_preserved_by_resets() {
     let config = Config {
         vcpu: 0,
         last: true,
@@ -115,7 +115,7 @@ fn the_redistributor_wakes_at_once() {
 fn sizes_of_accesses() {
     let mut machine = machine(4);
     let distributor = &mut machine.distributor;
-    // A byte of a priority; what is not there of it reads as zero.
+    // A byte of a priority; unimplemented bits read as zero.
     let _ = distributor.write(0x421, Size::Byte, 0xff);
     assert_eq!(distributor.read(0x420, Size::Word), Read::Value(0x8080_f880));
     assert_eq!(distributor.read(0x421, Size::Byte), Read::Value(0xf8));
@@ -126,7 +126,7 @@ fn sizes_of_accesses() {
     assert_eq!(distributor.read(0x6104, Size::Word), Read::Value(0));
     let _ = distributor.write(0x6100, Size::Word, 1);
     assert_eq!(distributor.read(0x6100, Size::Double), Read::Value(1));
-    // Anything else is neither read nor written.
+    // Other sizes are RAZ/WI.
     let _ = distributor.write(0x184, Size::Byte, 0xff);
     let _ = distributor.write(0x184, Size::Half, 0xffff);
     let _ = distributor.write(0x180, Size::Double, u64::MAX);
@@ -135,7 +135,7 @@ fn sizes_of_accesses() {
     for (offset, size) in [(0x104, Size::Byte), (0x104, Size::Half), (0x100, Size::Double), (0x106, Size::Word)] {
         assert_eq!(distributor.read(offset, size), Read::Value(0));
     }
-    // What can't be changed stays.
+    // Read-only registers ignore writes.
     let _ = distributor.write(0x0004, Size::Word, 0);
     assert_eq!(distributor.read(0x0004, Size::Word), Read::Value(0x0048_0007));
     let _ = distributor.write(0x0000, Size::Word, 0b10);
@@ -162,7 +162,7 @@ fn decoding_of_sgi_registers() {
     assert_eq!(sgi, Sgi { intid: 7, targets: Kick(0b1110), group1: true });
     // To all but the sender.
     assert_eq!(decode(SgiRegister::Sgi0r, 1 << 40), Sgi { intid: 0, targets: Kick(0b1101), group1: false });
-    // Affinities that nobody has: Aff3, the range selector, Aff2, Aff1.
+    // Affinities without a vCPU: Aff3, the range selector, Aff2, Aff1.
     for bit in [48, 44, 32, 16] {
         assert_eq!(decode(SgiRegister::Asgi1r, 1 << bit | 1).targets, Kick::NONE);
     }
@@ -174,7 +174,7 @@ fn an_sgi_takes_one_list_register_and_few_accesses() {
     send_sgi(&mut machine, 0, 3, 0b01);
     for _ in 0..3 {
         assert_eq!(machine.acknowledge(0), Some(3));
-        // Again while active: it comes back after its end.
+        // Again while active: it is delivered after its end.
         assert_eq!(accesses(&mut machine, 0, |m| send_sgi(m, 0, 3, 0b01)), 2);
         assert_eq!(machine.acknowledge(0), None);
         machine.end(0);
@@ -203,7 +203,7 @@ fn an_sgi_to_another_vcpu_needs_no_distributor() {
 }
 
 #[test]
-fn nothing_to_do_touches_no_list_register() {
+fn an_empty_sync_accesses_no_list_register() {
     let mut machine = machine(4);
     send_sgi(&mut machine, 0, 3, 0b01);
     machine.acknowledge(0);
@@ -234,21 +234,21 @@ fn a_timer_tick_is_one_list_register_write() {
         let lr = interface(&mut machine, 0).lr[0];
         assert!(lr.hw() && lr.pending() && lr.physical_intid() == 27);
         assert_eq!(machine.acknowledge(0), Some(27));
-        // The handler sets the timer anew, and ends the interrupt: no exit.
+        // The handler reprograms the timer and ends the interrupt: no exit.
         machine.timers[0] = 0;
         interface(&mut machine, 0).physical_lines = 0;
         machine.reference.set_level(0, 27, false);
         machine.end(0);
         assert_eq!(interface(&mut machine, 0).physical_active, 0);
         assert!(!interface(&mut machine, 0).needs_maintenance());
-        // Being put and loaded makes no difference.
+        // Put and load make no difference.
         machine.unload(0);
         machine.load(0);
     }
 }
 
 #[test]
-fn a_timer_that_the_guest_disabled_is_neither_lost_nor_a_storm() {
+fn a_timer_interrupt_disabled_by_the_guest_stays_active_and_pending() {
     let mut machine = machine(4);
     machine.write_redistributor(0, 0x180, 1 << 27);
     machine.set_timer(0, 27, true);
@@ -257,7 +257,7 @@ fn a_timer_that_the_guest_disabled_is_neither_lost_nor_a_storm() {
     assert_eq!(interface(&mut machine, 0).physical_active, 1 << 27);
     assert_eq!(machine.acknowledge(0), None);
     assert_eq!(machine.read_redistributor(0, 0x200), 1 << 27);
-    // It moves with the vCPU.
+    // It migrates with the vCPU.
     machine.unload(0);
     machine.load(0);
     assert_eq!(interface(&mut machine, 0).physical_active, 1 << 27);
@@ -268,7 +268,7 @@ fn a_timer_that_the_guest_disabled_is_neither_lost_nor_a_storm() {
 }
 
 #[test]
-fn a_timer_that_ends_before_it_is_seen_is_not_pending() {
+fn a_timer_deasserted_before_acknowledge_is_not_pending() {
     let mut machine = machine(4);
     machine.write_redistributor(0, 0x180, 1 << 27);
     machine.set_timer(0, 27, true);
@@ -292,7 +292,7 @@ fn a_level_is_sampled_again_at_the_end_of_interrupt() {
     assert!(interface(&mut machine, 0).needs_maintenance());
     machine.settle();
     assert_eq!(machine.acknowledge(0), Some(33));
-    // The handler quiets the device: then the end needs no exit.
+    // The handler lowers the line first: then the end needs no exit.
     machine.set_level(0, 33, false);
     machine.end(0);
     assert!(!interface(&mut machine, 0).needs_maintenance());
@@ -300,12 +300,12 @@ fn a_level_is_sampled_again_at_the_end_of_interrupt() {
 }
 
 #[test]
-fn a_level_that_falls_before_it_is_acknowledged_is_taken_back() {
+fn a_level_that_falls_before_acknowledge_is_withdrawn() {
     let mut machine = machine(4);
     machine.set_level(0, 33, true);
     machine.set_level(0, 33, false);
     assert_eq!(machine.acknowledge(0), None);
-    // A write of ISPENDR outlives the line.
+    // A pending latch set by ISPENDR outlives the line.
     machine.set_level(0, 33, true);
     machine.write_distributor(0x204, 1 << 1);
     machine.set_level(0, 33, false);
@@ -316,7 +316,7 @@ fn a_level_that_falls_before_it_is_acknowledged_is_taken_back() {
 }
 
 #[test]
-fn interrupts_of_a_disabled_group_ask_for_no_maintenance_until_it_is_enabled() {
+fn interrupts_of_a_disabled_group_need_no_maintenance_until_it_is_enabled() {
     for vgrp0d_follows_group1 in [false, true] {
         let mut machine = machine(4);
         interface(&mut machine, 0).vgrp0d_follows_group1 = vgrp0d_follows_group1;
@@ -327,7 +327,7 @@ fn interrupts_of_a_disabled_group_ask_for_no_maintenance_until_it_is_enabled() {
         }
         machine.settle();
         assert!(!interface(&mut machine, 0).needs_maintenance());
-        // Both off, then group 1 on: all six come.
+        // Both disabled, then group 1 enabled: all six are delivered.
         machine.set_vmcr(0, 0, Vmcr::VENG0 | Vmcr::VENG1);
         machine.settle();
         machine.set_vmcr(0, Vmcr::VENG1, Vmcr::VENG1);
@@ -342,7 +342,7 @@ fn interrupts_of_a_disabled_group_ask_for_no_maintenance_until_it_is_enabled() {
 }
 
 #[test]
-fn more_interrupts_than_list_registers_come_by_priority() {
+fn overflowing_interrupts_are_delivered_by_priority() {
     let mut machine = machine(2);
     for (intid, priority) in [(40, 0xa0), (41, 0x20), (42, 0x80), (43, 0x60), (44, 0x40)] {
         let offset = 0x400 + (intid & !3);
@@ -410,7 +410,7 @@ fn an_spi_made_active_by_a_write_ends_like_any_other() {
 }
 
 #[test]
-fn a_write_is_pending_until_the_vcpu_concerned_has_seen_it() {
+fn rwp_is_set_until_the_affected_vcpu_has_synced() {
     let mut machine = machine(4);
     machine.write_distributor(0x6000 + 8 * 64, 1);
     machine.set_level(0, 64, true);
@@ -433,14 +433,14 @@ fn state_in_another_vcpus_list_registers_is_published() {
     machine.sync(1);
     assert_eq!(machine.distributor.unpublished(), Kick::NONE);
     assert_eq!(machine.distributor.read_published(0x308, Size::Word), 1);
-    // A write does not wait for it.
+    // A write does not wait for publication.
     machine.late = true;
     machine.write_distributor(0x388, 1);
     assert_eq!(machine.distributor.read(0x308, Size::Word), Read::Value(0));
 }
 
 #[test]
-fn one_of_n_interrupts_go_to_the_first_vcpu_that_is_on() {
+fn one_of_n_interrupts_go_to_the_lowest_online_vcpu() {
     let mut machine = machine(4);
     machine.write_distributor(0x6000 + 8 * 50, 1 << 31);
     machine.set_level(0, 50, true);
@@ -455,7 +455,7 @@ fn one_of_n_interrupts_go_to_the_first_vcpu_that_is_on() {
 }
 
 #[test]
-fn an_active_interrupt_that_is_routed_away_ends_where_it_began() {
+fn a_rerouted_active_interrupt_ends_on_its_vcpu() {
     let mut machine = machine(4);
     machine.set_level(0, 50, true);
     assert_eq!(machine.acknowledge(0), Some(50));
@@ -468,7 +468,7 @@ fn an_active_interrupt_that_is_routed_away_ends_where_it_began() {
 }
 
 #[test]
-fn wfi_wakes_for_what_would_be_signalled() {
+fn wfi_wakes_for_signalled_interrupts_only() {
     let mut machine = machine(4);
     let wakes = |machine: &Machine| {
         let p = machine.place[0].unwrap();
@@ -485,18 +485,18 @@ fn wfi_wakes_for_what_would_be_signalled() {
     assert!(wakes(&machine));
     machine.acknowledge(0);
     assert!(!wakes(&machine));
-    // Of the same priority as the one that runs: not before its end.
+    // Equal to the running priority: masked until its end.
     send_sgi(&mut machine, 0, 2, 0b01);
     assert!(!wakes(&machine));
     machine.end(0);
     assert!(wakes(&machine));
-    // The same when it is not loaded.
+    // Likewise when it is not loaded.
     machine.unload(0);
     assert!(machine.redistributors[0].has_deliverable_saved());
 }
 
 #[test]
-fn a_sleeping_vcpu_wakes_for_a_level_that_has_just_ended() {
+fn a_blocked_vcpu_wakes_for_a_level_just_ended() {
     let mut machine = machine(4);
     machine.set_level(0, 33, true);
     machine.acknowledge(0);
@@ -548,7 +548,7 @@ fn list_register_fields() {
 }
 
 #[test]
-fn spis_that_are_not_there_read_as_zero() {
+fn unimplemented_spis_read_as_zero() {
     let mut distributor = Distributor::new(1, 5, 64);
     assert_eq!(distributor.read(0x4, Size::Word), Read::Value(9 << 19 | 1));
     for offset in [0x104, 0x424, 0xc08] {

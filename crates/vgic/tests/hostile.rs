@@ -1,4 +1,4 @@
-//! A guest that writes anything anywhere, on any vCPU, at any time, brings nothing down.
+//! A guest that writes arbitrary values to any register, on any vCPU, at any time, causes no panic.
 
 mod model;
 
@@ -21,7 +21,7 @@ enum Op {
     Move { v: usize },
 }
 
-/// Mostly where registers are.
+/// Mostly offsets of implemented registers.
 fn offset(size: u64) -> impl Strategy<Value = u32> {
     let end = size as u32;
     prop_oneof![
@@ -130,7 +130,7 @@ proptest! {
     #![proptest_config(model::cases(40))]
 
     #[test]
-    fn nothing_panics_and_maintenance_ends(
+    fn nothing_panics_and_maintenance_terminates(
         list_registers in 1..=16usize,
         late in any::<bool>(),
         vgrp0d_follows_group1 in any::<bool>(),
@@ -147,7 +147,7 @@ proptest! {
             apply(&mut machine, op);
         }
         machine.settle();
-        // The VM is reset, and as new.
+        // A reset restores the initial state.
         for v in 0..3 {
             machine.unload(v);
             machine.redistributors[v].reset();

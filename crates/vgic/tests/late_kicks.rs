@@ -1,5 +1,5 @@
-//! Kicks that take their time: vCPUs run on, acknowledge and end interrupts, are put and loaded, while
-//! events for them are under way. No event is lost and none happens twice.
+//! Delayed kicks: vCPUs continue to run, acknowledge and end interrupts, are put and loaded, while
+//! events for them are in flight. No event is lost, and none is delivered twice.
 
 mod model;
 
@@ -91,7 +91,7 @@ proptest! {
     #![proptest_config(model::cases(100))]
 
     #[test]
-    fn nothing_is_lost_and_nothing_happens_twice(
+    fn no_event_is_lost_or_delivered_twice(
         list_registers in prop_oneof![Just(1), Just(2), Just(4), 5..=16usize],
         cpus in 1..=VCPUS,
         np_counts_active in any::<bool>(),

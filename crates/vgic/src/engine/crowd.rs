@@ -1,10 +1,10 @@
-//! More interrupts in flight than list registers.
+//! List-register overflow: more interrupts in flight than list registers.
 //!
-//! Then list registers hold the interrupts of the highest priority, at least one of them pending and
-//! no more (neither active nor of a disabled group) as long as any such interrupt waits in software.
-//! The guest takes that one in the end, which leaves no list register pending, and the no-pending
-//! maintenance interrupt brings us here again. An active interrupt that has no list register is found
-//! again by the count of deactivations (EOImode 0) or by a trap of ICC_DIR_EL1 (EOImode 1).
+//! Then list registers hold the interrupts of the highest priority. As long as a deliverable interrupt waits
+//! in software, at least one list register is pending only: not active, and of an enabled group. The guest
+//! eventually takes it, which leaves no list register pending, and the no-pending maintenance interrupt leads
+//! here again. An active interrupt without a list register is found at its deactivation, by EOIcount
+//! (EOImode 0) or by the trap of ICC_DIR_EL1 (EOImode 1).
 
 use super::{Terms, block_of, clear};
 use crate::BLOCK;
@@ -14,12 +14,12 @@ use crate::kick::{Bits, Kick};
 use crate::lr::ListRegister;
 use crate::redistributor::Redistributor;
 
-/// The interrupts of the highest priority among those offered, in order.
+/// The highest-priority interrupts among those offered, sorted.
 struct Best {
     entries: [ListRegister; MAX_LIST_REGISTERS],
-    /// How many of `entries` count.
+    /// Number of valid `entries`.
     kept: usize,
-    /// How many were offered.
+    /// Number of interrupts offered.
     offered: usize,
 }
 
@@ -28,7 +28,7 @@ impl Best {
         Self { entries: [ListRegister::INVALID; MAX_LIST_REGISTERS], kept: 0, offered: 0 }
     }
 
-    /// Considers one more.
+    /// Considers another interrupt.
     fn offer(&mut self, entry: ListRegister) {
         self.offered += 1;
         let better = |e: &ListRegister| e.priority() <= entry.priority();
@@ -47,11 +47,11 @@ impl Best {
     }
 }
 
-/// All that would like a list register.
+/// All interrupts that need a list register.
 struct Candidates {
-    /// Pending, of a group that is enabled at the CPU interface.
+    /// Pending, with the group enabled at the CPU interface.
     live: Best,
-    /// Pending, of a group that is not.
+    /// Pending, with the group disabled at the CPU interface.
     dead: Best,
     /// Active.
     active: Best,
@@ -71,7 +71,7 @@ impl Candidates {
 }
 
 impl Redistributor {
-    /// Takes everything out of the list registers, and puts in what is most urgent.
+    /// Takes all interrupts out of the list registers and reselects the most urgent ones.
     #[cold]
     pub(super) fn choose_anew<L: ListRegisters>(&mut self, distributor: &mut Distributor, lrs: &mut L) -> Kick {
         let mut kick = Kick::NONE;
@@ -85,14 +85,14 @@ impl Redistributor {
         let candidates = self.candidates(distributor, lrs.vmcr());
         let Candidates { live, dead, active, .. } = &candidates;
         let count = self.slots.all.count_ones() as usize;
-        // Interrupts that are active had better stay, because their end is costly otherwise.
+        // Active interrupts keep list registers: their end would otherwise exit.
         let actives = active.offered.min(count - usize::from(live.offered != 0));
         let lives = live.offered.min(count - actives);
         let deads = dead.offered.min(count - actives - lives);
         let waiting = live.offered - lives + dead.offered - deads;
         let crowded = waiting != 0 || actives < active.offered;
 
-        // Those that stay keep their list registers, the others fill up.
+        // Chosen interrupts that are resident keep their list registers; the others fill the rest.
         let chosen = || {
             let active = active.first(actives).iter();
             active.chain(live.first(lives)).chain(dead.first(deads))
@@ -125,8 +125,8 @@ impl Redistributor {
         kick
     }
 
-    /// Deactivations that found no list register, with EOImode 0: the guest ends interrupts in the
-    /// reverse order of their acknowledgement, so each was that of the highest priority.
+    /// Accounts for deactivations without a list register, with EOImode 0: the guest ends interrupts in the
+    /// reverse order of acknowledgement, so each ended the one of the highest priority.
     pub(super) fn account_deactivations<L: ListRegisters>(&mut self, distributor: &mut Distributor, lrs: &mut L) -> Kick {
         let mut kick = Kick::NONE;
         if self.maintenance.0 & Maintenance::LRENPIE == 0 {
@@ -134,7 +134,8 @@ impl Redistributor {
         }
         let count = lrs.take_eoi_count() + core::mem::take(&mut self.interface.eoi_count);
         if lrs.vmcr().eoi_split() {
-            // EOIs only drop the priority then, and writes of ICC_DIR_EL1 are trapped. QEMU counts such EOIs all the same.
+            // With EOImode 1, EOIs only drop the priority, and writes of ICC_DIR_EL1 are trapped. QEMU counts
+            // such EOIs nevertheless.
             return kick;
         }
         for _ in 0..count {
@@ -153,8 +154,8 @@ impl Redistributor {
         kick
     }
 
-    /// The active interrupt of the highest priority that has no list register. Those that the guest
-    /// made active by a register write come after all that it acknowledged.
+    /// The highest-priority active interrupt without a list register. Those made active by a register write
+    /// come after all acknowledged ones.
     fn most_urgent_stray(&self, distributor: &Distributor) -> Option<u32> {
         let private = self.block.active & !self.block.resident;
         let private = Bits(private).map(|i| (&self.block, i));
@@ -182,7 +183,7 @@ impl Redistributor {
         candidates
     }
 
-    /// Puts the interrupt of `entry` into list register `n`, if it still wants one.
+    /// Puts the interrupt of `entry` into list register `n`, if it still needs one.
     fn put<L: ListRegisters>(&mut self, distributor: &mut Distributor, n: usize, entry: ListRegister, crowded: bool, lrs: &mut L) {
         let i = entry.intid() as usize % BLOCK;
         match block_of(entry.intid()) {
@@ -200,19 +201,20 @@ impl Redistributor {
             return;
         }
         if before.0 & Maintenance::LRENPIE == 0 && enables.0 & Maintenance::LRENPIE != 0 {
-            // Stray ends of interrupt have been counted all along.
+            // Earlier counts of EOIcount are stray ends of interrupt.
             lrs.take_eoi_count();
         }
         lrs.set_maintenance(enables);
     }
 }
 
-/// The maintenance enables that report when the guest enables or disables a group at its CPU interface.
-/// Only the change is asked for: what holds already would be asserted at once.
+/// The maintenance enables that report changes of the guest's group enables at its CPU interface. Only a
+/// change is enabled: the current state would be asserted at once.
 ///
-/// Disabling the only enabled group needs no answer, as nothing can be delivered until a group is enabled. Asking
-/// for it would also hang the vCPU on QEMU (10.0, `maintenance_interrupt_state`), which derives VGrp0D from VENG1: with
-/// group 0 alone enabled it would be asserted for good. With both enabled, QEMU reports group 0's end with group 1's.
+/// Disabling the only enabled group needs no report: nothing is deliverable until a group is enabled.
+/// Enabling that report would also hang the vCPU on QEMU (10.0, `maintenance_interrupt_state`), which derives
+/// VGrp0D from VENG1: with group 0 alone enabled, VGrp0D would stay asserted. With both enabled, QEMU reports
+/// disabling of group 0 when group 1 is disabled.
 fn group_changes(vmcr: Vmcr) -> u32 {
     match (vmcr.group_enabled(false), vmcr.group_enabled(true)) {
         (true, true) => Maintenance::VGRP0DIE | Maintenance::VGRP1DIE,

@@ -1,4 +1,4 @@
-//! A physical PPI and an SGI on their way to a vCPU, where there is no shortcut.
+//! Delivery of physical PPIs and SGIs to a vCPU without a shortcut.
 
 use super::slots::clear;
 use crate::interface::ListRegisters;
@@ -8,18 +8,18 @@ use crate::shortcuts::Letters;
 use crate::{BLOCK, SGIS};
 
 impl Redistributor {
-    /// Delivers the physical PPI `intid` (one of [`Config::hw_ppis`](crate::Config::hw_ppis)), which
-    /// the hypervisor has just acknowledged and left active, to this vCPU. It stays active until the
-    /// guest deactivates the virtual one, even if that takes long because the guest has it disabled:
-    /// so it is neither lost nor does it fire again.
+    /// Delivers the physical PPI `intid` (one of [`Config::hw_ppis`](crate::Config::hw_ppis)) to this vCPU.
+    /// The hypervisor has just acknowledged it and left it active. It stays active until the guest
+    /// deactivates the virtual one, even if the guest has that disabled for long: so it is neither lost nor
+    /// fires again.
     pub fn inject_hw_ppi<L: ListRegisters>(&mut self, lrs: &mut L, intid: u32) -> Delivery {
         let i = intid as usize % BLOCK;
         let bit = 1 << i;
-        debug_assert!(self.slots.hw_ppis & bit != 0, "not a PPI with a physical one behind it");
+        debug_assert!(self.slots.hw_ppis & bit != 0, "not a PPI backed by a physical interrupt");
         let block = &mut self.block;
         if block.resident & bit != 0 {
-            // Fold first: otherwise the new event and an old one that the guest has acknowledged could
-            // not be told apart.
+            // Fold first: otherwise the new event could not be told from an old one that the guest has
+            // acknowledged.
             let n = block.slot[i].into();
             let lr = lrs.read(n);
             self.slots.fold(block, n, lr, lrs);
@@ -30,9 +30,9 @@ impl Redistributor {
         self.sync_private(lrs)
     }
 
-    /// [`inject_hw_ppi`](Self::inject_hw_ppi) for a vCPU that is not loaded: a software timer stood
-    /// in for the physical one. [`load`](Self::load) will ask for the physical one to be made active.
-    /// Nothing happens if that is so already: the line is looked at again when the guest deactivates.
+    /// [`inject_hw_ppi`](Self::inject_hw_ppi) for a vCPU that is not loaded, whose timer a software timer
+    /// emulates. [`load`](Self::load) will request the physical one to be made active. Without effect if it
+    /// is active already: the line is sampled again when the guest deactivates.
     pub fn inject_hw_ppi_saved(&mut self, intid: u32) -> Delivery {
         if self.holds_saved(intid as usize % BLOCK) {
             return Delivery::Done;
@@ -40,12 +40,13 @@ impl Redistributor {
         self.on_saved(|this, saved| this.inject_hw_ppi(saved, intid))
     }
 
-    /// Sends SGI `intid` (0 to 15) of a decoded write to this vCPU, loaded here.
+    /// Sends SGI `intid` (0 to 15) of a decoded write to this vCPU, which is loaded here.
     pub fn send_sgi_self<L: ListRegisters>(&mut self, lrs: &mut L, intid: u32, group1: bool) -> Delivery {
         if self.post_sgi(intid, group1) { self.sync_private(lrs) } else { Delivery::Done }
     }
 
-    /// Takes over the SGIs of a vCPU's mail. Then comes [`sync_private`](Self::sync_private), or, if the vCPU is loaded on another CPU,
+    /// Accepts the SGIs of a vCPU's pending requests. Must be followed by
+    /// [`sync_private`](Self::sync_private), or, if the vCPU is loaded on another CPU, by
     /// [`Mail::announce_private`](crate::Mail::announce_private) and a kick.
     pub fn accept(&mut self, letters: Letters) {
         for intid in letters.sgis() {
@@ -53,14 +54,14 @@ impl Redistributor {
         }
     }
 
-    /// Sends an SGI to this vCPU from another CPU. True if the vCPU must run
-    /// [`sync_private`](Self::sync_private): kick it if it is loaded elsewhere, wake it if it sleeps.
+    /// Posts an SGI from another CPU. Returns whether the vCPU must run [`sync_private`](Self::sync_private):
+    /// kick it if it is loaded elsewhere, wake it if it is blocked.
     #[inline]
     pub fn post_sgi(&mut self, intid: u32, group1: bool) -> bool {
         let bit = 1 << (intid as usize % SGIS);
         let block = &mut self.block;
         if !group1 && block.group1 & bit != 0 || block.pending & bit != 0 {
-            // Not for this group; or under way already, with a kick of its own.
+            // Not in this group; or already posted, with its own kick.
             return false;
         }
         block.pending |= bit;
@@ -68,8 +69,8 @@ impl Redistributor {
         block.forward & bit != 0
     }
 
-    /// Sets the line of an emulated PPI (one that has no physical interrupt behind it). True if the
-    /// vCPU must run [`sync_private`](Self::sync_private).
+    /// Sets the line of an emulated PPI (not backed by a physical interrupt). Returns whether the vCPU must
+    /// run [`sync_private`](Self::sync_private).
     pub fn set_ppi_level(&mut self, intid: u32, high: bool) -> bool {
         let bit = 1 << (intid % BLOCK as u32) & !0xffff & !self.slots.hw_ppis;
         let block = &mut self.block;
@@ -83,20 +84,21 @@ impl Redistributor {
         self.attend(bit)
     }
 
-    /// Those of SGIs and PPIs that are active. The vCPU is not loaded.
+    /// The active SGIs and PPIs of a vCPU that is not loaded.
     pub fn active_saved(&self) -> u32 {
         let block = &self.block;
         let shown = |i: &usize| block.drop_active >> i & 1 == 0 && self.interface.read(block.slot[*i].into()).active();
         Bits(block.resident).filter(shown).fold(block.active, |active, i| active | 1 << i)
     }
 
-    /// Makes PPIs inactive of a vCPU that is not loaded: what it runs in its stead has ended them.
+    /// Deactivates PPIs of a vCPU that is not loaded, because the context that runs in its place has ended
+    /// them.
     pub fn deactivate_saved(&mut self, ppis: u32) {
         let bits = self.block.clear_active(ppis & !((1 << SGIS) - 1));
         self.attend(bits);
     }
 
-    /// Something changed for `bits` of the SGIs and PPIs. Does the vCPU have to look?
+    /// Handles a change of `bits` of the SGIs and PPIs. Returns whether the vCPU must sync.
     pub(crate) fn attend(&mut self, bits: u32) -> bool {
         let block = &mut self.block;
         block.recall |= bits & block.resident;

@@ -1,8 +1,7 @@
-//! The list-register engine: bringing a vCPU's list registers up to date.
+//! The list-register engine: synchronizes a vCPU's list registers with its pending interrupts.
 //!
-//! The common way needs no list register to be read: what is to be delivered goes into one that is
-//! free, or that holds the same interrupt already. Only when there are not enough of them does
-//! [`crowd`] take everything out and choose anew.
+//! The fast path reads no list register: a deliverable interrupt goes into a free one, or into the one it is
+//! resident in. Only on overflow does [`crowd`] take all out and reselect.
 
 mod crowd;
 mod inject;
@@ -19,13 +18,13 @@ use crate::{BLOCK, SPI_BLOCKS};
 pub(crate) use slots::Slots;
 use slots::{Terms, clear};
 
-/// Where all is well: there are list registers enough, and the interrupt comes here.
+/// The common case: sufficient list registers, and the interrupt is routed here.
 const PLAIN: Terms = Terms { routed: true, crowded: false };
 
 impl Redistributor {
-    /// Brings this vCPU's list registers up to date: takes back what was recalled, delivers what
-    /// became deliverable (SPIs routed here and its own SGIs and PPIs), publishes if asked. Returns
-    /// other vCPUs that have to look now.
+    /// Synchronizes this vCPU's list registers: reevaluates recalled interrupts, delivers those that became
+    /// deliverable (SPIs routed here and its own SGIs and PPIs), publishes state if requested. Returns other
+    /// vCPUs to kick.
     pub fn sync<L: ListRegisters>(&mut self, distributor: &mut Distributor, lrs: &mut L) -> Kick {
         let vcpu = self.config.vcpu.into();
         if distributor.unsynced.contains(vcpu) {
@@ -53,13 +52,13 @@ impl Redistributor {
         kick.without(vcpu)
     }
 
-    /// [`sync`](Self::sync) for a vCPU that is not loaded, on its saved list registers; and what
-    /// [`maintenance`](Self::maintenance) would do, had it stayed loaded.
+    /// [`sync`](Self::sync) for a vCPU that is not loaded, on its saved list registers, including the work of
+    /// [`maintenance`](Self::maintenance).
     pub fn sync_saved(&mut self, distributor: &mut Distributor) -> Kick {
         self.on_saved(|this, saved| this.maintenance(distributor, saved))
     }
 
-    /// The part of [`sync`](Self::sync) that concerns SGIs and PPIs only, without the distributor.
+    /// The part of [`sync`](Self::sync) for SGIs and PPIs, without the distributor.
     #[inline]
     pub fn sync_private<L: ListRegisters>(&mut self, lrs: &mut L) -> Delivery {
         self.merge_quick(lrs);
@@ -85,14 +84,14 @@ impl Redistributor {
         self.on_saved(|this, saved| this.sync_private(saved))
     }
 
-    /// Answers a maintenance interrupt: samples level-sensitive lines again at their EOI, fills list
-    /// registers that became free, accounts for deactivations that found no list register.
+    /// Handles a maintenance interrupt: samples level-sensitive lines again at their EOI, refills free list
+    /// registers, accounts for deactivations without a list register.
     pub fn maintenance<L: ListRegisters>(&mut self, distributor: &mut Distributor, lrs: &mut L) -> Kick {
         let kick = self.reclaim(distributor, lrs);
         (kick | self.sync(distributor, lrs)).without(self.config.vcpu.into())
     }
 
-    /// A write of `intid` to ICC_DIR_EL1 that was trapped by [`Maintenance::TDIR`].
+    /// Emulates a write of `intid` to ICC_DIR_EL1, trapped by [`Maintenance::TDIR`].
     pub fn deactivate<L: ListRegisters>(&mut self, distributor: &mut Distributor, lrs: &mut L, intid: u32) -> Kick {
         if !lrs.vmcr().eoi_split() {
             // Without EOImode the write is UNPREDICTABLE; it is ignored.
@@ -108,13 +107,13 @@ impl Redistributor {
         (kick | self.sync(distributor, lrs)).without(self.config.vcpu.into())
     }
 
-    /// Are list registers short, so that nothing may be delivered without looking at the whole?
+    /// Whether list registers have overflowed, so that a delivery must consider all interrupts.
     #[inline]
     fn crowded(&self) -> bool {
         self.maintenance != Maintenance::default()
     }
 
-    /// Runs `f` with the saved list registers standing in for live ones.
+    /// Runs `f` on the saved list registers instead of live ones.
     fn on_saved<T>(&mut self, f: impl FnOnce(&mut Self, &mut crate::CpuInterface) -> T) -> T {
         let fresh = crate::CpuInterface::new(&self.config);
         let mut saved = core::mem::replace(&mut self.interface, fresh);
@@ -123,7 +122,7 @@ impl Redistributor {
         result
     }
 
-    /// Makes SGIs pending that were posted and are resident in the common way.
+    /// Makes posted SGIs pending that are resident and eligible for the fast path.
     #[inline]
     fn merge_quick<L: ListRegisters>(&mut self, lrs: &mut L) {
         let block = &mut self.block;
@@ -135,7 +134,7 @@ impl Redistributor {
         }
     }
 
-    /// Looks again at recalled SGIs and PPIs, and delivers those that wait.
+    /// Reevaluates recalled SGIs and PPIs, and delivers waiting ones.
     fn pull_private<L: ListRegisters>(&mut self, lrs: &mut L) -> Delivery {
         self.merge_quick(lrs);
         let block = &mut self.block;
@@ -158,8 +157,8 @@ impl Redistributor {
         Delivery::Done
     }
 
-    /// Looks again at recalled SPIs that this vCPU holds, and takes those that wait for it while list
-    /// registers last.
+    /// Reevaluates recalled SPIs resident on this vCPU, and takes SPIs that wait for it, as list registers
+    /// permit.
     fn pull_spis<L: ListRegisters>(&mut self, distributor: &mut Distributor, lrs: &mut L) -> Kick {
         let mut kick = Kick::NONE;
         for b in 0..distributor.spi_blocks {
@@ -182,12 +181,12 @@ impl Redistributor {
         kick
     }
 
-    /// Does an SPI wait for this vCPU?
+    /// Whether an SPI waits for this vCPU.
     fn waiting_spis(&self, distributor: &Distributor) -> bool {
         (0..distributor.spi_blocks).any(|b| self.owned(distributor, b, distributor.blocks[b].wanted()) != 0)
     }
 
-    /// Of `bits` of SPI block `b`, those that this vCPU has to see to.
+    /// Of `bits` of SPI block `b`, those that this vCPU must handle.
     #[inline]
     fn owned(&self, distributor: &Distributor, b: usize, bits: u32) -> u32 {
         let mine = |&i: &usize| distributor.owner(b, i) == self.config.vcpu;
@@ -198,7 +197,7 @@ impl Redistributor {
         Terms { routed: distributor.target(b, i) == self.config.vcpu, crowded }
     }
 
-    /// Puts SPI `i` of block `b` into list register `n`. False if there is nothing to put there.
+    /// Puts SPI `i` of block `b` into list register `n`. Returns false if it has no state to put there.
     fn place_spi<L: ListRegisters>(
         &mut self,
         distributor: &mut Distributor,
@@ -216,7 +215,7 @@ impl Redistributor {
         placed
     }
 
-    /// Looks again at the resident SPI `i` of block `b`. It may now be another vCPU's.
+    /// Reevaluates the resident SPI `i` of block `b`. Its target may have changed.
     fn refresh_spi<L: ListRegisters>(&mut self, distributor: &mut Distributor, b: usize, i: usize, lrs: &mut L) -> Kick {
         let terms = self.terms(distributor, b, i, self.crowded());
         let block = &mut distributor.blocks[b];
@@ -224,9 +223,8 @@ impl Redistributor {
         distributor.attend_moved(b, 1 << i)
     }
 
-    /// The vCPU is powered on again: its CPU interface is as after reset, and what was in its list
-    /// registers is back in software. Its SGIs and PPIs keep their state, as redistributors do. It must
-    /// not be loaded.
+    /// Resets the CPU interface of a vCPU that is powered on again. Interrupts in its list registers return
+    /// to software; SGIs and PPIs keep their state, as in a redistributor. The vCPU must not be loaded.
     pub fn reset_interface(&mut self, distributor: &mut Distributor) -> Kick {
         let mut kick = Kick::NONE;
         let fresh = crate::CpuInterface::new(&self.config);
@@ -238,7 +236,7 @@ impl Redistributor {
         (kick | self.sync_saved(distributor)).without(self.config.vcpu.into())
     }
 
-    /// Takes the interrupt in list register `n`, which reads as `lr`, back into software.
+    /// Folds list register `n`, which reads as `lr`, back into software state.
     fn fold<L: ListRegisters>(&mut self, distributor: &mut Distributor, n: usize, lr: ListRegister, lrs: &L) -> Kick {
         match block_of(lr.intid()) {
             None => {
@@ -252,7 +250,7 @@ impl Redistributor {
         }
     }
 
-    /// Frees the list registers that the guest is done with.
+    /// Frees list registers that became invalid.
     fn reclaim<L: ListRegisters>(&mut self, distributor: &mut Distributor, lrs: &mut L) -> Kick {
         let mut kick = Kick::NONE;
         for n in Bits((lrs.invalid() & self.slots.used).into()) {
@@ -263,7 +261,7 @@ impl Redistributor {
         kick
     }
 
-    /// Notes the state of SGIs and PPIs as it is in list registers now, and the physical lines.
+    /// Publishes the state of resident SGIs and PPIs, and of the physical lines.
     fn publish_private<L: ListRegisters>(&mut self, lrs: &mut L) {
         self.unpublished = false;
         let terms = Terms { routed: true, crowded: self.crowded() };
@@ -281,7 +279,7 @@ impl Redistributor {
         }
     }
 
-    /// Notes the state of the SPIs that are in this vCPU's list registers.
+    /// Publishes the state of the SPIs resident on this vCPU.
     fn publish_spis<L: ListRegisters>(&mut self, distributor: &mut Distributor, lrs: &mut L) -> Kick {
         let mut kick = Kick::NONE;
         for b in 0..distributor.spi_blocks {
@@ -295,7 +293,7 @@ impl Redistributor {
 }
 
 impl Slots {
-    /// Frees the list registers of SGIs and PPIs that the guest is done with.
+    /// Frees list registers of SGIs and PPIs that became invalid.
     fn reclaim_private<L: ListRegisters>(&mut self, block: &mut Block, lrs: &mut L) {
         for n in Bits((lrs.invalid() & self.used).into()) {
             let lr = lrs.read(n);
@@ -307,7 +305,7 @@ impl Slots {
     }
 }
 
-/// The block of SPIs that `intid` belongs to; none for an SGI or PPI.
+/// The SPI block of `intid`; `None` for an SGI or PPI.
 fn block_of(intid: u32) -> Option<usize> {
     (intid as usize / BLOCK).checked_sub(1).map(|b| b % SPI_BLOCKS)
 }

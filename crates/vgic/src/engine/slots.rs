@@ -1,4 +1,4 @@
-//! Moving one interrupt into a list register and out of it.
+//! Moving single interrupts into and out of list registers.
 
 use crate::block::Block;
 use crate::interface::{ListRegisters, MAX_LIST_REGISTERS};
@@ -6,35 +6,34 @@ use crate::kick::Bits;
 use crate::lr::ListRegister;
 use crate::{BLOCK, SGIS};
 
-/// What the software put into a vCPU's list registers.
+/// Software's view of a vCPU's list registers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slots {
-    /// The list registers that may be used, bit `n` being list register `n`.
+    /// List registers available for use, bit `n` being list register `n`.
     pub all: u16,
-    /// Those that hold a resident interrupt, though the guest may be done with it by now.
+    /// Those with a resident interrupt, which may have become invalid since.
     pub used: u16,
-    /// Those of them that ask for maintenance when they become invalid.
+    /// Those of `used` that request EOI maintenance.
     pub eoi: u16,
-    /// PPIs that have a physical interrupt behind them, bit `n` being INTID `n`.
+    /// PPIs backed by a physical interrupt, bit `n` being INTID `n`.
     pub hw_ppis: u32,
-    /// Their physical interrupts, by INTID from 16 on.
+    /// Their physical INTIDs, by virtual INTID from 16 on.
     behind: [u8; 16],
-    /// Of these, those whose physical interrupt is active because of this vCPU: it fired, and the
-    /// virtual one is not deactivated yet. Stays set while resident.
+    /// Of these, those whose physical interrupt is active on behalf of this vCPU: it fired, and the virtual
+    /// one is not deactivated yet. Stays set while resident.
     pub held: u32,
-    /// SGIs, and PPIs of `hw_ppis`, that are resident in the common way: when one becomes pending,
-    /// setting that state in its list register is all there is to do. Nothing has changed that would
-    /// need a closer look.
+    /// Resident SGIs, and PPIs of `hw_ppis`, eligible for the fast path: to deliver one, its list register
+    /// only has to become pending. Nothing has changed that would need reevaluation.
     pub quick: u32,
 }
 
-/// What a list register may hold, given the state of the rest.
+/// Constraints on a list register's contents.
 #[derive(Clone, Copy)]
 pub(crate) struct Terms {
-    /// The interrupt goes to this vCPU when it is pending (it may be active here and routed elsewhere).
+    /// The interrupt is routed to this vCPU (it may be active here but routed elsewhere).
     pub routed: bool,
-    /// List registers are short: none may be both pending and active. Then ICH_MISR_EL2.NP, which
-    /// does not say whether such a one counts as pending, is asserted when we need it.
+    /// List registers have overflowed: none may be both pending and active. The architecture does not define
+    /// whether such a register counts as pending for ICH_MISR_EL2.NP; this way NP is asserted when needed.
     pub crowded: bool,
 }
 
@@ -45,27 +44,27 @@ impl Slots {
         Self { all, used: 0, eoi: 0, hw_ppis, behind, held: 0, quick: 0 }
     }
 
-    /// A list register of PPI `i` that stands for the physical interrupt behind it.
+    /// Links PPI `i`'s list register to its physical interrupt.
     #[inline]
     pub fn linked(&self, lr: ListRegister, i: usize) -> ListRegister {
         lr.with_hw(self.behind[i % 16].into())
     }
 
-    /// A list register that holds nothing as far as software knows.
+    /// An unused list register, according to software's view.
     #[inline]
     pub fn free(&self) -> Option<usize> {
         let free = self.all & !self.used;
         (free != 0).then(|| free.trailing_zeros() as usize)
     }
 
-    /// Takes the interrupt in list register `n`, which reads as `lr` and belongs to `block`, back into
-    /// software. The register itself is left as it is.
+    /// Folds list register `n`, which reads as `lr` and belongs to `block`, back into software state. The
+    /// register itself is unchanged.
     pub fn fold<L: ListRegisters>(&mut self, block: &mut Block, n: usize, lr: ListRegister, lrs: &L) {
         let i = lr.intid() as usize % BLOCK;
         let bit = 1 << i;
         let private = lr.intid() < BLOCK as u32;
 
-        // A shortcut of an SGI leaves no note here; one that was written active has none.
+        // A shortcut that raises an SGI leaves no record here; an SGI made active by a write has no shortcut.
         let by_shortcut = private && i < SGIS && block.written & bit == 0;
         if block.latched & bit != 0 || by_shortcut {
             if !lr.pending() {
@@ -87,14 +86,14 @@ impl Slots {
         }
         block.acknowledged[i] = if lr.active() { lr.entry() } else { block.entry[i] };
         if lr.hw() {
-            // A physical line that is still high will fire again, when the physical interrupt is
-            // deactivated. So the virtual one is not pending once it is acknowledged.
+            // A physical line that is still high fires again at the physical deactivation. So the virtual
+            // interrupt is not pending once acknowledged.
             block.line &= !bit;
             if lr.pending() {
                 block.line |= bit;
             }
             if lr.invalid() {
-                // The guest's deactivation has deactivated the physical interrupt.
+                // The guest's deactivation reached the physical interrupt.
                 self.held &= !bit;
             }
         }
@@ -114,13 +113,13 @@ impl Slots {
         }
     }
 
-    /// Puts interrupt `i` of `block` into list register `n`. False if there is nothing to put there.
+    /// Puts interrupt `i` of `block` into list register `n`. Returns false if it has no state to put there.
     pub fn place<L: ListRegisters>(&mut self, block: &mut Block, i: usize, n: usize, terms: Terms, lrs: &mut L) -> bool {
         let bit = 1 << i;
         let private = block.entry[i].intid() < BLOCK as u32;
         let held = if private { self.held & bit } else { 0 };
         if held & block.line != 0 && lrs.physical_line(i as u32) == Some(false) {
-            // The condition went away while the guest was not looking.
+            // The condition went away before the guest acknowledged it.
             block.line &= !bit;
         }
 
@@ -134,7 +133,7 @@ impl Slots {
             return false;
         }
 
-        // Pending, but it can't show in the list register: look again at the deactivation.
+        // Pending, but the list register can't represent it: reevaluate at the deactivation.
         let left = asserted && !pending;
         let mut quick = private && forward && !terms.crowded && lr.same_rank(block.entry[i]);
         if held != 0 && pending != active && !left {
@@ -171,8 +170,7 @@ impl Slots {
         true
     }
 
-    /// Looks again at list register `n` and the interrupt in it, whose block is `block`, and writes
-    /// what belongs there now.
+    /// Reevaluates list register `n`, whose interrupt belongs to `block`, and rewrites it.
     pub fn refresh<L: ListRegisters>(&mut self, block: &mut Block, n: usize, terms: Terms, lrs: &mut L) {
         let lr = lrs.read(n);
         self.fold(block, n, lr, lrs);
@@ -181,7 +179,7 @@ impl Slots {
         }
     }
 
-    /// Deactivates physical interrupts whose virtual ones are neither pending nor active any more.
+    /// Deactivates physical interrupts whose virtual ones are neither pending nor active.
     #[inline]
     pub fn settle<L: ListRegisters>(&mut self, block: &Block, lrs: &mut L) {
         let over = self.held & !(block.resident | block.active | block.asserted());
@@ -194,7 +192,7 @@ impl Slots {
     }
 }
 
-/// Makes list register `n` invalid, which holds `lr`.
+/// Invalidates list register `n`, which holds `lr`.
 pub(super) fn clear<L: ListRegisters>(n: usize, lr: ListRegister, lrs: &mut L) {
     if !lr.invalid() || lr.eoi_asserted() {
         lrs.write(n, ListRegister::INVALID);

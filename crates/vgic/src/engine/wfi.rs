@@ -1,4 +1,4 @@
-//! May WFI block?
+//! Whether WFI may block.
 
 use crate::interface::{ListRegisters, Maintenance, Vmcr};
 use crate::kick::Bits;
@@ -6,10 +6,10 @@ use crate::lr::ListRegister;
 use crate::redistributor::Redistributor;
 
 impl Redistributor {
-    /// Would an interrupt of this vCPU, which is loaded, be signalled to its PE now, PSTATE left out of
-    /// account? What decides whether WFI may block. SPIs count only after [`sync`](Self::sync).
+    /// Whether the virtual CPU interface of this vCPU, which is loaded, would signal an interrupt now,
+    /// regardless of PSTATE: then WFI must not block. SPIs are included only after a [`sync`](Self::sync).
     ///
-    /// Also true if a maintenance interrupt may be under way that leads to one.
+    /// Also true if a maintenance interrupt may be pending that would make one deliverable.
     pub fn has_deliverable<L: ListRegisters>(&self, lrs: &L) -> bool {
         let strays = self.maintenance.0 & Maintenance::LRENPIE != 0;
         strays || self.signals(lrs)
@@ -22,7 +22,7 @@ impl Redistributor {
 
     fn signals<L: ListRegisters>(&self, lrs: &L) -> bool {
         let block = &self.block;
-        // What was posted for a resident interrupt and is still to be merged counts as well.
+        // Posted events of resident interrupts that are not merged yet count as well.
         let posted = block.pending & block.forward & block.resident & (block.recall | self.slots.quick);
         let waiting = block.wanted() & !block.active | posted;
         let (mut valid, mut ended) = (self.slots.used, 0);
@@ -37,7 +37,7 @@ impl Redistributor {
         let vmcr = lrs.vmcr();
         let running = lrs.running_priority();
         let mut maintenance = ended != 0 || self.group_change_under_way(vmcr);
-        // Only the highest priority counts: if the running one masks it, then it masks the rest, too.
+        // Sufficient for the highest priority: if the running priority masks it, it masks the others, too.
         let mut highest = (u8::MAX, false);
         let mut consider = |lr: ListRegister| {
             let signals = vmcr.signals(lr.priority(), lr.group1(), running);
@@ -55,12 +55,12 @@ impl Redistributor {
             }
         }
         Bits(waiting).map(|i| block.entry[i]).filter(|lr| vmcr.group_enabled(lr.group1())).for_each(consider);
-        // More waits in software, SPIs perhaps.
+        // More interrupts wait in software, possibly SPIs.
         maintenance |= none_pending && self.maintenance.0 & Maintenance::NPIE != 0;
         highest.1 || maintenance
     }
 
-    /// Has the guest enabled or disabled a group while that makes a maintenance interrupt?
+    /// Whether a change of the guest's group enables is asserting a maintenance interrupt.
     fn group_change_under_way(&self, vmcr: Vmcr) -> bool {
         let enables = self.maintenance.0;
         let asks = |enabled, on, off| enables & (if enabled { on } else { off }) != 0;

@@ -1,10 +1,9 @@
-//! Registers that the distributor and a redistributor have in common: the same layout, for other
-//! interrupts.
+//! Registers with the same layout in the distributor and in redistributors.
 
 use crate::BLOCK;
 use crate::block::Block;
 
-/// Kinds of registers with one bit for each interrupt, by bits 11 to 7 of their offset.
+/// Registers with one bit per interrupt, by bits 11 to 7 of their offset.
 pub(super) mod group {
     /// GICD_IGROUPR, GICR_IGROUPR0.
     pub const IGROUPR: u32 = 0x080 >> 7;
@@ -25,15 +24,15 @@ pub(super) mod group {
 /// GICD_IIDR and GICR_IIDR: Arm (JEP106 0x43b) as the implementer, product and revision zero.
 pub(super) const IIDR: u32 = 0x43b;
 
-/// The identification registers at the end of a frame ("Identification registers"), PIDR4 at 0xffd0 to
-/// CIDR3 at 0xfffc; anything else reads as zero. PIDR2 says GICv3.
+/// The identification registers at the end of a frame ("Identification registers"), PIDR4 at 0xffd0 to CIDR3
+/// at 0xfffc; other offsets read as zero. PIDR2 identifies a GICv3.
 pub(super) fn identification(offset: u32) -> u32 {
     const FROM_PIDR4: [u8; 12] = [0x44, 0, 0, 0, 0x92, 0xb4, 0x3b, 0, 0x0d, 0xf0, 0x05, 0xb1];
     let n = (offset.wrapping_sub(0xffd0) / 4) as usize;
     FROM_PIDR4.get(n).map_or(0, |id| u32::from(*id))
 }
 
-/// Does this read need what is in list registers? Returns the interrupts that it does for.
+/// Returns the interrupts whose list registers a read of this kind depends on.
 pub(super) fn hidden(block: &Block, kind: u32) -> u32 {
     match kind {
         group::ISPENDR | group::ICPENDR => block.resident & !block.drop_pending,
@@ -42,7 +41,7 @@ pub(super) fn hidden(block: &Block, kind: u32) -> u32 {
     }
 }
 
-/// Reads a register with one bit for each interrupt.
+/// Reads a register with one bit per interrupt.
 #[inline]
 pub(super) fn read_bits(block: &Block, kind: u32) -> u32 {
     match kind {
@@ -54,7 +53,7 @@ pub(super) fn read_bits(block: &Block, kind: u32) -> u32 {
     }
 }
 
-/// Writes a register with one bit for each interrupt. Returns the interrupts concerned.
+/// Writes a register with one bit per interrupt. Returns the affected interrupts.
 pub(super) fn write_bits(block: &mut Block, kind: u32, value: u32) -> u32 {
     match kind {
         group::IGROUPR => block.set_groups(value),
@@ -68,14 +67,13 @@ pub(super) fn write_bits(block: &mut Block, kind: u32, value: u32) -> u32 {
     }
 }
 
-/// Reads `count` (1 or 4) priorities from interrupt `i` of the block on, one in each byte.
+/// Reads `count` (1 or 4) priorities, starting at interrupt `i` of the block, one per byte.
 pub(super) fn read_priorities(block: &Block, i: usize, count: usize) -> u32 {
     let entries = block.entry.iter().skip(i % BLOCK).take(count);
     entries.rev().fold(0, |value, entry| value << 8 | u32::from(entry.priority()))
 }
 
-/// Writes `count` (1 or 4) priorities, of which the bits in `mask` are there. Returns the interrupts
-/// concerned.
+/// Writes `count` (1 or 4) priorities; `mask` has the implemented bits. Returns the affected interrupts.
 pub(super) fn write_priorities(block: &mut Block, i: usize, count: usize, value: u32, mask: u8) -> u32 {
     let bytes = value.to_le_bytes();
     let bytes = bytes.iter().take(count).enumerate();
@@ -89,8 +87,8 @@ pub(super) fn read_config(block: &Block, half: u32) -> u32 {
     (0..16).fold(0, |value, i| value | (edge >> i & 1) << (2 * i + 1))
 }
 
-/// Writes the configuration of the interrupts in `mask` among those of [`read_config`]. Returns the
-/// interrupts concerned.
+/// Writes the configuration of the interrupts in `mask` among those of [`read_config`]. Returns the affected
+/// interrupts.
 pub(super) fn write_config(block: &mut Block, half: u32, value: u32, mask: u32) -> u32 {
     let shift = 16 * (half & 1);
     let edge = (0..16).fold(0, |edge, i| edge | (value >> (2 * i + 1) & 1) << i);

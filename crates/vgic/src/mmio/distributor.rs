@@ -1,8 +1,7 @@
 //! The distributor's registers ("The GIC Distributor register map").
 //!
-//! All are 32 bits wide, but GICD_IPRIORITYR can be accessed by bytes, and GICD_IROUTER is 64 bits wide
-//! and can be accessed by halves. An access of any other size, or to what is not there, reads as zero
-//! and writes nothing.
+//! All are 32 bits wide, except that GICD_IPRIORITYR is byte-accessible, and GICD_IROUTER is 64 bits wide and
+//! accessible by halves. Accesses of other sizes, and to unimplemented registers, are RAZ/WI.
 
 use super::bank::{self, group};
 use super::{Read, Size};
@@ -28,16 +27,16 @@ const ICFGR: u32 = 0x0c00;
 const IGRPMODR: u32 = 0x0d00;
 /// The first of the Interrupt Routing Registers (that of INTID 32 is at 0x6100).
 const IROUTER: u32 = 0x6000;
-/// Past the last of them.
+/// The end of the Interrupt Routing Registers.
 const IROUTER_END: u32 = IROUTER + 8 * INTID_END;
 
-/// GICD_CTLR: affinity routing (ARE) and one Security state (DS) can't be turned off.
+/// GICD_CTLR: affinity routing (ARE) and single Security state (DS) are RAO/WI.
 const CTLR_FIXED: u32 = 1 << 4 | 1 << 6;
-/// GICD_CTLR.RWP: writes are still to take effect.
+/// GICD_CTLR.RWP: register write pending.
 const CTLR_RWP: u32 = 1 << 31;
 
-/// GICD_TYPER but for ITLinesNumber. IDbits: INTIDs have 10 bits. No message-based SPIs, no LPIs, no
-/// extended ranges, no affinity 3, no range selector; 1-of-N SPIs are there.
+/// GICD_TYPER except ITLinesNumber. IDbits: INTIDs have 10 bits. No message-based SPIs, LPIs, extended
+/// ranges, affinity 3 or range selector; 1-of-N SPIs are supported.
 const TYPER_FIXED: u32 = 9 << 19;
 
 impl Distributor {
@@ -61,8 +60,7 @@ impl Distributor {
         Read::Value(self.read_published(offset, size))
     }
 
-    /// Reads a register whose first read was [`Read::Stale`], after the vCPUs named there have
-    /// published.
+    /// Reads a register after [`Read::Stale`], once the vCPUs named there have published.
     #[inline(never)]
     pub fn read_published(&self, offset: u32, size: Size) -> u64 {
         match size {
@@ -100,7 +98,7 @@ impl Distributor {
                 block.map_or(0, |block| bank::read_config(block, half))
             }
             IROUTER..IROUTER_END => match self.route(offset & !7) {
-                // The upper half is Aff3, which is not there.
+                // The upper half is Aff3, which is not implemented.
                 Some((b, i)) if offset & 4 == 0 => self.routes[b][i],
                 _ => 0,
             },
@@ -163,7 +161,7 @@ impl Distributor {
         self.attend(b, bits)
     }
 
-    /// The SPI whose GICD_IROUTER is at `offset`.
+    /// The SPI of the GICD_IROUTER at `offset`.
     fn route(&self, offset: u32) -> Option<(usize, usize)> {
         self.locate(offset.checked_sub(IROUTER)? / 8)
     }
@@ -172,7 +170,7 @@ impl Distributor {
         let Some((b, i)) = self.route(offset) else {
             return Kick::NONE;
         };
-        // Aff2, Aff1 and Aff0, or any one.
+        // Aff2, Aff1 and Aff0, or 1-of-N.
         let route = value & (Self::ANY | 0x00ff_ffff);
         if self.routes[b][i] == route {
             return Kick::NONE;
@@ -181,7 +179,7 @@ impl Distributor {
         self.attend(b, 1 << i)
     }
 
-    /// SPIs about to be made active by a write are so for the vCPU that they are routed to.
+    /// Assigns SPIs that a write is about to make active to the vCPUs that they are routed to.
     fn settle_homes(&mut self, b: usize, bits: u32) {
         let Some(block) = self.block(b) else {
             return;
@@ -191,7 +189,7 @@ impl Distributor {
         }
     }
 
-    /// Has the vCPUs publish that hold interrupts of the register at `offset`.
+    /// Requests publication from the vCPUs that hold interrupts of the register at `offset`.
     #[cold]
     fn ask_to_publish(&mut self, offset: u32) -> Read {
         let b = spi_block(offset);
@@ -205,8 +203,8 @@ impl Distributor {
     }
 }
 
-/// The block of SPIs that a register with one bit for each interrupt is for. Out of range for that of
-/// the SGIs and PPIs, which are in the redistributors.
+/// The SPI block of a register with one bit per interrupt. Out of range for the register of SGIs and PPIs,
+/// which is in the redistributors.
 #[inline]
 fn spi_block(offset: u32) -> usize {
     (offset as usize >> 2 & 31).wrapping_sub(1)

@@ -1,4 +1,4 @@
-//! The memory-mapped registers.
+//! Memory-mapped registers.
 
 mod bank;
 mod distributor;
@@ -6,10 +6,10 @@ mod redistributor;
 
 use crate::kick::Kick;
 
-/// Bytes of the distributor's frame.
+/// Size of the distributor's frame in bytes.
 pub const GICD_SIZE: u64 = 0x1_0000;
 
-/// Bytes of one redistributor's two frames (RD_base and SGI_base).
+/// Size of a redistributor's two frames (RD_base and SGI_base) in bytes.
 pub const GICR_SIZE: u64 = 0x2_0000;
 
 /// The size of an access.
@@ -27,7 +27,7 @@ pub enum Size {
 }
 
 impl Size {
-    /// From the syndrome's SAS field (ESR_EL2.ISS for a Data Abort): 0 to 3.
+    /// Decodes the syndrome's SAS field (ESR_EL2.ISS for a Data Abort): 0 to 3.
     #[inline]
     pub const fn from_sas(sas: u32) -> Self {
         match sas & 3 {
@@ -39,13 +39,13 @@ impl Size {
     }
 }
 
-/// The answer to a read.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Read {
     /// The value, zero-extended.
     Value(u64),
-    /// These vCPUs hold part of the answer in list registers and must publish first. See the crate's
+    /// Part of the value is in list registers of these vCPUs, which must publish first. See the crate's
     /// documentation.
     Stale(Kick),
 }

@@ -1,8 +1,7 @@
 //! The redistributor's registers ("The GIC Redistributor register map"): RD_base, then SGI_base.
 //!
-//! All are 32 bits wide, but GICR_IPRIORITYR can be accessed by bytes, and GICR_TYPER is 64 bits wide and
-//! can be accessed by halves. An access of any other size, or to what is not there, reads as zero and
-//! writes nothing.
+//! All are 32 bits wide, except that GICR_IPRIORITYR is byte-accessible, and GICR_TYPER is 64 bits wide and
+//! accessible by halves. Accesses of other sizes, and to unimplemented registers, are RAZ/WI.
 
 use super::bank::{self, group};
 use super::{Read, Size};
@@ -16,14 +15,14 @@ const CTLR: u32 = 0x0000;
 const IIDR: u32 = 0x0004;
 /// Redistributor Type Register, 64 bits.
 const TYPER: u32 = 0x0008;
-/// Its upper half.
+/// The upper half of GICR_TYPER.
 const TYPER_HIGH: u32 = TYPER + 4;
 /// Redistributor Wake Register.
 const WAKER: u32 = 0x0014;
 
-/// Where SGI_base starts. From here the layout is the distributor's.
+/// Offset of SGI_base. From here the layout is the distributor's.
 const SGI_BASE: u32 = 0x1_0000;
-/// The last offset of the registers with one bit for each interrupt.
+/// The end of the registers with one bit per interrupt.
 const BITS_END: u32 = 0x0400;
 /// The first of the Interrupt Priority Registers.
 const IPRIORITYR: u32 = 0x0400;
@@ -33,20 +32,20 @@ const ICFGR0: u32 = 0x0c00;
 /// PPI Configuration Register.
 const ICFGR1: u32 = 0x0c04;
 
-/// GICR_CTLR.RWP: writes are still to take effect.
+/// GICR_CTLR.RWP: register write pending.
 const CTLR_RWP: u32 = 1 << 3;
 /// GICR_WAKER.ProcessorSleep.
 const PROCESSOR_SLEEP: u32 = 1 << 1;
-/// GICR_WAKER.ChildrenAsleep: follows ProcessorSleep at once.
+/// GICR_WAKER.ChildrenAsleep: always equal to ProcessorSleep.
 const CHILDREN_ASLEEP: u32 = 1 << 2;
 
 impl Redistributor {
     /// Reads the register at `offset` (below [`GICR_SIZE`](crate::GICR_SIZE): RD_base, then
     /// SGI_base).
     ///
-    /// [`Read::Stale`] names this vCPU alone: its owner must run
-    /// [`sync_private`](Self::sync_private) (which publishes), then comes
-    /// [`read_published`](Self::read_published). [`unpublished`](Self::unpublished) tells when.
+    /// [`Read::Stale`] names this vCPU alone: its owner must run [`sync_private`](Self::sync_private), which
+    /// publishes. Once [`unpublished`](Self::unpublished) is false, [`read_published`](Self::read_published)
+    /// returns the value.
     #[inline]
     pub fn read(&mut self, offset: u32, size: Size) -> Read {
         let word = size == Size::Word;
@@ -66,7 +65,7 @@ impl Redistributor {
         Read::Value(self.read_published(offset, size))
     }
 
-    /// Reads a register whose first read was [`Read::Stale`], after the vCPU has published.
+    /// Reads a register after [`Read::Stale`], once the vCPU has published.
     #[inline(never)]
     pub fn read_published(&self, offset: u32, size: Size) -> u64 {
         match size {
@@ -107,8 +106,8 @@ impl Redistributor {
         vcpu << 32 | vcpu << 8 | u64::from(self.config.last) << 4
     }
 
-    /// Writes `value` to the register at `offset`. [`Delivery::NeedsSync`]: this vCPU must run
-    /// [`sync_private`](Self::sync_private) (whoever wrote), and may then be told to `sync`.
+    /// Writes `value` to the register at `offset`. On [`Delivery::NeedsSync`] this vCPU (whichever wrote)
+    /// must run [`sync_private`](Self::sync_private), which may in turn require `sync`.
     pub fn write(&mut self, offset: u32, size: Size, value: u64) -> Delivery {
         let value = value as u32;
         let bits = match size {
@@ -119,17 +118,17 @@ impl Redistributor {
         if self.attend(bits) { Delivery::NeedsSync } else { Delivery::Done }
     }
 
-    /// Returns the interrupts concerned.
+    /// Returns the affected interrupts.
     fn write_word(&mut self, offset: u32, value: u32) -> u32 {
         if let Some(kind) = kind(offset) {
             return bank::write_bits(&mut self.block, kind, value);
         }
         if offset == WAKER {
-            // Kept for the guest to read back. Interrupts are delivered all the same: guests that never
-            // write it are around.
+            // Stored for reading back only. Interrupts are delivered even when asleep: some guests never
+            // write it.
             self.asleep = value & PROCESSOR_SLEEP != 0;
         } else if offset == SGI_BASE + ICFGR1 {
-            // What has a physical interrupt behind it stays level-sensitive.
+            // PPIs backed by a physical interrupt stay level-sensitive.
             return bank::write_config(&mut self.block, 1, value, !self.slots.hw_ppis);
         }
         self.write_priorities(offset, 4, value)
@@ -146,14 +145,14 @@ impl Redistributor {
     }
 }
 
-/// What kind of register with one bit for each interrupt this is, if it is one.
+/// The kind of a register with one bit per interrupt.
 #[inline]
 fn kind(offset: u32) -> Option<u32> {
     let offset = offset.wrapping_sub(SGI_BASE);
     (offset < BITS_END && offset & 0x7f == 0).then_some(offset >> 7)
 }
 
-/// The interrupt whose GICR_IPRIORITYR byte this is.
+/// The interrupt of a GICR_IPRIORITYR byte.
 fn priority(offset: u32) -> Option<usize> {
     let i = offset.wrapping_sub(SGI_BASE + IPRIORITYR);
     (i < BLOCK as u32).then_some(i as usize)

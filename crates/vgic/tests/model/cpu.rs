@@ -24,7 +24,7 @@ impl Cpu {
         let cbpr = self.vmcr.0 & Vmcr::VCBPR != 0;
         let bpr0 = self.vmcr.0 >> 21 & 7;
         let bpr1 = self.vmcr.0 >> 18 & 7;
-        // The number of low bits that do not count for preemption.
+        // The number of low bits ignored for preemption.
         let low = if group1 && !cbpr { bpr1 } else { bpr0 + 1 };
         if low >= 8 { 0 } else { 0xff << low }
     }

@@ -1,4 +1,4 @@
-//! The reference: a GICv3 with one Security state, without list registers, slow and plain.
+//! The reference model: a GICv3 with one Security state, without list registers.
 
 use stile_vgic::SgiRegister;
 
@@ -25,7 +25,7 @@ impl Interrupt {
 #[derive(Clone, Debug)]
 pub struct Gic {
     pub enables: u32,
-    /// For each vCPU, SGIs and PPIs.
+    /// SGIs and PPIs, per vCPU.
     pub private: Vec<Vec<Interrupt>>,
     /// SPIs, from INTID 32.
     pub spis: Vec<Interrupt>,
@@ -63,7 +63,7 @@ impl Gic {
     }
 
     /// Pending interrupts of the highest priority among those of groups enabled at vCPU `v`'s
-    /// interface. Nothing says which of several of the same priority comes first.
+    /// interface. The order of equal priorities is not defined.
     fn highest_pending(&mut self, v: usize) -> Vec<u32> {
         let mut best = (u8::MAX, vec![]);
         for intid in 0..256 {
@@ -88,8 +88,8 @@ impl Gic {
         best.1
     }
 
-    /// What vCPU `v` may acknowledge next, and whether it may be nothing at all: of two interrupts of
-    /// the same priority but different groups only one may be able to preempt, and either may be tried.
+    /// The interrupts that vCPU `v` may acknowledge next, and whether none is allowed, too: of two interrupts of
+    /// the same priority but different groups only one may be able to preempt, and either may be selected.
     pub fn signalled(&mut self, v: usize) -> (Vec<u32>, bool) {
         let mut all = self.highest_pending(v);
         let count = all.len();

@@ -1,5 +1,5 @@
-//! An emulated virtual CPU interface: list registers that behave as the hardware's do, with what the
-//! guest does to them, and the physical interrupts behind them.
+//! An emulated virtual CPU interface: list registers that behave like hardware, with the guest's
+//! operations on them, and the physical interrupts that back them.
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use super::cpu::Cpu;
 pub struct Interface {
     pub cpu: Cpu,
     pub lr: Vec<ListRegister>,
-    /// Of the vCPU that is loaded.
+    /// Shortcuts of the loaded vCPU.
     pub shortcuts: Option<Rc<Shortcuts>>,
     pub maintenance: Maintenance,
     pub eoi_count: u32,
@@ -19,14 +19,14 @@ pub struct Interface {
     pub physical_active: u32,
     /// The lines of the physical PPIs.
     pub physical_lines: u32,
-    /// Does a list register that is pending and active count as pending for the no-pending
-    /// maintenance interrupt? The architecture does not say.
+    /// Whether a list register that is pending and active counts as pending for the no-pending
+    /// maintenance interrupt; the architecture does not define it.
     pub np_counts_active: bool,
     /// VGrp0D follows the enable of group 1, as in QEMU 10.0 (`maintenance_interrupt_state`).
     pub vgrp0d_follows_group1: bool,
     /// The guest may end interrupts in ways that are UNPREDICTABLE.
     pub hostile: bool,
-    /// How often list registers were read and written.
+    /// Number of list-register reads and writes.
     pub accesses: std::cell::Cell<usize>,
 }
 
@@ -53,7 +53,7 @@ impl Interface {
         candidates.min_by_key(|(_, lr)| lr.priority()).map(|(n, _)| n)
     }
 
-    /// What a read of ICV_IAR would return, if it returns an interrupt.
+    /// The interrupt that a read of ICV_IAR would return, if any.
     pub fn signalled(&self) -> Option<ListRegister> {
         let lr = self.lr[self.highest_pending()?];
         self.cpu.can_take(lr.priority(), lr.group1()).then_some(lr)
@@ -94,9 +94,9 @@ impl Interface {
             Some(n) => {
                 let lr = self.lr[n];
                 let matches = lr.group1() == group1 && self.cpu.group_priority(lr.priority(), group1) == dropped;
-                // With EOImode 1 the list register does not matter.
+                // With EOImode 1 the list register is unaffected.
                 let split = self.cpu.vmcr.eoi_split();
-                assert!(matches || split || self.hostile, "the list register is not as it was when acknowledged");
+                assert!(matches || split || self.hostile, "the list register differs from its state at the acknowledge");
                 if !self.cpu.vmcr.eoi_split() {
                     self.deactivate(n);
                 }
@@ -104,7 +104,7 @@ impl Interface {
         }
     }
 
-    /// A write of ICV_DIR. False if it is trapped.
+    /// A write of ICV_DIR. Returns false if it is trapped.
     pub fn deactivate_interrupt(&mut self, intid: u32) -> bool {
         if self.maintenance.0 & Maintenance::TDIR != 0 {
             return false;
@@ -118,7 +118,7 @@ impl Interface {
         true
     }
 
-    /// Is the maintenance interrupt asserted (ICH_MISR_EL2 not zero)?
+    /// Whether the maintenance interrupt is asserted (ICH_MISR_EL2 not zero).
     pub fn needs_maintenance(&self) -> bool {
         let on = |enable| self.maintenance.0 & enable != 0;
         let pending = |lr: &ListRegister| lr.pending() && (self.np_counts_active || !lr.active());
@@ -141,7 +141,7 @@ impl ListRegisters for Interface {
     fn write(&mut self, n: usize, value: ListRegister) {
         assert!(!(value.hw() && value.pending() && value.active()), "not permitted: {value:?}");
         let twice = |(m, lr): (usize, &ListRegister)| m != n && !lr.invalid() && !value.invalid() && lr.intid() == value.intid();
-        assert!(!self.lr.iter().enumerate().any(twice), "twice in list registers: {value:?}");
+        assert!(!self.lr.iter().enumerate().any(twice), "duplicate in list registers: {value:?}");
         self.accesses.set(self.accesses.get() + 1);
         self.lr[n] = value;
     }
@@ -156,7 +156,7 @@ impl ListRegisters for Interface {
     }
 
     fn set_maintenance(&mut self, enables: Maintenance) {
-        assert_ne!(self.maintenance, enables, "called only for a change");
+        assert_ne!(self.maintenance, enables, "must be called on changes only");
         self.maintenance = enables;
     }
 

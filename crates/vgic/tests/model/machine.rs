@@ -1,6 +1,6 @@
-//! A machine: vCPUs on physical CPUs, what a hypervisor does with this crate, and the reference beside
-//! it. Every operation is done to both; [`Machine::settle`] then lets kicks and maintenance run their
-//! course, and [`Machine::check`] compares what a guest can see.
+//! A machine: vCPUs on physical CPUs, a hypervisor's use of this crate, and the reference beside
+//! it. Every operation is applied to both; [`Machine::settle`] then completes kicks and maintenance,
+//! and [`Machine::check`] compares the guest-visible state.
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use super::gic::Gic;
 use super::interface::Interface;
 use super::{HW_PPI_MASK, HW_PPIS};
 
-/// More rounds than any settling takes: beyond it, maintenance never ends.
+/// Upper bound of rounds to settle: beyond it, maintenance does not terminate.
 const ROUNDS: usize = 64;
 
 /// An interrupt that the guest has acknowledged and not ended.
@@ -21,19 +21,19 @@ const ROUNDS: usize = 64;
 pub struct Taken {
     pub intid: u32,
     pub group1: bool,
-    /// Made inactive by a register write since. If an SPI, it may be active for another vCPU by now.
+    /// Deactivated by a register write since. If an SPI, it may now be active on another vCPU.
     pub dead: bool,
 }
 
 pub struct Machine {
     pub distributor: Distributor,
     pub redistributors: Vec<Redistributor>,
-    /// Of each vCPU.
+    /// Per vCPU.
     shortcuts: Vec<Rc<Shortcuts>>,
     pub mails: Vec<Mail>,
-    /// One for each physical CPU.
+    /// Per physical CPU.
     pub interfaces: Vec<Interface>,
-    /// The physical CPU that each vCPU is loaded on.
+    /// The physical CPU on which each vCPU is loaded.
     pub place: Vec<Option<usize>>,
     /// The lines of each vCPU's own timers.
     pub timers: Vec<u32>,
@@ -42,14 +42,14 @@ pub struct Machine {
     pub taken: Vec<Vec<Taken>>,
     /// For each vCPU: priority dropped, not yet deactivated (EOImode 1).
     pub dropped: Vec<Vec<Taken>>,
-    /// Kicks that vCPUs loaded on other CPUs have not answered yet.
+    /// Kicks that vCPUs loaded on other CPUs have not handled yet.
     pub kicked: Kick,
-    /// Answer kicks of loaded vCPUs only in [`Machine::settle`] and [`Machine::answer`].
+    /// Handle kicks of loaded vCPUs only in [`Machine::settle`] and [`Machine::answer`].
     pub late: bool,
-    /// Edges and SGIs on their way to vCPUs that have not answered yet, by vCPU and INTID. One that finds
+    /// Edges and SGIs in flight to vCPUs that have not handled the kick yet, by vCPU and INTID. One that finds
     /// its interrupt acknowledged meanwhile makes it pending again.
     pub in_flight: HashSet<(usize, u32)>,
-    /// vCPUs that were put, and not looked at since.
+    /// vCPUs that were put, and not checked since.
     pub sleepers: Kick,
 }
 
@@ -99,7 +99,7 @@ impl Machine {
         }
     }
 
-    // What a hypervisor does.
+    // Operations of the hypervisor.
 
     pub fn sync(&mut self, v: usize) {
         self.accept(v);
@@ -114,7 +114,7 @@ impl Machine {
         self.kick(kick);
     }
 
-    /// Brings what others posted into the redistributor.
+    /// Accepts posted SGIs into the redistributor.
     fn accept(&mut self, v: usize) {
         let letters = self.mails[v].take();
         self.redistributors[v].accept(letters);
@@ -123,7 +123,7 @@ impl Machine {
         }
     }
 
-    /// What was on its way to a vCPU has come, but for the SGIs in its mail.
+    /// In-flight events of a vCPU have arrived, except for the SGIs in its mail.
     fn arrive(&mut self, v: usize) {
         if self.mails[v].is_empty() {
             self.kicked = self.kicked.without(v);
@@ -131,7 +131,7 @@ impl Machine {
         self.in_flight.retain(|(u, intid)| *u != v || *intid < 16);
     }
 
-    /// A vCPU looks at its mail: what a kick makes it do.
+    /// A vCPU handles a kick: it takes its mail.
     fn look(&mut self, v: usize) {
         let Some(p) = self.place[v] else {
             return self.sync(v);
@@ -147,7 +147,7 @@ impl Machine {
         }
     }
 
-    /// A vCPU answers its kicks, and its physical CPU takes the interrupts that it has.
+    /// A vCPU handles its kicks, and its physical CPU takes pending interrupts.
     pub fn answer(&mut self, v: usize) {
         self.look(v);
         for _ in 0..ROUNDS {
@@ -155,7 +155,7 @@ impl Machine {
                 return;
             }
         }
-        panic!("maintenance does not end");
+        panic!("maintenance does not terminate");
     }
 
     pub fn kick(&mut self, kick: Kick) {
@@ -186,7 +186,7 @@ impl Machine {
         }
     }
 
-    /// Takes a physical interrupt or a maintenance interrupt of a loaded vCPU, if there is one.
+    /// Takes a physical or maintenance interrupt of a loaded vCPU, if one is pending.
     fn take_exit(&mut self, v: usize) -> bool {
         let Some(p) = self.place[v] else { return false };
         let interface = &mut self.interfaces[p];
@@ -209,10 +209,10 @@ impl Machine {
         true
     }
 
-    /// Lets everything that is under way arrive.
+    /// Completes everything in flight.
     pub fn settle(&mut self) {
-        // A vCPU that is put in its sleep with a maintenance interrupt under way must be woken; here it
-        // is enough to take it up.
+        // A vCPU put while blocked with a maintenance interrupt pending must be woken; here it
+        // is sufficient to sync it.
         for v in std::mem::take(&mut self.sleepers) {
             if self.place[v].is_none() && self.redistributors[v].has_deliverable_saved() {
                 self.sync(v);
@@ -234,7 +234,7 @@ impl Machine {
                 return;
             }
         }
-        panic!("maintenance does not end: {:?}", self.interfaces);
+        panic!("maintenance does not terminate: {:?}", self.interfaces);
     }
 
     pub fn load(&mut self, v: usize) -> bool {
@@ -285,7 +285,7 @@ impl Machine {
         true
     }
 
-    // What devices do.
+    // Operations of devices.
 
     pub fn set_level(&mut self, v: usize, intid: u32, high: bool) {
         self.reference.set_level(v, intid, high);
@@ -316,13 +316,13 @@ impl Machine {
         if let Some(p) = self.place[v] {
             self.interfaces[p].physical_lines = self.timers[v];
             if !high {
-                // What is on its way already is called back by whoever looks.
+                // An event already in flight is withdrawn at the sync.
                 self.read_redistributor(v, 0x200);
             }
         }
     }
 
-    // What a guest does.
+    // Operations of a guest.
 
     pub fn send_sgi(&mut self, sender: usize, register: SgiRegister, value: u64) {
         let Some(p) = self.place[sender] else { return };
@@ -330,7 +330,7 @@ impl Machine {
         self.reference.send_sgi(sender, register, sgi.targets.0, sgi.intid);
         for v in sgi.targets {
             if v == sender {
-                // What else is under way may arrive with it, or not: let it.
+                // Other events in flight may or may not arrive with it: let them.
                 self.look(v);
                 let interface = &mut self.interfaces[p];
                 if !sgi.group1 || !self.shortcuts[v].raise_sgi(interface, sgi.intid) {
@@ -405,7 +405,7 @@ impl Machine {
         }
     }
 
-    /// Changes the bits `mask` of what a loaded vCPU's CPU interface holds in ICH_VMCR_EL2.
+    /// Changes the bits `mask` of a loaded vCPU's ICH_VMCR_EL2.
     pub fn set_vmcr(&mut self, v: usize, bits: u64, mask: u64) {
         let Some(p) = self.place[v] else {
             let vmcr = &mut self.redistributors[v].interface().vmcr;
@@ -430,7 +430,7 @@ impl Machine {
         Some(intid)
     }
 
-    /// Ends the interrupt that was acknowledged last.
+    /// Ends the most recently acknowledged interrupt.
     pub fn end(&mut self, v: usize) {
         let Some(p) = self.place[v] else { return };
         let Some(taken) = self.taken[v].pop() else {
@@ -456,12 +456,12 @@ impl Machine {
             }
             taken.intid
         } else {
-            // One that was made active by a register write, perhaps, or that is not active at all.
+            // Possibly made active by a register write, or not active at all.
             [0, 1, 7, 15, 20, 27, 30][which % 7]
         };
         let taken = |u: usize| self.taken[u].iter().any(|t| t.intid == intid);
         if !split || (0..self.vcpus()).any(|u| (intid >= 32 || u == v) && taken(u)) {
-            // Of no effect, or (made inactive and acknowledged again meanwhile) out of order.
+            // Without effect, or (deactivated and acknowledged again meanwhile) out of order.
             return;
         }
         if intid >= 32 && self.dropped.iter().flatten().any(|t| t.intid == intid) {
@@ -477,14 +477,14 @@ impl Machine {
         }
     }
 
-    /// Is `intid` (for a private one, that of vCPU `v`) acknowledged and not deactivated, by a vCPU
-    /// with EOImode 0?
+    /// Whether `intid` (if private, that of vCPU `v`) is acknowledged and not deactivated, by a vCPU
+    /// with EOImode 0.
     pub fn in_hand(&self, v: usize, intid: u32) -> bool {
         let taken = |u: usize| self.taken[u].iter().any(|t| t.intid == intid);
         (0..self.vcpus()).any(|u| (intid >= 32 || u == v) && taken(u) && !self.reference.cpus[u].vmcr.eoi_split())
     }
 
-    /// `intid` was made inactive by a register write.
+    /// Records that `intid` was deactivated by a register write.
     pub fn bury(&mut self, v: usize, intid: u32) {
         for u in 0..self.vcpus() {
             if intid >= 32 || u == v {
@@ -494,9 +494,9 @@ impl Machine {
         }
     }
 
-    // What must hold.
+    // Invariants.
 
-    /// Compares what guests can see without asking for anything.
+    /// Compares the guest-visible state that needs no publication.
     pub fn check(&mut self) {
         let rwp = self.distributor.read_published(0, Size::Word) >> 31;
         assert_eq!(rwp, 0, "a write has not taken effect");
@@ -508,9 +508,9 @@ impl Machine {
                 Some(interface) => redistributor.has_deliverable(interface),
                 None => redistributor.has_deliverable_saved(),
             };
-            assert!(wakes || maybe_nothing, "vCPU {v} sleeps over {expected:?}");
+            assert!(wakes || maybe_nothing, "vCPU {v} stays blocked despite {expected:?}");
             let strays = interface.is_some_and(|i| i.maintenance.0 & Maintenance::LRENPIE != 0);
-            assert!(!wakes || strays || !expected.is_empty(), "vCPU {v} wakes for nothing");
+            assert!(!wakes || strays || !expected.is_empty(), "vCPU {v} wakes spuriously");
             let Some(interface) = interface else { continue };
             match interface.signalled().map(|lr| lr.intid()) {
                 None => assert!(maybe_nothing, "vCPU {v} misses {expected:?}"),
@@ -527,7 +527,7 @@ impl Machine {
         let mut expected = self.reference.read(v, offset + 4 * n);
         let mut value = if n == 0 { self.read_redistributor(v, offset) } else { self.read_distributor(offset + 4 * n) };
         if n == 0 && (0x200..0x300).contains(&offset) && self.place[v].is_none() {
-            // The line of a timer can't be seen while its vCPU is not loaded.
+            // The line of a timer is unknown while its vCPU is not loaded.
             value &= !HW_PPI_MASK;
             expected &= !HW_PPI_MASK;
         }

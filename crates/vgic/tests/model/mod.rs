@@ -1,4 +1,4 @@
-//! What the tests hold the engine against: a machine with a reference GIC beside the real thing.
+//! The tests' model: a machine with a reference GIC beside the engine.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
@@ -10,10 +10,10 @@ pub mod machine;
 /// The physical PPIs of the tests' machine: the EL1 physical and the virtual timer.
 pub const HW_PPIS: [u32; 2] = [27, 30];
 
-/// The same as a mask.
+/// [`HW_PPIS`] as a mask.
 pub const HW_PPI_MASK: u32 = 1 << 27 | 1 << 30;
 
-/// A few cases by default, as many as PROPTEST_CASES says if it is set.
+/// `few` cases by default, or PROPTEST_CASES if it is set.
 pub fn cases(few: u32) -> proptest::test_runner::Config {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok());
     proptest::test_runner::Config { cases: cases.unwrap_or(few), failure_persistence: None, ..Default::default() }
