@@ -2,7 +2,7 @@
 
 use crate::{Delivery, Message};
 
-/// Interrupt inputs.
+/// Number of interrupt inputs.
 pub const PINS: usize = 24;
 
 /// Byte offsets in the page: "Memory Mapped Registers for Accessing IOAPIC Registers".
@@ -12,7 +12,7 @@ mod offset {
     pub const EOI: u32 = 0x40;
 }
 
-/// Registers behind the window.
+/// Indexes of registers behind the window.
 mod index {
     pub const ID: u8 = 0;
     pub const VERSION: u8 = 1;
@@ -26,19 +26,19 @@ const VERSION: u32 = 0x20 | (PINS as u32 - 1) << 16;
 const REMOTE_IRR: u64 = 1 << 14;
 const LEVEL: u64 = 1 << 15;
 const MASKED: u64 = 1 << 16;
-/// What software may write in an entry: not the delivery status nor the remote IRR.
+/// The writable bits of an entry: all but delivery status and remote IRR.
 const WRITABLE: u64 = 0xff00_0000_0001_afff;
 
 /// An I/O APIC of 24 pins.
-///
-/// After each operation that may have something to send, the caller asks for messages until there are none
-/// ([`next_message`](Self::next_message)). Polarity is not looked at: lines are asserted or not.
+/// After each operation that may generate messages, the caller sends them by calling
+/// [`next_message`](Self::next_message) until it returns `None`. Polarity is ignored: lines are asserted or
+/// not.
 #[derive(Clone, Debug)]
 pub struct IoApic {
     select: u8,
     id: u8,
     entries: [u64; PINS],
-    /// Lines that are asserted.
+    /// Asserted lines.
     lines: u32,
     /// Edges not yet sent.
     edges: u32,
@@ -51,12 +51,12 @@ impl Default for IoApic {
 }
 
 impl IoApic {
-    /// After reset: all masked.
+    /// The reset state: all entries masked.
     pub const fn new() -> Self {
         Self { select: 0, id: 0, entries: [MASKED; PINS], lines: 0, edges: 0 }
     }
 
-    /// The guest reads 32 bits at `offset` in the page.
+    /// Emulates a 32-bit read at `offset` in the page.
     pub const fn read(&self, offset: u32) -> u32 {
         match offset {
             offset::SELECT => self.select as u32,
@@ -65,7 +65,7 @@ impl IoApic {
         }
     }
 
-    /// The guest writes 32 bits at `offset` in the page.
+    /// Emulates a 32-bit write at `offset` in the page.
     pub fn write(&mut self, offset: u32, value: u32) {
         match offset {
             offset::SELECT => self.select = value as u8,
@@ -75,7 +75,7 @@ impl IoApic {
         }
     }
 
-    /// A line is asserted or not any more. Pins that there are not are ignored.
+    /// Asserts or deasserts a line. Nonexistent pins are ignored.
     pub fn set_line(&mut self, pin: usize, asserted: bool) {
         let Some(entry) = self.entries.get(pin) else { return };
         let bit = 1 << pin;
@@ -87,7 +87,7 @@ impl IoApic {
         }
     }
 
-    /// A local APIC, or the guest itself, ends the level-triggered interrupt of this vector.
+    /// Ends the level-triggered interrupt of this vector, broadcast by a local APIC or written by the guest.
     pub fn end(&mut self, vector: u8) {
         for entry in &mut self.entries {
             if *entry as u8 == vector && *entry & LEVEL != 0 {
@@ -96,14 +96,15 @@ impl IoApic {
         }
     }
 
-    /// Whether an input leads to more than interrupts: to an NMI or an INIT, which a processor also takes that has interrupts off.
+    /// Whether an entry is configured for NMI or INIT, which a processor accepts even with interrupts
+    /// disabled.
     pub fn has_signals(&self) -> bool {
         let delivery = |entry: &u64| Message::from_redirection(*entry).map(|message| message.delivery);
         let is_signal = |entry: &u64| entry & MASKED == 0 && matches!(delivery(entry), Some(Delivery::Nmi | Delivery::Init));
         self.entries.iter().any(is_signal)
     }
 
-    /// A message to send now. At most one for each pin until something changes.
+    /// The next message to send. At most one per pin until its state changes.
     pub fn next_message(&mut self) -> Option<Message> {
         for (pin, entry) in self.entries.iter_mut().enumerate() {
             let bit = 1 << pin;
@@ -152,7 +153,7 @@ impl IoApic {
         self.entries[pin] = entry;
     }
 
-    /// The pin whose entry the window shows.
+    /// The pin whose entry the window selects.
     const fn selected(&self, select: u8) -> Option<usize> {
         let Some(half) = select.checked_sub(index::REDIRECTION) else { return None };
         let pin = (half / 2) as usize;

@@ -1,17 +1,18 @@
-//! Interrupt controllers of x86 guests: a local APIC for each virtual processor (Intel SDM volume 3, chapter
+//! Interrupt controllers of x86 guests: a local APIC per virtual processor (Intel SDM volume 3, chapter
 //! "Advanced Programmable Interrupt Controller (APIC)") and an I/O APIC (*82093AA I/O Advanced Programmable
 //! Interrupt Controller*, with the EOI register of its successors).
 //!
-//! All is plain data and pure logic: no clock, no lock. An operation says what it causes elsewhere, and the
-//! caller carries it there:
-//! - [`LocalApic`] answers accesses to its registers, by memory or by MSR; a write may ask for a [`Message`] to be sent or
-//!   an end of interrupt to be told to the I/O APIC ([`Effect`]);
-//! - [`Pages::receive`] takes a message that [`Pages::is_target`] says is for it, from any processor, and names what is
-//!   not its own to do: INIT, startup, NMI ([`Received`]);
-//! - [`IoApic`] follows its lines and has messages to send ([`IoApic::next_message`]).
+//! Plain data and pure logic: no clock, no locks. An operation returns its external effects, and the caller
+//! carries them out:
+//! - [`LocalApic`] emulates accesses to its registers, by memory or by MSR; a write may cause a [`Message`]
+//!   to be sent or an end of interrupt to be broadcast to the I/O APIC ([`Effect`]);
+//! - [`Pages::receive`] accepts a message, from any processor, for which [`Pages::is_target`] is true, and
+//!   returns events for the processor: INIT, startup, NMI ([`Received`]);
+//! - [`IoApic`] samples its lines and generates messages ([`IoApic::next_message`]).
 //!
-//! [`Pages`] has the layout of the virtual-APIC page and the posted-interrupt descriptor ("APIC Virtualization and Virtual Interrupts"):
-//! with the processor's help or without, an interrupt is posted there, and an APIC's owner takes it in ([`LocalApic::merge`]).
+//! [`Pages`] has the layout of the virtual-APIC page and the posted-interrupt descriptor ("APIC
+//! Virtualization and Virtual Interrupts"): with or without APIC virtualization, interrupts are posted there,
+//! and the APIC's owner merges them into IRR ([`LocalApic::merge`]).
 #![no_std]
 #![forbid(unsafe_code)]
 

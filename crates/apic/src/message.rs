@@ -1,6 +1,6 @@
-//! Interrupt messages: from the ICR, from redirection entries, from MSIs.
+//! Interrupt messages: from the ICR, redirection entries and MSIs.
 
-/// How a message is delivered, with the mode's number.
+/// Delivery mode, with its encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Delivery {
@@ -10,12 +10,12 @@ pub enum Delivery {
     Nmi = 4,
     Init = 5,
     Startup = 6,
-    /// From the 8259, which itself tells the vector.
+    /// ExtINT: the 8259 supplies the vector.
     External = 7,
 }
 
 impl Delivery {
-    /// Bits 10:8 of an ICR, a redirection entry, a local vector or MSI data; None if reserved.
+    /// Decodes bits 10:8 of an ICR, redirection entry, local vector or MSI data; `None` if reserved.
     pub const fn from_bits(bits: u64) -> Option<Self> {
         Some(match bits >> 8 & 7 {
             0 => Self::Fixed,
@@ -29,7 +29,8 @@ impl Delivery {
         })
     }
 
-    /// The same of a message that no processor sends ("Redirection Table Entry", "Message Data Register Format"): it starts none.
+    /// Decodes the delivery mode of a device's message ("Redirection Table Entry", "Message Data Register
+    /// Format"): startup is reserved.
     const fn from_device_bits(bits: u64) -> Option<Self> {
         match Self::from_bits(bits) {
             Some(Self::Startup) => None,
@@ -43,22 +44,22 @@ impl Delivery {
     }
 }
 
-/// To whom a message goes.
+/// The destination of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// The sender.
     Own,
-    /// All, the sender among them.
+    /// All, including the sender.
     All,
-    /// All others.
+    /// All but the sender.
     Others,
-    /// The one of this APIC ID.
+    /// The processor with this APIC ID.
     Physical(u32),
-    /// Those that a mask of eight bits names, by xAPIC rules; or of 32 bits, by x2APIC rules.
+    /// Logical destination: a mask of eight bits by xAPIC rules, or 32 bits by x2APIC rules.
     Logical {
         /// The mask.
         mask: u32,
-        /// It is an x2APIC's.
+        /// Whether x2APIC rules apply.
         wide: bool,
     },
 }
@@ -66,19 +67,19 @@ pub enum Destination {
 /// An interrupt message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// To whom.
+    /// The destination.
     pub destination: Destination,
-    /// How.
+    /// The delivery mode.
     pub delivery: Delivery,
-    /// The vector; of a startup message the page to start in.
+    /// The vector; for SIPI the start page.
     pub vector: u8,
-    /// Level-triggered.
+    /// Whether it is level-triggered.
     pub level: bool,
 }
 
 impl Message {
-    /// What an ICR write sends; None for what is ignored: an INIT level de-assert, which modern processors don't know,
-    /// reserved delivery modes, and combinations that are not valid ("Valid Combinations for the Local xAPIC Interrupt Command
+    /// The message of an ICR write. `None` for ignored writes: INIT level de-assert (obsolete), reserved
+    /// delivery modes, and invalid combinations ("Valid Combinations for the Local xAPIC Interrupt Command
     /// Register").
     pub(crate) const fn from_icr(icr: u64, wide: bool) -> Option<Self> {
         const ASSERT: u64 = 1 << 14;
@@ -104,7 +105,8 @@ impl Message {
         Some(Self { destination, delivery, vector: icr as u8, level: false })
     }
 
-    /// A fixed interrupt or an NMI, as an ICR's low half has it, to the APIC of this ID; None for all else, and for a vector that can't be sent.
+    /// A fixed interrupt or NMI with an ICR's low half, to the APIC with this ID; `None` for other modes, and
+    /// for an illegal vector.
     pub const fn fixed_or_nmi(icr: u64, id: u32) -> Option<Self> {
         let delivery = match Delivery::from_bits(icr) {
             Some(Delivery::Fixed) if icr as u8 >= 16 => Delivery::Fixed,
@@ -114,15 +116,16 @@ impl Message {
         Some(Self { destination: Destination::Physical(id), delivery, vector: icr as u8, level: false })
     }
 
-    /// What a redirection entry sends.
+    /// The message of a redirection entry.
     pub(crate) const fn from_redirection(entry: u64) -> Option<Self> {
         let Some(delivery) = Delivery::from_device_bits(entry) else { return None };
         let destination = address((entry >> 56) as u32, false, entry);
         Some(Self { destination, delivery, vector: entry as u8, level: entry & 1 << 15 != 0 })
     }
 
-    /// What a device's write of `data` to `address` means, if it is a message-signalled interrupt ("Message Signalled
-    /// Interrupts"). The redirection hint is taken as lowest-priority delivery is: the caller arbitrates.
+    /// Decodes a device's write of `data` to `address` as a message-signalled interrupt ("Message Signalled
+    /// Interrupts"); `None` if it is not one. The redirection hint is treated like lowest-priority delivery:
+    /// the caller arbitrates.
     pub const fn from_msi(address: u64, data: u32) -> Option<Self> {
         if address >> 20 != 0xfee {
             return None;
@@ -134,12 +137,12 @@ impl Message {
     }
 }
 
-/// Destination of an ID whose mode is in bit 11.
+/// Decodes the destination of an ID with the mode in bit 11.
 const fn address(id: u32, wide: bool, mode: u64) -> Destination {
     destination(id, wide, mode & 1 << 11 != 0)
 }
 
-/// All ones are everyone in both modes, whatever their logical IDs are.
+/// All ones is a broadcast in both modes, whatever the logical IDs.
 const fn destination(id: u32, wide: bool, logical: bool) -> Destination {
     let everyone = if wide { u32::MAX } else { 0xff };
     if id == everyone {

@@ -1,5 +1,5 @@
-//! Byte offsets of the local APIC's registers in its page, which are those of the virtual-APIC page as well ("Local
-//! APIC Register Address Map"). The x2APIC's MSR of a register is [`MSR_BASE`] plus a sixteenth of its offset.
+//! Byte offsets of the local APIC's registers in its page and in the virtual-APIC page ("Local APIC Register
+//! Address Map"). A register's x2APIC MSR is [`MSR_BASE`] plus a sixteenth of its offset.
 
 /// The first MSR of the x2APIC.
 pub const MSR_BASE: u32 = 0x800;
@@ -34,7 +34,7 @@ pub const IRR: u32 = 0x200;
 pub const ESR: u32 = 0x280;
 /// Local vector of corrected machine checks.
 pub const LVT_CMCI: u32 = 0x2f0;
-/// Interrupt command, low half; with an x2APIC all of it.
+/// Interrupt command, low half; in x2APIC mode all of it.
 pub const ICR: u32 = 0x300;
 /// Interrupt command, high half.
 pub const ICR_HIGH: u32 = 0x310;
@@ -56,5 +56,5 @@ pub const INITIAL_COUNT: u32 = 0x380;
 pub const CURRENT_COUNT: u32 = 0x390;
 /// Timer's divide configuration.
 pub const DIVIDE: u32 = 0x3e0;
-/// Interrupt to oneself, x2APIC only.
+/// Self-IPI, x2APIC only.
 pub const SELF_IPI: u32 = 0x3f0;

@@ -1,5 +1,5 @@
-//! Where a local APIC's registers are: in the layout of the virtual-APIC page, so that a processor that virtualizes APICs can work on
-//! them, and nothing is converted when it begins or ends to.
+//! The storage of a local APIC's registers, in the layout of the virtual-APIC page: enabling or disabling
+//! APIC virtualization needs no conversion.
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -25,25 +25,27 @@ pub(crate) mod error {
     pub const ILLEGAL_REGISTER: u32 = 1 << 7;
 }
 
-/// What of a local APIC others reach while it is in use: all processors of the VM, and the one that runs it by itself.
+/// The part of a local APIC that other processors and APIC virtualization access while it is in use.
 ///
-/// Two pages: the virtual-APIC page ("Virtual-APIC Page"), and one that begins with the posted-interrupt descriptor (Bochs 3.0 wants it
-/// to be aligned so). All zero is a valid value; it is [`reset`](Self::reset) before use.
+/// Two pages: the virtual-APIC page ("Virtual-APIC Page"), and one that begins with the posted-interrupt
+/// descriptor (whose alignment Bochs 3.0 requires). All zero is a valid value, but needs a
+/// [`reset`](Self::reset) before use.
 ///
-/// IRR, ISR and PPR are changed by the owner of the APIC alone: [`crate::LocalApic`], or the processor while the guest runs. Others
-/// post ([`receive`](Self::receive)).
+/// IRR, ISR and PPR are changed only by the APIC's owner: [`crate::LocalApic`], or the processor while the
+/// guest runs. Other processors post ([`receive`](Self::receive)).
 #[derive(Debug)]
 #[repr(C, align(4096))]
 pub struct Pages {
     /// The virtual-APIC page.
     registers: [AtomicU32; 1024],
     posted: Descriptor,
-    /// Level-triggered interrupts, which the processor may not take by itself before it knows that their ends must exit.
+    /// Posted level-triggered interrupts, kept from the descriptor: their EOI-exit bits must be set before
+    /// the processor delivers them.
     levels: Requests,
     /// IA32_APIC_BASE.
     base: AtomicU64,
     id: AtomicU32,
-    /// Errors since the guest last latched them.
+    /// Errors since the guest last latched ESR.
     errors: AtomicU32,
 }
 
@@ -66,23 +68,24 @@ impl Pages {
     /// Offset of the posted-interrupt descriptor; the virtual-APIC page is at the start.
     pub const DESCRIPTOR: usize = offset_of!(Self, posted);
 
-    /// The state after reset, in xAPIC mode: "Local APIC State After Power-Up or Reset". An xAPIC has the ID's low eight bits. Only for
-    /// the owner.
+    /// Resets to xAPIC mode: "Local APIC State After Power-Up or Reset". In xAPIC mode the ID has eight bits.
+    /// Only for the owner.
     pub fn reset(&self, id: u32, bootstrap: bool) {
         self.id.store(id, Ordering::Relaxed);
         self.base.store(0xfee0_0000 | BASE_ENABLE | if bootstrap { BASE_BSP } else { 0 }, Ordering::Relaxed);
         self.init();
     }
 
-    /// As firmware leaves the first processor's (*MultiProcessor Specification*, "Virtual Wire Mode"): enabled, with the 8259s on pin LINT0 and
-    /// NMIs on LINT1. Kernels that know no APIC rely on it. After a reset or INIT, and only for the owner.
+    /// Sets the state in which firmware leaves the bootstrap processor's APIC (*MultiProcessor
+    /// Specification*, "Virtual Wire Mode"): enabled, with the 8259s on LINT0 and NMIs on LINT1. Kernels
+    /// without APIC support rely on it. After a reset or INIT, and only for the owner.
     pub fn set_virtual_wire(&self) {
         self.set(offset::SVR, self.get(offset::SVR) | SVR_ENABLE);
         self.set(offset::LVT_LINT0, Delivery::External.bits());
         self.set(offset::LVT_LINT1, Delivery::Nmi.bits());
     }
 
-    /// INIT resets all but the ID and IA32_APIC_BASE. Only for the owner.
+    /// INIT: resets everything but the ID and IA32_APIC_BASE. Only for the owner.
     pub(crate) fn init(&self) {
         self.posted.acknowledge();
         self.posted.requests().take();
@@ -105,7 +108,7 @@ impl Pages {
         self.base.load(Ordering::Relaxed)
     }
 
-    /// Changes IA32_APIC_BASE, and with the mode the registers that differ. Only for the owner.
+    /// Changes IA32_APIC_BASE, and the registers whose layout depends on the mode. Only for the owner.
     pub(crate) fn set_base(&self, base: u64) {
         let old = self.mode();
         self.base.store(base, Ordering::Relaxed);
@@ -113,14 +116,15 @@ impl Pages {
             return;
         }
         if self.mode() == Mode::X2Apic {
-            // The ICR is one register of 64 bits ("x2APIC Register Address Space").
+            // The ICR is a single 64-bit register ("x2APIC Register Address Space").
             self.set(ICR_UPPER, self.get(offset::ICR_HIGH));
             self.set(offset::ICR_HIGH, 0);
         }
         self.show_identity();
     }
 
-    /// The ID as this mode shows it, and the logical ID that an x2APIC has from it ("Logical Destination Mode in x2APIC Mode").
+    /// Writes the ID in the current mode's format, and the logical ID that x2APIC mode derives from it
+    /// ("Logical Destination Mode in x2APIC Mode").
     pub(crate) fn show_identity(&self) {
         let id = self.id();
         if self.mode() == Mode::X2Apic {
@@ -136,7 +140,7 @@ impl Pages {
         self.id.load(Ordering::Relaxed)
     }
 
-    /// How software reaches it.
+    /// The APIC's mode.
     #[inline]
     pub fn mode(&self) -> Mode {
         let base = self.base();
@@ -147,13 +151,13 @@ impl Pages {
         }
     }
 
-    /// Are its registers in this page of guest-physical addresses?
+    /// Whether its registers are at this guest-physical page.
     #[inline]
     pub fn is_at(&self, page: u64) -> bool {
         self.mode() == Mode::XApic && self.base() & 0x000f_ffff_ffff_f000 == page
     }
 
-    /// Is it enabled by IA32_APIC_BASE and by the spurious-interrupt vector register?
+    /// Whether it is enabled by IA32_APIC_BASE and by the spurious-interrupt vector register.
     pub fn enabled(&self) -> bool {
         self.mode() != Mode::Disabled && self.get(offset::SVR) & SVR_ENABLE != 0
     }
@@ -169,7 +173,7 @@ impl Pages {
         self.registers[offset as usize >> 2 & 0x3ff].store(value, Ordering::Relaxed);
     }
 
-    /// The ICR. The destination's place depends on the mode.
+    /// The ICR. The position of the destination depends on the mode.
     pub(crate) fn icr(&self) -> u64 {
         u64::from(self.get(self.icr_upper())) << 32 | u64::from(self.get(offset::ICR))
     }
@@ -190,18 +194,18 @@ impl Pages {
         if self.mode() == Mode::X2Apic { ICR_UPPER } else { offset::ICR_HIGH }
     }
 
-    /// Is a vector in one of the sets of 256 bits (ISR, TMR, IRR)?
+    /// Whether a vector is in one of the 256-bit sets (ISR, TMR, IRR).
     pub(crate) fn contains(&self, set: u32, vector: u8) -> bool {
         self.get(word_of(set, vector)) >> (vector & 31) & 1 != 0
     }
 
-    /// Adds a vector to a set. Only for its owner.
+    /// Adds a vector to a set. Only for the set's owner.
     pub(crate) fn insert(&self, set: u32, vector: u8) {
         let word = word_of(set, vector);
         self.set(word, self.get(word) | 1 << (vector & 31));
     }
 
-    /// Takes a vector out of a set. Only for its owner. Returns what is left in its word.
+    /// Removes a vector from a set. Only for the set's owner. Returns the remaining bits of its word.
     #[inline]
     pub(crate) fn remove(&self, set: u32, vector: u8) -> u32 {
         let word = word_of(set, vector);
@@ -225,15 +229,16 @@ impl Pages {
         self.priority_over(self.highest(offset::ISR))
     }
 
-    /// PPR if this is the highest interrupt in service.
+    /// PPR with `serving` as the highest interrupt in service.
     #[inline]
     pub(crate) fn priority_over(&self, serving: Option<u8>) -> u8 {
         let (tpr, serving) = (self.get(offset::TPR) as u8, serving.unwrap_or(0));
         if tpr >> 4 >= serving >> 4 { tpr } else { serving & 0xf0 }
     }
 
-    /// Is a message of the APIC with ID `sender` for this one? Of a lowest-priority one, the caller then chooses among those that
-    /// it is for the one of the lowest [`processor_priority`](Self::processor_priority).
+    /// Whether a message from the APIC with ID `sender` addresses this one. For lowest-priority delivery, the
+    /// caller then selects the addressed APIC with the lowest
+    /// [`processor_priority`](Self::processor_priority).
     pub fn is_target(&self, destination: Destination, sender: u32) -> bool {
         let (mode, id) = (self.mode(), self.id());
         let wide = mode == Mode::X2Apic;
@@ -249,7 +254,8 @@ impl Pages {
             Destination::Logical { mask, wide: true } if wide => {
                 mask >> 16 == 0xffff || mask >> 16 == own >> 16 && mask & own & 0xffff != 0
             }
-            // From an xAPIC, or by MSI and I/O APIC: eight bits, by the format register, or cluster 0 of an x2APIC.
+            // From an xAPIC, MSI or I/O APIC: eight bits, interpreted by the format register, or as cluster 0
+            // of an x2APIC.
             Destination::Logical { mask, wide: false } if wide => own >> 16 == 0 && mask & own & 0xff != 0,
             Destination::Logical { mask, .. } => {
                 let own = own >> 24;
@@ -262,7 +268,7 @@ impl Pages {
         }
     }
 
-    /// A message arrives, from any processor.
+    /// Accepts a message, on any processor.
     pub fn receive(&self, message: Message) -> Received {
         match message.delivery {
             Delivery::Fixed | Delivery::LowestPriority => self.accept(message.vector, message.level),
@@ -274,24 +280,24 @@ impl Pages {
         }
     }
 
-    /// A fixed, edge-triggered interrupt arrives, from any processor.
+    /// Accepts a fixed, edge-triggered interrupt, on any processor.
     #[inline]
     pub fn interrupt(&self, vector: u8) -> Received {
         self.accept(vector, false)
     }
 
-    /// Whether pin LINT0 leads to more than an interrupt: to an NMI or an INIT.
+    /// Whether LINT0 is configured for more than interrupts: NMI or INIT.
     pub fn has_signal(&self) -> bool {
         let delivery = lvt::delivery(self, lvt::LINT0);
         lvt::enabled(self, lvt::LINT0) && matches!(delivery, Some(Delivery::Nmi | Delivery::Init))
     }
 
-    /// An edge on pin LINT0 or LINT1 (`pin` 0 or 1), from whomever.
+    /// Signals an edge on LINT0 or LINT1 (`pin` 0 or 1), on any processor.
     pub fn pulse(&self, pin: usize) -> Received {
         self.local(if pin == 0 { lvt::LINT0 } else { lvt::LINT1 })
     }
 
-    /// A source of the local vector table has an interrupt.
+    /// Handles an interrupt from a local vector table source.
     pub(crate) fn local(&self, source: usize) -> Received {
         if !lvt::enabled(self, source) || self.mode() == Mode::Disabled {
             return Received::Nothing;
@@ -306,7 +312,7 @@ impl Pages {
         }
     }
 
-    /// A fixed interrupt, from within or without.
+    /// Accepts a fixed interrupt, local or from a message.
     pub(crate) fn accept(&self, vector: u8, level: bool) -> Received {
         if !self.enabled() {
             return Received::Nothing;
@@ -317,12 +323,12 @@ impl Pages {
         self.post(vector, level)
     }
 
-    /// Remembers an error, and interrupts if that is wanted.
+    /// Records an error, and raises the error interrupt if enabled.
     pub(crate) fn fail(&self, error: u32) -> Received {
         self.errors.fetch_or(error, Ordering::Relaxed);
         let entry = self.get(offset::LVT_ERROR);
         let vector = entry as u8;
-        // A vector that is itself illegal can't be told.
+        // If the error vector itself is illegal, no interrupt can be raised.
         if entry & MASKED == 0 && vector >= 16 && self.enabled() { self.post(vector, false) } else { Received::Nothing }
     }
 
@@ -338,22 +344,23 @@ impl Pages {
             return Received::Level;
         }
         if self.contains(offset::TMR, vector) {
-            // TMR's bits go on and off by whoever knows: the processor only reads them.
+            // TMR is maintained by the accepting processor; hardware only reads it.
             self.registers[word_of(offset::TMR, vector) as usize >> 2].fetch_and(!(1 << (vector & 31)), Ordering::Relaxed);
         }
         self.posted.requests().insert(vector);
         if self.posted.notify() { Received::Interrupt } else { Received::Nothing }
     }
 
-    /// Whether something was posted that is not in IRR yet.
+    /// Whether posted interrupts are not in IRR yet.
     #[inline(always)]
     pub(crate) fn has_posted(&self) -> bool {
         self.posted.is_outstanding()
     }
 
-    /// Moves what was posted into IRR. Returns all of it, and what of it is level-triggered. Only for the owner.
+    /// Merges posted interrupts into IRR. Returns all of them, and the level-triggered ones. Only for the
+    /// owner.
     pub(crate) fn merge(&self) -> (crate::Vectors, crate::Vectors) {
-        // In this order: what is posted after the acknowledgement asks for another look.
+        // In this order: a post after the acknowledge sets a new notification.
         self.posted.acknowledge();
         let mut requests = self.posted.requests().take();
         let levels = self.levels.take();
@@ -372,10 +379,10 @@ impl Pages {
     }
 }
 
-/// In x2APIC mode, the ICR's upper half.
+/// In x2APIC mode, the upper half of the ICR.
 const ICR_UPPER: u32 = offset::ICR + 4;
 
-/// Offset of the word of a set of 256 bits that a vector is in.
+/// Offset of the word that holds a vector in a 256-bit set.
 const fn word_of(set: u32, vector: u8) -> u32 {
     set + (vector as u32 >> 5) * 16
 }

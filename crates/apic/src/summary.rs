@@ -1,16 +1,16 @@
-//! Where in a set of 256 bits to look.
+//! Summaries of 256-bit sets.
 
 use crate::{Pages, Vectors};
 
-/// Which of the eight words of a set (IRR, ISR) have any bit: a bit each. Kept by the set's owner, so that the highest vector is found
-/// without a look at all words.
+/// Bit mask of the nonzero words among the eight words of a set (IRR, ISR). Maintained by the set's owner, to
+/// find the highest vector without scanning all words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Summary(u8);
 
 impl Summary {
     pub(crate) const EMPTY: Self = Self(0);
 
-    /// Of a set as it is in the page.
+    /// The summary of a set in the page.
     pub(crate) fn of(pages: &Pages, set: u32) -> Self {
         Self((0..8).filter(|&i| pages.get(set + 16 * i) != 0).fold(0, |words, i| words | 1 << i))
     }
@@ -20,7 +20,7 @@ impl Summary {
         self.0 == 0
     }
 
-    /// These vectors were added to the set.
+    /// Accounts for vectors added to the set.
     pub(crate) fn extend(&mut self, vectors: Vectors) {
         self.0 |= (0..8).filter(|&i| vectors.word(i) != 0).fold(0, |words, i| words | 1 << i);
     }
@@ -39,7 +39,7 @@ impl Summary {
         self.0 |= 1 << (vector >> 5);
     }
 
-    /// Takes a vector out of the set.
+    /// Removes a vector from the set.
     #[inline(always)]
     pub(crate) fn remove(&mut self, pages: &Pages, set: u32, vector: u8) {
         if pages.remove(set, vector) == 0 {

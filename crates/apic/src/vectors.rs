@@ -5,16 +5,16 @@
 pub struct Vectors([u64; 4]);
 
 impl Vectors {
-    /// No vector.
+    /// The empty set.
     pub const NONE: Self = Self([0; 4]);
 
-    /// The vectors whose bits are set, 64 a word.
+    /// The set with these bits, 64 vectors per word.
     #[inline]
     pub const fn from_words(words: [u64; 4]) -> Self {
         Self(words)
     }
 
-    /// A bit for each vector, 64 a word.
+    /// The set's bits, 64 vectors per word.
     #[inline]
     pub const fn words(&self) -> [u64; 4] {
         self.0
@@ -28,7 +28,7 @@ impl Vectors {
         }
     }
 
-    /// Is it in the set?
+    /// Whether the set contains `vector`.
     #[inline]
     pub const fn contains(&self, vector: u8) -> bool {
         self.0[(vector >> 6) as usize] >> (vector & 63) & 1 != 0

@@ -22,7 +22,7 @@ struct Pin {
     level: bool,
     masked: bool,
     line: bool,
-    /// Sent, and the level not ended.
+    /// Sent, with the level interrupt not ended.
     waiting: bool,
     edge: bool,
 }
@@ -49,7 +49,7 @@ fn op() -> impl Strategy<Value = Op> {
 
 proptest! {
     #[test]
-    fn pins_behave_as_described(ops in prop::collection::vec(op(), 1..200)) {
+    fn pins_match_the_model(ops in prop::collection::vec(op(), 1..200)) {
         let mut ioapic = IoApic::new();
         let mut pins = [Pin { masked: true, ..Pin::default() }; 4];
         for op in ops {
@@ -97,7 +97,7 @@ proptest! {
     }
 
     #[test]
-    fn any_access_ends_well(accesses in prop::collection::vec((0..0x100_u32, any::<u32>(), any::<u8>()), 1..100)) {
+    fn arbitrary_accesses_never_panic(accesses in prop::collection::vec((0..0x100_u32, any::<u32>(), any::<u8>()), 1..100)) {
         let mut ioapic = IoApic::new();
         for (offset, value, line) in accesses {
             ioapic.write(if value & 1 == 0 { WINDOW } else { offset }, value);
@@ -120,7 +120,7 @@ fn registers() {
     write(&mut ioapic, 0x13, 0xffff_ffff);
     assert_eq!((read(&mut ioapic, 0x12), read(&mut ioapic, 0x13)), (0x1_afff, 0xff00_0000));
     assert_eq!(read(&mut ioapic, 0x40), 0);
-    // To the processor with ID 2, by way of the EOI register.
+    // Addressed to the processor with ID 2, written through the EOI register.
     write(&mut ioapic, 0x15, 2 << 24);
     write(&mut ioapic, 0x14, 0x8055);
     ioapic.set_line(2, true);
@@ -130,7 +130,7 @@ fn registers() {
     assert!(ioapic.next_message().is_some(), "still asserted");
 }
 
-/// The modes of delivery that a redirection entry has: not that of startup messages, and not the reserved one.
+/// Valid delivery modes of redirection entries: startup and the reserved mode are invalid.
 #[test]
 fn deliveries() {
     let sent = (0..8).map(|mode| {

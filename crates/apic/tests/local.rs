@@ -1,4 +1,4 @@
-//! The local APIC: priorities against a plain model, registers both ways, the timer, who is whose target.
+//! The local APIC: priorities against a plain model, registers in both modes, timer, destinations.
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,7 +82,7 @@ fn bits(apic: &mut LocalApic, first: u32) -> BTreeSet<u8> {
 
 proptest! {
     #[test]
-    fn interrupts_come_in_the_order_of_priority(ops in prop::collection::vec(op(), 1..200)) {
+    fn interrupts_are_delivered_in_order_of_priority(ops in prop::collection::vec(op(), 1..200)) {
         let mut apic = enabled(0);
         let mut model = Model { enabled: true, ..Model::default() };
         for op in ops {
@@ -151,9 +151,9 @@ proptest! {
         }
     }
 
-    /// Interrupts to oneself that have a way of their own are those that the ICR sends.
+    /// The fast path of self-IPIs has the effect of the full ICR write, or none.
     #[test]
-    fn what_is_sent_to_oneself_is_what_the_icr_sends(value in any::<u32>(), own: bool) {
+    fn the_self_ipi_fast_path_equals_the_icr_write(value in any::<u32>(), own: bool) {
         let value = if own { value & !0xc_0700 | 0x4_0000 } else { value };
         let (mut plain, mut short) = (enabled(0), enabled(0));
         let vector = match plain.write(ICR, value, 0) {
@@ -166,9 +166,9 @@ proptest! {
         }
     }
 
-    /// The fast path of the x2APIC's ICR sends what the full write sends, or nothing.
+    /// The fast path of the x2APIC ICR has the effect of the full write, or none.
     #[test]
-    fn a_message_to_one_is_what_the_icr_sends(low in any::<u32>(), id in prop_oneof![Just(3), Just(u32::MAX), any::<u32>()], plain_kind: bool) {
+    fn the_unicast_fast_path_equals_the_icr_write(low in any::<u32>(), id in prop_oneof![Just(3), Just(u32::MAX), any::<u32>()], plain_kind: bool) {
         let low = if plain_kind { low & 0x4_c0ff } else { low };
         let value = u64::from(id) << 32 | u64::from(low);
         let (mut full, mut fast) = (wide(3), wide(3));
@@ -186,9 +186,9 @@ proptest! {
         }
     }
 
-    /// Any write of any value to any register, both ways: no panic, and what it sends is sane.
+    /// Arbitrary writes to any register, in both modes: no panic, and only valid messages.
     #[test]
-    fn any_write_ends_well(writes in prop::collection::vec((0..0x400_u32, any::<u64>(), any::<bool>()), 1..100), x2 in any::<bool>()) {
+    fn arbitrary_writes_never_panic(writes in prop::collection::vec((0..0x400_u32, any::<u64>(), any::<bool>()), 1..100), x2 in any::<bool>()) {
         let mut apic = if x2 { wide(3) } else { enabled(3) };
         let mut now = 0_u64;
         for (offset, value, aligned) in writes {
@@ -207,7 +207,7 @@ proptest! {
         }
     }
 
-    /// Count and interrupts of the timer, against counting step by step.
+    /// Count and interrupts of the timer, against step-by-step counting.
     #[test]
     fn the_timer_counts(initial in 1..40_u32, divide in prop::sample::select(&[(0xb_u32, 1_u64), (0, 2), (1, 4), (3, 16), (8, 32)][..]), periodic: bool, steps in prop::collection::vec(0..90_u64, 1..30)) {
         let mut apic = enabled(0);
@@ -238,10 +238,10 @@ proptest! {
 }
 
 #[test]
-fn deadlines_fire_once_and_read_as_zero_then() {
+fn a_deadline_fires_once_and_then_reads_as_zero() {
     let mut apic = enabled(0);
     apic.set_tsc_deadline(100);
-    assert_eq!((apic.tsc_deadline(), apic.timer_deadline()), (0, None), "not in that mode");
+    assert_eq!((apic.tsc_deadline(), apic.timer_deadline()), (0, None), "not in deadline mode");
     apic.write(LVT_TIMER, 0x40 | 2 << 17, 0);
     apic.set_tsc_deadline(100);
     assert_eq!((apic.tsc_deadline(), apic.timer_deadline()), (100, Some(100)));
@@ -255,14 +255,15 @@ fn deadlines_fire_once_and_read_as_zero_then() {
     assert_eq!(apic.timer_deadline(), None);
     apic.set_tsc_deadline(300);
     apic.write(LVT_TIMER, 0x40, 0);
-    assert_eq!((apic.tsc_deadline(), apic.timer_deadline()), (0, None), "leaving the mode disarms");
+    assert_eq!((apic.tsc_deadline(), apic.timer_deadline()), (0, None), "leaving deadline mode disarms the timer");
 }
 
-/// A deadline that is written to its place is one that is set, and there is a place only while that is so.
+/// A deadline stored directly has the effect of a WRMSR, and direct storage is available only while that
+/// holds.
 #[test]
-fn deadlines_by_their_place_are_deadlines() {
+fn a_directly_stored_deadline_equals_a_written_one() {
     let mut apic = enabled(0);
-    assert_eq!(apic.tsc_deadline_place(), None, "the timer counts");
+    assert_eq!(apic.tsc_deadline_place(), None, "one-shot mode");
     apic.write(LVT_TIMER, 0x5_0040, 0);
     assert_eq!(apic.tsc_deadline_place(), None, "masked");
     apic.write(LVT_TIMER, 0x4_0040, 0);
@@ -278,7 +279,7 @@ fn deadlines_by_their_place_are_deadlines() {
 }
 
 #[test]
-fn who_is_meant() {
+fn destinations() {
     let ids = |destination: Destination, apics: &[LocalApic]| -> Vec<usize> {
         apics.iter().enumerate().filter(|(_, apic)| apic.pages().is_target(destination, 1)).map(|(i, _)| i).collect()
     };
@@ -312,7 +313,7 @@ fn send(apic: &mut LocalApic, high: u32, low: u32) -> Effect {
 }
 
 #[test]
-fn interrupt_commands_are_read_right() {
+fn interrupt_commands_are_decoded() {
     let message = |destination, delivery, vector| Effect::Send(Message { destination, delivery, vector, level: false });
     let mut apic = enabled(1);
     assert_eq!(send(&mut apic, 2 << 24, 0x4040), message(Destination::Physical(2), Delivery::Fixed, 0x40));
@@ -335,7 +336,7 @@ fn interrupt_commands_are_read_right() {
 }
 
 #[test]
-fn errors_are_kept_until_they_are_latched() {
+fn errors_accumulate_until_esr_is_latched() {
     let mut apic = enabled(0);
     apic.write(LVT_ERROR, 0xfe, 0);
     assert_eq!(send(&mut apic, 0, 0x4_4005), Effect::None);
@@ -352,7 +353,7 @@ fn errors_are_kept_until_they_are_latched() {
 }
 
 #[test]
-fn msrs_refuse_what_the_architecture_refuses() {
+fn invalid_msr_accesses_raise_gp() {
     let mut apic = wide(0x25);
     let gp = Err(GeneralProtection);
     assert_eq!(apic.read_msr(0x802, 0), Ok(0x25));
@@ -371,7 +372,7 @@ fn msrs_refuse_what_the_architecture_refuses() {
 }
 
 #[test]
-fn modes_change_as_the_state_machine_says() {
+fn mode_transitions_follow_the_state_machine() {
     const EN: u64 = 1 << 11;
     const X2: u64 = 1 << 10;
     // (from, to, allowed)
@@ -396,7 +397,7 @@ fn modes_change_as_the_state_machine_says() {
 }
 
 #[test]
-fn the_8259_comes_through_lint0() {
+fn extint_passes_through_lint0() {
     let mut apic = enabled(0);
     assert!(!apic.passes_external());
     apic.write(LVT_LINT0, 0x700, 0);
@@ -405,13 +406,13 @@ fn the_8259_comes_through_lint0() {
     apic.write(LVT_LINT1, 0x400, 0);
     assert_eq!(apic.pages().pulse(1), Received::Nmi);
     apic.write(SVR, 0xff, 0);
-    assert!(!apic.passes_external(), "disabled by software: masked");
+    assert!(!apic.passes_external(), "software-disabled: masked");
     apic.set_base(0xfee0_0000, 39).unwrap();
-    assert!(apic.passes_external(), "off: the pin is INTR");
+    assert!(apic.passes_external(), "APIC off: the pin is INTR");
 }
 
 #[test]
-fn firmware_leaves_a_virtual_wire() {
+fn firmware_sets_virtual_wire_mode() {
     let apic = reset(0);
     assert!(!apic.passes_external());
     apic.pages().set_virtual_wire();
@@ -420,30 +421,30 @@ fn firmware_leaves_a_virtual_wire() {
 }
 
 #[test]
-fn messages_of_devices() {
+fn device_messages_are_decoded() {
     let expected = Message { destination: Destination::Physical(3), delivery: Delivery::Fixed, vector: 0x41, level: false };
     assert_eq!(Message::from_msi(0xfee0_3000, 0x41), Some(expected));
     assert_eq!(Message::from_msi(0xfed0_3000, 0x41), None);
     assert_eq!(Message::from_msi(0xfee0_3004, 0x41).unwrap().destination, Destination::Logical { mask: 3, wide: false });
     assert_eq!(Message::from_msi(0xfeef_f000, 0x41).unwrap().destination, Destination::All);
     assert_eq!(Message::from_msi(0xfee0_3000, 0x541).unwrap().delivery, Delivery::Init);
-    assert_eq!(Message::from_msi(0xfee0_3000, 0x641), None, "only processors start others");
+    assert_eq!(Message::from_msi(0xfee0_3000, 0x641), None, "startup is reserved for devices");
 }
 
 #[test]
-fn the_end_of_a_level_interrupt_is_told_unless_that_is_suppressed() {
+fn the_end_of_a_level_interrupt_is_broadcast_unless_suppressed() {
     for (svr, effect) in [(0x1ff, Effect::End(0x50)), (0x11ff, Effect::None)] {
         let mut apic = enabled(0);
         apic.write(SVR, svr, 0);
         apic.pages().receive(fixed(0x50, true));
         assert_eq!(apic.acknowledge(), Some(0x50));
         assert_eq!(apic.write(EOI, 0, 0), effect);
-        assert_eq!(apic.write(EOI, 0, 0), Effect::None, "none is in service");
+        assert_eq!(apic.write(EOI, 0, 0), Effect::None, "no interrupt is in service");
     }
 }
 
 #[test]
-fn plain_registers_are_registers() {
+fn plain_registers_equal_the_full_read() {
     let mut apic = enabled(5);
     apic.write(TPR, 0x35, 0);
     let plain = (0..0x1000).step_by(4).filter(|&offset| apic.plain(offset).is_some());
@@ -451,9 +452,9 @@ fn plain_registers_are_registers() {
     assert_eq!((plain.len(), apic.plain(TPR), apic.plain(ID)), (42, Some(0x35), Some(5 << 24)));
 }
 
-/// To itself, or to all with it, a processor sends nothing but fixed interrupts.
+/// With the shorthands self and all-including-self, only fixed interrupts are valid.
 #[test]
-fn not_each_command_is_valid() {
+fn invalid_icr_combinations_are_ignored() {
     let mut apic = enabled(3);
     let mut sends = |command: u32| matches!(apic.write(ICR, command, 0), Effect::Send(_));
     for shorthand in [1, 2, 3] {
@@ -465,9 +466,9 @@ fn not_each_command_is_valid() {
     }
 }
 
-/// What runs out while the timer's vector is masked is not told when it is not masked any more.
+/// An expiry while the timer's vector is masked raises no interrupt at the unmask.
 #[test]
-fn a_masked_timer_runs_out_unheard() {
+fn a_masked_expiry_is_dropped() {
     const MASKED: u32 = 1 << 16;
     const PERIODIC: u32 = 1 << 17;
     let mut apic = enabled(0);
@@ -476,19 +477,19 @@ fn a_masked_timer_runs_out_unheard() {
     apic.write(INITIAL_COUNT, 100, 0);
     apic.write(LVT_TIMER, 0x40, 150);
     assert_eq!((apic.timer_deadline(), apic.expire_timer(150), apic.pending()), (None, Received::Nothing, None));
-    // A period goes on from where it is.
+    // A period continues.
     apic.write(LVT_TIMER, MASKED | PERIODIC | 0x40, 200);
     apic.write(INITIAL_COUNT, 100, 200);
     apic.write(LVT_TIMER, PERIODIC | 0x40, 450);
     assert_eq!(apic.timer_deadline(), Some(500));
-    // One that runs goes on in the other mode.
+    // A running count continues in the other mode.
     apic.write(LVT_TIMER, 0x40, 460);
     assert_eq!((apic.timer_deadline(), apic.read(CURRENT_COUNT, 460)), (Some(500), 40));
 }
 
-/// Between one-shot and periodic, the count goes on from where it is; one that has run out does not begin again.
+/// Between one-shot and periodic, the count continues; an expired one-shot does not restart.
 #[test]
-fn a_change_of_mode_does_not_touch_the_count() {
+fn a_mode_change_preserves_the_count() {
     const PERIODIC: u32 = 1 << 17;
     let mut apic = enabled(0);
     apic.write(DIVIDE, 0xb, 0);
@@ -496,7 +497,7 @@ fn a_change_of_mode_does_not_touch_the_count() {
     apic.write(INITIAL_COUNT, 1000, 0);
     apic.write(LVT_TIMER, PERIODIC | 0x40, 600);
     assert_eq!((apic.read(INITIAL_COUNT, 600), apic.read(CURRENT_COUNT, 600)), (1000, 400));
-    // The first period ends when the one shot would have.
+    // The first period ends when the one-shot would have.
     assert_eq!(apic.expire_timer(1000), Received::Interrupt);
     assert_eq!(apic.read(CURRENT_COUNT, 1300), 700);
     apic.write(LVT_TIMER, 0x40, 1300);
@@ -508,13 +509,13 @@ fn a_change_of_mode_does_not_touch_the_count() {
 }
 
 #[test]
-fn an_interrupt_that_was_not_taken_after_all_waits_again() {
+fn a_reverted_acknowledge_requests_the_interrupt_again() {
     let mut apic = enabled(0);
     apic.pages().receive(fixed(0x51, false));
     assert_eq!(apic.acknowledge(), Some(0x51));
     apic.put_back(0x51);
-    assert_eq!(apic.take_status().map(|status| status.interrupts), Some(0x51), "the processor is told");
-    // A higher one goes first.
+    assert_eq!(apic.take_status().map(|status| status.interrupts), Some(0x51), "RVI is set again");
+    // A higher one takes precedence.
     apic.pages().receive(fixed(0x62, false));
     assert_eq!(apic.acknowledge(), Some(0x62));
     assert_eq!(apic.pending(), None);
@@ -523,7 +524,7 @@ fn an_interrupt_that_was_not_taken_after_all_waits_again() {
 }
 
 #[test]
-fn a_period_that_leaves_no_time_is_made_longer() {
+fn short_periods_are_extended() {
     let mut apic = enabled(0).with_least_period(1000);
     apic.write(DIVIDE, 0xb, 0);
     apic.write(LVT_TIMER, 1 << 17 | 0x40, 0);
@@ -531,7 +532,7 @@ fn a_period_that_leaves_no_time_is_made_longer() {
     assert_eq!(apic.timer_deadline(), Some(1));
     apic.expire_timer(5);
     assert_eq!(apic.timer_deadline(), Some(1005));
-    // INIT does not change that, and longer ones are what they are.
+    // INIT preserves the minimum, and longer periods are unchanged.
     apic.init();
     apic.write(SVR, 0x1ff, 0);
     apic.write(DIVIDE, 0xb, 0);

@@ -1,5 +1,5 @@
-//! A processor that virtualizes the APIC and the model that does without: the same events in the same order deliver the same
-//! interrupts, whoever works on the registers.
+//! APIC virtualization against the software model: the same events in the same order deliver the same
+//! interrupts.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -19,8 +19,8 @@ fn fixed(vector: u8, level: bool) -> Message {
     Message { destination: Destination::Own, delivery: Delivery::Fixed, vector, level }
 }
 
-/// A processor whose guest runs: it works on the two pages by their layout, as hardware does ("APIC Virtualization and Virtual
-/// Interrupts").
+/// A processor model with a running guest: it accesses the two pages by their layout, like hardware ("APIC
+/// Virtualization and Virtual Interrupts").
 struct Processor {
     apic: LocalApic<'static>,
     page: &'static [AtomicU32; 1024],
@@ -35,7 +35,7 @@ impl Processor {
     fn new() -> Self {
         let apic = apic();
         let pages = &raw const *apic.pages();
-        // SAFETY: the layout is that of hardware, and all of both is atomics.
+        // SAFETY: the layout is the hardware's, and both consist of atomics only.
         let (page, posted) = unsafe { (&*pages.cast(), &*pages.byte_add(Pages::DESCRIPTOR).cast()) };
         let mut new = Self { apic, page, posted, requesting: 0, serving: 0, exits: Vectors::NONE };
         new.apic.set_assisted(true);
@@ -43,7 +43,7 @@ impl Processor {
         new
     }
 
-    /// An exit in which the owner looks, and the entry.
+    /// An exit, with the owner's work, and the entry.
     fn enter(&mut self) {
         if let Some(status) = self.apic.take_status() {
             [self.requesting, self.serving] = status.interrupts.to_le_bytes();
@@ -107,7 +107,7 @@ impl Processor {
         Some(vector)
     }
 
-    /// "EOI Virtualization". Returns the vector that an exit tells.
+    /// "EOI Virtualization". Returns the vector of an EOI-induced exit.
     fn end(&mut self) -> Option<u8> {
         let vector = self.serving;
         self.remove(ISR, vector);
@@ -119,26 +119,26 @@ impl Processor {
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// From another processor.
+    /// A message from another processor.
     Message(u8, bool),
-    /// From the guest to itself.
+    /// A self-IPI.
     SelfIpi(u8),
-    /// From the owner, for the guest: of the timer.
+    /// A local interrupt from the owner, such as the timer's.
     Own(u8),
-    /// The guest takes what it can.
+    /// The guest takes deliverable interrupts.
     Take,
     End,
-    /// The guest's write of EOI reaches the owner, which emulates it: the APIC-access page is not mapped.
+    /// An EOI write emulated by the owner: the APIC-access page is not mapped.
     EmulatedEnd,
-    /// A HLT: the owner asks whether anything ends it.
+    /// HLT: the owner checks for a wake-up event.
     Wait,
     Priority(u8),
-    /// An exit and an entry for another reason.
+    /// An exit and entry for another reason.
     Exit,
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    // An interrupt of each vector is either edge- or level-triggered, as in a machine.
+    // A vector is always either edge- or level-triggered, as in hardware.
     let vector = || prop_oneof![4 => 0x10_u8..0x60, 1 => 0x10_u8..=0xff];
     let edge = |vector: u8| if vector.is_multiple_of(5) { vector ^ 1 } else { vector };
     prop_oneof![
@@ -156,7 +156,7 @@ fn event() -> impl Strategy<Value = Event> {
 
 proptest! {
     #[test]
-    fn the_same_events_deliver_the_same_interrupts(events in prop::collection::vec(event(), 1..150), posted: bool) {
+    fn virtualized_and_emulated_delivery_agree(events in prop::collection::vec(event(), 1..150), posted: bool) {
         let mut model = apic();
         let mut processor = Processor::new();
         for event in events {
@@ -197,7 +197,7 @@ proptest! {
                     processor.enter();
                 }
                 Event::Wait => {
-                    // Only interrupts that the processor was not told of may be missing.
+                    // Only interrupts not yet in RVI may be missing.
                     if processor.apic.will_deliver(processor.requesting) {
                         prop_assert!(model.is_pending());
                     }
@@ -218,9 +218,10 @@ proptest! {
     }
 }
 
-/// What the processor writes for the guest ("APIC-Write VM Exits") has the effects of the write that would have exited.
+/// A register write performed by APIC virtualization ("APIC-Write VM Exits") has the effects of an emulated
+/// write.
 #[test]
-fn a_write_by_the_processor_is_a_write() {
+fn an_apic_write_exit_equals_an_emulated_write() {
     let writes = [
         (ID, 0x7700_0000),
         (LDR, 0x12ff_ffff),
@@ -259,9 +260,9 @@ fn a_write_by_the_processor_is_a_write() {
     }
 }
 
-/// What the MSR bitmap lets the processor answer is what the model answers, and no more.
+/// RDMSR answers from the virtual-APIC page equal the model's, for exactly the registers so configured.
 #[test]
-fn kept_registers_read_as_the_page_says() {
+fn registers_read_from_the_page_equal_the_model() {
     let mut processor = Processor::new();
     processor.apic.set_base(processor.apic.pages().base() | 1 << 10, 39).unwrap();
     processor.apic.write_msr(0x830, 0x1234_5678_0000_4040, 0).unwrap();
@@ -272,7 +273,7 @@ fn kept_registers_read_as_the_page_says() {
         let [low, high] = [at, at + 1].map(|word| u64::from(processor.page[word].load(Ordering::Relaxed)));
         let answer = processor.apic.read_msr(msr, 0);
         match msr {
-            // The count runs; the rest that is not kept is not there.
+            // The count changes; the other registers not answered from the page don't exist.
             0x839 => assert!(answer.is_ok() && !is_kept(msr, true)),
             0x80a => assert!(is_kept(msr, true) && !is_kept(msr, false) && answer == Ok(low)),
             _ => assert_eq!(is_kept(msr, true).then_some(low | high << 32), answer.ok(), "{msr:#x}"),

@@ -9,10 +9,10 @@ pub(crate) const LINT1: usize = 4;
 const CMCI: usize = 6;
 
 pub(crate) const MASKED: u32 = 1 << 16;
-/// What each entry holds.
+/// The writable bits of each entry.
 const WRITABLE: [u32; ENTRIES] = [0x7_00ff, 0x1_07ff, 0x1_07ff, 0x1_a7ff, 0x1_a7ff, 0x1_00ff, 0x1_07ff];
 
-/// What the timer does when it runs out.
+/// The timer's mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TimerMode {
     OneShot,
@@ -21,12 +21,12 @@ pub(super) enum TimerMode {
     Reserved,
 }
 
-/// Where an entry is in the APIC's page.
+/// The offset of an entry's register in the APIC's page.
 pub(crate) const fn offset_of(entry: usize) -> u32 {
     if entry == CMCI { offset::LVT_CMCI } else { offset::LVT_TIMER + 16 * entry as u32 }
 }
 
-/// The entry whose register is at `offset`.
+/// The entry of the register at `offset`.
 pub(super) const fn at(offset: u32) -> Option<usize> {
     match offset {
         offset::LVT_TIMER..=offset::LVT_ERROR if offset & 0xf == 0 => Some((offset - offset::LVT_TIMER) as usize >> 4),
@@ -39,7 +39,7 @@ pub(super) const fn writable(entry: usize) -> u32 {
     WRITABLE[entry]
 }
 
-/// Entries stay masked while software has the APIC disabled.
+/// Entries stay masked while the APIC is software-disabled.
 pub(super) fn write(pages: &Pages, entry: usize, value: u32, enabled: bool) {
     pages.set(offset_of(entry), value & WRITABLE[entry] | if enabled { 0 } else { MASKED });
 }
@@ -58,7 +58,7 @@ pub(crate) fn vector(pages: &Pages, entry: usize) -> u8 {
     pages.get(offset_of(entry)) as u8
 }
 
-/// The timer's and errors' are always fixed.
+/// The timer's and error entry's mode is always fixed.
 pub(crate) fn delivery(pages: &Pages, entry: usize) -> Option<Delivery> {
     Delivery::from_bits((pages.get(offset_of(entry)) & WRITABLE[entry] & 0x700).into())
 }

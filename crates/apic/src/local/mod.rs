@@ -10,105 +10,109 @@ mod registers;
 pub use registers::is_kept;
 mod timer;
 
-/// A write or read that the architecture answers with #GP(0).
+/// An access that raises #GP(0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GeneralProtection;
 
-/// How software reaches the APIC: bits 11:10 of IA32_APIC_BASE.
+/// The APIC's mode: bits 11:10 of IA32_APIC_BASE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Not at all.
+    /// Disabled: no register access.
     Disabled,
-    /// Through its page.
+    /// xAPIC: registers in a page.
     XApic,
-    /// Through MSRs.
+    /// x2APIC: registers as MSRs.
     X2Apic,
 }
 
-/// What a write causes elsewhere.
+/// External effect of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing, or a change that [`LocalApic::pending`] tells.
+    /// None, or a change that [`LocalApic::pending`] reflects.
     None,
-    /// A message is to be sent.
+    /// A message must be sent.
     Send(Message),
-    /// A level-triggered interrupt ended, which the I/O APICs are told.
+    /// A level-triggered interrupt ended: broadcast to the I/O APICs.
     End(u8),
     /// [`LocalApic::timer_deadline`] may have changed.
     Timer,
 }
 
-/// What a message means for the processor.
+/// Effect of a received message on the processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// Nothing, or what the processor has been told already.
+    /// None, or a notification is already outstanding.
     Nothing,
-    /// [`LocalApic::pending`] may have changed, and the processor has not been told: a notification of posted interrupts will do.
+    /// [`LocalApic::pending`] may have changed, and the processor must be notified: a posted-interrupt
+    /// notification is sufficient.
     Interrupt,
-    /// As before, but the guest that runs there must exit: the interrupt is level-triggered.
+    /// As [`Interrupt`](Self::Interrupt), but a running guest must exit: the interrupt is level-triggered.
     Level,
-    /// The 8259 has an interrupt for the processor.
+    /// ExtINT: the 8259 has an interrupt for the processor.
     External,
     /// NMI.
     Nmi,
     /// SMI.
     Smi,
-    /// INIT: the processor and this APIC ([`LocalApic::init`]) are reset, and it waits for a startup message.
+    /// INIT: the processor and this APIC ([`LocalApic::init`]) are reset, and the processor waits for SIPI.
     Init,
-    /// Startup: a processor that waits for it begins in real mode at this page.
+    /// SIPI: a processor in wait-for-SIPI starts in real mode at this page.
     Startup(u8),
 }
 
-/// The local APIC of one virtual processor, for its owner: the processor that runs it, while the guest does not.
+/// The owner's view of a virtual processor's local APIC: owned by the processor that runs it, while the guest
+/// is not running.
 #[derive(Debug)]
 pub struct LocalApic<'a> {
     pages: &'a Pages,
     timer: Timer,
-    /// Non-empty words of IRR and ISR. Stale once a guest has run while the processor delivers interrupts: see
+    /// Nonzero words of IRR and ISR. Stale after a guest has run with virtual-interrupt delivery: see
     /// [`refresh`](Self::refresh).
     requests: Summary,
     services: Summary,
-    /// The processor delivers interrupts, so that IRR and ISR change while the guest runs.
+    /// Virtual-interrupt delivery is on: IRR and ISR change while the guest runs.
     assisted: bool,
-    /// IRR or ISR is not what the last [`take_status`](Self::take_status) said.
+    /// IRR or ISR differs from the last [`take_status`](Self::take_status).
     changed: bool,
-    /// Vectors whose ends must exit: those that came level-triggered.
+    /// Vectors whose EOI must exit: those that were level-triggered.
     exits: Vectors,
-    /// They are not what the last [`take_status`](Self::take_status) said.
+    /// `exits` differs from the last [`take_status`](Self::take_status).
     exits_changed: bool,
 }
 
-/// What a processor that delivers virtual interrupts is told at entry.
+/// VMCS fields of virtual-interrupt delivery, to be written before entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     /// RVI in the low byte, SVI in the high one ("Guest Interrupt Status").
     pub interrupts: u16,
-    /// The EOI-exit bitmap ("EOI-Exit Bitmap"), if it is not what it was. It only grows, until INIT: one exit too many does no harm.
+    /// The EOI-exit bitmap ("EOI-Exit Bitmap"), if it changed. Bits are only added, until INIT: a superfluous
+    /// exit is harmless.
     pub exits: Option<Vectors>,
 }
 
 impl<'a> LocalApic<'a> {
-    /// One whose registers are in `pages`, which were reset.
+    /// A local APIC whose registers are in `pages`, which must have been reset.
     pub const fn new(pages: &'a Pages) -> Self {
         let (requests, services) = (Summary::EMPTY, Summary::EMPTY);
         let exits = Vectors::NONE;
         Self { pages, timer: Timer::STOPPED, requests, services, assisted: false, changed: true, exits, exits_changed: true }
     }
 
-    /// Periods that are shorter than this are this long once they have run out, in the time of [`expire_timer`](Self::expire_timer)'s `now`.
+    /// Sets the minimum timer period, in the unit of [`expire_timer`](Self::expire_timer)'s `now`: shorter
+    /// periods are extended to it once they have expired.
     #[must_use]
     pub const fn with_least_period(mut self, ticks: u64) -> Self {
         self.timer.least = ticks;
         self
     }
 
-    /// INIT resets all but the ID and IA32_APIC_BASE.
+    /// INIT: resets everything but the ID and IA32_APIC_BASE.
     pub fn init(&mut self) {
         self.pages.init();
         *self = Self { assisted: self.assisted, ..Self::new(self.pages).with_least_period(self.timer.least) };
     }
 
-    /// What others reach of it.
+    /// The part shared with other processors.
     pub const fn pages(&self) -> &'a Pages {
         self.pages
     }
@@ -135,36 +139,39 @@ impl<'a> LocalApic<'a> {
         Ok(())
     }
 
-    /// How software reaches it.
+    /// The APIC's mode.
     #[inline]
     pub fn mode(&self) -> Mode {
         self.pages.mode()
     }
 
-    /// The timer's time may have come.
+    /// Handles the timer's expiry if it is due.
     pub fn expire_timer(&mut self, now: u64) -> Received {
         if self.timer.expire(now) { self.pages.local(lvt::TIMER) } else { Received::Nothing }
     }
 
-    /// The same; if it interrupts, the vector is returned, which is left to the caller: for [`take_at_once`](Self::take_at_once),
+    /// Like [`expire_timer`](Self::expire_timer), but returns the vector of an interrupt and leaves its
+    /// delivery to the caller, by [`take_at_once`](Self::take_at_once),
     /// [`request_at_once`](Self::request_at_once) or [`post`](Self::post).
     #[inline(always)]
     pub fn ring_timer(&mut self, now: u64) -> Option<u8> {
         (self.timer.expire(now) && lvt::enabled(self.pages, lvt::TIMER)).then(|| lvt::vector(self.pages, lvt::TIMER))
     }
 
-    /// When [`expire_timer`](Self::expire_timer) must be called, in the time of its `now`; None if nobody waits for it.
+    /// The time at which [`expire_timer`](Self::expire_timer) must be called, in the unit of its `now`;
+    /// `None` if the timer is off.
     pub fn timer_deadline(&self) -> Option<u64> {
         self.timer.deadline().filter(|_| lvt::enabled(self.pages, lvt::TIMER))
     }
 
-    /// Does the processor see the 8259's interrupts: is the APIC off, or LINT0 unmasked for them?
+    /// Whether the processor receives the 8259's interrupts: the APIC is disabled, or LINT0 is unmasked in
+    /// ExtINT mode.
     pub fn passes_external(&self) -> bool {
         let external = || lvt::delivery(self.pages, lvt::LINT0) == Some(Delivery::External);
         self.mode() == Mode::Disabled || lvt::enabled(self.pages, lvt::LINT0) && external()
     }
 
-    /// Takes in what was posted.
+    /// Merges posted interrupts into IRR.
     #[inline(always)]
     pub fn merge(&mut self) {
         if self.pages.has_posted() {
@@ -180,14 +187,14 @@ impl<'a> LocalApic<'a> {
         self.changed = true;
     }
 
-    /// Whether an interrupt waits, whatever its priority.
+    /// Whether any interrupt is requested, whatever its priority.
     #[inline(always)]
     fn has_requests(&self) -> bool {
         !self.requests.is_empty() || self.pages.has_posted()
     }
 
-    /// An edge-triggered interrupt of the processor's own is taken at once, without a request before. False, and nothing done, if others
-    /// wait or it can't be taken by its priority.
+    /// Fast path: puts an edge-triggered interrupt of this processor's own into service without a request.
+    /// Returns false, without effect, if others are requested or its priority is too low.
     #[inline(always)]
     pub fn take_at_once(&mut self, vector: u8) -> bool {
         let priority = self.pages.priority_over(self.services.highest(self.pages, offset::ISR));
@@ -199,8 +206,8 @@ impl<'a> LocalApic<'a> {
         can
     }
 
-    /// An edge-triggered interrupt of the processor's own is requested, for a processor that delivers interrupts and is told by the caller.
-    /// False, and nothing done, if it is to be posted.
+    /// Fast path: requests an edge-triggered interrupt of this processor's own, with virtual-interrupt
+    /// delivery; the caller updates RVI. Returns false, without effect, if it must be posted instead.
     #[inline(always)]
     pub fn request_at_once(&mut self, vector: u8) -> bool {
         let can = !self.changed && self.can_accept(vector);
@@ -210,19 +217,20 @@ impl<'a> LocalApic<'a> {
         can
     }
 
-    /// A legal vector, an APIC that is enabled, and no trace of a level-triggered interrupt.
+    /// Whether the vector is legal, the APIC enabled, and no level-triggered interrupt of the vector
+    /// recorded.
     #[inline(always)]
     fn can_accept(&self, vector: u8) -> bool {
         vector >= 16 && self.pages.enabled() && !self.pages.contains(offset::TMR, vector)
     }
 
-    /// An edge-triggered interrupt of the processor's own waits from now on.
+    /// Posts an edge-triggered interrupt of this processor's own.
     pub fn post(&mut self, vector: u8) -> Received {
         self.pages.accept(vector, false)
     }
 
-    /// Ends the highest interrupt in service, if nothing follows from that. False, and nothing done, if others wait or it was
-    /// level-triggered.
+    /// Fast path: ends the highest interrupt in service if that has no further effect. Returns false, without
+    /// effect, if others are requested or it was level-triggered.
     #[inline(always)]
     pub fn end_at_once(&mut self) -> bool {
         if self.has_requests() {
@@ -237,7 +245,8 @@ impl<'a> LocalApic<'a> {
         true
     }
 
-    /// What the processor is to be told, if that is not what it was told last. From then on it keeps it itself, while the guest runs.
+    /// The VMCS fields to write, if they changed since the last call. From then on the processor maintains
+    /// them while the guest runs.
     #[inline(always)]
     pub fn take_status(&mut self) -> Option<Status> {
         self.merge();
@@ -251,8 +260,8 @@ impl<'a> LocalApic<'a> {
         Status { interrupts: u16::from_le_bytes([request, serving]), exits }
     }
 
-    /// Chooses whether the processor delivers interrupts from the next entry on. In either case it holds no state: the next
-    /// [`take_status`](Self::take_status) returns all of it.
+    /// Enables or disables virtual-interrupt delivery from the next entry on. In both cases the processor
+    /// holds no state: the next [`take_status`](Self::take_status) returns all of it.
     pub fn set_assisted(&mut self, assisted: bool) {
         self.summarize();
         self.assisted = assisted;
@@ -260,8 +269,8 @@ impl<'a> LocalApic<'a> {
         self.exits_changed = true;
     }
 
-    /// Brings the summaries up to date, if the processor may have changed IRR and ISR since the last exit ("Virtual-Interrupt Delivery",
-    /// "EOI Virtualization").
+    /// Updates the summaries if the processor may have changed IRR and ISR since the last exit
+    /// ("Virtual-Interrupt Delivery", "EOI Virtualization").
     fn refresh(&mut self) {
         if self.assisted {
             self.summarize();
@@ -273,22 +282,24 @@ impl<'a> LocalApic<'a> {
         self.services = Summary::of(self.pages, offset::ISR);
     }
 
-    /// Whether an interrupt is pending that the processor would take with interrupts enabled, whoever delivers it.
+    /// Whether an interrupt is pending that would be delivered with interrupts enabled, by the processor or
+    /// by software.
     pub fn is_pending(&mut self) -> bool {
         self.refresh();
         self.pending().is_some()
     }
 
-    /// Whether a processor that delivers interrupts delivers one at the next entry, with interrupts enabled ("Evaluation of Pending Virtual
-    /// Interrupts"): `requested` is its RVI. It keeps PPR in the page. False if it has not been told of everything yet, or the APIC is off.
+    /// Whether virtual-interrupt delivery will deliver an interrupt at the next entry, with interrupts
+    /// enabled ("Evaluation of Pending Virtual Interrupts"). `requested` is RVI; PPR is in the page. Returns
+    /// false if the VMCS fields are not up to date, or the APIC is off.
     #[inline(always)]
     pub fn will_deliver(&self, requested: u8) -> bool {
         let priority = self.pages.get(offset::PPR) as u8;
         requested >> 4 > priority >> 4 && !self.changed && !self.pages.has_posted() && self.pages.enabled()
     }
 
-    /// The vector that the processor would be interrupted by now. Only without its help in delivery, as [`acknowledge`](Self::acknowledge);
-    /// see [`is_pending`](Self::is_pending).
+    /// The vector to deliver now. Only without virtual-interrupt delivery, like
+    /// [`acknowledge`](Self::acknowledge); see [`is_pending`](Self::is_pending).
     #[inline]
     pub fn pending(&mut self) -> Option<u8> {
         self.merge();
@@ -297,19 +308,19 @@ impl<'a> LocalApic<'a> {
         (vector >> 4 > priority >> 4 && self.pages.enabled()).then_some(vector)
     }
 
-    /// The highest vector that is requested, whatever the priority: its class is what TPR must fall below for it to be delivered
-    /// ("TPR Threshold"). For who has no help of the processor in delivery.
+    /// The highest requested vector, whatever its priority: TPR must fall below its class before it can be
+    /// delivered ("TPR Threshold"). Only without virtual-interrupt delivery.
     #[inline]
     pub fn request(&self) -> Option<u8> {
         self.requests.highest(self.pages, offset::IRR)
     }
 
-    /// The processor takes the interrupt that [`pending`](Self::pending) names.
+    /// Acknowledges the interrupt returned by [`pending`](Self::pending): moves it from IRR to ISR.
     pub fn acknowledge(&mut self) -> Option<u8> {
         self.pending().inspect(|&vector| self.take(vector))
     }
 
-    /// The processor takes `vector`, which [`pending`](Self::pending) has just named.
+    /// Acknowledges `vector`, just returned by [`pending`](Self::pending).
     #[inline(always)]
     pub fn take(&mut self, vector: u8) {
         self.requests.remove(self.pages, offset::IRR, vector);
@@ -317,14 +328,14 @@ impl<'a> LocalApic<'a> {
         self.changed = true;
     }
 
-    /// The processor could not take an interrupt after all, which it has acknowledged: it waits again.
+    /// Reverts an acknowledge whose interrupt could not be delivered: it is requested again.
     pub fn put_back(&mut self, vector: u8) {
         self.services.remove(self.pages, offset::ISR, vector);
         self.requests.insert(self.pages, offset::IRR, vector);
         self.changed = true;
     }
 
-    /// TPR, of which CR8 is bits 7:4.
+    /// TPR; CR8 is its bits 7:4.
     pub fn task_priority(&self) -> u8 {
         self.pages.get(offset::TPR) as u8
     }
@@ -334,8 +345,8 @@ impl<'a> LocalApic<'a> {
         self.pages.set(offset::TPR, priority.into());
     }
 
-    /// Ends the highest interrupt in service. The processor may have put it there: a write of EOI is emulated also while the processor
-    /// delivers interrupts, if the access reached Stile by the second stage or could not be virtualized.
+    /// Ends the highest interrupt in service. The processor may have put it there: with virtual-interrupt
+    /// delivery, too, EOI writes are emulated if they arrive by an EPT violation or could not be virtualized.
     #[inline]
     pub fn end(&mut self) -> Effect {
         self.refresh();
@@ -347,7 +358,7 @@ impl<'a> LocalApic<'a> {
         self.ended(vector)
     }
 
-    /// An interrupt has ended, and is in service no more: by the processor itself, if it has virtualized the EOI.
+    /// Handles the end of an interrupt that is no longer in service, possibly by EOI virtualization.
     pub fn ended(&mut self, vector: u8) -> Effect {
         let level = self.pages.contains(offset::TMR, vector);
         if level && self.pages.get(offset::SVR) & SVR_SUPPRESS == 0 { Effect::End(vector) } else { Effect::None }

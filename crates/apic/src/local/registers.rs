@@ -1,16 +1,17 @@
-//! Reads and writes of registers, by page and by MSR.
+//! Register reads and writes, by page and by MSR.
 
 use super::{Effect, GeneralProtection, LocalApic, Mode, lvt};
 use crate::pages::{SVR_ENABLE, error};
 use crate::{Delivery, Destination, Message, offset};
 
-/// What SVR holds.
+/// The writable bits of SVR.
 const SVR: u32 = 0x11ff;
-/// What the ICR holds: not the delivery status.
+/// The writable bits of the ICR: all but the delivery status.
 const ICR_LOW: u32 = 0xc_cfff;
 
-/// Whether the virtual-APIC page alone answers RDMSR of an x2APIC register, `msr` from 0x800 to 0x8ff ("Virtualizing MSR-Based APIC
-/// Accesses"). PPR is in it only if the processor `delivers` interrupts.
+/// Whether the processor can answer RDMSR of an x2APIC register (`msr` 0x800 to 0x8ff) from the virtual-APIC
+/// page ("Virtualizing MSR-Based APIC Accesses"). PPR is valid there only with virtual-interrupt delivery
+/// (`delivers`).
 pub const fn is_kept(msr: u32, delivers: bool) -> bool {
     let offset = msr.wrapping_sub(offset::MSR_BASE) << 4;
     match offset {
@@ -21,8 +22,8 @@ pub const fn is_kept(msr: u32, delivers: bool) -> bool {
     }
 }
 
-/// Registers that read as they stand in the page, a bit for each 16 bytes: ID, VERSION, TPR; LDR, DFR, SVR, ISR, TMR, IRR, ESR; the vectors
-/// and the ICR; INITIAL_COUNT, DIVIDE.
+/// Registers whose value is that in the page, one bit per 16 bytes: ID, VERSION, TPR; LDR, DFR, SVR, ISR,
+/// TMR, IRR, ESR; the local vectors and the ICR; INITIAL_COUNT, DIVIDE.
 const PLAIN: u64 = bits(0x02, 0x03) | bits(0x08, 0x08) | bits(0x0d, 0x28) | bits(0x2f, 0x38) | bits(0x3e, 0x3e);
 
 const fn bits(first: u32, last: u32) -> u64 {
@@ -30,8 +31,8 @@ const fn bits(first: u32, last: u32) -> u64 {
 }
 
 impl LocalApic<'_> {
-    /// The guest reads 32 bits at `offset` in the APIC's page, which registers' accesses are aligned in to 16 bytes. What is no
-    /// register reads as 0.
+    /// Emulates a 32-bit read at `offset` in the APIC's page; register accesses are aligned to 16 bytes.
+    /// Reserved offsets read as 0.
     #[inline]
     pub fn read(&mut self, offset: u32, now: u64) -> u32 {
         if let Some(value) = self.register(offset, now) {
@@ -41,7 +42,7 @@ impl LocalApic<'_> {
         0
     }
 
-    /// The guest writes 32 bits at `offset` in the APIC's page.
+    /// Emulates a 32-bit write at `offset` in the APIC's page.
     pub fn write(&mut self, offset: u32, value: u32, now: u64) -> Effect {
         match offset {
             offset::EOI => return self.end(),
@@ -49,7 +50,7 @@ impl LocalApic<'_> {
             offset::DFR => self.pages.set(offset::DFR, value | 0x0fff_ffff),
             offset::ICR => return self.send(self.pages.icr() & !0xffff_ffff | u64::from(value & ICR_LOW)),
             offset::ICR_HIGH => self.pages.set(offset::ICR_HIGH, value & 0xff00_0000),
-            // Read-only, but a processor that virtualizes the APIC has let it be written.
+            // Read-only, but a processor with APIC virtualization has performed the write.
             offset::ID => self.pages.show_identity(),
             // Read-only.
             offset::VERSION | offset::APR | offset::PPR | offset::RRD | offset::CURRENT_COUNT => {}
@@ -59,11 +60,12 @@ impl LocalApic<'_> {
         Effect::None
     }
 
-    /// The guest writes the ICR in the APIC's page: if it interrupts itself and nobody else, that is done but for the interrupt, whose vector
-    /// is returned and left to the caller, as [`ring_timer`](Self::ring_timer)'s. Nothing is done if not.
+    /// Fast path of an ICR write in the APIC's page that sends a fixed interrupt to this APIC only: performs
+    /// the write and returns the vector, whose delivery is left to the caller, as for
+    /// [`ring_timer`](Self::ring_timer). Otherwise `None`, without effect.
     #[inline(always)]
     pub fn send_to_self(&mut self, value: u32) -> Option<u8> {
-        /// Destination shorthand and delivery mode: to oneself, fixed.
+        /// Destination shorthand and delivery mode: self, fixed.
         const KIND: u32 = 0b11 << 18 | 0b111 << 8;
         const TO_SELF: u32 = 0b01 << 18;
         let vector = value as u8;
@@ -74,8 +76,9 @@ impl LocalApic<'_> {
         Some(vector)
     }
 
-    /// The guest writes the ICR's MSR: returns the identifier and the vector of a fixed interrupt to a single APIC, which the caller sends; the
-    /// rest of the write is done. None for every other command and for a value that faults, with nothing done.
+    /// Fast path of a write to the ICR's MSR that sends a fixed interrupt to a single APIC: performs the
+    /// write and returns APIC ID and vector for the caller to send. `None`, without effect, for every other
+    /// command and for a value that faults.
     #[inline(always)]
     pub fn send_to_one(&mut self, value: u64) -> Option<(u32, u8)> {
         /// Destination shorthand, destination mode and delivery mode, and reserved bits ("Interrupt Command Register (ICR)").
@@ -95,12 +98,12 @@ impl LocalApic<'_> {
         Some((id, vector))
     }
 
-    /// The processor, which virtualizes APIC accesses, has written the register at `offset` in the page for the guest ("APIC-Write VM
-    /// Exits"): what follows from that.
+    /// Handles the side effects of a register write at `offset` that the processor's APIC virtualization has
+    /// performed in the page ("APIC-Write VM Exits").
     pub fn written(&mut self, offset: u32, now: u64) -> Effect {
         let value = self.pages.get(offset);
         match offset {
-            // What the processor itself does not send is refused as the MSR refuses it.
+            // An illegal vector, which the processor doesn't send, is refused like a WRMSR of it.
             offset::SELF_IPI => self.write_msr(offset::MSR_BASE + (offset >> 4), value.into(), now).unwrap_or(Effect::None),
             _ => self.write(offset, value, now),
         }
@@ -127,7 +130,7 @@ impl LocalApic<'_> {
             offset::INITIAL_COUNT => 0xffff_ffff,
             offset::DIVIDE => 0xb,
             _ => match lvt::at(offset) {
-                // The delivery status and the remote IRR may be written with what was read.
+                // The read-only bits delivery status and remote IRR may be written with the value read.
                 Some(entry) => u64::from(lvt::writable(entry) | 1 << 12 | 1 << 14),
                 None => return Err(GeneralProtection),
             },
@@ -162,9 +165,9 @@ impl LocalApic<'_> {
         }
     }
 
-    /// Where IA32_TSC_DEADLINE is, while a write of it needs nothing but that its value gets there, and that
-    /// [`expire_timer`](LocalApic::expire_timer) is called then: in deadline mode, and not masked. Until the timer's local vector, SVR or
-    /// IA32_APIC_BASE is written.
+    /// The storage of IA32_TSC_DEADLINE, while a write of it needs no more than storing the value and calling
+    /// [`expire_timer`](LocalApic::expire_timer) at that time: in deadline mode, and not masked. Valid until
+    /// the timer's local vector, SVR or IA32_APIC_BASE is written.
     pub fn tsc_deadline_place(&mut self) -> Option<&mut u64> {
         if lvt::enabled(self.pages, lvt::TIMER) { self.timer.deadline_place() } else { None }
     }
@@ -176,13 +179,13 @@ impl LocalApic<'_> {
         }
     }
 
-    /// A register that reads as it stands in its page, at an offset below 4096; None if it is another, or none.
+    /// A register whose value is that in the page, at an offset below 4096; `None` for all others.
     #[inline]
     pub fn plain(&self, offset: u32) -> Option<u32> {
         (offset & 0xf == 0 && offset < 0x400 && PLAIN >> (offset >> 4) & 1 != 0).then(|| self.pages.get(offset))
     }
 
-    /// A register as both ways show it; None if there is none.
+    /// A register's value, common to xAPIC and x2APIC; `None` if it doesn't exist.
     pub fn register(&self, offset: u32, now: u64) -> Option<u32> {
         Some(match offset {
             offset::PPR => self.pages.processor_priority().into(),
@@ -195,7 +198,7 @@ impl LocalApic<'_> {
         })
     }
 
-    /// A register that both ways write alike, and not often.
+    /// Writes a register with the same effect in both modes, off the hot path.
     #[inline(never)]
     fn write_common(&mut self, offset: u32, value: u32, now: u64) -> Effect {
         let enabled = self.pages.get(offset::SVR) & SVR_ENABLE != 0;
@@ -209,11 +212,11 @@ impl LocalApic<'_> {
                     return Effect::Timer;
                 }
             }
-            // A write of any value shows the errors since the last one.
+            // A write latches the errors since the last write.
             offset::ESR => self.pages.set(offset::ESR, self.pages.take_errors()),
             offset::INITIAL_COUNT => {
                 self.timer.set_initial(value, now);
-                // With deadlines it is not taken.
+                // Ignored in deadline mode.
                 self.pages.set(offset::INITIAL_COUNT, self.timer.initial());
                 return Effect::Timer;
             }
@@ -227,7 +230,7 @@ impl LocalApic<'_> {
                     lvt::write(self.pages, lvt::TIMER, value, enabled);
                     self.timer.hear(lvt::enabled(self.pages, lvt::TIMER), now);
                     self.timer.change_mode(lvt::timer_mode(self.pages));
-                    // Some changes stop it.
+                    // Some changes stop the timer.
                     self.pages.set(offset::INITIAL_COUNT, self.timer.initial());
                     return Effect::Timer;
                 }

@@ -1,4 +1,5 @@
-//! The timer ("APIC Timer"). Its clock before division is the caller's `now`, which for deadlines is the guest's TSC.
+//! The timer ("APIC Timer"). Its input clock is the caller's `now`, which in deadline mode is the guest's
+//! TSC.
 
 use super::lvt::TimerMode;
 
@@ -7,13 +8,14 @@ pub(super) struct Timer {
     initial: u32,
     /// The divide configuration register.
     divide: u32,
-    /// What it does when it runs out: the timer's local vector says so, too, but its old value is gone when it is written.
+    /// The current mode. Duplicates the timer's local vector, whose old value is overwritten before a change
+    /// is handled.
     mode: TimerMode,
-    /// When the timer runs out next; 0 if it does not. With deadlines it is IA32_TSC_DEADLINE.
+    /// Time of the next expiry; 0 if stopped. In deadline mode it is IA32_TSC_DEADLINE.
     next: u64,
-    /// The least period that is kept.
+    /// The minimum period.
     pub(super) least: u64,
-    /// The local vector is not masked: if it is, the timer runs out without a word.
+    /// The local vector is not masked. An expiry while masked is dropped.
     heard: bool,
 }
 
@@ -41,7 +43,7 @@ impl Timer {
         if self.has_deadlines() { self.next } else { 0 }
     }
 
-    /// Its place, while it takes what is written.
+    /// The storage of IA32_TSC_DEADLINE, while it can be written directly.
     #[inline(always)]
     pub(super) fn deadline_place(&mut self) -> Option<&mut u64> {
         self.has_deadlines().then_some(&mut self.next)
@@ -52,7 +54,7 @@ impl Timer {
         ((self.divide >> 1 & 4 | self.divide & 3) + 1) & 7
     }
 
-    /// Initial count in units of `now`.
+    /// The initial count in units of `now`.
     const fn span(&self) -> u64 {
         (self.initial as u64) << self.shift()
     }
@@ -65,7 +67,7 @@ impl Timer {
         u32::try_from(left >> self.shift()).unwrap_or(u32::MAX).min(self.initial)
     }
 
-    /// What is left when `next` has come, or the timer does not run: nobody asked since the period ended.
+    /// The remaining count when `next` has passed, or the timer is stopped.
     #[cold]
     fn left_of_period(&self, now: u64) -> u64 {
         let periodic = self.mode == TimerMode::Periodic && self.next != 0 && self.span() != 0;
@@ -84,12 +86,12 @@ impl Timer {
         let count = u64::from(self.count(now));
         self.divide = value & 0xb;
         if self.next != 0 && !self.has_deadlines() {
-            // The count goes on from where it is at the new pace.
+            // The count continues from its current value at the new rate.
             self.next = now.checked_add(count << self.shift()).unwrap_or(0);
         }
     }
 
-    /// Going to deadlines and coming from them stops the timer.
+    /// A change to or from deadline mode stops the timer.
     pub(super) fn change_mode(&mut self, new: TimerMode) {
         let old = core::mem::replace(&mut self.mode, new);
         if old != new && (old == TimerMode::Deadline || new == TimerMode::Deadline) {
@@ -98,7 +100,7 @@ impl Timer {
         }
     }
 
-    /// The local vector is masked or not from now on. What has run out while it was masked has gone by.
+    /// Records whether the local vector is masked. An expiry while masked is dropped.
     #[cold]
     #[inline(never)]
     pub(super) fn hear(&mut self, on: bool, now: u64) {
@@ -108,7 +110,7 @@ impl Timer {
         self.heard = on;
     }
 
-    /// When the period after the one that ended at `ended` ends: those that were missed count as one.
+    /// The end of the period after the one that ended at `ended`: missed periods are coalesced.
     #[cold]
     fn next_period(&self, ended: u64, now: u64) -> u64 {
         let next = if self.span() < self.least {
@@ -120,7 +122,7 @@ impl Timer {
         next.unwrap_or(0)
     }
 
-    /// Has it run out?
+    /// Whether the timer has expired.
     #[inline(always)]
     pub(super) fn expire(&mut self, now: u64) -> bool {
         let next = self.next;
