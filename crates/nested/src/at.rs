@@ -1,7 +1,9 @@
-//! Address translation instructions of L1 that are about its VM: Arm ARM, "Address translation instructions".
+//! Emulation of L1's address translation instructions for its VM: Arm ARM, "Address translation
+//! instructions".
 //!
-//! L2's registers are in the page while virtual EL2 runs, and the result of both stages is an address of L1's, which no
-//! processor knows. So L2's first stage is walked by software, each of its tables being reached through L1's second stage.
+//! L2's registers are in the page while virtual EL2 runs, and the result of both stages is an L1 physical
+//! address, which hardware cannot return. So L2's first stage is walked in software, with each table accessed
+//! through L1's second stage.
 
 use crate::forward::Level;
 use crate::shadow::{GuestMemory, Need, Stage2, WalkFault, WalkFaultKind};
@@ -19,17 +21,17 @@ use stage1::{Attributes, Fault};
 /// An `AT` instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct At {
-    /// Whose translation it asks for.
+    /// The translation regime.
     pub regime: Regime,
-    /// The exception level whose access it is.
+    /// The exception level of the access.
     pub level: Level,
-    /// The access is a write.
+    /// Whether the access is a write.
     pub write: bool,
-    /// PSTATE.PAN counts.
+    /// Whether PSTATE.PAN applies.
     pub pan: bool,
 }
 
-/// Whose translation an `AT` instruction asks for.
+/// The translation regime of an `AT` instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Regime {
     /// The first stage of EL1&0: `S1E1*`, `S1E0*`.
@@ -40,7 +42,7 @@ pub enum Regime {
     El2,
 }
 
-/// Decodes the instruction. `None` if there is no such instruction.
+/// Decodes the instruction. `None` if it doesn't exist.
 pub const fn decode(reg: SysReg) -> Option<At> {
     const AT: (u8, u8) = (1, 7);
     if reg.op0() != AT.0 || reg.crn() != AT.1 {
@@ -63,9 +65,9 @@ pub const fn decode(reg: SysReg) -> Option<At> {
 mod par {
     pub const F: u64 = 1 << 0;
     pub const FST_SHIFT: u32 = 1;
-    /// The second stage's fault came of a walk of the first.
+    /// The second-stage fault occurred on a first-stage walk.
     pub const PTW: u64 = 1 << 8;
-    /// The fault is the second stage's.
+    /// The fault is from the second stage.
     pub const S: u64 = 1 << 9;
     pub const RES1: u64 = 1 << 11;
     pub const SH_SHIFT: u32 = 7;
@@ -73,14 +75,14 @@ mod par {
     pub const PA: u64 = 0x000f_ffff_ffff_f000;
 }
 
-/// The memory of L2 behind its second stage, as its first stage's walk sees it.
+/// L2's memory behind its second stage, for the walk of its first stage.
 struct Behind<'a, M> {
     stage2: &'a Stage2,
     memory: &'a M,
 }
 
 impl<M: GuestMemory> Behind<'_, M> {
-    /// Reads a descriptor at L2's physical address.
+    /// Reads a descriptor at an L2 physical address.
     fn read(&self, ipa: u64, level: u8) -> Result<u64, Fault> {
         let leaf = self.stage2.walk(self.memory, ipa).map_err(Fault::Stage2OfWalk)?;
         if !leaf.access.read {
@@ -90,8 +92,8 @@ impl<M: GuestMemory> Behind<'_, M> {
     }
 }
 
-/// The value of PAR_EL1 that `at` of the virtual address `va` gives, for L2 with first stage `stage1` behind L1's
-/// `stage2`. `pan` is PSTATE.PAN. Not for [`Regime::El2`], which is the processor's EL1 and its to translate.
+/// The value of PAR_EL1 for `at` of virtual address `va`, for L2 with first stage `stage1` behind L1's
+/// `stage2`. `pan` is PSTATE.PAN. Not for [`Regime::El2`], which the processor translates as its EL1.
 pub fn translate(at: At, stage1: &Stage1, stage2: &Stage2, memory: &impl GuestMemory, va: u64, pan: bool) -> u64 {
     let behind = Behind { stage2, memory };
     let access = stage1::Access { level: at.level, write: at.write, pan: at.pan && pan };
@@ -114,7 +116,7 @@ pub fn translate(at: At, stage1: &Stage1, stage2: &Stage2, memory: &impl GuestMe
     }
 }
 
-/// What L1's second stage makes of the first's result.
+/// Translates the first stage's result by L1's second stage.
 fn second(stage2: &Stage2, memory: &impl GuestMemory, ipa: u64, attributes: Attributes, write: bool) -> Result<(u64, Attributes), Fault> {
     let leaf = stage2.walk(memory, ipa).map_err(Fault::Stage2)?;
     let need = if write { Need::Write } else { Need::Read };
@@ -131,7 +133,7 @@ fn second(stage2: &Stage2, memory: &impl GuestMemory, ipa: u64, attributes: Attr
 }
 
 impl Stage1 {
-    /// L2's, from the page, while virtual EL2 runs. `hcr` is L1's HCR_EL2.
+    /// L2's registers, from the page, while virtual EL2 runs. `hcr` is L1's HCR_EL2.
     pub fn of_guest(page: &Page, hcr: u64) -> Self {
         Self {
             tcr: page.get(vncr::TCR_EL1),

@@ -1,9 +1,10 @@
-//! Which exits of L2 are L1's: for an exit from L2, whether L1's virtual EL2 controls would have taken it there.
+//! Forwarding of L2's exits: whether L1's virtual EL2 controls would have trapped them to L1.
 //!
-//! L0 traps more than L1 asked for, and the processor has only one set of controls. So each exit of L2 is judged by
-//! what L1 wrote: [`verdict`] looks at the exception class, and for a system register or instruction at the row that
-//! [`ROWS`] has of it. Each row names the controls that trap the register, as the register's accessor pseudocode
-//! does in the Arm ARM, and its bit in the fine-grained trap registers ("Fine-grained traps").
+//! L0 traps more than L1 requested, and the processor has only one set of controls. So each exit of L2 is
+//! checked against L1's controls: [`verdict`] dispatches on the exception class, and for a system register or
+//! instruction looks up its row in [`ROWS`]. A row names the controls that trap the register, as in the
+//! register's accessor pseudocode in the Arm ARM, and its bit in the fine-grained trap registers
+//! ("Fine-grained traps").
 
 use stile_sysreg::SysReg;
 use stile_sysreg::syndrome::{Ec, Esr, WfKind};
@@ -25,7 +26,7 @@ pub use table::{Fine, FineGroup, ROWS, Row, row};
 
 use trap::Trap;
 
-/// The exception level of L2 that the exit came from.
+/// The exception level of L2 from which the exit came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     /// EL0.
@@ -34,16 +35,16 @@ pub enum Level {
     El1,
 }
 
-/// What becomes of an exit of L2.
+/// The handling of an L2 exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is an exception to L1's virtual EL2, with the syndrome of the exit.
+    /// Forwarded: an exception to L1's virtual EL2, with the exit's syndrome.
     Forward,
-    /// L1 didn't ask for it: L0 answers as it does for a guest of its own.
+    /// L1 doesn't trap it: L0 handles it as for a guest of its own.
     Keep,
-    /// L1 has made the instruction undefined: L2 gets that exception at its EL1.
+    /// L1's controls make the instruction undefined: L2 takes the exception at its EL1.
     Undefined,
-    /// An abort of the second stage, for which L1's tables must be looked at.
+    /// A second-stage abort: L1's tables must be walked.
     SecondStage,
 }
 
@@ -53,10 +54,10 @@ impl Verdict {
     }
 }
 
-/// Judges a synchronous exit of L2 with syndrome `esr`.
+/// Decides the handling of a synchronous exit of L2 with syndrome `esr`.
 ///
-/// Only for exits of L2: virtual EL2 itself, and L1's EL0 under HCR_EL2.{E2H, TGE} = {1, 1}, are not subject to
-/// these controls.
+/// Only for exits of L2: virtual EL2 itself, and L1's EL0 under HCR_EL2.{E2H, TGE} = {1, 1}, are not subject
+/// to these controls.
 pub fn verdict(esr: Esr, from: Level, controls: &impl Controls) -> Verdict {
     let any = |traps: &[Trap]| Verdict::forward_if(traps.iter().any(|trap| trap.holds(controls)));
     match esr.ec() {
@@ -68,7 +69,7 @@ pub fn verdict(esr: Esr, from: Level, controls: &impl Controls) -> Verdict {
             WfKind::Wfi | WfKind::Wfit => &[trap::TWI],
             WfKind::Wfe | WfKind::Wfet => &[trap::TWE],
         }),
-        // No EL3 is below L1: where nobody traps it, SMC is undefined.
+        // L1 has no EL3: an SMC that it doesn't trap is undefined.
         Ec::SMC64 | Ec::SMC32 if !trap::TSC.holds(controls) => Verdict::Undefined,
         Ec::SMC64 | Ec::SMC32 => Verdict::Forward,
         Ec::FP => any(&[trap::FPEN]),
@@ -85,12 +86,12 @@ pub fn verdict(esr: Esr, from: Level, controls: &impl Controls) -> Verdict {
         Ec::CP15_MCR | Ec::CP15_MCRR | Ec::CP14_MCR | Ec::CP14_MRRC | Ec::CP14_LDC | Ec::VMRS => {
             Verdict::forward_if(aarch32::is_trapped(esr, controls))
         }
-        // What else comes to EL2 does so for a reason of L0's own.
+        // All other exits are for L0's own purposes.
         _ => Verdict::Keep,
     }
 }
 
-/// Judges an access to a system register, or a system instruction.
+/// Decides on an access to a system register, or a system instruction.
 fn system(reg: SysReg, is_read: bool, controls: &impl Controls) -> Verdict {
     let Some(row) = row(reg) else {
         return Verdict::Keep;

@@ -1,8 +1,8 @@
-//! Exceptions to virtual EL2, and returns from it: Arm ARM pseudocode, `AArch64.TakeException`,
+//! Exceptions to and returns from virtual EL2: Arm ARM pseudocode, `AArch64.TakeException`,
 //! `AArch64.ExceptionReturn` and `IllegalExceptionReturn`.
 //!
-//! Virtual EL2 runs at the processor's EL1. A processor state is *virtual* if its mode is as L1 sees it (`EL2h`), and
-//! the *processor's* if it is as SPSR_EL2 holds it at an exit (`EL1h`).
+//! Virtual EL2 runs at the processor's EL1. A processor state is *virtual* with the mode that L1 sees
+//! (`EL2h`), and the *processor's* with the mode that SPSR_EL2 holds at an exit (`EL1h`).
 
 use crate::forward::trap::{HCR_E2H, HCR_TGE};
 use crate::shadow::WalkFault;
@@ -27,7 +27,7 @@ mod pstate {
     pub const PAN: u64 = 1 << 22;
     pub const DIT: u64 = 1 << 24;
     pub const NZCV: u64 = 0xf << 28;
-    /// What is above belongs to features that no guest has.
+    /// Higher bits belong to features that no guest has.
     pub const ALL: u64 = 0xffff_ffff;
 }
 
@@ -42,7 +42,7 @@ const HCR_FMO: u64 = 1 << 3;
 const HCR_IMO: u64 = 1 << 4;
 const HCR_AMO: u64 = 1 << 5;
 
-/// The kinds of exceptions, by the entry of the vector table that they take.
+/// Exception kinds, by vector table offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Kind {
@@ -57,8 +57,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether L1's EL2 takes such an exception that comes while L2 runs, L1's HCR_EL2 being `hcr`. A synchronous one
-    /// goes where [`forward`](crate::forward) says.
+    /// Whether such an exception, while L2 runs, is routed to L1's EL2 with `hcr` as L1's HCR_EL2. For
+    /// synchronous ones see [`forward`](crate::forward).
     pub const fn is_routed_to_el2(self, hcr: u64) -> bool {
         let routing = match self {
             Self::Synchronous => return true,
@@ -70,19 +70,19 @@ impl Kind {
     }
 }
 
-/// What a vCPU of L1 is running.
+/// The context in which a vCPU of L1 runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Context {
     /// L1 itself, at virtual EL2.
     El2,
-    /// L1's own programs: EL0 while HCR_EL2.{E2H, TGE} = {1, 1}. They share virtual EL2's translation regime.
+    /// L1's own user space: EL0 while HCR_EL2.{E2H, TGE} = {1, 1}. Shares virtual EL2's translation regime.
     HostEl0,
     /// L2, at EL1 or EL0.
     Guest,
 }
 
 impl Context {
-    /// The one that EL0 or EL1 stands for, L1's HCR_EL2 being `hcr`.
+    /// The context of EL0 or EL1 state, with `hcr` as L1's HCR_EL2.
     pub const fn below_el2(pstate: u64, hcr: u64) -> Self {
         let is_el0 = matches!(pstate & pstate::M, pstate::EL0T) || pstate & pstate::AARCH32 != 0;
         if is_el0 && is_host(hcr) { Self::HostEl0 } else { Self::Guest }
@@ -95,33 +95,33 @@ pub const fn is_host(hcr: u64) -> bool {
     hcr & (HCR_E2H | HCR_TGE) == HCR_E2H | HCR_TGE
 }
 
-/// The registers of virtual EL2 that an exception looks at.
+/// The virtual EL2 registers that control exception entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct El2 {
     /// VBAR_EL2.
     pub vbar: u64,
     /// SCTLR_EL2.
     pub sctlr: u64,
-    /// HCR_EL2, as it is in effect.
+    /// HCR_EL2, the effective value.
     pub hcr: u64,
 }
 
-/// Where the vCPU goes on when it takes an exception to virtual EL2.
+/// The state in which the vCPU continues after an exception to virtual EL2.
 ///
-/// The caller writes L1's SPSR_EL2 ([`spsr`](Self::spsr)), its ELR_EL2 (where the vCPU stood), and for a synchronous
-/// exception its ESR_EL2, FAR_EL2 and HPFAR_EL2.
+/// The caller writes L1's SPSR_EL2 ([`spsr`](Self::spsr)) and ELR_EL2 (the interrupted PC), and for a
+/// synchronous exception ESR_EL2, FAR_EL2 and HPFAR_EL2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The program counter.
     pub pc: u64,
-    /// The processor's state to go on in.
+    /// The new processor state.
     pub pstate: u64,
-    /// The virtual state that was left, for L1's SPSR_EL2.
+    /// The interrupted virtual state, for L1's SPSR_EL2.
     pub spsr: u64,
 }
 
 impl Entry {
-    /// An exception of `kind` that a vCPU takes in `context`, its processor's state being `pstate`.
+    /// Takes an exception of `kind` in `context`, with `pstate` as the processor's state.
     #[inline]
     pub const fn take(kind: Kind, pstate: u64, context: Context, el2: &El2) -> Self {
         let mut next = pstate & (pstate::NZCV | pstate::DIT | pstate::PAN) | pstate::DAIF | pstate::EL1H;
@@ -134,7 +134,8 @@ impl Entry {
         let base = match context {
             Context::El2 if pstate & pstate::M == pstate::EL1T => 0x000,
             Context::El2 => 0x200,
-            // It is EL1's execution state that counts, and that is AArch64; but for the host there is no EL1.
+            // The offset depends on EL1's execution state, which is AArch64; a host's EL0 has no EL1, so its
+            // own counts.
             Context::HostEl0 if pstate & pstate::AARCH32 != 0 => 0x600,
             Context::HostEl0 | Context::Guest => 0x400,
         };
@@ -146,7 +147,7 @@ impl Entry {
     }
 }
 
-/// The virtual state of a vCPU that runs at virtual EL2, from the processor's.
+/// Converts the processor's state to the virtual state of a vCPU at virtual EL2.
 #[inline]
 pub const fn to_virtual(pstate: u64) -> u64 {
     let mode = match pstate & pstate::M {
@@ -157,17 +158,17 @@ pub const fn to_virtual(pstate: u64) -> u64 {
     pstate & !pstate::M | mode
 }
 
-/// What an exception return from virtual EL2 leads to.
+/// The result of an exception return from virtual EL2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Return {
-    /// What runs next. The program counter is L1's ELR_EL2 in any case.
+    /// The context that runs next. The program counter is L1's ELR_EL2 in any case.
     pub to: Context,
-    /// The processor's state to go on in. Never the processor's own EL2, and never EL3.
+    /// The new processor state. Never the processor's own EL2 or EL3.
     pub pstate: u64,
 }
 
-/// An `ERET` at virtual EL2: `spsr` is L1's SPSR_EL2 and `hcr` its HCR_EL2, `pstate` the processor's state at the
-/// trapped instruction, `has_aarch32` whether EL0 can be AArch32.
+/// Emulates `ERET` at virtual EL2: `spsr` is L1's SPSR_EL2, `hcr` its HCR_EL2, `pstate` the processor's state
+/// at the trapped instruction, and `has_aarch32` whether EL0 supports AArch32.
 ///
 /// An illegal return stays at virtual EL2, with PSTATE.IL set: the next instruction takes the illegal-state exception.
 #[inline]
@@ -180,7 +181,7 @@ pub const fn eret(spsr: u64, pstate: u64, hcr: u64, has_aarch32: bool) -> Return
         pstate::EL0T => Return { to: Context::below_el2(pstate::EL0T, hcr), pstate: state | pstate::EL0T },
         pstate::USER32 if has_aarch32 => Return { to: Context::below_el2(pstate::USER32, hcr), pstate: state | pstate::USER32 },
         _ => {
-            // These are restored even so; all others are cleared or stay.
+            // An illegal return restores only these; the others are cleared or unchanged.
             let restored = spsr & (pstate::NZCV | pstate::PAN | pstate::DAIF);
             Return { to: Context::El2, pstate: restored | pstate::IL | pstate & (pstate::M & !pstate::AARCH32) }
         }
@@ -192,13 +193,14 @@ pub const fn eret(spsr: u64, pstate: u64, hcr: u64, has_aarch32: bool) -> Return
 pub enum EretKind {
     /// `ERET`.
     Plain,
-    /// `ERETAA`: ELR_EL2 is authenticated with key A, the stack pointer being the modifier.
+    /// `ERETAA`: ELR_EL2 is authenticated with key A, with the stack pointer as modifier.
     KeyA,
-    /// `ERETAB`: the same with key B.
+    /// `ERETAB`: likewise with key B.
     KeyB,
 }
 
-/// Which form was trapped: Arm ARM, "ISS encoding for an exception from ERET, ERETAA, or ERETAB instruction".
+/// Decodes the trapped form: Arm ARM, "ISS encoding for an exception from ERET, ERETAA, or ERETAB
+/// instruction".
 #[inline]
 pub const fn eret_kind(esr: Esr) -> EretKind {
     match esr.iss() & 0b11 {
@@ -208,17 +210,17 @@ pub const fn eret_kind(esr: Esr) -> EretKind {
     }
 }
 
-/// The bits of a data or instruction abort's ISS that say what went wrong: DFSC, IFSC.
+/// The fault status bits of a data or instruction abort's ISS: DFSC, IFSC.
 const FAULT_STATUS: u64 = 0x3f;
 
-/// L1's ESR_EL2 for an exit of L2 with `esr` that L1's second stage answers with `fault`: all that the exit says of the
-/// access is L1's to know; only what went wrong is told by L1's own tables.
+/// L1's ESR_EL2 for an L2 exit with `esr` that faults in L1's second stage with `fault`: the exit's syndrome
+/// of the access, with the fault status of L1's own tables.
 #[inline]
 pub const fn abort(esr: Esr, fault: WalkFault) -> u64 {
     esr.0 & !FAULT_STATUS | fault.status() as u64
 }
 
-/// HPFAR_EL2 for the intermediate physical address `ipa`: FIPA, bits 43 to 4, has bits 51 to 12 of it.
+/// HPFAR_EL2 for the intermediate physical address `ipa`: FIPA, bits 43 to 4, holds bits 51 to 12 of it.
 #[inline]
 pub const fn hpfar(ipa: u64) -> u64 {
     (ipa & 0x000f_ffff_ffff_f000) >> 8

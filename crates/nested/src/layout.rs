@@ -1,7 +1,8 @@
-//! Registers of virtual EL2 whose fields lie elsewhere while L1 has HCR_EL2.E2H clear: each as a hypervisor with E2H set would
-//! write the same. That is also the layout of the EL1 register in which virtual EL2 has it on the processor.
+//! Conversion of virtual EL2 registers whose layout depends on HCR_EL2.E2H, from the E2H = 0 to the
+//! equivalent E2H = 1 layout. The latter is also the layout of the EL1 register that represents it on the
+//! processor.
 //!
-//! Arm ARM, the registers' own pages, which have both layouts.
+//! Arm ARM, the registers' pages, which have both layouts.
 
 /// Moves a field of `width` bits.
 const fn moved(value: u64, from: u32, to: u32, width: u32) -> u64 {
@@ -17,18 +18,18 @@ pub const fn cptr(cptr: u64) -> u64 {
     cptr & TCPAC_TAM | moved(cptr, 20, 28, 1) | enable(cptr, 12, 24) | enable(cptr, 10, 20) | enable(cptr, 8, 16)
 }
 
-/// CNTHCTL_EL2: EL1PCTEN and EL1PCEN, which is called EL1PTEN with E2H, and what FEAT_ECV has added.
+/// CNTHCTL_EL2: EL1PCTEN, EL1PCEN (called EL1PTEN with E2H), and FEAT_ECV's fields.
 pub const fn cnthctl(cnthctl: u64) -> u64 {
     const ECV: u64 = 0x1f << 13;
     cnthctl & ECV | moved(cnthctl, 0, 10, 2)
 }
 
-/// TCR_EL2, as TCR_EL1: there is no upper range.
+/// TCR_EL2 as TCR_EL1: the upper range is disabled.
 pub const fn tcr(tcr: u64) -> u64 {
     /// T0SZ, IRGN0, ORGN0, SH0, TG0.
     const COMMON: u64 = 0xff3f;
     const EPD1: u64 = 1 << 23;
-    /// TG1 of 4 KiB and T1SZ of 48 bits: reserved values are not promised to be harmless.
+    /// TG1 of 4 KiB and T1SZ of 48 bits: reserved values are not guaranteed to be ignored.
     const VALID_UPPER: u64 = 0b10 << 30 | 16 << 16;
     // PS, TBI, HA, HD, HPD, TBID, DS.
     let moves = [(16, 32, 3), (20, 37, 1), (21, 39, 1), (22, 40, 1), (24, 41, 1), (29, 51, 1), (32, 59, 1)];
@@ -42,18 +43,18 @@ pub const fn tcr(tcr: u64) -> u64 {
     value
 }
 
-/// TTBR0_EL2, as TTBR0_EL1: there are no ASIDs, which is ASID 0.
+/// TTBR0_EL2 as TTBR0_EL1: no ASIDs, i.e. ASID 0.
 pub const fn ttbr0(ttbr0: u64) -> u64 {
     const ASID: u64 = 0xffff << 48;
     ttbr0 & !ASID
 }
 
-/// SCTLR_EL2, as SCTLR_EL1: the fields have the same places, but those that are about EL0 don't exist.
+/// SCTLR_EL2 as SCTLR_EL1: same positions, but no fields for EL0.
 pub const fn sctlr(sctlr: u64) -> u64 {
     /// M, A, C, SA, nAA, EOS, I, EnDB, WXN, IESB, EIS, EE, EnDA, EnIB, EnIA, BT, ITFSB, TCF, ATA, DSSBS.
     const COMMON: u64 =
         0b1111 | 1 << 6 | 0b111 << 11 | 1 << 19 | 0b11 << 21 | 1 << 25 | 1 << 27 | 0b11 << 30 | 0b11 << 36 | 0b11 << 40 | 0b11 << 43;
-    /// SA0, CP15BEN, nTWI, nTWE, SPAN, nTLSMD, LSMAOE: as without them.
+    /// SA0, CP15BEN, nTWI, nTWE, SPAN, nTLSMD, LSMAOE: their neutral values.
     const NEUTRAL: u64 = 0b11 << 4 | 1 << 16 | 1 << 18 | 1 << 23 | 0b11 << 28;
     sctlr & COMMON | NEUTRAL
 }
@@ -77,12 +78,13 @@ mod tests {
 
     #[test]
     fn a_single_range() {
-        // 39 bits of 4 KiB, walks cacheable and inner shareable, 40 bits of output, RES1: as Xen and KVM write it.
+        // 39 bits, 4 KiB granule, cacheable inner shareable walks, 40 bits of output, RES1: as written by Xen
+        // and KVM.
         let value = tcr(25 | 0b01 << 8 | 0b01 << 10 | 0b11 << 12 | 2 << 16 | 1 << 23 | 1 << 31);
         assert_eq!(value, 25 | 0b01 << 8 | 0b01 << 10 | 0b11 << 12 | 2 << 32 | 1 << 23 | 16 << 16 | 0b10 << 30);
         // TBI, HA, HD, HPD, TBID.
         assert_eq!(tcr(1 << 20 | 3 << 21 | 1 << 24 | 1 << 29) ^ tcr(0), 1 << 37 | 3 << 39 | 1 << 41 | 1 << 51);
-        // Bits that mean something else in TCR_EL1 don't get there.
+        // Bits with another meaning in TCR_EL1 are dropped.
         assert_eq!(tcr(0b11 << 6 | 1 << 19 | 1 << 23), tcr(0));
     }
 
@@ -96,7 +98,7 @@ mod tests {
         // M, A, C, SA, I and the bits that are RES1 at EL2.
         let el2 = 0x30c5_0830 | 0b1111 | 1 << 12;
         assert_eq!(sctlr(el2), el2);
-        // UCT, DZE, UCI, UMA: EL0 has none of them.
+        // UCT, DZE, UCI, UMA: don't exist without EL0.
         assert_eq!(sctlr(el2 | 1 << 9 | 0b11 << 14 | 1 << 26), el2);
         assert_eq!(sctlr(0), 0x3085_0030);
     }

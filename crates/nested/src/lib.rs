@@ -1,21 +1,21 @@
-//! Nested virtualization on AArch64, as pure logic: what the registers, tables, traps and interrupts of a guest
-//! hypervisor (L1) mean while it runs at virtual EL2, and while its own VM (L2) runs. Nothing here touches a
-//! system register, a TLB or a table of the machine's own; all that L1 controls is untrusted.
+//! Nested virtualization on AArch64, as pure logic: the semantics of a guest hypervisor's (L1's) registers,
+//! tables, traps and interrupts while it runs at virtual EL2, and while its own VM (L2) runs. No access to
+//! system registers, TLBs or the machine's tables; everything that L1 controls is untrusted.
 //!
-//! - [`vncr`]: the page that holds the registers of L1 that only matter to L2
-//! - [`forward`]: which exits of L2 are L1's
+//! - [`vncr`]: the page of L1's registers that only take effect while L2 runs
+//! - [`forward`]: L2 exits to forward to L1
 //! - [`inject`]: exceptions to virtual EL2, and returns from it
-//! - [`layout`]: registers of EL2 whose fields lie elsewhere while HCR_EL2.E2H is clear
-//! - [`shadow`]: second stages for L2, made of L1's tables and L0's
+//! - [`layout`]: EL2 registers whose layout depends on HCR_EL2.E2H
+//! - [`shadow`]: shadow second stages for L2, combined from L1's tables and L0's
 //! - [`tlbi`]: L1's TLB maintenance
-//! - [`vgic`]: L1's list registers, and the processor's while L2 runs
+//! - [`vgic`]: L1's list registers, loaded on the processor while L2 runs
 //! - [`at`]: L1's address translation instructions
 //!
-//! "Virtual" is what L1 sees: its EL2 is the processor's EL1. "Arm ARM" is the *Arm Architecture Reference Manual for A-profile
-//! architecture*, DDI 0487; sections are cited by name.
+//! "Virtual" means as L1 sees it: its EL2 is the processor's EL1. "Arm ARM" is the *Arm Architecture
+//! Reference Manual for A-profile architecture*, DDI 0487; sections are cited by name.
 #![no_std]
 #![forbid(unsafe_code)]
-// Set by whoever runs `tests/fill_race.rs` with loom.
+// Set to run `tests/fill_race.rs` with loom.
 #![allow(unexpected_cfgs, reason = "`loom` is known to Cargo.toml and that test only")]
 
 #[cfg(test)]

@@ -1,16 +1,17 @@
-//! Shadow second stages: for each second stage that L1 makes for a VM of its own, a table that leads from L2's
-//! addresses to the machine's, made of L1's table and L0's.
+//! Shadow second stages: for each second stage of L1, a table from L2's addresses to the machine's, combined
+//! from L1's table and L0's.
 //!
-//! - [`Stage2`]: L1's VTCR_EL2 and VTTBR_EL2, and the walk of the tables they name
-//! - [`resolve`]: what becomes of an access of L2 that found nothing in the shadow
-//! - [`Invalidations`]: how a fill notices that what it found is no longer so
-//! - [`Pool`]: the shadows of one VM; each with a VMID of the machine's own
+//! - [`Stage2`]: L1's VTCR_EL2 and VTTBR_EL2, and the walk of its tables
+//! - [`resolve`]: handling of an L2 access that faults in the shadow
+//! - [`Invalidations`]: detection of fills that race with an invalidation
+//! - [`Pool`]: the shadows of one VM, each with a VMID of the machine
 //!
-//! A shadow works as a large TLB. It is filled at L2's faults, and emptied by what L1 must do after it has changed its
-//! tables: TLB maintenance ([`Pool::invalidate`]). Nothing of L1's tables is kept, so nothing in them can surprise.
+//! A shadow acts as a large TLB. It is filled at L2's faults, and emptied by the TLB maintenance that L1 must
+//! do after changing its tables ([`Pool::invalidate`]). Nothing else of L1's tables is cached.
 //!
-//! Of L1's features of the second stage there are none beyond Armv8.0 but its three granules and 16-bit VMIDs: no
-//! hardware update of access flag and dirty state, FEAT_XNX, FEAT_S2FWB, FEAT_TTST, or addresses of more than 48 bits.
+//! Second-stage features offered to L1: Armv8.0 with its three granules and 16-bit VMIDs. Not offered:
+//! hardware update of access flag and dirty state, FEAT_XNX, FEAT_S2FWB, FEAT_TTST, addresses of more than 48
+//! bits.
 
 mod extents;
 mod format;

@@ -1,21 +1,21 @@
-//! TLB maintenance instructions of L1, as they trap: Arm ARM, "TLB maintenance instructions", and the pages of the
-//! instructions for their operands.
+//! Decoding of L1's trapped TLB maintenance instructions: Arm ARM, "TLB maintenance instructions", and the
+//! instructions' pages for their operands.
 
 use stile_sysreg::SysReg;
 
 #[cfg(test)]
 mod tests;
 
-/// The translation regime that an instruction is about.
+/// The affected translation regime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Regime {
-    /// EL1&0; EL2&0 if L1 executes it while HCR_EL2.{E2H, TGE} = {1, 1}.
+    /// EL1&0; or EL2&0 if L1 executes it with HCR_EL2.{E2H, TGE} = {1, 1}.
     El10,
     /// EL2, or EL2&0.
     El2,
 }
 
-/// Whose TLBs an instruction is about.
+/// The affected TLBs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Domain {
     /// This CPU's.
@@ -26,10 +26,10 @@ pub enum Domain {
     Outer,
 }
 
-/// What an instruction invalidates.
+/// The invalidated entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Everything of the regime, for all VMIDs: `ALLE1`, `ALLE2`.
+    /// All entries of the regime, for all VMIDs: `ALLE1`, `ALLE2`.
     All,
     /// The first stage of the current VMID: `VMALLE1`.
     Vmid,
@@ -39,22 +39,22 @@ pub enum Scope {
     Asid(u16),
     /// Virtual addresses: `VA*`, `RVA*`.
     Va {
-        /// The first.
+        /// The first address.
         start: u64,
-        /// How many; for a single address, the page's.
+        /// Number of bytes; for a single address, the page size.
         bytes: u64,
-        /// Of one ASID, or of all.
+        /// One ASID, or all.
         asid: Option<u16>,
-        /// Only entries of the last level.
+        /// Last-level entries only.
         last_level: bool,
     },
     /// Intermediate physical addresses of the current VMID: `IPAS2*`, `RIPAS2*`.
     Ipa {
-        /// The first.
+        /// The first address.
         start: u64,
-        /// How many; `None` for the page or block there, whatever its size.
+        /// Number of bytes; `None` for the page or block there, whatever its size.
         bytes: Option<u64>,
-        /// Only entries of the last level.
+        /// Last-level entries only.
         last_level: bool,
     },
 }
@@ -62,19 +62,19 @@ pub enum Scope {
 /// A TLB maintenance instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tlbi {
-    /// Of which regime.
+    /// The regime.
     pub regime: Regime,
-    /// On which CPUs.
+    /// The domain.
     pub domain: Domain,
-    /// What.
+    /// The scope.
     pub scope: Scope,
-    /// With the nXS qualifier: need not wait for accesses with the XS attribute.
+    /// Whether it has the nXS qualifier: need not wait for accesses with the XS attribute.
     pub no_xs: bool,
 }
 
-/// Decodes the instruction `reg` (`op0` 1, `CRn` 8 or 9) with operand `xt`. `None` if there is no such instruction.
+/// Decodes the instruction `reg` (`op0` 1, `CRn` 8 or 9) with operand `xt`. `None` if it doesn't exist.
 ///
-/// `CRm` tells domains and ranges apart, `op2` what is invalidated. The operands are those without FEAT_LPA2.
+/// `CRm` selects domain and range, `op2` the invalidated entries. Operands are without FEAT_LPA2.
 pub const fn decode(reg: SysReg, xt: u64) -> Option<Tlbi> {
     let no_xs = match (reg.op0(), reg.crn()) {
         (1, 8) => false,
@@ -107,7 +107,7 @@ pub const fn decode(reg: SysReg, xt: u64) -> Option<Tlbi> {
     Some(Tlbi { regime, domain, scope, no_xs })
 }
 
-/// Whether an instruction with `op1` 4 is about EL1&0: those of the second stage, `ALLE1` and `VMALLS12E1`.
+/// Whether an instruction with `op1` 4 applies to EL1&0: second-stage ones, `ALLE1` and `VMALLS12E1`.
 const fn is_of_el1(reg: SysReg) -> bool {
     matches!(reg.crm(), 0 | 4) || matches!((reg.crm(), reg.op2()), (1 | 3 | 7, 4 | 6))
 }
@@ -147,8 +147,8 @@ const fn range(regime: Regime, op2: u8, xt: u64) -> Option<Scope> {
     Some(Scope::Va { start: start << shift, bytes, asid, last_level })
 }
 
-/// Instructions for intermediate physical addresses, with `op2` of the four: for one address and a range, and each for the
-/// last level only.
+/// Instructions for intermediate physical addresses, with the `op2` of the four: single address and range,
+/// each for all levels or the last level only.
 const fn second_stage(op2: u8, xt: u64, [one, range, last_one, last_range]: [u8; 4]) -> Option<Scope> {
     let last_level = op2 == last_one || op2 == last_range;
     if op2 == one || op2 == last_one {
@@ -163,7 +163,7 @@ const fn second_stage(op2: u8, xt: u64, [one, range, last_one, last_range]: [u8;
     None
 }
 
-/// The same in the encodings that two domains share.
+/// Like [`second_stage`], in the encodings that two domains share.
 const fn second_stage_local_or_outer(op2: u8, xt: u64) -> Option<(Domain, Scope)> {
     if let Some(scope) = second_stage(op2, xt, [1, 2, 5, 6]) {
         return Some((Domain::Local, scope));
@@ -179,8 +179,8 @@ const fn asid(xt: u64) -> u16 {
     (xt >> 48) as u16
 }
 
-/// The bytes that an entry covers by the TTL hint (FEAT_TTL): the granule in the upper, the level in the lower half.
-/// `None` without a hint.
+/// The bytes that an entry covers according to the TTL hint (FEAT_TTL): granule in the upper half, level in
+/// the lower. `None` without a hint.
 const fn hinted(xt: u64) -> Option<u64> {
     let shift = match xt >> 44 & 0xf {
         0b0101 => 30,
@@ -195,7 +195,7 @@ const fn hinted(xt: u64) -> Option<u64> {
     Some(1 << shift)
 }
 
-/// The operand of an instruction for a range.
+/// The operand of a range instruction.
 struct Range {
     /// BaseADDR, in granules.
     base: u64,
@@ -207,7 +207,8 @@ struct Range {
 impl Range {
     const BASE_BITS: u32 = 37;
 
-    /// (NUM + 1) * 2^(5 * SCALE + 1) granules; none if TG is reserved, for then nothing need be invalidated.
+    /// (NUM + 1) * 2^(5 * SCALE + 1) granules; none if TG is reserved, because then nothing has to be
+    /// invalidated.
     const fn of(xt: u64) -> Self {
         let base = xt & ((1 << Self::BASE_BITS) - 1);
         let granules = ((xt >> 39 & 0x1f) + 1) << (5 * (xt >> 44 & 0b11) + 1);

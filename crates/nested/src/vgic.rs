@@ -1,10 +1,10 @@
-//! L1's virtual CPU interface: its list registers in the page, and on the processor while L2 runs. Arm GIC Architecture
-//! Specification, "AArch64 virtualization control System registers".
+//! L1's virtual CPU interface: its list registers in the page, and their loading on the processor while L2
+//! runs. Arm GIC Architecture Specification, "AArch64 virtualization control System registers".
 //!
-//! While L2 runs, L1's list registers are the processor's: acknowledging and ending an interrupt is no exit. A list
-//! register that stands for an interrupt of L1's (HW) names it by L1's INTID. Only where a physical interrupt is behind
-//! that one can the processor deactivate it; else L0 does when it finds the list register invalid, and asks for
-//! maintenance to find out in time.
+//! While L2 runs, L1's list registers are loaded on the processor: acknowledging and ending an interrupt
+//! causes no exit. A list register linked to an interrupt of L1 (HW) has L1's INTID. The processor can
+//! deactivate that only if it is backed by a physical interrupt; otherwise L0 does so when it finds the list
+//! register invalid, and enables EOI maintenance to learn of it in time.
 
 use crate::vncr::{self, Page};
 use stile_vgic::{ListRegister, ListRegisters};
@@ -24,9 +24,9 @@ mod hcr {
     pub const VGRP1DIE: u64 = 1 << 7;
     pub const TC_TO_TDIR: u64 = 0x1f << 10;
     pub const EOI_COUNT: u64 = 0x1f << 27;
-    /// What asks for maintenance: a list register does so by itself, too.
+    /// Maintenance enables. A list register can request maintenance, too.
     pub const ASKS: u64 = UIE | LRENPIE | NPIE | VGRP0EIE | VGRP0DIE | VGRP1EIE | VGRP1DIE;
-    /// All but what belongs to GICv4: vSGIEOICount, DVIM.
+    /// All bits but GICv4's: vSGIEOICount, DVIM.
     pub const OFFERED: u64 = EN | UIE | LRENPIE | NPIE | VGRP0EIE | VGRP0DIE | VGRP1EIE | VGRP1DIE | TC_TO_TDIR | EOI_COUNT;
 }
 
@@ -45,32 +45,32 @@ mod lr {
     pub const DEFINED: u64 = 0xf << 60 | 0xff << 48 | PINTID | 0xffff_ffff;
 }
 
-/// The first INTID of SPIs.
+/// The first SPI.
 const SPIS: u32 = 32;
 
-/// ICH_HCR_EL2 for the processor, as L1 wrote it.
+/// ICH_HCR_EL2 as L1 wrote it, for the processor.
 #[inline]
 pub fn control(page: &Page) -> u64 {
     page.get(vncr::ICH_HCR_EL2) & hcr::OFFERED
 }
 
-/// What the registers that trap say of those in the page: ICH_EISR_EL2, ICH_ELRSR_EL2, ICH_MISR_EL2.
+/// The status registers derived from the page: ICH_EISR_EL2, ICH_ELRSR_EL2, ICH_MISR_EL2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// ICH_EISR_EL2: which list registers have an EOI that L1 asked to hear of.
+    /// ICH_EISR_EL2: list registers with an EOI for which L1 requested maintenance.
     pub eisr: u64,
-    /// ICH_ELRSR_EL2: which list registers can be used.
+    /// ICH_ELRSR_EL2: unused list registers.
     pub elrsr: u64,
-    /// ICH_MISR_EL2: why maintenance is asked for.
+    /// ICH_MISR_EL2: asserted maintenance conditions.
     pub misr: u64,
 }
 
 impl Status {
-    /// Of a page whose processor has `list_registers` of them.
+    /// The status of a page with `list_registers` list registers.
     pub fn of(page: &Page, list_registers: usize) -> Self {
         let list_registers = list_registers.min(vncr::LIST_REGISTERS);
         let control = page.get(vncr::ICH_HCR_EL2);
-        // At most exits of L2 no list register is valid, and none was to tell of its end.
+        // At most exits of L2 no list register is valid or has requested EOI maintenance.
         let any = page.list_registers(list_registers).fold(0, |any, lr| any | lr);
         if any & (lr::STATE | ListRegister::EOI) == 0 && control & hcr::ASKS == 0 {
             return Self { eisr: 0, elrsr: (1 << list_registers) - 1, misr: 0 };
@@ -100,57 +100,57 @@ impl Status {
         Self { eisr, elrsr, misr }
     }
 
-    /// Whether L1's maintenance interrupt is asserted, the page being as it was: only while the interface is enabled.
+    /// Whether L1's maintenance interrupt is asserted with this page: only while the interface is enabled.
     pub fn asserts_maintenance(&self, page: &Page) -> bool {
         self.misr != 0 && page.get(vncr::ICH_HCR_EL2) & hcr::EN != 0
     }
 }
 
-/// Whether L2 has an interrupt pending in a list register, so that it is not to wait for one.
+/// Whether L2 has an interrupt pending in a list register, so that it must not wait for one.
 pub fn has_pending(page: &Page, list_registers: usize) -> bool {
     let is_pending = |lr: ListRegister| lr.pending() && !lr.active();
     page.get(vncr::ICH_HCR_EL2) & hcr::EN != 0 && page.list_registers(list_registers).map(ListRegister).any(is_pending)
 }
 
-/// L1's list registers on the processor. One value for one load.
+/// L1's list registers loaded on the processor. One value per load.
 #[derive(Debug)]
 #[must_use = "L1's list registers are on the processor until they are taken back"]
 pub struct OnProcessor {
-    /// The list registers that were written.
+    /// The list registers in use.
     used: u16,
     /// Those whose interrupt the processor deactivates.
     backed: u16,
 }
 
-/// What L2 has deactivated: the interrupts of L1's, by INTID, of list registers that became invalid.
+/// L2's deactivations: the L1 interrupts of list registers that became invalid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deactivated {
-    /// Some are SPIs.
+    /// Whether some are SPIs.
     spis: bool,
-    /// List registers whose interrupt of L1's is to be deactivated in L1's distributor or redistributor.
+    /// List registers whose L1 interrupt must be deactivated in L1's distributor or redistributor.
     ended: u16,
-    /// Those of them whose physical interrupt the processor has deactivated already.
+    /// Those of `ended` whose physical interrupt the processor has already deactivated.
     by_processor: u16,
     intids: [u16; vncr::LIST_REGISTERS],
 }
 
-/// An interrupt of L1's that ended.
+/// An interrupt of L1 that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// L1's INTID.
     pub intid: u32,
-    /// The processor has deactivated the physical interrupt behind it.
+    /// Whether the processor has deactivated the physical interrupt that backs it.
     pub by_processor: bool,
 }
 
 impl Deactivated {
-    /// Whether there are SPIs among them.
+    /// Whether any of them is an SPI.
     #[inline]
     pub fn has_spis(&self) -> bool {
         self.spis
     }
 
-    /// All of them, at most as many as there are list registers.
+    /// All of them, at most one per list register.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = Ended> + '_ {
         let mut left = self.ended;
@@ -164,17 +164,20 @@ impl Deactivated {
 }
 
 impl OnProcessor {
-    /// Whether L1 had something in a list register, or asks for maintenance in `page`. If not, there is none when L2 has run, either.
+    /// Whether L1 used a list register, or enables maintenance in `page`. If not, no maintenance is asserted
+    /// after L2 has run.
     #[inline]
     pub fn may_ask(&self, page: &Page) -> bool {
         self.used != 0 || page.get(vncr::ICH_HCR_EL2) & hcr::ASKS != 0
     }
 
-    /// Writes L1's list registers to the processor's, of which there are `list_registers`, all invalid before. `backing` says
-    /// which physical interrupt is behind one of L1's, and active on its behalf; the processor then deactivates it with L2's.
+    /// Writes L1's list registers to the processor's `list_registers`, all invalid before. `backing` returns
+    /// the physical interrupt that backs an L1 interrupt and is active on its behalf; the processor then
+    /// deactivates it with L2's.
     pub fn load<L: ListRegisters>(page: &Page, list_registers: usize, lrs: &mut L, mut backing: impl FnMut(u32) -> Option<u32>) -> Self {
         let mut this = Self { used: 0, backed: 0 };
-        // Physical interrupts given to a list register. A second one is not: it would deactivate the next occurrence.
+        // Physical interrupts linked to a list register. None is linked twice: the second would deactivate
+        // the next occurrence.
         let mut given = [None; vncr::LIST_REGISTERS];
         for (n, written) in page.list_registers(list_registers).enumerate() {
             let wanted = ListRegister(written & lr::DEFINED);
@@ -197,8 +200,8 @@ impl OnProcessor {
         this
     }
 
-    /// Takes the list registers back into the page, and makes the processor's invalid. Of `control`, the processor's
-    /// ICH_HCR_EL2, the count of EOIs goes back, too.
+    /// Saves the list registers to the page, and invalidates the processor's. Saves the EOI count from
+    /// `control`, the processor's ICH_HCR_EL2, too.
     pub fn unload<L: ListRegisters>(self, page: &Page, lrs: &mut L, control: u64) -> Deactivated {
         let mut deactivated = Deactivated::default();
         let mut left = self.used;

@@ -1,9 +1,9 @@
-//! L2's fault on one CPU and L1's maintenance on another, in all orders of their steps.
+//! L2's fault on one CPU and L1's maintenance on another, in all interleavings of their steps.
 //!
 //! With loom's atomics and memory model: `RUSTFLAGS="--cfg loom" cargo test -p stile-nested --release --test fill_race`.
 #![allow(unexpected_cfgs, reason = "see the crate")]
 
-/// A page that L1 has at first, and the one that it maps instead.
+/// The page that L1 maps at first, and its replacement.
 const OLD: u64 = 1;
 const NEW: u64 = 2;
 
@@ -12,7 +12,7 @@ mod exhaustive {
     use super::{NEW, OLD};
     use stile_nested::shadow::{Invalidations, Observed};
 
-    /// The machine: L1's entry, the shadow's, its lock, and where each CPU is.
+    /// The machine: L1's entry, the shadow's entry, the lock, and each CPU's progress.
     struct Machine {
         invalidations: Invalidations,
         table: u64,
@@ -34,7 +34,7 @@ mod exhaustive {
             Self { invalidations, table: OLD, shadow: None, locked_by: None, observed: None, walked: 0, done: [0; 2], compares }
         }
 
-        /// The next step of a CPU. False if it waits for the lock.
+        /// Executes the next step of a CPU. Returns false if it waits for the lock.
         fn step(&mut self, cpu: usize) -> bool {
             match (cpu, self.done[cpu]) {
                 (FILLER, 0) => self.observed = Some(self.invalidations.observe()),
@@ -63,7 +63,7 @@ mod exhaustive {
         }
     }
 
-    /// Runs the order that `bits` stand for: the CPU of each step. `None` if there is no such order.
+    /// Runs the interleaving encoded in `bits`: the CPU of each step. `None` if it is impossible.
     fn run(bits: u32, compares: bool) -> Option<Option<u64>> {
         let mut machine = Machine::new(compares);
         for n in 0..STEPS.iter().sum() {
@@ -80,7 +80,7 @@ mod exhaustive {
     }
 
     #[test]
-    fn no_order_leaves_a_stale_mapping() {
+    fn no_interleaving_leaves_a_stale_mapping() {
         let results = results(true);
         // The walk anywhere among L1's steps, or L1's change anywhere among the filler's.
         assert_eq!(results.len(), 21 + 6);
@@ -89,7 +89,7 @@ mod exhaustive {
     }
 
     #[test]
-    fn without_the_comparison_one_does() {
+    fn without_the_comparison_a_stale_mapping_remains() {
         assert!(results(false).contains(&Some(OLD)));
     }
 }

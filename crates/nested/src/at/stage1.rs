@@ -1,4 +1,5 @@
-//! The walk of L2's first stage: Arm ARM, "The AArch64 Virtual Memory System Architecture". Addresses of 48 bits at most.
+//! Walk of L2's first stage: Arm ARM, "The AArch64 Virtual Memory System Architecture". Addresses of at most
+//! 48 bits.
 
 use crate::forward::Level;
 use crate::forward::trap::HCR_TGE;
@@ -10,7 +11,7 @@ const SCTLR_M: u64 = 1 << 0;
 const SCTLR_EE: u64 = 1 << 25;
 /// HCR_EL2.DC: the first stage is off, and memory is Normal.
 const HCR_DC: u64 = 1 << 12;
-/// The bit of a virtual address that chooses the range.
+/// The bit of a virtual address that selects the range.
 const RANGE_BIT: u32 = 55;
 
 /// Bits of descriptors.
@@ -21,13 +22,13 @@ mod descriptor {
     pub const READ_ONLY: u64 = 1 << 7;
     pub const AF: u64 = 1 << 10;
     pub const DBM: u64 = 1 << 51;
-    /// APTable: what is below can't be used by EL0, can't be written.
+    /// APTable: no EL0 access, no writes below this table.
     pub const NO_EL0_BELOW: u64 = 1 << 61;
     pub const READ_ONLY_BELOW: u64 = 1 << 62;
     pub const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
 }
 
-/// L2's registers of its first stage.
+/// L2's first-stage registers.
 #[derive(Clone, Copy, Debug)]
 pub struct Stage1 {
     /// TCR_EL1.
@@ -42,7 +43,7 @@ pub struct Stage1 {
     pub hcr: u64,
 }
 
-/// The access that is asked about.
+/// The access to translate.
 #[derive(Clone, Copy)]
 pub struct Access {
     pub level: Level,
@@ -50,7 +51,7 @@ pub struct Access {
     pub pan: bool,
 }
 
-/// Memory attributes, as PAR_EL1 has them.
+/// Memory attributes, in PAR_EL1's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     pub attr: u8,
@@ -67,19 +68,19 @@ impl Attributes {
         self.attr & 0xf0 == 0
     }
 
-    /// Device and non-cacheable memory is outer shareable, whatever the descriptor says.
+    /// Device and non-cacheable memory is outer shareable, whatever the descriptor's SH.
     const fn new(attr: u8, sh: u8) -> Self {
         if attr & 0xf0 == 0 || attr == 0x44 { Self { attr, sh: Self::OUTER_SHAREABLE } } else { Self { attr, sh } }
     }
 }
 
-/// Why there is no translation.
+/// Why a translation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     Stage1(WalkFault),
-    /// Of the address that the first stage led to.
+    /// Second-stage fault on the first stage's output address.
     Stage2(WalkFault),
-    /// Of a table of the first stage.
+    /// Second-stage fault on a first-stage table.
     Stage2OfWalk(WalkFault),
 }
 
@@ -87,7 +88,7 @@ const fn fault(kind: WalkFaultKind, level: u8) -> Fault {
     Fault::Stage1(WalkFault { kind, level })
 }
 
-/// What TCR_EL1 says of one of the two ranges.
+/// TCR_EL1's fields for one of the two ranges.
 struct Range {
     granule: Granule,
     input_bits: u32,
@@ -98,10 +99,10 @@ struct Range {
 }
 
 impl Range {
-    /// Whether an address that chose this range lies in it: all bits above the input are as the one that chooses, but
-    /// for those that are ignored.
+    /// Whether an address that selected this range lies in it: all bits above the input, except ignored ones,
+    /// must equal the selecting bit.
     const fn covers(&self, va: u64, upper: bool) -> bool {
-        // TxSZ is 16 at least, and with FEAT_TTST at most 48, or 47.
+        // TxSZ is at least 16, and with FEAT_TTST at most 48, or 47.
         let least = if matches!(self.granule, Granule::K64) { 17 } else { 16 };
         if self.input_bits < least || self.input_bits > 48 {
             return false;
@@ -147,8 +148,8 @@ impl Stage1 {
         self.sctlr & SCTLR_M == 0 || self.hcr & (HCR_DC | HCR_TGE) != 0
     }
 
-    /// Translates `va` for `access`. `read` reads a descriptor of a level at an address of L2's; it is asked at most
-    /// four times.
+    /// Translates `va` for `access`. `read` reads a descriptor of a level at an L2 address; it is called at
+    /// most four times.
     pub(super) fn walk(&self, va: u64, access: Access, read: impl Fn(u64, u8) -> Result<u64, Fault>) -> Result<(u64, Attributes), Fault> {
         let upper = va >> RANGE_BIT & 1 != 0;
         let range = self.range(upper);
@@ -173,7 +174,7 @@ impl Stage1 {
         let address = descriptor::ADDRESS & !((1 << granule.shift()) - 1);
         let mut table = root;
         let mut index = input >> granule.level_shift(start);
-        // What tables above the leaf take away.
+        // Permissions removed by tables above the leaf.
         let mut taken = 0;
         for level in start..4 {
             let shift = granule.level_shift(level);
@@ -200,13 +201,13 @@ impl Stage1 {
             table = next;
             index = input >> (shift - granule.stride()) & ((1 << granule.stride()) - 1);
         }
-        // Level 3 has no tables: the loop ends in one of the returns.
+        // Level 3 has no tables: the loop always returns.
         Err(fault(WalkFaultKind::Translation, 3))
     }
 
     /// Whether a leaf allows an access.
     fn check(&self, entry: u64, taken: u64, level: u8, access: Access) -> Result<(), Fault> {
-        /// TCR_EL1.HA and HD: the processor sets the access flag, and makes writable what may become dirty.
+        /// TCR_EL1.HA and HD: hardware sets the access flag and the dirty state.
         const HA: u64 = 1 << 39;
         const HD: u64 = 1 << 40;
         if entry & descriptor::AF == 0 && self.tcr & HA == 0 {

@@ -2,7 +2,8 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// L1's memory: where both stages' tables are. L1 gives L2 its own addresses from `OFFSET` on, in blocks of 2 MiB.
+/// L1's memory, with the tables of both stages. L1 maps L2 to its own addresses from `OFFSET` on, in 2 MiB
+/// blocks.
 struct Memory(BTreeMap<u64, u64>);
 
 const RAM: u64 = 0x4000_0000;
@@ -17,7 +18,7 @@ impl GuestMemory for Memory {
 }
 
 impl Memory {
-    /// L2 has the addresses from `RAM` on, 8 MiB; the last 2 MiB are read-only, those before are of a device.
+    /// L2 has 8 MiB from `RAM` on; the last 2 MiB are read-only, the 2 MiB before are device memory.
     fn new() -> Self {
         let mut words = BTreeMap::from([(S2_ROOT + 8, S2_LEVEL_2 | 3)]);
         for (n, flags) in [(0, 0x7fd), (1, 0x7fd), (2, 0x7c5), (3, 0x77d)] {
@@ -26,7 +27,7 @@ impl Memory {
         Self(words)
     }
 
-    /// Writes at an address of L2's.
+    /// Writes at an L2 address.
     fn set(&mut self, ipa: u64, word: u64) {
         self.0.insert(ipa + OFFSET, word);
     }
@@ -100,7 +101,7 @@ fn instructions_by_name() {
 }
 
 #[test]
-fn through_one_stage_and_two() {
+fn translations_of_one_and_two_stages() {
     let memory = with_tables((RAM + 0x5000) | LEAF, (RAM + 0x20_0000) | LEAF);
     assert_eq!(par(&memory, &STAGE1, "S1E1R", USER + 0x123), 0xff << 56 | (RAM + 0x5000) | 1 << 11 | 3 << 7);
     assert_eq!(par(&memory, &STAGE1, "S12E1R", USER), 0xff << 56 | (RAM + OFFSET + 0x5000) | 1 << 11 | 3 << 7);
@@ -108,7 +109,7 @@ fn through_one_stage_and_two() {
 }
 
 #[test]
-fn the_second_stage_has_its_say() {
+fn second_stage_faults_and_attributes() {
     let device = with_tables((RAM + 0x40_0000) | LEAF, 0);
     assert_eq!(par(&device, &STAGE1, "S12E1R", USER), (RAM + OFFSET + 0x40_0000) | 1 << 11 | 2 << 7);
     let read_only = with_tables((RAM + 0x60_0000) | LEAF, 0);
@@ -117,7 +118,7 @@ fn the_second_stage_has_its_say() {
     assert_eq!(par(&read_only, &STAGE1, "S1E1W", USER) & 1, 0);
     let nowhere = with_tables(0x9000_0000 | LEAF, 0);
     assert_eq!(par(&nowhere, &STAGE1, "S12E1R", USER), failed(0b00_0101, S));
-    // A table of the first stage that the second doesn't have.
+    // A first-stage table that the second stage doesn't map.
     let mut lost = with_tables(0, 0);
     lost.set(RAM + 8 * (USER >> 39 & 0x1ff), 0x9000_0000 | 3);
     assert_eq!(par(&lost, &STAGE1, "S1E1R", USER), failed(0b00_0101, S | PTW));
@@ -146,13 +147,13 @@ fn faults_of_the_first_stage() {
     {
         assert_eq!(par(&with_tables(leaf, 0), &STAGE1, name, USER) & 1, 0, "{name} {leaf:#x}");
     }
-    // Tables take away what leaves allow, unless hierarchical permissions are off.
+    // Tables restrict the permissions of leaves, unless hierarchical permissions are disabled.
     let mut below = with_tables(page | LEAF | el0, 0);
     below.set(RAM + 0x1000 + 8 * (USER >> 30 & 0x1ff), (RAM + 0x2000) | 3 | 1 << 61 | 1 << 62);
     assert_eq!(par(&below, &STAGE1, "S1E0R", USER), failed(0b00_1111, 0));
     assert_eq!(par(&below, &STAGE1, "S1E1W", USER), failed(0b00_1111, 0));
     assert_eq!(par(&below, &Stage1 { tcr: STAGE1.tcr | 1 << 41, ..STAGE1 }, "S1E0W", USER) & 1, 0);
-    // The flags that the processor sets by itself.
+    // Hardware management of access flag and dirty state.
     let managed = Stage1 { tcr: STAGE1.tcr | 3 << 39, ..STAGE1 };
     assert_eq!(par(&with_tables(page | LEAF & !(1 << 10), 0), &managed, "S1E1R", USER) & 1, 0);
     assert_eq!(par(&with_tables(page | LEAF | read_only | 1 << 51, 0), &managed, "S1E1W", USER) & 1, 0);
@@ -195,7 +196,7 @@ impl GuestMemory for Noise {
 }
 
 proptest! {
-    /// Any registers, any tables: a value of PAR_EL1, and no address beyond what L1 has.
+    /// Any registers, any tables: a defined PAR_EL1, and no address outside L1's.
     #[test]
     fn hostile_registers(
         registers in any::<[u64; 6]>(), vtcr: u64, vttbr: u64, seed: u64, va: u64,

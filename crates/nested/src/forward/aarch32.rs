@@ -1,4 +1,4 @@
-//! Traps of L2's programs in AArch32 state: of coprocessor registers those that EL0 can use.
+//! Traps of AArch32 code at L2's EL0: the coprocessor registers accessible at EL0.
 
 use super::trap::{self, Trap};
 use super::{Control, Controls, row};
@@ -15,9 +15,9 @@ pub(super) fn is_trapped(esr: Esr, controls: &impl Controls) -> bool {
     match esr.ec() {
         Ec::CP15_MCR => by_number(crn, controls) || any(cp15(crn, crm)) || is_fine(iss, controls),
         Ec::CP15_MCRR => by_number(crm, controls) || any(cp15_64(crm, iss >> 16 & 0xf)),
-        // The debug registers that EL0 can use are those of the communications channel.
+        // The debug registers accessible at EL0 are those of the communications channel.
         Ec::CP14_MCR | Ec::CP14_LDC | Ec::CP14_MRRC => any(&[trap::TDE, trap::TDA, trap::TDCC]),
-        // EL0 can't read the media and VFP feature registers, which this class is for.
+        // This class is for the media and VFP feature registers, which EL0 can't access.
         Ec::VMRS => any(&[trap::TID0, trap::TID3]),
         _ => false,
     }
@@ -28,7 +28,7 @@ fn by_number(n: u32, controls: &impl Controls) -> bool {
     controls.get(Control::Hstr) >> n & 1 != 0
 }
 
-/// Whether the fine-grained trap of the AArch64 register or instruction takes it that this one of EL0's is.
+/// Whether the fine-grained trap of the equivalent AArch64 register or instruction is set.
 fn is_fine(iss: u32, controls: &impl Controls) -> bool {
     let is_read = iss & 1 != 0;
     let (opc1, crn, crm, opc2) = (iss >> 14 & 0x7, iss >> 10 & 0xf, iss >> 1 & 0xf, iss >> 17 & 0x7);
@@ -37,7 +37,7 @@ fn is_fine(iss: u32, controls: &impl Controls) -> bool {
         (0, 7, 3, 4..=7) => SysReg::new(1, 3, 7, 3, opc2 as u8),
         // TPIDRURW, TPIDRURO.
         (0, 13, 0, 2 | 3) => SysReg::new(3, 3, 13, 0, opc2 as u8),
-        // The PMU's: the same numbers, but for op1.
+        // PMU registers: equal encodings except op1.
         (0, 9, 12..=14, _) | (0, 14, 8..=15, _) => SysReg::new(3, 3, crn as u8, crm as u8, opc2 as u8),
         _ => return false,
     };

@@ -1,9 +1,9 @@
-//! The registers by which L1 says what traps.
+//! L1's trap control registers.
 
 use super::Masks;
 use crate::vncr::{self, Page};
 
-/// A register with traps in it.
+/// A trap control register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
     /// HCR_EL2.
@@ -33,23 +33,23 @@ pub enum Control {
 }
 
 impl Control {
-    /// How many there are.
+    /// Number of control registers.
     pub const COUNT: usize = Self::IchHcr as usize + 1;
 }
 
 /// L1's trap controls.
 pub trait Controls {
-    /// The value in effect: a bit that L1's processor doesn't have reads as if nothing were trapped by it.
+    /// The effective value: a control that L1's processor doesn't implement reads as its non-trapping value.
     fn get(&self, control: Control) -> u64;
 }
 
-/// L1's trap controls where they live: most in the page, three beside it, because their accesses trap (Arm ARM,
-/// "Enhanced support for nested virtualization": they aren't among the registers that are redirected).
+/// L1's trap controls in their storage: most in the page, three beside it, because accesses to them trap (Arm
+/// ARM, "Enhanced support for nested virtualization": they are not among the redirected registers).
 #[derive(Clone, Copy, Debug)]
 pub struct Virtual<'a> {
     /// The vCPU's page.
     pub page: &'a Page,
-    /// What L1's processor has.
+    /// The controls that L1's processor implements.
     pub masks: &'a Masks,
     /// CPTR_EL2, in the layout with HCR_EL2.E2H set ([`layout::cptr`](crate::layout::cptr)).
     pub cptr: u64,

@@ -1,4 +1,4 @@
-//! Debug and trace registers: `op0` 2. Breakpoints and watchpoints have a row for all `CRm`.
+//! Debug and trace registers: `op0` 2. Breakpoints and watchpoints have one row for all `CRm`.
 
 use super::table::{Row, rows};
 

@@ -1,4 +1,5 @@
-//! System instructions: `op0` 1. TLB maintenance with the nXS qualifier (`CRn` 9) has the rows of the same without.
+//! System instructions: `op0` 1. TLB maintenance with the nXS qualifier (`CRn` 9) shares the rows of the
+//! unqualified form.
 
 use super::table::{Row, rows};
 

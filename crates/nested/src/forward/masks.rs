@@ -1,14 +1,14 @@
-//! What L1's processor has of the controls.
+//! The trap controls that L1's processor implements.
 
 use super::trap::HCR_E2H;
 use super::{Control, table};
 use stile_sysreg::SysReg;
 use stile_sysreg::id::SPACE;
 
-/// What is in effect of the trap controls, whatever L1 writes. Made once for a VM, from its ID registers.
+/// The effective bits of the trap controls. Computed once per VM, from its ID registers.
 ///
-/// A control of a feature that the VM doesn't have is RES0. Where 0 would trap, it is taken as 1: what it would
-/// trap doesn't exist, and is undefined for L2 as for any guest.
+/// A control of a feature that the VM lacks is RES0. If 0 would trap, it is taken as 1: the register it traps
+/// doesn't exist, and is undefined for L2 as for any guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Masks {
     keep: [u64; Control::COUNT],
@@ -63,13 +63,13 @@ const MMFR3_AIE: Field = Field(SysReg::new(3, 0, 0, 7, 3), 24);
 const MMFR4_E2H0: Field = Field(SysReg::new(3, 0, 0, 7, 4), 24);
 
 impl Masks {
-    /// For a VM that reads `view` in its ID registers (see [`stile_sysreg::id::guest_view`]).
+    /// The masks of a VM whose ID registers read `view` (see [`stile_sysreg::id::guest_view`]).
     pub fn new(view: &[u64; SPACE]) -> Self {
         let has = |Field(reg, lsb), least: u64| reg.id_index().and_then(|at| view.get(at)).is_some_and(|value| value >> lsb & 0xf >= least);
         let mut masks = Self { keep: [u64::MAX; Control::COUNT], set: [0; Control::COUNT] };
 
         masks.without(has(MMFR1_VH, 1), Control::Hcr, HCR_E2H, 0);
-        // Without FEAT_E2H0 a hypervisor with E2H clear doesn't exist.
+        // Without FEAT_E2H0, E2H is always set.
         masks.without(!has(MMFR4_E2H0, 8), Control::Hcr, 1 << 43, HCR_E2H);
         let pauth = has(ISAR1_APA, 1) || has(ISAR1_API, 1) || has(ISAR2_APA3, 1);
         masks.without(pauth, Control::Hcr, 0, 0b11 << 40);
@@ -101,7 +101,7 @@ impl Masks {
         masks.without(has(DFR0_PMS_VER, 1), Control::Mdcr, 1 << 14, 0b11 << 12);
         masks.without(has(DFR0_TRACE_FILT, 1), Control::Mdcr, 1 << 19, 0);
         masks.without(has(DFR0_TRACE_BUFFER, 1), Control::Mdcr, 0, 0b11 << 24);
-        // TDCC came with FEAT_FGT.
+        // TDCC is part of FEAT_FGT.
         let fgt = has(MMFR0_FGT, 1);
         masks.without(fgt, Control::Mdcr, 1 << 27, 0);
         masks.without(has(MMFR0_ECV, 1), Control::Cnthctl, 0x1f << 13, 0);
@@ -134,7 +134,7 @@ impl Masks {
         masks
     }
 
-    /// Bits of the fine-grained trap registers that trap when they are 1, of what the VM does not have.
+    /// Masks bits of the fine-grained trap registers that trap when 1, for features that the VM lacks.
     fn fine_by_feature(&mut self, has: &impl Fn(Field, u64) -> bool) {
         use Control::{Hdfgrtr, Hdfgwtr, Hfgitr, Hfgrtr, Hfgwtr};
         let pauth = has(ISAR1_APA, 1) || has(ISAR1_API, 1) || has(ISAR2_APA3, 1);
@@ -175,10 +175,10 @@ impl Masks {
             self.without(has, Hdfgrtr, bits, 0);
             self.without(has, Hdfgwtr, bits, 0);
         }
-        // A register that can only be written has no bit for reads: OSLAR_EL1, PMSWINC_EL0, PMCR_EL0, TRCOSLAR, TRFCR_EL1.
+        // Write-only registers have no read trap bit: OSLAR_EL1, PMSWINC_EL0, PMCR_EL0, TRCOSLAR, TRFCR_EL1.
         self.without(false, Hdfgrtr, 1 << 8 | 1 << 20 | 1 << 21 | 1 << 42 | 1 << 49, 0);
-        // And one that can only be read none for writes: AIDR_EL1, CCSIDR_EL1, CLIDR_EL1, CTR_EL0, DCZID_EL0, ISR_EL1, LORID_EL1, MIDR_EL1,
-        // MPIDR_EL1, REVIDR_EL1, ERRIDR_EL1, ERXFR_EL1, ERXPFGF_EL1;
+        // Read-only registers have no write trap bit: AIDR_EL1, CCSIDR_EL1, CLIDR_EL1, CTR_EL0, DCZID_EL0,
+        // ISR_EL1, LORID_EL1, MIDR_EL1, MPIDR_EL1, REVIDR_EL1, ERRIDR_EL1, ERXFR_EL1, ERXPFGF_EL1;
         let read_only = 1 << 2 | 0b11 << 9 | 0b11 << 14 | 1 << 18 | 1 << 21 | 0b11 << 25 | 1 << 28 | 1 << 40 | 1 << 42 | 1 << 46;
         self.without(false, Hfgwtr, read_only, 0);
         // DBGAUTHSTATUS_EL1, OSLSR_EL1, PMMIR_EL1, PMSIDR_EL1, TRCAUTHSTATUS, TRCID, TRCOSLSR, TRCSTATR, TRBIDR_EL1, PMCEIDn_EL0, PMBIDR_EL1.
@@ -186,13 +186,13 @@ impl Masks {
         self.without(false, Hdfgwtr, read_only, 0);
     }
 
-    /// The bits of a fine-grained trap register that L1 may have set on the processor while its VM runs: those that trap when they are 1,
-    /// of what the VM has.
+    /// The bits of a fine-grained trap register that L1 may set in hardware while its VM runs: those that
+    /// trap when 1, of features that the VM has.
     pub fn fine(&self, control: Control) -> u64 {
         self.keep[control as usize] & table::TRAPS_BY_ONE[control as usize]
     }
 
-    /// The bits of a control that are taken as 0, and those taken as 1, unless the VM has their feature.
+    /// Unless the VM has the feature, forces bits of a control to 0 (`zero`) or 1 (`one`).
     fn without(&mut self, has: bool, control: Control, zero: u64, one: u64) {
         if has {
             return;
@@ -203,7 +203,7 @@ impl Masks {
         }
     }
 
-    /// What is in effect where L1 wrote `written`.
+    /// The effective value where L1 wrote `written`.
     #[inline]
     pub fn apply(&self, control: Control, written: u64) -> u64 {
         let at = control as usize;

@@ -1,4 +1,4 @@
-//! The form of the table of system registers, its lookup, and its check.
+//! The table of system registers: its format, lookup and compile-time checks.
 
 use super::trap::{self, Trap};
 use super::{Control, Controls, debug, instructions, registers};
@@ -16,7 +16,7 @@ pub enum FineGroup {
 }
 
 impl FineGroup {
-    /// The register for reads, and that for writes.
+    /// The control for reads, and that for writes.
     pub const fn controls(self) -> [Control; 2] {
         match self {
             Self::Register => [Control::Hfgrtr, Control::Hfgwtr],
@@ -29,16 +29,16 @@ impl FineGroup {
 /// A bit in the fine-grained trap registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fine {
-    /// In which.
+    /// The group.
     pub group: FineGroup,
-    /// Its number.
+    /// The bit number.
     pub bit: u32,
-    /// It traps when it is 0 (its name begins with `n`).
+    /// Whether it traps when 0 (its name begins with `n`).
     pub inverted: bool,
 }
 
 impl Fine {
-    /// Whether L1 has the trap on.
+    /// Whether L1 has enabled the trap.
     pub(super) fn holds(self, is_read: bool, is_no_xs: bool, controls: &impl Controls) -> bool {
         if is_no_xs && controls.get(Control::Hcrx) & trap::HCRX_FGTNXS != 0 {
             return false;
@@ -49,18 +49,18 @@ impl Fine {
     }
 }
 
-/// A register or instruction, or several with adjacent encodings and the same traps.
+/// A register or instruction, or several with adjacent encodings and equal traps.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// The first encoding.
     pub first: SysReg,
-    /// The last encoding; the same as the first for a single one.
+    /// The last encoding; equal to the first for a single one.
     pub last: SysReg,
-    /// Its name; `<n>` stands for a number and `<*>` for more.
+    /// Its name; `<n>` stands for a number, `<*>` for other variations.
     pub name: &'static str,
-    /// Any of these traps it.
+    /// Traps, any of which traps it.
     pub coarse: &'static [Trap],
-    /// And so does this.
+    /// The fine-grained trap that traps it, too.
     pub fine: Option<Fine>,
 }
 
@@ -96,7 +96,7 @@ macro_rules! rows {
 }
 pub(super) use rows;
 
-/// All that L1 can trap, sorted by encoding.
+/// Everything that L1 can trap, sorted by encoding.
 pub static ROWS: &[Row] = &ALL;
 
 const COUNT: usize = instructions::ROWS.len() + debug::ROWS.len() + registers::ROWS.len();
@@ -117,11 +117,11 @@ const ALL: [Row; COUNT] = {
     all
 };
 
-/// The row that has `reg`.
+/// The row that contains `reg`.
 #[inline]
 pub fn row(reg: SysReg) -> Option<&'static Row> {
     let reg = canonical(reg);
-    // The last row that begins at or before the register is the only one that could have it.
+    // Only the last row that begins at or before the register can contain it.
     let at = ROWS.partition_point(|row| row.first <= reg).checked_sub(1)?;
     ROWS.get(at).filter(|row| reg <= row.last)
 }
@@ -135,8 +135,8 @@ pub(super) const fn is_no_xs(reg: SysReg) -> bool {
     reg.op0() == 1 && reg.crn() == TLBI_NXS
 }
 
-/// The encoding whose row speaks for `reg`: without the nXS qualifier, and the first of the breakpoints and watchpoints,
-/// which are numbered by CRm.
+/// The encoding under which `reg` is looked up: without the nXS qualifier, and with the first breakpoint or
+/// watchpoint, which CRm numbers.
 const fn canonical(reg: SysReg) -> SysReg {
     if is_no_xs(reg) {
         SysReg::new(1, reg.op1(), TLBI, reg.crm(), reg.op2())
@@ -147,18 +147,18 @@ const fn canonical(reg: SysReg) -> SysReg {
     }
 }
 
-/// Stops the build unless rows are sorted, and no encoding is in two.
+/// Fails the build unless rows are sorted and disjoint.
 const _: () = {
     let mut at = 0;
     while at < ALL.len() {
         assert!(ALL[at].first.bits() <= ALL[at].last.bits(), "a row ends before it begins");
-        assert!(at == 0 || ALL[at - 1].last.bits() < ALL[at].first.bits(), "double or misplaced row");
-        assert!(!ALL[at].coarse.is_empty() || ALL[at].fine.is_some(), "nothing traps it");
+        assert!(at == 0 || ALL[at - 1].last.bits() < ALL[at].first.bits(), "duplicate or misplaced row");
+        assert!(!ALL[at].coarse.is_empty() || ALL[at].fine.is_some(), "a row without a trap");
         at += 1;
     }
 };
 
-/// The bits of each control that some row, or an exception class, looks at.
+/// The bits of each control that some row, or an exception class, uses.
 const USED: [u64; Control::COUNT] = {
     let mut used = [0; Control::COUNT];
     let mut at = 0;
@@ -199,7 +199,7 @@ pub(super) const TRAPS_BY_ONE: [u64; Control::COUNT] = {
     bits
 };
 
-/// Bits of a control that trap nothing, or only what no guest of Stile has.
+/// Bits of a control that trap nothing, or only features that no guest of Stile has.
 const NOT_USED: [u64; Control::COUNT] = {
     let mut bits = [0; Control::COUNT];
     // VM, SWIO, PTW, AMO, VF, VI, VSE, FB, BSU, DC, TGE, RW, CD, ID, E2H, TEA, MIOCNCE, TME, FWB, GPF, AMVOFFEN, DCT, TWEDEn, TWEDEL.
@@ -208,22 +208,23 @@ const NOT_USED: [u64; Control::COUNT] = {
     // RES0.
     bits[Control::Hfgrtr as usize] = 1 << 51;
     bits[Control::Hfgwtr as usize] = 1 << 51;
-    // nGCSSTR_EL1, nGCSEPP, PSBCSYNC: not of system registers or instructions; bit 61 is RES0.
+    // nGCSSTR_EL1, nGCSEPP, PSBCSYNC: not for system registers or instructions; bit 61 is RES0.
     bits[Control::Hfgitr as usize] = 0b11 << 58 | 1 << 61 | 1 << 63;
-    // TRC*: CPTR_EL2.TTA has all of the trace unit.
+    // TRC*: CPTR_EL2.TTA covers the whole trace unit.
     bits[Control::Hdfgrtr as usize] = 0xffff << 33;
     bits[Control::Hdfgwtr as usize] = 0xffff << 33;
     bits
 };
 
-/// Stops the build unless every bit of HCR_EL2 and of the fine-grained trap registers is accounted for, once.
+/// Fails the build unless every bit of HCR_EL2 and of the fine-grained trap registers is accounted for
+/// exactly once.
 const _: () = {
     let whole = [Control::Hcr, Control::Hfgrtr, Control::Hfgwtr, Control::Hfgitr, Control::Hdfgrtr, Control::Hdfgwtr];
     let mut at = 0;
     while at < whole.len() {
         let control = whole[at] as usize;
-        assert!(USED[control] | NOT_USED[control] == u64::MAX, "no row looks at some bit of a control");
-        assert!(USED[control] & NOT_USED[control] == 0, "a bit of a control is both used and not");
+        assert!(USED[control] | NOT_USED[control] == u64::MAX, "a bit of a control is not accounted for");
+        assert!(USED[control] & NOT_USED[control] == 0, "a bit of a control is both used and unused");
         at += 1;
     }
 };

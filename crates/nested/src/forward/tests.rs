@@ -4,7 +4,7 @@ use crate::vncr::{self, Page};
 use std::vec::Vec;
 use stile_sysreg::id::SPACE;
 
-/// Controls that are what a test says, and else trap nothing.
+/// Controls with a test's values; all others trap nothing.
 struct Written([u64; Control::COUNT]);
 
 impl Written {
@@ -13,11 +13,11 @@ impl Written {
         for trap in trap::ALL {
             written.0[trap.control as usize] |= trap.mask & !trap.value;
         }
-        // Of two values of which only one traps, the other.
+        // If one value of a bit traps, the other.
         for (control, bit) in ROWS.iter().filter_map(|row| row.fine).filter(|fine| fine.inverted).flat_map(fine_controls) {
             written.0[control as usize] |= 1 << bit;
         }
-        // The condition of both of these needs bits that others must not have.
+        // The conditions of these two need bits that others must not set.
         written.0[Control::Hcr as usize] &= !(trap::NV.mask | trap::NV1.mask);
         written
     }
@@ -60,7 +60,7 @@ fn named(name: &str) -> SysReg {
 }
 
 #[test]
-fn what_nobody_traps_is_kept() {
+fn untrapped_exits_are_kept() {
     let controls = Written::nothing();
     for row in ROWS {
         for is_read in [false, true] {
@@ -70,9 +70,9 @@ fn what_nobody_traps_is_kept() {
     }
 }
 
-/// Each trap alone has the effect that its row says, and no other row's.
+/// Each trap alone has the effect of its row, and no other row's.
 #[test]
-fn every_trap_by_itself() {
+fn each_trap_alone() {
     for trap in trap::ALL {
         let controls = Written::nothing().with(trap.control, trap.value).without(trap.control, trap.mask & !trap.value);
         for row in ROWS {
@@ -86,7 +86,7 @@ fn every_trap_by_itself() {
 }
 
 #[test]
-fn fine_grained_traps_tell_reads_from_writes() {
+fn fine_grained_traps_distinguish_reads_from_writes() {
     for row in ROWS {
         let Some(fine) = row.fine else { continue };
         for (is_read, (control, bit)) in [true, false].into_iter().zip(fine_controls(fine)) {
@@ -102,9 +102,9 @@ fn fine_grained_traps_tell_reads_from_writes() {
     }
 }
 
-/// Names, controls and bits as the manual's pages of these registers have them.
+/// Names, controls and bits of selected registers, from the manual.
 #[test]
-fn known_facts() {
+fn rows_match_the_manual() {
     let facts = [
         ("SCTLR_EL1", false, Control::Hcr, 26),
         ("SCTLR_EL1", true, Control::Hcr, 30),
@@ -127,10 +127,10 @@ fn known_facts() {
         let reg = named(name);
         assert_eq!(judge(access(reg, is_read), &Written::nothing().with(control, 1 << bit)), Verdict::Forward, "{name}");
     }
-    // Keys of pointer authentication trap while the bit is 0.
+    // Pointer authentication keys trap while the bit is 0.
     let apk = Written::nothing().without(Control::Hcr, 1 << 40);
     assert_eq!(judge(access(named("APIAKeyLo_EL1"), true), &apk), Verdict::Forward);
-    // A write of an ID register, or of a register that only reads trap, is nobody's.
+    // Writes of an ID register, or of a register that only traps reads, are not trapped.
     let tid3 = Written::nothing().with(Control::Hcr, 1 << 18);
     assert_eq!(judge(access(named("ID_<*>_EL1"), false), &tid3), Verdict::Keep);
 }
@@ -145,7 +145,7 @@ fn breakpoints_of_any_number() {
 }
 
 #[test]
-fn no_xs_maintenance_follows_its_plain_form() {
+fn no_xs_maintenance_shares_its_plain_row() {
     let plain = named("TLBI VAE1IS");
     let no_xs = SysReg::new(1, 0, 9, plain.crm(), plain.op2());
     let fine = Written::nothing().with(Control::Hfgitr, 1 << 29);
@@ -153,7 +153,7 @@ fn no_xs_maintenance_follows_its_plain_form() {
     let spared = Written::nothing().with(Control::Hfgitr, 1 << 29).with(Control::Hcrx, 1 << 4);
     assert_eq!(judge(access(plain, false), &spared), Verdict::Forward);
     assert_eq!(judge(access(no_xs, false), &spared), Verdict::Keep);
-    // HCR_EL2.TTLB takes all.
+    // HCR_EL2.TTLB traps all.
     assert_eq!(judge(access(no_xs, false), &spared.with(Control::Hcr, 1 << 25)), Verdict::Forward);
 }
 
@@ -205,7 +205,7 @@ fn layouts_without_e2h() {
     let masks = Masks::new(&[0x7777_7777_7777_7777; SPACE]);
     let virt = |cptr, cnthctl| Virtual { page: &page, masks: &masks, cptr: layout::cptr(cptr), mdcr: 0, cnthctl: layout::cnthctl(cnthctl) };
     let fp = esr(Ec::FP, 0);
-    // CPTR_EL2.TFP, and what the same bit is with E2H set.
+    // CPTR_EL2.TFP, and the meaning of the same bit with E2H set.
     assert_eq!(verdict(fp, Level::El1, &virt(1 << 10, 0)), Verdict::Forward);
     assert_eq!(verdict(fp, Level::El1, &virt(0, 0)), Verdict::Keep);
     let cntpct = access(named("CNTPCT_EL0"), true);
@@ -214,7 +214,7 @@ fn layouts_without_e2h() {
 }
 
 #[test]
-fn e2h_as_the_processor_has_it() {
+fn e2h_is_fixed_or_writable_by_feature() {
     const MMFR1: usize = 7 << 3 | 1;
     const MMFR4: usize = 7 << 3 | 4;
     let hcr = |vh: u64, e2h0: u64, written| {
@@ -228,12 +228,13 @@ fn e2h_as_the_processor_has_it() {
     assert_eq!([hcr(1, 0xe, 0), hcr(1, 0xf, u64::MAX)], [true; 2]);
 }
 
-/// A VM whose processor has nothing but EL2: no control of a feature has an effect, and none traps by being 0.
+/// A VM whose processor has EL2 without optional features: no control of a feature has an effect, and none
+/// traps by being 0.
 #[test]
 fn a_processor_without_features() {
     let masks = Masks::new(&[0; SPACE]);
     let page = Page::new();
-    // All that a fine-grained trap or an enable would take by being 0.
+    // Everything that would trap by a 0 in a fine-grained trap or enable.
     let by_zero = |row: &&Row| row.fine.is_some_and(|fine| fine.inverted) || row.coarse.iter().any(|trap| trap.value == 0);
     let of_every_processor = ["CNTPCT_EL0", "CNTPCTSS_EL0", "CNTP_TVAL_EL0", "CNTP_CTL_EL0", "CNTP_CVAL_EL0"];
     let kept = ROWS.iter().filter(by_zero).filter(|row| !of_every_processor.contains(&row.name));
@@ -251,7 +252,7 @@ fn a_processor_without_features() {
         assert_eq!(verdict(access(named("TPIDR_EL1"), true), Level::El1, &controls), Verdict::Keep);
         assert_eq!(verdict(access(named("TPIDR_EL1"), false), Level::El1, &controls), Verdict::Keep);
     }
-    // What every processor has still traps.
+    // Architecturally required traps still work.
     assert_eq!(
         verdict(access(named("SCTLR_EL1"), true), Level::El1, &Virtual { page: &page, masks: &masks, cptr: 0, mdcr: 0, cnthctl: 0 }),
         Verdict::Forward
@@ -260,7 +261,7 @@ fn a_processor_without_features() {
 
 const FINE: [Control; 5] = [Control::Hfgrtr, Control::Hfgwtr, Control::Hfgitr, Control::Hdfgrtr, Control::Hdfgwtr];
 
-/// A processor on which L1 has a bit traps nothing that L1 did not ask for: what is trapped leads to it.
+/// A fine-grained trap set in hardware for L1 never traps more than L1 requested.
 #[test]
 fn fine_grained_traps_on_the_processor() {
     let every = Masks::new(&[0x7777_7777_7777_7777; SPACE]);
@@ -283,7 +284,7 @@ fn fine_grained_traps_on_the_processor() {
             }
         }
     }
-    // A processor that has the traps and nothing else: no bit of what it has not.
+    // A processor with fine-grained traps but no other feature: no bit of missing features.
     let mut view = [0; SPACE];
     view[7 << 3] = 1 << 56;
     let none = Masks::new(&view);
@@ -307,13 +308,13 @@ fn fine_grained_traps_on_the_processor() {
         assert_eq!(none.fine(control) & !every.fine(control), 0);
         assert_eq!(Masks::new(&[0; SPACE]).fine(control), 0);
     }
-    // Nothing of what can't be read, or written.
+    // No bits for reads of write-only, or writes of read-only registers.
     assert_eq!(every.fine(Control::Hdfgrtr) >> 8 & 1, 0);
     assert_eq!(every.fine(Control::Hfgwtr) >> 14 & 1, 0);
 }
 
 #[test]
-fn any_syndrome_has_a_verdict() {
+fn every_syndrome_has_a_verdict() {
     let controls = Written::nothing();
     for ec in 0..64 {
         for iss in [0, 0x1ff_ffff, 0x0aa_aaaa, 0x155_5555] {

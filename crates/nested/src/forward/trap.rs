@@ -1,8 +1,8 @@
-//! The controls by name: Arm ARM, the registers' own pages ("HCR_EL2, Hypervisor Configuration Register", ...).
+//! Named controls: Arm ARM, the registers' pages ("HCR_EL2, Hypervisor Configuration Register", ...).
 
 use super::{Control, Controls};
 
-/// Which accesses a control traps.
+/// The accesses that a control traps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accesses {
     /// Reads.
@@ -18,24 +18,24 @@ pub enum Accesses {
 pub struct Trap {
     /// The register.
     pub control: Control,
-    /// The bits that count.
+    /// The compared bits.
     pub mask: u64,
-    /// Their value if the trap is on.
+    /// Their value when the trap is enabled.
     pub value: u64,
-    /// What it traps.
+    /// The trapped accesses.
     pub accesses: Accesses,
     /// The field's name.
     pub name: &'static str,
 }
 
 impl Trap {
-    /// Whether L1 has it on.
+    /// Whether L1 has enabled it.
     #[inline]
     pub fn holds(&self, controls: &impl Controls) -> bool {
         controls.get(self.control) & self.mask == self.value
     }
 
-    /// Whether it traps reads, or else writes.
+    /// Whether it traps reads (`is_read`), or else writes.
     #[inline]
     pub const fn covers(&self, is_read: bool) -> bool {
         match self.accesses {
@@ -136,9 +136,9 @@ traps! {
     TDIR IchHcr 14 All "ICH_HCR_EL2.TDIR";
 }
 
-/// HCR_EL2.E2H: the hypervisor is a host with its processes at EL0.
+/// HCR_EL2.E2H: VHE, a host kernel with its processes at EL0.
 pub const HCR_E2H: u64 = 1 << 34;
 /// HCR_EL2.TGE: exceptions from EL0 go to EL2.
 pub const HCR_TGE: u64 = 1 << 27;
-/// HCRX_EL2.FGTnXS: fine-grained traps leave out TLB maintenance with the nXS qualifier.
+/// HCRX_EL2.FGTnXS: fine-grained traps exclude TLB maintenance with the nXS qualifier.
 pub(super) const HCRX_FGTNXS: u64 = 1 << 4;

@@ -17,7 +17,7 @@ fn vectors_by_origin_and_kind() {
         (Kind::Irq, 0b0100, Context::El2, 0x080, 0b1000),
         (Kind::Fiq, 0b0101, Context::Guest, 0x500, 0b0101),
         (Kind::SError, 0b0000, Context::Guest, 0x580, 0b0000),
-        // A program in AArch32 state: under an AArch64 kernel, and as the host's own.
+        // AArch32 user space: under an AArch64 kernel, and as the host's own.
         (Kind::Synchronous, 0b1_0000, Context::Guest, 0x400, 0b1_0000),
         (Kind::Synchronous, 0b1_0000, Context::HostEl0, 0x600, 0b1_0000),
     ];
@@ -31,11 +31,11 @@ fn vectors_by_origin_and_kind() {
 #[test]
 fn flags_that_an_exception_changes() {
     let nz = 0b1100 << 28;
-    // BTYPE, SS, UAO and IL go; NZCV, DIT and PAN stay.
+    // BTYPE, SS, UAO and IL are cleared; NZCV, DIT and PAN are preserved.
     let before = nz | 1 << 24 | 1 << 23 | 1 << 21 | 1 << 20 | 0b11 << 10 | 0b0101;
     assert_eq!(take(Kind::Irq, before, Context::Guest, HCR_E2H).pstate, nz | 1 << 24 | 0x3c5);
     assert_eq!(take(Kind::Irq, before, Context::Guest, HCR_E2H).spsr, before);
-    // PAN is set for the host's programs only, and only if SPAN is clear.
+    // PAN is set on exceptions from the host's user space only, and only if SPAN is clear.
     let pan = 1 << 22;
     assert_eq!(take(Kind::Synchronous, 0, Context::HostEl0, HOST).pstate, pan | 0x3c5);
     assert_eq!(take(Kind::Synchronous, 0b0101, Context::Guest, HCR_E2H).pstate, 0x3c5);
@@ -72,7 +72,7 @@ fn illegal_returns_stay_with_il_set() {
 }
 
 #[test]
-fn an_abort_keeps_what_the_exit_said_of_the_access() {
+fn an_abort_preserves_the_access_syndrome() {
     let iss = 1 << 24 | 0b10 << 22 | 7 << 16 | 1 << 6;
     let esr = u64::from(Ec::DATA_ABORT_LOWER.bits()) << 26 | 1 << 25 | iss;
     let fault = WalkFault { kind: WalkFaultKind::Permission, level: 2 };
@@ -93,7 +93,7 @@ fn routing_of_interrupts() {
 }
 
 proptest! {
-    /// Whatever L1 writes to SPSR_EL2, the processor never goes to its own EL2 or to EL3.
+    /// For any SPSR_EL2 of L1, the processor never enters its own EL2 or EL3.
     #[test]
     fn no_return_leaves_the_vm(spsr: u64, mode in 4u64..=5, hcr: u64, has_aarch32: bool) {
         let after = eret(spsr, mode, hcr, has_aarch32);
@@ -106,9 +106,9 @@ proptest! {
         prop_assert_eq!(after.pstate >> 32, 0);
     }
 
-    /// A legal return to where an exception came from undoes it.
+    /// A legal return to the interrupted state reverses the exception.
     #[test]
-    fn a_return_undoes_an_exception(flags in any::<u32>(), mode in 0usize..3, hcr in prop::sample::select(&[0, HCR_E2H, HOST][..])) {
+    fn a_return_reverses_an_exception(flags in any::<u32>(), mode in 0usize..3, hcr in prop::sample::select(&[0, HCR_E2H, HOST][..])) {
         let (mode, context) = [
             (pstate::EL1H, Context::El2),
             (pstate::EL0T, Context::below_el2(pstate::EL0T, hcr)),

@@ -1,6 +1,6 @@
-//! The reverse map: where in a shadow the physical addresses of L1's are.
+//! The reverse map of a shadow, from L1's physical addresses to L2's.
 
-/// A contiguous range of L1's addresses that is, or was, mapped at one of L2's.
+/// A contiguous range of L1 addresses that is, or was, mapped at an L2 address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Extent {
     l1: u64,
@@ -13,7 +13,7 @@ impl Extent {
         self.l1 + self.size
     }
 
-    /// Both in one, if they touch and lead the same way.
+    /// Merges both, if they are adjacent with the same offset.
     fn joined(self, other: Self) -> Option<Self> {
         let is_same_way = self.l1.wrapping_sub(self.l2) == other.l1.wrapping_sub(other.l2);
         let do_touch = self.l1 <= other.end() && other.l1 <= self.end();
@@ -22,15 +22,14 @@ impl Extent {
     }
 }
 
-/// Up to `N` extents. With more, all that is known is that L1's address may be anywhere.
+/// Up to `N` extents. Beyond that, an L1 address is assumed to be mapped anywhere.
 ///
-/// An extent stays when what it stands for is unmapped, so there may be more than is mapped, and never less.
-/// Addresses are below 2^48.
+/// An extent stays when its range is unmapped: the map is conservative. Addresses are below 2^48.
 #[derive(Debug)]
 pub(super) struct Extents<const N: usize> {
     list: [Extent; N],
     length: usize,
-    /// There were more.
+    /// There were more extents than `N`.
     overflowed: bool,
 }
 
@@ -39,7 +38,7 @@ impl<const N: usize> Extents<N> {
         Self { list: [Extent { l1: 0, l2: 0, size: 0 }; N], length: 0, overflowed: false }
     }
 
-    /// Adds the `size` bytes at L1's address `l1`, mapped at L2's address `l2`.
+    /// Adds the `size` bytes at L1 address `l1`, mapped at L2 address `l2`.
     pub fn add(&mut self, l1: u64, l2: u64, size: u64) {
         let new = Extent { l1, l2, size };
         let known = self.list.iter_mut().take(self.length);
@@ -58,8 +57,8 @@ impl<const N: usize> Extents<N> {
         }
     }
 
-    /// Where the `size` bytes at L1's address `l1` may be mapped: ranges of L2's addresses, start and size. `None` if
-    /// they may be anywhere.
+    /// The L2 ranges (start, size) where the `size` bytes at L1 address `l1` may be mapped. `None` if they
+    /// may be mapped anywhere.
     pub fn find(&self, l1: u64, size: u64) -> Option<impl Iterator<Item = (u64, u64)> + use<N>> {
         if self.overflowed {
             return None;
@@ -72,7 +71,7 @@ impl<const N: usize> Extents<N> {
         Some(found)
     }
 
-    /// Forgets all, when nothing is mapped.
+    /// Clears the map after everything is unmapped.
     pub fn clear(&mut self) {
         *self = Self::new();
     }
@@ -88,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_joined() {
+    fn adjacent_extents_are_merged() {
         let mut extents = Extents::<2>::new();
         for n in [0, 2, 1, 1] {
             extents.add(0x4000_0000 + n * 0x1000, 0x8000_0000 + n * 0x1000, 0x1000);
@@ -104,7 +103,7 @@ mod tests {
         extents.add(0x1000, 0x7000, 0x1000);
         extents.add(0x1000, 0x9000, 0x1000);
         assert_eq!(find(&extents, 0, 0x10_0000), Some(Vec::from([(0x7000, 0x1000), (0x9000, 0x1000)])));
-        // One too many: from here on it may be anywhere.
+        // One extent too many: from here on every address may be mapped anywhere.
         extents.add(0x1000, 0xb000, 0x1000);
         assert_eq!(find(&extents, 0x5000, 1), None);
         extents.clear();

@@ -1,4 +1,4 @@
-//! Descriptors of a shadow: those of a second stage, with a note in the bits that are the software's.
+//! Shadow descriptors: second-stage descriptors, with a note in the software-defined bits.
 
 use stile_paging::table::{Attributes, Format, Stage2, Stage2Permissions, Vmsa};
 
@@ -6,8 +6,8 @@ use stile_paging::table::{Attributes, Format, Stage2, Stage2Permissions, Vmsa};
 const NOTE_SHIFT: u32 = 55;
 const NOTE: u64 = 0xf << NOTE_SHIFT;
 
-/// The size of the page or block of L1's that an entry of a shadow is a part of. L1 invalidates it by any address in
-/// it, so all of it must go then.
+/// The size of the L1 page or block to which a shadow entry belongs. L1 may invalidate it by any address in
+/// it, and all of it must then be unmapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum LeafSize {
@@ -30,7 +30,7 @@ pub enum LeafSize {
 impl LeafSize {
     const ALL: [Self; 7] = [Self::K4, Self::K16, Self::K64, Self::M2, Self::M32, Self::M512, Self::G1];
 
-    /// log2 of the bytes.
+    /// log2 of the size in bytes.
     pub const fn shift(self) -> u32 {
         match self {
             Self::K4 => 12,
@@ -43,7 +43,7 @@ impl LeafSize {
         }
     }
 
-    /// The least that is not smaller than 2^`shift` bytes; the greatest of all if there is none.
+    /// The smallest size of at least 2^`shift` bytes; the largest size if there is none.
     pub const fn from_shift(shift: u32) -> Self {
         match shift {
             0..=12 => Self::K4,
@@ -56,19 +56,20 @@ impl LeafSize {
         }
     }
 
-    /// From a descriptor. No descriptor of a shadow is without; for one that is, the greatest does no harm.
+    /// Decodes a descriptor's note. Shadow descriptors always have one; the fallback, the largest size, is
+    /// conservative.
     fn from_note(descriptor: u64) -> Self {
         let code = (descriptor & NOTE) >> NOTE_SHIFT;
         code.checked_sub(1).and_then(|at| Self::ALL.get(at as usize)).copied().unwrap_or(Self::G1)
     }
 }
 
-/// What L2 may do with a page, and the size of L1's entry for it.
+/// L2's permissions on a page, and the size of L1's entry for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShadowPermissions {
-    /// What both stages allow.
+    /// The permissions that both stages grant.
     pub access: Stage2Permissions,
-    /// L1's entry.
+    /// The size of L1's entry.
     pub leaf: LeafSize,
 }
 

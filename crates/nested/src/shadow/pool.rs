@@ -1,8 +1,9 @@
 //! The shadows of one VM.
 //!
-//! Nothing here takes long, whatever L1 has made: a table that leaves a shadow goes to the [reserve](super::reserve) whole; a shadow that no
-//! vCPU has is only marked, and emptied by whoever uses it next; and of the shadows that maintenance by address concerns, only
-//! [`PRECISE`] are changed by address, and only for [`PRECISE_BYTES`].
+//! Every operation is bounded, whatever L1 has mapped: a table removed from a shadow goes to the
+//! [reserve](super::reserve) whole; an unused shadow is only marked, and emptied at its next use; and of the
+//! shadows affected by maintenance by address, only [`PRECISE`] are changed by address, and only for up to
+//! [`PRECISE_BYTES`].
 
 use super::extents::Extents;
 use super::format::{Shadow, ShadowPermissions};
@@ -15,18 +16,19 @@ use stile_paging::PAGE_SIZE;
 use stile_paging::table::{self, Error, Geometry, Invalidation, Maintenance, PageTable};
 use stile_paging::vmid::VmidSlot;
 
-/// Ranges of L1's memory that the reverse map of one shadow tells apart.
+/// Number of extents in a shadow's reverse map.
 const EXTENTS: usize = 32;
 
-/// Shadows that one TLBI by address changes by address; what else it concerns is emptied. L1 has one for each VMID, unless it uses one VMID
-/// for several tables.
+/// Number of shadows that one TLBI by address changes by address; further affected ones are emptied. L1 has
+/// one per VMID, unless it uses a VMID for several tables.
 const PRECISE: usize = 2;
-/// The most bytes of a shadow that are looked through for maintenance by address.
+/// Maximum number of bytes of a shadow to walk for maintenance by address.
 const PRECISE_BYTES: u64 = 32 << 20;
 
-/// TLB maintenance for shadows, which have a VMID each.
+/// TLB maintenance for shadows, each with its own VMID.
 pub trait Tlb: Maintenance {
-    /// What follows concerns the shadow that has this VMID and this root. It may be in use on any CPU, or on none.
+    /// Selects the shadow, by VMID and root, to which following maintenance applies. It may be in use on any
+    /// CPU, or on none.
     fn select(&mut self, vmid: &VmidSlot, root: u64);
 }
 
@@ -37,16 +39,16 @@ pub struct ContextId(u8);
 /// One shadow.
 #[derive(Debug)]
 pub struct Context {
-    /// The second stage of L1's that it shadows; none yet if it isn't in use.
+    /// The L1 second stage that it shadows; `None` if unused.
     key: Option<Stage2>,
     vmid: VmidSlot,
     table: PageTable<Shadow>,
     /// Nothing has been mapped since it was emptied.
     is_empty: bool,
     extents: Extents<EXTENTS>,
-    /// Sizes (as log2) of L1's pages and blocks of which only a part may be in the shadow.
+    /// Sizes (as log2) of L1 pages and blocks that may be only partly in the shadow.
     split: u64,
-    /// vCPUs that have it loaded.
+    /// Number of vCPUs that have it loaded.
     users: u32,
     /// When it was last acquired.
     acquired: u64,
@@ -77,14 +79,14 @@ impl Context {
         self.split = 0;
     }
 
-    /// Makes it one of nothing. No vCPU has it, so no CPU has its VMID, and none will: what TLBs have of it is never looked at again. What is
-    /// mapped in it goes before it is used again.
+    /// Detaches it from its second stage. No vCPU has it loaded, so its VMID is not in use and its TLB
+    /// entries are never used again. Its mappings are removed before its next use.
     fn abandon(&mut self) {
         self.vmid.forget();
         self.key = None;
     }
 
-    /// Unmaps a range, cut to what a shadow can have; or everything, if the range is large.
+    /// Unmaps a range, clipped to the shadow's input size; or everything, if the range is large.
     fn unmap<M: Frames, T: Maintenance>(&mut self, tables: &mut Tables<'_, M>, tlb: &mut T, start: u64, end: u64) {
         let limit = 1 << self.table.geometry().input_bits();
         let start = start & !(PAGE_SIZE - 1);
@@ -92,14 +94,14 @@ impl Context {
         if start >= end {
             return;
         }
-        // Memory is short only where a block must be split, which a whole entry of L1's never asks for.
+        // Allocation is needed only to split a block, which never happens for whole L1 entries.
         if end - start > PRECISE_BYTES || self.table.unmap(tables, tlb, start, end - start).is_err() {
             self.clear(tables, tlb);
         }
     }
 
-    /// The page or block of L1's around `ipa`, as far as the shadow has, or may have, parts of it: first address and
-    /// end. Where the shadow doesn't know, it is the largest that it could be.
+    /// The L1 page or block around `ipa` of which the shadow has, or may have, parts: start and end. If
+    /// unknown, the largest possible one.
     fn around<M: Frames>(&self, frames: &M, ipa: u64) -> (u64, u64) {
         let shift = match self.table.translate(frames, ipa) {
             Ok(found) => found.attributes.permissions.leaf.shift(),
@@ -110,7 +112,7 @@ impl Context {
     }
 }
 
-/// The shadows of one VM: `N` at most, which must be no fewer than its vCPUs. Behind one lock.
+/// The shadows of one VM: at most `N`, no fewer than its vCPUs. Protected by one lock.
 #[derive(Debug)]
 pub struct Pool<const N: usize> {
     contexts: [Context; N],
@@ -119,8 +121,9 @@ pub struct Pool<const N: usize> {
 }
 
 impl<const N: usize> Pool<N> {
-    /// No shadow in use. Each has one of the `roots`: zeroed memory of [`Geometry::root_size`] bytes, aligned to that. Their tables are made of
-    /// the frames `reserved` for this VM, of any content: whole pages, and more than four.
+    /// Creates a pool of unused shadows. Each takes one of the `roots`: zeroed memory of
+    /// [`Geometry::root_size`] bytes, aligned to that. Tables are allocated from the frames `reserved` for
+    /// this VM, of arbitrary contents: whole pages, more than four.
     ///
     /// # Errors
     /// Those of [`PageTable::new`].
@@ -131,7 +134,7 @@ impl<const N: usize> Pool<N> {
         let contexts = roots.map(|root| Context {
             key: None,
             vmid: VmidSlot::default(),
-            // Looked at above.
+            // Validated above.
             table: PageTable::new(format, geometry, root).unwrap_or_else(|_| unreachable!("a root that was valid before")),
             is_empty: true,
             extents: Extents::new(),
@@ -142,8 +145,8 @@ impl<const N: usize> Pool<N> {
         Ok(Self { contexts, reserve: Reserve::new(reserved), clock: 0 })
     }
 
-    /// The shadow of `stage2` for a vCPU that is about to run L2 in it: the one there is, or an empty one, for which the one
-    /// goes that no vCPU has had for the longest time. `None` if vCPUs have all of them.
+    /// Acquires the shadow of `stage2` for a vCPU about to run L2: the existing one, or an empty one, for
+    /// which the least recently used unloaded shadow is recycled. `None` if vCPUs have all of them loaded.
     pub fn acquire<M: Frames>(&mut self, frames: &mut M, stage2: &Stage2) -> Option<ContextId> {
         self.clock += 1;
         let at = match self.contexts.iter().position(|context| context.key == Some(*stage2)) {
@@ -157,7 +160,7 @@ impl<const N: usize> Pool<N> {
         Some(ContextId(at as u8))
     }
 
-    /// Empties the shadow that is missed the least.
+    /// Recycles the least recently used shadow that is not loaded.
     fn recycle<M: Frames>(&mut self, frames: &mut M) -> Option<usize> {
         let unused = self.contexts.iter().enumerate().filter(|(_, context)| context.users == 0);
         let (at, _) = unused.min_by_key(|(_, context)| (context.key.is_some(), context.acquired))?;
@@ -167,7 +170,8 @@ impl<const N: usize> Pool<N> {
         Some(at)
     }
 
-    /// Empties the shadow other than `own` that is missed the least, or that one. Returns whether there was anything in it.
+    /// Empties the least recently used shadow other than `own`, or else `own`. Returns whether it had any
+    /// mapping.
     fn evict<M: Frames, T: Tlb>(&mut self, own: usize, frames: &mut M, tlb: &mut T) -> bool {
         let full = self.contexts.iter_mut().enumerate().filter(|(_, context)| !context.is_empty);
         let victim = full.min_by_key(|(at, context)| (*at == own, context.users != 0, context.key.is_some(), context.acquired));
@@ -183,7 +187,7 @@ impl<const N: usize> Pool<N> {
         true
     }
 
-    /// The vCPU doesn't run in it any more: its CPU's VTTBR_EL2 is another by now.
+    /// Releases a shadow after the vCPU stopped using it: its CPU's VTTBR_EL2 must hold another value.
     pub fn release(&mut self, id: ContextId) {
         if let Some(context) = self.contexts.get_mut(usize::from(id.0)) {
             context.users = context.users.saturating_sub(1);
@@ -195,13 +199,14 @@ impl<const N: usize> Pool<N> {
         self.contexts.get(usize::from(id.0))
     }
 
-    /// Puts a mapping in the place of what was there. The caller has a `DSB ISHST` done before L2 runs again, and selects the shadow anew.
+    /// Maps a range, replacing existing mappings. The caller executes `DSB ISHST` before L2 runs again, and
+    /// selects the shadow anew.
     ///
-    /// If the reserve is used up, other shadows are emptied, and this one last.
+    /// If the reserve is exhausted, other shadows are emptied first, and this one last.
     ///
     /// # Errors
-    /// Those of a mapping that doesn't fit the shadow's geometry, or [`Error::OutOfMemory`] if the reserve is too small for any: L2 can't go
-    /// on.
+    /// Those of a mapping that doesn't fit the shadow's geometry, or [`Error::OutOfMemory`] if the reserve is
+    /// too small for any mapping: L2 can't continue.
     pub fn map<M: Frames, T: Tlb>(&mut self, id: ContextId, frames: &mut M, tlb: &mut T, mapping: &Mapping) -> Result<(), Error> {
         let own = usize::from(id.0);
         while let Err(error) = self.try_map(own, frames, tlb, mapping) {
@@ -234,9 +239,9 @@ impl<const N: usize> Pool<N> {
         Ok(())
     }
 
-    /// L1 has invalidated TLB entries of its `vmid`: what the shadows of this VMID (for [`Scope::All`], all shadows) have
-    /// of it goes. What concerns the first stage alone is nothing to the shadows, and the caller's to do on the
-    /// hardware, for each of [`with_vmid`](Self::with_vmid).
+    /// Handles L1's invalidation of TLB entries of its `vmid`: removes the affected mappings from the shadows
+    /// of this VMID (for [`Scope::All`], from all). First-stage invalidation doesn't affect shadows; the
+    /// caller does it in hardware, for each of [`with_vmid`](Self::with_vmid).
     pub fn invalidate<M: Frames, T: Tlb>(&mut self, frames: &mut M, tlb: &mut T, vmid: u16, scope: &Scope) {
         let mut precise = PRECISE;
         for context in &mut self.contexts {
@@ -276,7 +281,8 @@ impl<const N: usize> Pool<N> {
         self.contexts.iter().filter(move |context| context.key.is_some_and(|key| key.vmid() == vmid))
     }
 
-    /// L0 takes the `size` bytes at L1's physical address `l1` away, or allows less: no shadow leads there any more.
+    /// Removes the `size` bytes at L1 physical address `l1` from all shadows, because L0 unmaps them or
+    /// reduces their permissions.
     pub fn withdraw<M: Frames, T: Tlb>(&mut self, frames: &mut M, tlb: &mut T, l1: u64, size: u64) {
         for context in self.contexts.iter_mut().filter(|context| context.key.is_some()) {
             let tables = &mut Tables { frames: &mut *frames, reserve: &mut self.reserve };
@@ -292,7 +298,7 @@ impl<const N: usize> Pool<N> {
         }
     }
 
-    /// Empties all shadows, and forgets what they were of. No vCPU has any: the VM has ended, or starts anew.
+    /// Empties and detaches all shadows. None is loaded: the VM has ended, or is being reset.
     pub fn reset<M: Frames>(&mut self, frames: &mut M) {
         for context in &mut self.contexts {
             context.abandon();
@@ -311,7 +317,7 @@ impl<const N: usize> Pool<N> {
     }
 }
 
-/// Maintenance that nobody needs.
+/// Maintenance that is skipped because a wider invalidation follows, or none is needed.
 struct Quiet;
 
 impl Maintenance for Quiet {

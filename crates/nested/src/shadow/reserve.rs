@@ -1,8 +1,8 @@
-//! The frames of one VM's shadow tables: reserved when the VM is made, so that no VM can take another's, and freed in pieces, so that
-//! no exit is long because a shadow was large.
+//! The frames of one VM's shadow tables: reserved at the VM's creation, so that VMs don't compete for them,
+//! and freed incrementally, so that no exit is long because of a large shadow.
 //!
-//! A table that leaves a shadow is put on a list with all that is below it: *garbage*. Whoever needs a frame takes one that is free, or looks
-//! for one in the garbage: at most [`ENTRIES`] entries for each table above the last level.
+//! A table removed from a shadow is put on a list with everything below it: *garbage*. An allocation takes a
+//! free frame, or scans the garbage for one: at most [`ENTRIES`] entries per table above the last level.
 
 use core::convert::Infallible;
 use core::ops::Range;
@@ -19,7 +19,8 @@ pub trait Frames: TableRead<Error = Infallible> {
     fn zero(&mut self, frame: u64);
 }
 
-/// Frames linked through their first entries. A link is a multiple of 4 KiB, and so an invalid descriptor: stale walks may still pass.
+/// Frames linked through their first entries. A link is a multiple of 4 KiB, and so an invalid descriptor:
+/// stale walks may still reach it.
 #[derive(Debug, Default)]
 struct List {
     head: u64,
@@ -46,7 +47,7 @@ fn entry(frames: &impl Frames, table: u64, index: usize) -> u64 {
     descriptor
 }
 
-/// The table that an entry leads to.
+/// The table to which an entry points.
 fn child(frames: &impl Frames, table: u64, level: Level, index: usize) -> Option<(u64, Level)> {
     let below = level.next()?;
     match Vmsa::entry(level, entry(frames, table, index)) {
@@ -55,12 +56,13 @@ fn child(frames: &impl Frames, table: u64, level: Level, index: usize) -> Option
     }
 }
 
-/// A table of the garbage that is being looked through.
+/// A garbage table being scanned.
 #[derive(Debug)]
 struct Scan {
     table: u64,
     level: Level,
-    /// The next entry. The first one is a link while the table is on a list, so what that led to is on one, too.
+    /// The next entry. The first one is a link while the table is on a list, so the table it pointed to is on
+    /// one, too.
     index: usize,
 }
 
@@ -68,26 +70,26 @@ struct Scan {
 #[derive(Debug)]
 pub(super) struct Reserve {
     all: Range<u64>,
-    /// The first that was never used.
+    /// The first never-used frame.
     fresh: u64,
     free: List,
-    /// By level.
+    /// Garbage tables by level.
     garbage: [List; 4],
     scan: Option<Scan>,
 }
 
 impl Reserve {
-    /// These frames, of any content.
+    /// A reserve of these frames, of arbitrary contents.
     pub fn new(all: Range<u64>) -> Self {
         Self { fresh: all.start, all, free: List::default(), garbage: Default::default(), scan: None }
     }
 
-    /// Takes all frames back. No table is in use.
+    /// Takes all frames back. No table may be in use.
     pub fn reset(&mut self) {
         *self = Self::new(self.all.clone());
     }
 
-    /// A frame of any content.
+    /// Takes a frame of arbitrary contents.
     fn take(&mut self, frames: &mut impl Frames) -> Option<u64> {
         self.free.pop(frames).or_else(|| self.take_fresh()).or_else(|| self.reclaim(frames))
     }
@@ -99,17 +101,18 @@ impl Reserve {
         Some(frame)
     }
 
-    /// Puts a table and all that is below it on the lists.
+    /// Puts a table with everything below it on the garbage lists.
     fn discard(&mut self, frames: &mut impl Frames, table: u64, level: Level) {
         let mut next = Some((table, level));
-        // Its first entry becomes a link: what that leads to goes on a list, too, and so on down to the last level.
+        // Its first entry becomes a link: the table it pointed to goes on a list, too, and so on down to the
+        // last level.
         while let Some((table, level)) = next {
             next = child(frames, table, level, 0);
             self.garbage[level as usize].push(frames, table);
         }
     }
 
-    /// A frame out of the garbage.
+    /// Takes a frame out of the garbage.
     fn reclaim(&mut self, frames: &mut impl Frames) -> Option<u64> {
         loop {
             if let Some(frame) = self.garbage[Level::L3 as usize].pop(frames) {
@@ -127,7 +130,7 @@ impl Reserve {
         }
     }
 
-    /// The next table to look through: the lowest, so that few wait.
+    /// The next table to scan: of the lowest level, so that few are pending.
     fn next_scan(&mut self, frames: &impl Frames) -> Option<Scan> {
         [Level::L2, Level::L1, Level::L0].into_iter().find_map(|level| {
             let table = self.garbage[level as usize].pop(frames)?;
@@ -136,15 +139,16 @@ impl Reserve {
     }
 }
 
-/// The reserve as the memory of page tables.
+/// The reserve as page-table memory.
 pub(super) struct Tables<'a, M> {
     pub frames: &'a mut M,
     pub reserve: &'a mut Reserve,
 }
 
 impl<M: Frames> Tables<'_, M> {
-    /// Empties a root of one page, with one invalidation: what it leads to is garbage. The root itself stays, because CPUs have it loaded, so
-    /// its entries move to a frame. Returns `false`, with nothing changed, if there is none, or the root is larger.
+    /// Empties a one-page root with one invalidation: the tables it points to become garbage. The root itself
+    /// stays, because CPUs have it loaded, so its entries move to a frame. Returns `false`, without changes,
+    /// if there is no frame, or the root is larger.
     pub fn take_entries(&mut self, root: u64, size: u64, level: Level, tlb: &mut impl Maintenance) -> bool {
         if size != PAGE_SIZE {
             return false;

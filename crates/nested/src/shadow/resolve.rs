@@ -1,4 +1,4 @@
-//! What becomes of an access of L2 that found no translation, or none that allows it.
+//! Resolution of an L2 access that found no translation in the shadow, or insufficient permissions.
 
 use super::format::{LeafSize, ShadowPermissions};
 use super::stage2::Stage2;
@@ -7,7 +7,7 @@ use stile_paging::PAGE_SIZE;
 use stile_paging::table::{self, Attributes, MemoryType, Stage2Permissions, Translation};
 use stile_sysreg::syndrome::{Ec, Esr};
 
-/// What an access needs.
+/// The permission that an access needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// To be read.
@@ -19,8 +19,8 @@ pub enum Need {
 }
 
 impl Need {
-    /// Of the access that an instruction or data abort with this syndrome is about. A walk of L2's first
-    /// stage reads, and so does cache maintenance, whatever WnR says.
+    /// The permission needed by the access of an instruction or data abort with this syndrome. A walk of L2's
+    /// first stage reads, and so does cache maintenance, whatever WnR says.
     pub fn of(esr: Esr) -> Self {
         if esr.ec() == Ec::INSTRUCTION_ABORT_LOWER {
             return if esr.instruction_abort().s1ptw() { Self::Read } else { Self::Execute };
@@ -38,32 +38,33 @@ impl Need {
     }
 }
 
-/// A mapping for the shadow.
+/// A mapping to add to the shadow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// From L2's addresses to the machine's.
+    /// From L2 addresses to the machine's.
     pub shadow: table::Mapping<ShadowPermissions>,
-    /// The first of the physical addresses of L1's that lie between the two.
+    /// The intermediate L1 physical address of the first byte.
     pub l1: u64,
 }
 
-/// What becomes of the access.
+/// The resolution of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolution {
-    /// L1 doesn't allow it: the abort is L1's, with this fault in it.
+    /// L1 denies it: forward the abort to L1 with this fault.
     Forward(WalkFault),
-    /// Both stages allow it: the shadow gets this mapping ([`Pool::map`](super::Pool::map)), and L2 tries again.
+    /// Both stages allow it: add this mapping to the shadow ([`Pool::map`](super::Pool::map)), and L2
+    /// retries.
     Map(Mapping),
-    /// L1 allows it, but L0 has nothing there, or doesn't allow it: the access is one to this physical address
-    /// of L1's, such as an emulated device that L1 gave to L2.
+    /// L1 allows it, but L0 has no mapping or denies it: an access to this L1 physical address, such as an
+    /// emulated device that L1 assigned to L2.
     Absent {
         /// L1's physical address.
         address: u64,
     },
 }
 
-/// Resolves an access of L2 to its physical address `ipa`. `host` is L0's own second stage for L1: where a physical
-/// address of L1's leads.
+/// Resolves an access of L2 to its physical address `ipa`. `host` is L0's own second stage for L1, which
+/// translates L1 physical addresses.
 pub fn resolve(
     stage2: &Stage2,
     memory: &impl GuestMemory,
@@ -84,7 +85,7 @@ pub fn resolve(
     }
 }
 
-/// The largest mapping around `ipa` that L1's entry and L0's both cover, with what both allow.
+/// The largest mapping around `ipa` within both L1's and L0's entry, with the permissions of both.
 fn combine(ipa: u64, leaf: &Leaf, below: &Translation<Stage2Permissions>) -> Mapping {
     let size = (1u64 << leaf.shift).min(below.level.size()).max(PAGE_SIZE);
     let start = |address: u64| address & !(size - 1);
@@ -99,8 +100,7 @@ fn combine(ipa: u64, leaf: &Leaf, below: &Translation<Stage2Permissions>) -> Map
     Mapping { shadow: table::Mapping { address: start(ipa), output: start(below.output), size, attributes }, l1: start(leaf.output) }
 }
 
-/// The type of memory that two stages make together: Arm ARM, "Combining stage 1 and stage 2 memory type
-/// attributes".
+/// The combined memory type of two stages: Arm ARM, "Combining stage 1 and stage 2 memory type attributes".
 const fn weaker(a: MemoryType, b: MemoryType) -> MemoryType {
     match (a, b) {
         (MemoryType::Device, _) | (_, MemoryType::Device) => MemoryType::Device,

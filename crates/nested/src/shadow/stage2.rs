@@ -1,4 +1,4 @@
-//! L1's VTCR_EL2 and VTTBR_EL2, taken apart.
+//! Decoding of L1's VTCR_EL2 and VTTBR_EL2.
 
 /// HCR_EL2.VM: the second stage is on.
 const HCR_VM: u64 = 1 << 0;
@@ -8,7 +8,7 @@ const HCR_DC: u64 = 1 << 12;
 const SCTLR_EE: u64 = 1 << 25;
 /// VTCR_EL2.VS: VMIDs have 16 bits.
 const VTCR_VS: u64 = 1 << 19;
-/// VTTBR_EL2.BADDR, and what FEAT_TTCNP adds below it.
+/// VTTBR_EL2.BADDR, and FEAT_TTCNP's bit below it.
 const BADDR: u64 = 0x0000_ffff_ffff_fffe;
 
 /// A translation granule.
@@ -23,7 +23,7 @@ pub enum Granule {
 }
 
 impl Granule {
-    /// The lowest bit of an address that is the same within a page.
+    /// log2 of the page size.
     pub const fn shift(self) -> u32 {
         match self {
             Self::K4 => 12,
@@ -42,7 +42,7 @@ impl Granule {
         self.shift() + self.stride() * 3u32.saturating_sub(level as u32)
     }
 
-    /// The levels whose entries can be blocks. Level 1 of 64 KiB would need addresses of 52 bits.
+    /// Whether entries of `level` can be blocks. With 64 KiB, level 1 would need addresses of 52 bits.
     pub const fn has_blocks(self, level: u8) -> bool {
         match self {
             Self::K4 => matches!(level, 1 | 2),
@@ -50,7 +50,7 @@ impl Granule {
         }
     }
 
-    /// From VTCR_EL2.TG0. The reserved value is taken as 4 KiB.
+    /// Decodes VTCR_EL2.TG0. The reserved value is taken as 4 KiB.
     const fn from_tg0(tg0: u64) -> Self {
         match tg0 & 0b11 {
             0b01 => Self::K64,
@@ -60,13 +60,13 @@ impl Granule {
     }
 }
 
-/// A second stage as L1 has configured it.
+/// A second stage as configured by L1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stage2 {
     pub(super) granule: Granule,
     /// Bits of the input address.
     pub(super) input_bits: u32,
-    /// The level of the root; `None` if the configuration is not valid, which makes every walk fault.
+    /// The level of the root; `None` if the configuration is invalid, which makes every walk fault.
     pub(super) start: Option<u8>,
     /// Bits of the output address.
     pub(super) output_bits: u32,
@@ -78,8 +78,8 @@ pub struct Stage2 {
 }
 
 impl Stage2 {
-    /// What L1's registers stand for, its physical addresses having `pa_bits` bits (32 to 48: what its
-    /// ID_AA64MMFR0_EL1.PARange says). Any values are accepted; what the architecture has no meaning for makes walks fault.
+    /// Decodes L1's registers. Its physical addresses have `pa_bits` bits (32 to 48, from its
+    /// ID_AA64MMFR0_EL1.PARange). Total: with values reserved by the architecture, walks fault.
     ///
     /// Arm ARM pseudocode, `AArch64.S2InvalidSL`, `AArch64.S2InconsistentSL` and `AArch64.S2TxSZFaults`.
     pub const fn decode(vtcr: u64, vttbr: u64, hcr: u64, sctlr: u64, pa_bits: u8) -> Self {
@@ -99,7 +99,7 @@ impl Stage2 {
             Some(level) => 8u64 << (input_bits - granule.level_shift(level)),
             None => 0,
         };
-        // No table is aligned to less than 64 bytes.
+        // Tables are aligned to at least 64 bytes.
         let align = if root_bytes < 64 { 64 } else { root_bytes };
         Self {
             granule,
@@ -113,7 +113,7 @@ impl Stage2 {
         }
     }
 
-    /// Whether L1 has the second stage on. If not, L2's addresses are L1's.
+    /// Whether L1 has enabled the second stage. If not, L2's addresses are L1's.
     pub const fn is_enabled(&self) -> bool {
         self.is_enabled
     }
@@ -135,7 +135,7 @@ pub(super) const fn vmid(vtcr: u64, vttbr: u64) -> u16 {
     if vtcr & VTCR_VS != 0 { vmid } else { vmid & 0xff }
 }
 
-/// The level at which walks start, if the configuration is valid.
+/// The initial lookup level, if the configuration is valid.
 const fn start_level(granule: Granule, sl0: u64, input_bits: u32, pa_bits: u32) -> Option<u8> {
     let level = match (granule, sl0) {
         (Granule::K4, 0b00) => 2,
@@ -147,7 +147,7 @@ const fn start_level(granule: Granule, sl0: u64, input_bits: u32, pa_bits: u32) 
         (Granule::K64, 0b10) if pa_bits >= 44 => 1,
         _ => return None,
     };
-    // The first level resolves one bit at least, and at most four more than a table does: 16 concatenated tables.
+    // The first level resolves at least one bit, and at most four more than a table: 16 concatenated tables.
     let least = granule.level_shift(level) + 1;
     let most = granule.level_shift(level) + granule.stride() + 4;
     // T0SZ is at most 39, and the input no wider than physical addresses.

@@ -1,36 +1,36 @@
-//! The walk of L1's second-stage tables, as the hardware would do it.
+//! Walk of L1's second-stage tables, equivalent to the hardware's.
 
 use super::stage2::Stage2;
 use stile_paging::table::{MemoryType, Stage2Permissions};
 
 /// The memory of L1's VM.
 pub trait GuestMemory {
-    /// Reads the eight bytes at L1's physical address `address`, a multiple of 8, as one single-copy atomic
-    /// access, the lowest byte first. `None` if that is not memory of the VM.
+    /// Reads the eight bytes at L1 physical address `address`, a multiple of 8, with one single-copy atomic
+    /// little-endian access. `None` if that is not memory of the VM.
     fn read(&self, address: u64) -> Option<u64>;
 }
 
-/// What a walk found: a page or block of L1's.
+/// The result of a walk: a page or block of L1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leaf {
-    /// L1's physical address for the address that was translated.
+    /// The L1 physical address of the translated address.
     pub output: u64,
-    /// log2 of the bytes of the page or block.
+    /// log2 of the page or block size.
     pub shift: u32,
     /// The level of the entry.
     pub level: u8,
-    /// What L1 allows.
+    /// The permissions that L1 grants.
     pub access: Stage2Permissions,
-    /// The type of memory that L1 says it is.
+    /// The memory type in L1's entry.
     pub memory: MemoryType,
 }
 
-/// Why there is no translation, or none for this access.
+/// Why there is no translation, or insufficient permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WalkFaultKind {
-    /// An address in a table, or of the root, exceeds the physical address size.
+    /// An address in a table entry, or of the root, exceeds the physical address size.
     AddressSize,
-    /// There is no valid entry, the address is too large, or the configuration not valid.
+    /// No valid entry, an address out of range, or an invalid configuration.
     Translation,
     /// The entry's access flag is 0.
     AccessFlag,
@@ -45,13 +45,12 @@ pub enum WalkFaultKind {
 pub struct WalkFault {
     /// Its kind.
     pub kind: WalkFaultKind,
-    /// The level of the entry at fault, 0 to 3.
+    /// The level of the faulting entry, 0 to 3.
     pub level: u8,
 }
 
 impl WalkFault {
-    /// The fault status code, as DFSC and IFSC hold it: Arm ARM, "ISS encoding for an exception from a Data
-    /// Abort".
+    /// The fault status code for DFSC and IFSC: Arm ARM, "ISS encoding for an exception from a Data Abort".
     pub const fn status(self) -> u8 {
         let kind = match self.kind {
             WalkFaultKind::AddressSize => 0b00_0000,
@@ -80,10 +79,11 @@ mod descriptor {
 }
 
 impl Stage2 {
-    /// Translates L2's intermediate physical address `ipa`. At most four reads, whatever the tables hold.
+    /// Translates L2's intermediate physical address `ipa`. At most four reads, whatever the tables'
+    /// contents.
     ///
     /// # Errors
-    /// The fault that L1 is to see. Permissions are not checked, but reported.
+    /// The fault to report to L1. Permissions are not checked, but reported.
     pub fn walk(&self, memory: &impl GuestMemory, ipa: u64) -> Result<Leaf, WalkFault> {
         let fault = |kind, level| Err(WalkFault { kind, level });
         if !self.is_enabled {
@@ -100,7 +100,7 @@ impl Stage2 {
         }
         let page = self.granule.shift();
         let address = descriptor::ADDRESS & !((1 << page) - 1);
-        // The root has as many entries as the input has bits for; tables below have as many as fit a page.
+        // The root has as many entries as the input size needs; tables below it fill a page.
         let mut table = self.root;
         let mut index = ipa >> self.granule.level_shift(start);
         for level in start..4 {
@@ -138,22 +138,22 @@ impl Stage2 {
             table = next;
             index = ipa >> (shift - self.granule.stride()) & ((1 << self.granule.stride()) - 1);
         }
-        // Level 3 has no tables: the loop ends in one of the returns.
+        // Level 3 has no tables: the loop always returns.
         fault(WalkFaultKind::Translation, 3)
     }
 
-    /// The second stage is off: L2's addresses are L1's.
+    /// The result with the second stage disabled: L2's addresses are L1's.
     fn identity(&self, ipa: u64) -> Result<Leaf, WalkFault> {
         if ipa >> self.output_bits != 0 {
             return Err(WalkFault { kind: WalkFaultKind::AddressSize, level: 0 });
         }
-        // As if by the largest block that a shadow can have.
+        // Treated as the largest block that a shadow can have.
         Ok(Leaf { output: ipa, shift: 30, level: 1, access: Stage2Permissions::ALL, memory: MemoryType::Normal })
     }
 }
 
-/// What MemAttr means, FEAT_S2FWB being off: Arm ARM, "Stage 2 memory type and Cacheability attributes". The
-/// nearest that a shadow can have and is not more cacheable.
+/// Decodes MemAttr without FEAT_S2FWB: Arm ARM, "Stage 2 memory type and Cacheability attributes". The
+/// nearest type that a shadow supports and that is not more cacheable.
 const fn memory_type(mem_attr: u8) -> MemoryType {
     match mem_attr {
         0b0000..=0b0011 => MemoryType::Device,

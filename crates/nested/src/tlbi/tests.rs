@@ -12,7 +12,7 @@ const fn tlbi(regime: Regime, domain: Domain, scope: Scope) -> Option<Tlbi> {
 use Domain::{Inner, Local, Outer};
 use Regime::{El2, El10};
 
-/// Encodings as assemblers make them.
+/// Encodings as produced by assemblers.
 #[test]
 fn instructions_by_name() {
     let ipa = |last_level| Scope::Ipa { start: 0x1234_5000, bytes: None, last_level };
@@ -63,7 +63,7 @@ fn ranges() {
     let xt = 2 << 46 | 0x1f_ffff_ffff;
     let expected = Scope::Va { start: 0xffff_ffff_ffff_c000, bytes: 2 << 14, asid: None, last_level: true };
     assert_eq!(of(0, 8, 2, 7, xt), tlbi(El10, Inner, expected));
-    // The greatest of all, and a reserved granule.
+    // The largest range, and a reserved granule.
     let most = Scope::Ipa { start: 0, bytes: Some(1 << (16 + 16 + 5)), last_level: true };
     assert_eq!(of(4, 8, 0, 6, 3 << 46 | 3 << 44 | 0x1f << 39), tlbi(El10, Inner, most));
     let none = Scope::Ipa { start: 0, bytes: Some(0), last_level: true };

@@ -3,13 +3,14 @@ use proptest::prelude::*;
 use std::vec::Vec;
 use stile_vgic::{Maintenance, Vmcr};
 
-/// The processor's list registers, and nothing else of its interface.
+/// The processor's list registers only.
 struct Processor([ListRegister; 16]);
 
 impl Processor {
     const EMPTY: Self = Self([ListRegister::INVALID; 16]);
 
-    /// L2 acknowledges or ends what is in a list register; the physical INTID that is deactivated with it.
+    /// L2 acknowledges or ends the interrupt in a list register. Returns the physical INTID deactivated with
+    /// it.
     fn step(&mut self, n: usize) -> Option<u32> {
         let lr = self.0[n].0;
         let state = match lr >> 62 {
@@ -72,7 +73,7 @@ fn page(lrs: &[u64], control: u64) -> Page {
     page
 }
 
-/// A timer's interrupt: L1's INTID 27, which is L2's 27 as well.
+/// A timer interrupt: INTID 27 for both L1 and L2.
 const TIMER: u64 = HW | VIRTUAL_TIMER << 32 | VIRTUAL_TIMER;
 
 #[test]
@@ -89,11 +90,11 @@ fn a_timer_is_deactivated_by_the_processor() {
 }
 
 #[test]
-fn what_nothing_physical_is_behind_is_l0s_to_deactivate() {
+fn an_unbacked_interrupt_is_deactivated_by_l0() {
     let page = page(&[ACTIVE | TIMER], 1);
     let mut processor = Processor::EMPTY;
     let on = OnProcessor::load(&page, 4, &mut processor, |_| None);
-    // L0 hears of the end, L1 doesn't.
+    // EOI maintenance for L0, not for L1.
     assert_eq!(processor.0[0].0, ACTIVE | EOI | VIRTUAL_TIMER);
     assert_eq!(processor.step(0), None);
     assert_eq!(on.unload(&page, &mut processor, 0).iter().collect::<Vec<_>>(), [Ended { intid: 27, by_processor: false }]);
@@ -106,7 +107,7 @@ fn what_nothing_physical_is_behind_is_l0s_to_deactivate() {
 }
 
 #[test]
-fn one_physical_interrupt_is_given_once() {
+fn a_physical_interrupt_is_linked_once() {
     let page = page(&[PENDING | TIMER, ACTIVE | TIMER], 1);
     let mut processor = Processor::EMPTY;
     let on = OnProcessor::load(&page, 4, &mut processor, |_| Some(27));
@@ -115,7 +116,7 @@ fn one_physical_interrupt_is_given_once() {
 }
 
 #[test]
-fn reasons_for_maintenance() {
+fn maintenance_conditions() {
     let cases: [(&[u64], u64, u64, u64); 13] = [
         (&[], 1, 0, 0),
         (&[EOI | 40], 1, 0, 1 << 0),
@@ -141,7 +142,7 @@ fn reasons_for_maintenance() {
 }
 
 #[test]
-fn which_list_registers_are_free() {
+fn unused_list_registers() {
     let page = page(&[PENDING | 40, EOI | 41, HW | EOI | 42, 43], 1);
     let status = Status::of(&page, 5);
     assert_eq!((status.eisr, status.elrsr), (0b00010, 0b11100));
@@ -151,8 +152,8 @@ fn which_list_registers_are_free() {
 }
 
 proptest! {
-    /// Whatever L1 writes: no physical interrupt but those that `backing` names, each once; the page changes in the
-    /// states alone; and an interrupt of L1's has ended exactly if its list register became invalid.
+    /// Whatever L1 writes: only physical interrupts that `backing` returns are linked, each once; only state
+    /// bits change in the page; and an L1 interrupt has ended exactly if its list register became invalid.
     #[test]
     fn any_list_registers(
         lrs in any::<[u64; 16]>(),

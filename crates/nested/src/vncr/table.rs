@@ -1,4 +1,4 @@
-//! The registers of the page, in the order of encodings.
+//! The registers of the page, sorted by encoding.
 
 use super::{Row, Slot, When};
 use stile_sysreg::SysReg;
@@ -19,13 +19,13 @@ macro_rules! rows {
             name: stringify!($name),
             reg: SysReg::new($op0, $op1, $crn, $crm, $op2),
             slot: {
-                assert!($offset % 8 == 0 && $offset < super::PAGE_SIZE, "not a place in the page");
+                assert!($offset % 8 == 0 && $offset < super::PAGE_SIZE, "invalid offset in the page");
                 $name
             },
             when: rows!(@when $($alias)? $crn $crm $op2),
         }),*];
     };
-    // The aliases `_EL12` and `_EL02` differ in op1, which is 5.
+    // The aliases `_EL12` and `_EL02` have op1 5.
     (@when alias $crn:literal $crm:literal $op2:literal) => { When::Alias(SysReg::new(3, 5, $crn, $crm, $op2)) };
     (@when $crn:literal $crm:literal $op2:literal) => { When::Always };
 }
@@ -132,14 +132,14 @@ rows! {
     3 4 14 0 6 CNTPOFF_EL2 0x1a8;
 }
 
-/// Stops the build unless rows are sorted by encoding, each encoding and each place being there once.
+/// Fails the build unless rows are sorted by encoding, with unique encodings and offsets.
 const _: () = {
     let mut taken = [false; super::REGISTERS];
     let mut at = 0;
     while at < ALL.len() {
-        assert!(at == 0 || ALL[at - 1].reg.bits() < ALL[at].reg.bits(), "double or misplaced register");
+        assert!(at == 0 || ALL[at - 1].reg.bits() < ALL[at].reg.bits(), "duplicate or misplaced register");
         let index = ALL[at].slot.index();
-        assert!(!taken[index], "two registers in one place");
+        assert!(!taken[index], "two registers at one offset");
         taken[index] = true;
         at += 1;
     }

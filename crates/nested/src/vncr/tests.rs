@@ -1,6 +1,6 @@
 use super::*;
 
-/// Offsets as the manual's table has them, for a register of each kind.
+/// Offsets from the manual's table, for a register of each kind.
 #[test]
 fn offsets() {
     let known = [
@@ -19,12 +19,12 @@ fn offsets() {
     for (slot, offset) in known {
         assert_eq!(slot.offset(), offset);
     }
-    // What a guest hypervisor asks for beyond the last one stays inside of the page.
+    // An index beyond the last register stays within the page.
     assert_eq!(ich_lr(16), ich_lr(0));
 }
 
 #[test]
-fn a_host_with_e2h_reaches_its_vm_by_aliases() {
+fn a_vhe_host_uses_aliases_for_its_vm() {
     let sctlr_el1 = SysReg::new(3, 0, 1, 0, 0);
     let sctlr_el12 = SysReg::new(3, 5, 1, 0, 0);
     assert_eq!(find(sctlr_el1, false), None);
@@ -37,7 +37,7 @@ fn a_host_with_e2h_reaches_its_vm_by_aliases() {
 }
 
 #[test]
-fn registers_of_el2_are_there_under_either_control() {
+fn el2_registers_are_redirected_for_any_nv1() {
     for nv1 in [false, true] {
         assert_eq!(find(SysReg::new(3, 4, 1, 1, 0), nv1), Some(HCR_EL2));
         // SP_EL1 has no alias; SCTLR_EL2 stays a register.
@@ -61,7 +61,7 @@ fn every_row_is_found_by_one_name_at_a_time() {
 }
 
 #[test]
-fn registers_keep_what_is_written() {
+fn registers_store_values() {
     let page = Page::new();
     for (value, row) in (1..).zip(ROWS) {
         page.set(row.slot, value);

@@ -1,4 +1,4 @@
-//! The machine under L1: its second stage for the VM, and the frames for shadows.
+//! The machine under L1: its second stage for the VM, and the frames of shadows.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -9,12 +9,12 @@ use stile_nested::shadow::Tlb;
 use stile_paging::table::{Attributes, ENTRIES, Invalidation, Level, Maintenance, MemoryType, Stage2Permissions, TableRead, Translation};
 use stile_paging::vmid::VmidSlot;
 
-/// Where the VM's memory is, for L1 and on the machine.
+/// Base of the VM's memory, for L1 and on the machine.
 pub const RAM: u64 = 0x4000_0000;
 pub const PHYSICAL: u64 = 0x12_8000_0000;
-/// Bytes of it.
+/// Size of the VM's memory in bytes.
 pub const MEMORY: u64 = 32 << 20;
-/// From here on L0 has it in pages, and the last of them may only be read.
+/// From here on L0 maps single pages, the last of them read-only.
 const IN_PAGES: u64 = RAM + (16 << 20);
 const READ_ONLY: u64 = RAM + (31 << 20);
 
@@ -35,7 +35,7 @@ impl Host {
     }
 }
 
-/// Memory for the roots and the tables of shadows. Counts accesses.
+/// Memory for the roots and tables of shadows. Counts accesses.
 pub struct Frames {
     words: BTreeMap<u64, Box<[u64; ENTRIES]>>,
     next: u64,
@@ -47,7 +47,7 @@ impl Frames {
         Self { words: BTreeMap::new(), next: 0x100_0000, accesses: Cell::new(0) }
     }
 
-    /// So many bytes, aligned to that, with this in each word.
+    /// Allocates `size` bytes, aligned to `align`, with each word set to `word`.
     pub fn take(&mut self, size: u64, align: u64, word: u64) -> Range<u64> {
         let start = self.next.next_multiple_of(align);
         self.next = start + size;
@@ -57,7 +57,7 @@ impl Frames {
         start..self.next
     }
 
-    /// Reads and writes of entries since the last call. A page that is zeroed counts as 64 of them.
+    /// Number of entry reads and writes since the last call. Zeroing a page counts as 64.
     pub fn accesses(&self) -> usize {
         self.accesses.take()
     }
@@ -81,7 +81,7 @@ impl stile_nested::shadow::Frames for Frames {
     fn write(&mut self, table: u64, index: usize, descriptor: u64) {
         self.count(1);
         let frame = table + (index / ENTRIES * 4096) as u64;
-        self.words.get_mut(&frame).expect("a table of the shadow's own")[index % ENTRIES] = descriptor;
+        self.words.get_mut(&frame).expect("a shadow table's frame")[index % ENTRIES] = descriptor;
     }
 
     fn zero(&mut self, frame: u64) {
@@ -90,7 +90,7 @@ impl stile_nested::shadow::Frames for Frames {
     }
 }
 
-/// Counts maintenance, and sees that it names the shadow it is for.
+/// Counts maintenance, and checks that it selects a shadow first.
 #[derive(Default)]
 pub struct Recorder {
     selected: Option<u64>,

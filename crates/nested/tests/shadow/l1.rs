@@ -1,4 +1,4 @@
-//! L1: its memory, and tables of every shape that the architecture has.
+//! L1: its memory, and tables of every shape that the architecture allows.
 
 use crate::host::{MEMORY, RAM};
 use proptest::prelude::*;
@@ -23,7 +23,7 @@ impl Shape {
         Self { page: 12, start: 1, input_bits: 39, output_bits: 44, root: RAM, vmid: 3, big_endian: false }
     }
 
-    /// Bits of an address below what an entry of `level` tells apart.
+    /// log2 of the range of an entry of `level`.
     fn below(&self, level: u8) -> u32 {
         self.page + (3 - u32::from(level)) * (self.page - 3)
     }
@@ -41,7 +41,7 @@ impl Shape {
         Stage2::decode(vtcr, u64::from(self.vmid) << 48 | self.root, 1, sctlr, crate::PA_BITS)
     }
 
-    /// The same with a root of its own and another VMID.
+    /// A copy with its own root and VMID.
     pub fn at(mut self, guest: &mut Guest, vmid: u16) -> Self {
         self.root = guest.take(8 << (self.input_bits - self.below(self.start)));
         self.vmid = vmid;
@@ -49,7 +49,7 @@ impl Shape {
     }
 }
 
-/// Any valid one.
+/// Any valid shape.
 pub fn shape() -> impl Strategy<Value = Shape> {
     let page = prop_oneof![Just(12u32), Just(14), Just(16)];
     (page, 0u8..4, any::<u8>(), prop_oneof![Just(32u32), Just(40), Just(44)], any::<bool>())
@@ -92,7 +92,7 @@ impl Flags {
     }
 }
 
-/// L1 makes an entry, or takes one away.
+/// L1 adds or removes an entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Change {
     pub ipa: u64,
@@ -100,9 +100,9 @@ pub struct Change {
     pub output: u64,
     pub flags: Flags,
     pub map: bool,
-    /// How L1 does the maintenance.
+    /// The maintenance instruction that L1 uses.
     pub hint: u8,
-    /// At which address of what it changed.
+    /// The offset of the address in the changed entry that it uses.
     pub inside: u64,
 }
 
@@ -119,20 +119,20 @@ pub fn change() -> impl Strategy<Value = Change> {
         .prop_map(|(ipa, level, output, flags, map, hint, inside)| Change { ipa, level, output, flags, map, hint, inside })
 }
 
-/// What L1 must do maintenance for.
+/// Maintenance that L1 must do.
 pub struct Gone {
     pub start: u64,
     pub bytes: u64,
-    /// It was a table: TLBs may hold any of its entries, and one address is not enough.
+    /// Whether a table was removed: TLBs may hold any of its entries, and one address is insufficient.
     pub was_table: bool,
 }
 
-/// L1's memory. A root is at its start, all other tables are beyond what L1's VMs are given.
+/// L1's memory. A root is at its start, all other tables are beyond the memory of L1's VMs.
 pub struct Guest {
     words: BTreeMap<u64, u64>,
     next: u64,
     noise: Option<u64>,
-    /// Addresses that were mapped once.
+    /// Addresses that have been mapped.
     known: Vec<u64>,
 }
 
@@ -145,7 +145,7 @@ impl GuestMemory for Guest {
             if !(RAM..RAM + MEMORY).contains(&address) {
                 return None;
             }
-            // Entries that look like tables and blocks within the memory, and some like nothing.
+            // Some entries look like tables and blocks within the memory, others are random.
             let bits = (address ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             return Some(match bits >> 61 {
                 0 => bits,
@@ -166,7 +166,7 @@ impl Guest {
         Self { noise: Some(seed), ..Self::new() }
     }
 
-    /// Memory for a table.
+    /// Allocates memory for a table.
     pub fn take(&mut self, size: u64) -> u64 {
         let size = size.max(64).next_power_of_two();
         let at = self.next.next_multiple_of(size);
@@ -183,7 +183,7 @@ impl Guest {
         self.words.insert(address, if shape.big_endian { word.swap_bytes() } else { word });
     }
 
-    /// Tables of which every entry leads to one page of memory: a loop of the levels' own.
+    /// Makes tables whose entries all point to one page: a loop at every level.
     pub fn mirror(&mut self, shape: &Shape) {
         let (middle, last) = (self.take(4096), self.take(4096));
         for n in 0..512 {
@@ -203,9 +203,9 @@ impl Guest {
         }
     }
 
-    /// Changes the table. What TLBs may hold that is no longer so, if there is any.
+    /// Applies a change to the table. Returns the stale TLB contents, if any.
     pub fn apply(&mut self, shape: &Shape, change: &Change) -> Option<Gone> {
-        // Addresses are near to each other, so that entries meet.
+        // Addresses are close to each other, so that changes interact.
         let ipa = change.ipa & 0x7ff_f000 | (change.ipa >> 63) << (shape.input_bits - 1);
         let ipa = ipa & ((1 << shape.input_bits) - 1);
         let has_blocks = |level| level == 2 || level == 1 && shape.page == 12;
@@ -219,7 +219,7 @@ impl Guest {
             let old = self.word(shape, place);
             if at == level || old & 3 == 1 {
                 let size = 1 << below;
-                // A table below is given up whole, with all that is in it.
+                // A table below is removed whole, with its contents.
                 let flags = change.flags;
                 let new = if !change.map {
                     0
@@ -255,7 +255,7 @@ impl Guest {
         }
     }
 
-    /// The model: the address, what is allowed, and the level; or the fault.
+    /// The model: address, permissions and level; or the fault.
     pub fn translate(&self, shape: &Shape, ipa: u64) -> Result<(u64, Flags, u8), (WalkFaultKind, u8)> {
         if ipa >= 1 << shape.input_bits {
             return Err((WalkFaultKind::Translation, 0));

@@ -1,8 +1,8 @@
 //! Shadow second stages against a plain walk of both stages.
 //!
-//! L1 makes tables in its memory, changes them and does the maintenance that the architecture asks of it; L2 touches
-//! addresses. What the shadow then says must be what the model says: a walk of L1's table, written in another way, and
-//! of L0's. Other tests fill L1's memory with anything at all.
+//! L1 makes tables in its memory, changes them and does the maintenance that the architecture requires; L2
+//! accesses addresses. The shadow's translation must equal the model's: a walk of L1's table, implemented
+//! independently, and of L0's. Other tests fill L1's memory with arbitrary values.
 
 mod host;
 mod l1;
@@ -15,7 +15,7 @@ use stile_nested::tlbi::Scope;
 use stile_paging::registers::PaRange;
 use stile_paging::table::{Geometry, Stage2 as Plain};
 
-/// What L1's ID registers say of its physical addresses.
+/// The physical address size in L1's ID registers.
 const PA_BITS: u8 = 44;
 const SHADOWS: usize = 3;
 
@@ -23,7 +23,7 @@ fn geometry() -> Geometry {
     Geometry::stage2(PA_BITS, PaRange::Bits48).unwrap()
 }
 
-/// The hypervisor under test: the pool, the frames for its tables, and the VM's own second stage.
+/// The hypervisor under test: the pool, the frames of its tables, and the VM's own second stage.
 struct Nested {
     pool: Pool<SHADOWS>,
     frames: Frames,
@@ -32,7 +32,7 @@ struct Nested {
 }
 
 impl Nested {
-    /// With so many frames for tables.
+    /// With this number of frames for tables.
     fn new(budget: u64) -> Self {
         let geometry = geometry();
         let mut frames = Frames::new();
@@ -42,9 +42,9 @@ impl Nested {
         Self { pool, frames, host: Host, tlb: Recorder::default() }
     }
 
-    /// L2 accesses `ipa` until something comes of it: the machine's address, or what L1 is told.
+    /// L2 accesses `ipa` until it is resolved: the machine's address, or L1's fault.
     fn access(&mut self, guest: &Guest, stage2: &Stage2, ipa: u64, need: Need) -> Answer {
-        let id = self.pool.acquire(&mut self.frames, stage2).expect("a shadow for each vCPU");
+        let id = self.pool.acquire(&mut self.frames, stage2).expect("a shadow per vCPU");
         let answer = self.try_access(guest, stage2, id, ipa, need);
         self.pool.release(id);
         answer
@@ -70,18 +70,18 @@ impl Nested {
                 Resolution::Map(mapping) => self.pool.map(id, &mut self.frames, &mut self.tlb, &mapping).unwrap(),
             }
         }
-        panic!("{ipa:#x} faults again although it was mapped");
+        panic!("{ipa:#x} still faults after it was mapped");
     }
 }
 
-/// What comes of an access of L2.
+/// The result of an L2 access.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Answer {
     /// It reaches this physical address.
     At(u64),
     /// L1 gets an abort.
     Fault(WalkFaultKind, u8),
-    /// L0 has nothing there, at this physical address of L1's.
+    /// L0 has no mapping at this L1 physical address.
     Absent(u64),
 }
 
@@ -110,9 +110,10 @@ fn need() -> impl Strategy<Value = Need> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// L1 changes its tables and says so; after each change, L2 gets what a walk of both stages gives.
+    /// L1 changes its tables and does the maintenance; after each change, L2 sees the translation of both
+    /// stages.
     #[test]
-    fn a_shadow_is_both_stages(
+    fn a_shadow_equals_both_stages(
         shape in l1::shape(),
         steps in prop::collection::vec((l1::change(), prop::collection::vec((any::<u64>(), need()), 1..6)), 1..24),
         budget in prop_oneof![Just(6u64), Just(1000)],
@@ -122,7 +123,7 @@ proptest! {
         let stage2 = shape.stage2();
         for (change, accesses) in steps {
             if let Some(Gone { start, bytes, was_table }) = guest.apply(&shape, &change) {
-                // L1's maintenance: for all, for the range, or by any address of the entry that it changed.
+                // L1's maintenance: for everything, for the range, or by any address in the changed entry.
                 let inside = start + ((change.inside % bytes) & !0xfff);
                 let scope = match change.hint % 4 {
                     0 => Scope::VmidBoth,
@@ -142,12 +143,12 @@ proptest! {
         nested.pool.reset(&mut nested.frames);
         let id = nested.pool.acquire(&mut nested.frames, &stage2).unwrap();
         let table = nested.pool.context(id).unwrap().table();
-        prop_assert!((0..1 << 8).all(|n| table.translate(&nested.frames, n << 19).is_err()), "something is left after a reset");
+        prop_assert!((0..1 << 8).all(|n| table.translate(&nested.frames, n << 19).is_err()), "a mapping remains after a reset");
     }
 
-    /// Several second stages at a time, more than there are shadows: none sees another's.
+    /// Several second stages at a time, more than there are shadows: none sees another's mappings.
     #[test]
-    fn shadows_are_kept_apart(
+    fn shadows_are_isolated(
         shapes in prop::collection::vec(l1::shape(), 5),
         changes in prop::collection::vec(l1::change(), 5..20),
         accesses in prop::collection::vec((0usize..5, any::<u64>(), need()), 1..60),
@@ -165,9 +166,9 @@ proptest! {
         }
     }
 
-    /// L0 takes memory away: no shadow leads there any more, however it got there.
+    /// L0 unmaps memory: no shadow maps it any more, by any alias.
     #[test]
-    fn what_l0_withdraws_is_gone(
+    fn memory_withdrawn_by_l0_is_unmapped_from_shadows(
         shape in l1::shape(),
         changes in prop::collection::vec(l1::change(), 1..12),
         accesses in prop::collection::vec(any::<u64>(), 1..40),
@@ -190,17 +191,18 @@ proptest! {
         for &ipa in &ipas {
             if let Ok(found) = nested.pool.context(id).unwrap().table().translate(&nested.frames, ipa) {
                 let back = host::RAM + (found.output - host::PHYSICAL);
-                prop_assert!(back < l1 || back >= l1 + size, "{ipa:#x} still leads to {back:#x}");
+                prop_assert!(back < l1 || back >= l1 + size, "{ipa:#x} still maps to {back:#x}");
             }
         }
     }
 
-    /// Tables of any content and registers of any value: an answer always, and never an address outside of the VM.
+    /// Tables of any content and registers of any value: always a defined result, and never an address
+    /// outside the VM.
     #[test]
     fn hostile_tables(vtcr: u64, vttbr: u64, hcr: u64, sctlr: u64, seed: u64, ipas in prop::collection::vec(any::<u64>(), 1..24)) {
         let guest = Guest::noise(seed);
         let mut nested = Nested::new(200);
-        // Mostly values that the hardware takes for something.
+        // Mostly values that are valid for the hardware.
         for (vtcr, vttbr) in [(vtcr, vttbr), (vtcr & !0x3f | 24, host::RAM | vttbr & 0xfff_f000), (24 | 1 << 6 | 5 << 16, host::RAM)] {
             let stage2 = Stage2::decode(vtcr, vttbr, hcr | 1, sctlr, PA_BITS);
             for &bits in &ipas {
@@ -217,9 +219,9 @@ proptest! {
     }
 }
 
-/// A 2 MiB block of L1's over 2 MiB of L0's memory is one entry of the shadow, with the two stages' permissions.
+/// A 2 MiB L1 block over 2 MiB of L0's memory is one shadow entry, with the permissions of both stages.
 #[test]
-fn blocks_stay_large() {
+fn blocks_are_preserved() {
     let shape = Shape::plain();
     let mut guest = Guest::new();
     let mut nested = Nested::new(1000);
@@ -230,16 +232,18 @@ fn blocks_stay_large() {
     let id = nested.pool.acquire(&mut nested.frames, &stage2).unwrap();
     let found = nested.pool.context(id).unwrap().table().translate(&nested.frames, 0x60_0000).unwrap();
     assert_eq!(found.level, stile_paging::table::Level::L2);
-    // One page of it is L1's to invalidate, and takes the block away; the reverse map finds it, too.
+    // Withdrawing one of its pages removes the whole block; the reverse map finds it, too.
     nested.pool.withdraw(&mut nested.frames, &mut nested.tlb, host::RAM + (2 << 20) + 0x5000, 0x1000);
     nested.pool.release(id);
     assert!(nested.tlb.invalidations > 0);
 }
 
-/// Most that an operation may cost: entries read and written, of which a shadow may have 500,000.
+/// Upper bound of an operation's cost: entries read and written, of which a shadow may have 500,000.
 const BOUND: usize = 8_000;
 
-/// L1 maps one page at more places than there are frames for, in each of its VMs, and does all maintenance that there is: the shadows never
+/// L1 maps one page at more addresses than there are frames for, in each of its VMs, and does all kinds of
+/// maintenance: the shadows never need more than was reserved, all of it is reusable, and no operation takes
+/// long.
 /// need more than was reserved, all of that can be used again and again, and no operation takes long.
 #[test]
 fn shadows_are_bounded_in_memory_and_time() {
@@ -248,7 +252,7 @@ fn shadows_are_bounded_in_memory_and_time() {
     let mut nested = Nested::new(FRAMES);
     let shapes: [Shape; SHADOWS + 1] = core::array::from_fn(|n| {
         let shape = Shape::plain().at(&mut guest, n as u16 % 2);
-        // A table of level 2 that leads from each entry to the same table of level 3.
+        // A level 2 table whose entries all point to the same level 3 table.
         guest.mirror(&shape);
         shape
     });
@@ -267,7 +271,7 @@ fn shadows_are_bounded_in_memory_and_time() {
         for shape in &shapes {
             let stage2 = shape.stage2();
             for n in 0..500 {
-                // Each access needs a table of its own.
+                // Each access needs another table.
                 assert_eq!(nested.access(&guest, &stage2, n << 21 | (n & 7) << 12, Need::Read), Answer::At(host::PHYSICAL + 0x1000));
                 check(&nested, "access");
             }
@@ -288,7 +292,7 @@ fn shadows_are_bounded_in_memory_and_time() {
     assert!(nested.tlb.invalidations > 0);
 }
 
-/// L1's registers for a VM of 40 bits with pages of 4 KiB, as its hypervisors write them.
+/// L1's registers for a 40-bit VM with 4 KiB pages, as written by real hypervisors.
 #[test]
 fn registers_as_hypervisors_write_them() {
     let guest = Guest::new();
@@ -301,7 +305,7 @@ fn registers_as_hypervisors_write_them() {
     assert_eq!(stage2.walk(&guest, 0x4000_0000).unwrap_err().kind, WalkFaultKind::Translation);
 }
 
-/// The second stage off: L2 has L1's addresses, in large blocks.
+/// Second stage disabled: L2 has L1's addresses, in large blocks.
 #[test]
 fn without_a_second_stage() {
     let guest = Guest::new();
