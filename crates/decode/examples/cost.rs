@@ -11,7 +11,7 @@
 
 use std::hint::black_box;
 use stile_decode::cache::{Protect, Protector, Verify};
-use stile_decode::{Code, CodeSize, Context, Fault, Intent, OtherRegisters, Quick, Segment, SegmentName, Vcpu, Width, execute};
+use stile_decode::{Code, CodeSize, Context, FastAccess, Fault, Intent, OtherRegisters, Segment, SegmentName, Vcpu, Width, execute};
 use stile_walk::{Features, GuestMemory, Paging, Registers};
 
 const LOADS: u64 = 10_000;
@@ -148,7 +148,7 @@ fn trapped_load(cache: &mut Cache, memory: &Memory, context: &Context, guest: &m
         Cache::Protect(cache) => cache.hit(context, rip),
     };
     if let Some(decoded) = found
-        && let Some(Quick::Load(register)) = decoded.quick(&guest.general, 1 << 4, exit)
+        && let Some(FastAccess::Load(register)) = decoded.fast_path(&guest.general, 1 << 4, exit)
     {
         guest.general[register] = guest.device_read(exit, Width::Dword);
         guest.rip = rip + u64::from(decoded.len());

@@ -1,16 +1,8 @@
 //! Arithmetic and its flags ("EFLAGS Register", status flags). Undefined flags have the values that processors produce.
 
 use crate::Width;
-use crate::decoded::{Alu, Unary};
-
-pub(crate) const CF: u64 = 1 << 0;
-pub(crate) const PF: u64 = 1 << 2;
-pub(crate) const AF: u64 = 1 << 4;
-pub(crate) const ZF: u64 = 1 << 6;
-pub(crate) const SF: u64 = 1 << 7;
-pub(crate) const DF: u64 = 1 << 10;
-pub(crate) const OF: u64 = 1 << 11;
-pub(crate) const STATUS: u64 = CF | PF | AF | ZF | SF | OF;
+use crate::operation::{Alu, Unary};
+use crate::rflags::{AF, CF, OF, PF, SF, STATUS, ZF};
 
 /// Returns the result of an operation on `left` and `right`, and the new RFLAGS. Operands and result are zero above `width`. The result
 /// of a comparison is `left`.

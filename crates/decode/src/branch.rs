@@ -1,6 +1,7 @@
 //! Near JMP, CALL and RET whose target or stack is in a device.
 
-use crate::decoded::{Decoded, Source};
+use crate::decoded::Decoded;
+use crate::operation::Source;
 use crate::{CodeSize, Fault, Intent, Outcome, SegmentName, Vcpu, stack};
 
 /// Checks that `target` is a valid instruction pointer.

@@ -1,7 +1,7 @@
 //! Packed integer arithmetic of vector and MMX registers with memory ("PAND", "PADDB/PADDW/PADDD/PADDQ", "PCMPEQB/PCMPEQW/PCMPEQD", ...).
 
 use crate::Width;
-use crate::decoded::Combine;
+use crate::operation::Combine;
 
 /// Returns 64 bits of the result. All operations work within 64-bit lanes.
 pub(crate) fn combine(combine: Combine, left: u64, right: u64) -> u64 {

@@ -1,6 +1,6 @@
 //! Conditions ("EFLAGS Condition Codes").
 
-use crate::alu::{CF, OF, PF, SF, ZF};
+use crate::rflags::{CF, OF, PF, SF, ZF};
 
 /// A condition by its encoding in opcodes: bit 0 negates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

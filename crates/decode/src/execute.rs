@@ -1,29 +1,14 @@
 //! Execution of decoded instructions.
 
-use crate::alu::{self, CF};
-use crate::decoded::{Alu, Bit, Decoded, Direction, Operation, SelectorName, Sign, Source};
+use crate::alu;
+use crate::decoded::Decoded;
+use crate::names::SelectorName;
+use crate::operation::{Alu, Bit, Direction, Operation, Sign, Source};
+use crate::rflags::CF;
 use crate::{
-    Fault, Intent, SegmentName, Vcpu, Width, all_registers, branch, descriptor, far, flags, multiply, shift, stack, state, string, system,
-    vector,
+    Fault, Intent, Outcome, SegmentName, Vcpu, Width, all_registers, branch, far, flags, multiply, selector, shift, stack, state, string,
+    system, vector,
 };
-
-/// The result of an instruction that did not fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Completed: advance to the next instruction.
-    Complete,
-    /// A repeated string instruction has elements left. Its registers hold the progress: RIP stays, interrupts may be taken, and the guest
-    /// executes it again.
-    Partial,
-    /// Nothing was done: it is not the instruction that exited, because code or mapping has changed since.
-    Changed,
-    /// Completed: continue at this RIP.
-    Jump(u64),
-    /// Completed, with a load of SS: events are blocked until the next instruction completes.
-    Shadowed,
-    /// Completed: RFLAGS becomes this. The old RFLAGS.TF decides about a single step.
-    Flags(u64),
-}
 
 /// RAX.
 const ACCUMULATOR: u8 = 0;
@@ -199,7 +184,7 @@ fn execute_other(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<O
         Operation::StoreTable(name) => system::store_table(decoded, name, vcpu, exit)?,
         Operation::LoadTable(name) => system::load_table(decoded, name, vcpu, exit)?,
         Operation::StoreSelector(name) => {
-            let selector = descriptor::selector(vcpu, name)?;
+            let selector = selector::selector(vcpu, name)?;
             store_operand(decoded, vcpu, exit, selector.into())?;
         }
         Operation::PushSelector(name) => {
@@ -208,19 +193,19 @@ fn execute_other(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<O
         }
         Operation::LoadSegment(name) => {
             let selector = operand(decoded, vcpu, exit)?;
-            descriptor::load(vcpu, name, selector as u16, decoded.is_long())?;
+            selector::load(vcpu, name, selector as u16, decoded.is_long())?;
             return Ok(shadowed_by(name));
         }
         Operation::PopSegment(name) => {
             let (selector, pointer) = stack::top(decoded, vcpu)?;
-            descriptor::load(vcpu, name, selector as u16, decoded.is_long())?;
+            selector::load(vcpu, name, selector as u16, decoded.is_long())?;
             vcpu.set_register(stack::POINTER, pointer);
             return Ok(shadowed_by(name));
         }
-        Operation::LoadFar(name) => descriptor::load_far(decoded, name, vcpu, exit)?,
+        Operation::LoadFar(name) => selector::load_far(decoded, name, vcpu, exit)?,
         Operation::LoadSystem(name) => {
             let selector = operand(decoded, vcpu, exit)?;
-            descriptor::load_system(vcpu, name, selector as u16)?;
+            selector::load_system(vcpu, name, selector as u16)?;
         }
     }
     Ok(Outcome::Complete)

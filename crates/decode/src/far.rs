@@ -1,7 +1,9 @@
 //! Far JMP, CALL and RET to code of the same privilege. Gates, tasks and returns to an outer level are not supported.
 
-use crate::decoded::{Decoded, SelectorName, Source};
-use crate::{Descriptor, Fault, Outcome, SegmentName, Vcpu, descriptor, stack};
+use crate::decoded::Decoded;
+use crate::names::SelectorName;
+use crate::operation::Source;
+use crate::{Descriptor, Fault, Outcome, SegmentName, Vcpu, selector, stack};
 
 /// The target of a far transfer; the descriptor is none in real and virtual-8086 mode.
 struct Target {
@@ -13,7 +15,7 @@ struct Target {
 impl Target {
     /// Checks that the target is valid.
     fn checked(vcpu: &mut impl Vcpu, offset: u64, selector: u16) -> Result<Self, Fault> {
-        let code = descriptor::code(vcpu, selector)?;
+        let code = selector::code(vcpu, selector)?;
         let inside = match &code {
             Some(code) if code.is_long() => vcpu.canonical(offset),
             Some(code) => offset <= code.limit.into(),
@@ -24,7 +26,7 @@ impl Target {
 
     /// Sets the descriptor's accessed flag, which may fault.
     fn mark_used(&self, vcpu: &mut impl Vcpu) -> Result<(), Fault> {
-        self.code.as_ref().map_or(Ok(()), |code| code.mark_used(vcpu))
+        self.code.as_ref().map_or(Ok(()), |code| selector::mark_used(code, vcpu))
     }
 
     fn enter(&self, vcpu: &mut impl Vcpu) -> Outcome {
@@ -38,7 +40,7 @@ impl Target {
 }
 
 pub(crate) fn jump(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<Outcome, Fault> {
-    let (offset, selector) = descriptor::far_pointer(decoded, vcpu, exit)?;
+    let (offset, selector) = selector::far_pointer(decoded, vcpu, exit)?;
     let target = Target::checked(vcpu, offset, selector)?;
     target.mark_used(vcpu)?;
     Ok(target.enter(vcpu))
@@ -46,7 +48,7 @@ pub(crate) fn jump(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result
 
 /// Far CALL through memory.
 pub(crate) fn call_memory(decoded: &Decoded, vcpu: &mut impl Vcpu, exit: u64) -> Result<Outcome, Fault> {
-    let (offset, selector) = descriptor::far_pointer(decoded, vcpu, exit)?;
+    let (offset, selector) = selector::far_pointer(decoded, vcpu, exit)?;
     call(decoded, vcpu, offset, selector)
 }
 
@@ -74,9 +76,9 @@ pub(crate) fn ret(decoded: &Decoded, vcpu: &mut impl Vcpu) -> Result<Outcome, Fa
     let (offset, pointer) = stack::top(decoded, vcpu)?;
     let (selector, pointer) = stack::top_at(decoded, vcpu, pointer)?;
     let selector = selector as u16;
-    if descriptor::is_protected(vcpu) {
+    if selector::is_protected(vcpu) {
         match (selector & 3).cmp(&vcpu.privilege().into()) {
-            core::cmp::Ordering::Less => return Err(Fault::Selector(descriptor::code_of(selector))),
+            core::cmp::Ordering::Less => return Err(Fault::Selector(selector::code_of(selector))),
             core::cmp::Ordering::Equal => {}
             core::cmp::Ordering::Greater => return Err(Fault::InvalidOpcode),
         }

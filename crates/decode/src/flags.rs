@@ -1,7 +1,7 @@
 //! PUSHF and POPF ("PUSHF/PUSHFD/PUSHFQ", "POPF/POPFD/POPFQ").
 
-use crate::alu::{DF, STATUS};
 use crate::decoded::Decoded;
+use crate::rflags::{DF, STATUS};
 use crate::{Control, Fault, Outcome, Vcpu, Width, stack};
 
 const TF: u64 = 1 << 8;

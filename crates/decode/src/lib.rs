@@ -5,7 +5,7 @@
 //!
 //! - [`Code`] locates the instruction: linear address, translation, code size.
 //! - [`cache`] returns its [`Decoded`] form, from a cache kept coherent by one of two schemes.
-//! - [`Decoded::quick`] is the fast path for the instructions that drivers use most.
+//! - [`Decoded::fast_path`] is the fast path for the instructions that drivers use most.
 //! - [`execute`] performs any instruction on a [`Vcpu`], with the architecture's flags and faults.
 //!
 //! Emulated are these instructions, with an operand in memory or on a stack, in every width, direction, addressing form and code size:
@@ -50,13 +50,20 @@ mod descriptor;
 mod event;
 mod execute;
 mod far;
+mod fast_form;
+mod fast_path;
+mod fault;
 mod flags;
 mod lower;
 mod multiply;
+mod names;
 mod operand;
-mod quick;
+mod operation;
+mod outcome;
 mod registers;
+mod rflags;
 mod segment;
+mod selector;
 mod shift;
 mod stack;
 mod state;
@@ -68,17 +75,19 @@ mod vector;
 mod width;
 
 pub use code::{Code, Context, Refusal};
-pub use decoded::{Decoded, SelectorName, TableName};
-pub use descriptor::{Descriptor, SystemSegment};
+pub use decoded::Decoded;
+pub use descriptor::Descriptor;
 pub use event::{Event, Exception, follow};
-pub use execute::{Outcome, execute};
+pub use execute::execute;
+pub use fast_path::FastAccess;
+pub use fault::Fault;
 pub use lower::{MAX_LENGTH, Undecoded, decode, prepare};
+pub use names::{Control, SegmentName, SelectorName, StateWord, SystemSegment, TableName};
 pub use operand::device_parts;
-pub use quick::Quick;
-pub use registers::{Control, Extent, OtherRegisters};
-pub use segment::{Segment, SegmentName};
-pub use state::StateWord;
-pub use vcpu::{Fault, Intent, Vcpu};
+pub use outcome::Outcome;
+pub use registers::{Extent, OtherRegisters};
+pub use segment::Segment;
+pub use vcpu::{Intent, Vcpu};
 pub use width::{CodeSize, Width};
 
 /// Upper bound of the heap that the decoder's tables take, in bytes, if nothing is freed.

@@ -1,8 +1,8 @@
 //! Multiplication, division and bit scans. Undefined flags are preserved.
 
 use crate::Width;
-use crate::alu::{CF, OF, ZF};
-use crate::decoded::{Scan, Sign};
+use crate::operation::{Scan, Sign};
+use crate::rflags::{CF, OF, ZF};
 
 /// Returns the low and the high half of a product, and the new RFLAGS: CF and OF are set if the high half is significant.
 pub(crate) fn multiply(sign: Sign, left: u64, right: u64, width: Width, flags: u64) -> (u64, u64, u64) {

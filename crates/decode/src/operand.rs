@@ -1,6 +1,7 @@
 //! Location of and access to operands.
 
-use crate::decoded::{Base, Decoded, Source};
+use crate::decoded::{Base, Decoded};
+use crate::operation::Source;
 use crate::{CodeSize, Control, Fault, Intent, SegmentName, Vcpu, Width};
 
 /// The location of the memory operand.

@@ -1,17 +1,6 @@
 //! Access to registers other than the general ones.
 
-use crate::{Descriptor, Fault, SegmentName, SelectorName, StateWord, SystemSegment, TableName};
-
-/// A control register.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum Control {
-    Cr0,
-    Cr4,
-    Efer,
-    /// Read only if CR4.OSXSAVE is set.
-    Xcr0,
-}
+use crate::{Control, Descriptor, Fault, SegmentName, SelectorName, StateWord, SystemSegment, TableName};
 
 /// The extent of a write to a vector register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,30 +1,5 @@
 //! Segment registers for memory operands.
 
-use crate::Fault;
-
-/// A segment register, in the order of its encoding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-#[allow(missing_docs)]
-pub enum SegmentName {
-    Es,
-    Cs,
-    Ss,
-    Ds,
-    Fs,
-    Gs,
-}
-
-impl SegmentName {
-    /// Returns the fault of an access outside of the segment.
-    pub(crate) const fn fault(self) -> Fault {
-        match self {
-            Self::Ss => Fault::Stack,
-            _ => Fault::Protection,
-        }
-    }
-}
-
 /// The descriptor part of a segment register.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {

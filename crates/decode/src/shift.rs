@@ -2,8 +2,9 @@
 //! 1; an undefined AF is clear.
 
 use crate::Width;
-use crate::alu::{CF, OF, STATUS, of_result};
-use crate::decoded::{Direction, Shift};
+use crate::alu::of_result;
+use crate::operation::{Direction, Shift};
+use crate::rflags::{CF, OF, STATUS};
 
 /// Masks a count to its significant bits.
 const fn masked(count: u64, width: Width) -> u32 {

@@ -1,7 +1,8 @@
 //! PUSH, POP, ENTER and LEAVE.
 
-use crate::decoded::{Base, Decoded, Source};
+use crate::decoded::{Base, Decoded};
 use crate::operand::Place;
+use crate::operation::Source;
 use crate::{CodeSize, Fault, Intent, SegmentName, Vcpu, Width};
 
 /// RSP.

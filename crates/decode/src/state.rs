@@ -2,16 +2,7 @@
 
 use crate::decoded::Decoded;
 use crate::vector::{check_mmx, check_sse};
-use crate::{Control, Fault, Intent, Vcpu};
-
-/// A control or status word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum StateWord {
-    X87Control,
-    X87Status,
-    Mxcsr,
-}
+use crate::{Control, Fault, Intent, StateWord, Vcpu};
 
 /// Checks CR0 and CR4.
 fn check(word: StateWord, vcpu: &impl Vcpu) -> Result<(), Fault> {

@@ -1,18 +1,10 @@
 //! STOS, LODS, MOVS, SCAS, CMPS, INS and OUTS, alone and repeated.
 
-use crate::alu::{self, DF, ZF};
-use crate::decoded::{Alu, Decoded};
+use crate::alu;
+use crate::decoded::Decoded;
+use crate::operation::{Alu, Repeat};
+use crate::rflags::{DF, ZF};
 use crate::{Fault, Intent, Outcome, SegmentName, Vcpu};
-
-/// The repeat prefix. Both are equivalent for instructions that do not compare.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Repeat {
-    No,
-    /// REP and REPE.
-    WhileEqual,
-    /// REPNE.
-    WhileUnequal,
-}
 
 /// Elements processed before the guest may take an interrupt.
 const CHUNK: u32 = 64;

@@ -1,6 +1,7 @@
 //! Stores and loads of system registers: SMSW, LMSW, SGDT, SIDT, LGDT and LIDT.
 
-use crate::decoded::{Decoded, TableName};
+use crate::decoded::Decoded;
+use crate::names::TableName;
 use crate::{Control, Fault, Intent, Vcpu, Width};
 
 /// #GP(0) in user mode if CR4.UMIP is set.

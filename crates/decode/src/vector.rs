@@ -1,7 +1,8 @@
 //! Moves and arithmetic of vector and MMX registers ("Exception Conditions" of their classes; "MMX Instructions").
 
 use crate::combine::combine;
-use crate::decoded::{Combine, Decoded, Operation, Part, Source, Vector};
+use crate::decoded::Decoded;
+use crate::operation::{Combine, Operation, Part, Source, Vector};
 use crate::{Control, Extent, Fault, Intent, Vcpu, Width};
 
 /// Bits of CR0.

@@ -1,7 +1,7 @@
 //! Decoding of packed integer arithmetic.
 
 use super::vector::{number_of_vector, within};
-use crate::decoded::{Combine, Part, Source, Vector};
+use crate::operation::{Combine, Part, Source, Vector};
 use iced_x86::{Instruction, Mnemonic, Register};
 
 /// Returns the operation and its register.

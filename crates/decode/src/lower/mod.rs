@@ -1,14 +1,17 @@
 //! Decoding of bytes into [`Decoded`].
 
 mod combine;
+mod kind;
 mod operation;
 mod reach;
 mod vector;
 
-use crate::decoded::{Base, Decoded, Operation, Source};
-use crate::quick::Form;
-use crate::string::Repeat;
-use crate::{CodeSize, SegmentName, Width};
+use self::kind::segment;
+use crate::decoded::{Base, Decoded};
+use crate::fast_form::Form;
+use crate::operation::Repeat;
+use crate::operation::{Operation, Source};
+use crate::{CodeSize, Width};
 use iced_x86::{Code, Decoder, DecoderError, DecoderOptions, Instruction, MemorySize, OpKind, Register};
 
 /// Maximum length of an instruction in bytes.
@@ -97,19 +100,6 @@ fn lower(instruction: &Instruction, code_size: CodeSize) -> Option<Decoded> {
     decoded.last_offset = (stile_walk::PAGE - bytes) as u16;
     decoded.form = Form::of(&decoded);
     Some(decoded)
-}
-
-const fn is_memory(kind: OpKind) -> bool {
-    matches!(
-        kind,
-        OpKind::Memory
-            | OpKind::MemorySegSI
-            | OpKind::MemorySegESI
-            | OpKind::MemorySegRSI
-            | OpKind::MemoryESDI
-            | OpKind::MemoryESEDI
-            | OpKind::MemoryESRDI
-    )
 }
 
 fn add_operand(decoded: &mut Decoded, instruction: &Instruction, operand: u32) -> Option<()> {
@@ -216,18 +206,6 @@ fn general(register: Register) -> Option<(Source, Width)> {
         // SPL to R15L continue the numbering after AL to BL.
         within(Register::SPL, Register::R15L).map(|number| (Source::Register(number + 4), Width::Byte))
     }
-}
-
-const fn segment(register: Register) -> Option<SegmentName> {
-    Some(match register {
-        Register::ES => SegmentName::Es,
-        Register::CS => SegmentName::Cs,
-        Register::SS => SegmentName::Ss,
-        Register::DS => SegmentName::Ds,
-        Register::FS => SegmentName::Fs,
-        Register::GS => SegmentName::Gs,
-        _ => return None,
-    })
 }
 
 /// Returns the size of the memory operand in bytes.

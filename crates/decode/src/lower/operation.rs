@@ -1,8 +1,10 @@
 //! Mapping of mnemonics to operations.
 
-use super::{combine, is_memory, segment, vector};
+use super::kind::{is_memory, segment};
+use super::{combine, vector};
 use crate::condition::Condition;
-use crate::decoded::{Alu, Bit, Direction, Operation, Scan, SelectorName, Shift, Sign, Source, TableName, Unary};
+use crate::names::{SelectorName, TableName};
+use crate::operation::{Alu, Bit, Direction, Operation, Scan, Shift, Sign, Source, Unary};
 use crate::{SegmentName, StateWord, SystemSegment};
 use iced_x86::{Code, Instruction, Mnemonic, OpKind};
 

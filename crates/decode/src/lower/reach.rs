@@ -1,6 +1,6 @@
 //! Classification of instructions that access memory.
 
-use super::segment;
+use super::kind::segment;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 /// Whether the instruction may access memory other than its own bytes: an operand, a stack, a system table.

@@ -1,6 +1,6 @@
 //! Decoding of vector and MMX moves.
 
-use crate::decoded::{Part, Source, Vector};
+use crate::operation::{Part, Source, Vector};
 use iced_x86::{Instruction, Mnemonic, Register};
 
 /// Returns the register of a vector or MMX move, and the part that it transfers.

@@ -3,7 +3,7 @@
 
 use stile_apic::offset;
 use stile_board::pc;
-use stile_decode::{Fault, Outcome as Done, Quick, Refusal, Width, execute};
+use stile_decode::{FastAccess, Fault, Outcome as Done, Refusal, Width, execute};
 use stile_ledger::RowId;
 use stile_ledger::x86_64::{self as rows, key, reason};
 use stile_wire::CrashReason;
@@ -101,8 +101,8 @@ extern "C" fn handle_ept_violation(cpu: &mut Cpu) -> Outcome {
     let decoder = unsafe { vcpu.arch.decoder() };
     let Some(decoded) = decoder.hit(vcpu.vm(), rip) else { return Outcome::with_all_registers() };
     let next = rip.wrapping_add(decoded.len().into());
-    match decoded.quick(&cpu.frame.registers, gpr::NOT_SAVED, address) {
-        Some(Quick::Load(register)) => {
+    match decoded.fast_path(&cpu.frame.registers, gpr::NOT_SAVED, address) {
+        Some(FastAccess::Load(register)) => {
             let apic = cpu.apic();
             // What is no register is an error, which is left to others.
             let Some(value) = apic.plain(offset).or_else(|| apic.register(offset, timer::now())) else {
@@ -112,7 +112,7 @@ extern "C" fn handle_ept_violation(cpu: &mut Cpu) -> Outcome {
             advance_from_apic(next);
             Outcome::again(rows::local_apic(false))
         }
-        Some(Quick::Store(value)) => {
+        Some(FastAccess::Store(value)) => {
             if offset == offset::EOI && delivery::end_at_once(cpu) {
                 advance_from_apic(next);
             } else if offset == offset::ICR

@@ -1,42 +1,20 @@
 //! The fast path: the 32-bit moves that drivers use most, evaluated in a few instructions.
 
 use crate::Width;
-use crate::decoded::{Base, Decoded, Operation, Source};
+use crate::decoded::{Base, Decoded};
+use crate::fast_form::{Form, Kind, NO_FORM};
+use crate::operation::{Operation, Source};
 
 /// A 32-bit MOV between a register and the device at the exit's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Quick {
+pub enum FastAccess {
     /// Load the device's value into the general register of this number (below 16), and clear its upper half.
     Load(usize),
     /// Store this value to the device.
     Store(u32),
 }
 
-/// The precomputed form: a 64-bit address of a displacement and an optional register, in a segment without a base.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Form {
-    kind: Kind,
-    /// The base register; without one, `base_mask` is 0.
-    base: u8,
-    register: u8,
-    base_mask: u64,
-    /// Bitmap of the registers used; or [`NO_FORM`].
-    registers: u32,
-}
-
-/// In `registers`: the instruction is not eligible for the fast path.
-const NO_FORM: u32 = 1 << 16;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Load,
-    Store,
-    StoreImmediate,
-}
-
 impl Form {
-    pub(crate) const NONE: Self = Self { kind: Kind::Load, base: 0, register: 0, base_mask: 0, registers: NO_FORM };
-
     /// Returns the form of an instruction.
     pub(crate) fn of(decoded: &Decoded) -> Self {
         Self::find(decoded).unwrap_or(Self::NONE)
@@ -67,7 +45,7 @@ impl Decoded {
     /// Returns the instruction's effect, if it loads or stores 32 bits at the guest-physical address `exit` and uses none of the registers in
     /// the bitmap `without`. `general` holds the general registers by number; those in `without` need not be valid.
     #[inline]
-    pub fn quick(&self, general: &[u64; 16], without: u16, exit: u64) -> Option<Quick> {
+    pub fn fast_path(&self, general: &[u64; 16], without: u16, exit: u64) -> Option<FastAccess> {
         let Form { kind, base, register, base_mask, registers } = self.form;
         let linear = self.displacement.wrapping_add(general[usize::from(base & 15)] & base_mask);
         // The page offsets agree, and the operand is aligned, so it does not cross a page.
@@ -76,9 +54,9 @@ impl Decoded {
         }
         let register = usize::from(register & 15);
         Some(match (kind, self.source) {
-            (Kind::Load, _) => Quick::Load(register),
-            (Kind::StoreImmediate, Source::Immediate(value)) => Quick::Store(value as u32),
-            _ => Quick::Store(general[register] as u32),
+            (Kind::Load, _) => FastAccess::Load(register),
+            (Kind::StoreImmediate, Source::Immediate(value)) => FastAccess::Store(value as u32),
+            _ => FastAccess::Store(general[register] as u32),
         })
     }
 }

@@ -4,7 +4,7 @@ mod emulated;
 
 use emulated::Machine;
 use proptest::prelude::*;
-use stile_decode::{CodeSize, Quick, decode, execute};
+use stile_decode::{CodeSize, FastAccess, decode, execute};
 
 const DEVICE: u64 = 0xfee0_0000;
 
@@ -38,7 +38,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn what_is_done_quickly_is_what_the_instruction_does(bytes in instruction(), general in registers(), without in any::<u16>()) {
+    fn the_fast_path_has_the_instructions_effect(bytes in instruction(), general in registers(), without in any::<u16>()) {
         compare(&bytes, general, without)?;
     }
 }
@@ -52,23 +52,23 @@ fn compare(bytes: &[u8], general: [u64; 16], without: u16) -> Result<bool, TestC
     let Ok(decoded) = decode(bytes, CodeSize::Bits64) else { return Ok(false) };
     let mut machine = Machine::new(DEVICE, &[0x5a; 0x2000]);
     machine.general = general;
-    let mut quickly = machine.clone();
+    let mut by_fast_path = machine.clone();
     // At most one page offset is eligible.
-    let mut places = (0..0x1000).step_by(4).filter_map(|at| Some((at, decoded.quick(&general, without, DEVICE + at)?)));
-    let Some((at, quick)) = places.next() else { return Ok(false) };
+    let mut places = (0..0x1000).step_by(4).filter_map(|at| Some((at, decoded.fast_path(&general, without, DEVICE + at)?)));
+    let Some((at, fast)) = places.next() else { return Ok(false) };
     prop_assert_eq!(places.next(), None);
-    match quick {
-        Quick::Load(register) => {
+    match fast {
+        FastAccess::Load(register) => {
             prop_assert_eq!(without >> register & 1, 0);
-            quickly.general[register] = 0x5a5a_5a5a;
+            by_fast_path.general[register] = 0x5a5a_5a5a;
         }
-        Quick::Store(value) => quickly.memory[at as usize..][..4].copy_from_slice(&value.to_le_bytes()),
+        FastAccess::Store(value) => by_fast_path.memory[at as usize..][..4].copy_from_slice(&value.to_le_bytes()),
     }
     prop_assert!(execute(&decoded, &mut machine, DEVICE + at).is_ok());
     prop_assert_eq!((machine.device_accesses, machine.linear_accesses), (1, 0));
-    prop_assert_eq!(machine.general, quickly.general);
-    prop_assert!(machine.memory == quickly.memory);
-    prop_assert_eq!(machine.flags, quickly.flags);
+    prop_assert_eq!(machine.general, by_fast_path.general);
+    prop_assert!(machine.memory == by_fast_path.memory);
+    prop_assert_eq!(machine.flags, by_fast_path.flags);
     Ok(true)
 }
 
@@ -81,8 +81,8 @@ fn generator_yields_eligible_instructions() {
         let (bytes, general) = (instruction(), registers()).new_tree(&mut runner).unwrap().current();
         compare(&bytes, general, 0).unwrap()
     };
-    let quick = (0..1000).filter(|_| one()).count();
-    assert!((150..900).contains(&quick), "{quick} of 1000");
+    let fast = (0..1000).filter(|_| one()).count();
+    assert!((150..900).contains(&fast), "{fast} of 1000");
 }
 
 /// Linux's accesses to its local APIC.
@@ -98,8 +98,8 @@ fn driver_accesses_are_eligible() {
         let decoded = decode(bytes, CodeSize::Bits64).unwrap();
         let mut general = [0; 16];
         general[7] = if bytes[0] == 0x89 { 0xa0_4020 } else { DEVICE };
-        assert!(decoded.quick(&general, !registers, DEVICE + 0x20).is_some(), "{bytes:x?}");
-        assert!(registers == 0 || decoded.quick(&general, registers, DEVICE + 0x20).is_none(), "{bytes:x?}");
-        assert!(decoded.quick(&general, 0, DEVICE + 0x30).is_none(), "{bytes:x?}");
+        assert!(decoded.fast_path(&general, !registers, DEVICE + 0x20).is_some(), "{bytes:x?}");
+        assert!(registers == 0 || decoded.fast_path(&general, registers, DEVICE + 0x20).is_none(), "{bytes:x?}");
+        assert!(decoded.fast_path(&general, 0, DEVICE + 0x30).is_none(), "{bytes:x?}");
     }
 }

@@ -9,8 +9,12 @@
 //! in `leave` nothing has changed; after it the fault belongs to the new task, whose segment registers hold the selectors of its TSS
 //! without descriptors.
 
-use crate::descriptor::{self, Descriptor, SystemSegment, TASK_16};
-use crate::{Control, Fault, SegmentName, SelectorName, TableName, Vcpu, Width};
+mod tss;
+
+use crate::descriptor::{BUSY_ENTRY, Descriptor};
+use crate::selector;
+use crate::{Control, Fault, SegmentName, SelectorName, SystemSegment, TableName, Vcpu, Width};
+use tss::{LARGEST, LINK, Layout, WORDS};
 
 /// The processor state that a task switch needs, outside of IA-32e mode.
 pub trait Tasks: Vcpu {
@@ -79,49 +83,6 @@ pub struct Request {
     pub error_code: Option<u32>,
 }
 
-/// The layout of a TSS. From the instruction pointer on, its words are consecutive: flags, general registers, segments, LDT.
-#[derive(Clone, Copy)]
-struct Layout {
-    /// Size of a word in bytes.
-    word: usize,
-    /// Offset of the instruction pointer.
-    first: usize,
-    /// Number of segment registers.
-    segments: usize,
-    /// Minimum size of a TSS in bytes.
-    size: usize,
-}
-
-const LINK: usize = 2;
-const LARGEST: usize = 104;
-/// Number of words before the segments.
-const WORDS: usize = 10;
-
-impl Layout {
-    /// Returns the layout of a TSS with these access rights.
-    const fn new(rights: u32) -> Self {
-        if rights & 0x1f & !descriptor::BUSY == TASK_16 {
-            Self { word: 2, first: 0x0e, segments: 4, size: 44 }
-        } else {
-            Self { word: 4, first: 0x20, segments: 6, size: LARGEST }
-        }
-    }
-
-    const fn is_wide(self) -> bool {
-        self.word == 4
-    }
-
-    /// Bytes that a switch saves, from the instruction pointer on.
-    const fn saved(self) -> usize {
-        (WORDS + self.segments) * self.word
-    }
-
-    fn word(self, tss: &[u8], offset: usize) -> u32 {
-        let bytes = tss.get(offset..).unwrap_or_default();
-        bytes.iter().take(self.word).rev().fold(0, |value, &byte| value << 8 | u32::from(byte))
-    }
-}
-
 /// The new task.
 #[derive(Clone, Copy, Debug)]
 pub struct Task {
@@ -150,7 +111,7 @@ pub fn leave(machine: &mut impl Tasks, request: &Request) -> Result<Task, Fault>
     let old = Layout::new(old_rights);
     let old_selector = machine.selector(SelectorName::Tr);
     if (old_limit as usize) < old.first + old.saved() - 1 {
-        return Err(Fault::InvalidTask(descriptor::code_of(old_selector)));
+        return Err(Fault::InvalidTask(selector::code_of(old_selector)));
     }
     // Check everything that can fault before changing any state.
     let old_state = old_base.wrapping_add(old.first as u64);
@@ -163,11 +124,11 @@ pub fn leave(machine: &mut impl Tasks, request: &Request) -> Result<Task, Fault>
     }
     machine.check_system(old_state, old.saved() as u64, true)?;
     if cause != Cause::Return {
-        machine.check_system(found.at(), 8, true)?;
+        machine.check_system(found.at, 8, true)?;
     }
     if !cause.nests() {
         let entry = machine.load_descriptor(old_entry)?;
-        machine.store_descriptor(old_entry, entry & !descriptor::BUSY_ENTRY)?;
+        machine.store_descriptor(old_entry, entry & !BUSY_ENTRY)?;
     }
     let mut tss = [0; LARGEST];
     save(machine, old, next, cause, &mut tss);
@@ -177,7 +138,7 @@ pub fn leave(machine: &mut impl Tasks, request: &Request) -> Result<Task, Fault>
     }
     machine.load_system(found.base, tss.get_mut(..new.size).unwrap_or_default())?;
     if cause != Cause::Return {
-        machine.store_descriptor(found.at(), found.entry() | descriptor::BUSY_ENTRY)?;
+        machine.store_descriptor(found.at, found.entry | BUSY_ENTRY)?;
     }
     // The commit point.
     machine.set_system_segment(SystemSegment::Tr, selector, &found.busy());
@@ -187,10 +148,10 @@ pub fn leave(machine: &mut impl Tasks, request: &Request) -> Result<Task, Fault>
 
 /// Returns the descriptor of the new TSS, checked.
 fn find(machine: &mut impl Tasks, selector: u16, cause: Cause) -> Result<Descriptor, Fault> {
-    let code = descriptor::code_of(selector);
+    let code = selector::code_of(selector);
     let returns = cause == Cause::Return;
     let wrong = if returns { Fault::InvalidTask(code) } else { Fault::Selector(code) };
-    let found = descriptor::global(machine, selector)?.filter(|found| found.is_task(returns)).ok_or(wrong)?;
+    let found = selector::global(machine, selector)?.filter(|found| found.is_task(returns)).ok_or(wrong)?;
     if !found.is_present() {
         return Err(Fault::NotPresent(code));
     }
@@ -251,9 +212,9 @@ fn load(machine: &mut impl Tasks, layout: Layout, cause: Cause, tss: &[u8]) -> R
 
 /// Loads the new task's LDTR and segment registers.
 pub fn load_segments(machine: &mut impl Tasks, task: &Task) -> Result<(), Fault> {
-    if !descriptor::is_null(task.ldt) {
-        let wrong = Fault::InvalidTask(descriptor::code_of(task.ldt));
-        let found = descriptor::global(machine, task.ldt)?.filter(Descriptor::is_ldt).ok_or(wrong)?;
+    if !selector::is_null(task.ldt) {
+        let wrong = Fault::InvalidTask(selector::code_of(task.ldt));
+        let found = selector::global(machine, task.ldt)?.filter(Descriptor::is_ldt).ok_or(wrong)?;
         machine.set_system_segment(SystemSegment::Ldtr, task.ldt, &found);
     }
     if task.flags & VM != 0 {
@@ -261,17 +222,17 @@ pub fn load_segments(machine: &mut impl Tasks, task: &Task) -> Result<(), Fault>
     }
     let [es, cs, ss, ds, fs, gs] = task.segments;
     let privilege = (cs & 3) as u8;
-    if descriptor::is_null(ss) {
+    if selector::is_null(ss) {
         return Err(Fault::InvalidTask(0));
     }
-    descriptor::load_checked(machine, SegmentName::Ss, ss, privilege, Fault::InvalidTask)?;
+    selector::load_checked(machine, SegmentName::Ss, ss, privilege, Fault::InvalidTask)?;
     machine.set_segment(SegmentName::Cs, cs, Some(&Descriptor::no_code(privilege)));
     for (name, selector) in [(SegmentName::Ds, ds), (SegmentName::Es, es), (SegmentName::Fs, fs), (SegmentName::Gs, gs)] {
-        if !descriptor::is_null(selector) {
-            descriptor::load_checked(machine, name, selector, privilege, Fault::InvalidTask)?;
+        if !selector::is_null(selector) {
+            selector::load_checked(machine, name, selector, privilege, Fault::InvalidTask)?;
         }
     }
-    descriptor::load_code(machine, cs, Fault::InvalidTask)
+    selector::load_code(machine, cs, Fault::InvalidTask)
 }
 
 /// Pushes the error code, and checks the first instruction's address. Returns whether the TSS's T flag requests a debug exception.
