@@ -18,7 +18,10 @@
 
 mod ioapic;
 mod local;
+mod lvt;
+mod lvt_entries;
 mod message;
+mod mode;
 pub mod offset;
 mod pages;
 mod posted;
@@ -26,7 +29,8 @@ mod summary;
 mod vectors;
 
 pub use ioapic::{IoApic, PINS};
-pub use local::{Effect, GeneralProtection, LocalApic, Mode, Received, Status, is_kept};
-pub use message::{Delivery, Destination, Message};
+pub use local::{Effect, GeneralProtection, LocalApic, Status, is_kept};
+pub use message::{Delivery, Destination, Message, Received};
+pub use mode::Mode;
 pub use pages::Pages;
 pub use vectors::Vectors;

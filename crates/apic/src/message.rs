@@ -153,3 +153,25 @@ const fn destination(id: u32, wide: bool, logical: bool) -> Destination {
         Destination::Physical(id)
     }
 }
+
+/// Effect of a received message on the processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// None, or a notification is already outstanding.
+    Nothing,
+    /// [`LocalApic::pending`](crate::LocalApic::pending) may have changed, and the processor must be notified: a posted-interrupt
+    /// notification is sufficient.
+    Interrupt,
+    /// As [`Interrupt`](Self::Interrupt), but a running guest must exit: the interrupt is level-triggered.
+    Level,
+    /// ExtINT: the 8259 has an interrupt for the processor.
+    External,
+    /// NMI.
+    Nmi,
+    /// SMI.
+    Smi,
+    /// INIT: the processor and this APIC ([`LocalApic::init`](crate::LocalApic::init)) are reset, and the processor waits for SIPI.
+    Init,
+    /// SIPI: a processor in wait-for-SIPI starts in real mode at this page.
+    Startup(u8),
+}

@@ -4,7 +4,7 @@
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::local::lvt::{self, MASKED};
+use crate::lvt::{self, MASKED};
 use crate::posted::{Descriptor, Requests};
 use crate::{Delivery, Destination, Message, Mode, Received, offset};
 
@@ -288,8 +288,8 @@ impl Pages {
 
     /// Whether LINT0 is configured for more than interrupts: NMI or INIT.
     pub fn has_signal(&self) -> bool {
-        let delivery = lvt::delivery(self, lvt::LINT0);
-        lvt::enabled(self, lvt::LINT0) && matches!(delivery, Some(Delivery::Nmi | Delivery::Init))
+        let delivery = self.lvt_delivery(lvt::LINT0);
+        self.lvt_enabled(lvt::LINT0) && matches!(delivery, Some(Delivery::Nmi | Delivery::Init))
     }
 
     /// Signals an edge on LINT0 or LINT1 (`pin` 0 or 1), on any processor.
@@ -299,11 +299,11 @@ impl Pages {
 
     /// Handles an interrupt from a local vector table source.
     pub(crate) fn local(&self, source: usize) -> Received {
-        if !lvt::enabled(self, source) || self.mode() == Mode::Disabled {
+        if !self.lvt_enabled(source) || self.mode() == Mode::Disabled {
             return Received::Nothing;
         }
-        match lvt::delivery(self, source) {
-            Some(Delivery::Fixed) => self.accept(lvt::vector(self, source), false),
+        match self.lvt_delivery(source) {
+            Some(Delivery::Fixed) => self.accept(self.lvt_vector(source), false),
             Some(Delivery::Nmi) => Received::Nmi,
             Some(Delivery::Smi) => Received::Smi,
             Some(Delivery::External) => Received::External,

@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::format::VERSION;
+
 /// Why a blob was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
@@ -60,7 +62,7 @@ impl fmt::Display for Error {
         match *self {
             Error::Magic => f.write_str("no blob after the hypervisor in the image"),
             Error::Version(found) => {
-                write!(f, "blob has format version {found}, expected {}", crate::VERSION)
+                write!(f, "blob has format version {found}, expected {}", VERSION)
             }
             Error::Truncated => f.write_str("blob is truncated"),
             Error::Length => f.write_str("blob's lengths are inconsistent"),

@@ -1,19 +1,8 @@
 //! The blob's header.
 
 use crate::Error;
+use crate::format::{HEADER_LEN, MAGIC, VERSION};
 use crc::{CRC_32_ISO_HDLC, Crc};
-
-/// The first eight bytes of a blob.
-pub const MAGIC: [u8; 8] = *b"STILEBLB";
-
-/// The version of the format that this crate reads and writes.
-///
-/// Any change to the configuration's types is a new version. No other version is read: the hypervisor and the
-/// command that makes images are built from one repository.
-pub const VERSION: u32 = 4;
-
-/// The length of the header in bytes.
-pub const HEADER_LEN: usize = 32;
 
 /// Offset of the checksum: the header's last four bytes. It covers the header before it.
 const CRC_AT: usize = HEADER_LEN - 4;

@@ -22,6 +22,7 @@ extern crate std;
 mod config;
 mod contents;
 mod error;
+mod format;
 mod header;
 mod symbols;
 mod validate;
@@ -37,12 +38,10 @@ pub use config::{
 };
 pub use contents::{Run, Source};
 pub use error::{Error, Rule};
-pub use header::{HEADER_LEN, Header, MAGIC, VERSION};
+pub use format::{FILE_ALIGN, HEADER_LEN, MAGIC, VERSION};
+pub use header::Header;
 pub use symbols::Symbols;
 pub use validate::{is_name, validate};
-
-/// Alignment, in bytes from the blob's start, of every file in it.
-pub const FILE_ALIGN: u64 = 4096;
 
 /// A validated blob.
 #[derive(Clone, Debug)]

@@ -3,8 +3,6 @@
 //!
 //! Every call preserves the caller's `x4` to `x17`.
 
-use crate::psci;
-
 /// Function identifiers.
 pub mod id {
     /// `SMCCC_VERSION`.
@@ -21,6 +19,8 @@ pub mod id {
     pub const VENDOR_HYP_CALL_UID: u32 = 0x8600_ff01;
 }
 
+/// `x0` of a successful call.
+pub const SUCCESS: u64 = 0;
 /// `x0` of an unknown call.
 pub const NOT_SUPPORTED: u64 = u64::MAX;
 /// `x0` of `SMCCC_VERSION`: 1.1.
@@ -117,7 +117,7 @@ pub const fn arch(function_id: u32, x1: u64, workarounds: &Workarounds) -> Answe
         _ => match workarounds.told(function_id) {
             Some(0) => Answer::Forward,
             // The call is permitted and has no effect.
-            Some(1..) => Answer::X0(psci::SUCCESS),
+            Some(1..) => Answer::X0(SUCCESS),
             Some(_) | None => Answer::X0(NOT_SUPPORTED),
         },
     }

@@ -15,14 +15,18 @@ mod debug;
 mod instructions;
 mod masks;
 mod registers;
+mod row;
 mod table;
 #[cfg(test)]
 mod tests;
 pub mod trap;
+mod virtual_controls;
 
-pub use control::{Control, Controls, Virtual};
+pub use control::{Control, Controls};
 pub use masks::Masks;
-pub use table::{Fine, FineGroup, ROWS, Row, row};
+pub use row::{Fine, FineGroup, Row};
+pub use table::{ROWS, row};
+pub use virtual_controls::Virtual;
 
 use trap::Trap;
 

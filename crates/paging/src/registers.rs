@@ -1,91 +1,14 @@
 //! Values of the registers that control translation. Pure functions: no register is accessed.
 
+mod mair;
+mod pa_range;
+
+pub use mair::{MAIR_EL2, MairIndex};
+pub use pa_range::PaRange;
+
 use crate::table::{Geometry, Level};
 use crate::vmid::VmidBits;
 use bitfield_struct::bitfield;
-
-/// The physical address size, as in `ID_AA64MMFR0_EL1.PARange`; at most 48 bits, the limit of 4 KiB granule
-/// descriptors without FEAT_LPA2.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum PaRange {
-    /// 4 GiB.
-    Bits32 = 0b000,
-    /// 64 GiB.
-    Bits36 = 0b001,
-    /// 1 TiB.
-    Bits40 = 0b010,
-    /// 4 TiB.
-    Bits42 = 0b011,
-    /// 16 TiB.
-    Bits44 = 0b100,
-    /// 256 TiB.
-    Bits48 = 0b101,
-}
-
-impl PaRange {
-    /// Decodes `ID_AA64MMFR0_EL1` (`PARange` is bits 3 to 0). Larger and reserved sizes are taken as 48 bits.
-    #[must_use]
-    pub const fn from_mmfr0(id_aa64mmfr0: u64) -> Self {
-        match id_aa64mmfr0 & 0xf {
-            0b0000 => Self::Bits32,
-            0b0001 => Self::Bits36,
-            0b0010 => Self::Bits40,
-            0b0011 => Self::Bits42,
-            0b0100 => Self::Bits44,
-            _ => Self::Bits48,
-        }
-    }
-
-    /// The largest size within so many address bits (Intel's MAXPHYADDR); at least 32 bits.
-    #[must_use]
-    pub const fn of_bits(bits: u8) -> Self {
-        match bits {
-            0..36 => Self::Bits32,
-            36..40 => Self::Bits36,
-            40..42 => Self::Bits40,
-            42..44 => Self::Bits42,
-            44..48 => Self::Bits44,
-            _ => Self::Bits48,
-        }
-    }
-
-    /// Number of physical address bits.
-    #[must_use]
-    pub const fn bits(self) -> u8 {
-        match self {
-            Self::Bits32 => 32,
-            Self::Bits36 => 36,
-            Self::Bits40 => 40,
-            Self::Bits42 => 42,
-            Self::Bits44 => 44,
-            Self::Bits48 => 48,
-        }
-    }
-
-    /// The exclusive end of physical addresses.
-    #[must_use]
-    pub const fn limit(self) -> u64 {
-        1 << self.bits()
-    }
-}
-
-/// Attributes in [`MAIR_EL2`], by the index that first-stage descriptors use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum MairIndex {
-    /// Normal memory, inner and outer write-back, allocating on reads and writes.
-    Normal = 0,
-    /// Device-nGnRE.
-    Device = 1,
-    /// Normal memory, inner and outer non-cacheable.
-    NonCacheable = 2,
-}
-
-/// The value of `MAIR_EL2` that [`El2`](crate::table::El2) tables assume. Unused attributes are 0:
-/// Device-nGnRnE.
-pub const MAIR_EL2: u64 =
-    0xff << (8 * MairIndex::Normal as u32) | 0x04 << (8 * MairIndex::Device as u32) | 0x44 << (8 * MairIndex::NonCacheable as u32);
 
 /// `xRGNn`: write-back, read-allocate, write-allocate.
 const WRITE_BACK: u8 = 0b01;

@@ -53,6 +53,7 @@ mod switch;
 #[cfg(test)]
 mod tests;
 mod throttle;
+mod vm;
 
 pub use balance::affinity;
 pub use id::{CPUS, CpuId, CpuSet, VCPUS, VcpuId};

@@ -2,7 +2,7 @@
 
 use crate::id::{VMS, VmSet};
 use crate::queue::{Links, RunQueue};
-use crate::share::Vm;
+use crate::vm::Vm;
 use crate::{CPUS, CpuId, CpuSet, Loading, Next, Placement, State, Switch, VCPUS, VcpuId};
 
 /// The schedule: running and waiting vCPUs of all CPUs. See the crate's documentation for the policy and the

@@ -15,39 +15,6 @@ const MOST: u64 = 1 << 40;
 /// All virtual times are rebased by this amount when one exceeds it.
 const REBASE: u64 = 1 << 62;
 
-/// Default weight.
-const DEFAULT_WEIGHT: u16 = 100;
-
-/// The scheduler's state of a VM.
-#[derive(Clone, Copy)]
-pub(crate) struct Vm {
-    /// At least 1.
-    weight: u16,
-    /// Number of waiting and running vCPUs on all CPUs.
-    pub(crate) active: u16,
-    /// Number of those on CPUs wanted by more than one vCPU.
-    pub(crate) competing: u16,
-    /// The integral of `competing` over time, up to `since`.
-    clock: u64,
-    since: u64,
-    pub(crate) cap: Option<Cap>,
-}
-
-impl Vm {
-    pub(crate) const NEW: Self = Self { weight: DEFAULT_WEIGHT, active: 0, competing: 0, clock: 0, since: 0, cap: None };
-
-    fn clock_at(&self, now: u64) -> u64 {
-        self.clock.wrapping_add(now.saturating_sub(self.since).wrapping_mul(u64::from(self.competing)))
-    }
-
-    /// Changes the number of vCPUs on CPUs wanted by more than one.
-    fn compete(&mut self, more: u16, fewer: u16, now: u64) {
-        self.clock = self.clock_at(now);
-        self.since = self.since.max(now);
-        self.competing = self.competing.wrapping_add(more).wrapping_sub(fewer);
-    }
-}
-
 impl Scheduler {
     /// Sets a VM's weight and cap (ticks of CPU time, ticks of the period). All vCPUs of the VM must be off.
     ///

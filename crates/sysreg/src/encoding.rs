@@ -1,7 +1,5 @@
 //! Encodings of system registers in instructions and syndromes.
 
-use core::fmt;
-
 /// A system register or system instruction: `op0`, `op1`, `CRn`, `CRm` and `op2`.
 ///
 /// They are packed as in bits `[20:5]` of an `MRS`, `MSR` or `SYS` instruction (Arm ARM, "System
@@ -108,27 +106,6 @@ impl SysReg {
         // CRm above 7 is outside of the space, so its top bit must be 0, too.
         const INDEX: u16 = 63;
         if self.0 & !INDEX == SPACE { Some((self.0 & INDEX) as usize) } else { None }
-    }
-
-    /// The register's name in the Arm ARM, if a table of this crate has it. Too slow for the exit path.
-    pub fn name(self) -> Option<&'static str> {
-        crate::id::name(self).or_else(|| crate::trapped::row(self).map(|row| row.name))
-    }
-}
-
-/// The name, or the generic assembler form: `S3_0_C1_C2_3`.
-impl fmt::Display for SysReg {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.name() {
-            Some(name) => f.pad(name),
-            None => write!(f, "S{}_{}_C{}_C{}_{}", self.op0(), self.op1(), self.crn(), self.crm(), self.op2()),
-        }
-    }
-}
-
-impl fmt::Debug for SysReg {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 

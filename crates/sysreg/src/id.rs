@@ -19,11 +19,15 @@ use crate::encoding::SysReg;
 
 mod aarch32;
 mod aarch64;
+mod policy;
+mod registers;
 mod table;
 #[cfg(test)]
 mod tests;
 
-pub use table::{Field, Given, REGISTERS, Register, Treatment};
+pub use policy::Policy;
+pub use registers::REGISTERS;
+pub use table::{Field, Given, Register, Treatment};
 
 /// Number of registers in the ID space, including `CRm` 0, which is not part of the view.
 pub const SPACE: usize = 64;
@@ -31,21 +35,6 @@ pub const SPACE: usize = 64;
 /// The ID registers of a processor, by [`SysReg::id_index`]; the first eight are unused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostIdRegisters(pub [u64; SPACE]);
-
-/// Properties of the machine and of a VM's configuration that affect the view.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Policy {
-    /// Width of the VM's guest-physical addresses in bits, as stage 2 translates them: 32 to 56.
-    pub pa_bits: u8,
-    /// The guest has an EL2 of its own.
-    pub nested: bool,
-    /// The guest may clear HCR_EL2.E2H.
-    pub e2h0: bool,
-    /// `HCRX_EL2` exists and lets the guest run memory copy and set instructions (`MSCEn`).
-    pub hcrx: bool,
-    /// The hypervisor switches SVE state between vCPUs.
-    pub sve: bool,
-}
 
 /// Returns the guest's values, by [`SysReg::id_index`].
 pub fn guest_view(host: &HostIdRegisters, policy: &Policy) -> [u64; SPACE] {

@@ -22,6 +22,7 @@ extern crate std;
 pub mod encoding;
 pub mod id;
 pub mod injection;
+mod name;
 pub mod serror;
 pub mod step;
 pub mod syndrome;

@@ -1,12 +1,8 @@
 //! The virtual CPU interface, live or saved, as accessed by the engine.
 
-use crate::lr::ListRegister;
-use crate::redistributor::Config;
+use crate::config::Config;
+use crate::lr::{ListRegister, MAX_LIST_REGISTERS};
 use crate::shortcuts::Shortcuts;
-
-/// Architectural maximum of list registers (ICH_VTR_EL2.ListRegs is five bits wide, but only ICH_LR0_EL2 to
-/// ICH_LR15_EL2 are defined).
-pub const MAX_LIST_REGISTERS: usize = 16;
 
 /// Maintenance enables of ICH_HCR_EL2 requested by the engine.
 ///

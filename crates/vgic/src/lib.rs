@@ -64,8 +64,10 @@
 extern crate std;
 
 mod block;
+mod config;
 mod distributor;
 mod engine;
+mod fast_path;
 mod interface;
 mod kick;
 mod lr;
@@ -74,12 +76,13 @@ mod redistributor;
 mod sgi;
 mod shortcuts;
 
+pub use config::{Config, SAME_PPIS};
 pub use distributor::Distributor;
-pub use interface::{CpuInterface, ListRegisters, MAX_LIST_REGISTERS, Maintenance, Vmcr, running_priority};
+pub use interface::{CpuInterface, ListRegisters, Maintenance, Vmcr, running_priority};
 pub use kick::{Delivery, Kick};
-pub use lr::ListRegister;
+pub use lr::{ListRegister, MAX_LIST_REGISTERS};
 pub use mmio::{GICD_SIZE, GICR_SIZE, Read, Size};
-pub use redistributor::{Config, Loaded, Redistributor, SAME_PPIS};
+pub use redistributor::{Loaded, Redistributor};
 pub use sgi::{Sgi, SgiRegister};
 pub use shortcuts::{Letters, Mail, Shortcuts};
 

@@ -1,5 +1,9 @@
 //! One list register: the layout of ICH_LRn_EL2.
 
+/// Architectural maximum of list registers (ICH_VTR_EL2.ListRegs is five bits wide, but only ICH_LR0_EL2 to
+/// ICH_LR15_EL2 are defined).
+pub const MAX_LIST_REGISTERS: usize = 16;
+
 /// A value of ICH_LRn_EL2 ("ICH_LRn_EL2, Interrupt Controller List Registers").
 ///
 /// A guest never writes one, so the fields hold this crate's values; the virtual CPU interface changes only

@@ -3,9 +3,8 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use crate::interface::{ListRegisters, MAX_LIST_REGISTERS};
 use crate::kick::Bits;
-use crate::lr::ListRegister;
+use crate::lr::{ListRegister, MAX_LIST_REGISTERS};
 use crate::{BLOCK, SGIS};
 
 /// The list registers of SGIs and PPIs that only have to become pending to be delivered.
@@ -16,11 +15,11 @@ use crate::{BLOCK, SGIS};
 /// and posts mail. Until that is taken, the interrupt is delivered as if it had preceded the change.
 #[derive(Debug)]
 pub struct Shortcuts {
-    ready: AtomicU32,
+    pub(crate) ready: AtomicU32,
     /// The number of the list register.
     slot: [AtomicU8; BLOCK],
     /// The list register's value when the interrupt is pending only.
-    pending: [AtomicU64; BLOCK],
+    pub(crate) pending: [AtomicU64; BLOCK],
 }
 
 impl Shortcuts {
@@ -29,49 +28,8 @@ impl Shortcuts {
         Self { ready: AtomicU32::new(0), slot: [const { AtomicU8::new(0) }; BLOCK], pending: [const { AtomicU64::new(0) }; BLOCK] }
     }
 
-    /// Makes SGI `intid` (0 to 15, of group 1) pending in its list register. Returns false without a
-    /// shortcut.
     #[inline(always)]
-    pub fn raise_sgi<L: ListRegisters>(&self, lrs: &mut L, intid: u32) -> bool {
-        let i = intid as usize % SGIS;
-        let ready = self.ready.load(Ordering::Relaxed) >> i & 1 != 0;
-        if ready {
-            // It may be active.
-            lrs.update(self.slot(i), |lr| lr.with(ListRegister::PENDING));
-        }
-        ready
-    }
-
-    /// Delivers a physical PPI like [`Redistributor::inject_hw_ppi`](crate::Redistributor::inject_hw_ppi).
-    /// Returns false without a shortcut.
-    #[inline(always)]
-    pub fn raise_hw_ppi<L: ListRegisters>(&self, lrs: &mut L, intid: u32) -> bool {
-        let i = intid as usize % BLOCK;
-        let ready = self.ready.load(Ordering::Relaxed) >> i & 1 != 0;
-        if ready {
-            // The physical interrupt has fired, so the guest has deactivated it: the list register is
-            // invalid.
-            lrs.write(self.slot(i), ListRegister(self.pending[i].load(Ordering::Relaxed)));
-        }
-        ready
-    }
-
-    /// Takes the mail and delivers SGIs with shortcuts. Returns the requests that need the redistributor's
-    /// lock.
-    #[inline(always)]
-    pub fn open_mail<L: ListRegisters>(&self, mail: &Mail, lrs: &mut L) -> Letters {
-        let letters = mail.take();
-        if letters.0 & !(self.ready.load(Ordering::Relaxed) & Mail::SGIS) != 0 {
-            return letters;
-        }
-        for i in Bits(letters.0) {
-            lrs.update(self.slot(i % SGIS), |lr| lr.with(ListRegister::PENDING));
-        }
-        Letters(0)
-    }
-
-    #[inline(always)]
-    fn slot(&self, i: usize) -> usize {
+    pub(crate) fn slot(&self, i: usize) -> usize {
         usize::from(self.slot[i].load(Ordering::Relaxed)) % MAX_LIST_REGISTERS
     }
 
@@ -108,10 +66,10 @@ pub struct Mail(AtomicU32);
 /// The requests taken from a [`Mail`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "an SGI may be in it"]
-pub struct Letters(u32);
+pub struct Letters(pub(crate) u32);
 
 impl Mail {
-    const SGIS: u32 = (1 << SGIS) - 1;
+    pub(crate) const SGIS: u32 = (1 << SGIS) - 1;
     const PRIVATE: u32 = 1 << 16;
     const SPIS: u32 = 1 << 17;
 

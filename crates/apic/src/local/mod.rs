@@ -2,10 +2,9 @@
 
 use crate::pages::{BASE_BSP, BASE_ENABLE, BASE_X2, SVR_SUPPRESS, error};
 use crate::summary::Summary;
-use crate::{Delivery, Message, Pages, Vectors, offset};
+use crate::{Delivery, Message, Mode, Pages, Received, Vectors, lvt, offset};
 use timer::Timer;
 
-pub(crate) mod lvt;
 mod registers;
 pub use registers::is_kept;
 mod timer;
@@ -13,17 +12,6 @@ mod timer;
 /// An access that raises #GP(0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GeneralProtection;
-
-/// The APIC's mode: bits 11:10 of IA32_APIC_BASE.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Disabled: no register access.
-    Disabled,
-    /// xAPIC: registers in a page.
-    XApic,
-    /// x2APIC: registers as MSRs.
-    X2Apic,
-}
 
 /// External effect of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,28 +24,6 @@ pub enum Effect {
     End(u8),
     /// [`LocalApic::timer_deadline`] may have changed.
     Timer,
-}
-
-/// Effect of a received message on the processor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Received {
-    /// None, or a notification is already outstanding.
-    Nothing,
-    /// [`LocalApic::pending`] may have changed, and the processor must be notified: a posted-interrupt
-    /// notification is sufficient.
-    Interrupt,
-    /// As [`Interrupt`](Self::Interrupt), but a running guest must exit: the interrupt is level-triggered.
-    Level,
-    /// ExtINT: the 8259 has an interrupt for the processor.
-    External,
-    /// NMI.
-    Nmi,
-    /// SMI.
-    Smi,
-    /// INIT: the processor and this APIC ([`LocalApic::init`]) are reset, and the processor waits for SIPI.
-    Init,
-    /// SIPI: a processor in wait-for-SIPI starts in real mode at this page.
-    Startup(u8),
 }
 
 /// The owner's view of a virtual processor's local APIC: owned by the processor that runs it, while the guest
@@ -155,20 +121,20 @@ impl<'a> LocalApic<'a> {
     /// [`request_at_once`](Self::request_at_once) or [`post`](Self::post).
     #[inline(always)]
     pub fn ring_timer(&mut self, now: u64) -> Option<u8> {
-        (self.timer.expire(now) && lvt::enabled(self.pages, lvt::TIMER)).then(|| lvt::vector(self.pages, lvt::TIMER))
+        (self.timer.expire(now) && self.pages.lvt_enabled(lvt::TIMER)).then(|| self.pages.lvt_vector(lvt::TIMER))
     }
 
     /// The time at which [`expire_timer`](Self::expire_timer) must be called, in the unit of its `now`;
     /// `None` if the timer is off.
     pub fn timer_deadline(&self) -> Option<u64> {
-        self.timer.deadline().filter(|_| lvt::enabled(self.pages, lvt::TIMER))
+        self.timer.deadline().filter(|_| self.pages.lvt_enabled(lvt::TIMER))
     }
 
     /// Whether the processor receives the 8259's interrupts: the APIC is disabled, or LINT0 is unmasked in
     /// ExtINT mode.
     pub fn passes_external(&self) -> bool {
-        let external = || lvt::delivery(self.pages, lvt::LINT0) == Some(Delivery::External);
-        self.mode() == Mode::Disabled || lvt::enabled(self.pages, lvt::LINT0) && external()
+        let external = || self.pages.lvt_delivery(lvt::LINT0) == Some(Delivery::External);
+        self.mode() == Mode::Disabled || self.pages.lvt_enabled(lvt::LINT0) && external()
     }
 
     /// Merges posted interrupts into IRR.

@@ -1,8 +1,8 @@
 //! Register reads and writes, by page and by MSR.
 
-use super::{Effect, GeneralProtection, LocalApic, Mode, lvt};
+use super::{Effect, GeneralProtection, LocalApic};
 use crate::pages::{SVR_ENABLE, error};
-use crate::{Delivery, Destination, Message, offset};
+use crate::{Delivery, Destination, Message, Mode, lvt, offset};
 
 /// The writable bits of SVR.
 const SVR: u32 = 0x11ff;
@@ -131,7 +131,7 @@ impl LocalApic<'_> {
             offset::DIVIDE => 0xb,
             _ => match lvt::at(offset) {
                 // The read-only bits delivery status and remote IRR may be written with the value read.
-                Some(entry) => u64::from(lvt::writable(entry) | 1 << 12 | 1 << 14),
+                Some(entry) => u64::from(lvt::WRITABLE[entry] | 1 << 12 | 1 << 14),
                 None => return Err(GeneralProtection),
             },
         };
@@ -169,7 +169,7 @@ impl LocalApic<'_> {
     /// [`expire_timer`](LocalApic::expire_timer) at that time: in deadline mode, and not masked. Valid until
     /// the timer's local vector, SVR or IA32_APIC_BASE is written.
     pub fn tsc_deadline_place(&mut self) -> Option<&mut u64> {
-        if lvt::enabled(self.pages, lvt::TIMER) { self.timer.deadline_place() } else { None }
+        if self.pages.lvt_enabled(lvt::TIMER) { self.timer.deadline_place() } else { None }
     }
 
     fn msr_offset(&self, msr: u32) -> Result<u32, GeneralProtection> {
@@ -207,7 +207,7 @@ impl LocalApic<'_> {
             offset::SVR => {
                 self.pages.set(offset::SVR, value & SVR);
                 if value & SVR_ENABLE == 0 {
-                    lvt::mask_all(self.pages);
+                    self.pages.lvt_mask_all();
                     self.timer.hear(false, now);
                     return Effect::Timer;
                 }
@@ -227,14 +227,14 @@ impl LocalApic<'_> {
             }
             _ => match lvt::at(offset) {
                 Some(lvt::TIMER) => {
-                    lvt::write(self.pages, lvt::TIMER, value, enabled);
-                    self.timer.hear(lvt::enabled(self.pages, lvt::TIMER), now);
-                    self.timer.change_mode(lvt::timer_mode(self.pages));
+                    self.pages.lvt_write(lvt::TIMER, value, enabled);
+                    self.timer.hear(self.pages.lvt_enabled(lvt::TIMER), now);
+                    self.timer.change_mode(self.pages.lvt_timer_mode());
                     // Some changes stop the timer.
                     self.pages.set(offset::INITIAL_COUNT, self.timer.initial());
                     return Effect::Timer;
                 }
-                Some(entry) => lvt::write(self.pages, entry, value, enabled),
+                Some(entry) => self.pages.lvt_write(entry, value, enabled),
                 None => {
                     self.pages.fail(error::ILLEGAL_REGISTER);
                 }

@@ -1,7 +1,7 @@
 //! The timer ("APIC Timer"). Its input clock is the caller's `now`, which in deadline mode is the guest's
 //! TSC.
 
-use super::lvt::TimerMode;
+use crate::lvt::TimerMode;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timer {

@@ -5,17 +5,25 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::Account;
+use super::account::{Account, total};
 use crate::{Catalogue, Row};
 
 /// An account as a table with the columns of `perf kvm stat`; sub-reasons are indented under their reason.
 /// The last line shows whether every exit taken was counted.
 #[derive(Clone, Copy, Debug)]
 pub struct Table<'a> {
-    pub(super) account: &'a Account,
-    pub(super) catalogue: &'static Catalogue,
-    pub(super) frequency: u64,
-    pub(super) folded: bool,
+    account: &'a Account,
+    catalogue: &'static Catalogue,
+    frequency: u64,
+    folded: bool,
+}
+
+impl Account {
+    /// The account as text, with the columns of `perf kvm stat`. `frequency` is the counter's, in Hz; with 0,
+    /// times are in ticks.
+    pub fn table(&self, catalogue: &'static Catalogue, frequency: u64) -> Table<'_> {
+        Table { account: self, catalogue, frequency, folded: false }
+    }
 }
 
 /// The titles of the columns after the first.
@@ -113,7 +121,7 @@ impl Table<'_> {
 
 /// The sum of rows.
 fn sum<'r, T>(rows: &[&'r T], row: impl Fn(&'r T) -> &'r Row) -> Row {
-    super::total(rows.iter().map(|of| row(of)))
+    total(rows.iter().map(|of| row(of)))
 }
 
 impl Table<'_> {

@@ -1,6 +1,6 @@
 //! Debug and trace registers: `op0` 2. Breakpoints and watchpoints have one row for all `CRm`.
 
-use super::table::{Row, rows};
+use super::row::{Row, rows};
 
 pub(super) const ROWS: &[Row] = rows! {
     2 0 0 0 2 "OSDTRRX_EL1" [TDE TDA TDCC];

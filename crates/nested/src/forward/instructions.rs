@@ -1,7 +1,7 @@
 //! System instructions: `op0` 1. TLB maintenance with the nXS qualifier (`CRn` 9) shares the rows of the
 //! unqualified form.
 
-use super::table::{Row, rows};
+use super::row::{Row, rows};
 
 pub(super) const ROWS: &[Row] = rows! {
     1 0 7 1 0 "IC IALLUIS" [TPU TICAB] instruction 0;

@@ -1,6 +1,6 @@
 //! Registers: `op0` 3.
 
-use super::table::{Row, rows};
+use super::row::{Row, rows};
 
 pub(super) const ROWS: &[Row] = rows! {
     3 0 0 0 0 "MIDR_EL1" [] register 25;

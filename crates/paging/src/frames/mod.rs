@@ -4,8 +4,10 @@
 //! constraints, and guest memory: large ranges, placed so that large blocks can map them.
 
 mod chunk;
+mod error;
 mod region;
 
+pub use error::Error;
 pub use region::Region;
 
 use crate::PAGE_SIZE;
@@ -33,21 +35,6 @@ const MAX_CHUNKS: usize = 64;
 
 /// The block sizes of the 4 KiB granule, largest first.
 const BLOCK_SIZES: [u64; 3] = [1 << 30, 1 << 21, PAGE_SIZE];
-
-/// Why an allocation or free failed. The allocator is unchanged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Error {
-    /// A region ends beyond the last address, or is empty where it may not be.
-    InvalidRegion,
-    /// An address or size is not a multiple of 4 KiB, or an alignment not a power of two.
-    Unaligned,
-    /// Not enough free memory, or too fragmented.
-    OutOfMemory,
-    /// The freed memory is not allocated, or was allocated by another function.
-    NotAllocated,
-    /// The fixed-size region lists are full.
-    TooManyRegions,
-}
 
 /// Physical memory, with at most `N` separate free regions at a time.
 ///

@@ -1,6 +1,6 @@
 //! Ranges of physical memory, and sets of them.
 
-use super::Error;
+use super::error::Error;
 use crate::PAGE_SIZE;
 use heapless::Vec;
 

@@ -1,6 +1,6 @@
-//! The tables' format, and their compile-time check.
+//! The tables' format.
 
-use super::{Policy, aarch32, aarch64};
+use super::policy::Policy;
 use crate::encoding::SysReg;
 
 /// An ID register.
@@ -134,51 +134,8 @@ const fn pa_range(pa_bits: u8) -> u8 {
     }
 }
 
-/// Rows of [`Field`]: lowest bit, name, treatment, reason.
-macro_rules! fields {
-    ($($lsb:literal $name:ident $treatment:expr, $reason:expr;)*) => {
-        &[$($crate::id::table::Field {
-            name: stringify!($name),
-            lsb: $lsb,
-            treatment: $treatment,
-            reason: $reason,
-        }),*]
-    };
-}
-pub(super) use fields;
-
-/// All ID registers that have a name, sorted by encoding.
-pub static REGISTERS: &[Register] = &ALL;
-
-const ALL: [Register; aarch32::REGISTERS.len() + aarch64::REGISTERS.len()] = {
-    let mut all = [aarch32::REGISTERS[0]; aarch32::REGISTERS.len() + aarch64::REGISTERS.len()];
-    let mut at = 0;
-    while at < all.len() {
-        all[at] = if at < aarch32::REGISTERS.len() { aarch32::REGISTERS[at] } else { aarch64::REGISTERS[at - aarch32::REGISTERS.len()] };
-        at += 1;
-    }
-    check(&all);
-    all
-};
-
-/// Fails the build unless registers are in the ID space, sorted and unique, fields are ordered from
-/// high to low without overlap, and every value fits its field.
-const fn check(registers: &[Register]) {
-    let mut at = 0;
-    while at < registers.len() {
-        let register = &registers[at];
-        assert!(register.reg.id_index().is_some(), "not an ID register");
-        assert!(register.reg.crm() > 0, "not trapped with the ID registers");
-        if at > 0 {
-            let before = registers[at - 1].reg.bits();
-            assert!(before < register.reg.bits(), "double or misplaced register");
-        }
-        check_fields(register.fields);
-        at += 1;
-    }
-}
-
-const fn check_fields(fields: &[Field]) {
+/// Fails the build unless fields are ordered from high to low without overlap, and every value fits its field.
+pub(super) const fn check_fields(fields: &[Field]) {
     let mut end = u64::BITS;
     let mut at = 0;
     while at < fields.len() {
@@ -200,3 +157,16 @@ const fn check_fields(fields: &[Field]) {
         at += 1;
     }
 }
+
+/// Rows of [`Field`]: lowest bit, name, treatment, reason.
+macro_rules! fields {
+    ($($lsb:literal $name:ident $treatment:expr, $reason:expr;)*) => {
+        &[$($crate::id::table::Field {
+            name: stringify!($name),
+            lsb: $lsb,
+            treatment: $treatment,
+            reason: $reason,
+        }),*]
+    };
+}
+pub(super) use fields;

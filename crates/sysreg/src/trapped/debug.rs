@@ -1,7 +1,6 @@
 //! Debug and trace registers: `op0` 2.
 
-use super::rows::{registers, rows};
-use super::{Class, Row};
+use super::row::{Class, Row, registers, rows};
 use crate::encoding::SysReg;
 
 /// Debug registers that are there once.

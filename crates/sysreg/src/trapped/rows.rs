@@ -1,37 +1,7 @@
 //! The table, in the order of encodings.
 
-use super::{Class, Row, debug};
-use crate::encoding::SysReg;
-
-/// Rows of [`Row`]: the five numbers (and the last `CRm` and `op2`, if there are several), name,
-/// class, trap.
-macro_rules! rows {
-    ($($op0:literal $op1:literal $crn:literal $crm:literal $op2:literal
-       $(to $last_crm:literal $last_op2:literal)? $name:literal $class:ident $trap:literal;)*) => {
-        &[$($crate::trapped::rows::registers(
-            ($op0, $op1, $crn),
-            [($crm, $op2) $(, ($last_crm, $last_op2))?],
-            $name,
-            $crate::trapped::Class::$class,
-            $trap,
-        )),*]
-    };
-}
-pub(super) use rows;
-
-/// A row for the encodings that begin with `op0`, `op1` and `CRn` as given, from the first to the
-/// last of `ends`, which are `CRm` and `op2`.
-pub(super) const fn registers<const N: usize>(
-    (op0, op1, crn): (u8, u8, u8),
-    ends: [(u8, u8); N],
-    name: &'static str,
-    class: Class,
-    trap: &'static str,
-) -> Row {
-    let (first_crm, first_op2) = ends[0];
-    let (last_crm, last_op2) = ends[N - 1];
-    Row { first: SysReg::new(op0, op1, crn, first_crm, first_op2), last: SysReg::new(op0, op1, crn, last_crm, last_op2), name, class, trap }
-}
+use super::debug;
+use super::row::{Class, Row, registers, rows};
 
 /// Cache maintenance by set and way: `op0` 1.
 const SET_WAY: &[Row] = rows! {

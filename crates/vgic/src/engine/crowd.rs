@@ -9,9 +9,9 @@
 use super::{Terms, block_of, clear};
 use crate::BLOCK;
 use crate::distributor::Distributor;
-use crate::interface::{ListRegisters, MAX_LIST_REGISTERS, Maintenance, Vmcr};
+use crate::interface::{ListRegisters, Maintenance, Vmcr};
 use crate::kick::{Bits, Kick};
-use crate::lr::ListRegister;
+use crate::lr::{ListRegister, MAX_LIST_REGISTERS};
 use crate::redistributor::Redistributor;
 
 /// The highest-priority interrupts among those offered, sorted.

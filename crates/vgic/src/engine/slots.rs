@@ -1,9 +1,9 @@
 //! Moving single interrupts into and out of list registers.
 
 use crate::block::Block;
-use crate::interface::{ListRegisters, MAX_LIST_REGISTERS};
+use crate::interface::ListRegisters;
 use crate::kick::Bits;
-use crate::lr::ListRegister;
+use crate::lr::{ListRegister, MAX_LIST_REGISTERS};
 use crate::{BLOCK, SGIS};
 
 /// Software's view of a vCPU's list registers.

@@ -1,0 +1,16 @@
+//! What the view depends on beside the processor.
+
+/// Properties of the machine and of a VM's configuration that affect the view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Width of the VM's guest-physical addresses in bits, as stage 2 translates them: 32 to 56.
+    pub pa_bits: u8,
+    /// The guest has an EL2 of its own.
+    pub nested: bool,
+    /// The guest may clear HCR_EL2.E2H.
+    pub e2h0: bool,
+    /// `HCRX_EL2` exists and lets the guest run memory copy and set instructions (`MSCEn`).
+    pub hcrx: bool,
+    /// The hypervisor switches SVE state between vCPUs.
+    pub sve: bool,
+}

@@ -1,0 +1,52 @@
+//! Delivery through [`Shortcuts`]: no lock, one list register.
+
+use core::sync::atomic::Ordering;
+
+use crate::interface::ListRegisters;
+use crate::kick::Bits;
+use crate::lr::ListRegister;
+use crate::shortcuts::{Letters, Mail, Shortcuts};
+use crate::{BLOCK, SGIS};
+
+impl Shortcuts {
+    /// Makes SGI `intid` (0 to 15, of group 1) pending in its list register. Returns false without a
+    /// shortcut.
+    #[inline(always)]
+    pub fn raise_sgi<L: ListRegisters>(&self, lrs: &mut L, intid: u32) -> bool {
+        let i = intid as usize % SGIS;
+        let ready = self.ready.load(Ordering::Relaxed) >> i & 1 != 0;
+        if ready {
+            // It may be active.
+            lrs.update(self.slot(i), |lr| lr.with(ListRegister::PENDING));
+        }
+        ready
+    }
+
+    /// Delivers a physical PPI like [`Redistributor::inject_hw_ppi`](crate::Redistributor::inject_hw_ppi).
+    /// Returns false without a shortcut.
+    #[inline(always)]
+    pub fn raise_hw_ppi<L: ListRegisters>(&self, lrs: &mut L, intid: u32) -> bool {
+        let i = intid as usize % BLOCK;
+        let ready = self.ready.load(Ordering::Relaxed) >> i & 1 != 0;
+        if ready {
+            // The physical interrupt has fired, so the guest has deactivated it: the list register is
+            // invalid.
+            lrs.write(self.slot(i), ListRegister(self.pending[i].load(Ordering::Relaxed)));
+        }
+        ready
+    }
+
+    /// Takes the mail and delivers SGIs with shortcuts. Returns the requests that need the redistributor's
+    /// lock.
+    #[inline(always)]
+    pub fn open_mail<L: ListRegisters>(&self, mail: &Mail, lrs: &mut L) -> Letters {
+        let letters = mail.take();
+        if letters.0 & !(self.ready.load(Ordering::Relaxed) & Mail::SGIS) != 0 {
+            return letters;
+        }
+        for i in Bits(letters.0) {
+            lrs.update(self.slot(i % SGIS), |lr| lr.with(ListRegister::PENDING));
+        }
+        Letters(0)
+    }
+}
