@@ -5,8 +5,8 @@ use comfy_table::{CellAlignment, Table, presets};
 use stile_blob::{Ablation, Techniques};
 
 use super::host::{Figure, Host, Request};
+use super::number::{number, ratio};
 use super::record::Record;
-use super::report::{number, ratio};
 use crate::config::ablation;
 
 /// The name of the base: by way of the second vectors, as all ablations, but with nothing ablated.

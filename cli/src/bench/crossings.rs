@@ -3,8 +3,8 @@
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::host::{Figure, Host};
+use super::number::number;
 use super::operation::Operation;
-use super::report::number;
 
 /// A row for each operation and host; none if nothing was counted.
 pub fn table(operations: &[Operation], hosts: &[(Host, Vec<Figure>)]) -> Option<String> {

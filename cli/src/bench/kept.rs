@@ -7,11 +7,11 @@ use anyhow::{Context, Result};
 
 use super::ablation;
 use super::host::{self, Host, Kvm};
+use super::number::{number, short};
 use super::page::{self, markdown};
 use super::picture;
 use super::platform::{self, PLATFORMS, Platform};
 use super::record::{self, Record};
-use super::report::{number, short};
 use crate::config::Arch;
 
 /// The files, from the repository's folder.

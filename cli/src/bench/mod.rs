@@ -11,6 +11,7 @@ mod full;
 mod host;
 mod kept;
 pub mod nested;
+mod number;
 mod operation;
 mod page;
 mod picture;
@@ -20,6 +21,7 @@ mod record;
 mod report;
 mod under_stile;
 mod vmx;
+mod vmx_table;
 
 use anyhow::{Context, Result};
 use stile_blob::Techniques;

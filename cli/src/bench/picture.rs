@@ -5,10 +5,10 @@ use svg::Document;
 use svg::node::element::{Group, Line, Rectangle, Style, Text, Title};
 
 use super::host;
+use super::number::{number, short};
 use super::operation::Operation;
 use super::platform::Platform;
 use super::record::Record;
-use super::report::{number, short};
 
 /// Lengths, in pixels at the picture's natural size.
 const WIDTH: f64 = 960.0;

@@ -1,11 +1,12 @@
 //! What a configuration amounts to, in words and tables: what `stile check` prints.
 
 mod map;
+mod text;
 mod vm;
 
 use std::{fmt::Write as _, ops::Range};
 
-use comfy_table::{CellAlignment, Table, presets};
+use text::{line, table};
 
 use crate::{
     config::{MachineConfig, VmConfig, units},
@@ -30,24 +31,6 @@ pub fn explain(config: &MachineConfig, plans: &[Option<VmPlan>], image_len: Opti
         }
     }
     text
-}
-
-/// A table whose columns are `header`'s, indented; the columns in `right` are numbers.
-fn table(header: &[&str], right: &[usize], rows: Vec<Vec<String>>) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(header).add_rows(rows);
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 3));
-        if right.contains(&column.index) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table.to_string().lines().map(|line| format!("  {}\n", line.trim_end())).collect()
-}
-
-/// Adds a line; writing to a string can't fail.
-fn line(text: &mut String, line: &str) {
-    let _ = writeln!(text, "{}", line.trim_end());
 }
 
 fn machine(text: &mut String, config: &MachineConfig, image_len: Option<u64>) {

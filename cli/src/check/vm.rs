@@ -2,7 +2,8 @@
 
 use stile_blob::{ApicVirtualization, BinaryPoint, DecodeCache, Nested, OnReset};
 
-use super::{line, map, table};
+use super::map;
+use super::text::{line, table};
 use crate::{
     config::{Arch, InitrdSource, KernelSource, VmConfig, ablation, units},
     image::VmPlan,

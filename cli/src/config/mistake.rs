@@ -1,6 +1,6 @@
 //! Mistakes in a configuration, and how they are shown.
 
-use std::{fmt, ops::Range};
+use std::{fmt, ops::Range, path::Path};
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 
@@ -167,3 +167,13 @@ impl fmt::Display for Mistakes {
 }
 
 impl std::error::Error for Mistakes {}
+
+/// A file with nearly the name of `path`, beside where it should be: written as `path` is.
+pub(super) fn file_like(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let names: Vec<String> =
+        std::fs::read_dir(folder.unwrap_or(Path::new("."))).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    let similar = similar(name, names.iter().map(String::as_str))?;
+    Some(path.with_file_name(similar).display().to_string())
+}

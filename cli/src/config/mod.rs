@@ -4,23 +4,14 @@
 //! words of the user and knows where they stand. Resolving turns the draft into a [`MachineConfig`] in which every value is
 //! checked and every default filled in, and names all that is wrong at once ([`Mistakes`]).
 
-use std::{
-    fmt, fs,
-    ops::Range,
-    path::{Path, PathBuf},
-    time::Duration,
-};
-
-use serde::{Deserialize, Serialize};
-use stile_blob::{Mitigations, OnReset, Share, Techniques};
-use stile_board::map;
-
-use crate::image::domain::Domain;
+use std::fs;
+use std::path::Path;
 
 pub mod ablation;
 mod document;
 mod draft;
 mod flags;
+mod machine;
 mod mistake;
 mod resolve;
 #[cfg(test)]
@@ -29,208 +20,9 @@ pub mod units;
 mod value;
 
 pub use flags::Flags;
+pub use machine::{Arch, DebianKernel, DomainConfig, InitrdSource, KernelSource, MAX_DOMAINS, MachineConfig, RESERVED, VmConfig};
+use mistake::file_like;
 pub use mistake::{Mistake, Mistakes, Place, similar};
-
-/// Physical memory that Stile needs beside the virtual machines' and the image: its own tables and stacks, at most this many bytes.
-pub const RESERVED: u64 = 64 << 20;
-
-/// What the machine has beside the virtual machines' memory and the image when the configuration doesn't say.
-const SPARE: u64 = 256 << 20;
-
-/// A machine to make and the virtual machines on it: everything checked, nothing left to default.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MachineConfig {
-    /// The architecture.
-    pub arch: Arch,
-    /// Physical CPUs: 1 to [`stile_board::MAX_CPUS`].
-    pub cpus: u32,
-    /// Physical memory in bytes, if the configuration says how much: see [`MachineConfig::physical_memory`].
-    pub memory: Option<u64>,
-    /// The emulator's CPU model, with its options.
-    pub cpu_model: String,
-    /// How long a vCPU runs before another one that waits for the same CPU: 100 µs to 1 s.
-    pub slice: Duration,
-    /// Which mitigations of speculative-execution attacks are applied.
-    pub mitigations: Mitigations,
-    /// 1 to [`stile_board::MAX_VMS`] of them.
-    pub vms: Vec<VmConfig>,
-}
-
-/// One virtual machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VmConfig {
-    /// Unique; 1 to 32 of `[a-z0-9-]`.
-    pub name: String,
-    /// What it boots.
-    pub kernel: KernelSource,
-    /// Its initial RAM file system.
-    pub initrd: InitrdSource,
-    /// The kernel's command line, as the user gave it.
-    pub append: String,
-    /// RAM in bytes: a multiple of 2 MiB.
-    pub memory: u64,
-    /// Virtual CPUs: 1 to [`stile_board::MAX_VCPUS`].
-    pub vcpus: u8,
-    /// The physical CPUs that it may use, a bit each; 0 is all of them.
-    pub cpus: u64,
-    /// Whether each vCPU stays on one of them.
-    pub pinned: bool,
-    /// How much CPU time it gets.
-    pub share: Share,
-    /// What a reset does.
-    pub on_reset: OnReset,
-    /// A shell command that it runs, and then powers off.
-    pub exec: Option<String>,
-    /// The techniques that are switched on.
-    pub techniques: Techniques,
-    /// What it is to start itself, being Xen: [`MAX_DOMAINS`] at most.
-    pub domains: Vec<DomainConfig>,
-}
-
-/// The most domains of one virtual machine: its image has room for so many files.
-pub const MAX_DOMAINS: usize = 4;
-
-/// A virtual machine that Xen, in one of Stile's, starts by itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DomainConfig {
-    /// Its kernel: a file that was there when the configuration was read.
-    pub kernel: PathBuf,
-    /// The kernel's command line.
-    pub append: String,
-    /// RAM in bytes: a multiple of 2 MiB.
-    pub memory: u64,
-    /// Virtual CPUs: 1 to [`stile_board::MAX_VCPUS`].
-    pub vcpus: u8,
-}
-
-impl DomainConfig {
-    /// The domain as its device tree has it.
-    pub fn with_image(&self, image: Range<u64>) -> Domain<'_> {
-        Domain { vcpus: self.vcpus, memory: self.memory, image, bootargs: &self.append }
-    }
-}
-
-/// An architecture that Stile runs on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Arch {
-    /// 64-bit Arm.
-    #[default]
-    Aarch64,
-    /// 64-bit Intel.
-    X86_64,
-}
-
-impl fmt::Display for Arch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl Arch {
-    /// All of them.
-    pub const ALL: [Arch; 2] = [Arch::Aarch64, Arch::X86_64];
-
-    /// The one of this name.
-    ///
-    /// # Errors
-    /// There is none: a sentence that lists those that there are.
-    pub fn named(name: &str) -> Result<Arch, String> {
-        let known = || Self::ALL.map(Self::name).join(" or ");
-        Self::ALL.into_iter().find(|arch| arch.name() == name).ok_or_else(|| format!("Stile does not run on {name}; expected {}", known()))
-    }
-
-    /// Its name as the configuration has it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Arch::Aarch64 => "aarch64",
-            Arch::X86_64 => "x86_64",
-        }
-    }
-
-    /// The emulated CPUs' model where nothing else is said.
-    pub const fn default_cpu_model(self) -> &'static str {
-        match self {
-            Arch::Aarch64 => "max",
-            Arch::X86_64 => "corei7_skylake_x",
-        }
-    }
-
-    /// The guest-physical address of RAM's first byte.
-    pub const fn ram_base(self) -> u64 {
-        match self {
-            Arch::Aarch64 => map::RAM_BASE,
-            Arch::X86_64 => 0,
-        }
-    }
-}
-
-/// Where a virtual machine's kernel comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KernelSource {
-    /// A file that was there when the configuration was read.
-    File(PathBuf),
-    /// One of Debian's.
-    Debian(DebianKernel),
-    /// Stile itself, with the machine that it makes of the virtual machine.
-    Stile(Box<MachineConfig>),
-}
-
-impl KernelSource {
-    /// The word for Stile with a VM of Debian's. A configuration file may follow it, after a colon.
-    pub const STILE: &'static str = "stile";
-}
-
-/// A kernel of Debian's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DebianKernel {
-    /// `debian` and `debian:newest`: the newest that the stable release and its backports have.
-    Newest,
-    /// `debian:6.12`: the stable release's.
-    V6_12,
-    /// `debian:6.1`: the release's before that.
-    V6_1,
-    /// `debian-installer`: the installer, which brings its own initial RAM file system.
-    Installer,
-    /// `debian-xen`: Xen of the stable release, for a virtual machine with an EL2.
-    Xen,
-}
-
-impl DebianKernel {
-    /// Every word that names a kernel of Debian's, and the kernel that it names.
-    pub const WORDS: [(&'static str, DebianKernel); 6] = [
-        ("debian", DebianKernel::Newest),
-        ("debian:newest", DebianKernel::Newest),
-        ("debian:6.12", DebianKernel::V6_12),
-        ("debian:6.1", DebianKernel::V6_1),
-        ("debian-installer", DebianKernel::Installer),
-        ("debian-xen", DebianKernel::Xen),
-    ];
-
-    /// The word that names it.
-    pub const fn word(self) -> &'static str {
-        match self {
-            DebianKernel::Newest => "debian",
-            DebianKernel::V6_12 => "debian:6.12",
-            DebianKernel::V6_1 => "debian:6.1",
-            DebianKernel::Installer => "debian-installer",
-            DebianKernel::Xen => "debian-xen",
-        }
-    }
-}
-
-/// Where a virtual machine's initial RAM file system comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum InitrdSource {
-    /// It has none.
-    None,
-    /// A file that was there when the configuration was read.
-    File(PathBuf),
-    /// The small system that Stile makes of Debian's busybox.
-    Busybox,
-    /// The one that came with the kernel.
-    Bundled,
-}
 
 impl MachineConfig {
     /// Reads the configuration from `file`, from the command line's `flags`, or from both: flags that are about a virtual machine then
@@ -295,61 +87,4 @@ impl MachineConfig {
             _ => Err(Mistakes::new(None, mistakes)),
         }
     }
-
-    /// The memory of all virtual machines together, in bytes.
-    pub fn vm_memory(&self) -> u64 {
-        self.vms.iter().map(|vm| vm.memory).sum()
-    }
-
-    /// Bytes that Stile reserves for the shadow tables of virtual machines with an EL2.
-    fn shadow_memory(&self) -> u64 {
-        let nested = self.vms.iter().filter(|vm| vm.techniques.nested != stile_blob::Nested::Off);
-        nested.map(|vm| u64::from(vm.vcpus) * stile_board::SHADOW_MEMORY).sum()
-    }
-
-    /// Physical memory that Stile needs beside the virtual machines' and the image, in bytes: [`RESERVED`] and shadow tables.
-    pub fn reserved(&self) -> u64 {
-        RESERVED + self.shadow_memory()
-    }
-
-    /// How many bytes of memory a virtual machine gets that is to be this machine, and how many CPUs.
-    pub fn as_vm(&self) -> (u64, u32) {
-        let enough = (self.vm_memory() + self.shadow_memory() + SPARE).next_multiple_of(map::RAM_GRANULE);
-        (self.memory.map_or(enough, |memory| memory.next_multiple_of(map::RAM_GRANULE)), self.cpus)
-    }
-
-    /// How many bytes of memory the machine gets for an image of `image_len` bytes: what the configuration says, or else enough.
-    ///
-    /// # Errors
-    /// A sentence that says how much the configuration should have given, if that is not enough.
-    pub fn physical_memory(&self, image_len: u64) -> Result<u64, String> {
-        let (used, reserved) = (self.vm_memory() + image_len, self.reserved());
-        match self.memory {
-            None => Ok((used + self.shadow_memory() + SPARE).next_multiple_of(map::RAM_GRANULE)),
-            Some(memory) if memory >= used + reserved => Ok(memory),
-            Some(memory) => Err(format!(
-                "the machine's memory is {}, but the virtual machines ({}), the image ({}) and Stile ({}) need {}",
-                units::size(memory),
-                units::size(self.vm_memory()),
-                units::size(image_len.next_multiple_of(1 << 20)),
-                units::size(reserved),
-                units::size((used + reserved).next_multiple_of(1 << 20)),
-            )),
-        }
-    }
-
-    /// The physical CPUs, a bit each.
-    pub fn present_cpus(&self) -> u64 {
-        u64::MAX >> (64 - self.cpus.clamp(1, 64))
-    }
-}
-
-/// A file with nearly the name of `path`, beside where it should be: written as `path` is.
-fn file_like(path: &Path) -> Option<String> {
-    let name = path.file_name()?.to_str()?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let names: Vec<String> =
-        fs::read_dir(folder.unwrap_or(Path::new("."))).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
-    let similar = mistake::similar(name, names.iter().map(String::as_str))?;
-    Some(path.with_file_name(similar).display().to_string())
 }

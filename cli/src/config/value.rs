@@ -11,7 +11,8 @@ use stile_board::map;
 use super::{
     Arch, DebianKernel, Flags, InitrdSource, KernelSource, MachineConfig, Mistake, Place, ablation,
     draft::{Cpus, Given, VmDraft},
-    file_like, units,
+    mistake::file_like,
+    units,
 };
 
 fn wrong<T>(given: &Given<T>, what: impl Into<String>) -> Mistake {

@@ -1,8 +1,6 @@
 //! Compressed kernels.
 
-use std::{fmt, io::Read};
-
-use super::KernelError;
+use std::fmt;
 
 /// A way in which a kernel's file is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,28 +34,6 @@ impl Compression {
     pub fn of(bytes: &[u8]) -> Result<Option<Self>, &'static str> {
         let found = MAGICS.iter().find(|(magic, _)| bytes.starts_with(magic));
         found.map(|(_, compression)| *compression).transpose()
-    }
-
-    /// Unpacks `bytes`, to at most `limit` of them; what follows the compressed stream is ignored.
-    pub(super) fn unpack(self, bytes: &[u8], limit: u64) -> Result<Vec<u8>, KernelError> {
-        let corrupt = |error: String| KernelError::Corrupt { compression: self, error };
-        let read = |reader: &mut dyn Read| {
-            let mut unpacked = Vec::new();
-            reader.take(limit + 1).read_to_end(&mut unpacked).map_err(|error| corrupt(error.to_string()))?;
-            if unpacked.len() as u64 > limit {
-                return Err(KernelError::TooLarge { limit });
-            }
-            Ok(unpacked)
-        };
-        match self {
-            Compression::Gzip => read(&mut flate2::read::GzDecoder::new(bytes)),
-            Compression::Zstd => {
-                let decoder = ruzstd::decoding::StreamingDecoder::new(bytes);
-                read(&mut decoder.map_err(|error| corrupt(error.to_string()))?)
-            }
-            Compression::Xz => read(&mut lzma_rust2::XzReader::new(bytes, false)),
-            Compression::Lz4 => read(&mut lz4_flex::frame::FrameDecoder::new(bytes)),
-        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use vm_fdt::{FdtWriter, FdtWriterResult};
 
-use super::dtb::string_list;
+use super::fdt::string_list;
 
 /// The domain. It has no device but the UART that Xen emulates.
 #[derive(Clone, Debug)]

@@ -6,6 +6,7 @@ use stile_board::{MAX_VCPUS, gicr_base, intid, map, mpidr};
 use vm_fdt::{FdtWriter, FdtWriterResult};
 
 use super::domain::{self, Domain};
+use super::fdt::string_list;
 
 /// What differs from guest to guest.
 #[derive(Clone, Debug)]
@@ -98,11 +99,6 @@ pub fn build(description: &Description<'_>) -> FdtWriterResult<Vec<u8>> {
 
     fdt.end_node(root)?;
     fdt.finish()
-}
-
-/// A property that is several strings.
-pub fn string_list(fdt: &mut FdtWriter, name: &str, values: &[&str]) -> FdtWriterResult<()> {
-    fdt.property_string_list(name, values.iter().map(|value| (*value).to_owned()).collect())
 }
 
 fn chosen(fdt: &mut FdtWriter, description: &Description<'_>) -> FdtWriterResult<()> {

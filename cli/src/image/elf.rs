@@ -8,7 +8,7 @@ use object::{
 use stile_blob::MAX_LOADS;
 use stile_board::map;
 
-use super::kernel::{KernelError, Segment};
+use super::{KernelError, Segment};
 
 /// The most segments that a program keeps: the blob's loads but the initial RAM file system and the device tree.
 const MAX_SEGMENTS: usize = MAX_LOADS - 2;

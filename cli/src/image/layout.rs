@@ -59,7 +59,7 @@ impl NoRoom {
 /// # Errors
 /// [`NoRoom`].
 pub fn place(kernel: &Kernel, ram: u64, dtb: u64, initrd: Option<u64>) -> Result<Layout, NoRoom> {
-    let taken: Vec<Range<u64>> = kernel.segments.iter().map(super::kernel::Segment::memory).collect();
+    let taken: Vec<Range<u64>> = kernel.segments.iter().map(super::Segment::memory).collect();
     let end = map::RAM_BASE + ram;
     let all = map::RAM_BASE..end;
     // A kernel that doesn't say what memory it takes gets the lower half to itself. A flat binary's data may end anywhere.

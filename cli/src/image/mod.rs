@@ -1,23 +1,30 @@
 //! Making an image: the hypervisor, and behind it the virtual machines' kernels, initial RAM file systems and device trees.
 
 pub mod assemble;
+mod bytes;
 mod compression;
 pub mod domain;
 pub mod dtb;
 mod elf;
+pub mod fdt;
 mod file_type;
 mod hypervisor;
 pub mod kernel;
+mod kernel_error;
 pub mod layout;
 mod pc;
 mod pe;
+mod segment;
 #[cfg(test)]
 pub mod tests;
+mod unpack;
 
 pub use assemble::{Error, Image, Seed, VmFiles, VmPlan, assemble, plan};
 pub use compression::Compression;
 pub use hypervisor::{Hypervisor, HypervisorError};
-pub use kernel::{Format, Kernel, KernelError};
+pub use kernel::{Format, Kernel};
+pub use kernel_error::KernelError;
+pub use segment::Segment;
 
 use crate::config::{Arch, VmConfig};
 

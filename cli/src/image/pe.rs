@@ -1,6 +1,6 @@
 //! The PE header that Linux kernels with an EFI stub have ("Microsoft PE and COFF Specification"): it says how long the file is.
 
-use super::kernel::word;
+use super::bytes::word;
 
 /// Where the file names the place of its header ("MS-DOS Stub").
 const HEADER_AT: usize = 0x3c;

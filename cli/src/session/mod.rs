@@ -4,6 +4,7 @@ mod conclusion;
 mod console;
 mod demux;
 mod exits;
+mod guest;
 mod input;
 mod keys;
 mod line;
@@ -27,13 +28,13 @@ use signal_hook::iterator::Signals;
 use stile_wire::Command;
 
 pub use exits::{Exits, SAME_MEMORY, Shown, catalogue};
+pub use guest::{Guest, System};
 pub use input::catch_signals;
 pub use keys::{HELP as KEYS, TABLE as KEY_TABLE};
 pub use tail::plain;
 
 use crate::config::Arch;
 use crate::emulator::{Emulator, Machine, Pipes};
-use crate::initramfs::Marks;
 use crate::out::Unwritable;
 use crate::serial::Serial;
 use console::Console;
@@ -55,28 +56,6 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// How long after the last output a prompt is shown, and how long the emulator's last words may take.
 const IDLE: Duration = Duration::from_millis(100);
-
-/// What the small system of [`crate::initramfs`] in a VM does.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct System {
-    /// Its marks.
-    pub marks: Marks,
-    /// Whether it runs a command, whose output alone is shown.
-    pub command: bool,
-    /// The terminal's columns and rows that it was told; 0 if they were not known.
-    pub size: (u16, u16),
-}
-
-/// A VM, as the user sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Guest {
-    /// Its name.
-    pub name: String,
-    /// If Stile made its root file system.
-    pub system: Option<System>,
-    /// If it is a Stile: the VMs in that, at least one.
-    pub inner: Vec<Guest>,
-}
 
 /// The machine.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! `stile soak`: guests that do everything at once that they must not, round after round, beside one that computes.
 
 mod account;
+mod limits;
 mod plan;
 mod run;
 mod summary;
@@ -20,15 +21,13 @@ use crate::config::Arch;
 use crate::progress::Task;
 use crate::suite::Programs;
 use crate::{cargo, emulator, exit, hypervisor, out};
+pub use limits::LONGEST_EXIT;
 use plan::{Round, seed_of};
 use summary::Summary;
 
 /// The short rounds of `stile test`: name, architecture, and whether the attacking VM is a hypervisor.
 pub const TESTS: [(&str, Arch, bool); 3] =
     [("soak/aarch64", Arch::Aarch64, false), ("soak/aarch64-nested", Arch::Aarch64, true), ("soak/x86_64", Arch::X86_64, false)];
-
-/// The most instructions that an exit may take.
-pub const LONGEST_EXIT: u64 = 200_000;
 
 /// Operations of a round of [`TESTS`].
 const SHORT: u64 = 20_000;

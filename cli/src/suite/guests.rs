@@ -1,21 +1,16 @@
 //! The scenarios with bare-metal test guests (the folder `guests`): each prints `PASS` and `FAIL` lines, and ends with its status.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use rustix::process::Signal;
 
-use super::scenario::{Expect, Scenario};
-use super::table::NO_DIFFERENCE;
+use super::programs::{PASSED, Programs, passed};
+use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
 use super::{nested, pc};
 use crate::config::{Arch, ablation};
 use crate::session::SAME_MEMORY;
 use crate::{cargo, exit};
-
-/// What a guest prints at its end if all its tests passed.
-const PASSED: &str = "EXIT: STATUS=0";
 
 /// The suites, and the boot arguments that make them run everything.
 const SUITES: [(&str, &str); 6] =
@@ -34,47 +29,6 @@ const UNDER_STILE: [(&str, &str); 3] = [("psci", "stile"), ("smp", "stile"), ("r
 
 /// CPU models, with physical CPUs, that each suite runs on with four vCPUs.
 const MACHINES: [(&str, u32); 4] = [("max", 4), ("max", 1), ("cortex-a76", 2), ("cortex-a57", 2)];
-
-/// The guests' programs for an architecture, by name.
-pub(crate) struct Programs {
-    arch: Arch,
-    paths: BTreeMap<String, PathBuf>,
-}
-
-impl Programs {
-    /// Builds them.
-    ///
-    /// # Errors
-    /// They don't compile.
-    pub(crate) fn build(arch: Arch) -> Result<Self> {
-        let (folder, package) = match arch {
-            Arch::Aarch64 => ("guests", "suites"),
-            Arch::X86_64 => ("guests/pc", "pc"),
-        };
-        let repository = cargo::repository();
-        let mut command = cargo::cargo_for(arch, "build", &repository.join(folder));
-        command.args(["--release", "--package", package]).env("CARGO_TARGET_DIR", repository.join("target").join(folder));
-        let paths = cargo::build(command, &format!("the test guests for {}", arch.name()))?.into_iter().collect();
-        Ok(Self { arch, paths })
-    }
-
-    /// The path of one.
-    pub(crate) fn path(&self, name: &str) -> Result<String> {
-        let path = self.paths.get(name).with_context(|| format!("there is no test guest called {name}"))?;
-        Ok(path.display().to_string())
-    }
-
-    /// Programs that are not built, by their names.
-    #[cfg(test)]
-    pub(crate) fn named(arch: Arch, names: &[&str]) -> Self {
-        Self { arch, paths: names.iter().map(|name| ((*name).to_owned(), PathBuf::from(name))).collect() }
-    }
-
-    /// The name of a scenario with them.
-    fn scenario(&self, name: &str) -> String {
-        if self.arch == Arch::X86_64 { format!("pc/{name}") } else { name.to_owned() }
-    }
-}
 
 /// All of them. Builds the guests.
 ///
@@ -226,11 +180,6 @@ fn entry_failures(programs: &Programs) -> Result<Scenario> {
     let notes = crashed.into_iter().chain([NO_DIFFERENCE; 3]).map(String::from).collect();
     let expect = Expect { status: exit::GUEST, notes, ..passed() };
     Ok(Scenario { config: Some(config), expect, ..Scenario::new("pc/life/entry-failures", "--exits") })
-}
-
-/// All tests passed, and exits counted are exits taken.
-pub(super) fn passed() -> Expect {
-    Expect { output: vec![PASSED.into()], notes: vec![NO_DIFFERENCE.into()], absent: vec!["FAIL "], ..Expect::default() }
 }
 
 /// The timer suite on one CPU. Deadlines are near, and the machine's other work must not make them pass unseen: virtual time counts

@@ -8,6 +8,7 @@ mod guests;
 mod longest_exit;
 mod nested;
 mod pc;
+mod programs;
 mod scenario;
 mod table;
 
@@ -21,7 +22,7 @@ use crate::bench::{budgets, nested as nested_bench};
 use crate::config::Arch;
 use crate::out::Unwritable;
 use crate::{emulator, exit, out, soak};
-pub(crate) use guests::Programs;
+pub(crate) use programs::Programs;
 use scenario::Scenario;
 
 /// How many tests ended in which way.

@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::scenario::{Expect, Scenario};
-use super::table::NO_DIFFERENCE;
+use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
 use crate::session::SAME_MEMORY;
 use crate::{bench, cargo, l2};
 

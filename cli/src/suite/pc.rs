@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use rustix::process::Signal;
 
-use super::guests::{Programs, passed};
-use super::scenario::{Expect, Scenario};
-use super::table::NO_DIFFERENCE;
+use super::programs::{Programs, passed};
+use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
 use crate::exit;
 
 /// All of them.

@@ -14,6 +14,9 @@ use crate::child::end_with_parent;
 use crate::config::Arch;
 use crate::exit;
 
+/// The last line of the ledger when nothing was missed.
+pub const NO_DIFFERENCE: &str = "difference 0";
+
 /// How long a scenario may take by default, in seconds: emulators on busy machines are slow. The longest takes 60 on an idle one, and 200 beside
 /// four other emulators on two CPUs.
 pub const TIMEOUT: u32 = 600;

@@ -5,7 +5,7 @@ use rustix::process::Signal;
 
 use super::guests::guests;
 use super::nested;
-use super::scenario::{Expect, Scenario};
+use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
 use crate::exit;
 
 /// The kernels, and the start of what `uname -r` says in each; nothing if it changes with Debian's archive.
@@ -13,9 +13,6 @@ const KERNELS: [(&str, &str); 3] = [("debian:6.1", "6.1."), ("debian:6.12", "6.1
 
 /// CPU models: with everything, with VHE, and Armv8.0.
 const CPUS: [&str; 3] = ["max", "cortex-a76", "cortex-a57"];
-
-/// The last line of the ledger when nothing was missed.
-pub const NO_DIFFERENCE: &str = "difference 0";
 
 /// All scenarios. Builds the test guests.
 ///

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::under::Counts;
 use super::work::Work;
 use crate::bench::host::Host;
-use crate::bench::report::number;
+use crate::bench::number::number;
 
 /// How many reasons of exits a row of the table names.
 const REASONS: usize = 4;

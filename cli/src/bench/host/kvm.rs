@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use stile_board::map;
 
-use super::{Figure, Request};
+use super::{Figure, Kvm, Request, figure};
 use crate::bench::emulate::{self, Output};
 use crate::bench::operation::Operation;
 use crate::bench::platform::{self, Platform, Start};
@@ -19,48 +19,7 @@ use crate::image::dtb::{self, Description, SEED_LEN};
 use crate::l2::client::{self, Vm};
 use crate::l2::linux;
 
-/// KVM in one of its modes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kvm {
-    /// The newest kernel, with the host at EL2.
-    Vhe,
-    /// The newest kernel, with the host at EL1.
-    Nvhe,
-    /// The newest kernel, with a host that is not trusted.
-    Protected,
-    /// Linux 6.12, with the host at EL2.
-    V6_12,
-    /// The newest kernel, with the host at EL2, and VMs that may have an EL2 of their own.
-    Nested,
-    /// Linux 6.1 on a PC.
-    V6_1,
-}
-
 impl Kvm {
-    /// Its name on the command line and in tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Vhe => "kvm-vhe",
-            Self::Nvhe => "kvm-nvhe",
-            Self::Protected => "kvm-protected",
-            Self::V6_12 => "kvm-6.12",
-            Self::Nested => "kvm-nested",
-            Self::V6_1 => "kvm-6.1",
-        }
-    }
-
-    /// Its name in pages and pictures.
-    pub const fn title(self) -> &'static str {
-        match self {
-            Self::Vhe => "KVM VHE",
-            Self::Nvhe => "KVM nVHE",
-            Self::Protected => "KVM protected",
-            Self::V6_12 => "KVM 6.12",
-            Self::Nested => "KVM nested",
-            Self::V6_1 => "KVM 6.1",
-        }
-    }
-
     /// The architecture that it is measured on.
     const fn arch(self) -> Arch {
         match self {
@@ -126,7 +85,7 @@ pub fn measure(kvm: Kvm, request: &Request<'_>) -> Result<Vec<Figure>> {
         };
         let boot = Boot { cpu: request.cpu, cpus, memory: MEMORY, initrd: &archive, names: &names, plugin: request.plugin };
         let output = kvm.boot(&boot)?;
-        figures.extend(super::figures(output.counts.as_ref(), &output.vmx, &output.line, &operations)?);
+        figures.extend(figure::figures(output.counts.as_ref(), &output.vmx, &output.line, &operations)?);
     }
     Ok(figures)
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Figure, Request};
+use super::{Figure, Request, figure};
 use crate::bench::operation::Needs;
 use crate::bench::platform::{Platform, Start};
 use crate::bench::{emulate, probe};
@@ -18,7 +18,7 @@ pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
         let start = Start { cpu: request.cpu, cpus: needs.cpus(), memory: 2 * probe::MEMORY };
         let machine = request.platform.bare(&start, probe::arguments(&operations, request.iterations));
         let output = emulate::run(&machine, request.probe, request.plugin)?;
-        figures.extend(super::figures(output.counts.as_ref(), &output.vmx, &output.line, &operations)?);
+        figures.extend(figure::figures(output.counts.as_ref(), &output.vmx, &output.line, &operations)?);
     }
     Ok(figures)
 }

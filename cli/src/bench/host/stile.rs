@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Figure, Outside, Request};
+use super::{Figure, Outside, Request, figure};
 use crate::bench::counts::Section;
 use crate::bench::operation::{Needs, Operation};
 use crate::bench::{probe, under_stile, vmx};
@@ -62,8 +62,8 @@ pub fn measure_together(request: &Request<'_>) -> Result<Together> {
     let operations: Vec<_> = request.operations.iter().filter(|operation| operation.needs == Needs::One).copied().collect();
     let once = run_all(request, &hypervisor, &operations, request.iterations)?;
     let twice = run_all(request, &hypervisor, &operations, 2 * request.iterations)?;
-    let mut figures = super::figures(None, &twice.vmx, &twice.console, &operations)?;
-    let before = super::figures(None, &once.vmx, &once.console, &operations)?;
+    let mut figures = figure::figures(None, &twice.vmx, &twice.console, &operations)?;
+    let before = figure::figures(None, &once.vmx, &once.console, &operations)?;
     // The probe measures in an order of its own, which the sections have.
     let lines = probe::lines(&twice.console)?;
     let measured = lines.iter().filter(|line| line.instructions.is_some());

@@ -6,7 +6,6 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::operations::SYSCALL;
-use super::setup::Setup;
 use crate::bench::counts::Section;
 use crate::bench::host::Outside;
 use crate::bench::operation::Operation;
@@ -39,8 +38,8 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// Of so many operations, between which the plugin counted this.
-    pub fn new(setup: Setup, cpu: &str, operation: &Operation, instructions: f64, iterations: u64, section: &Section) -> Self {
+    /// Of so many operations of L2 under these, between which the plugin counted this.
+    pub fn new([host, l1]: [&str; 2], cpu: &str, operation: &Operation, instructions: f64, iterations: u64, section: &Section) -> Self {
         let each = |reasons: &BTreeMap<String, u64>| -> BTreeMap<String, f64> {
             let each = reasons.iter().map(|(reason, count)| (named(reason).to_owned(), *count as f64 / iterations as f64));
             each.filter(|(_, each)| *each >= FEW).collect()
@@ -49,8 +48,8 @@ impl Figure {
         // It is L1 that marks its own system calls.
         let (l2_exits, l1_exits) = if operation.name == SYSCALL.name { (others, marker) } else { (marker, others) };
         Self {
-            host: setup.l0.name().to_owned(),
-            l1: setup.l1.name().to_owned(),
+            host: host.to_owned(),
+            l1: l1.to_owned(),
             cpu: cpu.to_owned(),
             operation: operation.name.to_owned(),
             instructions,
@@ -100,6 +99,7 @@ pub mod tests {
     use super::super::l0::L0;
     use super::super::l1::L1;
     use super::super::operations;
+    use super::super::setup::Setup;
     use super::*;
     use crate::bench::counts::Counts;
 
@@ -122,7 +122,7 @@ pub mod tests {
             other_reasons: reasons(others),
         };
         let operation = operations::choose(&[operation.to_owned()]).unwrap()[0];
-        Figure::new(setup, "max", &operation, 3796.0, 64, &section)
+        Figure::new([setup.l0.name(), setup.l1.name()], "max", &operation, 3796.0, 64, &section)
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::l1::{self, debian_kernel};
 use crate::bench::counts::{self, World};
 use crate::bench::emulate::REPEATABLE;
 use crate::bench::host::client_boot_arguments;
-use crate::bench::report::{number, ratio};
+use crate::bench::number::{number, ratio};
 use crate::bench::under_stile;
 use crate::config::Arch;
 use crate::image::VmFiles;

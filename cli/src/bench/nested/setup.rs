@@ -60,7 +60,7 @@ impl Setup {
             let rounds = measured.iter().zip(sections).filter(|((name, ..), _)| *name == operation.name);
             let least = rounds.min_by(|((_, one, _), _), ((_, other, _), _)| one.total_cmp(other));
             let ((_, instructions, iterations), section) = least.with_context(|| format!("{} was not measured", operation.name))?;
-            Ok(Figure::new(self, cpu, operation, *instructions, *iterations, section))
+            Ok(Figure::new([self.l0.name(), self.l1.name()], cpu, operation, *instructions, *iterations, section))
         };
         operations.iter().map(least).collect()
     }

@@ -7,8 +7,8 @@ use comfy_table::{CellAlignment, Table, presets};
 use super::figure::Figure;
 use super::operations;
 use super::setup::Setup;
+use crate::bench::number::{number, short};
 use crate::bench::page;
-use crate::bench::report::{number, short};
 
 /// Everything, for people.
 pub fn terminal(figures: &[Figure], cpu: &str) -> String {

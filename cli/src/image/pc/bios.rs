@@ -3,7 +3,7 @@
 //!
 //! Programs start in protected mode, and many never mask the 8259s, so these stay as after reset until the first service is called.
 
-use super::{Memory, RESERVED, memory};
+use super::memory::{Memory, RESERVED, memory};
 use stile_board::pc::{self, port};
 
 /// Where the code is: behind the tables of the MultiProcessor Specification, at 0xf000:0x1000.

@@ -5,8 +5,11 @@ use std::ops::Range;
 use stile_blob::Mode;
 
 use super::acpi;
-use super::{INFO, INFO_LEN, Memory, Parts, check_places, place};
-use crate::image::kernel::{Format, Kernel, KernelError, Segment, check_whole, word};
+use super::memory::{Memory, memory};
+use super::parts::{INFO, INFO_LEN, Parts, check_places, place};
+use crate::image::bytes::word;
+use crate::image::kernel::check_whole;
+use crate::image::{Format, Kernel, KernelError, Segment};
 
 /// The setup header begins here in the file and in the boot parameters.
 const HEADER: usize = 0x1f1;
@@ -128,7 +131,7 @@ fn information(file: &[u8], ram: u64, bootargs: &str, initrd: Option<Range<u64>>
     // What is too long is cut: there must be a NUL.
     let command_line = &bootargs.as_bytes()[..bootargs.len().min(PAGE - 1)];
     put(COMMAND_LINE_PAGE * PAGE, command_line);
-    let map = super::memory(ram);
+    let map = memory(ram);
     put(field::MAP_ENTRIES, &[map.len() as u8]);
     for (n, Memory { range, kind }) in map.iter().enumerate() {
         let at = field::MAP + 20 * n;

@@ -3,63 +3,23 @@
 mod acpi;
 mod bios;
 mod linux;
+mod memory;
 mod mp;
 mod multiboot;
+mod parts;
 mod pvh;
 
 use std::borrow::Cow;
-use std::ops::Range;
-
-use stile_blob::Mode;
-use stile_board::map;
-use stile_board::pc;
 
 use super::assemble::{Error, VmFiles, VmPlan};
-use super::kernel::{Kernel, KernelError, Segment, UNPACK_LIMIT};
+use super::kernel::UNPACK_LIMIT;
 use super::layout::Layout;
-use super::{Compression, file_type};
+use super::{Compression, KernelError, file_type};
 use crate::config::{KernelSource, VmConfig};
 
 pub use linux::is_linux;
 pub use multiboot::MULTIBOOT_MAGIC;
-
-/// Where the boot information of Linux and PVH is: below 640 KiB, where no such kernel is loaded.
-const INFO: u64 = 0x1000;
-/// Room for it.
-const INFO_LEN: usize = 0x8000;
-/// From here to 1 MiB is no RAM for kernels: the extended BIOS data area, devices on a PC, and the ACPI tables.
-const RESERVED: u64 = 0x9_fc00;
-/// RAM goes on here.
-const HIGH_MEMORY: u64 = 1 << 20;
-
-/// A range of the memory map: its addresses, and its type, of which 1 is RAM and 2 reserved, in every protocol.
-struct Memory {
-    range: Range<u64>,
-    kind: u32,
-}
-
-/// The memory map of a PC with `ram` bytes of RAM.
-fn memory(ram: u64) -> Vec<Memory> {
-    let [low, high] = pc::ram(ram);
-    let map = [(0..RESERVED.min(low.end), 1), (RESERVED..HIGH_MEMORY, 2), (HIGH_MEMORY..low.end, 1), (high, 1)];
-    map.into_iter().filter(|(range, _)| !range.is_empty()).map(|(range, kind)| Memory { range, kind }).collect()
-}
-
-/// What a boot protocol makes of a kernel.
-struct Parts {
-    kernel: Kernel,
-    /// The initial RAM file system's place.
-    initrd: Option<Range<u64>>,
-    /// The boot information, and where it goes.
-    info: Vec<u8>,
-    info_at: u64,
-    mode: Mode,
-    /// What the ACPI tables describe.
-    acpi: acpi::Kind,
-}
-
-/// Where a BIOS keeps its data.
-const BIOS_DATA: u64 = bios::VECTORS_LEN;
+use parts::{BIOS_DATA, Parts, meets};
 
 /// Decides what goes where in a virtual machine's RAM.
 ///
@@ -131,48 +91,15 @@ fn describe(file: &[u8]) -> String {
     }
 }
 
-/// Refuses a kernel with parts where there is no RAM below 4 GiB, or where something else is: the boot information is in `info`.
-fn check_places(segments: &[Segment], ram: u64, info: Range<u64>) -> Result<(), KernelError> {
-    let ram = lowest(ram);
-    let taken = [BIOS_DATA..BIOS_DATA + bios::DATA_AREA_LEN as u64, info, RESERVED..HIGH_MEMORY];
-    for segment in segments {
-        let memory = segment.memory();
-        if taken.iter().any(|taken| meets(&memory, taken)) || !map::contains(0, ram, memory.start, segment.mem_len) {
-            return Err(KernelError::Malformed(format!(
-                "it needs memory at {:#x}..{:#x}, but RAM ends at {ram:#x}, and {:#x}..{:#x} holds the boot information",
-                memory.start, memory.end, taken[1].start, taken[1].end
-            )));
-        }
-    }
-    Ok(())
-}
-
-fn meets(one: &Range<u64>, other: &Range<u64>) -> bool {
-    one.start < other.end && other.start < one.end
-}
-
-/// Where RAM below the devices ends: boot protocols have addresses of 32 bits.
-fn lowest(ram: u64) -> u64 {
-    pc::ram(ram)[0].end
-}
-
-/// The initial RAM file system goes as high below `end` as it may, where boot protocols reach it, in whole pages, and above the kernel.
-fn place(len: u64, kernel_end: u64, end: u64) -> Result<Range<u64>, KernelError> {
-    const PAGE: u64 = 4096;
-    let end = lowest(end);
-    let start = end.saturating_sub(len) & !(PAGE - 1);
-    if start < kernel_end.max(HIGH_MEMORY) {
-        let what = format!("the kernel and the initial RAM file system ({len} bytes) do not fit into RAM, which ends at {end:#x}");
-        return Err(KernelError::Malformed(what));
-    }
-    Ok(start..start + len)
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::ops::Range;
 
+    use super::memory::{HIGH_MEMORY, Memory, RESERVED, memory};
+    use super::parts::{INFO, check_places, place};
     use super::*;
+    use crate::image::Segment;
 
     fn ranges(ram: u64) -> Vec<(Range<u64>, u32)> {
         memory(ram).into_iter().map(|Memory { range, kind }| (range, kind)).collect()

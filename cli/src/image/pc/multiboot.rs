@@ -9,8 +9,11 @@ use object::{
 };
 use stile_blob::{MAX_LOADS, Mode};
 
-use super::{HIGH_MEMORY, INFO_LEN, Memory, Parts, RESERVED, acpi, check_places, meets, place};
-use crate::image::kernel::{Format, Kernel, KernelError, Segment, word};
+use super::acpi;
+use super::memory::{HIGH_MEMORY, Memory, RESERVED, lowest, memory};
+use super::parts::{INFO_LEN, Parts, check_places, meets, place};
+use crate::image::bytes::word;
+use crate::image::{Format, Kernel, KernelError, Segment};
 
 /// What a Multiboot header begins with, in the file's byte order.
 pub const MULTIBOOT_MAGIC: [u8; 4] = 0x1bad_b002u32.to_le_bytes();
@@ -152,7 +155,7 @@ fn information(at: u64, ram: u64, command_line: &str, module: Option<&Range<u64>
         after.extend([module.start as u32, module.end as u32, empty_line as u32, 0].iter().flat_map(|word| word.to_le_bytes()));
     }
     let map_at = HEADER + after.len();
-    for Memory { range, kind } in super::memory(ram) {
+    for Memory { range, kind } in memory(ram) {
         after.extend(20u32.to_le_bytes());
         after.extend(range.start.to_le_bytes());
         after.extend((range.end - range.start).to_le_bytes());
@@ -164,7 +167,7 @@ fn information(at: u64, ram: u64, command_line: &str, module: Option<&Range<u64>
     let flags = MEMORY | COMMAND_LINE | MAP | LOADER_NAME | if module.is_some() { MODULES } else { 0 };
     put(0, flags as usize);
     put(4, (RESERVED.min(ram) >> 10) as usize);
-    put(8, (super::lowest(ram).saturating_sub(HIGH_MEMORY) >> 10) as usize);
+    put(8, (lowest(ram).saturating_sub(HIGH_MEMORY) >> 10) as usize);
     put(16, start + text);
     put(20, usize::from(module.is_some()));
     put(24, start + modules);

@@ -6,9 +6,11 @@ use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, elf};
 use stile_blob::Mode;
 
+use super::acpi;
+use super::memory::{Memory, memory};
 use super::multiboot::program;
-use super::{INFO, INFO_LEN, Memory, Parts, acpi, check_places, place};
-use crate::image::kernel::{Format, Kernel, KernelError};
+use super::parts::{INFO, INFO_LEN, Parts, check_places, place};
+use crate::image::{Format, Kernel, KernelError};
 
 /// Name and type of the note, whose value is the entry point's physical address.
 const OWNER: &[u8] = b"Xen";
@@ -65,7 +67,7 @@ fn information(ram: u64, command_line: &str, module: Option<&Range<u64>>) -> Vec
     const HEADER: usize = 56;
     const MODULE: usize = 32;
     const MAP: usize = HEADER + MODULE;
-    let map = super::memory(ram);
+    let map = memory(ram);
     let text = MAP + 24 * map.len();
     let words = |at: usize| INFO + at as u64;
     let mut bytes = Vec::new();
@@ -96,7 +98,7 @@ fn information(ram: u64, command_line: &str, module: Option<&Range<u64>>) -> Vec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::kernel::word;
+    use crate::image::bytes::word;
 
     const RAM: u64 = 64 << 20;
 

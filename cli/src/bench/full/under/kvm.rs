@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Counts, Job, confirm};
+use super::job::{Counts, Job, confirm, vm};
 use crate::bench::full::system;
 use crate::bench::host::{Boot, Kvm};
 use crate::image::{self, Seed, VmFiles};
@@ -15,7 +15,7 @@ const MEMORY: u64 = system::MEMORY + (1 << 30);
 pub fn run(kvm: Kvm, job: &Job<'_>) -> Result<Counts> {
     let bootargs = system::bootargs(job.work, job.units);
     let files = VmFiles { kernel: &job.system.kernel, initrd: Some(&job.system.initrd), bootargs: &bootargs, domains: &[] };
-    let config = super::vm(job);
+    let config = vm(job);
     let plan = image::plan(&config, &files, Seed::Fixed)?;
     let archive = client::planned(&linux::build(client::PROGRAM)?, &config, &plan);
     let times = if job.work.is_boot() { job.units as usize } else { 1 };

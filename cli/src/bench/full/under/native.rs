@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 
-use super::{Counts, Job, confirm};
+use super::job::{Counts, Job, confirm};
 use crate::bench::emulate;
 use crate::bench::full::system;
 use crate::emulator::{Board, Machine};

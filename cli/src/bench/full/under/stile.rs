@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 
-use super::{Counts, Job, confirm};
+use super::job::{Counts, Job, confirm, vm};
 use crate::bench::full::system;
 use crate::bench::{emulate, under_stile};
 use crate::config::Arch;
@@ -11,7 +11,7 @@ use crate::image::VmFiles;
 /// Runs it: one VM, of which each CPU has a physical one for itself.
 pub fn run(job: &Job<'_>) -> Result<Counts> {
     let hypervisor = under_stile::hypervisor(Arch::Aarch64)?;
-    let config = under_stile::machine(Arch::Aarch64, super::vm(job), job.work.vcpus.into(), job.cpu);
+    let config = under_stile::machine(Arch::Aarch64, vm(job), job.work.vcpus.into(), job.cpu);
     let bootargs = system::bootargs(job.work, job.units);
     let files = VmFiles { kernel: &job.system.kernel, initrd: Some(&job.system.initrd), bootargs: &bootargs, domains: &[] };
     let extra = emulate::REPEATABLE.map(str::to_owned).to_vec();

@@ -6,7 +6,7 @@ use std::io::Write;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Figure, Request};
+use super::{Figure, Request, figure};
 use crate::bench::emulate::{self, Next};
 use crate::bench::platform::Platform;
 use crate::bench::probe;
@@ -52,7 +52,7 @@ pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
         // The domain's end is not the machine's.
         let next = |output: &[u8]| if probe::is_over(output, &operations) { Next::End } else { Next::GoOn };
         let output = emulate::run_until(&emulator::Machine::Arm(board), &xen, request.plugin, next)?;
-        let measured = super::figures(output.counts.as_ref(), &output.vmx, &output.line, &operations)?;
+        let measured = figure::figures(output.counts.as_ref(), &output.vmx, &output.line, &operations)?;
         let line = &output.line;
         ensure!(probe::is_over(line, &operations), "Xen ended before the probe did; the end of its output:\n{}", probe::end(line));
         figures.extend(measured);

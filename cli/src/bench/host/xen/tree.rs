@@ -5,6 +5,7 @@ use vm_fdt::{FdtWriter, FdtWriterResult};
 
 use crate::image::domain::{self, Domain};
 use crate::image::dtb::{self, GIC_PPI, GIC_SPI, LEVEL_HIGH};
+use crate::image::fdt::string_list;
 
 /// The emulated machine.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ pub fn build(machine: &Machine, domain: &Domain<'_>) -> FdtWriterResult<Vec<u8>>
     dtb::timer(&mut fdt, false)?;
 
     let psci = fdt.begin_node("psci")?;
-    dtb::string_list(&mut fdt, "compatible", &["arm,psci-1.0", "arm,psci-0.2"])?;
+    string_list(&mut fdt, "compatible", &["arm,psci-1.0", "arm,psci-0.2"])?;
     fdt.property_string("method", "smc")?;
     fdt.end_node(psci)?;
 
@@ -67,7 +68,7 @@ pub fn build(machine: &Machine, domain: &Domain<'_>) -> FdtWriterResult<Vec<u8>>
     fdt.end_node(gic)?;
 
     let uart = fdt.begin_node(UART.trim_start_matches('/'))?;
-    dtb::string_list(&mut fdt, "compatible", &["arm,pl011", "arm,primecell"])?;
+    string_list(&mut fdt, "compatible", &["arm,pl011", "arm,primecell"])?;
     fdt.property_array_u64("reg", &[map::PL011_BASE, map::PL011_SIZE])?;
     fdt.property_array_u32("interrupts", &[GIC_SPI, intid::PL011 - intid::SPI_BASE, LEVEL_HIGH])?;
     fdt.end_node(uart)?;

@@ -1,0 +1,29 @@
+//! The memory map of a PC.
+
+use std::ops::Range;
+
+use stile_board::pc;
+
+/// From here to 1 MiB is no RAM for kernels: the extended BIOS data area, devices on a PC, and the ACPI tables.
+pub const RESERVED: u64 = 0x9_fc00;
+
+/// RAM goes on here.
+pub const HIGH_MEMORY: u64 = 1 << 20;
+
+/// A range of the memory map: its addresses, and its type, of which 1 is RAM and 2 reserved, in every protocol.
+pub struct Memory {
+    pub range: Range<u64>,
+    pub kind: u32,
+}
+
+/// The memory map of a PC with `ram` bytes of RAM.
+pub fn memory(ram: u64) -> Vec<Memory> {
+    let [low, high] = pc::ram(ram);
+    let map = [(0..RESERVED.min(low.end), 1), (RESERVED..HIGH_MEMORY, 2), (HIGH_MEMORY..low.end, 1), (high, 1)];
+    map.into_iter().filter(|(range, _)| !range.is_empty()).map(|(range, kind)| Memory { range, kind }).collect()
+}
+
+/// Where RAM below the devices ends: boot protocols have addresses of 32 bits.
+pub fn lowest(ram: u64) -> u64 {
+    pc::ram(ram)[0].end
+}

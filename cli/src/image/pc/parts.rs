@@ -1,0 +1,64 @@
+//! What a boot protocol makes of a kernel, and where it may go.
+
+use std::ops::Range;
+
+use stile_blob::Mode;
+use stile_board::map;
+
+use super::memory::{HIGH_MEMORY, RESERVED, lowest};
+use super::{acpi, bios};
+use crate::image::{Kernel, KernelError, Segment};
+
+/// Where the boot information of Linux and PVH is: below 640 KiB, where no such kernel is loaded.
+pub const INFO: u64 = 0x1000;
+
+/// Room for it.
+pub const INFO_LEN: usize = 0x8000;
+
+/// What a boot protocol makes of a kernel.
+pub struct Parts {
+    pub kernel: Kernel,
+    /// The initial RAM file system's place.
+    pub initrd: Option<Range<u64>>,
+    /// The boot information, and where it goes.
+    pub info: Vec<u8>,
+    pub info_at: u64,
+    pub mode: Mode,
+    /// What the ACPI tables describe.
+    pub acpi: acpi::Kind,
+}
+
+/// Where a BIOS keeps its data.
+pub const BIOS_DATA: u64 = bios::VECTORS_LEN;
+
+/// Refuses a kernel with parts where there is no RAM below 4 GiB, or where something else is: the boot information is in `info`.
+pub fn check_places(segments: &[Segment], ram: u64, info: Range<u64>) -> Result<(), KernelError> {
+    let ram = lowest(ram);
+    let taken = [BIOS_DATA..BIOS_DATA + bios::DATA_AREA_LEN as u64, info, RESERVED..HIGH_MEMORY];
+    for segment in segments {
+        let memory = segment.memory();
+        if taken.iter().any(|taken| meets(&memory, taken)) || !map::contains(0, ram, memory.start, segment.mem_len) {
+            return Err(KernelError::Malformed(format!(
+                "it needs memory at {:#x}..{:#x}, but RAM ends at {ram:#x}, and {:#x}..{:#x} holds the boot information",
+                memory.start, memory.end, taken[1].start, taken[1].end
+            )));
+        }
+    }
+    Ok(())
+}
+
+pub fn meets(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+/// The initial RAM file system goes as high below `end` as it may, where boot protocols reach it, in whole pages, and above the kernel.
+pub fn place(len: u64, kernel_end: u64, end: u64) -> Result<Range<u64>, KernelError> {
+    const PAGE: u64 = 4096;
+    let end = lowest(end);
+    let start = end.saturating_sub(len) & !(PAGE - 1);
+    if start < kernel_end.max(HIGH_MEMORY) {
+        let what = format!("the kernel and the initial RAM file system ({len} bytes) do not fit into RAM, which ends at {end:#x}");
+        return Err(KernelError::Malformed(what));
+    }
+    Ok(start..start + len)
+}
