@@ -1,4 +1,4 @@
-//! Gives the linker the layout of a guest, and on Arm the size that the header of an arm64 Image states.
+//! Passes the guest's layout to the linker, and on Arm the size for the arm64 Image header.
 
 fn main() {
     let guests = concat!(env!("CARGO_MANIFEST_DIR"), "/..");

@@ -1,17 +1,18 @@
-//! How much of the time a vCPU gets that is always ready to run, as it can tell by a counter.
+//! Measures the CPU share of a vCPU that is always ready to run, by gaps in a counter.
 
 /// Measurement of a vCPU.
 pub struct Share {
-    /// Ticks that went by.
+    /// Elapsed ticks.
     pub all: u64,
-    /// Of these, ticks in which it ran.
+    /// Ticks in which it ran.
     pub own: u64,
-    /// The longest time in which it did not, in ticks.
+    /// The longest time in which it did not run, in ticks.
     pub longest: u64,
 }
 
 impl Share {
-    /// Reads the counter over and over for `span` ticks. Two readings that are `gap` ticks or more apart had something else between them.
+    /// Reads the counter repeatedly for `span` ticks. Readings at least `gap` ticks apart mean that the vCPU
+    /// did not run in between.
     pub fn measure(span: u64, gap: u64, now: impl Fn() -> u64) -> Self {
         let start = now();
         let mut share = Self { all: 0, own: 0, longest: 0 };

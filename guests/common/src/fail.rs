@@ -1,11 +1,11 @@
-//! What a test ends with.
+//! Test outcomes.
 
 use core::fmt::{self, Write};
 
-/// What a test ends with.
+/// The outcome of a test.
 pub type Outcome = Result<(), Fail>;
 
-/// Why a test did not pass.
+/// Why a test failed or was skipped.
 #[derive(Clone, Copy)]
 pub struct Fail {
     text: [u8; 120],
@@ -14,7 +14,7 @@ pub struct Fail {
 }
 
 impl Fail {
-    /// A failure with its reason; what is longer than a line is cut.
+    /// A failure with its reason, truncated to a line.
     pub fn new(reason: fmt::Arguments) -> Self {
         let mut fail = Self { text: [0; 120], length: 0, skipped: false };
         // An error means that the text was cut.
@@ -22,12 +22,12 @@ impl Fail {
         fail
     }
 
-    /// Not a failure: the machine lacks what the test needs.
+    /// A skipped test: the machine lacks a requirement.
     pub fn skip(reason: fmt::Arguments) -> Self {
         Self { skipped: true, ..Self::new(reason) }
     }
 
-    /// Whether it is one of those.
+    /// Whether the test was skipped.
     pub const fn is_skip(&self) -> bool {
         self.skipped
     }
@@ -45,13 +45,13 @@ impl Write for Fail {
 
 impl fmt::Display for Fail {
     fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
-        // Only the last character can be cut in two.
+        // Only the last character can be truncated.
         let text = &self.text[..usize::from(self.length)];
         formatter.write_str(text.utf8_chunks().next().map_or("", |chunk| chunk.valid()))
     }
 }
 
-/// Ends the test as failed unless a condition holds: `check!(a < b, "a is {a}")`.
+/// Fails the test unless a condition holds: `check!(a < b, "a is {a}")`.
 #[macro_export]
 macro_rules! check {
     ($condition:expr, $($reason:tt)+) => {
@@ -61,7 +61,7 @@ macro_rules! check {
     };
 }
 
-/// Ends the test as failed unless two numbers are equal: `check_eq!(got, wanted, "the thing")`.
+/// Fails the test unless two numbers are equal: `check_eq!(got, wanted, "the thing")`.
 #[macro_export]
 macro_rules! check_eq {
     ($got:expr, $wanted:expr, $($what:tt)+) => {
@@ -75,7 +75,7 @@ macro_rules! check_eq {
     };
 }
 
-/// Ends the test: the machine lacks what it needs.
+/// Skips the test: the machine lacks a requirement.
 #[macro_export]
 macro_rules! skip {
     ($($reason:tt)+) => { return Err($crate::fail::Fail::skip(format_args!($($reason)+))) };

@@ -1,5 +1,5 @@
-//! What the test guests of all architectures share: outcomes of tests, random numbers that repeat, and the scheme of a guest that does all it
-//! can to break out of its VM.
+//! Common code of the test guests of all architectures: test outcomes, reproducible random numbers, and the
+//! scheme of hostile guests.
 #![no_std]
 
 pub mod canary;

@@ -1,5 +1,5 @@
-//! The scheme of a hostile guest: phases follow each other, each with random numbers of its own, and after each the guest's memory must be as
-//! it was.
+//! The scheme of a hostile guest: a sequence of phases, each with its own random numbers, after each of which
+//! the guest's memory must be unchanged.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering::*};
@@ -8,43 +8,43 @@ use crate::canary;
 use crate::fail::Outcome;
 use crate::random::{Random, mix};
 
-/// One thing that the guest tries: its name, and the function. What an access does or returns is mostly not checked: it must only come
-/// back, with or without an exception.
+/// A phase: its name, and the function. Results of accesses are mostly unchecked: an access must only return,
+/// with or without an exception.
 pub type Phase = (&'static str, fn() -> Outcome);
 
-/// What the scheme needs of a machine.
+/// Requirements on a machine.
 pub trait Machine {
     /// The number of this CPU.
     fn this() -> usize;
-    /// How many there are.
+    /// The number of CPUs.
     fn cpus() -> usize;
-    /// Memory that nothing else uses. Asked for by one CPU at a time.
+    /// Memory reserved for the canary. Requested by one CPU at a time.
     fn canary() -> &'static mut [u64];
-    /// Takes all CPUs and devices back to a state in which the guest can go on.
+    /// Restores all CPUs and devices to a usable state.
     fn restore() -> Outcome;
     /// Prints a line.
     fn say(line: fmt::Arguments<'_>);
 }
 
-/// Which phases run, and how often.
+/// The selection of phases and rounds.
 pub struct Plan {
     /// The first round's seed.
     pub seed: u64,
-    /// Each round has the next seed.
+    /// Number of rounds; each has the next seed.
     pub rounds: u64,
-    /// Phases whose names contain this.
+    /// Runs the phases whose names contain this.
     pub only: &'static str,
 }
 
-/// The seed of the phase that runs.
+/// The seed of the current phase.
 static SEED: AtomicU64 = AtomicU64::new(0);
 
-/// Random numbers of this CPU for this phase.
+/// This CPU's random numbers for the current phase.
 pub fn random<M: Machine>() -> Random {
     Random::new(mix(SEED.load(Acquire) << 8 | M::this() as u64))
 }
 
-/// This CPU's share of a number of attempts.
+/// This CPU's part of a number of attempts.
 pub fn share<M: Machine>(attempts: usize) -> core::ops::Range<usize> {
     0..attempts.div_ceil(M::cpus())
 }

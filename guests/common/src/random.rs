@@ -1,10 +1,10 @@
-//! Random numbers that repeat: the same seed gives the same run.
+//! Reproducible random numbers: the same seed gives the same sequence.
 
 /// SplitMix64.
 pub struct Random(u64);
 
 impl Random {
-    /// A generator; each seed gives another sequence.
+    /// A generator; each seed gives a different sequence.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -20,12 +20,12 @@ impl Random {
         self.bits() % bound
     }
 
-    /// One of the items, which must not be none.
+    /// A random item; `items` must not be empty.
     pub fn pick<T: Copy>(&mut self, items: &[T]) -> T {
         items[self.below(items.len() as u64) as usize]
     }
 
-    /// A value of the kind that breaks things: all zeroes, all ones, one bit, a small number, or any.
+    /// An edge-case value: all zeros, all ones, one bit, a small number, or any.
     pub fn odd(&mut self) -> u64 {
         match self.below(6) {
             0 => 0,
@@ -38,7 +38,7 @@ impl Random {
     }
 }
 
-/// Mixes the bits of a number: neighbours give unrelated results.
+/// Hashes a number: neighbouring inputs give unrelated results.
 pub const fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

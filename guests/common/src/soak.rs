@@ -1,7 +1,9 @@
-//! The scheme of a soak: every CPU draws one operation after the other, of all kinds, until all together have made as many as was planned.
+//! The scheme of a soak: every CPU executes random operations of all kinds, until together they have done the
+//! planned number.
 //!
-//! The plan's seed, the CPU's number and the operation's number alone determine what an operation tries. A CPU that is turned off and on, and a
-//! machine that is reset, go on behind the operation that did it: [`State`] is in memory that a reset keeps.
+//! An operation is determined by the plan's seed, the CPU's number and the operation's number alone. After a
+//! power cycle of a CPU or a reset of the machine, it continues with the next operation: [`State`] is in
+//! memory that a reset preserves.
 
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
@@ -10,48 +12,49 @@ use crate::fail::Outcome;
 use crate::phases;
 use crate::random::{Random, mix};
 
-/// The most CPUs.
+/// Maximum number of CPUs.
 const MAX_CPUS: usize = 8;
-/// The most kinds.
+/// Maximum number of kinds.
 const MAX_KINDS: usize = 24;
-/// Operations between two lines on the console.
+/// Number of operations between two console lines.
 const REPORT: u64 = 10_000;
 
 /// A kind of operation.
 pub struct Kind {
-    /// Its name, in the summary.
+    /// Its name, for the summary.
     pub name: &'static str,
-    /// How often it is drawn, compared with the others.
+    /// Its relative frequency.
     pub weight: u64,
-    /// Tries something, and returns how many operations that was. What does not return, because its CPU is off, counts as one.
+    /// Executes it, and returns the number of operations. One that doesn't return, because its CPU is turned
+    /// off, counts as one.
     pub run: fn(&mut Random) -> u64,
 }
 
 /// Requirements on a machine beyond those of the phases.
 pub trait Machine: phases::Machine {
-    /// Memory that a reset keeps, and that nothing else uses. Zero, or what an earlier start left.
+    /// Memory that a reset preserves, reserved for this. Zero, or as left by an earlier start.
     fn state() -> &'static State;
 }
 
 /// One CPU's progress.
 #[repr(C)]
 struct Progress {
-    /// Draws.
+    /// Number of draws.
     steps: AtomicU64,
-    /// Operations.
+    /// Number of operations.
     done: AtomicU64,
-    /// Operations, by kind.
+    /// Number of operations by kind.
     kinds: [AtomicU64; MAX_KINDS],
 }
 
-/// The progress of all CPUs, and what was planned.
+/// The progress of all CPUs, and the plan.
 #[repr(C)]
 pub struct State {
     mark: AtomicU64,
     seed: AtomicU64,
-    /// How many operations all CPUs make together.
+    /// Number of operations planned for all CPUs together.
     limit: AtomicU64,
-    /// The most resets.
+    /// Maximum number of resets.
     resets: AtomicU64,
     reset: AtomicU64,
     cpus: [Progress; MAX_CPUS],
@@ -61,16 +64,16 @@ pub struct State {
 pub struct Plan {
     /// Determines every operation.
     pub seed: u64,
-    /// Operations of all CPUs together, at least.
+    /// Minimum number of operations of all CPUs together.
     pub operations: u64,
-    /// The most resets of the machine.
+    /// Maximum number of resets of the machine.
     pub resets: u64,
 }
 
 impl State {
     const MARK: u64 = 0x536F_616B_5374_6174;
 
-    /// Takes up a plan; returns whether an earlier start has begun with it.
+    /// Starts a plan; returns whether an earlier start had already begun it.
     fn begin(&self, plan: &Plan) -> bool {
         let mark = mix(Self::MARK ^ plan.seed);
         if self.mark.load(Acquire) == mark {
@@ -93,19 +96,19 @@ impl State {
         self.cpus.iter().map(|cpu| cpu.done.load(Relaxed)).sum()
     }
 
-    /// Whether all is done.
+    /// Whether the plan is completed.
     pub fn is_done(&self) -> bool {
         self.operations() >= self.limit.load(Relaxed)
     }
 
-    /// Takes one of the resets that are planned, if one is left.
+    /// Takes one of the planned resets, if one is left.
     pub fn take_reset(&self) -> bool {
         let limit = self.resets.load(Relaxed);
         self.reset.fetch_update(AcqRel, Acquire, |count| (count < limit).then_some(count + 1)).is_ok()
     }
 }
 
-/// Takes up a plan, on the first CPU, before the others [`work`].
+/// Starts a plan, on the first CPU, before the others call [`work`].
 pub fn begin<M: Machine>(plan: &Plan) -> Outcome {
     let again = M::state().begin(plan);
     if again {
@@ -118,7 +121,7 @@ pub fn begin<M: Machine>(plan: &Plan) -> Outcome {
     }
 }
 
-/// Makes operations until there have been enough of them.
+/// Executes operations until the plan is completed.
 pub fn work<M: Machine>(kinds: &[Kind]) {
     let state = M::state();
     let this = M::this();
@@ -130,7 +133,7 @@ pub fn work<M: Machine>(kinds: &[Kind]) {
         let mut random = Random::new(mix(seed ^ step));
         let (number, kind) = draw(kinds, &mut random);
         let count = &progress.kinds[number % MAX_KINDS];
-        // Counted first: an operation may turn its CPU off.
+        // Counted in advance: an operation may turn its CPU off.
         count.fetch_add(1, Relaxed);
         progress.done.fetch_add(1, Relaxed);
         let more = (kind.run)(&mut random).saturating_sub(1);
@@ -145,7 +148,7 @@ pub fn work<M: Machine>(kinds: &[Kind]) {
     }
 }
 
-/// One of the kinds, by weight.
+/// Draws a kind, by weight.
 fn draw<'a>(kinds: &'a [Kind], random: &mut Random) -> (usize, &'a Kind) {
     let mut left = random.below(kinds.iter().map(|kind| kind.weight).sum());
     for (number, kind) in kinds.iter().enumerate() {
@@ -157,7 +160,7 @@ fn draw<'a>(kinds: &'a [Kind], random: &mut Random) -> (usize, &'a Kind) {
     (0, &kinds[0])
 }
 
-/// Reports what was done, once all CPUs are back from [`work`], and checks the guest's memory.
+/// Reports the operations after all CPUs have returned from [`work`], and checks the guest's memory.
 pub fn finish<M: Machine>(kinds: &[Kind], plan: &Plan) -> Outcome {
     let state = M::state();
     for (number, kind) in kinds.iter().enumerate() {
@@ -166,7 +169,7 @@ pub fn finish<M: Machine>(kinds: &[Kind], plan: &Plan) -> Outcome {
     }
     M::say(format_args!("soak: resets {}", state.reset.load(Relaxed)));
     M::say(format_args!("soak: done, operations {}", state.operations()));
-    // The next contents of this memory are no progress of this plan.
+    // Later contents of this memory are not this plan's progress.
     state.mark.store(0, Release);
     canary::check(M::canary(), plan.seed)
 }

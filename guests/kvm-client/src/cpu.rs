@@ -1,8 +1,8 @@
-//! Where threads run.
+//! CPU affinity of threads.
 
-/// Keeps this thread on one CPU, if there are so many.
+/// Pins this thread to a CPU, if it exists.
 pub fn pin(cpu: usize) {
-    // SAFETY: the set is a plain bit mask of this function's own, valid when zeroed; a failure changes nothing.
+    // SAFETY: the set is this function's own plain bit mask, valid when zeroed; a failure changes nothing.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(cpu, &mut set);

@@ -1,15 +1,15 @@
-//! What the first process does: each VM, or what else is to be done, in a process of its own, and then power-off.
+//! The init process: runs each VM or measurement in its own process, then powers off.
 
 use std::process::Command;
 use std::time::Duration;
 
 use crate::{CHILD, Error, arch};
 
-/// A kernel that has just started still has things to do; they must not be measured.
+/// Time for a newly booted kernel to become idle, so that its work is not measured.
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// Runs the VMs of these names, and what a word and its argument ask for instead (`syscalls=128`). Returns only if the machine can't be
-/// turned off.
+/// Runs the VMs with these names, or measurements given as `WORD=ARGUMENT` (`syscalls=128`). Returns only if
+/// the power-off fails.
 pub fn run(names: &[String]) -> Result<(), Error> {
     arch::prepare_host()?;
     std::thread::sleep(SETTLE);
@@ -20,7 +20,7 @@ pub fn run(names: &[String]) -> Result<(), Error> {
             println!("kvm-client: {name} ended with {status}");
         }
     }
-    // SAFETY: a system call without pointers; nothing is left to be written anywhere.
+    // SAFETY: a system call without pointers; no output is pending.
     unsafe { libc::reboot(libc::RB_POWER_OFF) };
     Err(std::io::Error::last_os_error().into())
 }

@@ -1,8 +1,8 @@
-//! The smallest KVM host there is: `/init` of a host kernel's initial RAM file system, which runs VMs, one after the other, prints what they
-//! print, and turns the machine off.
+//! A minimal KVM VMM: `/init` of a host kernel's initial RAM file system, which runs VMs one after the other,
+//! prints their output, and powers the machine off.
 //!
-//! Its arguments are the VMs' names; `/NAME.vm` describes one: see [`description`]. On Arm, `syscalls=N` among them measures what a
-//! system call costs the host's own programs.
+//! Its arguments are the VMs' names; `/NAME.vm` describes one: see [`description`]. On Arm, the argument
+//! `syscalls=N` measures the cost of a system call of a host program.
 
 #[cfg_attr(target_arch = "aarch64", path = "aarch64/mod.rs")]
 #[cfg_attr(target_arch = "x86_64", path = "x86_64/mod.rs")]
@@ -17,10 +17,10 @@ mod vm;
 
 use std::process::ExitCode;
 
-/// Why there is no VM: a sentence.
+/// An error, as a sentence.
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// The argument that makes this program the host of one VM.
+/// The argument with which this program runs a single VM.
 const CHILD: &str = "vm";
 
 fn main() -> ExitCode {

@@ -1,21 +1,23 @@
-//! What a system call costs a program of the host, whose kernel has nothing to do in it. In a VM with an EL2 of its own the return from it
-//! is an ERET that traps.
+//! Cost of a system call of a host program, whose kernel does no work in it. In a VM with an EL2 of its own
+//! the return from it is an ERET that traps.
 
 use std::arch::asm;
 
 use crate::{Error, cpu};
 
-/// The word that is followed by how many to measure.
+/// The argument's name; its value is the number of system calls to measure.
 pub const WORD: &str = "syscalls";
 
 /// The number of getppid, which takes no arguments and can't fail (Linux, `asm-generic/unistd.h`).
 const GETPPID: u64 = 173;
 
-/// Turns of a loop between two reads of the virtual counter, and marks for an emulator's plugin (`plugins/counts`) around it.
+/// Ticks of `count` loop iterations between two reads of the virtual counter, surrounded by marks for an
+/// emulator's plugin (`plugins/counts`).
 macro_rules! ticks {
     ($count:expr, $begin:literal, $line:literal, $end:literal) => {{
         let (start, end): (u64, u64);
-        // SAFETY: the line is a system call that touches no memory of the program's, or nothing. The kernel changes x0.
+        // SAFETY: the line is empty or a system call that accesses no memory of the program. The kernel
+        // changes x0.
         unsafe {
             asm!(
                 $begin, "isb", "mrs {start}, cntvct_el0", "isb",
@@ -28,20 +30,20 @@ macro_rules! ticks {
     }};
 }
 
-/// Measures so many (at least 1), and prints a line as the probe does.
+/// Measures `count` (at least 1) system calls, and prints a line in the probe's format.
 pub fn measure(count: u64) -> Result<(), Error> {
     if count == 0 {
-        return Err("no system call can't be measured".into());
+        return Err("the number of system calls must be at least 1".into());
     }
     cpu::pin(0);
-    // The kernel has seen it before.
+    // Warm-up.
     ticks!(count, "", "svc #0", "");
     let ticks = ticks!(count, "hint #126", "svc #0", "hint #127");
     let net = ticks.saturating_sub(ticks!(count, "", "", ""));
     let frequency: u64;
     // SAFETY: reads a register.
     unsafe { asm!("mrs {}, cntfrq_el0", out(reg) frequency, options(nomem, nostack, preserves_flags)) };
-    // An instruction takes a nanosecond.
+    // One instruction takes a nanosecond.
     let instructions = net as f64 * 1e9 / frequency.max(1) as f64 / count as f64;
     println!("{{\"operation\":\"l1_syscall\",\"instructions\":{instructions:.3},\"iterations\":{count}}}");
     Ok(())

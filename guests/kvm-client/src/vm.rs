@@ -12,7 +12,7 @@ use crate::description::Description;
 use crate::memory::Ram;
 use crate::{Error, cpu};
 
-/// Runs a VM to its end.
+/// Runs a VM until it ends.
 pub fn run(name: &str) -> Result<(), Error> {
     let path = format!("/{name}.vm");
     let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
@@ -31,7 +31,8 @@ pub fn run(name: &str) -> Result<(), Error> {
         memory_size: ram.len() as u64,
         userspace_addr: ram.address(),
     };
-    // SAFETY: the region is mapped as long as the process lives, and nothing else in it refers to it from now on.
+    // SAFETY: the region stays mapped as long as the process lives, and no reference to it is used from now
+    // on.
     unsafe { vm.set_user_memory_region(region)? };
     let fds = arch::vcpus(&kvm, &vm, &description)?;
     let devices = Arc::new(Devices::new(vm, &description)?);
@@ -45,7 +46,7 @@ pub fn run(name: &str) -> Result<(), Error> {
         });
     }
     drop(ended);
-    // The first vCPU that ends is the one that turned the machine off. The others end with the process.
+    // The first vCPU thread to end is the one that powered off. The others end with the process.
     let result = end.recv()?;
     devices.finish();
     result

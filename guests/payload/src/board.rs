@@ -1,14 +1,14 @@
 //! The memory map and interrupt numbers that the guests expect.
 //!
-//! Written down here again and not taken from Stile's own crate: a test that shares the numbers can't find them wrong.
+//! Defined independently of Stile's own crate: a test that shares constants can't find them wrong.
 
 /// Start of RAM.
 pub const RAM: u64 = 0x4000_0000;
 /// GICv3 distributor, 64 KiB.
 pub const GICD: u64 = 0x0800_0000;
-/// GICv3 redistributors, 128 KiB for each CPU, one after the other.
+/// GICv3 redistributors, 128 KiB per CPU, contiguous.
 pub const GICR: u64 = 0x080A_0000;
-/// Bytes from one CPU's redistributor to the next one's.
+/// Distance between two CPUs' redistributors in bytes.
 pub const GICR_STRIDE: u64 = 0x2_0000;
 /// PL011 UART.
 pub const UART: u64 = 0x0900_0000;
@@ -28,5 +28,5 @@ pub const EL2_PHYSICAL_TIMER_INTID: u32 = 26;
 pub const EL2_VIRTUAL_TIMER_INTID: u32 = 28;
 /// The GIC's maintenance interrupt: PPI 9.
 pub const MAINTENANCE_INTID: u32 = 25;
-/// The most CPUs a guest uses; more are left alone.
+/// Maximum number of CPUs that a guest uses.
 pub const MAX_CPUS: usize = 8;

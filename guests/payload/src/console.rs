@@ -1,4 +1,4 @@
-//! Text output, a line at a time.
+//! Line-buffered text output.
 
 use core::fmt::{self, Write};
 
@@ -21,20 +21,20 @@ impl Write for Console {
 
 static CONSOLE: SpinLock<Console> = SpinLock::new(Console);
 
-/// Prints; what one call prints stays together.
+/// Prints; the output of one call is not interleaved.
 pub fn write(arguments: fmt::Arguments) {
     // Writing to the UART can't fail.
     let _ = CONSOLE.lock().write_fmt(arguments);
 }
 
-/// Does something to the UART while nobody prints, and sets it up for output afterwards.
+/// Runs `act` on the UART with exclusive access, and reinitializes the UART for output afterwards.
 pub fn exclusively(act: impl FnOnce()) {
     let _console = CONSOLE.lock();
     act();
     uart::init();
 }
 
-/// Lets the caller print although another CPU, or the code that it interrupted, is in the middle of a line.
+/// Lets the caller print even if another CPU, or the interrupted code, holds the console.
 pub fn seize() {
     CONSOLE.force_open();
 }

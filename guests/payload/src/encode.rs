@@ -1,4 +1,5 @@
-//! Instruction words, for what must be tried with every register number or encoding (A64 instruction set, "Encoding").
+//! Instruction encodings, for tests with every register number or system register (A64 instruction set,
+//! "Encoding").
 
 /// A system register's encoding.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,7 +74,8 @@ pub const fn store_release(t: u32, n: u32) -> u32 {
     0x889F_FC00 | n << 5 | t
 }
 
-/// Loads and stores that give a hypervisor no syndrome (ESR_EL2.ISV 0): base register x1, transfer registers x2 and x3 or v2 and v3.
+/// Loads and stores without a syndrome (ESR_EL2.ISV 0): base register x1, transfer registers x2 and x3 or v2
+/// and v3.
 pub const UNDECODABLE: [(&str, u32); 12] = [
     ("ldp w2, w3, [x1]", 0x2940_0C22),
     ("stp w2, w3, [x1]", 0x2900_0C22),

@@ -1,4 +1,4 @@
-//! From the first instruction to the suite's `main`, for the first CPU and for the others.
+//! Entry code, from the first instruction to the suite's `main`, for the first CPU and for the others.
 
 use core::cell::UnsafeCell;
 
@@ -13,7 +13,7 @@ pub const HCR: u64 = 1 << 27 | 1 << 31 | 1 << 34;
 #[repr(C, align(4096))]
 struct Stacks(UnsafeCell<[[u8; STACK_SIZE]; board::MAX_CPUS]>);
 
-// SAFETY: each CPU uses the stack of its own number, and no Rust reference to it exists.
+// SAFETY: each CPU uses only its own stack, and no Rust reference to it exists.
 unsafe impl Sync for Stacks {}
 
 static STACKS: Stacks = Stacks(UnsafeCell::new([[0; STACK_SIZE]; board::MAX_CPUS]));
@@ -37,7 +37,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether the state is what PSCI and the boot protocol promise: EL1h or EL2h, MMU off, exceptions masked.
+    /// Whether the state conforms to PSCI and the boot protocol: EL1h or EL2h, MMU off, exceptions masked.
     pub fn is_clean(&self) -> bool {
         self.sctlr & 1 == 0 && self.daif & 0x3C0 == 0x3C0 && matches!(self.current_el, 4 | 8) && self.spsel & 1 == 1
     }
@@ -68,7 +68,7 @@ extern "C" fn first(entry: &Entry) -> ! {
     guest_main(entry)
 }
 
-/// Makes a function the guest's program: `program!(main)` with `fn main(entry: &Entry) -> !`.
+/// Defines the guest's program: `program!(main)` with `fn main(entry: &Entry) -> !`.
 #[macro_export]
 macro_rules! program {
     ($main:path) => {

@@ -1,15 +1,16 @@
-//! Exceptions: to the test that expects one, to the interrupt handler, or the end.
+//! Exception handling: dispatches to the test that expects one, or to the interrupt handler, or ends the
+//! guest.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use crate::{board, harness, irq, mrs, println, smp};
 
-/// The registers at an exception, as the vectors save them.
+/// The registers saved by the vectors.
 #[repr(C)]
 pub struct Frame {
     /// x0 to x30.
     pub x: [u64; 31],
-    /// ELR_EL1: where to go on.
+    /// ELR_EL1: the return address.
     pub pc: u64,
     /// SPSR_EL1.
     pub pstate: u64,
@@ -29,9 +30,9 @@ pub struct Fault {
     pub pstate: u64,
 }
 
-/// Exception class: unknown reason, which is what an undefined instruction gives.
+/// Exception class: unknown reason, as for undefined instructions.
 pub const EC_UNKNOWN: u64 = 0x00;
-/// Exception class: access to FP that is trapped.
+/// Exception class: trapped FP access.
 pub const EC_FP: u64 = 0x07;
 /// Exception class: illegal execution state.
 pub const EC_ILLEGAL_STATE: u64 = 0x0E;
@@ -57,24 +58,24 @@ impl Fault {
         self.esr & 0x3F
     }
 
-    /// Whether this is the exception of an undefined instruction at EL1.
+    /// Whether this is an undefined instruction at EL1.
     pub fn is_undefined(&self) -> bool {
         // EC 0, IL 1, ISS 0.
         self.esr & 0xFFFF_FFFF == 1 << 25
     }
 
-    /// Whether this is a synchronous external abort, not on a table walk, of a data access.
+    /// Whether this is a synchronous external abort of a data access, not on a table walk.
     pub fn is_external_abort(&self) -> bool {
         self.class() == EC_DATA_ABORT && self.status() == 0x10
     }
 }
 
-/// What one CPU does with the next synchronous exception.
+/// A CPU's expectation of synchronous exceptions.
 struct Expectation {
     armed: AtomicBool,
     count: AtomicU64,
     first: [AtomicU64; 4],
-    /// Where to go on after an exception that leaves no next instruction, such as a fetch from nowhere.
+    /// Where to continue after an exception without a next instruction, such as a failed fetch.
     landing: AtomicU64,
 }
 
@@ -93,8 +94,8 @@ core::arch::global_asm!(
     exception = sym exception,
 );
 
-/// Runs code in which each instruction that takes a synchronous exception is skipped. Returns the first exception.
-/// Instructions go to `landing` if they jumped to where nothing can be fetched.
+/// Runs code with each instruction that takes a synchronous exception skipped. Returns the first exception.
+/// Failed instruction fetches continue at `landing`.
 pub fn catch_with_landing(landing: u64, code: impl FnOnce()) -> Option<Fault> {
     let expectation = &EXPECTATIONS[smp::this()];
     expectation.count.store(0, Relaxed);
@@ -113,13 +114,13 @@ pub fn catch_with_landing(landing: u64, code: impl FnOnce()) -> Option<Fault> {
     })
 }
 
-/// Runs code in which each instruction that takes a synchronous exception is skipped. Returns the first exception.
-/// A jump to where nothing can be fetched goes on at the caller of it (x30).
+/// Runs code with each instruction that takes a synchronous exception skipped. Returns the first exception. A
+/// jump to an unmapped address continues at its return address (x30).
 pub fn catch(code: impl FnOnce()) -> Option<Fault> {
     catch_with_landing(0, code)
 }
 
-/// How many exceptions the last [`catch`] on this CPU skipped.
+/// Number of exceptions skipped by the last [`catch`] on this CPU.
 pub fn caught() -> u64 {
     EXPECTATIONS[smp::this()].count.load(Relaxed)
 }
@@ -147,7 +148,7 @@ fn expected(frame: &mut Frame) -> bool {
     }
     let landing = expectation.landing.load(Relaxed);
     frame.pc = match fault.class() {
-        // The instruction was not run: run it with PSTATE.IL clear.
+        // The instruction was not executed: retry it with PSTATE.IL clear.
         EC_ILLEGAL_STATE => {
             frame.pstate &= !(1 << 20);
             frame.pc
@@ -156,11 +157,11 @@ fn expected(frame: &mut Frame) -> bool {
         EC_INSTRUCTION_ABORT | EC_PC_ALIGNMENT => frame.x[30],
         // The preferred return address of a system call is the next instruction.
         EC_SVC => frame.pc,
-        // From EL0 there is no way on but the landing, at EL1.
+        // EL0 code can only continue at the landing, at EL1.
         _ if frame.pstate & 0xF == 0 => frame.pc,
         _ => frame.pc + 4,
     };
-    // What ran at EL0 is over.
+    // Ends execution at EL0.
     if frame.pstate & 0xF == 0 && landing != 0 {
         frame.pc = landing;
         frame.pstate = 0x3C1 | mrs!("CurrentEL");

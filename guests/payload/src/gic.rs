@@ -4,7 +4,7 @@ use crate::board::{GICD, GICR, GICR_STRIDE};
 use crate::uart::Reg32;
 use crate::{icc, instruction, irq, smp};
 
-/// A set of registers with one bit for each interrupt. The value is the offset of the first.
+/// A set of registers with one bit per interrupt. The value is the offset of the first.
 #[derive(Clone, Copy)]
 #[repr(u64)]
 pub enum Bits {
@@ -18,7 +18,7 @@ pub enum Bits {
     Active = 0x300,
 }
 
-/// INMIR: interrupts that are non-maskable; reserved where there are none (FEAT_GICv3_NMI).
+/// INMIR: non-maskable interrupts; reserved without FEAT_GICv3_NMI.
 const NMI: u64 = 0xF80;
 /// GICD_CTLR.
 pub const GICD_CTLR: Reg32 = Reg32(GICD);
@@ -30,7 +30,7 @@ pub const CTLR_ARE: u32 = 1 << 4;
 pub const CTLR_DS: u32 = 1 << 6;
 /// GICD_CTLR.RWP and, at bit 3, GICR_CTLR.RWP.
 pub const CTLR_RWP: u32 = 1 << 31;
-/// The priority that [`reset`] gives all interrupts.
+/// The priority of all interrupts after [`reset`].
 pub const PRIORITY: u8 = 0xA0;
 
 /// A register of the distributor.
@@ -43,17 +43,18 @@ pub fn gicr(cpu: usize, offset: u64) -> Reg32 {
     Reg32(GICR + GICR_STRIDE * cpu as u64 + offset)
 }
 
-/// The frame that holds an interrupt's registers: the SGI_base frame of this CPU's redistributor, or the distributor.
+/// The frame with an interrupt's registers: the SGI_base frame of this CPU's redistributor, or the
+/// distributor.
 fn frame(cpu: usize, intid: u32) -> u64 {
     if intid < 32 { GICR + GICR_STRIDE * cpu as u64 + 0x1_0000 } else { GICD }
 }
 
-/// One more than the highest SPI.
+/// The exclusive end of SPIs.
 pub fn limit() -> u32 {
     (32 * ((gicd(0x4).read() & 0x1F) + 1)).min(1020)
 }
 
-/// Reads an interrupt's bit. SGIs and PPIs are this CPU's.
+/// Reads an interrupt's bit; SGIs and PPIs of this CPU.
 pub fn get(bits: Bits, intid: u32) -> bool {
     get_on(smp::this(), bits, intid)
 }
@@ -63,7 +64,7 @@ pub fn get_on(cpu: usize, bits: Bits, intid: u32) -> bool {
     Reg32(frame(cpu, intid) + bits as u64 + u64::from(intid / 32 * 4)).read() >> (intid % 32) & 1 != 0
 }
 
-/// Sets an interrupt's bit. SGIs and PPIs are this CPU's.
+/// Sets an interrupt's bit; SGIs and PPIs of this CPU.
 pub fn set(bits: Bits, intid: u32) {
     set_on(smp::this(), bits, intid);
 }
@@ -74,7 +75,7 @@ pub fn set_on(cpu: usize, bits: Bits, intid: u32) {
     settle(intid);
 }
 
-/// Clears an interrupt's enable, pending or active bit, by the register for that, and waits until it is done.
+/// Clears an interrupt's enable, pending or active bit, by the clear register, and waits for the effect.
 pub fn clear(bits: Bits, intid: u32) {
     clear_on(smp::this(), bits, intid);
 }
@@ -103,7 +104,7 @@ pub fn set_group1(intid: u32, group1: bool) {
 /// Writes an interrupt's priority, a byte.
 pub fn set_priority(intid: u32, priority: u8) {
     let address = frame(smp::this(), intid) + 0x400 + u64::from(intid);
-    // SAFETY: device memory: no Rust object lives there.
+    // SAFETY: device memory, without Rust objects.
     unsafe { core::arch::asm!("strb {:w}, [{}]", in(reg) u32::from(priority), in(reg) address, options(nostack)) };
 }
 
@@ -111,12 +112,12 @@ pub fn set_priority(intid: u32, priority: u8) {
 pub fn priority(intid: u32) -> u8 {
     let address = frame(smp::this(), intid) + 0x400 + u64::from(intid);
     let value: u32;
-    // SAFETY: device memory: no Rust object lives there.
+    // SAFETY: device memory, without Rust objects.
     unsafe { core::arch::asm!("ldrb {:w}, [{}]", out(reg) value, in(reg) address, options(nostack)) };
     value as u8
 }
 
-/// Makes an interrupt edge-triggered, or level-sensitive; it must be disabled.
+/// Makes an interrupt edge-triggered or level-sensitive; it must be disabled.
 pub fn set_edge(intid: u32, edge: bool) {
     let register = Reg32(frame(smp::this(), intid) + 0xC00 + u64::from(intid / 16 * 4));
     let bit = 2 << (intid % 16 * 2);
@@ -127,7 +128,7 @@ pub fn set_edge(intid: u32, edge: bool) {
 /// Routes an SPI to one CPU.
 pub fn route(intid: u32, cpu: usize) {
     let address = GICD + 0x6000 + 8 * u64::from(intid);
-    // SAFETY: device memory: no Rust object lives there.
+    // SAFETY: device memory, without Rust objects.
     unsafe { core::arch::asm!("str {}, [{}]", in(reg) cpu as u64, in(reg) address, options(nostack)) };
 }
 
@@ -135,21 +136,22 @@ pub fn route(intid: u32, cpu: usize) {
 pub fn routed(intid: u32) -> u64 {
     let address = GICD + 0x6000 + 8 * u64::from(intid);
     let value: u64;
-    // SAFETY: device memory: no Rust object lives there.
+    // SAFETY: device memory, without Rust objects.
     unsafe { core::arch::asm!("ldr {}, [{}]", out(reg) value, in(reg) address, options(nostack)) };
     value
 }
 
-/// How many [`spare_spis`] there are.
+/// Number of [`spare_spis`].
 pub const SPARE_SPIS: u32 = 24;
 
-/// The SPIs that tests may use: no device of the board drives them, on Stile's nor on QEMU's.
+/// SPIs for tests: not driven by any device of the board, on Stile or on QEMU.
 pub fn spare_spis() -> core::ops::Range<u32> {
     let end = limit().min(128);
     end - SPARE_SPIS..end
 }
 
-/// Takes the distributor to a known state: all SPIs off, idle, edge, group 1, to this CPU.
+/// Resets the distributor to a known state: all SPIs disabled, inactive, edge-triggered, group 1, routed to
+/// this CPU.
 pub fn reset_distributor() {
     GICD_CTLR.write(CTLR_ARE | CTLR_DS);
     settle(32);
@@ -173,12 +175,13 @@ pub fn reset_distributor() {
     settle(32);
 }
 
-/// Takes this CPU's redistributor and interface to a known state: SGIs and PPIs off and idle, nothing masked, group 1 on.
+/// Resets this CPU's redistributor and interface to a known state: SGIs and PPIs disabled and inactive, no
+/// priority mask, group 1 enabled.
 pub fn reset_cpu() {
     irq::mask();
     let cpu = smp::this();
     icc::enable_sre();
-    // Whatever is still acknowledged is ended: one priority at a time.
+    // Ends every acknowledged interrupt, one priority at a time.
     icc::set_ctlr(0);
     icc::set_group1(false);
     icc::set_group0(false);
@@ -205,7 +208,7 @@ pub fn reset_cpu() {
     irq::clear();
 }
 
-/// Drops the running priority of interrupts that a test left acknowledged.
+/// Drops the running priority of interrupts left acknowledged by a test.
 fn clear_active_priorities() {
     // ICC_AP1R0_EL1; the others exist only with more priority bits.
     crate::msr!("S3_0_C12_C9_0", 0);

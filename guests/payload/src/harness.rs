@@ -1,17 +1,17 @@
-//! The test harness: runs tests by name, prints what came of them, and ends the guest.
+//! The test harness: runs tests by name, prints their outcomes, and ends the guest.
 
 pub use common::fail::{Fail, Outcome};
 
 use crate::entry::Entry;
 use crate::{console, machine, println, psci};
 
-/// The status of a guest that could not go on.
+/// The exit status of a guest that can't continue.
 const DIED: u32 = 2;
 
-/// One test: its name, and the function.
+/// A test: its name, and the function.
 pub type Test = (&'static str, fn() -> Outcome);
 
-/// Counts and prints results. Boot argument `only=NAME` leaves only the tests whose names contain NAME.
+/// Counts and prints outcomes. With the boot argument `only=NAME`, runs only tests whose names contain NAME.
 pub struct Harness {
     passed: u32,
     failed: u32,
@@ -41,7 +41,7 @@ impl Harness {
         harness
     }
 
-    /// Runs tests in order, `before` each of them.
+    /// Runs tests in order, calling `before` before each.
     pub fn run(&mut self, before: fn(), tests: &[Test]) {
         let only = machine::text("only").unwrap_or("");
         for (name, test) in tests {
@@ -52,7 +52,7 @@ impl Harness {
         }
     }
 
-    /// Counts and prints one result.
+    /// Counts and prints an outcome.
     pub fn record(&mut self, name: &str, outcome: Outcome) {
         match outcome {
             Ok(()) => {
@@ -70,25 +70,25 @@ impl Harness {
         }
     }
 
-    /// Prints the sum and returns the status. 0: no test failed; 1: some did.
+    /// Prints the summary and returns the status. 0: no test failed; 1: some failed.
     pub fn sum(self) -> u32 {
         println!("{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped);
         u32::from(self.failed > 0)
     }
 
-    /// Prints sum and status, and powers the machine off.
+    /// Prints summary and status, and powers off.
     pub fn end(self) -> ! {
         exit(self.sum())
     }
 }
 
-/// Prints the status and powers the machine off.
+/// Prints the status and powers off.
 pub fn exit(status: u32) -> ! {
     println!("EXIT: STATUS={status}");
     psci::system_off()
 }
 
-/// The end of a guest that can't go on.
+/// Ends a guest that can't continue.
 pub fn die(reason: &str) -> ! {
     console::seize();
     println!("FAIL {reason}");
@@ -102,7 +102,7 @@ fn panic(information: &core::panic::PanicInfo) -> ! {
     die("panic")
 }
 
-/// A list of [`Test`]s, each named as its function: `tests![first, second]`.
+/// A list of [`Test`]s, named after their functions: `tests![first, second]`.
 #[macro_export]
 macro_rules! tests {
     ($($test:ident),* $(,)?) => { &[$((stringify!($test), $test as fn() -> $crate::harness::Outcome)),*] };

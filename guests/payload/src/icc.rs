@@ -2,15 +2,15 @@
 
 use crate::{instruction, mrs, msr};
 
-/// What IAR1 and HPPIR1 return when there is nothing.
+/// The INTID that IAR1 and HPPIR1 return if no interrupt is pending.
 pub const SPURIOUS: u32 = 1023;
-/// The running priority when nothing is active.
+/// The running priority without active interrupts.
 pub const IDLE: u64 = 0xFF;
 
-/// Acknowledges the most important pending group 1 interrupt.
+/// Acknowledges the highest-priority pending group 1 interrupt.
 pub fn iar1() -> u32 {
-    // What was done before, such as a write to a GIC register, must come before the acknowledgement, and what the
-    // interrupt is about after it.
+    // Orders earlier accesses, such as a write to a GIC register, before the acknowledge, and the handler's
+    // accesses after it.
     instruction!("dsb sy");
     let intid = mrs!("S3_0_C12_C12_0") as u32;
     instruction!("dsb sy");
@@ -22,12 +22,12 @@ pub fn eoir1(intid: u32) {
     msr!("S3_0_C12_C12_1", u64::from(intid));
 }
 
-/// Deactivates an interrupt, when EOImode is 1.
+/// Deactivates an interrupt, with EOImode 1.
 pub fn dir(intid: u32) {
     msr!("S3_0_C12_C11_1", u64::from(intid));
 }
 
-/// The most important pending interrupt, not acknowledged.
+/// The highest-priority pending interrupt, without acknowledging it.
 pub fn hppir1() -> u32 {
     instruction!("dsb sy");
     mrs!("S3_0_C12_C12_2") as u32
@@ -46,7 +46,8 @@ pub fn pmr() -> u64 {
 /// Masks interrupts whose priority value is not below this.
 pub fn set_pmr(priority: u64) {
     msr!("S3_0_C4_C6_0", priority);
-    // The mask takes effect at the redistributor as well (PMHE): the manual asks for a DSB where it must be seen.
+    // The mask applies at the redistributor as well (PMHE): the manual requires a DSB for its effect to be
+    // visible.
     instruction!("dsb sy");
 }
 
@@ -55,7 +56,8 @@ pub fn bpr1() -> u64 {
     mrs!("S3_0_C12_C12_3")
 }
 
-/// Sets the binary point of group 1. Where that follows group 0's for good, ICC_BPR0_EL1 is set, from which it counts one more.
+/// Sets the binary point of group 1. If group 1 uses group 0's, sets ICC_BPR0_EL1, whose value is one less
+/// for the same split.
 pub fn set_bpr1(point: u64) {
     if ctlr() & CTLR_CBPR == 0 {
         msr!("S3_0_C12_C12_3", point);
@@ -79,12 +81,12 @@ pub const CTLR_EOIMODE: u64 = 1 << 1;
 /// ICC_CTLR_EL1.CBPR.
 pub const CTLR_CBPR: u64 = 1;
 
-/// Bits of priority that there are.
+/// Number of priority bits.
 pub fn priority_bits() -> u64 {
     (ctlr() >> 8 & 7) + 1
 }
 
-/// Lets group 1 interrupts through to this CPU, or not.
+/// Enables or disables group 1 interrupts for this CPU.
 pub fn set_group1(enabled: bool) {
     msr!("S3_0_C12_C12_7", u64::from(enabled));
 }
@@ -94,7 +96,7 @@ pub fn group1() -> u64 {
     mrs!("S3_0_C12_C12_7")
 }
 
-/// Lets group 0 interrupts through to this CPU, or not.
+/// Enables or disables group 0 interrupts for this CPU.
 pub fn set_group0(enabled: bool) {
     msr!("S3_0_C12_C12_6", u64::from(enabled));
 }
@@ -104,14 +106,14 @@ pub fn sre() -> u64 {
     mrs!("S3_0_C12_C12_5")
 }
 
-/// Uses the system registers and not the memory-mapped interface.
+/// Selects the system register interface.
 pub fn enable_sre() {
     msr!("S3_0_C12_C12_5", sre() | 1);
 }
 
-/// Sends a software-generated interrupt by ICC_SGI1R_EL1's own format.
+/// Sends an SGI with a raw ICC_SGI1R_EL1 value.
 pub fn sgi1r(value: u64) {
-    // What the receiver is to see must be visible before the interrupt.
+    // Makes earlier writes visible to the receiver before the interrupt.
     instruction!("dsb ish");
     msr!("S3_0_C12_C11_5", value);
 }

@@ -1,14 +1,14 @@
-//! Taking interrupts: a log of what came, for each CPU.
+//! Interrupt handling, with a per-CPU log of taken interrupts.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 
 use crate::board::MAX_CPUS;
 use crate::{icc, instruction, mrs, smp};
 
-/// Interrupts that the log holds; more are counted only.
+/// Capacity of the log; further interrupts are only counted.
 const DEPTH: usize = 128;
 
-/// What the standard handler leaves to the test between acknowledgement and end of an interrupt.
+/// A test's hook between acknowledge and end of an interrupt.
 pub type Hook = fn(intid: u32);
 
 struct Log {
@@ -38,7 +38,7 @@ pub fn unmask() {
     instruction!("isb");
 }
 
-/// Takes the interrupts that are pending now, and masks them again.
+/// Takes pending interrupts, and masks them again.
 pub fn take() {
     unmask();
     mask();
@@ -62,12 +62,12 @@ pub fn set_hook(hook: Hook) {
     LOGS[smp::this()].hook.store(hook as *mut (), Release);
 }
 
-/// How many interrupts a CPU has taken since [`clear`].
+/// Number of interrupts that a CPU has taken since [`clear`].
 pub fn count(cpu: usize) -> usize {
     LOGS[cpu].count.load(Acquire)
 }
 
-/// How often a CPU took an interrupt and found none.
+/// Number of spurious interrupts of a CPU.
 pub fn spurious(cpu: usize) -> usize {
     LOGS[cpu].spurious.load(Acquire)
 }
@@ -90,7 +90,7 @@ pub(crate) fn handle() {
     log.count.store(position + 1, Release);
     let hook = log.hook.load(Acquire);
     if !hook.is_null() {
-        // SAFETY: only `set_hook` stores here, and it stores this type.
+        // SAFETY: only `set_hook` stores here, with this type.
         let hook: Hook = unsafe { core::mem::transmute(hook) };
         hook(intid);
     }

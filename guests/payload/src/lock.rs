@@ -4,22 +4,22 @@ use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// A value that one CPU at a time may use. Not for use in interrupt handlers: it does not mask interrupts.
+/// A value with mutual exclusion. Not for use in interrupt handlers: it does not mask interrupts.
 pub struct SpinLock<T> {
     taken: AtomicBool,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached only through a `Guard`, and `taken` lets one exist at a time.
+// SAFETY: the value is reached only through a `Guard`, and `taken` allows one at a time.
 unsafe impl<T: Send> Sync for SpinLock<T> {}
 
 impl<T> SpinLock<T> {
-    /// An open lock.
+    /// An unlocked lock.
     pub const fn new(value: T) -> Self {
         Self { taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
-    /// Waits until the lock is open and takes it.
+    /// Waits for the lock.
     pub fn lock(&self) -> Guard<'_, T> {
         while self.taken.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
             core::hint::spin_loop();
@@ -27,13 +27,13 @@ impl<T> SpinLock<T> {
         Guard { lock: self }
     }
 
-    /// Opens the lock whoever holds it: for the last words of a guest that has gone wrong.
+    /// Unlocks by force: for the last message of a failing guest.
     pub fn force_open(&self) {
         self.taken.store(false, Ordering::Release);
     }
 }
 
-/// A lock held; dropped, it opens.
+/// A held lock; dropping it unlocks.
 pub struct Guard<'a, T> {
     lock: &'a SpinLock<T>,
 }

@@ -1,4 +1,4 @@
-//! What the device tree says: CPUs, memory, arguments.
+//! Machine description from the device tree: CPUs, memory, arguments.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -8,17 +8,17 @@ use dtoolkit::{Node, Property};
 
 use crate::board;
 
-/// A flattened device tree begins with it (Devicetree Specification, "Header").
+/// The device tree's magic number (Devicetree Specification, "Header").
 const MAGIC: u32 = 0xd00d_feed;
 
 static TREE: AtomicUsize = AtomicUsize::new(0);
-// What is asked for often, read from the tree once.
+// Frequently used values, read from the tree once.
 static CPUS: AtomicUsize = AtomicUsize::new(1);
 static RAM_SIZE: AtomicU64 = AtomicU64::new(0x20_0000);
 static STILE: AtomicBool = AtomicBool::new(false);
 
-/// Remembers the device tree. `address` is what the guest was entered with; a loader of ELF files may give none, the tree is
-/// then expected at the start of RAM.
+/// Locates the device tree. `address` is the entry value; if a loader of ELF files passes none, the tree is
+/// expected at the start of RAM.
 pub(crate) fn init(address: u64) {
     for candidate in [address, board::RAM] {
         // SAFETY: RAM is mapped, and nothing else is read.
@@ -44,7 +44,8 @@ fn in_ram(address: u64) -> bool {
 fn tree() -> Option<Fdt<'static>> {
     match TREE.load(Ordering::Acquire) {
         0 => None,
-        // SAFETY: `init` found a device tree there, and the guests write neither over it nor below their own image.
+        // SAFETY: `init` found a device tree there, and guests never overwrite it or memory below their own
+        // image.
         address => Some(unsafe { Fdt::from_raw_unchecked(address as *const u8) }),
     }
 }
@@ -54,17 +55,17 @@ pub fn tree_address() -> u64 {
     TREE.load(Ordering::Acquire) as u64
 }
 
-/// How many CPUs there are to use: 1 to [`board::MAX_CPUS`].
+/// Number of CPUs to use: 1 to [`board::MAX_CPUS`].
 pub fn cpus() -> usize {
     CPUS.load(Ordering::Acquire)
 }
 
-/// RAM, as an address range. Without a device tree, the least that a guest needs.
+/// RAM's address range. Without a device tree, the minimum that a guest needs.
 pub fn ram() -> Range<u64> {
     board::RAM..board::RAM + RAM_SIZE.load(Ordering::Acquire)
 }
 
-/// RAM behind the guest's image, without the device tree.
+/// RAM after the guest's image, without the device tree.
 pub fn free_ram() -> Range<u64> {
     unsafe extern "C" {
         static __image_end: u8;
@@ -72,7 +73,7 @@ pub fn free_ram() -> Range<u64> {
     let start = &raw const __image_end as u64;
     let ram = ram();
     match tree() {
-        // The tree lies behind the image, below the end of RAM.
+        // The tree lies after the image, below the end of RAM.
         Some(tree) if tree_address() >= start => {
             let tree = tree_address()..tree_address() + tree.data().len() as u64;
             let behind = tree.end.next_multiple_of(4096)..ram.end;
@@ -99,8 +100,8 @@ pub fn has(word: &str) -> bool {
     arguments().any(|argument| argument == word)
 }
 
-/// Whether this is said to be a VM of Stile: the boot arguments have the word `stile`. Tests of what Stile hides, and of what it
-/// answers where the architecture leaves a choice, depend on it.
+/// Whether this is a VM of Stile, according to the boot argument `stile`. Tests of features that Stile hides,
+/// and of its choices where the architecture permits several, depend on it.
 pub fn is_stile() -> bool {
     STILE.load(Ordering::Acquire)
 }
@@ -110,7 +111,7 @@ pub fn text(name: &str) -> Option<&'static str> {
     arguments().find_map(|argument| argument.strip_prefix(name)?.strip_prefix('='))
 }
 
-/// The number after `name=` among the boot arguments, or what it is without.
+/// The number after `name=` among the boot arguments, or `default`.
 pub fn number(name: &str, default: u64) -> u64 {
     text(name).and_then(|text| text.parse().ok()).unwrap_or(default)
 }

@@ -1,11 +1,11 @@
-//! First-stage translation: one to one, with windows to reach what is not.
+//! First-stage translation: identity mapping, and windows to all other addresses.
 //!
-//! | virtual address | is |
+//! | virtual address | mapping |
 //! | --- | --- |
-//! | the first GiB | devices, one to one |
-//! | the next 7 GiB | RAM, one to one, writable and executable |
-//! | [`PAGES`] | 4 KiB pages that a test maps as it likes |
-//! | the last 8 GiB | a window for each CPU, onto any GiB of physical addresses |
+//! | the first GiB | devices, identity |
+//! | the next 7 GiB | RAM, identity, writable and executable |
+//! | [`PAGES`] | 4 KiB pages for tests |
+//! | the last 8 GiB | a window per CPU, to any GiB of physical addresses |
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,7 +21,7 @@ impl Table {
         Self([const { AtomicU64::new(0) }; 512])
     }
 
-    /// The table's address, to stand in a register or in another table.
+    /// The table's address, for a register or a table entry.
     pub fn address(&self) -> u64 {
         self as *const Self as u64
     }
@@ -39,7 +39,7 @@ impl Default for Table {
     }
 }
 
-/// What kind of memory a mapping is: an index into [`MAIR`].
+/// Memory type of a mapping: an index into [`MAIR`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub enum Memory {
@@ -59,9 +59,9 @@ pub const TABLE: u64 = 0b11;
 const PAGE: u64 = 0b11;
 const ACCESSED: u64 = 1 << 10;
 const INNER_SHAREABLE: u64 = 3 << 8;
-/// Entry attribute: EL0 may use the page.
+/// Entry attribute: EL0 access.
 pub const EL0: u64 = 1 << 6;
-/// Entry attribute: for one address space only.
+/// Entry attribute: not global.
 pub const NOT_GLOBAL: u64 = 1 << 11;
 const NOT_EXECUTABLE: u64 = 1 << 53 | 1 << 54;
 
@@ -72,9 +72,9 @@ pub const TCR: u64 = 25 | 1 << 8 | 1 << 10 | 3 << 12 | 1 << 23;
 /// SCTLR_EL1: MMU, caches, stack alignment check, and the bits that are RES1 in Armv8.0.
 pub const SCTLR: u64 = 0x30D0_0800 | 1 | 1 << 2 | 1 << 3 | 1 << 12;
 
-/// Entry of [`ROOT`] for pages that a test maps.
+/// Entry of [`ROOT`] for test pages.
 pub const PAGES_ENTRY: usize = 480;
-/// Virtual address of the GiB for pages that a test maps.
+/// Virtual address of the GiB of test pages.
 pub const PAGES: u64 = (PAGES_ENTRY as u64) << 30;
 const FIRST_WINDOW: usize = 512 - board::MAX_CPUS;
 
@@ -104,20 +104,20 @@ const fn root() -> Table {
     table
 }
 
-/// The level 1 table that every CPU starts with.
+/// The level 1 table with which every CPU starts.
 pub static ROOT: Table = root();
 
-/// Drops what any CPU remembers of the translation of one virtual address, all address spaces.
+/// Invalidates all CPUs' translations of a virtual address, for all address spaces.
 pub fn forget(address: u64) {
-    // SAFETY: TLB maintenance changes no mapping. The first barrier makes the table write visible to the walkers, the second
-    // waits for all CPUs.
+    // SAFETY: TLB maintenance changes no mapping. The first barrier makes the table write visible to table
+    // walks, the second waits for all CPUs.
     unsafe {
         core::arch::asm!("dsb ishst", "tlbi vaae1is, {}", "dsb ish", "isb", in(reg) address >> 12 & 0xFFF_FFFF_FFFF,
             options(nostack, preserves_flags));
     }
 }
 
-/// Maps this CPU's window onto the GiB around a physical address and returns the virtual address of it.
+/// Maps this CPU's window to the GiB around a physical address and returns its virtual address.
 pub fn window(physical: u64, memory: Memory, executable: bool) -> u64 {
     const GIGABYTE: u64 = 1 << 30;
     let index = FIRST_WINDOW + smp::this();

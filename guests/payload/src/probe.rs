@@ -1,4 +1,4 @@
-//! Runs instructions given as words, with given values in all general registers.
+//! Executes instruction words with given values in all general registers.
 
 use core::cell::UnsafeCell;
 
@@ -6,14 +6,14 @@ use crate::board::MAX_CPUS;
 use crate::exception::{Fault, catch_with_landing};
 use crate::smp;
 
-/// The most instructions that one run takes.
+/// Maximum number of instructions per run.
 pub const MAX_WORDS: usize = 512;
 const BUFFER: usize = 1024;
 
 #[repr(C, align(4096))]
 struct Code([UnsafeCell<[u32; BUFFER]>; MAX_CPUS]);
 
-// SAFETY: each CPU uses the buffer of its own number, in `run` alone.
+// SAFETY: each CPU uses only its own buffer, in `run` alone.
 unsafe impl Sync for Code {}
 
 static CODE: Code = Code([const { UnsafeCell::new([0; BUFFER]) }; MAX_CPUS]);
@@ -29,27 +29,27 @@ unsafe extern "C" {
 /// x0 to x30.
 pub type Registers = [u64; 31];
 
-/// Registers filled with values that differ from each other.
+/// Registers with pairwise different values.
 pub fn pattern(seed: u64) -> Registers {
     core::array::from_fn(|index| crate::random::mix(seed << 8 | index as u64))
 }
 
-/// Runs instructions; each that takes a synchronous exception is skipped. Returns the first exception. The registers are what the
-/// instructions leave. They may use the stack pointer as a base, and must not change it or the callee-saved FP registers' owner:
-/// no Rust code uses FP.
+/// Executes instructions; each that takes a synchronous exception is skipped. Returns the first exception;
+/// `registers` receives the final values. Instructions may use the stack pointer as base, but must not change
+/// it. They may change FP registers: no Rust code uses FP.
 pub fn run(words: &[u32], registers: &mut Registers) -> Option<Fault> {
     let code = CODE.0[smp::this()].get();
     let (load, store, end) = (&raw const probe_load, &raw const probe_store, &raw const probe_end);
     let words = &words[..words.len().min(MAX_WORDS)];
-    // SAFETY: the three symbols stand in one section in this order, and the sum of their lengths and of `MAX_WORDS` fits into the
-    // buffer, which is this CPU's own.
+    // SAFETY: the three symbols are in one section in this order, and their total length plus `MAX_WORDS`
+    // fits into this CPU's buffer.
     let landing = unsafe {
         let loads = store.offset_from(load) as usize;
         let stores = end.offset_from(store) as usize;
         let start = code.cast::<u32>();
         let middle = start.add(loads);
         let last = middle.add(words.len());
-        // The halves never change; they are copied all the same, it is little.
+        // The halves never change, but copying them is cheap.
         core::ptr::copy_nonoverlapping(load, start, loads);
         core::ptr::copy_nonoverlapping(words.as_ptr(), middle, words.len());
         core::ptr::copy_nonoverlapping(store, last, stores);
@@ -63,16 +63,16 @@ pub fn run(words: &[u32], registers: &mut Registers) -> Option<Fault> {
     })
 }
 
-/// Where [`run`] puts the first instruction on this CPU.
+/// Address of [`run`]'s first instruction on this CPU.
 pub fn address() -> u64 {
-    // SAFETY: the symbols stand in one section in this order.
+    // SAFETY: the symbols are in one section in this order.
     let loads = unsafe { (&raw const probe_store).byte_offset_from(&raw const probe_load) };
     CODE.0[smp::this()].get() as u64 + loads as u64
 }
 
-/// Makes written instructions, from one address to another, visible to fetches.
+/// Makes written instructions visible to fetches.
 pub fn synchronise(start: u64, end: u64) {
-    // 16 bytes: the smallest line there is.
+    // 16 bytes: the minimum cache line size.
     for address in (start..end).step_by(16) {
         // SAFETY: cache maintenance changes no content.
         unsafe { core::arch::asm!("dc cvau, {}", in(reg) address, options(nostack, preserves_flags)) };
@@ -86,7 +86,7 @@ pub fn synchronise(start: u64, end: u64) {
     crate::instruction!("isb");
 }
 
-/// Runs one instruction with `x0` in x0; returns what is in x0 after it, and the exception.
+/// Executes one instruction with `x0` in x0; returns x0 afterwards, and the exception.
 pub fn one(word: u32, x0: u64) -> (u64, Option<Fault>) {
     let mut registers = [0; 31];
     registers[0] = x0;

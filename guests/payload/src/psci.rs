@@ -24,9 +24,9 @@ pub mod id {
 
 /// Return value.
 pub const SUCCESS: i64 = 0;
-/// Return value: the function does not exist.
+/// Return value: the function is not implemented.
 pub const NOT_SUPPORTED: i64 = -1;
-/// Return value: an argument, such as the target CPU, is wrong.
+/// Return value: invalid argument, such as the target CPU.
 pub const INVALID_PARAMETERS: i64 = -2;
 /// Return value of CPU_ON.
 pub const ALREADY_ON: i64 = -4;
@@ -38,7 +38,8 @@ pub const OFF: i64 = 1;
 /// Calls a function: by HVC, or by SMC from EL2.
 pub fn call(function: u32, arguments: [u64; 3]) -> i64 {
     let result: u64;
-    // SAFETY: none of the functions touches the guest's memory. Registers as in the SMC Calling Convention 1.0, the wider set.
+    // SAFETY: no function accesses the guest's memory. Clobbers as in the SMC Calling Convention 1.0, the
+    // larger set.
     unsafe {
         core::arch::asm!("mrs x4, CurrentEL", "tbnz x4, #3, 2f", "hvc #0", "b 3f", "2: smc #0", "3:",
             inlateout("x0") u64::from(function) => result,
@@ -51,33 +52,33 @@ pub fn call(function: u32, arguments: [u64; 3]) -> i64 {
     if function >> 30 & 1 == 0 { i64::from(result as i32) } else { result as i64 }
 }
 
-/// The instruction by which functions are called.
+/// The instruction of the conduit.
 pub fn conduit() -> u32 {
     if machine::at_el2() { encode::SMC } else { encode::hvc(0) }
 }
 
-/// Turns a CPU on at the guest's own start code, which calls [`smp::secondary`].
+/// Turns a CPU on at the guest's start code, which calls [`smp::secondary`].
 pub fn cpu_on(cpu: usize, context: u64) -> i64 {
     call(id::CPU_ON, [cpu as u64, smp::start_address(), context])
 }
 
-/// Whether a CPU is on (0), off (1) or on its way (2).
+/// Whether a CPU is on (0), off (1) or pending on (2).
 pub fn affinity_info(cpu: usize) -> i64 {
     call(id::AFFINITY_INFO, [cpu as u64, 0, 0])
 }
 
-/// Turns this CPU off; returns only if that fails.
+/// Turns this CPU off; returns only on failure.
 pub fn cpu_off() -> i64 {
     call(id::CPU_OFF, [0; 3])
 }
 
-/// Ends the machine.
+/// Powers the machine off.
 pub fn system_off() -> ! {
     call(id::SYSTEM_OFF, [0; 3]);
     halt()
 }
 
-/// Restarts the machine.
+/// Resets the machine.
 pub fn system_reset() -> ! {
     call(id::SYSTEM_RESET, [0; 3]);
     halt()

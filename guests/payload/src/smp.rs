@@ -1,4 +1,4 @@
-//! Other CPUs: started by PSCI, then given functions to run.
+//! Secondary CPUs: started by PSCI, then given functions to run.
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
 
@@ -7,15 +7,15 @@ use crate::harness::{Fail, Outcome};
 use crate::lock::SpinLock;
 use crate::{board::MAX_CPUS, check, instruction, machine, mrs, psci, wait};
 
-/// What the other CPUs know of one.
+/// A CPU's state, as seen by other CPUs.
 struct Cpu {
-    /// How often it has come in at the start code.
+    /// Number of entries at the start code.
     arrivals: AtomicU64,
-    /// The state at its last arrival.
+    /// The state at its last entry.
     entry: SpinLock<Option<Entry>>,
-    /// A `fn() -> Outcome` to run, or null: nothing to do.
+    /// A `fn() -> Outcome` to run, or null.
     work: AtomicPtr<()>,
-    /// What came of the last work.
+    /// The outcome of the last function.
     outcome: SpinLock<Outcome>,
 }
 
@@ -33,7 +33,7 @@ pub fn this() -> usize {
     mrs!("MPIDR_EL1") as usize & (MAX_CPUS - 1)
 }
 
-/// The address at which CPUs come in.
+/// The entry address of secondary CPUs.
 pub fn start_address() -> u64 {
     unsafe extern "C" {
         fn secondary_start();
@@ -47,17 +47,17 @@ pub(crate) fn arrived(entry: &Entry) {
     cpu.arrivals.fetch_add(1, Release);
 }
 
-/// How often a CPU has come in at the start code.
+/// Number of a CPU's entries at the start code.
 pub fn arrivals(cpu: usize) -> u64 {
     CPUS[cpu].arrivals.load(Acquire)
 }
 
-/// The state in which a CPU was last entered.
+/// The state of a CPU's last entry.
 pub fn entry(cpu: usize) -> Option<Entry> {
     *CPUS[cpu].entry.lock()
 }
 
-/// Where the start code takes a CPU after the first: it runs what it is given, for ever.
+/// Main loop of secondary CPUs: runs given functions forever.
 pub(crate) extern "C" fn secondary(entry: &Entry) -> ! {
     arrived(entry);
     let cpu = &CPUS[this()];
@@ -67,7 +67,7 @@ pub(crate) extern "C" fn secondary(entry: &Entry) -> ! {
             instruction!("wfe");
             continue;
         }
-        // SAFETY: only `give` stores here, and it stores this type.
+        // SAFETY: only `give` stores here, with this type.
         let work: fn() -> Outcome = unsafe { core::mem::transmute(work) };
         *cpu.outcome.lock() = work();
         cpu.work.store(core::ptr::null_mut(), Release);
@@ -76,7 +76,7 @@ pub(crate) extern "C" fn secondary(entry: &Entry) -> ! {
     }
 }
 
-/// Turns a CPU on and waits until it has come in.
+/// Turns a CPU on and waits until it has entered.
 pub fn start(cpu: usize, context: u64) -> Outcome {
     let before = arrivals(cpu);
     let result = psci::cpu_on(cpu, context);
@@ -85,7 +85,7 @@ pub fn start(cpu: usize, context: u64) -> Outcome {
     Ok(())
 }
 
-/// Turns all CPUs on that are not.
+/// Turns on all CPUs that are off.
 pub fn start_all() -> Outcome {
     for cpu in 0..machine::cpus() {
         if psci::affinity_info(cpu) == psci::OFF {
@@ -95,25 +95,25 @@ pub fn start_all() -> Outcome {
     Ok(())
 }
 
-/// Gives a CPU, which must be on, a function to run. Does not wait for it.
+/// Gives a CPU, which must be on, a function to run, without waiting.
 pub fn give(cpu: usize, work: fn() -> Outcome) {
     CPUS[cpu].work.store(work as *mut (), Release);
     instruction!("dsb ishst");
     instruction!("sev");
 }
 
-/// Whether a CPU has done what it was given.
+/// Whether a CPU has finished its function.
 pub fn is_idle(cpu: usize) -> bool {
     CPUS[cpu].work.load(Acquire).is_null()
 }
 
-/// Waits until a CPU has done what it was given.
+/// Waits until a CPU has finished its function.
 pub fn join(cpu: usize) -> Outcome {
     check!(wait::until(|| is_idle(cpu)), "CPU {cpu} does not come back");
     *CPUS[cpu].outcome.lock()
 }
 
-/// Takes back what a CPU was given; it must be off.
+/// Withdraws a CPU's function; the CPU must be off.
 pub fn forget(cpu: usize) {
     CPUS[cpu].work.store(core::ptr::null_mut(), Release);
 }
@@ -124,7 +124,8 @@ pub fn on(cpu: usize, work: fn() -> Outcome) -> Outcome {
     join(cpu)
 }
 
-/// Runs a function on all CPUs at once, this one too, and waits for all. The first failure counts.
+/// Runs a function on all CPUs concurrently, including this one, and waits for all. Returns the first
+/// failure.
 pub fn on_all(work: fn() -> Outcome) -> Outcome {
     start_all()?;
     let others = || (0..machine::cpus()).filter(|cpu| *cpu != this());
@@ -138,11 +139,11 @@ pub fn on_all(work: fn() -> Outcome) -> Outcome {
     outcome
 }
 
-/// Lets all CPUs of the machine wait for each other.
+/// A barrier for all CPUs of the machine.
 pub struct Barrier(AtomicUsize);
 
 impl Barrier {
-    /// A barrier at which nobody has arrived.
+    /// A barrier with no arrivals.
     pub const fn new() -> Self {
         Self(AtomicUsize::new(0))
     }
@@ -163,7 +164,7 @@ impl Default for Barrier {
     }
 }
 
-/// The error of a test that needs more CPUs than there are.
+/// Skips a test that needs more CPUs than there are.
 pub fn need(cpus: usize) -> Outcome {
     if machine::cpus() < cpus {
         return Err(Fail::skip(format_args!("needs {cpus} CPUs")));

@@ -1,12 +1,13 @@
 //! Access to system registers by name.
 
-/// Reads a system register: `mrs!("CNTFRQ_EL0")`. Registers that the assembler may not know go by `S3_0_C12_C12_0` names.
+/// Reads a system register: `mrs!("CNTFRQ_EL0")`. Use `S3_0_C12_C12_0` names for registers unknown to the
+/// assembler.
 #[macro_export]
 macro_rules! mrs {
     ($name:literal) => {{
         let value: u64;
-        // SAFETY: reads of the registers that guests name have no effect on memory; one that is undefined is taken
-        // and reported by the exception handler.
+        // SAFETY: reads of the registers used by guests have no effect on memory; an undefined one is handled
+        // by the exception handler.
         unsafe {
             core::arch::asm!(concat!("mrs {}, ", $name), out(reg) value, options(nostack, preserves_flags));
         }
@@ -19,15 +20,15 @@ macro_rules! mrs {
 macro_rules! msr {
     ($name:literal, $value:expr) => {{
         let value: u64 = $value;
-        // SAFETY: a guest is alone on its machine and writes only registers that no Rust code relies on, or values that keep
-        // what Rust relies on (stack, translation) as it is.
+        // SAFETY: a guest is alone on its machine and writes only registers that no Rust code relies on, or
+        // values that preserve what Rust relies on (stack, translation).
         unsafe {
             core::arch::asm!(concat!("msr ", $name, ", {}"), "isb", in(reg) value, options(nostack, preserves_flags));
         }
     }};
 }
 
-/// Runs an instruction that takes no operand, such as a barrier or `wfi`: `barrier!("dsb sy")`.
+/// Executes an instruction without operands, such as a barrier or `wfi`: `barrier!("dsb sy")`.
 #[macro_export]
 macro_rules! instruction {
     ($text:literal) => {{

@@ -1,8 +1,8 @@
-//! The generic timer's EL1 timers; from EL2 with VHE, by the same names, EL2's.
+//! The generic timer's EL1 timers; at EL2 with VHE, the same names access EL2's.
 
 use crate::{board, machine, mrs, msr, wait};
 
-/// One of the two timers that EL1 may use.
+/// One of the two timers accessible at EL1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Timer {
     /// CNTV_*.
@@ -37,7 +37,7 @@ impl Timer {
         Self::ALL.into_iter().find(|timer| timer.intid() == intid)
     }
 
-    /// Its counter.
+    /// Reads its counter.
     pub fn count(self) -> u64 {
         crate::instruction!("isb");
         match self {
@@ -96,13 +96,13 @@ impl Timer {
         }
     }
 
-    /// Fires after a number of microseconds.
+    /// Arms the timer for a number of microseconds from now.
     pub fn start(self, microseconds: u64) {
         self.set_deadline(self.count() + wait::ticks(microseconds));
         self.set_control(ENABLE);
     }
 
-    /// Off.
+    /// Disables the timer.
     pub fn stop(self) {
         self.set_control(0);
     }

@@ -2,7 +2,7 @@
 
 use crate::board;
 
-/// A memory-mapped 32-bit register, by its guest-physical address (device memory is mapped one to one).
+/// A memory-mapped 32-bit register, by guest-physical address (device memory is identity-mapped).
 #[derive(Clone, Copy)]
 pub struct Reg32(pub u64);
 
@@ -10,7 +10,7 @@ impl Reg32 {
     /// Reads the register.
     pub fn read(self) -> u32 {
         let value: u32;
-        // SAFETY: device memory: no Rust object lives there. One plain LDR, which a hypervisor can always decode.
+        // SAFETY: device memory, without Rust objects. One plain LDR, which always has a syndrome.
         unsafe { core::arch::asm!("ldr {:w}, [{}]", out(reg) value, in(reg) self.0, options(nostack, preserves_flags)) };
         value
     }
@@ -83,7 +83,7 @@ pub fn init() {
     CR.write(CR_UARTEN | CR_TXE | CR_RXE);
 }
 
-/// Sends one byte, when the FIFO has room for it.
+/// Sends one byte, waiting for room in the FIFO.
 pub fn put(byte: u8) {
     while pl011::FR.read() & pl011::FR_TXFF != 0 {
         core::hint::spin_loop();

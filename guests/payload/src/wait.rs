@@ -1,8 +1,8 @@
-//! Waiting with an end. The limits are generous: a guest may share its CPU with many others, on a slow emulator.
+//! Bounded waiting. The limits are generous: a guest may share its CPU with many others, on a slow emulator.
 
 use crate::{instruction, mrs};
 
-/// How long [`until`] waits, in seconds of the virtual counter.
+/// The limit of [`until`], in seconds of the virtual counter.
 const LIMIT_SECONDS: u64 = 30;
 
 /// The virtual counter, not read ahead of earlier instructions.
@@ -21,7 +21,7 @@ pub fn ticks(microseconds: u64) -> u64 {
     (frequency() * microseconds / 1_000_000).max(1)
 }
 
-/// Polls until the condition holds; false if it did not within the limit.
+/// Polls until the condition holds; returns false at the limit.
 pub fn until(mut condition: impl FnMut() -> bool) -> bool {
     let end = now() + LIMIT_SECONDS * frequency();
     loop {
@@ -43,7 +43,8 @@ pub fn spin(microseconds: u64) {
     }
 }
 
-/// Spins for a while in which something unwanted would have happened. Not a proof, but as long as is affordable.
+/// Spins for a while, in which an unwanted event would have occurred. Not a proof, but as long as is
+/// affordable.
 pub fn settle() {
     spin(300);
 }

@@ -1,13 +1,13 @@
-//! Two threads, each on a CPU of its own, pass a byte to and fro through two pipes: `pingpong ROUNDS`.
+//! Two threads, each on its own CPU, pass a byte back and forth through two pipes: `pingpong ROUNDS`.
 //!
-//! Each thread sleeps until the other one's byte is there, so a round is two wake-ups across CPUs. The usual benchmarks of this kind let the
-//! kernel choose the CPUs, and then measure its choice.
+//! Each thread sleeps until the other one's byte arrives, so a round is two wake-ups across CPUs. Common
+//! benchmarks of this kind let the kernel choose the CPUs, and then measure its choice.
 
 use std::io::{Read, Write, pipe};
 use std::process::ExitCode;
 use std::thread;
 
-/// Why it failed: a sentence.
+/// An error, as a sentence.
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Plays so many rounds: the byte goes there and comes back.
+/// Runs a number of round trips.
 fn play(rounds: u64) -> Result<(), Error> {
     let (mut here, mut to_here) = pipe()?;
     let (mut there, mut to_there) = pipe()?;
@@ -52,9 +52,10 @@ fn pass(from: &mut impl Read, to: &mut impl Write) -> Result<(), Error> {
     Ok(())
 }
 
-/// Keeps this thread on a CPU.
+/// Pins this thread to a CPU.
 fn pin(cpu: usize) -> Result<(), Error> {
-    // SAFETY: the set is a plain bit mask of this function's own, valid when zeroed, and read only during the call.
+    // SAFETY: the set is this function's own plain bit mask, valid when zeroed, and read only during the
+    // call.
     let result = unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(cpu, &mut set);

@@ -1,16 +1,18 @@
-//! The probe: what do the operations cost that make a guest leave for its hypervisor?
+//! The probe: measures operations that cause exits to the hypervisor.
 //!
-//! One program in kernel mode, the same under every hypervisor and under none. It finds its devices, runs each operation many times
-//! between two reads of the CPU's counter, subtracts the same loop without the operation, and prints one JSON object a line. Where the
-//! counter counts instructions, the figures are instructions.
+//! One program in kernel mode, the same under every hypervisor and without one. It finds its devices, runs
+//! each operation many times between two reads of the CPU's counter, subtracts the same loop without the
+//! operation, and prints one JSON object per line. If the counter counts instructions, the figures are
+//! instructions.
 //!
-//! Interrupt handlers have about twenty instructions, so that little but the hypervisor is measured.
+//! Interrupt handlers have about twenty instructions, so that the hypervisor dominates the measurement.
 //!
-//! Boot arguments: `n=4096`, how often to run each operation; `only=eoi,ipi`, which ones.
+//! Boot arguments: `n=4096`, the number of iterations; `only=eoi,ipi`, the selected operations.
 //!
-//! What an architecture provides, under these names: [`arch::OPERATIONS`], the macro `arch::loop_ticks`, marks for those who count
-//! ([`arch::begin_section`], [`arch::end_section`]), a console ([`arch::print`]), a second CPU ([`arch::start_second`]), instructions
-//! that are skipped because they are not there ([`arch::faults`]), and the unit of its counter ([`arch::thousandths`]).
+//! The interface of an architecture: [`arch::OPERATIONS`], the macro `arch::loop_ticks`, marks for counting
+//! plugins ([`arch::begin_section`], [`arch::end_section`]), a console ([`arch::print`]), a second CPU
+//! ([`arch::start_second`]), the number of skipped undefined instructions ([`arch::faults`]), and the unit of
+//! its counter ([`arch::thousandths`]).
 #![no_std]
 #![no_main]
 

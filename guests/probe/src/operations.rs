@@ -1,37 +1,37 @@
-//! The operations, by the names of the field's micro-benchmarks: each architecture has its own.
+//! The operations, named after common micro-benchmarks; each architecture has its own.
 
 use crate::arch::{self, Platform};
 use crate::measure;
 
-/// One operation.
+/// An operation.
 pub struct Operation {
     /// Its name.
     pub name: &'static str,
-    /// What it needs.
+    /// Its requirements.
     pub needs: Needs,
-    /// It runs so many times less often than asked for: it is slow, or waits.
+    /// Divisor of the number of iterations, for operations that are slow or wait.
     pub seldom: u64,
-    /// Runs it so many times; the ticks of all together.
+    /// Runs it a number of times and returns the total ticks.
     pub run: fn(&Platform, u64) -> u64,
-    /// What is left of them without what measuring takes.
+    /// Subtracts the measurement overhead.
     pub net: fn(u64, u64) -> u64,
 }
 
-/// Which virtual CPUs an operation needs.
+/// The virtual CPUs that an operation needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
     /// One.
     One,
     /// Two that run at the same time.
     Two,
-    /// Two that share a physical CPU. The guest can't know, so it must be asked for by name.
+    /// Two that share a physical CPU. The guest can't detect this, so it must be selected by name.
     Shared,
 }
 
-/// Runs before the measured ones: what is done once only, such as a second-stage fault, is over then.
+/// Iterations before the measurement, for one-time costs such as second-stage faults.
 const WARM_UP: u64 = 16;
 
-/// Measures the operations that are asked for and possible, and prints their lines.
+/// Measures the selected and supported operations, and prints their lines.
 pub fn run_all(platform: &Platform) {
     let mut second = false;
     for operation in &arch::OPERATIONS {

@@ -17,7 +17,7 @@ static INTERRUPTS: u32 = 96;
 /// The interrupt of the virtual CPU interface, in a VM with an EL2.
 static MAINTENANCE: u32 = 25;
 
-/// A GICv3, for vCPUs with an EL2 or without; they must be there already.
+/// Creates a GICv3, for vCPUs with or without an EL2; the vCPUs must exist already.
 pub fn create(vm: &VmFd, el2: bool) -> Result<DeviceFd, Error> {
     let mut request = kvm_create_device { type_: kvm_device_type_KVM_DEV_TYPE_ARM_VGIC_V3, fd: 0, flags: 0 };
     let gic = vm.create_device(&mut request)?;

@@ -13,18 +13,18 @@ use crate::Error;
 use crate::description::Description;
 use uart::Uart;
 
-/// Where RAM begins in the VM.
+/// Start of RAM in the VM.
 pub const RAM: u64 = 0x4000_0000;
 
-/// The place of the board's clock, which is left out: without its identification, a driver leaves it alone.
+/// The address of the board's clock, which is not emulated: without its identification, a driver ignores it.
 const CLOCK: Range<u64> = 0x0901_0000..0x0901_1000;
 
-/// Gets the host ready: its KVM is built in.
+/// Prepares the host: its KVM is built in.
 pub fn prepare_host() -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes the vCPUs.
+/// Creates the vCPUs.
 pub fn vcpus(_kvm: &Kvm, vm: &VmFd, description: &Description) -> Result<Vec<VcpuFd>, Error> {
     (0..description.vcpus).map(|index| vcpu::create(vm, index, description)).collect()
 }
@@ -36,7 +36,7 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// Makes them. The vCPUs must be there already.
+    /// Creates the devices. The vCPUs must exist already.
     pub fn new(vm: Arc<VmFd>, description: &Description) -> Result<Self, Error> {
         Ok(Self { _gic: gic::create(&vm, description.el2)?, uart: Uart::new(vm) })
     }
@@ -54,14 +54,14 @@ impl Devices {
                 Ok(VcpuExit::MmioRead(address, data)) if CLOCK.contains(&address) => data.fill(0),
                 Ok(VcpuExit::SystemEvent(..)) => return Ok(()),
                 Ok(VcpuExit::Intr) => {}
-                Ok(exit) => return Err(format!("an exit that nobody expects: {exit:?}").into()),
+                Ok(exit) => return Err(format!("unexpected exit: {exit:?}").into()),
                 Err(error) if matches!(error.errno(), libc::EINTR | libc::EAGAIN) => {}
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    /// Writes out an unfinished line.
+    /// Flushes an unfinished line.
     pub fn finish(&self) {
         self.uart.finish();
     }

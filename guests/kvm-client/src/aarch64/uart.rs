@@ -1,4 +1,5 @@
-//! As much of a PL011 as Linux and the probe need for output: PrimeCell UART (PL011) Technical Reference Manual, "Programmers Model".
+//! The part of a PL011 that Linux and the probe need for output: PrimeCell UART (PL011) Technical Reference
+//! Manual, "Programmers Model".
 
 use std::io::Write;
 use std::ops::Range;
@@ -8,10 +9,10 @@ use kvm_ioctls::VmFd;
 
 use crate::Error;
 
-/// Where it is.
+/// Its address range.
 pub const PLACE: Range<u64> = 0x0900_0000..0x0900_1000;
 
-/// Its interrupt as KVM numbers them: a shared one, INTID 33.
+/// Its interrupt in KVM's encoding: shared, INTID 33.
 const INTERRUPT: u32 = 1 << 24 | 33;
 
 /// Data register.
@@ -42,11 +43,11 @@ pub struct Uart {
 
 #[derive(Default)]
 struct State {
-    /// The line that is being written.
+    /// The current line.
     line: Vec<u8>,
-    /// What was written to the registers up to IMSC; most do nothing but to be read again.
+    /// The values of registers up to IMSC; most of them are only stored.
     registers: [u32; 15],
-    /// Whether anything was sent yet: only then the FIFO can have become empty.
+    /// Whether anything was sent: the FIFO becomes empty only after that.
     sent: bool,
     /// Whether the interrupt is asserted.
     asserted: bool,
@@ -72,9 +73,9 @@ impl State {
         }
     }
 
-    /// Writes out the line.
+    /// Writes the line to standard output.
     fn flush(&mut self) {
-        // Nobody is there to be told that the console fails.
+        // Console errors can't be reported.
         let _ = std::io::stdout().write_all(&self.line).and_then(|()| std::io::stdout().flush());
         self.line.clear();
     }
@@ -93,7 +94,7 @@ impl Uart {
         data.iter_mut().zip(value.to_le_bytes()).for_each(|(to, from)| *to = from);
     }
 
-    /// A guest's write to a register. The error is KVM's refusal of the interrupt.
+    /// A guest's write of a register. Fails if KVM refuses the interrupt.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let value = data.iter().rev().fold(0, |value, byte| value << 8 | u32::from(*byte));
@@ -116,7 +117,7 @@ impl Uart {
         Ok(())
     }
 
-    /// Writes out an unfinished line.
+    /// Flushes an unfinished line.
     pub fn finish(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).flush();
     }

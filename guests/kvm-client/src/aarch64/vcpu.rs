@@ -1,4 +1,4 @@
-//! A vCPU, and its first registers.
+//! Creation of vCPUs, and their initial registers.
 
 use kvm_bindings::{KVM_ARM_VCPU_HAS_EL2, KVM_ARM_VCPU_POWER_OFF, KVM_ARM_VCPU_PSCI_0_2, kvm_vcpu_init};
 use kvm_ioctls::{VcpuFd, VmFd};
@@ -7,11 +7,12 @@ use super::RAM;
 use crate::Error;
 use crate::description::Description;
 
-/// KVM's numbers of core registers (Linux, "The Definitive KVM API Documentation", KVM_SET_ONE_REG): 64 bits, by the offset in words.
+/// KVM's identifiers of core registers (Linux, "The Definitive KVM API Documentation", KVM_SET_ONE_REG): 64
+/// bits, by offset in words.
 const X0: u64 = 0x6030_0000_0010_0000;
 const PC: u64 = X0 + 64;
 
-/// Makes vCPU `index`. All but the first are off until the guest turns them on.
+/// Creates vCPU `index`. All but the first are off until the guest turns them on.
 pub fn create(vm: &VmFd, index: u8, description: &Description) -> Result<VcpuFd, Error> {
     let vcpu = vm.create_vcpu(index.into())?;
     let mut target = kvm_vcpu_init::default();

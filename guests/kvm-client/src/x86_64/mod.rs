@@ -15,31 +15,32 @@ use crate::description::Description;
 pub use host::prepare as prepare_host;
 use stats::Stats;
 
-/// Where RAM begins in the VM.
+/// Start of RAM in the VM.
 pub const RAM: u64 = 0;
 
-/// Pages that KVM needs on Intel's CPUs (Linux, "The Definitive KVM API Documentation", KVM_SET_TSS_ADDR): where a PC has its BIOS.
+/// Pages that KVM needs on Intel CPUs (Linux, "The Definitive KVM API Documentation", KVM_SET_TSS_ADDR), in a
+/// PC's BIOS area.
 const TSS: usize = 0xfffb_d000;
 
-/// The 16550's registers, of which all but two do nothing.
+/// The 16550's registers, all but two without function.
 const UART: std::ops::Range<u16> = 0x3f8..0x400;
 const UART_DATA: u16 = 0x3f8;
 const UART_LINE_CONTROL: u16 = 0x3fb;
 const UART_LINE_STATUS: u16 = 0x3fd;
-/// UART_LINE_STATUS: all is sent.
+/// UART_LINE_STATUS: transmitter empty.
 const EMPTY: u8 = 0x60;
-/// UART_LINE_CONTROL: the data register is the divisor's.
+/// UART_LINE_CONTROL: DLAB, the data register is the divisor.
 const DIVISOR: u8 = 1 << 7;
 
-/// ACPI's power-management register, whose only use is to turn the machine off.
+/// ACPI's power-management register, implemented for power-off only.
 const POWER: u16 = 0x604;
 
-/// The port of self-test codes, where the probe tells when a measured part begins and ends.
+/// The POST code port, to which the probe writes at the beginning and end of a measurement.
 const MARK: u16 = 0x80;
 const BEGIN: u8 = 1;
 const END: u8 = 2;
 
-/// Makes the vCPUs, and the interrupt controllers before them.
+/// Creates the interrupt controllers, and then the vCPUs.
 pub fn vcpus(kvm: &Kvm, vm: &VmFd, description: &Description) -> Result<Vec<VcpuFd>, Error> {
     vm.set_tss_address(TSS)?;
     vm.create_irq_chip()?;
@@ -47,23 +48,23 @@ pub fn vcpus(kvm: &Kvm, vm: &VmFd, description: &Description) -> Result<Vec<Vcpu
     (0..description.vcpus).map(|index| vcpu::create(kvm, vm, index, description)).collect()
 }
 
-/// The VM's devices outside of the kernel.
+/// The VM's devices outside the kernel.
 pub struct Devices {
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// The line that is being written.
+    /// The current line.
     line: Vec<u8>,
     line_control: u8,
-    /// What a vCPU's counters were when the measured part began.
+    /// A vCPU's counters at the beginning of the measurement.
     begin: Option<Stats>,
 }
 
 impl State {
     fn flush(&mut self) {
-        // Nobody is there to be told that the console fails.
+        // Console errors can't be reported.
         let _ = std::io::stdout().write_all(&self.line).and_then(|()| std::io::stdout().flush());
         self.line.clear();
     }
@@ -83,7 +84,7 @@ impl State {
 }
 
 impl Devices {
-    /// Makes them.
+    /// Creates the devices.
     pub fn new(_vm: Arc<VmFd>, _description: &Description) -> Result<Self, Error> {
         Ok(Self { state: Mutex::default() })
     }
@@ -104,13 +105,13 @@ impl Devices {
                     data.fill(EMPTY);
                     continue;
                 }
-                // There is nothing else.
+                // Other addresses read as zero.
                 Ok(VcpuExit::IoIn(_, data) | VcpuExit::MmioRead(_, data)) => {
                     data.fill(0xff);
                     continue;
                 }
                 Ok(VcpuExit::MmioWrite(..) | VcpuExit::Intr) => continue,
-                Ok(exit) => return Err(format!("an exit that nobody expects: {exit:?}").into()),
+                Ok(exit) => return Err(format!("unexpected exit: {exit:?}").into()),
                 Err(error) if matches!(error.errno(), libc::EINTR | libc::EAGAIN) => continue,
                 Err(error) => return Err(error.into()),
             };
@@ -118,7 +119,7 @@ impl Devices {
         }
     }
 
-    /// A measured part begins or ends: prints how many exits were in it, by KVM's own counters.
+    /// Begins or ends a measurement: prints its number of exits, by KVM's own counters.
     fn mark(&self, vcpu: &VcpuFd, code: u8) -> Result<(), Error> {
         let mut state = self.state();
         match code {
@@ -134,7 +135,7 @@ impl Devices {
         Ok(())
     }
 
-    /// Writes out an unfinished line.
+    /// Flushes an unfinished line.
     pub fn finish(&self) {
         self.state().flush();
     }

@@ -12,18 +12,18 @@ use crate::Error;
 /// `_IO(KVMIO, 0xce)`.
 const KVM_GET_STATS_FD: libc::c_int = 0xaece;
 
-/// Counters, by name: those whose names end with `exits`, and the one of all exits.
+/// Counters by name: those whose names end with `exits`, including the total.
 pub struct Stats(BTreeMap<String, u64>);
 
 impl Stats {
-    /// Reads them. The call itself is no exit.
+    /// Reads the counters. The call itself causes no exit.
     pub fn read(vcpu: &VcpuFd) -> Result<Self, Error> {
         // SAFETY: the request takes no argument and changes nothing.
         let fd = unsafe { libc::ioctl(vcpu.as_raw_fd(), KVM_GET_STATS_FD, 0) };
         if fd < 0 {
             return Err(std::io::Error::last_os_error().into());
         }
-        // SAFETY: the descriptor was just made, and is nobody else's.
+        // SAFETY: the descriptor was just created, and has no other owner.
         let file = unsafe { File::from_raw_fd(fd) };
         let header = words(&file, 0, 6)?;
         let [_, name_size, count, _, descriptors, data] = header[..] else { return Err("no header of counters".into()) };
@@ -44,7 +44,8 @@ impl Stats {
         Ok(Self(counters))
     }
 
-    /// A line of JSON about what came since `begin`, which was read in the exit that began the part; the one that ended it is not counted.
+    /// A line of JSON with the increments since `begin`, which was read in the exit that began the
+    /// measurement; the exit that ended it is not counted.
     pub fn since(&self, begin: &Self) -> String {
         let more = |name: &str| self.0.get(name).zip(begin.0.get(name)).map_or(0, |(now, then)| now.saturating_sub(*then));
         format!("{{\"exits\":{}}}", more("exits").saturating_sub(1))

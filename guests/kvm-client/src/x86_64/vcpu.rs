@@ -1,4 +1,4 @@
-//! A vCPU, and its first registers.
+//! Creation of vCPUs, and their initial registers.
 
 use kvm_bindings::{KVM_MAX_CPUID_ENTRIES, kvm_regs, kvm_segment};
 use kvm_ioctls::{Kvm, VcpuFd, VmFd};
@@ -6,14 +6,14 @@ use kvm_ioctls::{Kvm, VcpuFd, VmFd};
 use crate::Error;
 use crate::description::Description;
 
-/// Multiboot's word to a program, in EAX (Multiboot Specification 0.6.96, "Machine state").
+/// Multiboot's magic number in EAX (Multiboot Specification 0.6.96, "Machine state").
 const MULTIBOOT: u64 = 0x2bad_b002;
 
-/// CPUID leaf 1, ECX: x2APIC, and the TSC deadline, which KVM leaves to its user.
+/// CPUID leaf 1, ECX: x2APIC, and TSC deadline, which KVM leaves to the VMM.
 const X2APIC: u32 = 1 << 21;
 const TSC_DEADLINE: u32 = 1 << 24;
 
-/// Makes vCPU `index`. All but the first wait for a start-up message.
+/// Creates vCPU `index`. All but the first wait for SIPI.
 pub fn create(kvm: &Kvm, vm: &VmFd, index: u8, description: &Description) -> Result<VcpuFd, Error> {
     let vcpu = vm.create_vcpu(index.into())?;
     let mut cpuid = kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)?;
@@ -34,7 +34,7 @@ pub fn create(kvm: &Kvm, vm: &VmFd, index: u8, description: &Description) -> Res
     Ok(vcpu)
 }
 
-/// As a Multiboot loader starts a program: in protected mode, with flat segments.
+/// Sets the state in which a Multiboot loader starts a program: protected mode, flat segments.
 fn start(vcpu: &VcpuFd, description: &Description) -> Result<(), Error> {
     let segment =
         |selector, type_| kvm_segment { base: 0, limit: u32::MAX, selector, type_, present: 1, db: 1, s: 1, g: 1, ..Default::default() };

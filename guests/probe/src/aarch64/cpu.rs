@@ -1,14 +1,15 @@
-//! What the exception vectors count, for each CPU; waiting; masking.
+//! Per-CPU counters of the exception vectors; waiting; masking.
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
 use super::sysreg::{instruction, mrs};
 
-/// CPUs that the probe uses at most.
+/// Maximum number of CPUs that the probe uses.
 pub const CPUS: usize = 2;
 
-/// A CPU's account, which only its own vectors write. With the MMU off, memory is neither cached nor fit for exclusive accesses.
+/// A CPU's counters, written only by its own vectors. With the MMU off, memory is uncached and unsuitable for
+/// exclusive accesses.
 #[repr(C, align(64))]
 pub struct Slot {
     /// Interrupts taken.
@@ -19,7 +20,7 @@ pub struct Slot {
     faults: AtomicU64,
 }
 
-/// The accounts, by number of the CPU.
+/// The counters, by CPU number.
 pub static SLOTS: [Slot; CPUS] = [const { Slot { taken: AtomicU64::new(0), stamp: AtomicU64::new(0), faults: AtomicU64::new(0) } }; CPUS];
 
 /// Log2 of a slot's size, for the start code.
@@ -31,12 +32,12 @@ pub const STAMP: usize = offset_of!(Slot, stamp);
 /// Offset of the number of synchronous exceptions.
 pub const FAULTS: usize = offset_of!(Slot, faults);
 
-/// How many interrupts a CPU has taken.
+/// Number of interrupts that a CPU has taken.
 pub fn taken(cpu: usize) -> u64 {
     SLOTS[cpu].taken.load(Acquire)
 }
 
-/// Where that number is, for loops in assembly.
+/// Address of that number, for loops in assembly.
 pub fn taken_address(cpu: usize) -> u64 {
     SLOTS[cpu].taken.as_ptr() as u64
 }
@@ -46,7 +47,7 @@ pub fn stamp(cpu: usize) -> u64 {
     SLOTS[cpu].stamp.load(Acquire)
 }
 
-/// How many instructions of the first CPU were undefined, or reached for nothing.
+/// Number of the first CPU's instructions that were undefined or aborted.
 pub fn faults() -> u64 {
     SLOTS[0].faults.load(Acquire)
 }
@@ -62,7 +63,7 @@ pub fn ticks(microseconds: u64) -> u64 {
     mrs!("cntfrq_el0") * microseconds / 1_000_000
 }
 
-/// Lets the other CPU run for so many microseconds.
+/// Lets the other CPU run for a number of microseconds.
 pub fn pause(microseconds: u64) {
     let until = now() + ticks(microseconds);
     while now() < until {
@@ -75,7 +76,7 @@ pub fn mask() {
     instruction!("msr daifset, #2");
 }
 
-/// Unmasks interrupts, and takes those that are pending.
+/// Unmasks interrupts, and takes pending ones.
 pub fn unmask() {
     instruction!("msr daifclr, #2");
     instruction!("isb");

@@ -1,4 +1,4 @@
-//! The GICv3 as far as the probe needs it: SGIs and the virtual timer's interrupt, group 1.
+//! The part of the GICv3 that the probe needs: SGIs and the virtual timer's interrupt, group 1.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -12,7 +12,7 @@ pub const SGI: u64 = 1;
 pub const REPLY: u64 = 2;
 /// The EL1 virtual timer's PPI.
 const VIRTUAL_TIMER: u32 = 27;
-/// What an acknowledgement returns when there is nothing.
+/// The INTID of an acknowledge without a pending interrupt.
 pub const SPURIOUS: u64 = 1023;
 
 /// GICD_TYPER.
@@ -29,17 +29,18 @@ const WAKER_CHILDREN_ASLEEP: u32 = 1 << 2;
 const GICR_STRIDE: u64 = 0x2_0000;
 const SGI_FRAME: u64 = 0x1_0000;
 
-/// The redistributors, also for the second CPU, which gets no argument.
+/// The redistributors' address, for the second CPU, too, which gets no argument.
 static GICR: AtomicU64 = AtomicU64::new(0);
 
-/// Turns the distributor on.
+/// Enables the distributor.
 pub fn setup_distributor(platform: &Platform) {
     GICR.store(platform.gicr, Relaxed);
     write(platform.gicd, GICD_CTLR_VALUE);
     while read(platform.gicd) & RWP != 0 {}
 }
 
-/// Sets up this CPU's own part, once the distributor is set up: SGIs and the virtual timer in group 1, enabled, and the CPU interface.
+/// Initializes this CPU's redistributor and interface, after the distributor: SGIs and the virtual timer in
+/// group 1, enabled.
 pub fn setup_cpu(cpu: u64) {
     let base = GICR.load(Relaxed) + cpu * GICR_STRIDE;
     let waker = read(base + GICR_WAKER);
@@ -63,13 +64,13 @@ pub const fn sgi_to(sgi: u64, cpu: u64) -> u64 {
     sgi << 24 | 1 << cpu
 }
 
-/// Sends an SGI by the value of [`sgi_to`].
+/// Sends an SGI with a value of [`sgi_to`].
 pub fn send(value: u64) {
     instruction!("dsb ish");
     msr!("S3_0_C12_C11_5", value);
 }
 
-/// Acknowledges and ends what is pending, and says whether there was anything.
+/// Acknowledges and ends a pending interrupt. Returns whether there was one.
 pub fn take() -> bool {
     let intid = mrs!("S3_0_C12_C12_0");
     if intid >= 1020 {

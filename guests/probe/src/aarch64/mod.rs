@@ -1,4 +1,5 @@
-//! Arm: at EL1, with the MMU off, and devices that the device tree names. The same under Stile, KVM, Xen and none.
+//! Arm: at EL1, with the MMU off, and devices from the device tree. The same under Stile, KVM, Xen and
+//! without a hypervisor.
 
 mod cpu;
 mod gic;
@@ -18,7 +19,7 @@ pub use operations::OPERATIONS;
 pub use platform::Platform;
 pub use uart::print;
 
-/// What the first CPU does, with the address of the device tree.
+/// Main program of the first CPU, with the address of the device tree.
 extern "C" fn main(tree: u64) -> ! {
     let platform = Platform::read(tree);
     uart::set_base(platform.uart);
@@ -28,12 +29,12 @@ extern "C" fn main(tree: u64) -> ! {
     psci::system_off(platform.smc)
 }
 
-/// Turns the second CPU on, and says whether there is one.
+/// Turns the second CPU on. Returns whether there is one.
 pub fn start_second(platform: &Platform) -> bool {
     platform.cpus > 1 && second::start(platform)
 }
 
-/// Ends the machine, whoever listens.
+/// Powers the machine off, by any available conduit.
 pub fn off() -> ! {
     psci::system_off(false)
 }

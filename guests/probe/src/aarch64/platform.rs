@@ -1,4 +1,4 @@
-//! What the device tree says.
+//! Platform description from the device tree.
 
 use dtoolkit::Node;
 use dtoolkit::Property;
@@ -8,19 +8,19 @@ use super::cpu::CPUS;
 use super::uart;
 use crate::arguments::Arguments;
 
-/// The machine, and what the command line asks for.
+/// The machine, and the command line's arguments.
 pub struct Platform {
     /// CPUs: 1 or 2.
     pub cpus: usize,
     /// GICv3 distributor.
     pub gicd: u64,
-    /// GICv3 redistributors: the first CPU's, the others follow.
+    /// GICv3 redistributors: the first CPU's, followed by the others.
     pub gicr: u64,
     /// The UART.
     pub uart: u64,
-    /// Whether PSCI is called by SMC, and not by HVC.
+    /// Whether PSCI's conduit is SMC instead of HVC.
     pub smc: bool,
-    /// What the command line asks for.
+    /// The command line's arguments.
     pub arguments: Arguments,
 }
 
@@ -31,11 +31,11 @@ impl Platform {
     /// Reads the device tree at `address`, or at the start of RAM.
     ///
     /// # Panics
-    /// There is none, or it names no GICv3.
+    /// If there is no device tree, or it has no GICv3.
     pub fn read(address: u64) -> Self {
         let tree = [address, RAM].into_iter().find_map(tree).expect("a device tree");
         let uart = find(tree.root(), &["arm,pl011", "arm,sbsa-uart"]).and_then(|node| register(&node, 0)).unwrap_or(0);
-        // So that what follows can be said to be missing.
+        // Early, so that missing nodes can be reported.
         uart::set_base(uart);
         let gic = find(tree.root(), &["arm,gic-v3"]).expect("a GICv3");
         let text = |path, name| tree.find_node(path).and_then(|node| node.property(name)?.value_as::<&str>().ok());
@@ -54,13 +54,13 @@ fn tree(address: u64) -> Option<Fdt<'static>> {
     if address < RAM || !address.is_multiple_of(8) {
         return None;
     }
-    // SAFETY: RAM is mapped, and the header tells how long the tree is; nobody writes to it.
+    // SAFETY: RAM is mapped, the header has the tree's size, and the tree is never written.
     let has_magic = unsafe { (address as *const u32).read_volatile() } == 0xd00d_feed_u32.to_be();
     // SAFETY: as above; a tree begins there.
     has_magic.then(|| unsafe { Fdt::from_raw_unchecked(address as *const u8) })
 }
 
-/// The first node that is compatible with one of these.
+/// The first node compatible with one of `with`.
 fn find(node: FdtNode<'static>, with: &[&str]) -> Option<FdtNode<'static>> {
     if node.compatible().is_some_and(|mut names| names.any(|name| with.contains(&name))) {
         return Some(node);

@@ -9,7 +9,8 @@ const SYSTEM_OFF: u32 = 0x8400_0008;
 macro_rules! call {
     ($conduit:literal, $function:expr, $arguments:expr) => {{
         let result: i64;
-        // SAFETY: the functions do not touch memory of the caller. Registers as in the SMC Calling Convention 1.0, the wider set.
+        // SAFETY: the functions do not access the caller's memory. Clobbers as in the SMC Calling Convention
+        // 1.0, the larger set.
         unsafe {
             core::arch::asm!($conduit, inlateout("x0") u64::from($function) => result,
                 inlateout("x1") $arguments[0] => _, inlateout("x2") $arguments[1] => _, inlateout("x3") $arguments[2] => _,
@@ -30,7 +31,7 @@ pub fn start_second(platform: &Platform) -> bool {
     call(platform.smc, CPU_ON, [1, super::start::second_start(), 0]) == 0
 }
 
-/// Ends the machine, by a call with SMC or with HVC.
+/// Powers the machine off, by SMC or HVC.
 pub fn system_off(smc: bool) -> ! {
     call(smc, SYSTEM_OFF, [0; 3]);
     loop {

@@ -1,4 +1,4 @@
-//! The second CPU: it plays the part that the first one gives it.
+//! The second CPU, which plays a role assigned by the first one.
 
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
@@ -6,17 +6,17 @@ use super::platform::Platform;
 use super::sysreg::{instruction, mrs};
 use super::{cpu, gic, psci};
 
-/// What the second CPU does.
+/// The role of the second CPU.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Role {
-    /// Nothing yet.
+    /// None yet.
     None,
     /// Runs, and takes interrupts.
     Spin,
     /// Waits for interrupts, and takes them.
     Sleep,
-    /// Waits for interrupts with interrupts masked, and notes when it is woken.
+    /// Waits for interrupts with interrupts masked, and records its wake-ups.
     Wake,
     /// Waits for an SGI with interrupts masked, and sends one back.
     Return,
@@ -26,19 +26,19 @@ pub enum Role {
 
 const ROLES: [Role; 6] = [Role::None, Role::Spin, Role::Sleep, Role::Wake, Role::Return, Role::Reply];
 
-/// The part that it is to play.
+/// The requested role.
 static WANTED: AtomicU64 = AtomicU64::new(Role::None as u64);
-/// The part that it knows it is to play. It has left the last one.
+/// The role whose request the second CPU has seen. It has left the previous one.
 static SEEN: AtomicU64 = AtomicU64::new(u64::MAX);
-/// The part that it may begin with: the SGI that took it out of the last one has arrived.
+/// The role that it may start: the SGI that ended the previous one has arrived.
 static ALLOWED: AtomicU64 = AtomicU64::new(Role::None as u64);
-/// The part that it plays.
+/// The current role.
 static PLAYED: AtomicU64 = AtomicU64::new(u64::MAX);
 
 static WAKES: AtomicU64 = AtomicU64::new(0);
 static WOKEN_AT: AtomicU64 = AtomicU64::new(0);
 
-/// Microseconds in which an SGI has arrived.
+/// Microseconds within which an SGI arrives.
 const ARRIVAL: u64 = 100;
 
 const TO_FIRST: u64 = gic::sgi_to(gic::REPLY, 0);
@@ -52,7 +52,7 @@ pub fn start(platform: &Platform) -> bool {
     started
 }
 
-/// Lets the second CPU play a part, and returns when it does.
+/// Assigns a role to the second CPU, and waits until it has started.
 pub fn play(role: Role) {
     if WANTED.load(Acquire) == role as u64 {
         return;
@@ -67,12 +67,12 @@ pub fn play(role: Role) {
     cpu::pause(ARRIVAL);
 }
 
-/// How often it was woken in [`Role::Wake`].
+/// Number of wake-ups in [`Role::Wake`].
 pub fn wakes() -> u64 {
     WAKES.load(Acquire)
 }
 
-/// The counter when it was last woken in [`Role::Wake`].
+/// The counter at the last wake-up in [`Role::Wake`].
 pub fn woken_at() -> u64 {
     WOKEN_AT.load(Acquire)
 }
@@ -83,7 +83,7 @@ fn wait_for(what: &AtomicU64, role: Role) {
     }
 }
 
-/// What the second CPU does. Interrupts are masked wherever nothing else is said.
+/// Main program of the second CPU. Interrupts are masked unless stated otherwise.
 pub extern "C" fn main() -> ! {
     gic::setup_cpu(1);
     loop {
@@ -132,7 +132,7 @@ fn sleep() {
     cpu::mask();
 }
 
-/// Runs with interrupts unmasked until there is another part to play.
+/// Runs with interrupts unmasked until the role changes.
 fn spin() {
     cpu::unmask();
     while WANTED.load(Acquire) == Role::Spin as u64 {

@@ -1,4 +1,4 @@
-//! From the first instruction to Rust, for both CPUs, and the exception vectors.
+//! Entry code for both CPUs, and the exception vectors.
 
 use core::cell::UnsafeCell;
 
@@ -10,7 +10,7 @@ const STACK_SIZE: usize = 16 * 1024;
 #[repr(C, align(16))]
 struct Stacks(UnsafeCell<[[u8; STACK_SIZE]; CPUS]>);
 
-// SAFETY: each CPU uses the stack of its own number, and no Rust reference to it exists.
+// SAFETY: each CPU uses only its own stack, and no Rust reference to it exists.
 unsafe impl Sync for Stacks {}
 
 static STACKS: Stacks = Stacks(UnsafeCell::new([[0; STACK_SIZE]; CPUS]));
@@ -28,7 +28,7 @@ core::arch::global_asm!(
     second = sym super::second::main,
 );
 
-/// Where the second CPU comes in.
+/// The entry address of the second CPU.
 pub fn second_start() -> u64 {
     unsafe extern "C" {
         fn second_start();

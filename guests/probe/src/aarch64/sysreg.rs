@@ -19,7 +19,7 @@ macro_rules! msr {
     }};
 }
 
-/// Runs an instruction that takes no operand. Memory may have changed when it is over.
+/// Executes an instruction without operands. Memory may change meanwhile.
 macro_rules! instruction {
     ($text:literal) => {{
         // SAFETY: barriers, hints and the interrupt mask change no state that Rust code relies on.

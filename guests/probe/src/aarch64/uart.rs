@@ -1,4 +1,4 @@
-//! Output on a PL011, or on the part of it that SBSA names.
+//! Output on a PL011, or on its SBSA subset.
 
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,10 +12,10 @@ pub const FR: u64 = 0x18;
 /// FR: the transmit FIFO is full.
 const TXFF: u32 = 1 << 5;
 
-/// Reads a device's register with a single load, which every hypervisor can decode.
+/// Reads a device register with a single load, which always has a syndrome.
 pub fn read(address: u64) -> u32 {
     let value: u32;
-    // SAFETY: device memory: no Rust object lives there.
+    // SAFETY: device memory, without Rust objects.
     unsafe { core::arch::asm!("ldr {:w}, [{}]", out(reg) value, in(reg) address, options(nostack, preserves_flags)) };
     value
 }
@@ -26,7 +26,7 @@ pub fn write(address: u64, value: u32) {
     unsafe { core::arch::asm!("str {:w}, [{}]", in(reg) value, in(reg) address, options(nostack, preserves_flags)) };
 }
 
-/// Where the UART is.
+/// Sets the UART's address.
 pub fn set_base(base: u64) {
     BASE.store(base, Relaxed);
 }

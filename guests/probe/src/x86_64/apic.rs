@@ -1,5 +1,5 @@
-//! The local APIC, in xAPIC mode by its page and in x2APIC mode by registers (Intel SDM volume 3, "Advanced Programmable Interrupt
-//! Controller (APIC)").
+//! The local APIC, in xAPIC mode by its page and in x2APIC mode by MSRs (Intel SDM volume 3, "Advanced
+//! Programmable Interrupt Controller (APIC)").
 
 use core::arch::x86_64::__cpuid;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -17,7 +17,7 @@ pub const PAGE: u64 = 0xfee0_0000;
 /// The registers in x2APIC mode.
 const MSRS: u32 = 0x800;
 
-/// Offsets of registers in the page; sixteen bytes of it are one register in x2APIC mode.
+/// Offsets of registers in the page; 16 bytes of it correspond to one MSR in x2APIC mode.
 pub const ID: u64 = 0x20;
 /// End of interrupt.
 pub const EOI: u64 = 0xb0;
@@ -34,22 +34,22 @@ pub const CURRENT_COUNT: u64 = 0x390;
 /// Self-IPI, in x2APIC mode only.
 pub const SELF_IPI: u64 = 0x3f0;
 
-/// An ICR's destination shorthand: the sender.
+/// The ICR's destination shorthand: self.
 pub const TO_SELF: u32 = 1 << 18;
 /// An ICR's level bit: asserted.
 pub const ASSERT: u32 = 1 << 14;
 const INIT: u32 = 5 << 8;
 const STARTUP: u32 = 6 << 8;
 const MASKED: u32 = 1 << 16;
-/// The APIC is on; the vector of spurious interrupts.
+/// APIC enabled; the vector of spurious interrupts.
 const ON: u32 = 1 << 8 | 0xff;
-/// LVT_TIMER: by IA32_TSC_DEADLINE.
+/// LVT_TIMER: TSC-deadline mode.
 const DEADLINE: u32 = 2 << 17;
 
 /// Whether the CPUs are in x2APIC mode.
 static X2APIC: AtomicBool = AtomicBool::new(false);
 
-/// The number of a register in x2APIC mode.
+/// The MSR of a register in x2APIC mode.
 pub const fn msr(register: u64) -> u32 {
     MSRS + (register >> 4) as u32
 }
@@ -58,7 +58,7 @@ fn read(register: u64) -> u32 {
     if X2APIC.load(Relaxed) {
         return rdmsr(msr(register)) as u32;
     }
-    // SAFETY: the page is mapped, and nothing of Rust's is in it.
+    // SAFETY: the page is mapped, without Rust objects.
     unsafe { ((PAGE + register) as *const u32).read_volatile() }
 }
 
@@ -70,7 +70,7 @@ fn write(register: u64, value: u32) {
     unsafe { ((PAGE + register) as *mut u32).write_volatile(value) };
 }
 
-/// Turns the PICs off, and the first CPU's APIC on, in xAPIC mode.
+/// Masks the PICs, and enables the first CPU's APIC in xAPIC mode.
 pub fn setup() {
     for pic in [0x21, 0xa1] {
         out8(pic, 0xff);
@@ -79,14 +79,14 @@ pub fn setup() {
     write(SPURIOUS, ON);
 }
 
-/// Makes sure that this CPU is in xAPIC mode. There is no way back to it.
+/// Checks that this CPU is in xAPIC mode. x2APIC mode can't be left.
 pub fn need_xapic() {
     if X2APIC.load(Relaxed) {
         note_absent();
     }
 }
 
-/// Brings the first CPU to x2APIC mode, if it has one.
+/// Switches the first CPU to x2APIC mode, if supported.
 pub fn need_x2apic() {
     if X2APIC.load(Relaxed) {
         return;
@@ -102,7 +102,7 @@ pub fn need_x2apic() {
     interrupts::end_by_msr();
 }
 
-/// Does the same for the second CPU, which follows the first one.
+/// Sets up the second CPU in the first one's mode.
 pub fn setup_second() {
     if X2APIC.load(Relaxed) {
         wrmsr(BASE, rdmsr(BASE) | BASE_X2APIC);
@@ -110,7 +110,7 @@ pub fn setup_second() {
     write(SPURIOUS, ON);
 }
 
-/// Starts the timer, for a deadline or with a count that takes long to run out. Masked, it never interrupts.
+/// Starts the timer, masked, with a deadline or a large count.
 pub fn start_timer(by_deadline: bool) {
     if by_deadline {
         write(LVT_TIMER, DEADLINE | u32::from(interrupts::FIRST));
@@ -127,7 +127,7 @@ pub fn stop_timer() {
     write(INITIAL_COUNT, 0);
 }
 
-/// Has the second CPU start at a page of the first MiB ("Typical BSP Initialization Sequence").
+/// Starts the second CPU at a page of the first MiB ("Typical BSP Initialization Sequence").
 pub fn start_second(page: u8, wait: fn(u64)) {
     command(INIT | ASSERT);
     wait(10_000);
@@ -135,7 +135,7 @@ pub fn start_second(page: u8, wait: fn(u64)) {
     wait(200);
 }
 
-/// Sends a message to the second CPU, whose APIC has ID 1.
+/// Sends a message to the second CPU, whose APIC ID is 1.
 fn command(message: u32) {
     if X2APIC.load(Relaxed) {
         return wrmsr(msr(ICR), 1 << 32 | u64::from(message));

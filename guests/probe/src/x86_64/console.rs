@@ -12,10 +12,10 @@ const LINE_CONTROL: u16 = DATA + 3;
 pub const LINE_STATUS: u16 = DATA + 5;
 /// The transmit register is empty.
 const EMPTY: u8 = 1 << 5;
-/// All is sent.
+/// The transmitter is empty.
 const SENT: u8 = 1 << 6;
 
-/// Sets the line to 115,200 baud and bytes of eight bits.
+/// Configures 115,200 baud, eight data bits.
 pub fn setup() {
     const DIVISOR: u8 = 1 << 7;
     const EIGHT_BITS: u8 = 0b11;
@@ -25,7 +25,7 @@ pub fn setup() {
     out8(LINE_CONTROL, EIGHT_BITS);
 }
 
-/// Waits until all is sent.
+/// Waits until the transmitter is empty.
 pub fn drain() {
     while in8(LINE_STATUS) & SENT == 0 {}
 }

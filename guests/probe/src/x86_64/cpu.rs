@@ -1,44 +1,44 @@
-//! What interrupts count, for each CPU; instructions that Rust has no words for.
+//! Per-CPU counters of interrupts; wrappers of instructions.
 
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
 use super::console;
 
-/// CPUs that the probe uses at most.
+/// Maximum number of CPUs that the probe uses.
 pub const CPUS: usize = 2;
 
-/// Ticks of the counter in a microsecond: 100 million instructions are a second of the emulated PC's.
+/// Ticks per microsecond: on the emulated PC, a second is 100 million instructions.
 const TICKS: u64 = 100;
 
-/// A CPU's account, which only its own interrupts write.
+/// A CPU's counters, written only by its own interrupt handlers.
 #[repr(C, align(64))]
 pub struct Slot {
     taken: AtomicU64,
 }
 
-/// The accounts, by number of the CPU.
+/// The counters, by CPU number.
 pub static SLOTS: [Slot; CPUS] = [const { Slot { taken: AtomicU64::new(0) } }; CPUS];
 
-/// Instructions that are not there.
+/// Number of undefined instructions.
 pub static FAULTS: AtomicU64 = AtomicU64::new(0);
 
-/// How many interrupts a CPU has taken.
+/// Number of interrupts that a CPU has taken.
 pub fn taken(cpu: usize) -> u64 {
     SLOTS[cpu].taken.load(Acquire)
 }
 
-/// Where that number is, for loops in assembly.
+/// Address of that number, for loops in assembly.
 pub fn taken_address(cpu: usize) -> u64 {
     SLOTS[cpu].taken.as_ptr() as u64
 }
 
-/// How many instructions and devices were found not to be there.
+/// Number of missing instructions and devices.
 pub fn faults() -> u64 {
     FAULTS.load(Acquire)
 }
 
-/// What an operation needs is not there.
+/// Records that an operation's requirement is missing.
 pub fn note_absent() {
     FAULTS.fetch_add(1, AcqRel);
 }
@@ -54,7 +54,7 @@ pub const fn ticks(microseconds: u64) -> u64 {
     microseconds * TICKS
 }
 
-/// Spins for so many microseconds.
+/// Spins for a number of microseconds.
 pub fn pause(microseconds: u64) {
     let until = now() + ticks(microseconds);
     while now() < until {
@@ -64,20 +64,20 @@ pub fn pause(microseconds: u64) {
 
 /// Masks interrupts.
 pub fn mask() {
-    // SAFETY: Rust code relies on no interrupt. Memory may have changed before.
+    // SAFETY: Rust code relies on no interrupt. Earlier handlers may have changed memory.
     unsafe { asm!("cli", options(nostack)) };
 }
 
-/// Unmasks interrupts, and takes those that are pending.
+/// Unmasks interrupts, and takes pending ones.
 pub fn unmask() {
-    // SAFETY: the handlers change nothing that Rust code relies on but atomics.
+    // SAFETY: the handlers change only atomics.
     unsafe { asm!("sti", "nop", options(nostack)) };
 }
 
-/// Reads a byte from a port. The probe's own devices are the only ones, so nothing of Rust's is changed.
+/// Reads a byte from a port of the probe's own devices; no Rust memory is affected.
 pub fn in8(port: u16) -> u8 {
     let value: u8;
-    // SAFETY: reads of the ports that the probe names have no effect on memory.
+    // SAFETY: reads of the ports used by the probe have no effect on memory.
     unsafe { asm!("in al, dx", in("dx") port, out("al") value, options(nostack, preserves_flags)) };
     value
 }
@@ -88,9 +88,10 @@ pub fn out8(port: u16, value: u8) {
     unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nostack, preserves_flags)) };
 }
 
-/// Writes a model-specific register. What is not there is counted: see [`faults`].
+/// Writes a model-specific register. #GP is counted: see [`faults`].
 pub fn wrmsr(register: u32, value: u64) {
-    // SAFETY: the probe is alone on its machine, and no Rust code relies on the registers that it writes: those of the APIC.
+    // SAFETY: the probe is alone on its machine, and no Rust code relies on the registers that it writes: the
+    // APIC's.
     unsafe { asm!("wrmsr", in("ecx") register, in("eax") value as u32, in("edx") (value >> 32) as u32, options(nostack)) };
 }
 
@@ -102,16 +103,17 @@ pub fn rdmsr(register: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// Ends the machine: by ACPI's power-management register as Stile, QEMU and KVM's client have it, and by the emulator's own port.
+/// Powers the machine off: by ACPI's power-management register of Stile, QEMU and the KVM client, and by the
+/// emulator's own port.
 pub fn off() -> ! {
     const POWER: u16 = 0x604;
     const EMULATOR: u16 = 0x8900;
     console::drain();
-    // SAFETY: the machine is to end.
+    // SAFETY: powers the machine off.
     unsafe { asm!("out dx, ax", in("dx") POWER, in("ax") 1u16 << 13, options(nostack)) };
     b"Shutdown".iter().for_each(|byte| out8(EMULATOR, *byte));
     loop {
-        // SAFETY: waits; interrupts change nothing that Rust code relies on.
+        // SAFETY: waits; interrupt handlers change only atomics.
         unsafe { asm!("hlt", options(nostack)) };
     }
 }

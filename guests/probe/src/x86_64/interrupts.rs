@@ -1,18 +1,18 @@
-//! The interrupt descriptor table: two interrupts, and instructions that are not there.
+//! The interrupt descriptor table: two interrupts, and undefined instructions.
 
 use super::cpu::{FAULTS, SLOTS, off};
 
-/// The first CPU's interrupt, whoever sends it.
+/// The first CPU's interrupt vector, for all sources.
 pub const FIRST: u8 = 0x40;
-/// The second CPU's.
+/// The second CPU's interrupt vector.
 pub const SECOND: u8 = 0x41;
 
-/// Entries of the table, the last of which is that of spurious interrupts.
+/// Entries of the table; the last one is the spurious interrupt's.
 const ENTRIES: usize = 256;
 
 static mut TABLE: [[u64; 2]; ENTRIES] = [[0; 2]; ENTRIES];
 
-/// What LIDT loads.
+/// The operand of LIDT.
 #[repr(C, packed)]
 struct Pointer {
     limit: u16,
@@ -40,7 +40,7 @@ unsafe extern "C" {
 
 fn set(vector: usize, handler: u64) {
     let low = handler & 0xffff | 0x08 << 16 | 0x8e << 40 | (handler >> 16 & 0xffff) << 48;
-    // SAFETY: the table is written before the second CPU runs, and nobody holds a reference to it.
+    // SAFETY: the table is written before the second CPU runs, and no reference to it exists.
     unsafe { TABLE[vector] = [low, handler >> 32] };
 }
 
@@ -57,7 +57,7 @@ pub fn setup() {
     load();
 }
 
-/// From here on interrupts are ended as in x2APIC mode.
+/// From now on handlers end interrupts as in x2APIC mode.
 pub fn end_by_msr() {
     set(FIRST.into(), &raw const first_by_msr as u64);
     set(SECOND.into(), &raw const second_by_msr as u64);
@@ -70,7 +70,7 @@ pub fn load() {
     unsafe { core::arch::asm!("lidt [{}]", in(reg) &pointer, options(nostack)) };
 }
 
-/// An exception that no operation takes.
+/// An exception that no operation expects.
 extern "C" fn unexpected(first: u64, second: u64) -> ! {
     super::print(format_args!("probe: an exception, with {first:#x} and {second:#x} on the stack\n"));
     off()

@@ -2,16 +2,18 @@
 
 use super::cpu;
 
-/// The ticks that so many turns of a loop take. The loop's own instructions are two a turn: see [`crate::measure::net_ticks`].
+/// The ticks of `n` iterations of a loop. The loop itself has two instructions per iteration: see
+/// [`crate::measure::net_ticks`].
 ///
-/// The loop begins at a multiple of 16 bytes, so that its first instruction lies in one page: one at the end of a page is not found as
-/// quickly where instructions are decoded.
+/// The loop is aligned to 16 bytes, so that its first instruction lies in one page: fetching one that crosses
+/// a page costs an emulating hypervisor more.
 ///
-/// The lines may change RAX, RBX and RDX. R8 and R9 are the loop's; what else they use is named by the caller.
+/// The lines may change RAX, RBX and RDX. R8 and R9 belong to the loop; the caller names other clobbers.
 macro_rules! loop_ticks {
     ($n:expr, [$($line:literal),*] $(, $($operands:tt)*)?) => {{
         let (start, end): (u64, u64);
-        // SAFETY: the lines are an operation of the probe's, which names what it changes; nothing of Rust's is in reach of it.
+        // SAFETY: the lines are one of the probe's operations, which names its clobbers; they access no Rust
+        // memory.
         unsafe {
             core::arch::asm!(
                 "push rbx",
@@ -27,10 +29,10 @@ macro_rules! loop_ticks {
 
 pub(crate) use loop_ticks;
 
-/// Microseconds in which a host has passed on all that was printed: a line takes 10 ms at 115,200 baud.
+/// Microseconds after which a host has forwarded all output: a line takes 10 ms at 115,200 baud.
 const PASSED_ON: u64 = 20_000;
 
-/// The port of self-test codes: hosts that count exits look at what is written to it. To others it is nothing.
+/// The POST code port: hosts that count exits watch writes to it. Others ignore it.
 const MARK: u16 = 0x80;
 
 /// What the emulator looks at: hints to fetch what is at addresses that nothing is at, which do nothing anywhere, and never exit.

@@ -1,10 +1,11 @@
-//! Operations of one CPU that run in a loop.
+//! Single-CPU operations that run in a loop.
 
 use crate::arch::measure::loop_ticks;
 use crate::arch::platform::Platform;
 use crate::arch::{cpu, gic, uart};
 
-/// A call that no hypervisor knows: SMC Calling Convention, fast call, 32-bit, in the range of OEM services.
+/// A hypercall unknown to every hypervisor: SMC Calling Convention, fast call, 32-bit, in the range of OEM
+/// services.
 pub fn hyp_call(_platform: &Platform, n: u64) -> u64 {
     loop_ticks!(n, ["mov w0, #0x4b000000", "hvc #0"],
         lateout("x0") _, lateout("x1") _, lateout("x2") _, lateout("x3") _, lateout("x4") _, lateout("x5") _, lateout("x6") _,
@@ -12,7 +13,7 @@ pub fn hyp_call(_platform: &Platform, n: u64) -> u64 {
         lateout("x13") _, lateout("x14") _, lateout("x15") _, lateout("x16") _, lateout("x17") _)
 }
 
-/// The read of an identification register.
+/// A read of an identification register.
 pub fn sysreg_trap(_platform: &Platform, n: u64) -> u64 {
     loop_ticks!(n, ["mrs x0, id_aa64pfr0_el1"], lateout("x0") _)
 }
@@ -21,12 +22,12 @@ fn mmio_read(address: u64, n: u64) -> u64 {
     loop_ticks!(n, ["ldr {value:w}, [{address}]"], address = in(reg) address, value = out(reg) _)
 }
 
-/// GICD_TYPER, which never changes.
+/// GICD_TYPER, a constant register.
 pub fn mmio_read_vgic(platform: &Platform, n: u64) -> u64 {
     mmio_read(platform.gicd + gic::GICD_TYPER, n)
 }
 
-/// GICD_ISENABLER, which is put together of 32 interrupts' state.
+/// GICD_ISENABLER, composed of 32 interrupts' state.
 pub fn mmio_read_vgic_isenabler(platform: &Platform, n: u64) -> u64 {
     mmio_read(platform.gicd + gic::GICD_ISENABLER1, n)
 }
@@ -36,7 +37,7 @@ pub fn mmio_read_device(platform: &Platform, n: u64) -> u64 {
     mmio_read(platform.uart + uart::FR, n)
 }
 
-/// An end of interrupt: of none, so that it can be repeated.
+/// An end of interrupt, without an active one, so that it can be repeated.
 pub fn eoi(_platform: &Platform, n: u64) -> u64 {
     loop_ticks!(n, ["msr S3_0_C12_C12_1, {none}", "isb"], none = in(reg) gic::SPURIOUS)
 }

@@ -8,7 +8,7 @@ use super::measure::net_of_pairs;
 use crate::measure::{all_ticks, net_ticks};
 use crate::operations::{Needs, Operation};
 
-/// All of them.
+/// All operations.
 pub const OPERATIONS: [Operation; 14] = [
     Operation { name: "hyp_call", needs: Needs::One, seldom: 1, run: calls::hyp_call, net: net_ticks },
     Operation { name: "sysreg_trap", needs: Needs::One, seldom: 1, run: calls::sysreg_trap, net: net_ticks },

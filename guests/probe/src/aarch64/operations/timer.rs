@@ -1,10 +1,10 @@
-//! The virtual timer's latency: from its deadline to the handler's read of the counter, its second instruction.
+//! Latency of the virtual timer: from its deadline to the handler's counter read, its second instruction.
 
 use crate::arch::platform::Platform;
 use crate::arch::sysreg::{instruction, msr};
 use crate::arch::{cpu, measure};
 
-/// Microseconds to the deadline: long enough for any hypervisor to have put the CPU to sleep.
+/// Microseconds to the deadline: sufficient for any hypervisor to put the CPU to sleep.
 const AHEAD: u64 = 50;
 /// CNTV_CTL_EL0.ENABLE.
 const ENABLE: u64 = 1;
@@ -23,7 +23,7 @@ fn latency(n: u64, wait: fn(u64)) -> u64 {
         .sum()
 }
 
-/// While the CPU runs.
+/// With the CPU running.
 pub fn running(_platform: &Platform, n: u64) -> u64 {
     cpu::unmask();
     let ticks = latency(n, |before| while cpu::taken(0) == before {});
@@ -31,10 +31,10 @@ pub fn running(_platform: &Platform, n: u64) -> u64 {
     ticks
 }
 
-/// While the CPU waits for the interrupt.
+/// With the CPU in WFI.
 pub fn waiting(_platform: &Platform, n: u64) -> u64 {
     latency(n, |before| {
-        // Masked, so that the interrupt can't come between the look and the wait.
+        // Masked, so that the interrupt can't be taken between check and wait.
         while cpu::taken(0) == before {
             instruction!("wfi");
             cpu::unmask();

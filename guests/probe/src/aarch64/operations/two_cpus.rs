@@ -1,5 +1,5 @@
-//! Operations of two CPUs. Where one of them waits while the other works it executes YIELD: an emulator that runs CPUs in turn goes on to
-//! the other then.
+//! Operations of two CPUs. A CPU that waits for the other one executes YIELD, at which an emulator that runs
+//! CPUs in turn switches to the other.
 
 use core::hint::black_box;
 
@@ -9,11 +9,11 @@ use crate::arch::second::{self, Role};
 use crate::arch::sysreg::instruction;
 use crate::arch::{cpu, gic};
 
-/// Microseconds after which the other CPU is asleep, whatever its hypervisor does first.
+/// Microseconds after which the other CPU is asleep under any hypervisor.
 const ASLEEP: u64 = 50;
 const TO_SECOND: u64 = gic::sgi_to(gic::SGI, 1);
 
-/// An SGI to a CPU that runs, until this one sees that the handler has run.
+/// An SGI to a running CPU, until this one observes that the handler has run.
 pub fn ipi(_platform: &Platform, n: u64) -> u64 {
     second::play(Role::Spin);
     loop_ticks!(n,
@@ -22,7 +22,7 @@ pub fn ipi(_platform: &Platform, n: u64) -> u64 {
         expected = inout(reg) cpu::taken(1) => _, sgi = in(reg) TO_SECOND, taken = in(reg) cpu::taken_address(1), value = out(reg) _)
 }
 
-/// The same to a CPU that waits for an interrupt.
+/// An SGI to a CPU in WFI, until this one observes that the handler has run.
 pub fn ipi_wfi(_platform: &Platform, n: u64) -> u64 {
     second::play(Role::Sleep);
     let taken = cpu::taken_address(1);
@@ -37,7 +37,7 @@ pub fn ipi_wfi(_platform: &Platform, n: u64) -> u64 {
         .sum()
 }
 
-/// An SGI to a CPU that waits with interrupts masked, until its first instruction after WFI.
+/// An SGI to a CPU in WFI with interrupts masked, until its first instruction after WFI.
 pub fn wfi_wake(_platform: &Platform, n: u64) -> u64 {
     second::play(Role::Wake);
     (0..n)
@@ -55,8 +55,8 @@ pub fn wfi_wake(_platform: &Platform, n: u64) -> u64 {
         .sum()
 }
 
-/// A hand-over of a CPU from one vCPU to the other: an SGI to it and WFI, until it runs. The interrupts are masked. (WFE would be the
-/// instruction for it, but it never traps on QEMU.)
+/// A handover of a CPU from one vCPU to the other: an SGI to it and WFI, until it runs. Interrupts are
+/// masked. (WFE would be the natural instruction, but it never traps on QEMU.)
 pub fn vcpu_switch(_platform: &Platform, n: u64) -> u64 {
     second::play(Role::Return);
     rounds(n, || {
@@ -65,7 +65,7 @@ pub fn vcpu_switch(_platform: &Platform, n: u64) -> u64 {
     })
 }
 
-/// An SGI to a vCPU that waits for an interrupt on the CPU of the one that sends it, and waits for the answer. Both have handlers.
+/// An SGI to a vCPU in WFI on the same CPU as the sender, which then waits for the reply. Both have handlers.
 pub fn ipi_wfi_shared(_platform: &Platform, n: u64) -> u64 {
     second::play(Role::Reply);
     rounds(n, || {
@@ -77,7 +77,7 @@ pub fn ipi_wfi_shared(_platform: &Platform, n: u64) -> u64 {
     })
 }
 
-/// The ticks of `n` ways, half of them to the second CPU and half of them back.
+/// The ticks of `n` one-way messages, half of them to the second CPU and half of them back.
 fn rounds(n: u64, came_back: fn() -> bool) -> u64 {
     let start = cpu::now();
     for _ in 0..n.div_ceil(2) {
