@@ -1,4 +1,4 @@
-//! The names of what can be ablated ([`Ablation`]).
+//! The words for ablations ([`Ablation`]).
 
 use stile_blob::Ablation;
 
@@ -19,12 +19,12 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     SWITCHES.into_iter().map(|(name, _)| name)
 }
 
-/// The names, as a sentence has them.
+/// The words, as a sentence lists them.
 pub fn list() -> String {
     names().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ")
 }
 
-/// Turns a switch on. Returns whether there is one of this name.
+/// Enables an ablation. Returns whether the word is known.
 pub fn switch_on(ablation: &mut Ablation, name: &str) -> bool {
     let switch = SWITCHES.into_iter().find(|(known, _)| *known == name);
     if let Some((_, switch)) = switch {
@@ -33,7 +33,7 @@ pub fn switch_on(ablation: &mut Ablation, name: &str) -> bool {
     switch.is_some()
 }
 
-/// The names of the switches that are on; `nothing` if none is.
+/// The words of the enabled ablations; `nothing` if there are none.
 pub fn describe(ablation: &Ablation) -> String {
     let mut ablation = *ablation;
     let on: Vec<_> = SWITCHES.into_iter().filter_map(|(name, switch)| switch(&mut ablation).then_some(name)).collect();

@@ -32,15 +32,15 @@ const VM_KEYS: &[&str] = &[
     "weight",
 ];
 const DOMAIN_KEYS: &[&str] = &["append", "kernel", "memory", "vcpus"];
-/// The most unknown keys of one table that are named one by one: more are no slips.
+/// Maximum number of unknown keys reported per table: more are not typing errors.
 const MOST_UNKNOWN: usize = 20;
 const TECHNIQUE_KEYS: &[&str] = &["ablate", "apic_virtualization", "binary_point", "decode_cache", "nested", "wfi_passthrough"];
 
-/// Reads a draft; `None` if the text is not TOML at all, so that nothing more can be said about it.
+/// Parses a draft; `None` if the text is not TOML at all.
 pub fn draft(text: &str, mistakes: &mut Vec<Mistake>) -> Option<Draft> {
     let (document, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
-        // What is recovered from broken syntax would only give more mistakes that aren't there.
+        // Values recovered from broken syntax would only cause spurious mistakes.
         mistakes.extend(errors.iter().take(Mistakes::MOST_SHOWN).map(|error| syntax(text, error)));
         return None;
     }
@@ -81,7 +81,7 @@ fn syntax(text: &str, error: &toml::de::Error) -> Mistake {
 fn vms<'t>(top: &mut Table<'t>, document: Range<usize>, mistakes: &mut Vec<Mistake>) -> Option<Vec<(&'t DeTable<'t>, Range<usize>)>> {
     let wanted = "a table [[vm]] for each virtual machine";
     let Some(value) = top.get("vm") else {
-        // Some other key may be a misspelt one: then this is no mistake of its own.
+        // Another key may be a misspelt one; then this is not reported.
         if mistakes.is_empty() {
             let place = if document.is_empty() { Place::File } else { Place::Text(0..0) };
             mistakes.push(Mistake::new(place, "there is no virtual machine").expected(wanted));
@@ -137,7 +137,7 @@ fn vm_draft(vm: &DeTable<'_>, span: Range<usize>, mistakes: &mut Vec<Mistake>) -
     draft
 }
 
-/// The tables of what a virtual machine starts.
+/// Parses the tables of domains that a virtual machine starts.
 fn domains(vm: &Table<'_>, mistakes: &mut Vec<Mistake>) -> Vec<DomainDraft> {
     let wanted = "a table [[vm.domain]] for each";
     let Some(value) = vm.get("domain") else { return Vec::new() };
@@ -185,14 +185,14 @@ fn cpus(vm: &mut Table<'_>, mistakes: &mut Vec<Mistake>) -> Option<Given<Cpus>> 
     }
 }
 
-/// A table of the file, and how it is called in messages.
+/// A table of the file, and its name in messages.
 struct Table<'t> {
     table: &'t DeTable<'t>,
     keys: &'static [&'static str],
 }
 
 impl<'t> Table<'t> {
-    /// Notes the keys that are none of `keys`.
+    /// Reports the keys that are not in `keys`.
     fn new(name: &str, table: &'t DeTable<'t>, keys: &'static [&'static str], mistakes: &mut Vec<Mistake>) -> Self {
         let mut unknown: Vec<_> = table.keys().filter(|key| !keys.contains(&&key.get_ref()[..])).collect();
         unknown.sort_by_key(|key| key.span().start);
@@ -222,7 +222,7 @@ impl<'t> Table<'t> {
         self.table.get(key)
     }
 
-    /// Whether there is an unknown key that was probably meant to be `key`.
+    /// Whether there is an unknown key that is probably a misspelt `key`.
     fn has_key_like(&self, key: &str) -> bool {
         self.table
             .keys()
@@ -274,7 +274,7 @@ impl<'t> Table<'t> {
         (mistakes.len() == before).then_some(strings)
     }
 
-    /// A size is a string; a number alone is a likely slip.
+    /// A size is a string; a bare number is a likely slip.
     fn size(&mut self, key: &'static str, wanted: &str, mistakes: &mut Vec<Mistake>) -> Option<Given<String>> {
         let value = self.get(key)?;
         if let DeValue::Integer(number) = value.get_ref() {

@@ -1,4 +1,5 @@
-//! A configuration in the user's own words: each setting with the place where it was given, nothing checked but its type.
+//! The draft of a configuration: unchecked settings in the user's words, each with its place in the file or
+//! command line.
 
 use super::Place;
 
@@ -37,7 +38,7 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// What the command line alone begins with.
+    /// The draft for a machine configured by the command line alone.
     pub fn with_one_vm() -> Self {
         Self { vms: vec![VmDraft::new(Place::Nowhere)], ..Self::default() }
     }
@@ -50,7 +51,7 @@ pub struct VmDraft {
     pub place: Place,
     pub name: Option<Given<String>>,
     pub kernel: Option<Given<String>>,
-    /// Something was given as the kernel that is not even a string: a mistake that was noted already.
+    /// Whether the given kernel is not a string, which has been reported already.
     pub kernel_unreadable: bool,
     pub initrd: Option<Given<String>>,
     pub append: Option<Given<String>>,
@@ -70,7 +71,7 @@ pub struct VmDraft {
     pub wfi_passthrough: Option<Given<bool>>,
     pub ablate: Option<Vec<Given<String>>>,
     pub domains: Vec<DomainDraft>,
-    /// Its machine is a virtual one.
+    /// Whether the machine is itself a virtual machine.
     pub inside: bool,
 }
 
@@ -86,7 +87,7 @@ pub struct DomainDraft {
 }
 
 impl VmDraft {
-    /// One of which nothing is said yet.
+    /// A draft without settings.
     pub fn new(place: Place) -> Self {
         Self {
             place,

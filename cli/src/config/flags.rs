@@ -5,9 +5,9 @@ use super::{
     draft::{Cpus, Draft, Given, VmDraft},
 };
 
-/// Settings from the command line, in the user's words; `None` is not given.
+/// Settings from the command line, in the user's words; `None` if not given.
 ///
-/// Those from [`Flags::kernel`] on are about a virtual machine: the only one of the file, if there is one.
+/// Those from [`Flags::kernel`] on apply to a virtual machine: the only one of the file, if there is one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
     /// `--arch`: the architecture.
@@ -34,7 +34,7 @@ pub struct Flags {
     pub vcpus: Option<i64>,
     /// `--cpus`: physical CPUs that it may use, such as `0-3,5`.
     pub cpus: Option<String>,
-    /// `--pinned`: each vCPU stays on one CPU.
+    /// `--pinned`: each vCPU is pinned to a CPU.
     pub pinned: bool,
     /// `--nested`: the VM has an EL2 of its own; `nv2`, `nv` or `off`.
     pub nested: Option<String>,
@@ -42,12 +42,12 @@ pub struct Flags {
     pub on_reset: Option<String>,
     /// `--exec`: a shell command.
     pub exec: Option<String>,
-    /// No flag: the machine is a virtual one, with Stile in it.
+    /// Not a flag: the machine is a virtual machine that runs Stile.
     pub inside: bool,
 }
 
 impl Flags {
-    /// Puts the flags over what `draft` says.
+    /// Overrides the settings of `draft` with the flags.
     pub(super) fn apply(&self, draft: &mut Draft, mistakes: &mut Vec<Mistake>) {
         over(&mut draft.arch, &self.arch, "--arch");
         over(&mut draft.cpus, &self.machine_cpus, "--smp");
@@ -59,7 +59,7 @@ impl Flags {
             vm.inside = self.inside;
         }
 
-        // What they would do to one virtual machine says which of them were given.
+        // Applies them to a scratch virtual machine to learn which were given.
         let mut probe = VmDraft::new(Place::Nowhere);
         let Some(first) = self.apply_vm(&mut probe) else {
             return;
@@ -76,7 +76,7 @@ impl Flags {
         }
     }
 
-    /// Puts the flags about a virtual machine over what `vm` says; the first of them that was given, if any.
+    /// Overrides the settings of `vm` with the flags; returns the first flag given, if any.
     fn apply_vm(&self, vm: &mut VmDraft) -> Option<&'static str> {
         let cpus = self.cpus.clone().map(Cpus::Text);
         let pinned = self.pinned.then_some(true);

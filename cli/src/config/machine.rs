@@ -12,24 +12,25 @@ use stile_board::map;
 use super::units;
 use crate::image::domain::Domain;
 
-/// Physical memory that Stile needs beside the virtual machines' and the image: its own tables and stacks, at most this many bytes.
+/// Upper limit of the physical memory that Stile needs besides the virtual machines' and the image: tables
+/// and stacks.
 pub const RESERVED: u64 = 64 << 20;
 
-/// What the machine has beside the virtual machines' memory and the image when the configuration doesn't say.
+/// Default of the machine's memory besides the virtual machines' and the image.
 const SPARE: u64 = 256 << 20;
 
-/// A machine to make and the virtual machines on it: everything checked, nothing left to default.
+/// A machine and its virtual machines: every value checked, every default filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineConfig {
     /// The architecture.
     pub arch: Arch,
     /// Physical CPUs: 1 to [`stile_board::MAX_CPUS`].
     pub cpus: u32,
-    /// Physical memory in bytes, if the configuration says how much: see [`MachineConfig::physical_memory`].
+    /// Physical memory in bytes, if configured: see [`MachineConfig::physical_memory`].
     pub memory: Option<u64>,
     /// The emulator's CPU model, with its options.
     pub cpu_model: String,
-    /// How long a vCPU runs before another one that waits for the same CPU: 100 µs to 1 s.
+    /// Time slice of a vCPU while another one waits for the same CPU: 100 µs to 1 s.
     pub slice: Duration,
     /// Which mitigations of speculative-execution attacks are applied.
     pub mitigations: Mitigations,
@@ -42,7 +43,7 @@ pub struct MachineConfig {
 pub struct VmConfig {
     /// Unique; 1 to 32 of `[a-z0-9-]`.
     pub name: String,
-    /// What it boots.
+    /// Its kernel.
     pub kernel: KernelSource,
     /// Its initial RAM file system.
     pub initrd: InitrdSource,
@@ -52,26 +53,26 @@ pub struct VmConfig {
     pub memory: u64,
     /// Virtual CPUs: 1 to [`stile_board::MAX_VCPUS`].
     pub vcpus: u8,
-    /// The physical CPUs that it may use, a bit each; 0 is all of them.
+    /// The physical CPUs that it may use, as a bit mask; 0 is all of them.
     pub cpus: u64,
-    /// Whether each vCPU stays on one of them.
+    /// Whether each vCPU is pinned to one of them.
     pub pinned: bool,
-    /// How much CPU time it gets.
+    /// Its share of CPU time.
     pub share: Share,
-    /// What a reset does.
+    /// The effect of a reset.
     pub on_reset: OnReset,
     /// A shell command that it runs, and then powers off.
     pub exec: Option<String>,
     /// The techniques that are switched on.
     pub techniques: Techniques,
-    /// What it is to start itself, being Xen: [`MAX_DOMAINS`] at most.
+    /// The domains that it starts, if it is Xen: at most [`MAX_DOMAINS`].
     pub domains: Vec<DomainConfig>,
 }
 
-/// The most domains of one virtual machine: its image has room for so many files.
+/// Maximum number of domains of a virtual machine, limited by the number of files in its image.
 pub const MAX_DOMAINS: usize = 4;
 
-/// A virtual machine that Xen, in one of Stile's, starts by itself.
+/// A virtual machine that Xen, in one of Stile's, starts itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DomainConfig {
     /// Its kernel: a file that was there when the configuration was read.
@@ -85,7 +86,7 @@ pub struct DomainConfig {
 }
 
 impl DomainConfig {
-    /// The domain as its device tree has it.
+    /// The domain's description for the device tree.
     pub fn with_image(&self, image: Range<u64>) -> Domain<'_> {
         Domain { vcpus: self.vcpus, memory: self.memory, image, bootargs: &self.append }
     }
@@ -112,16 +113,16 @@ impl Arch {
     /// All of them.
     pub const ALL: [Arch; 2] = [Arch::Aarch64, Arch::X86_64];
 
-    /// The one of this name.
+    /// The architecture with this name.
     ///
     /// # Errors
-    /// There is none: a sentence that lists those that there are.
+    /// An unknown name: a sentence that lists the known ones.
     pub fn named(name: &str) -> Result<Arch, String> {
         let known = || Self::ALL.map(Self::name).join(" or ");
         Self::ALL.into_iter().find(|arch| arch.name() == name).ok_or_else(|| format!("Stile does not run on {name}; expected {}", known()))
     }
 
-    /// Its name as the configuration has it.
+    /// Its name in configurations.
     pub const fn name(self) -> &'static str {
         match self {
             Arch::Aarch64 => "aarch64",
@@ -129,7 +130,7 @@ impl Arch {
         }
     }
 
-    /// The emulated CPUs' model where nothing else is said.
+    /// The default model of the emulated CPUs.
     pub const fn default_cpu_model(self) -> &'static str {
         match self {
             Arch::Aarch64 => "max",
@@ -146,14 +147,14 @@ impl Arch {
     }
 }
 
-/// Where a virtual machine's kernel comes from.
+/// The source of a virtual machine's kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KernelSource {
     /// A file that was there when the configuration was read.
     File(PathBuf),
     /// One of Debian's.
     Debian(DebianKernel),
-    /// Stile itself, with the machine that it makes of the virtual machine.
+    /// Stile itself, with the machine that it runs in the virtual machine.
     Stile(Box<MachineConfig>),
 }
 
@@ -171,7 +172,7 @@ pub enum DebianKernel {
     V6_12,
     /// `debian:6.1`: the release's before that.
     V6_1,
-    /// `debian-installer`: the installer, which brings its own initial RAM file system.
+    /// `debian-installer`: the installer, with its own initial RAM file system.
     Installer,
     /// `debian-xen`: Xen of the stable release, for a virtual machine with an EL2.
     Xen,
@@ -200,14 +201,14 @@ impl DebianKernel {
     }
 }
 
-/// Where a virtual machine's initial RAM file system comes from.
+/// The source of a virtual machine's initial RAM file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InitrdSource {
-    /// It has none.
+    /// No initial RAM file system.
     None,
     /// A file that was there when the configuration was read.
     File(PathBuf),
-    /// The small system that Stile makes of Debian's busybox.
+    /// A minimal system that Stile builds from Debian's busybox.
     Busybox,
     /// The one that came with the kernel.
     Bundled,
@@ -230,16 +231,16 @@ impl MachineConfig {
         RESERVED + self.shadow_memory()
     }
 
-    /// How many bytes of memory a virtual machine gets that is to be this machine, and how many CPUs.
+    /// Memory in bytes and number of CPUs that a virtual machine needs to run this machine.
     pub fn as_vm(&self) -> (u64, u32) {
         let enough = (self.vm_memory() + self.shadow_memory() + SPARE).next_multiple_of(map::RAM_GRANULE);
         (self.memory.map_or(enough, |memory| memory.next_multiple_of(map::RAM_GRANULE)), self.cpus)
     }
 
-    /// How many bytes of memory the machine gets for an image of `image_len` bytes: what the configuration says, or else enough.
+    /// The machine's memory in bytes with an image of `image_len` bytes: as configured, or else sufficient.
     ///
     /// # Errors
-    /// A sentence that says how much the configuration should have given, if that is not enough.
+    /// The configured memory is insufficient: a sentence with the required amount.
     pub fn physical_memory(&self, image_len: u64) -> Result<u64, String> {
         let (used, reserved) = (self.vm_memory() + image_len, self.reserved());
         match self.memory {

@@ -1,4 +1,4 @@
-//! Mistakes in a configuration, and how they are shown.
+//! Mistakes in a configuration, and their presentation.
 
 use std::{fmt, ops::Range, path::Path};
 
@@ -13,11 +13,11 @@ pub enum Place {
     File,
     /// On the command line, by this flag.
     Flag(&'static str),
-    /// It was not: there is nothing to point at.
+    /// No place in the file or on the command line.
     Nowhere,
 }
 
-/// One thing that is wrong with a configuration.
+/// A mistake in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     place: Place,
@@ -27,22 +27,22 @@ pub struct Mistake {
 }
 
 impl Mistake {
-    /// A mistake; `what` is wrong, as a clause without a full stop.
+    /// A mistake; `what` is a clause without a full stop.
     pub fn new(place: Place, what: impl Into<String>) -> Self {
         Self { place, what: what.into(), expected: None, similar: None }
     }
 
-    /// Says what should stand there.
+    /// Adds the expected value.
     pub fn expected(self, expected: impl Into<String>) -> Self {
         Self { expected: Some(expected.into()), ..self }
     }
 
-    /// Says what the user may have meant.
+    /// Adds a suggestion.
     pub fn similar(self, similar: impl Into<String>) -> Self {
         Self { similar: Some(similar.into()), ..self }
     }
 
-    /// Says what the user may have meant, if anything of `known` is like what he wrote.
+    /// Adds as suggestion the nearest word of `known` to `written`, if one is similar.
     pub fn similar_among<'k>(self, written: &str, known: impl IntoIterator<Item = &'k str>) -> Self {
         match similar(written, known) {
             Some(similar) => self.similar(similar),
@@ -59,7 +59,7 @@ impl Mistake {
         if let Some(similar) = &self.similar {
             message += &format!("; did you mean \"{similar}\"?");
         }
-        // One line, whatever the user wrote.
+        // One line, whatever the user's text.
         message.chars().fold(String::new(), |mut line, c| {
             if c.is_control() {
                 line.extend(c.escape_debug());
@@ -71,7 +71,7 @@ impl Mistake {
     }
 }
 
-/// The one of `known` that is most like `written`, if it is like it at all.
+/// The nearest word of `known` to `written`, if one is similar.
 pub fn similar<'k>(written: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let distance = |word: &str| strsim::damerau_levenshtein(&written.to_lowercase(), &word.to_lowercase());
     known
@@ -83,10 +83,10 @@ pub fn similar<'k>(written: &str, known: impl IntoIterator<Item = &'k str>) -> O
         .map(|(_, word)| word)
 }
 
-/// All that is wrong with a configuration, in the order of the file.
+/// All mistakes of a configuration, in the order of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistakes {
-    /// The file's name and text, if there is one.
+    /// Name and text of the file, if any.
     source: Option<(String, String)>,
     list: Vec<Mistake>,
 }
@@ -100,10 +100,10 @@ impl Mistakes {
         Self { source, list }
     }
 
-    /// The most mistakes that are shown.
+    /// Maximum number of mistakes shown.
     pub const MOST_SHOWN: usize = 50;
 
-    /// How many there are.
+    /// The number of mistakes.
     pub fn count(&self) -> usize {
         self.list.len()
     }
@@ -139,7 +139,7 @@ impl Mistakes {
     }
 }
 
-/// The part of a span that is on its first line: only that line is shown.
+/// The part of a span on its first line: only that line is shown.
 fn first_line(text: &str, span: &Range<usize>) -> Range<usize> {
     let mut start = span.start.min(text.len());
     while !text.is_char_boundary(start) {

@@ -1,8 +1,8 @@
-//! What machine to make: read from a TOML file, from the command line, or from both.
+//! Configuration of a machine: from a TOML file, from the command line, or from both.
 //!
-//! Reading has two steps. A file (`document`) and the command line ([`Flags`]) each give a draft, in which every setting still has the
-//! words of the user and knows where they stand. Resolving turns the draft into a [`MachineConfig`] in which every value is
-//! checked and every default filled in, and names all that is wrong at once ([`Mistakes`]).
+//! Reading has two steps. A file (`document`) and the command line ([`Flags`]) each yield a draft of
+//! unchecked settings with their places. Resolving turns the draft into a [`MachineConfig`] in which every
+//! value is checked and every default filled in, and reports all mistakes at once ([`Mistakes`]).
 
 use std::fs;
 use std::path::Path;
@@ -25,13 +25,13 @@ use mistake::file_like;
 pub use mistake::{Mistake, Mistakes, Place, similar};
 
 impl MachineConfig {
-    /// Reads the configuration from `file`, from the command line's `flags`, or from both: flags that are about a virtual machine then
-    /// change the only one of the file.
+    /// Reads the configuration from `file`, from the command line's `flags`, or from both: flags for a
+    /// virtual machine then override the settings of the file's only one.
     ///
-    /// Relative paths are taken from the file's folder, those of flags from the current one.
+    /// Relative paths in the file are relative to the file's folder; those of flags, to the current one.
     ///
     /// # Errors
-    /// Everything that is wrong, as far as it can be told at once.
+    /// All mistakes that can be determined at once.
     pub fn load(file: Option<&Path>, flags: &Flags) -> Result<Self, Mistakes> {
         let Some(path) = file else {
             return Self::from_flags(flags);

@@ -1,4 +1,4 @@
-//! From a draft to a configuration: the values are checked against each other, every default is filled in.
+//! Resolving a draft: checks values against each other and fills in every default.
 
 use std::{path::Path, time::Duration};
 
@@ -19,7 +19,7 @@ const DEFAULT_INSTALLER_MEMORY: u64 = 1 << 30;
 const DEFAULT_DOMAIN_MEMORY: u64 = 64 << 20;
 const DEFAULT_SLICE: Duration = Duration::from_millis(5);
 
-/// Notes every mistake; `None` if there is one that leaves nothing to go on with.
+/// Reports every mistake; `None` if no configuration can be made.
 pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Option<MachineConfig> {
     let arch = draft.arch.as_ref().and_then(|given| value::arch(given, mistakes)).unwrap_or_default();
     let cpu_model = draft.cpu.as_ref().and_then(|given| value::cpu_model(given, mistakes));
@@ -30,7 +30,7 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
         let cpus = value::number(given, "physical CPUs", 1, MAX_CPUS, mistakes)?;
         u32::try_from(cpus).ok()
     });
-    // CPUs that a virtual machine names are there if the file doesn't say how many there are.
+    // If the file doesn't give the number of CPUs, the CPUs named by virtual machines exist.
     let cpu_limit = given_cpus.unwrap_or(MAX_CPUS as u32);
 
     if let Some(extra) = draft.vms.get(MAX_VMS) {
@@ -159,7 +159,8 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
     }
 }
 
-/// A virtual machine that is to be a machine for Stile: `cpus` are that machine's, and the vCPUs that the virtual one is given.
+/// Resolves a virtual machine that runs Stile: `cpus` is the inner machine's number, and the number of vCPUs
+/// given.
 fn stile(draft: &VmDraft, cpus: Option<(u32, usize)>, mistakes: &mut Vec<Mistake>) {
     if !draft.nested.as_ref().is_some_and(|given| given.value) {
         let place = draft.kernel.as_ref().map_or(&draft.place, |kernel| &kernel.place);
@@ -180,7 +181,7 @@ fn stile(draft: &VmDraft, cpus: Option<(u32, usize)>, mistakes: &mut Vec<Mistake
     }
 }
 
-/// What the virtual machine starts.
+/// Resolves the domains that the virtual machine starts.
 fn domains(draft: &VmDraft, nested: Nested, folder: &Path, mistakes: &mut Vec<Mistake>) -> Vec<DomainConfig> {
     let mut domains = Vec::new();
     for domain in &draft.domains {

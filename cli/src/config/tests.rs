@@ -1,4 +1,4 @@
-//! What a configuration means, and what is said about one that means nothing.
+//! Resolved configurations, and the messages about invalid ones.
 
 use std::{fs, time::Duration};
 
@@ -20,12 +20,12 @@ fn read(text: &str) -> Result<MachineConfig, Mistakes> {
     MachineConfig::from_text("machine.toml", text, folder().path(), &Flags::default())
 }
 
-/// What is said about a configuration that has mistakes.
+/// The messages about an invalid configuration.
 fn refusal(text: &str) -> String {
-    read(text).expect_err("this configuration has mistakes").to_string()
+    read(text).expect_err("an invalid configuration").to_string()
 }
 
-/// Checks what is said about each of these configurations against the snapshot of its name.
+/// Compares the messages about each of these configurations with the snapshot of its name.
 macro_rules! refused {
     ($($name:ident: $text:expr;)*) => { $(
         #[test]
@@ -121,19 +121,19 @@ fn everything_given() {
 }
 
 #[test]
-fn what_a_reset_does() {
+fn reset_actions() {
     let vm = |on_reset: &str| format!("[[vm]]\nkernel = \"Image\"\non_reset = \"{on_reset}\"\n");
     let given = |on_reset| read(&vm(on_reset)).expect("valid").vms[0].on_reset;
     assert_eq!(given("restart"), OnReset::Restart);
     assert_eq!(given("restart:10"), OnReset::RestartAtMost(10));
     assert_eq!(given("stop"), OnReset::Stop);
     for wrong in ["restart:0", "restart:", "restart:-1", "restart:4294967296", "stop:1"] {
-        assert!(refusal(&vm(wrong)).contains("is nothing that a reset can do"), "{wrong}");
+        assert!(refusal(&vm(wrong)).contains("is not a reset action"), "{wrong}");
     }
 }
 
 #[test]
-fn machine_has_the_cpus_that_are_named() {
+fn number_of_cpus_follows_from_those_named() {
     let config = read("[[vm]]\nkernel = \"Image\"\ncpus = \"2,5\"\n").expect("valid");
     assert_eq!(config.cpus, 6);
     let config = read("[[vm]]\nkernel = \"Image\"\ncpus = [63]\n").expect("valid");
@@ -189,7 +189,7 @@ fn flags_over_a_file() {
     let one = "[[vm]]\nname = \"a\"\nkernel = \"debian\"\nmemory = \"wrong\"\n";
     let flags = Flags { memory: Some("256M".to_owned()), exec: Some("true".to_owned()), ..Flags::default() };
     let read = |text: &str| MachineConfig::from_text("m.toml", text, Path::new(""), &flags);
-    let config = read(one).expect("the flag replaces what is wrong");
+    let config = read(one).expect("the flag overrides the invalid value");
     assert_eq!((config.vms[0].memory, &config.vms[0].name[..]), (256 << 20, "a"));
     let two = "[[vm]]\nkernel = \"debian\"\n[[vm]]\nkernel = \"debian\"\n";
     insta::assert_snapshot!("flags_over_two_vms", read(two).expect_err("for which?"));
@@ -223,9 +223,9 @@ const SAMPLE: &str = "[machine]\ncpus = 2\nmemory = \"1G\"\n[[vm]]\nname = \"a\"
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Whatever a file says, it is read, or what is wrong with it can be shown.
+    /// A file with arbitrary changes is read, or its mistakes can be shown.
     #[test]
-    fn any_change_is_survived(
+    fn mutated_files_never_panic(
         edits in prop::collection::vec((any::<prop::sample::Index>(), "[\\[\\]=\"0-9a-z\n{}#,ü-]{0,3}", 0..4usize), 1..4)
     ) {
         let mut text: Vec<char> = SAMPLE.chars().collect();
@@ -246,7 +246,7 @@ proptest! {
 }
 
 #[test]
-fn a_binary_point_is_one_of_three_words() {
+fn binary_point_words() {
     let point = |techniques: &str| {
         MachineConfig::from_text("f", &format!("[[vm]]\nkernel = \"debian\"\n{techniques}"), Path::new(""), &Flags::default())
             .map(|config| config.vms[0].techniques.binary_point)
@@ -259,7 +259,7 @@ fn a_binary_point_is_one_of_three_words() {
 }
 
 #[test]
-fn a_cache_of_decoded_instructions_is_chosen_by_its_scheme() {
+fn decode_cache_words() {
     let cache = |more: &str| {
         let text = format!("[machine]\narch = \"x86_64\"\n[[vm]]\nkernel = \"debian\"\n{more}");
         MachineConfig::from_text("machine.toml", &text, Path::new(""), &Flags::default())
@@ -273,7 +273,7 @@ fn a_cache_of_decoded_instructions_is_chosen_by_its_scheme() {
 }
 
 #[test]
-fn how_far_apics_are_virtualized() {
+fn apic_virtualization_words() {
     let level = |more: &str| {
         let text = format!("[[vm]]\nkernel = \"debian\"\n{more}");
         let config = MachineConfig::from_text("machine.toml", &text, Path::new(""), &Flags::default());
@@ -288,7 +288,7 @@ fn how_far_apics_are_virtualized() {
 }
 
 #[test]
-fn an_el2_of_its_own_has_a_way_only_if_it_is_asked_for() {
+fn a_nesting_mode_requires_nested() {
     let nested = |more: &str| {
         let text = format!("[[vm]]\nkernel = \"debian\"\n{more}");
         MachineConfig::from_text("machine.toml", &text, Path::new(""), &Flags::default()).map(|config| config.vms[0].techniques.nested)
@@ -325,7 +325,7 @@ fn domains_of_a_vm() {
 }
 
 #[test]
-fn stile_in_a_vm_is_a_machine_of_its_own() {
+fn stile_in_a_vm_has_its_own_machine() {
     let outer = "[[vm]]\nkernel = \"stile\"\nnested = true\nexec = \"true\"\n";
     let config = MachineConfig::from_text("machine.toml", outer, Path::new(""), &Flags::default()).unwrap();
     let [vm] = &config.vms[..] else { panic!("{config:?}") };

@@ -5,7 +5,8 @@ use std::time::Duration;
 /// The suffixes of sizes, and how far each shifts a number.
 const SUFFIXES: [(char, u32); 4] = [('K', 10), ('M', 20), ('G', 30), ('T', 40)];
 
-/// Reads a size in bytes: a whole number and `K`, `M`, `G` or `T`, which count in steps of 1024; `KiB` and so on mean the same.
+/// Parses a size in bytes: a whole number and `K`, `M`, `G` or `T`, which are powers of 1024; `KiB` and so on
+/// are equivalent.
 pub fn parse_size(text: &str) -> Option<u64> {
     let (number, suffix) = split(text)?;
     let letter = suffix.strip_suffix("iB").unwrap_or(suffix);
@@ -17,7 +18,7 @@ pub fn parse_size(text: &str) -> Option<u64> {
     number.checked_mul(1 << shift)
 }
 
-/// A size as [`parse_size`] reads it, in the largest unit that keeps it whole; bytes if there is none.
+/// Formats a size for [`parse_size`], in the largest unit that divides it; bytes if none does.
 pub fn size(bytes: u64) -> String {
     for (suffix, shift) in SUFFIXES.into_iter().rev() {
         if bytes != 0 && bytes.is_multiple_of(1 << shift) {
@@ -59,7 +60,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
     }
 }
 
-/// A number and what follows it.
+/// Splits a number from its suffix.
 fn split(text: &str) -> Option<(u64, &str)> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits);
@@ -72,7 +73,7 @@ pub fn parse_cpus(text: &str) -> Option<Vec<u64>> {
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (u64, u64) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-        // No machine has that many: don't make a list of them.
+        // Out of range for any machine: don't build a huge list.
         if first > last || last - first > 4096 {
             return None;
         }
@@ -154,7 +155,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_survived(text in "\\PC{0,12}") {
+        fn arbitrary_text_never_panics(text in "\\PC{0,12}") {
             let _ = (parse_size(&text), parse_duration(&text), parse_cpus(&text));
         }
     }

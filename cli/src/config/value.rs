@@ -1,4 +1,4 @@
-//! The values of a configuration: what each setting may be. Each function notes what is wrong, and then has no value.
+//! Valid values of settings. Each function reports an invalid value and returns none.
 
 use std::{
     path::{Path, PathBuf},
@@ -39,7 +39,7 @@ pub fn cpu_model(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<S
     if !given.value.is_empty() && given.value.chars().all(fits) {
         return Some(given.value.clone());
     }
-    let what = format!("\"{}\" is no CPU model", given.value);
+    let what = format!("\"{}\" is not a CPU model", given.value);
     mistakes.push(wrong(given, what).expected("one of the emulator's, such as \"max\" or \"cortex-a57\""));
     None
 }
@@ -68,7 +68,7 @@ pub fn number(given: &Given<i64>, of: &str, least: usize, most: usize, mistakes:
     match usize::try_from(given.value) {
         Ok(value) if (least..=most).contains(&value) => Some(value),
         _ => {
-            let what = format!("{} is no possible number of {of}", given.value);
+            let what = format!("{} is out of range for the number of {of}", given.value);
             mistakes.push(wrong(given, what).expected(format!("{least} to {most}")));
             None
         }
@@ -163,7 +163,8 @@ pub fn vm_name(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<Str
     None
 }
 
-/// Stile in a virtual machine: the machine of `file`, or one with a VM of Debian's. The command is for the only VM of that.
+/// Resolves Stile in a virtual machine: the machine of `file`, or one with a Debian VM, to which the command
+/// applies.
 fn stile(given: &Given<String>, file: Option<&str>, draft: &VmDraft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Option<KernelSource> {
     if draft.inside {
         mistakes.push(wrong(given, "a Stile in a virtual machine can have none in its own").expected("another kernel"));
@@ -189,7 +190,7 @@ fn stile(given: &Given<String>, file: Option<&str>, draft: &VmDraft, folder: &Pa
             None
         }
         Err(inner) => {
-            mistakes.push(wrong(given, format!("its machine has mistakes:\n{inner}")));
+            mistakes.push(wrong(given, format!("its machine has errors:\n{inner}")));
             None
         }
     }
@@ -233,7 +234,7 @@ pub fn initrd(given: &Given<String>, folder: &Path, mistakes: &mut Vec<Mistake>)
     }
 }
 
-/// The path of a file that is there.
+/// The path of an existing file.
 pub fn file(
     given: &Given<String>,
     what: &str,
@@ -242,7 +243,7 @@ pub fn file(
     folder: &Path,
     mistakes: &mut Vec<Mistake>,
 ) -> Option<PathBuf> {
-    // A flag's path is from where the user is, not from where the file is.
+    // A flag's path is relative to the current folder, not to the file's.
     let path = match given.place {
         Place::Flag(_) => Path::new(&given.value).to_owned(),
         _ => folder.join(&given.value),
@@ -290,7 +291,7 @@ pub fn cpus(given: &Given<Cpus>, limit: u32, mistakes: &mut Vec<Mistake>) -> Opt
     for (cpu, place) in &list {
         match u32::try_from(*cpu) {
             Ok(cpu) if cpu < limit => mask |= 1 << cpu,
-            // One of a whole range is enough.
+            // One report per range is sufficient.
             _ if mistakes.len() > before && matches!(given.value, Cpus::Text(_)) => {}
             _ => mistakes.push(Mistake::new(place.clone(), format!("there is no CPU {cpu}")).expected(&there)),
         }
@@ -308,7 +309,7 @@ pub fn on_reset(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<On
         ("stop", _) => Some(OnReset::Stop),
         (_, Some(most @ 1..)) => Some(OnReset::RestartAtMost(most)),
         (other, _) => {
-            let what = format!("\"{other}\" is nothing that a reset can do");
+            let what = format!("\"{other}\" is not a reset action");
             let mistake = wrong(given, what).expected("\"restart\", \"restart:N\" (N times, at least 1) or \"stop\"");
             mistakes.push(mistake.similar_among(other, ["restart", "stop"]));
             None
@@ -317,26 +318,26 @@ pub fn on_reset(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<On
 }
 
 pub fn nested(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<Nested> {
-    one_of(given, "there is no way of nesting", &Nested::WORDS, mistakes)
+    one_of(given, "unknown nesting mode", &Nested::WORDS, mistakes)
 }
 
 pub fn mitigations(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<Mitigations> {
-    one_of(given, "no set of mitigations is called", &Mitigations::WORDS, mistakes)
+    one_of(given, "unknown set of mitigations", &Mitigations::WORDS, mistakes)
 }
 
 pub fn decode_cache(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<DecodeCache> {
-    one_of(given, "there is no cache of decoded instructions", &DecodeCache::WORDS, mistakes)
+    one_of(given, "unknown decode cache scheme", &DecodeCache::WORDS, mistakes)
 }
 
 pub fn binary_point(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<BinaryPoint> {
-    one_of(given, "there is no binary point", &BinaryPoint::WORDS, mistakes)
+    one_of(given, "unknown binary point", &BinaryPoint::WORDS, mistakes)
 }
 
 pub fn apic_virtualization(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<ApicVirtualization> {
-    one_of(given, "there is no APIC virtualization", &ApicVirtualization::WORDS, mistakes)
+    one_of(given, "unknown level of APIC virtualization", &ApicVirtualization::WORDS, mistakes)
 }
 
-/// One of a few words; the last one is the most.
+/// One of a few words, in ascending order of effect.
 fn one_of<T: Copy>(given: &Given<String>, none: &str, words: &[(&'static str, T)], mistakes: &mut Vec<Mistake>) -> Option<T> {
     if let Some((_, value)) = words.iter().find(|(word, _)| *word == given.value) {
         return Some(*value);
@@ -349,14 +350,14 @@ fn one_of<T: Copy>(given: &Given<String>, none: &str, words: &[(&'static str, T)
     None
 }
 
-/// Text that ends up as a C string has no NUL in it.
+/// Text that becomes a C string must not contain NUL.
 pub fn no_nul(given: &Given<String>, mistakes: &mut Vec<Mistake>) {
     if given.value.contains('\0') {
         mistakes.push(wrong(given, "the text has a NUL character in it").expected("none"));
     }
 }
 
-/// Every name turns a switch on.
+/// Every word enables an ablation.
 pub fn ablation(given: &[Given<String>], mistakes: &mut Vec<Mistake>) -> Ablation {
     let mut all = Ablation::default();
     for name in given {

@@ -18,8 +18,8 @@ pub const KEYRING_PACKAGE: &str = "debian-archive-keyring";
 
 const KEYRINGS: [&str; 2] = ["/usr/share/keyrings/debian-archive-keyring.gpg", "/usr/share/keyrings/debian-archive-keyring.pgp"];
 
-/// The system's apt settings that must hold here too: how to get through to the network, and nothing else.
-/// Hooks, architectures and sources of the system are left out.
+/// The system's apt settings that also apply here: those for network access only.
+/// Hooks, architectures and sources of the system are ignored.
 const INHERITED: [&str; 6] =
     ["Acquire::http", "Acquire::https", "Acquire::ForceIPv4", "Acquire::ForceIPv6", "Acquire::Retries", "Acquire::Queue-Mode"];
 
@@ -80,7 +80,7 @@ impl Apt {
         Ok(Self { config: root.join("apt.conf"), suite })
     }
 
-    /// Brings the list of packages up to date and reads it.
+    /// Updates the list of packages and reads it.
     pub fn packages(&self) -> Result<Vec<Package>> {
         let task = Task::start(format!("reading the package list of Debian {}", self.suite));
         self.run(&["update", "-q", "--error-on=any"], Path::new("/"), &task)
@@ -96,7 +96,7 @@ impl Apt {
         Ok(packages)
     }
 
-    /// Downloads a package into the directory `to`, checked by apt, and returns its file.
+    /// Downloads a package into the directory `to`, verified by apt, and returns its file.
     pub fn download(&self, package: &Package, to: &Path) -> Result<PathBuf> {
         let task = Task::start(format!("fetching {} {}", package.name, package.version));
         let wanted = format!("{}={}", package.name, package.version);
@@ -107,7 +107,8 @@ impl Apt {
             .with_context(|| format!("apt-get downloaded no file for {wanted}"))
     }
 
-    /// Downloads the upstream archive of a source package into the directory `to`, checked by apt, and returns its file.
+    /// Downloads the upstream archive of a source package into the directory `to`, verified by apt, and
+    /// returns its file.
     pub fn download_source(&self, package: &Package, to: &Path) -> Result<PathBuf> {
         let task = Task::start(format!("fetching the sources of {} {}", package.name, package.version));
         let wanted = format!("{}={}", package.name, package.version);
@@ -126,7 +127,7 @@ impl Apt {
         command
     }
 
-    /// Runs apt-get in `dir`, shows its progress, and turns what it says into an error if it fails.
+    /// Runs apt-get in `dir`, shows its progress, and converts its messages to an error if it fails.
     fn run(&self, args: &[&str], dir: &Path, task: &Task) -> Result<()> {
         let mut child = self
             .command(args)
@@ -136,7 +137,7 @@ impl Apt {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(|error| exit::lacking(format!("apt-get does not run: {error}")))?;
+            .map_err(|error| exit::lacking(format!("apt-get can't be run: {error}")))?;
         let errors = child::errors_of(&mut child);
         if let Some(stdout) = child.stdout.take() {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
@@ -199,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_is_read_from_status_lines() {
+    fn progress_is_parsed_from_status_lines() {
         assert_eq!(progress("dlstatus:2:48.7958:Retrieving file 2 of 3"), Some(48.7958));
         assert_eq!(progress("Get:1 mirror trixie/main arm64 busybox-static"), None);
         assert_eq!(progress("dlstatus:"), None);

@@ -9,15 +9,15 @@ use anyhow::{Context, Result, bail};
 
 use crate::exit;
 
-/// One file that is wanted from a package.
+/// A file to extract from a package.
 pub struct Wanted {
-    /// Whether this path in the package (without `./`) is the one.
+    /// Whether a path in the package (without `./`) is the wanted one.
     pub is: fn(&str) -> bool,
     /// The name to store it under.
     pub name: &'static str,
 }
 
-/// Takes the `wanted` files out of `package` into the directory `to`.
+/// Extracts the `wanted` files of `package` into the directory `to`.
 ///
 /// # Errors
 /// A wanted file is not in the package; dpkg-deb fails.
@@ -28,7 +28,7 @@ pub fn extract(package: &Path, wanted: &[Wanted], to: &Path) -> Result<()> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|error| exit::lacking(format!("dpkg-deb does not run: {error}")))?;
+        .map_err(|error| exit::lacking(format!("dpkg-deb can't be run: {error}")))?;
     let stdout = child.stdout.take().context("dpkg-deb has no output")?;
     let taken = take(stdout, wanted, to);
     let status = child.wait().context("waiting for dpkg-deb")?;
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wanted_files_are_taken_and_links_are_not() {
+    fn wanted_files_are_extracted_and_links_are_not() {
         let mut builder = tar::Builder::new(Vec::new());
         let mut add = |path: &str, kind: tar::EntryType, data: &[u8]| {
             let mut header = tar::Header::new_gnu();

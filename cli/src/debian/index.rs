@@ -32,17 +32,18 @@ fn needs(list: &str) -> Vec<String> {
     list.split(',').filter_map(name).collect()
 }
 
-/// These packages in their newest versions, and the packages of shared libraries that they need, directly or not.
+/// These packages in their newest versions, and the packages of shared libraries that they depend on,
+/// transitively.
 ///
-/// Programs are taken out of packages to be run alone, so what else a package needs (interpreters, users, services) is left out.
+/// Extracted programs run alone, so other dependencies (interpreters, users, services) are omitted.
 pub fn with_libraries(packages: &[Package], names: &[&str]) -> Option<Vec<Package>> {
     let mut found = names.iter().map(|name| newest_named(packages, name)).collect::<Option<Vec<_>>>()?;
     let mut next = 0;
     while let Some(package) = found.get(next) {
         for name in package.needs.clone() {
-            // zlib1g is the one library whose package is named otherwise.
+            // zlib1g is the only library package with another name pattern.
             if name.trim_start_matches('z').starts_with("lib") && found.iter().all(|package| package.name != name) {
-                // A name without a package is a virtual one: those are not libraries'.
+                // A name without a package is virtual; libraries have no such names.
                 found.extend(newest_named(packages, &name));
             }
         }
@@ -56,21 +57,22 @@ pub fn newest_named(packages: &[Package], name: &str) -> Option<Package> {
     packages.iter().filter(|package| package.name == name).max_by(|a, b| version::compare(&a.version, &b.version)).cloned()
 }
 
-/// Which kernel is wanted.
+/// The wanted kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
     /// Debian's general kernel of one series, such as `6.12`.
     General(&'static str),
-    /// The same in the flavour for virtual machines.
+    /// A release series, in the flavour for virtual machines.
     Cloud(&'static str),
     /// The newest kernel of all, in the flavour for virtual machines.
     NewestCloud,
 }
 
-/// The package that holds the newest kernel of the wanted kind.
+/// The package with the newest kernel of the wanted kind.
 ///
-/// Up to 6.18 the kernel is in `linux-image-RELEASE-FLAVOUR-unsigned`; where a `linux-binary-RELEASE-FLAVOUR` exists, the kernel is
-/// there and the image package is an empty one that depends on it.
+/// Up to 6.18 the kernel is in `linux-image-RELEASE-FLAVOUR-unsigned`; if there is a
+/// `linux-binary-RELEASE-FLAVOUR`, it has the kernel, and the image package is an empty one that depends on
+/// it.
 pub fn newest_kernel(packages: &[Package], choice: Choice, arch: &str) -> Option<Package> {
     packages
         .iter()
@@ -93,7 +95,7 @@ struct Candidate<'a> {
     /// The kernel's release, such as `6.1.0-50` or `7.3.4+deb13`.
     release: &'a str,
     cloud: bool,
-    /// Which of several packages with the same release has the kernel in it: the greatest.
+    /// Of several packages with the same release, the greatest has the kernel.
     rank: Rank,
 }
 
@@ -184,7 +186,7 @@ Version: 7.2.12-1~bpo13+1
     }
 
     #[test]
-    fn the_newest_of_all_is_in_the_package_that_holds_the_kernel() {
+    fn the_newest_kernel_is_in_the_package_that_contains_it() {
         assert_eq!(newest(Choice::NewestCloud).as_deref(), Some("linux-binary-7.3.4+deb13-cloud-arm64"));
     }
 
@@ -197,7 +199,7 @@ Version: 7.2.12-1~bpo13+1
     }
 
     #[test]
-    fn libraries_come_along_and_nothing_else() {
+    fn only_libraries_are_added() {
         let archive = "\
 Package: tool
 Version: 1

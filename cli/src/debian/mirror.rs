@@ -10,7 +10,7 @@ use crate::exit;
 /// The variable that names a mirror, for machines whose apt sources name none.
 pub const VARIABLE: &str = "STILE_DEBIAN_MIRROR";
 
-/// The mirror's address, without a slash at the end.
+/// The mirror's address, without a trailing slash.
 ///
 /// # Errors
 /// apt's sources name no Debian mirror and [`VARIABLE`] is not set.
@@ -22,7 +22,7 @@ pub fn mirror() -> Result<String> {
         .args(["indextargets", "--format", "$(SITE)|$(RELEASE)|$(ORIGIN)|$(LABEL)", "Created-By: Packages"])
         .output()
         .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
-        .map_err(|error| exit::lacking(format!("apt-get does not run ({error}): Stile fetches Debian's packages with it")))?;
+        .map_err(|error| exit::lacking(format!("apt-get can't be run ({error}): Stile fetches Debian's packages with it")))?;
     pick(&targets, host_is_debian()).ok_or_else(|| {
         exit::lacking(format!("the apt sources of this machine name no Debian mirror: set {VARIABLE} to the address of one"))
     })
@@ -32,8 +32,8 @@ fn host_is_debian() -> bool {
     std::fs::read_to_string("/etc/os-release").is_ok_and(|text| text.lines().any(|line| matches!(line, "ID=debian" | "ID=\"debian\"")))
 }
 
-/// The first site that is Debian's main archive. Before the first `apt-get update` origin and label are empty: then the sources of a
-/// Debian machine are taken to be Debian's own.
+/// The first site that is Debian's main archive. Before the first `apt-get update` origin and label are
+/// empty: then the sources of a Debian machine are assumed to be Debian's own.
 fn pick(targets: &str, host_is_debian: bool) -> Option<String> {
     let targets: Vec<[&str; 4]> = targets.lines().filter_map(|line| line.split('|').collect::<Vec<_>>().try_into().ok()).collect();
     let main_archive = |release: &str| !release.contains("security");

@@ -1,4 +1,5 @@
-//! Files of Debian's packages, kept in the cache with the files' hashes: a file that is missing or was changed is fetched again.
+//! Files extracted from Debian's packages, cached with their hashes: missing or changed files are fetched
+//! again.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,10 +17,10 @@ use super::mirror;
 use crate::config::Arch;
 use crate::{cache, exit, out};
 
-/// How long a stored item is used without asking the mirror for a newer one.
+/// Time for which a stored item is used without checking the mirror for a newer one.
 const FRESH: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Something that is taken from Debian's archive.
+/// An item from Debian's archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Item {
     /// The newest kernel that stable's backports offer.
@@ -38,14 +39,14 @@ pub enum Item {
     KvmHost6_1,
 }
 
-/// When to look for a newer version.
+/// When to check for a newer version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Freshness {
-    /// When the stored one is a week old; without the network it is used all the same.
+    /// When the stored one is a week old; without the network it is used nevertheless.
     Weekly,
     /// Now.
     Check,
-    /// Never: what isn't in the cache is lacking.
+    /// Never: an item that isn't in the cache is an error.
     Cached,
 }
 
@@ -80,7 +81,7 @@ impl Item {
     }
 
     fn choose(self, arch: Arch, packages: &[Package]) -> Option<Package> {
-        // The emulated PC is slow: there, kernels are those for virtual machines.
+        // The emulated PC is slow: it uses kernels for virtual machines.
         let series = |series| match arch {
             Arch::Aarch64 => Choice::General(series),
             Arch::X86_64 => Choice::Cloud(series),
@@ -125,13 +126,13 @@ pub struct Stored {
     /// Its directory.
     #[serde(skip)]
     pub dir: PathBuf,
-    /// The package that it comes from.
+    /// Its package.
     pub package: String,
     /// The package's version.
     pub version: String,
     /// When the mirror was last asked, in seconds since 1970.
     checked: u64,
-    /// The SHA-256 of each file, by its name. Nothing in a cache of an earlier version.
+    /// The SHA-256 of each file, by name. Empty in a cache of an earlier version.
     #[serde(default)]
     files: BTreeMap<String, String>,
 }
@@ -153,7 +154,7 @@ impl Found {
     }
 }
 
-/// The item if it is in the cache, undamaged.
+/// The item, if it is in the cache and undamaged.
 pub fn cached(arch: Arch, item: Item) -> Option<Stored> {
     read(&directory(arch).ok()?.join(item.name()), item.wanted()).intact()
 }
@@ -194,14 +195,14 @@ pub fn get(arch: Arch, item: Item, freshness: Freshness) -> Result<Stored> {
     match (fetch(arch, item, &debian, &dir, stored.as_ref()), stored) {
         (Ok(fetched), _) => Ok(fetched),
         (Err(error), Some(stored)) if freshness == Freshness::Weekly => {
-            out::note(format_args!("stile: {error:#}\nstile: going on with {} {} from the cache", stored.package, stored.version));
+            out::note(format_args!("stile: {error:#}\nstile: using {} {} from the cache", stored.package, stored.version));
             Ok(stored)
         }
         (Err(error), _) => Err(error),
     }
 }
 
-/// Asks the mirror, and downloads unless the newest version is stored already.
+/// Queries the mirror, and downloads unless the newest version is stored already.
 fn fetch(arch: Arch, item: Item, debian: &Path, dir: &Path, stored: Option<&Stored>) -> Result<Stored> {
     let apt = Apt::new_for(arch, &debian.join("apt"), item.suite(), &mirror::mirror()?)?;
     let package =
@@ -213,7 +214,7 @@ fn fetch(arch: Arch, item: Item, debian: &Path, dir: &Path, stored: Option<&Stor
         write_about(dir, &fetched)?;
         return Ok(fetched);
     }
-    // Made aside and moved into place, so that a command that is stopped leaves nothing half made.
+    // Built aside and moved into place: an interrupted command leaves no partial item.
     let download = tempfile::tempdir_in(debian)?;
     let file = apt.download(&package, download.path())?;
     let made = tempfile::tempdir_in(debian)?;
@@ -230,8 +231,8 @@ fn fetch(arch: Arch, item: Item, debian: &Path, dir: &Path, stored: Option<&Stor
 
 const ABOUT: &str = "about.json";
 
-/// Reads what is in the cache of an item with these files, and compares the files with their hashes. Those of an earlier version, which stored
-/// none, are taken as they are.
+/// Reads an item with these files from the cache, and verifies the files' hashes. Items of an earlier
+/// version, without hashes, are not verified.
 fn read(dir: &Path, wanted: &[Wanted]) -> Found {
     let Ok(text) = fs::read(dir.join(ABOUT)) else { return Found::Nothing };
     let Ok(stored) = serde_json::from_slice::<Stored>(&text) else { return Found::Damaged(format!("{ABOUT} can't be read")) };
@@ -271,7 +272,7 @@ mod tests {
 
     const WANTED: [Wanted; 2] = [Wanted { is: |_| true, name: "kernel" }, Wanted { is: |_| true, name: "initrd" }];
 
-    /// An item with two files, as it is stored, with hashes or without.
+    /// Stores an item with two files, with or without hashes.
     fn store(dir: &Path, with_hashes: bool) {
         fs::write(dir.join("kernel"), "a kernel").unwrap();
         fs::write(dir.join("initrd"), "").unwrap();
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_files_are_noticed() {
+    fn damaged_files_are_detected() {
         let dir = tempfile::tempdir().unwrap();
         assert!(matches!(read(dir.path(), &WANTED), Found::Nothing));
         store(dir.path(), true);
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_an_earlier_version_are_taken_as_they_are() {
+    fn files_of_an_earlier_version_are_not_verified() {
         let dir = tempfile::tempdir().unwrap();
         store(dir.path(), false);
         let stored = read(dir.path(), &WANTED).intact().unwrap();

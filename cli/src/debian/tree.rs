@@ -14,8 +14,9 @@ use crate::{cache, exit};
 /// The release that the packages are of: the stable one.
 const SUITE: &str = "trixie";
 
-/// A directory with these packages of Debian's stable release, and the packages of shared libraries that they need, unpacked: the newest ones
-/// when it was made. It stays as it is, so that what is measured with it repeats; to have newer ones, remove it.
+/// A directory with these packages of Debian's stable release, and the packages of shared libraries that they
+/// need, unpacked, in the newest versions at its creation. It is never updated, so that measurements with it
+/// are reproducible; to update it, remove it.
 ///
 /// # Errors
 /// No mirror; no such package; a failed download.
@@ -29,7 +30,7 @@ pub fn tree(names: &[&str]) -> Result<PathBuf> {
     let apt = Apt::new(&debian.join("apt"), SUITE, &mirror::mirror()?)?;
     let packages = index::with_libraries(&apt.packages()?, names)
         .with_context(|| format!("Debian {SUITE} lacks one of the packages {}", names.join(", ")))?;
-    // Made aside and moved into place, so that a command that is stopped leaves nothing half made.
+    // Built aside and moved into place: an interrupted command leaves no partial tree.
     let made = tempfile::tempdir_in(&debian)?;
     let task = Task::start(format!("fetching {}", names.join(", ")));
     for (index, package) in packages.iter().enumerate() {
@@ -52,7 +53,7 @@ fn unpack(package: &Path, to: &Path) -> Result<()> {
         .arg(to)
         .stdin(Stdio::null())
         .status()
-        .map_err(|error| exit::lacking(format!("dpkg-deb does not run: {error}")))?;
+        .map_err(|error| exit::lacking(format!("dpkg-deb can't be run: {error}")))?;
     if !status.success() {
         bail!("dpkg-deb failed on {} ({status})", package.display());
     }

@@ -22,7 +22,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Compares runs of other characters and runs of digits in turn.
+/// Compares alternating runs of non-digits and digits.
 fn compare_part(mut a: &str, mut b: &str) -> Ordering {
     while !(a.is_empty() && b.is_empty()) {
         let (text_a, text_b) = (take(&mut a, |c| !c.is_ascii_digit()), take(&mut b, |c| !c.is_ascii_digit()));

@@ -57,10 +57,11 @@ impl Machine {
     }
 }
 
-/// Makes sure that the emulator of an architecture is there. Fetches and builds what is missing, where that is the way.
+/// Ensures that the emulator of an architecture is available. Fetches and builds it if necessary and
+/// possible.
 ///
 /// # Errors
-/// It is not, and can't be.
+/// It is not available, and can't be obtained.
 pub fn ensure(arch: Arch) -> Result<()> {
     match arch {
         Arch::Aarch64 => installed().map(|_| ()),

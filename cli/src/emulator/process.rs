@@ -14,7 +14,7 @@ use super::qemu::{Board, PACKAGE, PROGRAM};
 use crate::child::end_with_parent;
 use crate::exit;
 
-/// A running emulator. When it is dropped, the process is killed and reaped.
+/// A running emulator. Dropping it kills and reaps the process.
 pub struct Emulator {
     child: Child,
     /// Whether an exit status says that the emulator ended as it should.
@@ -29,7 +29,7 @@ pub struct Pipes {
     pub input: Box<dyn Write + Send>,
     /// Bytes of the serial line.
     pub output: Box<dyn Read + Send>,
-    /// What the emulator itself has to say.
+    /// The emulator's messages.
     pub errors: Box<dyn Read + Send>,
 }
 
@@ -42,7 +42,7 @@ impl Emulator {
         let mut command = Command::new(PROGRAM);
         command.args(board.arguments(image)).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut emulator = Self::spawn(&mut command, |status| status.success(), None)
-            .map_err(|error| exit::lacking(format!("{PROGRAM} does not start ({error}): install the package {PACKAGE}")))?;
+            .map_err(|error| exit::lacking(format!("{PROGRAM} can't be started ({error}): install the package {PACKAGE}")))?;
         let child = &mut emulator.child;
         match (child.stdin.take(), child.stdout.take(), child.stderr.take()) {
             (Some(input), Some(output), Some(errors)) => {
@@ -54,7 +54,8 @@ impl Emulator {
 
     /// Starts a process that ends with this one. `files` must be there while it runs.
     pub(super) fn spawn(command: &mut Command, is_success: fn(ExitStatus) -> bool, files: Option<Box<dyn Any>>) -> std::io::Result<Self> {
-        // Not a member of the terminal's foreground process group: Ctrl-C there is for us to handle, and ends the emulator through us.
+        // Not in the terminal's foreground process group: Ctrl-C is handled by this program, which then ends
+        // the emulator.
         command.process_group(0);
         end_with_parent(command, Signal::KILL);
         Ok(Self { child: command.spawn()?, is_success, _files: files })
@@ -84,13 +85,13 @@ impl Emulator {
 
     /// Asks the process to end: it ends well, as if its machine had been turned off.
     pub fn terminate(&self) {
-        // It fails only if the process has ended already.
+        // Fails only if the process has already ended.
         let _ = rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), rustix::process::Signal::TERM);
     }
 
     /// Ends the process.
     pub fn kill(&mut self) {
-        // It fails only if the process has ended already.
+        // Fails only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

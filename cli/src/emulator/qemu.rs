@@ -11,7 +11,7 @@ use crate::exit;
 /// The emulator's program.
 pub const PROGRAM: &str = "qemu-system-aarch64";
 
-/// The Debian package that has it.
+/// The Debian package.
 pub const PACKAGE: &str = "qemu-system-arm";
 
 /// The oldest version that emulates FEAT_NV2.
@@ -45,7 +45,8 @@ pub struct Board {
 }
 
 impl Board {
-    /// The emulator's arguments for running `image`. The serial line is the emulator's standard input and output.
+    /// The emulator's arguments for running `image`. The serial line is the emulator's standard input and
+    /// output.
     pub fn arguments(&self, image: &Path) -> Vec<OsString> {
         let mut machine = String::from("virt,virtualization=on");
         let options = self.machine.iter().flat_map(|options| options.split(','));
@@ -56,7 +57,7 @@ impl Board {
             machine += ",";
             machine += option;
         }
-        // QEMU's own pointer authentication is an algorithm of its own, and several times as fast as the architected one.
+        // QEMU's own pointer authentication algorithm is several times as fast as the architected one.
         let cpu = if self.cpu == "max" { "max,pauth-impdef=on" } else { &self.cpu };
         let memory = format!("{}M", self.memory.div_ceil(1 << 20));
         let cpus = self.cpus.to_string();
@@ -97,10 +98,10 @@ impl Board {
 /// The emulator's path and version.
 ///
 /// # Errors
-/// It is not installed, or says no version.
+/// It is not installed, or its version can't be determined.
 pub fn installed() -> Result<(PathBuf, Version)> {
     let output = Command::new(PROGRAM).arg("--version").output().map_err(|error| {
-        exit::lacking(format!("{PROGRAM} does not run ({error}): install the package {PACKAGE}, version {OLDEST} or later"))
+        exit::lacking(format!("{PROGRAM} can't be run ({error}): install the package {PACKAGE}, version {OLDEST} or later"))
     })?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let version = version(&text).ok_or_else(|| exit::lacking(format!("{PROGRAM} does not say its version: {}", text.trim())))?;
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_board_has_el2_and_a_gicv3_unless_told_otherwise() {
+    fn the_board_has_el2_and_a_gicv3_by_default() {
         let text = line(&board());
         assert!(text.starts_with("-M virt,virtualization=on,gic-version=3 -cpu max,pauth-impdef=on -smp 2 -m 1024M"), "{text}");
         assert!(text.ends_with("-kernel IMAGE"), "{text}");
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn further_arguments_come_last_so_that_they_win() {
+    fn additional_arguments_come_last_and_take_precedence() {
         let text = line(&Board { icount: true, extra: vec!["-d".into(), "int".into()], ..board() });
         assert!(text.ends_with("-icount shift=0,sleep=off -kernel IMAGE -d int"), "{text}");
     }

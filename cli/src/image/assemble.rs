@@ -22,31 +22,31 @@ pub struct VmFiles<'a> {
     pub initrd: Option<&'a [u8]>,
     /// The whole command line of the kernel.
     pub bootargs: &'a str,
-    /// The kernels of what it is to start itself, being Xen: as many as [`VmConfig::domains`].
+    /// The kernels of its domains, if it is Xen: as many as [`VmConfig::domains`].
     pub domains: &'a [Vec<u8>],
 }
 
-/// What the guests' random numbers begin with.
+/// The seed of the guests' random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seed {
     /// Random bytes of the system's.
     Random,
-    /// The same each time, for runs that must repeat.
+    /// Always the same, for reproducible runs.
     Fixed,
 }
 
-/// What goes where in one virtual machine.
+/// The memory layout of one virtual machine.
 #[derive(Clone, Debug)]
 pub struct VmPlan {
     /// The kernel.
     pub kernel: Kernel,
     /// The initial RAM file system.
     pub initrd: Option<Vec<u8>>,
-    /// The device tree, or what else tells the guest about its machine.
+    /// The device tree, or another boot information.
     pub dtb: Vec<u8>,
     /// Where the latter two are.
     pub layout: Layout,
-    /// What the first vCPU starts in.
+    /// The first vCPU's initial mode.
     pub mode: Mode,
     /// The guest-physical address of RAM's first byte.
     pub ram_base: u64,
@@ -59,11 +59,11 @@ pub struct VmPlan {
 pub struct Image {
     /// The file.
     pub bytes: Vec<u8>,
-    /// How much of it is the hypervisor; the blob follows.
+    /// Length of the hypervisor; the blob follows.
     pub hypervisor_len: usize,
 }
 
-/// Why there is no image.
+/// Why no image was made.
 #[derive(Debug, Error)]
 pub enum Error {
     /// A kernel can't be booted.
@@ -71,7 +71,7 @@ pub enum Error {
     Kernel {
         /// The virtual machine's name.
         vm: String,
-        /// What is wrong with it.
+        /// The error.
         error: KernelError,
     },
     /// A domain's kernel can't be booted.
@@ -79,7 +79,7 @@ pub enum Error {
     Domain {
         /// The virtual machine's name.
         vm: String,
-        /// Which of its domains, counted from 1.
+        /// The domain's number, counted from 1.
         number: usize,
         /// Its mistake, in words.
         error: KernelError,
@@ -89,10 +89,10 @@ pub enum Error {
     NoRoom {
         /// The virtual machine's name.
         vm: String,
-        /// What there is no room for.
+        /// The error.
         error: NoRoom,
     },
-    /// The system has no random numbers.
+    /// The operating system's random numbers are unavailable.
     #[error("no random numbers can be had: {0}")]
     Random(getrandom::Error),
     /// The device tree can't be made.
@@ -100,7 +100,7 @@ pub enum Error {
     Dtb {
         /// The virtual machine's name.
         vm: String,
-        /// What the writer says.
+        /// The writer's error.
         error: vm_fdt::Error,
     },
     /// The blob would be refused: a mistake of this program.
@@ -108,7 +108,7 @@ pub enum Error {
     Blob(stile_blob::Error),
 }
 
-/// Decides what goes where in a virtual machine's RAM.
+/// Plans the memory layout of a virtual machine.
 ///
 /// # Errors
 /// The kernel can't be booted, or there is too little RAM.
@@ -122,7 +122,7 @@ pub fn plan(vm: &VmConfig, files: &VmFiles<'_>, seed: Seed) -> Result<VmPlan, Er
     if seed == Seed::Random {
         getrandom::fill(&mut seed_bytes).map_err(Error::Random)?;
     }
-    // An empty file is none: its range would have no first byte.
+    // An empty file counts as none: its range would have no first byte.
     let initrd = files.initrd.filter(|initrd| !initrd.is_empty());
     let initrd_len = initrd.map(|initrd| initrd.len() as u64);
     let behind = Behind::new(initrd_len, files.domains);
@@ -136,7 +136,7 @@ pub fn plan(vm: &VmConfig, files: &VmFiles<'_>, seed: Seed) -> Result<VmPlan, Er
         domains: vm.domains.iter().zip(behind.domains(start)).map(|(domain, image)| domain.with_image(image)).collect(),
     };
     let build = |description: &Description<'_>| dtb::build(description).map_err(|error| Error::Dtb { vm: name(), error });
-    // The first one only has a length that is enough: names have addresses in them.
+    // The first tree only determines an upper limit of the length: node names contain addresses.
     let dtb_len = build(&describe(map::RAM_BASE + vm.memory))?.len() as u64;
     let mut layout = layout::place(&kernel, vm.memory, dtb_len, behind.len()).map_err(|error| Error::NoRoom { vm: name(), error })?;
     let start = layout.initrd.as_ref().map_or(0, |range| range.start);
@@ -146,7 +146,7 @@ pub fn plan(vm: &VmConfig, files: &VmFiles<'_>, seed: Seed) -> Result<VmPlan, Er
     Ok(VmPlan { kernel, initrd: initrd.map(<[u8]>::to_vec), dtb, layout, mode: Mode::Reset, ram_base: map::RAM_BASE, more })
 }
 
-/// The initial RAM file system, and behind it the kernels of domains.
+/// The initial RAM file system, followed by the kernels of domains.
 struct Behind {
     /// From the first byte.
     domains: Vec<Range<u64>>,
@@ -176,10 +176,10 @@ impl Behind {
     }
 }
 
-/// Makes the image of a machine: `plans` has one for each of its virtual machines, in their order.
+/// Assembles the image of a machine: `plans` has one per virtual machine, in order.
 ///
 /// # Errors
-/// [`Error::Blob`]: the configuration was not a valid one.
+/// [`Error::Blob`]: the configuration is invalid.
 pub fn assemble(hypervisor: &Hypervisor, config: &MachineConfig, plans: &[VmPlan], report_exits: bool) -> Result<Image, Error> {
     let mut machine = Machine {
         vms: heapless::Vec::new(),
@@ -198,7 +198,8 @@ pub fn assemble(hypervisor: &Hypervisor, config: &MachineConfig, plans: &[VmPlan
     let mut bytes = hypervisor.image.clone();
     let hypervisor_len = bytes.len();
     bytes.extend_from_slice(&blob);
-    // The boot loader keeps its own things (the machine's device tree) away from what the header says the image takes.
+    // The boot loader keeps its own data (the machine's device tree) out of the memory that the header claims
+    // for the image.
     let image_size = (bytes.len() as u64).to_le_bytes();
     if let (Arch::Aarch64, Some(field)) = (config.arch, bytes.get_mut(16..24)) {
         field.copy_from_slice(&image_size);
@@ -224,7 +225,7 @@ fn blob_vm<'a>(vm: &'a VmConfig, plan: &VmPlan) -> Vm<'a> {
     }
 }
 
-/// Everything that is loaded into one virtual machine.
+/// All files loaded into one virtual machine.
 fn vm_files(vm: usize, plan: &VmPlan) -> Vec<write::File<'_>> {
     let kernel = plan.kernel.segments.iter().map(|segment| write::File {
         vm,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A way in which a kernel's file is compressed.
+/// A compression format of kernel files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
     /// gzip.
@@ -15,7 +15,7 @@ pub enum Compression {
     Lz4,
 }
 
-/// What compressed files begin with; and the one that is not supported, to be named when it is met.
+/// Magic numbers of compressed files, including the unsupported format, to be named in the error.
 const MAGICS: [(&[u8], Result<Compression, &str>); 7] = [
     (&[0x1f, 0x8b, 8], Ok(Compression::Gzip)),
     (&[0x28, 0xb5, 0x2f, 0xfd], Ok(Compression::Zstd)),
@@ -27,10 +27,10 @@ const MAGICS: [(&[u8], Result<Compression, &str>); 7] = [
 ];
 
 impl Compression {
-    /// How `bytes` are compressed, if they are.
+    /// The compression format of `bytes`, if they are compressed.
     ///
     /// # Errors
-    /// The name of a way that is not supported.
+    /// The name of an unsupported format.
     pub fn of(bytes: &[u8]) -> Result<Option<Self>, &'static str> {
         let found = MAGICS.iter().find(|(magic, _)| bytes.starts_with(magic));
         found.map(|(_, compression)| *compression).transpose()

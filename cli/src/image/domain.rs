@@ -1,4 +1,5 @@
-//! A virtual machine that Xen starts by itself ("dom0less"), as the device tree tells Xen: Xen, "Device Tree Bindings", "Dom0less".
+//! Device tree node of a virtual machine that Xen starts itself ("dom0less"): Xen, "Device Tree Bindings",
+//! "Dom0less".
 
 use std::ops::Range;
 
@@ -6,23 +7,23 @@ use vm_fdt::{FdtWriter, FdtWriterResult};
 
 use super::fdt::string_list;
 
-/// The domain. It has no device but the UART that Xen emulates.
+/// The domain. Its only device is the UART that Xen emulates.
 #[derive(Clone, Debug)]
 pub struct Domain<'a> {
     /// Virtual CPUs.
     pub vcpus: u8,
     /// RAM in bytes.
     pub memory: u64,
-    /// Where its kernel is in Xen's RAM.
+    /// Address range of its kernel in Xen's RAM.
     pub image: Range<u64>,
     /// The kernel's command line.
     pub bootargs: &'a str,
 }
 
-/// Writes the domain's node: in `/chosen`, which has two cells for addresses and two for sizes.
+/// Writes the domain's node into `/chosen`, which has two address cells and two size cells.
 ///
 /// # Errors
-/// Only if the command line has a NUL character.
+/// Only if the command line contains a NUL character.
 pub fn node(fdt: &mut FdtWriter, number: usize, domain: &Domain<'_>) -> FdtWriterResult<()> {
     let node = fdt.begin_node(&format!("domain{number}"))?;
     fdt.property_string("compatible", "xen,domain")?;

@@ -1,4 +1,4 @@
-//! The device tree that a guest is given: the board of [`stile_board`], in the words of QEMU's `virt` machine.
+//! The guests' device tree: the board of [`stile_board`], in the bindings of QEMU's `virt` machine.
 
 use std::ops::Range;
 
@@ -8,22 +8,23 @@ use vm_fdt::{FdtWriter, FdtWriterResult};
 use super::domain::{self, Domain};
 use super::fdt::string_list;
 
-/// What differs from guest to guest.
+/// The variable parts of a guest's device tree.
 #[derive(Clone, Debug)]
 pub struct Description<'a> {
     /// RAM in bytes.
     pub memory: u64,
     /// Virtual CPUs: 1 to [`MAX_VCPUS`].
     pub vcpus: u8,
-    /// It has an EL2: firmware is called with SMC, and EL2's timers and the GIC's maintenance interrupt are there.
+    /// Whether it has an EL2: firmware is called by SMC, and there are EL2's timers and the GIC's maintenance
+    /// interrupt.
     pub el2: bool,
     /// The kernel's command line.
     pub bootargs: &'a str,
     /// Where the initial RAM file system is: guest-physical addresses.
     pub initrd: Option<Range<u64>>,
-    /// What the guest's random numbers begin with.
+    /// The seed of the guest's random numbers.
     pub seed: [u8; SEED_LEN],
-    /// What it is to start itself, being Xen.
+    /// The domains that it starts, if it is Xen.
     pub domains: Vec<Domain<'a>>,
 }
 
@@ -38,15 +39,15 @@ const CLOCK: u32 = 2;
 
 /// First cell of a GIC interrupt specifier: a shared peripheral interrupt.
 pub const GIC_SPI: u32 = 0;
-/// The same: a private one.
+/// Interrupt type: private (PPI).
 pub const GIC_PPI: u32 = 1;
 /// Last cell: level-sensitive, active high.
 pub const LEVEL_HIGH: u32 = 4;
 
-/// Makes the flattened device tree; its length does not depend on where things are.
+/// Builds the flattened device tree; its length does not depend on addresses.
 ///
 /// # Errors
-/// Only if the description has a NUL character in its command line, or more CPUs than there can be.
+/// Only if the command line contains a NUL character, or there are too many CPUs.
 pub fn build(description: &Description<'_>) -> FdtWriterResult<Vec<u8>> {
     let mut fdt = FdtWriter::new()?;
     let root = fdt.begin_node("")?;
@@ -115,7 +116,7 @@ fn chosen(fdt: &mut FdtWriter, description: &Description<'_>) -> FdtWriterResult
     if !description.domains.is_empty() {
         fdt.property_u32("#address-cells", 2)?;
         fdt.property_u32("#size-cells", 2)?;
-        // What Linux calls so would be a first domain's.
+        // Linux's name for it belongs to the first domain.
         fdt.property_string("xen,xen-bootargs", description.bootargs)?;
     }
     for (index, domain) in description.domains.iter().enumerate() {

@@ -10,16 +10,17 @@ use stile_board::map;
 
 use super::{KernelError, Segment};
 
-/// The most segments that a program keeps: the blob's loads but the initial RAM file system and the device tree.
+/// Maximum number of segments of a program: the blob's loads without the initial RAM file system and the
+/// device tree.
 const MAX_SEGMENTS: usize = MAX_LOADS - 2;
 
-/// What of an ELF file is loaded.
+/// The loadable part of an ELF file.
 pub struct Program {
     /// The physical address of its entry point.
     pub entry: u64,
     /// The segments, sorted, without overlap.
     pub segments: Vec<Segment>,
-    /// What the segments' file ranges are of, if that is not the file: see [`merge`].
+    /// The bytes to which the segments' file ranges refer, if not to the file: see [`merge`].
     pub merged: Option<Vec<u8>>,
 }
 
@@ -46,12 +47,12 @@ impl Program {
                 .zip(usize::try_from(file_len).ok())
                 .and_then(|(offset, len)| Some(offset..offset.checked_add(len)?))
                 .filter(|range| bytes.get(range.clone()).is_some() && file_len <= mem_len)
-                .ok_or_else(|| KernelError::Malformed("it is a broken ELF file: a segment is cut short".to_owned()))?;
+                .ok_or_else(|| KernelError::Malformed("it is a broken ELF file: a segment is truncated".to_owned()))?;
             let gpa = program_header.p_paddr(endian);
             if !map::ram_contains(ram, gpa, mem_len) {
                 return Err(KernelError::OutsideRam { needs: gpa..gpa.saturating_add(mem_len), ram });
             }
-            // The MMU is off at the start: an entry point that is a virtual address is where that is loaded.
+            // The MMU is off at start: a virtual entry address is translated to its load address.
             let into = entry.checked_sub(program_header.p_vaddr(endian)).filter(|&into| into < mem_len);
             if let (Some(into), None) = (into, entry_physical) {
                 entry_physical = Some(gpa + into);
@@ -73,7 +74,7 @@ impl Program {
     }
 }
 
-/// Puts the segments of a program that has too many into one, with zeroes between them.
+/// Merges the segments of a program that has too many, with zeros between them.
 fn merge(bytes: &[u8], segments: Vec<Segment>) -> (Vec<Segment>, Option<Vec<u8>>) {
     let (Some(first), Some(last), true) = (segments.first(), segments.last(), segments.len() > MAX_SEGMENTS) else {
         return (segments, None);
@@ -93,7 +94,7 @@ fn merge(bytes: &[u8], segments: Vec<Segment>) -> (Vec<Segment>, Option<Vec<u8>>
 /// Refuses ELF files of other architectures, before they are read as if they were of this one.
 fn check_machine(bytes: &[u8]) -> Result<(), KernelError> {
     let (Some(&class), Some(&data), Some(machine)) = (bytes.get(4), bytes.get(5), bytes.get(18..20)) else {
-        return Err(KernelError::Malformed("it is a broken ELF file: its header is cut short".to_owned()));
+        return Err(KernelError::Malformed("it is a broken ELF file: its header is truncated".to_owned()));
     };
     let machine = match data {
         1 => u16::from_le_bytes([machine[0], machine[1]]),

@@ -1,6 +1,6 @@
-//! Files that are no kernel: their types, told by their content.
+//! Types of files that are not kernels, recognized by content.
 
-/// The most bytes at the start of a file that are looked at to recognise text.
+/// Number of bytes at the start of a file that are examined to recognize text.
 const TEXT_SAMPLE: usize = 4096;
 
 /// The architecture of a Linux image, if `bytes` is one.
@@ -16,7 +16,8 @@ pub fn linux_arch(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Types by the bytes at an offset, the more special ones first. A signature that code may have, too, has four bytes or more.
+/// Types by signature at an offset, more specific ones first. A signature that could occur in code has at
+/// least four bytes.
 const SIGNATURES: [(usize, &[u8], &str); 31] = [
     (40, b"_FVH", "UEFI firmware, which a VM has no flash for"),
     (0, b"MZ", "an EFI or Windows program"),
@@ -51,7 +52,7 @@ const SIGNATURES: [(usize, &[u8], &str); 31] = [
     (0, b"#!", "a script"),
 ];
 
-/// The type of a file that is certainly no kernel, with its article.
+/// The type of a file that is certainly not a kernel, with its article.
 pub fn name(bytes: &[u8]) -> Option<&'static str> {
     if let Some((_, _, name)) = SIGNATURES.iter().find(|(offset, magic, _)| has(bytes, *offset, magic)) {
         return Some(name);
@@ -68,8 +69,8 @@ fn has(bytes: &[u8], offset: usize, magic: &[u8]) -> bool {
     bytes.get(offset..).is_some_and(|rest| rest.starts_with(magic))
 }
 
-/// A superblock of ext2 to ext4 (Linux, "ext4 Data Structures and Algorithms", "Super Block"): the magic has only two bytes, so the block size
-/// and the state must be possible, too.
+/// Whether there is a superblock of ext2 to ext4 (Linux, "ext4 Data Structures and Algorithms", "Super
+/// Block"): the magic has only two bytes, so block size and state must be valid, too.
 fn is_ext(bytes: &[u8]) -> bool {
     const SUPERBLOCK: usize = 1024;
     let half = |at: usize| bytes.get(SUPERBLOCK + at..).and_then(|rest| rest.first_chunk()).map(|half| u16::from_le_bytes(*half));
@@ -107,10 +108,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_told_from_code() {
+    fn texts_are_distinguished_from_code() {
         assert_eq!(name("# Stile\n\tgrüße\r\n".as_bytes()), Some("a text file"));
         let long = "ü".repeat(TEXT_SAMPLE);
-        assert_eq!(name(&[b"x", long.as_bytes()].concat()), Some("a text file"), "a character is cut");
+        assert_eq!(name(&[b"x", long.as_bytes()].concat()), Some("a text file"), "a truncated character at the end");
         // `nop`, `b .` of AArch64; `cli`, `hlt` of x86.
         assert_eq!(name(&[0x1f, 0x20, 0x03, 0xd5, 0x00, 0x00, 0x00, 0x14]), None);
         assert_eq!(name(&[0xfa, 0xf4]), None);

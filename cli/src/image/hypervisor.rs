@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use super::pc;
 
-/// The hypervisor is smaller than this; a file that isn't has its segments far apart by mistake.
+/// Upper limit of the hypervisor's size; a larger file has misplaced segments.
 const MAX_LEN: u64 = 256 << 20;
 
 /// Images are padded to whole pages, in bytes.
@@ -32,7 +32,7 @@ pub enum HypervisorError {
     /// It can't be read as an ELF file.
     #[error("the hypervisor is no ELF file: {0}")]
     Elf(String),
-    /// It is not laid out as the image has to be.
+    /// Its layout is unsuitable for an image.
     #[error("the hypervisor can't be made into an image: {0}")]
     Layout(&'static str),
 }
@@ -44,10 +44,10 @@ impl From<object::Error> for HypervisorError {
 }
 
 impl Hypervisor {
-    /// Reads the linker's ELF file.
+    /// Parses the linker's ELF file.
     ///
     /// # Errors
-    /// It is something else: see [`HypervisorError`].
+    /// The file is not Stile's hypervisor: see [`HypervisorError`].
     pub fn from_elf(bytes: &[u8]) -> Result<Self, HypervisorError> {
         let header = FileHeader64::<Endianness>::parse(bytes)?;
         let endian = header.endian()?;
@@ -64,7 +64,7 @@ impl Hypervisor {
             let into = segment.p_vaddr(endian) - start;
             let end = end_of(segment).map(|end| end - start).filter(|&end| end <= MAX_LEN);
             let end = end.ok_or(HypervisorError::Layout("its segments are too far apart"))?;
-            let data = segment.data(endian, bytes).map_err(|()| HypervisorError::Layout("a segment is cut short"))?;
+            let data = segment.data(endian, bytes).map_err(|()| HypervisorError::Layout("a segment is truncated"))?;
             if data.len() as u64 > end - into {
                 return Err(HypervisorError::Layout("a segment has more in the file than in memory"));
             }

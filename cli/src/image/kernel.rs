@@ -1,4 +1,4 @@
-//! Kernels: what kind of file one is, told by its content, and what of it goes where in RAM.
+//! Kernels: formats, recognized by content, and the memory layout of their segments.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use stile_board::map;
 use super::bytes::{double_word, word};
 use super::{Compression, KernelError, Segment, elf, file_type, pe};
 
-/// The most that a kernel may unpack to, in bytes: no kernel is near it, so a file that is has been made to fill memory.
+/// Maximum size of an unpacked kernel in bytes: a larger file is a decompression bomb.
 pub(super) const UNPACK_LIMIT: u64 = 1 << 30;
 
-/// The kind of a kernel's file, once it is unpacked.
+/// The format of a kernel's file after unpacking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// An arm64 Linux `Image` ("Booting AArch64 Linux", "Call the kernel image").
@@ -23,7 +23,7 @@ pub enum Format {
     Multiboot,
     /// A program with an entry point for PVH, for x86.
     Pvh,
-    /// None of those: the bytes of memory themselves, to be started at the first one.
+    /// None of those: a memory image, entered at its first byte.
     Flat,
 }
 
@@ -40,27 +40,27 @@ impl fmt::Display for Format {
     }
 }
 
-/// A kernel that is ready to be put into RAM.
+/// A kernel ready to be loaded.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// What it is.
+    /// Its format.
     pub format: Format,
     /// Whether it came in an EFI zboot wrapper.
     pub zboot: bool,
-    /// How it was compressed.
+    /// Its compression.
     pub compression: Option<Compression>,
     /// Where it starts: a guest-physical address.
     pub entry: u64,
     /// Its parts: at least one, in the order of their addresses.
     pub segments: Vec<Segment>,
-    /// Whether its segments are all the memory that it takes before it knows of any other.
+    /// Whether its segments are all the memory that it uses before it learns the memory map.
     pub size_known: bool,
     /// The unpacked file.
     pub(super) contents: Vec<u8>,
 }
 
 impl Kernel {
-    /// Recognises a kernel for a virtual machine with `ram` bytes of RAM, unpacking it if it is compressed.
+    /// Recognizes a kernel for a virtual machine with `ram` bytes of RAM, unpacking it if it is compressed.
     ///
     /// # Errors
     /// See [`KernelError`].
@@ -145,12 +145,12 @@ impl Kernel {
         self.contents.len()
     }
 
-    /// Never: an empty file is no kernel.
+    /// Never true: an empty file is not a kernel.
     pub fn is_empty(&self) -> bool {
         self.contents.is_empty()
     }
 
-    /// What it is, in a few words.
+    /// A short description.
     pub fn about(&self) -> String {
         let mut about = self.format.to_string();
         if let Some(compression) = self.compression {
@@ -163,20 +163,20 @@ impl Kernel {
     }
 }
 
-/// Refuses a file that is shorter than its header says.
+/// Rejects a file shorter than its header says.
 pub(super) fn check_whole(file: &[u8], expected: Option<u64>) -> Result<(), KernelError> {
     let len = file.len() as u64;
     match expected {
-        Some(expected) if expected > len => Err(KernelError::Malformed(format!("it is cut short: it has {len} of {expected} bytes"))),
+        Some(expected) if expected > len => Err(KernelError::Malformed(format!("it is truncated: it has {len} of {expected} bytes"))),
         _ => Ok(()),
     }
 }
 
 /// The header of an arm64 `Image`.
 struct ImageHeader {
-    /// Where in a 2 MiB block of RAM the kernel goes.
+    /// Offset of the kernel in a 2 MiB block of RAM.
     text_offset: u64,
-    /// What it takes from there; 0 if it doesn't say.
+    /// Size in memory from there; 0 if unknown.
     image_size: u64,
 }
 
@@ -185,7 +185,7 @@ impl ImageHeader {
         if bytes.get(56..60) != Some(b"ARM\x64") {
             return Ok(None);
         }
-        let malformed = || KernelError::Malformed("its Image header is cut short".to_owned());
+        let malformed = || KernelError::Malformed("its Image header is truncated".to_owned());
         let text_offset = double_word(bytes, 8).ok_or_else(malformed)?;
         let image_size = double_word(bytes, 16).ok_or_else(malformed)?;
         let flags = double_word(bytes, 24).ok_or_else(malformed)?;
@@ -193,7 +193,7 @@ impl ImageHeader {
             return Err(KernelError::BigEndian);
         }
         if text_offset % 4096 != 0 {
-            let error = format!("its Image header wants it at {text_offset:#x} in RAM, which is not a whole page");
+            let error = format!("its Image header requires the offset {text_offset:#x} in RAM, which is not page-aligned");
             return Err(KernelError::Malformed(error));
         }
         // Kernels before 3.17 leave both out; the offset was always this one then.
@@ -204,18 +204,18 @@ impl ImageHeader {
     }
 }
 
-/// What an EFI zboot wrapper (`CONFIG_EFI_ZBOOT`) holds, if this is one.
+/// The payload of an EFI zboot wrapper (`CONFIG_EFI_ZBOOT`), if this is one.
 fn zboot_payload(bytes: &[u8]) -> Result<Option<&[u8]>, KernelError> {
     if !bytes.starts_with(b"MZ") || bytes.get(4..8) != Some(b"zimg") {
         return Ok(None);
     }
-    let malformed = || KernelError::Malformed("its EFI zboot header is cut short".to_owned());
+    let malformed = || KernelError::Malformed("its EFI zboot header is truncated".to_owned());
     let offset = word(bytes, 8).ok_or_else(malformed)? as usize;
     let len = word(bytes, 12).ok_or_else(malformed)? as usize;
     let name = bytes.get(24..56).ok_or_else(malformed)?;
     let payload = bytes.get(offset..).and_then(|rest| rest.get(..len));
-    let payload = payload.ok_or_else(|| KernelError::Malformed("its EFI zboot payload is cut short".to_owned()))?;
-    // A payload that nothing here recognises has the name of its compression in the header.
+    let payload = payload.ok_or_else(|| KernelError::Malformed("its EFI zboot payload is truncated".to_owned()))?;
+    // For an unrecognized payload, the header has the name of its compression.
     if Compression::of(payload) == Ok(None) {
         let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
         return Err(KernelError::UnknownCompression(String::from_utf8_lossy(name).escape_debug().to_string()));
@@ -223,7 +223,7 @@ fn zboot_payload(bytes: &[u8]) -> Result<Option<&[u8]>, KernelError> {
     Ok(Some(payload))
 }
 
-/// Refuses what is certainly something else than a flat binary for this machine.
+/// Rejects files that are certainly not a flat binary for this machine.
 fn refuse_known(bytes: &[u8]) -> Result<(), KernelError> {
     if let Some(arch) = file_type::linux_arch(bytes) {
         return Err(KernelError::Architecture { kind: "a Linux image", arch: arch.to_owned() });

@@ -12,35 +12,35 @@ use crate::config::units;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum KernelError {
-    /// There is nothing in it.
+    /// The file is empty.
     #[error("the file is empty")]
     Empty,
-    /// It is for another machine.
+    /// A kernel for another architecture.
     #[error("it is {kind} for {arch}; expected one for AArch64")]
     Architecture {
-        /// What it is, with its article.
+        /// Its type, with its article.
         kind: &'static str,
-        /// The architecture that it is for.
+        /// Its architecture.
         arch: String,
     },
     /// It can't be started on a PC.
     #[error("it is {0}; expected a bzImage, or a program with a Multiboot header or an entry point for PVH")]
     NotForPc(String),
-    /// It is nothing that Xen starts as a domain.
+    /// Not a domain's kernel for Xen.
     #[error("it is {0}; expected an arm64 Image, which may be compressed with gzip")]
     NotForXen(String),
-    /// It is no kernel at all.
+    /// Not a kernel.
     #[error("it is {0}; expected an arm64 Image, an ELF program or a flat binary")]
     NoKernel(&'static str),
-    /// Its compression is not supported.
+    /// Unsupported compression.
     #[error("it is compressed with {0}; expected gzip, zstd, xz, lz4 or none")]
     UnknownCompression(String),
-    /// What is compressed is damaged.
+    /// Corrupt compressed data.
     #[error("its {compression} data can't be unpacked: {error}")]
     Corrupt {
-        /// How it is compressed.
+        /// The compression.
         compression: Compression,
-        /// What the unpacker says.
+        /// The unpacker's error.
         error: String,
     },
     /// It unpacks to more than any kernel has.
@@ -49,13 +49,13 @@ pub enum KernelError {
         /// The most, in bytes.
         limit: u64,
     },
-    /// It is cut short, or contradicts itself.
+    /// It is truncated or inconsistent.
     #[error("{0}")]
     Malformed(String),
-    /// It is an `Image` for the other byte order.
+    /// An `Image` for big-endian CPUs.
     #[error("it is a big-endian kernel; expected a little-endian one")]
     BigEndian,
-    /// A part of it has to be where there is no RAM.
+    /// A segment lies outside RAM.
     #[error("{}", outside_ram(needs, *ram))]
     OutsideRam {
         /// The addresses that it needs.
@@ -63,8 +63,8 @@ pub enum KernelError {
         /// The RAM there is, in bytes.
         ram: u64,
     },
-    /// Its entry point is not in what it loads.
-    #[error("its entry point {0:#x} is not in any part of it that is loaded")]
+    /// The entry point lies outside the loaded segments.
+    #[error("its entry point {0:#x} is outside its loaded segments")]
     Entry(u64),
 }
 
@@ -72,7 +72,7 @@ fn outside_ram(needs: &Range<u64>, ram: u64) -> String {
     let ram_range = map::RAM_BASE..map::RAM_BASE + ram;
     let what =
         format!("it needs memory at {:#x}..{:#x}, but RAM is at {:#x}..{:#x}", needs.start, needs.end, ram_range.start, ram_range.end);
-    // More RAM helps if it is only too short.
+    // Suggest more RAM only if that would help.
     if map::ram_contains(map::RAM_MAX, needs.start, needs.end - needs.start) {
         let enough = (needs.end - map::RAM_BASE).next_multiple_of(map::RAM_GRANULE) + map::RAM_GRANULE;
         return format!("{what}; expected at least {} of it", units::size(enough));

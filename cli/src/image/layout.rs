@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::Kernel;
 use crate::config::units;
 
-/// Linux maps the device tree as one block of this size: it must lie in one.
+/// Linux maps the device tree by one block of this size: it must not cross a boundary.
 const BLOCK: u64 = 2 << 20;
 
 /// Initial RAM file systems begin at a page of any size that a kernel may use.
@@ -62,7 +62,7 @@ pub fn place(kernel: &Kernel, ram: u64, dtb: u64, initrd: Option<u64>) -> Result
     let taken: Vec<Range<u64>> = kernel.segments.iter().map(super::Segment::memory).collect();
     let end = map::RAM_BASE + ram;
     let all = map::RAM_BASE..end;
-    // A kernel that doesn't say what memory it takes gets the lower half to itself. A flat binary's data may end anywhere.
+    // A kernel of unknown memory size gets the lower half exclusively. A flat binary's data may end anywhere.
     let first = if kernel.size_known {
         map::RAM_BASE..end.min(map::RAM_BASE + NEAR)
     } else {

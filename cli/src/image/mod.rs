@@ -1,4 +1,5 @@
-//! Making an image: the hypervisor, and behind it the virtual machines' kernels, initial RAM file systems and device trees.
+//! Images: the hypervisor, followed by the virtual machines' kernels, initial RAM file systems and device
+//! trees.
 
 pub mod assemble;
 mod bytes;
@@ -28,14 +29,14 @@ pub use segment::Segment;
 
 use crate::config::{Arch, VmConfig};
 
-/// If `image` is one of Stile's: the names of its virtual machines.
+/// The names of the virtual machines in `image`, if it is one of Stile's.
 pub fn guests(image: &[u8]) -> Vec<String> {
     let blob = image.chunks(hypervisor::PAGE).position(|page| page.starts_with(&stile_blob::MAGIC));
     let blob = blob.and_then(|page| stile_blob::Blob::parse(&image[page * hypervisor::PAGE..]).ok());
     blob.map(|blob| blob.machine.vms.iter().map(|vm| vm.name.to_owned()).collect()).unwrap_or_default()
 }
 
-/// Decides what goes where in a virtual machine's RAM, on an architecture.
+/// Plans the memory layout of a virtual machine, on an architecture.
 ///
 /// # Errors
 /// The kernel can't be booted, or there is too little RAM.
@@ -46,18 +47,18 @@ pub fn plan_for(arch: Arch, vm: &VmConfig, files: &VmFiles<'_>, seed: Seed) -> R
     }
 }
 
-/// Whether a kernel's file is Linux, which without a root file system would only panic. One that can't be booted is not: that is reported
-/// with all other reasons.
+/// Whether a kernel's file is Linux, which would only panic without a root file system. False for one that
+/// can't be booted: that is reported with all other reasons.
 pub fn is_linux(arch: Arch, file: &[u8], ram: u64) -> bool {
     match arch {
-        // Other programs that begin with the header of an arm64 Image don't have the banner.
+        // Other programs with the header of an arm64 Image lack the banner.
         Arch::Aarch64 => Kernel::recognise(file, ram)
             .is_ok_and(|kernel| kernel.format == Format::Image && kernel.segments.iter().any(|segment| has_banner(kernel.bytes(segment)))),
         Arch::X86_64 => pc::is_linux(file) || has_banner(file),
     }
 }
 
-/// Linux has its banner in it.
+/// Whether it contains Linux's banner.
 fn has_banner(bytes: &[u8]) -> bool {
     memchr::memmem::find(bytes, b"Linux version ").is_some()
 }

@@ -1,4 +1,5 @@
-//! The PE header that Linux kernels with an EFI stub have ("Microsoft PE and COFF Specification"): it says how long the file is.
+//! The PE header of Linux kernels with an EFI stub ("Microsoft PE and COFF Specification"), which gives the
+//! file's length.
 
 use super::bytes::word;
 
@@ -13,7 +14,7 @@ const SECTION_LEN: usize = 40;
 const RAW_LEN: usize = 16;
 const RAW_AT: usize = 20;
 
-/// Where the last section's bytes end in the file; `None` if there is no PE header, or the table of sections is cut short.
+/// End of the last section in the file; `None` if there is no PE header, or the section table is truncated.
 pub fn end(file: &[u8]) -> Option<u64> {
     let header = word(file, HEADER_AT)? as usize;
     let at = |offset: usize| header.checked_add(offset);

@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-/// A part of a kernel.
+/// A segment of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Where it goes: a guest-physical address.
+    /// Its guest-physical address.
     pub gpa: u64,
     /// Its bytes in the unpacked file.
     pub file: Range<usize>,
-    /// What it takes in RAM, in bytes; what the file doesn't give is zero.
+    /// Its size in RAM, in bytes; bytes beyond the file's are zeroed.
     pub mem_len: u64,
 }
 

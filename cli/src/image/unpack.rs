@@ -5,7 +5,7 @@ use std::io::Read;
 use super::{Compression, KernelError};
 
 impl Compression {
-    /// Unpacks `bytes`, to at most `limit` of them; what follows the compressed stream is ignored.
+    /// Decompresses `bytes`, to at most `limit` bytes; bytes after the compressed stream are ignored.
     pub(super) fn unpack(self, bytes: &[u8], limit: u64) -> Result<Vec<u8>, KernelError> {
         let corrupt = |error: String| KernelError::Corrupt { compression: self, error };
         let read = |reader: &mut dyn Read| {

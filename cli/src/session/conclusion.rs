@@ -1,4 +1,4 @@
-//! The end of a run: what is said of it, and its exit status.
+//! The end of a run: summary and exit status.
 
 use super::exits::Shown;
 use super::line::{Line, Vm};
@@ -9,7 +9,7 @@ use crate::exit;
 use crate::out::Unwritable;
 
 impl Session<'_> {
-    /// Says how it ended, and returns the exit status.
+    /// Reports the end of the run, and returns the exit status.
     pub(super) fn conclude(&mut self, end: &End, exits: Option<Shown>, quiet: bool) -> u8 {
         let mut rest = Ok(());
         for vm in 0..self.consoles.len() {
@@ -25,7 +25,7 @@ impl Session<'_> {
         let (status, message) = self.judge(end);
         if let Some(message) = message {
             let unfinished = (0..self.lines.len()).any(|line| self.commands(line) == Exec::Unfinished);
-            // The user ended the run, or reads no output: nothing to repeat.
+            // The user ended the run, or reads no output: no summary.
             let ended_outside = matches!(end, End::Left | End::Terminated | End::Unwritable(_));
             let unseen = !ended_outside && (unfinished || !matches!(end, End::Emulator(_)));
             if unseen {
@@ -50,13 +50,13 @@ impl Session<'_> {
         status
     }
 
-    /// What the commands of a line's VMs have come to.
+    /// The result of the commands of a line's VMs.
     fn commands(&self, line: usize) -> Exec {
         let commands = self.consoles.iter().filter(|console| console.line == line && console.has_command());
         Exec::of(commands.map(|console| console.filter.as_ref().and_then(Filter::status)))
     }
 
-    /// The exit status: the machine's, and if that is well, that of the first Stile in a VM of which it is not.
+    /// The exit status: the machine's, or if that is success, that of the first failed Stile in a VM.
     fn judge(&self, end: &End) -> (u8, Option<String>) {
         let (status, message) = outcome::judge(end, &self.lines[0].story, self.commands(0), &self.vm_names(0));
         if status != exit::OK {

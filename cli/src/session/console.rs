@@ -1,4 +1,4 @@
-//! One VM's console: what is known of who writes to it.
+//! One VM's console: its identity and state.
 
 use super::System;
 use super::line::Leaf;
@@ -7,21 +7,21 @@ use super::tail::Tail;
 
 /// One VM's console.
 pub struct Console {
-    /// The index of the line that has it, and the VM's number there.
+    /// The index of its line, and the VM's number on it.
     pub line: usize,
     /// As above.
     pub vm: u8,
     system: Option<System>,
     /// Takes the system's marks out.
     pub filter: Option<Filter>,
-    /// What it said last.
+    /// Its latest output.
     pub tail: Tail,
-    /// The terminal's columns and rows that its shell knows.
+    /// The terminal size in columns and rows known to its shell.
     size: (u16, u16),
 }
 
 impl Console {
-    /// That of a VM which has not started.
+    /// The console of a VM that has not started.
     pub fn new(leaf: &Leaf<'_>) -> Self {
         let (line, vm, system) = (leaf.line, leaf.vm, leaf.guest.system.clone());
         let mut console = Self { line, vm, system, filter: None, tail: Tail::default(), size: (0, 0) };
@@ -36,8 +36,8 @@ impl Console {
             self.system.as_ref().map(|system| Filter::new(system.marks.clone(), if system.command { Show::Command } else { Show::All }));
     }
 
-    /// The input that tells its shell the terminal's size, if that has changed and the shell waits for a command. The shell's answer is not
-    /// shown.
+    /// The input that reports a changed terminal size to its shell, if that is at a prompt. The shell's echo
+    /// is hidden.
     pub fn resize(&mut self, size: (u16, u16)) -> Option<String> {
         let filter = self.filter.as_mut().filter(|filter| filter.is_at_prompt())?;
         let (columns, rows) = size;
@@ -59,7 +59,7 @@ impl Console {
         self.system.as_ref().is_some_and(|system| system.command)
     }
 
-    /// Whether input reaches the one who reads it: a system that is starting would lose it.
+    /// Whether input is read: a booting system would lose it.
     pub fn is_ready(&self) -> bool {
         self.filter.as_ref().is_none_or(Filter::has_begun)
     }

@@ -2,7 +2,7 @@
 
 use stile_wire::{Channel, Decoder, Event, FrameError};
 
-/// What came over the line.
+/// A demultiplexed piece of the line's input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
     /// Bytes of Stile's log or a console.
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_taken_apart_however_it_is_cut() {
+    fn a_line_is_demultiplexed_whatever_the_fragmentation() {
         let mut line = Vec::new();
         let mut sink = |byte| line.push(byte);
         let mut encoder = Encoder::new();

@@ -11,10 +11,10 @@ use stile_wire::{CpuTime, Decoded, Event, LedgerRow};
 
 use crate::config::Arch;
 
-/// The last line if nothing of Stile's memory is missing.
+/// The report's last line if no memory of Stile has leaked.
 pub const SAME_MEMORY: &str = "memory: as much is free as at the start";
 
-/// How the account is shown.
+/// The presentation of the account.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Shown {
     /// An account for each vCPU; otherwise one for each VM.
@@ -26,10 +26,10 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// Reads `vm`, `vcpu`, `all` and `json`, with commas between them.
+    /// Parses `vm`, `vcpu`, `all` and `json`, separated by commas.
     ///
     /// # Errors
-    /// A sentence with the words that there are.
+    /// An unknown word: a sentence that lists the known ones.
     pub fn parse(words: &str) -> Result<Self, String> {
         words.split(',').try_fold(Self::default(), |shown, word| match word {
             "vm" => Ok(Self { by_vcpu: false, ..shown }),
@@ -41,17 +41,17 @@ impl Shown {
     }
 }
 
-/// What Stile has told of its exits.
+/// The exits reported by Stile.
 #[derive(Debug)]
 pub struct Exits {
     /// The names of the architecture's rows.
     catalogue: &'static Catalogue,
     report: Report,
-    /// What became of decoded instructions, by VM.
+    /// Statistics of decoded instructions, by VM.
     decoded: BTreeMap<u8, Decoded>,
-    /// How vCPUs have spent their time, by VM.
+    /// CPU times of vCPUs, by VM.
     times: BTreeMap<u8, CpuTime>,
-    /// The counter's frequency in Hz, 0 if it was not told.
+    /// The counter's frequency in Hz, 0 if unknown.
     frequency: u64,
     /// Bytes of Stile's memory that were free when the first VM started, and that are free.
     memory: Option<(u64, u64)>,
@@ -66,7 +66,7 @@ pub const fn catalogue(arch: Arch) -> &'static Catalogue {
 }
 
 impl Exits {
-    /// Nothing yet.
+    /// An empty account.
     pub fn new(arch: Arch) -> Self {
         Self {
             catalogue: catalogue(arch),
@@ -78,7 +78,7 @@ impl Exits {
         }
     }
 
-    /// Takes a message; most are about something else.
+    /// Processes a message; most are unrelated.
     pub fn take(&mut self, event: &Event) {
         match event {
             Event::LedgerRow(row) => self.row(row),
@@ -100,7 +100,7 @@ impl Exits {
     }
 
     fn row(&mut self, row: &LedgerRow) {
-        // A row without a name in this program's tables is missing from the sum, and so shows as a difference.
+        // A row unknown to this program is not in the sum, and so appears as a difference.
         let Some(key) = key(row.row) else { return };
         let counted = Row { count: row.count, ticks: row.ticks, min: row.min, max: row.max };
         self.report.account_mut(row.vm, row.vcpu).add(key, &counted);
@@ -134,7 +134,7 @@ impl Exits {
         self.report.vms().into_iter().map(|vm| (vm, None, self.report.vm(vm))).collect()
     }
 
-    /// The accounts as `shown` says, `names` being the VMs'; nothing if Stile has told of no vCPU.
+    /// The accounts, presented according to `shown`, with the VMs' `names`; `None` if Stile reported no vCPU.
     pub fn text(&self, names: &[String], shown: Shown) -> Option<String> {
         self.report.vcpus().next()?;
         Some(if shown.json { self.json(names, shown.by_vcpu) } else { self.tables(names, shown) })
@@ -208,7 +208,7 @@ fn name(names: &[String], vm: u8) -> &str {
     names.get(usize::from(vm)).map_or("?", String::as_str)
 }
 
-/// Name of a row, if this program's tables have it.
+/// The key of a row, if known to this program.
 fn key(row: stile_wire::Row) -> Option<RowKey> {
     match row {
         stile_wire::Row::Static(id) => RowId::from_raw(id).map(RowKey::Static),
@@ -220,7 +220,7 @@ fn key(row: stile_wire::Row) -> Option<RowKey> {
 }
 
 impl Exits {
-    /// How a VM's vCPUs have spent their time.
+    /// The CPU times of a VM's vCPUs.
     fn describe_time(&self, vm: &str, time: &CpuTime) -> String {
         let seconds = |ticks: u64| ticks as f64 / self.frequency as f64;
         let ready = time.ran.saturating_add(time.waited).max(1);
@@ -233,7 +233,7 @@ impl Exits {
     }
 }
 
-/// What became of a VM's decoded instructions.
+/// The statistics of a VM's decoded instructions.
 fn describe(vm: &str, decoded: &Decoded) -> String {
     let Decoded { hits, misses, evictions, mismatches, dropped, .. } = *decoded;
     let rate = 100.0 * hits as f64 / hits.saturating_add(misses).max(1) as f64;
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_that_choose_what_is_shown() {
+    fn words_select_the_presentation() {
         let shown = |by_vcpu, all, json| Ok(Shown { by_vcpu, all, json });
         assert_eq!(Shown::parse("vm"), shown(false, false, false));
         assert_eq!(Shown::parse("all"), shown(false, true, false));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_read_names() {
+    fn json_contains_names() {
         let irq = stile_wire::Row::Static(reason::IRQ.other().raw());
         let mut exits = Exits::new(Arch::Aarch64);
         let event = row(0, 1, irq, 3);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn decoded_instructions_are_told_if_there_were_any() {
+    fn decoded_instructions_are_shown_if_there_were_any() {
         let mut exits = Exits::new(Arch::X86_64);
         exits.take(&total(0, 0, 0));
         assert!(!exits.text(&[], Shown::default()).unwrap().contains("decoded"));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_is_told() {
+    fn cpu_time_is_shown() {
         let mut exits = Exits::new(Arch::Aarch64);
         exits.take(&total(0, 0, 0));
         exits.take(&Event::CounterFrequency { hz: 1000 });
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_added_up_and_the_last_line_states_the_difference() {
+    fn rows_are_summed_and_the_last_line_states_the_difference() {
         let irq = stile_wire::Row::Static(reason::IRQ.other().raw());
         let dynamic = stile_wire::Row::Dynamic { kind: reason::SYSREG.raw().into(), key: 0 };
         let mut exits = Exits::new(Arch::Aarch64);

@@ -2,14 +2,14 @@
 
 use crate::initramfs::Marks;
 
-/// What the small system of [`crate::initramfs`] in a VM does.
+/// The busybox system of [`crate::initramfs`] in a VM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct System {
     /// Its marks.
     pub marks: Marks,
     /// Whether it runs a command, whose output alone is shown.
     pub command: bool,
-    /// The terminal's columns and rows that it was told; 0 if they were not known.
+    /// The terminal size in columns and rows passed to it; 0 if unknown.
     pub size: (u16, u16),
 }
 
@@ -20,6 +20,6 @@ pub struct Guest {
     pub name: String,
     /// If Stile made its root file system.
     pub system: Option<System>,
-    /// If it is a Stile: the VMs in that, at least one.
+    /// If it is a Stile: its VMs, at least one.
     pub inner: Vec<Guest>,
 }

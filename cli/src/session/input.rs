@@ -1,4 +1,4 @@
-//! The threads that wait for input, and what they report.
+//! Threads that wait for input, and their reports.
 
 use std::io::{self, Read, Write};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -15,7 +15,7 @@ use crate::emulator::Pipes;
 pub enum Input {
     /// Bytes of the serial line.
     Line(Vec<u8>),
-    /// The serial line is closed: the emulator ends.
+    /// The serial line is closed: the emulator is ending.
     LineEnd,
     /// The emulator's own words.
     Errors(Vec<u8>),
@@ -27,19 +27,20 @@ pub enum Input {
     Signal(i32),
 }
 
-/// How many pieces of input may wait. More of them make the emulator wait, so that memory stays bounded.
+/// Capacity of the input queue. A full queue blocks the emulator, so that memory stays bounded.
 const WAITING: usize = 64;
 
-/// What the threads report to, and where bytes for the serial line go.
+/// The queue of the threads' reports, and the sender to the serial line.
 pub struct Inputs {
-    /// What happened, in order.
+    /// The events, in order.
     pub inputs: Receiver<Input>,
     /// Bytes for the serial line.
     pub line: Sender<Vec<u8>>,
     signals: Handle,
 }
 
-/// Catches signals from here on, so that files that are made then are removed and the terminal is set back. They wait until the emulator has started.
+/// Catches signals from here on, so that temporary files are removed and the terminal is restored. They stay
+/// pending until the emulator has started.
 ///
 /// # Errors
 /// Signals can't be caught.
@@ -115,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signal_waits_while_the_emulator_is_started() {
+    fn a_signal_stays_pending_while_the_emulator_is_started() {
         let signals = catch_signals().unwrap();
         signal_hook::low_level::raise(SIGHUP).unwrap();
         // The line is never closed, so that nothing else is reported.

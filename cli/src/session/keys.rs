@@ -3,7 +3,7 @@
 /// The key that starts a sequence: Ctrl-a.
 pub const ESCAPE: u8 = 0x01;
 
-/// What the keys are, for the user to read.
+/// The keys, for the user.
 pub const HELP: &str = "keys: Ctrl-a x leave, Ctrl-a n next VM, Ctrl-a p previous VM, Ctrl-a 1 to 8 that VM, Ctrl-a ? list, \
                         Ctrl-a Ctrl-a a literal Ctrl-a";
 
@@ -18,7 +18,7 @@ Keys on a terminal:
   Ctrl-a Ctrl-a   Ctrl-a for the guest
 Ctrl-c goes to the guest. SIGQUIT makes Stile panic and say where it is.";
 
-/// What a key sequence asks for.
+/// The action of a key sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Give these bytes to the guest.
@@ -35,7 +35,7 @@ pub enum Action {
     List,
 }
 
-/// Tells key sequences from input.
+/// Separates key sequences from input.
 #[derive(Debug, Default)]
 pub struct Keys {
     escaped: bool,
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sequences_are_told_from_input() {
+    fn sequences_are_separated_from_input() {
         let mut keys = Keys::default();
         assert_eq!(keys.feed(b"ls\r"), [Action::Send(b"ls\r".to_vec())]);
         assert_eq!(keys.feed(b"\x01"), []);

@@ -11,18 +11,18 @@ use crate::config::Arch;
 
 /// One line.
 pub struct Line {
-    /// The name of the VM whose Stile writes to it; nothing for the machine's own.
+    /// The name of the VM whose Stile writes to it; empty for the machine's own.
     pub name: String,
     /// That VM: its line, and its number there.
     parent: Option<(usize, u8)>,
     pub demux: Demux,
     encoder: Encoder,
-    /// What has become of its VMs.
+    /// The state of its VMs.
     pub story: Story,
     pub exits: Exits,
     /// The end of its log.
     pub log: Tail,
-    /// Of a Stile in a VM: the last line of its log, which is not finished.
+    /// Of a Stile in a VM: the unfinished last line of its log.
     unfinished: Vec<u8>,
     /// Its VMs.
     pub vms: Vec<Vm>,
@@ -31,7 +31,7 @@ pub struct Line {
 /// A VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vm {
-    /// What it says is shown: the index of its console.
+    /// Shown on its console, with this index.
     Console(usize),
     /// It runs a Stile, with this line.
     Stile(usize),
@@ -43,9 +43,9 @@ pub struct Leaf<'g> {
     pub line: usize,
     /// Its number there.
     pub vm: u8,
-    /// Its name, with those of the VMs that it is in before it.
+    /// Its name, prefixed with those of the VMs that contain it.
     pub name: String,
-    /// What runs in it.
+    /// Its guest.
     pub guest: &'g Guest,
 }
 
@@ -95,14 +95,14 @@ impl Line {
         line
     }
 
-    /// The Stile that writes to it starts anew.
+    /// Resets the state for a restart of the Stile that writes to it.
     pub fn restart(&mut self) {
         self.demux = Demux::default();
         self.encoder.resync();
         self.story = Story::of(self.vms.len());
     }
 
-    /// Its log as it is to be shown: of a Stile in a VM in whole lines, with that VM's name.
+    /// Its log as shown: of a Stile in a VM in whole lines, with that VM's name.
     pub fn shown_log(&mut self, text: &[u8]) -> Vec<u8> {
         if self.parent.is_none() {
             return text.to_vec();

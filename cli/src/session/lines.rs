@@ -1,16 +1,17 @@
 //! Several consoles on one stream: whole lines, each with its VM's name before it.
 
-/// The most bytes of a line that are held back until it ends: a guest decides how long its lines are, not how much memory they take.
+/// Maximum number of bytes of a line to buffer: guests determine the length of lines, but not the memory that
+/// they take.
 const LONGEST: usize = 64 << 10;
 
-/// Turns consoles' output into prefixed lines. A line is written when it ends, however its bytes arrive, so that another VM's output never
-/// divides it.
+/// Turns consoles' output into prefixed lines. A line is written when it is complete, whatever its
+/// fragmentation, so that another VM's output never splits it.
 #[derive(Debug)]
 pub struct Lines {
     prefixes: Vec<String>,
     /// Output of each console since its last line end.
     partial: Vec<Vec<u8>>,
-    /// The console whose unfinished line ends the stream, and how many bytes of that line are written.
+    /// The console whose unfinished line ends the stream, and the number of bytes of that line written.
     open: Option<(usize, usize)>,
 }
 
@@ -23,7 +24,8 @@ impl Lines {
         Self { prefixes, partial, open: None }
     }
 
-    /// Takes output of the console with index `vm`, and returns the bytes to write: the lines that it completes.
+    /// Processes output of the console with index `vm`, and returns the bytes to write: the lines that it
+    /// completes.
     pub fn feed(&mut self, vm: usize, bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         let Some(partial) = self.partial.get_mut(vm) else { return out };
@@ -41,7 +43,7 @@ impl Lines {
         out
     }
 
-    /// Ends the unfinished line of a console, if there is one: nothing more will come to it.
+    /// Ends the unfinished line of a console, if any: no more output will follow.
     pub fn end(&mut self, vm: usize) -> Vec<u8> {
         let mut out = Vec::new();
         let line = self.partial.get_mut(vm).map(std::mem::take).unwrap_or_default();
@@ -56,8 +58,8 @@ impl Lines {
         (0..self.partial.len()).flat_map(|vm| self.end(vm)).collect()
     }
 
-    /// Returns the unfinished line of a console for a person who waits for a prompt: prompts have no line end. If another VM's line comes
-    /// before the end of this one, this one is repeated as a whole when it ends.
+    /// Returns the unfinished line of a console for an interactive user: prompts have no newline. If another
+    /// VM's line comes before its end, the whole line is repeated when it ends.
     pub fn prompt(&mut self, vm: usize) -> Vec<u8> {
         let mut out = Vec::new();
         if self.has_prompt(vm) {
@@ -74,7 +76,7 @@ impl Lines {
         self.partial.get(vm).is_some_and(|line| line.len() > shown)
     }
 
-    /// Goes to where a line of this console continues, and returns how many of its bytes are written.
+    /// Moves to the continuation of a console's line, and returns the number of its bytes already written.
     fn begin(&mut self, vm: usize, out: &mut Vec<u8>) -> usize {
         match self.open.take() {
             Some((open, shown)) if open == vm => shown,
@@ -88,7 +90,7 @@ impl Lines {
         }
     }
 
-    /// Writes a whole line, which is given without its end.
+    /// Writes a whole line, given without its newline.
     fn write(&mut self, vm: usize, line: &[u8], out: &mut Vec<u8>) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let from = self.begin(vm, out).min(line.len());

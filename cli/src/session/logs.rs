@@ -12,13 +12,13 @@ use stile_wire::Event;
 
 use super::exits::Exits;
 
-/// Unfiltered logs of a run; none without a directory. A file that can't be written does not end the run.
+/// Unfiltered logs of a run; none without a directory. A write error does not end the run.
 #[derive(Debug, Default)]
 pub struct Logs {
     files: Option<Files>,
     /// The first failure.
     failure: Option<String>,
-    /// Whether the user knows of it.
+    /// Whether the user has been notified.
     told: bool,
 }
 
@@ -54,7 +54,7 @@ impl Log {
 struct Line<'a> {
     /// Seconds since the emulator was started.
     seconds: f64,
-    /// The VM whose Stile says it; nothing if it is the machine's own.
+    /// The VM whose Stile sent it; empty for the machine's own.
     #[serde(skip_serializing_if = "str::is_empty")]
     stile: &'a str,
     event: Value,
@@ -78,12 +78,12 @@ impl Logs {
         Ok(logs)
     }
 
-    /// Why a log is incomplete, as soon as it is.
+    /// The reason if a log is incomplete.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
 
-    /// The failure, if the user was not told yet.
+    /// The failure, if the user has not been notified yet.
     pub fn take_news(&mut self) -> Option<String> {
         let told = std::mem::replace(&mut self.told, self.failure.is_some());
         self.failure.clone().filter(|_| !told)
@@ -99,12 +99,13 @@ impl Logs {
         self.write(|files| files.stile.write(bytes));
     }
 
-    /// What the emulator says on its standard error.
+    /// Output of the emulator on its standard error.
     pub fn emulator(&mut self, bytes: &[u8]) {
         self.write(|files| files.emulator.write(bytes));
     }
 
-    /// A message of the Stile in a VM, or, if that has no name, of the machine's own; `exits` knows the names of rows.
+    /// Records a message of the Stile in a VM, or, with an empty name, of the machine's own; `exits` has the
+    /// names of rows.
     pub fn event(&mut self, stile: &str, event: &Event, exits: &Exits) {
         self.write(|files| {
             let seconds = files.start.elapsed().as_secs_f64();
@@ -130,7 +131,7 @@ mod tests {
     use crate::config::Arch;
 
     #[test]
-    fn a_full_disk_is_told_once() {
+    fn a_full_disk_is_reported_once() {
         let dir = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("/dev/full", dir.path().join("a.console.log")).unwrap();
         let mut logs = Logs::create(dir.path(), ["a"].into_iter(), "").unwrap();

@@ -2,23 +2,23 @@
 
 use crate::initramfs::Marks;
 
-/// What the filter looks at next.
+/// The state of the filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// The system starts.
     Before,
     /// The command or shell runs.
     Within,
-    /// The status is being read.
+    /// Reading the status.
     Status,
-    /// All is over.
+    /// Finished.
     After,
 }
 
-/// Whether only what a command prints is to be shown, or everything.
+/// Whether to show only a command's output, or everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Show {
-    /// What lies between the marks.
+    /// The output between the marks.
     Command,
     /// All but the marks.
     All,
@@ -39,20 +39,20 @@ pub struct Filter {
     marks: Marks,
     show: Show,
     state: State,
-    /// What may be the start of a mark, or the digits of the status.
+    /// A possible beginning of a mark, or the digits of the status.
     held: Vec<u8>,
     status: Option<u8>,
-    /// The shell waits for a command, and nothing was typed since.
+    /// The shell is at a prompt, and nothing was typed since.
     at_prompt: bool,
-    /// Nothing is shown until the next prompt.
+    /// Output is hidden until the next prompt.
     hidden: bool,
 }
 
-/// Goes to the start of a terminal's line and erases it (ECMA-48: CR, EL).
+/// Moves to the start of a terminal's line and erases it (ECMA-48: CR, EL).
 const CLEAR_LINE: &[u8] = b"\r\x1b[K";
 
 impl Filter {
-    /// A filter for a console that has said nothing yet.
+    /// A filter for a console without output yet.
     pub fn new(marks: Marks, show: Show) -> Self {
         Self { marks, show, state: State::Before, held: Vec::new(), status: None, at_prompt: false, hidden: false }
     }
@@ -62,22 +62,22 @@ impl Filter {
         self.state != State::Before
     }
 
-    /// The command's status, once it is known.
+    /// The command's status, once known.
     pub fn status(&self) -> Option<u8> {
         self.status
     }
 
-    /// Whether the shell waits for a command, and nothing was typed since it began to.
+    /// Whether the shell is at a prompt, with nothing typed since.
     pub fn is_at_prompt(&self) -> bool {
         self.at_prompt
     }
 
-    /// Hides what is said until the next prompt: the answer to input that nobody typed.
+    /// Hides output until the next prompt: the response to generated input.
     pub fn hide(&mut self) {
         (self.at_prompt, self.hidden) = (false, true);
     }
 
-    /// Somebody has typed: what is said from now on is for him.
+    /// Records that the user has typed: shows output from now on.
     pub fn typed(&mut self) {
         (self.at_prompt, self.hidden) = (false, false);
     }
@@ -111,7 +111,7 @@ impl Filter {
             if *mark == self.marks.ready {
                 self.at_prompt = true;
                 if std::mem::take(&mut self.hidden) {
-                    // The prompt before is on this line of the terminal.
+                    // The previous prompt is on this line of the terminal.
                     self.push(&mut parts, CLEAR_LINE.to_vec());
                 }
                 continue;
@@ -136,7 +136,7 @@ impl Filter {
         }
     }
 
-    /// What is held back when the console ends.
+    /// The buffered output when the console ends.
     pub fn finish(&mut self) -> Vec<Part> {
         let mut parts = Vec::new();
         let text = std::mem::take(&mut self.held);
@@ -159,7 +159,7 @@ fn find(text: &[u8], mark: &[u8]) -> Option<usize> {
     text.windows(mark.len()).position(|window| window == mark)
 }
 
-/// How many bytes at the end of `text` may be the start of `mark`.
+/// Number of bytes at the end of `text` that may be the beginning of `mark`.
 fn partial(text: &[u8], mark: &[u8]) -> usize {
     let most = text.len().min(mark.len().saturating_sub(1));
     (1..=most).rev().find(|&count| mark.starts_with(&text[text.len() - count..])).unwrap_or(0)
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commands_output_is_exact_whatever_the_pieces() {
+    fn a_commands_output_is_exact_whatever_the_fragmentation() {
         let marks = Marks::new(42);
         let output = b"no newline at the end \x1e\x00\xff \x1estile";
         let mut line = b"[    0.0] boot\r\n".to_vec();
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn input_that_nobody_typed_leaves_no_trace() {
+    fn generated_input_leaves_no_trace() {
         let marks = Marks::new(1);
         let mut filter = Filter::new(marks.clone(), Show::All);
         filter.feed(format!("boot\n{}{}~ # ", marks.begin, marks.ready).as_bytes());

@@ -45,16 +45,16 @@ use logs::Logs;
 use outcome::End;
 use view::View;
 
-/// How many lines of a console are shown when a run ends badly.
+/// Number of lines of a console shown when a run fails.
 const LAST_LINES: usize = 30;
 
-/// The same of Stile's log, which has a backtrace in it if Stile panicked.
+/// Number of lines of Stile's log shown then; it contains a backtrace if Stile panicked.
 const LAST_LOG_LINES: usize = 100;
 
-/// How long the emulator may take to end after Stile's last message, and Stile to end its VMs.
+/// Time limit for the emulator to end after Stile's last message, and for Stile to end its VMs.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// How long after the last output a prompt is shown, and how long the emulator's last words may take.
+/// Delay after the last output before a prompt is shown, and time limit for the emulator's last output.
 const IDLE: Duration = Duration::from_millis(100);
 
 /// The machine.
@@ -77,7 +77,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// How to start the machine by hand, or where it is.
+    /// The command that starts the machine by hand, or the board's device.
     fn describe(&self) -> String {
         match self {
             Self::Emulator { machine, image } => machine.command_line(image),
@@ -85,7 +85,7 @@ impl Source {
         }
     }
 
-    /// Starts an emulator, if there is one, and returns the line's ends.
+    /// Starts the emulator, if any, and returns the line's ends.
     fn start(&self) -> Result<(Option<Emulator>, Pipes)> {
         match self {
             Self::Emulator { machine, image } => machine.start(image).map(|(emulator, pipes)| (Some(emulator), pipes)),
@@ -94,7 +94,7 @@ impl Source {
     }
 }
 
-/// What to run, and what to show of it.
+/// The machine to run, and the output to show.
 #[derive(Debug)]
 pub struct Request {
     /// The machine.
@@ -105,28 +105,29 @@ pub struct Request {
     pub guests: Vec<Guest>,
     /// Where to write logs.
     pub logs: Option<PathBuf>,
-    /// After how long the run is over.
+    /// The time limit of the run.
     pub timeout: Option<Duration>,
-    /// Whether and how to show the ledger at the end.
+    /// The presentation of the ledger at the end, if any.
     pub exits: Option<Shown>,
-    /// Whether to keep Stile's log from the user.
+    /// Whether to suppress Stile's log.
     pub quiet: bool,
 }
 
-/// Follows the machine until it ends or the user leaves, and returns the exit status. `signals` are those of [`catch_signals`].
+/// Follows the machine until it ends or the user leaves, and returns the exit status. `signals` are from
+/// [`catch_signals`].
 ///
 /// # Errors
 /// The emulator or the logs can't be started.
 pub fn run(request: Request, signals: Signals) -> Result<u8> {
     let (lines, leaves) = Line::all(&request.guests, request.arch);
     let names: Vec<String> = leaves.iter().map(|leaf| leaf.name.clone()).collect();
-    // Where a command's output is all that matters, nobody types.
+    // If only commands' output matters, there is no input.
     let commands_only = leaves.iter().all(|leaf| leaf.guest.system.as_ref().is_some_and(|system| system.command));
     let logs = match &request.logs {
         Some(dir) => Logs::create(dir, names.iter().map(String::as_str), &request.source.describe())?,
         None => Logs::default(),
     };
-    // Declared first, so that it is restored last, whatever happens in between.
+    // Declared first, so that it is restored last in every case.
     let raw = terminal::Raw::enter(!commands_only)?;
     let view = if raw.is_some() {
         View::terminal(io::stdout(), io::stderr(), request.quiet)
@@ -154,7 +155,7 @@ pub fn run(request: Request, signals: Signals) -> Result<u8> {
         interactive: raw.is_some(),
     };
     if session.emulator.is_none() {
-        // The board knows nothing of the one who was connected before.
+        // The board ignores previous connections.
         session.lines[0].restart();
     }
     if session.interactive {
@@ -162,7 +163,8 @@ pub fn run(request: Request, signals: Signals) -> Result<u8> {
     }
     let end = session.follow(request.timeout);
     if request.exits.is_some() && !matches!(end, End::Emulator(_)) {
-        // Before its VMs are: Stile ends them, so that it tells their account. Another signal is not kept waiting. A board goes on.
+        // Asked to end its VMs, Stile first reports their accounts. A second signal ends the run at once. A
+        // board continues.
         let ask = if session.emulator.is_some() { Command::Shutdown } else { Command::Ledger };
         session.asked = Asked::Account;
         session.command(&ask);
@@ -182,7 +184,7 @@ pub fn run(request: Request, signals: Signals) -> Result<u8> {
 enum Asked {
     Nothing,
     Account,
-    /// It has answered.
+    /// The response has arrived.
     Answered,
 }
 
@@ -199,14 +201,14 @@ struct Session<'a> {
     waiting: Vec<u8>,
     /// Whether the end of piped input came, too.
     waiting_end: bool,
-    /// What the emulator said on its standard error and is not shown yet: no whole line.
+    /// Output of the emulator on its standard error that is not shown yet: an unfinished line.
     errors: Vec<u8>,
-    /// The last line that it said there.
+    /// The last line of that output.
     last_error: String,
     inputs: Inputs,
-    /// Nothing for a board.
+    /// `None` for a board.
     emulator: Option<Emulator>,
-    /// Whether a board was asked for its account, and has told it.
+    /// Whether a board was asked for its account, and has responded.
     asked: Asked,
     interactive: bool,
 }
@@ -216,7 +218,7 @@ impl Session<'_> {
     fn follow(&mut self, timeout: Option<Duration>) -> End {
         let start = Instant::now();
         let deadline = timeout.map(|timeout| start + timeout);
-        // After Stile's last message the emulator ends by itself; if it doesn't, it is ended.
+        // After Stile's last message the emulator ends by itself, or is killed at this time.
         let mut grace: Option<Instant> = None;
         loop {
             let now = Instant::now();
@@ -275,7 +277,7 @@ impl Session<'_> {
         Ok(None)
     }
 
-    /// What the emulator itself says: shown line by line.
+    /// The emulator's own output, shown line by line.
     fn errors(&mut self, bytes: &[u8]) {
         self.logs.emulator(bytes);
         self.errors.extend_from_slice(bytes);
@@ -287,9 +289,9 @@ impl Session<'_> {
         }
     }
 
-    /// The line is closed: reaps the emulator.
+    /// Reaps the emulator after its line was closed.
     fn emulator_end(&mut self) -> End {
-        // What it said last may still be on the way.
+        // Its last output may still be in flight.
         while let Ok(input) = self.inputs.inputs.recv_timeout(IDLE) {
             if let Input::Errors(bytes) = input {
                 self.errors(&bytes);

@@ -1,4 +1,4 @@
-//! How a run ended, and which exit status that is.
+//! The end of a run, and its exit status.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use stile_wire::{Crash, CrashReason, Event, VmState};
 use crate::exit;
 use crate::out::Unwritable;
 
-/// Why the run is over.
+/// Why the run ended.
 #[derive(Debug)]
 pub enum End {
-    /// The emulator ended; its exit status in words if it is a failure, and nothing if it is not.
+    /// The emulator ended; its exit status in words if it is a failure.
     Emulator(Option<String>),
     /// The time was up.
     Timeout(Duration),
@@ -19,36 +19,36 @@ pub enum End {
     Left,
     /// A signal ended the run.
     Terminated,
-    /// A board's serial line is closed.
+    /// A board's serial line was closed.
     Disconnected,
     /// The consoles can't be shown any more.
     Unwritable(Unwritable),
 }
 
-/// What became of one VM.
+/// The fate of a VM.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Fate {
-    /// It has not started.
+    /// Not started yet.
     #[default]
     Waiting,
     /// It runs.
     Running,
-    /// It is off.
+    /// Powered off.
     Off,
     /// It crashed.
     Crashed(Crash),
-    /// It ended itself with a status; 0 is well.
+    /// Ended with a status; 0 is success.
     Exited(u32),
     /// It reset itself, and that was its end.
     Reset,
 }
 
-/// What Stile's messages have told about the run so far.
+/// The course of the run according to Stile's messages.
 #[derive(Debug, Clone, Default)]
 pub struct Story {
     /// One for each VM.
     pub fates: Vec<Fate>,
-    /// How often VMs started anew, by their indices.
+    /// Number of restarts, by VM index.
     pub restarts: BTreeMap<usize, u32>,
     /// The CPU that panicked.
     pub panic: Option<u8>,
@@ -57,12 +57,12 @@ pub struct Story {
 }
 
 impl Story {
-    /// Of so many VMs that have not started.
+    /// A run of `vms` VMs, none of which has started.
     pub fn of(vms: usize) -> Self {
         Self { fates: vec![Fate::default(); vms], ..Self::default() }
     }
 
-    /// Takes a message, and returns the index of the VM that it is about.
+    /// Processes a message, and returns the index of the VM concerned.
     pub fn tell(&mut self, event: &Event) -> Option<usize> {
         match *event {
             Event::Vm { vm, state } => {
@@ -88,19 +88,19 @@ impl Story {
     }
 }
 
-/// What a run with commands (`--exec`) is judged by.
+/// The result of a run with commands (`--exec`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exec {
     /// No command was given.
     None,
     /// A command has not ended.
     Unfinished,
-    /// The command's status; of several, the first that is not 0.
+    /// The command's status; of several, the first nonzero one.
     Status(u8),
 }
 
 impl Exec {
-    /// Of the statuses of all commands; `None` is one that has not ended.
+    /// Combines the statuses of all commands; `None` is one that has not ended.
     pub fn of(statuses: impl Iterator<Item = Option<u8>>) -> Self {
         statuses.fold(Self::None, |sum, status| match (sum, status) {
             (Self::Unfinished, _) | (_, None) => Self::Unfinished,
@@ -110,7 +110,7 @@ impl Exec {
     }
 }
 
-/// The exit status, and what to tell the user if it isn't what he hoped for. `names` are the VMs'.
+/// The exit status, and a message to the user in case of failure. `names` are the VMs'.
 pub fn judge(end: &End, story: &Story, exec: Exec, names: &[String]) -> (u8, Option<String>) {
     let name = |vm: usize| names.get(vm).map_or("?", String::as_str);
     if let Some(cpu) = story.panic {
@@ -174,12 +174,12 @@ fn times(count: u32) -> String {
 /// A crash in words.
 pub fn describe(crash: &Crash) -> String {
     let reason = match crash.reason {
-        CrashReason::NoDevice => format!("it reached for {:#x}, where there is neither memory nor a device", crash.address),
+        CrashReason::NoDevice => format!("it accessed {:#x}, where there is neither memory nor a device", crash.address),
         CrashReason::NoSyndrome => {
-            format!("it reached for a device at {:#x} with an instruction that can't be emulated", crash.address)
+            format!("it accessed a device at {:#x} with an instruction that can't be emulated", crash.address)
         }
         CrashReason::BadFetch => format!("it fetched an instruction from {:#x}, where there is no memory", crash.address),
-        CrashReason::UnknownExit => "an exit that Stile does not know".into(),
+        CrashReason::UnknownExit => "an exit unknown to Stile".into(),
         CrashReason::SystemError => "the hardware reported an error (SError)".into(),
         CrashReason::OutOfMemory => "the second stage's tables ran out of memory".into(),
         CrashReason::TripleFault => "a triple fault: a fault's handler faulted, and so did that one's handler".into(),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_endings_are_told_apart() {
+    fn endings_have_different_statuses() {
         let off = story(&[Fate::Off], Some(0));
         assert_eq!(status(&QUIET_END, &off, Exec::None), exit::OK);
         assert_eq!(status(&QUIET_END, &off, Exec::Status(7)), 7);
@@ -266,9 +266,9 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_says_where() {
+    fn a_crash_message_has_its_location() {
         assert!(describe(&crash()).contains("0x100"));
         assert!(describe(&crash()).contains("PC 0x40080000"));
-        assert!(!describe(&crash()).contains("EL2"), "a PC's guest crashes, too, and has no such registers");
+        assert!(!describe(&crash()).contains("EL2"), "a PC has no such registers");
     }
 }

@@ -1,4 +1,4 @@
-//! What comes over the lines: text to the user and to the logs, messages to the account.
+//! Output of the lines: text to the user and to the logs, messages to the account.
 
 use std::io;
 
@@ -55,7 +55,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Parts of what a VM said, some of which are shown.
+    /// Processes parts of a VM's output, some of which are shown.
     pub(super) fn show(&mut self, vm: usize, parts: Vec<Part>) -> io::Result<()> {
         for part in parts {
             let (Part::Shown(text) | Part::Hidden(text)) = &part;
@@ -101,7 +101,7 @@ impl Session<'_> {
             self.consoles[console].start();
         }
         if matches!(event, Event::Vm { state: VmState::Started, .. }) && self.consoles[console].has_command() {
-            // A kernel that is told to be quiet says nothing until the command runs.
+            // A quiet kernel prints nothing until the command runs.
             self.view.status(&format!("{} boots; its command's output follows", self.names[console]));
         }
         let over = self.fate(console) != Fate::Running;
@@ -119,7 +119,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// What became of a console's VM.
+    /// The fate of a console's VM.
     pub(super) fn fate(&self, console: usize) -> Fate {
         let Console { line, vm, .. } = self.consoles[console];
         self.lines[line].story.fates[usize::from(vm)]

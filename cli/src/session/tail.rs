@@ -1,8 +1,8 @@
-//! The last of what a console said.
+//! The latest output of a console.
 
 use std::collections::VecDeque;
 
-/// How much is kept, in bytes.
+/// Capacity in bytes.
 const CAPACITY: usize = 16 * 1024;
 
 /// Keeps the end of a console's output.
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_lines_are_kept_and_made_plain() {
+    fn the_last_lines_are_kept_as_plain_text() {
         let mut tail = Tail::default();
         for line in 0..10_000 {
             tail.push(format!("line {line}\r\n").as_bytes());
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_console_can_be_shown_again_from_a_lines_start() {
+    fn a_console_is_repeated_from_a_lines_start() {
         let mut tail = Tail::default();
         tail.push(b"a\r\nb\r\nc\r\n~ # ");
         assert_eq!(tail.raw(2), b"b\r\nc\r\n~ # ");

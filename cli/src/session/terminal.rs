@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 
 use anyhow::{Context, Result};
 
-/// The terminal in raw mode, for as long as this lives: every key goes to the guest.
+/// The terminal in raw mode, for the lifetime of this value: every key goes to the guest.
 #[derive(Debug)]
 pub struct Raw(());
 

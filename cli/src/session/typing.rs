@@ -1,4 +1,4 @@
-//! What the user types: to the guests, and to this program.
+//! Keyboard input, to the guests and to this program.
 
 use std::io;
 
@@ -9,11 +9,11 @@ use super::keys::{Action, HELP};
 use super::outcome::{End, Fate};
 use super::{Session, line};
 
-/// End of transmission: what a terminal sends for the end of input.
+/// End of transmission: a terminal's encoding of the end of input.
 const EOT: u8 = 0x04;
 
 impl Session<'_> {
-    /// Bytes from the terminal. Returns how the run ends if they end it.
+    /// Processes bytes from the terminal. Returns how the run ends if they end it.
     pub(super) fn keys(&mut self, bytes: &[u8]) -> io::Result<Option<End>> {
         let count = self.names.len();
         for action in self.keys.feed(bytes) {
@@ -51,13 +51,13 @@ impl Session<'_> {
             };
             text += &format!("{shown} {} {name} {fate}\n", vm + 1);
         }
-        // The guest's cursor is somewhere in a line.
+        // The guest's cursor may be within a line.
         self.view.text("\n");
         self.view.note(&text);
         self.view.note(HELP);
     }
 
-    /// Gives piped input to the first VM when it is ready for it.
+    /// Passes piped input to the first VM when that is ready.
     pub(super) fn pass_on(&mut self) {
         let Some(console) = self.consoles.first() else { return };
         if !console.is_ready() {
@@ -66,13 +66,13 @@ impl Session<'_> {
         let shell = console.has_shell();
         let bytes = std::mem::take(&mut self.waiting);
         self.send(0, &bytes);
-        // A shell ends at the end of its input, as it would in a pipe; other guests are not told.
+        // A shell ends at the end of its input, as in a pipe; other guests are not notified.
         if std::mem::take(&mut self.waiting_end) && shell {
             self.send(0, &[EOT]);
         }
     }
 
-    /// Tells a shell that waits for a command that the terminal's size has changed. A serial line has no other way.
+    /// Reports a changed terminal size to a shell at a prompt. A serial line has no other means.
     pub(super) fn fit(&mut self, console: usize) {
         if !self.interactive {
             return;
@@ -96,11 +96,11 @@ impl Session<'_> {
     fn write_line(&mut self, console: usize, bytes: &[u8]) {
         let Some(&Console { line, vm, .. }) = self.consoles.get(console) else { return };
         let line = line::to_console(&mut self.lines, line, vm, bytes);
-        // It fails only when the emulator is gone, which the closed line tells, too.
+        // Fails only if the emulator has ended, which the closed line reports, too.
         let _ = self.inputs.line.send(line);
     }
 
-    /// Tells Stile something.
+    /// Sends a command to Stile.
     pub(super) fn command(&mut self, command: &Command) {
         let line = line::command(&mut self.lines, command);
         // As in `send`.

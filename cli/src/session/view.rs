@@ -1,4 +1,4 @@
-//! What the user sees: consoles on standard output, everything of Stile's on standard error.
+//! The user's view: consoles on standard output, everything of Stile on standard error.
 
 use std::io::{self, Write};
 
@@ -6,15 +6,15 @@ use super::lines::Lines;
 use super::tail::Tail;
 use crate::out;
 
-/// How many lines of a console are shown again when it is switched to.
+/// Number of lines of a console repeated when switching to it.
 const AGAIN: usize = 20;
 
-/// How consoles are shown.
+/// The presentation of consoles.
 #[derive(Debug)]
 enum Mode {
     /// A person at a terminal (in raw mode): one console at a time.
     Terminal {
-        /// The console that is shown.
+        /// The shown console.
         shown: usize,
     },
     /// A pipe or a file, one VM: its bytes as they come.
@@ -28,19 +28,19 @@ enum Mode {
     },
 }
 
-/// The two streams and what is on them.
+/// The two streams and their state.
 pub struct View<'a> {
     out: Box<dyn Write + 'a>,
     notes: Box<dyn Write + 'a>,
     mode: Mode,
-    /// Stile's log, as far as its last line is not finished.
+    /// The unfinished last line of Stile's log.
     log: Vec<u8>,
     quiet: bool,
     /// Whether notes may be dimmed: they go to a terminal.
     colour: bool,
-    /// Whether the notes' last line is a passing one: see [`View::status`].
+    /// Whether the last line of notes is transient: see [`View::status`].
     passing: bool,
-    /// Notes that wait for the end of a console's line, where both are written to the same pipe or file.
+    /// Notes deferred until the end of a console's line, if both are written to the same pipe or file.
     waiting: Option<Waiting>,
 }
 
@@ -48,15 +48,15 @@ pub struct View<'a> {
 #[derive(Debug, Default)]
 struct Waiting {
     notes: Vec<u8>,
-    /// Whether the console's last line has not ended.
+    /// Whether the console's last line is unfinished.
     within_line: bool,
 }
 
-/// The most bytes of notes that wait: a console may never end its line.
+/// Maximum number of bytes of deferred notes: a console may never end its line.
 const MOST_WAITING: usize = 64 << 10;
 
 impl<'a> View<'a> {
-    /// A view for a person at a terminal that is in raw mode.
+    /// A view for a user at a terminal in raw mode.
     pub fn terminal(out: impl Write + 'a, notes: impl Write + 'a, quiet: bool) -> Self {
         Self::new(out, notes, Mode::Terminal { shown: 0 }, quiet, true)
     }
@@ -68,7 +68,7 @@ impl<'a> View<'a> {
         Self::new(out, notes, mode, quiet, colour)
     }
 
-    /// The view of a person who types at a keyboard, though the output goes elsewhere: shows prompts, which are unfinished lines.
+    /// A view for a user at a keyboard whose output is redirected: shows prompts, which are unfinished lines.
     pub fn with_prompts(mut self) -> Self {
         if let Mode::Named { prompts, .. } = &mut self.mode {
             *prompts = true;
@@ -80,7 +80,7 @@ impl<'a> View<'a> {
         Self { out: Box::new(out), notes: Box::new(notes), mode, log: Vec::new(), quiet, colour, passing: false, waiting: None }
     }
 
-    /// The view where both streams are the same pipe or file: notes do not divide the lines of a console.
+    /// A view with both streams in the same pipe or file: notes do not split the lines of a console.
     pub fn sharing(mut self, shared: bool) -> Self {
         if shared && matches!(self.mode, Mode::Exact) {
             self.waiting = Some(Waiting::default());
@@ -96,7 +96,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Shows a line that the next output replaces, to a person who would see nothing otherwise: on a terminal that is not a console.
+    /// Shows a transient line, replaced by the next output, on a terminal that shows no console.
     pub fn status(&mut self, text: &str) {
         if !self.colour || matches!(self.mode, Mode::Terminal { .. }) {
             return;
@@ -116,7 +116,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Output of the console with index `vm`.
+    /// Shows output of the console with index `vm`.
     ///
     /// # Errors
     /// Standard output is closed.
@@ -144,7 +144,7 @@ impl<'a> View<'a> {
         self.out.flush()
     }
 
-    /// Ends the unfinished line of a VM that is off or starts again.
+    /// Ends the unfinished line of a VM that is off or restarts.
     ///
     /// # Errors
     /// Standard output is closed.
@@ -154,12 +154,13 @@ impl<'a> View<'a> {
         self.out.flush()
     }
 
-    /// Whether [`View::idle`] has something to write. Where nobody types it never has: what is shown does not depend on time.
+    /// Whether [`View::idle`] has something to write. Never without a keyboard user, so that output does not
+    /// depend on timing.
     pub fn has_prompt(&self) -> bool {
         matches!(&self.mode, Mode::Named { lines, prompts: true } if lines.has_prompt(self.focus()))
     }
 
-    /// Shows a prompt; to be called after a pause in the consoles' output.
+    /// Shows a prompt; called after a pause in the consoles' output.
     ///
     /// # Errors
     /// Standard output is closed.
@@ -187,14 +188,14 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Tells the user something; several lines are possible.
+    /// Shows a message, possibly of several lines.
     pub fn note(&mut self, text: &str) {
         for line in text.lines() {
             self.write_note(&format!("stile: {line}"), false);
         }
     }
 
-    /// Tells the user something that stands for itself, such as a table.
+    /// Shows text without a prefix, such as a table.
     pub fn text(&mut self, text: &str) {
         let width = if self.colour { out::terminal_width(&io::stderr()) } else { None };
         let fitted = width.map(|width| out::fit(text, width));
@@ -203,7 +204,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Which console input goes to.
+    /// The console that receives input.
     pub fn focus(&self) -> usize {
         match self.mode {
             Mode::Terminal { shown } => shown,
@@ -211,7 +212,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Shows another console: what it is called, and the end of what it said.
+    /// Switches to another console: shows its name, and the end of its output.
     ///
     /// # Errors
     /// Standard output is closed.
@@ -229,7 +230,8 @@ impl<'a> View<'a> {
         self.out.flush()
     }
 
-    /// Writes what is left, and leaves the terminal as a shell wants it: a guest may have hidden the cursor or chosen colours.
+    /// Writes the rest, and restores the terminal's state: a guest may have hidden the cursor or chosen
+    /// colours.
     ///
     /// # Errors
     /// Standard output can't be written.
@@ -246,7 +248,7 @@ impl<'a> View<'a> {
             Mode::Exact => Ok(()),
         }?;
         self.out.flush()?;
-        // The console's last line stays as it is, exact; what follows begins on a line of its own.
+        // The console's last line stays exact; the notes begin on a new line.
         if let Some(waiting) = self.waiting.as_mut().filter(|waiting| waiting.within_line) {
             waiting.within_line = false;
             waiting.notes.insert(0, b'\n');
@@ -258,7 +260,7 @@ impl<'a> View<'a> {
         Ok(())
     }
 
-    /// Standard error may be closed: that is no reason to end a run.
+    /// Writes a note. Errors are ignored: a closed standard error must not end a run.
     fn write_note(&mut self, line: &str, dim: bool) {
         self.clear_status();
         let (before, after) = if dim && self.colour { ("\x1b[2m", "\x1b[0m") } else { ("", "") };
@@ -303,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_in_the_middle_of_a_line_does_not_divide_it() {
+    fn a_pause_within_a_line_does_not_split_it() {
         let show = |prompts: bool| {
             let (mut out, mut notes) = (Vec::new(), Vec::new());
             let mut view = View::plain(&mut out, &mut notes, &names(), false, false);
@@ -312,7 +314,7 @@ mod tests {
             }
             for (vm, bytes) in [(0, "PASS a"), (1, "PASS x\n"), (0, "nd b\n"), (1, "PASS"), (0, "log"), (0, "in: "), (1, " y\n")] {
                 view.console(vm, bytes.as_bytes()).unwrap();
-                // A machine that is busy makes a pause after each piece.
+                // On a busy machine there is a pause after each piece.
                 assert!(prompts || !view.has_prompt());
                 view.idle().unwrap();
             }
@@ -329,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_waits_for_the_end_of_a_consoles_line() {
+    fn a_note_is_deferred_to_the_end_of_a_consoles_line() {
         let both = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
         struct Same(std::rc::Rc<std::cell::RefCell<Vec<u8>>>);
         impl Write for Same {
@@ -354,7 +356,7 @@ mod tests {
         let mut view = View::plain(Same(both.clone()), Same(both.clone()), &["one".into()], false, false).sharing(true);
         view.console(0, b"end").unwrap();
         view.finish().unwrap();
-        assert_eq!(*both.borrow(), b"end", "exact if nothing follows");
+        assert_eq!(*both.borrow(), b"end", "exact without a following note");
         view.note("a note");
         drop(view);
         assert_eq!(both.take(), b"end\nstile: a note\n");
@@ -362,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_passing_line_is_for_terminals_and_goes() {
+    fn a_transient_line_is_for_terminals_only() {
         let show = |colour: bool| {
             let (mut out, mut notes) = (Vec::new(), Vec::new());
             let mut view = View::plain(&mut out, &mut notes, &["one".into()], false, colour);
@@ -379,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_gets_exact_bytes_or_named_lines() {
+    fn a_pipe_gets_exact_bytes_or_prefixed_lines() {
         let (mut out, mut notes) = (Vec::new(), Vec::new());
         let mut view = View::plain(&mut out, &mut notes, &["one".into()], true, false);
         view.console(0, b"\x00a\r\n").unwrap();

@@ -9,13 +9,13 @@ use anyhow::{Context, Result};
 
 use crate::exit;
 
-/// The packages that it is made with.
+/// The packages of the required tools.
 pub const PACKAGES: &str = "grub-common grub-pc-bin xorriso mtools";
 
-/// How GRUB boots an image.
+/// The boot protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Boot {
-    /// By Multiboot, with this command line. Stile has its virtual machines behind it, so there is nothing else to load.
+    /// Multiboot, with this command line. Stile's image includes its virtual machines: no modules are loaded.
     Multiboot(String),
     /// As Linux, with this command line and this initial RAM file system.
     Linux(String, PathBuf),
@@ -28,7 +28,7 @@ impl Default for Boot {
 }
 
 impl Boot {
-    /// What GRUB is told, and the modules that it needs for that.
+    /// GRUB's configuration, and the modules that it requires.
     fn configuration(&self) -> (String, &'static str) {
         let (load, modules) = match self {
             Self::Multiboot(arguments) => (format!("multiboot /boot/image {arguments}"), "multiboot"),
@@ -38,7 +38,7 @@ impl Boot {
     }
 }
 
-/// Makes the CD-ROM `iso` of an image.
+/// Creates the CD-ROM `iso` of an image.
 ///
 /// # Errors
 /// A tool is missing or fails.
@@ -54,16 +54,16 @@ pub fn write(image: &Path, how: &Boot, iso: &Path) -> Result<()> {
     let (configuration, modules) = how.configuration();
     fs::write(boot.join("grub/grub.cfg"), configuration)?;
     let output = Command::new("grub-mkrescue")
-        // Nothing but what this needs: a full set of modules and fonts is megabytes.
+        // Only the required modules: a full set of modules and fonts is megabytes.
         .arg(format!("--install-modules={modules}"))
         .args(["--fonts=", "--locales=", "--themes=", "-o"])
         .arg(iso)
         .arg(files.path())
         .stdin(Stdio::null())
-        // As the emulator: Ctrl-C on the terminal is for us alone to handle.
+        // As for the emulator: Ctrl-C on the terminal is for this program alone.
         .process_group(0)
         .output()
-        .map_err(|error| exit::lacking(format!("grub-mkrescue does not run ({error}): install the packages {PACKAGES}")))?;
+        .map_err(|error| exit::lacking(format!("grub-mkrescue can't be run ({error}): install the packages {PACKAGES}")))?;
     if !output.status.success() || !iso.exists() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         return Err(exit::lacking(format!(

@@ -21,13 +21,13 @@ pub use obtain::{Bochs, PACKAGES as BUILD_PACKAGES, VERSION, cached, ensure};
 /// The CPU models that Stile is tested on.
 pub const MODELS: [&str; 3] = ["corei7_skylake_x", "corei7_haswell_4770", "corei7_ivy_bridge_3770k"];
 
-/// From here to 4 GiB the machine has devices.
+/// Devices occupy the addresses from here to 4 GiB.
 const DEVICES: u64 = 3 << 30;
 
-/// The most memory that Bochs takes of its host, in MiB.
+/// Maximum memory that Bochs allocates on its host, in MiB.
 const HOST_MEMORY_MAX: u64 = 2048;
 
-/// How long Bochs may take from its start to the serial line.
+/// Time limit from Bochs' start to the connection of the serial line.
 const CONNECT: Duration = Duration::from_secs(60);
 
 /// An emulated PC.
@@ -39,25 +39,27 @@ pub struct Pc {
     pub cpus: u32,
     /// RAM in bytes.
     pub memory: u64,
-    /// How the image is booted.
+    /// The boot protocol.
     pub boot: Boot,
     /// Further lines of the configuration.
     pub extra: Vec<String>,
-    /// The file that what is counted between two marks of a guest's goes to (`instrument.cc`).
+    /// The file for counts between two marks of a guest (`instrument.cc`).
     pub counts: Option<PathBuf>,
 }
 
 impl Pc {
-    /// The text of the configuration. `image` is the CD-ROM, `share` the directory with the BIOSes, `port` the one on this host that
-    /// listens for the serial line.
+    /// The configuration file's text. `image` is the CD-ROM, `share` the directory with the BIOSes, `port`
+    /// the host port that listens for the serial line.
     ///
-    /// Time is counted in instructions (`ips`: how many are a second) and bound to nothing, so that a run is the same each time.
+    /// Time is counted in instructions (`ips` per second) and not synchronized to real time, so that runs are
+    /// reproducible.
     pub fn configuration(&self, image: &str, share: &str, port: u16) -> String {
         let Self { cpu, cpus, memory, extra, .. } = self;
-        // No memory is between 3 and 4 GiB, where the devices are: what would be there goes for nothing.
+        // Memory between 3 and 4 GiB is hidden by the devices.
         let hole = if *memory > DEVICES { (1 << 32) - DEVICES } else { 0 };
         let memory = (memory + hole).div_ceil(1 << 20);
-        // What the guest uses beyond that, Bochs keeps in a file, block by block: with many small ones it takes a minute to begin.
+        // Bochs keeps further guest memory in a file, by blocks: with many small ones it takes a minute to
+        // start.
         let host = match memory {
             ..=HOST_MEMORY_MAX => memory.to_string(),
             _ => format!("{HOST_MEMORY_MAX}, block_size=8192"),
@@ -87,10 +89,10 @@ impl Pc {
     }
 }
 
-/// Starts Bochs on a bootable image, which is put on a CD-ROM.
+/// Starts Bochs with a bootable image on a CD-ROM.
 ///
 /// # Errors
-/// Bochs is not there, or does not start.
+/// Bochs is missing, or can't be started.
 pub fn start(pc: &Pc, image: &Path) -> Result<(Emulator, Pipes)> {
     let bochs = ensure()?;
     let files = tempfile::Builder::new().prefix("stile-").tempdir().context("making a temporary directory")?;
@@ -105,9 +107,9 @@ pub fn start(pc: &Pc, image: &Path) -> Result<(Emulator, Pipes)> {
     command.arg("-q").arg("-f").arg(&configuration).env("BXSHARE", &bochs.dir);
     command.envs(pc.counts.iter().map(|counts| ("STILE_COUNTS", counts)));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    // It always ends with 1, also when the machine is turned off as it should be: Stile's own messages tell.
+    // Its status is always 1, even after a regular power-off: Stile's own messages are evaluated.
     let mut emulator = Emulator::spawn(&mut command, |status| status.code() == Some(1), Some(Box::new(files)))
-        .map_err(|error| exit::lacking(format!("{} does not start: {error}", bochs.program.display())))?;
+        .map_err(|error| exit::lacking(format!("{} can't be started: {error}", bochs.program.display())))?;
     let errors = emulator.child().stderr.take().context("the emulator has no pipes")?;
     let errors = Panics { lines: BufReader::new(errors), rest: Vec::new() };
     let line = connection(&listener, &mut emulator)?;
@@ -130,9 +132,7 @@ fn connection(listener: &TcpListener, emulator: &mut Emulator) -> Result<TcpStre
             Err(error) => return Err(error).context("waiting for the serial line"),
         }
         if let Some(status) = emulator.wait(Duration::from_millis(10)) {
-            return Err(exit::emulator(format!(
-                "Bochs ended at once ({status}): a CPU model, or a line of --machine-option, that it does not know?"
-            )));
+            return Err(exit::emulator(format!("Bochs ended at once ({status}): unknown CPU model, or unknown line of --machine-option?")));
         }
         if Instant::now() > until {
             return Err(exit::emulator("Bochs does not connect its serial line"));
@@ -140,7 +140,7 @@ fn connection(listener: &TcpListener, emulator: &mut Emulator) -> Result<TcpStre
     }
 }
 
-/// What Bochs says of itself, less what is no news: only its panics are passed on, and of these not the shutdown that Stile asks for.
+/// Filters Bochs' messages: only panics are passed on, except for the shutdown requested by Stile.
 struct Panics<R> {
     lines: BufReader<R>,
     rest: Vec<u8>,
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_configuration_names_what_was_given() {
+    fn the_configuration_contains_the_given_values() {
         let pc = Pc {
             cpu: MODELS[0].into(),
             cpus: 2,

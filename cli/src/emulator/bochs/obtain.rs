@@ -1,7 +1,7 @@
-//! Getting Bochs: Debian's source package, built once and kept in the cache.
+//! Obtains Bochs: Debian's source package, built once and cached.
 //!
-//! Debian's own binary package needs half a desktop, and its build is that of a debugger. Built for this purpose it runs nearly twice as
-//! fast, on any distribution that has a C++ compiler.
+//! Debian's binary package depends on half a desktop, and is built with a debugger. A build for this purpose
+//! is nearly twice as fast, and works on any distribution with a C++ compiler.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -15,7 +15,7 @@ use crate::debian::{self, Apt, Package, Wanted};
 use crate::progress::Task;
 use crate::{cache, exit};
 
-/// Debian's release that has the version that Stile is tested on.
+/// Debian's release with the tested version.
 const SUITE: &str = "trixie";
 /// That version.
 pub const VERSION: &str = "3.0";
@@ -25,22 +25,26 @@ pub const PACKAGES: &str = "g++ make";
 const BIOS: &str = "BIOS-bochs-latest";
 const VGA_BIOS: &str = "vgabios.bin";
 
-/// About how many source files it has: for the progress bar only.
+/// Approximate number of source files, for the progress bar only.
 const SOURCE_FILES: f64 = 466.0;
 
-/// What is mended in its sources: file, text, and what stands in its place.
+/// Fixes of its sources: file, text, and replacement.
 ///
-/// - A VM entry must end the masking of physical interrupts that RFLAGS.IF clear means outside of a guest; 3.0 looks only when IF changes. A
-///   guest that runs with interrupts off from the start would never be interrupted.
-/// - A virtual interrupt that waits for RFLAGS.IF must not be delivered because a physical one comes.
-/// - With several processors, an event that is delivered (and a VM entry or exit that ends so) must commit RIP and RSP before what waits
-///   is looked at, as it does with one: an interrupt that ended a guest between a page fault's delivery and its handler's first
-///   instruction saved the RIP of before the fault with all else of after it.
-/// - A data breakpoint that MOV SS holds must come after the delivery of INT n or INT3, if the next instruction is one: it was forgotten.
-/// - A notification of posted interrupts with nothing posted must leave the guest interrupt status as it is: 3.0 takes "no vector", -1, for vector
-///   255, which it delivers, and no other interrupt ever after.
-/// - The delivery of a virtual interrupt must be told of if it ends in an exit, as that of every other event is: 3.0 tells of the event before.
-/// - VMREAD and VMWRITE outside of guests are told to [`INSTRUMENT`], for which Bochs has no call of its own.
+/// - A VM entry must end the masking of physical interrupts that RFLAGS.IF clear causes outside a guest; 3.0
+///   reevaluates it only when IF changes. A guest entered with interrupts disabled would never be
+///   interrupted.
+/// - A virtual interrupt pending on RFLAGS.IF must not be delivered because a physical one arrives.
+/// - With several processors, event delivery (and a VM entry or exit that ends with one) must commit RIP and
+///   RSP before pending events are checked, as with one processor: an interrupt that exited between a page
+///   fault's delivery and its handler's first instruction saved the RIP from before the fault with all other
+///   state from after it.
+/// - A data breakpoint deferred by MOV SS must be delivered after INT n or INT3, if that is the next
+///   instruction: it was lost.
+/// - A posted-interrupt notification without posted interrupts must not change the guest interrupt status:
+///   3.0 takes "no vector", -1, for vector 255, delivers it, and then blocks all other interrupts.
+/// - An exit during the delivery of a virtual interrupt must report it, as for every other event: 3.0 reports
+///   the event before.
+/// - VMREAD and VMWRITE outside guests are reported to [`INSTRUMENT`], for which Bochs has no callback.
 const MENDED: [(&str, &str, &str); 8] = [
     ("cpu/vmx.cc", "  BX_CPU_THIS_PTR in_vmx_guest = true;\n", "  BX_CPU_THIS_PTR in_vmx_guest = true;\n  handleInterruptMaskChange();\n"),
     (
@@ -72,11 +76,12 @@ const MENDED: [(&str, &str, &str); 8] = [
     ("cpu/vmx.cc", "    vmwrite(encoding, val_64);\n", "    { BX_INSTR_VMWRITE(); vmwrite(encoding, val_64); }\n"),
 ];
 
-/// What stands in place of Bochs' stubs for instrumentation, and counts: files, and what is in them.
+/// Replaces Bochs' instrumentation stubs by counters: files and their contents.
 const INSTRUMENT: [(&str, &str); 2] =
     [("instrument/stubs/instrument.h", include_str!("instrument.h")), ("instrument/stubs/instrument.cc", include_str!("instrument.cc"))];
 
-/// With VMX, AVX-512 and several CPUs; without a display, a debugger, or the statistics signal, whose handler can block for ever.
+/// With VMX, AVX-512 and several CPUs; without a display, a debugger, or the statistics signal, whose handler
+/// can block forever.
 const CONFIGURE: [&str; 13] = [
     "--with-nogui",
     "--enable-smp",
@@ -93,7 +98,7 @@ const CONFIGURE: [&str; 13] = [
     "--enable-instrumentation",
 ];
 
-/// A Bochs that is ready.
+/// A built Bochs.
 #[derive(Debug, Clone)]
 pub struct Bochs {
     /// The directory with the program and its BIOSes.
@@ -110,7 +115,8 @@ impl Bochs {
     }
 }
 
-/// Its place in the cache. The name has a checksum of all that is Stile's own of it, so that a change is another Bochs.
+/// Its directory in the cache. The name has a checksum of Stile's changes, so that a change requires a new
+/// build.
 fn directory() -> Result<PathBuf> {
     let mut sum = Crc::new();
     let mended = MENDED.iter().flat_map(|(file, line, better)| [*file, *line, *better]);
@@ -124,7 +130,7 @@ pub fn cached() -> Option<Bochs> {
     Bochs::at(&directory().ok()?)
 }
 
-/// Bochs, from the cache or made anew.
+/// Bochs, from the cache or newly built.
 ///
 /// # Errors
 /// There is no mirror, or no compiler.
@@ -142,7 +148,7 @@ pub fn ensure() -> Result<Bochs> {
     if !runs("g++") || !runs("make") {
         return Err(exit::lacking(format!("Bochs must be built: install the packages {PACKAGES}")));
     }
-    // Made aside and moved into place, so that a command that is stopped leaves nothing half made.
+    // Built aside and moved into place: an interrupted command leaves no partial build.
     let made = tempfile::tempdir_in(bochs)?;
     make(bochs, made.path())?;
     let made = made.keep();

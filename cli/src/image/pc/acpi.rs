@@ -10,10 +10,10 @@ use acpi_tables::xsdt::XSDT;
 use acpi_tables::{Aml, AmlSink};
 use stile_board::pc;
 
-/// Where the tables go, the root pointer first: where a BIOS has them, and in the upper half of that, since some programs search from 0xf0000
-/// on.
+/// Address of the tables, the root pointer first: in a BIOS's area, and in its upper half, since some
+/// programs search from 0xf0000 on.
 pub const TABLES: u64 = pc::ACPI_TABLES;
-/// What kernels know the maker by.
+/// The OEM ID.
 const OEM: [u8; 6] = *b"STILE ";
 const TABLE: [u8; 8] = *b"STILEVM ";
 const REVISION: u32 = 1;
@@ -38,14 +38,14 @@ fn bytes(table: &dyn Aml) -> Vec<u8> {
 /// Which PC the tables describe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Hardware-reduced (ACPI Specification 6.5, "Hardware-Reduced ACPI"): there is no PIT, no 8259 and no fixed register that a kernel
-    /// would look for, and exit for.
+    /// Hardware-reduced (ACPI Specification 6.5, "Hardware-Reduced ACPI"): without PIT, 8259 and fixed
+    /// registers, which a kernel would otherwise probe, with an exit each.
     Reduced,
-    /// With all of these, for kernels that know nothing newer.
+    /// With all legacy devices, for kernels that require them.
     Whole,
 }
 
-/// The tables of a machine with so many vCPUs, as they lie at [`TABLES`].
+/// The tables of a machine with `vcpus` vCPUs, located at [`TABLES`].
 pub fn tables(vcpus: u8, kind: Kind) -> Vec<u8> {
     let mut all = vec![0; Rsdp::len().next_multiple_of(ALIGN)];
     let mut put = |table: &[u8]| {
@@ -75,7 +75,8 @@ pub fn tables(vcpus: u8, kind: Kind) -> Vec<u8> {
 /// Length of the header that every table has.
 const SDT_HEADER: u32 = 36;
 
-/// The root pointer ("Root System Description Pointer"), which leads to tables of 32-bit addresses, too: small kernels know no others.
+/// The root pointer ("Root System Description Pointer"), with the RSDT, too: small kernels support only
+/// 32-bit addresses.
 fn rsdp(rsdt: u32, xsdt: u64) -> Vec<u8> {
     const CHECKSUM: usize = 8;
     const RSDT: usize = 16;
@@ -90,8 +91,8 @@ fn rsdp(rsdt: u32, xsdt: u64) -> Vec<u8> {
     rsdp
 }
 
-/// Interrupt controllers: a local APIC for each vCPU, one I/O APIC, and how the lines of an older PC reach it ("Multiple APIC Description
-/// Table (MADT)").
+/// Interrupt controllers: a local APIC per vCPU, one I/O APIC, and the routing of a legacy PC's lines
+/// ("Multiple APIC Description Table (MADT)").
 fn madt(vcpus: u8, kind: Kind) -> Sdt {
     const HAS_8259: u32 = 1;
     let mut madt = Sdt::new(*b"APIC", SDT_HEADER, 5, OEM, TABLE, REVISION);
@@ -102,7 +103,7 @@ fn madt(vcpus: u8, kind: Kind) -> Sdt {
     }
     madt.append_slice(&bytes(&IoApic::new(0, pc::IO_APIC as u32, 0)));
     if kind == Kind::Whole {
-        /// As the bus has it: edges, active high.
+        /// Conforms to the bus: edge-triggered, active high.
         const CONFORMS: u16 = 0;
         /// Level-sensitive, active high.
         const LEVEL: u16 = 0b1101;
@@ -118,7 +119,7 @@ fn madt(vcpus: u8, kind: Kind) -> Sdt {
     madt
 }
 
-/// "Firmware ACPI Control Structure": nobody has the global lock, and there is nothing to wake.
+/// "Firmware ACPI Control Structure": the global lock is free, and the waking vector zero.
 fn facs() -> Vec<u8> {
     const LENGTH: usize = 64;
     let mut facs = vec![0; LENGTH];
@@ -138,7 +139,7 @@ fn fadt(dsdt: u64, facs: u64, kind: Kind) -> FADTBuilder {
     fadt.reset_value = pc::port::RESET_VALUE;
     // "IA-PC Boot Architecture Flags": no VGA.
     const NO_VGA: u16 = 1 << 2;
-    /// There are devices that are at the same ports on every PC.
+    /// There are legacy devices at standard ports.
     const LEGACY_DEVICES: u16 = 1 << 0;
     match kind {
         Kind::Reduced => {
@@ -164,7 +165,7 @@ fn fadt(dsdt: u64, facs: u64, kind: Kind) -> FADTBuilder {
     fadt
 }
 
-/// The machine's one device that can't be found otherwise, and how it is turned off.
+/// The machine's only device that can't be discovered otherwise, and the power-off method.
 fn dsdt() -> Sdt {
     let uart = IO::new(pc::port::COM1, pc::port::COM1, 1, 8);
     let interrupt = Interrupt::new(true, true, false, false, pc::COM1_INPUT);
@@ -190,7 +191,7 @@ mod tests {
 
     /// From the root to each table: signatures, lengths and sums.
     #[test]
-    fn the_tables_lead_to_each_other() {
+    fn tables_refer_to_each_other() {
         for kind in [Kind::Reduced, Kind::Whole] {
             they_lead(kind);
         }
@@ -211,7 +212,7 @@ mod tests {
         let fadt = table(pointer(xsdt + 36), b"FACP");
         let madt = table(pointer(xsdt + 44), b"APIC");
         table(pointer(fadt + 140), b"DSDT");
-        // The older root leads to the same tables.
+        // The older root refers to the same tables.
         let rsdt = table(u64::from(word(16)) - TABLES, b"RSDT");
         let low = |at: usize| u64::from(word(at)) - TABLES;
         assert_eq!((low(rsdt + 36), low(rsdt + 40)), (fadt as u64, madt as u64));

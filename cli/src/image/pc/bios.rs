@@ -1,12 +1,14 @@
-//! The BIOS that programs in real mode find: an interrupt vector table, a data area, and a few services (the names are those of *IBM PC/AT
-//! Technical Reference*, "ROM BIOS"; INT 0x15, function 0xe820, is ACPI Specification 6.5, "INT 15H, E820H").
+//! The BIOS for programs in real mode: an interrupt vector table, a data area, and a few services (names as
+//! in *IBM PC/AT Technical Reference*, "ROM BIOS"; INT 0x15, function 0xe820, is ACPI Specification 6.5, "INT
+//! 15H, E820H").
 //!
-//! Programs start in protected mode, and many never mask the 8259s, so these stay as after reset until the first service is called.
+//! Programs start in protected mode, and many never mask the 8259s, so these stay in reset state until the
+//! first service call.
 
 use super::memory::{Memory, RESERVED, memory};
 use stile_board::pc::{self, port};
 
-/// Where the code is: behind the tables of the MultiProcessor Specification, at 0xf000:0x1000.
+/// Address of the code: after the tables of the MultiProcessor Specification, at 0xf000:0x1000.
 pub const CODE_AT: u64 = 0xf_1000;
 /// Its address as a far pointer.
 const POINTER: u32 = 0xf000_1000;
@@ -40,7 +42,7 @@ pub fn vectors() -> Vec<u8> {
         0x10 => entry::SCREEN,
         0x11 => entry::EQUIPMENT,
         0x12 => entry::MEMORY,
-        // Disks, serial ports, printers: not there.
+        // Disks, serial ports, printers: not supported.
         0x13 | 0x14 | 0x17 => entry::REFUSE,
         0x15 => entry::SYSTEM,
         0x16 => entry::KEYBOARD,
@@ -313,7 +315,7 @@ mod tests {
         let word = |at: usize| u16::from_le_bytes([code[DATA + at], code[DATA + at + 1]]);
         assert_eq!([word(0), word(2), word(4), word(6)], [3, 63 << 10, 15 << 10, 48 << 4]);
         assert_eq!(code.len(), DATA + 8 + 3 * 20);
-        // More RAM than the words can tell is cut.
+        // More RAM than the words can represent is clipped.
         assert_eq!(super::code(3 << 30)[DATA + 6..DATA + 8], (0xbf00u16).to_le_bytes());
     }
 }

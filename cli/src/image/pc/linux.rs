@@ -49,25 +49,25 @@ const TABLES_PAGE: usize = 2;
 const TABLES: usize = 6;
 const _: () = assert!((TABLES_PAGE + TABLES) * PAGE <= INFO_LEN);
 
-/// Whether a file is a compressed Linux kernel: other programs with the header name no version of Linux.
+/// Whether a file is a compressed Linux kernel: other programs with the header contain no Linux version.
 pub fn is_linux(file: &[u8]) -> bool {
-    /// What the header names is this much further on, where the code of the setup begins.
+    /// Offset from the header's pointers to file offsets, where the setup code begins.
     const SECTOR: usize = 0x200;
     let half = |at: usize| file.get(at..).and_then(|rest| rest.first_chunk()).map(|bytes| u16::from_le_bytes(*bytes));
     let version = half(field::KERNEL_VERSION).filter(|&at| at != 0).and_then(|at| file.get(SECTOR + usize::from(at)..));
     file.get(field::MAGIC..field::MAGIC + 4) == Some(b"HdrS") && version.is_some_and(|text| text.first().is_some_and(u8::is_ascii_digit))
 }
 
-/// What of a Linux kernel goes where; nothing if `file` is none.
+/// The memory layout of a Linux kernel; `None` if `file` is not one.
 ///
 /// # Errors
-/// It is one, but can't be started.
+/// A Linux kernel that can't be started.
 pub fn parts(file: &[u8], ram: u64, bootargs: &str, initrd: Option<&[u8]>) -> Result<Option<Parts>, KernelError> {
     if file.get(field::MAGIC..field::MAGIC + 4) != Some(b"HdrS") {
         return Ok(None);
     }
     let malformed = |what: &str| KernelError::Malformed(format!("it is a Linux image, but {what}"));
-    let cut = || malformed("its header is cut short");
+    let cut = || malformed("its header is truncated");
     let half = |at: usize| file.get(at..).and_then(|rest| rest.first_chunk()).map(|bytes| u16::from_le_bytes(*bytes));
     let flags = *file.get(field::FLAGS).ok_or_else(cut)?;
     if half(field::VERSION).ok_or_else(cut)? < VERSION_2_12 || flags & HAS_64_BIT_ENTRY == 0 {
@@ -128,7 +128,7 @@ fn information(file: &[u8], ram: u64, bootargs: &str, initrd: Option<Range<u64>>
         put(field::INITRD_LEN, &((initrd.end - initrd.start) as u32).to_le_bytes());
     }
     put(field::COMMAND_LINE, &((INFO as usize + COMMAND_LINE_PAGE * PAGE) as u32).to_le_bytes());
-    // What is too long is cut: there must be a NUL.
+    // Truncated, with room for the NUL.
     let command_line = &bootargs.as_bytes()[..bootargs.len().min(PAGE - 1)];
     put(COMMAND_LINE_PAGE * PAGE, command_line);
     let map = memory(ram);
@@ -144,7 +144,7 @@ fn information(file: &[u8], ram: u64, bootargs: &str, initrd: Option<Range<u64>>
     Some(bytes)
 }
 
-/// Maps the first 4 GiB to themselves in pages of 2 MiB; the tables lie at `base`.
+/// Identity-maps the first 4 GiB with 2 MiB pages; the tables lie at `base`.
 fn page_tables(base: u64) -> Vec<u8> {
     const PRESENT_WRITABLE: u64 = 0b11;
     const LARGE: u64 = 1 << 7;
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_goes_where_it_wants_and_the_initrd_on_top() {
+    fn kernel_is_at_its_preferred_address_and_initrd_at_the_top() {
         let parts = parts(&bzimage(), RAM, "console=ttyS0", Some(&[1; 5000])).unwrap().unwrap();
         assert_eq!(parts.kernel.entry, 0x100_0200);
         assert_eq!(parts.kernel.segments[0].memory(), 0x100_0000..0x300_0000);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_started_is_refused() {
+    fn unstartable_kernels_are_refused() {
         let refusal = |file: &[u8], ram| parts(file, ram, "", Some(&[0; 5000])).err().expect("no kernel").to_string();
         assert!(parts(b"something", RAM, "", None).unwrap().is_none());
         assert!(refusal(&bzimage(), 32 << 20).contains("RAM ends at"));
@@ -213,10 +213,10 @@ mod tests {
         let mut old = bzimage();
         old[field::FLAGS] = 0;
         assert!(refusal(&old, RAM).contains("64-bit"));
-        assert!(refusal(&bzimage()[..0x210], RAM).contains("cut short"));
+        assert!(refusal(&bzimage()[..0x210], RAM).contains("truncated"));
         let mut whole = bzimage();
         whole[field::SYSTEM_SIZE..field::SYSTEM_SIZE + 4].copy_from_slice(&(4096u32 / 16).to_le_bytes());
         assert!(parts(&whole, RAM, "", None).is_ok());
-        assert!(refusal(&whole[..whole.len() - 1], RAM).contains("it is cut short: it has 5631 of 5632 bytes"));
+        assert!(refusal(&whole[..whole.len() - 1], RAM).contains("it is truncated: it has 5631 of 5632 bytes"));
     }
 }

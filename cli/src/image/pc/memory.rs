@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use stile_board::pc;
 
-/// From here to 1 MiB is no RAM for kernels: the extended BIOS data area, devices on a PC, and the ACPI tables.
+/// From here to 1 MiB is no RAM for kernels: extended BIOS data area, a PC's devices, ACPI tables.
 pub const RESERVED: u64 = 0x9_fc00;
 
-/// RAM goes on here.
+/// RAM continues here.
 pub const HIGH_MEMORY: u64 = 1 << 20;
 
-/// A range of the memory map: its addresses, and its type, of which 1 is RAM and 2 reserved, in every protocol.
+/// An entry of the memory map: addresses, and type (1 is RAM, 2 reserved, in every protocol).
 pub struct Memory {
     pub range: Range<u64>,
     pub kind: u32,

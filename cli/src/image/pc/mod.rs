@@ -1,4 +1,4 @@
-//! Kernels for x86-64 guests, and what is put into their memory beside them.
+//! Kernels for x86-64 guests, and their boot information.
 
 mod acpi;
 mod bios;
@@ -21,7 +21,7 @@ pub use linux::is_linux;
 pub use multiboot::MULTIBOOT_MAGIC;
 use parts::{BIOS_DATA, Parts, meets};
 
-/// Decides what goes where in a virtual machine's RAM.
+/// Plans the memory layout of a virtual machine.
 ///
 /// # Errors
 /// The kernel can't be booted.
@@ -115,14 +115,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_loaded_is_below_the_devices() {
+    fn loads_are_below_the_devices() {
         assert_eq!(place(8192, 2 << 20, 8 << 30).unwrap(), (3 << 30) - 8192..3 << 30);
         let high = Segment { gpa: 4 << 30, file: 0..4096, mem_len: 4096 };
         assert!(check_places(&[high], 8 << 30, INFO..INFO + 1).is_err());
     }
 
     #[test]
-    fn a_file_that_no_protocol_starts_is_named() {
+    fn an_unbootable_file_is_named() {
         let mut arm = vec![0; 64];
         arm[56..60].copy_from_slice(b"ARM\x64");
         assert_eq!(describe(&arm), "a Linux image for AArch64");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compressed_is_unpacked() {
+    fn compressed_files_are_unpacked() {
         let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         packed.write_all(&[7; 1000]).unwrap();
         let packed = packed.finish().unwrap();

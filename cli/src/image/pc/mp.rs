@@ -1,8 +1,10 @@
-//! The tables by which kernels that know no ACPI find processors and interrupt controllers (Intel, *MultiProcessor Specification* 1.4).
+//! Tables with processors and interrupt controllers for kernels without ACPI (Intel, *MultiProcessor
+//! Specification* 1.4).
 
 use stile_board::pc;
 
-/// Where they lie, below those of ACPI: the floating pointer, which is searched for from here to 1 MiB, and the configuration table behind it.
+/// Address of the tables, below those of ACPI: the floating pointer, which is searched for from here to 1
+/// MiB, followed by the configuration table.
 pub const TABLES: u64 = 0xf_0000;
 
 const POINTER_LEN: usize = 16;
@@ -12,14 +14,14 @@ const IO_APIC_VERSION: u8 = 0x20;
 /// The identifiers of the one bus and the one I/O APIC.
 const ISA: u8 = 0;
 const IO_APIC: u8 = 0;
-/// Lines of that bus; the third is where the second 8259 sits.
+/// Number of lines of that bus; the third is the cascade of the second 8259.
 const LINES: u8 = 16;
 const CASCADE: u8 = 2;
 /// Types of interrupts ("Interrupt Type Values").
 const INTERRUPT: u8 = 0;
 const NMI: u8 = 1;
 const EXTERNAL: u8 = 3;
-/// As the bus has it; and level-sensitive, active high.
+/// Conforms to the bus; and level-sensitive, active high.
 const CONFORMS: u16 = 0;
 const LEVEL: u16 = 0b1101;
 
@@ -28,11 +30,11 @@ fn sum_up(bytes: &mut [u8], at: usize) {
     bytes[at] = bytes.iter().fold(0u8, |sum, byte| sum.wrapping_sub(*byte));
 }
 
-/// The tables of a machine with so many vCPUs, as they lie at [`TABLES`].
+/// The tables of a machine with `vcpus` vCPUs, located at [`TABLES`].
 pub fn tables(vcpus: u8) -> Vec<u8> {
     let mut pointer = b"_MP_".to_vec();
     pointer.extend((TABLES as u32 + POINTER_LEN as u32).to_le_bytes());
-    // One paragraph; the configuration table is there, and the interrupts come by APICs from the start.
+    // One paragraph; with a configuration table, and interrupts through APICs from the start.
     pointer.extend([1, REVISION]);
     pointer.resize(POINTER_LEN, 0);
     sum_up(&mut pointer, 10);
@@ -63,7 +65,7 @@ fn entries(vcpus: u8) -> Vec<Vec<u8>> {
     const FIRST: u8 = 1 << 1;
     let processor = |id: u8| {
         let flags = if id == 0 { ENABLED | FIRST } else { ENABLED };
-        // What kind it is CPUID says.
+        // CPUID has the processor's type.
         [&[0, id, LOCAL_APIC_VERSION, flags][..], &[0; 16]].concat()
     };
     let io_apic = [&[2, IO_APIC, IO_APIC_VERSION, ENABLED][..], &(pc::IO_APIC as u32).to_le_bytes()].concat();
@@ -94,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pointer_leads_to_the_entries() {
+    fn the_pointer_refers_to_the_entries() {
         let all = tables(3);
         assert!(TABLES as usize + all.len() <= super::super::acpi::TABLES as usize);
         let sum = |bytes: &[u8]| bytes.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte));
@@ -103,7 +105,7 @@ mod tests {
         assert_eq!((&table[..4], sum(table)), (b"PCMP".as_slice(), 0));
         assert_eq!(usize::from(u16::from_le_bytes([table[4], table[5]])), table.len());
         assert_eq!(table[36..40], 0xfee0_0000u32.to_le_bytes());
-        // Each entry says by its kind how long it is.
+        // Each entry's type determines its length.
         let (mut at, mut kinds) = (44, [0; 5]);
         while at < table.len() {
             kinds[usize::from(table[at])] += 1;

@@ -15,19 +15,19 @@ use super::parts::{INFO_LEN, Parts, check_places, meets, place};
 use crate::image::bytes::word;
 use crate::image::{Format, Kernel, KernelError, Segment};
 
-/// What a Multiboot header begins with, in the file's byte order.
+/// A Multiboot header's magic number, in the file's byte order.
 pub const MULTIBOOT_MAGIC: [u8; 4] = 0x1bad_b002u32.to_le_bytes();
-/// A Multiboot header lies in so many bytes from the file's start.
+/// A Multiboot header lies within this many bytes from the file's start.
 const SEARCHED: usize = 8192;
-/// Bit of a Multiboot header's flags: it has the addresses itself.
+/// Bit of a Multiboot header's flags: it contains load addresses.
 const HAS_ADDRESSES: u32 = 1 << 16;
-/// The most segments that a program may have.
+/// Maximum number of segments of a program.
 const MAX_SEGMENTS: usize = MAX_LOADS - 5;
 
-/// What of a Multiboot program goes where; nothing if `file` is none.
+/// The memory layout of a Multiboot program; `None` if `file` is not one.
 ///
 /// # Errors
-/// It is one, but can't be started.
+/// A Multiboot program that can't be started.
 pub fn parts(file: &[u8], ram: u64, command_line: &str, initrd: Option<&[u8]>) -> Result<Option<Parts>, KernelError> {
     let Some(header) = multiboot_header(file) else { return Ok(None) };
     let kernel = recognise(file, header)?;
@@ -39,8 +39,8 @@ pub fn parts(file: &[u8], ram: u64, command_line: &str, initrd: Option<&[u8]>) -
     Ok(Some(Parts { kernel, initrd, info, info_at, mode: Mode::Protected, acpi: acpi::Kind::Whole }))
 }
 
-/// Programs put tables of their own, and code for other CPUs, low in memory before they look at what they were told: the boot information is as
-/// high below 640 KiB as the program leaves room.
+/// Programs put their own tables, and code for other CPUs, low in memory before they read the boot
+/// information. So it is placed as high below 640 KiB as the program permits.
 fn information_place(segments: &[Segment]) -> u64 {
     const PAGE: u64 = 4096;
     const LEAST: u64 = 0x1000;
@@ -50,7 +50,7 @@ fn information_place(segments: &[Segment]) -> u64 {
 }
 
 fn recognise(file: &[u8], header: usize) -> Result<Kernel, KernelError> {
-    // If the header has addresses, they count, also in an ELF file ("Multiboot header", "flags").
+    // Addresses in the header take precedence, even in an ELF file ("Multiboot header", "flags").
     let has_addresses = word(file, header + 4).is_some_and(|flags| flags & HAS_ADDRESSES != 0);
     let (entry, segments) = match file.get(4) {
         _ if has_addresses => flat(file, header)?,
@@ -73,7 +73,7 @@ fn multiboot_header(file: &[u8]) -> Option<usize> {
     })
 }
 
-/// What an ELF file loads. Its segments go to their physical addresses, and so does its entry point.
+/// The loadable part of an ELF file. Segments and entry point are at physical addresses.
 pub fn program<H: FileHeader<Endian = Endianness>>(file: &[u8]) -> Result<(u64, Vec<Segment>), KernelError> {
     let broken = |error: object::Error| KernelError::Malformed(format!("it is a broken ELF file: {error}"));
     let header = H::parse(file).map_err(broken)?;
@@ -96,7 +96,7 @@ pub fn program<H: FileHeader<Endian = Endianness>>(file: &[u8]) -> Result<(u64, 
             .zip(usize::try_from(file_len).ok())
             .and_then(|(offset, len)| Some(offset..offset.checked_add(len)?))
             .filter(|range| file.get(range.clone()).is_some() && file_len <= mem_len)
-            .ok_or_else(|| KernelError::Malformed("it is a broken ELF file: a segment is cut short".to_owned()))?;
+            .ok_or_else(|| KernelError::Malformed("it is a broken ELF file: a segment is truncated".to_owned()))?;
         let (gpa, va): (u64, u64) = (program_header.p_paddr(endian).into(), program_header.p_vaddr(endian).into());
         if let Some(into) = entry.checked_sub(va).filter(|&into| into < mem_len) {
             physical_entry = gpa.wrapping_add(into);
@@ -116,16 +116,16 @@ pub fn program<H: FileHeader<Endian = Endianness>>(file: &[u8]) -> Result<(u64, 
     Ok((physical_entry, segments))
 }
 
-/// What a file that is no ELF file loads: as its header says.
+/// The loadable part of a file that is not ELF, according to its header.
 fn flat(file: &[u8], header: usize) -> Result<(u64, Vec<Segment>), KernelError> {
     let field = |n: usize| word(file, header + 4 * n).map(u64::from);
-    let malformed = || KernelError::Malformed("its Multiboot header is cut short, or contradicts itself".to_owned());
+    let malformed = || KernelError::Malformed("its Multiboot header is truncated or inconsistent".to_owned());
     if field(1).is_none_or(|flags| flags as u32 & HAS_ADDRESSES == 0) {
         return Err(KernelError::Malformed("it is no ELF file, and its Multiboot header has no addresses".to_owned()));
     }
     let fields = (field(3), field(4), field(5), field(6), field(7));
     let (Some(at), Some(load), Some(load_end), Some(zeroed_end), Some(entry)) = fields else { return Err(malformed()) };
-    // The header itself says which byte of the file goes where.
+    // The header determines the load address of the file's first byte.
     let start = (header as u64).checked_sub(at.checked_sub(load).ok_or_else(malformed)?).ok_or_else(malformed)? as usize;
     let len = match load_end {
         0 => file.len() - start,
@@ -145,7 +145,7 @@ fn information(at: u64, ram: u64, command_line: &str, module: Option<&Range<u64>
     const MAP: u32 = 1 << 6;
     const LOADER_NAME: u32 = 1 << 9;
     const HEADER: usize = 128;
-    /// As the first bytes after the header; a module's own line is empty.
+    /// The bytes after the header; a module's command line is empty.
     const NAME: &[u8; 8] = b"Stile\0\0\0";
     let start = at as usize;
     let mut after = NAME.to_vec();
@@ -175,7 +175,7 @@ fn information(at: u64, ram: u64, command_line: &str, module: Option<&Range<u64>
     put(48, start + map_at);
     put(64, start + HEADER);
     bytes.extend(after);
-    // What is too long is cut: there must be a NUL.
+    // Truncated, with room for the NUL.
     bytes.extend(command_line.as_bytes().iter().take(INFO_LEN - bytes.len() - 1));
     bytes.push(0);
     bytes
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flat_kernel_says_itself_where_it_goes() {
+    fn a_flat_kernels_header_determines_its_address() {
         let kernel = parts(&flat_file(0x10_0000, 0x10_0000, 0, 0x10_0020), RAM, "", None).unwrap().unwrap().kernel;
         assert_eq!((kernel.entry, kernel.segments.len()), (0x10_0020, 1));
         assert_eq!(kernel.segments[0].memory(), 0x10_0000..0x10_0400);
@@ -209,19 +209,19 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn misplaced_programs_are_refused() {
         let refusal = |file: &[u8]| parts(file, RAM, "", None).err().expect("no kernel").to_string();
         assert!(parts(b"no header", RAM, "", None).unwrap().is_none());
         assert!(refusal(&flat_file(0x200_0000, 0x200_0000, 0, 0x200_0020)).contains("RAM ends at"));
         assert!(refusal(&flat_file(0x400, 0x400, 0, 0x420)).contains("boot information"));
         assert!(refusal(&flat_file(0x9_fb00, 0x9_fb00, 0, 0x9_fb20)).contains("boot information"));
         assert!(refusal(&flat_file(0x10_0000, 0x10_0000, 0, 0x20_0000)).contains("entry point"));
-        assert!(refusal(&flat_file(0x10_0000, 0x20_0000, 0, 0x20_0000)).contains("contradicts"));
+        assert!(refusal(&flat_file(0x10_0000, 0x20_0000, 0, 0x20_0000)).contains("inconsistent"));
         assert!(refusal(&header(0)).contains("no addresses"));
     }
 
     #[test]
-    fn the_boot_information_is_where_the_program_is_not() {
+    fn the_boot_information_does_not_overlap_the_program() {
         let place = |load: u32| parts(&flat_file(load, load, 0, load + 0x20), RAM, "", None).unwrap().unwrap().info_at;
         assert_eq!((place(0x10_0000), place(0x7c00), place(0x4000)), (0x9_7000, 0x9_7000, 0x9_7000));
         // Above the program, or below it.
@@ -229,10 +229,10 @@ mod tests {
     }
 
     #[test]
-    fn addresses_in_the_header_count_also_in_an_elf_file() {
+    fn addresses_in_the_header_take_precedence_over_elf() {
         let mut file = header(HAS_ADDRESSES);
         file.extend([0x10_0040u32, 0x10_0000, 0, 0x10_2000, 0x10_0080].iter().flat_map(|word| word.to_le_bytes()));
-        // What an ELF header would say does not matter, nor that it says nothing.
+        // The ELF header's contents, or their absence, don't matter.
         let mut elf = [elf::ELFMAG.as_slice(), &[1, 1, 1]].concat();
         elf.resize(0x40, 0);
         elf.extend(file);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_guest_is_told_its_memory_and_its_command_line() {
+    fn the_guest_gets_its_memory_map_and_command_line() {
         let info = information(INFO, RAM, "one two", None);
         assert_eq!(word(&info, 0), Some(0b10_0100_0101));
         assert_eq!((word(&info, 4), word(&info, 8)), (Some(639), Some(15 << 10)));

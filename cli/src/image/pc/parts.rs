@@ -9,29 +9,30 @@ use super::memory::{HIGH_MEMORY, RESERVED, lowest};
 use super::{acpi, bios};
 use crate::image::{Kernel, KernelError, Segment};
 
-/// Where the boot information of Linux and PVH is: below 640 KiB, where no such kernel is loaded.
+/// Address of the boot information of Linux and PVH: below 640 KiB, where no such kernel is loaded.
 pub const INFO: u64 = 0x1000;
 
 /// Room for it.
 pub const INFO_LEN: usize = 0x8000;
 
-/// What a boot protocol makes of a kernel.
+/// A kernel prepared by a boot protocol.
 pub struct Parts {
     pub kernel: Kernel,
     /// The initial RAM file system's place.
     pub initrd: Option<Range<u64>>,
-    /// The boot information, and where it goes.
+    /// The boot information and its address.
     pub info: Vec<u8>,
     pub info_at: u64,
     pub mode: Mode,
-    /// What the ACPI tables describe.
+    /// The kind of ACPI tables.
     pub acpi: acpi::Kind,
 }
 
-/// Where a BIOS keeps its data.
+/// Address of the BIOS data area.
 pub const BIOS_DATA: u64 = bios::VECTORS_LEN;
 
-/// Refuses a kernel with parts where there is no RAM below 4 GiB, or where something else is: the boot information is in `info`.
+/// Rejects a kernel with segments outside RAM below 4 GiB, or overlapping other data; `info` is the boot
+/// information's range.
 pub fn check_places(segments: &[Segment], ram: u64, info: Range<u64>) -> Result<(), KernelError> {
     let ram = lowest(ram);
     let taken = [BIOS_DATA..BIOS_DATA + bios::DATA_AREA_LEN as u64, info, RESERVED..HIGH_MEMORY];
@@ -51,7 +52,8 @@ pub fn meets(one: &Range<u64>, other: &Range<u64>) -> bool {
     one.start < other.end && other.start < one.end
 }
 
-/// The initial RAM file system goes as high below `end` as it may, where boot protocols reach it, in whole pages, and above the kernel.
+/// Places the initial RAM file system as high below `end` as the boot protocol permits, in whole pages, above
+/// the kernel.
 pub fn place(len: u64, kernel_end: u64, end: u64) -> Result<Range<u64>, KernelError> {
     const PAGE: u64 = 4096;
     let end = lowest(end);

@@ -15,13 +15,13 @@ use crate::image::{Format, Kernel, KernelError};
 /// Name and type of the note, whose value is the entry point's physical address.
 const OWNER: &[u8] = b"Xen";
 const PHYS32_ENTRY: u32 = 18;
-/// What the start information begins with.
+/// The magic number of the start information.
 const MAGIC: u32 = 0x336e_c578;
 
-/// What of a kernel goes where; nothing if `file` is no ELF file with such a note.
+/// The memory layout of a PVH kernel; `None` if `file` is not an ELF file with such a note.
 ///
 /// # Errors
-/// It is one, but can't be started.
+/// A PVH kernel that can't be started.
 pub fn parts(file: &[u8], ram: u64, command_line: &str, initrd: Option<&[u8]>) -> Result<Option<Parts>, KernelError> {
     let found = match file.get(4) {
         Some(1) if file.starts_with(&elf::ELFMAG) => {
@@ -62,7 +62,8 @@ fn entry<H: FileHeader<Endian = Endianness>>(file: &[u8]) -> Option<u64> {
     None
 }
 
-/// The start information ("struct hvm_start_info", version 1), with the list of modules, the memory map and the command line behind it.
+/// The start information ("struct hvm_start_info", version 1), followed by the list of modules, the memory
+/// map and the command line.
 fn information(ram: u64, command_line: &str, module: Option<&Range<u64>>) -> Vec<u8> {
     const HEADER: usize = 56;
     const MODULE: usize = 32;
@@ -89,7 +90,7 @@ fn information(ram: u64, command_line: &str, module: Option<&Range<u64>>) -> Vec
         bytes.extend(kind.to_le_bytes());
         bytes.extend(0u32.to_le_bytes());
     }
-    // What is too long is cut: there must be a NUL.
+    // Truncated, with room for the NUL.
     bytes.extend(command_line.as_bytes().iter().take(INFO_LEN - bytes.len() - 1));
     bytes.push(0);
     bytes
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_note_names_the_entry_point() {
+    fn the_note_has_the_entry_point() {
         let parts = parts(&file(b"Xen\0", 0x10_0010), RAM, "one two", Some(&[1; 100])).unwrap().unwrap();
         assert_eq!((parts.kernel.entry, parts.kernel.segments.len(), parts.mode), (0x10_0010, 1, Mode::Protected));
         let at = |at: usize| word(&parts.info, at).unwrap();
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_note_is_another_kind() {
+    fn a_file_without_the_note_is_not_pvh() {
         assert!(parts(b"no ELF file", RAM, "", None).unwrap().is_none());
         assert!(parts(&file(b"GNU\0", 0x10_0010), RAM, "", None).unwrap().is_none());
         assert!(parts(&file(b"Xen\0", 0x20_0000), RAM, "", None).is_err());

@@ -13,10 +13,10 @@ use crate::{
     image::{Error, Hypervisor, HypervisorError, Image, Seed, VmFiles, VmPlan, assemble, plan},
 };
 
-/// Where the tests' hypervisor is linked to run.
+/// Link address of the tests' hypervisor.
 const BASE: u64 = 0x7f80_0000_0000;
 
-/// A hypervisor of two segments; the second has zeroes at its end.
+/// A hypervisor of two segments; the second one ends with zeros.
 fn hypervisor_elf() -> Vec<u8> {
     let text = ElfSegment { vaddr: BASE, paddr: BASE, data: image(0, 0, 0x800), mem_len: 0x800 };
     let data = ElfSegment { vaddr: BASE + 0x1000, paddr: BASE + 0x1000, data: vec![9; 16], mem_len: 0x2345 };
@@ -45,13 +45,13 @@ fn made(seed: Seed) -> (MachineConfig, Image) {
 }
 
 #[test]
-fn image_is_read_as_it_was_meant() {
+fn the_hypervisor_reads_the_image_as_written() {
     let (config, image) = made(Seed::Random);
     assert_eq!(image.hypervisor_len, 0x4000);
     assert_eq!(image.bytes[0x1000..0x1011], [9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 0]);
     assert_eq!(image.bytes[16..24], (image.bytes.len() as u64).to_le_bytes());
 
-    let blob = Blob::parse(&image.bytes[image.hypervisor_len..]).expect("what the hypervisor reads");
+    let blob = Blob::parse(&image.bytes[image.hypervisor_len..]).expect("the hypervisor can read it");
     assert_eq!(image.hypervisor_len + blob.len(), image.bytes.len());
     assert!(blob.machine.report_exits);
     assert_eq!(blob.machine.slice_us, 1000);
@@ -83,7 +83,7 @@ fn fixed_seeds_make_the_same_image() {
 }
 
 #[test]
-fn an_empty_initrd_is_none() {
+fn an_empty_initrd_counts_as_none() {
     let config = config("[[vm]]\nkernel = \"debian\"\n");
     let plans = plans(&config, &image(0, 4096, 64), Some(&[]), Seed::Fixed);
     assert_eq!((&plans[0].initrd, &plans[0].layout.initrd), (&None, &None));
@@ -102,7 +102,7 @@ fn errors_name_the_vm() {
 }
 
 #[test]
-fn what_is_no_hypervisor() {
+fn other_files_are_not_hypervisors() {
     let layout = |bytes: &[u8]| match Hypervisor::from_elf(bytes) {
         Err(HypervisorError::Layout(what)) => what.to_owned(),
         Err(HypervisorError::Elf(_)) => "no ELF file".to_owned(),
@@ -123,8 +123,8 @@ fn what_is_no_hypervisor() {
     insta::assert_snapshot!("no_hypervisors", said.join("\n"));
 }
 
-/// The hypervisor's own ELF file, where it has been built, makes an image with names in it. This program stands in for it: its functions'
-/// names are mangled by the same compiler.
+/// An image of the hypervisor's own ELF file contains readable names. This program stands in for it: its
+/// functions' names are mangled by the same compiler.
 #[test]
 fn functions_have_readable_names() {
     let this = std::env::current_exe().and_then(std::fs::read).expect("this test's program");

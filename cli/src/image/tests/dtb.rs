@@ -20,7 +20,7 @@ fn description(vcpus: u8) -> Description<'static> {
     }
 }
 
-/// A node as source: strings where a value is text, cells otherwise.
+/// A node as source: string values as text, others as cells.
 fn dump(node: FdtNode<'_>, depth: usize, text: &mut String) {
     let indent = "    ".repeat(depth);
     let _ = writeln!(text, "{indent}{} {{", if node.name().is_empty() { "/" } else { node.name() });
@@ -81,7 +81,7 @@ fn no_initrd() {
 }
 
 #[test]
-fn length_does_not_depend_on_places() {
+fn length_does_not_depend_on_addresses() {
     let here = build(&Description { initrd: Some(0..1), ..description(1) }).expect("a tree");
     let there = build(&Description { initrd: Some(u64::MAX - 1..u64::MAX), ..description(1) }).expect("a tree");
     assert_eq!(here.len(), there.len());
@@ -107,7 +107,7 @@ fn bad_command_line() {
 }
 
 #[test]
-fn a_vm_with_an_el2_calls_firmware_by_smc_and_has_el2s_interrupts() {
+fn a_vm_with_an_el2_uses_smc_and_has_el2s_interrupts() {
     let bytes = build(&Description { el2: true, ..description(1) }).expect("a tree");
     let tree = Fdt::new(&bytes).expect("a tree");
     let cells =

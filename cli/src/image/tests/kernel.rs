@@ -1,4 +1,4 @@
-//! What is recognised as a kernel, and what is not.
+//! Recognized kernels, and refused files.
 
 use std::io::Write as _;
 
@@ -18,7 +18,7 @@ fn refusal(file: &[u8]) -> String {
     Kernel::recognise(file, RAM).expect_err("not a kernel").to_string()
 }
 
-/// What everything after this relies on.
+/// The invariants that later steps rely on.
 fn assert_sound(kernel: &Kernel, ram: u64) {
     let mut end = RAM_BASE;
     assert!(!kernel.segments.is_empty() && kernel.segments.len() <= stile_blob::MAX_LOADS - 2);
@@ -62,11 +62,11 @@ fn image_with_pe(len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn images_cut_short() {
+fn truncated_images() {
     let whole = image_with_pe(5000);
     assert_eq!(recognise(&whole).format, Format::Image);
-    assert_eq!(refusal(&whole[..4999]), "it is cut short: it has 4999 of 5000 bytes");
-    assert_eq!(refusal(&gzip(&whole[..4096])), "it is cut short: it has 4096 of 5000 bytes");
+    assert_eq!(refusal(&whole[..4999]), "it is truncated: it has 4999 of 5000 bytes");
+    assert_eq!(refusal(&gzip(&whole[..4096])), "it is truncated: it has 4096 of 5000 bytes");
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn kernels_of_domains() {
     let refusal = |file: &[u8]| Kernel::check_domain(file).expect_err("not for Xen").to_string();
     assert_eq!(Kernel::check_domain(&whole), Ok(()));
     assert_eq!(Kernel::check_domain(&gzip(&whole)), Ok(()));
-    assert_eq!(refusal(&whole[..4999]), "it is cut short: it has 4999 of 5000 bytes");
+    assert_eq!(refusal(&whole[..4999]), "it is truncated: it has 4999 of 5000 bytes");
     assert_eq!(refusal(b""), "the file is empty");
     assert_eq!(refusal(&zstd(&whole)), "it is compressed with zstd; expected an arm64 Image, which may be compressed with gzip");
     let expected = "expected an arm64 Image, which may be compressed with gzip";
@@ -167,7 +167,7 @@ fn elf_programs() {
     let kernel = recognise(&elf(0xffff_8000_0000_0010, &[high.clone(), data]));
     assert_eq!(kernel.entry, RAM_BASE + 16);
 
-    // The entry point is a physical address although the program is linked to a virtual one.
+    // The entry point is translated to a physical address although the program is linked to a virtual one.
     assert_eq!(recognise(&elf(RAM_BASE + 4, &[high])).entry, RAM_BASE + 4);
 }
 
@@ -186,7 +186,7 @@ fn elf_programs_in_many_parts() {
     assert_eq!(recognise(&elf(RAM_BASE, &segments[..6])).segments.len(), 6);
 }
 
-/// What is said of files that can't be booted.
+/// The messages about files that can't be booted.
 #[test]
 fn refusals() {
     let ok = ElfSegment { vaddr: RAM_BASE, paddr: RAM_BASE, data: vec![1; 100], mem_len: 100 };
@@ -209,8 +209,8 @@ fn refusals() {
         ("bzip2", b"BZh9".to_vec()),
         ("lzma in zboot", zboot("lzma", &[0x5d, 0, 0])),
         ("nonsense in zboot", zboot("\x1b[31m", b"?")),
-        ("zboot cut short", zboot("gzip", &gzip(b"x"))[..500].to_vec()),
-        ("zboot header cut short", b"MZ\0\0zimg\0".to_vec()),
+        ("zboot truncated", zboot("gzip", &gzip(b"x"))[..500].to_vec()),
+        ("zboot header truncated", b"MZ\0\0zimg\0".to_vec()),
         ("big-endian Image", big_endian),
         ("Image larger than RAM", image(0, RAM + 1, 4096)),
         ("Image beyond RAM", image(!0xfff, u64::MAX, 4096)),
@@ -237,10 +237,10 @@ fn refusals() {
         ("ELF of an unknown machine", elf_with(18, &[0xff, 0xfe])),
         ("ELF of 32-bit Arm", elf_with(4, &[1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 40, 0])),
         ("ELF of big-endian AArch64", elf_with(5, &[2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 183])),
-        ("ELF header cut short", elf(0, &[])[..30].to_vec()),
+        ("ELF header truncated", elf(0, &[])[..30].to_vec()),
         ("ELF magic only", b"\x7fELF".to_vec()),
         ("ELF with nothing to load", elf(0, &[])),
-        ("ELF with a segment cut short", elf_with(64 + 32, &[0xff])),
+        ("ELF with a truncated segment", elf_with(64 + 32, &[0xff])),
         ("ELF with overlapping segments", elf(RAM_BASE, &[ok.clone(), ok.clone()])),
         ("ELF linked to virtual addresses only", elf(RAM_BASE, &[vmlinux])),
         ("ELF that starts elsewhere", elf(0x1000, std::slice::from_ref(&ok))),
@@ -251,7 +251,7 @@ fn refusals() {
 }
 
 #[test]
-fn a_file_made_to_fill_memory() {
+fn decompression_bombs_are_refused() {
     let bomb = gzip(&vec![0; 100_000]);
     assert!(bomb.len() < 500);
     assert_eq!(Compression::Gzip.unpack(&bomb, 99_999), Err(KernelError::TooLarge { limit: 99_999 }));
@@ -259,14 +259,14 @@ fn a_file_made_to_fill_memory() {
 }
 
 #[test]
-fn only_the_first_of_several_streams_counts() {
+fn only_the_first_compressed_stream_is_used() {
     assert_eq!(recognise(&gzip(&[1, 2, 3, 4]).repeat(3)).len(), 4);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Whatever the headers say, a kernel that is taken fits into RAM.
+    /// An accepted kernel fits into RAM, whatever its headers.
     #[test]
     fn mutated_kernels(
         kind in 0..3usize,

@@ -106,7 +106,7 @@ proptest! {
                 }
             }
             Err(error) => {
-                // The amount that is said to be enough must be, and no room must mean that it's tight.
+                // The suggested amount must be sufficient, and an error must mean that RAM is short.
                 prop_assert!(initrd.unwrap_or(0) + dtb + 5 * MIB + kernel.segments.iter().map(|s| s.mem_len + RAM_GRANULE).sum::<u64>() > ram / (kernel.segments.len() as u64 + 1), "{}", error);
             }
         }

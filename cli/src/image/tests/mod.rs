@@ -18,7 +18,7 @@ fn image(text_offset: u64, image_size: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// What a segment of an ELF file is made of.
+/// A segment of an ELF file.
 #[derive(Clone, Debug)]
 struct ElfSegment {
     vaddr: u64,
