@@ -117,13 +117,13 @@ fn taken(expected: &[u8]) -> bool {
 
 fn rdmsr(register: u32) -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: the registers that the tests name are there.
+    // SAFETY: the tests name existing registers.
     unsafe { asm!("rdmsr", in("ecx") register, out("eax") low, out("edx") high, options(nostack)) };
     u64::from(high) << 32 | u64::from(low)
 }
 
 fn wrmsr(register: u32, value: u64) {
-    // SAFETY: as above, and their effects are what is tested.
+    // SAFETY: the tests name existing registers, and their effects are tested.
     unsafe { asm!("wrmsr", in("ecx") register, in("eax") value as u32, in("edx") (value >> 32) as u32, options(nostack)) };
 }
 
@@ -131,7 +131,7 @@ fn read(offset: u32) -> u32 {
     if X2.load(Ordering::Relaxed) {
         return rdmsr(0x800 + offset / 16) as u32;
     }
-    // SAFETY: the page is mapped, and the register is there.
+    // SAFETY: the page is mapped, and the register exists.
     unsafe { ((LOCAL_APIC + offset as usize) as *const u32).read_volatile() }
 }
 
@@ -199,7 +199,7 @@ fn write_cr8(value: u64) {
     unsafe { asm!("mov cr8, {}", in(reg) value, options(nostack)) };
 }
 
-/// Runs all tests in both modes. Returns how many fail.
+/// Runs all tests in both modes. Returns the number of failures.
 pub fn run() -> u32 {
     setup();
     // Off, and on again: in xAPIC mode, as after reset.
@@ -241,8 +241,8 @@ fn setup() {
     }
 
     let table = &raw mut TABLE;
-    // SAFETY: there is one CPU; page tables are in the first GiB, which is mapped at its own address; the IDT's first 32 gates stay what
-    // they are, and the stubs are there.
+    // SAFETY: there is one CPU; page tables are in the first GiB, which is identity-mapped; the IDT's first
+    // 32 gates are unchanged, and the stubs exist.
     unsafe {
         for (entry, address) in (*table).0.iter_mut().zip((3 << 30..).step_by(2 << 20)) {
             // Present, writable, uncached, large.
@@ -359,7 +359,7 @@ fn in_service_blocks() -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Physical interrupts come to the hypervisor meanwhile.
+/// Physical interrupts arrive at the hypervisor meanwhile.
 fn nothing_comes_while_interrupts_are_off() -> Result<(), &'static str> {
     write(LVT_TIMER, 2 << 17 | u32::from(TIMER));
     send_to_self(LOW);
@@ -441,13 +441,13 @@ fn level_interrupt() -> Result<(), &'static str> {
     const REMOTE_IRR: u32 = 1 << 14;
     io_apic(ENTRY + 1, Some(0));
     io_apic(ENTRY, Some(1 << 15 | u32::from(SERIAL)));
-    // OUT2 lets the interrupt out; and what was printed is to be sent first.
-    // SAFETY: nothing but the interrupt depends on it.
+    // OUT2 enables the interrupt; printed text must be sent first.
+    // SAFETY: only the interrupt depends on it.
     unsafe { out8(0x3fc, 1 << 3) };
     // SAFETY: reading the status changes nothing.
     while unsafe { in8(0x3fd) } & 1 << 5 == 0 {}
     for _ in 0..3 {
-        // SAFETY: an interrupt when there is room, which there is.
+        // SAFETY: raises an interrupt because the transmitter is empty.
         unsafe { out8(0x3f9, 1 << 1) };
         spin(2000);
         check!(io_apic(ENTRY, None) & REMOTE_IRR != 0, "it is not on its way");
@@ -461,7 +461,7 @@ fn level_interrupt() -> Result<(), &'static str> {
     Ok(())
 }
 
-/// What operations cost, in ticks, and whether they exit: no exit is cheaper than 30 instructions.
+/// Cost of operations in ticks, and whether they exit: an exit takes at least 30 instructions.
 fn costs(mode: &str) {
     const TIMES: u64 = 256;
     let operations: [(&str, fn()); 4] = [

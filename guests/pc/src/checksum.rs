@@ -1,6 +1,7 @@
-//! The neighbour: computes over its memory and registers, round after round, and finds out if anything of them changed behind its back.
+//! The neighbour: computes checksums of its memory and registers, round after round, and detects any
+//! unexpected change.
 //!
-//! On the command line: `rounds=N` (default 40); `share`: measure in each round how much of the CPU's time this VM gets.
+//! Command line: `rounds=N` (default 40); `share`: measure in each round the VM's share of CPU time.
 #![no_std]
 #![no_main]
 
@@ -40,7 +41,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
 }
 
 fn run(rounds: u64, shares: bool) -> Outcome {
-    // SAFETY: RAM behind the program, which nothing else uses.
+    // SAFETY: RAM after the program, otherwise unused.
     let memory = unsafe { core::slice::from_raw_parts_mut(MEMORY as *mut u64, WORDS) };
     let between = |round| {
         registers(round)?;
@@ -54,7 +55,7 @@ fn run(rounds: u64, shares: bool) -> Outcome {
 
 /// Measures this VM's share for 20 million ticks, which on an emulated PC are instructions.
 fn share() {
-    // So many ticks are a microsecond, as ratios go: a tick is an instruction.
+    // Ticks per microsecond for these ratios: a tick is an instruction.
     const MICROSECOND: u64 = 1_000;
     let share = Share::measure(20_000 * MICROSECOND, 10 * MICROSECOND, machine::ticks);
     println!("checksum: share {} of 1000, longest wait {} us", share.permille(), share.longest / MICROSECOND);
@@ -65,7 +66,7 @@ fn registers(round: u64) -> Outcome {
     const MSRS: [u32; 5] = [0xc000_0081, 0xc000_0082, 0xc000_0084, 0xc000_0102, 0x176];
     let value = |n: u64| mix(!round << 16 | n) & 0x7fff_ffff;
     let (mut low, mut high, mut debug): (u64, u64, u64);
-    // SAFETY: nothing else uses these registers; SIMD is turned on.
+    // SAFETY: these registers are otherwise unused; SIMD is enabled.
     unsafe {
         for (n, register) in MSRS.into_iter().enumerate() {
             machine::wrmsr(register, value(n as u64));

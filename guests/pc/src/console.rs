@@ -14,7 +14,7 @@ pub struct Console;
 impl fmt::Write for Console {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for byte in text.bytes() {
-            // SAFETY: the port is a UART's, and only this writes to it.
+            // SAFETY: the port is a UART's, and only this function writes to it.
             unsafe {
                 while in8(LINE_STATUS) & EMPTY == 0 {}
                 out8(BASE, byte);
@@ -24,7 +24,7 @@ impl fmt::Write for Console {
     }
 }
 
-/// Eight bits, no parity: what a UART has after reset is less.
+/// Eight bits, no parity: a UART's reset value is shorter.
 pub fn setup() {
     // SAFETY: the port is a UART's.
     unsafe { out8(BASE + 3, 3) };

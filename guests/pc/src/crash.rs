@@ -1,5 +1,5 @@
-//! Ends in a state from which no guest can go on: a jump to where there is nothing, with no table of exceptions; or, with `entry=controls` or
-//! `entry=state` at the end of the command line, a VM entry that fails.
+//! Enters a state from which no guest can continue: a jump to an unmapped address, without an IDT; or, with
+//! `entry=controls` or `entry=state` at the end of the command line, a failing VM entry.
 #![no_std]
 #![no_main]
 
@@ -11,7 +11,7 @@ pc::program!();
 /// Test port: a write makes Stile's next entry of this CPU fail.
 const TEST_ENTRY: u16 = 0xe8;
 
-/// Has the VM entry fail by a control (0) or by guest state (1). The VM ends by that.
+/// Makes the VM entry fail by a control (0) or by guest state (1), which ends the VM.
 fn fail_entry(by: u8) {
     println!("crash: the next VM entry fails by {by}");
     // SAFETY: none: this is the end.
@@ -19,7 +19,7 @@ fn fail_entry(by: u8) {
     println!("FAIL: it does not");
 }
 
-/// Behind the RAM.
+/// Beyond RAM.
 const NOWHERE: u64 = 0x8000_0000;
 
 #[unsafe(no_mangle)]

@@ -1,4 +1,4 @@
-//! Exceptions: caught, and told; and interrupts, which are counted.
+//! Exceptions, caught and reported, and interrupts, which are counted.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,13 +28,13 @@ unsafe extern "C" {
     static exceptions: u8;
 }
 
-/// Makes the exceptions come to `exception.s`.
+/// Routes exceptions to `exception.s`.
 pub fn setup() {
     let table = &raw mut IDT;
     for vector in 0..256 {
         let handler = &raw const exceptions as u64 + vector * STUB;
         let low = handler & 0xffff | 0x08 << 16 | 0x8e << 40 | (handler >> 16 & 0xffff) << 48;
-        // SAFETY: there is one CPU, and nothing else touches the table.
+        // SAFETY: there is one CPU, and nothing else accesses the table.
         unsafe { (*table)[vector as usize] = [low, handler >> 32] };
     }
     load();
@@ -43,16 +43,18 @@ pub fn setup() {
 /// Makes them come on this CPU.
 pub fn load() {
     let pointer = Pointer { limit: 256 * 16 - 1, base: &raw const IDT as u64 };
-    // SAFETY: the table is complete, and stays.
+    // SAFETY: the table is complete, and never freed.
     unsafe { core::arch::asm!("lidt [{}]", in(reg) &pointer, options(nostack)) };
 }
 
-/// Runs instructions that may take an exception, of which the first one skips the rest. Returns its vector and error code.
+/// Executes instructions that may raise an exception; the first one skips the rest. Returns its vector and
+/// error code.
 #[macro_export]
 macro_rules! catch {
     ($code:literal $(, $register:tt = $value:expr)*) => {{
         $crate::exception::run(|| {
-            // SAFETY: what the instructions do is what is tested; an exception goes on after them.
+            // SAFETY: the instructions' effects are tested; after an exception, execution continues after
+            // them.
             unsafe {
                 core::arch::asm!(
                     "lea r11, [rip + 97f]",
@@ -68,7 +70,7 @@ macro_rules! catch {
 }
 pub use catch;
 
-/// See [`catch`]. Returns the vector and error code of the exception that came.
+/// See [`catch`]. Returns the vector and error code of the exception.
 pub fn run(code: impl FnOnce()) -> Option<(u64, u64)> {
     LAST_VECTOR.store(NONE, Ordering::Relaxed);
     code();
@@ -82,22 +84,22 @@ pub fn last_flags() -> u64 {
     LAST_FLAGS.load(Ordering::Relaxed)
 }
 
-/// What came last, by vector: how often, and where the code was that it came in.
+/// Number of interrupts by vector; and below, the interrupted address.
 pub static COUNTS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
 /// As above.
 pub static PLACES: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
-/// What is done about an interrupt beside that; 0 is to end it.
+/// An additional handler of an interrupt; with 0 it is only ended.
 pub static HANDLERS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
 
 /// Exceptions that come like interrupts, and are not ended.
 const NOT_ENDED: u64 = 32;
 
-/// How often an interrupt has come since the last call.
+/// Number of interrupts since the last call.
 pub fn take(vector: u8) -> u64 {
     COUNTS[usize::from(vector)].swap(0, Ordering::SeqCst)
 }
 
-/// Sets what is done about an interrupt, which must end it, or the default.
+/// Sets the handler of an interrupt, which must end it, or the default.
 pub fn handle(vector: u8, handler: Option<fn(u64)>) {
     COUNTS[usize::from(vector)].store(0, Ordering::SeqCst);
     HANDLERS[usize::from(vector)].store(handler.map_or(0, |handler| handler as usize as u64), Ordering::SeqCst);

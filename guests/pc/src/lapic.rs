@@ -48,9 +48,9 @@ pub fn base() -> u64 {
     unsafe { rdmsr(BASE) }
 }
 
-/// Writes it, with a value that is allowed.
+/// Writes IA32_APIC_BASE, with a valid value.
 pub fn set_base(value: u64) {
-    // SAFETY: the caller knows what the APIC is for.
+    // SAFETY: the caller is responsible for the APIC's state.
     unsafe { wrmsr(BASE, value) }
 }
 
@@ -99,7 +99,7 @@ pub fn id() -> u32 {
     if is_x2() { id } else { id >> 24 }
 }
 
-/// Enables this CPU's APIC by the register that does, with nothing else on.
+/// Enables this CPU's APIC by the spurious-interrupt vector register, with all sources off.
 pub fn enable() {
     write(register::SPURIOUS, 0x1ff);
     write(register::TPR, 0);
@@ -125,14 +125,14 @@ pub fn io_read(index: u32) -> u32 {
     }
 }
 
-/// An input that is masked.
+/// A masked input.
 pub const IO_MASKED: u32 = 1 << 16;
 /// A level-sensitive one.
 pub const IO_LEVEL: u32 = 1 << 15;
 /// Its interrupt was sent and not ended.
 pub const IO_REMOTE: u32 = 1 << 14;
 
-/// Where an input's interrupt goes.
+/// Sets the routing of an input.
 pub fn io_route(input: u32, to: u32, low: u32) {
     io_write(0x11 + 2 * input, to << 24);
     io_write(0x10 + 2 * input, low);

@@ -1,6 +1,7 @@
-//! What the guests for x86-64 are made of: they are started by Multiboot, or by PVH, in protected mode.
+//! The common library of x86-64 guests: started by Multiboot or by PVH, in protected mode.
 //!
-//! A program has `extern "C" fn main(magic, information)` and [`program!`], which says how it is started, and ends it where it can't go on.
+//! A program has `extern "C" fn main(magic, information)` and [`program!`], which selects the boot protocol
+//! and the handlers of fatal errors.
 #![no_std]
 
 /// Assembly from a file, relative to `src`, with the macros of `saved.s`; and operands, as those of `global_asm!`.
@@ -10,7 +11,7 @@ macro_rules! assembly {
         core::arch::global_asm!(
             include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/saved.s")),
             include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/", $file)),
-            // All assembly of a program is one, in which a macro is defined once.
+            // All assembly of a program is assembled together, so a macro is defined once.
             ".irp name, push_preserved, pop_preserved, push_scratch, pop_scratch, call_aligned",
             ".purgem \\name",
             ".endr",
@@ -30,7 +31,8 @@ core::arch::global_asm!(include_str!("boot.s"));
 assembly!("exception.s");
 core::arch::global_asm!(include_str!("others.s"));
 
-/// What each program has: what its loader knows it by (Multiboot, unless it is `program!(pvh)`), and the ends of what nobody expects.
+/// The common parts of each program: the loader's header (Multiboot, unless it is `program!(pvh)`), and
+/// handlers of unexpected events.
 #[macro_export]
 macro_rules! program {
     () => {

@@ -1,11 +1,11 @@
-//! Instructions that Rust has no words for.
+//! Wrappers of instructions.
 
 use core::arch::asm;
 
 /// Reads a byte from a port.
 ///
 /// # Safety
-/// What the device does about it is wanted.
+/// The device's side effects are intended.
 pub unsafe fn in8(port: u16) -> u8 {
     let value: u8;
     // SAFETY: the caller's promise.
@@ -54,7 +54,7 @@ pub unsafe fn in32(port: u16) -> u32 {
 /// Reads a model-specific register.
 ///
 /// # Safety
-/// The CPU has it.
+/// The CPU has the register.
 pub unsafe fn rdmsr(register: u32) -> u64 {
     let (low, high): (u32, u32);
     // SAFETY: the caller's promise.
@@ -62,10 +62,10 @@ pub unsafe fn rdmsr(register: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// Writes one.
+/// Writes a model-specific register.
 ///
 /// # Safety
-/// The CPU has it, takes the value, and this program can go on with it.
+/// The CPU has the register and accepts the value, with which this program can continue.
 pub unsafe fn wrmsr(register: u32, value: u64) {
     // SAFETY: the caller's promise.
     unsafe { asm!("wrmsr", in("ecx") register, in("eax") value as u32, in("edx") (value >> 32) as u32, options(nostack, preserves_flags)) };
@@ -77,15 +77,15 @@ pub fn ticks() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Lets interrupts come.
+/// Enables interrupts.
 pub fn sti() {
-    // SAFETY: there is a handler for each. The instruction after it is done first.
+    // SAFETY: there is a handler for each. Interrupts are recognized after the next instruction.
     unsafe { asm!("sti", "nop", options(nostack)) };
 }
 
-/// Lets none come.
+/// Disables interrupts.
 pub fn cli() {
-    // SAFETY: it changes nothing else.
+    // SAFETY: no other effect.
     unsafe { asm!("cli", options(nostack)) };
 }
 
@@ -100,9 +100,9 @@ pub fn command_line(info: u32) -> &'static str {
     unsafe { core::ffi::CStr::from_ptr(word(16) as *const core::ffi::c_char) }.to_str().unwrap_or("")
 }
 
-/// Turns the machine off: ACPI's PM1a control register, as Stile and QEMU have it, or what Bochs has.
+/// Powers the machine off: by ACPI's PM1a control register on Stile and QEMU, or by Bochs' port.
 pub fn off() -> ! {
-    // SAFETY: the machine is to end.
+    // SAFETY: powers the machine off.
     unsafe {
         out16(0x604, 1 << 13);
         for byte in *b"Shutdown" {
@@ -110,7 +110,7 @@ pub fn off() -> ! {
         }
     }
     loop {
-        // SAFETY: port 0x80 is nobody's.
+        // SAFETY: port 0x80 is unused.
         unsafe { in8(0x80) };
     }
 }

@@ -21,14 +21,14 @@ pc::program!();
 extern "C" fn main(magic: u32, info: u32) -> ! {
     exception::setup();
     console::setup();
-    // SAFETY: what a BIOS has left on at the 8259s would come as exceptions.
+    // SAFETY: interrupts that a BIOS left enabled at the 8259s would arrive as exceptions.
     unsafe {
         out8(0x21, 0xff);
         out8(0xa1, 0xff);
     }
     println!("suite pc, started with {magic:#x} and {info:#x}");
     if let Some(status) = status_asked_for(info) {
-        // SAFETY: the machine is to end.
+        // SAFETY: ends the machine.
         unsafe { machine::out32(0xf4, status) };
     }
     if machine::command_line(info).ends_with("silence") {
@@ -67,7 +67,8 @@ extern "C" fn main(magic: u32, info: u32) -> ! {
 
 core::arch::global_asm!(include_str!("bios.s"));
 
-/// Calls a BIOS's services in real mode, to which the machine wakes from S3. Ends the machine with 0, or with the number of what fails.
+/// Calls a BIOS's services in real mode, in which the machine wakes from S3. Ends the machine with 0, or with
+/// the number of the failed check.
 fn call_bios() {
     const PAGE: u32 = 2;
     unsafe extern "C" {
@@ -76,13 +77,13 @@ fn call_bios() {
     }
     let code = &raw const bios_test;
     let length = &raw const bios_test_end as usize - code as usize;
-    // SAFETY: nothing else is in the page, and the machine ends.
+    // SAFETY: the page is otherwise unused, and the machine ends.
     unsafe { ((PAGE << 12) as *mut u8).copy_from_nonoverlapping(code, length) };
     tests::wake(PAGE);
 }
 
-/// Sleeps, and wakes to end the machine with 0, if memory is as it was as it fell asleep, and the interrupt comes that has waited. If it does
-/// not sleep, the machine ends with 1.
+/// Sleeps, and ends the machine after wake-up with 0, if memory is unchanged and the pending interrupt is
+/// delivered. If it does not sleep, the machine ends with 1.
 fn sleep() {
     const PAGE: u32 = 2;
     const KEPT: *mut u32 = 0x3000 as *mut u32;
@@ -93,7 +94,7 @@ fn sleep() {
     /// The interrupt's: `sub word ptr [0x3000], 2; iret`.
     const HANDLER: [u8; 6] = [0x83, 0x2e, 0x00, 0x30, 0x02, 0xcf];
     const HANDLER_AT: u32 = 0x100;
-    // SAFETY: nothing else is there, and the machine ends.
+    // SAFETY: the address is otherwise unused, and the machine ends.
     unsafe {
         ((PAGE << 12) as *mut [u8; CODE.len()]).write_volatile(CODE);
         ((PAGE << 12 | HANDLER_AT) as *mut [u8; HANDLER.len()]).write_volatile(HANDLER);
@@ -108,7 +109,8 @@ fn sleep() {
     }
 }
 
-/// The digit after `exit=` at the end of the command line, with which the machine is to end before any test.
+/// The digit after `exit=` at the end of the command line: the status with which to end the machine before
+/// any test.
 fn status_asked_for(info: u32) -> Option<u32> {
     match machine::command_line(info).as_bytes() {
         [.., b'e', b'x', b'i', b't', b'=', digit] => Some(u32::from(digit - b'0')),

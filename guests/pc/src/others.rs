@@ -9,17 +9,17 @@ use crate::machine::ticks;
 /// The page that they start in.
 const PAGE: u32 = 0x10;
 
-/// How many have come up since the last start, and the identifiers of all that ever did, a bit each.
+/// Number of CPUs started since the last start, and a bit mask of all identifiers ever seen.
 pub static UP: AtomicU32 = AtomicU32::new(0);
 /// As above.
 pub static SEEN: AtomicU64 = AtomicU64::new(0);
-/// Goes up as long as one of them runs.
+/// Incremented as long as one of them runs.
 pub static BEATS: AtomicU64 = AtomicU64::new(0);
-/// What they are to do next: a function, or 0 to count beats.
+/// Their next function, or 0 to count beats.
 static JOB: AtomicU64 = AtomicU64::new(0);
-/// How many jobs were given: the same function may be given twice.
+/// Number of jobs given: the same function may be given twice.
 static GIVEN: AtomicU64 = AtomicU64::new(0);
-/// How many have done it.
+/// Number of CPUs that have finished it.
 pub static DONE: AtomicU32 = AtomicU32::new(0);
 
 unsafe extern "C" {
@@ -29,12 +29,12 @@ unsafe extern "C" {
     static mut other_stacks: u8;
 }
 
-/// Sends INIT and, at once, startup messages to all others.
+/// Sends INIT and, immediately, SIPI to all others.
 pub fn start() {
     let code = &raw const trampoline;
     let length = &raw const trampoline_end as usize - code as usize;
     UP.store(0, Ordering::SeqCst);
-    // SAFETY: the page is RAM that nothing else uses, and the others are off or about to be.
+    // SAFETY: the page is otherwise unused RAM, and the others are off or about to be.
     unsafe {
         ((PAGE << 12) as *mut u8).copy_from_nonoverlapping(code, length);
         next_stack = &raw mut other_stacks as u64 + 16384;
@@ -43,7 +43,7 @@ pub fn start() {
     apic::send(0, command::OTHERS | command::STARTUP | command::ASSERT | PAGE);
 }
 
-/// Waits for a condition, for a while. Returns whether it came.
+/// Waits for a condition, for a limited time. Returns whether it was met.
 pub fn wait(condition: impl Fn() -> bool) -> bool {
     let start = ticks();
     while !condition() {
@@ -55,7 +55,7 @@ pub fn wait(condition: impl Fn() -> bool) -> bool {
     true
 }
 
-/// Lets so many ticks go by. A CPU that is shared is given away meanwhile.
+/// Waits for a number of ticks. A shared CPU is yielded meanwhile.
 pub fn pass(span: u64) {
     let start = ticks();
     while ticks() - start < span {
@@ -63,14 +63,14 @@ pub fn pass(span: u64) {
     }
 }
 
-/// Lets all others do something.
+/// Gives all others a job.
 pub fn give(job: fn()) {
     DONE.store(0, Ordering::SeqCst);
     JOB.store(job as usize as u64, Ordering::SeqCst);
     GIVEN.fetch_add(1, Ordering::SeqCst);
 }
 
-/// Whoever starts from now on has nothing to do.
+/// CPUs started from now on have no job.
 pub fn forget() {
     JOB.store(0, Ordering::SeqCst);
 }

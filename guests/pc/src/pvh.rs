@@ -1,6 +1,7 @@
-//! Started by PVH: says if it finds what such a loader must give it ("x86/HVM direct boot ABI", struct hvm_start_info, version 1).
+//! Booted by PVH: checks the information that such a loader must provide ("x86/HVM direct boot ABI", struct
+//! hvm_start_info, version 1).
 //!
-//! It is started with the command line `one two`, and with a module that is an ELF file.
+//! Started with the command line `one two`, and with a module that is an ELF file.
 #![no_std]
 #![no_main]
 
@@ -13,7 +14,7 @@ use pc::{console, exception, machine};
 
 pc::program!(pvh);
 
-/// What the start information begins with.
+/// The start information's magic number.
 const MAGIC: u32 = 0x336e_c578;
 /// RAM in the memory map, as ACPI numbers types.
 const RAM: u32 = 1;
@@ -72,7 +73,7 @@ fn run(info: u32) -> Outcome {
     check_eq!(info.magic, MAGIC, "magic");
     check_eq!(info.version, 1, "version");
     check_eq!(info.flags | info.reserved, 0, "flags and what is reserved");
-    // SAFETY: the loader put a line there, which ends with a NUL; the first GiB is mapped.
+    // SAFETY: the loader put a NUL-terminated line there; the first GiB is mapped.
     let line = unsafe { CStr::from_ptr(info.command_line as *const c_char) };
     check!(line == c"one two", "command line {line:?}");
     check!(at::<[u8; 8]>(info.rsdp) == b"RSD PTR ", "no ACPI root pointer");
@@ -88,8 +89,8 @@ fn run(info: u32) -> Outcome {
     Ok(())
 }
 
-/// What the loader put at an address below 1 GiB.
+/// The loader's data at an address below 1 GiB.
 fn at<T>(address: u64) -> &'static T {
-    // SAFETY: the first GiB is mapped, nothing writes there, and any bytes make what this program reads.
+    // SAFETY: the first GiB is mapped, nothing writes there, and the types read are valid for any bytes.
     unsafe { &*(address as *const T) }
 }

@@ -1,6 +1,6 @@
-//! Resets for ever, as soon as it has read a word of each page of its RAM: what is loaded there must be loaded each time.
+//! Resets forever, after reading a word of each page of its RAM: the files must be loaded each time.
 //!
-//! On the command line: `mib=N`: its RAM (default 64).
+//! Command line: `mib=N`: its RAM (default 64).
 #![no_std]
 #![no_main]
 
@@ -24,7 +24,7 @@ extern "C" fn main(_magic: u32, info: u32) -> ! {
         // SAFETY: RAM, and any value will do.
         unsafe { (page as *const u64).read_volatile() };
     }
-    // SAFETY: a reset is wanted.
+    // SAFETY: a reset is intended.
     unsafe { machine::out8(KEYBOARD, RESET) };
     loop {
         core::hint::spin_loop();

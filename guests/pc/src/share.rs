@@ -1,6 +1,7 @@
-//! The neighbour that measures which part of a CPU it gets, by the counter, which in Bochs counts instructions.
+//! A neighbour that measures its share of a CPU by the counter, which in Bochs counts instructions.
 //!
-//! On the command line: `least=N`: the percentage that it must get (default 1), `chunks=N`: how much it computes (default 4000).
+//! Command line: `least=N`: the required percentage (default 1), `chunks=N`: the amount of computation
+//! (default 4000).
 #![no_std]
 #![no_main]
 

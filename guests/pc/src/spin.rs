@@ -1,4 +1,4 @@
-//! Never yields, and lets no interrupt come. Its second vCPU, if it has one, is started to do the same.
+//! Spins with interrupts disabled, without yielding. Its second vCPU, if any, does the same.
 #![no_std]
 #![no_main]
 

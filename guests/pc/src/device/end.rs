@@ -1,4 +1,4 @@
-//! Operands that begin in RAM and end behind it, where a large page of the guest's tables goes on.
+//! Operands that begin in RAM and end beyond it, within a large page of the guest's tables.
 
 use core::arch::x86_64::__cpuid_count as cpuid;
 
@@ -7,10 +7,10 @@ use crate::emulator::tables::{PAGE, root, set_root, write};
 use crate::tests::check;
 use crate::tests::firmware::ram;
 
-/// Where the first GiB is mapped once more: by one page.
+/// A second mapping of the first GiB, by one page.
 const AGAIN: u64 = 2 << 30;
 
-/// Behind the last byte of RAM there is nothing: it reads as ones, and what is written there is gone.
+/// Beyond the end of RAM, reads return ones and writes are ignored.
 pub fn of_memory(_: u64) -> Result<(), &'static str> {
     const LARGE_OPEN: u64 = 1 << 7 | 0b11;
     let has_1g_pages = cpuid(0x8000_0001, 0).edx & 1 << 26 != 0;

@@ -13,7 +13,7 @@ const GENERAL_PROTECTION: u64 = 13;
 const PAGE_FAULT: u64 = 14;
 const FLOATING_POINT: u64 = 16;
 
-/// Each, and what its error code is.
+/// Each fault, with its error code.
 pub fn all(_: u64) -> Result<(), &'static str> {
     let avx = run::turn_vectors_on();
     check!(catch!("movaps [rsi], xmm0", "rsi" = DEVICE + 8) == Some((GENERAL_PROTECTION, 0)), "MOVAPS that is not aligned");
@@ -42,7 +42,7 @@ pub fn all(_: u64) -> Result<(), &'static str> {
     second_page()
 }
 
-/// CR0.TS keeps the registers of SSE and MMX from being used.
+/// With CR0.TS set, SSE and MMX instructions raise #NM.
 fn task_switched() -> Result<(), &'static str> {
     // SAFETY: no code but the tests' uses these registers.
     unsafe { asm!("mov {0}, cr0", "or {0}, 8", "mov cr0, {0}", out(reg) _, options(nostack)) };
@@ -62,13 +62,13 @@ fn floating_point() -> Result<(), &'static str> {
         "rsi" = DEVICE,
         "rdi" = &control
     );
-    // SAFETY: the state of the x87 is as after its initialization.
+    // SAFETY: the x87 state is as after initialization.
     unsafe { asm!("fnclex", "fninit", options(nostack)) };
     check!(fault == Some((FLOATING_POINT, 0)), "MOVQ with an x87 exception that waits");
     Ok(())
 }
 
-/// The second page of an operand is not there: nothing is done.
+/// The second page of an operand is not present: the instruction has no effect.
 fn second_page() -> Result<(), &'static str> {
     map_to(Root::First, 2, Some(Place::Device(DEVICE)));
     map_to(Root::First, 3, None);

@@ -1,4 +1,4 @@
-//! Instructions on memory that is a device, as they do on RAM: whoever emulates them must do what the processor does.
+//! Instructions on device memory must have the same effects as on RAM: emulation must equal the processor.
 
 mod end;
 mod faults;
@@ -29,19 +29,20 @@ pub const ALL: &[Test] = &[
     ("device_faults", On::Stile, faults::all),
 ];
 
-/// The memory that is a device.
+/// The device memory.
 pub const DEVICE: u64 = 0xff00_0000;
 
 #[repr(C, align(8192))]
 struct Ram([u8; 16384]);
 static mut RAM: Ram = Ram([0; 16384]);
 
-/// Memory that is RAM.
+/// RAM used for comparison.
 pub fn ram() -> u64 {
     &raw const RAM as u64
 }
 
-/// How memory at two addresses is gone through: offsets, and how many bytes are taken at once there, as each access to a device exits.
+/// Iterates over memory at two addresses: offsets, and the number of bytes per access, as each access to a
+/// device exits.
 fn parts(a: u64, b: u64, bytes: u64) -> impl Iterator<Item = (u64, u64)> {
     let mut next = 0;
     core::iter::from_fn(move || {
@@ -67,7 +68,7 @@ fn fill(at: u64, bytes: u64) {
     }
 }
 
-/// Whether memory is the same at both addresses.
+/// Whether memory is equal at both addresses.
 pub fn same(a: u64, b: u64, bytes: u64) -> bool {
     // SAFETY: memory of the tests.
     let read = |at: u64, size| unsafe {
@@ -95,8 +96,8 @@ const DF: u64 = 1 << 10;
 const ALL_FLAGS: u64 = 0x8d5;
 const NO_AF: u64 = 0x8c5;
 
-/// Runs an instruction whose operand is at RDI on RAM and on the device, with RSI at another part of the same. True if all registers
-/// and memory come out the same.
+/// Executes an instruction with the operand at RDI in RAM and in the device, with RSI at another offset of
+/// the same memory. Returns whether all registers and memory are equal afterwards.
 fn agrees(instruction: &[u8], flags: u64, before: &Block, wide: bool) -> bool {
     const PART: u64 = 256;
     let code = put(instruction);
@@ -175,7 +176,7 @@ fn instructions(_: u64) -> Result<(), &'static str> {
         }
     }
     check!(agrees(&[0x0f, 0xbb, 0x0f], CF, &small, false), "BTC of a bit beyond the operand");
-    // What CMPXCHG8B and CMPXCHG16B expect is there.
+    // The comparison value of CMPXCHG8B and CMPXCHG16B.
     let word = |n: u64| (0..8).fold(0, |word, i| word | u64::from(((n + i + 64) * 37 + 11) as u8) << (8 * i));
     let equal = Block { rax: word(0), rdx: word(0) >> 32, ..Block::new() };
     check!(agrees(&[0x0f, 0xc7, 0x0f], ALL_FLAGS, &equal, false), "CMPXCHG8B that finds what it expects");
@@ -216,7 +217,7 @@ const SSE: &[&[u8]] = &[
     &[0x0f, 0x65, 0x0f],
 ];
 
-/// The same by VEX prefixes, of 128 and 256 bits.
+/// With VEX prefixes, of 128 and 256 bits.
 const AVX: &[&[u8]] = &[
     &[0xc5, 0xfa, 0x6f, 0x0f],
     &[0xc5, 0xfe, 0x6f, 0x4f, 0x07],
@@ -225,7 +226,7 @@ const AVX: &[&[u8]] = &[
     &[0xc5, 0xf8, 0x11, 0x0f],
     &[0xc5, 0xf9, 0x6e, 0x0f],
     &[0xc4, 0xe1, 0xf9, 0x7e, 0x0f],
-    // VMOVHPS XMM1, XMM2, [RDI] would take what XMM2 has; this takes XMM1's own.
+    // VMOVHPS XMM1, XMM2, [RDI] would use XMM2's value; this uses XMM1's own.
     &[0xc5, 0xf0, 0x16, 0x0f],
     // VPXOR, VPSUBQ and VANDPS of XMM1 or YMM1 with itself.
     &[0xc5, 0xf1, 0xef, 0x4f, 0x05],
@@ -244,7 +245,7 @@ fn vectors(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// With RSI and RDI at the same: MOVS, LODS, SCAS, CMPS, STOS, repeated with each prefix and by each width, up and down.
+/// With equal RSI and RDI: MOVS, LODS, SCAS, CMPS, STOS, with each repeat prefix and width, up and down.
 fn strings(_: u64) -> Result<(), &'static str> {
     for opcode in [0xa4, 0xa5, 0xa6, 0xa7, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf] {
         for flags in [2, 2 | DF] {
@@ -260,7 +261,7 @@ fn strings(_: u64) -> Result<(), &'static str> {
             }
         }
     }
-    // From page to page of the device, more than are done at once; then a comparison that ends in the middle.
+    // Across pages of the device, more elements than per exit; then a comparison that ends early.
     fill(DEVICE, 3000);
     let mut block = Block { rsi: DEVICE, rdi: DEVICE + 3500, rcx: 3000, ..Block::new() };
     block.run(put(&[0xf3, 0xa4]), false);
@@ -274,7 +275,7 @@ fn strings(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// An operand that lies in RAM with its beginning, and in a device with its end, and the other way round.
+/// An operand that begins in RAM and ends in a device, and vice versa.
 fn next_to_memory(_: u64) -> Result<(), &'static str> {
     let avx = run::turn_vectors_on();
     for places in [
@@ -323,7 +324,7 @@ fn next_to_memory(_: u64) -> Result<(), &'static str> {
 /// Single steps stop after each element of a repetition on a device, as they do on RAM.
 fn steps(_: u64) -> Result<(), &'static str> {
     const DEBUG: u8 = 1;
-    // PUSHF, OR, POPF turns steps on; REP STOSB; PUSHF, AND, POPF turns them off.
+    // PUSHF, OR, POPF enable single steps; REP STOSB; PUSHF, AND, POPF disable them.
     let code = put(&[0x9c, 0x81, 0x0c, 0x24, 0, 1, 0, 0, 0x9d, 0xf3, 0xaa, 0x9c, 0x81, 0x24, 0x24, 0xff, 0xfe, 0xff, 0xff, 0x9d]);
     let mut counts = [0; 2];
     for (count, base) in counts.iter_mut().zip([ram(), DEVICE]) {

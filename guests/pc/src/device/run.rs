@@ -16,9 +16,9 @@ pub struct Block {
     pub rdi: u64,
     pub r8: u64,
     pub flags: u64,
-    /// What `run` sets.
+    /// Set by `run`.
     pub code: u64,
-    /// All of YMM1 is looked at.
+    /// Whether all of YMM1 is compared.
     pub wide: u64,
     /// XMM1, or YMM1.
     pub vector: [u64; 4],
@@ -31,7 +31,7 @@ unsafe extern "C" {
 }
 
 impl Block {
-    /// Values of which none is another, and all status flags clear.
+    /// Pairwise different values, with all status flags clear.
     pub const fn new() -> Block {
         Block {
             rax: 0x8877_6655_4433_2211,
@@ -53,16 +53,17 @@ impl Block {
     pub fn run(&mut self, code: u64, wide: bool) {
         self.code = code;
         self.wide = wide.into();
-        // SAFETY: the code is one of the tests', which keeps to what `run.s` asks for.
+        // SAFETY: the code is one of the tests', which satisfies the requirements of `run.s`.
         unsafe { run_with_registers(self) };
     }
 }
 
-/// Turns SSE and, if the CPU has it, AVX on. Returns whether it has.
+/// Enables SSE and, if supported, AVX. Returns whether AVX is supported.
 pub fn turn_vectors_on() -> bool {
     let leaf = core::arch::x86_64::__cpuid_count(1, 0);
     let avx = leaf.ecx & 1 << 28 != 0 && leaf.ecx & 1 << 26 != 0;
-    // SAFETY: OSFXSR, OSXSAVE and XCR0 are for whoever uses vector registers, which only these tests do; the CPU has what is turned on.
+    // SAFETY: only these tests use vector registers, which OSFXSR, OSXSAVE and XCR0 control; the CPU supports
+    // the enabled features.
     unsafe {
         asm!("mov {0}, cr4", "or {0}, {1}", "mov cr4, {0}", out(reg) _, in(reg) 1u64 << 9 | u64::from(avx) << 18, options(nostack));
         if avx {

@@ -4,7 +4,7 @@ use super::run::run_on_stack;
 use super::{DEVICE, fill, put, ram, same};
 use crate::tests::check;
 
-/// PUSH, POP, PUSHF, POPF, CALL, RET, RETF, ENTER and LEAVE, with what they leave in RAX.
+/// PUSH, POP, PUSHF, POPF, CALL, RET, RETF, ENTER and LEAVE, with their results in RAX.
 const CODE: &[u8] = &[
     0x49, 0x89, 0xe4, // MOV R12, RSP
     0xbd, 0x67, 0x45, 0x23, 0x01, // MOV EBP, 0x01234567
@@ -33,13 +33,13 @@ const CODE: &[u8] = &[
     0x41, 0xff, 0xe6, // JMP R14
 ];
 
-/// Does the same as on RAM.
+/// The results must equal those with a stack in RAM.
 pub fn all(_: u64) -> Result<(), &'static str> {
     const SIZE: u64 = 2048;
     let code = put(CODE);
     let results = [ram(), DEVICE].map(|base| {
         fill(base, SIZE);
-        // SAFETY: the code keeps to what `run.s` asks for, and to this stack.
+        // SAFETY: the code satisfies the requirements of `run.s`, and uses only this stack.
         unsafe { run_on_stack(code, base + SIZE) }
     });
     check!(results[0] == results[1], "RBP, RDX or RSP is another");
@@ -48,7 +48,8 @@ pub fn all(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// POPF of a device turns single steps on: the first is of the instruction that follows, as it is with a stack in RAM.
+/// POPF from a device enables single steps: the first is after the following instruction, as with a stack in
+/// RAM.
 pub fn steps(_: u64) -> Result<(), &'static str> {
     const DEBUG: u8 = 1;
     const CODE: &[u8] = &[

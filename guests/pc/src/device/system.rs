@@ -19,7 +19,7 @@ pub fn selectors(_: u64) -> Result<(), &'static str> {
     }
     // MOV word [RDI], 16; MOV ES, [RDI]; MOV EAX, ES.
     check!(agree(&[0x66, 0xc7, 0x07, 0x10, 0x00, 0x8e, 0x07, 0x8c, 0xc0]), "MOV ES");
-    // The same of SS, with 16 and with null; then MOV ECX, 16; MOV SS, ECX.
+    // Likewise for SS, with selectors 16 and null; then MOV ECX, 16; MOV SS, ECX.
     check!(agree(&[0x66, 0xc7, 0x07, 0x10, 0x00, 0x8e, 0x17, 0x8c, 0xd0]), "MOV SS");
     check!(agree(&[0x66, 0xc7, 0x07, 0, 0, 0x8e, 0x17, 0x8c, 0xd0, 0xb9, 0x10, 0, 0, 0, 0x8e, 0xd1]), "MOV SS of a null selector");
     // MOV word [RDI + 8], 16; LFS RAX, [RDI]; MOV ECX, FS; XOR EDX, EDX; MOV FS, EDX.
@@ -49,7 +49,7 @@ pub fn tables(_: u64) -> Result<(), &'static str> {
     let mut old = [0u8; 10];
     write(DEVICE, &32u16.to_le_bytes());
     let register: u16;
-    // SAFETY: the GDT has the descriptors of the old one and one more, and the old one comes back.
+    // SAFETY: the GDT has the old descriptors and one more, and the old one is restored.
     unsafe {
         asm!(
             "sgdt [{old}]", "lgdt [{new}]", "ltr word ptr [{device}]", "str {register:x}", "lgdt [{old}]",
@@ -57,7 +57,7 @@ pub fn tables(_: u64) -> Result<(), &'static str> {
         );
     }
     check!(register == 32, "LTR");
-    // SAFETY: the table is this function's.
+    // SAFETY: the table belongs to this function.
     let descriptor = unsafe { ((table + 32) as *const u64).read_volatile() };
     check!(descriptor >> 40 & 0xff == 0x8b, "the task is not busy");
     Ok(())
@@ -75,7 +75,7 @@ pub fn far_jump(_: u64) -> Result<(), &'static str> {
     let far =
         [0x48, 0x8d, 0x05, 14, 0, 0, 0, 0x48, 0x89, 0x07, 0x66, 0xc7, 0x47, 8, 8, 0, 0x48, 0xff, 0x2f, 0x0f, 0x0b, 0xb8, 0x77, 0, 0, 0];
     check!(agree(&far), "JMP of m16:64");
-    // The same with 32 bits.
+    // Likewise with 32 bits.
     let far = [0x48, 0x8d, 0x05, 13, 0, 0, 0, 0x48, 0x89, 0x07, 0x66, 0xc7, 0x47, 4, 8, 0, 0xff, 0x2f, 0x0f, 0x0b, 0xb8, 0x77, 0, 0, 0];
     check!(agree(&far), "JMP of m16:32");
     let near = [0x48, 0x8d, 0x05, 7, 0, 0, 0, 0x48, 0x89, 0x07, 0xff, 0x27, 0x0f, 0x0b, 0xb8, 0x66, 0, 0, 0];

@@ -1,5 +1,5 @@
-//! Instructions that touch the local APIC's registers in memory, changed in each way that changes what they are: whoever emulates them
-//! must see it at once, whatever it remembers of them.
+//! Instructions that access the local APIC's memory-mapped registers, modified in every possible way:
+//! emulation must observe each change at once, whatever it caches.
 
 mod second;
 pub mod tables;
@@ -27,25 +27,26 @@ pub const ALL: &[Test] = &[
     ("mmio_more_code_than_any_cache_holds", On::Stile, more_than_a_cache),
 ];
 
-/// Offsets of registers, and what the version register says.
+/// Offsets of registers, and the value of the version register.
 const VERSION: u64 = 0x30;
 const TASK_PRIORITY: u64 = 0x80;
 const VERSION_IS: u64 = 0x0106_0014;
 
-/// MOV EAX, [RDI] and others, and JMP R11, which is the way back.
+/// MOV EAX, [RDI] and others, and JMP R11, the return.
 const LOAD: [u8; 2] = [0x8b, 0x07];
 const LOAD_BYTE: [u8; 2] = [0x8a, 0x07];
 const BACK: [u8; 3] = [0x41, 0xff, 0xe3];
 
-/// Maps what the tests need.
+/// Maps the memory that the tests need.
 pub fn setup() {
     tables::setup();
 }
 
-/// Runs the code at an address: RDI and RAX go in, RAX comes back.
+/// Calls the code at an address with RDI and RAX; returns RAX.
 fn run(code: u64, rdi: u64, rax: u64) -> u64 {
     let out;
-    // SAFETY: the code is one of the tests', which touches the local APIC, RAX and RSI, and comes back by R11. The port in DX is nobody's.
+    // SAFETY: the code is one of the tests', which accesses the local APIC, RAX and RSI, and returns by R11.
+    // The port in DX is unused.
     unsafe {
         asm!("lea r11, [rip + 2f]", "jmp rsi", "2:", inout("rsi") code => _, in("rdi") rdi, inout("rax") rax => out, in("edx") 0x80, out("r11") _, options(nostack))
     };
@@ -60,7 +61,8 @@ fn put(index: usize, offset: u64, instruction: &[u8]) {
 
 fn widths_and_registers(_: u64) -> Result<(), &'static str> {
     let ones = u64::MAX;
-    // MOV EAX; MOV AL; MOV AX; MOVZX EAX, byte; MOVSX EAX, byte; MOV RAX; OR EAX; the same place each time, twice each.
+    // MOV EAX; MOV AL; MOV AX; MOVZX EAX, byte; MOVSX EAX, byte; MOV RAX; OR EAX; at the same address, twice
+    // each.
     let forms: [(&[u8], u64); 7] = [
         (&LOAD, VERSION_IS),
         (&LOAD_BYTE, !0xff | 0x14),
@@ -88,11 +90,13 @@ fn widths_and_registers(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Code that changes the instruction that it has just run, and runs it again: another width, another register, another operation.
+/// Code that overwrites the instruction just executed, and executes it again: another width, another
+/// register, another operation.
 fn overwrites_itself(_: u64) -> Result<(), &'static str> {
     for _ in 0..3 {
         let (first, width, register, operation): (u64, u64, u64, u64);
-        // SAFETY: code is writable here; it is as it was when all is done, and touches the local APIC's version only.
+        // SAFETY: code is writable here; it is restored at the end, and accesses only the local APIC's
+        // version.
         unsafe {
             asm!(
                 "lea r8, [rip + 2f]",
@@ -209,14 +213,14 @@ fn other_root(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The same bytes at the same address: MOV EAX, [RIP - x] in 64-bit code, MOV EAX, [VERSION] in 32-bit code.
+/// Equal bytes at the same address: MOV EAX, [RIP - x] in 64-bit code, MOV EAX, [VERSION] in 32-bit code.
 fn other_mode(_: u64) -> Result<(), &'static str> {
     let [a, b, c, d] = ((APIC + VERSION) as u32).to_le_bytes();
     // JMP RDX and JMP EDX.
     write(frame(0) + 0x300, &[0x8b, 0x05, a, b, c, d, 0xff, 0xe2]);
     for _ in 0..3 {
         let (long, narrow): (u64, u64);
-        // SAFETY: `modes.s` says what these do: they run the code and come back.
+        // SAFETY: see `modes.s`: they execute the code and return.
         unsafe {
             asm!("lea rdx, [rip + 2f]", "jmp rsi", "2:", in("rsi") WINDOW + 0x300, out("rax") long, out("rdx") _, options(nostack));
             asm!("call run_32", in("rsi") WINDOW + 0x300, out("rax") narrow, out("rdx") _, out("rcx") _);
@@ -227,7 +231,8 @@ fn other_mode(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The I/O APIC, whose registers no processor virtualizes: that an instruction's second page has changed, Bochs 3.0 itself does not see.
+/// The I/O APIC, whose registers no processor virtualizes: Bochs 3.0 itself misses a change of an
+/// instruction's second page.
 const IO_APIC: u64 = 0xfec0_0000;
 /// Offsets of its index register and of the window to the register of that index.
 const INDEX: u64 = 0;
@@ -235,7 +240,7 @@ const DATA: u64 = 0x10;
 
 /// Chooses its version register, of index 1, and reads it.
 fn io_apic_version() -> u64 {
-    // SAFETY: the registers are mapped, and the choice of one changes nothing else.
+    // SAFETY: the registers are mapped, and selecting one has no other effect.
     unsafe {
         ((IO_APIC + INDEX) as *mut u32).write_volatile(1);
         ((IO_APIC + DATA) as *const u32).read_volatile().into()
@@ -244,7 +249,7 @@ fn io_apic_version() -> u64 {
 
 /// An instruction that begins in one page and ends in the next.
 fn across_two_pages(_: u64) -> Result<(), &'static str> {
-    // MOV EAX, [RDI + disp32], of which the displacement is in the second page.
+    // MOV EAX, [RDI + disp32], with the displacement in the second page.
     write(frame(0) + PAGE - 2, &[0x8b, 0x87]);
     let version = io_apic_version();
     let second = |index: usize, offset: u64| put(index, 0, &(offset as u32).to_le_bytes());
@@ -255,7 +260,7 @@ fn across_two_pages(_: u64) -> Result<(), &'static str> {
         map(Root::First, 1, Some(frame));
         check!(read() == if frame == 1 { version } else { 1 }, "the second page is another");
     }
-    // The second page changes in its place, and so does the first.
+    // The contents of the second page change, and then those of the first.
     for offset in [DATA, INDEX, DATA] {
         second(2, offset);
         check!(read() == if offset == DATA { version } else { 1 }, "the second page has changed");
@@ -266,8 +271,8 @@ fn across_two_pages(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The page that an instruction ends in goes: a page fault, whether the processor finds out as it fetches, or who emulates the
-/// instruction.
+/// The second page of an instruction is unmapped: a page fault, whether raised by the processor's fetch or by
+/// the emulation.
 fn at_the_end(_: u64) -> Result<(), &'static str> {
     const PAGE_FAULT: u64 = 14;
     write(frame(0) + PAGE - 2, &[0x8b, 0x87]);
@@ -278,7 +283,7 @@ fn at_the_end(_: u64) -> Result<(), &'static str> {
         map(Root::First, 1, Some(1));
         check!(run(code, IO_APIC, 0) == version, "it can't be run at all");
         if quietly {
-            // The processor may still know the page.
+            // The processor may still have the translation.
             map_quietly(Root::First, 1, None);
         } else {
             map(Root::First, 1, None);
@@ -298,7 +303,7 @@ fn at_the_end(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// More instructions than are remembered, each for its own: what made room is decoded again.
+/// More instructions than the cache holds, each with its own result: evicted ones are decoded again.
 fn more_than_a_cache(_: u64) -> Result<(), &'static str> {
     // ADD EAX, [RDI], in three pages.
     const SITES: u64 = 1500;

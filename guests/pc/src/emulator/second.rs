@@ -1,4 +1,4 @@
-//! A second vCPU that writes the code that the first one runs. Without one, these tests have nothing to do.
+//! A second vCPU writes the code that the first one executes. Without a second vCPU, these tests do nothing.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -7,14 +7,14 @@ use super::{LOAD, LOAD_BYTE, VERSION, VERSION_IS, put, run};
 use crate::others;
 use crate::tests::{check, firmware};
 
-/// What the second vCPU is to write into frame 3: the opcode; [`NOTHING`], or both in turn.
+/// The opcode that the second vCPU must write into frame 3; [`NOTHING`], or both alternately.
 static WANTED: AtomicU64 = AtomicU64::new(NOTHING);
 const NOTHING: u64 = 0;
 const BOTH: u64 = 1;
-/// What it has done last: it is there if it has done anything.
+/// Its last action; initially none.
 static DONE: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// What the other vCPUs are given to do: one of them does it, without an end.
+/// The function of the other vCPUs: one of them executes it, forever.
 fn write_code() {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     if TAKEN.swap(true, Ordering::Relaxed) {
@@ -39,7 +39,7 @@ fn write_code() {
     }
 }
 
-/// Starts it, if there is one. Returns whether it is there.
+/// Starts the second vCPU. Returns whether there is one.
 fn start() -> bool {
     if DONE.load(Ordering::Relaxed) != u64::MAX {
         return true;
@@ -54,7 +54,7 @@ fn start() -> bool {
     there
 }
 
-/// Waits until the second vCPU has done something.
+/// Waits until the second vCPU has performed an action.
 fn wait_for(what: u64) -> bool {
     (0..20_000_000).any(|_| {
         core::hint::spin_loop();

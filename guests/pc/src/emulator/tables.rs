@@ -1,10 +1,10 @@
-//! Pages of code that are mapped where a test wants them, and the local APIC's registers.
+//! Code pages with changeable mappings, and the local APIC's registers.
 
 use core::arch::asm;
 
 /// Where the local APIC's registers are.
 pub const APIC: u64 = 0xfee0_0000;
-/// Where the window's first page is mapped: pages of 4 KiB, by tables that the tests change.
+/// Address of the window's first page: 4 KiB pages, by tables that the tests change.
 pub const WINDOW: u64 = 1 << 30;
 /// Frames that can be mapped there.
 pub const FRAMES: usize = 4;
@@ -23,7 +23,7 @@ const EMPTY: Page = Page([0; 512]);
 static mut FRAME: [Page; FRAMES] = [EMPTY; FRAMES];
 /// The fourth GiB, in pages of 2 MiB.
 static mut HIGH: Page = EMPTY;
-/// Tables of the window: by the first root, and by the second, which has its own.
+/// Tables of the window: the first root's, and the second root's own.
 static mut WINDOW_2: [Page; 2] = [EMPTY; 2];
 static mut WINDOW_1: [Page; 2] = [EMPTY; 2];
 static mut SECOND_4: Page = EMPTY;
@@ -41,7 +41,7 @@ pub fn setup() {
     let first_4 = root();
     let entry = |table: u64, index: u64, value: u64| write(table + 8 * index, &value.to_le_bytes());
     let read = |table: u64, index: u64| {
-        // SAFETY: a table, which is mapped where it is.
+        // SAFETY: a page table, identity-mapped.
         unsafe { ((table + 8 * index) as *const u64).read_volatile() }
     };
     let first_3 = read(first_4, 0) & !(PAGE - 1);
@@ -77,7 +77,7 @@ pub fn root() -> u64 {
     root
 }
 
-/// CR3 of a root. The first one's is what it was at [`setup`].
+/// CR3 of a root. The first one's is its value at [`setup`].
 pub fn second_root() -> u64 {
     &raw const SECOND_4 as u64
 }
@@ -88,7 +88,7 @@ pub fn set_root(root: u64) {
     unsafe { asm!("mov cr3, {}", in(reg) root, options(nostack, preserves_flags)) };
 }
 
-/// What a page of the window is mapped to.
+/// The target of a window page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     Frame(usize),
@@ -96,19 +96,19 @@ pub enum Place {
     Device(u64),
 }
 
-/// Maps a page of the window to a frame, or to none, and forgets what was there.
+/// Maps a page of the window to a frame, or unmaps it, and invalidates the old translation.
 pub fn map(root: Root, page: u64, frame: Option<usize>) {
     map_to(root, page, frame.map(Place::Frame));
 }
 
-/// The same, to any place.
+/// Maps a page of the window to any place, and invalidates the old translation.
 pub fn map_to(root: Root, page: u64, place: Option<Place>) {
     put_entry(root, page, place);
-    // SAFETY: forgetting a translation is always right.
+    // SAFETY: invalidating a translation is always correct.
     unsafe { asm!("invlpg [{}]", in(reg) WINDOW + page * PAGE, options(nostack, preserves_flags)) };
 }
 
-/// The same, without telling the processor.
+/// Maps a page of the window without invalidation.
 pub fn map_quietly(root: Root, page: u64, frame: Option<usize>) {
     put_entry(root, page, frame.map(Place::Frame));
 }

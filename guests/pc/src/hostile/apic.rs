@@ -11,7 +11,8 @@ use crate::window;
 const LOCAL: u64 = 0xfee0_0000;
 const IO: u64 = 0xfec0_0000;
 
-/// What a store must not reach: the command register, by which the guest would start its machine anew. There is a phase for interrupts.
+/// Whether stores to a register are avoided: the command register, with which the guest would reset itself.
+/// It has its own phase, for interrupts.
 fn is_spared(offset: u64) -> bool {
     (0x2c0..0x320).contains(&offset)
 }
@@ -59,7 +60,7 @@ pub fn once(random: &mut Random) -> u64 {
     1
 }
 
-/// No input of the I/O APIC starts the machine anew.
+/// Masks the I/O APIC's inputs, so that none resets the machine.
 pub fn mask_inputs() {
     for input in 0..24 {
         lapic::io_route(input, 0, lapic::IO_MASKED);
@@ -82,7 +83,7 @@ pub fn base_once(random: &mut Random) -> u64 {
     run(&[0x0f, 0x30], registers);
     let base = random.pick(&[LOCAL, IO]);
     let address = window::wild(any(random, base), false);
-    // Loads: where the page is RAM now, stores reach that.
+    // Loads only: the page may be RAM now, which stores would change.
     registers[6] = address;
     run(&[0x8b, 0x06], registers);
     // And an MSR of the x2APIC's.

@@ -28,7 +28,7 @@ pub fn run() -> Outcome {
             continue;
         }
         let frame: Frame = cpu::kernel(&code, registers);
-        // With interrupts off only an NMI ends what does not end.
+        // With interrupts disabled only an NMI ends an infinite loop.
         lapic::io_route(2, 0, command::NMI);
         one_shot(1_000);
         cpu::enter_in(sandbox, frame);
@@ -41,7 +41,7 @@ pub fn run() -> Outcome {
 /// Sets the 8254's first counter, to ring once.
 fn one_shot(count: u16) {
     let [low, high] = count.to_le_bytes();
-    // SAFETY: the 8254 is the guest's own.
+    // SAFETY: the 8254 belongs to the guest.
     unsafe {
         machine::out8(0x43, 0x30);
         machine::out8(0x40, low);
@@ -60,8 +60,9 @@ fn any(random: &mut Random) -> ([u8; 24], [u64; 16]) {
     (code, registers)
 }
 
-/// Whether the kernel's code could do with it what no handler survives: loads tables (0F 00, 0F 01), control registers (0F 22), MSRs (0F 30),
-/// leaves its mode (far jumps, calls and returns, SYSCALL and SYSENTER's ways, IRET), talks to ports, or lets interrupts come.
+/// Whether kernel code with these bytes could have effects that no handler survives: loading tables (0F 00,
+/// 0F 01), control registers (0F 22) or MSRs (0F 30), leaving its mode (far jumps, calls and returns, SYSCALL
+/// and SYSENTER, IRET), accessing ports, or enabling interrupts.
 fn breaks(code: &[u8]) -> bool {
     let second = |byte: u8| matches!(byte, 0x00 | 0x01 | 0x05 | 0x07 | 0x22 | 0x30 | 0x34 | 0x35 | 0x37 | 0xaa);
     let first = |byte: u8| matches!(byte, 0xfb | 0xe4..=0xe7 | 0xec..=0xef | 0x6c..=0x6f | 0xca | 0xcb | 0xcf | 0xff | 0x9a | 0xea);

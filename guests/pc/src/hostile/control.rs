@@ -1,4 +1,4 @@
-//! Control registers, XCR0 and debug registers: values that there are not, and changes of mode by the wrong way.
+//! Control registers, XCR0 and debug registers: reserved values, and illegal changes of mode.
 
 use common::check;
 use common::fail::{Fail, Outcome};
@@ -19,12 +19,14 @@ fn noise() -> Outcome {
     })
 }
 
-/// Changes of CR0 that the processor refuses, together with one of the cache's bits, which a hypervisor may look at itself.
+/// Changes of CR0 that the processor refuses, combined with a cache control bit, which a hypervisor may check
+/// itself.
 fn refused() -> Outcome {
     // mov rax, cr0; btr rax, 31; btc rax, 30; mov cr0, rax: paging off in 64-bit code.
     let end = cpu::run(&[0x0f, 0x20, 0xc0, 0x48, 0x0f, 0xba, 0xf0, 31, 0x48, 0x0f, 0xba, 0xf8, 30, 0x0f, 0x22, 0xc0], [0; 16]);
     check!(end.vector == GENERAL_PROTECTION, "paging goes off in 64-bit code: vector {}", end.vector);
-    // The same in 32-bit code, with process contexts: mov eax, cr4; bts eax, 17; mov cr4, eax, and as above without REX.
+    // The same in 32-bit code, with PCIDs enabled: mov eax, cr4; bts eax, 17; mov cr4, eax, and as above
+    // without REX.
     let has_contexts = core::arch::x86_64::__cpuid(1).ecx & 1 << 17 != 0;
     if has_contexts {
         const CODE: [u8; 24] = [
@@ -37,7 +39,8 @@ fn refused() -> Outcome {
         check!(end.vector == GENERAL_PROTECTION, "paging goes off with process contexts: vector {}", end.vector);
     }
     cpu::restore();
-    // In 32-bit code the upper half of a register does not count: xor eax... with rsi's upper half set; mov cr0, esi.
+    // In 32-bit code the upper half of a register is ignored: xor eax... with rsi's upper half set; mov cr0,
+    // esi.
     let mut registers = [0; 16];
     registers[6] = 0xdead_beef_0000_0000 | 1 << 31 | 1 << 30 | 1 << 16 | 1 << 5 | 1 << 4 | 1 << 1 | 1;
     let mut frame = cpu::kernel(&[0x0f, 0x22, 0xc6], registers);
@@ -45,7 +48,7 @@ fn refused() -> Outcome {
     let end = cpu::enter(&frame);
     check!(end.vector == 3, "a register of 32 bits is refused: vector {}", end.vector);
     cpu::restore();
-    // Bits of CR4 of features that CPUID does not tell of: SMXE, PKE, CET, and one that nobody has.
+    // Bits of CR4 of features that CPUID does not enumerate: SMXE, PKE, CET, and an undefined one.
     for bit in [14u32, 22, 23, 40] {
         let mut registers = [0; 16];
         registers[6] = 1 << 5 | 1 << 9 | 1u64 << bit;
@@ -56,15 +59,15 @@ fn refused() -> Outcome {
     Ok(())
 }
 
-/// Instructions that exit at the end of 32-bit addresses: code goes on at their beginning.
+/// Instructions that exit at the end of the 32-bit address space: execution wraps around.
 fn wraps() -> Outcome {
     const BREAKPOINT: u64 = 3;
     let zero = core::hint::black_box(0u64) as *mut u8;
-    // SAFETY: the first byte of RAM is nobody's.
+    // SAFETY: the first byte of RAM is unused.
     unsafe { core::arch::asm!("mov byte ptr [{}], 0xcc", in(reg) zero, options(nostack)) };
     let page = cpu::code_page();
     let mut outcome = Ok(());
-    // cpuid, of which a leaf is answered at once; in al, 0x80.
+    // cpuid, handled by a leaf; in al, 0x80.
     for code in [[0x0f, 0xa2], [0xe4, 0x80]] {
         let mut frame = cpu::kernel(&[], [0; 16]);
         // SAFETY: this CPU's page of code.
@@ -108,7 +111,7 @@ pub fn once(random: &mut Random) -> u64 {
             registers[6] = registers[6] & !(1 << 16) | 1 << 31 | 1 << 16 | 1;
             &[0x0f, 0x22, 0xc6][..]
         }
-        // mov cr4, rsi: not SMEP and SMAP with what is the user's, and PAE stays.
+        // mov cr4, rsi: without SMEP and SMAP, because of user pages, and with PAE.
         1 => {
             registers[6] = registers[6] & !(3 << 20) | 1 << 5;
             &[0x0f, 0x22, 0xe6]
@@ -121,7 +124,7 @@ pub fn once(random: &mut Random) -> u64 {
             // mov rbx, cr4; bts rbx, 18; mov cr4, rbx; xsetbv
             &[0x0f, 0x20, 0xe3, 0x48, 0x0f, 0xba, 0xeb, 18, 0x0f, 0x22, 0xe3, 0x0f, 0x01, 0xd1]
         }
-        // mov dr0/dr2/dr4/dr6/dr7, rsi. What they match are this code's own accesses, if any.
+        // mov dr0/dr2/dr4/dr6/dr7, rsi. They match this code's own accesses, if any.
         4 => {
             let which = [0xc6u8, 0xd6, 0xe6, 0xf6, 0xfe][random.below(5) as usize];
             cpu::run(&[0x0f, 0x23, which], registers);

@@ -1,4 +1,4 @@
-//! A CPU that survives what it runs: exceptions, of whatever code, lead back to the phase that ran it.
+//! A CPU that survives arbitrary code: exceptions return to the phase that ran it.
 
 use core::cell::UnsafeCell;
 use core::mem::offset_of;
@@ -11,17 +11,18 @@ use pc::{lapic, others};
 
 use crate::window;
 
-/// The most CPUs that are used.
+/// Maximum number of CPUs used.
 pub const MAX_CPUS: usize = 4;
 /// Bytes of a CPU's block, and its alignment.
 const BLOCK: usize = 1 << 16;
-/// In the block: the upper ends of the stacks of exceptions, of NMIs, of interrupts, and of the code that is tried. The CPU's own is at its end.
+/// Offsets in the block: the tops of the stacks of exceptions, NMIs, interrupts, and the code under test. The
+/// CPU's own stack is at the end.
 const EXCEPTIONS: u64 = 16 << 10;
 const NMIS: u64 = 20 << 10;
 const INTERRUPTS: u64 = 24 << 10;
 const TRIED: u64 = 32 << 10;
 
-/// The vector of the timer that ends what does not end.
+/// The vector of the watchdog timer, which ends infinite loops.
 pub const WATCHDOG: u8 = 0x40;
 
 /// Selectors.
@@ -46,10 +47,10 @@ pc::assembly!(
     WATCHDOG = const WATCHDOG,
 );
 
-/// What a CPU finds by its stack pointer.
+/// A CPU's block, found by its stack pointer.
 #[repr(C, align(65536))]
 struct Block {
-    /// The stack pointer to come back with; 0: nothing is being tried.
+    /// The stack pointer to return with; 0 if no code is under test.
     landing: u64,
     vector: u64,
     code: u64,
@@ -98,7 +99,7 @@ pub struct Frame {
     pub ss: u64,
 }
 
-/// How code ended: an exception's vector and error code, and where.
+/// How code ended: an exception's vector and error code, and its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
     pub vector: u64,
@@ -107,7 +108,7 @@ pub struct End {
 }
 
 fn block(number: usize) -> *mut Block {
-    // SAFETY: only an address is made; the number is of one of the blocks.
+    // SAFETY: computes only an address, of one of the blocks.
     unsafe { ALL.0.get().cast::<u8>().add(number % MAX_CPUS * BLOCK).cast() }
 }
 
@@ -126,11 +127,11 @@ fn own() -> *mut Block {
 
 /// The number of this CPU.
 pub fn this() -> usize {
-    // SAFETY: whoever asks runs on the stack of a block.
+    // SAFETY: the caller runs on the stack of a block.
     unsafe { (*own()).number as usize }
 }
 
-/// How many there are.
+/// Number of CPUs.
 pub fn count() -> usize {
     (core::arch::x86_64::__cpuid(1).ebx >> 16 & 0xff).clamp(1, MAX_CPUS as u32) as usize
 }
@@ -145,10 +146,10 @@ pub fn setup() {
             _ => 2,
         };
         let handler = &raw const stubs as u64 + vector * 16;
-        // User mode may use INT3, so that code that is done says so.
+        // INT3 is allowed in user mode, to signal the end of code.
         let rights = if vector == 3 { 0xee } else { 0x8e };
         let low = handler & 0xffff | selector::CODE << 16 | stack << 32 | rights << 40 | (handler >> 16 & 0xffff) << 48;
-        // SAFETY: there is one CPU, and nothing else touches the table.
+        // SAFETY: there is one CPU, and nothing else accesses the table.
         unsafe { (*table)[vector as usize] = [low, handler >> 32] };
     }
 }
@@ -158,7 +159,7 @@ fn adopt(number: usize) {
     let block = block(number);
     let address = block as u64;
     let task = address + offset_of!(Block, task) as u64;
-    // SAFETY: the block is this CPU's alone.
+    // SAFETY: the block belongs to this CPU.
     unsafe {
         (*block).landing = 0;
         (*block).number = number as u64;
@@ -190,7 +191,8 @@ fn load_tables(block: *mut Block) {
     let (gdt, idt) = unsafe { (&raw const (*block).gdt as u64, &raw const IDT as u64) };
     let gdt = Pointer { unused: [0; 3], limit: 9 * 8 - 1, base: gdt };
     let idt = Pointer { unused: [0; 3], limit: 256 * 16 - 1, base: idt };
-    // SAFETY: the tables are complete, and stay; selectors of code and data are those of before. The TSS is made available first.
+    // SAFETY: the tables are complete, and never freed; code and data selectors are unchanged. The TSS is
+    // made available first.
     unsafe {
         (*block).gdt[7] &= !(2 << 40);
         core::arch::asm!(
@@ -212,14 +214,14 @@ pub fn restore() {
     unsafe {
         core::arch::asm!("cli", "mov dr7, {}", in(reg) 0x400u64, options(nostack));
         core::arch::asm!("mov cr0, {}", in(reg) CR0, options(nostack));
-        // Without global pages and process contexts first: what they left is forgotten.
+        // First without global pages and PCIDs, to flush their TLB entries.
         core::arch::asm!("mov cr3, {}", in(reg) window::root(), options(nostack));
         core::arch::asm!("mov cr4, {}", in(reg) CR4, options(nostack));
         wrmsr(EFER, rdmsr(EFER) & !1 | 1 << 11);
         core::arch::asm!("mov cr8, {}", in(reg) 0u64, options(nostack));
     }
     load_tables(own());
-    // Its APIC, where it was, by its page, with nothing on.
+    // Its APIC, at the default address, in xAPIC mode, with all sources off.
     const PAGE: u64 = 0xfee0_0000;
     let first = if this() == 0 { 1 << 8 } else { 0 };
     if lapic::base() != PAGE | lapic::ENABLED | first {
@@ -231,13 +233,13 @@ pub fn restore() {
         lapic::write(register, 1 << 16);
     }
     lapic::write(lapic::register::INITIAL, 0);
-    // What waits is taken now, and ended.
+    // Pending interrupts are taken and ended now.
     drain();
-    // SAFETY: the counter is what it would be with nobody having written it.
+    // SAFETY: resets IA32_TSC_ADJUST to its initial value.
     unsafe { wrmsr(0x3b, 0) };
 }
 
-/// Lets all interrupts come that wait.
+/// Takes all pending interrupts.
 pub fn drain() {
     for _ in 0..4 {
         pc::machine::sti();
@@ -256,7 +258,7 @@ pub static CAME: AtomicU64 = AtomicU64::new(0);
 
 #[unsafe(no_mangle)]
 extern "C" fn interrupted(_vector: u64) {
-    // A line that stays high would interrupt for ever.
+    // A line that stays high would interrupt forever.
     if CAME.fetch_add(1, Ordering::Relaxed) % 32 == 31 {
         for input in 0..24 {
             lapic::io_write(0x10 + 2 * input, lapic::IO_MASKED);
@@ -268,7 +270,8 @@ extern "C" fn interrupted(_vector: u64) {
 /// Runs code with these registers until an exception ends it.
 pub fn enter(frame: &Frame) -> End {
     let block = own();
-    // SAFETY: the block is this CPU's; what the code may do to the rest of the program is the phase's care.
+    // SAFETY: the block belongs to this CPU; the phase is responsible for the code's effects on the rest of
+    // the program.
     unsafe {
         probe_enter(block, frame);
         core::arch::asm!("cli", options(nostack));
@@ -279,9 +282,9 @@ pub fn enter(frame: &Frame) -> End {
     }
 }
 
-/// Puts code where this CPU runs it, with INT3 behind it. Returns where.
+/// Copies code to this CPU's code page, followed by INT3. Returns its address.
 fn place(code: &[u8]) -> u64 {
-    // SAFETY: the page is this CPU's.
+    // SAFETY: the page belongs to this CPU.
     let page = unsafe { &mut *(*own()).code_page.get() };
     page.0.fill(0xcc);
     page.0[..code.len()].copy_from_slice(code);
@@ -300,14 +303,14 @@ pub fn kernel(code: &[u8], registers: [u64; 16]) -> Frame {
     Frame { registers, rip: place(code), cs: selector::CODE, flags: 2, rsp, ss: selector::DATA }
 }
 
-/// The frame of user code, which stands at the same place, in the window that user mode sees. Interrupts are on.
+/// The frame of user code, at the same offset, in the window visible to user mode. Interrupts are enabled.
 pub fn user(code: &[u8], registers: [u64; 16]) -> Frame {
     place(code);
     let (rip, rsp) = (window::user_code(this()), window::user_data(this()) + 4096);
     Frame { registers, rip, cs: selector::USER_CODE, flags: 0x202, rsp, ss: selector::USER_DATA }
 }
 
-/// The same, with interrupts on and a timer that ends it if nothing else does.
+/// The frame with interrupts enabled, and the watchdog armed.
 pub fn watched(mut frame: Frame) -> Frame {
     frame.flags |= 0x200;
     lapic::write(lapic::register::TIMER, WATCHDOG.into());
@@ -333,7 +336,7 @@ pub fn enter_in(root: u64, frame: Frame) -> End {
 
 /// Sets this CPU's interrupt stack of a number from 1 to 7.
 pub fn set_stack(number: usize, to: u64) {
-    // SAFETY: the block is this CPU's.
+    // SAFETY: the block belongs to this CPU.
     unsafe {
         (*own()).task[7 + 2 * number] = to as u32;
         (*own()).task[8 + 2 * number] = (to >> 32) as u32;
@@ -343,7 +346,7 @@ pub fn set_stack(number: usize, to: u64) {
 /// Chooses the interrupt stack of a vector, on all CPUs.
 pub fn set_gate_stack(vector: usize, stack: u64) {
     let gate = (&raw mut IDT).cast::<[u64; 2]>().wrapping_add(vector & 0xff);
-    // SAFETY: an entry of the table; the stack's number is written at once.
+    // SAFETY: an entry of the table; the IST number is written at once.
     unsafe { (*gate)[0] = (*gate)[0] & !(7 << 32) | stack << 32 };
 }
 
@@ -352,9 +355,9 @@ pub fn exception_stack() -> u64 {
     own() as u64 + EXCEPTIONS
 }
 
-/// What all others are to do.
+/// The function for all other CPUs.
 static WORK: AtomicU64 = AtomicU64::new(0);
-/// How many of them have failed.
+/// Number of other CPUs that failed.
 static FAILED: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn work() {
@@ -368,11 +371,11 @@ extern "C" fn work() {
 fn work_elsewhere() {
     let number = lapic::id() as usize;
     adopt(number);
-    // SAFETY: the stack is the upper half of the block, and this CPU's alone.
+    // SAFETY: the stack is the upper half of the block, and belongs to this CPU.
     unsafe { call_on(block(number) as u64 + BLOCK as u64, work) };
 }
 
-/// Gives all other CPUs something to do; those that are started again begin with it again.
+/// Gives all other CPUs a function; those that are restarted begin it again.
 pub fn give_others(function: fn() -> Outcome) {
     WORK.store(function as usize as u64, Ordering::Release);
     FAILED.store(0, Ordering::Relaxed);
@@ -381,7 +384,7 @@ pub fn give_others(function: fn() -> Outcome) {
     }
 }
 
-/// Does something on all CPUs at once, this one too.
+/// Runs a function on all CPUs at once, including this one.
 pub fn on_all(function: fn() -> Outcome) -> Outcome {
     give_others(function);
     let others = count() as u32 - 1;
@@ -404,7 +407,7 @@ extern "C" fn work_last() {
     let _ = work();
 }
 
-/// Gives the last CPU something to do, which nobody waits for.
+/// Gives the last CPU a function without waiting for it.
 pub fn give_last(function: fn() -> Outcome) {
     LAST.store(function as usize as u64, Ordering::Release);
     others::give(|| {
@@ -428,7 +431,7 @@ pub fn wait(condition: impl Fn() -> bool) -> bool {
     false
 }
 
-/// Starts all other CPUs anew.
+/// Restarts all other CPUs.
 pub fn start_others() -> Outcome {
     let others = count() as u32 - 1;
     if others > 0 {
@@ -439,7 +442,7 @@ pub fn start_others() -> Outcome {
     Ok(())
 }
 
-/// Goes on with a function on the first CPU's own stack.
+/// Continues with a function on the first CPU's own stack.
 pub fn begin(function: extern "C" fn()) -> ! {
     adopt(0);
     // SAFETY: the stack is the upper half of the block.

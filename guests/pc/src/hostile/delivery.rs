@@ -1,4 +1,5 @@
-//! Events whose delivery goes wrong: by way of stacks that are devices, or nowhere. (By way of tables that are, no exception comes back.)
+//! Failing event delivery: through stacks in devices or unmapped memory. (With tables there, no exception
+//! would return.)
 
 use common::check;
 use common::fail::Outcome;
@@ -11,7 +12,8 @@ const UD2: &[u8] = &[0x0f, 0x0b];
 
 /// The phase.
 pub fn run() -> Outcome {
-    // The stack of #UD is nowhere, or a device: a double fault, whose stack is right. By one CPU: the table is all of theirs.
+    // The stack of #UD is unmapped, or a device: a double fault, whose stack is valid. By one CPU: the table
+    // is common to all.
     for place in [0xc000_0000u64, 0xfec0_0000, 0xfee0_0000, 1 << 36] {
         let stack = window::wild(place, false) + 0x800;
         cpu::set_stack(3, stack);

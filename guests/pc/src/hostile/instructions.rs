@@ -78,7 +78,7 @@ fn try_one(random: &mut Random, code: &[u8]) {
     let mut registers = crate::odd(random);
     registers[1] = random.below(4);
     registers[6] = crate::window::user_data(cpu::this());
-    // Single steps, and the shadow of STI, MOV SS or nothing, before it.
+    // Single steps, after the shadow of STI, MOV SS or none.
     let mut stream = [0x90u8; 16];
     let before: &[u8] = [&[][..], &[0x8e, 0xd0], &[0xfb]][random.below(3) as usize];
     stream[..before.len()].copy_from_slice(before);

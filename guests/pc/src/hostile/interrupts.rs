@@ -46,7 +46,7 @@ pub fn timers() -> Outcome {
     })
 }
 
-/// Sends a message, or changes what becomes of a line.
+/// Sends a message, or changes the routing of a line.
 pub fn once(random: &mut Random) -> u64 {
     // Not those of exceptions, which would be taken for them.
     let vector = match random.below(256) as u32 {
@@ -60,7 +60,7 @@ pub fn once(random: &mut Random) -> u64 {
         0..5 => {
             let any = random.bits() as u32;
             let to = random.pick(&[0, 1, 2, 3, 0xff, u32::MAX, any]);
-            // Without a wait for the delivery: nobody promises that its bit falls.
+            // Without waiting for the delivery status, which is not guaranteed to clear.
             send(to, vector | delivery | others);
         }
         5 => send(0, vector.max(32) | command::ALL | command::ASSERT),
@@ -95,17 +95,17 @@ pub fn timer_once(random: &mut Random) -> u64 {
     let near = machine::ticks().wrapping_add(random.below(20_000)).wrapping_sub(10_000);
     if mode == 2 {
         let value = random.pick(&[0, 1, u64::MAX, u64::MAX - 1, near, odd]);
-        // SAFETY: the register is there, and the interrupt has a handler.
+        // SAFETY: the register exists, and the interrupt has a handler.
         unsafe { machine::wrmsr(0x6e0, value) };
     } else {
         let value = random.pick(&[0, 1, 2, u32::MAX, odd as u32, 1000]);
         lapic::write(register::INITIAL, value);
     }
     if cpu::this() == 0 {
-        // The 8254, by each mode, with each count that is special, as an NMI or an interrupt or for the 8259s alone.
+        // The 8254, in each mode, with each special count, as NMI or interrupt or for the 8259s only.
         let count = random.pick(&[0u16, 1, 2, 3, 0xffff]);
         lapic::io_route(2, 0, random.pick(&[lapic::IO_MASKED, 0x51, 0x400]));
-        // SAFETY: the 8254 is the guest's own.
+        // SAFETY: the 8254 belongs to the guest.
         unsafe {
             machine::out8(0x43, 0x30 | (random.below(8) as u8) << 1);
             machine::out8(0x40, count as u8);
@@ -120,7 +120,7 @@ pub fn timer_once(random: &mut Random) -> u64 {
     }
     machine::cli();
     lapic::write(register::INITIAL, 0);
-    // A deadline goes with its mode.
+    // Leaving deadline mode disarms the deadline.
     lapic::write(register::TIMER, 1 << 16);
     2
 }

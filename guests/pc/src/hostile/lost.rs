@@ -1,4 +1,5 @@
-//! A CPU that can never go on. The machine must still end, and the neighbour on the same processor go on.
+//! A CPU that can never continue. The machine must still end, and the neighbour on the same processor must
+//! continue.
 
 use core::arch::asm;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +10,7 @@ use pc::others;
 
 use crate::cpu;
 
-/// What is left to the last CPU, if it is not the only one.
+/// Runs the last CPU's final function, if it is not the only CPU.
 pub fn run() {
     let Some(how) = crate::argument("last") else { return };
     if cpu::count() < 2 {
@@ -21,7 +22,7 @@ pub fn run() {
         _ => spin,
     };
     cpu::give_last(job);
-    // It has begun, and goes on for so long that each CPU has its turn.
+    // It has begun, and runs long enough for each CPU to be scheduled.
     cpu::wait(|| BEGUN.load(Ordering::SeqCst));
     for _ in 0..3_000_000 {
         core::hint::spin_loop();
@@ -38,7 +39,7 @@ fn spin() -> Outcome {
     }
 }
 
-/// A breakpoint at the stack that debug exceptions push to: each one is the cause of the next, without an end.
+/// A breakpoint at the stack that debug exceptions push to: each causes the next, infinitely.
 fn debug() -> Outcome {
     let stack = cpu::exception_stack() - 8;
     BEGUN.store(true, Ordering::SeqCst);

@@ -1,11 +1,11 @@
-//! Does all it can to break out of its VM, to kill the hypervisor, or to disturb a neighbour. The scheme is in the crate `common`, and the same
-//! on Arm.
+//! Tries everything to break out of its VM, to crash the hypervisor, or to disturb a neighbour. The scheme is
+//! in the crate `common`, shared with Arm.
 //!
-//! The guest spares what would break itself, as then it could not go on; each phase says what. It passes when it has reached the end and its own
-//! memory is as it was.
+//! The guest avoids operations that would break itself; each phase documents them. It passes when it has
+//! finished with its own memory unchanged.
 //!
-//! On the command line: `seed=N` (default 1), `rounds=N` (default 1), `only=NAME`: phases whose names contain NAME; `last=NAME`: what the last
-//! CPU does at the end, of which it never comes back.
+//! Command line: `seed=N` (default 1), `rounds=N` (default 1), `only=NAME`: phases whose names contain NAME;
+//! `last=NAME`: the last CPU's final function, which never returns.
 #![no_std]
 #![no_main]
 
@@ -65,7 +65,7 @@ impl Machine for Pc {
     }
 
     fn canary() -> &'static mut [u64] {
-        // SAFETY: RAM behind the program, which the least of machines has; used here only.
+        // SAFETY: RAM after the program, present on the smallest machine; used here only.
         unsafe { core::slice::from_raw_parts_mut((16 << 20) as *mut u64, 0x1_0000) }
     }
 
@@ -117,14 +117,14 @@ fn restore_console() {
     console::setup();
     // Its interrupts, its FIFOs and its loop back to itself.
     for port in [0x3f9, 0x3fa, 0x3fc] {
-        // SAFETY: the UART is the guest's own.
+        // SAFETY: the UART belongs to the guest.
         unsafe { machine::out8(port, 0) };
     }
 }
 
 static INFORMATION: AtomicU32 = AtomicU32::new(0);
 
-/// What stands behind `name=` on the command line.
+/// The text after `name=` on the command line.
 fn argument(name: &str) -> Option<&'static str> {
     let line = machine::command_line(INFORMATION.load(Ordering::Relaxed));
     line.split_ascii_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
@@ -157,7 +157,7 @@ extern "C" fn run() {
     end(outcome)
 }
 
-/// Tells what came of it, and ends the machine.
+/// Prints the outcome, and ends the machine.
 fn end(outcome: Outcome) {
     let failed = match outcome {
         Ok(()) => {

@@ -1,4 +1,4 @@
-//! Physical addresses at which there is nothing, or a device, by every kind of access; and tables made of rubbish.
+//! Unmapped and device addresses, by every kind of access; and random tables.
 
 use common::fail::Outcome;
 use common::random::Random;
@@ -60,17 +60,18 @@ fn nowhere(random: &mut Random) -> u64 {
     }
 }
 
-/// What an access reaches.
+/// The target of an access.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// Nothing: all ones are read, to which no jump leads.
+    /// Unmapped: reads return all ones, to which no jump leads.
     Nowhere,
     IoApic,
-    /// It can't be code: the emulated processor knows no exit for that, and ends.
+    /// Not usable for code: the emulated processor has no exit for that, and terminates.
     LocalApic,
 }
 
-/// One access at an address, by the kernel or in user mode. What a device holds is no address to jump to: it could be one of the program's own.
+/// An access at an address, by the kernel or in user mode. Values read from a device are not jumped to: they
+/// could be addresses in the program.
 pub fn access(random: &mut Random, address: u64, target: Target) {
     const JUMP: &[u8] = &[0xff, 0xe6];
     const THROUGH: [&[u8]; 4] = [&[0xff, 0x16], &[0xff, 0x26], &[0xff, 0x2e], &[0x48, 0x89, 0xf4, 0x50, 0x58, 0xc3]];
@@ -106,7 +107,7 @@ pub fn tables() -> Outcome {
     })
 }
 
-/// An access of nothing.
+/// An access to an unmapped address.
 pub fn wild_once(random: &mut Random) -> u64 {
     let address = window::wild(nowhere(random), random.below(2) == 0);
     access(random, address, Target::Nowhere);
@@ -124,7 +125,7 @@ pub fn tables_once(random: &mut Random) -> u64 {
     let linear = window::rubbish(random.below(3) as usize, entry) + random.below(1 << 20);
     let mut registers = crate::odd(random);
     registers[6] = linear;
-    // movzx, mov; fetches are those of user mode, so that nothing of the kernel's runs.
+    // movzx, mov; fetches are in user mode, so that no kernel code is affected.
     let code = random.pick(&[&[0x0f, 0xb6, 0x06][..], &[0x48, 0x8b, 0x06]]);
     cpu::enter(&cpu::watched(cpu::kernel(code, registers)));
     window::mend();

@@ -1,4 +1,4 @@
-//! Ports: each that there is and others, by each width, with any value; and strings from and to them.
+//! Ports: existing and others, with each width and any value; and string instructions from and to them.
 
 use common::fail::Outcome;
 use common::random::Random;
@@ -7,13 +7,13 @@ use pc::console;
 use crate::cpu::{self, run};
 use crate::window;
 
-/// What is not written: it ends the machine, or is what the guest prints by. (The keyboard's, the reset register, PM1a, the sleep control,
-/// the end for tests.)
+/// Whether writes to a port are avoided: it ends the machine, or is used for output. (The keyboard
+/// controller's, the reset register, PM1a, the sleep control, the test device's exit port.)
 fn is_spared(port: u16) -> bool {
     matches!(port, 0x60..=0x64 | 0x92 | 0xf1..=0xf4 | 0x3f5..=0x3f8 | 0x5fd..=0x620 | 0xcf6..=0xcff | 0x8900)
 }
 
-/// A port, mostly one with something behind it.
+/// A port, mostly an existing one.
 fn port(random: &mut Random) -> u16 {
     const BLOCKS: [(u16, u16); 11] =
         [(0x20, 2), (0x40, 4), (0x61, 1), (0x70, 2), (0xa0, 2), (0xe0, 4), (0x3f8, 8), (0x4d0, 2), (0x510, 2), (0x600, 12), (0x2000, 24)];
@@ -80,7 +80,8 @@ pub fn string_once(random: &mut Random) -> u64 {
         _ => random.below(600),
     };
     let data = window::user_data(cpu::this());
-    // In the last page that is there, across its end or from its beginning down, not canonical, at a device, at nothing.
+    // In the last present page, across its end or from its beginning down, non-canonical, at a device,
+    // unmapped.
     let address = match random.below(6) {
         0 => 0x7fff_ffff_fffc,
         1 => window::wild(0xfec0_0000 + 8 * random.below(8), false),

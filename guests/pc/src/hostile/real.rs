@@ -1,4 +1,5 @@
-//! CPUs that are reset and started again by all others, in real mode, in which the next one does what the kernel's code can.
+//! CPUs that are reset and restarted by all others, in real mode, and execute instructions like the kernel
+//! phases'.
 
 use common::check;
 use common::fail::Outcome;
@@ -10,7 +11,8 @@ use crate::cpu;
 /// The page that they start in.
 const PAGE: u32 = 0x20;
 
-/// Real mode: a handler for each exception that skips what it can't; instructions that a hypervisor refuses.
+/// Real mode: a handler for each exception that skips the faulting instruction; instructions that a
+/// hypervisor refuses.
 const CODE: &[u8] = &[
     0xfa, //                            cli
     0x31, 0xc0, //                      xor ax, ax
@@ -24,7 +26,7 @@ const CODE: &[u8] = &[
     0xc7, 0x06, 0x30, 0x00, 0x80, 0x00, // mov word ptr [12 * 4], 0x80
     0x8c, 0x0e, 0x32, 0x00, //          mov [12 * 4 + 2], cs
     0x66, 0xb9, 0x78, 0x56, 0x34, 0x12, // mov ecx, 0x12345678
-    0x0f, 0x32, //                      rdmsr: #GP, which has no error code here
+    0x0f, 0x32, //                      rdmsr: #GP, without an error code here
     0x0f, 0x30, //                      wrmsr
     0x0f, 0x33, //                      rdpmc
     0x2e, 0xfe, 0x06, 0x00, 0x0f, //    inc byte ptr cs:[0xf00]
@@ -39,7 +41,7 @@ const CODE: &[u8] = &[
     0xeb, 0xfd, //                      jmp to it
 ];
 
-/// At 0x80 of the page: goes on two bytes behind what faulted, which is the length of all that can.
+/// At 0x80 of the page: continues two bytes after the faulting instruction, the length of all that can fault.
 const HANDLER: &[u8] = &[
     0x55, //                            push bp
     0x89, 0xe5, //                      mov bp, sp
@@ -56,7 +58,7 @@ pub fn run() -> Outcome {
     let mut random = crate::random();
     let write = |address: u64, bytes: &[u8]| {
         for (n, &byte) in bytes.iter().enumerate() {
-            // SAFETY: a page of RAM below 1 MiB that nothing else uses.
+            // SAFETY: an otherwise unused page of RAM below 1 MiB.
             unsafe { ((address + n as u64) as *mut u8).write_volatile(byte) };
         }
     };

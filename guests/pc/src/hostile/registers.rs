@@ -11,7 +11,7 @@ const CPUID: &[u8] = &[0x0f, 0xa2];
 
 const APIC_BASE: u32 = 0x1b;
 const EFER: u32 = 0xc000_0080;
-/// With these the guest would start its machine anew, or end it. There is a phase for interrupts.
+/// Registers with which the guest would reset or end itself. Interrupts have their own phase.
 const SPARED: [u32; 3] = [APIC_BASE, EFER, 0x830];
 
 /// Reads and writes each register of the two ranges that bitmaps have, and others.
@@ -19,7 +19,7 @@ pub fn msrs() -> Outcome {
     cpu::on_all(|| {
         let mut random = crate::random();
         let ranges = (0..0x2000).chain(0xc000_0000..0xc000_2000);
-        // Most are not there: of them one in eight.
+        // Most don't exist: one in eight of those is accessed.
         let there = |register: u32| register & 0x1fff < 0x200 || register & !0xff == 0x800 || register & 0x1fff == 0x6e0;
         for register in ranges.skip(cpu::this()).step_by(cpu::count()) {
             if !there(register) && random.below(8) != 0 {
@@ -76,7 +76,8 @@ pub fn once(random: &mut Random) -> u64 {
     if !SPARED.contains(&(register as u32)) {
         run(WRMSR, registers);
     }
-    // An APIC mode, base or SYSCALL target of rubbish is for a few operations; what paging needs is not changed.
+    // A random APIC mode, base or SYSCALL target stays for a few operations only; registers needed for paging
+    // are not changed.
     2
 }
 

@@ -1,7 +1,7 @@
 //! All phases mixed, on all CPUs at once: `soak=OPERATIONS` on the command line. With `resets=N` CPUs reset the machine up to N times.
 //!
-//! Left out are task switches and wrong stacks of exceptions, which change what all CPUs have in common. A message of the I/O APIC's that a
-//! phase has made up may reset the first CPU, and so the machine: the guest goes on where it was.
+//! Excluded are task switches and invalid exception stacks, which change state shared by all CPUs. A random
+//! I/O APIC message may reset the first CPU, and so the machine: the guest then continues.
 
 use common::fail::Outcome;
 use common::random::Random;
@@ -34,7 +34,7 @@ const KINDS: [Kind; 18] = [
 
 impl Machine for Pc {
     fn state() -> &'static State {
-        // SAFETY: RAM behind the canary, which nothing else uses; a `State` is made of atomics.
+        // SAFETY: RAM after the canary, otherwise unused; a `State` consists of atomics.
         unsafe { &*((24 << 20) as *const State) }
     }
 }
@@ -66,7 +66,7 @@ fn prepare() {
     window::map_user_code();
 }
 
-/// The UART is the first CPU's, which prints.
+/// The UART is used by the first CPU only, which prints.
 fn port(random: &mut Random) -> u64 {
     let is_first = cpu::this() == 0;
     let count = ports::once(random, !is_first);
@@ -100,7 +100,7 @@ fn unmasked(random: &mut Random) -> u64 {
     1
 }
 
-/// HLT with interrupts on, ended by the watchdog if by nothing else: sti; hlt.
+/// HLT with interrupts enabled, ended at the latest by the watchdog: sti; hlt.
 fn halt(random: &mut Random) -> u64 {
     cpu::restore();
     let registers = crate::odd(random);
@@ -108,7 +108,7 @@ fn halt(random: &mut Random) -> u64 {
     1
 }
 
-/// The first CPU resets all others, and starts them again, whatever they do.
+/// The first CPU resets all others, and restarts them, whatever they are executing.
 fn power(random: &mut Random) -> u64 {
     if cpu::this() != 0 || cpu::count() == 1 {
         return 0;
@@ -138,7 +138,7 @@ fn restore(random: &mut Random) -> u64 {
 fn reset(random: &mut Random) -> u64 {
     if Pc::state().take_reset() {
         let (port, value) = random.pick(&[(0xcf9, 6), (0x64, 0xfe)]);
-        // SAFETY: the machine starts anew.
+        // SAFETY: resets the machine.
         unsafe { machine::out8(port, value) };
     }
     0

@@ -1,4 +1,5 @@
-//! Task switches by TSSs and descriptors of rubbish, outside of long mode. What comes of it leads to a task that can go on, with each exception.
+//! Task switches with random TSSs and descriptors, outside of long mode. Every exception leads to a task that
+//! can continue.
 
 use common::fail::Outcome;
 use common::random::Random;
@@ -7,13 +8,13 @@ use pc::tasks::{Machine, at, descriptor, task_gate, word};
 
 use crate::cpu;
 
-/// Where a TSS can be: RAM and its end, the I/O APIC, parts of the local APIC without its command register, memory that is a device, nothing, and
-/// the end of all addresses.
+/// Addresses of TSSs: RAM and its end, the I/O APIC, parts of the local APIC without its command register,
+/// device memory, unmapped memory, and the end of the address space.
 const PLACES: [u32; 8] = [0, 0x0400_0000 - 50, 0xfec0_0000, 0xfee0_0000, 0xfee0_0100, 0xff00_0ff0, 0x8000_0000, 0xffff_ffe0];
 
 #[repr(C, align(4096))]
 struct Table([u32; 1024]);
-/// 4 GiB of pages of 4 MiB that are where they are, but for one that is not there.
+/// 4 GiB of identity-mapped 4 MiB pages, one of which is not present.
 static mut ROOT: Table = Table([0; 1024]);
 const HOLE: u32 = 0x4000_0000;
 
@@ -32,7 +33,8 @@ fn selector(random: &mut Random) -> u32 {
         ^ random.pick(&[0, 0, 0, 1, 3, 4])
 }
 
-/// The other task: as it should be, but for some of it. With paging it stays where it is, as what is read elsewhere as CR3 has no tables.
+/// Prepares the other task, partly corrupted. With paging it keeps its address, because a random CR3 has no
+/// tables.
 fn spoil(machine: &Machine, random: &mut Random, paging: bool) {
     const VM: u32 = 1 << 17;
     const NT: u32 = 1 << 14;
@@ -53,7 +55,7 @@ fn spoil(machine: &Machine, random: &mut Random, paging: bool) {
         other[word::EFLAGS] |= VM;
         (other[word::CS], other[word::EIP]) = (0x900, random.pick(&[0, 0, 0xffff, 0x1_0000, u32::MAX]));
     }
-    // The descriptor that is nobody's, without code.
+    // The unused descriptor, without code.
     *machine.gdt(ODD) = random.bits() & !(8 << 40);
     if random.below(3) == 0 {
         let place = random.pick(&PLACES);
@@ -68,7 +70,7 @@ fn spoil(machine: &Machine, random: &mut Random, paging: bool) {
 pub fn run() -> Outcome {
     let mut random = crate::random();
     let root = root();
-    // SAFETY: a page below 1 MiB that is nobody's. UD2, which is what code of virtual-8086 mode finds.
+    // SAFETY: an unused page below 1 MiB. Code in virtual-8086 mode finds UD2.
     unsafe { ((0x900u64 << 4) as *mut u16).write_volatile(0x0b0f) };
     let programs =
         [at!(main_call), at!(main_call_gate), at!(main_jump), at!(main_jump_gate), at!(main_int), at!(main_divide), at!(main_return)];
@@ -77,12 +79,12 @@ pub fn run() -> Outcome {
         machine.rescue();
         let paging = random.below(2) == 0;
         spoil(&machine, &mut random, paging);
-        // The 16-bit task comes back, so that a fault would come again without an end.
+        // The 16-bit task returns, so a fault would recur infinitely.
         *machine.idt(0x50) = task_gate(random.pick(&[OTHER, OTHER, SMALL, MAIN, END, 0]), 0xe5);
         if random.below(2) == 0 {
             *machine.idt(0) = task_gate(random.pick(&[OTHER, OTHER, MAIN, END, 0]), 0xe5);
         }
-        // As a task that has called.
+        // Like a task that has called.
         machine.main()[word::LINK] = selector(&mut random);
         if random.below(2) == 0 {
             *machine.gdt(OTHER) |= 2 << 40;

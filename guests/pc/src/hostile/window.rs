@@ -1,12 +1,13 @@
-//! Windows in the address space: what user mode sees, any physical address, tables of rubbish; and an address space of its own, in which the
-//! kernel's code can reach little of the program.
+//! Windows in the address space: user-mode memory, arbitrary physical addresses, random tables; and a
+//! separate address space in which kernel code can access little of the program.
 
 use core::arch::asm;
 use core::cell::UnsafeCell;
 
 use crate::cpu::{self, MAX_CPUS, Page};
 
-/// What user mode sees: the second entry of the top table. Each CPU has four pages: its code, its data, and two that are not there.
+/// The memory of user mode: the second entry of the top-level table. Each CPU has four pages: its code, its
+/// data, and two not-present ones.
 const USER: u64 = 1 << 39;
 /// Any physical address, a window for each CPU: the entries from the third on.
 const WILD: u64 = 2 << 39;
@@ -36,7 +37,7 @@ const WILD_TABLES: usize = 3;
 const SANDBOX: usize = WILD_TABLES + 3 * MAX_CPUS;
 
 struct Pages(UnsafeCell<[Page; 2 * MAX_CPUS]>);
-// SAFETY: user mode writes them; nothing depends on what is in them.
+// SAFETY: user mode writes them; nothing depends on their contents.
 unsafe impl Sync for Pages {}
 static USER_DATA: Pages = Pages(UnsafeCell::new([const { Page([0; 4096]) }; 2 * MAX_CPUS]));
 
@@ -60,7 +61,7 @@ pub fn user_code(cpu: usize) -> u64 {
     USER + (cpu as u64 * 4) * 4096
 }
 
-/// Where it finds its page of data. The next page is not there.
+/// Address of user mode's data page. The next page is not present.
 pub fn user_data(cpu: usize) -> u64 {
     user_code(cpu) + 4096
 }
@@ -87,7 +88,7 @@ pub fn map_user_code() {
     set(table(2), 4 * cpu::this(), cpu::code_page() | PRESENT | WRITABLE | FOR_USER);
 }
 
-/// Maps two pages from a physical address on in this CPU's window, for both modes. Returns where.
+/// Maps two pages from a physical address on in this CPU's window, for both modes. Returns their address.
 pub fn wild(physical: u64, cached: bool) -> u64 {
     let cpu = cpu::this();
     let last = table(WILD_TABLES + 3 * cpu + 2);
@@ -100,7 +101,8 @@ pub fn wild(physical: u64, cached: bool) -> u64 {
     linear | physical & 0xfff
 }
 
-/// Makes one of the tables of this CPU's window rubbish: its top one, or one below. Returns an address behind it.
+/// Corrupts one of the tables of this CPU's window: its top one, or one below. Returns an address that it
+/// translates.
 pub fn rubbish(level: usize, entry: u64) -> u64 {
     let cpu = cpu::this();
     let linear = WILD + (cpu as u64) * (1 << 39);
@@ -120,7 +122,7 @@ pub fn mend() {
 }
 
 fn forget(linear: u64) {
-    // SAFETY: forgetting is always right.
+    // SAFETY: invalidating a translation is always correct.
     unsafe { asm!("invlpg [{}]", in(reg) linear, options(nostack, preserves_flags)) };
 }
 
@@ -129,7 +131,7 @@ fn forget_all() {
     unsafe { asm!("mov cr3, {}", in(reg) root(), options(nostack, preserves_flags)) };
 }
 
-/// Maps a page at the end of the first 4 GiB, or what was there.
+/// Maps a page at the end of the first 4 GiB, or restores the original mapping.
 pub fn map_last(page: Option<u64>) {
     const LAST: usize = 4 * 512 - 1;
     let last = table(SANDBOX + 5);
@@ -144,8 +146,8 @@ pub fn map_last(page: Option<u64>) {
     forget_all();
 }
 
-/// An address space for code of the kernel: the program is there to be read alone, but for the blocks of the CPUs; so what the code writes is
-/// its stack or its registers' window, [`user_data`]. Returns CR3. For one CPU.
+/// An address space for kernel code: the program is read-only, except for the CPUs' blocks; so the code can
+/// write only its stack or its registers' window, [`user_data`]. Returns CR3. For one CPU.
 pub fn sandbox() -> u64 {
     let [top, third, second, first, next] = core::array::from_fn(|n| table(SANDBOX + n));
     set(top, 0, third as u64 | PRESENT | WRITABLE);

@@ -1,4 +1,5 @@
-//! A processor outside of long mode, with tasks: its tables, and what its programs (`tasks.s`) tell. For the first CPU alone.
+//! A processor outside of long mode, with tasks: its tables, and the results of its programs (`tasks.s`). For
+//! the first CPU only.
 
 crate::assembly!("tasks/tasks.s");
 
@@ -15,13 +16,13 @@ pub mod selector {
     pub const USER_DATA: u32 = 0x4b;
     pub const CONFORMING: u32 = 0x50;
     pub const LDT: u32 = 0x58;
-    /// What a test puts there.
+    /// Defined by a test.
     pub const ODD: u32 = 0x60;
     pub const SMALL_CODE: u32 = 0x68;
     pub const SMALL_STACK: u32 = 0x70;
     /// A task that ends the program.
     pub const RESCUE: u32 = 0x78;
-    /// Behind the last one.
+    /// Beyond the last one.
     pub const END: u32 = 0x80;
 }
 use selector::*;
@@ -110,7 +111,7 @@ macro_rules! at {
 }
 pub use at;
 
-/// What a program has noted of its registers.
+/// The registers recorded by a program.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -135,7 +136,7 @@ pub struct Note {
     pub gs: u32,
     pub cs: u32,
     pub ldt: u32,
-    /// What is on the stack.
+    /// The top of the stack.
     pub top: u32,
 }
 
@@ -154,7 +155,7 @@ pub struct End {
     pub dr6: u32,
 }
 
-/// No exception has ended it.
+/// Not ended by an exception.
 pub const NONE: u32 = u32::MAX;
 
 /// A descriptor: base, limit in bytes or pages, access byte, and the flags G, D/B, L and AVL.
@@ -168,7 +169,7 @@ pub const fn task_gate(selector: u32, access: u64) -> u64 {
     (selector as u64) << 16 | access << 40
 }
 
-/// A machine that is being set up, with a main task that has not run and another one.
+/// A machine being set up, with a main task that has not run and another one.
 pub struct Machine {
     /// CR4, CR3, and CR0's bits beyond protected mode's.
     pub control: [u32; 3],
@@ -178,7 +179,7 @@ pub struct Machine {
 macro_rules! part {
     ($($part:tt)+) => {{
         let area = &raw mut AREA;
-        // SAFETY: only the first CPU runs these tests, and nobody keeps a reference while a program runs.
+        // SAFETY: only the first CPU runs these tests, and no reference is held while a program runs.
         unsafe { &mut (*area).$($part)+ }
     }};
 }
@@ -289,12 +290,12 @@ impl Machine {
         *self.gdt(selector) >> 41 & 1 != 0
     }
 
-    /// Makes a vector lead to the other task, for user mode, too.
+    /// Points a vector to the other task, for user mode, too.
     pub fn lead_to_other(&self, vector: usize) {
         *self.idt(vector) = task_gate(OTHER, 0xe5);
     }
 
-    /// Makes each exception lead to the task that ends the program, whatever state it comes in.
+    /// Points each exception to the task that ends the program, whatever the state.
     pub fn rescue(&self) {
         for vector in 0..32 {
             *self.idt(vector) = task_gate(RESCUE, 0xe5);
@@ -306,24 +307,24 @@ impl Machine {
         *part!(rescue[word::CR3]) = cr3;
     }
 
-    /// What `other_map` writes, and where.
+    /// The entry that `other_map` writes, and its address.
     pub fn set_entry(&self, at: u32, entry: u32) {
         // SAFETY: no program runs.
         unsafe { tasks_entry = [at, entry] };
     }
 
-    /// What `other_small` has seen: TR, EAX, ESP and EFLAGS.
+    /// The values recorded by `other_small`: TR, EAX, ESP and EFLAGS.
     pub fn seen(&self) -> [u32; 4] {
         // SAFETY: no program runs.
         unsafe { (&raw const tasks_seen).read_volatile() }
     }
 
-    /// Runs a program; returns what was noted, and how it ended.
+    /// Runs a program; returns the recorded values, and how it ended.
     pub fn run(&self, program: u32) -> Run {
         let pointer = |table: u64, bytes: usize| [bytes as u16 - 1, table as u16, (table >> 16) as u16, 0];
         let [cr4, cr3, cr0] = self.control;
         let area = &raw const AREA;
-        // SAFETY: the tables are complete, and the programs come back to where they began.
+        // SAFETY: the tables are complete, and the programs return to the caller.
         unsafe {
             let gdt = &raw const (*area).gdt as u64;
             let registers = Registers { gdt: pointer(gdt, END as usize), idt: pointer(&raw const (*area).idt as u64, 2048), cr4, cr3, cr0 };
@@ -341,7 +342,7 @@ impl Machine {
     }
 }
 
-/// What came of a program.
+/// The result of a program.
 #[allow(missing_docs)]
 pub struct Run {
     pub notes: [Note; 16],
@@ -350,7 +351,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Whether it ended by itself, with the main task, after so many notes.
+    /// Whether it ended regularly, in the main task, after `notes` records.
     pub fn is_complete(&self, notes: usize) -> bool {
         self.end.vector == NONE && self.count == notes && self.notes[notes - 1].tr == MAIN
     }

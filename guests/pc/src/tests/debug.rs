@@ -1,4 +1,5 @@
-//! Debug exceptions: what they tell and where they come, also where a shadow holds them, or an instruction exits.
+//! Debug exceptions: their causes and addresses, also if deferred by a shadow or caused by an instruction
+//! that exits.
 
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -10,13 +11,13 @@ use crate::lapic::{self as apic, register};
 const DEBUG: u8 = 1;
 const BREAKPOINT: u8 = 3;
 
-/// DR6 with nothing told; a single step; general detection; a match of DR1 and DR2.
+/// DR6 without a cause; a single step; general detection; a match of DR1 and DR2.
 const NOTHING: u64 = 0xffff_0ff0;
 const STEP: u64 = NOTHING | 1 << 14;
 const DETECTED: u64 = NOTHING | 1 << 13;
 const MATCH_1: u64 = NOTHING | 1 << 1;
 const MATCH_2: u64 = NOTHING | 1 << 2;
-/// DR7 with nothing on.
+/// DR7 with all breakpoints disabled.
 const OFF: u64 = 0x400;
 
 static PLACES: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
@@ -25,7 +26,7 @@ static REASONS: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
 fn note(place: u64) {
     let n = (COUNTS[usize::from(DEBUG)].load(Ordering::SeqCst) as usize).wrapping_sub(1);
     let dr6: u64;
-    // SAFETY: reading changes nothing; a breakpoint on code would come again at once.
+    // SAFETY: reading has no effect; an instruction breakpoint would recur.
     unsafe {
         asm!("mov {}, dr6", out(reg) dr6, options(nostack, preserves_flags));
         if dr6 & 1 << 2 != 0 {
@@ -39,11 +40,11 @@ fn note(place: u64) {
 }
 
 fn set(dr6: u64, dr7: u64) {
-    // SAFETY: the tests' handler takes what comes.
+    // SAFETY: the tests' handler handles the exceptions.
     unsafe { asm!("mov dr6, {}", "mov dr7, {}", in(reg) dr6, in(reg) dr7, options(nostack, preserves_flags)) };
 }
 
-/// Whether the debug exceptions that came since were these: how far behind `start`, and why.
+/// Whether the debug exceptions since the last call were these: offset from `start`, and cause.
 fn came(start: u64, expected: &[(u64, u64)]) -> bool {
     let count = exception::take(DEBUG);
     let seen =
@@ -74,7 +75,7 @@ macro_rules! stepped {
     ($($line:expr),*) => {{
         let start: u64;
         exception::take(DEBUG);
-        // SAFETY: TF is clear at the end, and the registers are named; interrupts' handlers save theirs.
+        // SAFETY: TF is clear at the end, and the clobbers are named; interrupt handlers save theirs.
         unsafe {
             asm!(
                 "push rbx", $($line,)* "lea r10, [rip + 2b]", "pop rbx",
@@ -103,7 +104,7 @@ fn branches() -> bool {
     came(start, &[(0, STEP), (1, STEP), (6, STEP), (7, STEP), (8, STEP)])
 }
 
-/// Single steps in and behind the shadows of MOV SS and STI, with INT1, DR7.GD and HLT.
+/// Single steps within and after the shadows of MOV SS and STI, with INT1, DR7.GD and HLT.
 pub fn steps(_: u64) -> Result<(), &'static str> {
     const VECTOR: u8 = 0x31;
     const PERIODIC: u32 = 1 << 17;
@@ -119,13 +120,13 @@ pub fn steps(_: u64) -> Result<(), &'static str> {
     check!(came(start, &[(0, NOTHING), (1, NOTHING), (6, STEP), (7, STEP), (8, STEP)]), "MOV SS and INT1");
     set(0, 1 << 13 | OFF);
     let start = stepped!("xor edx, edx", "mov ecx, ss", tf!(on), "mov ss, ecx", "2: mov dr6, rdx", tf!(off));
-    // Bochs itself tells of the step that MOV SS has ended, too.
+    // Bochs itself also reports the step that ended MOV SS.
     let detected = if is_guest() { DETECTED } else { DETECTED | STEP };
     check!(came(start, &[(0, detected), (3, STEP), (8, STEP), (9, STEP), (10, STEP)]), "MOV SS and DR7.GD");
     check!(!is_guest() || branches(), "a branch");
     apic::enable();
     exception::handle(VECTOR, None);
-    // One that comes before HLT, on a CPU that is shared, is followed by another.
+    // An interrupt before HLT, on a shared CPU, is followed by another.
     apic::write(register::TIMER, PERIODIC | u32::from(VECTOR));
     apic::write(register::DIVIDE, 0xb);
     apic::write(register::INITIAL, 100_000);
@@ -143,7 +144,7 @@ static mut WORD: u64 = 0;
 
 /// Breakpoints on code and on data, which a MOV SS may hold till the next exception.
 pub fn breakpoints(_: u64) -> Result<(), &'static str> {
-    /// DR1 for what is written, and for what is read and written, in four bytes; DR2 for code.
+    /// DR1 for writes, and for reads and writes, in four bytes; DR2 for code.
     const ON_WRITES: u64 = 0x00d0_0408;
     const ON_ACCESSES: u64 = 0x00f0_0408;
     const ON_CODE: u64 = OFF | 1 << 5;
@@ -156,7 +157,7 @@ pub fn breakpoints(_: u64) -> Result<(), &'static str> {
             let start: u64;
             set($dr6, OFF);
             exception::take(DEBUG);
-            // SAFETY: the word is the tests', and holds SS's own selector.
+            // SAFETY: the word belongs to the test, and holds SS's own selector.
             unsafe {
                 asm!(
                     "mov eax, ss", "mov [rdi], rax", "mov dr1, rdi", "lea r10, [rip + 2f]", "mov dr7, {dr7}", $($line,)*
@@ -172,7 +173,7 @@ pub fn breakpoints(_: u64) -> Result<(), &'static str> {
     check!(came(start, &[(0, MATCH_2 | 1 << 14)]), "on code: what DR6 keeps");
     let start = run!(0, ON_CODE, "mov dr2, r10", "mov eax, ss", "mov ss, eax", "2: nop");
     check!(came(start, &[]), "on code behind MOV SS");
-    // SAFETY: a breakpoint is told where its address matches, even if it is not on.
+    // SAFETY: a match is reported even for a disabled breakpoint, so the address is cleared.
     unsafe { asm!("mov dr2, {}", in(reg) 0u64, options(nostack, preserves_flags)) };
     let start = run!(1 << 14, ON_WRITES, "mov [rdi], rax", "2: nop");
     check!(came(start, &[(0, MATCH_1 | 1 << 14)]), "on data: what DR6 keeps");
@@ -194,7 +195,8 @@ pub fn breakpoints(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// RFLAGS.RF holds a breakpoint on code until the instruction is done, also if it is a long repetition, of which each element exits.
+/// RFLAGS.RF suppresses an instruction breakpoint until the instruction is complete, even for a long
+/// repetition whose elements each exit.
 pub fn resumed(_: u64) -> Result<(), &'static str> {
     const ON_CODE: u64 = OFF | 1 << 5;
     exception::handle(DEBUG, Some(note));
@@ -203,7 +205,8 @@ pub fn resumed(_: u64) -> Result<(), &'static str> {
     macro_rules! resume {
         ($code:literal) => {{
             let start: u64;
-            // SAFETY: IRET goes on behind itself with the same segments and stack; the port is nobody's, and memory is only read.
+            // SAFETY: IRET continues after itself with the same segments and stack; the port is unused, and
+            // memory is only read.
             unsafe {
                 asm!(
                     "lea r10, [rip + 2f]", "mov dr2, r10", "mov dr7, {dr7}", "mov r8, rsp",
@@ -219,19 +222,19 @@ pub fn resumed(_: u64) -> Result<(), &'static str> {
     }
     let right = [resume!("nop"), resume!("mov eax, [rdi]"), resume!("rep lodsb"), resume!("rep outsb")];
     exception::handle(DEBUG, None);
-    // SAFETY: nothing is watched any more.
+    // SAFETY: no address is watched any more.
     unsafe { asm!("mov dr2, {}", in(reg) 0u64, options(nostack, preserves_flags)) };
     check!(right == [true; 4], "a breakpoint comes though RF is set");
     Ok(())
 }
 
-/// What a fault of an instruction pushes has RF set, whoever has found that it faults.
+/// A fault pushes RF set, whether detected by the processor or by the emulation.
 pub fn faults(_: u64) -> Result<(), &'static str> {
     let has_rf = |fault: Option<(u64, u64)>| fault.is_some() && exception::last_flags() & 1 << 16 != 0;
     let pushed = [
         has_rf(catch!("ud2")),
         has_rf(catch!("mov eax, -1; mov cr4, rax")),
-        // EFER has reserved bits. (Bochs alone reads MSRs that are not there.)
+        // EFER has reserved bits. (Bochs itself reads nonexistent MSRs.)
         has_rf(catch!("wrmsr", "ecx" = 0xc000_0080u32, "eax" = u32::MAX, "edx" = u32::MAX)),
         has_rf(catch!("mov rax, cr0; btr eax, 0; mov cr0, rax")),
     ];

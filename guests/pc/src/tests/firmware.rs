@@ -1,4 +1,4 @@
-//! What firmware tells, and the devices of older PCs.
+//! Firmware tables, and legacy PC devices.
 
 use core::arch::asm;
 
@@ -9,16 +9,16 @@ use crate::lapic as apic;
 use crate::machine::{in8, in32, out8, out32};
 use crate::others::wait;
 
-/// fw_cfg's item, of so many bytes.
+/// An item of fw_cfg, of `bytes` bytes.
 fn item(key: u16, bytes: u32) -> u64 {
-    // SAFETY: fw_cfg is read only.
+    // SAFETY: fw_cfg is read-only.
     unsafe {
         asm!("out dx, ax", in("dx") 0x510u16, in("ax") key, options(nostack));
         (0..bytes).fold(0, |value, n| value | u64::from(in8(0x511)) << (8 * n))
     }
 }
 
-/// How many CPUs there are, as the firmware says, in one way or the other.
+/// Number of CPUs according to the firmware, by either interface.
 pub fn cpus() -> u32 {
     if is_guest() {
         return item(5, 2) as u32;
@@ -46,14 +46,14 @@ pub fn wake(page: u32) {
     const S3: u16 = 1 << 10 | 1 << 13;
     let Some(fadt) = root().and_then(|root| table(number(root + 16, 4), 4, b"FACP")) else { return };
     let facs = number(fadt + 36, 4);
-    // SAFETY: the structure is there for this, and the register the FADT's.
+    // SAFETY: the structure is meant for this, and the register is the FADT's.
     unsafe {
         ((facs + 12) as *mut u32).write_volatile(page << 12);
         crate::machine::out16(number(fadt + 64, 4) as u16, S3);
     }
 }
 
-/// Waits for a byte on the serial line, whose interrupt resets the machine: it is an INIT.
+/// Waits for a byte on the serial line, whose interrupt is routed as INIT and so resets the machine.
 pub fn reset_by_a_line() -> ! {
     const COM1: u16 = 0x3f8;
     const INIT: u32 = 5 << 8;
@@ -105,7 +105,7 @@ fn sums_up(at: u64, length: u64) -> bool {
     (0..length).fold(0u8, |sum, n| sum.wrapping_add(byte(at + n))) == 0
 }
 
-/// The table that a root leads to: `entry` bytes an address.
+/// The table referenced by a root with `entry` bytes per address.
 fn table(root: u64, entry: u64, signature: &[u8; 4]) -> Option<u64> {
     let entries = (number(root + 4, 4) - 36) / entry;
     let found =
@@ -130,7 +130,7 @@ pub fn acpi_tables(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The tables of kernels that know no ACPI: the pointer, and as many processors as there are.
+/// Tables for kernels without ACPI: the pointer, and as many processors as exist.
 pub fn processor_tables(_: u64) -> Result<(), &'static str> {
     let found = (0xf_0000..0x10_0000u64).step_by(16).find(|at| number(*at, 4) == u64::from(u32::from_le_bytes(*b"_MP_")));
     let Some(pointer) = found else { return Err("no pointer") };
@@ -156,9 +156,9 @@ pub fn acpi_timer(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// A word that keeps what is written, by each width.
+/// A word that stores values, with each width.
 pub fn test_word(_: u64) -> Result<(), &'static str> {
-    // SAFETY: the word is for tests.
+    // SAFETY: the word is a test device.
     unsafe {
         out32(0xe0, 0x1234_5678);
         check!(in32(0xe0) == 0x1234_5678 && in8(0xe1) == 0x56 && in8(0xe3) == 0x12, "it does not keep its value");
@@ -166,7 +166,7 @@ pub fn test_word(_: u64) -> Result<(), &'static str> {
         check!(in32(0xe0) == 0x1234_ab78, "a byte is not its own");
     }
     let memory = 0xff00_0000 as *mut u64;
-    // SAFETY: the memory is for tests.
+    // SAFETY: the memory is a test device.
     unsafe {
         memory.add(0x1fff).write_volatile(0x0123_4567_89ab_cdef);
         check!(memory.add(0x1fff).read_volatile() == 0x0123_4567_89ab_cdef, "no memory for tests");
@@ -181,7 +181,7 @@ static mut STRINGS: TwoPages = TwoPages([0; 8192]);
 pub fn strings_of_ports(_: u64) -> Result<(), &'static str> {
     let base = &raw mut STRINGS as u64;
     let at = base + 4096 - 6;
-    // SAFETY: the ports are a word for tests, and the memory is this function's.
+    // SAFETY: the ports are a test device, and the memory belongs to this function.
     unsafe {
         for n in 0..12 {
             ((at + n) as *mut u8).write_volatile(0x10 + n as u8);
@@ -196,7 +196,7 @@ pub fn strings_of_ports(_: u64) -> Result<(), &'static str> {
         out32(0xe0, 0x4433_2211);
         asm!("insb", inout("rdi") at => rdi, in("dx") 0xe0u16, options(nostack));
         check!(rdi == at + 1 && byte(at) == 0x11, "INSB");
-        // More than are done at once.
+        // More elements than per exit.
         asm!("rep insb", inout("rdi") base => rdi, inout("rcx") 1000u64 => _, in("dx") 0xe1u16, options(nostack));
         check!(rdi == base + 1000 && (base..base + 1000).all(|at| byte(at) == 0x22), "REP INSB of many");
         asm!("rep insb", inout("rdi") base => rdi, inout("rcx") 0u64 => _, in("dx") 0xe1u16, options(nostack));
@@ -212,7 +212,7 @@ pub fn strings_of_ports(_: u64) -> Result<(), &'static str> {
 /// The 8254 a thousand times a second, as a rate generator.
 fn start_timer() {
     const COUNT: u16 = 1193;
-    // SAFETY: the timer's first counter interrupts, and that is wanted.
+    // SAFETY: an interrupt of the timer's first counter is intended.
     unsafe {
         out8(0x43, 0b0011_0100);
         out8(0x40, COUNT as u8);
@@ -221,11 +221,11 @@ fn start_timer() {
 }
 
 fn stop_timer() {
-    // SAFETY: a mode without a count counts nothing.
+    // SAFETY: a mode without a count stops the counter.
     unsafe { out8(0x43, 0b0011_0000) };
 }
 
-/// Sets up the 8259s: the first one's vectors begin with `vector`. Nothing is masked.
+/// Initializes the 8259s: the first one's vectors begin at `vector`. Nothing is masked.
 fn start_8259s(vector: u8) {
     let second = vector + 8;
     for (port, word) in [(0x20, 0x11), (0xa0, 0x11), (0x21, vector), (0xa1, second), (0x21, 4), (0xa1, 2), (0x21, 1), (0xa1, 1)] {
@@ -275,7 +275,7 @@ pub fn interrupts_by_a_pin(_: u64) -> Result<(), &'static str> {
     crate::machine::sti();
     set_line(true);
     let once = exception::take(VECTOR) == 1;
-    // Nobody acknowledges it, so that it stays, until it is masked; and comes again.
+    // Not acknowledged, it stays until it is masked, and recurs after.
     set_line(true);
     let stays = exception::take(VECTOR) == 0;
     mask_8259(0xff);
@@ -312,7 +312,7 @@ fn timer_comes_by_the_8259s() -> bool {
     came
 }
 
-/// As kernels do it that know no APIC: what leads the interrupts past the local APIC is what firmware has left there.
+/// Like kernels without APIC support: interrupts pass the local APIC as configured by firmware.
 pub fn timer_without_an_apic(_: u64) -> Result<(), &'static str> {
     check!(timer_comes_by_the_8259s(), "it does not come");
     Ok(())
@@ -328,11 +328,11 @@ pub fn timer_by_the_8259s(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// What waits for the keyboard controller goes on: for room, for silence, for the answer to its test.
+/// Waits for the keyboard controller succeed: for room, for silence, for the result of its self-test.
 pub fn keyboard_controller(_: u64) -> Result<(), &'static str> {
     const DATA: u16 = 0x60;
     const STATUS: u16 = 0x64;
-    // SAFETY: nobody uses the controller; its self-test changes nothing that matters.
+    // SAFETY: the controller is unused; its self-test has no relevant effects.
     unsafe {
         check!(wait(|| in8(STATUS) & 2 == 0), "its input stays full");
         let is_silent = || {
@@ -345,7 +345,7 @@ pub fn keyboard_controller(_: u64) -> Result<(), &'static str> {
         check!(wait(is_silent), "there is always something to read");
         out8(STATUS, 0xaa);
         check!(wait(|| in8(STATUS) & 1 != 0) && in8(DATA) == 0x55, "it does not pass its test");
-        // Address line 20, by the quick way: what was read, and that it is open.
+        // Address line 20, by port 0x92: stores its value, and is open.
         let quick = in8(0x92);
         out8(0x92, quick | 2);
         check!(quick & 1 == 0 && in8(0x92) & 3 == 2, "port 0x92");
@@ -353,9 +353,9 @@ pub fn keyboard_controller(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The place of the cursor is kept, and the beam comes and goes.
+/// The cursor's position is stored, and the retrace bit toggles.
 pub fn screen_controller(_: u64) -> Result<(), &'static str> {
-    // SAFETY: nobody uses the screen.
+    // SAFETY: the screen is unused.
     unsafe {
         for (index, value) in [(14, 1), (15, 0x42)] {
             out8(0x3d4, index);

@@ -25,7 +25,7 @@ pub fn to_oneself(_: u64) -> Result<(), &'static str> {
     sti();
     cli();
     check!(wait(|| count(VECTOR) == 1), "it does not come");
-    // The highest first; and what has a class that is not above the task's priority waits.
+    // Highest priority first; an interrupt whose class is not above the task priority waits.
     static ORDER: AtomicU64 = AtomicU64::new(0);
     ORDER.store(0, Ordering::SeqCst);
     exception::handle(
@@ -76,7 +76,7 @@ pub fn timer(_: u64) -> Result<(), &'static str> {
     let often = wait(|| count(VECTOR) >= 6);
     apic::write(register::TIMER, MASKED | u32::from(VECTOR));
     apic::write(register::INITIAL, 0);
-    // What runs out while the vector is masked is not told afterwards.
+    // An expiry while the vector is masked is dropped.
     take(VECTOR);
     apic::write(register::TIMER, MASKED | u32::from(VECTOR));
     apic::write(register::INITIAL, 0x1000);
@@ -93,20 +93,20 @@ pub fn timer(_: u64) -> Result<(), &'static str> {
         return Ok(());
     }
     apic::write(register::TIMER, DEADLINE | u32::from(VECTOR));
-    // SAFETY: TSC-deadline mode is there on each CPU that this is for.
+    // SAFETY: every supported CPU has TSC-deadline mode.
     let (soon, cleared) = unsafe {
         wrmsr(DEADLINE_REGISTER, ticks() + 100_000);
         let armed = rdmsr(DEADLINE_REGISTER) != 0;
         let soon = wait(|| count(VECTOR) == 1);
         (soon && armed, rdmsr(DEADLINE_REGISTER) == 0)
     };
-    // SAFETY: as above; what is past comes at once: an instruction later, at the most.
+    // SAFETY: as above; a past deadline fires at once: within an instruction.
     unsafe {
         wrmsr(DEADLINE_REGISTER, ticks());
         asm!("nop", options(nostack));
     }
     let past = count(VECTOR) == 2;
-    // SAFETY: as above: HLT is woken by it.
+    // SAFETY: as above: it wakes HLT.
     let woken = unsafe {
         wrmsr(DEADLINE_REGISTER, ticks() + 1_000_000);
         asm!("hlt", options(nostack));
@@ -183,7 +183,8 @@ pub fn lines_of_the_io_apic(_: u64) -> Result<(), &'static str> {
 pub fn nmis(_: u64) -> Result<(), &'static str> {
     apic::enable();
     let me = apic::id();
-    // An NMI comes while interrupts are off. While it is handled, many more become one.
+    // An NMI is delivered while interrupts are disabled. During its handler, several NMIs are merged into
+    // one.
     exception::handle(
         2,
         Some(|_| {
@@ -201,7 +202,7 @@ pub fn nmis(_: u64) -> Result<(), &'static str> {
     check!(wait(|| count(2) >= 2), "it does not come, or none after it");
     check!(count(2) == 2, "one comes within another, or too many");
     exception::handle(2, None);
-    // To itself by the shorthand, there are fixed interrupts only.
+    // With the self shorthand, only fixed interrupts are valid.
     if is_guest() {
         apic::send(0, command::SELF | command::NMI | command::ASSERT);
         apic::send(0, command::ALL | command::NMI | command::ASSERT);
@@ -218,8 +219,8 @@ pub fn nmis(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// With an interrupt waiting, the instruction after STI is done first, also if it exits. The one after that is not; but if the one after STI
-/// exits, and the processor delivers interrupts by itself, it may be.
+/// With an interrupt pending, the instruction after STI is executed first, even if it exits. The next one is
+/// not; but if the one after STI exits, it may be, with virtual-interrupt delivery.
 pub fn shadows(_: u64) -> Result<(), &'static str> {
     apic::enable();
     exception::handle(VECTOR, None);
@@ -228,7 +229,7 @@ pub fn shadows(_: u64) -> Result<(), &'static str> {
             take(VECTOR);
             apic::send(0, command::SELF | u32::from(VECTOR));
             let place: u64;
-            // SAFETY: what the instruction changes is named or saved by the handler.
+            // SAFETY: the instruction's clobbers are named, or saved by the handler.
             unsafe {
                 asm!(
                     "push rbx", "lea r10, [rip + 2f]", "sti", $code, "2:", "nop", "cli", "pop rbx",
@@ -247,7 +248,7 @@ pub fn shadows(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Each instruction is one step, also those that exit.
+/// Each instruction is one step, even if it exits.
 pub fn steps(_: u64) -> Result<(), &'static str> {
     static STEPS: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
     apic::enable();
@@ -260,7 +261,7 @@ pub fn steps(_: u64) -> Result<(), &'static str> {
         }),
     );
     let start: u64;
-    // SAFETY: each instruction's effects are named; the trap flag is off at the end.
+    // SAFETY: each instruction's effects are named; the trap flag is clear at the end.
     unsafe {
         asm!(
             "push rbx",

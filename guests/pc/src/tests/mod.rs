@@ -19,15 +19,16 @@ use crate::console::println;
 use crate::exception::catch;
 use crate::machine::{in8, out8};
 
-/// A test: its name, the machines that it is for, and the function, which is given the address of Multiboot's information.
+/// A test: its name, the machines that it applies to, and the function, whose argument is the address of
+/// Multiboot's information.
 pub type Test = (&'static str, On, fn(u64) -> Result<(), &'static str>);
 
 /// Where a test can pass.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum On {
-    /// On each PC, also one without a hypervisor: so what it asks is right.
+    /// Every PC, including one without a hypervisor, which validates the test.
     Any,
-    /// On Stile alone: it is about devices of its own, or what it keeps from guests.
+    /// Stile only: it tests Stile's own devices, or features hidden from guests.
     Stile,
 }
 
@@ -92,7 +93,7 @@ pub const ALL: &[Test] = &[
     ("costs", On::Stile, costs),
 ];
 
-/// Whether this runs under a hypervisor; if not, what only Stile has is left out.
+/// Whether this runs under a hypervisor; if not, tests of Stile's own features are skipped.
 pub fn is_guest() -> bool {
     cpuid(1, 0).ecx & 1 << 31 != 0
 }
@@ -149,7 +150,7 @@ fn cpuid_beyond_the_last_leaf(_: u64) -> Result<(), &'static str> {
 
 fn hypercall_unknown(_: u64) -> Result<(), &'static str> {
     let answer: i64;
-    // SAFETY: a hypercall that there is not changes nothing but RAX.
+    // SAFETY: an unknown hypercall changes nothing but RAX.
     unsafe { asm!("vmcall", inout("rax") 0x1234_5678i64 => answer, options(nostack)) };
     check!(answer == -1000, "another answer");
     Ok(())
@@ -166,7 +167,7 @@ fn vmx_is_not_there(_: u64) -> Result<(), &'static str> {
 }
 
 fn msr_not_there(_: u64) -> Result<(), &'static str> {
-    // IA32_VMX_BASIC, an MSR of nobody's, and IA32_FEATURE_CONTROL.
+    // IA32_VMX_BASIC, an unassigned MSR, and IA32_FEATURE_CONTROL.
     for register in [0x480u32, 0x1234_5678, 0x3a] {
         check!(catch!("rdmsr", "ecx" = register) == Some((GENERAL_PROTECTION, 0)), "RDMSR");
         check!(catch!("wrmsr", "ecx" = register, "eax" = 0, "edx" = 0) == Some((GENERAL_PROTECTION, 0)), "WRMSR");
@@ -175,10 +176,10 @@ fn msr_not_there(_: u64) -> Result<(), &'static str> {
 }
 
 fn msr_of_the_guest(_: u64) -> Result<(), &'static str> {
-    // STAR, LSTAR, KERNEL_GS_BASE, SYSENTER_EIP: they keep what was written, across exits.
+    // STAR, LSTAR, KERNEL_GS_BASE, SYSENTER_EIP: store values across exits.
     for register in [0xc000_0081u32, 0xc000_0082, 0xc000_0102, 0x176] {
         let (low, high): (u32, u32);
-        // SAFETY: nothing uses these registers.
+        // SAFETY: these registers are otherwise unused.
         unsafe {
             asm!("wrmsr", in("ecx") register, in("eax") register.rotate_left(8), in("edx") 0x1234, options(nostack));
             cpuid(0, 0);
@@ -186,7 +187,7 @@ fn msr_of_the_guest(_: u64) -> Result<(), &'static str> {
         }
         check!((low, high) == (register.rotate_left(8), 0x1234), "it does not keep its value");
     }
-    // EFER has what reserves an exception.
+    // EFER has reserved bits, which raise an exception.
     check!(catch!("wrmsr", "ecx" = 0xc000_0080u32, "eax" = u32::MAX, "edx" = u32::MAX) == Some((GENERAL_PROTECTION, 0)), "EFER");
     Ok(())
 }
@@ -226,7 +227,7 @@ fn xcr0(_: u64) -> Result<(), &'static str> {
 
 fn simd_registers_survive(_: u64) -> Result<(), &'static str> {
     let (low, high): (u64, u64);
-    // SAFETY: CR0.EM is clear and CR4.OSFXSR set; nothing else uses XMM registers.
+    // SAFETY: CR0.EM is clear and CR4.OSFXSR set; XMM registers are otherwise unused.
     unsafe {
         asm!("mov rax, cr4", "or eax, 1 << 9", "mov cr4, rax", out("rax") _, options(nostack));
         asm!("movq xmm7, {}", in(reg) 0x0123_4567_89ab_cdefu64, options(nostack));
@@ -242,7 +243,7 @@ fn simd_registers_survive(_: u64) -> Result<(), &'static str> {
 
 fn registers_survive(_: u64) -> Result<(), &'static str> {
     let wrong: u64;
-    // SAFETY: what is changed is named; VMCALL changes RAX, and IN does.
+    // SAFETY: clobbers are named; VMCALL changes RAX, and so does IN.
     unsafe {
         asm!(
             "push rbx", "push rbp",
@@ -265,7 +266,7 @@ fn registers_survive(_: u64) -> Result<(), &'static str> {
 }
 
 fn port_not_there(_: u64) -> Result<(), &'static str> {
-    // SAFETY: there is nothing at these ports.
+    // SAFETY: these ports are unassigned.
     unsafe {
         check!(in8(0x80) == 0xff && in8(0x5678) == 0xff, "something is there");
         let word: u32;
@@ -278,7 +279,7 @@ fn port_not_there(_: u64) -> Result<(), &'static str> {
 
 fn serial_scratch(_: u64) -> Result<(), &'static str> {
     const SCRATCH: u16 = 0x3f8 + 7;
-    // SAFETY: the scratch register does nothing.
+    // SAFETY: the scratch register has no function.
     unsafe {
         out8(SCRATCH, 0x5a);
         check!(in8(SCRATCH) == 0x5a, "it does not keep its value");
@@ -295,7 +296,7 @@ fn time_goes_on(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// What exits cost, in ticks, the loop subtracted: instructions, where the counter counts those (Bochs with one CPU).
+/// Cost of exits in ticks, minus the loop: instructions, if the counter counts those (Bochs with one CPU).
 fn costs(_: u64) -> Result<(), &'static str> {
     const TIMES: u64 = 256;
     // SAFETY: reading the counter changes nothing.
@@ -316,9 +317,9 @@ fn costs(_: u64) -> Result<(), &'static str> {
         ("cpuid", || {
             core::hint::black_box(cpuid(0, 0));
         }),
-        // SAFETY: a hypercall that there is not.
+        // SAFETY: an unknown hypercall.
         ("vmcall", || unsafe { asm!("vmcall", inout("rax") 1u64 => _, options(nostack)) }),
-        // SAFETY: IA32_APIC_BASE is there.
+        // SAFETY: IA32_APIC_BASE exists.
         ("rdmsr_trap", || unsafe { asm!("rdmsr", in("ecx") 0x1b, out("eax") _, out("edx") _, options(nostack)) }),
         ("port_read", || {
             // SAFETY: reading the line status changes nothing.

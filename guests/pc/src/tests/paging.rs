@@ -25,7 +25,7 @@ static mut TABLES: [Table; 4] = [EMPTY; 4];
 static mut OTHERS: [Table; 2] = [EMPTY; 2];
 /// Pages, to be mapped.
 static mut PAGES: [Table; 2] = [EMPTY; 2];
-/// The pointers that CR3 leads to in PAE paging.
+/// The page-directory-pointer table of PAE paging.
 #[repr(C, align(32))]
 struct Pointers([u64; 4]);
 static mut POINTERS: Pointers = Pointers([0; 4]);
@@ -51,18 +51,18 @@ fn cr(which: u32) -> u64 {
 
 /// The first entry of a table.
 fn first(table: u64) -> u64 {
-    // SAFETY: a table of the running program, which is mapped where it is.
+    // SAFETY: a table of the running program, identity-mapped.
     unsafe { (table as *const u64).read_volatile() & !0xfff }
 }
 
-/// The pointers of PAE paging are read when paging comes on, also if other bits of CR0 change with it; and what was remembered before it
-/// went off is forgotten.
+/// The pointers of PAE paging are loaded when paging is enabled, even if other bits of CR0 change with it;
+/// and earlier translations are flushed.
 pub fn pointers_of_pae(_: u64) -> Result<(), &'static str> {
     const NE: u32 = 1 << 5;
     const CD: u32 = 1 << 30;
     let first_gib = first(first(cr3()));
     for flip in [0, NE, CD, NE | CD] {
-        // SAFETY: the tables and pages are this test's alone, mapped where they are, and the first GiB stays as it is.
+        // SAFETY: the tables and pages belong to this test, identity-mapped, and the first GiB stays mapped.
         let read = unsafe {
             let (tables, others, pages) = (&raw mut TABLES, &raw mut OTHERS, &raw mut PAGES);
             for (n, table) in [&raw mut (*tables)[0], &raw mut (*others)[0]].into_iter().enumerate() {
@@ -81,7 +81,7 @@ pub fn pointers_of_pae(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// What turns paging off where that is not allowed.
+/// Attempts to disable paging where that is illegal.
 pub fn paging_stays_on(_: u64) -> Result<(), &'static str> {
     const PG: u64 = 1 << 31;
     const NE: u64 = 1 << 5;
@@ -94,7 +94,7 @@ pub fn paging_stays_on(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Each bit of CR4 that CPUID does not tell of is reserved.
+/// Each bit of CR4 whose feature CPUID does not enumerate is reserved.
 pub fn cr4_of_features(_: u64) -> Result<(), &'static str> {
     let (leaf_1, leaf_7) = (cpuid(1, 0).ecx, cpuid(7, 0));
     let has = |word: u32, bit: u32| word >> bit & 1 != 0;
@@ -119,14 +119,14 @@ pub fn cr4_of_features(_: u64) -> Result<(), &'static str> {
     let now = cr(4);
     for (bit, _) in bits.iter().filter(|(_, there)| !there) {
         let outcome = catch!("mov cr4, rsi", "rsi" = now | 1u64 << bit);
-        // SAFETY: as it was.
+        // SAFETY: restores the original value.
         unsafe { asm!("mov cr4, {}", in(reg) now, options(nostack)) };
         check!(outcome == Some((GENERAL_PROTECTION, 0)), "a feature that is not there can be turned on");
     }
     Ok(())
 }
 
-/// An instruction that exits, the last before the addresses that are not canonical: the next one is fetched from there, which is no place.
+/// An instruction that exits right before the non-canonical addresses: the next fetch is non-canonical.
 pub fn at_the_edge(_: u64) -> Result<(), &'static str> {
     const EDGE: u64 = 1 << 47;
     const VMCALL: [u8; 3] = [0x0f, 0x01, 0xc1];
