@@ -132,7 +132,7 @@ pub fn at_the_edge(_: u64) -> Result<(), &'static str> {
     const VMCALL: [u8; 3] = [0x0f, 0x01, 0xc1];
     let root = cr3() & !0xfff;
     let place = (root + 255 * 8) as *mut u64;
-    // SAFETY: the tables and the page are this module's; nothing is mapped there otherwise.
+    // SAFETY: the tables and the page belong to this module; the address is otherwise unmapped.
     unsafe {
         let (tables, page) = (&raw mut TABLES, &raw mut PAGES as u64);
         for level in 0..3 {
@@ -144,7 +144,7 @@ pub fn at_the_edge(_: u64) -> Result<(), &'static str> {
         place.write_volatile(&raw const (*tables)[2] as u64 + OPEN);
     }
     let outcome = catch!("jmp rsi", "rsi" = EDGE - 3);
-    // SAFETY: as it was.
+    // SAFETY: restores the original mapping.
     unsafe {
         place.write_volatile(0);
         asm!("mov {0}, cr3", "mov cr3, {0}", out(reg) _, options(nostack));

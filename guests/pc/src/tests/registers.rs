@@ -18,12 +18,12 @@ fn read_msr(register: u32) -> u64 {
     unsafe { rdmsr(register) }
 }
 
-/// Registers that keep each valid value, and fault for others.
+/// Registers that store each valid value, and fault for others.
 pub fn kept(_: u64) -> Result<(), &'static str> {
     // IA32_MISC_ENABLE, IA32_PAT, FS_BASE, LSTAR, SYSENTER_EIP.
     let values = [(0x277u32, 0x0007_0406_0001_0506), (0xc000_0100, 0x1234_5678_9abc), (0xc000_0082, 0x1234_5678_9abc), (0x176, 0x12_3456)];
     for (register, value) in values {
-        // SAFETY: nothing here uses what these registers say.
+        // SAFETY: these registers are otherwise unused.
         let kept = unsafe {
             let before = rdmsr(register);
             wrmsr(register, value);
@@ -36,7 +36,7 @@ pub fn kept(_: u64) -> Result<(), &'static str> {
     // No memory type 2; no canonical address.
     check!(write_faults(0x277, 2) && write_faults(0xc000_0100, 1 << 63) && write_faults(0xc000_0082, 1 << 63), "a wrong value is taken");
     if is_guest() {
-        // SAFETY: these bits change nothing here.
+        // SAFETY: these bits have no effect here.
         let kept = unsafe {
             let before = rdmsr(0x1a0);
             wrmsr(0x1a0, 0x4_00c5_0809 & !0x1880 | before & 0x1880);
@@ -58,13 +58,13 @@ pub fn kept(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The counter is written, and IA32_TSC_ADJUST follows; it is written, and the counter follows.
+/// A write of the counter changes IA32_TSC_ADJUST; a write of IA32_TSC_ADJUST changes the counter.
 pub fn time_stamp_counter(_: u64) -> Result<(), &'static str> {
     const COUNTER: u32 = 0x10;
     const ADJUST: u32 = 0x3b;
     check!(cpuid(7, 0).ebx & 1 << 1 != 0, "no IA32_TSC_ADJUST");
     const STEP: u64 = 1 << 40;
-    // SAFETY: the counter is only for measuring, and is set back.
+    // SAFETY: the counter is used for measuring only, and is restored.
     unsafe {
         let (start, adjust) = (ticks(), rdmsr(ADJUST));
         wrmsr(COUNTER, start + STEP);
@@ -79,7 +79,8 @@ pub fn time_stamp_counter(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Register by register: what is reserved faults, in x2APIC mode ("x2APIC Register Address Space"). Bochs itself does not look at all of it.
+/// Reserved bits and registers fault in x2APIC mode ("x2APIC Register Address Space"). Bochs itself checks
+/// only some of them.
 pub fn x2apic_reserved(_: u64) -> Result<(), &'static str> {
     let before = apic::base();
     apic::set_base(before | ENABLED | X2);
@@ -92,7 +93,7 @@ pub fn x2apic_reserved(_: u64) -> Result<(), &'static str> {
     check!(wrong.is_none(), "a reserved bit is taken");
     check!(unreadable, "what is write-only, or not there, is read");
     check!((0x10..=0x15).contains(&(version & 0xff)), "another version");
-    // Of those that are left, with an ICR that has sent nothing.
+    // The remaining registers, with an ICR that has sent no message.
     apic::set_base(before & !(ENABLED | X2));
     apic::set_base(before);
     apic::set_base(before | X2);
@@ -105,7 +106,8 @@ pub fn x2apic_reserved(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Whether an x2APIC register can be read and written where it should be, keeps what it has if it is written, and has no reserved bits set.
+/// Whether an x2APIC register is readable and writable as specified, stores a written value, and has no
+/// reserved bits set.
 fn is_as_told(index: u32) -> bool {
     const ICR: u32 = 0x30;
     let register = 0x800 + index;
@@ -131,7 +133,7 @@ pub fn apic_base(_: u64) -> Result<(), &'static str> {
     let rest = start & !(ENABLED | X2);
     let has_apic = || cpuid(1, 0).edx & 1 << 9 != 0;
     let page = |page: u64, at: u32| {
-        // SAFETY: the fourth GiB is mapped; what is read has no effect.
+        // SAFETY: the fourth GiB is mapped; reads have no side effects.
         unsafe { ((page + u64::from(at)) as *const u32).read_volatile() }
     };
     const PAGE: u64 = 0xfee0_0000;

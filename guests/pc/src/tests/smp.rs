@@ -10,7 +10,7 @@ use crate::exception::{self, COUNTS};
 use crate::lapic::{self as apic, command, register};
 use crate::others::{self, BEATS, DONE, SEEN, UP, pass, wait};
 
-/// Whether they run: on a CPU that is shared, only in turn, and that may take a while.
+/// Whether they run: on a shared CPU they run alternately, which may take a while.
 fn beat() -> bool {
     let before = BEATS.load(Ordering::SeqCst);
     wait(|| BEATS.load(Ordering::SeqCst) != before)
@@ -35,13 +35,13 @@ pub fn start(_: u64) -> Result<(), &'static str> {
     others::start();
     check!(wait(|| UP.load(Ordering::SeqCst) == others), "they do not come up");
     check!(SEEN.load(Ordering::SeqCst) == (1 << (others + 1)) - 2, "other identifiers");
-    // A startup message for those that do not wait for one is nothing.
+    // SIPI is ignored unless the CPU is in wait-for-SIPI.
     apic::send(0, command::OTHERS | command::STARTUP | command::ASSERT | 0x10);
     check!(beat() && UP.load(Ordering::SeqCst) == others, "a second startup message starts them again");
     Ok(())
 }
 
-/// INIT stops those that run, and they begin anew.
+/// INIT stops running CPUs, and SIPI restarts them.
 pub fn init(_: u64) -> Result<(), &'static str> {
     let others = cpus() - 1;
     if others == 0 {
@@ -55,7 +55,7 @@ pub fn init(_: u64) -> Result<(), &'static str> {
         check!(!beat_soon(), "INIT does not stop them");
         others::start();
         check!(wait(|| UP.load(Ordering::SeqCst) == others), "they do not come up again");
-        // INIT with the startup message right behind it.
+        // INIT immediately followed by SIPI.
         others::start();
         check!(wait(|| UP.load(Ordering::SeqCst) == others), "they do not come up at once");
     }
@@ -126,7 +126,7 @@ pub fn called(_: u64) -> Result<(), &'static str> {
     let all = u64::from(cpus());
     let call = |set: u64, first: u64, icr: u64| {
         let sent: u64;
-        // SAFETY: what is sent has a handler; RBX is saved.
+        // SAFETY: the interrupt has a handler; RBX is saved.
         unsafe {
             asm!(
                 "xchg rbx, {set}", "vmcall", "mov rbx, {set}",
@@ -154,7 +154,7 @@ pub fn called(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Of two NMIs that come to a CPU at once, from itself and from another one, none is lost.
+/// Of two NMIs sent to a CPU at once, by itself and by another CPU, none is lost.
 pub fn nmis_at_once(_: u64) -> Result<(), &'static str> {
     const FLUSH: u8 = 0x44;
     const ROUNDS: u32 = 200;
@@ -177,7 +177,7 @@ pub fn nmis_at_once(_: u64) -> Result<(), &'static str> {
                 core::hint::spin_loop();
             }
             apic::send(MAIN.load(Ordering::SeqCst), command::NMI | command::ASSERT);
-            // It is seen that the NMI has come by what comes after it.
+            // A later interrupt shows that the NMI has been delivered.
             apic::send(MAIN.load(Ordering::SeqCst), command::ASSERT | u32::from(FLUSH));
         }
     });
@@ -197,13 +197,13 @@ pub fn nmis_at_once(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Interrupts from another CPU that come while this one's writes to its APIC exit: what was posted may have been taken by the exit when the
-/// notification comes to the guest, which then tells of nothing.
+/// Interrupts from another CPU that arrive while writes to this CPU's APIC exit: the exit may have taken the
+/// posted interrupts when the notification reaches the guest, which then finds none.
 pub fn amid_exits(_: u64) -> Result<(), &'static str> {
     const VECTOR: u8 = 0xcd;
     const SPURIOUS: u8 = 0xff;
     const ROUNDS: u64 = 200;
-    /// Nobody has this identifier.
+    /// An unused identifier.
     const NOBODY: u32 = 0x7f;
     static MAIN: AtomicU32 = AtomicU32::new(0);
     let count = || COUNTS[usize::from(VECTOR)].load(Ordering::SeqCst);
@@ -230,7 +230,7 @@ pub fn amid_exits(_: u64) -> Result<(), &'static str> {
         for _ in 0..16 {
             apic::send(NOBODY, command::ASSERT | u32::from(VECTOR));
         }
-        // If the other one shares this CPU, it has its turn now, and not after the slice.
+        // If the other CPU shares this one, it runs now, not only after the slice.
         pass(8192);
         DONE.load(Ordering::SeqCst) == cpus() - 1
     });
@@ -265,7 +265,7 @@ pub fn mixed_modes(_: u64) -> Result<(), &'static str> {
         while STAY.load(Ordering::SeqCst) != 0 {
             core::hint::spin_loop();
         }
-        // From x2APIC to xAPIC mode the only way is by disabling it ("x2APIC State Transitions").
+        // From x2APIC mode, xAPIC mode is reached only by disabling the APIC ("x2APIC State Transitions").
         apic::set_base(base & !apic::ENABLED);
         apic::set_base(base);
         apic::enable();
@@ -287,7 +287,8 @@ pub fn mixed_modes(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Two CPUs that wait for each other by PAUSE, in turns: on one physical CPU, who waits gives it away long before its slice is over.
+/// Two CPUs that spin for each other with PAUSE: on one physical CPU, the spinning one yields long before its
+/// slice expires.
 pub fn turns(_: u64) -> Result<(), &'static str> {
     const ROUNDS: u32 = 100;
     /// A tenth of a slice, for each turn.
@@ -308,7 +309,7 @@ pub fn turns(_: u64) -> Result<(), &'static str> {
             // The rest are not in the way.
             crate::machine::sti();
             while TURN.load(Ordering::SeqCst) < 2 * ROUNDS {
-                // SAFETY: the end of the turns is told by an NMI.
+                // SAFETY: an NMI signals the end.
                 unsafe { asm!("hlt", options(nostack)) };
             }
             crate::machine::cli();
@@ -338,7 +339,7 @@ pub fn turns(_: u64) -> Result<(), &'static str> {
 
 fn sleep_for_ever() {
     loop {
-        // SAFETY: that nothing happens any more is what is wanted.
+        // SAFETY: stops the CPU, as intended.
         unsafe { asm!("cli", "hlt", options(nostack)) };
     }
 }
@@ -358,7 +359,7 @@ pub fn silence() -> ! {
     }
 }
 
-/// An NMI does not come between STI and the next instruction, also if that exits.
+/// An NMI is not delivered between STI and the next instruction, even if that exits.
 pub fn nmis_in_a_shadow(_: u64) -> Result<(), &'static str> {
     const NMIS: u64 = 40;
     static GOES_ON: AtomicU32 = AtomicU32::new(0);
@@ -378,7 +379,7 @@ pub fn nmis_in_a_shadow(_: u64) -> Result<(), &'static str> {
             return;
         }
         while GOES_ON.load(Ordering::SeqCst) != 0 {
-            // SAFETY: the line status is read.
+            // SAFETY: reads the line status.
             unsafe {
                 asm!(
                     "lea {place}, [rip + 2f]", "mov [{shadow}], {place}", "sti", "2: in al, dx", "nop", "cli",

@@ -1,4 +1,4 @@
-//! What user mode may do.
+//! Privileges of user mode.
 
 use core::arch::asm;
 
@@ -9,18 +9,20 @@ const EFER: u32 = 0xc000_0080;
 const STAR: u32 = 0xc000_0081;
 const LSTAR: u32 = 0xc000_0082;
 const FMASK: u32 = 0xc000_0084;
-/// EFER: SYSCALL and SYSRET are there.
+/// EFER: SYSCALL and SYSRET enabled.
 const SCE: u64 = 1 << 0;
-/// STAR: the kernel's selectors from 0x08 on, and those of user mode from 0x13 on, which SYSRET loads without a look at the GDT.
+/// STAR: the kernel's selectors from 0x08 on, and user mode's from 0x13 on, which SYSRET loads without
+/// reading the GDT.
 const SELECTORS: u64 = 0x08 << 32 | 0x13 << 48;
 /// In entries of tables: for user mode, too.
 const USER: u64 = 1 << 2;
 
-/// A hypercall that there is not gets the same answer in user mode as in the kernel: nobody looks at the privilege level for it.
+/// An unknown hypercall returns the same value in user mode as in the kernel: the privilege level is not
+/// read.
 pub fn hypercall(_: u64) -> Result<(), &'static str> {
     let (answer, level): (i64, u64);
-    // SAFETY: the first GiB is mapped by one entry of each upper table, and with pages of 2 MiB; interrupts are masked, so that nothing leaves
-    // user mode but SYSCALL. What is changed is put back or named.
+    // SAFETY: the first GiB is mapped by one entry of each upper table, and with pages of 2 MiB; interrupts
+    // are masked, so that only SYSCALL leaves user mode. Changes are reverted or named.
     unsafe {
         let efer = rdmsr(EFER);
         wrmsr(EFER, efer | SCE);

@@ -1,7 +1,8 @@
-//! The neighbour: computes over its memory and registers, round after round, and finds out if anything of them changed behind its back.
+//! The neighbour: computes checksums of its memory and registers, round after round, and detects any
+//! unexpected change.
 //!
-//! Boot arguments: `rounds=N` (default 40), `mib=N`: memory to watch (default 1, at most what is free), `share`: measure in each round how much
-//! of the CPU's time this VM gets.
+//! Boot arguments: `rounds=N` (default 40), `mib=N`: memory to check (default 1, at most the free memory),
+//! `share`: measure in each round the VM's share of CPU time.
 #![no_std]
 #![no_main]
 
@@ -34,7 +35,7 @@ fn main(entry: &Entry) -> ! {
 fn memory() -> &'static mut [u64] {
     let free = machine::free_ram();
     let bytes = (machine::number("mib", 1) << 20).min(free.end.saturating_sub(free.start));
-    // SAFETY: nothing else is there: it lies behind the image and beside the device tree. Called once.
+    // SAFETY: otherwise unused: it lies after the image and beside the device tree. Called once.
     unsafe { core::slice::from_raw_parts_mut(free.start as *mut u64, bytes as usize / 8) }
 }
 

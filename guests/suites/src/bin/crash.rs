@@ -7,7 +7,7 @@ use payload::{mmu, msr, println};
 
 payload::program!(main);
 
-/// Behind the devices: the board has nothing there.
+/// After the devices: unassigned on the board.
 const NOWHERE: u64 = 0x0B00_0000;
 
 fn main(_: &Entry) -> ! {

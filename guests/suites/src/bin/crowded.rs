@@ -1,7 +1,7 @@
-//! Measures what part of a CPU this vCPU gets, and its longest wait, while other VMs want the CPU, too.
+//! Measures this vCPU's share of a CPU, and its longest wait, while other VMs compete for the CPU.
 //!
-//! Boot arguments: `crowd`: only spins, on all vCPUs. `cap=N`: it must get this percentage, the VM's cap. Otherwise it must get half, with time
-//! slices of `slice_us=N`.
+//! Boot arguments: `crowd`: only spins, on all vCPUs. `cap=N`: it must get this percentage, the VM's cap.
+//! Otherwise it must get half, with time slices of `slice_us=N`.
 #![no_std]
 #![no_main]
 
@@ -17,7 +17,7 @@ payload::program!(main);
 const WARM_UP: u64 = 20;
 /// Slices to measure for.
 const MEASURED: u64 = 60;
-/// A step of the counter that is longer than this part of a slice is a time during which others ran.
+/// A step of the counter longer than this fraction of a slice is time during which others ran.
 const GAP: u64 = 8;
 
 fn main(entry: &Entry) -> ! {
@@ -44,7 +44,7 @@ fn spin() -> Outcome {
     }
 }
 
-/// How long this vCPU was kept from running in so many ticks, and for how long at once.
+/// Total and longest time in which this vCPU did not run, within `ticks`.
 fn watch(ticks: u64, gap: u64) -> (u64, u64) {
     let (mut lost, mut longest) = (0, 0);
     let begin = Timer::Virtual.count();
@@ -68,7 +68,7 @@ fn half() -> Outcome {
     let (whole, tenths) = (longest / slice, longest * 10 / slice % 10);
     println!("crowded: {percent} % of the CPU; longest wait {whole}.{tenths} slices");
     check!(percent >= 48, "{percent} % of the CPU");
-    // Two turns of others, and what Stile needs to change between them.
+    // Two slices of others, and Stile's switches between them.
     check!(longest * 10 <= slice * 22, "waited for {whole}.{tenths} slices");
     Ok(())
 }

@@ -1,7 +1,8 @@
-//! Floods a physical CPU with interrupts that it causes, and never yields. What Stile and a neighbour need must come first.
+//! Floods a physical CPU with interrupts that it causes, and never yields. Interrupts for Stile and a
+//! neighbour must take precedence.
 //!
-//! Boot arguments: `groups`: each CPU has more interrupts of a disabled group pending than there are list registers. `sgi`: all
-//! other CPUs send SGIs to CPU 0 as fast as they can.
+//! Boot arguments: `groups`: each CPU has more interrupts of a disabled group pending than there are list
+//! registers. `sgi`: all other CPUs send SGIs to CPU 0 continuously.
 #![no_std]
 #![no_main]
 
@@ -47,7 +48,7 @@ fn send() -> Outcome {
 
 fn spin() -> ! {
     loop {
-        // SAFETY: an empty instruction: it keeps the loop from being optimised away.
+        // SAFETY: an empty instruction, which prevents the loop from being optimized away.
         unsafe { core::arch::asm!("nop") };
     }
 }

@@ -1,8 +1,9 @@
-//! SYSTEM_RESET: asks for a reset, from another CPU if there is one, and checks how the machine comes back.
+//! SYSTEM_RESET: requests a reset, from another CPU if there is one, and checks the state after it.
 //!
-//! The second start is told from the first by a mark that a reset may leave: in RAM behind the image, and in the clock, which
-//! is set to a time that is not a real one. QEMU's `virt` keeps both. PSCI promises neither: on a machine that
-//! keeps none the guest restarts for ever, saying `boot 1` each time, and who runs it must count.
+//! The second boot is recognized by a mark that a reset may preserve: in RAM after the image, and in the
+//! clock, which is set to an unrealistic time. QEMU's `virt` preserves both. PSCI guarantees neither: on a
+//! machine that preserves none the guest restarts forever, printing `boot 1` each time, and the test runner
+//! must count.
 #![no_std]
 #![no_main]
 
@@ -20,7 +21,7 @@ const MARK: u32 = 0x5711_E000;
 /// The clock, set to this, stays within a day of it.
 const DAY: u32 = 86_400;
 
-/// A word of RAM outside what is loaded.
+/// A word of RAM outside the loaded files.
 fn mark_in_ram() -> Reg32 {
     Reg32(machine::free_ram().end - 4096)
 }
@@ -42,7 +43,7 @@ fn main(entry: &Entry) -> ! {
     harness.end()
 }
 
-/// Leaves as much behind as it can, and resets.
+/// Leaves as much state behind as possible, and resets.
 fn first() -> ! {
     mark_in_ram().write(MARK);
     pl031::LR.write(MARK);
@@ -59,7 +60,7 @@ fn first() -> ! {
         psci::system_reset()
     }
     smp::give(1, || psci::system_reset());
-    // Not in WFI: a reset must reach a CPU that is running, too.
+    // Not in WFI: a reset must stop a running CPU, too.
     loop {
         core::hint::spin_loop();
     }
@@ -83,7 +84,8 @@ fn interrupts_are_off() -> Outcome {
     Ok(())
 }
 
-/// The architecture leaves CTL unknown after a reset; firmware leaves the timers off, and so must a machine that has none.
+/// CTL is architecturally UNKNOWN after a reset; firmware disables the timers, so a machine without firmware
+/// must do so.
 fn timers_are_off() -> Outcome {
     for timer in Timer::ALL {
         check_eq!(timer.control() & 1, 0, "{timer:?} CTL.ENABLE");

@@ -1,4 +1,4 @@
-//! Resets for ever, as soon as it has read a word of each page of its RAM: what is loaded there must be loaded each time.
+//! Resets forever, after reading a word of each page of its RAM: the files must be loaded each time.
 #![no_std]
 #![no_main]
 

@@ -1,6 +1,7 @@
-//! The neighbour that measures which part of a CPU it gets. Where virtual time counts instructions, that is exact.
+//! A neighbour that measures its share of a CPU. Exact if virtual time counts instructions.
 //!
-//! Boot arguments: `least=N`: the percentage that it must get (default 1), `chunks=N`: how much it computes (default 4000).
+//! Boot arguments: `least=N`: the required percentage (default 1), `chunks=N`: the amount of computation
+//! (default 4000).
 #![no_std]
 #![no_main]
 

@@ -11,7 +11,7 @@ fn main(_: &Entry) -> ! {
     println!("spin: interrupts masked, spinning for ever");
     irq::mask();
     loop {
-        // SAFETY: an empty instruction: it keeps the loop from being optimised away.
+        // SAFETY: an empty instruction, which prevents the loop from being optimized away.
         unsafe { core::arch::asm!("nop") };
     }
 }

@@ -14,7 +14,7 @@ const STACK: u32 = 12;
 const PROTECTION: u32 = 13;
 const PAGE_FAULT: u32 = 14;
 
-/// What is made wrong of a machine, and the exception that comes of that, with its error code.
+/// A corruption of the machine, and the resulting exception with its error code.
 type Case = (fn(&Machine), u32, u32);
 
 fn ends(run: &Run, vector: u32, code: u32) -> bool {
@@ -24,13 +24,13 @@ fn ends(run: &Run, vector: u32, code: u32) -> bool {
     (run.end.vector, run.end.code) == (vector, code)
 }
 
-/// What ends the switch before it has begun: in the main task, with the instruction.
+/// Faults before the commit point: in the main task, at the instruction.
 pub fn before(_: u64) -> Result<(), &'static str> {
     let calls: [Case; 6] = [
         (|m| *m.gdt(OTHER) &= !(0x80 << 40), NOT_PRESENT, OTHER),
         (|m| *m.gdt(OTHER) |= 2 << 40, PROTECTION, OTHER),
         (|m| *m.gdt(OTHER) -= 1, INVALID_TASK, OTHER),
-        // The main task's is too small to save its state.
+        // The main task's TSS is too small to save its state.
         (|m| *m.gdt(MAIN) -= 103 - 0x5e, INVALID_TASK, MAIN),
         (|m| *m.gdt(OTHER) = *m.gdt(LDT), PROTECTION, OTHER),
         (|m| *m.gdt(OTHER) = 0, PROTECTION, OTHER),
@@ -61,7 +61,7 @@ pub fn before(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// What the other task can't have: the exception is its own.
+/// Invalid state of the other task: the exception belongs to that task.
 pub fn after(_: u64) -> Result<(), &'static str> {
     /// Access bytes.
     const DATA_READ_ONLY: u64 = 0x91;
@@ -117,7 +117,7 @@ pub fn after(_: u64) -> Result<(), &'static str> {
         check!(machine.other()[word::LINK] == MAIN && machine.is_busy(OTHER), "the switch is not done");
         check!(machine.main()[word::EIP] == at!(main_call) + 7, "the main task is not saved");
     }
-    // With an LDT there is such a stack, and null selectors are allowed elsewhere.
+    // With an LDT that stack is valid, and null selectors are allowed in other segments.
     let machine = Machine::new(at!(other_return));
     let other = machine.other();
     (other[word::LDT], other[word::SS], other[word::DS + 1], other[word::DS + 2]) = (LDT, 8 | 4, 0, 3);
@@ -126,16 +126,17 @@ pub fn after(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Lets a word of the other task's TSS name a descriptor of the test's.
+/// Points a word of the other task's TSS to a descriptor of the test.
 fn odd(machine: &Machine, word: usize, descriptor: u64) {
     machine.other()[word] = ODD;
     *machine.gdt(ODD) = descriptor;
 }
 
-/// Task gates of events: what comes of a fault depends on the event.
+/// Task gates of events: the effect of a fault depends on the event.
 pub fn of_events(_: u64) -> Result<(), &'static str> {
     lapic::enable();
-    // The program and its vector; whether the event is from outside of it; and whether it and another exception are a double fault.
+    // The program and its vector; whether the event is external; and whether it and another exception are
+    // combined to a double fault.
     let events = [
         (at!(main_int), 0x50, 0, false),
         (at!(main_int3), 3, 0, false),
@@ -173,7 +174,7 @@ pub fn of_events(_: u64) -> Result<(), &'static str> {
         let (end, code) = expected(PROTECTION, 0);
         check!(ends(&run, end, code) && run.end.tr == OTHER, "a task without code");
     }
-    // The main task's is too small, which only the switch finds out.
+    // The main task's TSS is too small, which is detected only during the switch.
     let machine = Machine::new(at!(other_return));
     machine.lead_to_other(0);
     *machine.gdt(MAIN) -= 103 - 0x5e;
@@ -181,11 +182,11 @@ pub fn of_events(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Pages of TSSs that are not there, and stacks without room.
+/// TSSs in pages that are not present, and stacks without room.
 pub fn pages(_: u64) -> Result<(), &'static str> {
     const HOLE: u32 = 0x4000_0000;
     for pae in [false, true] {
-        // The other TSS begins at the end of the page that is there, and goes on where nothing is.
+        // The other TSS begins at the end of a present page, and continues in a not-present one.
         let (machine, _) = paged(at!(other_return), pae);
         *machine.gdt(OTHER) = descriptor(HOLE + 4096 - 50, 103, 0x89, 0);
         let run = machine.run(at!(main_call));
@@ -193,7 +194,8 @@ pub fn pages(_: u64) -> Result<(), &'static str> {
         check!(run.end.cr2 == HOLE + 4096 + 53 || run.end.cr2 == HOLE + 4096, "CR2 is another address");
         check!(run.end.eip == at!(main_call) && run.count == 0, "it comes elsewhere");
     }
-    // The other task's error code can't be pushed: its stack is not there, or has no room. In user mode, as the double fault needs another one.
+    // The other task's error code can't be pushed: its stack is not present, or has no room. In user mode, as
+    // the double fault needs another stack.
     for (pae, small) in [(false, false), (true, false), (false, true)] {
         let (machine, _) = paged(at!(other_return), pae);
         machine.lead_to_other(14);

@@ -1,4 +1,4 @@
-//! Hardware task switches, which there are outside of long mode only: whoever does them in the processor's place must do what it does.
+//! Hardware task switches, which exist outside of long mode only: emulation must equal the processor.
 
 mod faults;
 
@@ -27,7 +27,7 @@ pub const ALL: &[Test] = &[
     ("tasks_that_are_not_there", On::Any, faults::pages),
 ];
 
-/// CR0.TS, as a note tells it.
+/// CR0.TS in a record.
 const TASK_SWITCHED: u32 = 1 << 3;
 const PG: u32 = 1 << 31;
 const PSE: u32 = 1 << 4;
@@ -57,12 +57,12 @@ fn called(_: u64) -> Result<(), &'static str> {
         // MAIN was made available at the end.
         check!(!machine.is_busy(OTHER), "the other task is still busy");
     }
-    // It goes on behind IRET.
+    // It continues after IRET.
     let machine = Machine::new(at!(other_return));
     let run = machine.run(at!(main_call_twice));
     check!(run.is_complete(4), "the second call does not come back");
     check!(run.notes[2].tr == OTHER && run.notes[2].eip > run.notes[0].eip, "the second call begins at the first's beginning");
-    // By the stack's own link: the other task is to be busy.
+    // By the stack's own link: the other task must be busy.
     let machine = Machine::new(at!(other_jump));
     machine.main()[word::LINK] = OTHER;
     *machine.gdt(OTHER) |= 2 << 40;
@@ -88,7 +88,7 @@ fn jumped_to(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// INT n, INT3 and INTO: the task goes on behind them.
+/// INT n, INT3 and INTO: the task continues after them.
 fn by_instructions(_: u64) -> Result<(), &'static str> {
     for (vector, program, length) in [(0x50, at!(main_int), 2), (3, at!(main_int3), 1), (4, at!(main_into), 5)] {
         let machine = Machine::new(at!(other_return));
@@ -155,7 +155,7 @@ unsafe extern "C" {
 
 const OPEN: u32 = 0b11;
 
-/// Makes two address spaces, in which all is where it is, but for a page of its own at 1 GiB. Returns CR3 of both.
+/// Builds two identity-mapped address spaces, each with its own page at 1 GiB. Returns CR3 of both.
 fn tables(pae: bool) -> [u32; 2] {
     // SAFETY: these tests alone use the tables, and no program runs.
     unsafe {
@@ -199,7 +199,7 @@ fn with_other_tables(_: u64) -> Result<(), &'static str> {
         check!(run.is_complete(4), "it does not come back");
         check!((run.notes[0].eax, run.notes[0].ebx) == (roots[1], 0x2222), "CR3 is not the other task's");
         check!(run.notes[1].tr == MAIN && machine.main()[word::CR3] == roots[0], "CR3 was saved");
-        // What was remembered of the first one's tables is forgotten.
+        // Translations of the first task's tables are flushed.
         let (machine, _) = paged(at!(other_end), pae);
         machine.lead_to_other(14);
         // SAFETY: as in `tables`.
@@ -210,7 +210,8 @@ fn with_other_tables(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The error code is on the other task's stack; when it has mapped the page, the instruction is done.
+/// The error code is on the other task's stack; after that task has mapped the page, the instruction is
+/// retried.
 fn by_a_page_fault(_: u64) -> Result<(), &'static str> {
     for pae in [false, true] {
         let (machine, _) = paged(at!(other_map), pae);
@@ -275,7 +276,7 @@ fn of_users(_: u64) -> Result<(), &'static str> {
 fn in_virtual_8086_mode(_: u64) -> Result<(), &'static str> {
     const VM: u32 = 1 << 17;
     const PAGE: u32 = 0x9000;
-    // SAFETY: a page below 1 MiB that is nobody's. UD2.
+    // SAFETY: an unused page below 1 MiB. UD2.
     unsafe { (PAGE as *mut u16).write_volatile(0x0b0f) };
     let machine = Machine::new(0);
     *machine.gdt(OTHER) |= 2 << 40;
@@ -297,11 +298,12 @@ fn in_virtual_8086_mode(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Local breakpoints end; a task that is to be traced begins with a debug exception; steps are the old task's.
+/// A switch clears local breakpoints; a task with the T flag begins with a debug exception; single steps
+/// belong to the old task.
 fn and_debug_registers(_: u64) -> Result<(), &'static str> {
     const DEBUG: u32 = 1;
     const RF: u32 = 1 << 16;
-    // SAFETY: DR6 is told, and then as it was.
+    // SAFETY: DR6 is cleared.
     let forget = || unsafe { core::arch::asm!("mov dr6, {}", in(reg) 0xffff_0ff0u64, options(nostack)) };
     forget();
     let machine = Machine::new(at!(other_debug));

@@ -46,12 +46,12 @@ fn eoi_mode_1() -> Outcome {
     icc::eoir1(spi(0));
     check_eq!(icc::rpr(), icc::IDLE, "ICC_RPR_EL1 after the priority drop");
     check!(gic::get(Bits::Active, spi(0)), "not active after the priority drop");
-    // Another one of the same priority comes in between.
+    // Another one of the same priority is delivered in between.
     pend(1);
     expect::acknowledge(spi(1))?;
     icc::eoir1(spi(1));
     icc::dir(spi(1));
-    // Active: it does not come again, but stays pending.
+    // Active: it is not signalled again, but stays pending.
     pend(0);
     expect::nothing()?;
     check!(gic::get(Bits::Pending, spi(0)), "not pending again");
@@ -63,7 +63,7 @@ fn eoi_mode_1() -> Outcome {
     expect::nothing()
 }
 
-/// More active at once than there are list registers, deactivated in another order than they came.
+/// More active interrupts than list registers, deactivated in another order than acknowledged.
 fn eoi_mode_1_out_of_order() -> Outcome {
     const COUNT: u32 = 20;
     icc::set_ctlr(icc::CTLR_EOIMODE);
@@ -160,7 +160,7 @@ fn take_on_other() -> Outcome {
     Ok(())
 }
 
-/// SPI 0, pending again, comes to CPU 1 once it is no longer active.
+/// SPI 0, pending again, is delivered to CPU 1 once it is no longer active.
 fn comes_again_on_other() -> Outcome {
     check!(!gic::get(Bits::Active, spi(0)), "still active");
     smp::on(1, || {

@@ -1,4 +1,4 @@
-//! What the tests expect of interrupts: that one comes, which, and that no other does.
+//! Expectations on interrupts: exactly the given ones are delivered.
 
 use payload::prelude::*;
 
@@ -23,7 +23,7 @@ pub fn log(cpu: usize, intids: &[u32]) -> Outcome {
     Ok(())
 }
 
-/// Waits until another CPU, which takes interrupts, has taken these.
+/// Waits until another CPU, which takes interrupts, has taken exactly these.
 pub fn taken_on(cpu: usize, intids: &[u32]) -> Outcome {
     wait::until(|| irq::count(cpu) >= intids.len());
     log(cpu, intids)
@@ -38,7 +38,7 @@ pub fn acknowledge(intid: u32) -> Outcome {
     Ok(())
 }
 
-/// There is nothing to acknowledge.
+/// Expects that no interrupt can be acknowledged.
 pub fn nothing() -> Outcome {
     wait::settle();
     let pending = irq::is_pending();
@@ -57,7 +57,7 @@ pub fn all(intids: &[u32]) -> Outcome {
     nothing()
 }
 
-/// Lets every CPU take interrupts and log them.
+/// Makes every CPU take and log interrupts.
 pub fn listen_everywhere() -> Outcome {
     smp::on_all(|| {
         gic::reset_cpu();
@@ -72,7 +72,7 @@ pub fn listen_everywhere() -> Outcome {
     Ok(())
 }
 
-/// Lets no other CPU take interrupts any more.
+/// Makes all other CPUs mask interrupts.
 pub fn deafen() -> Outcome {
     smp::on_all(|| {
         irq::mask();

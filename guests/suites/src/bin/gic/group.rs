@@ -54,7 +54,7 @@ fn group_off_while_pending() -> Outcome {
     expect::all(&[spi()])
 }
 
-/// Puts the SPI in group 0, or says that there is no such group.
+/// Puts the SPI in group 0, or skips the test if group 0 doesn't exist.
 fn use_group_0() -> Outcome {
     gic::set_group1(spi(), false);
     if gic::get(Bits::Group, spi()) {

@@ -1,4 +1,4 @@
-//! Conformance of the GICv3: what the architecture says that a guest with one security state sees.
+//! GICv3 conformance, for a guest with a single security state.
 #![no_std]
 #![no_main]
 

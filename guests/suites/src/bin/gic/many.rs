@@ -1,4 +1,4 @@
-//! More interrupts at once than any list registers hold.
+//! More simultaneous interrupts than any implementation has list registers.
 
 use payload::gic::Bits;
 use payload::harness::Test;
@@ -8,7 +8,7 @@ use payload::tests;
 
 pub const TESTS: &[Test] = tests![many_polled, many_taken, many_pending_and_active, many_while_handling];
 
-/// How many [`all`] are.
+/// Number of interrupts of [`all`].
 const COUNT: usize = 16 + gic::SPARE_SPIS as usize;
 
 /// All SGIs and all spare SPIs.
@@ -84,7 +84,7 @@ fn many_taken() -> Outcome {
     Ok(())
 }
 
-/// All active at once (EOImode 1), all pending again, then deactivated: each comes exactly once more.
+/// All active at once (EOImode 1), all pending again, then deactivated: each is delivered exactly once more.
 fn many_pending_and_active() -> Outcome {
     icc::set_ctlr(icc::CTLR_EOIMODE);
     pend_all(9);
@@ -105,7 +105,7 @@ fn many_pending_and_active() -> Outcome {
             wait::settle();
             check_eq!(icc::iar1(), icc::SPURIOUS, "IAR1 with all active");
         }
-        // So that none is in when its neighbour's deactivation lets it in: the order is checked.
+        // Masked, so that no interrupt is delivered when another is deactivated: the order is checked.
         icc::set_pmr(0);
         for intid in all() {
             icc::dir(intid);
@@ -116,7 +116,7 @@ fn many_pending_and_active() -> Outcome {
     Ok(())
 }
 
-/// Each handler makes the next two pending: the flood does not stop until all have been.
+/// Each handler makes the next two pending, until all have been.
 fn many_while_handling() -> Outcome {
     for intid in gic::spare_spis() {
         gic::set(Bits::Enable, intid);

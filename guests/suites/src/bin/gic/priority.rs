@@ -44,7 +44,8 @@ fn priority_order() -> Outcome {
     expect::all(&[spi(3), spi(1), 4, spi(0), spi(2)])
 }
 
-/// The architecture lets the new priority of a pending interrupt take effect late: set it while the interrupt is disabled.
+/// The architecture permits the new priority of a pending interrupt to take effect late: it is set while the
+/// interrupt is disabled.
 fn priority_changed_while_pending() -> Outcome {
     prepare(0, 0x40);
     prepare(1, 0x80);
@@ -125,7 +126,7 @@ fn no_preemption_by_equals() -> Outcome {
     expect::all(&[spi(1)])
 }
 
-/// What differs below the binary point orders pending interrupts, but does not preempt.
+/// Priority bits below the binary point order pending interrupts, but do not preempt.
 fn binary_point_groups() -> Outcome {
     icc::set_bpr1(5);
     prepare(0, 0x90);
@@ -143,7 +144,7 @@ fn binary_point_groups() -> Outcome {
     expect::all(&[spi(1), spi(0)])
 }
 
-/// Each handler sets a more important interrupt pending and lets it in.
+/// Each handler makes an interrupt of higher priority pending and unmasks interrupts.
 fn nested_handlers() -> Outcome {
     const DEPTH: u32 = 8;
     icc::set_bpr1(0);

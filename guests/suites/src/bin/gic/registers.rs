@@ -45,7 +45,7 @@ fn distributor_identification() -> Outcome {
     check!(typer & 0x1F >= 1, "GICD_TYPER {typer:#x}: no SPIs");
     check!(typer >> 10 & 1 == 0, "GICD_TYPER {typer:#x}: two security states");
     check!(typer >> 19 & 0x1F >= 9, "GICD_TYPER {typer:#x}: IDbits too few");
-    // Any value, but the same each time.
+    // Any value, but constant.
     check_eq!(gicd(0x8).read(), gicd(0x8).read(), "GICD_IIDR");
     Ok(())
 }
@@ -129,7 +129,7 @@ fn priority_unimplemented_bits() -> Outcome {
     let mask = 0xFF_u64 << (8 - bits) & 0xFF;
     for intid in [0, 16, gic::spare_spis().start] {
         gic::set_priority(intid, 0xFF);
-        // A distributor may keep more bits than the CPU interface uses (QEMU's does).
+        // A distributor may implement more bits than the CPU interface (QEMU's does).
         check_eq!(u64::from(gic::priority(intid)) & mask, mask, "priority 0xFF of {intid}, bits that are used");
     }
     icc::set_pmr(0xFF);
@@ -164,7 +164,7 @@ fn router() -> Outcome {
     Ok(())
 }
 
-/// Sizes that a register does not support are unpredictable: they must come back, with or without an abort.
+/// Unsupported access sizes are UNPREDICTABLE: they must return, with or without an abort.
 fn access_sizes() -> Outcome {
     use payload::encode::{load, store};
     use payload::probe;
@@ -174,7 +174,7 @@ fn access_sizes() -> Outcome {
             for size in 0..4 {
                 let mut registers = [0; 31];
                 registers[1] = base + offset;
-                // Zeroes: nothing is set by them, GICD_CTLR's reset apart.
+                // Zeros: they have no effect, except on GICD_CTLR.
                 probe::run(&[load(size, 2, 1), store(size, 3, 1)], &mut registers);
             }
         }
@@ -183,7 +183,7 @@ fn access_sizes() -> Outcome {
     let spi = gic::spare_spis().start;
     let address = GICD + 0x400 + u64::from(spi);
     gicd(address - GICD).write(0x4030_2010);
-    // A doubleword of IPRIORITYR, too, is unpredictable: not a hang.
+    // A doubleword access of IPRIORITYR is UNPREDICTABLE, too: it must not hang.
     catch(|| {
         store64(address, load64(address));
     });
@@ -256,7 +256,7 @@ fn cpu_interface() -> Outcome {
     icc::set_group1(false);
     check_eq!(icc::group1(), 0, "ICC_IGRPEN1_EL1 after 0");
     icc::set_ctlr(0);
-    // CBPR may be one for good, as where there are two security states.
+    // CBPR may be fixed to one, as with two security states.
     let fixed = icc::ctlr() & icc::CTLR_CBPR;
     for bit in [icc::CTLR_EOIMODE, icc::CTLR_CBPR] {
         icc::set_ctlr(bit);
@@ -270,7 +270,7 @@ fn cpu_interface() -> Outcome {
     check_eq!(icc::rpr(), icc::IDLE, "ICC_RPR_EL1 with nothing active");
     check_eq!(icc::hppir1(), icc::SPURIOUS, "ICC_HPPIR1_EL1 with nothing pending");
     check_eq!(icc::iar1(), icc::SPURIOUS, "ICC_IAR1_EL1 with nothing pending");
-    // Ending what is special is ignored.
+    // An EOI of a special INTID is ignored.
     icc::eoir1(icc::SPURIOUS);
     check_eq!(icc::rpr(), icc::IDLE, "ICC_RPR_EL1 after the end of 1023");
     Ok(())

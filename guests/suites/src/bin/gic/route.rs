@@ -94,7 +94,7 @@ fn disabled_for_another_cpu() -> Outcome {
     smp::on(1, || expect::all(&[spi(0)]))
 }
 
-/// All spare SPIs, dealt out to all CPUs, pending at once: each CPU takes its own, once.
+/// All spare SPIs, distributed over all CPUs, pending at once: each CPU takes its own, once.
 fn taken_by_all() -> Outcome {
     smp::start_all()?;
     expect::listen_everywhere()?;

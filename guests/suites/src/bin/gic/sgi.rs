@@ -53,7 +53,7 @@ fn sgi_all_numbers() -> Outcome {
     Ok(())
 }
 
-/// Affinity routing has one pending bit for each SGI, whoever sent it.
+/// With affinity routing each SGI has one pending bit, whoever sends it.
 fn sgi_twice_is_once() -> Outcome {
     enable_all_sgis();
     icc::sgi(5, myself());
@@ -89,7 +89,7 @@ fn listen_for_sgis() -> Outcome {
     })
 }
 
-/// Of the CPUs, those in the mask have taken SGI `intid` once, the others nothing.
+/// Expects that the CPUs in the mask have taken SGI `intid` once, and the others nothing.
 fn only(mask: u64, intid: u32) -> Outcome {
     if mask & myself() != 0 {
         expect::taken(&[intid])?;
@@ -136,7 +136,7 @@ fn sgi_all_but_self() -> Outcome {
 fn sgi_to_nobody() -> Outcome {
     smp::start_all()?;
     listen_for_sgis()?;
-    // Another Aff1, Aff2, Aff3: no CPU has these.
+    // Another Aff1, Aff2, Aff3: no such CPU exists.
     for field in [16, 32, 48] {
         icc::sgi1r(1 << field | 11 << 24 | 0xFFFF);
     }
@@ -154,7 +154,7 @@ fn sgi_by_pending_register() -> Outcome {
     expect::deafen()
 }
 
-/// Each CPU sends SGIs of its own number as fast as it can. They may merge, but none stays behind.
+/// Each CPU sends SGIs of its own number continuously. They may merge, but none is lost.
 fn sgi_from_all_to_one() -> Outcome {
     smp::need(2)?;
     listen_for_sgis()?;
@@ -177,7 +177,7 @@ fn sgi_from_all_to_one() -> Outcome {
     expect::deafen()
 }
 
-/// An interrupt that is masked by PSTATE.I, and not by the GIC, ends WFI.
+/// An interrupt masked by PSTATE.I, but not by the GIC, ends WFI.
 fn sgi_wakes_wfi() -> Outcome {
     smp::need(2)?;
     listen_for_sgis()?;
@@ -212,7 +212,8 @@ fn ppi_by_pending_register() -> Outcome {
     Ok(())
 }
 
-/// A level-sensitive interrupt that was set pending by register stays so until it is acknowledged or cleared by register.
+/// A level-sensitive interrupt made pending by register stays pending until acknowledged or cleared by
+/// register.
 fn ppi_level_latch() -> Outcome {
     gic::set_edge(PPI, false);
     gic::set(Bits::Enable, PPI);

@@ -1,4 +1,4 @@
-//! Bytes on the console that could be taken for something else: whoever carries several consoles over one line must not be fooled.
+//! Console output that resembles framing: a multiplexer of several consoles must not misinterpret it.
 
 use payload::prelude::*;
 use payload::uart::put;
@@ -18,7 +18,7 @@ pub fn run() -> Outcome {
     let mut random = crate::random();
     line(0..=255);
     for escape in ESCAPES {
-        // Each byte behind the escape, twice escaped, and a frame around rubbish.
+        // Each byte after the escape byte, twice escaped, and a frame of random bytes.
         line((0..=255).flat_map(|byte| [escape, byte]));
         line((0..=255).flat_map(|byte| [escape, escape, byte]));
         for _ in 0..8 {
@@ -32,7 +32,7 @@ pub fn run() -> Outcome {
         }
         line([escape]);
     }
-    // A line break, so that what follows stands at the start of a line whatever came before.
+    // A line break, so that later output begins at the start of a line.
     line([]);
     Ok(())
 }

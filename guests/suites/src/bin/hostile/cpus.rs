@@ -1,25 +1,25 @@
-//! CPUs turned on and off by all others at once, with odd arguments.
+//! CPUs turned on and off by all others concurrently, with random arguments.
 //!
-//! The entry point is always the guest's own: a CPU that is sent elsewhere has no exception vectors and is lost.
+//! The entry point is always the guest's own: a CPU sent elsewhere would have no exception vectors.
 
 use core::sync::atomic::{AtomicI64, Ordering::*};
 
 use payload::prelude::*;
 use payload::psci::{self, id};
 
-/// How many more times the CPUs do something.
+/// Number of remaining operations.
 static LEFT: AtomicI64 = AtomicI64::new(0);
 
-/// Turns a CPU on or off, or asks for one's state.
+/// Turns a CPU on or off, or queries its state.
 pub fn once(random: &mut payload::random::Random) -> u64 {
     let cpu = random.below(machine::cpus() as u64);
     match random.below(8) {
-        // A CPU that comes back takes up its work again.
+        // A CPU that is turned on again resumes its work.
         0 | 1 if smp::this() != 0 => {
             psci::cpu_off();
         }
         2 => {
-            // A target that is none, or one that is on.
+            // An invalid target, or one that is on.
             psci::call(id::CPU_ON, [random.odd() | 1 << 8, smp::start_address(), random.odd()]);
         }
         3 => {
@@ -47,7 +47,7 @@ pub fn run() -> Outcome {
         smp::give(cpu, work);
     }
     work()?;
-    // All come back: those that are off are turned on, and find that nothing is left to do.
+    // All return: CPUs that are off are turned on, and find no work left.
     for cpu in 1..machine::cpus() {
         let mut result = 0;
         let back = wait::until(|| {

@@ -6,14 +6,15 @@ use payload::prelude::*;
 use payload::random::Random;
 use payload::{console, probe};
 
-/// What is not written: it would not be this guest's fault if it came out wrong.
+/// Whether a write is avoided because its effect would be taken for a failure.
 fn spares(address: u64, size: u32) -> bool {
     let end = address + (1 << size);
-    // The UART's data: rubbish on the console hides what the guest prints. There is a phase for that.
+    // The UART's data register: random output would hide the guest's own. It has its own phase.
     if address < UART + 4 && end > UART {
         return true;
     }
-    // GICR_CTLR.EnableLPIs: on a machine that has LPIs it makes the GIC use tables, which the guest has not made, in its memory.
+    // GICR_CTLR.EnableLPIs: on a machine with LPIs the GIC would use tables in the guest's memory, which the
+    // guest has not set up.
     let in_redistributor = (GICR..UART).contains(&address);
     in_redistributor && address % GICR_STRIDE < 4
 }
@@ -28,7 +29,7 @@ pub fn run() -> Outcome {
     })
 }
 
-/// One access. That to the UART is made while nobody prints, and leaves it as it should be.
+/// One access. One to the UART is made with exclusive access to the console, and restores the UART.
 pub fn once(random: &mut Random) -> u64 {
     let redistributors = GICR_STRIDE * machine::cpus() as u64;
     let (base, length) = random.pick(&[(GICD, 0x1_0000), (GICD, 0x1000), (GICR, redistributors), (UART, 0x1000), (RTC, 0x1000)]);

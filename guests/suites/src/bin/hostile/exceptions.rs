@@ -1,4 +1,4 @@
-//! Exceptions of every kind, returns to states that do not exist, and stacks that are nowhere.
+//! Exceptions of every kind, returns to illegal states, and unmapped stacks.
 
 use payload::encode::{NOP, SMC, brk, hlt, svc};
 use payload::mmu::{self, Memory};
@@ -9,8 +9,8 @@ use payload::random::Random;
 /// HLT with the immediates by which debuggers and emulators are called. On QEMU itself they may work, and end it.
 const CALLS: [u32; 4] = [0xF000, 0xF001, 0xE000, 0x3C];
 
-/// A load by a stack pointer that is nowhere, at EL1t, so that the exception finds a stack: `msr SPSel, #0`, `mov sp, x1`, pushes, a
-/// call, `msr SPSel, #1`.
+/// A load through an unmapped stack pointer at EL1t, so that the exception has a valid stack: `msr SPSel,
+/// #0`, `mov sp, x1`, pushes, a call, `msr SPSel, #1`.
 const STACK: [u32; 7] = [0xD500_40BF, 0x9100_003F, 0xA9BF_0FE2, 0xA9BF_0FE2, 0xF81F_0FE2, 0xA8C1_0FE2, 0xD500_41BF];
 
 pub fn run() -> Outcome {
@@ -26,7 +26,7 @@ pub fn run() -> Outcome {
     })
 }
 
-/// A system call, a call of a debugger, and a return that there is not.
+/// A system call, a debugger call, or an illegal return.
 pub fn once(random: &mut Random) -> u64 {
     let immediate = random.odd() as u32;
     let words = [brk(immediate), svc(immediate), SMC, immediate & 0xFFFF, 0xD4A0_0001, 0xD6BF_03E0];
@@ -41,7 +41,7 @@ pub fn once(random: &mut Random) -> u64 {
     3
 }
 
-/// Exceptions with a stack that is nowhere.
+/// Exceptions with an unmapped stack pointer.
 pub fn stack_nowhere(random: &mut Random) -> u64 {
     let mut registers = core::array::from_fn(|_| random.odd());
     registers[1] = mmu::window(0x0B00_0000 + random.below(0x10_0000), Memory::Normal, false) & !15;
@@ -56,7 +56,8 @@ fn illegal_return(random: &mut Random) {
     // adr x2, next; msr ELR_EL1, x2; msr SPSR_EL1, x1; eret; next: nop
     let words = [0x1000_0082, 0xD518_4022, 0xD518_4001, 0xD69F_03E0, NOP];
     let mut registers = [0; 31];
-    // Not: software step, and the bits of features that a guest may have and that stay when the rest is refused.
+    // Without software step, and without bits of features that a guest may have and that take effect even in
+    // an illegal return.
     registers[1] = random.bits() & 0xF010_0000 | 0x3C0 | mode;
     probe::run(&words, &mut registers);
 }

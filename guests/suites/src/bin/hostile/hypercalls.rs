@@ -5,7 +5,7 @@ use payload::prelude::*;
 use payload::probe;
 use payload::random::Random;
 
-/// Functions that are not called: they would end the run, or this CPU's part in it. CPU_ON has a phase of its own.
+/// Functions that are avoided: they would end the run, or this CPU's part in it. CPU_ON has its own phase.
 fn ends(function: u32) -> bool {
     // PSCI, both widths: CPU_SUSPEND, CPU_OFF, CPU_ON, SYSTEM_OFF, SYSTEM_RESET, CPU_FREEZE, CPU_DEFAULT_SUSPEND,
     // SYSTEM_SUSPEND, SYSTEM_RESET2, CLEAN_INV_MEMREGION.
@@ -49,7 +49,7 @@ pub fn once(random: &mut Random) -> u64 {
     let immediate = random.odd() as u32;
     call(hvc(immediate), function, random);
     call(SMC | (immediate & 0xFFFF) << 5, function, random);
-    // A function of those that there are.
+    // An existing function.
     call(hvc(0), 0x8000_0000 | random.below(2) << 30 | random.pick(&[0, 4 << 24, 5 << 24]) | random.below(0x20), random);
     5
 }

@@ -58,7 +58,7 @@ pub fn once(random: &mut Random) -> u64 {
     let words: [u32; 32] = core::array::from_fn(|_| if random.below(4) == 0 { random.pick(&LIST) } else { computes(random) });
     let mut registers = core::array::from_fn(|_| random.odd());
     registers[1] = BUFFER.as_ptr() as u64;
-    // Instructions before may have changed x1: one of the list is tried with it as it was, too.
+    // Earlier instructions may have changed x1: one of the list is executed with the original x1, too.
     probe::run(&words, &mut registers);
     registers[1] = BUFFER.as_ptr() as u64;
     probe::run(&[random.pick(&LIST)], &mut registers);

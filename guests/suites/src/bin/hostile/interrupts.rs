@@ -39,7 +39,7 @@ pub fn storm() -> Outcome {
     })
 }
 
-/// Sends an SGI, or changes what becomes of an interrupt.
+/// Sends an SGI, or changes the configuration of an interrupt.
 pub fn once(random: &mut Random) -> u64 {
     let cpus = machine::cpus() as u64;
     let spi = gic::spare_spis().start + random.below(u64::from(gic::SPARE_SPIS)) as u32;
@@ -91,7 +91,7 @@ pub fn timers() -> Outcome {
         for _ in 0..500 {
             timer(&mut random);
         }
-        // A hypervisor asked for its version while an interrupt is always due.
+        // Queries the hypervisor's version with an interrupt always pending.
         irq::mask();
         Timer::Virtual.set_deadline(0);
         Timer::Virtual.set_control(ENABLE);
@@ -106,7 +106,7 @@ pub fn timers() -> Outcome {
     })
 }
 
-/// Binary points that no register holds, while an interrupt is active and a more important one comes.
+/// Reserved binary points, with an interrupt active and one of higher priority pending.
 pub fn binary_points() -> Outcome {
     if !machine::is_stile() {
         // QEMU's own interface ends the emulator.

@@ -1,4 +1,5 @@
-//! A CPU that can never go on: its exception vectors load from nowhere, so each exception takes another one, for ever. The machine must still end.
+//! A CPU in an infinite exception loop: its vectors load from an unmapped address, so each exception causes
+//! another. The machine must still end.
 
 use payload::mmu::{self, Memory};
 use payload::prelude::*;
@@ -19,7 +20,7 @@ unsafe extern "C" {
     fn lost_vectors();
 }
 
-/// Leaves the last CPU in that state, if it is not the only one.
+/// Puts the last CPU in that state, if it is not the only one.
 pub fn run() {
     let last = machine::cpus() - 1;
     if last == 0 || smp::start_all().is_err() {

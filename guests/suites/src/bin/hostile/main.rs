@@ -1,8 +1,8 @@
-//! Does all it can to break out of its VM, to kill the hypervisor, or to disturb a neighbour.
+//! Tries everything to break out of its VM, to crash the hypervisor, or to disturb a neighbour.
 //!
-//! Phases follow each other, most of them on all CPUs at once. What an access does or returns is not checked: it must only come back, with or without
-//! an exception. The guest spares what would break itself, as then it could not go on; each phase says what. It passes when it has reached the
-//! end and its own memory is as it was.
+//! Phases follow each other, most of them on all CPUs concurrently. Results of accesses are unchecked: an
+//! access must only return, with or without an exception. The guest avoids operations that would break
+//! itself; each phase documents them. It passes when it has finished with its own memory unchanged.
 //!
 //! Boot arguments: `seed=N` (default 1), `rounds=N` (default 1; each with the next seed), `only=NAME`: phases whose names contain NAME.
 //! `soak=N`: N operations of all phases, mixed ([`soak`]).
@@ -67,7 +67,7 @@ impl Machine for Virt {
         const WORDS: usize = 0x1_0000;
         let free = machine::free_ram();
         let count = WORDS.min((free.end.saturating_sub(free.start) / 8) as usize);
-        // SAFETY: free RAM behind the image; used here only, by one CPU at a time.
+        // SAFETY: free RAM after the image; used here only, by one CPU at a time.
         unsafe { core::slice::from_raw_parts_mut(free.start as *mut u64, count) }
     }
 
@@ -96,7 +96,7 @@ fn main(entry: &Entry) -> ! {
     let mut harness = harness;
     harness.record("hostile", outcome);
     let status = harness.sum();
-    // The last phase is never left.
+    // The last phase never returns.
     if machine::text("soak").is_none() {
         lost::run();
     }
@@ -139,12 +139,12 @@ fn restore_cpu() {
         Sysreg::new(3, 0, 14, 1, 0),
     ];
     irq::mask();
-    // And the active priorities, ICC_AP0R<n>_EL1 and ICC_AP1R<n>_EL1: one left over keeps interrupts away.
+    // The active priorities, ICC_AP0R<n>_EL1 and ICC_AP1R<n>_EL1, too: a stale one would mask interrupts.
     let priorities = (0..4).flat_map(|n| [Sysreg::new(3, 0, 12, 8, 4 + n), Sysreg::new(3, 0, 12, 9, n)]);
     for register in ZERO.into_iter().chain(priorities) {
         probe::one(register.write(0), 0);
     }
-    // FP, SVE and SME are on; what is absent is RES0.
+    // FP, SVE and SME are enabled; absent ones are RES0.
     msr!("CPACR_EL1", 3 << 20 | 3 << 16 | 3 << 24);
     for timer in Timer::ALL {
         timer.stop();

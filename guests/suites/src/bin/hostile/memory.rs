@@ -1,4 +1,4 @@
-//! Addresses at which there is nothing, by every kind of access, and translation tables made of rubbish.
+//! Unmapped addresses, by every kind of access, and random translation tables.
 
 use payload::encode::{BLR_X1, load, store};
 use payload::exception::catch;
@@ -7,7 +7,7 @@ use payload::prelude::*;
 use payload::probe;
 use payload::random::Random;
 
-/// Accesses by x1: what `encode` has no function for.
+/// Accesses through x1 for which `encode` has no function.
 const OTHERS: [u32; 34] = [
     0x8800_7C22, // stxr w0, w2, [x1]
     0x885F_7C22, // ldxr w2, [x1]
@@ -79,7 +79,7 @@ fn access(random: &mut Random) -> u32 {
     }
 }
 
-/// Loads, stores, atomics, cache maintenance and fetches, at nothing.
+/// Loads, stores, atomics, cache maintenance and fetches at unmapped addresses.
 pub fn wild() -> Outcome {
     smp::on_all(|| {
         let mut random = crate::random();
@@ -90,11 +90,11 @@ pub fn wild() -> Outcome {
     })
 }
 
-/// Some accesses of a page at which there is nothing.
+/// Some accesses to an unmapped page.
 pub fn wild_once(random: &mut Random) -> u64 {
     let memory = random.pick(&[Memory::Device, Memory::DeviceEarly, Memory::Normal, Memory::Uncached]);
     let address = mmu::window(nowhere(random), memory, random.below(2) == 0);
-    // Aligned to 4 KiB for a start, so that accesses stay behind the end of RAM and before the end of the window.
+    // Aligned to 4 KiB, so that accesses stay between the end of RAM and the end of the window.
     let address = address & !0xFFF | 0x100;
     for _ in 0..4 {
         let mut registers = core::array::from_fn(|_| random.odd());
@@ -116,7 +116,7 @@ pub fn tables() -> Outcome {
     Ok(())
 }
 
-/// One such entry, which other CPUs may use and change at the same time, and a load and a translation by it.
+/// One such entry, which other CPUs may use and change concurrently, and a load and a translation through it.
 pub fn tables_once(random: &mut Random) -> u64 {
     // Accessed flag set, so that blocks are reached; any type, any address of 48 bits, any attributes.
     let address = if machine::is_stile() || random.below(2) == 0 { random.bits() } else { random.below(1 << 29) | machine::ram().start };

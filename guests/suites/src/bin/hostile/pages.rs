@@ -1,4 +1,5 @@
-//! Pages that all CPUs map, change and use at once. Behind them is memory that nothing depends on, so that stale translations do no harm.
+//! Pages that all CPUs map, change and use concurrently. They contain memory that nothing depends on, so that
+//! stale translations are harmless.
 
 use core::sync::atomic::AtomicU64;
 
@@ -7,7 +8,7 @@ use payload::mmu::{self, Memory, PAGES, PAGES_ENTRY, ROOT, TABLE, Table};
 use payload::probe;
 use payload::random::Random;
 
-/// The GiB behind that of the tables of rubbish.
+/// The GiB after that of the random tables.
 const FIRST: u64 = PAGES + (1 << 30);
 const COUNT: u64 = 16;
 /// Descriptor: AP[2:1], AF, PXN and UXN.
@@ -26,7 +27,7 @@ pub fn once(random: &mut Random) -> u64 {
     ROOT.set(PAGES_ENTRY + 1, LEVEL_2.0.as_ptr() as u64 | TABLE);
     let page = random.below(COUNT);
     match random.below(8) {
-        // The whole table is gone for a while.
+        // The whole table is unmapped for a while.
         0 => LEVEL_2.set(0, 0),
         1..4 => LEVEL_2.set(0, LEVEL_3.0.as_ptr() as u64 | TABLE),
         _ => {

@@ -1,5 +1,5 @@
-//! All phases mixed, on all CPUs at once: the boot argument `soak=OPERATIONS`. With `resets=N` CPUs reset the machine up to N times; with `lost`
-//! the last CPU takes exceptions for ever meanwhile.
+//! All phases mixed, on all CPUs concurrently: the boot argument `soak=OPERATIONS`. With `resets=N` CPUs
+//! reset the machine up to N times; with `lost` the last CPU meanwhile loops in exceptions forever.
 
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 
@@ -33,9 +33,9 @@ const KINDS: [Kind; 18] = [
     Kind { name: "reset", weight: 1, run: reset },
 ];
 
-/// Interrupts that a CPU takes before it turns them off, one by one.
+/// Number of interrupts that a CPU takes before it disables them one by one.
 const PATIENCE: usize = 24;
-/// The longest that a wait for a timer of 60 microseconds may take on a CPU that is shared, in microseconds.
+/// Maximum duration of a wait for a 60 microsecond timer on a shared CPU, in microseconds.
 const LONGEST_WAIT: u64 = 500_000;
 /// The SGI by which CPUs that wait are woken.
 const NUDGE: u32 = 15;
@@ -45,7 +45,7 @@ static LEFT: [AtomicUsize; board::MAX_CPUS] = [const { AtomicUsize::new(0) }; bo
 impl Machine for Virt {
     fn state() -> &'static State {
         let end = machine::free_ram().end & !0xFFF;
-        // SAFETY: free RAM behind the canary, used here only; a `State` is made of atomics and fits into it.
+        // SAFETY: free RAM after the canary, used here only; a `State` consists of atomics and fits into it.
         unsafe { &*((end - 0x1_0000) as *const State) }
     }
 }
@@ -63,7 +63,7 @@ pub fn run(operations: u64) -> Outcome {
         lost::begin(last);
     }
     work()?;
-    // All come back: those that are off are turned on, and those that wait are woken.
+    // All return: CPUs that are off are turned on, and waiting ones are woken.
     for cpu in 1..last {
         let back = wait::until(|| {
             if psci::affinity_info(cpu) == psci::OFF {
@@ -86,13 +86,13 @@ fn work() -> Outcome {
     Ok(())
 }
 
-/// Nothing interrupts this CPU any more.
+/// Disables all interrupts of this CPU.
 fn console_only() {
     crate::restore_cpu();
     uart::init();
 }
 
-/// This CPU's state is one in which interrupts can come.
+/// Restores a state of this CPU in which interrupts are delivered.
 fn prepare() {
     crate::restore_cpu();
     gic::reset_cpu();
@@ -102,7 +102,7 @@ fn prepare() {
     }
 }
 
-/// Answers some SGIs by another one, and in the end turns off what does not end.
+/// Replies to some SGIs with another one, and finally disables recurring interrupts.
 fn hook(intid: u32) {
     Timer::of(intid).into_iter().for_each(Timer::stop);
     let left = &LEFT[smp::this()];
@@ -117,7 +117,7 @@ fn hook(intid: u32) {
     }
 }
 
-/// Takes what is pending.
+/// Takes pending interrupts.
 fn take() {
     LEFT[smp::this()].store(PATIENCE, Release);
     irq::take();
@@ -141,7 +141,8 @@ fn unmasked(random: &mut Random) -> u64 {
     1
 }
 
-/// Waits, or asks for standby. One CPU of several does not, so that the others are woken whatever was done to the distributor.
+/// Waits, or requests standby. One of several CPUs does not, so that the others are woken whatever the state
+/// of the distributor.
 fn waiting_once(random: &mut Random) -> u64 {
     if smp::this() == 0 && machine::cpus() > 1 {
         return 0;
@@ -161,7 +162,7 @@ fn waiting_once(random: &mut Random) -> u64 {
         Timer::Virtual.stop();
     }
     let waited = wait::now() - start;
-    // Nobody else has changed what its interrupts go through.
+    // No other CPU has changed the routing of its interrupts.
     if machine::cpus() == 1 && waited > wait::ticks(LONGEST_WAIT) {
         println!("FAIL soak: waited for {waited} ticks, for a timer of 60 us");
     }

@@ -6,24 +6,24 @@ use payload::prelude::*;
 use payload::probe::{self, MAX_WORDS};
 use payload::random::Random;
 
-/// What is not written, because the guest could not go on.
+/// Registers that are not written, because the guest could not continue.
 fn ruins(register: Sysreg) -> bool {
     match (register.op0, register.op1, register.crn, register.crm, register.op2) {
         // SCTLR_EL1, SCTLR2_EL1: MMU off, or another byte order.
         (3, 0, 1, 0, 0 | 3) => true,
         // TTBR0_EL1, TTBR1_EL1, TCR_EL1, TCR2_EL1: other translations.
         (3, 0, 2, 0, _) => true,
-        // GCSCR_EL1: a shadow stack that there is none of.
+        // GCSCR_EL1: there is no shadow stack.
         (3, 0, 2, 5, _) => true,
         // MAIR_EL1, PIR_EL1, POR_EL1 and their like: the memory that the guest runs from becomes something else.
         (3, 0, 10, 2, _) => true,
         // VBAR_EL1: no way to recover from an exception.
         (3, 0, 12, 0, 0) => true,
-        // SPSel: another stack. DAIF: exceptions that nobody expects.
+        // SPSel: another stack. DAIF: unexpected exceptions.
         (3, 0, 4, 2, 0) | (3, 3, 4, 2, 1) => true,
         // Statistical profiling and trace buffers: they write to memory by themselves.
         (3, 0, 9, 9..=11, _) => true,
-        // CNTFRQ_EL0: where EL1 is the highest level it can be written, and the guest no longer knows how long it waits.
+        // CNTFRQ_EL0: writable where EL1 is the highest level, and used for the guest's time-outs.
         (3, 3, 14, 0, 0) => !machine::is_stile(),
         _ => false,
     }
@@ -94,7 +94,7 @@ pub fn instructions_once(random: &mut Random) -> u64 {
     const COUNT: u64 = 8;
     let nowhere = mmu::window(0x0B00_0000, Memory::Normal, false);
     let words: [u32; COUNT as usize] = core::array::from_fn(|_| {
-        // Cache and address translation, and TLB maintenance, more often than what is reserved.
+        // Cache maintenance, address translation and TLB maintenance more often than reserved encodings.
         let crn = if random.below(8) == 0 { random.below(16) } else { 7 + random.below(3) } as u32;
         let register = Sysreg::new(1, random.below(8) as u32, crn, random.below(16) as u32, random.below(8) as u32);
         if forgets(register) { NOP } else { register.write(random.pick(&[1, 1, 31])) }
@@ -105,14 +105,14 @@ pub fn instructions_once(random: &mut Random) -> u64 {
     COUNT
 }
 
-/// Invalidation by set and way forgets what is in caches, unless a hypervisor turns it into cleaning.
+/// Invalidation by set and way discards cached data, unless a hypervisor upgrades it to cleaning.
 fn forgets(register: Sysreg) -> bool {
     let Sysreg { op1, crn, crm, op2, .. } = register;
     op1 == 0 && crn == 7 && crm == 6 && op2 != 1 && !machine::is_stile()
 }
 
-/// Returns an address operand: one at which nothing is, or one that is no address. (With zero: a device, to zero or invalidate which is an
-/// exception.)
+/// Returns an address operand: unmapped, or non-canonical. (With zero: a device, which raises an exception
+/// when zeroed or invalidated.)
 fn operand(random: &mut Random, nowhere: u64) -> u64 {
     match random.below(3) {
         0 => nowhere + random.below(1 << 20),
@@ -121,7 +121,8 @@ fn operand(random: &mut Random, nowhere: u64) -> u64 {
     }
 }
 
-/// All system instructions (cache, TLB, address translation and others), with addresses at which there is nothing, or that are none.
+/// All system instructions (cache, TLB, address translation and others), with unmapped or non-canonical
+/// addresses.
 pub fn instructions() -> Outcome {
     smp::on_all(|| {
         let mut random = crate::random();

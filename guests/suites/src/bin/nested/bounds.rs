@@ -1,5 +1,5 @@
-//! L1 makes Stile hold as many shadow tables as it can, in as many shadows, and then has them all invalidated at once. The ledger's maxima say
-//! what that takes.
+//! L1 fills as many shadows with as many shadow tables as it can, and then invalidates all of them at once.
+//! The ledger's maxima bound the cost.
 
 use payload::harness::Test;
 use payload::prelude::*;
@@ -10,19 +10,20 @@ use crate::stage2::{self, Stage2, with_guest_regime};
 
 pub const TESTS: &[Test] = payload::tests![full_shadows];
 
-/// VMs of L2: as many as Stile has shadows for.
+/// Number of L2 VMs: as many as Stile has shadows.
 const VMS: u64 = 16;
-/// Tables of each one's shadow: L2 touches so many addresses, 2 MiB apart.
+/// Number of tables per shadow: L2 accesses this many addresses, 2 MiB apart.
 const TABLES: u64 = 1000;
 /// The first of them.
 const START: u64 = 0xC000_0000;
 const STRIDE: u64 = 2 << 20;
-/// How many tables of level 2 and 3 a VM has whose addresses are a gigabyte apart: two each.
+/// Number of level 2 and level 3 table pairs of a VM with addresses a gigabyte apart.
 const WIDE: u64 = 500;
-/// VTTBR_EL2.VMID of the first; two VMs have the same one.
+/// VTTBR_EL2.VMID of the first; two VMs share each VMID.
 const VMID: u64 = 200;
 
-/// VMs that have one page at each address that is not in the same gigabyte as their code: tables of which every entry leads to the same one.
+/// VMs that map one page at every address outside the gigabyte of their code: tables whose entries are all
+/// equal.
 fn make() -> [Stage2; VMS as usize] {
     let (middle, last, page) = (stage2::pages(1), stage2::pages(1), stage2::pages(1));
     for n in 0..512 {

@@ -17,7 +17,7 @@ const EL2H: u64 = 0x1C9;
 const MASKED: u64 = 1 << 9;
 const STEP: u64 = 1 << 21;
 
-/// Takes what these tests change back.
+/// Restores the state that these tests change.
 pub fn restore() {
     msr!("MDSCR_EL1", 0);
     msr!("S2_0_C0_C0_5", 0); // DBGBCR0_EL1
@@ -33,7 +33,7 @@ fn at_el2(code: &[u32], pstate: u64) -> Guest {
     guest
 }
 
-/// MDSCR_EL1 holds from L1's next exception return on, if not before: a breakpoint in its own code.
+/// MDSCR_EL1 takes effect at L1's next exception return at the latest: a breakpoint in its own code.
 fn own_breakpoint() -> Outcome {
     let code = code!("nop", "nop");
     let mut guest = at_el2(code, EL2H);
@@ -59,8 +59,8 @@ fn own_step() -> Outcome {
     Ok(())
 }
 
-/// A debugger of EL2's own code, without an exception return between its write of MDSCR_EL1 and the code: each instruction is one step,
-/// whoever executes it.
+/// A debugger of EL2's own code, without an exception return between its write of MDSCR_EL1 and the code:
+/// each instruction is one step, executed or emulated.
 fn own_steps() -> Outcome {
     let code = code!(
         "msr MDSCR_EL1, x0",
@@ -74,7 +74,7 @@ fn own_steps() -> Outcome {
         "tlbi vaale1is, x4",
         "mov x5, #1",
     );
-    // Writes of 0 between must not make it less exact.
+    // Writes of 0 in between must not affect precision.
     for _ in 0..3 {
         let mut guest = at_el2(code, EL2H | MASKED);
         let start = guest.pc;
@@ -96,9 +96,9 @@ fn own_steps() -> Outcome {
     Ok(())
 }
 
-/// An exception return of EL2's own is one step, too: it leaves PSTATE.SS clear, whatever SPSR_EL2 says.
+/// An exception return of EL2 itself is one step, too: it clears PSTATE.SS, whatever SPSR_EL2 says.
 fn step_of_return() -> Outcome {
-    // ELR_EL2 and SPSR_EL2 are what led here.
+    // ELR_EL2 and SPSR_EL2 are those of the entry.
     let code = code!("eret");
     let mut guest = at_el2(code, EL2H | STEP);
     msr!("MDSCR_EL1", SS | KDE);

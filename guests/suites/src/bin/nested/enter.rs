@@ -1,4 +1,4 @@
-//! Into L2 and back: registers, levels, exceptions of its own, returns that are none.
+//! Entering and leaving L2: registers, exception levels, L2's own exceptions, illegal returns.
 
 use payload::harness::Test;
 use payload::prelude::*;
@@ -38,7 +38,7 @@ pub fn check_own(exit: Exit, vector: u64, when: &str) -> Outcome {
     Ok(())
 }
 
-/// HVC leads to EL2, with its immediate, behind itself.
+/// HVC is taken to EL2, with its immediate and the address of the next instruction.
 fn hypercall() -> Outcome {
     let mut guest = guest();
     let exit = guest.run(code!("hvc #0x1234"));
@@ -61,7 +61,7 @@ fn keeps_registers() -> Outcome {
     Ok(())
 }
 
-/// Each level has EL1 registers of its own; L1 reaches L2's by names that end in 12.
+/// Each level has its own EL1 registers; L1 accesses L2's by the `_EL12` names.
 fn own_registers() -> Outcome {
     let mut guest = guest();
     let own = [mrs!("TTBR0_EL1"), mrs!("VBAR_EL1"), mrs!("TPIDR_EL2")];
@@ -88,7 +88,7 @@ fn own_registers() -> Outcome {
     Ok(())
 }
 
-/// L2 is at EL1 or EL0 as SPSR_EL2 says; HVC does not exist at EL0.
+/// L2 runs at EL1 or EL0 according to SPSR_EL2; HVC is undefined at EL0.
 fn levels() -> Outcome {
     let mut guest = guest();
     check_end(guest.run(code!("mrs x0, CurrentEL")))?;
@@ -101,7 +101,7 @@ fn levels() -> Outcome {
     Ok(())
 }
 
-/// L2's exceptions to its own EL1 don't come to EL2.
+/// L2's exceptions to its own EL1 are not taken to EL2.
 fn own_exceptions() -> Outcome {
     let mut guest = guest();
     let exit = guest.run(code!("svc #7"));
@@ -131,7 +131,7 @@ fn injected() -> Outcome {
     Ok(())
 }
 
-/// HCR_EL2.VSE is taken once, when L2 lets it.
+/// HCR_EL2.VSE is taken once, when L2 unmasks it.
 fn injected_serror() -> Outcome {
     const VSE: u64 = 1 << 8;
     let mut guest = guest();
@@ -141,10 +141,10 @@ fn injected_serror() -> Outcome {
     Ok(())
 }
 
-/// HCR_EL2.{VSE, VI, VF} without AMO, IMO and FMO do nothing, and stay.
+/// HCR_EL2.{VSE, VI, VF} without AMO, IMO and FMO have no effect, and stay set.
 fn injected_for_nobody() -> Outcome {
     let mut guest = guest();
-    // IMO stays: a physical interrupt would be L2's without.
+    // IMO stays set: otherwise a physical interrupt would be L2's.
     for (routed, injected) in [(1 << 5, 1 << 8), (1 << 3, 1 << 6)] {
         guest.hcr = guest::HCR & !routed | injected;
         check_end(guest.run(code!("nop", "msr DAIFClr, #5", "isb", "nop")))?;
@@ -154,7 +154,7 @@ fn injected_for_nobody() -> Outcome {
     Ok(())
 }
 
-/// HCR_EL2.TSC: an SMC of L2's comes to EL2, its own address in ELR_EL2.
+/// HCR_EL2.TSC: an SMC of L2 is taken to EL2, with its own address in ELR_EL2.
 fn firmware_call() -> Outcome {
     let mut guest = guest();
     guest.hcr |= 1 << 19;
@@ -164,14 +164,14 @@ fn firmware_call() -> Outcome {
     check_end(guest.skip())
 }
 
-/// A return to a state that does not exist, or is above: EL2 goes on where ELR_EL2 says, and takes an exception at once.
+/// A return to a reserved or higher level: EL2 continues at ELR_EL2, and takes an exception at once.
 fn illegal_returns() -> Outcome {
     // EL3, a reserved mode, EL1 while HCR_EL2.TGE is 1, AArch32 modes above EL0's.
     let tge = guest::HCR | guest::TGE;
     for (pstate, hcr) in [(0xD, guest::HCR), (0x2, guest::HCR), (5, tge), (4, tge), (0x1A, guest::HCR), (0x1F, guest::HCR)] {
         let mut guest = guest();
         guest.hcr = hcr;
-        // What EL2 goes on at, it can fetch.
+        // EL2 can fetch from the return address.
         let here = code!("nop").as_ptr() as u64;
         (guest.pc, guest.pstate) = (here, 0x3C0 | pstate);
         let exit = guest.resume();
@@ -183,11 +183,11 @@ fn illegal_returns() -> Outcome {
     Ok(())
 }
 
-/// EL2's own HVC, and that of its EL0 host's programs, which is undefined.
+/// EL2's own HVC, and HVC of its host's EL0, which is undefined.
 fn own_calls() -> Outcome {
     let mut guest = Guest::bare();
     guest.hcr = payload::entry::HCR;
-    // At EL2 code is where RAM has it.
+    // At EL2 code is identity-mapped.
     let code = code!("hvc #9");
     guest.pc = code.as_ptr() as u64;
     guest.pstate = 0x3C9;

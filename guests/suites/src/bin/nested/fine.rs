@@ -1,4 +1,5 @@
-//! Fine-grained traps that L1 sets for L2 (FEAT_FGT), and HCRX_EL2: what they trap, what they leave alone, and that they are none of L1's own.
+//! Fine-grained traps that L1 sets for L2 (FEAT_FGT), and HCRX_EL2: trapped accesses, untrapped ones, and no
+//! effect on L1 itself.
 
 use payload::encode::{NOP, Sysreg, hvc};
 use payload::harness::Test;
@@ -73,7 +74,7 @@ fn has_copies() -> bool {
     mrs!("S3_0_C0_C6_2") >> 16 & 15 != 0 && mrs!("ID_AA64MMFR1_EL1") >> 40 & 15 != 0
 }
 
-/// Takes what these tests change back.
+/// Restores the state that these tests change.
 pub fn restore() {
     if has_fine() {
         Control::ALL.into_iter().for_each(|control| control.write(0));
@@ -101,10 +102,11 @@ macro_rules! need_fine {
     };
 }
 
-/// An access that a bit traps: register or instruction, and what L2 has in x5.
+/// An access that a bit traps: register or instruction, and L2's x5.
 type Row = (Control, u32, Sysreg, u64);
 
-/// Without the bit L2 does it by itself; with all others set, too; with this one L1 is told.
+/// Without the bit L2 executes the access itself, even with all other bits set; with it, the access is
+/// forwarded to L1.
 fn check_rows(rows: &[Row], read: bool) -> Outcome {
     for &(control, bit, register, operand) in rows {
         let mut guest = guest();
@@ -115,7 +117,7 @@ fn check_rows(rows: &[Row], read: bool) -> Outcome {
         check_eq!(control.read(), 1 << bit, "what was written for {register}");
         guest.x[5] = operand;
         check_trapped(&mut guest, register, read)?;
-        // The register for the other direction says nothing.
+        // The register for the other direction has no effect.
         control.write(0);
         let other = match control {
             Hfgrtr => Hfgwtr,
@@ -201,7 +203,7 @@ fn fine_instructions() -> Outcome {
     )
 }
 
-/// HCRX_EL2.FGTnXS: TLB maintenance with the nXS qualifier is left out.
+/// HCRX_EL2.FGTnXS: TLB maintenance with the nXS qualifier is excluded.
 fn fine_no_xs() -> Outcome {
     need_fine!();
     if mrs!("ID_AA64ISAR1_EL1") >> 56 & 15 == 0 {
@@ -250,7 +252,7 @@ fn fine_calls() -> Outcome {
     Ok(())
 }
 
-/// HFGITR_EL2.ERET, whatever L2's SPSR_EL1 says: also EL0, and a mode that it cannot return to.
+/// HFGITR_EL2.ERET, whatever L2's SPSR_EL1: including EL0, and illegal modes.
 fn fine_returns() -> Outcome {
     need_fine!();
     for pstate in [EL1H, EL0T, 0x3C9] {
@@ -270,7 +272,7 @@ fn fine_returns() -> Outcome {
     Ok(())
 }
 
-/// A bit of a feature that L1 does not see traps nothing: L2 finds the register undefined.
+/// A bit of a feature hidden from L1 traps nothing: the register is undefined for L2.
 fn fine_absent() -> Outcome {
     need_fine!();
     if mrs!("ID_AA64PFR0_EL1") >> 28 & 15 != 0 {
@@ -284,7 +286,7 @@ fn fine_absent() -> Outcome {
     Ok(())
 }
 
-/// All traps set: L1's own accesses are none of theirs, before L2 has run and after.
+/// All traps set: they don't affect L1's own accesses, before L2 has run and after.
 fn fine_not_at_el2() -> Outcome {
     need_fine!();
     let mut guest = guest();
@@ -296,7 +298,7 @@ fn fine_not_at_el2() -> Outcome {
         payload::instruction!("tlbi vmalle1is\ndsb ish\nisb");
         check_end(guest.run(&[hvc(0)]))?;
     }
-    // What is set for L2 is in effect even so.
+    // The traps for L2 are still in effect.
     check_trapped(&mut guest, Sysreg::new(3, 0, 13, 0, 4), true)
 }
 
@@ -335,7 +337,7 @@ fn exceptions_of_copies() -> Outcome {
     if !has_copies() {
         skip!("no FEAT_MOPS");
     }
-    // Either option, by PSTATE.C, is wrong for one of the two.
+    // Either option, selected by PSTATE.C, is wrong for one of the two.
     let wrong = code!(".arch_extension mops", "cmp xzr, xzr", "cpyfm [x0]!, [x1]!, x2!", "cmn xzr, xzr", "cpyfm [x0]!, [x1]!, x2!");
     let mut guest = guest();
     let operands = [guest::DATA, guest::DATA + 0x100, 64];

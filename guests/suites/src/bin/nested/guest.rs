@@ -8,13 +8,14 @@ use payload::prelude::*;
 
 use crate::stage2::{self, Stage2};
 
-/// HCR_EL2 of a running L2: E2H, RW, AMO, IMO, FMO, SWIO, VM. DC: without a first stage its memory is cacheable.
+/// HCR_EL2 of a running L2: E2H, RW, AMO, IMO, FMO, SWIO, VM. DC: cacheable memory without a first stage.
 pub const HCR: u64 = 1 << 34 | 1 << 31 | 1 << 12 | 0b111 << 3 | 1 << 1 | 1;
 /// HCR_EL2.TGE.
 pub const TGE: u64 = 1 << 27;
 /// L2's physical address of its code.
 pub const CODE: u64 = 0x8000_0000;
-/// L2's physical address of its vectors, in the same page: each is an HVC with [`VECTOR`] and the vector's number.
+/// L2's physical address of its vectors, in the same page: each is an HVC with [`VECTOR`] plus the vector's
+/// number.
 pub const VECTORS: u64 = CODE + 0x800;
 /// L2's physical address of a page of data.
 pub const DATA: u64 = 0x8020_0000;
@@ -27,7 +28,7 @@ pub const EL0T: u64 = 0x3C0;
 /// SCTLR_EL1 without MMU and caches: the bits that are RES1 in Armv8.0.
 pub const SCTLR: u64 = 0x30D0_0800;
 
-/// Instructions for L2, as the assembler knows them, with HVC #0 behind them.
+/// Assembles instructions for L2, followed by HVC #0.
 macro_rules! code {
     ($($line:literal),* $(,)?) => {{
         let (start, end): (*const u32, *const u32);
@@ -55,7 +56,7 @@ unsafe extern "C" {
     fn guest_enter(registers: *mut [u64; 31], pc: u64, pstate: u64, hcr: u64) -> u64;
 }
 
-/// How an exception reached EL2.
+/// The exit from L2 to EL2.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Exit {
     /// The number of the vector: 8 to 11 from a lower level, synchronous, IRQ, FIQ, SError.
@@ -90,11 +91,11 @@ impl Exit {
     }
 }
 
-/// L2's registers, and what EL2 sets for it.
+/// L2's registers, and EL2's controls for it.
 pub struct Guest {
     /// x0 to x30.
     pub x: [u64; 31],
-    /// Where it goes on.
+    /// The program counter.
     pub pc: u64,
     /// SPSR_EL2.
     pub pstate: u64,
@@ -103,7 +104,8 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// A VM of this CPU's, whose registers of EL1 are as after a reset. Its code and data are in `stage2`, which is current.
+    /// A VM of this CPU, with EL1 registers in reset state. Its code and data are in `stage2`, which is
+    /// current.
     pub fn new(stage2: Stage2) -> Self {
         let pages = PAGES[smp::this()].0.get() as u64;
         stage2.page(CODE, pages, stage2::ALL);
@@ -112,7 +114,7 @@ impl Guest {
         Self::bare()
     }
 
-    /// The same, without a second stage of its own.
+    /// A VM without a second stage of its own.
     pub fn bare() -> Self {
         msr!("S3_5_C1_C0_0", SCTLR); // SCTLR_EL12, CPACR_EL12, TCR_EL12, VBAR_EL12, SP_EL1, CNTKCTL_EL12
         msr!("S3_5_C1_C0_2", 3 << 20);
@@ -145,21 +147,21 @@ impl Guest {
         self.resume()
     }
 
-    /// Writes `code` to where L2 has its beginning.
+    /// Writes `code` to L2's entry point.
     pub fn write(&self, code: &[u32]) {
         write_code(0, code);
     }
 
-    /// Goes on where it was, to the next exit.
+    /// Continues to the next exit.
     pub fn resume(&mut self) -> Exit {
-        // SAFETY: whatever comes, the vectors of `guest_enter` come back, with the registers that Rust relies on.
+        // SAFETY: for any exit, the vectors of `guest_enter` return, with the registers that Rust relies on.
         let vector = unsafe { guest_enter(&mut self.x, self.pc, self.pstate, self.hcr) };
         self.pc = mrs!("ELR_EL2");
         self.pstate = mrs!("SPSR_EL2");
         Exit { vector, esr: mrs!("ESR_EL2"), far: mrs!("FAR_EL2"), hpfar: mrs!("HPFAR_EL2") }
     }
 
-    /// Goes on behind the instruction that was trapped.
+    /// Continues after the trapped instruction.
     pub fn skip(&mut self) -> Exit {
         self.pc += 4;
         self.resume()
@@ -175,7 +177,8 @@ fn vectors() -> impl Iterator<Item = (usize, u32)> {
 fn write_code(offset: usize, code: &[u32]) {
     let start = PAGES[smp::this()].0.get() as u64 + offset as u64;
     for (address, word) in (start..).step_by(4).zip(code) {
-        // SAFETY: a page of this CPU's own: the code is shorter than what is before the vectors, these are one word each.
+        // SAFETY: this CPU's own page: the code is shorter than the space before the vectors, which are one
+        // word each.
         unsafe { (address as *mut u32).write_volatile(*word) };
     }
     payload::probe::synchronise(start, start + 4 * code.len() as u64);

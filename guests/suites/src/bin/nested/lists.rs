@@ -48,7 +48,7 @@ list_registers! {
     0: "S3_4_C12_C12_0", 1: "S3_4_C12_C12_1", 2: "S3_4_C12_C12_2", 3: "S3_4_C12_C12_3"
 }
 
-/// How many list registers there are, of those that this suite uses.
+/// Number of list registers used by this suite.
 fn count() -> usize {
     (mrs!("S3_4_C12_C11_1") as usize & 31).min(3) + 1
 }
@@ -106,7 +106,7 @@ fn acknowledged_and_ended() -> Outcome {
     Ok(())
 }
 
-/// The most important comes first, wherever it is.
+/// The highest priority is delivered first, in whichever list register it is.
 fn priorities() -> Outcome {
     let mut guest = guest();
     for (n, priority) in [0xA0, 0x40, 0x80].into_iter().enumerate() {
@@ -118,7 +118,7 @@ fn priorities() -> Outcome {
     Ok(())
 }
 
-/// EOI in a list register: L1 is told at once.
+/// EOI in a list register: L1 gets the maintenance interrupt at once.
 fn maintenance_at_end() -> Outcome {
     gic::set(Bits::Enable, MAINTENANCE_INTID);
     let mut guest = guest();
@@ -135,7 +135,7 @@ fn maintenance_at_end() -> Outcome {
     Ok(())
 }
 
-/// ICH_HCR_EL2.UIE: at most one list register is in use.
+/// ICH_HCR_EL2.UIE: at most one list register is valid.
 fn maintenance_underflow() -> Outcome {
     gic::set(Bits::Enable, MAINTENANCE_INTID);
     let mut guest = guest();
@@ -153,7 +153,7 @@ fn maintenance_underflow() -> Outcome {
     Ok(())
 }
 
-/// What ICH_ELRSR_EL2 and ICH_EISR_EL2 say of list registers, with no L2 in between.
+/// ICH_ELRSR_EL2 and ICH_EISR_EL2 reflect list registers, without an L2 entry in between.
 fn status_registers() -> Outcome {
     let all = (1 << (mrs!("S3_4_C12_C11_1") & 31) << 1) - 1;
     check_eq!(elrsr(), all, "ICH_ELRSR_EL2 of none in use");
@@ -176,7 +176,7 @@ fn many() -> Outcome {
     Ok(())
 }
 
-/// An interrupt of L1's ends L2's run, though L2 has all masked.
+/// An interrupt of L1 exits from L2, although L2 masks all interrupts.
 fn physical_interrupt() -> Outcome {
     let sgi = 3;
     gic::set(Bits::Enable, sgi);
@@ -206,7 +206,7 @@ fn deactivates_hardware() -> Outcome {
     Ok(())
 }
 
-/// The same of an SPI of L1's.
+/// As above, with an SPI of L1.
 fn deactivates_spi() -> Outcome {
     let spi = gic::spare_spis().start;
     for round in 0..3 {
@@ -227,7 +227,7 @@ fn deactivates_spi() -> Outcome {
     Ok(())
 }
 
-/// What L2 masks by priority or group does not come.
+/// Interrupts that L2 masks by priority or group are not delivered.
 fn masked() -> Outcome {
     let mut guest = guest();
     write(0, lr(INTID, 0x80));
@@ -238,7 +238,7 @@ fn masked() -> Outcome {
     wake(&mut guest)
 }
 
-/// The same interrupt, no more masked.
+/// The same interrupt, unmasked.
 fn wake(guest: &mut Guest) -> Outcome {
     let exit = guest.run(code!("mov x0, #0xF0", "msr S3_0_C4_C6_0, x0", "msr DAIFClr, #2", "isb"));
     check!(exit.own_vector() == Some(5), "{exit:x?}");

@@ -9,8 +9,8 @@ use crate::stage2::{self, Stage2, forget_all};
 
 pub const TESTS: &[Test] = payload::tests![start_and_stop];
 
-/// Each VM has tables and, turn by turn, a VMID of its own, touches memory all over its address space, and ends; its tables' memory is the next
-/// one's.
+/// Each VM has its own tables and alternately its own VMID, accesses memory all over its address space, and
+/// ends; the next one reuses its tables' memory.
 fn start_and_stop() -> Outcome {
     const TABLES: usize = 8;
     let count = machine::number("vms", 1000);
@@ -20,7 +20,7 @@ fn start_and_stop() -> Outcome {
         let mut stage2 = tables[vm as usize % TABLES];
         stage2.vmid = vm % 250 + 1;
         let mut guest = Guest::new(stage2);
-        // Whoever had this VMID is gone.
+        // The previous VM with this VMID has ended.
         forget_all();
         for gigabyte in 0..TABLES as u64 {
             let address = gigabyte << 33 | (vm % 512) << 12;

@@ -1,7 +1,9 @@
-//! A hypervisor of its own, at EL2 with VHE, whose VMs run a few instructions at a time: what EL2 does for it, and what wild things it can do.
+//! A small hypervisor at EL2 with VHE, whose VMs run a few instructions at a time: conformance of EL2, and
+//! hostile behaviour.
 //!
-//! Boot arguments: `only=NAME`. `vms=N`: VMs that live and end (default 1000). `seed=N` (default 1), `rounds=N` (default 1): of the wild phases.
-//! `soak=N`: N operations of the wild phases, mixed ([`soak`]), and nothing else.
+//! Boot arguments: `only=NAME`. `vms=N`: number of VMs to start and end (default 1000). `seed=N` (default 1),
+//! `rounds=N` (default 1): of the wild phases. `soak=N`: only N operations of the wild phases, mixed
+//! ([`soak`]).
 #![no_std]
 #![no_main]
 
@@ -57,7 +59,7 @@ fn prepare() {
     restore();
 }
 
-/// Takes what tests change of this CPU's EL2 back to a state in which L1 can go on.
+/// Restores this CPU's EL2 state after a test.
 fn restore() {
     msr!("HCR_EL2", payload::entry::HCR);
     lists::reset();

@@ -22,7 +22,7 @@ pub const TESTS: &[Test] = payload::tests![
     running_elsewhere
 ];
 
-/// An address of L2's at which there is nothing.
+/// An unmapped L2 address.
 const NOWHERE: u64 = 0x9000_0000;
 
 /// A second-stage fault of a data access or a fetch: class, fault status, address.
@@ -161,7 +161,8 @@ fn maintenance() -> Outcome {
     Ok(())
 }
 
-/// VMs with a VMID and tables each have memory of their own at the same address, in whatever order they run, and with no maintenance.
+/// VMs with their own VMID and tables have their own memory at the same address, in whatever order they run,
+/// without maintenance.
 fn vmids() -> Outcome {
     const VMS: usize = 24;
     let mut vms = [None; VMS];
@@ -200,7 +201,7 @@ fn same_vmid_other_tables() -> Outcome {
     Ok(())
 }
 
-/// Tables of 64 KiB and of 16 KiB, if the CPU has them for the second stage.
+/// Tables with the 64 KiB and 16 KiB granules, if the CPU supports them for the second stage.
 fn granules() -> Outcome {
     let features = mrs!("ID_AA64MMFR0_EL1");
     // TGran64_2 and TGran16_2: 0 means as the first stage, 1 means no.
@@ -210,7 +211,8 @@ fn granules() -> Outcome {
     let image = machine::ram().start;
     let common = crate::stage2::vtcr() & !(0xFF | 3 << 14);
     if has64 {
-        // From level 2: entries of 512 MiB, for as many bits as addresses have, at most 42. L2's first block is L1's RAM, read and executable.
+        // From level 2: entries of 512 MiB, for as many address bits as supported, at most 42. L2's first
+        // block is L1's RAM, read-only and executable.
         let bits = [32, 36, 40, 42][(features & 15).min(3) as usize];
         let root = stage2::pages(32).next_multiple_of(0x1_0000);
         write(root + 8 * (image >> 29), image & !((1 << 29) - 1) | stage2::ALL | 1);
@@ -243,7 +245,7 @@ fn run_by_blocks(vtcr: u64, root: u64) -> Outcome {
     Ok(())
 }
 
-/// A page of a device's is that device.
+/// A device page maps the device.
 fn device() -> Outcome {
     let stage2 = Stage2::new(10);
     let mut guest = Guest::new(stage2);
@@ -281,13 +283,13 @@ fn translate() -> Outcome {
     check_eq!(par & 0x27F, 1 | 0x0F << 1 | 1 << 9, "PAR_EL1 of S12E1W");
     let par = at(NOWHERE + (1 << 30), at!("s12e0r"));
     check_eq!(par & 0x27F, 1 | 0x05 << 1 | 1 << 9, "PAR_EL1 of S12E0R");
-    // The first stage is off.
+    // The first stage is disabled.
     let par = at(0x1234_5000, at!("s1e1r"));
     check_eq!(par & 0xF_FFFF_FFFF_F001, 0x1234_5000, "PAR_EL1 of S1E1R");
     let own = payload::board::RAM + 0x12_3000;
     let par = at(own, at!("s1e2r"));
     check_eq!(par & 0xF_FFFF_FFFF_F001, own, "PAR_EL1 of S1E2R");
-    // With TGE, S1E1R is about L1 itself.
+    // With TGE, S1E1R translates for L1 itself.
     let which: fn(u64) = at!("s1e1r");
     which(own);
     check_eq!(mrs!("PAR_EL1") & 0xF_FFFF_FFFF_F001, own, "PAR_EL1 of S1E1R with TGE");
@@ -296,13 +298,13 @@ fn translate() -> Outcome {
 
 /// The root and VMID of the VM that another CPU takes memory from.
 static SHARED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
-/// Where L2 says how often it has read.
+/// Address at which L2 counts its reads.
 static READS: AtomicU64 = AtomicU64::new(0);
 /// That page's address in L2.
 const SAID: u64 = NOWHERE + 0x1000;
 
 fn has_read() -> bool {
-    // SAFETY: the page is L2's, and the processor reads it whole.
+    // SAFETY: the page is L2's, and the read is single-copy atomic.
     unsafe { (READS.load(Acquire) as *const u64).read_volatile() > 0 }
 }
 
@@ -322,7 +324,7 @@ fn running_elsewhere() -> Outcome {
         smp::give(1, || {
             // However long that takes: the emulator may not have run it yet.
             check!(wait::until(has_read), "L2 has read nothing");
-            // And for some time more, so that it is where it reads.
+            // And for some more time, so that it is within its read loop.
             wait::spin(2_000);
             let stage2 = Stage2 { root: SHARED[0].load(Acquire), vmid: SHARED[1].load(Acquire) };
             stage2.activate();

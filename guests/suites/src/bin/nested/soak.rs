@@ -1,4 +1,5 @@
-//! The wild phases mixed, on all CPUs at once: the boot argument `soak=OPERATIONS`. With `resets=N` CPUs reset the machine up to N times.
+//! The wild phases mixed, on all CPUs concurrently: the boot argument `soak=OPERATIONS`. With `resets=N` CPUs
+//! reset the machine up to N times.
 
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
@@ -58,7 +59,8 @@ impl phases::Machine for Virt {
     fn canary() -> &'static mut [u64] {
         const BYTES: u64 = 0x8_0000;
         let end = machine::free_ram().end & !0xFFF;
-        // SAFETY: the end of free RAM, below the soak's state; tables are taken from its beginning, and never so many.
+        // SAFETY: the end of free RAM, below the soak's state; tables are allocated from its beginning, and
+        // never reach this.
         unsafe { core::slice::from_raw_parts_mut((end - 0x1_0000 - BYTES) as *mut u64, BYTES as usize / 8) }
     }
 
@@ -74,7 +76,7 @@ impl phases::Machine for Virt {
 impl Machine for Virt {
     fn state() -> &'static State {
         let end = machine::free_ram().end & !0xFFF;
-        // SAFETY: free RAM, used here only; a `State` is made of atomics and fits into it.
+        // SAFETY: free RAM, used here only; a `State` consists of atomics and fits into it.
         unsafe { &*((end - 0x1_0000) as *const State) }
     }
 }
@@ -157,7 +159,7 @@ fn returns(random: &mut Random) -> u64 {
     with(random, |wild, _| wild.way_back(&mut Guest::bare()))
 }
 
-/// Lists that lead to a status that there is not end the guest.
+/// List registers with a status that the guest can't survive.
 fn lists(random: &mut Random) -> u64 {
     with(random, |wild, _| {
         if let Err(why) = wild.lists() {
@@ -177,7 +179,7 @@ fn shared(random: &mut Random) -> u64 {
     })
 }
 
-/// SGIs to all, which end what runs there.
+/// SGIs to all CPUs, which interrupt their guests.
 fn interrupts(random: &mut Random) -> u64 {
     match random.below(4) {
         0 => icc::sgi_others(random.below(16) as u32),

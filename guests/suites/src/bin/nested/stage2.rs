@@ -16,24 +16,24 @@ pub const READ: u64 = 1 << 6;
 pub const WRITE: u64 = 1 << 7;
 /// Entry attribute: not executable.
 pub const NO_FETCH: u64 = 1 << 54;
-/// All of it.
+/// All permissions.
 pub const ALL: u64 = NORMAL | READ | WRITE;
 /// VTCR_EL2: T0SZ 25, start level 1, write-back inner shareable walks, 4 KiB, 8 bits of VMID. [`vtcr`] adds PS.
 const VTCR: u64 = 1 << 31 | 3 << 12 | 1 << 10 | 1 << 8 | 1 << 6 | 25;
 
-/// Free memory that has been given away.
+/// Allocated free memory.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 
-/// Pages of zeroes, as an address. They are never given back.
+/// Allocates zeroed pages and returns their address. They are never freed.
 ///
 /// # Panics
-/// There are not so many.
+/// If too few are free.
 pub fn pages(count: u64) -> u64 {
     let free = machine::free_ram();
     // Tables of 64 KiB are tried, too.
     let start = free.start.next_multiple_of(0x1_0000) + 4096 * TAKEN.fetch_add(count, AcqRel);
     assert!(start + 4096 * count <= free.end, "no memory for tables");
-    // SAFETY: free RAM behind the image; nobody else has these pages.
+    // SAFETY: free RAM after the image; no other reference to these pages exists.
     unsafe { core::ptr::write_bytes(start as *mut u8, 0, 4096 * count as usize) };
     start
 }
@@ -45,7 +45,7 @@ pub fn vtcr() -> u64 {
 
 /// A table, by its address.
 fn table(address: u64) -> &'static Table {
-    // SAFETY: a page that `pages` gave; `Table` is made of atomics.
+    // SAFETY: a page allocated by `pages`; `Table` consists of atomics.
     unsafe { &*(address as *const Table) }
 }
 
@@ -74,7 +74,7 @@ impl Stage2 {
         self.root | self.vmid << 48
     }
 
-    /// It is the current CPU's.
+    /// Makes it the current CPU's second stage.
     pub fn activate(&self) {
         msr!("VTCR_EL2", vtcr());
         msr!("VTTBR_EL2", self.vttbr());
@@ -95,13 +95,14 @@ impl Stage2 {
         (at, index(level))
     }
 
-    /// Writes the entry of an address at a level. The caller forgets what was there.
+    /// Writes the entry of an address at a level, without TLB maintenance.
     pub fn set(&self, ipa: u64, level: u32, entry: u64) {
         let (table, index) = self.entry(ipa, level);
         table.set(index, entry);
     }
 
-    /// Writes the entry of the root that an address has at a level, if a loop leads back to the root. That of L2's code stays.
+    /// Writes the root's entry for an address at a level, if a loop leads back to the root. That of L2's code
+    /// is preserved.
     pub fn set_in_root(&self, ipa: u64, level: u32, entry: u64) {
         let index = ipa >> (39 - 9 * level) & 511;
         if index != CODE >> 30 {
@@ -120,7 +121,7 @@ impl Stage2 {
     }
 }
 
-/// Forgets what any CPU has of an address of the current VMID.
+/// Invalidates all CPUs' translations of an address in the current VMID.
 pub fn forget(ipa: u64) {
     // SAFETY: TLB maintenance changes no mapping.
     with_guest_regime(|| unsafe {

@@ -74,9 +74,9 @@ fn status_with_offset() -> Outcome {
         check_end(guest.run(code!("msr CNTV_CVAL_EL0, x0", "msr CNTV_CTL_EL0, x1", "isb")))?;
         Ok(mrs!("S3_5_C14_C3_1"))
     };
-    // L2's counter is ahead: the deadline is over for L2 alone.
+    // L2's counter is ahead: the deadline has passed for L2 only.
     check_eq!(status(FAR.wrapping_neg(), FAR / 2)?, ENABLE | IMASK | ISTATUS, "CNTV_CTL_EL02, L2 being ahead");
-    // It is behind: the deadline is over for L1 alone, unless L1 waited for its CPU for as long as it has run.
+    // It is behind: the deadline has passed for L1 only, unless L1 was preempted for as long as it has run.
     for _ in 0..10 {
         let deadline = wait::now();
         let offset = deadline / 2;
@@ -119,7 +119,8 @@ fn virtual_ends(code: &[u32]) -> Outcome {
     Ok(())
 }
 
-/// L2, whose counter began a moment ago, sleeps until its deadline. (Other interrupts may end a wait, too: how often depends on the machine.)
+/// L2, whose counter has just started, sleeps until its deadline. (Other interrupts may end a wait, too; how
+/// often depends on the machine.)
 fn sleep_with_offset() -> Outcome {
     const INTID: u32 = payload::board::VIRTUAL_TIMER_INTID;
     gic::set(Bits::Enable, INTID);
@@ -134,11 +135,11 @@ fn sleep_with_offset() -> Outcome {
     Ok(())
 }
 
-/// A timer of L2's: how L2 arms it for the time in x0, its interrupt, and how L1 stops it.
+/// A timer of L2: how L2 arms it for the time in x0, its interrupt, and how L1 stops it.
 struct OfL2 {
     arm: &'static [u32],
     intid: u32,
-    /// Its control register, as L1 has it.
+    /// Its control register, as accessed by L1.
     control: fn() -> u64,
     stop: fn(),
 }
@@ -161,7 +162,7 @@ fn of_l2() -> [OfL2; 2] {
 }
 
 impl OfL2 {
-    /// It is armed, and L2 has left.
+    /// Arms it and leaves L2.
     fn start(&self, microseconds: u64) -> Result<Guest, Fail> {
         // However slow this machine is, it must not end L2's run before that.
         gic::clear(Bits::Enable, self.intid);
@@ -204,7 +205,7 @@ fn of_waiting_l2() -> Outcome {
     Ok(())
 }
 
-/// A timer of L2's interrupts L1 at EL2, too, where L1 looks, and where it waits.
+/// A timer of L2 interrupts L1 at EL2, too, both while L1 polls and while it waits.
 fn of_l2_at_el2() -> Outcome {
     for timer in of_l2() {
         for (microseconds, waits) in [(1_000, false), (1_000, true), (0, false), (100, true), (10_000, true)] {
@@ -223,7 +224,7 @@ fn of_l2_at_el2() -> Outcome {
     Ok(())
 }
 
-/// WFI of L2 with an interrupt in a list register goes on at once.
+/// WFI of L2 with an interrupt in a list register completes at once.
 fn waits_for_list_register() -> Outcome {
     let mut guest = guest();
     crate::lists::write(0, 1 << 62 | 1 << 60 | 0x80 << 48 | 40);
@@ -232,7 +233,7 @@ fn waits_for_list_register() -> Outcome {
     Ok(())
 }
 
-/// L1's timers keep what is written while L2 has its own.
+/// L1's timers keep their values while L2 uses its own.
 fn registers() -> Outcome {
     let mut guest = guest();
     for timer in Timer::ALL {

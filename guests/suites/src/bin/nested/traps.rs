@@ -1,4 +1,5 @@
-//! Traps that L1 sets for L2 lead to it, with the syndrome of the access; without them L2 is left alone.
+//! Traps that L1 sets for L2 are taken to L1, with the syndrome of the access; without them L2 executes the
+//! access.
 
 use payload::encode::{Sysreg, hvc};
 use payload::harness::Test;
@@ -24,7 +25,7 @@ pub fn access(guest: &mut Guest, register: Sysreg, read: bool) -> Exit {
     guest.run(&[if read { register.read(5) } else { register.write(5) }, hvc(0)])
 }
 
-/// The access exits with its syndrome, and L2 goes on behind it.
+/// The access exits with its syndrome, and L2 continues after it.
 pub fn check_trapped(guest: &mut Guest, register: Sysreg, read: bool) -> Outcome {
     let exit = access(guest, register, read);
     check_eq!(exit.esr, 0x18 << 26 | 1 << 25 | iss(register, read), "ESR_EL2 of {register}, vector {}", exit.vector);
@@ -71,7 +72,7 @@ fn by_mdcr() -> Outcome {
             continue;
         }
         let mut guest = guest();
-        // TDA and TDE as well: that is constrained without.
+        // TDA and TDE as well: otherwise the effect is CONSTRAINED UNPREDICTABLE.
         msr!("MDCR_EL2", 1 << bit);
         check_trapped(&mut guest, register, true)?;
         msr!("MDCR_EL2", 0);
@@ -86,7 +87,7 @@ fn by_cptr() -> Outcome {
     check_trapped(&mut guest, Sysreg::new(3, 0, 1, 0, 2), true)
 }
 
-/// CPTR_EL2.FPEN: L2's first FP instruction comes to EL2; after that none.
+/// CPTR_EL2.FPEN: L2's first FP instruction traps to EL2; later ones don't.
 fn fp() -> Outcome {
     let mut guest = guest();
     msr!("CPTR_EL2", 0);
@@ -97,7 +98,7 @@ fn fp() -> Outcome {
     check_end(guest.resume())
 }
 
-/// HCR_EL2.TWI. (TWE is not tried: a WFE may come back at once.)
+/// HCR_EL2.TWI. (TWE is not tested: a WFE may complete at once.)
 fn waits() -> Outcome {
     let mut guest = guest();
     guest.hcr |= 1 << 13;
@@ -120,7 +121,7 @@ fn id_registers() -> Outcome {
     Ok(())
 }
 
-/// Cache and TLB maintenance of L2's own goes without L1.
+/// L2's own cache and TLB maintenance doesn't involve L1.
 fn cache() -> Outcome {
     let mut guest = guest();
     guest.x[1] = crate::guest::DATA;
@@ -150,7 +151,7 @@ fn counters() -> Outcome {
     result
 }
 
-/// HCR_EL2.TGE clear: what EL0 of L2 may not do goes to L2's EL1, or to EL2 if L1 asks for it.
+/// HCR_EL2.TGE clear: exceptions of L2's EL0 are taken to L2's EL1, or to EL2 if L1 traps them.
 fn exceptions_of_el0() -> Outcome {
     let mut guest = guest();
     let exit = guest.run_at(EL0T, &[SCTLR_EL1.read(5), hvc(0)]);

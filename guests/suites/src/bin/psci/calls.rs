@@ -1,4 +1,4 @@
-//! Calls that only tell something.
+//! Informational calls.
 
 use payload::harness::Test;
 use payload::prelude::*;
@@ -52,7 +52,7 @@ fn features_unknown() -> Outcome {
     Ok(())
 }
 
-/// There is no trusted OS.
+/// No trusted OS exists.
 fn migration() -> Outcome {
     let kind = call(id::MIGRATE_INFO_TYPE, [0; 3]);
     check!(kind == 2 || kind == psci::NOT_SUPPORTED, "MIGRATE_INFO_TYPE is {kind}");

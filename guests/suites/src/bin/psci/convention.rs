@@ -1,4 +1,4 @@
-//! The calling convention: which registers a call keeps, and what it takes of its arguments.
+//! The calling convention: preserved registers and argument width.
 
 use payload::harness::Test;
 use payload::prelude::*;
@@ -8,7 +8,8 @@ use payload::tests;
 
 pub const TESTS: &[Test] = tests![keeps_registers, keeps_registers_unknown, ignores_upper_half];
 
-/// Calls with a pattern in every register that is not an argument; all but x0 must come back (SMCCC 1.1; x1 to x3 may be results).
+/// Calls with a pattern in every non-argument register; all but x0 must be preserved (SMCCC 1.1; x1 to x3 may
+/// be results).
 fn call_and_compare(function: u32, arguments: [u64; 3]) -> Outcome {
     let mut registers = probe::pattern(u64::from(function));
     registers[0] = u64::from(function);
@@ -40,7 +41,7 @@ fn keeps_registers_unknown() -> Outcome {
 /// Of x0, a call takes the function identifier from the lower half; a 32-bit function takes the lower halves of its arguments.
 fn ignores_upper_half() -> Outcome {
     const JUNK: u64 = 0xDEAD_BEEF << 32;
-    // QEMU's own PSCI looks at all of x0.
+    // QEMU's own PSCI evaluates all of x0.
     if machine::is_stile() {
         let mut registers = [0; 31];
         registers[0] = JUNK | u64::from(id::VERSION);

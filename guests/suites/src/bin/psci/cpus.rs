@@ -20,7 +20,7 @@ pub const TESTS: &[Test] = tests![
     interrupt_does_not_turn_on,
 ];
 
-/// Turns a CPU off, which must be on, and waits until it is.
+/// Turns off a CPU, which must be on, and waits until it is off.
 fn turn_off(cpu: usize) -> Outcome {
     smp::give(cpu, || {
         psci::cpu_off();
@@ -105,7 +105,7 @@ fn off_and_on_many_times() -> Outcome {
     Ok(())
 }
 
-/// Two CPUs turn the same one on: one of them does it. (QEMU's own PSCI lets both succeed.)
+/// Two CPUs turn on the same one: one of them succeeds. (QEMU's own PSCI lets both succeed.)
 fn on_by_two_at_once() -> Outcome {
     static SUCCESSES: AtomicU64 = AtomicU64::new(0);
     static READY: AtomicU64 = AtomicU64::new(0);
@@ -136,7 +136,7 @@ fn on_by_two_at_once() -> Outcome {
     Ok(())
 }
 
-/// A chain: each CPU is turned on by the one before it.
+/// Each CPU is turned on by the one before it.
 fn on_by_another() -> Outcome {
     smp::need(3)?;
     for cpu in others().skip(1) {
@@ -163,7 +163,7 @@ fn all_off_and_on() -> Outcome {
     Ok(())
 }
 
-/// An interrupt for a CPU that is off does not bring it back.
+/// An interrupt for a CPU that is off does not turn it on.
 fn interrupt_does_not_turn_on() -> Outcome {
     smp::need(2)?;
     smp::on(1, || {

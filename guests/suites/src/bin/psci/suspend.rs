@@ -46,7 +46,7 @@ fn invalid_state() -> Outcome {
     Ok(())
 }
 
-/// A power-down state comes back by its entry point, or is taken as a standby and returns.
+/// A power-down state resumes at its entry point, or is treated as standby and returns.
 fn power_down() -> Outcome {
     const CONTEXT: u64 = 0x5151;
     static TRIED: AtomicBool = AtomicBool::new(false);

@@ -1,4 +1,5 @@
-//! Registers of features that the ID registers say are absent: an access is undefined, at EL1, and the guest goes on.
+//! Registers of features that are absent according to the ID registers: accesses are undefined, at EL1, and
+//! the guest continues.
 
 use payload::encode::Sysreg;
 use payload::harness::Test;
@@ -39,7 +40,7 @@ const EL2: [Sysreg; 18] = [
 const UNALLOCATED: [Sysreg; 6] =
     [s(3, 0, 1, 7, 7), s(3, 0, 8, 0, 0), s(3, 3, 6, 0, 0), s(3, 7, 1, 0, 0), s(3, 2, 1, 0, 0), s(2, 7, 1, 0, 0)];
 
-/// A feature: its name, whether the ID registers say that it is absent, and registers that then are.
+/// A feature: its name, whether the ID registers say that it is absent, and its registers.
 struct Feature(&'static str, fn() -> bool, &'static [Sysreg]);
 
 fn pfr0(low: u32) -> u64 {
@@ -66,7 +67,7 @@ static FEATURES: [Feature; 27] = [
     ]),
     Feature("SVE", || pfr0(32) == 0, &[s(3, 0, 1, 2, 0)]),
     Feature("SME", || pfr1(24) == 0, &[s(3, 0, 1, 2, 6), s(3, 0, 1, 2, 4), s(3, 3, 4, 2, 2), s(3, 3, 13, 0, 5)]),
-    // PSTATE.TCO: nothing traps it where the CPU has it, so a hypervisor that hides MTE can't hide it, too.
+    // PSTATE.TCO: no trap exists for it, so a hypervisor that hides MTE can't hide it.
     Feature("MTE", || !machine::is_stile() && pfr1(8) == 0, &[s(3, 3, 4, 2, 7)]),
     // Not GMID_EL1: without MTE2, QEMU answers it itself, with another exception class.
     Feature("MTE2", || pfr1(8) < 2, &[s(3, 0, 1, 0, 6), s(3, 0, 1, 0, 5), s(3, 0, 5, 6, 0), s(3, 0, 5, 6, 1)]),
@@ -89,7 +90,7 @@ static FEATURES: [Feature; 27] = [
     Feature("DIT", || pfr0(48) == 0, &[s(3, 3, 4, 2, 5)]),
     Feature("SSBS", || pfr1(4) == 0, &[s(3, 3, 4, 2, 6)]),
     Feature("ECV", || field(mrs!("ID_AA64MMFR0_EL1"), 60) == 0, &[s(3, 3, 14, 0, 5), s(3, 3, 14, 0, 6)]),
-    // Nothing traps a read of PSTATE.ALLINT, either.
+    // No trap exists for reads of PSTATE.ALLINT, either.
     Feature("NMI", || !machine::is_stile() && pfr1(36) == 0, &[s(3, 0, 4, 3, 0)]),
     Feature("GCS", || pfr1(44) == 0, &[s(3, 0, 2, 5, 0), s(3, 0, 2, 5, 1)]),
     Feature("TCR2", || mmfr3(0) == 0, &[s(3, 0, 2, 0, 3)]),
@@ -101,7 +102,8 @@ static FEATURES: [Feature; 27] = [
 /// Exception class of an access to SME that CPACR_EL1.SMEN traps.
 const EC_SME: u64 = 0x1D;
 
-/// Reading and writing take the exception of an undefined instruction, at the instruction, and change nothing.
+/// Reads and writes raise the exception of an undefined instruction, at the instruction, without side
+/// effects.
 fn undefined(register: Sysreg, what: &str) -> Outcome {
     const VALUE: u64 = 0x5A5A;
     for (word, access) in [(register.read(0), "reading"), (register.write(0), "writing")] {
@@ -109,7 +111,7 @@ fn undefined(register: Sysreg, what: &str) -> Outcome {
         let Some(fault) = fault else {
             return Err(Fail::new(format_args!("{what}: {access} {register} takes no exception, x0 {x0:#x}")));
         };
-        // A CPU that has SME asks CPACR_EL1 first, before any trap that hides it: that exception is EL1's own.
+        // A CPU with SME checks CPACR_EL1 first, before any trap that hides it: that exception is EL1's own.
         let own = what == "SME" && fault.class() == EC_SME;
         check!(fault.is_undefined() || own, "{what}: {access} {register}: ESR_EL1 is {:#x}, expected EC 0", fault.esr);
         check_eq!(fault.pc, probe::address(), "{what}: {access} {register}: ELR_EL1");

@@ -1,4 +1,4 @@
-//! Debug registers: where a breakpoint can be set, it works; where they read as zero, that is all there is to it.
+//! Debug registers: a breakpoint that can be set works; otherwise the registers read as zero.
 
 use payload::encode::{NOP, load};
 use payload::harness::Test;

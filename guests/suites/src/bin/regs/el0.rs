@@ -36,7 +36,7 @@ static LEVEL2: Table = Table::new();
 static LEVEL3: Table = Table::new();
 static PAGE: Page = Page([const { AtomicU32::new(0) }; 1024]);
 
-/// Runs one instruction at EL0; the exception after which it is back.
+/// Executes one instruction at EL0; returns the exception that ended it.
 fn run(word: u32) -> Option<Fault> {
     PAGE.0[0].store(word, Release);
     // If it takes no exception, this one does.
@@ -48,7 +48,7 @@ fn run(word: u32) -> Option<Fault> {
     // SAFETY: cache maintenance changes no content.
     unsafe { core::arch::asm!("dc cvau, {0}", "dsb ish", "ic ialluis", "dsb ish", "isb", in(reg) &PAGE, options(nostack)) };
     let fault = catch_with_landing(el0_landing as *const () as u64, || {
-        // SAFETY: the exception comes back to the landing with the registers of the call.
+        // SAFETY: the exception returns to the landing with the caller's registers.
         unsafe { enter_el0(PAGES) }
     });
     ROOT.set(PAGES_ENTRY, 0);

@@ -61,12 +61,13 @@ fn halt_instruction() -> Outcome {
     Ok(())
 }
 
-/// There is no EL3.
+/// EL3 doesn't exist.
 fn secure_call() -> Outcome {
     undefined(encode::SMC, "SMC")
 }
 
-/// ERET to a state that does not exist, or not below EL1: PSTATE.IL is set, and the next instruction takes an exception.
+/// ERET to a reserved state, or not below EL1: PSTATE.IL is set, and the next instruction raises an
+/// exception.
 fn illegal_return() -> Outcome {
     // EL2h, EL2t, EL3h, AArch32 EL1 modes, reserved.
     for mode in [0x9, 0x8, 0xD, 0x13, 0x1F, 0x2, 0x7] {

@@ -71,7 +71,7 @@ fn affinity() -> Outcome {
     })
 }
 
-/// Features that imply others, and what the board has.
+/// Features that imply others, and features of the board.
 fn features_together() -> Outcome {
     let pfr0 = mrs!("ID_AA64PFR0_EL1");
     check!(field(pfr0, 4) >= 1, "ID_AA64PFR0_EL1 {pfr0:#x}: no EL1");

@@ -1,7 +1,8 @@
-//! What a guest sees of its CPU: identification, hidden features, exceptions, memory that is not there, devices by every instruction form.
+//! The guest's view of its CPU: identification, hidden features, exceptions, unmapped memory, device accesses
+//! by every instruction form.
 //!
-//! The rule under test is that ID registers and behaviour agree: what they say is absent is undefined. What Stile in particular hides is
-//! tested with the boot argument `stile` only.
+//! The rule under test: ID registers and behaviour agree, so absent features are undefined. Features hidden
+//! by Stile in particular are tested with the boot argument `stile` only.
 #![no_std]
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Addresses at which there is nothing: a synchronous external abort, as a bus would answer.
+//! Unmapped addresses: a synchronous external abort, like a bus error.
 
 use payload::encode::{BLR_X1, load, store};
 use payload::exception::{EC_DATA_ABORT, EC_INSTRUCTION_ABORT, catch};
@@ -9,9 +9,9 @@ use payload::{probe, tests};
 
 pub const TESTS: &[Test] = tests![loads_from_nowhere, stores_to_nowhere, fetch_from_nowhere, table_walk_nowhere, ram_edges];
 
-/// Addresses at which neither Stile's board nor QEMU's has anything.
+/// Addresses unassigned on Stile's board and on QEMU's.
 const NOWHERE: [u64; 4] = [0x0B00_0000, 0x0B12_3458, 1 << 37, (1 << 37) + 0xFF_FFF8];
-/// Addresses at which QEMU's board has something, and Stile's nothing.
+/// Addresses assigned on QEMU's board, but not on Stile's.
 const NOWHERE_ON_STILE: [u64; 8] = [0, 0x0400_0000, 0x07FF_FFF8, 0x0801_0000, 0x0808_0000, 0x0902_0000, 0x0A00_0000, 0x3EFF_FFF8];
 
 fn nowhere() -> impl Iterator<Item = u64> {
@@ -50,7 +50,7 @@ fn every(write: bool) -> Outcome {
 
 fn loads_from_nowhere() -> Outcome {
     every(false)?;
-    // From memory of the normal kind an abort is as synchronous.
+    // With Normal memory, an abort is synchronous, too.
     nowhere().try_for_each(|address| access(address, Memory::Normal, 3, false))
 }
 
@@ -74,7 +74,7 @@ fn fetch_from_nowhere() -> Outcome {
     Ok(())
 }
 
-/// A translation table at an address where there is nothing: an external abort on the walk, at level 2.
+/// A translation table at an unmapped address: an external abort on the walk, at level 2.
 fn table_walk_nowhere() -> Outcome {
     ROOT.set(PAGES_ENTRY, NOWHERE[0] | TABLE);
     mmu::forget(PAGES);
@@ -86,7 +86,8 @@ fn table_walk_nowhere() -> Outcome {
     mmu::forget(PAGES);
     let Some(fault) = fault else { return Err(Fail::new(format_args!("no exception"))) };
     check_eq!(fault.class(), EC_DATA_ABORT, "exception class");
-    // A hypervisor is told the second stage's level, not that of the walk that it interrupted: it may report the abort without one.
+    // A hypervisor gets the second stage's level, not that of the interrupted walk: it may report the abort
+    // without a level.
     let status = fault.status();
     check!(status == 0x16 || status == 0x10, "DFSC is {status:#x}, expected a synchronous external abort (on a walk at level 2)");
     check_eq!(fault.far, PAGES, "FAR_EL1");

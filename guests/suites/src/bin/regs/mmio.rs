@@ -145,7 +145,8 @@ fn ordered_forms() -> Outcome {
     Ok(())
 }
 
-/// Forms without a syndrome. A device may do them; a hypervisor that does not decode instructions answers as a bus that does not: with an abort.
+/// Forms without a syndrome. A device may support them; a hypervisor that does not decode instructions
+/// injects an abort, like a bus error.
 fn undecodable_forms() -> Outcome {
     for address in [priorities(), UART + 0x20] {
         for (name, word) in UNDECODABLE {

@@ -65,7 +65,7 @@ fn sgi_from_each() -> Outcome {
         gic::clear(Bits::Pending, intid);
         unchanged_but(32, &before, &registers, "SGI from")?;
     }
-    // From the zero register: to nobody.
+    // From the zero register: no target.
     let mut registers = probe::pattern(1);
     probe::run(&[SGI1R.write(31)], &mut registers);
     check!(!gic::get(Bits::Pending, 0), "SGI 0 is pending after zero was written");

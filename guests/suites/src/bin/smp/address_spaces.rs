@@ -1,7 +1,7 @@
-//! Translations of one CPU's own: other tables under the same ASID, and TLB maintenance that is not broadcast.
+//! Per-CPU translations: different tables under the same ASID, and TLB maintenance without broadcast.
 //!
-//! Legal on a machine, as CPUs need not share an ASID space (TTBR.CnP 0). vCPUs of one VM that take turns on a CPU, though,
-//! have one VMID: what one left in the TLB must not be seen by the next.
+//! Legal on hardware, as CPUs need not share an ASID space (TTBR.CnP 0). But vCPUs of a VM that share a CPU
+//! have the same VMID: TLB entries of one must not be used by the next.
 
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
@@ -92,7 +92,7 @@ fn watch(frame: usize) -> Outcome {
     Ok(())
 }
 
-/// Runs with this CPU's own tables, then returns to those of all.
+/// Runs with this CPU's own tables, then returns to the common ones.
 fn in_own_space(run: impl FnOnce(&Space) -> Outcome) -> Outcome {
     let space = &SPACES[smp::this()];
     space.prepare(smp::this() as u64);

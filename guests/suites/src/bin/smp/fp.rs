@@ -18,9 +18,9 @@ unsafe extern "C" {
 #[repr(C, align(16))]
 struct Vectors([u64; 64]);
 
-/// How long a CPU waits with its pattern loaded, in microseconds, and how often.
+/// Time that a CPU holds its pattern, in microseconds.
 pub const HOLD: u64 = 4_000;
-/// How often a CPU loads another pattern.
+/// Number of patterns that a CPU loads.
 pub const ROUNDS: u64 = 30;
 
 /// FPCR: rounding modes, flush to zero, default NaN.
@@ -58,7 +58,7 @@ fn fp_registers() -> Outcome {
     })
 }
 
-/// A guest that traps its own FP (CPACR_EL1) still does after it was switched out, and its registers are still there.
+/// A guest's own FP trap (CPACR_EL1) is still enabled after a switch, and its registers are preserved.
 fn fp_trap_state() -> Outcome {
     smp::on_all(|| {
         let this = smp::this() as u64;

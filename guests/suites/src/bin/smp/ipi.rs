@@ -11,7 +11,7 @@ use payload::{instruction, tests};
 pub const TESTS: &[Test] = tests![ipi_ring_in_wfi, ipi_ring_spinning, ipi_all_to_all];
 
 const SGI: u32 = 1;
-/// After this a lost interrupt is given up.
+/// Time-out for a lost interrupt.
 const PATIENCE: u64 = 30_000_000;
 
 fn listen() {
@@ -25,7 +25,7 @@ fn listen() {
     });
 }
 
-/// A token goes round all CPUs; each waits for it in its own way and sends it on.
+/// A token is passed around all CPUs; each waits for it by polling or WFI, and passes it on.
 fn ring(rounds: u64, wait_for_interrupt: bool) -> Outcome {
     static BARRIER: smp::Barrier = smp::Barrier::new();
     let this = smp::this();
@@ -67,7 +67,7 @@ fn ipi_ring_spinning() -> Outcome {
     smp::on_all(|| ring(10, false))
 }
 
-/// Every CPU interrupts all others and waits until each has answered by counting.
+/// Every CPU interrupts all others and waits until each has counted the interrupt.
 fn ipi_all_to_all() -> Outcome {
     static BARRIER: smp::Barrier = smp::Barrier::new();
     static ANSWERS: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
@@ -76,7 +76,7 @@ fn ipi_all_to_all() -> Outcome {
         let this = smp::this();
         let others = machine::cpus() as u64 - 1;
         gic::reset_cpu();
-        // SGI n comes from CPU n.
+        // SGI n is sent by CPU n.
         for intid in 0..8 {
             gic::set(Bits::Enable, intid);
         }

@@ -22,7 +22,7 @@ fn all_come_up() -> Outcome {
 }
 
 fn spin_lock() -> Outcome {
-    // Two words that only the lock keeps equal.
+    // Two words kept equal by the lock only.
     static PAIR: SpinLock<(u64, u64)> = SpinLock::new((0, 0));
     smp::on_all(|| {
         for _ in 0..EACH / 10 {
@@ -56,7 +56,7 @@ fn large_system_atomics() -> Outcome {
     }
     smp::on_all(|| {
         for _ in 0..EACH {
-            // SAFETY: adds to a static that is only used atomically.
+            // SAFETY: adds to a static that is only accessed atomically.
             unsafe {
                 core::arch::asm!(".arch_extension lse", "stadd {}, [{}]", in(reg) 1_u64, in(reg) COUNT.as_ptr(), options(nostack));
             }
@@ -67,7 +67,7 @@ fn large_system_atomics() -> Outcome {
     Ok(())
 }
 
-/// CPU 0 writes data and then a flag; who sees the flag sees the data.
+/// CPU 0 writes data and then a flag; a CPU that observes the flag observes the data.
 fn message_passing() -> Outcome {
     static FLAG: AtomicU64 = AtomicU64::new(0);
     static DATA: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];

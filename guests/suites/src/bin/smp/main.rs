@@ -1,7 +1,7 @@
-//! Several CPUs: memory they share, translations they share or do not, and state that is each one's own.
+//! Several CPUs: shared memory, shared and private translations, and private state.
 //!
-//! Most tests keep all CPUs busy for some tenths of a second of the virtual counter, so that vCPUs which share a CPU are switched many times
-//! while they hold values that must survive.
+//! Most tests keep all CPUs busy for some tenths of a second of the virtual counter, so that vCPUs that share
+//! a CPU are switched many times while they hold values that must be preserved.
 #![no_std]
 #![no_main]
 

@@ -10,7 +10,8 @@ use crate::fp::HOLD;
 
 pub const TESTS: &[Test] = tests![system_registers];
 
-/// A register and the bits that the test may change. What does not exist, or can't be written, is left out: what counts is what was read back.
+/// A register and the bits that the test may change. Unimplemented and read-only bits are excluded by reading
+/// back.
 struct Row {
     name: &'static str,
     read: fn() -> u64,

@@ -1,4 +1,4 @@
-//! Translations that all CPUs share: a change on one, with broadcast TLB maintenance, is seen by all.
+//! Shared translations: a change by one CPU, with broadcast TLB maintenance, is observed by all.
 
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
@@ -21,7 +21,7 @@ static BARRIER: smp::Barrier = smp::Barrier::new();
 /// Reads the first word of the page.
 fn read() -> u64 {
     let value;
-    // SAFETY: a load that is caught if the page is not mapped.
+    // SAFETY: a load whose exception is caught if the page is not mapped.
     unsafe { core::arch::asm!("ldr {}, [{}]", out(reg) value, in(reg) PAGES, options(nostack)) };
     value
 }

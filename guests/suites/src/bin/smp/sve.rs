@@ -31,12 +31,12 @@ fn need_sve() -> Outcome {
     Ok(())
 }
 
-/// Lets this CPU use SVE with vectors of up to (`length` + 1) * 16 bytes, and returns how many bytes they have.
+/// Enables SVE on this CPU with vectors of up to (`length` + 1) * 16 bytes, and returns their size in bytes.
 fn enable(length: u64) -> u64 {
     msr!("CPACR_EL1", mrs!("CPACR_EL1") | 3 << 16);
     // ZCR_EL1
     msr!("S3_0_C1_C2_0", length);
-    // SAFETY: SVE is on.
+    // SAFETY: SVE is enabled.
     unsafe { sve_length() }
 }
 

@@ -36,7 +36,7 @@ fn counters_advance() -> Outcome {
     Ok(())
 }
 
-/// Virtual and physical count differ by an offset that does not change.
+/// Virtual and physical count differ by a constant offset.
 fn counters_agree() -> Outcome {
     // Between two readings of one, the other's must fit: this bounds the offset from both sides.
     let (mut low, mut high) = (i64::MIN, i64::MAX);
@@ -51,7 +51,7 @@ fn counters_agree() -> Outcome {
     Ok(())
 }
 
-/// CPUs take turns; the count that one reads is never before the count that the last one read.
+/// CPUs alternate; the count that one reads is never before the count that the previous one read.
 fn counter_same_for_all() -> Outcome {
     static TURN: AtomicU64 = AtomicU64::new(0);
     static LAST: AtomicU64 = AtomicU64::new(0);

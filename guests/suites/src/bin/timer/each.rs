@@ -8,7 +8,7 @@ use payload::timer::{ENABLE, IMASK, ISTATUS, Timer};
 
 pub const TESTS: &[Test] = tests![control_bits, compare_and_left, status_follows_count, status_masked, status_disabled, far_deadline];
 
-/// Lets this CPU's timer interrupts in; the handler stops the timer that fired.
+/// Enables this CPU's timer interrupts; the handler stops the timer that fired.
 pub fn listen() {
     for timer in Timer::ALL {
         gic::set(Bits::Enable, timer.intid());

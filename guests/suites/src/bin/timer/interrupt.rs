@@ -97,7 +97,7 @@ fn cancelled_while_pending() -> Outcome {
     Ok(())
 }
 
-/// The interrupt is level-sensitive: ended without stopping the timer, it comes again at once.
+/// The interrupt is level-sensitive: ended without stopping the timer, it is signalled again at once.
 fn comes_again_while_asserted() -> Outcome {
     for timer in Timer::ALL {
         timer.set_deadline(0);
@@ -110,7 +110,8 @@ fn comes_again_while_asserted() -> Outcome {
             icc::eoir1(timer.intid());
         }
         timer.stop();
-        // Reading the line's state: a hypervisor that lets the guest have the timer itself learns only now that the line fell.
+        // Reads the line's state: a hypervisor that passes the timer through learns only now that the line
+        // fell.
         wait::until(|| !gic::get(Bits::Pending, timer.intid()));
         check_eq!(icc::iar1(), icc::SPURIOUS, "{timer:?}: IAR1 after it was stopped");
     }
@@ -148,13 +149,13 @@ fn disabled_at_gic() -> Outcome {
     Ok(())
 }
 
-/// WFI with interrupts unmasked: the interrupt may come before WFI, so it is waited for in rounds.
+/// WFI with interrupts unmasked: the interrupt may be taken before WFI, so it is awaited repeatedly.
 fn wakes_wfi_taken() -> Outcome {
     for timer in Timer::ALL {
         for _ in 0..20 {
             let before = irq::count(this());
             timer.start(500);
-            // Masked around the test, so that none is lost between test and WFI.
+            // Masked, so that none is lost between check and WFI.
             while irq::count(this()) == before {
                 instruction!("wfi");
                 irq::take();
@@ -165,7 +166,7 @@ fn wakes_wfi_taken() -> Outcome {
     Ok(())
 }
 
-/// An interrupt that PSTATE.I masks ends WFI and is not taken.
+/// An interrupt masked by PSTATE.I ends WFI and is not taken.
 fn wakes_wfi_masked() -> Outcome {
     for timer in Timer::ALL {
         for _ in 0..20 {
@@ -175,7 +176,7 @@ fn wakes_wfi_masked() -> Outcome {
             }
             check_eq!(irq::count(this()), 0, "interrupts taken while masked");
             timer.stop();
-            // As above: reading the state makes the hypervisor look.
+            // As above: reading the state makes the hypervisor sample the line.
             wait::until(|| !gic::get(Bits::Pending, timer.intid()));
         }
     }
@@ -192,7 +193,7 @@ fn many_shots() -> Outcome {
     Ok(())
 }
 
-/// The timer fires while other interrupts, more than there are list registers, are pending and active.
+/// The timer fires while more interrupts than list registers are pending and active.
 fn other_interrupts_meanwhile() -> Outcome {
     icc::set_bpr1(0);
     for intid in gic::spare_spis() {

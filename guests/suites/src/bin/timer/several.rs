@@ -1,4 +1,4 @@
-//! Timers at the same time: both of a CPU, and those of all CPUs.
+//! Concurrent timers: both of a CPU, and those of all CPUs.
 
 use payload::harness::Test;
 use payload::prelude::*;
@@ -76,7 +76,7 @@ fn all_cpus_in_wfi() -> Outcome {
     })
 }
 
-/// What one CPU writes to its timers, no other reads.
+/// A CPU's writes to its timers are not visible to others.
 fn own_registers() -> Outcome {
     smp::need(2)?;
     static BARRIER: smp::Barrier = smp::Barrier::new();

@@ -28,18 +28,19 @@ fn before() {
     uart::init();
 }
 
-/// Peripheral and PrimeCell identification: four bytes each, a byte in each word. The revision, the upper half of the third, is not compared.
+/// Peripheral and PrimeCell identification: four bytes each, one per word. The revision, the upper half of
+/// the third, is not compared.
 fn identification(registers: u64, wanted: [u32; 4]) -> Outcome {
     for (n, wanted) in wanted.into_iter().enumerate() {
         let found = Reg32(registers + 4 * n as u64).read();
-        // The PL011 of Stile has a later revision than QEMU's.
+        // Stile's PL011 has a later revision than QEMU's.
         let revision = if n == 2 && wanted & 0xF0 == 0 { 0xF0 } else { 0 };
         check_eq!(found & !revision, wanted, "identification {:#x}", registers + 4 * n as u64);
     }
     Ok(())
 }
 
-/// Makes an SPI of a device come to this CPU, level-sensitive.
+/// Routes a device's SPI to this CPU, level-sensitive.
 fn listen(intid: u32) {
     gic::clear(gic::Bits::Enable, intid);
     gic::set_edge(intid, false);

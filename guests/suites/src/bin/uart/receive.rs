@@ -1,4 +1,4 @@
-//! PL011: reception, with the boot argument `rx`, as somebody must send a line.
+//! PL011: reception, with the boot argument `rx`, which means that a line is sent.
 
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::*};
 

@@ -52,7 +52,7 @@ fn send() {
     uart::put(b'\n');
 }
 
-/// The interrupt comes when the FIFO empties, and goes when it is cleared.
+/// The interrupt is asserted when the FIFO empties, and deasserted when cleared.
 fn transmit_interrupt() -> Outcome {
     listen(UART_INTID);
     ICR.write(0x7FF);
@@ -86,7 +86,7 @@ fn transmit_interrupt_masked() -> Outcome {
     wait::settle();
     check_eq!(MIS.read(), 0, "UARTMIS");
     check!(!irq::is_pending(), "an interrupt although all are masked");
-    // Unmasked later, a raw interrupt that is there comes.
+    // An asserted raw interrupt is signalled when it is unmasked later.
     check!(wait::until(|| RIS.read() & INT_TX != 0), "UARTRIS.TXRIS stays 0");
     IMSC.write(INT_TX);
     check!(wait::until(irq::is_pending), "no interrupt after it was unmasked");
