@@ -127,7 +127,7 @@ fn exit(cpu: &mut Cpu) {
         30 if on > 1 => Leave::Off,
         31 => {
             power::end(vcpu.vm(), End::Reset);
-            Leave::Attention
+            Leave::Resched
         }
         32..34 => {
             let vm = vcpu.vm();
@@ -136,11 +136,11 @@ fn exit(cpu: &mut Cpu) {
             if off && !vm.power.is_ending() {
                 fake::turn_on(other);
             }
-            Leave::Attention
+            Leave::Resched
         }
         _ => {
             interrupt();
-            Leave::Attention
+            Leave::Resched
         }
     };
     cpu::leave(cpu, RowId::masked(0));

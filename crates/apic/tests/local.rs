@@ -269,11 +269,11 @@ fn a_directly_stored_deadline_equals_a_written_one() {
     apic.write(LVT_TIMER, 0x4_0040, 0);
     *apic.tsc_deadline_place().unwrap() = 500;
     assert_eq!((apic.tsc_deadline(), apic.timer_deadline()), (500, Some(500)));
-    assert_eq!((apic.ring_timer(499), apic.ring_timer(500), apic.ring_timer(501)), (None, Some(0x40), None));
+    assert_eq!((apic.fire_timer(499), apic.fire_timer(500), apic.fire_timer(501)), (None, Some(0x40), None));
     assert_eq!((apic.tsc_deadline(), apic.timer_deadline(), apic.pending()), (0, None, None));
     *apic.tsc_deadline_place().unwrap() = 600;
     *apic.tsc_deadline_place().unwrap() = 0;
-    assert_eq!(apic.ring_timer(u64::MAX), None, "zero disarms it");
+    assert_eq!(apic.fire_timer(u64::MAX), None, "zero disarms it");
     apic.write(SVR, 0xff, 0);
     assert_eq!(apic.tsc_deadline_place(), None, "disabling the APIC masks it");
 }

@@ -97,7 +97,7 @@ impl Distributor {
             }
             block.pending |= bit;
         }
-        self.attend(b, bit)
+        self.note_changed(b, bit)
     }
 
     /// Pulses SPI `intid`, which makes it pending if it is edge-triggered.
@@ -111,7 +111,7 @@ impl Distributor {
             return Kick::NONE;
         }
         self.blocks[b].pending |= bit;
-        self.attend(b, bit)
+        self.note_changed(b, bit)
     }
 
     /// Records that vCPU `n` was powered on or off. 1-of-N SPIs (GICD_IROUTER.Interrupt_Routing_Mode) go to
@@ -129,7 +129,7 @@ impl Distributor {
         for b in 0..self.spi_blocks {
             let routes = self.routes[b].iter().enumerate();
             let any = routes.map(|(i, r)| u32::from(r & Self::ANY != 0) << i).sum();
-            kick |= self.attend(b, any);
+            kick |= self.note_changed(b, any);
         }
         kick
     }
@@ -141,7 +141,7 @@ impl Distributor {
     }
 
     /// Handles a change of `bits` of block `b`: recalls the resident ones. Returns the vCPUs to kick.
-    pub(crate) fn attend(&mut self, b: usize, bits: u32) -> Kick {
+    pub(crate) fn note_changed(&mut self, b: usize, bits: u32) -> Kick {
         let block = &mut self.blocks[b];
         block.recall |= bits & block.resident;
         let concerned = bits & (block.resident | block.wanted());
@@ -153,7 +153,7 @@ impl Distributor {
     }
 
     /// Returns the vCPUs to kick after `bits` of block `b` have left list registers.
-    pub(crate) fn attend_moved(&self, b: usize, bits: u32) -> Kick {
+    pub(crate) fn notify_moved(&self, b: usize, bits: u32) -> Kick {
         let wanted = Bits(bits & self.blocks[b].wanted());
         wanted.fold(Kick::NONE, |kick, i| kick | Kick::one(self.owner(b, i).into()))
     }
@@ -164,7 +164,7 @@ impl Distributor {
             return Kick::NONE;
         };
         let bits = self.blocks[b].clear_active(1 << i);
-        self.attend(b, bits)
+        self.note_changed(b, bits)
     }
 
     /// Changes the group enables of GICD_CTLR.

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 use crate::interface::ListRegisters;
 use crate::kick::Bits;
 use crate::lr::ListRegister;
-use crate::shortcuts::{Letters, Mail, Shortcuts};
+use crate::shortcuts::{PendingRequests, Requests, Shortcuts};
 use crate::{BLOCK, SGIS};
 
 impl Shortcuts {
@@ -36,17 +36,17 @@ impl Shortcuts {
         ready
     }
 
-    /// Takes the mail and delivers SGIs with shortcuts. Returns the requests that need the redistributor's
+    /// Takes pending requests and delivers SGIs with shortcuts. Returns the requests that need the redistributor's
     /// lock.
     #[inline(always)]
-    pub fn open_mail<L: ListRegisters>(&self, mail: &Mail, lrs: &mut L) -> Letters {
-        let letters = mail.take();
-        if letters.0 & !(self.ready.load(Ordering::Relaxed) & Mail::SGIS) != 0 {
-            return letters;
+    pub fn take_requests<L: ListRegisters>(&self, pending: &PendingRequests, lrs: &mut L) -> Requests {
+        let requests = pending.take();
+        if requests.0 & !(self.ready.load(Ordering::Relaxed) & PendingRequests::SGIS) != 0 {
+            return requests;
         }
-        for i in Bits(letters.0) {
+        for i in Bits(requests.0) {
             lrs.update(self.slot(i % SGIS), |lr| lr.with(ListRegister::PENDING));
         }
-        Letters(0)
+        Requests(0)
     }
 }

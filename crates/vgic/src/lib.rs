@@ -36,9 +36,9 @@
 //! # The lock-free fast path
 //! SGIs and the timers' PPIs are frequent and rarely reconfigured. While such an interrupt is resident and
 //! its list register only has to become pending, the CPU that has the vCPU loaded delivers it by
-//! [`Shortcuts`], and SGIs between vCPUs go through [`Mail`]; neither takes a lock. SGIs in the mail without
+//! [`Shortcuts`], and SGIs between vCPUs go through [`PendingRequests`]; neither takes a lock. requested SGIs without
 //! a shortcut go through [`Redistributor::accept`]. A CPU that changes another vCPU's redistributor, or the
-//! distributor, posts a request to its mail before the kick: a vCPU with empty mail has nothing to do.
+//! distributor, posts a request before the kick: a vCPU without pending requests has nothing to do.
 //!
 //! # List-register overflow
 //! On overflow, list registers hold the interrupts of the highest priority, the rest waits in software, and
@@ -84,7 +84,7 @@ pub use lr::{ListRegister, MAX_LIST_REGISTERS};
 pub use mmio::{GICD_SIZE, GICR_SIZE, Read, Size};
 pub use redistributor::{Loaded, Redistributor};
 pub use sgi::{Sgi, SgiRegister};
-pub use shortcuts::{Letters, Mail, Shortcuts};
+pub use shortcuts::{PendingRequests, Requests, Shortcuts};
 
 /// Maximum number of vCPUs of a distributor. vCPU `n` has the affinity 0.0.0.`n`.
 pub const MAX_VCPUS: usize = 16;

@@ -1,5 +1,5 @@
 //! The lock-free fast path of frequent interrupts: list-register updates by the CPU on which a vCPU is
-//! loaded, and the mail in which other CPUs request them.
+//! loaded, and the requests that other CPUs post for them.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ use crate::{BLOCK, SGIS};
 /// Accompanies a [`Redistributor`](crate::Redistributor), which keeps it up to date through
 /// [`ListRegisters::shortcuts`], but is not under its lock: only the CPU that has the vCPU loaded accesses
 /// it. Another CPU that changes such an interrupt (its enable, its priority) does so in the redistributor,
-/// and posts mail. Until that is taken, the interrupt is delivered as if it had preceded the change.
+/// and posts a request. Until that is taken, the interrupt is delivered as if it had preceded the change.
 #[derive(Debug)]
 pub struct Shortcuts {
     pub(crate) ready: AtomicU32,
@@ -61,14 +61,14 @@ impl Default for Shortcuts {
 /// CPU posts requests, and then kicks or wakes the vCPU; the CPU that has it loaded, or is about to load it,
 /// takes all of them.
 #[derive(Debug, Default)]
-pub struct Mail(AtomicU32);
+pub struct PendingRequests(AtomicU32);
 
-/// The requests taken from a [`Mail`].
+/// The requests taken from a [`PendingRequests`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "an SGI may be in it"]
-pub struct Letters(pub(crate) u32);
+pub struct Requests(pub(crate) u32);
 
-impl Mail {
+impl PendingRequests {
     pub(crate) const SGIS: u32 = (1 << SGIS) - 1;
     const PRIVATE: u32 = 1 << 16;
     const SPIS: u32 = 1 << 17;
@@ -96,12 +96,12 @@ impl Mail {
 
     /// Takes all requests.
     #[inline(always)]
-    pub fn take(&self) -> Letters {
+    pub fn take(&self) -> Requests {
         // The common case of no request avoids an exclusive access.
         if self.0.load(Ordering::Relaxed) == 0 {
-            return Letters(0);
+            return Requests(0);
         }
-        Letters(self.0.swap(0, Ordering::Acquire))
+        Requests(self.0.swap(0, Ordering::Acquire))
     }
 
     /// Whether no request is pending.
@@ -111,7 +111,7 @@ impl Mail {
     }
 }
 
-impl Letters {
+impl Requests {
     /// Whether there is no request.
     #[inline(always)]
     pub const fn is_empty(self) -> bool {
@@ -120,13 +120,14 @@ impl Letters {
 
     /// Whether a sync with the distributor is requested.
     pub const fn spis(self) -> bool {
-        self.0 & Mail::SPIS != 0
+        self.0 & PendingRequests::SPIS != 0
     }
 
     /// The SGIs, in ascending order.
     pub fn sgis(self) -> impl Iterator<Item = u32> {
-        Bits(self.0 & Mail::SGIS).map(|i| i as u32)
+        Bits(self.0 & PendingRequests::SGIS).map(|i| i as u32)
     }
 }
 
-const _: () = assert!(MAX_LIST_REGISTERS <= u8::MAX as usize && Mail::SGIS & (Mail::PRIVATE | Mail::SPIS) == 0);
+const _: () =
+    assert!(MAX_LIST_REGISTERS <= u8::MAX as usize && PendingRequests::SGIS & (PendingRequests::PRIVATE | PendingRequests::SPIS) == 0);

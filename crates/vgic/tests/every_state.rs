@@ -90,7 +90,7 @@ fn key(machine: &Machine) -> u64 {
     let parts: [&dyn Debug; 11] = [
         &machine.distributor,
         &machine.redistributors,
-        &machine.mails,
+        &machine.pending,
         &machine.place,
         &machine.taken,
         &machine.dropped,

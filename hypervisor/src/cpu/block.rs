@@ -19,7 +19,7 @@ impl Cpu {
         // SAFETY: the caller's promise; all-zero is a valid block, with `None` for its references.
         let cpu = unsafe { &mut *(stacks::block(top) as *mut Cpu) };
         cpu.index = index;
-        cpu.leave = Leave::Attention;
+        cpu.leave = Leave::Resched;
         cpu
     }
 

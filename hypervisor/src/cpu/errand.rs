@@ -1,7 +1,7 @@
 //! Work of Stile's that a vCPU does before it enters its guest ([`power::run_errand`]): the vCPU is scheduled, and charged for its time, as if it
 //! ran the guest.
 
-use super::{SCHEDULE, change, id, slice_is_over, wake_sleepers, was_called};
+use super::{SCHEDULE, apply, id, slice_is_over, take_resched, wake_sleepers};
 use crate::arch::{self, Cpu};
 use crate::device::alarm;
 use crate::vm::power::{self, Step};
@@ -17,9 +17,9 @@ pub fn run(cpu: &mut Cpu) -> bool {
         return true;
     }
     arch::poll_interrupts(cpu);
-    was_called(cpu);
+    take_resched(cpu);
     let (me, now) = (id(cpu), arch::timer::now());
-    alarm::ring(cpu.index, now);
+    alarm::expire(cpu.index, now);
     let mut schedule = SCHEDULE.lock();
     wake_sleepers(&mut schedule, me, now);
     let switch = match step {
@@ -30,5 +30,5 @@ pub fn run(cpu: &mut Cpu) -> bool {
         Step::More | Step::Enter if slice_is_over(cpu, now) => schedule.scheduler.slice_end(me, now),
         Step::More | Step::Enter => schedule.scheduler.pick_next(me, now),
     };
-    change(cpu, schedule, switch, now)
+    apply(cpu, schedule, switch, now)
 }

@@ -26,8 +26,8 @@ pub use wake::*;
 /// Why a vCPU is left.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Leave {
-    /// This CPU was asked to look at its queue, or at what became of its vCPU.
-    Attention,
+    /// A reschedule was requested, or the vCPU was stopped.
+    Resched,
     /// The timer rang: a slice may be over, or a sleeping vCPU's deadline has come.
     Timer,
     /// The vCPU waits for an interrupt.
@@ -66,8 +66,8 @@ pub fn online(cpu: &Cpu) {
     SCHEDULE.lock().scheduler.cpu_online(id(cpu));
 }
 
-/// The vCPU no longer runs: who has something for it must ask the scheduler from now on.
-fn stand_aside(vcpu: &Vcpu) {
+/// Unpublishes the running vCPU: senders must now go through the scheduler.
+fn unpublish(vcpu: &Vcpu) {
     vcpu.runs_on.store(NOWHERE, Ordering::Relaxed);
     core::sync::atomic::fence(Ordering::SeqCst);
 }
@@ -75,7 +75,7 @@ fn stand_aside(vcpu: &Vcpu) {
 /// The slow way out of an exit. When this returns, a vCPU is loaded, its general registers are in the frame, and it may be entered.
 pub fn leave(cpu: &mut Cpu, row: RowId) {
     let vcpu = cpu.vcpu();
-    stand_aside(vcpu);
+    unpublish(vcpu);
     let reason = cpu.leave;
     let now = arch::timer::now();
     let ticks = now.wrapping_sub(cpu.since);
@@ -83,19 +83,19 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
         ledger.account(row, ticks);
         cpu.settle_ledger(ledger);
     });
-    was_called(cpu);
+    take_resched(cpu);
 
     // Interrupts that are pending already end the wait before it begins.
     let reason = if reason == Leave::Wait && arch::interrupt_pending(cpu) { Leave::Yield } else { reason };
     let me = id(cpu);
-    alarm::ring(cpu.index, now);
+    alarm::expire(cpu.index, now);
     let mut schedule = SCHEDULE.lock();
     let switch = match reason {
         Leave::Wait => schedule.scheduler.block(me, now),
         Leave::Yield => schedule.scheduler.yield_now(me, now),
         Leave::Off => schedule.scheduler.off(me, now),
         // Whatever called, a slice that is over is over.
-        Leave::Attention | Leave::Timer => {
+        Leave::Resched | Leave::Timer => {
             let due = slice_is_over(cpu, now);
             wake_sleepers(&mut schedule, me, now);
             if due { schedule.scheduler.slice_end(me, now) } else { schedule.scheduler.pick_next(me, now) }
@@ -103,7 +103,7 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
     };
     release(cpu, &schedule, &switch);
     let left = (reason == Leave::Off).then(|| arch::record_off(vcpu.vm(), vcpu.arch.index));
-    let runs = follow(cpu, schedule, switch, now);
+    let runs = carry_out(cpu, schedule, switch, now);
     if let Some(left) = left {
         arch::powered_off(vcpu.vm(), vcpu.arch.index);
         if left == 0 {
@@ -147,14 +147,14 @@ fn wake_sleepers(schedule: &mut Schedule, cpu: CpuId, now: u64) {
             && placement.kick
             && placement.cpu != cpu
         {
-            call(placement.cpu);
+            request_resched(placement.cpu);
         }
     }
 }
 
 /// Does what the scheduler decided: puts the old vCPU while the schedule is locked, so that another CPU finds its registers in memory,
 /// and loads the new one. Returns whether there is one to run.
-fn follow(cpu: &mut Cpu, mut schedule: TicketGuard<'_, Schedule>, switch: Switch, now: u64) -> bool {
+fn carry_out(cpu: &mut Cpu, mut schedule: TicketGuard<'_, Schedule>, switch: Switch, now: u64) -> bool {
     let me = id(cpu);
     if let Some(next) = switch.next
         && let Loading::Replace(old) = next.loading
@@ -176,7 +176,7 @@ fn follow(cpu: &mut Cpu, mut schedule: TicketGuard<'_, Schedule>, switch: Switch
     let sleeper = next_deadline(&schedule, cpu);
     drop(schedule);
     if let Some(kick) = switch.kick {
-        call(kick);
+        request_resched(kick);
     }
 
     let Some(next) = switch.next else {
@@ -224,11 +224,11 @@ fn set_timer(cpu: &mut Cpu, deadline: Option<u64>) {
 }
 
 /// Loads a vCPU onto this CPU, which has none. `turns`: it had another one.
-fn load(cpu: &mut Cpu, which: VcpuId, turns: bool) {
+fn load(cpu: &mut Cpu, which: VcpuId, switched: bool) {
     let vcpu = vm::vcpu(which);
     cpu.vcpu = Some(vcpu);
     vcpu.with_ledger(|ledger| cpu.open_ledger(ledger));
-    arch::load(cpu, vcpu, turns);
+    arch::load(cpu, vcpu, switched);
 }
 
 /// Makes a vCPU ready for entry: the one that the scheduler chose, if it `runs`, or else the next that comes.
@@ -272,34 +272,34 @@ fn run_later(cpu: &mut Cpu, mut runs: bool) {
 /// The vCPU was woken while it waits, by what does not end that. Returns whether there is one to run.
 #[cold]
 fn wait_on(cpu: &mut Cpu) -> bool {
-    stand_aside(cpu.vcpu());
+    unpublish(cpu.vcpu());
     let pending = arch::interrupt_pending(cpu);
     let (me, now) = (id(cpu), arch::timer::now());
     let mut schedule = SCHEDULE.lock();
     let switch = if pending { schedule.scheduler.yield_now(me, now) } else { schedule.scheduler.block(me, now) };
-    change(cpu, schedule, switch, now)
+    apply(cpu, schedule, switch, now)
 }
 
 /// Nothing to run: sleeps until an interrupt, and asks again. Returns whether there is a vCPU to run.
 fn idle(cpu: &mut Cpu) -> bool {
     // Masked interrupts end the wait, too, so none is missed between the scheduler's answer and here.
-    if !was_called(cpu) {
+    if !take_resched(cpu) {
         arch::wait_for_interrupt();
         arch::idle_interrupt(cpu);
     }
     let now = arch::timer::now();
-    alarm::ring(cpu.index, now);
+    alarm::expire(cpu.index, now);
     let mut schedule = SCHEDULE.lock();
     wake_sleepers(&mut schedule, id(cpu), now);
     let switch = schedule.scheduler.pick_next(id(cpu), now);
-    change(cpu, schedule, switch, now)
+    apply(cpu, schedule, switch, now)
 }
 
 /// Does what the scheduler decided for a CPU whose vCPU, if it has one, waits: that may have been stopped meanwhile. Returns whether there is
 /// one to run.
-fn change(cpu: &mut Cpu, schedule: TicketGuard<'_, Schedule>, switch: Switch, now: u64) -> bool {
+fn apply(cpu: &mut Cpu, schedule: TicketGuard<'_, Schedule>, switch: Switch, now: u64) -> bool {
     let stopped = release(cpu, &schedule, &switch);
-    let runs = follow(cpu, schedule, switch, now);
+    let runs = carry_out(cpu, schedule, switch, now);
     if let Some(stopped) = stopped {
         power::settle(stopped.vm());
     }

@@ -59,7 +59,7 @@ impl Cpu {
     /// The VM of the vCPU that exited ends, and the vCPU is left.
     pub fn end_vm(&mut self, row: RowId, how: End) -> Outcome {
         power::end(self.vcpu().vm(), how);
-        self.leave = Leave::Attention;
+        self.leave = Leave::Resched;
         Outcome::leave(row)
     }
 }

@@ -1,4 +1,4 @@
-//! Making others look: a vCPU for which there is something, or a CPU that must choose anew.
+//! Kicks and wake-ups: of a vCPU with pending requests, or of a CPU that must reschedule.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,32 +10,32 @@ use crate::arch::{self, Cpu};
 use crate::vm::Vcpu;
 
 /// CPUs that must ask the scheduler ([`stile_sched::Scheduler::pick_next`]).
-static ATTENTION: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
+static RESCHED: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
 
 /// For [`Vcpu::runs_on`]: nowhere.
 pub const NOWHERE: u32 = u32::MAX;
 
-/// Makes a CPU choose anew.
-pub fn call(cpu: CpuId) {
-    ATTENTION[cpu.index()].store(true, Ordering::Release);
+/// Makes a CPU reschedule.
+pub fn request_resched(cpu: CpuId) {
+    RESCHED[cpu.index()].store(true, Ordering::Release);
     Cpu::complete_stores();
     Cpu::kick(cpu.index());
 }
 
-/// Whether this CPU was called since it last asked [`was_called`].
+/// Whether a reschedule is requested of this CPU.
 #[inline(always)]
-pub fn is_called(cpu: &Cpu) -> bool {
-    ATTENTION[cpu.index % MAX_CPUS].load(Ordering::Acquire)
+pub fn needs_resched(cpu: &Cpu) -> bool {
+    RESCHED[cpu.index % MAX_CPUS].load(Ordering::Acquire)
 }
 
-/// Whether this CPU was called since the last time.
+/// Takes the request to reschedule, if there is one.
 #[inline]
-pub fn was_called(cpu: &Cpu) -> bool {
+pub fn take_resched(cpu: &Cpu) -> bool {
     // The common case needs no exclusive access.
-    is_called(cpu) && ATTENTION[cpu.index % MAX_CPUS].swap(false, Ordering::AcqRel)
+    needs_resched(cpu) && RESCHED[cpu.index % MAX_CPUS].swap(false, Ordering::AcqRel)
 }
 
-/// Something was put where a vCPU looks at entry: makes it look.
+/// Kicks or wakes a vCPU for which a request was added.
 #[inline]
 pub fn notify(vcpu: &Vcpu) {
     if !kick_if_running(vcpu) {
@@ -67,14 +67,14 @@ pub fn runs_here(vcpu: &Vcpu) -> bool {
 #[cold]
 pub fn wake(vcpu: &Vcpu) {
     if let Some(cpu) = place(vcpu) {
-        call(cpu);
+        request_resched(cpu);
     }
 }
 
 /// The same where this CPU idles: it asks the scheduler next, and needs no kick.
 pub fn wake_from_idle(cpu: &Cpu, vcpu: &Vcpu) {
     if let Some(other) = place(vcpu).filter(|&other| other != id(cpu)) {
-        call(other);
+        request_resched(other);
     }
 }
 
@@ -93,7 +93,7 @@ pub fn wake_beside(cpu: &mut Cpu, vcpu: &Vcpu) {
     let Some(placement) = placement.filter(|placement| placement.kick) else { return };
     if placement.cpu != id(cpu) {
         drop(schedule);
-        return call(placement.cpu);
+        return request_resched(placement.cpu);
     }
     let sleeper = next_deadline(&schedule, cpu);
     drop(schedule);
@@ -111,7 +111,7 @@ pub fn start(vcpu: &Vcpu) {
     let placement = schedule.scheduler.start(vcpu.id, now);
     drop(schedule);
     match placement {
-        Ok(placement) if placement.kick => call(placement.cpu),
+        Ok(placement) if placement.kick => request_resched(placement.cpu),
         Ok(_) => {}
         Err(error) => crate::console::log_of!(vcpu.vm(), "vCPU {} of {} can't start: {error:?}", vcpu.id.vcpu(), vcpu.vm().name),
     }

@@ -23,17 +23,17 @@ pub fn set(vm: usize, seconds: Option<u64>) {
     if ALARMS[vm].swap(ticks, Ordering::AcqRel) == ticks {
         return;
     }
-    look(keeper);
+    update_next(keeper);
     if ticks != NEVER
         && let Some(keeper) = CpuId::new(keeper)
     {
         // Its timer is set when it next chooses what to run.
-        cpu::call(keeper);
+        cpu::request_resched(keeper);
     }
 }
 
 /// Finds the first alarm that `cpu`, which calls this, keeps time for.
-fn look(cpu: usize) {
+fn update_next(cpu: usize) {
     let kept = ALARMS.iter().zip(&KEEPERS).filter(|(_, keeper)| keeper.load(Ordering::Relaxed) == cpu);
     let first = kept.map(|(alarm, _)| alarm.load(Ordering::Acquire)).min();
     NEXT[cpu % MAX_CPUS].store(first.unwrap_or(NEVER), Ordering::Relaxed);
@@ -47,18 +47,18 @@ pub fn next(cpu: usize) -> Option<u64> {
 
 /// Rings the alarms whose time has come and that `cpu`, which calls this, keeps time for.
 #[inline]
-pub fn ring(cpu: usize, now: u64) {
+pub fn expire(cpu: usize, now: u64) {
     if next(cpu).is_some_and(|at| at <= now) {
-        ring_due(cpu, now);
+        expire_due(cpu, now);
     }
 }
 
 #[cold]
-fn ring_due(cpu: usize, now: u64) {
+fn expire_due(cpu: usize, now: u64) {
     for ((alarm, keeper), vm) in ALARMS.iter().zip(&KEEPERS).zip(vm::all()) {
         if keeper.load(Ordering::Relaxed) == cpu && alarm.load(Ordering::Acquire) <= now {
             vm.devices.clock_alarm(vm);
         }
     }
-    look(cpu);
+    update_next(cpu);
 }

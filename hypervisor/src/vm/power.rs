@@ -161,7 +161,7 @@ pub fn end(vm: &'static Vm, end: End) {
         let now = arch::timer::now();
         let running = SCHEDULE.lock().scheduler.stop(vcpu.id, now);
         if let Some(running) = running {
-            cpu::call(running);
+            cpu::request_resched(running);
         }
     }
     settle(vm);

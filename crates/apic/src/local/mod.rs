@@ -120,7 +120,7 @@ impl<'a> LocalApic<'a> {
     /// delivery to the caller, by [`take_at_once`](Self::take_at_once),
     /// [`request_at_once`](Self::request_at_once) or [`post`](Self::post).
     #[inline(always)]
-    pub fn ring_timer(&mut self, now: u64) -> Option<u8> {
+    pub fn fire_timer(&mut self, now: u64) -> Option<u8> {
         (self.timer.expire(now) && self.pages.lvt_enabled(lvt::TIMER)).then(|| self.pages.lvt_vector(lvt::TIMER))
     }
 

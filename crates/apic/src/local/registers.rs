@@ -62,7 +62,7 @@ impl LocalApic<'_> {
 
     /// Fast path of an ICR write in the APIC's page that sends a fixed interrupt to this APIC only: performs
     /// the write and returns the vector, whose delivery is left to the caller, as for
-    /// [`ring_timer`](Self::ring_timer). Otherwise `None`, without effect.
+    /// [`fire_timer`](Self::fire_timer). Otherwise `None`, without effect.
     #[inline(always)]
     pub fn send_to_self(&mut self, value: u32) -> Option<u8> {
         /// Destination shorthand and delivery mode: self, fixed.

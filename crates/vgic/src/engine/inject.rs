@@ -4,7 +4,7 @@ use super::slots::clear;
 use crate::interface::ListRegisters;
 use crate::kick::{Bits, Delivery};
 use crate::redistributor::Redistributor;
-use crate::shortcuts::Letters;
+use crate::shortcuts::Requests;
 use crate::{BLOCK, SGIS};
 
 impl Redistributor {
@@ -47,9 +47,9 @@ impl Redistributor {
 
     /// Accepts the SGIs of a vCPU's pending requests. Must be followed by
     /// [`sync_private`](Self::sync_private), or, if the vCPU is loaded on another CPU, by
-    /// [`Mail::announce_private`](crate::Mail::announce_private) and a kick.
-    pub fn accept(&mut self, letters: Letters) {
-        for intid in letters.sgis() {
+    /// [`PendingRequests::announce_private`](crate::PendingRequests::announce_private) and a kick.
+    pub fn accept(&mut self, requests: Requests) {
+        for intid in requests.sgis() {
             self.post_sgi(intid, true);
         }
     }
@@ -81,7 +81,7 @@ impl Redistributor {
         if high {
             block.pending |= bit & block.edge;
         }
-        self.attend(bit)
+        self.note_changed(bit)
     }
 
     /// The active SGIs and PPIs of a vCPU that is not loaded.
@@ -95,11 +95,11 @@ impl Redistributor {
     /// them.
     pub fn deactivate_saved(&mut self, ppis: u32) {
         let bits = self.block.clear_active(ppis & !((1 << SGIS) - 1));
-        self.attend(bits);
+        self.note_changed(bits);
     }
 
     /// Handles a change of `bits` of the SGIs and PPIs. Returns whether the vCPU must sync.
-    pub(crate) fn attend(&mut self, bits: u32) -> bool {
+    pub(crate) fn note_changed(&mut self, bits: u32) -> bool {
         let block = &mut self.block;
         block.recall |= bits & block.resident;
         self.slots.quick &= !bits;

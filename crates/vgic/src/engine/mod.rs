@@ -1,10 +1,10 @@
 //! The list-register engine: synchronizes a vCPU's list registers with its pending interrupts.
 //!
 //! The fast path reads no list register: a deliverable interrupt goes into a free one, or into the one it is
-//! resident in. Only on overflow does [`crowd`] take all out and reselect.
+//! resident in. Only on overflow does [`overflow`] take all out and reselect.
 
-mod crowd;
 mod inject;
+mod overflow;
 mod slots;
 mod wfi;
 
@@ -19,7 +19,7 @@ pub(crate) use slots::Slots;
 use slots::{Terms, clear};
 
 /// The common case: sufficient list registers, and the interrupt is routed here.
-const PLAIN: Terms = Terms { routed: true, crowded: false };
+const PLAIN: Terms = Terms { routed: true, overflows: false };
 
 impl Redistributor {
     /// Synchronizes this vCPU's list registers: reevaluates recalled interrupts, delivers those that became
@@ -32,7 +32,7 @@ impl Redistributor {
             self.block.set_enables(distributor.enables);
         }
         let mut kick = Kick::NONE;
-        if self.crowded() {
+        if self.overflows() {
             kick |= self.account_deactivations(distributor, lrs);
             kick |= self.choose_anew(distributor, lrs);
         } else {
@@ -69,7 +69,7 @@ impl Redistributor {
 
     #[inline(never)]
     fn sync_private_rest<L: ListRegisters>(&mut self, lrs: &mut L) -> Delivery {
-        if self.crowded() || self.pull_private(lrs) == Delivery::NeedsSync {
+        if self.overflows() || self.pull_private(lrs) == Delivery::NeedsSync {
             return Delivery::NeedsSync;
         }
         if self.unpublished {
@@ -100,7 +100,7 @@ impl Redistributor {
         let mut kick = Kick::NONE;
         if intid < BLOCK as u32 {
             let bit = self.block.clear_active(1 << intid);
-            self.attend(bit);
+            self.note_changed(bit);
         } else {
             kick = distributor.clear_active(intid);
         }
@@ -109,7 +109,7 @@ impl Redistributor {
 
     /// Whether list registers have overflowed, so that a delivery must consider all interrupts.
     #[inline]
-    fn crowded(&self) -> bool {
+    fn overflows(&self) -> bool {
         self.maintenance != Maintenance::default()
     }
 
@@ -193,8 +193,8 @@ impl Redistributor {
         Bits(bits).filter(mine).map(|i| 1 << i).sum()
     }
 
-    fn terms(&self, distributor: &Distributor, b: usize, i: usize, crowded: bool) -> Terms {
-        Terms { routed: distributor.target(b, i) == self.config.vcpu, crowded }
+    fn terms(&self, distributor: &Distributor, b: usize, i: usize, overflows: bool) -> Terms {
+        Terms { routed: distributor.target(b, i) == self.config.vcpu, overflows }
     }
 
     /// Puts SPI `i` of block `b` into list register `n`. Returns false if it has no state to put there.
@@ -204,10 +204,10 @@ impl Redistributor {
         b: usize,
         i: usize,
         n: usize,
-        crowded: bool,
+        overflows: bool,
         lrs: &mut L,
     ) -> bool {
-        let terms = self.terms(distributor, b, i, crowded);
+        let terms = self.terms(distributor, b, i, overflows);
         let placed = self.slots.place(&mut distributor.blocks[b], i, n, terms, lrs);
         if placed {
             distributor.set_home(b, i, self.config.vcpu);
@@ -217,10 +217,10 @@ impl Redistributor {
 
     /// Reevaluates the resident SPI `i` of block `b`. Its target may have changed.
     fn refresh_spi<L: ListRegisters>(&mut self, distributor: &mut Distributor, b: usize, i: usize, lrs: &mut L) -> Kick {
-        let terms = self.terms(distributor, b, i, self.crowded());
+        let terms = self.terms(distributor, b, i, self.overflows());
         let block = &mut distributor.blocks[b];
         self.slots.refresh(block, block.slot[i].into(), terms, lrs);
-        distributor.attend_moved(b, 1 << i)
+        distributor.notify_moved(b, 1 << i)
     }
 
     /// Resets the CPU interface of a vCPU that is powered on again. Interrupts in its list registers return
@@ -245,7 +245,7 @@ impl Redistributor {
             }
             Some(b) => {
                 self.slots.fold(&mut distributor.blocks[b], n, lr, lrs);
-                distributor.attend_moved(b, 1 << (lr.intid() % BLOCK as u32))
+                distributor.notify_moved(b, 1 << (lr.intid() % BLOCK as u32))
             }
         }
     }
@@ -264,7 +264,7 @@ impl Redistributor {
     /// Publishes the state of resident SGIs and PPIs, and of the physical lines.
     fn publish_private<L: ListRegisters>(&mut self, lrs: &mut L) {
         self.unpublished = false;
-        let terms = Terms { routed: true, crowded: self.crowded() };
+        let terms = Terms { routed: true, overflows: self.overflows() };
         let block = &mut self.block;
         for i in Bits(block.resident) {
             self.slots.refresh(block, block.slot[i].into(), terms, lrs);

@@ -34,7 +34,7 @@ pub(crate) struct Terms {
     pub routed: bool,
     /// List registers have overflowed: none may be both pending and active. The architecture does not define
     /// whether such a register counts as pending for ICH_MISR_EL2.NP; this way NP is asserted when needed.
-    pub crowded: bool,
+    pub overflows: bool,
 }
 
 impl Slots {
@@ -127,7 +127,7 @@ impl Slots {
         let asserted = block.asserted() & bit != 0;
         let forward = block.forward & bit != 0;
         let mut lr = if active { block.acknowledged[i] } else { block.entry[i] };
-        let alone = !active || !terms.crowded && lr.same_rank(block.entry[i]);
+        let alone = !active || !terms.overflows && lr.same_rank(block.entry[i]);
         let pending = asserted && forward && terms.routed && alone;
         if !pending && !active {
             return false;
@@ -135,7 +135,7 @@ impl Slots {
 
         // Pending, but the list register can't represent it: reevaluate at the deactivation.
         let left = asserted && !pending;
-        let mut quick = private && forward && !terms.crowded && lr.same_rank(block.entry[i]);
+        let mut quick = private && forward && !terms.overflows && lr.same_rank(block.entry[i]);
         if held != 0 && pending != active && !left {
             lr = self.linked(lr, i);
             quick &= block.pending & bit == 0;

@@ -129,7 +129,7 @@ impl Distributor {
                     return Kick::NONE;
                 };
                 let bits = bank::write_bits(block, kind, value);
-                self.attend(b, bits)
+                self.note_changed(b, bits)
             }
             IPRIORITYR..ITARGETSR => self.write_priorities(offset - IPRIORITYR, 4, value),
             ICFGR..IGRPMODR => {
@@ -139,7 +139,7 @@ impl Distributor {
                     return Kick::NONE;
                 };
                 let bits = bank::write_config(block, half, value, u32::MAX);
-                self.attend(b, bits)
+                self.note_changed(b, bits)
             }
             IROUTER..IROUTER_END if offset & 4 == 0 => self.write_route(offset, value),
             _ => Kick::NONE,
@@ -158,7 +158,7 @@ impl Distributor {
             return Kick::NONE;
         };
         let bits = bank::write_priorities(block, intid as usize % BLOCK, count, value, mask);
-        self.attend(b, bits)
+        self.note_changed(b, bits)
     }
 
     /// The SPI of the GICD_IROUTER at `offset`.
@@ -176,7 +176,7 @@ impl Distributor {
             return Kick::NONE;
         }
         self.routes[b][i] = route;
-        self.attend(b, 1 << i)
+        self.note_changed(b, 1 << i)
     }
 
     /// Assigns SPIs that a write is about to make active to the vCPUs that they are routed to.

@@ -115,7 +115,7 @@ impl Redistributor {
             Size::Byte => self.write_priorities(offset, 1, value),
             _ => 0,
         };
-        if self.attend(bits) { Delivery::NeedsSync } else { Delivery::Done }
+        if self.note_changed(bits) { Delivery::NeedsSync } else { Delivery::Done }
     }
 
     /// Returns the affected interrupts.

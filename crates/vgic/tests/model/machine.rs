@@ -6,7 +6,8 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 use stile_vgic::{
-    Config, Delivery, Distributor, Kick, ListRegisters, Mail, Maintenance, Read, Redistributor, Sgi, SgiRegister, Shortcuts, Size, Vmcr,
+    Config, Delivery, Distributor, Kick, ListRegisters, Maintenance, PendingRequests, Read, Redistributor, Sgi, SgiRegister, Shortcuts,
+    Size, Vmcr,
 };
 
 use super::gic::Gic;
@@ -30,7 +31,7 @@ pub struct Machine {
     pub redistributors: Vec<Redistributor>,
     /// Per vCPU.
     shortcuts: Vec<Rc<Shortcuts>>,
-    pub mails: Vec<Mail>,
+    pub pending: Vec<PendingRequests>,
     /// Per physical CPU.
     pub interfaces: Vec<Interface>,
     /// The physical CPU on which each vCPU is loaded.
@@ -69,7 +70,7 @@ impl Machine {
             distributor: Distributor::new(vcpus, 5, stile_vgic::INTID_END),
             redistributors: (0..vcpus).map(|v| Redistributor::new(config(v))).collect(),
             shortcuts: (0..vcpus).map(|_| Rc::default()).collect(),
-            mails: (0..vcpus).map(|_| Mail::new()).collect(),
+            pending: (0..vcpus).map(|_| PendingRequests::new()).collect(),
             interfaces: (0..cpus).map(|_| Interface::new(list_registers, np_counts_active)).collect(),
             place: vec![None; vcpus],
             timers: vec![0; vcpus],
@@ -116,33 +117,33 @@ impl Machine {
 
     /// Accepts posted SGIs into the redistributor.
     fn accept(&mut self, v: usize) {
-        let letters = self.mails[v].take();
-        self.redistributors[v].accept(letters);
-        if letters.spis() {
-            self.mails[v].announce_spis();
+        let requests = self.pending[v].take();
+        self.redistributors[v].accept(requests);
+        if requests.spis() {
+            self.pending[v].announce_spis();
         }
     }
 
-    /// In-flight events of a vCPU have arrived, except for the SGIs in its mail.
+    /// In-flight events of a vCPU have arrived, except for requested SGIs.
     fn arrive(&mut self, v: usize) {
-        if self.mails[v].is_empty() {
+        if self.pending[v].is_empty() {
             self.kicked = self.kicked.without(v);
         }
         self.in_flight.retain(|(u, intid)| *u != v || *intid < 16);
     }
 
-    /// A vCPU handles a kick: it takes its mail.
+    /// A vCPU handles a kick: it takes its pending requests.
     fn look(&mut self, v: usize) {
         let Some(p) = self.place[v] else {
             return self.sync(v);
         };
-        let letters = self.shortcuts[v].open_mail(&self.mails[v], &mut self.interfaces[p]);
-        self.redistributors[v].accept(letters);
+        let requests = self.shortcuts[v].take_requests(&self.pending[v], &mut self.interfaces[p]);
+        self.redistributors[v].accept(requests);
         self.kicked = self.kicked.without(v);
-        self.in_flight.retain(|(u, intid)| *u != v || letters.spis() && *intid >= 32);
-        if letters.spis() {
+        self.in_flight.retain(|(u, intid)| *u != v || requests.spis() && *intid >= 32);
+        if requests.spis() {
             self.sync(v);
-        } else if !letters.is_empty() {
+        } else if !requests.is_empty() {
             self.sync_private(v);
         }
     }
@@ -160,7 +161,7 @@ impl Machine {
 
     pub fn kick(&mut self, kick: Kick) {
         for v in kick {
-            self.mails[v].announce_spis();
+            self.pending[v].announce_spis();
             if self.late && self.place[v].is_some() {
                 self.kicked |= Kick::one(v);
             } else {
@@ -255,13 +256,13 @@ impl Machine {
         interface.cpu.active = [saved.ap0r[0], saved.ap1r[0]];
         interface.physical_lines = self.timers[v];
         interface.shortcuts = Some(self.shortcuts[v].clone());
-        let letters = self.mails[v].take();
-        redistributor.accept(letters);
+        let requests = self.pending[v].take();
+        redistributor.accept(requests);
         let loaded = redistributor.load(interface);
         self.in_flight.retain(|(u, intid)| *u != v || *intid >= 32);
         interface.physical_active = loaded.active_ppis;
         self.place[v] = Some(p);
-        self.follow(v, if letters.spis() { Delivery::NeedsSync } else { loaded.delivery });
+        self.follow(v, if requests.spis() { Delivery::NeedsSync } else { loaded.delivery });
         true
     }
 
@@ -340,9 +341,9 @@ impl Machine {
                 continue;
             }
             if sgi.group1 {
-                self.mails[v].post_sgi(sgi.intid);
+                self.pending[v].post_sgi(sgi.intid);
             } else if self.redistributors[v].post_sgi(sgi.intid, false) {
-                self.mails[v].announce_private();
+                self.pending[v].announce_private();
             } else {
                 continue;
             }

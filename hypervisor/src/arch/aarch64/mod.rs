@@ -90,14 +90,14 @@ pub fn interrupt_pending(cpu: &mut Cpu) -> bool {
 }
 
 /// Loads a vCPU, of which nothing is on this CPU. `turns`: another one was put for it.
-pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, turns: bool) {
+pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, switched: bool) {
     let vm = vcpu.vm();
     cpu.open_vm(&vm.arch);
     vm.arch.load_second_stage(vm.number, vcpu.arch.index, cpu.index);
     // SAFETY: the scheduler gave the vCPU to this CPU, and to no other.
-    let world = unsafe { vcpu.arch.world() };
-    world.load(turns, &mut cpu.fp_trapped);
-    context::move_general(&world.general, &mut cpu.frame.x);
+    let context = unsafe { vcpu.arch.context() };
+    context.load(switched, &mut cpu.fp_trapped);
+    context::copy_general_registers(&context.general, &mut cpu.frame.x);
     // The list registers that come next are of this interface, and its lines those of these timers.
     isb();
     interrupts::load(cpu, vcpu);
@@ -108,10 +108,10 @@ pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, turns: bool) {
 pub fn put(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, sleeps: bool) -> Option<u64> {
     let pending = interrupts::put(cpu, vcpu);
     // SAFETY: the vCPU is loaded here; the scheduler's lock keeps others from loading it until this is done.
-    let world = unsafe { vcpu.arch.world() };
-    context::move_general(&cpu.frame.x, &mut world.general);
-    world.put();
-    interrupts::stop_timers(world.el1[El1::CntvCtl as usize] | world.el1[El1::CntpCtl as usize]);
+    let context = unsafe { vcpu.arch.context() };
+    context::copy_general_registers(&cpu.frame.x, &mut context.general);
+    context.put();
+    interrupts::stop_timers(context.el1[El1::CntvCtl as usize] | context.el1[El1::CntpCtl as usize]);
     if !sleeps {
         return None;
     }
@@ -119,7 +119,7 @@ pub fn put(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, sleeps: bool) -> Optio
         return Some(0);
     }
     // ENABLE without IMASK.
-    let deadline = |control: El1, compare: El1| (world.el1[control as usize] & 0b11 == 0b01).then_some(world.el1[compare as usize]);
+    let deadline = |control: El1, compare: El1| (context.el1[control as usize] & 0b11 == 0b01).then_some(context.el1[compare as usize]);
     let virt = deadline(El1::CntvCtl, El1::CntvCval).map(|compare| match nested::timer_offset(vcpu) {
         0 => compare,
         offset => timer::virtual_deadline(compare, offset),
@@ -134,7 +134,7 @@ pub fn power_down(cpu: &mut Cpu, vcpu: &crate::vm::Vcpu) {
     let _ = interrupts::put(cpu, vcpu);
     interrupts::stop_timers(TIMER_ENABLE);
     // SAFETY: the vCPU is still this CPU's.
-    unsafe { vcpu.arch.world() }.abandon();
+    unsafe { vcpu.arch.context() }.abandon();
 }
 
 /// Moves an interrupt line of a VM's device.

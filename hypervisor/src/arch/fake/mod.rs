@@ -44,7 +44,7 @@ impl Cpu {
         Cpu {
             index,
             vcpu: None,
-            leave: Leave::Attention,
+            leave: Leave::Resched,
             slice_end: None,
             deadline: None,
             waiting_trapped: false,
@@ -222,7 +222,7 @@ pub fn poll_interrupts(_cpu: &mut Cpu) {}
 
 pub fn idle_interrupt(cpu: &mut Cpu) {
     KICKED.lock().unwrap().retain(|&index| index != cpu.index);
-    cpu::was_called(cpu);
+    cpu::take_resched(cpu);
 }
 
 /// Some of those that nothing waits for wait on.

@@ -71,7 +71,7 @@ pub fn poll_interrupts(cpu: &mut Cpu) {
 /// what the processor itself delivers to the guest.
 pub fn trap_waiting(cpu: &Cpu, on: bool) {
     // SAFETY: the vCPU is loaded here.
-    unsafe { cpu.vcpu().arch.world() }.pauses.trap(on);
+    unsafe { cpu.vcpu().arch.context() }.pauses.trap(on);
 }
 
 /// Whether an interrupt is pending that would end the loaded vCPU's wait.
@@ -82,24 +82,24 @@ pub fn interrupt_pending(cpu: &mut Cpu) -> bool {
 /// Loads a vCPU, of which nothing is on this CPU. `turns`: another one was put for it.
 pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, _turns: bool) {
     // SAFETY: the scheduler gave the vCPU to this CPU, and to no other.
-    let world = unsafe { vcpu.arch.world() };
+    let context = unsafe { vcpu.arch.context() };
     speculation::switch_vm(cpu.index, vcpu.vm().number);
     cpu.open_vm(&vcpu.vm().arch);
-    let fresh = world.load(cpu, &vcpu.vm().arch.place);
+    let fresh = context.load(cpu, &vcpu.vm().arch.place);
     if let Some(protected) = &vcpu.vm().arch.protected {
         protected.load(cpu);
     }
-    cpu.frame.registers = world.general;
+    cpu.frame.registers = context.general;
     delivery::load(cpu, vcpu, fresh);
 }
 
 /// Takes a vCPU off this CPU. If it sleeps, returns when it must be woken.
 pub fn put(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, sleeps: bool) -> Option<u64> {
     // SAFETY: the vCPU is loaded here; the scheduler's lock keeps others from loading it until this is done.
-    let world = unsafe { vcpu.arch.world() };
-    world.general = cpu.frame.registers;
+    let context = unsafe { vcpu.arch.context() };
+    context.general = cpu.frame.registers;
     let wake = delivery::put(vcpu);
-    world.put(cpu);
+    context.put(cpu);
     if let Some(protected) = &vcpu.vm().arch.protected {
         protected.put(cpu);
     }
@@ -111,7 +111,7 @@ pub fn power_down(cpu: &mut Cpu, vcpu: &crate::vm::Vcpu) {
     cpu.launched = 0;
     timer::set_guest_deadline(None);
     // SAFETY: as in `put`.
-    unsafe { vcpu.arch.world() }.drop_vmcs();
+    unsafe { vcpu.arch.context() }.drop_vmcs();
     if let Some(protected) = &vcpu.vm().arch.protected {
         protected.put(cpu);
     }
@@ -130,7 +130,7 @@ pub fn set_line(vm: &crate::vm::Vm, line: Line, high: bool) {
 
 /// A vCPU was turned off by INIT. Returns how many are on. The scheduler's lock is held.
 pub fn record_off(vm: &crate::vm::Vm, _vcpu: usize) -> usize {
-    vm.vcpus.iter().filter(|vcpu| vcpu.arch.signals.is_on()).count()
+    vm.vcpus.iter().filter(|vcpu| vcpu.arch.events.is_on()).count()
 }
 
 /// What became of decoded instructions.

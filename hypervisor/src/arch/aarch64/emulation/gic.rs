@@ -7,7 +7,7 @@ use stile_vgic::{Delivery, Kick, Read, Sgi, SgiRegister, Size};
 
 use crate::arch::aarch64::exit::Outcome;
 use crate::arch::aarch64::host::cpu::Cpu;
-use crate::arch::aarch64::interrupts::delivery::{accept, attend_private, deliver, finish, pull, synchronize};
+use crate::arch::aarch64::interrupts::delivery::{accept, deliver, finish, pull, sync_private, synchronize};
 use crate::arch::aarch64::interrupts::interface::Interface;
 use crate::cpu;
 use crate::vm::Vcpu;
@@ -33,7 +33,7 @@ pub fn write_sgi1r(cpu: &mut Cpu, value: u64) -> Outcome {
         return write_sgi1r_slowly(cpu, value);
     }
     let Some(&target) = vm.vcpus.get(index) else { return Outcome::done(ROW) };
-    target.arch.mail.post_sgi(intid);
+    target.arch.requests.post_sgi(intid);
     if cpu::kick_if_running(target) { Outcome::done(ROW) } else { wake_for_sgi(cpu, target) }
 }
 
@@ -44,7 +44,7 @@ fn write_sgi1r_slowly(cpu: &mut Cpu, value: u64) -> Outcome {
     Outcome::done(rows::sysreg(HotRegister::IccSgi1r, true))
 }
 
-/// The target of an SGI, which is in its mail, does not run.
+/// The target of an SGI, which is requested already, does not run.
 #[inline(never)]
 fn wake_for_sgi(cpu: &mut Cpu, target: &'static Vcpu) -> Outcome {
     cpu::wake_beside(cpu, target);
@@ -64,12 +64,12 @@ pub fn send_sgi(cpu: &mut Cpu, register: SgiRegister, value: u64) {
             let delivery = target.arch.redistributor.lock().send_sgi_self(&mut interface, sgi.intid, sgi.group1);
             finish(vcpu, cpu.index, delivery);
         } else if sgi.group1 {
-            target.arch.mail.post_sgi(sgi.intid);
+            target.arch.requests.post_sgi(sgi.intid);
             cpu::notify(target);
         } else {
             let news = target.arch.redistributor.lock().post_sgi(sgi.intid, false);
             if news {
-                attend_private(target);
+                sync_private(target);
             }
         }
     }
@@ -92,7 +92,7 @@ pub fn distributor_access(cpu: &mut Cpu, offset: u32, access: DataAbort, stored:
     if access.wnr() {
         let mut distributor = vm.arch.distributor.lock();
         let kick = distributor.write(offset, size, stored);
-        vm.arch.glance.update(&distributor, offset);
+        vm.arch.read_shadow.update(&distributor, offset);
         drop(distributor);
         deliver(vm, kick);
         return 0;
@@ -121,21 +121,21 @@ pub fn redistributor_access(cpu: &mut Cpu, of: usize, offset: u32, access: DataA
     let Some(&owner) = vcpu.vm().vcpus.get(of) else { return 0 };
     let size = Size::from_sas(access.sas().into());
     let own = of == vcpu.arch.index;
-    // SGIs that are in the mail have arrived as far as these registers go.
+    // Requested SGIs have arrived as far as these registers go.
     if own {
         pull(cpu);
-    } else if !owner.arch.mail.is_empty() {
-        let letters = owner.arch.mail.take();
-        owner.arch.redistributor.lock().accept(letters);
-        if letters.spis() {
-            owner.arch.mail.announce_spis();
+    } else if !owner.arch.requests.is_empty() {
+        let requests = owner.arch.requests.take();
+        owner.arch.redistributor.lock().accept(requests);
+        if requests.spis() {
+            owner.arch.requests.announce_spis();
         }
-        attend_private(owner);
+        sync_private(owner);
     }
     if access.wnr() {
         let delivery = owner.arch.redistributor.lock().write(offset, size, stored);
         if delivery != Delivery::Done {
-            if own { sync_own(cpu) } else { attend_private(owner) }
+            if own { sync_own(cpu) } else { sync_private(owner) }
         }
         return 0;
     }
@@ -146,14 +146,14 @@ pub fn redistributor_access(cpu: &mut Cpu, of: usize, offset: u32, access: DataA
             if own {
                 sync_own(cpu);
             } else {
-                attend_private(owner);
+                sync_private(owner);
             }
             wait_for(vcpu, cpu.index, || {
                 let redistributor = owner.arch.redistributor.lock();
                 let (done, loaded) = (!redistributor.unpublished(), redistributor.is_loaded());
                 drop(redistributor);
                 if !done && !loaded {
-                    attend_private(owner);
+                    sync_private(owner);
                 }
                 done
             });
@@ -176,9 +176,9 @@ fn wait_for(vcpu: &Vcpu, cpu: usize, done: impl Fn() -> bool) {
         if vcpu.vm().power.is_ending() {
             return;
         }
-        let letters = vcpu.arch.mail.take();
-        if !letters.is_empty() {
-            accept(vcpu, cpu, letters);
+        let requests = vcpu.arch.requests.take();
+        if !requests.is_empty() {
+            accept(vcpu, cpu, requests);
         }
         if vcpu.arch.redistributor.lock().unpublished() {
             synchronize(vcpu, cpu);

@@ -13,7 +13,7 @@ use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::host::sysreg::{isb, read_sysreg, write_sysreg};
 use crate::arch::aarch64::interrupts::interface::{self, Interface, Lists};
 use crate::arch::aarch64::interrupts::{self, TIMER_ENABLE};
-use crate::arch::aarch64::vcpu::context::World;
+use crate::arch::aarch64::vcpu::context::VcpuContext;
 use crate::arch::aarch64::vcpu::registers;
 use crate::arch::aarch64::vm;
 use crate::vm::Vcpu;
@@ -33,13 +33,13 @@ pub fn vector_base() -> Option<u64> {
 extern "C" fn ablate(cpu: &mut Cpu) {
     let vcpu = cpu.vcpu();
     let Some(Ablation { state, fp, timer, lists, traps }) = vcpu.vm().techniques.ablate else { return };
-    // SAFETY: the vCPU is loaded here, and nothing else uses its World until it is put, which writes it anew.
-    let world = || unsafe { vcpu.arch.world() };
+    // SAFETY: the vCPU is loaded here, and nothing else uses its VcpuContext until it is put, which writes it anew.
+    let context = || unsafe { vcpu.arch.context() };
     if state {
-        move_state(world());
+        move_state(context());
     }
     if fp {
-        move_fp(world());
+        move_fp(context());
     }
     if timer {
         move_timers();
@@ -60,34 +60,34 @@ fn between<T>(taken: &mut T) {
 
 /// EL1's registers and the keys, as at put and at load.
 #[inline(never)]
-fn move_state(world: &mut World) {
+fn move_state(context: &mut VcpuContext) {
     let have = features::get();
     if have.vhe {
-        registers::save::<true>(&mut world.el1);
+        registers::save::<true>(&mut context.el1);
     } else {
-        registers::save::<false>(&mut world.el1);
+        registers::save::<false>(&mut context.el1);
     }
     if have.pauth {
-        registers::save_keys(&mut world.keys);
+        registers::save_keys(&mut context.keys);
     }
-    between(world);
+    between(context);
     if have.vhe {
-        registers::load::<true>(&world.el1);
+        registers::load::<true>(&context.el1);
     } else {
-        registers::load::<false>(&world.el1);
+        registers::load::<false>(&context.el1);
     }
     if have.pauth {
-        registers::load_keys(&world.keys);
+        registers::load_keys(&context.keys);
     }
 }
 
 /// FP, SIMD and SVE registers, as at put and at load, if the vCPU has them.
 #[inline(never)]
-fn move_fp(world: &mut World) {
-    if world.fp.is_live() {
-        world.fp.save();
-        between(world);
-        world.fp.fetch();
+fn move_fp(context: &mut VcpuContext) {
+    if context.fp.is_live() {
+        context.fp.save();
+        between(context);
+        context.fp.fetch();
     }
 }
 

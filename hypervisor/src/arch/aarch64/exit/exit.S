@@ -2,7 +2,7 @@
 //
 // While a guest runs, SP_EL2 points to this CPU's block (cpu.rs), which begins with a place for the guest's general registers and
 // has the CPU's stack below it. Nothing else of the guest is saved here: what is not a general register stays where it is until
-// the vCPU is put (world.rs).
+// the vCPU is put (context.rs).
 
 // An exception return, and a barrier behind it: what a CPU executes speculatively past ERET stops there (Arm, Straight-line speculation).
 // It is never executed.

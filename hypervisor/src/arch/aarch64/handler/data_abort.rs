@@ -30,7 +30,7 @@ pub extern "C" fn handle_data_abort(cpu: &mut Cpu, esr: u64) -> Outcome {
     const LOAD: u64 = 1 << 24 | 0b000100;
     if esr & LOAD_MASK == LOAD {
         let abort = Esr(esr).data_abort();
-        if let Some((row, value)) = glance(cpu, abort.sas()) {
+        if let Some((row, value)) = read_shadow(cpu, abort.sas()) {
             cpu.frame.set(usize::from(abort.srt()), value);
             return Outcome::done(row);
         }
@@ -40,7 +40,7 @@ pub extern "C" fn handle_data_abort(cpu: &mut Cpu, esr: u64) -> Outcome {
 
 /// Registers that guests read again and again, and that need no lock: what a load of `size` (the logarithm of the bytes) gets.
 #[inline(always)]
-fn glance(cpu: &Cpu, size: u8) -> Option<(RowId, u64)> {
+fn read_shadow(cpu: &Cpu, size: u8) -> Option<(RowId, u64)> {
     /// HPFAR_EL2 of an address.
     const fn page(ipa: u64) -> u64 {
         ipa >> 12 << 4
@@ -50,7 +50,7 @@ fn glance(cpu: &Cpu, size: u8) -> Option<(RowId, u64)> {
     let offset = read_sysreg!("far_el2") & 0xfff;
     let vm = cpu.vcpu().vm();
     match read_sysreg!("hpfar_el2") {
-        GICD if size == 2 => vm.arch.glance.read(offset),
+        GICD if size == 2 => vm.arch.read_shadow.read(offset),
         PL011 if offset == u64::from(pl011::offset::FR) => {
             let flags = u64::from(vm.devices.uart_flags());
             Some((rows::pl011(pl011::offset::FR, false), if size == 0 { flags & 0xff } else { flags }))

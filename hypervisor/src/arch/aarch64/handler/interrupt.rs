@@ -3,7 +3,7 @@
 use stile_board::intid;
 use stile_ledger::RowId;
 use stile_ledger::aarch64 as rows;
-use stile_vgic::Letters;
+use stile_vgic::Requests;
 
 use crate::arch::aarch64::exit::Outcome;
 use crate::arch::aarch64::host::cpu::Cpu;
@@ -34,11 +34,11 @@ pub fn other_irq(cpu: &mut Cpu, intid: u32) -> Outcome {
         gic::drop_priority(intid);
         gic::deactivate(intid);
         gic::complete_acknowledge();
-        if cpu::is_called(cpu) {
-            return attend_call(cpu);
+        if cpu::needs_resched(cpu) {
+            return resched(cpu);
         }
-        let letters = delivery::open_mail(cpu);
-        return if letters.is_empty() { Outcome::again(rows::IRQ_KICK) } else { accept(cpu, letters) };
+        let requests = delivery::take_requests(cpu);
+        return if requests.is_empty() { Outcome::again(rows::IRQ_KICK) } else { accept(cpu, requests) };
     }
     handle_own(cpu, intid)
 }
@@ -54,16 +54,16 @@ fn inject_timer(cpu: &mut Cpu, intid: u32, row: RowId) -> Outcome {
 
 #[cold]
 #[inline(never)]
-fn attend_call(cpu: &mut Cpu) -> Outcome {
-    cpu::was_called(cpu);
-    cpu.leave = Leave::Attention;
+fn resched(cpu: &mut Cpu) -> Outcome {
+    cpu::take_resched(cpu);
+    cpu.leave = Leave::Resched;
     Outcome::leave(rows::IRQ_KICK)
 }
 
 #[cold]
 #[inline(never)]
-fn accept(cpu: &mut Cpu, letters: Letters) -> Outcome {
-    delivery::accept(cpu.vcpu(), cpu.index, letters);
+fn accept(cpu: &mut Cpu, requests: Requests) -> Outcome {
+    delivery::accept(cpu.vcpu(), cpu.index, requests);
     Outcome::again(rows::IRQ_KICK)
 }
 
@@ -136,7 +136,7 @@ pub fn idle(cpu: &mut Cpu) {
     gic::deactivate(intid);
     if intid == gic::KICK {
         gic::complete_acknowledge();
-        cpu::was_called(cpu);
+        cpu::take_resched(cpu);
     } else {
         // The timer's own work is done by whoever idles.
         let _ = own(cpu, intid);

@@ -46,8 +46,8 @@ pub extern "C" fn handle_other(cpu: &mut Cpu, esr: u64) -> Outcome {
 
 fn grant_fp(cpu: &mut Cpu, esr: u64, row: RowId) -> Outcome {
     // SAFETY: the vCPU is loaded on this CPU.
-    let world = unsafe { cpu.vcpu().arch.world() };
-    if !world.fp.grant(&mut cpu.fp_trapped) {
+    let context = unsafe { cpu.vcpu().arch.context() };
+    if !context.fp.grant(&mut cpu.fp_trapped) {
         inject::undefined(Esr(esr));
     }
     Outcome::again(row)

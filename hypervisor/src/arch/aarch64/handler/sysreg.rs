@@ -94,7 +94,7 @@ fn emulate(cpu: &mut Cpu, esr: Esr, reg: SysReg, class: Class, register: usize) 
         }
         Class::Debug | Class::OsLock => {
             // SAFETY: the vCPU is loaded on this CPU.
-            let debug = &mut unsafe { cpu.vcpu().arch.world() }.debug;
+            let debug = &mut unsafe { cpu.vcpu().arch.context() }.debug;
             if class == Class::Debug && !debug.in_use() && reg != MDRAR {
                 // From now on its own; the access is made again, and does not trap.
                 debug.grant();

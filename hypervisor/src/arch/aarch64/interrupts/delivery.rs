@@ -1,6 +1,6 @@
-//! Virtual interrupts on their way to vCPUs: into the list registers of the one that is loaded here, by mail and kick to others.
+//! Virtual interrupts on their way to vCPUs: into the list registers of the one that is loaded here, by request and kick to others.
 
-use stile_vgic::{Delivery, Kick, Letters};
+use stile_vgic::{Delivery, Kick, Requests};
 
 use super::interface::Interface;
 use crate::arch::aarch64::host::cpu::Cpu;
@@ -19,30 +19,30 @@ pub fn inject_timer(vcpu: &Vcpu, cpu: usize, intid: u32) {
     finish(vcpu, cpu, delivery);
 }
 
-/// Reads the mail of the vCPU that is loaded: brings into list registers what others made pending for it.
+/// Takes the requests of the loaded vCPU: brings into list registers what others made pending for it.
 #[inline]
 pub fn pull(cpu: &Cpu) {
-    let letters = open_mail(cpu);
-    if !letters.is_empty() {
-        accept(cpu.vcpu(), cpu.index, letters);
+    let requests = take_requests(cpu);
+    if !requests.is_empty() {
+        accept(cpu.vcpu(), cpu.index, requests);
     }
 }
 
 /// The first half of [`pull`]. Returns what is left for [`accept`].
 #[inline(always)]
-pub fn open_mail(cpu: &Cpu) -> Letters {
+pub fn take_requests(cpu: &Cpu) -> Requests {
     let vcpu = cpu.vcpu();
-    vcpu.arch.shortcuts.open_mail(&vcpu.arch.mail, &mut Interface::new(cpu.index, vcpu))
+    vcpu.arch.shortcuts.take_requests(&vcpu.arch.requests, &mut Interface::new(cpu.index, vcpu))
 }
 
-/// Does what letters ask for that were in the mail of a vCPU that is loaded here.
+/// Handles requests taken for a vCPU that is loaded here.
 #[cold]
-pub fn accept(vcpu: &Vcpu, cpu: usize, letters: Letters) {
+pub fn accept(vcpu: &Vcpu, cpu: usize, requests: Requests) {
     let mut redistributor = vcpu.arch.redistributor.lock();
-    redistributor.accept(letters);
+    redistributor.accept(requests);
     let delivery = redistributor.sync_private(&mut Interface::new(cpu, vcpu));
     drop(redistributor);
-    finish(vcpu, cpu, if letters.spis() { Delivery::NeedsSync } else { delivery });
+    finish(vcpu, cpu, if requests.spis() { Delivery::NeedsSync } else { delivery });
 }
 
 /// If the redistributor alone could not do it: with the distributor.
@@ -75,7 +75,7 @@ pub fn maintain(vcpu: &Vcpu, cpu: usize) {
     deliver(vcpu.vm(), kick);
 }
 
-/// Makes the vCPUs of a kick look at their interrupts. No lock of the VM's interrupt controller may be held.
+/// Synchronizes the interrupts of the vCPUs of a kick. No lock of the VM's interrupt controller may be held.
 pub fn deliver(vm: &Vm, kick: Kick) {
     let mut todo = kick;
     // Each round moves an interrupt on, so this ends; the bound is against a mistake in the engine.
@@ -83,13 +83,13 @@ pub fn deliver(vm: &Vm, kick: Kick) {
         let Some(index) = todo.into_iter().next() else { return };
         todo = todo.without(index);
         if let Some(vcpu) = vm.vcpus.get(index) {
-            todo |= attend(vcpu);
+            todo |= sync_spis(vcpu);
         }
     }
 }
 
-/// Makes one vCPU look at SPIs. Returns who must look then.
-fn attend(vcpu: &Vcpu) -> Kick {
+/// Brings pending SPIs to one vCPU. Returns the vCPUs to synchronize next.
+fn sync_spis(vcpu: &Vcpu) -> Kick {
     let mut distributor = vcpu.vm().arch.distributor.lock();
     let mut redistributor = vcpu.arch.redistributor.lock();
     if cpu::runs_here(vcpu) {
@@ -98,7 +98,7 @@ fn attend(vcpu: &Vcpu) -> Kick {
     if redistributor.is_loaded() {
         drop(redistributor);
         drop(distributor);
-        vcpu.arch.mail.announce_spis();
+        vcpu.arch.requests.announce_spis();
         cpu::notify(vcpu);
         return Kick::NONE;
     }
@@ -113,12 +113,12 @@ fn attend(vcpu: &Vcpu) -> Kick {
     kick
 }
 
-/// Makes another vCPU look at its SGIs and PPIs, after this one changed them.
-pub fn attend_private(vcpu: &Vcpu) {
+/// Brings another vCPU's SGIs and PPIs to it, after this vCPU changed them.
+pub fn sync_private(vcpu: &Vcpu) {
     let mut redistributor = vcpu.arch.redistributor.lock();
     if redistributor.is_loaded() {
         drop(redistributor);
-        vcpu.arch.mail.announce_private();
+        vcpu.arch.requests.announce_private();
         cpu::notify(vcpu);
     } else if redistributor.sync_private_saved() == Delivery::Done {
         let wakes = redistributor.has_deliverable_saved();

@@ -113,14 +113,14 @@ pub fn deactivate(cpu: usize, intid: u32) {
 /// Brings a vCPU's interrupts onto this CPU. Its timers are loaded.
 pub fn load(cpu: &mut Cpu, vcpu: &Vcpu) {
     let mut interface = Interface::new(cpu.index, vcpu);
-    let letters = vcpu.arch.mail.take();
+    let requests = vcpu.arch.requests.take();
     let mut redistributor = vcpu.arch.redistributor.lock();
-    redistributor.accept(letters);
+    redistributor.accept(requests);
     interface.load(redistributor.interface());
     let loaded = redistributor.load(&mut interface);
     drop(redistributor);
     set_active(cpu.index, loaded.active_ppis, true);
-    if loaded.delivery != Delivery::Done || letters.spis() {
+    if loaded.delivery != Delivery::Done || requests.spis() {
         delivery::synchronize(vcpu, cpu.index);
     }
 }
@@ -155,7 +155,7 @@ pub fn stop_timers(controls: u64) {
     }
 }
 
-/// Whether an interrupt is pending that would wake the loaded vCPU, whose mail is empty.
+/// Whether an interrupt is pending that would wake the loaded vCPU, which has no pending requests.
 pub fn is_pending(cpu: &Cpu, vcpu: &Vcpu) -> bool {
     // The common case: what is pending would be in a list register.
     if Interface::is_empty() {

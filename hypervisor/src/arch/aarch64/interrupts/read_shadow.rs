@@ -1,4 +1,4 @@
-//! Registers of the distributor that are answered at a glance: loads without side effects, from copies that need no lock.
+//! Read shadow of the distributor: loads without side effects are answered from copies that need no lock.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,17 +15,17 @@ const ARRAYS: u32 = 0x080;
 const ARRAY: u32 = 0x080;
 
 /// Copies of a VM's distributor's first registers, written under its lock.
-pub struct Glance {
+pub struct ReadShadow {
     /// The value, and the ledger's row above it.
     words: [AtomicU64; (END / 4) as usize],
 }
 
-impl Glance {
+impl ReadShadow {
     /// Of a distributor.
-    pub fn new(distributor: &Distributor) -> Glance {
-        let glance = Glance { words: [const { AtomicU64::new(0) }; (END / 4) as usize] };
-        glance.update_all(distributor);
-        glance
+    pub fn new(distributor: &Distributor) -> ReadShadow {
+        let read_shadow = ReadShadow { words: [const { AtomicU64::new(0) }; (END / 4) as usize] };
+        read_shadow.update_all(distributor);
+        read_shadow
     }
 
     /// The 32 bits at `offset`, if they are here, and the ledger's row for reading them.

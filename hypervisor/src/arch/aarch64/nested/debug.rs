@@ -47,9 +47,9 @@ impl Nested {
     /// Sets whether virtual EL2's writes of MDSCR_EL1 trap. Without FEAT_FGT they never do; without FEAT_NV2 they reach the register.
     #[cold]
     pub fn trap_mdscr_writes(&mut self, on: bool) {
-        let on = on && features::get().fgt && self.way.redirects();
+        let on = on && features::get().fgt && self.nv_mode.redirects();
         self.debug = WriteTrap { is_on: on, quiet: 0 };
-        self.seldom.trap_mdscr_writes(on);
+        self.lazy_traps.trap_mdscr_writes(on);
     }
 
     /// A write of virtual EL2's trapped.
@@ -84,6 +84,6 @@ impl Nested {
     fn change_mdscr_trap(&mut self, on: bool) {
         debug_assert!(self.regime == Regime::El2);
         self.trap_mdscr_writes(on);
-        self.load_own_seldom();
+        self.load_own_lazy_traps();
     }
 }

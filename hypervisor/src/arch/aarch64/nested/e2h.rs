@@ -12,7 +12,7 @@ use stile_sysreg::SysReg;
 use super::registers::{OWN_REGISTERS, Own};
 use super::sysreg::{self, CNTKCTL_FIELDS, CPACR_FIELDS, Home, Live};
 use super::traps::{self, E2H};
-use super::{Nested, Way};
+use super::{Nested, NvMode};
 use crate::arch::aarch64::exit::Vectors;
 use crate::arch::aarch64::host::sysreg::{dsb_ish, isb, write_sysreg};
 use crate::arch::aarch64::host::{features, timer};
@@ -41,8 +41,8 @@ pub mod also {
 }
 
 impl Mode {
-    fn set(way: Way) -> Self {
-        Self { e2h: E2H, traps: traps::virtual_el2(way), cnthctl: traps::EL1_TIMERS, also: also::CNTKCTL | Self::also(way) }
+    fn set(nv_mode: NvMode) -> Self {
+        Self { e2h: E2H, traps: traps::virtual_el2(nv_mode), cnthctl: traps::EL1_TIMERS, also: also::CNTKCTL | Self::also(nv_mode) }
     }
 
     fn clear() -> Self {
@@ -51,17 +51,17 @@ impl Mode {
         /// EL1TVT, EL1TVCT: the same of the virtual timer, and CNTVOFF_EL2 counts for virtual EL2, too.
         const VIRTUAL: u64 = 0b11 << 13;
         let cnthctl = COUNTER | if features::get().ecv { VIRTUAL } else { 0 };
-        Self { e2h: 0, traps: traps::virtual_el2(Way::Redirect) | traps::NV1, cnthctl, also: Self::also(Way::Redirect) }
+        Self { e2h: 0, traps: traps::virtual_el2(NvMode::Redirect) | traps::NV1, cnthctl, also: Self::also(NvMode::Redirect) }
     }
 
-    fn also(way: Way) -> u8 {
+    fn also(nv_mode: NvMode) -> u8 {
         let zcr = if features::get().sve { also::ZCR } else { 0 };
-        zcr | if way.redirects() { also::MDSCR } else { 0 }
+        zcr | if nv_mode.redirects() { also::MDSCR } else { 0 }
     }
 
     /// Clear, if it can be.
-    pub fn at_reset(way: Way) -> Self {
-        if may_be_clear(way) { Self::clear() } else { Self::set(way) }
+    pub fn at_reset(nv_mode: NvMode) -> Self {
+        if may_be_clear(nv_mode) { Self::clear() } else { Self::set(nv_mode) }
     }
 
     /// Whether the bit is set.
@@ -70,8 +70,8 @@ impl Mode {
     }
 
     /// VBAR_EL2 of the CPU.
-    pub fn vectors(&self, way: Way) -> u64 {
-        let vectors = match (self.has_e2h(), way.redirects()) {
+    pub fn vectors(&self, nv_mode: NvMode) -> u64 {
+        let vectors = match (self.has_e2h(), nv_mode.redirects()) {
             (true, true) => Vectors::Redirected,
             (true, false) => Vectors::Trapping,
             (false, _) => Vectors::Plain,
@@ -81,8 +81,8 @@ impl Mode {
 }
 
 /// Whether L1 can clear HCR_EL2.E2H, as ID_AA64MMFR4_EL1.E2H0 tells it. That takes NV1, and the page, where its guest's registers are.
-pub fn may_be_clear(way: Way) -> bool {
-    features::get().nv1 && way.redirects()
+pub fn may_be_clear(nv_mode: NvMode) -> bool {
+    features::get().nv1 && nv_mode.redirects()
 }
 
 /// The registers of virtual EL2 that live in memory, after a reset.
@@ -101,7 +101,7 @@ impl Nested {
     #[inline(never)]
     pub fn settle(&mut self) -> bool {
         let written = self.page.get(vncr::HCR_EL2) & E2H;
-        let changes = written != self.mode.e2h && may_be_clear(self.way);
+        let changes = written != self.mode.e2h && may_be_clear(self.nv_mode);
         if changes {
             self.change(written != 0);
         }
@@ -111,7 +111,7 @@ impl Nested {
     #[cold]
     fn change(&mut self, set: bool) {
         if set {
-            self.mode = Mode::set(self.way);
+            self.mode = Mode::set(self.nv_mode);
             let plain = |own: Own| self.own[own as usize];
             let (cptr, cnthctl) = (plain(Own::PlainCptr), plain(Own::PlainCnthctl));
             let plain_sctlr = plain(Own::PlainSctlr);
@@ -136,7 +136,7 @@ impl Nested {
         }
         self.until_guest.may_adopt = false;
         traps::load(self);
-        write_sysreg!("vbar_el2", self.mode.vectors(self.way));
+        write_sysreg!("vbar_el2", self.mode.vectors(self.nv_mode));
         isb();
         // What TLBs have of virtual EL2's translations means something else now.
         // SAFETY: forgetting translations is always right.

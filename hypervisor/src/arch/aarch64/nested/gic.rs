@@ -87,7 +87,7 @@ pub fn bring_el2(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
     }
     let asserts = may_ask && status(nested).asserts_maintenance(&nested.page);
 
-    let letters = vcpu.arch.mail.take();
+    let requests = vcpu.arch.requests.take();
     let mut redistributor = vcpu.arch.redistributor.lock();
     // L1's own interrupts, which it has left to L2 to end.
     for ended in ended.iter().filter(|ended| ended.intid < 32) {
@@ -96,7 +96,7 @@ pub fn bring_el2(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
             nested.held &= !(1 << ended.intid);
         }
     }
-    redistributor.accept(letters);
+    redistributor.accept(requests);
     if asserts != nested.asserts_maintenance {
         nested.asserts_maintenance = asserts;
         redistributor.set_ppi_level(intid::GIC_MAINTENANCE, asserts);
@@ -107,7 +107,7 @@ pub fn bring_el2(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
     interface.load(redistributor.interface());
     let loaded = redistributor.load(&mut interface);
     drop(redistributor);
-    if loaded.delivery != Delivery::Done || letters.spis() {
+    if loaded.delivery != Delivery::Done || requests.spis() {
         delivery::synchronize(vcpu, cpu.index);
     }
     if ended.has_spis() {
@@ -261,7 +261,7 @@ pub fn put(nested: &mut Nested) {
 
 /// The physical interrupt of one of L2's timers came: it is acknowledged, and stays active for L2 until that, or L1, deactivates it.
 /// L1's own interface is on the CPU.
-pub fn guest_timer_rang(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested, physical: u32) {
+pub fn guest_timer_expired(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested, physical: u32) {
     nested.held |= 1 << physical;
     nested.timers_raised = true;
     set_line(cpu, vcpu, physical, true);

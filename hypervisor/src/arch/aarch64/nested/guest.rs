@@ -149,7 +149,7 @@ fn faulting_ipa(esr: Esr) -> Option<u64> {
 pub fn stand_in(cpu: &mut Cpu, nested: &mut Nested) -> Outcome {
     gic::drop_priority(timers::STAND_IN);
     gic::deactivate(timers::STAND_IN);
-    timers::stand_in_rang(cpu, nested);
+    timers::stand_in_expired(cpu, nested);
     Outcome::again(rows::IRQ_STAND_IN)
 }
 
@@ -157,7 +157,7 @@ pub fn stand_in(cpu: &mut Cpu, nested: &mut Nested) -> Outcome {
 #[inline(always)]
 fn own_timer(cpu: &mut Cpu, nested: &mut Nested, intid: u32) -> Outcome {
     gic::drop_priority(intid);
-    guest_gic::guest_timer_rang(cpu, cpu.vcpu(), nested, intid);
+    guest_gic::guest_timer_expired(cpu, cpu.vcpu(), nested, intid);
     Outcome::again(if intid == intid::TIMER_EL1_VIRTUAL { rows::IRQ_VIRTUAL_TIMER } else { rows::IRQ_PHYSICAL_TIMER })
 }
 

@@ -90,7 +90,7 @@ impl Values {
 }
 
 /// What is known of them.
-pub struct Seldom {
+pub struct LazyTraps {
     /// As the CPU is to have them while virtual EL2 runs.
     own: Values,
     /// As L1 had them when its guest ran last.
@@ -103,14 +103,14 @@ pub struct Seldom {
     pub hcr: u64,
 }
 
-impl Seldom {
+impl LazyTraps {
     /// L1 has written nothing.
     pub fn at_reset() -> Self {
         // HCRX_EL2.MSCEn is not 0 for virtual EL2: the first entry to the guest finds that out.
         Self { own: Values::own(), seen: [u64::MAX; COUNT], guest: Values::own(), differs: false, hcr: u64::MAX }
     }
 
-    /// Sets whether virtual EL2's writes of MDSCR_EL1 trap, from the next [`Nested::unload_seldom`] on. The CPU has FEAT_FGT.
+    /// Sets whether virtual EL2's writes of MDSCR_EL1 trap, from the next [`Nested::unload_lazy_traps`] on. The CPU has FEAT_FGT.
     pub fn trap_mdscr_writes(&mut self, on: bool) {
         self.own = Values::own();
         if on {
@@ -124,18 +124,18 @@ impl Seldom {
 impl Nested {
     /// Looks at what L1 has written. Its guest is about to run.
     #[inline(always)]
-    pub fn find_seldom(&mut self, vm: &Vm) {
+    pub fn update_lazy_traps(&mut self, vm: &Vm) {
         let page = &self.page;
         // All of them, with no branch between: mostly none has.
-        let registers = REGISTERS.iter().zip(&self.seldom.seen);
+        let registers = REGISTERS.iter().zip(&self.lazy_traps.seen);
         if registers.fold(0, |changed, ((slot, _), seen)| changed | page.get(*slot) ^ seen) != 0 {
-            self.learn_seldom(vm.arch.masks());
+            self.recompute_lazy_traps(vm.arch.masks());
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn learn_seldom(&mut self, masks: &Masks) {
+    fn recompute_lazy_traps(&mut self, masks: &Masks) {
         let seen = REGISTERS.map(|(slot, _)| self.page.get(slot));
         let mut guest = Values::of_guest(&seen, masks);
         let Values([reads, writes, ..]) = &mut guest;
@@ -146,33 +146,33 @@ impl Nested {
             *writes &= !KEYS;
             hcr = !APK;
         }
-        let own = self.seldom.own;
-        self.seldom = Seldom { own, seen, guest, differs: guest != own, hcr };
+        let own = self.lazy_traps.own;
+        self.lazy_traps = LazyTraps { own, seen, guest, differs: guest != own, hcr };
     }
 
     /// The guest's controls onto the CPU, where virtual EL2's are.
     #[inline(always)]
-    pub fn load_seldom(&self) {
-        if self.seldom.differs {
-            load_guests(&self.seldom);
+    pub fn load_lazy_traps(&self) {
+        if self.lazy_traps.differs {
+            load_guests(&self.lazy_traps);
         }
     }
 
     /// Virtual EL2's controls onto the CPU, where the guest's are.
     #[inline(always)]
-    pub fn unload_seldom(&self) {
-        if self.seldom.differs {
-            load_own(&self.seldom);
+    pub fn unload_lazy_traps(&self) {
+        if self.lazy_traps.differs {
+            load_own(&self.lazy_traps);
         }
     }
 
     /// Virtual EL2's controls onto the CPU, after one has changed.
-    pub fn load_own_seldom(&self) {
-        load_own(&self.seldom);
+    pub fn load_own_lazy_traps(&self) {
+        load_own(&self.lazy_traps);
     }
 
     /// The controls of other vCPUs onto the CPU, where virtual EL2's are.
-    pub fn put_seldom(&self) {
+    pub fn put_lazy_traps(&self) {
         if self.debug.is_on() {
             Values::own().load();
         }
@@ -181,14 +181,14 @@ impl Nested {
 
 #[cold]
 #[inline(never)]
-fn load_guests(seldom: &Seldom) {
-    seldom.guest.load();
+fn load_guests(lazy_traps: &LazyTraps) {
+    lazy_traps.guest.load();
 }
 
 #[cold]
 #[inline(never)]
-fn load_own(seldom: &Seldom) {
-    seldom.own.load();
+fn load_own(lazy_traps: &LazyTraps) {
+    lazy_traps.own.load();
 }
 
 /// HCRX_EL2 as a vCPU with an EL2 has it, or as others do.

@@ -2,7 +2,7 @@
 //!
 //! Both run at the CPU's EL1. At virtual EL2 HCR_EL2.NV and NV2 are set: accesses to EL2's registers go to EL1's registers or to the
 //! page that VNCR_EL2 names, as far as FEAT_NV2 has it so; what else EL2 alone may do traps, as does ERET. EL1's registers of the
-//! guest are in that page meanwhile. Where FEAT_NV2 is not to be used all of these accesses trap, and lead to the same places ([`Way`]). A switch between the two moves them, as little else as possible, and nothing at load or put
+//! guest are in that page meanwhile. Where FEAT_NV2 is not to be used all of these accesses trap, and lead to the same places ([`NvMode`]). A switch between the two moves them, as little else as possible, and nothing at load or put
 //! differs from other vCPUs but the trap controls. See Arm ARM, "Enhanced support for nested virtualization".
 
 mod at;
@@ -32,7 +32,7 @@ use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 use crate::arch::aarch64::interrupts::delivery;
 use crate::vm::{Vcpu, Vm};
-pub use nv_mode::Way;
+pub use nv_mode::NvMode;
 use registers::{OWN_REGISTERS, Own, SWITCHED};
 pub use shadow::{Below, Shadows, new as new_shadows};
 
@@ -51,7 +51,7 @@ pub struct Nested {
     /// Memory of VNCR_EL2; without FEAT_NV2 Stile's own, for the same registers.
     pub page: Page,
     /// How accesses of virtual EL2's get there.
-    pub way: Way,
+    pub nv_mode: NvMode,
     /// Whose registers are on the CPU, or would be if the vCPU were loaded.
     pub regime: Regime,
     /// What HCR_EL2.E2H decides.
@@ -73,7 +73,7 @@ pub struct Nested {
     /// Trap controls as any vCPU has them.
     base: traps::Base,
     /// Those of L1's controls for its guest that seldom change.
-    seldom: lazy_traps::Seldom,
+    lazy_traps: lazy_traps::LazyTraps,
     /// Virtual EL2's writes of MDSCR_EL1.
     debug: debug::WriteTrap,
     /// State that a run of a guest resets.
@@ -106,12 +106,12 @@ impl Nested {
     /// The state after a reset: at virtual EL2, HCR_EL2.E2H clear if it can be.
     pub fn reset(&mut self, mpidr: u64) {
         self.page.clear();
-        self.mode = e2h::Mode::at_reset(self.way);
+        self.mode = e2h::Mode::at_reset(self.nv_mode);
         self.page.set(vncr::HCR_EL2, self.mode.e2h | traps::RW);
         self.page.set(vncr::VPIDR_EL2, read_sysreg!("midr_el1"));
         self.page.set(vncr::VMPIDR_EL2, mpidr);
         self.base = traps::Base::new();
-        self.seldom = lazy_traps::Seldom::at_reset();
+        self.lazy_traps = lazy_traps::LazyTraps::at_reset();
         self.trap_mdscr_writes(true);
         self.regime = Regime::El2;
         self.el2 = [0; SWITCHED];
@@ -125,13 +125,13 @@ impl Nested {
 
     /// The vCPU goes onto this CPU.
     pub fn load(&mut self) {
-        if self.way.redirects() {
+        if self.nv_mode.redirects() {
             write_sysreg!("S3_4_C2_C2_0", &raw const self.page as u64); // VNCR_EL2
         }
-        write_sysreg!("vbar_el2", self.mode.vectors(self.way));
+        write_sysreg!("vbar_el2", self.mode.vectors(self.nv_mode));
         lazy_traps::set_copies_to_el2(true);
         if self.debug.is_on() {
-            self.load_own_seldom();
+            self.load_own_lazy_traps();
         }
         traps::load(self);
         self.start_stand_in();
@@ -192,10 +192,10 @@ fn of(vcpu: &Vcpu) -> Option<&'static mut Nested> {
     if !vcpu.arch.has_el2 {
         return None;
     }
-    // SAFETY: the vCPU is loaded here, and nobody else has its world; handlers run one after the other.
-    let world = unsafe { vcpu.arch.world() };
+    // SAFETY: the vCPU is loaded here, and nobody else has its context; handlers run one after the other.
+    let context = unsafe { vcpu.arch.context() };
     // SAFETY: as above; what it points to lives as long as the machine.
-    world.nested.as_mut().map(|nested| unsafe { &mut *core::ptr::from_mut::<Nested>(nested) })
+    context.nested.as_mut().map(|nested| unsafe { &mut *core::ptr::from_mut::<Nested>(nested) })
 }
 
 /// The loaded vCPU was left, or has just been loaded: its guest may go on, or L1 may have an interrupt first.
@@ -255,16 +255,16 @@ pub fn as_el2(pstate: u64) -> u64 {
 
 /// Whether such a vCPU may have HCR_EL2.E2H clear.
 pub fn may_clear_e2h(nested: stile_blob::Nested) -> bool {
-    nested != stile_blob::Nested::Off && e2h::may_be_clear(Way::new(nested))
+    nested != stile_blob::Nested::Off && e2h::may_be_clear(NvMode::new(nested))
 }
 
 /// Whether this machine can run such vCPUs.
 ///
 /// # Errors
 /// In words, what is missing.
-pub fn check(way: stile_blob::Nested) -> Result<(), &'static str> {
+pub fn check(nv_mode: stile_blob::Nested) -> Result<(), &'static str> {
     let have = features::get();
-    match way {
+    match nv_mode {
         stile_blob::Nested::Off => Ok(()),
         _ if !have.vhe => Err("a VM with an EL2 of its own needs a CPU with VHE"),
         stile_blob::Nested::Nv2 if have.nv < 2 => Err("nested = \"nv2\" needs a CPU with FEAT_NV2"),

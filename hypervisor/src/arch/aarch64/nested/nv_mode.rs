@@ -1,4 +1,4 @@
-//! The two ways in which accesses of virtual EL2 reach its registers. The registers are in the same places in both.
+//! How accesses of virtual EL2 reach its registers. The registers are in the same places in both modes.
 
 use stile_nested::vncr;
 
@@ -7,25 +7,25 @@ use crate::arch::aarch64::exit::Outcome;
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
 
-/// A way.
+/// Whether FEAT_NV2 redirects accesses of virtual EL2.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum NvMode {
     /// FEAT_NV2: most accesses are redirected.
     Redirect,
     /// FEAT_NV alone: each one traps.
     Trap,
 }
 
-impl Way {
-    /// The way that a VM with an EL2 is to have.
-    pub fn new(nested: stile_blob::Nested) -> Way {
-        if nested == stile_blob::Nested::Nv { Way::Trap } else { Way::Redirect }
+impl NvMode {
+    /// The mode of a VM with an EL2.
+    pub fn new(nested: stile_blob::Nested) -> NvMode {
+        if nested == stile_blob::Nested::Nv { NvMode::Trap } else { NvMode::Redirect }
     }
 
     /// Whether it is that of FEAT_NV2.
     #[inline(always)]
     pub const fn redirects(self) -> bool {
-        matches!(self, Way::Redirect)
+        matches!(self, NvMode::Redirect)
     }
 }
 

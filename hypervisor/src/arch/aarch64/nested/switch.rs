@@ -11,7 +11,7 @@ use crate::arch::aarch64::host::sysreg::isb;
 pub fn enter_guest(cpu: &mut Cpu, nested: &mut Nested) {
     let vcpu = cpu.vcpu();
     nested.bring_guest();
-    nested.find_seldom(vcpu.vm());
+    nested.update_lazy_traps(vcpu.vm());
     nested.regime = Regime::Guest;
     traps::load(nested);
     nested.load_shadow(vcpu.vm(), cpu.index);

@@ -9,7 +9,7 @@ use stile_sysreg::syndrome::Esr;
 
 use super::e2h::Plain;
 use super::registers::Own;
-use super::{Nested, Way, tlbi};
+use super::{Nested, NvMode, tlbi};
 use crate::arch::aarch64::exit::Outcome;
 use crate::arch::aarch64::handler;
 use crate::arch::aarch64::host::cpu::Cpu;
@@ -92,8 +92,8 @@ impl Nested {
     /// The home of a register that traps at virtual EL2 while HCR_EL2.E2H is set; nothing, if virtual EL2 has none such.
     pub fn home(&self, reg: SysReg) -> Option<Home> {
         // The names that only EL2 has, which is what FEAT_NV traps: EL1's own are EL1's registers, HCR_EL2.E2H of L1 being 1.
-        let in_page = || match self.way {
-            Way::Trap if reg.op1() >= 4 => vncr::find(reg, false),
+        let in_page = || match self.nv_mode {
+            NvMode::Trap if reg.op1() >= 4 => vncr::find(reg, false),
             _ => None,
         };
         fixed_home(reg).or_else(|| in_page().filter(|slot| is_there(*slot)).map(Home::Page))

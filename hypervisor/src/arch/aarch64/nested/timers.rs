@@ -116,14 +116,14 @@ pub fn stop_stand_in() {
 }
 
 /// It rang: the interrupts of those timers whose time has come are L1's. L1's own interface is on the CPU.
-pub fn stand_in_rang(cpu: &mut Cpu, nested: &mut Nested) {
+pub fn stand_in_expired(cpu: &mut Cpu, nested: &mut Nested) {
     match nested.regime {
-        Regime::Guest => ring_el2(cpu, nested),
-        Regime::El2 => ring_guest(cpu, nested),
+        Regime::Guest => expire_el2(cpu, nested),
+        Regime::El2 => expire_guest(cpu, nested),
     }
 }
 
-fn ring_el2(cpu: &mut Cpu, nested: &mut Nested) {
+fn expire_el2(cpu: &mut Cpu, nested: &mut Nested) {
     set_deadline(None);
     let now = timer::now();
     for (control, compare, physical, front) in EL2 {
@@ -137,14 +137,14 @@ fn ring_el2(cpu: &mut Cpu, nested: &mut Nested) {
     }
 }
 
-fn ring_guest(cpu: &mut Cpu, nested: &mut Nested) {
+fn expire_guest(cpu: &mut Cpu, nested: &mut Nested) {
     let vcpu = cpu.vcpu();
     for (control, _, physical) in GUEST {
         // Or L1 has stopped it in memory.
         if nested.held >> physical & 1 == 0 && nested.waiting_timer_rings(physical) {
             // Where L1 reads it, too.
             nested.page.set(control, nested.page.get(control) | ISTATUS);
-            gic::guest_timer_rang(cpu, vcpu, nested, physical);
+            gic::guest_timer_expired(cpu, vcpu, nested, physical);
         }
     }
     // For the other one.

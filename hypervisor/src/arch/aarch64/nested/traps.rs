@@ -3,7 +3,7 @@
 use stile_nested::vncr;
 
 use super::registers::{Own, Switched};
-use super::{Nested, Regime, Way};
+use super::{Nested, NvMode, Regime};
 use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 use crate::arch::aarch64::vcpu::traps;
@@ -25,8 +25,8 @@ const TTLB: u64 = 1 << 25;
 
 /// What virtual EL2 needs beyond other vCPUs. TTLB and AT: instructions for EL1 mean the guest's translations while L1 has
 /// HCR_EL2.TGE clear, and with FEAT_NV2 it clears that in memory, unseen.
-pub const fn virtual_el2(way: Way) -> u64 {
-    NV | TTLB | AT | if way.redirects() { NV2 } else { 0 }
+pub const fn virtual_el2(nv_mode: NvMode) -> u64 {
+    NV | TTLB | AT | if nv_mode.redirects() { NV2 } else { 0 }
 }
 
 /// HCR_EL2 bits that L1 sets for its guest: PTW, DC, TWI, TWE, TID0 to TID3, TSC, TIDCP, TACR, TSW, TPCP, TPU, TTLB, TVM,
@@ -90,7 +90,7 @@ pub fn load(nested: &mut Nested) {
         }
         Regime::Guest => {
             let theirs = nested.page.get(vncr::HCR_EL2);
-            write_sysreg!("hcr_el2", own & (theirs & nested.seldom.hcr | !ALLOWED) | theirs & ADDED | theirs & theirs << 3 & VIRTUAL);
+            write_sysreg!("hcr_el2", own & (theirs & nested.lazy_traps.hcr | !ALLOWED) | theirs & ADDED | theirs & theirs << 3 & VIRTUAL);
             let cptr = nested.cptr();
             write_sysreg!("cptr_el2", base.cptr & (cptr | !CPTR_ENABLES) | cptr & CPTR_TRAPS);
             write_sysreg!("mdcr_el2", base.mdcr | nested.own[Own::Mdcr as usize] & MDCR_TRAPS);
@@ -98,7 +98,7 @@ pub fn load(nested: &mut Nested) {
             write_sysreg!("cntvoff_el2", nested.page.get(vncr::CNTVOFF_EL2));
             write_sysreg!("vpidr_el2", nested.page.get(vncr::VPIDR_EL2));
             write_sysreg!("vmpidr_el2", nested.page.get(vncr::VMPIDR_EL2));
-            nested.load_seldom();
+            nested.load_lazy_traps();
         }
     }
 }
@@ -117,7 +117,7 @@ fn release(nested: &Nested) {
     write_sysreg!("mdcr_el2", nested.base.mdcr);
     write_sysreg!("vpidr_el2", read_sysreg!("midr_el1"));
     write_sysreg!("vmpidr_el2", nested.mpidr);
-    nested.unload_seldom();
+    nested.unload_lazy_traps();
 }
 
 /// Clears CNTVOFF_EL2, which is 0 at virtual EL2 and for other vCPUs. The guest's CNTV_CTL_EL0 has been saved: its ISTATUS compares
@@ -133,7 +133,7 @@ pub fn put(nested: &Nested) {
         release(nested);
         clear_offset();
     }
-    nested.put_seldom();
+    nested.put_lazy_traps();
     if nested.regime == Regime::Guest || !nested.mode.has_e2h() {
         write_sysreg!("cnthctl_el2", EL1_TIMERS);
     }

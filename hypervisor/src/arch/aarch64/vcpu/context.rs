@@ -10,7 +10,7 @@ use crate::arch::aarch64::nested::Nested;
 
 /// The values of a vCPU's registers while it is not loaded.
 #[repr(C)]
-pub struct World {
+pub struct VcpuContext {
     /// x0 to x30. While the vCPU is loaded they are in the guest or in the CPU's frame.
     pub general: [u64; 31],
     /// ELR_EL2: where the vCPU goes on.
@@ -36,7 +36,7 @@ pub struct World {
 /// SPSR_EL2 of a vCPU that starts: EL1h, all interrupts masked (Arm ARM, PE state on reset to AArch64 state).
 const START_PSTATE: u64 = 0b1111 << 6 | 0b0101;
 
-impl World {
+impl VcpuContext {
     /// The state after reset, with the vCPU's first instruction and argument.
     pub fn reset(&mut self, mpidr: u64, pc: u64, argument: u64) {
         self.general = [0; 31];
@@ -58,7 +58,7 @@ impl World {
 
     /// Puts everything but the general registers and the interrupt controller's state onto this CPU. `turns`: another vCPU had it before;
     /// `fp_trapped`: see [`fp::State::load`].
-    pub fn load(&mut self, turns: bool, fp_trapped: &mut bool) {
+    pub fn load(&mut self, switched: bool, fp_trapped: &mut bool) {
         write_sysreg!("elr_el2", self.pc);
         write_sysreg!("spsr_el2", self.pstate);
         write_sysreg!("vmpidr_el2", self.mpidr);
@@ -76,13 +76,13 @@ impl World {
         }
         self.debug.load();
         // What L1 has trapped for its guest would trap here, too.
-        self.fp.load(turns && self.nested.is_none(), fp_trapped);
+        self.fp.load(switched && self.nested.is_none(), fp_trapped);
         if let Some(nested) = &mut self.nested {
             nested.load();
         }
     }
 
-    /// The reverse of [`World::load`].
+    /// The reverse of [`VcpuContext::load`].
     pub fn put(&mut self) {
         if let Some(nested) = &mut self.nested {
             nested.put();
@@ -117,7 +117,7 @@ impl World {
 }
 
 /// Copies x0 to x30.
-pub fn move_general(from: &[u64; 31], to: &mut [u64; 31]) {
+pub fn copy_general_registers(from: &[u64; 31], to: &mut [u64; 31]) {
     // SAFETY: 31 words are read and written, as the types say.
     unsafe { move_31(from, to) };
 }

@@ -42,8 +42,8 @@ impl State {
     }
 
     /// The vCPU is loaded. If it takes turns with another, its registers may come later. `trapped` is whether they trap on this CPU.
-    pub fn load(&mut self, turns: bool, trapped: &mut bool) {
-        let later = turns && self.eager_turns == 0;
+    pub fn load(&mut self, switched: bool, trapped: &mut bool) {
+        let later = switched && self.eager_turns == 0;
         if *trapped != later {
             set_traps(later, trapped);
         }

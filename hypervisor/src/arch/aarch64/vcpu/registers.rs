@@ -22,7 +22,7 @@ macro_rules! put {
 
 macro_rules! el1_registers {
     ($($index:ident: $vhe:literal, $plain:literal, $reset:literal;)*) => {
-        /// Index into [`super::context::World::el1`].
+        /// Index into [`super::context::VcpuContext::el1`].
         #[derive(Clone, Copy)]
         #[repr(usize)]
         pub enum El1 { $(#[doc = concat!("`", $plain, "`.")] $index),* }

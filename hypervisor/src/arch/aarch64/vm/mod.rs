@@ -16,15 +16,15 @@ use stile_paging::table::{
 };
 use stile_paging::vmid::{VmidBits, VmidPool, VmidSlot, Vmids};
 use stile_sched::lock::TicketLock;
-use stile_vgic::{Config, Distributor, Mail, Redistributor, Shortcuts};
+use stile_vgic::{Config, Distributor, PendingRequests, Redistributor, Shortcuts};
 
 use crate::MAX_CPUS;
 use crate::arch::aarch64::host::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
 use crate::arch::aarch64::host::{features, speculation};
-use crate::arch::aarch64::interrupts::read_shadow::Glance;
+use crate::arch::aarch64::interrupts::read_shadow::ReadShadow;
 use crate::arch::aarch64::interrupts::{self, interface};
 use crate::arch::aarch64::nested;
-use crate::arch::aarch64::vcpu::context::World;
+use crate::arch::aarch64::vcpu::context::VcpuContext;
 use crate::arch::aarch64::vcpu::id_registers;
 use crate::memory::{self, TableFrames};
 use crate::once::Once;
@@ -47,7 +47,7 @@ pub struct Vm {
     /// SPIs.
     pub distributor: TicketLock<Distributor>,
     /// What of it is read without the lock.
-    pub glance: Glance,
+    pub read_shadow: ReadShadow,
     /// PSCI's view of the vCPUs.
     pub power: TicketLock<PowerTable>,
 }
@@ -58,18 +58,18 @@ pub struct Vcpu {
     pub index: usize,
     /// It has an EL2 of its own.
     pub has_el2: bool,
-    world: UnsafeCell<&'static mut World>,
+    context: UnsafeCell<&'static mut VcpuContext>,
     /// SGIs, PPIs, and the list registers' contents.
     pub redistributor: TicketLock<Redistributor>,
     /// What others have for it.
-    pub mail: Mail,
+    pub requests: PendingRequests,
     /// How its virtual CPU interface differs from others.
     pub interface: interface::Kind,
     /// Its interrupts that the CPU which has it loaded delivers without the redistributor's lock.
     pub shortcuts: Shortcuts,
 }
 
-// SAFETY: `world` is reached only through `Vcpu::world`, whose callers own the vCPU.
+// SAFETY: `context` is reached only through `Vcpu::context`, whose callers own the vCPU.
 unsafe impl Sync for Vcpu {}
 
 static VMIDS: Vmids<MAX_CPUS> = Vmids::new();
@@ -181,7 +181,7 @@ impl Vm {
             table: TicketLock::new(table),
             root,
             vmid: VmidSlot::new(),
-            glance: Glance::new(&distributor),
+            read_shadow: ReadShadow::new(&distributor),
             distributor: TicketLock::new(distributor),
             power: TicketLock::new(PowerTable::new(vcpus)),
         })
@@ -220,7 +220,7 @@ impl Vm {
     pub fn reset(&self) {
         let mut distributor = self.distributor.lock();
         distributor.reset();
-        self.glance.update_all(&distributor);
+        self.read_shadow.update_all(&distributor);
         drop(distributor);
         self.power.lock().reset();
     }
@@ -295,18 +295,18 @@ impl Vcpu {
             BinaryPoint::Common => true,
             BinaryPoint::Auto => shape.is_ended_by_bpr1 && !has_el2,
         };
-        // SAFETY: all zero is a valid World: integers only.
-        let world = unsafe { memory::allocate::<World>().assume_init_mut() };
+        // SAFETY: all zero is a valid VcpuContext: integers only.
+        let context = unsafe { memory::allocate::<VcpuContext>().assume_init_mut() };
         if has_el2 {
             // SAFETY: all zero is a valid Nested: integers, and the first of its regimes and ways.
             let nested = unsafe { memory::allocate::<nested::Nested>().assume_init_mut() };
-            nested.way = nested::Way::new(techniques.nested);
-            world.nested = Some(nested);
+            nested.nv_mode = nested::NvMode::new(techniques.nested);
+            context.nested = Some(nested);
         }
         Vcpu {
             index,
             has_el2,
-            world: UnsafeCell::new(world),
+            context: UnsafeCell::new(context),
             redistributor: TicketLock::new(Redistributor::new(Config {
                 vcpu: index as u8,
                 last: index + 1 == of,
@@ -317,7 +317,7 @@ impl Vcpu {
                 behind: interrupts::BEHIND,
                 common_binary_point,
             })),
-            mail: Mail::new(),
+            requests: PendingRequests::new(),
             interface: if common_binary_point { interface::Kind::COMMON_BINARY_POINT } else { interface::Kind::PLAIN },
             shortcuts: Shortcuts::new(),
         }
@@ -328,18 +328,18 @@ impl Vcpu {
     /// # Safety
     /// The caller owns the vCPU: it is loading or putting it, or it is off and the caller holds what keeps it so.
     #[expect(clippy::mut_from_ref, reason = "see Safety")]
-    pub unsafe fn world(&self) -> &mut World {
+    pub unsafe fn context(&self) -> &mut VcpuContext {
         // SAFETY: the caller's promise.
-        unsafe { &mut *self.world.get() }
+        unsafe { &mut *self.context.get() }
     }
 
     /// The state after a reset of the VM. The vCPU is off.
     pub fn reset(&self) {
         // The last boot's.
-        let _ = self.mail.take();
+        let _ = self.requests.take();
         self.redistributor.lock().reset();
         // SAFETY: the vCPU is off, and its VM is being reset.
-        if let Some(nested) = &mut unsafe { self.world() }.nested {
+        if let Some(nested) = &mut unsafe { self.context() }.nested {
             nested.forget_shadow();
         }
     }
@@ -353,6 +353,6 @@ impl Vcpu {
     /// Where the vCPU, which is off, will start.
     pub fn set_entry(&self, pc: u64, argument: u64) {
         // SAFETY: the vCPU is off, and the VM's power table, or the VM being off, makes this the only call.
-        unsafe { self.world() }.reset(1 << 31 | mpidr(self.index), pc, argument);
+        unsafe { self.context() }.reset(1 << 31 | mpidr(self.index), pc, argument);
     }
 }

@@ -31,7 +31,7 @@ pub fn access(cpu: &mut Cpu) -> Outcome {
 pub fn written(cpu: &mut Cpu) -> Outcome {
     let offset = vmcs::read(Field::EXIT_QUALIFICATION) as u32 & 0xfff;
     let effect = cpu.apic().written(offset, timer::now());
-    delivery::follow(cpu, effect);
+    delivery::apply(cpu, effect);
     delivery::pull(cpu);
     Outcome::again(rows::APIC_WRITE)
 }
@@ -40,7 +40,7 @@ pub fn written(cpu: &mut Cpu) -> Outcome {
 pub fn ended(cpu: &mut Cpu) -> Outcome {
     let vector = vmcs::read(Field::EXIT_QUALIFICATION) as u8;
     let effect = cpu.apic().ended(vector);
-    delivery::follow(cpu, effect);
+    delivery::apply(cpu, effect);
     delivery::pull(cpu);
     Outcome::again(rows::APIC_END)
 }

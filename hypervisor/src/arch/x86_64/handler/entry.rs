@@ -17,9 +17,9 @@ use crate::cpu::Leave;
 pub fn refused(cpu: &mut Cpu, exit_reason: u64) -> Outcome {
     if wrap() {
         // Whether the VMCS is launched depends on which entry it was: now it is not.
-        // SAFETY: the vCPU is loaded here, so its world is this CPU's.
-        unsafe { cpu.vcpu().arch.world() }.launch_anew(cpu);
-        cpu.leave = Leave::Attention;
+        // SAFETY: the vCPU is loaded here, so its context is this CPU's.
+        unsafe { cpu.vcpu().arch.context() }.launch_anew(cpu);
+        cpu.leave = Leave::Resched;
         return Outcome::leave(reason::ENTRY.other());
     }
     crash(cpu, reason::ENTRY.other(), CrashReason::EntryFailed, exit_reason, vmcs::read(Field::EXIT_QUALIFICATION))

@@ -44,7 +44,7 @@ pub fn exit(cpu: &mut Cpu) -> Outcome {
         _ => {}
     }
     let row = if event as u8 == ALIGNMENT as u8 { rows::EXCEPTION_ALIGNMENT } else { rows::EXCEPTION_DEBUG };
-    look(cpu, row)
+    resume_or_leave(cpu, row)
 }
 
 /// What a debug exception does beside its delivery: DR6 says why, DR7.GD and the step from branch to branch end ("Debug Exceptions"). A single
@@ -77,16 +77,16 @@ pub fn debug(why: u64) {
 }
 
 /// The next entry begins with an event, of which an exit may come before the processor looks for interrupts: takes those that are there.
-pub fn look(cpu: &mut Cpu, row: stile_ledger::RowId) -> Outcome {
+pub fn resume_or_leave(cpu: &mut Cpu, row: stile_ledger::RowId) -> Outcome {
     // SAFETY: Stile's interrupts only leave a note. STI lets none come before the instruction after it.
     unsafe { asm!("sti", "nop", "cli", options(nostack)) };
     if !cpu.has_noted() {
         return Outcome::again(row);
     }
     interrupt::idle(cpu);
-    if cpu.vcpu().arch.signals.init() {
+    if cpu.vcpu().arch.events.init() {
         return events::leave(cpu, row);
     }
-    cpu.leave = Leave::Attention;
+    cpu.leave = Leave::Resched;
     Outcome::leave(row)
 }

@@ -48,7 +48,7 @@ extern "C" fn handle_hlt(cpu: &mut Cpu) -> Outcome {
         return Outcome::again(reason::HLT.other());
     }
     // SAFETY: the vCPU is loaded here.
-    unsafe { cpu.vcpu().arch.world() }.halted = true;
+    unsafe { cpu.vcpu().arch.context() }.halted = true;
     cpu.leave = Leave::Wait;
     Outcome::leave(reason::HLT.other())
 }

@@ -20,11 +20,11 @@ extern "C" fn handle_interrupt(cpu: &mut Cpu) -> Outcome {
     apic::end_of_interrupt();
     match number {
         vector::KICK => {
-            if cpu::was_called(cpu) {
-                cpu.leave = Leave::Attention;
+            if cpu::take_resched(cpu) {
+                cpu.leave = Leave::Resched;
                 return Outcome::leave(rows::INTERRUPT_KICK);
             }
-            if cpu.vcpu().arch.signals.init() {
+            if cpu.vcpu().arch.events.init() {
                 return events::leave(cpu, rows::INTERRUPT_KICK);
             }
             delivery::pull(cpu);
@@ -37,7 +37,7 @@ extern "C" fn handle_interrupt(cpu: &mut Cpu) -> Outcome {
         }
         vector::TIMER => {
             if timer::is_shared() {
-                if let Some(vector) = cpu.apic().ring_timer(timer::now()) {
+                if let Some(vector) = cpu.apic().fire_timer(timer::now()) {
                     let takes = delivery::can_interrupt();
                     delivery::interrupt_self(cpu, vector, takes.into());
                 }
@@ -86,7 +86,7 @@ pub fn idle(cpu: &mut Cpu) {
         catch_up(cpu);
     }
     if came(vector::KICK) {
-        cpu::was_called(cpu);
+        cpu::take_resched(cpu);
     }
     if came(vector::TIMER)
         && let Some(vcpu) = cpu.vcpu

@@ -60,7 +60,7 @@ pub fn write(cpu: &mut Cpu, address: u64, width: Width, value: u64) {
     match Device::at(cpu, address) {
         Device::LocalApic(offset) => {
             let effect = cpu.apic().write(offset, value as u32, timer::now());
-            delivery::follow(cpu, effect);
+            delivery::apply(cpu, effect);
         }
         Device::IoApic(offset) => write_io_apic(cpu, offset, value as u32),
         Device::Other => write_other(cpu, address, width, value),
@@ -183,7 +183,7 @@ fn unusual(cpu: &mut Cpu, row: RowId, address: u64, kind: Access, write: bool) -
     if inject::was_delivering() {
         // By way of a stack or a table that is a device: there is no instruction to emulate, and nothing that an event could be delivered by.
         if inject::double_fault() {
-            return exception::look(cpu, row);
+            return exception::resume_or_leave(cpu, row);
         }
         return crash(cpu, row, CrashReason::TripleFault, basic::EPT_VIOLATION as u64, address);
     }
@@ -216,7 +216,7 @@ pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
         Ok(found) => found,
         Err(Refusal::Fault(fault)) => return refuse(row, fault),
         Err(Refusal::Changed) => {
-            look_again();
+            refetch();
             return Outcome::again(row);
         }
         Err(Refusal::Unsupported) => return refuse(row, Fault::InvalidOpcode),
@@ -251,7 +251,7 @@ pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
 #[inline(never)]
 fn go_on(done: Done, next: u64) {
     match done {
-        Done::Changed => look_again(),
+        Done::Changed => refetch(),
         Done::Complete => _ = advance_to(next),
         Done::Jump(to) => {
             // This is a step also where only branches are.
@@ -274,7 +274,7 @@ fn go_on(done: Done, next: u64) {
 /// The processor has run an instruction that is no more what memory has at its address: that is one which could not have ended in this exit. The
 /// translation that it was fetched by may be older than the guest's tables, so that is forgotten, and the guest goes on with what is there.
 #[cold]
-fn look_again() {
+fn refetch() {
     vmx::forget_vpid(vmcs::read(Field::VPID));
 }
 
@@ -286,7 +286,7 @@ fn protected(cpu: &mut Cpu, address: u64) -> Outcome {
         protected.written(address);
     }
     if inject::deliver_again() {
-        return exception::look(cpu, rows::MMIO_PROTECTED);
+        return exception::resume_or_leave(cpu, rows::MMIO_PROTECTED);
     }
     Outcome::again(rows::MMIO_PROTECTED)
 }
@@ -296,7 +296,7 @@ fn protected(cpu: &mut Cpu, address: u64) -> Outcome {
 fn first_touch(cpu: &mut Cpu, address: u64) -> Outcome {
     cpu.vcpu().vm().touch(address);
     if inject::deliver_again() {
-        return exception::look(cpu, rows::MMIO_FIRST_TOUCH);
+        return exception::resume_or_leave(cpu, rows::MMIO_FIRST_TOUCH);
     }
     Outcome::again(rows::MMIO_FIRST_TOUCH)
 }

@@ -274,7 +274,7 @@ fn write_own(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), Gene
     Some(match register {
         _ if X2APIC.contains(&register) => {
             let effect = cpu.apic().write_msr(register, value, timer::now());
-            effect.map(|effect| delivery::follow(cpu, effect))
+            effect.map(|effect| delivery::apply(cpu, effect))
         }
         msr::IA32_APIC_BASE => {
             let old = cpu.apic_base;

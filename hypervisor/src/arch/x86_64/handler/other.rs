@@ -124,8 +124,8 @@ fn xsetbv(cpu: &mut Cpu) -> Outcome {
     let value = registers[gpr::RDX] << 32 | registers[gpr::RAX] & 0xffff_ffff;
     let user = vmcs::read(Field::GUEST_SS_RIGHTS) >> 5 & 0b11 != 0;
     if registers[gpr::RCX] as u32 == 0 && !user && is_xcr0(value) {
-        // SAFETY: the vCPU is loaded here, so its world is this CPU's.
-        unsafe { cpu.vcpu().arch.world() }.extended.xcr0 = value;
+        // SAFETY: the vCPU is loaded here, so its context is this CPU's.
+        unsafe { cpu.vcpu().arch.context() }.extended.xcr0 = value;
         // SAFETY: the guest executed XSETBV, so there is XSAVE; the value was checked.
         unsafe { extended::write_xcr0(value) };
         skip_instruction();

@@ -51,7 +51,7 @@ pub fn switch(cpu: &mut Cpu) -> Outcome {
     if changed {
         delivery::pull(cpu);
     }
-    if done == Ok(false) { Outcome::again(row) } else { exception::look(cpu, row) }
+    if done == Ok(false) { Outcome::again(row) } else { exception::resume_or_leave(cpu, row) }
 }
 
 /// Where the old task goes on: after the instruction that switches, or where an interrupt or an exception came.
@@ -113,7 +113,7 @@ impl Tasks for Processor<'_> {
         }
         vmcs::write(Field::GUEST_CR3, cr3.into());
         vmx::forget_vpid(vmcs::read(Field::VPID));
-        if cr0::follow_cr3(self.cpu.vcpu().vm()) { Ok(()) } else { Err(Fault::InvalidTask(0)) }
+        if cr0::load_cr3(self.cpu.vcpu().vm()) { Ok(()) } else { Err(Fault::InvalidTask(0)) }
     }
 
     fn mark_switched(&mut self) {

@@ -7,12 +7,12 @@ use crate::console::log_of;
 use crate::vm::Vcpu;
 
 /// Whether a vCPU waits with interrupts off.
-pub struct Silence(AtomicBool);
+pub struct DeadlockCheck(AtomicBool);
 
-impl Silence {
+impl DeadlockCheck {
     /// It does not.
-    pub const fn new() -> Silence {
-        Silence(AtomicBool::new(false))
+    pub const fn new() -> DeadlockCheck {
+        DeadlockCheck(AtomicBool::new(false))
     }
 
     /// It does not any more.
@@ -23,13 +23,13 @@ impl Silence {
 
 /// A vCPU waits with interrupts off, and nothing is there that would end that. If it was the last of its VM, says so.
 #[cold]
-pub fn waits(vcpu: &Vcpu) {
+pub fn check(vcpu: &Vcpu) {
     // Of those that do so at the same time, the last one sees the others.
-    vcpu.arch.signals.silence.0.store(true, Ordering::SeqCst);
+    vcpu.arch.events.deadlock.0.store(true, Ordering::SeqCst);
     let vm = vcpu.vm();
     let is_silent = |vcpu: &Vcpu| {
-        let signals = &vcpu.arch.signals;
-        !signals.is_on() || signals.silence.0.load(Ordering::SeqCst) && !signals.wakes()
+        let events = &vcpu.arch.events;
+        !events.is_on() || events.deadlock.0.load(Ordering::SeqCst) && !events.wakes()
     };
     let by_a_pin = || vm.vcpus.first().is_some_and(|first| first.arch.pages.has_signal()) || vm.arch.io_apic.lock().has_signals();
     if vm.vcpus.iter().all(|vcpu| is_silent(vcpu)) && !by_a_pin() && !vm.arch.silence_told.swap(true, Ordering::Relaxed) {

@@ -55,7 +55,7 @@ pub fn send_to_one(cpu: &mut Cpu, to: u32, vector: u8, takes: u64) {
 /// An edge on pin LINT0 of a vCPU's APIC.
 pub fn pulse(vcpu: &'static Vcpu) {
     match vcpu.arch.pages.pulse(0) {
-        // That is a level, and followed by `signals`.
+        // That is a level, and followed by `events`.
         Received::External => {}
         received => receives(vcpu, received, None),
     }
@@ -65,8 +65,8 @@ pub fn pulse(vcpu: &'static Vcpu) {
 #[inline(always)]
 fn receives(vcpu: &'static Vcpu, received: Received, cpu: Option<&mut Cpu>) {
     match received {
-        Received::Interrupt => tell(vcpu, cpu, vcpu.arch.apic_level == ApicVirtualization::Posted),
-        Received::Level => tell(vcpu, cpu, false),
+        Received::Interrupt => notify(vcpu, cpu, vcpu.arch.apic_level == ApicVirtualization::Posted),
+        Received::Level => notify(vcpu, cpu, false),
         Received::Startup(page) => events::start_up(vcpu, page),
         Received::Init => events::init(vcpu),
         Received::Nmi => events::nmi(vcpu),
@@ -78,17 +78,17 @@ fn receives(vcpu: &'static Vcpu, received: Received, cpu: Option<&mut Cpu>) {
 
 /// Makes a vCPU take what was posted for it: one that runs elsewhere by an exit there, or if the processor takes it by itself, by a
 /// notification.
-fn tell(vcpu: &'static Vcpu, cpu: Option<&mut Cpu>, by_itself: bool) {
-    let tell_running = || match by_itself {
+fn notify(vcpu: &'static Vcpu, cpu: Option<&mut Cpu>, by_itself: bool) {
+    let notify_running = || match by_itself {
         true => cpu::running_on(vcpu).inspect(|&there| apic::notify(there)).is_some(),
         false => cpu::kick_if_running(vcpu),
     };
     match cpu {
         None if !by_itself => cpu::notify(vcpu),
-        None if !tell_running() => cpu::wake(vcpu),
+        None if !notify_running() => cpu::wake(vcpu),
         // The exit that is being handled ends with a look.
         Some(_) if cpu::runs_here(vcpu) => {}
-        Some(cpu) if !tell_running() => cpu::wake_beside(cpu, vcpu),
+        Some(cpu) if !notify_running() => cpu::wake_beside(cpu, vcpu),
         None | Some(_) => {}
     }
 }
@@ -107,7 +107,7 @@ pub fn send_from_io_apic(vm: &'static Vm, mut cpu: Option<&mut Cpu>) {
 /// it exits when it can.
 #[inline]
 pub fn pull(cpu: &mut Cpu) {
-    if cpu.vcpu().arch.signals.any() {
+    if cpu.vcpu().arch.events.any() {
         events::pull(cpu);
     }
     if cpu.apic_level >= ApicVirtualization::Delivery {
@@ -123,7 +123,7 @@ pub fn pull(cpu: &mut Cpu) {
 /// is not zero if its flags let it be interrupted.
 #[inline]
 pub fn interrupt_self(cpu: &mut Cpu, vector: u8, takes: u64) {
-    let alone = !cpu.vcpu().arch.signals.any();
+    let alone = !cpu.vcpu().arch.events.any();
     let delivers = cpu.apic_level >= ApicVirtualization::Delivery;
     if alone && delivers && cpu.apic().request_at_once(vector) {
         virtual_apic::request(vector);
@@ -137,7 +137,7 @@ pub fn interrupt_self(cpu: &mut Cpu, vector: u8, takes: u64) {
 /// Ends an interrupt of the loaded vCPU, if nothing follows from that. False, and nothing done, if something does.
 #[inline(always)]
 pub fn end_at_once(cpu: &mut Cpu) -> bool {
-    cpu.apic_level < ApicVirtualization::Delivery && !cpu.vcpu().arch.signals.any() && cpu.apic().end_at_once()
+    cpu.apic_level < ApicVirtualization::Delivery && !cpu.vcpu().arch.events.any() && cpu.apic().end_at_once()
 }
 
 #[cold]
@@ -185,7 +185,7 @@ pub fn put_back_nmi(cpu: &mut Cpu) {
 }
 
 /// Something waits for a vCPU that it is to look at, also one of this CPU.
-pub fn look(vcpu: &'static Vcpu) {
+pub fn kick(vcpu: &'static Vcpu) {
     cpu::notify(vcpu);
 }
 
@@ -208,12 +208,12 @@ pub fn exit_when_it_can(on: bool) {
 /// Gives the loaded vCPU, which is to be entered, what waits for it. False if it waits by HLT, and was woken by what does not end that.
 pub fn take(cpu: &mut Cpu) -> bool {
     // SAFETY: the vCPU is loaded here.
-    let world = unsafe { cpu.vcpu().arch.world() };
+    let context = unsafe { cpu.vcpu().arch.context() };
     // An event that is taken at entry ends it, too.
-    if world.halted && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0 && !is_pending(cpu) {
+    if context.halted && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0 && !is_pending(cpu) {
         return false;
     }
-    world.halted = false;
+    context.halted = false;
     pull(cpu);
     true
 }
@@ -222,7 +222,7 @@ pub fn take(cpu: &mut Cpu) -> bool {
 /// False, and nothing done, if there is none, or the scheduler must look.
 #[inline(always)]
 pub fn end_hlt_at_once(cpu: &mut Cpu) -> bool {
-    if cpu.vcpu().arch.signals.any() {
+    if cpu.vcpu().arch.events.any() {
         return false;
     }
     if cpu.apic_level >= ApicVirtualization::Delivery {
@@ -243,7 +243,7 @@ pub fn is_pending(cpu: &mut Cpu) -> bool {
     let on = interrupts_on();
     let pending = ends_wait(vcpu, on);
     if !pending && !on {
-        deadlock::waits(vcpu);
+        deadlock::check(vcpu);
     }
     pending
 }
@@ -256,7 +256,7 @@ fn interrupts_on() -> bool {
 fn ends_wait(vcpu: &Vcpu, on: bool) -> bool {
     // SAFETY: the vCPU is loaded here.
     let apic = unsafe { vcpu.arch.apic() };
-    on && apic.is_pending() || vcpu.arch.signals.any() && events::end_wait(&vcpu.arch.signals, apic, on)
+    on && apic.is_pending() || vcpu.arch.events.any() && events::end_wait(&vcpu.arch.events, apic, on)
 }
 
 /// The timer of the loaded vCPU may ring, or another device that it keeps time for. Returns whether the APIC's did.
@@ -321,7 +321,7 @@ pub fn put(vcpu: &Vcpu) -> Option<u64> {
 }
 
 /// Does what a vCPU's write to its local APIC causes elsewhere. Its own interrupts are left to [`pull`].
-pub fn follow(cpu: &mut Cpu, effect: Effect) {
+pub fn apply(cpu: &mut Cpu, effect: Effect) {
     let vcpu = cpu.vcpu();
     match effect {
         Effect::None => {}

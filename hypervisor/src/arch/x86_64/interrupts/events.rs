@@ -6,8 +6,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use stile_apic::LocalApic;
 use stile_ledger::RowId;
 
-use super::deadlock::Silence;
-use super::delivery::{self, VALID, look};
+use super::deadlock::DeadlockCheck;
+use super::delivery::{self, VALID, kick};
 use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs::{self, Field};
@@ -33,7 +33,7 @@ const NMI_BLOCKED: u64 = 0b1000;
 /// In [`Field::ENTRY_INTERRUPTION`]: the vector and the type of an NMI.
 const NMI: u64 = 2 << 8 | 2;
 
-/// [`Signals::phase`]: it waits for a startup message.
+/// [`Events::phase`]: it waits for a startup message.
 const OFF: u32 = 0;
 /// It runs, or may.
 const ON: u32 = 1 << 9;
@@ -43,24 +43,24 @@ const ENDING: u32 = 1 << 10;
 const STARTS: u32 = 1 << 8;
 
 /// What waits for one vCPU.
-pub struct Signals {
+pub struct Events {
     waiting: AtomicU32,
     phase: AtomicU32,
     /// Whether nothing but these ends its wait.
-    pub silence: Silence,
+    pub deadlock: DeadlockCheck,
 }
 
-impl Signals {
+impl Events {
     /// Of a vCPU that is off.
-    pub const fn new() -> Signals {
-        Signals { waiting: AtomicU32::new(0), phase: AtomicU32::new(OFF), silence: Silence::new() }
+    pub const fn new() -> Events {
+        Events { waiting: AtomicU32::new(0), phase: AtomicU32::new(OFF), deadlock: DeadlockCheck::new() }
     }
 
     /// Nothing waits; the vCPU is on or off.
     pub fn reset(&self, on: bool) {
         self.waiting.store(0, Ordering::Relaxed);
         self.phase.store(if on { ON } else { OFF }, Ordering::Relaxed);
-        self.silence.end();
+        self.deadlock.end();
     }
 
     /// Whether anything waits.
@@ -90,12 +90,12 @@ impl Signals {
         self.phase.load(Ordering::Acquire) == ON
     }
 
-    fn raise(&self, signal: u32) {
-        self.waiting.fetch_or(signal, Ordering::AcqRel);
+    fn raise(&self, event: u32) {
+        self.waiting.fetch_or(event, Ordering::AcqRel);
     }
 
-    fn drop_signal(&self, signal: u32) {
-        self.waiting.fetch_and(!signal, Ordering::AcqRel);
+    fn clear(&self, event: u32) {
+        self.waiting.fetch_and(!event, Ordering::AcqRel);
     }
 
     /// Moves to the phase that `next` says; returns the one before, or nothing if it says nothing.
@@ -107,15 +107,15 @@ impl Signals {
 /// An NMI for a vCPU.
 pub fn nmi(vcpu: &'static Vcpu) {
     let add = |waiting: u32| (waiting & NMIS < MOST_NMIS).then_some(waiting + 1);
-    let _ = vcpu.arch.signals.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
-    look(vcpu);
+    let _ = vcpu.arch.events.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
+    kick(vcpu);
 }
 
 /// The time has changed at which a vCPU looks at another device. The one that is loaded here looks when it next pulls.
 pub fn watch(vcpu: &'static Vcpu) {
-    vcpu.arch.signals.raise(WATCH);
+    vcpu.arch.events.raise(WATCH);
     if !cpu::runs_here(vcpu) {
-        look(vcpu);
+        kick(vcpu);
     }
 }
 
@@ -127,17 +127,17 @@ pub fn external(vm: &'static Vm) {
         delivery::pulse(first);
     }
     if interrupts {
-        first.arch.signals.raise(EXTERNAL);
-        look(first);
+        first.arch.events.raise(EXTERNAL);
+        kick(first);
     }
 }
 
 /// INIT for a vCPU, which takes it by itself: who sends it may hold the lock of the device whose line brings it.
 pub fn init(vcpu: &'static Vcpu) {
-    let before = vcpu.arch.signals.change(|phase| Some(if phase == OFF || vcpu.arch.index == 0 { phase } else { ENDING }));
+    let before = vcpu.arch.events.change(|phase| Some(if phase == OFF || vcpu.arch.index == 0 { phase } else { ENDING }));
     if before == Some(ON) {
-        vcpu.arch.signals.raise(INIT);
-        look(vcpu);
+        vcpu.arch.events.raise(INIT);
+        kick(vcpu);
     }
 }
 
@@ -145,7 +145,7 @@ pub fn init(vcpu: &'static Vcpu) {
 /// else, unless it falls asleep.
 pub fn leave(cpu: &mut Cpu, row: RowId) -> Outcome {
     let arch = &cpu.vcpu().arch;
-    if arch.index == 0 && arch.signals.is_running() {
+    if arch.index == 0 && arch.events.is_running() {
         return cpu.end_vm(row, End::Reset);
     }
     cpu.leave = Leave::Off;
@@ -154,16 +154,16 @@ pub fn leave(cpu: &mut Cpu, row: RowId) -> Outcome {
 
 /// The first vCPU, which runs here, is turned off and begins in real mode at a page: INIT, and a startup message right behind it.
 pub fn restart(vcpu: &'static Vcpu, page: u8) {
-    let before = vcpu.arch.signals.change(|phase| (phase == ON).then_some(ENDING | STARTS | u32::from(page)));
+    let before = vcpu.arch.events.change(|phase| (phase == ON).then_some(ENDING | STARTS | u32::from(page)));
     if before.is_some() {
-        vcpu.arch.signals.raise(INIT);
-        look(vcpu);
+        vcpu.arch.events.raise(INIT);
+        kick(vcpu);
     }
 }
 
-/// A startup message: who waits for one begins in real mode at the page, who was just told to will when it is off, and others go on.
+/// SIPI starts a vCPU in wait-for-SIPI in real mode at the page; one still handling INIT starts once it is off; otherwise ignored.
 pub fn start_up(vcpu: &'static Vcpu, page: u8) {
-    let before = vcpu.arch.signals.change(|phase| match phase {
+    let before = vcpu.arch.events.change(|phase| match phase {
         OFF => Some(ON),
         ENDING => Some(ENDING | STARTS | u32::from(page)),
         _ => None,
@@ -178,10 +178,10 @@ pub fn turned_off(vcpu: &'static Vcpu) {
     // While the VM is on, nobody else turns its vCPUs on or off in these phases.
     vcpu.vm().power.if_on(|| {
         // Before INIT waits no more: others may look whether anything wakes this vCPU.
-        vcpu.arch.signals.silence.end();
+        vcpu.arch.events.deadlock.end();
         // That is done. Another one is none until the phase says that the vCPU is on.
-        vcpu.arch.signals.drop_signal(INIT);
-        let before = vcpu.arch.signals.change(|phase| match phase {
+        vcpu.arch.events.clear(INIT);
+        let before = vcpu.arch.events.change(|phase| match phase {
             ENDING => Some(OFF),
             phase if phase & ENDING != 0 => Some(ON),
             _ => None,
@@ -195,27 +195,27 @@ pub fn turned_off(vcpu: &'static Vcpu) {
 
 fn start(vcpu: &'static Vcpu, page: u8) {
     // An INIT that came since the phase was changed is for what begins here. The 8259s stay as they are.
-    vcpu.arch.signals.waiting.fetch_and(INIT | EXTERNAL, Ordering::AcqRel);
+    vcpu.arch.events.waiting.fetch_and(INIT | EXTERNAL, Ordering::AcqRel);
     // SAFETY: the vCPU was off, and its phase makes this the only one to start it.
-    let (apic, world) = unsafe { (vcpu.arch.apic(), vcpu.arch.world()) };
+    let (apic, context) = unsafe { (vcpu.arch.apic(), vcpu.arch.context()) };
     apic.init();
     if vcpu.arch.index == 0 {
         vcpu.arch.pages.set_virtual_wire();
     }
-    world.reset_to_page(page);
+    context.reset_to_page(page);
     // INIT leaves the counter as it is.
-    world.tsc_offset = vcpu.arch.kept.tsc_offset();
+    context.tsc_offset = vcpu.arch.kept.tsc_offset();
     cpu::start(vcpu);
 }
 
-/// Gives the loaded vCPU what waits for it, of the signals.
+/// Gives the loaded vCPU what waits for it, of the events.
 #[cold]
 pub fn pull(cpu: &mut Cpu) {
     let vcpu = cpu.vcpu();
-    let signals = &vcpu.arch.signals;
-    let waiting = signals.waiting.load(Ordering::Acquire);
+    let events = &vcpu.arch.events;
+    let waiting = events.waiting.load(Ordering::Acquire);
     if waiting & WATCH != 0 {
-        signals.drop_signal(WATCH);
+        events.clear(WATCH);
         delivery::set_deadline(cpu);
     }
     if waiting & INIT != 0 {
@@ -225,18 +225,18 @@ pub fn pull(cpu: &mut Cpu) {
     }
     if waiting & NMIS != 0 {
         // Before the NMI waits no more.
-        signals.silence.end();
-        pull_nmi(signals);
+        events.deadlock.end();
+        pull_nmi(events);
     }
     if waiting & EXTERNAL != 0 {
         pull_external(cpu);
     }
 }
 
-fn pull_nmi(signals: &Signals) {
+fn pull_nmi(events: &Events) {
     let blocked = vmcs::read(Field::GUEST_INTERRUPTIBILITY);
     let free = blocked & BLOCKS_NMI == 0 && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0;
-    let left = signals.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, |waiting| {
+    let left = events.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, |waiting| {
         let nmis = waiting & NMIS;
         // While one is being handled, a processor remembers one more, however many come.
         let nmis = if free {
@@ -268,7 +268,7 @@ fn pull_external(cpu: &mut Cpu) {
     if ports.interrupts() {
         delivery::exit_when_it_can(true);
     } else {
-        vcpu.arch.signals.drop_signal(EXTERNAL);
+        vcpu.arch.events.clear(EXTERNAL);
     }
 }
 
@@ -279,8 +279,8 @@ pub fn exit_when_nmis_can(on: bool) {
     vmcs::write(Field::PRIMARY_CONTROLS, if on { controls | window } else { controls & !window });
 }
 
-/// Whether a signal ends the HLT of a vCPU with this APIC.
-pub fn end_wait(signals: &Signals, apic: &LocalApic<'_>, interrupts_on: bool) -> bool {
-    let waiting = signals.waiting.load(Ordering::Acquire);
+/// Whether an event ends the HLT of a vCPU with this APIC.
+pub fn end_wait(events: &Events, apic: &LocalApic<'_>, interrupts_on: bool) -> bool {
+    let waiting = events.waiting.load(Ordering::Acquire);
     waiting & (NMIS | INIT) != 0 || waiting & EXTERNAL != 0 && interrupts_on && apic.passes_external()
 }

@@ -131,7 +131,7 @@ pub fn write_controls(cpu: &mut Cpu) {
     vmcs::write(Field::PRIMARY_CONTROLS, primary.into());
     Cpu::note_window(false);
     // SAFETY: the vCPU is loaded here.
-    let pauses = unsafe { arch.world() }.pauses.control();
+    let pauses = unsafe { arch.context() }.pauses.control();
     vmcs::write(Field::SECONDARY_CONTROLS, u64::from(secondary) | pauses);
     vmcs::write(Field::MSR_BITMAP, msr_bitmap);
     let delivers = cpu.apic_level >= ApicVirtualization::Delivery;

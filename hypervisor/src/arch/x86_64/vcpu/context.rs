@@ -27,7 +27,7 @@ fn msrs() -> usize {
 
 /// The values of a vCPU's registers while it is not loaded.
 #[repr(C)]
-pub struct World {
+pub struct VcpuContext {
     /// FP and SIMD registers, and XCR0.
     pub extended: Extended,
     /// General registers by number. While the vCPU is loaded they are in the guest or in the CPU's frame.
@@ -68,7 +68,7 @@ pub struct Place {
 /// the CPU does not have it refuses itself.
 const CR4_OWNED: u64 = 0x7ff | 1 << 16 | 1 << 17 | 1 << 18 | 1 << 20 | 1 << 21;
 
-impl World {
+impl VcpuContext {
     /// Gives a new vCPU its VMCS and its identifier.
     pub fn setup(&mut self, vpid: u16) {
         self.vmcs = vmx::page_with_revision(vmx::features().revision);
@@ -142,7 +142,7 @@ impl World {
         fresh
     }
 
-    /// The reverse of [`World::load`].
+    /// The reverse of [`VcpuContext::load`].
     pub fn put(&mut self, cpu: &mut Cpu) {
         for (&register, value) in MSRS.iter().zip(&mut self.msrs).take(msrs()) {
             // SAFETY: the CPU has the register.

@@ -89,7 +89,7 @@ fn write_pdptes(pointers: [u64; 4]) {
 }
 
 /// Outside of IA-32e mode, paging is on and CR3 has changed: with PAE, its pointers are loaded. If one has reserved bits set, none is there; false then.
-pub fn follow_cr3(vm: &'static Vm) -> bool {
+pub fn load_cr3(vm: &'static Vm) -> bool {
     if vmcs::read(Field::GUEST_CR4) & PAE == 0 {
         return true;
     }

@@ -22,9 +22,9 @@ use crate::arch::x86_64::emulation::test_memory::TestMemory;
 use crate::arch::x86_64::handler::Kept;
 use crate::arch::x86_64::host::instructions::msr;
 use crate::arch::x86_64::host::{mmu, timer, vmx};
-use crate::arch::x86_64::interrupts::events::Signals;
+use crate::arch::x86_64::interrupts::events::Events;
 use crate::arch::x86_64::interrupts::virtual_apic::{self, AccessPage};
-use crate::arch::x86_64::vcpu::context::{Place, World};
+use crate::arch::x86_64::vcpu::context::{Place, VcpuContext};
 use crate::memory::{self, TableFrames};
 use crate::vm::Start;
 use cpuid::Table;
@@ -56,7 +56,7 @@ pub struct Vm {
 pub struct Vcpu {
     /// Its number in the VM.
     pub index: usize,
-    world: UnsafeCell<&'static mut World>,
+    context: UnsafeCell<&'static mut VcpuContext>,
     decoder: UnsafeCell<Decoder>,
     /// Its local APIC's registers, and what others have for it.
     pub pages: &'static Pages,
@@ -66,7 +66,7 @@ pub struct Vcpu {
     /// What the processor does for the APIC while it is enabled.
     pub apic_level: ApicVirtualization,
     /// What else may reach it.
-    pub signals: Signals,
+    pub events: Events,
     /// When it has to look at another device, in ticks of the counter, or [`Watch::NEVER`].
     watch: AtomicU64,
     /// MSRs that keep what is written.
@@ -239,9 +239,9 @@ impl Vcpu {
         /// How many VPIDs were given out; 0 is Stile's own.
         static VPIDS: AtomicUsize = AtomicUsize::new(0);
         const _: () = assert!(MAX_VMS * MAX_VCPUS < 1 << 16);
-        // SAFETY: all zero is a valid World: integers, and the first of the ways to start.
-        let world = unsafe { memory::allocate::<World>().assume_init_mut() };
-        world.setup(VPIDS.fetch_add(1, Ordering::Relaxed) as u16 + 1);
+        // SAFETY: all zero is a valid VcpuContext: integers, and the first way to start.
+        let context = unsafe { memory::allocate::<VcpuContext>().assume_init_mut() };
+        context.setup(VPIDS.fetch_add(1, Ordering::Relaxed) as u16 + 1);
         let decoder = UnsafeCell::new(Decoder::new(techniques.decode_cache));
         let pages_at = memory::allocate_pages(size_of::<Pages>() as u64);
         // SAFETY: the memory is zeroed, which is a valid value, aligned to pages, and nobody else's.
@@ -250,13 +250,13 @@ impl Vcpu {
         let apic_level = techniques.apic_virtualization.min(vmx::features().apic);
         Vcpu {
             index,
-            world: UnsafeCell::new(world),
+            context: UnsafeCell::new(context),
             decoder,
             pages,
             pages_at,
             apic,
             apic_level,
-            signals: Signals::new(),
+            events: Events::new(),
             watch: AtomicU64::new(Watch::NEVER),
             kept: Kept::new(),
         }
@@ -267,9 +267,9 @@ impl Vcpu {
     /// # Safety
     /// The caller owns the vCPU: it is loading or putting it, or it is off and the caller holds what keeps it so.
     #[expect(clippy::mut_from_ref, reason = "see Safety")]
-    pub unsafe fn world(&self) -> &mut World {
+    pub unsafe fn context(&self) -> &mut VcpuContext {
         // SAFETY: the caller's promise.
-        unsafe { &mut *self.world.get() }
+        unsafe { &mut *self.context.get() }
     }
 
     /// What finds its instructions.
@@ -292,7 +292,7 @@ impl Vcpu {
     /// The local APIC's part that is its owner's.
     ///
     /// # Safety
-    /// As [`Vcpu::world`].
+    /// As [`Vcpu::context`].
     #[expect(clippy::mut_from_ref, reason = "see Safety")]
     pub unsafe fn apic(&self) -> &mut LocalApic<'static> {
         // SAFETY: the caller's promise.
@@ -313,7 +313,7 @@ impl Vcpu {
         }
         // SAFETY: the vCPU is off, and the VM's start is the only one to reset it.
         *unsafe { self.apic() } = LocalApic::new(self.pages).with_least_period(timer::LEAST_PERIOD);
-        self.signals.reset(self.index == 0);
+        self.events.reset(self.index == 0);
         self.watch.store(Watch::NEVER, Ordering::Relaxed);
         self.kept.reset();
     }
@@ -333,8 +333,8 @@ impl Vcpu {
     /// How the vCPU, which is off and the VM's first, will start.
     pub fn set_start(&self, start: &Start) {
         // SAFETY: the vCPU is off, and the VM's being off makes this the only call.
-        let world = unsafe { self.world() };
-        world.reset(start);
-        world.tsc_offset = 0;
+        let context = unsafe { self.context() };
+        context.reset(start);
+        context.tsc_offset = 0;
     }
 }

@@ -90,7 +90,7 @@ impl Redistributor {
         let lives = live.offered.min(count - actives);
         let deads = dead.offered.min(count - actives - lives);
         let waiting = live.offered - lives + dead.offered - deads;
-        let crowded = waiting != 0 || actives < active.offered;
+        let overflows = waiting != 0 || actives < active.offered;
 
         // Chosen interrupts that are resident keep their list registers; the others fill the rest.
         let chosen = || {
@@ -101,11 +101,11 @@ impl Redistributor {
         let mut free = self.slots.all;
         for (entry, n) in chosen().filter_map(|entry| Some((entry, kept(entry)?))) {
             free &= !(1 << n);
-            self.put(distributor, n, *entry, crowded, lrs);
+            self.put(distributor, n, *entry, overflows, lrs);
         }
         let moved = chosen().filter(|entry| kept(entry).is_none());
         for (entry, n) in moved.zip(Bits(free.into())) {
-            self.put(distributor, n, *entry, crowded, lrs);
+            self.put(distributor, n, *entry, overflows, lrs);
         }
         for n in Bits((!self.slots.used).into()) {
             clear(n, old[n], lrs);
@@ -147,7 +147,7 @@ impl Redistributor {
                 None => _ = self.block.clear_active(bit),
                 Some(b) => {
                     distributor.blocks[b].clear_active(bit);
-                    kick |= distributor.attend_moved(b, bit);
+                    kick |= distributor.notify_moved(b, bit);
                 }
             }
         }
@@ -184,14 +184,14 @@ impl Redistributor {
     }
 
     /// Puts the interrupt of `entry` into list register `n`, if it still needs one.
-    fn put<L: ListRegisters>(&mut self, distributor: &mut Distributor, n: usize, entry: ListRegister, crowded: bool, lrs: &mut L) {
+    fn put<L: ListRegisters>(&mut self, distributor: &mut Distributor, n: usize, entry: ListRegister, overflows: bool, lrs: &mut L) {
         let i = entry.intid() as usize % BLOCK;
         match block_of(entry.intid()) {
             None => {
-                let terms = Terms { routed: true, crowded };
+                let terms = Terms { routed: true, overflows };
                 self.slots.place(&mut self.block, i, n, terms, lrs);
             }
-            Some(b) => _ = self.place_spi(distributor, b, i, n, crowded, lrs),
+            Some(b) => _ = self.place_spi(distributor, b, i, n, overflows, lrs),
         }
     }
 
