@@ -267,6 +267,23 @@ extern "C" fn interrupted(_vector: u64) {
     lapic::end();
 }
 
+/// An event with the vector of an exception from 16 on, where nothing was tried. The program's own code causes none of these exceptions, but
+/// their vectors are an APIC's, too: a phase has made an entry of the I/O APIC, an LVT or an IPI of random bits. Returns whether it was such an
+/// interrupt, which is ended then.
+#[unsafe(no_mangle)]
+extern "C" fn stray(vector: u64) -> u32 {
+    const PAGE: u64 = 0xfee0_0000;
+    let base = lapic::base();
+    // Where the APIC is off or elsewhere, it can't be asked.
+    let is_there = base & lapic::ENABLED != 0 && (base & lapic::X2 != 0 || base & !0xfff == PAGE);
+    let is_spurious = || u64::from(lapic::read(lapic::register::SPURIOUS) & 0xff) == vector;
+    if is_there && lapic::read(lapic::register::ISR) >> (vector & 31) & 1 == 0 && !is_spurious() {
+        return 0;
+    }
+    interrupted(vector);
+    1
+}
+
 /// Runs code with these registers until an exception ends it.
 pub fn enter(frame: &Frame) -> End {
     let block = own();

@@ -89,9 +89,12 @@ landed:
     pop_preserved
     ret
 nowhere:
+    mov     rcx, [rsp + 16]
+    cmp     ecx, 16
+    jae     stray_entry
     // A debug exception where nothing is tried: a phase has left a breakpoint or DR7.GD. Its delivery has cleared GD ("Debug Control
     // Register (DR7)"), so the rest can be turned off.
-    cmp     qword ptr [rsp + 16], 1
+    cmp     ecx, 1
     jne     2f
     mov     eax, 0x400
     mov     dr7, rax
@@ -104,6 +107,30 @@ nowhere:
     and     rsp, -16
     call    unexpected
     ud2
+stray_entry:
+    push_scratch
+    mov     rdi, rcx
+    call_aligned stray
+    mov     ecx, eax
+    pop_scratch
+    mov     rax, rsp
+    and     rax, -{BLOCK}
+    test    ecx, ecx
+    jz      2b
+    mov     rcx, [rsp + 16]
+    // An interrupt has no error code, and the stubs of these vectors have not pushed one.
+    cmp     ecx, 17
+    je      3f
+    cmp     ecx, 21
+    je      3f
+    pop     rcx
+    pop     rax
+    add     rsp, 16
+    iretq
+3:  pop     rcx
+    pop     rax
+    add     rsp, 8
+    iretq
 nmi:
     cmp     qword ptr [rax + {LANDING}], 0
     jne     land

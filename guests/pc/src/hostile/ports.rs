@@ -2,7 +2,7 @@
 
 use common::fail::Outcome;
 use common::random::Random;
-use pc::console;
+use pc::{console, machine};
 
 use crate::cpu::{self, run};
 use crate::window;
@@ -57,7 +57,8 @@ pub fn once(random: &mut Random, spares_uart: bool) -> u64 {
     registers[2] = random.bits() << 16 | u64::from(port);
     let write = random.below(2) == 1;
     let is_uart = (0x3f8..0x400).contains(&port);
-    if write && (is_spared(port) || spares_uart && is_uart) {
+    let is_8259 = has_8259(port);
+    if write && (is_spared(port) || spares_uart && is_uart || is_8259 && cpu::this() != 0) {
         return 0;
     }
     let form = random.below(3);
@@ -67,12 +68,35 @@ pub fn once(random: &mut Random, spares_uart: bool) -> u64 {
         1 => run(&[0x66, opcode + 1], registers),
         _ => run(&[opcode + 1], registers),
     };
+    if write && is_8259 {
+        renumber_8259s();
+    }
     1
+}
+
+/// Whether an access of up to four bytes reaches an 8259. The first CPU alone writes to them: see [`renumber_8259s`].
+fn has_8259(port: u16) -> bool {
+    (0x1d..0x22).contains(&(port & 0xff7f))
+}
+
+/// Gives the interrupts of the 8259s, whose first vector was written perhaps, vectors that are no exception's: nothing tells an exception from an
+/// interrupt of its vector that the 8259s send. Two CPUs at once could mix up their sequences.
+fn renumber_8259s() {
+    for (port, first) in [(0x20, 0x30), (0xa0, 0x38)] {
+        // SAFETY: the 8259s are the guest's own. ICW1 to ICW4, and a mask of nothing.
+        unsafe {
+            machine::out8(port, 0x11);
+            for value in [first, if port == 0x20 { 1 << 2 } else { 2 }, 1, 0] {
+                machine::out8(port + 1, value);
+            }
+        }
+    }
 }
 
 /// INS or OUTS.
 pub fn string_once(random: &mut Random) -> u64 {
     let port = random.pick(&[0x80u16, 0x40, 0x71, 0xe0, 0x21, 0x511, 0x2005, 0x5678]);
+    let port = if has_8259(port) && cpu::this() != 0 { 0x80 } else { port };
     let mut registers = crate::odd(random);
     registers[2] = port.into();
     registers[1] = match random.below(4) {
@@ -96,6 +120,9 @@ pub fn string_once(random: &mut Random) -> u64 {
     let opcode = random.pick(&[0x6c, 0x6d, 0x6e, 0x6f]);
     let code: &[u8] = if size == 0x90 { &[direction, repeat, opcode] } else { &[direction, size, repeat, opcode] };
     cpu::enter(&cpu::watched(cpu::kernel(code, registers)));
+    if has_8259(port) {
+        renumber_8259s();
+    }
     cpu::restore();
     1
 }
