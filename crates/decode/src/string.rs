@@ -6,8 +6,9 @@ use crate::operation::{Alu, Repeat};
 use crate::rflags::{DF, ZF};
 use crate::{Fault, Intent, Outcome, SegmentName, Vcpu};
 
-/// Elements processed before the guest may take an interrupt.
-const CHUNK: u32 = 64;
+/// Elements processed in one exit, before the guest may take an interrupt. INS from the clock costs some 3,000 instructions an element (two
+/// page walks and the date), more if a device raises interrupts; an exit must take less than 200,000.
+const CHUNK: u32 = 8;
 
 /// RFLAGS.TF: single-stepping.
 const TF: u64 = 1 << 8;
