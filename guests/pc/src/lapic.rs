@@ -93,6 +93,21 @@ pub fn end() {
     write(register::EOI, 0);
 }
 
+/// Ends up to `count` interrupts. The mode is read once: that is an exit of its own.
+pub fn end_all(count: usize) {
+    let x2 = is_x2();
+    for _ in 0..count {
+        // SAFETY: the page is mapped, and the register is an APIC's.
+        unsafe {
+            if x2 {
+                wrmsr(0x800 + (register::EOI >> 4), 0);
+            } else {
+                ((PAGE + u64::from(register::EOI)) as *mut u32).write_volatile(0);
+            }
+        }
+    }
+}
+
 /// This CPU's identifier.
 pub fn id() -> u32 {
     let id = read(register::ID);

@@ -247,9 +247,7 @@ pub fn drain() {
             core::hint::spin_loop();
         }
         pc::machine::cli();
-        for _ in 0..8 {
-            lapic::end();
-        }
+        lapic::end_all(8);
     }
 }
 
