@@ -90,7 +90,11 @@ fn use_memory(vm: &vm::Vm) {
     static LIVES: [AtomicU64; VCPUS.len()] = [const { AtomicU64::new(0) }; VCPUS.len()];
     static TOUCHES: [AtomicU64; VCPUS.len()] = [const { AtomicU64::new(0) }; VCPUS.len()];
     let at = |gpa| {
-        vm.fill(gpa);
+        // Stile's own accesses may come first.
+        if random(2) == 0 {
+            vm.fill_page(gpa);
+        }
+        while vm.touch(gpa) && !vm.is_full(gpa) {}
         assert!(vm.is_full(gpa));
         let start = *vm.arch.mapped.lock().unwrap().get(&RAM_BASE).expect("a block that is full is mapped");
         arch::physical(start + (gpa - RAM_BASE)).cast::<[u8; 8]>()

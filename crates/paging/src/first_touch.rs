@@ -2,9 +2,14 @@
 //!
 //! RAM is divided into blocks of [`BLOCK_SIZE`]. A block is mapped in the second stage once it is filled,
 //! with zeros and the file contents placed in it. Filling takes [`STEPS`] steps. A CPU claims a block, does
-//! some steps and releases it: an exit does a bounded part of the work, and no CPU waits for another.
+//! some steps and releases it: an exit does a bounded part of the work.
+//!
+//! The hypervisor's own accesses on a guest's behalf fill only the pages that they need, ahead of the steps,
+//! which skip these pages ([`EarlyPages`]). The block stays unmapped.
 
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use crate::PAGE_SIZE;
 
 /// Bytes of a block: what one second-stage block descriptor of level 2 maps.
 pub const BLOCK_SIZE: u64 = 2 << 20;
@@ -17,8 +22,57 @@ pub const STEP_SIZE: u64 = BLOCK_SIZE / STEPS as u64;
 const CLAIMED: u8 = 1 << 7;
 /// The block was full before a reset: only file contents are written again, other memory is preserved.
 const REFILL: u8 = 1 << 6;
+/// The block has early pages.
+const EARLY: u8 = 1 << 5;
 /// Number of completed steps.
-const DONE: u8 = REFILL - 1;
+const DONE: u8 = EARLY - 1;
+
+/// Pages of one step: the bits of a word of [`EarlyPages`].
+const STEP_PAGES: u64 = STEP_SIZE / PAGE_SIZE;
+const _: () = assert!(STEP_PAGES == u64::BITS as u64);
+
+/// Bitmap of the pages of a block that were filled ahead of its steps. All zeros is the empty set. Only the CPU that
+/// holds the block's claim accesses it, so the claim orders its accesses.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct EarlyPages([AtomicU64; STEPS as usize]);
+
+impl EarlyPages {
+    /// The empty set.
+    #[must_use]
+    pub const fn new() -> EarlyPages {
+        EarlyPages([const { AtomicU64::new(0) }; STEPS as usize])
+    }
+
+    fn place(&self, offset: u64) -> (&AtomicU64, u64) {
+        let page = offset % BLOCK_SIZE / PAGE_SIZE;
+        (&self.0[(page / STEP_PAGES) as usize], 1 << (page % STEP_PAGES))
+    }
+
+    fn has(&self, offset: u64) -> bool {
+        let (word, bit) = self.place(offset);
+        word.load(Ordering::Relaxed) & bit != 0
+    }
+
+    fn clear(&self) {
+        self.0.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    }
+
+    /// Returns the maximal ranges of pages between the offsets `start` and `end`, multiples of the page size, that are not in the set.
+    pub fn gaps(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
+        let mut at = start;
+        core::iter::from_fn(move || {
+            while at < end && self.has(at) {
+                at += PAGE_SIZE;
+            }
+            let first = at;
+            while at < end && !self.has(at) {
+                at += PAGE_SIZE;
+            }
+            (first < at).then_some((first, at))
+        })
+    }
+}
 
 /// Fill progress of a block. All zeros is an empty block.
 #[derive(Debug, Default)]
@@ -39,6 +93,8 @@ pub enum Claim {
         step: u8,
         /// Write only the file contents: the block was full before a reset.
         again: bool,
+        /// Write only the [`EarlyPages::gaps`]: the block has early pages.
+        early: bool,
     },
 }
 
@@ -65,23 +121,44 @@ impl Block {
         }
         // Acquire: steps done by another CPU are visible before this CPU maps the block.
         let won = old & CLAIMED == 0 && self.0.compare_exchange(old, old | CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        if won { Claim::Fill { step: old & DONE, again: old & REFILL != 0 } } else { Claim::Busy }
+        if won { Claim::Fill { step: old & DONE, again: old & REFILL != 0, early: old & EARLY != 0 } } else { Claim::Busy }
     }
 
     /// Releases the claim, with the steps before `step` done.
     pub fn release(&self, step: u8) {
-        let kept = self.0.load(Ordering::Relaxed) & REFILL;
+        let kept = self.0.load(Ordering::Relaxed) & (REFILL | EARLY);
         self.0.store(kept | step.min(STEPS - 1), Ordering::Release);
     }
 
     /// Releases the claim of a block that is now filled and mapped.
-    pub fn complete(&self) {
+    pub fn complete(&self, pages: &EarlyPages) {
+        if self.0.load(Ordering::Relaxed) & EARLY != 0 {
+            pages.clear();
+        }
         self.0.store(STEPS, Ordering::Release);
     }
 
+    /// Calls `fill` to fill the page at `offset` in the claimed block ahead of its steps, unless the page is filled already,
+    /// and releases the claim. `step` is the first step to do, from [`Claim::Fill`].
+    pub fn fill_early(&self, pages: &EarlyPages, step: u8, offset: u64, fill: impl FnOnce()) {
+        let mut state = self.0.load(Ordering::Relaxed) & !CLAIMED;
+        if offset % BLOCK_SIZE / STEP_SIZE >= step.into() && !pages.has(offset) {
+            fill();
+            let (word, bit) = pages.place(offset);
+            word.fetch_or(bit, Ordering::Relaxed);
+            state |= EARLY;
+        }
+        self.0.store(state, Ordering::Release);
+    }
+
     /// Marks a full block for refilling from files. Returns whether it was full; the caller must then unmap
-    /// it. All vCPUs of the VM are off.
-    pub fn drain(&self) -> bool {
+    /// it. A block that is not full and has early pages starts over with its first step. All vCPUs of the VM are off.
+    pub fn drain(&self, pages: &EarlyPages) -> bool {
+        let state = self.0.load(Ordering::Acquire);
+        if state & EARLY != 0 {
+            pages.clear();
+            self.0.store(state & REFILL, Ordering::Release);
+        }
         self.0.compare_exchange(STEPS, REFILL, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 }
@@ -90,50 +167,108 @@ impl Block {
 mod tests {
     use super::*;
 
+    const fn fill(step: u8, again: bool, early: bool) -> Claim {
+        Claim::Fill { step, again, early }
+    }
+
+    /// Claims a block and fills the page at `offset` early. Returns whether it was filled now.
+    fn fill_early(block: &Block, pages: &EarlyPages, offset: u64) -> bool {
+        let Claim::Fill { step, .. } = block.claim() else { panic!("the block can't be claimed") };
+        let mut filled = false;
+        block.fill_early(pages, step, offset, || filled = true);
+        filled
+    }
+
     #[test]
     fn a_block_is_filled_in_steps() {
-        let block = Block::new();
+        let (block, pages) = (Block::new(), EarlyPages::new());
         assert!(!block.is_full());
-        assert_eq!(block.claim(), Claim::Fill { step: 0, again: false });
+        assert_eq!(block.claim(), fill(0, false, false));
         assert_eq!(block.claim(), Claim::Busy);
         block.release(3);
-        assert_eq!(block.claim(), Claim::Fill { step: 3, again: false });
-        assert!(!block.drain(), "drain must not discard the progress of a partly filled block");
-        block.complete();
+        assert_eq!(block.claim(), fill(3, false, false));
+        assert!(!block.drain(&pages), "drain must not discard the progress of a partly filled block");
+        block.complete(&pages);
         assert!(block.is_full());
         assert_eq!(block.claim(), Claim::Full);
     }
 
     #[test]
     fn a_drained_block_is_refilled_from_files_only() {
-        let block = Block::new();
+        let (block, pages) = (Block::new(), EarlyPages::new());
         assert!(matches!(block.claim(), Claim::Fill { .. }));
-        block.complete();
-        assert!(block.drain());
+        block.complete(&pages);
+        assert!(block.drain(&pages));
         assert!(!block.is_full());
-        assert!(!block.drain());
-        assert_eq!(block.claim(), Claim::Fill { step: 0, again: true });
+        assert!(!block.drain(&pages));
+        assert_eq!(block.claim(), fill(0, true, false));
         block.release(5);
-        assert_eq!(block.claim(), Claim::Fill { step: 5, again: true });
-        block.complete();
+        assert_eq!(block.claim(), fill(5, true, false));
+        block.complete(&pages);
         assert_eq!(block.claim(), Claim::Full);
     }
 
-    /// CPUs that fill the same block concurrently do each step exactly once.
     #[test]
-    fn concurrent_cpus_do_each_step_once() {
-        let block = Block::new();
-        let done: [AtomicU8; STEPS as usize] = core::array::from_fn(|_| AtomicU8::new(0));
+    fn early_pages_are_filled_once_and_skipped_by_steps() {
+        let (block, pages) = (Block::new(), EarlyPages::new());
+        let page = 3 * STEP_SIZE + 5 * PAGE_SIZE;
+        assert!(fill_early(&block, &pages, page + 8));
+        assert!(!fill_early(&block, &pages, page + 4095), "the page is filled already");
+        assert!(fill_early(&block, &pages, page + PAGE_SIZE));
+        assert_eq!(block.claim(), fill(0, false, true));
+        block.release(4);
+        assert!(!fill_early(&block, &pages, 0), "a step has filled the page");
+        let gaps = |start, end| pages.gaps(start, end).collect::<std::vec::Vec<_>>();
+        assert_eq!(gaps(3 * STEP_SIZE, 4 * STEP_SIZE), [(3 * STEP_SIZE, page), (page + 2 * PAGE_SIZE, 4 * STEP_SIZE)]);
+        assert_eq!(gaps(4 * STEP_SIZE, BLOCK_SIZE), [(4 * STEP_SIZE, BLOCK_SIZE)]);
+        assert_eq!(gaps(page, page + 2 * PAGE_SIZE), []);
+        assert_eq!(block.claim(), fill(4, false, true));
+        block.complete(&pages);
+        assert_eq!(gaps(0, BLOCK_SIZE), [(0, BLOCK_SIZE)], "a full block has no early pages");
+    }
+
+    #[test]
+    fn a_drained_block_forgets_its_early_pages() {
+        let (block, pages) = (Block::new(), EarlyPages::new());
+        assert!(fill_early(&block, &pages, 0));
+        assert!(!block.drain(&pages), "the block is not mapped");
+        assert_eq!(block.claim(), fill(0, false, false));
+        block.complete(&pages);
+        assert!(block.drain(&pages));
+        assert!(fill_early(&block, &pages, 4096));
+        assert!(!block.drain(&pages));
+        assert!(fill_early(&block, &pages, 4096), "files are loaded again");
+        assert_eq!(block.claim(), fill(0, true, true));
+    }
+
+    /// CPUs that fill the same block concurrently, by steps and by pages, fill each page exactly once.
+    #[test]
+    fn concurrent_cpus_fill_each_page_once() {
+        const PAGES: usize = (BLOCK_SIZE / PAGE_SIZE) as usize;
+        let (block, pages) = (Block::new(), EarlyPages::new());
+        let done: std::vec::Vec<_> = (0..PAGES).map(|_| AtomicU8::new(0)).collect();
+        let fill = |start: u64, end: u64| {
+            (start / PAGE_SIZE..end / PAGE_SIZE).for_each(|page| {
+                done[page as usize].fetch_add(1, Ordering::Relaxed);
+            });
+        };
         std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    loop {
+            for thread in 0..4u64 {
+                let (block, pages, fill, done) = (&block, &pages, &fill, &done);
+                scope.spawn(move || {
+                    for number in 0.. {
                         match block.claim() {
                             Claim::Full => break,
                             Claim::Busy => std::thread::yield_now(),
+                            Claim::Fill { step, .. } if thread < 2 && number % 64 != 0 => {
+                                let page = (number * 37 + thread * 11) % PAGES as u64 * PAGE_SIZE;
+                                block.fill_early(pages, step, page, || fill(page, page + PAGE_SIZE));
+                                assert_eq!(done[(page / PAGE_SIZE) as usize].load(Ordering::Relaxed), 1);
+                            }
                             Claim::Fill { step, .. } => {
-                                done[usize::from(step)].fetch_add(1, Ordering::Relaxed);
-                                if step + 1 == STEPS { block.complete() } else { block.release(step + 1) }
+                                let start = u64::from(step) * STEP_SIZE;
+                                pages.gaps(start, start + STEP_SIZE).for_each(|(start, end)| fill(start, end));
+                                if step + 1 == STEPS { block.complete(pages) } else { block.release(step + 1) }
                             }
                         }
                     }

@@ -1,12 +1,12 @@
 //! A VM's RAM: where it is, and which of it has its contents yet.
 //!
-//! A block of RAM gets its contents, and is mapped, when it is first touched: by the guest, whose access faults in the second stage, or by
-//! Stile on its behalf. So a VM starts in the same time whatever its size, and who touches memory pays for it. A reset unmaps the blocks that
-//! files are loaded into; the next touch loads them again.
+//! A block of RAM gets its contents, and is mapped, when the guest first touches it and faults in the second stage. Stile's own accesses on a
+//! guest's behalf fill the pages that they need, and map nothing. So a VM starts in the same time whatever its size, and who touches memory pays
+//! for it. A reset unmaps the blocks that files are loaded into; the next touch loads them again.
 
 use stile_blob::{Load, MAX_LOADS, Source};
 use stile_paging::PAGE_SIZE;
-use stile_paging::first_touch::{BLOCK_SIZE, Block, Claim, STEP_SIZE, STEPS};
+use stile_paging::first_touch::{BLOCK_SIZE, Block, Claim, EarlyPages, STEP_SIZE, STEPS};
 use stile_paging::frames::{MAX_PIECES, Piece};
 
 use super::{BLOB, Vm};
@@ -26,6 +26,8 @@ pub struct Ram {
     base: u64,
     /// All blocks from there to the end of RAM.
     blocks: &'static [Block],
+    /// Pages of the blocks that Stile filled for its own accesses.
+    early: &'static [EarlyPages],
 }
 
 impl Ram {
@@ -34,17 +36,29 @@ impl Ram {
         let base = pieces.first().map_or(0, |first| first.gpa) & !(BLOCK_SIZE - 1);
         let end = pieces.last().map_or(base, |last| last.gpa + last.size);
         let count = (end - base).div_ceil(BLOCK_SIZE) as usize;
-        let states = memory::allocate_pages((count.max(1) * size_of::<Block>()).next_multiple_of(PAGE_SIZE as usize) as u64);
+        let size = |item: usize| (count.max(1) * item).next_multiple_of(PAGE_SIZE as usize) as u64;
+        let (states, pages) = (memory::allocate_pages(size(size_of::<Block>())), memory::allocate_pages(size(size_of::<EarlyPages>())));
         // SAFETY: the pages are nobody else's and zeroed, which makes empty blocks; they are never freed.
         let blocks = unsafe { core::slice::from_raw_parts(arch::physical(states).cast::<Block>(), count) };
-        Ram { pieces, loads, base, blocks }
+        // SAFETY: the pages are nobody else's and zeroed, which makes blocks without early pages; they are never freed.
+        let early = unsafe { core::slice::from_raw_parts(arch::physical(pages).cast::<EarlyPages>(), count) };
+        Ram { pieces, loads, base, blocks, early }
+    }
+
+    fn index(&self, gpa: u64) -> Option<usize> {
+        usize::try_from(gpa.checked_sub(self.base)? / BLOCK_SIZE).ok()
     }
 
     /// The block around an address, which is in RAM or in a hole of it.
     #[inline]
     fn block(&self, gpa: u64) -> Option<&'static Block> {
-        let index = gpa.checked_sub(self.base)? / BLOCK_SIZE;
-        self.blocks.get(usize::try_from(index).ok()?)
+        self.blocks.get(self.index(gpa)?)
+    }
+
+    /// The block around an address, and its early pages.
+    fn block_and_pages(&self, gpa: u64) -> Option<(&'static Block, &'static EarlyPages)> {
+        let index = self.index(gpa)?;
+        self.blocks.get(index).zip(self.early.get(index))
     }
 
     /// Whether an address is in RAM.
@@ -97,12 +111,17 @@ impl Vm {
     /// The guest found nothing mapped at an address: does a part of what it takes to map the block around it, of bounded length. False if the
     /// address is not in RAM. Otherwise the guest tries again, which may bring it here again.
     pub fn touch(&self, gpa: u64) -> bool {
-        let Some(block) = self.ram.block(gpa).filter(|_| self.ram.contains(gpa)) else { return false };
+        let Some((block, pages)) = self.ram.block_and_pages(gpa).filter(|_| self.ram.contains(gpa)) else { return false };
         let start = gpa & !(BLOCK_SIZE - 1);
-        let Claim::Fill { step, again } = block.claim() else { return true };
+        let Claim::Fill { step, again, early } = block.claim() else { return true };
         let bytes = if self.ram.has_files(start) { arch::COPIED_AT_ONCE } else { arch::ZEROED_AT_ONCE };
         let next = STEPS.min(step + (bytes / STEP_SIZE) as u8);
-        self.ram.write(start + u64::from(step) * STEP_SIZE, start + u64::from(next) * STEP_SIZE, again);
+        let (from, to) = (u64::from(step) * STEP_SIZE, u64::from(next) * STEP_SIZE);
+        if early {
+            pages.gaps(from, to).for_each(|(from, to)| self.ram.write(start + from, start + to, again));
+        } else {
+            self.ram.write(start + from, start + to, again);
+        }
         if next < STEPS {
             block.release(next);
             return true;
@@ -113,23 +132,33 @@ impl Vm {
                 log!("{}: RAM at {:#x} can't be mapped: {error:?}", self.name, part.gpa);
             }
         }
-        block.complete();
+        block.complete(pages);
         true
     }
 
-    /// Fills and maps the block around an address that Stile is about to read or write for the guest, if it is in RAM.
+    /// Fills the page at an address that Stile is about to read or write for the guest, if it is in RAM. Leaves the block unmapped: an exit
+    /// may access some 70 pages, each in a block of its own, and must fill them all.
     #[inline]
-    pub fn fill(&self, gpa: u64) {
+    #[allow(dead_code, reason = "not every architecture has such accesses")]
+    pub fn fill_page(&self, gpa: u64) {
         if !self.is_full(gpa) {
-            self.fill_now(gpa);
+            self.fill_page_now(gpa);
         }
     }
 
-    /// Another CPU holds the block for no longer than [`Vm::touch`] takes.
     #[cold]
-    fn fill_now(&self, gpa: u64) {
-        while self.touch(gpa) && !self.is_full(gpa) {
-            core::hint::spin_loop();
+    fn fill_page_now(&self, gpa: u64) {
+        let Some((block, pages)) = self.ram.block_and_pages(gpa).filter(|_| self.ram.contains(gpa)) else { return };
+        loop {
+            match block.claim() {
+                Claim::Full => return,
+                // Another CPU holds the claim for one call of `touch` or of this function.
+                Claim::Busy => core::hint::spin_loop(),
+                Claim::Fill { step, again, .. } => {
+                    let page = gpa & !(PAGE_SIZE - 1);
+                    return block.fill_early(pages, step, page, || self.ram.write(page, page + PAGE_SIZE, again));
+                }
+            }
         }
     }
 
@@ -143,7 +172,7 @@ impl Vm {
                 if drained == DRAINED_AT_ONCE {
                     break 'all;
                 }
-                if self.ram.block(start).is_some_and(Block::drain) {
+                if self.ram.block_and_pages(start).is_some_and(|(block, pages)| block.drain(pages)) {
                     self.arch.unmap_ram(start, BLOCK_SIZE);
                     drained += 1;
                 }

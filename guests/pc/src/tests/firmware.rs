@@ -209,6 +209,27 @@ pub fn strings_of_ports(_: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// A string from a port to memory that nothing has touched before, across a page's end: the rest of that memory is zero, and it stays so
+/// when the guest touches it.
+pub fn strings_to_untouched_memory(_: u64) -> Result<(), &'static str> {
+    // A block of 2 MiB that is no other test's.
+    const BLOCK: u64 = 52 << 20;
+    const END: u64 = BLOCK + (2 << 20);
+    let at = BLOCK + 0x5_1000 - 2;
+    // SAFETY: the port is a word for tests, and the memory is this function's.
+    unsafe {
+        out32(0xe0, 0x4433_2211);
+        asm!("cld", "rep insb", inout("rdi") at => _, inout("rcx") 4u64 => _, in("dx") 0xe1u16, options(nostack));
+        // Once more, into one of the pages.
+        asm!("insb", inout("rdi") at + 4 => _, in("dx") 0xe0u16, options(nostack));
+        let bytes: [u8; 5] = core::array::from_fn(|n| byte(at + n as u64));
+        check!(bytes == [0x22, 0x22, 0x22, 0x22, 0x11], "it is not there");
+        let mut rest = (BLOCK..at).chain(at + 5..END);
+        check!(rest.all(|at| byte(at) == 0), "something else is there");
+    }
+    Ok(())
+}
+
 /// The 8254 a thousand times a second, as a rate generator.
 fn start_timer() {
     const COUNT: u16 = 1193;

@@ -63,6 +63,7 @@ pub const ALL: &[Test] = &[
     ("screen_controller", On::Any, firmware::screen_controller),
     ("test_word", On::Stile, firmware::test_word),
     ("strings_of_ports", On::Stile, firmware::strings_of_ports),
+    ("strings_to_untouched_memory", On::Stile, firmware::strings_to_untouched_memory),
     ("registers_kept", On::Any, registers::kept),
     ("time_stamp_counter", On::Stile, registers::time_stamp_counter),
     ("apic_base", On::Stile, registers::apic_base),

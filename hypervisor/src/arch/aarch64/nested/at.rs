@@ -6,6 +6,7 @@ use stile_nested::inject;
 use stile_sysreg::SysReg;
 
 use super::Nested;
+use super::shadow::Memory;
 use crate::arch::aarch64::host::sysreg::{isb, read_sysreg, write_sysreg};
 use crate::vm::Vm;
 
@@ -17,17 +18,32 @@ macro_rules! at {
     }};
 }
 
-/// AT at virtual EL2. The result is in PAR_EL1, which is the vCPU's own register. False if there is no such instruction.
-pub fn execute(nested: &Nested, vm: &Vm, reg: SysReg, address: u64) -> bool {
+/// The result of [`execute`].
+pub enum Executed {
+    /// PAR_EL1, which is the vCPU's own register, has the translation.
+    Done,
+    /// The walk met memory that is being filled: L1 executes the instruction again.
+    Incomplete,
+    /// There is no such instruction.
+    Unknown,
+}
+
+/// AT at virtual EL2.
+pub fn execute(nested: &Nested, vm: &Vm, reg: SysReg, address: u64) -> Executed {
     /// SPSR_EL2.PAN.
     const PAN: u64 = 1 << 22;
-    let Some(what) = at::decode(reg) else { return false };
+    let Some(what) = at::decode(reg) else { return Executed::Unknown };
     let is_own = what.regime == Regime::El2 || what.regime == Regime::Stage1 && inject::is_host(nested.hcr());
     if !is_own {
         let pan = read_sysreg!("spsr_el2") & PAN != 0;
         let (stage1, stage2) = (Stage1::of_guest(&nested.page, nested.hcr()), nested.stage2(vm));
-        write_sysreg!("par_el1", at::translate(what, &stage1, &stage2, &super::shadow::Memory(vm), address, pan));
-        return true;
+        let memory = Memory::new(vm);
+        let par = at::translate(what, &stage1, &stage2, &memory, address, pan);
+        if memory.is_incomplete() {
+            return Executed::Incomplete;
+        }
+        write_sysreg!("par_el1", par);
+        return Executed::Done;
     }
     // Virtual EL2's translations are EL1's on this CPU.
     match (what.level, what.write) {
@@ -37,5 +53,5 @@ pub fn execute(nested: &Nested, vm: &Vm, reg: SysReg, address: u64) -> bool {
         (_, true) => at!("s1e1w", address),
     }
     isb();
-    true
+    Executed::Done
 }

@@ -1,5 +1,6 @@
 //! Second stages for L2: crate `stile-nested` makes them of L1's tables and Stile's; here they meet the hardware.
 
+use core::cell::Cell;
 use core::convert::Infallible;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -75,25 +76,44 @@ impl Current {
     }
 }
 
-/// Where an address of L1's leads.
-fn below(vm: &Vm, address: u64) -> Option<Below> {
-    // Mapped memory has been filled.
-    vm.arch.translate(address).or_else(|| first_touch(vm, address))
+/// L1's physical memory, for one walk of L1's tables.
+pub struct Memory<'a> {
+    vm: &'a Vm,
+    /// The walk met memory without contents: see [`Memory::is_incomplete`].
+    incomplete: Cell<bool>,
 }
 
-/// Fills what L1 has not touched yet: its guest may touch it before.
-#[cold]
-fn first_touch(vm: &Vm, address: u64) -> Option<Below> {
-    vm.fill(address);
-    vm.arch.translate(address)
-}
+impl<'a> Memory<'a> {
+    /// The memory of a VM.
+    pub fn new(vm: &'a Vm) -> Self {
+        Self { vm, incomplete: Cell::new(false) }
+    }
 
-/// L1's physical memory.
-pub struct Memory<'a>(pub &'a Vm);
+    /// Where an address of L1's leads.
+    fn below(&self, address: u64) -> Option<Below> {
+        // Mapped memory has been filled.
+        self.vm.arch.translate(address).or_else(|| self.first_touch(address))
+    }
+
+    /// L1 has not touched an address yet that its guest or its tables lead to: does a part of what it takes to fill and map the block around it,
+    /// no more, so that the exit is bounded.
+    #[cold]
+    fn first_touch(&self, address: u64) -> Option<Below> {
+        if self.vm.touch(address) {
+            self.incomplete.set(true);
+        }
+        None
+    }
+
+    /// Whether the walk ended at memory that is being filled. Its result is void: the guest executes its instruction again.
+    pub fn is_incomplete(&self) -> bool {
+        self.incomplete.get()
+    }
+}
 
 impl GuestMemory for Memory<'_> {
     fn read(&self, address: u64) -> Option<u64> {
-        let below = below(self.0, address)?;
+        let below = self.below(address)?;
         if !below.attributes.permissions.read {
             return None;
         }
@@ -175,7 +195,9 @@ impl Nested {
         };
         let shadows = vm.arch.shadows();
         let observed = shadows.invalidations.observe();
-        match resolve(&current.stage2, &Memory(vm), |address| below(vm, address), ipa, need) {
+        let memory = Memory::new(vm);
+        match resolve(&current.stage2, &memory, |address| memory.below(address), ipa, need) {
+            _ if memory.is_incomplete() => None,
             Resolution::Forward(fault) => Some(Unresolved::Forward(fault)),
             Resolution::Absent { address } => Some(Unresolved::Absent(address)),
             Resolution::Map(mapping) => {

@@ -7,6 +7,7 @@ use stile_nested::vncr::{self, Slot};
 use stile_sysreg::SysReg;
 use stile_sysreg::syndrome::Esr;
 
+use super::at::Executed;
 use super::e2h::Plain;
 use super::registers::Own;
 use super::{Nested, NvMode, tlbi};
@@ -267,7 +268,11 @@ fn instruction(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
     let vm = cpu.vcpu().vm();
     let done = match (reg.crn(), reg.crm()) {
         (8 | 9, _) => tlbi::execute(nested, vm, cpu.index, reg, operand),
-        (7, 8 | 9) => super::at::execute(nested, vm, reg, operand),
+        (7, 8 | 9) => match super::at::execute(nested, vm, reg, operand) {
+            Executed::Done => true,
+            Executed::Unknown => false,
+            Executed::Incomplete => return Outcome::again(row(cpu, esr)),
+        },
         _ => false,
     };
     if !done {

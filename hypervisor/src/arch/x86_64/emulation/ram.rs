@@ -22,7 +22,7 @@ impl Ram {
     /// Where an address is, if it is in RAM. What is read or written there must not leave its 4 KiB: RAM is made of those.
     #[inline]
     pub fn pointer<T>(self, address: u64) -> Option<*mut T> {
-        self.0.fill(address);
+        self.0.fill_page(address);
         self.0.arch.physical(address).map(|address| address_space::physical(address).cast())
     }
 

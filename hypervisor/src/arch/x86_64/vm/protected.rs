@@ -39,7 +39,7 @@ impl Protected {
     /// The decoded form of the instruction at `code`.
     pub fn find(&self, code: &Code<'_, Ram>) -> Result<Decoded, Refusal> {
         let State { cache, table } = &mut *self.state.lock();
-        cache.find(code, &mut Rights { table, memory: *code.memory, invalidations: &self.invalidations }).copied()
+        cache.find(code, &mut Rights { table, invalidations: &self.invalidations }).copied()
     }
 
     /// The instruction of 64-bit code at `rip`, if it is there.
@@ -52,7 +52,8 @@ impl Protected {
     pub fn written(&self, address: u64) {
         let page = address & !(PAGE_SIZE - 1);
         let State { cache, table } = &mut *self.state.lock();
-        if is_writable(table, page) {
+        // What is not mapped yet is mapped as writable.
+        if !write_right(table, page).is_some_and(|writable| !writable) {
             return;
         }
         cache.forget(page);
@@ -92,16 +93,14 @@ impl Protected {
 /// Takes the right to write from the guest.
 struct Rights<'a> {
     table: Table,
-    memory: Ram,
     invalidations: &'a Invalidations,
 }
 
 impl Protector for Rights<'_> {
     fn protect(&mut self, page: u64) -> bool {
-        if self.memory.pointer::<u8>(page).is_none() {
-            return false;
-        }
-        if is_writable(self.table, page) {
+        // No RAM, or not mapped yet: the guest's first touch would map it as writable.
+        let Some(writable) = write_right(self.table, page) else { return false };
+        if writable {
             let permissions = EptPermissions { write: false, execute: true };
             if self.table.lock().protect(&mut TableFrames, &mut Deferred, page, PAGE_SIZE, permissions).is_err() {
                 return false;
@@ -112,8 +111,9 @@ impl Protector for Rights<'_> {
     }
 }
 
-fn is_writable(table: &TicketLock<PageTable<Ept>>, page: u64) -> bool {
-    table.lock().translate(&TableFrames, page).is_ok_and(|found| found.attributes.permissions.write)
+/// Whether the guest may write to a page; nothing if the page is not mapped.
+fn write_right(table: &TicketLock<PageTable<Ept>>, page: u64) -> Option<bool> {
+    table.lock().translate(&TableFrames, page).ok().map(|found| found.attributes.permissions.write)
 }
 
 /// Invalidations are asked for elsewhere, once for a change: by [`Invalidations`], or as a VM is reset.
