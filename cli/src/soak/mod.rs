@@ -44,8 +44,7 @@ pub fn test(arch: Arch, nested: bool) -> Result<(), String> {
         arch: Some(arch),
         round: SHORT,
         jobs: 1,
-        // L1's invalidation of all its second stages is one exit, as long as its tables are many.
-        longest_exit: if nested { 5 * LONGEST_EXIT } else { LONGEST_EXIT },
+        longest_exit: LONGEST_EXIT,
         ..SoakArgs::default()
     };
     match soak(&args) {

@@ -63,8 +63,8 @@ pub struct Expect {
     pub longest: Vec<(&'static str, f64)>,
     /// The account's exits must be as many as the exceptions to EL2 that the emulator logs.
     pub counted_by_emulator: bool,
-    /// No exit takes longer than [`longest_exit::BOUND`]: with `--icount`, on one CPU.
-    pub bounded_exits: bool,
+    /// No exit takes longer than [`longest_exit::BOUND`]: on one CPU of such an architecture, on Arm with `--icount`.
+    pub bounded_exits: Option<Arch>,
     /// Send this to the run when standard output has everything of [`Expect::output`] in it.
     pub signal: Option<Signal>,
 }
@@ -79,7 +79,7 @@ impl Default for Expect {
             interleaved: None,
             longest: Vec::new(),
             counted_by_emulator: false,
-            bounded_exits: false,
+            bounded_exits: None,
             signal: None,
         }
     }
@@ -148,8 +148,8 @@ impl Scenario {
         err.extend(notes.iter().flatten());
         let (out, err) = (plain(&out), plain(&err));
         let mut problems = self.expect.problems(status.code(), &out, &err);
-        if self.expect.bounded_exits {
-            problems.extend(longest_exit::problem(&err));
+        if let Some(arch) = self.expect.bounded_exits {
+            problems.extend(longest_exit::problem(arch, &err));
         }
         if self.expect.counted_by_emulator {
             problems.extend(disagreement(&dir.path().join(EXCEPTIONS), &err));
