@@ -12,7 +12,7 @@ use crate::image::Seed;
 use crate::machine::{self, Options};
 use crate::{exit, out};
 
-/// Makes the image, and says what to start it with.
+/// Makes the image, and prints how to start it.
 ///
 /// # Errors
 /// The configuration has a mistake; something can't be fetched, built or written.

@@ -1,4 +1,4 @@
-//! The cache directory: everything that is fetched or made and kept between runs, outside the repository.
+//! The cache directory: fetched and built files kept between runs, outside the repository.
 
 use std::env;
 use std::fs::{self, File};
@@ -22,15 +22,15 @@ fn location(env: &dyn Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
         .or_else(|| env("HOME").map(|dir| dir.join(".cache/stile")))
 }
 
-/// Holds a lock on part of the cache until it is dropped, so that two commands don't fetch the same thing.
+/// Holds a lock on part of the cache until dropped, so that two commands don't fetch the same files.
 #[derive(Debug)]
 pub struct Lock(#[expect(dead_code, reason = "the open file is the lock")] File);
 
-/// What the directories that [`tempfile`] makes begin with.
+/// Prefix of directories made by [`tempfile`].
 const TEMPORARY: &str = ".tmp";
 
-/// Waits for the lock called `name` in `dir`, the only one there. What is made aside in `dir` is made by who holds it: so a command that was stopped
-/// at it has left what is there now, and that is removed.
+/// Waits for the lock `name`, the only one in `dir`. Only its holder creates temporary entries in `dir`:
+/// existing ones were left by an interrupted command, and are removed.
 pub fn lock(dir: &Path, name: &str) -> Result<Lock> {
     fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
     let path = dir.join(format!("{name}.lock"));
@@ -38,7 +38,7 @@ pub fn lock(dir: &Path, name: &str) -> Result<Lock> {
     rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).with_context(|| format!("locking {}", path.display()))?;
     for left in fs::read_dir(dir).into_iter().flatten().flatten() {
         if left.file_name().as_encoded_bytes().starts_with(TEMPORARY.as_bytes()) {
-            // It does no harm if it stays.
+            // Harmless if it remains.
             let _ = fs::remove_dir_all(left.path());
         }
     }
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_stopped_command_was_making_is_removed() {
+    fn leftovers_of_an_interrupted_command_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let left = tempfile::tempdir_in(dir.path()).unwrap().keep();
         fs::write(left.join("half"), "made").unwrap();
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_special_variable_wins() {
+    fn the_most_specific_variable_takes_precedence() {
         let of = |set: &'static [(&str, &str)]| {
             location(&move |name| set.iter().find(|(key, _)| *key == name).map(|(_, value)| PathBuf::from(value)))
         };

@@ -35,16 +35,17 @@ pub fn cargo(subcommand: &str, dir: &Path) -> Command {
     cargo_for(Arch::Aarch64, subcommand, dir)
 }
 
-/// A command of cargo's, in `dir`. It never changes a lock file: what is built is what was tested.
+/// A cargo command in `dir`. Lock files are never changed: builds use the tested versions.
 pub fn locked(subcommand: &str, dir: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(dir).args([subcommand, "--locked"]);
     command
 }
 
-/// A command of cargo's, in `dir`, for bare-metal programs of an architecture.
+/// A cargo command in `dir`, for bare-metal programs of an architecture.
 ///
-/// Where the toolchain has no library for the target (distributions' packages don't), `core` and `alloc` are built from its sources.
+/// If the toolchain has no library for the target (distributions' packages don't), `core` and `alloc` are
+/// built from source.
 pub fn cargo_for(arch: Arch, subcommand: &str, dir: &Path) -> Command {
     let target = target(arch);
     let mut command = locked(subcommand, dir);
@@ -52,7 +53,7 @@ pub fn cargo_for(arch: Arch, subcommand: &str, dir: &Path) -> Command {
     if let Some(sysroot) = sysroot() {
         let libraries = sysroot.join("lib/rustlib");
         if !libraries.join(target).exists() {
-            // The option is not stable; it is the same compiler nevertheless.
+            // The option is unstable, but the compiler is the same.
             command.arg("-Zbuild-std=core,alloc,compiler_builtins").env("RUSTC_BOOTSTRAP", "1");
         }
         if !has_linker(&libraries) {
@@ -69,7 +70,7 @@ pub fn sysroot() -> Option<PathBuf> {
     (!path.trim().is_empty()).then(|| PathBuf::from(path.trim()))
 }
 
-/// Whether the toolchain brings the linker that the target asks for.
+/// Whether the toolchain includes the target's linker.
 fn has_linker(libraries: &Path) -> bool {
     std::fs::read_dir(libraries).into_iter().flatten().flatten().any(|host| host.path().join("bin/rust-lld").exists())
 }
@@ -93,7 +94,8 @@ struct Target {
     kind: Vec<String>,
 }
 
-/// Runs a `cargo build` and returns the programs and the libraries to be loaded that it made, with their names. Shows progress, but only if there is something to do.
+/// Runs `cargo build` and returns the built programs and loadable libraries, with their names. Shows progress
+/// only if there is something to build.
 ///
 /// # Errors
 /// The build fails; the compiler's messages are in the error.

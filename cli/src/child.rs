@@ -1,4 +1,4 @@
-//! Child processes: that end with this one, and what they say of errors.
+//! Child processes that end with this one, and their error output.
 
 use std::io::{self, BufReader, Read};
 use std::os::unix::process::CommandExt;
@@ -8,7 +8,8 @@ use std::thread::JoinHandle;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-/// Makes the child get `signal` when the thread that starts it ends, however that happens: a command that is killed leaves nothing behind.
+/// Sends the child `signal` when the thread that starts it ends, in whatever way: a killed command leaves no
+/// processes behind.
 pub fn end_with_parent(command: &mut Command, signal: Signal) -> &mut Command {
     let ask = move || set_parent_process_death_signal(Some(signal)).map_err(io::Error::from);
     // SAFETY: between fork and exec only async-signal-safe functions may be called; the closure makes one system call (prctl)
@@ -16,11 +17,11 @@ pub fn end_with_parent(command: &mut Command, signal: Signal) -> &mut Command {
     unsafe { command.pre_exec(ask) }
 }
 
-/// How much of its work cargo has done: what of what.
+/// Cargo's progress: units done, and total.
 pub type Progress = Arc<Mutex<Option<(u64, u64)>>>;
 
-/// Reads what cargo says on its standard error, which is a pipe, while others read its output. Its progress bar, which
-/// `CARGO_TERM_PROGRESS_WHEN` asks for, goes to `progress`, the rest is returned.
+/// Reads cargo's standard error, which is a pipe, concurrently with its output. Its progress bar, requested
+/// by `CARGO_TERM_PROGRESS_WHEN`, goes to `progress`, the rest is returned.
 pub fn errors_of_cargo(child: &mut Child, progress: Progress) -> JoinHandle<String> {
     let stderr = child.stderr.take();
     std::thread::spawn(move || {
@@ -52,7 +53,7 @@ fn cargo_progress(line: &str) -> Option<(u64, u64)> {
     Some((done.trim().parse().ok()?, all.parse().ok()?))
 }
 
-/// Reads what a child says on its standard error, which is a pipe, while others read its output.
+/// Reads a child's standard error, which is a pipe, concurrently with its output.
 pub fn errors_of(child: &mut Child) -> JoinHandle<String> {
     let stderr = child.stderr.take();
     std::thread::spawn(move || {
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cargos_progress_is_told_from_its_words() {
+    fn cargos_progress_is_separated_from_its_messages() {
         let script = r"printf '\r    Building [==>   ] 1/34: core\r\033[K   Compiling x v1\n    Building [====> ] 12/34: a, b(build)\rerror: no\n'; printf end";
         let mut child = Command::new("sh").args(["-c", &format!("{{ {script}; }} >&2")]).stderr(Stdio::piped()).spawn().unwrap();
         let progress = Progress::default();

@@ -1,4 +1,4 @@
-//! `stile doctor`: what is installed, what is missing, what the emulator can do.
+//! `stile doctor`: installed and missing programs, and the emulators' features.
 
 use std::process::Command;
 
@@ -8,13 +8,13 @@ use crate::config::{Arch, units};
 use crate::emulator::bochs;
 use crate::{cache, cargo, debian, emulator, exit, out};
 
-/// One thing that is looked at: what it is, and what was found or is missing.
+/// A check: its subject, and the result or what is missing.
 struct Finding {
     what: &'static str,
     found: Result<String, String>,
 }
 
-/// Prints a report. The status is [`exit::LACKING`] if something is missing that `run` needs.
+/// Prints a report. The status is [`exit::LACKING`] if a requirement of `run` is missing.
 ///
 /// # Errors
 /// Standard output can't be written.
@@ -95,7 +95,7 @@ fn installed_emulator() -> Result<String, String> {
     }
 }
 
-/// The first line of what a program says about its version.
+/// The first line of a program's version output.
 fn version_of(program: &str) -> Result<String, String> {
     let output = Command::new(program).arg("--version").output().map_err(|error| format!("{program}: {error}"))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -105,7 +105,7 @@ fn version_of(program: &str) -> Result<String, String> {
     }
 }
 
-/// Bochs, or what it can be built with.
+/// Bochs, or its build requirements.
 fn emulated_pc() -> Result<String, String> {
     if let Some(bochs) = bochs::cached() {
         return Ok(format!("Bochs {}, {}", bochs::VERSION, bochs.program.display()));
@@ -116,7 +116,7 @@ fn emulated_pc() -> Result<String, String> {
     Ok(format!("Bochs {} is built at the first use", bochs::VERSION))
 }
 
-/// GRUB, and what it needs to make a CD-ROM.
+/// GRUB, and its requirements for making a CD-ROM.
 fn boot_tools() -> Result<String, String> {
     let version = version_of("grub-mkrescue").and_then(|version| version_of("xorriso").map(|_| version));
     let version = version.map_err(|error| format!("{error}: install the packages {}", bochs::ISO_PACKAGES))?;

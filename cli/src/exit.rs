@@ -1,4 +1,4 @@
-//! What the command's exit status says, and the error that carries one.
+//! Exit statuses, and the error that carries one.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub const OK: u8 = 0;
 pub const FAILURE: u8 = 1;
 /// Bad usage, or a configuration with a mistake in it.
 pub const USAGE: u8 = 2;
-/// A guest crashed, ended in another way than by its own power-off, or said itself that it failed.
+/// A guest crashed, ended other than by power-off, or reported a failure.
 pub const GUEST: u8 = 100;
 /// The hypervisor panicked, or could not start.
 pub const HYPERVISOR: u8 = 101;
@@ -19,7 +19,7 @@ pub const HYPERVISOR: u8 = 101;
 pub const EMULATOR: u8 = 102;
 /// The time given with `--timeout` was up.
 pub const TIMEOUT: u8 = 124;
-/// This machine lacks something that is needed.
+/// A required program or feature is missing on this machine.
 pub const LACKING: u8 = 125;
 /// Left by the keyboard.
 pub const LEFT: u8 = 130;
@@ -43,12 +43,12 @@ Exit status:
   141  the reader of standard output left (as head does)
   143  ended by a signal";
 
-/// An error that knows with which status the command ends.
+/// An error with the command's exit status.
 #[derive(Debug)]
 pub struct Failure {
     /// One of the statuses of this module.
     pub status: u8,
-    /// What to tell the user.
+    /// The message to the user.
     pub message: String,
 }
 

@@ -1,14 +1,14 @@
-//! `stile fetch`: brings Debian's packages in the cache up to date.
+//! `stile fetch`: updates Debian's packages in the cache.
 
 use anyhow::Result;
 
 use crate::args::FetchArgs;
 use crate::{debian, exit, out};
 
-/// Fetches what is missing or has become newer, and lists what is there.
+/// Fetches missing and newer items, and lists the cache.
 ///
 /// # Errors
-/// No mirror is known or reached, or the cache can't be written.
+/// No mirror is known or reachable, or the cache can't be written.
 pub fn fetch(args: &FetchArgs) -> Result<u8> {
     for line in debian::refresh(args.arch)? {
         out::line(line)?;

@@ -34,7 +34,7 @@ pub fn man(directory: &Path) -> Result<u8> {
     Ok(exit::OK)
 }
 
-/// The completion script of a shell. It is built in memory, because the generator panics if it can't write.
+/// A shell's completion script. Built in memory, because the generator panics on write errors.
 fn script(shell: Shell) -> Vec<u8> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "stile", &mut script);

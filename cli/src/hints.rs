@@ -1,4 +1,4 @@
-//! Hints for words on the command line that nobody knows.
+//! Hints for unknown words on the command line.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Error};
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn only_words_that_are_alike_are_similar() {
+    fn only_similar_words_are_suggested() {
         let net = said(&["run", "--net"]);
         assert!(net.contains("no network yet") && !net.contains("nested"), "{net}");
         assert!(said(&["run", "--nestd"]).contains("--nested"));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_in_a_command_is_seen() {
+    fn a_typing_error_in_a_command_is_detected() {
         assert!(said(&["rnu"]).contains("'run'"), "{}", said(&["rnu"]));
         assert!(said(&["chek"]).contains("'check'"));
         assert!(!said(&["frobnicate"]).contains("similar"));

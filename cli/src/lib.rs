@@ -1,6 +1,6 @@
 //! The command `stile`: builds an image, runs it, watches it, measures it.
 
-// These macros panic where the reader has left or the disk is full: module `out` writes instead.
+// These macros panic if the reader has closed the pipe or the disk is full: module `out` writes instead.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod args;

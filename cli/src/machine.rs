@@ -1,4 +1,4 @@
-//! From what the user asks for to an image and what is to be known about it: fetched, built, put together.
+//! Prepares machines: fetches and builds the parts requested by the user, and assembles the image.
 
 use std::fs;
 use std::path::Path;
@@ -14,18 +14,19 @@ use crate::initramfs::{self, Marks, Task};
 use crate::session::{Guest, System};
 use crate::{emulator, exit, hypervisor, l2, out};
 
-/// How images are made.
+/// Options for making images.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options<'a> {
     /// Whether Stile sends its ledger at the end.
     pub report_exits: bool,
-    /// What the guests' random numbers begin with.
+    /// The seed of the guests' random numbers.
     pub seed: Seed,
-    /// The user's terminal: its type, columns and rows (0 if unknown), and whether somebody types on it.
+    /// The user's terminal: its type, columns and rows (0 if unknown), and whether input comes from a
+    /// keyboard.
     pub terminal: (&'a str, (u16, u16), bool),
 }
 
-/// A machine that is ready to be started.
+/// A machine ready to be started.
 #[derive(Debug)]
 pub struct Machine {
     /// The configuration.
@@ -66,15 +67,15 @@ pub fn configure(args: &MachineArgs) -> Result<MachineConfig> {
     Ok(config)
 }
 
-/// Refuses a VM with an EL2 of its own on a CPU model without FEAT_NV. Models that can't be asked, because the emulator is missing or does not
-/// know them, are left to Stile itself.
+/// Rejects a VM with an EL2 of its own on a CPU model without FEAT_NV. If the emulator is missing or doesn't
+/// know the model, Stile itself checks at boot.
 fn check_nesting(config: &MachineConfig) -> Result<()> {
     let needs = |vm: &VmConfig| match vm.techniques.nested {
         Nested::Off => None,
         Nested::Nv => Some("NV"),
         Nested::Nv2 => Some("NV2"),
     };
-    // The default model has everything, and asking takes half a second.
+    // The default model supports everything, and querying takes half a second.
     if config.arch != Arch::Aarch64 || config.cpu_model == config.arch.default_cpu_model() {
         return Ok(());
     }
@@ -89,8 +90,8 @@ fn check_nesting(config: &MachineConfig) -> Result<()> {
     }
 }
 
-/// A Linux kernel that is started without anything else gets the small system, because without any it would only panic.
-/// A kernel that is told where its root file system is needs none.
+/// Adds the busybox system to a Linux kernel without a root file system, which would only panic. A kernel
+/// with a `root=` argument needs none.
 fn give_linux_a_system(arch: Arch, vm: &mut VmConfig) -> Result<()> {
     let KernelSource::File(path) = &vm.kernel else { return Ok(()) };
     if vm.initrd != InitrdSource::None || vm.append.contains("root=") {
@@ -102,7 +103,7 @@ fn give_linux_a_system(arch: Arch, vm: &mut VmConfig) -> Result<()> {
     Ok(())
 }
 
-/// Fetches, builds and puts together everything.
+/// Fetches, builds and assembles everything.
 ///
 /// # Errors
 /// The configuration has a mistake; something can't be fetched, built or booted.
@@ -125,7 +126,7 @@ fn make(config: MachineConfig, options: &Options<'_>) -> Result<Machine> {
     Ok(Machine { config, image, guests, memory })
 }
 
-/// `stile check`: explains what a machine will look like.
+/// `stile check`: explains the machine.
 ///
 /// # Errors
 /// The configuration has a mistake, or a kernel can't be booted.
@@ -136,7 +137,7 @@ pub fn check(args: &CheckArgs) -> Result<u8> {
     Ok(exit::OK)
 }
 
-/// What goes where in each VM, as far as it can be told without fetching or building anything.
+/// The memory layout of each VM, as far as it can be determined without fetching or building.
 fn plans_at_hand(config: &MachineConfig) -> Result<Vec<Option<VmPlan>>> {
     let options = Options { report_exits: false, seed: Seed::Fixed, terminal: ("linux", (0, 0), true) };
     config
@@ -155,7 +156,7 @@ fn plan(arch: Arch, vm: &VmConfig, files: &Files, seed: Seed) -> Result<VmPlan> 
     image::plan_for(arch, vm, &files, seed).map_err(classify)
 }
 
-/// What is wrong with the user's files is told from what is wrong with this program.
+/// Distinguishes errors in the user's files from errors in this program.
 fn classify(error: image::Error) -> anyhow::Error {
     match error {
         image::Error::Kernel { .. } | image::Error::Domain { .. } | image::Error::NoRoom { .. } => exit::usage(error.to_string()),
@@ -176,7 +177,7 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
             inner = names.into_iter().map(|name| Guest { name, system: None, inner: Vec::new() }).collect();
             (kernel, None, false)
         }
-        // What is only at hand is told without it.
+        // Only locally available files are used.
         KernelSource::Stile(_) if freshness == Freshness::Cached => return Err(exit::lacking("Stile is not built yet")),
         KernelSource::Stile(machine) => {
             let machine = make(MachineConfig { memory: Some(vm.memory), ..(**machine).clone() }, options)?;
@@ -222,10 +223,12 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
     Ok(Files { kernel, initrd, bootargs, domains, system, inner })
 }
 
-/// The least memory of a VM that has one in it: kernel and system are in it twice while the VM starts.
+/// Minimum memory of a VM that contains another one: kernel and system are in memory twice while the VM
+/// starts.
 const L1_MEMORY: u64 = 512 << 20;
 
-/// Whether the small system of a VM has a VM for its KVM. For a command that does not start it, it would only take time and memory.
+/// Whether the busybox system of a VM gets a VM for its KVM. Omitted for a command that does not start it, to
+/// save time and memory.
 fn wants_l2(vm: &VmConfig) -> bool {
     vm.memory >= L1_MEMORY
         && vm.techniques.nested != Nested::Off
@@ -235,10 +238,10 @@ fn wants_l2(vm: &VmConfig) -> bool {
 /// Output of Debian as L2.
 const L2_COMMAND: &str = "echo \"Hello from a VM in a VM: Linux $(uname -r)\"";
 
-/// The additional archive with a VM for KVM. The kernel takes several archives, one after the other ("Ramfs, rootfs and initramfs"). Without it
-/// the system is less, but works.
+/// The additional archive with a VM for KVM. The kernel accepts several concatenated archives ("Ramfs, rootfs
+/// and initramfs"). Optional: without it the system lacks only that VM.
 fn l2(freshness: Freshness) -> Vec<u8> {
-    // Only what is at hand is looked at: nothing is built for it.
+    // Only uses available files: nothing is built for it.
     if freshness == Freshness::Cached {
         return Vec::new();
     }

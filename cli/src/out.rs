@@ -11,7 +11,7 @@ use thiserror::Error;
 pub struct Unwritable(#[from] pub io::Error);
 
 impl Unwritable {
-    /// Whether the reader has closed the pipe, as `head` does. That is no failure worth a message.
+    /// Whether the reader has closed the pipe, like `head`. That needs no message.
     pub fn reader_left(&self) -> bool {
         self.0.kind() == io::ErrorKind::BrokenPipe
     }
@@ -27,7 +27,7 @@ pub fn line(text: impl Display) -> Result<(), Unwritable> {
         Some(width) => writeln!(out, "{}", fit(&text.to_string(), width))?,
         None => writeln!(out, "{text}")?,
     }
-    // Standard output is flushed here, because a failure at the program's end goes unnoticed.
+    // Standard output is flushed here, because a failure at program exit would be unnoticed.
     Ok(out.flush()?)
 }
 
@@ -41,12 +41,12 @@ pub fn text(bytes: &[u8]) -> io::Result<()> {
     out.flush()
 }
 
-/// Writes a line to standard error, if that is possible: nobody could be told otherwise.
+/// Writes a line to standard error. Failures are ignored: they can't be reported.
 pub fn note(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// The columns of a stream's terminal, if it is one.
+/// The width of a stream's terminal in columns, if it is one.
 pub fn terminal_width(stream: &impl IsTerminal) -> Option<usize> {
     let (columns, _) = stream.is_terminal().then(crossterm::terminal::size)?.ok()?;
     (columns > 0).then_some(usize::from(columns))

@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::out;
 
-/// One piece of work that takes time. Its line disappears from a terminal when the work is done.
+/// A task that takes time. Its line disappears from a terminal when it is done.
 pub struct Task {
     bar: ProgressBar,
 }
@@ -26,7 +26,7 @@ impl Task {
         Self { bar }
     }
 
-    /// Tells how much is done, 0 to 100.
+    /// Reports the progress, 0 to 100.
     pub fn percent(&self, percent: f64) {
         if self.bar.length().is_none() {
             self.bar.set_length(100);

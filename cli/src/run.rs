@@ -13,8 +13,8 @@ use crate::machine::{self, Machine, Options};
 use crate::scratch::EndBySignal;
 use crate::session::{self, Request, Source};
 
-/// Runs a machine, and returns the exit status. `until_signals` ends the command by a signal until the machine runs: from then on, signals end
-/// the machine first.
+/// Runs a machine, and returns the exit status. `until_signals` lets signals end the command until the
+/// machine runs: from then on, they end the machine first.
 ///
 /// # Errors
 /// The configuration has a mistake; something can't be fetched, built or started.
@@ -31,7 +31,7 @@ pub fn run(args: &RunArgs, until_signals: EndBySignal) -> Result<u8> {
     if config.arch == Arch::X86_64 && !args.qemu_arg.is_empty() {
         return Err(exit::usage("--qemu-arg: Bochs emulates x86_64, not QEMU; expected lines of its configuration, by --machine-option"));
     }
-    // Looked for after the configuration was read, so that mistakes in it are told on any machine.
+    // After reading the configuration, so that its mistakes are reported on any machine.
     emulator::ensure(config.arch)?;
     let signals = session::catch_signals()?;
     drop(until_signals);

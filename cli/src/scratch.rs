@@ -16,7 +16,7 @@ use crate::{exit, out};
 /// Prefix of the directories' names.
 const PREFIX: &str = "stile-run-";
 
-/// The directory. It is locked for as long as its command lives, so that others tell it from one that was left behind.
+/// The directory. Locked for the lifetime of its command, to distinguish it from leftovers.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
@@ -64,7 +64,7 @@ fn is_at(dir: &File, path: &Path) -> bool {
     }
 }
 
-/// Removes the directories that no command has locked. Those of other users can't be removed.
+/// Removes directories not locked by any command. Those of other users can't be removed.
 fn sweep(temp: &Path) {
     for left in fs::read_dir(temp).into_iter().flatten().flatten() {
         if !left.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_directories_that_were_left_behind_are_swept() {
+    fn only_leftover_directories_are_swept() {
         let temp = tempfile::tempdir().unwrap();
         let left = temp.path().join(format!("{PREFIX}left"));
         let other = temp.path().join("other");

@@ -1,4 +1,4 @@
-//! A serial line to a board: a terminal device in raw mode, as it was when it is given back.
+//! A board's serial line: a terminal device in raw mode, whose settings are restored at the end.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -21,10 +21,10 @@ pub struct Serial {
 }
 
 impl Serial {
-    /// Opens a device: 8 data bits, no parity, 1 stop bit, no flow control, so many bits a second.
+    /// Opens a device: 8 data bits, no parity, 1 stop bit, no flow control, `baud` bits per second.
     ///
     /// # Errors
-    /// It is not there, can't be opened, is no serial line, or does not know the speed.
+    /// The device is missing, can't be opened, is not a serial line, or doesn't support the speed.
     pub fn open(path: &Path, baud: u32) -> Result<Self> {
         let refuse = |what: String| exit::usage(format!("{}: {what}", path.display()));
         // Neither the controlling terminal of this command, nor waiting for a modem's carrier.
@@ -51,7 +51,7 @@ impl Serial {
         Ok(Self { file, before })
     }
 
-    /// The line's ends. A serial line has no words of its own.
+    /// The line's ends, without an error stream.
     ///
     /// # Errors
     /// There are too many open files.

@@ -1,4 +1,4 @@
-//! What is where in a virtual machine's memory, and behind its ports.
+//! A virtual machine's memory map and ports.
 
 use std::ops::Range;
 
@@ -17,14 +17,14 @@ fn row(range: Range<u64>, what: impl Into<String>, interrupt: &str) -> Vec<Strin
     row
 }
 
-/// What is where, of which size.
+/// A row of the map.
 fn place(range: Range<u64>, what: impl Into<String>) -> Vec<String> {
     let size = units::rounded_size(range.end - range.start);
     let last = range.end.saturating_sub(1).max(range.start);
     vec![format!("{:#012x}-{last:#012x}", range.start), size, what.into()]
 }
 
-/// An Arm guest's devices, RAM, and what is loaded into it, in the order of addresses.
+/// An Arm guest's devices, RAM and loaded files, by address.
 pub fn arm(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Vec<String>> {
     let vcpus = usize::from(vm.vcpus);
     let ppi = |intid: u32| format!("{intid} (PPI {})", intid - intid::PPI_BASE);
@@ -42,7 +42,7 @@ pub fn arm(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Vec<String>> {
     rows
 }
 
-/// A PC guest's RAM, what is loaded into it, and devices, in the order of addresses.
+/// A PC guest's RAM, loaded files and devices, by address.
 pub fn pc(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Vec<String>> {
     const PAGE: u64 = 4096;
     let [low, high] = pc::ram(vm.memory);
@@ -57,7 +57,7 @@ pub fn pc(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Vec<String>> {
     rows
 }
 
-/// A PC guest's devices behind ports, in the order of numbers.
+/// A PC guest's port-I/O devices, by number.
 pub fn ports() -> Vec<Vec<String>> {
     let input = |input: u32| input.to_string();
     let at = |ports: Range<u16>, what: &str, input: String| {
@@ -82,7 +82,7 @@ pub fn ports() -> Vec<Vec<String>> {
     ]
 }
 
-/// What is loaded into RAM, in the order of addresses.
+/// The files loaded into RAM, by address.
 fn loads(plan: Option<&VmPlan>) -> Vec<(Range<u64>, String)> {
     let Some(plan) = plan else { return Vec::new() };
     let mut loads: Vec<(Range<u64>, String)> = Vec::new();

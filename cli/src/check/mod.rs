@@ -1,4 +1,4 @@
-//! What a configuration amounts to, in words and tables: what `stile check` prints.
+//! Explanation of a configuration, in words and tables: the output of `stile check`.
 
 mod map;
 mod text;
@@ -13,8 +13,8 @@ use crate::{
     image::VmPlan,
 };
 
-/// Explains a machine. `plans` has for each virtual machine what goes where in its RAM, or nothing if its files aren't at hand; `image_len`
-/// is the image's length in bytes, if it was made.
+/// Explains a machine. `plans` has the memory layout of each virtual machine, or `None` if its files aren't
+/// available; `image_len` is the image's length in bytes, if it was made.
 pub fn explain(config: &MachineConfig, plans: &[Option<VmPlan>], image_len: Option<u64>) -> String {
     let mut text = String::new();
     machine(&mut text, config, image_len);
@@ -88,7 +88,7 @@ fn cpus_of(vm: &VmConfig, vcpu: usize, present: u64) -> u64 {
     stile_blob::cpus_of(vm.cpus, vm.pinned, vcpu, present)
 }
 
-/// How much CPU time a virtual machine gets.
+/// A virtual machine's share of CPU time.
 fn cpu_time(config: &MachineConfig, index: usize) -> String {
     let (vm, present) = (&config.vms[index], config.present_cpus());
     let cpus = cpus_of_vm(vm, present);
@@ -106,7 +106,7 @@ fn cpu_time(config: &MachineConfig, index: usize) -> String {
     text
 }
 
-/// What the user may not have meant.
+/// Possibly unintended settings.
 fn notes(config: &MachineConfig) -> Vec<String> {
     let present = config.present_cpus();
     let mut notes = Vec::new();

@@ -1,4 +1,4 @@
-//! What is said of a few machines.
+//! Explanations of some machines.
 
 use std::path::Path;
 
@@ -49,7 +49,7 @@ fn a_pc() {
         "[machine]\narch = \"x86_64\"\n[[vm]]\nname = \"test\"\nkernel = \"debian\"\nvcpus = 2\n\
          [vm.techniques]\napic_virtualization = \"delivery\"\ndecode_cache = \"protect\"\n",
     );
-    // A Multiboot header with its addresses: it lies at 1 MiB, as all that is loaded does, and the entry point is behind it.
+    // A Multiboot header with addresses: it lies at 1 MiB, like the loaded file, followed by the entry point.
     let words = [0x1bad_b002u32, 1 << 16, 0xe451_4ffe, 0x10_0000, 0x10_0000, 0, 0, 0x10_0020];
     let mut kernel: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     kernel.resize(0x5000, 0x90);

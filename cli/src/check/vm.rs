@@ -1,4 +1,4 @@
-//! What a virtual machine is told to be.
+//! Explanation of a virtual machine.
 
 use stile_blob::{ApicVirtualization, BinaryPoint, DecodeCache, Nested, OnReset};
 

@@ -1,7 +1,7 @@
-//! The small root file system that Stile makes for a kernel that is given none: Debian's busybox and a program to start with.
+//! The minimal root file system for a kernel without one: Debian's busybox and an init program.
 //!
-//! It gives a shell on the console, or runs one command whose output and status the other side tells from everything else on the console
-//! by [`Marks`].
+//! Provides a shell on the console, or runs one command whose output and status are separated from other
+//! console output by [`Marks`].
 
 pub mod cpio;
 
@@ -9,33 +9,34 @@ use cpio::Archive;
 
 use crate::config::Arch;
 
-/// What the small system does once it is up.
+/// The task of the system after boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Task<'a> {
-    /// A shell on the console, and power-off when it ends. The size is the terminal's, columns and rows; 0 if unknown.
+    /// A shell on the console, and power-off when it ends. The size is the terminal's, in columns and rows; 0
+    /// if unknown.
     Shell {
         /// The terminal's type, for `TERM`.
         terminal: &'a str,
         /// Columns and rows.
         size: (u16, u16),
-        /// Whether input comes from a keyboard, and not from a pipe or a file.
+        /// Whether input comes from a keyboard, not from a pipe or a file.
         keyboard: bool,
     },
     /// This command, run by the shell, and then power-off.
     Command(&'a str),
 }
 
-/// Byte strings that the small system prints to mark where a command's output begins and ends. They hold a number that differs in each run,
-/// so that no output has them in it.
+/// Byte strings that the system prints to mark the begin and end of a command's output. They contain a number
+/// specific to the run, so that no output contains them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marks {
-    /// What follows is the command's output, or the shell is about to start.
+    /// The command's output follows, or the shell is about to start.
     pub begin: String,
-    /// The command's output is over; its status follows in decimal, then [`Marks::stop`].
+    /// End of the command's output; its status follows in decimal, then [`Marks::stop`].
     pub end: String,
-    /// The status is over.
+    /// End of the status.
     pub stop: String,
-    /// The shell is over.
+    /// The shell has ended.
     pub bye: String,
     /// The shell waits for a command.
     pub ready: String,
@@ -44,14 +45,14 @@ pub struct Marks {
 impl Marks {
     /// The marks with this number in them.
     pub fn new(number: u64) -> Self {
-        // The first character is a control character, the record separator: programs hardly ever print it, so that text which
-        // may be the start of a mark, and must be held back, is rare.
+        // The first character is the record separator, which programs rarely print: so output rarely has to
+        // be buffered as a possible beginning of a mark.
         let mark = |word: &str| format!("\x1estile {number:016x} {word}\x1e");
         Self { begin: mark("begin"), end: mark("end"), stop: mark("stop"), bye: mark("bye"), ready: mark("ready") }
     }
 }
 
-/// What a kernel's command line needs so that the console is the VM's UART and a panic ends in a reset.
+/// The kernel parameters for a console on the VM's UART, and a reset after a panic.
 pub const fn kernel_arguments(arch: Arch) -> &'static str {
     match arch {
         Arch::Aarch64 => "console=ttyAMA0 panic=-1",
@@ -66,13 +67,13 @@ const INIT: &str = include_str!("init.sh");
 
 const DIRECTORIES: [&str; 12] = ["bin", "dev", "etc", "proc", "root", "sbin", "stile", "sys", "tmp", "usr", "usr/bin", "usr/sbin"];
 
-/// Makes the archive; `busybox` is the program, `name` the VM's name.
+/// Builds the archive; `busybox` is the program, `name` the VM's name.
 pub fn build(busybox: &[u8], name: &str, task: &Task<'_>, marks: &Marks) -> Vec<u8> {
     let mut archive = Archive::default();
     for directory in DIRECTORIES {
         archive.directory(directory);
     }
-    // The kernel opens this one before anything is mounted.
+    // The kernel opens this device before anything is mounted.
     archive.character_device("dev/console", 0o600, 5, 1);
     archive.file("bin/busybox", 0o755, busybox);
     archive.link("bin/sh", "busybox");

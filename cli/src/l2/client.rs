@@ -36,7 +36,7 @@ pub struct Vm<'a> {
 }
 
 impl Vm<'_> {
-    /// The client's description of it: places are offsets in RAM.
+    /// The VM's description for the client: addresses are offsets in RAM.
     fn description(&self) -> String {
         let offset = |gpa: u64| gpa.saturating_sub(self.arch.ram_base());
         let (entry, tree) = (offset(self.entry), offset(self.tree));
@@ -77,7 +77,7 @@ fn describe(archive: &mut Archive, vms: &[Vm<'_>]) {
     }
 }
 
-/// The file system of a host with one VM, of which `plan` says what is in its memory.
+/// The file system of a host with one VM, whose memory layout is `plan`.
 pub fn planned(client: &[u8], config: &VmConfig, plan: &VmPlan) -> Vec<u8> {
     let paths: Vec<String> = (0..plan.kernel.segments.len()).map(|index| format!("/kernel-{index}")).collect();
     let mut loads: Vec<_> = paths.iter().map(String::as_str).zip(plan.kernel.segments.iter().map(|segment| segment.gpa)).collect();

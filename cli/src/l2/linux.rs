@@ -1,4 +1,4 @@
-//! Programs for Linux in the folder `guests`: small, static, and built with nothing but Rust's own tools.
+//! Linux programs in the folder `guests`: small, static, and built with Rust's own tools only.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -39,7 +39,7 @@ pub fn build_for(arch: Arch, name: &str) -> Result<Vec<u8>> {
     std::fs::read(&path).with_context(|| format!("reading {}", path.display()))
 }
 
-/// Has rustup install the library for the target, if it isn't there.
+/// Installs the target's library by rustup, if it is missing.
 fn need_target(target: &str) -> Result<()> {
     let there = || cargo::sysroot().is_some_and(|sysroot| sysroot.join("lib/rustlib").join(target).exists());
     if !there() {

@@ -38,14 +38,14 @@ pub struct Debian {
 impl Debian {
     const NAME: &'static str = "debian";
 
-    /// One with so many vCPUs, whose shell runs this command and turns it off.
+    /// A guest with `vcpus` vCPUs, whose shell runs `command` and powers off.
     ///
     /// # Errors
     /// Something can't be fetched.
     pub fn new(vcpus: u8, command: &str) -> Result<Self> {
         let kernel = read(&debian::kernel(DebianKernel::Newest, Freshness::Weekly)?.kernel)?;
         let busybox = read(&debian::busybox(Freshness::Weekly)?)?;
-        // People read the marks: they have no number that tells them from the command's own output.
+        // The marks are read by people: they need no number to distinguish them from output.
         let marks = |word: &str| word.to_owned();
         let marks =
             Marks { begin: marks("\r\n"), end: marks("\r\n[status "), stop: marks("]\r\n"), bye: String::new(), ready: String::new() };
@@ -92,8 +92,8 @@ impl Guest<'_> {
     }
 }
 
-/// The file system of an L1 that runs programs one after the other, each with so many vCPUs: name, file, boot arguments; and their
-/// names.
+/// The file system of an L1 that runs programs one after the other, each with `vcpus` vCPUs (name, file, boot
+/// arguments); and their names.
 ///
 /// # Errors
 /// A file can't be read, or KVM's client can't be built.
@@ -113,7 +113,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).with_context(|| format!("reading {}", path.display()))
 }
 
-/// The files of VMs, and what `around` makes of the client and their descriptions.
+/// The archive that `around` makes of the VMs' files, the client and the VMs' descriptions.
 fn archive(guests: &[Guest<'_>], around: fn(&[u8], &[Vm<'_>]) -> Archive) -> Result<(Vec<u8>, Vec<String>)> {
     let mut files = Vec::new();
     let mut places = Vec::new();

@@ -4,7 +4,7 @@ use stile_blob::{OnReset, Share, Techniques};
 
 use crate::config::{InitrdSource, KernelSource, VmConfig};
 
-/// A VM of which nothing else is said, and which ends when it resets. `memory` is in bytes.
+/// A VM with defaults, which ends when it resets. `memory` is in bytes.
 pub fn vm(name: &str, kernel: KernelSource, memory: u64, vcpus: u8) -> VmConfig {
     VmConfig {
         name: name.into(),
