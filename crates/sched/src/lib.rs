@@ -20,18 +20,18 @@
 //!
 //! # The caller's obligations
 //! 1. Every operation on a CPU ([`pick_next`](Scheduler::pick_next), [`slice_end`](Scheduler::slice_end),
-//! ...) is called by that CPU and returns a [`Switch`]: the next vCPU, the registers to put and load, whether
-//! the CPU is contended, and another CPU to kick.
+//!    ...) is called by that CPU and returns a [`Switch`]: the next vCPU, the registers to put and load, whether
+//!    the CPU is contended, and another CPU to kick.
 //! 2. **Put under the lock.** With [`Loading::Replace`], the old vCPU's registers are saved before the
-//! scheduler's lock is released: from then on another CPU may load that vCPU. The new vCPU's registers are
-//! loaded after that, with or without the lock. So no CPU ever waits for another CPU's put.
+//!    scheduler's lock is released: from then on another CPU may load that vCPU. The new vCPU's registers are
+//!    loaded after that, with or without the lock. So no CPU ever waits for another CPU's put.
 //! 3. **Kick** means: send that CPU an interrupt. It responds with [`pick_next`](Scheduler::pick_next),
-//! before it checks its vCPU's pending interrupts. An idle CPU must not miss a kick between `pick_next` and
-//! its WFI: it keeps interrupts masked, which does not prevent the wake-up from WFI. A kick for the calling
-//! CPU itself needs no interrupt: it calls `pick_next` before it enters a guest.
+//!    before it checks its vCPU's pending interrupts. An idle CPU must not miss a kick between `pick_next` and
+//!    its WFI: it keeps interrupts masked, which does not prevent the wake-up from WFI. A kick for the calling
+//!    CPU itself needs no interrupt: it calls `pick_next` before it enters a guest.
 //! 4. **Wake after the fact.** A waker first makes the interrupt pending and then calls
-//! [`wake`](Scheduler::wake). A wake-up that precedes the block is latched, and [`block`](Scheduler::block)
-//! then lets the vCPU continue.
+//!    [`wake`](Scheduler::wake). A wake-up that precedes the block is latched, and [`block`](Scheduler::block)
+//!    then lets the vCPU continue.
 //!
 //! A blocked vCPU stays loaded until its CPU runs another one, so a vCPU alone on its CPU blocks and wakes
 //! without put or load.
