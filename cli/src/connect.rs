@@ -29,10 +29,12 @@ pub fn connect(args: &ConnectArgs, until_signals: EndBySignal) -> Result<u8> {
         source: Source::Serial { serial, name: args.device.display().to_string() },
         arch,
         guests,
-        logs: args.log.clone(),
-        timeout: args.timeout,
-        exits: args.exits,
-        quiet: args.quiet,
+        claim: session::claim(args.session.name.as_deref())?,
+        logs: args.session.log.clone(),
+        timeout: args.session.timeout,
+        exits: args.session.exits,
+        quiet: args.session.quiet,
+        detached: false,
     };
     session::run(request, signals)
 }

@@ -4,6 +4,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod args;
+pub mod attach;
 pub mod bench;
 pub mod build;
 pub mod cache;
@@ -12,7 +13,9 @@ pub mod check;
 pub mod child;
 pub mod config;
 pub mod connect;
+pub mod control;
 pub mod debian;
+pub mod detach;
 pub mod doctor;
 pub mod emulator;
 pub mod exit;
@@ -26,6 +29,7 @@ pub mod l2;
 pub mod machine;
 pub mod out;
 pub mod progress;
+pub mod ps;
 pub mod run;
 pub mod scratch;
 pub mod serial;

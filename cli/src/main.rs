@@ -42,6 +42,8 @@ fn stile() -> Result<u8> {
     match &cli.command {
         Command::Run(args) => stile::run::run(args, until_signals),
         Command::Connect(args) => stile::connect::connect(args, until_signals),
+        Command::Ps(args) => stile::ps::ps(args),
+        Command::Attach(args) => stile::attach::attach(args),
         Command::Check(args) => stile::machine::check(args),
         Command::Build(args) => stile::build::build(args),
         Command::Fetch(args) => stile::fetch::fetch(args),

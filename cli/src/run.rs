@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::args::RunArgs;
 use crate::config::Arch;
+use crate::detach;
 use crate::emulator::{self, Board, Boot, Pc};
 use crate::exit;
 use crate::image::Seed;
@@ -19,11 +20,15 @@ use crate::session::{self, Request, Source};
 /// # Errors
 /// The configuration has a mistake; something can't be fetched, built or started.
 pub fn run(args: &RunArgs, until_signals: EndBySignal) -> Result<u8> {
+    let detached = detach::detached();
+    if args.detach && detached.is_none() {
+        return detach::detach(args.session.name.as_deref());
+    }
     let terminal = std::env::var("TERM").ok().filter(|name| !name.is_empty());
     let keyboard = std::io::stdin().is_terminal();
     let size = if keyboard { crossterm::terminal::size().unwrap_or((0, 0)) } else { (0, 0) };
     let options = Options {
-        report_exits: args.exits.is_some(),
+        report_exits: args.session.exits.is_some(),
         seed: if args.icount { Seed::Fixed } else { Seed::Random },
         terminal: (terminal.as_deref().unwrap_or("linux"), size, keyboard),
     };
@@ -53,10 +58,12 @@ pub fn run(args: &RunArgs, until_signals: EndBySignal) -> Result<u8> {
         arch: machine.arch(),
         source: Source::Emulator { machine, image: file.path().to_owned() },
         guests,
-        logs: args.log.clone(),
-        timeout: args.timeout,
-        exits: args.exits,
-        quiet: args.quiet,
+        claim: session::claim(detached.as_deref().or(args.session.name.as_deref()))?,
+        logs: args.session.log.clone(),
+        timeout: args.session.timeout,
+        exits: args.session.exits,
+        quiet: args.session.quiet,
+        detached: detached.is_some(),
     };
     session::run(request, signals)
 }

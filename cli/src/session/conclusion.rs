@@ -11,6 +11,9 @@ use crate::out::Unwritable;
 impl Session<'_> {
     /// Reports the end of the run, and returns the exit status.
     pub(super) fn conclude(&mut self, end: &End, exits: Option<Shown>, quiet: bool) -> u8 {
+        if let Some(control) = &mut self.control {
+            control.end();
+        }
         let mut rest = Ok(());
         for vm in 0..self.consoles.len() {
             let parts = self.consoles[vm].filter.as_mut().map(Filter::finish).unwrap_or_default();

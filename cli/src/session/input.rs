@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::{Handle, Signals};
 
+use crate::control::server::Message;
 use crate::emulator::Pipes;
 
 /// Something that happened.
@@ -25,6 +26,8 @@ pub enum Input {
     KeyboardEnd,
     /// A signal.
     Signal(i32),
+    /// A client of the control socket.
+    Client(Message),
 }
 
 /// Capacity of the input queue. A full queue blocks the emulator, so that memory stays bounded.
@@ -37,6 +40,7 @@ pub struct Inputs {
     /// Bytes for the serial line.
     pub line: Sender<Vec<u8>>,
     signals: Handle,
+    reporter: SyncSender<Input>,
 }
 
 /// Catches signals from here on, so that temporary files are removed and the terminal is restored. They stay
@@ -54,7 +58,7 @@ impl Inputs {
         let (send, inputs) = sync_channel(WAITING);
         let handle = signals.handle();
 
-        let report = send.clone();
+        let (reporter, report) = (send.clone(), send.clone());
         thread::spawn(move || {
             for signal in &mut signals {
                 if report.send(Input::Signal(signal)).is_err() {
@@ -85,7 +89,12 @@ impl Inputs {
                 }
             }
         });
-        Self { inputs, line, signals: handle }
+        Self { inputs, line, signals: handle, reporter }
+    }
+
+    /// Reports from another thread.
+    pub fn reporter(&self) -> SyncSender<Input> {
+        self.reporter.clone()
     }
 }
 

@@ -18,6 +18,15 @@ Keys on a terminal:
   Ctrl-a Ctrl-a   Ctrl-a for the guest
 Ctrl-c goes to the guest. SIGQUIT makes Stile panic and say where it is.";
 
+/// The keys as `attach --help` shows them.
+pub const ATTACH_TABLE: &str = "\
+Keys on a terminal:
+  Ctrl-a x        leave: the machine goes on
+  Ctrl-a n        the next VM's console
+  Ctrl-a p        the previous VM's console
+  Ctrl-a 1 to 8   the console of that VM
+  Ctrl-a Ctrl-a   Ctrl-a for the guest";
+
 /// The action of a key sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {

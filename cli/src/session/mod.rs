@@ -1,7 +1,9 @@
 //! One run of the emulator, from start to exit status: consoles to the user, keys to the guests, messages to the account.
 
+mod clients;
 mod conclusion;
 mod console;
+mod control;
 mod demux;
 mod exits;
 mod guest;
@@ -30,16 +32,19 @@ use stile_wire::Command;
 pub use exits::{Exits, SAME_MEMORY, Shown, catalogue};
 pub use guest::{Guest, System};
 pub use input::catch_signals;
-pub use keys::{HELP as KEYS, TABLE as KEY_TABLE};
+pub use keys::{ATTACH_TABLE, Action, HELP as KEYS, Keys, TABLE as KEY_TABLE};
 pub use tail::plain;
+pub use terminal::Raw;
 
 use crate::config::Arch;
+use crate::control::directory::{Claim, Directory};
+use crate::control::server;
 use crate::emulator::{Emulator, Machine, Pipes};
-use crate::out::Unwritable;
+use crate::out::{self, Unwritable};
 use crate::serial::Serial;
+use clients::Control;
 use console::Console;
 use input::{Input, Inputs};
-use keys::Keys;
 use line::Line;
 use logs::Logs;
 use outcome::End;
@@ -111,6 +116,25 @@ pub struct Request {
     pub exits: Option<Shown>,
     /// Whether to suppress Stile's log.
     pub quiet: bool,
+    /// Nobody types: the machine is reached over its control socket only.
+    pub detached: bool,
+    /// The control socket, if there is one.
+    pub claim: Option<Claim>,
+}
+
+/// Makes the machine's control socket. Without a name, a machine that can't have one runs without, and says so.
+///
+/// # Errors
+/// The name is taken, or the directory of sockets can't be used.
+pub fn claim(name: Option<&str>) -> Result<Option<Claim>> {
+    match Directory::open().and_then(|directory| directory.claim(name)) {
+        Ok(claim) => Ok(Some(claim)),
+        Err(error) if name.is_some() => Err(error),
+        Err(error) => {
+            out::note(format_args!("stile: this machine can't be reached from other terminals: {error:#}"));
+            Ok(None)
+        }
+    }
 }
 
 /// Follows the machine until it ends or the user leaves, and returns the exit status. `signals` are from
@@ -137,11 +161,20 @@ pub fn run(request: Request, signals: Signals) -> Result<u8> {
         if commands_only || terminal::input_is_piped() { view } else { view.with_prompts() }
     };
     let (emulator, pipes) = request.source.start()?;
-    let inputs = Inputs::start(signals, pipes, !commands_only || terminal::input_is_piped());
+    let inputs = Inputs::start(signals, pipes, !request.detached && (!commands_only || terminal::input_is_piped()));
+    let control = match request.claim {
+        Some(claim) => {
+            let report = inputs.reporter();
+            server::serve(&claim, move |message| report.send(Input::Client(message)).is_ok())?;
+            Some(Control::new(claim, request.arch))
+        }
+        None => None,
+    };
     let mut session = Session {
         consoles: leaves.iter().map(Console::new).collect(),
         lines,
         names,
+        control,
         logs,
         view,
         keys: Keys::default(),
@@ -160,6 +193,10 @@ pub fn run(request: Request, signals: Signals) -> Result<u8> {
     }
     if session.interactive {
         session.view.note(&format!("{KEYS}\n"));
+        if let Some(control) = &session.control {
+            let name = control.name();
+            session.view.note(&format!("this machine is called {name}: `stile attach {name}` shows it in another terminal\n"));
+        }
     }
     let end = session.follow(request.timeout);
     if request.exits.is_some() && !matches!(end, End::Emulator(_)) {
@@ -193,6 +230,8 @@ struct Session<'a> {
     lines: Vec<Line>,
     /// Of the consoles' VMs.
     names: Vec<String>,
+    /// Clients of the control socket.
+    control: Option<Control>,
     consoles: Vec<Console>,
     logs: Logs,
     view: View<'a>,
@@ -273,6 +312,7 @@ impl Session<'_> {
             Input::Signal(SIGWINCH) => (0..self.consoles.len()).for_each(|console| self.fit(console)),
             Input::Signal(SIGQUIT) => self.command(&Command::Panic),
             Input::Signal(_) => return Ok(Some(End::Terminated)),
+            Input::Client(message) => self.client(message),
         }
         Ok(None)
     }

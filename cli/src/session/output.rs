@@ -4,6 +4,7 @@ use std::io;
 
 use stile_wire::{Channel, Event, VmState};
 
+use super::clients::state_of;
 use super::console::Console;
 use super::demux::Piece;
 use super::line::Vm;
@@ -62,7 +63,12 @@ impl Session<'_> {
             self.logs.console(vm, text);
             self.consoles[vm].tail.push(text);
             match &part {
-                Part::Shown(text) => self.view.console(vm, text)?,
+                Part::Shown(text) => {
+                    if let Some(control) = &mut self.control {
+                        control.output(vm, text);
+                    }
+                    self.view.console(vm, text)?;
+                }
                 Part::Hidden(_) if !self.consoles[vm].is_ready() => {
                     let line = self.consoles[vm].tail.lines(1).pop().unwrap_or_default();
                     self.view.status(&format!("{} boots: {line}", self.names[vm]));
@@ -84,6 +90,13 @@ impl Session<'_> {
             self.lines[0].story = Story::of(self.lines[0].vms.len());
         }
         let Some(vm) = self.lines[line].story.tell(event) else { return Ok(()) };
+        if let Some(control) = &mut self.control {
+            let name = match self.lines[line].vms[vm] {
+                Vm::Console(console) => &self.names[console],
+                Vm::Stile(inner) => &self.lines[inner].name,
+            };
+            control.state(name, state_of(self.lines[line].story.fates[vm]));
+        }
         let resets = matches!(event, Event::Vm { state: VmState::Restarted(_), .. });
         let console = match self.lines[line].vms[vm] {
             Vm::Console(console) => console,

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 /// Capacity in bytes.
-const CAPACITY: usize = 16 * 1024;
+const CAPACITY: usize = 64 * 1024;
 
 /// Keeps the end of a console's output.
 #[derive(Debug, Default)]
@@ -85,7 +85,7 @@ mod tests {
         }
         tail.push(b"\x1b[1;31mred\x1b[0m\x07 end\r\n\r\n");
         assert_eq!(tail.lines(3), ["line 9998", "line 9999", "red end"]);
-        assert!(tail.lines(100_000).len() < 3000);
+        assert!(tail.lines(100_000).len() < 7000);
         assert_eq!(Tail::default().lines(3), Vec::<String>::new());
     }
 

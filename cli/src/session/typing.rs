@@ -83,7 +83,7 @@ impl Session<'_> {
         }
     }
 
-    fn send(&mut self, console: usize, bytes: &[u8]) {
+    pub(super) fn send(&mut self, console: usize, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }

@@ -49,7 +49,11 @@ impl World {
         let mut command = Command::new(env!("CARGO_BIN_EXE_stile"));
         let path = format!("{}:/usr/bin:/bin", self.dir.path().display());
         command.args(words).current_dir(self.dir.path()).env("PATH", path).env("CARGO", self.path("cargo"));
-        command.env("STILE_CACHE", self.path("cache")).env("TMPDIR", self.tmp()).stdin(Stdio::null());
+        command
+            .env("STILE_CACHE", self.path("cache"))
+            .env("TMPDIR", self.tmp())
+            .env("XDG_RUNTIME_DIR", self.dir.path())
+            .stdin(Stdio::null());
         command
     }
 

@@ -1,0 +1,106 @@
+//! The client's side of the control socket.
+
+use std::io::{self, BufReader};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use super::directory::Directory;
+use super::protocol::{self, Reply, Request, Status, VERSION};
+
+/// How long a machine may take to answer.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// A connection to a machine.
+#[derive(Debug)]
+pub struct Connection {
+    /// The machine's name.
+    pub name: String,
+    replies: BufReader<UnixStream>,
+    stream: UnixStream,
+}
+
+impl Connection {
+    /// Connects to a machine.
+    ///
+    /// # Errors
+    /// It does not run, refuses, or does not answer.
+    pub fn open(directory: &Directory, name: &str) -> Result<Self> {
+        let stream = directory.connect(name)?;
+        stream.set_read_timeout(Some(ANSWER)).context("setting up the control socket")?;
+        let replies = BufReader::new(stream.try_clone().context("sharing the control socket")?);
+        let mut connection = Self { name: name.to_owned(), replies, stream };
+        connection.send(&Request::Hello { version: VERSION })?;
+        match connection.receive()? {
+            Reply::Hello { version: VERSION } => Ok(connection),
+            Reply::Refused { message } => bail!("{name}: {message}"),
+            other => bail!("{name}: unexpected answer: {other:?}"),
+        }
+    }
+
+    /// Sends a request.
+    ///
+    /// # Errors
+    /// The machine is gone.
+    pub fn send(&mut self, request: &Request) -> Result<()> {
+        protocol::write(&mut self.stream, request).with_context(|| format!("{}: the machine is gone", self.name))
+    }
+
+    /// Receives a reply.
+    ///
+    /// # Errors
+    /// The machine is gone, or did not answer in time.
+    pub fn receive(&mut self) -> Result<Reply> {
+        match self.receive_in_time()? {
+            Some(reply) => Ok(reply),
+            None => bail!("{}: no answer within {} s", self.name, ANSWER.as_secs()),
+        }
+    }
+
+    /// Receives a reply; `None` if none came within the time of [`Connection::set_patience`].
+    ///
+    /// # Errors
+    /// The machine is gone.
+    fn receive_in_time(&mut self) -> Result<Option<Reply>> {
+        match protocol::read(&mut self.replies) {
+            Ok(Some(reply)) => Ok(Some(reply)),
+            Ok(None) => Err(anyhow!("{}: the machine is gone", self.name)),
+            Err(error) if is_late(&error) => Ok(None),
+            Err(error) => Err(error).with_context(|| self.name.clone()),
+        }
+    }
+
+    /// The machine's state.
+    ///
+    /// # Errors
+    /// As [`Connection::receive`].
+    pub fn status(&mut self) -> Result<Status> {
+        self.send(&Request::Status)?;
+        loop {
+            match self.receive()? {
+                Reply::Status(status) => return Ok(status),
+                Reply::Refused { message } => bail!("{}: {message}", self.name),
+                _ => {}
+            }
+        }
+    }
+
+    /// Waits for replies for so long only; without a limit, forever.
+    ///
+    /// # Errors
+    /// The socket refuses.
+    pub fn set_patience(&self, limit: Option<Duration>) -> Result<()> {
+        self.stream.set_read_timeout(limit).context("setting up the control socket")
+    }
+
+    /// The two halves: what the machine says, and what it is told.
+    pub fn split(self) -> (BufReader<UnixStream>, UnixStream) {
+        (self.replies, self.stream)
+    }
+}
+
+/// Whether a read ended because its time was up.
+fn is_late(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}

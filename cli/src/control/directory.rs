@@ -1,0 +1,250 @@
+//! The directory of control sockets: `$XDG_RUNTIME_DIR/stile`, or a directory of the user's under the temporary directory.
+//!
+//! The directory has mode 0700 and sockets mode 0600. A socket that refuses connections is stale: its machine ended without removing it.
+//! Sockets are made and removed under a lock, so that a stale one is never confused with one that is about to listen.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::fs::{FlockOperation, flock};
+
+use super::name;
+
+const EXTENSION: &str = "sock";
+
+/// The lock file.
+const LOCK: &str = ".lock";
+
+/// How often a name is generated before giving up.
+const ATTEMPTS: u32 = 100;
+
+/// The user's directory of control sockets.
+#[derive(Clone, Debug)]
+pub struct Directory {
+    path: PathBuf,
+}
+
+/// A machine's listening socket; the file is removed with it.
+#[derive(Debug)]
+pub struct Claim {
+    /// The machine's name.
+    pub name: String,
+    /// The socket's file.
+    pub path: PathBuf,
+    /// The socket.
+    pub listener: UnixListener,
+    directory: Directory,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // Without the lock, too: a socket that stays is recognised as stale.
+        let _lock = self.directory.lock();
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl Directory {
+    /// Opens the user's directory, and creates it if there is none.
+    ///
+    /// # Errors
+    /// It can't be created, or other users have access to it.
+    pub fn open() -> Result<Self> {
+        let path = match std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| Path::new(dir).is_absolute()) {
+            Some(dir) => PathBuf::from(dir).join("stile"),
+            None => std::env::temp_dir().join(format!("stile-{}", rustix::process::geteuid().as_raw())),
+        };
+        Self::at(path)
+    }
+
+    /// Opens a directory of control sockets at a path.
+    ///
+    /// # Errors
+    /// As [`Directory::open`].
+    pub fn at(path: PathBuf) -> Result<Self> {
+        match DirBuilder::new().mode(0o700).create(&path) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error).with_context(|| format!("creating {}", path.display()))?,
+            _ => {}
+        }
+        // A link could lead into another user's directory.
+        let metadata = fs::symlink_metadata(&path).with_context(|| format!("reading {}", path.display()))?;
+        ensure!(metadata.is_dir(), "{} is not a directory", path.display());
+        let private = metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o077 == 0;
+        ensure!(
+            private,
+            "{} must be owned by you, with mode 0700; it is owned by user {}, with mode {:04o}",
+            path.display(),
+            metadata.uid(),
+            metadata.mode() & 0o7777
+        );
+        Ok(Self { path })
+    }
+
+    /// The path of a machine's socket.
+    pub fn socket(&self, name: &str) -> PathBuf {
+        self.path.join(format!("{name}.{EXTENSION}"))
+    }
+
+    /// The path of the file that a detached machine's messages go to.
+    pub fn log(&self, name: &str) -> PathBuf {
+        self.path.join(format!("{name}.log"))
+    }
+
+    /// Makes and opens a machine's socket. Without a name one is generated.
+    ///
+    /// # Errors
+    /// A machine of this name runs already; the socket can't be made.
+    pub fn claim(&self, wanted: Option<&str>) -> Result<Claim> {
+        let _lock = self.lock()?;
+        let name = match wanted {
+            Some(name) => name.to_owned(),
+            None => self.unused()?,
+        };
+        let path = self.socket(&name);
+        if !self.is_free(&name)? {
+            bail!("a machine called {name} runs already; `stile ps` lists the machines");
+        }
+        let listener = UnixListener::bind(&path).with_context(|| format!("making the control socket {}", path.display()))?;
+        // Until now the directory's mode protected it.
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).with_context(|| format!("protecting {}", path.display()))?;
+        Ok(Claim { name, path, listener, directory: self.clone() })
+    }
+
+    /// The names of machines that run. Stale sockets are removed.
+    ///
+    /// # Errors
+    /// The directory can't be read.
+    pub fn machines(&self) -> Result<Vec<String>> {
+        let _lock = self.lock()?;
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path).with_context(|| format!("reading {}", self.path.display()))? {
+            let path = entry?.path();
+            let name = path.file_stem().and_then(OsStr::to_str).filter(|_| path.extension() == Some(OsStr::new(EXTENSION)));
+            if let Some(name) = name
+                && !self.is_free(name)?
+            {
+                names.push(name.to_owned());
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// Connects to a machine.
+    ///
+    /// # Errors
+    /// No machine of this name runs.
+    pub fn connect(&self, name: &str) -> Result<UnixStream> {
+        match UnixStream::connect(self.socket(name)) {
+            Ok(stream) => Ok(stream),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
+                let names = self.machines()?;
+                let running = if names.is_empty() { "no machine runs".to_owned() } else { format!("running: {}", names.join(", ")) };
+                bail!("no machine called {name} runs; {running}")
+            }
+            Err(error) => Err(error).with_context(|| format!("connecting to {name}")),
+        }
+    }
+
+    /// Generates a name that no machine has.
+    fn unused(&self) -> Result<String> {
+        for _ in 0..ATTEMPTS {
+            let mut random = [0; 6];
+            getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("no random name: {error}"))?;
+            let name = name::pronounceable(random);
+            if !self.socket(&name).exists() {
+                return Ok(name);
+            }
+        }
+        bail!("no unused name was found; give one with --name")
+    }
+
+    /// Whether no machine listens at a name's socket; a stale one is removed. The lock is held.
+    fn is_free(&self, name: &str) -> Result<bool> {
+        let path = self.socket(name);
+        match UnixStream::connect(&path) {
+            Ok(_) => Ok(false),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                fs::remove_file(&path).with_context(|| format!("removing the stale socket {}", path.display()))?;
+                Ok(true)
+            }
+            // Its queue of connections is full, for example.
+            Err(_) => Ok(false),
+        }
+    }
+
+    fn lock(&self) -> Result<File> {
+        let path = self.path.join(LOCK);
+        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
+        let file = file.with_context(|| format!("opening {}", path.display()))?;
+        flock(&file, FlockOperation::LockExclusive).with_context(|| format!("locking {}", path.display()))?;
+        Ok(file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn directory() -> (tempfile::TempDir, Directory) {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Directory::at(dir.path().join("stile")).unwrap();
+        (dir, directory)
+    }
+
+    #[test]
+    fn a_name_has_one_machine() {
+        let (_dir, directory) = directory();
+        let claim = directory.claim(Some("web")).unwrap();
+        assert_eq!(fs::metadata(&claim.path).unwrap().mode() & 0o777, 0o600);
+        assert!(directory.claim(Some("web")).unwrap_err().to_string().contains("runs already"));
+        assert_eq!(directory.machines().unwrap(), ["web"]);
+        drop(claim);
+        assert_eq!(directory.machines().unwrap(), Vec::<String>::new());
+        directory.claim(Some("web")).unwrap();
+    }
+
+    #[test]
+    fn a_stale_socket_is_removed() {
+        let (_dir, directory) = directory();
+        for name in ["old", "older"] {
+            drop(UnixListener::bind(directory.socket(name)).unwrap());
+        }
+        assert!(directory.socket("old").exists());
+        directory.claim(Some("old")).unwrap();
+        assert_eq!(directory.machines().unwrap(), Vec::<String>::new());
+        assert!(!directory.socket("older").exists());
+    }
+
+    #[test]
+    fn generated_names_differ() {
+        let (_dir, directory) = directory();
+        let claims: Vec<Claim> = (0..20).map(|_| directory.claim(None).unwrap()).collect();
+        assert_eq!(directory.machines().unwrap().len(), claims.len());
+    }
+
+    #[test]
+    fn a_directory_of_others_is_refused() {
+        let (dir, directory) = directory();
+        fs::set_permissions(&directory.path, Permissions::from_mode(0o755)).unwrap();
+        assert!(Directory::at(directory.path.clone()).unwrap_err().to_string().contains("mode 0755"));
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(dir.path(), &link).unwrap();
+        assert!(Directory::at(link).unwrap_err().to_string().contains("not a directory"));
+    }
+
+    #[test]
+    fn who_is_not_there_is_told_from_those_who_are() {
+        let (_dir, directory) = directory();
+        assert!(directory.connect("web").unwrap_err().to_string().ends_with("no machine runs"));
+        let _claim = directory.claim(Some("db")).unwrap();
+        assert!(directory.connect("web").unwrap_err().to_string().ends_with("running: db"));
+        directory.connect("db").unwrap();
+    }
+}

@@ -1,0 +1,214 @@
+//! Messages between a machine and the clients of its control socket: JSON objects, one a line.
+//!
+//! A client begins with [`Request::Hello`]. The server answers each request with one reply, in order; [`Reply::Output`], [`Reply::State`] and
+//! [`Reply::Ended`] come at any time after [`Request::Attach`].
+
+use std::io::{self, BufRead, Write};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::config::Arch;
+
+/// Changes with each incompatible change of the messages.
+pub const VERSION: u32 = 1;
+
+/// The longest line in bytes: more than a console's scroll-back, escaped.
+const LONGEST: u64 = 4 << 20;
+
+/// A message of a client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// The first message.
+    Hello {
+        /// [`VERSION`] of the client.
+        version: u32,
+    },
+    /// Asks for [`Reply::Status`].
+    Status,
+    /// Asks for a console: [`Reply::Attached`], then [`Reply::Output`]. Replaces the console of an earlier request.
+    Attach {
+        /// The VM's name; the first VM by default.
+        vm: Option<String>,
+    },
+    /// Types on the attached console. Answered only if it is refused.
+    Input {
+        /// The bytes.
+        bytes: Bytes,
+    },
+}
+
+/// A message of the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Reply {
+    /// The answer to [`Request::Hello`].
+    Hello {
+        /// [`VERSION`] of the machine.
+        version: u32,
+    },
+    /// The answer to [`Request::Status`].
+    Status(Status),
+    /// The answer to [`Request::Attach`].
+    Attached {
+        /// The VM's name.
+        vm: String,
+        /// The end of its console's output.
+        scrollback: Bytes,
+    },
+    /// Output of the attached console.
+    Output {
+        /// The bytes.
+        bytes: Bytes,
+    },
+    /// A VM changed its state.
+    State {
+        /// Its name.
+        vm: String,
+        /// The new state.
+        state: State,
+    },
+    /// The request was not carried out.
+    Refused {
+        /// Why: a sentence.
+        message: String,
+    },
+    /// The machine has ended: the last message.
+    Ended,
+}
+
+/// A machine, as `stile ps` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// Its name.
+    pub name: String,
+    /// The process that runs it.
+    pub pid: u32,
+    /// Its architecture.
+    pub arch: Arch,
+    /// Seconds since it was started.
+    pub seconds: u64,
+    /// Its VMs, in the order of the configuration.
+    pub vms: Vec<VmStatus>,
+}
+
+/// A VM, as `stile ps` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmStatus {
+    /// Its name. The name of a VM inside another begins with that of the outer one, and a dot.
+    pub name: String,
+    /// Its state.
+    pub state: State,
+}
+
+/// The state of a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// It has not started.
+    Waiting,
+    /// It runs.
+    Running,
+    /// It is off.
+    Off,
+    /// It crashed.
+    Crashed,
+}
+
+impl State {
+    /// Its name in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Running => "running",
+            Self::Off => "off",
+            Self::Crashed => "crashed",
+        }
+    }
+}
+
+/// Bytes, as a JSON string with a character (U+0000 to U+00FF) for each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bytes(pub Vec<u8>);
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0.iter().copied().map(char::from).collect::<String>())
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let bytes = text.chars().map(u8::try_from).collect::<Result<_, _>>();
+        bytes.map(Self).map_err(|_| serde::de::Error::custom("a character above U+00FF"))
+    }
+}
+
+/// Writes a message.
+///
+/// # Errors
+/// The other side is gone.
+pub fn write(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    to.write_all(&line)?;
+    to.flush()
+}
+
+/// Reads a message; `None` at the end.
+///
+/// # Errors
+/// The line is too long, or no such message; reading fails.
+pub fn read<T: DeserializeOwned>(from: &mut impl BufRead) -> io::Result<Option<T>> {
+    let mut line = Vec::new();
+    io::Read::take(&mut *from, LONGEST).read_until(b'\n', &mut line)?;
+    if line.is_empty() {
+        return Ok(None);
+    }
+    if line.last() != Some(&b'\n') {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a message without an end"));
+    }
+    serde_json::from_slice(&line).map(Some).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn bytes_survive(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let message = Reply::Attached { vm: "web".into(), scrollback: Bytes(bytes) };
+            let mut line = Vec::new();
+            write(&mut line, &message).unwrap();
+            prop_assert_eq!(line.iter().filter(|&&byte| byte == b'\n').count(), 1, "one line");
+            prop_assert_eq!(read(&mut line.as_slice()).unwrap(), Some(message));
+        }
+
+        #[test]
+        fn garbage_is_an_error_or_the_end(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = read::<Request>(&mut bytes.as_slice());
+        }
+    }
+
+    #[test]
+    fn the_form_of_messages_is_stable() {
+        let text = |message: &Request| serde_json::to_string(message).unwrap();
+        assert_eq!(text(&Request::Hello { version: 1 }), r#"{"type":"hello","version":1}"#);
+        assert_eq!(text(&Request::Input { bytes: Bytes(b"ls\r\xff".to_vec()) }), "{\"type\":\"input\",\"bytes\":\"ls\\r\u{ff}\"}");
+        for wrong in [r#"{"type":"input","bytes":"\u0100"}"#, r#"{"type":"hello"}"#, r#"{"type":"attach","vm":null,"more":1}"#, "[]"] {
+            assert!(serde_json::from_str::<Request>(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_does_not_end_is_not_read_forever() {
+        let endless = vec![b' '; LONGEST as usize + 10];
+        assert!(read::<Request>(&mut endless.as_slice()).is_err());
+        assert_eq!(read::<Request>(&mut [].as_slice()).unwrap(), None);
+    }
+}

@@ -1,0 +1,60 @@
+//! `stile run --detach`: the machine in a process of its own, without a terminal.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::control::client::Connection;
+use crate::control::directory::Directory;
+use crate::{exit, out};
+
+/// Set in the environment of the new process: the machine's name.
+const DETACHED: &str = "STILE_DETACHED";
+
+/// How often the new process is looked at while it starts.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// In the process that [`detach`] starts: leaves the caller's session, so that its end does not end the machine. Returns the machine's name.
+pub fn detached() -> Option<String> {
+    let name = std::env::var(DETACHED).ok()?;
+    // It fails for the leader of a process group, which a process that was started by another one is not.
+    let _ = rustix::process::setsid();
+    Some(name)
+}
+
+/// Starts this command again, in a session of its own, and waits until its machine can be reached. Prints the machine's name.
+///
+/// # Errors
+/// The process can't be started. If it ends before it can be reached, its status is the result, and its messages are shown.
+pub fn detach(name: Option<&str>) -> Result<u8> {
+    let directory = Directory::open()?;
+    let name = match name {
+        Some(name) => name.to_owned(),
+        // Free again when the claim is dropped; the new process claims it anew.
+        None => directory.claim(None)?.name.clone(),
+    };
+    let log = directory.log(&name);
+    let messages = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&log);
+    let messages = messages.with_context(|| format!("making {}", log.display()))?;
+    let own = std::env::current_exe().context("finding this program")?;
+    let mut command = Command::new(own);
+    command.args(std::env::args_os().skip(1)).env(DETACHED, &name);
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(messages).spawn().context("starting the machine's process")?;
+    loop {
+        if let Some(status) = child.try_wait().context("waiting for the machine's process")? {
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
+            let _ = std::fs::remove_file(&log);
+            text.lines().for_each(out::note);
+            return Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(exit::FAILURE));
+        }
+        if directory.machines()?.contains(&name) && Connection::open(&directory, &name).is_ok() {
+            out::line(&name)?;
+            return Ok(exit::OK);
+        }
+        std::thread::sleep(INTERVAL);
+    }
+}

@@ -1,0 +1,76 @@
+//! `stile ps`: the machines that run.
+
+use anyhow::{Context, Result};
+use comfy_table::{Table, presets};
+
+use crate::args::PsArgs;
+use crate::control::client::Connection;
+use crate::control::directory::Directory;
+use crate::control::protocol::Status;
+use crate::{exit, out};
+
+/// Lists the machines that run, and their VMs.
+///
+/// # Errors
+/// The directory of control sockets can't be read, or output can't be written.
+pub fn ps(args: &PsArgs) -> Result<u8> {
+    let directory = Directory::open()?;
+    let mut machines = Vec::new();
+    for name in directory.machines()? {
+        // One that ends in this moment, or does not answer, is no reason to hide the others.
+        match Connection::open(&directory, &name).and_then(|mut connection| connection.status()) {
+            Ok(status) => machines.push(status),
+            Err(error) => out::note(format_args!("stile: {error:#}")),
+        }
+    }
+    if args.json {
+        out::line(serde_json::to_string(&machines).context("writing JSON")?)?;
+    } else if machines.is_empty() {
+        out::note("stile: no machine runs");
+    } else {
+        out::line(table(&machines))?;
+    }
+    Ok(exit::OK)
+}
+
+/// A row for each VM.
+fn table(machines: &[Status]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(["MACHINE", "ARCH", "PID", "UP", "VM", "STATE"]);
+    for machine in machines {
+        let up = up(machine.seconds);
+        let mut first = [machine.name.clone(), machine.arch.name().to_owned(), machine.pid.to_string(), up];
+        for vm in &machine.vms {
+            let row = std::mem::take(&mut first).into_iter().chain([vm.name.clone(), vm.state.name().to_owned()]);
+            table.add_row(row);
+        }
+    }
+    table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+}
+
+/// A time in its largest unit.
+fn up(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Arch;
+    use crate::control::protocol::{State, VmStatus};
+
+    #[test]
+    fn each_vm_has_a_row() {
+        let vm = |name: &str, state| VmStatus { name: name.into(), state };
+        let vms = vec![vm("a", State::Running), vm("b", State::Off)];
+        let shown = table(&[Status { name: "web".into(), pid: 42, arch: Arch::Aarch64, seconds: 150, vms }]);
+        let rows: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[1], ["web", "aarch64", "42", "2", "min", "a", "running"]);
+        assert_eq!(rows[2], ["b", "off"]);
+    }
+}

@@ -1,0 +1,105 @@
+//! Clients of the control socket, and what they are told.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use super::outcome::Fate;
+use crate::config::Arch;
+use crate::control::directory::Claim;
+use crate::control::protocol::{Bytes, Reply, State};
+use crate::control::server::{Client, ClientId};
+
+/// A machine's clients.
+#[derive(Debug)]
+pub struct Control {
+    claim: Claim,
+    arch: Arch,
+    start: Instant,
+    clients: BTreeMap<ClientId, Attached>,
+}
+
+/// A client, and what it wants to be told.
+#[derive(Debug)]
+pub struct Attached {
+    client: Client,
+    /// The console that it is attached to.
+    pub console: Option<usize>,
+}
+
+impl Control {
+    /// The control of a machine that starts.
+    pub fn new(claim: Claim, arch: Arch) -> Self {
+        Self { claim, arch, start: Instant::now(), clients: BTreeMap::new() }
+    }
+
+    /// A client connected.
+    pub fn add(&mut self, id: ClientId, client: Client) {
+        self.clients.insert(id, Attached { client, console: None });
+    }
+
+    /// A client is gone.
+    pub fn remove(&mut self, id: ClientId) {
+        self.clients.remove(&id);
+    }
+
+    /// A client.
+    pub fn get_mut(&mut self, id: ClientId) -> Option<&mut Attached> {
+        self.clients.get_mut(&id)
+    }
+
+    /// The machine's architecture.
+    pub const fn arch(&self) -> Arch {
+        self.arch
+    }
+
+    /// Seconds since the machine was started.
+    pub fn seconds(&self) -> u64 {
+        self.start.elapsed().as_secs()
+    }
+
+    /// The machine's name.
+    pub fn name(&self) -> &str {
+        &self.claim.name
+    }
+
+    /// Output of a console.
+    pub fn output(&mut self, console: usize, bytes: &[u8]) {
+        let reply = Reply::Output { bytes: Bytes(bytes.to_vec()) };
+        self.clients.retain(|_, client| client.console != Some(console) || client.client.send(reply.clone()));
+    }
+
+    /// The state of a VM.
+    pub fn state(&mut self, vm: &str, state: State) {
+        let reply = Reply::State { vm: vm.to_owned(), state };
+        self.clients.retain(|_, client| client.console.is_none() || client.client.send(reply.clone()));
+    }
+
+    /// The machine has ended.
+    pub fn end(&mut self) {
+        for client in std::mem::take(&mut self.clients).into_values() {
+            client.client.finish(Reply::Ended);
+        }
+    }
+
+    /// Replies to a client.
+    pub fn reply(&mut self, id: ClientId, reply: Reply) {
+        if self.clients.get(&id).is_some_and(|client| !client.client.send(reply)) {
+            self.clients.remove(&id);
+        }
+    }
+
+    /// Refuses a client's request.
+    pub fn refuse(&mut self, id: ClientId, message: impl Into<String>) {
+        self.reply(id, Reply::Refused { message: message.into() });
+    }
+}
+
+/// The state that clients are told.
+pub const fn state_of(fate: Fate) -> State {
+    match fate {
+        Fate::Waiting => State::Waiting,
+        Fate::Running => State::Running,
+        Fate::Off | Fate::Exited(_) | Fate::Reset => State::Off,
+        Fate::Crashed(_) => State::Crashed,
+    }
+}

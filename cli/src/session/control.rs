@@ -1,0 +1,79 @@
+//! Requests of the control socket's clients.
+
+use super::Session;
+use super::clients::{Attached, Control, state_of};
+use crate::control::protocol::{Bytes, Reply, Request, Status, VmStatus};
+use crate::control::server::{ClientId, Message};
+
+impl Session<'_> {
+    /// A client connected, asks for something, or is gone.
+    pub(super) fn client(&mut self, message: Message) {
+        let Some(control) = &mut self.control else { return };
+        match message {
+            Message::Connected(id, client) => control.add(id, client),
+            Message::Gone(id) => control.remove(id),
+            Message::Request(id, request) => self.request(id, request),
+        }
+    }
+
+    fn request(&mut self, id: ClientId, request: Request) {
+        match request {
+            Request::Status => {
+                let status = self.status();
+                self.to_client(id, |_| Reply::Status(status));
+            }
+            Request::Attach { vm } => match self.console_of(vm.as_deref()) {
+                Ok(console) => {
+                    let (vm, scrollback) = (self.names[console].clone(), self.consoles[console].tail.raw(usize::MAX));
+                    self.to_client(id, |client| {
+                        client.console = Some(console);
+                        Reply::Attached { vm, scrollback: Bytes(scrollback) }
+                    });
+                }
+                Err(message) => self.refuse(id, message),
+            },
+            Request::Input { bytes } => match self.control.as_mut().and_then(|control| control.get_mut(id)).map(|client| client.console) {
+                Some(Some(console)) => self.send(console, &bytes.0),
+                Some(None) => self.refuse(id, "attach to a console first"),
+                None => {}
+            },
+            Request::Hello { .. } => self.refuse(id, "hello came before"),
+        }
+    }
+
+    fn to_client(&mut self, id: ClientId, reply: impl FnOnce(&mut Attached) -> Reply) {
+        let Some(control) = &mut self.control else { return };
+        let Some(client) = control.get_mut(id) else { return };
+        let reply = reply(client);
+        control.reply(id, reply);
+    }
+
+    fn refuse(&mut self, id: ClientId, message: impl Into<String>) {
+        if let Some(control) = &mut self.control {
+            control.refuse(id, message);
+        }
+    }
+
+    fn status(&self) -> Status {
+        let vms = (0..self.names.len()).map(|console| VmStatus { name: self.names[console].clone(), state: state_of(self.fate(console)) });
+        let vms = vms.collect();
+        let control = self.control.as_ref();
+        Status {
+            name: control.map(|control| control.name().to_owned()).unwrap_or_default(),
+            pid: std::process::id(),
+            arch: control.map(Control::arch).unwrap_or_default(),
+            seconds: control.map_or(0, Control::seconds),
+            vms,
+        }
+    }
+
+    /// The console of a VM; of the first one without a name.
+    fn console_of(&self, vm: Option<&str>) -> Result<usize, String> {
+        let Some(vm) = vm else { return Ok(0) };
+        self.names.iter().position(|name| name == vm).ok_or_else(|| self.no_vm(vm))
+    }
+
+    fn no_vm(&self, vm: &str) -> String {
+        format!("there is no VM called {vm}; the VMs are {}", self.names.join(", "))
+    }
+}

@@ -1,0 +1,147 @@
+//! A machine is reached from other processes. The emulator is a script that keeps its serial line open, and records what it is sent.
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::process::{Child, Output, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use common::World;
+use stile_wire::{Channel, Decoder, Encoder, Event, Item, VmState};
+
+/// A machine that says hello on its console and goes on until its serial line's input ends.
+struct Machine<'w> {
+    world: &'w World,
+    run: Child,
+}
+
+impl<'w> Machine<'w> {
+    fn start(world: &'w World, name: &str) -> Self {
+        let mut bytes = Vec::new();
+        let mut encoder = Encoder::new();
+        encoder.event(&Event::Vm { vm: 0, state: VmState::Started }, &mut |byte| bytes.push(byte));
+        encoder.bytes(Channel::console(0), b"hello\r\n~ # ", &mut |byte| bytes.push(byte));
+        fs::write(world.path("line"), bytes).expect("a file");
+        let dir = world.path("").display().to_string();
+        let version = "*--version*) echo 'QEMU emulator version 10.0.2' ;;";
+        world.script("qemu-system-aarch64", &format!("case \"$*\" in\n{version}\n*) cat {dir}/line; cat > {dir}/sent ;;\nesac\n"));
+        let mut command = world.run(&["--name", name]);
+        let run = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        let machine = Self { world, run };
+        machine.wait_for(|| world.path(&format!("stile/{name}.sock")).exists());
+        machine.wait_for(|| machine.ps("").contains("running"));
+        machine
+    }
+
+    fn wait_for(&self, condition: impl Fn() -> bool) {
+        while !condition() {
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn ps(&self, flag: &str) -> String {
+        let words: Vec<&str> = ["ps", flag].into_iter().filter(|word| !word.is_empty()).collect();
+        text(&self.world.stile(&words).output().expect("it runs").stdout)
+    }
+
+    /// What was typed.
+    fn sent(&self) -> Vec<u8> {
+        let mut decoder = Decoder::new();
+        let sent = fs::read(self.world.path("sent")).unwrap_or_default();
+        sent.into_iter().filter_map(|byte| if let Some(Item::Byte(_, byte)) = decoder.push(byte) { Some(byte) } else { None }).collect()
+    }
+
+    fn end(mut self) {
+        let pid = rustix::process::Pid::from_child(&self.run);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+        self.run.wait().expect("it ends");
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn failure(output: &Output) -> String {
+    assert!(!output.status.success());
+    text(&output.stderr)
+}
+
+#[test]
+fn consoles_are_shared_with_their_scroll_back() {
+    let world = World::new(b"");
+    let machine = Machine::start(&world, "web");
+    let mut writer = world.stile(&["attach", "web"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut watcher =
+        world.stile(&["attach", "--read-only", "web/vm0"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    for client in [&mut writer, &mut watcher] {
+        let mut first = String::new();
+        BufReader::new(client.stdout.as_mut().expect("a pipe")).read_line(&mut first).expect("scroll-back");
+        assert_eq!(first, "hello\r\n");
+    }
+    watcher.stdin.take().expect("a pipe").write_all(b"not passed on\n").expect("written");
+    writer.stdin.take().expect("a pipe").write_all(b"ls\n").expect("written");
+    machine.wait_for(|| !machine.sent().is_empty());
+    assert_eq!(machine.sent(), b"ls\n");
+    machine.end();
+    for client in [writer, watcher] {
+        let output = client.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{output:?}");
+    }
+}
+
+#[test]
+fn machines_are_listed_until_they_end() {
+    let world = World::new(b"");
+    let machine = Machine::start(&world, "web");
+    let socket = world.path("stile/web.sock");
+    assert_eq!(fs::metadata(&socket).expect("a socket").permissions().mode() & 0o777, 0o600);
+    drop(UnixListener::bind(world.path("stile/stale.sock")).expect("a socket"));
+    let listed: serde_json::Value = serde_json::from_str(&machine.ps("--json")).expect("JSON");
+    assert_eq!(listed.as_array().expect("machines").len(), 1);
+    assert_eq!(listed[0]["name"], "web");
+    assert_eq!(listed[0]["pid"], machine.run.id());
+    assert_eq!(listed[0]["vms"], serde_json::json!([{ "name": "vm0", "state": "running" }]));
+    assert!(!world.path("stile/stale.sock").exists());
+    let second = world.run(&["--name", "web"]).output().expect("it runs");
+    assert!(failure(&second).contains("a machine called web runs already"));
+    machine.end();
+    assert!(!socket.exists());
+    assert_eq!(text(&world.stile(&["ps", "--json"]).output().expect("it runs").stdout), "[]\n");
+}
+
+#[test]
+fn a_detached_machine_goes_on_without_the_command() {
+    let world = World::new(b"");
+    // One that is not detached leaves the scripts behind.
+    Machine::start(&world, "web").end();
+    let output = world.run(&["--detach", "--name", "back"]).output().expect("it runs");
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "back\n"), "{output:?}");
+    let list: serde_json::Value = serde_json::from_slice(&world.stile(&["ps", "--json"]).output().expect("it runs").stdout).expect("JSON");
+    assert_eq!(list[0]["name"], "back");
+    let pid = list[0]["pid"].as_i64().and_then(|pid| rustix::process::Pid::from_raw(pid as i32)).expect("a process");
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+    while world.path("stile/back.sock").exists() {
+        thread::sleep(Duration::from_millis(20));
+    }
+    // What keeps it from starting is told.
+    let output = world.run(&["--detach", "--vcpus", "99"]).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("99"), "{output:?}");
+}
+
+#[test]
+fn mistakes_are_explained() {
+    let world = World::new(b"");
+    let run = |words: &[&str]| failure(&world.stile(words).output().expect("it runs"));
+    assert!(run(&["attach", "web"]).contains("no machine called web runs; no machine runs"));
+    let machine = Machine::start(&world, "web");
+    assert!(run(&["attach", "wob"]).contains("running: web"));
+    assert!(run(&["attach", "web/db"]).contains("there is no VM called db; the VMs are vm0"));
+    assert!(run(&["run", "--name", "Web"]).contains("expected 1 to 32 characters"));
+    machine.end();
+}
