@@ -96,7 +96,7 @@ fn console_interrupt() {
     console::interrupt(|input| match input {
         Input::Guest(number, byte) => {
             if let Some(vm) = vm::get(number) {
-                vm.devices.uart_receive(byte, vm);
+                vm.devices.uart.receive(byte, vm);
             }
         }
         Input::Command(Command::Ledger) => report::send(),
@@ -113,6 +113,6 @@ fn console_interrupt() {
         }
     });
     for vm in vm::all() {
-        vm.devices.uart_drained(vm);
+        vm.devices.uart.drained(vm);
     }
 }

@@ -4,10 +4,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use stile_blob::{Blob, Machine, OnReset, Techniques, write};
-use stile_board::map::RAM_BASE;
+use stile_board::map::{PL011_BASE, RAM_BASE};
 use stile_ledger::RowId;
 use stile_wire::{Decoder, Event, VmState};
 
+use crate::arch::devices::Device;
 use crate::arch::{self, Cpu, PoweredOff, fake};
 use crate::cpu::{self, Leave};
 use crate::vm::power::{self, End};
@@ -112,6 +113,25 @@ fn use_memory(vm: &vm::Vm) {
     }
 }
 
+/// The guest accesses its devices: each keeps what its own VM wrote, and only accesses that the bus lets through reach one.
+fn use_devices(cpu: &mut Cpu) {
+    let buses = &cpu.vcpu().vm().devices.buses;
+    let value = cpu.vcpu().vm().number as u64 + 1;
+    // UARTIBRD, which holds 16 bits.
+    let divisor = PL011_BASE + 0x24;
+    let hit = buses.memory.find(divisor, 4).expect("the UART is on the memory bus");
+    assert_eq!((hit.device, hit.offset), (Device::Uart, 0x24));
+    assert!(buses.memory.find(divisor, 1).is_none() && buses.memory.find(divisor, 8).is_none());
+    assert!(hit.device.write(cpu, hit.offset, 4, value).is_none());
+    assert_eq!(hit.device.read(cpu, hit.offset, 4), value);
+    // PL031's match register, at ports here.
+    let hit = buses.port(0x74, 4).expect("the clock is on the port bus");
+    assert_eq!((hit.device, hit.offset), (Device::Clock, 4));
+    assert!(hit.device.write(cpu, hit.offset, 4, value).is_none());
+    assert_eq!(hit.device.read(cpu, hit.offset, 4), value);
+    assert!(buses.memory.find(0x74, 4).is_none() && buses.port(0x78, 4).is_none());
+}
+
 /// One exit of the vCPU that runs on `cpu`, of a kind that chance chooses.
 fn exit(cpu: &mut Cpu) {
     let vcpu = cpu.vcpu();
@@ -122,6 +142,7 @@ fn exit(cpu: &mut Cpu) {
     cpu.register += 0x100;
     arch::timer::pass(random(50_000));
     use_memory(vcpu.vm());
+    use_devices(cpu);
     cpu.exit();
     let on = vcpu.vm().vcpus.iter().filter(|vcpu| vcpu.arch.loaded.lock().unwrap().is_some()).count();
     cpu.leave = match random(40) {

@@ -12,9 +12,6 @@ extern crate std;
 pub mod intid;
 pub mod map;
 pub mod pc;
-mod region;
-
-pub use region::Region;
 
 /// The most virtual machines in one image.
 pub const MAX_VMS: usize = 8;

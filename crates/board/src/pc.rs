@@ -66,10 +66,14 @@ pub mod port {
     pub const SLEEP_STATUS: u16 = 0x601;
     /// Reset control register: bit 2 resets the machine.
     pub const RESET: u16 = 0xcf9;
+    /// The first port beyond the accesses that reach it.
+    pub const RESET_END: u16 = RESET + 3;
     /// A value with that bit set.
     pub const RESET_VALUE: u8 = 0x06;
     /// Test programs write their status here to end the machine, as on QEMU with `isa-debug-exit`.
     pub const DEBUG_EXIT: u16 = 0xf4;
+    /// The first port beyond the accesses that reach it.
+    pub const DEBUG_EXIT_END: u16 = DEBUG_EXIT + 4;
     /// fw_cfg, as on QEMU: the selector, then the data port.
     pub const FW_CFG: u16 = 0x510;
     /// The first port beyond it.

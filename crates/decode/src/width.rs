@@ -15,6 +15,17 @@ pub enum Width {
 }
 
 impl Width {
+    /// The width of so many bytes; [`Width::Qword`] if it is not one, two or four.
+    #[inline]
+    pub const fn of_bytes(bytes: u64) -> Self {
+        match bytes {
+            1 => Self::Byte,
+            2 => Self::Word,
+            4 => Self::Dword,
+            _ => Self::Qword,
+        }
+    }
+
     /// Its size in bytes.
     #[inline]
     pub const fn bytes(self) -> u64 {

@@ -57,7 +57,7 @@ pub fn expire(cpu: usize, now: u64) {
 fn expire_due(cpu: usize, now: u64) {
     for ((alarm, keeper), vm) in ALARMS.iter().zip(&KEEPERS).zip(vm::all()) {
         if keeper.load(Ordering::Relaxed) == cpu && alarm.load(Ordering::Acquire) <= now {
-            vm.devices.clock_alarm(vm);
+            vm.devices.clock.expire(vm);
         }
     }
     update_next(cpu);

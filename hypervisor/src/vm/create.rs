@@ -63,7 +63,7 @@ pub fn create(blob: Blob<'static>) -> Result<(), &'static str> {
             techniques,
             vcpus,
             power: power::Power::new(),
-            devices: Devices::new(number),
+            devices: Devices::new(number, usize::from(config.vcpus))?,
             arch,
         });
         for vcpu in &vm.vcpus {

@@ -25,6 +25,7 @@ use vcpu::registers::El1;
 use vcpu::{context, traps};
 
 pub use boot::join;
+pub use emulation::devices;
 pub use exit::enter;
 pub use handler::idle_interrupt;
 pub use host::bulk::{COPIED_AT_ONCE, ZEROED_AT_ONCE, copy, zero};

@@ -24,6 +24,30 @@ pub mod models {
     pub use stile_device::pl031::Pl031 as Clock;
 }
 
+pub mod devices {
+    use stile_board::map;
+    use stile_bus::{Region, Widths};
+
+    use super::Cpu;
+    use crate::device::bus::devices;
+
+    devices! {
+        vm:
+        /// PL011.
+        Uart => &vm.devices.uart,
+        /// PL031.
+        Clock => &vm.devices.clock,
+    }
+
+    pub fn memory_regions(_vcpus: usize) -> [Region<Device>; 1] {
+        [Region::new(map::PL011_BASE..map::PL011_BASE + map::PL011_SIZE, Widths::WORD, Device::Uart)]
+    }
+
+    pub fn port_regions() -> [Region<Device>; 1] {
+        [Region::new(0x70..0x78, Widths::ALL, Device::Clock)]
+    }
+}
+
 /// A CPU's block.
 pub struct Cpu {
     pub index: usize,

@@ -17,12 +17,12 @@ use stile_blob::Mode;
 pub use crate::address_space::physical;
 use crate::device::Line;
 
-use emulation::ports;
 use host::speculation;
 use interrupts::{delivery, events};
 use vm::protected;
 
 pub use boot::join;
+pub use emulation::devices;
 pub use exit::enter;
 pub use handler::idle_interrupt;
 pub use host::cpu::Cpu;
@@ -124,7 +124,7 @@ pub fn set_line(vm: &crate::vm::Vm, line: Line, high: bool) {
         Line::Clock => stile_board::pc::CLOCK_INPUT,
     };
     if let Some(vm) = crate::vm::get(vm.number) {
-        ports::set_line(vm, line as u8, high);
+        devices::set_line(vm, line as u8, high);
     }
 }
 

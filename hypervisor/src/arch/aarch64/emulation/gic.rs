@@ -1,8 +1,8 @@
 //! What guests do with their virtual interrupt controller and what is not answered by hardware: SGIs, GICD, GICR.
 
+use stile_board::map;
 use stile_ledger::RowId;
 use stile_ledger::aarch64::{self as rows, HotRegister};
-use stile_sysreg::syndrome::DataAbort;
 use stile_vgic::{Delivery, Kick, Read, Sgi, SgiRegister, Size};
 
 use crate::arch::aarch64::exit::Outcome;
@@ -10,7 +10,9 @@ use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::interrupts::delivery::{accept, deliver, finish, pull, sync_private, synchronize};
 use crate::arch::aarch64::interrupts::interface::Interface;
 use crate::cpu;
+use crate::device::bus::Device;
 use crate::vm::Vcpu;
+use crate::vm::power::End;
 
 /// A write of ICC_SGI1R_EL1.
 #[inline(always)]
@@ -84,81 +86,103 @@ pub fn write_dir(cpu: &mut Cpu, intid: u32) {
     deliver(vcpu.vm(), kick);
 }
 
-/// An access to GICD. Returns what a load gives.
-#[inline]
-pub fn distributor_access(cpu: &mut Cpu, offset: u32, access: DataAbort, stored: u64) -> u64 {
-    let vm = cpu.vcpu().vm();
-    let size = Size::from_sas(access.sas().into());
-    if access.wnr() {
+/// GICD's frame on the memory bus.
+pub struct DistributorFrame;
+
+impl Device for DistributorFrame {
+    fn read(&self, cpu: &mut Cpu, offset: u64, bytes: u64) -> u64 {
+        let vm = cpu.vcpu().vm();
+        let (offset, size) = (offset as u32, size(bytes));
+        let read = vm.arch.distributor.lock().read(offset, size);
+        match read {
+            Read::Value(value) => value,
+            Read::Stale(holders) => {
+                deliver(vm, holders);
+                wait_for(cpu.vcpu(), cpu.index, || {
+                    let left = Kick(vm.arch.distributor.lock().unpublished().0 & holders.0);
+                    // One that was put since it was asked publishes from memory.
+                    let put = |index: &usize| vm.vcpus.get(*index).is_some_and(|vcpu| !vcpu.arch.redistributor.lock().is_loaded());
+                    left.into_iter().filter(put).for_each(|index| deliver(vm, Kick::one(index)));
+                    left.is_empty()
+                });
+                vm.arch.distributor.lock().read_published(offset, size)
+            }
+        }
+    }
+
+    fn write(&self, cpu: &mut Cpu, offset: u64, bytes: u64, value: u64) -> Option<End> {
+        let vm = cpu.vcpu().vm();
         let mut distributor = vm.arch.distributor.lock();
-        let kick = distributor.write(offset, size, stored);
-        vm.arch.read_shadow.update(&distributor, offset);
+        let kick = distributor.write(offset as u32, size(bytes), value);
+        vm.arch.read_shadow.update(&distributor, offset as u32);
         drop(distributor);
         deliver(vm, kick);
-        return 0;
-    }
-    let read = vm.arch.distributor.lock().read(offset, size);
-    match read {
-        Read::Value(value) => value,
-        Read::Stale(holders) => {
-            deliver(vm, holders);
-            wait_for(cpu.vcpu(), cpu.index, || {
-                let left = Kick(vm.arch.distributor.lock().unpublished().0 & holders.0);
-                // One that was put since it was asked publishes from memory.
-                let put = |index: &usize| vm.vcpus.get(*index).is_some_and(|vcpu| !vcpu.arch.redistributor.lock().is_loaded());
-                left.into_iter().filter(put).for_each(|index| deliver(vm, Kick::one(index)));
-                left.is_empty()
-            });
-            vm.arch.distributor.lock().read_published(offset, size)
-        }
+        None
     }
 }
 
-/// An access to the redistributor of vCPU `of`. Returns what a load gives.
-#[inline]
-pub fn redistributor_access(cpu: &mut Cpu, of: usize, offset: u32, access: DataAbort, stored: u64) -> u64 {
-    let vcpu = cpu.vcpu();
-    let Some(&owner) = vcpu.vm().vcpus.get(of) else { return 0 };
-    let size = Size::from_sas(access.sas().into());
-    let own = of == vcpu.arch.index;
-    // Requested SGIs have arrived as far as these registers go.
-    if own {
-        pull(cpu);
-    } else if !owner.arch.requests.is_empty() {
-        let requests = owner.arch.requests.take();
-        owner.arch.redistributor.lock().accept(requests);
-        if requests.spis() {
-            owner.arch.requests.announce_spis();
-        }
-        sync_private(owner);
-    }
-    if access.wnr() {
-        let delivery = owner.arch.redistributor.lock().write(offset, size, stored);
-        if delivery != Delivery::Done {
-            if own { sync_own(cpu) } else { sync_private(owner) }
-        }
-        return 0;
-    }
-    let read = owner.arch.redistributor.lock().read(offset, size);
-    match read {
-        Read::Value(value) => value,
-        Read::Stale(_) => {
-            if own {
-                sync_own(cpu);
-            } else {
-                sync_private(owner);
+fn size(bytes: u64) -> Size {
+    Size::from_sas(bytes.trailing_zeros())
+}
+
+/// GICR's frames on the memory bus: a redistributor for each vCPU.
+pub struct RedistributorFrames;
+
+impl RedistributorFrames {
+    /// The vCPU whose redistributor is at an offset, and the offset in that. Requested SGIs have arrived as far as its registers go, so
+    /// they are delivered first.
+    fn owner(cpu: &mut Cpu, offset: u64) -> Option<(&'static Vcpu, u32)> {
+        let vcpu = cpu.vcpu();
+        let owner = *vcpu.vm().vcpus.get((offset / map::GICR_STRIDE) as usize)?;
+        if owner.arch.index == vcpu.arch.index {
+            pull(cpu);
+        } else if !owner.arch.requests.is_empty() {
+            let requests = owner.arch.requests.take();
+            owner.arch.redistributor.lock().accept(requests);
+            if requests.spis() {
+                owner.arch.requests.announce_spis();
             }
-            wait_for(vcpu, cpu.index, || {
-                let redistributor = owner.arch.redistributor.lock();
-                let (done, loaded) = (!redistributor.unpublished(), redistributor.is_loaded());
-                drop(redistributor);
-                if !done && !loaded {
-                    sync_private(owner);
-                }
-                done
-            });
-            owner.arch.redistributor.lock().read_published(offset, size)
+            sync_private(owner);
         }
+        Some((owner, (offset % map::GICR_STRIDE) as u32))
+    }
+
+    /// Has the owner of a redistributor, which is the loaded vCPU or another one, look at it.
+    fn attend(cpu: &Cpu, owner: &'static Vcpu) {
+        if owner.arch.index == cpu.vcpu().arch.index { sync_own(cpu) } else { sync_private(owner) }
+    }
+}
+
+impl Device for RedistributorFrames {
+    fn read(&self, cpu: &mut Cpu, offset: u64, bytes: u64) -> u64 {
+        let Some((owner, offset)) = Self::owner(cpu, offset) else { return 0 };
+        let read = owner.arch.redistributor.lock().read(offset, size(bytes));
+        match read {
+            Read::Value(value) => value,
+            Read::Stale(_) => {
+                Self::attend(cpu, owner);
+                let vcpu = cpu.vcpu();
+                wait_for(vcpu, cpu.index, || {
+                    let redistributor = owner.arch.redistributor.lock();
+                    let (done, loaded) = (!redistributor.unpublished(), redistributor.is_loaded());
+                    drop(redistributor);
+                    if !done && !loaded {
+                        sync_private(owner);
+                    }
+                    done
+                });
+                owner.arch.redistributor.lock().read_published(offset, size(bytes))
+            }
+        }
+    }
+
+    fn write(&self, cpu: &mut Cpu, offset: u64, bytes: u64, value: u64) -> Option<End> {
+        let (owner, offset) = Self::owner(cpu, offset)?;
+        let delivery = owner.arch.redistributor.lock().write(offset, size(bytes), value);
+        if delivery != Delivery::Done {
+            Self::attend(cpu, owner);
+        }
+        None
     }
 }
 

@@ -1,3 +1,4 @@
 //! Devices that guests reach by accesses that trap.
 
+pub mod devices;
 pub mod gic;

@@ -1,13 +1,12 @@
 //! Data aborts that the second stage takes to EL2: accesses to devices, and to where there is nothing.
 
-use stile_board::{Region, map};
+use stile_board::map;
 use stile_device::pl011;
 use stile_ledger::RowId;
 use stile_ledger::aarch64::{self as rows, key, reason};
-use stile_sysreg::syndrome::{DataAbort, Ec, Esr, Fault, FaultKind};
+use stile_sysreg::syndrome::{Ec, Esr, Fault, FaultKind};
 use stile_wire::{Crash, CrashReason};
 
-use crate::arch::aarch64::emulation::gic;
 use crate::arch::aarch64::exit::Outcome;
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
@@ -52,7 +51,7 @@ fn read_shadow(cpu: &Cpu, size: u8) -> Option<(RowId, u64)> {
     match read_sysreg!("hpfar_el2") {
         GICD if size == 2 => vm.arch.read_shadow.read(offset),
         PL011 if offset == u64::from(pl011::offset::FR) => {
-            let flags = u64::from(vm.devices.uart_flags());
+            let flags = u64::from(vm.devices.uart.flags());
             Some((rows::pl011(pl011::offset::FR, false), if size == 0 { flags & 0xff } else { flags }))
         }
         _ => None,
@@ -72,44 +71,25 @@ fn handle_access(cpu: &mut Cpu, esr: u64) -> Outcome {
     }
     let register = usize::from(abort.srt());
     let stored = abort.store_value(cpu.frame.get(register));
-    let Some((row, loaded)) = access(cpu, Region::of(ipa), abort, stored) else {
+    let bytes = 1 << abort.sas();
+    let Some(hit) = cpu.vcpu().vm().devices.buses.memory.find(ipa, bytes) else {
         return refuse(cpu, Esr(esr), ipa);
     };
+    let row = hit.device.row(hit.offset, abort.wnr());
     if !abort.wnr() {
+        let loaded = hit.device.read(cpu, hit.offset, bytes);
         cpu.frame.set(register, abort.loaded_value(loaded));
+    } else if let Some(how) = hit.device.write(cpu, hit.offset, bytes, stored) {
+        return cpu.end_vm(row, how);
     }
     Outcome::done(row)
-}
-
-/// Accesses a device. Returns the ledger's row and what a load gives, or nothing if there is no device.
-#[inline(always)]
-fn access(cpu: &mut Cpu, region: Region, abort: DataAbort, stored: u64) -> Option<(RowId, u64)> {
-    let vm = cpu.vcpu().vm();
-    let write = abort.wnr();
-    Some(match region {
-        Region::Gicd { offset } => (rows::gicd(offset, write), gic::distributor_access(cpu, offset, abort, stored)),
-        Region::Gicr { vcpu, offset } if usize::from(vcpu) < vm.vcpus.len() => {
-            (rows::gicr(offset, write), gic::redistributor_access(cpu, usize::from(vcpu), offset, abort, stored))
-        }
-        Region::Pl011 { offset } if write => {
-            vm.devices.uart_write(offset, stored as u32, vm);
-            (rows::pl011(offset, true), 0)
-        }
-        Region::Pl011 { offset } => (rows::pl011(offset, false), u64::from(vm.devices.uart_read(offset, vm))),
-        Region::Pl031 { offset } if write => {
-            vm.devices.clock_write(offset, stored as u32, vm);
-            (rows::pl031(offset, true), 0)
-        }
-        Region::Pl031 { offset } => (rows::pl031(offset, false), u64::from(vm.devices.clock_read(offset))),
-        Region::Gicr { .. } | Region::Ram { .. } | Region::None => return None,
-    })
 }
 
 /// If the second stage has no translation for an address in RAM yet: fills RAM there, or a part of it, and the guest tries again. Returns the
 /// ledger's row.
 pub fn first_touch(cpu: &Cpu, esr: Esr, ipa: u64) -> Option<RowId> {
     let abort = esr.data_abort();
-    let misses = matches!(abort.fault().kind(), FaultKind::Translation(_)) && matches!(Region::of(ipa), Region::Ram { .. });
+    let misses = matches!(abort.fault().kind(), FaultKind::Translation(_));
     if !misses || !cpu.vcpu().vm().touch(ipa) {
         return None;
     }
@@ -140,7 +120,7 @@ pub fn refuse(cpu: &mut Cpu, esr: Esr, ipa: u64) -> Outcome {
         rows::ABORT_WALK
     } else if fetch {
         rows::ABORT_FETCH
-    } else if !matches!(Region::of(ipa), Region::None | Region::Ram { .. }) {
+    } else if vcpu.vm().devices.buses.memory.at(ipa).is_some() {
         rows::ABORT_NO_SYNDROME
     } else {
         vcpu.with_ledger(|ledger| ledger.row_for(reason::MMIO, key::page(ipa, abort.wnr())))

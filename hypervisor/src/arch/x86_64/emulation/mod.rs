@@ -2,10 +2,9 @@
 
 pub mod clock;
 pub mod decoder;
-pub mod ports;
+pub mod devices;
 pub mod processor;
 pub mod ram;
 pub mod registers;
 pub mod shared;
 pub mod sleep;
-pub mod test_memory;

@@ -6,7 +6,7 @@ use stile_walk::{Access, Kind, translate};
 
 use super::ram::Ram;
 use super::shared;
-use crate::arch::x86_64::handler::{io, mmio};
+use crate::arch::x86_64::handler::io;
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::vm::power::End;
@@ -21,7 +21,7 @@ pub struct Processor<'a> {
     pub changed: bool,
     /// The processor has told of a port, to which it has checked the right.
     pub has_port: bool,
-    /// How the VM ends, if what was written to a port ends it.
+    /// How the VM ends, if what was written to a device ends it.
     pub end: Option<End>,
 }
 
@@ -40,7 +40,12 @@ pub enum By {
     Processor,
 }
 
-impl Processor<'_> {
+impl<'a> Processor<'a> {
+    /// For an instruction that accesses no device as far as is known.
+    pub fn new(cpu: &'a mut Cpu, context: &'a Context) -> Processor<'a> {
+        Processor { cpu, context, changed: false, has_port: false, end: None }
+    }
+
     /// Where one byte at a linear address is, and how many follow it there: no more than to the end of 4 KiB, however large the guest's page
     /// is, since its RAM may end with any, or go on elsewhere in physical memory.
     pub fn translate(&self, linear: u64, write: bool, by: By) -> Result<(u64, u64), Fault> {
@@ -162,13 +167,12 @@ impl Vcpu for Processor<'_> {
 
     #[inline]
     fn device_read(&mut self, address: u64, width: Width) -> u64 {
-        mmio::read(self.cpu, address, width, &mut self.changed)
+        self.read_device(address, width)
     }
 
     #[inline]
     fn device_write(&mut self, address: u64, width: Width, value: u64) {
-        self.changed = true;
-        mmio::write(self.cpu, address, width, value);
+        self.write_device(address, width, value);
     }
 
     fn may_use_ports(&self) -> bool {

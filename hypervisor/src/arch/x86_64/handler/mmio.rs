@@ -2,7 +2,7 @@
 //! `stile-decode`), and pages whose right to write was taken away (`protected.rs`).
 
 use stile_apic::offset;
-use stile_board::pc;
+use stile_bus::{Hit, Slot};
 use stile_decode::{FastAccess, Fault, Outcome as Done, Refusal, Width, execute};
 use stile_ledger::RowId;
 use stile_ledger::x86_64::{self as rows, key, reason};
@@ -10,6 +10,7 @@ use stile_wire::CrashReason;
 
 use super::io::NO_ADDRESS;
 use super::{TF, advance_from_apic, advance_to, crash, exception};
+use crate::arch::x86_64::emulation::devices::Device;
 use crate::arch::x86_64::emulation::processor::{By, Processor, context};
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
@@ -18,74 +19,85 @@ use crate::arch::x86_64::host::{timer, vmx};
 use crate::arch::x86_64::interrupts::delivery;
 use crate::arch::x86_64::vcpu::inject;
 
-/// What is at a guest-physical address outside of RAM.
-enum Device {
-    LocalApic(u32),
-    IoApic(u32),
-    /// Memory for test programs, or nothing.
-    Other,
+/// Whether the vCPU's own local APIC answers at a guest-physical address. The vCPU can move it, so it is not on the VM's bus, and hides what is.
+#[inline(always)]
+fn is_local_apic(cpu: &Cpu, address: u64) -> bool {
+    address >> 12 == cpu.apic_page
 }
 
-const IO_APIC: u64 = pc::IO_APIC >> 12;
+/// An offset in the local APIC's page.
+fn apic_offset(address: u64) -> u32 {
+    (address & 0xfff) as u32
+}
 
-impl Device {
-    #[inline(always)]
-    fn at(cpu: &Cpu, address: u64) -> Device {
-        let offset = (address & 0xfff) as u32;
-        match address >> 12 {
-            page if page == cpu.apic_page => Device::LocalApic(offset),
-            IO_APIC => Device::IoApic(offset),
-            _ => Device::Other,
-        }
+/// The region of the VM's memory bus at an address. An access asks several times, and the next one is likely of the same region: the one that was
+/// found last is tried first, whose VM need not be this one, as a region that contains the address is the only one.
+fn region(cpu: &mut Cpu, address: u64) -> Option<Slot> {
+    let bus = &cpu.vcpu().vm().devices.buses.memory;
+    if !cpu.last_slot.is_some_and(|slot| bus.contains(slot, address)) {
+        cpu.last_slot = bus.at(address);
     }
+    cpu.last_slot
 }
 
-/// Reads a device. `changed` is set if the vCPU's interrupts may have. Only memory looks at the width.
+/// The ledger's row of an access to the VM's memory bus.
+#[inline(never)]
+fn row_on_bus(cpu: &mut Cpu, address: u64, write: bool) -> RowId {
+    let device = region(cpu, address).and_then(|slot| cpu.vcpu().vm().devices.buses.memory.device(slot));
+    if device == Some(Device::IoApic) {
+        return rows::io_apic(write);
+    }
+    cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::MMIO, key::page(address, write)))
+}
+
+/// Reads the local APIC. What is no register is an error, which may interrupt.
 #[inline]
-pub fn read(cpu: &mut Cpu, address: u64, width: Width, changed: &mut bool) -> u64 {
-    match Device::at(cpu, address) {
-        Device::LocalApic(offset) => {
-            // What is no register is an error, which may interrupt.
-            *changed = true;
-            cpu.apic().read(offset, timer::now()).into()
-        }
-        Device::IoApic(offset) => cpu.vcpu().vm().arch.io_apic.lock().read(offset).into(),
-        Device::Other => read_other(cpu, address, width),
-    }
-}
-
-/// Writes a device. As above.
-#[inline(never)]
-pub fn write(cpu: &mut Cpu, address: u64, width: Width, value: u64) {
-    match Device::at(cpu, address) {
-        Device::LocalApic(offset) => {
-            let effect = cpu.apic().write(offset, value as u32, timer::now());
-            delivery::apply(cpu, effect);
-        }
-        Device::IoApic(offset) => write_io_apic(cpu, offset, value as u32),
-        Device::Other => write_other(cpu, address, width, value),
-    }
+fn read_local_apic(cpu: &mut Cpu, address: u64) -> u64 {
+    cpu.apic().read(apic_offset(address), timer::now()).into()
 }
 
 #[inline(never)]
-fn write_io_apic(cpu: &mut Cpu, offset: u32, value: u32) {
-    let vm = cpu.vcpu().vm();
-    vm.arch.io_apic.lock().write(offset, value);
-    delivery::send_from_io_apic(vm, Some(cpu));
+fn write_local_apic(cpu: &mut Cpu, address: u64, value: u64) {
+    let effect = cpu.apic().write(apic_offset(address), value as u32, timer::now());
+    delivery::apply(cpu, effect);
 }
 
-#[cold]
-fn read_other(cpu: &Cpu, address: u64, width: Width) -> u64 {
-    match pc::TEST_MEMORY.contains(&address) {
-        true => cpu.vcpu().vm().arch.test_memory.read(address - pc::TEST_MEMORY.start, width),
-        false => u64::MAX,
+impl Processor<'_> {
+    /// Reads a device at a guest-physical address. All ones if none answers.
+    #[inline]
+    pub fn read_device(&mut self, address: u64, width: Width) -> u64 {
+        if is_local_apic(self.cpu, address) {
+            self.changed = true;
+            return read_local_apic(self.cpu, address);
+        }
+        self.read_bus(address, width)
     }
-}
 
-#[cold]
-fn write_other(cpu: &Cpu, address: u64, width: Width, value: u64) {
-    if pc::TEST_MEMORY.contains(&address) {
-        cpu.vcpu().vm().arch.test_memory.write(address - pc::TEST_MEMORY.start, width, value);
+    /// Writes a device at a guest-physical address, if one answers.
+    #[inline]
+    pub fn write_device(&mut self, address: u64, width: Width, value: u64) {
+        self.changed = true;
+        if is_local_apic(self.cpu, address) {
+            return write_local_apic(self.cpu, address, value);
+        }
+        self.write_bus(address, width, value);
+    }
+
+    /// The device on the VM's bus that answers an access.
+    fn hit(&mut self, address: u64, width: Width) -> Option<Hit<Device>> {
+        let slot = region(self.cpu, address)?;
+        self.cpu.vcpu().vm().devices.buses.memory.access(slot, address, width.bytes())
+    }
+
+    #[cold]
+    fn read_bus(&mut self, address: u64, width: Width) -> u64 {
+        self.hit(address, width).map_or(u64::MAX, |hit| hit.device.read(self.cpu, hit.offset, width.bytes()))
+    }
+
+    #[cold]
+    fn write_bus(&mut self, address: u64, width: Width, value: u64) {
+        let end = self.hit(address, width).and_then(|hit| hit.device.write(self.cpu, hit.offset, width.bytes(), value));
+        self.end = self.end.or(end);
     }
 }
 
@@ -94,7 +106,10 @@ fn write_other(cpu: &Cpu, address: u64, width: Width, value: u64) {
 #[unsafe(no_mangle)]
 extern "C" fn handle_ept_violation(cpu: &mut Cpu) -> Outcome {
     let address = vmcs::read(Field::GUEST_PHYSICAL);
-    let Device::LocalApic(offset) = Device::at(cpu, address) else { return Outcome::with_all_registers() };
+    if !is_local_apic(cpu, address) {
+        return Outcome::with_all_registers();
+    }
+    let offset = apic_offset(address);
     let vcpu = cpu.vcpu();
     let rip = vmcs::read(Field::GUEST_RIP);
     // SAFETY: the vCPU is loaded here.
@@ -121,7 +136,7 @@ extern "C" fn handle_ept_violation(cpu: &mut Cpu) -> Outcome {
                 let flags = advance_from_apic(next);
                 delivery::interrupt_self(cpu, vector, flags & delivery::IF);
             } else {
-                write(cpu, address, Width::Dword, value.into());
+                write_local_apic(cpu, address, value.into());
                 advance_from_apic(next);
                 delivery::pull(cpu);
             }
@@ -169,7 +184,7 @@ pub enum Access {
 
 /// An access to a guest-physical address that is to be emulated. All general registers are in the frame.
 pub fn access(cpu: &mut Cpu, address: u64, kind: Access, write: bool) -> Outcome {
-    let row = row(cpu, address, write);
+    let row = if is_local_apic(cpu, address) { rows::local_apic(write) } else { row_on_bus(cpu, address, write) };
     if inject::was_delivering() || kind != Access::Data {
         return unusual(cpu, row, address, kind, write);
     }
@@ -199,15 +214,15 @@ fn unusual(cpu: &mut Cpu, row: RowId, address: u64, kind: Access, write: bool) -
 /// again.
 fn walk(cpu: &mut Cpu, row: RowId, linear: u64, write: bool) -> Outcome {
     let context = context(cpu);
-    let processor = Processor { cpu, context: &context, changed: false, end: None, has_port: false };
+    let processor = Processor::new(cpu, &context);
     match processor.translate(linear, write, By::Processor) {
         Ok(_) => Outcome::again(row),
         Err(fault) => refuse(row, fault),
     }
 }
 
-/// Does what the vCPU's instruction does, which reached for a device at a guest-physical address, or moves strings to and from a port. What
-/// registers it names are in the frame.
+/// Emulates the vCPU's instruction, which accesses a device at a guest-physical address, or moves strings to and from a port. The registers
+/// that the instruction names are in the frame.
 pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
     let rip = vmcs::read(Field::GUEST_RIP);
     // SAFETY: the vCPU is loaded here.
@@ -223,7 +238,7 @@ pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
         // It was fetched a moment ago, and is no more. Nothing is no instruction.
         Err(Refusal::NoMemory(_)) => return refuse(row, Fault::InvalidOpcode),
     };
-    let mut processor = Processor { cpu, context, changed: false, end: None, has_port: address == NO_ADDRESS };
+    let mut processor = Processor { cpu, context, changed: false, has_port: address == NO_ADDRESS, end: None };
     let done = execute(decoded, &mut processor, address);
     let Processor { changed, end: how, .. } = processor;
     if let Some(how) = how {
@@ -232,10 +247,11 @@ pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
     match done {
         Ok(Done::Complete) => {
             let next = decoded.code_size().advance(rip, decoded.len());
-            match Device::at(cpu, address) {
-                Device::LocalApic(_) => advance_from_apic(next),
-                Device::IoApic(_) | Device::Other => advance_to(next),
-            };
+            if is_local_apic(cpu, address) {
+                advance_from_apic(next);
+            } else {
+                advance_to(next);
+            }
         }
         Ok(done) => go_on(done, decoded.code_size().advance(rip, decoded.len())),
         Err(fault) => return refuse(row, fault),
@@ -299,14 +315,6 @@ fn first_touch(cpu: &mut Cpu, address: u64) -> Outcome {
         return exception::resume_or_leave(cpu, rows::MMIO_FIRST_TOUCH);
     }
     Outcome::again(rows::MMIO_FIRST_TOUCH)
-}
-
-fn row(cpu: &Cpu, address: u64, write: bool) -> RowId {
-    match Device::at(cpu, address) {
-        Device::LocalApic(_) => rows::local_apic(write),
-        Device::IoApic(_) => rows::io_apic(write),
-        Device::Other => cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::MMIO, key::page(address, write))),
-    }
 }
 
 #[cold]

@@ -13,6 +13,7 @@ mod msr;
 mod other;
 mod task;
 
+pub use entry::fail as fail_entry;
 pub use exception::BITMAP as EXCEPTIONS;
 pub use interrupt::idle as idle_interrupt;
 pub use msr::Kept;

@@ -77,7 +77,7 @@ fn run(cpu: &mut Cpu, request: &Request, changed: &mut bool) -> Result<bool, Fau
 /// Lets the vCPU do something with memory as it reaches it now.
 fn with<T>(cpu: &mut Cpu, changed: &mut bool, step: impl FnOnce(&mut Processor<'_>) -> T) -> T {
     let context = context(cpu);
-    let mut processor = Processor { cpu, context: &context, changed: false, end: None, has_port: false };
+    let mut processor = Processor::new(cpu, &context);
     let done = step(&mut processor);
     *changed |= processor.changed;
     done

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicU8, Ordering};
 
 use stile_apic::LocalApic;
 use stile_blob::ApicVirtualization;
+use stile_bus::Slot;
 use stile_ledger::Row;
 
 use super::instructions::{msr, wrmsr};
@@ -93,6 +94,8 @@ pub struct Cpu {
     pub index: usize,
     /// Where IA32_TSC_DEADLINE of the loaded vCPU is, while its deadlines go to this CPU's timer as they are; or null.
     direct_deadline: *mut u64,
+    /// The region of a VM's memory bus that was found last.
+    pub last_slot: Option<Slot>,
     /// Whether the loaded vCPU exits as soon as it can take an interrupt.
     window: AtomicU8,
     /// Stile's own interrupts that were taken while it idled, a bit each.

@@ -264,7 +264,7 @@ pub fn expire_timer(cpu: &mut Cpu) -> bool {
     let now = timer::now();
     let vcpu = cpu.vcpu();
     if vcpu.arch.watch() <= now {
-        vcpu.vm().arch.ports.expire(vcpu.vm());
+        vcpu.vm().arch.devices.pit.expire(vcpu.vm());
     }
     let rang = cpu.apic().expire_timer(now) == Received::Interrupt;
     set_deadline(cpu);

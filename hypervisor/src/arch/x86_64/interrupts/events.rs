@@ -122,7 +122,7 @@ pub fn watch(vcpu: &'static Vcpu) {
 /// The 8259s of a VM may have an interrupt, or none any more: they sit on pin LINT0 of the first vCPU.
 pub fn external(vm: &'static Vm) {
     let Some(first) = vm.vcpus.first() else { return };
-    let (interrupts, rises) = vm.arch.ports.interrupt_request();
+    let (interrupts, rises) = vm.arch.devices.pic.interrupt_request();
     if rises {
         delivery::pulse(first);
     }
@@ -258,14 +258,14 @@ fn pull_nmi(events: &Events) {
 
 fn pull_external(cpu: &mut Cpu) {
     let vcpu = cpu.vcpu();
-    let ports = &vcpu.vm().arch.ports;
+    let pic = &vcpu.vm().arch.devices.pic;
     if !cpu.apic().passes_external() {
         return;
     }
-    if ports.interrupts() && delivery::can_interrupt() && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0 {
-        vmcs::write(Field::ENTRY_INTERRUPTION, VALID | u64::from(ports.acknowledge()));
+    if pic.interrupts() && delivery::can_interrupt() && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0 {
+        vmcs::write(Field::ENTRY_INTERRUPTION, VALID | u64::from(pic.acknowledge()));
     }
-    if ports.interrupts() {
+    if pic.interrupts() {
         delivery::exit_when_it_can(true);
     } else {
         vcpu.arch.events.clear(EXTERNAL);

@@ -17,8 +17,7 @@ use stile_sched::lock::TicketLock;
 
 use crate::address_space;
 use crate::arch::x86_64::emulation::decoder::Decoder;
-use crate::arch::x86_64::emulation::ports::Ports;
-use crate::arch::x86_64::emulation::test_memory::TestMemory;
+use crate::arch::x86_64::emulation::devices::Devices;
 use crate::arch::x86_64::handler::Kept;
 use crate::arch::x86_64::host::instructions::msr;
 use crate::arch::x86_64::host::{mmu, timer, vmx};
@@ -44,10 +43,8 @@ pub struct Vm {
     pub io_apic: TicketLock<IoApic>,
     /// Decoded instructions, if their scheme is to protect pages.
     pub protected: Option<Protected>,
-    /// What is at ports.
-    pub ports: Ports,
-    /// Memory for test programs, which is a device.
-    pub test_memory: TestMemory,
+    /// Devices that only a PC has.
+    pub devices: Devices,
     /// The operator was told that nothing can wake it: see [`crate::arch::x86_64::interrupts::deadlock`].
     pub silence_told: AtomicBool,
 }
@@ -174,7 +171,6 @@ impl Vm {
         };
         let memory = heapless::Vec::from_slice(pieces).map_err(|()| "a VM's memory is in too many pieces")?;
         let ram = pieces.iter().map(|piece| piece.size).sum::<u64>();
-        let ports = Ports::new(ram, vcpus);
         let table: &'static TicketLock<_> = memory::allocate().write(TicketLock::new(table));
         let protects = techniques.decode_cache == DecodeCache::Protect;
         let protected = protects.then(|| Protected::new(table, place.ept));
@@ -185,8 +181,7 @@ impl Vm {
             place,
             io_apic: TicketLock::new(IoApic::new()),
             protected,
-            ports,
-            test_memory: TestMemory::new(),
+            devices: Devices::new(ram, vcpus),
             silence_told: AtomicBool::new(false),
         })
     }
@@ -226,7 +221,7 @@ impl Vm {
             // All local APICs are reset, too.
             page.choose(core::iter::empty());
         }
-        self.ports.reset();
+        self.devices.reset();
         if let Some(protected) = &self.protected {
             protected.clear();
         }

@@ -3,7 +3,10 @@
 use stile_board::pc::TEST_MEMORY;
 use stile_decode::Width;
 
-use super::shared;
+use crate::arch::x86_64::emulation::shared;
+use crate::arch::x86_64::host::cpu::Cpu;
+use crate::device::bus::Device;
+use crate::vm::power::End;
 use crate::{address_space, memory};
 
 const SIZE: u64 = TEST_MEMORY.end - TEST_MEMORY.start;
@@ -20,22 +23,27 @@ impl TestMemory {
         TestMemory { at: memory::allocate_pages(SIZE) }
     }
 
-    /// The place of an access at an offset, if it ends in the memory.
+    /// The place of an access. The bus lets none through that ends beyond.
     fn place(&self, offset: u64, width: Width) -> Option<*mut u8> {
         (offset.checked_add(width.bytes())? <= SIZE).then(|| address_space::physical(self.at + offset))
     }
+}
 
-    /// Reads at an offset.
-    pub fn read(&self, offset: u64, width: Width) -> u64 {
+impl Device for TestMemory {
+    #[cold]
+    fn read(&self, _cpu: &mut Cpu, offset: u64, bytes: u64) -> u64 {
+        let width = Width::of_bytes(bytes);
         let Some(from) = self.place(offset, width) else { return u64::MAX };
         // SAFETY: the place is in the memory, of which nobody has a reference.
         unsafe { shared::read(from, width) }
     }
 
-    /// Writes at an offset.
-    pub fn write(&self, offset: u64, width: Width, value: u64) {
-        let Some(to) = self.place(offset, width) else { return };
-        // SAFETY: as above.
+    #[cold]
+    fn write(&self, _cpu: &mut Cpu, offset: u64, bytes: u64, value: u64) -> Option<End> {
+        let width = Width::of_bytes(bytes);
+        let to = self.place(offset, width)?;
+        // SAFETY: the place is in the memory, of which nobody has a reference.
         unsafe { shared::write(to, width, value) };
+        None
     }
 }

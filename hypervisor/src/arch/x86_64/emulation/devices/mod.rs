@@ -1,0 +1,136 @@
+//! The devices on a VM's buses: a PC's, as far as kernels look for them, and those of test programs (models: crate `stile-device`).
+//! The local APICs are on none: each vCPU has its own at an address that it can move (`handler/mmio.rs`).
+
+mod io_apic;
+mod pic;
+mod pit;
+mod ports;
+mod test;
+mod test_memory;
+mod ticks;
+
+use stile_board::pc::{self, port};
+use stile_bus::{Region, Widths};
+use stile_device::fw_cfg::{FwCfg, Machine};
+use stile_device::keyboard::{self, Keyboard};
+use stile_device::power::Power;
+use stile_device::screen::{self, Screen};
+use stile_sched::lock::TicketLock;
+
+use crate::arch::x86_64::host::cpu::Cpu;
+use crate::device::bus::devices;
+pub use pic::{Pics, set_line};
+pub use pit::Timer;
+use ports::{FirmwareConfig, KeyboardController, PowerRegisters, ResetRegister, ScreenController};
+use test::{DebugExit, TestEntry, TestLines, TestWord};
+use test_memory::TestMemory;
+
+devices! {
+    vm:
+    /// 16550.
+    Uart => &vm.devices.uart,
+    /// MC146818.
+    Clock => &vm.devices.clock,
+    /// I/O APIC.
+    IoApic => &vm.arch.io_apic,
+    /// 8254 and the speaker's port.
+    Pit => &vm.arch.devices.pit,
+    /// Both 8259s.
+    Pic => &vm.arch.devices.pic,
+    /// Keyboard controller.
+    Keyboard => &vm.arch.devices.keyboard,
+    /// CRT controller.
+    Screen => &vm.arch.devices.screen,
+    /// ACPI's fixed registers.
+    Power => &vm.arch.devices.power,
+    /// Reset control register.
+    Reset => &ResetRegister,
+    /// fw_cfg.
+    FwCfg => &vm.arch.devices.fw_cfg,
+    /// Memory of which each access exits.
+    TestMemory => &vm.arch.devices.test_memory,
+    /// A register.
+    TestWord => &vm.arch.devices.test_word,
+    /// Interrupt lines.
+    TestLines => &TestLines,
+    /// VM entries that fail.
+    TestEntry => &TestEntry,
+    /// The end of the VM, with a status.
+    DebugExit => &DebugExit,
+}
+
+/// A VM's devices that only a PC has.
+pub struct Devices {
+    /// 8254.
+    pub pit: Timer,
+    /// 8259s.
+    pub pic: Pics,
+    keyboard: KeyboardController,
+    screen: ScreenController,
+    power: PowerRegisters,
+    fw_cfg: FirmwareConfig,
+    test_word: TestWord,
+    test_memory: TestMemory,
+    machine: Machine,
+}
+
+impl Devices {
+    /// The devices after reset, in a machine of so much RAM and so many vCPUs.
+    pub fn new(ram: u64, vcpus: usize) -> Devices {
+        let machine = Machine { ram, cpus: vcpus as u16 };
+        Devices {
+            pit: Timer::new(),
+            pic: Pics::new(),
+            keyboard: KeyboardController(TicketLock::new(Keyboard::new())),
+            screen: ScreenController(TicketLock::new(Screen::new())),
+            power: PowerRegisters(TicketLock::new(Power::new())),
+            fw_cfg: FirmwareConfig(TicketLock::new(FwCfg::new(machine))),
+            test_word: TestWord::new(),
+            test_memory: TestMemory::new(),
+            machine,
+        }
+    }
+
+    /// Resets all but what test programs left in their register and memory.
+    pub fn reset(&self) {
+        self.pit.reset();
+        self.pic.reset();
+        *self.keyboard.0.lock() = Keyboard::new();
+        *self.screen.0.lock() = Screen::new();
+        *self.power.0.lock() = Power::new();
+        *self.fw_cfg.0.lock() = FwCfg::new(self.machine);
+    }
+}
+
+/// The memory bus.
+pub fn memory_regions(_vcpus: usize) -> [Region<Device>; 2] {
+    [
+        Region::new(pc::IO_APIC..pc::IO_APIC + 0x1000, Widths::ALL, Device::IoApic),
+        Region::new(pc::TEST_MEMORY, Widths::ALL, Device::TestMemory),
+    ]
+}
+
+/// The port bus. Devices that have several regions count ports from one base.
+pub fn port_regions() -> impl Iterator<Item = Region<Device>> {
+    const SELECTOR_AND_DATA: Widths = Widths::BYTE.or(Widths::HALF);
+    let of = |device, widths, start: u16, end: u16| Region::new(start.into()..end.into(), widths, device);
+    let one = [
+        of(Device::Uart, Widths::BYTE, port::COM1, port::COM1_END),
+        of(Device::Clock, Widths::BYTE, port::CLOCK, port::CLOCK_END),
+        of(Device::Power, Widths::ALL, port::PM1A_EVENT, port::PM_END),
+        of(Device::Reset, Widths::ALL, port::RESET, port::RESET_END),
+        of(Device::FwCfg, SELECTOR_AND_DATA, port::FW_CFG, port::FW_CFG_END),
+        of(Device::TestWord, Widths::ALL, port::TEST_WORD, port::TEST_WORD_END),
+        of(Device::TestLines, Widths::ALL, port::TEST_LINES, port::TEST_LINES_END),
+        of(Device::TestEntry, Widths::BYTE, port::TEST_ENTRY, port::TEST_ENTRY + 1),
+        of(Device::DebugExit, Widths::ALL, port::DEBUG_EXIT, port::DEBUG_EXIT_END),
+    ];
+    let byte_wide = |ports: &'static [u16], device, base: u16| {
+        ports.iter().map(move |&port| of(device, Widths::BYTE, port, port + 1).with_base(base.into()))
+    };
+    one.into_iter()
+        .chain(byte_wide(&pit::PORTS, Device::Pit, pit::BASE))
+        .chain(byte_wide(&pic::PORTS, Device::Pic, 0))
+        .chain(byte_wide(&keyboard::PORTS, Device::Keyboard, 0))
+        .chain(byte_wide(&screen::PORTS, Device::Screen, 0))
+}

@@ -1,0 +1,83 @@
+//! The 8259s, whose output is pin LINT0 of the first vCPU, and the interrupt lines of a PC's devices.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use stile_board::pc;
+use stile_device::pic::Pic;
+use stile_sched::lock::TicketLock;
+
+use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::interrupts::{delivery, events};
+use crate::device::bus::Device;
+use crate::vm::Vm;
+use crate::vm::power::End;
+
+/// The ports of the first and the second 8259, and those that say which lines are levels. Offsets are port numbers.
+pub const PORTS: [u16; 6] = [0x20, 0x21, 0xa0, 0xa1, 0x4d0, 0x4d1];
+
+/// Both 8259s.
+pub struct Pics {
+    model: TicketLock<Pic>,
+    /// The output was high when it was last looked at.
+    was_high: AtomicBool,
+}
+
+impl Pics {
+    /// The state after reset.
+    pub fn new() -> Pics {
+        Pics { model: TicketLock::new(Pic::new()), was_high: AtomicBool::new(false) }
+    }
+
+    /// Resets them.
+    pub fn reset(&self) {
+        *self.model.lock() = Pic::new();
+        self.was_high.store(false, Ordering::Relaxed);
+    }
+
+    /// Moves a line. [`events::external`] follows.
+    fn set_line(&self, line: u8, high: bool) {
+        self.model.lock().set_line(line, high);
+    }
+
+    /// Whether there is an interrupt for the processor, and whether there was none at the last call.
+    pub fn interrupt_request(&self) -> (bool, bool) {
+        let pic = self.model.lock();
+        let high = pic.output();
+        let was_high = self.was_high.swap(high, Ordering::Relaxed);
+        (high, high && !was_high)
+    }
+
+    /// Whether there is an interrupt for the processor.
+    pub fn interrupts(&self) -> bool {
+        self.model.lock().output()
+    }
+
+    /// The processor takes the interrupt. Returns its vector.
+    pub fn acknowledge(&self) -> u8 {
+        let mut pic = self.model.lock();
+        let vector = pic.acknowledge();
+        self.was_high.store(pic.output(), Ordering::Relaxed);
+        vector
+    }
+}
+
+impl Device for Pics {
+    fn read(&self, _cpu: &mut Cpu, offset: u64, _bytes: u64) -> u64 {
+        self.model.lock().read(offset as u16).into()
+    }
+
+    fn write(&self, cpu: &mut Cpu, offset: u64, _bytes: u64, value: u64) -> Option<End> {
+        self.model.lock().write(offset as u16, value as u8);
+        events::external(cpu.vcpu().vm());
+        None
+    }
+}
+
+/// Moves an interrupt line by its number on the ISA bus: it leads to the 8259s and to the I/O APIC, where the timer's has another number.
+pub fn set_line(vm: &'static Vm, line: u8, high: bool) {
+    let input = if line == 0 { pc::TIMER_INPUT } else { line.into() };
+    vm.arch.io_apic.lock().set_line(input as usize, high);
+    delivery::send_from_io_apic(vm, None);
+    vm.arch.devices.pic.set_line(line, high);
+    events::external(vm);
+}

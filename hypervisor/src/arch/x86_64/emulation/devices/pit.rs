@@ -1,0 +1,79 @@
+//! The 8254, with the gate and the output of its third counter at the speaker's port. The VM's first vCPU keeps its time.
+
+use stile_device::pit::{self, Pit};
+use stile_sched::lock::TicketLock;
+
+use super::{set_line, ticks};
+use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::host::timer;
+use crate::arch::x86_64::interrupts::events;
+use crate::device::bus::Device;
+use crate::vm::Vm;
+use crate::vm::power::End;
+
+/// The first port.
+pub const BASE: u16 = 0x40;
+/// The ports: three counters, control, and the speaker's.
+pub const PORTS: [u16; 5] = [0x40, 0x41, 0x42, 0x43, 0x61];
+const SPEAKER: u64 = 0x61 - BASE as u64;
+
+/// The 8254.
+pub struct Timer(TicketLock<Pit>);
+
+impl Timer {
+    /// The state after reset.
+    pub fn new() -> Timer {
+        Timer(TicketLock::new(Pit::new()))
+    }
+
+    /// Resets it.
+    pub fn reset(&self) {
+        *self.0.lock() = Pit::new();
+    }
+
+    /// Tells the first vCPU when the 8254 interrupts next, if that has changed.
+    fn watch(&self, vm: &'static Vm) {
+        let Some(first) = vm.vcpus.first() else { return };
+        let deadline = self.0.lock().deadline().map(|at| ticks::when(at, pit::FREQUENCY));
+        if first.arch.set_watch(deadline) {
+            events::watch(first);
+        }
+    }
+
+    /// The time may have come that [`Timer::watch`] told the first vCPU.
+    pub fn expire(&self, vm: &'static Vm) {
+        let mut pit = self.0.lock();
+        let rose = pit.expire(ticks::now(pit::FREQUENCY));
+        let least = timer::now() + timer::LEAST_PERIOD;
+        let deadline = pit.deadline().map(|at| ticks::when(at, pit::FREQUENCY).max(least));
+        drop(pit);
+        if let Some(first) = vm.vcpus.first() {
+            first.arch.set_watch(deadline);
+        }
+        if rose {
+            // It was low for a tick, and stays high until it has counted down again.
+            set_line(vm, 0, false);
+            set_line(vm, 0, true);
+        }
+    }
+}
+
+impl Device for Timer {
+    fn read(&self, _cpu: &mut Cpu, offset: u64, _bytes: u64) -> u64 {
+        let now = ticks::now(pit::FREQUENCY);
+        let mut pit = self.0.lock();
+        let value = if offset == SPEAKER { pit.read_speaker(now) } else { pit.read(offset as u16, now) };
+        value.into()
+    }
+
+    fn write(&self, cpu: &mut Cpu, offset: u64, _bytes: u64, value: u64) -> Option<End> {
+        let now = ticks::now(pit::FREQUENCY);
+        if offset == SPEAKER {
+            self.0.lock().write_speaker(value as u8, now);
+        } else {
+            self.0.lock().write(offset as u16, value as u8, now);
+            self.watch(cpu.vcpu().vm());
+        }
+        None
+    }
+}

@@ -1,0 +1,101 @@
+//! A PC's devices at ports that are no more than a model behind a lock: keyboard and screen controllers, ACPI's fixed registers, the reset
+//! control register, fw_cfg.
+
+use stile_board::pc::{self, port};
+use stile_device::fw_cfg::FwCfg;
+use stile_device::keyboard::Keyboard;
+use stile_device::power::{self, Power};
+use stile_device::screen::Screen;
+use stile_sched::lock::TicketLock;
+
+use super::ticks;
+use crate::arch::x86_64::emulation::sleep;
+use crate::arch::x86_64::host::cpu::Cpu;
+use crate::device::bus::Device;
+use crate::vm::power::End;
+
+/// The keyboard controller, which resets the machine. Offsets are port numbers.
+pub struct KeyboardController(pub TicketLock<Keyboard>);
+
+impl Device for KeyboardController {
+    fn read(&self, _cpu: &mut Cpu, offset: u64, _bytes: u64) -> u64 {
+        self.0.lock().read(offset as u16).into()
+    }
+
+    fn write(&self, _cpu: &mut Cpu, offset: u64, _bytes: u64, value: u64) -> Option<End> {
+        self.0.lock().write(offset as u16, value as u8).then_some(End::Reset)
+    }
+}
+
+/// The CRT controller. Offsets are port numbers.
+pub struct ScreenController(pub TicketLock<Screen>);
+
+impl Device for ScreenController {
+    fn read(&self, _cpu: &mut Cpu, offset: u64, _bytes: u64) -> u64 {
+        self.0.lock().read(offset as u16).into()
+    }
+
+    fn write(&self, _cpu: &mut Cpu, offset: u64, _bytes: u64, value: u64) -> Option<End> {
+        self.0.lock().write(offset as u16, value as u8);
+        None
+    }
+}
+
+/// ACPI's fixed registers, and the sleep control register.
+pub struct PowerRegisters(pub TicketLock<Power>);
+
+impl Device for PowerRegisters {
+    fn read(&self, _cpu: &mut Cpu, offset: u64, _bytes: u64) -> u64 {
+        self.0.lock().read(offset as u16, ticks::now(power::TIMER_FREQUENCY)).into()
+    }
+
+    fn write(&self, cpu: &mut Cpu, offset: u64, bytes: u64, value: u64) -> Option<End> {
+        const SLEEP_CONTROL: u64 = (port::SLEEP_CONTROL - port::PM1A_EVENT) as u64;
+        const PM1A_CONTROL: u64 = (port::PM1A_CONTROL - port::PM1A_EVENT) as u64;
+        /// SLP_TYP and SLP_EN of the sleep control register.
+        const SLEEP: u64 = 0b11_1100;
+        const SLEEP_OFF: u64 = (pc::SLEEP_TYPE_OFF as u64) << 2 | 1 << 5;
+        /// Values of PM1a control's SLP_TYP that turn the machine off: what the tables tell, and 0, as on QEMU.
+        const OFF_TYPES: u8 = 1 << pc::SLEEP_TYPE_OFF | 1 << 0;
+        const S3: u64 = port::SLP_EN as u64 | (pc::SLEEP_TYPE_S3 as u64) << 10;
+        /// SLP_TYP and SLP_EN of PM1a control.
+        const PM1A_SLEEP: u64 = 0xf << 10;
+        match offset {
+            SLEEP_CONTROL if bytes == 1 && value & SLEEP == SLEEP_OFF => return Some(End::Off),
+            PM1A_CONTROL if value & u64::from(port::SLP_EN) != 0 && OFF_TYPES >> (value >> 10 & 0b111) & 1 != 0 => return Some(End::Off),
+            PM1A_CONTROL if value & PM1A_SLEEP == S3 => sleep::sleep(cpu.vcpu()),
+            _ => _ = self.0.lock().write(offset as u16, value as u32, bytes as u16),
+        }
+        None
+    }
+}
+
+/// The reset control register.
+pub struct ResetRegister;
+
+impl Device for ResetRegister {
+    fn read(&self, _cpu: &mut Cpu, _offset: u64, _bytes: u64) -> u64 {
+        u64::MAX
+    }
+
+    fn write(&self, _cpu: &mut Cpu, offset: u64, _bytes: u64, value: u64) -> Option<End> {
+        const SYSTEM_RESET: u64 = 1 << 2;
+        (offset == 0 && value & SYSTEM_RESET != 0).then_some(End::Reset)
+    }
+}
+
+/// fw_cfg: a selector of two bytes, and a data port of one byte behind its first.
+pub struct FirmwareConfig(pub TicketLock<FwCfg>);
+
+impl Device for FirmwareConfig {
+    fn read(&self, _cpu: &mut Cpu, offset: u64, bytes: u64) -> u64 {
+        if (offset, bytes) == (1, 1) { self.0.lock().read().into() } else { u64::MAX }
+    }
+
+    fn write(&self, _cpu: &mut Cpu, offset: u64, bytes: u64, value: u64) -> Option<End> {
+        if (offset, bytes) == (0, 2) {
+            self.0.lock().select(value as u16);
+        }
+        None
+    }
+}

@@ -1,0 +1,14 @@
+//! Conversion between the processor's counter and the clocks of devices.
+
+use crate::arch::x86_64::host::timer;
+
+/// Returns the current count of a device's clock with this frequency in Hz.
+pub fn now(device_hz: u64) -> u64 {
+    (u128::from(timer::now()) * u128::from(device_hz) / u128::from(timer::frequency().max(1))) as u64
+}
+
+/// Returns when a device's clock has counted to `ticks`, in ticks of the processor's counter.
+pub fn when(ticks: u64, device_hz: u64) -> u64 {
+    let ticks = (u128::from(ticks) * u128::from(timer::frequency())).div_ceil(u128::from(device_hz));
+    u64::try_from(ticks).unwrap_or(u64::MAX)
+}
