@@ -10,7 +10,7 @@
 //! levels of tables and its code in a 2 MiB page (or, with the second argument `small`, in one of 4 KiB).
 
 use std::hint::black_box;
-use stile_decode::cache::{Protect, Protector, Verify};
+use stile_decode::cache::{Counters, Protect, Protector, Verify};
 use stile_decode::{Code, CodeSize, Context, FastAccess, Fault, Intent, OtherRegisters, Segment, SegmentName, Vcpu, Width, execute};
 use stile_walk::{Features, GuestMemory, Paging, Registers};
 
@@ -135,7 +135,7 @@ impl Protector for Always {
 #[expect(clippy::large_enum_variant, reason = "there is one")]
 enum Cache {
     Off,
-    Verify(Verify<Memory>),
+    Verify(Verify<Memory>, Counters),
     Protect(Protect),
 }
 
@@ -144,7 +144,7 @@ fn trapped_load(cache: &mut Cache, memory: &Memory, context: &Context, guest: &m
     let rip = guest.rip;
     let found = match cache {
         Cache::Off => None,
-        Cache::Verify(cache) => cache.hit(memory, context, rip),
+        Cache::Verify(cache, counters) => cache.hit(memory, context, rip, counters),
         Cache::Protect(cache) => cache.hit(context, rip),
     };
     if let Some(decoded) = found
@@ -161,7 +161,7 @@ fn trapped_load(cache: &mut Cache, memory: &Memory, context: &Context, guest: &m
 fn slow(cache: &mut Cache, code: &Code<'_, Memory>, guest: &mut Guest, exit: u64) -> bool {
     let decoded = match cache {
         Cache::Off => code.decode(),
-        Cache::Verify(cache) => cache.find(code).copied(),
+        Cache::Verify(cache, counters) => cache.find(code, counters).copied(),
         Cache::Protect(cache) => cache.find(code, &mut Always).copied(),
     };
     let Ok(decoded) = decoded else { return false };
@@ -178,7 +178,7 @@ fn main() {
     let mut cache = match arguments.next().as_deref() {
         Some("protect") => Cache::Protect(Protect::new()),
         Some("off") => Cache::Off,
-        _ => Cache::Verify(Verify::new()),
+        _ => Cache::Verify(Verify::new(), Counters::new()),
     };
     let small = arguments.next().as_deref() == Some("small");
 

@@ -6,7 +6,7 @@ mod guest;
 use changes::{FEATURES, INSTRUCTIONS, MODES, Op, mode};
 use guest::{CODE, Guest, PAGE, PAGES, TABLES};
 use proptest::prelude::*;
-use stile_decode::cache::{Protect, SETS, Verify, WAYS};
+use stile_decode::cache::{Counters, Protect, SETS, Verify, WAYS};
 use stile_decode::{Code, CodeSize, Context, Fault, Refusal};
 use stile_walk::model::Memory;
 use stile_walk::{Paging, Registers};
@@ -50,10 +50,10 @@ impl Place {
 }
 
 /// Looks up in both caches, which must agree; returns hits, misses, mismatches and drops so far.
-fn find(guest: &mut Guest, verify: &mut Verify<Memory>, protect: &mut Protect, place: &Place) -> Result<u8, Refusal> {
+fn find(guest: &mut Guest, verify: &mut (Verify<Memory>, Counters), protect: &mut Protect, place: &Place) -> Result<u8, Refusal> {
     let context = Context::new(Paging::new(&place.registers, FEATURES), false, CodeSize::Bits64);
     let code = Code { memory: &guest.memory, context: &context, linear: place.linear };
-    let found = verify.find(&code).copied();
+    let found = verify.0.find(&code, &verify.1).copied();
     assert_eq!(protect.find(&code, &mut guest.protected).copied(), found);
     found.map(|decoded| decoded.len())
 }
@@ -61,7 +61,7 @@ fn find(guest: &mut Guest, verify: &mut Verify<Memory>, protect: &mut Protect, p
 #[test]
 fn counters() {
     let mut guest = Guest::new();
-    let (mut verify, mut protect) = (Verify::new(), Protect::new());
+    let (mut verify, mut protect) = ((Verify::new(), Counters::new()), Protect::new());
     let place = Place::long(0x100);
     guest.write(CODE * PAGE + 0x100, INSTRUCTIONS[2], &mut protect);
     for _ in 0..5 {
@@ -69,20 +69,20 @@ fn counters() {
     }
     guest.write(CODE * PAGE + 0x100, INSTRUCTIONS[0], &mut protect);
     assert_eq!(find(&mut guest, &mut verify, &mut protect, &place), Ok(2));
-    let (v, p) = (verify.counts(), protect.counts());
+    let (v, p) = (verify.1.counts(), protect.counts());
     assert_eq!((v.hits, v.misses, v.mismatches, v.dropped, v.evictions), (4, 2, 1, 0, 0));
     assert_eq!((p.hits, p.misses, p.mismatches, p.dropped, p.evictions), (4, 2, 0, 1, 0));
     // A write elsewhere in the page: no effect with verify, a drop with protect.
     guest.write(CODE * PAGE + 0x800, &[1], &mut protect);
     assert_eq!(find(&mut guest, &mut verify, &mut protect, &place), Ok(2));
-    assert_eq!((verify.counts().hits, protect.counts().hits), (5, 4));
-    assert_eq!((verify.counts().dropped, protect.counts().dropped), (0, 2));
+    assert_eq!((verify.1.counts().hits, protect.counts().hits), (5, 4));
+    assert_eq!((verify.1.counts().dropped, protect.counts().dropped), (0, 2));
 }
 
 #[test]
 fn full_sets_evict() {
     let mut guest = Guest::new();
-    let (mut verify, mut protect) = (Verify::new(), Protect::new());
+    let (mut verify, mut protect) = ((Verify::new(), Counters::new()), Protect::new());
     let instructions = 2 * SETS * WAYS;
     for i in 0..instructions as u64 {
         guest.write(CODE * PAGE + i * 3, INSTRUCTIONS[0], &mut protect);
@@ -90,7 +90,7 @@ fn full_sets_evict() {
     for i in 0..instructions as u64 {
         assert_eq!(find(&mut guest, &mut verify, &mut protect, &Place::long(i * 3)), Ok(2));
     }
-    for counts in [verify.counts(), protect.counts()] {
+    for counts in [verify.1.counts(), protect.counts()] {
         assert_eq!((counts.hits, counts.misses, counts.evictions), (0, instructions as u64, (instructions - SETS * WAYS) as u64));
     }
 }
@@ -98,20 +98,20 @@ fn full_sets_evict() {
 #[test]
 fn page_crossing_instructions_depend_on_both_pages() {
     let mut guest = Guest::new();
-    let (mut verify, mut protect) = (Verify::new(), Protect::new());
+    let (mut verify, mut protect) = ((Verify::new(), Counters::new()), Protect::new());
     let place = Place::long(0xffe);
     guest.write(CODE * PAGE + 0xffe, INSTRUCTIONS[3], &mut protect);
     assert_eq!(find(&mut guest, &mut verify, &mut protect, &place), Ok(7));
     assert_eq!(find(&mut guest, &mut verify, &mut protect, &place), Ok(7));
-    assert_eq!((verify.counts().hits, protect.counts().hits), (1, 1));
+    assert_eq!((verify.1.counts().hits, protect.counts().hits), (1, 1));
     // Another second page makes the instruction shorter: mod 0, no SIB.
     guest.write((CODE + 3) * PAGE, &[0x90; 16], &mut protect);
     guest.write((CODE) * PAGE + 0xffe, &[0x89, 0x05], &mut protect);
     assert_eq!(find(&mut guest, &mut verify, &mut protect, &place), Ok(6));
     guest.write(TABLES[0] * PAGE + 8, &((CODE + 3) * PAGE + 0x67).to_le_bytes(), &mut protect);
-    let before = verify.counts().hits;
+    let before = verify.1.counts().hits;
     assert_eq!(find(&mut guest, &mut verify, &mut protect, &place), Ok(6));
-    assert_eq!(verify.counts().hits, before, "another page, other bytes");
+    assert_eq!(verify.1.counts().hits, before, "another page, other bytes");
     // Unmap the second page: a fault, except for an instruction that ends with the first page.
     guest.write(TABLES[0] * PAGE + 8, &[0; 8], &mut protect);
     let fault = find(&mut guest, &mut verify, &mut protect, &place);

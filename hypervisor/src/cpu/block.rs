@@ -5,9 +5,18 @@ use core::mem;
 use stile_ledger::Ledger;
 
 use super::Leave;
-use crate::arch::Cpu;
+use crate::arch::{Cpu, Local};
 use crate::stacks;
 use crate::vm::Vcpu;
+
+/// A CPU's block and, behind it, the words that its own CPU reaches while the block is borrowed, such as its number.
+#[repr(C)]
+pub struct Block {
+    /// The block.
+    pub cpu: Cpu,
+    /// The words. Never borrowed mutably.
+    pub local: Local,
+}
 
 impl Cpu {
     /// The block of CPU `index` under `top`, the upper end of its stack's memory.
@@ -16,9 +25,15 @@ impl Cpu {
     /// That memory is mapped, zeroed, and this CPU's alone; and this is called once for it.
     #[cfg_attr(not(target_os = "none"), allow(dead_code))]
     pub unsafe fn place(top: u64, index: usize) -> &'static mut Cpu {
-        // SAFETY: the caller's promise; all-zero is a valid block, with `None` for its references.
-        let cpu = unsafe { &mut *(stacks::block(top) as *mut Cpu) };
+        let block = stacks::block(top) as *mut Block;
+        // SAFETY: the caller's promise: both are in memory that is this CPU's alone. All-zero is a valid `Cpu`, with `None` for its references.
+        // Only this makes a `&mut Cpu`, and it does not reach into `local`, which is only shared from here on.
+        let (cpu, local) = unsafe {
+            (&raw mut (*block).local).write(Local::new(index));
+            (&mut (*block).cpu, &(*block).local)
+        };
         cpu.index = index;
+        cpu.local = Some(local);
         cpu.leave = Leave::Resched;
         cpu
     }

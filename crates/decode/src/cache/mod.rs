@@ -22,6 +22,8 @@
 mod protect;
 mod verify;
 
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use crate::Code;
 pub use protect::{Protect, Protector};
 pub use verify::Verify;
@@ -45,6 +47,40 @@ pub struct Counts {
     pub mismatches: u64,
     /// Protect: entries dropped because a page was written.
     pub dropped: u64,
+}
+
+/// Counters of a [`Verify`] cache, which its owner counts up while others read them: each number is whole, and of some moment.
+#[derive(Debug, Default)]
+pub struct Counters {
+    hits: AtomicU64,
+    misses: AtomicU64,
+    evictions: AtomicU64,
+    mismatches: AtomicU64,
+}
+
+impl Counters {
+    /// All zero.
+    pub const fn new() -> Self {
+        Self { hits: AtomicU64::new(0), misses: AtomicU64::new(0), evictions: AtomicU64::new(0), mismatches: AtomicU64::new(0) }
+    }
+
+    /// Counts an instruction that was fetched and decoded.
+    pub fn count_miss(&self) {
+        count(&self.misses);
+    }
+
+    /// Their values.
+    pub fn counts(&self) -> Counts {
+        let [hits, misses, evictions, mismatches] =
+            [&self.hits, &self.misses, &self.evictions, &self.mismatches].map(|counter| counter.load(Relaxed));
+        Counts { hits, misses, evictions, mismatches, dropped: 0 }
+    }
+}
+
+/// Adds one. Only one CPU counts, so that this need not be one atomic operation.
+#[inline(always)]
+fn count(counter: &AtomicU64) {
+    counter.store(counter.load(Relaxed).wrapping_add(1), Relaxed);
 }
 
 impl Counts {

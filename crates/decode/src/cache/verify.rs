@@ -1,15 +1,15 @@
 //! The verifying cache: compares code and translation at each hit.
 
-use super::{Counts, Key, SETS, Victim, WAYS};
+use super::{Counters, Key, SETS, Victim, WAYS, count};
 use crate::code::Fetched;
 use crate::{Code, Context, Decoded, Refusal};
 use stile_walk::{GuestMemory, PAGE, Trail};
 
-/// Decoded instructions with their translations and bytes, which are compared at each hit. One per vCPU needs no lock.
+/// Decoded instructions with their translations and bytes, which are compared at each hit. One per vCPU needs no lock. Its [`Counters`] are
+/// elsewhere, since others read them.
 pub struct Verify<M: GuestMemory> {
     sets: [[Entry<M>; WAYS]; SETS],
     victims: [Victim; SETS],
-    counts: Counts,
 }
 
 /// Table entries compared without a walk: those of 4-level paging.
@@ -46,55 +46,50 @@ impl<M: GuestMemory> Default for Verify<M> {
 impl<M: GuestMemory> Verify<M> {
     /// An empty cache.
     pub const fn new() -> Self {
-        Self { sets: [[Entry::VACANT; WAYS]; SETS], victims: [Victim(0); SETS], counts: Counts::ZERO }
-    }
-
-    /// Its counters.
-    pub const fn counts(&self) -> Counts {
-        self.counts
+        Self { sets: [[Entry::VACANT; WAYS]; SETS], victims: [Victim(0); SETS] }
     }
 
     /// Returns the decoded form of the instruction at `code`.
     #[inline]
-    pub fn find(&mut self, code: &Code<'_, M>) -> Result<&Decoded, Refusal> {
+    pub fn find(&mut self, code: &Code<'_, M>, counters: &Counters) -> Result<&Decoded, Refusal> {
         let key = Key::new(code);
         let set = &self.sets[key.set()];
         if let Some(way) = set.iter().position(|entry| entry.key == key)
             && set[way].holds(code)
         {
-            self.counts.hits += 1;
+            count(&counters.hits);
             return Ok(&self.sets[key.set()][way].decoded);
         }
-        self.fill(code)
+        self.fill(code, counters)
     }
 
     /// Returns the decoded form of 64-bit code if the comparison of cached locations succeeds; a failure is not counted.
     #[inline]
-    pub fn hit(&mut self, memory: &M, context: &Context, linear: u64) -> Option<&Decoded> {
+    pub fn hit(&mut self, memory: &M, context: &Context, linear: u64, counters: &Counters) -> Option<&Decoded> {
         let key = Key { linear, mode: context.key };
         let entry = self.sets[key.set()].iter().find(|entry| entry.key == key)?;
         if !entry.holds_at_once(memory) {
             return None;
         }
-        self.counts.hits += 1;
+        count(&counters.hits);
         Some(&entry.decoded)
     }
 
     #[cold]
     #[inline(never)]
-    fn fill(&mut self, code: &Code<'_, M>) -> Result<&Decoded, Refusal> {
-        self.counts.misses += 1;
+    fn fill(&mut self, code: &Code<'_, M>, counters: &Counters) -> Result<&Decoded, Refusal> {
+        count(&counters.misses);
         let key = Key::new(code);
         let set = &mut self.sets[key.set()];
         // An entry with this key is stale, whether or not a new one replaces it.
         if let Some(stale) = set.iter_mut().find(|entry| entry.key == key) {
             stale.key = Key::VACANT;
-            self.counts.mismatches += 1;
+            count(&counters.mismatches);
         }
         let trail = code.trail()?;
         let (decoded, fetched) = code.decode_at(trail.address())?;
         let way = set.iter().position(|entry| entry.key == Key::VACANT).unwrap_or_else(|| {
-            self.counts.evictions += 1;
+            count(&counters.evictions);
             self.victims[key.set()].next()
         });
         set[way] = Entry::new(code.memory, key, &trail, decoded, &fetched);

@@ -1,7 +1,7 @@
 //! Random changes of a guest's code and tables, during which both cache schemes are compared with uncached decoding.
 
 use super::guest::{CODE, DIRECTORY, Guest, PAGE, ROOT_32, ROOTS, TABLE_32, TABLES};
-use stile_decode::cache::{Protect, Verify};
+use stile_decode::cache::{Counters, Protect, Verify};
 use stile_decode::{Code, CodeSize, Context};
 use stile_walk::{Features, Paging, Registers};
 
@@ -68,7 +68,7 @@ pub fn mode(mode: usize) -> (Registers, CodeSize) {
 /// Performs the operations. Panics if a cache disagrees with uncached decoding.
 pub fn compare(ops: impl IntoIterator<Item = Op>) {
     let mut guest = Guest::new();
-    let (mut verify, mut protect) = (Verify::new(), Protect::new());
+    let (mut verify, counters, mut protect) = (Verify::new(), Counters::new(), Protect::new());
     for op in ops {
         match op {
             Op::Code { page, offset, instruction } => {
@@ -95,7 +95,7 @@ pub fn compare(ops: impl IntoIterator<Item = Op>) {
                 // Twice: the first lookup may miss, the second may hit.
                 for _ in 0..2 {
                     let expected = code.decode();
-                    assert_eq!(verify.find(&code).copied(), expected, "verify");
+                    assert_eq!(verify.find(&code, &counters).copied(), expected, "verify");
                     assert_eq!(protect.find(&code, &mut guest.protected).copied(), expected, "protect");
                 }
             }

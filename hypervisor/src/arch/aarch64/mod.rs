@@ -29,7 +29,7 @@ pub use emulation::devices;
 pub use exit::enter;
 pub use handler::idle_interrupt;
 pub use host::bulk::{COPIED_AT_ONCE, ZEROED_AT_ONCE, copy, zero};
-pub use host::cpu::Cpu;
+pub use host::cpu::{Cpu, Local};
 pub use host::firmware::power_off;
 pub use host::speculation::apply as apply_mitigations;
 pub use host::{mmu, timer, uart};

@@ -51,6 +51,7 @@ pub mod devices {
 /// A CPU's block.
 pub struct Cpu {
     pub index: usize,
+    pub local: Option<&'static Local>,
     pub vcpu: Option<&'static crate::vm::Vcpu>,
     pub leave: Leave,
     pub slice_end: Option<u64>,
@@ -63,10 +64,20 @@ pub struct Cpu {
     pub taken: u64,
 }
 
+/// The words behind a CPU's block: there is no such block.
+pub struct Local;
+
+impl Local {
+    pub const fn new(_index: usize) -> Local {
+        Local
+    }
+}
+
 impl Cpu {
     pub fn new(index: usize) -> Cpu {
         Cpu {
             index,
+            local: None,
             vcpu: None,
             leave: Leave::Resched,
             slice_end: None,

@@ -25,7 +25,7 @@ pub use boot::join;
 pub use emulation::devices;
 pub use exit::enter;
 pub use handler::idle_interrupt;
-pub use host::cpu::Cpu;
+pub use host::cpu::{Cpu, Local};
 pub use host::firmware::power_off;
 pub use host::speculation::apply as apply_mitigations;
 pub use host::{mmu, timer, uart};
@@ -136,7 +136,7 @@ pub fn record_off(vm: &crate::vm::Vm, _vcpu: usize) -> usize {
 /// What became of decoded instructions.
 pub fn decoded(vm: &crate::vm::Vm) -> stile_wire::Decoded {
     let mut all = stile_wire::Decoded { vm: vm.number as u8, ..stile_wire::Decoded::default() };
-    let of_vcpus = vm.vcpus.iter().map(|vcpu| vcpu.arch.decoded());
+    let of_vcpus = vm.vcpus.iter().map(|vcpu| vcpu.arch.decoded.counts());
     for counts in of_vcpus.chain(vm.arch.protected.as_ref().map(protected::Protected::counts)) {
         all.hits += counts.hits;
         all.misses += counts.misses;

@@ -8,7 +8,7 @@ use super::sysreg::{read_sysreg, write_sysreg};
 use super::{features, gic, mmu, speculation, timer};
 use crate::arch::aarch64::exit;
 use crate::arch::aarch64::vcpu::{debug, serror, traps};
-use crate::cpu::Leave;
+use crate::cpu::{Block, Leave};
 use crate::vm::Vcpu;
 
 /// x0 to x30 of the vCPU that is loaded: those that the exit path saved, until entry.
@@ -41,6 +41,20 @@ struct Emergency {
     stack: [u8; 8192],
 }
 
+/// Words of a CPU that are read while its block is borrowed: not part of it.
+#[repr(C)]
+pub struct Local {
+    /// Number of this CPU.
+    pub index: usize,
+}
+
+impl Local {
+    /// The words of CPU `index`.
+    pub const fn new(index: usize) -> Local {
+        Local { index }
+    }
+}
+
 /// The block. Only its own CPU has a reference to it.
 #[repr(C, align(64))]
 pub struct Cpu {
@@ -68,6 +82,8 @@ pub struct Cpu {
     pub fp_trapped: bool,
     /// Number of this CPU.
     pub index: usize,
+    /// What is read while the block is borrowed.
+    pub local: Option<&'static Local>,
     /// Its affinity.
     pub mpidr: u64,
     /// Taken branches that overwrite its branch history, for `speculation.S`: 0 if none are needed.
@@ -125,9 +141,9 @@ impl Cpu {
     /// Number of the CPU that asks.
     #[inline(always)]
     pub fn this_index() -> usize {
-        let block = read_sysreg!("tpidr_el2") as *const Cpu;
-        // SAFETY: `install` comes before anything that asks, and `index` never changes after it.
-        unsafe { (*block).index }
+        let block = read_sysreg!("tpidr_el2") as *const Block;
+        // SAFETY: `install` comes before anything that asks. The word is constant after it, and outside of `Block::cpu`, which is borrowed.
+        unsafe { (&raw const (*block).local.index).read() }
     }
 
     /// What the leaves of `exit.S` need of the VM that the loaded vCPU belongs to.

@@ -1,7 +1,7 @@
 //! Where a vCPU's instructions are found in decoded form: the scheme that its VM's configuration names.
 
 use stile_blob::DecodeCache;
-use stile_decode::cache::{Counts, Verify};
+use stile_decode::cache::{Counters, Verify};
 use stile_decode::{Code, CodeSize, Context, Decoded, Refusal};
 use stile_walk::{Features, Paging, Registers};
 
@@ -26,7 +26,7 @@ pub struct Decoder {
 
 enum Scheme {
     /// Each is fetched and decoded.
-    Off(Counts),
+    Off,
     Verify(&'static mut Verify<Ram>),
     /// The cache is the VM's.
     Protect,
@@ -45,7 +45,7 @@ impl Decoder {
     /// For a vCPU with an empty cache.
     pub fn new(scheme: DecodeCache) -> Decoder {
         let scheme = match scheme {
-            DecodeCache::Off => Scheme::Off(Counts::default()),
+            DecodeCache::Off => Scheme::Off,
             DecodeCache::Verify => Scheme::Verify(memory::allocate::<Verify<Ram>>().write(const { Verify::new() })),
             DecodeCache::Protect => Scheme::Protect,
         };
@@ -63,22 +63,22 @@ impl Decoder {
     ///
     /// That the privilege may be another than when it was remembered does not matter: the processor has just fetched the instruction.
     #[inline(always)]
-    pub fn hit(&mut self, vm: &'static Vm, rip: u64) -> Option<&Decoded> {
+    pub fn hit(&mut self, vm: &'static Vm, rip: u64, counters: &Counters) -> Option<&Decoded> {
         if !(0..DECISIVE).all(|n| vmcs::read(REGISTERS[n]) == self.decisive[n]) {
             return None;
         }
         match &mut self.scheme {
-            Scheme::Verify(cache) => cache.hit(&Ram(vm), &self.context, rip),
+            Scheme::Verify(cache) => cache.hit(&Ram(vm), &self.context, rip, counters),
             Scheme::Protect => {
                 self.passing = vm.arch.protected.as_ref()?.hit(&self.context, rip)?;
                 Some(&self.passing)
             }
-            Scheme::Off(_) => None,
+            Scheme::Off => None,
         }
     }
 
     /// The instruction of the loaded vCPU at `rip`, and the context that it runs in.
-    pub fn find(&mut self, vm: &'static Vm, rip: u64) -> Result<(&Decoded, &Context), Refusal> {
+    pub fn find(&mut self, vm: &'static Vm, rip: u64, counters: &Counters) -> Result<(&Decoded, &Context), Refusal> {
         let registers = REGISTERS.map(vmcs::read);
         let differing = registers.iter().zip(&self.registers).fold(0, |all, (new, old)| all | new ^ old);
         if differing != 0 {
@@ -90,13 +90,13 @@ impl Decoder {
         let memory = Ram(vm);
         let code = Code { memory: &memory, context, linear: base.wrapping_add(rip) };
         self.passing = match &mut self.scheme {
-            Scheme::Verify(cache) => return Ok((cache.find(&code)?, context)),
+            Scheme::Verify(cache) => return Ok((cache.find(&code, counters)?, context)),
             Scheme::Protect => match &vm.arch.protected {
                 Some(protected) => protected.find(&code)?,
                 None => code.decode()?,
             },
-            Scheme::Off(counts) => {
-                counts.misses += 1;
+            Scheme::Off => {
+                counters.count_miss();
                 code.decode()?
             }
         };
@@ -126,15 +126,6 @@ impl Decoder {
         let size = CodeSize::new(efer & 1 << 10 != 0, code & 1 << 13 != 0, code & 1 << 14 != 0);
         self.context = Context::new(paging, stack >> 5 & 0b11 == 0b11, size);
         self.decisive = if size == CodeSize::Bits64 { [cr3, efer, code] } else { [NEVER; DECISIVE] };
-    }
-
-    /// What the vCPU's own cache did so far.
-    pub fn counts(&self) -> Counts {
-        match &self.scheme {
-            Scheme::Off(counts) => *counts,
-            Scheme::Verify(cache) => cache.counts(),
-            Scheme::Protect => Counts::default(),
-        }
     }
 }
 

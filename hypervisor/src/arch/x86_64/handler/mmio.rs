@@ -114,7 +114,7 @@ extern "C" fn handle_ept_violation(cpu: &mut Cpu) -> Outcome {
     let rip = vmcs::read(Field::GUEST_RIP);
     // SAFETY: the vCPU is loaded here.
     let decoder = unsafe { vcpu.arch.decoder() };
-    let Some(decoded) = decoder.hit(vcpu.vm(), rip) else { return Outcome::with_all_registers() };
+    let Some(decoded) = decoder.hit(vcpu.vm(), rip, &vcpu.arch.decoded) else { return Outcome::with_all_registers() };
     let next = rip.wrapping_add(decoded.len().into());
     match decoded.fast_path(&cpu.frame.registers, gpr::NOT_SAVED, address) {
         Some(FastAccess::Load(register)) => {
@@ -227,7 +227,7 @@ pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
     let rip = vmcs::read(Field::GUEST_RIP);
     // SAFETY: the vCPU is loaded here.
     let decoder = unsafe { cpu.vcpu().arch.decoder() };
-    let (decoded, context) = match decoder.find(cpu.vcpu().vm(), rip) {
+    let (decoded, context) = match decoder.find(cpu.vcpu().vm(), rip, &cpu.vcpu().arch.decoded) {
         Ok(found) => found,
         Err(Refusal::Fault(fault)) => return refuse(row, fault),
         Err(Refusal::Changed) => {

@@ -1,7 +1,8 @@
 //! A physical CPU's block: what the exit path finds through RSP, and the CPU's stack below it.
 
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use stile_apic::LocalApic;
 use stile_blob::ApicVirtualization;
@@ -11,7 +12,7 @@ use stile_ledger::Row;
 use super::instructions::{msr, wrmsr};
 use super::{apic, idt};
 use crate::arch::x86_64::vm::cpuid::Table;
-use crate::cpu::Leave;
+use crate::cpu::{Block, Leave};
 use crate::vm::Vcpu;
 
 /// General registers of the vCPU that is loaded: those that the exit path saved, until entry.
@@ -57,6 +58,26 @@ const GDT_ENTRIES: usize = 5;
 #[repr(C, align(16))]
 struct Emergency([u8; 8192]);
 
+/// Words of a CPU that are reached through GS, also while its block is borrowed: shared, and not part of it.
+#[repr(C)]
+pub struct Local {
+    /// Number of this CPU.
+    pub index: usize,
+    /// Where IA32_TSC_DEADLINE of the loaded vCPU is, while its deadlines go to this CPU's timer as they are; or null.
+    direct_deadline: AtomicPtr<u64>,
+    /// Whether the loaded vCPU exits as soon as it can take an interrupt.
+    window: AtomicU8,
+    /// Stile's own interrupts that were taken while it idled, a bit each.
+    noted: AtomicU8,
+}
+
+impl Local {
+    /// The words of CPU `index`.
+    pub const fn new(index: usize) -> Local {
+        Local { index, direct_deadline: AtomicPtr::new(ptr::null_mut()), window: AtomicU8::new(0), noted: AtomicU8::new(0) }
+    }
+}
+
 /// The block. Only its own CPU has a reference to it.
 #[repr(C, align(64))]
 pub struct Cpu {
@@ -92,14 +113,10 @@ pub struct Cpu {
     pub waiting_trapped: bool,
     /// Number of this CPU.
     pub index: usize,
-    /// Where IA32_TSC_DEADLINE of the loaded vCPU is, while its deadlines go to this CPU's timer as they are; or null.
-    direct_deadline: *mut u64,
+    /// What is reached through GS.
+    pub local: Option<&'static Local>,
     /// The region of a VM's memory bus that was found last.
     pub last_slot: Option<Slot>,
-    /// Whether the loaded vCPU exits as soon as it can take an interrupt.
-    window: AtomicU8,
-    /// Stile's own interrupts that were taken while it idled, a bit each.
-    noted: AtomicU8,
     gdt: [u64; GDT_ENTRIES],
     tss: Tss,
     emergency: Emergency,
@@ -108,6 +125,7 @@ pub struct Cpu {
 /// In [`Cpu::apic_page`]: it has them in none.
 pub const NO_PAGE: u64 = u64::MAX;
 
+const LOCAL: usize = offset_of!(Block, local);
 /// Offsets for `exit.S` and `idt.S`.
 pub const SINCE: usize = offset_of!(Cpu, since);
 /// As above.
@@ -117,16 +135,16 @@ pub const TAKEN: usize = offset_of!(Cpu, taken);
 /// As above.
 pub const LAUNCHED: usize = offset_of!(Cpu, launched);
 /// As above.
-pub const NOTED: usize = offset_of!(Cpu, noted);
+pub const NOTED: usize = LOCAL + offset_of!(Local, noted);
 /// As above.
 pub const CPUID: usize = offset_of!(Cpu, cpuid);
 /// As above.
 pub const APIC_BASE: usize = offset_of!(Cpu, apic_base);
 /// As above.
-pub const WINDOW: usize = offset_of!(Cpu, window);
+pub const WINDOW: usize = LOCAL + offset_of!(Local, window);
 /// As above.
-pub const DIRECT_DEADLINE: usize = offset_of!(Cpu, direct_deadline);
-const INDEX: usize = offset_of!(Cpu, index);
+pub const DIRECT_DEADLINE: usize = LOCAL + offset_of!(Local, direct_deadline);
+const INDEX: usize = LOCAL + offset_of!(Local, index);
 
 const _: () = assert!(offset_of!(Cpu, frame) == 0, "exit.S relies on it");
 
@@ -173,7 +191,7 @@ impl Cpu {
     #[inline(always)]
     pub fn this_index() -> usize {
         let index: usize;
-        // SAFETY: `install` comes before anything that asks, and `index` never changes after it.
+        // SAFETY: `install` comes before anything that asks. The word is constant after it, and outside of the block, which may be borrowed.
         unsafe {
             core::arch::asm!("mov {}, gs:[{INDEX}]", out(reg) index, INDEX = const INDEX, options(readonly, nostack, preserves_flags));
         }
@@ -183,7 +201,7 @@ impl Cpu {
     /// Remembers for `exit.S` whether the vCPU that is loaded on this CPU exits as soon as it can take an interrupt.
     #[inline(always)]
     pub fn note_window(on: bool) {
-        // SAFETY: as above; the byte is this CPU's alone, and is written whole.
+        // SAFETY: GS points to the block since `install`. The byte behind it is an atomic that is shared, written by this CPU alone.
         unsafe {
             core::arch::asm!("mov gs:[{WINDOW}], {}", in(reg_byte) u8::from(on), WINDOW = const WINDOW, options(nostack, preserves_flags));
         }
@@ -193,7 +211,7 @@ impl Cpu {
     #[inline(always)]
     pub fn direct_deadline() -> *mut u64 {
         let place: *mut u64;
-        // SAFETY: as for `this_index`.
+        // SAFETY: GS points to the block since `install`. The word behind it is an atomic that is shared, written by this CPU alone.
         unsafe {
             core::arch::asm!("mov {}, gs:[{AT}]", out(reg) place, AT = const DIRECT_DEADLINE, options(readonly, nostack, preserves_flags));
         }
@@ -206,7 +224,7 @@ impl Cpu {
     /// The place is that of the vCPU that is loaded here, and stays; or null.
     #[inline(always)]
     pub unsafe fn set_direct_deadline(place: *mut u64) {
-        // SAFETY: as above; the word is this CPU's alone, and is written whole.
+        // SAFETY: GS points to the block since `install`. The word behind it is an atomic that is shared, written by this CPU alone.
         unsafe { core::arch::asm!("mov gs:[{AT}], {}", in(reg) place, AT = const DIRECT_DEADLINE, options(nostack, preserves_flags)) };
     }
 
@@ -240,12 +258,12 @@ impl Cpu {
 
     /// Stile's interrupts that were taken since the last call: bit n for vector [`apic::vector::UART`] + n.
     pub fn take_noted(&self) -> u8 {
-        self.noted.swap(0, Ordering::Relaxed)
+        self.local.map_or(0, |local| local.noted.swap(0, Ordering::Relaxed))
     }
 
     /// Whether there are any.
     pub fn has_noted(&self) -> bool {
-        self.noted.load(Ordering::Relaxed) != 0
+        self.local.is_some_and(|local| local.noted.load(Ordering::Relaxed) != 0)
     }
 
     /// Before another CPU's state is read that says whether it is to be kicked: what it shall find is written.

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use stile_apic::{IoApic, LocalApic, Mode, Pages};
 use stile_blob::{ApicVirtualization, DecodeCache, Nested, Techniques};
 use stile_board::{MAX_VCPUS, MAX_VMS};
-use stile_decode::cache::Counts;
+use stile_decode::cache::Counters;
 use stile_paging::PAGE_SIZE;
 use stile_paging::frames::{MAX_PIECES, Piece};
 use stile_paging::table::{Attributes, Ept, EptPermissions, Error, Geometry, Mapping, MemoryType, PageTable, TableMemory};
@@ -55,6 +55,8 @@ pub struct Vcpu {
     pub index: usize,
     context: UnsafeCell<&'static mut VcpuContext>,
     decoder: UnsafeCell<Decoder>,
+    /// What its own cache of decoded instructions did: exact once the vCPU is off.
+    pub decoded: Counters,
     /// Its local APIC's registers, and what others have for it.
     pub pages: &'static Pages,
     /// Their physical address.
@@ -247,6 +249,7 @@ impl Vcpu {
             index,
             context: UnsafeCell::new(context),
             decoder,
+            decoded: Counters::new(),
             pages,
             pages_at,
             apic,
@@ -276,12 +279,6 @@ impl Vcpu {
     pub unsafe fn decoder(&self) -> &mut Decoder {
         // SAFETY: the caller's promise.
         unsafe { &mut *self.decoder.get() }
-    }
-
-    /// What its own cache of decoded instructions did, as far as that is written: exact once the vCPU is off.
-    pub fn decoded(&self) -> Counts {
-        // SAFETY: numbers may be old or new while the vCPU runs, but are only read.
-        unsafe { &*self.decoder.get() }.counts()
     }
 
     /// The local APIC's part that is its owner's.
