@@ -2,19 +2,10 @@
 
 use core::ops::Range;
 
-use crate::cpu::Block;
-
 /// From one CPU's stack to the next one's.
 const STRIDE: u64 = 0x2_0000;
 /// The part of that which is mapped, at its upper end, in bytes.
 pub const SIZE: u64 = 0x1_0000;
-
-/// Where a CPU's block is, below the upper end of its stack's memory. The stack goes down from there.
-pub const fn block(top: u64) -> u64 {
-    (top - size_of::<Block>() as u64) & !(align_of::<Block>() as u64 - 1)
-}
-
-const _: () = assert!(size_of::<Block>() as u64 <= SIZE / 4, "the block shares its memory with the CPU's stack");
 
 /// Where an address space has the stacks.
 #[derive(Clone, Copy)]

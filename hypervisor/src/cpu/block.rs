@@ -18,6 +18,15 @@ pub struct Block {
     pub local: Local,
 }
 
+const _: () = assert!(size_of::<Block>() as u64 <= stacks::SIZE / 4, "the block shares its memory with the CPU's stack");
+
+impl Block {
+    /// Where a CPU's block is, below the upper end of its stack's memory. The stack goes down from there.
+    pub const fn address(top: u64) -> u64 {
+        (top - size_of::<Block>() as u64) & !(align_of::<Block>() as u64 - 1)
+    }
+}
+
 impl Cpu {
     /// The block of CPU `index` under `top`, the upper end of its stack's memory.
     ///
@@ -25,7 +34,7 @@ impl Cpu {
     /// That memory is mapped, zeroed, and this CPU's alone; and this is called once for it.
     #[cfg_attr(not(target_os = "none"), allow(dead_code))]
     pub unsafe fn place(top: u64, index: usize) -> &'static mut Cpu {
-        let block = stacks::block(top) as *mut Block;
+        let block = Block::address(top) as *mut Block;
         // SAFETY: the caller's promise: both are in memory that is this CPU's alone. All-zero is a valid `Cpu`, with `None` for its references.
         // Only this makes a `&mut Cpu`, and it does not reach into `local`, which is only shared from here on.
         let (cpu, local) = unsafe {

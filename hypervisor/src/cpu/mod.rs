@@ -18,6 +18,7 @@ use crate::arch::{self, Cpu};
 use crate::device::alarm;
 use crate::once::Once;
 use crate::vm::{self, Vcpu, power};
+#[cfg_attr(not(target_os = "none"), allow(unused_imports))]
 pub use block::Block;
 #[cfg_attr(not(target_os = "none"), allow(unused_imports))]
 pub use outcome::Outcome;

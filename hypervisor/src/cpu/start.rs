@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::arch::{self, Cpu, mmu, timer};
 use crate::console::log;
+use crate::cpu::Block;
 use crate::{MAX_CPUS, address_space, memory, stacks};
 
 /// What a CPU that starts finds: each back end's `boot.S` knows the first two.
@@ -51,7 +52,7 @@ fn own_stack(cpu: usize) -> u64 {
 pub fn others<E: Display>(names: impl Iterator<Item = u64>, start: impl Fn(u64) -> Result<(), E>) {
     for (index, name) in (1..MAX_CPUS).zip(names) {
         HANDOFF.root.store(address_space::root(), Ordering::Relaxed);
-        HANDOFF.stack.store(stacks::block(own_stack(index)), Ordering::Relaxed);
+        HANDOFF.stack.store(Block::address(own_stack(index)), Ordering::Relaxed);
         HANDOFF.index.store(index as u64, Ordering::Relaxed);
         HANDOFF.state.store(AWAITED, Ordering::Release);
         if let Err(error) = start(name) {

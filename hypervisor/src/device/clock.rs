@@ -2,8 +2,9 @@
 
 use stile_sched::lock::TicketLock;
 
+use super::alarm;
 use super::bus::Device;
-use super::{Line, alarm};
+use super::line::Line;
 use crate::arch::models::Clock as Model;
 use crate::arch::{self, Cpu};
 use crate::vm::Vm;

@@ -4,10 +4,12 @@
 pub mod alarm;
 pub mod bus;
 mod clock;
+mod line;
 mod uart;
 
 use bus::Buses;
 use clock::Clock;
+pub use line::Line;
 use uart::Uart;
 
 /// The devices that VMs of every architecture have, and the buses.
@@ -18,15 +20,6 @@ pub struct Devices {
     pub clock: Clock,
     /// Addresses of all devices.
     pub buses: Buses,
-}
-
-/// The interrupt lines of [`Devices`].
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Line {
-    /// The UART's.
-    Uart,
-    /// The clock's.
-    Clock,
 }
 
 impl Devices {

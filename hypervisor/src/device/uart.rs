@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use heapless::Deque;
 use stile_sched::lock::TicketLock;
 
-use super::Line;
 use super::bus::Device;
+use super::line::Line;
 use crate::arch::models::{UART_DATA, Uart as Model};
 use crate::arch::{self, Cpu};
 use crate::console;
