@@ -116,8 +116,27 @@ fn shares() -> impl Strategy<Value = Vec<(u16, Option<u64>)>> {
     prop::collection::vec((1..=10_000u16, prop::option::weighted(0.3, 1..60u64)), 1..=8)
 }
 
+/// Ticks between two operations: none, one, or very many.
+fn jump() -> impl Strategy<Value = u64> {
+    prop_oneof![4 => Just(0u64), 4 => Just(1), 2 => 0..100u64, 1 => 0..1u64 << 40, 1 => 0..1u64 << 58]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    /// A clock that stands still or jumps ahead, by up to nine years at 1 GHz: the policy may be unfair then, but all invariants hold.
+    #[test]
+    fn invariants_hold_whatever_the_clock((cpus, affinity) in shape(), shares in shares(), ops in prop::collection::vec((op(), jump()), 0..200)) {
+        let mut machine = Machine::new(cpus, &affinity);
+        for (vm, (weight, cap)) in (0..).zip(shares) {
+            machine.scheduler.set_share(vm, weight, cap.map(|quota| (quota, 20)));
+        }
+        for (op, jump) in ops {
+            machine.now += jump;
+            apply(&mut machine, op);
+            machine.check();
+        }
+    }
 
     /// No vCPU is ever in two places, no ready vCPU is lost, and every counter that the policy uses is
     /// correct.
