@@ -20,12 +20,12 @@ impl Session<'_> {
         match request {
             Request::Status => {
                 let status = self.status();
-                self.to_client(id, |_| Reply::Status(status));
+                self.reply_to(id, |_| Reply::Status(status));
             }
             Request::Attach { vm } => match self.console_of(vm.as_deref()) {
                 Ok(console) => {
                     let (vm, scrollback) = (self.names[console].clone(), self.consoles[console].tail.raw(usize::MAX));
-                    self.to_client(id, |client| {
+                    self.reply_to(id, |client| {
                         client.console = Some(console);
                         Reply::Attached { vm, scrollback: Bytes(scrollback) }
                     });
@@ -41,7 +41,7 @@ impl Session<'_> {
         }
     }
 
-    fn to_client(&mut self, id: ClientId, reply: impl FnOnce(&mut Attached) -> Reply) {
+    fn reply_to(&mut self, id: ClientId, reply: impl FnOnce(&mut Attached) -> Reply) {
         let Some(control) = &mut self.control else { return };
         let Some(client) = control.get_mut(id) else { return };
         let reply = reply(client);

@@ -53,7 +53,7 @@ impl Protected {
         let page = address & !(PAGE_SIZE - 1);
         let State { cache, table } = &mut *self.state.lock();
         // What is not mapped yet is mapped as writable.
-        if !write_right(table, page).is_some_and(|writable| !writable) {
+        if write_right(table, page).is_none_or(|writable| writable) {
             return;
         }
         cache.forget(page);
