@@ -273,8 +273,7 @@ fn tcr() -> impl Strategy<Value = u64> {
 }
 
 fn vtcr() -> impl Strategy<Value = u64> {
-    let usual =
-        prop_oneof![Just(25u64 | 1 << 6), Just(24 | 1 << 6), Just(34 | 0 << 6), Just(30 | 1 << 6 | 2 << 14), Just(28 | 1 << 6 | 1 << 14)];
+    let usual = prop_oneof![Just(25u64 | 1 << 6), Just(24 | 1 << 6), Just(34), Just(30 | 1 << 6 | 2 << 14), Just(28 | 1 << 6 | 1 << 14)];
     (prop_oneof![6 => usual, 1 => 0..0x1_0000u64], 0..8u64).prop_map(|(low, ps)| low | ps << 16)
 }
 
