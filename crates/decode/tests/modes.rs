@@ -224,9 +224,9 @@ fn long_repetitions_are_divided() {
     let mut parts = 1;
     while run(&mut m, &[0xf3, 0xaa], CodeSize::Bits64, BASE + 8) == Ok(Outcome::Partial) {
         parts += 1;
-        assert!(parts < 100);
+        assert!(parts <= 125);
     }
-    assert!(parts > 5);
+    assert_eq!(parts, 125, "1000 elements, 8 at a time");
     assert_eq!((m.general[RCX], m.general[RDI]), (0, BASE + 1008));
     assert!(m.memory[8..1008].iter().all(|&byte| byte == 0x55));
     assert_ne!((m.memory[7], m.memory[1008]), (0x55, 0x55));
