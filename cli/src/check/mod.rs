@@ -1,15 +1,18 @@
 //! Explanation of a configuration, in words and tables: the output of `stile check`.
 
+mod affinity;
 mod map;
 mod text;
+mod timer;
 mod vm;
 
 use std::{fmt::Write as _, ops::Range};
 
+use affinity::{cpus_of, cpus_of_vm};
 use text::{line, table};
 
 use crate::{
-    config::{MachineConfig, VmConfig, units},
+    config::{MachineConfig, units},
     image::VmPlan,
 };
 
@@ -19,9 +22,9 @@ pub fn explain(config: &MachineConfig, plans: &[Option<VmPlan>], image_len: Opti
     let mut text = String::new();
     machine(&mut text, config, image_len);
     cpus(&mut text, config);
-    for (index, vm) in config.vms.iter().enumerate() {
+    for index in 0..config.vms.len() {
         let plan = plans.get(index).and_then(Option::as_ref);
-        vm::explain(&mut text, config.arch, index, vm, &cpu_time(config, index), plan);
+        vm::explain(&mut text, config, index, &cpu_time(config, index), plan);
     }
     let notes = notes(config);
     if !notes.is_empty() {
@@ -83,11 +86,6 @@ fn cpus(text: &mut String, config: &MachineConfig) {
     *text += &table(&header, &[], rows.collect());
 }
 
-/// The physical CPUs of a vCPU: the hypervisor's own rule.
-fn cpus_of(vm: &VmConfig, vcpu: usize, present: u64) -> u64 {
-    stile_blob::cpus_of(vm.cpus, vm.pinned, vcpu, present)
-}
-
 /// A virtual machine's share of CPU time.
 fn cpu_time(config: &MachineConfig, index: usize) -> String {
     let (vm, present) = (&config.vms[index], config.present_cpus());
@@ -135,11 +133,6 @@ fn notes(config: &MachineConfig) -> Vec<String> {
         }
     }
     notes
-}
-
-/// The physical CPUs that any vCPU of a virtual machine may run on.
-fn cpus_of_vm(vm: &VmConfig, present: u64) -> u64 {
-    (0..usize::from(vm.vcpus)).fold(0, |mask, vcpu| mask | cpus_of(vm, vcpu, present))
 }
 
 #[cfg(test)]

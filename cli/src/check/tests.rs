@@ -64,3 +64,21 @@ fn too_little_memory_is_said() {
     let text = explain(&config, &[], Some(100 << 20));
     assert!(text.contains("need 1064M"), "{text}");
 }
+
+#[test]
+fn the_timer_of_a_pc() {
+    let says = |vms: &str| {
+        let text = explain(&config(&format!("[machine]\narch = \"x86_64\"\ncpus = 4\n{vms}")), &[], None);
+        text.lines().find_map(|line| line.trim().strip_prefix("timers")).map(|says| says.trim().to_owned()).expect("it is told")
+    };
+    let vm = "[[vm]]\nkernel = \"debian\"\n";
+    assert_eq!(says(vm), "passed through: nothing else may run on its CPUs");
+    assert_eq!(says(&format!("{vm}vcpus = 4\npinned = true\n")), "passed through: nothing else may run on its CPUs");
+    let shared = "passed through while a vCPU has its CPU for itself; those that may share it: ";
+    assert_eq!(says(&format!("{vm}vcpus = 5\npinned = true\n")), format!("{shared}its own vCPUs"));
+    assert_eq!(says(&format!("{vm}vcpus = 2\n")), format!("{shared}its own vCPUs"));
+    assert_eq!(says(&format!("{vm}cpus = \"0\"\n{vm}name = \"other\"\n")), format!("{shared}other"));
+    assert_eq!(says(&format!("{vm}cap = \"50%\"\n")), "trapped: Stile needs the CPU's timer for the cap");
+    let trapped = "[vm.techniques]\ntimer = \"trapped\"\n";
+    assert_eq!(says(&format!("{vm}{trapped}")), "trapped, as configured: each write of IA32_TSC_DEADLINE exits");
+}

@@ -4,13 +4,15 @@ use stile_blob::{ApicVirtualization, BinaryPoint, DecodeCache, Nested, OnReset};
 
 use super::map;
 use super::text::{line, table};
+use super::timer;
 use crate::{
-    config::{Arch, InitrdSource, KernelSource, VmConfig, ablation, units},
+    config::{Arch, InitrdSource, KernelSource, MachineConfig, VmConfig, ablation, units},
     image::VmPlan,
 };
 
-/// Explains a virtual machine of `arch`, the `index`th, that gets this CPU time.
-pub fn explain(text: &mut String, arch: Arch, index: usize, vm: &VmConfig, cpu_time: &str, plan: Option<&VmPlan>) {
+/// Explains the `index`th virtual machine of `machine`, which gets this CPU time.
+pub fn explain(text: &mut String, machine: &MachineConfig, index: usize, cpu_time: &str, plan: Option<&VmPlan>) {
+    let (arch, vm) = (machine.arch, &machine.vms[index]);
     line(text, &format!("\nVM {index}: {}", vm.name));
     let mut fact = |name: &str, value: &str| line(text, &format!("  {name:<15}{value}"));
     let kernel = match &vm.kernel {
@@ -55,7 +57,10 @@ pub fn explain(text: &mut String, arch: Arch, index: usize, vm: &VmConfig, cpu_t
     );
     match arch {
         Arch::Aarch64 => techniques_of_arm(vm, &mut fact),
-        Arch::X86_64 => techniques_of_pc(vm, &mut fact),
+        Arch::X86_64 => {
+            fact("timers", &timer::explain(machine, index));
+            techniques_of_pc(vm, &mut fact);
+        }
     }
     if let Some(ablate) = &vm.techniques.ablate {
         fact("ablated", &ablation::describe(ablate));

@@ -34,7 +34,7 @@ const VM_KEYS: &[&str] = &[
 const DOMAIN_KEYS: &[&str] = &["append", "kernel", "memory", "vcpus"];
 /// Maximum number of unknown keys reported per table: more are not typing errors.
 const MOST_UNKNOWN: usize = 20;
-const TECHNIQUE_KEYS: &[&str] = &["ablate", "apic_virtualization", "binary_point", "decode_cache", "nested", "wfi_passthrough"];
+const TECHNIQUE_KEYS: &[&str] = &["ablate", "apic_virtualization", "binary_point", "decode_cache", "nested", "timer", "wfi_passthrough"];
 
 /// Parses a draft; `None` if the text is not TOML at all.
 pub fn draft(text: &str, mistakes: &mut Vec<Mistake>) -> Option<Draft> {
@@ -130,6 +130,7 @@ fn vm_draft(vm: &DeTable<'_>, span: Range<usize>, mistakes: &mut Vec<Mistake>) -
         draft.binary_point = techniques.string("binary_point", "\"auto\", \"common\" or \"own\"", mistakes);
         draft.decode_cache = techniques.string("decode_cache", "\"verify\", \"protect\" or \"off\"", mistakes);
         draft.nested_way = techniques.string("nested", "\"nv2\", \"nv\" or \"off\"", mistakes);
+        draft.timer = techniques.string("timer", "\"passthrough\" or \"trapped\"", mistakes);
         draft.wfi_passthrough = techniques.boolean("wfi_passthrough", mistakes);
         draft.ablate = techniques.strings("ablate", &format!("a list of {}", ablation::list()), mistakes);
     }

@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use proptest::prelude::*;
-use stile_blob::{ApicVirtualization, BinaryPoint, DecodeCache, Mitigations, Nested, OnReset, Share};
+use stile_blob::{ApicVirtualization, BinaryPoint, DecodeCache, Mitigations, Nested, OnReset, Share, TimerAccess};
 
 use super::*;
 
@@ -270,6 +270,18 @@ fn decode_cache_words() {
     assert_eq!(cache("[vm.techniques]\ndecode_cache = \"off\"\n").unwrap(), DecodeCache::Off);
     let refusal = cache("[vm.techniques]\ndecode_cache = \"verfy\"\n").unwrap_err().to_string();
     assert!(refusal.contains("\"verfy\"") && refusal.contains("verify"), "{refusal}");
+}
+
+#[test]
+fn the_timer_is_passed_through_or_trapped() {
+    let timer = |more: &str| {
+        let text = format!("[machine]\narch = \"x86_64\"\n[[vm]]\nkernel = \"debian\"\n{more}");
+        MachineConfig::from_text("machine.toml", &text, Path::new(""), &Flags::default()).map(|config| config.vms[0].techniques.timer)
+    };
+    assert_eq!(timer("").unwrap(), TimerAccess::Passthrough);
+    assert_eq!(timer("[vm.techniques]\ntimer = \"trapped\"\n").unwrap(), TimerAccess::Trapped);
+    let refusal = timer("[vm.techniques]\ntimer = \"passtrough\"\n").unwrap_err().to_string();
+    assert!(refusal.contains("did you mean \"passthrough\""), "{refusal}");
 }
 
 #[test]

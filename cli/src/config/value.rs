@@ -5,7 +5,9 @@ use std::{
     time::Duration,
 };
 
-use stile_blob::{Ablation, ApicVirtualization, BinaryPoint, DecodeCache, MAX_NAME_LEN, Mitigations, Nested, OnReset, Share, is_name};
+use stile_blob::{
+    Ablation, ApicVirtualization, BinaryPoint, DecodeCache, MAX_NAME_LEN, Mitigations, Nested, OnReset, Share, TimerAccess, is_name,
+};
 use stile_board::map;
 
 use super::{
@@ -331,6 +333,10 @@ pub fn decode_cache(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Optio
 
 pub fn binary_point(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<BinaryPoint> {
     one_of(given, "unknown binary point", &BinaryPoint::WORDS, mistakes)
+}
+
+pub fn timer(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<TimerAccess> {
+    one_of(given, "there is no access to the timer called", &TimerAccess::WORDS, mistakes)
 }
 
 pub fn apic_virtualization(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<ApicVirtualization> {

@@ -118,6 +118,7 @@ impl Round {
         let levels: &[&str] =
             if self.cpu == "corei7_skylake_x" { &["posted", "delivery", "registers", "off"] } else { &["delivery", "off"] };
         self.techniques.push(format!("apic_virtualization = \"{}\"", draws.pick(levels)));
+        self.techniques.push(format!("timer = \"{}\"", draws.pick(&["passthrough", "passthrough", "trapped"])));
         self.techniques.push(format!("decode_cache = \"{}\"", draws.pick(&["verify", "protect", "off"])));
     }
 

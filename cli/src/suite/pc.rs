@@ -17,7 +17,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         let arguments = format!("--arch x86_64 --memory 64M --cpu {cpu} --vcpus {vcpus} --smp {smp} --exits");
         let scenario = Scenario::new(format!("pc/suite/{cpu}-{vcpus}-on-{smp}"), &arguments).with("--kernel", path.display().to_string());
         // With several CPUs a tick is not an instruction, from which the guest tells whether there was an exit.
-        let exitless = if vcpus == 1 { vec!["lapic_id_read", "task_priority_write", "self_ipi"] } else { vec![] };
+        let exitless = if vcpus == 1 { vec!["lapic_id_read", "task_priority_write", "self_ipi", "tscdeadline"] } else { vec![] };
         Scenario { expect: exits_of_apic(&exitless), ..scenario }
     });
     // Through the exits and entries of CPUs that need mitigations; what the CPU lacks for them is logged.
@@ -69,6 +69,9 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
             reset_by_a_line(programs)?,
             by_hand,
             two_debians(),
+            deadlines_by_turns(&path),
+            deadlines_beside_a_visitor(&path),
+            trapped_timer(&path),
             memory_above_devices(),
             pvh(programs)?,
         ])
@@ -133,6 +136,41 @@ fn silence(kernel: &Path) -> Scenario {
     let notes = ["vm0: all of its vCPUs wait with interrupts off", "time-out", NO_DIFFERENCE].map(String::from).into();
     let expect = Expect { status: exit::TIMEOUT, output: vec!["silence from here on: true".into()], notes, ..Expect::default() };
     Scenario { timeout: 30, expect, ..scenario.with("--kernel", kernel.display().to_string()) }
+}
+
+/// Two VMs with deadlines on one CPU: each has the timer for itself while the other one sleeps, and loses it when that wakes.
+fn deadlines_by_turns(kernel: &Path) -> Scenario {
+    let vm = |name| format!("\n[[vm]]\nname = \"{name}\"\nkernel = \"{}\"\nappend = \"deadlines\"\nmemory = \"64M\"\n", kernel.display());
+    let config = format!("[machine]\narch = \"x86_64\"\n{}{}", vm("one"), vm("two"));
+    let expect = Expect {
+        output: vec!["600 deadlines: none early, none lost".into(); 2],
+        notes: vec![NO_DIFFERENCE.into(); 2],
+        ..Expect::default()
+    };
+    Scenario { config: Some(config), expect, ..Scenario::new("pc/timer/by-turns", "--exits") }
+}
+
+/// A VM with deadlines on a CPU to which a vCPU of another VM comes and goes, without deadlines of its own: the timer is passed through in
+/// between.
+fn deadlines_beside_a_visitor(kernel: &Path) -> Scenario {
+    let vm = |name, more| format!("\n[[vm]]\nname = \"{name}\"\nkernel = \"{}\"\nmemory = \"64M\"\n{more}\n", kernel.display());
+    let config = format!(
+        "[machine]\narch = \"x86_64\"\ncpus = 2\n{}{}",
+        vm("owner", "append = \"deadlines\"\ncpus = [1]"),
+        vm("visitor", "append = \"come-and-go\"\nvcpus = 2\ncpus = [0, 1]\npinned = true"),
+    );
+    let expect =
+        Expect { output: vec!["600 deadlines: none early, none lost".into()], notes: vec![NO_DIFFERENCE.into(); 2], ..Expect::default() };
+    Scenario { config: Some(config), expect, ..Scenario::new("pc/timer/visitor", "--exits") }
+}
+
+/// The suite with a timer that always traps.
+fn trapped_timer(kernel: &Path) -> Scenario {
+    let vm = format!("kernel = \"{}\"\nmemory = \"64M\"\n", kernel.display());
+    let passed = passed();
+    let output = ["xapic tscdeadline: exits", "x2apic tscdeadline: exits"].map(String::from).into_iter().chain(passed.output).collect();
+    let expect = Expect { output, ..passed };
+    Scenario { config: Some(config(1, "timer = \"trapped\"", &vm)), expect, ..Scenario::new("pc/timer/trapped", "--exits") }
 }
 
 /// Two Debians that compute and print on one CPU, in turns.

@@ -8,6 +8,7 @@
 //!   to be sent or an end of interrupt to be broadcast to the I/O APIC ([`Effect`]);
 //! - [`Pages::receive`] accepts a message, from any processor, for which [`Pages::is_target`] is true, and
 //!   returns events for the processor: INIT, startup, NMI ([`Received`]);
+//! - [`HostTimer`] shares a physical CPU's timer between the hypervisor and the vCPU that is loaded there;
 //! - [`IoApic`] samples its lines and generates messages ([`IoApic::next_message`]).
 //!
 //! [`Pages`] has the layout of the virtual-APIC page and the posted-interrupt descriptor ("APIC
@@ -16,6 +17,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod host_timer;
 mod ioapic;
 mod local;
 mod lvt;
@@ -28,6 +30,7 @@ mod posted;
 mod summary;
 mod vectors;
 
+pub use host_timer::{Demand, Form, Hardware, HostTimer};
 pub use ioapic::{IoApic, PINS};
 pub use local::{Effect, GeneralProtection, LocalApic, Status, is_kept};
 pub use message::{Delivery, Destination, Message, Received};

@@ -205,6 +205,16 @@ impl Pages {
         self.set(word, self.get(word) | 1 << (vector & 31));
     }
 
+    /// The word of IRR that has `vector` at bit `vector % 32`, for an owner whose processor delivers interrupts and which tells it of the vector
+    /// itself; None if there is no such interrupt. The word of TMR is [`IRR_TO_TMR`](Self::IRR_TO_TMR) bytes before it: with the bit set there, the
+    /// interrupt must be posted instead.
+    pub fn requests_word(&self, vector: u8) -> Option<&AtomicU32> {
+        self.registers.get(word_of(offset::IRR, vector) as usize >> 2).filter(|_| vector >= 16)
+    }
+
+    /// See [`requests_word`](Self::requests_word).
+    pub const IRR_TO_TMR: usize = (offset::IRR - offset::TMR) as usize;
+
     /// Removes a vector from a set. Only for the set's owner. Returns the remaining bits of its word.
     #[inline]
     pub(crate) fn remove(&self, set: u32, vector: u8) -> u32 {

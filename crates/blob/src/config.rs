@@ -178,6 +178,8 @@ pub struct Techniques {
     pub decode_cache: DecodeCache,
     /// Whether a guest's group 1 has its own binary point.
     pub binary_point: BinaryPoint,
+    /// Who programs the deadline timer of an x86-64 guest's local APIC.
+    pub timer: TimerAccess,
     /// For measurements: avoidable work that is done at every exit. If set on any VM, even with all its
     /// switches off, all VMs of the machine use slower vectors.
     pub ablate: Option<Ablation>,
@@ -191,6 +193,7 @@ impl Default for Techniques {
             nested: Nested::Off,
             decode_cache: DecodeCache::Verify,
             binary_point: BinaryPoint::Auto,
+            timer: TimerAccess::Passthrough,
             ablate: None,
         }
     }
@@ -275,6 +278,21 @@ impl BinaryPoint {
     /// The configuration's words for the variants.
     pub const WORDS: [(&'static str, BinaryPoint); 3] =
         [("own", BinaryPoint::Own), ("common", BinaryPoint::Common), ("auto", BinaryPoint::Auto)];
+}
+
+/// Access of an x86-64 guest to its local APIC's timer in TSC-deadline mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TimerAccess {
+    /// Every write of `IA32_TSC_DEADLINE` exits.
+    Trapped,
+    /// While a vCPU has its CPU for itself, it reads and writes the physical register.
+    #[default]
+    Passthrough,
+}
+
+impl TimerAccess {
+    /// Configuration keywords.
+    pub const WORDS: [(&'static str, TimerAccess); 2] = [("trapped", TimerAccess::Trapped), ("passthrough", TimerAccess::Passthrough)];
 }
 
 /// Techniques of the exit path to undo, for measurements: the named guest state is saved and restored at

@@ -34,7 +34,7 @@ mod tests;
 
 pub use config::{
     Ablation, ApicVirtualization, BinaryPoint, DecodeCache, Load, MAX_LOADS, MAX_NAME_LEN, Machine, Mitigations, Mode, Nested, OnReset,
-    Share, Techniques, Vm, cpus_of,
+    Share, Techniques, TimerAccess, Vm, cpus_of,
 };
 pub use contents::{Run, Source};
 pub use error::{Error, Rule};

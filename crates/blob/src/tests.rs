@@ -340,6 +340,7 @@ prop_compose! {
         nested in prop::sample::select(Nested::WORDS.map(|(_, nested)| nested).to_vec()),
         decode_cache in prop::sample::select(DecodeCache::WORDS.map(|(_, cache)| cache).to_vec()),
         binary_point in prop::sample::select(BinaryPoint::WORDS.map(|(_, point)| point).to_vec()),
+        timer in prop::sample::select(TimerAccess::WORDS.map(|(_, timer)| timer).to_vec()),
         ablate in prop::option::of(any_ablation()),
         loads in prop::collection::vec((0..100u64, 0..2000usize, 0..100u64), 0..4),
     ) -> (Vm<'static>, Vec<(u64, usize, u64)>) {
@@ -352,7 +353,7 @@ prop_compose! {
         vm.mode = mode;
         vm.share = Share { weight, cap };
         vm.on_reset = if stop { OnReset::Stop } else { OnReset::Restart };
-        vm.techniques = Techniques { wfi_passthrough, apic_virtualization: apic, nested, decode_cache, binary_point, ablate };
+        vm.techniques = Techniques { wfi_passthrough, apic_virtualization: apic, nested, decode_cache, binary_point, timer, ablate };
         (vm, loads)
     }
 }

@@ -37,6 +37,14 @@ extern "C" fn main(magic: u32, info: u32) -> ! {
     if machine::command_line(info).ends_with("sleep") {
         sleep();
     }
+    if machine::command_line(info).ends_with("deadlines") {
+        println!("EXIT: STATUS={}", tests::many_deadlines());
+        machine::off();
+    }
+    if machine::command_line(info).ends_with("come-and-go") {
+        tests::come_and_go();
+        machine::off();
+    }
     if machine::command_line(info).ends_with("bios") {
         call_bios();
     }

@@ -221,7 +221,7 @@ fn share(cpu: &mut Cpu, contended: bool, sleeper: Option<u64>, now: u64) {
 fn set_timer(cpu: &mut Cpu, deadline: Option<u64>) {
     if cpu.deadline != deadline {
         cpu.deadline = deadline;
-        arch::timer::set_deadline(deadline);
+        arch::set_deadline(cpu, deadline);
     }
 }
 

@@ -24,6 +24,14 @@ pub enum Effect {
     End(u8),
     /// [`LocalApic::timer_deadline`] may have changed.
     Timer,
+    /// Nothing was done: the write concerns the timer, which is passed through. [`HostTimer::reclaim`](crate::HostTimer::reclaim) comes first;
+    /// then the same [`LocalApic::write`] is made again.
+    Reclaim {
+        /// The register.
+        offset: u32,
+        /// The value.
+        value: u32,
+    },
 }
 
 /// The owner's view of a virtual processor's local APIC: owned by the processor that runs it, while the guest

@@ -172,6 +172,32 @@ impl LocalApic<'_> {
         if self.pages.lvt_enabled(lvt::TIMER) { self.timer.deadline_place() } else { None }
     }
 
+    /// Whether IA32_TSC_DEADLINE could be the physical register: the timer is in deadline mode and not masked.
+    pub(crate) fn takes_deadline(&self) -> bool {
+        self.pages.lvt_enabled(lvt::TIMER) && self.timer.has_deadlines()
+    }
+
+    /// Takes IA32_TSC_DEADLINE out of the APIC, for the physical register. Until [`return_deadline`](Self::return_deadline), writes of the
+    /// timer's local vector and of SVR that concern it are [`Effect::Reclaim`].
+    pub(crate) fn lend_deadline(&mut self) -> u64 {
+        self.timer.lend(self.pages.lvt_vector(lvt::TIMER))
+    }
+
+    /// The reverse of that. `fired`: it has expired since, and nobody took the interrupt, which is posted.
+    pub(crate) fn return_deadline(&mut self, deadline: u64, fired: bool) {
+        if let Some(vector) = self.timer.give_back(deadline)
+            && fired
+        {
+            self.pages.accept(vector, false);
+        }
+    }
+
+    /// The vector of the guest's timer, while its deadline is in the physical timer: each interrupt of that is one of this vector.
+    #[inline(always)]
+    pub const fn lent_timer(&self) -> Option<u8> {
+        self.timer.lent()
+    }
+
     fn msr_offset(&self, msr: u32) -> Result<u32, GeneralProtection> {
         match msr.checked_sub(offset::MSR_BASE) {
             Some(index @ 0..0x100) if self.mode() == Mode::X2Apic => Ok(index << 4),
@@ -201,6 +227,9 @@ impl LocalApic<'_> {
     /// Writes a register with the same effect in both modes, off the hot path.
     #[inline(never)]
     fn write_common(&mut self, offset: u32, value: u32, now: u64) -> Effect {
+        if self.timer.lent().is_some() && (lvt::at(offset) == Some(lvt::TIMER) || offset == offset::SVR) {
+            return Effect::Reclaim { offset, value };
+        }
         let enabled = self.pages.get(offset::SVR) & SVR_ENABLE != 0;
         match offset {
             offset::TPR => self.pages.set(offset::TPR, value & 0xff),

@@ -17,10 +17,12 @@ pub(super) struct Timer {
     pub(super) least: u64,
     /// The local vector is not masked. An expiry while masked is dropped.
     heard: bool,
+    /// The vector of the deadline that is in the physical timer ([`crate::HostTimer`]); `next` is 0 meanwhile.
+    lent: Option<u8>,
 }
 
 impl Timer {
-    pub(super) const STOPPED: Self = Self { initial: 0, divide: 0, mode: TimerMode::OneShot, next: 0, least: 0, heard: false };
+    pub(super) const STOPPED: Self = Self { initial: 0, divide: 0, mode: TimerMode::OneShot, next: 0, least: 0, heard: false, lent: None };
 
     pub(super) const fn initial(&self) -> u32 {
         self.initial
@@ -34,13 +36,30 @@ impl Timer {
         if self.next == 0 { None } else { Some(self.next) }
     }
 
-    fn has_deadlines(&self) -> bool {
+    pub(super) fn has_deadlines(&self) -> bool {
         self.mode == TimerMode::Deadline
     }
 
     /// IA32_TSC_DEADLINE.
     pub(super) fn deadline_register(&self) -> u64 {
         if self.has_deadlines() { self.next } else { 0 }
+    }
+
+    /// Takes IA32_TSC_DEADLINE out, for the physical timer: an interrupt of that is one of `vector`.
+    pub(super) fn lend(&mut self, vector: u8) -> u64 {
+        self.lent = Some(vector);
+        core::mem::take(&mut self.next)
+    }
+
+    /// The reverse of [`Timer::lend`]; returns the vector that was given there.
+    pub(super) fn give_back(&mut self, deadline: u64) -> Option<u8> {
+        self.next = deadline;
+        self.lent.take()
+    }
+
+    #[inline(always)]
+    pub(super) const fn lent(&self) -> Option<u8> {
+        self.lent
     }
 
     /// The storage of IA32_TSC_DEADLINE, while it can be written directly.

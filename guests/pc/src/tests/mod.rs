@@ -1,5 +1,6 @@
 //! The tests.
 
+mod deadline;
 mod debug;
 pub mod firmware;
 mod interrupts;
@@ -9,6 +10,7 @@ mod smp;
 pub mod tasks;
 mod user;
 
+pub use deadline::{come_and_go, many as many_deadlines, stop_pit};
 pub use firmware::{reset_by_a_line, sleep, wake};
 pub use smp::silence;
 
@@ -69,6 +71,9 @@ pub const ALL: &[Test] = &[
     ("apic_base", On::Stile, registers::apic_base),
     ("interrupts_to_oneself", On::Any, interrupts::to_oneself),
     ("apic_timer", On::Any, interrupts::timer),
+    ("deadlines", On::Stile, deadline::arming),
+    ("deadlines_and_the_local_vector", On::Stile, deadline::local_vector),
+    ("deadlines_and_the_counter", On::Stile, deadline::counter),
     ("lines_of_the_io_apic", On::Stile, interrupts::lines_of_the_io_apic),
     ("timer_by_the_io_apic", On::Any, firmware::timer_by_the_io_apic),
     ("timer_by_the_8259s", On::Any, firmware::timer_by_the_8259s),
@@ -83,6 +88,7 @@ pub const ALL: &[Test] = &[
     ("others_start", On::Any, smp::start),
     ("others_are_broadcast_to", On::Any, smp::broadcasts),
     ("others_are_reset", On::Any, smp::init),
+    ("others_have_deadlines", On::Stile, deadline::init),
     ("others_are_woken_by_an_nmi", On::Any, smp::nmi_wakes),
     ("others_are_called", On::Stile, smp::called),
     ("others_send_nmis", On::Stile, smp::nmis_at_once),

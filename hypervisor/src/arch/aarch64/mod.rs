@@ -105,6 +105,12 @@ pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, switched: bool) {
     nested::load_second_stage(cpu, vcpu);
 }
 
+/// Sets this CPU's deadline for the scheduler, or none.
+#[inline(always)]
+pub fn set_deadline(_cpu: &mut Cpu, deadline: Option<u64>) {
+    timer::set_deadline(deadline);
+}
+
 /// Takes a vCPU off this CPU. If it sleeps, returns when it must be woken: when a timer of its will ring; now, if an interrupt is pending.
 pub fn put(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, sleeps: bool) -> Option<u64> {
     let pending = interrupts::put(cpu, vcpu);

@@ -175,6 +175,8 @@ impl Vcpu {
     }
 }
 
+pub fn set_deadline(_cpu: &mut Cpu, _at: Option<u64>) {}
+
 pub mod timer {
     use super::*;
 
@@ -191,8 +193,6 @@ pub mod timer {
     pub fn pass(ticks: u64) {
         NOW.fetch_add(ticks, Ordering::Relaxed);
     }
-
-    pub fn set_deadline(_at: Option<u64>) {}
 }
 
 pub mod uart {

@@ -18,7 +18,7 @@ pub use crate::address_space::physical;
 use crate::device::Line;
 
 use host::speculation;
-use interrupts::{delivery, events};
+use interrupts::{deadline, delivery, events};
 use vm::protected;
 
 pub use boot::join;
@@ -29,6 +29,7 @@ pub use host::cpu::{Cpu, Local};
 pub use host::firmware::power_off;
 pub use host::speculation::apply as apply_mitigations;
 pub use host::{mmu, timer, uart};
+pub use interrupts::deadline::set_own as set_deadline;
 pub use interrupts::delivery::take as take_interrupts;
 pub use vm::{Vcpu, Vm};
 
@@ -98,7 +99,7 @@ pub fn put(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, sleeps: bool) -> Optio
     // SAFETY: the vCPU is loaded here; the scheduler's lock keeps others from loading it until this is done.
     let context = unsafe { vcpu.arch.context() };
     context.general = cpu.frame.registers;
-    let wake = delivery::put(vcpu);
+    let wake = delivery::put(cpu, vcpu);
     context.put(cpu);
     if let Some(protected) = &vcpu.vm().arch.protected {
         protected.put(cpu);
@@ -107,9 +108,9 @@ pub fn put(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, sleeps: bool) -> Optio
 }
 
 /// Takes a vCPU that is off now from this CPU, and forgets its registers. The scheduler's lock is held.
-pub fn power_down(cpu: &mut Cpu, vcpu: &crate::vm::Vcpu) {
+pub fn power_down(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu) {
     cpu.launched = 0;
-    timer::set_guest_deadline(None);
+    deadline::release(cpu, vcpu);
     // SAFETY: as in `put`.
     unsafe { vcpu.arch.context() }.drop_vmcs();
     if let Some(protected) = &vcpu.vm().arch.protected {

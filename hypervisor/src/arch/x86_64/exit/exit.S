@@ -4,7 +4,9 @@
 // and has the CPU's stack below it. What is not a general register stays where it is (in the VMCS, or in the CPU) until the vCPU is put.
 
 .set EXIT_REASON, 0x4402
+.set EXIT_INTERRUPTION, 0x4404
 .set EXIT_LENGTH, 0x440c
+.set GUEST_INTERRUPT_STATUS, 0x810
 .set GUEST_RIP, 0x681e
 .set GUEST_RFLAGS, 0x6820
 .set TRAP_FLAG, 1 << 8
@@ -194,7 +196,6 @@ vm_exit:
     jae     exit_other
     jmp     qword ptr [8 * rax + EXIT_STUBS]
 
-call_stub exit_interrupt, handle_interrupt
 call_stub exit_hlt, handle_hlt
 call_stub exit_io, handle_io
 call_stub_full exit_cpuid_call, handle_cpuid
@@ -202,6 +203,64 @@ call_stub_or_full exit_ept_violation, handle_ept_violation, handle_ept_violation
 call_stub_full exit_other, handle_other
 
 // Leaves: exits so simple that they are answered in the registers that are saved already.
+
+// An interrupt of this CPU's timer while that is passed through to the loaded vCPU: the processor delivers the guest's vector at entry ("Guest
+// Interrupt Status": RVI is the low byte). An interrupt that was level-triggered before is left to the handler. (timer.rs)
+.balign 16
+.global exit_interrupt
+exit_interrupt:
+    mov     ecx, EXIT_INTERRUPTION
+    vmread  rdx, rcx
+    cmp     dl, [rsp + {TIMER_PHYSICAL}]
+    jne     exit_interrupt_call
+    mov     rcx, [rsp + {TIMER_IRR}]
+    mov     eax, [rsp + {TIMER_BIT}]
+    test    [rcx - {IRR_TO_TMR}], eax
+    jnz     exit_interrupt_call
+    or      [rcx], eax
+    mov     ecx, GUEST_INTERRUPT_STATUS
+    vmread  rax, rcx
+    cmp     al, [rsp + {TIMER_VECTOR}]
+    jae     1f
+    mov     al, [rsp + {TIMER_VECTOR}]
+    vmwrite rcx, rax
+1:  cmp     byte ptr [rsp + {TIMER_KEEPS}], 0
+    jne     3f
+2:  mov     ecx, {EOI_MSR}
+    xor     eax, eax
+    xor     edx, edx
+    wrmsr
+    account_leaf {GUEST_TIMER_ROW}
+    mov     rax, [rsp + AT_RAX]
+    mov     rcx, [rsp + AT_RCX]
+    mov     rdx, [rsp + AT_RDX]
+    vmresume
+    jmp     entry_failed
+// Clears a deadline that was before this exit. One that is after it was armed again.
+3:  mov     ecx, {TSC_DEADLINE_MSR}
+    rdmsr
+    shl     rdx, 32
+    or      rax, rdx
+    cmp     rax, [rsp + {SINCE}]
+    ja      2b
+    xor     eax, eax
+    xor     edx, edx
+    wrmsr
+    jmp     2b
+
+// Others. RDX: the vector.
+.balign 16
+exit_interrupt_call:
+    save_caller_saved
+    mov     esi, edx
+    mov     rdi, rsp
+    call    handle_interrupt
+    test    rax, rax
+    js      leave_this_vcpu
+    account
+    restore_caller_saved
+    vmresume
+    jmp     entry_failed
 
 // CPUID of a leaf whose answer is the same each time: it is in the VM's table (cpuid.rs).
 .balign 16

@@ -1,5 +1,6 @@
 //! From the exit to the handler and back: `exit.S`, the table that it dispatches by, and what handlers return.
 
+use stile_apic::Pages;
 use stile_ledger::x86_64 as rows;
 use stile_ledger::{RowId, layout};
 
@@ -19,6 +20,14 @@ core::arch::global_asm!(
     WINDOW = const cpu::WINDOW,
     DIRECT_DEADLINE = const cpu::DIRECT_DEADLINE,
     TSC_DEADLINE_MSR = const crate::arch::x86_64::host::instructions::msr::IA32_TSC_DEADLINE,
+    IRR_TO_TMR = const Pages::IRR_TO_TMR,
+    TIMER_IRR = const cpu::TIMER_IRR,
+    TIMER_BIT = const cpu::TIMER_BIT,
+    TIMER_VECTOR = const cpu::TIMER_VECTOR,
+    TIMER_PHYSICAL = const cpu::TIMER_PHYSICAL,
+    TIMER_KEEPS = const cpu::TIMER_KEEPS,
+    GUEST_TIMER_ROW = const rows::INTERRUPT_GUEST_TIMER.raw(),
+    EOI_MSR = const crate::arch::x86_64::host::apic::EOI,
     TSC_DEADLINE_ROW = const rows::WRMSR_TSC_DEADLINE.raw(),
     ROW_SHIFT = const layout::ROW_SHIFT,
     STUBS = const REASONS,
@@ -75,7 +84,7 @@ unsafe extern "C" {
     fn vm_exit_mitigated();
     fn enter_guest_mitigated(cpu: *mut core::ffi::c_void) -> !;
     fn handle_other();
-    fn handle_interrupt();
+    fn handle_interrupt_mitigated();
     fn handle_cpuid();
     fn handle_vmcall();
     fn handle_hlt();
@@ -142,7 +151,7 @@ static EXIT_STUBS: [Stub; REASONS] = {
 #[unsafe(no_mangle)]
 static MITIGATED_HANDLERS: [Stub; REASONS] = {
     let mut handlers = [Stub(handle_other); REASONS];
-    handlers[basic::EXTERNAL_INTERRUPT] = Stub(handle_interrupt);
+    handlers[basic::EXTERNAL_INTERRUPT] = Stub(handle_interrupt_mitigated);
     handlers[basic::CPUID] = Stub(handle_cpuid);
     handlers[basic::HLT] = Stub(handle_hlt);
     handlers[basic::VMCALL] = Stub(handle_vmcall);

@@ -7,13 +7,18 @@ use crate::arch::x86_64::host::apic::{self, vector};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::timer;
 use crate::arch::x86_64::host::vmcs::{self, Field};
-use crate::arch::x86_64::interrupts::{delivery, events};
+use crate::arch::x86_64::interrupts::{deadline, delivery, events};
 use crate::cpu::{self, Leave};
 
-/// A physical interrupt came while a guest ran; the processor has acknowledged it.
+/// Handles an interrupt for the exit path of `mitigated.S`, which reads only the exit reason.
 #[unsafe(no_mangle)]
-extern "C" fn handle_interrupt(cpu: &mut Cpu) -> Outcome {
-    let number = vmcs::read(Field::EXIT_INTERRUPTION) as u8;
+extern "C" fn handle_interrupt_mitigated(cpu: &mut Cpu) -> Outcome {
+    handle_interrupt(cpu, vmcs::read(Field::EXIT_INTERRUPTION) as u8)
+}
+
+/// A physical interrupt came while a guest ran; the processor has acknowledged it. `number`: its vector.
+#[unsafe(no_mangle)]
+extern "C" fn handle_interrupt(cpu: &mut Cpu, number: u8) -> Outcome {
     if number == vector::SPURIOUS {
         return Outcome::again(rows::INTERRUPT_SPURIOUS);
     }
@@ -36,17 +41,27 @@ extern "C" fn handle_interrupt(cpu: &mut Cpu) -> Outcome {
             Outcome::again(rows::INTERRUPT_POSTED)
         }
         vector::TIMER => {
-            if timer::is_shared() {
+            if let Some(vector) = cpu.apic().lent_timer() {
+                timer::clear_expired();
+                let takes = delivery::can_interrupt();
+                delivery::interrupt_self(cpu, vector, takes.into());
+                return Outcome::again(rows::INTERRUPT_GUEST_TIMER);
+            }
+            if deadline::is_relayed() {
                 if let Some(vector) = cpu.apic().fire_timer(timer::now()) {
                     let takes = delivery::can_interrupt();
                     delivery::interrupt_self(cpu, vector, takes.into());
                 }
                 return Outcome::again(rows::INTERRUPT_GUEST_TIMER);
             }
-            let (own, guest) = timer::due();
+            let (own, guest) = deadline::due(cpu);
             if guest {
                 delivery::expire_timer(cpu);
                 delivery::pull(cpu);
+            }
+            if !guest && !own {
+                // It came of a deadline that is gone, and may have kept the timer from the guest.
+                deadline::update(cpu);
             }
             if !own {
                 return Outcome::again(rows::INTERRUPT_GUEST_TIMER);
@@ -90,8 +105,7 @@ pub fn idle(cpu: &mut Cpu) {
     }
     if came(vector::TIMER)
         && let Some(vcpu) = cpu.vcpu
-        && timer::due().1
-        && delivery::expire_timer(cpu)
+        && delivery::take_timer(cpu)
     {
         cpu::wake_from_idle(cpu, vcpu);
     }

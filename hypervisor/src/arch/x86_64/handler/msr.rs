@@ -11,7 +11,7 @@ use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::host::instructions::{cpuid, msr};
 use crate::arch::x86_64::host::timer;
 use crate::arch::x86_64::host::vmcs::{self, Field};
-use crate::arch::x86_64::interrupts::{delivery, virtual_apic};
+use crate::arch::x86_64::interrupts::{deadline, delivery, virtual_apic};
 use crate::arch::x86_64::vcpu::inject;
 
 /// Registers that read as a constant and take any write, which has no effect: guests look at them without asking CPUID whether they
@@ -201,7 +201,7 @@ fn write_less_frequent(cpu: &mut Cpu, register: u32, value: u64) -> Outcome {
 fn set_tsc_deadline(cpu: &mut Cpu, value: u64) {
     let deadline = deadline_of(&cpu.vcpu().arch.kept, value);
     cpu.apic().set_tsc_deadline(deadline);
-    delivery::set_deadline(cpu);
+    deadline::update(cpu);
 }
 
 #[inline(never)]
@@ -246,6 +246,11 @@ fn own(cpu: &mut Cpu, register: u32) -> Option<Result<u64, GeneralProtection>> {
     let vcpu = &cpu.vcpu().arch;
     Some(match register {
         _ if X2APIC.contains(&register) => cpu.apic().read_msr(register, timer::now()),
+        // Only if an expiry does not clear it.
+        msr::IA32_TSC_DEADLINE if cpu.apic().lent_timer().is_some() => {
+            let deadline = timer::deadline();
+            Ok(if deadline > timer::now() { deadline } else { 0 })
+        }
         msr::IA32_TSC_DEADLINE => {
             let deadline = cpu.apic().tsc_deadline();
             Ok(if deadline == 0 { 0 } else { deadline.wrapping_add(vcpu.kept.tsc_offset()) })
@@ -278,15 +283,19 @@ fn write_own(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), Gene
         }
         msr::IA32_APIC_BASE => {
             let old = cpu.apic_base;
+            deadline::reclaim(cpu);
             let done = cpu.apic().set_base(value, cpuid(0x8000_0008, 0).eax as u8);
             cpu.set_apic_base(vcpu.arch.pages.base());
             if cpu.apic_base != old {
                 virtual_apic::moved(cpu);
-                delivery::set_deadline(cpu);
             }
+            deadline::update(cpu);
             done
         }
         msr::TSC | msr::TSC_ADJUST => {
+            // What is past stays past, whatever the counter says from here on.
+            deadline::reclaim(cpu);
+            cpu.apic().expire_timer(timer::now());
             let deadline = cpu.apic().tsc_deadline().wrapping_add(kept.tsc_offset());
             let old = match register {
                 msr::TSC => timer::now().wrapping_add(kept.tsc_offset()),
@@ -296,7 +305,7 @@ fn write_own(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), Gene
             if cpu.apic().tsc_deadline() != 0 {
                 cpu.apic().set_tsc_deadline(deadline_of(kept, deadline));
             }
-            delivery::set_deadline(cpu);
+            deadline::update(cpu);
             Ok(())
         }
         msr::MISC_ENABLE => accept(value & !(MISC_WRITABLE | MISC_READ_ONLY) == 0).map(|()| {

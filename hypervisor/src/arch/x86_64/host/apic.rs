@@ -26,10 +26,13 @@ pub mod vector {
 }
 
 const ID: u32 = msr::X2APIC + 0x02;
-const EOI: u32 = msr::X2APIC + 0x0b;
+/// The end-of-interrupt register.
+pub const EOI: u32 = msr::X2APIC + 0x0b;
 const SPURIOUS_VECTOR: u32 = msr::X2APIC + 0x0f;
 const ICR: u32 = msr::X2APIC + 0x30;
 const LVT_TIMER: u32 = msr::X2APIC + 0x32;
+/// The first of the eight registers of IRR.
+const IRR: u32 = msr::X2APIC + 0x20;
 const LVT_LINT0: u32 = msr::X2APIC + 0x35;
 const LVT_LINT1: u32 = msr::X2APIC + 0x36;
 const MASKED: u64 = 1 << 16;
@@ -56,13 +59,18 @@ pub fn setup_cpu(cpu: usize) {
     write(LVT_LINT0, MASKED);
     write(LVT_LINT1, MASKED);
     write(LVT_TIMER, TSC_DEADLINE | u64::from(vector::TIMER));
-    timer::set_deadline(None);
+    timer::check_expiry(|| is_pending(vector::TIMER));
     IDS[cpu & (MAX_CPUS - 1)].store(read(ID) as u32, Ordering::Relaxed);
 }
 
 /// This CPU's APIC identifier.
 pub fn id() -> u32 {
     read(ID) as u32
+}
+
+/// Whether an interrupt of this vector is requested on this CPU, and was not taken yet.
+pub fn is_pending(vector: u8) -> bool {
+    read(IRR + u32::from(vector >> 5)) >> (vector & 31) & 1 != 0
 }
 
 /// Ends the interrupt that was taken last.

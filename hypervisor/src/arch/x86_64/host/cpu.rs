@@ -2,15 +2,15 @@
 
 use core::mem::offset_of;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
 
-use stile_apic::LocalApic;
+use stile_apic::{HostTimer, LocalApic};
 use stile_blob::ApicVirtualization;
 use stile_bus::Slot;
 use stile_ledger::Row;
 
 use super::instructions::{msr, wrmsr};
-use super::{apic, idt};
+use super::{apic, idt, timer};
 use crate::arch::x86_64::vm::cpuid::Table;
 use crate::cpu::{Block, Leave};
 use crate::vm::Vcpu;
@@ -109,6 +109,8 @@ pub struct Cpu {
     pub slice_end: Option<u64>,
     /// When the scheduler's timer is set to ring.
     pub deadline: Option<u64>,
+    /// Who programs this CPU's timer, and to what.
+    pub timer: HostTimer,
     /// Whether the scheduler wants the instructions that wait to exit.
     pub waiting_trapped: bool,
     /// Number of this CPU.
@@ -117,9 +119,30 @@ pub struct Cpu {
     pub local: Option<&'static Local>,
     /// The region of a VM's memory bus that was found last.
     pub last_slot: Option<Slot>,
+    /// How `exit.S` delivers an interrupt of this CPU's timer to the loaded vCPU, while that is passed through.
+    passed_timer: PassedTimer,
     gdt: [u64; GDT_ENTRIES],
     tss: Tss,
     emergency: Emergency,
+}
+
+/// A timer that is passed through to a vCPU whose processor delivers interrupts. All zero: there is none.
+#[repr(C)]
+pub struct PassedTimer {
+    /// The word of IRR that has the vector of the guest's timer. TMR's is at a fixed distance.
+    irr: *const AtomicU32,
+    /// The vector's bit in both.
+    bit: u32,
+    /// The vector.
+    vector: u8,
+    /// The vector of the physical interrupt; 0, which is none, if the handler is to be called.
+    physical: u8,
+    /// Whether an expiry leaves IA32_TSC_DEADLINE as it is.
+    keeps: bool,
+}
+
+impl PassedTimer {
+    const NONE: PassedTimer = PassedTimer { irr: ptr::null(), bit: 0, vector: 0, physical: 0, keeps: false };
 }
 
 /// In [`Cpu::apic_page`]: it has them in none.
@@ -142,6 +165,16 @@ pub const CPUID: usize = offset_of!(Cpu, cpuid);
 pub const APIC_BASE: usize = offset_of!(Cpu, apic_base);
 /// As above.
 pub const WINDOW: usize = LOCAL + offset_of!(Local, window);
+/// As above.
+pub const TIMER_IRR: usize = offset_of!(Cpu, passed_timer.irr);
+/// As above.
+pub const TIMER_BIT: usize = offset_of!(Cpu, passed_timer.bit);
+/// As above.
+pub const TIMER_VECTOR: usize = offset_of!(Cpu, passed_timer.vector);
+/// As above.
+pub const TIMER_PHYSICAL: usize = offset_of!(Cpu, passed_timer.physical);
+/// As above.
+pub const TIMER_KEEPS: usize = offset_of!(Cpu, passed_timer.keeps);
 /// As above.
 pub const DIRECT_DEADLINE: usize = LOCAL + offset_of!(Local, direct_deadline);
 const INDEX: usize = LOCAL + offset_of!(Local, index);
@@ -226,6 +259,19 @@ impl Cpu {
     pub unsafe fn set_direct_deadline(place: *mut u64) {
         // SAFETY: GS points to the block since `install`. The word behind it is an atomic that is shared, written by this CPU alone.
         unsafe { core::arch::asm!("mov gs:[{AT}], {}", in(reg) place, AT = const DIRECT_DEADLINE, options(nostack, preserves_flags)) };
+    }
+
+    /// Tells `exit.S` whether it delivers the interrupts of this CPU's timer itself: while that is passed through to the loaded vCPU, and the
+    /// processor delivers the vector that the guest has chosen.
+    pub fn note_passed_timer(&mut self) {
+        let passed = self.vcpu.and_then(|vcpu| {
+            // SAFETY: the vCPU is loaded here.
+            let vector = unsafe { vcpu.arch.apic() }.lent_timer()?;
+            let delivers = self.apic_level >= ApicVirtualization::Delivery;
+            let irr = vcpu.arch.pages.requests_word(vector).filter(|_| delivers)?;
+            Some(PassedTimer { irr, bit: 1 << (vector & 31), vector, physical: apic::vector::TIMER, keeps: timer::keeps_deadline() })
+        });
+        self.passed_timer = passed.unwrap_or(PassedTimer::NONE);
     }
 
     /// The local APIC of the vCPU that the exit being handled came from.

@@ -1,12 +1,8 @@
-//! The time-stamp counter, and this CPU's APIC timer in TSC-deadline mode, which runs only while vCPUs share this CPU or one sleeps with a
-//! deadline.
+//! The time-stamp counter, and this CPU's APIC timer in TSC-deadline mode: `interrupts/deadline.rs` decides who programs it.
 
-use core::ptr;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::cpu::Cpu;
-use super::instructions::{cpuid, in8, msr, out8, rdtsc, wrmsr};
-use crate::MAX_CPUS;
+use super::instructions::{cpuid, in8, msr, out8, rdmsr, rdtsc, wrmsr};
 
 static FREQUENCY: AtomicU64 = AtomicU64::new(1_000_000_000);
 
@@ -25,87 +21,43 @@ pub fn frequency() -> u64 {
     FREQUENCY.load(Ordering::Relaxed)
 }
 
-/// In the arrays below: there is none.
-const NEVER: u64 = u64::MAX;
-/// When the scheduler wants each CPU's timer to ring.
-static OWN: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(NEVER) }; MAX_CPUS];
-/// When the timer of the vCPU that is loaded on each CPU rings, unless it is [`share`]d.
-static GUEST: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(NEVER) }; MAX_CPUS];
-
-/// Sets this CPU's deadline for the scheduler, or none.
-pub fn set_deadline(deadline: Option<u64>) {
-    let cpu = this_cpu();
-    GUEST[cpu].store(guest_deadline(cpu), Ordering::Relaxed);
-    forget_place();
-    OWN[cpu].store(deadline.unwrap_or(NEVER), Ordering::Relaxed);
-    set(cpu);
+/// Reads IA32_TSC_DEADLINE.
+pub fn deadline() -> u64 {
+    // SAFETY: boot refuses CPUs without the register.
+    unsafe { rdmsr(msr::IA32_TSC_DEADLINE) }
 }
 
-/// Sets the deadline of the vCPU that is loaded on this CPU, or none.
+/// Writes IA32_TSC_DEADLINE; 0 disarms the timer.
+#[inline(always)]
+pub fn set_deadline(deadline: u64) {
+    // SAFETY: as above, and the vector is Stile's own.
+    unsafe { wrmsr(msr::IA32_TSC_DEADLINE, deadline) };
+}
+
+/// IA32_TSC_DEADLINE keeps its value when the timer expires. The manual has it cleared; Bochs 3.0 keeps it.
+static KEEPS_DEADLINE: AtomicBool = AtomicBool::new(false);
+
+/// Finds out whether IA32_TSC_DEADLINE is cleared by an expiry. The local vector is set up, and interrupts are masked: one of the timer is left
+/// pending. `is_pending`: whether it is.
+pub fn check_expiry(is_pending: impl Fn() -> bool) {
+    set_deadline(1);
+    let start = now();
+    while !is_pending() && now() - start < frequency() / 1000 {}
+    KEEPS_DEADLINE.store(deadline() != 0, Ordering::Relaxed);
+    set_deadline(0);
+}
+
+/// Whether an expiry leaves IA32_TSC_DEADLINE as it is, so that [`clear_expired`] is to be called once its interrupt was taken.
 #[inline]
-pub fn set_guest_deadline(deadline: Option<u64>) {
-    let cpu = this_cpu();
-    forget_place();
-    GUEST[cpu].store(deadline.unwrap_or(NEVER), Ordering::Relaxed);
-    set(cpu);
+pub fn keeps_deadline() -> bool {
+    KEEPS_DEADLINE.load(Ordering::Relaxed)
 }
 
-/// From now on, until one of the above is called, the deadline of the vCPU that is loaded on this CPU is what is at `place`, none if that is
-/// 0, and who writes there sets this CPU's timer to the same. Not if there is a deadline of the scheduler's.
-///
-/// # Safety
-/// The place stays until one of the above is called, and nobody has a reference to it then.
-pub unsafe fn share(place: *mut u64) {
-    if OWN[this_cpu()].load(Ordering::Relaxed) == NEVER {
-        // SAFETY: the caller's promise.
-        unsafe { Cpu::set_direct_deadline(place) };
+/// Clears IA32_TSC_DEADLINE if that has come: its interrupt was taken. One that is armed again stays.
+pub fn clear_expired() {
+    if keeps_deadline() && deadline() <= now() {
+        set_deadline(0);
     }
-}
-
-fn forget_place() {
-    // SAFETY: it is none.
-    unsafe { Cpu::set_direct_deadline(ptr::null_mut()) };
-}
-
-#[inline(always)]
-fn this_cpu() -> usize {
-    Cpu::this_index() & (MAX_CPUS - 1)
-}
-
-/// The deadline of the vCPU that is loaded on this CPU.
-#[inline(always)]
-fn guest_deadline(cpu: usize) -> u64 {
-    let place = Cpu::direct_deadline();
-    if place.is_null() {
-        return GUEST[cpu].load(Ordering::Relaxed);
-    }
-    // SAFETY: the promise of `share`.
-    match unsafe { place.read() } {
-        0 => NEVER,
-        deadline => deadline,
-    }
-}
-
-#[inline(always)]
-fn set(cpu: usize) {
-    let next = OWN[cpu].load(Ordering::Relaxed).min(GUEST[cpu].load(Ordering::Relaxed));
-    // Zero disarms it.
-    let value = if next == NEVER { 0 } else { next.max(1) };
-    // SAFETY: boot refuses CPUs without the register, and the vector is Stile's own.
-    unsafe { wrmsr(msr::IA32_TSC_DEADLINE, value) };
-}
-
-/// Whether this CPU's only deadline is that of the loaded vCPU's local APIC: once that has come, the timer is not set.
-#[inline(always)]
-pub fn is_shared() -> bool {
-    !Cpu::direct_deadline().is_null()
-}
-
-/// Which of this CPU's deadlines have come: the scheduler's, and the loaded vCPU's. The timer is set to the next one by whoever follows it.
-pub fn due() -> (bool, bool) {
-    let cpu = this_cpu();
-    let now = now();
-    (OWN[cpu].load(Ordering::Relaxed) <= now, guest_deadline(cpu) <= now)
 }
 
 /// Finds out how fast the counter runs: what CPUID says, or else measured against the PIT.

@@ -3,7 +3,7 @@
 use stile_apic::{Delivery, Effect, Message, Received};
 use stile_blob::ApicVirtualization;
 
-use super::{deadlock, events, virtual_apic};
+use super::{deadline, deadlock, events, virtual_apic};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::{apic, timer, vmx};
@@ -267,30 +267,22 @@ pub fn expire_timer(cpu: &mut Cpu) -> bool {
         vcpu.vm().arch.devices.pit.expire(vcpu.vm());
     }
     let rang = cpu.apic().expire_timer(now) == Received::Interrupt;
-    set_deadline(cpu);
+    deadline::update(cpu);
     rang
 }
 
-/// Sets this CPU's timer for the loaded vCPU: to its APIC's, or for another device that it keeps time for.
-#[inline]
-pub fn set_deadline(cpu: &mut Cpu) {
-    let vcpu = cpu.vcpu();
-    timer::set_guest_deadline(deadline(cpu.apic().timer_deadline(), vcpu));
-    if vcpu.arch.watch() == Watch::NEVER
-        && vcpu.arch.kept.tsc_offset() == 0
-        && let Some(register) = cpu.apic().tsc_deadline_place()
-    {
-        let place = &raw mut *register;
-        // SAFETY: it is in the loaded vCPU, whose put sets another deadline. References to its APIC end with the handler that has them, or
-        // before it asks for a deadline.
-        unsafe { timer::share(place) };
+/// The timer's interrupt came while this CPU idled, or worked for the vCPU that is loaded. Returns whether the vCPU got one.
+pub fn take_timer(cpu: &mut Cpu) -> bool {
+    if let Some(vector) = cpu.apic().lent_timer() {
+        timer::clear_expired();
+        return cpu.apic().post(vector) == Received::Interrupt;
     }
-}
-
-#[inline]
-fn deadline(apic: Option<u64>, vcpu: &Vcpu) -> Option<u64> {
-    let first = apic.unwrap_or(Watch::NEVER).min(vcpu.arch.watch());
-    (first != Watch::NEVER).then_some(first)
+    if deadline::due(cpu).1 {
+        return expire_timer(cpu);
+    }
+    // The guest may have the timer, now that the interrupt of another deadline is gone.
+    deadline::update(cpu);
+    false
 }
 
 /// Brings a vCPU's interrupts onto this CPU. `fresh`: it has not run since it was reset.
@@ -310,14 +302,14 @@ pub fn load(cpu: &mut Cpu, vcpu: &Vcpu, fresh: bool) {
 }
 
 /// The reverse, while its VMCS is still there. Returns when the vCPU must be woken if it sleeps: now, if something is pending that ends that.
-pub fn put(vcpu: &Vcpu) -> Option<u64> {
-    timer::set_guest_deadline(None);
+pub fn put(cpu: &mut Cpu, vcpu: &'static Vcpu) -> Option<u64> {
+    deadline::release(cpu, vcpu);
     if ends_wait(vcpu, interrupts_on()) {
         return Some(0);
     }
     // SAFETY: the vCPU is loaded here; the scheduler's lock keeps others from loading it until this is done.
     let apic = unsafe { vcpu.arch.apic() };
-    deadline(apic.timer_deadline(), vcpu)
+    apic.timer_deadline().into_iter().chain(Some(vcpu.arch.watch())).min().filter(|&first| first != Watch::NEVER)
 }
 
 /// Does what a vCPU's write to its local APIC causes elsewhere. Its own interrupts are left to [`pull`].
@@ -330,6 +322,11 @@ pub fn apply(cpu: &mut Cpu, effect: Effect) {
             vcpu.vm().arch.io_apic.lock().end(vector);
             send_from_io_apic(vcpu.vm(), Some(cpu));
         }
-        Effect::Timer => set_deadline(cpu),
+        Effect::Timer => deadline::update(cpu),
+        Effect::Reclaim { offset, value } => {
+            deadline::reclaim(cpu);
+            cpu.apic().write(offset, value, timer::now());
+            deadline::update(cpu);
+        }
     }
 }

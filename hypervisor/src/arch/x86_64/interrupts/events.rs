@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use stile_apic::LocalApic;
 use stile_ledger::RowId;
 
+use super::deadline;
 use super::deadlock::DeadlockCheck;
 use super::delivery::{self, VALID, kick};
 use crate::arch::x86_64::exit::Outcome;
@@ -216,7 +217,7 @@ pub fn pull(cpu: &mut Cpu) {
     let waiting = events.waiting.load(Ordering::Acquire);
     if waiting & WATCH != 0 {
         events.clear(WATCH);
-        delivery::set_deadline(cpu);
+        deadline::update(cpu);
     }
     if waiting & INIT != 0 {
         // It is entered, and exits at once: from an exit the way off is that of every vCPU.

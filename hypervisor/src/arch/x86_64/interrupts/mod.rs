@@ -1,5 +1,6 @@
 //! Virtual interrupts: delivery, APIC virtualization, and the events INIT, SIPI and NMI.
 
+pub mod deadline;
 pub mod deadlock;
 pub mod delivery;
 pub mod events;

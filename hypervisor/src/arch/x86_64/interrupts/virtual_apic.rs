@@ -15,6 +15,7 @@ use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::vmx::{self, pin, primary, secondary};
 use crate::console::log;
 use crate::memory::{self, TableFrames};
+use crate::vm::Vcpu;
 
 /// What is done of what was asked for, in this VM: what the CPU can't do is not, and the operator is told.
 pub fn choose(asked: ApicVirtualization) -> ApicVirtualization {
@@ -102,7 +103,6 @@ pub fn write_controls(cpu: &mut Cpu) {
     let vcpu = cpu.vcpu();
     let (arch, place, features) = (&vcpu.arch, &vcpu.vm().arch.place, vmx::features());
     let (mut pin, mut primary, mut secondary) = (features.pin, features.primary | primary::HLT, features.secondary);
-    let mut msr_bitmap = place.msr_bitmap;
     let mode = arch.pages.mode();
     cpu.apic_level = arch.apic_level_now();
     if cpu.apic_level >= ApicVirtualization::Registers {
@@ -110,7 +110,6 @@ pub fn write_controls(cpu: &mut Cpu) {
         secondary |= secondary::APIC_REGISTERS;
         if mode == Mode::X2Apic {
             secondary |= secondary::X2APIC_MODE;
-            msr_bitmap = place.x2apic_bitmap;
         } else if let Some(page) = &place.apic_access {
             secondary |= secondary::APIC_ACCESSES;
             vmcs::write(Field::APIC_ACCESS, page.address);
@@ -133,9 +132,17 @@ pub fn write_controls(cpu: &mut Cpu) {
     // SAFETY: the vCPU is loaded here.
     let pauses = unsafe { arch.context() }.pauses.control();
     vmcs::write(Field::SECONDARY_CONTROLS, u64::from(secondary) | pauses);
-    vmcs::write(Field::MSR_BITMAP, msr_bitmap);
+    write_msr_bitmap(vcpu, false);
     let delivers = cpu.apic_level >= ApicVirtualization::Delivery;
     cpu.apic().set_assisted(delivers);
+}
+
+/// Selects the MSR bitmap of the loaded vCPU by the mode of its APIC, and by whether IA32_TSC_DEADLINE is passed through.
+pub fn write_msr_bitmap(vcpu: &Vcpu, passes_deadline: bool) {
+    let place = &vcpu.vm().arch.place;
+    let virtualized = vcpu.arch.apic_level_now() >= ApicVirtualization::Registers && vcpu.arch.pages.mode() == Mode::X2Apic;
+    let bitmaps = if virtualized { &place.x2apic_bitmaps } else { &place.msr_bitmaps };
+    vmcs::write(Field::MSR_BITMAP, bitmaps[usize::from(passes_deadline)]);
 }
 
 /// Tells a processor that delivers interrupts which there are, and whose ends must exit.

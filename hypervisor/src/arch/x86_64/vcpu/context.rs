@@ -54,12 +54,12 @@ pub struct VcpuContext {
 pub struct Place {
     /// EPT pointer.
     pub ept: u64,
-    /// Physical addresses of the I/O bitmaps and the MSR bitmap.
+    /// Physical addresses of the I/O bitmaps.
     pub io_bitmaps: [u64; 2],
-    /// As above.
-    pub msr_bitmap: u64,
-    /// The MSR bitmap of vCPUs in x2APIC mode, if the processor answers some of its registers.
-    pub x2apic_bitmap: u64,
+    /// Those of the MSR bitmaps: IA32_TSC_DEADLINE exits, and does not.
+    pub msr_bitmaps: [u64; 2],
+    /// Those of vCPUs in x2APIC mode, if the processor answers some of its registers.
+    pub x2apic_bitmaps: [u64; 2],
     /// Where local APICs are in memory, if the processor answers for them.
     pub apic_access: Option<AccessPage>,
 }

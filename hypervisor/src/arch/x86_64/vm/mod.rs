@@ -110,15 +110,18 @@ const fn ept_pointer(root: u64) -> u64 {
 }
 
 /// The MSR bitmap (the manual, "MSR-Bitmap Address"): reads of low and high numbers, then writes of them; a bit that is set exits.
-fn msr_bitmap(x2apic: ApicVirtualization) -> u64 {
+fn msr_bitmap(x2apic: ApicVirtualization, passes_deadline: bool) -> u64 {
     let page = memory::allocate_pages(PAGE_SIZE);
     // SAFETY: the page is nobody else's.
     let bytes = unsafe { core::slice::from_raw_parts_mut(address_space::physical(page), PAGE_SIZE as usize) };
     bytes.fill(0xff);
-    for register in PASSED {
+    for register in PASSED.into_iter().chain(passes_deadline.then_some(msr::IA32_TSC_DEADLINE)) {
         let quarter = if register >= 0xc000_0000 { 1024 } else { 0 };
         let (byte, bit) = ((register as usize & 0x1fff) / 8, register % 8);
-        bytes[quarter + byte] &= !(1 << bit);
+        // Reads of one that an expiry does not clear are answered by the handler.
+        if register != msr::IA32_TSC_DEADLINE || !timer::keeps_deadline() {
+            bytes[quarter + byte] &= !(1 << bit);
+        }
         if register != msr::TSC {
             bytes[2048 + quarter + byte] &= !(1 << bit);
         }
@@ -167,8 +170,8 @@ impl Vm {
         let place = Place {
             ept: ept_pointer(root),
             io_bitmaps: io_bitmaps(),
-            msr_bitmap: msr_bitmap(ApicVirtualization::Off),
-            x2apic_bitmap: msr_bitmap(level),
+            msr_bitmaps: [false, true].map(|passes| msr_bitmap(ApicVirtualization::Off, passes)),
+            x2apic_bitmaps: [false, true].map(|passes| msr_bitmap(level, passes)),
             apic_access,
         };
         let memory = heapless::Vec::from_slice(pieces).map_err(|()| "a VM's memory is in too many pieces")?;
@@ -314,6 +317,12 @@ impl Vcpu {
     #[inline(always)]
     pub fn watch(&self) -> u64 {
         self.watch.load(Ordering::Relaxed)
+    }
+
+    /// Returns that time, or none.
+    #[inline(always)]
+    pub fn next_watch(&self) -> Option<u64> {
+        Some(self.watch()).filter(|&at| at != Watch::NEVER)
     }
 
     /// Sets that time. Returns whether it changed.
