@@ -74,7 +74,7 @@ fn show(bytes: &[u8]) -> Result<(), Unwritable> {
     out.write_all(bytes).and_then(|()| out.flush()).map_err(Unwritable)
 }
 
-/// What the user types.
+/// Keyboard input.
 struct Typist {
     stream: UnixStream,
     vms: Vec<String>,

@@ -48,7 +48,7 @@ impl<'w> Machine<'w> {
         text(&self.world.stile(&words).output().expect("it runs").stdout)
     }
 
-    /// What was typed.
+    /// Bytes typed to the VM.
     fn sent(&self) -> Vec<u8> {
         let mut decoder = Decoder::new();
         let sent = fs::read(self.world.path("sent")).unwrap_or_default();
@@ -128,7 +128,7 @@ fn a_detached_machine_goes_on_without_the_command() {
     while world.path("stile/back.sock").exists() {
         thread::sleep(Duration::from_millis(20));
     }
-    // What keeps it from starting is told.
+    // A mistake in the configuration is reported before the command detaches.
     let output = world.run(&["--detach", "--vcpus", "99"]).output().expect("it runs");
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("99"), "{output:?}");

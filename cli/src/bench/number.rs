@@ -14,7 +14,7 @@ pub fn number(value: f64) -> String {
     if tenth == "0" { grouped } else { format!("{grouped}.{tenth}") }
 }
 
-/// The same without tenths where they say nothing: from 100 on.
+/// Formats a number as [`number`] does, without tenths from 100 on.
 pub fn short(value: f64) -> String {
     number(if value >= 100.0 { value.round() } else { value })
 }

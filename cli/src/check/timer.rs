@@ -5,7 +5,7 @@ use stile_blob::TimerAccess;
 use super::affinity::{cpus_of, cpus_of_vm};
 use crate::config::MachineConfig;
 
-/// Who programs the timers of the `index`th virtual machine, and why.
+/// Explains which of Stile and the guest programs the timers of the `index`th virtual machine, and why.
 pub fn explain(config: &MachineConfig, index: usize) -> String {
     let (vm, present) = (&config.vms[index], config.present_cpus());
     if vm.techniques.timer == TimerAccess::Trapped {

@@ -52,21 +52,10 @@ impl Connection {
     /// # Errors
     /// The machine is gone, or did not answer in time.
     pub fn receive(&mut self) -> Result<Reply> {
-        match self.receive_in_time()? {
-            Some(reply) => Ok(reply),
-            None => bail!("{}: no answer within {} s", self.name, ANSWER.as_secs()),
-        }
-    }
-
-    /// Receives a reply; `None` if none came within the time of [`Connection::set_patience`].
-    ///
-    /// # Errors
-    /// The machine is gone.
-    fn receive_in_time(&mut self) -> Result<Option<Reply>> {
         match protocol::read(&mut self.replies) {
-            Ok(Some(reply)) => Ok(Some(reply)),
+            Ok(Some(reply)) => Ok(reply),
             Ok(None) => Err(anyhow!("{}: the machine is gone", self.name)),
-            Err(error) if is_late(&error) => Ok(None),
+            Err(error) if is_late(&error) => bail!("{}: no answer within {} s", self.name, ANSWER.as_secs()),
             Err(error) => Err(error).with_context(|| self.name.clone()),
         }
     }

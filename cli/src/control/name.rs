@@ -1,19 +1,13 @@
 //! Names of machines.
 
-/// The most characters of a name.
-const LONGEST: usize = 32;
+use stile_blob::{MAX_NAME_LEN, is_name};
 
-/// Checks a name: 1 to 32 of `[a-z0-9-]`, as for VMs.
+/// Checks a name by the rule for VMs: [`is_name`].
 ///
 /// # Errors
 /// A sentence that says what a name may be.
 pub fn check(name: &str) -> Result<String, String> {
-    let fits = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
-    if (1..=LONGEST).contains(&name.len()) && name.bytes().all(fits) {
-        Ok(name.to_owned())
-    } else {
-        Err(format!("expected 1 to {LONGEST} characters of a to z, 0 to 9 and -"))
-    }
+    if is_name(name) { Ok(name.to_owned()) } else { Err(format!("expected 1 to {MAX_NAME_LEN} characters of a to z, 0 to 9 and -")) }
 }
 
 /// Splits NAME/VM; without a slash there is no VM.

@@ -29,7 +29,7 @@ const FINISH: Duration = Duration::from_secs(1);
 /// A client's number, unique among those of a machine.
 pub type ClientId = u64;
 
-/// What clients do.
+/// Events of clients.
 #[derive(Debug)]
 pub enum Message {
     /// It connected, and speaks the protocol.
@@ -73,7 +73,7 @@ impl Client {
 /// The user id of a stream's other end.
 type PeerUid = fn(&UnixStream) -> io::Result<u32>;
 
-/// Serves a machine's socket; what clients do goes to `report`, which returns false once nobody is interested.
+/// Serves a machine's socket; events of its clients go to `report`, which returns false once nobody is interested.
 ///
 /// # Errors
 /// The socket can't be used.

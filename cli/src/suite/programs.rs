@@ -9,7 +9,7 @@ use super::scenario::{Expect, NO_DIFFERENCE};
 use crate::cargo;
 use crate::config::Arch;
 
-/// What a guest prints at its end if all its tests passed.
+/// Last line of a guest whose tests all passed.
 pub(super) const PASSED: &str = "EXIT: STATUS=0";
 
 /// The guests' programs for an architecture, by name.

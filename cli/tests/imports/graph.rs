@@ -1,4 +1,4 @@
-//! Who imports whom: an edge from file A to file B for each name that A takes and B defines.
+//! The import graph: an edge from file A to file B for each name that A takes and B defines.
 //!
 //! `mod child;` alone is no import, nor is `pub use child::X` unless the module itself names `X`: whoever takes `X` from the parent imports
 //! the child. A child that names its parent's items, while the parent names the child's, forms a cycle.

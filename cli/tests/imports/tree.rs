@@ -27,7 +27,7 @@ pub struct Module {
     pub children: BTreeMap<String, Vec<usize>>,
     /// Names that its items define.
     pub items: BTreeSet<String>,
-    /// What `use` binds.
+    /// Bindings of `use`.
     pub bindings: Vec<(String, Binding)>,
     /// `use path::*`.
     pub globs: Vec<Binding>,

@@ -1,4 +1,4 @@
-//! What an operation costs under a host.
+//! Cost of an operation under a host.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::bench::operation::Operation;
 use crate::bench::probe;
 use crate::bench::vmx::{self, Vmx};
 
-/// What an operation costs.
+/// Cost of an operation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// The operation's name.
@@ -19,20 +19,20 @@ pub struct Figure {
     pub instructions: f64,
     /// Exits, where they are counted.
     pub exits: Option<f64>,
-    /// The same by reason, where there is a ledger.
+    /// Exits by reason, where there is a ledger.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub reasons: BTreeMap<String, f64>,
-    /// What ran outside of the guest, where it is counted.
+    /// Instructions outside of the guest, where they are counted.
     #[serde(flatten)]
     pub outside: Option<Outside>,
-    /// What the processor is asked for outside of the guest, where that is counted.
+    /// VMX instructions outside of the guest, where they are counted.
     #[serde(flatten)]
     pub vmx: Option<Vmx>,
     /// How many were measured.
     pub iterations: u64,
 }
 
-/// What one operation makes run outside of the guest that measures it: at EL2, and in a host's EL1 and EL0.
+/// Counts outside of the measuring guest for one operation: at EL2, and in a host's EL1 and EL0.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Outside {
     /// Instructions.
@@ -53,7 +53,7 @@ pub struct Outside {
 }
 
 impl Outside {
-    /// What one of so many operations makes run.
+    /// Divides counts by the number of operations.
     pub fn of_each(counts: &Counts, operations: u64) -> Self {
         let each = |count: u64| count as f64 / operations as f64;
         Self {

@@ -1,4 +1,4 @@
-//! What to measure under a host.
+//! A measurement under a host.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use stile_blob::Techniques;
 use crate::bench::operation::Operation;
 use crate::bench::platform::Platform;
 
-/// What to measure.
+/// A measurement: operations, probe and emulated machine.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
     /// The architecture.

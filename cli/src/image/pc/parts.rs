@@ -1,4 +1,4 @@
-//! What a boot protocol makes of a kernel, and where it may go.
+//! Parts into which a boot protocol divides a kernel, and their placement.
 
 use std::ops::Range;
 

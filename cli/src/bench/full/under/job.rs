@@ -12,10 +12,10 @@ use crate::bench::full::work::Work;
 use crate::config::{KernelSource, VmConfig};
 use crate::l2;
 
-/// What a run is of.
+/// One measured run: guest, amount of work and emulated machine.
 #[derive(Debug, Clone, Copy)]
 pub struct Job<'a> {
-    /// What the guest does.
+    /// Work of the guest.
     pub work: &'a Work,
     /// How much of it.
     pub units: u32,
@@ -27,7 +27,7 @@ pub struct Job<'a> {
     pub plugin: &'a Path,
 }
 
-/// What a run cost.
+/// Cost of a run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Counts {
     /// Exits by reason.
@@ -57,7 +57,7 @@ pub(super) fn vm(job: &Job<'_>) -> VmConfig {
 }
 
 impl Counts {
-    /// What the plugin counted in a run. VMs are those with a second stage of translation; a host's kernel at EL1 has none.
+    /// Returns the counts of the plugin. VMs are those with a second stage of translation; a host's kernel at EL1 has none.
     pub(super) fn of(counted: Option<&counts::Output>) -> Result<Self> {
         let run = counted.and_then(|counts| counts.run.as_ref()).context("the emulator's plugin counted no run")?;
         let mut exits: BTreeMap<String, u64> = BTreeMap::new();
