@@ -2,9 +2,9 @@
 //!
 //! | from | what | how |
 //! | --- | --- | --- |
-//! | [`mmu::PHYSMAP`] | memory, at its physical address above this; not the image | read and write; the blob: read |
-//! | [`mmu::DEVICES`] | devices that Stile drives, likewise | read and write |
-//! | [`mmu::STACKS`] | each CPU's stack and block, with an unmapped page under it | read and write |
+//! | [`Arch::PHYSMAP`] | memory, at its physical address above this; not the image | read and write; the blob: read |
+//! | [`Arch::DEVICES`] | devices that Stile drives, likewise | read and write |
+//! | [`Arch::STACKS`] | each CPU's stack and block, with an unmapped page under it | read and write |
 //! | where the linker put the image | code; constants; data | execute; read; read and write |
 //!
 //! Nothing is both writable and executable, and nothing is mapped twice, but for what a back end's `mmu.rs` names.
@@ -15,7 +15,8 @@ use stile_paging::PAGE_SIZE;
 use stile_paging::table::{Attributes, Mapping, MemoryType, PageTable};
 use stile_sched::lock::TicketLock;
 
-use crate::arch::mmu::{self, Format, Permissions, Tables};
+use crate::arch::contract::Layout;
+use crate::arch::{Arch, Format, Permissions, Tables};
 use crate::direct_map;
 
 /// A run of addresses.
@@ -89,7 +90,7 @@ impl AddressSpace {
         for ram in ram {
             direct_map::runs(ram, image, blob, |run, writable| {
                 let permissions = if writable { Permissions::READ_WRITE } else { Permissions::READ };
-                space.map(mmu::PHYSMAP + run.start, run.start, run.end - run.start, MemoryType::Normal, permissions);
+                space.map(Arch::PHYSMAP + run.start, run.start, run.end - run.start, MemoryType::Normal, permissions);
             });
         }
         space
@@ -104,7 +105,7 @@ impl AddressSpace {
         if let Err(error) = self.table.map(&mut self.memory, mapping) {
             panic!("Stile can't map {output:#x} at {address:#x}, {size:#x} bytes: {error:?}");
         }
-        mmu::complete_map();
+        Arch::complete_map();
     }
 
     fn physical_of_image(&self, address: u64) -> u64 {
@@ -139,16 +140,16 @@ pub fn device(registers: Span) -> usize {
     let start = registers.start & !(PAGE_SIZE - 1);
     let end = registers.end.next_multiple_of(PAGE_SIZE);
     with(|space| {
-        if space.table.translate(&space.memory, (mmu::DEVICES + start) & TRANSLATED).is_err() {
-            space.map(mmu::DEVICES + start, start, end - start, MemoryType::Device, Permissions::READ_WRITE);
+        if space.table.translate(&space.memory, (Arch::DEVICES + start) & TRANSLATED).is_err() {
+            space.map(Arch::DEVICES + start, start, end - start, MemoryType::Device, Permissions::READ_WRITE);
         }
     });
-    (mmu::DEVICES + registers.start) as usize
+    (Arch::DEVICES + registers.start) as usize
 }
 
 /// Maps `memory`, [`crate::stacks::SIZE`] bytes, as a CPU's stack and block, and returns the address of its upper end.
 pub fn stack(cpu: usize, memory: u64) -> u64 {
-    let Range { start, end } = mmu::STACKS.of_cpu(cpu);
+    let Range { start, end } = Arch::STACKS.of_cpu(cpu);
     with(|space| space.map(start, memory, end - start, MemoryType::Normal, Permissions::READ_WRITE));
     end
 }
@@ -156,7 +157,7 @@ pub fn stack(cpu: usize, memory: u64) -> u64 {
 /// Where physical memory is in the direct map.
 #[inline]
 pub fn physical(address: u64) -> *mut u8 {
-    (mmu::PHYSMAP + address) as *mut u8
+    (Arch::PHYSMAP + address) as *mut u8
 }
 
 /// Where Stile's code is: the beginning of the image.
@@ -167,5 +168,5 @@ pub fn code() -> Span {
 /// The mapped part of a CPU's stack that an address is in.
 pub fn stack_of(address: u64) -> Option<Span> {
     let boot = symbol!(__boot_stack_guard) + PAGE_SIZE..symbol!(__image_end);
-    if boot.contains(&address) { Some(boot) } else { mmu::STACKS.around(address) }
+    if boot.contains(&address) { Some(boot) } else { Arch::STACKS.around(address) }
 }

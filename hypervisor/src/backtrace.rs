@@ -2,7 +2,9 @@
 
 use core::fmt::{self, Write};
 
-use crate::{arch, vm};
+use crate::arch::Arch;
+use crate::arch::contract::Failure;
+use crate::vm;
 
 /// The most calls that are shown.
 const DEPTH: usize = 32;
@@ -38,7 +40,7 @@ impl Backtrace {
 /// The frame record that a frame pointer points to (AAPCS64, "The Frame Pointer"; System V ABI for AMD64, "The Stack Frame"): the caller's
 /// frame pointer, and the return address.
 fn record(pointer: u64) -> Option<(u64, u64)> {
-    let stack = arch::panic::stack_of(pointer)?;
+    let stack = Arch::stack_of(pointer)?;
     if pointer & 7 != 0 || pointer + 16 > stack.end {
         return None;
     }
@@ -47,7 +49,7 @@ fn record(pointer: u64) -> Option<(u64, u64)> {
 }
 
 fn write_call(out: &mut dyn Write, address: u64) -> fmt::Result {
-    let code = arch::panic::code();
+    let code = Arch::code();
     if !code.contains(&address) {
         return writeln!(out, "    {address:#018x}");
     }

@@ -10,7 +10,8 @@ use stile_board::MAX_VMS;
 use stile_sched::lock::TicketLock;
 use stile_wire::{Channel, Command, Decoder, Encoder, Event, Item, RateLimit, Transmitter};
 
-use crate::arch::{timer, uart};
+use crate::arch::Arch;
+use crate::arch::contract::{Counter, SerialLine};
 
 /// Bytes of a guest that may wait for the line.
 const RING: usize = 2048;
@@ -50,17 +51,17 @@ pub enum Input {
 impl Console {
     /// Sends as much as the line takes, and asks for its interrupt if something has to wait. Returns whether it has.
     fn drain(&mut self) -> bool {
-        let waits = self.transmitter.drain(BATCH, uart::try_send);
+        let waits = self.transmitter.drain(BATCH, Arch::try_send);
         if self.listening && waits != self.blocked {
             self.blocked = waits;
-            uart::set_interrupts(true, waits);
+            Arch::set_interrupts(true, waits);
         }
         waits
     }
 }
 
 fn send_now(byte: u8) {
-    while !uart::try_send(byte) {
+    while !Arch::try_send(byte) {
         core::hint::spin_loop();
     }
 }
@@ -77,9 +78,9 @@ pub fn send(vm: usize, byte: u8) -> bool {
 pub fn interrupt(mut input: impl FnMut(Input)) {
     loop {
         let mut console = CONSOLE.lock();
-        let Some(byte) = uart::try_receive() else {
-            console.blocked = console.transmitter.drain(BATCH, uart::try_send);
-            uart::set_interrupts(true, console.blocked);
+        let Some(byte) = Arch::try_receive() else {
+            console.blocked = console.transmitter.drain(BATCH, Arch::try_send);
+            Arch::set_interrupts(true, console.blocked);
             return;
         };
         let item = match console.decoder.push(byte) {
@@ -99,7 +100,7 @@ pub fn listen() {
     flush();
     let mut console = CONSOLE.lock();
     console.listening = true;
-    uart::set_interrupts(true, false);
+    Arch::set_interrupts(true, false);
 }
 
 /// Whether a VM's ring has room.
@@ -138,7 +139,7 @@ pub fn write_log(arguments: fmt::Arguments<'_>) {
 
 /// Writes to Stile's log what a VM's guest caused: a few lines at once, and then one a second.
 pub fn write_log_of(vm: usize, arguments: fmt::Arguments<'_>) {
-    let take = |limit: &mut RateLimit| limit.take(timer::now(), timer::frequency());
+    let take = |limit: &mut RateLimit| limit.take(Arch::now(), Arch::frequency());
     write_log_if(|console| console.limits.get_mut(vm).is_none_or(take), arguments);
 }
 
@@ -166,7 +167,7 @@ impl Emergency {
     pub fn new() -> Emergency {
         if let Some(mut console) = CONSOLE.try_lock() {
             while console.transmitter.owes_records() {
-                console.transmitter.drain(1, uart::try_send);
+                console.transmitter.drain(1, Arch::try_send);
             }
         }
         let mut encoder = Encoder::new();

@@ -30,16 +30,14 @@ use core::ops::Range;
 use stile_blob::Blob;
 use stile_wire::{Command, Event, Version};
 
-use arch::Cpu;
+use arch::contract::Host;
+use arch::{Arch, Cpu};
 use console::{Input, log};
-
-/// The most physical CPUs.
-const MAX_CPUS: usize = stile_board::MAX_CPUS;
 
 /// The first CPU, when the machine is set up. `blob` is where the blob is in physical memory.
 fn start(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
     // SAFETY: the range was loaded with the image, is in the direct map, read-only, and nobody else's.
-    let blob = unsafe { core::slice::from_raw_parts(arch::physical(blob.start), (blob.end - blob.start) as usize) };
+    let blob = unsafe { core::slice::from_raw_parts(Arch::physical(blob.start), (blob.end - blob.start) as usize) };
     let blob = match Blob::parse(blob) {
         Ok(blob) => blob,
         Err(error) => {
@@ -49,10 +47,10 @@ fn start(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
     };
     let machine = &blob.machine;
     let cpus = cpu::SCHEDULE.lock().scheduler.online().len() as u8;
-    console::event(&Event::Hello { version: version(), cpus, level: arch::level(), vms: machine.vms.len() as u8 });
+    console::event(&Event::Hello { version: version(), cpus, level: Arch::level(), vms: machine.vms.len() as u8 });
     cpu::setup(machine.slice_us);
     let report_exits = machine.report_exits;
-    arch::apply_mitigations(machine.mitigations);
+    Arch::apply_mitigations(machine.mitigations);
     if let Err(what) = vm::create(blob) {
         refuse(what);
     }
@@ -75,7 +73,7 @@ fn start_other(cpu: &mut Cpu) -> ! {
 fn refuse(what: &str) -> ! {
     log!("Stile can't run here: {what}");
     console::event(&Event::End { status: Event::REFUSED });
-    arch::power_off()
+    Arch::power_off()
 }
 
 fn version() -> Version {

@@ -10,7 +10,8 @@ use stile_paging::frames::{Error, Frames, MAX_PIECES, Piece, Region};
 use stile_paging::table::{TableMemory, TableRead};
 use stile_sched::lock::TicketLock;
 
-use crate::arch;
+use crate::arch::Arch;
+use crate::arch::contract::Host;
 
 static MEMORY: TicketLock<Option<Frames<128>>> = TicketLock::new(None);
 
@@ -41,7 +42,7 @@ pub fn allocate<T>() -> &'static mut MaybeUninit<T> {
     let size = (size_of::<T>() as u64).next_multiple_of(PAGE_SIZE);
     let address = with(|memory| memory.alloc_block(size, (align_of::<T>() as u64).max(PAGE_SIZE)));
     let address = address.unwrap_or_else(|error| panic!("no memory for {size} bytes of Stile's own: {error:?}"));
-    let memory = arch::physical(address);
+    let memory = Arch::physical(address);
     // SAFETY: the block is in the direct map, of the right size and alignment, and nobody else's from now on.
     unsafe {
         memory.write_bytes(0, size as usize);
@@ -57,7 +58,7 @@ pub fn allocate_pages(size: u64) -> u64 {
     let address = with(|memory| memory.alloc_block(size, PAGE_SIZE));
     let address = address.unwrap_or_else(|error| panic!("no memory for {size} bytes of Stile's own: {error:?}"));
     // SAFETY: the block is in the direct map and nobody else's.
-    unsafe { arch::physical(address).write_bytes(0, size as usize) };
+    unsafe { Arch::physical(address).write_bytes(0, size as usize) };
     address
 }
 
@@ -82,7 +83,7 @@ pub struct TableFrames;
 impl TableFrames {
     fn entry(table: u64, index: usize) -> &'static AtomicU64 {
         // SAFETY: the walker names only tables that `allocate` gave it, and indices inside them; all accesses are atomic.
-        unsafe { &*arch::physical(table).cast::<AtomicU64>().add(index) }
+        unsafe { &*Arch::physical(table).cast::<AtomicU64>().add(index) }
     }
 }
 
@@ -102,7 +103,7 @@ impl TableMemory for TableFrames {
     fn allocate(&mut self) -> Option<u64> {
         let frame = with(|memory| memory.alloc_frame()).ok()?;
         // SAFETY: the frame is in the direct map and nobody else's.
-        unsafe { arch::physical(frame).write_bytes(0, PAGE_SIZE as usize) };
+        unsafe { Arch::physical(frame).write_bytes(0, PAGE_SIZE as usize) };
         Some(frame)
     }
 

@@ -6,7 +6,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use stile_wire::Event;
 
-use crate::arch::{self, Cpu};
+use crate::arch::contract::{Failure, Host};
+use crate::arch::{Arch, Cpu};
 use crate::backtrace::Backtrace;
 use crate::console::Emergency;
 
@@ -16,7 +17,7 @@ static STOPPING: AtomicUsize = AtomicUsize::new(0);
 #[cfg_attr(target_os = "none", panic_handler)]
 #[cfg_attr(not(target_os = "none"), allow(dead_code))]
 fn panic(info: &PanicInfo<'_>) -> ! {
-    let calls = Backtrace { pc: None, pointer: arch::panic::frame_pointer() };
+    let calls = Backtrace { pc: None, pointer: Arch::frame_pointer() };
     match info.location() {
         Some(location) => stop(format_args!("{} ({location})", info.message()), calls, |_| Ok(())),
         None => stop(format_args!("{}", info.message()), calls, |_| Ok(())),
@@ -25,9 +26,9 @@ fn panic(info: &PanicInfo<'_>) -> ! {
 
 /// This CPU's block, if it has one already: then it is in its stack's memory.
 fn this_cpu() -> Option<&'static Cpu> {
-    let block = arch::panic::block();
+    let block = Arch::block();
     // SAFETY: nothing of Stile's points there but `Cpu::install`, which put the block there for good.
-    arch::panic::stack_of(block as u64).is_some().then(|| unsafe { &*block })
+    Arch::stack_of(block as u64).is_some().then(|| unsafe { &*block })
 }
 
 /// Says what happened, and where, and turns the machine off. If another CPU is at it already, waits for that.
@@ -36,17 +37,17 @@ pub fn stop(what: fmt::Arguments<'_>, calls: Backtrace, registers: impl FnOnce(&
     if let Err(stopping) = STOPPING.compare_exchange(0, number + 1, Ordering::AcqRel, Ordering::Acquire) {
         if stopping == number + 1 {
             // It happened again while it was being told.
-            arch::power_off();
+            Arch::power_off();
         }
         loop {
-            arch::wait_for_interrupt();
+            Arch::wait_for_interrupt();
         }
     }
     let mut out = Emergency::new();
     let _ = tell(&mut out, what, calls, registers);
     out.event(&Event::Panic { cpu: number as u8 });
     out.event(&Event::End { status: Event::PANICKED });
-    arch::power_off()
+    Arch::power_off()
 }
 
 fn tell(
@@ -65,7 +66,7 @@ fn tell(
                 None => writeln!(out, ", no vCPU loaded")?,
                 Some(vcpu) => {
                     writeln!(out, ", vCPU {} of {}, at the exit with this state:", vcpu.id.vcpu(), vcpu.vm().name)?;
-                    arch::panic::write_guest(out, cpu)?;
+                    Arch::write_guest(out, cpu)?;
                 }
             }
         }

@@ -6,8 +6,10 @@ use stile_ledger::{Ledger, RowKey};
 use stile_sched::lock::TicketLock;
 use stile_wire::{CpuTime, Event, LedgerRow, LedgerTotal, Row};
 
+use crate::arch::Arch;
+use crate::arch::contract::{Counter, Platform};
 use crate::cpu::SCHEDULE;
-use crate::{arch, console, memory, vm};
+use crate::{console, memory, vm};
 
 static WANTED: AtomicBool = AtomicBool::new(false);
 static STARTED: AtomicU64 = AtomicU64::new(0);
@@ -20,7 +22,7 @@ pub fn setup(wanted: bool) {
     WANTED.store(wanted, Ordering::Relaxed);
     // SAFETY: all zero is a valid ledger.
     *COPY.lock() = Some(unsafe { memory::allocate::<Ledger>().assume_init_mut() });
-    STARTED.store(arch::timer::now(), Ordering::Relaxed);
+    STARTED.store(Arch::now(), Ordering::Relaxed);
     FREE.store(memory::available(), Ordering::Relaxed);
 }
 
@@ -35,7 +37,7 @@ pub fn send_if_wanted() {
 fn cpu_time(vm: &vm::Vm) -> CpuTime {
     let mut sum = CpuTime { vm: vm.number as u8, ran: 0, waited: 0 };
     for vcpu in &vm.vcpus {
-        let now = arch::timer::now();
+        let now = Arch::now();
         let times = SCHEDULE.lock().scheduler.times(vcpu.id, now);
         sum.ran += times.ran;
         sum.waited += times.waited;
@@ -45,8 +47,8 @@ fn cpu_time(vm: &vm::Vm) -> CpuTime {
 
 /// Sends the ledgers of all vCPUs.
 pub fn send() {
-    console::event(&Event::CounterFrequency { hz: arch::timer::frequency() });
-    let alive = arch::timer::now().wrapping_sub(STARTED.load(Ordering::Relaxed));
+    console::event(&Event::CounterFrequency { hz: Arch::frequency() });
+    let alive = Arch::now().wrapping_sub(STARTED.load(Ordering::Relaxed));
     let mut copy = COPY.lock();
     let Some(ledger) = copy.as_mut() else { return };
     for vm in vm::all() {
@@ -72,7 +74,7 @@ pub fn send() {
             }));
         }
         console::event(&Event::CpuTime(cpu_time(vm)));
-        let decoded = arch::decoded(vm);
+        let decoded = Arch::decoded(vm);
         if decoded.hits + decoded.misses != 0 {
             console::event(&Event::Decoded(decoded));
         }

@@ -29,7 +29,7 @@ impl Stacks {
     /// That of the CPU in whose an address is.
     pub fn around(self, address: u64) -> Option<Range<u64>> {
         let cpu = address.checked_sub(self.base)? / STRIDE;
-        let stack = self.of_cpu(usize::try_from(cpu).ok().filter(|&cpu| cpu < crate::MAX_CPUS)?);
+        let stack = self.of_cpu(usize::try_from(cpu).ok().filter(|&cpu| cpu < stile_board::MAX_CPUS)?);
         stack.contains(&address).then_some(stack)
     }
 }
@@ -41,15 +41,15 @@ mod tests {
     #[test]
     fn an_address_is_in_the_stack_that_is_mapped_around_it() {
         let stacks = Stacks::at(0xffff_c000_0000_0000);
-        for cpu in [0, 1, crate::MAX_CPUS - 1] {
+        for cpu in [0, 1, stile_board::MAX_CPUS - 1] {
             let stack = stacks.of_cpu(cpu);
             assert_eq!(stack.end - stack.start, SIZE);
             assert_eq!(stacks.around(stack.start), Some(stack.clone()));
             assert_eq!(stacks.around(stack.end - 1), Some(stack.clone()));
             assert_eq!(stacks.around(stack.start - 1), None, "the hole below");
         }
-        let end = stacks.of_cpu(crate::MAX_CPUS - 1).end;
-        for outside in [0, 0xffff_c000_0000_0000 - 1, end, stacks.of_cpu(crate::MAX_CPUS).start, u64::MAX] {
+        let end = stacks.of_cpu(stile_board::MAX_CPUS - 1).end;
+        for outside in [0, 0xffff_c000_0000_0000 - 1, end, stacks.of_cpu(stile_board::MAX_CPUS).start, u64::MAX] {
             assert_eq!(stacks.around(outside), None);
         }
     }

@@ -8,8 +8,10 @@ use stile_board::map::{PL011_BASE, RAM_BASE};
 use stile_ledger::RowId;
 use stile_wire::{Decoder, Event, VmState};
 
+use crate::arch::contract::Host;
 use crate::arch::devices::Device;
-use crate::arch::{self, Cpu, PoweredOff, fake};
+use crate::arch::fake::PoweredOff;
+use crate::arch::{Arch, Cpu, fake};
 use crate::cpu::{self, Leave};
 use crate::vm::power::{self, End};
 use crate::{console, memory, report, vm};
@@ -39,7 +41,7 @@ struct Idle;
 
 /// An idle CPU wakes for an interrupt, or it is another one's turn.
 fn wait() {
-    arch::timer::pass(random(10_000_000));
+    fake::pass(random(10_000_000));
     if random(4) == 0 {
         std::panic::panic_any(Idle);
     }
@@ -98,7 +100,7 @@ fn use_memory(vm: &vm::Vm) {
         while vm.touch(gpa) && !vm.is_full(gpa) {}
         assert!(vm.is_full(gpa));
         let start = *vm.arch.mapped.lock().unwrap().get(&RAM_BASE).expect("a block that is full is mapped");
-        arch::physical(start + (gpa - RAM_BASE)).cast::<[u8; 8]>()
+        Arch::physical(start + (gpa - RAM_BASE)).cast::<[u8; 8]>()
     };
     let (file, rest) = (at(RAM_BASE), at(RAM_BASE + 4096));
     let life = vm.arch.lives.load(Ordering::Relaxed);
@@ -140,7 +142,7 @@ fn exit(cpu: &mut Cpu) {
     // The guest computes: what it has must never be another's, or lost.
     assert_eq!(cpu.register & 0xff, RAM_BASE & 0xff, "a register of nobody's");
     cpu.register += 0x100;
-    arch::timer::pass(random(50_000));
+    fake::pass(random(50_000));
     use_memory(vcpu.vm());
     use_devices(cpu);
     cpu.exit();
@@ -211,7 +213,7 @@ fn vms_live_and_end() {
 #[test]
 fn a_line_that_takes_nothing_blocks_no_other_cpu() {
     console::listen();
-    fake::uart::BUSY.store(true, Ordering::SeqCst);
+    fake::BUSY.store(true, Ordering::SeqCst);
     for n in 0..1000 {
         console::log!("line {n}");
     }
@@ -223,9 +225,9 @@ fn a_line_that_takes_nothing_blocks_no_other_cpu() {
             console::log!("another line");
         }
         assert!(!sender.is_finished(), "messages are kept");
-        fake::uart::BUSY.store(false, Ordering::SeqCst);
+        fake::BUSY.store(false, Ordering::SeqCst);
     });
-    let line = fake::uart::LINE.lock().unwrap();
+    let line = fake::LINE.lock().unwrap();
     let mut decoder = Decoder::new();
     let messages = line.iter().filter_map(|&byte| decoder.push(byte).and_then(|item| item.event()));
     assert_eq!(messages.filter(|event| *event == Ok(Event::CounterFrequency { hz: 1 })).count(), 1000);
@@ -236,7 +238,7 @@ fn check_messages() {
     let mut decoder = Decoder::new();
     let (mut off, mut resets, mut totals, mut end) = (0, 0, 0, None);
     let mut counts = [0; VCPUS.len()];
-    for &byte in fake::uart::LINE.lock().unwrap().iter() {
+    for &byte in fake::LINE.lock().unwrap().iter() {
         let Some(event) = decoder.push(byte).and_then(|item| item.event()) else { continue };
         match event.expect("no frame is damaged") {
             Event::Vm { state: VmState::PoweredOff, .. } => off += 1,

@@ -2,7 +2,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::arch::timer;
+use crate::arch::Arch;
+use crate::arch::contract::Counter;
 
 /// Seconds from 1970 to when the counter was zero; 0 if the board has no clock, so that time begins with the counter.
 static EPOCH: AtomicU64 = AtomicU64::new(0);
@@ -19,13 +20,13 @@ pub fn seconds() -> u64 {
 
 /// Ticks of the counter at a time of day in seconds; those that it will never count to are the most that there are.
 pub fn ticks_at(seconds: u64) -> u64 {
-    seconds.saturating_sub(EPOCH.load(Ordering::Relaxed)).saturating_mul(timer::frequency())
+    seconds.saturating_sub(EPOCH.load(Ordering::Relaxed)).saturating_mul(Arch::frequency())
 }
 
 /// Seconds that the counter has counted.
 fn counted() -> u64 {
     // Firmware may have forgotten to say how fast it counts.
-    timer::now() / timer::frequency().max(1)
+    Arch::now() / Arch::frequency().max(1)
 }
 
 #[cfg(test)]
@@ -37,7 +38,7 @@ mod tests {
         set(1_700_000_000);
         let now = seconds();
         assert!((1_700_000_000..1_800_000_000).contains(&now));
-        assert_eq!(ticks_at(now + 10) - ticks_at(now), 10 * timer::frequency());
+        assert_eq!(ticks_at(now + 10) - ticks_at(now), 10 * Arch::frequency());
         assert_eq!(ticks_at(0), 0, "what was before the counter began has come");
         assert_eq!(ticks_at(u64::MAX), u64::MAX);
     }

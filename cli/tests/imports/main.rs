@@ -11,6 +11,9 @@ use tree::Tree;
 
 /// Imports of the hypervisor, from file to file under `hypervisor/src`, that go against its layers: without them there is no cycle. The
 /// list may only shrink; an import that is gone, or that closes no cycle any more, has no place in it.
+///
+/// What code outside the back ends takes of them is no import: it is the contract's (`arch/contract`), which they answer, and the compiler lets
+/// nothing else of them through `arch/mod.rs`.
 const TOLERATED: &str = include_str!("tolerated.txt");
 
 fn repository() -> PathBuf {
@@ -70,7 +73,9 @@ fn crates_have_no_import_cycles() {
 #[test]
 fn the_hypervisor_has_no_import_cycles_beyond_the_tolerated() {
     let sources = repository().join("hypervisor/src");
-    let edges = graph::edges(&Tree::read(&sources.join("main.rs")));
+    let mut edges = graph::edges(&Tree::read(&sources.join("main.rs")));
+    let is_back_end = |file: &Path| ["aarch64", "x86_64", "fake"].iter().any(|name| file.starts_with(sources.join("arch").join(name)));
+    edges.retain(|(from, to), _| is_back_end(from) || !is_back_end(to));
     let tolerated: BTreeSet<(PathBuf, PathBuf)> =
         TOLERATED.lines().filter_map(|line| line.split_once(" -> ")).map(|(from, to)| (sources.join(from), sources.join(to))).collect();
     let short = |file: &Path| file.strip_prefix(&sources).unwrap_or(file).display().to_string();

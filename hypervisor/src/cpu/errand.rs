@@ -2,7 +2,8 @@
 //! ran the guest.
 
 use super::{SCHEDULE, apply, id, slice_is_over, take_resched, wake_sleepers};
-use crate::arch::{self, Cpu};
+use crate::arch::contract::{Counter, PhysicalCpu};
+use crate::arch::{Arch, Cpu};
 use crate::device::alarm;
 use crate::vm::power::{self, Step};
 
@@ -16,9 +17,9 @@ pub fn run(cpu: &mut Cpu) -> bool {
         SCHEDULE.lock().sleepers.cancel(vcpu.id);
         return true;
     }
-    arch::poll_interrupts(cpu);
+    cpu.poll_interrupts();
     take_resched(cpu);
-    let (me, now) = (id(cpu), arch::timer::now());
+    let (me, now) = (id(cpu), Arch::now());
     alarm::expire(cpu.index, now);
     let mut schedule = SCHEDULE.lock();
     wake_sleepers(&mut schedule, me, now);

@@ -14,7 +14,8 @@ mod sleepers;
 pub mod start;
 mod wake;
 
-use crate::arch::{self, Cpu};
+use crate::arch::contract::{Counter, Host, PhysicalCpu, Platform, VcpuPart};
+use crate::arch::{Arch, Cpu};
 use crate::device::alarm;
 use crate::once::Once;
 use crate::vm::{self, Vcpu, power};
@@ -55,7 +56,7 @@ static SLICE: Once<u64> = Once::new();
 
 /// Sets the length of a time slice.
 pub fn setup(slice_us: u32) {
-    SLICE.set(u64::from(slice_us) * arch::timer::frequency() / 1_000_000);
+    SLICE.set(u64::from(slice_us) * Arch::frequency() / 1_000_000);
 }
 
 /// Number of a CPU as the scheduler has it.
@@ -79,7 +80,7 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
     let vcpu = cpu.vcpu();
     unpublish(vcpu);
     let reason = cpu.leave;
-    let now = arch::timer::now();
+    let now = Arch::now();
     let ticks = now.wrapping_sub(cpu.since);
     vcpu.with_ledger(|ledger| {
         ledger.account(row, ticks);
@@ -88,7 +89,7 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
     take_resched(cpu);
 
     // Interrupts that are pending already end the wait before it begins.
-    let reason = if reason == Leave::Wait && arch::interrupt_pending(cpu) { Leave::Yield } else { reason };
+    let reason = if reason == Leave::Wait && cpu.interrupt_pending() { Leave::Yield } else { reason };
     let me = id(cpu);
     alarm::expire(cpu.index, now);
     let mut schedule = SCHEDULE.lock();
@@ -104,10 +105,10 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
         }
     };
     release(cpu, &schedule, &switch);
-    let left = (reason == Leave::Off).then(|| arch::record_off(vcpu.vm(), vcpu.arch.index));
+    let left = (reason == Leave::Off).then(|| Arch::record_off(vcpu.vm(), vcpu.arch.index()));
     let runs = carry_out(cpu, schedule, switch, now);
     if let Some(left) = left {
-        arch::powered_off(vcpu.vm(), vcpu.arch.index);
+        Arch::powered_off(vcpu.vm(), vcpu.arch.index());
         if left == 0 {
             // Nobody is left to turn it on again.
             power::end(vcpu.vm(), power::End::Off);
@@ -138,7 +139,7 @@ fn release(cpu: &mut Cpu, schedule: &Schedule, switch: &Switch) -> Option<&'stat
     let vcpu = cpu.vcpu.take()?;
     // The rest of its slice is nobody's.
     cpu.slice_end = None;
-    arch::power_down(cpu, vcpu);
+    cpu.power_down(vcpu);
     Some(vcpu)
 }
 
@@ -164,7 +165,7 @@ fn carry_out(cpu: &mut Cpu, mut schedule: TicketGuard<'_, Schedule>, switch: Swi
     {
         cpu.slice_end = None;
         let sleeps = schedule.scheduler.state(old) == State::Blocked;
-        let deadline = arch::put(cpu, vcpu, sleeps);
+        let deadline = cpu.put(vcpu, sleeps);
         if let Some(deadline) = deadline {
             schedule.sleepers.set(me, old, deadline);
         }
@@ -213,7 +214,7 @@ fn share(cpu: &mut Cpu, contended: bool, sleeper: Option<u64>, now: u64) {
     let trapped = contended || !cpu.vcpu().vm().techniques.wfi_passthrough;
     if cpu.waiting_trapped != trapped {
         cpu.waiting_trapped = trapped;
-        arch::trap_waiting(cpu, trapped);
+        cpu.trap_waiting(trapped);
     }
 }
 
@@ -221,7 +222,7 @@ fn share(cpu: &mut Cpu, contended: bool, sleeper: Option<u64>, now: u64) {
 fn set_timer(cpu: &mut Cpu, deadline: Option<u64>) {
     if cpu.deadline != deadline {
         cpu.deadline = deadline;
-        arch::set_deadline(cpu, deadline);
+        cpu.set_deadline(deadline);
     }
 }
 
@@ -230,7 +231,7 @@ fn load(cpu: &mut Cpu, which: VcpuId, switched: bool) {
     let vcpu = vm::vcpu(which);
     cpu.vcpu = Some(vcpu);
     vcpu.with_ledger(|ledger| cpu.open_ledger(ledger));
-    arch::load(cpu, vcpu, switched);
+    cpu.load(vcpu, switched);
 }
 
 /// Makes a vCPU ready for entry: the one that the scheduler chose, if it `runs`, or else the next that comes.
@@ -251,7 +252,7 @@ fn publish(cpu: &mut Cpu) -> bool {
     vcpu.runs_on.store(cpu.index as u32, Ordering::Relaxed);
     core::sync::atomic::fence(Ordering::SeqCst);
     // An interrupt that became pending before the store above sent no notification.
-    arch::take_interrupts(cpu)
+    cpu.take_interrupts()
 }
 
 /// No vCPU `runs`, or the one that does is not to be entered yet.
@@ -275,8 +276,8 @@ fn run_later(cpu: &mut Cpu, mut runs: bool) {
 #[cold]
 fn wait_on(cpu: &mut Cpu) -> bool {
     unpublish(cpu.vcpu());
-    let pending = arch::interrupt_pending(cpu);
-    let (me, now) = (id(cpu), arch::timer::now());
+    let pending = cpu.interrupt_pending();
+    let (me, now) = (id(cpu), Arch::now());
     let mut schedule = SCHEDULE.lock();
     let switch = if pending { schedule.scheduler.yield_now(me, now) } else { schedule.scheduler.block(me, now) };
     apply(cpu, schedule, switch, now)
@@ -286,10 +287,10 @@ fn wait_on(cpu: &mut Cpu) -> bool {
 fn idle(cpu: &mut Cpu) -> bool {
     // Masked interrupts end the wait, too, so none is missed between the scheduler's answer and here.
     if !take_resched(cpu) {
-        arch::wait_for_interrupt();
-        arch::idle_interrupt(cpu);
+        Arch::wait_for_interrupt();
+        cpu.idle_interrupt();
     }
-    let now = arch::timer::now();
+    let now = Arch::now();
     alarm::expire(cpu.index, now);
     let mut schedule = SCHEDULE.lock();
     wake_sleepers(&mut schedule, id(cpu), now);
@@ -317,5 +318,5 @@ pub fn run_for_tests(cpu: &mut Cpu) {
 /// This CPU has booted: it runs vCPUs from now on.
 pub fn work(cpu: &mut Cpu) -> ! {
     run(cpu, false);
-    arch::enter(cpu)
+    cpu.enter()
 }

@@ -1,9 +1,8 @@
 //! vCPUs that are blocked, not loaded, and to be woken at some time: each by the CPU that put it.
 
+use stile_board::MAX_CPUS;
 use stile_sched::deadline::Deadlines;
 use stile_sched::{CpuId, VCPUS, VcpuId};
-
-use crate::MAX_CPUS;
 
 /// All sleepers.
 pub struct Sleepers {

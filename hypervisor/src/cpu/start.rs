@@ -3,10 +3,13 @@
 use core::fmt::Display;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::arch::{self, Cpu, mmu, timer};
+use stile_board::MAX_CPUS;
+
+use crate::arch::contract::{Counter, Host, Layout, PhysicalCpu};
+use crate::arch::{Arch, Cpu};
 use crate::console::log;
 use crate::cpu::Block;
-use crate::{MAX_CPUS, address_space, memory, stacks};
+use crate::{address_space, memory, stacks};
 
 /// What a CPU that starts finds: each back end's `boot.S` knows the first two.
 #[repr(C, align(64))]
@@ -59,9 +62,9 @@ pub fn others<E: Display>(names: impl Iterator<Item = u64>, start: impl Fn(u64) 
             log!("CPU {index} ({name:#x}) does not start: {error}");
             continue;
         }
-        let asked = timer::now();
+        let asked = Arch::now();
         while HANDOFF.state.load(Ordering::Acquire) == AWAITED {
-            if timer::now().wrapping_sub(asked) > PATIENCE * timer::frequency() {
+            if Arch::now().wrapping_sub(asked) > PATIENCE * Arch::frequency() {
                 // It may still come, and must not find another one's stack.
                 log!("CPU {index} ({name:#x}) has not come in {PATIENCE} s: it is not waited for, and no other is started");
                 return;
@@ -75,14 +78,14 @@ pub fn others<E: Display>(names: impl Iterator<Item = u64>, start: impl Fn(u64) 
 #[unsafe(no_mangle)]
 extern "C" fn secondary_boot() -> ! {
     let index = HANDOFF.index.load(Ordering::Relaxed) as usize;
-    let top = mmu::STACKS.of_cpu(index).end;
+    let top = Arch::STACKS.of_cpu(index).end;
     // SAFETY: `others` mapped this CPU's stack, and a CPU boots once.
     let cpu = unsafe { Cpu::install(top, index) };
-    if let Err(why) = arch::join(cpu) {
+    if let Err(why) = cpu.join() {
         log!("CPU {index} can't be used: {why}");
         HANDOFF.state.store(UNUSABLE, Ordering::Release);
         loop {
-            arch::wait_for_interrupt();
+            Arch::wait_for_interrupt();
         }
     }
     HANDOFF.state.store(ARRIVED, Ordering::Release);

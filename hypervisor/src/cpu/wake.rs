@@ -2,11 +2,12 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use stile_board::MAX_CPUS;
 use stile_sched::CpuId;
 
 use super::{SCHEDULE, id, next_deadline, share};
-use crate::MAX_CPUS;
-use crate::arch::{self, Cpu};
+use crate::arch::contract::{Counter, PhysicalCpu};
+use crate::arch::{Arch, Cpu};
 use crate::vm::Vcpu;
 
 /// CPUs that must ask the scheduler ([`stile_sched::Scheduler::pick_next`]).
@@ -80,14 +81,14 @@ pub fn wake_from_idle(cpu: &Cpu, vcpu: &Vcpu) {
 
 /// Makes a vCPU ready. Returns the CPU that must choose anew.
 fn place(vcpu: &Vcpu) -> Option<CpuId> {
-    let now = arch::timer::now();
+    let now = Arch::now();
     let placement = SCHEDULE.lock().scheduler.wake(vcpu.id, now)?;
     placement.kick.then_some(placement.cpu)
 }
 
 /// The same by a handler whose vCPU goes on: if the other one waits for this CPU from now on, the two share it.
 pub fn wake_beside(cpu: &mut Cpu, vcpu: &Vcpu) {
-    let now = arch::timer::now();
+    let now = Arch::now();
     let mut schedule = SCHEDULE.lock();
     let placement = schedule.scheduler.wake(vcpu.id, now);
     let Some(placement) = placement.filter(|placement| placement.kick) else { return };
@@ -102,7 +103,7 @@ pub fn wake_beside(cpu: &mut Cpu, vcpu: &Vcpu) {
 
 /// Starts a vCPU that is off and whose registers are set.
 pub fn start(vcpu: &Vcpu) {
-    let now = arch::timer::now();
+    let now = Arch::now();
     let mut schedule = SCHEDULE.lock();
     if vcpu.vm().power.is_ending() {
         // Who ends the VM stops its vCPUs after saying so, each under this lock: it may have been here already.

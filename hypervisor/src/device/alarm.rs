@@ -2,10 +2,12 @@
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use stile_board::MAX_VMS;
+use stile_board::{MAX_CPUS, MAX_VMS};
 use stile_sched::CpuId;
 
-use crate::{MAX_CPUS, arch, cpu, vm, wall_clock};
+use crate::arch::Cpu;
+use crate::arch::contract::PhysicalCpu;
+use crate::{cpu, vm, wall_clock};
 
 /// When each VM's alarm rings, in ticks of the counter; this if it does not.
 const NEVER: u64 = u64::MAX;
@@ -18,7 +20,7 @@ static NEXT: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(NEVER) }; MAX_CPUS]
 /// Sets the alarm of a VM's clock: in seconds as [`wall_clock::seconds`] counts them.
 pub fn set(vm: usize, seconds: Option<u64>) {
     let ticks = seconds.map_or(NEVER, wall_clock::ticks_at);
-    let keeper = arch::Cpu::this_index();
+    let keeper = Cpu::this_index();
     KEEPERS[vm].store(keeper, Ordering::Relaxed);
     if ALARMS[vm].swap(ticks, Ordering::AcqRel) == ticks {
         return;

@@ -5,8 +5,9 @@ use stile_sched::lock::TicketLock;
 use super::alarm;
 use super::bus::Device;
 use super::line::Line;
+use crate::arch::contract::Platform;
 use crate::arch::models::Clock as Model;
-use crate::arch::{self, Cpu};
+use crate::arch::{Arch, Cpu};
 use crate::vm::Vm;
 use crate::vm::power::End;
 use crate::wall_clock;
@@ -38,7 +39,7 @@ impl Clock {
     pub fn expire(&self, vm: &Vm) {
         let mut model = self.model.lock();
         if let Some(level) = model.expire(wall_clock::seconds()) {
-            arch::set_line(vm, Line::Clock, level);
+            Arch::set_line(vm, Line::Clock, level);
         }
         alarm::set(self.vm, model.deadline());
     }
@@ -52,7 +53,7 @@ impl Device for Clock {
     fn write(&self, cpu: &mut Cpu, offset: u64, _bytes: u64, value: u64) -> Option<End> {
         let mut model = self.model.lock();
         if let Some(level) = model.write(offset as u32, value as u32, wall_clock::seconds()) {
-            arch::set_line(cpu.vcpu().vm(), Line::Clock, level);
+            Arch::set_line(cpu.vcpu().vm(), Line::Clock, level);
         }
         alarm::set(self.vm, model.deadline());
         None

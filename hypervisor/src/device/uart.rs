@@ -7,8 +7,9 @@ use stile_sched::lock::TicketLock;
 
 use super::bus::Device;
 use super::line::Line;
+use crate::arch::contract::Platform;
 use crate::arch::models::{UART_DATA, Uart as Model};
-use crate::arch::{self, Cpu};
+use crate::arch::{Arch, Cpu};
 use crate::console;
 use crate::vm::Vm;
 use crate::vm::power::End;
@@ -58,7 +59,7 @@ impl Uart {
         self.flags.store(state.model.flags(), Ordering::Relaxed);
         // The line is moved under the lock, so that its levels arrive in order.
         if let Some(level) = irq {
-            arch::set_line(vm, Line::Uart, level);
+            Arch::set_line(vm, Line::Uart, level);
         }
         result
     }

@@ -6,7 +6,8 @@ use stile_paging::frames::{MAX_PIECES, Piece};
 use stile_sched::{CpuSet, VcpuId};
 
 use super::{BLOB, Ram, Start, VMS, Vcpu, Vm, power};
-use crate::arch;
+use crate::arch::contract::{Counter, Platform, VcpuPart, VmPart};
+use crate::arch::{self, Arch};
 use crate::console::log;
 use crate::cpu::SCHEDULE;
 use crate::device::Devices;
@@ -20,11 +21,11 @@ pub fn create(blob: Blob<'static>) -> Result<(), &'static str> {
     let machine = blob.machine.clone();
     BLOB.set(blob);
     for (number, config) in machine.vms.iter().enumerate() {
-        if !arch::can_start(config.mode) {
+        if !Arch::can_start(config.mode) {
             return Err("a VM's first vCPU would start in a state that this architecture does not have");
         }
         let mut pieces = heapless::Vec::<Piece, MAX_PIECES>::new();
-        for range in arch::ram(config.ram_base, config.memory).into_iter().filter(|range| !range.is_empty()) {
+        for range in Arch::ram(config.ram_base, config.memory).into_iter().filter(|range| !range.is_empty()) {
             let size = range.end - range.start;
             let more = memory::allocate_guest(range.start, size).map_err(|error| {
                 log!("{}: {} MiB of memory: {error:?}; {} MiB are free", config.name, size >> 20, memory::available() >> 20);
@@ -76,7 +77,7 @@ pub fn create(blob: Blob<'static>) -> Result<(), &'static str> {
 
 /// Tells the scheduler how much CPU time a VM gets.
 fn share(vm: u8, share: Share) {
-    let hz = arch::timer::frequency();
+    let hz = Arch::frequency();
     let period = hz * u64::from(Share::PERIOD_US) / 1_000_000;
     let cap = share.cap.map(|percent| (period * u64::from(percent) / 100, period));
     SCHEDULE.lock().scheduler.set_share(vm, share.weight, cap);

@@ -46,7 +46,7 @@ pub struct Start {
     pub pc: u64,
     /// The guest-physical address of what the guest is told about its machine.
     pub info: u64,
-    /// What state it is in: one of those that [`arch::can_start`] says yes to.
+    /// What state it is in: one of those that [`crate::arch::contract::Platform::can_start`] says yes to.
     pub mode: Mode,
 }
 

@@ -13,9 +13,11 @@ use stile_sched::lock::TicketLock;
 use stile_wire::{Crash, Event, VmState};
 
 use super::Vm;
+use crate::arch::Arch;
+use crate::arch::contract::{Counter, Host, VcpuPart, VmPart};
 use crate::console::{self, log_of};
 use crate::cpu::{self, SCHEDULE};
-use crate::{arch, report, vm};
+use crate::{report, vm};
 
 /// How a VM ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -133,8 +135,8 @@ pub fn run_errand(vm: &'static Vm) -> Step {
     if !vm.drain_files() {
         return Step::More;
     }
-    let now = arch::timer::now();
-    let earliest = power.started.load(Ordering::Relaxed) + RESTART_INTERVAL_MS * arch::timer::frequency() / 1000;
+    let now = Arch::now();
+    let earliest = power.started.load(Ordering::Relaxed) + RESTART_INTERVAL_MS * Arch::frequency() / 1000;
     if now < earliest {
         return Step::Wait(earliest);
     }
@@ -158,7 +160,7 @@ pub fn end(vm: &'static Vm, end: End) {
         vm.power.ending.store(true, Ordering::Release);
     }
     for vcpu in &vm.vcpus {
-        let now = arch::timer::now();
+        let now = Arch::now();
         let running = SCHEDULE.lock().scheduler.stop(vcpu.id, now);
         if let Some(running) = running {
             cpu::request_resched(running);
@@ -235,5 +237,5 @@ fn shut_down() {
     let failed = vm::all().any(|vm| vm.power.failed.load(Ordering::Relaxed));
     console::event(&Event::End { status: u8::from(failed) });
     console::flush();
-    arch::power_off()
+    Arch::power_off()
 }

@@ -10,8 +10,10 @@ use stile_paging::first_touch::{BLOCK_SIZE, Block, Claim, EarlyPages, STEP_SIZE,
 use stile_paging::frames::{MAX_PIECES, Piece};
 
 use super::{BLOB, Vm};
+use crate::arch::Arch;
+use crate::arch::contract::{Host, VmPart};
 use crate::console::log;
-use crate::{arch, memory};
+use crate::memory;
 
 /// How many blocks one call of [`Vm::drain_files`] unmaps.
 const DRAINED_AT_ONCE: usize = 64;
@@ -39,9 +41,9 @@ impl Ram {
         let size = |item: usize| (count.max(1) * item).next_multiple_of(PAGE_SIZE as usize) as u64;
         let (states, pages) = (memory::allocate_pages(size(size_of::<Block>())), memory::allocate_pages(size(size_of::<EarlyPages>())));
         // SAFETY: the pages are nobody else's and zeroed, which makes empty blocks; they are never freed.
-        let blocks = unsafe { core::slice::from_raw_parts(arch::physical(states).cast::<Block>(), count) };
+        let blocks = unsafe { core::slice::from_raw_parts(Arch::physical(states).cast::<Block>(), count) };
         // SAFETY: the pages are nobody else's and zeroed, which makes blocks without early pages; they are never freed.
-        let early = unsafe { core::slice::from_raw_parts(arch::physical(pages).cast::<EarlyPages>(), count) };
+        let early = unsafe { core::slice::from_raw_parts(Arch::physical(pages).cast::<EarlyPages>(), count) };
         Ram { pieces, loads, base, blocks, early }
     }
 
@@ -85,15 +87,15 @@ impl Ram {
             let (mut at, end) = (part.gpa, part.gpa + part.size);
             while at < end {
                 let run = BLOB.get().contents(&self.loads, at, end);
-                let to = arch::physical(part.pa + (at - part.gpa));
+                let to = Arch::physical(part.pa + (at - part.gpa));
                 let length = run.len as usize;
                 match run.source {
                     // SAFETY: the run is of this VM's RAM, in the direct map, where no vCPU can reach it; the file is elsewhere, as long as
                     // the run.
-                    Source::File(bytes) => unsafe { arch::copy(to, bytes.as_ptr(), length) },
+                    Source::File(bytes) => unsafe { Arch::copy(to, bytes.as_ptr(), length) },
                     Source::Nothing if again => {}
                     // SAFETY: as above.
-                    Source::Zeros | Source::Nothing => unsafe { arch::zero(to, length) },
+                    Source::Zeros | Source::Nothing => unsafe { Arch::zero(to, length) },
                 }
                 at += run.len;
             }
@@ -114,7 +116,7 @@ impl Vm {
         let Some((block, pages)) = self.ram.block_and_pages(gpa).filter(|_| self.ram.contains(gpa)) else { return false };
         let start = gpa & !(BLOCK_SIZE - 1);
         let Claim::Fill { step, again, early } = block.claim() else { return true };
-        let bytes = if self.ram.has_files(start) { arch::COPIED_AT_ONCE } else { arch::ZEROED_AT_ONCE };
+        let bytes = if self.ram.has_files(start) { Arch::COPIED_AT_ONCE } else { Arch::ZEROED_AT_ONCE };
         let next = STEPS.min(step + (bytes / STEP_SIZE) as u8);
         let (from, to) = (u64::from(step) * STEP_SIZE, u64::from(next) * STEP_SIZE);
         if early {

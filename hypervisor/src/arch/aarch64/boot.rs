@@ -6,7 +6,7 @@ use crate::arch::aarch64::host::board::Board;
 use crate::arch::aarch64::host::cpu::{Cpu, affinity};
 use crate::arch::aarch64::host::mmio::Mmio;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
-use crate::arch::aarch64::host::{features, firmware, gic, mmu, uart};
+use crate::arch::aarch64::host::{bulk, features, firmware, gic, mmu, uart, wait_for_interrupt};
 use crate::arch::aarch64::interrupts::{self, interface};
 use crate::arch::aarch64::vm;
 use crate::console::log;
@@ -106,7 +106,7 @@ fn start_others(board: &Board) {
     let handoff = &raw const start::HANDOFF as u64;
     start::others(board.cpus.iter().skip(1).copied(), |mpidr| {
         // It is read with caches off.
-        crate::arch::aarch64::clean(handoff, size_of::<start::Handoff>());
+        bulk::clean(handoff, size_of::<start::Handoff>());
         firmware::cpu_on(mpidr, entry, address_space::image_to_physical(handoff))
     });
 }
@@ -126,6 +126,6 @@ pub fn join(cpu: &mut Cpu) -> Result<(), &'static str> {
 
 fn halt() -> ! {
     loop {
-        crate::arch::aarch64::wait_for_interrupt();
+        wait_for_interrupt();
     }
 }

@@ -83,5 +83,3 @@ pub fn frame_pointer() -> u64 {
     unsafe { core::arch::asm!("mov {}, x29", out(reg) value, options(nomem, nostack, preserves_flags)) };
     value
 }
-
-pub use crate::address_space::{code, stack_of};

@@ -3,16 +3,23 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use stile_blob::Techniques;
+use stile_blob::{Mitigations, Mode, Techniques};
 use stile_ledger::Row;
 use stile_paging::frames::Piece;
-use stile_wire::Level;
+use stile_wire::{Decoded, Level};
 
+use super::contract::{Counter, Failure, Host, PhysicalCpu, Platform, SerialLine, VcpuPart, VmPart};
 use crate::cpu::{self, Leave};
 use crate::device::Line;
+use crate::vm::{self, Start};
+
+/// This back end.
+pub struct Arch;
 
 /// Physical memory, from address 0.
 pub const MEMORY: usize = 64 << 20;
@@ -52,7 +59,7 @@ pub mod devices {
 pub struct Cpu {
     pub index: usize,
     pub local: Option<&'static Local>,
-    pub vcpu: Option<&'static crate::vm::Vcpu>,
+    pub vcpu: Option<&'static vm::Vcpu>,
     pub leave: Leave,
     pub slice_end: Option<u64>,
     pub deadline: Option<u64>,
@@ -90,20 +97,10 @@ impl Cpu {
         }
     }
 
-    pub fn this_index() -> usize {
-        0
-    }
-
-    pub fn complete_stores() {}
-
-    pub fn kick(index: usize) {
-        KICKED.lock().unwrap().push(index);
-    }
-
     /// An exit, as the vectors count it.
     pub fn exit(&mut self) {
         self.taken += 1;
-        self.since = timer::now();
+        self.since = Arch::now();
     }
 }
 
@@ -119,30 +116,30 @@ pub struct Vm {
     pub mapped: Mutex<BTreeMap<u64, u64>>,
 }
 
-impl Vm {
-    pub fn new(_vcpus: usize, _pieces: &[Piece], _techniques: Techniques) -> Result<Vm, &'static str> {
+impl VmPart for Vm {
+    fn new(_vcpus: usize, _pieces: &[Piece], _techniques: Techniques) -> Result<Vm, &'static str> {
         Ok(Vm { on: AtomicU64::new(0), lives: AtomicU64::new(0), mapped: Mutex::default() })
     }
 
-    pub fn reset(&self) {
+    fn reset(&self) {
         self.on.store(1, Ordering::Relaxed);
         self.lives.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn map_ram(&self, part: &Piece) -> Result<(), stile_paging::table::Error> {
+    fn map_ram(&self, part: &Piece) -> Result<(), stile_paging::table::Error> {
         let before = self.mapped.lock().unwrap().insert(part.gpa, part.pa);
         assert_eq!(before, None, "mapped already");
         Ok(())
     }
 
-    pub fn unmap_ram(&self, gpa: u64, _size: u64) {
+    fn unmap_ram(&self, gpa: u64, _size: u64) {
         let before = self.mapped.lock().unwrap().remove(&gpa);
         assert!(before.is_some(), "not mapped");
     }
 
-    pub fn complete_unmap(&self) {}
+    fn complete_unmap(&self) {}
 
-    pub fn tear_down(&self) {}
+    fn tear_down(&self) {}
 }
 
 /// The architecture's part of a vCPU.
@@ -156,55 +153,57 @@ pub struct Vcpu {
     pub pending: AtomicBool,
 }
 
-impl Vcpu {
-    pub fn new(index: usize, _of: usize, _techniques: Techniques) -> Vcpu {
+impl VcpuPart for Vcpu {
+    fn new(index: usize, _of: usize, _techniques: Techniques) -> Vcpu {
         Vcpu { index, saved: AtomicU64::new(0), loaded: Mutex::new(None), pending: AtomicBool::new(false) }
     }
 
-    pub fn reset(&self) {
+    fn index(&self) -> usize {
+        self.index
+    }
+
+    fn reset(&self) {
         self.pending.store(false, Ordering::Relaxed);
     }
 
-    pub fn set_start(&self, start: &crate::vm::Start) {
-        assert!(can_start(start.mode));
+    fn set_start(&self, start: &Start) {
+        assert!(Arch::can_start(start.mode));
         self.set_entry(start.pc);
     }
+}
 
+impl Vcpu {
     fn set_entry(&self, pc: u64) {
         self.saved.store(pc, Ordering::Relaxed);
     }
 }
 
-pub fn set_deadline(_cpu: &mut Cpu, _at: Option<u64>) {}
+/// The counter: it moves when it is read, and when a test lets time pass.
+static NOW: AtomicU64 = AtomicU64::new(0);
 
-pub mod timer {
-    use super::*;
-
-    static NOW: AtomicU64 = AtomicU64::new(0);
-
-    pub fn now() -> u64 {
+impl Counter for Arch {
+    fn now() -> u64 {
         NOW.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub fn frequency() -> u64 {
+    fn frequency() -> u64 {
         1_000_000_000
-    }
-
-    pub fn pass(ticks: u64) {
-        NOW.fetch_add(ticks, Ordering::Relaxed);
     }
 }
 
-pub mod uart {
-    use super::*;
+/// Lets time pass.
+pub fn pass(ticks: u64) {
+    NOW.fetch_add(ticks, Ordering::Relaxed);
+}
 
-    /// What was sent over the line.
-    pub static LINE: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+/// What was sent over the line.
+pub static LINE: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
-    /// The line takes nothing.
-    pub static BUSY: AtomicBool = AtomicBool::new(false);
+/// The line takes nothing.
+pub static BUSY: AtomicBool = AtomicBool::new(false);
 
-    pub fn try_send(byte: u8) -> bool {
+impl SerialLine for Arch {
+    fn try_send(byte: u8) -> bool {
         if BUSY.load(Ordering::SeqCst) {
             return false;
         }
@@ -212,34 +211,32 @@ pub mod uart {
         true
     }
 
-    pub fn try_receive() -> Option<u8> {
+    fn try_receive() -> Option<u8> {
         None
     }
 
-    pub fn set_interrupts(_receive: bool, _send: bool) {}
+    fn set_interrupts(_receive: bool, _send: bool) {}
 }
 
-pub mod panic {
-    use std::fmt::{self, Write};
-    use std::ops::Range;
-
-    pub fn block() -> *const super::Cpu {
+/// It has no stacks to look at.
+impl Failure for Arch {
+    fn block() -> *const Cpu {
         std::ptr::null()
     }
 
-    pub fn frame_pointer() -> u64 {
+    fn frame_pointer() -> u64 {
         0
     }
 
-    pub fn stack_of(_address: u64) -> Option<Range<u64>> {
+    fn stack_of(_address: u64) -> Option<Range<u64>> {
         None
     }
 
-    pub fn code() -> Range<u64> {
+    fn code() -> Range<u64> {
         0..0
     }
 
-    pub fn write_guest(_out: &mut dyn Write, _cpu: &super::Cpu) -> fmt::Result {
+    fn write_guest(_out: &mut dyn fmt::Write, _cpu: &Cpu) -> fmt::Result {
         Ok(())
     }
 }
@@ -249,112 +246,129 @@ thread_local! {
     pub static NOTHING_TO_DO: Cell<fn()> = const { Cell::new(|| panic!("nothing to do, and nothing will happen")) };
 }
 
-pub fn wait_for_interrupt() {
-    NOTHING_TO_DO.get()();
+/// What [`Host::power_off`] panics with: the test catches it.
+pub struct PoweredOff;
+
+impl Host for Arch {
+    const ZEROED_AT_ONCE: u64 = 1 << 20;
+    const COPIED_AT_ONCE: u64 = 1 << 20;
+
+    fn level() -> Level {
+        Level::Vhe
+    }
+
+    fn physical(address: u64) -> *mut u8 {
+        static BASE: Mutex<usize> = Mutex::new(0);
+        let mut base = BASE.lock().unwrap();
+        if *base == 0 {
+            let memory: Vec<u128> = vec![0; MEMORY / 16 + 256];
+            *base = (memory.leak().as_mut_ptr() as usize).next_multiple_of(4096);
+        }
+        (*base + address as usize) as *mut u8
+    }
+
+    unsafe fn zero(memory: *mut u8, length: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { memory.write_bytes(0, length) };
+    }
+
+    unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { to.copy_from_nonoverlapping(from, length) };
+    }
+
+    /// It speculates nothing.
+    fn apply_mitigations(_: Mitigations) {}
+
+    fn wait_for_interrupt() {
+        NOTHING_TO_DO.get()();
+    }
+
+    fn power_off() -> ! {
+        std::panic::panic_any(PoweredOff)
+    }
 }
 
-pub fn poll_interrupts(_cpu: &mut Cpu) {}
+impl Platform for Arch {
+    fn ram(base: u64, size: u64) -> [Range<u64>; 2] {
+        [base..base + size, base + size..base + size]
+    }
 
-pub fn idle_interrupt(cpu: &mut Cpu) {
-    KICKED.lock().unwrap().retain(|&index| index != cpu.index);
-    cpu::take_resched(cpu);
+    fn can_start(mode: Mode) -> bool {
+        mode == Mode::Reset
+    }
+
+    fn set_line(_vm: &vm::Vm, _line: Line, _high: bool) {}
+
+    fn record_off(vm: &vm::Vm, vcpu: usize) -> usize {
+        vm.arch.on.fetch_and(!(1 << vcpu), Ordering::Relaxed);
+        vm.arch.on.load(Ordering::Relaxed).count_ones() as usize
+    }
+
+    fn powered_off(_vm: &'static vm::Vm, _vcpu: usize) {}
+
+    fn decoded(vm: &vm::Vm) -> Decoded {
+        Decoded { vm: vm.number as u8, ..Decoded::default() }
+    }
 }
 
-/// Some of those that nothing waits for wait on.
-pub fn take_interrupts(cpu: &mut Cpu) -> bool {
-    static WAKES: AtomicU64 = AtomicU64::new(0);
-    cpu.vcpu().arch.pending.swap(false, Ordering::Relaxed) || !WAKES.fetch_add(1, Ordering::Relaxed).is_multiple_of(7)
-}
+impl PhysicalCpu for Cpu {
+    fn this_index() -> usize {
+        0
+    }
 
-pub fn interrupt_pending(cpu: &mut Cpu) -> bool {
-    cpu.vcpu().arch.pending.load(Ordering::Relaxed)
-}
+    fn complete_stores() {}
 
-pub fn trap_waiting(_cpu: &Cpu, _on: bool) {}
+    fn kick(index: usize) {
+        KICKED.lock().unwrap().push(index);
+    }
 
-pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, _turns: bool) {
-    let before = vcpu.arch.loaded.lock().unwrap().replace(cpu.index);
-    assert_eq!(before, None, "loaded on two CPUs");
-    cpu.register = vcpu.arch.saved.load(Ordering::Relaxed);
-}
+    fn enter(&mut self) -> ! {
+        unreachable!("the fake architecture has no guests to enter")
+    }
 
-pub fn put(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, _sleeps: bool) -> Option<u64> {
-    power_down(cpu, vcpu);
-    vcpu.arch.saved.store(cpu.register, Ordering::Relaxed);
-    None
-}
+    fn set_deadline(&mut self, _deadline: Option<u64>) {}
 
-pub fn power_down(cpu: &mut Cpu, vcpu: &crate::vm::Vcpu) {
-    let before = vcpu.arch.loaded.lock().unwrap().take();
-    assert_eq!(before, Some(cpu.index), "put where it was not loaded");
-}
+    fn idle_interrupt(&mut self) {
+        KICKED.lock().unwrap().retain(|&index| index != self.index);
+        cpu::take_resched(self);
+    }
 
-pub fn decoded(vm: &crate::vm::Vm) -> stile_wire::Decoded {
-    stile_wire::Decoded { vm: vm.number as u8, ..stile_wire::Decoded::default() }
-}
+    fn poll_interrupts(&mut self) {}
 
-pub fn powered_off(_vm: &'static crate::vm::Vm, _vcpu: usize) {}
+    fn load(&mut self, vcpu: &'static vm::Vcpu, _switched: bool) {
+        let before = vcpu.arch.loaded.lock().unwrap().replace(self.index);
+        assert_eq!(before, None, "loaded on two CPUs");
+        self.register = vcpu.arch.saved.load(Ordering::Relaxed);
+    }
 
-pub fn record_off(vm: &crate::vm::Vm, vcpu: usize) -> usize {
-    vm.arch.on.fetch_and(!(1 << vcpu), Ordering::Relaxed);
-    vm.arch.on.load(Ordering::Relaxed).count_ones() as usize
+    fn put(&mut self, vcpu: &'static vm::Vcpu, _sleeps: bool) -> Option<u64> {
+        self.power_down(vcpu);
+        vcpu.arch.saved.store(self.register, Ordering::Relaxed);
+        None
+    }
+
+    fn power_down(&mut self, vcpu: &'static vm::Vcpu) {
+        let before = vcpu.arch.loaded.lock().unwrap().take();
+        assert_eq!(before, Some(self.index), "put where it was not loaded");
+    }
+
+    /// Some of those that nothing waits for wait on.
+    fn take_interrupts(&mut self) -> bool {
+        static WAKES: AtomicU64 = AtomicU64::new(0);
+        self.vcpu().arch.pending.swap(false, Ordering::Relaxed) || !WAKES.fetch_add(1, Ordering::Relaxed).is_multiple_of(7)
+    }
+
+    fn interrupt_pending(&mut self) -> bool {
+        self.vcpu().arch.pending.load(Ordering::Relaxed)
+    }
+
+    fn trap_waiting(&self, _on: bool) {}
 }
 
 /// Turns a vCPU on, as a call of its guest would.
-pub fn turn_on(vcpu: &'static crate::vm::Vcpu) {
+pub fn turn_on(vcpu: &'static vm::Vcpu) {
     vcpu.vm().arch.on.fetch_or(1 << vcpu.arch.index, Ordering::Relaxed);
     vcpu.arch.set_entry(0);
     cpu::start(vcpu);
-}
-
-pub fn set_line(_vm: &crate::vm::Vm, _line: Line, _high: bool) {}
-
-pub fn physical(address: u64) -> *mut u8 {
-    static BASE: Mutex<usize> = Mutex::new(0);
-    let mut base = BASE.lock().unwrap();
-    if *base == 0 {
-        let memory: Vec<u128> = vec![0; MEMORY / 16 + 256];
-        *base = (memory.leak().as_mut_ptr() as usize).next_multiple_of(4096);
-    }
-    (*base + address as usize) as *mut u8
-}
-
-pub const ZEROED_AT_ONCE: u64 = 1 << 20;
-pub const COPIED_AT_ONCE: u64 = 1 << 20;
-
-pub unsafe fn zero(memory: *mut u8, length: usize) {
-    // SAFETY: the caller's promise.
-    unsafe { memory.write_bytes(0, length) };
-}
-
-pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
-    // SAFETY: the caller's promise.
-    unsafe { to.copy_from_nonoverlapping(from, length) };
-}
-
-pub fn ram(base: u64, size: u64) -> [std::ops::Range<u64>; 2] {
-    [base..base + size, base + size..base + size]
-}
-
-/// Whether a VM's first vCPU can start in this state.
-pub fn can_start(mode: stile_blob::Mode) -> bool {
-    mode == stile_blob::Mode::Reset
-}
-
-/// It speculates nothing.
-pub fn apply_mitigations(_: stile_blob::Mitigations) {}
-
-pub fn level() -> Level {
-    Level::Vhe
-}
-
-/// What [`power_off`] panics with: the test catches it.
-pub struct PoweredOff;
-
-pub fn power_off() -> ! {
-    std::panic::panic_any(PoweredOff)
-}
-
-pub fn enter(_cpu: &mut Cpu) -> ! {
-    unreachable!("the fake architecture has no guests to enter")
 }

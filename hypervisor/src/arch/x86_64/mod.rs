@@ -6,31 +6,26 @@ mod exit;
 mod handler;
 mod host;
 mod interrupts;
-pub mod panic;
+mod panic;
+mod physical_cpu;
+mod platform;
 mod vcpu;
 mod vm;
 
+use core::fmt::{self, Write};
 use core::ops::Range;
 
-use stile_blob::Mode;
+use stile_blob::Mitigations;
+use stile_wire::Level;
 
-pub use crate::address_space::physical;
-use crate::device::Line;
+use super::contract::{Counter, Failure, Host, Layout, SerialLine};
+use crate::address_space;
+use crate::stacks::Stacks;
+use host::{firmware, mmu, speculation, timer, uart};
 
-use host::speculation;
-use interrupts::{deadline, delivery, events};
-use vm::protected;
-
-pub use boot::join;
 pub use emulation::devices;
-pub use exit::enter;
-pub use handler::idle_interrupt;
 pub use host::cpu::{Cpu, Local};
-pub use host::firmware::power_off;
-pub use host::speculation::apply as apply_mitigations;
-pub use host::{mmu, timer, uart};
-pub use interrupts::deadline::set_own as set_deadline;
-pub use interrupts::delivery::take as take_interrupts;
+pub use host::mmu::{Format, Permissions, Tables};
 pub use vm::{Vcpu, Vm};
 
 /// The models of the devices that the guests of this architecture have.
@@ -40,140 +35,102 @@ pub mod models {
     pub use stile_device::uart16550::offset::DATA as UART_DATA;
 }
 
-/// Where a VM's `size` bytes of RAM are: around its devices.
-pub fn ram(_base: u64, size: u64) -> [Range<u64>; 2] {
-    stile_board::pc::ram(size)
-}
+/// This back end.
+pub struct Arch;
 
-/// Whether a VM's first vCPU can start in this state.
-pub fn can_start(mode: Mode) -> bool {
-    matches!(mode, Mode::Protected | Mode::Long { .. })
-}
+impl Host for Arch {
+    /// Eight bytes at each step of REP STOSQ.
+    const ZEROED_AT_ONCE: u64 = 1 << 20;
+    /// Likewise.
+    const COPIED_AT_ONCE: u64 = 1 << 20;
 
-/// How Stile runs on this CPU, for the operator.
-pub fn level() -> stile_wire::Level {
-    stile_wire::Level::Vmx
-}
-
-/// Sleeps until an interrupt comes, also one that came before. It is noted in the CPU's block, for [`idle_interrupt`].
-pub fn wait_for_interrupt() {
-    // SAFETY: Stile's interrupts only leave a note. STI lets none come before HLT has begun.
-    unsafe { core::arch::asm!("sti", "hlt", "cli", options(nostack)) };
-}
-
-/// Takes interrupts that are pending, while Stile works for a vCPU that is loaded.
-pub fn poll_interrupts(cpu: &mut Cpu) {
-    // SAFETY: as above. STI lets none come before the NOP is done.
-    unsafe { core::arch::asm!("sti", "nop", "cli", options(nostack)) };
-    idle_interrupt(cpu);
-}
-
-/// Chooses whether the vCPU that is loaded exits as it waits: in a loop of PAUSE. By HLT it always does, for one that does not exit is woken only by
-/// what the processor itself delivers to the guest.
-pub fn trap_waiting(cpu: &Cpu, on: bool) {
-    // SAFETY: the vCPU is loaded here.
-    unsafe { cpu.vcpu().arch.context() }.pauses.trap(on);
-}
-
-/// Whether an interrupt is pending that would end the loaded vCPU's wait.
-pub fn interrupt_pending(cpu: &mut Cpu) -> bool {
-    delivery::is_pending(cpu)
-}
-
-/// Loads a vCPU, of which nothing is on this CPU. `turns`: another one was put for it.
-pub fn load(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, _turns: bool) {
-    // SAFETY: the scheduler gave the vCPU to this CPU, and to no other.
-    let context = unsafe { vcpu.arch.context() };
-    speculation::switch_vm(cpu.index, vcpu.vm().number);
-    cpu.open_vm(&vcpu.vm().arch);
-    let fresh = context.load(cpu, &vcpu.vm().arch.place);
-    if let Some(protected) = &vcpu.vm().arch.protected {
-        protected.load(cpu);
+    fn level() -> Level {
+        Level::Vmx
     }
-    cpu.frame.registers = context.general;
-    delivery::load(cpu, vcpu, fresh);
-}
 
-/// Takes a vCPU off this CPU. If it sleeps, returns when it must be woken.
-pub fn put(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu, sleeps: bool) -> Option<u64> {
-    // SAFETY: the vCPU is loaded here; the scheduler's lock keeps others from loading it until this is done.
-    let context = unsafe { vcpu.arch.context() };
-    context.general = cpu.frame.registers;
-    let wake = delivery::put(cpu, vcpu);
-    context.put(cpu);
-    if let Some(protected) = &vcpu.vm().arch.protected {
-        protected.put(cpu);
+    #[inline]
+    fn physical(address: u64) -> *mut u8 {
+        address_space::physical(address)
     }
-    wake.filter(|_| sleeps)
-}
 
-/// Takes a vCPU that is off now from this CPU, and forgets its registers. The scheduler's lock is held.
-pub fn power_down(cpu: &mut Cpu, vcpu: &'static crate::vm::Vcpu) {
-    cpu.launched = 0;
-    deadline::release(cpu, vcpu);
-    // SAFETY: as in `put`.
-    unsafe { vcpu.arch.context() }.drop_vmcs();
-    if let Some(protected) = &vcpu.vm().arch.protected {
-        protected.put(cpu);
+    unsafe fn zero(memory: *mut u8, length: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { memory.write_bytes(0, length) }
+    }
+
+    unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { to.copy_from_nonoverlapping(from, length) }
+    }
+
+    fn apply_mitigations(mitigations: Mitigations) {
+        speculation::apply(mitigations);
+    }
+
+    fn wait_for_interrupt() {
+        host::wait_for_interrupt();
+    }
+
+    fn power_off() -> ! {
+        firmware::power_off()
     }
 }
 
-/// Moves an interrupt line of a VM's device.
-pub fn set_line(vm: &crate::vm::Vm, line: Line, high: bool) {
-    let line = match line {
-        Line::Uart => stile_board::pc::COM1_INPUT,
-        Line::Clock => stile_board::pc::CLOCK_INPUT,
-    };
-    if let Some(vm) = crate::vm::get(vm.number) {
-        devices::set_line(vm, line as u8, high);
+impl Counter for Arch {
+    #[inline(always)]
+    fn now() -> u64 {
+        timer::now()
+    }
+
+    #[inline(always)]
+    fn frequency() -> u64 {
+        timer::frequency()
     }
 }
 
-/// A vCPU was turned off by INIT. Returns how many are on. The scheduler's lock is held.
-pub fn record_off(vm: &crate::vm::Vm, _vcpu: usize) -> usize {
-    vm.vcpus.iter().filter(|vcpu| vcpu.arch.events.is_on()).count()
-}
-
-/// What became of decoded instructions.
-pub fn decoded(vm: &crate::vm::Vm) -> stile_wire::Decoded {
-    let mut all = stile_wire::Decoded { vm: vm.number as u8, ..stile_wire::Decoded::default() };
-    let of_vcpus = vm.vcpus.iter().map(|vcpu| vcpu.arch.decoded.counts());
-    for counts in of_vcpus.chain(vm.arch.protected.as_ref().map(protected::Protected::counts)) {
-        all.hits += counts.hits;
-        all.misses += counts.misses;
-        all.evictions += counts.evictions;
-        all.mismatches += counts.mismatches;
-        all.dropped += counts.dropped;
+impl SerialLine for Arch {
+    fn try_send(byte: u8) -> bool {
+        uart::try_send(byte)
     }
-    all
-}
 
-/// A vCPU that was turned off may be turned on again.
-pub fn powered_off(vm: &'static crate::vm::Vm, vcpu: usize) {
-    if let Some(vcpu) = vm.vcpus.get(vcpu) {
-        events::turned_off(vcpu);
+    fn try_receive() -> Option<u8> {
+        uart::try_receive()
+    }
+
+    fn set_interrupts(receive: bool, send: bool) {
+        uart::set_interrupts(receive, send);
     }
 }
 
-/// Bytes of RAM that one exit zeroes: eight at each step of REP STOSQ.
-pub const ZEROED_AT_ONCE: u64 = 1 << 20;
-/// Bytes of RAM that one exit copies, likewise.
-pub const COPIED_AT_ONCE: u64 = 1 << 20;
+impl Failure for Arch {
+    fn block() -> *const Cpu {
+        panic::block()
+    }
 
-/// Zeroes memory.
-///
-/// # Safety
-/// The caller has these bytes of the direct map for itself.
-pub unsafe fn zero(memory: *mut u8, length: usize) {
-    // SAFETY: the caller's promise.
-    unsafe { memory.write_bytes(0, length) };
+    #[inline(always)]
+    fn frame_pointer() -> u64 {
+        panic::frame_pointer()
+    }
+
+    fn stack_of(address: u64) -> Option<Range<u64>> {
+        address_space::stack_of(address)
+    }
+
+    fn code() -> Range<u64> {
+        address_space::code()
+    }
+
+    fn write_guest(out: &mut dyn Write, cpu: &Cpu) -> fmt::Result {
+        panic::write_guest(out, cpu)
+    }
 }
 
-/// Copies a file's bytes, data or code.
-///
-/// # Safety
-/// The caller has `to`, `length` bytes of the direct map, for itself; `from` is readable, and elsewhere.
-pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
-    // SAFETY: the caller's promise.
-    unsafe { to.copy_from_nonoverlapping(from, length) };
+impl Layout for Arch {
+    const PHYSMAP: u64 = mmu::PHYSMAP;
+    const DEVICES: u64 = mmu::DEVICES;
+    const STACKS: Stacks = mmu::STACKS;
+
+    fn complete_map() {
+        mmu::complete_map();
+    }
 }

@@ -106,5 +106,3 @@ pub fn frame_pointer() -> u64 {
     unsafe { core::arch::asm!("mov {}, rbp", out(reg) value, options(nomem, nostack, preserves_flags)) };
     value
 }
-
-pub use crate::address_space::{code, stack_of};

@@ -4,8 +4,8 @@
 use dtoolkit::fdt::{Fdt, FdtNode};
 use dtoolkit::{Node, Property};
 use heapless::Vec;
+use stile_board::MAX_CPUS;
 
-use crate::MAX_CPUS;
 use crate::address_space::Span;
 
 /// How firmware is called.

@@ -5,9 +5,10 @@ use core::mem::offset_of;
 use stile_ledger::Row;
 
 use super::sysreg::{read_sysreg, write_sysreg};
-use super::{features, gic, mmu, speculation, timer};
+use super::{features, mmu, speculation, timer};
 use crate::arch::aarch64::exit;
 use crate::arch::aarch64::vcpu::{debug, serror, traps};
+use crate::arch::aarch64::vm::Vm;
 use crate::cpu::{Block, Leave};
 use crate::vm::Vcpu;
 
@@ -113,6 +114,14 @@ pub fn affinity() -> u64 {
     read_sysreg!("mpidr_el1") & 0xff_00ff_ffff
 }
 
+/// Number of the CPU that asks, also while its block is borrowed.
+#[inline(always)]
+pub fn this_index() -> usize {
+    let block = read_sysreg!("tpidr_el2") as *const Block;
+    // SAFETY: `install` comes before anything that asks. The word is constant after it, and outside of `Block::cpu`, which is borrowed.
+    unsafe { (&raw const (*block).local.index).read() }
+}
+
 impl Cpu {
     /// Places the block of CPU `index` under `top`, the upper end of its stack's memory, and makes it this CPU's.
     ///
@@ -138,28 +147,8 @@ impl Cpu {
         timer::set_deadline(None);
     }
 
-    /// Number of the CPU that asks.
-    #[inline(always)]
-    pub fn this_index() -> usize {
-        let block = read_sysreg!("tpidr_el2") as *const Block;
-        // SAFETY: `install` comes before anything that asks. The word is constant after it, and outside of `Block::cpu`, which is borrowed.
-        unsafe { (&raw const (*block).local.index).read() }
-    }
-
     /// What the leaves of `exit.S` need of the VM that the loaded vCPU belongs to.
-    pub fn open_vm(&mut self, vm: &'static crate::arch::aarch64::Vm) {
+    pub fn open_vm(&mut self, vm: &'static Vm) {
         self.id_view = &vm.id_registers;
-    }
-
-    /// Before another CPU's state is read that says whether it is to be kicked: what it shall find is written.
-    #[inline(always)]
-    pub fn complete_stores() {
-        gic::complete_stores();
-    }
-
-    /// Makes another CPU look, after [`Cpu::complete_stores`].
-    #[inline(always)]
-    pub fn kick(index: usize) {
-        gic::kick(index);
     }
 }

@@ -36,6 +36,6 @@ pub fn power_off() -> ! {
         None => Ok(()),
     };
     loop {
-        crate::arch::aarch64::wait_for_interrupt();
+        super::wait_for_interrupt();
     }
 }

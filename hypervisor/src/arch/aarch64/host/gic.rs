@@ -3,10 +3,11 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use stile_board::MAX_CPUS;
+
 use super::board::Board;
 use super::mmio::Mmio;
 use super::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
-use crate::MAX_CPUS;
 use crate::address_space::{self, Span};
 use crate::once::Once;
 

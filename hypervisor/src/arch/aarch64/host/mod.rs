@@ -12,3 +12,13 @@ pub mod speculation;
 pub mod sysreg;
 pub mod timer;
 pub mod uart;
+
+use sysreg::isb;
+
+/// Sleeps until an interrupt is pending, masked or not.
+pub fn wait_for_interrupt() {
+    // A kick that was sent just now is on its way.
+    isb();
+    // SAFETY: what was written before must be seen before the wait; the wait itself changes nothing.
+    unsafe { core::arch::asm!("dsb sy", "wfi", options(nostack, preserves_flags)) };
+}

@@ -4,14 +4,14 @@ use core::sync::atomic::{AtomicU8, Ordering};
 
 use smccc::{Call, Smc, arch, psci};
 use stile_blob::Mitigations;
+use stile_board::MAX_CPUS;
 use stile_device::smccc::{Workarounds, id};
 use stile_sched::lock::TicketLock;
 use stile_speculation::aarch64::{History, Identity, Plan, StoreBypass, Targets, told};
 
-use super::cpu::Cpu;
+use super::cpu::{Cpu, this_index};
 use super::firmware;
 use super::sysreg::read_sysreg;
-use crate::MAX_CPUS;
 use crate::arch::aarch64::exit::Vectors;
 use crate::console::log;
 use crate::once::Once;
@@ -126,7 +126,7 @@ pub fn in_front_of(base: Vectors, address: u64) -> u64 {
     unsafe extern "C" {
         static CLEARING_VECTORS: [[u64; 4]; 3];
     }
-    let Some(plan) = plan(Cpu::this_index()) else { return address };
+    let Some(plan) = plan(this_index()) else { return address };
     let way = match plan.history {
         History::Unaffected | History::Exposed => return address,
         History::Loop(_) => 0,

@@ -3,7 +3,7 @@
 use stile_vgic::{Delivery, Kick, Requests};
 
 use super::interface::Interface;
-use crate::arch::aarch64::host::cpu::Cpu;
+use crate::arch::aarch64::host::cpu::{Cpu, this_index};
 use crate::cpu;
 use crate::vm::{Vcpu, Vm};
 
@@ -93,7 +93,7 @@ fn sync_spis(vcpu: &Vcpu) -> Kick {
     let mut distributor = vcpu.vm().arch.distributor.lock();
     let mut redistributor = vcpu.arch.redistributor.lock();
     if cpu::runs_here(vcpu) {
-        return redistributor.sync(&mut distributor, &mut Interface::new(Cpu::this_index(), vcpu));
+        return redistributor.sync(&mut distributor, &mut Interface::new(this_index(), vcpu));
     }
     if redistributor.is_loaded() {
         drop(redistributor);

@@ -7,7 +7,7 @@ use stile_nested::vncr;
 use stile_vgic::{Delivery, Kick, Redistributor};
 
 use super::{Nested, Regime};
-use crate::arch::aarch64::host::cpu::Cpu;
+use crate::arch::aarch64::host::cpu::{Cpu, this_index};
 use crate::arch::aarch64::host::gic;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 use crate::arch::aarch64::interrupts::interface::{self, Interface};
@@ -254,7 +254,7 @@ pub fn hand_back_timers(cpu: usize, nested: &mut Nested) {
 /// The vCPU leaves this CPU, its guest's registers with it.
 pub fn put(nested: &mut Nested) {
     if nested.regime == Regime::Guest {
-        move_active(Cpu::this_index(), nested.held, 0);
+        move_active(this_index(), nested.held, 0);
         nested.active_is_guests = false;
     }
 }

@@ -17,6 +17,8 @@ use stile_sysreg::SysReg;
 
 use super::registers::Switched;
 use super::{Nested, Regime};
+use crate::address_space;
+use crate::arch::aarch64::host::bulk;
 use crate::arch::aarch64::host::sysreg::{dsb_ish, isb, read_sysreg};
 use crate::arch::aarch64::vm;
 use crate::memory::{self, TableFrames};
@@ -119,7 +121,7 @@ impl GuestMemory for Memory<'_> {
         }
         // SAFETY: the VM's own memory, in the direct map; guests write to it at the same time, so the access is atomic. The address is
         // a multiple of 8.
-        Some(unsafe { &*crate::arch::physical(below.output & !7).cast::<AtomicU64>() }.load(Ordering::Relaxed))
+        Some(unsafe { &*address_space::physical(below.output & !7).cast::<AtomicU64>() }.load(Ordering::Relaxed))
     }
 }
 
@@ -263,7 +265,7 @@ impl Frames for ReservedFrames {
 
     fn zero(&mut self, frame: u64) {
         // SAFETY: a page of the VM's reserve, in the direct map, which no table refers to.
-        unsafe { crate::arch::zero(crate::arch::physical(frame), PAGE_SIZE as usize) };
+        unsafe { bulk::zero(address_space::physical(frame), PAGE_SIZE as usize) };
     }
 }
 

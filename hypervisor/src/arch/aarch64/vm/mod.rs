@@ -4,9 +4,9 @@ use core::cell::UnsafeCell;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-use stile_blob::{BinaryPoint, Nested, Techniques};
+use stile_blob::{BinaryPoint, Mode, Nested, Techniques};
 use stile_board::map::RAM_BASE;
-use stile_board::{intid, mpidr};
+use stile_board::{MAX_CPUS, intid, mpidr};
 use stile_device::psci::PowerTable;
 use stile_nested::forward::Masks;
 use stile_paging::frames::Piece;
@@ -18,7 +18,6 @@ use stile_paging::vmid::{VmidBits, VmidPool, VmidSlot, Vmids};
 use stile_sched::lock::TicketLock;
 use stile_vgic::{Config, Distributor, PendingRequests, Redistributor, Shortcuts};
 
-use crate::MAX_CPUS;
 use crate::arch::aarch64::host::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
 use crate::arch::aarch64::host::{features, speculation};
 use crate::arch::aarch64::interrupts::read_shadow::ReadShadow;
@@ -26,8 +25,10 @@ use crate::arch::aarch64::interrupts::{self, interface};
 use crate::arch::aarch64::nested;
 use crate::arch::aarch64::vcpu::context::VcpuContext;
 use crate::arch::aarch64::vcpu::id_registers;
+use crate::arch::contract::{VcpuPart, VmPart};
 use crate::memory::{self, TableFrames};
 use crate::once::Once;
+use crate::vm::Start;
 
 /// Bits of guest-physical address: RAM ends at 256 GiB.
 const IPA_BITS: u8 = 39;
@@ -141,12 +142,8 @@ impl Maintenance for Deferred {
     fn complete(&mut self) {}
 }
 
-impl Vm {
-    /// A VM whose memory is in `pieces`, of which nothing is mapped yet.
-    ///
-    /// # Errors
-    /// In words, if there is no memory for tables, or the CPU's addresses are too short.
-    pub fn new(vcpus: usize, pieces: &[Piece], techniques: Techniques) -> Result<Vm, &'static str> {
+impl VmPart for Vm {
+    fn new(vcpus: usize, pieces: &[Piece], techniques: Techniques) -> Result<Vm, &'static str> {
         nested::check(techniques.nested)?;
         let geometry = *GEOMETRY.get();
         let root = if geometry.root_size() == stile_paging::PAGE_SIZE {
@@ -187,37 +184,7 @@ impl Vm {
         })
     }
 
-    /// Maps a part of its memory, which has its contents.
-    ///
-    /// # Errors
-    /// If it is mapped already, or was not there when the VM was made.
-    pub fn map_ram(&self, part: &Piece) -> Result<(), Error> {
-        self.table.lock().map(&mut TableFrames, mapping(part))?;
-        dsb_ish();
-        Ok(())
-    }
-
-    /// Unmaps a part of its memory. A vCPU of it is loaded on this CPU, and [`Vm::complete_unmap`] follows.
-    pub fn unmap_ram(&self, gpa: u64, size: u64) {
-        let done = self.table.lock().vacate(&mut TableFrames, &mut Deferred, gpa, size);
-        debug_assert!(done.is_ok(), "whole blocks need no memory to be unmapped");
-    }
-
-    /// Nobody has translations of what was unmapped any more: the current VMID is this VM's.
-    pub fn complete_unmap(&self) {
-        // SAFETY: forgetting translations is always right.
-        unsafe { core::arch::asm!("dsb ishst", "tlbi vmalls12e1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
-    }
-
-    /// Gives back memory that only a running VM needs. All vCPUs are off.
-    pub fn tear_down(&self) {
-        if let Some(nested) = self.nested {
-            nested.shadows.reset();
-        }
-    }
-
-    /// The state after a reset.
-    pub fn reset(&self) {
+    fn reset(&self) {
         let mut distributor = self.distributor.lock();
         distributor.reset();
         self.read_shadow.update_all(&distributor);
@@ -225,6 +192,30 @@ impl Vm {
         self.power.lock().reset();
     }
 
+    fn map_ram(&self, part: &Piece) -> Result<(), Error> {
+        self.table.lock().map(&mut TableFrames, mapping(part))?;
+        dsb_ish();
+        Ok(())
+    }
+
+    fn unmap_ram(&self, gpa: u64, size: u64) {
+        let done = self.table.lock().vacate(&mut TableFrames, &mut Deferred, gpa, size);
+        debug_assert!(done.is_ok(), "whole blocks need no memory to be unmapped");
+    }
+
+    fn complete_unmap(&self) {
+        // SAFETY: forgetting translations is always right.
+        unsafe { core::arch::asm!("dsb ishst", "tlbi vmalls12e1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
+    }
+
+    fn tear_down(&self) {
+        if let Some(nested) = self.nested {
+            nested.shadows.reset();
+        }
+    }
+}
+
+impl Vm {
     /// Makes this VM's second stage the current one.
     ///
     /// A CPU may hold translations that another vCPU of the same VM made with the same ASID for other tables: a guest may use ASIDs
@@ -285,9 +276,8 @@ impl Vm {
     }
 }
 
-impl Vcpu {
-    /// vCPU `index` of `of`, off.
-    pub fn new(index: usize, of: usize, techniques: Techniques) -> Vcpu {
+impl VcpuPart for Vcpu {
+    fn new(index: usize, of: usize, techniques: Techniques) -> Vcpu {
         let has_el2 = techniques.nested != Nested::Off;
         let shape = interface::shape();
         let common_binary_point = match techniques.binary_point {
@@ -323,18 +313,11 @@ impl Vcpu {
         }
     }
 
-    /// The registers in memory.
-    ///
-    /// # Safety
-    /// The caller owns the vCPU: it is loading or putting it, or it is off and the caller holds what keeps it so.
-    #[expect(clippy::mut_from_ref, reason = "see Safety")]
-    pub unsafe fn context(&self) -> &mut VcpuContext {
-        // SAFETY: the caller's promise.
-        unsafe { &mut *self.context.get() }
+    fn index(&self) -> usize {
+        self.index
     }
 
-    /// The state after a reset of the VM. The vCPU is off.
-    pub fn reset(&self) {
+    fn reset(&self) {
         // The last boot's.
         let _ = self.requests.take();
         self.redistributor.lock().reset();
@@ -344,10 +327,21 @@ impl Vcpu {
         }
     }
 
-    /// How the vCPU, which is off and the VM's first, will start: as after reset.
-    pub fn set_start(&self, start: &crate::vm::Start) {
-        debug_assert!(crate::arch::aarch64::can_start(start.mode));
+    fn set_start(&self, start: &Start) {
+        debug_assert!(start.mode == Mode::Reset);
         self.set_entry(start.pc, start.info);
+    }
+}
+
+impl Vcpu {
+    /// The registers in memory.
+    ///
+    /// # Safety
+    /// The caller owns the vCPU: it is loading or putting it, or it is off and the caller holds what keeps it so.
+    #[expect(clippy::mut_from_ref, reason = "see Safety")]
+    pub unsafe fn context(&self) -> &mut VcpuContext {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.context.get() }
     }
 
     /// Where the vCPU, which is off, will start.

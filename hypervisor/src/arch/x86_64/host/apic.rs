@@ -3,11 +3,12 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use stile_board::MAX_CPUS;
 use stile_firmware::acpi::Tables;
 
 use super::instructions::{msr, out8, rdmsr, wrmsr};
 use super::timer;
-use crate::{MAX_CPUS, address_space};
+use crate::address_space;
 
 /// Vectors of Stile's own interrupts. The higher, the more urgent.
 pub mod vector {

@@ -11,6 +11,7 @@ use stile_ledger::Row;
 
 use super::instructions::{msr, wrmsr};
 use super::{apic, idt, timer};
+use crate::arch::x86_64::vm::Vm;
 use crate::arch::x86_64::vm::cpuid::Table;
 use crate::cpu::{Block, Leave};
 use crate::vm::Vcpu;
@@ -181,6 +182,17 @@ const INDEX: usize = LOCAL + offset_of!(Local, index);
 
 const _: () = assert!(offset_of!(Cpu, frame) == 0, "exit.S relies on it");
 
+/// Number of the CPU that asks, also while its block is borrowed.
+#[inline(always)]
+pub fn this_index() -> usize {
+    let index: usize;
+    // SAFETY: `install` comes before anything that asks. The word is constant after it, and outside of the block, which may be borrowed.
+    unsafe {
+        core::arch::asm!("mov {}, gs:[{INDEX}]", out(reg) index, INDEX = const INDEX, options(readonly, nostack, preserves_flags));
+    }
+    index
+}
+
 impl Cpu {
     /// Places the block of CPU `index` under `top`, the upper end of its stack's memory, and makes it this CPU's, with its segments,
     /// interrupts and emergency stack.
@@ -218,17 +230,6 @@ impl Cpu {
     /// Where the TSS is.
     pub fn tss_base(&self) -> u64 {
         &raw const self.tss as u64
-    }
-
-    /// Number of the CPU that asks.
-    #[inline(always)]
-    pub fn this_index() -> usize {
-        let index: usize;
-        // SAFETY: `install` comes before anything that asks. The word is constant after it, and outside of the block, which may be borrowed.
-        unsafe {
-            core::arch::asm!("mov {}, gs:[{INDEX}]", out(reg) index, INDEX = const INDEX, options(readonly, nostack, preserves_flags));
-        }
-        index
     }
 
     /// Remembers for `exit.S` whether the vCPU that is loaded on this CPU exits as soon as it can take an interrupt.
@@ -283,7 +284,7 @@ impl Cpu {
     }
 
     /// What the leaves of `exit.S` need of the VM that the loaded vCPU belongs to.
-    pub fn open_vm(&mut self, vm: &'static crate::arch::x86_64::Vm) {
+    pub fn open_vm(&mut self, vm: &'static Vm) {
         self.cpuid = &vm.cpuid;
     }
 
@@ -310,16 +311,5 @@ impl Cpu {
     /// Whether there are any.
     pub fn has_noted(&self) -> bool {
         self.local.is_some_and(|local| local.noted.load(Ordering::Relaxed) != 0)
-    }
-
-    /// Before another CPU's state is read that says whether it is to be kicked: what it shall find is written.
-    #[inline(always)]
-    pub fn complete_stores() {
-        core::sync::atomic::fence(Ordering::SeqCst);
-    }
-
-    /// Makes another CPU look, after [`Cpu::complete_stores`].
-    pub fn kick(index: usize) {
-        apic::kick(index);
     }
 }

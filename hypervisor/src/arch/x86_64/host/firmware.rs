@@ -28,6 +28,6 @@ pub fn power_off() -> ! {
         }
     }
     loop {
-        crate::arch::x86_64::wait_for_interrupt();
+        super::wait_for_interrupt();
     }
 }

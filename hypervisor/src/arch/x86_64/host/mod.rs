@@ -14,3 +14,9 @@ pub mod timer;
 pub mod uart;
 pub mod vmcs;
 pub mod vmx;
+
+/// Sleeps until an interrupt comes, also one that came before. It is noted in the CPU's block.
+pub fn wait_for_interrupt() {
+    // SAFETY: Stile's interrupts only leave a note. STI lets none come before HLT has begun.
+    unsafe { core::arch::asm!("sti", "hlt", "cli", options(nostack)) };
+}

@@ -3,10 +3,10 @@
 use core::sync::atomic::{AtomicU8, Ordering};
 
 use stile_blob::Mitigations;
+use stile_board::MAX_CPUS;
 use stile_speculation::x86_64::{Data, Identity, Plan, Targets, leaf_7};
 
 use super::instructions::{cpuid, msr, rdmsr, wrmsr};
-use crate::MAX_CPUS;
 use crate::console::log;
 use crate::once::Once;
 

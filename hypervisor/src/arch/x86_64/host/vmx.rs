@@ -237,7 +237,7 @@ pub fn turn_on(features: &Features) -> Result<(), &'static str> {
 pub fn page_with_revision(revision: u32) -> u64 {
     let page = memory::allocate_pages(PAGE_SIZE);
     // SAFETY: the page was just allocated.
-    unsafe { crate::arch::x86_64::physical(page).cast::<u32>().write(revision) };
+    unsafe { crate::address_space::physical(page).cast::<u32>().write(revision) };
     page
 }
 

@@ -16,6 +16,7 @@ use stile_paging::table::{Attributes, Ept, EptPermissions, Error, Geometry, Mapp
 use stile_sched::lock::TicketLock;
 
 use crate::address_space;
+use crate::arch::contract::{VcpuPart, VmPart};
 use crate::arch::x86_64::emulation::decoder::Decoder;
 use crate::arch::x86_64::emulation::devices::Devices;
 use crate::arch::x86_64::handler::Kept;
@@ -146,12 +147,8 @@ fn mapping(part: &Piece) -> Mapping<EptPermissions> {
     Mapping { address: part.gpa, output: part.pa, size: part.size, attributes }
 }
 
-impl Vm {
-    /// A VM whose memory is in `pieces`, of which nothing is mapped yet.
-    ///
-    /// # Errors
-    /// In words, if there is no memory for tables.
-    pub fn new(vcpus: usize, pieces: &[Piece], techniques: Techniques) -> Result<Vm, &'static str> {
+impl VmPart for Vm {
+    fn new(vcpus: usize, pieces: &[Piece], techniques: Techniques) -> Result<Vm, &'static str> {
         if techniques.nested != Nested::default() {
             return Err("a VM can't run VMs of its own on this architecture yet");
         }
@@ -191,35 +188,7 @@ impl Vm {
         })
     }
 
-    /// Where a guest-physical address is in physical memory, if it is in RAM.
-    pub fn physical(&self, gpa: u64) -> Option<u64> {
-        self.memory.iter().find_map(|piece| Some(piece.pa + gpa.checked_sub(piece.gpa).filter(|&into| into < piece.size)?))
-    }
-
-    /// Maps a part of its memory, which has its contents.
-    ///
-    /// # Errors
-    /// If it is mapped already, or was not there when the VM was made.
-    pub fn map_ram(&self, part: &Piece) -> Result<(), Error> {
-        self.table.lock().map(&mut TableFrames, mapping(part))
-    }
-
-    /// Unmaps a part of its memory. A vCPU of it is loaded on this CPU, and [`Vm::complete_unmap`] follows.
-    pub fn unmap_ram(&self, gpa: u64, size: u64) {
-        let done = self.table.lock().vacate(&mut TableFrames, &mut Deferred, gpa, size);
-        debug_assert!(done.is_ok(), "whole blocks need no memory to be unmapped");
-    }
-
-    /// This CPU has no translations of what was unmapped any more. Others forget them when they load a vCPU that was reset.
-    pub fn complete_unmap(&self) {
-        vmx::forget_ept(self.place.ept);
-    }
-
-    /// Gives back memory that only a running VM needs: there is none.
-    pub fn tear_down(&self) {}
-
-    /// The state after a reset: the first vCPU is on.
-    pub fn reset(&self) {
+    fn reset(&self) {
         *self.io_apic.lock() = IoApic::new();
         self.silence_told.store(false, Ordering::Relaxed);
         if let Some(page) = &self.place.apic_access {
@@ -231,12 +200,32 @@ impl Vm {
             protected.clear();
         }
     }
+
+    fn map_ram(&self, part: &Piece) -> Result<(), Error> {
+        self.table.lock().map(&mut TableFrames, mapping(part))
+    }
+
+    fn unmap_ram(&self, gpa: u64, size: u64) {
+        let done = self.table.lock().vacate(&mut TableFrames, &mut Deferred, gpa, size);
+        debug_assert!(done.is_ok(), "whole blocks need no memory to be unmapped");
+    }
+
+    fn complete_unmap(&self) {
+        vmx::forget_ept(self.place.ept);
+    }
+
+    fn tear_down(&self) {}
 }
 
-impl Vcpu {
-    /// vCPU `index`, off.
-    pub fn new(index: usize, _of: usize, techniques: Techniques) -> Vcpu {
-        /// How many VPIDs were given out; 0 is Stile's own.
+impl Vm {
+    /// Where a guest-physical address is in physical memory, if it is in RAM.
+    pub fn physical(&self, gpa: u64) -> Option<u64> {
+        self.memory.iter().find_map(|piece| Some(piece.pa + gpa.checked_sub(piece.gpa).filter(|&into| into < piece.size)?))
+    }
+}
+
+impl VcpuPart for Vcpu {
+    fn new(index: usize, _of: usize, techniques: Techniques) -> Vcpu {
         static VPIDS: AtomicUsize = AtomicUsize::new(0);
         const _: () = assert!(MAX_VMS * MAX_VCPUS < 1 << 16);
         // SAFETY: all zero is a valid VcpuContext: integers, and the first way to start.
@@ -263,6 +252,31 @@ impl Vcpu {
         }
     }
 
+    fn index(&self) -> usize {
+        self.index
+    }
+
+    fn reset(&self) {
+        self.pages.reset(self.index as u32, self.index == 0);
+        if self.index == 0 {
+            self.pages.set_virtual_wire();
+        }
+        // SAFETY: the vCPU is off, and the VM's start is the only one to reset it.
+        *unsafe { self.apic() } = LocalApic::new(self.pages).with_least_period(timer::LEAST_PERIOD);
+        self.events.reset(self.index == 0);
+        self.watch.store(Watch::NEVER, Ordering::Relaxed);
+        self.kept.reset();
+    }
+
+    fn set_start(&self, start: &Start) {
+        // SAFETY: the vCPU is off, and the VM's being off makes this the only call.
+        let context = unsafe { self.context() };
+        context.reset(start);
+        context.tsc_offset = 0;
+    }
+}
+
+impl Vcpu {
     /// The registers in memory.
     ///
     /// # Safety
@@ -300,19 +314,6 @@ impl Vcpu {
         if virtualized { self.apic_level } else { ApicVirtualization::Off }
     }
 
-    /// The state after a reset of the VM. The vCPU is off.
-    pub fn reset(&self) {
-        self.pages.reset(self.index as u32, self.index == 0);
-        if self.index == 0 {
-            self.pages.set_virtual_wire();
-        }
-        // SAFETY: the vCPU is off, and the VM's start is the only one to reset it.
-        *unsafe { self.apic() } = LocalApic::new(self.pages).with_least_period(timer::LEAST_PERIOD);
-        self.events.reset(self.index == 0);
-        self.watch.store(Watch::NEVER, Ordering::Relaxed);
-        self.kept.reset();
-    }
-
     /// When it has to look at another device, in ticks of the counter, or [`Watch::NEVER`].
     #[inline(always)]
     pub fn watch(&self) -> u64 {
@@ -329,13 +330,5 @@ impl Vcpu {
     pub fn set_watch(&self, at: Option<u64>) -> bool {
         let at = at.unwrap_or(Watch::NEVER);
         self.watch.swap(at, Ordering::Relaxed) != at
-    }
-
-    /// How the vCPU, which is off and the VM's first, will start.
-    pub fn set_start(&self, start: &Start) {
-        // SAFETY: the vCPU is off, and the VM's being off makes this the only call.
-        let context = unsafe { self.context() };
-        context.reset(start);
-        context.tsc_offset = 0;
     }
 }

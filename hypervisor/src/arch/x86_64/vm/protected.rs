@@ -3,15 +3,15 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use stile_board::MAX_CPUS;
 use stile_decode::cache::{Counts, Protect, Protector};
 use stile_decode::{Code, Context, Decoded, Refusal};
 use stile_paging::PAGE_SIZE;
 use stile_paging::table::{Ept, EptPermissions, Invalidation, Maintenance, PageTable};
 use stile_sched::lock::TicketLock;
 
-use crate::MAX_CPUS;
 use crate::arch::x86_64::emulation::ram::Ram;
-use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::host::cpu::{Cpu, this_index};
 use crate::arch::x86_64::host::{apic, vmx};
 use crate::memory::{self, TableFrames};
 
@@ -153,7 +153,7 @@ impl Invalidations {
     fn add(&self) {
         // Ordered before the look at who is on: who comes later sees the new number.
         self.wanted.fetch_add(1, Ordering::SeqCst);
-        let here = Cpu::this_index();
+        let here = this_index();
         self.catch_up(here);
         self.others(here).for_each(apic::invalidate);
     }
@@ -161,7 +161,7 @@ impl Invalidations {
     /// Whether all CPUs have followed. The lock is held.
     fn are_done(&self) -> bool {
         let wanted = self.wanted.load(Ordering::Relaxed);
-        self.others(Cpu::this_index()).all(|cpu| self.done[cpu].load(Ordering::Acquire) >= wanted)
+        self.others(this_index()).all(|cpu| self.done[cpu].load(Ordering::Acquire) >= wanted)
     }
 
     /// Brings this CPU up to date.

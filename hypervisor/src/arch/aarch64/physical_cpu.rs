@@ -1,0 +1,113 @@
+//! A CPU as the rest of Stile sees it: kicks, waits, and the vCPU that is loaded.
+
+use crate::arch::aarch64::host::cpu::{self, Cpu};
+use crate::arch::aarch64::host::sysreg::isb;
+use crate::arch::aarch64::host::{gic, timer};
+use crate::arch::aarch64::interrupts::{self, TIMER_ENABLE, delivery};
+use crate::arch::aarch64::vcpu::registers::El1;
+use crate::arch::aarch64::vcpu::{context, traps};
+use crate::arch::aarch64::{boot, exit, handler, nested};
+use crate::arch::contract::PhysicalCpu;
+use crate::vm::Vcpu;
+
+impl PhysicalCpu for Cpu {
+    #[inline(always)]
+    fn this_index() -> usize {
+        cpu::this_index()
+    }
+
+    #[inline(always)]
+    fn complete_stores() {
+        gic::complete_stores();
+    }
+
+    #[inline(always)]
+    fn kick(index: usize) {
+        gic::kick(index);
+    }
+
+    fn join(&mut self) -> Result<(), &'static str> {
+        boot::join(self)
+    }
+
+    fn enter(&mut self) -> ! {
+        exit::enter(self)
+    }
+
+    #[inline(always)]
+    fn set_deadline(&mut self, deadline: Option<u64>) {
+        timer::set_deadline(deadline);
+    }
+
+    fn idle_interrupt(&mut self) {
+        handler::idle_interrupt(self);
+    }
+
+    /// Acknowledges one: interrupts stay masked.
+    fn poll_interrupts(&mut self) {
+        handler::idle_interrupt(self);
+    }
+
+    fn load(&mut self, vcpu: &'static Vcpu, switched: bool) {
+        let vm = vcpu.vm();
+        self.open_vm(&vm.arch);
+        vm.arch.load_second_stage(vm.number, vcpu.arch.index, self.index);
+        // SAFETY: the scheduler gave the vCPU to this CPU, and to no other.
+        let context = unsafe { vcpu.arch.context() };
+        context.load(switched, &mut self.fp_trapped);
+        context::copy_general_registers(&context.general, &mut self.frame.x);
+        // The list registers that come next are of this interface, and its lines those of these timers.
+        isb();
+        interrupts::load(self, vcpu);
+        nested::load_second_stage(self, vcpu);
+    }
+
+    fn put(&mut self, vcpu: &'static Vcpu, sleeps: bool) -> Option<u64> {
+        let pending = interrupts::put(self, vcpu);
+        // SAFETY: the vCPU is loaded here; the scheduler's lock keeps others from loading it until this is done.
+        let context = unsafe { vcpu.arch.context() };
+        context::copy_general_registers(&self.frame.x, &mut context.general);
+        context.put();
+        interrupts::stop_timers(context.el1[El1::CntvCtl as usize] | context.el1[El1::CntpCtl as usize]);
+        if !sleeps {
+            return None;
+        }
+        if pending {
+            return Some(0);
+        }
+        // ENABLE without IMASK.
+        let deadline = |control: El1, compare: El1| (context.el1[control as usize] & 0b11 == 0b01).then_some(context.el1[compare as usize]);
+        let virt = deadline(El1::CntvCtl, El1::CntvCval).map(|compare| match nested::timer_offset(vcpu) {
+            0 => compare,
+            offset => timer::virtual_deadline(compare, offset),
+        });
+        let deadlines = [virt, deadline(El1::CntpCtl, El1::CntpCval), nested::deadline(vcpu)];
+        deadlines.into_iter().flatten().min()
+    }
+
+    fn power_down(&mut self, vcpu: &'static Vcpu) {
+        // What was pending for it stays where a later start finds it.
+        let _ = interrupts::put(self, vcpu);
+        interrupts::stop_timers(TIMER_ENABLE);
+        // SAFETY: the vCPU is still this CPU's.
+        unsafe { vcpu.arch.context() }.abandon();
+    }
+
+    #[inline(always)]
+    fn take_interrupts(&mut self) -> bool {
+        nested::resume(self);
+        true
+    }
+
+    fn interrupt_pending(&mut self) -> bool {
+        delivery::pull(self);
+        interrupts::is_pending(self, self.vcpu())
+    }
+
+    /// WFI and WFE.
+    fn trap_waiting(&self, on: bool) {
+        if !nested::trap_waiting(self, on) {
+            traps::set_waiting_traps(on);
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The machine that guests see: RAM, interrupt lines, and which vCPUs are on.
+
+use core::ops::Range;
+
+use stile_blob::Mode;
+use stile_board::intid;
+use stile_wire::Decoded;
+
+use crate::arch::aarch64::Arch;
+use crate::arch::aarch64::interrupts::delivery;
+use crate::arch::contract::Platform;
+use crate::device::Line;
+use crate::vm::Vm;
+
+impl Platform for Arch {
+    fn ram(base: u64, size: u64) -> [Range<u64>; 2] {
+        [base..base + size, base + size..base + size]
+    }
+
+    fn can_start(mode: Mode) -> bool {
+        mode == Mode::Reset
+    }
+
+    fn set_line(vm: &Vm, line: Line, high: bool) {
+        let intid = match line {
+            Line::Uart => intid::PL011,
+            Line::Clock => intid::PL031,
+        };
+        let kick = vm.arch.distributor.lock().set_level(intid, high);
+        delivery::deliver(vm, kick);
+    }
+
+    fn record_off(vm: &Vm, vcpu: usize) -> usize {
+        vm.arch.power.lock().cpu_off(vcpu)
+    }
+
+    /// Routes the vCPU's 1-of-N interrupts to others, unless it was turned on again.
+    fn powered_off(vm: &'static Vm, vcpu: usize) {
+        let power = vm.arch.power.lock();
+        if !power.is_off(vcpu) {
+            return;
+        }
+        let kick = vm.arch.distributor.lock().set_online(vcpu, false);
+        drop(power);
+        delivery::deliver(vm, kick);
+    }
+
+    fn decoded(vm: &Vm) -> Decoded {
+        Decoded { vm: vm.number as u8, ..Decoded::default() }
+    }
+}

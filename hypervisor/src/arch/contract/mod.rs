@@ -1,0 +1,74 @@
+//! The architecture contract: what a back end provides, and what the rest of Stile may rely on.
+//!
+//! A back end is a folder beside this one. It defines the types `Arch`, `Cpu`, `Local`, `Vm` and `Vcpu`, and implements these traits for them:
+//!
+//! | trait | for | concern |
+//! | --- | --- | --- |
+//! | [`Host`] | `Arch` | the machine: memory, idling, power |
+//! | [`Counter`] | `Arch` | the clock that everything is timed by |
+//! | [`SerialLine`] | `Arch` | the operator's line |
+//! | [`Failure`] | `Arch` | what a CPU can still say when Stile has failed |
+//! | [`Platform`] | `Arch` | the machine that guests see |
+//! | [`Layout`] | `Arch` | Stile's address space; not in the fake back end, which has none |
+//! | [`PhysicalCpu`] | `Cpu` | a CPU: kicks, its timer, the vCPU that is loaded |
+//! | [`VmPart`] | `Vm` | second stage and interrupt controller of a VM |
+//! | [`VcpuPart`] | `Vcpu` | registers and interrupt state of a vCPU |
+//!
+//! Calls are static: one back end is compiled. [`arch`](super) chooses it.
+//!
+//! # Order
+//!
+//! ```text
+//! boot     first CPU: memory, line, block ── start::others ──▶ each other CPU: PhysicalCpu::join
+//!          then crate::start: Host::apply_mitigations, VmPart::new, VcpuPart::new
+//! VM       VmPart::reset, VcpuPart::reset (each), VcpuPart::set_start (the first) ── runs ── record_off (each), tear_down
+//! vCPU     load ─▶ (take_interrupts ─▶ entry ─▶ exit)* ─▶ put, or power_down if it is off
+//! ```
+//!
+//! # Rules
+//!
+//! - *Ownership.* A CPU's block belongs to its CPU: no other has a reference to it. From `load` to the end of `put` or `power_down` the registers of
+//!   a vCPU belong to the CPU that has it loaded; while it is off, to whoever holds what keeps it off. Other CPUs reach a vCPU by atomics and locks.
+//! - *Locks.* Methods that say so are called with the schedule locked: they take no lock that is held while the schedule is locked elsewhere, send
+//!   nothing to the console, and are short.
+//! - *Interrupts* are masked in Stile from exit to entry. Methods don't unmask them, but for [`Host::wait_for_interrupt`] and
+//!   [`PhysicalCpu::poll_interrupts`].
+//! - *Time.* Work that grows with the size of a VM is done in pieces bounded by [`Host::ZEROED_AT_ONCE`] and its like.
+//! - *The exit path* (`exit.S` and what the handlers call until entry) is the back end's own. It calls [`crate::cpu::leave`] for exits that end in
+//!   another vCPU or a wait, and keeps these fields of its `Cpu` for the code outside: `index`, `local`, `vcpu`, `leave`, `slice_end`, `deadline`,
+//!   `waiting_trapped`, `since`, `rows` and `taken`, with the types that [`fields`] states.
+
+mod counter;
+mod cpu;
+mod failure;
+mod host;
+#[cfg(target_os = "none")]
+mod layout;
+mod line;
+mod platform;
+mod vcpu;
+mod vm;
+
+pub use counter::Counter;
+pub use cpu::PhysicalCpu;
+#[allow(unused_imports, reason = "the compiler does not see its use in docs")]
+pub use cpu::fields;
+pub use failure::Failure;
+pub use host::Host;
+#[cfg(target_os = "none")]
+pub use layout::Layout;
+pub use line::SerialLine;
+pub use platform::Platform;
+pub use vcpu::VcpuPart;
+pub use vm::VmPart;
+
+/// Fails to compile unless the back end is complete.
+const _: () = {
+    const fn is_complete<Arch: Host + Counter + SerialLine + Failure + Platform, Cpu: PhysicalCpu, Vm: VmPart, Vcpu: VcpuPart>() {}
+    is_complete::<super::Arch, super::Cpu, super::Vm, super::Vcpu>();
+    #[cfg(target_os = "none")]
+    {
+        const fn has_layout<Arch: Layout>() {}
+        has_layout::<super::Arch>();
+    }
+};

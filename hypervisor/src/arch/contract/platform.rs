@@ -1,0 +1,31 @@
+//! The machine that guests see.
+
+use core::ops::Range;
+
+use stile_blob::Mode;
+use stile_wire::Decoded;
+
+use crate::device::Line;
+use crate::vm::Vm;
+
+/// The machine that a VM is: where its RAM is, in what state it starts, and how its devices and vCPUs act on it. Its devices are the items of the modules `models` and `devices`
+/// (docs/devices.md).
+pub trait Platform {
+    /// Where a VM's `size` bytes of RAM are, of which the configuration says the first address; the second range may be empty.
+    fn ram(base: u64, size: u64) -> [Range<u64>; 2];
+
+    /// Whether a VM's first vCPU can start in this state.
+    fn can_start(mode: Mode) -> bool;
+
+    /// Moves an interrupt line of one of a VM's devices. The device's lock is held, so that levels arrive in order.
+    fn set_line(vm: &Vm, line: Line, high: bool);
+
+    /// A vCPU has turned itself off: others may turn it on again. Returns how many are on. The schedule is locked.
+    fn record_off(vm: &Vm, vcpu: usize) -> usize;
+
+    /// Does what follows [`Platform::record_off`] and needs the schedule unlocked; the vCPU may be on again by now.
+    fn powered_off(vm: &'static Vm, vcpu: usize);
+
+    /// What became of decoded instructions; zeros where the processor decodes.
+    fn decoded(vm: &Vm) -> Decoded;
+}

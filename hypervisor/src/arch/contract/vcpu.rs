@@ -1,0 +1,21 @@
+//! The architecture's part of a vCPU.
+
+use stile_blob::Techniques;
+
+use crate::vm::Start;
+
+/// Registers and interrupt state of a vCPU. What a CPU does with it while it is loaded is in [`PhysicalCpu`](super::PhysicalCpu).
+pub trait VcpuPart {
+    /// vCPU `index` of `of`, off.
+    fn new(index: usize, of: usize, techniques: Techniques) -> Self;
+
+    /// Its number in its VM.
+    fn index(&self) -> usize;
+
+    /// The state after a reset of the VM. The vCPU is off.
+    fn reset(&self);
+
+    /// How the vCPU, which is off and the VM's first, will start, after [`VcpuPart::reset`]. [`Platform::can_start`](super::Platform) said yes to
+    /// the mode.
+    fn set_start(&self, start: &Start);
+}

@@ -1,0 +1,98 @@
+//! A CPU as the rest of Stile sees it: kicks, waits, and the vCPU that is loaded.
+
+use core::sync::atomic::{Ordering, fence};
+
+use crate::arch::contract::PhysicalCpu;
+use crate::arch::x86_64::host::cpu::{self, Cpu};
+use crate::arch::x86_64::host::{apic, speculation};
+use crate::arch::x86_64::interrupts::{deadline, delivery};
+use crate::arch::x86_64::{boot, exit, handler};
+use crate::vm::Vcpu;
+
+impl PhysicalCpu for Cpu {
+    #[inline(always)]
+    fn this_index() -> usize {
+        cpu::this_index()
+    }
+
+    #[inline(always)]
+    fn complete_stores() {
+        fence(Ordering::SeqCst);
+    }
+
+    fn kick(index: usize) {
+        apic::kick(index);
+    }
+
+    fn join(&mut self) -> Result<(), &'static str> {
+        boot::join(self)
+    }
+
+    fn enter(&mut self) -> ! {
+        exit::enter(self)
+    }
+
+    fn set_deadline(&mut self, deadline: Option<u64>) {
+        deadline::set_own(self, deadline);
+    }
+
+    fn idle_interrupt(&mut self) {
+        handler::idle_interrupt(self);
+    }
+
+    fn poll_interrupts(&mut self) {
+        // SAFETY: Stile's interrupts only leave a note. STI lets none come before the NOP is done.
+        unsafe { core::arch::asm!("sti", "nop", "cli", options(nostack)) };
+        handler::idle_interrupt(self);
+    }
+
+    fn load(&mut self, vcpu: &'static Vcpu, _switched: bool) {
+        // SAFETY: the scheduler gave the vCPU to this CPU, and to no other.
+        let context = unsafe { vcpu.arch.context() };
+        speculation::switch_vm(self.index, vcpu.vm().number);
+        self.open_vm(&vcpu.vm().arch);
+        let fresh = context.load(self, &vcpu.vm().arch.place);
+        if let Some(protected) = &vcpu.vm().arch.protected {
+            protected.load(self);
+        }
+        self.frame.registers = context.general;
+        delivery::load(self, vcpu, fresh);
+    }
+
+    fn put(&mut self, vcpu: &'static Vcpu, sleeps: bool) -> Option<u64> {
+        // SAFETY: the vCPU is loaded here; the scheduler's lock keeps others from loading it until this is done.
+        let context = unsafe { vcpu.arch.context() };
+        context.general = self.frame.registers;
+        let wake = delivery::put(self, vcpu);
+        context.put(self);
+        if let Some(protected) = &vcpu.vm().arch.protected {
+            protected.put(self);
+        }
+        wake.filter(|_| sleeps)
+    }
+
+    fn power_down(&mut self, vcpu: &'static Vcpu) {
+        self.launched = 0;
+        deadline::release(self, vcpu);
+        // SAFETY: as in `put`.
+        unsafe { vcpu.arch.context() }.drop_vmcs();
+        if let Some(protected) = &vcpu.vm().arch.protected {
+            protected.put(self);
+        }
+    }
+
+    #[inline]
+    fn take_interrupts(&mut self) -> bool {
+        delivery::take(self)
+    }
+
+    fn interrupt_pending(&mut self) -> bool {
+        delivery::is_pending(self)
+    }
+
+    /// In a loop of PAUSE. By HLT the vCPU always exits: one that does not is woken only by what the processor itself delivers to the guest.
+    fn trap_waiting(&self, on: bool) {
+        // SAFETY: the vCPU is loaded here.
+        unsafe { self.vcpu().arch.context() }.pauses.trap(on);
+    }
+}

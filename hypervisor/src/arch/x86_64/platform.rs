@@ -1,0 +1,59 @@
+//! The machine that guests see: RAM, interrupt lines, and which vCPUs are on.
+
+use core::ops::Range;
+
+use stile_blob::Mode;
+use stile_board::pc;
+use stile_wire::Decoded;
+
+use crate::arch::contract::Platform;
+use crate::arch::x86_64::Arch;
+use crate::arch::x86_64::emulation::devices;
+use crate::arch::x86_64::interrupts::events;
+use crate::arch::x86_64::vm::protected::Protected;
+use crate::device::Line;
+use crate::vm::{self, Vm};
+
+impl Platform for Arch {
+    /// Around the devices.
+    fn ram(_base: u64, size: u64) -> [Range<u64>; 2] {
+        pc::ram(size)
+    }
+
+    fn can_start(mode: Mode) -> bool {
+        matches!(mode, Mode::Protected | Mode::Long { .. })
+    }
+
+    fn set_line(vm: &Vm, line: Line, high: bool) {
+        let line = match line {
+            Line::Uart => pc::COM1_INPUT,
+            Line::Clock => pc::CLOCK_INPUT,
+        };
+        if let Some(vm) = vm::get(vm.number) {
+            devices::set_line(vm, line as u8, high);
+        }
+    }
+
+    fn record_off(vm: &Vm, _vcpu: usize) -> usize {
+        vm.vcpus.iter().filter(|vcpu| vcpu.arch.events.is_on()).count()
+    }
+
+    fn powered_off(vm: &'static Vm, vcpu: usize) {
+        if let Some(vcpu) = vm.vcpus.get(vcpu) {
+            events::turned_off(vcpu);
+        }
+    }
+
+    fn decoded(vm: &Vm) -> Decoded {
+        let mut all = Decoded { vm: vm.number as u8, ..Decoded::default() };
+        let of_vcpus = vm.vcpus.iter().map(|vcpu| vcpu.arch.decoded.counts());
+        for counts in of_vcpus.chain(vm.arch.protected.as_ref().map(Protected::counts)) {
+            all.hits += counts.hits;
+            all.misses += counts.misses;
+            all.evictions += counts.evictions;
+            all.mismatches += counts.mismatches;
+            all.dropped += counts.dropped;
+        }
+        all
+    }
+}
