@@ -15,6 +15,8 @@ pub struct Wanted {
     pub is: fn(&str) -> bool,
     /// The name to store it under.
     pub name: &'static str,
+    /// Whether it is a mistake that the package doesn't have it.
+    pub required: bool,
 }
 
 /// Extracts the `wanted` files of `package` into the directory `to`.
@@ -36,7 +38,7 @@ pub fn extract(package: &Path, wanted: &[Wanted], to: &Path) -> Result<()> {
     if !status.success() {
         bail!("dpkg-deb failed on {} ({status})", package.display());
     }
-    match wanted.iter().find(|file| !taken.contains(&to.join(file.name))) {
+    match wanted.iter().find(|file| file.required && !taken.contains(&to.join(file.name))) {
         Some(missing) => bail!("{} holds no {}", package.display(), missing.name),
         None => Ok(()),
     }
@@ -81,7 +83,7 @@ mod tests {
         add("./boot/vmlinuz-old", tar::EntryType::Symlink, b"");
         let archive = builder.into_inner().unwrap();
         let dir = tempfile::tempdir().unwrap();
-        let wanted = [Wanted { is: |path| path.starts_with("boot/vmlinuz-"), name: "kernel" }];
+        let wanted = [Wanted { is: |path| path.starts_with("boot/vmlinuz-"), name: "kernel", required: true }];
         let taken = take(archive.as_slice(), &wanted, dir.path()).unwrap();
         assert_eq!(taken, [dir.path().join("kernel")]);
         assert_eq!(std::fs::read(&taken[0]).unwrap(), b"kernel");

@@ -6,8 +6,10 @@
 
 mod apt;
 mod deb;
+mod drivers;
 mod index;
 mod mirror;
+mod modules;
 mod store;
 mod tree;
 mod version;
@@ -18,6 +20,7 @@ use anyhow::Result;
 
 pub use apt::{Apt, KEYRING_PACKAGE};
 pub use deb::{Wanted, extract};
+pub use drivers::{Module, drivers};
 pub use index::{Package, newest_named};
 pub use mirror::{VARIABLE as MIRROR_VARIABLE, mirror};
 pub use store::{Freshness, Item};

@@ -12,8 +12,9 @@ use sha2::{Digest, Sha256};
 
 use super::apt::{Apt, debian_name};
 use super::deb::{self, Wanted};
+
 use super::index::{self, Choice, Package};
-use super::mirror;
+use super::{mirror, modules};
 use crate::config::Arch;
 use crate::{cache, exit, out};
 
@@ -31,6 +32,12 @@ pub enum Item {
     Kernel6_1,
     /// Kernel and initial RAM file system of Debian 13's text installer.
     Installer,
+    /// Drivers that are modules of the newest kernel.
+    NewestDrivers,
+    /// Drivers that are modules of the kernel of Debian 13.
+    Drivers6_12,
+    /// Drivers that are modules of the kernel of Debian 12.
+    Drivers6_1,
     /// The statically linked busybox.
     Busybox,
     /// Xen of Debian 13.
@@ -54,7 +61,17 @@ impl Item {
     /// All items for an architecture.
     pub fn all(arch: Arch) -> &'static [Self] {
         match arch {
-            Arch::Aarch64 => &[Self::NewestKernel, Self::Kernel6_12, Self::Kernel6_1, Self::Installer, Self::Busybox, Self::Xen],
+            Arch::Aarch64 => &[
+                Self::NewestKernel,
+                Self::NewestDrivers,
+                Self::Kernel6_12,
+                Self::Drivers6_12,
+                Self::Kernel6_1,
+                Self::Drivers6_1,
+                Self::Installer,
+                Self::Busybox,
+                Self::Xen,
+            ],
             Arch::X86_64 => &[Self::NewestKernel, Self::Kernel6_12, Self::Kernel6_1, Self::Busybox, Self::KvmHost6_1],
         }
     }
@@ -66,6 +83,9 @@ impl Item {
             Self::Kernel6_12 => "debian:6.12",
             Self::Kernel6_1 => "debian:6.1",
             Self::Installer => "debian-installer",
+            Self::NewestDrivers => "debian-drivers",
+            Self::Drivers6_12 => "debian-drivers:6.12",
+            Self::Drivers6_1 => "debian-drivers:6.1",
             Self::Busybox => "busybox",
             Self::Xen => "xen",
             Self::KvmHost6_1 => "kvm-host:6.1",
@@ -74,9 +94,9 @@ impl Item {
 
     fn suite(self) -> &'static str {
         match self {
-            Self::NewestKernel => "trixie-backports",
-            Self::Kernel6_12 | Self::Installer | Self::Busybox | Self::Xen => "trixie",
-            Self::Kernel6_1 | Self::KvmHost6_1 => "bookworm",
+            Self::NewestKernel | Self::NewestDrivers => "trixie-backports",
+            Self::Kernel6_12 | Self::Drivers6_12 | Self::Installer | Self::Busybox | Self::Xen => "trixie",
+            Self::Kernel6_1 | Self::Drivers6_1 | Self::KvmHost6_1 => "bookworm",
         }
     }
 
@@ -89,6 +109,9 @@ impl Item {
         let kernel = |choice| index::newest_kernel(packages, choice, debian_name(arch));
         match self {
             Self::NewestKernel => kernel(Choice::NewestCloud),
+            Self::NewestDrivers => index::newest_named(packages, &modules::package_of(&kernel(Choice::NewestCloud)?.name)),
+            Self::Drivers6_12 => kernel(series("6.12")),
+            Self::Drivers6_1 => kernel(series("6.1")),
             Self::Kernel6_12 => kernel(series("6.12")),
             Self::Kernel6_1 | Self::KvmHost6_1 => kernel(series("6.1")),
             Self::Installer => index::newest_named(packages, "debian-installer-13-netboot-arm64"),
@@ -99,19 +122,20 @@ impl Item {
 
     fn wanted(self) -> &'static [Wanted] {
         match self {
-            Self::NewestKernel | Self::Kernel6_12 | Self::Kernel6_1 => &[Wanted { is: is_kernel, name: "kernel" }],
+            Self::NewestKernel | Self::Kernel6_12 | Self::Kernel6_1 => &[Wanted { is: is_kernel, name: "kernel", required: true }],
+            Self::NewestDrivers | Self::Drivers6_12 | Self::Drivers6_1 => modules::MODULES,
             Self::Installer => &[
-                Wanted { is: |path| path.ends_with("/text/debian-installer/arm64/linux"), name: "kernel" },
-                Wanted { is: |path| path.ends_with("/text/debian-installer/arm64/initrd.gz"), name: "initrd" },
+                Wanted { is: |path| path.ends_with("/text/debian-installer/arm64/linux"), name: "kernel", required: true },
+                Wanted { is: |path| path.ends_with("/text/debian-installer/arm64/initrd.gz"), name: "initrd", required: true },
             ],
-            Self::Busybox => &[Wanted { is: |path| matches!(path, "usr/bin/busybox" | "bin/busybox"), name: "busybox" }],
+            Self::Busybox => &[Wanted { is: |path| matches!(path, "usr/bin/busybox" | "bin/busybox"), name: "busybox", required: true }],
             Self::KvmHost6_1 => &[
-                Wanted { is: is_kernel, name: "kernel" },
-                Wanted { is: |path| path.ends_with("/kernel/virt/lib/irqbypass.ko"), name: "irqbypass.ko" },
-                Wanted { is: |path| path.ends_with("/kernel/arch/x86/kvm/kvm.ko"), name: "kvm.ko" },
-                Wanted { is: |path| path.ends_with("/kernel/arch/x86/kvm/kvm-intel.ko"), name: "kvm-intel.ko" },
+                Wanted { is: is_kernel, name: "kernel", required: true },
+                Wanted { is: |path| path.ends_with("/kernel/virt/lib/irqbypass.ko"), name: "irqbypass.ko", required: true },
+                Wanted { is: |path| path.ends_with("/kernel/arch/x86/kvm/kvm.ko"), name: "kvm.ko", required: true },
+                Wanted { is: |path| path.ends_with("/kernel/arch/x86/kvm/kvm-intel.ko"), name: "kvm-intel.ko", required: true },
             ],
-            Self::Xen => &[Wanted { is: |path| path == "boot/xen-4.20-arm64", name: "xen" }],
+            Self::Xen => &[Wanted { is: |path| path == "boot/xen-4.20-arm64", name: "xen", required: true }],
         }
     }
 }
@@ -248,7 +272,8 @@ fn read(dir: &Path, wanted: &[Wanted]) -> Found {
 
 /// The hashes of an item's files.
 fn hashes(dir: &Path, wanted: &[Wanted]) -> Result<BTreeMap<String, String>> {
-    wanted.iter().map(|file| Ok((file.name.to_owned(), hash(&dir.join(file.name))?))).collect()
+    let expected = wanted.iter().filter(|file| file.required || dir.join(file.name).exists());
+    expected.map(|file| Ok((file.name.to_owned(), hash(&dir.join(file.name))?))).collect()
 }
 
 /// The SHA-256 of a file, in hexadecimal digits.
@@ -270,7 +295,8 @@ fn now() -> u64 {
 mod tests {
     use super::*;
 
-    const WANTED: [Wanted; 2] = [Wanted { is: |_| true, name: "kernel" }, Wanted { is: |_| true, name: "initrd" }];
+    const WANTED: [Wanted; 2] =
+        [Wanted { is: |_| true, name: "kernel", required: true }, Wanted { is: |_| true, name: "initrd", required: true }];
 
     /// Stores an item with two files, with or without hashes.
     fn store(dir: &Path, with_hashes: bool) {

@@ -169,8 +169,8 @@ fn make(cache: &Path, to: &Path) -> Result<()> {
         bail!("Debian {SUITE} has Bochs {}, and Stile knows {VERSION} only", bios.version);
     }
     let bioses: [(Package, &[Wanted]); 2] = [
-        (bios.clone(), &[Wanted { is: |path| path == "usr/share/bochs/BIOS-bochs-latest", name: BIOS }]),
-        (newest("vgabios")?, &[Wanted { is: |path| path == "usr/share/vgabios/vgabios.bin", name: VGA_BIOS }]),
+        (bios.clone(), &[Wanted { is: |path| path == "usr/share/bochs/BIOS-bochs-latest", name: BIOS, required: true }]),
+        (newest("vgabios")?, &[Wanted { is: |path| path == "usr/share/vgabios/vgabios.bin", name: VGA_BIOS, required: true }]),
     ];
     for (package, wanted) in bioses {
         let download = tempfile::tempdir_in(cache)?;

@@ -1,0 +1,62 @@
+//! Drivers of PCI functions: modules of Debian's kernels. Which of them are modules differs from kernel to kernel.
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::modules::MODULES;
+use super::store::{self, Freshness, Item};
+use crate::config::{Arch, DebianKernel};
+use crate::exit;
+
+/// A module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Module {
+    /// Its name, with the ending `.ko`.
+    pub name: &'static str,
+    /// The file, decompressed.
+    pub bytes: Vec<u8>,
+}
+
+/// The drivers of PCI functions that are modules of one of Debian's kernels for Arm, in the order in which they can be loaded. None for
+/// other kernels.
+///
+/// # Errors
+/// No mirror; a failed download with nothing in the cache; a module can't be decompressed.
+pub fn drivers(kernel: DebianKernel, freshness: Freshness) -> Result<Vec<Module>> {
+    let (image, item) = match kernel {
+        DebianKernel::Newest => (Item::NewestKernel, Item::NewestDrivers),
+        DebianKernel::V6_12 => (Item::Kernel6_12, Item::Drivers6_12),
+        DebianKernel::V6_1 => (Item::Kernel6_1, Item::Drivers6_1),
+        DebianKernel::Installer | DebianKernel::Xen => return Ok(Vec::new()),
+    };
+    let mut stored = store::get(Arch::Aarch64, item, freshness)?;
+    let mut kernel = store::get(Arch::Aarch64, image, freshness)?;
+    if stored.version != kernel.version && freshness != Freshness::Cached {
+        // They were fetched at different times.
+        kernel = store::get(Arch::Aarch64, image, Freshness::Check)?;
+        stored = store::get(Arch::Aarch64, item, Freshness::Check)?;
+    }
+    if stored.version != kernel.version {
+        return Err(exit::lacking(format!(
+            "the drivers in the cache are of {} {}, the kernel is {}: run `stile fetch`",
+            stored.package, stored.version, kernel.version
+        )));
+    }
+    let present = MODULES.iter().filter(|module| stored.dir.join(module.name).exists());
+    present.map(|module| Ok(Module { name: module.name, bytes: read(&stored.dir.join(module.name))? })).collect()
+}
+
+/// A module's file, decompressed if it is compressed.
+fn read(path: &Path) -> Result<Vec<u8>> {
+    const XZ: &[u8] = b"\xfd7zXZ\0";
+    let bytes = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+    if !bytes.starts_with(XZ) {
+        return Ok(bytes);
+    }
+    let mut plain = Vec::new();
+    lzma_rust2::XzReader::new(&bytes[..], false).read_to_end(&mut plain).with_context(|| format!("decompressing {}", path.display()))?;
+    Ok(plain)
+}

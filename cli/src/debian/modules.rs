@@ -1,0 +1,63 @@
+//! Which modules of Debian's kernels are drivers of PCI functions, or needed by one.
+
+use super::deb::Wanted;
+
+macro_rules! modules {
+    ($($name:literal,)+) => {
+        &[$(Wanted { is: |path| is_module(path, $name), name: concat!($name, ".ko"), required: false }),+]
+    };
+}
+
+/// The modules, each behind those that it needs.
+pub(super) const MODULES: &[Wanted] = modules![
+    "virtio",
+    "virtio_ring",
+    "virtio_pci_legacy_dev",
+    "virtio_pci_modern_dev",
+    "virtio_pci",
+    "virtio_blk",
+    "failover",
+    "net_failover",
+    "virtio_net",
+    "t10-pi",
+    "crc64-rocksoft",
+    "nvme-common",
+    "nvme-keyring",
+    "nvme-auth",
+    "nvme-core",
+    "nvme",
+    "ptp",
+    "e1000e",
+    "usb-common",
+    "usbcore",
+    "xhci-hcd",
+    "xhci-pci",
+];
+
+/// Whether a path in a package is the module of this name, compressed or not.
+fn is_module(path: &str, name: &str) -> bool {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    path.contains("/kernel/") && matches!(file.strip_prefix(name), Some(".ko" | ".ko.xz"))
+}
+
+/// The name of the package with the modules of the kernel in another package.
+pub(super) fn package_of(kernel: &str) -> String {
+    kernel.replace("linux-binary-", "linux-modules-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_are_recognised_by_their_names() {
+        let path = |file: &str| format!("usr/lib/modules/7.3.4/kernel/drivers/virtio/{file}");
+        assert!(is_module(&path("virtio.ko.xz"), "virtio"));
+        assert!(is_module(&path("virtio.ko"), "virtio"));
+        assert!(!is_module(&path("virtio_ring.ko"), "virtio"));
+        assert!(!is_module(&path("virtio.ko.sig"), "virtio"));
+        assert!(!is_module("usr/share/doc/virtio.ko", "virtio"));
+        assert_eq!(package_of("linux-binary-7.3.4+deb13-cloud-arm64"), "linux-modules-7.3.4+deb13-cloud-arm64");
+        assert_eq!(package_of("linux-image-6.1.0-50-arm64-unsigned"), "linux-image-6.1.0-50-arm64-unsigned");
+    }
+}
