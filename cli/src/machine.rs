@@ -209,6 +209,9 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
             }
             let marks = Marks::new(number(options.seed)?);
             let mut archive = initramfs::build(&read(&debian::busybox_for(arch, freshness)?)?, &vm.name, &task, &marks);
+            if let (KernelSource::Debian(which), false) = (&vm.kernel, vm.functions.is_empty()) {
+                archive.extend(initramfs::with_drivers(&debian::drivers(*which, freshness)?));
+            }
             if wants_l2(vm) {
                 archive.extend(l2(freshness));
             }

@@ -43,11 +43,12 @@ pub fn run(args: &RunArgs, until_signals: EndBySignal) -> Result<u8> {
     let mut file = tempfile::Builder::new().prefix("stile-").suffix(".img").tempfile().context("making the image's file")?;
     file.write_all(&image.bytes).context("writing the image")?;
     drop(image);
+    let smmu = config.has_functions();
     let (cpu, cpus) = (config.cpu_model, config.cpus);
     let machine = match config.arch {
         Arch::Aarch64 => {
             let (machine, extra) = (args.machine_option.clone(), args.qemu_arg.clone());
-            emulator::Machine::Arm(Board { cpu, cpus, memory, machine, icount: args.icount, extra })
+            emulator::Machine::Arm(Board { cpu, cpus, memory, machine, icount: args.icount, smmu, extra })
         }
         // It counts instructions in any case.
         Arch::X86_64 => {

@@ -75,6 +75,7 @@ fn blob() -> &'static [u8] {
             loads: heapless::Vec::new(),
             on_reset: OnReset::Restart,
             techniques: Techniques::default(),
+            functions: heapless::Vec::new(),
         };
         machine.vms.push(vm).unwrap();
     }

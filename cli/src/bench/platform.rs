@@ -148,7 +148,7 @@ impl Platform {
         let &Start { cpu, cpus, memory } = start;
         let cpu = cpu.to_owned();
         match self.arch {
-            Arch::Aarch64 => Machine::Arm(Board { cpu, cpus, memory, machine: options, icount: true, extra }),
+            Arch::Aarch64 => Machine::Arm(Board { cpu, cpus, memory, machine: options, smmu: false, icount: true, extra }),
             Arch::X86_64 => Machine::Pc(Pc { cpu, cpus, memory, boot, extra, counts: None }),
         }
     }

@@ -10,6 +10,9 @@ use crate::{
     image::{Format, VmPlan},
 };
 
+/// The last of the interrupts that messages become.
+const MSI_LAST: u32 = intid::MSI_BASE + intid::MSI_COUNT - 1;
+
 /// A row with an interrupt.
 fn row(range: Range<u64>, what: impl Into<String>, interrupt: &str) -> Vec<String> {
     let mut row = place(range, what);
@@ -37,6 +40,16 @@ pub fn arm(vm: &VmConfig, plan: Option<&VmPlan>) -> Vec<Vec<String>> {
         row(map::PL031_BASE..map::PL031_BASE + map::PL031_SIZE, "PL031 real-time clock", &spi(intid::PL031)),
         row(map::RAM_BASE..map::RAM_BASE + vm.memory, "RAM", ""),
     ];
+    if !vm.functions.is_empty() {
+        let spis =
+            format!("{}-{} (SPI {}-{}), edge", intid::MSI_BASE, MSI_LAST, intid::MSI_BASE - intid::SPI_BASE, MSI_LAST - intid::SPI_BASE);
+        rows.extend([
+            row(map::MSI_FRAME_BASE..map::MSI_FRAME_BASE + map::MSI_FRAME_SIZE, "MSI frame (GICv2m)", &spis),
+            row(map::PCI_WINDOW_BASE..map::PCI_WINDOW_BASE + map::PCI_WINDOW_SIZE, "BARs of PCI functions", ""),
+            row(map::PCI_ECAM_BASE..map::PCI_ECAM_BASE + map::PCI_ECAM_SIZE, "PCI configuration space, bus 0", ""),
+        ]);
+        rows.sort();
+    }
     rows.extend(loads(plan).into_iter().map(|(range, what)| row(range, what, "")));
     rows.push(vec!["(registers)".to_owned(), String::new(), "timers: virtual, physical".to_owned(), timers]);
     rows

@@ -44,6 +44,12 @@ fn several_vms() {
 }
 
 #[test]
+fn assigned_functions() {
+    let config = config("[[vm]]\nkernel = \"debian\"\n[[vm.pci]]\nfunction = \"0000:00:02.0\"\n[[vm.pci]]\nfunction = \"0000:00:05.1\"\n");
+    insta::assert_snapshot!("assigned_functions", explain(&config, &[], None));
+}
+
+#[test]
 fn a_pc() {
     let config = config(
         "[machine]\narch = \"x86_64\"\n[[vm]]\nname = \"test\"\nkernel = \"debian\"\nvcpus = 2\n\

@@ -62,6 +62,13 @@ pub fn explain(text: &mut String, machine: &MachineConfig, index: usize, cpu_tim
             techniques_of_pc(vm, &mut fact);
         }
     }
+    for (index, function) in vm.functions.iter().enumerate() {
+        fact("PCI function", &format!("{function}, assigned: it is this VM's alone. The guest finds it at 0000:00:{:02x}.0;", index + 1));
+        fact("", "BARs are mapped, DMA goes through the SMMU by the VM's second stage, and messages through the ITS");
+    }
+    if !vm.functions.is_empty() {
+        fact("RAM", "filled before the guest starts, because functions access it without faults");
+    }
     if let Some(ablate) = &vm.techniques.ablate {
         fact("ablated", &ablation::describe(ablate));
     }

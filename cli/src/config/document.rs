@@ -9,7 +9,7 @@ use toml::{
 
 use super::{
     Mistake, Mistakes, Place, ablation,
-    draft::{Cpus, DomainDraft, Draft, Given, VmDraft},
+    draft::{Cpus, DomainDraft, Draft, FunctionDraft, Given, VmDraft},
 };
 
 const TOP_KEYS: &[&str] = &["machine", "vm"];
@@ -26,12 +26,14 @@ const VM_KEYS: &[&str] = &[
     "name",
     "nested",
     "on_reset",
+    "pci",
     "pinned",
     "techniques",
     "vcpus",
     "weight",
 ];
 const DOMAIN_KEYS: &[&str] = &["append", "kernel", "memory", "vcpus"];
+const FUNCTION_KEYS: &[&str] = &["function"];
 /// Maximum number of unknown keys reported per table: more are not typing errors.
 const MOST_UNKNOWN: usize = 20;
 const TECHNIQUE_KEYS: &[&str] = &["ablate", "apic_virtualization", "binary_point", "decode_cache", "nested", "timer", "wfi_passthrough"];
@@ -135,33 +137,55 @@ fn vm_draft(vm: &DeTable<'_>, span: Range<usize>, mistakes: &mut Vec<Mistake>) -
         draft.ablate = techniques.strings("ablate", &format!("a list of {}", ablation::list()), mistakes);
     }
     draft.domains = domains(&vm, mistakes);
+    draft.functions = functions(&vm, mistakes);
     draft
 }
 
 /// Parses the tables of domains that a virtual machine starts.
 fn domains(vm: &Table<'_>, mistakes: &mut Vec<Mistake>) -> Vec<DomainDraft> {
-    let wanted = "a table [[vm.domain]] for each";
-    let Some(value) = vm.get("domain") else { return Vec::new() };
+    tables(vm, "domain", "[[vm.domain]]", mistakes)
+        .into_iter()
+        .map(|(table, span)| {
+            let mut domain = Table::new("[[vm.domain]]", table, DOMAIN_KEYS, mistakes);
+            DomainDraft {
+                place: Place::Text(span),
+                kernel: domain.string("kernel", "a path", mistakes),
+                append: domain.string("append", "the kernel's command line in one string", mistakes),
+                memory: domain.size("memory", "a string such as \"64M\"", mistakes),
+                vcpus: domain.integer("vcpus", mistakes),
+            }
+        })
+        .collect()
+}
+
+/// Parses the tables of PCI functions that a virtual machine owns.
+fn functions(vm: &Table<'_>, mistakes: &mut Vec<Mistake>) -> Vec<FunctionDraft> {
+    tables(vm, "pci", "[[vm.pci]]", mistakes)
+        .into_iter()
+        .map(|(table, span)| {
+            let mut function = Table::new("[[vm.pci]]", table, FUNCTION_KEYS, mistakes);
+            let wanted = "an address such as \"0000:00:02.0\"";
+            FunctionDraft { place: Place::Text(span), function: function.string("function", wanted, mistakes) }
+        })
+        .collect()
+}
+
+/// The tables of an array in a virtual machine's, each with its place in the text.
+fn tables<'t>(vm: &Table<'t>, key: &'static str, header: &str, mistakes: &mut Vec<Mistake>) -> Vec<(&'t DeTable<'t>, Range<usize>)> {
+    let wanted = format!("a table {header} for each");
+    let Some(value) = vm.get(key) else { return Vec::new() };
     let DeValue::Array(array) = value.get_ref() else {
-        mistakes.push(wrong_type("domain", value, wanted).similar("[[vm.domain]]"));
+        mistakes.push(wrong_type(key, value, &wanted).similar(header));
         return Vec::new();
     };
-    let mut domains = Vec::new();
+    let mut found = Vec::new();
     for element in array.iter() {
-        let DeValue::Table(table) = element.get_ref() else {
-            mistakes.push(wrong_type("domain", element, wanted));
-            continue;
-        };
-        let mut domain = Table::new("[[vm.domain]]", table, DOMAIN_KEYS, mistakes);
-        domains.push(DomainDraft {
-            place: Place::Text(element.span()),
-            kernel: domain.string("kernel", "a path", mistakes),
-            append: domain.string("append", "the kernel's command line in one string", mistakes),
-            memory: domain.size("memory", "a string such as \"64M\"", mistakes),
-            vcpus: domain.integer("vcpus", mistakes),
-        });
+        match element.get_ref() {
+            DeValue::Table(table) => found.push((table, element.span())),
+            _ => mistakes.push(wrong_type(key, element, &wanted)),
+        }
     }
-    domains
+    found
 }
 
 fn cpus(vm: &mut Table<'_>, mistakes: &mut Vec<Mistake>) -> Option<Given<Cpus>> {

@@ -72,6 +72,7 @@ pub struct VmDraft {
     pub wfi_passthrough: Option<Given<bool>>,
     pub ablate: Option<Vec<Given<String>>>,
     pub domains: Vec<DomainDraft>,
+    pub functions: Vec<FunctionDraft>,
     /// Whether the machine is itself a virtual machine.
     pub inside: bool,
 }
@@ -85,6 +86,14 @@ pub struct DomainDraft {
     pub append: Option<Given<String>>,
     pub memory: Option<Given<String>>,
     pub vcpus: Option<Given<i64>>,
+}
+
+/// A PCI function that a virtual machine owns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionDraft {
+    /// Where it begins.
+    pub place: Place,
+    pub function: Option<Given<String>>,
 }
 
 impl VmDraft {
@@ -114,6 +123,7 @@ impl VmDraft {
             wfi_passthrough: None,
             ablate: None,
             domains: Vec::new(),
+            functions: Vec::new(),
             inside: false,
         }
     }

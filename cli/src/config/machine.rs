@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use stile_blob::{Mitigations, OnReset, Share, Techniques};
 use stile_board::map;
+use stile_pci::Address;
 
 use super::units;
 use crate::image::domain::Domain;
@@ -67,6 +68,8 @@ pub struct VmConfig {
     pub techniques: Techniques,
     /// The domains that it starts, if it is Xen: at most [`MAX_DOMAINS`].
     pub domains: Vec<DomainConfig>,
+    /// The PCI functions that it owns: at most [`stile_board::MAX_FUNCTIONS`], and no other VM's.
+    pub functions: Vec<Address>,
 }
 
 /// Maximum number of domains of a virtual machine, limited by the number of files in its image.
@@ -218,6 +221,11 @@ impl MachineConfig {
     /// The memory of all virtual machines together, in bytes.
     pub fn vm_memory(&self) -> u64 {
         self.vms.iter().map(|vm| vm.memory).sum()
+    }
+
+    /// Whether a virtual machine owns PCI functions, so that the board needs an SMMU.
+    pub fn has_functions(&self) -> bool {
+        self.vms.iter().any(|vm| !vm.functions.is_empty())
     }
 
     /// Bytes that Stile reserves for the shadow tables of virtual machines with an EL2.

@@ -3,7 +3,8 @@
 use std::{path::Path, time::Duration};
 
 use stile_blob::{Nested, Share, Techniques};
-use stile_board::{MAX_CPUS, MAX_VCPUS, MAX_VMS};
+use stile_board::{MAX_CPUS, MAX_FUNCTIONS, MAX_VCPUS, MAX_VMS};
+use stile_pci::Address;
 
 use super::{
     Arch, DebianKernel, DomainConfig, InitrdSource, KernelSource, MAX_DOMAINS, MachineConfig, Mistake, VmConfig,
@@ -44,7 +45,12 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
             let what = "a virtual machine can't run others on x86_64 yet";
             mistakes.push(Mistake::new(place.clone(), what).expected("nested = false, or arch = \"aarch64\" in [machine]"));
         }
-        let vm = vm(vm_draft, index, cpu_limit, folder, mistakes);
+        if let (Arch::X86_64, [function, ..]) = (arch, &vm_draft.functions[..]) {
+            let what = "PCI functions can't be assigned on x86_64 yet";
+            mistakes.push(Mistake::new(function.place.clone(), what).expected("arch = \"aarch64\" in [machine]"));
+        }
+        let mut vm = vm(vm_draft, index, cpu_limit, folder, mistakes);
+        vm.functions = functions(vm_draft, vm.techniques.nested, &vms, mistakes);
         if vms.iter().any(|earlier| earlier.name == vm.name) {
             let place = vm_draft.name.as_ref().map_or(&vm_draft.place, |name| &name.place);
             let what = format!("another virtual machine is called \"{}\" already", vm.name);
@@ -158,7 +164,36 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
             ablate,
         },
         domains,
+        functions: Vec::new(),
     }
+}
+
+/// Resolves the PCI functions that the virtual machine owns; `others` are the virtual machines before it.
+fn functions(draft: &VmDraft, nested: Nested, others: &[VmConfig], mistakes: &mut Vec<Mistake>) -> Vec<Address> {
+    let mut functions = Vec::new();
+    for entry in &draft.functions {
+        let Some(given) = &entry.function else {
+            mistakes.push(Mistake::new(entry.place.clone(), "it names no function").expected("function = \"0000:00:02.0\", for example"));
+            continue;
+        };
+        let Some(function) = value::function(given, mistakes) else { continue };
+        let owner = others.iter().find(|other| other.functions.contains(&function)).map(|other| &other.name[..]);
+        if let Some(owner) = owner.or_else(|| functions.contains(&function).then_some("this virtual machine")) {
+            let what = format!("function {function} is assigned to {owner} already");
+            mistakes.push(Mistake::new(given.place.clone(), what).expected("a function that nothing else has"));
+        }
+        functions.push(function);
+    }
+    let Some(first) = draft.functions.first() else { return functions };
+    if nested != Nested::Off || draft.inside {
+        let what = "PCI functions can't be assigned to a virtual machine with an EL2 of its own, or inside of one";
+        mistakes.push(Mistake::new(first.place.clone(), what).expected("nested = false"));
+    }
+    if let Some(extra) = draft.functions.get(MAX_FUNCTIONS) {
+        let what = format!("there are {} functions", draft.functions.len());
+        mistakes.push(Mistake::new(extra.place.clone(), what).expected(format!("at most {MAX_FUNCTIONS}")));
+    }
+    functions
 }
 
 /// Resolves a virtual machine that runs Stile: `cpus` is the inner machine's number, and the number of vCPUs

@@ -337,6 +337,36 @@ fn domains_of_a_vm() {
 }
 
 #[test]
+fn pci_functions_of_a_vm() {
+    let read = |text: &str| MachineConfig::from_text("machine.toml", text, Path::new(""), &Flags::default());
+    let pci = |address: &str| format!("[[vm.pci]]\nfunction = \"{address}\"\n");
+    let vm = |name: &str, more: &str| format!("[[vm]]\nname = \"{name}\"\nkernel = \"debian\"\n{more}");
+    let config = read(&vm("a", &[pci("0000:00:02.0"), pci("00:1f.7")].concat())).expect("right");
+    let ids: Vec<u16> = config.vms[0].functions.iter().map(|function| function.routing_id()).collect();
+    assert_eq!((ids, config.has_functions()), (vec![0x10, 0xff], true));
+    assert!(!read(&vm("a", "")).expect("right").has_functions());
+    let nine: String = (1..=9).map(|device| pci(&format!("00:{device:02x}.0"))).collect();
+    let twice = vm("a", &pci("00:02.0")) + &vm("b", &pci("0000:00:02.0"));
+    let wrong = [
+        (vm("a", &pci("2")), "not the address of a PCI function"),
+        (vm("a", &pci("0000:00:20.0")), "a device above 1f"),
+        (vm("a", &pci("0000:01:00.0")), "behind a bridge"),
+        (vm("a", &pci("0001:00:02.0")), "another PCI segment"),
+        (vm("a", "[[vm.pci]]\n"), "names no function"),
+        (vm("a", "[vm.pci]\nfunction = \"00:02.0\"\n"), "[[vm.pci]]"),
+        (vm("a", &[pci("00:02.0"), pci("00:02.0")].concat()), "assigned to this virtual machine already"),
+        (twice, "function 0000:00:02.0 is assigned to a already"),
+        (vm("a", &nine), "at most 8"),
+        (vm("a", &format!("nested = true\n{}", pci("00:02.0"))), "with an EL2 of its own"),
+        (format!("[machine]\narch = \"x86_64\"\n{}", vm("a", &pci("00:02.0"))), "on x86_64 yet"),
+    ];
+    for (text, said) in wrong {
+        let mistakes = read(&text).expect_err("wrong").to_string();
+        assert!(mistakes.contains(said), "{text}: {mistakes}");
+    }
+}
+
+#[test]
 fn stile_in_a_vm_has_its_own_machine() {
     let outer = "[[vm]]\nkernel = \"stile\"\nnested = true\nexec = \"true\"\n";
     let config = MachineConfig::from_text("machine.toml", outer, Path::new(""), &Flags::default()).unwrap();

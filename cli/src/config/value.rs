@@ -9,6 +9,7 @@ use stile_blob::{
     Ablation, ApicVirtualization, BinaryPoint, DecodeCache, MAX_NAME_LEN, Mitigations, Nested, OnReset, Share, TimerAccess, is_name,
 };
 use stile_board::map;
+use stile_pci::{Address, ParseError};
 
 use super::{
     Arch, DebianKernel, Flags, InitrdSource, KernelSource, MachineConfig, Mistake, Place, ablation,
@@ -373,4 +374,20 @@ pub fn ablation(given: &[Given<String>], mistakes: &mut Vec<Mistake>) -> Ablatio
         }
     }
     all
+}
+
+/// A PCI function's address. Functions behind bridges are not reached.
+pub fn function(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<Address> {
+    let text = &given.value;
+    let what = match text.parse::<Address>() {
+        Ok(address) if address.bus() == 0 => return Some(address),
+        Ok(address) => format!("function {address} is behind a bridge, where functions can't be assigned yet"),
+        Err(ParseError::Segment) => {
+            format!("function \"{text}\" is in another PCI segment than 0000, where functions can't be assigned yet")
+        }
+        Err(ParseError::Range) => format!("\"{text}\" has a device above 1f or a function above 7"),
+        Err(ParseError::Form) => format!("\"{text}\" is not the address of a PCI function"),
+    };
+    mistakes.push(wrong(given, what).expected("an address on bus 0, such as \"0000:00:02.0\""));
+    None
 }

@@ -38,6 +38,8 @@ pub struct Board {
     pub memory: u64,
     /// Further options of the `virt` machine, such as `gic-version=4`; several may be in one, with commas between them.
     pub machine: Vec<String>,
+    /// Whether it has an SMMU, unless `machine` has an option for it.
+    pub smmu: bool,
     /// Whether virtual time counts instructions, one a nanosecond.
     pub icount: bool,
     /// Further arguments of the emulator.
@@ -52,6 +54,9 @@ impl Board {
         let options = self.machine.iter().flat_map(|options| options.split(','));
         if !options.clone().any(|option| option.starts_with("gic-version=")) {
             machine += ",gic-version=3";
+        }
+        if self.smmu && !options.clone().any(|option| option.starts_with("iommu=")) {
+            machine += ",iommu=smmuv3";
         }
         for option in options {
             machine += ",";
@@ -119,7 +124,7 @@ mod tests {
     use super::*;
 
     fn board() -> Board {
-        Board { cpu: "max".into(), cpus: 2, memory: 1 << 30, machine: Vec::new(), icount: false, extra: Vec::new() }
+        Board { cpu: "max".into(), cpus: 2, memory: 1 << 30, machine: Vec::new(), icount: false, smmu: false, extra: Vec::new() }
     }
 
     fn line(board: &Board) -> String {
@@ -134,6 +139,10 @@ mod tests {
         let other = Board { machine: vec!["gic-version=4".into()], cpu: "cortex-a57".into(), ..board() };
         let text = line(&other);
         assert!(text.starts_with("-M virt,virtualization=on,gic-version=4 -cpu cortex-a57 "), "{text}");
+        let text = line(&Board { smmu: true, ..board() });
+        assert!(text.starts_with("-M virt,virtualization=on,gic-version=3,iommu=smmuv3 -cpu max"), "{text}");
+        let text = line(&Board { smmu: true, machine: vec!["iommu=none".into()], ..board() });
+        assert!(text.starts_with("-M virt,virtualization=on,gic-version=3,iommu=none -cpu max"), "{text}");
         let text = line(&Board { machine: vec!["its=off,gic-version=4".into()], ..board() });
         assert!(text.starts_with("-M virt,virtualization=on,its=off,gic-version=4 -cpu "), "{text}");
     }

@@ -133,6 +133,7 @@ pub fn plan(vm: &VmConfig, files: &VmFiles<'_>, seed: Seed) -> Result<VmPlan, Er
         bootargs: files.bootargs,
         initrd: initrd_len.map(|len| start..start + len),
         seed: seed_bytes,
+        pci: !vm.functions.is_empty(),
         domains: vm.domains.iter().zip(behind.domains(start)).map(|(domain, image)| domain.with_image(image)).collect(),
     };
     let build = |description: &Description<'_>| dtb::build(description).map_err(|error| Error::Dtb { vm: name(), error });
@@ -222,6 +223,8 @@ fn blob_vm<'a>(vm: &'a VmConfig, plan: &VmPlan) -> Vm<'a> {
         loads: heapless::Vec::<Load, MAX_LOADS>::new(),
         on_reset: vm.on_reset,
         techniques: vm.techniques,
+        // The configuration has no more than there is room for.
+        functions: vm.functions.iter().map(|function| function.routing_id()).take(stile_board::MAX_FUNCTIONS).collect(),
     }
 }
 

@@ -24,6 +24,8 @@ pub struct Description<'a> {
     pub initrd: Option<Range<u64>>,
     /// The seed of the guest's random numbers.
     pub seed: [u8; SEED_LEN],
+    /// Whether it has a PCI host bridge, and a frame that turns messages into interrupts.
+    pub pci: bool,
     /// The domains that it starts, if it is Xen.
     pub domains: Vec<Domain<'a>>,
 }
@@ -36,6 +38,7 @@ const CONSOLE: &str = "/pl011@9000000";
 
 const GIC: u32 = 1;
 const CLOCK: u32 = 2;
+const MSI_FRAME: u32 = 3;
 
 /// First cell of a GIC interrupt specifier: a shared peripheral interrupt.
 pub const GIC_SPI: u32 = 0;
@@ -98,6 +101,9 @@ pub fn build(description: &Description<'_>) -> FdtWriterResult<Vec<u8>> {
     fdt.property_string("clock-names", "apb_pclk")?;
     fdt.end_node(rtc)?;
 
+    if description.pci {
+        host_bridge(&mut fdt)?;
+    }
     fdt.end_node(root)?;
     fdt.finish()
 }
@@ -184,5 +190,35 @@ fn interrupt_controller(fdt: &mut FdtWriter, description: &Description<'_>) -> F
         fdt.property_array_u32("interrupts", &[GIC_PPI, intid::GIC_MAINTENANCE - intid::PPI_BASE, LEVEL_HIGH])?;
     }
     fdt.property_phandle(GIC)?;
+    if description.pci {
+        let frame = fdt.begin_node(&format!("v2m@{:x}", map::MSI_FRAME_BASE))?;
+        fdt.property_string("compatible", "arm,gic-v2m-frame")?;
+        fdt.property_null("msi-controller")?;
+        fdt.property_array_u64("reg", &[map::MSI_FRAME_BASE, map::MSI_FRAME_SIZE])?;
+        fdt.property_u32("arm,msi-base-spi", intid::MSI_BASE)?;
+        fdt.property_u32("arm,msi-num-spis", intid::MSI_COUNT)?;
+        fdt.property_phandle(MSI_FRAME)?;
+        fdt.end_node(frame)?;
+    }
     fdt.end_node(gic)
+}
+
+/// The PCI host bridge: bus 0 only, one window of memory, messages through the MSI frame.
+fn host_bridge(fdt: &mut FdtWriter) -> FdtWriterResult<()> {
+    /// First cell of an address in a 32-bit window of memory.
+    const MEMORY32: u32 = 0x0200_0000;
+    let (base, size) = (map::PCI_WINDOW_BASE, map::PCI_WINDOW_SIZE);
+    let words = |value: u64| [(value >> 32) as u32, value as u32];
+    let bridge = fdt.begin_node(&format!("pcie@{:x}", map::PCI_ECAM_BASE))?;
+    fdt.property_string("compatible", "pci-host-ecam-generic")?;
+    fdt.property_string("device_type", "pci")?;
+    fdt.property_array_u64("reg", &[map::PCI_ECAM_BASE, map::PCI_ECAM_SIZE])?;
+    fdt.property_array_u32("bus-range", &[0, 0])?;
+    fdt.property_u32("linux,pci-domain", 0)?;
+    fdt.property_u32("#address-cells", 3)?;
+    fdt.property_u32("#size-cells", 2)?;
+    fdt.property_array_u32("ranges", &[&[MEMORY32][..], &words(base), &words(base), &words(size)].concat())?;
+    fdt.property_array_u32("msi-map", &[0, MSI_FRAME, 0, 0x1_0000])?;
+    fdt.property_null("dma-coherent")?;
+    fdt.end_node(bridge)
 }

@@ -10,6 +10,10 @@ mkdir -p /dev/pts /dev/shm
 mount -t devpts devpts /dev/pts
 mount -t tmpfs tmpfs /dev/shm
 mount -t tmpfs tmpfs /tmp
+# Drivers of PCI functions, in the order in which they need each other.
+for driver in /stile/drivers/*; do
+    [ -e "$driver" ] && insmod "$driver"
+done
 hostname -F /etc/hostname
 ip link set lo up 2>/dev/null
 cd /root

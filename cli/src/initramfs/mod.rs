@@ -8,6 +8,7 @@ pub mod cpio;
 use cpio::Archive;
 
 use crate::config::Arch;
+use crate::debian::Module;
 
 /// The task of the system after boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,6 +94,16 @@ pub fn build(busybox: &[u8], name: &str, task: &Task<'_>, marks: &Marks) -> Vec<
     archive.finish()
 }
 
+/// Builds an archive to follow that of [`build`]: modules that the system loads when it starts, in this order.
+pub fn with_drivers(modules: &[Module]) -> Vec<u8> {
+    let mut archive = Archive::default();
+    archive.directory("stile/drivers");
+    for (number, module) in modules.iter().enumerate() {
+        archive.file(&format!("stile/drivers/{number:02}-{}", module.name), 0o644, &module.bytes);
+    }
+    archive.finish()
+}
+
 fn marks_script(marks: &Marks) -> String {
     let Marks { begin, end, stop, bye, ready } = marks;
     let words = [("begin", begin), ("end", end), ("stop", stop), ("bye", bye), ("ready", ready)];
@@ -120,6 +131,14 @@ mod tests {
         assert!(holds(&archive, "echo 'hello'\n"));
         assert!(holds(&archive, "begin='\x1estile 0000000000000007 begin\x1e'"));
         assert!(!holds(&archive, "stile/terminal\0"));
+    }
+
+    #[test]
+    fn drivers_are_loaded_in_their_order() {
+        let module = |name| Module { name, bytes: b"code".to_vec() };
+        let archive = with_drivers(&[module("virtio.ko"), module("e1000e.ko")]);
+        assert!(holds(&archive, "stile/drivers/00-virtio.ko\0"));
+        assert!(holds(&archive, "stile/drivers/01-e1000e.ko\0"));
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub fn vm(name: &str, kernel: KernelSource, memory: u64, vcpus: u8) -> VmConfig 
         on_reset: OnReset::Stop,
         exec: None,
         domains: Vec::new(),
+        functions: Vec::new(),
         techniques: Techniques::default(),
     }
 }

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use super::programs::{PASSED, Programs, passed};
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
-use super::{nested, pc};
+use super::{devices, nested, pc};
 use crate::config::{Arch, ablation};
 use crate::session::SAME_MEMORY;
 use crate::{cargo, exit};
@@ -71,6 +71,7 @@ pub fn guests() -> Result<Vec<Scenario>> {
     scenarios.push(interrupt_floods(&programs)?);
     scenarios.push(bounded_exits(programs.path("hostile")?));
     scenarios.extend([fair_share(&programs)?, capped_share(&programs)?]);
+    scenarios.extend(devices::all(&programs)?);
     let on_pc = Programs::build(Arch::X86_64)?;
     scenarios.extend(neighbours(&on_pc)?);
     scenarios.extend(hostile_pcs(&on_pc)?);

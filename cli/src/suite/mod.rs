@@ -4,6 +4,8 @@
 //! start it.
 
 mod checks;
+mod devices;
+mod disk;
 mod guests;
 mod longest_exit;
 mod nested;

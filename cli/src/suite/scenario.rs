@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::disk::Disk;
 use super::longest_exit;
 use crate::child::end_with_parent;
 use crate::config::Arch;
@@ -37,6 +38,8 @@ pub struct Scenario {
     pub arguments: Vec<String>,
     /// The text of the machine's configuration, if it is described by a file.
     pub config: Option<String>,
+    /// A disk for the machine: `{disk}` in an argument is its file.
+    pub disk: Option<Disk>,
     /// What is typed, and after which text on standard output.
     pub input: Option<(&'static str, &'static str)>,
     /// The run's `--timeout`, in seconds.
@@ -94,6 +97,7 @@ impl Scenario {
             name: name.into(),
             arguments: arguments.split_whitespace().map(argument).collect(),
             config: None,
+            disk: None,
             input: None,
             timeout: TIMEOUT,
             expect: Expect::default(),
@@ -154,6 +158,9 @@ impl Scenario {
         if self.expect.counted_by_emulator {
             problems.extend(disagreement(&dir.path().join(EXCEPTIONS), &err));
         }
+        if let Some(disk) = self.disk {
+            problems.extend(disk.problem(&dir.path().join("disk.img")));
+        }
         if problems.is_empty() {
             return Ok(());
         }
@@ -164,6 +171,10 @@ impl Scenario {
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut command = Command::new(program);
         command.arg("run");
+        let disk = dir.join("disk.img").display().to_string();
+        if let Some(disk_of) = self.disk {
+            disk_of.write(Path::new(&disk)).map_err(|error| format!("{disk}: {error}"))?;
+        }
         if let Some(config) = &self.config {
             let path = dir.join("machine.toml");
             std::fs::write(&path, config).map_err(|error| error.to_string())?;
@@ -174,7 +185,7 @@ impl Scenario {
             command.args(["--qemu-arg=-d", "--qemu-arg=int", "--qemu-arg=-D"]).arg(format!("--qemu-arg={log}"));
         }
         end_with_parent(&mut command, Signal::TERM)
-            .args(&self.arguments)
+            .args(self.arguments.iter().map(|argument| argument.replace("{disk}", &disk)))
             .args(["--timeout", &self.timeout.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -2,7 +2,7 @@
 
 use heapless::Vec;
 use serde::{Deserialize, Serialize};
-use stile_board::MAX_VMS;
+use stile_board::{MAX_FUNCTIONS, MAX_VMS};
 
 /// Maximum length of a virtual machine's name, in characters.
 pub const MAX_NAME_LEN: usize = 32;
@@ -72,6 +72,9 @@ pub struct Vm<'a> {
     pub on_reset: OnReset,
     /// The enabled techniques.
     pub techniques: Techniques,
+    /// The PCI functions that it owns, by their routing IDs (bus, device, function) in segment 0; no other
+    /// virtual machine has them.
+    pub functions: Vec<u16, MAX_FUNCTIONS>,
 }
 
 impl Vm<'_> {

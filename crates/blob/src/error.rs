@@ -49,6 +49,8 @@ pub enum Rule {
     Info,
     /// The first vCPU's page tables lie in RAM and are page-aligned.
     Tables,
+    /// No PCI function is assigned twice.
+    Functions,
     /// The file lies in the blob, after the symbols, aligned to [`crate::FILE_ALIGN`].
     LoadFile,
     /// The load's size in RAM is at least the file's length.
@@ -87,6 +89,7 @@ impl fmt::Display for Rule {
             Rule::Entry => "entry point is not in RAM, or misaligned",
             Rule::Info => "boot information is not in RAM, or misaligned",
             Rule::Tables => "page tables are not in RAM, or misaligned",
+            Rule::Functions => "PCI function is assigned twice",
             Rule::LoadFile => "file is not in the blob, or misaligned",
             Rule::LoadSize => "file is larger than its size in RAM",
             Rule::LoadAddress => "file does not fit into RAM",

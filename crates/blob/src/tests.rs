@@ -22,6 +22,7 @@ fn vm(name: &str, memory: u64) -> Vm<'_> {
         loads: heapless::Vec::new(),
         on_reset: OnReset::Restart,
         techniques: Techniques::default(),
+        functions: heapless::Vec::new(),
     }
 }
 
@@ -132,6 +133,18 @@ fn errors_tell_what_is_wrong() {
     assert_eq!(Blob::parse(&[]).map(|_| ()), Err(Error::Truncated));
 }
 
+/// A function belongs to one VM.
+#[test]
+fn functions_are_not_shared() {
+    let with = |name, id| {
+        let mut vm = vm(name, 4 * map::RAM_GRANULE);
+        vm.functions.push(id).expect("first");
+        vm
+    };
+    let made = |second| blob(&machine(&[with("one", 0x10), with("two", second)]), &[], &[]).map(|_| ());
+    assert_eq!((made(0x18), made(0x10)), (Ok(()), Err(Error::Vm(1, Rule::Functions))));
+}
+
 /// Violates each rule separately.
 #[test]
 fn each_violated_rule_is_reported() {
@@ -153,6 +166,8 @@ fn each_violated_rule_is_reported() {
     assert_eq!(check(&|vm| vm.name = "Upper"), broken(Rule::Name));
     assert_eq!(check(&|vm| vm.name = "a-name-of-more-than-32-characters"), broken(Rule::Name));
     assert_eq!(check(&|vm| vm.name = "whole"), broken(Rule::UniqueName));
+    assert_eq!(check(&|vm| vm.functions.extend([0x10, 0x18])), Ok(()));
+    assert_eq!(check(&|vm| vm.functions.extend([0x10, 0x18, 0x10])), broken(Rule::Functions));
     assert_eq!(check(&|vm| vm.memory = 0), broken(Rule::Memory));
     assert_eq!(check(&|vm| vm.memory = ram + 4096), broken(Rule::Memory));
     assert_eq!(check(&|vm| vm.memory = !0 << 21), broken(Rule::Memory));

@@ -27,6 +27,12 @@ pub fn validate(machine: &Machine<'_>, files_start: u64, blob_len: u64) -> Resul
         if machine.vms.iter().take(index).any(|earlier| earlier.name == vm.name) {
             return broken(Rule::UniqueName);
         }
+        let earlier = machine.vms.iter().take(index).flat_map(|earlier| &earlier.functions);
+        for (place, function) in vm.functions.iter().enumerate() {
+            if earlier.clone().chain(vm.functions.iter().take(place)).any(|other| other == function) {
+                return broken(Rule::Functions);
+            }
+        }
         for load in &vm.loads {
             if let Err(rule) = validate_load(load, vm, files_start, blob_len) {
                 return broken(rule);

@@ -7,6 +7,11 @@ pub const SPI_BASE: u32 = 32;
 /// How many INTIDs (SGIs, PPIs and SPIs together) the distributor has.
 pub const COUNT: u32 = 64;
 
+/// The first of the SPIs that messages of PCI functions become, in VMs that have any.
+pub const MSI_BASE: u32 = COUNT;
+/// How many they are.
+pub const MSI_COUNT: u32 = 64;
+
 /// GIC maintenance interrupt, for guests that have an EL2.
 pub const GIC_MAINTENANCE: u32 = 25;
 /// EL2 physical timer, for guests that have an EL2.

@@ -19,6 +19,9 @@ pub const MAX_VMS: usize = 8;
 /// The most virtual CPUs that one virtual machine has.
 pub const MAX_VCPUS: usize = 8;
 
+/// The most PCI functions of one virtual machine.
+pub const MAX_FUNCTIONS: usize = 8;
+
 /// Bytes of memory that each virtual CPU of a VM with an EL2 adds to what Stile reserves for its shadow tables: enough for 2 GiB of L2 in single
 /// pages of 4 KiB, and for 1 TiB in blocks.
 pub const SHADOW_MEMORY: u64 = 4 << 20;

@@ -5,6 +5,13 @@ pub const GICD_BASE: u64 = 0x0800_0000;
 /// Size of the distributor's frame.
 pub const GICD_SIZE: u64 = 0x1_0000;
 
+/// The frame through which messages become interrupts, as GICv2m's: in VMs that have PCI functions.
+pub const MSI_FRAME_BASE: u64 = 0x0802_0000;
+/// Size of that frame.
+pub const MSI_FRAME_SIZE: u64 = 0x1000;
+/// Offset in that frame of the register to which messages are written (MSI_SETSPI_NS).
+pub const MSI_DOORBELL: u64 = 0x40;
+
 /// The first virtual CPU's GICv3 redistributor; the others follow without a gap.
 pub const GICR_BASE: u64 = 0x080a_0000;
 /// One redistributor: the `RD_base` and the `SGI_base` frame, 64 KiB each.
@@ -21,6 +28,15 @@ pub const PL011_CLOCK_HZ: u32 = 24_000_000;
 pub const PL031_BASE: u64 = 0x0901_0000;
 /// Size of the clock's frame.
 pub const PL031_SIZE: u64 = 0x1000;
+
+/// Addresses for the BARs of PCI functions, in VMs that have any.
+pub const PCI_WINDOW_BASE: u64 = 0x1000_0000;
+/// Size of that window.
+pub const PCI_WINDOW_SIZE: u64 = 0x2eff_0000;
+/// Configuration space (ECAM) of bus 0, the only one, in VMs that have PCI functions.
+pub const PCI_ECAM_BASE: u64 = 0x3f00_0000;
+/// Size of a bus's configuration space.
+pub const PCI_ECAM_SIZE: u64 = 0x10_0000;
 
 /// The first byte of RAM.
 pub const RAM_BASE: u64 = 0x4000_0000;
@@ -62,9 +78,12 @@ mod tests {
     fn regions_do_not_overlap() {
         let map = [
             (GICD_BASE, GICD_SIZE),
+            (MSI_FRAME_BASE, MSI_FRAME_SIZE),
             (GICR_BASE, GICR_STRIDE * crate::MAX_VCPUS as u64),
             (PL011_BASE, PL011_SIZE),
             (PL031_BASE, PL031_SIZE),
+            (PCI_WINDOW_BASE, PCI_WINDOW_SIZE),
+            (PCI_ECAM_BASE, PCI_ECAM_SIZE),
             (RAM_BASE, RAM_MAX),
         ];
         for pair in map.windows(2) {

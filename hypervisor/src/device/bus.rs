@@ -61,13 +61,13 @@ pub struct Buses {
 }
 
 impl Buses {
-    /// The buses of a VM with so many vCPUs.
+    /// The buses of a VM with so many vCPUs; `pci`: it has PCI functions.
     ///
     /// # Errors
     /// In words: the machine's regions overlap, or are too many.
-    pub fn new(vcpus: usize) -> Result<Buses, &'static str> {
+    pub fn new(vcpus: usize, pci: bool) -> Result<Buses, &'static str> {
         const UNUSABLE: &str = "the regions of a VM's devices overlap, or are too many";
-        let memory = Bus::new(memory_regions(vcpus)).map_err(|_| UNUSABLE)?;
+        let memory = Bus::new(memory_regions(vcpus, pci)).map_err(|_| UNUSABLE)?;
         let ports = Bus::new(port_regions()).map_err(|_| UNUSABLE)?;
         Ok(Buses { memory, ports })
     }

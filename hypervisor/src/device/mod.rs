@@ -23,12 +23,12 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// The devices of VM number `vm`, with so many vCPUs, after reset.
+    /// The devices of VM number `vm`, with so many vCPUs, after reset. `pci`: it has PCI functions.
     ///
     /// # Errors
     /// In words: as [`Buses::new`].
-    pub fn new(vm: usize, vcpus: usize) -> Result<Devices, &'static str> {
-        Ok(Devices { uart: Uart::new(vm), clock: Clock::new(vm), buses: Buses::new(vcpus)? })
+    pub fn new(vm: usize, vcpus: usize, pci: bool) -> Result<Devices, &'static str> {
+        Ok(Devices { uart: Uart::new(vm), clock: Clock::new(vm), buses: Buses::new(vcpus, pci)? })
     }
 
     /// Resets UART and clock. The buses are constant.

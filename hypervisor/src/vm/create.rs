@@ -36,7 +36,7 @@ pub fn create(blob: Blob<'static>) -> Result<(), &'static str> {
         let mut techniques = config.techniques;
         // A vCPU that sleeps in an untrapped WFI would use up the cap.
         techniques.wfi_passthrough &= config.share.cap.is_none();
-        let arch = arch::Vm::new(usize::from(config.vcpus), &pieces, techniques)?;
+        let arch = arch::Vm::new(number, config, &pieces, techniques)?;
         let mut vcpus = heapless::Vec::new();
         share(number as u8, config.share);
         for index in 0..config.vcpus {
@@ -63,8 +63,9 @@ pub fn create(blob: Blob<'static>) -> Result<(), &'static str> {
             on_reset: config.on_reset,
             techniques,
             vcpus,
-            power: power::Power::new(),
-            devices: Devices::new(number, usize::from(config.vcpus))?,
+            power: power::Power::new(!config.functions.is_empty()),
+            has_functions: !config.functions.is_empty(),
+            devices: Devices::new(number, usize::from(config.vcpus), !config.functions.is_empty())?,
             arch,
         });
         for vcpu in &vm.vcpus {

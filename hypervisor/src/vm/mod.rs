@@ -30,6 +30,8 @@ pub struct Vm {
     on_reset: OnReset,
     /// The switches of the exit path.
     pub techniques: Techniques,
+    /// It owns PCI functions: all of its RAM is filled before its guest runs.
+    has_functions: bool,
     /// Its vCPUs.
     pub vcpus: heapless::Vec<&'static Vcpu, MAX_VCPUS>,
     /// On, off, or on the way.

@@ -72,13 +72,13 @@ pub struct Power {
 }
 
 impl Power {
-    /// Off.
-    pub fn new() -> Power {
+    /// Off. `errand`: the first start has an errand, too.
+    pub fn new(errand: bool) -> Power {
         Power {
             state: TicketLock::new(State::Off),
             ending: AtomicBool::new(false),
             failed: AtomicBool::new(false),
-            errand: AtomicBool::new(false),
+            errand: AtomicBool::new(errand),
             started: AtomicU64::new(0),
             resets: AtomicU32::new(0),
         }
@@ -108,6 +108,7 @@ impl Power {
 /// Starts a VM that is off.
 pub fn start(vm: &'static Vm) {
     vm.devices.reset();
+    vm.rewind_fill();
     vm.arch.reset();
     for vcpu in &vm.vcpus {
         vcpu.arch.reset();
@@ -132,13 +133,21 @@ pub fn start(vm: &'static Vm) {
 /// Does a piece of the VM's errand, of bounded length: its first vCPU is loaded on this CPU.
 pub fn run_errand(vm: &'static Vm) -> Step {
     let power = &vm.power;
-    if !vm.drain_files() {
+    if !vm.is_filling() && !vm.drain_files() {
+        return Step::More;
+    }
+    // A function must find all of RAM mapped: the SMMU has no faults that are retried.
+    if vm.has_functions && !vm.fill_ram() {
         return Step::More;
     }
     let now = Arch::now();
     let earliest = power.started.load(Ordering::Relaxed) + RESTART_INTERVAL_MS * Arch::frequency() / 1000;
+    let earliest = if vm.has_functions { earliest.max(vm.arch.functions_ready_at()) } else { earliest };
     if now < earliest {
         return Step::Wait(earliest);
+    }
+    if vm.has_functions {
+        vm.arch.start_functions();
     }
     power.started.store(now, Ordering::Relaxed);
     power.errand.store(false, Ordering::Relaxed);

@@ -4,6 +4,8 @@
 //! guest's behalf fill the pages that they need, and map nothing. So a VM starts in the same time whatever its size, and who touches memory pays
 //! for it. A reset unmaps the blocks that files are loaded into; the next touch loads them again.
 
+use core::sync::atomic::{AtomicUsize, Ordering};
+
 use stile_blob::{Load, MAX_LOADS, Source};
 use stile_paging::PAGE_SIZE;
 use stile_paging::first_touch::{BLOCK_SIZE, Block, Claim, EarlyPages, STEP_SIZE, STEPS};
@@ -18,6 +20,9 @@ use crate::memory;
 /// How many blocks one call of [`Vm::drain_files`] unmaps.
 const DRAINED_AT_ONCE: usize = 64;
 
+/// See [`Ram::unfilled`].
+const NOT_FILLING: usize = usize::MAX;
+
 /// The RAM of a VM.
 pub struct Ram {
     /// Where it is.
@@ -28,6 +33,8 @@ pub struct Ram {
     base: u64,
     /// All blocks from there to the end of RAM.
     blocks: &'static [Block],
+    /// The first block that [`Vm::fill_ram`] has not seen full; [`NOT_FILLING`] before its first call.
+    unfilled: AtomicUsize,
     /// Pages of the blocks that Stile filled for its own accesses.
     early: &'static [EarlyPages],
 }
@@ -44,7 +51,7 @@ impl Ram {
         let blocks = unsafe { core::slice::from_raw_parts(Arch::physical(states).cast::<Block>(), count) };
         // SAFETY: the pages are nobody else's and zeroed, which makes blocks without early pages; they are never freed.
         let early = unsafe { core::slice::from_raw_parts(Arch::physical(pages).cast::<EarlyPages>(), count) };
-        Ram { pieces, loads, base, blocks, early }
+        Ram { pieces, loads, base, blocks, unfilled: AtomicUsize::new(NOT_FILLING), early }
     }
 
     fn index(&self, gpa: u64) -> Option<usize> {
@@ -136,6 +143,35 @@ impl Vm {
         }
         block.complete(pages);
         true
+    }
+
+    /// Does a part of what it takes to fill and map all of RAM, of bounded length. Returns whether that is done. No vCPU runs.
+    pub fn fill_ram(&self) -> bool {
+        let mut index = match self.ram.unfilled.load(Ordering::Relaxed) {
+            NOT_FILLING => 0,
+            index => index,
+        };
+        // Blocks that are full already cost a load each.
+        while self.ram.blocks.get(index).is_some_and(Block::is_full) {
+            index += 1;
+        }
+        let all = index >= self.ram.blocks.len();
+        if !all && !self.touch(self.ram.base + index as u64 * BLOCK_SIZE) {
+            // A hole between pieces.
+            index += 1;
+        }
+        self.ram.unfilled.store(index, Ordering::Relaxed);
+        all
+    }
+
+    /// Whether [`Vm::fill_ram`] was called since [`Vm::rewind_fill`].
+    pub fn is_filling(&self) -> bool {
+        self.ram.unfilled.load(Ordering::Relaxed) != NOT_FILLING
+    }
+
+    /// The next [`Vm::fill_ram`] looks at all blocks again, of which some are drained before.
+    pub fn rewind_fill(&self) {
+        self.ram.unfilled.store(NOT_FILLING, Ordering::Relaxed);
     }
 
     /// Fills the page at an address that Stile is about to read or write for the guest, if it is in RAM. Leaves the block unmapped: an exit

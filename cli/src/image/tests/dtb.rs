@@ -16,6 +16,7 @@ fn description(vcpus: u8) -> Description<'static> {
         bootargs: "console=ttyAMA0",
         initrd: Some(0x5f00_0000..0x5f12_3456),
         seed: std::array::from_fn::<u8, SEED_LEN, _>(|at| at as u8),
+        pci: false,
         domains: Vec::new(),
     }
 }
@@ -99,6 +100,22 @@ fn domains_of_xen() {
     assert_eq!(text("/chosen", "xen,xen-bootargs").as_deref(), Some("console=ttyAMA0"));
     assert_eq!(text("/chosen/domain1", "compatible").as_deref(), Some("xen,domain"));
     assert_eq!(text("/chosen/domain2/module@48000000", "bootargs").as_deref(), Some("only=ipi"));
+}
+
+#[test]
+fn a_vm_with_functions_has_a_host_bridge_and_an_msi_frame() {
+    let bytes = build(&Description { pci: true, ..description(1) }).expect("a tree");
+    let tree = Fdt::new(&bytes).expect("a tree");
+    let cells = |path: &str, name: &str| -> Vec<u32> {
+        let Some(property) = tree.find_node(path).and_then(|node| node.property(name)) else { return Vec::new() };
+        property.value().chunks_exact(4).map(|cell| u32::from_be_bytes(cell.try_into().expect("four bytes"))).collect()
+    };
+    assert_eq!(cells("/pcie@3f000000", "reg"), [0, 0x3f00_0000, 0, 0x10_0000]);
+    assert_eq!(cells("/pcie@3f000000", "ranges"), [0x0200_0000, 0, 0x1000_0000, 0, 0x1000_0000, 0, 0x2eff_0000]);
+    assert_eq!(cells("/pcie@3f000000", "msi-map")[1], cells("/intc/v2m", "phandle")[0]);
+    assert_eq!((cells("/intc/v2m", "arm,msi-base-spi"), cells("/intc/v2m", "arm,msi-num-spis")), (vec![64], vec![64]));
+    let without = build(&description(1)).expect("a tree");
+    assert!(Fdt::new(&without).expect("a tree").find_node("/pcie@3f000000").is_none());
 }
 
 #[test]

@@ -83,6 +83,12 @@ named_rows! {
     MMIO_MISC MMIO_MISC_NAMES = Some(PL031);
     /// The access was decoded from the instruction, because it has no valid syndrome.
     MMIO_DECODE = "decoded",
+    /// Configuration space of PCI functions.
+    MMIO_PCI_CONFIG = "PCI configuration",
+    /// BARs of PCI functions, where they are not mapped: MSI-X tables.
+    MMIO_PCI_MEMORY = "PCI memory",
+    /// The frame that turns messages into interrupts.
+    MMIO_MSI_FRAME = "MSI frame",
 }
 
 /// A table of registers by offset, in units of `1 << shift` bytes. Offsets outside all ranges map to register

@@ -2,7 +2,7 @@
 
 use dtoolkit::fdt::Fdt;
 
-use crate::arch::aarch64::host::board::Board;
+use crate::arch::aarch64::host::board::{self, Board};
 use crate::arch::aarch64::host::cpu::{Cpu, affinity};
 use crate::arch::aarch64::host::mmio::Mmio;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
@@ -11,15 +11,12 @@ use crate::arch::aarch64::interrupts::{self, interface};
 use crate::arch::aarch64::vm;
 use crate::console::log;
 use crate::cpu::start;
-use crate::once::Once;
 use crate::{address_space, memory, wall_clock};
 
 core::arch::global_asm!(include_str!("boot.S"));
 
 /// The most that a device tree may be long (Linux arm64 boot protocol).
 const DTB_MAX: usize = 2 << 20;
-
-static BOARD: Once<Board> = Once::new();
 
 /// The first CPU, on the stack of `image.ld`, with the first tables.
 #[unsafe(no_mangle)]
@@ -40,8 +37,7 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
     if let Some(conduit) = board.psci {
         firmware::setup(conduit);
     }
-    BOARD.set(board);
-    let board = BOARD.get();
+    let board = board::set(board);
     log!("Stile {} on {}", env!("CARGO_PKG_VERSION"), board.model);
     if read_sysreg!("CurrentEL") != 2 << 2 {
         crate::refuse(
@@ -119,7 +115,7 @@ pub fn join(cpu: &mut Cpu) -> Result<(), &'static str> {
     if features::detect() != *features::get() {
         return Err("it differs from the first CPU");
     }
-    setup_cpu(BOARD.get(), cpu)?;
+    setup_cpu(board::get(), cpu)?;
     vm::setup_cpu();
     Ok(())
 }

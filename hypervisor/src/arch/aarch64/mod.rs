@@ -1,5 +1,6 @@
 //! AArch64 at EL2, with VHE where the CPU has it.
 
+mod assigned;
 mod boot;
 mod emulation;
 mod exit;

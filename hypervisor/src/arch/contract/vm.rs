@@ -6,12 +6,12 @@ use stile_paging::table::Error;
 
 /// Second stage, interrupt controller, and what else the architecture has for each VM. Shared by all CPUs.
 pub trait VmPart: Sized {
-    /// The part of a VM whose memory is in `pieces`, of which nothing is mapped yet. Reserves all memory that the VM will need, so that
+    /// The part of VM `number`, whose memory is in `pieces`, of which nothing is mapped yet. Reserves all memory that the VM will need, so that
     /// [`VmPart::map_ram`] finds it.
     ///
     /// # Errors
     /// In words: what the CPU can't do, or for what there is no memory.
-    fn new(vcpus: usize, pieces: &[Piece], techniques: Techniques) -> Result<Self, &'static str>;
+    fn new(number: usize, config: &stile_blob::Vm<'_>, pieces: &[Piece], techniques: Techniques) -> Result<Self, &'static str>;
 
     /// The state after a reset. All vCPUs are off.
     fn reset(&self);
@@ -30,4 +30,12 @@ pub trait VmPart: Sized {
 
     /// Gives back memory that only a running VM needs. All vCPUs are off.
     fn tear_down(&self);
+
+    /// When the VM's PCI functions can be used again after [`VmPart::tear_down`], in ticks of the counter.
+    fn functions_ready_at(&self) -> u64 {
+        0
+    }
+
+    /// Lets the VM's PCI functions access its memory, all of which is mapped. A vCPU of the VM, of which none runs, is loaded on this CPU.
+    fn start_functions(&self) {}
 }

@@ -46,7 +46,7 @@ pub mod devices {
         Clock => &vm.devices.clock,
     }
 
-    pub fn memory_regions(_vcpus: usize) -> [Region<Device>; 1] {
+    pub fn memory_regions(_vcpus: usize, _pci: bool) -> [Region<Device>; 1] {
         [Region::new(map::PL011_BASE..map::PL011_BASE + map::PL011_SIZE, Widths::WORD, Device::Uart)]
     }
 
@@ -117,7 +117,7 @@ pub struct Vm {
 }
 
 impl VmPart for Vm {
-    fn new(_vcpus: usize, _pieces: &[Piece], _techniques: Techniques) -> Result<Vm, &'static str> {
+    fn new(_number: usize, _config: &stile_blob::Vm<'_>, _pieces: &[Piece], _techniques: Techniques) -> Result<Vm, &'static str> {
         Ok(Vm { on: AtomicU64::new(0), lives: AtomicU64::new(0), mapped: Mutex::default() })
     }
 

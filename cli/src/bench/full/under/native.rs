@@ -21,6 +21,7 @@ pub fn run(job: &Job<'_>) -> Result<Counts> {
         bootargs: &bootargs,
         initrd: None,
         seed: [0x5a; SEED_LEN],
+        pci: false,
         domains: Vec::new(),
     })?;
     let file = |content: &[u8]| -> Result<tempfile::NamedTempFile> {
@@ -38,6 +39,7 @@ pub fn run(job: &Job<'_>) -> Result<Counts> {
         memory: system::MEMORY,
         // The last one of several wins.
         machine: vec!["virtualization=off".into()],
+        smmu: false,
         icount: true,
         extra,
     };

@@ -40,6 +40,7 @@ pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
             cpus: needs.cpus(),
             memory: MEMORY,
             machine: Vec::new(),
+            smmu: false,
             icount: true,
             extra: vec![
                 "-dtb".into(),

@@ -6,6 +6,7 @@ use stile_ledger::RowId;
 use stile_ledger::aarch64 as rows;
 
 use super::gic::{DistributorFrame, RedistributorFrames};
+use super::pci::{ConfigSpace, MsiFrame, PciWindow};
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::device::bus::devices;
 
@@ -19,6 +20,12 @@ devices! {
     Uart => &vm.devices.uart,
     /// PL031.
     Clock => &vm.devices.clock,
+    /// Configuration space of PCI functions.
+    PciConfig => &ConfigSpace,
+    /// BARs of PCI functions.
+    PciMemory => &PciWindow,
+    /// Messages of PCI functions.
+    MsiFrame => &MsiFrame,
 }
 
 impl Device {
@@ -30,19 +37,29 @@ impl Device {
             Device::Redistributors => rows::gicr(offset % map::GICR_STRIDE as u32, write),
             Device::Uart => rows::pl011(offset, write),
             Device::Clock => rows::pl031(offset, write),
+            Device::PciConfig => rows::MMIO_PCI_CONFIG,
+            Device::PciMemory => rows::MMIO_PCI_MEMORY,
+            Device::MsiFrame => rows::MMIO_MSI_FRAME,
         }
     }
 }
 
-/// The memory bus of a VM with so many vCPUs: a redistributor for each, and none behind them.
-pub fn memory_regions(vcpus: usize) -> [Region<Device>; 4] {
-    let region = |base: u64, size: u64, device| Region::new(base..base + size, Widths::ALL, device);
-    [
-        region(map::GICD_BASE, map::GICD_SIZE, Device::Distributor),
-        region(map::GICR_BASE, map::GICR_STRIDE * vcpus as u64, Device::Redistributors),
-        region(map::PL011_BASE, map::PL011_SIZE, Device::Uart),
-        region(map::PL031_BASE, map::PL031_SIZE, Device::Clock),
-    ]
+/// The memory bus of a VM with so many vCPUs: a redistributor for each, and none behind them. `pci`: it has PCI functions.
+pub fn memory_regions(vcpus: usize, pci: bool) -> impl Iterator<Item = Region<Device>> {
+    let region = |base: u64, size: u64, widths, device| Region::new(base..base + size, widths, device);
+    let always = [
+        region(map::GICD_BASE, map::GICD_SIZE, Widths::ALL, Device::Distributor),
+        region(map::GICR_BASE, map::GICR_STRIDE * vcpus as u64, Widths::ALL, Device::Redistributors),
+        region(map::PL011_BASE, map::PL011_SIZE, Widths::ALL, Device::Uart),
+        region(map::PL031_BASE, map::PL031_SIZE, Widths::ALL, Device::Clock),
+    ];
+    let up_to_word = Widths::BYTE.or(Widths::HALF).or(Widths::WORD);
+    let with_functions = [
+        region(map::PCI_ECAM_BASE, map::PCI_ECAM_SIZE, up_to_word, Device::PciConfig),
+        region(map::PCI_WINDOW_BASE, map::PCI_WINDOW_SIZE, Widths::ALL, Device::PciMemory),
+        region(map::MSI_FRAME_BASE, map::MSI_FRAME_SIZE, Widths::WORD, Device::MsiFrame),
+    ];
+    always.into_iter().chain(with_functions.into_iter().filter(move |_| pci))
 }
 
 /// There are no I/O ports.

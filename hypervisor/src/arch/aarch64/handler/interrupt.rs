@@ -5,9 +5,11 @@ use stile_ledger::RowId;
 use stile_ledger::aarch64 as rows;
 use stile_vgic::Requests;
 
+use crate::arch::aarch64::assigned::{faults, interrupts as messages};
 use crate::arch::aarch64::exit::Outcome;
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::gic;
+use crate::arch::aarch64::host::its::FIRST_LPI;
 use crate::arch::aarch64::interrupts::{self, delivery};
 use crate::arch::aarch64::nested;
 use crate::cpu::{self, Leave};
@@ -40,6 +42,9 @@ pub fn other_irq(cpu: &mut Cpu, intid: u32) -> Outcome {
         let requests = delivery::take_requests(cpu);
         return if requests.is_empty() { Outcome::again(rows::IRQ_KICK) } else { accept(cpu, requests) };
     }
+    if intid >= FIRST_LPI {
+        return deliver_message(intid);
+    }
     handle_own(cpu, intid)
 }
 
@@ -50,6 +55,13 @@ pub fn other_irq(cpu: &mut Cpu, intid: u32) -> Outcome {
 fn inject_timer(cpu: &mut Cpu, intid: u32, row: RowId) -> Outcome {
     delivery::inject_timer(cpu.vcpu(), cpu.index, intid);
     Outcome::again(row)
+}
+
+#[cold]
+#[inline(never)]
+fn deliver_message(lpi: u32) -> Outcome {
+    messages::deliver(lpi);
+    Outcome::again(rows::IRQ_DEVICE)
 }
 
 #[cold]
@@ -106,6 +118,9 @@ fn own(cpu: &mut Cpu, intid: u32) -> (RowId, bool) {
     } else if Some(intid) == interrupts::uart() {
         crate::console_interrupt();
         (rows::IRQ_UART, false)
+    } else if Some(intid) == interrupts::smmu() {
+        faults::take();
+        (rows::IRQ_DEVICE, false)
     } else {
         (rows::IRQ_DEVICE, false)
     }
@@ -116,6 +131,10 @@ pub fn idle(cpu: &mut Cpu) {
     let intid = gic::acknowledge();
     if gic::is_special(intid) {
         return;
+    }
+    if intid >= FIRST_LPI {
+        messages::deliver(intid);
+        return wake_if_pending(cpu);
     }
     if nested::idle_timer(cpu, intid) {
         return wake_if_pending(cpu);

@@ -1,12 +1,28 @@
 //! The board, as its device tree describes it (Devicetree Specification; bindings `arm,gic-v3`, `arm,armv8-timer`, `arm,pl011`,
 //! `arm,psci`). Nothing about a board is a constant in Stile.
 
+use dtoolkit::Node;
 use dtoolkit::fdt::{Fdt, FdtNode};
-use dtoolkit::{Node, Property};
 use heapless::Vec;
 use stile_board::MAX_CPUS;
 
+use super::pcie::HostBridge;
+use super::tree::{cells, find, intid, is_compatible, is_enabled, spans, text, walk};
 use crate::address_space::Span;
+use crate::once::Once;
+
+static BOARD: Once<Board> = Once::new();
+
+/// Remembers the board, while it boots.
+pub fn set(board: Board) -> &'static Board {
+    BOARD.set(board);
+    BOARD.get()
+}
+
+/// The board.
+pub fn get() -> &'static Board {
+    BOARD.get()
+}
 
 /// How firmware is called.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -46,67 +62,16 @@ pub struct Board {
     pub gicd: Option<Span>,
     /// GICv3 redistributors.
     pub gicr: Vec<Span, 8>,
+    /// The GIC's ITS.
+    pub its: Option<Span>,
+    /// The PCI host bridge.
+    pub pci: Option<HostBridge>,
+    /// An SMMUv3, with the interrupt of its event queue.
+    pub smmu: Option<Device>,
     /// INTID of the GIC's maintenance interrupt.
     pub maintenance: Option<u32>,
     /// INTIDs of EL1's physical and virtual timers and of EL2's.
     pub timers: Option<[u32; 3]>,
-}
-
-/// INTID of a GIC interrupt specifier: type (0 is an SPI, 1 a PPI), number.
-fn intid(cells: &[u32]) -> Option<u32> {
-    match *cells {
-        [0, number, ..] => number.checked_add(32),
-        [1, number, ..] => number.checked_add(16),
-        _ => None,
-    }
-}
-
-/// The node itself and all nodes below it, in the order of the tree.
-fn walk(node: FdtNode<'static>, visit: &mut impl FnMut(FdtNode<'static>)) {
-    visit(node);
-    node.children().for_each(|child| walk(child, visit));
-}
-
-/// The first node below `node`, or `node` itself, that satisfies a condition.
-fn first(node: FdtNode<'static>, condition: &impl Fn(&FdtNode<'static>) -> bool) -> Option<FdtNode<'static>> {
-    if condition(&node) { Some(node) } else { node.children().find_map(|child| first(child, condition)) }
-}
-
-/// The cells of a property.
-fn cells(node: &FdtNode<'static>, name: &str) -> Vec<u32, 32> {
-    let property = node.property(name);
-    let value = property.as_ref().map_or(&[][..], |property| property.value());
-    value.chunks_exact(4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]])).take(32).collect()
-}
-
-/// The text of a property.
-fn text(node: &FdtNode<'static>, name: &str) -> Option<&'static str> {
-    node.property(name)?.value_as().ok()
-}
-
-/// The register regions of a node. A region with more than 64 bits of address or size is left out.
-fn spans<const N: usize>(node: FdtNode<'static>) -> Vec<Span, N> {
-    let mut found = Vec::new();
-    for region in node.reg().ok().flatten().into_iter().flatten() {
-        let (Ok(start), Ok(size)) = (region.address::<u64>(), region.size::<u64>()) else { continue };
-        let span = start..start.saturating_add(size);
-        if !span.is_empty() && found.push(span).is_err() {
-            break;
-        }
-    }
-    found
-}
-
-fn is_enabled(node: &FdtNode<'static>) -> bool {
-    text(node, "status").is_none_or(|status| status == "okay" || status == "ok")
-}
-
-fn is_compatible(node: &FdtNode<'static>, with: &str) -> bool {
-    node.compatible().is_some_and(|mut names| names.any(|name| name == with))
-}
-
-fn find(tree: &Fdt<'static>, compatible: &str) -> Option<FdtNode<'static>> {
-    first(tree.root(), &|node| is_compatible(node, compatible) && is_enabled(node))
 }
 
 fn device(node: FdtNode<'static>) -> Option<Device> {
@@ -127,6 +92,10 @@ impl Board {
             rtc: find(tree, "arm,pl031").and_then(device),
             gicd: None,
             gicr: Vec::new(),
+            its: find(tree, "arm,gic-v3-its").and_then(|its| spans::<1>(its).pop()),
+            pci: find(tree, "pci-host-ecam-generic").and_then(HostBridge::new),
+            // Its first interrupt is the event queue's (binding `arm,smmu-v3`).
+            smmu: find(tree, "arm,smmu-v3").and_then(device),
             maintenance: None,
             timers: None,
         };

@@ -27,6 +27,7 @@ const GICD_ISENABLER: usize = 0x100;
 const GICD_ICENABLER: usize = 0x180;
 const GICD_ICACTIVER: usize = 0x380;
 const GICD_IPRIORITYR: usize = 0x400;
+const GICD_ICFGR: usize = 0xc00;
 const GICD_IROUTER: usize = 0x6000;
 /// ARE_NS, EnableGrp1NS; without two security states ARE and EnableGrp1.
 const GICD_CTLR_ON: u32 = 1 << 4 | 1 << 1;
@@ -150,11 +151,34 @@ pub fn enable_spi(intid: u32, mpidr: u64) {
     if !(32..1020).contains(&n) {
         return;
     }
+    route_spi(gicd, n, mpidr);
+    set_own_priority(gicd, 0, intid);
+    gicd.write32(GICD_ISENABLER + n / 32 * 4, 1 << (n % 32));
+}
+
+/// Lets an edge-triggered SPI come to the CPU of affinity `mpidr`, with the priority of interrupts that guests can cause.
+pub fn enable_edge_spi(intid: u32, mpidr: u64) {
+    let gicd = DISTRIBUTOR.get();
+    let n = intid as usize;
+    if !(32..1020).contains(&n) {
+        return;
+    }
+    let register = GICD_ICFGR + n / 16 * 4;
+    gicd.write32(register, gicd.read32(register) | 0b10 << (n % 16 * 2));
+    route_spi(gicd, n, mpidr);
+    gicd.write32(GICD_ISENABLER + n / 32 * 4, 1 << (n % 32));
+}
+
+fn route_spi(gicd: &Mmio, n: usize, mpidr: u64) {
     let affinity = mpidr & 0xff_00ff_ffff;
     gicd.write32(GICD_IROUTER + n * 8, affinity as u32);
     gicd.write32(GICD_IROUTER + n * 8 + 4, (affinity >> 32) as u32);
-    set_own_priority(gicd, 0, intid);
-    gicd.write32(GICD_ISENABLER + n / 32 * 4, 1 << (n % 32));
+}
+
+/// The redistributors of the CPUs that are online, with the CPUs' numbers.
+pub fn redistributors() -> impl Iterator<Item = (usize, Mmio)> {
+    let bases = REDISTRIBUTORS.iter().map(|base| base.load(Ordering::Relaxed) as usize);
+    bases.enumerate().filter(|&(_, base)| base != 0).map(|(cpu, base)| (cpu, Mmio::new(base)))
 }
 
 /// ICC_SGI1R_EL1 for one CPU.

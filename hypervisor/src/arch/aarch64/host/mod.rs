@@ -6,11 +6,15 @@ pub mod cpu;
 pub mod features;
 pub mod firmware;
 pub mod gic;
+pub mod its;
 pub mod mmio;
 pub mod mmu;
+pub mod pcie;
+pub mod smmu;
 pub mod speculation;
 pub mod sysreg;
 pub mod timer;
+pub mod tree;
 pub mod uart;
 
 use sysreg::isb;

@@ -19,6 +19,7 @@ use interface::Interface;
 static TIMER: AtomicU32 = AtomicU32::new(u32::MAX);
 static MAINTENANCE: AtomicU32 = AtomicU32::new(u32::MAX);
 static UART: AtomicU32 = AtomicU32::new(u32::MAX);
+static SMMU: AtomicU32 = AtomicU32::new(u32::MAX);
 
 /// Remembers the board's interrupts.
 ///
@@ -51,6 +52,16 @@ pub fn maintenance() -> u32 {
 /// The console's interrupt.
 pub fn uart() -> Option<u32> {
     Some(UART.load(Ordering::Relaxed)).filter(|&intid| intid != u32::MAX)
+}
+
+/// Remembers the interrupt of the SMMU's events.
+pub fn set_smmu(intid: u32) {
+    SMMU.store(intid, Ordering::Relaxed);
+}
+
+/// The interrupt of the SMMU's events.
+pub fn smmu() -> Option<u32> {
+    Some(SMMU.load(Ordering::Relaxed)).filter(|&intid| intid != u32::MAX)
 }
 
 /// The private interrupts that every CPU takes.

@@ -18,6 +18,7 @@ use stile_paging::vmid::{VmidBits, VmidPool, VmidSlot, Vmids};
 use stile_sched::lock::TicketLock;
 use stile_vgic::{Config, Distributor, PendingRequests, Redistributor, Shortcuts};
 
+use crate::arch::aarch64::assigned::{self, Functions};
 use crate::arch::aarch64::host::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
 use crate::arch::aarch64::host::{features, speculation};
 use crate::arch::aarch64::interrupts::read_shadow::ReadShadow;
@@ -45,6 +46,8 @@ pub struct Vm {
     vmid: VmidSlot,
     /// Elsewhere, so that what all VMs have is near.
     nested: Option<&'static nested::Shared>,
+    /// PCI functions, if it has any.
+    pub functions: Option<&'static Functions>,
     /// SPIs.
     pub distributor: TicketLock<Distributor>,
     /// What of it is read without the lock.
@@ -143,7 +146,8 @@ impl Maintenance for Deferred {
 }
 
 impl VmPart for Vm {
-    fn new(vcpus: usize, pieces: &[Piece], techniques: Techniques) -> Result<Vm, &'static str> {
+    fn new(number: usize, config: &stile_blob::Vm<'_>, pieces: &[Piece], techniques: Techniques) -> Result<Vm, &'static str> {
+        let vcpus = usize::from(config.vcpus);
         nested::check(techniques.nested)?;
         let geometry = *GEOMETRY.get();
         let root = if geometry.root_size() == stile_paging::PAGE_SIZE {
@@ -170,10 +174,17 @@ impl VmPart for Vm {
             ),
             false => None,
         };
-        let distributor = Distributor::new(vcpus, interface::shape().priority_bits, intid::COUNT);
+        let functions = match &config.functions[..] {
+            [] => None,
+            _ if has_el2 => return Err("a VM with an EL2 of its own can't have PCI functions"),
+            ids => Some(&*memory::allocate().write(Functions::new(number, config.name, ids, &table)?)),
+        };
+        let intids = if functions.is_some() { intid::MSI_BASE + intid::MSI_COUNT } else { intid::COUNT };
+        let distributor = Distributor::new(vcpus, interface::shape().priority_bits, intids);
         Ok(Vm {
             id_registers,
             nested,
+            functions,
             ram: RAM_BASE..end,
             table: TicketLock::new(table),
             root,
@@ -190,6 +201,9 @@ impl VmPart for Vm {
         self.read_shadow.update_all(&distributor);
         drop(distributor);
         self.power.lock().reset();
+        if let Some(functions) = self.functions {
+            functions.reset();
+        }
     }
 
     fn map_ram(&self, part: &Piece) -> Result<(), Error> {
@@ -212,6 +226,33 @@ impl VmPart for Vm {
         if let Some(nested) = self.nested {
             nested.shadows.reset();
         }
+        if let Some(functions) = self.functions {
+            functions.stop();
+        }
+    }
+
+    fn functions_ready_at(&self) -> u64 {
+        self.functions.map_or(0, Functions::ready_at)
+    }
+
+    fn start_functions(&self) {
+        if let Some(functions) = self.functions {
+            functions.start(self);
+        }
+    }
+}
+
+impl assigned::SecondStage for Vm {
+    fn map_device(&self, gpa: u64, pa: u64, size: u64) -> Result<(), Error> {
+        let attributes = Attributes { memory: MemoryType::Device, permissions: Stage2Permissions::READ_WRITE };
+        self.table.lock().map(&mut TableFrames, Mapping { address: gpa, output: pa, size, attributes })?;
+        dsb_ish();
+        Ok(())
+    }
+
+    fn unmap_device(&self, gpa: u64, size: u64) {
+        self.unmap_ram(gpa, size);
+        self.complete_unmap();
     }
 }
 

@@ -148,7 +148,11 @@ fn mapping(part: &Piece) -> Mapping<EptPermissions> {
 }
 
 impl VmPart for Vm {
-    fn new(vcpus: usize, pieces: &[Piece], techniques: Techniques) -> Result<Vm, &'static str> {
+    fn new(_number: usize, config: &stile_blob::Vm<'_>, pieces: &[Piece], techniques: Techniques) -> Result<Vm, &'static str> {
+        if !config.functions.is_empty() {
+            return Err("PCI functions can't be assigned on this architecture yet");
+        }
+        let vcpus = usize::from(config.vcpus);
         if techniques.nested != Nested::default() {
             return Err("a VM can't run VMs of its own on this architecture yet");
         }

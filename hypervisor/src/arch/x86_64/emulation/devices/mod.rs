@@ -103,7 +103,7 @@ impl Devices {
 }
 
 /// The memory bus.
-pub fn memory_regions(_vcpus: usize) -> [Region<Device>; 2] {
+pub fn memory_regions(_vcpus: usize, _pci: bool) -> [Region<Device>; 2] {
     [
         Region::new(pc::IO_APIC..pc::IO_APIC + 0x1000, Widths::ALL, Device::IoApic),
         Region::new(pc::TEST_MEMORY, Widths::ALL, Device::TestMemory),

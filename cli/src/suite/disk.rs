@@ -1,0 +1,65 @@
+//! A disk of the emulated machine: a file with known contents.
+
+use std::path::Path;
+use std::{fs, io};
+
+use sha2::{Digest, Sha256};
+
+/// A disk whose first half is filled, and whose second half the scenario's guest is to make a copy of the first.
+#[derive(Debug, Clone, Copy)]
+pub struct Disk {
+    /// Bytes of a half.
+    pub half: usize,
+}
+
+impl Disk {
+    /// The first half's bytes: no two blocks are alike.
+    fn contents(self) -> Vec<u8> {
+        // Steps of a linear congruential generator (Knuth's MMIX).
+        let step = |state: &u64| Some(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407));
+        std::iter::successors(Some(1), step).flat_map(u64::to_le_bytes).take(self.half).collect()
+    }
+
+    /// The SHA-256 of the first half, as `sha256sum` prints it.
+    pub fn sum(self) -> String {
+        Sha256::digest(self.contents()).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Writes the file.
+    ///
+    /// # Errors
+    /// The file can't be written.
+    pub fn write(self, path: &Path) -> io::Result<()> {
+        let mut bytes = self.contents();
+        bytes.resize(2 * self.half, 0);
+        fs::write(path, bytes)
+    }
+
+    /// What is wrong with the file after the run.
+    pub fn problem(self, path: &Path) -> Option<String> {
+        let contents = self.contents();
+        match fs::read(path) {
+            Ok(bytes) if bytes == [&contents[..], &contents[..]].concat() => None,
+            Ok(_) => Some("the halves of the disk are not both what the first one was".to_owned()),
+            Err(error) => Some(format!("{}: {error}", path.display())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_is_right_when_its_halves_are() {
+        let (disk, file) = (Disk { half: 4096 }, tempfile::NamedTempFile::new().unwrap());
+        disk.write(file.path()).unwrap();
+        assert!(disk.problem(file.path()).is_some());
+        let mut bytes = [disk.contents(), disk.contents()].concat();
+        fs::write(file.path(), &bytes).unwrap();
+        assert_eq!(disk.problem(file.path()), None);
+        bytes[8191] ^= 1;
+        fs::write(file.path(), &bytes).unwrap();
+        assert!(disk.problem(file.path()).is_some());
+    }
+}

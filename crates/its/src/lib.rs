@@ -1,0 +1,149 @@
+//! Encodings of the GICv3 ITS (Arm GIC Architecture Specification, IHI 0069, chapter 5): commands, and the
+//! registers that place its tables. Plain data; the hypervisor has the registers and the memory.
+#![no_std]
+#![forbid(unsafe_code)]
+
+/// Bytes of a command.
+pub const COMMAND_SIZE: usize = 32;
+
+/// A command, as it is in the queue.
+pub type Command = [u64; 4];
+
+const VALID: u64 = 1 << 63;
+
+/// MAPD: the events of a device are `1 << event_bits`, and its table of `table`, 256-byte aligned.
+pub const fn map_device(device: u32, event_bits: u8, table: u64) -> Command {
+    [0x08 | (device as u64) << 32, event_bits as u64 - 1, VALID | table & 0x000f_ffff_ffff_ff00, 0]
+}
+
+/// MAPC: a collection is a redistributor, named as [`Typer::target`] says.
+pub const fn map_collection(collection: u16, target: u64) -> Command {
+    [0x09, 0, VALID | target | collection as u64, 0]
+}
+
+/// MAPTI: an event of a device is an LPI, in a collection.
+pub const fn map_event(device: u32, event: u32, lpi: u32, collection: u16) -> Command {
+    [0x0a | (device as u64) << 32, event as u64 | (lpi as u64) << 32, collection as u64, 0]
+}
+
+/// MOVI: an event goes to another collection.
+pub const fn move_event(device: u32, event: u32, collection: u16) -> Command {
+    [0x01 | (device as u64) << 32, event as u64, collection as u64, 0]
+}
+
+/// INV: forgets the configuration of an event's LPI.
+pub const fn forget_event(device: u32, event: u32) -> Command {
+    [0x0c | (device as u64) << 32, event as u64, 0, 0]
+}
+
+/// SYNC: the commands before it have taken effect on a redistributor.
+pub const fn sync(target: u64) -> Command {
+    [0x05, 0, target, 0]
+}
+
+/// GITS_TYPER.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Typer(pub u64);
+
+impl Typer {
+    /// Bytes of an interrupt translation entry.
+    pub const fn entry_size(self) -> u64 {
+        (self.0 >> 4 & 0xf) + 1
+    }
+
+    /// Bits of a device's number.
+    pub const fn device_bits(self) -> u32 {
+        (self.0 >> 13 & 0x1f) as u32 + 1
+    }
+
+    /// The name of a redistributor in commands: its address, or its processor number (PTA).
+    pub const fn target(self, redistributor: u64, processor: u16) -> u64 {
+        if self.0 >> 19 & 1 != 0 { redistributor & 0x0007_ffff_ffff_0000 } else { (processor as u64) << 16 }
+    }
+}
+
+/// The tables that a GITS_BASER register can place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableKind {
+    /// Of devices.
+    Devices,
+    /// Of collections.
+    Collections,
+    /// None, or one that is not needed here.
+    Other,
+}
+
+/// The table of a GITS_BASER register, and the bytes of its entries.
+pub const fn table_of(baser: u64) -> (TableKind, u64) {
+    let kind = match baser >> 56 & 7 {
+        1 => TableKind::Devices,
+        4 => TableKind::Collections,
+        _ => TableKind::Other,
+    };
+    (kind, (baser >> 48 & 0x1f) + 1)
+}
+
+/// Write-back, inner shareable: the attributes of all tables.
+const INNER_WRITE_BACK: u64 = 0b111 << 59;
+const INNER_SHAREABLE: u64 = 0b01 << 10;
+
+/// GITS_BASER for a flat table of one 64 KiB page, aligned to that.
+pub const fn place_table(table: u64) -> u64 {
+    const PAGE_64K: u64 = 0b10 << 8;
+    VALID | INNER_WRITE_BACK | INNER_SHAREABLE | PAGE_64K | table & 0x0000_ffff_ffff_0000
+}
+
+/// GITS_CBASER for a queue of one 4 KiB page in a 64 KiB-aligned place.
+pub const fn place_queue(queue: u64) -> u64 {
+    VALID | INNER_WRITE_BACK | INNER_SHAREABLE | queue & 0x000f_ffff_ffff_0000
+}
+
+/// GICR_PROPBASER: LPIs have `bits` bits, and a byte each in the table, which is 4 KiB aligned.
+pub const fn place_configuration(table: u64, bits: u8) -> u64 {
+    0b111 << 7 | INNER_SHAREABLE | table & 0x000f_ffff_ffff_f000 | (bits as u64 - 1)
+}
+
+/// GICR_PENDBASER of a zeroed table, which is 64 KiB aligned.
+pub const fn place_pending(table: u64) -> u64 {
+    const ZEROED: u64 = 1 << 62;
+    ZEROED | 0b111 << 7 | INNER_SHAREABLE | table & 0x000f_ffff_ffff_0000
+}
+
+/// The configuration of an LPI that is enabled, with a priority that is a multiple of 4.
+pub const fn enabled(priority: u8) -> u8 {
+    priority & 0xfc | 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_have_their_operands() {
+        assert_eq!(map_device(0x10, 5, 0x4000_0100), [0x10_0000_0008, 4, 0x8000_0000_4000_0100, 0]);
+        assert_eq!(map_collection(2, 2 << 16), [9, 0, 0x8000_0000_0002_0002, 0]);
+        assert_eq!(map_event(0x10, 3, 8195, 1), [0x10_0000_000a, 8195 << 32 | 3, 1, 0]);
+        assert_eq!(move_event(0x10, 3, 1), [0x10_0000_0001, 3, 1, 0]);
+        assert_eq!(forget_event(0x10, 3), [0x10_0000_000c, 3, 0, 0]);
+        assert_eq!(sync(1 << 16), [5, 0, 0x1_0000, 0]);
+    }
+
+    #[test]
+    fn redistributors_are_named_by_number_or_address() {
+        assert_eq!(Typer(0).target(0x80a_0000, 3), 3 << 16);
+        assert_eq!(Typer(1 << 19).target(0x80a_0000, 3), 0x80a_0000);
+        assert_eq!((Typer(0xb << 4).entry_size(), Typer(15 << 13).device_bits()), (12, 16));
+    }
+
+    #[test]
+    fn tables_are_recognised_and_placed() {
+        assert_eq!(table_of(1 << 56 | 7 << 48), (TableKind::Devices, 8));
+        assert_eq!(table_of(4 << 56 | 7 << 48), (TableKind::Collections, 8));
+        assert_eq!(table_of(0).0, TableKind::Other);
+        assert_eq!(place_table(0x5_0001_0000), 0xb800_0005_0001_0600);
+        assert_eq!(place_queue(0x5_0001_0000), 0xb800_0005_0001_0400);
+        assert_eq!(place_configuration(0x5_0001_0000, 14), 0x5_0001_078d);
+        assert_eq!(place_pending(0x5_0001_0000), 0x4000_0005_0001_0780);
+        assert_eq!(enabled(0x82), 0x81);
+    }
+}

@@ -1,0 +1,19 @@
+//! Encodings of the Arm SMMUv3 (Arm System Memory Management Unit Architecture Specification, IHI 0070):
+//! stream-table entries, commands, queue indexes and event records, as far as second-stage translation needs
+//! them. Plain data; the hypervisor has the registers and the memory.
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod command;
+mod event;
+mod queue;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+pub use event::{Access, Event, Kind};
+pub use queue::Queue;
+pub use stream::{SecondStage, StreamEntry};

@@ -1,0 +1,55 @@
+//! What functions of a VM see of memory: the VM's second stage, with the ITS's doorbell in the place of the VM's devices.
+//!
+//! The root table is the functions' own. Its first entry leads to the doorbell; the others are those of the VM's root, whose tables are there
+//! for good ([`crate::arch::aarch64::vm::Vm::new`]). So functions see the VM's RAM as its vCPUs do, and neither its BARs nor anything else.
+
+use stile_board::map;
+use stile_paging::PAGE_SIZE;
+use stile_paging::table::{Attributes, ENTRIES, Level, Mapping, MemoryType, PageTable, Stage2, Stage2Permissions, TableMemory, TableRead};
+use stile_smmu::{SecondStage, StreamEntry};
+
+use crate::arch::aarch64::host::sysreg::dsb_ish;
+use crate::arch::aarch64::host::{board, its};
+use crate::memory::TableFrames;
+
+/// Where the functions of a VM lead.
+pub struct Dma(SecondStage);
+
+impl Dma {
+    /// Of VM number `vm`, with this second stage.
+    ///
+    /// # Errors
+    /// In words: the tables have another shape than the SMMU is given, or there is no memory.
+    pub fn new(vm: usize, table: &PageTable<Stage2>, output_size: u8) -> Result<Dma, &'static str> {
+        const NO_MEMORY: &str = "no memory for the tables of PCI functions";
+        const _: () = assert!(map::RAM_BASE == Level::L1.size(), "RAM begins with the root's second entry");
+        let (geometry, root) = (table.geometry(), table.root());
+        if geometry.start() != Level::L1 {
+            return Err("second-stage tables of this CPU have a shape that is not for PCI functions");
+        }
+        let doorbell = board::get().its.as_ref().ok_or("there is no ITS")?.start + its::TRANSLATER_PAGE;
+        let own = TableFrames.allocate().ok_or(NO_MEMORY)?;
+        let mut table = PageTable::new(*table.format(), geometry, own).map_err(|_| NO_MEMORY)?;
+        let attributes = Attributes { memory: MemoryType::Device, permissions: Stage2Permissions::READ_WRITE };
+        let mapping = Mapping { address: map::MSI_FRAME_BASE, output: doorbell, size: PAGE_SIZE, attributes };
+        table.map(&mut TableFrames, mapping).map_err(|_| NO_MEMORY)?;
+        for index in 1..ENTRIES {
+            let Ok(entry) = TableFrames.read(root, index);
+            TableFrames.write(own, index, entry);
+        }
+        dsb_ish();
+        // VMID 0 is nobody's.
+        let vmid = vm as u16 + 1;
+        Ok(Dma(SecondStage { vmid, root: own, input_bits: geometry.input_bits(), start_level: 1, output_size }))
+    }
+
+    /// The SMMU's name for the VM's translations.
+    pub fn vmid(&self) -> u16 {
+        self.0.vmid
+    }
+
+    /// The entry of the functions' streams.
+    pub fn entry(&self) -> StreamEntry {
+        StreamEntry::second_stage(self.0)
+    }
+}

@@ -1,0 +1,283 @@
+//! A function that is assigned: its physical registers, and the model that its VM sees.
+
+use core::ops::Range;
+
+use stile_board::map;
+use stile_paging::table::Error;
+use stile_pci::{Address, BARS, ConfigSpace, MAX_VECTORS, Msix, Reset, Table, VirtualFunction, Window, find_reset, probe_bars, register};
+
+use super::interrupts;
+use crate::address_space;
+use crate::arch::Cpu;
+use crate::arch::aarch64::host::mmio::Mmio;
+use crate::arch::aarch64::host::pcie::{Config, HostBridge};
+use crate::arch::aarch64::host::{its, mmu, smmu, timer};
+use crate::arch::contract::PhysicalCpu;
+
+/// Function-level reset, in the device control register of PCI Express.
+const INITIATE_RESET: u32 = 1 << 15;
+/// How long it takes, in milliseconds (PCI Express Base Specification, 6.6.2).
+const RESET_MS: u64 = 100;
+
+/// Where registers of functions are mapped for a guest: its second stage.
+pub trait SecondStage {
+    /// Maps registers, whole pages, at a guest-physical address.
+    ///
+    /// # Errors
+    /// Something is mapped there already, or there is no memory for tables.
+    fn map_device(&self, gpa: u64, pa: u64, size: u64) -> Result<(), Error>;
+
+    /// Unmaps what [`SecondStage::map_device`] mapped: no CPU reaches it then. A vCPU of the VM is loaded on this CPU.
+    fn unmap_device(&self, gpa: u64, size: u64);
+}
+
+/// A function.
+pub struct Function {
+    address: Address,
+    config: Config,
+    /// As its VM sees it.
+    pub model: VirtualFunction,
+    /// Its MSI-X table as its VM sees it.
+    table: Table,
+    /// Host addresses of its BARs; 0 where there is none. PCI addresses, for its registers.
+    bars: [u64; BARS],
+    bars_pci: [u64; BARS],
+    /// Guest-physical addresses where BARs are mapped.
+    mapped: [Option<u64>; BARS],
+    stream: u32,
+    first_lpi: u32,
+    reset: Option<Reset>,
+    ready_at: u64,
+}
+
+impl Function {
+    /// Takes a function: gives it places for its BARs and LPIs from `first_lpi` on.
+    ///
+    /// # Errors
+    /// In words: why it can't be assigned.
+    pub fn new(bridge: &HostBridge, address: Address, first_lpi: u32, window: &mut Window) -> Result<Function, &'static str> {
+        let mut config = bridge.config(address);
+        let probed = probe_bars(&mut config);
+        let model = VirtualFunction::new(&config, probed).map_err(|refusal| refusal.reason())?;
+        let stream = bridge.stream(address).filter(|&stream| (stream as usize) < smmu::STREAMS);
+        let stream = stream.ok_or("its requests do not go through the SMMU (iommu-map in the device tree)")?;
+        let device = bridge.device(address).ok_or("its messages do not go to the ITS (msi-map in the device tree)")?;
+        let (mut bars, mut bars_pci) = ([0; BARS], [0; BARS]);
+        for (index, bar) in probed.iter().enumerate() {
+            let Some(bar) = bar else { continue };
+            bars[index] = window.take(bar.mapped_size()).ok_or("the host bridge has no room for its BARs")?;
+            bars_pci[index] = bridge.to_pci(bars[index]);
+        }
+        let msix = model.msix();
+        let vectors = msix.map_or(0, |msix| msix.vectors());
+        its::map(device, first_lpi, vectors as u32, Cpu::this_index())?;
+        let reset = find_reset(&config);
+        let table = Table::new(vectors);
+        let mut function =
+            Function { address, config, model, table, bars, bars_pci, mapped: [None; BARS], stream, first_lpi, reset, ready_at: 0 };
+        // What is accessed for the guest, or to reset the function, is mapped now.
+        if let Some(msix) = msix {
+            let pages = msix.pages();
+            let bar = function.bars[msix.bar];
+            address_space::device(bar + pages.start..bar + pages.end);
+        }
+        if let Some(Reset::Virtio { bar, offset }) = reset {
+            match probed[bar].filter(|bar| offset < bar.size) {
+                Some(_) => {
+                    let page = function.bars[bar] + offset & !0xfff;
+                    address_space::device(page..page + 0x1000);
+                }
+                None => function.reset = None,
+            }
+        }
+        function.reset_hardware();
+        Ok(function)
+    }
+
+    /// Its address on the host.
+    pub fn address(&self) -> Address {
+        self.address
+    }
+
+    /// The StreamID of its requests.
+    pub fn stream(&self) -> u32 {
+        self.stream
+    }
+
+    /// When its reset is complete, in ticks of the counter.
+    pub fn ready_at(&self) -> u64 {
+        self.ready_at
+    }
+
+    /// Resets what the guest sees.
+    pub fn reset(&mut self) {
+        self.model.reset();
+        self.table = Table::new(self.table.vectors());
+        (0..self.table.vectors()).for_each(|vector| self.update_vector(vector));
+    }
+
+    /// Has it access nothing from now on, and send no messages.
+    pub fn silence(&mut self) {
+        self.config.write(register::COMMAND, register::MEMORY | register::INTX_DISABLE);
+        if let Some(msix) = self.model.msix() {
+            self.config.write(msix.capability, register::MSIX_MASK_ALL);
+        }
+    }
+
+    /// Resets it, if it knows a way: it forgets what the last guest made of it. It accesses nothing then.
+    pub fn reset_hardware(&mut self) {
+        self.restore();
+        match self.reset {
+            Some(Reset::Function(control)) => {
+                let value = self.config.read(control) & 0xffff;
+                self.config.write(control, value | INITIATE_RESET);
+                self.ready_at = timer::now() + RESET_MS * timer::frequency() / 1000;
+            }
+            Some(Reset::Virtio { bar, offset }) => self.registers(bar).write(offset as usize, 1, 0),
+            None => {}
+        }
+    }
+
+    /// Makes its registers what Stile wants them to be before its VM starts: BARs in their places and decoded, no bus mastering, vectors
+    /// masked.
+    pub fn restore(&mut self) {
+        self.config.write(register::COMMAND, register::INTX_DISABLE);
+        for index in 0..BARS {
+            let Some(bar) = self.model.bars()[index] else { continue };
+            let register = register::BAR0 + 4 * index as u8;
+            self.config.write(register, self.bars_pci[index] as u32);
+            if bar.wide {
+                self.config.write(register + 4, (self.bars_pci[index] >> 32) as u32);
+            }
+        }
+        self.silence();
+        let Some(msix) = self.model.msix() else { return };
+        for vector in 0..self.table.vectors() {
+            let entry = self.table_entry(msix, vector);
+            let doorbell = map::MSI_FRAME_BASE + map::MSI_DOORBELL;
+            entry.write32(12, 1);
+            entry.write32(0, doorbell as u32);
+            entry.write32(4, (doorbell >> 32) as u32);
+            // The message is the event's number.
+            entry.write32(8, vector as u32);
+        }
+    }
+
+    /// Its registers in a BAR. Only the pages that [`Function::new`] mapped may be accessed.
+    fn registers(&self, bar: usize) -> Mmio {
+        Mmio::new((mmu::DEVICES + self.bars[bar]) as usize)
+    }
+
+    fn table_entry(&self, msix: Msix, vector: usize) -> Mmio {
+        self.registers(msix.bar).at(msix.offset as usize + (vector % MAX_VECTORS) * 16)
+    }
+
+    /// The guest wrote its command register or a BAR.
+    pub fn update_decoding(&mut self, memory: &impl SecondStage) {
+        for index in 0..BARS {
+            let wanted = self.wanted(index);
+            if self.mapped[index] == wanted {
+                continue;
+            }
+            self.unmap(memory, index);
+            if let Some(address) = wanted
+                && self.map(memory, index, address)
+            {
+                self.mapped[index] = wanted;
+            }
+        }
+        let mastering = if self.model.masters_bus() { register::BUS_MASTER } else { 0 };
+        self.config.write(register::COMMAND, register::MEMORY | register::INTX_DISABLE | mastering);
+    }
+
+    /// Where BAR `index` is to be mapped: where the guest has it, if that is in the window.
+    fn wanted(&self, index: usize) -> Option<u64> {
+        const END: u64 = map::PCI_WINDOW_BASE + map::PCI_WINDOW_SIZE;
+        let size = self.model.bars()[index]?.mapped_size();
+        let address = self.model.address(index).filter(|_| self.model.decodes_memory())?;
+        (address >= map::PCI_WINDOW_BASE && address < END && size <= END - address).then_some(address)
+    }
+
+    /// The parts of a BAR that guests access without an exit: all but the pages with the MSI-X table.
+    fn parts(&self, index: usize) -> [Range<u64>; 2] {
+        let size = self.model.bars()[index].map_or(0, |bar| bar.mapped_size());
+        match self.model.msix() {
+            Some(msix) if msix.bar == index => {
+                let pages = msix.pages();
+                [0..pages.start.min(size), pages.end.min(size)..size]
+            }
+            _ => [0..size, size..size],
+        }
+    }
+
+    /// Maps BAR `index`. False if the guest has another one there.
+    fn map(&self, memory: &impl SecondStage, index: usize, address: u64) -> bool {
+        let mut done = 0;
+        for part in self.parts(index).into_iter().filter(|part| !part.is_empty()) {
+            let (gpa, size) = (address + part.start, part.end - part.start);
+            if memory.map_device(gpa, self.bars[index] + part.start, size).is_err() {
+                if done != 0 {
+                    memory.unmap_device(address, done);
+                }
+                return false;
+            }
+            done = part.end;
+        }
+        true
+    }
+
+    fn unmap(&mut self, memory: &impl SecondStage, index: usize) {
+        let Some(address) = self.mapped[index].take() else { return };
+        for part in self.parts(index).into_iter().filter(|part| !part.is_empty()) {
+            memory.unmap_device(address + part.start, part.end - part.start);
+        }
+    }
+
+    /// Unmaps all BARs.
+    pub fn unmap_all(&mut self, memory: &impl SecondStage) {
+        (0..BARS).for_each(|index| self.unmap(memory, index));
+    }
+
+    /// The guest wrote the control of MSI-X.
+    pub fn update_msix(&mut self) {
+        if let Some(msix) = self.model.msix() {
+            self.config.write(msix.capability, self.model.msix_control());
+        }
+    }
+
+    /// The guest wrote a vector: has its LPI become that, and masks it if it is masked or leads nowhere.
+    fn update_vector(&mut self, number: usize) {
+        let Some(msix) = self.model.msix() else { return };
+        let vector = self.table.vector(number);
+        let leads = interrupts::route(self.first_lpi + number as u32, vector);
+        let masked = !leads || vector.is_none_or(|vector| vector.masked);
+        self.table_entry(msix, number).write32(12, masked.into());
+    }
+
+    /// The offset of an access in the BAR with the MSI-X table, if it is to a page that is not mapped.
+    fn trapped(&self, address: u64, bytes: u64) -> Option<(Msix, u64)> {
+        let (bar, offset) = self.model.find(address, bytes)?;
+        let msix = self.model.msix().filter(|msix| msix.bar == bar)?;
+        (msix.pages().contains(&offset) && offset.is_multiple_of(bytes)).then_some((msix, offset))
+    }
+
+    /// Reads a BAR where it is not mapped. `None` if the address is not this function's.
+    pub fn read_memory(&self, address: u64, bytes: u64) -> Option<u64> {
+        let (msix, offset) = self.trapped(address, bytes)?;
+        if msix.contains(offset) {
+            return Some(self.table.read(offset - msix.offset, bytes));
+        }
+        Some(self.registers(msix.bar).read(offset as usize, bytes))
+    }
+
+    /// Writes such an address. False if it is not this function's.
+    pub fn write_memory(&mut self, address: u64, bytes: u64, value: u64) -> bool {
+        let Some((msix, offset)) = self.trapped(address, bytes) else { return false };
+        if !msix.contains(offset) {
+            self.registers(msix.bar).write(offset as usize, bytes, value);
+        } else if let Some(vector) = self.table.write(offset - msix.offset, bytes, value) {
+            self.update_vector(vector);
+        }
+        true
+    }
+}

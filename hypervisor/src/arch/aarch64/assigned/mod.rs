@@ -1,0 +1,171 @@
+//! PCI functions that VMs own: docs/devices.md describes how they are assigned.
+//!
+//! A function's requests are translated by the VM's own second stage ([`dma`]), its BARs are mapped into it, and its messages become SPIs
+//! of the VM ([`interrupts`]). Configuration space and MSI-X tables are models (crate `stile-pci`). Requests that the SMMU stops are
+//! reported ([`faults`]).
+
+mod dma;
+pub mod faults;
+mod function;
+pub mod interrupts;
+
+use heapless::Vec;
+use stile_board::{MAX_FUNCTIONS, MAX_VMS, map};
+use stile_paging::table::{PageTable, Stage2};
+use stile_pci::{Address, Effect, Window};
+use stile_sched::lock::TicketLock;
+
+use super::host::{board, gic, its, smmu};
+use crate::console::log;
+use function::Function;
+pub use function::SecondStage;
+
+/// What all functions share, set up for the first one.
+struct Shared {
+    /// Host addresses that no BAR has yet.
+    window: Window,
+    /// Size of the SMMU's output addresses.
+    output_size: u8,
+    /// Functions that are assigned, of all VMs.
+    assigned: u32,
+}
+
+static SHARED: TicketLock<Option<Shared>> = TicketLock::new(None);
+
+/// The most functions of all VMs: each has its LPIs.
+const MOST: u32 = (MAX_FUNCTIONS * MAX_VMS) as u32;
+
+/// The functions of a VM.
+pub struct Functions {
+    /// Its number.
+    vm: usize,
+    dma: dma::Dma,
+    list: TicketLock<Vec<Function, MAX_FUNCTIONS>>,
+}
+
+impl Functions {
+    /// Takes functions for VM `vm`, with this second stage. They decode and access nothing yet.
+    ///
+    /// # Errors
+    /// In words: why a function, which is named in the log, can't be assigned.
+    pub fn new(vm: usize, name: &str, ids: &[u16], table: &PageTable<Stage2>) -> Result<Functions, &'static str> {
+        let output_size = setup().inspect_err(|reason| log!("{name}: PCI functions can't be assigned: {reason}"))?;
+        let dma = dma::Dma::new(vm, table, output_size)?;
+        let mut list = Vec::new();
+        for &id in ids {
+            let address = Address::from_routing_id(id);
+            let function = take(vm, address).map_err(|reason| {
+                log!("{name}: function {address} can't be assigned: {reason}");
+                "a PCI function can't be assigned"
+            })?;
+            list.push(function).map_err(|_| "too many PCI functions")?;
+        }
+        Ok(Functions { vm, dma, list: TicketLock::new(list) })
+    }
+
+    /// Resets what the guest sees. The VM is off.
+    pub fn reset(&self) {
+        self.list.lock().iter_mut().for_each(Function::reset);
+    }
+
+    /// When the functions can be used again after [`Functions::stop`], in ticks of the counter.
+    pub fn ready_at(&self) -> u64 {
+        self.list.lock().iter().map(Function::ready_at).max().unwrap_or(0)
+    }
+
+    /// Lets the functions access the VM's memory, all of which is mapped. A vCPU of the VM, of which none runs, is loaded on this CPU.
+    pub fn start(&self, memory: &impl SecondStage) {
+        for function in self.list.lock().iter_mut() {
+            function.unmap_all(memory);
+            function.restore();
+            faults::own(function.stream(), self.vm, function.address());
+            smmu::set_stream(function.stream(), self.dma.vmid(), self.dma.entry());
+        }
+    }
+
+    /// Stops the functions, and all that they have under way. The VM's vCPUs are off.
+    pub fn stop(&self) {
+        for function in self.list.lock().iter_mut() {
+            function.silence();
+            smmu::set_stream(function.stream(), self.dma.vmid(), stile_smmu::StreamEntry::ABORT);
+            function.reset_hardware();
+        }
+    }
+
+    /// Reads configuration space, at an offset from the bridge's.
+    pub fn read_config(&self, offset: u64, bytes: u64) -> u64 {
+        let list = self.list.lock();
+        match position(offset).and_then(|index| list.get(index)) {
+            Some(function) => function.model.read(offset & 0xfff, bytes),
+            None => u64::MAX,
+        }
+    }
+
+    /// Writes configuration space.
+    pub fn write_config(&self, memory: &impl SecondStage, offset: u64, bytes: u64, value: u64) {
+        let mut list = self.list.lock();
+        let Some(function) = position(offset).and_then(|index| list.get_mut(index)) else { return };
+        match function.model.write(offset & 0xfff, bytes, value) {
+            Effect::Nothing => {}
+            Effect::Decoding => function.update_decoding(memory),
+            Effect::Msix => function.update_msix(),
+        }
+    }
+
+    /// Reads a BAR where it is not mapped, at an offset from the window's start. Nothing reads as all ones.
+    pub fn read_memory(&self, offset: u64, bytes: u64) -> u64 {
+        let list = self.list.lock();
+        let address = map::PCI_WINDOW_BASE + offset;
+        list.iter().find_map(|function| function.read_memory(address, bytes)).unwrap_or(u64::MAX)
+    }
+
+    /// Writes such an address.
+    pub fn write_memory(&self, offset: u64, bytes: u64, value: u64) {
+        let mut list = self.list.lock();
+        let address = map::PCI_WINDOW_BASE + offset;
+        let _ = list.iter_mut().any(|function| function.write_memory(address, bytes, value));
+    }
+}
+
+/// The function at an offset of configuration space: they are function 0 of device 1 and following.
+fn position(offset: u64) -> Option<usize> {
+    let id = (offset >> 12) as usize;
+    (id & 7 == 0).then_some(id >> 3)?.checked_sub(1)
+}
+
+/// Sets up the hardware for the first function. Returns the size of the SMMU's output addresses.
+fn setup() -> Result<u8, &'static str> {
+    let mut shared = SHARED.lock();
+    if let Some(shared) = shared.as_ref() {
+        return Ok(shared.output_size);
+    }
+    let board = board::get();
+    let bridge = board.pci.as_ref().ok_or("the device tree has no PCI host bridge with ECAM")?;
+    let device = board
+        .smmu
+        .as_ref()
+        .ok_or("the device tree has no SMMUv3, without which a function could access all memory (QEMU: -M virt,iommu=smmuv3)")?;
+    let its = board.its.as_ref().ok_or("the device tree has no ITS, to which functions send interrupts (QEMU: -M virt,gic-version=3)")?;
+    let output_size = smmu::setup(&device.registers)?;
+    if let Some(intid) = device.intid {
+        super::interrupts::set_smmu(intid);
+        gic::enable_edge_spi(intid, board.cpus.first().copied().unwrap_or(0));
+    }
+    its::setup(its)?;
+    bridge.silence();
+    *shared = Some(Shared { window: Window::new(bridge.window.clone()), output_size, assigned: 0 });
+    Ok(output_size)
+}
+
+fn take(vm: usize, address: Address) -> Result<Function, &'static str> {
+    let mut shared = SHARED.lock();
+    let shared = shared.as_mut().ok_or("PCI is not set up")?;
+    let number = shared.assigned;
+    if number == MOST {
+        return Err("too many are assigned");
+    }
+    let bridge = board::get().pci.as_ref().ok_or("there is no host bridge")?;
+    let function = Function::new(bridge, address, interrupts::first_lpi(vm, number), &mut shared.window)?;
+    shared.assigned += 1;
+    Ok(function)
+}

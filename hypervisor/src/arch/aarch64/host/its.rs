@@ -1,0 +1,191 @@
+//! The board's ITS, which makes LPIs of the messages that devices write (Arm GIC Architecture Specification, IHI 0069, chapters Locality-specific
+//! Peripheral Interrupts and the ITS). A collection for each CPU; nothing is mapped but what [`map`] names.
+
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use stile_board::MAX_CPUS;
+use stile_its::{COMMAND_SIZE, Command, TableKind, Typer};
+use stile_sched::lock::TicketLock;
+
+use super::mmio::Mmio;
+use super::sysreg::dsb_ish;
+use super::{gic, mmu};
+
+use crate::address_space::{self, Span};
+use crate::memory;
+
+/// The first LPI.
+pub const FIRST_LPI: u32 = 8192;
+/// The number of LPIs that [`map`] may be given.
+pub const LPIS: u32 = 8192;
+/// Bits of an INTID.
+const INTID_BITS: u8 = 14;
+/// Bits of an EventID.
+const EVENT_BITS: u8 = 5;
+
+/// Of LPIs: a guest can cause them.
+const PRIORITY: u8 = 0x80;
+
+const GITS_CTLR: usize = 0x0;
+const GITS_TYPER: usize = 0x8;
+const GITS_CBASER: usize = 0x80;
+const GITS_CWRITER: usize = 0x88;
+const GITS_CREADR: usize = 0x90;
+const GITS_BASER: usize = 0x100;
+/// The page of the register that messages are written to, and its offset there.
+pub const TRANSLATER_PAGE: u64 = 0x1_0000;
+const GICR_CTLR: usize = 0x0;
+const GICR_TYPER: usize = 0x8;
+const GICR_PROPBASER: usize = 0x70;
+const GICR_PENDBASER: usize = 0x78;
+/// GICR_CTLR.EnableLPIs, GITS_CTLR.Enabled.
+const ENABLE: u32 = 1;
+/// GITS_CTLR.Quiescent.
+const QUIESCENT: u32 = 1 << 31;
+
+const PAGE_64K: usize = 0x1_0000;
+/// Commands of the queue's 4 KiB.
+const COMMANDS: usize = 4096 / COMMAND_SIZE;
+/// How often a register is read until the ITS must have answered.
+const PATIENCE: u32 = 100_000_000;
+
+/// A page of 64 KiB that the ITS or a redistributor reads and writes.
+#[repr(C, align(65536))]
+struct Page([AtomicU64; PAGE_64K / 8]);
+
+/// The configuration of LPIs: a byte each, zero is off.
+#[repr(C, align(4096))]
+struct Configuration([AtomicU8; LPIS as usize]);
+
+struct Its {
+    registers: Mmio,
+    queue: &'static Page,
+    configuration: &'static Configuration,
+    typer: Typer,
+    /// How commands name the redistributor of each CPU.
+    targets: [u64; MAX_CPUS],
+    /// DeviceIDs that the table has room for.
+    devices: u64,
+}
+
+static ITS: TicketLock<Option<Its>> = TicketLock::new(None);
+
+fn physical<T>(place: &'static T) -> u64 {
+    &raw const *place as u64 - mmu::PHYSMAP
+}
+
+fn page() -> &'static Page {
+    // SAFETY: all zero is a valid value: integers only.
+    unsafe { memory::allocate::<Page>().assume_init_ref() }
+}
+
+fn write64(registers: &Mmio, offset: usize, value: u64) {
+    registers.write32(offset, value as u32);
+    registers.write32(offset + 4, (value >> 32) as u32);
+}
+
+fn read64(registers: &Mmio, offset: usize) -> u64 {
+    u64::from(registers.read32(offset)) | u64::from(registers.read32(offset + 4)) << 32
+}
+
+/// Takes the ITS over, and has every CPU that is online take LPIs.
+///
+/// # Errors
+/// In words: what can't be used as it is.
+pub fn setup(registers: &Span) -> Result<(), &'static str> {
+    let registers = Mmio::new(address_space::device(registers.clone()));
+    registers.write32(GITS_CTLR, registers.read32(GITS_CTLR) & !ENABLE);
+    wait(|| registers.read32(GITS_CTLR) & QUIESCENT != 0);
+    let typer = Typer(read64(&registers, GITS_TYPER));
+    // SAFETY: all zero is a valid value: integers only.
+    let configuration: &'static Configuration = unsafe { memory::allocate::<Configuration>().assume_init_ref() };
+    let mut its = Its { registers, queue: page(), configuration, typer, targets: [0; MAX_CPUS], devices: u64::MAX };
+    for n in 0..8 {
+        let register = GITS_BASER + 8 * n;
+        let (kind, entry) = stile_its::table_of(read64(&registers, register));
+        match kind {
+            TableKind::Other => continue,
+            TableKind::Devices => its.devices = PAGE_64K as u64 / entry,
+            TableKind::Collections => {}
+        }
+        write64(&registers, register, stile_its::place_table(physical(page())));
+    }
+    write64(&registers, GITS_CBASER, stile_its::place_queue(physical(its.queue)));
+    write64(&registers, GITS_CWRITER, 0);
+    registers.write32(GITS_CTLR, ENABLE);
+    for (cpu, redistributor) in gic::redistributors() {
+        its.enable_lpis(cpu, &redistributor)?;
+    }
+    *ITS.lock() = Some(its);
+    Ok(())
+}
+
+/// Makes the events of a device LPIs from `first` on (at most 32), on this CPU.
+///
+/// # Errors
+/// In words, if there is no room for the device.
+pub fn map(device: u32, first: u32, events: u32, cpu: usize) -> Result<(), &'static str> {
+    let mut its = ITS.lock();
+    let its = its.as_mut().ok_or("there is no ITS")?;
+    if u64::from(device) >= its.devices || its.typer.device_bits() < 32 && device >> its.typer.device_bits() != 0 {
+        return Err("the ITS has no room for its number");
+    }
+    if events > 1 << EVENT_BITS || its.typer.entry_size() << EVENT_BITS > 4096 {
+        return Err("its interrupts are more than the ITS has room for");
+    }
+    let table = memory::allocate_pages(4096);
+    let collection = cpu as u16;
+    its.execute(&[stile_its::map_device(device, EVENT_BITS, table), stile_its::sync(its.targets[cpu])]);
+    for event in 0..events {
+        let lpi = first + event;
+        its.configuration.0[(lpi - FIRST_LPI) as usize].store(stile_its::enabled(PRIORITY), Ordering::Relaxed);
+        its.execute(&[
+            stile_its::map_event(device, event, lpi, collection),
+            stile_its::forget_event(device, event),
+            stile_its::sync(its.targets[cpu]),
+        ]);
+    }
+    Ok(())
+}
+
+impl Its {
+    fn enable_lpis(&mut self, cpu: usize, redistributor: &Mmio) -> Result<(), &'static str> {
+        if redistributor.read32(GICR_CTLR) & ENABLE != 0 {
+            return Err("firmware left LPIs on, with tables that Stile does not know");
+        }
+        write64(redistributor, GICR_PROPBASER, stile_its::place_configuration(physical(self.configuration), INTID_BITS));
+        write64(redistributor, GICR_PENDBASER, stile_its::place_pending(physical(page())));
+        redistributor.write32(GICR_CTLR, ENABLE);
+        dsb_ish();
+        let processor = (redistributor.read32(GICR_TYPER) >> 8) as u16;
+        let target = self.typer.target(redistributor.base() as u64 - mmu::DEVICES, processor);
+        self.targets[cpu] = target;
+        self.execute(&[stile_its::map_collection(cpu as u16, target), stile_its::sync(target)]);
+        Ok(())
+    }
+
+    /// Executes commands, fewer than the queue has room for, and waits until they are complete.
+    fn execute(&mut self, commands: &[Command]) {
+        let mut writer = self.registers.read32(GITS_CWRITER) as usize / COMMAND_SIZE % COMMANDS;
+        for command in commands {
+            for (word, value) in self.queue.0[writer * 4..].iter().zip(command) {
+                word.store(*value, Ordering::Relaxed);
+            }
+            writer = (writer + 1) % COMMANDS;
+        }
+        dsb_ish();
+        let writer = (writer * COMMAND_SIZE) as u32;
+        self.registers.write32(GITS_CWRITER, writer);
+        wait(|| self.registers.read32(GITS_CREADR) & !1 == writer);
+    }
+}
+
+fn wait(mut answered: impl FnMut() -> bool) {
+    for _ in 0..PATIENCE {
+        if answered() {
+            return;
+        }
+        core::hint::spin_loop();
+    }
+    panic!("the ITS does not answer");
+}

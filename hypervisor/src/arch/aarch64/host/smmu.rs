@@ -1,0 +1,227 @@
+//! The board's SMMUv3 (Arm System Memory Management Unit Architecture Specification, IHI 0070): every stream aborts, but those that are given
+//! a VM's second stage.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use heapless::Vec;
+use stile_sched::lock::TicketLock;
+use stile_smmu::{Event, Queue, StreamEntry, command};
+
+use super::mmio::Mmio;
+use super::mmu;
+use super::sysreg::dsb_ish;
+use crate::address_space::{self, Span};
+use crate::memory;
+
+const IDR0: usize = 0x0;
+const IDR1: usize = 0x4;
+const IDR5: usize = 0x14;
+const CR0: usize = 0x20;
+const CR0ACK: usize = 0x24;
+const CR1: usize = 0x28;
+const CR2: usize = 0x2c;
+const GBPA: usize = 0x44;
+const IRQ_CTRL: usize = 0x50;
+const IRQ_CTRLACK: usize = 0x54;
+const STRTAB_BASE: usize = 0x80;
+const STRTAB_BASE_CFG: usize = 0x88;
+const CMDQ_BASE: usize = 0x90;
+const CMDQ_PROD: usize = 0x98;
+const CMDQ_CONS: usize = 0x9c;
+const EVENTQ_BASE: usize = 0xa0;
+const EVENTQ_IRQ_CFG0: usize = 0xb0;
+/// In the second page of registers.
+const EVENTQ_PROD: usize = 0x1_00a8;
+const EVENTQ_CONS: usize = 0x1_00ac;
+
+/// Bytes of both pages.
+const SIZE: u64 = 0x2_0000;
+
+const IDR0_S2P: u32 = 1 << 0;
+const IDR0_COHACC: u32 = 1 << 4;
+const IDR5_GRAN4K: u32 = 1 << 4;
+const CR0_SMMUEN: u32 = 1 << 0;
+const CR0_EVENTQEN: u32 = 1 << 2;
+const CR0_CMDQEN: u32 = 1 << 3;
+/// Tables and queues are inner shareable and write-back.
+const CR1_CACHED: u32 = 0b11 << 10 | 0b01 << 8 | 0b01 << 6 | 0b11 << 4 | 0b01 << 2 | 0b01;
+/// Unknown streams are recorded; broadcast TLB maintenance is ignored: VMIDs here are not those of the CPUs.
+const CR2_RECINVSID: u32 = 1 << 1;
+const CR2_PTM: u32 = 1 << 2;
+const GBPA_UPDATE: u32 = 1 << 31;
+const GBPA_ABORT: u32 = 1 << 20;
+const IRQ_EVENTQ: u32 = 1 << 2;
+/// The allocation hint of a base address register.
+const ALLOCATE: u64 = 1 << 62;
+/// The overflow flag of the event queue's indexes.
+const OVERFLOW: u32 = 1 << 31;
+/// CMDQ_CONS.ERR.
+const COMMAND_ERROR: u32 = 0x7f << 24;
+
+/// Streams of the table: those of bus 0.
+const LOG2_STREAMS: u32 = 8;
+/// The number of streams.
+pub const STREAMS: usize = 1 << LOG2_STREAMS;
+/// The queues of commands and events.
+const QUEUE: Queue = Queue { log2: 6 };
+const ENTRIES: usize = 1 << QUEUE.log2;
+
+/// How often a register is read until the SMMU must have answered.
+const PATIENCE: u32 = 100_000_000;
+
+/// What the SMMU reads and writes. Zeroed streams are invalid: they abort.
+#[repr(C, align(16384))]
+struct Tables {
+    streams: [[AtomicU64; 8]; STREAMS],
+    events: [[AtomicU64; 4]; ENTRIES],
+    commands: [[AtomicU64; 2]; ENTRIES],
+}
+
+struct Smmu {
+    registers: Mmio,
+    tables: &'static Tables,
+}
+
+static SMMU: TicketLock<Option<Smmu>> = TicketLock::new(None);
+
+fn physical<T>(place: &'static T) -> u64 {
+    &raw const *place as u64 - mmu::PHYSMAP
+}
+
+/// Takes the SMMU over: all streams abort from now on. Returns the size of its output addresses, as in IDR5.OAS.
+///
+/// # Errors
+/// In words: what it lacks.
+pub fn setup(registers: &Span) -> Result<u8, &'static str> {
+    let registers = Mmio::new(address_space::device(registers.start..registers.start + SIZE));
+    let (idr0, idr5) = (registers.read32(IDR0), registers.read32(IDR5));
+    if idr0 & IDR0_S2P == 0 {
+        return Err("the SMMU has no second stage (QEMU: -global arm-smmuv3.stage=nested)");
+    }
+    if idr0 & IDR0_COHACC == 0 {
+        return Err("the SMMU does not see the CPUs' caches");
+    }
+    if idr5 & IDR5_GRAN4K == 0 || registers.read32(IDR1) & 0x3f < LOG2_STREAMS {
+        return Err("the SMMU has no 4 KiB pages, or too few streams");
+    }
+    // SAFETY: all zero is a valid value: integers only.
+    let tables: &'static Tables = unsafe { memory::allocate::<Tables>().assume_init_ref() };
+    let smmu = Smmu { registers, tables };
+    smmu.start();
+    *SMMU.lock() = Some(smmu);
+    Ok(idr5 as u8 & 7)
+}
+
+/// Sets the entry of a stream. When this returns, no transaction uses the former one, and none that did is under way.
+pub fn set_stream(stream: u32, vmid: u16, entry: StreamEntry) {
+    with(|smmu| {
+        let Some(words) = smmu.tables.streams.get(stream as usize) else { return };
+        let forget = [command::forget_stream(stream), command::forget_vmid(vmid)];
+        // It aborts while its other words change.
+        words[0].store(StreamEntry::ABORT.0[0], Ordering::Relaxed);
+        smmu.execute(&forget);
+        for (word, value) in words.iter().zip(entry.0).skip(1) {
+            word.store(value, Ordering::Relaxed);
+        }
+        dsb_ish();
+        words[0].store(entry.0[0], Ordering::Relaxed);
+        smmu.execute(&forget);
+    });
+}
+
+/// Takes the events that were recorded: as many as the queue has.
+pub fn take_events() -> Vec<Event, ENTRIES> {
+    let mut events = Vec::new();
+    with(|smmu| {
+        let mut consumer = smmu.registers.read32(EVENTQ_CONS);
+        while !events.is_full() {
+            let producer = smmu.registers.read32(EVENTQ_PROD);
+            if QUEUE.is_empty(producer, consumer) {
+                // What overflowed is acknowledged.
+                smmu.registers.write32(EVENTQ_CONS, consumer & !OVERFLOW | producer & OVERFLOW);
+                break;
+            }
+            dsb_ish();
+            let record = &smmu.tables.events[QUEUE.slot(consumer)];
+            let _ = events.push(Event::decode(core::array::from_fn(|word| record[word].load(Ordering::Relaxed))));
+            consumer = QUEUE.next(consumer);
+            smmu.registers.write32(EVENTQ_CONS, consumer | producer & OVERFLOW);
+        }
+    });
+    events
+}
+
+fn with(work: impl FnOnce(&Smmu)) {
+    if let Some(smmu) = SMMU.lock().as_ref() {
+        work(smmu);
+    }
+}
+
+impl Smmu {
+    fn start(&self) {
+        let registers = &self.registers;
+        registers.write32(GBPA, GBPA_UPDATE | GBPA_ABORT);
+        self.wait(|| registers.read32(GBPA) & GBPA_UPDATE == 0);
+        self.set_cr0(0);
+        registers.write32(IRQ_CTRL, 0);
+        self.wait(|| registers.read32(IRQ_CTRLACK) == 0);
+        registers.write32(CR1, CR1_CACHED);
+        registers.write32(CR2, CR2_RECINVSID | CR2_PTM);
+        self.write64(STRTAB_BASE, physical(&self.tables.streams) | ALLOCATE);
+        registers.write32(STRTAB_BASE_CFG, LOG2_STREAMS);
+        self.write64(CMDQ_BASE, physical(&self.tables.commands) | ALLOCATE | u64::from(QUEUE.log2));
+        registers.write32(CMDQ_PROD, 0);
+        registers.write32(CMDQ_CONS, 0);
+        self.write64(EVENTQ_BASE, physical(&self.tables.events) | ALLOCATE | u64::from(QUEUE.log2));
+        registers.write32(EVENTQ_PROD, 0);
+        registers.write32(EVENTQ_CONS, 0);
+        self.set_cr0(CR0_CMDQEN);
+        self.execute(&[command::forget_all_streams(), command::forget_all_translations()]);
+        self.set_cr0(CR0_CMDQEN | CR0_EVENTQEN);
+        // By wire, not by message.
+        self.write64(EVENTQ_IRQ_CFG0, 0);
+        registers.write32(IRQ_CTRL, IRQ_EVENTQ);
+        self.wait(|| registers.read32(IRQ_CTRLACK) == IRQ_EVENTQ);
+        self.set_cr0(CR0_CMDQEN | CR0_EVENTQEN | CR0_SMMUEN);
+    }
+
+    fn set_cr0(&self, value: u32) {
+        self.registers.write32(CR0, value);
+        self.wait(|| self.registers.read32(CR0ACK) == value);
+    }
+
+    fn write64(&self, register: usize, value: u64) {
+        self.registers.write32(register, value as u32);
+        self.registers.write32(register + 4, (value >> 32) as u32);
+    }
+
+    /// Executes commands, fewer than the queue has room for, and waits until they are complete.
+    fn execute(&self, commands: &[[u64; 2]]) {
+        let mut producer = self.registers.read32(CMDQ_PROD);
+        for command in commands.iter().chain([&command::sync()]) {
+            let entry = &self.tables.commands[QUEUE.slot(producer)];
+            entry[0].store(command[0], Ordering::Relaxed);
+            entry[1].store(command[1], Ordering::Relaxed);
+            producer = QUEUE.next(producer);
+        }
+        // What the SMMU reads next is in memory: commands, and the entries and tables that they are about.
+        dsb_ish();
+        self.registers.write32(CMDQ_PROD, producer);
+        self.wait(|| {
+            let consumer = self.registers.read32(CMDQ_CONS);
+            assert!(consumer & COMMAND_ERROR == 0, "the SMMU refuses a command: CMDQ_CONS is {consumer:#x}");
+            QUEUE.is_empty(producer, consumer)
+        });
+    }
+
+    /// Waits for an answer: nobody is safe from a device whose SMMU gives none.
+    fn wait(&self, mut answered: impl FnMut() -> bool) {
+        for _ in 0..PATIENCE {
+            if answered() {
+                return;
+            }
+            core::hint::spin_loop();
+        }
+        panic!("the SMMU does not answer");
+    }
+}
