@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Arch, Flags, KernelSource};
 use crate::control::name;
+use crate::disk::values;
 use crate::exit;
 use crate::session::{ATTACH_TABLE, KEY_TABLE, Shown};
 use crate::soak;
@@ -42,6 +43,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Write the image that `run` starts into a file; for x86_64 a CD-ROM with GRUB.
     Build(BuildArgs),
+    /// Make disks for VMs.
+    Disk(DiskArgs),
     /// Fetch Debian's packages that `run` and `test` use, or newer versions of them.
     Fetch(FetchArgs),
     /// Show what is installed, what is missing, and which features the emulator's CPUs have.
@@ -236,6 +239,44 @@ pub struct CheckArgs {
     /// Which machine.
     #[command(flatten)]
     pub machine: MachineArgs,
+}
+
+/// `stile disk`.
+#[derive(Debug, Args)]
+pub struct DiskArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: DiskCommand,
+}
+
+/// The commands for disks.
+#[derive(Debug, Subcommand)]
+pub enum DiskCommand {
+    /// Build a disk with Debian for arm64 from signed packages, without root's rights.
+    ///
+    /// The packages are configured in a small VM on the emulator, which takes two to five minutes. On the console root is logged in; over
+    /// the network root logs in with the keys of ~/.ssh, if the packages include openssh-server.
+    Create(DiskCreateArgs),
+}
+
+/// `stile disk create`.
+#[derive(Debug, Args)]
+pub struct DiskCreateArgs {
+    /// The image to write, in the format qcow2: it must not exist.
+    #[arg(value_name = "FILE.qcow2")]
+    pub file: PathBuf,
+    /// Further packages of Debian, such as openssh-server,redis; what they depend on is included.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::package_name)]
+    pub packages: Vec<String>,
+    /// The disk's size. The image is as large as what is on it, and grows up to this.
+    #[arg(long, value_name = "SIZE", default_value = "8G", value_parser = values::size)]
+    pub size: u64,
+    /// A public key that may log in as root, instead of those in ~/.ssh; can be given several times.
+    #[arg(long, value_name = "FILE")]
+    pub ssh_key: Vec<PathBuf>,
+    /// The system's host name; by default the file's name up to its first dot.
+    #[arg(long, value_name = "NAME", value_parser = name::check)]
+    pub hostname: Option<String>,
 }
 
 /// `stile fetch`.

@@ -16,6 +16,7 @@ pub mod connect;
 pub mod control;
 pub mod debian;
 pub mod detach;
+pub mod disk;
 pub mod doctor;
 pub mod emulator;
 pub mod exit;

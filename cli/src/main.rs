@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use clap::Parser;
-use stile::args::{Cli, Command};
+use stile::args::{Cli, Command, DiskCommand};
 use stile::config::Mistakes;
 use stile::out::Unwritable;
 use stile::scratch::{EndBySignal, Scratch};
@@ -47,6 +47,9 @@ fn stile() -> Result<u8> {
         Command::Check(args) => stile::machine::check(args),
         Command::Build(args) => stile::build::build(args),
         Command::Fetch(args) => stile::fetch::fetch(args),
+        Command::Disk(args) => match &args.command {
+            DiskCommand::Create(args) => stile::disk::create(args),
+        },
         Command::Doctor => stile::doctor::doctor(),
         Command::Test(args) => stile::suite::test(args),
         Command::Bench(args) => stile::bench::bench(args),

@@ -120,6 +120,27 @@ impl Apt {
             .with_context(|| format!("apt-get downloaded no archive for {wanted}"))
     }
 
+    /// Downloads these packages and everything that they depend on, verified by apt, into apt's cache. Returns the
+    /// packages' files: what a package depends on comes before it, as far as possible.
+    ///
+    /// [`Apt::packages`] must have updated the lists before.
+    pub fn download_with_dependencies(&self, names: &[&str]) -> Result<Vec<PathBuf>> {
+        let install = ["install", "-q", "--yes", "--no-install-recommends"];
+        let simulation = self.command(&[&install[..], &["--simulate"], names].concat()).output().context("starting apt-get")?;
+        if !simulation.status.success() {
+            bail!("apt-get can't install {} together:\n{}", names.join(", "), String::from_utf8_lossy(&simulation.stderr).trim_end());
+        }
+        let archives = self.config.with_file_name("cache").join("archives");
+        let simulated = String::from_utf8_lossy(&simulation.stdout).into_owned();
+        let files: Vec<_> = simulated.lines().filter_map(installed_file).map(|name| archives.join(name)).collect();
+        let task = Task::start(format!("fetching {} packages", files.len()));
+        self.run(&[&install[..], &["--download-only"], names].concat(), Path::new("/"), &task).context("fetching packages")?;
+        match files.iter().find(|file| !file.exists()) {
+            Some(missing) => bail!("apt-get downloaded no {}", missing.display()),
+            None => Ok(files),
+        }
+    }
+
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new("apt-get");
         // LC_ALL: messages that are shown when something fails are the ones that people can search for.
@@ -158,6 +179,15 @@ impl Apt {
 /// The percentage in a status line of apt.
 fn progress(line: &str) -> Option<f64> {
     line.strip_prefix("dlstatus:")?.split(':').nth(1)?.parse().ok()
+}
+
+/// The name of a package's file in apt's cache, from a line of a simulated installation, such as
+/// `Inst libc6 (2.41-12 Debian:13/stable [arm64])`.
+fn installed_file(line: &str) -> Option<String> {
+    let (name, rest) = line.strip_prefix("Inst ")?.split_once(" (")?;
+    let version = rest.split(' ').next()?.replace(':', "%3a");
+    let arch = rest.split_once('[')?.1.split(']').next()?;
+    Some(format!("{name}_{version}_{arch}.deb"))
 }
 
 fn configuration(root: &Path, arch: &str, inherited: &str) -> String {
@@ -204,5 +234,13 @@ mod tests {
         assert_eq!(progress("dlstatus:2:48.7958:Retrieving file 2 of 3"), Some(48.7958));
         assert_eq!(progress("Get:1 mirror trixie/main arm64 busybox-static"), None);
         assert_eq!(progress("dlstatus:"), None);
+    }
+
+    #[test]
+    fn files_are_named_after_package_version_and_architecture() {
+        let line = "Inst passwd (1:4.17.4-2 Debian:13.6/stable [arm64]) []";
+        assert_eq!(installed_file(line).as_deref(), Some("passwd_1%3a4.17.4-2_arm64.deb"));
+        assert_eq!(installed_file("Inst netbase (6.5 Debian:13.6/stable [all])").as_deref(), Some("netbase_6.5_all.deb"));
+        assert_eq!(installed_file("Conf netbase (6.5 Debian:13.6/stable [all])"), None);
     }
 }

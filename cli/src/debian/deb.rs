@@ -19,32 +19,56 @@ pub struct Wanted {
     pub required: bool,
 }
 
-/// Extracts the `wanted` files of `package` into the directory `to`.
+/// One of the two archives in a package.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// The files to install.
+    Files,
+    /// Control information: fields, maintainer scripts, lists.
+    Control,
+}
+
+/// Calls `take` with an archive of `package`, uncompressed, and returns its result.
 ///
 /// # Errors
-/// A wanted file is not in the package; dpkg-deb fails.
-pub fn extract(package: &Path, wanted: &[Wanted], to: &Path) -> Result<()> {
+/// `take` or dpkg-deb fails.
+pub fn read<T>(package: &Path, part: Part, take: impl FnOnce(&mut dyn io::Read) -> Result<T>) -> Result<T> {
+    let option = match part {
+        Part::Files => "--fsys-tarfile",
+        Part::Control => "--ctrl-tarfile",
+    };
     let mut child = Command::new("dpkg-deb")
-        .arg("--fsys-tarfile")
+        .arg(option)
         .arg(package)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|error| exit::lacking(format!("dpkg-deb can't be run: {error}")))?;
-    let stdout = child.stdout.take().context("dpkg-deb has no output")?;
-    let taken = take(stdout, wanted, to);
+    let mut stdout = child.stdout.take().context("dpkg-deb has no output")?;
+    let taken = take(&mut stdout);
+    // The whole archive is read, so that dpkg-deb never writes into a closed pipe.
+    let rest = io::copy(&mut stdout, &mut io::sink());
     let status = child.wait().context("waiting for dpkg-deb")?;
     let taken = taken.with_context(|| format!("reading {}", package.display()))?;
+    rest.with_context(|| format!("reading {}", package.display()))?;
     if !status.success() {
         bail!("dpkg-deb failed on {} ({status})", package.display());
     }
+    Ok(taken)
+}
+
+/// Extracts the `wanted` files of `package` into the directory `to`.
+///
+/// # Errors
+/// A wanted file is not in the package; dpkg-deb fails.
+pub fn extract(package: &Path, wanted: &[Wanted], to: &Path) -> Result<()> {
+    let taken = read(package, Part::Files, |archive| take(archive, wanted, to))?;
     match wanted.iter().find(|file| file.required && !taken.contains(&to.join(file.name))) {
         Some(missing) => bail!("{} holds no {}", package.display(), missing.name),
         None => Ok(()),
     }
 }
 
-/// Reads the whole archive, so that dpkg-deb never writes into a closed pipe.
 fn take(archive: impl io::Read, wanted: &[Wanted], to: &Path) -> Result<Vec<PathBuf>> {
     let mut taken = Vec::new();
     let mut archive = tar::Archive::new(archive);
@@ -60,7 +84,6 @@ fn take(archive: impl io::Read, wanted: &[Wanted], to: &Path) -> Result<Vec<Path
         io::copy(&mut entry, &mut File::create(&target)?)?;
         taken.push(target);
     }
-    io::copy(&mut archive.into_inner(), &mut io::sink())?;
     Ok(taken)
 }
 

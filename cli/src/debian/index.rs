@@ -11,6 +11,8 @@ pub struct Package {
     pub version: String,
     /// Names of packages that it needs (`Pre-Depends` and `Depends`): of alternatives the first one.
     pub needs: Vec<String>,
+    /// Whether every system must have it (`Priority: required`, or `Essential`).
+    pub required: bool,
 }
 
 /// The packages in the text of a `Packages` file (Debian's deb822 format).
@@ -18,7 +20,9 @@ pub fn packages(text: &str) -> impl Iterator<Item = Package> {
     text.split("\n\n").filter_map(|stanza| {
         let field = |name: &str| stanza.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned()));
         let needs = ["Pre-Depends", "Depends"].into_iter().filter_map(field).flat_map(|list| needs(&list)).collect();
-        Some(Package { name: field("Package")?, version: field("Version")?, needs })
+        let required =
+            field("Priority").is_some_and(|priority| priority == "required") || field("Essential").is_some_and(|word| word == "yes");
+        Some(Package { name: field("Package")?, version: field("Version")?, needs, required })
     })
 }
 
@@ -192,10 +196,18 @@ Version: 7.2.12-1~bpo13+1
 
     #[test]
     fn a_named_package_is_found_in_its_newest_version() {
-        let package = |(name, version): (&str, &str)| Package { name: name.into(), version: version.into(), needs: Vec::new() };
+        let package =
+            |(name, version): (&str, &str)| Package { name: name.into(), version: version.into(), needs: Vec::new(), required: false };
         let list = [("a", "1.9"), ("a", "1.10"), ("b", "3")].map(package);
         assert_eq!(newest_named(&list, "a").map(|package| package.version).as_deref(), Some("1.10"));
         assert_eq!(newest_named(&list, "c"), None);
+    }
+
+    #[test]
+    fn required_packages_are_told_from_others() {
+        let archive = "Package: a\nVersion: 1\nPriority: required\n\nPackage: b\nVersion: 1\nPriority: optional\n\nPackage: c\nVersion: 1\nEssential: yes\n";
+        let required: Vec<_> = packages(archive).map(|package| package.required).collect();
+        assert_eq!(required, [true, false, true]);
     }
 
     #[test]

@@ -18,14 +18,23 @@ pub fn mirror() -> Result<String> {
     if let Some(mirror) = env::var(VARIABLE).ok().filter(|value| !value.is_empty()) {
         return Ok(mirror.trim_end_matches('/').to_owned());
     }
-    let targets = Command::new("apt-get")
+    pick(&targets()?, host_is_debian()).ok_or_else(|| {
+        exit::lacking(format!("the apt sources of this machine name no Debian mirror: set {VARIABLE} to the address of one"))
+    })
+}
+
+/// The address of Debian's security archive, if this machine's apt sources name one.
+pub fn security_mirror() -> Option<String> {
+    pick_security(&targets().ok()?, host_is_debian())
+}
+
+/// Site, release, origin and label of each index of apt's sources, separated by bars.
+fn targets() -> Result<String> {
+    Command::new("apt-get")
         .args(["indextargets", "--format", "$(SITE)|$(RELEASE)|$(ORIGIN)|$(LABEL)", "Created-By: Packages"])
         .output()
         .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
-        .map_err(|error| exit::lacking(format!("apt-get can't be run ({error}): Stile fetches Debian's packages with it")))?;
-    pick(&targets, host_is_debian()).ok_or_else(|| {
-        exit::lacking(format!("the apt sources of this machine name no Debian mirror: set {VARIABLE} to the address of one"))
-    })
+        .map_err(|error| exit::lacking(format!("apt-get can't be run ({error}): Stile fetches Debian's packages with it")))
 }
 
 fn host_is_debian() -> bool {
@@ -48,9 +57,22 @@ fn pick(targets: &str, host_is_debian: bool) -> Option<String> {
     known.or_else(likely).map(|[site, ..]| site.trim_end_matches('/').to_owned())
 }
 
+/// The first site with a suite of security updates. Origin and label as for [`pick`].
+fn pick_security(targets: &str, host_is_debian: bool) -> Option<String> {
+    let targets = targets.lines().filter_map(|line| <[&str; 4]>::try_from(line.split('|').collect::<Vec<_>>()).ok());
+    targets
+        .filter(|[_, release, origin, label]| match *origin {
+            "Debian" => *label == "Debian-Security",
+            "" => host_is_debian && release.ends_with("-security"),
+            _ => false,
+        })
+        .map(|[site, ..]| site.trim_end_matches('/').to_owned())
+        .next()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::pick;
+    use super::{pick, pick_security};
 
     #[test]
     fn the_main_archive_is_told_from_others() {
@@ -59,6 +81,7 @@ mod tests {
             http://mirror.example/debian|bookworm|Debian|Debian\n";
         assert_eq!(pick(targets, true).as_deref(), Some("http://mirror.example/debian"));
         assert_eq!(pick(targets, false).as_deref(), Some("http://mirror.example/debian"));
+        assert_eq!(pick_security(targets, false).as_deref(), Some("http://mirror.example/debian-security"));
     }
 
     #[test]
@@ -72,5 +95,7 @@ mod tests {
     fn other_distributions_name_no_debian_mirror() {
         assert_eq!(pick("http://mirror.example/ubuntu|noble|Ubuntu|Ubuntu\n", false), None);
         assert_eq!(pick("", true), None);
+        assert_eq!(pick_security("http://mirror.example/ubuntu|noble-security|Ubuntu|Ubuntu\n", false), None);
+        assert_eq!(pick_security("http://mirror.example/s|trixie-security||\n", true).as_deref(), Some("http://mirror.example/s"));
     }
 }

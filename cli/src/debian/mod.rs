@@ -19,10 +19,10 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 pub use apt::{Apt, KEYRING_PACKAGE};
-pub use deb::{Wanted, extract};
+pub use deb::{Part, Wanted, extract, read};
 pub use drivers::{Module, drivers};
 pub use index::{Package, newest_named};
-pub use mirror::{VARIABLE as MIRROR_VARIABLE, mirror};
+pub use mirror::{VARIABLE as MIRROR_VARIABLE, mirror, security_mirror};
 pub use store::{Freshness, Item};
 pub use tree::tree;
 

@@ -1,0 +1,300 @@
+//! `stile disk create`: builds a disk with a Debian system.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use stile_blob::is_name;
+
+use super::configure::{self, Vm};
+use super::root::Root;
+use super::settings::{self, Setting, System};
+use super::{initrd, qemu_img};
+use crate::args::DiskCreateArgs;
+use crate::config::{Arch, units};
+use crate::debian::{self, Apt, Freshness, Package};
+use crate::progress::Task;
+use crate::{cache, emulator, exit, out};
+
+/// Debian's release: the stable one.
+const SUITE: &str = "trixie";
+
+/// Packages of every disk beside those that Debian requires: a system that boots, has networks and can install more.
+const BASE: [&str; 15] = [
+    "apt",
+    "dbus",
+    "e2fsprogs",
+    "initramfs-tools",
+    "iproute2",
+    "iputils-ping",
+    "kmod",
+    "less",
+    "libpam-systemd",
+    "linux-image-cloud-arm64",
+    "netbase",
+    "procps",
+    "systemd-resolved",
+    "systemd-sysv",
+    "udev",
+];
+
+/// Creates a disk.
+///
+/// # Errors
+/// The file exists; no such package; something is missing on this machine; a package can't be fetched or configured.
+pub fn create(args: &DiskCreateArgs) -> Result<u8> {
+    let target = Target::check(&args.file)?;
+    let hostname = match &args.hostname {
+        Some(name) => name.clone(),
+        None => hostname(&args.file),
+    };
+    let keys = keys(&args.ssh_key)?;
+    qemu_img::ensure()?;
+    emulator::ensure(Arch::Aarch64)?;
+    let mirror = debian::mirror()?;
+    let dir = cache::dir()?.join("disks");
+    let _lock = cache::lock(&dir, "create")?;
+    // Here and not among the temporary files, which may be in memory. Leftovers of an interrupted command are removed by the next one.
+    let work = tempfile::tempdir_in(&dir).with_context(|| format!("making a directory in {}", dir.display()))?;
+
+    let packages = fetch(&args.packages, &mirror)?;
+    let (uuid, security) = (uuid()?, debian::security_mirror());
+    let system = System { hostname: &hostname, uuid: &uuid, keys: &keys, suite: SUITE, mirror: &mirror, security: security.as_deref() };
+    let paths = Paths::new(work.path());
+    prepare(&packages, &settings::settings(&system), &paths)?;
+    file_system(&paths.disk, args.size, &uuid)?;
+    let vm = Vm { kernel: &paths.kernel, initrd: &paths.initrd, disk: &paths.disk, archive: &paths.archive, packages: packages.len() };
+    configure::run(&vm)?;
+    fs::remove_file(&paths.archive).context("removing the packages' archive")?;
+    let task = Task::start(format!("writing {}", args.file.display()));
+    let image = work.path().join("image.qcow2");
+    qemu_img::to_qcow2(&paths.disk, &image).context("writing the image")?;
+    target.place(&image)?;
+    drop(task);
+
+    let size = fs::metadata(&args.file).map_or(0, |about| about.len());
+    out::line(format_args!(
+        "{}: Debian {SUITE}, {}, {} of at most {}",
+        args.file.display(),
+        units::plural(packages.len(), "package"),
+        units::rounded_size(size),
+        units::rounded_size(args.size)
+    ))?;
+    if keys.is_empty() && args.packages.iter().any(|name| name == "openssh-server") {
+        out::note(
+            "stile: there is no public key in ~/.ssh, so nobody can log in over the network: make one with ssh-keygen, or use --ssh-key",
+        );
+    }
+    Ok(exit::OK)
+}
+
+/// Where the finished image goes.
+struct Target<'a> {
+    file: &'a Path,
+    directory: PathBuf,
+}
+
+impl<'a> Target<'a> {
+    /// Checks that the file can be created, before minutes of work.
+    fn check(file: &'a Path) -> Result<Self> {
+        let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if file.file_name().is_none() {
+            return Err(exit::usage(format!("{} is not a file's name; expected one such as web.qcow2", file.display())));
+        }
+        if fs::symlink_metadata(file).is_ok() {
+            return Err(exit::usage(format!("{} exists: remove it, or choose another name", file.display())));
+        }
+        tempfile::tempfile_in(parent).map_err(|error| exit::usage(format!("no file can be made in {}: {error}", parent.display())))?;
+        Ok(Self { file, directory: parent.to_owned() })
+    }
+
+    /// Moves the image there. The file appears with its whole content, or not at all.
+    fn place(&self, image: &Path) -> Result<()> {
+        if fs::rename(image, self.file).is_ok() {
+            return Ok(());
+        }
+        // Another file system.
+        let mut copy = tempfile::NamedTempFile::new_in(&self.directory).with_context(|| format!("writing {}", self.file.display()))?;
+        File::open(image)
+            .and_then(|mut image| std::io::copy(&mut image, &mut copy))
+            .with_context(|| format!("writing {}", self.file.display()))?;
+        copy.persist_noclobber(self.file).map_err(|error| error.error).with_context(|| format!("writing {}", self.file.display()))?;
+        Ok(())
+    }
+}
+
+/// Files made on the way.
+struct Paths {
+    kernel: PathBuf,
+    initrd: PathBuf,
+    disk: PathBuf,
+    archive: PathBuf,
+}
+
+impl Paths {
+    fn new(dir: &Path) -> Self {
+        let path = |name: &str| dir.join(name);
+        Self { kernel: path("kernel"), initrd: path("initrd"), disk: path("disk.raw"), archive: path("root.tar") }
+    }
+}
+
+/// The host's name for a disk in this file: the name's part before the first dot, as far as it can be one.
+fn hostname(file: &Path) -> String {
+    let name = file.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    let name: String = name.split('.').next().unwrap_or_default().chars().map(|c| if c == '_' { '-' } else { c }).collect();
+    if is_name(&name) { name } else { "debian".to_owned() }
+}
+
+/// Public keys that may log in: those in the given files, or else in `~/.ssh`.
+fn keys(files: &[PathBuf]) -> Result<String> {
+    let mut keys = String::new();
+    for file in files {
+        let text =
+            fs::read_to_string(file).map_err(|error| exit::usage(format!("--ssh-key: {} can't be read: {error}", file.display())))?;
+        if text.contains("PRIVATE KEY") {
+            return Err(exit::usage(format!("--ssh-key: {} is a private key; expected the public one, with .pub", file.display())));
+        }
+        keys += &lines(&text);
+    }
+    if files.is_empty()
+        && let Some(home) = env::var_os("HOME")
+    {
+        let mut found: Vec<_> =
+            fs::read_dir(Path::new(&home).join(".ssh")).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+        found.retain(|path| path.extension().is_some_and(|extension| extension == "pub"));
+        found.sort();
+        keys.extend(found.iter().filter_map(|path| fs::read_to_string(path).ok()).map(|text| lines(&text)));
+    }
+    Ok(keys)
+}
+
+/// The lines of a file of keys, each with its end.
+fn lines(text: &str) -> String {
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).map(|line| format!("{line}\n")).collect()
+}
+
+/// Fetches the packages and everything that they depend on: files in an order in which they can be unpacked.
+fn fetch(wanted: &[String], mirror: &str) -> Result<Vec<PathBuf>> {
+    let debian = cache::dir()?.join("debian");
+    let _lock = cache::lock(&debian, "fetch")?;
+    let apt = Apt::new(&debian.join("apt"), SUITE, mirror)?;
+    let known = apt.packages()?;
+    if let Some(unknown) = wanted.iter().find(|name| known.iter().all(|package| package.name != **name)) {
+        return Err(unknown_package(unknown, &known));
+    }
+    let required = known.iter().filter(|package| package.required).map(|package| &package.name[..]);
+    // With a mirror that is reached by TLS, apt needs certificates.
+    let certificates = mirror.starts_with("https:").then_some("ca-certificates");
+    let mut names: Vec<&str> = required.chain(BASE).chain(certificates).chain(wanted.iter().map(String::as_str)).collect();
+    names.sort_unstable();
+    names.dedup();
+    apt.download_with_dependencies(&names)
+}
+
+fn unknown_package(name: &str, known: &[Package]) -> anyhow::Error {
+    let similar = known
+        .iter()
+        .map(|package| (strsim::damerau_levenshtein(name, &package.name), &package.name))
+        .min()
+        .filter(|(distance, _)| *distance <= 2)
+        .map(|(_, similar)| format!("; did you mean {similar}?"))
+        .unwrap_or_default();
+    exit::usage(format!("--packages: Debian {SUITE} has no package \"{name}\"{similar}"))
+}
+
+/// Makes the archive of the root file system, the kernel and the initial RAM file system.
+fn prepare(packages: &[PathBuf], settings: &[Setting], paths: &Paths) -> Result<()> {
+    let busybox = debian::busybox(Freshness::Weekly)?;
+    let busybox = fs::read(&busybox).with_context(|| format!("reading {}", busybox.display()))?;
+    let task = Task::start(format!("reading {}", units::plural(packages.len(), "package")));
+    let mut root = Root::create(&paths.archive)?;
+    for (index, package) in packages.iter().enumerate() {
+        task.percent(100.0 * index as f64 / packages.len() as f64);
+        root.package(package).with_context(|| format!("adding {}", package.display()))?;
+    }
+    for setting in settings {
+        root.setting(setting)?;
+    }
+    let Some(kernel) = root.kernel() else { bail!("the packages contain no kernel") };
+    fs::write(&paths.kernel, &kernel.image).context("writing the kernel")?;
+    let setting = Setting::new(&format!("boot/initrd.img-{}", kernel.release), initrd::build(&busybox, &root, initrd::DISK, &[])?);
+    root.setting(&setting)?;
+    let vm = initrd::build(&busybox, &root, configure::INIT, &[("preinst", root.preinst().join("\n"))])?;
+    fs::write(&paths.initrd, vm).context("writing the initial RAM file system")?;
+    root.finish()
+}
+
+/// Makes an empty file system of so many bytes.
+fn file_system(path: &Path, size: u64, uuid: &str) -> Result<()> {
+    File::create(path).and_then(|file| file.set_len(size)).with_context(|| format!("making {}", path.display()))?;
+    // Programs for the administrator are not in every user's search path.
+    let mut search = env::var_os("PATH").unwrap_or_default();
+    search.push(OsString::from(":/usr/sbin:/sbin"));
+    // The new file has zeroes only: none need to be written.
+    let output = Command::new("mke2fs")
+        .args(["-q", "-F", "-t", "ext4", "-E", "assume_storage_prezeroed=1", "-U", uuid])
+        .arg(path)
+        .env("PATH", search)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| exit::lacking(format!("mke2fs can't be run ({error}): install the package e2fsprogs")))?;
+    if !output.status.success() {
+        bail!("mke2fs failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
+}
+
+/// A random UUID (RFC 9562, version 4).
+fn uuid() -> Result<String> {
+    let number = getrandom::u64().and_then(|high| Ok((u128::from(high) << 64) | u128::from(getrandom::u64()?)));
+    let number = number.map_err(|error| anyhow::anyhow!("the system has no random numbers: {error}"))?;
+    let number = number & !(0xf << 76) & !(0x3 << 62) | 4 << 76 | 2 << 62;
+    let digits = format!("{number:032x}");
+    Ok([&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_hosts_come_from_files() {
+        for (file, name) in [("web.qcow2", "web"), ("/a/My_Disk.tar.x", "my-disk"), ("ä.qcow2", "debian"), (".qcow2", "debian")] {
+            assert_eq!(hostname(Path::new(file)), name, "{file}");
+        }
+    }
+
+    #[test]
+    fn random_uuids_have_their_version() {
+        let uuid = uuid().unwrap();
+        assert_eq!(uuid.len(), 36);
+        assert_eq!(&uuid[14..15], "4");
+        assert!(matches!(&uuid[19..20], "8" | "9" | "a" | "b"), "{uuid}");
+    }
+
+    #[test]
+    fn keys_are_public_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        let (public, private) = (dir.path().join("a.pub"), dir.path().join("a"));
+        fs::write(&public, "\nssh-ed25519 AAAA me").unwrap();
+        fs::write(&private, "-----BEGIN OPENSSH PRIVATE KEY-----\n").unwrap();
+        assert_eq!(keys(&[public.clone(), public]).unwrap(), "ssh-ed25519 AAAA me\nssh-ed25519 AAAA me\n");
+        assert_eq!(exit::status_of(&keys(&[private]).unwrap_err()), exit::USAGE);
+        assert_eq!(exit::status_of(&keys(&[dir.path().join("none")]).unwrap_err()), exit::USAGE);
+    }
+
+    #[test]
+    fn files_that_exist_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("web.qcow2");
+        let target = Target::check(&file).unwrap();
+        fs::write(dir.path().join("image"), "x").unwrap();
+        target.place(&dir.path().join("image")).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "x");
+        assert!(Target::check(&file).is_err());
+        assert!(Target::check(Path::new("/nowhere/web.qcow2")).is_err() && Target::check(Path::new("/")).is_err());
+    }
+}
