@@ -55,6 +55,16 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         expect: debian("6.1.", 2),
         ..Scenario::new("pc/debian:6.1/apic-off-2-on-2", "--exits")
     };
+    // Processes come and go: the kernel's code that accesses the local APIC is decoded once, not once for each.
+    let churn = Scenario {
+        config: Some(config(
+            1,
+            &apic("off"),
+            "kernel = \"debian:6.1\"\nmemory = \"256M\"\nappend = \"nox2apic\"\nexec = \"for i in $(seq 60); do ls /bin | sort | md5sum; cp /bin/busybox /tmp/b; done; uname -r; nproc; exit 7\"\n",
+        )),
+        expect: Expect { notes: vec![NO_DIFFERENCE.into(), " (99.".into()], ..debian("6.1.", 1) },
+        ..Scenario::new("pc/debian:6.1/decode-cache-churn", "--exits")
+    };
     Ok(suites
         .into_iter()
         .chain([mitigated])
@@ -68,6 +78,7 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
             bios(&path),
             reset_by_a_line(programs)?,
             by_hand,
+            churn,
             two_debians(),
             deadlines_by_turns(&path),
             deadlines_beside_a_visitor(&path),

@@ -24,6 +24,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0..3_usize, page(), prop_oneof![4 => page(), 1 => 0..64_u64], rights)
             .prop_map(|(table, index, page, rights)| Op::Map { table, index, page, rights }),
         1 => (0..2_usize).prop_map(|which| Op::Table { which }),
+        1 => (0..2_usize, prop_oneof![4 => Just(0x67_u64), 1 => Just(0x63), 1 => Just(0x66), 1 => Just(1 << 63 | 0x67)])
+            .prop_map(|(which, rights)| Op::Root { which, rights }),
         1 => prop::bool::weighted(0.2).prop_map(|on| Op::Large { on }),
         14 => (0..MODES, page(), offset(), prop::bool::weighted(0.3)).prop_map(|(mode, page, offset, user)| Op::Find { mode, page, offset, user }),
     ]
@@ -77,6 +79,35 @@ fn counters() {
     assert_eq!(find(&mut guest, &mut verify, &mut protect, &place), Ok(2));
     assert_eq!((verify.1.counts().hits, protect.counts().hits), (5, 4));
     assert_eq!((verify.1.counts().dropped, protect.counts().dropped), (0, 2));
+}
+
+/// Processes run the same kernel by roots of their own: it is decoded once.
+#[test]
+fn entries_move_between_roots() {
+    let mut guest = Guest::new();
+    let (mut verify, mut protect) = ((Verify::new(), Counters::new()), Protect::new());
+    let place = |which: usize, linear| Place { registers: mode(which).0, linear };
+    // The second one crosses pages: it is compared by a walk.
+    for (linear, length) in [(0x100, 6), (0xffe, 7)] {
+        guest.write(CODE * PAGE + linear, INSTRUCTIONS[if length == 6 { 2 } else { 3 }], &mut protect);
+        let before = verify.1.counts();
+        for which in [0, 1, 0, 1] {
+            assert_eq!(find(&mut guest, &mut verify, &mut protect, &place(which, linear)), Ok(length));
+        }
+        let now = verify.1.counts();
+        assert_eq!((now.hits - before.hits, now.misses - before.misses, now.mismatches), (3, 1, 0));
+    }
+    // The other root leads nowhere: a fault there, and the entry stays.
+    guest.write(mode(0).0.cr3, &[0; 8], &mut protect);
+    assert!(matches!(find(&mut guest, &mut verify, &mut protect, &place(0, 0x100)), Err(Refusal::Fault(Fault::Page(_)))));
+    let hits = verify.1.counts().hits;
+    assert_eq!(find(&mut guest, &mut verify, &mut protect, &place(1, 0x100)), Ok(6));
+    assert_eq!(verify.1.counts().hits, hits + 1);
+    // Other code by the other root is decoded.
+    guest.write(CODE * PAGE + 0x100, INSTRUCTIONS[0], &mut protect);
+    guest.write(mode(0).0.cr3, &(2 * PAGE + 0x67).to_le_bytes(), &mut protect);
+    assert_eq!(find(&mut guest, &mut verify, &mut protect, &place(0, 0x100)), Ok(2));
+    assert_eq!(verify.1.counts().hits, hits + 1);
 }
 
 #[test]

@@ -76,6 +76,9 @@ const EFER_LMA: u64 = 1 << 10;
 const EFER_NXE: u64 = 1 << 11;
 
 impl Paging {
+    /// The bits of [`Paging::mode`] and [`Paging::pointer`] that are a table's address.
+    pub const ROOT: u64 = entry::ADDRESS;
+
     /// Returns the translation regime of these registers.
     pub const fn new(registers: &Registers, features: Features) -> Self {
         let Registers { cr0, cr3, cr4, efer, pdpte } = *registers;
@@ -148,6 +151,14 @@ impl Paging {
     /// Physical address of the root table.
     pub const fn root(&self) -> u64 {
         self.root
+    }
+
+    /// Physical address of the entry of the root table that translates a linear address, under 4-level paging.
+    pub const fn root_entry(&self, linear: u64) -> Option<u64> {
+        match self.tables {
+            Tables::Level4 => Some(self.root | (linear >> 39 & 0x1ff) << 3),
+            _ => None,
+        }
     }
 
     /// A key of everything that affects a fetch's walk except the tables' contents and the [`pointer`](Self::pointer). Equal keys mean

@@ -9,6 +9,9 @@
 //! cached. No invalidation is needed: any processor or device may write code and tables at any time. For an instruction at the end of
 //! a page, or under 32-bit paging, a walk and a comparison of the bytes replace the cached locations.
 //!
+//! Each process of a guest has a root table of its own, and all of them run the same kernel. Code that is in the cache for another root is
+//! compared by way of the new one, and its entry moves there: nothing is decoded.
+//!
 //! # Protect
 //! [`Protect`] compares the key alone. It relies on the caller to trap writes to the pages that affect the entry: those of the code, and
 //! those of every table on the walk (*Instruction caching for bhyve*, AsiaBSDCon 2015). A hit is slightly cheaper. In exchange every
@@ -23,6 +26,8 @@ mod protect;
 mod verify;
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use stile_walk::Paging;
 
 use crate::Code;
 pub use protect::{Protect, Protector};
@@ -103,6 +108,11 @@ impl Key {
     fn new<M>(code: &Code<'_, M>) -> Self {
         let Code { context, linear, .. } = *code;
         Self { linear, mode: context.key | context.paging().pointer(linear) }
+    }
+
+    /// Whether it is a key of the same code under another root table. Under PAE paging PDPTEs take the root's place.
+    fn differs_in_root(self, other: Self) -> bool {
+        self.linear == other.linear && (self.mode ^ other.mode) & !Paging::ROOT == 0 && self.mode != Self::VACANT.mode
     }
 
     /// Returns the set. Nearby code, and code at the same offset of neighbouring pages, falls into different sets.

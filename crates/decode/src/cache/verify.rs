@@ -60,7 +60,19 @@ impl<M: GuestMemory> Verify<M> {
             count(&counters.hits);
             return Ok(&self.sets[key.set()][way].decoded);
         }
-        self.fill(code, counters)
+        self.find_elsewhere(code, counters)
+    }
+
+    /// Finds the same code under another root, as processes share a kernel's: its entry moves to this one. Returns the way.
+    fn move_to_root(&mut self, code: &Code<'_, M>, key: Key) -> Option<usize> {
+        let set = &mut self.sets[key.set()];
+        if set.iter().any(|entry| entry.key == key) {
+            // Stale.
+            return None;
+        }
+        let way = set.iter().position(|entry| entry.key.differs_in_root(key))?;
+        set[way] = set[way].under_root(code, key)?;
+        Some(way)
     }
 
     /// Returns the decoded form of 64-bit code if the comparison of cached locations succeeds; a failure is not counted.
@@ -75,11 +87,16 @@ impl<M: GuestMemory> Verify<M> {
         Some(&entry.decoded)
     }
 
+    /// What is in no entry for this key.
     #[cold]
     #[inline(never)]
-    fn fill(&mut self, code: &Code<'_, M>, counters: &Counters) -> Result<&Decoded, Refusal> {
-        count(&counters.misses);
+    fn find_elsewhere(&mut self, code: &Code<'_, M>, counters: &Counters) -> Result<&Decoded, Refusal> {
         let key = Key::new(code);
+        if let Some(way) = self.move_to_root(code, key) {
+            count(&counters.hits);
+            return Ok(&self.sets[key.set()][way].decoded);
+        }
+        count(&counters.misses);
         let set = &mut self.sets[key.set()];
         // An entry with this key is stale, whether or not a new one replaces it.
         if let Some(stale) = set.iter_mut().find(|entry| entry.key == key) {
@@ -129,6 +146,15 @@ impl<M: GuestMemory> Entry<M> {
         let mask = u128::MAX >> (128 - 8 * u32::from(self.decoded.len()));
         self.masks = [mask as u64, (mask >> 64) as u64];
         Some(self)
+    }
+
+    /// The entry for the root of `code`, if tables and code are as they were under its own.
+    fn under_root(&self, code: &Code<'_, M>, key: Key) -> Option<Self> {
+        let mut entry = Self { key, ..*self };
+        if self.masks[0] != 0 {
+            entry.tables[0].0 = code.memory.place(code.context.paging().root_entry(code.linear)?)?;
+        }
+        entry.holds(code).then_some(entry)
     }
 
     /// Whether the entry still matches memory.

@@ -37,6 +37,7 @@ pub enum Op {
     Byte { page: u64, offset: u64, more: u64, value: u8 },
     Map { table: usize, index: u64, page: u64, rights: u64 },
     Table { which: usize },
+    Root { which: usize, rights: u64 },
     Large { on: bool },
     Find { mode: usize, page: u64, offset: u64, user: bool },
 }
@@ -83,6 +84,7 @@ pub fn compare(ops: impl IntoIterator<Item = Op>) {
                 }
             }
             Op::Table { which } => guest.write(DIRECTORY * PAGE, &(TABLES[which] * PAGE + 0x67).to_le_bytes(), &mut protect),
+            Op::Root { which, rights } => guest.write(ROOTS[which] * PAGE, &(2 * PAGE + rights).to_le_bytes(), &mut protect),
             Op::Large { on } => {
                 let entry = if on { 0xe7 } else { TABLES[0] * PAGE + 0x67 };
                 guest.write(DIRECTORY * PAGE, &entry.to_le_bytes(), &mut protect);
