@@ -239,3 +239,24 @@ proptest! {
         machine.check();
     }
 }
+
+/// More interrupts than list registers wait, and the guest disables all groups: nothing is left to wake it.
+#[test]
+fn disabled_groups_wake_nobody() {
+    let mut machine = Machine::new(VCPUS, 3, 2, false);
+    set_up(&mut machine);
+    let (v, high) = (2, true);
+    for op in [
+        Op::Load { v: 0 },
+        Op::Sgi { v: 0, register: SgiRegister::Sgi1r, targets: 1 << v, intid: 0 },
+        Op::GroupEnables { v, value: 2 },
+        Op::Level { intid: PPI, v, high },
+        Op::Timer { v, intid: 27, high },
+        Op::GroupEnables { v, value: 0 },
+        Op::GroupEnables { v, value: 3 },
+    ] {
+        apply(&mut machine, op);
+        machine.settle();
+        machine.check();
+    }
+}
