@@ -14,7 +14,7 @@ const VIRTIO: &str = "addr=2,iommu_platform=on,disable-legacy=on,romfile=";
 /// # Errors
 /// A guest is missing.
 pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
-    Ok(vec![assigned_disk(programs)?])
+    Ok(vec![assigned_disk(programs)?, reset_in_flight(), blocked_dma(programs)?])
 }
 
 /// The arguments that add a device to the machine.
@@ -47,4 +47,47 @@ fn assigned_disk(programs: &Programs) -> Result<Scenario> {
         Expect { output: vec![sum.clone(), sum], notes: vec![NO_DIFFERENCE.into(); 2], absent: vec!["FAIL "], ..Expect::default() };
     let scenario = with_disk(Scenario { config: Some(config), ..Scenario::new("devices/assigned-disk", "--exits") }, disk);
     Ok(Scenario { expect, ..scenario })
+}
+
+/// Debian resets itself while it reads and writes its disk as fast as it can. After that the disk works, and nothing that was under way
+/// has reached memory: kernel and programs are as they were loaded.
+fn reset_in_flight() -> Scenario {
+    let disk = Disk { half: 16 << 20 };
+    let mark = "echo second > /tmp/mark; dd if=/tmp/mark of=/dev/vda bs=512 seek=65535 conv=sync oflag=direct";
+    let load = "for n in 1 2 3 4; do dd if=/dev/vda of=/dev/null bs=1M count=16 iflag=direct & done; \
+                dd if=/dev/vda of=/dev/vda bs=64k count=256 seek=256 iflag=direct oflag=direct & reboot -f";
+    let check = "dd if=/dev/vda bs=1M count=16 iflag=direct | sha256sum; \
+                 dd if=/dev/vda of=/dev/vda bs=64k count=256 seek=256 iflag=direct oflag=direct; sync";
+    let exec = format!("if dd if=/dev/vda bs=512 skip=65535 iflag=direct | grep second; then {check}; else {mark}; {load}; fi");
+    let config = format!(
+        "[[vm]]\nname = \"disk\"\nkernel = \"debian\"\nvcpus = 2\nmemory = \"256M\"\nexec = \"{exec}\"\n\
+         [[vm.pci]]\nfunction = \"0000:00:02.0\"\n"
+    );
+    let expect = Expect { output: vec!["second".into(), disk.sum()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    let scenario = Scenario { config: Some(config), ..Scenario::new("devices/reset-in-flight", "--exits") };
+    Scenario { expect, ..with_disk(scenario, disk) }
+}
+
+/// A guest has a function access what is not its memory, and resets while an access is under way. That is blocked, reported, and does
+/// nothing to its neighbour.
+fn blocked_dma(programs: &Programs) -> Result<Scenario> {
+    let config = format!(
+        "[machine]\ncpus = 2\n\n\
+         [[vm]]\nname = \"dma\"\nkernel = \"{}\"\nappend = \"stile\"\nmemory = \"64M\"\n\
+         [[vm.pci]]\nfunction = \"0000:00:02.0\"\n\n\
+         [[vm]]\nname = \"neighbour\"\nkernel = \"{}\"\nmemory = \"64M\"\n",
+        programs.path("pci")?,
+        programs.path("checksum")?
+    );
+    let blocked = |what: &str| format!("dma: PCI function 0000:00:02.0 {what}, outside of the VM's memory: blocked");
+    let notes = [blocked("read 0x44000000"), blocked("wrote to 0x44000000"), blocked("wrote to 0x8000000")];
+    let notes = notes.into_iter().chain(["is cut off from memory".into(), NO_DIFFERENCE.into(), NO_DIFFERENCE.into()]).collect();
+    let expect = Expect {
+        output: vec!["boot 1".into(), "PASS many_faults_cut_it_off".into(), "boot 2".into(), "PASS nothing_was_under_way".into()],
+        notes,
+        absent: vec!["FAIL "],
+        ..Expect::default()
+    };
+    let scenario = Scenario { config: Some(config), ..Scenario::new("devices/blocked-dma", "--exits") };
+    Ok(Scenario { expect, ..device(scenario, &["-device", "edu,addr=2,dma_mask=0xffffffffffff"]) })
 }

@@ -2,7 +2,9 @@
 
 use super::slots::clear;
 use crate::interface::ListRegisters;
+use crate::distributor::Distributor;
 use crate::kick::{Bits, Delivery};
+use crate::lr::ListRegister;
 use crate::redistributor::Redistributor;
 use crate::shortcuts::Requests;
 use crate::{BLOCK, SGIS};
@@ -43,6 +45,28 @@ impl Redistributor {
     /// Sends SGI `intid` (0 to 15) of a decoded write to this vCPU, which is loaded here.
     pub fn send_sgi_self<L: ListRegisters>(&mut self, lrs: &mut L, intid: u32, group1: bool) -> Delivery {
         if self.post_sgi(intid, group1) { self.sync_private(lrs) } else { Delivery::Done }
+    }
+
+    /// Pulses the edge-triggered SPI `intid` in the list register of this vCPU, which is loaded here, in which it
+    /// is resident. Returns false, without effect, if it is not, or if more than that has to become pending: that
+    /// takes [`Distributor::pulse`].
+    pub fn pulse_resident<L: ListRegisters>(&mut self, distributor: &mut Distributor, lrs: &mut L, intid: u32) -> bool {
+        let Some((b, i)) = distributor.locate(intid) else { return false };
+        let bit = 1 << i;
+        let block = &distributor.blocks[b];
+        let settled = block.resident & block.edge & block.forward & !(block.recall | block.written | block.pending) & bit != 0;
+        if !settled || self.overflows() || distributor.owner(b, i) != self.config.vcpu || distributor.target(b, i) != self.config.vcpu {
+            return false;
+        }
+        let n = block.slot[i].into();
+        let lr = lrs.read(n);
+        // An active one may have been acknowledged with another priority; maintenance at its end is for a level.
+        if lr.eoi() || !lr.same_rank(block.entry[i]) {
+            return false;
+        }
+        distributor.blocks[b].latched |= bit;
+        lrs.write(n, lr.with(ListRegister::PENDING));
+        true
     }
 
     /// Accepts the SGIs of a vCPU's pending requests. Must be followed by
