@@ -14,7 +14,7 @@ const VIRTIO: &str = "addr=2,iommu_platform=on,disable-legacy=on,romfile=";
 /// # Errors
 /// A guest is missing.
 pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
-    Ok(vec![assigned_disk(programs)?, reset_in_flight(), blocked_dma(programs)?])
+    Ok(vec![assigned_disk(programs)?, reset_in_flight(), blocked_dma(programs)?, request_budget(), other_cpu()])
 }
 
 /// The arguments that add a device to the machine.
@@ -90,4 +90,38 @@ fn blocked_dma(programs: &Programs) -> Result<Scenario> {
     };
     let scenario = Scenario { config: Some(config), ..Scenario::new("devices/blocked-dma", "--exits") };
     Ok(Scenario { expect, ..device(scenario, &["-device", "edu,addr=2,dma_mask=0xffffffffffff"]) })
+}
+
+/// So many requests of 4 KiB, read or written one after the other.
+const REQUESTS: u64 = 4000;
+
+/// A VM that makes [`REQUESTS`], and few others.
+fn with_requests(name: &str, cpus: u32, vm: &str) -> Scenario {
+    let half = REQUESTS / 2;
+    let exec = format!(
+        "dd if=/dev/vda of=/dev/null bs=4k count={half} iflag=direct; dd if=/dev/zero of=/dev/vda bs=4k seek=4096 count={half} oflag=direct"
+    );
+    let config = format!(
+        "[machine]\ncpus = {cpus}\n\n\
+         [[vm]]\nname = \"disk\"\nkernel = \"debian\"\nmemory = \"256M\"\n{vm}exec = \"{exec}; {}\"\n\
+         [[vm.pci]]\nfunction = \"0000:00:02.0\"\n",
+        "dd if=/dev/vda of=/dev/vda bs=1M count=16 seek=16 iflag=direct oflag=direct"
+    );
+    with_disk(Scenario { config: Some(config), ..Scenario::new(name, "--exits") }, Disk { half: 16 << 20 })
+}
+
+/// What a request costs: one exit, for its interrupt, and so many instructions in Stile. Virtual time counts them.
+fn request_budget() -> Scenario {
+    const INSTRUCTIONS: f64 = 170.0;
+    let scenario = with_requests("budgets/assigned-disk", 1, "");
+    // The copy at the end, and what the kernel reads when it finds the disk, are some requests more.
+    let rows = vec![("device", REQUESTS..=REQUESTS + 100, INSTRUCTIONS / 1000.0)];
+    Scenario { expect: Expect { notes: vec![NO_DIFFERENCE.into()], rows, ..Expect::default() }, ..scenario }.flag("--icount")
+}
+
+/// Interrupts follow their VM to the CPU that it runs on, so that they need no second exit.
+fn other_cpu() -> Scenario {
+    let scenario = with_requests("devices/other-cpu", 2, "cpus = [1]\n");
+    let rows = vec![("device", REQUESTS - 100..=REQUESTS + 100, 1000.0)];
+    Scenario { expect: Expect { notes: vec![NO_DIFFERENCE.into()], rows, ..Expect::default() }, ..scenario }
 }

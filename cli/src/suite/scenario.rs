@@ -1,6 +1,7 @@
 //! One scenario: a `stile run`, and what must come of it.
 
 use std::io::{BufReader, Read, Write};
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -64,6 +65,9 @@ pub struct Expect {
     /// Rows of the account whose names begin so, each of which must be there, and the most microseconds that one of their exits may take.
     /// For runs with `--icount`, where a microsecond is 1000 instructions.
     pub longest: Vec<(&'static str, f64)>,
+    /// Rows of the account: the name, how often it must be there, and the most microseconds of its exits on average, as for
+    /// [`Expect::longest`].
+    pub rows: Vec<(&'static str, RangeInclusive<u64>, f64)>,
     /// The account's exits must be as many as the exceptions to EL2 that the emulator logs.
     pub counted_by_emulator: bool,
     /// No exit takes longer than [`longest_exit::BOUND`]: on one CPU of such an architecture, on Arm with `--icount`.
@@ -81,6 +85,7 @@ impl Default for Expect {
             absent: Vec::new(),
             interleaved: None,
             longest: Vec::new(),
+            rows: Vec::new(),
             counted_by_emulator: false,
             bounded_exits: None,
             signal: None,
@@ -107,6 +112,12 @@ impl Scenario {
     /// With one more argument and its value.
     pub fn with(mut self, argument: &str, value: impl Into<String>) -> Self {
         self.arguments.extend([argument.to_owned(), value.into()]);
+        self
+    }
+
+    /// With one more argument.
+    pub fn flag(mut self, argument: &str) -> Self {
+        self.arguments.push(argument.to_owned());
         self
     }
 
@@ -222,8 +233,25 @@ impl Expect {
                 _ => problems.push(format!("the lines with {one:?} and with {other:?} are not interleaved")),
             }
         }
+        problems.extend(self.rows.iter().filter_map(|(name, count, most)| out_of_budget(err, name, count, *most)));
         problems.extend(self.longest.iter().filter_map(|&(name, most)| too_long(err, name, most)));
         problems
+    }
+}
+
+/// Reports a problem if the accounts have no row `name`, or if it has another number of exits, or takes more microseconds on average.
+fn out_of_budget(err: &str, name: &str, count: &RangeInclusive<u64>, most: f64) -> Option<String> {
+    let row = |line: &str| {
+        let mut columns = line.trim_start().strip_prefix(name)?.split_whitespace();
+        let samples: u64 = columns.next()?.parse().ok()?;
+        Some((samples, columns.last()?.strip_suffix("us")?.parse::<f64>().ok()?))
+    };
+    match err.lines().find_map(row) {
+        None => Some(format!("the account has no row {name:?}")),
+        Some((samples, average)) if !count.contains(&samples) || average > most => {
+            Some(format!("{samples} exits of {name:?} took {average}us on average, expected {count:?}, and {most}us at most"))
+        }
+        Some(_) => None,
     }
 }
 
@@ -330,6 +358,18 @@ mod tests {
             [problems("TLBI ALLE1", 200.1), problems("TLBI ALLE1", 200.0), problems("NESTED", 251.0), problems("ERET", 1e9)],
             [0, 1, 0, 1]
         );
+    }
+
+    #[test]
+    fn rows_beyond_their_budget_are_found() {
+        let account = "IRQ    5  1.0%  1.0%  0.05us  0.75us  0.18us\n  device   4001  67.74%  70.02%  0.20us  0.75us  0.20us\n";
+        let problems =
+            |name, count, most| Expect { rows: vec![(name, count, most)], ..Expect::default() }.problems(Some(0), "", account).len();
+        assert_eq!(
+            [problems("device", 4000..=4010, 0.2), problems("device", 0..=4000, 0.2), problems("device", 0..=5000, 0.19)],
+            [0, 1, 1]
+        );
+        assert_eq!(problems("kick", 0..=9, 1.0), 1);
     }
 
     #[test]

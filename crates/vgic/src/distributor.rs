@@ -204,6 +204,12 @@ impl Distributor {
         if (block.resident | block.active) >> i & 1 != 0 { self.home[b][i] } else { self.target(b, i) }
     }
 
+    /// Whether SPI `i` of block `b`, which is resident, is so on vCPU `vcpu`, and routed to it by its number.
+    #[inline(always)]
+    pub(crate) fn is_home_and_target(&self, b: usize, i: usize, vcpu: u8) -> bool {
+        self.home[b][i] == vcpu && self.routes[b][i] == u32::from(vcpu)
+    }
+
     /// Records that SPI `i` of block `b` is resident or active on vCPU `vcpu`.
     pub(crate) fn set_home(&mut self, b: usize, i: usize, vcpu: u8) {
         self.home[b][i] = vcpu;

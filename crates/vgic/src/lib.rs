@@ -40,6 +40,9 @@
 //! a shortcut go through [`Redistributor::accept`]. A CPU that changes another vCPU's redistributor, or the
 //! distributor, posts a request before the kick: a vCPU without pending requests has nothing to do.
 //!
+//! Assigned devices' interrupts are SPIs: [`Redistributor::pulse_resident`] makes one pending that is in a list
+//! register of the vCPU that takes it, under both locks, but without a search.
+//!
 //! # List-register overflow
 //! On overflow, list registers hold the interrupts of the highest priority, the rest waits in software, and
 //! maintenance interrupts are enabled ([`Maintenance`]) until all fit again. Active interrupts can lose their

@@ -342,6 +342,23 @@ fn interrupts_of_a_disabled_group_need_no_maintenance_until_it_is_enabled() {
 }
 
 #[test]
+fn a_resident_spi_is_pulsed_in_its_list_register() {
+    let mut machine = machine(4);
+    machine.write_distributor(0xc00 + 40 / 16 * 4, 0xaaaa_aaaa);
+    machine.pulse(40);
+    // The first read finds it invalid or active: one list register is read and written.
+    assert_eq!(machine.acknowledge(0), Some(40));
+    assert_eq!(accesses(&mut machine, 0, |machine| machine.pulse(40)), 2);
+    machine.end(0);
+    assert_eq!(machine.acknowledge(0), Some(40), "it came while it was active");
+    machine.end(0);
+    assert_eq!(accesses(&mut machine, 0, |machine| machine.pulse(40)), 2);
+    assert_eq!(machine.acknowledge(0), Some(40));
+    machine.end(0);
+    assert_eq!(machine.acknowledge(0), None);
+}
+
+#[test]
 fn overflowing_interrupts_are_delivered_by_priority() {
     let mut machine = machine(2);
     for (intid, priority) in [(40, 0xa0), (41, 0x20), (42, 0x80), (43, 0x60), (44, 0x40)] {

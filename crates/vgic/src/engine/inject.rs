@@ -1,8 +1,8 @@
 //! Delivery of physical PPIs and SGIs to a vCPU without a shortcut.
 
 use super::slots::clear;
-use crate::interface::ListRegisters;
 use crate::distributor::Distributor;
+use crate::interface::ListRegisters;
 use crate::kick::{Bits, Delivery};
 use crate::lr::ListRegister;
 use crate::redistributor::Redistributor;
@@ -55,7 +55,7 @@ impl Redistributor {
         let bit = 1 << i;
         let block = &distributor.blocks[b];
         let settled = block.resident & block.edge & block.forward & !(block.recall | block.written | block.pending) & bit != 0;
-        if !settled || self.overflows() || distributor.owner(b, i) != self.config.vcpu || distributor.target(b, i) != self.config.vcpu {
+        if !settled || self.overflows() || !distributor.is_home_and_target(b, i, self.config.vcpu) {
             return false;
         }
         let n = block.slot[i].into();

@@ -301,6 +301,14 @@ impl Machine {
     pub fn pulse(&mut self, intid: u32) {
         let interrupt = self.reference.interrupt(0, intid);
         interrupt.latch |= interrupt.edge;
+        // Whichever vCPU's CPU takes the physical interrupt tries its own list registers first.
+        for v in 0..self.vcpus() {
+            if let Some(p) = self.place[v]
+                && self.redistributors[v].pulse_resident(&mut self.distributor, &mut self.interfaces[p], intid)
+            {
+                return;
+            }
+        }
         let kick = self.distributor.pulse(intid);
         self.in_flight.extend(kick.into_iter().map(|v| (v, intid)));
         self.kick(kick);

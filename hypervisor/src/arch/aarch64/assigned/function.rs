@@ -51,17 +51,21 @@ pub struct Function {
 }
 
 impl Function {
-    /// Takes a function: gives it places for its BARs and LPIs from `first_lpi` on.
+    /// Takes a function: gives it places for its BARs, and LPIs from `first_lpi` on for the messages of its DeviceID.
     ///
     /// # Errors
     /// In words: why it can't be assigned.
-    pub fn new(bridge: &HostBridge, address: Address, first_lpi: u32, window: &mut Window) -> Result<Function, &'static str> {
+    pub fn new(
+        bridge: &HostBridge,
+        address: Address,
+        (device, first_lpi): (u32, u32),
+        window: &mut Window,
+    ) -> Result<Function, &'static str> {
         let mut config = bridge.config(address);
         let probed = probe_bars(&mut config);
         let model = VirtualFunction::new(&config, probed).map_err(|refusal| refusal.reason())?;
         let stream = bridge.stream(address).filter(|&stream| (stream as usize) < smmu::STREAMS);
         let stream = stream.ok_or("its requests do not go through the SMMU (iommu-map in the device tree)")?;
-        let device = bridge.device(address).ok_or("its messages do not go to the ITS (msi-map in the device tree)")?;
         let (mut bars, mut bars_pci) = ([0; BARS], [0; BARS]);
         for (index, bar) in probed.iter().enumerate() {
             let Some(bar) = bar else { continue };

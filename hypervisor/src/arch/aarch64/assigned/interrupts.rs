@@ -5,10 +5,11 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use stile_board::{MAX_FUNCTIONS, MAX_VMS, intid, map};
 use stile_pci::{MAX_VECTORS, Vector};
 
-use crate::arch::aarch64::host::gic;
+use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::its::FIRST_LPI;
+use crate::arch::aarch64::host::{gic, its};
 use crate::arch::aarch64::interrupts::delivery;
-use crate::vm;
+use crate::{cpu, vm};
 
 /// LPIs of all functions.
 const LPIS: usize = MAX_FUNCTIONS * MAX_VMS * MAX_VECTORS;
@@ -16,8 +17,19 @@ const LPIS: usize = MAX_FUNCTIONS * MAX_VMS * MAX_VECTORS;
 /// For each LPI: the VM in the upper half, its SPI in the lower one. No SPI: the guest wants none.
 static ROUTES: [AtomicU32; LPIS] = [const { AtomicU32::new(0) }; LPIS];
 
-/// The first LPI of the `number`th function, which is VM `vm`'s.
-pub fn first_lpi(vm: usize, number: u32) -> u32 {
+/// The DeviceID of each function.
+static DEVICES: [AtomicU32; MAX_FUNCTIONS * MAX_VMS] = [const { AtomicU32::new(0) }; MAX_FUNCTIONS * MAX_VMS];
+/// For each LPI: how often it came to a CPU where its vCPU did not run.
+static MISSES: [AtomicU32; LPIS] = [const { AtomicU32::new(0) }; LPIS];
+
+/// As many of these move an LPI to the CPU where its vCPU runs. The ITS needs a few hundred instructions for that.
+const MISSES_TO_MOVE: u32 = 8;
+
+/// The first LPI of the `number`th function, which is VM `vm`'s and has this DeviceID.
+pub fn first_lpi(vm: usize, number: u32, device: u32) -> u32 {
+    if let Some(place) = DEVICES.get(number as usize) {
+        place.store(device, Ordering::Relaxed);
+    }
     let first = number as usize * MAX_VECTORS;
     for route in ROUTES.iter().skip(first).take(MAX_VECTORS) {
         route.store((vm as u32) << 16, Ordering::Relaxed);
@@ -36,16 +48,44 @@ pub fn route(lpi: u32, vector: Option<Vector>) -> bool {
     spi.is_some()
 }
 
-/// An LPI was acknowledged: takes it, and makes the guest's SPI pending. (LPIs are not active, so none is deactivated.)
-pub fn deliver(lpi: u32) {
+/// An LPI was acknowledged by this CPU: takes it, and makes the guest's SPI pending. (LPIs are not active, so none is deactivated.)
+pub fn deliver(here: &Cpu, lpi: u32) {
     gic::drop_priority(lpi);
     let route = lpi.checked_sub(FIRST_LPI).and_then(|index| ROUTES.get(index as usize));
     let route = route.map_or(0, |route| route.load(Ordering::Relaxed));
-    let (vm, spi) = ((route >> 16) as usize, route & 0xffff);
-    if spi != 0
-        && let Some(vm) = vm::get(vm)
+    let (number, spi) = ((route >> 16) as usize, route & 0xffff);
+    if spi == 0 {
+        return;
+    }
+    // The common case: for the vCPU that is loaded here, in one of whose list registers it was before.
+    if let Some(vcpu) = here.vcpu
+        && vcpu.vm().number == number
+        && delivery::pulse_resident(vcpu, here.index, spi)
     {
+        return;
+    }
+    deliver_slowly(here, lpi, number, spi);
+}
+
+/// The same by way of the distributor, for any vCPU of VM `number`.
+#[cold]
+#[inline(never)]
+fn deliver_slowly(here: &Cpu, lpi: u32, number: usize, spi: u32) {
+    if let Some(vm) = vm::get(number) {
         let kick = vm.arch.distributor.lock().pulse(spi);
+        let target = kick.into_iter().next().and_then(|index| vm.vcpus.get(index));
+        if let Some(elsewhere) = target.and_then(|vcpu| cpu::running_on(vcpu)).filter(|&other| other != here.index) {
+            follow((lpi - FIRST_LPI) as usize, elsewhere);
+        }
         delivery::deliver(vm, kick);
+    }
+}
+
+/// An LPI came to another CPU than the one where its vCPU runs: that takes an exit more. It comes there, if that happens again and again.
+fn follow(index: usize, to: usize) {
+    let misses = MISSES[index % LPIS].fetch_add(1, Ordering::Relaxed) + 1;
+    if misses.is_multiple_of(MISSES_TO_MOVE) {
+        let device = DEVICES[index / MAX_VECTORS % DEVICES.len()].load(Ordering::Relaxed);
+        its::move_to(device, (index % MAX_VECTORS) as u32, to);
     }
 }

@@ -165,7 +165,9 @@ fn take(vm: usize, address: Address) -> Result<Function, &'static str> {
         return Err("too many are assigned");
     }
     let bridge = board::get().pci.as_ref().ok_or("there is no host bridge")?;
-    let function = Function::new(bridge, address, interrupts::first_lpi(vm, number), &mut shared.window)?;
+    let device = bridge.device(address).ok_or("its messages do not go to the ITS (msi-map in the device tree)")?;
+    let first_lpi = interrupts::first_lpi(vm, number, device);
+    let function = Function::new(bridge, address, (device, first_lpi), &mut shared.window)?;
     shared.assigned += 1;
     Ok(function)
 }

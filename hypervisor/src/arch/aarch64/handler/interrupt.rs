@@ -43,7 +43,7 @@ pub fn other_irq(cpu: &mut Cpu, intid: u32) -> Outcome {
         return if requests.is_empty() { Outcome::again(rows::IRQ_KICK) } else { accept(cpu, requests) };
     }
     if intid >= FIRST_LPI {
-        return deliver_message(intid);
+        return deliver_message(cpu, intid);
     }
     handle_own(cpu, intid)
 }
@@ -59,8 +59,8 @@ fn inject_timer(cpu: &mut Cpu, intid: u32, row: RowId) -> Outcome {
 
 #[cold]
 #[inline(never)]
-fn deliver_message(lpi: u32) -> Outcome {
-    messages::deliver(lpi);
+fn deliver_message(cpu: &mut Cpu, lpi: u32) -> Outcome {
+    messages::deliver(cpu, lpi);
     Outcome::again(rows::IRQ_DEVICE)
 }
 
@@ -133,7 +133,7 @@ pub fn idle(cpu: &mut Cpu) {
         return;
     }
     if intid >= FIRST_LPI {
-        messages::deliver(intid);
+        messages::deliver(cpu, intid);
         return wake_if_pending(cpu);
     }
     if nested::idle_timer(cpu, intid) {

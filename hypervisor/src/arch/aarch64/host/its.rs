@@ -148,6 +148,13 @@ pub fn map(device: u32, first: u32, events: u32, cpu: usize) -> Result<(), &'sta
     Ok(())
 }
 
+/// Sends an event of a device that is mapped to another CPU from now on.
+pub fn move_to(device: u32, event: u32, cpu: usize) {
+    if let Some(its) = ITS.lock().as_mut() {
+        its.execute(&[stile_its::move_event(device, event, cpu as u16), stile_its::sync(its.targets[cpu % MAX_CPUS])]);
+    }
+}
+
 impl Its {
     fn enable_lpis(&mut self, cpu: usize, redistributor: &Mmio) -> Result<(), &'static str> {
         if redistributor.read32(GICR_CTLR) & ENABLE != 0 {

@@ -75,6 +75,13 @@ pub fn maintain(vcpu: &Vcpu, cpu: usize) {
     deliver(vcpu.vm(), kick);
 }
 
+/// Pulses an SPI in the list register of a vCPU that is loaded here. False if that takes the distributor's pulse and [`deliver`].
+#[inline]
+pub fn pulse_resident(vcpu: &Vcpu, cpu: usize, spi: u32) -> bool {
+    let mut distributor = vcpu.vm().arch.distributor.lock();
+    vcpu.arch.redistributor.lock().pulse_resident(&mut distributor, &mut Interface::new(cpu, vcpu), spi)
+}
+
 /// Synchronizes the interrupts of the vCPUs of a kick. No lock of the VM's interrupt controller may be held.
 pub fn deliver(vm: &Vm, kick: Kick) {
     let mut todo = kick;
