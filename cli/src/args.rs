@@ -7,6 +7,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Arch, Flags, KernelSource};
 use crate::control::name;
+use crate::disk::drive::Drive;
+use crate::disk::network::Network;
 use crate::disk::values;
 use crate::exit;
 use crate::session::{ATTACH_TABLE, KEY_TABLE, Shown};
@@ -62,7 +64,7 @@ pub enum Command {
 }
 
 /// Which machine: a file, or one VM by flags, or a file with one VM and flags that change it.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct MachineArgs {
     /// The configuration of a machine (TOML).
     #[arg(value_name = "CONFIG.toml")]
@@ -115,6 +117,9 @@ pub struct MachineArgs {
     /// The emulated machine's memory; by default it is enough for the VMs.
     #[arg(long, value_name = "SIZE")]
     pub machine_memory: Option<String>,
+    /// PCI functions of the VM's: their addresses, and the option that each comes from.
+    #[arg(skip)]
+    pub functions: Vec<(String, &'static str)>,
 }
 
 impl MachineArgs {
@@ -145,6 +150,7 @@ impl MachineArgs {
             nested: self.nested.clone(),
             on_reset: self.on_reset.clone().or_else(|| with_command("stop")),
             exec: self.exec.clone(),
+            functions: self.functions.clone(),
             inside: false,
         }
     }
@@ -180,6 +186,13 @@ pub struct RunArgs {
     /// Presentation of the session.
     #[command(flatten)]
     pub session: SessionArgs,
+    /// A disk of the VM's: an image in the format qcow2, or raw with `,format=raw`; can be given several times. Without a kernel, the VM
+    /// starts the system on the first one; --exec then runs in that system.
+    #[arg(long, value_name = "FILE[,readonly][,format=raw]", value_parser = Drive::parse)]
+    pub disk: Vec<Drive>,
+    /// A network of the VM's, through the emulator; with ports of this machine that lead to the VM's.
+    #[arg(long, value_name = "user[,forward=PORT:VM-PORT]", value_parser = Network::parse)]
+    pub net: Vec<Network>,
     /// Run the machine in a process of its own, without a terminal, and print its name; `stile attach` shows its consoles.
     #[arg(long)]
     pub detach: bool,

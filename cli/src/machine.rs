@@ -255,8 +255,11 @@ fn l2(freshness: Freshness) -> Vec<u8> {
     })
 }
 
-/// The number in the marks of a small system.
-fn number(seed: Seed) -> Result<u64> {
+/// The number in the marks of a system.
+///
+/// # Errors
+/// The host has no random numbers.
+pub fn number(seed: Seed) -> Result<u64> {
     match seed {
         Seed::Random => getrandom::u64().map_err(|error| image::Error::Random(error).into()),
         Seed::Fixed => Ok(0x5717_e000_0000_0001),

@@ -2,7 +2,7 @@
 
 use super::{
     Mistake, Place,
-    draft::{Cpus, Draft, Given, VmDraft},
+    draft::{Cpus, Draft, FunctionDraft, Given, VmDraft},
 };
 
 /// Settings from the command line, in the user's words; `None` if not given.
@@ -42,6 +42,8 @@ pub struct Flags {
     pub on_reset: Option<String>,
     /// `--exec`: a shell command.
     pub exec: Option<String>,
+    /// `--disk` and `--net`: the PCI functions that they become, and the flag's name.
+    pub functions: Vec<(String, &'static str)>,
     /// Not a flag: the machine is a virtual machine that runs Stile.
     pub inside: bool,
 }
@@ -81,6 +83,10 @@ impl Flags {
         let cpus = self.cpus.clone().map(Cpus::Text);
         let pinned = self.pinned.then_some(true);
         let nested = self.nested.as_ref().map(|_| true);
+        vm.functions.extend(self.functions.iter().map(|(address, flag)| {
+            let place = Place::Flag(flag);
+            FunctionDraft { place: place.clone(), function: Some(Given::new(address.clone(), place)) }
+        }));
         [
             over(&mut vm.nested, &nested, "--nested"),
             over(&mut vm.nested_way, &self.nested, "--nested"),
@@ -93,6 +99,7 @@ impl Flags {
             over(&mut vm.pinned, &pinned, "--pinned"),
             over(&mut vm.on_reset, &self.on_reset, "--on-reset"),
             over(&mut vm.exec, &self.exec, "--exec"),
+            self.functions.first().map(|(_, flag)| *flag),
         ]
         .into_iter()
         .flatten()

@@ -23,7 +23,7 @@ use crate::{cache, emulator, exit, out};
 const SUITE: &str = "trixie";
 
 /// Packages of every disk beside those that Debian requires: a system that boots, has networks and can install more.
-const BASE: [&str; 15] = [
+pub(super) const BASE: [&str; 15] = [
     "apt",
     "dbus",
     "e2fsprogs",

@@ -1,4 +1,4 @@
-//! Disks with a Debian system: built from signed packages without root's rights, and read to find their kernel.
+//! Disks with a Debian system: built from signed packages without root's rights, and started by the kernel that is on them.
 //!
 //! Files of packages become a tar archive ([`root`]) with a database of unpacked packages ([`dpkg`]). A small VM under the emulator,
 //! without Stile, unpacks the archive onto an empty file system and lets dpkg configure the packages ([`configure`]): maintainer scripts
@@ -7,10 +7,25 @@
 mod configure;
 mod create;
 mod dpkg;
+pub mod drive;
+mod extents;
+pub mod functions;
 mod initrd;
+pub mod network;
 mod qemu_img;
 mod root;
 mod settings;
+pub mod system;
 pub mod values;
 
+use sha2::{Digest, Sha256};
+
 pub use create::create;
+
+/// A short word that changes with the scripts and settings that disks are built with.
+pub fn recipe() -> String {
+    let system = settings::System { hostname: "", uuid: "", keys: "", suite: "", mirror: "", security: None };
+    let settings = format!("{:?}", settings::settings(&system));
+    let digest = Sha256::digest([configure::INIT, initrd::DISK, create::BASE.join(" ").as_str(), settings.as_str()].concat());
+    digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+}

@@ -52,6 +52,9 @@ const NETWORK: &str = "[Match]\nType=ether\nKind=!*\n\n[Network]\nDHCP=yes\n";
 const CONSOLE: &str = "[Service]\nExecStart=\n\
     ExecStart=-/sbin/agetty --autologin root --noclear --keep-baud 115200,57600,38400,9600 - ${TERM}\n";
 
+/// Debian's service makes SSH host keys if systemd takes the boot for the first one, which it does not with a file for the machine's id.
+const HOST_KEYS: &str = "[Unit]\nConditionFirstBoot=\nConditionPathExists=!/etc/ssh/ssh_host_ed25519_key\n";
+
 /// The files.
 pub fn settings(system: &System<'_>) -> Vec<Setting> {
     let System { hostname, uuid, .. } = system;
@@ -62,6 +65,7 @@ pub fn settings(system: &System<'_>) -> Vec<Setting> {
         Setting::new("etc/locale.conf", "LANG=C.UTF-8\n"),
         Setting::new("etc/systemd/network/80-ethernet.network", NETWORK),
         Setting::new("etc/systemd/system/serial-getty@.service.d/autologin.conf", CONSOLE),
+        Setting::new("etc/systemd/system/sshd-keygen.service.d/host-keys.conf", HOST_KEYS),
         Setting::new("etc/apt/sources.list.d/debian.sources", sources(system)),
     ];
     if !system.keys.is_empty() {

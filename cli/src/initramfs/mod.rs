@@ -111,7 +111,7 @@ fn marks_script(marks: &Marks) -> String {
 }
 
 /// `text` as one word of a shell.
-fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 

@@ -12,6 +12,7 @@ mod nested;
 mod pc;
 mod programs;
 mod scenario;
+mod system_disk;
 mod table;
 
 use std::sync::Mutex;
@@ -60,6 +61,7 @@ pub fn test(args: &TestArgs) -> Result<u8> {
     let chosen = |name: &str| args.only.is_empty() || args.only.iter().any(|pattern| matches(pattern, name));
     let checks: Vec<_> = checks::all().into_iter().filter(|check| chosen(check.name)).collect();
     let scenarios: Vec<_> = table::all()?.into_iter().filter(|scenario| chosen(&scenario.name)).collect();
+    let system_disk = Some(system_disk::NAME).filter(|name| chosen(name));
     let budgets: Vec<_> = budgets::TESTS.into_iter().filter(|(name, _)| chosen(name)).collect();
     let nested: Vec<_> = nested_bench::budgets::TESTS.into_iter().filter(|(name, _)| chosen(name)).collect();
     let soaks: Vec<_> = soak::TESTS.into_iter().filter(|(name, ..)| chosen(name)).collect();
@@ -68,6 +70,7 @@ pub fn test(args: &TestArgs) -> Result<u8> {
             .iter()
             .map(|check| check.name)
             .chain(scenarios.iter().map(|scenario| scenario.name.as_str()))
+            .chain(system_disk)
             .chain(budgets.iter().map(|(name, _)| *name))
             .chain(nested.iter().map(|(name, _)| *name))
             .chain(soaks.iter().map(|(name, ..)| *name))
@@ -86,6 +89,11 @@ pub fn test(args: &TestArgs) -> Result<u8> {
             emulator::ensure(arch)?;
         }
         run_scenarios(&scenarios, usize::from(args.jobs), &mut count)?;
+    }
+    if let Some(name) = system_disk {
+        let start = Instant::now();
+        out::line(format_args!("running {name}"))?;
+        count.add(name, start, system_disk::test())?;
     }
     for (name, arch) in budgets {
         let start = Instant::now();

@@ -1,0 +1,166 @@
+//! Disk images that a machine uses.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use serde::Deserialize;
+
+use super::qemu_img;
+use crate::exit;
+
+/// Formats that are accepted. Others of QEMU's may refer to further files.
+const FORMATS: [&str; 2] = ["qcow2", "raw"];
+
+/// An image, as the command line names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Drive {
+    /// Its file.
+    pub file: PathBuf,
+    /// Whether the VM can only read it.
+    pub read_only: bool,
+    /// Its format, if given: one of [`FORMATS`].
+    pub format: Option<&'static str>,
+}
+
+impl Drive {
+    /// Reads `FILE[,readonly][,format=raw]`. Commas in a file's name are no problem unless one of these words follows.
+    ///
+    /// # Errors
+    /// No name, or an unknown format.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut drive = Self { file: PathBuf::new(), read_only: false, format: None };
+        let mut rest = text;
+        while let Some((before, word)) = rest.rsplit_once(',') {
+            match word.split_once('=') {
+                None if word == "readonly" => drive.read_only = true,
+                Some(("format", name)) => {
+                    let format = FORMATS.into_iter().find(|format| *format == name);
+                    drive.format = Some(format.ok_or_else(|| format!("unknown format \"{name}\"; expected {}", FORMATS.join(" or ")))?);
+                }
+                _ => break,
+            }
+            rest = before;
+        }
+        if rest.is_empty() {
+            return Err("expected FILE[,readonly][,format=raw]".into());
+        }
+        Ok(Self { file: rest.into(), ..drive })
+    }
+
+    /// Checks that the image can be used, and returns its format.
+    ///
+    /// # Errors
+    /// It is missing, no file, not accessible, in use, damaged, or of another format: the error says what to do.
+    pub fn check(&self) -> Result<&'static str> {
+        let name = self.file.display();
+        let refuse = |what: String| Err(exit::usage(format!("--disk: {name} {what}")));
+        match OpenOptions::new().read(true).write(!self.read_only).open(&self.file) {
+            Ok(file) if file.metadata().is_ok_and(|about| about.is_dir()) => return refuse("is a directory; expected an image".into()),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return refuse(format!("does not exist: `stile disk create {name}` makes a disk"));
+            }
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => return refuse("is a directory; expected an image".into()),
+            Err(error)
+                if !self.read_only && matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) =>
+            {
+                return refuse(format!("can't be written ({error}): change its permissions, or use it with ,readonly"));
+            }
+            Err(error) => return refuse(format!("can't be read: {error}")),
+        }
+        let about = match about(&self.file, self.format) {
+            Ok(about) => about,
+            Err(error) if exit::status_of(&error) == exit::LACKING => return Err(error),
+            Err(error) => return refuse(remedy(&format!("{error:#}"), self.format)),
+        };
+        let Some(format) = FORMATS.into_iter().find(|format| *format == about.format) else {
+            return refuse(format!("has the format {}; `qemu-img convert -O qcow2` converts it", about.format));
+        };
+        if let Some(base) = about.backing {
+            return refuse(format!("is only the difference to {base}; `qemu-img convert -O qcow2` makes it complete"));
+        }
+        // A file of any content is a raw image: an accident is likelier, unless the format is given.
+        if format == "raw" && self.format.is_none() {
+            return refuse("is no qcow2 image; if it is a raw one, add ,format=raw".into());
+        }
+        if about.specific.data.corrupt {
+            return refuse(format!("is marked as corrupt: try `qemu-img check -r all {name}` on a copy"));
+        }
+        if format == "qcow2"
+            && let Err(error) = qemu_img::check(&self.file)
+        {
+            return refuse(remedy(&format!("{error:#}"), Some(format)));
+        }
+        Ok(format)
+    }
+}
+
+/// What QEMU says about an image.
+#[derive(Debug, Deserialize)]
+struct About {
+    format: String,
+    #[serde(rename = "backing-filename")]
+    backing: Option<String>,
+    #[serde(default, rename = "format-specific")]
+    specific: Specific,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Specific {
+    #[serde(default)]
+    data: Flags,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Flags {
+    #[serde(default)]
+    corrupt: bool,
+}
+
+fn about(file: &Path, format: Option<&str>) -> Result<About> {
+    let mut options = vec!["info", "--output=json"];
+    options.extend(format.into_iter().flat_map(|format| ["-f", format]));
+    Ok(serde_json::from_slice(&qemu_img::run(&options, &[file])?)?)
+}
+
+/// QEMU's message, and what to do about it.
+fn remedy(message: &str, format: Option<&str>) -> String {
+    let remedy = match message {
+        _ if message.contains("lock") => "another machine uses it: end that one (`stile ps`), or use a copy".to_owned(),
+        _ if message.contains("not in") && message.contains("format") => format!("it is no {} image", format.unwrap_or("such")),
+        _ => "the image is damaged or incomplete: copy it again, or try `qemu-img check -r all` on a copy".to_owned(),
+    };
+    format!("can't be used: {remedy} ({message})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_follow_the_name() {
+        let drive = |text| Drive::parse(text).unwrap();
+        assert_eq!(drive("a.qcow2"), Drive { file: "a.qcow2".into(), read_only: false, format: None });
+        assert_eq!(drive("a,b,readonly,format=raw"), Drive { file: "a,b".into(), read_only: true, format: Some("raw") });
+        assert!(Drive::parse("a,format=vmdk").unwrap_err().contains("qcow2 or raw"));
+        assert!(Drive::parse("").is_err() && Drive::parse(",readonly").is_err());
+    }
+
+    #[test]
+    fn what_is_no_image_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let says = |drive: Drive| format!("{:#}", drive.check().unwrap_err());
+        let drive = |file: &Path| Drive { file: file.to_owned(), read_only: false, format: None };
+        assert!(says(drive(&dir.path().join("none"))).contains("does not exist: `stile disk create"));
+        assert!(says(drive(dir.path())).contains("is a directory"));
+    }
+
+    #[test]
+    fn messages_of_qemu_become_remedies() {
+        assert!(remedy("Failed to get shared \"write\" lock", None).contains("another machine uses it"));
+        assert!(remedy("Image is not in qcow2 format", Some("qcow2")).contains("no qcow2 image"));
+        assert!(remedy("Could not read L1 table", None).contains("damaged"));
+    }
+}
