@@ -5,6 +5,7 @@ use anyhow::Result;
 use super::disk::Disk;
 use super::programs::Programs;
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
+use crate::exit;
 
 /// QEMU's options for a virtio function behind the SMMU.
 const VIRTIO: &str = "addr=2,iommu_platform=on,disable-legacy=on,romfile=";
@@ -14,7 +15,17 @@ const VIRTIO: &str = "addr=2,iommu_platform=on,disable-legacy=on,romfile=";
 /// # Errors
 /// A guest is missing.
 pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
-    Ok(vec![assigned_disk(programs)?, reset_in_flight(), blocked_dma(programs)?, request_budget(), other_cpu()])
+    Ok(vec![
+        assigned_disk(programs)?,
+        reset_in_flight(),
+        blocked_dma(programs)?,
+        request_budget(),
+        other_cpu(),
+        network(),
+        nvme(),
+        absent(),
+        without_smmu(),
+    ])
 }
 
 /// The arguments that add a device to the machine.
@@ -124,4 +135,51 @@ fn other_cpu() -> Scenario {
     let scenario = with_requests("devices/other-cpu", 2, "cpus = [1]\n");
     let rows = vec![("device", REQUESTS - 100..=REQUESTS + 100, 1000.0)];
     Scenario { expect: Expect { notes: vec![NO_DIFFERENCE.into()], rows, ..Expect::default() }, ..scenario }
+}
+
+/// Debian reaches the emulator's network through a card that is assigned to it.
+fn network() -> Scenario {
+    let exec = "ip link set eth0 up; ip addr add 10.0.2.15/24 dev eth0; ping -c 3 10.0.2.2";
+    let config = format!(
+        "[[vm]]\nname = \"net\"\nkernel = \"debian\"\nmemory = \"256M\"\nexec = \"{exec}\"\n[[vm.pci]]\nfunction = \"0000:00:02.0\"\n"
+    );
+    let scenario = Scenario { config: Some(config), ..Scenario::new("devices/network", "--exits") };
+    let card = format!("virtio-net-pci,netdev=net,{VIRTIO}");
+    let expect = Expect { output: vec!["3 packets received".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    Scenario { expect, ..device(scenario, &["-netdev", "user,id=net", "-device", &card]) }
+}
+
+/// An NVMe disk, which has function-level reset and more vectors than a guest sees: Debian resets, and uses it again.
+fn nvme() -> Scenario {
+    let disk = Disk { half: 16 << 20 };
+    let device_file = "/dev/nvme0n1";
+    let wait = format!("while [ ! -e {device_file} ]; do sleep 1; done");
+    let copy = format!("dd if={device_file} of={device_file} bs=64k count=256 seek=256 iflag=direct oflag=direct; sync");
+    let is_second = format!("dd if={device_file} bs=512 skip=65535 iflag=direct | grep second");
+    let mark = format!("echo second > /tmp/mark; dd if=/tmp/mark of={device_file} bs=512 seek=65535 conv=sync oflag=direct");
+    let exec = format!("{wait}; if {is_second}; then {copy}; else {mark}; reboot -f; fi");
+    let config = format!(
+        "[[vm]]\nname = \"nvme\"\nkernel = \"debian\"\nmemory = \"256M\"\nvcpus = 2\nexec = \"{exec}\"\n\
+         [[vm.pci]]\nfunction = \"0000:00:02.0\"\n"
+    );
+    let scenario = Scenario { config: Some(config), disk: Some(disk), ..Scenario::new("devices/nvme-after-reset", "--exits") };
+    let drive = ["-drive", "if=none,id=disk,format=raw,file={disk}", "-device", "nvme,drive=disk,serial=stile,addr=2,romfile="];
+    let expect = Expect { output: vec!["second".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    Scenario { expect, ..device(scenario, &drive) }
+}
+
+/// A VM with a function that can't be had: nothing starts, and it is said why.
+fn refused(name: &str, why: &str) -> Scenario {
+    let config = "[[vm]]\nname = \"web\"\nkernel = \"debian\"\nmemory = \"256M\"\n[[vm.pci]]\nfunction = \"0000:00:02.0\"\n".to_owned();
+    let expect = Expect { status: exit::LACKING, notes: vec![why.into(), "can't run here".into()], ..Expect::default() };
+    Scenario { config: Some(config), expect, ..Scenario::new(name, "") }
+}
+
+fn absent() -> Scenario {
+    refused("devices/absent", "web: function 0000:00:02.0 can't be assigned: there is no such function on this machine")
+}
+
+fn without_smmu() -> Scenario {
+    refused("devices/without-smmu", "web: PCI functions can't be assigned: the device tree has no SMMUv3")
+        .with("--machine-option", "iommu=none")
 }

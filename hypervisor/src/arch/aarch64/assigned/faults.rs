@@ -41,14 +41,22 @@ pub fn own(stream: u32, vm: usize, function: Address) {
     }
 }
 
-/// The SMMU has recorded events.
+/// The SMMU has recorded events. It interrupts again only when its queue was empty, and that is soon: a function that goes on is cut off.
 pub fn take() {
-    for event in smmu::take_events() {
-        match OWNERS.get(event.stream as usize) {
-            Some(stream) if stream.owner.load(Ordering::Relaxed) & OWNED != 0 => stream.fault(&event),
-            // It has no bus mastering, so it does not come here often.
-            _ => log!("the SMMU stopped stream {:#x}, which nobody has", event.stream),
+    loop {
+        let events = smmu::take_events();
+        if events.is_empty() {
+            return;
         }
+        events.iter().for_each(take_one);
+    }
+}
+
+fn take_one(event: &Event) {
+    match OWNERS.get(event.stream as usize) {
+        Some(stream) if stream.owner.load(Ordering::Relaxed) & OWNED != 0 => stream.fault(event),
+        // It has no bus mastering, so it does not come here often.
+        _ => log!("the SMMU stopped stream {:#x}, which nobody has", event.stream),
     }
 }
 

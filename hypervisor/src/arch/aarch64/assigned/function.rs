@@ -117,7 +117,14 @@ impl Function {
     pub fn reset(&mut self) {
         self.model.reset();
         self.table = Table::new(self.table.vectors());
-        (0..self.table.vectors()).for_each(|vector| self.update_vector(vector));
+        self.disconnect();
+    }
+
+    /// Has its messages, those that are on their way included, become no interrupts of the VM. (The function itself may be in reset.)
+    pub fn disconnect(&self) {
+        (self.first_lpi..).take(self.table.vectors()).for_each(|lpi| {
+            interrupts::route(lpi, None);
+        });
     }
 
     /// Has it access nothing from now on, and send no messages.

@@ -87,6 +87,7 @@ impl Functions {
     pub fn stop(&self) {
         for function in self.list.lock().iter_mut() {
             function.silence();
+            function.disconnect();
             smmu::set_stream(function.stream(), self.dma.vmid(), stile_smmu::StreamEntry::ABORT);
             function.reset_hardware();
         }
