@@ -127,6 +127,7 @@ fn about(file: &Path, format: Option<&str>) -> Result<About> {
 
 /// QEMU's message, and what to do about it.
 fn remedy(message: &str, format: Option<&str>) -> String {
+    let message = message.lines().next().unwrap_or_default();
     let remedy = match message {
         _ if message.contains("lock") => "another machine uses it: end that one (`stile ps`), or use a copy".to_owned(),
         _ if message.contains("not in") && message.contains("format") => format!("it is no {} image", format.unwrap_or("such")),
@@ -159,7 +160,7 @@ mod tests {
 
     #[test]
     fn messages_of_qemu_become_remedies() {
-        assert!(remedy("Failed to get shared \"write\" lock", None).contains("another machine uses it"));
+        assert!(remedy("Failed to get shared \"write\" lock\nIs another process using it?", None).contains("another machine uses it"));
         assert!(remedy("Image is not in qcow2 format", Some("qcow2")).contains("no qcow2 image"));
         assert!(remedy("Could not read L1 table", None).contains("damaged"));
     }

@@ -1,9 +1,12 @@
 //! Disks and networks as PCI functions of the emulated machine.
 
+use std::path::Path;
+
 use anyhow::{Context, Result};
 
 use super::drive::Drive;
 use super::network::Network;
+use crate::exit;
 
 /// PCI functions of the machine, all on bus 0, for one VM.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -28,6 +31,9 @@ impl Functions {
         let mut functions = Self::default();
         for (index, drive) in drives.iter().enumerate() {
             let format = drive.check()?;
+            if drives[..index].iter().any(|other| is_same(&other.file, &drive.file)) {
+                return Err(exit::usage(format!("--disk: {} is given twice: use a copy for the second disk", drive.file.display())));
+            }
             functions.disk(index, drive, format)?;
             functions.formats.push(format);
         }
@@ -65,6 +71,11 @@ impl Functions {
     }
 }
 
+/// Whether two names are of the same file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    one == other || one.canonicalize().ok().is_some_and(|one| other.canonicalize().is_ok_and(|other| one == other))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,5 +89,15 @@ mod tests {
         assert!(functions.arguments[1].starts_with("if=none,id=disk0,file=a,,b,format=raw,readonly=on,"), "{:?}", functions.arguments);
         assert_eq!(functions.arguments[3], "virtio-blk-pci,drive=disk0,addr=1,iommu_platform=on,disable-legacy=on,romfile=");
         assert_eq!(functions.arguments[5], "user,id=net0,hostfwd=tcp:127.0.0.1:2222-:22");
+    }
+
+    #[test]
+    fn names_of_the_same_file_are_recognized() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("a"), dir.path().join("b"));
+        std::fs::write(&file, "").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert!(is_same(&file, &link) && is_same(&file, &dir.path().join("./a")));
+        assert!(!is_same(&file, dir.path()));
     }
 }
