@@ -4,8 +4,10 @@
 
 pub mod cpu;
 pub mod gic;
+pub mod hostile;
 pub mod interface;
 pub mod machine;
+pub mod operations;
 
 /// The physical PPIs of the tests' machine: the EL1 physical and the virtual timer.
 pub const HW_PPIS: [u32; 2] = [27, 30];
