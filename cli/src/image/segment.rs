@@ -14,8 +14,8 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// The RAM that it takes.
+    /// The RAM that it takes. Its end is 2^64 - 1 if it would be above: no RAM reaches there.
     pub fn memory(&self) -> Range<u64> {
-        self.gpa..self.gpa + self.mem_len
+        self.gpa..self.gpa.saturating_add(self.mem_len)
     }
 }

@@ -214,6 +214,9 @@ mod tests {
         old[field::FLAGS] = 0;
         assert!(refusal(&old, RAM).contains("64-bit"));
         assert!(refusal(&bzimage()[..0x210], RAM).contains("truncated"));
+        let mut far = bzimage();
+        far[field::PREFERRED..field::PREFERRED + 8].fill(0xff);
+        assert!(refusal(&far, RAM).contains("RAM ends at"));
         let mut whole = bzimage();
         whole[field::SYSTEM_SIZE..field::SYSTEM_SIZE + 4].copy_from_slice(&(4096u32 / 16).to_le_bytes());
         assert!(parts(&whole, RAM, "", None).is_ok());
