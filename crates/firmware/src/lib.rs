@@ -1,7 +1,8 @@
-//! Parsers for a PC's ACPI tables ([`acpi`]) and Multiboot information ([`multiboot`]).
+//! Parsers for what firmware and boot loaders say of the machine: an Arm board's device tree ([`device_tree`], [`nodes`]), a PC's ACPI tables
+//! ([`acpi`]) and Multiboot information ([`multiboot`]).
 //!
-//! Both lie in physical memory, accessed through [`Memory`], and are untrusted: lengths are checked before use, and malformed entries
-//! are errors or are skipped. (The crate `acpi` is not used because it needs an unstable compiler.)
+//! All lie in physical memory and are untrusted: lengths are checked before use, and malformed entries are errors or are skipped. (The crate
+//! `acpi` is not used because it needs an unstable compiler.)
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -10,7 +11,9 @@ extern crate std;
 
 pub mod acpi;
 mod bytes;
+pub mod device_tree;
 pub mod multiboot;
+pub mod nodes;
 
 /// Read access to physical memory.
 pub trait Memory {

@@ -1,6 +1,6 @@
 //! Boot: from `boot.S` to the first guest, on the first CPU and on the others.
 
-use dtoolkit::fdt::Fdt;
+use stile_firmware::device_tree;
 
 use crate::arch::aarch64::host::board::{self, Board};
 use crate::arch::aarch64::host::cpu::{Cpu, affinity};
@@ -25,7 +25,7 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
     // SAFETY: the boot protocol puts a device tree of at most 2 MiB there, which nobody changes; boot.S mapped 4 MiB from there.
     let blob = unsafe { core::slice::from_raw_parts(address_space::physical(dtb), DTB_MAX) };
     // Without one there is no console to say so on.
-    let Some(tree) = device_tree(blob) else { halt() };
+    let Ok(tree) = device_tree::parse(blob) else { halt() };
     let dtb = dtb..dtb + tree.data().len() as u64;
     let board = Board::new(&tree, affinity());
     let image = address_space::image_at(image);
@@ -53,15 +53,6 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
     }
     start_others(board);
     crate::start(cpu, &blob)
-}
-
-/// The device tree at the start of `memory`: its header has the magic number, and it ends within `memory` (Devicetree Specification,
-/// "Header"). `Fdt::new` would check more than that, and refuse the names of more than 31 characters that boards have.
-fn device_tree(memory: &'static [u8]) -> Option<Fdt<'static>> {
-    let (magic, rest) = memory.split_first_chunk()?;
-    let (length, _) = rest.split_first_chunk()?;
-    let tree = memory.get(..u32::from_be_bytes(*length) as usize)?;
-    (u32::from_be_bytes(*magic) == 0xd00d_feed && tree.len() >= 40).then(|| Fdt::new_unchecked(tree))
 }
 
 fn setup_machine(board: &Board, cpu: &mut Cpu) -> Result<(), &'static str> {

@@ -7,9 +7,9 @@ use heapless::Vec;
 use stile_board::MAX_CPUS;
 
 use super::pcie::HostBridge;
-use super::tree::{cells, find, intid, is_compatible, is_enabled, spans, text, walk};
 use crate::address_space::Span;
 use crate::once::Once;
+use stile_firmware::nodes::{bank, cells, find, intid, is_compatible, is_enabled, spans, text, walk};
 
 static BOARD: Once<Board> = Once::new();
 
@@ -46,7 +46,7 @@ pub struct Device {
 pub struct Board {
     /// Its name, for the log.
     pub model: &'static str,
-    /// Memory.
+    /// Memory: whole pages, without overlap.
     pub ram: Vec<Span, 16>,
     /// Parts of it that Stile must not use.
     pub reserved: Vec<Span, 96>,
@@ -103,14 +103,22 @@ impl Board {
         walk(tree.root(), &mut |node| {
             let is = |kind: &str| text(&node, "device_type") == Some(kind) && is_enabled(&node);
             if is("memory") {
-                board.ram.extend(spans::<8>(node).into_iter().take(board.ram.capacity() - board.ram.len()));
+                for span in spans::<8>(node) {
+                    // A bank without room is left out.
+                    let _ = bank(&board.ram, &span).map(|span| board.ram.push(span));
+                }
             } else if is("cpu") {
                 let mpidr = cells(&node, "reg").iter().fold(0, |value, &cell| value << 32 | u64::from(cell));
                 let _ = board.cpus.push(mpidr);
             }
         });
-        if let Some(first) = board.cpus.iter().position(|&mpidr| mpidr == boot_mpidr) {
-            board.cpus.swap(0, first);
+        match board.cpus.iter().position(|&mpidr| mpidr == boot_mpidr) {
+            Some(first) => board.cpus.swap(0, first),
+            // It is not in the tree, and yet runs.
+            None => {
+                board.cpus.truncate(MAX_CPUS - 1);
+                let _ = board.cpus.insert(0, boot_mpidr);
+            }
         }
         for entry in tree.memory_reservations() {
             let start = entry.address();

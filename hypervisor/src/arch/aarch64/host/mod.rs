@@ -14,7 +14,6 @@ pub mod smmu;
 pub mod speculation;
 pub mod sysreg;
 pub mod timer;
-pub mod tree;
 pub mod uart;
 
 use sysreg::isb;

@@ -5,8 +5,8 @@ use dtoolkit::fdt::FdtNode;
 use stile_pci::{Address, ConfigSpace, register};
 
 use super::mmio::Mmio;
-use super::tree::{cells, spans};
 use crate::address_space::{self, Span};
+use stile_firmware::nodes::{cells, spans};
 
 /// Bytes of bus 0's configuration spaces.
 const BUS_SIZE: u64 = 1 << 20;

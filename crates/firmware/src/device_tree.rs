@@ -1,0 +1,224 @@
+//! Flattened device trees (Devicetree Specification 0.4, chapter 5), checked before use: the crate `dtoolkit` panics on a malformed tree
+//! unless its own check is used, which refuses node names of more than 31 characters, and real boards have such.
+
+use core::ops::Range;
+
+use dtoolkit::fdt::Fdt;
+
+/// Nodes inside each other. Real trees have fewer than 10; readers recurse.
+pub const MAX_DEPTH: usize = 32;
+
+const MAGIC: u32 = 0xd00d_feed;
+const HEADER: usize = 40;
+/// The version whose header has the lengths of both blocks.
+const VERSION: u32 = 17;
+
+const BEGIN_NODE: u32 = 1;
+const END_NODE: u32 = 2;
+const PROPERTY: u32 = 3;
+const NOP: u32 = 4;
+const END: u32 = 9;
+
+/// Why a device tree can't be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// It lacks the magic number, has another version, or its length is wrong.
+    Header,
+    /// A block lies outside of it, or is not aligned.
+    Block,
+    /// The list of reserved memory has no end.
+    Reservations,
+    /// A token that does not belong there, or nothing where one must be.
+    Token,
+    /// A name is not terminated, or a property ends outside of its block.
+    Property,
+    /// More than [`MAX_DEPTH`] nodes inside each other.
+    Depth,
+}
+
+/// Returns the device tree at the start of `memory`, which may be longer.
+///
+/// # Errors
+/// [`Malformed`]: reading it would panic or not end.
+pub fn parse(memory: &[u8]) -> Result<Fdt<'_>, Malformed> {
+    let length = word(memory, 4).ok_or(Malformed::Header)? as usize;
+    let tree = memory.get(..length).filter(|tree| tree.len() >= HEADER).ok_or(Malformed::Header)?;
+    // The header is there.
+    let field = |at| word(tree, at).unwrap_or(0);
+    if field(0) != MAGIC || field(20) < VERSION || field(24) > VERSION {
+        return Err(Malformed::Header);
+    }
+    let structure = block(tree, field(8), field(36), 4)?;
+    let strings = block(tree, field(12), field(32), 1)?;
+    check_reservations(tree, field(16) as usize)?;
+    check_structure(tree.get(..structure.end).unwrap_or(tree), structure.start, tree.get(strings).unwrap_or(&[]))?;
+    Ok(Fdt::new_unchecked(tree))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// A block of the tree, by its offset and length.
+fn block(tree: &[u8], start: u32, len: u32, align: usize) -> Result<Range<usize>, Malformed> {
+    let (start, len) = (start as usize, len as usize);
+    let end = start.checked_add(len).filter(|&end| end <= tree.len()).ok_or(Malformed::Block)?;
+    if start < HEADER || !start.is_multiple_of(align) { Err(Malformed::Block) } else { Ok(start..end) }
+}
+
+/// Memory reservations are pairs of eight bytes; a pair of zeros is the last one.
+fn check_reservations(tree: &[u8], start: usize) -> Result<(), Malformed> {
+    if start < HEADER || !start.is_multiple_of(8) {
+        return Err(Malformed::Block);
+    }
+    let mut pairs = tree.get(start..).unwrap_or(&[]).chunks_exact(16);
+    if pairs.any(|pair| pair == [0; 16]) { Ok(()) } else { Err(Malformed::Reservations) }
+}
+
+/// Checks the tokens from `at` to the end of `tree`: one root node, whose nodes have properties first and nodes then.
+fn check_structure(tree: &[u8], mut at: usize, strings: &[u8]) -> Result<(), Malformed> {
+    let mut depth = 0;
+    // Whether the last token was a property or began a node.
+    let mut in_properties = false;
+    loop {
+        let token = word(tree, at).ok_or(Malformed::Token)?;
+        at += 4;
+        match token {
+            BEGIN_NODE => {
+                if depth == MAX_DEPTH {
+                    return Err(Malformed::Depth);
+                }
+                depth += 1;
+                in_properties = true;
+                at = aligned(at + text_len(tree, at)? + 1);
+            }
+            PROPERTY if in_properties => {
+                let (Some(len), Some(name)) = (word(tree, at), word(tree, at + 4)) else { return Err(Malformed::Property) };
+                text_len(strings, name as usize)?;
+                at = (at + 8).checked_add(len as usize).filter(|&end| end <= tree.len()).map(aligned).ok_or(Malformed::Property)?;
+            }
+            END_NODE if depth > 0 => {
+                depth -= 1;
+                in_properties = false;
+                if depth == 0 {
+                    break;
+                }
+            }
+            NOP if depth > 0 => {}
+            _ => return Err(Malformed::Token),
+        }
+    }
+    while word(tree, at) == Some(NOP) {
+        at += 4;
+    }
+    if word(tree, at) == Some(END) { Ok(()) } else { Err(Malformed::Token) }
+}
+
+const fn aligned(at: usize) -> usize {
+    at.next_multiple_of(4)
+}
+
+/// Length of the text at `at`, which a NUL ends and which is UTF-8.
+fn text_len(bytes: &[u8], at: usize) -> Result<usize, Malformed> {
+    let bytes = bytes.get(at..).unwrap_or(&[]);
+    let len = bytes.iter().position(|&byte| byte == 0).ok_or(Malformed::Property)?;
+    core::str::from_utf8(bytes.get(..len).unwrap_or(&[])).map_err(|_| Malformed::Property)?;
+    Ok(len)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{vec, vec::Vec};
+
+    use dtoolkit::Node;
+    use proptest::prelude::*;
+    use vm_fdt::FdtWriter;
+
+    use super::*;
+
+    fn tree() -> Vec<u8> {
+        let mut fdt = FdtWriter::new_with_mem_reserv(&[vm_fdt::FdtReserveEntry::new(0x1000, 0x1000).unwrap()]).unwrap();
+        let root = fdt.begin_node("").unwrap();
+        fdt.property_string("model", "board").unwrap();
+        let node = fdt.begin_node("node@1").unwrap();
+        fdt.property_u32("reg", 7).unwrap();
+        fdt.end_node(node).unwrap();
+        fdt.end_node(root).unwrap();
+        fdt.finish().unwrap()
+    }
+
+    fn malformed(change: impl FnOnce(&mut Vec<u8>)) -> Option<Malformed> {
+        let mut bytes = tree();
+        change(&mut bytes);
+        parse(&bytes).err()
+    }
+
+    fn put(bytes: &mut [u8], at: usize, value: u32) {
+        bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
+    }
+
+    #[test]
+    fn trees_are_read() {
+        let mut bytes = tree();
+        let len = bytes.len();
+        bytes.extend([0xff; 100]);
+        let fdt = parse(&bytes).unwrap();
+        assert_eq!((fdt.data().len(), fdt.root().children().count(), fdt.memory_reservations().count()), (len, 1, 1));
+    }
+
+    #[test]
+    fn malformed_trees_are_refused() {
+        let structure = word(&tree(), 8).unwrap() as usize;
+        assert_eq!(malformed(|_| ()), None);
+        assert_eq!(malformed(|bytes| bytes.truncate(39)), Some(Malformed::Header));
+        assert_eq!(malformed(|bytes| put(bytes, 0, 0)), Some(Malformed::Header));
+        assert_eq!(malformed(|bytes| put(bytes, 4, 1 << 20)), Some(Malformed::Header));
+        assert_eq!(malformed(|bytes| put(bytes, 20, 16)), Some(Malformed::Header));
+        assert_eq!(malformed(|bytes| put(bytes, 8, 1 << 20)), Some(Malformed::Block));
+        assert_eq!(malformed(|bytes| put(bytes, 12, u32::MAX)), Some(Malformed::Block));
+        assert_eq!(malformed(|bytes| put(bytes, 36, u32::MAX)), Some(Malformed::Block));
+        assert_eq!(malformed(|bytes| put(bytes, 16, 44)), Some(Malformed::Block));
+        assert_eq!(malformed(|bytes| put(bytes, 16, 1 << 20)), Some(Malformed::Reservations));
+        assert_eq!(malformed(|bytes| put(bytes, structure, END_NODE)), Some(Malformed::Token));
+        assert_eq!(malformed(|bytes| put(bytes, structure, 77)), Some(Malformed::Token));
+        // The length of the first property, and its name.
+        assert_eq!(malformed(|bytes| put(bytes, structure + 12, u32::MAX)), Some(Malformed::Property));
+        assert_eq!(malformed(|bytes| put(bytes, structure + 16, 1000)), Some(Malformed::Property));
+        // The structure's last two tokens end the root node and the tree.
+        let end = word(&tree(), 36).unwrap() as usize + structure;
+        assert_eq!(malformed(|bytes| put(bytes, end - 4, NOP)), Some(Malformed::Token));
+        assert_eq!(malformed(|bytes| put(bytes, end - 8, NOP)), Some(Malformed::Token));
+    }
+
+    #[test]
+    fn nodes_nest_to_a_limit() {
+        let nested = |depth: usize| {
+            let mut fdt = FdtWriter::new().unwrap();
+            let nodes: Vec<_> = (0..depth).map(|n| fdt.begin_node(if n == 0 { "" } else { "n" }).unwrap()).collect();
+            nodes.into_iter().rev().for_each(|node| fdt.end_node(node).unwrap());
+            parse(&fdt.finish().unwrap()).err()
+        };
+        assert_eq!((nested(MAX_DEPTH), nested(MAX_DEPTH + 1)), (None, Some(Malformed::Depth)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_after_a_header(at in 0usize..300, bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            let mut tree = tree();
+            let end = (at + bytes.len()).min(tree.len());
+            tree.splice(at.min(end)..end, bytes);
+            let len = tree.len() as u32;
+            put(&mut tree, 4, len);
+            if let Ok(fdt) = parse(&tree) {
+                crate::nodes::walk(fdt.root(), &mut |node| drop(crate::nodes::spans::<8>(node)));
+            }
+        }
+
+        #[test]
+        fn any_bytes(bytes: Vec<u8>) {
+            let mut tree = vec![0; HEADER];
+            tree.extend(bytes);
+            prop_assert!(parse(&tree).is_err());
+        }
+    }
+}
