@@ -61,6 +61,8 @@ pub enum Command {
     Man(ManArgs),
     /// Let guests attack Stile and a neighbour with everything at once, for hours, and find out what gives way.
     Soak(SoakArgs),
+    /// Search for inputs that break Stile or this command, with a coverage-guided fuzzer.
+    Fuzz(FuzzArgs),
 }
 
 /// Which machine: a file, or one VM by flags, or a file with one VM and flags that change it.
@@ -425,6 +427,23 @@ pub struct SoakArgs {
     /// Keep what all rounds leave.
     #[arg(long)]
     pub keep_all: bool,
+}
+
+/// `stile fuzz`.
+#[derive(Debug, Default, Args)]
+pub struct FuzzArgs {
+    /// The targets; all of them, in turn, by default.
+    #[arg(value_name = "TARGET")]
+    pub targets: Vec<String>,
+    /// How long each target runs.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+    pub seconds: u32,
+    /// Replace the kept corpora by the fewest inputs that reach as much.
+    #[arg(long)]
+    pub keep: bool,
+    /// Only list the targets.
+    #[arg(long, conflicts_with_all = ["targets", "keep"])]
+    pub list: bool,
 }
 
 /// A seed, decimal or with 0x.

@@ -21,6 +21,7 @@ pub mod doctor;
 pub mod emulator;
 pub mod exit;
 pub mod fetch;
+pub mod fuzz;
 pub mod generate;
 pub mod hints;
 pub mod hypervisor;

@@ -56,6 +56,7 @@ fn stile() -> Result<u8> {
         Command::Completions(args) => stile::generate::completions(args.shell),
         Command::Man(args) => stile::generate::man(&args.directory),
         Command::Soak(args) => stile::soak::soak(args),
+        Command::Fuzz(args) => stile::fuzz::fuzz(args),
     }
 }
 

@@ -1,141 +1,14 @@
 //! APIC virtualization against the software model: the same events in the same order deliver the same
 //! interrupts.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+mod processor;
 
+use std::sync::atomic::Ordering;
+
+use processor::{Event, Processor, apic, compare, pages};
 use proptest::prelude::*;
+use stile_apic::is_kept;
 use stile_apic::offset::*;
-use stile_apic::{Delivery, Destination, Effect, LocalApic, Message, Pages, Received, Vectors, is_kept};
-
-fn apic() -> LocalApic<'static> {
-    let pages: &Pages = Box::leak(Box::default());
-    pages.reset(0, true);
-    let mut apic = LocalApic::new(pages);
-    apic.write(SVR, 0x1ff, 0);
-    apic
-}
-
-fn fixed(vector: u8, level: bool) -> Message {
-    Message { destination: Destination::Own, delivery: Delivery::Fixed, vector, level }
-}
-
-/// A processor model with a running guest: it accesses the two pages by their layout, like hardware ("APIC
-/// Virtualization and Virtual Interrupts").
-struct Processor {
-    apic: LocalApic<'static>,
-    page: &'static [AtomicU32; 1024],
-    posted: &'static [AtomicU64; 8],
-    /// RVI and SVI.
-    requesting: u8,
-    serving: u8,
-    exits: Vectors,
-}
-
-impl Processor {
-    fn new() -> Self {
-        let apic = apic();
-        let pages = &raw const *apic.pages();
-        // SAFETY: the layout is the hardware's, and both consist of atomics only.
-        let (page, posted) = unsafe { (&*pages.cast(), &*pages.byte_add(Pages::DESCRIPTOR).cast()) };
-        let mut new = Self { apic, page, posted, requesting: 0, serving: 0, exits: Vectors::NONE };
-        new.apic.set_assisted(true);
-        new.enter();
-        new
-    }
-
-    /// An exit, with the owner's work, and the entry.
-    fn enter(&mut self) {
-        if let Some(status) = self.apic.take_status() {
-            [self.requesting, self.serving] = status.interrupts.to_le_bytes();
-            self.exits = status.exits.unwrap_or(self.exits);
-        }
-        self.virtualize_ppr();
-    }
-
-    fn word(&self, set: u32, vector: u8) -> &AtomicU32 {
-        &self.page[(set / 4 + u32::from(vector / 32) * 4) as usize]
-    }
-
-    fn insert(&self, set: u32, vector: u8) {
-        self.word(set, vector).fetch_or(1 << (vector % 32), Ordering::Relaxed);
-    }
-
-    fn remove(&self, set: u32, vector: u8) {
-        self.word(set, vector).fetch_and(!(1 << (vector % 32)), Ordering::Relaxed);
-    }
-
-    fn highest(&self, set: u32) -> u8 {
-        (0..=255).rev().find(|&vector| self.word(set, vector).load(Ordering::Relaxed) >> (vector % 32) & 1 != 0).unwrap_or(0)
-    }
-
-    fn register(&self, offset: u32) -> u8 {
-        self.page[offset as usize / 4].load(Ordering::Relaxed) as u8
-    }
-
-    fn virtualize_ppr(&self) {
-        let tpr = self.register(TPR);
-        let ppr = if tpr >> 4 >= self.serving >> 4 { tpr } else { self.serving & 0xf0 };
-        self.page[PPR as usize / 4].store(ppr.into(), Ordering::Relaxed);
-    }
-
-    fn recognized(&self) -> Option<u8> {
-        (self.requesting >> 4 > self.register(PPR) >> 4).then_some(self.requesting)
-    }
-
-    fn request(&mut self, vector: u8) {
-        self.insert(IRR, vector);
-        self.requesting = self.requesting.max(vector);
-    }
-
-    /// "Posted-Interrupt Processing".
-    fn process_posted(&mut self) {
-        self.posted[4].fetch_and(!1, Ordering::Relaxed);
-        for (word, at) in self.posted[..4].iter().zip([0_u8, 64, 128, 192]) {
-            let requests = word.swap(0, Ordering::Relaxed);
-            (0..64).filter(|bit| requests >> bit & 1 != 0).for_each(|bit| self.request(at + bit));
-        }
-    }
-
-    /// "Virtual-Interrupt Delivery".
-    fn deliver(&mut self) -> Option<u8> {
-        let vector = self.recognized()?;
-        self.insert(ISR, vector);
-        self.serving = vector;
-        self.page[PPR as usize / 4].store((vector & 0xf0).into(), Ordering::Relaxed);
-        self.remove(IRR, vector);
-        self.requesting = self.highest(IRR);
-        Some(vector)
-    }
-
-    /// "EOI Virtualization". Returns the vector of an EOI-induced exit.
-    fn end(&mut self) -> Option<u8> {
-        let vector = self.serving;
-        self.remove(ISR, vector);
-        self.serving = self.highest(ISR);
-        self.virtualize_ppr();
-        self.exits.contains(vector).then_some(vector)
-    }
-}
-
-#[derive(Clone, Debug)]
-enum Event {
-    /// A message from another processor.
-    Message(u8, bool),
-    /// A self-IPI.
-    SelfIpi(u8),
-    /// A local interrupt from the owner, such as the timer's.
-    Own(u8),
-    /// The guest takes deliverable interrupts.
-    Take,
-    End,
-    /// An EOI write emulated by the owner: the APIC-access page is not mapped.
-    EmulatedEnd,
-    /// HLT: the owner checks for a wake-up event.
-    Wait,
-    Priority(u8),
-    /// An exit and entry for another reason.
-    Exit,
-}
 
 fn event() -> impl Strategy<Value = Event> {
     // A vector is always either edge- or level-triggered, as in hardware.
@@ -157,64 +30,7 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     #[test]
     fn virtualized_and_emulated_delivery_agree(events in prop::collection::vec(event(), 1..150), posted: bool) {
-        let mut model = apic();
-        let mut processor = Processor::new();
-        for event in events {
-            match event {
-                Event::Message(vector, level) => {
-                    model.pages().receive(fixed(vector, level));
-                    match processor.apic.pages().receive(fixed(vector, level)) {
-                        Received::Interrupt if posted => processor.process_posted(),
-                        Received::Interrupt | Received::Level => processor.enter(),
-                        other => prop_assert!(false, "{other:?}"),
-                    }
-                }
-                Event::SelfIpi(vector) => {
-                    model.pages().receive(fixed(vector, false));
-                    processor.request(vector);
-                }
-                Event::Own(vector) => {
-                    model.post(vector);
-                    if processor.apic.request_at_once(vector) {
-                        processor.requesting = processor.requesting.max(vector);
-                    } else {
-                        processor.apic.post(vector);
-                        processor.enter();
-                    }
-                }
-                Event::Take => prop_assert_eq!(processor.deliver(), model.acknowledge()),
-                Event::End => {
-                    let exit = if processor.serving == 0 { None } else { processor.end() };
-                    let told = exit.map_or(Effect::None, |vector| {
-                        let effect = processor.apic.ended(vector);
-                        processor.enter();
-                        effect
-                    });
-                    prop_assert_eq!(told, model.end());
-                }
-                Event::EmulatedEnd => {
-                    prop_assert_eq!(processor.apic.write(EOI, 0, 0), model.end());
-                    processor.enter();
-                }
-                Event::Wait => {
-                    // Only interrupts not yet in RVI may be missing.
-                    if processor.apic.will_deliver(processor.requesting) {
-                        prop_assert!(model.is_pending());
-                    }
-                    prop_assert_eq!(processor.apic.is_pending(), model.is_pending());
-                    processor.enter();
-                }
-                Event::Priority(value) => {
-                    processor.page[TPR as usize / 4].store(value.into(), Ordering::Relaxed);
-                    processor.virtualize_ppr();
-                    model.set_task_priority(value);
-                }
-                Event::Exit => processor.enter(),
-            }
-            prop_assert_eq!(processor.recognized(), model.pending());
-            prop_assert_eq!(processor.apic.will_deliver(processor.requesting), model.pending().is_some());
-            prop_assert_eq!(processor.register(PPR), model.pages().processor_priority());
-        }
+        compare(events, posted, [pages(), pages()]);
     }
 }
 
@@ -245,7 +61,7 @@ fn an_apic_write_exit_equals_an_emulated_write() {
         (EOI, 9),
         (TPR, 0x120),
     ];
-    let (mut model, mut processor) = (apic(), Processor::new());
+    let (mut model, mut processor) = (apic(pages()), Processor::new(pages()));
     for (now, (offset, value)) in (0..).step_by(13).zip(writes) {
         processor.page[offset as usize / 4].store(value, Ordering::Relaxed);
         assert_eq!(processor.apic.written(offset, now), model.write(offset, value, now), "{offset:#x}");
@@ -263,7 +79,7 @@ fn an_apic_write_exit_equals_an_emulated_write() {
 /// RDMSR answers from the virtual-APIC page equal the model's, for exactly the registers so configured.
 #[test]
 fn registers_read_from_the_page_equal_the_model() {
-    let mut processor = Processor::new();
+    let mut processor = Processor::new(pages());
     processor.apic.set_base(processor.apic.pages().base() | 1 << 10, 39).unwrap();
     processor.apic.write_msr(0x830, 0x1234_5678_0000_4040, 0).unwrap();
     processor.apic.set_task_priority(0x5a);

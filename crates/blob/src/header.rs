@@ -76,7 +76,7 @@ impl Header {
     }
 
     /// The correct [`Header::crc`] for these parts.
-    pub(crate) fn checksum(&self, config: &[u8], symbols: &[u8]) -> u32 {
+    pub fn checksum(&self, config: &[u8], symbols: &[u8]) -> u32 {
         let mut digest = CRC.digest();
         digest.update(&self.to_bytes()[..CRC_AT]);
         digest.update(config);

@@ -1,0 +1,122 @@
+//! The blob behind Stile in an image.
+
+use stile_blob::write::{self, File, Function};
+use stile_blob::{Blob, HEADER_LEN, Header, Machine, Mitigations, Mode, OnReset, Share, Techniques, Vm};
+use stile_board::map;
+
+use crate::marks::reach;
+use crate::target::Target;
+
+/// A damaged blob, as the hypervisor parses it: the checksum, which is no protection from an attacker, is corrected.
+pub const BLOB: Target = Target {
+    name: "blob",
+    run: blob,
+    seeds: blobs,
+    mutations: 4000,
+    marks: &["wrong checksum", "configuration", "symbols", "file", "refused"],
+};
+
+/// An image, as `stile` looks for the names of its VMs.
+pub const IMAGE: Target = Target { name: "image", run: image, seeds: blobs, mutations: 500, marks: &["vm"] };
+
+/// Blobs that the writer makes, small and large, and a damaged one.
+fn blobs() -> Vec<Vec<u8>> {
+    let vm = |name, mode| Vm {
+        name,
+        memory: 8 * map::RAM_GRANULE,
+        ram_base: if mode == Mode::Reset { map::RAM_BASE } else { 0 },
+        vcpus: 2,
+        cpus: 0b11,
+        pinned: true,
+        share: Share { weight: 250, cap: Some(150) },
+        entry: map::RAM_BASE,
+        info: map::RAM_BASE + map::RAM_GRANULE,
+        mode,
+        loads: heapless::Vec::new(),
+        on_reset: OnReset::Stop,
+        techniques: Techniques::default(),
+        functions: heapless::Vec::new(),
+    };
+    let mut pc = vm("pc", Mode::Long { tables: 0x2000 });
+    (pc.entry, pc.info) = (0x10_0000, 0x1000);
+    let function = |start, name: &str| Function { start, len: 16, name: name.to_owned() };
+    let names = write::symbols(&[function(0, "_start"), function(0x1000, "stile::exit::handle")]);
+    let files = [
+        File { vm: 0, bytes: b"kernel", gpa: map::RAM_BASE, mem_len: 8192 },
+        File { vm: 0, bytes: &[], gpa: map::RAM_BASE + 8192, mem_len: 4096 },
+    ];
+    let machine = |vms: &[Vm<'static>]| Machine {
+        vms: heapless::Vec::from_slice(vms).unwrap_or_default(),
+        report_exits: true,
+        slice_us: 5000,
+        mitigations: Mitigations::Auto,
+    };
+    let small = write::blob(&machine(&[vm("a", Mode::Reset)]), &[], &[]);
+    let large = write::blob(&machine(&[vm("guest-0", Mode::Reset), pc]), &names, &files);
+    let mut all: Vec<Vec<u8>> = [small, large].into_iter().map(|blob| blob.expect("valid")).collect();
+    let mut damaged = all[0].clone();
+    damaged[HEADER_LEN + 2] ^= 1;
+    all.push(damaged);
+    all
+}
+
+fn blob(bytes: &[u8]) {
+    let Err(error) = Blob::parse(bytes).map(|blob| check(&blob)) else { return };
+    if error != stile_blob::Error::Checksum {
+        return reach("refused");
+    }
+    reach("wrong checksum");
+    let Ok(header) = Header::parse(bytes) else { return };
+    let Some((config, rest)) = bytes.get(HEADER_LEN..).and_then(|rest| rest.split_at_checked(header.config_len as usize)) else { return };
+    let Some((symbols, _)) = rest.split_at_checked(header.symbols_len as usize) else { return };
+    let mut bytes = bytes.to_vec();
+    bytes[28..32].copy_from_slice(&header.checksum(config, symbols).to_le_bytes());
+    match Blob::parse(&bytes) {
+        Ok(blob) => check(&blob),
+        Err(error) => {
+            assert_ne!(error, stile_blob::Error::Checksum, "it was corrected");
+            reach("refused");
+        }
+    }
+}
+
+/// What the hypervisor relies on, stated apart from `validate`.
+fn check(blob: &Blob<'_>) {
+    reach("configuration");
+    assert!(!blob.machine.vms.is_empty());
+    assert!((100..=1_000_000).contains(&blob.machine.slice_us));
+    for vm in &blob.machine.vms {
+        assert!((1..=32).contains(&vm.name.len()) && vm.name.is_ascii());
+        assert!(vm.memory > 0 && vm.memory.is_multiple_of(map::RAM_GRANULE));
+        let ram = vm.ram_base..vm.ram_base.checked_add(vm.memory).expect("RAM does not wrap");
+        assert!(ram.end <= 1 << 38);
+        assert!((1..=stile_board::MAX_VCPUS).contains(&usize::from(vm.vcpus)));
+        assert!(vm.share.weight != 0 && vm.share.cap != Some(0));
+        assert!(ram.contains(&vm.entry) && ram.contains(&vm.info) && vm.info.is_multiple_of(8));
+        if let Mode::Long { tables } = vm.mode {
+            assert!(ram.contains(&tables) && tables.is_multiple_of(4096));
+        }
+        for load in &vm.loads {
+            let end = load.gpa.checked_add(load.mem_len).expect("a load does not wrap");
+            assert!(ram.start <= load.gpa && end <= ram.end && load.len <= load.mem_len);
+            if load.len != 0 {
+                reach("file");
+                assert_eq!(blob.file(load).expect("a file lies in the blob").len() as u64, load.len);
+            }
+        }
+        let first = blob.contents(&vm.loads, ram.start, ram.start + 4096);
+        assert!(first.len > 0 && first.len <= 4096);
+    }
+    for (start, name) in blob.symbols.iter() {
+        reach("symbols");
+        assert!(name.is_empty() || blob.symbols.lookup(start) == Some((name, 0)));
+    }
+    let _ = blob.symbols.lookup(u32::MAX);
+}
+
+fn image(bytes: &[u8]) {
+    for name in stile::image::guests(bytes) {
+        reach("vm");
+        assert!(stile_blob::is_name(&name));
+    }
+}

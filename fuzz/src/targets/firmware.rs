@@ -1,0 +1,249 @@
+//! Firmware's tables.
+
+use std::ops::Range;
+use stile_firmware::acpi::{MAX_CPUS, Tables};
+
+use dtoolkit::Node;
+use stile_firmware::{Memory, device_tree, multiboot, nodes};
+use vm_fdt::{FdtReserveEntry, FdtWriter};
+
+use crate::input::Input;
+use crate::marks::reach;
+use crate::target::Target;
+
+/// ACPI tables.
+pub const ACPI: Target = Target {
+    name: "acpi",
+    run: acpi,
+    seeds: tables,
+    mutations: 3000,
+    marks: &["no tables", "tables", "cpu", "i/o apic", "override", "power-off"],
+};
+
+/// A board's device tree.
+pub const DEVICE_TREE: Target = Target {
+    name: "device-tree",
+    run: device_tree,
+    seeds: trees,
+    mutations: 4000,
+    marks: &["malformed", "tree", "ram", "reserved", "uart", "gic", "timers", "psci"],
+};
+
+/// Multiboot information.
+pub const MULTIBOOT: Target = Target { name: "multiboot", run: multiboot, seeds: maps, mutations: 8000, marks: &["no map", "map", "ram"] };
+
+/// A place of [`acpi`]'s input: a table, of which `length` is right.
+fn place(at: u8, signature: &[u8], body: &[u8]) -> Vec<u8> {
+    const HEADER: usize = 36;
+    let length = HEADER + body.len();
+    let mut table = signature.to_vec();
+    table.extend((length as u32).to_le_bytes());
+    table.resize(HEADER, 0);
+    table.extend(body);
+    [&[at, length as u8], &table[..]].concat()
+}
+
+/// The address of a place.
+fn address(at: u8) -> [u8; 4] {
+    (ROOT as u32 + u32::from(at) * 16).to_le_bytes()
+}
+
+fn tables() -> Vec<Vec<u8>> {
+    const CONTROLLERS: [u8; 62] = [
+        0, 0, 0xe0, 0xfe, 1, 0, 0, 0, // address and flags
+        0, 8, 0, 0, 1, 0, 0, 0, // CPU 0
+        0, 8, 1, 4, 1, 0, 0, 0, // CPU 4
+        1, 12, 1, 0, 0, 0, 0xc0, 0xfe, 0, 0, 0, 0, // I/O APIC
+        2, 10, 0, 0, 2, 0, 0, 0, 0, 0, // the timer is at input 2
+        9, 16, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, // CPU 9
+    ];
+    let mut fixed = [0; 80];
+    fixed[4..8].copy_from_slice(&address(80));
+    fixed[28..32].copy_from_slice(&0xb004u32.to_le_bytes());
+    let common =
+        [place(16, b"APIC", &CONTROLLERS), place(48, b"FACP", &fixed), place(80, b"DSDT", b"\x08_S5_\x12\x08\x04\x0a\x05\x01\0\0")];
+    let rsdp = |revision: u8, rsdt: [u8; 4], xsdt: [u8; 4]| {
+        [&[0, 36][..], b"RSD PTR \0STILE ", &[revision], &rsdt, &36u32.to_le_bytes(), &xsdt, &[0; 8]].concat()
+    };
+    let narrow =
+        [&common.concat()[..], &place(112, b"RSDT", &[address(16), address(48)].concat()), &rsdp(0, address(112), [0; 4])].concat();
+    let wide: Vec<u8> = [16, 48].iter().flat_map(|&at| [address(at), [0; 4]].concat()).collect();
+    let wide = [&common.concat()[..], &place(112, b"XSDT", &wide), &rsdp(2, [0; 4], address(112))].concat();
+    vec![narrow, wide]
+}
+
+fn maps() -> Vec<Vec<u8>> {
+    let mut map = vec![0; 52];
+    map[0] = 1 << 6;
+    (map[44], map[48]) = (48, 52);
+    for (base, length, kind) in [(0u64, 0x9_fc00u64, 1u32), (0x10_0000, 0x700_0000, 1)] {
+        map.extend(20u32.to_le_bytes());
+        map.extend(base.to_le_bytes());
+        map.extend(length.to_le_bytes());
+        map.extend(kind.to_le_bytes());
+    }
+    vec![map]
+}
+
+/// A page in which all tables lie, seen at the addresses at which a BIOS leaves them; other memory is absent.
+struct Pages(Vec<u8>);
+
+const ROOT: u64 = 0xe_0000;
+const LEN: u64 = 0x2_0000;
+
+impl Memory for Pages {
+    fn bytes(&self, address: u64, len: usize) -> Option<&[u8]> {
+        self.0.get(usize::try_from(address.checked_sub(ROOT)?).ok()?..)?.get(..len)
+    }
+}
+
+/// The input is a list of places, each with bytes to put there. A table's checksum is corrected, so that mutations reach its contents.
+fn acpi(bytes: &[u8]) {
+    let mut memory = vec![0; LEN as usize];
+    let mut input = Input::new(bytes);
+    while !input.is_empty() {
+        let at = usize::from(input.byte()) * 16;
+        let len = usize::from(input.byte());
+        let part = input.take(len);
+        memory[at..at + part.len()].copy_from_slice(part);
+        let summed = match part.get(..4) {
+            Some(b"RSD ") => part.len().min(20),
+            Some(_) => part.len(),
+            None => continue,
+        };
+        let sum_at = if part.starts_with(b"RSD ") { 8 } else { 9 };
+        if summed > sum_at {
+            memory[at + sum_at] = 0;
+            let sum = memory[at..at + summed].iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte));
+            memory[at + sum_at] = 0u8.wrapping_sub(sum);
+        }
+    }
+    let Ok(tables) = Tables::read(&Pages(memory)) else { return reach("no tables") };
+    reach("tables");
+    assert!(tables.cpus.len() <= MAX_CPUS);
+    let marks = [
+        ("cpu", !tables.cpus.is_empty()),
+        ("i/o apic", !tables.io_apics.is_empty()),
+        ("override", !tables.overrides.is_empty()),
+        ("power-off", tables.power_off.is_some_and(|off| off.writes[0].is_some())),
+    ];
+    marks.into_iter().filter(|(_, is_reached)| *is_reached).for_each(|(mark, _)| reach(mark));
+    for isa in 0..16 {
+        let (gsi, flags) = tables.isa(isa);
+        assert!(tables.overrides.iter().any(|found| (found.isa, found.gsi, found.flags) == (isa, gsi, flags)) || gsi == u32::from(isa));
+    }
+}
+
+/// A board with all nodes that Stile reads.
+fn trees() -> Vec<Vec<u8>> {
+    vec![tree().expect("a device tree")]
+}
+
+fn tree() -> vm_fdt::FdtWriterResult<Vec<u8>> {
+    let mut fdt = FdtWriter::new_with_mem_reserv(&[FdtReserveEntry::new(0x4800_0000, 0x1000)?])?;
+    let root = fdt.begin_node("")?;
+    fdt.property_string("model", "linux,dummy-virt")?;
+    fdt.property_u32("#address-cells", 2)?;
+    fdt.property_u32("#size-cells", 2)?;
+    let chosen = fdt.begin_node("chosen")?;
+    fdt.property_string("stdout-path", "serial0:115200")?;
+    fdt.end_node(chosen)?;
+    let aliases = fdt.begin_node("aliases")?;
+    fdt.property_string("serial0", "/uart@9000000")?;
+    fdt.end_node(aliases)?;
+    let memory = fdt.begin_node("memory@40000000")?;
+    fdt.property_string("device_type", "memory")?;
+    fdt.property_array_u64("reg", &[0x4000_0000, 0x1000_0000])?;
+    fdt.end_node(memory)?;
+    let reserved = fdt.begin_node("reserved-memory")?;
+    fdt.property_u32("#address-cells", 2)?;
+    fdt.property_u32("#size-cells", 2)?;
+    let node = fdt.begin_node("r@0")?;
+    fdt.property_array_u64("reg", &[0x4700_0000, 0x1000])?;
+    fdt.end_node(node)?;
+    fdt.end_node(reserved)?;
+    let cpus = fdt.begin_node("cpus")?;
+    fdt.property_u32("#address-cells", 1)?;
+    fdt.property_u32("#size-cells", 0)?;
+    let cpu = fdt.begin_node("cpu@0")?;
+    fdt.property_string("device_type", "cpu")?;
+    fdt.property_u32("reg", 0)?;
+    fdt.end_node(cpu)?;
+    fdt.end_node(cpus)?;
+    let nodes: [(&str, &str, &[u64], &[u32]); 4] = [
+        ("intc@8000000", "arm,gic-v3", &[0x800_0000, 0x1_0000, 0x80a_0000, 0xf6_0000], &[1, 9, 4]),
+        ("timer", "arm,armv8-timer", &[], &[1, 13, 4, 1, 14, 4, 1, 11, 4, 1, 10, 4]),
+        ("uart@9000000", "arm,pl011", &[0x900_0000, 0x1000], &[0, 1, 4]),
+        ("rtc@9010000", "arm,pl031", &[0x901_0000, 0x1000], &[0, 2, 4]),
+    ];
+    for (name, compatible, registers, interrupts) in nodes {
+        let node = fdt.begin_node(name)?;
+        fdt.property_string("compatible", compatible)?;
+        fdt.property_array_u64("reg", registers)?;
+        fdt.property_u32("#interrupt-cells", 3)?;
+        fdt.property_array_u32("interrupts", interrupts)?;
+        fdt.property_string("status", "okay")?;
+        fdt.end_node(node)?;
+    }
+    let psci = fdt.begin_node("psci")?;
+    fdt.property_string_list("compatible", vec!["arm,psci-1.0".into(), "arm,psci".into()])?;
+    fdt.property_string("method", "smc")?;
+    fdt.end_node(psci)?;
+    fdt.end_node(root)?;
+    fdt.finish()
+}
+
+/// Reads what the hypervisor reads of a board, in the same way.
+fn device_tree(bytes: &[u8]) {
+    let Ok(tree) = device_tree::parse(bytes) else { return reach("malformed") };
+    reach("tree");
+    let mut ram: Vec<Range<u64>> = Vec::new();
+    nodes::walk(tree.root(), &mut |node| {
+        let spans = nodes::spans::<9>(node);
+        let _ = (nodes::intid(&nodes::cells(&node, "interrupts")), nodes::is_enabled(&node), nodes::text(&node, "method"));
+        if nodes::text(&node, "device_type") == Some("memory") {
+            ram.extend(spans.iter().fold(Vec::new(), |mut banks, span| {
+                let known: Vec<_> = ram.iter().chain(&banks).cloned().collect();
+                banks.extend(nodes::bank(&known, span));
+                banks
+            }));
+        }
+    });
+    for (n, bank) in ram.iter().enumerate() {
+        reach("ram");
+        assert!(bank.start < bank.end && bank.end <= 1 << 48 && bank.start % 4096 == 0 && bank.end % 4096 == 0, "{bank:x?}");
+        assert!(ram[..n].iter().all(|other| other.end <= bank.start || bank.end <= other.start), "{ram:x?}");
+    }
+    if tree.memory_reservations().count() > 0 {
+        reach("reserved");
+    }
+    for path in ["/reserved-memory", "/chosen", "/aliases"] {
+        let children = tree.find_node(path).into_iter().flat_map(|node| node.children());
+        children.for_each(|node| drop(nodes::spans::<4>(node)));
+    }
+    for (mark, compatible) in [("uart", "arm,pl011"), ("gic", "arm,gic-v3"), ("timers", "arm,armv8-timer"), ("psci", "arm,psci")] {
+        if nodes::find(&tree, compatible).is_some() {
+            reach(mark);
+        }
+    }
+}
+
+/// All of memory is the input.
+struct Flat<'a>(&'a [u8]);
+
+impl Memory for Flat<'_> {
+    fn bytes(&self, address: u64, len: usize) -> Option<&[u8]> {
+        self.0.get(usize::try_from(address).ok()?..)?.get(..len)
+    }
+}
+
+fn multiboot(bytes: &[u8]) {
+    let mut ranges = 0;
+    let read = multiboot::ram(&Flat(bytes), 0, |range| {
+        reach("ram");
+        ranges += 1;
+        assert!(range.start < range.end || range.end == u64::MAX, "{range:x?}");
+    });
+    assert!(ranges <= bytes.len() / 24 + 1, "an entry has 24 bytes or more");
+    reach(if read.is_ok() { "map" } else { "no map" });
+}

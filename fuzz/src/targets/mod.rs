@@ -1,0 +1,47 @@
+//! The targets, a file for each group of inputs.
+
+mod blob;
+mod bus;
+mod config;
+mod console;
+mod control;
+mod decode;
+mod devices;
+mod firmware;
+mod interrupts;
+mod kernel;
+mod line;
+mod nested;
+mod walk;
+
+use crate::target::Target;
+
+/// See [`crate::TARGETS`].
+pub const ALL: &[Target] = &[
+    blob::BLOB,
+    blob::IMAGE,
+    bus::BUS,
+    config::CONFIGURATION,
+    console::CONSOLE,
+    control::REQUESTS,
+    decode::CACHE,
+    decode::INSTRUCTIONS,
+    devices::AARCH64,
+    devices::X86_64,
+    firmware::ACPI,
+    firmware::DEVICE_TREE,
+    firmware::MULTIBOOT,
+    interrupts::APIC,
+    interrupts::APIC_VIRTUALIZED,
+    interrupts::IO_APIC,
+    interrupts::VGIC,
+    interrupts::VGIC_AGAINST_REFERENCE,
+    kernel::AARCH64,
+    kernel::X86_64,
+    line::FROM_STILE,
+    line::TO_STILE,
+    nested::INTERRUPTS,
+    nested::REGISTERS,
+    walk::AARCH64,
+    walk::X86_64,
+];
