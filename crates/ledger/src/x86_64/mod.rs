@@ -21,7 +21,8 @@ static ROWS: RowTable = TableBuilder::new()
     .accesses(rows::DEVICE, reason::MMIO, "", rows::DEVICE_NAMES)
     .block(rows::VIRTUAL_APIC, reason::APIC, "", rows::VIRTUAL_APIC_NAMES)
     .block(rows::EXCEPTION, reason::EXCEPTION, "", rows::EXCEPTION_NAMES)
-    .finish(rows::EXCEPTION);
+    .block(rows::HALT, reason::HLT, "", rows::HALT_NAMES)
+    .finish(rows::HALT);
 
 /// The names of the reasons and rows of x86-64.
 pub static CATALOGUE: Catalogue = Catalogue { architecture: "x86_64", reasons: reason::NAMES, rows: &ROWS, key: key::write };

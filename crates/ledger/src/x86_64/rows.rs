@@ -98,6 +98,15 @@ named_rows! {
     EXCEPTION_ALIGNMENT = "alignment check",
 }
 
+named_rows! {
+    /// HLT.
+    HALT HALT_NAMES = Some(EXCEPTION);
+    /// An interrupt was pending, or a single step: the guest goes on at once.
+    HLT_AT_ONCE = "ended at once",
+    /// The vCPU gives its CPU up: the exit ends at the call of the scheduler.
+    HLT_WAIT = "waits, by the scheduler",
+}
+
 /// An access to the local APIC's page.
 #[inline]
 pub const fn local_apic(write: bool) -> RowId {

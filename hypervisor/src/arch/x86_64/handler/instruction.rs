@@ -1,7 +1,7 @@
 //! Instructions that always exit, or exit because Stile wants them to: VMCALL and HLT.
 
 use stile_apic::Message;
-use stile_ledger::x86_64::reason;
+use stile_ledger::x86_64::{HLT_AT_ONCE, HLT_WAIT, reason};
 
 use super::{TF, skip_instruction};
 use crate::arch::x86_64::exit::{NO_SUCH_CALL, Outcome, SEND_IPI};
@@ -45,10 +45,10 @@ extern "C" fn handle_hlt(cpu: &mut Cpu) -> Outcome {
     let flags = skip_instruction();
     // The trap of a single step comes before it would wait, and so does an interrupt that is pending.
     if flags & TF != 0 || flags & delivery::IF != 0 && delivery::end_hlt_at_once(cpu) {
-        return Outcome::again(reason::HLT.other());
+        return Outcome::again(HLT_AT_ONCE);
     }
     // SAFETY: the vCPU is loaded here.
     unsafe { cpu.vcpu().arch.context() }.halted = true;
     cpu.leave = Leave::Wait;
-    Outcome::leave(reason::HLT.other())
+    Outcome::leave(HLT_WAIT)
 }
