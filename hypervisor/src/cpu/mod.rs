@@ -9,6 +9,7 @@ use stile_sched::{CpuId, Loading, Scheduler, State, Switch, VcpuId};
 mod block;
 mod errand;
 mod outcome;
+mod patience;
 mod sleepers;
 #[cfg(target_os = "none")]
 pub mod start;

@@ -8,7 +8,7 @@ use stile_board::MAX_CPUS;
 use crate::arch::contract::{Counter, Host, Layout, PhysicalCpu};
 use crate::arch::{Arch, Cpu};
 use crate::console::log;
-use crate::cpu::Block;
+use crate::cpu::{Block, patience};
 use crate::{address_space, memory, stacks};
 
 /// What a CPU that starts finds: each back end's `boot.S` knows the first two.
@@ -62,14 +62,11 @@ pub fn others<E: Display>(names: impl Iterator<Item = u64>, start: impl Fn(u64) 
             log!("CPU {index} ({name:#x}) does not start: {error}");
             continue;
         }
-        let asked = Arch::now();
-        while HANDOFF.state.load(Ordering::Acquire) == AWAITED {
-            if Arch::now().wrapping_sub(asked) > PATIENCE * Arch::frequency() {
-                // It may still come, and must not find another one's stack.
-                log!("CPU {index} ({name:#x}) has not come in {PATIENCE} s: it is not waited for, and no other is started");
-                return;
-            }
-            core::hint::spin_loop();
+        let has_come = || HANDOFF.state.load(Ordering::Acquire) != AWAITED;
+        if !patience::wait_for(has_come, Arch::now, PATIENCE * Arch::frequency()) {
+            // It may still come, and must not find another one's stack.
+            log!("CPU {index} ({name:#x}) has not come in {PATIENCE} s: it is not waited for, and no other is started");
+            return;
         }
     }
 }
