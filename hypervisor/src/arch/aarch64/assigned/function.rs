@@ -88,7 +88,7 @@ impl Function {
         if let Some(Reset::Virtio { bar, offset }) = reset {
             match probed[bar].filter(|bar| offset < bar.size) {
                 Some(_) => {
-                    let page = function.bars[bar] + offset & !0xfff;
+                    let page = (function.bars[bar] + offset) & !0xfff;
                     address_space::device(page..page + 0x1000);
                 }
                 None => function.reset = None,
@@ -206,7 +206,7 @@ impl Function {
         const END: u64 = map::PCI_WINDOW_BASE + map::PCI_WINDOW_SIZE;
         let size = self.model.bars()[index]?.mapped_size();
         let address = self.model.address(index).filter(|_| self.model.decodes_memory())?;
-        (address >= map::PCI_WINDOW_BASE && address < END && size <= END - address).then_some(address)
+        ((map::PCI_WINDOW_BASE..END).contains(&address) && size <= END - address).then_some(address)
     }
 
     /// The parts of a BAR that guests access without an exit: all but the pages with the MSI-X table.
