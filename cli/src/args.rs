@@ -41,6 +41,16 @@ pub enum Command {
     /// Show the console of a VM of a machine that runs, from another terminal, and type to it.
     #[command(after_help = ATTACH_TABLE)]
     Attach(AttachArgs),
+    /// Stop a VM: press its power button, and turn the power off after a while.
+    Stop(StopArgs),
+    /// Start a VM that is off.
+    Start(VmArgs),
+    /// Reset a VM; start one that is off.
+    Restart(VmArgs),
+    /// Pause a VM: it takes no CPU, and its time stops.
+    Pause(VmArgs),
+    /// End a VM's pause.
+    Resume(VmArgs),
     /// Explain what a machine will look like: memory map, CPUs, interrupts and devices of each VM.
     Check(CheckArgs),
     /// Write the image that `run` starts into a file; for x86_64 a CD-ROM with GRUB.
@@ -246,6 +256,31 @@ pub struct AttachArgs {
     /// Only watch: input is not passed on.
     #[arg(long)]
     pub read_only: bool,
+}
+
+/// `stile start`, `restart`, `pause` and `resume`.
+#[derive(Debug, Args)]
+pub struct VmArgs {
+    /// The machine, and after a slash the VM; NAME alone if it has only one.
+    #[arg(value_name = "NAME/VM")]
+    pub vm: String,
+    /// Print a JSON object: machine, vm and its new state.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `stile stop`.
+#[derive(Debug, Args)]
+pub struct StopArgs {
+    /// Which VM.
+    #[command(flatten)]
+    pub target: VmArgs,
+    /// How many seconds the guest has after its power button is pressed, before the power is turned off.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    pub grace: u32,
+    /// Turn the power off at once.
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// `stile check`.

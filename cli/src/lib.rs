@@ -29,6 +29,7 @@ pub mod image;
 pub mod initramfs;
 pub mod l2;
 pub mod machine;
+pub mod operate;
 pub mod out;
 pub mod progress;
 pub mod ps;

@@ -142,6 +142,10 @@ fn mistakes_are_explained() {
     let machine = Machine::start(&world, "web");
     assert!(run(&["attach", "wob"]).contains("running: web"));
     assert!(run(&["attach", "web/db"]).contains("there is no VM called db; the VMs are vm0"));
+    for command in ["stop", "start", "restart", "pause", "resume"] {
+        assert!(run(&[command, "web/db"]).contains("there is no VM called db; the VMs are vm0"), "{command}");
+        assert!(run(&[command, "wob/vm0"]).contains("running: web"), "{command}");
+    }
     assert!(run(&["run", "--name", "Web"]).contains("expected 1 to 32 characters"));
     machine.end();
 }

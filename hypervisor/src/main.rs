@@ -17,6 +17,7 @@ mod device;
 mod direct_map;
 mod memory;
 mod once;
+mod operator;
 mod panic;
 mod report;
 mod stacks;
@@ -103,6 +104,7 @@ fn console_interrupt() {
                 vm::power::end(vm, vm::power::End::Off);
             }
         }
+        Input::Command(Command::Control { tag, vm, action }) => operator::control(tag, vm, action),
         Input::Command(Command::Panic) => panic!("the operator asked for it"),
         Input::Command(Command::Shutdown) => {
             for vm in vm::all() {

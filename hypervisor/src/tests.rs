@@ -1,12 +1,12 @@
 //! A machine of the fake architecture: VMs come and go, vCPUs sleep, wake, move and power themselves off, at random.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use stile_blob::{Blob, Machine, OnReset, Techniques, write};
 use stile_board::map::{PL011_BASE, RAM_BASE};
 use stile_ledger::RowId;
-use stile_wire::{Decoder, Event, VmState};
+use stile_wire::{Answer, Decoder, Event, VmState};
 
 use crate::arch::contract::Host;
 use crate::arch::devices::Device;
@@ -136,11 +136,42 @@ fn use_devices(cpu: &mut Cpu) {
     assert!(buses.memory.find(0x74, 4).is_none() && buses.port(0x78, 4).is_none());
 }
 
+/// Whether a VM is paused, as [`note_states`] saw it before the exit.
+fn is_paused(vm: usize) -> bool {
+    PAUSED[vm].load(Ordering::Relaxed)
+}
+
+static PAUSED: [AtomicBool; VCPUS.len()] = [const { AtomicBool::new(false) }; VCPUS.len()];
+/// How often the operator did what was not refused.
+static DONE: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+
+/// The operator pauses, resumes, resets, turns off and starts VMs. One stays on, so that the machine does.
+fn operate() {
+    let vm = vm::get(random(VCPUS.len() as u64) as usize).unwrap();
+    let (number, action) = match random(8) {
+        0..3 => (0, power::pause(vm)),
+        3..6 => (1, power::resume(vm)),
+        6 if vm.number != 0 => (2, power::end_now(vm, if random(2) == 0 { End::Off } else { End::Restart })),
+        7 => (3, power::turn_on(vm)),
+        _ => return,
+    };
+    DONE[number].fetch_add(u64::from(action == Answer::Done), Ordering::Relaxed);
+    note_states();
+}
+
+/// Notes which VMs are paused.
+fn note_states() {
+    for vm in vm::all() {
+        PAUSED[vm.number].store(vm.power.is_held() && !vm.power.is_changing(), Ordering::Relaxed);
+    }
+}
+
 /// One exit of the vCPU that runs on `cpu`, of a kind that chance chooses.
 fn exit(cpu: &mut Cpu) {
     let vcpu = cpu.vcpu();
     assert_eq!(vcpu.runs_on.load(Ordering::Relaxed), cpu.index as u32);
     assert_eq!(*vcpu.arch.loaded.lock().unwrap(), Some(cpu.index));
+    assert!(!is_paused(vcpu.vm().number), "a vCPU of a paused VM runs");
     // The guest computes: what it has must never be another's, or lost.
     assert_eq!(cpu.register & 0xff, RAM_BASE & 0xff, "a register of nobody's");
     cpu.register += 0x100;
@@ -195,6 +226,7 @@ fn vms_live_and_end() {
 
     let mut idle = [true; CPUS];
     for step in 0.. {
+        note_states();
         let n = random(CPUS as u64) as usize;
         let cpu = &mut cpus[n];
         let result = catch_unwind(AssertUnwindSafe(|| if idle[n] { cpu::run_for_tests(cpu) } else { exit(cpu) }));
@@ -204,8 +236,13 @@ fn vms_live_and_end() {
             Err(reason) if reason.is::<PoweredOff>() => break,
             Err(reason) => std::panic::resume_unwind(reason),
         };
-        if step > STEPS {
-            vm::all().for_each(|vm| power::end(vm, End::Off));
+        if step % 16 == 0 && step < STEPS {
+            operate();
+        }
+        // The last VM ends at once if it is paused.
+        let end = || vm::all().for_each(|vm| power::end(vm, End::Off));
+        if step > STEPS && catch_unwind(end).is_err() {
+            break;
         }
     }
     check_messages();
@@ -239,11 +276,15 @@ fn a_line_that_takes_nothing_blocks_no_other_cpu() {
 fn check_messages() {
     let mut decoder = Decoder::new();
     let (mut off, mut resets, mut totals, mut end) = (0, 0, 0, None);
+    let (mut started, mut paused, mut resumed) = (0, 0, 0);
     let mut counts = [0; VCPUS.len()];
     for &byte in fake::LINE.lock().unwrap().iter() {
         let Some(event) = decoder.push(byte).and_then(|item| item.event()) else { continue };
         match event.expect("no frame is damaged") {
             Event::Vm { state: VmState::PoweredOff, .. } => off += 1,
+            Event::Vm { state: VmState::Started, .. } => started += 1,
+            Event::Vm { state: VmState::Paused, .. } => paused += 1,
+            Event::Vm { state: VmState::Resumed, .. } => resumed += 1,
             Event::Vm { vm, state: VmState::Restarted(count) } => {
                 resets += 1;
                 counts[usize::from(vm)] += 1;
@@ -258,7 +299,12 @@ fn check_messages() {
             _ => {}
         }
     }
-    assert_eq!(off, VCPUS.len());
+    let done = DONE.each_ref().map(|number| number.load(Ordering::Relaxed));
+    let [pauses, resumes, _, starts] = done;
+    // Those that were on at first, which `power::start` does not tell, and those that the operator turned on.
+    assert_eq!((off, started), (VCPUS.len() as u64 + starts, starts));
+    assert!(paused > STEPS as u64 / 600 && paused <= pauses && resumed == resumes, "{paused} {resumed} {done:?}");
+    assert!(starts > STEPS as u64 / 1200 && fake::HELD.load(Ordering::Relaxed) != 0, "{done:?}");
     assert!(resets > STEPS / 600, "{resets}");
     assert_eq!(totals, VCPUS.iter().map(|&n| usize::from(n)).sum::<usize>());
     assert_eq!(end, Some(0));

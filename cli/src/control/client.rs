@@ -52,9 +52,18 @@ impl Connection {
     /// # Errors
     /// The machine is gone, or did not answer in time.
     pub fn receive(&mut self) -> Result<Reply> {
+        self.receive_or_end()?.ok_or_else(|| anyhow!("{}: the machine is gone", self.name))
+    }
+
+    /// Receives a reply; `None` if the machine has ended.
+    ///
+    /// # Errors
+    /// It did not answer in time, or not in the protocol.
+    pub fn receive_or_end(&mut self) -> Result<Option<Reply>> {
         match protocol::read(&mut self.replies) {
-            Ok(Some(reply)) => Ok(reply),
-            Ok(None) => Err(anyhow!("{}: the machine is gone", self.name)),
+            Ok(Some(Reply::Ended) | None) => Ok(None),
+            Ok(Some(reply)) => Ok(Some(reply)),
+            Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) => Ok(None),
             Err(error) if is_late(&error) => bail!("{}: no answer within {} s", self.name, ANSWER.as_secs()),
             Err(error) => Err(error).with_context(|| self.name.clone()),
         }

@@ -32,6 +32,18 @@ pub enum Request {
         /// The VM's name; the first VM by default.
         vm: Option<String>,
     },
+    /// Asks for the state of a VM: [`Reply::State`].
+    State {
+        /// The VM's name.
+        vm: String,
+    },
+    /// Changes the state of a VM. Answered by [`Reply::Done`] once Stile has accepted it; [`Request::State`] tells when it is carried out.
+    Control {
+        /// The VM's name.
+        vm: String,
+        /// What to do.
+        action: Action,
+    },
     /// Types on the attached console. Answered only if it is refused.
     Input {
         /// The bytes.
@@ -62,13 +74,15 @@ pub enum Reply {
         /// The bytes.
         bytes: Bytes,
     },
-    /// A VM changed its state.
+    /// A VM changed its state; also the answer to [`Request::State`].
     State {
         /// Its name.
         vm: String,
         /// The new state.
         state: State,
     },
+    /// The answer to [`Request::Control`].
+    Done,
     /// The request was not carried out.
     Refused {
         /// Why: a sentence.
@@ -110,6 +124,8 @@ pub enum State {
     Waiting,
     /// It runs.
     Running,
+    /// The operator paused it.
+    Paused,
     /// It is off.
     Off,
     /// It crashed.
@@ -122,8 +138,52 @@ impl State {
         match self {
             Self::Waiting => "waiting",
             Self::Running => "running",
+            Self::Paused => "paused",
             Self::Off => "off",
             Self::Crashed => "crashed",
+        }
+    }
+}
+
+/// A change of a VM's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// Press the power button.
+    PowerButton,
+    /// Power off at once.
+    Off,
+    /// Power on.
+    Start,
+    /// Reset.
+    Reset,
+    /// Stop all vCPUs and their time.
+    Pause,
+    /// End a pause.
+    Resume,
+}
+
+impl Action {
+    /// The same as Stile is told.
+    pub const fn on_wire(self) -> stile_wire::Action {
+        match self {
+            Self::PowerButton => stile_wire::Action::PowerButton,
+            Self::Off => stile_wire::Action::Off,
+            Self::Start => stile_wire::Action::Start,
+            Self::Reset => stile_wire::Action::Reset,
+            Self::Pause => stile_wire::Action::Pause,
+            Self::Resume => stile_wire::Action::Resume,
+        }
+    }
+
+    /// Its participle in messages.
+    pub const fn done(self) -> &'static str {
+        match self {
+            Self::PowerButton | Self::Off => "stopped",
+            Self::Start => "started",
+            Self::Reset => "restarted",
+            Self::Pause => "paused",
+            Self::Resume => "resumed",
         }
     }
 }
@@ -199,6 +259,8 @@ mod tests {
     fn the_form_of_messages_is_stable() {
         let text = |message: &Request| serde_json::to_string(message).unwrap();
         assert_eq!(text(&Request::Hello { version: 1 }), r#"{"type":"hello","version":1}"#);
+        let control = Request::Control { vm: "a.b".into(), action: Action::PowerButton };
+        assert_eq!(text(&control), r#"{"type":"control","vm":"a.b","action":"power_button"}"#);
         assert_eq!(text(&Request::Input { bytes: Bytes(b"ls\r\xff".to_vec()) }), "{\"type\":\"input\",\"bytes\":\"ls\\r\u{ff}\"}");
         for wrong in [r#"{"type":"input","bytes":"\u0100"}"#, r#"{"type":"hello"}"#, r#"{"type":"attach","vm":null,"more":1}"#, "[]"] {
             assert!(serde_json::from_str::<Request>(wrong).is_err(), "{wrong}");

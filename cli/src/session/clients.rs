@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::outcome::Fate;
+use super::waiting::Waiting;
 use crate::config::Arch;
 use crate::control::directory::Claim;
 use crate::control::protocol::{Bytes, Reply, State};
@@ -16,6 +17,8 @@ pub struct Control {
     arch: Arch,
     start: Instant,
     clients: BTreeMap<ClientId, Attached>,
+    /// Requests that Stile has not answered yet.
+    waiting: Waiting,
 }
 
 /// A client, and what it wants to be told.
@@ -29,7 +32,7 @@ pub struct Attached {
 impl Control {
     /// The control of a machine that starts.
     pub fn new(claim: Claim, arch: Arch) -> Self {
-        Self { claim, arch, start: Instant::now(), clients: BTreeMap::new() }
+        Self { claim, arch, start: Instant::now(), clients: BTreeMap::new(), waiting: Waiting::default() }
     }
 
     /// A client connected.
@@ -40,6 +43,12 @@ impl Control {
     /// A client is gone.
     pub fn remove(&mut self, id: ClientId) {
         self.clients.remove(&id);
+        self.waiting.forget(id);
+    }
+
+    /// Requests that Stile has not answered yet.
+    pub fn waiting(&mut self) -> &mut Waiting {
+        &mut self.waiting
     }
 
     /// A client.
@@ -99,6 +108,7 @@ pub const fn state_of(fate: Fate) -> State {
     match fate {
         Fate::Waiting => State::Waiting,
         Fate::Running => State::Running,
+        Fate::Paused => State::Paused,
         Fate::Off | Fate::Exited(_) | Fate::Reset => State::Off,
         Fate::Crashed(_) => State::Crashed,
     }

@@ -1,8 +1,10 @@
 //! Requests of the control socket's clients.
 
-use super::Session;
+use stile_wire::{Answer, Command};
+
 use super::clients::{Attached, Control, state_of};
-use crate::control::protocol::{Bytes, Reply, Request, Status, VmStatus};
+use super::{Session, line};
+use crate::control::protocol::{Action, Bytes, Reply, Request, Status, VmStatus};
 use crate::control::server::{ClientId, Message};
 
 impl Session<'_> {
@@ -37,7 +39,41 @@ impl Session<'_> {
                 Some(None) => self.refuse(id, "attach to a console first"),
                 None => {}
             },
+            Request::State { vm } => match line::find(&self.lines, &self.names, &vm) {
+                Some((line, number)) => {
+                    let state = state_of(self.lines[line].story.fates[usize::from(number)]);
+                    self.reply_to(id, |_| Reply::State { vm, state });
+                }
+                None => self.refuse(id, self.no_vm(&vm)),
+            },
+            Request::Control { vm, action } => self.control(id, &vm, action),
             Request::Hello { .. } => self.refuse(id, "hello came before"),
+        }
+    }
+
+    /// Passes a request on to the VM's Stile.
+    fn control(&mut self, id: ClientId, name: &str, action: Action) {
+        let Some((line, vm)) = line::find(&self.lines, &self.names, name) else {
+            return self.refuse(id, self.no_vm(name));
+        };
+        let Some(control) = &mut self.control else { return };
+        let tag = control.waiting().add(line, id, name);
+        self.command_to(line, &Command::Control { tag, vm, action: action.on_wire() });
+    }
+
+    /// Stile has answered a request.
+    pub(super) fn answered(&mut self, line: usize, tag: u32, answer: Answer) {
+        let Some(control) = &mut self.control else { return };
+        let Some((id, vm)) = control.waiting().take(line, tag) else { return };
+        match answer {
+            Answer::Done => control.reply(id, Reply::Done),
+            Answer::NoVm => control.refuse(id, format!("Stile knows no VM called {vm}: the configuration is another machine's")),
+            Answer::NoButton => control.refuse(id, format!("{vm} does not listen to a power button")),
+            Answer::WrongState => {
+                let state = line::find(&self.lines, &self.names, &vm).map(|(line, vm)| self.lines[line].story.fates[usize::from(vm)]);
+                let state = state.map_or("in another state", |fate| state_of(fate).name());
+                control.refuse(id, format!("{vm} is {state}"));
+            }
         }
     }
 

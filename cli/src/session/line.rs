@@ -117,9 +117,24 @@ impl Line {
     }
 }
 
+/// The line of a VM's Stile, and the VM's number there, by the VM's name; a VM that runs a Stile is one of the line around it.
+pub fn find(lines: &[Line], names: &[String], name: &str) -> Option<(usize, u8)> {
+    lines.iter().enumerate().find_map(|(index, line)| {
+        let is_named = |vm: &Vm| match *vm {
+            Vm::Console(console) => names.get(console).is_some_and(|console| console == name),
+            Vm::Stile(inner) => lines[inner].name == name,
+        };
+        line.vms.iter().position(is_named).map(|vm| (index, vm as u8))
+    })
+}
+
 /// Bytes for a VM's console, as the machine's line takes them.
 pub fn to_console(lines: &mut [Line], line: usize, vm: u8, bytes: &[u8]) -> Vec<u8> {
-    let (mut at, mut encoded) = (Some((line, vm)), bytes.to_vec());
+    wrap(lines, Some((line, vm)), bytes.to_vec())
+}
+
+/// Encodes what a VM's console takes, from the inner line to the machine's own.
+fn wrap(lines: &mut [Line], mut at: Option<(usize, u8)>, mut encoded: Vec<u8>) -> Vec<u8> {
     while let Some((line, vm)) = at {
         let Line { encoder, parent, .. } = &mut lines[line];
         let mut outer = Vec::with_capacity(encoded.len() + 2);
@@ -129,11 +144,12 @@ pub fn to_console(lines: &mut [Line], line: usize, vm: u8, bytes: &[u8]) -> Vec<
     encoded
 }
 
-/// A command for the machine's own Stile.
-pub fn command(lines: &mut [Line], command: &Command) -> Vec<u8> {
+/// A command for the Stile of a line.
+pub fn command(lines: &mut [Line], line: usize, command: &Command) -> Vec<u8> {
     let mut encoded = Vec::new();
-    lines[0].encoder.command(command, &mut |byte| encoded.push(byte));
-    encoded
+    lines[line].encoder.command(command, &mut |byte| encoded.push(byte));
+    let parent = lines[line].parent;
+    wrap(lines, parent, encoded)
 }
 
 #[cfg(test)]
@@ -154,11 +170,24 @@ mod tests {
         assert_eq!(lines[0].vms, [Vm::Console(0), Vm::Stile(1), Vm::Console(3)]);
         assert_eq!(lines[1].name, "b");
 
+        let names: Vec<String> = leaves.iter().map(|leaf| leaf.name.clone()).collect();
+        let places = ["a", "b", "b.d", "e", "c"].map(|name| find(&lines, &names, name));
+        assert_eq!(places, [Some((0, 0)), Some((0, 1)), Some((1, 1)), Some((0, 2)), None]);
+
         let bytes = b"to d\x10";
         let sent = to_console(&mut lines, 1, 1, bytes);
-        let [Piece::Text(channel, inner)] = &Demux::default().feed(&sent)[..] else { panic!("{sent:?}") };
+        let mut outer = Demux::default();
+        let [Piece::Text(channel, inner)] = &outer.feed(&sent)[..] else { panic!("{sent:?}") };
         assert_eq!(channel.vm(), Some(1));
         assert_eq!(Demux::default().feed(inner), [Piece::Text(Channel::console(1), bytes.to_vec())]);
+
+        // Commands likewise.
+        let sent = command(&mut lines, 1, &Command::Ledger);
+        let [Piece::Text(channel, inner)] = &outer.feed(&sent)[..] else { panic!("{sent:?}") };
+        assert_eq!(channel.vm(), Some(1));
+        let mut decoder = stile_wire::Decoder::new();
+        let commands: Vec<_> = inner.iter().filter_map(|&byte| decoder.push(byte).and_then(|item| item.command())).collect();
+        assert_eq!(commands, [Ok(Command::Ledger)]);
     }
 
     #[test]

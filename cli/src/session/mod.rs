@@ -19,6 +19,7 @@ mod tail;
 mod terminal;
 mod typing;
 mod view;
+mod waiting;
 
 use std::io;
 use std::path::PathBuf;

@@ -33,6 +33,8 @@ pub enum Fate {
     Waiting,
     /// It runs.
     Running,
+    /// The operator paused it.
+    Paused,
     /// Powered off.
     Off,
     /// It crashed.
@@ -41,6 +43,13 @@ pub enum Fate {
     Exited(u32),
     /// It reset itself, and that was its end.
     Reset,
+}
+
+impl Fate {
+    /// Whether the VM has ended.
+    pub const fn is_over(self) -> bool {
+        !matches!(self, Self::Waiting | Self::Running | Self::Paused)
+    }
 }
 
 /// The course of the run according to Stile's messages.
@@ -73,7 +82,8 @@ impl Story {
                     VmState::Crashed(crash) => Fate::Crashed(crash),
                     VmState::Exited(status) => Fate::Exited(status),
                     VmState::Reset => Fate::Reset,
-                    VmState::Started | VmState::Restarted(_) => Fate::Running,
+                    VmState::Started | VmState::Restarted(_) | VmState::Resumed => Fate::Running,
+                    VmState::Paused => Fate::Paused,
                 };
                 if let VmState::Restarted(count) = state {
                     self.restarts.insert(vm, count);
@@ -240,10 +250,12 @@ mod tests {
     #[test]
     fn a_restart_is_no_end() {
         let mut story = story(&[Fate::Waiting], None);
-        for state in [VmState::Started, VmState::Restarted(1), VmState::Restarted(2)] {
+        for state in [VmState::Started, VmState::Restarted(1), VmState::Resumed, VmState::Restarted(2)] {
             assert_eq!(story.tell(&Event::Vm { vm: 0, state }), Some(0));
             assert_eq!(story.fates, [Fate::Running]);
         }
+        story.tell(&Event::Vm { vm: 0, state: VmState::Paused });
+        assert!(story.fates == [Fate::Paused] && !story.fates[0].is_over());
         assert_eq!(story.tell(&Event::Vm { vm: 9, state: VmState::Restarted(1) }), None);
         assert_eq!(story.restarts, [(0, 2)].into());
     }

@@ -89,6 +89,10 @@ impl Session<'_> {
             // The board was reset.
             self.lines[0].story = Story::of(self.lines[0].vms.len());
         }
+        if let Event::Answer { tag, answer } = *event {
+            self.answered(line, tag, answer);
+        }
+        let was_over: Vec<bool> = self.lines[line].story.fates.iter().map(|fate| fate.is_over()).collect();
         let Some(vm) = self.lines[line].story.tell(event) else { return Ok(()) };
         if let Some(control) = &mut self.control {
             let name = match self.lines[line].vms[vm] {
@@ -97,7 +101,11 @@ impl Session<'_> {
             };
             control.state(name, state_of(self.lines[line].story.fates[vm]));
         }
-        let resets = matches!(event, Event::Vm { state: VmState::Restarted(_), .. });
+        let resets = match event {
+            Event::Vm { state: VmState::Restarted(_), .. } => true,
+            Event::Vm { state: VmState::Started, .. } => was_over[vm],
+            _ => false,
+        };
         let console = match self.lines[line].vms[vm] {
             Vm::Console(console) => console,
             Vm::Stile(inner) if resets => {
@@ -117,7 +125,7 @@ impl Session<'_> {
             // A quiet kernel prints nothing until the command runs.
             self.view.status(&format!("{} boots; its command's output follows", self.names[console]));
         }
-        let over = self.fate(console) != Fate::Running;
+        let over = self.fate(console).is_over();
         if over || resets {
             self.view.end_line(console)?;
         }

@@ -46,6 +46,7 @@ impl Session<'_> {
             let fate = match self.fate(vm) {
                 Fate::Waiting => "has not started",
                 Fate::Running => "runs",
+                Fate::Paused => "is paused",
                 Fate::Off | Fate::Exited(_) | Fate::Reset => "is off",
                 Fate::Crashed(_) => "crashed",
             };
@@ -102,7 +103,12 @@ impl Session<'_> {
 
     /// Sends a command to Stile.
     pub(super) fn command(&mut self, command: &Command) {
-        let line = line::command(&mut self.lines, command);
+        self.command_to(0, command);
+    }
+
+    /// Sends a command to the Stile of a line.
+    pub(super) fn command_to(&mut self, line: usize, command: &Command) {
+        let line = line::command(&mut self.lines, line, command);
         // As in `send`.
         let _ = self.inputs.line.send(line);
     }

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use super::programs::{PASSED, Programs, passed};
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
-use super::{devices, nested, pc};
+use super::{devices, nested, operated, pc};
 use crate::config::{Arch, ablation};
 use crate::session::SAME_MEMORY;
 use crate::{cargo, exit};
@@ -72,7 +72,9 @@ pub fn guests() -> Result<Vec<Scenario>> {
     scenarios.push(bounded_exits(programs.path("hostile")?));
     scenarios.extend([fair_share(&programs)?, capped_share(&programs)?]);
     scenarios.extend(devices::all(&programs)?);
+    scenarios.extend(operated::all(&programs)?);
     let on_pc = Programs::build(Arch::X86_64)?;
+    scenarios.extend(operated::all(&on_pc)?);
     scenarios.extend(neighbours(&on_pc)?);
     scenarios.extend(hostile_pcs(&on_pc)?);
     scenarios.push(entry_failures(&on_pc)?);

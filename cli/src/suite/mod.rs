@@ -9,6 +9,8 @@ mod disk;
 mod guests;
 mod longest_exit;
 mod nested;
+mod operated;
+mod operator;
 mod pc;
 mod programs;
 mod scenario;

@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::disk::Disk;
 use super::longest_exit;
+use super::operator::{MACHINE, Operator, Step};
 use crate::child::end_with_parent;
 use crate::config::Arch;
 use crate::exit;
@@ -43,6 +44,8 @@ pub struct Scenario {
     pub disk: Option<Disk>,
     /// What is typed, and after which text on standard output.
     pub input: Option<(&'static str, &'static str)>,
+    /// What an operator does meanwhile, in this order.
+    pub steps: Vec<Step>,
     /// The run's `--timeout`, in seconds.
     pub timeout: u32,
     /// What must come of it.
@@ -104,6 +107,7 @@ impl Scenario {
             config: None,
             disk: None,
             input: None,
+            steps: Vec::new(),
             timeout: TIMEOUT,
             expect: Expect::default(),
         }
@@ -139,6 +143,7 @@ impl Scenario {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let until = Instant::now() + Duration::from_secs(self.timeout.into()) + GRACE;
         let mut signal = self.expect.signal;
+        let mut operator = Operator::new(&self.steps);
         loop {
             drain(&notes, &mut err);
             match output.recv_timeout(Duration::from_millis(100)) {
@@ -152,6 +157,7 @@ impl Scenario {
                 let _ = keyboard.write_all(text.as_bytes());
                 input = None;
             }
+            operator.look(&plain(&out), dir.path());
             if signal.is_some() && missing(&plain(&out), &self.expect.output).is_none() {
                 send(&child, signal.take());
             }
@@ -162,7 +168,8 @@ impl Scenario {
         let status = child.wait().map_err(|error| error.to_string())?;
         err.extend(notes.iter().flatten());
         let (out, err) = (plain(&out), plain(&err));
-        let mut problems = self.expect.problems(status.code(), &out, &err);
+        let mut problems = operator.conclude();
+        problems.extend(self.expect.problems(status.code(), &out, &err));
         if let Some(arch) = self.expect.bounded_exits {
             problems.extend(longest_exit::problem(arch, &err));
         }
@@ -194,6 +201,9 @@ impl Scenario {
         if self.expect.counted_by_emulator {
             let log = dir.join(EXCEPTIONS).display().to_string();
             command.args(["--qemu-arg=-d", "--qemu-arg=int", "--qemu-arg=-D"]).arg(format!("--qemu-arg={log}"));
+        }
+        if !self.steps.is_empty() {
+            command.args(["--name", MACHINE]).env("XDG_RUNTIME_DIR", dir);
         }
         end_with_parent(&mut command, Signal::TERM)
             .args(self.arguments.iter().map(|argument| argument.replace("{disk}", &disk)))

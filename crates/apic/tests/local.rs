@@ -258,6 +258,25 @@ fn a_deadline_fires_once_and_then_reads_as_zero() {
     assert_eq!((apic.tsc_deadline(), apic.timer_deadline()), (0, None), "leaving deadline mode disarms the timer");
 }
 
+/// A vCPU that was paused has as much of the timer's time left as before.
+#[test]
+fn a_pause_moves_the_next_expiry() {
+    const DIVIDE: u32 = 0x3e0;
+    const BY_ONE: u32 = 0b1011;
+    for mode in [0, 1 << 17, 2 << 17] {
+        let mut apic = enabled(0);
+        apic.hold_timer(1000);
+        assert_eq!(apic.timer_deadline(), None, "a timer that is stopped stays so");
+        apic.write(DIVIDE, BY_ONE, 0);
+        apic.write(LVT_TIMER, 0x40 | mode, 0);
+        apic.write(INITIAL_COUNT, 100, 0);
+        apic.set_tsc_deadline(100);
+        apic.hold_timer(1000);
+        assert_eq!(apic.timer_deadline(), Some(1100), "mode {mode:#x}");
+        assert_eq!((apic.expire_timer(1099), apic.expire_timer(1100)), (Received::Nothing, Received::Interrupt));
+    }
+}
+
 /// A deadline stored directly has the effect of a WRMSR, and direct storage is available only while that
 /// holds.
 #[test]

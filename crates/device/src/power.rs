@@ -103,6 +103,11 @@ impl Power {
         Write { request, sci: self.update_line() }
     }
 
+    /// Whether the guest has enabled the power button's event.
+    pub const fn has_button_enabled(&self) -> bool {
+        self.enable & POWER_BUTTON != 0
+    }
+
     /// Presses the power button. Returns SCI's new level, if it changed.
     pub fn press_button(&mut self) -> Option<bool> {
         self.status |= POWER_BUTTON;

@@ -38,7 +38,7 @@ pub struct Scheduler {
 pub(crate) struct Cpu {
     /// The running vCPU.
     pub(crate) current: Option<VcpuId>,
-    /// The loaded vCPU: the running one, or the last one to run, now blocked or parked.
+    /// The loaded vCPU: the running one, or the last one to run, now blocked.
     pub(crate) loaded: Option<VcpuId>,
     /// Slices that expired here since the CPU became contended or last migrated a vCPU away.
     pub(crate) turns: u8,
@@ -190,9 +190,9 @@ impl Scheduler {
         self.ask_to_leave(vcpu, Leave::Off, now)
     }
 
-    /// Suspends a vCPU until [`unpark`](Self::unpark); one that is off stays off.
+    /// Suspends a vCPU until [`unpark`](Self::unpark); one that is off stays off. Its CPU puts its registers.
     ///
-    /// Returns the CPU to kick if the vCPU is running, as for [`stop`](Self::stop).
+    /// Returns the CPU to kick if the vCPU is running or loaded, as for [`stop`](Self::stop).
     pub fn park(&mut self, vcpu: VcpuId, now: u64) -> Option<CpuId> {
         self.ask_to_leave(vcpu, Leave::Park, now)
     }
@@ -201,13 +201,10 @@ impl Scheduler {
     /// meanwhile; a guest must expect WFI to complete without an interrupt.
     pub fn unpark(&mut self, vcpu: VcpuId, now: u64) -> Option<Placement> {
         let it = self.vcpu_mut(vcpu);
-        if it.state == State::Parked && it.leave.is_none() {
-            return Some(self.make_ready(vcpu, now));
-        }
         if it.leave == Some(Leave::Park) {
             it.leave = None;
         }
-        None
+        (it.state == State::Parked && it.leave.is_none()).then(|| self.make_ready(vcpu, now))
     }
 
     // Operations of a CPU on itself.
@@ -305,6 +302,16 @@ impl Scheduler {
     /// Whether all vCPUs of a VM are off, as required before its reset or destruction.
     pub fn all_off(&self, vm: u8) -> bool {
         (0..stile_board::MAX_VCPUS as u8).filter_map(|vcpu| VcpuId::new(vm, vcpu)).all(|vcpu| self.state(vcpu) == State::Off)
+    }
+
+    /// Whether no vCPU of a VM runs, will run, or is loaded: each is off or parked.
+    pub fn all_put(&self, vm: u8) -> bool {
+        let is_put = |vcpu: VcpuId| match self.state(vcpu) {
+            State::Off => true,
+            State::Parked => self.held_by(vcpu).is_none(),
+            State::Ready(_) | State::Running(_) | State::Blocked => false,
+        };
+        (0..stile_board::MAX_VCPUS as u8).filter_map(|vcpu| VcpuId::new(vm, vcpu)).all(is_put)
     }
 
     /// A vCPU's accumulated times up to `now`.
@@ -445,15 +452,14 @@ impl Scheduler {
     /// Makes a vCPU that is neither running nor queued parked or off.
     fn settle(&mut self, vcpu: VcpuId, leave: Leave, now: u64) {
         self.vcpu_mut(vcpu).leave = None;
-        match leave {
-            Leave::Park => self.enter(vcpu, State::Parked, now),
-            Leave::Off => {
-                self.enter(vcpu, State::Off, now);
-                if let Some(cpu) = self.held_by(vcpu) {
-                    self.cpus[cpu.index()].loaded = None;
-                    self.holding.set(cpu, false);
-                }
-            }
+        let state = match leave {
+            Leave::Park => State::Parked,
+            Leave::Off => State::Off,
+        };
+        self.enter(vcpu, state, now);
+        if let Some(cpu) = self.held_by(vcpu) {
+            self.cpus[cpu.index()].loaded = None;
+            self.holding.set(cpu, false);
         }
     }
 
@@ -474,12 +480,12 @@ impl Scheduler {
             }
             State::Blocked | State::Parked => {}
         }
-        if leave == Leave::Off
-            && let Some(cpu) = self.held_by(vcpu)
-        {
-            // Blocked or parked, but still loaded, with its list registers live: it is off only after that
-            // CPU has dropped them.
-            self.vcpu_mut(vcpu).leave = Some(Leave::Off);
+        if let Some(cpu) = self.held_by(vcpu) {
+            // Not running, but still loaded, with its list registers live: that CPU must put or drop them first.
+            let it = self.vcpu_mut(vcpu);
+            if it.leave != Some(Leave::Off) {
+                it.leave = Some(leave);
+            }
             self.enter(vcpu, State::Parked, now);
             return Some(cpu);
         }

@@ -35,7 +35,9 @@ pub use channel::{Channel, MAX_CHANNELS};
 pub use decode::{Decoder, Item};
 pub use encode::{Encoder, Sink};
 pub use frame::{FrameError, MAX_FRAME, PROTOCOL_VERSION};
-pub use message::{Command, CpuTime, Crash, CrashReason, Decoded, Event, LedgerRow, LedgerTotal, Level, Row, Version, VmState};
+pub use message::{
+    Action, Answer, Command, CpuTime, Crash, CrashReason, Decoded, Event, LedgerRow, LedgerTotal, Level, Row, Version, VmState,
+};
 pub use transmit::{Full, MAX_LINE, RateLimit, Transmitter};
 
 /// Data link escape: the only byte with a special meaning.

@@ -58,6 +58,13 @@ pub enum Event {
     Decoded(Decoded),
     /// How a virtual machine's vCPUs have spent their time: follows its rows.
     CpuTime(CpuTime),
+    /// What became of [`Command::Control`].
+    Answer {
+        /// The command's tag.
+        tag: u32,
+        /// Whether it is carried out.
+        answer: Answer,
+    },
 }
 
 impl Event {
@@ -81,6 +88,45 @@ pub enum Command {
     Shutdown,
     /// Panic, which reports the CPU's state: for a machine that seems to hang.
     Panic,
+    /// Change the state of a virtual machine: answered by [`Event::Answer`]. [`Event::Vm`] follows when the state has changed.
+    Control {
+        /// Returned with the answer.
+        tag: u32,
+        /// The virtual machine's number, from 0. Untrusted input.
+        vm: u8,
+        /// What to do.
+        action: Action,
+    },
+}
+
+/// A change of a virtual machine's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Action {
+    /// Press the power button.
+    PowerButton,
+    /// Power off at once.
+    Off,
+    /// Power on.
+    Start,
+    /// Reset, and start anew whatever a reset by the guest would do.
+    Reset,
+    /// Stop all vCPUs and their time.
+    Pause,
+    /// End a pause.
+    Resume,
+}
+
+/// Whether a [`Command::Control`] is carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// It is, or will be soon.
+    Done,
+    /// The machine has no virtual machine of that number.
+    NoVm,
+    /// Not in the virtual machine's state.
+    WrongState,
+    /// The virtual machine has no power button, or its guest does not listen to it.
+    NoButton,
 }
 
 /// A version of Stile.
@@ -118,8 +164,12 @@ pub enum VmState {
     Crashed(Crash),
     /// It ended itself with this status; 0 is success.
     Exited(u32),
-    /// It reset itself, so many times by now, and starts anew.
+    /// It was reset, so many times by now, and starts anew.
     Restarted(u32),
+    /// The operator paused it: none of its vCPUs runs.
+    Paused,
+    /// It runs again after a pause.
+    Resumed,
 }
 
 /// Cause and location of a guest's crash.

@@ -2,6 +2,7 @@
 
 use crate::*;
 use proptest::prelude::*;
+use std::vec;
 use std::vec::Vec;
 
 /// An owned decoder item.
@@ -83,6 +84,8 @@ fn event() -> impl Strategy<Value = Event> {
         crash().prop_map(VmState::Crashed),
         any::<u32>().prop_map(VmState::Exited),
         any::<u32>().prop_map(VmState::Restarted),
+        Just(VmState::Paused),
+        Just(VmState::Resumed),
     ];
     let row = prop_oneof![any::<u16>().prop_map(Row::Static), any::<(u16, u32)>().prop_map(|(kind, key)| Row::Dynamic { kind, key }),];
     prop_oneof![
@@ -107,6 +110,7 @@ fn event() -> impl Strategy<Value = Event> {
         any::<u8>().prop_map(|cpu| Event::Panic { cpu }),
         any::<u8>().prop_map(|status| Event::End { status }),
         any::<[u64; 2]>().prop_map(|[before, now]| Event::Memory { before, now }),
+        (any::<u32>(), any::<bool>()).prop_map(|(tag, done)| Event::Answer { tag, answer: if done { Answer::Done } else { Answer::NoVm } }),
     ]
 }
 

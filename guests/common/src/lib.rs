@@ -5,6 +5,7 @@
 pub mod canary;
 pub mod cpu_time;
 pub mod fail;
+pub mod pause;
 pub mod phases;
 pub mod random;
 pub mod share;

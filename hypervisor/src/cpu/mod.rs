@@ -115,7 +115,7 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
             power::end(vcpu.vm(), power::End::Off);
         }
     }
-    if vcpu.vm().power.is_ending() {
+    if vcpu.vm().power.is_changing() {
         power::settle(vcpu.vm());
     }
     run(cpu, runs);
@@ -128,7 +128,7 @@ fn slice_is_over(cpu: &Cpu, now: u64) -> bool {
 }
 
 /// If the vCPU whose registers this CPU holds is off now, lets go of them while the schedule is locked: who restarts its VM waits for the
-/// lock, and finds its interrupts' state in memory.
+/// lock, and finds its interrupts' state in memory. If it is parked now, puts it.
 fn release(cpu: &mut Cpu, schedule: &Schedule, switch: &Switch) -> Option<&'static Vcpu> {
     let held = match switch.next {
         Some(next) => next.loading != Loading::Empty,
@@ -137,10 +137,22 @@ fn release(cpu: &mut Cpu, schedule: &Schedule, switch: &Switch) -> Option<&'stat
     if held {
         return None;
     }
+    let_go(cpu, schedule)
+}
+
+/// Puts or drops the registers that this CPU holds, if any: their vCPU is parked or off.
+#[cold]
+#[inline(never)]
+fn let_go(cpu: &mut Cpu, schedule: &Schedule) -> Option<&'static Vcpu> {
     let vcpu = cpu.vcpu.take()?;
     // The rest of its slice is nobody's.
     cpu.slice_end = None;
-    cpu.power_down(vcpu);
+    if schedule.scheduler.state(vcpu.id) == State::Parked {
+        // Once it is resumed it is ready, so that it needs no deadline.
+        let _ = cpu.put(vcpu, false);
+    } else {
+        cpu.power_down(vcpu);
+    }
     Some(vcpu)
 }
 

@@ -110,6 +110,11 @@ pub fn start(vcpu: &Vcpu) {
         return;
     }
     let placement = schedule.scheduler.start(vcpu.id, now);
+    if placement.is_ok() && vcpu.vm().power.is_held() {
+        // No CPU has its registers, so that it is parked at once.
+        let _ = schedule.scheduler.park(vcpu.id, now);
+        return;
+    }
     drop(schedule);
     match placement {
         Ok(placement) if placement.kick => request_resched(placement.cpu),

@@ -3,18 +3,21 @@
 //! A VM ends when all its vCPUs are off. Whoever ends it asks the scheduler to stop each of them; the CPU that lets go of the last one
 //! does what follows: a restart, or nothing more.
 //!
+//! The operator pauses a VM by parking its vCPUs. The CPU that puts the last one completes that. While a VM is paused, no CPU has any of its
+//! registers, so that its time can be held ([`Platform::hold_time`]); its interrupts become pending as those of vCPUs that sleep.
+//!
 //! Work of a restart that grows with the VM's memory is done by its first vCPU: it is started with an errand, which it runs in bounded pieces
 //! ([`run_errand`]), and is scheduled and charged as if it ran the guest.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use stile_blob::OnReset;
 use stile_sched::lock::TicketLock;
-use stile_wire::{Crash, Event, VmState};
+use stile_wire::{Answer, Crash, Event, VmState};
 
 use super::Vm;
 use crate::arch::Arch;
-use crate::arch::contract::{Counter, Host, VcpuPart, VmPart};
+use crate::arch::contract::{Counter, Host, Platform, VcpuPart, VmPart};
 use crate::console::{self, log_of};
 use crate::cpu::{self, SCHEDULE};
 use crate::{report, vm};
@@ -29,6 +32,8 @@ pub enum End {
     Exit(u32),
     /// Its guest reset it.
     Reset,
+    /// The operator reset it, which starts it anew in any case.
+    Restart,
     /// It can't go on.
     Crash(Crash),
 }
@@ -37,6 +42,10 @@ pub enum End {
 enum State {
     Off,
     On,
+    /// Its vCPUs are being parked.
+    Pausing,
+    /// Since this time, in ticks of the counter.
+    Paused(u64),
     Ending(End),
     /// It is being reset; and how it was asked to end meanwhile.
     Starting(Option<End>),
@@ -56,11 +65,18 @@ pub enum Step {
 /// Starts of a VM are at least this far apart, in milliseconds: a reset costs the operator's line and other CPUs more than a reset VM pays.
 const RESTART_INTERVAL_MS: u64 = 10;
 
+/// [`Power::change`]: it is ending.
+const ENDING: u8 = 1;
+/// [`Power::change`]: it is being paused.
+const PAUSING: u8 = 2;
+
 /// A VM's power.
 pub struct Power {
     state: TicketLock<State>,
-    /// A copy of "it is ending", to be asked without the lock.
-    ending: AtomicBool,
+    /// Whether [`settle`] has something to do, to be asked without the lock: 0, [`ENDING`] or [`PAUSING`].
+    change: AtomicU8,
+    /// Its vCPUs are parked, or being parked: one that starts is parked, too.
+    held: AtomicBool,
     /// It did not end by its own power-off.
     failed: AtomicBool,
     /// Its first vCPU has an errand: memory is not yet in the state after a reset.
@@ -76,7 +92,8 @@ impl Power {
     pub fn new(errand: bool) -> Power {
         Power {
             state: TicketLock::new(State::Off),
-            ending: AtomicBool::new(false),
+            change: AtomicU8::new(0),
+            held: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             errand: AtomicBool::new(errand),
             started: AtomicU64::new(0),
@@ -85,8 +102,19 @@ impl Power {
     }
 
     /// Whether [`settle`] has something to do.
+    #[inline(always)]
+    pub fn is_changing(&self) -> bool {
+        self.change.load(Ordering::Acquire) != 0
+    }
+
+    /// Whether the VM is ending.
     pub fn is_ending(&self) -> bool {
-        self.ending.load(Ordering::Acquire)
+        self.change.load(Ordering::Acquire) == ENDING
+    }
+
+    /// Whether the VM is paused, or being paused.
+    pub fn is_held(&self) -> bool {
+        self.held.load(Ordering::Acquire)
     }
 
     /// Whether the VM's vCPU that is to be entered has an errand first.
@@ -99,7 +127,7 @@ impl Power {
     #[allow(dead_code)]
     pub fn if_on(&self, act: impl FnOnce()) {
         let state = self.state.lock();
-        if *state == State::On {
+        if matches!(*state, State::On | State::Pausing | State::Paused(_)) {
             act();
         }
     }
@@ -159,14 +187,15 @@ pub fn end(vm: &'static Vm, end: End) {
     {
         let mut state = vm.power.state.lock();
         match *state {
-            State::On => *state = State::Ending(end),
+            State::On | State::Pausing | State::Paused(_) => *state = State::Ending(end),
             State::Starting(None) => {
                 *state = State::Starting(Some(end));
                 return;
             }
             _ => return,
         }
-        vm.power.ending.store(true, Ordering::Release);
+        vm.power.change.store(ENDING, Ordering::Release);
+        vm.power.held.store(false, Ordering::Release);
     }
     for vcpu in &vm.vcpus {
         let now = Arch::now();
@@ -178,32 +207,109 @@ pub fn end(vm: &'static Vm, end: End) {
     settle(vm);
 }
 
-/// If the last vCPU of an ending VM is off, does what comes next.
+/// Turns a VM on that is off, for the operator.
+pub fn turn_on(vm: &'static Vm) -> Answer {
+    {
+        let mut state = vm.power.state.lock();
+        if *state != State::Off {
+            return Answer::WrongState;
+        }
+        // As after a reset.
+        vm.power.errand.store(true, Ordering::Relaxed);
+        *state = State::Starting(None);
+    }
+    console::event(&Event::Vm { vm: vm.number as u8, state: VmState::Started });
+    start(vm);
+    Answer::Done
+}
+
+/// Turns a VM off at once, or resets it, for the operator.
+pub fn end_now(vm: &'static Vm, how: End) -> Answer {
+    if *vm.power.state.lock() == State::Off {
+        return Answer::WrongState;
+    }
+    end(vm, how);
+    Answer::Done
+}
+
+/// Parks the vCPUs of a VM that is on. The CPU that puts the last one tells the operator ([`settle`]).
+pub fn pause(vm: &'static Vm) -> Answer {
+    {
+        let mut state = vm.power.state.lock();
+        if *state != State::On {
+            return Answer::WrongState;
+        }
+        *state = State::Pausing;
+        // Before its vCPUs are parked, each under the schedule's lock: who starts one under that lock either comes first, or finds this.
+        vm.power.held.store(true, Ordering::Release);
+        vm.power.change.store(PAUSING, Ordering::Release);
+        for vcpu in &vm.vcpus {
+            let now = Arch::now();
+            let held_by = SCHEDULE.lock().scheduler.park(vcpu.id, now);
+            if let Some(cpu) = held_by {
+                cpu::request_resched(cpu);
+            }
+        }
+    }
+    settle(vm);
+    Answer::Done
+}
+
+/// Ends a pause. All vCPUs that were parked become ready: what waited for an interrupt may find none.
+pub fn resume(vm: &'static Vm) -> Answer {
+    {
+        let mut state = vm.power.state.lock();
+        let State::Paused(since) = *state else { return Answer::WrongState };
+        Arch::hold_time(vm, Arch::now().saturating_sub(since));
+        *state = State::On;
+        vm.power.held.store(false, Ordering::Release);
+        for vcpu in &vm.vcpus {
+            let now = Arch::now();
+            let placement = SCHEDULE.lock().scheduler.unpark(vcpu.id, now);
+            if let Some(placement) = placement.filter(|placement| placement.kick) {
+                cpu::request_resched(placement.cpu);
+            }
+        }
+    }
+    console::event(&Event::Vm { vm: vm.number as u8, state: VmState::Resumed });
+    Answer::Done
+}
+
+/// If the last vCPU of a VM that ends or is being paused is off or put, does what comes next.
 pub fn settle(vm: &'static Vm) {
     let (end, restarts) = {
         let mut state = vm.power.state.lock();
-        let State::Ending(end) = *state else { return };
+        let end = match *state {
+            State::Ending(end) => end,
+            State::Pausing if SCHEDULE.lock().scheduler.all_put(vm.number as u8) => {
+                vm.power.change.store(0, Ordering::Release);
+                *state = State::Paused(Arch::now());
+                drop(state);
+                return console::event(&Event::Vm { vm: vm.number as u8, state: VmState::Paused });
+            }
+            _ => return,
+        };
         if !SCHEDULE.lock().scheduler.all_off(vm.number as u8) {
             return;
         }
-        vm.power.ending.store(false, Ordering::Release);
+        vm.power.change.store(0, Ordering::Release);
         // The memory that only a running VM needs goes back, before anyone finds the VM off.
         vm.arch.tear_down();
-        let resets = vm.power.resets.load(Ordering::Relaxed) + u32::from(end == End::Reset);
+        let resets = vm.power.resets.load(Ordering::Relaxed) + u32::from(matches!(end, End::Reset | End::Restart));
         vm.power.resets.store(resets, Ordering::Relaxed);
         let most = match vm.on_reset {
             OnReset::Restart => u32::MAX,
             OnReset::RestartAtMost(most) => most,
             OnReset::Stop => 0,
         };
-        let restarts = (end == End::Reset && resets <= most).then_some(resets);
+        let restarts = (end == End::Restart || end == End::Reset && resets <= most).then_some(resets);
         vm.power.errand.store(restarts.is_some(), Ordering::Relaxed);
         *state = if restarts.is_some() { State::Starting(None) } else { State::Off };
         (end, restarts)
     };
     let number = vm.number as u8;
     match end {
-        End::Reset => {
+        End::Reset | End::Restart => {
             if let Some(resets) = restarts {
                 console::event(&Event::Vm { vm: number, state: VmState::Restarted(resets) });
                 start(vm);

@@ -172,6 +172,11 @@ impl LocalApic<'_> {
         if self.pages.lvt_enabled(lvt::TIMER) { self.timer.deadline_place() } else { None }
     }
 
+    /// Moves the timer's next expiry later by so many units of `now`: the vCPU was paused for that time. Not while its deadline is lent.
+    pub fn hold_timer(&mut self, by: u64) {
+        self.timer.hold(by);
+    }
+
     /// Whether IA32_TSC_DEADLINE could be the physical register: the timer is in deadline mode and not masked.
     pub(crate) fn takes_deadline(&self) -> bool {
         self.pages.lvt_enabled(lvt::TIMER) && self.timer.has_deadlines()

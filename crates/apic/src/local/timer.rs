@@ -129,6 +129,13 @@ impl Timer {
         self.heard = on;
     }
 
+    /// Moves the next expiry later.
+    pub(super) fn hold(&mut self, by: u64) {
+        if self.next != 0 {
+            self.next = self.next.saturating_add(by);
+        }
+    }
+
     /// The end of the period after the one that ended at `ended`: missed periods are coalesced.
     #[cold]
     fn next_period(&self, ended: u64, now: u64) -> u64 {

@@ -15,8 +15,8 @@ fn s5_is_off() {
 #[test]
 fn the_button_interrupts_until_it_is_cleared() {
     let mut power = Power::new();
-    assert_eq!(power.press_button(), None);
-    assert_eq!(power.write(2, 0x120, 2).sci, Some(true));
+    assert_eq!((power.press_button(), power.has_button_enabled()), (None, false));
+    assert_eq!((power.write(2, 0x120, 2).sci, power.has_button_enabled()), (Some(true), true));
     assert_eq!(power.read(offset::EVENT, 0), 0x0100_0100);
     assert_eq!(power.write(offset::EVENT, 0x100, 2).sci, Some(false));
     assert_eq!(power.press_button(), Some(true));

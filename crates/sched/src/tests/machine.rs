@@ -83,10 +83,15 @@ impl Machine {
 
     /// Performs one operation of a CPU on itself and applies the result.
     pub(super) fn act(&mut self, cpu: CpuId, operation: impl FnOnce(&mut Scheduler, CpuId, u64) -> Switch) -> Switch {
-        // The running vCPU, or the blocked one that is still loaded: either may become off.
+        // The running vCPU, or the blocked one that is still loaded: either may become off or parked.
         let before = self.registers[cpu.index()];
         let switch = operation(&mut self.scheduler, cpu, self.now);
-        if let Some(before) = before.filter(|vcpu| self.scheduler.state(*vcpu) == State::Off) {
+        let left = |vcpu: &VcpuId| match self.scheduler.state(*vcpu) {
+            State::Off => true,
+            State::Parked => self.scheduler.held_by(*vcpu).is_none(),
+            _ => false,
+        };
+        if let Some(before) = before.filter(left) {
             self.forget(before);
         }
         if let Some(kick) = switch.kick {
@@ -105,7 +110,7 @@ impl Machine {
         let held = self.registers[cpu.index()];
         match next.loading {
             Loading::Loaded => assert_eq!(held, Some(next.vcpu)),
-            // The loaded vCPU was powered off: its state is discarded.
+            // The loaded vCPU was powered off or parked: its state was discarded or put.
             Loading::Empty => assert!(self.scheduler.holding.contains(cpu)),
             Loading::Replace(other) => {
                 assert_eq!(held, Some(other));
@@ -122,7 +127,7 @@ impl Machine {
         let _ = self.act(cpu, operation);
     }
 
-    /// Discards the register state of a vCPU that was powered off.
+    /// Takes a vCPU that was powered off or parked off its CPU.
     pub(super) fn forget(&mut self, vcpu: VcpuId) {
         for held in &mut self.registers {
             if *held == Some(vcpu) {

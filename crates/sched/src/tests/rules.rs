@@ -274,10 +274,33 @@ fn a_parked_vcpu_never_runs() {
     assert_eq!(machine.scheduler.start(vcpu(0), 0), Err(StartError::NotOff));
     let placement = machine.scheduler.unpark(vcpu(0), 0);
     assert_eq!(placement, Some(Placement { cpu: cpu(0), kick: true }));
-    assert_eq!(next(machine.act(cpu(0), Scheduler::pick_next)), Some((0, Loading::Loaded)));
+    assert_eq!(next(machine.act(cpu(0), Scheduler::pick_next)), Some((0, Loading::Empty)), "it was put");
     // Cancelled before the CPU handled it.
     assert_eq!(machine.scheduler.park(vcpu(0), 0), Some(cpu(0)));
     assert_eq!(machine.scheduler.unpark(vcpu(0), 0), None);
+    assert_eq!(next(machine.act(cpu(0), Scheduler::pick_next)), Some((0, Loading::Loaded)));
+}
+
+/// A blocked vCPU that is still loaded is parked only after its CPU has put it, so that nothing of it is left on any CPU.
+#[test]
+fn a_blocked_vcpu_is_put_before_it_is_parked() {
+    let mut machine = Machine::busy(1, 1);
+    machine.step(cpu(0), Scheduler::block);
+    assert_eq!(machine.scheduler.park(vcpu(0), 0), Some(cpu(0)));
+    assert!(!machine.scheduler.all_put(0));
+    assert_eq!(machine.scheduler.wake(vcpu(0), 0), None);
+    assert_eq!(next(machine.act(cpu(0), Scheduler::pick_next)), None);
+    assert!(machine.scheduler.all_put(0) && !machine.scheduler.all_off(0));
+    // Nothing to put: at once.
+    assert_eq!(machine.scheduler.park(vcpu(0), 0), None);
+    // Resumed before its CPU acted: it is loaded there still.
+    let placement = machine.scheduler.unpark(vcpu(0), 0);
+    machine.placed(placement);
+    machine.take_kicks();
+    machine.step(cpu(0), Scheduler::block);
+    assert_eq!(machine.scheduler.park(vcpu(0), 0), Some(cpu(0)));
+    let placement = machine.scheduler.unpark(vcpu(0), 0);
+    assert_eq!(placement, Some(Placement { cpu: cpu(0), kick: true }));
     assert_eq!(next(machine.act(cpu(0), Scheduler::pick_next)), Some((0, Loading::Loaded)));
 }
 

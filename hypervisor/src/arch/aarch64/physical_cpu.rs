@@ -62,6 +62,7 @@ impl PhysicalCpu for Cpu {
         nested::load_second_stage(self, vcpu);
     }
 
+    #[inline(always)]
     fn put(&mut self, vcpu: &'static Vcpu, sleeps: bool) -> Option<u64> {
         let pending = interrupts::put(self, vcpu);
         // SAFETY: the vCPU is loaded here; the scheduler's lock keeps others from loading it until this is done.

@@ -45,6 +45,17 @@ impl Platform for Arch {
         delivery::deliver(vm, kick);
     }
 
+    /// The virtual counter. The physical one goes on, and with it all time of a VM that has an EL2.
+    fn hold_time(vm: &Vm, ticks: u64) {
+        if vm.vcpus.iter().all(|vcpu| !vcpu.arch.has_el2) {
+            vm.arch.hold_time(ticks);
+        }
+    }
+
+    fn press_power_button(_vm: &'static Vm) -> bool {
+        false
+    }
+
     fn decoded(vm: &Vm) -> Decoded {
         Decoded { vm: vm.number as u8, ..Decoded::default() }
     }

@@ -26,6 +26,13 @@ pub trait Platform {
     /// Does what follows [`Platform::record_off`] and needs the schedule unlocked; the vCPU may be on again by now.
     fn powered_off(vm: &'static Vm, vcpu: usize);
 
+    /// Lets the clocks of a paused VM that a pause stops (docs/operate.md) continue where they were so many ticks ago. None of its vCPUs is
+    /// loaded, and the VM's power is locked.
+    fn hold_time(vm: &Vm, ticks: u64);
+
+    /// Presses a VM's power button. False: it has none, or its guest does not listen to it.
+    fn press_power_button(vm: &'static Vm) -> bool;
+
     /// What became of decoded instructions; zeros where the processor decodes.
     fn decoded(vm: &Vm) -> Decoded;
 }

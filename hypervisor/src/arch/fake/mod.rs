@@ -289,6 +289,9 @@ impl Host for Arch {
     }
 }
 
+/// Ticks for which VMs were paused.
+pub static HELD: AtomicU64 = AtomicU64::new(0);
+
 impl Platform for Arch {
     fn ram(base: u64, size: u64) -> [Range<u64>; 2] {
         [base..base + size, base + size..base + size]
@@ -306,6 +309,15 @@ impl Platform for Arch {
     }
 
     fn powered_off(_vm: &'static vm::Vm, _vcpu: usize) {}
+
+    fn hold_time(vm: &vm::Vm, ticks: u64) {
+        assert!(vm.vcpus.iter().all(|vcpu| vcpu.arch.loaded.lock().unwrap().is_none()), "a vCPU of a paused VM is loaded");
+        HELD.fetch_add(ticks, Ordering::Relaxed);
+    }
+
+    fn press_power_button(_vm: &'static vm::Vm) -> bool {
+        false
+    }
 
     fn decoded(vm: &vm::Vm) -> Decoded {
         Decoded { vm: vm.number as u8, ..Decoded::default() }

@@ -44,6 +44,18 @@ impl Platform for Arch {
         }
     }
 
+    /// The time-stamp counters and the APICs' timers. The clocks of other devices go on.
+    fn hold_time(vm: &Vm, ticks: u64) {
+        for vcpu in &vm.vcpus {
+            // SAFETY: the VM is paused, and its power locked.
+            unsafe { vcpu.arch.hold_time(ticks) };
+        }
+    }
+
+    fn press_power_button(vm: &'static Vm) -> bool {
+        devices::press_power_button(vm)
+    }
+
     fn decoded(vm: &Vm) -> Decoded {
         let mut all = Decoded { vm: vm.number as u8, ..Decoded::default() };
         let of_vcpus = vm.vcpus.iter().map(|vcpu| vcpu.arch.decoded.counts());

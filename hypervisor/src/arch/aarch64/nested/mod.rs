@@ -244,7 +244,7 @@ pub fn deadline(vcpu: &Vcpu) -> Option<u64> {
 pub fn timer_offset(vcpu: &Vcpu) -> u64 {
     match of(vcpu) {
         Some(nested) if nested.regime == Regime::Guest => nested.page.get(vncr::CNTVOFF_EL2),
-        _ => 0,
+        _ => vcpu.vm().arch.held_time(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use core::cell::UnsafeCell;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use stile_blob::{BinaryPoint, Mode, Nested, Techniques};
 use stile_board::map::RAM_BASE;
@@ -44,6 +44,8 @@ pub struct Vm {
     table: TicketLock<PageTable<Stage2>>,
     root: u64,
     vmid: VmidSlot,
+    /// CNTVOFF_EL2 with this VM's second stage: ticks for which it was paused; 0 if it has an EL2. Changes only while the VMID is forgotten.
+    held_time: AtomicU64,
     /// Elsewhere, so that what all VMs have is near.
     nested: Option<&'static nested::Shared>,
     /// PCI functions, if it has any.
@@ -189,6 +191,7 @@ impl VmPart for Vm {
             table: TicketLock::new(table),
             root,
             vmid: VmidSlot::new(),
+            held_time: AtomicU64::new(0),
             read_shadow: ReadShadow::new(&distributor),
             distributor: TicketLock::new(distributor),
             power: TicketLock::new(PowerTable::new(vcpus)),
@@ -257,6 +260,18 @@ impl assigned::SecondStage for Vm {
 }
 
 impl Vm {
+    /// How many ticks its virtual counter is behind the physical one.
+    pub fn held_time(&self) -> u64 {
+        self.held_time.load(Ordering::Relaxed)
+    }
+
+    /// Sets its virtual counter back. None of its vCPUs is loaded, and it has no EL2.
+    pub fn hold_time(&self, ticks: u64) {
+        self.held_time.fetch_add(ticks, Ordering::Relaxed);
+        // A CPU that has the table still loads it anew, and the offset with it.
+        self.vmid.forget();
+    }
+
     /// Makes this VM's second stage the current one.
     ///
     /// A CPU may hold translations that another vCPU of the same VM made with the same ASID for other tables: a guest may use ASIDs
@@ -269,6 +284,8 @@ impl Vm {
         if now != Some(before) {
             speculation::switch_vm(cpu);
             load_table(&self.vmid, self.root, cpu);
+            // Another VM's may be different. This VM's changes with its VMID.
+            write_sysreg!("cntvoff_el2", self.held_time());
         }
         let last = &LAST_RAN[cpu % MAX_CPUS][vm % stile_board::MAX_VMS];
         if last.load(Ordering::Relaxed) != vcpu as u8 {

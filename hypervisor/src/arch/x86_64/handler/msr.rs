@@ -123,6 +123,13 @@ impl Kept {
         self.tsc_offset.load(Ordering::Relaxed)
     }
 
+    /// Sets the counter back, unseen: IA32_TSC_ADJUST stays. The vCPU is not loaded. Returns the new [`Kept::tsc_offset`].
+    pub fn hold_tsc(&self, ticks: u64) -> u64 {
+        let offset = self.tsc_offset().wrapping_sub(ticks);
+        self.tsc_offset.store(offset, Ordering::Relaxed);
+        offset
+    }
+
     /// IA32_TSC_ADJUST follows the counter, and the counter follows it, by the same difference.
     fn move_tsc(&self, by: u64) {
         self.tsc_adjust.store(self.tsc_adjust.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);

@@ -41,6 +41,8 @@ pub struct VcpuContext {
     start: Start,
     /// What is added to the counter for the guest. After that the VMCS keeps it.
     pub tsc_offset: u64,
+    /// The VMCS has another value: [`VcpuContext::set_tsc_offset`].
+    tsc_moved: bool,
     vpid: u16,
     msrs: [u64; MSRS.len()],
     debug: Debug,
@@ -109,6 +111,14 @@ impl VcpuContext {
         self.host = 0;
     }
 
+    /// Changes what is added to the counter for the guest. The vCPU is not loaded.
+    pub fn set_tsc_offset(&mut self, offset: u64) {
+        self.tsc_offset = offset;
+        self.tsc_moved = true;
+        // The next load takes the way of one on another CPU, so that others need not look.
+        self.host = 0;
+    }
+
     /// Puts everything but the general registers and the interrupts onto this CPU. Returns whether the vCPU was reset since it was loaded
     /// last, so that the VMCS is a new one.
     pub fn load(&mut self, cpu: &mut Cpu, place: &Place) -> bool {
@@ -128,6 +138,9 @@ impl VcpuContext {
             // What this CPU remembers of the identifier is from another time.
             vmx::forget_vpid(self.vpid.into());
             vmx::forget_ept(place.ept);
+            if core::mem::take(&mut self.tsc_moved) {
+                vmcs::write(Field::TSC_OFFSET, self.tsc_offset);
+            }
         }
         for (&register, &value) in MSRS.iter().zip(&self.msrs).take(msrs()) {
             // SAFETY: the CPU has the register; the value is one that it had with this guest, or zero. Stile does not use it.

@@ -318,6 +318,17 @@ impl Vcpu {
         if virtualized { self.apic_level } else { ApicVirtualization::Off }
     }
 
+    /// Lets the vCPU's counter and the timer of its local APIC continue where they were so many ticks ago.
+    ///
+    /// # Safety
+    /// The vCPU is loaded nowhere, and stays so during the call.
+    pub unsafe fn hold_time(&self, ticks: u64) {
+        // SAFETY: the caller's promise.
+        let (apic, context) = unsafe { (self.apic(), self.context()) };
+        apic.hold_timer(ticks);
+        context.set_tsc_offset(self.kept.hold_tsc(ticks));
+    }
+
     /// When it has to look at another device, in ticks of the counter, or [`Watch::NEVER`].
     #[inline(always)]
     pub fn watch(&self) -> u64 {

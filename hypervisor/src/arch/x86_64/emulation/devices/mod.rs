@@ -21,6 +21,7 @@ use crate::arch::x86_64::host::cpu::Cpu;
 use crate::device::bus::devices;
 pub use pic::{Pics, set_line};
 pub use pit::Timer;
+pub use ports::press_power_button;
 use ports::{FirmwareConfig, KeyboardController, PowerRegisters, ResetRegister, ScreenController};
 use test::{DebugExit, TestEntry, TestLines, TestWord};
 use test_memory::TestMemory;

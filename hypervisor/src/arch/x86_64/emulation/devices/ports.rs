@@ -8,10 +8,12 @@ use stile_device::power::{self, Power};
 use stile_device::screen::Screen;
 use stile_sched::lock::TicketLock;
 
+use super::pic::set_line;
 use super::ticks;
 use crate::arch::x86_64::emulation::sleep;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::device::bus::Device;
+use crate::vm::Vm;
 use crate::vm::power::End;
 
 /// The keyboard controller, which resets the machine. Offsets are port numbers.
@@ -64,10 +66,32 @@ impl Device for PowerRegisters {
             SLEEP_CONTROL if bytes == 1 && value & SLEEP == SLEEP_OFF => return Some(End::Off),
             PM1A_CONTROL if value & u64::from(port::SLP_EN) != 0 && OFF_TYPES >> (value >> 10 & 0b111) & 1 != 0 => return Some(End::Off),
             PM1A_CONTROL if value & PM1A_SLEEP == S3 => sleep::sleep(cpu.vcpu()),
-            _ => _ = self.0.lock().write(offset as u16, value as u32, bytes as u16),
+            _ => {
+                let level = self.0.lock().write(offset as u16, value as u32, bytes as u16).sci;
+                drive(cpu.vcpu().vm(), level);
+            }
         }
         None
     }
+}
+
+/// Drives the SCI to its new level, if it changed.
+fn drive(vm: &'static Vm, level: Option<bool>) {
+    if let Some(level) = level {
+        set_line(vm, pc::ACPI_INPUT as u8, level);
+    }
+}
+
+/// Presses the power button of ACPI's fixed registers. False, and nothing done, if the guest has not enabled its event.
+pub fn press_power_button(vm: &'static Vm) -> bool {
+    let mut power = vm.arch.devices.power.0.lock();
+    if !power.has_button_enabled() {
+        return false;
+    }
+    let level = power.press_button();
+    drop(power);
+    drive(vm, level);
+    true
 }
 
 /// The reset control register.

@@ -1,0 +1,202 @@
+//! `stile stop`, `start`, `restart`, `pause` and `resume`: changes of the state of a VM that another process runs.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+
+use crate::args::{StopArgs, VmArgs};
+use crate::control::client::Connection;
+use crate::control::directory::Directory;
+use crate::control::name;
+use crate::control::protocol::{Action, Reply, Request, State};
+use crate::{exit, out};
+
+/// How often a VM's state is asked for while it changes.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// How long Stile may take to carry out what it has accepted: one exit of each vCPU, and its memory's reset.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// The result, as `--json` shows it.
+#[derive(Debug, Serialize)]
+struct Done<'a> {
+    machine: &'a str,
+    vm: &'a str,
+    /// The new state.
+    state: State,
+    /// Of `stop`: whether the power was turned off, not by the guest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forced: Option<bool>,
+}
+
+/// A VM of a machine that runs.
+struct Target {
+    connection: Connection,
+    vm: String,
+}
+
+impl Target {
+    /// Connects to the machine of a VM, given as `NAME/VM`, or `NAME` if it has only one.
+    fn open(target: &str) -> Result<Self> {
+        let (machine, vm) = name::split(target);
+        let mut connection = Connection::open(&Directory::open()?, machine)?;
+        let vm = match vm {
+            Some(vm) => vm.to_owned(),
+            None => {
+                let names: Vec<String> = connection.status()?.vms.into_iter().map(|vm| vm.name).collect();
+                match names.as_slice() {
+                    [only] => only.clone(),
+                    _ => return Err(exit::usage(format!("{machine}: name one of its VMs, as {machine}/VM: {}", names.join(", ")))),
+                }
+            }
+        };
+        Ok(Self { connection, vm })
+    }
+
+    /// The VM's state. Off, too, once its machine has ended.
+    fn state(&mut self) -> Result<State> {
+        if self.connection.send(&Request::State { vm: self.vm.clone() }).is_err() {
+            return Ok(State::Off);
+        }
+        match self.connection.receive_or_end()? {
+            Some(Reply::State { state, .. }) => Ok(state),
+            Some(Reply::Refused { message }) => Err(exit::usage(message)),
+            None => Ok(State::Off),
+            Some(other) => bail!("{}: unexpected answer: {other:?}", self.connection.name),
+        }
+    }
+
+    /// Asks for a change. The error says why it is refused.
+    fn ask(&mut self, action: Action) -> Result<Result<(), String>> {
+        self.connection.send(&Request::Control { vm: self.vm.clone(), action })?;
+        match self.connection.receive_or_end()? {
+            // The machine ends with its last VM.
+            Some(Reply::Done) | None => Ok(Ok(())),
+            Some(Reply::Refused { message }) => Ok(Err(message)),
+            Some(other) => bail!("{}: unexpected answer: {other:?}", self.connection.name),
+        }
+    }
+
+    /// Waits until the VM is in a state. False once the time is up.
+    fn wait(&mut self, limit: Duration, is_wanted: impl Fn(State) -> bool) -> Result<bool> {
+        let end = Instant::now() + limit;
+        while !is_wanted(self.state()?) {
+            if Instant::now() >= end {
+                return Ok(false);
+            }
+            thread::sleep(INTERVAL);
+        }
+        Ok(true)
+    }
+
+    /// Asks for a change that Stile carries out before it answers.
+    fn change(&mut self, action: Action) -> Result<()> {
+        // Before the request, which is refused for an unknown VM without saying that this is a mistake of the user's.
+        self.state()?;
+        self.ask(action)?.map_err(anyhow::Error::msg).with_context(|| format!("{} can't be {}", self.name(), action.done()))
+    }
+
+    /// The name of the VM with that of its machine.
+    fn name(&self) -> String {
+        format!("{}/{}", self.connection.name, self.vm)
+    }
+
+    /// Reports the end of a command.
+    fn report(&self, json: bool, state: State, what: &str, forced: Option<bool>) -> Result<u8> {
+        if json {
+            let done = Done { machine: &self.connection.name, vm: &self.vm, state, forced };
+            out::line(serde_json::to_string(&done).context("writing JSON")?)?;
+        } else {
+            out::note(format_args!("stile: {} {what}", self.name()));
+        }
+        Ok(exit::OK)
+    }
+}
+
+/// Whether a state is the wanted one: a VM that crashed is off.
+fn is(state: State, wanted: State) -> bool {
+    state == wanted || (state, wanted) == (State::Crashed, State::Off)
+}
+
+/// Stops a VM: presses its power button, and turns the power off if the guest is not off after a time.
+///
+/// # Errors
+/// There is no such machine or VM, or the VM is off.
+pub fn stop(args: &StopArgs) -> Result<u8> {
+    let mut target = Target::open(&args.target.vm)?;
+    let is_off = |state: State| is(state, State::Off);
+    if is_off(target.state()?) {
+        bail!("{} is off already", target.name());
+    }
+    if !args.force {
+        match target.ask(Action::PowerButton)? {
+            Ok(()) => {
+                if target.wait(Duration::from_secs(args.grace.into()), is_off)? {
+                    return target.report(args.target.json, State::Off, "is off", Some(false));
+                }
+                out::note(format_args!("stile: {} is not off after {} s: turning the power off", target.name(), args.grace));
+            }
+            Err(why) => out::note(format_args!("stile: {why}: turning the power off")),
+        }
+    }
+    // The guest may have turned itself off in this moment.
+    if let Err(why) = target.ask(Action::Off)?
+        && !is_off(target.state()?)
+    {
+        bail!("{} can't be stopped: {why}", target.name());
+    }
+    if !target.wait(LIMIT, is_off)? {
+        bail!("{} is not off within {} s", target.name(), LIMIT.as_secs());
+    }
+    target.report(args.target.json, State::Off, "is off", Some(true))
+}
+
+/// Starts a VM that is off.
+///
+/// # Errors
+/// There is no such machine or VM, or the VM is on.
+pub fn start(args: &VmArgs) -> Result<u8> {
+    run(args, Action::Start)
+}
+
+/// Resets a VM, or starts one that is off.
+///
+/// # Errors
+/// There is no such machine or VM.
+pub fn restart(args: &VmArgs) -> Result<u8> {
+    let mut target = Target::open(&args.vm)?;
+    let action = if is(target.state()?, State::Off) { Action::Start } else { Action::Reset };
+    target.change(action)?;
+    target.report(args.json, State::Running, "starts anew", None)
+}
+
+/// Pauses a VM.
+///
+/// # Errors
+/// There is no such machine or VM, or the VM does not run.
+pub fn pause(args: &VmArgs) -> Result<u8> {
+    let mut target = Target::open(&args.vm)?;
+    target.change(Action::Pause)?;
+    // Each vCPU stops at its next exit. It may have turned the VM off before.
+    if !target.wait(LIMIT, |state| state != State::Running)? {
+        bail!("{} is not paused within {} s", target.name(), LIMIT.as_secs());
+    }
+    let state = target.state()?;
+    target.report(args.json, state, &format!("is {}", state.name()), None)
+}
+
+/// Ends a VM's pause.
+///
+/// # Errors
+/// There is no such machine or VM, or the VM is not paused.
+pub fn resume(args: &VmArgs) -> Result<u8> {
+    run(args, Action::Resume)
+}
+
+fn run(args: &VmArgs, action: Action) -> Result<u8> {
+    let mut target = Target::open(&args.vm)?;
+    target.change(action)?;
+    target.report(args.json, State::Running, "runs", None)
+}

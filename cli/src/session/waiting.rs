@@ -1,0 +1,48 @@
+//! Requests of clients that Stile has not answered yet.
+
+use std::collections::BTreeMap;
+
+use crate::control::server::ClientId;
+
+/// The requests, by the index of the line that they were sent on and their tag. A Stile answers only what it was asked: one in a VM is a guest.
+#[derive(Debug, Default)]
+pub struct Waiting {
+    next: u32,
+    requests: BTreeMap<(usize, u32), (ClientId, String)>,
+}
+
+impl Waiting {
+    /// Adds a request of a client that concerns a VM; returns its tag.
+    pub fn add(&mut self, line: usize, client: ClientId, vm: &str) -> u32 {
+        let tag = self.next;
+        self.next = tag.wrapping_add(1);
+        self.requests.insert((line, tag), (client, vm.to_owned()));
+        tag
+    }
+
+    /// Takes the request out that was answered on a line: its client and VM.
+    pub fn take(&mut self, line: usize, tag: u32) -> Option<(ClientId, String)> {
+        self.requests.remove(&(line, tag))
+    }
+
+    /// A client is gone.
+    pub fn forget(&mut self, client: ClientId) {
+        self.requests.retain(|_, (of, _)| *of != client);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_reaches_its_client_once_and_from_its_line_only() {
+        let mut waiting = Waiting::default();
+        let (first, second) = (waiting.add(0, 7, "a"), waiting.add(1, 8, "b.c"));
+        assert_eq!(waiting.take(1, first), None);
+        assert_eq!(waiting.take(1, second), Some((8, "b.c".to_owned())));
+        assert_eq!(waiting.take(1, second), None);
+        waiting.forget(7);
+        assert_eq!(waiting.take(0, first), None);
+    }
+}

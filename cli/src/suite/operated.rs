@@ -1,0 +1,85 @@
+//! The scenarios in which an operator acts on VMs that run, beside a neighbour that computes.
+
+use anyhow::Result;
+
+use super::operator::Step;
+use super::programs::{PASSED, Programs, passed};
+use super::scenario::Scenario;
+use crate::config::Arch;
+use crate::session::SAME_MEMORY;
+
+/// The neighbour goes on.
+const ROUND: &str = "checksum: round";
+
+/// All of an architecture.
+///
+/// # Errors
+/// A guest is missing.
+pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
+    Ok(vec![pause(programs)?, cycles(programs)?])
+}
+
+/// A machine of two CPUs, with a VM, and a neighbour that computes checksums until it is stopped.
+fn config(programs: &Programs, program: &str, vcpus: u32) -> Result<String> {
+    Ok(format!(
+        "[machine]\narch = \"{}\"\ncpus = 2\n\n\
+         [[vm]]\nname = \"{program}\"\nkernel = \"{}\"\nvcpus = {vcpus}\nmemory = \"64M\"\n\n\
+         [[vm]]\nname = \"neighbour\"\nkernel = \"{}\"\nappend = \"rounds=1000000\"\nvcpus = 1\nmemory = \"64M\"\n",
+        programs.arch.name(),
+        programs.path(program)?,
+        programs.path("checksum")?,
+    ))
+}
+
+/// A VM is paused: its neighbour's checksums continue, and it finds that its time stood still. On a PC it then finds its power button pressed.
+fn pause(programs: &Programs) -> Result<Scenario> {
+    let mut steps = vec![
+        Step::new("waiting for pause 1", "resume m/pause", &["pause is running"]).fails(1),
+        Step::new("", "pause m/pause", &["m/pause is paused"]),
+        Step::new(ROUND, "pause m/pause", &["can't be paused: pause is paused"]).fails(1),
+        Step::new(ROUND, "stop m/pause --grace x", &["--grace"]).fails(2),
+        Step::new(ROUND, "ps --json", &[r#"{"name":"pause","state":"paused"}"#, r#"{"name":"neighbour","state":"running"}"#]),
+        Step::new(ROUND, "resume m/pause --json", &[r#"{"machine":"m","vm":"pause","state":"running"}"#]),
+        Step::new("waiting for pause 2", "pause m/pause", &[]),
+        Step::new(ROUND, "start m/pause", &["can't be started: pause is paused"]).fails(1),
+        Step::new(ROUND, "pause m/nobody", &["there is no VM called nobody; the VMs are pause, neighbour"]).fails(2),
+        Step::new(ROUND, "resume m/pause", &["m/pause runs"]),
+    ];
+    let mut output = vec!["pause: pause 1:".into(), "pause: pause 2:".into(), "PASS pause".into()];
+    if programs.arch == Arch::X86_64 {
+        steps.push(Step::new("waiting for the power button", "stop m/pause --json", &[r#""state":"off","forced":false"#]));
+        output.insert(2, "waiting for the power button".into());
+    }
+    steps.extend([Step::new(PASSED, "ps", &[]), Step::new(ROUND, "stop m/neighbour --force", &[])]);
+    let mut expect = passed();
+    expect.output = output;
+    expect.notes.push(SAME_MEMORY.into());
+    let scenario = Scenario::new(programs.scenario("operator/pause"), "--exits");
+    Ok(Scenario { config: Some(config(programs, "pause", 1)?), steps, timeout: 300, expect, ..scenario })
+}
+
+/// A VM is turned off and on, reset, and turned off while it is paused.
+fn cycles(programs: &Programs) -> Result<Scenario> {
+    const UP: &str = "spin: ";
+    let off = r#"{"machine":"m","vm":"spin","state":"off","forced":true}"#;
+    let mut steps = Vec::new();
+    for _ in 0..3 {
+        steps.extend([Step::new(UP, "stop m/spin --force --json", &[off]), Step::new("", "start m/spin", &["m/spin runs"])]);
+    }
+    steps.extend([
+        Step::new(UP, "restart m/spin", &["m/spin starts anew"]),
+        Step::new(UP, "pause m/spin", &["m/spin is paused"]),
+        Step::new("", "restart m/spin", &[]),
+        Step::new(UP, "pause m/spin", &[]),
+        // It has no power button, or does not listen to it; nor does it while it is paused.
+        Step::new("", "stop m/spin", &["turning the power off", "m/spin is off"]),
+        Step::new("", "stop m/spin", &["is off already"]).fails(1),
+        Step::new("", "pause m/spin", &["can't be paused: spin is off"]).fails(1),
+        Step::new(ROUND, "stop m/neighbour --force", &[]),
+    ]);
+    let mut expect = passed();
+    expect.output = vec![ROUND.into()];
+    expect.notes.push(SAME_MEMORY.into());
+    let scenario = Scenario::new(programs.scenario("operator/stop-and-start"), "--exits");
+    Ok(Scenario { config: Some(config(programs, "spin", 2)?), steps, timeout: 300, expect, ..scenario })
+}

@@ -1,0 +1,26 @@
+//! The operator's requests that change the state of a VM. Each is carried out by the CPU that received it, and answered.
+
+use stile_wire::{Action, Answer, Event};
+
+use crate::arch::Arch;
+use crate::arch::contract::Platform;
+use crate::vm::power::{self, End};
+use crate::{console, vm};
+
+/// Carries a request out, and answers it.
+pub fn control(tag: u32, number: u8, action: Action) {
+    let answer = match vm::get(usize::from(number)) {
+        None => Answer::NoVm,
+        Some(vm) => match action {
+            Action::PowerButton if vm.power.is_held() => Answer::WrongState,
+            Action::PowerButton if Arch::press_power_button(vm) => Answer::Done,
+            Action::PowerButton => Answer::NoButton,
+            Action::Off => power::end_now(vm, End::Off),
+            Action::Reset => power::end_now(vm, End::Restart),
+            Action::Start => power::turn_on(vm),
+            Action::Pause => power::pause(vm),
+            Action::Resume => power::resume(vm),
+        },
+    };
+    console::event(&Event::Answer { tag, answer });
+}
