@@ -13,6 +13,7 @@ use crate::disk::values;
 use crate::exit;
 use crate::session::{ATTACH_TABLE, KEY_TABLE, Shown};
 use crate::soak;
+use crate::top::Order;
 
 /// Runs virtual machines on Stile, a bare-metal hypervisor, in an emulated Arm server or PC.
 #[derive(Debug, Parser)]
@@ -41,6 +42,8 @@ pub enum Command {
     /// Show the console of a VM of a machine that runs, from another terminal, and type to it.
     #[command(after_help = ATTACH_TABLE)]
     Attach(AttachArgs),
+    /// Show where the time of a machine's VMs goes while it runs: guest, Stile, waiting; exits per second by reason.
+    Top(TopArgs),
     /// Stop a VM: press its power button, and turn the power off after a while.
     Stop(StopArgs),
     /// Start a VM that is off.
@@ -256,6 +259,32 @@ pub struct AttachArgs {
     /// Only watch: input is not passed on.
     #[arg(long)]
     pub read_only: bool,
+}
+
+/// `stile top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// The machine, and after a slash the VM; all VMs by default.
+    #[arg(value_name = "NAME[/VM]")]
+    pub target: String,
+    /// Print the figures of one interval, and end.
+    #[arg(long)]
+    pub once: bool,
+    /// Print JSON, an array a line for each interval.
+    #[arg(long)]
+    pub json: bool,
+    /// Show vCPUs instead of VMs.
+    #[arg(long)]
+    pub vcpus: bool,
+    /// The order.
+    #[arg(long, value_name = "ORDER", value_enum, default_value_t)]
+    pub sort: Order,
+    /// Show only VMs with this text in their names, or in those of a reason for which they exited.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub filter: String,
+    /// The interval in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = amount)]
+    pub interval: f64,
 }
 
 /// `stile start`, `restart`, `pause` and `resume`.

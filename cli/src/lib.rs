@@ -39,3 +39,4 @@ pub mod serial;
 pub mod session;
 pub mod soak;
 pub mod suite;
+pub mod top;

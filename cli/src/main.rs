@@ -44,6 +44,7 @@ fn stile() -> Result<u8> {
         Command::Connect(args) => stile::connect::connect(args, until_signals),
         Command::Ps(args) => stile::ps::ps(args),
         Command::Attach(args) => stile::attach::attach(args),
+        Command::Top(args) => stile::top::top(args),
         Command::Stop(args) => stile::operate::stop(args),
         Command::Start(args) => stile::operate::start(args),
         Command::Restart(args) => stile::operate::restart(args),

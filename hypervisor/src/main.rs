@@ -20,6 +20,7 @@ mod once;
 mod operator;
 mod panic;
 mod report;
+mod sample;
 mod stacks;
 #[cfg(test)]
 mod tests;
@@ -55,6 +56,7 @@ fn start(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
     if let Err(what) = vm::create(blob) {
         refuse(what);
     }
+    sample::setup();
     report::setup(report_exits);
     console::listen();
     for vm in vm::all() {
@@ -105,6 +107,8 @@ fn console_interrupt() {
             }
         }
         Input::Command(Command::Control { tag, vm, action }) => operator::control(tag, vm, action),
+        Input::Command(Command::Sample { vm, vcpu }) => sample::request(vm, vcpu),
+        Input::Command(Command::SampleRows { vm, vcpu, from }) => sample::send_rows(vm, vcpu, from),
         Input::Command(Command::Panic) => panic!("the operator asked for it"),
         Input::Command(Command::Shutdown) => {
             for vm in vm::all() {

@@ -8,6 +8,7 @@ use std::io::{self, BufRead, Write};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::sample::Sample;
 use crate::config::Arch;
 
 /// Changes with each incompatible change of the messages.
@@ -27,6 +28,8 @@ pub enum Request {
     },
     /// Asks for [`Reply::Status`].
     Status,
+    /// Asks for [`Reply::Sample`].
+    Sample,
     /// Asks for a console: [`Reply::Attached`], then [`Reply::Output`]. Replaces the console of an earlier request.
     Attach {
         /// The VM's name; the first VM by default.
@@ -62,6 +65,8 @@ pub enum Reply {
     },
     /// The answer to [`Request::Status`].
     Status(Status),
+    /// The answer to [`Request::Sample`]: the live ledger of the machine's own Stile.
+    Sample(Sample),
     /// The answer to [`Request::Attach`].
     Attached {
         /// The VM's name.

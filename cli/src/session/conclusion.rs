@@ -74,7 +74,7 @@ impl Session<'_> {
     }
 
     /// The names of a line's VMs.
-    fn vm_names(&self, line: usize) -> Vec<String> {
+    pub(super) fn vm_names(&self, line: usize) -> Vec<String> {
         let name = |vm: &Vm| match *vm {
             Vm::Console(console) => self.names[console].clone(),
             Vm::Stile(inner) => self.lines[inner].name.clone(),

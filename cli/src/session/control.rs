@@ -1,8 +1,11 @@
 //! Requests of the control socket's clients.
 
+use std::time::Instant;
+
 use stile_wire::{Answer, Command};
 
 use super::clients::{Attached, Control, state_of};
+use super::sampler::Step;
 use super::{Session, line};
 use crate::control::protocol::{Action, Bytes, Reply, Request, Status, VmStatus};
 use crate::control::server::{ClientId, Message};
@@ -39,6 +42,11 @@ impl Session<'_> {
                 Some(None) => self.refuse(id, "attach to a console first"),
                 None => {}
             },
+            Request::Sample => {
+                let names = self.vm_names(0);
+                let step = self.sampler.ask(id, Instant::now(), &names);
+                self.sampled(step);
+            }
             Request::State { vm } => match line::find(&self.lines, &self.names, &vm) {
                 Some((line, number)) => {
                     let state = state_of(self.lines[line].story.fates[usize::from(number)]);
@@ -59,6 +67,18 @@ impl Session<'_> {
         let Some(control) = &mut self.control else { return };
         let tag = control.waiting().add(line, id, name);
         self.command_to(line, &Command::Control { tag, vm, action: action.on_wire() });
+    }
+
+    /// Takes the next step to a sample.
+    pub(super) fn sampled(&mut self, step: Step) {
+        match step {
+            Step::Nothing => {}
+            Step::Send(command) => self.command_to(0, &command),
+            Step::Done(sample, clients) => {
+                let Some(control) = &mut self.control else { return };
+                clients.into_iter().for_each(|id| control.reply(id, Reply::Sample(sample.clone())));
+            }
+        }
     }
 
     /// Stile has answered a request.

@@ -106,6 +106,11 @@ impl Exits {
         self.report.account_mut(row.vm, row.vcpu).add(key, &counted);
     }
 
+    /// The names of a row: its reason, and its sub-reason.
+    pub fn name(&self, key: RowKey) -> Option<(String, String)> {
+        self.catalogue.name(key).map(|name| (name.reason_name.to_owned(), name.sub.to_string()))
+    }
+
     /// The accounts of all vCPUs.
     pub fn report(&self) -> &Report {
         &self.report
@@ -209,7 +214,7 @@ fn name(names: &[String], vm: u8) -> &str {
 }
 
 /// The key of a row, if known to this program.
-fn key(row: stile_wire::Row) -> Option<RowKey> {
+pub fn key(row: stile_wire::Row) -> Option<RowKey> {
     match row {
         stile_wire::Row::Static(id) => RowId::from_raw(id).map(RowKey::Static),
         stile_wire::Row::Dynamic { kind, key } => {

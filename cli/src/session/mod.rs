@@ -15,6 +15,7 @@ mod logs;
 mod marks;
 mod outcome;
 mod output;
+mod sampler;
 mod tail;
 mod terminal;
 mod typing;
@@ -49,6 +50,7 @@ use input::{Input, Inputs};
 use line::Line;
 use logs::Logs;
 use outcome::End;
+use sampler::Sampler;
 use view::View;
 
 /// Number of lines of a console shown when a run fails.
@@ -176,6 +178,7 @@ pub fn run(request: Request, signals: Signals) -> Result<u8> {
         lines,
         names,
         control,
+        sampler: Sampler::default(),
         logs,
         view,
         keys: Keys::default(),
@@ -233,6 +236,8 @@ struct Session<'a> {
     names: Vec<String>,
     /// Clients of the control socket.
     control: Option<Control>,
+    /// The live ledger for them.
+    sampler: Sampler,
     consoles: Vec<Console>,
     logs: Logs,
     view: View<'a>,
@@ -278,11 +283,13 @@ impl Session<'_> {
                 grace = Some(now + GRACE);
             }
             let idle = self.view.has_prompt().then(|| now + IDLE);
-            let until = [deadline, grace, idle].into_iter().flatten().min();
+            let until = [deadline, grace, idle, self.sampler.retry_at()].into_iter().flatten().min();
             let wait = until.map_or(Duration::from_secs(3600), |until| until.saturating_duration_since(now));
             if let Some(news) = self.logs.take_news() {
                 self.view.note(&news);
             }
+            let again = self.sampler.retry(Instant::now());
+            self.sampled(again);
             let step = match self.inputs.inputs.recv_timeout(wait) {
                 Ok(input) => self.take(input),
                 Err(_) => self.view.idle().map(|()| None),

@@ -80,6 +80,14 @@ impl Session<'_> {
     }
 
     fn event(&mut self, line: usize, event: &Event) -> io::Result<()> {
+        if line == 0 {
+            let step = self.sampler.take(event, &self.lines[0].exits);
+            self.sampled(step);
+        }
+        if matches!(event, Event::Sample(_) | Event::NoSample { .. } | Event::SampleRow(_) | Event::SampleRows { .. }) {
+            // They are many, and not of the run.
+            return Ok(());
+        }
         self.logs.event(&self.lines[line].name, event, &self.lines[line].exits);
         self.lines[line].exits.take(event);
         if matches!(event, Event::LedgerEnd) && line == 0 && self.asked == Asked::Account {

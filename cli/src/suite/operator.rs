@@ -21,12 +21,14 @@ pub struct Step {
     pub status: u8,
     /// Texts that its output or its messages have in them.
     pub says: Vec<&'static str>,
+    /// Its JSON names as many exits taken as one of the accounts at the end.
+    pub agrees: bool,
 }
 
 impl Step {
     /// A command that succeeds; its words are separated by spaces.
     pub fn new(after: &'static str, words: &'static str, says: &[&'static str]) -> Self {
-        Self { after, words: words.split_whitespace().collect(), status: 0, says: says.to_vec() }
+        Self { after, words: words.split_whitespace().collect(), status: 0, says: says.to_vec(), agrees: false }
     }
 
     /// The same, with another status.
@@ -34,8 +36,13 @@ impl Step {
         Self { status, ..self }
     }
 
-    /// Gives the command, where the control sockets are in `runtime`. The error is a report for people.
-    fn take(&self, runtime: &Path) -> Result<(), String> {
+    /// The same, whose exits must be those of an account at the end.
+    pub fn agrees(self) -> Self {
+        Self { agrees: true, ..self }
+    }
+
+    /// Gives the command, where the control sockets are in `runtime`. Returns what it said; the error is a report for people.
+    fn take(&self, runtime: &Path) -> Result<String, String> {
         let what = self.words.join(" ");
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut command = Command::new("timeout");
@@ -47,9 +54,14 @@ impl Step {
         }
         match self.says.iter().find(|text| !said.contains(**text)) {
             Some(text) => Err(format!("`stile {what}` did not say {text:?}: {said}")),
-            None => Ok(()),
+            None => Ok(said),
         }
     }
+}
+
+/// The exits that JSON of `stile top` names first.
+fn exits_taken(said: &str) -> Option<&str> {
+    said.split_once(r#""exits_taken":"#)?.1.split(|char: char| !char.is_ascii_digit()).next()
 }
 
 /// The steps that are left, and what they have found.
@@ -58,6 +70,8 @@ pub struct Operator<'s> {
     rest: std::slice::Iter<'s, Step>,
     /// Where the output begins that the next step looks at.
     from: usize,
+    /// Lines that the accounts at the end must have.
+    accounts: Vec<String>,
     /// What went wrong.
     pub problems: Vec<String>,
 }
@@ -65,7 +79,7 @@ pub struct Operator<'s> {
 impl<'s> Operator<'s> {
     /// Before the first step.
     pub fn new(steps: &'s [Step]) -> Self {
-        Self { rest: steps.iter(), from: 0, problems: Vec::new() }
+        Self { rest: steps.iter(), from: 0, accounts: Vec::new(), problems: Vec::new() }
     }
 
     /// Takes the next step if its text is in the output by now. `output` only grows; `runtime` is where the control sockets are.
@@ -73,17 +87,26 @@ impl<'s> Operator<'s> {
         self.look_and(output, |step| step.take(runtime));
     }
 
-    fn look_and(&mut self, output: &str, take: impl FnOnce(&Step) -> Result<(), String>) {
+    fn look_and(&mut self, output: &str, take: impl FnOnce(&Step) -> Result<String, String>) {
         let Some(step) = self.rest.as_slice().first() else { return };
         let Some(at) = output.get(self.from..).and_then(|new| new.find(step.after)) else { return };
-        self.problems.extend(take(step).err());
+        match take(step) {
+            Ok(said) if step.agrees => {
+                let exits = exits_taken(&said).unwrap_or("?");
+                self.accounts.push(format!("exits counted {exits}, exits taken {exits}, difference 0\n"));
+            }
+            Ok(_) => {}
+            Err(problem) => self.problems.push(problem),
+        }
         // What came while the command ran is the next step's, too: it may wait for that.
         self.from += at + step.after.len();
         self.rest.next();
     }
 
-    /// What is wrong at the end.
-    pub fn conclude(mut self) -> Vec<String> {
+    /// What is wrong at the end, with these accounts.
+    pub fn conclude(mut self, accounts: &str) -> Vec<String> {
+        let missing = self.accounts.iter().filter(|account| !accounts.contains(account.as_str()));
+        self.problems.extend(missing.map(|account| format!("no account at the end says {account:?}")));
         if let Some(step) = self.rest.next() {
             self.problems.push(format!("the output never had {:?}, for `stile {}`", step.after, step.words.join(" ")));
         }
@@ -96,6 +119,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn figures_are_compared_with_the_accounts() {
+        let steps = [Step::new("", "", &[]).agrees()];
+        let conclude = |accounts: &str| {
+            let mut operator = Operator::new(&steps);
+            operator.look_and("", |_| Ok(r#"[{"vm":"a","exits_taken":12,"unaccounted":0}]"#.into()));
+            operator.conclude(accounts)
+        };
+        assert_eq!(conclude("exits counted 12, exits taken 12, difference 0\n"), [""; 0]);
+        assert_eq!(conclude("exits counted 112, exits taken 112, difference 0\n").len(), 1);
+    }
+
+    #[test]
     fn steps_wait_for_their_text_and_must_all_be_taken() {
         let steps = [Step::new("a", "", &[]), Step::new("a", "", &[])];
         let mut operator = Operator::new(&steps);
@@ -103,6 +138,6 @@ mod tests {
         operator.look_and("ba", |_| Err("wrong".into()));
         operator.look_and("bab", |_| unreachable!());
         assert_eq!(operator.problems, ["wrong"]);
-        assert!(operator.conclude().iter().any(|problem| problem.contains("never had \"a\"")));
+        assert!(operator.conclude("").iter().any(|problem| problem.contains("never had \"a\"")));
     }
 }

@@ -168,7 +168,7 @@ impl Scenario {
         let status = child.wait().map_err(|error| error.to_string())?;
         err.extend(notes.iter().flatten());
         let (out, err) = (plain(&out), plain(&err));
-        let mut problems = operator.conclude();
+        let mut problems = operator.conclude(&err);
         problems.extend(self.expect.problems(status.code(), &out, &err));
         if let Some(arch) = self.expect.bounded_exits {
             problems.extend(longest_exit::problem(arch, &err));

@@ -65,6 +65,26 @@ pub enum Event {
         /// Whether it is carried out.
         answer: Answer,
     },
+    /// The answer to [`Command::Sample`].
+    Sample(Sample),
+    /// The answer to [`Command::Sample`]: there is no such vCPU.
+    NoSample {
+        /// The virtual machine of the command.
+        vm: u8,
+        /// The vCPU of the command.
+        vcpu: u8,
+    },
+    /// A row of the sampled ledger.
+    SampleRow(LedgerRow),
+    /// Completes the answer to [`Command::SampleRows`].
+    SampleRows {
+        /// The virtual machine of the command.
+        vm: u8,
+        /// The vCPU of the command.
+        vcpu: u8,
+        /// Where the next piece begins; `None` after the last.
+        next: Option<u16>,
+    },
 }
 
 impl Event {
@@ -96,6 +116,22 @@ pub enum Command {
         vm: u8,
         /// What to do.
         action: Action,
+    },
+    /// Copy the ledger of a vCPU at a moment at which it is exact: answered by [`Event::Sample`] or [`Event::NoSample`].
+    Sample {
+        /// The virtual machine, from 0. Untrusted input.
+        vm: u8,
+        /// The vCPU, from 0. Untrusted input.
+        vcpu: u8,
+    },
+    /// Send a piece of that copy: answered by some [`Event::SampleRow`], and [`Event::SampleRows`]. The copy of another vCPU has no rows.
+    SampleRows {
+        /// The virtual machine, from 0. Untrusted input.
+        vm: u8,
+        /// The vCPU, from 0. Untrusted input.
+        vcpu: u8,
+        /// The first row. Untrusted input.
+        from: u16,
     },
 }
 
@@ -249,6 +285,25 @@ pub struct CpuTime {
     /// Running on a CPU, in the guest or in Stile.
     pub ran: u64,
     /// Ready, waiting for a CPU or for the next period of the cap.
+    pub waited: u64,
+}
+
+/// Totals of a vCPU's ledger that is copied while the machine runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sample {
+    /// The virtual machine, from 0.
+    pub vm: u8,
+    /// The vCPU, from 0.
+    pub vcpu: u8,
+    /// Frequency of the counter that defines ticks, in Hz.
+    pub hz: u64,
+    /// When it was copied, in ticks.
+    pub now: u64,
+    /// Exits counted by the vector.
+    pub taken: u64,
+    /// Ticks on a CPU, in the guest or in Stile.
+    pub ran: u64,
+    /// Ticks ready, waiting for a CPU or for the next period of the cap.
     pub waited: u64,
 }
 

@@ -67,7 +67,6 @@ fn deliver_message(cpu: &mut Cpu, lpi: u32) -> Outcome {
 #[cold]
 #[inline(never)]
 fn resched(cpu: &mut Cpu) -> Outcome {
-    cpu::take_resched(cpu);
     cpu.leave = Leave::Resched;
     Outcome::leave(rows::IRQ_KICK)
 }

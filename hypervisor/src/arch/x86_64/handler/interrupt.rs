@@ -25,7 +25,7 @@ extern "C" fn handle_interrupt(cpu: &mut Cpu, number: u8) -> Outcome {
     apic::end_of_interrupt();
     match number {
         vector::KICK => {
-            if cpu::take_resched(cpu) {
+            if cpu::needs_resched(cpu) {
                 cpu.leave = Leave::Resched;
                 return Outcome::leave(rows::INTERRUPT_KICK);
             }

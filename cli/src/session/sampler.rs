@@ -1,0 +1,167 @@
+//! Gathers a sample of the live ledger from the machine's own Stile, vCPU by vCPU in bounded pieces.
+
+use std::time::{Duration, Instant};
+
+use stile_wire::{Command, Event};
+
+use super::exits::{Exits, key};
+use crate::control::sample::{RowSample, Sample, VcpuSample, VmSample};
+use crate::control::server::ClientId;
+
+/// A vCPU whose sample is not complete after this time is asked for again: a frame was lost, or the vCPU stopped running as it was kicked.
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// The next step.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Send this.
+    Send(Command),
+    /// The sample is complete: it is for these clients.
+    Done(Sample, Vec<ClientId>),
+    /// Wait.
+    Nothing,
+}
+
+/// The sample being gathered, and who waits for it.
+#[derive(Debug, Default)]
+pub struct Sampler {
+    waiting: Vec<ClientId>,
+    /// When it is asked for again; `None` if none is being gathered.
+    retry: Option<Instant>,
+    /// The vCPU that was asked for: VM and number.
+    at: (u8, u8),
+    sample: Sample,
+}
+
+impl Sampler {
+    /// A client wants a sample. It shares the one that is being gathered.
+    pub fn ask(&mut self, client: ClientId, now: Instant, names: &[String]) -> Step {
+        self.waiting.push(client);
+        if self.retry.is_some() {
+            return Step::Nothing;
+        }
+        self.retry = Some(now + LIMIT);
+        self.sample = Sample { counter_hz: 0, vms: names.iter().map(|name| VmSample { name: name.clone(), vcpus: Vec::new() }).collect() };
+        self.at = (0, 0);
+        self.next()
+    }
+
+    /// Asks for the vCPU at [`Sampler::at`].
+    fn next(&mut self) -> Step {
+        if usize::from(self.at.0) >= self.sample.vms.len() {
+            self.retry = None;
+            return Step::Done(std::mem::take(&mut self.sample), std::mem::take(&mut self.waiting));
+        }
+        Step::Send(Command::Sample { vm: self.at.0, vcpu: self.at.1 })
+    }
+
+    /// When [`Sampler::retry`] is to be called.
+    pub fn retry_at(&self) -> Option<Instant> {
+        self.retry
+    }
+
+    /// Asks again for a vCPU whose answer is late.
+    pub fn retry(&mut self, now: Instant) -> Step {
+        match self.retry {
+            Some(at) if now >= at => {
+                self.retry = Some(now + LIMIT);
+                self.next()
+            }
+            _ => Step::Nothing,
+        }
+    }
+
+    /// Processes a message; `exits` has the names of rows. Those of an earlier sample are ignored.
+    pub fn take(&mut self, event: &Event, exits: &Exits) -> Step {
+        if self.retry.is_none() {
+            return Step::Nothing;
+        }
+        match *event {
+            Event::NoSample { vm, vcpu } if (vm, vcpu) == self.at => {
+                self.at = (vm + 1, 0);
+                self.next()
+            }
+            Event::Sample(taken) if (taken.vm, taken.vcpu) == self.at => {
+                let stile_wire::Sample { hz, now, taken: exits_taken, ran, waited, .. } = taken;
+                self.sample.counter_hz = hz;
+                let Some(vm) = self.sample.vms.get_mut(usize::from(taken.vm)) else { return Step::Nothing };
+                vm.vcpus.truncate(taken.vcpu.into());
+                vm.vcpus.push(VcpuSample { now, exits_taken, ran, waited, rows: Vec::new() });
+                Step::Send(Command::SampleRows { vm: taken.vm, vcpu: taken.vcpu, from: 0 })
+            }
+            Event::SampleRow(row) if (row.vm, row.vcpu) == self.at => {
+                let Some(vcpu) = self.sample.vms.get_mut(usize::from(row.vm)).and_then(|vm| vm.vcpus.last_mut()) else {
+                    return Step::Nothing;
+                };
+                // A row unknown to this program is not in the sum, and so appears as unaccounted.
+                if let Some((reason, sub)) = key(row.row).and_then(|key| exits.name(key)) {
+                    vcpu.rows.push(RowSample { reason, sub, count: row.count, ticks: row.ticks, min: row.min, max: row.max });
+                }
+                Step::Nothing
+            }
+            Event::SampleRows { vm, vcpu, next } if (vm, vcpu) == self.at => match next {
+                Some(from) => Step::Send(Command::SampleRows { vm, vcpu, from }),
+                None => {
+                    self.at = (vm, vcpu + 1);
+                    self.next()
+                }
+            },
+            _ => Step::Nothing,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stile_ledger::aarch64::reason;
+    use stile_wire::{LedgerRow, Row};
+
+    use super::*;
+    use crate::config::Arch;
+
+    fn send(vm: u8, vcpu: u8) -> Step {
+        Step::Send(Command::Sample { vm, vcpu })
+    }
+
+    #[test]
+    fn a_sample_is_gathered_in_pieces_and_shared() {
+        let (mut sampler, exits, now) = (Sampler::default(), Exits::new(Arch::Aarch64), Instant::now());
+        let names = ["a".to_owned(), "b".to_owned()];
+        let irq = reason::IRQ.other().raw();
+        assert_eq!(sampler.ask(7, now, &names), send(0, 0));
+        assert_eq!(sampler.ask(8, now, &names), Step::Nothing);
+        let taken = stile_wire::Sample { vm: 0, vcpu: 0, hz: 1000, now: 50, taken: 3, ran: 40, waited: 5 };
+        let rows = |from| Step::Send(Command::SampleRows { vm: 0, vcpu: 0, from });
+        assert_eq!(sampler.take(&Event::Sample(taken), &exits), rows(0));
+        let row = LedgerRow { vm: 0, vcpu: 0, row: Row::Static(irq), count: 3, ticks: 30, min: 1, max: 20 };
+        assert_eq!(sampler.take(&Event::SampleRow(row), &exits), Step::Nothing);
+        // Of another sample.
+        assert_eq!(sampler.take(&Event::SampleRow(LedgerRow { vm: 1, ..row }), &exits), Step::Nothing);
+        assert_eq!(sampler.take(&Event::SampleRows { vm: 0, vcpu: 0, next: Some(16) }, &exits), rows(16));
+        assert_eq!(sampler.take(&Event::SampleRows { vm: 0, vcpu: 0, next: None }, &exits), send(0, 1));
+        assert_eq!(sampler.take(&Event::NoSample { vm: 0, vcpu: 1 }, &exits), send(1, 0));
+        let Step::Done(sample, clients) = sampler.take(&Event::NoSample { vm: 1, vcpu: 0 }, &exits) else { panic!() };
+        assert_eq!(clients, [7, 8]);
+        assert_eq!((sample.counter_hz, sample.vms[0].vcpus[0].unaccounted(), sample.vms[1].vcpus.len()), (1000, 0, 0));
+        assert_eq!(sample.vms[0].vcpus[0].rows[0].reason, "IRQ");
+        assert_eq!(sampler.take(&Event::NoSample { vm: 1, vcpu: 0 }, &exits), Step::Nothing, "none is being gathered");
+    }
+
+    #[test]
+    fn a_vcpu_whose_answer_is_late_is_asked_for_again() {
+        let (mut sampler, now) = (Sampler::default(), Instant::now());
+        let (names, exits) = (["a".to_owned()], Exits::new(Arch::Aarch64));
+        assert_eq!((sampler.retry_at(), sampler.retry(now)), (None, Step::Nothing));
+        assert_eq!(sampler.ask(1, now, &names), send(0, 0));
+        let taken = stile_wire::Sample { vm: 0, vcpu: 0, ..Default::default() };
+        sampler.take(&Event::Sample(taken), &exits);
+        assert_eq!((sampler.retry_at(), sampler.retry(now)), (Some(now + LIMIT), Step::Nothing));
+        assert_eq!(sampler.retry(now + LIMIT), send(0, 0));
+        // What it had of the vCPU is replaced.
+        sampler.take(&Event::Sample(taken), &exits);
+        sampler.take(&Event::SampleRows { vm: 0, vcpu: 0, next: None }, &exits);
+        sampler.take(&Event::NoSample { vm: 0, vcpu: 1 }, &exits);
+        let Step::Nothing = sampler.take(&Event::NoSample { vm: 0, vcpu: 1 }, &exits) else { panic!() };
+        assert_eq!(sampler.retry_at(), None);
+    }
+}

@@ -1,0 +1,49 @@
+//! `stile top`: where the time of a running machine's VMs goes, from samples of the live ledger.
+
+mod figures;
+mod screen;
+mod source;
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+pub use figures::Order;
+use figures::figures;
+use source::Source;
+
+use crate::args::TopArgs;
+use crate::control::client::Connection;
+use crate::control::directory::Directory;
+use crate::control::name;
+use crate::{exit, out};
+
+/// Shows figures until the user leaves; with `--once` or `--json` prints them.
+///
+/// # Errors
+/// There is no such machine or VM; the machine does not answer; the terminal can't be set up.
+pub fn top(args: &TopArgs) -> Result<u8> {
+    let (machine, vm) = name::split(&args.target);
+    let mut source = Source { connection: Connection::open(&Directory::open()?, machine)?, vm: vm.map(str::to_owned) };
+    let interval = Duration::from_secs_f64(args.interval);
+    let first = source.sample()?;
+    if !args.once && !args.json {
+        return screen::run(source, first, args, interval);
+    }
+    let mut earlier = first;
+    loop {
+        thread::sleep(interval);
+        let later = source.sample()?;
+        let shown = figures(&earlier, &later, args.vcpus, args.sort, &args.filter);
+        if args.json {
+            out::line(serde_json::to_string(&shown).context("writing JSON")?)?;
+        } else {
+            out::line(screen::text(&shown))?;
+        }
+        if args.once {
+            return Ok(exit::OK);
+        }
+        earlier = later;
+    }
+}

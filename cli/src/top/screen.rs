@@ -1,0 +1,276 @@
+//! The screen of `stile top`: a table of VMs or vCPUs, and the reasons of the selected one.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::Line;
+use ratatui::widgets::{Row, Table, TableState};
+
+use super::figures::{Figures, Order, figures};
+use super::source::Source;
+use crate::args::TopArgs;
+use crate::control::sample::Sample;
+use crate::exit;
+
+const HEAD: [&str; 7] = ["VM", "GUEST%", "STILE%", "WAIT%", "EXITS/S", "EXITS", "UNACCOUNTED"];
+const ROWS_HEAD: [&str; 5] = ["VM-EXIT", "EXITS/S", "TIME%", "AVG", "EXITS"];
+
+/// Keys, for the last line.
+const KEYS: &str = "q leave  up/down select  v VMs/vCPUs  s sort  r reasons/sub-reasons  / filter";
+
+/// What the user has chosen.
+struct Screen {
+    by_vcpu: bool,
+    /// Reasons without their sub-reasons.
+    by_reason: bool,
+    order: Order,
+    filter: String,
+    /// The filter is being typed.
+    typing: bool,
+    selected: usize,
+}
+
+/// The name of a VM or vCPU.
+fn label(figures: &Figures) -> String {
+    figures.vcpu.map_or_else(|| figures.vm.clone(), |vcpu| format!("{}/{vcpu}", figures.vm))
+}
+
+fn cells(figures: &Figures) -> [String; 7] {
+    let Figures { guest_percent, stile_percent, waiting_percent, exits_per_second, exits_taken, unaccounted, .. } = figures;
+    [
+        label(figures),
+        format!("{guest_percent:.1}"),
+        format!("{stile_percent:.2}"),
+        format!("{waiting_percent:.1}"),
+        format!("{exits_per_second:.0}"),
+        exits_taken.to_string(),
+        unaccounted.to_string(),
+    ]
+}
+
+/// The rows of a VM or vCPU, or its reasons.
+fn reasons(figures: &Figures, by_reason: bool) -> Vec<[String; 5]> {
+    let mut lines: Vec<(String, f64, f64, u64)> = Vec::new();
+    for row in &figures.rows {
+        let name = if by_reason { row.reason.clone() } else { format!("{} {}", row.reason, row.sub) };
+        match lines.iter_mut().find(|line| line.0 == name) {
+            Some(line) => (line.1, line.2, line.3) = (line.1 + row.per_second, line.2 + row.time_percent, line.3 + row.count),
+            None => lines.push((name, row.per_second, row.time_percent, row.count)),
+        }
+    }
+    lines.sort_by(|a, b| b.2.total_cmp(&a.2));
+    let average = |per_second: f64, percent: f64| if per_second > 0.0 { percent / 100.0 / per_second * 1e6 } else { 0.0 };
+    let line = |(name, per_second, percent, count): &(String, f64, f64, u64)| {
+        [
+            name.clone(),
+            format!("{per_second:.0}"),
+            format!("{percent:.2}"),
+            format!("{:.2}us", average(*per_second, *percent)),
+            count.to_string(),
+        ]
+    };
+    lines.iter().map(line).collect()
+}
+
+/// A table as text: the first column to the left, the others to the right.
+fn aligned<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).chain([head[column].len()]).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
+    let mut text = String::new();
+    let head = head.map(str::to_owned);
+    for row in std::iter::once(&head).chain(rows) {
+        for (column, cell) in row.iter().enumerate() {
+            let width = widths[column];
+            // Writing to a string can't fail.
+            let _ = if column == 0 { write!(text, "{cell:<width$}") } else { write!(text, "  {cell:>width$}") };
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// Everything as text, for `--once`.
+pub fn text(shown: &[Figures]) -> String {
+    let rows: Vec<_> = shown.iter().map(cells).collect();
+    let mut text = aligned(HEAD, &rows);
+    for figures in shown.iter().filter(|figures| !figures.rows.is_empty()) {
+        let _ = write!(text, "\n{}\n{}", label(figures), aligned(ROWS_HEAD, &reasons(figures, false)));
+    }
+    text.trim_end().to_owned()
+}
+
+impl Screen {
+    fn draw(&self, frame: &mut Frame<'_>, shown: &[Figures], machine: &str) {
+        let [title, machines, rows, keys] = Layout::vertical([
+            Constraint::Length(1),
+            Constraint::Length(2 + shown.len().min(12) as u16),
+            Constraint::Min(3),
+            Constraint::Length(1),
+        ])
+        .areas(frame.area());
+        let what = if self.by_vcpu { "vCPUs" } else { "VMs" };
+        let filter = if self.filter.is_empty() && !self.typing { String::new() } else { format!(", filter /{}", self.filter) };
+        let bold = Style::new().add_modifier(Modifier::BOLD);
+        frame.render_widget(Line::styled(format!("{machine}: {what} by {}{filter}", self.order.name()), bold), title);
+        let table = Table::new(shown.iter().map(|figures| Row::new(cells(figures).map(right_but_first()))), widths::<7>())
+            .header(Row::new(HEAD.map(str::to_owned).map(right_but_first())).style(bold))
+            .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
+        let mut state = TableState::new().with_selected(Some(self.selected.min(shown.len().saturating_sub(1))));
+        frame.render_stateful_widget(table, machines, &mut state);
+        if let Some(figures) = shown.get(self.selected.min(shown.len().saturating_sub(1))) {
+            let reasons = reasons(figures, self.by_reason);
+            let table = Table::new(reasons.into_iter().map(|row| Row::new(row.map(right_but_first()))), widths::<5>())
+                .header(Row::new(ROWS_HEAD.map(str::to_owned).map(right_but_first())).style(bold));
+            frame.render_widget(table, rows);
+        }
+        frame.render_widget(Line::raw(if self.typing { "type the filter; Enter ends it" } else { KEYS }), keys);
+    }
+
+    /// Handles a key. Returns whether the user leaves.
+    fn key(&mut self, key: KeyCode, count: usize) -> bool {
+        if self.typing {
+            match key {
+                KeyCode::Enter => self.typing = false,
+                KeyCode::Esc => (self.typing, self.filter) = (false, String::new()),
+                KeyCode::Backspace => _ = self.filter.pop(),
+                KeyCode::Char(char) => self.filter.push(char),
+                _ => {}
+            }
+            return false;
+        }
+        match key {
+            KeyCode::Char('q') | KeyCode::Esc => return true,
+            KeyCode::Char('v') => (self.by_vcpu, self.selected) = (!self.by_vcpu, 0),
+            KeyCode::Char('r') => self.by_reason = !self.by_reason,
+            KeyCode::Char('s') => self.order = self.order.next(),
+            KeyCode::Char('/') => self.typing = true,
+            KeyCode::Down | KeyCode::Char('j') => self.selected = (self.selected + 1).min(count.saturating_sub(1)),
+            KeyCode::Up | KeyCode::Char('k') => self.selected = self.selected.saturating_sub(1),
+            _ => {}
+        }
+        false
+    }
+}
+
+/// Pads cells for [`Table`], whose columns are aligned to the left: numbers to the right.
+fn right_but_first() -> impl FnMut(String) -> String {
+    let mut first = true;
+    move |cell| if std::mem::take(&mut first) { cell } else { format!("{cell:>11}") }
+}
+
+fn widths<const N: usize>() -> [Constraint; N] {
+    std::array::from_fn(|column| if column == 0 { Constraint::Min(16) } else { Constraint::Length(11) })
+}
+
+/// Shows the screen until the user leaves.
+pub fn run(mut source: Source, first: Sample, args: &TopArgs, interval: Duration) -> Result<u8> {
+    let mut screen =
+        Screen { by_vcpu: args.vcpus, by_reason: false, order: args.sort, filter: args.filter.clone(), typing: false, selected: 0 };
+    let mut terminal = ratatui::try_init().context("setting up the terminal")?;
+    let result = follow(&mut terminal, &mut screen, &mut source, first, interval);
+    ratatui::restore();
+    result.map(|()| exit::OK)
+}
+
+fn follow(
+    terminal: &mut ratatui::DefaultTerminal,
+    screen: &mut Screen,
+    source: &mut Source,
+    first: Sample,
+    interval: Duration,
+) -> Result<()> {
+    // Until there are two samples, rates are those since the start.
+    let (mut earlier, mut later) = (Sample { vms: Vec::new(), ..first.clone() }, first);
+    let machine = source.connection.name.clone();
+    loop {
+        let shown = figures(&earlier, &later, screen.by_vcpu, screen.order, &screen.filter);
+        terminal.draw(|frame| screen.draw(frame, &shown, &machine)).context("drawing")?;
+        let next = Instant::now() + interval;
+        loop {
+            let left = next.saturating_duration_since(Instant::now());
+            if !event::poll(left).context("waiting for keys")? {
+                earlier = std::mem::replace(&mut later, source.sample()?);
+                break;
+            }
+            let Event::Key(key) = event::read().context("reading keys")? else { break };
+            if key.kind != KeyEventKind::Press {
+                continue;
+            }
+            if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) || screen.key(key.code, shown.len()) {
+                return Ok(());
+            }
+            break;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::super::figures::RowFigures;
+    use super::*;
+
+    fn shown() -> Vec<Figures> {
+        let row = |sub: &str, time_percent| RowFigures {
+            reason: "IRQ".into(),
+            sub: sub.into(),
+            per_second: 100.0,
+            time_percent,
+            average_us: 1.0,
+            count: 7,
+            ticks: 70,
+        };
+        let figures = |vm: &str, vcpu| Figures {
+            vm: vm.into(),
+            vcpu,
+            guest_percent: 80.0,
+            stile_percent: 1.25,
+            waiting_percent: 0.0,
+            exits_per_second: 200.0,
+            exits_taken: 14,
+            unaccounted: 0,
+            rows: vec![row("kick", 0.25), row("virtual timer", 1.0)],
+        };
+        vec![figures("web", Some(1)), figures("db", None)]
+    }
+
+    #[test]
+    fn text_has_a_table_and_the_rows_of_each() {
+        let text = text(&shown());
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[1], ["web/1", "80.0", "1.25", "0.0", "200", "14", "0"]);
+        assert_eq!(lines[4], ["web/1"]);
+        assert_eq!(lines[6], ["IRQ", "virtual", "timer", "100", "1.00", "100.00us", "7"]);
+    }
+
+    #[test]
+    fn the_screen_shows_the_reasons_of_the_selected_one() {
+        let mut screen = Screen { by_vcpu: true, by_reason: false, order: Order::Time, filter: String::new(), typing: false, selected: 0 };
+        let mut terminal = Terminal::new(TestBackend::new(100, 20)).unwrap();
+        let mut draw = |screen: &Screen| {
+            terminal.draw(|frame| screen.draw(frame, &shown(), "m")).unwrap();
+            let cells: String = terminal.backend().buffer().content.iter().map(|cell| cell.symbol()).collect();
+            cells
+        };
+        let all = draw(&screen);
+        for text in ["m: vCPUs by time", "web/1", "IRQ virtual timer", "100.00us", "q leave"] {
+            assert!(all.contains(text), "{text}: {all}");
+        }
+        assert!(!screen.key(KeyCode::Char('r'), 2));
+        let reasons = draw(&screen);
+        assert!(reasons.contains("IRQ ") && !reasons.contains("virtual timer"), "{reasons}");
+        for key in "/db".chars() {
+            assert!(!screen.key(KeyCode::Char(key), 2));
+        }
+        assert!(!screen.key(KeyCode::Enter, 2) && screen.filter == "db");
+        assert!(draw(&screen).contains("filter /db"));
+        assert!(!screen.key(KeyCode::Down, 2) && screen.selected == 1 && screen.key(KeyCode::Char('q'), 2));
+    }
+}

@@ -1,0 +1,39 @@
+//! Samples of a running machine.
+
+use anyhow::{Result, bail};
+
+use crate::control::client::Connection;
+use crate::control::protocol::{Reply, Request};
+use crate::control::sample::Sample;
+use crate::exit;
+
+/// Where samples come from.
+pub struct Source {
+    /// The machine.
+    pub connection: Connection,
+    /// Only this VM is wanted.
+    pub vm: Option<String>,
+}
+
+impl Source {
+    /// Takes a sample.
+    ///
+    /// # Errors
+    /// The machine is gone or does not answer; it has no such VM.
+    pub fn sample(&mut self) -> Result<Sample> {
+        self.connection.send(&Request::Sample)?;
+        let mut sample = match self.connection.receive()? {
+            Reply::Sample(sample) => sample,
+            Reply::Refused { message } => bail!("{}: {message}", self.connection.name),
+            other => bail!("{}: unexpected answer: {other:?}", self.connection.name),
+        };
+        if let Some(wanted) = &self.vm {
+            let names: Vec<String> = sample.vms.iter().map(|vm| vm.name.clone()).collect();
+            sample.vms.retain(|vm| vm.name == *wanted);
+            if sample.vms.is_empty() {
+                return Err(exit::usage(format!("there is no VM called {wanted}; the VMs are {}", names.join(", "))));
+            }
+        }
+        Ok(sample)
+    }
+}

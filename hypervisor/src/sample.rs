@@ -1,0 +1,103 @@
+//! Ledgers of vCPUs that run, for the operator: copied at a moment at which they are exact, and sent in pieces on request.
+//!
+//! A ledger is exact while its vCPU does not run: each exit is in a row, and those that the vectors counted are added up. One that runs is made
+//! to leave, by a kick, and its own CPU copies the ledger on the way ([`answer`], from `cpu::leave`). So nothing is added to any other exit.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use stile_ledger::{Ledger, RowKey};
+use stile_sched::lock::TicketLock;
+use stile_sched::{State, VcpuId};
+use stile_wire::{Event, LedgerRow, Row, Sample};
+
+use crate::arch::Arch;
+use crate::arch::contract::Counter;
+use crate::cpu::{self, SCHEDULE};
+use crate::{console, memory, vm};
+
+/// Rows of a piece.
+const PIECE: usize = 16;
+
+/// No vCPU.
+const NONE: u32 = u32::MAX;
+
+/// The vCPU whose sample is wanted: VM and number, a byte each; or [`NONE`].
+static WANTED: AtomicU32 = AtomicU32::new(NONE);
+
+/// The last copy, and whose it is.
+static COPY: TicketLock<(Option<VcpuId>, Option<&'static mut Ledger>)> = TicketLock::new((None, None));
+
+/// Makes room for the copy, before Stile's free memory is noted.
+pub fn setup() {
+    // SAFETY: all zero is a valid ledger.
+    COPY.lock().1 = Some(unsafe { memory::allocate::<Ledger>().assume_init_mut() });
+    cpu::RESCHED_HOOK.set(|left| answer(Some(left)));
+}
+
+/// The operator wants a vCPU's ledger.
+pub fn request(vm: u8, vcpu: u8) {
+    if find(vm, vcpu).is_none() {
+        return console::event(&Event::NoSample { vm, vcpu });
+    }
+    WANTED.store(u32::from(vm) << 8 | u32::from(vcpu), Ordering::Release);
+    answer(None);
+}
+
+fn find(vm: u8, vcpu: u8) -> Option<&'static vm::Vcpu> {
+    vm::get(usize::from(vm))?.vcpus.get(usize::from(vcpu)).copied()
+}
+
+/// Copies the wanted ledger, if one is wanted whose vCPU does not run. Otherwise has its CPU come here. `left`: the vCPU that leaves, whose ledger
+/// is exact although it counts as running.
+#[cold]
+#[inline(never)]
+fn answer(left: Option<VcpuId>) {
+    let wanted = WANTED.load(Ordering::Acquire);
+    let [_, _, number, vcpu] = wanted.to_be_bytes();
+    let Some(vcpu) = find(number, vcpu).filter(|_| wanted != NONE) else { return };
+    let mut copy = COPY.lock();
+    let now = Arch::now();
+    let schedule = SCHEDULE.lock();
+    if let State::Running(cpu) = schedule.scheduler.state(vcpu.id)
+        && left != Some(vcpu.id)
+    {
+        drop(schedule);
+        return cpu::request_resched(cpu);
+    }
+    // Another CPU may have been here first.
+    if WANTED.compare_exchange(wanted, NONE, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        return;
+    }
+    let (id, Some(ledger)) = &mut *copy else { return };
+    *id = Some(vcpu.id);
+    // Under the schedule's lock, so that the vCPU is not run meanwhile.
+    vcpu.copy_ledger(ledger);
+    let times = schedule.scheduler.times(vcpu.id, now);
+    drop(schedule);
+    let taken = ledger.taken;
+    drop(copy);
+    let (hz, vm, number) = (Arch::frequency(), vcpu.id.vm(), vcpu.id.vcpu());
+    console::event(&Event::Sample(Sample { vm, vcpu: number, hz, now, taken, ran: times.ran, waited: times.waited }));
+}
+
+/// Sends a piece of the copy.
+pub fn send_rows(vm: u8, vcpu: u8, from: u16) {
+    let copy = COPY.lock();
+    let mut next = None;
+    if let (Some(id), Some(ledger)) = &*copy
+        && (id.vm(), id.vcpu()) == (vm, vcpu)
+    {
+        let mut rest = ledger.entries().filter(|entry| entry.id.raw() >= from);
+        for entry in rest.by_ref().take(PIECE) {
+            let row = match entry.key {
+                RowKey::Static(id) => Row::Static(id.raw()),
+                RowKey::Dynamic { reason, key } => Row::Dynamic { kind: reason.raw().into(), key },
+            };
+            let stile_ledger::Row { count, ticks, min, max } = entry.row;
+            console::event(&Event::SampleRow(LedgerRow { vm, vcpu, row, count, ticks, min, max }));
+        }
+        next = rest.next().map(|entry| entry.id.raw());
+    }
+    drop(copy);
+    console::event(&Event::SampleRows { vm, vcpu, next });
+}
