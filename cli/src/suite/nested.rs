@@ -22,7 +22,22 @@ pub fn starts() -> Vec<Scenario> {
             let notes = vec![NO_DIFFERENCE.into(), "ERET to its own user space".into()];
             Scenario { expect: Expect { output, notes, ..Expect::default() }, ..scenario }
         })
-        .into()
+        .into_iter()
+        .chain([trapped_deactivations()])
+        .collect()
+}
+
+/// All of L1's deactivations trap. The line of its maintenance interrupt, which it lowers unseen, must be seen low then: otherwise the interrupt
+/// comes back for ever.
+fn trapped_deactivations() -> Scenario {
+    let config = "[[vm]]\nkernel = \"debian\"\nnested = true\nmemory = \"1G\"\nexec = \"kvm-client vm debian\"\n\
+                  [vm.techniques]\nbinary_point = \"common\"\n";
+    let expect = Expect {
+        output: vec!["Hello from a VM in a VM".into()],
+        notes: vec![NO_DIFFERENCE.into(), "ICC_DIR_EL1".into()],
+        ..Expect::default()
+    };
+    Scenario { config: Some(config.into()), expect, ..Scenario::new("nested/trapped-deactivations", "--exits") }
 }
 
 /// Debian and the probe as VMs of that KVM's with two vCPUs, and what of it L1 is told. With one vCPU, the probe is held to its budgets, as
