@@ -56,8 +56,9 @@ impl Redistributor {
         }
         Bits(waiting).map(|i| block.entry[i]).filter(|lr| vmcr.group_enabled(lr.group1())).for_each(consider);
         // More interrupts wait in software, possibly SPIs; none of them is deliverable while both groups are disabled.
-        let may_take = vmcr.group_enabled(false) || vmcr.group_enabled(true);
-        maintenance |= none_pending && may_take && self.maintenance.0 & Maintenance::NPIE != 0;
+        if none_pending && self.maintenance.0 & Maintenance::NPIE != 0 {
+            maintenance |= vmcr.group_enabled(false) || vmcr.group_enabled(true);
+        }
         highest.1 || maintenance
     }
 

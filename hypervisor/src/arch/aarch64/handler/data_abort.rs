@@ -63,17 +63,15 @@ fn read_shadow(cpu: &Cpu, size: u8) -> Option<(RowId, u64)> {
 fn handle_access(cpu: &mut Cpu, esr: u64) -> Outcome {
     let abort = Esr(esr).data_abort();
     let ipa = faulting_ipa();
-    if let Some(row) = first_touch(cpu, Esr(esr), ipa) {
-        return Outcome::again(row);
-    }
     if !abort.isv() || !is_second_stage(abort.fault()) {
-        return refuse(cpu, Esr(esr), ipa);
+        return touch_or_refuse(cpu, Esr(esr), ipa);
     }
     let register = usize::from(abort.srt());
     let stored = abort.store_value(cpu.frame.get(register));
     let bytes = 1 << abort.sas();
+    // No device is in RAM, and accesses to devices come more often than first touches.
     let Some(hit) = cpu.vcpu().vm().devices.buses.memory.find(ipa, bytes) else {
-        return refuse(cpu, Esr(esr), ipa);
+        return touch_or_refuse(cpu, Esr(esr), ipa);
     };
     let row = hit.device.row(hit.offset, abort.wnr());
     if !abort.wnr() {
@@ -83,6 +81,16 @@ fn handle_access(cpu: &mut Cpu, esr: u64) -> Outcome {
         return cpu.end_vm(row, how);
     }
     Outcome::done(row)
+}
+
+/// An access to no device.
+#[cold]
+#[inline(never)]
+fn touch_or_refuse(cpu: &mut Cpu, esr: Esr, ipa: u64) -> Outcome {
+    match first_touch(cpu, esr, ipa) {
+        Some(row) => Outcome::again(row),
+        None => refuse(cpu, esr, ipa),
+    }
 }
 
 /// If the second stage has no translation for an address in RAM yet: fills RAM there, or a part of it, and the guest tries again. Returns the

@@ -12,6 +12,7 @@ use crate::arch::aarch64::emulation::gic;
 use crate::arch::aarch64::exit::Outcome;
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::interrupts::interface::Interface;
+use crate::arch::aarch64::nested;
 use crate::arch::aarch64::vcpu::inject;
 
 /// All fields but Rt.
@@ -57,6 +58,14 @@ fn rare(cpu: &mut Cpu, esr: u64, register: usize) -> Outcome {
     Outcome::again(row)
 }
 
+/// ICC_DIR_EL1.
+#[cold]
+#[inline(never)]
+fn deactivate(cpu: &mut Cpu, intid: u32) {
+    nested::sample_lines(cpu.vcpu());
+    gic::write_dir(cpu, intid);
+}
+
 fn emulate(cpu: &mut Cpu, esr: Esr, reg: SysReg, class: Class, register: usize) {
     /// ICC_DIR_EL1.
     const DIR: SysReg = SysReg::new(3, 0, 12, 11, 1);
@@ -77,7 +86,7 @@ fn emulate(cpu: &mut Cpu, esr: Esr, reg: SysReg, class: Class, register: usize) 
             skip_instruction();
         }
         Class::Gic if write && reg == DIR => {
-            gic::write_dir(cpu, value as u32);
+            deactivate(cpu, value as u32);
             skip_instruction();
         }
         Class::Gic if matches!(reg, PMR | CTLR) || reg == RPR && !write => {

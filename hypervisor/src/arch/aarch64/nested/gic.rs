@@ -145,6 +145,7 @@ fn end_spis(vcpu: &Vcpu, ended: &Deactivated) {
 
 /// Looks at the lines that L1 changes in memory, unseen: of its maintenance interrupt and of its guest's timers. At virtual EL2. The caller
 /// makes L1's interface look at its list registers.
+#[inline(always)]
 pub fn sample_at_el2(vcpu: &Vcpu, nested: &mut Nested) {
     nested.asserts_maintenance = status(nested).asserts_maintenance(&nested.page);
     let mut redistributor = vcpu.arch.redistributor.lock();

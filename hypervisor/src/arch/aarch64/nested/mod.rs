@@ -235,6 +235,16 @@ pub fn idle_timer(cpu: &mut Cpu, intid: u32) -> bool {
     }
 }
 
+/// Before a trapped write of ICC_DIR_EL1: the interrupt that is deactivated must not be pending again by a line that L1 lowered in memory, unseen.
+#[cold]
+pub fn sample_lines(vcpu: &Vcpu) {
+    if let Some(nested) = of(vcpu)
+        && nested.regime == Regime::El2
+    {
+        gic::sample_at_el2(vcpu, nested);
+    }
+}
+
 /// When a vCPU that is being put must be woken for timers of its EL2 that wait while its guest is there, or the reverse.
 pub fn deadline(vcpu: &Vcpu) -> Option<u64> {
     of(vcpu)?.stand_in_deadline()

@@ -282,20 +282,10 @@ fn instruction(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
     Outcome::again(row(cpu, esr))
 }
 
-/// Trapped while more interrupts are in flight than there are list registers, or the binary point is common.
-const ICC_DIR_EL1: SysReg = SysReg::new(3, 0, 12, 11, 1);
-
 /// A register that virtual EL2 does not have, or has like any guest.
 #[cold]
 fn unknown(cpu: &mut Cpu, esr: u64) -> Outcome {
-    let reg = Esr(esr).msr().reg();
-    if reg.op1() < 4 {
-        if reg == ICC_DIR_EL1
-            && let Some(nested) = super::of(cpu.vcpu())
-        {
-            // The interrupt that is deactivated must not be pending again by a line that L1 has lowered in memory, unseen.
-            super::gic::sample_at_el2(cpu.vcpu(), nested);
-        }
+    if Esr(esr).msr().reg().op1() < 4 {
         return handler::sysreg(cpu, esr);
     }
     inject::undefined(Esr(esr));
