@@ -8,11 +8,8 @@ use crate::config;
 
 /// Words that other programs use for a feature, and Stile's state or word for it.
 const ELSEWHERE: [(&[&str], &str); 5] = [
-    (&["net", "netdev", "nic", "network"], "VMs have no network yet"),
-    (
-        &["disk", "drive", "hda", "cdrom", "blockdev", "volume"],
-        "VMs have no disks yet: the root file system is an initial RAM file system (--initrd)",
-    ),
+    (&["netdev", "nic", "network"], "a network is given with --net, such as --net user"),
+    (&["drive", "hda", "cdrom", "blockdev", "volume"], "a disk is given with --disk FILE"),
     (&["mem", "ram", "m"], "memory is given with --memory, such as --memory 512M"),
     (&["cpus-per-vm", "cores", "c"], "virtual CPUs are given with --vcpus, physical ones with --smp"),
     (&["nographic", "display", "serial", "console"], "the console is always on this terminal"),
@@ -65,8 +62,8 @@ mod tests {
 
     #[test]
     fn only_similar_words_are_suggested() {
-        let net = said(&["run", "--net"]);
-        assert!(net.contains("no network yet") && !net.contains("nested"), "{net}");
+        let net = said(&["run", "--netdev"]);
+        assert!(net.contains("--net user") && !net.contains("nested"), "{net}");
         assert!(said(&["run", "--nestd"]).contains("--nested"));
         assert!(said(&["run", "--vcpu", "2"]).contains("--vcpus"));
         assert!(said(&["run", "--mem", "1G"]).contains("--memory 512M"));
