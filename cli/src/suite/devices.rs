@@ -23,8 +23,10 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         other_cpu(),
         network(),
         nvme(),
+        pending_bits(),
         absent(),
         without_smmu(),
+        bypassing(),
     ])
 }
 
@@ -173,6 +175,26 @@ fn refused(name: &str, why: &str) -> Scenario {
     let config = "[[vm]]\nname = \"web\"\nkernel = \"debian\"\nmemory = \"256M\"\n[[vm.pci]]\nfunction = \"0000:00:02.0\"\n".to_owned();
     let expect = Expect { status: exit::LACKING, notes: vec![why.into(), "can't run here".into()], ..Expect::default() };
     Scenario { config: Some(config), expect, ..Scenario::new(name, "") }
+}
+
+/// A guest accesses the pending bits of MSI-X in widths that QEMU's functions fault at, through the page that Stile emulates.
+fn pending_bits() -> Scenario {
+    let bar = "$(sed -n 2p /sys/bus/pci/devices/0000:00:01.0/resource | cut -c1-18)";
+    let accesses = ["2048)) 8", "2049)) 8", "2050)) 16", "2052)) 32", "2048)) 8 1", "2048)) 16 1", "2048)) 32 1"];
+    let accesses = accesses.map(|access| format!("devmem $((A+{access}; ")).concat();
+    let config = format!(
+        "[[vm]]\nname = \"web\"\nkernel = \"debian\"\nmemory = \"256M\"\nexec = \"A={bar}; {accesses}echo alive $?\"\n\
+         [[vm.pci]]\nfunction = \"0000:00:02.0\"\n"
+    );
+    let expect = Expect { output: vec!["alive 0".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    let scenario = Scenario { config: Some(config), expect, ..Scenario::new("devices/pending-bits", "--exits") };
+    device(scenario, &["-device", &format!("virtio-rng-pci,{VIRTIO}")])
+}
+
+/// QEMU's virtio functions bypass the SMMU unless they are told otherwise.
+fn bypassing() -> Scenario {
+    let disk = "virtio-rng-pci,addr=2,disable-legacy=on";
+    device(refused("devices/bypasses-smmu", "its requests bypass the SMMU (QEMU: iommu_platform=on)"), &["-device", disk])
 }
 
 fn absent() -> Scenario {

@@ -33,7 +33,7 @@ pub use bar::{BARS, Bar, probe_bars};
 pub use capability::{Capability, capabilities, id};
 pub use function::{Effect, Refusal, VirtualFunction};
 pub use msix::{MAX_VECTORS, Msix, Table, Vector};
-pub use reset::{Reset, find_reset};
+pub use reset::{Reset, find_reset, is_virtio, virtio_common};
 pub use window::Window;
 
 /// The smallest part of a BAR that can be mapped.

@@ -2,7 +2,7 @@
 
 use crate::ConfigSpace;
 use crate::bar::BARS;
-use crate::capability::{capabilities, id};
+use crate::capability::{Capability, capabilities, id};
 use crate::function::FLR;
 use crate::register::ID;
 
@@ -29,17 +29,28 @@ pub enum Reset {
 
 /// Finds a way to reset a function.
 pub fn find_reset(space: &impl ConfigSpace) -> Option<Reset> {
-    let vendor = space.read(ID) & 0xffff;
-    let mut found = None;
-    for capability in capabilities(space) {
-        let at = |offset: u8| capability.offset.checked_add(offset).map(|register| space.read(register));
-        if capability.id == id::EXPRESS && at(4)? & FLR != 0 {
+    for capability in capabilities(space).filter(|capability| capability.id == id::EXPRESS) {
+        if space.read(capability.offset.checked_add(4)?) & FLR != 0 {
             return Some(Reset::Function(capability.offset + 8));
         }
-        if capability.id == id::VENDOR && vendor == VIRTIO && capability.header >> 24 == VIRTIO_COMMON {
-            let bar = (at(4)? & 0xff) as usize;
-            found = (bar < BARS).then_some(Reset::Virtio { bar, offset: u64::from(at(8)?) + VIRTIO_STATUS });
-        }
     }
-    found
+    virtio_common(space).map(|(bar, offset)| Reset::Virtio { bar, offset: offset + VIRTIO_STATUS })
+}
+
+/// Whether it is a virtio function (VIRTIO 1.2, 4.1.2).
+pub fn is_virtio(space: &impl ConfigSpace) -> bool {
+    let id = space.read(ID);
+    id & 0xffff == VIRTIO && (0x1000..0x1080).contains(&(id >> 16))
+}
+
+/// The BAR and the offset of a virtio function's common configuration. The last one that it names counts.
+pub fn virtio_common(space: &impl ConfigSpace) -> Option<(usize, u64)> {
+    if !is_virtio(space) {
+        return None;
+    }
+    let common = |capability: &Capability| capability.id == id::VENDOR && capability.header >> 24 == VIRTIO_COMMON;
+    let capability = capabilities(space).filter(common).last()?;
+    let bar = (space.read(capability.offset.checked_add(4)?) & 0xff) as usize;
+    let offset = space.read(capability.offset.checked_add(8)?);
+    (bar < BARS).then_some((bar, offset.into()))
 }

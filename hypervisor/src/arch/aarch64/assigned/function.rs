@@ -4,7 +4,10 @@ use core::ops::Range;
 
 use stile_board::map;
 use stile_paging::table::Error;
-use stile_pci::{Address, BARS, ConfigSpace, MAX_VECTORS, Msix, Reset, Table, VirtualFunction, Window, find_reset, probe_bars, register};
+use stile_pci::{
+    Address, BARS, ConfigSpace, MAX_VECTORS, Msix, Reset, Table, VirtualFunction, Window, find_reset, is_virtio, probe_bars, register,
+    virtio_common,
+};
 
 use super::interrupts;
 use crate::address_space;
@@ -94,8 +97,29 @@ impl Function {
                 None => function.reset = None,
             }
         }
+        if let Some((bar, offset)) = virtio_common(&function.config) {
+            function.restore();
+            probed.get(bar).copied().flatten().filter(|bar| offset + 0x20 <= bar.size).ok_or("its registers are not in a BAR")?;
+            let page = (function.bars[bar] + offset) & !0xfff;
+            address_space::device(page..page + 0x1000);
+            if !function.translates(bar, offset) {
+                return Err("its requests bypass the SMMU (QEMU: iommu_platform=on)");
+            }
+        } else if is_virtio(&function.config) {
+            return Err("it is a virtio function without the modern interface (QEMU: disable-legacy=on)");
+        }
         function.reset_hardware();
         Ok(function)
+    }
+
+    /// Whether a virtio function, whose common configuration is at `offset` of a BAR, uses the platform's translation: the feature
+    /// VIRTIO_F_ACCESS_PLATFORM (VIRTIO 1.2, 6), bit 33. Without it QEMU's functions access memory by its physical addresses.
+    fn translates(&self, bar: usize, offset: u64) -> bool {
+        const DEVICE_FEATURE_SELECT: usize = 0;
+        const DEVICE_FEATURE: usize = 4;
+        let common = self.registers(bar).at(offset as usize);
+        common.write32(DEVICE_FEATURE_SELECT, 1);
+        common.read32(DEVICE_FEATURE) & 1 << (33 - 32) != 0
     }
 
     /// Its address on the host.
@@ -278,14 +302,23 @@ impl Function {
         if msix.contains(offset) {
             return Some(self.table.read(offset - msix.offset, bytes));
         }
-        Some(self.registers(msix.bar).read(offset as usize, bytes))
+        // Beside the table are the pending bits, which some functions answer in whole words only; and what they don't answer, Stile would fault
+        // at.
+        let word = |offset: u64| u64::from(self.registers(msix.bar).read32(offset as usize));
+        Some(match bytes {
+            8 => word(offset) | word(offset + 4) << 32,
+            _ => word(offset & !3) >> (8 * (offset & 3)),
+        })
     }
 
     /// Writes such an address. False if it is not this function's.
     pub fn write_memory(&mut self, address: u64, bytes: u64, value: u64) -> bool {
         let Some((msix, offset)) = self.trapped(address, bytes) else { return false };
         if !msix.contains(offset) {
-            self.registers(msix.bar).write(offset as usize, bytes, value);
+            // As for reads.
+            if bytes >= 4 {
+                self.registers(msix.bar).write(offset as usize, bytes, value);
+            }
         } else if let Some(vector) = self.table.write(offset - msix.offset, bytes, value) {
             self.update_vector(vector);
         }

@@ -15,7 +15,7 @@ use stile_paging::table::{PageTable, Stage2};
 use stile_pci::{Address, Effect, Window};
 use stile_sched::lock::TicketLock;
 
-use super::host::{board, gic, its, smmu};
+use super::host::{board, gic, its, smmu, timer};
 use crate::console::log;
 use function::Function;
 pub use function::SecondStage;
@@ -86,6 +86,10 @@ impl Functions {
     /// Stops the functions, and all that they have under way. The VM's vCPUs are off.
     pub fn stop(&self) {
         for function in self.list.lock().iter_mut() {
+            if timer::now() < function.ready_at() {
+                // It is in reset, and was not started since.
+                continue;
+            }
             function.silence();
             function.disconnect();
             smmu::set_stream(function.stream(), self.dma.vmid(), stile_smmu::StreamEntry::ABORT);

@@ -42,6 +42,9 @@ pub fn other_irq(cpu: &mut Cpu, intid: u32) -> Outcome {
         let requests = delivery::take_requests(cpu);
         return if requests.is_empty() { Outcome::again(rows::IRQ_KICK) } else { accept(cpu, requests) };
     }
+    if intid >= FIRST_LPI {
+        return deliver_message(cpu, intid);
+    }
     handle_own(cpu, intid)
 }
 
@@ -88,8 +91,8 @@ fn timer_row(intid: u32) -> Option<RowId> {
 #[cold]
 #[inline(never)]
 fn handle_own(cpu: &mut Cpu, intid: u32) -> Outcome {
-    if intid >= gic::FIRST_SPECIAL {
-        return if intid >= FIRST_LPI { deliver_message(cpu, intid) } else { Outcome::again(rows::IRQ_SPURIOUS) };
+    if gic::is_special(intid) {
+        return Outcome::again(rows::IRQ_SPURIOUS);
     }
     gic::drop_priority(intid);
     gic::deactivate(intid);

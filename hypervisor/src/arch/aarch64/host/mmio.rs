@@ -37,28 +37,13 @@ impl Mmio {
     /// Writes 32 bits.
     #[inline]
     pub fn write32(&self, offset: usize, value: u32) {
-        // SAFETY: as for `read32`; no device that Stile drives writes to memory.
+        // SAFETY: as for `read32`. Memory that devices write to, such as queues, is read as atomics; functions of VMs are behind the SMMU.
         unsafe { core::arch::asm!("str {:w}, [{}]", in(reg) value, in(reg) self.base + offset, options(nostack, preserves_flags)) };
     }
 }
 
-/// An access of 1, 2, 4 or 8 bytes, as a guest made it.
+/// An access of 1, 2, 4 or 8 bytes.
 impl Mmio {
-    /// Reads so many bytes; 8 as two halves.
-    pub fn read(&self, offset: usize, bytes: u64) -> u64 {
-        let (value, at): (u32, _) = (0, self.base + offset);
-        let mut value = value;
-        match bytes {
-            // SAFETY: as for `read32`.
-            1 => unsafe { core::arch::asm!("ldrb {:w}, [{}]", out(reg) value, in(reg) at, options(nostack, preserves_flags)) },
-            // SAFETY: as above.
-            2 => unsafe { core::arch::asm!("ldrh {:w}, [{}]", out(reg) value, in(reg) at, options(nostack, preserves_flags)) },
-            8 => return u64::from(self.read32(offset)) | u64::from(self.read32(offset + 4)) << 32,
-            _ => value = self.read32(offset),
-        }
-        value.into()
-    }
-
     /// Writes so many bytes; 8 as two halves.
     pub fn write(&self, offset: usize, bytes: u64, value: u64) {
         let at = self.base + offset;
