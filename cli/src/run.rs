@@ -96,7 +96,7 @@ fn devices(args: &RunArgs, options: &Options<'_>) -> Result<Devices> {
     let mut system = None;
     if let (Some(drive), None, None) = (args.disk.first(), &machine.kernel, &machine.config) {
         // A directory that ends with this command.
-        let directory = std::env::temp_dir();
+        let directory = tempfile::env::temp_dir();
         let boot = disk::system::boot(drive, functions.formats[0], &directory)?;
         let mut parameters = boot.parameters;
         if let Some(append) = &machine.append {

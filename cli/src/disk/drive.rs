@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::qemu_img;
 use crate::exit;
 
-/// Formats that are accepted. Others of QEMU's may refer to further files.
+/// Formats that are accepted. Others of QEMU's may refer to further files; a qcow2 image that does is refused.
 const FORMATS: [&str; 2] = ["qcow2", "raw"];
 
 /// An image, as the command line names it.
@@ -81,6 +81,11 @@ impl Drive {
         if let Some(base) = about.backing {
             return refuse(format!("is only the difference to {base}; `qemu-img convert -O qcow2` makes it complete"));
         }
+        if let Some(data) = about.specific.data.data_file {
+            return refuse(format!(
+                "keeps its data in another file, {data}, which it names itself; `qemu-img convert -O qcow2` makes it complete"
+            ));
+        }
         // A file of any content is a raw image: an accident is likelier, unless the format is given.
         if format == "raw" && self.format.is_none() {
             return refuse("is no qcow2 image; if it is a raw one, add ,format=raw".into());
@@ -117,6 +122,8 @@ struct Specific {
 struct Flags {
     #[serde(default)]
     corrupt: bool,
+    #[serde(rename = "data-file")]
+    data_file: Option<String>,
 }
 
 fn about(file: &Path, format: Option<&str>) -> Result<About> {

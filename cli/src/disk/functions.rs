@@ -45,7 +45,8 @@ impl Functions {
     }
 
     fn disk(&mut self, index: usize, drive: &Drive, format: &str) -> Result<()> {
-        let file = drive.file.to_str().with_context(|| format!("{} is not UTF-8", drive.file.display()))?.replace(',', ",,");
+        let file = std::path::absolute(&drive.file)?;
+        let file = file.to_str().with_context(|| format!("{} is not UTF-8", drive.file.display()))?.replace(',', ",,");
         let read_only = if drive.read_only { "on" } else { "off" };
         // Writes that the guest flushes are on the disk. With a full host, writes fail instead of suspending the machine.
         let options = "cache=writeback,discard=unmap,werror=report,rerror=report";
@@ -86,7 +87,12 @@ mod tests {
         functions.disk(0, &Drive { file: "a,b".into(), read_only: true, format: None }, "raw").unwrap();
         functions.network(0, &Network::parse("user,forward=2222:22").unwrap());
         assert_eq!(functions.addresses, ["0000:00:01.0", "0000:00:02.0"]);
-        assert!(functions.arguments[1].starts_with("if=none,id=disk0,file=a,,b,format=raw,readonly=on,"), "{:?}", functions.arguments);
+        assert!(
+            functions.arguments[1].starts_with("if=none,id=disk0,file=/")
+                && functions.arguments[1].contains("/a,,b,format=raw,readonly=on,"),
+            "{:?}",
+            functions.arguments
+        );
         assert_eq!(functions.arguments[3], "virtio-blk-pci,drive=disk0,addr=1,iommu_platform=on,disable-legacy=on,romfile=");
         assert_eq!(functions.arguments[5], "user,id=net0,hostfwd=tcp:127.0.0.1:2222-:22");
     }

@@ -40,6 +40,8 @@ pub fn check(file: &Path) -> Result<()> {
 }
 
 fn output(options: &[&str], files: &[&Path]) -> Result<Output> {
+    // A name that begins with a word and a colon would be a protocol, one that begins with a dash an option.
+    let files: Vec<_> = files.iter().map(|file| std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf())).collect();
     Command::new(PROGRAM)
         .args(options)
         .args(files)

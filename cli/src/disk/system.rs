@@ -18,6 +18,9 @@ const INITRD: &str = "/initrd.img";
 /// The longest command line that Linux accepts on arm64, without the zero at its end (`COMMAND_LINE_SIZE`).
 const LONGEST: usize = 2047;
 
+/// The most bytes of a kernel or initrd: the guest may have made them.
+const LARGEST: u64 = 512 << 20;
+
 /// Files of a disk, copied from it.
 #[derive(Debug)]
 pub struct Boot {
@@ -38,7 +41,13 @@ pub fn boot(drive: &Drive, format: &str, to: &Path) -> Result<Boot> {
     let refuse = |what: String| exit::usage(format!("--disk: {} {what}: {instead}", drive.file.display()));
     let contents = Contents::open(&drive.file, format).with_context(|| format!("reading {}", drive.file.display()))?;
     let disk = Ext4::load(Box::new(contents)).map_err(|error| refuse(format!("has no ext4 file system on the whole disk ({error})")))?;
-    let read = |name: &str| disk.read(name).map_err(|error| refuse(format!("has no {name} ({error})")));
+    let read = |name: &str| {
+        let length = disk.metadata(name).map_err(|error| refuse(format!("has no {name} ({error})")))?.len();
+        if length > LARGEST {
+            return Err(refuse(format!("has a {name} of {} MiB, more than a kernel or initrd may have", length >> 20)));
+        }
+        disk.read(name).map_err(|error| refuse(format!("has no {name} ({error})")))
+    };
     let kernel = read(KERNEL)?;
     if !is_arm64(&kernel) {
         return Err(refuse(format!("has a {KERNEL} that is no kernel for arm64, perhaps of another architecture")));
