@@ -82,8 +82,9 @@ fn answer(left: Option<VcpuId>) {
 
 /// Sends a piece of the copy.
 pub fn send_rows(vm: u8, vcpu: u8, from: u16) {
-    let copy = COPY.lock();
+    let mut rows = heapless::Vec::<LedgerRow, PIECE>::new();
     let mut next = None;
+    let copy = COPY.lock();
     if let (Some(id), Some(ledger)) = &*copy
         && (id.vm(), id.vcpu()) == (vm, vcpu)
     {
@@ -94,10 +95,12 @@ pub fn send_rows(vm: u8, vcpu: u8, from: u16) {
                 RowKey::Dynamic { reason, key } => Row::Dynamic { kind: reason.raw().into(), key },
             };
             let stile_ledger::Row { count, ticks, min, max } = entry.row;
-            console::event(&Event::SampleRow(LedgerRow { vm, vcpu, row, count, ticks, min, max }));
+            let _ = rows.push(LedgerRow { vm, vcpu, row, count, ticks, min, max });
         }
         next = rest.next().map(|entry| entry.id.raw());
     }
+    // The line may be slow, and another CPU wants the lock as it leaves a vCPU.
     drop(copy);
+    rows.into_iter().for_each(|row| console::event(&Event::SampleRow(row)));
     console::event(&Event::SampleRows { vm, vcpu, next });
 }

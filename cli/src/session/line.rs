@@ -28,6 +28,9 @@ pub struct Line {
     pub vms: Vec<Vm>,
 }
 
+/// A line of the log of a Stile in a VM is shown in parts of this many bytes.
+const LONGEST_LINE: usize = 4096;
+
 /// A VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vm {
@@ -112,6 +115,12 @@ impl Line {
         while let Some(end) = self.unfinished.iter().position(|&byte| byte == b'\n') {
             shown.extend_from_slice(format!("{}: ", self.name).as_bytes());
             shown.extend(self.unfinished.drain(..=end));
+        }
+        if self.unfinished.len() > LONGEST_LINE {
+            // What a guest sends may have no end.
+            shown.extend_from_slice(format!("{}: ", self.name).as_bytes());
+            shown.append(&mut self.unfinished);
+            shown.push(b'\n');
         }
         shown
     }

@@ -1,6 +1,7 @@
 //! Output of the lines: text to the user and to the logs, messages to the account.
 
 use std::io;
+use std::time::Instant;
 
 use stile_wire::{Channel, Event, VmState};
 
@@ -81,7 +82,7 @@ impl Session<'_> {
 
     fn event(&mut self, line: usize, event: &Event) -> io::Result<()> {
         if line == 0 {
-            let step = self.sampler.take(event, &self.lines[0].exits);
+            let step = self.sampler.take(event, &self.lines[0].exits, Instant::now());
             self.sampled(step);
         }
         if matches!(event, Event::Sample(_) | Event::NoSample { .. } | Event::SampleRow(_) | Event::SampleRows { .. }) {

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use stile_wire::{Command, Event};
+use stile_wire::{Command, Event, Sample as Taken};
 
 use super::exits::{Exits, key};
 use crate::control::sample::{RowSample, Sample, VcpuSample, VmSample};
 use crate::control::server::ClientId;
 
-/// A vCPU whose sample is not complete after this time is asked for again: a frame was lost, or the vCPU stopped running as it was kicked.
+/// A vCPU of which nothing came for this time is asked for again: a frame was lost, or the vCPU stopped running as it was kicked.
 const LIMIT: Duration = Duration::from_secs(1);
 
 /// The next step.
@@ -72,24 +72,32 @@ impl Sampler {
     }
 
     /// Processes a message; `exits` has the names of rows. Those of an earlier sample are ignored.
-    pub fn take(&mut self, event: &Event, exits: &Exits) -> Step {
-        if self.retry.is_none() {
+    pub fn take(&mut self, event: &Event, exits: &Exits, now: Instant) -> Step {
+        let about = match *event {
+            Event::NoSample { vm, vcpu } | Event::SampleRows { vm, vcpu, .. } => (vm, vcpu),
+            Event::Sample(Taken { vm, vcpu, .. }) => (vm, vcpu),
+            Event::SampleRow(row) => (row.vm, row.vcpu),
+            _ => return Step::Nothing,
+        };
+        if self.retry.is_none() || about != self.at {
             return Step::Nothing;
         }
+        // Not while it comes, however slowly: the answers to both requests would be mixed.
+        self.retry = Some(now + LIMIT);
         match *event {
-            Event::NoSample { vm, vcpu } if (vm, vcpu) == self.at => {
+            Event::NoSample { vm, .. } => {
                 self.at = (vm + 1, 0);
                 self.next()
             }
-            Event::Sample(taken) if (taken.vm, taken.vcpu) == self.at => {
-                let stile_wire::Sample { hz, now, taken: exits_taken, ran, waited, .. } = taken;
+            Event::Sample(taken) => {
+                let Taken { hz, now, taken: exits_taken, ran, waited, .. } = taken;
                 self.sample.counter_hz = hz;
                 let Some(vm) = self.sample.vms.get_mut(usize::from(taken.vm)) else { return Step::Nothing };
                 vm.vcpus.truncate(taken.vcpu.into());
                 vm.vcpus.push(VcpuSample { now, exits_taken, ran, waited, rows: Vec::new() });
                 Step::Send(Command::SampleRows { vm: taken.vm, vcpu: taken.vcpu, from: 0 })
             }
-            Event::SampleRow(row) if (row.vm, row.vcpu) == self.at => {
+            Event::SampleRow(row) => {
                 let Some(vcpu) = self.sample.vms.get_mut(usize::from(row.vm)).and_then(|vm| vm.vcpus.last_mut()) else {
                     return Step::Nothing;
                 };
@@ -99,10 +107,10 @@ impl Sampler {
                 }
                 Step::Nothing
             }
-            Event::SampleRows { vm, vcpu, next } if (vm, vcpu) == self.at => match next {
+            Event::SampleRows { vm, vcpu, next } => match next {
                 Some(from) => Step::Send(Command::SampleRows { vm, vcpu, from }),
                 None => {
-                    self.at = (vm, vcpu + 1);
+                    self.at = (vm, vcpu.saturating_add(1));
                     self.next()
                 }
             },
@@ -132,19 +140,19 @@ mod tests {
         assert_eq!(sampler.ask(8, now, &names), Step::Nothing);
         let taken = stile_wire::Sample { vm: 0, vcpu: 0, hz: 1000, now: 50, taken: 3, ran: 40, waited: 5 };
         let rows = |from| Step::Send(Command::SampleRows { vm: 0, vcpu: 0, from });
-        assert_eq!(sampler.take(&Event::Sample(taken), &exits), rows(0));
+        assert_eq!(sampler.take(&Event::Sample(taken), &exits, now), rows(0));
         let row = LedgerRow { vm: 0, vcpu: 0, row: Row::Static(irq), count: 3, ticks: 30, min: 1, max: 20 };
-        assert_eq!(sampler.take(&Event::SampleRow(row), &exits), Step::Nothing);
+        assert_eq!(sampler.take(&Event::SampleRow(row), &exits, now), Step::Nothing);
         // Of another sample.
-        assert_eq!(sampler.take(&Event::SampleRow(LedgerRow { vm: 1, ..row }), &exits), Step::Nothing);
-        assert_eq!(sampler.take(&Event::SampleRows { vm: 0, vcpu: 0, next: Some(16) }, &exits), rows(16));
-        assert_eq!(sampler.take(&Event::SampleRows { vm: 0, vcpu: 0, next: None }, &exits), send(0, 1));
-        assert_eq!(sampler.take(&Event::NoSample { vm: 0, vcpu: 1 }, &exits), send(1, 0));
-        let Step::Done(sample, clients) = sampler.take(&Event::NoSample { vm: 1, vcpu: 0 }, &exits) else { panic!() };
+        assert_eq!(sampler.take(&Event::SampleRow(LedgerRow { vm: 1, ..row }), &exits, now), Step::Nothing);
+        assert_eq!(sampler.take(&Event::SampleRows { vm: 0, vcpu: 0, next: Some(16) }, &exits, now), rows(16));
+        assert_eq!(sampler.take(&Event::SampleRows { vm: 0, vcpu: 0, next: None }, &exits, now), send(0, 1));
+        assert_eq!(sampler.take(&Event::NoSample { vm: 0, vcpu: 1 }, &exits, now), send(1, 0));
+        let Step::Done(sample, clients) = sampler.take(&Event::NoSample { vm: 1, vcpu: 0 }, &exits, now) else { panic!() };
         assert_eq!(clients, [7, 8]);
         assert_eq!((sample.counter_hz, sample.vms[0].vcpus[0].unaccounted(), sample.vms[1].vcpus.len()), (1000, 0, 0));
         assert_eq!(sample.vms[0].vcpus[0].rows[0].reason, "IRQ");
-        assert_eq!(sampler.take(&Event::NoSample { vm: 1, vcpu: 0 }, &exits), Step::Nothing, "none is being gathered");
+        assert_eq!(sampler.take(&Event::NoSample { vm: 1, vcpu: 0 }, &exits, now), Step::Nothing, "none is being gathered");
     }
 
     #[test]
@@ -154,14 +162,18 @@ mod tests {
         assert_eq!((sampler.retry_at(), sampler.retry(now)), (None, Step::Nothing));
         assert_eq!(sampler.ask(1, now, &names), send(0, 0));
         let taken = stile_wire::Sample { vm: 0, vcpu: 0, ..Default::default() };
-        sampler.take(&Event::Sample(taken), &exits);
+        sampler.take(&Event::Sample(taken), &exits, now);
         assert_eq!((sampler.retry_at(), sampler.retry(now)), (Some(now + LIMIT), Step::Nothing));
         assert_eq!(sampler.retry(now + LIMIT), send(0, 0));
         // What it had of the vCPU is replaced.
-        sampler.take(&Event::Sample(taken), &exits);
-        sampler.take(&Event::SampleRows { vm: 0, vcpu: 0, next: None }, &exits);
-        sampler.take(&Event::NoSample { vm: 0, vcpu: 1 }, &exits);
-        let Step::Nothing = sampler.take(&Event::NoSample { vm: 0, vcpu: 1 }, &exits) else { panic!() };
+        sampler.take(&Event::Sample(taken), &exits, now);
+        // One that comes slowly is not.
+        let later = now + LIMIT * 3 / 2;
+        sampler.take(&Event::SampleRows { vm: 0, vcpu: 0, next: Some(16) }, &exits, later);
+        assert_eq!((sampler.retry_at(), sampler.retry(now + LIMIT * 2)), (Some(later + LIMIT), Step::Nothing));
+        sampler.take(&Event::SampleRows { vm: 0, vcpu: 0, next: None }, &exits, now);
+        sampler.take(&Event::NoSample { vm: 0, vcpu: 1 }, &exits, now);
+        let Step::Nothing = sampler.take(&Event::NoSample { vm: 0, vcpu: 1 }, &exits, now) else { panic!() };
         assert_eq!(sampler.retry_at(), None);
     }
 }

@@ -38,15 +38,27 @@ pub enum End {
     Crash(Crash),
 }
 
+impl End {
+    /// Whether the VM is to start anew.
+    fn is_reset(self) -> bool {
+        matches!(self, End::Reset | End::Restart)
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Off,
     On,
     /// Its vCPUs are being parked.
     Pausing,
+    /// All are parked, or still are, and the operator is told that it is paused, or runs on: no other request is served meanwhile, so that
+    /// the operator is told of states in their order.
+    Telling,
     /// Since this time, in ticks of the counter.
     Paused(u64),
     Ending(End),
+    /// All its vCPUs are off, and the operator is told so.
+    Ended,
     /// It is being reset; and how it was asked to end meanwhile.
     Starting(Option<End>),
 }
@@ -127,7 +139,7 @@ impl Power {
     #[allow(dead_code)]
     pub fn if_on(&self, act: impl FnOnce()) {
         let state = self.state.lock();
-        if matches!(*state, State::On | State::Pausing | State::Paused(_)) {
+        if matches!(*state, State::On | State::Pausing | State::Telling | State::Paused(_)) {
             act();
         }
     }
@@ -182,14 +194,19 @@ pub fn run_errand(vm: &'static Vm) -> Step {
     Step::Enter
 }
 
-/// Ends a VM. Returns at once; if the caller runs one of its vCPUs, that must be left next.
+/// Ends a VM. Returns at once; if the caller runs one of its vCPUs, that must be left next. Of several ends the first counts, but for resets:
+/// a guest that resets itself for ever can be turned off.
 pub fn end(vm: &'static Vm, end: End) {
     {
         let mut state = vm.power.state.lock();
-        match *state {
-            State::On | State::Pausing | State::Paused(_) => *state = State::Ending(end),
-            State::Starting(None) => {
-                *state = State::Starting(Some(end));
+        match &mut *state {
+            State::On | State::Pausing | State::Telling | State::Paused(_) => *state = State::Ending(end),
+            State::Starting(asked) if asked.is_none_or(End::is_reset) => {
+                *asked = Some(end);
+                return;
+            }
+            State::Ending(asked) if asked.is_reset() => {
+                *asked = end;
                 return;
             }
             _ => return,
@@ -214,8 +231,9 @@ pub fn turn_on(vm: &'static Vm) -> Answer {
         if *state != State::Off {
             return Answer::WrongState;
         }
-        // As after a reset.
+        // As after a reset. Only how it ends this time counts.
         vm.power.errand.store(true, Ordering::Relaxed);
+        vm.power.failed.store(false, Ordering::Relaxed);
         *state = State::Starting(None);
     }
     console::event(&Event::Vm { vm: vm.number as u8, state: VmState::Started });
@@ -225,7 +243,7 @@ pub fn turn_on(vm: &'static Vm) -> Answer {
 
 /// Turns a VM off at once, or resets it, for the operator.
 pub fn end_now(vm: &'static Vm, how: End) -> Answer {
-    if *vm.power.state.lock() == State::Off {
+    if matches!(*vm.power.state.lock(), State::Off | State::Ended) {
         return Answer::WrongState;
     }
     end(vm, how);
@@ -257,9 +275,16 @@ pub fn pause(vm: &'static Vm) -> Answer {
 
 /// Ends a pause. All vCPUs that were parked become ready: what waited for an interrupt may find none.
 pub fn resume(vm: &'static Vm) -> Answer {
-    {
+    let since = {
         let mut state = vm.power.state.lock();
         let State::Paused(since) = *state else { return Answer::WrongState };
+        *state = State::Telling;
+        since
+    };
+    console::event(&Event::Vm { vm: vm.number as u8, state: VmState::Resumed });
+    let mut state = vm.power.state.lock();
+    // It may have been ended meanwhile.
+    if *state == State::Telling {
         Arch::hold_time(vm, Arch::now().saturating_sub(since));
         *state = State::On;
         vm.power.held.store(false, Ordering::Release);
@@ -271,7 +296,6 @@ pub fn resume(vm: &'static Vm) -> Answer {
             }
         }
     }
-    console::event(&Event::Vm { vm: vm.number as u8, state: VmState::Resumed });
     Answer::Done
 }
 
@@ -283,9 +307,15 @@ pub fn settle(vm: &'static Vm) {
             State::Ending(end) => end,
             State::Pausing if SCHEDULE.lock().scheduler.all_put(vm.number as u8) => {
                 vm.power.change.store(0, Ordering::Release);
-                *state = State::Paused(Arch::now());
+                *state = State::Telling;
+                let since = Arch::now();
                 drop(state);
-                return console::event(&Event::Vm { vm: vm.number as u8, state: VmState::Paused });
+                console::event(&Event::Vm { vm: vm.number as u8, state: VmState::Paused });
+                let mut state = vm.power.state.lock();
+                if *state == State::Telling {
+                    *state = State::Paused(since);
+                }
+                return;
             }
             _ => return,
         };
@@ -295,7 +325,7 @@ pub fn settle(vm: &'static Vm) {
         vm.power.change.store(0, Ordering::Release);
         // The memory that only a running VM needs goes back, before anyone finds the VM off.
         vm.arch.tear_down();
-        let resets = vm.power.resets.load(Ordering::Relaxed) + u32::from(matches!(end, End::Reset | End::Restart));
+        let resets = vm.power.resets.load(Ordering::Relaxed) + u32::from(end.is_reset());
         vm.power.resets.store(resets, Ordering::Relaxed);
         let most = match vm.on_reset {
             OnReset::Restart => u32::MAX,
@@ -304,7 +334,7 @@ pub fn settle(vm: &'static Vm) {
         };
         let restarts = (end == End::Restart || end == End::Reset && resets <= most).then_some(resets);
         vm.power.errand.store(restarts.is_some(), Ordering::Relaxed);
-        *state = if restarts.is_some() { State::Starting(None) } else { State::Off };
+        *state = if restarts.is_some() { State::Starting(None) } else { State::Ended };
         (end, restarts)
     };
     let number = vm.number as u8;
@@ -336,6 +366,7 @@ pub fn settle(vm: &'static Vm) {
     if !matches!(end, End::Off | End::Exit(0)) {
         vm.power.failed.store(true, Ordering::Relaxed);
     }
+    *vm.power.state.lock() = State::Off;
     if vm::all().all(|vm| *vm.power.state.lock() == State::Off) {
         shut_down();
     }

@@ -67,7 +67,8 @@ impl Device for PowerRegisters {
             PM1A_CONTROL if value & u64::from(port::SLP_EN) != 0 && OFF_TYPES >> (value >> 10 & 0b111) & 1 != 0 => return Some(End::Off),
             PM1A_CONTROL if value & PM1A_SLEEP == S3 => sleep::sleep(cpu.vcpu()),
             _ => {
-                let level = self.0.lock().write(offset as u16, value as u32, bytes as u16).sci;
+                let mut power = self.0.lock();
+                let level = power.write(offset as u16, value as u32, bytes as u16).sci;
                 drive(cpu.vcpu().vm(), level);
             }
         }
@@ -75,7 +76,7 @@ impl Device for PowerRegisters {
     }
 }
 
-/// Drives the SCI to its new level, if it changed.
+/// Drives the SCI to its new level, if it changed. The registers are locked, so that levels arrive in order.
 fn drive(vm: &'static Vm, level: Option<bool>) {
     if let Some(level) = level {
         set_line(vm, pc::ACPI_INPUT as u8, level);
@@ -89,7 +90,6 @@ pub fn press_power_button(vm: &'static Vm) -> bool {
         return false;
     }
     let level = power.press_button();
-    drop(power);
     drive(vm, level);
     true
 }
