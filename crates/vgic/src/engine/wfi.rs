@@ -5,6 +5,9 @@ use crate::kick::Bits;
 use crate::lr::ListRegister;
 use crate::redistributor::Redistributor;
 
+/// The group enables of both groups.
+const ENABLED: u64 = Vmcr::VENG0 | Vmcr::VENG1;
+
 impl Redistributor {
     /// Whether the virtual CPU interface of this vCPU, which is loaded, would signal an interrupt now,
     /// regardless of PSTATE: then WFI must not block. SPIs are included only after a [`sync`](Self::sync).
@@ -36,7 +39,7 @@ impl Redistributor {
         }
         let vmcr = lrs.vmcr();
         let running = lrs.running_priority();
-        let mut maintenance = ended != 0 || self.group_change_under_way(vmcr);
+        let maintenance = ended != 0 || self.group_change_under_way(vmcr);
         // Sufficient for the highest priority: if the running priority masks it, it masks the others, too.
         let mut highest = (u8::MAX, false);
         let mut consider = |lr: ListRegister| {
@@ -56,10 +59,7 @@ impl Redistributor {
         }
         Bits(waiting).map(|i| block.entry[i]).filter(|lr| vmcr.group_enabled(lr.group1())).for_each(consider);
         // More interrupts wait in software, possibly SPIs; none of them is deliverable while both groups are disabled.
-        if none_pending && self.maintenance.0 & Maintenance::NPIE != 0 {
-            maintenance |= vmcr.group_enabled(false) || vmcr.group_enabled(true);
-        }
-        highest.1 || maintenance
+        highest.1 || maintenance || none_pending && self.maintenance.0 & Maintenance::NPIE != 0 && vmcr.0 & ENABLED != 0
     }
 
     /// Whether a change of the guest's group enables is asserting a maintenance interrupt.

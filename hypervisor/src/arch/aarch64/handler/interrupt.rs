@@ -26,12 +26,12 @@ extern "C" fn handle_irq(cpu: &mut Cpu, _esr: u64) -> Outcome {
         }
         return inject_timer(cpu, intid, row);
     }
-    other_irq(cpu, intid)
+    other_irq::<true>(cpu, intid)
 }
 
-/// A physical interrupt, acknowledged, that is none of EL1's timers'.
+/// A physical interrupt, acknowledged, that is none of EL1's timers'. `MESSAGES`: the vCPU may have functions, whose messages come often.
 #[inline(always)]
-pub fn other_irq(cpu: &mut Cpu, intid: u32) -> Outcome {
+pub fn other_irq<const MESSAGES: bool>(cpu: &mut Cpu, intid: u32) -> Outcome {
     if intid == gic::KICK {
         gic::drop_priority(intid);
         gic::deactivate(intid);
@@ -42,7 +42,7 @@ pub fn other_irq(cpu: &mut Cpu, intid: u32) -> Outcome {
         let requests = delivery::take_requests(cpu);
         return if requests.is_empty() { Outcome::again(rows::IRQ_KICK) } else { accept(cpu, requests) };
     }
-    if intid >= FIRST_LPI {
+    if MESSAGES && intid >= FIRST_LPI {
         return deliver_message(cpu, intid);
     }
     handle_own(cpu, intid)
@@ -91,8 +91,8 @@ fn timer_row(intid: u32) -> Option<RowId> {
 #[cold]
 #[inline(never)]
 fn handle_own(cpu: &mut Cpu, intid: u32) -> Outcome {
-    if gic::is_special(intid) {
-        return Outcome::again(rows::IRQ_SPURIOUS);
+    if intid >= gic::FIRST_SPECIAL {
+        return if intid >= FIRST_LPI { deliver_message(cpu, intid) } else { Outcome::again(rows::IRQ_SPURIOUS) };
     }
     gic::drop_priority(intid);
     gic::deactivate(intid);
@@ -128,12 +128,12 @@ fn own(cpu: &mut Cpu, intid: u32) -> (RowId, bool) {
 /// A physical interrupt may have come while this CPU had nothing to run. What is loaded, if anything, sleeps.
 pub fn idle(cpu: &mut Cpu) {
     let intid = gic::acknowledge();
-    if gic::is_special(intid) {
+    if intid >= gic::FIRST_SPECIAL {
+        if intid >= FIRST_LPI {
+            messages::deliver(cpu, intid);
+            wake_if_pending(cpu);
+        }
         return;
-    }
-    if intid >= FIRST_LPI {
-        messages::deliver(cpu, intid);
-        return wake_if_pending(cpu);
     }
     if nested::idle_timer(cpu, intid) {
         return wake_if_pending(cpu);

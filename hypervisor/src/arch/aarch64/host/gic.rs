@@ -218,11 +218,8 @@ pub fn complete_acknowledge() {
     unsafe { core::arch::asm!("dsb nsh", options(nostack, preserves_flags)) };
 }
 
-/// Whether [`acknowledge`] took nothing (INTIDs 1020 to 1023).
-#[inline(always)]
-pub fn is_special(intid: u32) -> bool {
-    intid >> 2 == 1020 >> 2
-}
+/// The first INTID that is no SGI, PPI or SPI: 1020 to 1023 are special, LPIs come later, and Stile enables none of those between.
+pub const FIRST_SPECIAL: u32 = 1020;
 
 /// ICC_EOIR1_EL1: other interrupts may come; this one stays active until it is deactivated, here or by the guest.
 #[inline(always)]

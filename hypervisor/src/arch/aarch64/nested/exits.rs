@@ -100,7 +100,7 @@ fn irq_at_el2(cpu: &mut Cpu, nested: &mut Nested) -> Outcome {
                 // Perhaps for an end of an interrupt whose line L1 lowers in memory, unseen.
                 super::gic::sample_at_el2(cpu.vcpu(), nested);
             }
-            return handler::other_irq(cpu, intid);
+            return handler::other_irq::<false>(cpu, intid);
         }
     };
     gic::drop_priority(intid);

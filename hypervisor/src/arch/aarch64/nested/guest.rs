@@ -187,7 +187,7 @@ pub fn irq(cpu: &mut Cpu, nested: &mut Nested) -> Outcome {
                     guest_gic::sample_maintenance(cpu, vcpu, nested);
                 }
             }
-            handler::other_irq(cpu, intid)
+            handler::other_irq::<false>(cpu, intid)
         }
     };
     if !outcome.leaves() {
