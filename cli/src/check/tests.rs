@@ -88,3 +88,15 @@ fn the_timer_of_a_pc() {
     let trapped = "[vm.techniques]\ntimer = \"trapped\"\n";
     assert_eq!(says(&format!("{vm}{trapped}")), "trapped, as configured: each write of IA32_TSC_DEADLINE exits");
 }
+
+#[test]
+fn direct_ipis() {
+    let says = |vms: &str| {
+        let text = explain(&config(&format!("[machine]\ncpus = 4\n{vms}")), &[], None);
+        text.lines().find_map(|line| line.trim().strip_prefix("IPIs")).map(|says| says.trim().to_owned())
+    };
+    let vm = "[[vm]]\nkernel = \"debian\"\nvcpus = 2\n";
+    assert_eq!(says(vm), None, "nothing, unless asked for");
+    let direct = says(&format!("{vm}[vm.techniques]\nipi = \"direct\"\n")).expect("it is told");
+    assert!(direct.contains("not supported on this architecture yet"), "{direct}");
+}

@@ -1,7 +1,8 @@
 //! Explanation of a virtual machine.
 
-use stile_blob::{ApicVirtualization, BinaryPoint, DecodeCache, Nested, OnReset};
+use stile_blob::{ApicVirtualization, BinaryPoint, DecodeCache, IpiAccess, Nested, OnReset};
 
+use super::ipi;
 use super::map;
 use super::text::{line, table};
 use super::timer;
@@ -60,6 +61,11 @@ pub fn explain(text: &mut String, machine: &MachineConfig, index: usize, cpu_tim
         Arch::X86_64 => {
             fact("timers", &timer::explain(machine, index));
             techniques_of_pc(vm, &mut fact);
+        }
+    }
+    if vm.techniques.ipi != IpiAccess::Trapped {
+        for (at, what) in ipi::explain(machine, index).iter().enumerate() {
+            fact(if at == 0 { "IPIs" } else { "" }, what);
         }
     }
     for (index, function) in vm.functions.iter().enumerate() {

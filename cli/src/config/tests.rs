@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use proptest::prelude::*;
-use stile_blob::{ApicVirtualization, BinaryPoint, DecodeCache, Mitigations, Nested, OnReset, Share, TimerAccess};
+use stile_blob::{ApicVirtualization, BinaryPoint, DecodeCache, IpiAccess, Mitigations, Nested, OnReset, Share, TimerAccess};
 
 use super::*;
 
@@ -282,6 +282,19 @@ fn the_timer_is_passed_through_or_trapped() {
     assert_eq!(timer("[vm.techniques]\ntimer = \"trapped\"\n").unwrap(), TimerAccess::Trapped);
     let refusal = timer("[vm.techniques]\ntimer = \"passtrough\"\n").unwrap_err().to_string();
     assert!(refusal.contains("did you mean \"passthrough\""), "{refusal}");
+}
+
+#[test]
+fn ipis_are_direct_only_on_request() {
+    let ipi = |more: &str| {
+        let text = format!("[[vm]]\nkernel = \"debian\"\n{more}");
+        MachineConfig::from_text("machine.toml", &text, Path::new(""), &Flags::default()).map(|config| config.vms[0].techniques.ipi)
+    };
+    assert_eq!(ipi("").unwrap(), IpiAccess::Trapped);
+    assert_eq!(ipi("[vm.techniques]\nipi = \"trapped\"\n").unwrap(), IpiAccess::Trapped);
+    assert_eq!(ipi("[vm.techniques]\nipi = \"direct\"\n").unwrap(), IpiAccess::Direct);
+    let refusal = ipi("[vm.techniques]\nipi = \"dirrect\"\n").unwrap_err().to_string();
+    assert!(refusal.contains("did you mean \"direct\""), "{refusal}");
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::{
 };
 
 use stile_blob::{
-    Ablation, ApicVirtualization, BinaryPoint, DecodeCache, MAX_NAME_LEN, Mitigations, Nested, OnReset, Share, TimerAccess, is_name,
+    Ablation, ApicVirtualization, BinaryPoint, DecodeCache, IpiAccess, MAX_NAME_LEN, Mitigations, Nested, OnReset, Share, TimerAccess,
+    is_name,
 };
 use stile_board::map;
 use stile_pci::{Address, ParseError};
@@ -338,6 +339,10 @@ pub fn binary_point(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Optio
 
 pub fn timer(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<TimerAccess> {
     one_of(given, "there is no access to the timer called", &TimerAccess::WORDS, mistakes)
+}
+
+pub fn ipi(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<IpiAccess> {
+    one_of(given, "there is no access to interprocessor interrupts called", &IpiAccess::WORDS, mistakes)
 }
 
 pub fn apic_virtualization(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<ApicVirtualization> {

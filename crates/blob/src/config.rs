@@ -183,6 +183,8 @@ pub struct Techniques {
     pub binary_point: BinaryPoint,
     /// Who programs the deadline timer of an x86-64 guest's local APIC.
     pub timer: TimerAccess,
+    /// Who sends a guest's interprocessor interrupts.
+    pub ipi: IpiAccess,
     /// For measurements: avoidable work that is done at every exit. If set on any VM, even with all its
     /// switches off, all VMs of the machine use slower vectors.
     pub ablate: Option<Ablation>,
@@ -197,6 +199,7 @@ impl Default for Techniques {
             decode_cache: DecodeCache::Verify,
             binary_point: BinaryPoint::Auto,
             timer: TimerAccess::Passthrough,
+            ipi: IpiAccess::Trapped,
             ablate: None,
         }
     }
@@ -296,6 +299,21 @@ pub enum TimerAccess {
 impl TimerAccess {
     /// Configuration keywords.
     pub const WORDS: [(&'static str, TimerAccess); 2] = [("trapped", TimerAccess::Trapped), ("passthrough", TimerAccess::Passthrough)];
+}
+
+/// Access of a guest to the physical registers that send interprocessor interrupts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum IpiAccess {
+    /// None: every interprocessor interrupt exits at its sender.
+    #[default]
+    Trapped,
+    /// The guest sends them itself, to any physical CPU. Only for a virtual machine that all others trust.
+    Direct,
+}
+
+impl IpiAccess {
+    /// Configuration keywords.
+    pub const WORDS: [(&'static str, IpiAccess); 2] = [("trapped", IpiAccess::Trapped), ("direct", IpiAccess::Direct)];
 }
 
 /// Techniques of the exit path to undo, for measurements: the named guest state is saved and restored at

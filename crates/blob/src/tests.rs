@@ -356,6 +356,7 @@ prop_compose! {
         decode_cache in prop::sample::select(DecodeCache::WORDS.map(|(_, cache)| cache).to_vec()),
         binary_point in prop::sample::select(BinaryPoint::WORDS.map(|(_, point)| point).to_vec()),
         timer in prop::sample::select(TimerAccess::WORDS.map(|(_, timer)| timer).to_vec()),
+        ipi in prop::sample::select(IpiAccess::WORDS.map(|(_, ipi)| ipi).to_vec()),
         ablate in prop::option::of(any_ablation()),
         loads in prop::collection::vec((0..100u64, 0..2000usize, 0..100u64), 0..4),
     ) -> (Vm<'static>, Vec<(u64, usize, u64)>) {
@@ -368,7 +369,7 @@ prop_compose! {
         vm.mode = mode;
         vm.share = Share { weight, cap };
         vm.on_reset = if stop { OnReset::Stop } else { OnReset::Restart };
-        vm.techniques = Techniques { wfi_passthrough, apic_virtualization: apic, nested, decode_cache, binary_point, timer, ablate };
+        vm.techniques = Techniques { wfi_passthrough, apic_virtualization: apic, nested, decode_cache, binary_point, timer, ipi, ablate };
         (vm, loads)
     }
 }
