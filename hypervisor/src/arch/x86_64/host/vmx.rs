@@ -1,71 +1,13 @@
 //! VMX operation, and the controls that decide what exits (the manual, "VM-Execution Control Fields").
 
 use stile_blob::ApicVirtualization;
+pub use stile_nested_vmx::controls::{entry, exit, pin, primary, secondary};
 use stile_paging::PAGE_SIZE;
 use stile_paging::table::Level;
 
 use super::instructions::{cpuid, msr, rdmsr, read_cr, wrmsr};
 use crate::memory;
 use crate::once::Once;
-
-/// Pin-based controls.
-pub mod pin {
-    pub const EXTERNAL_INTERRUPTS: u32 = 1 << 0;
-    pub const NMIS: u32 = 1 << 3;
-    pub const VIRTUAL_NMIS: u32 = 1 << 5;
-    pub const POSTED_INTERRUPTS: u32 = 1 << 7;
-}
-
-/// Primary processor-based controls.
-pub mod primary {
-    pub const INTERRUPT_WINDOW: u32 = 1 << 2;
-    pub const TSC_OFFSET: u32 = 1 << 3;
-    pub const HLT: u32 = 1 << 7;
-    pub const CR8_LOAD: u32 = 1 << 19;
-    pub const CR8_STORE: u32 = 1 << 20;
-    pub const TPR_SHADOW: u32 = 1 << 21;
-    pub const MWAIT: u32 = 1 << 10;
-    pub const RDPMC: u32 = 1 << 11;
-    pub const MONITOR: u32 = 1 << 29;
-    pub const NMI_WINDOW: u32 = 1 << 22;
-    pub const IO_BITMAPS: u32 = 1 << 25;
-    pub const MSR_BITMAPS: u32 = 1 << 28;
-    pub const SECONDARY: u32 = 1 << 31;
-}
-
-/// Secondary processor-based controls.
-pub mod secondary {
-    pub const APIC_ACCESSES: u32 = 1 << 0;
-    pub const EPT: u32 = 1 << 1;
-    pub const RDTSCP: u32 = 1 << 3;
-    pub const X2APIC_MODE: u32 = 1 << 4;
-    pub const VPID: u32 = 1 << 5;
-    pub const WBINVD: u32 = 1 << 6;
-    pub const UNRESTRICTED_GUEST: u32 = 1 << 7;
-    pub const APIC_REGISTERS: u32 = 1 << 8;
-    pub const PAUSE_LOOPS: u32 = 1 << 10;
-    pub const INTERRUPT_DELIVERY: u32 = 1 << 9;
-    pub const INVPCID: u32 = 1 << 12;
-}
-
-/// VM-exit controls.
-pub mod exit {
-    pub const SAVE_DEBUG: u32 = 1 << 2;
-    pub const HOST_64: u32 = 1 << 9;
-    pub const ACKNOWLEDGE_INTERRUPT: u32 = 1 << 15;
-    pub const SAVE_PAT: u32 = 1 << 18;
-    pub const LOAD_PAT: u32 = 1 << 19;
-    pub const SAVE_EFER: u32 = 1 << 20;
-    pub const LOAD_EFER: u32 = 1 << 21;
-}
-
-/// VM-entry controls.
-pub mod entry {
-    pub const LOAD_DEBUG: u32 = 1 << 2;
-    pub const IA32E_GUEST: u32 = 1 << 9;
-    pub const LOAD_PAT: u32 = 1 << 14;
-    pub const LOAD_EFER: u32 = 1 << 15;
-}
 
 /// What VMX operation here is like: the same on all CPUs, or a CPU is not used.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,0 +1,73 @@
+use super::*;
+
+/// CR4 without VMXE, but with all that 4-level paging has.
+const CR4: u64 = 0x0037_07ff;
+
+/// A processor with each feature that there is.
+pub fn everything() -> Capabilities {
+    let all = |default1| Allowed { must: default1, may: u32::MAX };
+    Capabilities {
+        basic: 0x00d8_1000_0000_0004,
+        pin: all(pin::DEFAULT1),
+        primary: all(primary::DEFAULT1 & !primary::TRUE_MAY_BE_0),
+        secondary: all(0),
+        exit: all(exit::DEFAULT1 & !exit::TRUE_MAY_BE_0),
+        entry: all(entry::DEFAULT1 & !entry::TRUE_MAY_BE_0),
+        misc: u64::MAX,
+        cr0: (0x8000_0021, 0xffff_ffff),
+        cr4: (0x2000, 0x0037_67ff),
+        ept_vpid: u64::MAX,
+        vm_functions: u64::MAX,
+    }
+}
+
+#[test]
+fn registers_of_a_capable_processor() {
+    let offered = everything().offered(CR4);
+    assert_eq!(offered.msr(msr::BASIC), Some(0x00d8_1000_5356_0001));
+    assert_eq!(offered.msr(msr::TRUE_PIN), Some(0x0000_00ff_0000_0016));
+    assert_eq!(offered.msr(msr::PIN), offered.msr(msr::TRUE_PIN));
+    assert_eq!(offered.msr(msr::PRIMARY), Some(0xfff9_fffe_0401_e172));
+    assert_eq!(offered.msr(msr::TRUE_PRIMARY), Some(0xfff9_fffe_0400_6172));
+    assert_eq!(offered.msr(msr::EXIT), Some(0x007f_efff_0003_6dff));
+    assert_eq!(offered.msr(msr::TRUE_EXIT), Some(0x007f_efff_0003_6dfb));
+    assert_eq!(offered.msr(msr::ENTRY), Some(0x0000_d3ff_0000_11ff));
+    assert_eq!(offered.msr(msr::TRUE_ENTRY), Some(0x0000_d3ff_0000_11fb));
+    assert_eq!(offered.msr(msr::SECONDARY), Some(0x0001_1fff_0000_0000));
+    assert_eq!(offered.msr(msr::MISC), Some(0x6004_017f));
+    assert_eq!(offered.msr(msr::EPT_VPID), Some(0x0000_0f01_0673_4141));
+    assert_eq!(offered.msr(msr::CR4_FIXED1), Some(CR4 | 0x2000));
+    // 64-bit control 0x2022, EOI-exit bitmap 3, has index 0x11; 32-bit guest 0x482e, index 0x17.
+    assert_eq!(offered.msr(msr::VMCS_ENUM), Some(0x2e));
+    assert_eq!(offered.msr(msr::VM_FUNCTIONS), None);
+    assert_eq!(offered.msr(0x47f), None);
+    assert_eq!(offered.msr(0x492), None);
+}
+
+#[test]
+fn the_processor_limits_the_offer() {
+    let mut processor = everything();
+    processor.pin.may &= !pin::POSTED_INTERRUPTS;
+    processor.secondary.may &= !secondary::VPID;
+    processor.ept_vpid = 0;
+    let offered = processor.offered(CR4);
+    assert!(!offered.pin.allows(pin::POSTED_INTERRUPTS));
+    assert_eq!(offered.ept_vpid >> 32, 0);
+    assert_eq!(offered.ept_vpid & ept_vpid::EXECUTE_ONLY, 0);
+    assert_ne!(offered.ept_vpid & ept_vpid::ACCESSED_DIRTY, 0);
+}
+
+#[test]
+fn what_is_offered_can_be_read_back() {
+    let offered = everything().offered(CR4);
+    let read = Capabilities::read(|number| offered.msr(number).expect("a register that exists"));
+    assert_eq!(read, offered);
+}
+
+#[test]
+fn allowed_settings() {
+    let allowed = Allowed { must: 0b0110, may: 0b1110 };
+    assert!(allowed.accepts(0b0110) && allowed.accepts(0b1110));
+    assert!(!allowed.accepts(0b0010) && !allowed.accepts(0b0111));
+    assert_eq!(Allowed::from_msr(allowed.msr()), allowed);
+}

@@ -1,0 +1,31 @@
+//! VMX for guest hypervisors (L1) as pure logic: the semantics of their VMCSs, VMX instructions, VM entries and VM exits. No access to
+//! the processor's VMCS or to memory; everything that L1 controls is untrusted.
+//!
+//! - [`Field`], [`fields`]: VMCS fields, their encodings and properties
+//! - [`controls`]: bits of the control fields
+//! - [`Vmcs12`]: a VMCS of L1, with change tracking
+//! - [`Capabilities`]: the VMX capability MSRs that L1 reads
+//! - [`VmxResult`]: outcomes of VMX instructions
+//!
+//! VMCS12 is L1's VMCS for its guest L2; VMCS02 is the one that the processor runs L2 with. "SDM" is the *Intel 64 and IA-32 Architectures
+//! Software Developer's Manual*, volume 3; sections are cited by name, or by the number they have in most editions.
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod capability;
+pub mod controls;
+mod field;
+pub mod fields;
+mod result;
+mod set;
+pub mod vmcs12;
+
+pub use capability::Capabilities;
+pub use field::{Field, Kind, Width};
+pub use fields::{Group, Groups};
+pub use result::{InstructionError, VmxResult};
+pub use set::FieldSet;
+pub use vmcs12::{AccessError, Vmcs12};
