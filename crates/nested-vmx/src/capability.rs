@@ -332,6 +332,3 @@ impl Capabilities {
         existing.slots().filter_map(|slot| FIELDS.get(slot)).map(|row| row.field.index()).max().unwrap_or(0)
     }
 }
-
-#[cfg(test)]
-mod tests;

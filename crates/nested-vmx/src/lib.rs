@@ -5,6 +5,7 @@
 //! - [`controls`]: bits of the control fields
 //! - [`Vmcs12`]: a VMCS of L1, with change tracking
 //! - [`Capabilities`]: the VMX capability MSRs that L1 reads
+//! - [`checks`]: the rules of a VM entry
 //! - [`VmxResult`]: outcomes of VMX instructions
 //!
 //! VMCS12 is L1's VMCS for its guest L2; VMCS02 is the one that the processor runs L2 with. "SDM" is the *Intel 64 and IA-32 Architectures
@@ -16,16 +17,20 @@
 extern crate std;
 
 pub mod capability;
+pub mod checks;
 pub mod controls;
 mod field;
 pub mod fields;
+mod group;
+#[cfg(feature = "model")]
+pub mod model;
 mod result;
 mod set;
 pub mod vmcs12;
 
 pub use capability::Capabilities;
 pub use field::{Field, Kind, Width};
-pub use fields::{Group, Groups};
+pub use group::{Group, Groups};
 pub use result::{InstructionError, VmxResult};
 pub use set::FieldSet;
 pub use vmcs12::{AccessError, Vmcs12};

@@ -12,8 +12,10 @@
 //! | 1 | launch state: 1 if launched |
 //! | 8 and up | the fields, in the order of [`crate::fields::FIELDS`] |
 
+use crate::controls::primary;
 use crate::field::{Field, Kind};
-use crate::fields::{COUNT, FIELDS, Groups};
+use crate::fields::{COUNT, FIELDS};
+use crate::group::Groups;
 use crate::result::InstructionError;
 use crate::set::FieldSet;
 
@@ -104,6 +106,13 @@ impl Vmcs12 {
     #[inline(always)]
     pub fn get32(&self, field: Field) -> u32 {
         self.get(field) as u32
+    }
+
+    /// The secondary processor-based controls, which are all 0 while they are not activated.
+    #[inline(always)]
+    pub fn secondary(&self) -> u32 {
+        let is_active = self.get32(Field::PRIMARY_CONTROLS) & primary::SECONDARY != 0;
+        if is_active { self.get32(Field::SECONDARY_CONTROLS) } else { 0 }
     }
 
     /// Sets a field, truncated to its width. It counts as changed if its value does.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::field::Width;
-use crate::fields::Group;
+use crate::group::Group;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::vec;

@@ -1,25 +1,8 @@
-use super::*;
+//! The capability MSRs that L1 reads.
 
-/// CR4 without VMXE, but with all that 4-level paging has.
-const CR4: u64 = 0x0037_07ff;
-
-/// A processor with each feature that there is.
-pub fn everything() -> Capabilities {
-    let all = |default1| Allowed { must: default1, may: u32::MAX };
-    Capabilities {
-        basic: 0x00d8_1000_0000_0004,
-        pin: all(pin::DEFAULT1),
-        primary: all(primary::DEFAULT1 & !primary::TRUE_MAY_BE_0),
-        secondary: all(0),
-        exit: all(exit::DEFAULT1 & !exit::TRUE_MAY_BE_0),
-        entry: all(entry::DEFAULT1 & !entry::TRUE_MAY_BE_0),
-        misc: u64::MAX,
-        cr0: (0x8000_0021, 0xffff_ffff),
-        cr4: (0x2000, 0x0037_67ff),
-        ept_vpid: u64::MAX,
-        vm_functions: u64::MAX,
-    }
-}
+use stile_nested_vmx::capability::{Allowed, Capabilities, ept_vpid, msr};
+use stile_nested_vmx::controls::{pin, secondary};
+use stile_nested_vmx::model::{CR4, everything};
 
 #[test]
 fn registers_of_a_capable_processor() {
