@@ -2,167 +2,16 @@
 //! processor can do.
 
 use crate::controls::{entry, exit, pin, primary, secondary};
-use crate::fields::FIELDS;
+use crate::fields::{FIELDS, Needs};
+use crate::set::FieldSet;
 
-/// Numbers of the capability MSRs.
-pub mod msr {
-    /// The first: IA32_VMX_BASIC.
-    pub const BASIC: u32 = 0x480;
-    /// IA32_VMX_PINBASED_CTLS.
-    pub const PIN: u32 = 0x481;
-    /// IA32_VMX_PROCBASED_CTLS.
-    pub const PRIMARY: u32 = 0x482;
-    /// IA32_VMX_EXIT_CTLS.
-    pub const EXIT: u32 = 0x483;
-    /// IA32_VMX_ENTRY_CTLS.
-    pub const ENTRY: u32 = 0x484;
-    /// IA32_VMX_MISC.
-    pub const MISC: u32 = 0x485;
-    /// IA32_VMX_CR0_FIXED0.
-    pub const CR0_FIXED0: u32 = 0x486;
-    /// IA32_VMX_CR0_FIXED1.
-    pub const CR0_FIXED1: u32 = 0x487;
-    /// IA32_VMX_CR4_FIXED0.
-    pub const CR4_FIXED0: u32 = 0x488;
-    /// IA32_VMX_CR4_FIXED1.
-    pub const CR4_FIXED1: u32 = 0x489;
-    /// IA32_VMX_VMCS_ENUM.
-    pub const VMCS_ENUM: u32 = 0x48a;
-    /// IA32_VMX_PROCBASED_CTLS2.
-    pub const SECONDARY: u32 = 0x48b;
-    /// IA32_VMX_EPT_VPID_CAP.
-    pub const EPT_VPID: u32 = 0x48c;
-    /// IA32_VMX_TRUE_PINBASED_CTLS.
-    pub const TRUE_PIN: u32 = 0x48d;
-    /// IA32_VMX_TRUE_PROCBASED_CTLS.
-    pub const TRUE_PRIMARY: u32 = 0x48e;
-    /// IA32_VMX_TRUE_EXIT_CTLS.
-    pub const TRUE_EXIT: u32 = 0x48f;
-    /// IA32_VMX_TRUE_ENTRY_CTLS.
-    pub const TRUE_ENTRY: u32 = 0x490;
-    /// IA32_VMX_VMFUNC.
-    pub const VM_FUNCTIONS: u32 = 0x491;
-}
+mod bits;
+mod offered;
 
-/// Bits of IA32_VMX_MISC.
-pub mod misc {
-    /// The rate of the preemption timer: it counts at each change of this bit of the time-stamp counter.
-    pub const TIMER_RATE: u64 = 0x1f;
-    /// VM exits store EFER.LMA in the "IA-32e mode guest" control.
-    pub const STORES_LMA: u64 = 1 << 5;
-    /// The activity state HLT.
-    pub const HLT: u64 = 1 << 6;
-    /// The activity state shutdown.
-    pub const SHUTDOWN: u64 = 1 << 7;
-    /// The activity state wait-for-SIPI.
-    pub const WAIT_FOR_SIPI: u64 = 1 << 8;
-    /// The number of CR3-target values.
-    pub const CR3_TARGETS: u64 = 4 << 16;
-    /// VMWRITE to read-only fields.
-    pub const WRITE_ANY: u64 = 1 << 29;
-    /// Injection with an instruction length of 0.
-    pub const ZERO_LENGTH: u64 = 1 << 30;
-}
-
-/// Bits of IA32_VMX_EPT_VPID_CAP.
-pub mod ept_vpid {
-    /// Execute-only translations.
-    pub const EXECUTE_ONLY: u64 = 1 << 0;
-    /// Page walks of 4 levels.
-    pub const WALK_4: u64 = 1 << 6;
-    /// Uncacheable paging structures.
-    pub const UNCACHEABLE: u64 = 1 << 8;
-    /// Write-back paging structures.
-    pub const WRITE_BACK: u64 = 1 << 14;
-    /// Pages of 2 MiB.
-    pub const PAGES_2M: u64 = 1 << 16;
-    /// Pages of 1 GiB.
-    pub const PAGES_1G: u64 = 1 << 17;
-    /// INVEPT.
-    pub const INVEPT: u64 = 1 << 20;
-    /// Accessed and dirty flags.
-    pub const ACCESSED_DIRTY: u64 = 1 << 21;
-    /// Advanced VM-exit information for EPT violations.
-    pub const ADVANCED_EXIT: u64 = 1 << 22;
-    /// INVEPT of a single context.
-    pub const INVEPT_SINGLE: u64 = 1 << 25;
-    /// INVEPT of all contexts.
-    pub const INVEPT_ALL: u64 = 1 << 26;
-    /// INVVPID.
-    pub const INVVPID: u64 = 1 << 32;
-    /// INVVPID of an individual address, a single context, all contexts, a single context except global translations.
-    pub const INVVPID_TYPES: u64 = 0xf << 40;
-}
+pub use bits::{ept_vpid, misc, msr};
 
 /// Identifies the layout of [`crate::Vmcs12`] in memory: to be changed with it.
 pub const REVISION: u32 = 0x5356_0001;
-
-/// Controls that Stile implements for L1, where the processor has them.
-mod offered {
-    use super::*;
-
-    pub const PIN: u32 = pin::EXTERNAL_INTERRUPTS | pin::NMIS | pin::VIRTUAL_NMIS | pin::PREEMPTION_TIMER | pin::POSTED_INTERRUPTS;
-    pub const PRIMARY: u32 = primary::INTERRUPT_WINDOW
-        | primary::TSC_OFFSET
-        | primary::HLT
-        | primary::INVLPG
-        | primary::MWAIT
-        | primary::RDPMC
-        | primary::RDTSC
-        | primary::CR3_LOAD
-        | primary::CR3_STORE
-        | primary::CR8_LOAD
-        | primary::CR8_STORE
-        | primary::TPR_SHADOW
-        | primary::NMI_WINDOW
-        | primary::MOV_DR
-        | primary::UNCONDITIONAL_IO
-        | primary::IO_BITMAPS
-        | primary::MONITOR_TRAP
-        | primary::MSR_BITMAPS
-        | primary::MONITOR
-        | primary::PAUSE
-        | primary::SECONDARY;
-    pub const SECONDARY: u32 = secondary::APIC_ACCESSES
-        | secondary::EPT
-        | secondary::DESCRIPTOR_TABLES
-        | secondary::RDTSCP
-        | secondary::X2APIC_MODE
-        | secondary::VPID
-        | secondary::WBINVD
-        | secondary::UNRESTRICTED_GUEST
-        | secondary::APIC_REGISTERS
-        | secondary::INTERRUPT_DELIVERY
-        | secondary::PAUSE_LOOPS
-        | secondary::RDRAND
-        | secondary::INVPCID
-        | secondary::RDSEED;
-    pub const EXIT: u32 = exit::SAVE_DEBUG
-        | exit::HOST_64
-        | exit::ACKNOWLEDGE_INTERRUPT
-        | exit::SAVE_PAT
-        | exit::LOAD_PAT
-        | exit::SAVE_EFER
-        | exit::LOAD_EFER
-        | exit::SAVE_PREEMPTION_TIMER;
-    pub const ENTRY: u32 = entry::LOAD_DEBUG | entry::IA32E_GUEST | entry::LOAD_PAT | entry::LOAD_EFER;
-    pub const MISC: u64 = misc::TIMER_RATE | misc::STORES_LMA | misc::HLT | misc::WAIT_FOR_SIPI | misc::ZERO_LENGTH;
-    /// Stile's own code implements these, whatever the processor has.
-    pub const EMULATED_MISC: u64 = misc::CR3_TARGETS | misc::WRITE_ANY;
-    pub const EPT_VPID: u64 = ept_vpid::EXECUTE_ONLY | ept_vpid::ADVANCED_EXIT;
-    /// Shadow tables and their invalidation are Stile's own: page sizes and flags of L1's tables need nothing of the processor.
-    pub const EMULATED_EPT: u64 = ept_vpid::WALK_4
-        | ept_vpid::UNCACHEABLE
-        | ept_vpid::WRITE_BACK
-        | ept_vpid::PAGES_2M
-        | ept_vpid::PAGES_1G
-        | ept_vpid::INVEPT
-        | ept_vpid::ACCESSED_DIRTY
-        | ept_vpid::INVEPT_SINGLE
-        | ept_vpid::INVEPT_ALL;
-    pub const EMULATED_VPID: u64 = ept_vpid::INVVPID | ept_vpid::INVVPID_TYPES;
-    pub const VM_FUNCTIONS: u64 = 0;
-}
 
 /// The settings of a control field that a capability MSR allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -268,7 +117,7 @@ impl Capabilities {
     #[must_use]
     pub fn offered(&self, cr4: u64) -> Self {
         let secondary_may = offered::SECONDARY & self.secondary.may;
-        let mut ept_vpid = offered::EPT_VPID & self.ept_vpid;
+        let mut ept_vpid = 0;
         if secondary_may & secondary::EPT != 0 {
             ept_vpid |= offered::EMULATED_EPT;
         }
@@ -326,9 +175,26 @@ impl Capabilities {
         })
     }
 
+    /// The fields that exist with these capabilities.
+    pub fn existing_fields(&self) -> FieldSet {
+        let mut set = FieldSet::EMPTY;
+        for (slot, row) in FIELDS.iter().enumerate() {
+            let exists = match row.needs {
+                Needs::Nothing => true,
+                Needs::Pin(bit) => self.pin.allows(bit),
+                Needs::Primary(bit) => self.primary.allows(bit),
+                Needs::Secondary(bit) => self.secondary.allows(bit),
+            };
+            if exists {
+                set.insert(slot);
+            }
+        }
+        set
+    }
+
     /// The highest index of a field.
     fn highest_index(&self) -> u32 {
-        let existing = crate::fields::existing(self);
+        let existing = self.existing_fields();
         existing.slots().filter_map(|slot| FIELDS.get(slot)).map(|row| row.field.index()).max().unwrap_or(0)
     }
 }

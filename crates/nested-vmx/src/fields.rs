@@ -1,11 +1,9 @@
 //! The VMCS fields (SDM, appendix "Field Encoding in VMCS"): for each its encoding, the group in which changes are tracked, and the control
 //! without which the processor has no such field.
 
-use crate::capability::Capabilities;
 use crate::controls::{pin, primary, secondary};
-use crate::field::{Field, Kind};
+use crate::field::Field;
 use crate::group::Group;
-use crate::set::FieldSet;
 
 /// The control that must be allowed for a field to exist.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -277,26 +275,4 @@ impl Field {
         // The table's rows have no reserved bits and small indices: an equal position can still be another encoding's.
         (slot < COUNT && FIELDS[slot].field.0 == self.0).then_some(slot)
     }
-}
-
-/// The fields that exist with these capabilities.
-pub fn existing(capabilities: &Capabilities) -> FieldSet {
-    let mut set = FieldSet::EMPTY;
-    for (slot, row) in FIELDS.iter().enumerate() {
-        let exists = match row.needs {
-            Needs::Nothing => true,
-            Needs::Pin(bit) => capabilities.pin.allows(bit),
-            Needs::Primary(bit) => capabilities.primary.allows(bit),
-            Needs::Secondary(bit) => capabilities.secondary.allows(bit),
-        };
-        if exists {
-            set.insert(slot);
-        }
-    }
-    set
-}
-
-/// The fields of one type.
-pub fn of_kind(kind: Kind) -> impl Iterator<Item = &'static Row> {
-    FIELDS.iter().filter(move |row| row.field.kind() == kind)
 }

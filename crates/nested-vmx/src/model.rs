@@ -1,6 +1,6 @@
 //! A processor with each feature, and a VMCS that enters a guest on it: for tests.
 
-use crate::capability::{Allowed, Capabilities};
+use crate::capability::{Allowed, Capabilities, REVISION};
 use crate::checks::{Memory, Processor};
 use crate::controls::{entry, exit, pin, primary, secondary};
 use crate::field::Field;
@@ -26,6 +26,23 @@ pub const fn everything() -> Capabilities {
         cr4: (0x2000, 0x0037_67ff),
         ept_vpid: u64::MAX,
         vm_functions: u64::MAX,
+    }
+}
+
+/// L1's capabilities with each feature that [`crate::checks`] has rules for.
+pub const fn featured() -> Capabilities {
+    Capabilities {
+        basic: 0x00d8_1000_0000_0000 | REVISION as u64,
+        pin: Allowed { must: 0x16, may: 0xff },
+        primary: Allowed { must: 0x0400_6172, may: 0xfff9_fffe },
+        secondary: Allowed { must: 0, may: 0x0001_5fff },
+        exit: Allowed { must: 0x0003_6dfb, may: 0x007f_efff },
+        entry: Allowed { must: 0x11fb, may: 0xd3ff },
+        misc: 0x6004_017f,
+        cr0: (0x8000_0021, 0xffff_ffff),
+        cr4: (0x2000, CR4 | 0x2000),
+        ept_vpid: 0x0f01_0673_4141,
+        vm_functions: 0,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Checks on VMX controls (SDM, 26.2.1).
 
-use super::{CONTROLS, EntryFailure, Event, Rule, Section, State, rule};
+use super::rule::{CONTROLS, EntryFailure, Event, Rule, Section, State, rule};
 use crate::capability::{ept_vpid, misc};
 use crate::controls::{exit, pin, primary, secondary};
 use crate::field::Field;

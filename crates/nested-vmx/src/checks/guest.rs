@@ -1,6 +1,6 @@
 //! Checks on guest state other than segment registers (SDM, 26.3.1).
 
-use super::{CONTROLS, EntryFailure, Event, Rule, Section, State, rule};
+use super::rule::{CONTROLS, EntryFailure, Event, Rule, Section, State, rule, sign_extend};
 use crate::capability::misc;
 use crate::controls::{entry, pin, secondary};
 use crate::field::Field;
@@ -102,7 +102,7 @@ const POINTERS: &[Rule] = &[
         let rip = s.get(Field::GUEST_RIP);
         if s.has_entry(entry::IA32E_GUEST) && s.get(Field::GUEST_CS_RIGHTS) & CS_LONG != 0 {
             // Not canonical, but without bits that the processor does not have: the bit below may differ.
-            super::sign_extend(rip, s.processor.linear_bits.into()) == rip
+            sign_extend(rip, s.processor.linear_bits.into()) == rip
         } else {
             rip >> 32 == 0
         }

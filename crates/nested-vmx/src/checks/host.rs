@@ -1,6 +1,6 @@
 //! Checks on host state (SDM, 26.2.2 to 26.2.4).
 
-use super::{CONTROLS, EntryFailure, Rule, Section, rule};
+use super::rule::{CONTROLS, EntryFailure, Rule, Section, State, rule};
 use crate::controls::{entry, exit};
 use crate::field::Field;
 use crate::group::{Group, Groups};
@@ -32,7 +32,7 @@ const REGISTERS: &[Rule] = &[
     }),
     rule("host CR3 has no bits beyond the physical-address width", |s| s.is_physical(s.get(Field::HOST_CR3))),
     rule("host IA32_SYSENTER_ESP and _EIP are canonical", |s| s.are_canonical(&[Field::HOST_SYSENTER_ESP, Field::HOST_SYSENTER_EIP])),
-    rule("host IA32_PAT has memory types", |s| !s.has_exit(exit::LOAD_PAT) || super::State::is_pat(s.get(Field::HOST_PAT))),
+    rule("host IA32_PAT has memory types", |s| !s.has_exit(exit::LOAD_PAT) || State::is_pat(s.get(Field::HOST_PAT))),
     rule("host IA32_EFER has no reserved bits", |s| !s.has_exit(exit::LOAD_EFER) || s.get(Field::HOST_EFER) & !s.processor.efer == 0),
     rule("host IA32_EFER has LMA and LME as the host address-space size", |s| {
         const LME_LMA: u64 = 1 << 8 | 1 << 10;

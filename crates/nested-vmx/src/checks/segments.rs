@@ -1,7 +1,7 @@
 //! Checks on guest segment registers (SDM, 26.3.1.2).
 
 use super::guest::{PE, VM};
-use super::{CONTROLS, EntryFailure, Rule, Section, State, rule};
+use super::rule::{CONTROLS, EntryFailure, Rule, Section, State, rule};
 use crate::controls::{entry, secondary};
 use crate::field::Field;
 use crate::group::{Group, Groups};

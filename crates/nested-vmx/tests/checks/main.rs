@@ -4,27 +4,19 @@ mod examples;
 mod plain;
 
 use proptest::prelude::*;
-use stile_nested_vmx::capability::Capabilities;
 use stile_nested_vmx::checks::{self, EntryFailure, Memory, Processor, Rule};
-use stile_nested_vmx::controls::{exit, secondary};
+use stile_nested_vmx::controls::exit;
 use stile_nested_vmx::fields::FIELDS;
-use stile_nested_vmx::model::{CR4, Constant, everything, processor, valid};
+use stile_nested_vmx::model::{Constant, featured, processor, valid};
 use stile_nested_vmx::{Field, Group, Groups, Vmcs12};
 
-/// Everything that is offered, and VMCS shadowing, whose rules are there already.
-fn capabilities() -> Capabilities {
-    let mut offered = everything().offered(CR4);
-    offered.secondary.may |= secondary::VMCS_SHADOWING;
-    offered
-}
-
 fn check(vmcs: &Vmcs12, memory: &dyn Memory) -> Result<(), (&'static Rule, EntryFailure)> {
-    checks::check(vmcs, &processor(&capabilities()), memory, Groups::ALL)
+    checks::check(vmcs, &processor(&featured()), memory, Groups::ALL)
 }
 
 /// Applies an example's valid change. Returns the VMCS, and whether L1 is in IA-32e mode: as its host state is.
 fn start(change: examples::Change) -> (Vmcs12, bool) {
-    let mut vmcs = valid(&capabilities());
+    let mut vmcs = valid(&featured());
     change(&mut vmcs);
     let is_long = vmcs.get32(Field::EXIT_CONTROLS) & exit::HOST_64 != 0;
     (vmcs, is_long)
@@ -32,14 +24,14 @@ fn start(change: examples::Change) -> (Vmcs12, bool) {
 
 /// The text of the rule that fails.
 fn failing(vmcs: &Vmcs12, is_long: bool, changed: Groups) -> Option<&'static str> {
-    let capabilities = capabilities();
+    let capabilities = featured();
     let processor = Processor { is_long, ..processor(&capabilities) };
     checks::check(vmcs, &processor, &Constant(0), changed).err().map(|(rule, _)| rule.text)
 }
 
 #[test]
 fn a_valid_vmcs_passes() {
-    let capabilities = capabilities();
+    let capabilities = featured();
     check(&valid(&capabilities), &Constant(0)).map_err(|(rule, _)| rule.text).expect("valid");
     let mut small = capabilities;
     small.secondary.may = 0;
@@ -82,7 +74,7 @@ fn exits_of_failed_entries() {
 
 #[test]
 fn the_link_pointer_names_a_vmcs_of_the_revision() {
-    let capabilities = capabilities();
+    let capabilities = featured();
     let mut vmcs = valid(&capabilities);
     vmcs.set(Field::VMCS_LINK, 0x9000);
     let revision = capabilities.revision().into();
@@ -94,7 +86,7 @@ fn the_link_pointer_names_a_vmcs_of_the_revision() {
 
 #[test]
 fn pdptes_in_memory() {
-    let mut vmcs = valid(&capabilities());
+    let mut vmcs = valid(&featured());
     examples::pae(&mut vmcs);
     vmcs.set(Field::SECONDARY_CONTROLS, 0);
     for (word, expected) in [(0, true), (0x1001, true), (0x1003, false), (0x1e0, true), (1 << 40 | 1, false), (1 << 63 | 1, false)] {
@@ -129,7 +121,7 @@ fn mutations() -> impl Strategy<Value = Vec<(Field, bool, u64)>> {
 }
 
 fn outcome(vmcs: &Vmcs12, is_long: bool, memory: u64) -> plain::Outcome {
-    let capabilities = capabilities();
+    let capabilities = featured();
     let processor = Processor { is_long, ..processor(&capabilities) };
     match checks::check(vmcs, &processor, &Constant(memory), Groups::ALL) {
         Ok(()) => plain::Outcome::Enters,
