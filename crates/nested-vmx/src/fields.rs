@@ -2,7 +2,7 @@
 //! without which the processor has no such field.
 
 use crate::controls::{pin, primary, secondary};
-use crate::field::Field;
+use crate::field::{Field, Kind};
 use crate::group::Group;
 
 /// The control that must be allowed for a field to exist.
@@ -275,4 +275,9 @@ impl Field {
         // The table's rows have no reserved bits and small indices: an equal position can still be another encoding's.
         (slot < COUNT && FIELDS[slot].field.0 == self.0).then_some(slot)
     }
+}
+
+/// The fields of one type.
+pub fn of_kind(kind: Kind) -> impl Iterator<Item = &'static Row> {
+    FIELDS.iter().filter(move |row| row.field.kind() == kind)
 }

@@ -6,6 +6,7 @@
 //! - [`Vmcs12`]: a VMCS of L1, with change tracking
 //! - [`Capabilities`]: the VMX capability MSRs that L1 reads
 //! - [`checks`]: the rules of a VM entry
+//! - [`intercepts`]: exits of L2 that L1 asked for
 //! - [`VmxResult`]: outcomes of VMX instructions
 //!
 //! VMCS12 is L1's VMCS for its guest L2; VMCS02 is the one that the processor runs L2 with. "SDM" is the *Intel 64 and IA-32 Architectures
@@ -22,6 +23,7 @@ pub mod controls;
 mod field;
 pub mod fields;
 mod group;
+pub mod intercepts;
 #[cfg(feature = "model")]
 pub mod model;
 mod result;
