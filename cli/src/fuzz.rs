@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use data_encoding::HEXLOWER;
 use rustix::process::Signal;
 
 use crate::args::FuzzArgs;
@@ -177,7 +178,7 @@ fn merged(old: &str, mut inputs: Vec<Vec<u8>>) -> String {
     }
     inputs.sort_by(|a, b| (a.len(), a).cmp(&(b.len(), b)));
     for input in inputs.iter().filter(|input| input.len() <= LONGEST_KEPT) {
-        let line: String = input.iter().map(|byte| format!("{byte:02x}")).collect();
+        let line = HEXLOWER.encode(input);
         if text.len() + line.len() < CORPUS_MAX && kept.insert(line.clone()) {
             text += &format!("{line}\n");
         }

@@ -3,6 +3,8 @@
 
 use std::path::PathBuf;
 
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
+
 /// The file with a target's corpus.
 pub fn path(target: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target).with_extension("hex")
@@ -14,20 +16,12 @@ pub fn path(target: &str) -> PathBuf {
 /// The number of a line that is not hexadecimal, from 1.
 pub fn parse(text: &str) -> Result<Vec<Vec<u8>>, usize> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.starts_with('#'));
-    lines.map(|(number, line)| line_of(line.trim()).ok_or(number + 1)).collect()
-}
-
-fn line_of(line: &str) -> Option<Vec<u8>> {
-    if !line.len().is_multiple_of(2) {
-        return None;
-    }
-    let digits = line.chars().map(|digit| digit.to_digit(16)).collect::<Option<Vec<_>>>()?;
-    Some(digits.chunks_exact(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect())
+    lines.map(|(number, line)| HEXLOWER_PERMISSIVE.decode(line.trim().as_bytes()).map_err(|_| number + 1)).collect()
 }
 
 /// The line of an input, without its end.
 pub fn line(input: &[u8]) -> String {
-    input.iter().map(|byte| format!("{byte:02x}")).collect()
+    HEXLOWER.encode(input)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -279,7 +280,7 @@ fn hashes(dir: &Path, wanted: &[Wanted]) -> Result<BTreeMap<String, String>> {
 /// The SHA-256 of a file, in hexadecimal digits.
 fn hash(path: &Path) -> Result<String> {
     let bytes = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
-    Ok(Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(HEXLOWER.encode(&Sha256::digest(&bytes)))
 }
 
 fn write_about(dir: &Path, stored: &Stored) -> Result<()> {

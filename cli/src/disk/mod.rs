@@ -18,6 +18,7 @@ mod settings;
 pub mod system;
 pub mod values;
 
+use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
 pub use create::create;
@@ -27,5 +28,5 @@ pub fn recipe() -> String {
     let system = settings::System { hostname: "", uuid: "", keys: "", suite: "", mirror: "", security: None };
     let settings = format!("{:?}", settings::settings(&system));
     let digest = Sha256::digest([configure::INIT, initrd::DISK, create::BASE.join(" ").as_str(), settings.as_str()].concat());
-    digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+    HEXLOWER.encode(&digest[..6])
 }

@@ -6,6 +6,7 @@ use std::io::{BufWriter, Read, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use data_encoding::HEXLOWER;
 use md5::{Digest, Md5};
 use tar::{Archive, Builder, EntryType, Header};
 
@@ -105,7 +106,7 @@ impl Root {
                 let mut content = Vec::new();
                 entry.read_to_end(&mut content)?;
                 if control.conffiles.iter().any(|file| *file == format!("/{original}")) {
-                    hashes.insert(format!("/{original}"), Md5::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect());
+                    hashes.insert(format!("/{original}"), HEXLOWER.encode(&Md5::digest(&content)));
                 }
                 self.archive.append_data(&mut header, &path, &content[..])?;
                 self.keep_for_boot(&path, content);

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
+use data_encoding::BASE64;
 use ext4_view::Ext4;
 
 use super::drive::Drive;
@@ -96,7 +97,7 @@ pub fn command(command: &str, marks: &Marks, online: bool, others: &str) -> Resu
     let parameters = format!(
         "quiet systemd.show_status=false systemd.mask=serial-getty@ttyAMA0.service systemd.run_success_action=poweroff \
          systemd.run_failure_action=poweroff systemd.run=\"/bin/sh -c 'echo {}|base64 -d>/run/stile;exec /bin/sh /run/stile'\"",
-        base64(script.as_bytes())
+        BASE64.encode(script.as_bytes())
     );
     let excess = (others.len() + 1 + parameters.len()).saturating_sub(LONGEST);
     if excess > 0 {
@@ -110,32 +111,9 @@ pub fn command(command: &str, marks: &Marks, online: bool, others: &str) -> Resu
     Ok(parameters)
 }
 
-/// Encodes bytes (RFC 4648, "Base 64 Encoding").
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::new();
-    for group in bytes.chunks(3) {
-        let number = group.iter().chain([0; 2].iter()).take(3).fold(0, |number, byte| number << 8 | usize::from(*byte));
-        for digit in 0..4 {
-            text.push(if digit <= group.len() { char::from(DIGITS[number >> (18 - 6 * digit) & 63]) } else { '=' });
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn base64_is_that_of_the_rfc() {
-        let pairs =
-            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("fooba", "Zm9vYmE="), ("foobar", "Zm9vYmFy")];
-        for (plain, encoded) in pairs {
-            assert_eq!(base64(plain.as_bytes()), encoded);
-        }
-        assert_eq!(base64(&[0xff, 0xef, 0xbe]), "/+++");
-    }
 
     #[test]
     fn long_commands_are_refused_with_their_room() {

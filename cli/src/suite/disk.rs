@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::{fs, io};
 
+use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
 /// A disk whose first half is filled, and whose second half the scenario's guest is to make a copy of the first.
@@ -22,7 +23,7 @@ impl Disk {
 
     /// The SHA-256 of the first half, as `sha256sum` prints it.
     pub fn sum(self) -> String {
-        Sha256::digest(self.contents()).iter().map(|byte| format!("{byte:02x}")).collect()
+        HEXLOWER.encode(&Sha256::digest(self.contents()))
     }
 
     /// Writes the file.
@@ -35,7 +36,7 @@ impl Disk {
         fs::write(path, bytes)
     }
 
-    /// What is wrong with the file after the run.
+    /// Faults of the file after the run.
     pub fn problem(self, path: &Path) -> Option<String> {
         let contents = self.contents();
         match fs::read(path) {
