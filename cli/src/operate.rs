@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
+use stile_wire::Action;
 
 use crate::args::{StopArgs, VmArgs};
 use crate::control::client::Connection;
 use crate::control::directory::Directory;
 use crate::control::name;
-use crate::control::protocol::{Action, Reply, Request, State};
+use crate::control::protocol::{Reply, Request, State};
 use crate::{exit, out};
 
 /// How often a VM's state is asked for while it changes.
@@ -79,23 +80,26 @@ impl Target {
         }
     }
 
-    /// Waits until the VM is in a state. False once the time is up.
-    fn wait(&mut self, limit: Duration, is_wanted: impl Fn(State) -> bool) -> Result<bool> {
+    /// Waits until the VM is in a wanted state, which is returned; `None` once the time is up.
+    fn wait(&mut self, limit: Duration, is_wanted: impl Fn(State) -> bool) -> Result<Option<State>> {
         let end = Instant::now() + limit;
-        while !is_wanted(self.state()?) {
+        loop {
+            let state = self.state()?;
+            if is_wanted(state) {
+                return Ok(Some(state));
+            }
             if Instant::now() >= end {
-                return Ok(false);
+                return Ok(None);
             }
             thread::sleep(INTERVAL);
         }
-        Ok(true)
     }
 
     /// Asks for a change that Stile carries out before it answers.
     fn change(&mut self, action: Action) -> Result<()> {
         // Before the request, which is refused for an unknown VM without saying that this is a mistake of the user's.
         self.state()?;
-        self.ask(action)?.map_err(anyhow::Error::msg).with_context(|| format!("{} can't be {}", self.name(), action.done()))
+        self.ask(action)?.map_err(anyhow::Error::msg).with_context(|| format!("{} can't be {}", self.name(), participle(action)))
     }
 
     /// The name of the VM with that of its machine.
@@ -112,6 +116,17 @@ impl Target {
             out::note(format_args!("stile: {} {what}", self.name()));
         }
         Ok(exit::OK)
+    }
+}
+
+/// The participle of a change, for messages.
+const fn participle(action: Action) -> &'static str {
+    match action {
+        Action::PowerButton | Action::Off => "stopped",
+        Action::Start => "started",
+        Action::Reset => "restarted",
+        Action::Pause => "paused",
+        Action::Resume => "resumed",
     }
 }
 
@@ -133,7 +148,7 @@ pub fn stop(args: &StopArgs) -> Result<u8> {
     if !args.force {
         match target.ask(Action::PowerButton)? {
             Ok(()) => {
-                if target.wait(Duration::from_secs(args.grace.into()), is_off)? {
+                if target.wait(Duration::from_secs(args.grace.into()), is_off)?.is_some() {
                     return target.report(args.target.json, State::Off, "is off", Some(false));
                 }
                 out::note(format_args!("stile: {} is not off after {} s: turning the power off", target.name(), args.grace));
@@ -147,7 +162,7 @@ pub fn stop(args: &StopArgs) -> Result<u8> {
     {
         bail!("{} can't be stopped: {why}", target.name());
     }
-    if !target.wait(LIMIT, is_off)? {
+    if target.wait(LIMIT, is_off)?.is_none() {
         bail!("{} is not off within {} s", target.name(), LIMIT.as_secs());
     }
     target.report(args.target.json, State::Off, "is off", Some(true))
@@ -180,10 +195,9 @@ pub fn pause(args: &VmArgs) -> Result<u8> {
     let mut target = Target::open(&args.vm)?;
     target.change(Action::Pause)?;
     // Each vCPU stops at its next exit. It may have turned the VM off before.
-    if !target.wait(LIMIT, |state| state != State::Running)? {
+    let Some(state) = target.wait(LIMIT, |state| state != State::Running)? else {
         bail!("{} is not paused within {} s", target.name(), LIMIT.as_secs());
-    }
-    let state = target.state()?;
+    };
     target.report(args.json, state, &format!("is {}", state.name()), None)
 }
 

@@ -7,6 +7,7 @@ use std::io::{self, BufRead, Write};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use stile_wire::Action;
 
 use super::sample::Sample;
 use crate::config::Arch;
@@ -44,7 +45,7 @@ pub enum Request {
     Control {
         /// The VM's name.
         vm: String,
-        /// What to do.
+        /// The change.
         action: Action,
     },
     /// Types on the attached console. Answered only if it is refused.
@@ -146,49 +147,6 @@ impl State {
             Self::Paused => "paused",
             Self::Off => "off",
             Self::Crashed => "crashed",
-        }
-    }
-}
-
-/// A change of a VM's state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Action {
-    /// Press the power button.
-    PowerButton,
-    /// Power off at once.
-    Off,
-    /// Power on.
-    Start,
-    /// Reset.
-    Reset,
-    /// Stop all vCPUs and their time.
-    Pause,
-    /// End a pause.
-    Resume,
-}
-
-impl Action {
-    /// The same as Stile is told.
-    pub const fn on_wire(self) -> stile_wire::Action {
-        match self {
-            Self::PowerButton => stile_wire::Action::PowerButton,
-            Self::Off => stile_wire::Action::Off,
-            Self::Start => stile_wire::Action::Start,
-            Self::Reset => stile_wire::Action::Reset,
-            Self::Pause => stile_wire::Action::Pause,
-            Self::Resume => stile_wire::Action::Resume,
-        }
-    }
-
-    /// Its participle in messages.
-    pub const fn done(self) -> &'static str {
-        match self {
-            Self::PowerButton | Self::Off => "stopped",
-            Self::Start => "started",
-            Self::Reset => "restarted",
-            Self::Pause => "paused",
-            Self::Resume => "resumed",
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use stile_wire::{Answer, Command};
+use stile_wire::{Action, Answer, Command};
 
 use super::clients::{Attached, Control, state_of};
 use super::sampler::Step;
 use super::{Session, line};
-use crate::control::protocol::{Action, Bytes, Reply, Request, Status, VmStatus};
+use crate::control::protocol::{Bytes, Reply, Request, Status, VmStatus};
 use crate::control::server::{ClientId, Message};
 
 impl Session<'_> {
@@ -66,7 +66,7 @@ impl Session<'_> {
         };
         let Some(control) = &mut self.control else { return };
         let tag = control.waiting().add(line, id, name);
-        self.command_to(line, &Command::Control { tag, vm, action: action.on_wire() });
+        self.command_to(line, &Command::Control { tag, vm, action });
     }
 
     /// Takes the next step to a sample.

@@ -111,16 +111,15 @@ impl Line {
             return text.to_vec();
         }
         self.unfinished.extend_from_slice(text);
+        let whole = self.unfinished.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        // A guest's line may have no end.
+        if self.unfinished.len() - whole > LONGEST_LINE {
+            self.unfinished.push(b'\n');
+        }
         let mut shown = Vec::new();
         while let Some(end) = self.unfinished.iter().position(|&byte| byte == b'\n') {
             shown.extend_from_slice(format!("{}: ", self.name).as_bytes());
             shown.extend(self.unfinished.drain(..=end));
-        }
-        if self.unfinished.len() > LONGEST_LINE {
-            // What a guest sends may have no end.
-            shown.extend_from_slice(format!("{}: ", self.name).as_bytes());
-            shown.append(&mut self.unfinished);
-            shown.push(b'\n');
         }
         shown
     }

@@ -135,8 +135,9 @@ pub enum Command {
     },
 }
 
-/// A change of a virtual machine's state.
+/// A change of a virtual machine's state. Its names are those of the control socket's JSON, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Action {
     /// Press the power button.
     PowerButton,
