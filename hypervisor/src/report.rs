@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use stile_ledger::{Ledger, RowKey};
+use stile_ledger::{Entry, Ledger, RowKey};
 use stile_sched::lock::TicketLock;
 use stile_wire::{CpuTime, Event, LedgerRow, LedgerTotal, Row};
 
@@ -45,6 +45,16 @@ fn cpu_time(vm: &vm::Vm) -> CpuTime {
     sum
 }
 
+/// A ledger's entry as the operator is told.
+pub fn row_of(vm: u8, vcpu: u8, entry: &Entry) -> LedgerRow {
+    let row = match entry.key {
+        RowKey::Static(id) => Row::Static(id.raw()),
+        RowKey::Dynamic { reason, key } => Row::Dynamic { kind: reason.raw().into(), key },
+    };
+    let stile_ledger::Row { count, ticks, min, max } = entry.row;
+    LedgerRow { vm, vcpu, row, count, ticks, min, max }
+}
+
 /// Sends the ledgers of all vCPUs.
 pub fn send() {
     console::event(&Event::CounterFrequency { hz: Arch::frequency() });
@@ -56,12 +66,7 @@ pub fn send() {
             vcpu.copy_ledger(ledger);
             let (vm, vcpu) = (vm.number as u8, vcpu.id.vcpu());
             for entry in ledger.entries() {
-                let row = match entry.key {
-                    RowKey::Static(id) => Row::Static(id.raw()),
-                    RowKey::Dynamic { reason, key } => Row::Dynamic { kind: reason.raw().into(), key },
-                };
-                let stile_ledger::Row { count, ticks, min, max } = entry.row;
-                console::event(&Event::LedgerRow(LedgerRow { vm, vcpu, row, count, ticks, min, max }));
+                console::event(&Event::LedgerRow(row_of(vm, vcpu, &entry)));
             }
             let sum = ledger.sum();
             console::event(&Event::LedgerTotal(LedgerTotal {

@@ -5,15 +5,15 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use stile_ledger::{Ledger, RowKey};
+use stile_ledger::Ledger;
 use stile_sched::lock::TicketLock;
 use stile_sched::{State, VcpuId};
-use stile_wire::{Event, LedgerRow, Row, Sample};
+use stile_wire::{Event, LedgerRow, Sample};
 
 use crate::arch::Arch;
 use crate::arch::contract::Counter;
 use crate::cpu::{self, SCHEDULE};
-use crate::{console, memory, vm};
+use crate::{console, memory, report, vm};
 
 /// Rows of a piece.
 const PIECE: usize = 16;
@@ -89,14 +89,7 @@ pub fn send_rows(vm: u8, vcpu: u8, from: u16) {
         && (id.vm(), id.vcpu()) == (vm, vcpu)
     {
         let mut rest = ledger.entries().filter(|entry| entry.id.raw() >= from);
-        for entry in rest.by_ref().take(PIECE) {
-            let row = match entry.key {
-                RowKey::Static(id) => Row::Static(id.raw()),
-                RowKey::Dynamic { reason, key } => Row::Dynamic { kind: reason.raw().into(), key },
-            };
-            let stile_ledger::Row { count, ticks, min, max } = entry.row;
-            let _ = rows.push(LedgerRow { vm, vcpu, row, count, ticks, min, max });
-        }
+        rows.extend(rest.by_ref().take(PIECE).map(|entry| report::row_of(vm, vcpu, &entry)));
         next = rest.next().map(|entry| entry.id.raw());
     }
     // The line may be slow, and another CPU wants the lock as it leaves a vCPU.
