@@ -19,7 +19,7 @@ use crate::top::Order;
 #[derive(Debug, Parser)]
 #[command(name = "stile", version, after_help = exit::HELP, max_term_width = 120)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -114,7 +114,7 @@ pub struct MachineArgs {
     /// Give the VM an EL2 of its own, for a hypervisor in it: nv2, or one of the ways nv and off.
     #[arg(long, value_name = "WAY", num_args = 0..=1, require_equals = true, default_missing_value = "nv2")]
     pub nested: Option<String>,
-    /// What the VM's reset does.
+    /// Consequence of the VM's reset.
     #[arg(long, value_name = "restart|restart:N|stop")]
     pub on_reset: Option<String>,
     /// How long a vCPU runs while another waits for its CPU, such as 5ms.
@@ -323,7 +323,7 @@ pub struct CheckArgs {
 /// `stile disk`.
 #[derive(Debug, Args)]
 pub struct DiskArgs {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: DiskCommand,
 }

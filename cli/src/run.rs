@@ -75,7 +75,7 @@ pub fn run(args: &RunArgs, until_signals: EndBySignal) -> Result<u8> {
     session::run(request, signals)
 }
 
-/// What disks and networks change.
+/// Changes to a machine made by disks and networks.
 struct Devices {
     /// The machine, with its functions and with the kernel that starts a disk's system.
     machine: MachineArgs,

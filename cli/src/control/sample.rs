@@ -68,7 +68,7 @@ impl VcpuSample {
         self.rows.iter().map(|row| row.ticks).sum()
     }
 
-    /// What happened since an earlier sample. Rows without an exit are left out; least and most ticks stay those since the start.
+    /// Difference to an earlier sample. Rows without an exit are left out; least and most ticks stay those since the start.
     pub fn since(&self, earlier: &Self) -> Self {
         let before = |row: &RowSample| earlier.rows.iter().find(|other| other.reason == row.reason && other.sub == row.sub);
         let rows = self.rows.iter().map(|row| {
@@ -113,7 +113,7 @@ impl VmSample {
         })
     }
 
-    /// What happened since an earlier sample, by vCPU.
+    /// Difference to an earlier sample, by vCPU.
     pub fn since(&self, earlier: Option<&Self>) -> Self {
         let none = VcpuSample::default();
         let before = |index: usize| earlier.and_then(|earlier| earlier.vcpus.get(index)).unwrap_or(&none);
@@ -122,7 +122,7 @@ impl VmSample {
 }
 
 impl Sample {
-    /// What happened since an earlier sample of the same machine.
+    /// Difference to an earlier sample of the same machine.
     pub fn since(&self, earlier: &Self) -> Self {
         let before = |name: &str| earlier.vms.iter().find(|vm| vm.name == name);
         Self { counter_hz: self.counter_hz, vms: self.vms.iter().map(|vm| vm.since(before(&vm.name))).collect() }

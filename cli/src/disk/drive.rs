@@ -102,7 +102,7 @@ impl Drive {
     }
 }
 
-/// What QEMU says about an image.
+/// QEMU's description of an image.
 #[derive(Debug, Deserialize)]
 struct About {
     format: String,

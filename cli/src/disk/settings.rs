@@ -48,7 +48,7 @@ pub struct System<'a> {
 /// Ethernet interfaces are configured by DHCP.
 const NETWORK: &str = "[Match]\nType=ether\nKind=!*\n\n[Network]\nDHCP=yes\n";
 
-/// Whoever has the console has the machine: root is logged in there without a password.
+/// Root is logged in on the console without a password: access to the console is access to the machine.
 const CONSOLE: &str = "[Service]\nExecStart=\n\
     ExecStart=-/sbin/agetty --autologin root --noclear --keep-baud 115200,57600,38400,9600 - ${TERM}\n";
 

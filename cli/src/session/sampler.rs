@@ -165,7 +165,7 @@ mod tests {
         sampler.take(&Event::Sample(taken), &exits, now);
         assert_eq!((sampler.retry_at(), sampler.retry(now)), (Some(now + LIMIT), Step::Nothing));
         assert_eq!(sampler.retry(now + LIMIT), send(0, 0));
-        // What it had of the vCPU is replaced.
+        // The vCPU's earlier rows are replaced.
         sampler.take(&Event::Sample(taken), &exits, now);
         // One that comes slowly is not.
         let later = now + LIMIT * 3 / 2;

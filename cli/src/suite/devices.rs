@@ -123,7 +123,7 @@ fn with_requests(name: &str, cpus: u32, vm: &str) -> Scenario {
     with_disk(Scenario { config: Some(config), ..Scenario::new(name, "--exits") }, Disk { half: 16 << 20 })
 }
 
-/// What a request costs: one exit, for its interrupt, and so many instructions in Stile. Virtual time counts them.
+/// Cost of a request: one exit, for its interrupt, and so many instructions in Stile. Virtual time counts them.
 fn request_budget() -> Scenario {
     const INSTRUCTIONS: f64 = 170.0;
     let scenario = with_requests("budgets/assigned-disk", 1, "");

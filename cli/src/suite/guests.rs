@@ -16,15 +16,15 @@ use crate::{cargo, exit};
 const SUITES: [(&str, &str); 6] =
     [("gic", "stile"), ("timer", "stile only=all_cpus"), ("psci", "stile"), ("smp", "stile"), ("regs", "stile"), ("uart", "stile rx")];
 
-/// What of them runs at an EL2 of its own, too, with what is only for there.
+/// Tests that also run at an EL2 of their own, and those only for there.
 const AT_EL2: [(&str, &str); 5] =
     [("gic", "stile"), ("timer", "stile only=all_cpus"), ("psci", "stile"), ("smp", "stile"), ("nested", "stile")];
 
-/// What runs as L2, under a KVM that is L1. (Without Stile, too, that KVM fails some of the other tests: it accepts reserved bits of
+/// Tests that run as L2, under a KVM that is L1. (Without Stile, too, that KVM fails some of the other tests: it accepts reserved bits of
 /// CPU_SUSPEND's argument, and has no latch for an SPI's level.)
 const AS_L2: [(&str, &str); 4] = [("psci", "only=on_"), ("timer", ""), ("gic", "only=sgi"), ("smp", "")];
 
-/// What runs as L2, under a Stile that is L1.
+/// Tests that run as L2, under a Stile that is L1.
 const UNDER_STILE: [(&str, &str); 3] = [("psci", "stile"), ("smp", "stile"), ("regs", "stile")];
 
 /// CPU models, with physical CPUs, that each suite runs on with four vCPUs.

@@ -1,4 +1,4 @@
-//! What an operator does from another terminal while a scenario's machine runs.
+//! An operator's steps from another terminal while a scenario's machine runs.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -31,12 +31,12 @@ impl Step {
         Self { after, words: words.split_whitespace().collect(), status: 0, says: says.to_vec(), agrees: false }
     }
 
-    /// The same, with another status.
+    /// Expects another status.
     pub fn fails(self, status: u8) -> Self {
         Self { status, ..self }
     }
 
-    /// The same, whose exits must be those of an account at the end.
+    /// Expects the exits of an account at the end.
     pub fn agrees(self) -> Self {
         Self { agrees: true, ..self }
     }
@@ -72,7 +72,7 @@ pub struct Operator<'s> {
     from: usize,
     /// Lines that the accounts at the end must have.
     accounts: Vec<String>,
-    /// What went wrong.
+    /// The first fault.
     pub problems: Vec<String>,
 }
 
@@ -98,12 +98,12 @@ impl<'s> Operator<'s> {
             Ok(_) => {}
             Err(problem) => self.problems.push(problem),
         }
-        // What came while the command ran is the next step's, too: it may wait for that.
+        // Output that came while the command ran counts for the next step, too, which may wait for it.
         self.from += at + step.after.len();
         self.rest.next();
     }
 
-    /// What is wrong at the end, with these accounts.
+    /// Faults at the end, with these accounts.
     pub fn conclude(mut self, accounts: &str) -> Vec<String> {
         let missing = self.accounts.iter().filter(|account| !accounts.contains(account.as_str()));
         self.problems.extend(missing.map(|account| format!("no account at the end says {account:?}")));

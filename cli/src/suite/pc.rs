@@ -217,7 +217,7 @@ fn apic(level: &str) -> String {
     format!("apic_virtualization = \"{level}\"")
 }
 
-/// What the suite for x86-64 prints of operations on the local APIC: those that do not exit, in both modes.
+/// Lines of the suite for x86-64 about operations on the local APIC that do not exit, in both modes.
 fn exits_of_apic(exitless: &[&str]) -> Expect {
     let each = |mode| exitless.iter().map(move |operation| format!("{mode} {operation}: no exit"));
     let passed = passed();
@@ -225,7 +225,7 @@ fn exits_of_apic(exitless: &[&str]) -> Expect {
     Expect { output, ..passed }
 }
 
-/// What Debian prints of itself, with text of its kernel's release.
+/// Debian's line about itself, with text of its kernel's release.
 fn debian(release: &str, vcpus: u32) -> Expect {
     let output = vec![release.into(), format!("\n{vcpus}\n")];
     Expect { status: 7, output, notes: vec![NO_DIFFERENCE.into()], ..Expect::default() }

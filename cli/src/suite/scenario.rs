@@ -42,17 +42,17 @@ pub struct Scenario {
     pub config: Option<String>,
     /// A disk for the machine: `{disk}` in an argument is its file.
     pub disk: Option<Disk>,
-    /// What is typed, and after which text on standard output.
+    /// Text to type, and the text on standard output to wait for before.
     pub input: Option<(&'static str, &'static str)>,
-    /// What an operator does meanwhile, in this order.
+    /// An operator's steps meanwhile, in this order.
     pub steps: Vec<Step>,
     /// The run's `--timeout`, in seconds.
     pub timeout: u32,
-    /// What must come of it.
+    /// The expected result.
     pub expect: Expect,
 }
 
-/// What must come of a run.
+/// The expected result of a run.
 #[derive(Debug, Clone)]
 pub struct Expect {
     /// The exit status.
@@ -276,7 +276,7 @@ fn too_long(err: &str, name: &str, most: f64) -> Option<String> {
     }
 }
 
-/// What is wrong if the emulator's log and the accounts on standard error do not name the same number of exits.
+/// Faults: the emulator's log and the accounts on standard error must name the same number of exits.
 fn disagreement(log: &Path, err: &str) -> Option<String> {
     let taken = |line: &str| line.strip_prefix("exits counted ")?.split([' ', ',']).next()?.parse::<u64>().ok();
     let counted: u64 = err.lines().filter_map(taken).sum();

@@ -16,7 +16,7 @@ pub const NAME: &str = "disk/data-survives";
 /// Age at which the built disk is thrown away, because Debian has newer packages.
 const FRESH: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// What the file on the disk has in it: `seq 1 200000`, and its MD5.
+/// MD5 of the file on the disk, the output of `seq 1 200000`.
 const SUM: &str = "0e10426a1d5bddffcef02f1345787128";
 
 /// Writes a file on the disk and ends by Ctrl-C; another machine finds it, has a network, and ends by a power-off.

@@ -1,4 +1,4 @@
-//! What `stile top` shows of two samples: shares of time and rates.
+//! The figures that `stile top` derives from two samples: shares of time and rates.
 
 use serde::Serialize;
 

@@ -23,7 +23,7 @@ const ROWS_HEAD: [&str; 5] = ["VM-EXIT", "EXITS/S", "TIME%", "AVG", "EXITS"];
 /// Keys, for the last line.
 const KEYS: &str = "q leave  up/down select  v VMs/vCPUs  s sort  r reasons/sub-reasons  / filter";
 
-/// What the user has chosen.
+/// The user's choices.
 struct Screen {
     by_vcpu: bool,
     /// Reasons without their sub-reasons.

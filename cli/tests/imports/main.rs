@@ -12,8 +12,8 @@ use tree::Tree;
 /// Imports of the hypervisor, from file to file under `hypervisor/src`, that go against its layers: without them there is no cycle. The
 /// list may only shrink; an import that is gone, or that closes no cycle any more, has no place in it.
 ///
-/// What code outside the back ends takes of them is no import: it is the contract's (`arch/contract`), which they answer, and the compiler lets
-/// nothing else of them through `arch/mod.rs`.
+/// Use of the back ends outside them is no import: it goes through the contract (`arch/contract`), and the compiler lets nothing else of them
+/// through `arch/mod.rs`.
 const TOLERATED: &str = include_str!("tolerated.txt");
 
 fn repository() -> PathBuf {

@@ -87,7 +87,7 @@ impl<M: GuestMemory> Verify<M> {
         Some(&entry.decoded)
     }
 
-    /// What is in no entry for this key.
+    /// Answers a miss of the linear key: by an entry of another root, or by a decode.
     #[cold]
     #[inline(never)]
     fn find_elsewhere(&mut self, code: &Code<'_, M>, counters: &Counters) -> Result<&Decoded, Refusal> {
