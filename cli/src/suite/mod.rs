@@ -8,6 +8,7 @@ mod devices;
 mod disk;
 mod guests;
 mod longest_exit;
+mod native;
 mod nested;
 mod operated;
 mod operator;
@@ -66,6 +67,7 @@ pub fn test(args: &TestArgs) -> Result<u8> {
     let system_disk = Some(system_disk::NAME).filter(|name| chosen(name));
     let budgets: Vec<_> = budgets::TESTS.into_iter().filter(|(name, _)| chosen(name)).collect();
     let nested: Vec<_> = nested_bench::budgets::TESTS.into_iter().filter(|(name, _)| chosen(name)).collect();
+    let natives: Vec<_> = native::TESTS.into_iter().filter(|(name, ..)| chosen(name)).collect();
     let soaks: Vec<_> = soak::TESTS.into_iter().filter(|(name, ..)| chosen(name)).collect();
     if args.list {
         checks
@@ -75,6 +77,7 @@ pub fn test(args: &TestArgs) -> Result<u8> {
             .chain(system_disk)
             .chain(budgets.iter().map(|(name, _)| *name))
             .chain(nested.iter().map(|(name, _)| *name))
+            .chain(natives.iter().map(|(name, ..)| *name))
             .chain(soaks.iter().map(|(name, ..)| *name))
             .try_for_each(out::line)?;
         return Ok(exit::OK);
@@ -106,6 +109,11 @@ pub fn test(args: &TestArgs) -> Result<u8> {
         let start = Instant::now();
         out::line(format_args!("running {name}"))?;
         count.add(name, start, nested_bench::budgets::test(l1))?;
+    }
+    for (name, program, cpu) in natives {
+        let start = Instant::now();
+        out::line(format_args!("running {name}"))?;
+        count.add(name, start, native::test(program, cpu))?;
     }
     for (name, arch, nested) in soaks {
         let start = Instant::now();

@@ -30,6 +30,13 @@ pub fn setup() {
     unsafe { out8(BASE + 3, 3) };
 }
 
+/// Waits until everything is sent: bytes on their way are lost at a power-off.
+pub fn drain() {
+    const IDLE: u8 = 1 << 6;
+    // SAFETY: reading the line status changes nothing.
+    unsafe { while in8(LINE_STATUS) & IDLE == 0 {} }
+}
+
 /// Prints a line.
 #[macro_export]
 macro_rules! println {

@@ -1,0 +1,200 @@
+//! Events: injection, windows, traps, and exits amid their delivery.
+
+use core::sync::atomic::Ordering;
+
+use pc::exception::{self, COUNTS, PLACES};
+
+use crate::exits::VMCALL;
+use crate::field::{self, pin, primary};
+use crate::vmcs::{VIRTUAL_NMIS, enable, fresh, get, misc, run, set};
+use crate::{Outcome, Test, check, code, same};
+
+pub const ALL: &[Test] = &[
+    ("injected_interrupts", interrupts),
+    ("injected_exceptions", exceptions),
+    ("injected_nmis", nmis),
+    ("injected_software_interrupts", software),
+    ("delivery_that_exits", delivery),
+    ("interrupt_window", interrupt_window),
+    ("nmi_window", nmi_window),
+    ("monitor_trap", monitor_trap),
+    ("wakes_from_hlt", wakes),
+];
+
+const VECTOR: u64 = 0x41;
+const IF: u64 = 1 << 9;
+const VALID: u64 = 1 << 31;
+
+/// Handles interrupts of the tests' vector: they come from no interrupt controller.
+fn take() -> u64 {
+    exception::handle(VECTOR as u8, Some(|_| {}));
+    exception::take(VECTOR as u8)
+}
+
+fn count() -> u64 {
+    COUNTS[VECTOR as usize].swap(0, Ordering::SeqCst)
+}
+
+fn interrupts() -> Outcome {
+    take();
+    let start = code!("nop");
+    fresh(start);
+    set(field::GUEST_RFLAGS, 2 | IF);
+    set(field::ENTRY_INTERRUPTION, VALID | VECTOR);
+    same!(run(&mut [0; 8], false), VMCALL, "the exit");
+    same!(count(), 1, "the number of interrupts");
+    same!(PLACES[VECTOR as usize].load(Ordering::SeqCst), start, "where it interrupted");
+    // The exit clears the valid bit, and nothing else.
+    same!(get(field::ENTRY_INTERRUPTION), VECTOR, "the field after the exit");
+    set(field::GUEST_RIP, start);
+    same!(run(&mut [0; 8], true), VMCALL, "the next exit");
+    same!(count(), 0, "an interrupt that was not injected");
+    Outcome::Pass
+}
+
+/// An exception resumes at this address.
+pub fn resume_at(address: u64) {
+    // SAFETY: the variable of exception.s; only exceptions that are injected occur.
+    unsafe { core::arch::asm!("mov [RESUME], {}", in(reg) address) };
+}
+
+fn exceptions() -> Outcome {
+    for (information, code, expected) in [(0x8000_0b0d, 0x1238, (13, 0x1238)), (0x8000_0306, 0, (6, 0)), (0x8000_0b0b, 0x10, (11, 0x10))] {
+        let start = code!("nop");
+        let mut exit = VMCALL;
+        let found = exception::run(|| {
+            fresh(start);
+            resume_at(start);
+            set(field::ENTRY_INTERRUPTION, information);
+            set(field::ENTRY_ERROR_CODE, code);
+            exit = run(&mut [0; 8], false);
+        });
+        same!(exit, VMCALL, "the exit");
+        same!(found, Some(expected), "the exception");
+    }
+    Outcome::Pass
+}
+
+fn nmis() -> Outcome {
+    exception::take(2);
+    fresh(code!("nop"));
+    set(field::ENTRY_INTERRUPTION, VALID | 2 << 8 | 2);
+    same!(run(&mut [0; 8], false), VMCALL, "the exit");
+    same!(exception::take(2), 1, "the number of NMIs");
+    Outcome::Pass
+}
+
+fn software() -> Outcome {
+    take();
+    let start = code!("int 0x41");
+    fresh(start);
+    set(field::ENTRY_INTERRUPTION, VALID | 4 << 8 | VECTOR);
+    set(field::ENTRY_LENGTH, 2);
+    same!(run(&mut [0; 8], false), VMCALL, "the exit");
+    same!(count(), 1, "the number of interrupts");
+    same!(PLACES[VECTOR as usize].load(Ordering::SeqCst), start + 2, "where it returns");
+    exception::take(3);
+    let start = code!("int3");
+    fresh(start);
+    set(field::ENTRY_INTERRUPTION, VALID | 6 << 8 | 3);
+    set(field::ENTRY_LENGTH, 1);
+    same!(run(&mut [0; 8], false), VMCALL, "the exit of INT3");
+    same!(exception::take(3), 1, "the number of breakpoints");
+    same!(PLACES[3].load(Ordering::SeqCst), start + 1, "where INT3 returns");
+    Outcome::Pass
+}
+
+/// The IDT is not mapped: delivery of an event is a page fault, which exits.
+fn delivery() -> Outcome {
+    const NOWHERE: u64 = 0x1234_5678_0000;
+    let with = |information, code, length| {
+        fresh(code!("nop"));
+        set(field::GUEST_RFLAGS, 2 | IF);
+        set(field::GUEST_IDTR_BASE, NOWHERE);
+        set(field::GUEST_IDTR_LIMIT, 0xfff);
+        set(field::EXCEPTION_BITMAP, 1 << 14);
+        set(field::ENTRY_INTERRUPTION, information);
+        set(field::ENTRY_ERROR_CODE, code);
+        set(field::ENTRY_LENGTH, length);
+        run(&mut [0; 8], false)
+    };
+    same!(with(VALID | VECTOR, 0, 0), Ok(0), "an interrupt");
+    same!(get(field::EXIT_INTERRUPTION) & 0x8000_07ff, 0x8000_030e, "the page fault");
+    same!(get(field::EXIT_QUALIFICATION), NOWHERE + 16 * VECTOR, "its address");
+    same!(get(field::VECTORING) & !0x1000, VALID | VECTOR, "the interrupt");
+    same!(with(VALID | 0xb0d, 0x28, 0), Ok(0), "an exception with an error code");
+    same!(get(field::VECTORING) & !0x1000, VALID | 0xb0d, "the exception");
+    same!(get(0x440a), 0x28, "its error code");
+    same!(with(VALID | 4 << 8 | VECTOR, 0, 2), Ok(0), "a software interrupt");
+    same!(get(field::VECTORING) & !0x1000, VALID | 4 << 8 | VECTOR, "the software interrupt");
+    same!(get(field::EXIT_LENGTH), 2, "its length");
+    same!(with(VALID | 2 << 8 | 2, 0, 0), Ok(0), "an NMI");
+    same!(get(field::VECTORING) & !0x1000, VALID | 2 << 8 | 2, "the NMI");
+    Outcome::Pass
+}
+
+fn interrupt_window() -> Outcome {
+    let start = code!("sti", "nop", "nop");
+    fresh(start);
+    enable(field::PRIMARY_CONTROLS, primary::INTERRUPT_WINDOW);
+    same!(run(&mut [0; 8], false), Ok(7), "after STI");
+    same!(get(field::GUEST_RIP), start + 2, "the instruction after STI is done");
+    fresh(start);
+    enable(field::PRIMARY_CONTROLS, primary::INTERRUPT_WINDOW);
+    set(field::GUEST_RFLAGS, 2 | IF);
+    same!(run(&mut [0; 8], false), Ok(7), "at once");
+    same!(get(field::GUEST_RIP), start, "no instruction is done");
+    fresh(code!("nop"));
+    enable(field::PRIMARY_CONTROLS, primary::INTERRUPT_WINDOW);
+    same!(run(&mut [0; 8], false), VMCALL, "with interrupts disabled");
+    Outcome::Pass
+}
+
+fn nmi_window() -> Outcome {
+    const BLOCKED: u64 = 1 << 3;
+    let start = code!("nop");
+    fresh(start);
+    if !enable(field::PIN_CONTROLS, VIRTUAL_NMIS) || !enable(field::PRIMARY_CONTROLS, primary::NMI_WINDOW) {
+        return Outcome::Skip("there are no virtual NMIs");
+    }
+    same!(run(&mut [0; 8], false), Ok(8), "at once");
+    same!(get(field::GUEST_RIP), start, "no instruction is done");
+    set(field::GUEST_INTERRUPTIBILITY, BLOCKED);
+    same!(run(&mut [0; 8], true), VMCALL, "while NMIs are blocked");
+    same!(get(field::GUEST_INTERRUPTIBILITY), BLOCKED, "they stay blocked");
+    check!(get(field::PIN_CONTROLS) & u64::from(pin::VIRTUAL_NMIS) != 0, "the control");
+    Outcome::Pass
+}
+
+fn monitor_trap() -> Outcome {
+    let start = code!("nop", "nop");
+    fresh(start);
+    if !enable(field::PRIMARY_CONTROLS, primary::MONITOR_TRAP) {
+        return Outcome::Skip("there is no monitor trap flag");
+    }
+    same!(run(&mut [0; 8], false), Ok(37), "the first instruction");
+    same!(get(field::GUEST_RIP), start + 1, "its end");
+    same!(run(&mut [0; 8], true), Ok(37), "the second instruction");
+    same!(get(field::GUEST_RIP), start + 2, "its end");
+    fresh(start);
+    set(field::ENTRY_INTERRUPTION, VALID | 7 << 8);
+    same!(run(&mut [0; 8], false), Ok(37), "a pending trap");
+    same!(get(field::GUEST_RIP), start, "no instruction is done");
+    Outcome::Pass
+}
+
+fn wakes() -> Outcome {
+    const HLT: u64 = 1;
+    if misc() & 1 << 6 == 0 {
+        return Outcome::Skip("there is no activity state HLT");
+    }
+    take();
+    fresh(code!("nop"));
+    set(field::GUEST_ACTIVITY, HLT);
+    set(field::GUEST_RFLAGS, 2 | IF);
+    set(field::ENTRY_INTERRUPTION, VALID | VECTOR);
+    same!(run(&mut [0; 8], false), VMCALL, "the exit");
+    same!(count(), 1, "the number of interrupts");
+    same!(get(field::GUEST_ACTIVITY), 0, "the activity state");
+    Outcome::Pass
+}

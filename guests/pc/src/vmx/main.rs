@@ -1,0 +1,123 @@
+//! A VMX conformance suite: as L1 under a hypervisor that offers VMX, or on a processor. It prints `PASS name`, `FAIL name: why` or
+//! `SKIP name: why` for each test, and `EXIT: STATUS=n`.
+#![no_std]
+#![no_main]
+
+mod checks;
+mod events;
+mod exits;
+mod field;
+mod instructions;
+mod intercepts;
+mod memory;
+mod vmcs;
+
+use pc::console::{self, println};
+use pc::exception;
+use pc::machine::{self, out8, rdmsr, wrmsr};
+
+pc::program!();
+pc::assembly!("vmx/run.s");
+
+/// A test's result.
+pub enum Outcome {
+    /// It passes.
+    Pass,
+    /// The processor lacks what is tested.
+    Skip(&'static str),
+    /// It fails.
+    Fail(&'static str),
+}
+
+/// A test.
+pub type Test = (&'static str, fn() -> Outcome);
+
+/// Fails unless a condition holds.
+#[macro_export]
+macro_rules! check {
+    ($condition:expr, $why:literal) => {
+        if !$condition {
+            return $crate::Outcome::Fail($why);
+        }
+    };
+}
+
+/// Fails unless a value is the expected one, and prints both.
+#[macro_export]
+macro_rules! same {
+    ($found:expr, $expected:expr, $why:literal) => {{
+        let (found, expected) = ($found, $expected);
+        if found != expected {
+            pc::console::println!("{}: {:#x?}, not {:#x?}", $why, found, expected);
+            return $crate::Outcome::Fail($why);
+        }
+    }};
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn main(_magic: u32, info: u32) -> ! {
+    exception::setup();
+    console::setup();
+    // SAFETY: interrupts that a BIOS left enabled at the 8259s would arrive as exceptions.
+    unsafe {
+        out8(0x21, 0xff);
+        out8(0xa1, 0xff);
+    }
+    println!("suite vmx");
+    let only = machine::command_line(info).split_once("only=").map(|(_, only)| only);
+    if core::arch::x86_64::__cpuid_count(1, 0).ecx & 1 << 5 == 0 {
+        println!("FAIL vmx: CPUID does not report it\nEXIT: STATUS=1");
+        machine::off();
+    }
+    allow();
+    let mut failed = 0;
+    for (name, test) in
+        instructions::BEFORE.iter().chain(instructions::ALL).chain(exits::ALL).chain(intercepts::ALL).chain(events::ALL).chain(memory::ALL)
+    {
+        let is_setup = name.starts_with("operation");
+        if only.is_some_and(|only| !is_setup && !name.contains(only)) {
+            continue;
+        }
+        match test() {
+            Outcome::Pass => println!("PASS {name}"),
+            Outcome::Skip(why) => println!("SKIP {name}: {why}"),
+            Outcome::Fail(why) => {
+                failed += 1;
+                println!("FAIL {name}: {why}");
+            }
+        }
+    }
+    if only.is_none_or(|only| "checks".contains(only)) {
+        failed += checks::run_all();
+    }
+    let (name, test) = instructions::LAST;
+    match test() {
+        Outcome::Fail(why) => {
+            failed += 1;
+            println!("FAIL {name}: {why}");
+        }
+        _ => println!("PASS {name}"),
+    }
+    println!("EXIT: STATUS={}", u32::from(failed != 0));
+    console::drain();
+    machine::off()
+}
+
+/// Whether this runs under a hypervisor.
+pub fn is_guest() -> bool {
+    core::arch::x86_64::__cpuid_count(1, 0).ecx & 1 << 31 != 0
+}
+
+/// Allows VMXON in IA32_FEATURE_CONTROL, if the firmware has not.
+fn allow() {
+    const FEATURE_CONTROL: u32 = 0x3a;
+    const LOCKED: u64 = 1 << 0;
+    const OUTSIDE_SMX: u64 = 1 << 2;
+    // SAFETY: processors with VMX have the register, which can be written while it is not locked.
+    unsafe {
+        let control = rdmsr(FEATURE_CONTROL);
+        if control & LOCKED == 0 {
+            wrmsr(FEATURE_CONTROL, control | LOCKED | OUTSIDE_SMX);
+        }
+    }
+}
