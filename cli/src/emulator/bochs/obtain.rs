@@ -44,8 +44,11 @@ const SOURCE_FILES: f64 = 466.0;
 ///   3.0 takes "no vector", -1, for vector 255, delivers it, and then blocks all other interrupts.
 /// - An exit during the delivery of a virtual interrupt must report it, as for every other event: 3.0 reports
 ///   the event before.
+/// - A guest that waits by HLT without an exit must be woken by a virtual interrupt, must stay in HLT through a
+///   physical interrupt that exits (the exit saves the state) or is a posted-interrupt notification, and must see
+///   to these with RFLAGS.IF clear, too: 3.0 sleeps on, wakes, and sleeps on.
 /// - VMREAD and VMWRITE outside guests are reported to [`INSTRUMENT`], for which Bochs has no callback.
-const MENDED: [(&str, &str, &str); 8] = [
+const MENDED: [(&str, &str, &str); 11] = [
     ("cpu/vmx.cc", "  BX_CPU_THIS_PTR in_vmx_guest = true;\n", "  BX_CPU_THIS_PTR in_vmx_guest = true;\n  handleInterruptMaskChange();\n"),
     (
         "cpu/event.cc",
@@ -71,6 +74,21 @@ const MENDED: [(&str, &str, &str); 8] = [
         "cpu/vapic.cc",
         "  vector = BX_CPU_THIS_PTR lapic->highest_priority_int(virr);\n  if (vector >= vm->rvi) vm->rvi = vector;\n",
         "  const int highest = BX_CPU_THIS_PTR lapic->highest_priority_int(virr);\n  if (highest > vm->rvi) vm->rvi = highest;\n",
+    ),
+    (
+        "cpu/event.cc",
+        "            BX_EVENT_VMX_VIRTUAL_NMI))\n    {\n      // interrupt ends",
+        "            BX_EVENT_VMX_VIRTUAL_NMI | (BX_CPU_THIS_PTR in_vmx_guest ? BX_EVENT_PENDING_VMX_VIRTUAL_INTR : 0)))\n    {\n      // interrupt ends",
+    ),
+    (
+        "cpu/event.cc",
+        "  while (1)\n  {\n    if ((is_pending(BX_EVENT_PENDING_INTR",
+        "  while (1)\n  {\n    if (BX_CPU_THIS_PTR in_vmx_guest && BX_CPU_THIS_PTR vmcs.pin_vmexec_ctrls.EXTERNAL_INTERRUPT_VMEXIT() &&\n        is_unmasked_event_pending(BX_EVENT_PENDING_INTR | BX_EVENT_PENDING_LAPIC_INTR) &&\n        ! is_unmasked_event_pending(BX_EVENT_NMI | BX_EVENT_SMI | BX_EVENT_INIT | BX_EVENT_PENDING_VMX_VIRTUAL_INTR))\n    {\n      BX_CPU_THIS_PTR inhibit_mask = 0;\n      break;\n    }\n    if ((is_pending(BX_EVENT_PENDING_INTR",
+    ),
+    (
+        "cpu/event.cc",
+        "    HandleExtInterrupt();\n",
+        "    HandleExtInterrupt();\n    if (BX_CPU_THIS_PTR activity_state != BX_ACTIVITY_STATE_ACTIVE) return handleAsyncEvent();\n",
     ),
     ("cpu/vmx.cc", "    field_64 = vmread(encoding);\n", "    { BX_INSTR_VMREAD(); field_64 = vmread(encoding); }\n"),
     ("cpu/vmx.cc", "    vmwrite(encoding, val_64);\n", "    { BX_INSTR_VMWRITE(); vmwrite(encoding, val_64); }\n"),
