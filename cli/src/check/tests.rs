@@ -91,12 +91,23 @@ fn the_timer_of_a_pc() {
 
 #[test]
 fn direct_ipis() {
-    let says = |vms: &str| {
-        let text = explain(&config(&format!("[machine]\ncpus = 4\n{vms}")), &[], None);
-        text.lines().find_map(|line| line.trim().strip_prefix("IPIs")).map(|says| says.trim().to_owned())
+    let says = |arch: &str, vms: &str| {
+        let text = explain(&config(&format!("[machine]\narch = \"{arch}\"\ncpus = 4\n{vms}")), &[], None);
+        let lines = text.lines().map(str::trim).skip_while(|line| !line.starts_with("IPIs"));
+        lines.take_while(|line| !line.starts_with("address")).map(str::to_owned).collect::<Vec<_>>()
     };
     let vm = "[[vm]]\nkernel = \"debian\"\nvcpus = 2\n";
-    assert_eq!(says(vm), None, "nothing, unless asked for");
-    let direct = says(&format!("{vm}[vm.techniques]\nipi = \"direct\"\n")).expect("it is told");
-    assert!(direct.contains("not supported on this architecture yet"), "{direct}");
+    let direct = "[vm.techniques]\nipi = \"direct\"\n";
+    assert_eq!(says("x86_64", vm), [""; 0], "nothing, unless asked for");
+    let alone = says("x86_64", &format!("{vm}pinned = true\n{direct}"));
+    assert!(alone[0].contains("direct, once the guest asks") && alone[1].contains("every other VM must trust this one"), "{alone:?}");
+    assert_eq!(alone.len(), 2);
+    let shared = says("x86_64", &format!("{vm}{direct}"));
+    assert!(shared[2].starts_with("HLT exits while a CPU is shared"), "{shared:?}");
+    let shared = says("x86_64", &format!("{vm}pinned = true\n{direct}{vm}name = \"other\"\n"));
+    assert!(shared[2].starts_with("HLT exits while a CPU is shared"), "{shared:?}");
+    let trapped = says("x86_64", &format!("{vm}{direct}timer = \"trapped\"\napic_virtualization = \"delivery\"\n"));
+    assert_eq!(trapped, ["IPIs           trapped: ipi = \"direct\" needs apic_virtualization = \"posted\""]);
+    let arm = says("aarch64", &format!("{vm}{direct}"));
+    assert!(arm[0].contains("not supported on this architecture yet"), "{arm:?}");
 }

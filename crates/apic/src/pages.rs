@@ -27,9 +27,10 @@ pub(crate) mod error {
 
 /// The part of a local APIC that other processors and APIC virtualization access while it is in use.
 ///
-/// Two pages: the virtual-APIC page ("Virtual-APIC Page"), and one that begins with the posted-interrupt
-/// descriptor (whose alignment Bochs 3.0 requires). All zero is a valid value, but needs a
-/// [`reset`](Self::reset) before use.
+/// Three pages: the virtual-APIC page ("Virtual-APIC Page"), one with the posted-interrupt descriptor and
+/// nothing else, and the rest. The descriptor may be shared with a guest, which writes to its page whatever it
+/// likes; Bochs 3.0 requires the alignment, too. All zero is a valid value, but needs a [`reset`](Self::reset)
+/// before use.
 ///
 /// IRR, ISR and PPR are changed only by the APIC's owner: [`crate::LocalApic`], or the processor while the
 /// guest runs. Other processors post ([`receive`](Self::receive)).
@@ -38,7 +39,7 @@ pub(crate) mod error {
 pub struct Pages {
     /// The virtual-APIC page.
     registers: [AtomicU32; 1024],
-    posted: Descriptor,
+    posted: DescriptorPage,
     /// Posted level-triggered interrupts, kept from the descriptor: their EOI-exit bits must be set before
     /// the processor delivers them.
     levels: Requests,
@@ -49,13 +50,18 @@ pub struct Pages {
     errors: AtomicU32,
 }
 
-const _: () = assert!(Pages::DESCRIPTOR == 4096);
+/// A page for the descriptor alone.
+#[derive(Debug, Default)]
+#[repr(C, align(4096))]
+struct DescriptorPage(Descriptor);
+
+const _: () = assert!(Pages::DESCRIPTOR == 4096 && offset_of!(Pages, levels) == 8192);
 
 impl Default for Pages {
     fn default() -> Self {
         Self {
             registers: [const { AtomicU32::new(0) }; 1024],
-            posted: Descriptor::default(),
+            posted: DescriptorPage::default(),
             levels: Requests::default(),
             base: AtomicU64::new(0),
             id: AtomicU32::new(0),
@@ -87,8 +93,8 @@ impl Pages {
 
     /// INIT: resets everything but the ID and IA32_APIC_BASE. Only for the owner.
     pub(crate) fn init(&self) {
-        self.posted.acknowledge();
-        self.posted.requests().take();
+        self.posted.0.acknowledge();
+        self.posted.0.requests().take();
         self.levels.take();
         self.errors.store(0, Ordering::Relaxed);
         for register in &self.registers {
@@ -101,6 +107,13 @@ impl Pages {
             self.set(lvt::offset_of(entry), MASKED);
         }
         self.show_identity();
+    }
+
+    /// Tells those who read the posted-interrupt descriptor to send notifications as `vector` to the physical APIC
+    /// `destination`. Returns whether one is outstanding: it may have gone elsewhere, so the caller looks for what is
+    /// posted.
+    pub fn redirect(&self, vector: u8, destination: u32) -> bool {
+        self.posted.0.redirect(vector, destination)
     }
 
     /// IA32_APIC_BASE.
@@ -350,29 +363,29 @@ impl Pages {
     fn post(&self, vector: u8, level: bool) -> Received {
         if level {
             self.levels.insert(vector);
-            self.posted.notify();
+            self.posted.0.notify();
             return Received::Level;
         }
         if self.contains(offset::TMR, vector) {
             // TMR is maintained by the accepting processor; hardware only reads it.
             self.registers[word_of(offset::TMR, vector) as usize >> 2].fetch_and(!(1 << (vector & 31)), Ordering::Relaxed);
         }
-        self.posted.requests().insert(vector);
-        if self.posted.notify() { Received::Interrupt } else { Received::Nothing }
+        self.posted.0.requests().insert(vector);
+        if self.posted.0.notify() { Received::Interrupt } else { Received::Nothing }
     }
 
     /// Whether posted interrupts are not in IRR yet.
     #[inline(always)]
-    pub(crate) fn has_posted(&self) -> bool {
-        self.posted.is_outstanding()
+    pub fn has_posted(&self) -> bool {
+        self.posted.0.is_outstanding()
     }
 
     /// Merges posted interrupts into IRR. Returns all of them, and the level-triggered ones. Only for the
     /// owner.
     pub(crate) fn merge(&self) -> (crate::Vectors, crate::Vectors) {
         // In this order: a post after the acknowledge sets a new notification.
-        self.posted.acknowledge();
-        let mut requests = self.posted.requests().take();
+        self.posted.0.acknowledge();
+        let mut requests = self.posted.0.requests().take();
         let levels = self.levels.take();
         requests.extend(levels);
         for i in 0..8 {

@@ -30,8 +30,8 @@ impl Requests {
 #[repr(C, align(64))]
 pub(crate) struct Descriptor {
     requests: Requests,
-    /// Bit 0 is ON, the outstanding notification; the other fields are for interrupt remapping, which is not
-    /// used here.
+    /// Bit 0 is ON, the outstanding notification. NV (23:16) and NDST (63:32), the notification's vector and
+    /// destination, are for senders that read them: guests that share the descriptor. They are never read here.
     control: AtomicU64,
     reserved: [AtomicU64; 3],
 }
@@ -49,6 +49,18 @@ impl Descriptor {
     pub(crate) fn notify(&self) -> bool {
         // Release: the consumer that clears the bit observes the earlier posts.
         self.control.fetch_or(OUTSTANDING, Ordering::AcqRel) & OUTSTANDING == 0
+    }
+
+    /// Sets NV and NDST. Returns whether a notification is outstanding, which may have gone where the fields said
+    /// before: a sender that sets ON from now on reads the new values.
+    pub(crate) fn redirect(&self, vector: u8, destination: u32) -> bool {
+        // No loop that waits for an exchange to succeed: a hostile sender could make it fail for ever.
+        let fields = u64::from(vector) << 16 | u64::from(destination) << 32;
+        let outstanding = self.control.swap(fields, Ordering::SeqCst) & OUTSTANDING != 0;
+        if outstanding {
+            self.notify();
+        }
+        outstanding
     }
 
     /// Whether there may be requests (ON is set).

@@ -27,6 +27,9 @@ pub const TIMER_INPUT: u32 = 2;
 pub const ACPI_INPUT: u32 = 9;
 /// CMOS index of the century.
 pub const CENTURY: u8 = 0x32;
+/// Posted-interrupt descriptors of a VM that sends its interprocessor interrupts itself: a page for each vCPU, in the order of their APICs'
+/// identifiers.
+pub const IPI_DESCRIPTORS: u64 = 0xfeb0_0000;
 /// A device for test programs that behaves as memory: every access exits.
 pub const TEST_MEMORY: Range<u64> = 0xff00_0000..0xff01_0000;
 /// `SLP_TYP` of S5 in the sleep control register: power-off.
@@ -37,6 +40,23 @@ pub const SLEEP_TYPE_S3: u8 = 1;
 pub const ACPI_TABLES: u64 = 0xf_8000;
 /// ACPI's firmware control structure, which holds the guest's waking vector.
 pub const FACS: u64 = ACPI_TABLES + 0x40;
+
+/// CPUID leaf of Stile's own features.
+pub mod features {
+    /// The leaf.
+    pub const LEAF: u32 = 0x4000_0001;
+    /// EAX: the VM may send its interprocessor interrupts itself ([`super::msr::IPI_CONTROL`]).
+    pub const DIRECT_IPI: u32 = 1 << 0;
+}
+
+/// Model-specific registers of Stile's own, in the range that is reserved for software (40000000H to 400000FFH).
+pub mod msr {
+    /// Read: the address of [`super::IPI_DESCRIPTORS`], the number of them in bits 11:4, and in bit 0 whether this vCPU writes to the physical
+    /// x2APIC's ICR. Written with 1 or 0: it does from now on, or not.
+    pub const IPI_CONTROL: u32 = 0x4000_00f0;
+    /// Takes what a virtual x2APIC's ICR takes, also while that is the physical one.
+    pub const IPI_COMMAND: u32 = 0x4000_00f1;
+}
 
 /// I/O ports.
 pub mod port {

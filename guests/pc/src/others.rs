@@ -7,7 +7,7 @@ use crate::lapic::{self as apic, command};
 use crate::machine::ticks;
 
 /// The page that they start in.
-const PAGE: u32 = 0x10;
+pub const PAGE: u32 = 0x10;
 
 /// Number of CPUs started since the last start, and a bit mask of all identifiers ever seen.
 pub static UP: AtomicU32 = AtomicU32::new(0);
@@ -31,6 +31,13 @@ unsafe extern "C" {
 
 /// Sends INIT and, immediately, SIPI to all others.
 pub fn start() {
+    prepare();
+    apic::send(0, command::OTHERS | command::INIT | command::ASSERT);
+    apic::send(0, command::OTHERS | command::STARTUP | command::ASSERT | PAGE);
+}
+
+/// Makes the page that they start in, and their stacks, ready.
+pub fn prepare() {
     let code = &raw const trampoline;
     let length = &raw const trampoline_end as usize - code as usize;
     UP.store(0, Ordering::SeqCst);
@@ -39,8 +46,6 @@ pub fn start() {
         ((PAGE << 12) as *mut u8).copy_from_nonoverlapping(code, length);
         next_stack = &raw mut other_stacks as u64 + 16384;
     }
-    apic::send(0, command::OTHERS | command::INIT | command::ASSERT);
-    apic::send(0, command::OTHERS | command::STARTUP | command::ASSERT | PAGE);
 }
 
 /// Waits for a condition, for a limited time. Returns whether it was met.

@@ -32,6 +32,8 @@ named_rows! {
     INTERRUPT_INVALIDATE = "invalidation",
     /// No source found.
     INTERRUPT_SPURIOUS = "spurious",
+    /// A guest that sends interprocessor interrupts itself has posted one for a vCPU that is loaded nowhere.
+    INTERRUPT_WAKE = "wake-up",
 }
 
 named_rows! {

@@ -5,7 +5,7 @@ use core::sync::atomic::{Ordering, fence};
 use crate::arch::contract::PhysicalCpu;
 use crate::arch::x86_64::host::cpu::{self, Cpu};
 use crate::arch::x86_64::host::{apic, speculation};
-use crate::arch::x86_64::interrupts::{deadline, delivery};
+use crate::arch::x86_64::interrupts::{deadline, delivery, direct};
 use crate::arch::x86_64::{boot, exit, handler};
 use crate::vm::Vcpu;
 
@@ -57,6 +57,7 @@ impl PhysicalCpu for Cpu {
         }
         self.frame.registers = context.general;
         delivery::load(self, vcpu, fresh);
+        direct::load(self, vcpu);
     }
 
     fn put(&mut self, vcpu: &'static Vcpu, sleeps: bool) -> Option<u64> {
@@ -64,6 +65,7 @@ impl PhysicalCpu for Cpu {
         let context = unsafe { vcpu.arch.context() };
         context.general = self.frame.registers;
         let wake = delivery::put(self, vcpu);
+        let wake = if direct::put(self, vcpu) { Some(0) } else { wake };
         context.put(self);
         if let Some(protected) = &vcpu.vm().arch.protected {
             protected.put(self);
@@ -90,9 +92,11 @@ impl PhysicalCpu for Cpu {
         delivery::is_pending(self)
     }
 
-    /// In a loop of PAUSE. By HLT the vCPU always exits: one that does not is woken only by what the processor itself delivers to the guest.
+    /// In a loop of PAUSE; and by HLT, if its VM has direct interprocessor interrupts. By HLT all others always exit.
     fn trap_waiting(&self, on: bool) {
+        let vcpu = self.vcpu();
         // SAFETY: the vCPU is loaded here.
-        unsafe { self.vcpu().arch.context() }.pauses.trap(on);
+        unsafe { vcpu.arch.context() }.pauses.trap(on);
+        direct::trap_halts(vcpu, on);
     }
 }

@@ -99,6 +99,7 @@ pub mod basic {
     pub const EXCEPTION: u64 = 0;
     pub const EXTERNAL_INTERRUPT: usize = 1;
     pub const TRIPLE_FAULT: u64 = 2;
+    pub const INIT: u64 = 3;
     pub const INTERRUPT_WINDOW: u64 = 7;
     pub const NMI_WINDOW: u64 = 8;
     pub const TASK_SWITCH: u64 = 9;

@@ -1,5 +1,6 @@
 //! CPUID of a leaf whose answer is not in the VM's table.
 
+use stile_board::pc::features;
 use stile_ledger::x86_64::reason;
 
 use super::skip_instruction;
@@ -16,8 +17,9 @@ extern "C" fn handle_cpuid(cpu: &mut Cpu) -> Outcome {
     let (leaf, subleaf) = (registers[gpr::RAX] as u32, registers[gpr::RCX] as u32);
     let vcpu = cpu.vcpu();
     let answer = answer(leaf, subleaf, vcpu.arch.index as u32, vcpu.vm().vcpus.len() as u32, cpu.apic_base & ENABLED != 0);
+    let features = if leaf == features::LEAF && vcpu.vm().arch.direct.is_some() { features::DIRECT_IPI } else { 0 };
     let registers = &mut cpu.frame.registers;
-    registers[gpr::RAX] = answer.eax.into();
+    registers[gpr::RAX] = (answer.eax | features).into();
     registers[gpr::RBX] = answer.ebx.into();
     registers[gpr::RCX] = answer.ecx.into();
     registers[gpr::RDX] = answer.edx.into();

@@ -7,7 +7,7 @@ use crate::arch::x86_64::host::apic::{self, vector};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::timer;
 use crate::arch::x86_64::host::vmcs::{self, Field};
-use crate::arch::x86_64::interrupts::{deadline, delivery, events};
+use crate::arch::x86_64::interrupts::{deadline, delivery, direct, events};
 use crate::cpu::{self, Leave};
 
 /// Handles an interrupt for the exit path of `mitigated.S`, which reads only the exit reason.
@@ -20,6 +20,7 @@ extern "C" fn handle_interrupt_mitigated(cpu: &mut Cpu) -> Outcome {
 #[unsafe(no_mangle)]
 extern "C" fn handle_interrupt(cpu: &mut Cpu, number: u8) -> Outcome {
     if number == vector::SPURIOUS {
+        direct::end_spurious();
         return Outcome::again(rows::INTERRUPT_SPURIOUS);
     }
     apic::end_of_interrupt();
@@ -77,6 +78,10 @@ extern "C" fn handle_interrupt(cpu: &mut Cpu, number: u8) -> Outcome {
             catch_up(cpu);
             Outcome::again(rows::INTERRUPT_INVALIDATE)
         }
+        vector::WAKE => {
+            direct::wake_beside(cpu);
+            Outcome::again(rows::INTERRUPT_WAKE)
+        }
         _ => Outcome::again(rows::INTERRUPT_SPURIOUS),
     }
 }
@@ -92,13 +97,16 @@ fn catch_up(cpu: &Cpu) {
 pub fn idle(cpu: &mut Cpu) {
     let noted = cpu.take_noted();
     let came = |number: u8| noted >> (number - vector::UART) & 1 != 0;
-    for number in [vector::INVALIDATE, vector::POSTED, vector::KICK, vector::TIMER, vector::UART] {
+    for number in [vector::WAKE, vector::INVALIDATE, vector::POSTED, vector::KICK, vector::TIMER, vector::UART] {
         if came(number) {
             apic::end_of_interrupt();
         }
     }
     if came(vector::INVALIDATE) {
         catch_up(cpu);
+    }
+    if came(vector::WAKE) || came(vector::POSTED) {
+        direct::wake_from_idle(cpu);
     }
     if came(vector::KICK) {
         cpu::take_resched(cpu);

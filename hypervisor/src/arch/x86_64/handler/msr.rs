@@ -3,6 +3,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use stile_apic::GeneralProtection;
+use stile_board::pc;
 use stile_ledger::x86_64::{self as rows, key, reason};
 
 use super::skip_instruction;
@@ -11,7 +12,7 @@ use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::host::instructions::{cpuid, msr};
 use crate::arch::x86_64::host::timer;
 use crate::arch::x86_64::host::vmcs::{self, Field};
-use crate::arch::x86_64::interrupts::{deadline, delivery, virtual_apic};
+use crate::arch::x86_64::interrupts::{deadline, delivery, direct, virtual_apic};
 use crate::arch::x86_64::vcpu::inject;
 
 /// Registers that read as a constant and take any write, which has no effect: guests look at them without asking CPUID whether they
@@ -217,7 +218,12 @@ fn write_any(cpu: &mut Cpu, register: u32, value: u64) -> Outcome {
         X2APIC_EOI => rows::WRMSR_X2APIC_EOI,
         X2APIC_ICR => rows::WRMSR_X2APIC_ICR,
         X2APIC_SELF_IPI => rows::WRMSR_X2APIC_SELF_IPI,
-        _ => cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::WRMSR, key::msr(register))),
+        _ => {
+            if register == X2APIC_SPURIOUS && value & APIC_ENABLED == 0 {
+                direct::end(cpu);
+            }
+            cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::WRMSR, key::msr(register)))
+        }
     };
     if let Some(done) = write_own(cpu, register, value) {
         match done {
@@ -245,6 +251,9 @@ fn give(cpu: &mut Cpu, value: u64) {
 /// The local APIC's registers in x2APIC mode.
 const X2APIC: core::ops::RangeInclusive<u32> = msr::X2APIC..=msr::X2APIC + 0xff;
 const X2APIC_EOI: u32 = msr::X2APIC + 0x0b;
+const X2APIC_SPURIOUS: u32 = msr::X2APIC + 0x0f;
+/// In that register.
+const APIC_ENABLED: u64 = 1 << 8;
 const X2APIC_ICR: u32 = msr::X2APIC + 0x30;
 const X2APIC_SELF_IPI: u32 = msr::X2APIC + 0x3f;
 
@@ -271,6 +280,7 @@ fn own(cpu: &mut Cpu, register: u32) -> Option<Result<u64, GeneralProtection>> {
         msr::MCG_CAP | msr::MCG_STATUS => Ok(0),
         msr::MTRR_CAP => Ok(MTRR_HAS_FIXED),
         msr::MTRR_DEF_TYPE => Ok(vcpu.kept.mtrr_def_type.load(Ordering::Relaxed)),
+        pc::msr::IPI_CONTROL => return direct::control(cpu).map(Ok),
         _ => return vcpu.kept.rare(register).map(Ok),
     })
 }
@@ -294,6 +304,7 @@ fn write_own(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), Gene
             let done = cpu.apic().set_base(value, cpuid(0x8000_0008, 0).eax as u8);
             cpu.set_apic_base(vcpu.arch.pages.base());
             if cpu.apic_base != old {
+                direct::end(cpu);
                 virtual_apic::moved(cpu);
             }
             deadline::update(cpu);
@@ -322,6 +333,8 @@ fn write_own(cpu: &mut Cpu, register: u32, value: u64) -> Option<Result<(), Gene
         msr::MCG_STATUS => accept(value == 0),
         msr::MTRR_DEF_TYPE => accept(is_mtrr_def_type(value)).map(|()| kept.mtrr_def_type.store(value, Ordering::Relaxed)),
         msr::MCG_CAP | msr::MTRR_CAP => Err(GeneralProtection),
+        pc::msr::IPI_CONTROL => return direct::set_control(cpu, value),
+        pc::msr::IPI_COMMAND => return direct::command(cpu, value),
         _ => return kept.write_rare(register, value),
     })
 }

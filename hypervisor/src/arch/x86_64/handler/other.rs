@@ -8,7 +8,7 @@ use super::{apic, crash, entry, exception, interrupt, skip_instruction};
 use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::host::vmcs::{self, Field};
-use crate::arch::x86_64::interrupts::delivery;
+use crate::arch::x86_64::interrupts::{delivery, direct};
 use crate::arch::x86_64::vcpu::{cr0, extended, inject};
 use crate::cpu::Leave;
 
@@ -22,6 +22,8 @@ extern "C" fn handle_other(cpu: &mut Cpu, reason: u64) -> Outcome {
     match reason {
         basic::TRIPLE_FAULT => crash(cpu, reason::TRIPLE_FAULT.other(), CrashReason::TripleFault, reason, 0),
         basic::EXCEPTION => exception::exit(cpu),
+        // A guest's that sends messages itself, for whom it may have meant.
+        basic::INIT if direct::any() => Outcome::again(rows::INTERRUPT_SPURIOUS),
         basic::CONTROL_REGISTER => control_register(cpu),
         basic::XSETBV => xsetbv(cpu),
         // The caches are the machine's: they hold nothing that memory must have, and emptying them would cost the other guests.

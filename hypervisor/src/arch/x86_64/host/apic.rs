@@ -22,6 +22,8 @@ pub mod vector {
     pub const POSTED: u8 = 0xf3;
     /// A VM's second stage gives fewer rights than this CPU may remember ([`super::super::protected`]).
     pub const INVALIDATE: u8 = 0xf4;
+    /// Something was posted for a vCPU that is loaded nowhere, by a guest that sends such interrupts itself.
+    pub const WAKE: u8 = 0xf5;
     /// What an APIC delivers when the interrupt has gone meanwhile. It is not ended.
     pub const SPURIOUS: u8 = 0xff;
 }
@@ -32,6 +34,8 @@ pub const EOI: u32 = msr::X2APIC + 0x0b;
 const SPURIOUS_VECTOR: u32 = msr::X2APIC + 0x0f;
 const ICR: u32 = msr::X2APIC + 0x30;
 const LVT_TIMER: u32 = msr::X2APIC + 0x32;
+/// The first of the eight registers of ISR.
+pub const ISR: u32 = msr::X2APIC + 0x10;
 /// The first of the eight registers of IRR.
 const IRR: u32 = msr::X2APIC + 0x20;
 const LVT_LINT0: u32 = msr::X2APIC + 0x35;
@@ -69,6 +73,16 @@ pub fn id() -> u32 {
     read(ID) as u32
 }
 
+/// The APIC identifier of a CPU.
+pub fn id_of(cpu: usize) -> u32 {
+    IDS[cpu & (MAX_CPUS - 1)].load(Ordering::Relaxed)
+}
+
+/// Whether an interrupt of this vector was taken on this CPU, and not ended.
+pub fn in_service(vector: u8) -> bool {
+    read(ISR + u32::from(vector >> 5)) >> (vector & 31) & 1 != 0
+}
+
 /// Whether an interrupt of this vector is requested on this CPU, and was not taken yet.
 pub fn is_pending(vector: u8) -> bool {
     read(IRR + u32::from(vector >> 5)) >> (vector & 31) & 1 != 0
@@ -82,17 +96,17 @@ pub fn end_of_interrupt() {
 
 /// Makes another CPU look.
 pub fn kick(cpu: usize) {
-    send(IDS[cpu & (MAX_CPUS - 1)].load(Ordering::Relaxed), vector::KICK.into());
+    send(id_of(cpu), vector::KICK.into());
 }
 
 /// Tells another CPU that something was posted for the vCPU that it runs.
 pub fn notify(cpu: usize) {
-    send(IDS[cpu & (MAX_CPUS - 1)].load(Ordering::Relaxed), vector::POSTED.into());
+    send(id_of(cpu), vector::POSTED.into());
 }
 
 /// Makes another CPU follow a change of a second stage.
 pub fn invalidate(cpu: usize) {
-    send(IDS[cpu & (MAX_CPUS - 1)].load(Ordering::Relaxed), vector::INVALIDATE.into());
+    send(id_of(cpu), vector::INVALIDATE.into());
 }
 
 fn send(apic: u32, command: u64) {

@@ -59,6 +59,11 @@ const GDT_ENTRIES: usize = 5;
 #[repr(C, align(16))]
 struct Emergency([u8; 8192]);
 
+/// The stack of an NMI, which may come while the emergency stack is in use. A fatal one is reported on it, and may use that, too, which is below
+/// it.
+#[repr(C, align(16))]
+struct NmiStack([u8; 512]);
+
 /// Words of a CPU that are reached through GS, also while its block is borrowed: shared, and not part of it.
 #[repr(C)]
 pub struct Local {
@@ -125,6 +130,7 @@ pub struct Cpu {
     gdt: [u64; GDT_ENTRIES],
     tss: Tss,
     emergency: Emergency,
+    nmi_stack: NmiStack,
 }
 
 /// A timer that is passed through to a vCPU whose processor delivers interrupts. All zero: there is none.
@@ -204,6 +210,7 @@ impl Cpu {
         let cpu = unsafe { Cpu::place(top, index) };
         let emergency = &raw const cpu.emergency as u64 + size_of::<Emergency>() as u64;
         cpu.tss.interrupt_stacks[0] = emergency;
+        cpu.tss.interrupt_stacks[1] = &raw const cpu.nmi_stack as u64 + size_of::<NmiStack>() as u64;
         cpu.tss.io_map = size_of::<Tss>() as u16;
         let tss = &raw const cpu.tss as u64;
         cpu.gdt = [

@@ -15,11 +15,102 @@ note note_timer, 1
 note note_kick, 2
 note note_posted, 3
 note note_invalidate, 4
+note note_wake, 5
 
+// Interrupts that Stile never sends: a guest with direct interprocessor interrupts did. The vector of spurious ones is ended only if it was
+// one: what the APIC itself delivers as spurious is not in service.
 .balign 16
-.global note_nothing
-note_nothing:
+.global note_spurious
+note_spurious:
+    push    rax
+    push    rcx
+    push    rdx
+    mov     ecx, {ISR} + 7
+    rdmsr
+    bt      eax, 31
+    jc      end_foreign
+    jmp     return_foreign
+.balign 16
+.global note_foreign
+note_foreign:
+    push    rax
+    push    rcx
+    push    rdx
+end_foreign:
+    mov     ecx, {EOI}
+    xor     eax, eax
+    xor     edx, edx
+    wrmsr
+return_foreign:
+    pop     rdx
+    pop     rcx
+    pop     rax
     iretq
+
+// An NMI, on a stack of its own: a guest's, which is ignored, or else fatal like an exception.
+.balign 16
+.global nmi
+nmi:
+    cmp     byte ptr [rip + {MAY_BE_FOREIGN}], 0
+    je      1f
+    iretq
+1:  push    0
+    push    2
+    jmp     fatal_exception
+
+// Vectors 16 to 31: an exception, or a guest's interrupt, which is in service. An interrupt has no error code: `drop` is what the stub has
+// pushed, in bytes.
+.macro either vector, code, drop
+.balign 16
+    .if \code == 0
+    push    0
+    .endif
+    push    \vector
+    jmp     interrupt_or_exception_\drop
+.endm
+.macro interrupt_or_exception drop
+interrupt_or_exception_\drop:
+    cmp     byte ptr [rip + {MAY_BE_FOREIGN}], 0
+    je      fatal_exception
+    push    rax
+    push    rcx
+    push    rdx
+    mov     ecx, {ISR}
+    rdmsr
+    mov     ecx, [rsp + 24]
+    bt      eax, ecx
+    jnc     1f
+    mov     ecx, {EOI}
+    xor     eax, eax
+    xor     edx, edx
+    wrmsr
+    pop     rdx
+    pop     rcx
+    pop     rax
+    add     rsp, \drop
+    iretq
+1:  pop     rdx
+    pop     rcx
+    pop     rax
+    jmp     fatal_exception
+.endm
+.balign 16
+.global unsure
+unsure:
+    either  16, 0, 16
+    either  17, 1, 8
+.irp vector, 18, 19, 20
+    either  \vector, 0, 16
+.endr
+    either  21, 1, 8
+.irp vector, 22, 23, 24, 25, 26, 27, 28
+    either  \vector, 0, 16
+.endr
+    either  29, 1, 8
+    either  30, 1, 8
+    either  31, 0, 16
+interrupt_or_exception 8
+interrupt_or_exception 16
 
 // Exceptions, by vector. Those without an error code get a zero for one.
 .macro exception vector, code
@@ -42,18 +133,6 @@ exceptions:
     exception \vector, 1
 .endr
     exception 15, 0
-    exception 16, 0
-    exception 17, 1
-.irp vector, 18, 19, 20
-    exception \vector, 0
-.endr
-    exception 21, 1
-.irp vector, 22, 23, 24, 25, 26, 27, 28
-    exception \vector, 0
-.endr
-    exception 29, 1
-    exception 30, 1
-    exception 31, 0
 
 // On the emergency stack: vector, error code, RIP, CS, RFLAGS, RSP, SS.
 fatal_exception:

@@ -1,17 +1,24 @@
 //! The interrupt descriptor table, the same for all CPUs: see `idt.S`.
 
 use core::cell::UnsafeCell;
+use core::sync::atomic::AtomicBool;
 
-use super::apic::vector;
+use super::apic::{self, vector};
 use super::cpu;
 
 core::arch::global_asm!(
     include_str!("idt.S"),
     NOTED = const cpu::NOTED,
+    MAY_BE_FOREIGN = sym FOREIGN,
+    ISR = const apic::ISR,
+    EOI = const apic::EOI,
     CODE = const cpu::CODE,
     DATA = const cpu::DATA,
     TASK = const cpu::TASK,
 );
+
+/// Whether a VM may send interprocessor interrupts itself: interrupts and NMIs that Stile has no use for are then a guest's, and not a fault.
+pub static FOREIGN: AtomicBool = AtomicBool::new(false);
 
 /// From one stub of `exceptions` in `idt.S` to the next.
 const STUB: u64 = 16;
@@ -38,7 +45,11 @@ unsafe extern "C" {
     fn note_kick();
     fn note_posted();
     fn note_invalidate();
-    fn note_nothing();
+    fn note_wake();
+    fn note_foreign();
+    fn note_spurious();
+    fn nmi();
+    static unsure: u8;
     fn load_segments(gdt: *const Pointer, idt: *const Pointer);
 }
 
@@ -52,17 +63,24 @@ const fn gate(handler: u64, stack: u64) -> [u64; 2] {
 pub fn setup() {
     // SAFETY: only the first CPU is here, and the table is not in use yet.
     let table = unsafe { &mut *IDT.0.get() };
-    table.fill(gate(note_nothing as *const () as u64, 0));
-    for (vector, entry) in table.iter_mut().take(32).enumerate() {
+    table.fill(gate(note_foreign as *const () as u64, 0));
+    table[usize::from(vector::SPURIOUS)] = gate(note_spurious as *const () as u64, 0);
+    for (vector, entry) in table.iter_mut().take(16).enumerate() {
         // The emergency stack, which is the TSS's first interrupt stack.
         *entry = gate(&raw const exceptions as u64 + vector as u64 * STUB, 1);
     }
+    // An interrupt may have the vector of an exception, if a guest sends it.
+    for (vector, entry) in table.iter_mut().enumerate().take(32).skip(16) {
+        *entry = gate(&raw const unsure as u64 + (vector as u64 - 16) * STUB, 1);
+    }
+    table[2] = gate(nmi as *const () as u64, 2);
     let notes = [
         (vector::UART, note_uart as *const ()),
         (vector::TIMER, note_timer as _),
         (vector::KICK, note_kick as _),
         (vector::POSTED, note_posted as _),
         (vector::INVALIDATE, note_invalidate as _),
+        (vector::WAKE, note_wake as _),
     ];
     for (vector, handler) in notes {
         table[usize::from(vector)] = gate(handler as u64, 0);

@@ -204,6 +204,7 @@ fn start(vcpu: &'static Vcpu, page: u8) {
         vcpu.arch.pages.set_virtual_wire();
     }
     context.reset_to_page(page);
+    vcpu.arch.direct.reset();
     // INIT leaves the counter as it is.
     context.tsc_offset = vcpu.arch.kept.tsc_offset();
     cpu::start(vcpu);

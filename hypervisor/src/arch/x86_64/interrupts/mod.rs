@@ -3,5 +3,7 @@
 pub mod deadline;
 pub mod deadlock;
 pub mod delivery;
+pub mod descriptors;
+pub mod direct;
 pub mod events;
 pub mod virtual_apic;

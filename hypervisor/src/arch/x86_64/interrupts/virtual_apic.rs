@@ -102,7 +102,8 @@ pub fn open_x2apic(bitmap: &mut [u8], level: ApicVirtualization) {
 pub fn write_controls(cpu: &mut Cpu) {
     let vcpu = cpu.vcpu();
     let (arch, place, features) = (&vcpu.arch, &vcpu.vm().arch.place, vmx::features());
-    let (mut pin, mut primary, mut secondary) = (features.pin, features.primary | primary::HLT, features.secondary);
+    let halts = if arch.direct.halts_exit(cpu.waiting_trapped) { primary::HLT } else { 0 };
+    let (mut pin, mut primary, mut secondary) = (features.pin, features.primary | halts, features.secondary);
     let mode = arch.pages.mode();
     cpu.apic_level = arch.apic_level_now();
     if cpu.apic_level >= ApicVirtualization::Registers {
@@ -141,7 +142,11 @@ pub fn write_controls(cpu: &mut Cpu) {
 pub fn write_msr_bitmap(vcpu: &Vcpu, passes_deadline: bool) {
     let place = &vcpu.vm().arch.place;
     let virtualized = vcpu.arch.apic_level_now() >= ApicVirtualization::Registers && vcpu.arch.pages.mode() == Mode::X2Apic;
-    let bitmaps = if virtualized { &place.x2apic_bitmaps } else { &place.msr_bitmaps };
+    let bitmaps = match &vcpu.vm().arch.direct {
+        Some(direct) if virtualized && vcpu.arch.direct.is_on() => &direct.bitmaps,
+        _ if virtualized => &place.x2apic_bitmaps,
+        _ => &place.msr_bitmaps,
+    };
     vmcs::write(Field::MSR_BITMAP, bitmaps[usize::from(passes_deadline)]);
 }
 

@@ -22,6 +22,7 @@ use crate::arch::x86_64::emulation::devices::Devices;
 use crate::arch::x86_64::handler::Kept;
 use crate::arch::x86_64::host::instructions::msr;
 use crate::arch::x86_64::host::{mmu, timer, vmx};
+use crate::arch::x86_64::interrupts::descriptors::{Direct, Sending};
 use crate::arch::x86_64::interrupts::events::Events;
 use crate::arch::x86_64::interrupts::virtual_apic::{self, AccessPage};
 use crate::arch::x86_64::vcpu::context::{Place, VcpuContext};
@@ -42,6 +43,8 @@ pub struct Vm {
     pub place: Place,
     /// Interrupt lines of devices.
     pub io_apic: TicketLock<IoApic>,
+    /// What its vCPUs need to send interprocessor interrupts themselves, if they may.
+    pub direct: Option<Direct>,
     /// Decoded instructions, if their scheme is to protect pages.
     pub protected: Option<Protected>,
     /// Devices that only a PC has.
@@ -65,6 +68,8 @@ pub struct Vcpu {
     apic: UnsafeCell<LocalApic<'static>>,
     /// What the processor does for the APIC while it is enabled.
     pub apic_level: ApicVirtualization,
+    /// Whether it sends interprocessor interrupts itself.
+    pub direct: Sending,
     /// What else may reach it.
     pub events: Events,
     /// When it has to look at another device, in ticks of the counter, or [`Watch::NEVER`].
@@ -168,6 +173,7 @@ impl VmPart for Vm {
             ApicVirtualization::Off => None,
             _ => Some(AccessPage::new(&mut table, root).map_err(|_| "a VM's local APICs can't be mapped: no memory for tables")?),
         };
+        let direct = Direct::new(&mut table, techniques.ipi, level, vcpus, |passes| msr_bitmap(level, passes))?;
         let place = Place {
             ept: ept_pointer(root),
             io_bitmaps: io_bitmaps(),
@@ -186,6 +192,7 @@ impl VmPart for Vm {
             table,
             place,
             io_apic: TicketLock::new(IoApic::new()),
+            direct,
             protected,
             devices: Devices::new(ram, vcpus),
             silence_told: AtomicBool::new(false),
@@ -222,6 +229,11 @@ impl VmPart for Vm {
 }
 
 impl Vm {
+    /// Its second stage.
+    pub fn table(&self) -> &TicketLock<PageTable<Ept>> {
+        self.table
+    }
+
     /// Where a guest-physical address is in physical memory, if it is in RAM.
     pub fn physical(&self, gpa: u64) -> Option<u64> {
         self.memory.iter().find_map(|piece| Some(piece.pa + gpa.checked_sub(piece.gpa).filter(|&into| into < piece.size)?))
@@ -250,6 +262,7 @@ impl VcpuPart for Vcpu {
             pages_at,
             apic,
             apic_level,
+            direct: Sending::new(),
             events: Events::new(),
             watch: AtomicU64::new(Watch::NEVER),
             kept: Kept::new(),
@@ -268,6 +281,7 @@ impl VcpuPart for Vcpu {
         // SAFETY: the vCPU is off, and the VM's start is the only one to reset it.
         *unsafe { self.apic() } = LocalApic::new(self.pages).with_least_period(timer::LEAST_PERIOD);
         self.events.reset(self.index == 0);
+        self.direct.reset();
         self.watch.store(Watch::NEVER, Ordering::Relaxed);
         self.kept.reset();
     }
