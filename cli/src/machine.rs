@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use stile_blob::Nested;
+use stile_blob::{IpiAccess, Nested};
 
 use crate::args::{CheckArgs, MachineArgs};
 use crate::config::{Arch, DebianKernel, InitrdSource, KernelSource, MachineConfig, VmConfig};
@@ -211,6 +211,9 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
             let mut archive = initramfs::build(&read(&debian::busybox_for(arch, freshness)?)?, &vm.name, &task, &marks);
             if let (KernelSource::Debian(which), false) = (&vm.kernel, vm.functions.is_empty()) {
                 archive.extend(initramfs::with_drivers(&debian::drivers(*which, freshness)?));
+            }
+            if let (KernelSource::Debian(which), Arch::X86_64, IpiAccess::Direct) = (&vm.kernel, arch, vm.techniques.ipi) {
+                archive.extend(initramfs::with_drivers(debian::ipi_module(*which, freshness)?.as_slice()));
             }
             if wants_l2(vm) {
                 archive.extend(l2(freshness));

@@ -93,7 +93,8 @@ impl Item {
         }
     }
 
-    fn suite(self) -> &'static str {
+    /// The release that it is of.
+    pub fn suite(self) -> &'static str {
         match self {
             Self::NewestKernel | Self::NewestDrivers => "trixie-backports",
             Self::Kernel6_12 | Self::Drivers6_12 | Self::Installer | Self::Busybox | Self::Xen => "trixie",

@@ -46,7 +46,8 @@ pub fn tree(names: &[&str]) -> Result<PathBuf> {
     Ok(dir)
 }
 
-fn unpack(package: &Path, to: &Path) -> Result<()> {
+/// Unpacks a package.
+pub(super) fn unpack(package: &Path, to: &Path) -> Result<()> {
     let status = Command::new("dpkg-deb")
         .arg("--extract")
         .arg(package)

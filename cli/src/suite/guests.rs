@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use super::programs::{PASSED, Programs, passed};
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
-use super::{devices, nested, operated, pc};
+use super::{devices, ipi, nested, operated, pc};
 use crate::config::{Arch, ablation};
 use crate::session::SAME_MEMORY;
 use crate::{cargo, exit};
@@ -79,6 +79,7 @@ pub fn guests() -> Result<Vec<Scenario>> {
     scenarios.extend(hostile_pcs(&on_pc)?);
     scenarios.push(entry_failures(&on_pc)?);
     scenarios.extend(pc::all(&on_pc)?);
+    scenarios.extend(ipi::all(&on_pc)?);
     Ok(scenarios)
 }
 

@@ -7,6 +7,7 @@ mod checks;
 mod devices;
 mod disk;
 mod guests;
+mod ipi;
 mod longest_exit;
 mod native;
 mod nested;

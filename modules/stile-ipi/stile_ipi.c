@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Interprocessor interrupts without VM exits, in a virtual machine of Stile with ipi = "direct".
+ *
+ * The sender posts the vector in the posted-interrupt descriptor of the target's vCPU, and if no notification is
+ * outstanding sends one by the physical x2APIC's ICR, with the vector and destination that Stile keeps in the
+ * descriptor. NMI, INIT and startup messages go by a register of Stile's. docs/x86-ipi.md describes the interface.
+ *
+ * A CPU whose register says that it does not send itself (while it comes up, or goes down) uses the kernel's own
+ * functions: its ICR is the virtual one.
+ */
+#include <linux/cpuhotplug.h>
+#include <linux/io.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/rcupdate.h>
+#include <linux/vmalloc.h>
+#include <asm/apic.h>
+#include <asm/irq_vectors.h>
+#include <asm/processor.h>
+#include <asm/smp.h>
+
+#define STILE_LEAF		0x40000000
+#define STILE_FEATURES		0x40000001
+#define STILE_FEATURE_IPI	BIT(0)
+#define MSR_STILE_IPI_CONTROL	0x400000f0
+#define MSR_STILE_IPI_COMMAND	0x400000f1
+#define MSR_X2APIC_ICR		(APIC_BASE_MSR + (APIC_ICR >> 4))
+
+#define CONTROL_SENDS		BIT_ULL(0)
+#define CONTROL_COUNT(control)	((control) >> 4 & 0xff)
+#define CONTROL_ADDRESS		GENMASK_ULL(51, 12)
+
+/* The posted-interrupt descriptor; each begins a page. */
+struct descriptor {
+	unsigned long requests[4];
+	unsigned long control;
+};
+
+#define DESCRIPTOR_ON		0
+#define DESCRIPTOR_VECTOR(c)	((c) >> 16 & 0xff)
+#define DESCRIPTOR_TARGET	GENMASK_ULL(63, 32)
+
+static void *descriptors;
+static unsigned int descriptor_count;
+
+static struct apic *kernels_apic;
+static struct apic direct_apic;
+static enum cpuhp_state hotplug_state;
+
+/* Whether this CPU's ICR is the physical one. */
+static DEFINE_PER_CPU(bool, sends);
+
+static __always_inline void write_msr(u32 msr, u64 value)
+{
+	asm volatile("wrmsr" : : "c" (msr), "a" ((u32)value), "d" ((u32)(value >> 32)) : "memory");
+}
+
+static __always_inline void post(int cpu, int vector)
+{
+	unsigned int id = per_cpu(x86_cpu_to_apicid, cpu);
+	struct descriptor *descriptor = descriptors + id * PAGE_SIZE;
+	unsigned long control;
+
+	if (unlikely(id >= descriptor_count))
+		return;
+	/*
+	 * A vector that is requested already is noticed with the request that was first. WRMSR to the ICR is not ordered behind stores
+	 * to memory, but behind these locked instructions: they are complete before it is executed, on which the branches depend.
+	 */
+	if (test_and_set_bit(vector, descriptor->requests))
+		return;
+	if (test_and_set_bit(DESCRIPTOR_ON, &descriptor->control))
+		return;
+	/* Read behind ON: whatever changes these fields later looks at ON. */
+	control = READ_ONCE(descriptor->control);
+	write_msr(MSR_X2APIC_ICR, (control & DESCRIPTOR_TARGET) | DESCRIPTOR_VECTOR(control));
+}
+
+static __always_inline bool is_direct(int vector)
+{
+	return likely(vector != NMI_VECTOR) && this_cpu_read(sends);
+}
+
+static void send_nmi(int cpu)
+{
+	u64 target = per_cpu(x86_cpu_to_apicid, cpu);
+
+	write_msr(MSR_STILE_IPI_COMMAND, target << 32 | APIC_DM_NMI);
+}
+
+/* One that is no posted vector: an NMI on a CPU that sends itself; on others, what the kernel would do. */
+static void send_otherwise(int cpu, int vector)
+{
+	if (this_cpu_read(sends))
+		send_nmi(cpu);
+	else
+		kernels_apic->send_IPI(cpu, vector);
+}
+
+static void send_one(int cpu, int vector)
+{
+	unsigned long flags;
+
+	local_irq_save(flags);
+	if (is_direct(vector))
+		post(cpu, vector);
+	else
+		send_otherwise(cpu, vector);
+	local_irq_restore(flags);
+}
+
+static void send_mask_but(const struct cpumask *mask, int vector, int but)
+{
+	unsigned long flags;
+	bool direct;
+	int cpu;
+
+	local_irq_save(flags);
+	direct = is_direct(vector);
+	for_each_cpu(cpu, mask) {
+		if (cpu == but)
+			continue;
+		if (direct)
+			post(cpu, vector);
+		else
+			send_otherwise(cpu, vector);
+	}
+	local_irq_restore(flags);
+}
+
+static void send_mask(const struct cpumask *mask, int vector)
+{
+	send_mask_but(mask, vector, -1);
+}
+
+static void send_mask_allbutself(const struct cpumask *mask, int vector)
+{
+	send_mask_but(mask, vector, smp_processor_id());
+}
+
+static void send_allbutself(int vector)
+{
+	send_mask_but(cpu_online_mask, vector, smp_processor_id());
+}
+
+static void send_all(int vector)
+{
+	send_mask_but(cpu_online_mask, vector, -1);
+}
+
+/* INIT and startup messages, and whatever else the kernel has for the ICR. */
+static void write_icr(u32 low, u32 id)
+{
+	unsigned long flags;
+
+	local_irq_save(flags);
+	if (this_cpu_read(sends))
+		write_msr(MSR_STILE_IPI_COMMAND, (u64)id << 32 | low);
+	else
+		kernels_apic->icr_write(low, id);
+	local_irq_restore(flags);
+}
+
+/* Both together: what sends in between would use the wrong ICR. */
+static void choose(bool on)
+{
+	unsigned long flags;
+
+	local_irq_save(flags);
+	write_msr(MSR_STILE_IPI_CONTROL, on ? CONTROL_SENDS : 0);
+	this_cpu_write(sends, on);
+	local_irq_restore(flags);
+}
+
+static int cpu_online_here(unsigned int cpu)
+{
+	choose(true);
+	return 0;
+}
+
+static int cpu_offline_here(unsigned int cpu)
+{
+	choose(false);
+	return 0;
+}
+
+/* The pointer is read-only after boot: it is written through a mapping of its own. */
+static int set_apic(struct apic *to)
+{
+	struct page *page = pfn_to_page(__pa_symbol(&apic) >> PAGE_SHIFT);
+	void *alias = vmap(&page, 1, VM_MAP, PAGE_KERNEL);
+
+	if (!alias)
+		return -ENOMEM;
+	WRITE_ONCE(*(struct apic **)(alias + offset_in_page(&apic)), to);
+	vunmap(alias);
+	return 0;
+}
+
+static bool __init has_feature(void)
+{
+	char signature[13] = { };
+	u32 highest;
+
+	if (!boot_cpu_has(X86_FEATURE_HYPERVISOR))
+		return false;
+	cpuid(STILE_LEAF, &highest, (u32 *)signature, (u32 *)(signature + 4), (u32 *)(signature + 8));
+	return !strcmp(signature, "StileStile") && highest >= STILE_FEATURES &&
+	       cpuid_eax(STILE_FEATURES) & STILE_FEATURE_IPI;
+}
+
+static int __init stile_ipi_init(void)
+{
+	u64 control;
+	int error;
+
+	if (!has_feature() || !x2apic_enabled()) {
+		pr_info("stile_ipi: no direct interrupts here: they need Stile, ipi = \"direct\" and an x2APIC\n");
+		return -ENODEV;
+	}
+	rdmsrl(MSR_STILE_IPI_CONTROL, control);
+	descriptor_count = CONTROL_COUNT(control);
+	descriptors = memremap(control & CONTROL_ADDRESS, descriptor_count * PAGE_SIZE, MEMREMAP_WB);
+	if (!descriptors)
+		return -ENOMEM;
+
+	kernels_apic = apic;
+	direct_apic = *apic;
+	direct_apic.send_IPI = send_one;
+	direct_apic.send_IPI_mask = send_mask;
+	direct_apic.send_IPI_mask_allbutself = send_mask_allbutself;
+	direct_apic.send_IPI_allbutself = send_allbutself;
+	direct_apic.send_IPI_all = send_all;
+	direct_apic.icr_write = write_icr;
+	error = set_apic(&direct_apic);
+	if (error)
+		goto unmap;
+	/* From here on our functions run, and do as the kernel's until a CPU sends itself. */
+	error = cpuhp_setup_state(CPUHP_AP_ONLINE_DYN, "x86/stile_ipi:online", cpu_online_here, cpu_offline_here);
+	if (error < 0)
+		goto restore;
+	hotplug_state = error;
+	pr_info("stile_ipi: interprocessor interrupts are sent without exits\n");
+	return 0;
+restore:
+	set_apic(kernels_apic);
+	synchronize_rcu();
+unmap:
+	memunmap(descriptors);
+	return error;
+}
+
+static void __exit stile_ipi_exit(void)
+{
+	cpuhp_remove_state(hotplug_state);
+	/* Without memory for the mapping the functions must stay, and so must the module: try again. */
+	while (set_apic(kernels_apic))
+		schedule_timeout_uninterruptible(HZ);
+	/* Our functions run with interrupts off, or preemption. */
+	synchronize_rcu();
+	memunmap(descriptors);
+}
+
+module_init(stile_ipi_init);
+module_exit(stile_ipi_exit);
+
+MODULE_DESCRIPTION("Interprocessor interrupts without VM exits, under Stile");
+MODULE_LICENSE("GPL");
