@@ -64,7 +64,7 @@ pub static AARCH64: [Operation; 14] = [
 
 /// A PC's operations, in the order in which tables show them. Where the name does not say so, the local APIC is in x2APIC mode, but for
 /// `lapic_id_read` and `lapic_timer_read`, which are loads from its page.
-pub static X86_64: [Operation; 20] = [
+pub static X86_64: [Operation; 21] = [
     operation("cpuid", Needs::One, Some(60)),
     operation("vmcall", Needs::One, Some(60)),
     operation("rdmsr_trap", Needs::One, Some(60)),
@@ -85,6 +85,7 @@ pub static X86_64: [Operation; 20] = [
     operation("tscdeadline_fire", Needs::One, Some(600)),
     operation("tscdeadline_fire_xapic", Needs::One, None),
     operation("ipi", Needs::Two, None),
+    operation("ipi_direct", Needs::Two, None),
 ];
 
 /// Those of `all` with these names; all without names.

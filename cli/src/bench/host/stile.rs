@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
+use stile_blob::{IpiAccess, Techniques};
 
 use super::{Figure, Outside, Request, figure};
 use crate::bench::counts::Section;
@@ -100,7 +101,10 @@ fn run_all(request: &Request<'_>, hypervisor: &Hypervisor, operations: &[Operati
     let needs = operations.first().context("there is no such operation")?.needs;
     let bootargs = probe::arguments(operations, iterations);
     let files = VmFiles { kernel: request.probe, initrd: None, bootargs: &bootargs, domains: &[] };
-    under_stile::run(hypervisor, &config(request, needs), &files, Vec::new(), request.plugin)
+    // What this needs is off by default.
+    let ipi = if operations.iter().any(|operation| operation.name == "ipi_direct") { IpiAccess::Direct } else { request.techniques.ipi };
+    let techniques = Techniques { ipi, ..request.techniques };
+    under_stile::run(hypervisor, &config(&Request { techniques, ..*request }, needs), &files, Vec::new(), request.plugin)
 }
 
 /// Runs the probe with one operation; nothing if there is no such thing in a VM of Stile's.

@@ -10,7 +10,7 @@ const fn operation(name: &'static str, run: fn(&Platform, u64) -> u64) -> Operat
 }
 
 /// All of them.
-pub const OPERATIONS: [Operation; 20] = [
+pub const OPERATIONS: [Operation; 21] = [
     operation("cpuid", cpuid),
     operation("vmcall", vmcall),
     operation("rdmsr_trap", rdmsr_trap),
@@ -31,6 +31,8 @@ pub const OPERATIONS: [Operation; 20] = [
     operation("tscdeadline", tscdeadline),
     Operation { seldom: 8, net: all_ticks, ..operation("tscdeadline_fire", tscdeadline_fire) },
     Operation { needs: Needs::Two, ..operation("ipi", ipi) },
+    // The last: from then on the ICR is the physical one.
+    Operation { needs: Needs::Two, ..operation("ipi_direct", ipi_direct) },
 ];
 
 /// Leaf 0, which never changes.
@@ -159,6 +161,22 @@ fn hlt_pending(_platform: &Platform, n: u64) -> u64 {
 fn ipi(_platform: &Platform, n: u64) -> u64 {
     apic::need_x2apic();
     send_and_wait(apic::msr(apic::ICR), 1 << 32 | u64::from(apic::ASSERT) | u64::from(interrupts::SECOND), 1, n)
+}
+
+/// The same by the posted-interrupt descriptor of the other CPU, and the physical ICR.
+fn ipi_direct(_platform: &Platform, n: u64) -> u64 {
+    const VECTOR: u8 = interrupts::SECOND;
+    apic::need_x2apic();
+    let Some(descriptor) = apic::send_directly(1) else { return 0 };
+    loop_ticks!(n, [
+            "inc r10",
+            "lock bts dword ptr [rsi + {word}], {bit}", "jc 3f",
+            "lock bts dword ptr [rsi + 32], 0", "jc 3f",
+            "mov rax, [rsi + 32]", "mov rdx, rax", "shr eax, 16", "movzx eax, al", "shr rdx, 32",
+            "wrmsr",
+            "3: cmp [r11], r10", "jb 3b"],
+        inout("r10") cpu::taken(1) => _, in("r11") cpu::taken_address(1),
+        in("ecx") apic::msr(apic::ICR), in("rsi") descriptor, word = const VECTOR / 32 * 4, bit = const VECTOR % 32)
 }
 
 /// Writes `value` to a register, which is to interrupt a CPU.
