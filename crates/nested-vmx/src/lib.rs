@@ -7,6 +7,7 @@
 //! - [`Capabilities`]: the VMX capability MSRs that L1 reads
 //! - [`checks`]: the rules of a VM entry
 //! - [`intercepts`]: exits of L2 that L1 asked for
+//! - [`invalidate`]: operands of INVEPT and INVVPID
 //! - [`VmxResult`]: outcomes of VMX instructions
 //!
 //! VMCS12 is L1's VMCS for its guest L2; VMCS02 is the one that the processor runs L2 with. "SDM" is the *Intel 64 and IA-32 Architectures
@@ -24,6 +25,7 @@ mod field;
 pub mod fields;
 mod group;
 pub mod intercepts;
+pub mod invalidate;
 #[cfg(feature = "model")]
 pub mod model;
 mod result;

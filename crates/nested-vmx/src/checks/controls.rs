@@ -1,7 +1,7 @@
 //! Checks on VMX controls (SDM, 26.2.1).
 
 use super::rule::{CONTROLS, EntryFailure, Event, Rule, Section, State, rule};
-use crate::capability::{ept_vpid, misc};
+use crate::capability::misc;
 use crate::controls::{exit, pin, primary, secondary};
 use crate::field::Field;
 use crate::group::{Group, Groups};
@@ -54,7 +54,7 @@ const EXECUTION: &[Rule] = &[
         !s.has_pin(pin::POSTED_INTERRUPTS) || address.is_multiple_of(64) && s.is_physical(address)
     }),
     rule("VPID is not 0", |s| !s.has_secondary(secondary::VPID) || s.get(Field::VPID) != 0),
-    rule("the EPT pointer is valid", |s| !s.has_secondary(secondary::EPT) || is_ept_pointer(s)),
+    rule("the EPT pointer is valid", |s| !s.has_secondary(secondary::EPT) || s.processor.accepts_ept_pointer(s.get(Field::EPT_POINTER))),
     rule("an unrestricted guest needs EPT", |s| !s.has_secondary(secondary::UNRESTRICTED_GUEST) || s.has_secondary(secondary::EPT)),
     rule("the VMREAD bitmap is a page", |s| !s.has_secondary(secondary::VMCS_SHADOWING) || s.is_page(Field::VMREAD_BITMAP)),
     rule("the VMWRITE bitmap is a page", |s| !s.has_secondary(secondary::VMCS_SHADOWING) || s.is_page(Field::VMWRITE_BITMAP)),
@@ -123,22 +123,6 @@ const EVENT: &[Rule] = &[
         s.event().is_none_or(|event| !event.is_software() || (least..=15).contains(&s.get(Field::ENTRY_LENGTH)))
     }),
 ];
-
-/// SDM, "Extended-Page-Table Pointer (EPTP)".
-fn is_ept_pointer(s: &State<'_>) -> bool {
-    const ACCESSED_DIRTY: u64 = 1 << 6;
-    const RESERVED: u64 = 0xf80;
-    let pointer = s.get(Field::EPT_POINTER);
-    let has = |capability| s.processor.capabilities.ept_vpid & capability != 0;
-    let is_memory_type = match pointer & 7 {
-        0 => has(ept_vpid::UNCACHEABLE),
-        6 => has(ept_vpid::WRITE_BACK),
-        _ => false,
-    };
-    let is_length = pointer >> 3 & 7 == 3 && has(ept_vpid::WALK_4);
-    let are_flags = pointer & ACCESSED_DIRTY == 0 || has(ept_vpid::ACCESSED_DIRTY);
-    is_memory_type && is_length && are_flags && pointer & RESERVED == 0 && s.is_physical(pointer)
-}
 
 /// Whether an area of this many MSRs begins at a multiple of 16 and ends within the physical address space.
 fn is_msr_area(s: &State<'_>, count: Field, area: Field) -> bool {

@@ -1,6 +1,6 @@
 //! The form of rules, and the state that they look at.
 
-use crate::capability::Capabilities;
+use crate::capability::{Capabilities, ept_vpid};
 use crate::field::Field;
 use crate::group::{Group, Groups};
 use crate::result::InstructionError;
@@ -29,6 +29,33 @@ pub struct Processor<'a> {
     pub is_long: bool,
     /// L1's current-VMCS pointer.
     pub current: u64,
+}
+
+impl Processor<'_> {
+    /// Whether a physical address has no bits beyond the processor's width.
+    pub fn is_physical(&self, address: u64) -> bool {
+        address.checked_shr(self.physical_bits.into()).unwrap_or(0) == 0
+    }
+
+    /// Whether a linear address is canonical.
+    pub fn is_canonical(&self, address: u64) -> bool {
+        sign_extend(address, u32::from(self.linear_bits).saturating_sub(1)) == address
+    }
+
+    /// Whether an EPT pointer is valid (SDM, "Extended-Page-Table Pointer (EPTP)").
+    pub fn accepts_ept_pointer(&self, pointer: u64) -> bool {
+        const ACCESSED_DIRTY: u64 = 1 << 6;
+        const RESERVED: u64 = 0xf80;
+        let has = |capability| self.capabilities.ept_vpid & capability != 0;
+        let is_memory_type = match pointer & 7 {
+            0 => has(ept_vpid::UNCACHEABLE),
+            6 => has(ept_vpid::WRITE_BACK),
+            _ => false,
+        };
+        let is_length = pointer >> 3 & 7 == 3 && has(ept_vpid::WALK_4);
+        let are_flags = pointer & ACCESSED_DIRTY == 0 || has(ept_vpid::ACCESSED_DIRTY);
+        is_memory_type && is_length && are_flags && pointer & RESERVED == 0 && self.is_physical(pointer)
+    }
 }
 
 /// The result of a VM entry that fails.
@@ -135,9 +162,8 @@ impl<'a> State<'a> {
         self.entry & bits != 0
     }
 
-    /// Whether a physical address has no bits beyond the processor's width.
     pub fn is_physical(&self, address: u64) -> bool {
-        address.checked_shr(self.processor.physical_bits.into()).unwrap_or(0) == 0
+        self.processor.is_physical(address)
     }
 
     /// Whether a field has the physical address of a page.
@@ -145,9 +171,8 @@ impl<'a> State<'a> {
         self.get(field).is_multiple_of(4096) && self.is_physical(self.get(field))
     }
 
-    /// Whether a linear address is canonical.
     pub fn is_canonical(&self, address: u64) -> bool {
-        sign_extend(address, u32::from(self.processor.linear_bits).saturating_sub(1)) == address
+        self.processor.is_canonical(address)
     }
 
     pub fn are_canonical(&self, fields: &[Field]) -> bool {
