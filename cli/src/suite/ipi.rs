@@ -20,7 +20,6 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         tests("one-cpu", 1, "vcpus = 2"),
         storm(programs, &program)?,
         linux(),
-        crash(),
     ])
 }
 
@@ -61,17 +60,4 @@ fn linux() -> Scenario {
     let output = ["stile_ipi: interprocessor interrupts are sent without exits", "1\n2\n1\n"].map(String::from).into();
     let expect = Expect { status: 7, output, notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
     Scenario { config: Some(config), expect, ..Scenario::new("pc/ipi/debian:6.1", "--exits") }
-}
-
-/// A kernel that crashes with the module loaded leaves nothing behind: the next one starts, and loads it again.
-fn crash() -> Scenario {
-    let exec = "dmesg | grep -o 'stile_ipi: interprocessor interrupts'; nproc; echo c >/proc/sysrq-trigger";
-    let config = format!(
-        "[machine]\narch = \"x86_64\"\ncpus = 3\n\n[[vm]]\nname = \"linux\"\nkernel = \"debian:6.1\"\nmemory = \"256M\"\nvcpus = 2\n\
-         cpus = [1, 2]\npinned = true\non_reset = \"restart:1\"\nexec = \"{exec}\"\n[vm.techniques]\nipi = \"direct\"\n"
-    );
-    let once = ["stile_ipi: interprocessor interrupts", "2\n"];
-    let output = [once, once].concat().into_iter().map(String::from).collect();
-    let expect = Expect { status: 0, output, notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
-    Scenario { config: Some(config), expect, ..Scenario::new("pc/ipi/crash", "--exits") }
 }
