@@ -49,6 +49,8 @@ targets! {
     line_to_stile: "line-to-stile",
     nested_interrupts: "nested-interrupts",
     nested_registers: "nested-registers",
+    vmx_entries: "vmx-entries",
+    vmx_exits: "vmx-exits",
     walk_aarch64: "walk-aarch64",
     walk_x86_64: "walk-x86_64",
 }

@@ -12,6 +12,7 @@ mod interrupts;
 mod kernel;
 mod line;
 mod nested;
+mod vmx;
 mod walk;
 
 use crate::target::Target;
@@ -42,6 +43,8 @@ pub const ALL: &[Target] = &[
     line::TO_STILE,
     nested::INTERRUPTS,
     nested::REGISTERS,
+    vmx::ENTRIES,
+    vmx::EXITS,
     walk::AARCH64,
     walk::X86_64,
 ];
