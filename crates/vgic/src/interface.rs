@@ -68,6 +68,26 @@ impl Vmcr {
         self.0 & Self::VEOIM != 0
     }
 
+    /// Whether group 0's binary point is that of both groups (ICC_CTLR.CBPR).
+    pub const fn common_binary_point(self) -> bool {
+        self.0 & Self::VCBPR != 0
+    }
+
+    /// ICC_BPR1, or ICC_BPR0.
+    pub const fn binary_point(self, group1: bool) -> u64 {
+        self.0 >> (if group1 { 18 } else { 21 }) & 7
+    }
+
+    /// Replaces ICC_BPR1.
+    pub const fn with_binary_point1(self, value: u64) -> Self {
+        Self(self.0 & !(7 << 18) | (value & 7) << 18)
+    }
+
+    /// Replaces the enable of group 1 (ICC_IGRPEN1_EL1).
+    pub const fn with_group1(self, enabled: bool) -> Self {
+        Self(self.0 & !Self::VENG1 | if enabled { Self::VENG1 } else { 0 })
+    }
+
     /// The priority bits that count for preemption, according to the group's binary point.
     pub const fn group_priority_mask(self, group1: bool) -> u8 {
         let field = if group1 && self.0 & Self::VCBPR == 0 {
@@ -154,6 +174,12 @@ pub fn running_priority(ap0r: &[u32; 4], ap1r: &[u32; 4], preemption_bits: u8) -
         }
     }
     0xff
+}
+
+/// Records in `apr` (ICH_AP0Rn or ICH_AP1Rn) that `priority` is active: the reverse of [`running_priority`].
+pub fn record_active_priority(apr: &mut [u32; 4], priority: u8, preemption_bits: u8) {
+    let level = usize::from(priority >> (8 - preemption_bits.clamp(5, 7)));
+    apr[level / 32] |= 1 << (level % 32);
 }
 
 /// The saved CPU interface of a vCPU that is not loaded: raw register values.

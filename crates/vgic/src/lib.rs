@@ -43,6 +43,11 @@
 //! Assigned devices' interrupts are SPIs: [`Redistributor::pulse_resident`] makes one pending that is in a list
 //! register of the vCPU that takes it, under both locks, but without a search.
 //!
+//! # Direct interrupts
+//! A vCPU that has its CPU for itself can have its SGIs and timers in the physical redistributor
+//! ([`Redistributor::enter_direct`], which has the table of what moves): they take no list register and no exit. Whatever the engine
+//! has to do for such a vCPU begins with [`Redistributor::leave_direct`]. Requests for it are as for one that is loaded elsewhere.
+//!
 //! # List-register overflow
 //! On overflow, list registers hold the interrupts of the highest priority, the rest waits in software, and
 //! maintenance interrupts are enabled ([`Maintenance`]) until all fit again. Active interrupts can lose their
@@ -68,6 +73,7 @@ extern crate std;
 
 mod block;
 mod config;
+mod direct;
 mod distributor;
 mod engine;
 mod fast_path;
@@ -80,8 +86,9 @@ mod sgi;
 mod shortcuts;
 
 pub use config::{Config, SAME_PPIS};
+pub use direct::{Direct, Observed};
 pub use distributor::Distributor;
-pub use interface::{CpuInterface, ListRegisters, Maintenance, Vmcr, running_priority};
+pub use interface::{CpuInterface, ListRegisters, Maintenance, Vmcr, record_active_priority, running_priority};
 pub use kick::{Delivery, Kick};
 pub use lr::{ListRegister, MAX_LIST_REGISTERS};
 pub use mmio::{GICD_SIZE, GICR_SIZE, Read, Size};

@@ -34,6 +34,8 @@ pub struct Redistributor {
     /// GICR_WAKER.ProcessorSleep.
     pub(crate) asleep: bool,
     pub(crate) loaded: bool,
+    /// SGIs and timers are in hardware (`direct`).
+    pub(crate) direct: bool,
     pub(crate) config: Config,
     pub(crate) interface: CpuInterface,
 }
@@ -53,6 +55,7 @@ impl Redistributor {
             unpublished: false,
             asleep: true,
             loaded: false,
+            direct: false,
             config: Config { hw_ppis, ..config },
             interface: CpuInterface::new(&config),
         }

@@ -94,6 +94,15 @@ impl PendingRequests {
         self.0.fetch_or(Self::SPIS, Ordering::Release);
     }
 
+    /// Posts those of `requests` again that are no SGI in `sent`. Returns whether there are any.
+    pub fn put_back(&self, requests: Requests, sent: u32) -> bool {
+        let rest = requests.0 & !(sent & Self::SGIS);
+        if rest != 0 {
+            self.0.fetch_or(rest, Ordering::Release);
+        }
+        rest != 0
+    }
+
     /// Takes all requests.
     #[inline(always)]
     pub fn take(&self) -> Requests {

@@ -66,6 +66,8 @@ fn op() -> impl Strategy<Value = Op> {
         10 => (vcpu(), 0..8usize).prop_map(|(v, which)| Op::Deactivate { v, which }),
         3 => vcpu().prop_map(|v| Op::Unload { v }),
         6 => vcpu().prop_map(|v| Op::Load { v }),
+        8 => vcpu().prop_map(|v| Op::Direct { v }),
+        2 => vcpu().prop_map(|v| Op::Regain { v }),
         6 => (vcpu(), 1..8u32, 0..8u32).prop_map(|(v, kind, n)| Op::Read { v, kind, n }),
     ]
 }

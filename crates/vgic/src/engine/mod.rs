@@ -109,7 +109,7 @@ impl Redistributor {
 
     /// Whether list registers have overflowed, so that a delivery must consider all interrupts.
     #[inline]
-    fn overflows(&self) -> bool {
+    pub(crate) fn overflows(&self) -> bool {
         self.maintenance != Maintenance::default()
     }
 
@@ -182,7 +182,7 @@ impl Redistributor {
     }
 
     /// Whether an SPI waits for this vCPU.
-    fn waiting_spis(&self, distributor: &Distributor) -> bool {
+    pub(crate) fn waiting_spis(&self, distributor: &Distributor) -> bool {
         (0..distributor.spi_blocks).any(|b| self.owned(distributor, b, distributor.blocks[b].wanted()) != 0)
     }
 
@@ -251,7 +251,7 @@ impl Redistributor {
     }
 
     /// Frees list registers that became invalid.
-    fn reclaim<L: ListRegisters>(&mut self, distributor: &mut Distributor, lrs: &mut L) -> Kick {
+    pub(crate) fn reclaim<L: ListRegisters>(&mut self, distributor: &mut Distributor, lrs: &mut L) -> Kick {
         let mut kick = Kick::NONE;
         for n in Bits((lrs.invalid() & self.slots.used).into()) {
             let lr = lrs.read(n);

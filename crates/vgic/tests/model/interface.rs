@@ -6,6 +6,7 @@ use std::rc::Rc;
 use stile_vgic::{ListRegister, ListRegisters, Maintenance, Shortcuts, Vmcr};
 
 use super::cpu::Cpu;
+use super::physical::Physical;
 
 #[derive(Clone, Debug)]
 pub struct Interface {
@@ -24,6 +25,8 @@ pub struct Interface {
     pub np_counts_active: bool,
     /// VGrp0D follows the enable of group 1, as in QEMU 10.0 (`maintenance_interrupt_state`).
     pub vgrp0d_follows_group1: bool,
+    /// The loaded vCPU's SGIs and timers are the physical redistributor's.
+    pub direct: Option<Physical>,
     /// The guest may end interrupts in ways that are UNPREDICTABLE.
     pub hostile: bool,
     /// Number of list-register reads and writes.
@@ -42,6 +45,7 @@ impl Interface {
             physical_lines: 0,
             np_counts_active,
             vgrp0d_follows_group1: false,
+            direct: None,
             hostile: false,
             accesses: 0.into(),
         }
@@ -53,15 +57,24 @@ impl Interface {
         candidates.min_by_key(|(_, lr)| lr.priority()).map(|(n, _)| n)
     }
 
-    /// The interrupt that a read of ICV_IAR would return, if any.
+    /// The interrupt that a read of ICV_IAR, or of ICC_IAR, would return, if any.
     pub fn signalled(&self) -> Option<ListRegister> {
+        if let Some(physical) = &self.direct {
+            return physical.signalled(&self.cpu, self.physical_lines);
+        }
         let lr = self.lr[self.highest_pending()?];
         self.cpu.can_take(lr.priority(), lr.group1()).then_some(lr)
     }
 
     /// A read of the ICV_IAR of the group that is signalled.
     pub fn acknowledge(&mut self) -> Option<(u32, bool)> {
-        self.signalled()?;
+        let signalled = self.signalled()?;
+        if let Some(physical) = &mut self.direct {
+            physical.pending &= !(1 << signalled.intid());
+            physical.active |= 1 << signalled.intid();
+            self.cpu.acknowledge(signalled.priority(), true);
+            return Some((signalled.intid(), true));
+        }
         let n = self.highest_pending()?;
         let lr = &mut self.lr[n];
         *lr = ListRegister(lr.0 & !ListRegister::PENDING | ListRegister::ACTIVE);
@@ -88,6 +101,12 @@ impl Interface {
         let Some((dropped, _)) = self.cpu.drop_priority() else {
             return;
         };
+        if let Some(physical) = &mut self.direct {
+            if !self.cpu.vmcr.eoi_split() {
+                physical.active &= !(1 << intid);
+            }
+            return;
+        }
         match self.find_active(intid) {
             None if self.cpu.vmcr.eoi_split() => {}
             None => self.eoi_count = (self.eoi_count + 1) % 32,
@@ -110,6 +129,10 @@ impl Interface {
             return false;
         }
         if self.cpu.vmcr.eoi_split() {
+            if let Some(physical) = &mut self.direct {
+                physical.active &= !(1 << intid);
+                return true;
+            }
             match self.find_active(intid) {
                 None => self.eoi_count = (self.eoi_count + 1) % 32,
                 Some(n) => self.deactivate(n),

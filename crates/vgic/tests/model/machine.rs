@@ -12,7 +12,8 @@ use stile_vgic::{
 
 use super::gic::Gic;
 use super::interface::Interface;
-use super::{HW_PPI_MASK, HW_PPIS};
+use super::physical::Physical;
+use super::{HW_PPI_MASK, HW_PPIS, RESERVED_SGI};
 
 /// Upper bound of rounds to settle: beyond it, maintenance does not terminate.
 const ROUNDS: usize = 64;
@@ -103,6 +104,7 @@ impl Machine {
     // Operations of the hypervisor.
 
     pub fn sync(&mut self, v: usize) {
+        self.regain(v);
         self.accept(v);
         let redistributor = &mut self.redistributors[v];
         let kick = match self.place[v] {
@@ -137,6 +139,7 @@ impl Machine {
         let Some(p) = self.place[v] else {
             return self.sync(v);
         };
+        self.regain(v);
         let requests = self.shortcuts[v].take_requests(&self.pending[v], &mut self.interfaces[p]);
         self.redistributors[v].accept(requests);
         self.kicked = self.kicked.without(v);
@@ -171,6 +174,7 @@ impl Machine {
     }
 
     pub fn sync_private(&mut self, v: usize) {
+        self.regain(v);
         self.accept(v);
         let redistributor = &mut self.redistributors[v];
         let delivery = match self.place[v] {
@@ -191,6 +195,9 @@ impl Machine {
     fn take_exit(&mut self, v: usize) -> bool {
         let Some(p) = self.place[v] else { return false };
         let interface = &mut self.interfaces[p];
+        if interface.direct.is_some() {
+            return false;
+        }
         let redistributor = &mut self.redistributors[v];
         let fires = interface.physical_lines & !interface.physical_active & HW_PPI_MASK;
         if fires != 0 {
@@ -238,6 +245,32 @@ impl Machine {
         panic!("maintenance does not terminate: {:?}", self.interfaces);
     }
 
+    /// Makes a vCPU's interrupts direct, if it is loaded and the state permits.
+    pub fn make_direct(&mut self, v: usize) -> bool {
+        let Some(p) = self.place[v] else { return false };
+        self.look(v);
+        let interface = &mut self.interfaces[p];
+        let (direct, kick) = self.redistributors[v].enter_direct(&mut self.distributor, interface, 1 << RESERVED_SGI);
+        if let Some(direct) = &direct {
+            assert!(interface.lr.iter().all(|lr| lr.invalid()), "a list register is in use");
+            interface.direct = Some(Physical::new(direct, interface.physical_active));
+            interface.physical_active = 0;
+        }
+        self.kick(kick);
+        direct.is_some()
+    }
+
+    /// Ends direct interrupts, if the vCPU has them: the hypervisor needs its CPU.
+    pub fn regain(&mut self, v: usize) {
+        let Some(p) = self.place[v] else { return };
+        let interface = &mut self.interfaces[p];
+        let Some(physical) = interface.direct.take() else { return };
+        let (observed, active) = physical.observe(interface.physical_lines);
+        interface.physical_active = active;
+        self.redistributors[v].leave_direct(observed, &*interface);
+        self.sync(v);
+    }
+
     pub fn load(&mut self, v: usize) -> bool {
         let free = |p: &usize| !self.place.contains(&Some(*p));
         if self.place[v].is_some() {
@@ -267,6 +300,7 @@ impl Machine {
     }
 
     pub fn unload(&mut self, v: usize) -> bool {
+        self.regain(v);
         let Some(p) = self.place[v] else { return false };
         let interface = &mut self.interfaces[p];
         let redistributor = &mut self.redistributors[v];
@@ -338,6 +372,11 @@ impl Machine {
         let sgi = Sgi::decode(register, value, sender, self.vcpus());
         self.reference.send_sgi(sender, register, sgi.targets.0, sgi.intid);
         for v in sgi.targets {
+            let physical = self.place[v].and_then(|p| self.interfaces[p].direct.as_mut());
+            if sgi.group1 && physical.is_some_and(|physical| physical.send(sgi.intid)) {
+                continue;
+            }
+            self.regain(v);
             if v == sender {
                 // Other events in flight may or may not arrive with it: let them.
                 self.look(v);
@@ -514,6 +553,7 @@ impl Machine {
             let redistributor = &self.redistributors[v];
             let interface = self.place[v].map(|p| &self.interfaces[p]);
             let wakes = match interface {
+                Some(interface) if interface.direct.is_some() => interface.signalled().is_some(),
                 Some(interface) => redistributor.has_deliverable(interface),
                 None => redistributor.has_deliverable_saved(),
             };

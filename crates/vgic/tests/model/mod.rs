@@ -8,9 +8,13 @@ pub mod hostile;
 pub mod interface;
 pub mod machine;
 pub mod operations;
+pub mod physical;
 
 /// The physical PPIs of the tests' machine: the EL1 physical and the virtual timer.
 pub const HW_PPIS: [u32; 2] = [27, 30];
+
+/// An SGI that the hypervisor keeps for itself where interrupts are direct.
+pub const RESERVED_SGI: u32 = 15;
 
 /// [`HW_PPIS`] as a mask.
 pub const HW_PPI_MASK: u32 = 1 << 27 | 1 << 30;

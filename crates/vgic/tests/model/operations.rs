@@ -31,6 +31,8 @@ pub enum Op {
     Deactivate { v: usize, which: usize },
     Unload { v: usize },
     Load { v: usize },
+    Direct { v: usize },
+    Regain { v: usize },
     Read { v: usize, kind: u32, n: u32 },
 }
 
@@ -113,6 +115,8 @@ pub fn apply(machine: &mut Machine, op: Op) {
         Op::Deactivate { v, which } => machine.deactivate(v, which),
         Op::Unload { v } => _ = machine.unload(v),
         Op::Load { v } => _ = machine.load(v),
+        Op::Direct { v } => _ = machine.make_direct(v),
+        Op::Regain { v } => machine.regain(v),
         Op::Read { v, kind, n } => machine.check_register(v, kind << 7, n),
         Op::PriorityMask { .. } | Op::GroupEnables { .. } => {}
     }
