@@ -30,7 +30,15 @@ pub static PLATFORMS: [Platform; 2] = [
     Platform {
         arch: Arch::Aarch64,
         operations: &operation::AARCH64,
-        peers: &[Host::Native, Host::Kvm(Kvm::Vhe), Host::Kvm(Kvm::Nvhe), Host::Kvm(Kvm::Protected), Host::Kvm(Kvm::V6_12), Host::Xen],
+        peers: &[
+            Host::Without(Technique::VirtualInterrupts),
+            Host::Native,
+            Host::Kvm(Kvm::Vhe),
+            Host::Kvm(Kvm::Nvhe),
+            Host::Kvm(Kvm::Protected),
+            Host::Kvm(Kvm::V6_12),
+            Host::Xen,
+        ],
         has_plugin: true,
         picture: "docs/bench.svg",
         mark: "figures",

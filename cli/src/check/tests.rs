@@ -111,3 +111,34 @@ fn direct_ipis() {
     let arm = says("aarch64", &format!("{vm}{direct}"));
     assert!(arm[0].contains("not supported on this architecture yet"), "{arm:?}");
 }
+
+#[test]
+fn interrupts_of_an_arm_vm() {
+    let says = |vms: &str| {
+        let text = explain(&config(&format!("[machine]\ncpus = 3\n{vms}")), &[], None);
+        text.lines().find_map(|line| line.trim().strip_prefix("interrupts ")).map(|says| says.trim().to_owned())
+    };
+    let vm = |vm: &str, techniques: &str| {
+        let vm = format!("[[vm]]\nkernel = \"debian\"\nvcpus = 2\n{vm}[vm.techniques]\ninterrupts = \"direct\"\n{techniques}");
+        says(&vm).expect("it is told")
+    };
+    let own = "cpus = \"1-2\"\npinned = true\n";
+    assert_eq!(says("[[vm]]\nkernel = \"debian\"\n"), None);
+    assert_eq!(vm(own, ""), "direct: timers and SGIs come without an exit");
+    let beside = "[[vm]]\nname = \"other\"\nkernel = \"debian\"\ncpus = \"1\"\n";
+    assert_eq!(vm(own, beside), "direct while a vCPU has its CPU for itself; those that may share it: other");
+    let refused = [
+        (vm("cpus = \"1-2\"\n", ""), "pinned = true"),
+        (
+            vm("pinned = true\n", "[[vm]]\nkernel = \"debian\"\ncpus = \"2\"\npinned = true\n[vm.techniques]\ninterrupts = \"direct\"\n"),
+            "no CPU is left",
+        ),
+        (vm(own, "wfi_passthrough = false\n"), "WFI traps"),
+        (vm(&format!("{own}cap = \"50%\"\n"), ""), "cap"),
+        (vm(&format!("{own}nested = true\n"), ""), "EL2"),
+        (vm(own, "[[vm.pci]]\nfunction = \"0000:00:02.0\"\n"), "PCI"),
+    ];
+    for (says, why) in refused {
+        assert!(says.starts_with("virtual, although") && says.contains(why), "{says}");
+    }
+}

@@ -1,7 +1,8 @@
 //! Explanation of a virtual machine.
 
-use stile_blob::{ApicVirtualization, BinaryPoint, DecodeCache, IpiAccess, Nested, OnReset};
+use stile_blob::{ApicVirtualization, BinaryPoint, DecodeCache, Interrupts, IpiAccess, Nested, OnReset};
 
+use super::interrupts;
 use super::ipi;
 use super::map;
 use super::text::{line, table};
@@ -57,7 +58,12 @@ pub fn explain(text: &mut String, machine: &MachineConfig, index: usize, cpu_tim
         },
     );
     match arch {
-        Arch::Aarch64 => techniques_of_arm(vm, &mut fact),
+        Arch::Aarch64 => {
+            if vm.techniques.interrupts != Interrupts::Virtual {
+                fact("interrupts", &interrupts::explain(machine, index));
+            }
+            techniques_of_arm(vm, &mut fact);
+        }
         Arch::X86_64 => {
             fact("timers", &timer::explain(machine, index));
             techniques_of_pc(vm, &mut fact);

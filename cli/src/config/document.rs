@@ -37,7 +37,7 @@ const FUNCTION_KEYS: &[&str] = &["function"];
 /// Maximum number of unknown keys reported per table: more are not typing errors.
 const MOST_UNKNOWN: usize = 20;
 const TECHNIQUE_KEYS: &[&str] =
-    &["ablate", "apic_virtualization", "binary_point", "decode_cache", "ipi", "nested", "timer", "wfi_passthrough"];
+    &["ablate", "apic_virtualization", "binary_point", "decode_cache", "interrupts", "ipi", "nested", "timer", "wfi_passthrough"];
 
 /// Parses a draft; `None` if the text is not TOML at all.
 pub fn draft(text: &str, mistakes: &mut Vec<Mistake>) -> Option<Draft> {
@@ -133,6 +133,7 @@ fn vm_draft(vm: &DeTable<'_>, span: Range<usize>, mistakes: &mut Vec<Mistake>) -
         draft.binary_point = techniques.string("binary_point", "\"auto\", \"common\" or \"own\"", mistakes);
         draft.decode_cache = techniques.string("decode_cache", "\"verify\", \"protect\" or \"off\"", mistakes);
         draft.nested_way = techniques.string("nested", "\"nv2\", \"nv\" or \"off\"", mistakes);
+        draft.interrupts = techniques.string("interrupts", "\"direct\" or \"virtual\"", mistakes);
         draft.timer = techniques.string("timer", "\"passthrough\" or \"trapped\"", mistakes);
         draft.ipi = techniques.string("ipi", "\"trapped\" or \"direct\"", mistakes);
         draft.wfi_passthrough = techniques.boolean("wfi_passthrough", mistakes);

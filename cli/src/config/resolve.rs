@@ -101,6 +101,7 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
     let nested_way = draft.nested_way.as_ref().and_then(|given| value::nested(given, mistakes));
     let apic = draft.apic_virtualization.as_ref().and_then(|given| value::apic_virtualization(given, mistakes));
     let decode_cache = draft.decode_cache.as_ref().and_then(|given| value::decode_cache(given, mistakes));
+    let interrupts = draft.interrupts.as_ref().and_then(|given| value::interrupts(given, mistakes));
     let timer = draft.timer.as_ref().and_then(|given| value::timer(given, mistakes));
     let ipi = draft.ipi.as_ref().and_then(|given| value::ipi(given, mistakes));
     let binary_point = draft.binary_point.as_ref().and_then(|given| value::binary_point(given, mistakes));
@@ -162,6 +163,7 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
             binary_point: binary_point.unwrap_or_default(),
             timer: timer.unwrap_or_default(),
             ipi: ipi.unwrap_or_default(),
+            interrupts: interrupts.unwrap_or_default(),
             wfi_passthrough: draft.wfi_passthrough.as_ref().map_or(Techniques::default().wfi_passthrough, |given| given.value),
             ablate,
         },

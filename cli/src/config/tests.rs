@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use proptest::prelude::*;
-use stile_blob::{ApicVirtualization, BinaryPoint, DecodeCache, IpiAccess, Mitigations, Nested, OnReset, Share, TimerAccess};
+use stile_blob::{ApicVirtualization, BinaryPoint, DecodeCache, Interrupts, IpiAccess, Mitigations, Nested, OnReset, Share, TimerAccess};
 
 use super::*;
 
@@ -294,6 +294,18 @@ fn ipis_are_direct_only_on_request() {
     assert_eq!(ipi("[vm.techniques]\nipi = \"trapped\"\n").unwrap(), IpiAccess::Trapped);
     assert_eq!(ipi("[vm.techniques]\nipi = \"direct\"\n").unwrap(), IpiAccess::Direct);
     let refusal = ipi("[vm.techniques]\nipi = \"dirrect\"\n").unwrap_err().to_string();
+    assert!(refusal.contains("did you mean \"direct\""), "{refusal}");
+}
+
+#[test]
+fn interrupts_are_virtual_or_direct() {
+    let interrupts = |more: &str| {
+        let text = format!("[[vm]]\nkernel = \"debian\"\n{more}");
+        MachineConfig::from_text("machine.toml", &text, Path::new(""), &Flags::default()).map(|config| config.vms[0].techniques.interrupts)
+    };
+    assert_eq!(interrupts("").unwrap(), Interrupts::Virtual);
+    assert_eq!(interrupts("[vm.techniques]\ninterrupts = \"direct\"\n").unwrap(), Interrupts::Direct);
+    let refusal = interrupts("[vm.techniques]\ninterrupts = \"dircet\"\n").unwrap_err().to_string();
     assert!(refusal.contains("did you mean \"direct\""), "{refusal}");
 }
 

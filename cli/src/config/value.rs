@@ -6,8 +6,8 @@ use std::{
 };
 
 use stile_blob::{
-    Ablation, ApicVirtualization, BinaryPoint, DecodeCache, IpiAccess, MAX_NAME_LEN, Mitigations, Nested, OnReset, Share, TimerAccess,
-    is_name,
+    Ablation, ApicVirtualization, BinaryPoint, DecodeCache, Interrupts, IpiAccess, MAX_NAME_LEN, Mitigations, Nested, OnReset, Share,
+    TimerAccess, is_name,
 };
 use stile_board::map;
 use stile_pci::{Address, ParseError};
@@ -343,6 +343,10 @@ pub fn timer(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<Timer
 
 pub fn ipi(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<IpiAccess> {
     one_of(given, "there is no access to interprocessor interrupts called", &IpiAccess::WORDS, mistakes)
+}
+
+pub fn interrupts(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<Interrupts> {
+    one_of(given, "there is no delivery of interrupts called", &Interrupts::WORDS, mistakes)
 }
 
 pub fn apic_virtualization(given: &Given<String>, mistakes: &mut Vec<Mistake>) -> Option<ApicVirtualization> {

@@ -5,6 +5,7 @@
 
 mod checks;
 mod devices;
+mod direct;
 mod disk;
 mod guests;
 mod ipi;

@@ -185,6 +185,8 @@ pub struct Techniques {
     pub timer: TimerAccess,
     /// Who sends a guest's interprocessor interrupts.
     pub ipi: IpiAccess,
+    /// Who takes the physical interrupts of an Arm guest's timers and SGIs.
+    pub interrupts: Interrupts,
     /// For measurements: avoidable work that is done at every exit. If set on any VM, even with all its
     /// switches off, all VMs of the machine use slower vectors.
     pub ablate: Option<Ablation>,
@@ -200,6 +202,7 @@ impl Default for Techniques {
             binary_point: BinaryPoint::Auto,
             timer: TimerAccess::Passthrough,
             ipi: IpiAccess::Trapped,
+            interrupts: Interrupts::Virtual,
             ablate: None,
         }
     }
@@ -314,6 +317,21 @@ pub enum IpiAccess {
 impl IpiAccess {
     /// Configuration keywords.
     pub const WORDS: [(&'static str, IpiAccess); 2] = [("trapped", IpiAccess::Trapped), ("direct", IpiAccess::Direct)];
+}
+
+/// Delivery of the SGIs and timer interrupts of an Arm guest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Interrupts {
+    /// By list registers: each exits once.
+    #[default]
+    Virtual,
+    /// While a vCPU has its CPU for itself, they are physical interrupts that EL1 takes.
+    Direct,
+}
+
+impl Interrupts {
+    /// Configuration keywords.
+    pub const WORDS: [(&'static str, Interrupts); 2] = [("virtual", Interrupts::Virtual), ("direct", Interrupts::Direct)];
 }
 
 /// Techniques of the exit path to undo, for measurements: the named guest state is saved and restored at

@@ -33,8 +33,8 @@ pub mod write;
 mod tests;
 
 pub use config::{
-    Ablation, ApicVirtualization, BinaryPoint, DecodeCache, IpiAccess, Load, MAX_LOADS, MAX_NAME_LEN, Machine, Mitigations, Mode, Nested,
-    OnReset, Share, Techniques, TimerAccess, Vm, cpus_of,
+    Ablation, ApicVirtualization, BinaryPoint, DecodeCache, Interrupts, IpiAccess, Load, MAX_LOADS, MAX_NAME_LEN, Machine, Mitigations,
+    Mode, Nested, OnReset, Share, Techniques, TimerAccess, Vm, cpus_of,
 };
 pub use contents::{Run, Source};
 pub use error::{Error, Rule};

@@ -355,6 +355,7 @@ prop_compose! {
         nested in prop::sample::select(Nested::WORDS.map(|(_, nested)| nested).to_vec()),
         decode_cache in prop::sample::select(DecodeCache::WORDS.map(|(_, cache)| cache).to_vec()),
         binary_point in prop::sample::select(BinaryPoint::WORDS.map(|(_, point)| point).to_vec()),
+        interrupts in prop::sample::select(Interrupts::WORDS.map(|(_, interrupts)| interrupts).to_vec()),
         timer in prop::sample::select(TimerAccess::WORDS.map(|(_, timer)| timer).to_vec()),
         ipi in prop::sample::select(IpiAccess::WORDS.map(|(_, ipi)| ipi).to_vec()),
         ablate in prop::option::of(any_ablation()),
@@ -369,7 +370,7 @@ prop_compose! {
         vm.mode = mode;
         vm.share = Share { weight, cap };
         vm.on_reset = if stop { OnReset::Stop } else { OnReset::Restart };
-        vm.techniques = Techniques { wfi_passthrough, apic_virtualization: apic, nested, decode_cache, binary_point, timer, ipi, ablate };
+        vm.techniques = Techniques { wfi_passthrough, apic_virtualization: apic, nested, decode_cache, binary_point, timer, ipi, interrupts, ablate };
         (vm, loads)
     }
 }

@@ -6,7 +6,7 @@ use stile_board::MAX_CPUS;
 use stile_sched::CpuId;
 
 use super::{SCHEDULE, id, next_deadline, share};
-use crate::arch::contract::{Counter, PhysicalCpu};
+use crate::arch::contract::{Counter, PhysicalCpu, VcpuPart};
 use crate::arch::{Arch, Cpu};
 use crate::vm::Vcpu;
 
@@ -20,7 +20,7 @@ pub const NOWHERE: u32 = u32::MAX;
 pub fn request_resched(cpu: CpuId) {
     RESCHED[cpu.index()].store(true, Ordering::Release);
     Cpu::complete_stores();
-    Cpu::kick(cpu.index());
+    Cpu::regain(cpu.index());
 }
 
 /// Whether a reschedule is requested of this CPU.
@@ -67,6 +67,9 @@ pub fn runs_here(vcpu: &Vcpu) -> bool {
 /// Wakes a vCPU that is blocked, or about to be.
 #[cold]
 pub fn wake(vcpu: &Vcpu) {
+    if vcpu.arch.forward_requests() {
+        return;
+    }
     if let Some(cpu) = place(vcpu) {
         request_resched(cpu);
     }

@@ -1,6 +1,6 @@
 //! Making the VMs of the configuration.
 
-use stile_blob::{Blob, Share};
+use stile_blob::{Blob, Interrupts, Nested, Share};
 use stile_ledger::Ledger;
 use stile_paging::frames::{MAX_PIECES, Piece};
 use stile_sched::{CpuSet, VcpuId};
@@ -36,6 +36,16 @@ pub fn create(blob: Blob<'static>) -> Result<(), &'static str> {
         let mut techniques = config.techniques;
         // A vCPU that sleeps in an untrapped WFI would use up the cap.
         techniques.wfi_passthrough &= config.share.cap.is_none();
+        // LPIs of any VM's functions come to any CPU; the ablated vectors have list registers of their own.
+        let has_functions = machine.vms.iter().any(|vm| !vm.functions.is_empty());
+        if techniques.nested != Nested::Off
+            || !config.pinned
+            || !techniques.wfi_passthrough
+            || has_functions
+            || machine.vms.iter().any(|vm| vm.techniques.ablate.is_some())
+        {
+            techniques.interrupts = Interrupts::Virtual;
+        }
         let arch = arch::Vm::new(number, config, &pieces, techniques)?;
         let mut vcpus = heapless::Vec::new();
         share(number as u8, config.share);

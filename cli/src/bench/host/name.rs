@@ -1,8 +1,8 @@
 //! The hosts, and what they are called.
 
-use stile_blob::{ApicVirtualization, DecodeCache, Techniques};
+use stile_blob::{ApicVirtualization, DecodeCache, Interrupts, Techniques};
 
-use crate::bench::operation::Operation;
+use crate::bench::operation::{Needs, Operation};
 
 /// Stile's name.
 pub const STILE: &str = "stile";
@@ -29,6 +29,8 @@ pub enum Technique {
     ApicVirtualization,
     /// These, and the cache of decoded instructions.
     DecodeCache,
+    /// Virtual interrupts: a guest's timers and SGIs are physical ones.
+    VirtualInterrupts,
 }
 
 impl Technique {
@@ -37,6 +39,7 @@ impl Technique {
         match self {
             Self::ApicVirtualization => "stile-software-apic",
             Self::DecodeCache => "stile-no-decode-cache",
+            Self::VirtualInterrupts => "stile-direct",
         }
     }
 
@@ -45,6 +48,7 @@ impl Technique {
         match self {
             Self::ApicVirtualization => "Stile, software APIC",
             Self::DecodeCache => "and no decode cache",
+            Self::VirtualInterrupts => "Stile, direct interrupts",
         }
     }
 
@@ -53,6 +57,7 @@ impl Technique {
         match self {
             Self::ApicVirtualization => Techniques { apic_virtualization: ApicVirtualization::Off, ..techniques },
             Self::DecodeCache => Techniques { decode_cache: DecodeCache::Off, ..Self::ApicVirtualization.switched_off(techniques) },
+            Self::VirtualInterrupts => Techniques { interrupts: Interrupts::Direct, ..techniques },
         }
     }
 
@@ -60,6 +65,8 @@ impl Technique {
     pub fn concerns(self, operation: &Operation) -> bool {
         match self {
             Self::ApicVirtualization => true,
+            // No vCPU is direct while another wants its CPU.
+            Self::VirtualInterrupts => operation.needs != Needs::Shared,
             // Instructions are decoded whose operand is a device.
             Self::DecodeCache => operation.name.ends_with("_xapic") || matches!(operation.name, "lapic_id_read" | "lapic_timer_read"),
         }

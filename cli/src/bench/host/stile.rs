@@ -3,18 +3,21 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
-use stile_blob::{IpiAccess, Techniques};
+use stile_blob::{Interrupts, IpiAccess, Techniques};
 
 use super::{Figure, Outside, Request, figure};
 use crate::bench::counts::Section;
 use crate::bench::operation::{Needs, Operation};
 use crate::bench::{probe, under_stile, vmx};
-use crate::config::MachineConfig;
+use crate::config::{MachineConfig, VmConfig};
 use crate::image::{Hypervisor, VmFiles};
 
 /// Measures each operation in two runs, the second one with twice as many of them: per operation is what the second one has more. The
 /// ledger and the emulator must agree on exits.
 pub fn measure(request: &Request<'_>) -> Result<Vec<Figure>> {
+    // The plugin tells guests by their second stage's root, and each vCPU with direct interrupts has one of its own.
+    let plugin = request.plugin.filter(|_| request.techniques.interrupts != Interrupts::Direct);
+    let request = &Request { plugin, ..*request };
     let hypervisor = under_stile::hypervisor(request.platform.arch)?;
     let mut figures = Vec::new();
     for operation in request.operations {
@@ -143,5 +146,12 @@ impl Reasons {
 
 /// One VM with the CPUs that operations need.
 fn config(request: &Request<'_>, needs: Needs) -> MachineConfig {
-    under_stile::machine(request.platform.arch, probe::vm(needs, request.techniques), needs.cpus(), request.cpu)
+    let vm = probe::vm(needs, request.techniques);
+    let arch = request.platform.arch;
+    if request.techniques.interrupts == Interrupts::Direct {
+        // On CPUs of its own, and one more for Stile's interrupts.
+        let vm = VmConfig { pinned: true, cpus: (1 << needs.cpus()) - 1, ..vm };
+        return under_stile::machine(arch, vm, needs.cpus() + 1, request.cpu);
+    }
+    under_stile::machine(arch, vm, needs.cpus(), request.cpu)
 }

@@ -34,6 +34,8 @@ named_rows! {
     FAULT_FETCH = "fetch",
     /// The guest's own table walk faulted.
     FAULT_WALK = "table walk",
+    /// Another CPU emptied the second stage, to have this one back from a guest with direct interrupts.
+    FAULT_REGAINED = "regained",
 }
 
 named_rows! {

@@ -3,7 +3,7 @@
 use crate::arch::aarch64::host::cpu::{self, Cpu};
 use crate::arch::aarch64::host::sysreg::isb;
 use crate::arch::aarch64::host::{gic, timer};
-use crate::arch::aarch64::interrupts::{self, TIMER_ENABLE, delivery};
+use crate::arch::aarch64::interrupts::{self, TIMER_ENABLE, delivery, direct};
 use crate::arch::aarch64::vcpu::registers::El1;
 use crate::arch::aarch64::vcpu::{context, traps};
 use crate::arch::aarch64::{boot, exit, handler, nested};
@@ -24,6 +24,11 @@ impl PhysicalCpu for Cpu {
     #[inline(always)]
     fn kick(index: usize) {
         gic::kick(index);
+    }
+
+    fn regain(index: usize) {
+        gic::kick(index);
+        direct::regain(index);
     }
 
     fn join(&mut self) -> Result<(), &'static str> {

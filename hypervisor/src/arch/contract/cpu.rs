@@ -18,6 +18,11 @@ pub trait PhysicalCpu {
     /// Makes a CPU leave its guest or its wait, now or, if it is in Stile, at its next entry or wait. After [`PhysicalCpu::complete_stores`].
     fn kick(index: usize);
 
+    /// The same, also where the guest has the CPU's interrupts to itself. Not for the exit path.
+    fn regain(index: usize) {
+        Self::kick(index);
+    }
+
     /// Enters the guest of the vCPU that is loaded, which was published. Called once on each CPU; exits come back by way of `exit.S`.
     fn enter(&mut self) -> !;
 

@@ -15,6 +15,11 @@ pub trait VcpuPart {
     /// The state after a reset of the VM. The vCPU is off.
     fn reset(&self);
 
+    /// Sends requests for a vCPU that runs, but not as published, to its guest. False if it doesn't: then it must be woken.
+    fn forward_requests(&self) -> bool {
+        false
+    }
+
     /// How the vCPU, which is off and the VM's first, will start, after [`VcpuPart::reset`]. [`Platform::can_start`](super::Platform) said yes to
     /// the mode.
     fn set_start(&self, start: &Start);

@@ -8,17 +8,19 @@ use stile_vgic::{Delivery, Kick, Read, Sgi, SgiRegister, Size};
 use crate::arch::aarch64::exit::Outcome;
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::interrupts::delivery::{accept, deliver, finish, pull, sync_private, synchronize};
+use crate::arch::aarch64::interrupts::direct;
 use crate::arch::aarch64::interrupts::interface::Interface;
 use crate::cpu;
 use crate::device::bus::Device;
 use crate::vm::Vcpu;
 use crate::vm::power::End;
 
+/// The INTID, and the target list of affinity 0.0.0, of ICC_SGI1R_EL1.
+const PLAIN: u64 = 0xf << 24 | 0xffff;
+
 /// A write of ICC_SGI1R_EL1.
 #[inline(always)]
 pub fn write_sgi1r(cpu: &mut Cpu, value: u64) -> Outcome {
-    /// The INTID, and the target list of affinity 0.0.0.
-    const PLAIN: u64 = 0xf << 24 | 0xffff;
     const ROW: RowId = rows::sysreg(HotRegister::IccSgi1r, true);
     let vcpu = cpu.vcpu();
     let vm = vcpu.vm();
@@ -37,6 +39,21 @@ pub fn write_sgi1r(cpu: &mut Cpu, value: u64) -> Outcome {
     let Some(&target) = vm.vcpus.get(index) else { return Outcome::done(ROW) };
     target.arch.requests.post_sgi(intid);
     if cpu::kick_if_running(target) { Outcome::done(ROW) } else { wake_for_sgi(cpu, target) }
+}
+
+/// The same by a vCPU whose interrupts are direct.
+#[inline(always)]
+pub fn write_direct_sgi1r(cpu: &mut Cpu, value: u64) -> Outcome {
+    let vm = cpu.vcpu().vm();
+    let index = (value as u32).trailing_zeros() as usize & 0xf;
+    if value & !PLAIN == 0
+        && value as u16 == 1 << index
+        && let Some(target) = vm.vcpus.get(index)
+        && direct::send(target, cpu.index, (value >> 24) as u32 & 0xf)
+    {
+        return Outcome::done(rows::sysreg(HotRegister::IccSgi1r, true));
+    }
+    write_sgi1r_slowly(cpu, value)
 }
 
 #[cold]
@@ -61,7 +78,11 @@ pub fn send_sgi(cpu: &mut Cpu, register: SgiRegister, value: u64) {
     let sgi = Sgi::decode(register, value, me, vm.vcpus.len());
     for index in sgi.targets {
         let Some(&target) = vm.vcpus.get(index) else { continue };
+        if sgi.group1 && direct::send(target, cpu.index, sgi.intid) {
+            continue;
+        }
         if index == me {
+            direct::leave_for_handler(cpu);
             let mut interface = Interface::new(cpu.index, target);
             let delivery = target.arch.redistributor.lock().send_sgi_self(&mut interface, sgi.intid, sgi.group1);
             finish(vcpu, cpu.index, delivery);
@@ -97,6 +118,7 @@ impl Device for DistributorFrame {
         match read {
             Read::Value(value) => value,
             Read::Stale(holders) => {
+                direct::leave_for_handler(cpu);
                 deliver(vm, holders);
                 wait_for(cpu.vcpu(), cpu.index, || {
                     let left = Kick(vm.arch.distributor.lock().unpublished().0 & holders.0);
@@ -134,6 +156,7 @@ impl RedistributorFrames {
     fn owner(cpu: &mut Cpu, offset: u64) -> Option<(&'static Vcpu, u32)> {
         let vcpu = cpu.vcpu();
         let owner = *vcpu.vm().vcpus.get((offset / map::GICR_STRIDE) as usize)?;
+        direct::leave_for_handler(cpu);
         if owner.arch.index == vcpu.arch.index {
             pull(cpu);
         } else if !owner.arch.requests.is_empty() {

@@ -13,6 +13,7 @@ pub use crate::cpu::Outcome;
 core::arch::global_asm!(
     include_str!("exit.S"),
     include_str!("../nested/exit.S"),
+    include_str!("direct.S"),
     SINCE = const cpu::SINCE,
     ROWS = const cpu::ROWS,
     TAKEN = const cpu::TAKEN,
@@ -27,6 +28,7 @@ core::arch::global_asm!(
     ERET_USER = const rows::NESTED_ERET_USER.raw(),
     TLBI_ROW = const rows::NESTED_TLBI.raw(),
     TLBI_VAALE1IS = const TLBI_VAALE1IS,
+    WRITE_OF_SGI1R = const WRITE_OF_SGI1R,
     MDSCR_IN_PAGE = const stile_nested::vncr::MDSCR_EL1.offset(),
     HCR_IN_PAGE = const stile_nested::vncr::HCR_EL2.offset(),
     ID_ROWS = const rows::id_register(0, 0).raw(),
@@ -34,6 +36,9 @@ core::arch::global_asm!(
 
 /// ESR_EL2 of TLBI VAALE1IS from register 0: EC, IL; op0, op2, CRn, CRm of the ISS.
 const TLBI_VAALE1IS: u32 = 0x18 << 26 | 1 << 25 | 1 << 20 | 7 << 17 | 8 << 10 | 3 << 1;
+
+/// ESR_EL2 of a write of ICC_SGI1R_EL1 from register 0: EC, IL; op0, op2, CRn, CRm of the ISS.
+const WRITE_OF_SGI1R: u32 = 0x18 << 26 | 1 << 25 | 3 << 20 | 5 << 17 | 12 << 10 | 11 << 1;
 
 /// The bit of an [`Outcome`] that says that the instruction was executed, and is to be skipped.
 const DONE_BIT: u32 = Outcome::OWN_BIT;
@@ -69,6 +74,8 @@ unsafe extern "C" {
     static nested_vectors: u8;
     static plain_vectors: u8;
     static trapping_vectors: u8;
+    static direct_vectors: u8;
+    fn direct_exit_sysreg();
     fn exit_other();
     fn exit_hvc();
     fn exit_smc();
@@ -83,15 +90,25 @@ unsafe extern "C" {
 struct Stubs([Stub; 64]);
 
 #[unsafe(no_mangle)]
-static SYNCHRONOUS_STUBS: Stubs = {
+static SYNCHRONOUS_STUBS: Stubs = Stubs(ordinary_stubs());
+
+/// The same for a vCPU whose interrupts are direct.
+#[unsafe(no_mangle)]
+static DIRECT_STUBS: Stubs = {
+    let mut stubs = ordinary_stubs();
+    stubs[0x18] = Stub(direct_exit_sysreg); // MSR, MRS or System instruction from AArch64
+    Stubs(stubs)
+};
+
+const fn ordinary_stubs() -> [Stub; 64] {
     let mut stubs = [Stub(exit_other); 64];
     stubs[0x01] = Stub(exit_wfx); // WF* instruction
     stubs[0x16] = Stub(exit_hvc); // HVC from AArch64
     stubs[0x17] = Stub(exit_smc); // SMC from AArch64
     stubs[0x18] = Stub(exit_sysreg); // MSR, MRS or System instruction from AArch64
     stubs[0x24] = Stub(exit_data_abort); // Data Abort from a lower Exception level
-    Stubs(stubs)
-};
+    stubs
+}
 
 fn ordinary() -> u64 {
     &raw const vectors as u64
@@ -108,6 +125,8 @@ pub enum Vectors {
     Trapping,
     /// vCPUs with an EL2 whose HCR_EL2.E2H is clear.
     Plain,
+    /// vCPUs whose interrupts are direct.
+    Direct,
 }
 
 impl Vectors {
@@ -118,6 +137,7 @@ impl Vectors {
             Vectors::Redirected => &raw const nested_vectors as u64,
             Vectors::Trapping => &raw const trapping_vectors as u64,
             Vectors::Plain => &raw const plain_vectors as u64,
+            Vectors::Direct => &raw const direct_vectors as u64,
         };
         speculation::in_front_of(self, base)
     }

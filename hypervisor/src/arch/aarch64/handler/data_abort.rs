@@ -10,6 +10,7 @@ use stile_wire::{Crash, CrashReason};
 use crate::arch::aarch64::exit::Outcome;
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
+use crate::arch::aarch64::interrupts::direct;
 use crate::arch::aarch64::nested;
 use crate::arch::aarch64::vcpu::inject;
 use crate::vm::power::End;
@@ -78,6 +79,7 @@ fn handle_access(cpu: &mut Cpu, esr: u64) -> Outcome {
         let loaded = hit.device.read(cpu, hit.offset, bytes);
         cpu.frame.set(register, abort.loaded_value(loaded));
     } else if let Some(how) = hit.device.write(cpu, hit.offset, bytes, stored) {
+        direct::leave_for_scheduler(cpu);
         return cpu.end_vm(row, how);
     }
     Outcome::done(row)
@@ -86,7 +88,10 @@ fn handle_access(cpu: &mut Cpu, esr: u64) -> Outcome {
 /// An access to no device.
 #[cold]
 #[inline(never)]
-fn touch_or_refuse(cpu: &mut Cpu, esr: Esr, ipa: u64) -> Outcome {
+pub fn touch_or_refuse(cpu: &mut Cpu, esr: Esr, ipa: u64) -> Outcome {
+    if let Some(outcome) = direct::regained(cpu, ipa, rows::FAULT_REGAINED) {
+        return outcome;
+    }
     match first_touch(cpu, esr, ipa) {
         Some(row) => Outcome::again(row),
         None => refuse(cpu, esr, ipa),
@@ -138,6 +143,7 @@ pub fn refuse(cpu: &mut Cpu, esr: Esr, ipa: u64) -> Outcome {
         // The vector of the exception that it would take can't be fetched either: it would abort for ever. (An L2 in that state is its
         // hypervisor's to stop.)
         let crash = Crash { reason: CrashReason::BadFetch, vcpu: vcpu.id.vcpu(), pc, syndrome: esr.0, address: far };
+        direct::leave_for_scheduler(cpu);
         return cpu.end_vm(row, End::Crash(crash));
     }
     inject::external_abort(esr, far);

@@ -9,6 +9,7 @@ use stile_sysreg::syndrome::Esr;
 use crate::arch::aarch64::exit::Outcome;
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::speculation;
+use crate::arch::aarch64::interrupts::direct;
 use crate::arch::aarch64::vcpu::inject;
 use crate::cpu::{self, Leave};
 use crate::vm::power::End;
@@ -94,15 +95,19 @@ fn power_call(cpu: &mut Cpu, row: RowId) -> Outcome {
         }
         Ok(Call::CpuSuspend) => {
             cpu.frame.x[0] = psci::SUCCESS;
+            direct::leave_for_scheduler(cpu);
             cpu.leave = Leave::Wait;
             return Outcome::leave(row);
         }
         Ok(Call::CpuOff) => {
+            direct::leave_for_scheduler(cpu);
             cpu.leave = Leave::Off;
             return Outcome::leave(row);
         }
-        Ok(Call::SystemOff) => return cpu.end_vm(row, End::Off),
-        Ok(Call::SystemReset) => return cpu.end_vm(row, End::Reset),
+        Ok(call @ (Call::SystemOff | Call::SystemReset)) => {
+            direct::leave_for_scheduler(cpu);
+            return cpu.end_vm(row, if call == Call::SystemOff { End::Off } else { End::Reset });
+        }
     };
     cpu.frame.x[0] = answer;
     Outcome::again(row)

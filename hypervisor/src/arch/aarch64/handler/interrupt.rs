@@ -96,12 +96,25 @@ fn handle_own(cpu: &mut Cpu, intid: u32) -> Outcome {
     }
     gic::drop_priority(intid);
     gic::deactivate(intid);
+    if intid == gic::OWNED_KICK {
+        return kicked(cpu);
+    }
     let (row, timer) = own(cpu, intid);
     if timer {
         cpu.leave = Leave::Timer;
         return Outcome::leave(row);
     }
     Outcome::again(row)
+}
+
+/// A kick of a CPU that a guest may have for its own interrupts.
+fn kicked(cpu: &mut Cpu) -> Outcome {
+    gic::complete_acknowledge();
+    if cpu::needs_resched(cpu) {
+        return resched(cpu);
+    }
+    delivery::pull(cpu);
+    Outcome::again(rows::IRQ_KICK)
 }
 
 /// Interrupts that are Stile's own, other than kicks. Returns the ledger's row, and whether it was the timer.
@@ -152,7 +165,7 @@ pub fn idle(cpu: &mut Cpu) {
         return wake_if_pending(cpu);
     }
     gic::deactivate(intid);
-    if intid == gic::KICK {
+    if intid == gic::KICK || intid == gic::OWNED_KICK {
         gic::complete_acknowledge();
         cpu::take_resched(cpu);
     } else {

@@ -17,11 +17,7 @@ pub extern "C" fn handle_other(cpu: &mut Cpu, esr: u64) -> Outcome {
     let row = match class {
         // Instruction Abort from a lower Exception level: a fetch from where there is no memory, or none yet.
         0x20 => {
-            let ipa = data_abort::faulting_ipa();
-            return match data_abort::first_touch(cpu, Esr(esr), ipa) {
-                Some(row) => Outcome::again(row),
-                None => data_abort::refuse(cpu, Esr(esr), ipa),
-            };
+            return data_abort::touch_or_refuse(cpu, Esr(esr), data_abort::faulting_ipa());
         }
         0x03 | 0x04 | 0x05 | 0x06 | 0x08 | 0x0c | 0x11 | 0x12 | 0x13 => {
             cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::AARCH32, class))

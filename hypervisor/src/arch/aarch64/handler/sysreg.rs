@@ -11,6 +11,7 @@ use super::skip_instruction;
 use crate::arch::aarch64::emulation::gic;
 use crate::arch::aarch64::exit::Outcome;
 use crate::arch::aarch64::host::cpu::Cpu;
+use crate::arch::aarch64::interrupts::direct;
 use crate::arch::aarch64::interrupts::interface::Interface;
 use crate::arch::aarch64::nested;
 use crate::arch::aarch64::vcpu::inject;
@@ -28,6 +29,12 @@ pub extern "C" fn handle_sysreg(cpu: &mut Cpu, esr: u64) -> Outcome {
         return gic::write_sgi1r(cpu, cpu.frame.get(register));
     }
     rare(cpu, esr, register)
+}
+
+/// A write of ICC_SGI1R_EL1 by a vCPU whose interrupts are direct.
+#[unsafe(no_mangle)]
+extern "C" fn handle_direct_sgi(cpu: &mut Cpu, esr: u64) -> Outcome {
+    gic::write_direct_sgi1r(cpu, cpu.frame.get((esr >> 5 & 0x1f) as usize))
 }
 
 #[inline(never)]
@@ -62,6 +69,9 @@ fn rare(cpu: &mut Cpu, esr: u64, register: usize) -> Outcome {
 #[cold]
 #[inline(never)]
 fn deactivate(cpu: &mut Cpu, intid: u32) {
+    if direct::deactivate(cpu.vcpu(), intid) {
+        return;
+    }
     nested::sample_lines(cpu.vcpu());
     gic::write_dir(cpu, intid);
 }
@@ -73,6 +83,9 @@ fn emulate(cpu: &mut Cpu, esr: Esr, reg: SysReg, class: Class, register: usize) 
     const PMR: SysReg = SysReg::new(3, 0, 4, 6, 0);
     const CTLR: SysReg = SysReg::new(3, 0, 12, 12, 4);
     const RPR: SysReg = SysReg::new(3, 0, 12, 11, 3);
+    /// ICC_IGRPEN0_EL1, ICC_IGRPEN1_EL1.
+    const IGRPEN0: SysReg = SysReg::new(3, 0, 12, 12, 6);
+    const IGRPEN1: SysReg = SysReg::new(3, 0, 12, 12, 7);
     /// OSLAR_EL1.
     const OSLAR: SysReg = SysReg::new(2, 0, 1, 0, 4);
     /// MDRAR_EL1.
@@ -97,10 +110,23 @@ fn emulate(cpu: &mut Cpu, esr: Esr, reg: SysReg, class: Class, register: usize) 
                 (CTLR, true) => interface.set_control(value),
                 (PMR, false) => cpu.frame.set(register, interface.priority_mask()),
                 (CTLR, false) => cpu.frame.set(register, interface.control()),
-                _ => cpu.frame.set(register, interface.running_priority().into()),
+                _ => cpu.frame.set(register, direct::running_priority(vcpu).unwrap_or_else(|| interface.running_priority().into())),
+            }
+            if write {
+                direct::written(cpu);
             }
             skip_instruction();
         }
+        Class::Gic if write && reg == IGRPEN1 && direct::traps_group_enables() => {
+            direct::set_group1(cpu, value);
+            skip_instruction();
+        }
+        Class::Gic if write && reg == IGRPEN0 && direct::traps_group_enables() => {
+            Interface::new(cpu.index, cpu.vcpu()).set_group0(value & 1 != 0);
+            skip_instruction();
+        }
+        // The guest executes it again, with virtual interrupts.
+        Class::Gic if direct::is_here(cpu.vcpu()) => direct::leave_for_handler(cpu),
         Class::Debug | Class::OsLock => {
             // SAFETY: the vCPU is loaded on this CPU.
             let debug = &mut unsafe { cpu.vcpu().arch.context() }.debug;

@@ -1,7 +1,7 @@
 //! The board's own GICv3: distributor, this CPU's redistributor, and the CPU interface as EL2 uses it.
 //! Arm GIC Architecture Specification (IHI 0069), chapters Programmers' model and The GIC system registers.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use stile_board::MAX_CPUS;
 
@@ -14,11 +14,17 @@ use crate::once::Once;
 /// The SGI by which one CPU makes another look at its work.
 pub const KICK: u32 = 0;
 
+/// [`KICK`] for CPUs that a guest may have for its own interrupts: most guests leave this SGI alone.
+pub const OWNED_KICK: u32 = 15;
+
 /// Priority of interrupts that a guest can cause: kicks, maintenance, guests' timers.
-const PRIORITY: u8 = 0x80;
+pub(super) const PRIORITY: u8 = 0x80;
 /// Priority of Stile's timer and of the operator's line. An exit acknowledges one interrupt, the one of the highest priority, then of the
 /// lowest INTID: no guest may keep these two waiting. (Nothing preempts: EL2 runs with interrupts masked.)
 const OWN_PRIORITY: u8 = 0x40;
+
+/// The priority that nothing masks but a disabled group, or an active one.
+pub(super) const HIGHEST_PRIORITY: u8 = 0;
 
 const GICD_CTLR: usize = 0x0;
 const GICD_TYPER: usize = 0x4;
@@ -39,9 +45,15 @@ const GICR_SGI: usize = 0x1_0000;
 const GICR_ISACTIVER0: usize = GICR_SGI + 0x300;
 const GICR_ICACTIVER0: usize = GICR_SGI + 0x380;
 
+/// ICC_CTLR_EL1.EOImode.
+pub const CTLR_EOI_MODE: u64 = 1 << 1;
+
 /// Redistributors of one kind lie this far apart (GICv3; GICv4 has two frames more).
 const GICV3_STRIDE: u64 = 0x2_0000;
 const GICV4_STRIDE: u64 = 0x4_0000;
+
+/// The private interrupts that Stile takes.
+pub(super) static OWN: AtomicU32 = AtomicU32::new(0);
 
 static DISTRIBUTOR: Once<Mmio> = Once::new();
 static REDISTRIBUTORS: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
@@ -67,7 +79,7 @@ pub fn setup_distributor(gicd: &Span) {
     DISTRIBUTOR.set(gicd);
 }
 
-fn wait_for_writes(registers: &Mmio, control: usize, bit: u32) {
+pub(super) fn wait_for_writes(registers: &Mmio, control: usize, bit: u32) {
     while registers.read32(control) & bit != 0 {
         core::hint::spin_loop();
     }
@@ -96,12 +108,13 @@ pub fn setup_cpu(board: &Board, cpu: usize, mpidr: u64, ppis: &[u32], timer: u32
     for word in 0..8 {
         gicr.write32(frame + GICD_IPRIORITYR + word * 4, u32::from_ne_bytes([PRIORITY; 4]));
     }
-    let mut enable = 1 << KICK;
+    let mut enable = 1 << KICK | 1 << OWNED_KICK;
     for &ppi in ppis {
         enable |= 1u32.checked_shl(ppi).ok_or("a private interrupt of the board has an INTID above 31")?;
     }
-    set_own_priority(&gicr, frame, timer);
+    set_priority(&gicr, frame, timer, OWN_PRIORITY);
     gicr.write32(frame + GICD_ISENABLER, enable);
+    OWN.store(enable, Ordering::Relaxed);
 
     // ICC_SRE_EL2: SRE, DFB, DIB, Enable.
     write_sysreg!("S3_4_C12_C9_5", 0xf);
@@ -110,19 +123,24 @@ pub fn setup_cpu(board: &Board, cpu: usize, mpidr: u64, ppis: &[u32], timer: u32
         return Err("the GIC's CPU interface has no system registers");
     }
     write_sysreg!("S3_0_C12_C12_5", 0x7); // ICC_SRE_EL1, for guests: SRE, DFB, DIB
-    write_sysreg!("S3_0_C12_C12_4", 1 << 1); // ICC_CTLR_EL1.EOImode: deactivation is a step of its own
-    write_sysreg!("S3_0_C4_C6_0", 0xff); // ICC_PMR_EL1
-    write_sysreg!("S3_0_C12_C12_7", 1); // ICC_IGRPEN1_EL1
-    isb();
+    open_interface();
     Ok(())
 }
 
-/// Gives an interrupt [`OWN_PRIORITY`]; its registers start at `base` (a distributor, or the SGI frame of a redistributor).
-fn set_own_priority(registers: &Mmio, base: usize, intid: u32) {
+/// Sets up this CPU's interface as EL2 uses it.
+pub fn open_interface() {
+    write_sysreg!("S3_0_C12_C12_4", CTLR_EOI_MODE); // deactivation is a step of its own
+    write_sysreg!("S3_0_C4_C6_0", 0xff); // ICC_PMR_EL1
+    write_sysreg!("S3_0_C12_C12_7", 1); // ICC_IGRPEN1_EL1
+    isb();
+}
+
+/// Sets the priority of an interrupt, whose registers start at `base` (a distributor, or the SGI frame of a redistributor).
+pub(super) fn set_priority(registers: &Mmio, base: usize, intid: u32, priority: u8) {
     let n = intid as usize;
     let word = base + GICD_IPRIORITYR + (n & !3);
     let mut priorities = registers.read32(word).to_le_bytes();
-    priorities[n & 3] = OWN_PRIORITY;
+    priorities[n & 3] = priority;
     registers.write32(word, u32::from_le_bytes(priorities));
 }
 
@@ -152,8 +170,13 @@ pub fn enable_spi(intid: u32, mpidr: u64) {
         return;
     }
     route_spi(gicd, n, mpidr);
-    set_own_priority(gicd, 0, intid);
+    set_priority(gicd, 0, intid, OWN_PRIORITY);
     gicd.write32(GICD_ISENABLER + n / 32 * 4, 1 << (n % 32));
+}
+
+/// Has an SPI come to the CPU of affinity `mpidr` from now on.
+pub fn move_spi(intid: u32, mpidr: u64) {
+    route_spi(DISTRIBUTOR.get(), intid as usize, mpidr);
 }
 
 /// Lets an edge-triggered SPI come to the CPU of affinity `mpidr`, with the priority of interrupts that guests can cause.
@@ -181,10 +204,32 @@ pub fn redistributors() -> impl Iterator<Item = (usize, Mmio)> {
     bases.enumerate().filter(|&(_, base)| base != 0).map(|(cpu, base)| (cpu, Mmio::new(base)))
 }
 
+/// The redistributor of a CPU that is online.
+pub(super) fn redistributor(cpu: usize) -> Mmio {
+    Mmio::new(REDISTRIBUTORS[cpu % MAX_CPUS].load(Ordering::Relaxed) as usize)
+}
+
 /// ICC_SGI1R_EL1 for one CPU.
 fn sgi1r(mpidr: u64, sgi: u32) -> u64 {
     let affinity = |n: u32| mpidr >> (if n == 3 { 32 } else { n * 8 }) & 0xff;
     affinity(3) << 48 | affinity(2) << 32 | u64::from(sgi) << 24 | affinity(1) << 16 | affinity(0) >> 4 << 44 | 1 << (affinity(0) & 0xf)
+}
+
+/// From now on this CPU is kicked by [`OWNED_KICK`].
+pub fn set_owned(cpu: usize) {
+    let kick = &KICKS[cpu % MAX_CPUS];
+    kick.store(to_sgi(kick.load(Ordering::Relaxed), OWNED_KICK), Ordering::Relaxed);
+}
+
+/// Sends an SGI to a CPU, as [`kick`] does.
+#[inline(always)]
+pub fn send_sgi(cpu: usize, intid: u32) {
+    write_sysreg!("S3_0_C12_C11_5", to_sgi(KICKS[cpu % MAX_CPUS].load(Ordering::Relaxed), intid));
+}
+
+/// Replaces the SGI in a value for ICC_SGI1R_EL1.
+fn to_sgi(value: u64, intid: u32) -> u64 {
+    value & !(0xf << 24) | u64::from(intid) << 24
 }
 
 /// Completes what was written: for whoever is kicked next, and before what others wrote is read.

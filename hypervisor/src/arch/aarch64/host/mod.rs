@@ -10,6 +10,7 @@ pub mod its;
 pub mod mmio;
 pub mod mmu;
 pub mod pcie;
+pub mod redistributor;
 pub mod smmu;
 pub mod speculation;
 pub mod sysreg;

@@ -41,7 +41,7 @@
 .endm
 
 .section .text.vectors, "ax"
-.irp table, vectors, nested_vectors, trapping_vectors, plain_vectors
+.irp table, vectors, nested_vectors, trapping_vectors, plain_vectors, direct_vectors
     clearing_vectors \table, clear_by_loop
     clearing_vectors \table, clear_by_instruction
     clearing_vectors \table, clear_by_firmware
@@ -53,6 +53,6 @@
 .balign 8
 CLEARING_VECTORS:
 .irp clear, clear_by_loop, clear_by_instruction, clear_by_firmware
-    .quad   vectors_\clear, nested_vectors_\clear, trapping_vectors_\clear, plain_vectors_\clear
+    .quad   vectors_\clear, nested_vectors_\clear, trapping_vectors_\clear, plain_vectors_\clear, direct_vectors_\clear
 .endr
 .text

@@ -124,7 +124,7 @@ pub fn enter_first(cpu: usize) {
 /// The vectors to use instead of `base`, which is at `address`.
 pub fn in_front_of(base: Vectors, address: u64) -> u64 {
     unsafe extern "C" {
-        static CLEARING_VECTORS: [[u64; 4]; 3];
+        static CLEARING_VECTORS: [[u64; 5]; 3];
     }
     let Some(plan) = plan(this_index()) else { return address };
     let way = match plan.history {

@@ -19,6 +19,8 @@ const ENABLE: u64 = 1 << 0;
 const MAINTENANCE_ENABLES: u64 = 0x7f << 1;
 /// ICH_HCR_EL2.TC: traps the registers that both groups share, ICC_DIR_EL1 among them.
 const TC: u64 = 1 << 10;
+/// ICH_HCR_EL2.TALL0: traps group 0's registers.
+const TALL0: u64 = 1 << 11;
 /// ICH_HCR_EL2.EOIcount.
 const EOI_COUNT: u64 = 0x1f << 27;
 
@@ -165,6 +167,29 @@ impl<'vcpu> Interface<'vcpu> {
         let bit = |n: u32, field: u64| if value >> n & 1 != 0 { field } else { 0 };
         let chosen = bit(0, Vmcr::VCBPR) | bit(1, Vmcr::VEOIM) | self.kind.fixed;
         write_sysreg!("S3_4_C12_C11_7", self.vmcr().0 & !(Vmcr::VCBPR | Vmcr::VEOIM) | chosen);
+    }
+
+    /// Whether ICC_CTLR_EL1.CBPR is one for good.
+    pub fn has_common_binary_point(&self) -> bool {
+        self.kind.fixed & Vmcr::VCBPR != 0
+    }
+
+    /// Has the registers that both groups share trap, or, if not `on`, only those that always do. With a common binary point so do those of
+    /// group 0, of which that is one. No maintenance interrupt is enabled.
+    pub fn trap_common(&mut self, on: bool) {
+        let traps = TC | if self.has_common_binary_point() { TALL0 } else { 0 };
+        write_sysreg!("S3_4_C12_C11_0", self.kind.control | if on { traps } else { 0 });
+    }
+
+    /// Writes the enable of group 0.
+    pub fn set_group0(&mut self, enabled: bool) {
+        let rest = self.vmcr().0 & !Vmcr::VENG0;
+        write_sysreg!("S3_4_C12_C11_7", if enabled { rest | Vmcr::VENG0 } else { rest });
+    }
+
+    /// Writes the enable of group 1.
+    pub fn set_group1(&mut self, enabled: bool) {
+        write_sysreg!("S3_4_C12_C11_7", self.vmcr().with_group1(enabled).0);
     }
 
     /// Turns the interface off.

@@ -1,6 +1,7 @@
 //! Which physical interrupt is what, and a vCPU's interrupt controller at load and put.
 
 pub mod delivery;
+pub mod direct;
 pub mod interface;
 pub mod read_shadow;
 

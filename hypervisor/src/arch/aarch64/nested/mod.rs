@@ -30,7 +30,7 @@ use crate::arch::aarch64::exit;
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
-use crate::arch::aarch64::interrupts::delivery;
+use crate::arch::aarch64::interrupts::{delivery, direct};
 use crate::vm::{Vcpu, Vm};
 pub use nv_mode::NvMode;
 use registers::{OWN_REGISTERS, Own, SWITCHED};
@@ -201,8 +201,16 @@ fn of(vcpu: &Vcpu) -> Option<&'static mut Nested> {
 /// The loaded vCPU was left, or has just been loaded: its guest may go on, or L1 may have an interrupt first.
 pub fn resume(cpu: &mut Cpu) {
     delivery::pull(cpu);
-    if let Some(nested) = of(cpu.vcpu()) {
-        guest::resume(cpu, nested);
+    if cpu.vcpu().arch.special {
+        resume_special(cpu);
+    }
+}
+
+#[inline(never)]
+fn resume_special(cpu: &mut Cpu) {
+    match of(cpu.vcpu()) {
+        Some(nested) => guest::resume(cpu, nested),
+        None => direct::resume(cpu),
     }
 }
 

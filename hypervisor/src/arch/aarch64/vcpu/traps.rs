@@ -73,6 +73,19 @@ pub fn set_waiting_traps(on: bool) {
     // The exception return that follows synchronizes (Arm ARM, Context synchronization event).
 }
 
+/// HFGWTR_EL2.ICC_IGRPENn_EL1.
+const GROUP_ENABLES: u64 = 1 << 39;
+
+/// Sets whether EL1 takes physical IRQs on this CPU. ICC_IGRPENn_EL1 traps then, if it can.
+pub fn set_direct(on: bool) {
+    let rest = read_sysreg!("hcr_el2") & !hcr::IMO;
+    write_sysreg!("hcr_el2", if on { rest } else { rest | hcr::IMO });
+    if features::get().fgt {
+        let [_, hfgwtr, ..] = FINE;
+        write_sysreg!("S3_4_C1_C1_5", if on { hfgwtr | GROUP_ENABLES } else { hfgwtr });
+    }
+}
+
 /// Makes a virtual SError pending for the loaded vCPU.
 pub fn inject_serror() {
     write_sysreg!("hcr_el2", read_sysreg!("hcr_el2") | hcr::VSE);

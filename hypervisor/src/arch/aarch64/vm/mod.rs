@@ -4,7 +4,7 @@ use core::cell::UnsafeCell;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use stile_blob::{BinaryPoint, Mode, Nested, Techniques};
+use stile_blob::{BinaryPoint, Interrupts, Mode, Nested, Techniques};
 use stile_board::map::RAM_BASE;
 use stile_board::{MAX_CPUS, intid, mpidr};
 use stile_device::psci::PowerTable;
@@ -22,11 +22,12 @@ use crate::arch::aarch64::assigned::{self, Functions};
 use crate::arch::aarch64::host::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
 use crate::arch::aarch64::host::{features, speculation};
 use crate::arch::aarch64::interrupts::read_shadow::ReadShadow;
-use crate::arch::aarch64::interrupts::{self, interface};
+use crate::arch::aarch64::interrupts::{self, direct, interface};
 use crate::arch::aarch64::nested;
 use crate::arch::aarch64::vcpu::context::VcpuContext;
 use crate::arch::aarch64::vcpu::id_registers;
 use crate::arch::contract::{VcpuPart, VmPart};
+use crate::cpu::SCHEDULE;
 use crate::memory::{self, TableFrames};
 use crate::once::Once;
 use crate::vm::Start;
@@ -69,6 +70,10 @@ pub struct Vcpu {
     pub redistributor: TicketLock<Redistributor>,
     /// What others have for it.
     pub requests: PendingRequests,
+    /// What it needs for direct interrupts, if it may have them.
+    pub direct: Option<&'static direct::Place>,
+    /// It has an EL2, or may have direct interrupts.
+    pub special: bool,
     /// How its virtual CPU interface differs from others.
     pub interface: interface::Kind,
     /// Its interrupts that the CPU which has it loaded delivers without the redistributor's lock.
@@ -181,6 +186,10 @@ impl VmPart for Vm {
             _ if has_el2 => return Err("a VM with an EL2 of its own can't have PCI functions"),
             ids => Some(&*memory::allocate().write(Functions::new(number, config.name, ids, &table)?)),
         };
+        if techniques.interrupts == Interrupts::Direct {
+            let online = SCHEDULE.lock().scheduler.online().bits();
+            direct::claim((0..vcpus).fold(0, |cpus, vcpu| cpus | config.cpus_of(vcpu, online)), online);
+        }
         let intids = if functions.is_some() { intid::MSI_BASE + intid::MSI_COUNT } else { intid::COUNT };
         let distributor = Distributor::new(vcpus, interface::shape().priority_bits, intids);
         Ok(Vm {
@@ -302,6 +311,12 @@ impl Vm {
         }
     }
 
+    /// Makes its second stage's own root the current one again, after that of a vCPU of this VM's ([`direct`]). The VMID is the same.
+    pub fn load_own_root(&self) {
+        write_sysreg!("vttbr_el2", read_sysreg!("vttbr_el2") & !ROOT | self.root);
+        isb();
+    }
+
     /// Back from the second stage of a guest of this VM's.
     pub fn load_own_table(&self, cpu: usize) {
         load_table(&self.vmid, self.root, cpu);
@@ -366,6 +381,8 @@ impl VcpuPart for Vcpu {
                 common_binary_point,
             })),
             requests: PendingRequests::new(),
+            special: has_el2 || techniques.interrupts == Interrupts::Direct,
+            direct: direct::Place::new(techniques),
             interface: if common_binary_point { interface::Kind::COMMON_BINARY_POINT } else { interface::Kind::PLAIN },
             shortcuts: Shortcuts::new(),
         }
@@ -383,6 +400,10 @@ impl VcpuPart for Vcpu {
         if let Some(nested) = &mut unsafe { self.context() }.nested {
             nested.forget_shadow();
         }
+    }
+
+    fn forward_requests(&self) -> bool {
+        self.direct.is_some_and(|place| place.forward(&self.requests))
     }
 
     fn set_start(&self, start: &Start) {

@@ -1,0 +1,34 @@
+//! Explains whether the interrupts of an Arm guest's timers and SGIs are direct.
+
+use stile_blob::{Interrupts, Nested};
+
+use super::affinity::{cpus_of_vm, rivals};
+use crate::config::{MachineConfig, VmConfig};
+
+/// Explains what becomes of `interrupts = "direct"` of the `index`th virtual machine, and why.
+pub fn explain(config: &MachineConfig, index: usize) -> String {
+    let (vm, present) = (&config.vms[index], config.present_cpus());
+    let is_direct = |vm: &&VmConfig| vm.techniques.interrupts == Interrupts::Direct;
+    let why = if vm.techniques.nested != Nested::Off {
+        "it has an EL2 of its own"
+    } else if !vm.pinned {
+        "its vCPUs must be pinned (pinned = true)"
+    } else if !vm.techniques.wfi_passthrough {
+        "WFI traps (wfi_passthrough = false)"
+    } else if vm.share.cap.is_some() {
+        "Stile needs the CPU's timer for the cap"
+    } else if config.vms.iter().any(|vm| !vm.functions.is_empty()) {
+        "messages of assigned PCI functions may come to any CPU"
+    } else if config.vms.iter().any(|vm| vm.techniques.ablate.is_some()) {
+        "a virtual machine ablates, for measurements"
+    } else if config.vms.iter().filter(is_direct).fold(0, |cpus, vm| cpus | cpus_of_vm(vm, present)) == present {
+        "no CPU is left for Stile's own interrupts: leave one out of cpus"
+    } else {
+        let others = rivals(config, index);
+        return match others.is_empty() {
+            true => "direct: timers and SGIs come without an exit".to_owned(),
+            false => format!("direct while a vCPU has its CPU for itself; those that may share it: {}", others.join(", ")),
+        };
+    };
+    format!("virtual, although direct ones are asked for: {why}")
+}

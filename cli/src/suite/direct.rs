@@ -1,0 +1,76 @@
+//! The scenarios with direct interrupts: VMs that have CPUs of their own on Arm, beside a neighbour that computes.
+
+use anyhow::Result;
+
+use super::operator::Step;
+use super::programs::{PASSED, Programs, passed};
+use super::scenario::{Expect, Scenario};
+use crate::session::SAME_MEMORY;
+
+/// The neighbour goes on.
+const ROUND: &str = "checksum: round";
+
+/// The suites, and their boot arguments.
+const SUITES: [(&str, &str); 5] =
+    [("gic", "stile"), ("timer", "stile only=all_cpus"), ("psci", "stile"), ("smp", "stile"), ("hostile", "stile")];
+
+/// All of them.
+///
+/// # Errors
+/// A guest is missing.
+pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
+    let mut scenarios = vec![masked(programs)?, debian(programs)?];
+    for (suite, append) in SUITES {
+        let config = config(&vm(programs, suite, append)?, programs, 1)?;
+        let expect = Expect { output: vec![PASSED.into(), PASSED.into()], ..passed() };
+        scenarios.push(Scenario { config: Some(config), expect, ..Scenario::new(format!("direct/{suite}"), "--exits") });
+    }
+    Ok(scenarios)
+}
+
+/// A VM on CPUs 1 and 2, which are its own.
+fn vm(programs: &Programs, program: &str, append: &str) -> Result<String> {
+    Ok(format!("name = \"{program}\"\nkernel = \"{}\"\nappend = \"{append}\"\nmemory = \"64M\"\n", programs.path(program)?))
+}
+
+/// A machine of three CPUs: this VM, and on CPU 0 one that computes so many rounds of checksums.
+fn config(vm: &str, programs: &Programs, rounds: u32) -> Result<String> {
+    Ok(format!(
+        "[machine]\ncpus = 3\n\n\
+         [[vm]]\n{vm}vcpus = 2\ncpus = \"1-2\"\npinned = true\n[vm.techniques]\ninterrupts = \"direct\"\n\n\
+         [[vm]]\nname = \"neighbour\"\nkernel = \"{}\"\nappend = \"rounds={rounds}\"\nvcpus = 1\ncpus = \"0\"\nmemory = \"64M\"\n",
+        programs.path("checksum")?,
+    ))
+}
+
+/// A guest masks all that it can at its CPU interface, and spins: the operator's requests regain its CPU each time.
+fn masked(programs: &Programs) -> Result<Scenario> {
+    const UP: &str = "spin: interrupts";
+    let off = r#"{"machine":"m","vm":"spin","state":"off","forced":true}"#;
+    let mut steps = Vec::new();
+    for _ in 0..3 {
+        steps.extend([Step::new(UP, "stop m/spin --force --json", &[off]), Step::new("", "start m/spin", &["m/spin runs"])]);
+    }
+    steps.extend([
+        Step::new(UP, "restart m/spin", &["m/spin starts anew"]),
+        Step::new(UP, "pause m/spin", &["m/spin is paused"]),
+        Step::new("", "resume m/spin", &["m/spin runs"]),
+        Step::new("", "top m/spin --once --json --interval 0.1", &[r#""vm":"spin""#, r#""unaccounted":0"#]),
+        Step::new("", "stop m/spin --force", &["m/spin is off"]),
+        Step::new(ROUND, "stop m/neighbour --force", &[]),
+    ]);
+    let mut expect = passed();
+    expect.output = vec![ROUND.into()];
+    expect.notes.extend([SAME_MEMORY.into(), "regained".into()]);
+    let config = config(&vm(programs, "spin", "interface")?, programs, 1_000_000)?;
+    Ok(Scenario { config: Some(config), steps, timeout: 300, expect, ..Scenario::new("direct/masked", "--exits") })
+}
+
+/// Debian boots, both of its CPUs take their timers, and it turns itself off.
+fn debian(programs: &Programs) -> Result<Scenario> {
+    let vm = "name = \"debian\"\nkernel = \"debian\"\nmemory = \"512M\"\nexec = \"sleep 1; grep -c processor /proc/cpuinfo; echo up\"\n";
+    let mut expect = passed();
+    expect.output = vec!["debian    | 2".into(), "debian    | up".into()];
+    let config = config(vm, programs, 20)?;
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new("direct/debian", "--exits") })
+}

@@ -1,0 +1,85 @@
+//! A CPU's redistributor as its guest's, whose SGIs and timers are physical ([`stile_vgic::Direct`]), and as Stile's again.
+//! Arm GIC Architecture Specification, The GIC Redistributor register map.
+
+use stile_vgic::{Direct, Observed};
+
+use super::gic::{HIGHEST_PRIORITY, OWN, OWNED_KICK, PRIORITY, redistributor, set_priority, wait_for_writes};
+use super::sysreg::dsb_ish;
+use core::sync::atomic::Ordering;
+
+const CTLR: usize = 0x0;
+/// GICR_CTLR.RWP.
+const CTLR_RWP: u32 = 1 << 3;
+const SGI: usize = 0x1_0000;
+const ISENABLER0: usize = SGI + 0x100;
+const ICENABLER0: usize = SGI + 0x180;
+const ISPENDR0: usize = SGI + 0x200;
+const ICPENDR0: usize = SGI + 0x280;
+const ISACTIVER0: usize = SGI + 0x300;
+const ICACTIVER0: usize = SGI + 0x380;
+
+/// SGIs as bits.
+const SGIS: u32 = 0xffff;
+
+/// The highest priority that a guest's interrupt has in hardware, if `bits` of a priority are implemented: one below
+/// [`HIGHEST_PRIORITY`], which is the kick's alone.
+pub const fn first_priority(bits: u8) -> u8 {
+    1 << (8 - bits)
+}
+
+/// Gives this CPU's SGIs and timers to its guest. All of Stile's own are disabled; what is pending of them stays so.
+pub fn hand_over(cpu: usize, direct: &Direct, priority_bits: u8) {
+    let gicr = redistributor(cpu);
+    gicr.write32(ICENABLER0, u32::MAX);
+    // From here on the guest can't be interrupted by what is Stile's.
+    wait_for_writes(&gicr, CTLR, CTLR_RWP);
+    for (intid, &priority) in (0..).zip(&direct.priorities).filter(|(intid, _)| direct.all >> intid & 1 != 0) {
+        set_priority(&gicr, SGI, intid, priority.max(first_priority(priority_bits)));
+    }
+    set_priority(&gicr, SGI, OWNED_KICK, HIGHEST_PRIORITY);
+    gicr.write32(ISPENDR0, direct.pending);
+    gicr.write32(ICACTIVER0, direct.deactivate);
+    gicr.write32(ISENABLER0, direct.enabled);
+    dsb_ish();
+}
+
+/// Disables all private interrupts of this CPU, whose guest had its SGIs and timers. Returns which of all are active.
+pub fn stop(cpu: usize) -> u32 {
+    let gicr = redistributor(cpu);
+    gicr.write32(ICENABLER0, u32::MAX);
+    wait_for_writes(&gicr, CTLR, CTLR_RWP);
+    gicr.read32(ISACTIVER0)
+}
+
+/// Makes the private interrupts of this CPU Stile's, after [`stop`]. `all`: those that the guest had; `lines`: its timers whose lines are high.
+/// None of the active ones has an active priority any more.
+pub fn take_back(cpu: usize, all: u32, lines: u32) -> Observed {
+    let gicr = redistributor(cpu);
+    let pending = gicr.read32(ISPENDR0) & all & !lines;
+    let active = gicr.read32(ISACTIVER0) & all;
+    gicr.write32(ICPENDR0, pending);
+    gicr.write32(ICACTIVER0, active & SGIS);
+    for intid in (0..32).filter(|intid| (all | 1 << OWNED_KICK) >> intid & 1 != 0) {
+        set_priority(&gicr, SGI, intid, PRIORITY);
+    }
+    // SGIs of other vCPUs that were under way stay pending until `strays` finds them; a kick by SGI 0 is never sent here.
+    gicr.write32(ISENABLER0, OWN.load(Ordering::Relaxed) & (!SGIS | 1 << OWNED_KICK));
+    dsb_ish();
+    Observed { pending, active }
+}
+
+/// Takes the guest's SGIs that came to this CPU after it was taken back, or before it was handed over.
+pub fn strays(cpu: usize) -> u32 {
+    let gicr = redistributor(cpu);
+    let pending = gicr.read32(ISPENDR0) & SGIS & !(1 << OWNED_KICK);
+    if pending != 0 {
+        gicr.write32(ICPENDR0, pending);
+    }
+    pending
+}
+
+/// Lets a kick end the wait of a CPU whose guest has its interrupts. The guest must not be able to run on: it would take the kick for its own.
+pub fn let_kick_wake(cpu: usize) {
+    redistributor(cpu).write32(ISENABLER0, 1 << OWNED_KICK);
+    dsb_ish();
+}

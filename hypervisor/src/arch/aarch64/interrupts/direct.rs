@@ -1,0 +1,452 @@
+//! Direct interrupts (`interrupts = "direct"`): while a vCPU has its CPU for itself, HCR_EL2.IMO is clear, and EL1 takes its timers and SGIs as
+//! the physical interrupts that they are. docs/direct-interrupts.md has the registers' table and the bound on regaining the CPU.
+//!
+//! A vCPU whose interrupts are direct is not published as running ([`cpu::notify`]): a sender finds it here, and moves SGIs to the physical
+//! redistributor ([`Place::forward`]). Anything else that a CPU has for it ends direct interrupts ([`Place::revoke`]): its second stage
+//! becomes empty, so that its next fetch exits. It becomes direct again at the next decision of the scheduler at which nothing is against it, of
+//! which there is one after [`retry_later`].
+
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+
+use stile_blob::{Interrupts, Techniques};
+use stile_board::{MAX_CPUS, intid};
+use stile_ledger::RowId;
+use stile_paging::PAGE_SIZE;
+use stile_vgic::{ListRegisters, PendingRequests, Vmcr, record_active_priority};
+
+use super::delivery;
+use super::interface::{self, Interface};
+use crate::arch::aarch64::exit::{Outcome, Vectors, vector_base};
+use crate::arch::aarch64::host::cpu::{Cpu, this_index};
+use crate::arch::aarch64::host::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
+use crate::arch::aarch64::host::{board, features, gic, redistributor, timer};
+use crate::arch::aarch64::vcpu::traps;
+use crate::cpu::{self, Leave, NOWHERE};
+use crate::vm::{self, Vcpu};
+use crate::{address_space, memory};
+
+/// SGIs that the guest never has in hardware.
+const RESERVED: u32 = 1 << gic::OWNED_KICK;
+/// The private interrupts that it has.
+const ALL: u32 = 0xffff & !RESERVED | super::linked(false);
+
+/// Entries of a second-stage root, and the bytes that each is for (4 KiB granule, level 1).
+const ENTRIES: usize = PAGE_SIZE as usize / 8;
+const ENTRY_SHIFT: u32 = 30;
+
+/// VTTBR_EL2.VMID and BADDR.
+const VMID: u64 = 0xffff << 48;
+const ROOT: u64 = 0xffff_ffff_fffe;
+
+/// The first wait before another attempt, in microseconds; it doubles with each that fails.
+const RETRY_US: u64 = 100;
+/// How often it doubles.
+const DOUBLINGS: u32 = 7;
+
+/// CPUs that vCPUs with direct interrupts are pinned to, as a mask.
+static CLAIMED: AtomicU64 = AtomicU64::new(0);
+/// The CPU that takes Stile's SPIs, once there are claims; all ones if no CPU is left for them.
+static HOUSEKEEPER: AtomicU8 = AtomicU8::new(u8::MAX);
+/// The vCPU that is direct on each CPU: VM and number, or [`NOBODY`].
+static HERE: [AtomicU16; MAX_CPUS] = [const { AtomicU16::new(NOBODY) }; MAX_CPUS];
+const NOBODY: u16 = u16::MAX;
+/// CPUs that are about to send to, or to revoke, a vCPU that they found direct. It stays so until they are done.
+static SENDING: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
+
+/// What a vCPU needs for direct interrupts.
+pub struct Place {
+    /// The CPU on which it is direct, or [`NOWHERE`].
+    cpu: AtomicU32,
+    /// Physical address of a second-stage root of its own, which others can empty.
+    root: u64,
+    /// VTTBR_EL2 with that root.
+    vttbr: AtomicU64,
+    /// Attempts that failed in a row.
+    failures: AtomicU32,
+}
+
+/// Claims the CPUs of a VM whose vCPUs are to have direct interrupts, before its guest starts.
+pub fn claim(cpus: u64, online: u64) {
+    let claimed = CLAIMED.fetch_or(cpus, Ordering::Relaxed) | cpus;
+    (0..MAX_CPUS).filter(|cpu| cpus >> cpu & 1 != 0).for_each(gic::set_owned);
+    let left = online & !claimed;
+    let housekeeper = if left == 0 { u8::MAX } else { left.trailing_zeros() as u8 };
+    HOUSEKEEPER.store(housekeeper, Ordering::Relaxed);
+    if let (Some(uart), Some(mpidr)) = (super::uart(), board::get().cpus.get(usize::from(housekeeper)).copied()) {
+        gic::move_spi(uart, mpidr);
+    }
+}
+
+impl Place {
+    /// For a vCPU with these techniques, if they include direct interrupts.
+    pub fn new(techniques: Techniques) -> Option<&'static Place> {
+        (techniques.interrupts == Interrupts::Direct).then(|| {
+            let place = Place {
+                cpu: AtomicU32::new(NOWHERE),
+                root: memory::allocate_pages(PAGE_SIZE),
+                vttbr: AtomicU64::new(0),
+                failures: AtomicU32::new(0),
+            };
+            &*memory::allocate().write(place)
+        })
+    }
+
+    /// Whether the vCPU is direct now. Exact on its own CPU.
+    pub fn is_direct(&self) -> bool {
+        self.cpu.load(Ordering::Relaxed) != NOWHERE
+    }
+
+    fn entries(&self) -> &[AtomicU64; ENTRIES] {
+        // SAFETY: the page is this vCPU's alone, for good, in the direct map; other CPUs and the table walk access it as words.
+        unsafe { &*address_space::physical(self.root).cast() }
+    }
+
+    /// Calls `act` with the CPU on which the vCPU is direct, if it is, and stays there meanwhile. Returns whether it is.
+    #[inline(always)]
+    fn hold(&self, me: usize, act: impl FnOnce(usize)) -> bool {
+        let sending = &SENDING[me % MAX_CPUS];
+        sending.store(true, Ordering::Relaxed);
+        // Pairs with the fence in `unpublish`.
+        fence(Ordering::SeqCst);
+        let cpu = self.cpu.load(Ordering::Relaxed);
+        if cpu != NOWHERE {
+            act(cpu as usize);
+        }
+        sending.store(false, Ordering::Release);
+        cpu != NOWHERE
+    }
+
+    /// Sends the vCPU's pending requests on to where it is direct. False if it isn't.
+    pub fn forward(&self, pending: &PendingRequests) -> bool {
+        self.hold(this_index(), |cpu| {
+            self.send_all(pending, cpu);
+            // SGIs are on their way before this CPU lets go of the vCPU.
+            isb();
+        })
+    }
+
+    /// Sends the requests of the vCPU, which is held direct on `cpu`.
+    fn send_all(&self, pending: &PendingRequests, cpu: usize) {
+        let requests = pending.take();
+        requests.sgis().filter(|intid| ALL >> intid & 1 != 0).for_each(|intid| gic::send_sgi(cpu, intid));
+        if pending.put_back(requests, ALL) {
+            self.revoke(cpu);
+        }
+    }
+
+    /// Makes the vCPU, which is held direct on `cpu`, exit, whatever its guest masks: its second stage becomes empty, and if it waits, it is woken.
+    fn revoke(&self, cpu: usize) {
+        self.entries().iter().for_each(|entry| entry.store(0, Ordering::Relaxed));
+        let before = read_sysreg!("vttbr_el2");
+        // The TLBI takes the VMID from here. Speculative walks find a table in which nothing is mapped.
+        write_sysreg!("vttbr_el2", self.vttbr.load(Ordering::Relaxed));
+        // SAFETY: forgetting translations is always right.
+        unsafe { core::arch::asm!("dsb ishst", "isb", "tlbi vmalls12e1is", "dsb ish", options(nostack, preserves_flags)) };
+        write_sysreg!("vttbr_el2", before);
+        isb();
+        // From here on that CPU executes nothing of its guest's. An interrupt only has to end a WFI.
+        if cpu != this_index() {
+            redistributor::let_kick_wake(cpu);
+            gic::kick(cpu);
+        }
+    }
+}
+
+/// Makes a CPU on which a vCPU is direct exit.
+pub fn regain(cpu: usize) {
+    let here = HERE[cpu % MAX_CPUS].load(Ordering::Relaxed);
+    let [number, vcpu] = here.to_be_bytes().map(usize::from);
+    let vcpu = vm::get(number).and_then(|vm| vm.vcpus.get(vcpu)).filter(|_| here != NOBODY);
+    if let Some(place) = vcpu.and_then(|vcpu| vcpu.arch.direct) {
+        place.hold(this_index(), |held| {
+            if held == cpu {
+                place.revoke(cpu);
+            }
+        });
+    }
+}
+
+/// Sends an SGI to a vCPU that is direct, from CPU `me`. False if it isn't, or can't be sent this way.
+#[inline(always)]
+pub fn send(target: &Vcpu, me: usize, intid: u32) -> bool {
+    let Some(place) = target.arch.direct else { return false };
+    ALL >> (intid & 31) & 1 != 0
+        && place.hold(me, |cpu| {
+            gic::send_sgi(cpu, intid);
+            // It is on its way before this CPU lets go of the vCPU.
+            isb();
+        })
+}
+
+/// Whether the vCPU that is loaded on this CPU is direct.
+#[inline]
+pub fn is_here(vcpu: &Vcpu) -> bool {
+    vcpu.arch.direct.is_some_and(Place::is_direct)
+}
+
+/// The loaded vCPU was published, and has no pending requests: makes it direct if nothing is against it.
+#[cold]
+#[inline(never)]
+pub fn resume(cpu: &mut Cpu) {
+    let vcpu = cpu.vcpu();
+    let Some(place) = vcpu.arch.direct else { return };
+    // Stile needs the CPU again soon, or has nowhere else to be.
+    let shared = cpu.slice_end.is_some() || cpu.deadline.is_some() || cpu.waiting_trapped;
+    if shared || HOUSEKEEPER.load(Ordering::Relaxed) == u8::MAX {
+        collect_strays(cpu, vcpu);
+        return;
+    }
+    if try_enter(cpu, vcpu, place) {
+        place.failures.store(0, Ordering::Relaxed);
+    } else {
+        let failures = place.failures.fetch_add(1, Ordering::Relaxed);
+        retry_later(cpu, failures.min(DOUBLINGS));
+    }
+}
+
+/// Has the scheduler decide again after a while.
+fn retry_later(cpu: &mut Cpu, doublings: u32) {
+    let at = timer::now() + ((timer::frequency() * RETRY_US / 1_000_000) << doublings);
+    cpu.deadline = Some(at);
+    timer::set_deadline(cpu.deadline);
+}
+
+/// SGIs that were sent to the vCPU as a direct one, and come late, become pending as those to any vCPU.
+fn collect_strays(cpu: &Cpu, vcpu: &Vcpu) {
+    let strays = redistributor::strays(cpu.index);
+    (0..16).filter(|intid| strays >> intid & 1 != 0).for_each(|intid| vcpu.arch.requests.post_sgi(intid));
+    delivery::pull(cpu);
+}
+
+fn try_enter(cpu: &Cpu, vcpu: &'static Vcpu, place: &Place) -> bool {
+    let interface = Interface::new(cpu.index, vcpu);
+    let vmcr = interface.vmcr();
+    // A disabled group 1 would disable the kick that wakes. A common binary point must be the hypervisor's: the physical one may be read-only.
+    if !vmcr.group_enabled(true) || vmcr.common_binary_point() != interface.has_common_binary_point() {
+        return false;
+    }
+    let before = read_sysreg!("vttbr_el2");
+    copy_root(before, place);
+    place.vttbr.store(before & VMID | place.root, Ordering::Relaxed);
+    publish(cpu, vcpu, place);
+    let called = cpu::needs_resched(cpu) || !vcpu.arch.requests.is_empty();
+    let direct = match called {
+        true => None,
+        false => {
+            let mut interface = Interface::new(cpu.index, vcpu);
+            let mut distributor = vcpu.vm().arch.distributor.lock();
+            let (direct, kick) = vcpu.arch.redistributor.lock().enter_direct(&mut distributor, &mut interface, RESERVED);
+            drop(distributor);
+            delivery::deliver(vcpu.vm(), kick);
+            direct
+        }
+    };
+    let Some(direct) = direct else {
+        unpublish(cpu, place);
+        vcpu.runs_on.store(cpu.index as u32, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        collect_strays(cpu, vcpu);
+        return false;
+    };
+    redistributor::hand_over(cpu.index, &direct, interface::shape().priority_bits);
+    hand_over_interface(vmcr);
+    traps::set_direct(true);
+    Interface::new(cpu.index, vcpu).trap_common(true);
+    write_sysreg!("vttbr_el2", place.vttbr.load(Ordering::Relaxed));
+    write_sysreg!("vbar_el2", Vectors::Direct.base());
+    true
+}
+
+/// Copies the second stage's root: what it leads to is shared.
+fn copy_root(vttbr: u64, place: &Place) {
+    // SAFETY: the root of the VM's second stage, which stays; its words change only while none of the VM's vCPUs runs.
+    let from: &[AtomicU64; ENTRIES] = unsafe { &*address_space::physical(vttbr & ROOT).cast() };
+    for (entry, from) in place.entries().iter().zip(from) {
+        entry.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+/// From here on senders find the vCPU direct on this CPU.
+fn publish(cpu: &Cpu, vcpu: &Vcpu, place: &Place) {
+    vcpu.runs_on.store(NOWHERE, Ordering::Relaxed);
+    place.cpu.store(cpu.index as u32, Ordering::Relaxed);
+    HERE[cpu.index % MAX_CPUS].store(u16::from_be_bytes([vcpu.id.vm(), vcpu.id.vcpu()]), Ordering::Relaxed);
+    // The table walk sees the root; and a sender that does not find the vCPU here has its requests found here.
+    dsb_ish();
+}
+
+/// The reverse. When this returns, no CPU is about to send to it any more.
+fn unpublish(cpu: &Cpu, place: &Place) {
+    place.cpu.store(NOWHERE, Ordering::Relaxed);
+    HERE[cpu.index % MAX_CPUS].store(NOBODY, Ordering::Relaxed);
+    // Pairs with the fence in `hold`.
+    fence(Ordering::SeqCst);
+    for (_, sending) in SENDING.iter().enumerate().filter(|&(other, _)| other != cpu.index) {
+        // A few dozen instructions of another CPU, which waits for nobody.
+        while sending.load(Ordering::Acquire) {
+            core::hint::spin_loop();
+        }
+    }
+}
+
+/// Gives the physical CPU interface's group 1 the state of the virtual one.
+fn hand_over_interface(vmcr: Vmcr) {
+    if vmcr.common_binary_point() {
+        write_sysreg!("S3_0_C12_C8_3", vmcr.binary_point(false)); // ICC_BPR0_EL1
+    } else {
+        write_sysreg!("S3_0_C12_C12_3", vmcr.binary_point(true)); // ICC_BPR1_EL1
+    }
+    mirror(vmcr);
+    isb();
+}
+
+/// The guest wrote ICC_PMR_EL1 or ICC_CTLR_EL1, which trap: they take effect in the physical interface.
+fn mirror(vmcr: Vmcr) {
+    let control = u64::from(vmcr.common_binary_point()) | if vmcr.eoi_split() { gic::CTLR_EOI_MODE } else { 0 };
+    write_sysreg!("S3_0_C12_C12_4", control);
+    // The kick that wakes is never masked; all that the guest has is below.
+    let least = redistributor::first_priority(interface::shape().priority_bits);
+    write_sysreg!("S3_0_C4_C6_0", u64::from(vmcr.priority_mask().max(least)));
+}
+
+/// Ends direct interrupts of the vCPU that is loaded here. It is not published.
+#[cold]
+#[inline(never)]
+fn leave(cpu: &Cpu, vcpu: &Vcpu, place: &Place) {
+    unpublish(cpu, place);
+    write_sysreg!("vbar_el2", vector_base());
+    traps::set_direct(false);
+    let mut interface = Interface::new(cpu.index, vcpu);
+    interface.trap_common(false);
+    // ICC_BPR1_EL1, ICC_IGRPEN1_EL1: the guest's, without traps.
+    let mut vmcr = interface.vmcr().with_group1(read_sysreg!("S3_0_C12_C12_7") & 1 != 0);
+    if !vmcr.common_binary_point() {
+        vmcr = vmcr.with_binary_point1(read_sysreg!("S3_0_C12_C12_3"));
+    }
+    let active = redistributor::stop(cpu.index) & ALL;
+    let mut redistributor = vcpu.arch.redistributor.lock();
+    let ap1r = drop_priorities(vmcr, active, |intid| redistributor.acknowledged_priority(intid));
+    gic::open_interface();
+    let (_, ap0r, _) = interface.read_state();
+    interface.write_state(vmcr.0, &ap0r, &ap1r);
+    let lines = [intid::TIMER_EL1_VIRTUAL, intid::TIMER_EL1_PHYSICAL];
+    let lines = lines.into_iter().filter(|&line| interface.physical_line(line) == Some(true)).fold(0, |lines, line| lines | 1 << line);
+    let observed = redistributor::take_back(cpu.index, ALL, lines);
+    redistributor.leave_direct(observed, &interface);
+    redistributor.accept(vcpu.arch.requests.take());
+    drop(redistributor);
+    vcpu.vm().arch.load_own_root();
+    delivery::synchronize(vcpu, cpu.index);
+}
+
+/// Takes back all active priorities of this CPU's group 1. Returns them as ICH_AP1Rn_EL2 has them: the layout of ICC_AP1Rn_EL1 is the
+/// implementation's own. `active`: interrupts that are; `priority`: that with which the guest acknowledged one.
+fn drop_priorities(vmcr: Vmcr, active: u32, priority: impl Fn(u32) -> u8) -> [u32; 4] {
+    let shape = interface::shape();
+    let (mask, first) = (vmcr.group_priority_mask(true), redistributor::first_priority(shape.priority_bits));
+    let mut ap1r = [0; 4];
+    // Writes of ICC_EOIR1_EL1 drop a priority and deactivate nothing.
+    write_sysreg!("S3_0_C12_C12_4", gic::CTLR_EOI_MODE | u64::from(vmcr.common_binary_point()));
+    isb();
+    // No two active priorities are the same, so this is the most that there can be.
+    for _ in 0..1 << shape.preemption_bits {
+        let running = read_sysreg!("S3_0_C12_C11_3") as u8; // ICC_RPR_EL1
+        if running == 0xff {
+            break;
+        }
+        let with_it = (0..32).find(|&intid| active >> intid & 1 != 0 && priority(intid).max(first) & mask == running);
+        record_active_priority(&mut ap1r, with_it.map_or(running, |intid| priority(intid) & mask), shape.preemption_bits);
+        // None, if the guest wrote ICC_AP1Rn_EL1.
+        let Some(intid) = with_it else { break };
+        gic::drop_priority(intid);
+        isb();
+    }
+    clear_active_priorities(shape.preemption_bits);
+    ap1r
+}
+
+/// Writes 0 to ICC_AP1Rn_EL1, which means none.
+fn clear_active_priorities(preemption_bits: u8) {
+    write_sysreg!("S3_0_C12_C9_0", 0);
+    if preemption_bits >= 6 {
+        write_sysreg!("S3_0_C12_C9_1", 0);
+    }
+    if preemption_bits >= 7 {
+        write_sysreg!("S3_0_C12_C9_2", 0);
+        write_sysreg!("S3_0_C12_C9_3", 0);
+    }
+}
+
+/// Ends direct interrupts, if the loaded vCPU has them, because it is about to be left.
+pub fn leave_for_scheduler(cpu: &Cpu) {
+    let vcpu = cpu.vcpu();
+    if let Some(place) = vcpu.arch.direct.filter(|place| place.is_direct()) {
+        leave(cpu, vcpu, place);
+    }
+}
+
+/// Ends direct interrupts, if the loaded vCPU has them, because the handler of this exit needs its list registers; it goes on after it.
+pub fn leave_for_handler(cpu: &mut Cpu) {
+    let vcpu = cpu.vcpu();
+    let Some(place) = vcpu.arch.direct.filter(|place| place.is_direct()) else { return };
+    leave(cpu, vcpu, place);
+    vcpu.runs_on.store(cpu.index as u32, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+    collect_strays(cpu, vcpu);
+    retry_later(cpu, 0);
+}
+
+/// The outcome of a second-stage fault by which this CPU was regained; `None` if it is another one.
+pub fn regained(cpu: &mut Cpu, ipa: u64, row: RowId) -> Option<Outcome> {
+    let vcpu = cpu.vcpu();
+    let place = vcpu.arch.direct.filter(|place| place.is_direct())?;
+    let entry = place.entries().get((ipa >> ENTRY_SHIFT) as usize)?;
+    // Tables for all of RAM are always there.
+    if !vcpu.vm().arch.ram.contains(&ipa) || entry.load(Ordering::Relaxed) != 0 {
+        return None;
+    }
+    leave(cpu, vcpu, place);
+    cpu.leave = Leave::Resched;
+    Some(Outcome::leave(row))
+}
+
+/// The guest, whose interrupts are direct, wrote a register that [`Interface`] has the value of now.
+pub fn written(cpu: &mut Cpu) {
+    let vcpu = cpu.vcpu();
+    if is_here(vcpu) {
+        let interface = Interface::new(cpu.index, vcpu);
+        let vmcr = interface.vmcr();
+        if vmcr.common_binary_point() == interface.has_common_binary_point() {
+            mirror(vmcr);
+        } else {
+            leave_for_handler(cpu);
+        }
+    }
+}
+
+/// ICC_RPR_EL1 of a guest whose interrupts are direct.
+pub fn running_priority(vcpu: &Vcpu) -> Option<u64> {
+    is_here(vcpu).then(|| read_sysreg!("S3_0_C12_C11_3") & 0xff)
+}
+
+/// ICC_DIR_EL1 of a guest whose interrupts are direct. False if they aren't.
+pub fn deactivate(vcpu: &Vcpu, intid: u32) -> bool {
+    let direct = is_here(vcpu);
+    if direct && ALL.checked_shr(intid).is_some_and(|bits| bits & 1 != 0) {
+        gic::deactivate(intid);
+    }
+    direct
+}
+
+/// ICC_IGRPEN1_EL1 of a guest whose interrupts are direct, if its writes trap: a disabled group would disable the kick that wakes, too.
+pub fn set_group1(cpu: &mut Cpu, value: u64) {
+    if value & 1 == 0 {
+        leave_for_handler(cpu);
+    }
+    Interface::new(cpu.index, cpu.vcpu()).set_group1(value & 1 != 0);
+}
+
+/// Whether writes of ICC_IGRPEN1_EL1 can trap (FEAT_FGT).
+pub fn traps_group_enables() -> bool {
+    features::get().fgt
+}
