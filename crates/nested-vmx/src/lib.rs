@@ -8,7 +8,9 @@
 //! - [`checks`]: the rules of a VM entry
 //! - [`intercepts`]: exits of L2 that L1 asked for
 //! - [`invalidate`]: operands of INVEPT and INVVPID
+//! - [`operand`]: operands of VMX instructions
 //! - [`VmxResult`]: outcomes of VMX instructions
+//! - [`ept`], [`shadow`]: walks of L1's extended page tables, and tables that combine them with L0's
 //!
 //! VMCS12 is L1's VMCS for its guest L2; VMCS02 is the one that the processor runs L2 with. "SDM" is the *Intel 64 and IA-32 Architectures
 //! Software Developer's Manual*, volume 3; sections are cited by name, or by the number they have in most editions.
@@ -21,6 +23,7 @@ extern crate std;
 pub mod capability;
 pub mod checks;
 pub mod controls;
+pub mod ept;
 mod field;
 pub mod fields;
 mod group;
@@ -28,8 +31,10 @@ pub mod intercepts;
 pub mod invalidate;
 #[cfg(feature = "model")]
 pub mod model;
+pub mod operand;
 mod result;
 mod set;
+pub mod shadow;
 pub mod vmcs12;
 
 pub use capability::Capabilities;

@@ -29,6 +29,11 @@ impl FieldSet {
         }
     }
 
+    /// Adds the field with this slot, which exists, to a constant.
+    pub const fn add(&mut self, slot: usize) {
+        self.0[slot / 64] |= 1 << (slot % 64);
+    }
+
     /// Whether the field with this slot is in the set.
     #[inline(always)]
     pub fn contains(&self, slot: usize) -> bool {
