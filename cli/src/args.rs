@@ -111,7 +111,7 @@ pub struct MachineArgs {
     /// Keep each vCPU on one physical CPU.
     #[arg(long)]
     pub pinned: bool,
-    /// Give the VM an EL2 of its own, for a hypervisor in it: nv2, or one of the ways nv and off.
+    /// Give the VM an EL2 or VMX of its own, for a hypervisor in it; on Arm: nv2, or one of the ways nv and off.
     #[arg(long, value_name = "WAY", num_args = 0..=1, require_equals = true, default_missing_value = "nv2")]
     pub nested: Option<String>,
     /// Consequence of the VM's reset.

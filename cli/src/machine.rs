@@ -215,7 +215,10 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
             if let (KernelSource::Debian(which), Arch::X86_64, IpiAccess::Direct) = (&vm.kernel, arch, vm.techniques.ipi) {
                 archive.extend(initramfs::with_drivers(debian::ipi_module(*which, freshness)?.as_slice()));
             }
-            if wants_l2(vm) {
+            if arch == Arch::X86_64 && vm.techniques.nested != Nested::Off && vm.kernel == KernelSource::Debian(DebianKernel::V6_1) {
+                archive.extend(initramfs::with_drivers(&debian::kvm_modules(freshness)?));
+            }
+            if arch == Arch::Aarch64 && wants_l2(vm) {
                 archive.extend(l2(freshness));
             }
             system = Some(System { marks, command: vm.exec.is_some(), size });

@@ -117,6 +117,9 @@ fn techniques_of_pc(vm: &VmConfig, fact: &mut impl FnMut(&str, &str)) {
         ApicVirtualization::Posted => "where the CPU can: it delivers interrupts, also those that other CPUs post",
     };
     fact("local APICs", apics);
+    if vm.techniques.nested != Nested::Off {
+        fact("VMX of its own", "its VMCSs are merged with Stile's, its EPT is shadowed");
+    }
     let decoded = match vm.techniques.decode_cache {
         DecodeCache::Verify => "device accesses are remembered, and compared with the code at each use",
         DecodeCache::Protect => "device accesses are remembered, their code write-protected",

@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use stile_blob::{Nested, Share, Techniques};
+use stile_blob::{DecodeCache, Nested, Share, Techniques};
 use stile_board::{MAX_CPUS, MAX_FUNCTIONS, MAX_VCPUS, MAX_VMS};
 use stile_pci::Address;
 
@@ -41,15 +41,17 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
     let mut vms: Vec<VmConfig> = Vec::new();
     // The mistakes of those that are too many would be too many, too.
     for (index, vm_draft) in draft.vms.iter().take(MAX_VMS).enumerate() {
-        if let (Arch::X86_64, Some(Given { value: true, place })) = (arch, &vm_draft.nested) {
-            let what = "a virtual machine can't run others on x86_64 yet";
-            mistakes.push(Mistake::new(place.clone(), what).expected("nested = false, or arch = \"aarch64\" in [machine]"));
-        }
         if let (Arch::X86_64, [function, ..]) = (arch, &vm_draft.functions[..]) {
             let what = "PCI functions can't be assigned on x86_64 yet";
             mistakes.push(Mistake::new(function.place.clone(), what).expected("arch = \"aarch64\" in [machine]"));
         }
         let mut vm = vm(vm_draft, index, cpu_limit, folder, mistakes);
+        if let (Arch::X86_64, true, Some(Given { place, .. })) =
+            (arch, vm.techniques.nested != Nested::Off && vm.techniques.decode_cache == DecodeCache::Protect, &vm_draft.nested)
+        {
+            let what = "a virtual machine that runs others can't have write-protected code";
+            mistakes.push(Mistake::new(place.clone(), what).expected("another decode_cache than \"protect\", or nested = false"));
+        }
         vm.functions = functions(vm_draft, vm.techniques.nested, &vms, mistakes);
         if vms.iter().any(|earlier| earlier.name == vm.name) {
             let place = vm_draft.name.as_ref().map_or(&vm_draft.place, |name| &name.place);

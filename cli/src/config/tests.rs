@@ -336,8 +336,10 @@ fn a_nesting_mode_requires_nested() {
     assert_eq!(nested("[vm.techniques]\nnested = \"nv\"\n").unwrap(), Nested::Off);
     let refusal = nested("nested = true\n[vm.techniques]\nnested = \"nv3\"\n").unwrap_err().to_string();
     assert!(refusal.contains("\"nv3\"") && refusal.contains("nv2"), "{refusal}");
-    let refusal = nested("nested = true\n[machine]\narch = \"x86_64\"\n").unwrap_err().to_string();
-    assert!(refusal.contains("can't run others on x86_64"), "{refusal}");
+    assert_eq!(nested("nested = true\n[machine]\narch = \"x86_64\"\n").unwrap(), Nested::Nv2);
+    let protect = "nested = true\n[vm.techniques]\ndecode_cache = \"protect\"\n[machine]\narch = \"x86_64\"\n";
+    let refusal = nested(protect).unwrap_err().to_string();
+    assert!(refusal.contains("write-protected") && refusal.contains("decode_cache"), "{refusal}");
     assert_eq!(nested("nested = false\n[machine]\narch = \"x86_64\"\n").unwrap(), Nested::Off);
 }
 

@@ -1,4 +1,4 @@
-//! Drivers of PCI functions: modules of Debian's kernels. Which of them are modules differs from kernel to kernel.
+//! Drivers: modules of Debian's kernels. Which of them are modules differs from kernel to kernel.
 
 use std::fs;
 use std::io::Read;
@@ -19,6 +19,23 @@ pub struct Module {
     /// The file, decompressed.
     pub bytes: Vec<u8>,
 }
+
+/// The modules of KVM of Debian 12's kernel for x86-64, in the order in which they can be loaded.
+///
+/// # Errors
+/// No mirror; a failed download with nothing in the cache.
+pub fn kvm_modules(freshness: Freshness) -> Result<Vec<Module>> {
+    let stored = store::get(Arch::X86_64, Item::KvmHost6_1, freshness)?;
+    let read = |name| {
+        let path = stored.dir.join(name);
+        let bytes = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+        Ok(Module { name, bytes })
+    };
+    KVM_MODULES.into_iter().map(read).collect()
+}
+
+/// Their names.
+const KVM_MODULES: [&str; 3] = ["irqbypass.ko", "kvm.ko", "kvm-intel.ko"];
 
 /// The drivers of PCI functions that are modules of one of Debian's kernels for Arm, in the order in which they can be loaded. None for
 /// other kernels.

@@ -85,8 +85,15 @@ pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
             trapped_timer(&path),
             memory_above_devices(),
             pvh(programs)?,
+            vmx(programs)?,
         ])
         .collect())
+}
+
+/// A conformance suite of VMX, as a hypervisor in a VM.
+fn vmx(programs: &Programs) -> Result<Scenario> {
+    let scenario = Scenario::new("pc/nested/vmx", "--arch x86_64 --nested --memory 64M --exits").with("--kernel", programs.path("vmx")?);
+    Ok(Scenario { expect: passed(), ..scenario })
 }
 
 /// Debian's kernels, with vCPUs and physical CPUs.

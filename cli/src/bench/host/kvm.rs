@@ -150,6 +150,17 @@ pub fn client_archive(probe: &[u8], operations: &[Operation], iterations: u32) -
     archive(&linux::build(client::PROGRAM)?, probe, operations, iterations)
 }
 
+/// The kernel and the file system of a PC's host that runs the probe in VMs, and its boot arguments.
+///
+/// # Errors
+/// Something can't be built or fetched.
+pub fn pc_host(probe: &[u8], operations: &[Operation], iterations: u32) -> Result<(PathBuf, Vec<u8>, String)> {
+    let client = linux::build_for(Arch::X86_64, client::PROGRAM)?;
+    let (archive, names) = pc::archive(&client, probe, operations, iterations)?;
+    let append = arguments(Arch::X86_64, &format!("loglevel=7 {}", Kvm::V6_1.parameter()), &names);
+    Ok((Kvm::V6_1.kernel()?, archive, append))
+}
+
 /// The host's file system, and the names of the VMs to start.
 fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations: u32) -> Result<(Vec<u8>, Vec<String>)> {
     let mut vms = Vec::new();

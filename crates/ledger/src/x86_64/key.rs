@@ -19,6 +19,72 @@ pub const fn msr(register: u32) -> u32 {
     register
 }
 
+/// In the key of an exit of L2: L1 gets it.
+const FORWARDED: u32 = 1 << 16;
+
+/// The key of an exit of L2: its basic reason.
+pub const fn exit_of_l2(reason: u32, is_forwarded: bool) -> u32 {
+    reason & 0xffff | if is_forwarded { FORWARDED } else { 0 }
+}
+
+/// The key of a VMX instruction: its basic exit reason.
+pub const fn instruction(reason: u32) -> u32 {
+    reason & 0xffff
+}
+
+/// Basic exit reasons of L2 that have a name here.
+const EXITS: [(u32, &str); 27] = [
+    (0, "exception or NMI"),
+    (1, "external interrupt"),
+    (2, "triple fault"),
+    (7, "interrupt window"),
+    (8, "NMI window"),
+    (9, "task switch"),
+    (10, "CPUID"),
+    (12, "HLT"),
+    (14, "INVLPG"),
+    (15, "RDPMC"),
+    (16, "RDTSC"),
+    (18, "VMCALL"),
+    (28, "control register"),
+    (29, "debug register"),
+    (30, "I/O instruction"),
+    (31, "RDMSR"),
+    (32, "WRMSR"),
+    (33, "entry: guest state"),
+    (34, "entry: MSR list"),
+    (36, "MWAIT"),
+    (37, "monitor trap flag"),
+    (40, "PAUSE"),
+    (46, "GDTR or IDTR"),
+    (48, "EPT violation"),
+    (49, "EPT misconfiguration"),
+    (54, "WBINVD"),
+    (55, "XSETBV"),
+];
+
+/// VMX instructions.
+const INSTRUCTIONS: [(u32, &str); 11] = [
+    (19, "VMCLEAR"),
+    (20, "VMLAUNCH"),
+    (21, "VMPTRLD"),
+    (22, "VMPTRST"),
+    (23, "VMREAD"),
+    (24, "VMRESUME"),
+    (25, "VMWRITE"),
+    (26, "VMXOFF"),
+    (27, "VMXON"),
+    (50, "INVEPT"),
+    (53, "INVVPID"),
+];
+
+fn named(names: &[(u32, &str)], number: u32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match names.iter().find(|(named, _)| *named == number) {
+        Some((_, name)) => f.write_str(name),
+        None => write!(f, "exit reason {number}"),
+    }
+}
+
 /// Model-specific registers that have a name here.
 const MSRS: [(u32, &str); 14] = [
     (0x10, "IA32_TIME_STAMP_COUNTER"),
@@ -49,6 +115,11 @@ pub(super) fn write(reason: Reason, key: u32, f: &mut fmt::Formatter<'_>) -> fmt
             None => write!(f, "MSR {key:#x}"),
         },
         reason::MMIO => crate::page::write(key, f),
+        reason::VMX => named(&INSTRUCTIONS, key, f),
+        reason::L2 => {
+            f.write_str(if key & FORWARDED != 0 { "FORWARDED " } else { "" })?;
+            named(&EXITS, key & 0xffff, f)
+        }
         reason::UNKNOWN => write!(f, "exit reason {key}"),
         _ => write!(f, "{key:#x}"),
     }
@@ -71,6 +142,9 @@ mod tests {
         assert_eq!(dynamic(reason::IO, port(0xcf8, true)), "port 0x0cf8 write");
         assert_eq!(dynamic(reason::RDMSR, msr(0x1b)), "IA32_APIC_BASE");
         assert_eq!(dynamic(reason::WRMSR, msr(0x1234)), "MSR 0x1234");
+        assert_eq!(dynamic(reason::VMX, instruction(24)), "VMRESUME");
+        assert_eq!(dynamic(reason::L2, exit_of_l2(10, true)), "FORWARDED CPUID");
+        assert_eq!(dynamic(reason::L2, exit_of_l2(57, false)), "exit reason 57");
         assert_eq!(dynamic(reason::MMIO, page(0xfee0_0300, false)), "unmapped 0xfee00000 read");
     }
 }

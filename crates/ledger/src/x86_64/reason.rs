@@ -42,7 +42,7 @@ reasons! {
     RDPMC,
     /// MONITOR and MWAIT, which are not exposed to guests.
     MWAIT,
-    /// VMX instructions, which are not exposed to guests.
+    /// VMX instructions. Dynamic key, in a nested VM: [`key::instruction`](super::key::instruction).
     VMX,
     /// A task switch.
     TASK_SWITCH,
@@ -50,6 +50,8 @@ reasons! {
     TRIPLE_FAULT,
     /// A failed VM entry.
     ENTRY,
+    /// An exit of a VM in a VM (L2). Dynamic key: [`key::exit_of_l2`](super::key::exit_of_l2).
+    L2,
     /// An unknown exit reason. Dynamic key: the reason.
     UNKNOWN,
 }

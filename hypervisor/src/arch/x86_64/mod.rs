@@ -6,6 +6,7 @@ mod exit;
 mod handler;
 mod host;
 mod interrupts;
+mod nested;
 mod panic;
 mod physical_cpu;
 mod platform;

@@ -3,10 +3,10 @@
 use core::sync::atomic::{Ordering, fence};
 
 use crate::arch::contract::PhysicalCpu;
-use crate::arch::x86_64::host::cpu::{self, Cpu};
+use crate::arch::x86_64::host::cpu::{self, Cpu, Launch};
 use crate::arch::x86_64::host::{apic, speculation};
 use crate::arch::x86_64::interrupts::{deadline, delivery, direct};
-use crate::arch::x86_64::{boot, exit, handler};
+use crate::arch::x86_64::{boot, exit, handler, nested};
 use crate::vm::Vcpu;
 
 impl PhysicalCpu for Cpu {
@@ -52,8 +52,8 @@ impl PhysicalCpu for Cpu {
         speculation::switch_vm(self.index, vcpu.vm().number);
         self.open_vm(&vcpu.vm().arch);
         let fresh = context.load(self, &vcpu.vm().arch.place);
-        if let Some(protected) = &vcpu.vm().arch.protected {
-            protected.load(self);
+        if vcpu.vm().arch.follows_loads {
+            vcpu.vm().arch.load(self);
         }
         self.frame.registers = context.general;
         delivery::load(self, vcpu, fresh);
@@ -67,19 +67,20 @@ impl PhysicalCpu for Cpu {
         let wake = delivery::put(self, vcpu);
         let wake = if direct::put(self, vcpu) { Some(0) } else { wake };
         context.put(self);
-        if let Some(protected) = &vcpu.vm().arch.protected {
-            protected.put(self);
+        if vcpu.vm().arch.follows_loads {
+            vcpu.vm().arch.put(self, vcpu);
         }
         wake.filter(|_| sleeps)
     }
 
     fn power_down(&mut self, vcpu: &'static Vcpu) {
-        self.launched = 0;
+        self.launched = Launch::CLEAR;
         deadline::release(self, vcpu);
         // SAFETY: as in `put`.
         unsafe { vcpu.arch.context() }.drop_vmcs();
-        if let Some(protected) = &vcpu.vm().arch.protected {
-            protected.put(self);
+        if vcpu.vm().arch.follows_loads {
+            vcpu.vm().arch.put(self, vcpu);
+            nested::power_down(vcpu);
         }
     }
 

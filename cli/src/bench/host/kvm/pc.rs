@@ -1,6 +1,6 @@
 //! The probe in a VM of KVM's on a PC.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use stile_blob::Techniques;
 
 use crate::bench::operation::Operation;
@@ -10,9 +10,6 @@ use crate::config::Arch;
 use crate::debian::{self, Freshness};
 use crate::image::{self, Seed, VmFiles};
 use crate::l2::client::{self, Vm};
-
-/// The modules that the client loads.
-const MODULES: [&str; 3] = ["irqbypass.ko", "kvm.ko", "kvm-intel.ko"];
 
 /// The host's file system, and the names of the VMs to start. What is in their memory is what is there under Stile.
 pub fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations: u32) -> Result<(Vec<u8>, Vec<String>)> {
@@ -51,10 +48,8 @@ pub fn archive(client: &[u8], probe: &[u8], operations: &[Operation], iterations
             archive.file(path.trim_start_matches('/'), 0o644, content);
         }
     }
-    let host = debian::kvm_host(Freshness::Weekly)?;
-    for module in MODULES {
-        let path = host.join(module);
-        archive.file(module, 0o644, &std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?);
+    for module in debian::kvm_modules(Freshness::Weekly)? {
+        archive.file(module.name, 0o644, &module.bytes);
     }
     Ok((archive.finish(), vms.into_iter().map(|(name, ..)| name).collect()))
 }

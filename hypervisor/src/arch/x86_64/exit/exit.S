@@ -349,26 +349,86 @@ leave_this_vcpu_saved:
     mov     rsi, rax
     mov     rdi, rsp
     call    leave_vcpu
+// Enters the vCPU that is loaded, by what is known of the VMCS that is current (cpu.rs, Launch).
 enter_full:
+    mov     rax, [rsp + {LAUNCHED}]
+    jmp     qword ptr [8 * rax + ENTRIES]
+enter_resume:
     restore_callee_saved
     restore_caller_saved
-    cmp     qword ptr [rsp + {LAUNCHED}], 0
-    je      1f
     vmresume
     jmp     entry_failed
-1:  mov     qword ptr [rsp + {LAUNCHED}], 1
+enter_launch:
+    mov     qword ptr [rsp + {LAUNCHED}], 1
+enter_launch_l2:
+    restore_callee_saved
+    restore_caller_saved
     vmlaunch
 // VMLAUNCH or VMRESUME went on here ("VM-Instruction Error Numbers"): CF says that there is no current VMCS. The guest's registers are still
-// in the CPU, and are not needed any more: its VM ends, or Stile.
+// in the CPU, and are not needed any more: its VM ends, or Stile. An L2's are in the frame, too, where its L1 finds them.
 entry_failed:
     setc    sil
     movzx   esi, sil
     mov     rdi, rsp
     call    vm_entry_failed
-    mov     rsi, rax
-    mov     rdi, rsp
-    call    leave_vcpu
+    test    rax, rax
+    js      leave_this_vcpu_saved
+    account
     jmp     enter_full
+// The vCPU runs an L2, and its own VMCS is current.
+enter_l2:
+    mov     rdi, rsp
+    call    resume_l2
+    cmp     eax, 1
+    jb      enter_resume
+    je      enter_launch_l2
+    jmp     enter_full
+
+.section .rodata
+.balign 8
+ENTRIES:
+    .quad   enter_launch, enter_resume, enter_l2
+.section .text.exit, "ax"
+
+// An exit of an L2. All registers are saved: its L1 may get them.
+.balign 64
+.global vm_exit_l2
+vm_exit_l2:
+    mov     [rsp + AT_RAX], rax
+    mov     [rsp + AT_RCX], rcx
+    mov     [rsp + AT_RDX], rdx
+    save_caller_saved
+    save_callee_saved
+    inc     qword ptr [rsp + {TAKEN}]
+    rdtsc
+    shl     rdx, 32
+    or      rax, rdx
+    mov     [rsp + {SINCE}], rax
+    mov     rdi, rsp
+    call    handle_l2
+handled_nested:
+    test    rax, rax
+    js      leave_this_vcpu_saved
+    bt      rax, {CHOOSES_ENTRY_BIT}
+    jc      1f
+    account
+    restore_callee_saved
+    restore_caller_saved
+    vmresume
+    jmp     entry_failed
+1:  account
+    jmp     enter_full
+
+// A VMX instruction of an L1, or of a guest that has none.
+.balign 16
+.global exit_vmx
+exit_vmx:
+    save_caller_saved
+    save_callee_saved
+    mov     esi, eax
+    mov     rdi, rsp
+    call    handle_vmx
+    jmp     handled_nested
 
 // The first entry on this CPU: RDI = the CPU's block.
 .global enter_guest

@@ -9,11 +9,14 @@
 // VERW with a memory operand clears the CPU's buffers; any writable data segment does.
 verw_operand:
     .word   {DATA_SELECTOR}
+.balign 8
+// As ENTRIES of exit.S.
+.Lmitigated_entries:
+    .quad   .Lmitigated_launch, .Lmitigated_resume, .Lmitigated_l2
 
 .section .text.exit, "ax"
-.balign 64
-.global vm_exit_mitigated
-vm_exit_mitigated:
+// Saves the guest's registers and ends what speculation may have of it. Changes all but RSP.
+.macro begin_mitigated
     mov     [rsp + AT_RAX], rax
     mov     [rsp + AT_RCX], rcx
     mov     [rsp + AT_RDX], rdx
@@ -34,12 +37,12 @@ vm_exit_mitigated:
     jnz     1b
     add     rsp, 32 * 8
     test    byte ptr [rip + {FLAGS}], {IBRS_AT_EXITS}
-    jz      .Lmitigated_filled
+    jz      .Lmitigated_filled\@
     mov     ecx, IA32_SPEC_CTRL
     mov     eax, 1                  // IBRS
     xor     edx, edx
     wrmsr
-.Lmitigated_filled:
+.Lmitigated_filled\@:
     lfence
     // Values of the guest are no operands for speculation.
     xor     ebx, ebx
@@ -52,6 +55,12 @@ vm_exit_mitigated:
     xor     r13d, r13d
     xor     r14d, r14d
     xor     r15d, r15d
+.endm
+
+.balign 64
+.global vm_exit_mitigated
+vm_exit_mitigated:
+    begin_mitigated
     mov     ecx, EXIT_REASON
     vmread  rax, rcx
     mov     esi, eax
@@ -74,15 +83,19 @@ enter_mitigated:
     xor     edx, edx
     wrmsr
 .Lmitigated_enter:
+    mov     rax, [rsp + {LAUNCHED}]
+    jmp     qword ptr [8 * rax + .Lmitigated_entries]
+.Lmitigated_resume:
     restore_callee_saved
     restore_caller_saved
-    cmp     qword ptr [rsp + {LAUNCHED}], 0
-    je      .Lmitigated_launch
     verw    word ptr [rip + verw_operand]
     vmresume
     jmp     .Lmitigated_failed
 .Lmitigated_launch:
     mov     qword ptr [rsp + {LAUNCHED}], 1
+.Lmitigated_launch_l2:
+    restore_callee_saved
+    restore_caller_saved
     verw    word ptr [rip + verw_operand]
     vmlaunch
 // As entry_failed of exit.S.
@@ -91,11 +104,28 @@ enter_mitigated:
     movzx   esi, sil
     mov     rdi, rsp
     call    vm_entry_failed
+    jmp     .Lmitigated_handled
+.Lmitigated_l2:
+    mov     rdi, rsp
+    call    resume_l2
+    cmp     eax, 1
+    jb      .Lmitigated_resume
+    je      .Lmitigated_launch_l2
+    jmp     .Lmitigated_enter
 .Lmitigated_leave:
     mov     rsi, rax
     mov     rdi, rsp
     call    leave_vcpu
     jmp     enter_mitigated
+
+// As vm_exit_l2 of exit.S.
+.balign 64
+.global vm_exit_l2_mitigated
+vm_exit_l2_mitigated:
+    begin_mitigated
+    mov     rdi, rsp
+    call    handle_l2
+    jmp     .Lmitigated_handled
 
 // The first entry on this CPU: RDI = the CPU's block.
 .global enter_guest_mitigated

@@ -17,6 +17,7 @@ core::arch::global_asm!(
     TAKEN = const cpu::TAKEN,
     LAUNCHED = const cpu::LAUNCHED,
     WITH_ALL_BIT = const WITH_ALL_BIT,
+    CHOOSES_ENTRY_BIT = const CHOOSES_ENTRY_BIT,
     WINDOW = const cpu::WINDOW,
     DIRECT_DEADLINE = const cpu::DIRECT_DEADLINE,
     TSC_DEADLINE_MSR = const crate::arch::x86_64::host::instructions::msr::IA32_TSC_DEADLINE,
@@ -58,6 +59,16 @@ impl Outcome {
     }
 }
 
+/// The bit of a nested handler's [`Outcome`] that asks for the entry that [`Cpu::launched`] names, not simply VMRESUME.
+const CHOOSES_ENTRY_BIT: u32 = Outcome::OWN_BIT;
+
+impl Outcome {
+    /// Entry as [`Cpu::launched`] says.
+    pub const fn choosing_entry(self) -> Outcome {
+        self.with(CHOOSES_ENTRY_BIT)
+    }
+}
+
 // `exit.S` takes the bit for the sign.
 const _: () = assert!(Outcome::LEAVE_BIT == 63);
 
@@ -80,8 +91,11 @@ unsafe extern "C" {
     fn exit_wrmsr();
     fn exit_io();
     fn exit_ept_violation();
+    fn exit_vmx();
+    fn vm_exit_l2();
     fn enter_guest(cpu: *mut core::ffi::c_void) -> !;
     fn vm_exit_mitigated();
+    fn vm_exit_l2_mitigated();
     fn enter_guest_mitigated(cpu: *mut core::ffi::c_void) -> !;
     fn handle_other();
     fn handle_interrupt_mitigated();
@@ -92,6 +106,7 @@ unsafe extern "C" {
     fn handle_wrmsr();
     fn handle_io();
     fn handle_ept_violation_full();
+    fn handle_vmx();
 }
 
 /// Basic exit reasons that handlers know by number.
@@ -110,8 +125,8 @@ pub mod basic {
     pub const RDPMC: u64 = 15;
     pub const RSM: u64 = 17;
     pub const VMCALL: usize = 18;
-    pub const VMX_FIRST: u64 = 19;
-    pub const VMX_LAST: u64 = 27;
+    pub const VMX_FIRST: usize = 19;
+    pub const VMX_LAST: usize = 27;
     pub const CONTROL_REGISTER: u64 = 28;
     pub const IO: usize = 30;
     pub const RDMSR: usize = 31;
@@ -125,8 +140,8 @@ pub mod basic {
     /// Virtualized EOI.
     pub const EOI: u64 = 45;
     pub const EPT_VIOLATION: usize = 48;
-    pub const INVEPT: u64 = 50;
-    pub const INVVPID: u64 = 53;
+    pub const INVEPT: usize = 50;
+    pub const INVVPID: usize = 53;
     pub const WBINVD: u64 = 54;
     pub const XSETBV: u64 = 55;
     pub const APIC_WRITE: u64 = 56;
@@ -145,7 +160,7 @@ static EXIT_STUBS: [Stub; REASONS] = {
     stubs[basic::RDMSR] = Stub(exit_rdmsr);
     stubs[basic::WRMSR] = Stub(exit_wrmsr);
     stubs[basic::EPT_VIOLATION] = Stub(exit_ept_violation);
-    stubs
+    with_vmx(stubs, Stub(exit_vmx))
 };
 
 /// The handlers of `mitigated.S`, which calls each with all of the general registers in the frame.
@@ -160,8 +175,20 @@ static MITIGATED_HANDLERS: [Stub; REASONS] = {
     handlers[basic::RDMSR] = Stub(handle_rdmsr);
     handlers[basic::WRMSR] = Stub(handle_wrmsr);
     handlers[basic::EPT_VIOLATION] = Stub(handle_ept_violation_full);
-    handlers
+    with_vmx(handlers, Stub(handle_vmx))
 };
+
+/// A table with the entry of VMX instructions.
+const fn with_vmx(mut table: [Stub; REASONS], entry: Stub) -> [Stub; REASONS] {
+    let mut reason = basic::VMX_FIRST;
+    while reason <= basic::VMX_LAST {
+        table[reason] = entry;
+        reason += 1;
+    }
+    table[basic::INVEPT] = entry;
+    table[basic::INVVPID] = entry;
+    table
+}
 
 /// Answer to a hypercall: there is none. It is the one of KVM's interface for those that are not there (KVM_ENOSYS).
 pub const NO_SUCH_CALL: i64 = -1000;
@@ -172,6 +199,11 @@ pub const SEND_IPI: u32 = 10;
 /// Where exits go: HOST_RIP.
 pub fn entry_point() -> u64 {
     if speculation::is_needed_at_exits() { vm_exit_mitigated as *const () as u64 } else { vm_exit as *const () as u64 }
+}
+
+/// Where exits of an L2 go.
+pub fn entry_point_of_l2() -> u64 {
+    if speculation::is_needed_at_exits() { vm_exit_l2_mitigated as *const () as u64 } else { vm_exit_l2 as *const () as u64 }
 }
 
 /// Leaves Stile for the loaded vCPU, for the first time on this CPU: later entries come from `exit.S`.

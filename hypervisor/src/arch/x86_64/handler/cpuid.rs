@@ -6,10 +6,13 @@ use stile_ledger::x86_64::reason;
 use super::skip_instruction;
 use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
+use crate::arch::x86_64::host::instructions::CpuidResult;
 use crate::arch::x86_64::vm::cpuid::answer;
 
 /// In IA32_APIC_BASE.
 const ENABLED: u64 = 1 << 11;
+/// In ECX of leaf 1.
+const VMX: u32 = 1 << 5;
 
 #[unsafe(no_mangle)]
 extern "C" fn handle_cpuid(cpu: &mut Cpu) -> Outcome {
@@ -18,6 +21,7 @@ extern "C" fn handle_cpuid(cpu: &mut Cpu) -> Outcome {
     let vcpu = cpu.vcpu();
     let answer = answer(leaf, subleaf, vcpu.arch.index as u32, vcpu.vm().vcpus.len() as u32, cpu.apic_base & ENABLED != 0);
     let features = if leaf == features::LEAF && vcpu.vm().arch.direct.is_some() { features::DIRECT_IPI } else { 0 };
+    let answer = if leaf == 1 && vcpu.vm().arch.nested.is_some() { CpuidResult { ecx: answer.ecx | VMX, ..answer } } else { answer };
     let registers = &mut cpu.frame.registers;
     registers[gpr::RAX] = (answer.eax | features).into();
     registers[gpr::RBX] = answer.ebx.into();

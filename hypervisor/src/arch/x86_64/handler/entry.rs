@@ -9,6 +9,7 @@ use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::timer;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::interrupts::delivery::VALID;
+use crate::arch::x86_64::nested;
 use crate::arch::x86_64::vcpu::cr0;
 use crate::cpu::Leave;
 
@@ -48,6 +49,12 @@ extern "C" fn vm_entry_failed(cpu: &mut Cpu, no_vmcs: bool) -> Outcome {
     const INVALID_CONTROLS: u64 = 7;
     assert!(!no_vmcs, "VM entry fails: there is no current VMCS");
     let error = vmcs::read(Field::INSTRUCTION_ERROR);
+    if let Some(outcome) = nested::failed(cpu, error) {
+        // As below.
+        cpu.taken += 1;
+        cpu.since = timer::now();
+        return outcome;
+    }
     assert!(error == INVALID_CONTROLS, "VM entry fails with error {error} (VM-instruction error numbers)");
     // It was accounted as an exit that goes on, and is another one now.
     cpu.taken += 1;

@@ -18,7 +18,7 @@ extern "C" fn handle_interrupt_mitigated(cpu: &mut Cpu) -> Outcome {
 
 /// A physical interrupt came while a guest ran; the processor has acknowledged it. `number`: its vector.
 #[unsafe(no_mangle)]
-extern "C" fn handle_interrupt(cpu: &mut Cpu, number: u8) -> Outcome {
+pub extern "C" fn handle_interrupt(cpu: &mut Cpu, number: u8) -> Outcome {
     if number == vector::SPURIOUS {
         direct::end_spurious();
         return Outcome::again(rows::INTERRUPT_SPURIOUS);

@@ -14,9 +14,9 @@ mod other;
 mod task;
 
 pub use entry::fail as fail_entry;
-pub use exception::BITMAP as EXCEPTIONS;
-pub use interrupt::idle as idle_interrupt;
-pub use msr::Kept;
+pub use exception::{BITMAP as EXCEPTIONS, debug, resume_or_leave};
+pub use interrupt::{handle_interrupt, idle as idle_interrupt};
+pub use msr::{Kept, handle_rdmsr, handle_wrmsr};
 
 use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::Cpu;
@@ -28,7 +28,7 @@ use stile_wire::{Crash, CrashReason};
 
 /// The instruction is done: goes on after it. Returns RFLAGS.
 #[inline(always)]
-fn skip_instruction() -> u64 {
+pub fn skip_instruction() -> u64 {
     advance_to(vmcs::read(Field::GUEST_RIP).wrapping_add(vmcs::read(Field::EXIT_LENGTH)))
 }
 
@@ -62,7 +62,7 @@ fn advance(next: u64, special: u64, more: impl FnOnce(u64)) -> u64 {
 pub const TF: u64 = 1 << 8;
 
 /// The guest can't go on: its VM ends.
-fn crash(cpu: &mut Cpu, row: RowId, reason: CrashReason, exit_reason: u64, address: u64) -> Outcome {
+pub fn crash(cpu: &mut Cpu, row: RowId, reason: CrashReason, exit_reason: u64, address: u64) -> Outcome {
     let vcpu = cpu.vcpu().id.vcpu();
     let pc = vmcs::read(Field::GUEST_CS_BASE).wrapping_add(vmcs::read(Field::GUEST_RIP));
     cpu.end_vm(row, End::Crash(Crash { reason, vcpu, pc, syndrome: exit_reason, address }))

@@ -13,6 +13,7 @@ use crate::arch::x86_64::host::instructions::{cpuid, msr};
 use crate::arch::x86_64::host::timer;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::interrupts::{deadline, delivery, direct, virtual_apic};
+use crate::arch::x86_64::nested;
 use crate::arch::x86_64::vcpu::inject;
 
 /// Registers that read as a constant and take any write, which has no effect: guests look at them without asking CPUID whether they
@@ -152,7 +153,7 @@ fn deadline_of(kept: &Kept, guest: u64) -> u64 {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn handle_rdmsr(cpu: &mut Cpu) -> Outcome {
+pub extern "C" fn handle_rdmsr(cpu: &mut Cpu) -> Outcome {
     let register = cpu.frame.registers[gpr::RCX] as u32;
     let row = cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::RDMSR, key::msr(register)));
     if let Some(value) = own(cpu, register) {
@@ -164,13 +165,16 @@ extern "C" fn handle_rdmsr(cpu: &mut Cpu) -> Outcome {
     }
     match CONSTANT.iter().find(|(number, _)| *number == register) {
         Some((_, value)) => give(cpu, *value),
-        None => inject::general_protection(),
+        None => match nested::read_msr(cpu, register) {
+            Ok(value) => give(cpu, value),
+            Err(GeneralProtection) => inject::general_protection(),
+        },
     }
     Outcome::again(row)
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn handle_wrmsr(cpu: &mut Cpu) -> Outcome {
+pub extern "C" fn handle_wrmsr(cpu: &mut Cpu) -> Outcome {
     let register = cpu.frame.registers[gpr::RCX] as u32;
     let value = cpu.frame.registers[gpr::RDX] << 32 | cpu.frame.registers[gpr::RAX] & 0xffff_ffff;
     if register == msr::IA32_TSC_DEADLINE {

@@ -9,6 +9,7 @@ use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::interrupts::{delivery, direct};
+use crate::arch::x86_64::nested;
 use crate::arch::x86_64::vcpu::{cr0, extended, inject};
 use crate::cpu::Leave;
 
@@ -47,13 +48,7 @@ extern "C" fn handle_other(cpu: &mut Cpu, reason: u64) -> Outcome {
             inject::general_protection();
             Outcome::again(reason::RDPMC.other())
         }
-        basic::VMX_FIRST..=basic::VMX_LAST
-        | basic::INVEPT
-        | basic::INVVPID
-        | basic::MWAIT
-        | basic::MONITOR
-        | basic::GETSEC
-        | basic::RSM => {
+        basic::MWAIT | basic::MONITOR | basic::GETSEC | basic::RSM => {
             // Instructions of features that the guest is told it does not have.
             inject::undefined();
             Outcome::again(rows::absent(reason))
@@ -80,7 +75,7 @@ fn control_register(cpu: &mut Cpu) -> Outcome {
     let is_move = qualification >> 4 & 0b11 == 0;
     match register {
         0 if is_move => {
-            if cr0::write(cpu.vcpu().vm(), value) {
+            if write_cr0(cpu, value) {
                 skip_instruction();
             } else {
                 inject::general_protection();
@@ -108,9 +103,13 @@ fn control_register(cpu: &mut Cpu) -> Outcome {
             }
             Outcome::again(rows::CR8)
         }
-        // A bit that guests don't have.
+        // A bit that guests don't have, or VMXE.
         4 => {
-            inject::general_protection();
+            if is_move && nested::write_cr4(cpu, value) {
+                skip_instruction();
+            } else {
+                inject::general_protection();
+            }
             Outcome::again(rows::CR4)
         }
         _ => {
@@ -118,6 +117,13 @@ fn control_register(cpu: &mut Cpu) -> Outcome {
             Outcome::again(reason::CR.other())
         }
     }
+}
+
+/// A write to CR0. Returns false if it is refused.
+#[cold]
+#[inline(never)]
+fn write_cr0(cpu: &Cpu, value: u64) -> bool {
+    nested::may_write_cr0(cpu, value) && cr0::write(cpu.vcpu().vm(), value)
 }
 
 /// The guest chooses its state components (the manual, "XSETBV—Set Extended Control Register").

@@ -84,6 +84,18 @@ impl Local {
     }
 }
 
+/// How the loaded vCPU is entered: [`Cpu::launched`].
+pub struct Launch;
+
+impl Launch {
+    /// By VMLAUNCH: the current VMCS is clear on this CPU.
+    pub const CLEAR: u64 = 0;
+    /// By VMRESUME.
+    pub const LAUNCHED: u64 = 1;
+    /// It is in L2, whose VMCS is to be made current.
+    pub const L2: u64 = 2;
+}
+
 /// The block. Only its own CPU has a reference to it.
 #[repr(C, align(64))]
 pub struct Cpu {
@@ -95,7 +107,7 @@ pub struct Cpu {
     pub rows: *mut Row,
     /// Exits that `exit.S` counted since the vCPU was loaded.
     pub taken: u64,
-    /// Whether the current VMCS was launched on this CPU: if not, VMRESUME would fail.
+    /// How the loaded vCPU is entered, if not by the exit path itself: see [`Launch`].
     pub launched: u64,
     /// IA32_APIC_BASE of the loaded vCPU.
     pub apic_base: u64,

@@ -196,3 +196,10 @@ pub fn forget_ept(pointer: u64) {
     // SAFETY: as above.
     unsafe { core::arch::asm!("invept {}, [{}]", in(reg) 1u64, in(reg) &descriptor, options(nostack)) };
 }
+
+/// EPT pointer (the manual, "Extended-Page-Table Pointer (EPTP)"): tables are write-back memory, walks have four levels.
+pub const fn ept_pointer(root: u64) -> u64 {
+    const WRITE_BACK: u64 = 6;
+    const FOUR_LEVELS: u64 = 3 << 3;
+    root | FOUR_LEVELS | WRITE_BACK
+}

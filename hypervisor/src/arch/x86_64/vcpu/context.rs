@@ -11,7 +11,7 @@ use super::extended::Extended;
 use super::pauses::Pauses;
 use super::start_state::Start;
 use super::{cr0, host_state};
-use crate::arch::x86_64::host::cpu::{Cpu, gpr};
+use crate::arch::x86_64::host::cpu::{Cpu, Launch, gpr};
 use crate::arch::x86_64::host::instructions::{cpuid, msr, rdmsr, wrmsr};
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::vmx;
@@ -68,7 +68,7 @@ pub struct Place {
 
 /// CR4 bits that guests have: VME, PVI, TSD, DE, PSE, PAE, MCE, PGE, PCE, OSFXSR, OSXMMEXCPT, FSGSBASE, PCIDE, OSXSAVE, SMEP, SMAP. Those that
 /// the CPU does not have it refuses itself.
-const CR4_OWNED: u64 = 0x7ff | 1 << 16 | 1 << 17 | 1 << 18 | 1 << 20 | 1 << 21;
+pub const CR4_OWNED: u64 = 0x7ff | 1 << 16 | 1 << 17 | 1 << 18 | 1 << 20 | 1 << 21;
 
 impl VcpuContext {
     /// Gives a new vCPU its VMCS and its identifier.
@@ -123,7 +123,7 @@ impl VcpuContext {
     /// last, so that the VMCS is a new one.
     pub fn load(&mut self, cpu: &mut Cpu, place: &Place) -> bool {
         vmcs::make_current(self.vmcs);
-        cpu.launched = 0;
+        cpu.launched = Launch::CLEAR;
         let fresh = core::mem::take(&mut self.fresh);
         if fresh {
             self.write_controls(place);
@@ -164,14 +164,19 @@ impl VcpuContext {
         self.debug.put();
         self.extended.put();
         vmcs::clear(self.vmcs);
-        cpu.launched = 0;
+        cpu.launched = Launch::CLEAR;
     }
 
     /// The next entry is to launch the VMCS, which is loaded here.
     pub fn launch_anew(&self, cpu: &mut Cpu) {
         vmcs::clear(self.vmcs);
         vmcs::make_current(self.vmcs);
-        cpu.launched = 0;
+        cpu.launched = Launch::CLEAR;
+    }
+
+    /// Physical address of the VMCS.
+    pub fn vmcs(&self) -> u64 {
+        self.vmcs
     }
 
     /// Takes the VMCS off this CPU, whatever becomes of the rest.

@@ -71,12 +71,17 @@ pub fn write(vm: &'static Vm, value: u64) -> bool {
     }
     if closes {
         // "Operations that Invalidate TLBs and Paging-Structure Caches".
-        vmx::forget_vpid(vmcs::read(Field::VPID));
+        forget_translations();
     }
     vmcs::write(Field::CR0_SHADOW, value);
     // Caches stay on, and NE set.
     vmcs::write(Field::GUEST_CR0, value & !(NW | CD) | NE | ET);
     true
+}
+
+/// Forgets this CPU's translations of the vCPU's linear addresses.
+pub fn forget_translations() {
+    vmx::forget_vpid(vmcs::read(Field::VPID));
 }
 
 /// The page-directory-pointer-table entries of PAE paging, while it is on.

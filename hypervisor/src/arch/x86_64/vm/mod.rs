@@ -7,7 +7,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use stile_apic::{IoApic, LocalApic, Mode, Pages};
-use stile_blob::{ApicVirtualization, DecodeCache, Nested, Techniques};
+use stile_blob::{ApicVirtualization, DecodeCache, IpiAccess, Nested, Techniques};
 use stile_board::{MAX_VCPUS, MAX_VMS};
 use stile_decode::cache::Counters;
 use stile_paging::PAGE_SIZE;
@@ -20,11 +20,13 @@ use crate::arch::contract::{VcpuPart, VmPart};
 use crate::arch::x86_64::emulation::decoder::Decoder;
 use crate::arch::x86_64::emulation::devices::Devices;
 use crate::arch::x86_64::handler::Kept;
+use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::instructions::msr;
 use crate::arch::x86_64::host::{mmu, timer, vmx};
 use crate::arch::x86_64::interrupts::descriptors::{Direct, Sending};
 use crate::arch::x86_64::interrupts::events::Events;
 use crate::arch::x86_64::interrupts::virtual_apic::{self, AccessPage};
+use crate::arch::x86_64::nested::{self, GuestVmx};
 use crate::arch::x86_64::vcpu::context::{Place, VcpuContext};
 use crate::memory::{self, TableFrames};
 use crate::vm::Start;
@@ -47,6 +49,10 @@ pub struct Vm {
     pub direct: Option<Direct>,
     /// Decoded instructions, if their scheme is to protect pages.
     pub protected: Option<Protected>,
+    /// What its vCPUs are told of VMX, if they may have guests of their own.
+    pub nested: Option<nested::Offer>,
+    /// Whether [`Vm::load`] and [`Vm::put`] have anything to do.
+    pub follows_loads: bool,
     /// Devices that only a PC has.
     pub devices: Devices,
     /// The operator was told that nothing can wake it: see [`crate::arch::x86_64::interrupts::deadlock`].
@@ -76,6 +82,8 @@ pub struct Vcpu {
     watch: AtomicU64,
     /// MSRs that keep what is written.
     pub kept: Kept,
+    /// Its VMX operation, if its VM is nested.
+    vmx: Option<UnsafeCell<&'static mut GuestVmx>>,
 }
 
 /// Times of [`Vcpu::watch`].
@@ -108,13 +116,6 @@ const PASSED: [u32; 14] = [
     msr::TSC,
 ];
 
-/// EPT pointer (the manual, "Extended-Page-Table Pointer (EPTP)"): tables are write-back memory, walks have four levels.
-const fn ept_pointer(root: u64) -> u64 {
-    const WRITE_BACK: u64 = 6;
-    const FOUR_LEVELS: u64 = 3 << 3;
-    root | FOUR_LEVELS | WRITE_BACK
-}
-
 /// The MSR bitmap (the manual, "MSR-Bitmap Address"): reads of low and high numbers, then writes of them; a bit that is set exits.
 fn msr_bitmap(x2apic: ApicVirtualization, passes_deadline: bool) -> u64 {
     let page = memory::allocate_pages(PAGE_SIZE);
@@ -138,6 +139,54 @@ fn msr_bitmap(x2apic: ApicVirtualization, passes_deadline: bool) -> u64 {
     page
 }
 
+/// Where the bit of an MSR's reads is in an MSR bitmap, in words of 64 bits.
+const fn word_of(register: u32) -> usize {
+    let quarter = if register >= 0xc000_0000 { 128 } else { 0 };
+    quarter + (register as usize & 0x1fff) / 64
+}
+
+/// Words of an MSR bitmap in which Stile lets something through: a bitmap of L1's matters in these alone.
+pub const PASSED_WORDS: [usize; 10] = [
+    word_of(msr::TSC),
+    word_of(msr::SYSENTER_CS),
+    word_of(msr::IA32_PAT),
+    word_of(msr::IA32_EFER),
+    word_of(msr::FS_BASE),
+    WRITES + word_of(msr::TSC),
+    WRITES + word_of(msr::SYSENTER_CS),
+    WRITES + word_of(msr::IA32_PAT),
+    WRITES + word_of(msr::IA32_EFER),
+    WRITES + word_of(msr::FS_BASE),
+];
+/// The first word for writes.
+const WRITES: usize = 256;
+
+/// Stile's own value of such a word: a bit that is set exits.
+pub const fn passed_word(word: usize) -> u64 {
+    let mut value = u64::MAX;
+    let mut at = 0;
+    while at < PASSED.len() {
+        let (register, of_reads) = (PASSED[at], word_of(PASSED[at]));
+        if of_reads == word || WRITES + of_reads == word && register != msr::TSC {
+            value &= !(1 << (register % 64));
+        }
+        at += 1;
+    }
+    value
+}
+
+const _: () = {
+    // Each register that is let through is in one of the words.
+    let mut at = 0;
+    while at < PASSED.len() {
+        let mut word = 0;
+        while PASSED_WORDS[word] != word_of(PASSED[at]) {
+            word += 1;
+        }
+        at += 1;
+    }
+};
+
 /// I/O bitmaps: every port exits.
 fn io_bitmaps() -> [u64; 2] {
     let pages = memory::allocate_pages(2 * PAGE_SIZE);
@@ -158,8 +207,12 @@ impl VmPart for Vm {
             return Err("PCI functions can't be assigned on this architecture yet");
         }
         let vcpus = usize::from(config.vcpus);
-        if techniques.nested != Nested::default() {
-            return Err("a VM can't run VMs of its own on this architecture yet");
+        let nested = (techniques.nested != Nested::Off).then(nested::Offer::new);
+        if nested.is_some() && techniques.decode_cache == DecodeCache::Protect {
+            return Err("a VM with VMs of its own can't have decode_cache = \"protect\"");
+        }
+        if nested.is_some() && techniques.ipi == IpiAccess::Direct {
+            return Err("a VM with VMs of its own can't have ipi = \"direct\"");
         }
         let geometry = Geometry::stage1(48, mmu::pa_range()).ok_or("the EPT has no such shape")?;
         let root = TableFrames.allocate().ok_or("no memory for second-stage tables")?;
@@ -175,7 +228,7 @@ impl VmPart for Vm {
         };
         let direct = Direct::new(&mut table, techniques.ipi, level, vcpus, |passes| msr_bitmap(level, passes))?;
         let place = Place {
-            ept: ept_pointer(root),
+            ept: vmx::ept_pointer(root),
             io_bitmaps: io_bitmaps(),
             msr_bitmaps: [false, true].map(|passes| msr_bitmap(ApicVirtualization::Off, passes)),
             x2apic_bitmaps: [false, true].map(|passes| msr_bitmap(level, passes)),
@@ -193,6 +246,8 @@ impl VmPart for Vm {
             place,
             io_apic: TicketLock::new(IoApic::new()),
             direct,
+            follows_loads: protected.is_some() || nested.is_some(),
+            nested,
             protected,
             devices: Devices::new(ram, vcpus),
             silence_told: AtomicBool::new(false),
@@ -234,25 +289,59 @@ impl Vm {
         self.table
     }
 
+    /// A vCPU is being loaded on this CPU, of a VM that follows it.
+    #[cold]
+    pub fn load(&self, cpu: &mut Cpu) {
+        if let Some(protected) = &self.protected {
+            protected.load(cpu);
+        }
+        nested::load(cpu);
+    }
+
+    /// It is being put.
+    #[cold]
+    pub fn put(&self, cpu: &mut Cpu, vcpu: &crate::vm::Vcpu) {
+        if let Some(protected) = &self.protected {
+            protected.put(cpu);
+        }
+        nested::put(cpu, vcpu);
+    }
+
+    /// Whether the 2 MiB around an address of RAM are RAM in one piece, which a large page maps.
+    pub fn has_large_page(&self, gpa: u64) -> bool {
+        const LARGE: u64 = 2 << 20;
+        let start = gpa & !(LARGE - 1);
+        self.memory
+            .iter()
+            .any(|piece| start.checked_sub(piece.gpa).is_some_and(|into| into + LARGE <= piece.size && (piece.pa + into) % LARGE == 0))
+    }
+
     /// Where a guest-physical address is in physical memory, if it is in RAM.
+    #[inline(always)]
     pub fn physical(&self, gpa: u64) -> Option<u64> {
         self.memory.iter().find_map(|piece| Some(piece.pa + gpa.checked_sub(piece.gpa).filter(|&into| into < piece.size)?))
     }
 }
 
+/// A VPID that no vCPU has, and no vCPU's L2.
+fn next_vpid() -> u16 {
+    static VPIDS: AtomicUsize = AtomicUsize::new(0);
+    const _: () = assert!(2 * MAX_VMS * MAX_VCPUS < 1 << 16);
+    VPIDS.fetch_add(1, Ordering::Relaxed) as u16 + 1
+}
+
 impl VcpuPart for Vcpu {
     fn new(index: usize, _of: usize, techniques: Techniques) -> Vcpu {
-        static VPIDS: AtomicUsize = AtomicUsize::new(0);
-        const _: () = assert!(MAX_VMS * MAX_VCPUS < 1 << 16);
         // SAFETY: all zero is a valid VcpuContext: integers, and the first way to start.
         let context = unsafe { memory::allocate::<VcpuContext>().assume_init_mut() };
-        context.setup(VPIDS.fetch_add(1, Ordering::Relaxed) as u16 + 1);
+        context.setup(next_vpid());
         let decoder = UnsafeCell::new(Decoder::new(techniques.decode_cache));
         let pages_at = memory::allocate_pages(size_of::<Pages>() as u64);
         // SAFETY: the memory is zeroed, which is a valid value, aligned to pages, and nobody else's.
         let pages = unsafe { &*address_space::physical(pages_at).cast::<Pages>() };
         let apic = UnsafeCell::new(LocalApic::new(pages).with_least_period(timer::LEAST_PERIOD));
         let apic_level = techniques.apic_virtualization.min(vmx::features().apic);
+        let vmx = (techniques.nested != Nested::Off).then(|| UnsafeCell::new(nested::new_vcpu(next_vpid())));
         Vcpu {
             index,
             context: UnsafeCell::new(context),
@@ -266,6 +355,7 @@ impl VcpuPart for Vcpu {
             events: Events::new(),
             watch: AtomicU64::new(Watch::NEVER),
             kept: Kept::new(),
+            vmx,
         }
     }
 
@@ -324,6 +414,16 @@ impl Vcpu {
     pub unsafe fn apic(&self) -> &mut LocalApic<'static> {
         // SAFETY: the caller's promise.
         unsafe { &mut *self.apic.get() }
+    }
+
+    /// Its VMX operation, if its VM is nested.
+    ///
+    /// # Safety
+    /// As [`Vcpu::context`].
+    #[expect(clippy::mut_from_ref, reason = "see Safety")]
+    pub unsafe fn vmx(&self) -> Option<&mut GuestVmx> {
+        // SAFETY: the caller's promise.
+        self.vmx.as_ref().map(|vmx| unsafe { &mut **vmx.get() })
     }
 
     /// What the processor does for the APIC as it is now: with one that is disabled, or whose page has moved, there is nothing to do.

@@ -1,0 +1,179 @@
+//! VM entries: L1's VMLAUNCH and VMRESUME, and the way back to an L2 that Stile interrupted.
+
+use stile_ledger::RowId;
+use stile_ledger::x86_64::reason;
+use stile_nested_vmx::checks::{self, EntryFailure, Processor};
+use stile_nested_vmx::{Field, InstructionError, VmxResult};
+use stile_walk::GuestMemory;
+
+use super::complete::complete;
+use super::forward::{self, Exit};
+use super::lists;
+use super::merge::OfL1;
+use super::own;
+use super::state::{GuestVmx, Offer, of, to_vmcs01};
+use crate::arch::x86_64::emulation::ram::Ram;
+use crate::arch::x86_64::exit::Outcome;
+use crate::arch::x86_64::host::cpu::{Cpu, Launch};
+use crate::arch::x86_64::host::instructions::cpuid;
+use crate::arch::x86_64::host::vmcs;
+use crate::arch::x86_64::host::vmx::{self, secondary};
+use crate::arch::x86_64::interrupts::delivery::VALID;
+use crate::vm::Vm;
+
+/// RFLAGS while L2 runs, in VMCS01: interrupts are off, so that Stile injects none there.
+const FLAGS: u64 = 1 << 1;
+/// Blocking by MOV SS.
+const MOV_SS: u64 = 1 << 1;
+
+/// L1's VMLAUNCH or VMRESUME, which has passed its first checks. Returns how it fails, or that L2 is about to be entered.
+pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Result<Outcome, VmxResult> {
+    let fail = |error| Err(VmxResult::fail(error, vmx.has_current()));
+    if !vmx.has_current() {
+        return Err(VmxResult::FailInvalid);
+    }
+    if vmcs::read(Field::GUEST_INTERRUPTIBILITY) & MOV_SS != 0 {
+        return fail(InstructionError::EntryMovSs);
+    }
+    match (launch, vmx.vmcs12.is_launched()) {
+        (true, true) => return fail(InstructionError::LaunchNotClear),
+        (false, false) => return fail(InstructionError::ResumeNotLaunched),
+        _ => {}
+    }
+    match check(cpu, vmx) {
+        Ok(()) => {}
+        Err(EntryFailure::Instruction(error)) => return fail(error),
+        Err(failure) => {
+            let (reason, qualification) = failure.exit().unwrap_or_default();
+            vmx.l1_launched = cpu.launched == Launch::LAUNCHED;
+            vmcs::write(Field::GUEST_RFLAGS, FLAGS);
+            let exit = Exit { reason: reason.into(), qualification, ..Exit::default() };
+            return Ok(forward::refused(cpu, vmx, &exit));
+        }
+    }
+    let l1 = OfL1 {
+        efer: vmcs::read(Field::GUEST_EFER),
+        pat: vmcs::read(Field::GUEST_PAT),
+        debugctl: vmcs::read(Field::GUEST_DEBUGCTL),
+        dr7: vmcs::read(Field::GUEST_DR7),
+    };
+    vmx.l1_flags = vmcs::read(Field::GUEST_RFLAGS);
+    vmcs::write(Field::GUEST_RFLAGS, FLAGS);
+    vmx.l1_launched = cpu.launched == Launch::LAUNCHED;
+    cpu.launched = Launch::L2;
+    vmx.in_l2 = true;
+    vmx.unsaved = None;
+    vmx.launching = launch;
+    vmx.vmcs12.set_launched(true);
+    let waits = own::event_for_l1(cpu).is_some();
+    vmx.enter_vmcs02(cpu);
+    vmx.write_changes(cpu, &l1);
+    vmx.merge_msr_bitmap(cpu);
+    vmx.choose_vpid();
+    if let Err(number) = lists::load_at_entry(cpu, vmx) {
+        let (reason, qualification) = EntryFailure::MsrLoading(number).exit().unwrap_or_default();
+        let exit = Exit { reason: reason.into(), qualification, ..Exit::default() };
+        return Ok(forward::refused(cpu, vmx, &exit));
+    }
+    let event = vmx.vmcs12.get(Field::ENTRY_INTERRUPTION);
+    if event & VALID != 0 {
+        vmcs::write(Field::ENTRY_ERROR_CODE, vmx.vmcs12.get(Field::ENTRY_ERROR_CODE));
+        vmcs::write(Field::ENTRY_LENGTH, vmx.vmcs12.get(Field::ENTRY_LENGTH));
+        vmcs::write(Field::ENTRY_INTERRUPTION, event);
+    }
+    let outcome = Outcome::again(row);
+    // What waits for L1 comes before L2's first instruction: that is looked for at entry.
+    Ok(if waits || !vmx.vmcs02().is_launched() { outcome.choosing_entry() } else { outcome })
+}
+
+/// L1's processor, as the rules look at it. VMCS01 is current.
+pub fn processor(offer: &Offer, current: u64) -> Processor<'_> {
+    /// SCE, LME, LMA and NXE.
+    const EFER: u64 = 0xd01;
+    const LMA: u64 = 1 << 10;
+    /// LBR, which records nothing, and BTF.
+    const DEBUGCTL: u64 = 0b11;
+    let sizes = cpuid(0x8000_0008, 0).eax;
+    Processor {
+        capabilities: &offer.capabilities,
+        physical_bits: sizes as u8,
+        linear_bits: (sizes >> 8) as u8,
+        efer: EFER,
+        debugctl: DEBUGCTL,
+        is_long: vmcs::read(Field::GUEST_EFER) & LMA != 0,
+        current,
+    }
+}
+
+/// Checks what L1 has changed of its VMCS.
+fn check(cpu: &Cpu, vmx: &GuestVmx) -> Result<(), EntryFailure> {
+    let vm = cpu.vcpu().vm();
+    let Some(offer) = vm.arch.nested.as_ref() else { return Ok(()) };
+    let processor = processor(offer, vmx.current);
+    checks::check(&vmx.vmcs12, &processor, &OfL1Memory(vm), vmx.vmcs12.changed_groups()).map_err(|(_, failure)| failure)
+}
+
+struct OfL1Memory(&'static Vm);
+
+impl checks::Memory for OfL1Memory {
+    fn read(&self, address: u64) -> Option<u64> {
+        Ram(self.0).read_u64(address)
+    }
+}
+
+impl GuestVmx {
+    /// Forgets translations as L1's VPID says: the processor's VPID of L2s stands for one of them at a time.
+    fn choose_vpid(&mut self) {
+        let vpid12 = if self.secondary12() & secondary::VPID != 0 { self.vmcs12.get(Field::VPID) as u16 } else { 0 };
+        // Without VPIDs each entry forgets.
+        if vpid12 == 0 || vpid12 != self.vpid12 {
+            self.vpid12 = vpid12;
+            vmx::forget_vpid(self.vpid.into());
+        }
+    }
+}
+
+/// Enters what runs on the loaded vCPU, which is in L2, with VMCS01 current. Called from `exit.S`, which does what is returned: 0: VMRESUME, 1:
+/// VMLAUNCH, 2: L1 is entered as [`Cpu::launched`] says.
+#[unsafe(no_mangle)]
+extern "C" fn resume_l2(cpu: &mut Cpu) -> u32 {
+    const RESUME: u32 = 0;
+    const LAUNCH: u32 = 1;
+    const L1: u32 = 2;
+    let Some(vmx) = of(cpu).filter(|vmx| vmx.in_l2) else {
+        cpu.launched = Launch::CLEAR;
+        return L1;
+    };
+    to_vmcs01(cpu);
+    if own::interrupt_l1(cpu, vmx) {
+        return L1;
+    }
+    vmx.enter_vmcs02(cpu);
+    own::refresh_offset(cpu, vmx);
+    if vmx.vmcs02().launch() { LAUNCH } else { RESUME }
+}
+
+/// VMLAUNCH or VMRESUME of VMCS02 failed. Returns nothing if the loaded vCPU is not in L2.
+pub fn failed(cpu: &mut Cpu, error: u64) -> Option<Outcome> {
+    const HOST_STATE: u64 = 8;
+    let vmx = of(cpu).filter(|vmx| vmx.in_l2)?;
+    if core::mem::take(&mut vmx.launching) {
+        vmx.vmcs12.set_launched(false);
+    }
+    vmx.drop_vmcs02(vmx.current);
+    vmx.vmcs12.touch();
+    to_vmcs01(cpu);
+    vmx.in_l2 = false;
+    cpu.launched = u64::from(vmx.l1_launched);
+    vmx.choose_vmcs02();
+    vmcs::write(Field::GUEST_RFLAGS, vmx.l1_flags);
+    let error = if error == HOST_STATE { InstructionError::EntryHostState } else { InstructionError::EntryControls };
+    complete(vmx, VmxResult::fail(error, true));
+    Some(Outcome::again(reason::VMX.other()))
+}
+
+/// The entry to L2 was an exit at once: its state is invalid, or an MSR of L1's list.
+pub fn refused(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64) -> Outcome {
+    let exit = Exit { reason, qualification: vmcs::read(Field::EXIT_QUALIFICATION), ..Exit::default() };
+    forward::refused(cpu, vmx, &exit)
+}

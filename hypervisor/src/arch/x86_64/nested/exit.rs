@@ -1,0 +1,70 @@
+//! Exits of L2: L1's are forwarded, the others are Stile's own.
+
+use stile_ledger::x86_64::reason as reasons;
+use stile_nested_vmx::intercepts::{self, Operands, Verdict};
+use stile_walk::GuestMemory;
+
+use super::forward::{self, Exit};
+use super::rows::own_row;
+use super::second_stage::Violation;
+use super::state::of;
+use super::{end, enter, operand, own};
+use crate::arch::x86_64::emulation::ram::Ram;
+use crate::arch::x86_64::exit::{Outcome, basic};
+use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::cpu::Leave;
+
+const EPT_VIOLATION: u64 = basic::EPT_VIOLATION as u64;
+const EPT_MISCONFIGURATION: u64 = 49;
+const EXTERNAL_INTERRUPT: u64 = basic::EXTERNAL_INTERRUPT as u64;
+
+/// An exit of L2, with all general registers in the frame and VMCS02 current.
+#[unsafe(no_mangle)]
+extern "C" fn handle_l2(cpu: &mut Cpu) -> Outcome {
+    let reason = vmcs::read(Field::EXIT_REASON) as u32 as u64;
+    let Some(vmx) = of(cpu) else {
+        // Exits come here by a VMCS02 only.
+        cpu.leave = Leave::Resched;
+        return Outcome::leave(reasons::UNKNOWN.other());
+    };
+    if reason & basic::ENTRY_FAILURE != 0 {
+        return enter::refused(cpu, vmx, reason);
+    }
+    vmx.launching = false;
+    match reason {
+        EPT_VIOLATION if vmx.has_ept() => match vmx.violation(cpu) {
+            Violation::Resolved => Outcome::again(own_row(cpu, reason)),
+            Violation::OfL1(qualification) => forward::forward(cpu, vmx, &Exit { qualification, ..Exit::read(reason) }),
+            Violation::Misconfigured => forward::forward(cpu, vmx, &Exit { qualification: 0, ..Exit::read(EPT_MISCONFIGURATION) }),
+            Violation::Device(address) => end::unsupported(cpu, reason, address),
+        },
+        EXTERNAL_INTERRUPT => own::interrupt(cpu, vmx),
+        _ => {
+            let exit = Exit::read(reason);
+            let asked = intercepts::Exit {
+                reason: reason as u16,
+                qualification: exit.qualification,
+                interruption: exit.event as u32,
+                error_code: exit.code as u32,
+            };
+            match intercepts::verdict(&asked, &vmx.vmcs12, &OfL2(cpu)) {
+                Verdict::Forward => forward::forward(cpu, vmx, &exit),
+                Verdict::Keep | Verdict::SecondStage => own::handle(cpu, vmx, reason),
+            }
+        }
+    }
+}
+
+/// What L1's decisions depend on.
+struct OfL2<'a>(&'a Cpu);
+
+impl Operands for OfL2<'_> {
+    fn register(&self, number: usize) -> u64 {
+        operand::register(self.0, number)
+    }
+
+    fn word(&self, address: u64) -> Option<u64> {
+        Ram(self.0.vcpu().vm()).read_u64(address)
+    }
+}

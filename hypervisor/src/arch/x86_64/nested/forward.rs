@@ -1,0 +1,281 @@
+//! VM exits to L1: VMCS12 gets what happened and L2's state, VMCS01 the host state that L1 asked for (the manual, "VM Exits").
+
+use stile_nested_vmx::{Field, Kind, fields};
+
+use super::end;
+use super::lists;
+use super::rows::forwarded_row;
+use super::state::{GuestVmx, to_vmcs01};
+use crate::arch::x86_64::exit::Outcome;
+use crate::arch::x86_64::host::cpu::{Cpu, Launch};
+use crate::arch::x86_64::host::vmcs;
+use crate::arch::x86_64::host::vmx::{self, entry, exit, secondary};
+use crate::arch::x86_64::interrupts::delivery::VALID;
+use crate::arch::x86_64::vcpu::cr0::{self, HELD};
+
+/// What L1 is told of an exit.
+#[derive(Clone, Copy, Default)]
+pub struct Exit {
+    pub reason: u64,
+    pub qualification: u64,
+    /// The event that caused it, with its error code.
+    pub event: u64,
+    pub code: u64,
+    /// The event that was being delivered, with its error code.
+    pub delivering: u64,
+    pub delivering_code: u64,
+}
+
+/// In fields that tell of events: there is an error code.
+const HAS_CODE: u64 = 1 << 11;
+
+impl Exit {
+    /// As the processor tells it, but for the reason.
+    pub fn read(reason: u64) -> Exit {
+        let event = vmcs::read(Field::EXIT_INTERRUPTION);
+        let exit = Exit { reason, qualification: vmcs::read(Field::EXIT_QUALIFICATION), event, ..Exit::default() };
+        let code = if event & VALID != 0 && event & HAS_CODE != 0 { vmcs::read(Field::EXIT_INTERRUPTION_CODE) } else { 0 };
+        Exit { code, ..exit.with_delivery() }
+    }
+
+    /// With the event whose delivery the exit has ended.
+    fn with_delivery(self) -> Exit {
+        let delivering = vmcs::read(Field::VECTORING);
+        if delivering & VALID == 0 {
+            return Exit { delivering: 0, ..self };
+        }
+        let delivering_code = if delivering & HAS_CODE != 0 { vmcs::read(Field::VECTORING_CODE) } else { 0 };
+        Exit { delivering, delivering_code, ..self }
+    }
+
+    /// An exit for an event that is L1's, between instructions of L2 or before its first one, while `VMCS02` is about to be entered. An
+    /// event that was to be injected is told as one that was being delivered, so that L1 injects it again.
+    pub fn before_entry(reason: u64, event: u64) -> Exit {
+        const UNDEFINED: u64 = 1 << 12;
+        let injected = vmcs::read(Field::ENTRY_INTERRUPTION);
+        let exit = Exit { reason, event, ..Exit::default() };
+        if injected & VALID == 0 {
+            return exit;
+        }
+        vmcs::write(Field::ENTRY_INTERRUPTION, 0);
+        let code = if injected & HAS_CODE != 0 { vmcs::read(Field::ENTRY_ERROR_CODE) } else { 0 };
+        Exit { delivering: injected & !UNDEFINED, delivering_code: code, ..exit }
+    }
+}
+
+/// Guest state that L1 reads at most exits.
+const FREQUENT: [Field; 7] = [
+    Field::GUEST_RIP,
+    Field::GUEST_RSP,
+    Field::GUEST_RFLAGS,
+    Field::GUEST_CR3,
+    Field::GUEST_INTERRUPTIBILITY,
+    Field::GUEST_ACTIVITY,
+    Field::GUEST_PENDING_DEBUG,
+];
+
+/// Exits to L1, with VMCS02 current.
+pub fn forward(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit) -> Outcome {
+    let vmcs12 = &mut vmx.vmcs12;
+    let information = [
+        (Field::EXIT_REASON, exit.reason),
+        (Field::EXIT_QUALIFICATION, exit.qualification),
+        (Field::EXIT_INTERRUPTION, exit.event),
+        (Field::EXIT_INTERRUPTION_CODE, exit.code),
+        (Field::VECTORING, exit.delivering),
+        (Field::VECTORING_CODE, exit.delivering_code),
+        (Field::EXIT_LENGTH, vmcs::read(Field::EXIT_LENGTH)),
+        (Field::EXIT_INSTRUCTION, vmcs::read(Field::EXIT_INSTRUCTION)),
+        (Field::GUEST_LINEAR, vmcs::read(Field::GUEST_LINEAR)),
+        (Field::GUEST_PHYSICAL, vmcs::read(Field::GUEST_PHYSICAL)),
+    ];
+    for (field, value) in information {
+        vmcs12.set_unchanged(field, value);
+    }
+    for field in FREQUENT {
+        vmcs12.set_unchanged(field, vmcs::read(field));
+    }
+    vmx.save_control_registers();
+    let vmcs12 = &mut vmx.vmcs12;
+    let event = vmcs12.get(Field::ENTRY_INTERRUPTION);
+    vmcs12.set_unchanged(Field::ENTRY_INTERRUPTION, event & !VALID);
+    if vmx.secondary12() & secondary::UNRESTRICTED_GUEST != 0 {
+        // The processor stores EFER.LMA there.
+        let ia32e = u64::from(entry::IA32E_GUEST);
+        let stored = vmcs::read(Field::ENTRY_CONTROLS);
+        let controls = vmx.vmcs12.get(Field::ENTRY_CONTROLS) & !ia32e | stored & ia32e;
+        vmx.vmcs12.set_unchanged(Field::ENTRY_CONTROLS, controls);
+        vmx.vmcs02().note_entry_controls(stored);
+    }
+    vmx.unsaved = Some(vmx.vmcs12.get32(Field::EXIT_CONTROLS));
+    let stored = lists::store(cpu, vmx);
+    leave_l2(cpu, vmx, exit, stored)
+}
+
+/// The entry to L2 is an exit at once: L1's guest state stays as it is. VMCS02 is current, or still VMCS01.
+pub fn refused(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit) -> Outcome {
+    vmx.vmcs12.set_unchanged(Field::EXIT_REASON, exit.reason);
+    vmx.vmcs12.set_unchanged(Field::EXIT_QUALIFICATION, exit.qualification);
+    if core::mem::take(&mut vmx.launching) {
+        vmx.vmcs12.set_launched(false);
+    }
+    // The event is still L1's.
+    vmcs::write(Field::ENTRY_INTERRUPTION, 0);
+    leave_l2(cpu, vmx, exit, true)
+}
+
+/// Loads L1's host state. `stored`: L1's list of MSRs to be stored was valid.
+fn leave_l2(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit, stored: bool) -> Outcome {
+    let efer = vmcs::read(Field::GUEST_EFER);
+    let pat = vmcs::read(Field::GUEST_PAT);
+    to_vmcs01(cpu);
+    vmx.in_l2 = false;
+    vmx.own_window = false;
+    cpu.launched = u64::from(vmx.l1_launched);
+    load_host_state(cpu, vmx, exit, efer, pat);
+    let row = forwarded_row(cpu, exit.reason);
+    if !stored || !lists::load_at_exit(cpu, vmx) {
+        return end::abort(cpu, row);
+    }
+    let outcome = Outcome::again(row);
+    if cpu.launched == Launch::LAUNCHED { outcome } else { outcome.choosing_entry() }
+}
+
+fn load_host_state(cpu: &Cpu, vmx: &GuestVmx, exit: &Exit, efer: u64, pat: u64) {
+    const LMA_LME: u64 = 1 << 10 | 1 << 8;
+    const NMI: u64 = VALID | 2 << 8;
+    const NMI_BLOCKED: u64 = 1 << 3;
+    const UNUSABLE: u64 = 1 << 16;
+    /// Access rights as an exit loads them ("Loading Host Segment and Descriptor-Table Registers").
+    const CODE: u64 = 0x809b;
+    const CODE_64: u64 = 1 << 13;
+    const SIZE_32: u64 = 1 << 14;
+    const DATA: u64 = 0xc093;
+    const TASK: u64 = 0x8b;
+    const PAE: u64 = 1 << 5;
+    let get = |field| vmx.vmcs12.get(field);
+    let controls = vmx.vmcs12.get32(Field::EXIT_CONTROLS);
+    let is_64 = controls & exit::HOST_64 != 0;
+    let host_cr0 = get(Field::HOST_CR0);
+    // CD and NW stay as L1 has them.
+    let cr0_shadow = host_cr0 & !(HELD & !cr0::NE) | vmcs::read(Field::CR0_SHADOW) & HELD & !cr0::NE;
+    let cr4 = get(Field::HOST_CR4);
+    let efer = if controls & exit::LOAD_EFER != 0 { get(Field::HOST_EFER) } else { efer & !LMA_LME | if is_64 { LMA_LME } else { 0 } };
+    let blocking = vmcs::read(Field::GUEST_INTERRUPTIBILITY) & NMI_BLOCKED | if exit.event & 0x8000_0700 == NMI { NMI_BLOCKED } else { 0 };
+    let fields = [
+        (Field::GUEST_RIP, get(Field::HOST_RIP)),
+        (Field::GUEST_RSP, get(Field::HOST_RSP)),
+        // RFLAGS is that already since the entry to L2, which is how its value after an exit is.
+        (Field::GUEST_CR0, host_cr0 & !(HELD & !cr0::NE) | cr0::NE | cr0::ET),
+        (Field::CR0_SHADOW, cr0_shadow),
+        (Field::GUEST_CR3, get(Field::HOST_CR3)),
+        (Field::GUEST_CR4, cr4 | vmx::features().cr4.0),
+        (Field::CR4_SHADOW, cr4),
+        (Field::GUEST_EFER, efer),
+        (Field::GUEST_PAT, if controls & exit::LOAD_PAT != 0 { get(Field::HOST_PAT) } else { pat }),
+        (Field::GUEST_DR7, 0x400),
+        (Field::GUEST_DEBUGCTL, 0),
+        (Field::GUEST_INTERRUPTIBILITY, blocking),
+        (Field::GUEST_ACTIVITY, 0),
+        (Field::GUEST_PENDING_DEBUG, 0),
+        (Field::GUEST_CS_BASE, 0),
+        (Field::GUEST_CS_LIMIT, 0xffff_ffff),
+        (Field::GUEST_CS_RIGHTS, CODE | if is_64 { CODE_64 } else { SIZE_32 }),
+        (Field::GUEST_ES_BASE, 0),
+        (Field::GUEST_SS_BASE, 0),
+        (Field::GUEST_DS_BASE, 0),
+        (Field::GUEST_FS_BASE, get(Field::HOST_FS_BASE)),
+        (Field::GUEST_GS_BASE, get(Field::HOST_GS_BASE)),
+        (Field::GUEST_ES_LIMIT, 0xffff_ffff),
+        (Field::GUEST_SS_LIMIT, 0xffff_ffff),
+        (Field::GUEST_DS_LIMIT, 0xffff_ffff),
+        (Field::GUEST_FS_LIMIT, 0xffff_ffff),
+        (Field::GUEST_GS_LIMIT, 0xffff_ffff),
+        (Field::GUEST_TR_BASE, get(Field::HOST_TR_BASE)),
+        (Field::GUEST_TR_LIMIT, 0x67),
+        (Field::GUEST_TR_RIGHTS, TASK),
+        (Field::GUEST_LDTR, 0),
+        (Field::GUEST_LDTR_RIGHTS, UNUSABLE),
+        (Field::GUEST_GDTR_BASE, get(Field::HOST_GDTR_BASE)),
+        (Field::GUEST_GDTR_LIMIT, 0xffff),
+        (Field::GUEST_IDTR_BASE, get(Field::HOST_IDTR_BASE)),
+        (Field::GUEST_IDTR_LIMIT, 0xffff),
+        (Field::GUEST_SYSENTER_CS, get(Field::HOST_SYSENTER_CS)),
+        (Field::GUEST_SYSENTER_ESP, get(Field::HOST_SYSENTER_ESP)),
+        (Field::GUEST_SYSENTER_EIP, get(Field::HOST_SYSENTER_EIP)),
+    ];
+    for (field, value) in fields {
+        vmcs::write(field, value);
+    }
+    let selectors = [
+        (Field::GUEST_ES, Field::HOST_ES, Some(Field::GUEST_ES_RIGHTS)),
+        (Field::GUEST_SS, Field::HOST_SS, Some(Field::GUEST_SS_RIGHTS)),
+        (Field::GUEST_DS, Field::HOST_DS, Some(Field::GUEST_DS_RIGHTS)),
+        (Field::GUEST_FS, Field::HOST_FS, Some(Field::GUEST_FS_RIGHTS)),
+        (Field::GUEST_GS, Field::HOST_GS, Some(Field::GUEST_GS_RIGHTS)),
+        (Field::GUEST_CS, Field::HOST_CS, None),
+        (Field::GUEST_TR, Field::HOST_TR, None),
+    ];
+    for (field, host, rights) in selectors {
+        let selector = get(host);
+        vmcs::write(field, selector);
+        if let Some(rights) = rights {
+            vmcs::write(rights, DATA | if selector == 0 { UNUSABLE } else { 0 });
+        }
+    }
+    if !is_64 && cr4 & PAE != 0 {
+        cr0::load_cr3(cpu.vcpu().vm());
+    }
+    // Without VPIDs each exit forgets, too.
+    if vmx.secondary12() & secondary::VPID == 0 {
+        vmx::forget_vpid(vmcs::read(Field::VPID));
+    }
+}
+
+impl GuestVmx {
+    /// L2's control registers as L1 is told: bits that L1 holds are as it wrote them, and bits that Stile alone holds as L2 reads them.
+    fn save_control_registers(&mut self) {
+        let registers = [(Field::GUEST_CR0, Field::CR0_MASK, Field::CR0_SHADOW), (Field::GUEST_CR4, Field::CR4_MASK, Field::CR4_SHADOW)];
+        for (register, mask, shadow) in registers {
+            let (held, of_l1) = (vmcs::read(mask), self.vmcs12.get(mask));
+            let value = vmcs::read(register) & !held | self.vmcs12.get(register) & of_l1 | vmcs::read(shadow) & held & !of_l1;
+            self.vmcs12.set_unchanged(register, value);
+        }
+    }
+
+    /// Saves the rest of L2's state, which is in VMCS02 only. VMCS01 is current, before and after.
+    pub fn save_rest(&mut self, cpu: &Cpu) {
+        let Some(controls) = self.unsaved.take() else { return };
+        self.enter_vmcs02(cpu);
+        for row in fields::of_kind(Kind::Guest) {
+            let field = row.field;
+            let saved_if = match field {
+                Field::GUEST_DEBUGCTL | Field::GUEST_DR7 => exit::SAVE_DEBUG,
+                Field::GUEST_PAT => exit::SAVE_PAT,
+                Field::GUEST_EFER => exit::SAVE_EFER,
+                Field::GUEST_CR0
+                | Field::GUEST_CR4
+                | Field::VMCS_LINK
+                | Field::GUEST_SMBASE
+                | Field::GUEST_INTERRUPT_STATUS
+                | Field::PREEMPTION_TIMER
+                | Field::PAGE_MODIFICATION_LOG_INDEX => continue,
+                _ if FREQUENT.contains(&field) => continue,
+                _ => 0,
+            };
+            if saved_if == 0 || controls & saved_if != 0 {
+                self.vmcs12.set_unchanged(field, vmcs::read(field));
+            }
+        }
+        to_vmcs01(cpu);
+    }
+
+    /// Whether a field may be in VMCS02 only.
+    #[inline(always)]
+    pub fn is_unsaved(&self, field: Field) -> bool {
+        self.unsaved.is_some()
+            && matches!(field.kind(), Kind::Guest)
+            && !FREQUENT.contains(&field)
+            && !matches!(field, Field::GUEST_CR0 | Field::GUEST_CR4)
+    }
+}

@@ -1,0 +1,278 @@
+//! L1's VMX instructions (the manual, "VMX Instruction Reference").
+
+use stile_decode::Fault;
+use stile_ledger::x86_64::{self as rows, key, reason};
+use stile_nested_vmx::invalidate::{Invept, Invvpid, invept, invvpid};
+use stile_nested_vmx::operand::InstructionInformation;
+use stile_nested_vmx::vmcs12::SHADOW;
+use stile_nested_vmx::{Field, InstructionError, VmxResult};
+
+use super::complete::complete;
+use super::control_registers::{VMXE, hold_cr0};
+use super::enter::{self, processor};
+use super::operand::{self, Page};
+use super::state::{GuestVmx, Offer, of};
+use super::vmcs02::NONE;
+use crate::arch::x86_64::exit::{Outcome, basic};
+use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::host::instructions::cpuid;
+use crate::arch::x86_64::host::vmcs;
+use crate::arch::x86_64::host::vmx;
+use crate::arch::x86_64::vcpu::{cr0, inject};
+
+/// Basic exit reasons of VMX instructions.
+mod number {
+    use super::basic;
+    pub const VMCLEAR: u64 = 19;
+    pub const VMLAUNCH: u64 = 20;
+    pub const VMPTRST: u64 = 22;
+    pub const VMREAD: u64 = 23;
+    pub const VMRESUME: u64 = 24;
+    pub const VMWRITE: u64 = 25;
+    pub const VMXOFF: u64 = 26;
+    pub const VMXON: u64 = 27;
+    pub const INVEPT: u64 = basic::INVEPT as u64;
+    pub const INVVPID: u64 = basic::INVVPID as u64;
+}
+
+/// Why an instruction does not complete: an exception.
+enum Stop {
+    Undefined,
+    Fault(Fault),
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Stop {
+        Stop::Fault(fault)
+    }
+}
+
+/// A VMX instruction of a guest, with all general registers in the frame.
+#[unsafe(no_mangle)]
+extern "C" fn handle_vmx(cpu: &mut Cpu, reason: u64) -> Outcome {
+    let reason = reason as u32 as u64;
+    let Some(vmx) = of(cpu) else {
+        // The guest is told that it does not have them.
+        inject::undefined();
+        return Outcome::again(rows::absent(reason));
+    };
+    let row = cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::VMX, key::instruction(reason as u32)));
+    if matches!(reason, number::VMLAUNCH | number::VMRESUME) && check_mode(vmx, reason).is_ok() {
+        match enter::enter(cpu, vmx, reason == number::VMLAUNCH, row) {
+            Ok(outcome) => return outcome,
+            Err(result) => complete(vmx, result),
+        }
+        return Outcome::again(row);
+    }
+    match execute(cpu, vmx, reason) {
+        Ok(result) => complete(vmx, result),
+        Err(Stop::Undefined) => inject::undefined(),
+        Err(Stop::Fault(fault)) => {
+            if let Fault::Page(page) = fault {
+                inject::set_fault_address(page.linear);
+            }
+            inject::exception(fault.vector(), fault.code());
+        }
+    }
+    Outcome::again(row)
+}
+
+/// Exceptions of all VMX instructions, but for VMXON's own: the processor has checked what does not depend on VMX operation.
+fn check_mode(vmx: &GuestVmx, reason: u64) -> Result<(), Stop> {
+    let is_on = vmx.vmxon != NONE || reason == number::VMXON;
+    if vmcs::read(Field::CR4_SHADOW) & VMXE == 0 || !is_on {
+        return Err(Stop::Undefined);
+    }
+    if vmcs::read(Field::GUEST_SS_RIGHTS) >> 5 & 0b11 != 0 {
+        return Err(Fault::Protection.into());
+    }
+    Ok(())
+}
+
+fn execute(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64) -> Result<VmxResult, Stop> {
+    check_mode(vmx, reason)?;
+    let information = InstructionInformation(vmcs::read(Field::EXIT_INSTRUCTION) as u32);
+    match reason {
+        number::VMREAD => return read(cpu, vmx, information),
+        number::VMWRITE => return write(cpu, vmx, information),
+        number::INVEPT | number::INVVPID => return invalidate(cpu, vmx, reason == number::INVEPT, information),
+        number::VMXOFF => {
+            vmx.flush(cpu);
+            vmx.vmxon = NONE;
+            hold_cr0(false);
+            return Ok(VmxResult::Succeed);
+        }
+        number::VMPTRST => {
+            operand::write_memory(cpu, information, &vmx.current.to_le_bytes())?;
+            return Ok(VmxResult::Succeed);
+        }
+        _ => {}
+    }
+    let address = operand::read_pointer(cpu, information)?;
+    let is_valid = address & 0xfff == 0 && address >> (cpuid(0x8000_0008, 0).eax & 0x3f) == 0;
+    let fail = |error| Ok(VmxResult::fail(error, vmx.has_current()));
+    match reason {
+        number::VMXON => {
+            if vmx.vmxon != NONE {
+                return fail(InstructionError::OnInRoot);
+            }
+            on(cpu, vmx, address, is_valid)
+        }
+        number::VMCLEAR if !is_valid => fail(InstructionError::ClearAddress),
+        number::VMCLEAR if address == vmx.vmxon => fail(InstructionError::ClearVmxonPointer),
+        number::VMCLEAR => {
+            vmx.clear(cpu, address);
+            Ok(VmxResult::Succeed)
+        }
+        _ if !is_valid => fail(InstructionError::LoadAddress),
+        _ if address == vmx.vmxon => fail(InstructionError::LoadVmxonPointer),
+        // VMPTRLD.
+        _ => {
+            let page = Page::at(cpu, address);
+            let revision = page.map_or(u64::MAX, |page| page.read(0)) & 0xffff_ffff;
+            let expected = u64::from(vmx.offer(cpu).map_or(0, |offer| offer.capabilities.revision()));
+            // The shadow-VMCS indicator is part of it where there is no VMCS shadowing.
+            if revision != expected || revision & SHADOW != 0 {
+                return fail(InstructionError::LoadRevision);
+            }
+            if let Some(page) = page.filter(|_| vmx.current != address) {
+                vmx.flush(cpu);
+                vmx.current = address;
+                vmx.vmcs12.load(|word| page.read(word));
+                vmx.choose_vmcs02();
+            }
+            Ok(VmxResult::Succeed)
+        }
+    }
+}
+
+/// VMXON outside of VMX operation.
+fn on(cpu: &Cpu, vmx: &mut GuestVmx, address: u64, is_valid: bool) -> Result<VmxResult, Stop> {
+    let Some(offer) = vmx.offer(cpu) else { return Err(Stop::Undefined) };
+    let capabilities = &offer.capabilities;
+    let suits = |value: u64, (must, may): (u64, u64)| value & must == must && value & !may == 0;
+    if !suits(cr0::read(), capabilities.cr0) || !suits(vmcs::read(Field::GUEST_CR4), capabilities.cr4) {
+        return Err(Fault::Protection.into());
+    }
+    let revision = Page::at(cpu, address).map_or(u64::MAX, |page| page.read(0)) & 0xffff_ffff;
+    if !is_valid || revision != capabilities.revision().into() {
+        return Ok(VmxResult::FailInvalid);
+    }
+    vmx.vmxon = address;
+    vmx.current = NONE;
+    hold_cr0(true);
+    Ok(VmxResult::Succeed)
+}
+
+/// The operand size of VMREAD and VMWRITE.
+fn is_64() -> bool {
+    cr0::runs_64_bit_code()
+}
+
+fn read(cpu: &mut Cpu, vmx: &mut GuestVmx, information: InstructionInformation) -> Result<VmxResult, Stop> {
+    if !vmx.has_current() {
+        return Ok(VmxResult::FailInvalid);
+    }
+    let Some(offer) = vmx.offer(cpu) else { return Err(Stop::Undefined) };
+    let mask = if is_64() { u64::MAX } else { 0xffff_ffff };
+    let encoding = operand::register(cpu, information.second()) & mask;
+    if Field::decode(encoding).is_some_and(|(field, _)| vmx.is_unsaved(field)) {
+        vmx.save_rest(cpu);
+    }
+    let value = match vmx.vmcs12.vmread(encoding, &offer.existing) {
+        Ok(value) => value & mask,
+        Err(error) => return Ok(VmxResult::fail(error.into(), true)),
+    };
+    if information.is_register() {
+        operand::set_register(cpu, information.first(), value);
+    } else {
+        let bytes = value.to_le_bytes();
+        operand::write_memory(cpu, information, if is_64() { &bytes } else { &bytes[..4] })?;
+    }
+    Ok(VmxResult::Succeed)
+}
+
+fn write(cpu: &mut Cpu, vmx: &mut GuestVmx, information: InstructionInformation) -> Result<VmxResult, Stop> {
+    if !vmx.has_current() {
+        return Ok(VmxResult::FailInvalid);
+    }
+    let Some(offer) = vmx.offer(cpu) else { return Err(Stop::Undefined) };
+    let mask = if is_64() { u64::MAX } else { 0xffff_ffff };
+    let value = if information.is_register() {
+        operand::register(cpu, information.first()) & mask
+    } else {
+        let mut bytes = [0; 8];
+        let length = if is_64() { 8 } else { 4 };
+        operand::read_memory(cpu, information, &mut bytes[..length])?;
+        u64::from_le_bytes(bytes)
+    };
+    let encoding = operand::register(cpu, information.second()) & mask;
+    if Field::decode(encoding).is_some_and(|(field, _)| vmx.is_unsaved(field)) {
+        vmx.save_rest(cpu);
+    }
+    Ok(match vmx.vmcs12.vmwrite(encoding, value, &offer.existing, offer.capabilities.has_write_any()) {
+        Ok(_) => VmxResult::Succeed,
+        Err(error) => VmxResult::fail(error.into(), true),
+    })
+}
+
+/// INVEPT or INVVPID ("INVEPT—Invalidate Translations Derived from EPT").
+fn invalidate(cpu: &mut Cpu, vmx: &mut GuestVmx, is_ept: bool, information: InstructionInformation) -> Result<VmxResult, Stop> {
+    let mask = if is_64() { u64::MAX } else { 0xffff_ffff };
+    let kind = operand::register(cpu, information.second()) & mask;
+    let mut bytes = [0; 16];
+    operand::read_memory(cpu, information, &mut bytes)?;
+    let (first, second) = bytes.split_at(8);
+    let word = |half: &[u8]| half.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    let (first, second) = (word(first), word(second));
+    let Some(offer) = vmx.offer(cpu) else { return Err(Stop::Undefined) };
+    let processor = processor(offer, vmx.current);
+    let descriptor = [first, second];
+    let done = if is_ept {
+        invept(kind, descriptor, &processor).map(|what| match what {
+            Invept::Single(pointer) => vmx.invalidate_shadows(Some(pointer)),
+            Invept::All => vmx.invalidate_shadows(None),
+        })
+    } else {
+        // The processor's VPID of L2s stands for one of L1's at a time, and is forgotten as a whole.
+        invvpid(kind, descriptor, &processor).map(|what| match what {
+            Invvpid::Address(vpid, _) | Invvpid::Single(vpid) | Invvpid::SingleExceptGlobal(vpid) if vpid != vmx.vpid12 => {}
+            _ => vmx::forget_vpid(vmx.vpid.into()),
+        })
+    };
+    Ok(match done {
+        Ok(()) => VmxResult::Succeed,
+        Err(error) => VmxResult::fail(error, vmx.has_current()),
+    })
+}
+
+impl GuestVmx {
+    fn offer(&self, cpu: &Cpu) -> Option<&'static Offer> {
+        cpu.vcpu().vm().arch.nested.as_ref()
+    }
+
+    /// The current VMCS goes back to L1's memory, and none is current.
+    fn flush(&mut self, cpu: &Cpu) {
+        if !self.has_current() {
+            return;
+        }
+        self.save_rest(cpu);
+        if let Some(page) = Page::at(cpu, self.current) {
+            self.vmcs12.store(|word, value| page.write(word, value));
+        }
+        self.current = NONE;
+    }
+
+    /// L1's VMCLEAR.
+    fn clear(&mut self, cpu: &Cpu, address: u64) {
+        if address == self.current {
+            self.vmcs12.set_launched(false);
+            self.save_rest(cpu);
+            self.vmcs12.set_launched(false);
+            self.flush(cpu);
+        } else if let Some(page) = Page::at(cpu, address) {
+            page.write(stile_nested_vmx::vmcs12::LAUNCH_WORD, 0);
+        }
+        self.drop_vmcs02(address);
+    }
+}

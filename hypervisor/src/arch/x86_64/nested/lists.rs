@@ -1,0 +1,121 @@
+//! L1's lists of MSRs that entries load, and exits store and load (the manual, "Loading MSRs", "Saving MSRs").
+
+use stile_nested_vmx::Field;
+use stile_nested_vmx::checks::msr_area::{ENTRY_SIZE, Entry, LIMIT};
+use stile_walk::GuestMemory;
+
+use super::of_l1;
+use super::operand::Page;
+use super::state::{GuestVmx, to_vmcs01};
+use crate::arch::x86_64::emulation::ram::Ram;
+use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::host::instructions::{msr, rdmsr, wrmsr};
+use crate::arch::x86_64::host::vmcs;
+
+/// Loads L1's list for entries, with VMCS02 current. Returns the number of the entry that fails, from 1.
+pub fn load_at_entry(cpu: &mut Cpu, vmx: &mut GuestVmx) -> Result<(), u64> {
+    let (count, area) = (vmx.vmcs12.get32(Field::ENTRY_MSR_LOADS), vmx.vmcs12.get(Field::ENTRY_MSR_LOAD_AREA));
+    load(cpu, vmx, count, area)
+}
+
+/// Loads its list for exits, with VMCS01 current. False if an entry fails: a VMX abort.
+pub fn load_at_exit(cpu: &mut Cpu, vmx: &mut GuestVmx) -> bool {
+    let (count, area) = (vmx.vmcs12.get32(Field::EXIT_MSR_LOADS), vmx.vmcs12.get(Field::EXIT_MSR_LOAD_AREA));
+    load(cpu, vmx, count, area).is_ok()
+}
+
+/// Stores the MSRs of its list for exits, with VMCS02 current. False if an entry fails: a VMX abort.
+pub fn store(cpu: &mut Cpu, vmx: &mut GuestVmx) -> bool {
+    let (count, area) = (vmx.vmcs12.get32(Field::EXIT_MSR_STORES), vmx.vmcs12.get(Field::EXIT_MSR_STORE_AREA));
+    (0..u64::from(count)).all(|index| {
+        let at = area.wrapping_add(index * ENTRY_SIZE);
+        let Some(entry) = entry(cpu, index, at) else { return false };
+        let (Some(value), Some(page)) = (read(cpu, vmx, entry), Page::at(cpu, at)) else { return false };
+        page.write(at as usize / 8 + 1, value);
+        true
+    })
+}
+
+fn load(cpu: &mut Cpu, vmx: &mut GuestVmx, count: u32, area: u64) -> Result<(), u64> {
+    for index in 0..u64::from(count) {
+        let loaded = entry(cpu, index, area.wrapping_add(index * ENTRY_SIZE)).is_some_and(|entry| write(cpu, vmx, entry));
+        if !loaded {
+            return Err(index + 1);
+        }
+    }
+    Ok(())
+}
+
+fn entry(cpu: &Cpu, index: u64, at: u64) -> Option<Entry> {
+    let memory = Ram(cpu.vcpu().vm());
+    let words = [memory.read_u64(at)?, memory.read_u64(at.wrapping_add(8))?];
+    (index < LIMIT.into()).then(|| Entry::new(words))
+}
+
+/// The field of the current VMCS that has an MSR of the guest.
+fn field(register: u32) -> Option<Field> {
+    Some(match register {
+        msr::SYSENTER_CS => Field::GUEST_SYSENTER_CS,
+        msr::SYSENTER_ESP => Field::GUEST_SYSENTER_ESP,
+        msr::SYSENTER_EIP => Field::GUEST_SYSENTER_EIP,
+        msr::IA32_PAT => Field::GUEST_PAT,
+        msr::IA32_EFER => Field::GUEST_EFER,
+        msr::DEBUGCTL => Field::GUEST_DEBUGCTL,
+        msr::FS_BASE => Field::GUEST_FS_BASE,
+        msr::GS_BASE => Field::GUEST_GS_BASE,
+        _ => return None,
+    })
+}
+
+/// Whether an MSR is the loaded vCPU's, in the CPU.
+fn is_in_cpu(register: u32) -> bool {
+    matches!(register, msr::STAR | msr::LSTAR | msr::CSTAR | msr::FMASK | msr::KERNEL_GS_BASE | msr::TSC_AUX)
+}
+
+/// Does something with VMCS01, and goes back to the VMCS that was current.
+fn with_vmcs01<T>(cpu: &mut Cpu, vmx: &mut GuestVmx, what: impl FnOnce(&mut Cpu) -> T) -> T {
+    to_vmcs01(cpu);
+    let done = what(cpu);
+    if vmx.in_l2 {
+        vmx.enter_vmcs02(cpu);
+    }
+    done
+}
+
+fn read(cpu: &mut Cpu, vmx: &mut GuestVmx, entry: Entry) -> Option<u64> {
+    if !entry.may_store(cpu.has_x2apic()) {
+        return None;
+    }
+    match field(entry.msr) {
+        Some(field) => Some(vmcs::read(field)),
+        // SAFETY: every CPU in 64-bit mode has these, and TSC_AUX with RDTSCP, which all CPUs with EPT have.
+        None if is_in_cpu(entry.msr) => Some(unsafe { rdmsr(entry.msr) }),
+        None => with_vmcs01(cpu, vmx, |cpu| of_l1::read(cpu, entry.msr)),
+    }
+}
+
+fn write(cpu: &mut Cpu, vmx: &mut GuestVmx, entry: Entry) -> bool {
+    const LMA_LME: u64 = 1 << 10 | 1 << 8;
+    const EFER: u64 = 1 << 11 | 1 << 0 | LMA_LME;
+    let value = entry.value;
+    let is_canonical = (value as i64) << 16 >> 16 == value as i64;
+    let is_valid = match entry.msr {
+        msr::LSTAR | msr::CSTAR | msr::KERNEL_GS_BASE | msr::SYSENTER_ESP | msr::SYSENTER_EIP => is_canonical,
+        msr::FMASK | msr::TSC_AUX => value >> 32 == 0,
+        msr::IA32_PAT => value.to_le_bytes().iter().all(|kind| matches!(kind, 0 | 1 | 4..=7)),
+        // "Loading MSRs": not to change LME with paging.
+        msr::IA32_EFER => value & !EFER == 0 && (vmcs::read(Field::GUEST_EFER) ^ value) & LMA_LME == 0,
+        msr::DEBUGCTL => value & !0b11 == 0,
+        _ => true,
+    };
+    if !is_valid || !entry.may_load(cpu.has_x2apic()) {
+        return false;
+    }
+    match field(entry.msr) {
+        Some(field) => vmcs::write(field, value),
+        // SAFETY: as above; the value was checked, and STAR takes any.
+        None if is_in_cpu(entry.msr) => unsafe { wrmsr(entry.msr, value) },
+        None => return with_vmcs01(cpu, vmx, |cpu| of_l1::write(cpu, entry.msr, value)),
+    }
+    true
+}

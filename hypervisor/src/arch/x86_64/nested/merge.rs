@@ -1,0 +1,219 @@
+//! VMCS02 from VMCS12: what L1 wants, with what Stile needs. It is current while this is called.
+
+use stile_nested_vmx::{Field, FieldSet, Group, Groups, Kind, fields};
+
+use super::operand::Page;
+use super::state::GuestVmx;
+use crate::arch::x86_64::handler::EXCEPTIONS;
+use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::host::vmcs;
+use crate::arch::x86_64::host::vmx::{self, entry, exit, pin, primary, secondary};
+use crate::arch::x86_64::vcpu::context::CR4_OWNED;
+use crate::arch::x86_64::vcpu::cr0::{self, HELD};
+use crate::arch::x86_64::vm::{PASSED_WORDS, passed_word};
+
+/// L1's registers that L2 goes on with where L1 does not load others.
+pub struct OfL1 {
+    pub efer: u64,
+    pub pat: u64,
+    pub debugctl: u64,
+    pub dr7: u64,
+}
+
+/// Pin-based controls that are L1's to choose.
+const PIN: u32 = pin::EXTERNAL_INTERRUPTS | pin::NMIS | pin::VIRTUAL_NMIS;
+/// Primary controls that are.
+const PRIMARY: u32 = primary::INTERRUPT_WINDOW
+    | primary::HLT
+    | primary::INVLPG
+    | primary::MWAIT
+    | primary::RDPMC
+    | primary::RDTSC
+    | primary::CR3_LOAD
+    | primary::CR3_STORE
+    | primary::CR8_LOAD
+    | primary::CR8_STORE
+    | primary::NMI_WINDOW
+    | primary::MOV_DR
+    | primary::MONITOR_TRAP
+    | primary::MONITOR
+    | primary::PAUSE;
+/// Secondary controls that are.
+const SECONDARY: u32 = secondary::DESCRIPTOR_TABLES
+    | secondary::RDTSCP
+    | secondary::WBINVD
+    | secondary::UNRESTRICTED_GUEST
+    | secondary::RDRAND
+    | secondary::INVPCID
+    | secondary::RDSEED;
+
+/// Guest state and controls that VMCS02 has as VMCS12 does.
+static PLAIN: FieldSet = {
+    let mut plain = FieldSet::EMPTY;
+    let mut slot = 0;
+    while slot < fields::COUNT {
+        let row = &fields::FIELDS[slot];
+        let composed = matches!(
+            row.field,
+            Field::GUEST_CR0
+                | Field::GUEST_CR4
+                | Field::GUEST_EFER
+                | Field::GUEST_PAT
+                | Field::GUEST_DEBUGCTL
+                | Field::GUEST_DR7
+                | Field::GUEST_SMBASE
+                | Field::GUEST_INTERRUPT_STATUS
+                | Field::PREEMPTION_TIMER
+                | Field::PAGE_MODIFICATION_LOG_INDEX
+                | Field::VMCS_LINK
+        );
+        let control = matches!(
+            row.field,
+            Field::PAGE_FAULT_MASK
+                | Field::PAGE_FAULT_MATCH
+                | Field::CR3_TARGETS
+                | Field::CR3_TARGET_0
+                | Field::CR3_TARGET_1
+                | Field::CR3_TARGET_2
+                | Field::CR3_TARGET_3
+        );
+        if control || matches!(row.field.kind(), Kind::Guest) && !composed {
+            plain.add(slot);
+        }
+        slot += 1;
+    }
+    plain
+};
+
+/// Fields that control registers are composed of.
+const CONTROL_REGISTERS: Groups = Groups::of(&[Group::Registers, Group::Masks]);
+/// Fields that decide which registers an entry loads.
+const LOADED: Groups = Groups::of(&[Group::Registers, Group::Entry]);
+
+impl GuestVmx {
+    /// L1's secondary controls, if it activates them.
+    pub fn secondary12(&self) -> u32 {
+        if self.primary12() & primary::SECONDARY != 0 { self.vmcs12.get32(Field::SECONDARY_CONTROLS) } else { 0 }
+    }
+
+    /// L1's primary controls.
+    #[inline(always)]
+    pub fn primary12(&self) -> u32 {
+        self.vmcs12.get32(Field::PRIMARY_CONTROLS)
+    }
+
+    /// Writes what changed since the last entry.
+    pub fn write_changes(&mut self, cpu: &Cpu, l1: &OfL1) {
+        let groups = self.vmcs12.changed_groups();
+        for slot in self.vmcs12.take_changes().slots().filter(|&slot| PLAIN.contains(slot)) {
+            if let Some((field, value)) = self.vmcs12.by_slot(slot) {
+                vmcs::write(field, value);
+            }
+        }
+        self.write_controls(cpu);
+        if groups.intersects(CONTROL_REGISTERS) {
+            self.write_control_registers();
+        }
+        self.write_loaded(l1, groups.intersects(LOADED));
+    }
+
+    /// Composes the controls.
+    fn write_controls(&mut self, cpu: &Cpu) {
+        let (features, place) = (vmx::features(), &cpu.vcpu().vm().arch.place);
+        let (primary12, secondary12) = (self.primary12(), self.secondary12());
+        let pin = features.pin | self.vmcs12.get32(Field::PIN_CONTROLS) & PIN;
+        // Every access to a port exits: L1's bitmaps are looked at then.
+        let base = features.primary & !(primary::IO_BITMAPS | primary::MSR_BITMAPS) | primary::UNCONDITIONAL_IO | primary::HLT;
+        let own_window = if self.own_window { primary::INTERRUPT_WINDOW } else { 0 };
+        let primary = base | primary12 & (PRIMARY | primary::MSR_BITMAPS) | own_window;
+        let secondary = features.secondary & (secondary::EPT | secondary::VPID | secondary::WBINVD) | secondary12 & SECONDARY;
+        let entry = features.entry | self.vmcs12.get32(Field::ENTRY_CONTROLS) & entry::IA32E_GUEST;
+        let exceptions = EXCEPTIONS | self.vmcs12.get(Field::EXCEPTION_BITMAP);
+        let offset12 = if primary12 & primary::TSC_OFFSET != 0 { self.vmcs12.get(Field::TSC_OFFSET) } else { 0 };
+        let offset = cpu.vcpu().arch.kept.tsc_offset().wrapping_add(offset12);
+        let ept = if secondary12 & secondary::EPT != 0 { self.shadow_pointer(self.vmcs12.get(Field::EPT_POINTER)) } else { place.ept };
+        let vmcs02 = self.vmcs02();
+        vmcs02.compose(Field::PIN_CONTROLS, pin.into());
+        vmcs02.compose(Field::PRIMARY_CONTROLS, primary.into());
+        vmcs02.compose(Field::SECONDARY_CONTROLS, secondary.into());
+        // An exit may have changed "IA-32e mode guest".
+        vmcs02.compose(Field::ENTRY_CONTROLS, entry.into());
+        vmcs02.compose(Field::EXCEPTION_BITMAP, exceptions);
+        vmcs02.compose(Field::TSC_OFFSET, offset);
+        vmcs02.compose(Field::EPT_POINTER, ept);
+    }
+
+    /// Composes control registers.
+    fn write_control_registers(&self) {
+        let get = |field| self.vmcs12.get(field);
+        let fixed4 = vmx::features().cr4.0;
+        let (cr0, mask0) = (get(Field::GUEST_CR0), get(Field::CR0_MASK));
+        let (cr4, mask4) = (get(Field::GUEST_CR4), get(Field::CR4_MASK));
+        let fields = [
+            // Caches stay on.
+            (Field::GUEST_CR0, cr0 & !(HELD & !cr0::NE) | cr0::NE | cr0::ET),
+            (Field::CR0_MASK, HELD | mask0),
+            (Field::CR0_SHADOW, get(Field::CR0_SHADOW) & mask0 | cr0 & !mask0),
+            (Field::GUEST_CR4, cr4 | fixed4),
+            (Field::CR4_MASK, !CR4_OWNED | mask4),
+            (Field::CR4_SHADOW, get(Field::CR4_SHADOW) & mask4 | cr4 & !mask4),
+        ];
+        for (field, value) in fields {
+            vmcs::write(field, value);
+        }
+    }
+
+    /// Composes the registers that an entry loads if L1 says so. `changed`: L1 may have written them. If it does not load one at each entry,
+    /// or save it at each exit, the processor may have another value.
+    fn write_loaded(&self, l1: &OfL1, changed: bool) {
+        const LMA: u64 = 1 << 10;
+        const LME: u64 = 1 << 8;
+        let get = |field| self.vmcs12.get(field);
+        let (entry, exit) = (self.vmcs12.get32(Field::ENTRY_CONTROLS), self.vmcs12.get32(Field::EXIT_CONTROLS));
+        let loads = |control: u32| entry & control != 0;
+        if changed || !loads(entry::LOAD_EFER) || exit & exit::SAVE_EFER == 0 {
+            // Without "load IA32_EFER" an entry sets LMA as "IA-32e mode guest" says, and LME too if CR0.PG is set.
+            let paging = get(Field::GUEST_CR0) & cr0::PG != 0;
+            let long = if loads(entry::IA32E_GUEST) { LMA } else { 0 };
+            let efer = match paging {
+                _ if loads(entry::LOAD_EFER) => get(Field::GUEST_EFER),
+                true => l1.efer & !(LMA | LME) | long | long >> 2,
+                false => l1.efer & !LMA | long,
+            };
+            if changed || vmcs::read(Field::GUEST_EFER) != efer {
+                vmcs::write(Field::GUEST_EFER, efer);
+            }
+        }
+        if changed || !loads(entry::LOAD_PAT) || exit & exit::SAVE_PAT == 0 {
+            vmcs::write(Field::GUEST_PAT, if loads(entry::LOAD_PAT) { get(Field::GUEST_PAT) } else { l1.pat });
+        }
+        if changed || !loads(entry::LOAD_DEBUG) || exit & exit::SAVE_DEBUG == 0 {
+            let of_l2 = loads(entry::LOAD_DEBUG);
+            vmcs::write(Field::GUEST_DEBUGCTL, if of_l2 { get(Field::GUEST_DEBUGCTL) } else { l1.debugctl });
+            vmcs::write(Field::GUEST_DR7, if of_l2 { get(Field::GUEST_DR7) } else { l1.dr7 });
+        }
+    }
+
+    /// Merges L1's MSR bitmap into VMCS02's. Only words in which Stile lets an MSR through can differ from all ones: they are compared at
+    /// each entry, so that it does not matter who writes L1's page, and when. Returns whether anything changed.
+    pub fn merge_msr_bitmap(&mut self, cpu: &Cpu) -> bool {
+        if self.primary12() & primary::MSR_BITMAPS == 0 {
+            return false;
+        }
+        let mut changed = false;
+        let page = Page::at(cpu, self.vmcs12.get(Field::MSR_BITMAP));
+        let bitmap = crate::address_space::physical(self.vmcs02().bitmap).cast::<u64>();
+        for word in PASSED_WORDS {
+            let of_l1 = page.map_or(u64::MAX, |page| page.read(word));
+            let merged = of_l1 | passed_word(word);
+            // SAFETY: the page is this VMCS02's alone, and the index is of a word of it.
+            unsafe {
+                if *bitmap.add(word) != merged {
+                    *bitmap.add(word) = merged;
+                    changed = true;
+                }
+            }
+        }
+        changed
+    }
+}

@@ -1,0 +1,43 @@
+//! L1's MSRs, for its lists and for L2s that it leaves some to: by the handlers of L1's own accesses, with VMCS01 current.
+
+use stile_nested_vmx::Field;
+
+use crate::arch::x86_64::exit::Outcome;
+use crate::arch::x86_64::handler;
+use crate::arch::x86_64::host::cpu::{Cpu, gpr};
+use crate::arch::x86_64::host::vmcs;
+use crate::arch::x86_64::interrupts::delivery::VALID;
+
+/// Reads an MSR. Nothing if that raises #GP.
+pub fn read(cpu: &mut Cpu, register: u32) -> Option<u64> {
+    access(cpu, register, 0, handler::handle_rdmsr)
+}
+
+/// Writes one. False if that raises #GP.
+pub fn write(cpu: &mut Cpu, register: u32, value: u64) -> bool {
+    access(cpu, register, value, handler::handle_wrmsr).is_some()
+}
+
+/// Has a handler do what it does for an instruction of L1, which there is not: registers and RIP stay, and an exception is taken back.
+fn access(cpu: &mut Cpu, register: u32, value: u64, handler: extern "C" fn(&mut Cpu) -> Outcome) -> Option<u64> {
+    const REGISTERS: [usize; 3] = [gpr::RAX, gpr::RCX, gpr::RDX];
+    let (rip, flags) = (vmcs::read(Field::GUEST_RIP), vmcs::read(Field::GUEST_RFLAGS));
+    let before = REGISTERS.map(|number| cpu.frame.registers[number]);
+    cpu.frame.registers[gpr::RCX] = register.into();
+    cpu.frame.registers[gpr::RAX] = value & 0xffff_ffff;
+    cpu.frame.registers[gpr::RDX] = value >> 32;
+    // Its row of the ledger is not this exit's.
+    let _ = handler(cpu);
+    let read = cpu.frame.registers[gpr::RDX] << 32 | cpu.frame.registers[gpr::RAX] & 0xffff_ffff;
+    for (number, value) in REGISTERS.into_iter().zip(before) {
+        cpu.frame.registers[number] = value;
+    }
+    // Only a completed instruction advances RIP.
+    let done = vmcs::read(Field::GUEST_RIP) != rip;
+    vmcs::write(Field::GUEST_RIP, rip);
+    vmcs::write(Field::GUEST_RFLAGS, flags);
+    if !done && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID != 0 {
+        vmcs::write(Field::ENTRY_INTERRUPTION, 0);
+    }
+    done.then_some(read)
+}

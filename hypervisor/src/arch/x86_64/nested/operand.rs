@@ -1,0 +1,108 @@
+//! Operands of L1's VMX instructions, and its memory.
+
+use stile_decode::Fault;
+use stile_nested_vmx::operand::{AddressSize, InstructionInformation};
+use stile_paging::PAGE_SIZE;
+
+use crate::arch::x86_64::emulation::processor::{By, Processor, context};
+use crate::arch::x86_64::emulation::ram::Ram;
+use crate::arch::x86_64::emulation::shared;
+use crate::arch::x86_64::host::cpu::{Cpu, gpr};
+use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::vcpu::cr0;
+
+/// A general register of L1's, all of which are in the frame.
+pub fn register(cpu: &Cpu, number: usize) -> u64 {
+    match number & 0xf {
+        gpr::RSP => vmcs::read(Field::GUEST_RSP),
+        number => cpu.frame.registers[number],
+    }
+}
+
+/// Writes one.
+pub fn set_register(cpu: &mut Cpu, number: usize, value: u64) {
+    match number & 0xf {
+        gpr::RSP => vmcs::write(Field::GUEST_RSP, value),
+        number => cpu.frame.registers[number] = value,
+    }
+}
+
+/// The linear address of a memory operand of so many bytes (the manual, "Limit Checking in 64-bit Mode", "Segment Limit").
+fn linear(cpu: &Cpu, information: InstructionInformation, bytes: u64, write: bool) -> Result<u64, Fault> {
+    const SS: usize = 2;
+    const FS: usize = 4;
+    const UNUSABLE: u64 = 1 << 16;
+    let segment = information.segment().min(5);
+    let offset = information.offset(vmcs::read(Field::EXIT_QUALIFICATION), |number| register(cpu, number));
+    let fault = if segment == SS { Fault::Stack } else { Fault::Protection };
+    let part = |first: Field| vmcs::read(Field(first.0 + 2 * segment as u32));
+    let base = part(Field::GUEST_ES_BASE);
+    if cr0::runs_64_bit_code() {
+        let linear = offset.wrapping_add(if segment >= FS { base } else { 0 });
+        let last = linear.wrapping_add(bytes - 1);
+        let canonical = |address: u64| (address as i64) << 16 >> 16 == address as i64;
+        return if canonical(linear) && canonical(last) { Ok(linear) } else { Err(fault) };
+    }
+    let (rights, limit) = (part(Field::GUEST_ES_RIGHTS), part(Field::GUEST_ES_LIMIT));
+    let is_code = rights & 1 << 3 != 0;
+    let denied = if write { is_code || rights & 1 << 1 == 0 } else { is_code && rights & 1 << 1 == 0 };
+    let expands_down = !is_code && rights & 1 << 2 != 0;
+    let end = offset + (bytes - 1);
+    let top = if rights & 1 << 14 != 0 || information.address_size() != AddressSize::Bits16 { 0xffff_ffff } else { 0xffff };
+    let outside = if expands_down { offset <= limit || end > top } else { end > limit };
+    if rights & UNUSABLE != 0 || denied || outside {
+        return Err(fault);
+    }
+    Ok(base.wrapping_add(offset) & 0xffff_ffff)
+}
+
+/// Reads a memory operand.
+pub fn read_memory(cpu: &mut Cpu, information: InstructionInformation, bytes: &mut [u8]) -> Result<(), Fault> {
+    let linear = linear(cpu, information, bytes.len() as u64, false)?;
+    let context = context(cpu);
+    let mut processor = Processor::new(cpu, &context);
+    let pieces = processor.pieces(linear, bytes.len() as u64, false, By::Instruction)?;
+    processor.move_pieces(pieces, bytes, false);
+    Ok(())
+}
+
+/// Writes a memory operand.
+pub fn write_memory(cpu: &mut Cpu, information: InstructionInformation, bytes: &[u8]) -> Result<(), Fault> {
+    let linear = linear(cpu, information, bytes.len() as u64, true)?;
+    let context = context(cpu);
+    Processor::new(cpu, &context).store_by(linear, bytes, By::Instruction)
+}
+
+/// Reads the operand of VMXON, VMPTRLD and VMCLEAR: a physical address.
+pub fn read_pointer(cpu: &mut Cpu, information: InstructionInformation) -> Result<u64, Fault> {
+    let mut bytes = [0; 8];
+    read_memory(cpu, information, &mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// A page of L1's RAM, by words of eight bytes. L1 may write it at any time.
+#[derive(Clone, Copy)]
+pub struct Page(*mut u64);
+
+impl Page {
+    const WORDS: usize = PAGE_SIZE as usize / 8;
+
+    /// The page at an address, which is that of a page. Nothing if it is not in RAM.
+    pub fn at(cpu: &Cpu, address: u64) -> Option<Page> {
+        Ram(cpu.vcpu().vm()).pointer_to_write::<u64>(address & !(PAGE_SIZE - 1)).map(Page)
+    }
+
+    /// Reads a word.
+    #[inline(always)]
+    pub fn read(self, index: usize) -> u64 {
+        // SAFETY: it is the guest's memory, of which nobody has a reference, and the index is of a word of the page.
+        unsafe { shared::load(self.0.add(index % Page::WORDS)) }
+    }
+
+    /// Writes a word.
+    #[inline(always)]
+    pub fn write(self, index: usize, value: u64) {
+        // SAFETY: as above.
+        unsafe { shared::store(self.0.add(index % Page::WORDS), value) };
+    }
+}

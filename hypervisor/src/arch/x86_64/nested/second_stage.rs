@@ -1,0 +1,70 @@
+//! L2's second stage: shadows of L1's tables, filled at EPT violations.
+
+use stile_nested_vmx::ept::{self, Rights};
+use stile_nested_vmx::shadow::Page;
+
+use super::frames::Frames;
+use super::state::GuestVmx;
+use crate::arch::x86_64::emulation::ram::Ram;
+use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::host::instructions::cpuid;
+use crate::arch::x86_64::host::vmcs::{self, Field};
+use crate::arch::x86_64::host::vmx::ept_pointer;
+use crate::arch::x86_64::vcpu::inject;
+use stile_walk::GuestMemory;
+
+/// What becomes of an EPT violation of L2.
+pub enum Violation {
+    /// It is Stile's own, and was resolved, or a part of it was.
+    Resolved,
+    /// L1's tables lack the translation. The qualification that it gets.
+    OfL1(u64),
+    /// An entry of L1's tables is misconfigured.
+    Misconfigured,
+    /// L1's address that L2 reaches is not in RAM.
+    Device(u64),
+}
+
+impl GuestVmx {
+    /// The EPT pointer of the shadow of L1's tables.
+    pub fn shadow_pointer(&mut self, pointer12: u64) -> u64 {
+        ept_pointer(self.shadows.root(pointer12 & !0xfff, &mut Frames))
+    }
+
+    /// L1's INVEPT.
+    pub fn invalidate_shadows(&mut self, pointer12: Option<u64>) {
+        self.shadows.invalidate(pointer12.map(|pointer| pointer & !0xfff), &mut Frames);
+    }
+
+    /// An EPT violation of L2, whose VMCS is current.
+    pub fn violation(&mut self, cpu: &Cpu) -> Violation {
+        /// The access, whether the linear address is valid and translated, and that IRET had unblocked NMIs.
+        const KEPT: u64 = 0b111 | 1 << 7 | 1 << 8 | 1 << 12;
+        let vm = cpu.vcpu().vm();
+        let address = vmcs::read(Field::GUEST_PHYSICAL);
+        let qualification = vmcs::read(Field::EXIT_QUALIFICATION);
+        let needed = Rights(qualification as u8 & 0b111);
+        let memory = |at: u64| Ram(vm).read_u64(at);
+        let bits = cpuid(0x8000_0008, 0).eax & 0xff;
+        let leaf = match ept::walk(&memory, self.vmcs12.get(Field::EPT_POINTER), address, needed, bits) {
+            Ok(leaf) => leaf,
+            Err(ept::Fault::Misconfiguration) => return Violation::Misconfigured,
+            Err(ept::Fault::Violation(rights)) => return Violation::OfL1(qualification & KEPT | u64::from(rights.0) << 3),
+        };
+        let l1 = leaf.address + (address & ((1 << leaf.shift) - 1));
+        let Some(machine) = vm.arch.physical(l1) else { return Violation::Device(l1) };
+        // The access is made anew, and comes back here until the block is there.
+        if !vm.is_full(l1) {
+            vm.touch(l1);
+        }
+        if vm.is_full(l1) {
+            let shift = if leaf.shift >= 21 && vm.arch.has_large_page(l1) { 21 } else { 12 };
+            let page = Page { guest: address, machine: machine & !((1 << shift) - 1), shift, rights: leaf.rights };
+            let root = vmcs::read(Field::EPT_POINTER) & !0xfff;
+            self.shadows.map(root, page, &mut Frames);
+        }
+        inject::block_nmis_if_iret(qualification);
+        inject::deliver_again();
+        Violation::Resolved
+    }
+}

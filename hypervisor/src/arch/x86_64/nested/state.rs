@@ -1,0 +1,200 @@
+//! The VMX operation of a vCPU, and its life on CPUs.
+
+use core::ops::Range;
+
+use stile_nested_vmx::shadow::Shadows;
+use stile_nested_vmx::{Capabilities, FieldSet, Vmcs12};
+
+use super::frames::Frames;
+use super::vmcs02::{NONE, Vmcs02};
+use crate::arch::x86_64::host::cpu::{Cpu, Launch};
+use crate::arch::x86_64::host::instructions::rdmsr;
+use crate::arch::x86_64::host::vmcs;
+use crate::arch::x86_64::host::vmx::forget_vpid;
+use crate::arch::x86_64::vcpu::context::CR4_OWNED;
+use crate::memory;
+use crate::vm::Vcpu;
+
+/// The number of L1's VMCSs for each of which a VMCS02 is kept.
+const VMCSS: usize = 4;
+
+/// What the vCPUs of a nested VM are told.
+pub struct Offer {
+    /// Capability MSRs.
+    pub capabilities: Capabilities,
+    /// Fields that its VMCSs have.
+    pub existing: FieldSet,
+}
+
+impl Offer {
+    /// What this CPU allows.
+    pub fn new() -> Offer {
+        // SAFETY: VMX is there, with true and secondary controls (`vmx::detect`), and the MSRs that `read` asks for with them.
+        let capabilities = Capabilities::read(|register| unsafe { rdmsr(register) }).offered(CR4_OWNED);
+        Offer { existing: capabilities.existing_fields(), capabilities }
+    }
+}
+
+/// The VMX operation of a vCPU.
+pub struct GuestVmx {
+    /// The address of the VMXON region, or [`NONE`].
+    pub vmxon: u64,
+    /// The address of the current VMCS, or [`NONE`].
+    pub current: u64,
+    pub vmcs12: Vmcs12,
+    pub vmcs02: [Vmcs02; VMCSS],
+    /// The one of the current VMCS.
+    pub slot: usize,
+    pub in_l2: bool,
+    /// While in L2: whether VMCS01 is launched on this CPU.
+    pub l1_launched: bool,
+    /// L2 is entered by VMLAUNCH, and has not run since.
+    pub launching: bool,
+    /// L1's RFLAGS at the entry to L2, for one that fails.
+    pub l1_flags: u64,
+    /// The guest state that is seldom read after an exit is in VMCS02 only. The VM-exit controls of that exit, which say what it saves.
+    pub unsaved: Option<u32>,
+    /// Whether VMCS02 exits as soon as L2 can take an interrupt, for Stile.
+    pub own_window: bool,
+    pub shadows: Shadows,
+    /// The processor's VPID of L2s, and L1's one that it stands for.
+    pub vpid: u16,
+    pub vpid12: u16,
+    /// The CPU that the vCPU was loaded on last, counted from 1.
+    pub host: usize,
+    pub clock: u64,
+}
+
+impl GuestVmx {
+    /// A vCPU that is not in VMX operation. `reserved`: the memory of its shadow tables.
+    pub fn new(vpid: u16, reserved: Range<u64>) -> GuestVmx {
+        GuestVmx {
+            vmxon: NONE,
+            current: NONE,
+            vmcs12: Vmcs12::new(),
+            vmcs02: core::array::from_fn(|_| Vmcs02::new()),
+            slot: 0,
+            in_l2: false,
+            l1_launched: false,
+            launching: false,
+            l1_flags: 0,
+            unsaved: None,
+            own_window: false,
+            shadows: Shadows::new(reserved),
+            vpid,
+            vpid12: 0,
+            host: 0,
+            clock: 0,
+        }
+    }
+
+    /// As after reset or INIT. Each VMCS02 is on no CPU.
+    fn reset(&mut self) {
+        self.vmxon = NONE;
+        self.current = NONE;
+        self.in_l2 = false;
+        self.unsaved = None;
+        self.own_window = false;
+        self.shadows.reset(&mut Frames);
+        self.vmcs02.iter_mut().for_each(Vmcs02::forget);
+    }
+
+    /// Takes every VMCS02 off this CPU.
+    fn clear_all(&mut self) {
+        self.vmcs02.iter_mut().for_each(Vmcs02::clear);
+    }
+
+    /// Whether a VMCS is current.
+    pub fn has_current(&self) -> bool {
+        self.current != NONE
+    }
+}
+
+impl GuestVmx {
+    /// Chooses the VMCS02 of L1's current VMCS: the one that it had, or that of the one that was least recently used.
+    pub fn choose_vmcs02(&mut self) {
+        self.clock += 1;
+        let oldest = || self.vmcs02.iter().enumerate().min_by_key(|(_, vmcs02)| (vmcs02.of != NONE, vmcs02.used)).map_or(0, |(at, _)| at);
+        let at = self.vmcs02.iter().position(|vmcs02| vmcs02.of == self.current).unwrap_or_else(oldest);
+        let vmcs02 = &mut self.vmcs02[at];
+        if vmcs02.of != self.current {
+            vmcs02.clear();
+            vmcs02.forget();
+            vmcs02.of = self.current;
+        }
+        vmcs02.used = self.clock;
+        self.slot = at;
+    }
+
+    /// L1 has cleared its VMCS at an address.
+    pub fn drop_vmcs02(&mut self, address: u64) {
+        if let Some(vmcs02) = self.vmcs02.iter_mut().find(|vmcs02| vmcs02.of == address) {
+            vmcs02.clear();
+            vmcs02.forget();
+        }
+    }
+
+    /// The VMCS02 of the current VMCS.
+    pub fn vmcs02(&mut self) -> &mut Vmcs02 {
+        // Its index is one of an element.
+        &mut self.vmcs02[self.slot % VMCSS]
+    }
+
+    /// Makes VMCS02 of the current VMCS the processor's.
+    pub fn enter_vmcs02(&mut self, cpu: &Cpu) {
+        let vpid = self.vpid;
+        self.vmcs02().make_current(cpu, vpid);
+    }
+}
+
+/// Brings the VMX operation of the loaded vCPU onto this CPU, after VMCS01.
+pub fn load(cpu: &mut Cpu) {
+    let Some(vmx) = of(cpu) else { return };
+    if vmx.host != cpu.index + 1 {
+        vmx.host = cpu.index + 1;
+        forget_vpid(vmx.vpid.into());
+        vmx.shadows.arrive(&mut Frames);
+    }
+    if vmx.in_l2 {
+        vmx.l1_launched = false;
+        cpu.launched = Launch::L2;
+        // The offset of the counter may have changed.
+        vmx.vmcs02[vmx.slot].forget_offset();
+    }
+}
+
+/// The reverse.
+pub fn put(cpu: &mut Cpu, vcpu: &Vcpu) {
+    // SAFETY: the vCPU is loaded here.
+    if let Some(vmx) = unsafe { vcpu.arch.vmx() } {
+        vmx.clear_all();
+    }
+    cpu.launched = Launch::CLEAR;
+}
+
+/// The vCPU was turned off: INIT ends VMX operation, and so does a reset.
+pub fn power_down(vcpu: &Vcpu) {
+    // SAFETY: as above.
+    if let Some(vmx) = unsafe { vcpu.arch.vmx() } {
+        vmx.clear_all();
+        vmx.reset();
+    }
+}
+
+/// The VMX operation of the loaded vCPU; nothing if its VM is not nested.
+pub fn of(cpu: &Cpu) -> Option<&'static mut GuestVmx> {
+    // SAFETY: the vCPU is loaded here, so that this CPU owns it. Callers in this folder have one reference at a time.
+    unsafe { cpu.vcpu().arch.vmx() }
+}
+
+/// The VMX operation of a new vCPU, and the memory that it needs.
+pub fn new_vcpu(vpid: u16) -> &'static mut GuestVmx {
+    let at = memory::allocate_pages(stile_board::SHADOW_MEMORY);
+    memory::allocate::<GuestVmx>().write(GuestVmx::new(vpid, at..at + stile_board::SHADOW_MEMORY))
+}
+
+/// Makes VMCS01 of the loaded vCPU current.
+pub fn to_vmcs01(cpu: &Cpu) {
+    // SAFETY: the vCPU is loaded here.
+    vmcs::make_current(unsafe { cpu.vcpu().arch.context() }.vmcs());
+}
