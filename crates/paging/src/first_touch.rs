@@ -24,8 +24,10 @@ const CLAIMED: u8 = 1 << 7;
 const REFILL: u8 = 1 << 6;
 /// The block has early pages.
 const EARLY: u8 = 1 << 5;
+/// The block is to be filled from its first step on, and has contents nevertheless: its early pages were forgotten.
+const STALE: u8 = 1 << 4;
 /// Number of completed steps.
-const DONE: u8 = EARLY - 1;
+const DONE: u8 = STALE - 1;
 
 /// Pages of one step: the bits of a word of [`EarlyPages`].
 const STEP_PAGES: u64 = STEP_SIZE / PAGE_SIZE;
@@ -112,6 +114,12 @@ impl Block {
         self.0.load(Ordering::Acquire) == STEPS
     }
 
+    /// Whether nothing was ever written to the block.
+    #[must_use]
+    pub fn is_untouched(&self) -> bool {
+        self.0.load(Ordering::Acquire) == 0
+    }
+
     /// Tries to claim the block for filling.
     #[must_use]
     pub fn claim(&self) -> Claim {
@@ -126,7 +134,7 @@ impl Block {
 
     /// Releases the claim, with the steps before `step` done.
     pub fn release(&self, step: u8) {
-        let kept = self.0.load(Ordering::Relaxed) & (REFILL | EARLY);
+        let kept = self.0.load(Ordering::Relaxed) & (REFILL | EARLY | STALE);
         self.0.store(kept | step.min(STEPS - 1), Ordering::Release);
     }
 
@@ -157,7 +165,7 @@ impl Block {
         let state = self.0.load(Ordering::Acquire);
         if state & EARLY != 0 {
             pages.clear();
-            self.0.store(state & REFILL, Ordering::Release);
+            self.0.store(state & REFILL | STALE, Ordering::Release);
         }
         self.0.compare_exchange(STEPS, REFILL, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
@@ -182,8 +190,9 @@ mod tests {
     #[test]
     fn a_block_is_filled_in_steps() {
         let (block, pages) = (Block::new(), EarlyPages::new());
-        assert!(!block.is_full());
+        assert!(!block.is_full() && block.is_untouched());
         assert_eq!(block.claim(), fill(0, false, false));
+        assert!(!block.is_untouched());
         assert_eq!(block.claim(), Claim::Busy);
         block.release(3);
         assert_eq!(block.claim(), fill(3, false, false));
@@ -232,6 +241,7 @@ mod tests {
         let (block, pages) = (Block::new(), EarlyPages::new());
         assert!(fill_early(&block, &pages, 0));
         assert!(!block.drain(&pages), "the block is not mapped");
+        assert!(!block.is_untouched(), "its page has contents");
         assert_eq!(block.claim(), fill(0, false, false));
         block.complete(&pages);
         assert!(block.drain(&pages));

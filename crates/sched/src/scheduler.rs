@@ -93,22 +93,11 @@ impl Scheduler {
     /// A scheduler without CPUs and vCPUs.
     pub const fn new() -> Self {
         const CPU: Cpu = Cpu { current: None, loaded: None, turns: 0 };
-        const VCPU: Vcpu = Vcpu {
-            state: State::Off,
-            allowed: CpuSet::EMPTY,
-            last: None,
-            arrived: 0,
-            sent: false,
-            woken: false,
-            leave: None,
-            since: 0,
-            times: Times { ran: 0, waited: 0 },
-        };
         Self {
             queues: [const { RunQueue::new() }; CPUS],
             links: Links::new(),
             cpus: [CPU; CPUS],
-            vcpus: [VCPU; VCPUS],
+            vcpus: [Vcpu::NEW; VCPUS],
             vms: [Vm::NEW; VMS],
             known: VmSet::EMPTY,
             policed: false,
@@ -581,12 +570,30 @@ impl Scheduler {
         self.idle.set(cpu, idle && self.online.contains(cpu));
     }
 
+    /// Forgets all about a vCPU that is off.
+    pub(crate) fn reset_vcpu(&mut self, vcpu: VcpuId) {
+        *self.vcpu_mut(vcpu) = Vcpu::NEW;
+    }
+
     fn vcpu_mut(&mut self, vcpu: VcpuId) -> &mut Vcpu {
         &mut self.vcpus[vcpu.index()]
     }
 }
 
 impl Vcpu {
+    /// Off, and without affinity.
+    const NEW: Vcpu = Vcpu {
+        state: State::Off,
+        allowed: CpuSet::EMPTY,
+        last: None,
+        arrived: 0,
+        sent: false,
+        woken: false,
+        leave: None,
+        since: 0,
+        times: Times { ran: 0, waited: 0 },
+    };
+
     fn times_at(&self, now: u64) -> Times {
         let spent = now.saturating_sub(self.since);
         let mut times = self.times;

@@ -5,8 +5,9 @@
 //! vCPU wants. A VM that begins to compete starts at the CPU's virtual time, or at its own if that is later: sleep earns no credit, and debt stays.
 
 use crate::cap::Cap;
-use crate::id::VMS;
-use crate::{CpuId, Scheduler};
+use crate::id::{VMS, VmSet};
+use crate::vm::Vm;
+use crate::{CpuId, Scheduler, State, VCPUS, VcpuId};
 
 /// Virtual time per tick at weight 1, with all the VM's vCPUs on one CPU.
 const SCALE: u64 = 1 << 16;
@@ -28,7 +29,63 @@ impl Scheduler {
             Some(_) => self.capped.insert(vm),
             None => self.capped.remove(vm),
         }
-        self.policed |= cap.is_some() || self.known.is_several();
+        self.update_policed();
+    }
+
+    /// Forgets a VM, all of whose vCPUs are off: its share, and its vCPUs' affinities and times.
+    pub fn remove_vm(&mut self, vm: u8) {
+        for vcpu in (0..stile_board::MAX_VCPUS as u8).filter_map(|vcpu| VcpuId::new(vm, vcpu)) {
+            debug_assert!(self.state(vcpu) == State::Off, "a vCPU of a VM that is removed is not off");
+            self.reset_vcpu(vcpu);
+        }
+        let vm = usize::from(vm) & (VMS - 1);
+        self.vms[vm] = Vm::NEW;
+        self.known.remove(vm);
+        self.capped.remove(vm);
+        for queue in &mut self.queues {
+            // Its successor has neither debt nor credit.
+            queue.entity(vm).vtime = 0;
+        }
+        self.update_policed();
+    }
+
+    /// Decides whether shares are accounted. That may begin and end while vCPUs of the only other VM run and wait.
+    fn update_policed(&mut self) {
+        let policed = !self.capped.is_empty() || self.known.is_several();
+        if policed != self.policed {
+            self.policed = policed;
+            self.recount();
+        }
+    }
+
+    /// Counts the vCPUs that run and wait, as [`join`](Self::join) would have, if shares are accounted; otherwise forgets the counts.
+    fn recount(&mut self) {
+        for queue in &mut self.queues {
+            queue.present = VmSet::EMPTY;
+            queue.deadline = u64::MAX;
+            queue.entities.iter_mut().for_each(|entity| entity.count = 0);
+        }
+        for vm in &mut self.vms {
+            (vm.active, vm.competing) = (0, 0);
+        }
+        if !self.policed {
+            return;
+        }
+        for index in 0..VCPUS {
+            let Some(vcpu) = VcpuId::from_index(index) else { continue };
+            if let State::Ready(cpu) | State::Running(cpu) = self.state(vcpu) {
+                let vm = usize::from(vcpu.vm()) & (VMS - 1);
+                self.vms[vm].active += 1;
+                let queue = &mut self.queues[cpu.index()];
+                queue.entity(vm).count += 1;
+                queue.present.insert(vm);
+            }
+        }
+        for queue in self.queues.iter().filter(|queue| queue.load > 1) {
+            for vm in queue.present.iter() {
+                self.vms[vm].competing += queue.entities[vm].count;
+            }
+        }
     }
 
     /// Accounts a vCPU of a VM as waiting or running on a CPU.

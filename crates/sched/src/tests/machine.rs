@@ -1,11 +1,11 @@
 //! A simulated machine: acts on the scheduler's results as a hypervisor does, and checks them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::vec::Vec;
 
 use super::{cpu, cpus, vcpu};
 use crate::id::VMS;
-use crate::{CpuId, Loading, Placement, Scheduler, State, Switch, VcpuId};
+use crate::{CpuId, CpuSet, Loading, Placement, Scheduler, State, Switch, VcpuId};
 
 /// A slice, in ticks.
 pub(super) const SLICE: u64 = 100;
@@ -21,6 +21,8 @@ pub(super) struct Machine {
     /// End of each CPU's slice, if it is contended.
     pub(super) slice_end: Vec<Option<u64>>,
     pub(super) now: u64,
+    /// The affinities of vCPUs whose VM is gone.
+    pub(super) removed: BTreeMap<u8, Vec<(VcpuId, CpuSet)>>,
 }
 
 impl Machine {
@@ -45,6 +47,7 @@ impl Machine {
             registers: std::vec![None; cpus_online],
             slice_end: std::vec![None; cpus_online],
             now: 0,
+            removed: BTreeMap::new(),
         }
     }
 
@@ -247,6 +250,37 @@ impl Machine {
                 assert!(idle.is_empty(), "vCPU {index} waits on {on:?}, {idle:?} idle");
             }
         }
+    }
+
+    /// Removes a VM, if all its vCPUs are off.
+    pub(super) fn remove(&mut self, vm: u8) {
+        if !self.removed.contains_key(&vm) && self.scheduler.all_off(vm) {
+            let vcpus = (0..self.vcpus).map(vcpu).filter(|vcpu| vcpu.vm() == vm);
+            let affinities = vcpus.map(|vcpu| (vcpu, self.scheduler.vcpus[vcpu.index()].allowed)).collect();
+            self.removed.insert(vm, affinities);
+            self.scheduler.remove_vm(vm);
+        }
+    }
+
+    /// Creates a VM that was removed.
+    pub(super) fn create(&mut self, vm: u8, cap: Option<(u64, u64)>) {
+        let Some(affinities) = self.removed.remove(&vm) else { return };
+        for (vcpu, cpus) in affinities {
+            assert_eq!(self.scheduler.times(vcpu, self.now), crate::Times::default());
+            self.scheduler.configure(vcpu, cpus).expect("it is off");
+        }
+        self.scheduler.set_share(vm, 50, cap);
+    }
+
+    /// Stops all vCPUs of a VM.
+    pub(super) fn stop_all(&mut self, vm: u8) {
+        for vcpu in (0..self.vcpus).map(vcpu).filter(|vcpu| vcpu.vm() == vm) {
+            match self.scheduler.stop(vcpu, self.now) {
+                Some(cpu) => drop(self.kicked.insert(cpu)),
+                None => self.forget(vcpu),
+            }
+        }
+        self.take_kicks();
     }
 
     /// Starts all existing vCPUs.

@@ -24,6 +24,10 @@ enum Op {
     Yield(usize),
     Block(usize),
     Off(usize),
+    /// A VM goes, if all its vCPUs are off.
+    Remove(u8),
+    /// It comes back, with a cap or without.
+    Create(u8, Option<u64>),
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -41,6 +45,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => cpu.clone().prop_map(Op::Yield),
         6 => cpu.clone().prop_map(Op::Block),
         1 => cpu.prop_map(Op::Off),
+        1 => (0..3u8).prop_map(Op::Remove),
+        1 => (0..3u8, prop::option::weighted(0.3, 1..60u64)).prop_map(|(vm, cap)| Op::Create(vm, cap)),
     ]
 }
 
@@ -65,7 +71,7 @@ fn apply(machine: &mut Machine, op: Op) {
             let vcpu = vcpu(index % vcpus);
             let was = machine.scheduler.state(vcpu);
             let placement = machine.scheduler.start(vcpu, now);
-            assert_eq!(placement.is_ok(), was == State::Off);
+            assert_eq!(placement.is_ok(), was == State::Off && !machine.removed.contains_key(&vcpu.vm()));
             machine.placed(placement.ok());
         }
         Op::Wake(index) => machine.wake(index % vcpus),
@@ -108,6 +114,8 @@ fn apply(machine: &mut Machine, op: Op) {
         Op::Yield(number) => machine.step(cpu(number % cpus), Scheduler::yield_now),
         Op::Block(number) => machine.step(cpu(number % cpus), Scheduler::block),
         Op::Off(number) => machine.step(cpu(number % cpus), Scheduler::off),
+        Op::Remove(vm) => machine.remove(vm),
+        Op::Create(vm, cap) => machine.create(vm, cap.map(|quota| (quota, 20))),
     }
 }
 
@@ -136,6 +144,26 @@ proptest! {
             apply(&mut machine, op);
             machine.check();
         }
+    }
+
+    /// VMs come and go while others run: whether shares are accounted changes with that.
+    #[test]
+    fn invariants_hold_as_vms_come_and_go((cpus, affinity) in shape(), ops in prop::collection::vec(op(), 0..400)) {
+        let mut machine = Machine::new(cpus, &affinity);
+        machine.start_all();
+        for vm in 1..3 {
+            machine.stop_all(vm);
+            machine.remove(vm);
+            machine.check();
+        }
+        for op in ops {
+            machine.now += 1;
+            apply(&mut machine, op);
+            machine.check();
+        }
+        machine.take_kicks();
+        machine.check();
+        machine.check_busy();
     }
 
     /// No vCPU is ever in two places, no ready vCPU is lost, and every counter that the policy uses is
