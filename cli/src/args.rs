@@ -54,6 +54,10 @@ pub enum Command {
     Pause(VmArgs),
     /// End a VM's pause.
     Resume(VmArgs),
+    /// Create a VM in a machine that runs, and start it.
+    Create(CreateArgs),
+    /// Destroy a VM of a machine that runs: its memory is cleared and free again.
+    Destroy(DestroyArgs),
     /// Explain what a machine will look like: memory map, CPUs, interrupts and devices of each VM.
     Check(CheckArgs),
     /// Write the image that `run` starts into a file; for x86_64 a CD-ROM with GRUB.
@@ -308,6 +312,31 @@ pub struct StopArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub grace: u32,
     /// Turn the power off at once.
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `stile create`.
+#[derive(Debug, Args)]
+pub struct CreateArgs {
+    /// The machine.
+    #[arg(value_name = "NAME")]
+    pub machine: String,
+    /// A configuration with one [[vm]]; what it says of the machine does not count.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Print a JSON object: machine, vm, its state, and how many bytes were sent.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `stile destroy`.
+#[derive(Debug, Args)]
+pub struct DestroyArgs {
+    /// Which VM.
+    #[command(flatten)]
+    pub target: VmArgs,
+    /// Turn the power off before.
     #[arg(long)]
     pub force: bool,
 }

@@ -126,6 +126,16 @@ fn make(config: MachineConfig, options: &Options<'_>) -> Result<Machine> {
     Ok(Machine { config, image, guests, memory })
 }
 
+/// Fetches, builds and plans one VM of a configuration.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn plan_one(config: &MachineConfig, vm: &VmConfig, options: &Options<'_>) -> Result<(VmPlan, Guest)> {
+    let files = files(config.arch, vm, options, Freshness::Weekly)?;
+    let plan = plan(config.arch, vm, &files, options.seed)?;
+    Ok((plan, Guest { name: vm.name.clone(), system: files.system, inner: files.inner }))
+}
+
 /// `stile check`: explains the machine.
 ///
 /// # Errors

@@ -48,6 +48,8 @@ fn stile() -> Result<u8> {
         Command::Stop(args) => stile::operate::stop(args),
         Command::Start(args) => stile::operate::start(args),
         Command::Restart(args) => stile::operate::restart(args),
+        Command::Create(args) => stile::create::run(args),
+        Command::Destroy(args) => stile::operate::destroy(args),
         Command::Pause(args) => stile::operate::pause(args),
         Command::Resume(args) => stile::operate::resume(args),
         Command::Check(args) => stile::machine::check(args),

@@ -1,4 +1,4 @@
-//! `stile stop`, `start`, `restart`, `pause` and `resume`: changes of the state of a VM that another process runs.
+//! `stile stop`, `start`, `restart`, `pause`, `resume` and `destroy`: changes of the state of a VM that another process runs.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use stile_wire::Action;
 
-use crate::args::{StopArgs, VmArgs};
+use crate::args::{DestroyArgs, StopArgs, VmArgs};
 use crate::control::client::Connection;
 use crate::control::directory::Directory;
 use crate::control::name;
@@ -69,6 +69,14 @@ impl Target {
         }
     }
 
+    /// Whether the VM is unknown.
+    fn is_gone(&mut self) -> Result<bool> {
+        if self.connection.send(&Request::State { vm: self.vm.clone() }).is_err() {
+            return Ok(true);
+        }
+        Ok(matches!(self.connection.receive_or_end()?, Some(Reply::Refused { .. }) | None))
+    }
+
     /// Asks for a change. The error says why it is refused.
     fn ask(&mut self, action: Action) -> Result<Result<(), String>> {
         self.connection.send(&Request::Control { vm: self.vm.clone(), action })?;
@@ -127,6 +135,7 @@ const fn participle(action: Action) -> &'static str {
         Action::Reset => "restarted",
         Action::Pause => "paused",
         Action::Resume => "resumed",
+        Action::Destroy => "destroyed",
     }
 }
 
@@ -185,6 +194,34 @@ pub fn restart(args: &VmArgs) -> Result<u8> {
     let action = if is(target.state()?, State::Off) { Action::Start } else { Action::Reset };
     target.change(action)?;
     target.report(args.json, State::Running, "starts anew", None)
+}
+
+/// Destroys a VM that is off; with `--force` turns it off before.
+///
+/// # Errors
+/// There is no such machine or VM, the VM is on, or it can't be destroyed.
+pub fn destroy(args: &DestroyArgs) -> Result<u8> {
+    let mut target = Target::open(&args.target.vm)?;
+    let state = target.state()?;
+    if !is(state, State::Off) {
+        if !args.force {
+            bail!("{} is {}: stop it before, or use --force", target.name(), state.name());
+        }
+        // It may have turned itself off in this moment.
+        let _ = target.ask(Action::Off)?;
+        if target.wait(LIMIT, |state| is(state, State::Off))?.is_none() {
+            bail!("{} is not off within {} s", target.name(), LIMIT.as_secs());
+        }
+    }
+    target.ask(Action::Destroy)?.map_err(anyhow::Error::msg).with_context(|| format!("{} can't be destroyed", target.name()))?;
+    let end = Instant::now() + LIMIT;
+    while !target.is_gone()? {
+        if Instant::now() >= end {
+            bail!("{} is not gone within {} s: its memory is still being cleared", target.name(), LIMIT.as_secs());
+        }
+        thread::sleep(INTERVAL);
+    }
+    target.report(args.target.json, State::Destroyed, "is destroyed", None)
 }
 
 /// Pauses a VM.

@@ -41,6 +41,7 @@ static CONSOLE: TicketLock<Console> = TicketLock::new(Console {
 });
 
 /// What came in over the line.
+#[allow(clippy::large_enum_variant, reason = "as in crate `wire`")]
 pub enum Input {
     /// A byte for a VM's console.
     Guest(usize, u8),

@@ -10,6 +10,7 @@
 #[cfg(target_os = "none")]
 mod address_space;
 mod arch;
+mod arena;
 mod backtrace;
 mod console;
 mod cpu;
@@ -24,6 +25,7 @@ mod sample;
 mod stacks;
 #[cfg(test)]
 mod tests;
+mod upload;
 mod vm;
 mod wall_clock;
 
@@ -53,7 +55,7 @@ fn start(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
     cpu::setup(machine.slice_us);
     let report_exits = machine.report_exits;
     Arch::apply_mitigations(machine.mitigations);
-    if let Err(what) = vm::create(blob) {
+    if let Err(what) = vm::create_all(blob) {
         refuse(what);
     }
     sample::setup();
@@ -109,6 +111,9 @@ fn console_interrupt() {
         Input::Command(Command::Control { tag, vm, action }) => operator::control(tag, vm, action),
         Input::Command(Command::Sample { vm, vcpu }) => sample::request(vm, vcpu),
         Input::Command(Command::SampleRows { vm, vcpu, from }) => sample::send_rows(vm, vcpu, from),
+        Input::Command(Command::Upload { tag, vm, size }) => upload::begin(tag, vm, size),
+        Input::Command(Command::UploadData { tag, offset, piece }) => upload::take(tag, offset, &piece),
+        Input::Command(Command::Create { tag, crc }) => upload::create(tag, crc),
         Input::Command(Command::Panic) => panic!("the operator asked for it"),
         Input::Command(Command::Shutdown) => {
             for vm in vm::all() {

@@ -12,8 +12,12 @@ use stile_sched::lock::TicketLock;
 
 use crate::arch::Arch;
 use crate::arch::contract::Host;
+use crate::console::log;
 
-static MEMORY: TicketLock<Option<Frames<128>>> = TicketLock::new(None);
+/// Separate free regions that there may be: VMs come and go, each with up to [`MAX_PIECES`] of RAM and a few of Stile's own.
+const REGIONS: usize = 256;
+
+static MEMORY: TicketLock<Option<Frames<REGIONS>>> = TicketLock::new(None);
 
 fn region(span: &Range<u64>) -> Region {
     Region { base: span.start, size: span.end.saturating_sub(span.start) }
@@ -25,7 +29,7 @@ pub fn setup<'a>(ram: impl IntoIterator<Item = &'a Range<u64>>, reserved: impl I
     *MEMORY.lock() = Some(frames.unwrap_or_else(|error| panic!("the board's memory map is unusable: {error:?}")));
 }
 
-fn with<T>(work: impl FnOnce(&mut Frames<128>) -> T) -> T {
+fn with<T>(work: impl FnOnce(&mut Frames<REGIONS>) -> T) -> T {
     work(MEMORY.lock().as_mut().expect("memory is set up first of all"))
 }
 
@@ -62,11 +66,17 @@ pub fn allocate_pages(size: u64) -> u64 {
     address
 }
 
-/// Contiguous pages of any content for something of a VM's, for good; `None` if there are not so many.
-#[allow(dead_code, reason = "not every architecture has such a thing")]
-pub fn reserve(size: u64) -> Option<Range<u64>> {
+/// A block of pages of any content; `None` if there is none.
+pub fn take(size: u64) -> Option<Range<u64>> {
     let start = with(|memory| memory.alloc_block(size, PAGE_SIZE)).ok()?;
     Some(start..start + size)
+}
+
+/// Gives back pages of [`take`] or [`allocate_guest`], any part of them, which nobody uses any more.
+pub fn free(pages: Range<u64>) {
+    if let Err(error) = with(|memory| memory.free_block(pages.start, pages.end - pages.start)) {
+        log!("{} KiB of memory at {:#x} are lost: {error:?}", (pages.end - pages.start) >> 10, pages.start);
+    }
 }
 
 /// Memory for a guest, to be mapped at `gpa`.

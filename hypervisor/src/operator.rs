@@ -20,6 +20,7 @@ pub fn control(tag: u32, number: u8, action: Action) {
             Action::Start => power::turn_on(vm),
             Action::Pause => power::pause(vm),
             Action::Resume => power::resume(vm),
+            Action::Destroy => power::destroy(vm),
         },
     };
     console::event(&Event::Answer { tag, answer });

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use stile_board::MAX_VMS;
 use stile_ledger::{Entry, Ledger, RowKey};
 use stile_sched::lock::TicketLock;
 use stile_wire::{CpuTime, Event, LedgerRow, LedgerTotal, Row};
@@ -9,10 +10,11 @@ use stile_wire::{CpuTime, Event, LedgerRow, LedgerTotal, Row};
 use crate::arch::Arch;
 use crate::arch::contract::{Counter, Platform};
 use crate::cpu::SCHEDULE;
-use crate::{console, memory, vm};
+use crate::{arena, console, memory, vm};
 
 static WANTED: AtomicBool = AtomicBool::new(false);
 static STARTED: AtomicU64 = AtomicU64::new(0);
+/// Bytes of memory that are free or VMs': constant.
 static FREE: AtomicU64 = AtomicU64::new(0);
 /// Where the ledger is that is being sent: a copy, for the vCPU may go on.
 static COPY: TicketLock<Option<&'static mut Ledger>> = TicketLock::new(None);
@@ -23,7 +25,12 @@ pub fn setup(wanted: bool) {
     // SAFETY: all zero is a valid ledger.
     *COPY.lock() = Some(unsafe { memory::allocate::<Ledger>().assume_init_mut() });
     STARTED.store(Arch::now(), Ordering::Relaxed);
-    FREE.store(memory::available(), Ordering::Relaxed);
+    FREE.store(memory::available() + of_vms(), Ordering::Relaxed);
+}
+
+/// Bytes of memory that VMs were made of, or are about to be.
+fn of_vms() -> u64 {
+    (0..MAX_VMS).map(|number| vm::get(number).map_or_else(|| arena::of_vm(number).size(), vm::Vm::memory)).sum()
 }
 
 /// Sends the ledgers if the configuration asks for it. Exact, because all vCPUs are off.
@@ -84,6 +91,7 @@ pub fn send() {
             console::event(&Event::Decoded(decoded));
         }
     }
-    console::event(&Event::Memory { before: FREE.load(Ordering::Relaxed), now: memory::available() });
+    let before = FREE.load(Ordering::Relaxed).saturating_sub(of_vms());
+    console::event(&Event::Memory { before, now: memory::available() });
     console::event(&Event::LedgerEnd);
 }

@@ -47,6 +47,20 @@ fn find(vm: u8, vcpu: u8) -> Option<&'static vm::Vcpu> {
     vm::get(usize::from(vm))?.vcpus.get(usize::from(vcpu)).copied()
 }
 
+/// A VM is gone: nobody has its ledgers any more.
+pub fn forget(vm: u8) {
+    let mut copy = COPY.lock();
+    if copy.0.is_some_and(|id| id.vm() == vm) {
+        copy.0 = None;
+    }
+    drop(copy);
+    let wanted = WANTED.load(Ordering::Acquire);
+    let [_, _, number, vcpu] = wanted.to_be_bytes();
+    if wanted != NONE && number == vm && WANTED.compare_exchange(wanted, NONE, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        console::event(&Event::NoSample { vm, vcpu });
+    }
+}
+
 /// Copies the wanted ledger, if one is wanted whose vCPU does not run. Otherwise has its CPU come here. `left`: the vCPU that leaves, whose ledger
 /// is exact although it counts as running.
 #[cold]

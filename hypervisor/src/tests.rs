@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use stile_blob::{Blob, Machine, OnReset, Techniques, write};
+use stile_blob::{Blob, Files, Machine, OnReset, Techniques, write};
 use stile_board::map::{PL011_BASE, RAM_BASE};
 use stile_ledger::RowId;
 use stile_wire::{Answer, Decoder, Event, VmState};
@@ -12,14 +12,17 @@ use crate::arch::contract::Host;
 use crate::arch::devices::Device;
 use crate::arch::fake::PoweredOff;
 use crate::arch::{Arch, Cpu, fake};
+use crate::arena;
 use crate::cpu::{self, Leave};
 use crate::vm::power::{self, End};
+use crate::vm::retire;
 use crate::{console, memory, report, vm};
 
 const CPUS: usize = 3;
 const VCPUS: [u8; 3] = [4, 2, 1];
 /// Miri takes hundreds of times as long for each.
 const STEPS: usize = if cfg!(miri) { 1_200 } else { 60_000 };
+const CYCLES: usize = if cfg!(miri) { 12 } else { 1_000 };
 
 /// A sequence of numbers that is the same each time (xorshift64*).
 fn random(below: u64) -> u64 {
@@ -90,10 +93,12 @@ fn blob() -> &'static [u8] {
     }
 }
 
+/// The last life in which each VM touched its memory, and how often it did.
+static LIVES: [AtomicU64; VCPUS.len()] = [const { AtomicU64::new(0) }; VCPUS.len()];
+static TOUCHES: [AtomicU64; VCPUS.len()] = [const { AtomicU64::new(0) }; VCPUS.len()];
+
 /// The guest touches its memory: it finds its files as they were loaded in this life, and the rest as it left it in all of its lives.
 fn use_memory(vm: &vm::Vm) {
-    static LIVES: [AtomicU64; VCPUS.len()] = [const { AtomicU64::new(0) }; VCPUS.len()];
-    static TOUCHES: [AtomicU64; VCPUS.len()] = [const { AtomicU64::new(0) }; VCPUS.len()];
     let at = |gpa| {
         // Stile's own accesses may come first.
         if random(2) == 0 {
@@ -142,12 +147,15 @@ fn is_paused(vm: usize) -> bool {
 }
 
 static PAUSED: [AtomicBool; VCPUS.len()] = [const { AtomicBool::new(false) }; VCPUS.len()];
+/// VMs that were created while the machine ran, and destroyed.
+static CREATED: AtomicU64 = AtomicU64::new(0);
+static DESTROYED: AtomicU64 = AtomicU64::new(0);
 /// How often the operator did what was not refused.
 static DONE: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 
 /// The operator pauses, resumes, resets, turns off and starts VMs. One stays on, so that the machine does.
 fn operate() {
-    let vm = vm::get(random(VCPUS.len() as u64) as usize).unwrap();
+    let Some(vm) = vm::get(random(VCPUS.len() as u64) as usize) else { return };
     let (number, action) = match random(8) {
         0..3 => (0, power::pause(vm)),
         3..6 => (1, power::resume(vm)),
@@ -206,14 +214,110 @@ fn exit(cpu: &mut Cpu) {
     cpu::leave(cpu, RowId::masked(0));
 }
 
+/// The CPUs, each of which runs a vCPU or idles.
+struct Simulation {
+    cpus: Vec<Cpu>,
+    idle: [bool; CPUS],
+}
+
+impl Simulation {
+    /// One exit, or one interrupt of an idle CPU. False if the machine is off.
+    fn step(&mut self) -> bool {
+        note_states();
+        let n = random(CPUS as u64) as usize;
+        let (cpu, idle) = (&mut self.cpus[n], self.idle[n]);
+        let result = catch_unwind(AssertUnwindSafe(|| if idle { cpu::run_for_tests(cpu) } else { exit(cpu) }));
+        self.idle[n] = match result {
+            Ok(()) => false,
+            Err(reason) if reason.is::<Idle>() => true,
+            Err(reason) if reason.is::<PoweredOff>() => return false,
+            Err(reason) => std::panic::resume_unwind(reason),
+        };
+        true
+    }
+
+    /// Goes on until something has come true.
+    fn run_until(&mut self, done: impl Fn() -> bool) {
+        let mut steps = 0;
+        while !done() {
+            assert!(self.step(), "one VM is always on");
+            steps += 1;
+            assert!(steps < 100_000, "it never comes true");
+        }
+    }
+}
+
+/// Whether memory is zero.
+fn is_clear(start: *const u8, size: usize) -> bool {
+    // SAFETY: the address is in the fake memory, which is there for good. No other thread writes there.
+    let words = unsafe { std::slice::from_raw_parts(start.cast::<u128>(), size / 16) };
+    words.iter().all(|&word| word == 0)
+}
+
+/// VMs are destroyed and created while others run: all memory comes back, cleared, and nothing of a VM reaches the next one with its number.
+fn vms_come_and_go(machine: &mut Simulation, configuration: &Machine<'static>, files: Files<'static>) {
+    let resumed = vm::all().filter(|vm| power::resume(vm) == Answer::Done).count();
+    DONE[1].fetch_add(resumed as u64, Ordering::Relaxed);
+    let all = vm::all().map(vm::Vm::memory).sum::<u64>() + memory::available();
+    for cycle in 0..CYCLES {
+        let number = 1 + random(VCPUS.len() as u64 - 1) as usize;
+        if let Some(vm) = vm::get(number) {
+            if power::turn_on(vm) == Answer::Done {
+                DONE[3].fetch_add(1, Ordering::Relaxed);
+            }
+            assert_eq!(power::destroy(vm), Answer::WrongState, "it is on");
+            power::end_now(vm, End::Off);
+            machine.run_until(|| power::destroy(vm::get(number).unwrap()) == Answer::Done);
+            assert_eq!(
+                (power::destroy(vm), power::turn_on(vm), power::pause(vm)),
+                (Answer::WrongState, Answer::WrongState, Answer::WrongState)
+            );
+            let ram: Vec<u64> = vm.arch.mapped.lock().unwrap().values().copied().collect();
+            let place = std::ptr::from_ref(vm).cast::<u8>();
+            machine.run_until(|| vm::get(number).is_none() && !retire::is_any());
+            DESTROYED.fetch_add(1, Ordering::Relaxed);
+            assert!(ram.iter().all(|&block| is_clear(Arch::physical(block), 2 << 20)), "RAM is returned with the guest's data");
+            assert!(is_clear(place, size_of::<vm::Vm>() & !15), "memory is returned with Stile's data");
+        }
+        let rest = vm::all().map(vm::Vm::memory).sum::<u64>();
+        assert_eq!(memory::available() + rest, all, "memory is missing after {cycle} cycles");
+        let mut config = configuration.vms[number].clone();
+        config.memory = (1 + random(4)) * (2 << 20);
+        config.vcpus = 1 + random(8) as u8;
+        assert!(retire::claim(number) && !retire::claim(number));
+        if random(8) == 0 {
+            // One that can't be made leaves nothing behind.
+            let too_large = stile_blob::Vm { memory: 1 << 30, ..config.clone() };
+            let nowhere = stile_blob::Vm { cpus: 1 << CPUS, ..config.clone() };
+            assert!(vm::create(number, &too_large, files).is_err() && vm::create(number, &nowhere, files).is_err());
+            retire::abandon(number);
+            machine.run_until(|| !retire::is_any());
+            assert_eq!(memory::available() + rest, all);
+            assert!(retire::claim(number));
+        }
+        LIVES[number].store(0, Ordering::Relaxed);
+        TOUCHES[number].store(0, Ordering::Relaxed);
+        let vm = vm::create(number, &config, files).unwrap();
+        let times = vm.vcpus.iter().map(|vcpu| cpu::SCHEDULE.lock().scheduler.times(vcpu.id, u64::MAX));
+        assert!(times.eq(vm.vcpus.iter().map(|_| stile_sched::Times::default())), "a new VM has not run");
+        CREATED.fetch_add(1, Ordering::Relaxed);
+        power::start(vm);
+        for _ in 0..random(200) {
+            assert!(machine.step());
+        }
+    }
+}
+
 #[test]
 fn vms_live_and_end() {
-    let mut cpus: Vec<Cpu> = (0..CPUS).map(Cpu::new).collect();
+    let cpus: Vec<Cpu> = (0..CPUS).map(Cpu::new).collect();
     memory::setup(std::iter::once(&(0x1000..fake::MEMORY as u64)), &[]);
     cpus.iter().for_each(cpu::online);
     let blob = Blob::parse(blob()).unwrap();
     cpu::setup(blob.machine.slice_us);
-    vm::create(blob).unwrap();
+    let (configuration, files) = (blob.machine.clone(), blob.files());
+    arena::check_that_all_comes_back();
+    vm::create_all(blob).unwrap();
     report::setup(true);
     vm::all().for_each(power::start);
     fake::NOTHING_TO_DO.set(wait);
@@ -224,28 +328,21 @@ fn vms_live_and_end() {
         }
     }));
 
-    let mut idle = [true; CPUS];
-    for step in 0.. {
-        note_states();
-        let n = random(CPUS as u64) as usize;
-        let cpu = &mut cpus[n];
-        let result = catch_unwind(AssertUnwindSafe(|| if idle[n] { cpu::run_for_tests(cpu) } else { exit(cpu) }));
-        idle[n] = match result {
-            Ok(()) => false,
-            Err(reason) if reason.is::<Idle>() => true,
-            Err(reason) if reason.is::<PoweredOff>() => break,
-            Err(reason) => std::panic::resume_unwind(reason),
-        };
-        if step % 16 == 0 && step < STEPS {
+    let mut machine = Simulation { cpus, idle: [true; CPUS] };
+    for step in 0..STEPS {
+        assert!(machine.step(), "one VM is always on");
+        if step % 16 == 0 {
             operate();
         }
-        // The last VM ends at once if it is paused.
-        let end = || vm::all().for_each(|vm| power::end(vm, End::Off));
-        if step > STEPS && catch_unwind(end).is_err() {
-            break;
-        }
     }
-    check_messages();
+    vms_come_and_go(&mut machine, &configuration, files);
+    let vcpus = vm::all().map(|vm| vm.vcpus.len()).sum();
+    let all_off = catch_unwind(|| vm::all().for_each(|vm| power::end(vm, End::Off)));
+    // The last VM ends at once if it is paused.
+    if all_off.is_ok() {
+        while machine.step() {}
+    }
+    check_messages(vcpus);
 }
 
 /// A slow line keeps nobody waiting but who sends what must not be lost, and that one keeps nobody else waiting.
@@ -273,10 +370,10 @@ fn a_line_that_takes_nothing_blocks_no_other_cpu() {
 }
 
 /// What the operator was told: every VM ended once more than it was started anew, and every account is square.
-fn check_messages() {
+fn check_messages(vcpus: usize) {
     let mut decoder = Decoder::new();
     let (mut off, mut resets, mut totals, mut end) = (0, 0, 0, None);
-    let (mut started, mut paused, mut resumed) = (0, 0, 0);
+    let (mut started, mut paused, mut resumed, mut destroyed) = (0, 0, 0, 0);
     let mut counts = [0; VCPUS.len()];
     for &byte in fake::LINE.lock().unwrap().iter() {
         let Some(event) = decoder.push(byte).and_then(|item| item.event()) else { continue };
@@ -285,6 +382,10 @@ fn check_messages() {
             Event::Vm { state: VmState::Started, .. } => started += 1,
             Event::Vm { state: VmState::Paused, .. } => paused += 1,
             Event::Vm { state: VmState::Resumed, .. } => resumed += 1,
+            Event::Vm { vm, state: VmState::Destroyed } => {
+                destroyed += 1;
+                counts[usize::from(vm)] = 0;
+            }
             Event::Vm { vm, state: VmState::Restarted(count) } => {
                 resets += 1;
                 counts[usize::from(vm)] += 1;
@@ -301,11 +402,14 @@ fn check_messages() {
     }
     let done = DONE.each_ref().map(|number| number.load(Ordering::Relaxed));
     let [pauses, resumes, _, starts] = done;
-    // Those that were on at first, which `power::start` does not tell, and those that the operator turned on.
-    assert_eq!((off, started), (VCPUS.len() as u64 + starts, starts));
+    // Those that were on at first or once created, which `power::start` does not tell, and those that the operator turned on.
+    let created = CREATED.load(Ordering::Relaxed);
+    assert_eq!((off, started), (VCPUS.len() as u64 + created + starts, starts));
+    assert_eq!(destroyed, DESTROYED.load(Ordering::Relaxed));
+    assert!(destroyed > CYCLES as u64 * 9 / 10 && created == destroyed, "{destroyed} {created}");
     assert!(paused > STEPS as u64 / 600 && paused <= pauses && resumed == resumes, "{paused} {resumed} {done:?}");
     assert!(starts > STEPS as u64 / 1200 && fake::HELD.load(Ordering::Relaxed) != 0, "{done:?}");
     assert!(resets > STEPS / 600, "{resets}");
-    assert_eq!(totals, VCPUS.iter().map(|&n| usize::from(n)).sum::<usize>());
+    assert_eq!(totals, vcpus);
     assert_eq!(end, Some(0));
 }

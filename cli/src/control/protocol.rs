@@ -4,6 +4,7 @@
 //! [`Reply::Ended`] come at any time after [`Request::Attach`].
 
 use std::io::{self, BufRead, Write};
+use std::path::PathBuf;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -11,6 +12,7 @@ use stile_wire::Action;
 
 use super::sample::Sample;
 use crate::config::Arch;
+use crate::guest::Guest;
 
 /// Changes with each incompatible change of the messages.
 pub const VERSION: u32 = 1;
@@ -47,6 +49,15 @@ pub enum Request {
         vm: String,
         /// The change.
         action: Action,
+    },
+    /// Asks for [`Reply::Image`].
+    Image,
+    /// Creates a VM. Answered by some [`Reply::Progress`], and [`Reply::Done`] once it starts.
+    Create {
+        /// The VM.
+        guest: Guest,
+        /// The file with its package (crate `blob`), which the machine's process reads.
+        package: PathBuf,
     },
     /// Types on the attached console. Answered only if it is refused.
     Input {
@@ -87,7 +98,19 @@ pub enum Reply {
         /// The new state.
         state: State,
     },
-    /// The answer to [`Request::Control`].
+    /// The answer to [`Request::Image`].
+    Image {
+        /// The file that the machine was started with; none if it was started by others.
+        path: Option<PathBuf>,
+    },
+    /// So much of a VM's package has come to Stile.
+    Progress {
+        /// Bytes.
+        done: u64,
+        /// Bytes in all.
+        all: u64,
+    },
+    /// The answer to [`Request::Control`] and [`Request::Create`].
     Done,
     /// The request was not carried out.
     Refused {
@@ -136,6 +159,8 @@ pub enum State {
     Off,
     /// It crashed.
     Crashed,
+    /// It is gone.
+    Destroyed,
 }
 
 impl State {
@@ -147,6 +172,7 @@ impl State {
             Self::Paused => "paused",
             Self::Off => "off",
             Self::Crashed => "crashed",
+            Self::Destroyed => "destroyed",
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use stile_blob::{Load, MAX_LOADS, Machine, Mode, Nested, Vm, write};
+use stile_blob::{Blob, Load, MAX_LOADS, Machine, Mode, Nested, Vm, write};
 use stile_board::map;
 use thiserror::Error;
 
@@ -206,6 +206,20 @@ pub fn assemble(hypervisor: &Hypervisor, config: &MachineConfig, plans: &[VmPlan
         field.copy_from_slice(&image_size);
     }
     Ok(Image { bytes, hypervisor_len })
+}
+
+/// A virtual machine for a machine that runs; `image` is the blob that it was started with: files that it has are named, not repeated.
+///
+/// # Errors
+/// There are too many files.
+pub fn package(vm: &VmConfig, plan: &VmPlan, image: Option<&[u8]>) -> Result<Vec<u8>, stile_blob::PackageError> {
+    let image = image.and_then(|image| Blob::parse(image).ok());
+    let loads: Vec<Load> = image.iter().flat_map(|image| image.machine.vms.iter().flat_map(|vm| vm.loads.clone())).collect();
+    let find = |bytes: &[u8]| {
+        let is_same = |load: &&Load| load.len == bytes.len() as u64 && image.as_ref().and_then(|image| image.file(load)) == Some(bytes);
+        loads.iter().find(is_same).map(|load| load.offset)
+    };
+    write::package(&blob_vm(vm, plan), &vm_files(0, plan), find)
 }
 
 fn blob_vm<'a>(vm: &'a VmConfig, plan: &VmPlan) -> Vm<'a> {

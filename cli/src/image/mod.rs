@@ -20,7 +20,7 @@ mod segment;
 pub mod tests;
 mod unpack;
 
-pub use assemble::{Error, Image, Seed, VmFiles, VmPlan, assemble, plan};
+pub use assemble::{Error, Image, Seed, VmFiles, VmPlan, assemble, package, plan};
 pub use compression::Compression;
 pub use hypervisor::{Hypervisor, HypervisorError};
 pub use kernel::{Format, Kernel};
@@ -31,9 +31,14 @@ use crate::config::{Arch, VmConfig};
 
 /// The names of the virtual machines in `image`, if it is one of Stile's.
 pub fn guests(image: &[u8]) -> Vec<String> {
-    let blob = image.chunks(hypervisor::PAGE).position(|page| page.starts_with(&stile_blob::MAGIC));
-    let blob = blob.and_then(|page| stile_blob::Blob::parse(&image[page * hypervisor::PAGE..]).ok());
+    let blob = blob(image).and_then(|blob| stile_blob::Blob::parse(blob).ok());
     blob.map(|blob| blob.machine.vms.iter().map(|vm| vm.name.to_owned()).collect()).unwrap_or_default()
+}
+
+/// The part of an image of Stile's that begins with its blob.
+pub fn blob(image: &[u8]) -> Option<&[u8]> {
+    let page = image.chunks(hypervisor::PAGE).position(|page| page.starts_with(&stile_blob::MAGIC))?;
+    image.get(page * hypervisor::PAGE..)
 }
 
 /// Plans the memory layout of a virtual machine, on an architecture.

@@ -6,6 +6,7 @@
 pub mod cpio;
 
 use cpio::Archive;
+use serde::{Deserialize, Serialize};
 
 use crate::config::Arch;
 use crate::debian::Module;
@@ -29,7 +30,7 @@ pub enum Task<'a> {
 
 /// Byte strings that the system prints to mark the begin and end of a command's output. They contain a number
 /// specific to the run, so that no output contains them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Marks {
     /// The command's output follows, or the shell is about to start.
     pub begin: String,

@@ -111,5 +111,6 @@ pub const fn state_of(fate: Fate) -> State {
         Fate::Paused => State::Paused,
         Fate::Off | Fate::Exited(_) | Fate::Reset => State::Off,
         Fate::Crashed(_) => State::Crashed,
+        Fate::Destroyed => State::Destroyed,
     }
 }

@@ -95,7 +95,7 @@ impl Session<'_> {
     }
 
     fn last_lines(&mut self) {
-        for (name, console) in self.names.iter().zip(&self.consoles) {
+        for (name, console) in self.names.iter().zip(&self.consoles).filter(|(_, console)| !console.gone) {
             let lines = console.tail.lines(LAST_LINES);
             let head = if lines.is_empty() {
                 format!("the console of {name} said nothing")

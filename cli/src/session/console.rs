@@ -11,6 +11,8 @@ pub struct Console {
     pub line: usize,
     /// As above.
     pub vm: u8,
+    /// Its VM was destroyed; it has no name any more.
+    pub gone: bool,
     system: Option<System>,
     /// Takes the system's marks out.
     pub filter: Option<Filter>,
@@ -24,7 +26,7 @@ impl Console {
     /// The console of a VM that has not started.
     pub fn new(leaf: &Leaf<'_>) -> Self {
         let (line, vm, system) = (leaf.line, leaf.vm, leaf.guest.system.clone());
-        let mut console = Self { line, vm, system, filter: None, tail: Tail::default(), size: (0, 0) };
+        let mut console = Self { line, vm, gone: false, system, filter: None, tail: Tail::default(), size: (0, 0) };
         console.start();
         console
     }

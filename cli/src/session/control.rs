@@ -54,6 +54,11 @@ impl Session<'_> {
                 }
                 None => self.refuse(id, self.no_vm(&vm)),
             },
+            Request::Image => {
+                let path = self.image.clone();
+                self.reply_to(id, |_| Reply::Image { path });
+            }
+            Request::Create { guest, package } => self.create(id, guest, &package),
             Request::Control { vm, action } => self.control(id, &vm, action),
             Request::Hello { .. } => self.refuse(id, "hello came before"),
         }
@@ -74,7 +79,9 @@ impl Session<'_> {
         match step {
             Step::Nothing => {}
             Step::Send(command) => self.command_to(0, &command),
-            Step::Done(sample, clients) => {
+            Step::Done(mut sample, clients) => {
+                // Those that are gone.
+                sample.vms.retain(|vm| !vm.name.is_empty());
                 let Some(control) = &mut self.control else { return };
                 clients.into_iter().for_each(|id| control.reply(id, Reply::Sample(sample.clone())));
             }
@@ -88,6 +95,7 @@ impl Session<'_> {
         match answer {
             Answer::Done => control.reply(id, Reply::Done),
             Answer::NoVm => control.refuse(id, format!("Stile knows no VM called {vm}: the configuration is another machine's")),
+            Answer::HasFunctions => control.refuse(id, format!("{vm} owns PCI functions, which stay with it")),
             Answer::NoButton => control.refuse(id, format!("{vm} does not listen to a power button")),
             Answer::WrongState => {
                 let state = line::find(&self.lines, &self.names, &vm).map(|(line, vm)| self.lines[line].story.fates[usize::from(vm)]);
@@ -104,15 +112,15 @@ impl Session<'_> {
         control.reply(id, reply);
     }
 
-    fn refuse(&mut self, id: ClientId, message: impl Into<String>) {
+    pub(super) fn refuse(&mut self, id: ClientId, message: impl Into<String>) {
         if let Some(control) = &mut self.control {
             control.refuse(id, message);
         }
     }
 
     fn status(&self) -> Status {
-        let vms = (0..self.names.len()).map(|console| VmStatus { name: self.names[console].clone(), state: state_of(self.fate(console)) });
-        let vms = vms.collect();
+        let vms = (0..self.names.len()).filter(|&console| !self.consoles[console].gone);
+        let vms = vms.map(|console| VmStatus { name: self.names[console].clone(), state: state_of(self.fate(console)) }).collect();
         let control = self.control.as_ref();
         Status {
             name: control.map(|control| control.name().to_owned()).unwrap_or_default(),
@@ -125,11 +133,12 @@ impl Session<'_> {
 
     /// The console of a VM; of the first one without a name.
     fn console_of(&self, vm: Option<&str>) -> Result<usize, String> {
-        let Some(vm) = vm else { return Ok(0) };
+        let Some(vm) = vm else { return Ok(self.consoles.iter().position(|console| !console.gone).unwrap_or(0)) };
         self.names.iter().position(|name| name == vm).ok_or_else(|| self.no_vm(vm))
     }
 
     fn no_vm(&self, vm: &str) -> String {
-        format!("there is no VM called {vm}; the VMs are {}", self.names.join(", "))
+        let names: Vec<&str> = self.names.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
+        format!("there is no VM called {vm}; the VMs are {}", names.join(", "))
     }
 }

@@ -24,6 +24,7 @@ pub struct Logs {
 
 #[derive(Debug)]
 struct Files {
+    directory: PathBuf,
     start: Instant,
     consoles: Vec<Log>,
     stile: Log,
@@ -72,10 +73,21 @@ impl Logs {
         let emulator = create("emulator.log")?;
         let consoles = names.map(|name| create(&format!("{name}.console.log"))).collect::<Result<_>>()?;
         let (stile, events) = (create("stile.log")?, create("events.jsonl")?);
-        let files = Files { start: Instant::now(), consoles, stile, emulator, events };
+        let files = Files { directory: dir.to_owned(), start: Instant::now(), consoles, stile, emulator, events };
         let mut logs = Self { files: Some(files), ..Self::default() };
         logs.emulator(format!("{command}\n").as_bytes());
         Ok(logs)
+    }
+
+    /// Makes the file of a console that the machine gets while it runs. One of the same name is continued.
+    pub fn add(&mut self, name: &str) {
+        self.write(|files| {
+            let path = files.directory.join(format!("{name}.console.log"));
+            let file = File::options().create(true).append(true).open(&path);
+            let file = file.map_err(|error| format!("{} can't be made: {error}", path.display()))?;
+            files.consoles.push(Log { path, file });
+            Ok(())
+        });
     }
 
     /// The reason if a log is incomplete.

@@ -4,9 +4,9 @@ mod clients;
 mod conclusion;
 mod console;
 mod control;
+mod create;
 mod demux;
 mod exits;
-mod guest;
 mod input;
 mod keys;
 mod line;
@@ -19,6 +19,7 @@ mod sampler;
 mod tail;
 mod terminal;
 mod typing;
+mod upload;
 mod view;
 mod waiting;
 
@@ -31,8 +32,8 @@ use signal_hook::consts::{SIGINT, SIGQUIT, SIGWINCH};
 use signal_hook::iterator::Signals;
 use stile_wire::Command;
 
+pub use crate::guest::{Guest, System};
 pub use exits::{Exits, SAME_MEMORY, Shown, catalogue};
-pub use guest::{Guest, System};
 pub use input::catch_signals;
 pub use keys::{ATTACH_TABLE, Action, HELP as KEYS, Keys, TABLE as KEY_TABLE};
 pub use tail::plain;
@@ -51,6 +52,7 @@ use line::Line;
 use logs::Logs;
 use outcome::End;
 use sampler::Sampler;
+use upload::Upload;
 use view::View;
 
 /// Number of lines of a console shown when a run fails.
@@ -90,6 +92,14 @@ impl Source {
         match self {
             Self::Emulator { machine, image } => machine.command_line(image),
             Self::Serial { name, .. } => name.clone(),
+        }
+    }
+
+    /// The file of the image that it starts.
+    fn image(&self) -> Option<PathBuf> {
+        match self {
+            Self::Emulator { image, .. } => Some(image.clone()),
+            Self::Serial { .. } => None,
         }
     }
 
@@ -179,6 +189,8 @@ pub fn run(request: Request, signals: Signals) -> Result<u8> {
         names,
         control,
         sampler: Sampler::default(),
+        upload: None,
+        image: request.source.image(),
         logs,
         view,
         keys: Keys::default(),
@@ -238,6 +250,10 @@ struct Session<'a> {
     control: Option<Control>,
     /// The live ledger for them.
     sampler: Sampler,
+    /// The VM that is being created.
+    upload: Option<Upload>,
+    /// The file that the machine was started with.
+    image: Option<PathBuf>,
     consoles: Vec<Console>,
     logs: Logs,
     view: View<'a>,
@@ -283,13 +299,15 @@ impl Session<'_> {
                 grace = Some(now + GRACE);
             }
             let idle = self.view.has_prompt().then(|| now + IDLE);
-            let until = [deadline, grace, idle, self.sampler.retry_at()].into_iter().flatten().min();
+            let retry_at = self.upload.as_ref().map(|upload| upload.retry_at);
+            let until = [deadline, grace, idle, self.sampler.retry_at(), retry_at].into_iter().flatten().min();
             let wait = until.map_or(Duration::from_secs(3600), |until| until.saturating_duration_since(now));
             if let Some(news) = self.logs.take_news() {
                 self.view.note(&news);
             }
             let again = self.sampler.retry(Instant::now());
             self.sampled(again);
+            self.upload_again();
             let step = match self.inputs.inputs.recv_timeout(wait) {
                 Ok(input) => self.take(input),
                 Err(_) => self.view.idle().map(|()| None),

@@ -43,6 +43,8 @@ pub enum Fate {
     Exited(u32),
     /// It reset itself, and that was its end.
     Reset,
+    /// The operator destroyed it.
+    Destroyed,
 }
 
 impl Fate {
@@ -84,9 +86,12 @@ impl Story {
                     VmState::Reset => Fate::Reset,
                     VmState::Started | VmState::Restarted(_) | VmState::Resumed => Fate::Running,
                     VmState::Paused => Fate::Paused,
+                    VmState::Destroyed => Fate::Destroyed,
                 };
-                if let VmState::Restarted(count) = state {
-                    self.restarts.insert(vm, count);
+                match state {
+                    VmState::Restarted(count) => drop(self.restarts.insert(vm, count)),
+                    VmState::Destroyed => drop(self.restarts.remove(&vm)),
+                    _ => {}
                 }
                 return Some(vm);
             }
@@ -165,7 +170,7 @@ pub fn judge(end: &End, story: &Story, exec: Exec, names: &[String]) -> (u8, Opt
         (_, Some(_)) if story.fates.iter().all(|fate| *fate == Fate::Waiting) => {
             (exit::HYPERVISOR, Some("Stile stopped before it started a VM: its log says why".into()))
         }
-        (_, Some(_)) => match story.fates.iter().position(|fate| !matches!(fate, Fate::Off | Fate::Exited(0))) {
+        (_, Some(_)) => match story.fates.iter().position(|fate| !matches!(fate, Fate::Off | Fate::Exited(0) | Fate::Destroyed)) {
             Some(vm) if story.fates[vm] == Fate::Reset => {
                 let after = story.restarts.get(&vm).map(|&count| format!(", having started anew {}", times(count)));
                 (exit::GUEST, Some(format!("{} ended by a reset{}", name(vm), after.unwrap_or_default())))
@@ -258,6 +263,8 @@ mod tests {
         assert!(story.fates == [Fate::Paused] && !story.fates[0].is_over());
         assert_eq!(story.tell(&Event::Vm { vm: 9, state: VmState::Restarted(1) }), None);
         assert_eq!(story.restarts, [(0, 2)].into());
+        story.tell(&Event::Vm { vm: 0, state: VmState::Destroyed });
+        assert!(story.fates == [Fate::Destroyed] && story.restarts.is_empty(), "the next VM of that number is another");
     }
 
     #[test]

@@ -98,8 +98,15 @@ impl Session<'_> {
             // The board was reset.
             self.lines[0].story = Story::of(self.lines[0].vms.len());
         }
-        if let Event::Answer { tag, answer } = *event {
+        if let Event::Answer { tag, answer } = *event
+            && !self.created(line, tag)
+        {
             self.answered(line, tag, answer);
+        }
+        match *event {
+            Event::Uploaded { tag, next } => self.uploaded(line, tag, next),
+            Event::Refused { tag, why } => self.not_created(line, tag, why.bytes()),
+            _ => {}
         }
         let was_over: Vec<bool> = self.lines[line].story.fates.iter().map(|fate| fate.is_over()).collect();
         let Some(vm) = self.lines[line].story.tell(event) else { return Ok(()) };
@@ -109,6 +116,9 @@ impl Session<'_> {
                 Vm::Stile(inner) => &self.lines[inner].name,
             };
             control.state(name, state_of(self.lines[line].story.fates[vm]));
+        }
+        if matches!(event, Event::Vm { state: VmState::Destroyed, .. }) {
+            return self.destroyed(line, vm);
         }
         let resets = match event {
             Event::Vm { state: VmState::Restarted(_), .. } => true,
@@ -149,9 +159,33 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// A VM is gone, with the consoles of those in it.
+    fn destroyed(&mut self, line: usize, vm: usize) -> io::Result<()> {
+        let inner = match self.lines[line].vms[vm] {
+            Vm::Console(_) => None,
+            Vm::Stile(inner) => Some(inner),
+        };
+        if let Some(inner) = inner {
+            self.lines[inner].name.clear();
+        }
+        for index in 0..self.consoles.len() {
+            let console = &mut self.consoles[index];
+            let is_in = if let Some(inner) = inner { console.line == inner } else { (console.line, usize::from(console.vm)) == (line, vm) };
+            if is_in && !console.gone {
+                console.gone = true;
+                self.names[index].clear();
+                self.view.end_line(index)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The fate of a console's VM.
     pub(super) fn fate(&self, console: usize) -> Fate {
-        let Console { line, vm, .. } = self.consoles[console];
+        let Console { line, vm, gone, .. } = self.consoles[console];
+        if gone {
+            return Fate::Destroyed;
+        }
         self.lines[line].story.fates[usize::from(vm)]
     }
 }

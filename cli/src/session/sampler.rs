@@ -12,6 +12,7 @@ use crate::control::server::ClientId;
 const LIMIT: Duration = Duration::from_secs(1);
 
 /// The next step.
+#[allow(clippy::large_enum_variant, reason = "a step is taken where it is decided")]
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
     /// Send this.

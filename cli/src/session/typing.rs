@@ -49,6 +49,7 @@ impl Session<'_> {
                 Fate::Paused => "is paused",
                 Fate::Off | Fate::Exited(_) | Fate::Reset => "is off",
                 Fate::Crashed(_) => "crashed",
+                Fate::Destroyed => "is destroyed",
             };
             text += &format!("{shown} {} {name} {fate}\n", vm + 1);
         }

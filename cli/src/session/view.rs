@@ -125,6 +125,8 @@ impl<'a> View<'a> {
         match &mut self.mode {
             Mode::Terminal { shown } if *shown != vm => return Ok(()),
             Mode::Terminal { .. } => self.out.write_all(bytes)?,
+            // VMs that were created later have their consoles elsewhere: `stile attach`, and the logs.
+            Mode::Exact if vm > 0 => return Ok(()),
             Mode::Exact => {
                 let end = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
                 let (lines, rest) = bytes.split_at(end);

@@ -12,10 +12,16 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Adds a request of a client that concerns a VM; returns its tag.
-    pub fn add(&mut self, line: usize, client: ClientId, vm: &str) -> u32 {
+    /// A tag that no other request has.
+    pub fn tag(&mut self) -> u32 {
         let tag = self.next;
         self.next = tag.wrapping_add(1);
+        tag
+    }
+
+    /// Adds a request of a client that concerns a VM; returns its tag.
+    pub fn add(&mut self, line: usize, client: ClientId, vm: &str) -> u32 {
+        let tag = self.tag();
         self.requests.insert((line, tag), (client, vm.to_owned()));
         tag
     }

@@ -16,7 +16,7 @@ const ROUND: &str = "checksum: round";
 /// # Errors
 /// A guest is missing.
 pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
-    Ok(vec![pause(programs)?, cycles(programs)?])
+    Ok(vec![pause(programs)?, cycles(programs)?, destroy(programs)?, create(programs)?])
 }
 
 /// A machine of two CPUs, with a VM, and a neighbour that computes checksums until it is stopped.
@@ -88,4 +88,67 @@ fn cycles(programs: &Programs) -> Result<Scenario> {
     expect.notes.push(SAME_MEMORY.into());
     let scenario = Scenario::new(programs.scenario("operator/stop-and-start"), "--exits");
     Ok(Scenario { config: Some(config(programs, "spin", 2)?), steps, timeout: 300, expect, ..scenario })
+}
+
+/// A VM is destroyed beside its neighbour.
+fn destroy(programs: &Programs) -> Result<Scenario> {
+    let steps = vec![
+        Step::new("spin: ", "destroy m/spin", &["m/spin is running: stop it before, or use --force"]).fails(1),
+        Step::new("", "destroy m/nobody", &["there is no VM called nobody; the VMs are spin, neighbour"]).fails(2),
+        Step::new("", "pause m/spin", &[]),
+        Step::new("", "destroy m/spin --force --json", &[r#"{"machine":"m","vm":"spin","state":"destroyed"}"#]),
+        Step::new(ROUND, "ps --json", &[r#""vms":[{"name":"neighbour","state":"running"}]"#]),
+        Step::new("", "start m/spin", &["there is no VM called spin; the VMs are neighbour"]).fails(2),
+        Step::new("", "top m --once", &["UNACCOUNTED", "neighbour"]),
+        Step::new(ROUND, "stop m/neighbour --force", &[]),
+    ];
+    let mut expect = passed();
+    expect.output = vec![ROUND.into()];
+    expect.notes.push(SAME_MEMORY.into());
+    let scenario = Scenario::new(programs.scenario("operator/destroy"), "--exits");
+    Ok(Scenario { config: Some(config(programs, "spin", 2)?), steps, timeout: 300, expect, ..scenario })
+}
+
+/// VMs are created and destroyed beside one that computes, which is alone in between. The image has their kernels: the serial line of an emulated PC
+/// is slow.
+fn create(programs: &Programs) -> Result<Scenario> {
+    let vm = |name: &str, program: &str, more: &str| -> Result<String> {
+        let memory = if more.contains("memory") { "" } else { "memory = \"64M\"\n" };
+        Ok(format!("[[vm]]\nname = \"{name}\"\nkernel = \"{}\"\n{memory}{more}", programs.path(program)?))
+    };
+    let files = vec![
+        ("spin.toml", vm("spin", "spin", "vcpus = 2\n")?),
+        ("twin.toml", vm("twin", "checksum", "append = \"rounds=1000000\"\nweight = 50\n")?),
+        ("large.toml", vm("large", "spin", "memory = \"60G\"\n")?),
+        ("nowhere.toml", vm("nowhere", "spin", "cpus = \"40\"\n")?),
+        ("two.toml", vm("a", "spin", "")? + &vm("b", "spin", "")?),
+    ];
+    let mut steps = vec![
+        Step::new("spin: ", "destroy m/spin --force", &["m/spin is destroyed"]),
+        Step::new(ROUND, "create m spin.toml --json", &[r#"{"machine":"m","vm":"spin","state":"running","sent":"#]),
+        Step::new("", "create m spin.toml", &["m has a VM called spin already"]).fails(2),
+        Step::new("", "create m two.toml", &["expected one [[vm]], found 2"]).fails(2),
+        Step::new("", "create m large.toml", &["m/large can't be created: a VM's memory does not fit into this board's"]).fails(1),
+        Step::new("", "create m nowhere.toml", &["a VM may use only CPUs that this board does not have"]).fails(1),
+        Step::new(ROUND, "create m twin.toml", &["m/twin runs"]),
+        Step::new("", "ps --json", &[r#"{"name":"spin","state":"running"},{"name":"twin","state":"running"}]"#]),
+        Step::new("", "top m/twin --once --json --interval 0.1", &[r#""vm":"twin","vcpu":null"#, r#""unaccounted":0"#]),
+        Step::new("", "pause m/twin", &["m/twin is paused"]),
+        Step::new("", "resume m/twin", &[]),
+        Step::new("", "restart m/twin", &[]),
+        Step::new("", "destroy m/twin --force", &["m/twin is destroyed"]),
+    ];
+    for _ in 0..4 {
+        steps.push(Step::new(ROUND, "destroy m/spin --force", &["m/spin is destroyed"]));
+        steps.push(Step::new("", "create m spin.toml", &["m/spin runs"]));
+    }
+    steps.push(Step::new(ROUND, "stop m/spin --force", &[]));
+    steps.push(Step::new("", "destroy m/spin", &["m/spin is destroyed"]));
+    steps.push(Step::new(ROUND, "stop m/neighbour --force", &[]));
+    let mut expect = passed();
+    expect.output = vec![ROUND.into()];
+    expect.notes.push(SAME_MEMORY.into());
+    let scenario = Scenario::new(programs.scenario("operator/create"), "--exits");
+    let config = config(programs, "spin", 2)?.replacen("cpus = 2\n", "cpus = 2\nmemory = \"768M\"\n", 1);
+    Ok(Scenario { config: Some(config), files, steps, timeout: 300, expect, ..scenario })
 }

@@ -41,12 +41,12 @@ impl Step {
         Self { agrees: true, ..self }
     }
 
-    /// Gives the command, where the control sockets are in `runtime`. Returns what it said; the error is a report for people.
+    /// Gives the command in the directory `runtime`, where the control sockets are. Returns what it said; the error is a report for people.
     fn take(&self, runtime: &Path) -> Result<String, String> {
         let what = self.words.join(" ");
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut command = Command::new("timeout");
-        command.arg(LIMIT.as_secs().to_string()).arg(program).args(&self.words).env("XDG_RUNTIME_DIR", runtime);
+        command.arg(LIMIT.as_secs().to_string()).arg(program).args(&self.words).env("XDG_RUNTIME_DIR", runtime).current_dir(runtime);
         let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{what}: {error}"))?;
         let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
         if output.status.code() != Some(self.status.into()) {

@@ -44,6 +44,8 @@ pub struct Scenario {
     pub disk: Option<Disk>,
     /// Text to type, and the text on standard output to wait for before.
     pub input: Option<(&'static str, &'static str)>,
+    /// Files that the operator has: names and texts.
+    pub files: Vec<(&'static str, String)>,
     /// An operator's steps meanwhile, in this order.
     pub steps: Vec<Step>,
     /// The run's `--timeout`, in seconds.
@@ -107,6 +109,7 @@ impl Scenario {
             config: None,
             disk: None,
             input: None,
+            files: Vec::new(),
             steps: Vec::new(),
             timeout: TIMEOUT,
             expect: Expect::default(),
@@ -197,6 +200,9 @@ impl Scenario {
             let path = dir.join("machine.toml");
             std::fs::write(&path, config).map_err(|error| error.to_string())?;
             command.arg(path);
+        }
+        for (name, text) in &self.files {
+            std::fs::write(dir.join(name), text).map_err(|error| error.to_string())?;
         }
         if self.expect.counted_by_emulator {
             let log = dir.join(EXCEPTIONS).display().to_string();

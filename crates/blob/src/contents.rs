@@ -1,6 +1,7 @@
 //! Initial contents of guest RAM.
 
-use crate::{Blob, Load};
+use crate::Load;
+use crate::format::OWN;
 
 /// A run of guest RAM with a single source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +23,26 @@ pub enum Source<'a> {
     Nothing,
 }
 
-impl<'a> Blob<'a> {
+/// Where the files of a virtual machine are.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Files<'a> {
+    /// The machine's blob.
+    pub(crate) image: &'a [u8],
+    /// The virtual machine's [`Package`](crate::Package), if it came in one.
+    pub(crate) package: &'a [u8],
+}
+
+impl<'a> Files<'a> {
+    /// A file's bytes: [`Load::len`] of them. `None` if `load` is not of these files.
+    pub fn file(&self, load: &Load) -> Option<&'a [u8]> {
+        let (bytes, offset) = match load.offset.checked_sub(OWN) {
+            Some(offset) => (self.package, offset),
+            None => (self.image, load.offset),
+        };
+        let (start, len) = (usize::try_from(offset).ok()?, usize::try_from(load.len).ok()?);
+        bytes.get(start..)?.get(..len)
+    }
+
     /// The run at guest-physical address `at` (below `end`), up to `end` at most. Where loads overlap, the
     /// last one takes precedence.
     pub fn contents(&self, loads: &[Load], at: u64, end: u64) -> Run<'a> {
@@ -57,16 +77,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Machine, Mitigations, Symbols};
 
     const RAM: usize = 64;
     const KEPT: u8 = 0xff;
 
-    /// A blob that consists of a file of distinct bytes only.
-    fn blob(bytes: &[u8]) -> Blob<'_> {
-        let (vms, mitigations) = (heapless::Vec::new(), Mitigations::Auto);
-        let machine = Machine { vms, report_exits: false, slice_us: 5000, mitigations };
-        Blob { bytes, machine, symbols: Symbols::default() }
+    /// An image that consists of a file of distinct bytes only.
+    fn files(image: &[u8]) -> Files<'_> {
+        Files { image, package: &[] }
     }
 
     /// RAM as the result of copying the loads in order.
@@ -90,11 +107,11 @@ mod tests {
         #[test]
         fn runs_equal_copying_the_loads(loads in prop::collection::vec(any_load(), 0..6), cut in 1..RAM as u64) {
             let bytes: Vec<u8> = (0..200).collect();
-            let blob = blob(&bytes);
+            let files = files(&bytes);
             let (mut at, mut ram) = (0, Vec::new());
             while at < RAM as u64 {
                 let end = (at / cut + 1) * cut;
-                let run = blob.contents(&loads, at, end.min(RAM as u64));
+                let run = files.contents(&loads, at, end.min(RAM as u64));
                 prop_assert!(run.len > 0 && at + run.len <= end);
                 match run.source {
                     Source::File(part) => {

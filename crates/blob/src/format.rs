@@ -14,3 +14,6 @@ pub const HEADER_LEN: usize = 32;
 
 /// Alignment, in bytes from the blob's start, of every file in it.
 pub const FILE_ALIGN: u64 = 4096;
+
+/// [`crate::Package::OWN`].
+pub(crate) const OWN: u64 = 1 << 63;

@@ -24,6 +24,7 @@ mod contents;
 mod error;
 mod format;
 mod header;
+mod package;
 mod symbols;
 mod validate;
 #[cfg(any(test, feature = "write"))]
@@ -36,10 +37,11 @@ pub use config::{
     Ablation, ApicVirtualization, BinaryPoint, DecodeCache, Interrupts, IpiAccess, Load, MAX_LOADS, MAX_NAME_LEN, Machine, Mitigations,
     Mode, Nested, OnReset, Share, Techniques, TimerAccess, Vm, cpus_of,
 };
-pub use contents::{Run, Source};
+pub use contents::{Files, Run, Source};
 pub use error::{Error, Rule};
 pub use format::{FILE_ALIGN, HEADER_LEN, MAGIC, VERSION};
 pub use header::Header;
+pub use package::{Checksum, Package, PackageError};
 pub use symbols::Symbols;
 pub use validate::{is_name, validate};
 
@@ -78,11 +80,14 @@ impl<'a> Blob<'a> {
         Ok(Self { bytes, machine, symbols })
     }
 
+    /// Its files.
+    pub fn files(&self) -> Files<'a> {
+        Files { image: self.bytes, package: &[] }
+    }
+
     /// A file's bytes: [`Load::len`] of them. `None` if `load` lies outside this blob.
     pub fn file(&self, load: &Load) -> Option<&'a [u8]> {
-        let start = usize::try_from(load.offset).ok()?;
-        let len = usize::try_from(load.len).ok()?;
-        self.bytes.get(start..)?.get(..len)
+        self.files().file(load)
     }
 
     /// The length of the whole blob in bytes.

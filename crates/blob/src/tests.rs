@@ -428,6 +428,7 @@ proptest! {
     fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = Blob::parse(&bytes);
         let _ = Symbols::parse(&bytes);
+        let _ = Package::parse(&bytes, Files::default());
         let _ = Blob::parse(&seal(&bytes, &[], 4096));
     }
 
@@ -452,4 +453,44 @@ proptest! {
         prop_assert_eq!(one & !all, 0);
         prop_assert_eq!(one.count_ones(), u32::from(all != 0));
     }
+}
+
+/// An image with a kernel, and a package whose VM uses it beside a file of its own.
+fn packed(kernel: &[u8], own: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let vm = vm("late", 8 * map::RAM_GRANULE);
+    let file = |gpa, bytes| File { vm: 0, bytes, gpa, mem_len: 8192 };
+    let image = blob(&machine(core::slice::from_ref(&vm)), &[], &[file(map::RAM_BASE, kernel)]).expect("valid");
+    let offset = Blob::parse(&image).expect("valid").machine.vms[0].loads[0].offset;
+    let files = [file(map::RAM_BASE, kernel), file(map::RAM_BASE + map::RAM_GRANULE, own), file(map::RAM_BASE + 2 * map::RAM_GRANULE, own)];
+    let package = write::package(&vm, &files, |bytes| (bytes == kernel).then_some(offset)).expect("valid");
+    (image, package)
+}
+
+#[test]
+fn a_package_has_its_own_files_and_those_of_the_image() {
+    let (image, package) = packed(&[0xaa; 5000], b"initrd");
+    assert!(package.len() < 16384, "what the image has does not come with it");
+    let image = Blob::parse(&image).expect("valid");
+    let parsed = Package::parse(&package, image.files()).expect("valid");
+    assert_eq!((parsed.vm.name, parsed.vm.loads.len()), ("late", 3));
+    let files: Vec<_> = parsed.vm.loads.iter().map(|load| parsed.files.file(load).expect("is there")).collect();
+    assert_eq!(files, [&[0xaa; 5000][..], b"initrd", b"initrd"]);
+    assert_eq!(image.file(&parsed.vm.loads[1]), None, "the image has no file of a package");
+}
+
+#[test]
+fn damaged_packages_and_those_of_other_images_are_refused() {
+    let (image, package) = packed(&[0xaa; 5000], b"initrd");
+    let image = Blob::parse(&image).expect("valid").files();
+    let config = 16 + usize::from(package[8]);
+    for at in 0..config {
+        let mut damaged = package.clone();
+        damaged[at] ^= 1;
+        assert!(Package::parse(&damaged, image).is_err(), "{at}");
+    }
+    for length in 0..package.len() {
+        assert!(Package::parse(&package[..length], image).is_err(), "{length}");
+    }
+    let rule = Package::parse(&package, Files::default()).unwrap_err();
+    assert_eq!(rule, PackageError::Rule(Rule::LoadFile), "the kernel is beyond the end of this image");
 }

@@ -42,7 +42,7 @@ pub fn validate(machine: &Machine<'_>, files_start: u64, blob_len: u64) -> Resul
     Ok(())
 }
 
-fn validate_vm(vm: &Vm<'_>) -> Result<(), Rule> {
+pub(crate) fn validate_vm(vm: &Vm<'_>) -> Result<(), Rule> {
     if !is_name(vm.name) {
         return Err(Rule::Name);
     }
@@ -71,7 +71,7 @@ fn validate_vm(vm: &Vm<'_>) -> Result<(), Rule> {
     Ok(())
 }
 
-fn validate_load(load: &Load, vm: &Vm<'_>, files_start: u64, blob_len: u64) -> Result<(), Rule> {
+pub(crate) fn validate_load(load: &Load, vm: &Vm<'_>, files_start: u64, blob_len: u64) -> Result<(), Rule> {
     // A load without a file only zeroes memory.
     if load.len != 0 {
         let end = load.offset.checked_add(load.len).ok_or(Rule::LoadFile)?;

@@ -1,5 +1,6 @@
 //! Writes blobs: the allocating half of this crate, for the command that makes images.
 
+pub use crate::package::write as package;
 use crate::{Error, FILE_ALIGN, HEADER_LEN, Header, Load, Machine, Symbols, validate};
 use alloc::{string::String, vec::Vec};
 

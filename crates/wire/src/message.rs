@@ -85,6 +85,20 @@ pub enum Event {
         /// Where the next piece begins; `None` after the last.
         next: Option<u16>,
     },
+    /// So many bytes of the package have come: sent now and then, after the last, and for a piece that does not follow the one before.
+    Uploaded {
+        /// That of [`Command::Upload`].
+        tag: u32,
+        /// Bytes.
+        next: u32,
+    },
+    /// A [`Command::Upload`] or [`Command::Create`] is not carried out.
+    Refused {
+        /// The command's tag.
+        tag: u32,
+        /// Why: a sentence.
+        why: Text,
+    },
 }
 
 impl Event {
@@ -95,6 +109,7 @@ impl Event {
 }
 
 /// Messages from the operator to Stile.
+#[allow(clippy::large_enum_variant, reason = "there is no heap, and a command is handled where it is decoded")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
     /// End a virtual machine as if its power failed.
@@ -133,6 +148,72 @@ pub enum Command {
         /// The first row. Untrusted input.
         from: u16,
     },
+    /// A package (crate `blob`) with a virtual machine follows. Replaces one that was not completed. Answered by [`Event::Uploaded`] or
+    /// [`Event::Refused`].
+    Upload {
+        /// Returned with the answer.
+        tag: u32,
+        /// The number that the virtual machine gets. Untrusted input.
+        vm: u8,
+        /// Bytes of the package.
+        size: u32,
+    },
+    /// A piece of the package.
+    UploadData {
+        /// That of [`Command::Upload`].
+        tag: u32,
+        /// Where it begins.
+        offset: u32,
+        /// Its bytes.
+        piece: Piece,
+    },
+    /// Make the virtual machine of the package, all of which has come, and start it. Answered by [`Event::Answer`] or [`Event::Refused`].
+    Create {
+        /// That of [`Command::Upload`].
+        tag: u32,
+        /// CRC-32 (ISO-HDLC) of the package.
+        crc: u32,
+    },
+}
+
+/// Rows of a [`Piece`]: arrays of more than 32 items have no serialization.
+const ROW: usize = 32;
+
+/// A few bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bytes<const ROWS: usize>
+where
+    [[u8; ROW]; ROWS]: Serialize + for<'a> Deserialize<'a>,
+{
+    length: u16,
+    rows: [[u8; ROW]; ROWS],
+}
+
+/// A piece of a package: as much as fits into a frame.
+pub type Piece = Bytes<14>;
+/// A sentence of Stile's.
+pub type Text = Bytes<4>;
+
+impl<const ROWS: usize> Bytes<ROWS>
+where
+    [[u8; ROW]; ROWS]: Serialize + for<'a> Deserialize<'a>,
+{
+    /// The most bytes.
+    pub const MOST: usize = ROW * ROWS;
+
+    /// The first [`MOST`](Self::MOST) of these.
+    pub fn new(bytes: &[u8]) -> Self {
+        let bytes = bytes.get(..Self::MOST).unwrap_or(bytes);
+        let mut rows = [[0; ROW]; ROWS];
+        rows.as_flattened_mut()[..bytes.len()].copy_from_slice(bytes);
+        Self { length: bytes.len() as u16, rows }
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        let all = self.rows.as_flattened();
+        all.get(..self.length.into()).unwrap_or(all)
+    }
 }
 
 /// A change of a virtual machine's state. Its names are those of the control socket's JSON, too.
@@ -151,6 +232,8 @@ pub enum Action {
     Pause,
     /// End a pause.
     Resume,
+    /// Give back the memory of a virtual machine that is off, and forget it: [`VmState::Destroyed`] follows.
+    Destroy,
 }
 
 /// Whether a [`Command::Control`] is carried out.
@@ -164,6 +247,8 @@ pub enum Answer {
     WrongState,
     /// The virtual machine has no power button, or its guest does not listen to it.
     NoButton,
+    /// The virtual machine owns PCI functions, which stay with it.
+    HasFunctions,
 }
 
 /// A version of Stile.
@@ -207,6 +292,8 @@ pub enum VmState {
     Paused,
     /// It runs again after a pause.
     Resumed,
+    /// It is gone: the next one with its number is another.
+    Destroyed,
 }
 
 /// Cause and location of a guest's crash.

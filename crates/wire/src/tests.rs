@@ -86,6 +86,7 @@ fn event() -> impl Strategy<Value = Event> {
         any::<u32>().prop_map(VmState::Restarted),
         Just(VmState::Paused),
         Just(VmState::Resumed),
+        Just(VmState::Destroyed),
     ];
     let row = prop_oneof![any::<u16>().prop_map(Row::Static), any::<(u16, u32)>().prop_map(|(kind, key)| Row::Dynamic { kind, key }),];
     prop_oneof![

@@ -104,7 +104,7 @@ fn check(blob: &Blob<'_>) {
                 assert_eq!(blob.file(load).expect("a file lies in the blob").len() as u64, load.len);
             }
         }
-        let first = blob.contents(&vm.loads, ram.start, ram.start + 4096);
+        let first = blob.files().contents(&vm.loads, ram.start, ram.start + 4096);
         assert!(first.len > 0 && first.len <= 4096);
     }
     for (start, name) in blob.symbols.iter() {

@@ -28,6 +28,7 @@ pub fn run(cpu: &mut Cpu) -> bool {
             schedule.sleepers.set(me, vcpu.id, until);
             schedule.scheduler.block(me, now)
         }
+        Step::Off => schedule.scheduler.off(me, now),
         Step::More | Step::Enter if slice_is_over(cpu, now) => schedule.scheduler.slice_end(me, now),
         Step::More | Step::Enter => schedule.scheduler.pick_next(me, now),
     };

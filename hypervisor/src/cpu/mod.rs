@@ -329,6 +329,14 @@ fn apply(cpu: &mut Cpu, schedule: TicketGuard<'_, Schedule>, switch: Switch, now
     runs
 }
 
+/// Forgets a VM. All its vCPUs are off, and nobody starts one.
+pub fn remove_vm(vm: u8) {
+    let mut schedule = SCHEDULE.lock();
+    let vcpus = (0..stile_board::MAX_VCPUS as u8).filter_map(|vcpu| VcpuId::new(vm, vcpu));
+    vcpus.for_each(|vcpu| schedule.sleepers.cancel(vcpu));
+    schedule.scheduler.remove_vm(vm);
+}
+
 /// Brings a CPU of a test to its first vCPU.
 #[cfg(test)]
 pub fn run_for_tests(cpu: &mut Cpu) {

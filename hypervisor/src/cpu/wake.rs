@@ -8,7 +8,7 @@ use stile_sched::CpuId;
 use super::{SCHEDULE, id, next_deadline, share};
 use crate::arch::contract::{Counter, PhysicalCpu, VcpuPart};
 use crate::arch::{Arch, Cpu};
-use crate::vm::Vcpu;
+use crate::vm::{Vcpu, retire};
 
 /// CPUs that must ask the scheduler ([`stile_sched::Scheduler::pick_next`]).
 static RESCHED: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
@@ -29,11 +29,17 @@ pub fn needs_resched(cpu: &Cpu) -> bool {
     RESCHED[cpu.index % MAX_CPUS].load(Ordering::Acquire)
 }
 
-/// Takes the request to reschedule, if there is one.
+/// Takes the request to reschedule, if there is one. The caller has no reference to a VM but to those of the vCPU that it has loaded.
 #[inline]
 pub fn take_resched(cpu: &Cpu) -> bool {
     // The common case needs no exclusive access.
-    needs_resched(cpu) && RESCHED[cpu.index % MAX_CPUS].swap(false, Ordering::AcqRel)
+    if !(needs_resched(cpu) && RESCHED[cpu.index % MAX_CPUS].swap(false, Ordering::AcqRel)) {
+        return false;
+    }
+    if retire::is_any() {
+        retire::pass(cpu);
+    }
+    true
 }
 
 /// Kicks or wakes a vCPU for which a request was added.

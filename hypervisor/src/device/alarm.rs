@@ -57,8 +57,11 @@ pub fn expire(cpu: usize, now: u64) {
 
 #[cold]
 fn expire_due(cpu: usize, now: u64) {
-    for ((alarm, keeper), vm) in ALARMS.iter().zip(&KEEPERS).zip(vm::all()) {
-        if keeper.load(Ordering::Relaxed) == cpu && alarm.load(Ordering::Acquire) <= now {
+    for (number, (alarm, keeper)) in ALARMS.iter().zip(&KEEPERS).enumerate() {
+        if keeper.load(Ordering::Relaxed) == cpu
+            && alarm.load(Ordering::Acquire) <= now
+            && let Some(vm) = vm::get(number)
+        {
             vm.devices.clock.expire(vm);
         }
     }

@@ -1,15 +1,19 @@
-//! Making the VMs of the configuration.
+//! Making VMs: those of the configuration, and others on request.
 
-use stile_blob::{Blob, Interrupts, Nested, Share};
+use core::ptr;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use stile_blob::{Blob, Files, Interrupts, Nested, Share, Techniques};
 use stile_ledger::Ledger;
 use stile_paging::frames::{MAX_PIECES, Piece};
 use stile_sched::{CpuSet, VcpuId};
 
-use super::{BLOB, Ram, Start, VMS, Vcpu, Vm, power};
+use super::{BLOB, Ram, Start, Vcpu, Vm, power, publish, retire};
 use crate::arch::contract::{Counter, Platform, VcpuPart, VmPart};
 use crate::arch::{self, Arch};
+use crate::arena::{self, Arena};
 use crate::console::log;
-use crate::cpu::SCHEDULE;
+use crate::cpu::{self, SCHEDULE};
 use crate::device::Devices;
 use crate::memory;
 
@@ -17,73 +21,138 @@ use crate::memory;
 ///
 /// # Errors
 /// In words: what doesn't fit this board.
-pub fn create(blob: Blob<'static>) -> Result<(), &'static str> {
-    let machine = blob.machine.clone();
+pub fn create_all(blob: Blob<'static>) -> Result<(), &'static str> {
+    let (machine, files) = (blob.machine.clone(), blob.files());
     BLOB.set(blob);
+    // LPIs of any VM's functions come to any CPU; the ablated vectors have list registers of their own.
+    let may_be_direct = machine.vms.iter().all(|vm| vm.functions.is_empty() && vm.techniques.ablate.is_none());
     for (number, config) in machine.vms.iter().enumerate() {
-        if !Arch::can_start(config.mode) {
-            return Err("a VM's first vCPU would start in a state that this architecture does not have");
+        if !retire::claim(number) {
+            return Err("more VMs than there may be");
         }
-        let mut pieces = heapless::Vec::<Piece, MAX_PIECES>::new();
-        for range in Arch::ram(config.ram_base, config.memory).into_iter().filter(|range| !range.is_empty()) {
-            let size = range.end - range.start;
-            let more = memory::allocate_guest(range.start, size).map_err(|error| {
-                log!("{}: {} MiB of memory: {error:?}; {} MiB are free", config.name, size >> 20, memory::available() >> 20);
-                "a VM's memory does not fit into this board's"
-            })?;
-            pieces.extend_from_slice(&more).map_err(|()| "a VM's memory is in too many pieces")?;
-        }
-        let mut techniques = config.techniques;
-        // A vCPU that sleeps in an untrapped WFI would use up the cap.
-        techniques.wfi_passthrough &= config.share.cap.is_none();
-        // LPIs of any VM's functions come to any CPU; the ablated vectors have list registers of their own.
-        let has_functions = machine.vms.iter().any(|vm| !vm.functions.is_empty());
-        if techniques.nested != Nested::Off
-            || !config.pinned
-            || !techniques.wfi_passthrough
-            || has_functions
-            || machine.vms.iter().any(|vm| vm.techniques.ablate.is_some())
-        {
-            techniques.interrupts = Interrupts::Virtual;
-        }
-        let arch = arch::Vm::new(number, config, &pieces, techniques)?;
-        let mut vcpus = heapless::Vec::new();
-        share(number as u8, config.share);
-        for index in 0..config.vcpus {
-            let id = VcpuId::new(number as u8, index).ok_or("more VMs or vCPUs than there may be")?;
-            let ledger = memory::allocate::<Ledger>();
-            // SAFETY: all zero is a valid ledger, if not an empty one; `Vcpu::new` resets it.
-            let ledger = unsafe { ledger.assume_init_mut() };
-            let vcpu = Vcpu::new(id, arch::Vcpu::new(usize::from(index), usize::from(config.vcpus), techniques), ledger);
-            let mut schedule = SCHEDULE.lock();
-            let cpus = config.cpus_of(usize::from(index), schedule.scheduler.online().bits());
-            schedule
-                .scheduler
-                .configure(id, CpuSet::from_bits(cpus))
-                .map_err(|_| "a VM may use only CPUs that this board does not have")?;
-            drop(schedule);
-            let vcpu: &'static Vcpu = memory::allocate().write(vcpu);
-            let _ = vcpus.push(vcpu);
-        }
-        let vm: &'static Vm = memory::allocate().write(Vm {
-            number,
-            name: config.name,
-            start: Start { pc: config.entry, info: config.info, mode: config.mode },
-            ram: Ram::new(pieces, config.loads.clone()),
-            on_reset: config.on_reset,
-            techniques,
-            vcpus,
-            power: power::Power::new(!config.functions.is_empty()),
-            has_functions: !config.functions.is_empty(),
-            devices: Devices::new(number, usize::from(config.vcpus), !config.functions.is_empty())?,
-            arch,
-        });
-        for vcpu in &vm.vcpus {
-            vcpu.belongs_to(vm);
-        }
-        VMS[number].set(vm);
+        create_as(number, config, files, may_be_direct)?;
     }
     Ok(())
+}
+
+/// Makes a VM whose number was [claimed](retire::claim). It is off. The configuration's name, and `files`, live as long as it. Its interrupts are not
+/// direct: its CPUs may be others' already.
+///
+/// # Errors
+/// In words: what doesn't fit this board. Nothing of the VM remains but its number, and what its [arena](arena) had before.
+pub fn create(number: usize, config: &stile_blob::Vm<'static>, files: Files<'static>) -> Result<&'static Vm, &'static str> {
+    create_as(number, config, files, false)
+}
+
+fn create_as(
+    number: usize,
+    config: &stile_blob::Vm<'static>,
+    files: Files<'static>,
+    may_be_direct: bool,
+) -> Result<&'static Vm, &'static str> {
+    if !Arch::can_start(config.mode) {
+        return Err("a VM's first vCPU would start in a state that this architecture does not have");
+    }
+    let pieces = allocate_ram(config)?;
+    let vm = build(number, config, files, pieces.clone(), may_be_direct);
+    if vm.is_err() {
+        for piece in &pieces {
+            memory::free(piece.pa..piece.pa + piece.size);
+        }
+        cpu::remove_vm(number as u8);
+    }
+    vm
+}
+
+/// The RAM of a VM.
+fn allocate_ram(config: &stile_blob::Vm<'_>) -> Result<heapless::Vec<Piece, MAX_PIECES>, &'static str> {
+    let mut pieces = heapless::Vec::<Piece, MAX_PIECES>::new();
+    for range in Arch::ram(config.ram_base, config.memory).into_iter().filter(|range| !range.is_empty()) {
+        let size = range.end - range.start;
+        let more = memory::allocate_guest(range.start, size).map_err(|error| {
+            log!("{}: {} MiB of memory: {error:?}; {} MiB are free", config.name, size >> 20, memory::available() >> 20);
+            "a VM's memory does not fit into this board's"
+        });
+        let is_whole = more.and_then(|more| {
+            let fits = pieces.extend_from_slice(&more);
+            fits.map_err(|()| {
+                more.iter().for_each(|piece| memory::free(piece.pa..piece.pa + piece.size));
+                "a VM's memory is in too many pieces"
+            })
+        });
+        if let Err(why) = is_whole {
+            pieces.iter().for_each(|piece| memory::free(piece.pa..piece.pa + piece.size));
+            return Err(why);
+        }
+    }
+    Ok(pieces)
+}
+
+/// All but the RAM of a VM.
+fn build(
+    number: usize,
+    config: &stile_blob::Vm<'static>,
+    files: Files<'static>,
+    pieces: heapless::Vec<Piece, MAX_PIECES>,
+    may_be_direct: bool,
+) -> Result<&'static Vm, &'static str> {
+    let arena = arena::of_vm(number);
+    let mut techniques = config.techniques;
+    // A vCPU that sleeps in an untrapped WFI would use up the cap.
+    techniques.wfi_passthrough &= config.share.cap.is_none();
+    if !may_be_direct || techniques.nested != Nested::Off || !config.pinned || !techniques.wfi_passthrough {
+        techniques.interrupts = Interrupts::Virtual;
+    }
+    let place = arena.allocate::<Vm>()?;
+    let arch = arch::Vm::new(number, config, &pieces, techniques, arena)?;
+    let mut vcpus = heapless::Vec::new();
+    share(number as u8, config.share);
+    for index in 0..config.vcpus {
+        let _ = vcpus.push(vcpu(number, index, config, techniques, arena)?);
+    }
+    let vm = Vm {
+        number,
+        name: config.name,
+        start: Start { pc: config.entry, info: config.info, mode: config.mode },
+        ram: Ram::new(pieces, files, config.loads.clone(), arena)?,
+        on_reset: config.on_reset,
+        techniques,
+        vcpus,
+        power: power::Power::new(!config.functions.is_empty()),
+        has_functions: !config.functions.is_empty(),
+        devices: Devices::new(number, usize::from(config.vcpus), !config.functions.is_empty())?,
+        memory: AtomicU64::new(0),
+        arch,
+    };
+    let place = ptr::from_mut(place.write(vm));
+    // SAFETY: it was just written, and stays until the VM is gone.
+    let vm = unsafe { &*place };
+    for vcpu in &vm.vcpus {
+        vcpu.belongs_to(vm);
+    }
+    vm.memory.store(vm.ram.size() + arena.size(), Ordering::Relaxed);
+    publish(number, place);
+    Ok(vm)
+}
+
+/// A vCPU, which the scheduler knows.
+fn vcpu(
+    number: usize,
+    index: u8,
+    config: &stile_blob::Vm<'_>,
+    techniques: Techniques,
+    arena: &'static Arena,
+) -> Result<&'static Vcpu, &'static str> {
+    let id = VcpuId::new(number as u8, index).ok_or("more VMs or vCPUs than there may be")?;
+    // SAFETY: all zero is a valid ledger, if not an empty one; `Vcpu::new` resets it.
+    let ledger = unsafe { arena.allocate::<Ledger>()?.assume_init_mut() };
+    let place = arena.allocate()?;
+    let vcpu = Vcpu::new(id, arch::Vcpu::new(id, usize::from(config.vcpus), techniques, arena)?, ledger);
+    let mut schedule = SCHEDULE.lock();
+    let cpus = config.cpus_of(usize::from(index), schedule.scheduler.online().bits());
+    let configured = schedule.scheduler.configure(id, CpuSet::from_bits(cpus));
+    configured.map_err(|_| "a VM may use only CPUs that this board does not have")?;
+    Ok(place.write(vcpu))
 }
 
 /// Tells the scheduler how much CPU time a VM gets.

@@ -1,26 +1,33 @@
-//! Virtual machines: their memory, vCPUs and devices, made from the configuration.
+//! Virtual machines: their memory, vCPUs and devices, made from the configuration or on request.
+//!
+//! A VM is reached by its number, or as the VM of a vCPU that is loaded. Both give a `&'static Vm`: it is valid until the CPU that has it next
+//! takes a request to reschedule, and longer while one of the VM's vCPUs is loaded on that CPU ([`retire`]). So it must not be kept.
 
 mod create;
 pub mod power;
 mod ram;
+pub mod retire;
 mod vcpu;
 
-use stile_blob::{Blob, Mode, OnReset, Techniques};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use stile_blob::{Blob, Files, Mode, OnReset, Techniques};
 use stile_board::{MAX_VCPUS, MAX_VMS};
 use stile_sched::VcpuId;
 
 use crate::arch;
 use crate::device::Devices;
 use crate::once::Once;
-pub use create::create;
+pub use create::{create, create_all};
 use ram::Ram;
 pub use vcpu::Vcpu;
 
 /// A virtual machine.
 pub struct Vm {
-    /// Its place in the configuration.
+    /// Below [`MAX_VMS`]; of those in the configuration, the place there. No other VM has it meanwhile.
     pub number: usize,
-    /// Its name there.
+    /// Its name.
     pub name: &'static str,
     /// How its first vCPU starts.
     start: Start,
@@ -38,6 +45,8 @@ pub struct Vm {
     pub power: power::Power,
     /// UART and clock.
     pub devices: Devices,
+    /// Bytes of the board's memory that it was made of.
+    memory: AtomicU64,
     /// Second stage, interrupt controller, and what else the architecture has for each VM.
     pub arch: arch::Vm,
 }
@@ -52,17 +61,44 @@ pub struct Start {
     pub mode: Mode,
 }
 
-static VMS: [Once<&'static Vm>; MAX_VMS] = [const { Once::new() }; MAX_VMS];
+impl Vm {
+    /// Bytes of the board's memory that it was made of.
+    pub fn memory(&self) -> u64 {
+        self.memory.load(Ordering::Relaxed)
+    }
+}
+
+/// VMs by their numbers; null where there is none.
+static VMS: [AtomicPtr<Vm>; MAX_VMS] = [const { AtomicPtr::new(ptr::null_mut()) }; MAX_VMS];
 static BLOB: Once<Blob<'static>> = Once::new();
 
-/// All VMs, in the order of the configuration.
+/// All VMs, in the order of their numbers.
 pub fn all() -> impl Iterator<Item = &'static Vm> {
-    VMS.iter().map_while(|vm| vm.try_get().copied())
+    (0..MAX_VMS).filter_map(get)
 }
 
 /// A VM by its number.
+#[inline]
 pub fn get(number: usize) -> Option<&'static Vm> {
-    VMS.get(number)?.try_get().copied()
+    let vm = VMS.get(number)?.load(Ordering::Acquire);
+    // SAFETY: a VM is complete when its pointer is stored, and its memory is given back once each CPU has been where it had no reference
+    // since the pointer was taken away (`retire`).
+    unsafe { vm.as_ref() }
+}
+
+/// Lets a complete VM be found.
+fn publish(number: usize, vm: *mut Vm) {
+    VMS[number].store(vm, Ordering::Release);
+}
+
+/// Lets a VM be found no more. Returns where it is.
+fn unpublish(number: usize) -> *mut Vm {
+    VMS[number].swap(ptr::null_mut(), Ordering::AcqRel)
+}
+
+/// The files of the machine's image.
+pub fn image() -> Files<'static> {
+    BLOB.get().files()
 }
 
 /// A vCPU by its name.

@@ -15,7 +15,7 @@ use stile_blob::OnReset;
 use stile_sched::lock::TicketLock;
 use stile_wire::{Answer, Crash, Event, VmState};
 
-use super::Vm;
+use super::{Vm, retire};
 use crate::arch::Arch;
 use crate::arch::contract::{Counter, Host, Platform, VcpuPart, VmPart};
 use crate::console::{self, log_of};
@@ -61,6 +61,10 @@ enum State {
     Ended,
     /// It is being reset; and how it was asked to end meanwhile.
     Starting(Option<End>),
+    /// It is being destroyed: whether its first vCPU was started, which clears the memory, and is off once that is done.
+    Destroying(bool),
+    /// Nothing finds it any more.
+    Gone,
 }
 
 /// Next step after a piece of an errand.
@@ -72,6 +76,8 @@ pub enum Step {
     Wait(u64),
     /// The guest.
     Enter,
+    /// Nothing, ever: the vCPU is off.
+    Off,
 }
 
 /// Starts of a VM are at least this far apart, in milliseconds: a reset costs the operator's line and other CPUs more than a reset VM pays.
@@ -147,12 +153,7 @@ impl Power {
 
 /// Starts a VM that is off.
 pub fn start(vm: &'static Vm) {
-    vm.devices.reset();
-    vm.rewind_fill();
-    vm.arch.reset();
-    for vcpu in &vm.vcpus {
-        vcpu.arch.reset();
-    }
+    reset(vm);
     let asked = {
         // A caller that ends the VM comes before this, or finds the vCPU on.
         let mut state = vm.power.state.lock();
@@ -173,6 +174,9 @@ pub fn start(vm: &'static Vm) {
 /// Does a piece of the VM's errand, of bounded length: its first vCPU is loaded on this CPU.
 pub fn run_errand(vm: &'static Vm) -> Step {
     let power = &vm.power;
+    if matches!(*power.state.lock(), State::Destroying(_)) {
+        return if vm.clear_ram() { Step::Off } else { Step::More };
+    }
     if !vm.is_filling() && !vm.drain_files() {
         return Step::More;
     }
@@ -299,12 +303,51 @@ pub fn resume(vm: &'static Vm) -> Answer {
     Answer::Done
 }
 
+/// Destroys a VM that is off, for the operator. Its first vCPU clears the memory, as an errand; the CPU that lets go of that does what follows
+/// ([`settle`]).
+pub fn destroy(vm: &'static Vm) -> Answer {
+    if vm.has_functions {
+        return Answer::HasFunctions;
+    }
+    {
+        let mut state = vm.power.state.lock();
+        if *state != State::Off {
+            return Answer::WrongState;
+        }
+        vm.power.errand.store(true, Ordering::Relaxed);
+        *state = State::Destroying(false);
+    }
+    reset(vm);
+    let mut state = vm.power.state.lock();
+    if let Some(first) = vm.vcpus.first() {
+        first.arch.set_start(&vm.start);
+        cpu::start(first);
+    }
+    *state = State::Destroying(true);
+    Answer::Done
+}
+
+/// The state after a reset of what is no memory. All vCPUs are off.
+fn reset(vm: &'static Vm) {
+    vm.devices.reset();
+    vm.rewind_fill();
+    vm.arch.reset();
+    for vcpu in &vm.vcpus {
+        vcpu.arch.reset();
+    }
+}
+
 /// If the last vCPU of a VM that ends or is being paused is off or put, does what comes next.
 pub fn settle(vm: &'static Vm) {
     let (end, restarts) = {
         let mut state = vm.power.state.lock();
         let end = match *state {
             State::Ending(end) => end,
+            State::Destroying(true) if SCHEDULE.lock().scheduler.all_off(vm.number as u8) => {
+                *state = State::Gone;
+                drop(state);
+                return retire::begin(vm);
+            }
             State::Pausing if SCHEDULE.lock().scheduler.all_put(vm.number as u8) => {
                 vm.power.change.store(0, Ordering::Release);
                 *state = State::Telling;
@@ -367,7 +410,12 @@ pub fn settle(vm: &'static Vm) {
         vm.power.failed.store(true, Ordering::Relaxed);
     }
     *vm.power.state.lock() = State::Off;
-    if vm::all().all(|vm| *vm.power.state.lock() == State::Off) {
+    shut_down_if_all_off();
+}
+
+/// Ends Stile if all VMs are off, and none is about to be gone.
+pub fn shut_down_if_all_off() {
+    if !retire::is_any() && vm::all().all(|vm| *vm.power.state.lock() == State::Off) {
         shut_down();
     }
 }

@@ -4,16 +4,17 @@
 //! guest's behalf fill the pages that they need, and map nothing. So a VM starts in the same time whatever its size, and who touches memory pays
 //! for it. A reset unmaps the blocks that files are loaded into; the next touch loads them again.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use stile_blob::{Load, MAX_LOADS, Source};
+use stile_blob::{Files, Load, MAX_LOADS, Source};
 use stile_paging::PAGE_SIZE;
 use stile_paging::first_touch::{BLOCK_SIZE, Block, Claim, EarlyPages, STEP_SIZE, STEPS};
 use stile_paging::frames::{MAX_PIECES, Piece};
 
-use super::{BLOB, Vm};
+use super::Vm;
 use crate::arch::Arch;
 use crate::arch::contract::{Host, VmPart};
+use crate::arena::Arena;
 use crate::console::log;
 use crate::memory;
 
@@ -27,7 +28,8 @@ const NOT_FILLING: usize = usize::MAX;
 pub struct Ram {
     /// Where it is.
     pieces: heapless::Vec<Piece, MAX_PIECES>,
-    /// Files that are loaded into it.
+    /// Where files are, and which are loaded into it.
+    files: Files<'static>,
     loads: heapless::Vec<Load, MAX_LOADS>,
     /// The address of the first block.
     base: u64,
@@ -35,23 +37,45 @@ pub struct Ram {
     blocks: &'static [Block],
     /// The first block that [`Vm::fill_ram`] has not seen full; [`NOT_FILLING`] before its first call.
     unfilled: AtomicUsize,
+    /// Where [`Vm::clear_ram`] goes on.
+    cleared: AtomicU64,
     /// Pages of the blocks that Stile filled for its own accesses.
     early: &'static [EarlyPages],
 }
 
 impl Ram {
     /// RAM of which nothing was touched yet. The pieces are in the order of their addresses.
-    pub fn new(pieces: heapless::Vec<Piece, MAX_PIECES>, loads: heapless::Vec<Load, MAX_LOADS>) -> Ram {
+    ///
+    /// # Errors
+    /// There is no memory for what is to be remembered of it.
+    pub fn new(
+        pieces: heapless::Vec<Piece, MAX_PIECES>,
+        files: Files<'static>,
+        loads: heapless::Vec<Load, MAX_LOADS>,
+        arena: &'static Arena,
+    ) -> Result<Ram, &'static str> {
         let base = pieces.first().map_or(0, |first| first.gpa) & !(BLOCK_SIZE - 1);
         let end = pieces.last().map_or(base, |last| last.gpa + last.size);
         let count = (end - base).div_ceil(BLOCK_SIZE) as usize;
         let size = |item: usize| (count.max(1) * item).next_multiple_of(PAGE_SIZE as usize) as u64;
-        let (states, pages) = (memory::allocate_pages(size(size_of::<Block>())), memory::allocate_pages(size(size_of::<EarlyPages>())));
-        // SAFETY: the pages are nobody else's and zeroed, which makes empty blocks; they are never freed.
+        let (states, pages) = (arena.allocate_pages(size(size_of::<Block>()))?, arena.allocate_pages(size(size_of::<EarlyPages>()))?);
+        // SAFETY: the pages are the VM's and zeroed, which makes empty blocks.
         let blocks = unsafe { core::slice::from_raw_parts(Arch::physical(states).cast::<Block>(), count) };
-        // SAFETY: the pages are nobody else's and zeroed, which makes blocks without early pages; they are never freed.
+        // SAFETY: the pages are the VM's and zeroed, which makes blocks without early pages.
         let early = unsafe { core::slice::from_raw_parts(Arch::physical(pages).cast::<EarlyPages>(), count) };
-        Ram { pieces, loads, base, blocks, unfilled: AtomicUsize::new(NOT_FILLING), early }
+        Ok(Ram { pieces, files, loads, base, blocks, unfilled: AtomicUsize::new(NOT_FILLING), cleared: AtomicU64::new(base), early })
+    }
+
+    /// Bytes.
+    pub fn size(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.size).sum()
+    }
+
+    /// Gives all of it back. It is clear, and nobody reaches it any more.
+    pub fn give_back(&self) {
+        for piece in &self.pieces {
+            memory::free(piece.pa..piece.pa + piece.size);
+        }
     }
 
     fn index(&self, gpa: u64) -> Option<usize> {
@@ -93,7 +117,7 @@ impl Ram {
         for part in self.parts(start, end) {
             let (mut at, end) = (part.gpa, part.gpa + part.size);
             while at < end {
-                let run = BLOB.get().contents(&self.loads, at, end);
+                let run = self.files.contents(&self.loads, at, end);
                 let to = Arch::physical(part.pa + (at - part.gpa));
                 let length = run.len as usize;
                 match run.source {
@@ -162,6 +186,25 @@ impl Vm {
         }
         self.ram.unfilled.store(index, Ordering::Relaxed);
         all
+    }
+
+    /// Clears a part of RAM, of bounded length, so that nobody who gets it next finds what the guest had there. Returns whether that is all. The
+    /// VM is being destroyed: nothing else touches its memory.
+    pub fn clear_ram(&self) -> bool {
+        const AT_ONCE: u64 = Arch::ZEROED_AT_ONCE;
+        const _: () = assert!(BLOCK_SIZE.is_multiple_of(AT_ONCE));
+        let end = self.ram.base + self.ram.blocks.len() as u64 * BLOCK_SIZE;
+        let mut at = self.ram.cleared.load(Ordering::Relaxed);
+        // Blocks that nobody touched cost a load each.
+        while at < end && self.ram.block(at).is_none_or(Block::is_untouched) {
+            at += AT_ONCE;
+        }
+        for part in self.ram.parts(at, end.min(at + AT_ONCE)) {
+            // SAFETY: the part is of this VM's RAM, in the direct map. No vCPU of it runs, and its functions are stopped.
+            unsafe { Arch::zero(Arch::physical(part.pa), part.size as usize) };
+        }
+        self.ram.cleared.store(at + AT_ONCE, Ordering::Relaxed);
+        at + AT_ONCE >= end
     }
 
     /// Whether [`Vm::fill_ram`] was called since [`Vm::rewind_fill`].

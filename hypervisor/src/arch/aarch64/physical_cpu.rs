@@ -6,7 +6,7 @@ use crate::arch::aarch64::host::{gic, timer};
 use crate::arch::aarch64::interrupts::{self, TIMER_ENABLE, delivery, direct};
 use crate::arch::aarch64::vcpu::registers::El1;
 use crate::arch::aarch64::vcpu::{context, traps};
-use crate::arch::aarch64::{boot, exit, handler, nested};
+use crate::arch::aarch64::{boot, exit, handler, nested, vm};
 use crate::arch::contract::PhysicalCpu;
 use crate::vm::Vcpu;
 
@@ -97,6 +97,12 @@ impl PhysicalCpu for Cpu {
         interrupts::stop_timers(TIMER_ENABLE);
         // SAFETY: the vCPU is still this CPU's.
         unsafe { vcpu.arch.context() }.abandon();
+    }
+
+    fn forget_vms(&self) {
+        if self.vcpu.is_none() {
+            vm::forget_second_stage(self.index);
+        }
     }
 
     #[inline(always)]

@@ -48,6 +48,9 @@ pub trait PhysicalCpu {
     /// schedule is locked.
     fn power_down(&mut self, vcpu: &'static Vcpu);
 
+    /// Forgets what it remembers of VMs of which it has no vCPU loaded: one of them is gone, and its memory and its number become others'.
+    fn forget_vms(&self);
+
     /// Gives the loaded vCPU what waits for it. The vCPU is published: who adds an interrupt from now on kicks. False if it waits on, because
     /// nothing that ended its wait was for the guest; where a wait may end for nothing (Arm's WFI), always true.
     fn take_interrupts(&mut self) -> bool;

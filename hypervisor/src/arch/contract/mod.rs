@@ -22,6 +22,7 @@
 //! boot     first CPU: memory, line, block ── start::others ──▶ each other CPU: PhysicalCpu::join
 //!          then crate::start: Host::apply_mitigations, VmPart::new, VcpuPart::new
 //! VM       VmPart::reset, VcpuPart::reset (each), VcpuPart::set_start (the first) ── runs ── record_off (each), tear_down
+//! end      the VM is off, nothing finds it, PhysicalCpu::forget_vms (each CPU); then it is dropped, and its memory is another's
 //! vCPU     load ─▶ (take_interrupts ─▶ entry ─▶ exit)* ─▶ put, or power_down if it is off
 //! ```
 //!

@@ -1,13 +1,18 @@
 //! The architecture's part of a vCPU.
 
 use stile_blob::Techniques;
+use stile_sched::VcpuId;
 
+use crate::arena::Arena;
 use crate::vm::Start;
 
 /// Registers and interrupt state of a vCPU. What a CPU does with it while it is loaded is in [`PhysicalCpu`](super::PhysicalCpu).
-pub trait VcpuPart {
-    /// vCPU `index` of `of`, off.
-    fn new(index: usize, of: usize, techniques: Techniques) -> Self;
+pub trait VcpuPart: Sized {
+    /// A vCPU of a VM that has `of`, off, in the memory of its VM.
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    fn new(id: VcpuId, of: usize, techniques: Techniques, arena: &'static Arena) -> Result<Self, &'static str>;
 
     /// Its number in its VM.
     fn index(&self) -> usize;

@@ -4,14 +4,22 @@ use stile_blob::Techniques;
 use stile_paging::frames::Piece;
 use stile_paging::table::Error;
 
+use crate::arena::Arena;
+
 /// Second stage, interrupt controller, and what else the architecture has for each VM. Shared by all CPUs.
 pub trait VmPart: Sized {
-    /// The part of VM `number`, whose memory is in `pieces`, of which nothing is mapped yet. Reserves all memory that the VM will need, so that
-    /// [`VmPart::map_ram`] finds it.
+    /// The part of VM `number`, whose RAM is in `pieces`, of which nothing is mapped yet. Reserves all memory that the VM will need, so that
+    /// [`VmPart::map_ram`] finds it; all of it is of the VM's `arena`, which is given back when the VM is gone.
     ///
     /// # Errors
     /// In words: what the CPU can't do, or for what there is no memory.
-    fn new(number: usize, config: &stile_blob::Vm<'_>, pieces: &[Piece], techniques: Techniques) -> Result<Self, &'static str>;
+    fn new(
+        number: usize,
+        config: &stile_blob::Vm<'_>,
+        pieces: &[Piece],
+        techniques: Techniques,
+        arena: &'static Arena,
+    ) -> Result<Self, &'static str>;
 
     /// The state after a reset. All vCPUs are off.
     fn reset(&self);

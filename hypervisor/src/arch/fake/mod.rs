@@ -11,9 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stile_blob::{Mitigations, Mode, Techniques};
 use stile_ledger::Row;
 use stile_paging::frames::Piece;
+use stile_sched::VcpuId;
 use stile_wire::{Decoded, Level};
 
 use super::contract::{Counter, Failure, Host, PhysicalCpu, Platform, SerialLine, VcpuPart, VmPart};
+use crate::arena::Arena;
 use crate::cpu::{self, Leave};
 use crate::device::Line;
 use crate::vm::{self, Start};
@@ -114,11 +116,20 @@ pub struct Vm {
     pub lives: AtomicU64,
     /// Addresses that are mapped, and their memory.
     pub mapped: Mutex<BTreeMap<u64, u64>>,
+    /// Memory of the VM's, as a table would be: whoever looks at it reaches a VM that is there.
+    pub table: &'static u64,
 }
 
 impl VmPart for Vm {
-    fn new(_number: usize, _config: &stile_blob::Vm<'_>, _pieces: &[Piece], _techniques: Techniques) -> Result<Vm, &'static str> {
-        Ok(Vm { on: AtomicU64::new(0), lives: AtomicU64::new(0), mapped: Mutex::default() })
+    fn new(
+        _number: usize,
+        _config: &stile_blob::Vm<'_>,
+        _pieces: &[Piece],
+        _techniques: Techniques,
+        arena: &'static Arena,
+    ) -> Result<Vm, &'static str> {
+        let table = arena.allocate::<u64>()?.write(0);
+        Ok(Vm { on: AtomicU64::new(0), lives: AtomicU64::new(0), mapped: Mutex::default(), table })
     }
 
     fn reset(&self) {
@@ -154,8 +165,9 @@ pub struct Vcpu {
 }
 
 impl VcpuPart for Vcpu {
-    fn new(index: usize, _of: usize, _techniques: Techniques) -> Vcpu {
-        Vcpu { index, saved: AtomicU64::new(0), loaded: Mutex::new(None), pending: AtomicBool::new(false) }
+    fn new(id: VcpuId, _of: usize, _techniques: Techniques, _arena: &'static Arena) -> Result<Vcpu, &'static str> {
+        let index = usize::from(id.vcpu());
+        Ok(Vcpu { index, saved: AtomicU64::new(0), loaded: Mutex::new(None), pending: AtomicBool::new(false) })
     }
 
     fn index(&self) -> usize {
@@ -364,6 +376,8 @@ impl PhysicalCpu for Cpu {
         let before = vcpu.arch.loaded.lock().unwrap().take();
         assert_eq!(before, Some(self.index), "put where it was not loaded");
     }
+
+    fn forget_vms(&self) {}
 
     /// Some of those that nothing waits for wait on.
     fn take_interrupts(&mut self) -> bool {

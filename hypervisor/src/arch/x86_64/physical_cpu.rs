@@ -84,6 +84,11 @@ impl PhysicalCpu for Cpu {
         }
     }
 
+    /// Only of branch targets: what it remembers of translations is invalidated when a vCPU first comes to this CPU, and no VMCS is current.
+    fn forget_vms(&self) {
+        speculation::forget_vm(self.index);
+    }
+
     #[inline]
     fn take_interrupts(&mut self) -> bool {
         delivery::take(self)

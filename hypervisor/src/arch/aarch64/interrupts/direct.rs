@@ -16,14 +16,15 @@ use stile_vgic::{ListRegisters, PendingRequests, Vmcr, record_active_priority};
 
 use super::delivery;
 use super::interface::{self, Interface};
+use crate::address_space;
 use crate::arch::aarch64::exit::{Outcome, Vectors, vector_base};
 use crate::arch::aarch64::host::cpu::{Cpu, this_index};
 use crate::arch::aarch64::host::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
 use crate::arch::aarch64::host::{board, features, gic, redistributor, timer};
 use crate::arch::aarch64::vcpu::traps;
+use crate::arena::Arena;
 use crate::cpu::{self, Leave, NOWHERE};
 use crate::vm::{self, Vcpu};
-use crate::{address_space, memory};
 
 /// SGIs that the guest never has in hardware.
 const RESERVED: u32 = 1 << gic::OWNED_KICK;
@@ -79,16 +80,20 @@ pub fn claim(cpus: u64, online: u64) {
 
 impl Place {
     /// For a vCPU with these techniques, if they include direct interrupts.
-    pub fn new(techniques: Techniques) -> Option<&'static Place> {
-        (techniques.interrupts == Interrupts::Direct).then(|| {
-            let place = Place {
-                cpu: AtomicU32::new(NOWHERE),
-                root: memory::allocate_pages(PAGE_SIZE),
-                vttbr: AtomicU64::new(0),
-                failures: AtomicU32::new(0),
-            };
-            &*memory::allocate().write(place)
-        })
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn new(techniques: Techniques, arena: &'static Arena) -> Result<Option<&'static Place>, &'static str> {
+        if techniques.interrupts != Interrupts::Direct {
+            return Ok(None);
+        }
+        let place = Place {
+            cpu: AtomicU32::new(NOWHERE),
+            root: arena.allocate_pages(PAGE_SIZE)?,
+            vttbr: AtomicU64::new(0),
+            failures: AtomicU32::new(0),
+        };
+        Ok(Some(&*arena.allocate()?.write(place)))
     }
 
     /// Whether the vCPU is direct now. Exact on its own CPU.

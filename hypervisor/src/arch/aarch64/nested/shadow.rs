@@ -21,7 +21,8 @@ use crate::address_space;
 use crate::arch::aarch64::host::bulk;
 use crate::arch::aarch64::host::sysreg::{dsb_ish, isb, read_sysreg};
 use crate::arch::aarch64::vm;
-use crate::memory::{self, TableFrames};
+use crate::arena::Arena;
+use crate::memory::TableFrames;
 use crate::vm::Vm;
 
 /// Shadows of one VM: one for each vCPU, and as many again for L2 VMs that are not running just now.
@@ -39,13 +40,13 @@ pub struct Shadows {
 ///
 /// # Errors
 /// In words, if there is no memory.
-pub fn new(geometry: Geometry, vcpus: usize) -> Result<Shadows, &'static str> {
+pub fn new(geometry: Geometry, vcpus: usize, arena: &'static Arena) -> Result<Shadows, &'static str> {
     const NO_MEMORY: &str = "a nested VM's shadow tables (4 MiB for each of its vCPUs) do not fit into this board's memory";
     let mut roots = [0; SHADOWS];
     for root in &mut roots {
-        *root = TableFrames.allocate().ok_or(NO_MEMORY)?;
+        *root = arena.allocate_pages(PAGE_SIZE)?;
     }
-    let reserved = memory::reserve(stile_board::SHADOW_MEMORY * vcpus as u64).ok_or(NO_MEMORY)?;
+    let reserved = arena.reserve(stile_board::SHADOW_MEMORY * vcpus as u64).map_err(|_| NO_MEMORY)?;
     let format = Shadow(stile_paging::table::Stage2 { forced_write_back: false });
     let pool = Pool::new(format, geometry, roots, reserved).map_err(|_| "a shadow's root out of reach")?;
     Ok(Shadows { pool: TicketLock::new(pool), invalidations: Invalidations::new() })

@@ -12,9 +12,10 @@ use stile_nested::forward::Masks;
 use stile_paging::frames::Piece;
 use stile_paging::registers::{PaRange, vtcr_el2, vttbr_el2};
 use stile_paging::table::{
-    Attributes, Error, Geometry, Invalidation, Maintenance, Mapping, MemoryType, PageTable, Stage2, Stage2Permissions, TableMemory,
+    Attributes, Error, Geometry, Invalidation, Maintenance, Mapping, MemoryType, PageTable, Stage2, Stage2Permissions,
 };
 use stile_paging::vmid::{VmidBits, VmidPool, VmidSlot, Vmids};
+use stile_sched::VcpuId;
 use stile_sched::lock::TicketLock;
 use stile_vgic::{Config, Distributor, PendingRequests, Redistributor, Shortcuts};
 
@@ -27,6 +28,7 @@ use crate::arch::aarch64::nested;
 use crate::arch::aarch64::vcpu::context::VcpuContext;
 use crate::arch::aarch64::vcpu::id_registers;
 use crate::arch::contract::{VcpuPart, VmPart};
+use crate::arena::Arena;
 use crate::cpu::SCHEDULE;
 use crate::memory::{self, TableFrames};
 use crate::once::Once;
@@ -41,6 +43,8 @@ pub struct Vm {
     pub id_registers: [u64; 64],
     /// Guest-physical addresses of its memory.
     pub ram: Range<u64>,
+    /// What it is made of.
+    arena: &'static Arena,
     /// Second stage: what is mapped of its memory. Tables are there for all of it.
     table: TicketLock<PageTable<Stage2>>,
     root: u64,
@@ -114,6 +118,13 @@ pub fn leave_second_stage() {
     isb();
 }
 
+/// This CPU has no vCPU loaded: takes the last one's second stage off it, whose tables may be gone soon. Its VMID is given to nobody before all TLBs
+/// are invalidated (crate `paging`).
+pub fn forget_second_stage(cpu: usize) {
+    leave_second_stage();
+    VMIDS.put(cpu);
+}
+
 /// Sets the second stage's shape on this CPU.
 pub fn setup_cpu() {
     write_sysreg!("vtcr_el2", vtcr_el2(GEOMETRY.get(), vmid_bits()));
@@ -153,12 +164,18 @@ impl Maintenance for Deferred {
 }
 
 impl VmPart for Vm {
-    fn new(number: usize, config: &stile_blob::Vm<'_>, pieces: &[Piece], techniques: Techniques) -> Result<Vm, &'static str> {
+    fn new(
+        number: usize,
+        config: &stile_blob::Vm<'_>,
+        pieces: &[Piece],
+        techniques: Techniques,
+        arena: &'static Arena,
+    ) -> Result<Vm, &'static str> {
         let vcpus = usize::from(config.vcpus);
         nested::check(techniques.nested)?;
         let geometry = *GEOMETRY.get();
         let root = if geometry.root_size() == stile_paging::PAGE_SIZE {
-            TableFrames.allocate().ok_or("no memory for second-stage tables")?
+            arena.allocate_pages(stile_paging::PAGE_SIZE)?
         } else {
             return Err("second-stage tables of this CPU would have a root of several pages");
         };
@@ -167,7 +184,7 @@ impl VmPart for Vm {
         let mut end = RAM_BASE;
         for piece in pieces {
             table
-                .reserve(&mut TableFrames, mapping(piece))
+                .reserve(&mut { arena }, mapping(piece))
                 .map_err(|_| "a VM's memory can't be mapped: too large for this CPU's second stage, or no memory for tables")?;
             end = end.max(piece.gpa + piece.size);
         }
@@ -176,15 +193,16 @@ impl VmPart for Vm {
         let id_registers = id_registers::for_guests(has_el2, nested::may_clear_e2h(techniques.nested));
         let nested = match has_el2 {
             true => Some(
-                &*memory::allocate()
-                    .write(nested::Shared { shadows: nested::new_shadows(geometry, vcpus)?, masks: Masks::new(&id_registers) }),
+                &*arena
+                    .allocate()?
+                    .write(nested::Shared { shadows: nested::new_shadows(geometry, vcpus, arena)?, masks: Masks::new(&id_registers) }),
             ),
             false => None,
         };
         let functions = match &config.functions[..] {
             [] => None,
             _ if has_el2 => return Err("a VM with an EL2 of its own can't have PCI functions"),
-            ids => Some(&*memory::allocate().write(Functions::new(number, config.name, ids, &table)?)),
+            ids => Some(&*arena.allocate()?.write(Functions::new(number, config.name, ids, &table)?)),
         };
         if techniques.interrupts == Interrupts::Direct {
             let online = SCHEDULE.lock().scheduler.online().bits();
@@ -194,6 +212,7 @@ impl VmPart for Vm {
         let distributor = Distributor::new(vcpus, interface::shape().priority_bits, intids);
         Ok(Vm {
             id_registers,
+            arena,
             nested,
             functions,
             ram: RAM_BASE..end,
@@ -219,13 +238,13 @@ impl VmPart for Vm {
     }
 
     fn map_ram(&self, part: &Piece) -> Result<(), Error> {
-        self.table.lock().map(&mut TableFrames, mapping(part))?;
+        self.table.lock().map(&mut { self.arena }, mapping(part))?;
         dsb_ish();
         Ok(())
     }
 
     fn unmap_ram(&self, gpa: u64, size: u64) {
-        let done = self.table.lock().vacate(&mut TableFrames, &mut Deferred, gpa, size);
+        let done = self.table.lock().vacate(&mut { self.arena }, &mut Deferred, gpa, size);
         debug_assert!(done.is_ok(), "whole blocks need no memory to be unmapped");
     }
 
@@ -257,7 +276,7 @@ impl VmPart for Vm {
 impl assigned::SecondStage for Vm {
     fn map_device(&self, gpa: u64, pa: u64, size: u64) -> Result<(), Error> {
         let attributes = Attributes { memory: MemoryType::Device, permissions: Stage2Permissions::READ_WRITE };
-        self.table.lock().map(&mut TableFrames, Mapping { address: gpa, output: pa, size, attributes })?;
+        self.table.lock().map(&mut { self.arena }, Mapping { address: gpa, output: pa, size, attributes })?;
         dsb_ish();
         Ok(())
     }
@@ -350,7 +369,8 @@ impl Vm {
 }
 
 impl VcpuPart for Vcpu {
-    fn new(index: usize, of: usize, techniques: Techniques) -> Vcpu {
+    fn new(id: VcpuId, of: usize, techniques: Techniques, arena: &'static Arena) -> Result<Vcpu, &'static str> {
+        let index = usize::from(id.vcpu());
         let has_el2 = techniques.nested != Nested::Off;
         let shape = interface::shape();
         let common_binary_point = match techniques.binary_point {
@@ -359,14 +379,14 @@ impl VcpuPart for Vcpu {
             BinaryPoint::Auto => shape.is_ended_by_bpr1 && !has_el2,
         };
         // SAFETY: all zero is a valid VcpuContext: integers only.
-        let context = unsafe { memory::allocate::<VcpuContext>().assume_init_mut() };
+        let context = unsafe { arena.allocate::<VcpuContext>()?.assume_init_mut() };
         if has_el2 {
             // SAFETY: all zero is a valid Nested: integers, and the first of its regimes and ways.
-            let nested = unsafe { memory::allocate::<nested::Nested>().assume_init_mut() };
+            let nested = unsafe { arena.allocate::<nested::Nested>()?.assume_init_mut() };
             nested.nv_mode = nested::NvMode::new(techniques.nested);
             context.nested = Some(nested);
         }
-        Vcpu {
+        Ok(Vcpu {
             index,
             has_el2,
             context: UnsafeCell::new(context),
@@ -382,10 +402,10 @@ impl VcpuPart for Vcpu {
             })),
             requests: PendingRequests::new(),
             special: has_el2 || techniques.interrupts == Interrupts::Direct,
-            direct: direct::Place::new(techniques),
+            direct: direct::Place::new(techniques, arena)?,
             interface: if common_binary_point { interface::Kind::COMMON_BINARY_POINT } else { interface::Kind::PLAIN },
             shortcuts: Shortcuts::new(),
-        }
+        })
     }
 
     fn index(&self) -> usize {

@@ -9,7 +9,7 @@ use super::ram::Ram;
 use crate::arch::x86_64::host::instructions::cpuid;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::vcpu::cr0;
-use crate::memory;
+use crate::arena::Arena;
 use crate::vm::Vm;
 
 /// What a vCPU finds its instructions with.
@@ -43,20 +43,23 @@ const NEVER: u64 = u64::MAX;
 
 impl Decoder {
     /// For a vCPU with an empty cache.
-    pub fn new(scheme: DecodeCache) -> Decoder {
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn new(scheme: DecodeCache, arena: &Arena) -> Result<Decoder, &'static str> {
         let scheme = match scheme {
             DecodeCache::Off => Scheme::Off,
-            DecodeCache::Verify => Scheme::Verify(memory::allocate::<Verify<Ram>>().write(const { Verify::new() })),
+            DecodeCache::Verify => Scheme::Verify(arena.allocate::<Verify<Ram>>()?.write(const { Verify::new() })),
             DecodeCache::Protect => Scheme::Protect,
         };
         let none = Paging::new(&Registers::default(), FEATURES_OF_NONE);
-        Decoder {
+        Ok(Decoder {
             scheme,
             decisive: [NEVER; DECISIVE],
             registers: [NEVER; REGISTERS.len()],
             context: Context::new(none, false, CodeSize::Bits16),
             passing: Decoded::NOTHING,
-        }
+        })
     }
 
     /// The instruction of the loaded vCPU at `rip`, if it is 64-bit code that is found at once.

@@ -99,3 +99,8 @@ pub fn switch_vm(cpu: usize, vm: usize) {
         unsafe { wrmsr(msr::IA32_PRED_CMD, IBPB) };
     }
 }
+
+/// The number of a VM is to be another's: the next vCPU that comes onto a CPU counts as one of another VM.
+pub fn forget_vm(cpu: usize) {
+    LAST_VM[cpu % MAX_CPUS].store(u8::MAX, Ordering::Relaxed);
+}

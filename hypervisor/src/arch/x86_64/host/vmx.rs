@@ -151,7 +151,8 @@ pub fn turn_on(features: &Features) -> Result<(), &'static str> {
             return Err("the firmware has locked VMX: its setup may have a switch for virtualization");
         }
     }
-    let region = page_with_revision(features.revision);
+    let region = memory::allocate_pages(PAGE_SIZE);
+    write_revision(region, features.revision);
     let cr0 = (read_cr!("cr0") | features.cr0.0) & features.cr0.1;
     // OSXSAVE, for guests' XCR0, where there is XSAVE; OSFXSR, to reach their SIMD registers.
     let xsave = if cpuid(1, 0).ecx & 1 << 26 != 0 { 1 << 18 } else { 0 };
@@ -175,12 +176,10 @@ pub fn turn_on(features: &Features) -> Result<(), &'static str> {
     if failed != 0 { Err("VMXON fails") } else { Ok(()) }
 }
 
-/// A zeroed page that begins with the VMCS revision: a VMCS, or the region that VMXON takes.
-pub fn page_with_revision(revision: u32) -> u64 {
-    let page = memory::allocate_pages(PAGE_SIZE);
-    // SAFETY: the page was just allocated.
+/// Begins a zeroed page with the VMCS revision: it is a VMCS then, or the region that VMXON takes.
+pub fn write_revision(page: u64, revision: u32) {
+    // SAFETY: the page is new, and the caller's.
     unsafe { crate::address_space::physical(page).cast::<u32>().write(revision) };
-    page
 }
 
 /// Forgets this CPU's translations of guest-linear addresses for one VPID.

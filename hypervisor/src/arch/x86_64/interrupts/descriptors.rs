@@ -9,8 +9,8 @@ use stile_paging::table::{Attributes, Ept, EptPermissions, Mapping, MemoryType, 
 
 use crate::arch::x86_64::host::idt;
 use crate::arch::x86_64::host::instructions::msr;
+use crate::arena::Arena;
 use crate::console::log;
-use crate::memory::TableFrames;
 
 /// What a VM has whose vCPUs may send interprocessor interrupts themselves.
 pub struct Direct {
@@ -22,13 +22,14 @@ impl Direct {
     /// Reserves what a VM needs, if its configuration has it and the CPU can. `bitmap` makes an MSR bitmap that passes IA32_TSC_DEADLINE, or not.
     ///
     /// # Errors
-    /// In words: there is no memory for tables.
+    /// In words: there is no memory.
     pub fn new(
         table: &mut PageTable<Ept>,
         ipi: IpiAccess,
         level: ApicVirtualization,
         vcpus: usize,
-        bitmap: impl Fn(bool) -> u64,
+        arena: &'static Arena,
+        bitmap: impl Fn(bool) -> Result<u64, &'static str>,
     ) -> Result<Option<Direct>, &'static str> {
         if ipi == IpiAccess::Trapped {
             return Ok(None);
@@ -38,11 +39,11 @@ impl Direct {
             return Ok(None);
         }
         for index in 0..vcpus {
-            let page = table.reserve(&mut TableFrames, mapping(index, 0));
+            let page = table.reserve(&mut { arena }, mapping(index, 0));
             page.map_err(|_| "posted-interrupt descriptors can't be mapped: no memory for tables")?;
         }
         idt::FOREIGN.store(true, Ordering::SeqCst);
-        Ok(Some(Direct { bitmaps: [false, true].map(|passes| open_icr(bitmap(passes))) }))
+        Ok(Some(Direct { bitmaps: [open_icr(bitmap(false)?), open_icr(bitmap(true)?)] }))
     }
 }
 

@@ -78,10 +78,11 @@ fn choose(cpu: &mut Cpu, on: bool) {
 /// Maps the descriptors of all vCPUs of a VM, once. False if that fails.
 fn share_descriptors(vcpu: &Vcpu) -> bool {
     let vm = vcpu.vm();
-    let mut table = vm.arch.table().lock();
+    let (table, mut arena) = vm.arch.table();
+    let mut table = table.lock();
     vm.vcpus.iter().enumerate().all(|(index, vcpu)| {
         let page = mapping(index, vcpu.arch.pages_at + Pages::DESCRIPTOR as u64);
-        table.translate(&TableFrames, page.address).is_ok() || table.map(&mut TableFrames, page).is_ok()
+        table.translate(&TableFrames, page.address).is_ok() || table.map(&mut arena, page).is_ok()
     })
 }
 

@@ -13,8 +13,9 @@ use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::instructions::msr;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::vmx::{self, pin, primary, secondary};
+use crate::arena::Arena;
 use crate::console::log;
-use crate::memory::{self, TableFrames};
+use crate::memory::TableFrames;
 use crate::vm::Vcpu;
 
 /// What is done of what was asked for, in this VM: what the CPU can't do is not, and the operator is told.
@@ -51,10 +52,11 @@ impl AccessPage {
     ///
     /// # Errors
     /// There is no memory for tables.
-    pub fn new(table: &mut PageTable<Ept>, root: u64) -> Result<AccessPage, stile_paging::table::Error> {
-        let address = memory::allocate_pages(PAGE_SIZE);
+    pub fn new(table: &mut PageTable<Ept>, root: u64, arena: &'static Arena) -> Result<AccessPage, &'static str> {
+        let address = arena.allocate_pages(PAGE_SIZE)?;
         let attributes = Attributes { memory: MemoryType::Normal, permissions: EptPermissions::ALL };
-        table.map(&mut TableFrames, Mapping { address: pc::LOCAL_APIC, output: address, size: PAGE_SIZE, attributes })?;
+        let mapping = Mapping { address: pc::LOCAL_APIC, output: address, size: PAGE_SIZE, attributes };
+        table.map(&mut { arena }, mapping).map_err(|_| "a VM's local APICs can't be mapped: no memory for tables")?;
         // Four levels of 512 entries each; a page that is alone in its 2 MiB is mapped by the last.
         let index = |level: u32| (pc::LOCAL_APIC >> (12 + 9 * level)) as usize & 511;
         let next = |from: u64, level: u32| TableFrames.read(from, index(level)).map_or(0, |entry| entry & 0x000f_ffff_ffff_f000);

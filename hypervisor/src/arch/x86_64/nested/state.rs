@@ -12,7 +12,7 @@ use crate::arch::x86_64::host::instructions::rdmsr;
 use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::forget_vpid;
 use crate::arch::x86_64::vcpu::context::CR4_OWNED;
-use crate::memory;
+use crate::arena::Arena;
 use crate::vm::Vcpu;
 
 /// The number of L1's VMCSs for each of which a VMCS02 is kept.
@@ -66,13 +66,13 @@ pub struct GuestVmx {
 }
 
 impl GuestVmx {
-    /// A vCPU that is not in VMX operation. `reserved`: the memory of its shadow tables.
-    pub fn new(vpid: u16, reserved: Range<u64>) -> GuestVmx {
+    /// A vCPU that is not in VMX operation. `reserved`: the memory of its shadow tables; `vmcss`: that of each [`Vmcs02`].
+    fn new(vpid: u16, reserved: Range<u64>, vmcss: u64) -> GuestVmx {
         GuestVmx {
             vmxon: NONE,
             current: NONE,
             vmcs12: Vmcs12::new(),
-            vmcs02: core::array::from_fn(|_| Vmcs02::new()),
+            vmcs02: core::array::from_fn(|index| Vmcs02::new(vmcss + index as u64 * Vmcs02::MEMORY)),
             slot: 0,
             in_l2: false,
             l1_launched: false,
@@ -188,9 +188,13 @@ pub fn of(cpu: &Cpu) -> Option<&'static mut GuestVmx> {
 }
 
 /// The VMX operation of a new vCPU, and the memory that it needs.
-pub fn new_vcpu(vpid: u16) -> &'static mut GuestVmx {
-    let at = memory::allocate_pages(stile_board::SHADOW_MEMORY);
-    memory::allocate::<GuestVmx>().write(GuestVmx::new(vpid, at..at + stile_board::SHADOW_MEMORY))
+///
+/// # Errors
+/// There is not enough.
+pub fn new_vcpu(vpid: u16, arena: &'static Arena) -> Result<&'static mut GuestVmx, &'static str> {
+    let at = arena.allocate_pages(stile_board::SHADOW_MEMORY)?;
+    let vmcss = arena.allocate_pages(VMCSS as u64 * Vmcs02::MEMORY)?;
+    Ok(arena.allocate::<GuestVmx>()?.write(GuestVmx::new(vpid, at..at + stile_board::SHADOW_MEMORY, vmcss)))
 }
 
 /// Makes VMCS01 of the loaded vCPU current.

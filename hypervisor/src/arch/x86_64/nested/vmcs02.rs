@@ -6,7 +6,6 @@ use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::vmx;
 use crate::arch::x86_64::vcpu::host_state;
-use crate::memory;
 use stile_paging::PAGE_SIZE;
 
 /// No VMCS of L1's, and in general no address of a page.
@@ -49,13 +48,17 @@ const COMPOSED: [Field; 8] = [
 ];
 
 impl Vmcs02 {
-    /// Of no VMCS of L1's.
-    pub fn new() -> Vmcs02 {
-        let bitmap = memory::allocate_pages(PAGE_SIZE);
-        // SAFETY: the page was just allocated.
+    /// Bytes of memory that it needs.
+    pub const MEMORY: u64 = 2 * PAGE_SIZE;
+
+    /// Of no VMCS of L1's, in new memory.
+    pub fn new(page: u64) -> Vmcs02 {
+        let bitmap = page + PAGE_SIZE;
+        // SAFETY: the page is new, and nobody else's.
         unsafe { address_space::physical(bitmap).write_bytes(0xff, PAGE_SIZE as usize) };
+        vmx::write_revision(page, vmx::features().revision);
         Vmcs02 {
-            page: vmx::page_with_revision(vmx::features().revision),
+            page,
             bitmap,
             of: NONE,
             launched: false,

@@ -71,9 +71,10 @@ pub struct Place {
 pub const CR4_OWNED: u64 = 0x7ff | 1 << 16 | 1 << 17 | 1 << 18 | 1 << 20 | 1 << 21;
 
 impl VcpuContext {
-    /// Gives a new vCPU its VMCS and its identifier.
-    pub fn setup(&mut self, vpid: u16) {
-        self.vmcs = vmx::page_with_revision(vmx::features().revision);
+    /// Gives a new vCPU its identifier and its VMCS, a zeroed page.
+    pub fn setup(&mut self, vpid: u16, vmcs: u64) {
+        vmx::write_revision(vmcs, vmx::features().revision);
+        self.vmcs = vmcs;
         self.vpid = vpid;
         vmcs::clear(self.vmcs);
     }

@@ -4,16 +4,16 @@ pub mod cpuid;
 pub mod protected;
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use stile_apic::{IoApic, LocalApic, Mode, Pages};
 use stile_blob::{ApicVirtualization, DecodeCache, IpiAccess, Nested, Techniques};
-use stile_board::{MAX_VCPUS, MAX_VMS};
 use stile_decode::cache::Counters;
 use stile_paging::PAGE_SIZE;
 use stile_paging::frames::{MAX_PIECES, Piece};
-use stile_paging::table::{Attributes, Ept, EptPermissions, Error, Geometry, Mapping, MemoryType, PageTable, TableMemory};
+use stile_paging::table::{Attributes, Ept, EptPermissions, Error, Geometry, Mapping, MemoryType, PageTable};
 use stile_sched::lock::TicketLock;
+use stile_sched::{VCPUS, VcpuId};
 
 use crate::address_space;
 use crate::arch::contract::{VcpuPart, VmPart};
@@ -28,7 +28,7 @@ use crate::arch::x86_64::interrupts::events::Events;
 use crate::arch::x86_64::interrupts::virtual_apic::{self, AccessPage};
 use crate::arch::x86_64::nested::{self, GuestVmx};
 use crate::arch::x86_64::vcpu::context::{Place, VcpuContext};
-use crate::memory::{self, TableFrames};
+use crate::arena::Arena;
 use crate::vm::Start;
 use cpuid::Table;
 use protected::{Deferred, Protected};
@@ -37,6 +37,8 @@ use protected::{Deferred, Protected};
 pub struct Vm {
     /// What CPUID answers without looking further.
     pub cpuid: Table,
+    /// What it is made of.
+    arena: &'static Arena,
     /// Where its memory is.
     memory: heapless::Vec<Piece, MAX_PIECES>,
     /// Second stage: what is mapped of its memory. Tables are there for all of it.
@@ -117,8 +119,8 @@ const PASSED: [u32; 14] = [
 ];
 
 /// The MSR bitmap (the manual, "MSR-Bitmap Address"): reads of low and high numbers, then writes of them; a bit that is set exits.
-fn msr_bitmap(x2apic: ApicVirtualization, passes_deadline: bool) -> u64 {
-    let page = memory::allocate_pages(PAGE_SIZE);
+fn msr_bitmap(x2apic: ApicVirtualization, passes_deadline: bool, arena: &Arena) -> Result<u64, &'static str> {
+    let page = arena.allocate_pages(PAGE_SIZE)?;
     // SAFETY: the page is nobody else's.
     let bytes = unsafe { core::slice::from_raw_parts_mut(address_space::physical(page), PAGE_SIZE as usize) };
     bytes.fill(0xff);
@@ -136,7 +138,12 @@ fn msr_bitmap(x2apic: ApicVirtualization, passes_deadline: bool) -> u64 {
     if x2apic >= ApicVirtualization::Registers {
         virtual_apic::open_x2apic(bytes, x2apic);
     }
-    page
+    Ok(page)
+}
+
+/// That where IA32_TSC_DEADLINE exits, and that where it does not.
+fn msr_bitmaps(x2apic: ApicVirtualization, arena: &Arena) -> Result<[u64; 2], &'static str> {
+    Ok([msr_bitmap(x2apic, false, arena)?, msr_bitmap(x2apic, true, arena)?])
 }
 
 /// Where the bit of an MSR's reads is in an MSR bitmap, in words of 64 bits.
@@ -188,11 +195,11 @@ const _: () = {
 };
 
 /// I/O bitmaps: every port exits.
-fn io_bitmaps() -> [u64; 2] {
-    let pages = memory::allocate_pages(2 * PAGE_SIZE);
+fn io_bitmaps(arena: &Arena) -> Result<[u64; 2], &'static str> {
+    let pages = arena.allocate_pages(2 * PAGE_SIZE)?;
     // SAFETY: the pages are nobody else's.
     unsafe { address_space::physical(pages).write_bytes(0xff, 2 * PAGE_SIZE as usize) };
-    [pages, pages + PAGE_SIZE]
+    Ok([pages, pages + PAGE_SIZE])
 }
 
 /// The mapping of a part of a VM's memory.
@@ -202,7 +209,13 @@ fn mapping(part: &Piece) -> Mapping<EptPermissions> {
 }
 
 impl VmPart for Vm {
-    fn new(_number: usize, config: &stile_blob::Vm<'_>, pieces: &[Piece], techniques: Techniques) -> Result<Vm, &'static str> {
+    fn new(
+        _number: usize,
+        config: &stile_blob::Vm<'_>,
+        pieces: &[Piece],
+        techniques: Techniques,
+        arena: &'static Arena,
+    ) -> Result<Vm, &'static str> {
         if !config.functions.is_empty() {
             return Err("PCI functions can't be assigned on this architecture yet");
         }
@@ -215,32 +228,33 @@ impl VmPart for Vm {
             return Err("a VM with VMs of its own can't have ipi = \"direct\"");
         }
         let geometry = Geometry::stage1(48, mmu::pa_range()).ok_or("the EPT has no such shape")?;
-        let root = TableFrames.allocate().ok_or("no memory for second-stage tables")?;
+        let root = arena.allocate_pages(PAGE_SIZE)?;
         let mut table = PageTable::new(Ept { largest: vmx::features().largest_page }, geometry, root)
             .map_err(|_| "a second-stage root out of reach")?;
         for piece in pieces {
-            table.reserve(&mut TableFrames, mapping(piece)).map_err(|_| "a VM's memory can't be mapped: no memory for tables")?;
+            table.reserve(&mut { arena }, mapping(piece)).map_err(|_| "a VM's memory can't be mapped: no memory for tables")?;
         }
         let level = virtual_apic::choose(techniques.apic_virtualization);
         let apic_access = match level {
             ApicVirtualization::Off => None,
-            _ => Some(AccessPage::new(&mut table, root).map_err(|_| "a VM's local APICs can't be mapped: no memory for tables")?),
+            _ => Some(AccessPage::new(&mut table, root, arena)?),
         };
-        let direct = Direct::new(&mut table, techniques.ipi, level, vcpus, |passes| msr_bitmap(level, passes))?;
+        let direct = Direct::new(&mut table, techniques.ipi, level, vcpus, arena, |passes| msr_bitmap(level, passes, arena))?;
         let place = Place {
             ept: vmx::ept_pointer(root),
-            io_bitmaps: io_bitmaps(),
-            msr_bitmaps: [false, true].map(|passes| msr_bitmap(ApicVirtualization::Off, passes)),
-            x2apic_bitmaps: [false, true].map(|passes| msr_bitmap(level, passes)),
+            io_bitmaps: io_bitmaps(arena)?,
+            msr_bitmaps: msr_bitmaps(ApicVirtualization::Off, arena)?,
+            x2apic_bitmaps: msr_bitmaps(level, arena)?,
             apic_access,
         };
         let memory = heapless::Vec::from_slice(pieces).map_err(|()| "a VM's memory is in too many pieces")?;
         let ram = pieces.iter().map(|piece| piece.size).sum::<u64>();
-        let table: &'static TicketLock<_> = memory::allocate().write(TicketLock::new(table));
+        let table: &'static TicketLock<_> = arena.allocate()?.write(TicketLock::new(table));
         let protects = techniques.decode_cache == DecodeCache::Protect;
-        let protected = protects.then(|| Protected::new(table, place.ept));
+        let protected = if protects { Some(Protected::new(table, place.ept, arena)?) } else { None };
         Ok(Vm {
             cpuid: Table::new(vcpus),
+            arena,
             memory,
             table,
             place,
@@ -249,7 +263,7 @@ impl VmPart for Vm {
             follows_loads: protected.is_some() || nested.is_some(),
             nested,
             protected,
-            devices: Devices::new(ram, vcpus),
+            devices: Devices::new(ram, vcpus, arena)?,
             silence_told: AtomicBool::new(false),
         })
     }
@@ -268,11 +282,11 @@ impl VmPart for Vm {
     }
 
     fn map_ram(&self, part: &Piece) -> Result<(), Error> {
-        self.table.lock().map(&mut TableFrames, mapping(part))
+        self.table.lock().map(&mut { self.arena }, mapping(part))
     }
 
     fn unmap_ram(&self, gpa: u64, size: u64) {
-        let done = self.table.lock().vacate(&mut TableFrames, &mut Deferred, gpa, size);
+        let done = self.table.lock().vacate(&mut { self.arena }, &mut Deferred, gpa, size);
         debug_assert!(done.is_ok(), "whole blocks need no memory to be unmapped");
     }
 
@@ -284,9 +298,9 @@ impl VmPart for Vm {
 }
 
 impl Vm {
-    /// Its second stage.
-    pub fn table(&self) -> &TicketLock<PageTable<Ept>> {
-        self.table
+    /// Its second stage, and the memory of its tables.
+    pub fn table(&self) -> (&TicketLock<PageTable<Ept>>, &'static Arena) {
+        (self.table, self.arena)
     }
 
     /// A vCPU is being loaded on this CPU, of a VM that follows it.
@@ -323,26 +337,26 @@ impl Vm {
     }
 }
 
-/// A VPID that no vCPU has, and no vCPU's L2.
-fn next_vpid() -> u16 {
-    static VPIDS: AtomicUsize = AtomicUsize::new(0);
-    const _: () = assert!(2 * MAX_VMS * MAX_VCPUS < 1 << 16);
-    VPIDS.fetch_add(1, Ordering::Relaxed) as u16 + 1
-}
-
 impl VcpuPart for Vcpu {
-    fn new(index: usize, _of: usize, techniques: Techniques) -> Vcpu {
+    fn new(id: VcpuId, _of: usize, techniques: Techniques, arena: &'static Arena) -> Result<Vcpu, &'static str> {
+        const _: () = assert!(2 * VCPUS < 1 << 16);
+        let index = usize::from(id.vcpu());
         // SAFETY: all zero is a valid VcpuContext: integers, and the first way to start.
-        let context = unsafe { memory::allocate::<VcpuContext>().assume_init_mut() };
-        context.setup(next_vpid());
-        let decoder = UnsafeCell::new(Decoder::new(techniques.decode_cache));
-        let pages_at = memory::allocate_pages(size_of::<Pages>() as u64);
+        let context = unsafe { arena.allocate::<VcpuContext>()?.assume_init_mut() };
+        // VPID 0 is Stile's. What a CPU remembers of one that another vCPU had is invalidated at this vCPU's first load there.
+        let vpid = id.index() as u16 + 1;
+        context.setup(vpid, arena.allocate_pages(PAGE_SIZE)?);
+        let decoder = UnsafeCell::new(Decoder::new(techniques.decode_cache, arena)?);
+        let pages_at = arena.allocate_pages(size_of::<Pages>() as u64)?;
         // SAFETY: the memory is zeroed, which is a valid value, aligned to pages, and nobody else's.
         let pages = unsafe { &*address_space::physical(pages_at).cast::<Pages>() };
         let apic = UnsafeCell::new(LocalApic::new(pages).with_least_period(timer::LEAST_PERIOD));
         let apic_level = techniques.apic_virtualization.min(vmx::features().apic);
-        let vmx = (techniques.nested != Nested::Off).then(|| UnsafeCell::new(nested::new_vcpu(next_vpid())));
-        Vcpu {
+        let vmx = match techniques.nested {
+            Nested::Off => None,
+            _ => Some(UnsafeCell::new(nested::new_vcpu(vpid + VCPUS as u16, arena)?)),
+        };
+        Ok(Vcpu {
             index,
             context: UnsafeCell::new(context),
             decoder,
@@ -356,7 +370,7 @@ impl VcpuPart for Vcpu {
             watch: AtomicU64::new(Watch::NEVER),
             kept: Kept::new(),
             vmx,
-        }
+        })
     }
 
     fn index(&self) -> usize {

@@ -13,7 +13,8 @@ use stile_sched::lock::TicketLock;
 use crate::arch::x86_64::emulation::ram::Ram;
 use crate::arch::x86_64::host::cpu::{Cpu, this_index};
 use crate::arch::x86_64::host::{apic, vmx};
-use crate::memory::{self, TableFrames};
+use crate::arena::Arena;
+use crate::memory::TableFrames;
 
 /// The cache, and the second stage that it takes rights away in.
 pub struct Protected {
@@ -24,6 +25,7 @@ pub struct Protected {
 struct State {
     cache: &'static mut Protect,
     table: Table,
+    arena: &'static Arena,
 }
 
 /// The second stage. Its lock is taken inside of the cache's.
@@ -31,15 +33,18 @@ type Table = &'static TicketLock<PageTable<Ept>>;
 
 impl Protected {
     /// An empty cache over a VM's second stage, which `ept` points to.
-    pub fn new(table: Table, ept: u64) -> Protected {
-        let cache = memory::allocate::<Protect>().write(const { Protect::new() });
-        Protected { state: TicketLock::new(State { cache, table }), invalidations: Invalidations::new(ept) }
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn new(table: Table, ept: u64, arena: &'static Arena) -> Result<Protected, &'static str> {
+        let cache = arena.allocate::<Protect>()?.write(const { Protect::new() });
+        Ok(Protected { state: TicketLock::new(State { cache, table, arena }), invalidations: Invalidations::new(ept) })
     }
 
     /// The decoded form of the instruction at `code`.
     pub fn find(&self, code: &Code<'_, Ram>) -> Result<Decoded, Refusal> {
-        let State { cache, table } = &mut *self.state.lock();
-        cache.find(code, &mut Rights { table, invalidations: &self.invalidations }).copied()
+        let State { cache, table, arena } = &mut *self.state.lock();
+        cache.find(code, &mut Rights { table, arena, invalidations: &self.invalidations }).copied()
     }
 
     /// The instruction of 64-bit code at `rip`, if it is there.
@@ -51,7 +56,7 @@ impl Protected {
     /// A page of RAM is about to be written, or was tried to be: nothing depends on it, and the guest may write it.
     pub fn written(&self, address: u64) {
         let page = address & !(PAGE_SIZE - 1);
-        let State { cache, table } = &mut *self.state.lock();
+        let State { cache, table, arena } = &mut *self.state.lock();
         // What is not mapped yet is mapped as writable.
         if write_right(table, page).is_none_or(|writable| writable) {
             return;
@@ -59,7 +64,7 @@ impl Protected {
         cache.forget(page);
         // A right that is given needs no invalidation: a CPU that remembers the old entry comes here once more, and looks anew (the
         // manual, "Invalidating Cached Translation Information": an EPT violation invalidates what it used).
-        let given = table.lock().protect(&mut TableFrames, &mut Deferred, page, PAGE_SIZE, EptPermissions::ALL);
+        let given = table.lock().protect(arena, &mut Deferred, page, PAGE_SIZE, EptPermissions::ALL);
         debug_assert!(given.is_ok(), "a page that was protected has an entry of its own");
     }
 
@@ -93,6 +98,7 @@ impl Protected {
 /// Takes the right to write from the guest.
 struct Rights<'a> {
     table: Table,
+    arena: &'static Arena,
     invalidations: &'a Invalidations,
 }
 
@@ -102,7 +108,7 @@ impl Protector for Rights<'_> {
         let Some(writable) = write_right(self.table, page) else { return false };
         if writable {
             let permissions = EptPermissions { write: false, execute: true };
-            if self.table.lock().protect(&mut TableFrames, &mut Deferred, page, PAGE_SIZE, permissions).is_err() {
+            if self.table.lock().protect(&mut { self.arena }, &mut Deferred, page, PAGE_SIZE, permissions).is_err() {
                 return false;
             }
             self.invalidations.add();

@@ -18,6 +18,7 @@ use stile_device::screen::{self, Screen};
 use stile_sched::lock::TicketLock;
 
 use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arena::Arena;
 use crate::device::bus::devices;
 pub use pic::{Pics, set_line};
 pub use pit::Timer;
@@ -77,9 +78,12 @@ pub struct Devices {
 
 impl Devices {
     /// The devices after reset, in a machine of so much RAM and so many vCPUs.
-    pub fn new(ram: u64, vcpus: usize) -> Devices {
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn new(ram: u64, vcpus: usize, arena: &Arena) -> Result<Devices, &'static str> {
         let machine = Machine { ram, cpus: vcpus as u16 };
-        Devices {
+        Ok(Devices {
             pit: Timer::new(),
             pic: Pics::new(),
             keyboard: KeyboardController(TicketLock::new(Keyboard::new())),
@@ -87,9 +91,9 @@ impl Devices {
             power: PowerRegisters(TicketLock::new(Power::new())),
             fw_cfg: FirmwareConfig(TicketLock::new(FwCfg::new(machine))),
             test_word: TestWord::new(),
-            test_memory: TestMemory::new(),
+            test_memory: TestMemory::new(arena)?,
             machine,
-        }
+        })
     }
 
     /// Resets all but what test programs left in their register and memory.

@@ -3,11 +3,12 @@
 use stile_board::pc::TEST_MEMORY;
 use stile_decode::Width;
 
+use crate::address_space;
 use crate::arch::x86_64::emulation::shared;
 use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arena::Arena;
 use crate::device::bus::Device;
 use crate::vm::power::End;
-use crate::{address_space, memory};
 
 const SIZE: u64 = TEST_MEMORY.end - TEST_MEMORY.start;
 
@@ -19,8 +20,11 @@ pub struct TestMemory {
 
 impl TestMemory {
     /// For a new VM.
-    pub fn new() -> TestMemory {
-        TestMemory { at: memory::allocate_pages(SIZE) }
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn new(arena: &Arena) -> Result<TestMemory, &'static str> {
+        Ok(TestMemory { at: arena.allocate_pages(SIZE)? })
     }
 
     /// The place of an access. The bus lets none through that ends beyond.

@@ -1,9 +1,11 @@
 //! VMs, as the user sees them.
 
+use serde::{Deserialize, Serialize};
+
 use crate::initramfs::Marks;
 
 /// The busybox system of [`crate::initramfs`] in a VM.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct System {
     /// Its marks.
     pub marks: Marks,
@@ -14,7 +16,7 @@ pub struct System {
 }
 
 /// A VM, as the user sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guest {
     /// Its name.
     pub name: String,

@@ -1,0 +1,124 @@
+//! Sends the package of a VM to the machine's own Stile: as many pieces as Stile is ready to take, again if they got lost.
+
+use std::time::{Duration, Instant};
+
+use stile_blob::Checksum;
+use stile_wire::{Command, Piece};
+
+use super::Guest;
+use crate::control::server::ClientId;
+
+/// Bytes that are on their way at most: Stile reports what has come every 4 KiB.
+const WINDOW: u32 = 8 << 10;
+
+/// Pieces are sent again if Stile reports nothing for this time.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// A package on its way.
+#[derive(Debug)]
+pub struct Upload {
+    /// Who asked for it.
+    pub client: ClientId,
+    /// The VM, and its number.
+    pub guest: Guest,
+    /// As above.
+    pub vm: u8,
+    /// The tag of its commands.
+    pub tag: u32,
+    package: Vec<u8>,
+    /// Bytes that Stile has, and bytes that were sent.
+    arrived: u32,
+    sent: u32,
+    /// When Stile is late.
+    pub retry_at: Instant,
+}
+
+impl Upload {
+    /// Begins with the command that makes room.
+    pub fn begin(client: ClientId, guest: Guest, vm: u8, tag: u32, package: Vec<u8>, now: Instant) -> (Self, Command) {
+        let size = package.len() as u32;
+        let upload = Self { client, guest, vm, tag, package, arrived: 0, sent: 0, retry_at: now + LIMIT };
+        (upload, Command::Upload { tag, vm, size })
+    }
+
+    /// Bytes that Stile has, and all.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.arrived.into(), self.package.len() as u64)
+    }
+
+    /// Stile has so many bytes. Returns what to send next.
+    pub fn arrived(&mut self, next: u32, now: Instant) -> Vec<Command> {
+        self.arrived = next.min(self.package.len() as u32);
+        self.sent = self.sent.max(self.arrived);
+        self.retry_at = now + LIMIT;
+        self.more()
+    }
+
+    /// What to send again, as Stile is late.
+    pub fn again(&mut self, now: Instant) -> Vec<Command> {
+        if now < self.retry_at {
+            return Vec::new();
+        }
+        self.sent = self.arrived;
+        self.retry_at = now + LIMIT;
+        self.more()
+    }
+
+    fn more(&mut self) -> Vec<Command> {
+        let (tag, size) = (self.tag, self.package.len() as u32);
+        if self.arrived == size {
+            let mut checksum = Checksum::new();
+            checksum.update(&self.package);
+            return vec![Command::Create { tag, crc: checksum.finish() }];
+        }
+        let mut commands = Vec::new();
+        while self.sent < size && self.sent - self.arrived < WINDOW {
+            let rest = &self.package[self.sent as usize..];
+            let piece = Piece::new(rest);
+            commands.push(Command::UploadData { tag, offset: self.sent, piece });
+            self.sent += piece.bytes().len() as u32;
+        }
+        commands
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The offsets of pieces, and whether the VM is made.
+    fn offsets(commands: &[Command]) -> (Vec<u32>, bool) {
+        let pieces = commands.iter().filter_map(|command| match command {
+            Command::UploadData { offset, .. } => Some(*offset),
+            _ => None,
+        });
+        (pieces.collect(), matches!(commands, [Command::Create { .. }]))
+    }
+
+    #[test]
+    fn a_package_is_sent_in_a_window_and_again_if_it_is_lost() {
+        let (size, piece) = (20_000, Piece::MOST as u32);
+        let now = Instant::now();
+        let guest = Guest { name: "late".into(), system: None, inner: Vec::new() };
+        let (mut upload, first) = Upload::begin(7, guest, 2, 5, vec![1; size], now);
+        assert_eq!(first, Command::Upload { tag: 5, vm: 2, size: size as u32 });
+        let (sent, made) = offsets(&upload.arrived(0, now));
+        assert!(
+            !made
+                && sent.len() as u32 == WINDOW.div_ceil(piece)
+                && sent.iter().step_by(1).eq(&(0..).step_by(piece as usize).take(sent.len()).collect::<Vec<_>>())
+        );
+        // The second half of the window follows the first.
+        let (more, _) = offsets(&upload.arrived(10 * piece, now));
+        assert_eq!(more.first(), Some(&(sent.len() as u32 * piece)));
+        assert!(upload.again(now).is_empty(), "Stile is not late");
+        let (again, _) = offsets(&upload.again(now + LIMIT));
+        assert_eq!(again.first(), Some(&(10 * piece)));
+        let (mut all, mut made) = (again, false);
+        while let Some(last) = all.last().copied().filter(|_| !made) {
+            let next = (last + piece).min(size as u32);
+            (all, made) = offsets(&upload.arrived(next, now));
+        }
+        assert!(made && upload.progress() == (20_000, 20_000));
+    }
+}

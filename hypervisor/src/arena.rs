@@ -1,0 +1,195 @@
+//! The memory that Stile keeps for one VM: everything but its RAM. It is taken from the board's in a few blocks, and goes back with the VM as a
+//! whole, cleared, so that nothing of a VM's can be forgotten.
+
+use core::convert::Infallible;
+use core::mem::MaybeUninit;
+use core::ops::Range;
+
+use stile_board::MAX_VMS;
+use stile_paging::PAGE_SIZE;
+use stile_paging::table::{TableMemory, TableRead};
+use stile_sched::lock::TicketLock;
+
+use crate::arch::Arch;
+use crate::arch::contract::Host;
+use crate::memory::{self, TableFrames};
+
+/// The least block: room for a small VM.
+const LEAST_BLOCK: u64 = 256 << 10;
+/// The most blocks. Each is at least half as large as all before it together.
+const BLOCKS: usize = 32;
+
+/// Why there is no memory of [`Arena`]'s.
+pub const NO_MEMORY: &str = "there is no memory for what Stile keeps for a VM";
+
+/// The memory of one VM.
+pub struct Arena(TicketLock<Blocks>);
+
+struct Blocks {
+    taken: heapless::Vec<Range<u64>, BLOCKS>,
+    /// The part of the last block that is not in use.
+    rest: Range<u64>,
+    /// The first of the frames that are free again, each of which begins with the address of the next; 0: none.
+    freed: u64,
+}
+
+static ARENAS: [Arena; MAX_VMS] = [const { Arena::new() }; MAX_VMS];
+
+/// The arena of VM `number`.
+///
+/// # Panics
+/// If there is no such number.
+pub fn of_vm(number: usize) -> &'static Arena {
+    &ARENAS[number]
+}
+
+impl Arena {
+    const fn new() -> Arena {
+        Arena(TicketLock::new(Blocks { taken: heapless::Vec::new(), rest: 0..0, freed: 0 }))
+    }
+
+    /// Zeroed memory for a value that lives as long as the VM.
+    ///
+    /// # Errors
+    /// [`NO_MEMORY`].
+    pub fn allocate<T>(&self) -> Result<&'static mut MaybeUninit<T>, &'static str> {
+        const { assert!(align_of::<T>() as u64 <= PAGE_SIZE) };
+        let address = self.allocate_pages((size_of::<T>() as u64).next_multiple_of(PAGE_SIZE))?;
+        // SAFETY: the pages are in the direct map, aligned, and nobody else's until the VM is gone: nothing refers to it then (`vm::retire`).
+        Ok(unsafe { &mut *Arch::physical(address).cast() })
+    }
+
+    /// Zeroed pages; their physical address.
+    ///
+    /// # Errors
+    /// [`NO_MEMORY`].
+    pub fn allocate_pages(&self, size: u64) -> Result<u64, &'static str> {
+        let address = self.0.lock().take(size).ok_or(NO_MEMORY)?;
+        // SAFETY: the pages are in the direct map and nobody else's.
+        unsafe { Arch::physical(address).write_bytes(0, size as usize) };
+        Ok(address)
+    }
+
+    /// Contiguous pages of any content.
+    ///
+    /// # Errors
+    /// [`NO_MEMORY`].
+    #[allow(dead_code, reason = "not every architecture has such a thing")]
+    pub fn reserve(&self, size: u64) -> Result<Range<u64>, &'static str> {
+        let start = self.0.lock().take(size).ok_or(NO_MEMORY)?;
+        Ok(start..start + size)
+    }
+
+    /// Bytes that were taken from the board's memory.
+    pub fn size(&self) -> u64 {
+        self.0.lock().taken.iter().map(|block| block.end - block.start).sum()
+    }
+
+    /// Clears a piece of the memory, of bounded length, and gives back what is clear. Returns whether that is all. The VM is gone.
+    pub fn give_back(&self) -> bool {
+        let mut blocks = self.0.lock();
+        (blocks.rest, blocks.freed) = (0..0, 0);
+        let Some(last) = blocks.taken.last_mut() else { return true };
+        let size = (last.end - last.start).min(Arch::ZEROED_AT_ONCE);
+        let piece = last.end - size..last.end;
+        // SAFETY: the caller's promise: nobody uses the block any more.
+        unsafe { Arch::physical(piece.start).write_bytes(0, size as usize) };
+        last.end = piece.start;
+        let is_empty = last.is_empty();
+        // What the board's list has no room for can't be told from what is in use, and is lost.
+        memory::free(piece);
+        if is_empty {
+            blocks.taken.pop();
+        }
+        blocks.taken.is_empty()
+    }
+}
+
+impl Blocks {
+    fn take(&mut self, size: u64) -> Option<u64> {
+        if self.rest.end - self.rest.start < size {
+            let all: u64 = self.taken.iter().map(|block| block.end - block.start).sum();
+            let wanted = (all / 2).max(LEAST_BLOCK).max(size).next_multiple_of(PAGE_SIZE);
+            let block = [wanted, size].into_iter().find_map(memory::take)?;
+            if self.taken.push(block.clone()).is_err() {
+                memory::free(block);
+                return None;
+            }
+            // The larger rest is of more use.
+            let rest = block.start + size..block.end;
+            if rest.end - rest.start > self.rest.end - self.rest.start {
+                self.rest = rest;
+            }
+            return Some(block.start);
+        }
+        let start = self.rest.start;
+        self.rest.start += size;
+        Some(start)
+    }
+}
+
+impl TableRead for &'static Arena {
+    type Error = Infallible;
+
+    fn read(&self, table: u64, index: usize) -> Result<u64, Infallible> {
+        TableFrames.read(table, index)
+    }
+}
+
+/// Tables of a VM.
+impl TableMemory for &'static Arena {
+    fn write(&mut self, table: u64, index: usize, descriptor: u64) {
+        TableFrames.write(table, index, descriptor);
+    }
+
+    fn allocate(&mut self) -> Option<u64> {
+        let freed = {
+            let mut blocks = self.0.lock();
+            let first = blocks.freed;
+            if first != 0 {
+                blocks.freed = TableFrames.read(first, 0).unwrap_or(0);
+            }
+            first
+        };
+        if freed == 0 {
+            return self.allocate_pages(PAGE_SIZE).ok();
+        }
+        // SAFETY: the frame is in the direct map, and was freed.
+        unsafe { Arch::physical(freed).write_bytes(0, PAGE_SIZE as usize) };
+        Some(freed)
+    }
+
+    fn free(&mut self, table: u64) {
+        let mut blocks = self.0.lock();
+        TableFrames.write(table, 0, blocks.freed);
+        blocks.freed = table;
+    }
+}
+
+/// Part of the hypervisor's one test, as there is one memory: what an arena takes comes back, cleared.
+#[cfg(test)]
+pub fn check_that_all_comes_back() {
+    let mut arena = of_vm(MAX_VMS - 1);
+    let before = memory::available();
+    for size in [1, 3, 40, 200, 1, 7] {
+        let pages = arena.allocate_pages(size * PAGE_SIZE).unwrap();
+        // SAFETY: the pages were just allocated.
+        let bytes = unsafe { core::slice::from_raw_parts_mut(Arch::physical(pages), (size * PAGE_SIZE) as usize) };
+        assert!(bytes.iter().all(|&byte| byte == 0));
+        bytes.fill(0xaa);
+    }
+    let frames: Vec<u64> = (0..10).map(|_| TableMemory::allocate(&mut arena).unwrap()).collect();
+    let size = arena.size();
+    frames.iter().for_each(|&frame| arena.free(frame));
+    let again: Vec<u64> = (0..10).map(|_| TableMemory::allocate(&mut arena).unwrap()).collect();
+    assert!(again.iter().rev().eq(&frames), "freed frames are used first");
+    assert_eq!((arena.size(), memory::available()), (size, before - size));
+    assert!(arena.allocate_pages(1 << 40).is_err(), "no board has that much");
+    while !arena.give_back() {}
+    assert_eq!((memory::available(), arena.size()), (before, 0));
+    let block = memory::take(size).unwrap();
+    // SAFETY: the block was just taken.
+    let bytes = unsafe { core::slice::from_raw_parts(Arch::physical(block.start), size as usize) };
+    assert!(bytes.iter().all(|&byte| byte == 0), "memory that came back is clear");
+    memory::free(block);
+}
