@@ -503,7 +503,7 @@ pub struct SoakArgs {
     #[arg(long, value_name = "ARCH", value_parser = Arch::named)]
     pub arch: Option<Arch>,
     /// Operations of one round.
-    #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub round: u64,
     /// How many rounds run at once.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
@@ -514,6 +514,9 @@ pub struct SoakArgs {
     /// The most instructions that one exit may take, on machines with one CPU.
     #[arg(long, value_name = "INSTRUCTIONS", default_value_t = soak::LONGEST_EXIT)]
     pub longest_exit: u64,
+    /// Add each round to the totals in this file.
+    #[arg(long, value_name = "FILE")]
+    pub totals: Option<PathBuf>,
     /// Where rounds that fail leave their configuration, consoles and ledger; target/soak by default.
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,

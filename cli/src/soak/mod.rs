@@ -5,6 +5,7 @@ mod limits;
 mod plan;
 mod run;
 mod summary;
+mod totals;
 mod verdict;
 
 use std::path::{Path, PathBuf};
@@ -24,13 +25,14 @@ use crate::{cargo, emulator, exit, hypervisor, out};
 pub use limits::LONGEST_EXIT;
 use plan::{Round, seed_of};
 use summary::Summary;
+use totals::Totals;
 
 /// The short rounds of `stile test`: name, architecture, and whether the attacking VM is a hypervisor.
 pub const TESTS: [(&str, Arch, bool); 3] =
     [("soak/aarch64", Arch::Aarch64, false), ("soak/aarch64-nested", Arch::Aarch64, true), ("soak/x86_64", Arch::X86_64, false)];
 
 /// Operations of a round of [`TESTS`].
-const SHORT: u64 = 20_000;
+const SHORT: u64 = 200_000;
 
 /// Runs the short round of a test, on a machine with one CPU: the same each time.
 ///
@@ -130,6 +132,9 @@ impl Campaign<'_> {
             let mut summary = self.summary.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             let failed = !outcome.problems.is_empty();
             out::note(summary::line(&round, &outcome));
+            if let Some(path) = &self.args.totals {
+                summary.totals = Some(Totals::record(path, &round, &outcome)?);
+            }
             summary.add(&round, outcome, &dir);
             if failed && !self.args.keep_going {
                 self.stop.store(true, Ordering::Relaxed);
@@ -162,7 +167,8 @@ impl Campaign<'_> {
     fn progress(&self) -> String {
         let summary = self.summary.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let rate = summary.operations as f64 / self.start.elapsed().as_secs_f64().max(1.0);
-        format!("{} rounds, {} operations ({rate:.0}/s), {} failures", summary.rounds, summary.operations, summary.failures.len())
+        let total = summary.totals.as_ref().map_or(String::new(), |totals| format!(" of {} in total", totals.sum().operations));
+        format!("{} rounds, {} operations{total} ({rate:.0}/s), {} failures", summary.rounds, summary.operations, summary.failures.len())
     }
 }
 

@@ -165,6 +165,15 @@ impl Round {
         Ok(text)
     }
 
+    /// The kind of machine, for totals.
+    pub fn kind(&self) -> &'static str {
+        match (self.arch, self.nested) {
+            (Arch::Aarch64, None) => "aarch64",
+            (Arch::Aarch64, Some(_)) => "aarch64-nested",
+            (Arch::X86_64, _) => "x86_64",
+        }
+    }
+
     /// A line that describes the machine.
     pub fn describe(&self) -> String {
         let kind = self.nested.map_or(String::new(), |technique| format!(", nested by {technique}"));

@@ -5,7 +5,7 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
@@ -20,6 +20,8 @@ use crate::suite::Programs;
 /// thousand operations a second.
 const PATIENCE: u64 = 600;
 const SLOWEST: u64 = 250;
+/// How long a round may take without telling of more operations: it tells a hundred times.
+const STALL: Duration = Duration::from_secs(900);
 /// How often the consoles are looked at.
 const POLL: Duration = Duration::from_millis(200);
 
@@ -54,6 +56,7 @@ pub fn run(round: &Round, programs: &Programs, dir: &Path, bound: u64, stop: &At
     // The logs, as they have each console's lines whole.
     let mut tails = [SOAK, NEIGHBOUR].map(|name| (name, Tail::new(logs.join(format!("{name}.console.log")))));
     let mut told = false;
+    let (mut operations, mut progress, mut stalled) = (0, Instant::now(), false);
     let status = loop {
         let status = child.try_wait().context("waiting for the round")?;
         for (name, tail) in &mut tails {
@@ -63,7 +66,11 @@ pub fn run(round: &Round, programs: &Programs, dir: &Path, bound: u64, stop: &At
             break status;
         }
         tell(consoles.operations);
-        if !told && (consoles.status.is_some() || stop.load(Ordering::Relaxed)) {
+        if consoles.operations != operations {
+            (operations, progress) = (consoles.operations, Instant::now());
+        }
+        stalled |= progress.elapsed() > STALL;
+        if !told && (consoles.status.is_some() || stalled || stop.load(Ordering::Relaxed)) {
             end(&child);
             told = true;
         }
@@ -73,7 +80,11 @@ pub fn run(round: &Round, programs: &Programs, dir: &Path, bound: u64, stop: &At
         return Ok(None);
     }
     let events = fs::read_to_string(logs.join("events.jsonl")).unwrap_or_default();
-    Ok(Some(verdict::judge(round, status.code(), &consoles, &events, bound)))
+    let mut outcome = verdict::judge(round, status.code(), &consoles, &events, bound);
+    if stalled {
+        outcome.problems.push(format!("{SOAK} made no operations for {} s", STALL.as_secs()));
+    }
+    Ok(Some(outcome))
 }
 
 /// A file that grows.

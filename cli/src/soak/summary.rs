@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::account::Longest;
 use super::plan::Round;
+use super::totals::Totals;
 use super::verdict::Outcome;
 
 /// A round that failed.
@@ -26,6 +27,8 @@ pub struct Summary {
     pub operations: u64,
     /// The rounds that failed.
     pub failures: Vec<Failure>,
+    /// Totals of all campaigns, if they are kept.
+    pub totals: Option<Totals>,
     exits: u64,
     kinds: BTreeMap<String, u64>,
     longest: Option<(Longest, Round)>,
@@ -72,6 +75,15 @@ impl Summary {
         }
         if let Some((part, round)) = &self.share {
             let _ = writeln!(text, "the neighbour's least share: {part} % of a vCPU's fair share ({})", round.replay());
+        }
+        if let Some(totals) = &self.totals {
+            for (kind, count) in totals.0.iter().map(|(kind, count)| (kind.as_str(), count)).chain([("all", &totals.sum())]) {
+                let (rounds, operations, exits, failed) = (count.rounds, count.operations, count.exits, count.failed);
+                let _ = writeln!(
+                    text,
+                    "total {kind:<16} {rounds:>6} rounds, {operations:>12} operations, {exits:>12} exits, {failed} failures"
+                );
+            }
         }
         let _ = writeln!(text, "failures: {}", self.failures.len());
         for failure in &self.failures {

@@ -15,9 +15,9 @@ use crate::random::{Random, mix};
 /// Maximum number of CPUs.
 const MAX_CPUS: usize = 8;
 /// Maximum number of kinds.
-const MAX_KINDS: usize = 24;
-/// Number of operations between two console lines.
-const REPORT: u64 = 10_000;
+const MAX_KINDS: usize = 32;
+/// Number of console lines with the progress.
+const REPORTS: u64 = 100;
 
 /// A kind of operation.
 pub struct Kind {
@@ -127,6 +127,7 @@ pub fn work<M: Machine>(kinds: &[Kind]) {
     let this = M::this();
     let progress = &state.cpus[this % MAX_CPUS];
     let seed = mix(state.seed.load(Relaxed) ^ mix(this as u64 + 1));
+    let report = (state.limit.load(Relaxed) / REPORTS).max(10_000);
     let mut told = state.operations();
     while !state.is_done() {
         let step = progress.steps.fetch_add(1, Relaxed);
@@ -141,7 +142,7 @@ pub fn work<M: Machine>(kinds: &[Kind]) {
         progress.done.fetch_add(more, Release);
         // The first CPU is never turned off, and prints for all.
         let all = state.operations();
-        if this == 0 && all / REPORT != told / REPORT {
+        if this == 0 && all / report != told / report {
             M::say(format_args!("soak: operations {all}"));
             told = all;
         }

@@ -13,7 +13,7 @@ const BUFFER: usize = 1024;
 #[repr(C, align(4096))]
 struct Code([UnsafeCell<[u32; BUFFER]>; MAX_CPUS]);
 
-// SAFETY: each CPU uses only its own buffer, in `run` alone.
+// SAFETY: each CPU uses only its own buffer, in `place` and `execute` alone.
 unsafe impl Sync for Code {}
 
 static CODE: Code = Code([const { UnsafeCell::new([0; BUFFER]) }; MAX_CPUS]);
@@ -38,12 +38,27 @@ pub fn pattern(seed: u64) -> Registers {
 /// `registers` receives the final values. Instructions may use the stack pointer as base, but must not change
 /// it. They may change FP registers: no Rust code uses FP.
 pub fn run(words: &[u32], registers: &mut Registers) -> Option<Fault> {
+    let landing = place(words);
+    execute(landing, registers)
+}
+
+/// Executes instructions a number of times, as [`run`] does, each time with the registers that `next` makes. An emulator translates code anew
+/// each time that it is written: the same code is some hundred times faster.
+pub fn repeat(words: &[u32], times: u64, mut next: impl FnMut() -> Registers) {
+    let landing = place(words);
+    for _ in 0..times {
+        execute(landing, &mut next());
+    }
+}
+
+/// Writes this CPU's function: it loads all registers, executes the words and stores all registers. Returns where it stores them.
+fn place(words: &[u32]) -> u64 {
     let code = CODE.0[smp::this()].get();
     let (load, store, end) = (&raw const probe_load, &raw const probe_store, &raw const probe_end);
     let words = &words[..words.len().min(MAX_WORDS)];
     // SAFETY: the three symbols are in one section in this order, and their total length plus `MAX_WORDS`
     // fits into this CPU's buffer.
-    let landing = unsafe {
+    unsafe {
         let loads = store.offset_from(load) as usize;
         let stores = end.offset_from(store) as usize;
         let start = code.cast::<u32>();
@@ -55,10 +70,14 @@ pub fn run(words: &[u32], registers: &mut Registers) -> Option<Fault> {
         core::ptr::copy_nonoverlapping(store, last, stores);
         synchronise(start as u64, last.add(stores) as u64);
         last as u64
-    };
+    }
+}
+
+/// Calls what [`place`] has written.
+fn execute(landing: u64, registers: &mut Registers) -> Option<Fault> {
     catch_with_landing(landing, || {
         // SAFETY: the buffer holds a function of this type. RAM is mapped executable.
-        let function: extern "C" fn(*mut Registers) = unsafe { core::mem::transmute(code) };
+        let function: extern "C" fn(*mut Registers) = unsafe { core::mem::transmute(CODE.0[smp::this()].get()) };
         function(registers);
     })
 }

@@ -40,6 +40,21 @@ pub fn run() -> Outcome {
     })
 }
 
+/// Any function that does not end the run.
+pub fn function(random: &mut Random) -> u64 {
+    loop {
+        let number = random.below(0x20) | random.pick(&[0, 4 << 24, 5 << 24]);
+        let function = match random.below(4) {
+            0 => random.odd(),
+            1 => random.odd() << 32 | 0x8401_0000 | number,
+            _ => 0x8000_0000 | random.below(2) << 30 | number,
+        };
+        if !ends(function as u32) {
+            return function;
+        }
+    }
+}
+
 /// Calls of any function.
 pub fn once(random: &mut Random) -> u64 {
     let function = random.odd();

@@ -9,6 +9,7 @@
 #![no_std]
 #![no_main]
 
+mod bursts;
 mod console;
 mod cpus;
 mod devices;

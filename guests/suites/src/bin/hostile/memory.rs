@@ -46,7 +46,7 @@ const OTHERS: [u32; 34] = [
 ];
 
 /// An address outside RAM. On QEMU's own board the devices that would write to the guest's memory by themselves are spared.
-fn nowhere(random: &mut Random) -> u64 {
+pub fn nowhere(random: &mut Random) -> u64 {
     let ram = machine::ram();
     loop {
         let address = if !machine::is_stile() {
@@ -75,6 +75,15 @@ fn access(random: &mut Random) -> u32 {
         0 => load(random.below(4) as u32, 2, 1),
         1 => store(random.below(4) as u32, 2, 1),
         2 => BLR_X1,
+        _ => random.pick(&OTHERS),
+    }
+}
+
+/// A load or store that leaves x1 as it is if it takes an exception, and does not jump.
+pub fn data_access(random: &mut Random) -> u32 {
+    match random.below(3) {
+        0 => load(random.below(4) as u32, 2, 1),
+        1 => store(random.below(4) as u32, 2, 1),
         _ => random.pick(&OTHERS),
     }
 }

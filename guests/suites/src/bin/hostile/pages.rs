@@ -24,6 +24,22 @@ static LEVEL_3: Table = Table::new();
 
 /// Changes a page's entry, with maintenance or without, and uses some page.
 pub fn once(random: &mut Random) -> u64 {
+    change(random);
+    let mut registers = core::array::from_fn(|_| random.odd());
+    registers[1] = address(random);
+    let size = random.below(4) as u32;
+    let word = if random.below(2) == 0 { load(size, 2, 1) } else { store(size, 2, 1) };
+    probe::run(&[word], &mut registers);
+    2
+}
+
+/// An address in some page.
+pub fn address(random: &mut Random) -> u64 {
+    FIRST + random.below(4096 * COUNT)
+}
+
+/// Changes a page's entry, with maintenance or without.
+pub fn change(random: &mut Random) {
     ROOT.set(PAGES_ENTRY + 1, LEVEL_2.0.as_ptr() as u64 | TABLE);
     let page = random.below(COUNT);
     match random.below(8) {
@@ -40,10 +56,4 @@ pub fn once(random: &mut Random) -> u64 {
     if random.below(3) > 0 {
         mmu::forget(FIRST + 4096 * page);
     }
-    let mut registers = core::array::from_fn(|_| random.odd());
-    registers[1] = FIRST + random.below(4096 * COUNT);
-    let size = random.below(4) as u32;
-    let word = if random.below(2) == 0 { load(size, 2, 1) } else { store(size, 2, 1) };
-    probe::run(&[word], &mut registers);
-    2
 }

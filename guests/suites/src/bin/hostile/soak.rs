@@ -10,9 +10,9 @@ use payload::random::Random;
 use payload::timer::Timer;
 use payload::{board, psci, uart};
 
-use crate::{Virt, cpus, devices, exceptions, hypercalls, instructions, interrupts, lost, memory, pages, sysregs, waiting};
+use crate::{Virt, bursts, cpus, devices, exceptions, hypercalls, instructions, interrupts, lost, memory, pages, sysregs, waiting};
 
-const KINDS: [Kind; 18] = [
+const KINDS: [Kind; 25] = [
     Kind { name: "sysregs", weight: 60, run: sysregs::registers_once },
     Kind { name: "instructions-system", weight: 30, run: sysregs::instructions_once },
     Kind { name: "hypercalls", weight: 60, run: hypercalls::once },
@@ -28,6 +28,13 @@ const KINDS: [Kind; 18] = [
     Kind { name: "exceptions", weight: 30, run: exceptions::once },
     Kind { name: "stacks", weight: 10, run: exceptions::stack_nowhere },
     Kind { name: "instructions", weight: 10, run: instructions::once },
+    Kind { name: "burst-sysregs", weight: 15, run: bursts::registers },
+    Kind { name: "burst-calls", weight: 30, run: bursts::calls },
+    Kind { name: "burst-devices", weight: 30, run: bursts::accesses },
+    Kind { name: "burst-memory", weight: 20, run: bursts::nowhere },
+    Kind { name: "burst-interrupts", weight: 40, run: burst_of_interrupts },
+    Kind { name: "burst-timers", weight: 30, run: bursts::timers },
+    Kind { name: "burst-pages", weight: 20, run: bursts::pages },
     Kind { name: "restore", weight: 20, run: restore },
     Kind { name: "nudge", weight: 10, run: nudge },
     Kind { name: "reset", weight: 1, run: reset },
@@ -126,6 +133,13 @@ fn take() {
 fn interrupts_once(random: &mut Random) -> u64 {
     LEFT[smp::this()].store(PATIENCE, Release);
     let count = interrupts::once(random);
+    irq::mask();
+    count
+}
+
+fn burst_of_interrupts(random: &mut Random) -> u64 {
+    LEFT[smp::this()].store(PATIENCE, Release);
+    let count = bursts::interrupts(random);
     irq::mask();
     count
 }

@@ -70,23 +70,26 @@ pub fn registers() -> Outcome {
 
 /// Some registers, of those that the architecture names or of all encodings.
 pub fn registers_once(random: &mut Random) -> u64 {
-    const COUNT: u64 = 16;
-    let some: [Sysreg; COUNT as usize] = core::array::from_fn(|_| {
+    let words: [u32; 32] = some(random);
+    let mut registers = [0; 31];
+    registers[1] = random.odd();
+    probe::run(&words, &mut registers);
+    words.len() as u64
+}
+
+/// Reads and writes of some registers, from x1. A register that the guest needs is not written: a NOP is in its place.
+pub fn some<const WORDS: usize>(random: &mut Random) -> [u32; WORDS] {
+    let mut words = [NOP; WORDS];
+    for pair in words.chunks_exact_mut(2) {
         let op1 = if random.below(4) == 0 { random.below(8) } else { random.pick(&[0, 0, 3]) };
         let op0 = if random.below(6) == 0 { 2 } else { 3 };
-        Sysreg::new(op0, op1 as u32, random.below(16) as u32, random.below(16) as u32, random.below(8) as u32)
-    });
-    let mut words = [NOP; 2 * COUNT as usize];
-    for (pair, register) in words.chunks_exact_mut(2).zip(some) {
+        let register = Sysreg::new(op0, op1 as u32, random.below(16) as u32, random.below(16) as u32, random.below(8) as u32);
         pair[0] = register.read(0);
         if !ruins(register) {
             pair[1] = register.write(1);
         }
     }
-    let mut registers = [0; 31];
-    registers[1] = random.odd();
-    probe::run(&words, &mut registers);
-    2 * COUNT
+    words
 }
 
 /// Some system instructions.
