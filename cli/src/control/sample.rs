@@ -53,9 +53,9 @@ pub struct RowSample {
 }
 
 impl VcpuSample {
-    /// Exits in the rows.
+    /// Exits in the rows. Sums saturate: a garbled line may carry any numbers.
     pub fn exits_counted(&self) -> u64 {
-        self.rows.iter().map(|row| row.count).sum()
+        self.rows.iter().fold(0, |sum, row| sum.saturating_add(row.count))
     }
 
     /// Exits that are in no row: 0 unless Stile has a bug.
@@ -65,7 +65,7 @@ impl VcpuSample {
 
     /// Ticks in Stile, for exits.
     pub fn in_stile(&self) -> u64 {
-        self.rows.iter().map(|row| row.ticks).sum()
+        self.rows.iter().fold(0, |sum, row| sum.saturating_add(row.ticks))
     }
 
     /// Difference to an earlier sample. Rows without an exit are left out; least and most ticks stay those since the start.
@@ -87,14 +87,14 @@ impl VcpuSample {
     /// Adds another vCPU's.
     pub fn add(&mut self, other: &Self) {
         self.now = self.now.max(other.now);
-        self.exits_taken += other.exits_taken;
-        self.ran += other.ran;
-        self.waited += other.waited;
+        self.exits_taken = self.exits_taken.saturating_add(other.exits_taken);
+        self.ran = self.ran.saturating_add(other.ran);
+        self.waited = self.waited.saturating_add(other.waited);
         for row in &other.rows {
             match self.rows.iter_mut().find(|own| own.reason == row.reason && own.sub == row.sub) {
                 Some(own) => {
-                    own.count += row.count;
-                    own.ticks += row.ticks;
+                    own.count = own.count.saturating_add(row.count);
+                    own.ticks = own.ticks.saturating_add(row.ticks);
                     own.min = own.min.min(row.min);
                     own.max = own.max.max(row.max);
                 }

@@ -70,7 +70,9 @@ impl Session<'_> {
             return self.refuse(id, self.no_vm(name));
         };
         let Some(control) = &mut self.control else { return };
-        let tag = control.waiting().add(line, id, name);
+        let Some(tag) = control.waiting().add(line, id, name) else {
+            return self.refuse(id, "Stile has not answered many requests: wait, or see its log");
+        };
         self.command_to(line, &Command::Control { tag, vm, action });
     }
 

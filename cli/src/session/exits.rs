@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
+use stile_board::{MAX_VCPUS, MAX_VMS};
 use stile_ledger::report::{Account, Report};
 use stile_ledger::{Catalogue, Reason, Row, RowId, RowKey};
 use stile_wire::{CpuTime, Decoded, Event, LedgerRow};
@@ -57,6 +58,11 @@ pub struct Exits {
     memory: Option<(u64, u64)>,
 }
 
+/// Whether there can be such a vCPU. What a guest sends may look like the messages of a Stile in its VM.
+pub fn exists(vm: u8, vcpu: u8) -> bool {
+    usize::from(vm) < MAX_VMS && usize::from(vcpu) < MAX_VCPUS
+}
+
 /// The names of an architecture's rows.
 pub const fn catalogue(arch: Arch) -> &'static Catalogue {
     match arch {
@@ -82,7 +88,7 @@ impl Exits {
     pub fn take(&mut self, event: &Event) {
         match event {
             Event::LedgerRow(row) => self.row(row),
-            Event::LedgerTotal(total) => {
+            Event::LedgerTotal(total) if exists(total.vm, total.vcpu) => {
                 let account = self.report.account_mut(total.vm, total.vcpu);
                 account.taken = total.taken;
                 account.alive = total.alive_ticks;
@@ -102,8 +108,14 @@ impl Exits {
     fn row(&mut self, row: &LedgerRow) {
         // A row unknown to this program is not in the sum, and so appears as a difference.
         let Some(key) = key(row.row) else { return };
+        if !exists(row.vm, row.vcpu) {
+            return;
+        }
         let counted = Row { count: row.count, ticks: row.ticks, min: row.min, max: row.max };
-        self.report.account_mut(row.vm, row.vcpu).add(key, &counted);
+        let account = self.report.account_mut(row.vm, row.vcpu);
+        if account.has_room_for(key) {
+            account.add(key, &counted);
+        }
     }
 
     /// The names of a row: its reason, and its sub-reason.
@@ -297,6 +309,21 @@ mod tests {
         let text = exits.text(&["guest".to_owned()], Shown::default()).unwrap();
         let line = "instructions decoded for guest: 1; found decoded: 999 (99.90 %); had changed: 3; dropped by a write: 4; made room: 2";
         assert!(text.contains(line), "{text}");
+    }
+
+    #[test]
+    fn messages_of_any_content_take_bounded_memory() {
+        let mut exits = Exits::new(Arch::Aarch64);
+        for n in 0..5000_u32 {
+            let dynamic = stile_wire::Row::Dynamic { kind: reason::SYSREG.raw().into(), key: n };
+            exits.take(&row(0, 0, dynamic, 1));
+            exits.take(&row(n as u8, (n >> 8) as u8, dynamic, 1));
+            exits.take(&total(n as u8, (n >> 4) as u8, 1));
+        }
+        let vcpus: Vec<_> = exits.report().vcpus().map(|(vm, vcpu, account)| (vm, vcpu, account.rows().count())).collect();
+        assert!(vcpus.len() <= MAX_VMS * MAX_VCPUS, "{} vCPUs", vcpus.len());
+        assert!(vcpus.iter().all(|(.., rows)| *rows <= stile_ledger::ROWS), "{vcpus:?}");
+        assert_eq!(vcpus[0], (0, 0, stile_ledger::ROWS));
     }
 
     #[test]

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use stile_board::MAX_VMS;
 use stile_wire::{Command, Event, Sample as Taken};
 
-use super::exits::{Exits, key};
+use super::exits::{Exits, exists, key};
 use crate::control::sample::{RowSample, Sample, VcpuSample, VmSample};
 use crate::control::server::ClientId;
 
@@ -31,6 +32,8 @@ pub struct Sampler {
     retry: Option<Instant>,
     /// The vCPU that was asked for: VM and number.
     at: (u8, u8),
+    /// The first row of the next piece of its ledger.
+    from: u16,
     sample: Sample,
 }
 
@@ -49,10 +52,11 @@ impl Sampler {
 
     /// Asks for the vCPU at [`Sampler::at`].
     fn next(&mut self) -> Step {
-        if usize::from(self.at.0) >= self.sample.vms.len() {
+        if usize::from(self.at.0) >= self.sample.vms.len().min(MAX_VMS) {
             self.retry = None;
             return Step::Done(std::mem::take(&mut self.sample), std::mem::take(&mut self.waiting));
         }
+        self.from = 0;
         Step::Send(Command::Sample { vm: self.at.0, vcpu: self.at.1 })
     }
 
@@ -87,7 +91,7 @@ impl Sampler {
         self.retry = Some(now + LIMIT);
         match *event {
             Event::NoSample { vm, .. } => {
-                self.at = (vm + 1, 0);
+                self.at = (vm.saturating_add(1), 0);
                 self.next()
             }
             Event::Sample(taken) => {
@@ -103,15 +107,22 @@ impl Sampler {
                     return Step::Nothing;
                 };
                 // A row unknown to this program is not in the sum, and so appears as unaccounted.
-                if let Some((reason, sub)) = key(row.row).and_then(|key| exits.name(key)) {
+                if vcpu.rows.len() < stile_ledger::ROWS
+                    && let Some((reason, sub)) = key(row.row).and_then(|key| exits.name(key))
+                {
                     vcpu.rows.push(RowSample { reason, sub, count: row.count, ticks: row.ticks, min: row.min, max: row.max });
                 }
                 Step::Nothing
             }
             Event::SampleRows { vm, vcpu, next } => match next {
-                Some(from) => Step::Send(Command::SampleRows { vm, vcpu, from }),
-                None => {
-                    self.at = (vm, vcpu.saturating_add(1));
+                // Pieces follow each other: others would never end.
+                Some(from) if from > self.from => {
+                    self.from = from;
+                    Step::Send(Command::SampleRows { vm, vcpu, from })
+                }
+                _ => {
+                    let after = (vm, vcpu.saturating_add(1));
+                    self.at = if exists(after.0, after.1) { after } else { (vm.saturating_add(1), 0) };
                     self.next()
                 }
             },
@@ -130,6 +141,36 @@ mod tests {
 
     fn send(vm: u8, vcpu: u8) -> Step {
         Step::Send(Command::Sample { vm, vcpu })
+    }
+
+    #[test]
+    fn any_answers_end_a_sample_of_bounded_size() {
+        let (mut sampler, exits, now) = (Sampler::default(), Exits::new(Arch::Aarch64), Instant::now());
+        let names: Vec<String> = (0..300).map(|n| n.to_string()).collect();
+        let mut step = sampler.ask(1, now, &names);
+        let mut steps = 0;
+        let sample = loop {
+            steps += 1;
+            assert!(steps < 100_000, "it does not end");
+            step = match step {
+                Step::Send(Command::Sample { vm, vcpu }) => {
+                    sampler.take(&Event::Sample(Taken { vm, vcpu, ..Taken::default() }), &exits, now)
+                }
+                Step::Send(Command::SampleRows { vm, vcpu, from }) => {
+                    let row = Row::Static(reason::IRQ.other().raw());
+                    for _ in 0..1000 {
+                        let row = LedgerRow { vm, vcpu, row, count: u64::MAX, ticks: u64::MAX, min: 1, max: 2 };
+                        sampler.take(&Event::SampleRow(row), &exits, now);
+                    }
+                    // The same piece again and again, and one that is behind it.
+                    sampler.take(&Event::SampleRows { vm, vcpu, next: Some(from.saturating_add(600)) }, &exits, now)
+                }
+                Step::Done(sample, _) => break sample,
+                other => panic!("{other:?}"),
+            };
+        };
+        let vcpus = sample.vms.iter().flat_map(|vm| &vm.vcpus);
+        assert!(vcpus.clone().all(|vcpu| vcpu.rows.len() <= stile_ledger::ROWS && vcpu.exits_counted() > 0));
     }
 
     #[test]

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::control::server::ClientId;
 
+/// The most requests that are waited for. A Stile that answers none, or whose answers are lost, must not make them pile up.
+const MOST: usize = 256;
+
 /// The requests, by the index of the line that they were sent on and their tag. A Stile answers only what it was asked: one in a VM is a guest.
 #[derive(Debug, Default)]
 pub struct Waiting {
@@ -19,11 +22,14 @@ impl Waiting {
         tag
     }
 
-    /// Adds a request of a client that concerns a VM; returns its tag.
-    pub fn add(&mut self, line: usize, client: ClientId, vm: &str) -> u32 {
+    /// Adds a request of a client that concerns a VM; returns its tag. `None` if too many have no answer yet.
+    pub fn add(&mut self, line: usize, client: ClientId, vm: &str) -> Option<u32> {
+        if self.requests.len() >= MOST {
+            return None;
+        }
         let tag = self.tag();
         self.requests.insert((line, tag), (client, vm.to_owned()));
-        tag
+        Some(tag)
     }
 
     /// Takes the request out that was answered on a line: its client and VM.
@@ -44,11 +50,20 @@ mod tests {
     #[test]
     fn an_answer_reaches_its_client_once_and_from_its_line_only() {
         let mut waiting = Waiting::default();
-        let (first, second) = (waiting.add(0, 7, "a"), waiting.add(1, 8, "b.c"));
+        let (first, second) = (waiting.add(0, 7, "a").unwrap(), waiting.add(1, 8, "b.c").unwrap());
         assert_eq!(waiting.take(1, first), None);
         assert_eq!(waiting.take(1, second), Some((8, "b.c".to_owned())));
         assert_eq!(waiting.take(1, second), None);
         waiting.forget(7);
         assert_eq!(waiting.take(0, first), None);
+    }
+
+    #[test]
+    fn requests_without_an_answer_do_not_pile_up() {
+        let mut waiting = Waiting::default();
+        let tags: Vec<u32> = std::iter::from_fn(|| waiting.add(0, 1, "a")).take(10_000).collect();
+        assert_eq!(tags.len(), MOST);
+        waiting.take(0, tags[3]);
+        assert!(waiting.add(0, 1, "a").is_some());
     }
 }

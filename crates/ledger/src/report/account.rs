@@ -6,7 +6,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use crate::{Catalogue, Ledger, Row, RowKey};
+use crate::{Catalogue, Ledger, ROWS, Row, RowKey};
 
 /// Counters by row, for one or several vCPUs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -36,6 +36,11 @@ impl Account {
     /// Merges a row into that with the same key.
     pub fn add(&mut self, key: RowKey, row: &Row) {
         self.rows.entry(key).or_default().merge(row);
+    }
+
+    /// Whether a ledger with these rows can have one of this key: a received row may have any.
+    pub fn has_room_for(&self, key: RowKey) -> bool {
+        self.rows.len() < ROWS || self.rows.contains_key(&key)
     }
 
     /// Merges another account into this one.
