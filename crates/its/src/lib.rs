@@ -87,10 +87,62 @@ pub const fn table_of(baser: u64) -> (TableKind, u64) {
 const INNER_WRITE_BACK: u64 = 0b111 << 59;
 const INNER_SHAREABLE: u64 = 0b01 << 10;
 
-/// GITS_BASER for a flat table of one 64 KiB page, aligned to that.
-pub const fn place_table(table: u64) -> u64 {
-    const PAGE_64K: u64 = 0b10 << 8;
-    VALID | INNER_WRITE_BACK | INNER_SHAREABLE | PAGE_64K | table & 0x0000_ffff_ffff_0000
+/// The sizes of a table's pages, the largest first: an ITS may have only one.
+pub const PAGE_SIZES: [PageSize; 3] = [PageSize::K64, PageSize::K16, PageSize::K4];
+
+/// The size of a table's pages, as GITS_BASER.Page_Size has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum PageSize {
+    K4 = 0b00,
+    K16 = 0b01,
+    K64 = 0b10,
+}
+
+impl PageSize {
+    /// Pages in 64 KiB.
+    const fn count(self) -> u64 {
+        match self {
+            Self::K4 => 16,
+            Self::K16 => 4,
+            Self::K64 => 1,
+        }
+    }
+}
+
+/// GITS_BASER for a flat table of 64 KiB, aligned to that, in pages of a size.
+pub const fn place_table(table: u64, pages: PageSize) -> u64 {
+    VALID | INNER_WRITE_BACK | INNER_SHAREABLE | (pages as u64) << 8 | table & 0x0000_ffff_ffff_0000 | (pages.count() - 1)
+}
+
+/// Why an ITS has not taken a table as it was placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Misplaced {
+    /// Its pages have another size: it may take one of [`PAGE_SIZES`].
+    PageSize,
+    /// It would not see what is in the caches.
+    Shareability,
+    /// Other bits are not what was written: the table would be elsewhere, or of another size.
+    Other,
+}
+
+/// Compares a register read back with what was written into it: [`place_table`], [`place_queue`].
+///
+/// # Errors
+/// What is different.
+pub const fn check_place(written: u64, read: u64) -> Result<(), Misplaced> {
+    /// Valid, Indirect (two levels), the address and the number of pages. (Cacheability is a hint where the shareability is kept.)
+    const PLACE: u64 = VALID | 1 << 62 | 0x0000_ffff_ffff_f0ff;
+    let different = written ^ read;
+    if different & 0b11 << 8 != 0 {
+        Err(Misplaced::PageSize)
+    } else if different & 0b11 << 10 != 0 {
+        Err(Misplaced::Shareability)
+    } else if different & PLACE != 0 {
+        Err(Misplaced::Other)
+    } else {
+        Ok(())
+    }
 }
 
 /// GITS_CBASER for a queue of one 4 KiB page in a 64 KiB-aligned place.
@@ -112,6 +164,11 @@ pub const fn place_pending(table: u64) -> u64 {
 /// The configuration of an LPI that is enabled, with a priority that is a multiple of 4.
 pub const fn enabled(priority: u8) -> u8 {
     priority & 0xfc | 1
+}
+
+/// The configuration of an LPI that is off, with such a priority.
+pub const fn disabled(priority: u8) -> u8 {
+    priority & 0xfc
 }
 
 #[cfg(test)]
@@ -140,10 +197,38 @@ mod tests {
         assert_eq!(table_of(1 << 56 | 7 << 48), (TableKind::Devices, 8));
         assert_eq!(table_of(4 << 56 | 7 << 48), (TableKind::Collections, 8));
         assert_eq!(table_of(0).0, TableKind::Other);
-        assert_eq!(place_table(0x5_0001_0000), 0xb800_0005_0001_0600);
+        assert_eq!(place_table(0x5_0001_0000, PageSize::K64), 0xb800_0005_0001_0600);
+        assert_eq!(place_table(0x5_0001_0000, PageSize::K16), 0xb800_0005_0001_0503);
+        assert_eq!(place_table(0x5_0001_0000, PageSize::K4), 0xb800_0005_0001_040f);
         assert_eq!(place_queue(0x5_0001_0000), 0xb800_0005_0001_0400);
         assert_eq!(place_configuration(0x5_0001_0000, 14), 0x5_0001_078d);
         assert_eq!(place_pending(0x5_0001_0000), 0x4000_0005_0001_0780);
-        assert_eq!(enabled(0x82), 0x81);
+        assert_eq!((enabled(0x82), disabled(0x83)), (0x81, 0x80));
+    }
+
+    /// The registers of an ITS that has only some page sizes, its own type and entry size, and perhaps no coherent walks.
+    fn keep(sizes: &[PageSize], coherent: bool, written: u64) -> u64 {
+        const READ_ONLY: u64 = 0x7 << 56 | 0x1f << 48;
+        let kept = if sizes.iter().any(|&size| size as u64 == written >> 8 & 3) { 0 } else { 3 << 8 };
+        let size = if kept == 0 { 0 } else { (sizes[0] as u64) << 8 };
+        let shareable = if coherent { 0 } else { 3 << 10 };
+        written & !(READ_ONLY | kept | shareable) | 1 << 56 | 7 << 48 | size
+    }
+
+    #[test]
+    fn a_table_is_where_the_its_has_it() {
+        for only in PAGE_SIZES {
+            let takes = |size: &PageSize| {
+                let written = place_table(0x5_0001_0000, *size);
+                check_place(written, keep(&[only], true, written))
+            };
+            assert_eq!(PAGE_SIZES.iter().find(|size| takes(size).is_ok()), Some(&only));
+            assert!(PAGE_SIZES.iter().filter(|size| **size != only).all(|size| takes(size) == Err(Misplaced::PageSize)));
+        }
+        let written = place_table(0x5_0001_0000, PageSize::K64);
+        assert_eq!(check_place(written, keep(&PAGE_SIZES, false, written)), Err(Misplaced::Shareability));
+        assert_eq!(check_place(written, written & !VALID), Err(Misplaced::Other));
+        assert_eq!(check_place(written, written | 1 << 62), Err(Misplaced::Other), "two levels");
+        assert_eq!(check_place(written, written & !(1 << 34)), Err(Misplaced::Other), "another address");
     }
 }

@@ -14,6 +14,10 @@ pub const BAR0: u8 = 0x10;
 pub const SUBSYSTEM: u8 = 0x2c;
 /// Offset of the first capability.
 pub const CAPABILITIES: u8 = 0x34;
+/// Expansion ROM base address of a type 0 header.
+pub const ROM: u8 = 0x30;
+/// Expansion ROM base address of a bridge.
+pub const BRIDGE_ROM: u8 = 0x38;
 /// Interrupt line and pin.
 pub const INTERRUPT: u8 = 0x3c;
 

@@ -66,10 +66,46 @@ impl Physical {
         space
     }
 
+    /// As firmware leaves a root port with a function behind it.
+    fn bridge() -> Physical {
+        let mut space = Physical { registers: [0; 64], writable: [u32::MAX; 64], reads: Cell::new(0) };
+        space.set(ID, 0x000c_1b36, 0);
+        space.set(COMMAND, HAS_CAPABILITIES | 7, 0x547);
+        space.set(CLASS, 0x0604_0000, 0);
+        space.set(HEADER, 0x0001_0000, 0xff);
+        // Its I/O window, and its ROM.
+        space.set(ROM, 0x1234_5678, u32::MAX);
+        space.set(BRIDGE_ROM, 0x1000_0001, 0xffff_f801);
+        space
+    }
+
     fn model(&mut self) -> Result<VirtualFunction, Refusal> {
         let bars = probe_bars(self);
         VirtualFunction::new(self, bars)
     }
+}
+
+#[test]
+fn what_firmware_left_is_turned_off() {
+    let mut function = Physical::virtio();
+    function.write(COMMAND, 7);
+    function.set(ROM, 0xfe00_0001, 0xffff_f801);
+    silence(&mut function);
+    assert_eq!((function.read(COMMAND) & 0x547, function.read(ROM)), (0, 0));
+
+    let mut bridge = Physical::bridge();
+    silence(&mut bridge);
+    assert_eq!((bridge.read(COMMAND) & 0x547, bridge.read(BRIDGE_ROM)), (0, 0));
+    assert_eq!(bridge.read(ROM), 0x1234_5678, "windows stay: nothing goes through them");
+
+    let mut host = Physical::bridge();
+    host.set(CLASS, 0x0600_0000, 0);
+    silence(&mut host);
+    assert_eq!(host.read(COMMAND) & 7, 7, "the bus itself stays");
+
+    let mut absent = Physical { registers: [u32::MAX; 64], ..Physical::bridge() };
+    silence(&mut absent);
+    assert_eq!(absent.read(COMMAND), u32::MAX);
 }
 
 #[test]

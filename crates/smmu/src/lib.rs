@@ -7,6 +7,7 @@
 #[cfg(test)]
 extern crate std;
 
+mod account;
 pub mod command;
 mod event;
 mod queue;
@@ -14,6 +15,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
+pub use account::{Faults, MOST_FAULTS, MOST_REPORTS, Verdict};
 pub use event::{Access, Event, Kind};
 pub use queue::Queue;
 pub use stream::{SecondStage, StreamEntry};

@@ -16,6 +16,7 @@ use crate::arch::aarch64::host::mmio::Mmio;
 use crate::arch::aarch64::host::pcie::{Config, HostBridge};
 use crate::arch::aarch64::host::{its, mmu, smmu, timer};
 use crate::arch::contract::PhysicalCpu;
+use crate::console::log;
 
 /// Function-level reset, in the device control register of PCI Express.
 const INITIATE_RESET: u32 = 1 << 15;
@@ -47,6 +48,8 @@ pub struct Function {
     bars_pci: [u64; BARS],
     /// Guest-physical addresses where BARs are mapped.
     mapped: [Option<u64>; BARS],
+    /// A mapping that failed was reported since the VM started.
+    told: bool,
     stream: u32,
     first_lpi: u32,
     reset: Option<Reset>,
@@ -80,8 +83,20 @@ impl Function {
         its::map(device, first_lpi, vectors as u32, Cpu::this_index())?;
         let reset = find_reset(&config);
         let table = Table::new(vectors);
-        let mut function =
-            Function { address, config, model, table, bars, bars_pci, mapped: [None; BARS], stream, first_lpi, reset, ready_at: 0 };
+        let mut function = Function {
+            address,
+            config,
+            model,
+            table,
+            bars,
+            bars_pci,
+            mapped: [None; BARS],
+            told: false,
+            stream,
+            first_lpi,
+            reset,
+            ready_at: 0,
+        };
         // What is accessed for the guest, or to reset the function, is mapped now.
         if let Some(msix) = msix {
             let pages = msix.pages();
@@ -141,6 +156,7 @@ impl Function {
     pub fn reset(&mut self) {
         self.model.reset();
         self.table = Table::new(self.table.vectors());
+        self.told = false;
         self.disconnect();
     }
 
@@ -215,10 +231,15 @@ impl Function {
                 continue;
             }
             self.unmap(memory, index);
-            if let Some(address) = wanted
-                && self.map(memory, index, address)
-            {
-                self.mapped[index] = wanted;
+            let Some(address) = wanted else { continue };
+            match self.map(memory, index, address) {
+                Ok(()) => self.mapped[index] = wanted,
+                // A guest can move a BAR over another one again and again: one report is enough.
+                Err(error) if !self.told => {
+                    self.told = true;
+                    log!("PCI function {}: BAR {index} is not mapped at {address:#x}: {error:?}", self.address);
+                }
+                Err(_) => {}
             }
         }
         let mastering = if self.model.masters_bus() { register::BUS_MASTER } else { 0 };
@@ -245,20 +266,23 @@ impl Function {
         }
     }
 
-    /// Maps BAR `index`. False if the guest has another one there.
-    fn map(&self, memory: &impl SecondStage, index: usize, address: u64) -> bool {
+    /// Maps BAR `index`.
+    ///
+    /// # Errors
+    /// The guest has another one there, or there is no memory for tables: nothing is mapped then.
+    fn map(&self, memory: &impl SecondStage, index: usize, address: u64) -> Result<(), Error> {
         let mut done = 0;
         for part in self.parts(index).into_iter().filter(|part| !part.is_empty()) {
             let (gpa, size) = (address + part.start, part.end - part.start);
-            if memory.map_device(gpa, self.bars[index] + part.start, size).is_err() {
+            if let Err(error) = memory.map_device(gpa, self.bars[index] + part.start, size) {
                 if done != 0 {
                     memory.unmap_device(address, done);
                 }
-                return false;
+                return Err(error);
             }
             done = part.end;
         }
-        true
+        Ok(())
     }
 
     fn unmap(&mut self, memory: &impl SecondStage, index: usize) {

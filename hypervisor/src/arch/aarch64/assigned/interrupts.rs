@@ -9,7 +9,8 @@ use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::its::FIRST_LPI;
 use crate::arch::aarch64::host::{gic, its};
 use crate::arch::aarch64::interrupts::delivery;
-use crate::{cpu, vm};
+use crate::cpu;
+use crate::vm::{self, Vcpu, Vm};
 
 /// LPIs of all functions.
 const LPIS: usize = MAX_FUNCTIONS * MAX_VMS * MAX_VECTORS;
@@ -22,8 +23,14 @@ static DEVICES: [AtomicU32; MAX_FUNCTIONS * MAX_VMS] = [const { AtomicU32::new(0
 /// For each LPI: how often it came to a CPU where its vCPU did not run.
 static MISSES: [AtomicU32; LPIS] = [const { AtomicU32::new(0) }; LPIS];
 
+/// For each function: its LPIs that are off until a vCPU of its VM runs, a bit each.
+static HELD: [AtomicU32; MAX_FUNCTIONS * MAX_VMS] = [const { AtomicU32::new(0) }; MAX_FUNCTIONS * MAX_VMS];
+const _: () = assert!(MAX_VECTORS <= u32::BITS as usize);
+
 /// As many of these move an LPI to the CPU where its vCPU runs. The ITS needs a few hundred instructions for that.
 const MISSES_TO_MOVE: u32 = 8;
+/// As many, while no vCPU of the VM runs, have it held.
+const MISSES_TO_HOLD: u32 = 64;
 
 /// The first LPI of the `number`th function, which is VM `vm`'s and has this DeviceID.
 pub fn first_lpi(vm: usize, number: u32, device: u32) -> u32 {
@@ -71,21 +78,56 @@ pub fn deliver(here: &Cpu, lpi: u32) {
 #[cold]
 #[inline(never)]
 fn deliver_slowly(here: &Cpu, lpi: u32, number: usize, spi: u32) {
-    if let Some(vm) = vm::get(number) {
-        let kick = vm.arch.distributor.lock().pulse(spi);
-        let target = kick.into_iter().next().and_then(|index| vm.vcpus.get(index));
-        if let Some(elsewhere) = target.and_then(|vcpu| cpu::running_on(vcpu)).filter(|&other| other != here.index) {
-            follow((lpi - FIRST_LPI) as usize, elsewhere);
-        }
-        delivery::deliver(vm, kick);
+    let Some(vm) = vm::get(number) else { return };
+    let kick = vm.arch.distributor.lock().pulse(spi);
+    let runs_on = |vcpu: &&'static Vcpu| cpu::running_on(vcpu);
+    let target = kick.into_iter().next().and_then(|index| vm.vcpus.get(index)).and_then(runs_on);
+    let index = (lpi - FIRST_LPI) as usize % LPIS;
+    let missed = |limit: u32| (MISSES[index].fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(limit);
+    // One that wakes nobody, as its SPI is disabled or pending already, may go where any vCPU of the VM runs.
+    let target = target.or_else(|| vm.vcpus.iter().find_map(runs_on));
+    match target {
+        Some(cpu) if cpu == here.index => {}
+        Some(cpu) if missed(MISSES_TO_MOVE) => its::move_to(device(index), event(index), cpu),
+        None if missed(MISSES_TO_HOLD) => hold(vm, index, here.index),
+        Some(_) | None => {}
+    }
+    delivery::deliver(vm, kick);
+}
+
+/// The device of an LPI, and its event there.
+fn device(index: usize) -> u32 {
+    DEVICES[index / MAX_VECTORS % DEVICES.len()].load(Ordering::Relaxed)
+}
+
+const fn event(index: usize) -> u32 {
+    (index % MAX_VECTORS) as u32
+}
+
+/// No vCPU of the VM runs: an LPI, which came to this CPU, is off until one does. So a function takes no more time from other VMs than that of
+/// some LPIs each time its own VM leaves the CPUs.
+fn hold(vm: &'static Vm, index: usize, here: usize) {
+    its::enable(device(index), event(index), FIRST_LPI + index as u32, here, false);
+    HELD[index / MAX_VECTORS].fetch_or(1 << event(index), Ordering::Release);
+    // The next vCPU that is loaded, or wakes, finds the request, and comes to `release`.
+    vm.vcpus.iter().for_each(|vcpu| vcpu.arch.requests.announce_spis());
+    if vm.vcpus.iter().any(|vcpu| cpu::running_on(vcpu).is_some()) {
+        // It may have looked for requests before.
+        release(vm.number, here);
     }
 }
 
-/// An LPI came to another CPU than the one where its vCPU runs: that takes an exit more. It comes there, if that happens again and again.
-fn follow(index: usize, to: usize) {
-    let misses = MISSES[index % LPIS].fetch_add(1, Ordering::Relaxed) + 1;
-    if misses.is_multiple_of(MISSES_TO_MOVE) {
-        let device = DEVICES[index / MAX_VECTORS % DEVICES.len()].load(Ordering::Relaxed);
-        its::move_to(device, (index % MAX_VECTORS) as u32, to);
+/// A vCPU of VM `number` is on this CPU: LPIs of the VM that were held come here.
+pub fn release(number: usize, here: usize) {
+    for (function, held) in HELD.iter().enumerate() {
+        let index = function * MAX_VECTORS;
+        if held.load(Ordering::Relaxed) == 0 || (ROUTES[index].load(Ordering::Relaxed) >> 16) as usize != number {
+            continue;
+        }
+        let held = held.swap(0, Ordering::Acquire);
+        for index in (index..index + MAX_VECTORS).filter(|&index| held >> event(index) & 1 != 0) {
+            its::move_to(device(index), event(index), here);
+            its::enable(device(index), event(index), FIRST_LPI + index as u32, here, true);
+        }
     }
 }

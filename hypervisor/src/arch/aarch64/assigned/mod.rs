@@ -16,6 +16,8 @@ use stile_pci::{Address, Effect, Window};
 use stile_sched::lock::TicketLock;
 
 use super::host::{board, gic, its, smmu, timer};
+use crate::arch::Cpu;
+use crate::arch::contract::PhysicalCpu;
 use crate::console::log;
 use function::Function;
 pub use function::SecondStage;
@@ -78,6 +80,8 @@ impl Functions {
         for function in self.list.lock().iter_mut() {
             function.unmap_all(memory);
             function.restore();
+            // Requests of the former life, by which they would be released, are gone.
+            interrupts::release(self.vm, Cpu::this_index());
             faults::own(function.stream(), self.vm, function.address());
             smmu::set_stream(function.stream(), self.dma.vmid(), self.dma.entry());
         }
@@ -157,6 +161,7 @@ fn setup() -> Result<u8, &'static str> {
         gic::enable_edge_spi(intid, board.cpus.first().copied().unwrap_or(0));
     }
     its::setup(its)?;
+    super::interrupts::delivery::RELEASE.set(interrupts::release);
     bridge.silence();
     *shared = Some(Shared { window: Window::new(bridge.window.clone()), output_size, assigned: 0 });
     Ok(output_size)

@@ -30,6 +30,7 @@ const GICD_CTLR: usize = 0x0;
 const GICD_TYPER: usize = 0x4;
 const GICD_IGROUPR: usize = 0x80;
 const GICD_ISENABLER: usize = 0x100;
+const GICD_ISPENDR: usize = 0x200;
 const GICD_ICENABLER: usize = 0x180;
 const GICD_ICACTIVER: usize = 0x380;
 const GICD_IPRIORITYR: usize = 0x400;
@@ -190,6 +191,12 @@ pub fn enable_edge_spi(intid: u32, mpidr: u64) {
     gicd.write32(register, gicd.read32(register) | 0b10 << (n % 16 * 2));
     route_spi(gicd, n, mpidr);
     gicd.write32(GICD_ISENABLER + n / 32 * 4, 1 << (n % 32));
+}
+
+/// Makes an edge-triggered SPI pending.
+pub fn set_pending_spi(intid: u32) {
+    let n = intid as usize;
+    DISTRIBUTOR.get().write32(GICD_ISPENDR + n / 32 * 4, 1 << (n % 32));
 }
 
 fn route_spi(gicd: &Mmio, n: usize, mpidr: u64) {

@@ -4,7 +4,7 @@
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use stile_board::MAX_CPUS;
-use stile_its::{COMMAND_SIZE, Command, TableKind, Typer};
+use stile_its::{COMMAND_SIZE, Command, Misplaced, TableKind, Typer};
 use stile_sched::lock::TicketLock;
 
 use super::mmio::Mmio;
@@ -88,6 +88,28 @@ fn read64(registers: &Mmio, offset: usize) -> u64 {
     u64::from(registers.read32(offset)) | u64::from(registers.read32(offset + 4)) << 32
 }
 
+/// Gives the ITS a table, in pages of a size that it has.
+fn place(registers: &Mmio, register: usize, table: u64) -> Result<(), &'static str> {
+    let mut result = Ok(());
+    for size in stile_its::PAGE_SIZES {
+        let value = stile_its::place_table(table, size);
+        write64(registers, register, value);
+        result = stile_its::check_place(value, read64(registers, register));
+        if result != Err(Misplaced::PageSize) {
+            break;
+        }
+    }
+    result.map_err(refusal)
+}
+
+fn refusal(reason: Misplaced) -> &'static str {
+    match reason {
+        Misplaced::PageSize => "the ITS takes tables in pages of no known size",
+        Misplaced::Shareability => "the ITS does not see the CPUs' caches",
+        Misplaced::Other => "the ITS takes no table where Stile has it",
+    }
+}
+
 /// Takes the ITS over, and has every CPU that is online take LPIs.
 ///
 /// # Errors
@@ -108,9 +130,11 @@ pub fn setup(registers: &Span) -> Result<(), &'static str> {
             TableKind::Devices => its.devices = PAGE_64K as u64 / entry,
             TableKind::Collections => {}
         }
-        write64(&registers, register, stile_its::place_table(physical(page())));
+        place(&registers, register, physical(page()))?;
     }
-    write64(&registers, GITS_CBASER, stile_its::place_queue(physical(its.queue)));
+    let queue = stile_its::place_queue(physical(its.queue));
+    write64(&registers, GITS_CBASER, queue);
+    stile_its::check_place(queue, read64(&registers, GITS_CBASER)).map_err(refusal)?;
     write64(&registers, GITS_CWRITER, 0);
     registers.write32(GITS_CTLR, ENABLE);
     for (cpu, redistributor) in gic::redistributors() {
@@ -146,6 +170,17 @@ pub fn map(device: u32, first: u32, events: u32, cpu: usize) -> Result<(), &'sta
         ]);
     }
     Ok(())
+}
+
+/// Turns the LPI of an event of a device that is mapped, and goes to this CPU, on or off. One that comes while it is off stays pending.
+pub fn enable(device: u32, event: u32, lpi: u32, cpu: usize, on: bool) {
+    if let Some(its) = ITS.lock().as_mut() {
+        let value = if on { stile_its::enabled(PRIORITY) } else { stile_its::disabled(PRIORITY) };
+        if let Some(configuration) = its.configuration.0.get((lpi - FIRST_LPI) as usize) {
+            configuration.store(value, Ordering::Relaxed);
+        }
+        its.execute(&[stile_its::forget_event(device, event), stile_its::sync(its.targets[cpu % MAX_CPUS])]);
+    }
 }
 
 /// Sends an event of a device that is mapped to another CPU from now on.

@@ -2,7 +2,7 @@
 //! configuration spaces behind it. Functions on bus 0 only: bridges are not crossed.
 
 use dtoolkit::fdt::FdtNode;
-use stile_pci::{Address, ConfigSpace, register};
+use stile_pci::{Address, ConfigSpace};
 
 use super::mmio::Mmio;
 use crate::address_space::{self, Span};
@@ -10,8 +10,6 @@ use stile_firmware::nodes::{cells, spans};
 
 /// Bytes of bus 0's configuration spaces.
 const BUS_SIZE: u64 = 1 << 20;
-/// Class code of bridges.
-const BRIDGE: u32 = 0x06;
 
 /// A host bridge.
 pub struct HostBridge {
@@ -86,14 +84,9 @@ impl HostBridge {
         self.devices?.get(function)
     }
 
-    /// Has all functions on bus 0 decode nothing and access nothing, whatever firmware left.
+    /// Has all functions on bus 0, and with them all that are behind bridges, decode nothing and access nothing, whatever firmware left.
     pub fn silence(&self) {
-        for id in 0..=u8::MAX {
-            let mut config = self.config(Address::from_routing_id(id.into()));
-            if config.read(register::ID) & 0xffff != 0xffff && config.read(register::CLASS) >> 24 != BRIDGE {
-                config.write(register::COMMAND, 0);
-            }
-        }
+        (0..=u8::MAX).for_each(|id| stile_pci::silence(&mut self.config(Address::from_routing_id(id.into()))));
     }
 }
 

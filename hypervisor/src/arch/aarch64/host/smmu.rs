@@ -45,8 +45,8 @@ const CR0_EVENTQEN: u32 = 1 << 2;
 const CR0_CMDQEN: u32 = 1 << 3;
 /// Tables and queues are inner shareable and write-back.
 const CR1_CACHED: u32 = 0b11 << 10 | 0b01 << 8 | 0b01 << 6 | 0b11 << 4 | 0b01 << 2 | 0b01;
-/// Unknown streams are recorded; broadcast TLB maintenance is ignored: VMIDs here are not those of the CPUs.
-const CR2_RECINVSID: u32 = 1 << 1;
+/// Broadcast TLB maintenance is ignored: VMIDs here are not those of the CPUs. Without CR2.RECINVSID streams beyond the table abort without an
+/// event: nothing could make them stop.
 const CR2_PTM: u32 = 1 << 2;
 const GBPA_UPDATE: u32 = 1 << 31;
 const GBPA_ABORT: u32 = 1 << 20;
@@ -166,7 +166,7 @@ impl Smmu {
         registers.write32(IRQ_CTRL, 0);
         self.wait(|| registers.read32(IRQ_CTRLACK) == 0);
         registers.write32(CR1, CR1_CACHED);
-        registers.write32(CR2, CR2_RECINVSID | CR2_PTM);
+        registers.write32(CR2, CR2_PTM);
         self.write64(STRTAB_BASE, physical(&self.tables.streams) | ALLOCATE);
         registers.write32(STRTAB_BASE_CFG, LOG2_STREAMS);
         self.write64(CMDQ_BASE, physical(&self.tables.commands) | ALLOCATE | u64::from(QUEUE.log2));

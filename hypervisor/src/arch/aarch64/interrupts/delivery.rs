@@ -5,7 +5,11 @@ use stile_vgic::{Delivery, Kick, Requests};
 use super::interface::Interface;
 use crate::arch::aarch64::host::cpu::{Cpu, this_index};
 use crate::cpu;
+use crate::once::Once;
 use crate::vm::{Vcpu, Vm};
+
+/// Has LPIs of a VM that were held come to this CPU. Set before the first VM has functions.
+pub static RELEASE: Once<fn(usize, usize)> = Once::new();
 
 /// The physical interrupt of one of the timers of a vCPU that is loaded here was acknowledged. False if that takes [`inject_timer`].
 #[inline(always)]
@@ -56,6 +60,9 @@ pub fn finish(vcpu: &Vcpu, cpu: usize, delivery: Delivery) {
 /// Brings everything that is pending for a vCPU that is loaded on this CPU, SPIs included, into list registers.
 #[cold]
 pub fn synchronize(vcpu: &Vcpu, cpu: usize) {
+    if vcpu.vm().arch.functions.is_some() {
+        RELEASE.get()(vcpu.vm().number, cpu);
+    }
     let mut distributor = vcpu.vm().arch.distributor.lock();
     let kick = vcpu.arch.redistributor.lock().sync(&mut distributor, &mut Interface::new(cpu, vcpu));
     drop(distributor);

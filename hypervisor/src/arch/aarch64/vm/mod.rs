@@ -163,6 +163,19 @@ impl Maintenance for Deferred {
     fn complete(&mut self) {}
 }
 
+/// Invalidates the current VM's second stage with all that depends on it.
+struct AtOnce;
+
+impl Maintenance for AtOnce {
+    fn invalidate(&mut self, _: Invalidation) {}
+    fn invalidate_all(&mut self) {}
+
+    fn complete(&mut self) {
+        // SAFETY: forgetting translations is always right.
+        unsafe { core::arch::asm!("dsb ishst", "tlbi vmalls12e1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
+    }
+}
+
 impl VmPart for Vm {
     fn new(
         number: usize,
@@ -249,8 +262,7 @@ impl VmPart for Vm {
     }
 
     fn complete_unmap(&self) {
-        // SAFETY: forgetting translations is always right.
-        unsafe { core::arch::asm!("dsb ishst", "tlbi vmalls12e1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
+        AtOnce.complete();
     }
 
     fn tear_down(&self) {
@@ -282,8 +294,9 @@ impl assigned::SecondStage for Vm {
     }
 
     fn unmap_device(&self, gpa: u64, size: u64) {
-        self.unmap_ram(gpa, size);
-        self.complete_unmap();
+        // Tables go, too: a guest that moves a BAR about would have one for each place.
+        let done = self.table.lock().unmap(&mut TableFrames, &mut AtOnce, gpa, size);
+        debug_assert!(done.is_ok(), "what was mapped as a whole needs no memory to be unmapped");
     }
 }
 

@@ -1,0 +1,22 @@
+//! Functions that nobody uses.
+
+use crate::ConfigSpace;
+use crate::register::{BRIDGE_ROM, CLASS, COMMAND, HEADER, ID, ROM};
+
+/// Class and subclass of host bridges: they are the bus, and have nothing to turn off.
+const HOST_BRIDGE: u32 = 0x0600;
+
+/// Has a function decode and access nothing, whatever firmware left: memory, I/O, bus mastering and the expansion ROM are off. A bridge
+/// forwards nothing in either direction then, so that what is behind it is as silent.
+pub fn silence(space: &mut impl ConfigSpace) {
+    if space.read(ID) & 0xffff == 0xffff || space.read(CLASS) >> 16 == HOST_BRIDGE {
+        return;
+    }
+    space.write(COMMAND, 0);
+    match space.read(HEADER) >> 16 & 0x7f {
+        0 => space.write(ROM, 0),
+        1 => space.write(BRIDGE_ROM, 0),
+        // CardBus bridges have none.
+        _ => {}
+    }
+}
