@@ -4,20 +4,38 @@ use std::path::Path;
 use std::{env, fs};
 
 /// File, and the part of it: from a line that starts with the first text to one that starts with the second.
-const PARTS: [(&str, &str, &str, &str); 4] = [
+const PARTS: [(&str, &str, &str, &str); 9] = [
     ("lock.rs", "crates/sched/src/lock.rs", "use core::cell::UnsafeCell;", "#[cfg(test)]"),
     ("posted.rs", "crates/apic/src/posted.rs", "use core::sync::atomic", "#[cfg(test)]"),
     ("first_touch.rs", "crates/paging/src/first_touch.rs", "use core::sync::atomic", "#[cfg(test)]"),
     ("pending_requests.rs", "crates/vgic/src/shortcuts.rs", "/// Pending requests to a vCPU", "const _: () ="),
+    ("invalidations.rs", "hypervisor/src/arch/x86_64/vm/protected.rs", "/// Which CPUs may still have rights", "#[cfg(test)]"),
+    ("events.rs", "hypervisor/src/arch/x86_64/interrupts/events.rs", "/// NMIs that wait", "/// An NMI for a vCPU."),
+    ("init.rs", "hypervisor/src/arch/x86_64/interrupts/events.rs", "/// INIT for a vCPU", "/// Leaves the loaded vCPU"),
+    ("startup.rs", "hypervisor/src/arch/x86_64/interrupts/events.rs", "/// The first vCPU, which runs here", "fn start("),
+    ("resched.rs", "hypervisor/src/cpu/wake.rs", "/// CPUs that must ask the scheduler", "/// Kicks or wakes a vCPU"),
 ];
 
 /// What is replaced in them.
-const CHANGES: [(&str, &str); 5] = [
+const CHANGES: [(&str, &str); 11] = [
     ("core::sync::atomic", "loom::sync::atomic"),
     ("core::hint::spin_loop", "loom::hint::spin_loop"),
     ("pub const fn new", "pub fn new"),
     ("[const { AtomicU64::new(0) }; STEPS as usize]", "core::array::from_fn(|_| AtomicU64::new(0))"),
     ("use crate::", "use super::"),
+    ("[const { AtomicU64::new(0) }; MAX_CPUS]", "core::array::from_fn(|_| AtomicU64::new(0))"),
+    ("pub const fn new() -> Events", "pub fn new() -> Events"),
+    ("&'static Vcpu", "&Vcpu"),
+    // Loom takes accesses that are sequentially consistent for acquire and release, and knows of fences only.
+    ("let on = self.on.load", "fence(Ordering::SeqCst);\n        let on = self.on.load"),
+    (
+        "let wanted = self.wanted.load(Ordering::SeqCst);",
+        "fence(Ordering::SeqCst);\n        let wanted = self.wanted.load(Ordering::SeqCst);",
+    ),
+    (
+        "static RESCHED: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];",
+        "loom::lazy_static! { static ref RESCHED: [AtomicBool; MAX_CPUS] = core::array::from_fn(|_| AtomicBool::new(false)); }",
+    ),
 ];
 
 fn main() {

@@ -58,6 +58,201 @@ mod pending_requests {
     include!(concat!(env!("OUT_DIR"), "/pending_requests.rs"));
 }
 
+/// The PC's invalidation of EPT rights, with CPUs that have a TLB of one entry.
+mod invalidations {
+    use loom::sync::atomic::{AtomicU64, Ordering, fence};
+
+    pub const MAX_CPUS: usize = 2;
+
+    loom::thread_local! {
+        static THIS: std::cell::Cell<usize> = std::cell::Cell::new(0);
+        /// What this CPU remembers of the entry.
+        static TLB: std::cell::Cell<Option<u64>> = std::cell::Cell::new(None);
+    }
+
+    pub fn become_cpu(index: usize) {
+        THIS.with(|this| this.set(index));
+    }
+
+    fn this_index() -> usize {
+        THIS.with(|this| this.get())
+    }
+
+    /// Whether the guest on this CPU can write: by what the CPU remembers, or else by the table.
+    pub fn can_write(table: &AtomicU64) -> bool {
+        TLB.with(|tlb| {
+            let entry = tlb.get().unwrap_or_else(|| table.load(Ordering::Relaxed));
+            tlb.set(Some(entry));
+            entry != 0
+        })
+    }
+
+    mod apic {
+        /// It comes at some time, as the test's thread goes on.
+        pub fn invalidate(_cpu: usize) {}
+    }
+
+    mod vmx {
+        pub fn forget_ept(_: u64) {
+            super::TLB.with(|tlb| tlb.set(None));
+        }
+    }
+
+    include!(concat!(env!("OUT_DIR"), "/invalidations.rs"));
+
+    /// Of one VM.
+    pub struct Vm(Invalidations);
+
+    impl Vm {
+        pub fn new() -> Self {
+            Self(Invalidations::new(0))
+        }
+
+        // As `Protected` does.
+
+        pub fn load(&self, cpu: usize) {
+            self.0.on.fetch_or(1 << cpu, Ordering::SeqCst);
+            self.0.catch_up(cpu);
+        }
+
+        pub fn put(&self, cpu: usize) {
+            self.0.on.fetch_and(!(1 << cpu), Ordering::Release);
+        }
+
+        pub fn catch_up(&self, cpu: usize) {
+            self.0.catch_up(cpu);
+        }
+
+        pub fn take_right(&self, table: &AtomicU64) {
+            table.store(0, Ordering::Release);
+            self.0.add();
+        }
+
+        pub fn is_done(&self) -> bool {
+            self.0.are_done()
+        }
+    }
+}
+
+/// INIT and startup messages of a PC's vCPU.
+mod startup {
+    use loom::sync::atomic::{AtomicU32, Ordering};
+
+    pub struct DeadlockCheck;
+
+    impl DeadlockCheck {
+        fn new() -> Self {
+            Self
+        }
+
+        fn end(&self) {}
+    }
+
+    pub struct Power;
+
+    impl Power {
+        fn if_on(&self, work: impl FnOnce()) {
+            work();
+        }
+    }
+
+    pub struct Arch {
+        pub events: Events,
+        pub index: usize,
+    }
+
+    pub struct Vcpu {
+        pub arch: Arch,
+        pub power: Power,
+        /// The registers: whoever resets or uses them has them alone.
+        pub registers: super::Watched,
+        /// How often it was started, and the page of the last time.
+        pub starts: AtomicU32,
+        pub page: AtomicU32,
+    }
+
+    impl Vcpu {
+        /// The second one of a VM, which is on.
+        pub fn new() -> Self {
+            let vcpu = Self {
+                arch: Arch { events: Events::new(), index: 1 },
+                power: Power,
+                registers: super::Watched::new(0),
+                starts: AtomicU32::new(0),
+                page: AtomicU32::new(0),
+            };
+            vcpu.arch.events.reset(true);
+            vcpu
+        }
+
+        fn vm(&self) -> &Self {
+            self
+        }
+
+        /// An exit on the CPU that it runs on: if INIT has come, it is turned off.
+        pub fn exit(&self) -> bool {
+            self.registers.add(1);
+            let leaves = self.arch.events.init();
+            if leaves {
+                turned_off(self);
+            }
+            !leaves
+        }
+    }
+
+    fn kick(_: &Vcpu) {}
+
+    fn start(vcpu: &Vcpu, page: u8) {
+        vcpu.arch.events.waiting.fetch_and(INIT | EXTERNAL, Ordering::AcqRel);
+        vcpu.registers.add(1);
+        vcpu.page.store(page.into(), Ordering::Relaxed);
+        // What the scheduler's lock orders.
+        vcpu.starts.fetch_add(1, Ordering::Release);
+    }
+
+    include!(concat!(env!("OUT_DIR"), "/events.rs"));
+    include!(concat!(env!("OUT_DIR"), "/init.rs"));
+    include!(concat!(env!("OUT_DIR"), "/startup.rs"));
+}
+
+/// Requests to reschedule.
+#[allow(unused_doc_comments, reason = "the file's static becomes a macro")]
+mod resched {
+    use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    const MAX_CPUS: usize = 2;
+
+    #[derive(Clone, Copy)]
+    pub struct CpuId(pub usize);
+
+    impl CpuId {
+        fn index(self) -> usize {
+            self.0
+        }
+    }
+
+    pub struct Cpu {
+        pub index: usize,
+    }
+
+    loom::lazy_static! {
+        /// Kicks that were sent.
+        pub static ref KICKS: AtomicU32 = AtomicU32::new(0);
+    }
+
+    impl Cpu {
+        fn complete_stores() {
+            loom::sync::atomic::fence(Ordering::SeqCst);
+        }
+
+        fn kick(_: usize) {
+            KICKS.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    include!(concat!(env!("OUT_DIR"), "/resched.rs"));
+}
+
 /// Explores all orders with at most this many preemptions.
 fn model(preemptions: usize, test: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -256,5 +451,143 @@ fn requests_are_taken_once() {
         taken.extend(take());
         taken.sort();
         assert_eq!(taken, [0, 1]);
+    });
+}
+
+/// A page whose write right was taken away, and that counts as protected, is written by no CPU: one that is on follows when the interrupt comes,
+/// one that comes on later follows as it loads.
+#[test]
+fn rights_that_are_gone_are_used_by_nobody() {
+    use invalidations::{Vm, become_cpu, can_write};
+    use loom::sync::atomic::AtomicU64;
+
+    model(3, || {
+        // The table's entry, and whether the page counts as protected.
+        let state = Arc::new((Vm::new(), AtomicU64::new(1), AtomicU32::new(0)));
+        let guest = {
+            let state = state.clone();
+            thread::spawn(move || {
+                let (vm, table, protected) = &*state;
+                become_cpu(1);
+                let write = || {
+                    // The check first: a page may become protected at any time after the write.
+                    let before = protected.load(Ordering::Acquire);
+                    assert!(!can_write(table) || before == 0, "a page that counts as protected is written");
+                };
+                vm.load(1);
+                write();
+                vm.catch_up(1);
+                write();
+                vm.put(1);
+                vm.load(1);
+                write();
+            })
+        };
+        let (vm, table, protected) = &*state;
+        become_cpu(0);
+        vm.load(0);
+        vm.take_right(table);
+        for _ in 0..2 {
+            if vm.is_done() {
+                protected.store(1, Ordering::Release);
+            }
+        }
+        guest.join().unwrap();
+    });
+}
+
+/// A vCPU that is sent INIT and a startup message by two others ends up on, started by one at a time, whatever the order.
+#[test]
+fn a_startup_message_is_neither_lost_nor_obeyed_twice() {
+    use startup::{Vcpu, init, start_up};
+
+    model(3, || {
+        let vcpu = Arc::new(Vcpu::new());
+        let senders: Vec<_> = [5, 6]
+            .map(|page| {
+                let vcpu = vcpu.clone();
+                thread::spawn(move || {
+                    init(&vcpu);
+                    start_up(&vcpu, page);
+                })
+            })
+            .into();
+        // The vCPU's own CPU: it runs while it was started once more than it was turned off.
+        let mut stops = 0;
+        let mut run = || {
+            if vcpu.starts.load(Ordering::Acquire) >= stops && !vcpu.exit() {
+                stops += 1;
+            }
+        };
+        run();
+        run();
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
+        (0..3).for_each(|_| run());
+        let starts = vcpu.starts.load(Ordering::Relaxed);
+        assert!(starts == stops && starts >= 1, "{starts} starts, turned off {stops} times");
+        assert!(vcpu.arch.events.is_on() && !vcpu.arch.events.init());
+        assert!(matches!(vcpu.page.load(Ordering::Relaxed), 5 | 6));
+    });
+}
+
+/// Whoever asks a CPU to reschedule is seen: the CPU finds the request, and what was written before, by the kick at the latest.
+#[test]
+fn a_request_to_reschedule_is_taken_once_and_not_lost() {
+    use resched::{Cpu, CpuId, KICKS, request_resched, take_resched};
+
+    model(3, || {
+        let work = Arc::new(AtomicU32::new(0));
+        let sender = {
+            let work = work.clone();
+            thread::spawn(move || {
+                work.store(1, Ordering::Relaxed);
+                request_resched(CpuId(1));
+            })
+        };
+        let cpu = Cpu { index: 1 };
+        let take = || {
+            let taken = take_resched(&cpu);
+            assert!(!taken || work.load(Ordering::Relaxed) == 1, "written before the request");
+            u32::from(taken)
+        };
+        let mut taken = take();
+        // The kick comes, and its handler looks.
+        if KICKS.load(Ordering::Acquire) == 1 {
+            taken += take();
+            assert_eq!(taken, 1, "no request at a kick");
+        }
+        sender.join().unwrap();
+        taken += take();
+        assert_eq!(taken, 1);
+    });
+}
+
+/// A vCPU that is started while its VM is being paused is parked: by who starts it, or by who pauses (`cpu::wake::start`, `power::pause`).
+#[test]
+fn a_vcpu_that_starts_while_its_vm_is_paused_is_parked() {
+    const OFF: u32 = 0;
+    const READY: u32 = 1;
+    const PARKED: u32 = 2;
+    model(4, || {
+        let state = Arc::new((lock::TicketLock::new(Watched::new(OFF)), AtomicU32::new(0)));
+        let starter = {
+            let state = state.clone();
+            thread::spawn(move || {
+                let schedule = state.0.lock();
+                schedule.add(READY - OFF);
+                if state.1.load(Ordering::Acquire) == 1 {
+                    schedule.add(PARKED - READY);
+                }
+            })
+        };
+        // Held first, and then each vCPU under the lock.
+        state.1.store(1, Ordering::Release);
+        let schedule = state.0.lock();
+        if schedule.get() == READY {
+            schedule.add(PARKED - READY);
+        }
+        drop(schedule);
+        starter.join().unwrap();
+        assert_eq!(state.0.lock().get(), PARKED);
     });
 }
