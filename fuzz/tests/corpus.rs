@@ -25,6 +25,9 @@ macro_rules! targets {
 }
 
 targets! {
+    smmu: "smmu",
+    pci: "pci",
+    its: "its",
     blob: "blob",
     image: "image",
     bus: "bus",

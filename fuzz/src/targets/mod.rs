@@ -1,5 +1,6 @@
 //! The targets, a file for each group of inputs.
 
+mod assigned;
 mod blob;
 mod bus;
 mod config;
@@ -19,6 +20,9 @@ use crate::target::Target;
 
 /// See [`crate::TARGETS`].
 pub const ALL: &[Target] = &[
+    assigned::EVENTS,
+    assigned::FUNCTION,
+    assigned::PLACES,
     blob::BLOB,
     blob::IMAGE,
     bus::BUS,

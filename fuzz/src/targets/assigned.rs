@@ -1,0 +1,208 @@
+//! What PCI functions that VMs own, their SMMU and their ITS answer, and what guests write to the functions' models.
+
+use stile_its::{Misplaced, PAGE_SIZES, check_place, place_queue, place_table, table_of};
+use stile_pci::{
+    BARS, ConfigSpace, Effect, MAX_VECTORS, PAGE, Table, VirtualFunction, capabilities, find_reset, probe_bars, silence, virtio_common,
+};
+use stile_smmu::{Event, Faults, MOST_FAULTS, MOST_REPORTS, Queue};
+
+use crate::input::Input;
+use crate::marks::reach;
+use crate::target::Target;
+
+/// A function with any configuration space, and any accesses of its guest.
+pub const FUNCTION: Target = Target {
+    name: "pci",
+    run: function,
+    seeds: functions,
+    mutations: 8000,
+    marks: &["refused", "assigned", "bar", "wide bar", "msix", "reset", "decoding", "vector", "found"],
+};
+
+/// Events of an SMMU, and its queues' indexes.
+pub const EVENTS: Target =
+    Target { name: "smmu", run: events, seeds: records, mutations: 4000, marks: &["report", "silent", "cut off", "full", "empty"] };
+
+/// An ITS's registers read back.
+pub const PLACES: Target =
+    Target { name: "its", run: places, seeds: registers, mutations: 4000, marks: &["placed", "page size", "shareability", "elsewhere"] };
+
+/// Configuration space: values, and which bits can be written.
+struct Space {
+    registers: [u32; 64],
+    writable: [u32; 64],
+}
+
+impl ConfigSpace for Space {
+    fn read(&self, register: u8) -> u32 {
+        assert!(register.is_multiple_of(4));
+        self.registers[usize::from(register) / 4]
+    }
+
+    fn write(&mut self, register: u8, value: u32) {
+        assert!(register.is_multiple_of(4));
+        let index = usize::from(register) / 4;
+        let writable = self.writable[index];
+        self.registers[index] = self.registers[index] & !writable | value & writable;
+    }
+}
+
+/// A function with BARs and MSI-X, one with a reset of its own, a virtio function, and a bridge; each with accesses behind it.
+fn functions() -> Vec<Vec<u8>> {
+    let bytes = |words: &[(usize, u32, u32)], accesses: &[u8]| {
+        let (mut registers, mut writable) = ([0u32; 64], [0u32; 64]);
+        words.iter().for_each(|&(register, value, mask)| (registers[register / 4], writable[register / 4]) = (value, mask));
+        let words = registers.into_iter().zip(writable).flat_map(|(value, mask)| [value, mask]);
+        let mut bytes: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
+        bytes.extend_from_slice(accesses);
+        bytes
+    };
+    let plain = [
+        (0x00, 0x0010_1b36, 0),
+        (0x04, 1 << 20, 0x547),
+        (0x08, 0x0108_0202, 0),
+        (0x10, 4, !0x3fff),
+        (0x14, 0, u32::MAX),
+        (0x18, 0, !0xfff),
+        (0x34, 0x40, 0),
+        (0x40, 0x0040_8011, 0xc000_0000),
+        (0x44, 0x2000, 0),
+        (0x80, 0x0002_0010, 0),
+        (0x84, 1 << 28, 0),
+    ];
+    let mut virtio = plain;
+    virtio[0] = (0x00, 0x1042_1af4, 0);
+    virtio[9] = (0x80, 0x0110_0009, 0);
+    virtio[10] = (0x84, 0, 0);
+    // Offset, size, value: BAR 0 at a place, memory decoding and bus mastering, MSI-X, and a vector.
+    let accesses =
+        [[0x10, 0, 2, 0, 0, 0, 0x20], [4, 0, 2, 6, 0, 0, 0], [0x43, 0, 0, 0xc0, 0, 0, 0], [0, 0, 2, 1, 2, 3, 4], [0xc, 0, 2, 0, 0, 0, 0]]
+            .concat();
+    let bridge = [(0x00, 0x000c_1b36, 0), (0x08, 0x0604_0000, 0), (0x0c, 0x0001_0000, 0)];
+    vec![bytes(&plain, &accesses), bytes(&virtio, &accesses), bytes(&bridge, &accesses)]
+}
+
+fn function(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let mut space = Space { registers: [0; 64], writable: [0; 64] };
+    for index in 0..64 {
+        (space.registers[index], space.writable[index]) = (input.word(), input.word());
+    }
+    let command = space.registers[1] & 0xffff;
+    let bars = probe_bars(&mut space);
+    assert!(space.registers[1] & 0xffff & space.writable[1] == command & space.writable[1], "probing restores the command register");
+    assert!(capabilities(&space).count() <= 48);
+    if find_reset(&space).is_some() {
+        reach("reset");
+    }
+    if let Some((bar, _)) = virtio_common(&space) {
+        assert!(bar < BARS);
+    }
+    let model = VirtualFunction::new(&space, bars);
+    silence(&mut space);
+    let Ok(mut model) = model else { return reach("refused") };
+    reach("assigned");
+    for bar in model.bars().iter().flatten() {
+        reach(if bar.wide { "wide bar" } else { "bar" });
+        assert!(bar.size.is_power_of_two() && bar.mapped_size().is_multiple_of(PAGE));
+    }
+    let mut table = Table::new(0);
+    if let Some(msix) = model.msix() {
+        reach("msix");
+        let bar = model.bars()[msix.bar].expect("its BAR is there");
+        let pages = msix.pages();
+        assert!(pages.start < pages.end && pages.end <= bar.mapped_size() && pages.start.is_multiple_of(PAGE), "{pages:x?}");
+        assert!((1..=MAX_VECTORS).contains(&msix.vectors()));
+        table = Table::new(msix.vectors());
+    }
+    while !input.is_empty() {
+        let (offset, size, value) = (u64::from(input.half()), 1 << input.below(4), u64::from(input.word()));
+        // A table's offsets are checked by the device that has it, as are widths.
+        let in_table = offset % (16 * MAX_VECTORS as u64) & !(size - 1);
+        if let Some(vector) = table.write(in_table, size, value) {
+            reach("vector");
+            assert!(vector < table.vectors());
+        }
+        table.read(in_table, size);
+        model.read(offset & 0xfff, size);
+        if model.write(offset & 0xfff, size, value) == Effect::Decoding {
+            reach("decoding");
+        }
+        for (index, bar) in model.bars().iter().enumerate() {
+            let (Some(bar), Some(address)) = (bar, model.address(index)) else { continue };
+            assert!(address.is_multiple_of(bar.mapped_size()), "BAR {index} at {address:#x}");
+            let found = model.find(address, 4);
+            assert_eq!(found.is_some(), model.decodes_memory());
+            if found.is_some() {
+                reach("found");
+            }
+        }
+    }
+}
+
+/// The same fault again and again, and one at another page each time.
+fn records() -> Vec<Vec<u8>> {
+    let record = |page: u32| {
+        let words = [0x10_0000_0010_u64, 1 << 35, u64::from(page) << 12, 0];
+        words.into_iter().flat_map(u64::to_le_bytes).collect::<Vec<u8>>()
+    };
+    // The queue's indexes first: it is empty after one step.
+    let input = |records: Vec<u8>| [&[0, 0, 0, 0, 1, 0, 0, 0][..], &records].concat();
+    vec![input((0..100).flat_map(|_| record(1)).collect()), input((0..20).flat_map(record).collect())]
+}
+
+fn events(bytes: &[u8]) {
+    const QUEUE: Queue = Queue { log2: 6 };
+    let mut input = Input::new(bytes);
+    let (mut faults, mut reports, mut ends, mut counted) = (Faults::NONE, 0, 0, 0);
+    let (mut producer, mut consumer) = (input.word(), input.word());
+    while !input.is_empty() {
+        let event = Event::decode(core::array::from_fn(|_| input.double()));
+        let verdict = faults.count(event.address & !0xfff);
+        reach(if verdict.report { "report" } else { "silent" });
+        assert!(ends == 0 || !verdict.report && !verdict.cut_off, "silent after the end");
+        (reports, ends, counted) = (reports + u32::from(verdict.report), ends + u32::from(verdict.cut_off), counted + 1);
+        if verdict.cut_off {
+            reach("cut off");
+            assert!(reports == MOST_REPORTS || counted == MOST_FAULTS);
+        }
+        // Registers may have any value: each step stays in the queue.
+        assert!(QUEUE.slot(producer) < 64 && QUEUE.slot(consumer) < 64);
+        producer = QUEUE.next(producer);
+        let is_empty = QUEUE.is_empty(producer, consumer);
+        reach(if is_empty { "empty" } else { "full" });
+        if !is_empty {
+            consumer = QUEUE.next(consumer);
+        }
+    }
+}
+
+/// What was placed, read back as it was, with each of the fields changed.
+fn registers() -> Vec<Vec<u8>> {
+    [0, 1 << 8, 1 << 10, 1 << 62, 1 << 63, 1 << 20, 7].map(|change: u64| [&[0; 9][..], &change.to_le_bytes()].concat()).into()
+}
+
+fn places(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    while !input.is_empty() {
+        let table = input.double() & 0x0000_ffff_ffff_0000;
+        let written = match input.below(4) {
+            3 => place_queue(table),
+            size => place_table(table, PAGE_SIZES[size]),
+        };
+        let read = written ^ input.double();
+        let (_, entry) = table_of(read);
+        assert!((1..=32).contains(&entry));
+        match check_place(written, read) {
+            Ok(()) => {
+                reach("placed");
+                // Where the hardware looks: valid, one level, this address, as many pages of the same size, coherent.
+                const PLACE: u64 = 0b11 << 62 | 0x0000_ffff_ffff_f000 | 0b1111 << 8 | 0xff;
+                assert_eq!(read & PLACE, written & PLACE);
+            }
+            Err(Misplaced::PageSize) => reach("page size"),
+            Err(Misplaced::Shareability) => reach("shareability"),
+            Err(Misplaced::Other) => reach("elsewhere"),
+        }
+    }
+}
