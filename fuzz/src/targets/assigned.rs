@@ -118,7 +118,7 @@ fn function(bytes: &[u8]) {
     while !input.is_empty() {
         let (offset, size, value) = (u64::from(input.half()), 1 << input.below(4), u64::from(input.word()));
         // A table's offsets are checked by the device that has it, as are widths.
-        let in_table = offset % (16 * MAX_VECTORS as u64) & !(size - 1);
+        let in_table = (offset % (16 * MAX_VECTORS as u64)) & !(size - 1);
         if let Some(vector) = table.write(in_table, size, value) {
             reach("vector");
             assert!(vector < table.vectors());
