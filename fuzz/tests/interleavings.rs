@@ -245,7 +245,7 @@ mod resched {
             loom::sync::atomic::fence(Ordering::SeqCst);
         }
 
-        fn kick(_: usize) {
+        fn regain(_: usize) {
             KICKS.fetch_add(1, Ordering::Release);
         }
     }
