@@ -12,7 +12,7 @@ pub fn cpus_of_vm(vm: &VmConfig, present: u64) -> u64 {
     (0..usize::from(vm.vcpus)).fold(0, |mask, vcpu| mask | cpus_of(vm, vcpu, present))
 }
 
-/// What else may run on a CPU of one of the `index`th virtual machine's vCPUs.
+/// Others that may run on a CPU of one of the `index`th virtual machine's vCPUs.
 pub fn rivals(config: &MachineConfig, index: usize) -> Vec<&str> {
     let (vm, present) = (&config.vms[index], config.present_cpus());
     let cpus = cpus_of_vm(vm, present);

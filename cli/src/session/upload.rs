@@ -17,11 +17,11 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// A package on its way.
 #[derive(Debug)]
 pub struct Upload {
-    /// Who asked for it.
+    /// The client that asked for it.
     pub client: ClientId,
-    /// The VM, and its number.
+    /// The VM.
     pub guest: Guest,
-    /// As above.
+    /// Its number.
     pub vm: u8,
     /// The tag of its commands.
     pub tag: u32,
@@ -54,7 +54,7 @@ impl Upload {
         self.more()
     }
 
-    /// What to send again, as Stile is late.
+    /// Pieces to send again, as Stile is late.
     pub fn again(&mut self, now: Instant) -> Vec<Command> {
         if now < self.retry_at {
             return Vec::new();

@@ -183,9 +183,9 @@ pub struct Techniques {
     pub binary_point: BinaryPoint,
     /// Who programs the deadline timer of an x86-64 guest's local APIC.
     pub timer: TimerAccess,
-    /// Who sends a guest's interprocessor interrupts.
+    /// The way of a guest's interprocessor interrupts.
     pub ipi: IpiAccess,
-    /// Who takes the physical interrupts of an Arm guest's timers and SGIs.
+    /// The exception level that takes the physical interrupts of an Arm guest's timers and SGIs.
     pub interrupts: Interrupts,
     /// For measurements: avoidable work that is done at every exit. If set on any VM, even with all its
     /// switches off, all VMs of the machine use slower vectors.

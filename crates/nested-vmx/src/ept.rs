@@ -40,7 +40,7 @@ pub struct Leaf {
     pub address: u64,
     /// log2 of its size.
     pub shift: u32,
-    /// What all levels allow.
+    /// Accesses that all levels allow.
     pub rights: Rights,
 }
 

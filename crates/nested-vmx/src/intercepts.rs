@@ -33,14 +33,14 @@ pub trait Operands {
     fn word(&self, address: u64) -> Option<u64>;
 }
 
-/// Who handles an exit.
+/// The handler of an exit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// L1: it is forwarded.
     Forward,
     /// L0.
     Keep,
-    /// Whom L1's extended page tables blame; L0 if L1 uses none.
+    /// Decided by L1's extended page tables; L0's if L1 uses none.
     SecondStage,
 }
 

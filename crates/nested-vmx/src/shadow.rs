@@ -38,7 +38,7 @@ pub struct Page {
     pub machine: u64,
     /// log2 of its size: 12 or 21.
     pub shift: u32,
-    /// What L2 may do.
+    /// Accesses that L2 may make.
     pub rights: Rights,
 }
 

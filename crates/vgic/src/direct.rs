@@ -26,7 +26,7 @@ use crate::{BLOCK, SGIS};
 /// The running priority of a CPU interface without an active interrupt.
 const IDLE: u8 = 0xff;
 
-/// What the hypervisor programs the physical redistributor with.
+/// The state to program the physical redistributor with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Direct {
     /// The interrupts that are the guest's: SGIs but reserved ones, and PPIs backed by a physical interrupt.
@@ -41,7 +41,7 @@ pub struct Direct {
     pub priorities: [u8; BLOCK],
 }
 
-/// What the hypervisor found in the physical redistributor, with all of [`Direct::all`] disabled there.
+/// The state found in the physical redistributor, with all of [`Direct::all`] disabled there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
     /// Pending SGIs, which it has made not pending; and timers that are pending although their line is low, likewise.
@@ -88,7 +88,7 @@ impl Redistributor {
         block.line &= !self.slots.hw_ppis;
         block.written &= !all;
         block.resident |= all;
-        // What the guest acknowledges from now on has these priorities, whatever is written meanwhile.
+        // Interrupts that the guest acknowledges from now on have these priorities, also if others are written meanwhile.
         block.acknowledged = block.entry;
         self.direct = true;
         (Some(direct), kick)

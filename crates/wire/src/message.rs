@@ -58,7 +58,7 @@ pub enum Event {
     Decoded(Decoded),
     /// How a virtual machine's vCPUs have spent their time: follows its rows.
     CpuTime(CpuTime),
-    /// What became of [`Command::Control`].
+    /// The result of [`Command::Control`].
     Answer {
         /// The command's tag.
         tag: u32,
@@ -129,7 +129,7 @@ pub enum Command {
         tag: u32,
         /// The virtual machine's number, from 0. Untrusted input.
         vm: u8,
-        /// What to do.
+        /// The change.
         action: Action,
     },
     /// Copy the ledger of a vCPU at a moment at which it is exact: answered by [`Event::Sample`] or [`Event::NoSample`].

@@ -104,7 +104,7 @@ fn run_all(request: &Request<'_>, hypervisor: &Hypervisor, operations: &[Operati
     let needs = operations.first().context("there is no such operation")?.needs;
     let bootargs = probe::arguments(operations, iterations);
     let files = VmFiles { kernel: request.probe, initrd: None, bootargs: &bootargs, domains: &[] };
-    // What this needs is off by default.
+    // Its needs are off by default.
     let ipi = if operations.iter().any(|operation| operation.name == "ipi_direct") { IpiAccess::Direct } else { request.techniques.ipi };
     let techniques = Techniques { ipi, ..request.techniques };
     under_stile::run(hypervisor, &config(&Request { techniques, ..*request }, needs), &files, Vec::new(), request.plugin)

@@ -15,7 +15,7 @@ pub trait Memory {
 /// The virtual processor that L1 runs on.
 #[derive(Clone, Copy, Debug)]
 pub struct Processor<'a> {
-    /// What L1 is offered.
+    /// The features offered to L1.
     pub capabilities: &'a Capabilities,
     /// Bits of a physical address.
     pub physical_bits: u8,
@@ -110,7 +110,7 @@ pub struct Section {
 /// Groups that most rules depend on: the controls.
 pub(super) const CONTROLS: Groups = Groups::of(&[Group::Execution, Group::Exit, Group::Entry]);
 
-/// What rules look at.
+/// The state that rules look at.
 pub(super) struct State<'a> {
     pub vmcs: &'a Vmcs12,
     pub processor: &'a Processor<'a>,

@@ -95,7 +95,7 @@ fn a_large_page_gives_way_to_a_small_one() {
 }
 
 proptest! {
-    /// Whatever is mapped, and however few frames there are: the page mapped last is there, and every other translation is one that was
+    /// For any mappings, and however few frames there are: the page mapped last is there, and every other translation is one that was
     /// mapped before.
     #[test]
     fn translations_are_those_that_were_mapped(pages in prop::collection::vec((0_u64..1 << 36, 0_u64..1 << 20, any::<bool>()), 1..60)) {

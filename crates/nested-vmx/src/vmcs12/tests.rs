@@ -97,7 +97,7 @@ proptest! {
         prop_assert_eq!(other.values, vmcs.values);
     }
 
-    /// Whatever the region holds, each value fits its field.
+    /// For any contents of the region, each value fits its field.
     #[test]
     fn any_region(words in prop::collection::vec(any::<u64>(), 512)) {
         let mut vmcs = Vmcs12::new();
