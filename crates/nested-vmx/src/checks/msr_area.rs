@@ -1,7 +1,8 @@
 //! MSR areas of VM entries and VM exits (SDM, "Loading MSRs", "Saving MSRs").
 
-/// The most entries that an area may have: IA32_VMX_MISC recommends 512.
-pub const LIMIT: u32 = 512;
+/// The most entries that an area may have. IA32_VMX_MISC recommends 512 at most; so many would keep interrupts waiting too long, as each may
+/// take a thousand instructions. KVM and Xen use fewer than ten.
+pub const LIMIT: u32 = 32;
 
 /// The size of an entry.
 pub const ENTRY_SIZE: u64 = 16;

@@ -19,5 +19,6 @@ direct_exit_sysreg:
     movk    w3, #(({WRITE_OF_SGI1R}) >> 16), lsl #16
     cmp     w0, w3
     b.ne    exit_sysreg
-    tbnz    x1, #9, exit_sysreg_full // ISS.Rt is x16 or above: it may be in no frame
+    tbnz    x1, #9, direct_exit_sgi_full // ISS.Rt is x16 or above: it may be in no frame
 call_stub direct_exit_sgi, handle_direct_sgi
+call_stub_full direct_exit_sgi_full, handle_direct_sgi

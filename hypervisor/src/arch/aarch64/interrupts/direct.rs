@@ -145,8 +145,9 @@ impl Place {
         let before = read_sysreg!("vttbr_el2");
         // The TLBI takes the VMID from here. Speculative walks find a table in which nothing is mapped.
         write_sysreg!("vttbr_el2", self.vttbr.load(Ordering::Relaxed));
-        // SAFETY: forgetting translations is always right.
-        unsafe { core::arch::asm!("dsb ishst", "isb", "tlbi vmalls12e1is", "dsb ish", options(nostack, preserves_flags)) };
+        // A masked interrupt ends WFI but not WFE (Arm ARM, WFE wake-up events): an event does.
+        // SAFETY: forgetting translations is always right, and so is an event.
+        unsafe { core::arch::asm!("dsb ishst", "isb", "tlbi vmalls12e1is", "dsb ish", "sev", options(nostack, preserves_flags)) };
         write_sysreg!("vttbr_el2", before);
         isb();
         // From here on that CPU executes nothing of its guest's. An interrupt only has to end a WFI.

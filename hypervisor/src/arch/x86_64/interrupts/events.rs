@@ -198,8 +198,11 @@ fn start(vcpu: &'static Vcpu, page: u8) {
     // An INIT that came since the phase was changed is for what begins here. The 8259s stay as they are.
     vcpu.arch.events.waiting.fetch_and(INIT | EXTERNAL, Ordering::AcqRel);
     // SAFETY: the vCPU was off, and its phase makes this the only one to start it.
-    let (apic, context) = unsafe { (vcpu.arch.apic(), vcpu.arch.context()) };
+    let (apic, context, vmx) = unsafe { (vcpu.arch.apic(), vcpu.arch.context(), vcpu.arch.vmx()) };
     apic.init();
+    if let Some(vmx) = vmx {
+        vmx.begin_anew();
+    }
     if vcpu.arch.index == 0 {
         vcpu.arch.pages.set_virtual_wire();
     }

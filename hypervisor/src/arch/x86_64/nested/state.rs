@@ -99,6 +99,13 @@ impl GuestVmx {
         self.vmcs02.iter_mut().for_each(Vmcs02::forget);
     }
 
+    /// The vCPU, which is off, begins anew. A CPU that let go of it while it was on has not reset this, and may have translations of its
+    /// shadows: they are invalidated when it is loaded.
+    pub fn begin_anew(&mut self) {
+        self.reset();
+        self.host = 0;
+    }
+
     /// Takes every VMCS02 off this CPU.
     fn clear_all(&mut self) {
         self.vmcs02.iter_mut().for_each(Vmcs02::clear);

@@ -388,6 +388,10 @@ impl VcpuPart for Vcpu {
         self.direct.reset();
         self.watch.store(Watch::NEVER, Ordering::Relaxed);
         self.kept.reset();
+        // SAFETY: as above.
+        if let Some(vmx) = unsafe { self.vmx() } {
+            vmx.begin_anew();
+        }
     }
 
     fn set_start(&self, start: &Start) {
