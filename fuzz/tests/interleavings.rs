@@ -66,7 +66,7 @@ mod invalidations {
 
     loom::thread_local! {
         static THIS: std::cell::Cell<usize> = std::cell::Cell::new(0);
-        /// What this CPU remembers of the entry.
+        /// This CPU's copy of the entry.
         static TLB: std::cell::Cell<Option<u64>> = std::cell::Cell::new(None);
     }
 
@@ -206,7 +206,7 @@ mod startup {
         vcpu.arch.events.waiting.fetch_and(INIT | EXTERNAL, Ordering::AcqRel);
         vcpu.registers.add(1);
         vcpu.page.store(page.into(), Ordering::Relaxed);
-        // What the scheduler's lock orders.
+        // Ordered by the scheduler's lock.
         vcpu.starts.fetch_add(1, Ordering::Release);
     }
 
@@ -539,7 +539,7 @@ fn a_startup_message_is_neither_lost_nor_obeyed_twice() {
     });
 }
 
-/// Whoever asks a CPU to reschedule is seen: the CPU finds the request, and what was written before, by the kick at the latest.
+/// No request to reschedule is missed: the CPU finds it, and all that was written before it, by the kick at the latest.
 #[test]
 fn a_request_to_reschedule_is_taken_once_and_not_lost() {
     use resched::{Cpu, CpuId, KICKS, request_resched, take_resched};

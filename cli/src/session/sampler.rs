@@ -162,7 +162,7 @@ mod tests {
                         let row = LedgerRow { vm, vcpu, row, count: u64::MAX, ticks: u64::MAX, min: 1, max: 2 };
                         sampler.take(&Event::SampleRow(row), &exits, now);
                     }
-                    // The same piece again and again, and one that is behind it.
+                    // One piece is repeated without end, and points to one behind it.
                     sampler.take(&Event::SampleRows { vm, vcpu, next: Some(from.saturating_add(600)) }, &exits, now)
                 }
                 Step::Done(sample, _) => break sample,

@@ -129,7 +129,7 @@ pub enum Misplaced {
 /// Compares a register read back with what was written into it: [`place_table`], [`place_queue`].
 ///
 /// # Errors
-/// What is different.
+/// The field that differs.
 pub const fn check_place(written: u64, read: u64) -> Result<(), Misplaced> {
     /// Valid, Indirect (two levels), the address and the number of pages. (Cacheability is a hint where the shareability is kept.)
     const PLACE: u64 = VALID | 1 << 62 | 0x0000_ffff_ffff_f0ff;

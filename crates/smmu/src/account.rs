@@ -1,11 +1,11 @@
-//! What the faults of a stream lead to: reports, one for each page and direction, and an end.
+//! Accounting of a stream's faults: they are reported, once for each page and direction, until the stream is cut off.
 
 /// Reports of a stream's faults until it is cut off.
 pub const MOST_REPORTS: u32 = 8;
 /// Its faults until then, reported or not: a transfer has one for each few bytes.
 pub const MOST_FAULTS: u32 = 4096;
 
-/// What to do about a fault.
+/// The consequences of a fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Report it.

@@ -62,7 +62,7 @@ fn events_say_who_and_where() {
 
 #[test]
 fn a_stream_is_cut_off_after_some_faults() {
-    // The same page, again and again: one report, and an end.
+    // One page, without end: one report, and an end.
     let mut faults = Faults::NONE;
     let verdicts: std::vec::Vec<_> = (0..2 * MOST_FAULTS).map(|_| faults.count(0x1000)).collect();
     assert_eq!(verdicts.iter().filter(|verdict| verdict.report).count(), 1);

@@ -111,7 +111,7 @@ impl Redistributor {
         block.active == 0 && block.group1 & all == all && pending & (reserved | !all) == 0 && !self.waiting_spis(distributor)
     }
 
-    /// The reverse of [`enter_direct`](Self::enter_direct). Must be followed by [`sync`](Self::sync).
+    /// Undoes [`enter_direct`](Self::enter_direct). Must be followed by [`sync`](Self::sync).
     pub fn leave_direct<L: ListRegisters>(&mut self, observed: Observed, lrs: &L) {
         self.direct = false;
         let block = &mut self.block;

@@ -1,4 +1,4 @@
-//! What PCI functions that VMs own, their SMMU and their ITS answer, and what guests write to the functions' models.
+//! Answers of PCI functions that VMs own, of their SMMU and of their ITS, and writes of guests to the functions' models.
 
 use stile_its::{Misplaced, PAGE_SIZES, check_place, place_queue, place_table, table_of};
 use stile_pci::{
@@ -140,7 +140,7 @@ fn function(bytes: &[u8]) {
     }
 }
 
-/// The same fault again and again, and one at another page each time.
+/// One fault repeated, and one at another page each time.
 fn records() -> Vec<Vec<u8>> {
     let record = |page: u32| {
         let words = [0x10_0000_0010_u64, 1 << 35, u64::from(page) << 12, 0];
@@ -177,7 +177,7 @@ fn events(bytes: &[u8]) {
     }
 }
 
-/// What was placed, read back as it was, with each of the fields changed.
+/// A register of the ITS, read back as it was written, and with each of its fields changed.
 fn registers() -> Vec<Vec<u8>> {
     [0, 1 << 8, 1 << 10, 1 << 62, 1 << 63, 1 << 20, 7].map(|change: u64| [&[0; 9][..], &change.to_le_bytes()].concat()).into()
 }

@@ -234,7 +234,7 @@ fn msr_areas() -> Outcome {
     area(4, MSR, 0x3333);
     set(field::ENTRY_MSR_LOADS, 3);
     set(field::ENTRY_MSR_LOAD_AREA, page(AREA));
-    // What an entry loaded, the exit stores; the exit loads another value.
+    // The exit stores the values that an entry loaded, and loads another one.
     set(field::EXIT_MSR_STORES, 2);
     set(field::EXIT_MSR_STORE_AREA, page(AREA) + 5 * 16);
     area(5, MSR, 0);

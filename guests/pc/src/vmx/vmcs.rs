@@ -228,7 +228,7 @@ macro_rules! code {
 pub fn fresh(code: u64) {
     CODE.store(code, Ordering::Relaxed);
     vmclear(page(FIRST));
-    // Whatever the format is: a VMCS has no fields of before.
+    // In every format of a VMCS, no field keeps its former value.
     for word in 0..512 {
         poke(FIRST, word, 0);
     }

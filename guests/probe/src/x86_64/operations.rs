@@ -163,7 +163,7 @@ fn ipi(_platform: &Platform, n: u64) -> u64 {
     send_and_wait(apic::msr(apic::ICR), 1 << 32 | u64::from(apic::ASSERT) | u64::from(interrupts::SECOND), 1, n)
 }
 
-/// The same by the posted-interrupt descriptor of the other CPU, and the physical ICR.
+/// An IPI by the posted-interrupt descriptor of the other CPU, and the physical ICR.
 fn ipi_direct(_platform: &Platform, n: u64) -> u64 {
     const VECTOR: u8 = interrupts::SECOND;
     apic::need_x2apic();

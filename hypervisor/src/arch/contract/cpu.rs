@@ -18,7 +18,7 @@ pub trait PhysicalCpu {
     /// Makes a CPU leave its guest or its wait, now or, if it is in Stile, at its next entry or wait. After [`PhysicalCpu::complete_stores`].
     fn kick(index: usize);
 
-    /// The same, also where the guest has the CPU's interrupts to itself. Not for the exit path.
+    /// Kicks a CPU, also where the guest has the CPU's interrupts to itself. Not for the exit path.
     fn regain(index: usize) {
         Self::kick(index);
     }

@@ -41,7 +41,7 @@ pub fn write_sgi1r(cpu: &mut Cpu, value: u64) -> Outcome {
     if cpu::kick_if_running(target) { Outcome::done(ROW) } else { wake_for_sgi(cpu, target) }
 }
 
-/// The same by a vCPU whose interrupts are direct.
+/// A write of ICC_SGI1R_EL1 by a vCPU whose interrupts are direct.
 #[inline(always)]
 pub fn write_direct_sgi1r(cpu: &mut Cpu, value: u64) -> Outcome {
     let vm = cpu.vcpu().vm();

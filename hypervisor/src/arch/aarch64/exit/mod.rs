@@ -92,7 +92,7 @@ struct Stubs([Stub; 64]);
 #[unsafe(no_mangle)]
 static SYNCHRONOUS_STUBS: Stubs = Stubs(ordinary_stubs());
 
-/// The same for a vCPU whose interrupts are direct.
+/// Stubs of a vCPU whose interrupts are direct.
 #[unsafe(no_mangle)]
 static DIRECT_STUBS: Stubs = {
     let mut stubs = ordinary_stubs();

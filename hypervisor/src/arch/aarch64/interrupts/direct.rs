@@ -54,7 +54,7 @@ const NOBODY: u16 = u16::MAX;
 /// CPUs that are about to send to, or to revoke, a vCPU that they found direct. It stays so until they are done.
 static SENDING: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
 
-/// What a vCPU needs for direct interrupts.
+/// A vCPU's state for direct interrupts.
 pub struct Place {
     /// The CPU on which it is direct, or [`NOWHERE`].
     cpu: AtomicU32,
@@ -281,7 +281,7 @@ fn publish(cpu: &Cpu, vcpu: &Vcpu, place: &Place) {
     dsb_ish();
 }
 
-/// The reverse. When this returns, no CPU is about to send to it any more.
+/// Undoes [`publish`]. When this returns, no CPU is about to send to it any more.
 fn unpublish(cpu: &Cpu, place: &Place) {
     place.cpu.store(NOWHERE, Ordering::Relaxed);
     HERE[cpu.index % MAX_CPUS].store(NOBODY, Ordering::Relaxed);

@@ -43,7 +43,7 @@ pub struct Vm {
     pub id_registers: [u64; 64],
     /// Guest-physical addresses of its memory.
     pub ram: Range<u64>,
-    /// What it is made of.
+    /// The memory of its structures.
     arena: &'static Arena,
     /// Second stage: what is mapped of its memory. Tables are there for all of it.
     table: TicketLock<PageTable<Stage2>>,
@@ -74,7 +74,7 @@ pub struct Vcpu {
     pub redistributor: TicketLock<Redistributor>,
     /// What others have for it.
     pub requests: PendingRequests,
-    /// What it needs for direct interrupts, if it may have them.
+    /// Its state for direct interrupts, if it may have them.
     pub direct: Option<&'static direct::Place>,
     /// It has an EL2, or may have direct interrupts.
     pub special: bool,

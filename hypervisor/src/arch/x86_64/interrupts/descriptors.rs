@@ -1,4 +1,4 @@
-//! What VMs and vCPUs have for direct interprocessor interrupts ([`direct`](super::direct)).
+//! State of VMs and vCPUs for direct interprocessor interrupts ([`direct`](super::direct)).
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,7 +12,7 @@ use crate::arch::x86_64::host::instructions::msr;
 use crate::arena::Arena;
 use crate::console::log;
 
-/// What a VM has whose vCPUs may send interprocessor interrupts themselves.
+/// State of a VM whose vCPUs may send interprocessor interrupts themselves.
 pub struct Direct {
     /// MSR bitmaps of vCPUs that send: IA32_TSC_DEADLINE exits, and does not.
     pub bitmaps: [u64; 2],

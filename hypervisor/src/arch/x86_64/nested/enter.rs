@@ -82,7 +82,7 @@ pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Res
         vmcs::write(Field::ENTRY_INTERRUPTION, event);
     }
     let outcome = Outcome::again(row);
-    // What waits for L1 comes before L2's first instruction: that is looked for at entry.
+    // Interrupts that wait for L1 come before L2's first instruction: they are looked for at entry.
     Ok(if waits || !vmx.vmcs02().is_launched() { outcome.choosing_entry() } else { outcome })
 }
 
