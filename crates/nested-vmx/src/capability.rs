@@ -6,7 +6,7 @@ use crate::fields::{FIELDS, Needs};
 use crate::set::FieldSet;
 
 mod bits;
-mod offered;
+pub mod offered;
 
 pub use bits::{ept_vpid, misc, msr};
 

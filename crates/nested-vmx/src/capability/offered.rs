@@ -1,9 +1,12 @@
-//! Controls that Stile implements for L1, where the processor has them.
+//! Controls that Stile implements for L1, where the processor has them. A control that is added here goes into VMCS02 as L1 sets it, unless
+//! the hypervisor composes it (`arch/x86_64/nested/merge.rs`).
 
 use super::bits::{ept_vpid, misc};
 use crate::controls::{entry, exit, pin, primary, secondary};
 
+/// Pin-based controls.
 pub const PIN: u32 = pin::EXTERNAL_INTERRUPTS | pin::NMIS | pin::VIRTUAL_NMIS;
+/// Primary processor-based controls.
 pub const PRIMARY: u32 = primary::INTERRUPT_WINDOW
     | primary::TSC_OFFSET
     | primary::HLT
@@ -24,6 +27,7 @@ pub const PRIMARY: u32 = primary::INTERRUPT_WINDOW
     | primary::MONITOR
     | primary::PAUSE
     | primary::SECONDARY;
+/// Secondary processor-based controls.
 pub const SECONDARY: u32 = secondary::EPT
     | secondary::DESCRIPTOR_TABLES
     | secondary::RDTSCP
@@ -33,19 +37,19 @@ pub const SECONDARY: u32 = secondary::EPT
     | secondary::RDRAND
     | secondary::INVPCID
     | secondary::RDSEED;
-pub const EXIT: u32 =
+pub(super) const EXIT: u32 =
     exit::SAVE_DEBUG | exit::HOST_64 | exit::ACKNOWLEDGE_INTERRUPT | exit::SAVE_PAT | exit::LOAD_PAT | exit::SAVE_EFER | exit::LOAD_EFER;
-pub const ENTRY: u32 = entry::LOAD_DEBUG | entry::IA32E_GUEST | entry::LOAD_PAT | entry::LOAD_EFER;
-pub const MISC: u64 = misc::TIMER_RATE | misc::STORES_LMA | misc::HLT | misc::ZERO_LENGTH;
+pub(super) const ENTRY: u32 = entry::LOAD_DEBUG | entry::IA32E_GUEST | entry::LOAD_PAT | entry::LOAD_EFER;
+pub(super) const MISC: u64 = misc::TIMER_RATE | misc::STORES_LMA | misc::HLT | misc::ZERO_LENGTH;
 /// Stile's own code implements these, whatever the processor has.
-pub const EMULATED_MISC: u64 = misc::CR3_TARGETS | misc::WRITE_ANY;
+pub(super) const EMULATED_MISC: u64 = misc::CR3_TARGETS | misc::WRITE_ANY;
 /// Shadow tables and their invalidation are Stile's own: page sizes of L1's tables need nothing of the processor.
-pub const EMULATED_EPT: u64 = ept_vpid::WALK_4
+pub(super) const EMULATED_EPT: u64 = ept_vpid::WALK_4
     | ept_vpid::WRITE_BACK
     | ept_vpid::PAGES_2M
     | ept_vpid::PAGES_1G
     | ept_vpid::INVEPT
     | ept_vpid::INVEPT_SINGLE
     | ept_vpid::INVEPT_ALL;
-pub const EMULATED_VPID: u64 = ept_vpid::INVVPID | ept_vpid::INVVPID_TYPES;
-pub const VM_FUNCTIONS: u64 = 0;
+pub(super) const EMULATED_VPID: u64 = ept_vpid::INVVPID | ept_vpid::INVVPID_TYPES;
+pub(super) const VM_FUNCTIONS: u64 = 0;

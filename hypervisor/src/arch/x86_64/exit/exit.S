@@ -63,6 +63,20 @@
     mov     r15, [rsp + AT_R15]
 .endm
 
+// Begins an exit whose handler needs all registers in the frame: saves them, counts the exit as taken, and notes its time. Changes RAX and RDX.
+.macro begin_full
+    mov     [rsp + AT_RAX], rax
+    mov     [rsp + AT_RCX], rcx
+    mov     [rsp + AT_RDX], rdx
+    save_caller_saved
+    save_callee_saved
+    inc     qword ptr [rsp + {TAKEN}]
+    rdtsc
+    shl     rdx, 32
+    or      rax, rdx
+    mov     [rsp + {SINCE}], rax
+.endm
+
 // Adds this exit to the ledger's line at RCX + \at. Ticks run from vm_exit to here. Changes RAX and RDX.
 .macro add_to_row at
     rdtsc
@@ -394,16 +408,7 @@ ENTRIES:
 .balign 64
 .global vm_exit_l2
 vm_exit_l2:
-    mov     [rsp + AT_RAX], rax
-    mov     [rsp + AT_RCX], rcx
-    mov     [rsp + AT_RDX], rdx
-    save_caller_saved
-    save_callee_saved
-    inc     qword ptr [rsp + {TAKEN}]
-    rdtsc
-    shl     rdx, 32
-    or      rax, rdx
-    mov     [rsp + {SINCE}], rax
+    begin_full
     mov     rdi, rsp
     call    handle_l2
 handled_nested:

@@ -17,16 +17,7 @@ verw_operand:
 .section .text.exit, "ax"
 // Saves the guest's registers and ends what speculation may have of it. Changes all but RSP.
 .macro begin_mitigated
-    mov     [rsp + AT_RAX], rax
-    mov     [rsp + AT_RCX], rcx
-    mov     [rsp + AT_RDX], rdx
-    save_caller_saved
-    save_callee_saved
-    inc     qword ptr [rsp + {TAKEN}]
-    rdtsc
-    shl     rdx, 32
-    or      rax, rdx
-    mov     [rsp + {SINCE}], rax
+    begin_full
     // The return stack's 32 entries: none of them the guest's.
     mov     ecx, 16
 1:  call    2f

@@ -1,5 +1,6 @@
 //! VMCS02 from VMCS12: what L1 wants, with what Stile needs. It is current while this is called.
 
+use stile_nested_vmx::capability::offered;
 use stile_nested_vmx::{Field, FieldSet, Group, Groups, Kind, fields};
 
 use super::operand::Page;
@@ -7,7 +8,7 @@ use super::state::GuestVmx;
 use crate::arch::x86_64::handler::EXCEPTIONS;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs;
-use crate::arch::x86_64::host::vmx::{self, entry, exit, pin, primary, secondary};
+use crate::arch::x86_64::host::vmx::{self, entry, exit, primary, secondary};
 use crate::arch::x86_64::vcpu::context::CR4_OWNED;
 use crate::arch::x86_64::vcpu::cr0::{self, HELD};
 use crate::arch::x86_64::vm::{PASSED_WORDS, passed_word};
@@ -20,32 +21,11 @@ pub struct OfL1 {
     pub dr7: u64,
 }
 
-/// Pin-based controls that are L1's to choose.
-const PIN: u32 = pin::EXTERNAL_INTERRUPTS | pin::NMIS | pin::VIRTUAL_NMIS;
-/// Primary controls that are.
-const PRIMARY: u32 = primary::INTERRUPT_WINDOW
-    | primary::HLT
-    | primary::INVLPG
-    | primary::MWAIT
-    | primary::RDPMC
-    | primary::RDTSC
-    | primary::CR3_LOAD
-    | primary::CR3_STORE
-    | primary::CR8_LOAD
-    | primary::CR8_STORE
-    | primary::NMI_WINDOW
-    | primary::MOV_DR
-    | primary::MONITOR_TRAP
-    | primary::MONITOR
-    | primary::PAUSE;
-/// Secondary controls that are.
-const SECONDARY: u32 = secondary::DESCRIPTOR_TABLES
-    | secondary::RDTSCP
-    | secondary::WBINVD
-    | secondary::UNRESTRICTED_GUEST
-    | secondary::RDRAND
-    | secondary::INVPCID
-    | secondary::RDSEED;
+/// Primary controls that VMCS02 has as VMCS12 does: those offered but for those that Stile composes.
+const PRIMARY: u32 =
+    offered::PRIMARY & !(primary::TSC_OFFSET | primary::UNCONDITIONAL_IO | primary::IO_BITMAPS | primary::MSR_BITMAPS | primary::SECONDARY);
+/// Secondary controls, likewise.
+const SECONDARY: u32 = offered::SECONDARY & !(secondary::EPT | secondary::VPID);
 
 /// Guest state and controls that VMCS02 has as VMCS12 does.
 static PLAIN: FieldSet = {
@@ -121,7 +101,7 @@ impl GuestVmx {
     fn write_controls(&mut self, cpu: &Cpu) {
         let (features, place) = (vmx::features(), &cpu.vcpu().vm().arch.place);
         let (primary12, secondary12) = (self.primary12(), self.secondary12());
-        let pin = features.pin | self.vmcs12.get32(Field::PIN_CONTROLS) & PIN;
+        let pin = features.pin | self.vmcs12.get32(Field::PIN_CONTROLS) & offered::PIN;
         // Every access to a port exits: L1's bitmaps are looked at then.
         let base = features.primary & !(primary::IO_BITMAPS | primary::MSR_BITMAPS) | primary::UNCONDITIONAL_IO | primary::HLT;
         let own_window = if self.own_window { primary::INTERRUPT_WINDOW } else { 0 };
