@@ -4,7 +4,7 @@
 mod model;
 
 use model::machine::Machine;
-use model::operations::{Op, PPI, SGIS, SPIS, VCPUS, apply, set_up};
+use model::operations::{Op, PPI, SGIS, SPIS, VCPUS, apply_all, apply_all_and_read, set_up};
 use proptest::prelude::*;
 use stile_vgic::SgiRegister;
 
@@ -94,14 +94,7 @@ proptest! {
     ) {
         let mut machine = Machine::new(VCPUS, cpus, list_registers, np_counts_active);
         set_up(&mut machine);
-        for op in ops {
-            apply(&mut machine, op);
-            machine.settle();
-            machine.check();
-        }
-        machine.check_registers();
-        machine.settle();
-        machine.check();
+        apply_all_and_read(&mut machine, ops);
     }
 }
 
@@ -111,7 +104,7 @@ fn disabled_groups_wake_nobody() {
     let mut machine = Machine::new(VCPUS, 3, 2, false);
     set_up(&mut machine);
     let (v, high) = (2, true);
-    for op in [
+    let ops = [
         Op::Load { v: 0 },
         Op::Sgi { v: 0, register: SgiRegister::Sgi1r, targets: 1 << v, intid: 0 },
         Op::GroupEnables { v, value: 2 },
@@ -119,9 +112,6 @@ fn disabled_groups_wake_nobody() {
         Op::Timer { v, intid: 27, high },
         Op::GroupEnables { v, value: 0 },
         Op::GroupEnables { v, value: 3 },
-    ] {
-        apply(&mut machine, op);
-        machine.settle();
-        machine.check();
-    }
+    ];
+    apply_all(&mut machine, ops);
 }

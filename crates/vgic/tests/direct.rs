@@ -5,7 +5,7 @@ mod model;
 
 use model::RESERVED_SGI;
 use model::machine::Machine;
-use model::operations::{Op, PPI, SGIS, SPIS, VCPUS, apply, set_up};
+use model::operations::{Op, PPI, SGIS, SPIS, VCPUS, apply, apply_all_and_read, set_up};
 use proptest::prelude::*;
 use stile_vgic::SgiRegister;
 
@@ -55,14 +55,7 @@ proptest! {
     #[test]
     fn equals_the_reference(list_registers in 1..=4usize, ops in prop::collection::vec(op(), 1..200)) {
         let mut machine = machine(list_registers);
-        for op in ops {
-            apply(&mut machine, op);
-            machine.settle();
-            machine.check();
-        }
-        machine.check_registers();
-        machine.settle();
-        machine.check();
+        apply_all_and_read(&mut machine, ops);
     }
 }
 

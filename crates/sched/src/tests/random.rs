@@ -129,6 +129,18 @@ fn jump() -> impl Strategy<Value = u64> {
     prop_oneof![4 => Just(0u64), 4 => Just(1), 2 => 0..100u64, 1 => 0..1u64 << 40, 1 => 0..1u64 << 58]
 }
 
+/// Applies operations, checks every invariant after each, and that no CPU idles in vain at the end.
+fn apply_all(machine: &mut Machine, ops: Vec<Op>) {
+    for op in ops {
+        machine.now += 1;
+        apply(machine, op);
+        machine.check();
+    }
+    machine.take_kicks();
+    machine.check();
+    machine.check_busy();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
@@ -156,14 +168,7 @@ proptest! {
             machine.remove(vm);
             machine.check();
         }
-        for op in ops {
-            machine.now += 1;
-            apply(&mut machine, op);
-            machine.check();
-        }
-        machine.take_kicks();
-        machine.check();
-        machine.check_busy();
+        apply_all(&mut machine, ops);
     }
 
     /// No vCPU is ever in two places, no ready vCPU is lost, and every counter that the policy uses is
@@ -174,13 +179,6 @@ proptest! {
         for (vm, (weight, cap)) in (0..).zip(shares) {
             machine.scheduler.set_share(vm, weight, cap.map(|quota| (quota, 20)));
         }
-        for op in ops {
-            machine.now += 1;
-            apply(&mut machine, op);
-            machine.check();
-        }
-        machine.take_kicks();
-        machine.check();
-        machine.check_busy();
+        apply_all(&mut machine, ops);
     }
 }

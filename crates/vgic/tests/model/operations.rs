@@ -147,3 +147,20 @@ pub fn set_up(machine: &mut Machine) {
     machine.settle();
     machine.check();
 }
+
+/// Applies operations, and checks after each that no guest can tell the engine from the reference.
+pub fn apply_all(machine: &mut Machine, ops: impl IntoIterator<Item = Op>) {
+    for op in ops {
+        apply(machine, op);
+        machine.settle();
+        machine.check();
+    }
+}
+
+/// As [`apply_all`]; then checks the registers, too, whose reads change nothing.
+pub fn apply_all_and_read(machine: &mut Machine, ops: impl IntoIterator<Item = Op>) {
+    apply_all(machine, ops);
+    machine.check_registers();
+    machine.settle();
+    machine.check();
+}
