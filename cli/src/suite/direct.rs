@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use super::operated::off_on_reset_pause;
 use super::operator::Step;
 use super::programs::{PASSED, Programs, passed};
 use super::scenario::{Expect, Scenario};
@@ -46,14 +47,8 @@ fn config(vm: &str, programs: &Programs, rounds: u32) -> Result<String> {
 /// A guest masks all that it can at its CPU interface, and spins: the operator's requests regain its CPU each time.
 fn masked(programs: &Programs) -> Result<Scenario> {
     const UP: &str = "spin: interrupts";
-    let off = r#"{"machine":"m","vm":"spin","state":"off","forced":true}"#;
-    let mut steps = Vec::new();
-    for _ in 0..3 {
-        steps.extend([Step::new(UP, "stop m/spin --force --json", &[off]), Step::new("", "start m/spin", &["m/spin runs"])]);
-    }
+    let mut steps = off_on_reset_pause(UP);
     steps.extend([
-        Step::new(UP, "restart m/spin", &["m/spin starts anew"]),
-        Step::new(UP, "pause m/spin", &["m/spin is paused"]),
         Step::new("", "resume m/spin", &["m/spin runs"]),
         Step::new("", "top m/spin --once --json --interval 0.1", &[r#""vm":"spin""#, r#""unaccounted":0"#]),
         Step::new("", "stop m/spin --force", &["m/spin is off"]),

@@ -58,17 +58,22 @@ fn pause(programs: &Programs) -> Result<Scenario> {
     Ok(Scenario { config: Some(config(programs, "pause", 1)?), steps, timeout: 300, expect, ..scenario })
 }
 
-/// A VM is turned off and on, reset, and turned off while it is paused.
-fn cycles(programs: &Programs) -> Result<Scenario> {
-    const UP: &str = "spin: ";
+/// Turns the VM `spin`, which writes `up` when it starts, off and on three times, resets and pauses it.
+pub(super) fn off_on_reset_pause(up: &'static str) -> Vec<Step> {
     let off = r#"{"machine":"m","vm":"spin","state":"off","forced":true}"#;
     let mut steps = Vec::new();
     for _ in 0..3 {
-        steps.extend([Step::new(UP, "stop m/spin --force --json", &[off]), Step::new("", "start m/spin", &["m/spin runs"])]);
+        steps.extend([Step::new(up, "stop m/spin --force --json", &[off]), Step::new("", "start m/spin", &["m/spin runs"])]);
     }
+    steps.extend([Step::new(up, "restart m/spin", &["m/spin starts anew"]), Step::new(up, "pause m/spin", &["m/spin is paused"])]);
+    steps
+}
+
+/// A VM is turned off and on, reset, and turned off while it is paused.
+fn cycles(programs: &Programs) -> Result<Scenario> {
+    const UP: &str = "spin: ";
+    let mut steps = off_on_reset_pause(UP);
     steps.extend([
-        Step::new(UP, "restart m/spin", &["m/spin starts anew"]),
-        Step::new(UP, "pause m/spin", &["m/spin is paused"]),
         Step::new("", "restart m/spin", &[]),
         Step::new(UP, "pause m/spin", &[]),
         // No exit follows.
