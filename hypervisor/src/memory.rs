@@ -79,6 +79,11 @@ pub fn free(pages: Range<u64>) {
     }
 }
 
+/// Gives back a guest's memory, which is clear.
+pub fn free_guest(pieces: &[Piece]) {
+    pieces.iter().for_each(|piece| free(piece.pa..piece.pa + piece.size));
+}
+
 /// Memory for a guest, to be mapped at `gpa`.
 ///
 /// # Errors

@@ -56,9 +56,7 @@ fn create_as(
     let pieces = allocate_ram(config)?;
     let vm = build(number, config, files, pieces.clone(), may_be_direct);
     if vm.is_err() {
-        for piece in &pieces {
-            memory::free(piece.pa..piece.pa + piece.size);
-        }
+        memory::free_guest(&pieces);
         cpu::remove_vm(number as u8);
     }
     vm
@@ -76,12 +74,12 @@ fn allocate_ram(config: &stile_blob::Vm<'_>) -> Result<heapless::Vec<Piece, MAX_
         let is_whole = more.and_then(|more| {
             let fits = pieces.extend_from_slice(&more);
             fits.map_err(|()| {
-                more.iter().for_each(|piece| memory::free(piece.pa..piece.pa + piece.size));
+                memory::free_guest(&more);
                 "a VM's memory is in too many pieces"
             })
         });
         if let Err(why) = is_whole {
-            pieces.iter().for_each(|piece| memory::free(piece.pa..piece.pa + piece.size));
+            memory::free_guest(&pieces);
             return Err(why);
         }
     }
@@ -110,6 +108,7 @@ fn build(
     for index in 0..config.vcpus {
         let _ = vcpus.push(vcpu(number, index, config, techniques, arena)?);
     }
+    let has_functions = !config.functions.is_empty();
     let vm = Vm {
         number,
         name: config.name,
@@ -118,9 +117,9 @@ fn build(
         on_reset: config.on_reset,
         techniques,
         vcpus,
-        power: power::Power::new(!config.functions.is_empty()),
-        has_functions: !config.functions.is_empty(),
-        devices: Devices::new(number, usize::from(config.vcpus), !config.functions.is_empty())?,
+        power: power::Power::new(has_functions),
+        has_functions,
+        devices: Devices::new(number, usize::from(config.vcpus), has_functions)?,
         memory: AtomicU64::new(0),
         arch,
     };

@@ -73,9 +73,7 @@ impl Ram {
 
     /// Gives all of it back. It is clear, and nobody reaches it any more.
     pub fn give_back(&self) {
-        for piece in &self.pieces {
-            memory::free(piece.pa..piece.pa + piece.size);
-        }
+        memory::free_guest(&self.pieces);
     }
 
     fn index(&self, gpa: u64) -> Option<usize> {

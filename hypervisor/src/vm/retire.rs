@@ -30,7 +30,7 @@ struct Leaving {
     epoch: u64,
 }
 
-// SAFETY: whoever takes it out of the list has it alone.
+// SAFETY: it is only in the list, behind its lock, or with the CPU that took it out.
 unsafe impl Send for Leaving {}
 
 static LEAVING: TicketLock<heapless::Vec<Leaving, MAX_VMS>> = TicketLock::new(heapless::Vec::new());
@@ -70,7 +70,7 @@ fn add(number: usize, vm: Option<*mut Vm>) {
     let online = SCHEDULE.lock().scheduler.online();
     {
         let mut leaving = LEAVING.lock();
-        // Who sees this number finds the VM no more.
+        // A CPU that sees this number finds the VM no more.
         let epoch = EPOCH.fetch_add(1, Ordering::AcqRel) + 1;
         let added = leaving.push(Leaving { number, known: vm.is_some(), vm, epoch });
         debug_assert!(added.is_ok(), "each number is there once");
