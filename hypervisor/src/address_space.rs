@@ -160,6 +160,12 @@ pub fn physical(address: u64) -> *mut u8 {
     (Arch::PHYSMAP + address) as *mut u8
 }
 
+/// Physical address of something in the direct map, such as what [`crate::memory::allocate`] returns.
+#[allow(dead_code, reason = "not every architecture asks")]
+pub fn to_physical<T>(place: &'static T) -> u64 {
+    &raw const *place as u64 - Arch::PHYSMAP
+}
+
 /// Where Stile's code is: the beginning of the image.
 pub fn code() -> Span {
     symbol!(__image_start)..symbol!(__text_end)

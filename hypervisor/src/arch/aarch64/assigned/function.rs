@@ -3,9 +3,10 @@
 use core::ops::Range;
 
 use stile_board::map;
+use stile_paging::PAGE_SIZE;
 use stile_paging::table::Error;
 use stile_pci::{
-    Address, BARS, ConfigSpace, MAX_VECTORS, Msix, Reset, Table, VirtualFunction, Window, find_reset, is_virtio, probe_bars, register,
+    Address, BARS, Bar, ConfigSpace, MAX_VECTORS, Msix, Reset, Table, VirtualFunction, Window, find_reset, is_virtio, probe_bars, register,
     virtio_common,
 };
 
@@ -22,6 +23,8 @@ use crate::console::log;
 const INITIATE_RESET: u32 = 1 << 15;
 /// How long it takes, in milliseconds (PCI Express Base Specification, 6.6.2).
 const RESET_MS: u64 = 100;
+/// Bytes of a virtio function's common configuration that every version has (VIRTIO 1.2, 4.1.4.3).
+const VIRTIO_COMMON_SIZE: u64 = 0x38;
 
 /// Where registers of functions are mapped for a guest: its second stage.
 pub trait SecondStage {
@@ -103,27 +106,20 @@ impl Function {
             let bar = function.bars[msix.bar];
             address_space::device(bar + pages.start..bar + pages.end);
         }
-        if let Some(Reset::Virtio { bar, offset }) = reset {
-            match probed[bar].filter(|bar| offset < bar.size) {
-                Some(_) => {
-                    let page = (function.bars[bar] + offset) & !0xfff;
-                    address_space::device(page..page + 0x1000);
-                }
-                None => function.reset = None,
-            }
-        }
+        function.restore();
         if let Some((bar, offset)) = virtio_common(&function.config) {
-            function.restore();
-            probed.get(bar).copied().flatten().filter(|bar| offset + 0x20 <= bar.size).ok_or("its registers are not in a BAR")?;
-            let page = (function.bars[bar] + offset) & !0xfff;
-            address_space::device(page..page + 0x1000);
+            let is_there = |bar: &Bar| offset % PAGE_SIZE + VIRTIO_COMMON_SIZE <= PAGE_SIZE && offset + VIRTIO_COMMON_SIZE <= bar.size;
+            probed[bar].filter(is_there).ok_or("its registers are not in one page of a BAR")?;
+            // Its reset, too, is a register of these.
+            let page = (function.bars[bar] + offset) & !(PAGE_SIZE - 1);
+            address_space::device(page..page + PAGE_SIZE);
             if !function.translates(bar, offset) {
                 return Err("its requests bypass the SMMU (QEMU: iommu_platform=on)");
             }
         } else if is_virtio(&function.config) {
             return Err("it is a virtio function without the modern interface (QEMU: disable-legacy=on)");
         }
-        function.reset_hardware();
+        function.trigger_reset();
         Ok(function)
     }
 
@@ -178,6 +174,10 @@ impl Function {
     /// Resets it, if it knows a way: it forgets what the last guest made of it. It accesses nothing then.
     pub fn reset_hardware(&mut self) {
         self.restore();
+        self.trigger_reset();
+    }
+
+    fn trigger_reset(&mut self) {
         match self.reset {
             Some(Reset::Function(control)) => {
                 let value = self.config.read(control) & 0xffff;

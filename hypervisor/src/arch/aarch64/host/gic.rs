@@ -150,7 +150,7 @@ fn find_redistributor(region: &Span, affinity: u64) -> Option<Mmio> {
     let mut offset = 0;
     while offset + GICV3_STRIDE <= region.end - region.start {
         let frame = registers.at(offset as usize);
-        let typer = u64::from(frame.read32(GICR_TYPER)) | u64::from(frame.read32(GICR_TYPER + 4)) << 32;
+        let typer = frame.read64(GICR_TYPER);
         if typer >> 32 == affinity {
             return Some(frame);
         }
@@ -165,14 +165,7 @@ fn find_redistributor(region: &Span, affinity: u64) -> Option<Mmio> {
 
 /// Lets the SPI of the operator's line come to the CPU of affinity `mpidr`.
 pub fn enable_spi(intid: u32, mpidr: u64) {
-    let gicd = DISTRIBUTOR.get();
-    let n = intid as usize;
-    if !(32..1020).contains(&n) {
-        return;
-    }
-    route_spi(gicd, n, mpidr);
-    set_priority(gicd, 0, intid, OWN_PRIORITY);
-    gicd.write32(GICD_ISENABLER + n / 32 * 4, 1 << (n % 32));
+    enable(intid, mpidr, |gicd, _| set_priority(gicd, 0, intid, OWN_PRIORITY));
 }
 
 /// Has an SPI come to the CPU of affinity `mpidr` from now on.
@@ -182,13 +175,20 @@ pub fn move_spi(intid: u32, mpidr: u64) {
 
 /// Lets an edge-triggered SPI come to the CPU of affinity `mpidr`, with the priority of interrupts that guests can cause.
 pub fn enable_edge_spi(intid: u32, mpidr: u64) {
+    enable(intid, mpidr, |gicd, n| {
+        let register = GICD_ICFGR + n / 16 * 4;
+        gicd.write32(register, gicd.read32(register) | 0b10 << (n % 16 * 2));
+    });
+}
+
+/// Routes an SPI to a CPU and enables it, once `prepare` has set it up. Other INTIDs than those of SPIs are left alone.
+fn enable(intid: u32, mpidr: u64, prepare: impl FnOnce(&Mmio, usize)) {
     let gicd = DISTRIBUTOR.get();
     let n = intid as usize;
     if !(32..1020).contains(&n) {
         return;
     }
-    let register = GICD_ICFGR + n / 16 * 4;
-    gicd.write32(register, gicd.read32(register) | 0b10 << (n % 16 * 2));
+    prepare(gicd, n);
     route_spi(gicd, n, mpidr);
     gicd.write32(GICD_ISENABLER + n / 32 * 4, 1 << (n % 32));
 }
@@ -200,9 +200,7 @@ pub fn set_pending_spi(intid: u32) {
 }
 
 fn route_spi(gicd: &Mmio, n: usize, mpidr: u64) {
-    let affinity = mpidr & 0xff_00ff_ffff;
-    gicd.write32(GICD_IROUTER + n * 8, affinity as u32);
-    gicd.write32(GICD_IROUTER + n * 8 + 4, (affinity >> 32) as u32);
+    gicd.write64(GICD_IROUTER + n * 8, mpidr & 0xff_00ff_ffff);
 }
 
 /// The redistributors of the CPUs that are online, with the CPUs' numbers.

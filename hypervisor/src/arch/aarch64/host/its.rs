@@ -7,7 +7,7 @@ use stile_board::MAX_CPUS;
 use stile_its::{COMMAND_SIZE, Command, Misplaced, TableKind, Typer};
 use stile_sched::lock::TicketLock;
 
-use super::mmio::Mmio;
+use super::mmio::{Mmio, wait};
 use super::sysreg::dsb_ish;
 use super::{gic, mmu};
 
@@ -46,8 +46,6 @@ const QUIESCENT: u32 = 1 << 31;
 const PAGE_64K: usize = 0x1_0000;
 /// Commands of the queue's 4 KiB.
 const COMMANDS: usize = 4096 / COMMAND_SIZE;
-/// How often a register is read until the ITS must have answered.
-const PATIENCE: u32 = 100_000_000;
 
 /// A page of 64 KiB that the ITS or a redistributor reads and writes.
 #[repr(C, align(65536))]
@@ -70,22 +68,9 @@ struct Its {
 
 static ITS: TicketLock<Option<Its>> = TicketLock::new(None);
 
-fn physical<T>(place: &'static T) -> u64 {
-    &raw const *place as u64 - mmu::PHYSMAP
-}
-
 fn page() -> &'static Page {
     // SAFETY: all zero is a valid value: integers only.
     unsafe { memory::allocate::<Page>().assume_init_ref() }
-}
-
-fn write64(registers: &Mmio, offset: usize, value: u64) {
-    registers.write32(offset, value as u32);
-    registers.write32(offset + 4, (value >> 32) as u32);
-}
-
-fn read64(registers: &Mmio, offset: usize) -> u64 {
-    u64::from(registers.read32(offset)) | u64::from(registers.read32(offset + 4)) << 32
 }
 
 /// Gives the ITS a table, in pages of a size that it has.
@@ -93,8 +78,8 @@ fn place(registers: &Mmio, register: usize, table: u64) -> Result<(), &'static s
     let mut result = Ok(());
     for size in stile_its::PAGE_SIZES {
         let value = stile_its::place_table(table, size);
-        write64(registers, register, value);
-        result = stile_its::check_place(value, read64(registers, register));
+        registers.write64(register, value);
+        result = stile_its::check_place(value, registers.read64(register));
         if result != Err(Misplaced::PageSize) {
             break;
         }
@@ -117,25 +102,25 @@ fn refusal(reason: Misplaced) -> &'static str {
 pub fn setup(registers: &Span) -> Result<(), &'static str> {
     let registers = Mmio::new(address_space::device(registers.clone()));
     registers.write32(GITS_CTLR, registers.read32(GITS_CTLR) & !ENABLE);
-    wait(|| registers.read32(GITS_CTLR) & QUIESCENT != 0);
-    let typer = Typer(read64(&registers, GITS_TYPER));
+    wait("ITS", || registers.read32(GITS_CTLR) & QUIESCENT != 0);
+    let typer = Typer(registers.read64(GITS_TYPER));
     // SAFETY: all zero is a valid value: integers only.
     let configuration: &'static Configuration = unsafe { memory::allocate::<Configuration>().assume_init_ref() };
     let mut its = Its { registers, queue: page(), configuration, typer, targets: [0; MAX_CPUS], devices: u64::MAX };
     for n in 0..8 {
         let register = GITS_BASER + 8 * n;
-        let (kind, entry) = stile_its::table_of(read64(&registers, register));
+        let (kind, entry) = stile_its::table_of(registers.read64(register));
         match kind {
             TableKind::Other => continue,
             TableKind::Devices => its.devices = PAGE_64K as u64 / entry,
             TableKind::Collections => {}
         }
-        place(&registers, register, physical(page()))?;
+        place(&registers, register, address_space::to_physical(page()))?;
     }
-    let queue = stile_its::place_queue(physical(its.queue));
-    write64(&registers, GITS_CBASER, queue);
-    stile_its::check_place(queue, read64(&registers, GITS_CBASER)).map_err(refusal)?;
-    write64(&registers, GITS_CWRITER, 0);
+    let queue = stile_its::place_queue(address_space::to_physical(its.queue));
+    registers.write64(GITS_CBASER, queue);
+    stile_its::check_place(queue, registers.read64(GITS_CBASER)).map_err(refusal)?;
+    registers.write64(GITS_CWRITER, 0);
     registers.write32(GITS_CTLR, ENABLE);
     for (cpu, redistributor) in gic::redistributors() {
         its.enable_lpis(cpu, &redistributor)?;
@@ -195,8 +180,8 @@ impl Its {
         if redistributor.read32(GICR_CTLR) & ENABLE != 0 {
             return Err("firmware left LPIs on, with tables that Stile does not know");
         }
-        write64(redistributor, GICR_PROPBASER, stile_its::place_configuration(physical(self.configuration), INTID_BITS));
-        write64(redistributor, GICR_PENDBASER, stile_its::place_pending(physical(page())));
+        redistributor.write64(GICR_PROPBASER, stile_its::place_configuration(address_space::to_physical(self.configuration), INTID_BITS));
+        redistributor.write64(GICR_PENDBASER, stile_its::place_pending(address_space::to_physical(page())));
         redistributor.write32(GICR_CTLR, ENABLE);
         dsb_ish();
         let processor = (redistributor.read32(GICR_TYPER) >> 8) as u16;
@@ -218,16 +203,6 @@ impl Its {
         dsb_ish();
         let writer = (writer * COMMAND_SIZE) as u32;
         self.registers.write32(GITS_CWRITER, writer);
-        wait(|| self.registers.read32(GITS_CREADR) & !1 == writer);
+        wait("ITS", || self.registers.read32(GITS_CREADR) & !1 == writer);
     }
-}
-
-fn wait(mut answered: impl FnMut() -> bool) {
-    for _ in 0..PATIENCE {
-        if answered() {
-            return;
-        }
-        core::hint::spin_loop();
-    }
-    panic!("the ITS does not answer");
 }

@@ -42,9 +42,20 @@ impl Mmio {
     }
 }
 
-/// An access of 1, 2, 4 or 8 bytes.
+/// Accesses of other sizes.
 impl Mmio {
-    /// Writes so many bytes; 8 as two halves.
+    /// Reads 64 bits, as two halves.
+    pub fn read64(&self, offset: usize) -> u64 {
+        u64::from(self.read32(offset)) | u64::from(self.read32(offset + 4)) << 32
+    }
+
+    /// Writes 64 bits, as two halves.
+    pub fn write64(&self, offset: usize, value: u64) {
+        self.write32(offset, value as u32);
+        self.write32(offset + 4, (value >> 32) as u32);
+    }
+
+    /// Writes 1, 2, 4 or 8 bytes.
     pub fn write(&self, offset: usize, bytes: u64, value: u64) {
         let at = self.base + offset;
         match bytes {
@@ -52,11 +63,25 @@ impl Mmio {
             1 => unsafe { core::arch::asm!("strb {:w}, [{}]", in(reg) value, in(reg) at, options(nostack, preserves_flags)) },
             // SAFETY: as above.
             2 => unsafe { core::arch::asm!("strh {:w}, [{}]", in(reg) value, in(reg) at, options(nostack, preserves_flags)) },
-            8 => {
-                self.write32(offset, value as u32);
-                self.write32(offset + 4, (value >> 32) as u32);
-            }
+            8 => self.write64(offset, value),
             _ => self.write32(offset, value as u32),
         }
     }
+}
+
+/// How often [`wait`] asks.
+const PATIENCE: u32 = 100_000_000;
+
+/// Waits for an answer of the device called `name`.
+///
+/// # Panics
+/// If none comes: Stile can't vouch for what functions access without an SMMU or an ITS that answers.
+pub fn wait(name: &str, mut answered: impl FnMut() -> bool) {
+    for _ in 0..PATIENCE {
+        if answered() {
+            return;
+        }
+        core::hint::spin_loop();
+    }
+    panic!("the {name} does not answer");
 }

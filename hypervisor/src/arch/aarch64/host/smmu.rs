@@ -7,8 +7,7 @@ use heapless::Vec;
 use stile_sched::lock::TicketLock;
 use stile_smmu::{Event, Queue, StreamEntry, command};
 
-use super::mmio::Mmio;
-use super::mmu;
+use super::mmio::{Mmio, wait};
 use super::sysreg::dsb_ish;
 use crate::address_space::{self, Span};
 use crate::memory;
@@ -66,9 +65,6 @@ pub const STREAMS: usize = 1 << LOG2_STREAMS;
 const QUEUE: Queue = Queue { log2: 6 };
 const ENTRIES: usize = 1 << QUEUE.log2;
 
-/// How often a register is read until the SMMU must have answered.
-const PATIENCE: u32 = 100_000_000;
-
 /// What the SMMU reads and writes. Zeroed streams are invalid: they abort.
 #[repr(C, align(16384))]
 struct Tables {
@@ -83,10 +79,6 @@ struct Smmu {
 }
 
 static SMMU: TicketLock<Option<Smmu>> = TicketLock::new(None);
-
-fn physical<T>(place: &'static T) -> u64 {
-    &raw const *place as u64 - mmu::PHYSMAP
-}
 
 /// Takes the SMMU over: all streams abort from now on. Returns the size of its output addresses, as in IDR5.OAS.
 ///
@@ -161,38 +153,33 @@ impl Smmu {
     fn start(&self) {
         let registers = &self.registers;
         registers.write32(GBPA, GBPA_UPDATE | GBPA_ABORT);
-        self.wait(|| registers.read32(GBPA) & GBPA_UPDATE == 0);
+        wait("SMMU", || registers.read32(GBPA) & GBPA_UPDATE == 0);
         self.set_cr0(0);
         registers.write32(IRQ_CTRL, 0);
-        self.wait(|| registers.read32(IRQ_CTRLACK) == 0);
+        wait("SMMU", || registers.read32(IRQ_CTRLACK) == 0);
         registers.write32(CR1, CR1_CACHED);
         registers.write32(CR2, CR2_PTM);
-        self.write64(STRTAB_BASE, physical(&self.tables.streams) | ALLOCATE);
+        registers.write64(STRTAB_BASE, address_space::to_physical(&self.tables.streams) | ALLOCATE);
         registers.write32(STRTAB_BASE_CFG, LOG2_STREAMS);
-        self.write64(CMDQ_BASE, physical(&self.tables.commands) | ALLOCATE | u64::from(QUEUE.log2));
+        registers.write64(CMDQ_BASE, address_space::to_physical(&self.tables.commands) | ALLOCATE | u64::from(QUEUE.log2));
         registers.write32(CMDQ_PROD, 0);
         registers.write32(CMDQ_CONS, 0);
-        self.write64(EVENTQ_BASE, physical(&self.tables.events) | ALLOCATE | u64::from(QUEUE.log2));
+        registers.write64(EVENTQ_BASE, address_space::to_physical(&self.tables.events) | ALLOCATE | u64::from(QUEUE.log2));
         registers.write32(EVENTQ_PROD, 0);
         registers.write32(EVENTQ_CONS, 0);
         self.set_cr0(CR0_CMDQEN);
         self.execute(&[command::forget_all_streams(), command::forget_all_translations()]);
         self.set_cr0(CR0_CMDQEN | CR0_EVENTQEN);
         // By wire, not by message.
-        self.write64(EVENTQ_IRQ_CFG0, 0);
+        registers.write64(EVENTQ_IRQ_CFG0, 0);
         registers.write32(IRQ_CTRL, IRQ_EVENTQ);
-        self.wait(|| registers.read32(IRQ_CTRLACK) == IRQ_EVENTQ);
+        wait("SMMU", || registers.read32(IRQ_CTRLACK) == IRQ_EVENTQ);
         self.set_cr0(CR0_CMDQEN | CR0_EVENTQEN | CR0_SMMUEN);
     }
 
     fn set_cr0(&self, value: u32) {
         self.registers.write32(CR0, value);
-        self.wait(|| self.registers.read32(CR0ACK) == value);
-    }
-
-    fn write64(&self, register: usize, value: u64) {
-        self.registers.write32(register, value as u32);
-        self.registers.write32(register + 4, (value >> 32) as u32);
+        wait("SMMU", || self.registers.read32(CR0ACK) == value);
     }
 
     /// Executes commands, fewer than the queue has room for, and waits until they are complete.
@@ -207,21 +194,10 @@ impl Smmu {
         // What the SMMU reads next is in memory: commands, and the entries and tables that they are about.
         dsb_ish();
         self.registers.write32(CMDQ_PROD, producer);
-        self.wait(|| {
+        wait("SMMU", || {
             let consumer = self.registers.read32(CMDQ_CONS);
             assert!(consumer & COMMAND_ERROR == 0, "the SMMU refuses a command: CMDQ_CONS is {consumer:#x}");
             QUEUE.is_empty(producer, consumer)
         });
-    }
-
-    /// Waits for an answer: nobody is safe from a device whose SMMU gives none.
-    fn wait(&self, mut answered: impl FnMut() -> bool) {
-        for _ in 0..PATIENCE {
-            if answered() {
-                return;
-            }
-            core::hint::spin_loop();
-        }
-        panic!("the SMMU does not answer");
     }
 }
