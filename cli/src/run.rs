@@ -13,6 +13,7 @@ use crate::exit;
 use crate::image::Seed;
 use crate::initramfs::Marks;
 use crate::machine::{self, Machine, Options};
+use crate::out;
 use crate::scratch::EndBySignal;
 use crate::session::{self, Request, Source, System};
 
@@ -111,7 +112,12 @@ fn devices(args: &RunArgs, options: &Options<'_>) -> Result<Devices> {
         }
         machine.append = Some(parameters);
         machine.kernel = Some(boot.kernel.display().to_string());
-        machine.initrd.get_or_insert_with(|| boot.initrd.display().to_string());
+        if let Some(initrd) = boot.initrd {
+            machine.initrd.get_or_insert_with(|| initrd.display().to_string());
+        }
+        if !args.session.quiet {
+            out::note(format_args!("stile: starting {}", boot.about));
+        }
     }
     Ok(Devices { machine, emulator: functions.arguments, system })
 }

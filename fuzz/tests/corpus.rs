@@ -38,6 +38,8 @@ targets! {
     decode: "decode",
     devices_aarch64: "devices-aarch64",
     devices_x86_64: "devices-x86_64",
+    boot_loader: "boot-loader",
+    disk: "disk",
     acpi: "acpi",
     device_tree: "device-tree",
     multiboot: "multiboot",

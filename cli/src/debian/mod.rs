@@ -27,6 +27,7 @@ pub use ipi_module::ipi_module;
 pub use mirror::{VARIABLE as MIRROR_VARIABLE, mirror, security_mirror};
 pub use store::{Freshness, Item};
 pub use tree::tree;
+pub use version::compare as compare_versions;
 
 use crate::config::{Arch, DebianKernel};
 use crate::exit;

@@ -4,11 +4,12 @@
 //! without Stile, unpacks the archive onto an empty file system and lets dpkg configure the packages ([`configure`]): maintainer scripts
 //! are programs for Arm and expect to be root.
 
+pub mod boot;
 mod configure;
+pub mod contents;
 mod create;
 mod dpkg;
 pub mod drive;
-mod extents;
 pub mod functions;
 mod initrd;
 pub mod network;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::exit;
 
@@ -69,4 +69,18 @@ pub fn ensure() -> Result<()> {
 /// The image can't be written.
 pub fn to_qcow2(raw: &Path, to: &Path) -> Result<()> {
     run(&["convert", "-f", "raw", "-O", "qcow2"], &[raw, to]).map(|_| ())
+}
+
+/// Bytes of an image's contents. `start` and `length` are multiples of 512.
+///
+/// # Errors
+/// The image can't be read.
+pub fn part(image: &Path, format: &str, start: u64, length: u64) -> Result<Vec<u8>> {
+    let to = tempfile::NamedTempFile::new().context("making a temporary file")?;
+    let image = std::path::absolute(image)?;
+    let image = image.to_str().context("the image's name is not UTF-8")?;
+    let file = serde_json::json!({ "driver": format, "file": { "driver": "file", "filename": image } });
+    let part = serde_json::json!({ "driver": "raw", "offset": start, "size": length, "file": file });
+    run(&["convert", "-O", "raw", &format!("json:{part}")], &[to.path()])?;
+    std::fs::read(to.path()).context("reading a temporary file")
 }

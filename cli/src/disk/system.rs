@@ -5,77 +5,75 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use data_encoding::BASE64;
-use ext4_view::Ext4;
 
+use super::boot;
+use super::contents::Contents;
 use super::drive::Drive;
-use super::extents::Contents;
 use crate::exit;
 use crate::initramfs::{Marks, quoted};
-
-/// Debian's names of the kernel and of the initial RAM file system to start: links to those in `/boot`.
-const KERNEL: &str = "/vmlinuz";
-const INITRD: &str = "/initrd.img";
 
 /// The longest command line that Linux accepts on arm64, without the zero at its end (`COMMAND_LINE_SIZE`).
 const LONGEST: usize = 2047;
 
-/// The most bytes of a kernel or initrd: the guest may have made them.
-const LARGEST: u64 = 512 << 20;
+/// The console of Stile's VMs.
+const CONSOLE: &str = "console=ttyAMA0";
 
 /// Files of a disk, copied from it.
 #[derive(Debug)]
 pub struct Boot {
     /// The kernel.
     pub kernel: PathBuf,
-    /// The initial RAM file system.
-    pub initrd: PathBuf,
+    /// The initial RAM file system, if there is one.
+    pub initrd: Option<PathBuf>,
     /// The kernel's parameters.
     pub parameters: String,
+    /// For the user: what starts, and where it was found.
+    pub about: String,
 }
 
 /// Copies what starts the system on `drive`, an image in `format`, into the directory `to`.
 ///
 /// # Errors
-/// The disk has no ext4 file system or no kernel for arm64 where Debian has one: the error names `--kernel`.
+/// The disk has no file system that can be read, or no kernel for arm64: the error names `--kernel`.
 pub fn boot(drive: &Drive, format: &str, to: &Path) -> Result<Boot> {
     let instead = "name a kernel with --kernel, such as --kernel debian, and what it needs with --initrd and --append";
     let refuse = |what: String| exit::usage(format!("--disk: {} {what}: {instead}", drive.file.display()));
     let contents = Contents::open(&drive.file, format).with_context(|| format!("reading {}", drive.file.display()))?;
-    let disk = Ext4::load(Box::new(contents)).map_err(|error| refuse(format!("has no ext4 file system on the whole disk ({error})")))?;
-    let read = |name: &str| {
-        let length = disk.metadata(name).map_err(|error| refuse(format!("has no {name} ({error})")))?.len();
-        if length > LARGEST {
-            return Err(refuse(format!("has a {name} of {} MiB, more than a kernel or initrd may have", length >> 20)));
-        }
-        disk.read(name).map_err(|error| refuse(format!("has no {name} ({error})")))
-    };
-    let kernel = read(KERNEL)?;
-    if !is_arm64(&kernel) {
-        return Err(refuse(format!("has a {KERNEL} that is no kernel for arm64, perhaps of another architecture")));
+    let files = boot::find(contents).map_err(refuse)?;
+    let parameters = parameters(&files.parameters, drive.read_only);
+    if parameters.len() > LONGEST {
+        return Err(refuse(format!("names kernel parameters of {} bytes, and Linux takes {LONGEST}", parameters.len())));
     }
     let write = |name: &str, bytes: &[u8]| {
         let path = to.join(name);
-        fs::write(&path, bytes).with_context(|| format!("writing {}", path.display()))?;
+        let context = || format!("writing {}; TMPDIR names a directory with more room", path.display());
+        fs::write(&path, bytes).with_context(context)?;
         Ok::<_, anyhow::Error>(path)
     };
-    let mode = if drive.read_only { "ro" } else { "rw" };
-    let uuid = disk.uuid();
     Ok(Boot {
-        kernel: write("disk-kernel", &kernel)?,
-        initrd: write("disk-initrd", &read(INITRD)?)?,
-        parameters: format!("console=ttyAMA0 panic=-1 root=UUID={uuid} {mode}"),
+        kernel: write("disk-kernel", &files.kernel)?,
+        initrd: files.initrd.map(|initrd| write("disk-initrd", &initrd)).transpose()?,
+        parameters,
+        about: files.about,
     })
 }
 
-/// Whether this is a kernel for arm64: an Image has its mark at byte 56; an EFI program, compressed or not, its machine in the PE header
-/// (Linux, "Booting AArch64 Linux"; PE Format, "COFF File Header").
-fn is_arm64(kernel: &[u8]) -> bool {
-    let gzip = kernel.starts_with(&[0x1f, 0x8b]);
-    let image = kernel.get(56..60) == Some(b"ARM\x64");
-    let header = kernel.get(60..64).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes).and_then(|at| usize::try_from(at).ok());
-    let machine = header.and_then(|at| kernel.get(at..at.checked_add(6)?));
-    let efi = kernel.starts_with(b"MZ") && machine == Some(b"PE\0\0\x64\xaa");
-    gzip || image || efi
+/// The parameters of the disk's own boot loader, and what Stile's machine needs besides: the console, and an end when the kernel panics.
+fn parameters(own: &str, read_only: bool) -> String {
+    let mut words: Vec<&str> = own.split_whitespace().collect();
+    // The last console is where the system's own output goes.
+    let console = words.iter().rfind(|word| word.starts_with("console=")).is_some_and(|last| last.starts_with(CONSOLE));
+    if !console {
+        words.push(CONSOLE);
+    }
+    if !words.iter().any(|word| word.starts_with("panic=")) {
+        words.push("panic=-1");
+    }
+    if read_only {
+        words.retain(|word| *word != "rw");
+        words.push("ro");
+    }
+    words.join(" ")
 }
 
 /// The parameters that let systemd run a command when the system is up, and then power off. The command's output and status are between
@@ -128,19 +126,11 @@ mod tests {
     }
 
     #[test]
-    fn kernels_of_other_architectures_are_recognized() {
-        let mut kernel = vec![0; 128];
-        assert!(!is_arm64(&kernel) && !is_arm64(b"") && is_arm64(&[0x1f, 0x8b]));
-        kernel[56..60].copy_from_slice(b"ARM\x64");
-        assert!(is_arm64(&kernel));
-        let mut efi = vec![0; 128];
-        efi[..2].copy_from_slice(b"MZ");
-        efi[60] = 64;
-        efi[64..70].copy_from_slice(b"PE\0\0\x64\x86");
-        assert!(!is_arm64(&efi));
-        efi[69] = 0xaa;
-        assert!(is_arm64(&efi));
-        efi[60..64].fill(0xff);
-        assert!(!is_arm64(&efi));
+    fn parameters_keep_those_of_the_disk() {
+        assert_eq!(parameters("root=UUID=1 rw", false), "root=UUID=1 rw console=ttyAMA0 panic=-1");
+        assert_eq!(parameters("root=UUID=1 rw", true), "root=UUID=1 console=ttyAMA0 panic=-1 ro");
+        let own = "console=tty0 console=ttyAMA0,115200 panic=5 root=/dev/vda1";
+        assert_eq!(parameters(own, false), own);
+        assert_eq!(parameters("console=ttyAMA0 console=tty0 panic=5", false), "console=ttyAMA0 console=tty0 panic=5 console=ttyAMA0");
     }
 }

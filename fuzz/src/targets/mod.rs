@@ -8,6 +8,7 @@ mod console;
 mod control;
 mod decode;
 mod devices;
+mod disk;
 mod firmware;
 mod interrupts;
 mod kernel;
@@ -33,6 +34,8 @@ pub const ALL: &[Target] = &[
     decode::INSTRUCTIONS,
     devices::AARCH64,
     devices::X86_64,
+    disk::BOOT_LOADER,
+    disk::DISK,
     firmware::ACPI,
     firmware::DEVICE_TREE,
     firmware::MULTIBOOT,
