@@ -1,8 +1,8 @@
 //! Shares: virtual time, by which competing VMs are scheduled on a CPU.
 //!
 //! Each CPU runs start-time fair queueing over the VMs that want it. A VM's virtual time there advances with each tick that one of its vCPUs
-//! runs, by 1 / (weight × part), where `part` is the number of its vCPUs here divided by the number of its vCPUs on all CPUs that more than one
-//! vCPU wants. A VM that begins to compete starts at the CPU's virtual time, or at its own if that is later: sleep earns no credit, and debt stays.
+//! runs, by 1 / (weight × part), where `part` is the number of its ready vCPUs here divided by that on all CPUs. Ready vCPUs on CPUs that no
+//! other VM wants count, too: the VM is served there. A VM that begins to compete starts at the CPU's virtual time, or at its own if that is later: sleep earns no credit, and debt stays.
 
 use crate::cap::Cap;
 use crate::id::{VMS, VmSet};
@@ -66,7 +66,7 @@ impl Scheduler {
             queue.entities.iter_mut().for_each(|entity| entity.count = 0);
         }
         for vm in &mut self.vms {
-            (vm.active, vm.competing) = (0, 0);
+            vm.active = 0;
         }
         if !self.policed {
             return;
@@ -79,11 +79,6 @@ impl Scheduler {
                 let queue = &mut self.queues[cpu.index()];
                 queue.entity(vm).count += 1;
                 queue.present.insert(vm);
-            }
-        }
-        for queue in self.queues.iter().filter(|queue| queue.load > 1) {
-            for vm in queue.present.iter() {
-                self.vms[vm].competing += queue.entities[vm].count;
             }
         }
     }
@@ -100,7 +95,7 @@ impl Scheduler {
 
     #[inline(never)]
     fn join_policed(&mut self, cpu: CpuId, vm: usize, now: u64) {
-        self.vms[vm].active += 1;
+        self.vms[vm].activate(now);
         // The next period may have begun.
         if self.queues[cpu.index()].throttled.contains(vm) && self.has_time(vm, now) {
             self.unthrottle(cpu, vm, now);
@@ -113,7 +108,7 @@ impl Scheduler {
             if count == 1 {
                 self.appear(cpu, vm, now);
             }
-            self.resize(cpu, vm, count - 1, count, now);
+            self.queues[cpu.index()].load += 1;
         }
     }
 
@@ -129,42 +124,19 @@ impl Scheduler {
 
     #[inline(never)]
     fn part_policed(&mut self, cpu: CpuId, vm: usize, now: u64) {
-        self.vms[vm].active -= 1;
         self.charge(cpu, now);
+        self.vms[vm].deactivate(now);
         let queue = &mut self.queues[cpu.index()];
         let throttled = queue.throttled.contains(vm);
-        let count = queue.entity(vm).count;
         if !throttled {
-            self.resize(cpu, vm, count, count - 1, now);
+            queue.load -= 1;
         }
-        let queue = &mut self.queues[cpu.index()];
-        queue.entity(vm).count = count - 1;
-        if count == 1 {
+        let entity = queue.entity(vm);
+        entity.count -= 1;
+        if entity.count == 0 {
             queue.throttled.remove(vm);
             if !throttled {
                 self.vanish(cpu, vm, now);
-            }
-        }
-    }
-
-    /// Accounts a change of the number of a VM's vCPUs that want a CPU.
-    pub(crate) fn resize(&mut self, cpu: CpuId, vm: usize, from: u16, to: u16, now: u64) {
-        let queue = &mut self.queues[cpu.index()];
-        let before = queue.load;
-        queue.load = before + usize::from(to) - usize::from(from);
-        match (before > 1, queue.load > 1) {
-            (false, false) => {}
-            (true, true) => self.vms[vm].compete(to, from, now),
-            (false, true) | (true, false) => {
-                let begin = before <= 1;
-                for other in queue.present.iter() {
-                    let count = match other == vm {
-                        true => from.max(to),
-                        false => queue.entities[other].count,
-                    };
-                    let (more, fewer) = if begin { (count, 0) } else { (0, count) };
-                    self.vms[other].compete(more, fewer, now);
-                }
             }
         }
     }

@@ -66,10 +66,9 @@ impl Scheduler {
     /// Throttles a VM on this CPU. None of its vCPUs may be running here.
     pub(crate) fn throttle(&mut self, cpu: CpuId, vm: usize, now: u64) {
         self.charge(cpu, now);
-        let count = self.queues[cpu.index()].entity(vm).count;
-        self.resize(cpu, vm, count, 0, now);
         self.vanish(cpu, vm, now);
         let queue = &mut self.queues[cpu.index()];
+        queue.load -= usize::from(queue.entity(vm).count);
         queue.ready.remove(vm);
         queue.throttled.insert(vm);
     }
@@ -80,9 +79,8 @@ impl Scheduler {
         let queue = &mut self.queues[cpu.index()];
         queue.throttled.remove(vm);
         queue.ready.insert(vm);
-        let count = queue.entity(vm).count;
+        queue.load += usize::from(queue.entity(vm).count);
         self.appear(cpu, vm, now);
-        self.resize(cpu, vm, 0, count, now);
     }
 
     /// Recomputes [`deadline`](Self::deadline).

@@ -12,25 +12,33 @@ pub(crate) struct Vm {
     pub(crate) weight: u16,
     /// Number of waiting and running vCPUs on all CPUs.
     pub(crate) active: u16,
-    /// Number of those on CPUs wanted by more than one vCPU.
-    pub(crate) competing: u16,
-    /// The integral of `competing` over time, up to `since`.
+    /// The integral of `active` over time, up to `since`.
     pub(crate) clock: u64,
     pub(crate) since: u64,
     pub(crate) cap: Option<Cap>,
 }
 
 impl Vm {
-    pub(crate) const NEW: Self = Self { weight: DEFAULT_WEIGHT, active: 0, competing: 0, clock: 0, since: 0, cap: None };
+    pub(crate) const NEW: Self = Self { weight: DEFAULT_WEIGHT, active: 0, clock: 0, since: 0, cap: None };
 
     pub(crate) fn clock_at(&self, now: u64) -> u64 {
-        self.clock.wrapping_add(now.saturating_sub(self.since).wrapping_mul(u64::from(self.competing)))
+        self.clock.wrapping_add(now.saturating_sub(self.since).wrapping_mul(u64::from(self.active)))
     }
 
-    /// Changes the number of vCPUs on CPUs wanted by more than one.
-    pub(crate) fn compete(&mut self, more: u16, fewer: u16, now: u64) {
+    /// Counts a vCPU that becomes ready.
+    pub(crate) fn activate(&mut self, now: u64) {
+        self.advance(now);
+        self.active += 1;
+    }
+
+    /// Counts a vCPU that is no longer ready.
+    pub(crate) fn deactivate(&mut self, now: u64) {
+        self.advance(now);
+        self.active -= 1;
+    }
+
+    fn advance(&mut self, now: u64) {
         self.clock = self.clock_at(now);
         self.since = self.since.max(now);
-        self.competing = self.competing.wrapping_add(more).wrapping_sub(fewer);
     }
 }
