@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -44,6 +45,8 @@ pub enum Command {
     Attach(AttachArgs),
     /// Show where the time of a machine's VMs goes while it runs: guest, Stile, waiting; exits per second by reason.
     Top(TopArgs),
+    /// Serve a machine's live ledger to a monitoring system, as OpenMetrics.
+    Metrics(MetricsArgs),
     /// Stop a VM: press its power button, and turn the power off after a while.
     Stop(StopArgs),
     /// Start a VM that is off.
@@ -289,6 +292,20 @@ pub struct TopArgs {
     /// The interval in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = amount)]
     pub interval: f64,
+}
+
+/// `stile metrics`.
+#[derive(Debug, Args)]
+pub struct MetricsArgs {
+    /// The machine, and after a slash the VM; all VMs by default.
+    #[arg(value_name = "NAME[/VM]")]
+    pub target: String,
+    /// The address and port of the HTTP server; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9464")]
+    pub listen: SocketAddr,
+    /// Print the metrics, and end.
+    #[arg(long, conflicts_with = "listen")]
+    pub once: bool,
 }
 
 /// `stile start`, `restart`, `pause` and `resume`.

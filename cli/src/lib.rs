@@ -31,6 +31,7 @@ pub mod image;
 pub mod initramfs;
 pub mod l2;
 pub mod machine;
+pub mod metrics;
 pub mod operate;
 pub mod out;
 pub mod progress;

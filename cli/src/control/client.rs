@@ -5,6 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 
 use super::directory::Directory;
 use super::protocol::{self, Reply, Request, Status, VERSION};
@@ -82,6 +84,13 @@ impl Connection {
                 _ => {}
             }
         }
+    }
+
+    /// Whether the machine has ended, while no request is open: its last message came, or the socket is closed.
+    pub fn has_ended(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let waiting = matches!(rustix::net::recv(&self.stream, &mut [0; 1], flags), Err(Errno::AGAIN | Errno::INTR));
+        !waiting || !self.replies.buffer().is_empty()
     }
 
     /// Waits for replies for so long only; without a limit, forever.

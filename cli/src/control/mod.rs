@@ -9,3 +9,4 @@ pub mod name;
 pub mod protocol;
 pub mod sample;
 pub mod server;
+pub mod source;

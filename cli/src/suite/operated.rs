@@ -78,6 +78,7 @@ fn cycles(programs: &Programs) -> Result<Scenario> {
         Step::new(UP, "pause m/spin", &[]),
         // No exit follows.
         Step::new("", "top m/spin --once --json --interval 0.1", &[r#""vm":"spin","vcpu":null"#, r#""unaccounted":0"#]).agrees(),
+        Step::new("", "metrics m/spin --once", &[r#"stile_vm_state{vm="spin",state="paused"} 1"#, "# EOF"]).agrees(),
         // One that exits all the time.
         Step::new("", "top m/neighbour --once --json --vcpus --interval 0.1", &[r#""vcpu":0"#, r#""unaccounted":0,"rows":[{"reason":"#]),
         Step::new("", "top m --once", &["UNACCOUNTED", "neighbour"]),
@@ -137,6 +138,7 @@ fn create(programs: &Programs) -> Result<Scenario> {
         Step::new("", "create m nowhere.toml", &["a VM may use only CPUs that this board does not have"]).fails(1),
         Step::new(ROUND, "create m twin.toml", &["m/twin runs"]),
         Step::new("", "ps --json", &[r#"{"name":"spin","state":"running"},{"name":"twin","state":"running"}]"#]),
+        Step::new("", "metrics m --once", &[r#"stile_vcpu_unaccounted_exits{vm="twin",vcpu="0"} 0"#, r#"exits_total{vm="neighbour""#]),
         Step::new("", "top m/twin --once --json --interval 0.1", &[r#""vm":"twin","vcpu":null"#, r#""unaccounted":0"#]),
         Step::new("", "pause m/twin", &["m/twin is paused"]),
         Step::new("", "resume m/twin", &[]),

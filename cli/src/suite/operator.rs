@@ -4,6 +4,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::metrics::parse::parse;
+
 /// The machine's name in [`Step::words`].
 pub const MACHINE: &str = "m";
 
@@ -21,7 +23,7 @@ pub struct Step {
     pub status: u8,
     /// Texts that its output or its messages have in them.
     pub says: Vec<&'static str>,
-    /// Its JSON names as many exits taken as one of the accounts at the end.
+    /// Its JSON, or its metrics, name as many exits taken as one of the accounts at the end.
     pub agrees: bool,
 }
 
@@ -59,9 +61,14 @@ impl Step {
     }
 }
 
-/// The exits that JSON of `stile top` names first.
-fn exits_taken(said: &str) -> Option<&str> {
-    said.split_once(r#""exits_taken":"#)?.1.split(|char: char| !char.is_ascii_digit()).next()
+/// The exits that JSON of `stile top` names first, or all that `stile metrics` names.
+fn exits_taken(said: &str) -> Option<String> {
+    if let Some((_, after)) = said.split_once(r#""exits_taken":"#) {
+        return after.split(|char: char| !char.is_ascii_digit()).next().map(str::to_owned);
+    }
+    let series = parse(said).ok()?;
+    let exits = series.iter().filter(|series| series.name == "stile_vcpu_exits_total");
+    Some(exits.map(|series| series.value).sum::<f64>().to_string())
 }
 
 /// The steps that are left, and what they have found.
@@ -92,7 +99,7 @@ impl<'s> Operator<'s> {
         let Some(at) = output.get(self.from..).and_then(|new| new.find(step.after)) else { return };
         match take(step) {
             Ok(said) if step.agrees => {
-                let exits = exits_taken(&said).unwrap_or("?");
+                let exits = exits_taken(&said).unwrap_or_else(|| "?".into());
                 self.accounts.push(format!("exits counted {exits}, exits taken {exits}, difference 0\n"));
             }
             Ok(_) => {}
@@ -121,13 +128,17 @@ mod tests {
     #[test]
     fn figures_are_compared_with_the_accounts() {
         let steps = [Step::new("", "", &[]).agrees()];
-        let conclude = |accounts: &str| {
-            let mut operator = Operator::new(&steps);
-            operator.look_and("", |_| Ok(r#"[{"vm":"a","exits_taken":12,"unaccounted":0}]"#.into()));
-            operator.conclude(accounts)
-        };
-        assert_eq!(conclude("exits counted 12, exits taken 12, difference 0\n"), [""; 0]);
-        assert_eq!(conclude("exits counted 112, exits taken 112, difference 0\n").len(), 1);
+        let metrics = "# TYPE stile_vcpu_exits counter\n\
+                       stile_vcpu_exits_total{vcpu=\"0\"} 4\nstile_vcpu_exits_total{vcpu=\"1\"} 8\n# EOF\n";
+        for said in [r#"[{"vm":"a","exits_taken":12,"unaccounted":0}]"#, metrics] {
+            let conclude = |accounts: &str| {
+                let mut operator = Operator::new(&steps);
+                operator.look_and("", |_| Ok(said.into()));
+                operator.conclude(accounts)
+            };
+            assert_eq!(conclude("exits counted 12, exits taken 12, difference 0\n"), [""; 0]);
+            assert_eq!(conclude("exits counted 112, exits taken 112, difference 0\n").len(), 1);
+        }
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 mod figures;
 mod screen;
-mod source;
 
 use std::thread;
 use std::time::Duration;
@@ -11,12 +10,12 @@ use anyhow::{Context, Result};
 
 pub use figures::Order;
 use figures::figures;
-use source::Source;
 
 use crate::args::TopArgs;
 use crate::control::client::Connection;
 use crate::control::directory::Directory;
 use crate::control::name;
+use crate::control::source::Source;
 use crate::{exit, out};
 
 /// Shows figures until the user leaves; with `--once` or `--json` prints them.

@@ -12,9 +12,9 @@ use ratatui::text::Line;
 use ratatui::widgets::{Row, Table, TableState};
 
 use super::figures::{Figures, Order, figures};
-use super::source::Source;
 use crate::args::TopArgs;
 use crate::control::sample::Sample;
+use crate::control::source::Source;
 use crate::exit;
 
 const HEAD: [&str; 7] = ["VM", "GUEST%", "STILE%", "WAIT%", "EXITS/S", "EXITS", "UNACCOUNTED"];

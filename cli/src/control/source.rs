@@ -2,9 +2,9 @@
 
 use anyhow::{Result, bail};
 
-use crate::control::client::Connection;
-use crate::control::protocol::{Reply, Request};
-use crate::control::sample::Sample;
+use super::client::Connection;
+use super::protocol::{Reply, Request};
+use super::sample::Sample;
 use crate::exit;
 
 /// Where samples come from.
