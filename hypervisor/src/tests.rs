@@ -218,6 +218,8 @@ fn exit(cpu: &mut Cpu) {
 struct Simulation {
     cpus: Vec<Cpu>,
     idle: [bool; CPUS],
+    /// A CPU that answers nothing: its guest waits with all of its interrupts masked.
+    unreachable: Option<usize>,
 }
 
 impl Simulation {
@@ -225,6 +227,9 @@ impl Simulation {
     fn step(&mut self) -> bool {
         note_states();
         let n = random(CPUS as u64) as usize;
+        if self.unreachable == Some(n) {
+            return true;
+        }
         let (cpu, idle) = (&mut self.cpus[n], self.idle[n]);
         let result = catch_unwind(AssertUnwindSafe(|| if idle { cpu::run_for_tests(cpu) } else { exit(cpu) }));
         self.idle[n] = match result {
@@ -234,6 +239,19 @@ impl Simulation {
             Err(reason) => std::panic::resume_unwind(reason),
         };
         true
+    }
+
+    /// Has the guest of a CPU that runs VM 0 keep that CPU, if there is one.
+    fn lose_a_cpu(&mut self) {
+        let runs = |n: &usize| !self.idle[*n] && self.cpus[*n].vcpu.is_some_and(|vcpu| vcpu.vm().number == 0);
+        self.unreachable = (0..CPUS).find(runs);
+        fake::CONFINED.store(self.unreachable.map_or(0, |n| 1 << n), Ordering::Relaxed);
+    }
+
+    /// The guest gives it back.
+    fn regain(&mut self) {
+        self.unreachable = None;
+        fake::CONFINED.store(0, Ordering::Relaxed);
     }
 
     /// Goes on until something has come true.
@@ -272,9 +290,14 @@ fn vms_come_and_go(machine: &mut Simulation, configuration: &Machine<'static>, f
                 (power::destroy(vm), power::turn_on(vm), power::pause(vm)),
                 (Answer::WrongState, Answer::WrongState, Answer::WrongState)
             );
+            assert_eq!((power::end_now(vm, End::Off), power::end_now(vm, End::Restart)), (Answer::WrongState, Answer::WrongState));
+            if random(4) == 0 {
+                machine.lose_a_cpu();
+            }
             let ram: Vec<u64> = vm.arch.mapped.lock().unwrap().values().copied().collect();
             let place = std::ptr::from_ref(vm).cast::<u8>();
             machine.run_until(|| vm::get(number).is_none() && !retire::is_any());
+            machine.regain();
             DESTROYED.fetch_add(1, Ordering::Relaxed);
             assert!(ram.iter().all(|&block| is_clear(Arch::physical(block), 2 << 20)), "RAM is returned with the guest's data");
             assert!(is_clear(place, size_of::<vm::Vm>() & !15), "memory is returned with Stile's data");
@@ -308,6 +331,35 @@ fn vms_come_and_go(machine: &mut Simulation, configuration: &Machine<'static>, f
     }
 }
 
+/// Destroys a VM that is on.
+fn destroy(machine: &mut Simulation, number: usize) {
+    power::end_now(vm::get(number).unwrap(), End::Off);
+    machine.run_until(|| power::destroy(vm::get(number).unwrap()) == Answer::Done);
+    machine.run_until(|| vm::get(number).is_none() && !retire::is_any());
+    DESTROYED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// All other VMs end while one is made, and before it is started.
+fn a_new_vm_keeps_the_machine_on(machine: &mut Simulation, configuration: &Machine<'static>, files: Files<'static>) {
+    let resumed = vm::all().filter(|vm| power::resume(vm) == Answer::Done).count();
+    DONE[1].fetch_add(resumed as u64, Ordering::Relaxed);
+    for number in 1..VCPUS.len() {
+        destroy(machine, number);
+    }
+    for number in 1..VCPUS.len() {
+        assert!(retire::claim(number));
+        vm::create(number, &configuration.vms[number], files).unwrap();
+        CREATED.fetch_add(1, Ordering::Relaxed);
+        LIVES[number].store(0, Ordering::Relaxed);
+        TOUCHES[number].store(0, Ordering::Relaxed);
+    }
+    power::end(vm::get(0).unwrap(), End::Off);
+    for _ in 0..2_000 {
+        assert!(machine.step(), "the machine ended under VMs that were just created");
+    }
+    vm::all().filter(|vm| vm.number != 0).for_each(power::start);
+}
+
 #[test]
 fn vms_live_and_end() {
     let cpus: Vec<Cpu> = (0..CPUS).map(Cpu::new).collect();
@@ -328,7 +380,7 @@ fn vms_live_and_end() {
         }
     }));
 
-    let mut machine = Simulation { cpus, idle: [true; CPUS] };
+    let mut machine = Simulation { cpus, idle: [true; CPUS], unreachable: None };
     for step in 0..STEPS {
         assert!(machine.step(), "one VM is always on");
         if step % 16 == 0 {
@@ -336,6 +388,7 @@ fn vms_live_and_end() {
         }
     }
     vms_come_and_go(&mut machine, &configuration, files);
+    a_new_vm_keeps_the_machine_on(&mut machine, &configuration, files);
     let vcpus = vm::all().map(|vm| vm.vcpus.len()).sum();
     let all_off = catch_unwind(|| vm::all().for_each(|vm| power::end(vm, End::Off)));
     // The last VM ends at once if it is paused.

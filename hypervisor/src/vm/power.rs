@@ -59,7 +59,7 @@ enum State {
     Ending(End),
     /// All its vCPUs are off, and the operator is told so.
     Ended,
-    /// It is being reset; and how it was asked to end meanwhile.
+    /// It was just made, or is being reset; and how it was asked to end meanwhile.
     Starting(Option<End>),
     /// It is being destroyed: whether its first vCPU was started, which clears the memory, and is off once that is done.
     Destroying(bool),
@@ -106,10 +106,10 @@ pub struct Power {
 }
 
 impl Power {
-    /// Off. `errand`: the first start has an errand, too.
+    /// Made, and about to be [started](start): the machine does not end meanwhile. `errand`: the first start has an errand, too.
     pub fn new(errand: bool) -> Power {
         Power {
-            state: TicketLock::new(State::Off),
+            state: TicketLock::new(State::Starting(None)),
             change: AtomicU8::new(0),
             held: AtomicBool::new(false),
             failed: AtomicBool::new(false),
@@ -151,7 +151,7 @@ impl Power {
     }
 }
 
-/// Starts a VM that is off.
+/// Starts a VM that was just made, or that is off and is being reset.
 pub fn start(vm: &'static Vm) {
     reset(vm);
     let asked = {
@@ -247,7 +247,7 @@ pub fn turn_on(vm: &'static Vm) -> Answer {
 
 /// Turns a VM off at once, or resets it, for the operator.
 pub fn end_now(vm: &'static Vm, how: End) -> Answer {
-    if matches!(*vm.power.state.lock(), State::Off | State::Ended) {
+    if matches!(*vm.power.state.lock(), State::Off | State::Ended | State::Destroying(_) | State::Gone) {
         return Answer::WrongState;
     }
     end(vm, how);

@@ -4,8 +4,11 @@
 //! interrupt, or an operator's request. The exceptions are the VM of the vCPU that it has loaded, and what [`PhysicalCpu::forget_vms`] forgets. So
 //! a VM of which all vCPUs are off is first made unfindable; then each CPU is made to reschedule. When all have taken that request, its memory
 //! is cleared and free, and its number may be another VM's.
+//!
+//! A CPU whose guest has its interrupts to itself may never take the request. It is not waited for: it has no reference but to its own guest's VM,
+//! and can find the VM that leaves no more ([`PhysicalCpu::is_confined`]).
 
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
 use stile_board::{MAX_CPUS, MAX_VMS};
 use stile_sched::CpuId;
@@ -89,8 +92,10 @@ pub fn pass(cpu: &Cpu) {
     let next = {
         let mut leaving = LEAVING.lock();
         SEEN[cpu.index % MAX_CPUS].store(EPOCH.load(Ordering::Acquire), Ordering::Relaxed);
-        let seen = |cpu: CpuId| SEEN[cpu.index()].load(Ordering::Relaxed);
-        let oldest = online.iter().map(seen).min().unwrap_or(0);
+        // Each VM of the list was made unfindable before: a CPU that is found confined now has no reference to it, and finds none later.
+        fence(Ordering::SeqCst);
+        let waited_for = online.iter().filter(|cpu| !Cpu::is_confined(cpu.index()));
+        let oldest = waited_for.map(|cpu| SEEN[cpu.index()].load(Ordering::Relaxed)).min().unwrap_or(0);
         let ready = leaving.iter().position(|leaving| leaving.epoch <= oldest);
         ready.map(|index| leaving.swap_remove(index))
     };

@@ -23,6 +23,12 @@ pub trait PhysicalCpu {
         Self::kick(index);
     }
 
+    /// Whether CPU `index` has no reference to a VM but to that of the vCPU that it has loaded, and gets none before it answers a kick. True while
+    /// a guest has the CPU's interrupts to itself, so that it may never answer. False is always right.
+    fn is_confined(_index: usize) -> bool {
+        false
+    }
+
     /// Enters the guest of the vCPU that is loaded, which was published. Called once on each CPU; exits come back by way of `exit.S`.
     fn enter(&mut self) -> !;
 

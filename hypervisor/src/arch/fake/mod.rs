@@ -109,6 +109,9 @@ impl Cpu {
 /// CPUs that were kicked and have not looked yet.
 pub static KICKED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
+/// CPUs that are [confined](PhysicalCpu::is_confined), a bit each.
+pub static CONFINED: AtomicU64 = AtomicU64::new(0);
+
 /// The architecture's part of a VM.
 pub struct Vm {
     on: AtomicU64,
@@ -345,6 +348,10 @@ impl PhysicalCpu for Cpu {
 
     fn kick(index: usize) {
         KICKED.lock().unwrap().push(index);
+    }
+
+    fn is_confined(index: usize) -> bool {
+        CONFINED.load(Ordering::Relaxed) >> index & 1 != 0
     }
 
     fn enter(&mut self) -> ! {
