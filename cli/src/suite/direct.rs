@@ -1,11 +1,13 @@
 //! The scenarios with direct interrupts: VMs that have CPUs of their own on Arm, beside a neighbour that computes.
 
 use anyhow::Result;
+use rustix::process::Signal;
 
 use super::operated::off_on_reset_pause;
 use super::operator::Step;
 use super::programs::{PASSED, Programs, passed};
 use super::scenario::{Expect, Scenario};
+use crate::exit;
 use crate::session::SAME_MEMORY;
 
 /// The neighbour goes on.
@@ -20,7 +22,7 @@ const SUITES: [(&str, &str); 5] =
 /// # Errors
 /// A guest is missing.
 pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
-    let mut scenarios = vec![masked(programs)?, debian(programs)?];
+    let mut scenarios = vec![masked(programs)?, unreachable(programs)?, debian(programs)?];
     for (suite, append) in SUITES {
         let config = config(&vm(programs, suite, append)?, programs, 1)?;
         let expect = Expect { output: vec![PASSED.into(), PASSED.into()], ..passed() };
@@ -59,6 +61,33 @@ fn masked(programs: &Programs) -> Result<Scenario> {
     expect.notes.extend([SAME_MEMORY.into(), "regained".into()]);
     let config = config(&vm(programs, "spin", "interface")?, programs, 1_000_000)?;
     Ok(Scenario { config: Some(config), steps, timeout: 300, expect, ..Scenario::new("direct/masked", "--exits") })
+}
+
+/// A guest makes one of its CPUs unreachable: it masks all interrupts there and waits, and its other CPU asks for that one's state without end. The
+/// VM that shares the other CPU, and the operator, go on; the VM itself stays.
+fn unreachable(programs: &Programs) -> Result<Scenario> {
+    let vm = |name: &str, program: &str, more: &str| -> Result<String> {
+        Ok(format!("[[vm]]\nname = \"{name}\"\nkernel = \"{}\"\nmemory = \"64M\"\n{more}", programs.path(program)?))
+    };
+    let config = [
+        "[machine]\ncpus = 3\nslice = \"1ms\"\n\n".to_owned(),
+        vm(
+            "spin",
+            "spin",
+            "append = \"unreachable\"\nvcpus = 2\ncpus = \"1-2\"\npinned = true\n[vm.techniques]\ninterrupts = \"direct\"\n\n",
+        )?,
+        vm("victim", "idle", "cpus = \"0\"\n\n")?,
+        vm("neighbour", "checksum", "append = \"rounds=3000\"\ncpus = \"1\"\n")?,
+    ];
+    let steps = vec![
+        Step::new("spin: CPU 1 waits for ever", "destroy m/victim --force", &["m/victim is destroyed"]),
+        Step::new(ROUND, "create m next.toml", &["m/next runs"]),
+        Step::new(ROUND, "destroy m/next --force", &["m/next is destroyed"]),
+        Step::new(ROUND, "create m next.toml", &["m/next runs"]),
+    ];
+    let files = vec![("next.toml", vm("next", "idle", "cpus = \"0\"\n")?)];
+    let expect = Expect { status: exit::LEFT, output: vec![PASSED.into()], signal: Some(Signal::INT), ..Expect::default() };
+    Ok(Scenario { config: Some(config.concat()), files, steps, timeout: 100, expect, ..Scenario::new("direct/unreachable", "") })
 }
 
 /// Debian boots, both of its CPUs take their timers, and it turns itself off.

@@ -72,24 +72,30 @@
 extern crate std;
 
 mod block;
+mod claims;
 mod config;
 mod direct;
 mod distributor;
 mod engine;
 mod fast_path;
+mod host_priorities;
 mod interface;
 mod kick;
+mod late;
 mod lr;
 mod mmio;
 mod redistributor;
 mod sgi;
 mod shortcuts;
 
+pub use claims::Claims;
 pub use config::{Config, SAME_PPIS};
 pub use direct::{Direct, Observed};
 pub use distributor::Distributor;
+pub use host_priorities::{HIGHEST as HIGHEST_PRIORITY, HostPriorities};
 pub use interface::{CpuInterface, ListRegisters, Maintenance, Vmcr, record_active_priority, running_priority};
 pub use kick::{Delivery, Kick};
+pub use late::{LateSgis, Owner};
 pub use lr::{ListRegister, MAX_LIST_REGISTERS};
 pub use mmio::{GICD_SIZE, GICR_SIZE, Read, Size};
 pub use redistributor::{Loaded, Redistributor};

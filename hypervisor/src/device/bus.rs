@@ -11,6 +11,14 @@ pub trait Device {
     /// Loads `bytes` bytes at `offset`. Bits beyond are ignored. `cpu` has the accessing vCPU loaded.
     fn read(&self, cpu: &mut Cpu, offset: u64, bytes: u64) -> u64;
 
+    /// Loads as [`read`](Self::read) does, or does nothing: `None` if the value is another CPU's and does not come before this CPU is needed for
+    /// something else. The guest executes the access again.
+    #[inline(always)]
+    #[allow(dead_code, reason = "not every architecture has such a device")]
+    fn try_read(&self, cpu: &mut Cpu, offset: u64, bytes: u64) -> Option<u64> {
+        Some(self.read(cpu, offset, bytes))
+    }
+
     /// Stores `bytes` bytes at `offset`; `value` is zero-extended. Returns how the VM ends, if it does.
     fn write(&self, cpu: &mut Cpu, offset: u64, bytes: u64, value: u64) -> Option<End>;
 }
@@ -28,10 +36,21 @@ macro_rules! devices {
         impl Device {
             /// Calls the device's [`read`](crate::device::bus::Device::read).
             #[inline]
+            #[allow(dead_code, reason = "an architecture with devices that are read only if they answer calls `try_read` alone")]
             pub fn read(self, cpu: &mut Cpu, offset: u64, bytes: u64) -> u64 {
                 let $vm = cpu.vcpu().vm();
                 match self {
                     $(Device::$variant => $crate::device::bus::Device::read($device, cpu, offset, bytes),)+
+                }
+            }
+
+            /// Calls the device's [`try_read`](crate::device::bus::Device::try_read).
+            #[inline]
+            #[allow(dead_code, reason = "not every architecture has such a device")]
+            pub fn try_read(self, cpu: &mut Cpu, offset: u64, bytes: u64) -> Option<u64> {
+                let $vm = cpu.vcpu().vm();
+                match self {
+                    $(Device::$variant => $crate::device::bus::Device::try_read($device, cpu, offset, bytes),)+
                 }
             }
 

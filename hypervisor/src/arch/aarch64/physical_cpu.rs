@@ -31,6 +31,10 @@ impl PhysicalCpu for Cpu {
         direct::regain(index);
     }
 
+    fn is_confined(index: usize) -> bool {
+        direct::is_confined(index)
+    }
+
     fn join(&mut self) -> Result<(), &'static str> {
         boot::join(self)
     }

@@ -1,8 +1,10 @@
 //! Software-generated interrupts, and PPIs set pending by register.
 
+use payload::encode::Sysreg;
 use payload::gic::Bits;
 use payload::harness::Test;
 use payload::prelude::*;
+use payload::probe;
 use payload::tests;
 
 use crate::expect;
@@ -19,6 +21,7 @@ pub const TESTS: &[Test] = tests![
     sgi_to_nobody,
     sgi_by_pending_register,
     sgi_from_all_to_one,
+    sgi_from_every_register,
     sgi_wakes_wfi,
     ppi_by_pending_register,
     ppi_level_latch,
@@ -174,6 +177,24 @@ fn sgi_from_all_to_one() -> Outcome {
         check!(!gic::get(Bits::Pending, sender), "SGI {sender} is still pending");
     }
     check!(irq::count(0) >= machine::cpus() - 1, "only {} interrupts came", irq::count(0));
+    expect::deafen()
+}
+
+/// ICC_SGI1R_EL1 is written from each general register, to this CPU and to another one; the others hold other values.
+fn sgi_from_every_register() -> Outcome {
+    /// ICC_SGI1R_EL1.
+    const SGI1R: Sysreg = Sysreg::new(3, 0, 12, 11, 5);
+    smp::need(2)?;
+    for t in 0..31 {
+        for target in [0b01, 0b10] {
+            listen_for_sgis()?;
+            let mut registers = probe::pattern(t as u64);
+            registers[t] = 4 << 24 | target;
+            let fault = probe::run(&[SGI1R.write(t as u32)], &mut registers);
+            check!(fault.is_none(), "ICC_SGI1R_EL1 from x{t}: {fault:?}");
+            only(target, 4)?;
+        }
+    }
     expect::deafen()
 }
 

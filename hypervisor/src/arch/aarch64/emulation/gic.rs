@@ -7,6 +7,7 @@ use stile_vgic::{Delivery, Kick, Read, Sgi, SgiRegister, Size};
 
 use crate::arch::aarch64::exit::Outcome;
 use crate::arch::aarch64::host::cpu::Cpu;
+use crate::arch::aarch64::host::sysreg::read_sysreg;
 use crate::arch::aarch64::interrupts::delivery::{accept, deliver, finish, pull, sync_private, synchronize};
 use crate::arch::aarch64::interrupts::direct;
 use crate::arch::aarch64::interrupts::interface::Interface;
@@ -112,22 +113,26 @@ pub struct DistributorFrame;
 
 impl Device for DistributorFrame {
     fn read(&self, cpu: &mut Cpu, offset: u64, bytes: u64) -> u64 {
+        self.try_read(cpu, offset, bytes).unwrap_or(0)
+    }
+
+    fn try_read(&self, cpu: &mut Cpu, offset: u64, bytes: u64) -> Option<u64> {
         let vm = cpu.vcpu().vm();
         let (offset, size) = (offset as u32, size(bytes));
         let read = vm.arch.distributor.lock().read(offset, size);
         match read {
-            Read::Value(value) => value,
+            Read::Value(value) => Some(value),
             Read::Stale(holders) => {
                 direct::leave_for_handler(cpu);
                 deliver(vm, holders);
-                wait_for(cpu.vcpu(), cpu.index, || {
+                let is_known = wait_for(cpu.vcpu(), cpu.index, || {
                     let left = Kick(vm.arch.distributor.lock().unpublished().0 & holders.0);
                     // One that was put since it was asked publishes from memory.
                     let put = |index: &usize| vm.vcpus.get(*index).is_some_and(|vcpu| !vcpu.arch.redistributor.lock().is_loaded());
                     left.into_iter().filter(put).for_each(|index| deliver(vm, Kick::one(index)));
                     left.is_empty()
                 });
-                vm.arch.distributor.lock().read_published(offset, size)
+                is_known.then(|| vm.arch.distributor.lock().read_published(offset, size))
             }
         }
     }
@@ -178,14 +183,18 @@ impl RedistributorFrames {
 
 impl Device for RedistributorFrames {
     fn read(&self, cpu: &mut Cpu, offset: u64, bytes: u64) -> u64 {
-        let Some((owner, offset)) = Self::owner(cpu, offset) else { return 0 };
+        self.try_read(cpu, offset, bytes).unwrap_or(0)
+    }
+
+    fn try_read(&self, cpu: &mut Cpu, offset: u64, bytes: u64) -> Option<u64> {
+        let Some((owner, offset)) = Self::owner(cpu, offset) else { return Some(0) };
         let read = owner.arch.redistributor.lock().read(offset, size(bytes));
         match read {
-            Read::Value(value) => value,
+            Read::Value(value) => Some(value),
             Read::Stale(_) => {
                 Self::attend(cpu, owner);
                 let vcpu = cpu.vcpu();
-                wait_for(vcpu, cpu.index, || {
+                let is_known = wait_for(vcpu, cpu.index, || {
                     let redistributor = owner.arch.redistributor.lock();
                     let (done, loaded) = (!redistributor.unpublished(), redistributor.is_loaded());
                     drop(redistributor);
@@ -194,7 +203,7 @@ impl Device for RedistributorFrames {
                     }
                     done
                 });
-                owner.arch.redistributor.lock().read_published(offset, size(bytes))
+                is_known.then(|| owner.arch.redistributor.lock().read_published(offset, size(bytes)))
             }
         }
     }
@@ -216,12 +225,19 @@ fn sync_own(cpu: &Cpu) {
     finish(vcpu, cpu.index, delivery);
 }
 
+/// How often a CPU looks whether others have answered, before it attends to its own interrupts, too.
+const LOOKS: u32 = 1000;
+
 /// Waits until other CPUs have looked at their list registers. They may be waiting for this one in the same way, so it goes on
-/// answering; and a VM that is being stopped is not waited for.
-fn wait_for(vcpu: &Vcpu, cpu: usize, done: impl Fn() -> bool) {
+/// answering. Returns whether they have: a VM that is being stopped is not waited for, and after [`LOOKS`] the wait ends as an interrupt comes for
+/// this CPU. So the exit is bounded, even if a guest with direct interrupts keeps its CPU from answering for ever.
+fn wait_for(vcpu: &Vcpu, cpu: usize, done: impl Fn() -> bool) -> bool {
+    let mut looks = 0;
     while !done() {
-        if vcpu.vm().power.is_ending() {
-            return;
+        looks += 1;
+        // ISR_EL1: an interrupt is pending for EL2.
+        if vcpu.vm().power.is_ending() || looks > LOOKS && read_sysreg!("isr_el1") != 0 {
+            return false;
         }
         let requests = vcpu.arch.requests.take();
         if !requests.is_empty() {
@@ -232,4 +248,5 @@ fn wait_for(vcpu: &Vcpu, cpu: usize, done: impl Fn() -> bool) {
         }
         core::hint::spin_loop();
     }
+    true
 }

@@ -76,7 +76,7 @@ fn handle_access(cpu: &mut Cpu, esr: u64) -> Outcome {
     };
     let row = hit.device.row(hit.offset, abort.wnr());
     if !abort.wnr() {
-        let loaded = hit.device.read(cpu, hit.offset, bytes);
+        let Some(loaded) = hit.device.try_read(cpu, hit.offset, bytes) else { return Outcome::again(row) };
         cpu.frame.set(register, abort.loaded_value(loaded));
     } else if let Some(how) = hit.device.write(cpu, hit.offset, bytes, stored) {
         direct::leave_for_scheduler(cpu);

@@ -1,9 +1,10 @@
 //! The board's own GICv3: distributor, this CPU's redistributor, and the CPU interface as EL2 uses it.
 //! Arm GIC Architecture Specification (IHI 0069), chapters Programmers' model and The GIC system registers.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use stile_board::MAX_CPUS;
+use stile_vgic::HostPriorities;
 
 use super::board::Board;
 use super::mmio::Mmio;
@@ -23,9 +24,6 @@ pub(super) const PRIORITY: u8 = 0x80;
 /// lowest INTID: no guest may keep these two waiting. (Nothing preempts: EL2 runs with interrupts masked.)
 const OWN_PRIORITY: u8 = 0x40;
 
-/// The priority that nothing masks but a disabled group, or an active one.
-pub(super) const HIGHEST_PRIORITY: u8 = 0;
-
 const GICD_CTLR: usize = 0x0;
 const GICD_TYPER: usize = 0x4;
 const GICD_IGROUPR: usize = 0x80;
@@ -39,6 +37,8 @@ const GICD_IROUTER: usize = 0x6000;
 /// ARE_NS, EnableGrp1NS; without two security states ARE and EnableGrp1.
 const GICD_CTLR_ON: u32 = 1 << 4 | 1 << 1;
 const GICD_CTLR_RWP: u32 = 1 << 31;
+/// There is one security state; with two, this is no bit that non-secure accesses see.
+const GICD_CTLR_DS: u32 = 1 << 6;
 
 const GICR_TYPER: usize = 0x8;
 const GICR_WAKER: usize = 0x14;
@@ -55,6 +55,10 @@ const GICV4_STRIDE: u64 = 0x4_0000;
 
 /// The private interrupts that Stile takes.
 pub(super) static OWN: AtomicU32 = AtomicU32::new(0);
+
+/// The bits of a priority that all CPUs' redistributors and interfaces keep, as Stile sees them.
+static KEPT_PRIORITY: AtomicU8 = AtomicU8::new(u8::MAX);
+static TWO_STATES: AtomicBool = AtomicBool::new(false);
 
 static DISTRIBUTOR: Once<Mmio> = Once::new();
 static REDISTRIBUTORS: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(0) }; MAX_CPUS];
@@ -77,6 +81,7 @@ pub fn setup_distributor(gicd: &Span) {
     }
     gicd.write32(GICD_CTLR, GICD_CTLR_ON);
     wait_for_writes(&gicd, GICD_CTLR, GICD_CTLR_RWP);
+    TWO_STATES.store(gicd.read32(GICD_CTLR) & GICD_CTLR_DS == 0, Ordering::Relaxed);
     DISTRIBUTOR.set(gicd);
 }
 
@@ -106,6 +111,8 @@ pub fn setup_cpu(board: &Board, cpu: usize, mpidr: u64, ppis: &[u32], timer: u32
     gicr.write32(frame + GICD_ICENABLER, u32::MAX);
     gicr.write32(frame + GICD_ICACTIVER, u32::MAX);
     gicr.write32(frame + GICD_IGROUPR, u32::MAX);
+    gicr.write32(frame + GICD_IPRIORITYR, u32::MAX);
+    let kept_by_redistributor = gicr.read32(frame + GICD_IPRIORITYR) as u8;
     for word in 0..8 {
         gicr.write32(frame + GICD_IPRIORITYR + word * 4, u32::from_ne_bytes([PRIORITY; 4]));
     }
@@ -125,7 +132,14 @@ pub fn setup_cpu(board: &Board, cpu: usize, mpidr: u64, ppis: &[u32], timer: u32
     }
     write_sysreg!("S3_0_C12_C12_5", 0x7); // ICC_SRE_EL1, for guests: SRE, DFB, DIB
     open_interface();
+    let kept_by_interface = read_sysreg!("S3_0_C4_C6_0") as u8; // ICC_PMR_EL1
+    KEPT_PRIORITY.fetch_and(kept_by_redistributor & kept_by_interface, Ordering::Relaxed);
     Ok(())
+}
+
+/// The priorities that interrupts can have; `None` if they are too few for guests' to be below Stile's.
+pub fn priorities() -> Option<HostPriorities> {
+    HostPriorities::new(KEPT_PRIORITY.load(Ordering::Relaxed), TWO_STATES.load(Ordering::Relaxed))
 }
 
 /// Sets up this CPU's interface as EL2 uses it.
@@ -224,6 +238,15 @@ fn sgi1r(mpidr: u64, sgi: u32) -> u64 {
 pub fn set_owned(cpu: usize) {
     let kick = &KICKS[cpu % MAX_CPUS];
     kick.store(to_sgi(kick.load(Ordering::Relaxed), OWNED_KICK), Ordering::Relaxed);
+}
+
+/// From now on this CPU is kicked by [`KICK`] again.
+pub fn set_shared(cpu: usize) {
+    // It may have been disabled while a guest had the CPU's SGIs.
+    redistributor(cpu).write32(GICR_SGI + GICD_ISENABLER, 1 << KICK);
+    dsb_ish();
+    let kick = &KICKS[cpu % MAX_CPUS];
+    kick.store(to_sgi(kick.load(Ordering::Relaxed), KICK), Ordering::Relaxed);
 }
 
 /// Sends an SGI to a CPU, as [`kick`] does.

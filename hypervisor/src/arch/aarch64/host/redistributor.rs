@@ -1,9 +1,9 @@
 //! A CPU's redistributor as its guest's, whose SGIs and timers are physical ([`stile_vgic::Direct`]), and as Stile's again.
 //! Arm GIC Architecture Specification, The GIC Redistributor register map.
 
-use stile_vgic::{Direct, Observed};
+use stile_vgic::{Direct, HIGHEST_PRIORITY, HostPriorities, Observed};
 
-use super::gic::{HIGHEST_PRIORITY, OWN, OWNED_KICK, PRIORITY, redistributor, set_priority, wait_for_writes};
+use super::gic::{OWN, OWNED_KICK, PRIORITY, redistributor, set_priority, wait_for_writes};
 use super::sysreg::dsb_ish;
 use core::sync::atomic::Ordering;
 
@@ -21,20 +21,14 @@ const ICACTIVER0: usize = SGI + 0x380;
 /// SGIs as bits.
 const SGIS: u32 = 0xffff;
 
-/// The highest priority that a guest's interrupt has in hardware, if `bits` of a priority are implemented: one below
-/// [`HIGHEST_PRIORITY`], which is the kick's alone.
-pub const fn first_priority(bits: u8) -> u8 {
-    1 << (8 - bits)
-}
-
 /// Gives this CPU's SGIs and timers to its guest. All of Stile's own are disabled; what is pending of them stays so.
-pub fn hand_over(cpu: usize, direct: &Direct, priority_bits: u8) {
+pub fn hand_over(cpu: usize, direct: &Direct, priorities: HostPriorities) {
     let gicr = redistributor(cpu);
     gicr.write32(ICENABLER0, u32::MAX);
     // From here on the guest can't be interrupted by what is Stile's.
     wait_for_writes(&gicr, CTLR, CTLR_RWP);
     for (intid, &priority) in (0..).zip(&direct.priorities).filter(|(intid, _)| direct.all >> intid & 1 != 0) {
-        set_priority(&gicr, SGI, intid, priority.max(first_priority(priority_bits)));
+        set_priority(&gicr, SGI, intid, priorities.of_guest(priority));
     }
     set_priority(&gicr, SGI, OWNED_KICK, HIGHEST_PRIORITY);
     gicr.write32(ISPENDR0, direct.pending);

@@ -6,21 +6,21 @@
 //! becomes empty, so that its next fetch exits. It becomes direct again at the next decision of the scheduler at which nothing is against it, of
 //! which there is one after [`retry_later`].
 
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 use stile_blob::{Interrupts, Techniques};
 use stile_board::{MAX_CPUS, intid};
 use stile_ledger::RowId;
 use stile_paging::PAGE_SIZE;
-use stile_vgic::{ListRegisters, PendingRequests, Vmcr, record_active_priority};
+use stile_vgic::{HostPriorities, ListRegisters, Owner, PendingRequests};
 
-use super::delivery;
-use super::interface::{self, Interface};
+use super::interface::Interface;
+use super::{claims, delivery, physical_interface};
 use crate::address_space;
 use crate::arch::aarch64::exit::{Outcome, Vectors, vector_base};
 use crate::arch::aarch64::host::cpu::{Cpu, this_index};
 use crate::arch::aarch64::host::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
-use crate::arch::aarch64::host::{board, features, gic, redistributor, timer};
+use crate::arch::aarch64::host::{features, gic, redistributor, timer};
 use crate::arch::aarch64::vcpu::traps;
 use crate::arena::Arena;
 use crate::cpu::{self, Leave, NOWHERE};
@@ -44,10 +44,9 @@ const RETRY_US: u64 = 100;
 /// How often it doubles.
 const DOUBLINGS: u32 = 7;
 
-/// CPUs that vCPUs with direct interrupts are pinned to, as a mask.
-static CLAIMED: AtomicU64 = AtomicU64::new(0);
-/// The CPU that takes Stile's SPIs, once there are claims; all ones if no CPU is left for them.
-static HOUSEKEEPER: AtomicU8 = AtomicU8::new(u8::MAX);
+/// How long a CPU waits, in microseconds, before another vCPU becomes direct there: longer than an SGI takes from one CPU to another.
+const SETTLE_US: u64 = 100;
+
 /// The vCPU that is direct on each CPU: VM and number, or [`NOBODY`].
 static HERE: [AtomicU16; MAX_CPUS] = [const { AtomicU16::new(NOBODY) }; MAX_CPUS];
 const NOBODY: u16 = u16::MAX;
@@ -64,18 +63,6 @@ pub struct Place {
     vttbr: AtomicU64,
     /// Attempts that failed in a row.
     failures: AtomicU32,
-}
-
-/// Claims the CPUs of a VM whose vCPUs are to have direct interrupts, before its guest starts.
-pub fn claim(cpus: u64, online: u64) {
-    let claimed = CLAIMED.fetch_or(cpus, Ordering::Relaxed) | cpus;
-    (0..MAX_CPUS).filter(|cpu| cpus >> cpu & 1 != 0).for_each(gic::set_owned);
-    let left = online & !claimed;
-    let housekeeper = if left == 0 { u8::MAX } else { left.trailing_zeros() as u8 };
-    HOUSEKEEPER.store(housekeeper, Ordering::Relaxed);
-    if let (Some(uart), Some(mpidr)) = (super::uart(), board::get().cpus.get(usize::from(housekeeper)).copied()) {
-        gic::move_spi(uart, mpidr);
-    }
 }
 
 impl Place {
@@ -109,16 +96,13 @@ impl Place {
     /// Calls `act` with the CPU on which the vCPU is direct, if it is, and stays there meanwhile. Returns whether it is.
     #[inline(always)]
     fn hold(&self, me: usize, act: impl FnOnce(usize)) -> bool {
-        let sending = &SENDING[me % MAX_CPUS];
-        sending.store(true, Ordering::Relaxed);
-        // Pairs with the fence in `unpublish`.
-        fence(Ordering::SeqCst);
-        let cpu = self.cpu.load(Ordering::Relaxed);
-        if cpu != NOWHERE {
-            act(cpu as usize);
-        }
-        sending.store(false, Ordering::Release);
-        cpu != NOWHERE
+        sending(me, || {
+            let cpu = self.cpu.load(Ordering::Relaxed);
+            if cpu != NOWHERE {
+                act(cpu as usize);
+            }
+            cpu != NOWHERE
+        })
     }
 
     /// Sends the vCPU's pending requests on to where it is direct. False if it isn't.
@@ -158,18 +142,35 @@ impl Place {
     }
 }
 
+/// Calls `act`. A vCPU that is found direct meanwhile stays so, and its VM is there.
+#[inline(always)]
+fn sending<T>(me: usize, act: impl FnOnce() -> T) -> T {
+    let sending = &SENDING[me % MAX_CPUS];
+    sending.store(true, Ordering::Relaxed);
+    // Pairs with the fence in `unpublish`.
+    fence(Ordering::SeqCst);
+    let result = act();
+    sending.store(false, Ordering::Release);
+    result
+}
+
 /// Makes a CPU on which a vCPU is direct exit.
 pub fn regain(cpu: usize) {
-    let here = HERE[cpu % MAX_CPUS].load(Ordering::Relaxed);
-    let [number, vcpu] = here.to_be_bytes().map(usize::from);
-    let vcpu = vm::get(number).and_then(|vm| vm.vcpus.get(vcpu)).filter(|_| here != NOBODY);
-    if let Some(place) = vcpu.and_then(|vcpu| vcpu.arch.direct) {
-        place.hold(this_index(), |held| {
-            if held == cpu {
-                place.revoke(cpu);
-            }
-        });
-    }
+    sending(this_index(), || {
+        let here = HERE[cpu % MAX_CPUS].load(Ordering::Acquire);
+        let [vm, vcpu] = here.to_be_bytes();
+        if here != NOBODY
+            && let Some(place) = find(Owner { vm, vcpu }).and_then(|vcpu| vcpu.arch.direct)
+            && place.cpu.load(Ordering::Relaxed) == cpu as u32
+        {
+            place.revoke(cpu);
+        }
+    });
+}
+
+/// Whether a vCPU is direct on a CPU. The handlers of its exits have references to no VM but its own, and to those that [`regain`] holds direct.
+pub fn is_confined(cpu: usize) -> bool {
+    HERE[cpu % MAX_CPUS].load(Ordering::Acquire) != NOBODY
 }
 
 /// Sends an SGI to a vCPU that is direct, from CPU `me`. False if it isn't, or can't be sent this way.
@@ -198,11 +199,10 @@ pub fn resume(cpu: &mut Cpu) {
     let Some(place) = vcpu.arch.direct else { return };
     // Stile needs the CPU again soon, or has nowhere else to be.
     let shared = cpu.slice_end.is_some() || cpu.deadline.is_some() || cpu.waiting_trapped;
-    if shared || HOUSEKEEPER.load(Ordering::Relaxed) == u8::MAX {
-        collect_strays(cpu, vcpu);
-        return;
-    }
-    if try_enter(cpu, vcpu, place) {
+    collect_strays(cpu, vcpu);
+    let Some(priorities) = gic::priorities().filter(|_| !shared && claims::has_housekeeper()) else { return };
+    let settled = claims::late(cpu.index).may_become(owner(vcpu), timer::now(), ticks(SETTLE_US));
+    if settled && try_enter(cpu, vcpu, place, priorities) {
         place.failures.store(0, Ordering::Relaxed);
     } else {
         let failures = place.failures.fetch_add(1, Ordering::Relaxed);
@@ -212,19 +212,38 @@ pub fn resume(cpu: &mut Cpu) {
 
 /// Has the scheduler decide again after a while.
 fn retry_later(cpu: &mut Cpu, doublings: u32) {
-    let at = timer::now() + ((timer::frequency() * RETRY_US / 1_000_000) << doublings);
+    let at = timer::now() + (ticks(RETRY_US) << doublings);
     cpu.deadline = Some(at);
     timer::set_deadline(cpu.deadline);
 }
 
-/// SGIs that were sent to the vCPU as a direct one, and come late, become pending as those to any vCPU.
+fn ticks(microseconds: u64) -> u64 {
+    timer::frequency() * microseconds / 1_000_000
+}
+
+fn owner(vcpu: &Vcpu) -> Owner {
+    Owner { vm: vcpu.id.vm(), vcpu: vcpu.id.vcpu() }
+}
+
+fn find(owner: Owner) -> Option<&'static Vcpu> {
+    vm::get(owner.vm.into())?.vcpus.get(usize::from(owner.vcpu)).copied()
+}
+
+/// SGIs that were sent to a vCPU that was direct here, and come late, become pending for it as those to any vCPU. Nobody is direct here.
 fn collect_strays(cpu: &Cpu, vcpu: &Vcpu) {
     let strays = redistributor::strays(cpu.index);
-    (0..16).filter(|intid| strays >> intid & 1 != 0).for_each(|intid| vcpu.arch.requests.post_sgi(intid));
+    if strays != 0
+        && let Some(of) = claims::late(cpu.index).owner().and_then(find)
+    {
+        (0..16).filter(|intid| strays >> intid & 1 != 0).for_each(|intid| of.arch.requests.post_sgi(intid));
+        if of.id != vcpu.id {
+            cpu::notify(of);
+        }
+    }
     delivery::pull(cpu);
 }
 
-fn try_enter(cpu: &Cpu, vcpu: &'static Vcpu, place: &Place) -> bool {
+fn try_enter(cpu: &Cpu, vcpu: &'static Vcpu, place: &Place, priorities: HostPriorities) -> bool {
     let interface = Interface::new(cpu.index, vcpu);
     let vmcr = interface.vmcr();
     // A disabled group 1 would disable the kick that wakes. A common binary point must be the hypervisor's: the physical one may be read-only.
@@ -254,8 +273,8 @@ fn try_enter(cpu: &Cpu, vcpu: &'static Vcpu, place: &Place) -> bool {
         collect_strays(cpu, vcpu);
         return false;
     };
-    redistributor::hand_over(cpu.index, &direct, interface::shape().priority_bits);
-    hand_over_interface(vmcr);
+    redistributor::hand_over(cpu.index, &direct, priorities);
+    physical_interface::hand_over(vmcr, priorities);
     traps::set_direct(true);
     Interface::new(cpu.index, vcpu).trap_common(true);
     write_sysreg!("vttbr_el2", place.vttbr.load(Ordering::Relaxed));
@@ -275,8 +294,10 @@ fn copy_root(vttbr: u64, place: &Place) {
 /// From here on senders find the vCPU direct on this CPU.
 fn publish(cpu: &Cpu, vcpu: &Vcpu, place: &Place) {
     vcpu.runs_on.store(NOWHERE, Ordering::Relaxed);
+    claims::late(cpu.index).enter(owner(vcpu));
     place.cpu.store(cpu.index as u32, Ordering::Relaxed);
-    HERE[cpu.index % MAX_CPUS].store(u16::from_be_bytes([vcpu.id.vm(), vcpu.id.vcpu()]), Ordering::Relaxed);
+    // Release: what this CPU did with other VMs comes before (`is_confined`).
+    HERE[cpu.index % MAX_CPUS].store(u16::from_be_bytes([vcpu.id.vm(), vcpu.id.vcpu()]), Ordering::Release);
     // The table walk sees the root; and a sender that does not find the vCPU here has its requests found here.
     dsb_ish();
 }
@@ -285,34 +306,15 @@ fn publish(cpu: &Cpu, vcpu: &Vcpu, place: &Place) {
 fn unpublish(cpu: &Cpu, place: &Place) {
     place.cpu.store(NOWHERE, Ordering::Relaxed);
     HERE[cpu.index % MAX_CPUS].store(NOBODY, Ordering::Relaxed);
-    // Pairs with the fence in `hold`.
+    // Pairs with the fence in `sending`, and with that of who asked `is_confined`.
     fence(Ordering::SeqCst);
+    claims::late(cpu.index).leave(timer::now());
     for (_, sending) in SENDING.iter().enumerate().filter(|&(other, _)| other != cpu.index) {
         // A few dozen instructions of another CPU, which waits for nobody.
         while sending.load(Ordering::Acquire) {
             core::hint::spin_loop();
         }
     }
-}
-
-/// Gives the physical CPU interface's group 1 the state of the virtual one.
-fn hand_over_interface(vmcr: Vmcr) {
-    if vmcr.common_binary_point() {
-        write_sysreg!("S3_0_C12_C8_3", vmcr.binary_point(false)); // ICC_BPR0_EL1
-    } else {
-        write_sysreg!("S3_0_C12_C12_3", vmcr.binary_point(true)); // ICC_BPR1_EL1
-    }
-    mirror(vmcr);
-    isb();
-}
-
-/// The guest wrote ICC_PMR_EL1 or ICC_CTLR_EL1, which trap: they take effect in the physical interface.
-fn mirror(vmcr: Vmcr) {
-    let control = u64::from(vmcr.common_binary_point()) | if vmcr.eoi_split() { gic::CTLR_EOI_MODE } else { 0 };
-    write_sysreg!("S3_0_C12_C12_4", control);
-    // The kick that wakes is never masked; all that the guest has is below.
-    let least = redistributor::first_priority(interface::shape().priority_bits);
-    write_sysreg!("S3_0_C4_C6_0", u64::from(vmcr.priority_mask().max(least)));
 }
 
 /// Ends direct interrupts of the vCPU that is loaded here. It is not published.
@@ -324,14 +326,15 @@ fn leave(cpu: &Cpu, vcpu: &Vcpu, place: &Place) {
     traps::set_direct(false);
     let mut interface = Interface::new(cpu.index, vcpu);
     interface.trap_common(false);
-    // ICC_BPR1_EL1, ICC_IGRPEN1_EL1: the guest's, without traps.
-    let mut vmcr = interface.vmcr().with_group1(read_sysreg!("S3_0_C12_C12_7") & 1 != 0);
-    if !vmcr.common_binary_point() {
-        vmcr = vmcr.with_binary_point1(read_sysreg!("S3_0_C12_C12_3"));
-    }
+    let vmcr = physical_interface::written_to(interface.vmcr());
     let active = redistributor::stop(cpu.index) & ALL;
     let mut redistributor = vcpu.arch.redistributor.lock();
-    let ap1r = drop_priorities(vmcr, active, |intid| redistributor.acknowledged_priority(intid));
+    let ap1r = match gic::priorities() {
+        Some(priorities) => {
+            physical_interface::drop_priorities(vmcr, priorities, active, |intid| redistributor.acknowledged_priority(intid))
+        }
+        None => [0; 4],
+    };
     gic::open_interface();
     let (_, ap0r, _) = interface.read_state();
     interface.write_state(vmcr.0, &ap0r, &ap1r);
@@ -343,44 +346,6 @@ fn leave(cpu: &Cpu, vcpu: &Vcpu, place: &Place) {
     drop(redistributor);
     vcpu.vm().arch.load_own_root();
     delivery::synchronize(vcpu, cpu.index);
-}
-
-/// Takes back all active priorities of this CPU's group 1. Returns them as ICH_AP1Rn_EL2 has them: the layout of ICC_AP1Rn_EL1 is the
-/// implementation's own. `active`: interrupts that are; `priority`: that with which the guest acknowledged one.
-fn drop_priorities(vmcr: Vmcr, active: u32, priority: impl Fn(u32) -> u8) -> [u32; 4] {
-    let shape = interface::shape();
-    let (mask, first) = (vmcr.group_priority_mask(true), redistributor::first_priority(shape.priority_bits));
-    let mut ap1r = [0; 4];
-    // Writes of ICC_EOIR1_EL1 drop a priority and deactivate nothing.
-    write_sysreg!("S3_0_C12_C12_4", gic::CTLR_EOI_MODE | u64::from(vmcr.common_binary_point()));
-    isb();
-    // No two active priorities are the same, so this is the most that there can be.
-    for _ in 0..1 << shape.preemption_bits {
-        let running = read_sysreg!("S3_0_C12_C11_3") as u8; // ICC_RPR_EL1
-        if running == 0xff {
-            break;
-        }
-        let with_it = (0..32).find(|&intid| active >> intid & 1 != 0 && priority(intid).max(first) & mask == running);
-        record_active_priority(&mut ap1r, with_it.map_or(running, |intid| priority(intid) & mask), shape.preemption_bits);
-        // None, if the guest wrote ICC_AP1Rn_EL1.
-        let Some(intid) = with_it else { break };
-        gic::drop_priority(intid);
-        isb();
-    }
-    clear_active_priorities(shape.preemption_bits);
-    ap1r
-}
-
-/// Writes 0 to ICC_AP1Rn_EL1, which means none.
-fn clear_active_priorities(preemption_bits: u8) {
-    write_sysreg!("S3_0_C12_C9_0", 0);
-    if preemption_bits >= 6 {
-        write_sysreg!("S3_0_C12_C9_1", 0);
-    }
-    if preemption_bits >= 7 {
-        write_sysreg!("S3_0_C12_C9_2", 0);
-        write_sysreg!("S3_0_C12_C9_3", 0);
-    }
 }
 
 /// Ends direct interrupts, if the loaded vCPU has them, because it is about to be left.
@@ -422,17 +387,18 @@ pub fn written(cpu: &mut Cpu) {
     if is_here(vcpu) {
         let interface = Interface::new(cpu.index, vcpu);
         let vmcr = interface.vmcr();
-        if vmcr.common_binary_point() == interface.has_common_binary_point() {
-            mirror(vmcr);
-        } else {
-            leave_for_handler(cpu);
+        match gic::priorities() {
+            Some(priorities) if vmcr.common_binary_point() == interface.has_common_binary_point() => {
+                physical_interface::mirror(vmcr, priorities);
+            }
+            _ => leave_for_handler(cpu),
         }
     }
 }
 
 /// ICC_RPR_EL1 of a guest whose interrupts are direct.
 pub fn running_priority(vcpu: &Vcpu) -> Option<u64> {
-    is_here(vcpu).then(|| read_sysreg!("S3_0_C12_C11_3") & 0xff)
+    is_here(vcpu).then(physical_interface::running_priority)
 }
 
 /// ICC_DIR_EL1 of a guest whose interrupts are direct. False if they aren't.

@@ -1,8 +1,10 @@
 //! Which physical interrupt is what, and a vCPU's interrupt controller at load and put.
 
+pub mod claims;
 pub mod delivery;
 pub mod direct;
 pub mod interface;
+mod physical_interface;
 pub mod read_shadow;
 
 use core::sync::atomic::{AtomicU32, Ordering};

@@ -22,6 +22,7 @@ use stile_vgic::{Config, Distributor, PendingRequests, Redistributor, Shortcuts}
 use crate::arch::aarch64::assigned::{self, Functions};
 use crate::arch::aarch64::host::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
 use crate::arch::aarch64::host::{features, speculation};
+use crate::arch::aarch64::interrupts::claims::Claim;
 use crate::arch::aarch64::interrupts::read_shadow::ReadShadow;
 use crate::arch::aarch64::interrupts::{self, direct, interface};
 use crate::arch::aarch64::nested;
@@ -55,6 +56,8 @@ pub struct Vm {
     nested: Option<&'static nested::Shared>,
     /// PCI functions, if it has any.
     pub functions: Option<&'static Functions>,
+    /// CPUs that it has for itself.
+    _claim: Option<Claim>,
     /// SPIs.
     pub distributor: TicketLock<Distributor>,
     /// What of it is read without the lock.
@@ -217,10 +220,14 @@ impl VmPart for Vm {
             _ if has_el2 => return Err("a VM with an EL2 of its own can't have PCI functions"),
             ids => Some(&*arena.allocate()?.write(Functions::new(number, config.name, ids, &table)?)),
         };
-        if techniques.interrupts == Interrupts::Direct {
-            let online = SCHEDULE.lock().scheduler.online().bits();
-            direct::claim((0..vcpus).fold(0, |cpus, vcpu| cpus | config.cpus_of(vcpu, online)), online);
-        }
+        let claim = match techniques.interrupts {
+            Interrupts::Direct => {
+                let online = SCHEDULE.lock().scheduler.online().bits();
+                let cpus = (0..vcpus).fold(0, |cpus, vcpu| cpus | config.cpus_of(vcpu, online));
+                Some(Claim::new(number, cpus, online)?)
+            }
+            Interrupts::Virtual => None,
+        };
         let intids = if functions.is_some() { intid::MSI_BASE + intid::MSI_COUNT } else { intid::COUNT };
         let distributor = Distributor::new(vcpus, interface::shape().priority_bits, intids);
         Ok(Vm {
@@ -228,6 +235,7 @@ impl VmPart for Vm {
             arena,
             nested,
             functions,
+            _claim: claim,
             ram: RAM_BASE..end,
             table: TicketLock::new(table),
             root,

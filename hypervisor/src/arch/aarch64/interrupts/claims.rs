@@ -1,0 +1,79 @@
+//! CPUs that VMs with direct interrupts have for themselves ([`super::direct`]): claimed while such a VM is there, and given back with it.
+
+use core::sync::atomic::{AtomicU8, Ordering};
+
+use stile_board::{MAX_CPUS, MAX_VMS};
+use stile_sched::CpuId;
+use stile_sched::lock::TicketLock;
+use stile_vgic::{Claims, LateSgis};
+
+use crate::arch::aarch64::host::{board, gic};
+use crate::cpu;
+
+static CLAIMS: TicketLock<Claims<MAX_VMS>> = TicketLock::new(Claims::new());
+/// The CPU that takes Stile's SPIs, once there are claims; all ones if no CPU is left for them.
+static HOUSEKEEPER: AtomicU8 = AtomicU8::new(u8::MAX);
+/// To whom SGIs belong that are pending at each CPU while nobody is direct there.
+static LATE: [LateSgis; MAX_CPUS] = [const { LateSgis::new() }; MAX_CPUS];
+
+/// The CPUs of a VM whose vCPUs may have direct interrupts.
+pub struct Claim {
+    vm: usize,
+}
+
+impl Claim {
+    /// Claims CPUs for VM number `vm`, of those that are online, before its guest starts.
+    ///
+    /// # Errors
+    /// The GIC has no priority that a guest's interrupts can be kept below.
+    pub fn new(vm: usize, cpus: u64, online: u64) -> Result<Claim, &'static str> {
+        if gic::priorities().is_none() {
+            return Err("the GIC keeps too few bits of a priority for `interrupts = \"direct\"`");
+        }
+        let mut claims = CLAIMS.lock();
+        let change = claims.claim(vm, cpus, online);
+        cpus_of(change.cpus).for_each(gic::set_owned);
+        publish(&claims, change.moved_to);
+        Ok(Claim { vm })
+    }
+}
+
+impl Drop for Claim {
+    /// The VM is gone: none of its vCPUs is direct.
+    fn drop(&mut self) {
+        let mut claims = CLAIMS.lock();
+        let change = claims.release(self.vm);
+        LATE.iter().for_each(|late| late.forget(self.vm as u8));
+        cpus_of(change.cpus).for_each(gic::set_shared);
+        publish(&claims, change.moved_to);
+        let others = claims.claimed();
+        drop(claims);
+        if change.moved_to.is_some() {
+            // There may have been none, so that nobody could be direct.
+            cpus_of(others).filter_map(CpuId::new).for_each(cpu::request_resched);
+        }
+    }
+}
+
+/// Has the operator's line interrupt the CPU that is left for it.
+fn publish(claims: &Claims<MAX_VMS>, moved_to: Option<u8>) {
+    HOUSEKEEPER.store(claims.housekeeper().unwrap_or(u8::MAX), Ordering::Relaxed);
+    let mpidr = moved_to.and_then(|cpu| board::get().cpus.get(usize::from(cpu)).copied());
+    if let (Some(uart), Some(mpidr)) = (super::uart(), mpidr) {
+        gic::move_spi(uart, mpidr);
+    }
+}
+
+fn cpus_of(cpus: u64) -> impl Iterator<Item = usize> {
+    (0..MAX_CPUS).filter(move |cpu| cpus >> cpu & 1 != 0)
+}
+
+/// Whether a CPU is left for Stile's own interrupts.
+pub fn has_housekeeper() -> bool {
+    HOUSEKEEPER.load(Ordering::Relaxed) != u8::MAX
+}
+
+/// To whom SGIs belong that are pending at a CPU where nobody is direct.
+pub fn late(cpu: usize) -> &'static LateSgis {
+    &LATE[cpu % MAX_CPUS]
+}
