@@ -16,7 +16,11 @@ mount -t tmpfs tmpfs /tmp
 ip link set lo up
 cd /tmp
 . /work
-prepare
+if ! prepare >/tmp/output 2>&1; then
+    echo "work: $work could not be prepared"
+    tail -n 5 /tmp/output
+    poweroff -f
+fi
 # A kernel that has just started still has things to do; they must not be measured.
 sleep 5
 if run >/tmp/output 2>&1; then

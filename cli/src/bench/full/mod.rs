@@ -13,7 +13,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::host::{Host, Kvm};
+use super::host::{Host, Kvm, Technique};
 use report::Figure;
 pub use report::Results;
 use under::{Counts, Job};
@@ -35,7 +35,7 @@ pub fn measure(work: &[&'static Work], hosts: &[Host], cpu: &str, plugin: &Path,
                     .with_context(|| format!("measuring {} under {}", work.name, host.name()))
             };
             let figure = match host {
-                Host::Stile | Host::Native if work.is_boot() => Figure::whole(&run(1)?),
+                Host::Stile | Host::Without(_) | Host::Native if work.is_boot() => Figure::whole(&run(1)?),
                 // One boot more of the guest: the host's is in both.
                 Host::Kvm(_) if work.is_boot() => Figure::difference(&run(1)?, &run(2)?, 1)?,
                 _ => Figure::difference(&run(work.units)?, &run(2 * work.units)?, work.units)?,
@@ -50,7 +50,7 @@ pub fn measure(work: &[&'static Work], hosts: &[Host], cpu: &str, plugin: &Path,
 /// there is no guest with its devices.
 pub fn hosts(hosts: &[Host], asked: &[String]) -> Vec<Host> {
     let wanted = |host: &&Host| match host {
-        Host::Stile | Host::Native | Host::Kvm(Kvm::Vhe) => true,
+        Host::Stile | Host::Without(Technique::VirtualInterrupts) | Host::Native | Host::Kvm(Kvm::Vhe) => true,
         Host::Kvm(_) => !asked.is_empty(),
         Host::Xen | Host::Without(_) => false,
     };

@@ -162,6 +162,8 @@ impl Results {
 
 /// To a hundredth; large ones to a tenth, with commas between the thousands.
 fn rounded(value: f64) -> String {
+    // Rounds to 0 first: a difference of runs can be a little less than nothing.
+    let value = if value.abs() < 0.005 { 0.0 } else { value };
     if value.abs() >= 100.0 { number(value) } else { format!("{value:.2}") }
 }
 

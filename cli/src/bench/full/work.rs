@@ -60,6 +60,22 @@ prepare() {
 run() { taskset $(nproc) redis-benchmark -h 127.0.0.1 -t get -c 1 -n $units -q; }
 ";
 
+/// One client that reads small values over loopback, a request at a time, on the last CPU, and the server with one thread on the first.
+/// memcached looks up the user that it runs as.
+const MEMCACHED: &str = "
+prepare() {
+    mkdir -p /etc
+    echo root:x:0:0:root:/root:/bin/sh >/etc/passwd
+    taskset 1 memcached -u root -l 127.0.0.1 -t 1 -d
+    for attempt in 1 2 3 4 5 6 7 8 9; do
+        echo version | nc -w 1 127.0.0.1 11211 && return
+        sleep 1
+    done
+    return 1
+}
+run() { taskset $(nproc) memcslap --servers=127.0.0.1 --concurrency=1 --initial-load=100 --execute-number=$units --test=get; }
+";
+
 /// The shell forks, and the child becomes another program, which is linked and ends.
 const FORK_EXEC: &str = "
 prepare() { :; }
@@ -85,7 +101,7 @@ run() { yes /tmp/data | head -n $units | xargs -n $units sha256sum; }
 ";
 
 /// All of it, in the order in which tables show it.
-pub const WORK: [Work; 9] = [
+pub const WORK: [Work; 10] = [
     Work { name: "boot", unit: "boot", vcpus: 1, packages: &[], programs: &[], script: "", units: 0 },
     Work { name: "cpu", unit: "MiB", vcpus: 1, packages: &[], programs: &[], script: CPU, units: 4 },
     Work {
@@ -122,6 +138,15 @@ pub const WORK: [Work; 9] = [
         packages: &["redis-server", "redis-tools"],
         programs: &["usr/bin/redis-server", "usr/bin/redis-cli", "usr/bin/redis-benchmark"],
         script: REDIS,
+        units: 1000,
+    },
+    Work {
+        name: "memcached",
+        unit: "request",
+        vcpus: 2,
+        packages: &["memcached", "libmemcached-tools"],
+        programs: &["usr/bin/memcached", "usr/bin/memcslap"],
+        script: MEMCACHED,
         units: 1000,
     },
     Work {

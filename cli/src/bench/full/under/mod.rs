@@ -6,8 +6,9 @@ mod native;
 mod stile;
 
 use anyhow::{Result, bail};
+use stile_blob::Interrupts;
 
-use crate::bench::host::Host;
+use crate::bench::host::{Host, Technique};
 pub use job::{Counts, Job};
 
 /// Runs the guest from power-on to power-off.
@@ -16,7 +17,8 @@ pub use job::{Counts, Job};
 /// Something can't be built, fetched or run; the guest does not do its work.
 pub fn run(host: Host, job: &Job<'_>) -> Result<Counts> {
     match host {
-        Host::Stile => stile::run(job),
+        Host::Stile => stile::run(job, Interrupts::Virtual),
+        Host::Without(Technique::VirtualInterrupts) => stile::run(job, Interrupts::Direct),
         Host::Native => native::run(job),
         Host::Kvm(kvm) => kvm::run(kvm, job),
         Host::Xen | Host::Without(_) => bail!("real work is not measured under {}", host.name()),

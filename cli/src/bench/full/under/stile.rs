@@ -1,17 +1,21 @@
 //! The guest under Stile: exits are what its ledger counts.
 
 use anyhow::{Result, ensure};
+use stile_blob::{Interrupts, Techniques};
 
 use super::job::{Counts, Job, confirm, vm};
 use crate::bench::full::system;
 use crate::bench::{emulate, under_stile};
-use crate::config::Arch;
+use crate::config::{Arch, VmConfig};
 use crate::image::VmFiles;
 
-/// Runs it: one VM, of which each CPU has a physical one for itself.
-pub fn run(job: &Job<'_>) -> Result<Counts> {
+/// Runs one VM, each of whose vCPUs has a physical CPU for itself. With direct interrupts the machine has one CPU more, for Stile's own.
+pub fn run(job: &Job<'_>, interrupts: Interrupts) -> Result<Counts> {
     let hypervisor = under_stile::hypervisor(Arch::Aarch64)?;
-    let config = under_stile::machine(Arch::Aarch64, vm(job), job.work.vcpus.into(), job.cpu);
+    let vcpus = u32::from(job.work.vcpus);
+    let vm = VmConfig { cpus: (1 << vcpus) - 1, techniques: Techniques { interrupts, ..Techniques::default() }, ..vm(job) };
+    let cpus = vcpus + u32::from(interrupts == Interrupts::Direct);
+    let config = under_stile::machine(Arch::Aarch64, vm, cpus, job.cpu);
     let bootargs = system::bootargs(job.work, job.units);
     let files = VmFiles { kernel: &job.system.kernel, initrd: Some(&job.system.initrd), bootargs: &bootargs, domains: &[] };
     let extra = emulate::REPEATABLE.map(str::to_owned).to_vec();
