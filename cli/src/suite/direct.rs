@@ -28,7 +28,16 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         let expect = Expect { output: vec![PASSED.into(), PASSED.into()], ..passed() };
         scenarios.push(Scenario { config: Some(config), expect, ..Scenario::new(format!("direct/{suite}"), "--exits") });
     }
+    scenarios.push(two_states(programs)?);
     Ok(scenarios)
+}
+
+/// The GIC has two security states, as on most boards: Stile's priorities are those that non-secure accesses see.
+fn two_states(programs: &Programs) -> Result<Scenario> {
+    let config = config(&vm(programs, "gic", "stile")?, programs, 1)?;
+    let expect = Expect { output: vec![PASSED.into(), PASSED.into()], ..passed() };
+    let scenario = Scenario { config: Some(config), expect, ..Scenario::new("direct/gic-two-security-states", "--exits") };
+    Ok(scenario.flag("--qemu-arg=-M").flag("--qemu-arg=virt,secure=on"))
 }
 
 /// A VM on CPUs 1 and 2, which are its own.
