@@ -3,6 +3,13 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+extern crate std;
+
+mod misses;
+
+pub use misses::{Action, Misses};
+
 /// Bytes of a command.
 pub const COMMAND_SIZE: usize = 32;
 

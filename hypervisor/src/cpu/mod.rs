@@ -63,6 +63,12 @@ pub fn setup(slice_us: u32) {
     SLICE.set(u64::from(slice_us) * Arch::frequency() / 1_000_000);
 }
 
+/// Ticks of a time slice. (Not every architecture counts in them.)
+#[allow(dead_code)]
+pub fn slice() -> u64 {
+    *SLICE.get()
+}
+
 /// Number of a CPU as the scheduler has it.
 fn id(cpu: &Cpu) -> CpuId {
     CpuId::new(cpu.index).unwrap_or(const { CpuId::new(0).unwrap() })

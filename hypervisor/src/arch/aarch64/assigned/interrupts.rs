@@ -3,11 +3,12 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use stile_board::{MAX_FUNCTIONS, MAX_VMS, intid, map};
+use stile_its::{Action, Misses};
 use stile_pci::{MAX_VECTORS, Vector};
 
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::its::FIRST_LPI;
-use crate::arch::aarch64::host::{gic, its};
+use crate::arch::aarch64::host::{gic, its, timer};
 use crate::arch::aarch64::interrupts::delivery;
 use crate::cpu;
 use crate::vm::{self, Vcpu, Vm};
@@ -27,10 +28,8 @@ static MISSES: [AtomicU32; LPIS] = [const { AtomicU32::new(0) }; LPIS];
 static HELD: [AtomicU32; MAX_FUNCTIONS * MAX_VMS] = [const { AtomicU32::new(0) }; MAX_FUNCTIONS * MAX_VMS];
 const _: () = assert!(MAX_VECTORS <= u32::BITS as usize);
 
-/// As many of these move an LPI to the CPU where its vCPU runs. The ITS needs a few hundred instructions for that.
-const MISSES_TO_MOVE: u32 = 8;
-/// As many, while no vCPU of the VM runs, have it held.
-const MISSES_TO_HOLD: u32 = 64;
+/// The same for all LPIs of each VM, in a time slice.
+static MISSES_OF_VM: [Misses; MAX_VMS] = [const { Misses::new() }; MAX_VMS];
 
 /// The first LPI of the `number`th function, which is VM `vm`'s and has this DeviceID.
 pub fn first_lpi(vm: usize, number: u32, device: u32) -> u32 {
@@ -83,13 +82,16 @@ fn deliver_slowly(here: &Cpu, lpi: u32, number: usize, spi: u32) {
     let runs_on = |vcpu: &&'static Vcpu| cpu::running_on(vcpu);
     let target = kick.into_iter().next().and_then(|index| vm.vcpus.get(index)).and_then(runs_on);
     let index = (lpi - FIRST_LPI) as usize % LPIS;
-    let missed = |limit: u32| (MISSES[index].fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(limit);
+    let missed = |runs: bool| {
+        let of_lpi = MISSES[index].fetch_add(1, Ordering::Relaxed);
+        MISSES_OF_VM[number % MAX_VMS].add(of_lpi, runs, timer::now(), cpu::slice())
+    };
     // One that wakes nobody, as its SPI is disabled or pending already, may go where any vCPU of the VM runs.
     let target = target.or_else(|| vm.vcpus.iter().find_map(runs_on));
     match target {
         Some(cpu) if cpu == here.index => {}
-        Some(cpu) if missed(MISSES_TO_MOVE) => its::move_to(device(index), event(index), cpu),
-        None if missed(MISSES_TO_HOLD) => hold(vm, index, here.index),
+        Some(cpu) if missed(true) == Action::Move => its::move_to(device(index), event(index), cpu),
+        None if missed(false) == Action::Hold => hold(vm, index, here.index),
         Some(_) | None => {}
     }
     delivery::deliver(vm, kick);
