@@ -55,11 +55,9 @@ fn start(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
     cpu::setup(machine.slice_us);
     let report_exits = machine.report_exits;
     Arch::apply_mitigations(machine.mitigations);
-    if let Err(what) = vm::create_all(blob) {
+    if let Err(what) = vm::create_all(blob).and_then(|()| sample::setup()).and_then(|()| report::setup(report_exits)) {
         refuse(what);
     }
-    sample::setup();
-    report::setup(report_exits);
     console::listen();
     for vm in vm::all() {
         vm::power::start(vm);

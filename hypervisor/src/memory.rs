@@ -33,42 +33,52 @@ fn with<T>(work: impl FnOnce(&mut Frames<REGIONS>) -> T) -> T {
     work(MEMORY.lock().as_mut().expect("memory is set up first of all"))
 }
 
+/// Allocates, unless a test has this allocation fail.
+fn allocate_by<T>(work: impl FnOnce(&mut Frames<REGIONS>) -> Result<T, Error>) -> Result<T, Error> {
+    #[cfg(test)]
+    if tests::fails() {
+        return Err(Error::OutOfMemory);
+    }
+    with(work)
+}
+
 /// Bytes that are free.
 pub fn available() -> u64 {
     with(|memory| memory.available())
 }
 
+/// Why there is no memory that lives as long as the machine.
+const NO_MEMORY: &str = "there is no memory left for what Stile keeps for itself: give VMs less";
+
 /// Zeroed memory for a value that lives as long as the machine.
 ///
-/// # Panics
-/// If there is none: this is for what Stile can't start without.
-pub fn allocate<T>() -> &'static mut MaybeUninit<T> {
+/// # Errors
+/// In words: there is none.
+pub fn allocate<T>() -> Result<&'static mut MaybeUninit<T>, &'static str> {
     let size = (size_of::<T>() as u64).next_multiple_of(PAGE_SIZE);
-    let address = with(|memory| memory.alloc_block(size, (align_of::<T>() as u64).max(PAGE_SIZE)));
-    let address = address.unwrap_or_else(|error| panic!("no memory for {size} bytes of Stile's own: {error:?}"));
+    let address = allocate_by(|memory| memory.alloc_block(size, (align_of::<T>() as u64).max(PAGE_SIZE))).map_err(|_| NO_MEMORY)?;
     let memory = Arch::physical(address);
     // SAFETY: the block is in the direct map, of the right size and alignment, and nobody else's from now on.
     unsafe {
         memory.write_bytes(0, size as usize);
-        &mut *memory.cast()
+        Ok(&mut *memory.cast())
     }
 }
 
 /// A block of zeroed pages of Stile's own; its physical address.
 ///
-/// # Panics
+/// # Errors
 /// As [`allocate`].
-pub fn allocate_pages(size: u64) -> u64 {
-    let address = with(|memory| memory.alloc_block(size, PAGE_SIZE));
-    let address = address.unwrap_or_else(|error| panic!("no memory for {size} bytes of Stile's own: {error:?}"));
+pub fn allocate_pages(size: u64) -> Result<u64, &'static str> {
+    let address = allocate_by(|memory| memory.alloc_block(size, PAGE_SIZE)).map_err(|_| NO_MEMORY)?;
     // SAFETY: the block is in the direct map and nobody else's.
     unsafe { Arch::physical(address).write_bytes(0, size as usize) };
-    address
+    Ok(address)
 }
 
 /// A block of pages of any content; `None` if there is none.
 pub fn take(size: u64) -> Option<Range<u64>> {
-    let start = with(|memory| memory.alloc_block(size, PAGE_SIZE)).ok()?;
+    let start = allocate_by(|memory| memory.alloc_block(size, PAGE_SIZE)).ok()?;
     Some(start..start + size)
 }
 
@@ -89,7 +99,7 @@ pub fn free_guest(pieces: &[Piece]) {
 /// # Errors
 /// If there is not enough, or it is in too many pieces.
 pub fn allocate_guest(gpa: u64, size: u64) -> Result<heapless::Vec<Piece, MAX_PIECES>, Error> {
-    with(|memory| memory.alloc_memory(gpa, size))
+    allocate_by(|memory| memory.alloc_memory(gpa, size))
 }
 
 /// Tables in frames that are reached through the direct map.
@@ -116,7 +126,7 @@ impl TableMemory for TableFrames {
     }
 
     fn allocate(&mut self) -> Option<u64> {
-        let frame = with(|memory| memory.alloc_frame()).ok()?;
+        let frame = allocate_by(Frames::alloc_frame).ok()?;
         // SAFETY: the frame is in the direct map and nobody else's.
         unsafe { Arch::physical(frame).write_bytes(0, PAGE_SIZE as usize) };
         Some(frame)
@@ -125,5 +135,41 @@ impl TableMemory for TableFrames {
     fn free(&mut self, table: u64) {
         let freed = with(|memory| memory.free_frame(table));
         debug_assert!(freed.is_ok(), "a table that was not allocated");
+    }
+}
+
+/// Allocations that fail, for tests.
+#[cfg(test)]
+pub mod tests {
+    use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    /// How many succeed before all others fail.
+    static BEFORE: AtomicU64 = AtomicU64::new(u64::MAX);
+    static FAILED: AtomicBool = AtomicBool::new(false);
+
+    /// Has all allocations after the next `before` fail.
+    pub fn fail_after(before: u64) {
+        BEFORE.store(before, Ordering::Relaxed);
+        FAILED.store(false, Ordering::Relaxed);
+    }
+
+    /// Has none fail. Returns whether one did.
+    pub fn fail_no_more() -> bool {
+        BEFORE.store(u64::MAX, Ordering::Relaxed);
+        FAILED.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn fails() -> bool {
+        match BEFORE.load(Ordering::Relaxed) {
+            u64::MAX => false,
+            0 => {
+                FAILED.store(true, Ordering::Relaxed);
+                true
+            }
+            left => {
+                BEFORE.store(left - 1, Ordering::Relaxed);
+                false
+            }
+        }
     }
 }

@@ -20,12 +20,16 @@ static FREE: AtomicU64 = AtomicU64::new(0);
 static COPY: TicketLock<Option<&'static mut Ledger>> = TicketLock::new(None);
 
 /// Remembers whether the ledgers are to be sent at the end, and when the first VM started and how much memory was free then. All VMs are made.
-pub fn setup(wanted: bool) {
+///
+/// # Errors
+/// In words: there is no memory.
+pub fn setup(wanted: bool) -> Result<(), &'static str> {
     WANTED.store(wanted, Ordering::Relaxed);
     // SAFETY: all zero is a valid ledger.
-    *COPY.lock() = Some(unsafe { memory::allocate::<Ledger>().assume_init_mut() });
+    *COPY.lock() = Some(unsafe { memory::allocate::<Ledger>()?.assume_init_mut() });
     STARTED.store(Arch::now(), Ordering::Relaxed);
     FREE.store(memory::available() + of_vms(), Ordering::Relaxed);
+    Ok(())
 }
 
 /// Bytes of memory that VMs were made of, or are about to be.

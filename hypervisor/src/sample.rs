@@ -28,10 +28,14 @@ static WANTED: AtomicU32 = AtomicU32::new(NONE);
 static COPY: TicketLock<(Option<VcpuId>, Option<&'static mut Ledger>)> = TicketLock::new((None, None));
 
 /// Makes room for the copy, before Stile's free memory is noted.
-pub fn setup() {
+///
+/// # Errors
+/// In words: there is no memory.
+pub fn setup() -> Result<(), &'static str> {
     // SAFETY: all zero is a valid ledger.
-    COPY.lock().1 = Some(unsafe { memory::allocate::<Ledger>().assume_init_mut() });
+    COPY.lock().1 = Some(unsafe { memory::allocate::<Ledger>()?.assume_init_mut() });
     cpu::RESCHED_HOOK.set(|left| answer(Some(left)));
+    Ok(())
 }
 
 /// The operator wants a vCPU's ledger.

@@ -16,7 +16,7 @@ use crate::arena;
 use crate::cpu::{self, Leave};
 use crate::vm::power::{self, End};
 use crate::vm::retire;
-use crate::{console, memory, report, vm};
+use crate::{console, memory, report, upload, vm};
 
 const CPUS: usize = 3;
 const VCPUS: [u8; 3] = [4, 2, 1];
@@ -339,6 +339,47 @@ fn destroy(machine: &mut Simulation, number: usize) {
     DESTROYED.fetch_add(1, Ordering::Relaxed);
 }
 
+/// Each allocation that the creation of a VM makes fails in turn: it is refused, nothing is left behind, and the number can be used again.
+fn each_allocation_fails(machine: &mut Simulation, configuration: &Machine<'static>, files: Files<'static>) {
+    let number = 1;
+    destroy(machine, number);
+    let before = memory::available();
+    let mut config = configuration.vms[number].clone();
+    config.vcpus = 8;
+    let mut failed = 0;
+    loop {
+        assert!(retire::claim(number), "the number of a VM that was refused is lost");
+        memory::tests::fail_after(failed);
+        let created = vm::create(number, &config, files);
+        if !memory::tests::fail_no_more() {
+            power::start(created.unwrap());
+            break;
+        }
+        assert!(created.is_err_and(|why| !why.is_empty()) && vm::get(number).is_none());
+        retire::abandon(number);
+        machine.run_until(|| !retire::is_any());
+        assert_eq!(memory::available(), before, "memory is missing after allocation {failed} failed");
+        failed += 1;
+    }
+    assert!(failed >= 2, "RAM, and Stile's own: {failed}");
+    CREATED.fetch_add(1, Ordering::Relaxed);
+    LIVES[number].store(0, Ordering::Relaxed);
+    TOUCHES[number].store(0, Ordering::Relaxed);
+    memory::tests::fail_after(0);
+    upload::begin(7, 2, 1 << 20);
+    assert!(!memory::tests::fail_no_more(), "its number is taken");
+    destroy(machine, 2);
+    memory::tests::fail_after(0);
+    upload::begin(8, 2, 1 << 20);
+    assert!(memory::tests::fail_no_more());
+    machine.run_until(|| !retire::is_any());
+    assert!(retire::claim(2), "an upload that was refused keeps its number");
+    vm::create(2, &configuration.vms[2], files).map(power::start).unwrap();
+    CREATED.fetch_add(1, Ordering::Relaxed);
+    LIVES[2].store(0, Ordering::Relaxed);
+    TOUCHES[2].store(0, Ordering::Relaxed);
+}
+
 /// All other VMs end while one is made, and before it is started.
 fn a_new_vm_keeps_the_machine_on(machine: &mut Simulation, configuration: &Machine<'static>, files: Files<'static>) {
     let resumed = vm::all().filter(|vm| power::resume(vm) == Answer::Done).count();
@@ -370,7 +411,9 @@ fn vms_live_and_end() {
     let (configuration, files) = (blob.machine.clone(), blob.files());
     arena::check_that_all_comes_back();
     vm::create_all(blob).unwrap();
-    report::setup(true);
+    memory::tests::fail_after(0);
+    assert!(report::setup(true).is_err() && memory::tests::fail_no_more());
+    report::setup(true).unwrap();
     vm::all().for_each(power::start);
     fake::NOTHING_TO_DO.set(wait);
     let quiet = std::panic::take_hook();
@@ -388,6 +431,7 @@ fn vms_live_and_end() {
         }
     }
     vms_come_and_go(&mut machine, &configuration, files);
+    each_allocation_fails(&mut machine, &configuration, files);
     a_new_vm_keeps_the_machine_on(&mut machine, &configuration, files);
     let vcpus = vm::all().map(|vm| vm.vcpus.len()).sum();
     let all_off = catch_unwind(|| vm::all().for_each(|vm| power::end(vm, End::Off)));

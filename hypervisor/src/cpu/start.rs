@@ -41,21 +41,31 @@ const PATIENCE: u64 = 5;
 
 /// Gives the first CPU its block.
 pub fn first() -> &'static mut Cpu {
-    let top = own_stack(0);
+    let top = own_stack(0).unwrap_or_else(|why| panic!("{why}"));
     // SAFETY: the stack was just mapped, and the first CPU comes here once.
     unsafe { Cpu::install(top, 0) }
 }
 
 /// Maps memory for the stack and block of a CPU, and returns its upper end.
-fn own_stack(cpu: usize) -> u64 {
-    address_space::stack(cpu, memory::allocate_pages(stacks::SIZE))
+///
+/// # Errors
+/// In words: there is none.
+fn own_stack(cpu: usize) -> Result<u64, &'static str> {
+    Ok(address_space::stack(cpu, memory::allocate_pages(stacks::SIZE)?))
 }
 
 /// Starts the other CPUs, which `start` knows by the names that the board has for them.
 pub fn others<E: Display>(names: impl Iterator<Item = u64>, start: impl Fn(u64) -> Result<(), E>) {
     for (index, name) in (1..MAX_CPUS).zip(names) {
+        let stack = match own_stack(index) {
+            Ok(stack) => stack,
+            Err(why) => {
+                log!("CPU {index} ({name:#x}) is not started: {why}");
+                return;
+            }
+        };
         HANDOFF.root.store(address_space::root(), Ordering::Relaxed);
-        HANDOFF.stack.store(Block::address(own_stack(index)), Ordering::Relaxed);
+        HANDOFF.stack.store(Block::address(stack), Ordering::Relaxed);
         HANDOFF.index.store(index as u64, Ordering::Relaxed);
         HANDOFF.state.store(AWAITED, Ordering::Release);
         if let Err(error) = start(name) {

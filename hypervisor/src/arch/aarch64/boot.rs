@@ -66,7 +66,7 @@ fn setup_machine(board: &Board, cpu: &mut Cpu) -> Result<(), &'static str> {
     gic::setup_distributor(board.gicd.as_ref().ok_or("the device tree has no GICv3 (QEMU: -M virt,gic-version=3)")?);
     setup_cpu(board, cpu)?;
     interface::setup(board);
-    vm::setup();
+    vm::setup()?;
     vm::setup_cpu();
     if let Some(intid) = interrupts::uart() {
         gic::enable_spi(intid, cpu.mpidr);

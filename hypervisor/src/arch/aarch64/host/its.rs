@@ -68,9 +68,9 @@ struct Its {
 
 static ITS: TicketLock<Option<Its>> = TicketLock::new(None);
 
-fn page() -> &'static Page {
+fn page() -> Result<&'static Page, &'static str> {
     // SAFETY: all zero is a valid value: integers only.
-    unsafe { memory::allocate::<Page>().assume_init_ref() }
+    Ok(unsafe { memory::allocate::<Page>()?.assume_init_ref() })
 }
 
 /// Gives the ITS a table, in pages of a size that it has.
@@ -105,8 +105,8 @@ pub fn setup(registers: &Span) -> Result<(), &'static str> {
     wait("ITS", || registers.read32(GITS_CTLR) & QUIESCENT != 0);
     let typer = Typer(registers.read64(GITS_TYPER));
     // SAFETY: all zero is a valid value: integers only.
-    let configuration: &'static Configuration = unsafe { memory::allocate::<Configuration>().assume_init_ref() };
-    let mut its = Its { registers, queue: page(), configuration, typer, targets: [0; MAX_CPUS], devices: u64::MAX };
+    let configuration: &'static Configuration = unsafe { memory::allocate::<Configuration>()?.assume_init_ref() };
+    let mut its = Its { registers, queue: page()?, configuration, typer, targets: [0; MAX_CPUS], devices: u64::MAX };
     for n in 0..8 {
         let register = GITS_BASER + 8 * n;
         let (kind, entry) = stile_its::table_of(registers.read64(register));
@@ -115,7 +115,7 @@ pub fn setup(registers: &Span) -> Result<(), &'static str> {
             TableKind::Devices => its.devices = PAGE_64K as u64 / entry,
             TableKind::Collections => {}
         }
-        place(&registers, register, address_space::to_physical(page()))?;
+        place(&registers, register, address_space::to_physical(page()?))?;
     }
     let queue = stile_its::place_queue(address_space::to_physical(its.queue));
     registers.write64(GITS_CBASER, queue);
@@ -142,7 +142,7 @@ pub fn map(device: u32, first: u32, events: u32, cpu: usize) -> Result<(), &'sta
     if events > 1 << EVENT_BITS || its.typer.entry_size() << EVENT_BITS > 4096 {
         return Err("its interrupts are more than the ITS has room for");
     }
-    let table = memory::allocate_pages(4096);
+    let table = memory::allocate_pages(4096)?;
     let collection = cpu as u16;
     its.execute(&[stile_its::map_device(device, EVENT_BITS, table), stile_its::sync(its.targets[cpu])]);
     for event in 0..events {
@@ -181,7 +181,7 @@ impl Its {
             return Err("firmware left LPIs on, with tables that Stile does not know");
         }
         redistributor.write64(GICR_PROPBASER, stile_its::place_configuration(address_space::to_physical(self.configuration), INTID_BITS));
-        redistributor.write64(GICR_PENDBASER, stile_its::place_pending(address_space::to_physical(page())));
+        redistributor.write64(GICR_PENDBASER, stile_its::place_pending(address_space::to_physical(page()?)));
         redistributor.write32(GICR_CTLR, ENABLE);
         dsb_ish();
         let processor = (redistributor.read32(GICR_TYPER) >> 8) as u16;

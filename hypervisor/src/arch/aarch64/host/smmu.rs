@@ -97,7 +97,7 @@ pub fn setup(registers: &Span) -> Result<u8, &'static str> {
         return Err("the SMMU has no 4 KiB pages, or too few streams");
     }
     // SAFETY: all zero is a valid value: integers only.
-    let tables: &'static Tables = unsafe { memory::allocate::<Tables>().assume_init_ref() };
+    let tables: &'static Tables = unsafe { memory::allocate::<Tables>()?.assume_init_ref() };
     let smmu = Smmu { registers, tables };
     smmu.start();
     *SMMU.lock() = Some(smmu);

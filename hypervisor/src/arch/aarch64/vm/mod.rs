@@ -104,11 +104,15 @@ static LAST_RAN: [[AtomicU8; stile_board::MAX_VMS]; MAX_CPUS] =
     [const { [const { AtomicU8::new(u8::MAX) }; stile_board::MAX_VMS] }; MAX_CPUS];
 
 /// Chooses the shape of second-stage tables and VMIDs, on the first CPU.
-pub fn setup() {
+///
+/// # Errors
+/// In words: there is no memory.
+pub fn setup() -> Result<(), &'static str> {
     let pa_range = PaRange::from_mmfr0(read_sysreg!("id_aa64mmfr0_el1"));
     GEOMETRY.set(Geometry::stage2(IPA_BITS.min(pa_range.bits()), pa_range).expect("32 to 39 bits is a size that there is"));
-    NO_ROOT.set(memory::allocate_pages(stile_paging::PAGE_SIZE));
+    NO_ROOT.set(memory::allocate_pages(stile_paging::PAGE_SIZE)?);
     *VMID_POOL.lock() = Some(VmidPool::new(vmid_bits()));
+    Ok(())
 }
 
 fn vmid_bits() -> VmidBits {

@@ -151,7 +151,7 @@ pub fn turn_on(features: &Features) -> Result<(), &'static str> {
             return Err("the firmware has locked VMX: its setup may have a switch for virtualization");
         }
     }
-    let region = memory::allocate_pages(PAGE_SIZE);
+    let region = memory::allocate_pages(PAGE_SIZE)?;
     write_revision(region, features.revision);
     let cr0 = (read_cr!("cr0") | features.cr0.0) & features.cr0.1;
     // OSXSAVE, for guests' XCR0, where there is XSAVE; OSFXSR, to reach their SIMD registers.
