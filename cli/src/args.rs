@@ -139,9 +139,13 @@ pub struct MachineArgs {
     /// The emulated machine's memory; by default it is enough for the VMs.
     #[arg(long, value_name = "SIZE")]
     pub machine_memory: Option<String>,
-    /// PCI functions of the VM's: their addresses, and the option that each comes from.
-    #[arg(skip)]
-    pub functions: Vec<(String, &'static str)>,
+    /// A disk of the VM's: an image in the format qcow2, or raw with `,format=raw`; can be given several times. Without a kernel, the VM
+    /// starts the system on the first one; --exec then runs in that system.
+    #[arg(long, value_name = "FILE[,readonly][,format=raw]", value_parser = Drive::parse)]
+    pub disk: Vec<Drive>,
+    /// A network of the VM's: through the emulator, with ports of this machine that lead to the VM's; or between VMs.
+    #[arg(long, value_name = "user[,forward=PORT:VM-PORT]|bridge=NAME", value_parser = Network::parse)]
+    pub net: Vec<Network>,
 }
 
 impl MachineArgs {
@@ -151,6 +155,8 @@ impl MachineArgs {
         let alone = self.config.is_none();
         // Unless something else is said, each vCPU of a VM without a file has a CPU. A number that is wrong is reported for --vcpus only.
         let cpus_for_vcpus = self.vcpus.filter(|vcpus| alone && self.cpus.is_none() && (1..=8).contains(vcpus));
+        // A disk brings its kernel.
+        let from_disk = self.kernel.is_none() && !self.disk.is_empty();
         // A command needs the system that runs it; and where it ends in a reset, the run must end.
         let with_command = |default: &str| (alone && self.exec.is_some()).then(|| default.to_owned());
         // A Stile in a VM has it in its own VM.
@@ -162,8 +168,8 @@ impl MachineArgs {
             cpu: self.cpu.clone(),
             slice: self.slice.clone(),
             mitigations: self.mitigations.clone(),
-            kernel: self.kernel.clone().or_else(|| alone.then(|| "debian".to_owned())),
-            initrd: self.initrd.clone().or_else(|| with_command("busybox").filter(|_| !stile)),
+            kernel: self.kernel.clone().or_else(|| (alone && !from_disk).then(|| "debian".to_owned())),
+            initrd: self.initrd.clone().or_else(|| with_command("busybox").filter(|_| !stile && !from_disk)),
             append: self.append.clone(),
             memory: self.memory.clone(),
             vcpus: self.vcpus,
@@ -172,7 +178,8 @@ impl MachineArgs {
             nested: self.nested.clone(),
             on_reset: self.on_reset.clone().or_else(|| with_command("stop")),
             exec: self.exec.clone(),
-            functions: self.functions.clone(),
+            disks: self.disk.clone(),
+            networks: self.net.clone(),
             inside: false,
         }
     }
@@ -208,13 +215,6 @@ pub struct RunArgs {
     /// Presentation of the session.
     #[command(flatten)]
     pub session: SessionArgs,
-    /// A disk of the VM's: an image in the format qcow2, or raw with `,format=raw`; can be given several times. Without a kernel, the VM
-    /// starts the system on the first one; --exec then runs in that system.
-    #[arg(long, value_name = "FILE[,readonly][,format=raw]", value_parser = Drive::parse)]
-    pub disk: Vec<Drive>,
-    /// A network of the VM's, through the emulator; with ports of this machine that lead to the VM's.
-    #[arg(long, value_name = "user[,forward=PORT:VM-PORT]", value_parser = Network::parse)]
-    pub net: Vec<Network>,
     /// Run the machine in a process of its own, without a terminal, and print its name; `stile attach` shows its consoles.
     #[arg(long)]
     pub detach: bool,

@@ -18,7 +18,12 @@ use crate::{exit, out};
 /// The configuration has a mistake; something can't be fetched, built or written.
 pub fn build(args: &BuildArgs) -> Result<u8> {
     let options = Options { report_exits: false, seed: Seed::Random, terminal: ("linux", (0, 0), true) };
-    let machine = machine::prepare(&args.machine, &options)?;
+    let config = machine::configure(&args.machine)?;
+    if config.vms.iter().any(|vm| !vm.disks.is_empty() || !vm.networks.is_empty()) {
+        let what = "disks and networks are devices of the machine that `stile run` emulates: assign a board's own by [[vm.pci]]";
+        return Err(exit::usage(what));
+    }
+    let machine = machine::make(config, &options)?;
     let path = args.output.display();
     match machine.config.arch {
         Arch::Aarch64 => fs::write(&args.output, &machine.image.bytes).with_context(|| format!("writing {path}"))?,

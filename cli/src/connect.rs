@@ -44,7 +44,7 @@ pub fn connect(args: &ConnectArgs, until_signals: EndBySignal) -> Result<u8> {
 fn guests(config: &MachineConfig) -> Vec<Guest> {
     let inner = |kernel: &KernelSource| match kernel {
         KernelSource::Stile(machine) => guests(machine),
-        KernelSource::File(_) | KernelSource::Debian(_) => Vec::new(),
+        KernelSource::File(_) | KernelSource::Debian(_) | KernelSource::Disk => Vec::new(),
     };
     config.vms.iter().map(|vm| guest(vm.name.clone(), inner(&vm.kernel))).collect()
 }

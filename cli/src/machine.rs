@@ -12,7 +12,7 @@ use crate::debian::{self, Freshness};
 use crate::image::{self, Hypervisor, Image, Seed, VmFiles, VmPlan};
 use crate::initramfs::{self, Marks, Task};
 use crate::session::{Guest, System};
-use crate::{emulator, exit, hypervisor, l2, out};
+use crate::{disk, emulator, exit, hypervisor, l2, out};
 
 /// Options for making images.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,15 +103,11 @@ fn give_linux_a_system(arch: Arch, vm: &mut VmConfig) -> Result<()> {
     Ok(())
 }
 
-/// Fetches, builds and assembles everything.
+/// Fetches, builds and assembles the machine of a configuration.
 ///
 /// # Errors
-/// The configuration has a mistake; something can't be fetched, built or booted.
-pub fn prepare(args: &MachineArgs, options: &Options<'_>) -> Result<Machine> {
-    make(configure(args)?, options)
-}
-
-fn make(config: MachineConfig, options: &Options<'_>) -> Result<Machine> {
+/// Something can't be fetched, built or booted.
+pub fn make(config: MachineConfig, options: &Options<'_>) -> Result<Machine> {
     let mut plans = Vec::new();
     let mut guests = Vec::new();
     for vm in &config.vms {
@@ -129,7 +125,7 @@ fn make(config: MachineConfig, options: &Options<'_>) -> Result<Machine> {
 /// Fetches, builds and plans one VM of a configuration.
 ///
 /// # Errors
-/// As [`prepare`].
+/// As [`make`].
 pub fn plan_one(config: &MachineConfig, vm: &VmConfig, options: &Options<'_>) -> Result<(VmPlan, Guest)> {
     let files = files(config.arch, vm, options, Freshness::Weekly)?;
     let plan = plan(config.arch, vm, &files, options.seed)?;
@@ -176,6 +172,8 @@ fn classify(error: image::Error) -> anyhow::Error {
 
 fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness) -> Result<Files> {
     let mut inner = Vec::new();
+    // The first parameters: those of the disk's own boot loader.
+    let mut parameters = String::new();
     let (kernel, bundled, linux) = match &vm.kernel {
         KernelSource::File(path) => {
             let kernel = read(path)?;
@@ -196,10 +194,19 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
         }
         KernelSource::Debian(which) => {
             let kernel = debian::kernel_for(arch, *which, freshness)?;
-            (read(&kernel.kernel)?, kernel.initrd, *which != DebianKernel::Xen)
+            (read(&kernel.kernel)?, kernel.initrd.as_deref().map(read).transpose()?, *which != DebianKernel::Xen)
+        }
+        KernelSource::Disk => {
+            let drive = vm.disks.first().context("a VM that starts from a disk has none")?;
+            if freshness == Freshness::Cached && !drive.file.exists() {
+                return Err(exit::lacking(format!("{} is not there yet", drive.file.display())));
+            }
+            let files = disk::system::boot(drive)?;
+            parameters = files.parameters;
+            (files.kernel, files.initrd, false)
         }
     };
-    let mut bootargs = Vec::new();
+    let mut bootargs: Vec<&str> = vec![&parameters];
     if linux || vm.initrd == InitrdSource::Busybox {
         bootargs.push(initramfs::kernel_arguments(arch));
     }
@@ -207,7 +214,7 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
     let initrd = match &vm.initrd {
         InitrdSource::None => None,
         InitrdSource::File(path) => Some(read(path)?),
-        InitrdSource::Bundled => bundled.as_deref().map(read).transpose()?,
+        InitrdSource::Bundled => bundled,
         InitrdSource::Busybox => {
             let (terminal, size, keyboard) = options.terminal;
             let task = match &vm.exec {
@@ -237,7 +244,12 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
     };
     // The user's come last, because the last of several wins.
     bootargs.push(&vm.append);
-    let bootargs = bootargs.join(" ").trim().to_owned();
+    let mut bootargs = bootargs.join(" ").trim().to_owned();
+    if let (KernelSource::Disk, Some(command)) = (&vm.kernel, &vm.exec) {
+        let marks = Marks::new(number(options.seed)?);
+        bootargs = format!("{bootargs} {}", disk::system::command(command, &marks, !vm.networks.is_empty(), &bootargs)?);
+        system = Some(System { marks, command: true, size: options.terminal.1 });
+    }
     let domains = vm.domains.iter().map(|domain| read(&domain.kernel)).collect::<Result<_>>()?;
     Ok(Files { kernel, initrd, bootargs, domains, system, inner })
 }

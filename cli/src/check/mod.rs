@@ -1,6 +1,7 @@
 //! Explanation of a configuration, in words and tables: the output of `stile check`.
 
 mod affinity;
+mod devices;
 mod interrupts;
 mod ipi;
 mod map;

@@ -2,6 +2,7 @@
 
 use stile_blob::{ApicVirtualization, BinaryPoint, DecodeCache, Interrupts, IpiAccess, Nested, OnReset};
 
+use super::devices;
 use super::interrupts;
 use super::ipi;
 use super::map;
@@ -20,6 +21,7 @@ pub fn explain(text: &mut String, machine: &MachineConfig, index: usize, cpu_tim
     let kernel = match &vm.kernel {
         KernelSource::File(path) => path.display().to_string(),
         KernelSource::Debian(kernel) => kernel.word().to_owned(),
+        KernelSource::Disk => "of the system on the first disk".to_owned(),
         KernelSource::Stile(machine) => {
             let names: Vec<&str> = machine.vms.iter().map(|vm| &vm.name[..]).collect();
             format!("Stile, with these VMs of its own: {}", names.join(", "))
@@ -74,9 +76,8 @@ pub fn explain(text: &mut String, machine: &MachineConfig, index: usize, cpu_tim
             fact(if at == 0 { "IPIs" } else { "" }, what);
         }
     }
-    for (index, function) in vm.functions.iter().enumerate() {
-        fact("PCI function", &format!("{function}, assigned: it is this VM's alone. The guest finds it at 0000:00:{:02x}.0;", index + 1));
-        fact("", "BARs are mapped, DMA goes through the SMMU by the VM's second stage, and messages through the ITS");
+    for (name, what) in devices::explain(machine, index) {
+        fact(name, &what);
     }
     if !vm.functions.is_empty() {
         fact("RAM", "filled before the guest starts, because functions access it without faults");

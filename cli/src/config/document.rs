@@ -9,7 +9,7 @@ use toml::{
 
 use super::{
     Mistake, Mistakes, Place, ablation,
-    draft::{Cpus, DomainDraft, Draft, FunctionDraft, Given, VmDraft},
+    draft::{Cpus, DiskDraft, DomainDraft, Draft, FunctionDraft, Given, NetworkDraft, VmDraft},
 };
 
 const TOP_KEYS: &[&str] = &["machine", "vm"];
@@ -18,6 +18,7 @@ const VM_KEYS: &[&str] = &[
     "append",
     "cap",
     "cpus",
+    "disk",
     "domain",
     "exec",
     "initrd",
@@ -25,6 +26,7 @@ const VM_KEYS: &[&str] = &[
     "memory",
     "name",
     "nested",
+    "net",
     "on_reset",
     "pci",
     "pinned",
@@ -34,6 +36,8 @@ const VM_KEYS: &[&str] = &[
 ];
 const DOMAIN_KEYS: &[&str] = &["append", "kernel", "memory", "vcpus"];
 const FUNCTION_KEYS: &[&str] = &["function"];
+const DISK_KEYS: &[&str] = &["file", "format", "readonly"];
+const NETWORK_KEYS: &[&str] = &["bridge", "forward"];
 /// Maximum number of unknown keys reported per table: more are not typing errors.
 const MOST_UNKNOWN: usize = 20;
 const TECHNIQUE_KEYS: &[&str] =
@@ -141,6 +145,8 @@ fn vm_draft(vm: &DeTable<'_>, span: Range<usize>, mistakes: &mut Vec<Mistake>) -
     }
     draft.domains = domains(&vm, mistakes);
     draft.functions = functions(&vm, mistakes);
+    draft.disks = disks(&vm, mistakes);
+    draft.networks = networks(&vm, mistakes);
     draft
 }
 
@@ -169,6 +175,37 @@ fn functions(vm: &Table<'_>, mistakes: &mut Vec<Mistake>) -> Vec<FunctionDraft> 
             let mut function = Table::new("[[vm.pci]]", table, FUNCTION_KEYS, mistakes);
             let wanted = "an address such as \"0000:00:02.0\"";
             FunctionDraft { place: Place::Text(span), function: function.string("function", wanted, mistakes) }
+        })
+        .collect()
+}
+
+/// Parses the tables of a virtual machine's disks.
+fn disks(vm: &Table<'_>, mistakes: &mut Vec<Mistake>) -> Vec<DiskDraft> {
+    tables(vm, "disk", "[[vm.disk]]", mistakes)
+        .into_iter()
+        .map(|(table, span)| {
+            let mut disk = Table::new("[[vm.disk]]", table, DISK_KEYS, mistakes);
+            DiskDraft {
+                place: Place::Text(span),
+                file: disk.string("file", "a path", mistakes),
+                read_only: disk.boolean("readonly", mistakes).is_some_and(|given| given.value),
+                format: disk.string("format", "\"qcow2\" or \"raw\"", mistakes),
+            }
+        })
+        .collect()
+}
+
+/// Parses the tables of a virtual machine's networks.
+fn networks(vm: &Table<'_>, mistakes: &mut Vec<Mistake>) -> Vec<NetworkDraft> {
+    tables(vm, "net", "[[vm.net]]", mistakes)
+        .into_iter()
+        .map(|(table, span)| {
+            let mut network = Table::new("[[vm.net]]", table, NETWORK_KEYS, mistakes);
+            NetworkDraft {
+                place: Place::Text(span),
+                forwards: network.strings("forward", "a list such as [\"2222:22\"]", mistakes).unwrap_or_default(),
+                bridge: network.string("bridge", "a name such as \"lan0\"", mistakes),
+            }
         })
         .collect()
 }

@@ -75,6 +75,8 @@ pub struct VmDraft {
     pub ablate: Option<Vec<Given<String>>>,
     pub domains: Vec<DomainDraft>,
     pub functions: Vec<FunctionDraft>,
+    pub disks: Vec<DiskDraft>,
+    pub networks: Vec<NetworkDraft>,
     /// Whether the machine is itself a virtual machine.
     pub inside: bool,
 }
@@ -96,6 +98,30 @@ pub struct FunctionDraft {
     /// Where it begins.
     pub place: Place,
     pub function: Option<Given<String>>,
+}
+
+/// A disk of a virtual machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskDraft {
+    /// Where it begins.
+    pub place: Place,
+    /// The image's path.
+    pub file: Option<Given<String>>,
+    /// Whether the virtual machine can only read it.
+    pub read_only: bool,
+    /// The image's format.
+    pub format: Option<Given<String>>,
+}
+
+/// A network of a virtual machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetworkDraft {
+    /// Where it begins.
+    pub place: Place,
+    /// Ports of this machine, and the virtual machine's that they lead to.
+    pub forwards: Vec<Given<String>>,
+    /// The bridge that it is on.
+    pub bridge: Option<Given<String>>,
 }
 
 impl VmDraft {
@@ -128,6 +154,8 @@ impl VmDraft {
             ablate: None,
             domains: Vec::new(),
             functions: Vec::new(),
+            disks: Vec::new(),
+            networks: Vec::new(),
             inside: false,
         }
     }

@@ -2,8 +2,10 @@
 
 use super::{
     Mistake, Place,
-    draft::{Cpus, Draft, FunctionDraft, Given, VmDraft},
+    draft::{Cpus, DiskDraft, Draft, Given, NetworkDraft, VmDraft},
 };
+use crate::disk::drive::Drive;
+use crate::disk::network::Network;
 
 /// Settings from the command line, in the user's words; `None` if not given.
 ///
@@ -42,8 +44,10 @@ pub struct Flags {
     pub on_reset: Option<String>,
     /// `--exec`: a shell command.
     pub exec: Option<String>,
-    /// `--disk` and `--net`: the PCI functions that they become, and the flag's name.
-    pub functions: Vec<(String, &'static str)>,
+    /// `--disk`: disks.
+    pub disks: Vec<Drive>,
+    /// `--net`: networks.
+    pub networks: Vec<Network>,
     /// Not a flag: the machine is a virtual machine that runs Stile.
     pub inside: bool,
 }
@@ -83,10 +87,8 @@ impl Flags {
         let cpus = self.cpus.clone().map(Cpus::Text);
         let pinned = self.pinned.then_some(true);
         let nested = self.nested.as_ref().map(|_| true);
-        vm.functions.extend(self.functions.iter().map(|(address, flag)| {
-            let place = Place::Flag(flag);
-            FunctionDraft { place: place.clone(), function: Some(Given::new(address.clone(), place)) }
-        }));
+        vm.disks.extend(self.disks.iter().map(DiskDraft::from_flag));
+        vm.networks.extend(self.networks.iter().map(NetworkDraft::from_flag));
         [
             over(&mut vm.nested, &nested, "--nested"),
             over(&mut vm.nested_way, &self.nested, "--nested"),
@@ -99,7 +101,8 @@ impl Flags {
             over(&mut vm.pinned, &pinned, "--pinned"),
             over(&mut vm.on_reset, &self.on_reset, "--on-reset"),
             over(&mut vm.exec, &self.exec, "--exec"),
-            self.functions.first().map(|(_, flag)| *flag),
+            self.disks.first().map(|_| "--disk"),
+            self.networks.first().map(|_| "--net"),
         ]
         .into_iter()
         .flatten()

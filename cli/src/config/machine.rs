@@ -11,6 +11,8 @@ use stile_board::map;
 use stile_pci::Address;
 
 use super::units;
+use crate::disk::drive::Drive;
+use crate::disk::network::Network;
 use crate::image::domain::Domain;
 
 /// Upper limit of the physical memory that Stile needs besides the virtual machines' and the image: tables
@@ -68,8 +70,13 @@ pub struct VmConfig {
     pub techniques: Techniques,
     /// The domains that it starts, if it is Xen: at most [`MAX_DOMAINS`].
     pub domains: Vec<DomainConfig>,
-    /// The PCI functions that it owns: at most [`stile_board::MAX_FUNCTIONS`], and no other VM's.
+    /// The PCI functions that it owns: at most [`stile_board::MAX_FUNCTIONS`], and no other VM's. Those of `disks` and then of `networks`
+    /// come last.
     pub functions: Vec<Address>,
+    /// Images that are disks of the emulated machine.
+    pub disks: Vec<Drive>,
+    /// Networks of the emulated machine.
+    pub networks: Vec<Network>,
 }
 
 /// Maximum number of domains of a virtual machine, limited by the number of files in its image.
@@ -157,6 +164,8 @@ pub enum KernelSource {
     File(PathBuf),
     /// One of Debian's.
     Debian(DebianKernel),
+    /// That of the system on the first disk, with its initial RAM file system.
+    Disk,
     /// Stile itself, with the machine that it runs in the virtual machine.
     Stile(Box<MachineConfig>),
 }

@@ -7,7 +7,7 @@ use stile_board::{MAX_CPUS, MAX_FUNCTIONS, MAX_VCPUS, MAX_VMS};
 use stile_pci::Address;
 
 use super::{
-    Arch, DebianKernel, DomainConfig, InitrdSource, KernelSource, MAX_DOMAINS, MachineConfig, Mistake, VmConfig,
+    Arch, DebianKernel, DomainConfig, InitrdSource, KernelSource, MAX_DOMAINS, MachineConfig, Mistake, VmConfig, devices,
     draft::{Draft, Given, VmDraft},
     units, value,
 };
@@ -53,6 +53,7 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
             mistakes.push(Mistake::new(place.clone(), what).expected("another decode_cache than \"protect\", or nested = false"));
         }
         vm.functions = functions(vm_draft, vm.techniques.nested, &vms, mistakes);
+        (vm.disks, vm.networks) = devices::resolve((&vm_draft.disks, &vm_draft.networks), arch, folder, mistakes);
         if vms.iter().any(|earlier| earlier.name == vm.name) {
             let place = vm_draft.name.as_ref().map_or(&vm_draft.place, |name| &name.place);
             let what = format!("another virtual machine is called \"{}\" already", vm.name);
@@ -60,6 +61,8 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
         }
         vms.push(vm);
     }
+
+    devices::assign(&mut vms, mistakes);
 
     let highest = vms.iter().map(|vm| 64 - vm.cpus.leading_zeros()).max().unwrap_or(0);
     let config = MachineConfig {
@@ -128,10 +131,11 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
     let installer = kernel == Some(KernelSource::Debian(DebianKernel::Installer));
     let initrd = initrd.unwrap_or(match kernel {
         Some(KernelSource::Debian(DebianKernel::Installer)) => InitrdSource::Bundled,
+        Some(KernelSource::Disk) => InitrdSource::Bundled,
         Some(KernelSource::Debian(which)) if which != DebianKernel::Xen => InitrdSource::Busybox,
         Some(_) | None => InitrdSource::None,
     });
-    if let (Some(exec), true) = (exec, before == mistakes.len() && initrd != InitrdSource::Busybox) {
+    if let (Some(exec), true) = (exec, before == mistakes.len() && initrd != InitrdSource::Busybox && kernel != Some(KernelSource::Disk)) {
         mistakes.push(
             Mistake::new(exec.place.clone(), "a command is run by the busybox system, which this virtual machine does not have")
                 .expected("initrd = \"busybox\""),
@@ -171,6 +175,8 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
         },
         domains,
         functions: Vec::new(),
+        disks: Vec::new(),
+        networks: Vec::new(),
     }
 }
 
@@ -190,10 +196,12 @@ fn functions(draft: &VmDraft, nested: Nested, others: &[VmConfig], mistakes: &mu
         }
         functions.push(function);
     }
-    let Some(first) = draft.functions.first() else { return functions };
+    let functions_first = draft.functions.first().map(|function| &function.place);
+    let devices = draft.disks.iter().map(|disk| &disk.place).chain(draft.networks.iter().map(|network| &network.place));
+    let Some(first) = functions_first.into_iter().chain(devices).next() else { return functions };
     if nested != Nested::Off || draft.inside {
         let what = "PCI functions can't be assigned to a virtual machine with an EL2 of its own, or inside of one";
-        mistakes.push(Mistake::new(first.place.clone(), what).expected("nested = false"));
+        mistakes.push(Mistake::new(first.clone(), what).expected("nested = false"));
     }
     if let Some(extra) = draft.functions.get(MAX_FUNCTIONS) {
         let what = format!("there are {} functions", draft.functions.len());

@@ -204,6 +204,9 @@ pub fn kernel(draft: &VmDraft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Op
     let words = DebianKernel::WORDS.map(|(word, _)| word);
     let words_shown = words.map(|word| format!("\"{word}\"")).join(", ");
     let Some(given) = &draft.kernel else {
+        if let (false, [_, ..]) = (draft.kernel_unreadable, &draft.disks[..]) {
+            return Some(KernelSource::Disk);
+        }
         if !draft.kernel_unreadable {
             let what = "this virtual machine has no kernel";
             mistakes.push(Mistake::new(draft.place.clone(), what).expected(format!("kernel = a path, \"stile\", or one of {words_shown}")));

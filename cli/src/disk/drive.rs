@@ -36,8 +36,9 @@ impl Drive {
             match word.split_once('=') {
                 None if word == "readonly" => drive.read_only = true,
                 Some(("format", name)) => {
-                    let format = FORMATS.into_iter().find(|format| *format == name);
-                    drive.format = Some(format.ok_or_else(|| format!("unknown format \"{name}\"; expected {}", FORMATS.join(" or ")))?);
+                    drive.format = Some(
+                        Self::format_named(name).ok_or_else(|| format!("unknown format \"{name}\"; expected {}", FORMATS.join(" or ")))?,
+                    );
                 }
                 _ => break,
             }
@@ -49,13 +50,23 @@ impl Drive {
         Ok(Self { file: rest.into(), ..drive })
     }
 
+    /// The format with this name.
+    pub fn format_named(name: &str) -> Option<&'static str> {
+        FORMATS.into_iter().find(|format| *format == name)
+    }
+
+    /// The image's format: qcow2 unless another one is given.
+    pub fn format(&self) -> &'static str {
+        self.format.unwrap_or(FORMATS[0])
+    }
+
     /// Checks that the image can be used, and returns its format.
     ///
     /// # Errors
     /// It is missing, no file, not accessible, in use, damaged, or of another format: the error says what to do.
     pub fn check(&self) -> Result<&'static str> {
         let name = self.file.display();
-        let refuse = |what: String| Err(exit::usage(format!("--disk: {name} {what}")));
+        let refuse = |what: String| Err(exit::usage(format!("disk: {name} {what}")));
         match OpenOptions::new().read(true).write(!self.read_only).open(&self.file) {
             Ok(file) if file.metadata().is_ok_and(|about| about.is_dir()) => return refuse("is a directory; expected an image".into()),
             Ok(_) => {}

@@ -5,70 +5,103 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::drive::Drive;
-use super::network::Network;
+use super::network::{Forward, Network};
+use crate::config::MachineConfig;
 use crate::exit;
 
-/// PCI functions of the machine, all on bus 0, for one VM.
+/// The emulator's arguments for the disks and networks of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Functions {
-    /// Their addresses.
-    pub addresses: Vec<String>,
-    /// The emulator's arguments that add them.
+    /// The arguments.
     pub arguments: Vec<String>,
-    /// The formats of the disks' images.
-    pub formats: Vec<&'static str>,
+    /// Disks and networks so far.
+    disks: usize,
+    networks: usize,
+    /// Bridges: the first one is QEMU's hub 1.
+    bridges: Vec<String>,
 }
 
 /// Properties of functions that are assigned: their DMA goes through the SMMU, and they have no firmware.
 const ASSIGNED: &str = "iommu_platform=on,disable-legacy=on,romfile=";
 
 impl Functions {
-    /// Checks disks and networks, and adds a function for each.
+    /// Checks the disks and networks of a machine, and adds a function for each.
     ///
     /// # Errors
     /// An image or a port can't be used.
-    pub fn new(drives: &[Drive], networks: &[Network]) -> Result<Self> {
+    pub fn new(machine: &MachineConfig) -> Result<Self> {
         let mut functions = Self::default();
-        for (index, drive) in drives.iter().enumerate() {
-            let format = drive.check()?;
-            if drives[..index].iter().any(|other| is_same(&other.file, &drive.file)) {
-                return Err(exit::usage(format!("--disk: {} is given twice: use a copy for the second disk", drive.file.display())));
+        let mut used: Vec<&Drive> = Vec::new();
+        for vm in &machine.vms {
+            for drive in &vm.disks {
+                drive.check()?;
+                let shared = used.iter().any(|other| !(other.read_only && drive.read_only) && is_same(&other.file, &drive.file));
+                if shared {
+                    let what = "is given twice: use a copy for the second disk, or readonly for both";
+                    return Err(exit::usage(format!("disk: {} {what}", drive.file.display())));
+                }
+                used.push(drive);
             }
-            functions.disk(index, drive, format)?;
-            functions.formats.push(format);
-        }
-        for (index, network) in networks.iter().enumerate() {
-            network.check()?;
-            functions.network(index, network);
+            let named = vm.functions.len().saturating_sub(vm.disks.len() + vm.networks.len());
+            let mut addresses = vm.functions[named..].iter().map(|address| address.device());
+            for (drive, device) in vm.disks.iter().zip(&mut addresses) {
+                functions.disk(drive, device)?;
+            }
+            for (network, device) in vm.networks.iter().zip(&mut addresses) {
+                network.check()?;
+                functions.network(network, device);
+            }
         }
         Ok(functions)
     }
 
-    fn disk(&mut self, index: usize, drive: &Drive, format: &str) -> Result<()> {
+    fn disk(&mut self, drive: &Drive, device: u8) -> Result<()> {
         let file = std::path::absolute(&drive.file)?;
         let file = file.to_str().with_context(|| format!("{} is not UTF-8", drive.file.display()))?.replace(',', ",,");
-        let read_only = if drive.read_only { "on" } else { "off" };
+        let (read_only, format) = (if drive.read_only { "on" } else { "off" }, drive.format());
+        let id = format!("disk{}", self.disks);
+        self.disks += 1;
         // Writes that the guest flushes are on the disk. With a full host, writes fail instead of suspending the machine.
         let options = "cache=writeback,discard=unmap,werror=report,rerror=report";
-        self.add(
-            ["-drive".into(), format!("if=none,id=disk{index},file={file},format={format},readonly={read_only},{options}")],
-            &format!("virtio-blk-pci,drive=disk{index}"),
-        );
+        self.backend("-drive", format!("if=none,id={id},file={file},format={format},readonly={read_only},{options}"));
+        self.device(device, &format!("virtio-blk-pci,drive={id}"));
         Ok(())
     }
 
-    fn network(&mut self, index: usize, network: &Network) {
-        let forwards = network.forwards.iter().map(|forward| format!(",hostfwd=tcp:127.0.0.1:{}-:{}", forward.host, forward.guest));
-        let netdev = format!("user,id=net{index}{}", forwards.collect::<String>());
-        self.add(["-netdev".into(), netdev], &format!("virtio-net-pci,netdev=net{index}"));
+    fn network(&mut self, network: &Network, device: u8) {
+        let id = format!("net{}", self.networks);
+        self.networks += 1;
+        match &network.bridge {
+            None => {
+                let forward = |forward: &Forward| format!(",hostfwd=tcp:127.0.0.1:{}-:{}", forward.host, forward.guest);
+                self.backend("-netdev", format!("user,id={id}{}", network.forwards.iter().map(forward).collect::<String>()));
+            }
+            Some(bridge) => {
+                let hub = self.hub(bridge);
+                self.backend("-netdev", format!("hubport,id={id},hubid={hub}"));
+            }
+        }
+        self.device(device, &format!("virtio-net-pci,netdev={id}"));
     }
 
-    fn add(&mut self, backend: [String; 2], device: &str) {
-        // The host bridge is device 0.
-        let number = self.addresses.len() + 1;
-        self.addresses.push(format!("0000:00:{number:02x}.0"));
-        self.arguments.extend(backend);
-        self.arguments.extend(["-device".into(), format!("{device},addr={number:x},{ASSIGNED}")]);
+    /// The number of a bridge's hub. A new one gets a DHCP server, which leads nowhere else.
+    fn hub(&mut self, bridge: &str) -> usize {
+        if let Some(index) = self.bridges.iter().position(|other| other == bridge) {
+            return index + 1;
+        }
+        self.bridges.push(bridge.to_owned());
+        let hub = self.bridges.len();
+        self.backend("-netdev", format!("user,id=dhcp{hub},restrict=on,net=10.0.{}.0/24", hub + 2));
+        self.backend("-netdev", format!("hubport,id=dhcp{hub}-port,hubid={hub},netdev=dhcp{hub}"));
+        hub
+    }
+
+    fn backend(&mut self, option: &str, value: String) {
+        self.arguments.extend([option.into(), value]);
+    }
+
+    fn device(&mut self, number: u8, device: &str) {
+        self.backend("-device", format!("{device},addr={number:x},{ASSIGNED}"));
     }
 }
 
@@ -84,17 +117,37 @@ mod tests {
     #[test]
     fn each_device_is_a_function() {
         let mut functions = Functions::default();
-        functions.disk(0, &Drive { file: "a,b".into(), read_only: true, format: None }, "raw").unwrap();
-        functions.network(0, &Network::parse("user,forward=2222:22").unwrap());
-        assert_eq!(functions.addresses, ["0000:00:01.0", "0000:00:02.0"]);
+        functions.disk(&Drive { file: "a,b".into(), read_only: true, format: Some("raw") }, 1).unwrap();
+        functions.network(&Network::parse("user,forward=2222:22").unwrap(), 31);
+        let arguments = &functions.arguments;
         assert!(
-            functions.arguments[1].starts_with("if=none,id=disk0,file=/")
-                && functions.arguments[1].contains("/a,,b,format=raw,readonly=on,"),
-            "{:?}",
-            functions.arguments
+            arguments[1].starts_with("if=none,id=disk0,file=/") && arguments[1].contains("/a,,b,format=raw,readonly=on,"),
+            "{arguments:?}"
         );
-        assert_eq!(functions.arguments[3], "virtio-blk-pci,drive=disk0,addr=1,iommu_platform=on,disable-legacy=on,romfile=");
-        assert_eq!(functions.arguments[5], "user,id=net0,hostfwd=tcp:127.0.0.1:2222-:22");
+        assert_eq!(arguments[3], "virtio-blk-pci,drive=disk0,addr=1,iommu_platform=on,disable-legacy=on,romfile=");
+        assert_eq!(arguments[5], "user,id=net0,hostfwd=tcp:127.0.0.1:2222-:22");
+        assert!(arguments[7].starts_with("virtio-net-pci,netdev=net0,addr=1f,"));
+    }
+
+    #[test]
+    fn a_bridge_is_a_hub() {
+        let mut functions = Functions::default();
+        for (device, name) in [(1, "a"), (2, "b"), (3, "a")] {
+            functions.network(&Network::parse(&format!("bridge={name}")).unwrap(), device);
+        }
+        let netdevs: Vec<_> = functions.arguments.iter().filter(|argument| argument.contains("id=")).map(String::as_str).collect();
+        assert_eq!(
+            netdevs,
+            [
+                "user,id=dhcp1,restrict=on,net=10.0.3.0/24",
+                "hubport,id=dhcp1-port,hubid=1,netdev=dhcp1",
+                "hubport,id=net0,hubid=1",
+                "user,id=dhcp2,restrict=on,net=10.0.4.0/24",
+                "hubport,id=dhcp2-port,hubid=2,netdev=dhcp2",
+                "hubport,id=net1,hubid=2",
+                "hubport,id=net2,hubid=1",
+            ]
+        );
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub mod drive;
 pub mod functions;
 mod initrd;
 pub mod network;
+pub mod partition;
 mod qemu_img;
 mod root;
 mod settings;

@@ -1,16 +1,20 @@
 //! Networks that a machine uses.
 
+use std::fmt;
 use std::net::TcpListener;
 
 use anyhow::Result;
 
 use crate::exit;
 
-/// A network of the emulator's own: the VM reaches what this user reaches, and is reached through forwarded ports only.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A network of the emulator's. The VM reaches what this user reaches, and is reached through forwarded ports only; or, by a bridge, the
+/// VMs on it reach each other only.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Network {
     /// Forwarded TCP ports.
     pub forwards: Vec<Forward>,
+    /// The bridge, if it is one between VMs: 1 to 32 of `[a-z0-9-]`.
+    pub bridge: Option<String>,
 }
 
 /// A TCP port of this machine's loopback interface that leads to one of the VM's.
@@ -22,20 +26,32 @@ pub struct Forward {
     pub guest: u16,
 }
 
+impl fmt::Display for Forward {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.guest)
+    }
+}
+
 impl Network {
-    /// Reads `user[,forward=PORT:VM-PORT]...`.
+    /// Reads `user[,forward=PORT:VM-PORT]...` or `bridge=NAME`.
     ///
     /// # Errors
     /// Another kind of network; a malformed port.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut words = text.split(',');
-        if words.next() != Some("user") {
-            return Err("expected user[,forward=PORT:VM-PORT]..., such as user,forward=2222:22".into());
-        }
-        let forwards = words.map(|word| {
-            forward(word).ok_or_else(|| format!("\"{word}\" is not understood; expected forward=PORT:VM-PORT, such as forward=2222:22"))
+        let bridge = match words.next().map(|word| (word, word.strip_prefix("bridge="))) {
+            Some(("user", _)) => None,
+            Some((_, Some(name))) if stile_blob::is_name(name) => Some(name.to_owned()),
+            Some((_, Some(name))) => return Err(format!("\"{name}\" is no name of a bridge; expected 1 to 32 of a to z, 0 to 9 and '-'")),
+            _ => return Err("expected user[,forward=PORT:VM-PORT]..., such as user,forward=2222:22, or bridge=NAME".into()),
+        };
+        let forwards = words.map(|word| match bridge {
+            Some(_) => Err(format!("\"{word}\" is not understood: only a user network forwards ports")),
+            None => {
+                forward(word).ok_or_else(|| format!("\"{word}\" is not understood; expected forward=PORT:VM-PORT, such as forward=2222:22"))
+            }
         });
-        Ok(Self { forwards: forwards.collect::<Result<_, _>>()? })
+        Ok(Self { forwards: forwards.collect::<Result<_, _>>()?, bridge })
     }
 
     /// Checks that nothing else uses the ports.
@@ -48,7 +64,7 @@ impl Network {
                 let other = if *host < 1024 { host.saturating_add(2200) } else { host.checked_add(1).unwrap_or(2222) };
                 let what =
                     format!("port {host} of this machine can't be used ({error}): choose another one, such as forward={other}:{guest}");
-                return Err(exit::usage(format!("--net: {what}")));
+                return Err(exit::usage(format!("network: {what}")));
             }
         }
         Ok(())
@@ -68,9 +84,20 @@ mod tests {
     #[test]
     fn ports_are_forwarded() {
         let forwards = vec![Forward { host: 2222, guest: 22 }, Forward { host: 8080, guest: 80 }];
-        assert_eq!(Network::parse("user,forward=2222:22,forward=8080:80"), Ok(Network { forwards }));
-        assert_eq!(Network::parse("user"), Ok(Network { forwards: Vec::new() }));
-        for wrong in ["", "tap", "user,forward=22", "user,forward=0:22", "user,forward=2222:99999", "user,x"] {
+        assert_eq!(Network::parse("user,forward=2222:22,forward=8080:80"), Ok(Network { forwards, bridge: None }));
+        assert_eq!(Network::parse("user"), Ok(Network::default()));
+        assert_eq!(Network::parse("bridge=lan0").unwrap().bridge.as_deref(), Some("lan0"));
+        for wrong in [
+            "bridge=",
+            "bridge=A b",
+            "bridge=a,forward=1:1",
+            "",
+            "tap",
+            "user,forward=22",
+            "user,forward=0:22",
+            "user,forward=2222:99999",
+            "user,x",
+        ] {
             assert!(Network::parse(wrong).is_err(), "{wrong}");
         }
     }
@@ -79,7 +106,7 @@ mod tests {
     fn a_port_in_use_is_refused() {
         let other = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let host = other.local_addr().unwrap().port();
-        let network = Network { forwards: vec![Forward { host, guest: 22 }] };
+        let network = Network { forwards: vec![Forward { host, guest: 22 }], bridge: None };
         assert!(format!("{:#}", network.check().unwrap_err()).contains("choose another one"));
         drop(other);
         network.check().unwrap();

@@ -84,3 +84,16 @@ pub fn part(image: &Path, format: &str, start: u64, length: u64) -> Result<Vec<u
     run(&["convert", "-O", "raw", &format!("json:{part}")], &[to.path()])?;
     std::fs::read(to.path()).context("reading a temporary file")
 }
+
+/// Copies the contents of a qcow2 image to `start` of a raw one that has room for their `length` bytes.
+///
+/// # Errors
+/// An image can't be read or written.
+pub fn copy_into(image: &Path, raw: &Path, start: u64, length: u64) -> Result<()> {
+    let raw = raw.to_str().context("the image's name is not UTF-8")?.replace(',', ",,");
+    let target = format!("driver=raw,offset={start},size={length},file.driver=file,file.filename={raw}");
+    // Options come before names.
+    let image = std::path::absolute(image)?;
+    let image = image.to_str().context("the image's name is not UTF-8")?;
+    run(&["convert", "-n", "-f", "qcow2", "--target-image-opts", image, &target], &[]).map(|_| ())
+}

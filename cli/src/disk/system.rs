@@ -1,12 +1,9 @@
 //! The system on a disk: its kernel, its initial RAM file system, and what the kernel must be told.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use anyhow::{Context, Result, anyhow};
 use data_encoding::BASE64;
 
-use super::boot;
+use super::boot::{self, Files};
 use super::contents::Contents;
 use super::drive::Drive;
 use crate::exit;
@@ -18,44 +15,20 @@ const LONGEST: usize = 2047;
 /// The console of Stile's VMs.
 const CONSOLE: &str = "console=ttyAMA0";
 
-/// Files of a disk, copied from it.
-#[derive(Debug)]
-pub struct Boot {
-    /// The kernel.
-    pub kernel: PathBuf,
-    /// The initial RAM file system, if there is one.
-    pub initrd: Option<PathBuf>,
-    /// The kernel's parameters.
-    pub parameters: String,
-    /// For the user: what starts, and where it was found.
-    pub about: String,
-}
-
-/// Copies what starts the system on `drive`, an image in `format`, into the directory `to`.
+/// Reads what starts the system on `drive`; its parameters are also those that Stile's machine needs.
 ///
 /// # Errors
 /// The disk has no file system that can be read, or no kernel for arm64: the error names `--kernel`.
-pub fn boot(drive: &Drive, format: &str, to: &Path) -> Result<Boot> {
-    let instead = "name a kernel with --kernel, such as --kernel debian, and what it needs with --initrd and --append";
-    let refuse = |what: String| exit::usage(format!("--disk: {} {what}: {instead}", drive.file.display()));
-    let contents = Contents::open(&drive.file, format).with_context(|| format!("reading {}", drive.file.display()))?;
+pub fn boot(drive: &Drive) -> Result<Files> {
+    let instead = "name a kernel, such as --kernel debian, and what it needs with --initrd and --append";
+    let refuse = |what: String| exit::usage(format!("disk: {} {what}: {instead}", drive.file.display()));
+    let contents = Contents::open(&drive.file, drive.format()).with_context(|| format!("reading {}", drive.file.display()))?;
     let files = boot::find(contents).map_err(refuse)?;
     let parameters = parameters(&files.parameters, drive.read_only);
     if parameters.len() > LONGEST {
         return Err(refuse(format!("names kernel parameters of {} bytes, and Linux takes {LONGEST}", parameters.len())));
     }
-    let write = |name: &str, bytes: &[u8]| {
-        let path = to.join(name);
-        let context = || format!("writing {}; TMPDIR names a directory with more room", path.display());
-        fs::write(&path, bytes).with_context(context)?;
-        Ok::<_, anyhow::Error>(path)
-    };
-    Ok(Boot {
-        kernel: write("disk-kernel", &files.kernel)?,
-        initrd: files.initrd.map(|initrd| write("disk-initrd", &initrd)).transpose()?,
-        parameters,
-        about: files.about,
-    })
+    Ok(Files { parameters, ..files })
 }
 
 /// The parameters of the disk's own boot loader, and what Stile's machine needs besides: the console, and an end when the kernel panics.

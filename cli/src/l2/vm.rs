@@ -20,6 +20,8 @@ pub fn vm(name: &str, kernel: KernelSource, memory: u64, vcpus: u8) -> VmConfig 
         exec: None,
         domains: Vec::new(),
         functions: Vec::new(),
+        disks: Vec::new(),
+        networks: Vec::new(),
         techniques: Techniques::default(),
     }
 }

@@ -22,6 +22,7 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         request_budget(),
         other_cpu(),
         network(),
+        bridge(),
         nvme(),
         pending_bits(),
         absent(),
@@ -149,6 +150,26 @@ fn network() -> Scenario {
     let card = format!("virtio-net-pci,netdev=net,{VIRTIO}");
     let expect = Expect { output: vec!["3 packets received".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
     Scenario { expect, ..device(scenario, &["-netdev", "user,id=net", "-device", &card]) }
+}
+
+/// Two VMs of a configuration file reach each other by a bridge. One of them has a disk, too.
+fn bridge() -> Scenario {
+    let disk = Disk { half: 1 << 20 };
+    let copy = "dd if=/dev/vda of=/dev/vda bs=64k count=16 seek=16 iflag=direct oflag=direct; sync";
+    let up = |address: u8| format!("ip link set eth0 up; ip addr add 10.0.3.{address}/24 dev eth0");
+    // Who is answered stays for the other's next request.
+    let meet = |address: u8| format!("until ping -c 1 -W 1 10.0.3.{address}; do sleep 1; done; sleep 10");
+    let one = format!("{copy}; {}; {}", up(2), meet(3));
+    let other = format!("{}; {}", up(3), meet(2));
+    let vm = |name: &str, exec: &str| {
+        format!(
+            "[[vm]]\nname = \"{name}\"\nkernel = \"debian\"\nmemory = \"256M\"\nexec = \"{exec}\"\n\
+             [[vm.net]]\nbridge = \"lan0\"\n"
+        )
+    };
+    let config = format!("{}[[vm.disk]]\nfile = \"disk.img\"\nformat = \"raw\"\n{}", vm("a", &one), vm("b", &other));
+    let expect = Expect { output: vec!["1 packets received".into(); 2], notes: vec![NO_DIFFERENCE.into(); 2], ..Expect::default() };
+    Scenario { config: Some(config), disk: Some(disk), expect, ..Scenario::new("devices/bridge", "--exits") }
 }
 
 /// An NVMe disk, which has function-level reset and more vectors than a guest sees: Debian resets, and uses it again.

@@ -19,13 +19,13 @@ const FRESH: Duration = Duration::from_secs(7 * 24 * 3600);
 /// MD5 of the file on the disk, the output of `seq 1 200000`.
 const SUM: &str = "0e10426a1d5bddffcef02f1345787128";
 
-/// Writes a file on the disk and ends by Ctrl-C; another machine finds it, has a network, and ends by a power-off.
+/// Starts the system on a disk's partition, writes a file on it, and ends by Ctrl-C; another machine finds it, has a network, and ends by a power-off.
 pub fn test() -> Result<(), String> {
     let base = base()?;
     let dir = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
-    let disk = dir.path().join("disk.qcow2");
-    std::fs::copy(&base, &disk).map_err(|error| format!("copying {}: {error}", base.display()))?;
-    let arguments = |more: &str| format!("--disk {} --vcpus 2 --exits {more}", disk.display());
+    let disk = dir.path().join("disk.img");
+    disk::partition::with_system(&base, &disk).map_err(|error| format!("copying {}: {error:#}", base.display()))?;
+    let arguments = |more: &str| format!("--disk {},format=raw --vcpus 2 --exits {more}", disk.display());
     let write = Scenario {
         expect: Expect {
             status: exit::LEFT,

@@ -13,7 +13,7 @@ pub const CONFIGURATION: Target = Target {
     run: configuration,
     seeds: texts,
     mutations: 1500,
-    marks: &["machine", "mistake", "x86_64", "several VMs", "domain", "share"],
+    marks: &["machine", "mistake", "x86_64", "several VMs", "domain", "share", "disk", "bridge"],
 };
 
 /// Files with all settings.
@@ -58,6 +58,23 @@ name = "two"
 kernel = "Cargo.toml"
 initrd = "none"
 cpus = "2-3"
+
+[[vm.disk]]
+file = "a.img"
+format = "raw"
+readonly = true
+
+[[vm.net]]
+forward = ["2222:22"]
+
+[[vm.net]]
+bridge = "lan0"
+
+[[vm]]
+name = "three"
+
+[[vm.disk]]
+file = "b.qcow2"
 "#;
     const PC: &str = r#"machine = { arch = "x86_64", cpus = 1 }
 vm = [{ kernel = "debian", vcpus = 2, techniques = { apic_virtualization = "posted", decode_cache = "verify", timer = "passthrough" } }]
@@ -104,6 +121,14 @@ fn check(machine: &MachineConfig) {
         assert!(!vm.append.contains('\0'));
         if vm.share != stile_blob::Share::default() {
             reach("share");
+        }
+        assert!(vm.functions.len() >= vm.disks.len() + vm.networks.len());
+        assert!(vm.functions.len() <= stile_board::MAX_FUNCTIONS);
+        if !vm.disks.is_empty() {
+            reach("disk");
+        }
+        if vm.networks.iter().any(|network| network.bridge.is_some()) {
+            reach("bridge");
         }
         if !vm.domains.is_empty() {
             reach("domain");

@@ -72,6 +72,7 @@ fn unpacked_parts(vm: &VmConfig, kernel: &[u8], bootargs: &str, initrd: Option<&
     let name = match &vm.kernel {
         KernelSource::File(path) => path.file_name().unwrap_or_default().to_string_lossy(),
         KernelSource::Debian(_) => "debian".into(),
+        KernelSource::Disk => "disk".into(),
         KernelSource::Stile(_) => KernelSource::STILE.into(),
     };
     let command_line = format!("{name} {bootargs}");

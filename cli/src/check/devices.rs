@@ -1,0 +1,39 @@
+//! Explanation of a virtual machine's devices: what each is, its path, and why.
+
+use crate::config::MachineConfig;
+use crate::disk::network::Network;
+
+/// The names and descriptions of the `index`th virtual machine's devices.
+pub fn explain(machine: &MachineConfig, index: usize) -> Vec<(&'static str, String)> {
+    let vm = &machine.vms[index];
+    let named = vm.functions.len().saturating_sub(vm.disks.len() + vm.networks.len());
+    let disks = vm.disks.iter().zip('a'..).map(|(drive, letter)| {
+        let read_only = if drive.read_only { ", read-only" } else { "" };
+        let absent = if drive.file.exists() { "" } else { ", not there yet" };
+        ("disk", format!("/dev/vd{letter}: {} ({}{read_only}{absent}), QEMU's virtio-blk at ", drive.file.display(), drive.format()))
+    });
+    let networks = vm.networks.iter().map(|network| ("network", format!("{}, QEMU's virtio-net at ", describe(machine, network))));
+    let devices = std::iter::repeat_n(("PCI function", String::new()), named).chain(disks).chain(networks);
+    let mut facts = Vec::new();
+    for (number, (function, (name, device))) in (1..).zip(vm.functions.iter().zip(devices)) {
+        facts.push((name, format!("{device}{function}, assigned: it is this VM's alone. The guest finds it at 0000:00:{number:02x}.0;")));
+    }
+    if !facts.is_empty() {
+        facts.push(("", "BARs are mapped, DMA goes through the SMMU by the VM's second stage, and messages through the ITS".to_owned()));
+    }
+    facts
+}
+
+/// Where a network leads to.
+fn describe(machine: &MachineConfig, network: &Network) -> String {
+    if let Some(bridge) = &network.bridge {
+        let on_it = |vm: &&crate::config::VmConfig| vm.networks.iter().any(|other| other.bridge.as_ref() == Some(bridge));
+        let names: Vec<&str> = machine.vms.iter().filter(on_it).map(|vm| &vm.name[..]).collect();
+        return format!("bridge {bridge} of {}, and nobody else", names.join(", "));
+    }
+    let ports: Vec<String> = network.forwards.iter().map(|forward| format!("{} leads to {}", forward.host, forward.guest)).collect();
+    match &ports[..] {
+        [] => "through the emulator".to_owned(),
+        _ => format!("through the emulator, port {}", ports.join(", ")),
+    }
+}

@@ -1,0 +1,160 @@
+//! Disks and networks of virtual machines: devices that the emulated machine gets for them.
+
+use std::path::Path;
+
+use stile_board::MAX_FUNCTIONS;
+use stile_pci::Address;
+
+use super::Arch;
+use super::Mistake;
+use super::Place;
+use super::draft::{DiskDraft, Given, NetworkDraft};
+use crate::disk::drive::Drive;
+use crate::disk::network::Network;
+
+/// PCI devices of a bus. The host bridge is device 0.
+const DEVICES: u16 = 32;
+
+impl DiskDraft {
+    /// A disk of the command line.
+    pub fn from_flag(drive: &Drive) -> Self {
+        let place = Place::Flag("--disk");
+        let given = |text: &str| Given::new(text.to_owned(), place.clone());
+        let format = drive.format.map(given);
+        Self { file: Some(given(&drive.file.to_string_lossy())), read_only: drive.read_only, format, place: place.clone() }
+    }
+
+    /// The disk, with a path relative to `folder`, or to the current one if it is the command line's.
+    fn resolve(&self, folder: &Path, mistakes: &mut Vec<Mistake>) -> Option<Drive> {
+        let Some(file) = &self.file else {
+            mistakes.push(Mistake::new(self.place.clone(), "this disk has no image").expected("file = a path"));
+            return None;
+        };
+        let format = match &self.format {
+            Some(given) => match Drive::format_named(&given.value) {
+                Some(format) => Some(format),
+                None => {
+                    let what = format!("unknown format \"{}\"", given.value);
+                    mistakes.push(Mistake::new(given.place.clone(), what).expected("\"qcow2\" or \"raw\""));
+                    return None;
+                }
+            },
+            None => None,
+        };
+        let path = match file.place {
+            Place::Flag(_) => Path::new(&file.value).to_owned(),
+            _ => folder.join(&file.value),
+        };
+        Some(Drive { file: path, read_only: self.read_only, format })
+    }
+}
+
+impl NetworkDraft {
+    /// A network of the command line.
+    pub fn from_flag(network: &Network) -> Self {
+        let place = Place::Flag("--net");
+        let given = |text: String| Given::new(text, place.clone());
+        let forwards = network.forwards.iter().map(|forward| given(forward.to_string())).collect();
+        Self { forwards, bridge: network.bridge.clone().map(given), place: place.clone() }
+    }
+
+    fn resolve(&self, mistakes: &mut Vec<Mistake>) -> Option<Network> {
+        let words = match &self.bridge {
+            Some(bridge) => vec![format!("bridge={}", bridge.value)],
+            None => vec!["user".to_owned()],
+        };
+        let forwards = self.forwards.iter().map(|given| format!("forward={}", given.value));
+        match Network::parse(&words.into_iter().chain(forwards).collect::<Vec<_>>().join(",")) {
+            Ok(network) => Some(network),
+            Err(what) => {
+                let place = self.bridge.iter().chain(&self.forwards).next().map_or(&self.place, |given| &given.place);
+                mistakes.push(Mistake::new(place.clone(), what));
+                None
+            }
+        }
+    }
+}
+
+/// Resolves the disks and networks of a virtual machine.
+pub fn resolve(
+    (disks, networks): (&[DiskDraft], &[NetworkDraft]),
+    arch: Arch,
+    folder: &Path,
+    mistakes: &mut Vec<Mistake>,
+) -> (Vec<Drive>, Vec<Network>) {
+    let places: Vec<&Place> = disks.iter().map(|disk| &disk.place).chain(networks.iter().map(|network| &network.place)).collect();
+    if let (Arch::X86_64, Some(place)) = (arch, places.first()) {
+        let what = "virtual machines on x86_64 have no disks and networks yet";
+        mistakes.push(Mistake::new((*place).clone(), what).expected("arch = \"aarch64\" in [machine]"));
+    }
+    if let Some(place) = places.get(MAX_FUNCTIONS) {
+        let what = format!("there are {} disks and networks", places.len());
+        mistakes.push(Mistake::new((*place).clone(), what).expected(format!("at most {MAX_FUNCTIONS}")));
+    }
+    let drives = disks.iter().filter_map(|disk| disk.resolve(folder, mistakes)).collect();
+    (drives, networks.iter().filter_map(|network| network.resolve(mistakes)).collect())
+}
+
+/// Gives each of a machine's disks and networks a PCI function that no other has: those of the `index`th virtual machine come after the
+/// functions that it names itself.
+pub fn assign(vms: &mut [super::VmConfig], mistakes: &mut Vec<Mistake>) {
+    let named: Vec<u8> = vms.iter().flat_map(|vm| &vm.functions).map(|function| function.device()).collect();
+    let mut free = (1..DEVICES).filter(|device| !named.iter().any(|other| u16::from(*other) == *device));
+    for vm in vms {
+        let mut wanted = vm.disks.len() + vm.networks.len();
+        // Too many are reported already.
+        wanted = wanted.min(MAX_FUNCTIONS);
+        for _ in 0..wanted {
+            match free.next() {
+                Some(device) => vm.functions.push(Address::from_routing_id(device << 3)),
+                None => {
+                    let what = format!("{}: the machine has no room for more disks and networks", vm.name);
+                    return mistakes.push(Mistake::new(Place::File, what).expected(format!("at most {} in all", DEVICES - 1)));
+                }
+            }
+        }
+        if vm.functions.len() > MAX_FUNCTIONS && mistakes.is_empty() {
+            let what = format!("{} has {} PCI functions, disks and networks", vm.name, vm.functions.len());
+            mistakes.push(Mistake::new(Place::File, what).expected(format!("at most {MAX_FUNCTIONS}")));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Flags, KernelSource, MachineConfig};
+    use super::*;
+
+    fn read(text: &str) -> Result<MachineConfig, String> {
+        MachineConfig::from_text("machine.toml", text, Path::new("/images"), &Flags::default()).map_err(|mistakes| mistakes.to_string())
+    }
+
+    #[test]
+    fn each_disk_and_network_has_a_function() {
+        let text = "[[vm]]\nname = \"a\"\n[[vm.pci]]\nfunction = \"0000:00:02.0\"\n[[vm.disk]]\nfile = \"a.qcow2\"\n[[vm.net]]\nforward = [\"2222:22\"]\n\
+                    [[vm]]\nname = \"b\"\nkernel = \"debian\"\n[[vm.disk]]\nfile = \"/b\"\nformat = \"raw\"\nreadonly = true\n[[vm.net]]\nbridge = \"lan0\"\n";
+        let config = read(text).unwrap();
+        let devices = |vm: usize| config.vms[vm].functions.iter().map(|function| function.device()).collect::<Vec<_>>();
+        assert_eq!((devices(0), devices(1)), (vec![2, 1, 3], vec![4, 5]));
+        let [a, b] = &config.vms[..] else { panic!("two VMs") };
+        assert_eq!((&a.kernel, a.disks[0].file.as_path()), (&KernelSource::Disk, Path::new("/images/a.qcow2")));
+        assert_eq!(b.disks, [Drive { file: "/b".into(), read_only: true, format: Some("raw") }]);
+        assert_eq!((a.networks[0].forwards.len(), b.networks[0].bridge.as_deref()), (1, Some("lan0")));
+    }
+
+    #[test]
+    fn mistakes_are_reported_with_their_places() {
+        let says = |device: &str, what: &str| {
+            let said = read(&format!("[[vm]]\nkernel = \"debian\"\n{device}\n")).unwrap_err();
+            assert!(said.contains(what), "{said}");
+        };
+        says("[[vm.disk]]\nreadonly = true", "this disk has no image");
+        says("[[vm.disk]]\nfile = \"a\"\nformat = \"vmdk\"", "unknown format \"vmdk\"");
+        says("[[vm.disk]]\nfiel = \"a\"", "unknown key \"fiel\" in [[vm.disk]]");
+        says("[[vm.net]]\nforward = [\"22\"]", "forward=22");
+        says("[[vm.net]]\nbridge = \"lan0\"\nforward = [\"2222:22\"]", "forward");
+        says(&"[[vm.net]]\n".repeat(9), "there are 9 disks and networks");
+        let other = "[machine]\narch = \"x86_64\"\n[[vm]]\nkernel = \"debian\"\n[[vm.net]]\n";
+        assert!(read(other).unwrap_err().contains("no disks and networks yet"));
+    }
+}
