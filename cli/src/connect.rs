@@ -4,6 +4,7 @@ use anyhow::Result;
 use stile_board::MAX_VMS;
 
 use crate::args::ConnectArgs;
+use crate::budget::Budget;
 use crate::config::{Arch, Flags, KernelSource, MachineConfig};
 use crate::scratch::EndBySignal;
 use crate::serial::Serial;
@@ -46,9 +47,9 @@ fn guests(config: &MachineConfig) -> Vec<Guest> {
         KernelSource::Stile(machine) => guests(machine),
         KernelSource::File(_) | KernelSource::Debian(_) | KernelSource::Disk => Vec::new(),
     };
-    config.vms.iter().map(|vm| guest(vm.name.clone(), inner(&vm.kernel))).collect()
+    config.vms.iter().map(|vm| Guest { budget: vm.budget, ..guest(vm.name.clone(), inner(&vm.kernel)) }).collect()
 }
 
 fn guest(name: String, inner: Vec<Guest>) -> Guest {
-    Guest { name, system: None, inner }
+    Guest { name, system: None, budget: Budget::default(), inner }
 }

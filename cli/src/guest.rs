@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::Budget;
 use crate::initramfs::Marks;
 
 /// The busybox system of [`crate::initramfs`] in a VM.
@@ -22,6 +23,9 @@ pub struct Guest {
     pub name: String,
     /// If Stile made its root file system.
     pub system: Option<System>,
+    /// How much it may exit.
+    #[serde(default)]
+    pub budget: Budget,
     /// If it is a Stile: its VMs, at least one.
     pub inner: Vec<Guest>,
 }

@@ -6,6 +6,7 @@
 pub mod args;
 pub mod attach;
 pub mod bench;
+pub mod budget;
 pub mod build;
 pub mod cache;
 pub mod cargo;

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use stile_blob::{IpiAccess, Nested};
 
 use crate::args::{CheckArgs, MachineArgs};
+use crate::budget::Budget;
 use crate::config::{Arch, DebianKernel, InitrdSource, KernelSource, MachineConfig, VmConfig};
 use crate::debian::{self, Freshness};
 use crate::image::{self, Hypervisor, Image, Seed, VmFiles, VmPlan};
@@ -113,7 +114,7 @@ pub fn make(config: MachineConfig, options: &Options<'_>) -> Result<Machine> {
     for vm in &config.vms {
         let files = files(config.arch, vm, options, Freshness::Weekly)?;
         plans.push(plan(config.arch, vm, &files, options.seed)?);
-        guests.push(Guest { name: vm.name.clone(), system: files.system, inner: files.inner });
+        guests.push(Guest { name: vm.name.clone(), system: files.system, budget: vm.budget, inner: files.inner });
     }
     let elf = hypervisor::build_for(config.arch)?;
     let hypervisor = Hypervisor::from_elf(&read(&elf)?).with_context(|| format!("reading {}", elf.display()))?;
@@ -129,7 +130,7 @@ pub fn make(config: MachineConfig, options: &Options<'_>) -> Result<Machine> {
 pub fn plan_one(config: &MachineConfig, vm: &VmConfig, options: &Options<'_>) -> Result<(VmPlan, Guest)> {
     let files = files(config.arch, vm, options, Freshness::Weekly)?;
     let plan = plan(config.arch, vm, &files, options.seed)?;
-    Ok((plan, Guest { name: vm.name.clone(), system: files.system, inner: files.inner }))
+    Ok((plan, Guest { name: vm.name.clone(), system: files.system, budget: vm.budget, inner: files.inner }))
 }
 
 /// `stile check`: explains the machine.
@@ -182,7 +183,7 @@ fn files(arch: Arch, vm: &VmConfig, options: &Options<'_>, freshness: Freshness)
                 let what = "its kernel is an image of Stile, which needs an EL2; expected nested = true in its [[vm]], or --nested";
                 return Err(exit::usage(format!("{}: {what}", vm.name)));
             }
-            inner = names.into_iter().map(|name| Guest { name, system: None, inner: Vec::new() }).collect();
+            inner = names.into_iter().map(|name| Guest { name, system: None, budget: Budget::default(), inner: Vec::new() }).collect();
             (kernel, None, false)
         }
         // Only locally available files are used.

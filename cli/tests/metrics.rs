@@ -30,7 +30,7 @@ fn sample(count: u64) -> Sample {
     let vcpu =
         |count| VcpuSample { now: count, exits_taken: 3 * count, ran: 1, waited: 2, rows: vec![row("IRQ", count), row("HVC", 2 * count)] };
     let vms = [("web", 1), ("db", 2)].map(|(name, vcpus)| VmSample { name: name.into(), vcpus: vec![vcpu(count + 1); vcpus] });
-    Sample { counter_hz: 1000, vms: vms.into() }
+    Sample { counter_hz: 1000, vms: vms.into(), budgets: Vec::new() }
 }
 
 /// Plays the machine to a client: so many samples, then refusals, then the end.

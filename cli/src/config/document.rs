@@ -16,6 +16,7 @@ const TOP_KEYS: &[&str] = &["machine", "vm"];
 const MACHINE_KEYS: &[&str] = &["arch", "cpu", "cpus", "memory", "mitigations", "slice"];
 const VM_KEYS: &[&str] = &[
     "append",
+    "budget",
     "cap",
     "cpus",
     "disk",
@@ -34,6 +35,7 @@ const VM_KEYS: &[&str] = &[
     "vcpus",
     "weight",
 ];
+const BUDGET_KEYS: &[&str] = &["exit_time", "exits_per_second"];
 const DOMAIN_KEYS: &[&str] = &["append", "kernel", "memory", "vcpus"];
 const FUNCTION_KEYS: &[&str] = &["function"];
 const DISK_KEYS: &[&str] = &["file", "format", "readonly"];
@@ -130,6 +132,11 @@ fn vm_draft(vm: &DeTable<'_>, span: Range<usize>, mistakes: &mut Vec<Mistake>) -
     draft.nested = vm.boolean("nested", mistakes);
     draft.on_reset = vm.string("on_reset", "\"restart\", \"restart:N\" or \"stop\"", mistakes);
     draft.exec = vm.string("exec", "a shell command in one string", mistakes);
+    if let Some((budget, _)) = vm.table("budget", "[vm.budget]", mistakes) {
+        let mut budget = Table::new("[vm.budget]", budget, BUDGET_KEYS, mistakes);
+        draft.exits_per_second = budget.integer("exits_per_second", mistakes);
+        draft.exit_time = budget.string("exit_time", "a percentage of one CPU in a string, such as \"1%\"", mistakes);
+    }
     if let Some((techniques, _)) = vm.table("techniques", "[vm.techniques]", mistakes) {
         let mut techniques = Table::new("[vm.techniques]", techniques, TECHNIQUE_KEYS, mistakes);
         let levels = "\"posted\", \"delivery\", \"registers\" or \"off\"";

@@ -11,6 +11,7 @@ use stile_board::map;
 use stile_pci::Address;
 
 use super::units;
+use crate::budget::Budget;
 use crate::disk::drive::Drive;
 use crate::disk::network::Network;
 use crate::image::domain::Domain;
@@ -62,6 +63,8 @@ pub struct VmConfig {
     pub pinned: bool,
     /// Its share of CPU time.
     pub share: Share,
+    /// How much it may exit.
+    pub budget: Budget,
     /// The effect of a reset.
     pub on_reset: OnReset,
     /// A shell command that it runs, and then powers off.

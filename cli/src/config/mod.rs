@@ -8,6 +8,7 @@ use std::fs;
 use std::path::Path;
 
 pub mod ablation;
+mod budget;
 pub mod devices;
 mod document;
 mod draft;

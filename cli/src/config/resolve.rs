@@ -7,7 +7,7 @@ use stile_board::{MAX_CPUS, MAX_FUNCTIONS, MAX_VCPUS, MAX_VMS};
 use stile_pci::Address;
 
 use super::{
-    Arch, DebianKernel, DomainConfig, InitrdSource, KernelSource, MAX_DOMAINS, MachineConfig, Mistake, VmConfig, devices,
+    Arch, DebianKernel, DomainConfig, InitrdSource, KernelSource, MAX_DOMAINS, MachineConfig, Mistake, VmConfig, budget, devices,
     draft::{Draft, Given, VmDraft},
     units, value,
 };
@@ -101,6 +101,7 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
     let cpus = draft.cpus.as_ref().and_then(|given| value::cpus(given, cpu_limit, mistakes));
     let weight = draft.weight.as_ref().and_then(|given| value::weight(given, mistakes));
     let cap = draft.cap.as_ref().and_then(|given| value::cap(given, mistakes));
+    let budget = budget::budget(draft, mistakes);
     let ablate = draft.ablate.as_ref().map(|given| value::ablation(given, mistakes));
     let on_reset = draft.on_reset.as_ref().and_then(|given| value::on_reset(given, mistakes));
     let nested_way = draft.nested_way.as_ref().and_then(|given| value::nested(given, mistakes));
@@ -160,6 +161,7 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
         cpus: cpus.unwrap_or(0),
         pinned: draft.pinned.as_ref().is_some_and(|given| given.value),
         share: Share { weight: weight.unwrap_or(Share::default().weight), cap },
+        budget,
         on_reset: on_reset.unwrap_or_default(),
         exec: exec.map(|given| given.value.clone()),
         techniques: Techniques {

@@ -100,6 +100,7 @@ fn everything_given() {
         "[machine]\narch = \"aarch64\"\ncpus = 4\nmemory = \"2G\"\ncpu = \"cortex-a57\"\nslice = \"1ms\"\nmitigations = \"off\"\n\
          [[vm]]\nname = \"a\"\nkernel = \"Image\"\ninitrd = \"initrd.img\"\nappend = \"quiet\"\nmemory = \"256M\"\nvcpus = 2\n\
          cpus = [1, 3]\npinned = true\nweight = 250\ncap = \"150%\"\non_reset = \"stop\"\n\
+         [vm.budget]\nexits_per_second = 500\nexit_time = \"0.5%\"\n\
          [vm.techniques]\nwfi_passthrough = false\n\
          [[vm]]\nkernel = \"debian:6.1\"\nexec = \"uname -a\"\ncpus = \"0-2\"\n\
          [[vm]]\nkernel = \"debian-installer\"\n",
@@ -115,6 +116,7 @@ fn everything_given() {
     assert!(a.pinned && !a.techniques.wfi_passthrough);
     assert_eq!(a.on_reset, OnReset::Stop);
     assert_eq!((a.share, b.share), (Share { weight: 250, cap: Some(150) }, Share::default()));
+    assert_eq!((a.budget.exits_per_second, a.budget.exit_time, b.budget.is_empty()), (Some(500), Some(5_000), true));
     assert_eq!((&b.name[..], &b.kernel), ("vm1", &KernelSource::Debian(DebianKernel::V6_1)));
     assert_eq!((&b.initrd, b.exec.as_deref(), b.cpus), (&InitrdSource::Busybox, Some("uname -a"), 0b111));
     assert_eq!((&c.initrd, c.memory), (&InitrdSource::Bundled, 1 << 30));

@@ -55,7 +55,7 @@ pub enum Request {
     /// Creates a VM. Answered by some [`Reply::Progress`], and [`Reply::Done`] once it starts.
     Create {
         /// The VM.
-        guest: Guest,
+        guest: Box<Guest>,
         /// The file with its package (crate `blob`), which the machine's process reads.
         package: PathBuf,
     },

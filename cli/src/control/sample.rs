@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::Usage;
+
 /// The ledgers of all vCPUs of a machine. Each vCPU's is of one moment; those of different vCPUs are some milliseconds apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
@@ -9,6 +11,9 @@ pub struct Sample {
     pub counter_hz: u64,
     /// The VMs, in the order of the configuration.
     pub vms: Vec<VmSample>,
+    /// What VMs with a budget used of it lately.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub budgets: Vec<Usage>,
 }
 
 /// A VM's ledgers.
@@ -125,7 +130,8 @@ impl Sample {
     /// Difference to an earlier sample of the same machine.
     pub fn since(&self, earlier: &Self) -> Self {
         let before = |name: &str| earlier.vms.iter().find(|vm| vm.name == name);
-        Self { counter_hz: self.counter_hz, vms: self.vms.iter().map(|vm| vm.since(before(&vm.name))).collect() }
+        let vms = self.vms.iter().map(|vm| vm.since(before(&vm.name))).collect();
+        Self { vms, ..self.clone() }
     }
 }
 

@@ -30,6 +30,7 @@ impl Source {
         if let Some(wanted) = &self.vm {
             let names: Vec<String> = sample.vms.iter().map(|vm| vm.name.clone()).collect();
             sample.vms.retain(|vm| vm.name == *wanted);
+            sample.budgets.retain(|usage| usage.vm == *wanted);
             if sample.vms.is_empty() {
                 return Err(exit::usage(format!("there is no VM called {wanted}; the VMs are {}", names.join(", "))));
             }

@@ -2,6 +2,7 @@
 
 use stile_blob::{OnReset, Share, Techniques};
 
+use crate::budget::Budget;
 use crate::config::{InitrdSource, KernelSource, VmConfig};
 
 /// A VM with defaults, which ends when it resets. `memory` is in bytes.
@@ -16,6 +17,7 @@ pub fn vm(name: &str, kernel: KernelSource, memory: u64, vcpus: u8) -> VmConfig 
         cpus: 0,
         pinned: false,
         share: Share::default(),
+        budget: Budget::default(),
         on_reset: OnReset::Stop,
         exec: None,
         domains: Vec::new(),

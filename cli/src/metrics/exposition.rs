@@ -137,6 +137,18 @@ impl Collector for Metrics {
         let help = "Exits that the vectors counted and the ledger's rows lack: 0 unless Stile has a bug";
         self.of_vcpus(&family("stile_vcpu_unaccounted_exits", help), encoder, |vcpu| ConstGauge::new(vcpu.unaccounted()))?;
 
+        let mut over = encoder.encode_descriptor("stile_vm_over_budget", "Whether the VM exceeds the limit", None, MetricType::Gauge)?;
+        for usage in &self.sample.budgets {
+            let labels: Labels<'_> = vec![("vm", &usage.vm), ("budget", usage.budget.name())];
+            ConstGauge::new(u64::from(usage.is_exceeded())).encode(over.encode_family(&labels)?)?;
+        }
+        let help = "How often the VM began to exceed the limit";
+        let mut violations = encoder.encode_descriptor("stile_vm_budget_violations", help, None, MetricType::Counter)?;
+        for usage in &self.sample.budgets {
+            let labels: Labels<'_> = vec![("vm", &usage.vm), ("budget", usage.budget.name())];
+            ConstCounter::new(usage.violations).encode(violations.encode_family(&labels)?)?;
+        }
+
         let help = "VM exits";
         self.of_rows(&family("stile_vcpu_exits", help), encoder, |row| ConstCounter::new(row.count))?;
         let help = "Time in Stile for exits";
@@ -150,8 +162,9 @@ impl Collector for Metrics {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::parse::{Kind, parse};
+    use super::super::parse::{self, parse};
     use super::*;
+    use crate::budget::{Kind, Usage};
     use crate::config::Arch;
     use crate::control::protocol::VmStatus;
     use crate::control::sample::VmSample;
@@ -162,8 +175,9 @@ mod tests {
 
     fn machine(vms: Vec<VmSample>) -> (Status, Sample) {
         let states = vms.iter().map(|vm| VmStatus { name: vm.name.clone(), state: State::Paused }).collect();
+        let usage = Usage { vm: "web".into(), budget: Kind::ExitTime, limit: 5, used: 6, violations: 2, cause: None };
         let status = Status { name: "m".into(), pid: 1, arch: Arch::Aarch64, seconds: 9, vms: states };
-        (status, Sample { counter_hz: 100, vms })
+        (status, Sample { counter_hz: 100, vms, budgets: vec![usage] })
     }
 
     #[test]
@@ -172,18 +186,20 @@ mod tests {
         let (status, sample) = machine(vec![VmSample { name: "web".into(), vcpus: vec![VcpuSample::default(), vcpu] }]);
         let found = parse(&text(&status, &sample).unwrap()).unwrap();
         let value = |name: &str, labels: &str| {
-            let is_it = |series: &&super::super::parse::Series| series.name == name && series.labels_text() == labels;
+            let is_it = |series: &&parse::Series| series.name == name && series.labels_text() == labels;
             found.iter().find(is_it).unwrap_or_else(|| panic!("{name}{labels}: {found:#?}"))
         };
         let irq = r#"{vm="web",vcpu="1",reason="IRQ",sub_reason="other"}"#;
         assert_eq!(value("stile_vcpu_exits_total", irq).value, 3.0);
-        assert_eq!(value("stile_vcpu_exits_total", irq).kind, Kind::Counter);
+        assert_eq!(value("stile_vcpu_exits_total", irq).kind, parse::Kind::Counter);
         assert_eq!(value("stile_vcpu_exit_time_seconds_total", irq).value, 0.3);
         assert_eq!(value("stile_vcpu_longest_exit_seconds", irq).value, 0.3);
         let second = r#"{vm="web",vcpu="1"}"#;
         assert_eq!(value("stile_vcpu_running_seconds_total", second).value, 2.5);
         assert_eq!(value("stile_vcpu_waiting_seconds_total", second).value, 0.5);
         assert_eq!(value("stile_vcpu_unaccounted_exits", second).value, 1.0);
+        let budget = r#"{vm="web",budget="exit_time"}"#;
+        assert_eq!((value("stile_vm_over_budget", budget).value, value("stile_vm_budget_violations_total", budget).value), (1.0, 2.0));
         assert_eq!(value("stile_vm_state", r#"{vm="web",state="paused"}"#).value, 1.0);
         assert_eq!(value("stile_vm_state", r#"{vm="web",state="running"}"#).value, 0.0);
         assert_eq!(value("stile_machine_info", r#"{machine="m",arch="aarch64"}"#).value, 1.0);
@@ -204,7 +220,7 @@ mod tests {
         for name in shown.iter().filter(|word| word.starts_with("stile_")) {
             assert!(found.iter().any(|series| series.name == *name), "{name}");
         }
-        for series in found.iter().filter(|series| series.kind != Kind::Info) {
+        for series in found.iter().filter(|series| series.kind != parse::Kind::Info) {
             assert!(shown.contains(&series.name.as_str()), "{} is not shown", series.name);
         }
     }

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use stile_wire::{Action, Answer, Command};
 
+use super::budgets::WATCHER;
 use super::clients::{Attached, Control, state_of};
 use super::sampler::Step;
 use super::{Session, line};
@@ -58,7 +59,7 @@ impl Session<'_> {
                 let path = self.image.clone();
                 self.reply_to(id, |_| Reply::Image { path });
             }
-            Request::Create { guest, package } => self.create(id, guest, &package),
+            Request::Create { guest, package } => self.create(id, *guest, &package),
             Request::Control { vm, action } => self.control(id, &vm, action),
             Request::Hello { .. } => self.refuse(id, "hello came before"),
         }
@@ -81,9 +82,14 @@ impl Session<'_> {
         match step {
             Step::Nothing => {}
             Step::Send(command) => self.command_to(0, &command),
-            Step::Done(mut sample, clients) => {
+            Step::Done(mut sample, mut clients) => {
                 // Those that are gone.
                 sample.vms.retain(|vm| !vm.name.is_empty());
+                if clients.contains(&WATCHER) {
+                    self.hold(&sample);
+                    clients.retain(|id| *id != WATCHER);
+                }
+                sample.budgets = self.budgets.usage();
                 let Some(control) = &mut self.control else { return };
                 clients.into_iter().for_each(|id| control.reply(id, Reply::Sample(sample.clone())));
             }

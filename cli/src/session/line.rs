@@ -164,9 +164,10 @@ pub fn command(lines: &mut [Line], line: usize, command: &Command) -> Vec<u8> {
 mod tests {
     use super::super::demux::Piece;
     use super::*;
+    use crate::budget::Budget;
 
     fn guest(name: &str, inner: Vec<Guest>) -> Guest {
-        Guest { name: name.into(), system: None, inner }
+        Guest { name: name.into(), system: None, budget: Budget::default(), inner }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use serde_json::Value;
 use stile_wire::Event;
 
 use super::exits::Exits;
+use crate::budget::Usage;
 
 /// Unfiltered logs of a run; none without a directory. A write error does not end the run.
 #[derive(Debug, Default)]
@@ -124,6 +125,16 @@ impl Logs {
             let line = exits.named(event).and_then(|event| serde_json::to_string(&Line { seconds, stile, event }));
             let line = line.map_err(|error| error.to_string())?;
             files.events.write(format!("{line}\n").as_bytes())
+        });
+    }
+
+    /// Records that a VM's budget began to be exceeded, or is kept again.
+    pub fn budget(&mut self, usage: &Usage) {
+        self.write(|files| {
+            let seconds = files.start.elapsed().as_secs_f64();
+            let event = if usage.is_exceeded() { "BudgetExceeded" } else { "BudgetKept" };
+            let line = serde_json::to_string(&Line { seconds, stile: "", event: serde_json::json!({ event: usage }) });
+            files.events.write(format!("{}\n", line.map_err(|error| error.to_string())?).as_bytes())
         });
     }
 

@@ -1,5 +1,6 @@
 //! One run of the emulator, from start to exit status: consoles to the user, keys to the guests, messages to the account.
 
+mod budgets;
 mod clients;
 mod conclusion;
 mod console;
@@ -22,6 +23,8 @@ mod typing;
 mod upload;
 mod view;
 mod waiting;
+mod watch;
+mod watching;
 
 use std::io;
 use std::path::PathBuf;
@@ -45,6 +48,7 @@ use crate::control::server;
 use crate::emulator::{Emulator, Machine, Pipes};
 use crate::out::{self, Unwritable};
 use crate::serial::Serial;
+use budgets::Budgets;
 use clients::Control;
 use console::Console;
 use input::{Input, Inputs};
@@ -189,6 +193,7 @@ pub fn run(request: Request, signals: Signals) -> Result<u8> {
         names,
         control,
         sampler: Sampler::default(),
+        budgets: Budgets::new(&request.guests),
         upload: None,
         image: request.source.image(),
         logs,
@@ -250,6 +255,8 @@ struct Session<'a> {
     control: Option<Control>,
     /// The live ledger for them.
     sampler: Sampler,
+    /// The VMs' budgets.
+    budgets: Budgets,
     /// The VM that is being created.
     upload: Option<Upload>,
     /// The file that the machine was started with.
@@ -300,7 +307,8 @@ impl Session<'_> {
             }
             let idle = self.view.has_prompt().then(|| now + IDLE);
             let retry_at = self.upload.as_ref().map(|upload| upload.retry_at);
-            let until = [deadline, grace, idle, self.sampler.retry_at(), retry_at].into_iter().flatten().min();
+            let watch_at = self.budgets_due(now);
+            let until = [deadline, grace, idle, self.sampler.retry_at(), retry_at, watch_at].into_iter().flatten().min();
             let wait = until.map_or(Duration::from_secs(3600), |until| until.saturating_duration_since(now));
             if let Some(news) = self.logs.take_news() {
                 self.view.note(&news);
@@ -308,6 +316,7 @@ impl Session<'_> {
             let again = self.sampler.retry(Instant::now());
             self.sampled(again);
             self.upload_again();
+            self.watch_budgets(Instant::now());
             let step = match self.inputs.inputs.recv_timeout(wait) {
                 Ok(input) => self.take(input),
                 Err(_) => self.view.idle().map(|()| None),

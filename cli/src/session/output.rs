@@ -166,6 +166,7 @@ impl Session<'_> {
             Vm::Stile(inner) => Some(inner),
         };
         if let Some(inner) = inner {
+            self.budgets.remove(&self.lines[inner].name);
             self.lines[inner].name.clear();
         }
         for index in 0..self.consoles.len() {
@@ -173,6 +174,7 @@ impl Session<'_> {
             let is_in = if let Some(inner) = inner { console.line == inner } else { (console.line, usize::from(console.vm)) == (line, vm) };
             if is_in && !console.gone {
                 console.gone = true;
+                self.budgets.remove(&self.names[index]);
                 self.names[index].clear();
                 self.view.end_line(index)?;
             }

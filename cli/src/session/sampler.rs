@@ -45,7 +45,8 @@ impl Sampler {
             return Step::Nothing;
         }
         self.retry = Some(now + LIMIT);
-        self.sample = Sample { counter_hz: 0, vms: names.iter().map(|name| VmSample { name: name.clone(), vcpus: Vec::new() }).collect() };
+        let vms = names.iter().map(|name| VmSample { name: name.clone(), vcpus: Vec::new() }).collect();
+        self.sample = Sample { vms, ..Sample::default() };
         self.at = (0, 0);
         self.next()
     }

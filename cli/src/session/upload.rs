@@ -85,6 +85,7 @@ impl Upload {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::Budget;
 
     /// The offsets of pieces, and whether the VM is made.
     fn offsets(commands: &[Command]) -> (Vec<u32>, bool) {
@@ -99,7 +100,7 @@ mod tests {
     fn a_package_is_sent_in_a_window_and_again_if_it_is_lost() {
         let (size, piece) = (20_000, Piece::MOST as u32);
         let now = Instant::now();
-        let guest = Guest { name: "late".into(), system: None, inner: Vec::new() };
+        let guest = Guest { name: "late".into(), system: None, budget: Budget::default(), inner: Vec::new() };
         let (mut upload, first) = Upload::begin(7, guest, 2, 5, vec![1; size], now);
         assert_eq!(first, Command::Upload { tag: 5, vm: 2, size: size as u32 });
         let (sent, made) = offsets(&upload.arrived(0, now));

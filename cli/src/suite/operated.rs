@@ -124,7 +124,7 @@ fn create(programs: &Programs) -> Result<Scenario> {
     };
     let files = vec![
         ("spin.toml", vm("spin", "spin", "vcpus = 2\n")?),
-        ("twin.toml", vm("twin", "checksum", "append = \"rounds=1000000\"\nweight = 50\n")?),
+        ("twin.toml", vm("twin", "checksum", "append = \"rounds=1000000\"\nweight = 50\n[vm.budget]\nexits_per_second = 1\n")?),
         ("large.toml", vm("large", "spin", "memory = \"60G\"\n")?),
         ("nowhere.toml", vm("nowhere", "spin", "cpus = \"40\"\n")?),
         ("two.toml", vm("a", "spin", "")? + &vm("b", "spin", "")?),
@@ -138,7 +138,13 @@ fn create(programs: &Programs) -> Result<Scenario> {
         Step::new("", "create m nowhere.toml", &["a VM may use only CPUs that this board does not have"]).fails(1),
         Step::new(ROUND, "create m twin.toml", &["m/twin runs"]),
         Step::new("", "ps --json", &[r#"{"name":"spin","state":"running"},{"name":"twin","state":"running"}]"#]),
-        Step::new("", "metrics m --once", &[r#"stile_vcpu_unaccounted_exits{vm="twin",vcpu="0"} 0"#, r#"exits_total{vm="neighbour""#]),
+        // The machine's process takes two samples meanwhile, which the VM's timer makes many exits.
+        Step::new("", "top m/twin --once --interval 20", &["twin exceeds its budget of 1 exits/s: ", " grew from 0 exits/s to "]),
+        Step::new(
+            "",
+            "metrics m --once",
+            &[r#"stile_vm_over_budget{vm="twin",budget="exits_per_second"} 1"#, r#"exits_total{vm="neighbour""#],
+        ),
         Step::new("", "top m/twin --once --json --interval 0.1", &[r#""vm":"twin","vcpu":null"#, r#""unaccounted":0"#]),
         Step::new("", "pause m/twin", &["m/twin is paused"]),
         Step::new("", "resume m/twin", &[]),

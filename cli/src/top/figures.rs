@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::budget::Usage;
 use crate::control::sample::{RowSample, Sample, VcpuSample};
 
 /// A VM, a vCPU or a reason, in the time between two samples.
@@ -23,6 +24,8 @@ pub struct Figures {
     pub exits_taken: u64,
     /// Of these, exits in no row: 0 unless Stile has a bug.
     pub unaccounted: i64,
+    /// Limits of the VM's budget that it exceeds.
+    pub over_budget: Vec<Usage>,
     /// The rows, most time first.
     pub rows: Vec<RowFigures>,
 }
@@ -95,6 +98,10 @@ pub fn figures(earlier: &Sample, later: &Sample, by_vcpu: bool, order: Order, fi
             all.push(one(&vm.name, None, &vm.sum(), &now.sum(), hz));
         }
     }
+    for figures in &mut all {
+        let exceeded = later.budgets.iter().filter(|usage| usage.vm == figures.vm && usage.is_exceeded());
+        figures.over_budget = exceeded.cloned().collect();
+    }
     all.retain(|figures| is_chosen(figures, filter));
     let key = |figures: &Figures| match order {
         Order::Name => 0.0,
@@ -140,6 +147,7 @@ fn one(vm: &str, vcpu: Option<usize>, between: &VcpuSample, total: &VcpuSample, 
         exits_per_second: between.exits_taken as f64 / seconds,
         exits_taken: total.exits_taken,
         unaccounted: total.unaccounted(),
+        over_budget: Vec::new(),
         rows,
     }
 }
@@ -147,6 +155,7 @@ fn one(vm: &str, vcpu: Option<usize>, between: &VcpuSample, total: &VcpuSample, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::Kind;
     use crate::control::sample::VmSample;
 
     fn vcpu(now: u64, ran: u64, waited: u64, rows: &[(&str, u64, u64)]) -> VcpuSample {
@@ -169,7 +178,7 @@ mod tests {
             vm("a", &[vcpu(2000, 1500, 0, &[("IRQ", 30, 300)])]),
             vm("b", &[vcpu(2000, 250, 500, &[("HVC", 5, 50)]), vcpu(2000, 250, 0, &[])]),
         ];
-        (Sample { counter_hz: 500, vms: first }, Sample { counter_hz: 500, vms: second })
+        (Sample { counter_hz: 500, vms: first, budgets: Vec::new() }, Sample { counter_hz: 500, vms: second, budgets: Vec::new() })
     }
 
     #[test]
@@ -183,6 +192,15 @@ mod tests {
         assert_eq!((row.per_second, row.time_percent, row.count, row.ticks), (10.0, 20.0, 30, 300));
         assert_eq!(row.average_us, 20_000.0);
         assert_eq!((b.guest_percent, b.waiting_percent), (45.0, 50.0));
+    }
+
+    #[test]
+    fn limits_that_are_exceeded_belong_to_their_vm() {
+        let (first, mut second) = samples();
+        let usage = |vm: &str, used| Usage { vm: vm.into(), budget: Kind::ExitsPerSecond, limit: 5, used, violations: 1, cause: None };
+        second.budgets = vec![usage("a", 6), usage("b", 5)];
+        let [a, b] = &figures(&first, &second, false, Order::Name, "")[..] else { panic!() };
+        assert_eq!((&a.over_budget[..], &b.over_budget[..]), (&[usage("a", 6)][..], &[][..]));
     }
 
     #[test]

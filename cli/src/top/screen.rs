@@ -1,5 +1,6 @@
 //! The screen of `stile top`: a table of VMs or vCPUs, and the reasons of the selected one.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
@@ -9,10 +10,11 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::Line;
-use ratatui::widgets::{Row, Table, TableState};
+use ratatui::widgets::{Paragraph, Row, Table, TableState};
 
 use super::figures::{Figures, Order, figures};
 use crate::args::TopArgs;
+use crate::budget::Usage;
 use crate::control::sample::Sample;
 use crate::control::source::Source;
 use crate::exit;
@@ -94,10 +96,20 @@ fn aligned<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
     text
 }
 
+/// A line for each limit of a budget that is exceeded.
+fn warnings(shown: &[Figures]) -> Vec<String> {
+    let mut lines: Vec<String> = shown.iter().flat_map(|figures| &figures.over_budget).map(Usage::to_string).collect();
+    // With vCPUs, each of a VM's has them.
+    let mut seen = HashSet::new();
+    lines.retain(|line| seen.insert(line.clone()));
+    lines
+}
+
 /// Everything as text, for `--once`.
 pub fn text(shown: &[Figures]) -> String {
     let rows: Vec<_> = shown.iter().map(cells).collect();
     let mut text = aligned(HEAD, &rows);
+    warnings(shown).into_iter().for_each(|line| text += &format!("{line}\n"));
     for figures in shown.iter().filter(|figures| !figures.rows.is_empty()) {
         let _ = write!(text, "\n{}\n{}", label(figures), aligned(ROWS_HEAD, &reasons(figures, false)));
     }
@@ -106,8 +118,10 @@ pub fn text(shown: &[Figures]) -> String {
 
 impl Screen {
     fn draw(&self, frame: &mut Frame<'_>, shown: &[Figures], machine: &str) {
-        let [title, machines, rows, keys] = Layout::vertical([
+        let warnings = warnings(shown);
+        let [title, over_budget, machines, rows, keys] = Layout::vertical([
             Constraint::Length(1),
+            Constraint::Length(warnings.len().min(4) as u16),
             Constraint::Length(2 + shown.len().min(12) as u16),
             Constraint::Min(3),
             Constraint::Length(1),
@@ -117,6 +131,8 @@ impl Screen {
         let filter = if self.filter.is_empty() && !self.typing { String::new() } else { format!(", filter /{}", self.filter) };
         let bold = Style::new().add_modifier(Modifier::BOLD);
         frame.render_widget(Line::styled(format!("{machine}: {what} by {}{filter}", self.order.name()), bold), title);
+        let warnings: Vec<Line<'_>> = warnings.into_iter().map(|line| Line::styled(line, bold)).collect();
+        frame.render_widget(Paragraph::new(warnings), over_budget);
         let table = Table::new(shown.iter().map(|figures| Row::new(cells(figures).map(right_but_first()))), widths::<7>())
             .header(Row::new(HEAD.map(str::to_owned).map(right_but_first())).style(bold))
             .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
@@ -216,6 +232,7 @@ mod tests {
 
     use super::super::figures::RowFigures;
     use super::*;
+    use crate::budget::Kind;
 
     fn shown() -> Vec<Figures> {
         let row = |sub: &str, time_percent| RowFigures {
@@ -236,6 +253,7 @@ mod tests {
             exits_per_second: 200.0,
             exits_taken: 14,
             unaccounted: 0,
+            over_budget: vec![Usage { vm: vm.into(), budget: Kind::ExitsPerSecond, limit: 9, used: 10, violations: 1, cause: None }],
             rows: vec![row("kick", 0.25), row("virtual timer", 1.0)],
         };
         vec![figures("web", Some(1)), figures("db", None)]
@@ -246,8 +264,9 @@ mod tests {
         let text = text(&shown());
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[1], ["web/1", "80.0", "1.25", "0.0", "200", "14", "0"]);
-        assert_eq!(lines[4], ["web/1"]);
-        assert_eq!(lines[6], ["IRQ", "virtual", "timer", "100", "1.00", "100.00us", "7"]);
+        assert!(text.contains("\nweb exceeds its budget of 9 exits/s: 10 exits/s\n"));
+        assert_eq!(lines[6], ["web/1"]);
+        assert_eq!(lines[8], ["IRQ", "virtual", "timer", "100", "1.00", "100.00us", "7"]);
     }
 
     #[test]
@@ -260,7 +279,9 @@ mod tests {
             cells
         };
         let all = draw(&screen);
-        for text in ["m: vCPUs by time", "web/1", "IRQ virtual timer", "100.00us", "q leave"] {
+        for text in
+            ["m: vCPUs by time", "db exceeds its budget of 9 exits/s: 10 exits/s", "web/1", "IRQ virtual timer", "100.00us", "q leave"]
+        {
             assert!(all.contains(text), "{text}: {all}");
         }
         assert!(!screen.key(KeyCode::Char('r'), 2));

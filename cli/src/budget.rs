@@ -1,0 +1,121 @@
+//! Budgets of VMs: how much they may exit, and what they use of it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// All of a CPU's time, in the unit of [`Budget::exit_time`].
+pub const CPU: u64 = 1_000_000;
+
+/// A VM's budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Budget {
+    /// Exits per second of all its vCPUs.
+    pub exits_per_second: Option<u64>,
+    /// Time in Stile for its exits, in millionths of a CPU.
+    pub exit_time: Option<u64>,
+}
+
+impl Budget {
+    /// Whether it limits nothing.
+    pub const fn is_empty(&self) -> bool {
+        self.exits_per_second.is_none() && self.exit_time.is_none()
+    }
+
+    /// What it limits, and the limits.
+    pub fn limits(&self) -> impl Iterator<Item = (Kind, u64)> {
+        let exits = self.exits_per_second.map(|limit| (Kind::ExitsPerSecond, limit));
+        exits.into_iter().chain(self.exit_time.map(|limit| (Kind::ExitTime, limit)))
+    }
+}
+
+/// What a budget limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Exits per second.
+    ExitsPerSecond,
+    /// Time in Stile, in millionths of a CPU.
+    ExitTime,
+}
+
+impl Kind {
+    /// Its name in configurations and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ExitsPerSecond => "exits_per_second",
+            Self::ExitTime => "exit_time",
+        }
+    }
+
+    /// A figure with its unit.
+    fn figure(self, value: u64) -> String {
+        match self {
+            Self::ExitsPerSecond => format!("{value} exits/s"),
+            Self::ExitTime => format!("{:.2}% of a CPU", value as f64 * 100.0 / CPU as f64),
+        }
+    }
+}
+
+/// What a VM used of one limit of its budget in the last interval.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// The VM.
+    pub vm: String,
+    /// What is limited.
+    pub budget: Kind,
+    /// The limit.
+    pub limit: u64,
+    /// What was used.
+    pub used: u64,
+    /// How often the limit began to be exceeded.
+    pub violations: u64,
+    /// While it is exceeded: the row that grew most since it was last kept.
+    pub cause: Option<Growth>,
+}
+
+/// How a row of the ledger grew.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Growth {
+    /// The reason.
+    pub reason: String,
+    /// The sub-reason.
+    pub sub: String,
+    /// Its part of what is limited, while the limit was kept.
+    pub before: u64,
+    /// Its part now.
+    pub now: u64,
+}
+
+impl Usage {
+    /// Whether more than the limit was used.
+    pub const fn is_exceeded(&self) -> bool {
+        self.used > self.limit
+    }
+}
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { vm, budget, limit, used, .. } = self;
+        let verb = if self.is_exceeded() { "exceeds" } else { "keeps" };
+        write!(f, "{vm} {verb} its budget of {}: {}", budget.figure(*limit), budget.figure(*used))?;
+        if let Some(Growth { reason, sub, before, now }) = &self.cause {
+            write!(f, "; {reason} {sub} grew from {} to {}", budget.figure(*before), budget.figure(*now))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usage_names_what_grew() {
+        let cause = Growth { reason: "IRQ".into(), sub: "kick".into(), before: 10_000, now: 25_000 };
+        let usage = |used, cause| Usage { vm: "web".into(), budget: Kind::ExitTime, limit: 20_000, used, violations: 1, cause };
+        let text = "web exceeds its budget of 2.00% of a CPU: 3.00% of a CPU; IRQ kick grew from 1.00% of a CPU to 2.50% of a CPU";
+        assert_eq!(usage(30_000, Some(cause)).to_string(), text);
+        assert_eq!(usage(20_000, None).to_string(), "web keeps its budget of 2.00% of a CPU: 2.00% of a CPU");
+    }
+}

@@ -1,0 +1,68 @@
+//! The budgets of a machine's VMs while it runs.
+
+use std::time::{Duration, Instant};
+
+use super::watch::Watch;
+use crate::budget::{Budget, Usage};
+use crate::control::sample::Sample;
+use crate::control::server::ClientId;
+use crate::guest::Guest;
+
+/// The session among the sampler's clients; others are counted from 0.
+pub const WATCHER: ClientId = ClientId::MAX;
+
+/// Time between samples, each of which makes every vCPU exit.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// The budgets of the machine's VMs.
+#[derive(Debug, Default)]
+pub struct Budgets {
+    /// Of VMs that have one.
+    of: Vec<(String, Budget)>,
+    watch: Watch,
+    /// When the last sample was asked for.
+    asked: Option<Instant>,
+}
+
+impl Budgets {
+    /// The budgets of these VMs.
+    pub fn new(guests: &[Guest]) -> Self {
+        let mut budgets = Self::default();
+        guests.iter().for_each(|guest| budgets.add(guest));
+        budgets
+    }
+
+    /// There is another VM.
+    pub fn add(&mut self, guest: &Guest) {
+        if !guest.budget.is_empty() {
+            self.of.push((guest.name.clone(), guest.budget));
+        }
+    }
+
+    /// A VM is gone.
+    pub fn remove(&mut self, vm: &str) {
+        self.of.retain(|(name, _)| name != vm);
+    }
+
+    /// When the next sample is due; never without a budget.
+    pub fn due(&self, now: Instant) -> Option<Instant> {
+        (!self.of.is_empty()).then(|| self.asked.map_or(now, |asked| asked + INTERVAL))
+    }
+
+    /// A sample is asked for.
+    pub fn ask(&mut self, now: Instant) {
+        self.asked = Some(now);
+    }
+
+    /// Holds the sample against the budgets. Returns the limits that began to be exceeded, or are kept again.
+    pub fn hold(&mut self, sample: &Sample) -> Vec<Usage> {
+        self.watch.take(sample, &self.of)
+    }
+
+    /// What each VM used lately.
+    pub fn usage(&self) -> Vec<Usage> {
+        let mut usage = self.watch.usage();
+        usage.retain(|usage| self.of.iter().any(|(name, _)| *name == usage.vm));
+        usage
+    }
+}
