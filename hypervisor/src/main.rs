@@ -28,6 +28,7 @@ mod tests;
 mod upload;
 mod vm;
 mod wall_clock;
+mod watch;
 
 use core::ops::Range;
 
@@ -58,6 +59,7 @@ fn start(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
     if let Err(what) = vm::create_all(blob).and_then(|()| sample::setup()).and_then(|()| report::setup(report_exits)) {
         refuse(what);
     }
+    watch::setup();
     console::listen();
     for vm in vm::all() {
         vm::power::start(vm);
@@ -94,7 +96,21 @@ fn main() {}
 
 /// The console has bytes for guests, commands from the operator, or room for more.
 fn console_interrupt() {
-    console::interrupt(|input| match input {
+    let mut commanded = false;
+    console::interrupt(|input| {
+        commanded |= matches!(input, Input::Command(_));
+        take(input);
+    });
+    if commanded {
+        watch::begin();
+    }
+    for vm in vm::all() {
+        vm.devices.uart.drained(vm);
+    }
+}
+
+fn take(input: Input) {
+    match input {
         Input::Guest(number, byte) => {
             if let Some(vm) = vm::get(number) {
                 vm.devices.uart.receive(byte, vm);
@@ -118,8 +134,5 @@ fn console_interrupt() {
                 vm::power::end(vm, vm::power::End::Off);
             }
         }
-    });
-    for vm in vm::all() {
-        vm.devices.uart.drained(vm);
     }
 }

@@ -78,6 +78,8 @@ fn answer(left: Option<VcpuId>) {
     let schedule = SCHEDULE.lock();
     if let State::Running(cpu) = schedule.scheduler.state(vcpu.id)
         && left != Some(vcpu.id)
+        // It would never come: the numbers are of some moment.
+        && !schedule.scheduler.is_barred(cpu)
     {
         drop(schedule);
         return cpu::request_resched(cpu);

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stile_blob::{Blob, Files, Machine, OnReset, Techniques, write};
 use stile_board::map::{PL011_BASE, RAM_BASE};
 use stile_ledger::RowId;
+use stile_sched::CpuId;
 use stile_wire::{Answer, Decoder, Event, VmState};
 
 use crate::arch::contract::Host;
@@ -16,7 +17,7 @@ use crate::arena;
 use crate::cpu::{self, Leave};
 use crate::vm::power::{self, End};
 use crate::vm::retire;
-use crate::{console, memory, report, upload, vm};
+use crate::{console, memory, report, upload, vm, watch};
 
 const CPUS: usize = 3;
 const VCPUS: [u8; 3] = [4, 2, 1];
@@ -255,7 +256,7 @@ impl Simulation {
     }
 
     /// Goes on until something has come true.
-    fn run_until(&mut self, done: impl Fn() -> bool) {
+    fn run_until(&mut self, mut done: impl FnMut() -> bool) {
         let mut steps = 0;
         while !done() {
             assert!(self.step(), "one VM is always on");
@@ -380,6 +381,30 @@ fn each_allocation_fails(machine: &mut Simulation, configuration: &Machine<'stat
     TOUCHES[2].store(0, Ordering::Relaxed);
 }
 
+/// A CPU does not answer: it is found, and is one like others once it answers.
+fn a_cpu_that_does_not_answer_is_found(machine: &mut Simulation) {
+    // CPU 0 is the one that gets the operator's commands here.
+    while machine.unreachable.is_none_or(|n| n == 0) {
+        machine.regain();
+        assert!(machine.step());
+        machine.lose_a_cpu();
+    }
+    let lost = machine.unreachable.and_then(CpuId::new).unwrap();
+    watch::begin();
+    assert!(!watch::is_lost(lost));
+    cpu::request_resched(lost);
+    watch::begin();
+    machine.run_until(|| {
+        fake::pass(1_000_000);
+        watch::is_lost(lost)
+    });
+    machine.regain();
+    machine.run_until(|| {
+        fake::pass(1_000_000);
+        !watch::is_lost(lost)
+    });
+}
+
 /// All other VMs end while one is made, and before it is started.
 fn a_new_vm_keeps_the_machine_on(machine: &mut Simulation, configuration: &Machine<'static>, files: Files<'static>) {
     let resumed = vm::all().filter(|vm| power::resume(vm) == Answer::Done).count();
@@ -415,6 +440,7 @@ fn vms_live_and_end() {
     assert!(report::setup(true).is_err() && memory::tests::fail_no_more());
     report::setup(true).unwrap();
     vm::all().for_each(power::start);
+    watch::setup();
     fake::NOTHING_TO_DO.set(wait);
     let quiet = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -431,6 +457,7 @@ fn vms_live_and_end() {
         }
     }
     vms_come_and_go(&mut machine, &configuration, files);
+    a_cpu_that_does_not_answer_is_found(&mut machine);
     each_allocation_fails(&mut machine, &configuration, files);
     a_new_vm_keeps_the_machine_on(&mut machine, &configuration, files);
     let vcpus = vm::all().map(|vm| vm.vcpus.len()).sum();

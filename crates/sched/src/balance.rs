@@ -153,7 +153,7 @@ impl Scheduler {
 
     /// Migrates a queued vCPU to another CPU's queue; it must not leave its CPU idle. Returns the CPU to
     /// kick.
-    fn transfer(&mut self, vcpu: VcpuId, from: CpuId, to: CpuId, now: u64) -> Option<CpuId> {
+    pub(crate) fn transfer(&mut self, vcpu: VcpuId, from: CpuId, to: CpuId, now: u64) -> Option<CpuId> {
         self.unqueue(from, vcpu, now);
         self.vcpus[vcpu.index()].sent = true;
         self.enqueue(to, vcpu, now).then_some(to)

@@ -16,6 +16,7 @@
 //!   that would merely swap their loads, it does so every few slices, with the longest-resident vCPU: three
 //!   busy vCPUs on two CPUs get two thirds of a CPU each, and a vCPU asleep in an untrapped WFI does not keep
 //!   a CPU while others share one.
+//! - A CPU that does not answer kicks is barred: vCPUs that may use others do.
 //! - A vCPU alone on its CPU needs no slice timer and no WFI trap: see [`Switch::contended`].
 //!
 //! # The caller's obligations
@@ -42,6 +43,7 @@
 extern crate std;
 
 mod balance;
+mod bar;
 mod cap;
 pub mod deadline;
 mod id;

@@ -32,6 +32,10 @@ pub struct Scheduler {
     /// VMs that have a cap.
     pub(crate) capped: VmSet,
     pub(crate) queues: [RunQueue; CPUS],
+    /// CPUs that do not answer.
+    pub(crate) barred: CpuSet,
+    /// The barred CPUs of each vCPU's affinity.
+    pub(crate) barred_from: [CpuSet; VCPUS],
 }
 
 #[derive(Clone, Copy)]
@@ -106,6 +110,8 @@ impl Scheduler {
             idle: CpuSet::EMPTY,
             holding: CpuSet::EMPTY,
             arrivals: 0,
+            barred: CpuSet::EMPTY,
+            barred_from: [CpuSet::EMPTY; VCPUS],
         }
     }
 
@@ -133,6 +139,8 @@ impl Scheduler {
         if allowed.is_empty() {
             return Err(StartError::NoCpu);
         }
+        let allowed = self.without_barred(vcpu, allowed);
+        let it = self.vcpu_mut(vcpu);
         it.allowed = allowed;
         it.last = it.last.filter(|last| allowed.contains(*last));
         Ok(())
@@ -573,6 +581,7 @@ impl Scheduler {
     /// Forgets all about a vCPU that is off.
     pub(crate) fn reset_vcpu(&mut self, vcpu: VcpuId) {
         *self.vcpu_mut(vcpu) = Vcpu::NEW;
+        self.barred_from[vcpu.index()] = CpuSet::EMPTY;
     }
 
     fn vcpu_mut(&mut self, vcpu: VcpuId) -> &mut Vcpu {

@@ -23,6 +23,11 @@ pub fn request_resched(cpu: CpuId) {
     Cpu::regain(cpu.index());
 }
 
+/// Whether a CPU has a request to reschedule that it has not taken.
+pub fn is_requested(cpu: CpuId) -> bool {
+    RESCHED[cpu.index()].load(Ordering::Acquire)
+}
+
 /// Whether a reschedule is requested of this CPU.
 #[inline(always)]
 pub fn needs_resched(cpu: &Cpu) -> bool {

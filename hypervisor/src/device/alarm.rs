@@ -1,4 +1,4 @@
-//! The alarms of the guests' clocks. The CPU that set one keeps its time: a guest that sets many costs nobody else.
+//! The alarms of the guests' clocks, and that of Stile's own watch. The CPU that set one keeps its time: a guest that sets many costs nobody else.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -7,19 +7,32 @@ use stile_sched::CpuId;
 
 use crate::arch::Cpu;
 use crate::arch::contract::PhysicalCpu;
+use crate::once::Once;
 use crate::{cpu, vm, wall_clock};
 
 /// When each VM's alarm rings, in ticks of the counter; this if it does not.
 const NEVER: u64 = u64::MAX;
-static ALARMS: [AtomicU64; MAX_VMS] = [const { AtomicU64::new(NEVER) }; MAX_VMS];
+static ALARMS: [AtomicU64; MAX_VMS + 1] = [const { AtomicU64::new(NEVER) }; MAX_VMS + 1];
+/// The alarm behind those of the VMs.
+const WATCH_ALARM: usize = MAX_VMS;
+/// Called with the time when the watch's alarm rings.
+pub static WATCH: Once<fn(u64)> = Once::new();
 /// The CPU that keeps time for each.
-static KEEPERS: [AtomicUsize; MAX_VMS] = [const { AtomicUsize::new(0) }; MAX_VMS];
+static KEEPERS: [AtomicUsize; MAX_VMS + 1] = [const { AtomicUsize::new(0) }; MAX_VMS + 1];
 /// When the first alarm rings that each CPU keeps time for, or one that it kept time for. Written by that CPU alone.
 static NEXT: [AtomicU64; MAX_CPUS] = [const { AtomicU64::new(NEVER) }; MAX_CPUS];
 
 /// Sets the alarm of a VM's clock: in seconds as [`wall_clock::seconds`] counts them.
 pub fn set(vm: usize, seconds: Option<u64>) {
-    let ticks = seconds.map_or(NEVER, wall_clock::ticks_at);
+    set_at(vm, seconds.map_or(NEVER, wall_clock::ticks_at));
+}
+
+/// Sets the watch's alarm, in ticks of the counter.
+pub fn set_watch(at: u64) {
+    set_at(WATCH_ALARM, at);
+}
+
+fn set_at(vm: usize, ticks: u64) {
     let keeper = Cpu::this_index();
     KEEPERS[vm].store(keeper, Ordering::Relaxed);
     if ALARMS[vm].swap(ticks, Ordering::AcqRel) == ticks {
@@ -58,11 +71,13 @@ pub fn expire(cpu: usize, now: u64) {
 #[cold]
 fn expire_due(cpu: usize, now: u64) {
     for (number, (alarm, keeper)) in ALARMS.iter().zip(&KEEPERS).enumerate() {
-        if keeper.load(Ordering::Relaxed) == cpu
-            && alarm.load(Ordering::Acquire) <= now
-            && let Some(vm) = vm::get(number)
-        {
-            vm.devices.clock.expire(vm);
+        if keeper.load(Ordering::Relaxed) == cpu && alarm.load(Ordering::Acquire) <= now {
+            if number == WATCH_ALARM {
+                alarm.store(NEVER, Ordering::Release);
+                WATCH.get()(now);
+            } else if let Some(vm) = vm::get(number) {
+                vm.devices.clock.expire(vm);
+            }
         }
     }
     update_next(cpu);

@@ -1,6 +1,7 @@
 //! Tests of the scheduler: single rules, random operations on a simulated machine, and fairness
 //! over time.
 
+mod bar;
 mod fairness;
 mod machine;
 mod random;

@@ -1,0 +1,94 @@
+//! The watch over requests to CPUs: one that does not take a request to reschedule is reported, instead of a silent hang, and others don't wait
+//! for it.
+//!
+//! It begins with a command of the operator's that leaves a CPU with a request, and ends when all have taken theirs. Each second it looks which
+//! CPUs have one: one that has a request at [`LOOKS`] looks in a row does not answer. (A CPU that answers has none at nearly any moment.)
+
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use stile_board::MAX_CPUS;
+use stile_sched::CpuId;
+
+use crate::arch::contract::{Counter, PhysicalCpu};
+use crate::arch::{Arch, Cpu};
+use crate::console::log;
+use crate::cpu::{self, SCHEDULE};
+use crate::device::alarm;
+use crate::vm;
+
+/// Looks in a row, a second apart, at which a CPU had a request.
+static LATE: [AtomicU8; MAX_CPUS] = [const { AtomicU8::new(0) }; MAX_CPUS];
+static WATCHING: AtomicBool = AtomicBool::new(false);
+
+/// A CPU that has a request at so many looks does not answer.
+const LOOKS: u8 = 5;
+
+/// Has the watch look when its time comes.
+pub fn setup() {
+    alarm::WATCH.set(look);
+}
+
+/// The operator's command was carried out: watches, if a CPU has a request.
+pub fn begin() {
+    let online = SCHEDULE.lock().scheduler.online();
+    if online.iter().any(cpu::is_requested) && !WATCHING.swap(true, Ordering::AcqRel) {
+        look_in_a_second(Arch::now());
+    }
+}
+
+/// Whether a CPU does not answer.
+#[cfg(test)]
+pub fn is_lost(cpu: CpuId) -> bool {
+    LATE[cpu.index()].load(Ordering::Relaxed) == LOOKS
+}
+
+fn look_in_a_second(now: u64) {
+    alarm::set_watch(now + Arch::frequency());
+}
+
+fn look(now: u64) {
+    let online = SCHEDULE.lock().scheduler.online();
+    let mut goes_on = false;
+    for cpu in online.iter() {
+        let late = &LATE[cpu.index()];
+        let before = late.load(Ordering::Relaxed);
+        if cpu::is_requested(cpu) {
+            goes_on = true;
+            let looks = before.saturating_add(1).min(LOOKS);
+            late.store(looks, Ordering::Relaxed);
+            if before < LOOKS && looks == LOOKS {
+                lose(cpu, now);
+            }
+        } else {
+            late.store(0, Ordering::Relaxed);
+            if before == LOOKS {
+                SCHEDULE.lock().scheduler.unbar(cpu);
+                log!("CPU {} answers again", cpu.index());
+            }
+        }
+    }
+    match goes_on {
+        true => look_in_a_second(now),
+        false => WATCHING.store(false, Ordering::Release),
+    }
+}
+
+/// A CPU does not answer.
+fn lose(cpu: CpuId, now: u64) {
+    let (current, kicks) = {
+        let scheduler = &mut SCHEDULE.lock().scheduler;
+        (scheduler.current(cpu), scheduler.bar(cpu, now))
+    };
+    kicks.iter().for_each(cpu::request_resched);
+    if let (Some(hook), Some(current)) = (cpu::RESCHED_HOOK.try_get(), current) {
+        // Whoever waits for it to leave its vCPU takes what there is.
+        hook(current);
+    }
+    let index = cpu.index();
+    let vcpu = current.and_then(|vcpu| Some((vm::get(vcpu.vm().into())?.name, vcpu.vcpu())));
+    let place = if Cpu::is_confined(index) { "its guest keeps the CPU's interrupts from Stile" } else { "in Stile, or in its guest" };
+    match vcpu {
+        Some((name, vcpu)) => log!("CPU {index} has not answered for {LOOKS} s: it runs vCPU {vcpu} of {name}, {place}"),
+        None => log!("CPU {index} has not answered for {LOOKS} s: it runs no vCPU"),
+    }
+}
