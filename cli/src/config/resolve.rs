@@ -2,12 +2,12 @@
 
 use std::{path::Path, time::Duration};
 
-use stile_blob::{DecodeCache, Nested, Share, Techniques};
+use stile_blob::{DecodeCache, IpiAccess, Nested, Share, Techniques};
 use stile_board::{MAX_CPUS, MAX_FUNCTIONS, MAX_VCPUS, MAX_VMS};
 use stile_pci::Address;
 
 use super::{
-    Arch, DebianKernel, DomainConfig, InitrdSource, KernelSource, MAX_DOMAINS, MachineConfig, Mistake, VmConfig, budget, devices,
+    Arch, DebianKernel, DomainConfig, InitrdSource, KernelSource, MAX_DOMAINS, MachineConfig, Mistake, Place, VmConfig, budget, devices,
     draft::{Draft, Given, VmDraft},
     units, value,
 };
@@ -46,11 +46,8 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
             mistakes.push(Mistake::new(function.place.clone(), what).expected("arch = \"aarch64\" in [machine]"));
         }
         let mut vm = vm(vm_draft, index, cpu_limit, folder, mistakes);
-        if let (Arch::X86_64, true, Some(Given { place, .. })) =
-            (arch, vm.techniques.nested != Nested::Off && vm.techniques.decode_cache == DecodeCache::Protect, &vm_draft.nested)
-        {
-            let what = "a virtual machine that runs others can't have write-protected code";
-            mistakes.push(Mistake::new(place.clone(), what).expected("another decode_cache than \"protect\", or nested = false"));
+        if let (Arch::X86_64, true, Some(Given { place, .. })) = (arch, vm.techniques.nested != Nested::Off, &vm_draft.nested) {
+            nested_conflicts(&vm.techniques, place, mistakes);
         }
         vm.functions = functions(vm_draft, vm.techniques.nested, &vms, mistakes);
         (vm.disks, vm.networks) = devices::resolve((&vm_draft.disks, &vm_draft.networks), arch, folder, mistakes);
@@ -179,6 +176,18 @@ fn vm(draft: &VmDraft, index: usize, cpu_limit: u32, folder: &Path, mistakes: &m
         functions: Vec::new(),
         disks: Vec::new(),
         networks: Vec::new(),
+    }
+}
+
+/// Techniques that a virtual machine of x86-64 which runs others can't have.
+fn nested_conflicts(techniques: &Techniques, place: &Place, mistakes: &mut Vec<Mistake>) {
+    let conflicts = [
+        (techniques.decode_cache == DecodeCache::Protect, "have write-protected code", "another decode_cache than \"protect\""),
+        (techniques.ipi == IpiAccess::Direct, "send interrupts directly", "ipi = \"trapped\""),
+    ];
+    for (_, what, expected) in conflicts.into_iter().filter(|(applies, ..)| *applies) {
+        let what = format!("a virtual machine that runs others can't {what}");
+        mistakes.push(Mistake::new(place.clone(), what).expected(format!("{expected}, or nested = false")));
     }
 }
 

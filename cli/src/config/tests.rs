@@ -300,6 +300,17 @@ fn ipis_are_direct_only_on_request() {
 }
 
 #[test]
+fn nested_vms_of_a_pc_lack_some_techniques() {
+    let refusal = |technique: &str| {
+        let text = format!("[machine]\narch = \"x86_64\"\n[[vm]]\nkernel = \"debian\"\nnested = true\n[vm.techniques]\n{technique}\n");
+        MachineConfig::from_text("machine.toml", &text, Path::new(""), &Flags::default()).map_err(|error| error.to_string()).err()
+    };
+    assert_eq!(refusal("ipi = \"trapped\""), None);
+    assert!(refusal("ipi = \"direct\"").unwrap().contains("can't send interrupts directly"));
+    assert!(refusal("decode_cache = \"protect\"").unwrap().contains("can't have write-protected code"));
+}
+
+#[test]
 fn interrupts_are_virtual_or_direct() {
     let interrupts = |more: &str| {
         let text = format!("[[vm]]\nkernel = \"debian\"\n{more}");
