@@ -3,10 +3,11 @@
 use core::sync::atomic::Ordering;
 
 use pc::exception::{self, COUNTS, PLACES};
+use pc::lapic;
 
-use crate::exits::VMCALL;
+use crate::exits::{VMCALL, area};
 use crate::field::{self, pin, primary};
-use crate::vmcs::{VIRTUAL_NMIS, enable, fresh, get, misc, run, set};
+use crate::vmcs::{AREA, VIRTUAL_NMIS, enable, fresh, get, misc, page, run, set};
 use crate::{Outcome, Test, check, code, same};
 
 pub const ALL: &[Test] = &[
@@ -19,6 +20,8 @@ pub const ALL: &[Test] = &[
     ("nmi_window", nmi_window),
     ("monitor_trap", monitor_trap),
     ("wakes_from_hlt", wakes),
+    ("launch_that_is_interrupted", interrupted_launch),
+    ("deadline_in_msr_areas", deadline),
 ];
 
 const VECTOR: u64 = 0x41;
@@ -196,5 +199,58 @@ fn wakes() -> Outcome {
     same!(run(&mut [0; 8], false), VMCALL, "the exit");
     same!(count(), 1, "the number of interrupts");
     same!(get(field::GUEST_ACTIVITY), 0, "the activity state");
+    Outcome::Pass
+}
+
+/// Lets interrupts of L1 come until there is one of the tests' vector. Returns whether it came.
+fn wait() -> bool {
+    for _ in 0..1_000_000 {
+        // SAFETY: handlers are in place, and the tests' interrupts are the only ones.
+        unsafe { core::arch::asm!("sti", "nop", "nop", "cli") };
+        if count() != 0 {
+            return true;
+        }
+    }
+    false
+}
+
+/// An interrupt of L1 that is pending at the entry exits before L2's first instruction. The VMCS is launched nevertheless.
+fn interrupted_launch() -> Outcome {
+    exception::handle(VECTOR as u8, None);
+    lapic::enable();
+    let start = code!("nop");
+    fresh(start);
+    let rights = get(field::GUEST_TR_RIGHTS);
+    check!(enable(field::PIN_CONTROLS, pin::EXTERNAL_INTERRUPTS), "exits by external interrupts");
+    lapic::send(0, VECTOR as u32 | lapic::command::SELF);
+    same!(run(&mut [0; 8], false), Ok(1), "the exit");
+    same!(get(field::GUEST_RIP), start, "no instruction is done");
+    check!(wait(), "the interrupt");
+    set(field::GUEST_TR_RIGHTS, 0);
+    same!(run(&mut [0; 8], true), Ok(0x8000_0021), "an entry with an invalid state");
+    set(field::GUEST_TR_RIGHTS, rights);
+    same!(run(&mut [0; 8], true), VMCALL, "VMRESUME after it");
+    Outcome::Pass
+}
+
+/// An entry arms the timer of L1's APIC.
+fn deadline() -> Outcome {
+    const TSC_DEADLINE: u64 = 0x6e0;
+    const DEADLINE_MODE: u32 = 2 << 17;
+    if core::arch::x86_64::__cpuid(1).ecx & 1 << 24 == 0 {
+        return Outcome::Skip("there is no TSC deadline");
+    }
+    exception::handle(VECTOR as u8, None);
+    lapic::enable();
+    lapic::write(lapic::register::TIMER, VECTOR as u32 | DEADLINE_MODE);
+    fresh(code!("nop"));
+    // SAFETY: the instruction has no effect on memory.
+    let now = unsafe { core::arch::x86_64::_rdtsc() };
+    area(0, TSC_DEADLINE, now + 20_000);
+    set(field::ENTRY_MSR_LOADS, 1);
+    set(field::ENTRY_MSR_LOAD_AREA, page(AREA));
+    same!(run(&mut [0; 8], false), VMCALL, "the exit");
+    check!(wait(), "the timer's interrupt");
+    lapic::write(lapic::register::TIMER, 1 << 16);
     Outcome::Pass
 }

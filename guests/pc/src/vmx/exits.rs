@@ -214,7 +214,7 @@ fn efer() -> Outcome {
 }
 
 /// Writes an entry of an MSR area.
-fn area(number: usize, msr: u64, value: u64) {
+pub fn area(number: usize, msr: u64, value: u64) {
     poke(AREA, 2 * number, msr);
     poke(AREA, 2 * number + 1, value);
 }

@@ -93,6 +93,7 @@ pub const HOST_RIP: u64 = 0x6c16;
 
 /// Pin-based controls.
 pub mod pin {
+    pub const EXTERNAL_INTERRUPTS: u32 = 1 << 0;
     pub const NMIS: u32 = 1 << 3;
     pub const VIRTUAL_NMIS: u32 = 1 << 5;
 }

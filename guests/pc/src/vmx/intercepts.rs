@@ -158,6 +158,7 @@ fn msrs() -> Outcome {
 fn cr0() -> Outcome {
     const TS: u64 = 1 << 3;
     const MP: u64 = 1 << 1;
+    const CD: u64 = 1 << 30;
     let with = |code, mask, shadow| {
         fresh(code);
         set(field::CR0_MASK, mask);
@@ -184,6 +185,17 @@ fn cr0() -> Outcome {
     same!(with(code!("mov eax, 9", "lmsw ax"), TS, 0).0, Ok(28), "LMSW");
     same!(get(field::EXIT_QUALIFICATION) & 0xffff_007f, 9 << 16 | 3 << 4, "its qualification");
     same!(with(code!("mov eax, 1", "lmsw ax"), TS, 0).0, VMCALL, "LMSW that changes no bit of L1's");
+    // A write to CD, which L2 owns, leaves alone a bit that L1 holds with another value than L2 reads: the bit stays in force.
+    fresh(code!("mov rax, cr0", "bts eax, 30", "mov cr0, rax", "mov rax, cr0", "fninit"));
+    set(field::GUEST_CR0, get(field::GUEST_CR0) | TS);
+    set(field::CR0_MASK, TS);
+    set(field::CR0_SHADOW, get(field::GUEST_CR0) & !TS);
+    set(field::EXCEPTION_BITMAP, 1 << 7);
+    let mut registers = [0; 8];
+    same!(run(&mut registers, false), Ok(0), "an FPU instruction after a write to CD");
+    same!(get(field::EXIT_INTERRUPTION) & 0xff, 7, "its exception");
+    same!(registers[0] & (TS | CD), CD, "what L2 reads");
+    same!(get(field::GUEST_CR0) & (TS | CD), TS | CD, "what L1 reads");
     Outcome::Pass
 }
 

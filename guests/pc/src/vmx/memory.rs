@@ -12,6 +12,7 @@ pub const ALL: &[Test] = &[
     ("ept_changes", changes),
     ("vpid", vpid),
     ("real_mode", real_mode),
+    ("pae_without_ept", pae),
 ];
 
 /// A large page that is otherwise unused, at 32 MiB: the tests write to it.
@@ -179,6 +180,33 @@ fn real_mode() -> Outcome {
     same!(get(field::GUEST_RIP), 5, "RIP");
     same!((get(field::GUEST_DS), get(field::GUEST_DS_BASE)), (0x1234, 0x1_2340), "DS");
     same!(get(field::GUEST_CR0) & PG_PE, 0, "CR0");
+    Outcome::Pass
+}
+
+/// 32-bit code with PAE paging: an entry without EPT loads the page-directory pointers from memory.
+fn pae() -> Outcome {
+    const POINTERS: usize = 11;
+    const DIRECTORY: usize = 12;
+    const PRESENT_WRITABLE_LARGE: u64 = 0x83;
+    let with = |pointer| {
+        fresh(code!("nop"));
+        for word in 0..512 {
+            poke(DIRECTORY, word, (word as u64) << 21 | PRESENT_WRITABLE_LARGE);
+        }
+        for word in 0..4 {
+            poke(POINTERS, word, 0);
+        }
+        poke(POINTERS, 0, pointer);
+        set(field::ENTRY_CONTROLS, get(field::ENTRY_CONTROLS) & !u64::from(field::entry::IA32E_GUEST));
+        set(field::GUEST_EFER, 0);
+        set(field::GUEST_CS_RIGHTS, 0xc09b);
+        set(field::GUEST_CR3, page(POINTERS));
+        run(&mut [0; 8], false)
+    };
+    same!(with(page(DIRECTORY) | 1), VMCALL, "the exit");
+    // Bit 1 is reserved.
+    same!(with(page(DIRECTORY) | 3), Ok(0x8000_0021), "a reserved bit");
+    same!(get(field::EXIT_QUALIFICATION), 2, "the qualification");
     Outcome::Pass
 }
 

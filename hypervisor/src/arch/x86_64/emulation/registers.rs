@@ -43,7 +43,7 @@ impl OtherRegisters for Processor<'_> {
     }
 
     fn set_cr0(&mut self, value: u64) -> Result<(), Fault> {
-        if cr0::write(self.cpu.vcpu().vm(), value) { Ok(()) } else { Err(Fault::Protection) }
+        if cr0::write(self.cpu.vcpu().vm(), value, 0) { Ok(()) } else { Err(Fault::Protection) }
     }
 
     fn table(&self, name: TableName) -> (u64, u16) {

@@ -123,7 +123,7 @@ fn control_register(cpu: &mut Cpu) -> Outcome {
 #[cold]
 #[inline(never)]
 fn write_cr0(cpu: &Cpu, value: u64) -> bool {
-    nested::may_write_cr0(cpu, value) && cr0::write(cpu.vcpu().vm(), value)
+    nested::may_write_cr0(cpu, value) && cr0::write(cpu.vcpu().vm(), value, 0)
 }
 
 /// The guest chooses its state components (the manual, "XSETBV—Set Extended Control Register").

@@ -19,6 +19,7 @@ use crate::arch::x86_64::host::instructions::cpuid;
 use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::{self, secondary};
 use crate::arch::x86_64::interrupts::delivery::VALID;
+use crate::arch::x86_64::vcpu::cr0;
 use crate::vm::Vm;
 
 /// RFLAGS while L2 runs, in VMCS01: interrupts are off, so that Stile injects none there.
@@ -70,10 +71,13 @@ pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Res
     vmx.write_changes(cpu, &l1);
     vmx.merge_msr_bitmap(cpu);
     vmx.choose_vpid();
+    if !vmx.has_ept()
+        && let Err(failure) = load_pdptes(cpu)
+    {
+        return Ok(fail_late(cpu, vmx, failure));
+    }
     if let Err(number) = lists::load_at_entry(cpu, vmx) {
-        let (reason, qualification) = EntryFailure::MsrLoading(number).exit().unwrap_or_default();
-        let exit = Exit { reason: reason.into(), qualification, ..Exit::default() };
-        return Ok(forward::refused(cpu, vmx, &exit));
+        return Ok(fail_late(cpu, vmx, EntryFailure::MsrLoading(number)));
     }
     let event = vmx.vmcs12.get(Field::ENTRY_INTERRUPTION);
     if event & VALID != 0 {
@@ -84,6 +88,26 @@ pub fn enter(cpu: &mut Cpu, vmx: &mut GuestVmx, launch: bool, row: RowId) -> Res
     let outcome = Outcome::again(row);
     // Interrupts that wait for L1 come before L2's first instruction: they are looked for at entry.
     Ok(if waits || !vmx.vmcs02().is_launched() { outcome.choosing_entry() } else { outcome })
+}
+
+/// Fails an entry after the guest state was loaded. VMCS02 is current.
+#[cold]
+fn fail_late(cpu: &mut Cpu, vmx: &mut GuestVmx, failure: EntryFailure) -> Outcome {
+    let (reason, qualification) = failure.exit().unwrap_or_default();
+    let exit = Exit { reason: reason.into(), qualification, ..Exit::default() };
+    forward::refused(cpu, vmx, &exit)
+}
+
+/// Loads the page-directory pointers of an L2 with PAE paging for which L1 has no EPT, from memory ("Loading Page-Directory-Pointer-Table
+/// Entries"): with EPT, which VMCS02 always has, the processor takes them from the VMCS. VMCS02 is current.
+fn load_pdptes(cpu: &Cpu) -> Result<(), EntryFailure> {
+    /// The exit qualification of invalid pointers ("VM-Entry Failures During or After Loading Guest State").
+    const POINTERS: u64 = 2;
+    let is_long = vmcs::read(Field::ENTRY_CONTROLS) & u64::from(vmx::entry::IA32E_GUEST) != 0;
+    if is_long || vmcs::read(Field::GUEST_CR0) & cr0::PG == 0 || cr0::load_cr3(cpu.vcpu().vm()) {
+        return Ok(());
+    }
+    Err(EntryFailure::GuestState(POINTERS))
 }
 
 /// L1's processor, as the rules look at it. VMCS01 is current.
@@ -145,7 +169,8 @@ extern "C" fn resume_l2(cpu: &mut Cpu) -> u32 {
         return L1;
     };
     to_vmcs01(cpu);
-    if own::interrupt_l1(cpu, vmx) {
+    // If the exit ends the VM, the vCPU leaves by the reschedule that this requests.
+    if own::interrupt_l1(cpu, vmx).is_some() {
         return L1;
     }
     vmx.enter_vmcs02(cpu);

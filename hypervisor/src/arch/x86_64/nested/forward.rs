@@ -76,6 +76,8 @@ const FREQUENT: [Field; 7] = [
 
 /// Exits to L1, with VMCS02 current.
 pub fn forward(cpu: &mut Cpu, vmx: &mut GuestVmx, exit: &Exit) -> Outcome {
+    // Also if L2 was interrupted before its first instruction, its launch has succeeded.
+    vmx.launching = false;
     let vmcs12 = &mut vmx.vmcs12;
     let information = [
         (Field::EXIT_REASON, exit.reason),

@@ -4,12 +4,13 @@ use stile_nested_vmx::Field;
 use stile_nested_vmx::checks::msr_area::{ENTRY_SIZE, Entry, LIMIT};
 use stile_walk::GuestMemory;
 
+use super::merge::LBR;
 use super::of_l1;
 use super::operand::Page;
 use super::state::{GuestVmx, to_vmcs01};
 use crate::arch::x86_64::emulation::ram::Ram;
 use crate::arch::x86_64::host::cpu::Cpu;
-use crate::arch::x86_64::host::instructions::{msr, rdmsr, wrmsr};
+use crate::arch::x86_64::host::instructions::{cpuid, msr, rdmsr, wrmsr};
 use crate::arch::x86_64::host::vmcs;
 
 /// Loads L1's list for entries, with VMCS02 current. Returns the number of the entry that fails, from 1.
@@ -69,7 +70,13 @@ fn field(register: u32) -> Option<Field> {
 
 /// Whether an MSR is the loaded vCPU's, in the CPU.
 fn is_in_cpu(register: u32) -> bool {
-    matches!(register, msr::STAR | msr::LSTAR | msr::CSTAR | msr::FMASK | msr::KERNEL_GS_BASE | msr::TSC_AUX)
+    /// In EDX of leaf 0x8000_0001.
+    const RDTSCP: u32 = 1 << 27;
+    match register {
+        msr::STAR | msr::LSTAR | msr::CSTAR | msr::FMASK | msr::KERNEL_GS_BASE => true,
+        msr::TSC_AUX => cpuid(0x8000_0001, 0).edx & RDTSCP != 0,
+        _ => false,
+    }
 }
 
 /// Does something with VMCS01, and goes back to the VMCS that was current.
@@ -88,7 +95,7 @@ fn read(cpu: &mut Cpu, vmx: &mut GuestVmx, entry: Entry) -> Option<u64> {
     }
     match field(entry.msr) {
         Some(field) => Some(vmcs::read(field)),
-        // SAFETY: every CPU in 64-bit mode has these, and TSC_AUX with RDTSCP, which all CPUs with EPT have.
+        // SAFETY: every CPU in 64-bit mode has these; TSC_AUX is there with RDTSCP, for which `is_in_cpu` looks.
         None if is_in_cpu(entry.msr) => Some(unsafe { rdmsr(entry.msr) }),
         None => with_vmcs01(cpu, vmx, |cpu| of_l1::read(cpu, entry.msr)),
     }
@@ -112,7 +119,7 @@ fn write(cpu: &mut Cpu, vmx: &mut GuestVmx, entry: Entry) -> bool {
         return false;
     }
     match field(entry.msr) {
-        Some(field) => vmcs::write(field, value),
+        Some(field) => vmcs::write(field, if entry.msr == msr::DEBUGCTL { value & !LBR } else { value }),
         // SAFETY: as above; the value was checked, and STAR takes any.
         None if is_in_cpu(entry.msr) => unsafe { wrmsr(entry.msr, value) },
         None => return with_vmcs01(cpu, vmx, |cpu| of_l1::write(cpu, entry.msr, value)),

@@ -65,6 +65,9 @@ static PLAIN: FieldSet = {
     plain
 };
 
+/// IA32_DEBUGCTL.LBR: for guests it can be set and records nothing.
+pub const LBR: u64 = 1 << 0;
+
 /// Fields that control registers are composed of.
 const CONTROL_REGISTERS: Groups = Groups::of(&[Group::Registers, Group::Masks]);
 /// Fields that decide which registers an entry loads.
@@ -169,7 +172,7 @@ impl GuestVmx {
         }
         if changed || !loads(entry::LOAD_DEBUG) || exit & exit::SAVE_DEBUG == 0 {
             let of_l2 = loads(entry::LOAD_DEBUG);
-            vmcs::write(Field::GUEST_DEBUGCTL, if of_l2 { get(Field::GUEST_DEBUGCTL) } else { l1.debugctl });
+            vmcs::write(Field::GUEST_DEBUGCTL, if of_l2 { get(Field::GUEST_DEBUGCTL) & !LBR } else { l1.debugctl });
             vmcs::write(Field::GUEST_DR7, if of_l2 { get(Field::GUEST_DR7) } else { l1.dr7 });
         }
     }

@@ -5,7 +5,9 @@ use stile_nested_vmx::Field;
 use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::handler;
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
+use crate::arch::x86_64::host::instructions::msr;
 use crate::arch::x86_64::host::vmcs;
+use crate::arch::x86_64::interrupts::deadline;
 use crate::arch::x86_64::interrupts::delivery::VALID;
 
 /// Reads an MSR. Nothing if that raises #GP.
@@ -15,7 +17,19 @@ pub fn read(cpu: &mut Cpu, register: u32) -> Option<u64> {
 
 /// Writes one. False if that raises #GP.
 pub fn write(cpu: &mut Cpu, register: u32, value: u64) -> bool {
+    if register == msr::IA32_TSC_DEADLINE {
+        return write_deadline(cpu, value);
+    }
     access(cpu, register, value, handler::handle_wrmsr).is_some()
+}
+
+/// Writes IA32_TSC_DEADLINE, which may be the CPU's own: the handler is for vCPUs whose writes exit.
+#[cold]
+fn write_deadline(cpu: &mut Cpu, value: u64) -> bool {
+    deadline::reclaim(cpu);
+    let done = access(cpu, msr::IA32_TSC_DEADLINE, value, handler::handle_wrmsr).is_some();
+    deadline::update(cpu);
+    done
 }
 
 /// Has a handler do what it does for an instruction of L1, which there is not: registers and RIP stay, and an exception is taken back.

@@ -52,7 +52,7 @@ pub fn handle(cpu: &mut Cpu, vmx: &mut GuestVmx, reason: u64) -> Outcome {
         }
         basic::WBINVD => _ = skip_instruction(),
         basic::MWAIT | basic::MONITOR => inject::undefined(),
-        basic::CONTROL_REGISTER => control_register(cpu),
+        basic::CONTROL_REGISTER => control_register(cpu, vmx),
         IO => return port(cpu, vmx, row),
         RDMSR | WRMSR => return msr(cpu, vmx, row, reason == WRMSR),
         EPT_VIOLATION => return violation(cpu, row),
@@ -78,7 +78,10 @@ fn go_on(cpu: &mut Cpu, vmx: &mut GuestVmx, outcome: Outcome) -> Outcome {
     if outcome.has(Outcome::LEAVE_BIT) {
         return outcome;
     }
-    if interrupt_l1(cpu, vmx) {
+    if let Some(entry) = interrupt_l1(cpu, vmx) {
+        if entry.has(Outcome::LEAVE_BIT) {
+            return entry;
+        }
         return if cpu.launched == Launch::LAUNCHED { outcome } else { outcome.choosing_entry() };
     }
     vmx.enter_vmcs02(cpu);
@@ -115,11 +118,11 @@ pub fn event_for_l1(cpu: &mut Cpu) -> Option<Event> {
     is_pending.then_some(Event::Interrupt)
 }
 
-/// Gives L1 what waits for it, by an exit of L2 if L1 asked for that; VMCS01 is current. Returns whether L1 is entered next. Otherwise either of
-/// the VMCSs is current.
-pub fn interrupt_l1(cpu: &mut Cpu, vmx: &mut GuestVmx) -> bool {
+/// Gives L1 what waits for it, by an exit of L2 if L1 asked for that; VMCS01 is current. Returns the outcome of that exit, after which L1 is
+/// entered or its VM ends. Otherwise either of the VMCSs is current.
+pub fn interrupt_l1(cpu: &mut Cpu, vmx: &mut GuestVmx) -> Option<Outcome> {
     const EXTERNAL_INTERRUPT: u64 = basic::EXTERNAL_INTERRUPT as u64;
-    let Some(event) = event_for_l1(cpu) else { return false };
+    let event = event_for_l1(cpu)?;
     let pin = vmx.vmcs12.get32(Field::PIN_CONTROLS);
     let (exits, reason) = match event {
         Event::Nmi => (pin & pin::NMIS != 0, basic::EXCEPTION),
@@ -127,14 +130,13 @@ pub fn interrupt_l1(cpu: &mut Cpu, vmx: &mut GuestVmx) -> bool {
     };
     if !exits {
         interrupt_l2(cpu, vmx, event);
-        return false;
+        return None;
     }
     let acknowledges = vmx.vmcs12.get32(Field::EXIT_CONTROLS) & exit::ACKNOWLEDGE_INTERRUPT != 0;
     let told = if event == Event::Nmi || acknowledges { acknowledge(cpu, event) } else { 0 };
     vmx.enter_vmcs02(cpu);
     let exit = Exit::before_entry(reason, told);
-    forward::forward(cpu, vmx, &exit);
-    true
+    Some(forward::forward(cpu, vmx, &exit))
 }
 
 /// Takes an event that waits for L1, with VMCS01 current. Returns it as fields tell of events; zero if it is gone.
@@ -209,13 +211,13 @@ fn exception(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId) -> Outcome {
 }
 
 /// An access to a control register that L1 does not ask for.
-fn control_register(cpu: &mut Cpu) {
+fn control_register(cpu: &mut Cpu, vmx: &GuestVmx) {
     let qualification = vmcs::read(Field::EXIT_QUALIFICATION);
     let number = qualification as usize >> 8 & 0xf;
     let value = if number == gpr::RSP { vmcs::read(Field::GUEST_RSP) } else { cpu.frame.registers[number] };
     let value = if cr0::runs_64_bit_code() { value } else { value & 0xffff_ffff };
     match (qualification & 0xf, qualification >> 4 & 0b11) {
-        (0, 0) if cr0::write(cpu.vcpu().vm(), value) => _ = skip_instruction(),
+        (0, 0) if cr0::write(cpu.vcpu().vm(), value, vmx.vmcs12.get(Field::CR0_MASK)) => _ = skip_instruction(),
         // Task priority is L1's.
         (8, 0) if value >> 4 == 0 => {
             cpu.apic().set_task_priority((value as u8) << 4);

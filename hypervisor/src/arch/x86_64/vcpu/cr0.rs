@@ -36,11 +36,11 @@ pub fn read() -> u64 {
     vmcs::read(Field::GUEST_CR0) & !HELD | vmcs::read(Field::CR0_SHADOW) & HELD
 }
 
-/// A guest's write to CR0 of the vCPU that is loaded. Returns false if hardware would refuse it (the manual, "MOV—Move to/from Control
-/// Registers").
+/// Writes CR0 of the loaded vCPU for its guest. Bits in `kept` are a guest hypervisor's: they keep their value, and only what the guest reads
+/// of them changes. Returns false if hardware would refuse the write (the manual, "MOV—Move to/from Control Registers").
 #[cold]
 #[inline(never)]
-pub fn write(vm: &'static Vm, value: u64) -> bool {
+pub fn write(vm: &'static Vm, written: u64, kept: u64) -> bool {
     const LME: u64 = 1 << 8;
     const PCIDE: u64 = 1 << 17;
     /// In the rights of TR: a TSS of 32 or 64 bits.
@@ -48,6 +48,8 @@ pub fn write(vm: &'static Vm, value: u64) -> bool {
     let (efer, cr4) = (vmcs::read(Field::GUEST_EFER), vmcs::read(Field::GUEST_CR4));
     let runs_64 = runs_64_bit_code();
     let (old, old_shadow) = (vmcs::read(Field::GUEST_CR0), vmcs::read(Field::CR0_SHADOW));
+    let kept = kept & !HELD;
+    let value = written & !kept | old & kept;
     let (opens, closes) = (value & !old & PG != 0, old & !value & PG != 0);
     let wrong = value >> 32 != 0 || value & PG != 0 && value & PE == 0 || value & NW != 0 && value & CD == 0;
     if wrong
@@ -73,7 +75,7 @@ pub fn write(vm: &'static Vm, value: u64) -> bool {
         // "Operations that Invalidate TLBs and Paging-Structure Caches".
         forget_translations();
     }
-    vmcs::write(Field::CR0_SHADOW, value);
+    vmcs::write(Field::CR0_SHADOW, written);
     // Caches stay on, and NE set.
     vmcs::write(Field::GUEST_CR0, value & !(NW | CD) | NE | ET);
     true
