@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use super::programs::{PASSED, Programs, passed};
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
-use super::{devices, direct, ipi, nested, operated, pc};
+use super::{devices, direct, ipi, long, nested, operated, pc};
 use crate::config::{Arch, ablation};
 use crate::session::SAME_MEMORY;
 use crate::{cargo, exit};
@@ -72,6 +72,7 @@ pub fn guests() -> Result<Vec<Scenario>> {
     scenarios.push(bounded_exits(programs.path("hostile")?));
     scenarios.extend([fair_share(&programs)?, capped_share(&programs)?]);
     scenarios.extend(devices::all(&programs)?);
+    scenarios.extend(long::scenarios(&programs)?);
     scenarios.extend(operated::all(&programs)?);
     scenarios.extend(direct::all(&programs)?);
     let on_pc = Programs::build(Arch::X86_64)?;

@@ -9,6 +9,7 @@ mod direct;
 mod disk;
 mod guests;
 mod ipi;
+mod long;
 mod longest_exit;
 mod native;
 mod nested;
@@ -65,11 +66,14 @@ impl Count {
 pub fn test(args: &TestArgs) -> Result<u8> {
     let chosen = |name: &str| args.only.is_empty() || args.only.iter().any(|pattern| matches(pattern, name));
     let checks: Vec<_> = checks::all().into_iter().filter(|check| chosen(check.name)).collect();
-    let scenarios: Vec<_> = table::all()?.into_iter().filter(|scenario| chosen(&scenario.name)).collect();
+    // Long tests run only if they are named.
+    let named = |name: &str| !name.starts_with(long::PREFIX) || args.only.iter().any(|pattern| pattern.starts_with(long::PREFIX));
+    let scenarios: Vec<_> = table::all()?.into_iter().filter(|scenario| chosen(&scenario.name) && named(&scenario.name)).collect();
     let system_disk = Some(system_disk::NAME).filter(|name| chosen(name));
     let budgets: Vec<_> = budgets::TESTS.into_iter().filter(|(name, _)| chosen(name)).collect();
     let nested: Vec<_> = nested_bench::budgets::TESTS.into_iter().filter(|(name, _)| chosen(name)).collect();
     let natives: Vec<_> = native::TESTS.into_iter().filter(|(name, ..)| chosen(name)).collect();
+    let longs: Vec<_> = long::TESTS.into_iter().filter(|(name, _)| chosen(name) && named(name)).collect();
     let soaks: Vec<_> = soak::TESTS.into_iter().filter(|(name, ..)| chosen(name)).collect();
     if args.list {
         checks
@@ -81,6 +85,7 @@ pub fn test(args: &TestArgs) -> Result<u8> {
             .chain(nested.iter().map(|(name, _)| *name))
             .chain(natives.iter().map(|(name, ..)| *name))
             .chain(soaks.iter().map(|(name, ..)| *name))
+            .chain(longs.iter().map(|(name, _)| *name))
             .try_for_each(out::line)?;
         return Ok(exit::OK);
     }
@@ -121,6 +126,11 @@ pub fn test(args: &TestArgs) -> Result<u8> {
         let start = Instant::now();
         out::line(format_args!("running {name}"))?;
         count.add(name, start, soak::test(arch, nested))?;
+    }
+    for (name, test) in longs {
+        let start = Instant::now();
+        out::line(format_args!("running {name}"))?;
+        count.add(name, start, test())?;
     }
     for name in &count.failed {
         out::line(format_args!("failed: {name}"))?;

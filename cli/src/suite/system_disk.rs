@@ -54,7 +54,7 @@ pub fn test() -> Result<(), String> {
 }
 
 /// A disk with the base packages, built if there is none of these scripts in the cache, or an old one.
-fn base() -> Result<PathBuf, String> {
+pub fn base() -> Result<PathBuf, String> {
     let dir = cache::dir().map_err(|error| format!("{error:#}"))?.join("disks");
     let file = dir.join(format!("test-{}.qcow2", disk::recipe()));
     let age = file.metadata().and_then(|about| about.modified()).ok().and_then(|made| made.elapsed().ok());
