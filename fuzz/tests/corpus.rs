@@ -54,6 +54,7 @@ targets! {
     line_to_stile: "line-to-stile",
     nested_interrupts: "nested-interrupts",
     nested_registers: "nested-registers",
+    sampler: "sampler",
     vmx_entries: "vmx-entries",
     vmx_exits: "vmx-exits",
     walk_aarch64: "walk-aarch64",

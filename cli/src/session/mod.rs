@@ -39,6 +39,7 @@ pub use crate::guest::{Guest, System};
 pub use exits::{Exits, SAME_MEMORY, Shown, catalogue};
 pub use input::catch_signals;
 pub use keys::{ATTACH_TABLE, Action, HELP as KEYS, Keys, TABLE as KEY_TABLE};
+pub use sampler::{Sampler, Step as SamplerStep};
 pub use tail::plain;
 pub use terminal::Raw;
 
@@ -55,7 +56,6 @@ use input::{Input, Inputs};
 use line::Line;
 use logs::Logs;
 use outcome::End;
-use sampler::Sampler;
 use upload::Upload;
 use view::View;
 

@@ -3,8 +3,8 @@
 use stile::config::Arch;
 use stile::session::Exits;
 use stile_wire::{
-    Channel, Command, CpuTime, Crash, CrashReason, Decoded, Decoder, Encoder, Event, Item, LedgerRow, LedgerTotal, Level, MAX_CHANNELS,
-    MAX_FRAME, Row, Version, VmState,
+    Action, Channel, Command, CpuTime, Crash, CrashReason, Decoded, Decoder, Encoder, Event, Item, LedgerRow, LedgerTotal, Level,
+    MAX_CHANNELS, MAX_FRAME, Piece, Row, Version, VmState,
 };
 
 use crate::marks::reach;
@@ -65,7 +65,20 @@ fn commands() -> Vec<Vec<u8>> {
     let mut line = Vec::new();
     let mut encoder = Encoder::new();
     let mut sink = |byte| line.push(byte);
-    for command in [Command::Ledger, Command::Stop { vm: 16 }, Command::Shutdown, Command::Panic] {
+    let piece = Piece::new(b"a piece of a package");
+    let commands = [
+        Command::Ledger,
+        Command::Stop { vm: 16 },
+        Command::Shutdown,
+        Command::Panic,
+        Command::Control { tag: 1, vm: 0, action: Action::Destroy },
+        Command::Sample { vm: 0, vcpu: 255 },
+        Command::SampleRows { vm: 0, vcpu: 1, from: u16::MAX },
+        Command::Upload { tag: 2, vm: 200, size: u32::MAX },
+        Command::UploadData { tag: 2, offset: u32::MAX, piece },
+        Command::Create { tag: 2, crc: 0 },
+    ];
+    for command in commands {
         encoder.bytes(Channel::console(1), b"ls\r", &mut sink);
         encoder.command(&command, &mut sink);
     }

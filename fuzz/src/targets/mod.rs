@@ -14,6 +14,7 @@ mod interrupts;
 mod kernel;
 mod line;
 mod nested;
+mod sampler;
 mod vmx;
 mod walk;
 
@@ -50,6 +51,7 @@ pub const ALL: &[Target] = &[
     line::TO_STILE,
     nested::INTERRUPTS,
     nested::REGISTERS,
+    sampler::SAMPLER,
     vmx::ENTRIES,
     vmx::EXITS,
     walk::AARCH64,
