@@ -24,10 +24,10 @@ pub struct Figures {
     pub exits_taken: u64,
     /// Of these, exits in no row: 0 unless Stile has a bug.
     pub unaccounted: i64,
-    /// Limits of the VM's budget that it exceeds.
-    pub over_budget: Vec<Usage>,
     /// The rows, most time first.
     pub rows: Vec<RowFigures>,
+    /// Limits of the VM's budget that it exceeds.
+    pub over_budget: Vec<Usage>,
 }
 
 /// A reason and sub-reason.
