@@ -6,6 +6,7 @@ use stile_wire::{Action, Answer, Command};
 
 use super::budgets::WATCHER;
 use super::clients::{Attached, Control, state_of};
+use super::leaving::Leaving;
 use super::sampler::Step;
 use super::{Session, line};
 use crate::control::protocol::{Bytes, Reply, Request, Status, VmStatus};
@@ -70,6 +71,15 @@ impl Session<'_> {
         let Some((line, vm)) = line::find(&self.lines, &self.names, name) else {
             return self.refuse(id, self.no_vm(name));
         };
+        if action == Action::Destroy && self.keeps_accounts(line, vm) {
+            self.leaving.push(Leaving { client: id, name: name.to_owned(), vm, is_sampled: false });
+            return self.sample_leaving();
+        }
+        self.pass_on_control(id, name, (line, vm), action);
+    }
+
+    /// Passes it on without further conditions.
+    pub(super) fn pass_on_control(&mut self, id: ClientId, name: &str, (line, vm): (usize, u8), action: Action) {
         let Some(control) = &mut self.control else { return };
         let Some(tag) = control.waiting().add(line, id, name) else {
             return self.refuse(id, "Stile has not answered many requests: wait, or see its log");
@@ -90,8 +100,10 @@ impl Session<'_> {
                     clients.retain(|id| *id != WATCHER);
                 }
                 sample.budgets = self.budgets.usage();
-                let Some(control) = &mut self.control else { return };
-                clients.into_iter().for_each(|id| control.reply(id, Reply::Sample(sample.clone())));
+                if let Some(control) = &mut self.control {
+                    clients.into_iter().for_each(|id| control.reply(id, Reply::Sample(sample.clone())));
+                }
+                self.let_leave();
             }
         }
     }

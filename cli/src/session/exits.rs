@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use stile_board::{MAX_VCPUS, MAX_VMS};
 use stile_ledger::report::{Account, Report};
 use stile_ledger::{Catalogue, Reason, Row, RowId, RowKey};
-use stile_wire::{CpuTime, Decoded, Event, LedgerRow};
+use stile_wire::{CpuTime, Decoded, Event, LedgerRow, VmState};
 
 use crate::config::Arch;
 
@@ -52,11 +52,18 @@ pub struct Exits {
     decoded: BTreeMap<u8, Decoded>,
     /// CPU times of vCPUs, by VM.
     times: BTreeMap<u8, CpuTime>,
+    /// VMs that are about to be destroyed, by number: the name, and the accounts of the vCPUs.
+    leaving: BTreeMap<u8, Gone>,
+    /// VMs that are destroyed.
+    gone: Vec<Gone>,
     /// The counter's frequency in Hz, 0 if unknown.
     frequency: u64,
     /// Bytes of Stile's memory that were free when the first VM started, and that are free.
     memory: Option<(u64, u64)>,
 }
+
+/// The name of a VM that is destroyed, and the accounts of its vCPUs.
+type Gone = (String, Vec<(u8, Account)>);
 
 /// Whether there can be such a vCPU. What a guest sends may look like the messages of a Stile in its VM.
 pub fn exists(vm: u8, vcpu: u8) -> bool {
@@ -79,6 +86,8 @@ impl Exits {
             report: Report::default(),
             decoded: BTreeMap::new(),
             times: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            gone: Vec::new(),
             frequency: 0,
             memory: None,
         }
@@ -99,9 +108,30 @@ impl Exits {
             Event::CpuTime(time) => {
                 self.times.insert(time.vm, *time);
             }
+            Event::Vm { vm, state: VmState::Destroyed } => self.destroyed(*vm),
             Event::CounterFrequency { hz } => self.frequency = *hz,
             Event::Memory { before, now } => self.memory = Some((*before, *now)),
             _ => {}
+        }
+    }
+
+    /// Keeps the accounts of a VM that is off and about to be destroyed; `report` has them.
+    pub fn keep(&mut self, vm: u8, name: &str, report: &Report) {
+        let vcpus = report.vcpus().filter(|(of, _, _)| *of == vm).map(|(_, vcpu, account)| (vcpu, account.clone()));
+        self.leaving.insert(vm, (name.to_owned(), vcpus.collect()));
+    }
+
+    /// A VM is gone. Those of one name have one account, so that the accounts are as many as names.
+    fn destroyed(&mut self, vm: u8) {
+        let Some((name, vcpus)) = self.leaving.remove(&vm) else { return };
+        let Some((_, known)) = self.gone.iter_mut().find(|(other, _)| *other == name) else {
+            return self.gone.push((name, vcpus));
+        };
+        for (vcpu, account) in vcpus {
+            match known.iter_mut().find(|(other, _)| *other == vcpu) {
+                Some((_, sum)) => sum.merge(&account),
+                None => known.push((vcpu, account)),
+            }
         }
     }
 
@@ -143,12 +173,16 @@ impl Exits {
         Ok(value)
     }
 
-    /// The accounts of the VMs, or of each vCPU.
-    fn accounts(&self, by_vcpu: bool) -> Vec<(u8, Option<u8>, Account)> {
+    /// The accounts of the VMs, or of each vCPU, with the VMs' names; those of VMs that are destroyed last.
+    fn accounts<'n>(&'n self, names: &'n [String], by_vcpu: bool) -> Vec<(&'n str, Option<u8>, Account)> {
+        let gone = self.gone.iter().flat_map(|(name, vcpus)| vcpus.iter().map(move |(vcpu, account)| (name.as_str(), *vcpu, account)));
         if by_vcpu {
-            return self.report.vcpus().map(|(vm, vcpu, account)| (vm, Some(vcpu), account.clone())).collect();
+            let vcpus = self.report.vcpus().map(|(vm, vcpu, account)| (name(names, vm), vcpu, account));
+            return vcpus.chain(gone).map(|(name, vcpu, account)| (name, Some(vcpu), account.clone())).collect();
         }
-        self.report.vms().into_iter().map(|vm| (vm, None, self.report.vm(vm))).collect()
+        let vms = self.report.vms().into_iter().map(|vm| (name(names, vm), None, self.report.vm(vm)));
+        let gone = self.gone.iter().map(|(name, vcpus)| (name.as_str(), None, sum(vcpus.iter().map(|(_, account)| account))));
+        vms.chain(gone).collect()
     }
 
     /// The accounts, presented according to `shown`, with the VMs' `names`; `None` if Stile reported no vCPU.
@@ -159,7 +193,7 @@ impl Exits {
 
     /// A JSON object a line for each account, all its rows in it.
     fn json(&self, names: &[String], by_vcpu: bool) -> String {
-        let object = |(vm, vcpu, account): &(u8, Option<u8>, Account)| {
+        let object = |(vm, vcpu, account): &(&str, Option<u8>, Account)| {
             let reasons = account.reasons(self.catalogue);
             let rows = reasons.iter().flat_map(|reason| {
                 reason.subs.iter().map(|sub| {
@@ -168,7 +202,7 @@ impl Exits {
                 })
             });
             json!({
-                "vm": name(names, *vm),
+                "vm": vm,
                 "vcpu": vcpu,
                 "counter_hz": self.frequency,
                 "alive_ticks": account.alive,
@@ -179,19 +213,19 @@ impl Exits {
             })
             .to_string()
         };
-        self.accounts(by_vcpu).iter().map(object).collect::<Vec<_>>().join("\n")
+        self.accounts(names, by_vcpu).iter().map(object).collect::<Vec<_>>().join("\n")
     }
 
     /// Tables with a heading each.
     fn tables(&self, names: &[String], shown: Shown) -> String {
-        let accounts = self.accounts(shown.by_vcpu);
+        let accounts = self.accounts(names, shown.by_vcpu);
         let mut text = String::new();
         for (vm, vcpu, account) in &accounts {
             let vcpu = vcpu.map(|vcpu| format!(", vCPU {vcpu}")).unwrap_or_default();
             let table = account.table(self.catalogue, self.frequency);
             let table = if shown.all { table } else { table.folded() };
             // Writing to a string can't fail.
-            let _ = writeln!(text, "exits of {}{vcpu}\n{table}\n", name(names, *vm));
+            let _ = writeln!(text, "exits of {vm}{vcpu}\n{table}\n");
         }
         for (vm, decoded) in &self.decoded {
             let _ = writeln!(text, "{}", describe(name(names, *vm), decoded));
@@ -200,7 +234,7 @@ impl Exits {
             let _ = writeln!(text, "{}", self.describe_time(name(names, *vm), time));
         }
         if accounts.len() > 1 {
-            let all = self.report.machine();
+            let all = sum(accounts.iter().map(|(_, _, account)| account));
             let _ = writeln!(
                 text,
                 "all together: exits counted {}, exits taken {}, difference {}",
@@ -218,6 +252,13 @@ impl Exits {
         }
         text.trim_end().to_owned()
     }
+}
+
+fn sum<'a>(accounts: impl Iterator<Item = &'a Account>) -> Account {
+    accounts.fold(Account::default(), |mut sum, account| {
+        sum.merge(account);
+        sum
+    })
 }
 
 /// The name of a VM.
@@ -298,6 +339,27 @@ mod tests {
         let line: Value = serde_json::from_str(&exits.text(&["guest".to_owned()], shown).unwrap()).unwrap();
         assert_eq!((&line["vm"], &line["vcpu"], &line["difference"]), (&json!("guest"), &json!(1), &json!(0)));
         assert_eq!(line["rows"], json!([{ "reason": "IRQ", "sub": "other", "count": 3, "ticks": 30, "min": 5, "max": 20 }]));
+    }
+
+    #[test]
+    fn destroyed_vms_keep_their_accounts() {
+        let mut exits = Exits::new(Arch::Aarch64);
+        let mut report = Report::default();
+        report.account_mut(1, 0).taken = 4;
+        report.account_mut(1, 0).add(RowKey::Static(reason::IRQ.other()), &Row { count: 4, ticks: 40, min: 5, max: 20 });
+        for _ in 0..2 {
+            exits.keep(1, "gone", &report);
+            exits.take(&Event::Vm { vm: 1, state: VmState::Destroyed });
+        }
+        // It stays.
+        exits.keep(2, "stays", &report);
+        exits.take(&total(0, 0, 0));
+        let text = exits.text(&["guest".to_owned()], Shown::default()).unwrap();
+        assert!(text.contains("exits of gone\n") && !text.contains("stays"), "{text}");
+        assert!(text.contains("exits counted 8, exits taken 8, difference 0"), "{text}");
+        assert!(text.contains("all together: exits counted 8, exits taken 8, difference 0"), "{text}");
+        let json = exits.text(&["guest".to_owned()], Shown { json: true, ..Shown::default() }).unwrap();
+        assert!(json.lines().any(|line| line.contains(r#""vm":"gone""#)), "{json}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod demux;
 mod exits;
 mod input;
 mod keys;
+mod leaving;
 mod line;
 mod lines;
 mod logs;
@@ -53,6 +54,7 @@ use budgets::Budgets;
 use clients::Control;
 use console::Console;
 use input::{Input, Inputs};
+use leaving::Leaving;
 use line::Line;
 use logs::Logs;
 use outcome::End;
@@ -194,6 +196,8 @@ pub fn run(request: Request, signals: Signals) -> Result<u8> {
         control,
         sampler: Sampler::default(),
         budgets: Budgets::new(&request.guests),
+        accounts: request.exits.is_some(),
+        leaving: Vec::new(),
         upload: None,
         image: request.source.image(),
         logs,
@@ -257,6 +261,10 @@ struct Session<'a> {
     sampler: Sampler,
     /// The VMs' budgets.
     budgets: Budgets,
+    /// Whether accounts are shown at the end.
+    accounts: bool,
+    /// VMs that are to be destroyed.
+    leaving: Vec<Leaving>,
     /// The VM that is being created.
     upload: Option<Upload>,
     /// The file that the machine was started with.

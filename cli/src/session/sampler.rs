@@ -3,6 +3,8 @@
 use std::time::{Duration, Instant};
 
 use stile_board::MAX_VMS;
+use stile_ledger::Row;
+use stile_ledger::report::{Account, Report};
 use stile_wire::{Command, Event, Sample as Taken};
 
 use super::exits::{Exits, exists, key};
@@ -35,9 +37,16 @@ pub struct Sampler {
     /// The first row of the next piece of its ledger.
     from: u16,
     sample: Sample,
+    /// The same, as accounts of exits.
+    report: Report,
 }
 
 impl Sampler {
+    /// The accounts of the last sample that is complete.
+    pub const fn report(&self) -> &Report {
+        &self.report
+    }
+
     /// A client wants a sample. It shares the one that is being gathered.
     pub fn ask(&mut self, client: ClientId, now: Instant, names: &[String]) -> Step {
         self.waiting.push(client);
@@ -47,6 +56,7 @@ impl Sampler {
         self.retry = Some(now + LIMIT);
         let vms = names.iter().map(|name| VmSample { name: name.clone(), vcpus: Vec::new() }).collect();
         self.sample = Sample { vms, ..Sample::default() };
+        self.report = Report::default();
         self.at = (0, 0);
         self.next()
     }
@@ -100,6 +110,9 @@ impl Sampler {
                 self.sample.counter_hz = hz;
                 let Some(vm) = self.sample.vms.get_mut(usize::from(taken.vm)) else { return Step::Nothing };
                 vm.vcpus.truncate(taken.vcpu.into());
+                let account = self.report.account_mut(taken.vm, taken.vcpu);
+                *account = Account::new();
+                account.taken = exits_taken;
                 vm.vcpus.push(VcpuSample { now, exits_taken, ran, waited, rows: Vec::new() });
                 Step::Send(Command::SampleRows { vm: taken.vm, vcpu: taken.vcpu, from: 0 })
             }
@@ -109,8 +122,11 @@ impl Sampler {
                 };
                 // A row unknown to this program is not in the sum, and so appears as unaccounted.
                 if vcpu.rows.len() < stile_ledger::ROWS
-                    && let Some((reason, sub)) = key(row.row).and_then(|key| exits.name(key))
+                    && let Some(key) = key(row.row)
+                    && let Some((reason, sub)) = exits.name(key)
                 {
+                    let counted = Row { count: row.count, ticks: row.ticks, min: row.min, max: row.max };
+                    self.report.account_mut(row.vm, row.vcpu).add(key, &counted);
                     vcpu.rows.push(RowSample { reason, sub, count: row.count, ticks: row.ticks, min: row.min, max: row.max });
                 }
                 Step::Nothing
@@ -195,6 +211,7 @@ mod tests {
         assert_eq!(clients, [7, 8]);
         assert_eq!((sample.counter_hz, sample.vms[0].vcpus[0].unaccounted(), sample.vms[1].vcpus.len()), (1000, 0, 0));
         assert_eq!(sample.vms[0].vcpus[0].rows[0].reason, "IRQ");
+        assert_eq!((sampler.report().vm(0).taken, sampler.report().vm(0).difference()), (3, 0));
         assert_eq!(sampler.take(&Event::NoSample { vm: 1, vcpu: 0 }, &exits, now), Step::Nothing, "none is being gathered");
     }
 

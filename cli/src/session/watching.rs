@@ -1,9 +1,12 @@
-//! Samples for the VMs' budgets at intervals, and news for the user.
+//! Samples that the session itself wants: for the VMs' budgets, and of VMs that are about to be destroyed.
 
 use std::time::Instant;
 
+use stile_wire::Action;
+
 use super::Session;
 use super::budgets::WATCHER;
+use super::leaving::{KEEPER, Leaving};
 use super::outcome::Fate;
 use crate::control::sample::Sample;
 
@@ -29,5 +32,33 @@ impl Session<'_> {
             self.view.note(&usage.to_string());
             self.logs.budget(&usage);
         }
+    }
+
+    /// Whether the account at the end wants the ledger of a VM that is to be destroyed. Only one that is off can be.
+    pub(super) fn keeps_accounts(&self, line: usize, vm: u8) -> bool {
+        let is_off = self.lines[line].story.fates.get(usize::from(vm)).is_some_and(|fate| fate.is_over());
+        self.accounts && line == 0 && is_off
+    }
+
+    /// Asks for a sample of VMs that are to be destroyed, unless one is being gathered: that may have begun before they were off.
+    pub(super) fn sample_leaving(&mut self) {
+        if self.leaving.is_empty() || self.sampler.retry_at().is_some() {
+            return;
+        }
+        self.leaving.iter_mut().for_each(|leaving| leaving.is_sampled = true);
+        let names = self.vm_names(0);
+        let step = self.sampler.ask(KEEPER, Instant::now(), &names);
+        self.sampled(step);
+    }
+
+    /// A sample is complete: VMs that are in it can go.
+    pub(super) fn let_leave(&mut self) {
+        let (ready, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.leaving).into_iter().partition(|leaving| leaving.is_sampled);
+        self.leaving = rest;
+        for Leaving { client, name, vm, .. } in ready {
+            self.lines[0].exits.keep(vm, &name, self.sampler.report());
+            self.pass_on_control(client, &name, (0, vm), Action::Destroy);
+        }
+        self.sample_leaving();
     }
 }

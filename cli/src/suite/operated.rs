@@ -102,6 +102,8 @@ fn destroy(programs: &Programs) -> Result<Scenario> {
         Step::new("spin: ", "destroy m/spin", &["m/spin is running: stop it before, or use --force"]).fails(1),
         Step::new("", "destroy m/nobody", &["there is no VM called nobody; the VMs are spin, neighbour"]).fails(2),
         Step::new("", "pause m/spin", &[]),
+        // Its account is in those at the end.
+        Step::new("", "metrics m/spin --once", &[]).agrees(),
         Step::new("", "destroy m/spin --force --json", &[r#"{"machine":"m","vm":"spin","state":"destroyed"}"#]),
         Step::new(ROUND, "ps --json", &[r#""vms":[{"name":"neighbour","state":"running"}]"#]),
         Step::new("", "start m/spin", &["there is no VM called spin; the VMs are neighbour"]).fails(2),
