@@ -80,7 +80,11 @@ fn cycles(programs: &Programs) -> Result<Scenario> {
         Step::new("", "top m/spin --once --json --interval 0.1", &[r#""vm":"spin","vcpu":null"#, r#""unaccounted":0"#]).agrees(),
         Step::new("", "metrics m/spin --once", &[r#"stile_vm_state{vm="spin",state="paused"} 1"#, "# EOF"]).agrees(),
         // One that exits all the time.
-        Step::new("", "top m/neighbour --once --json --vcpus --interval 0.1", &[r#""vcpu":0"#, r#""unaccounted":0,"rows":[{"reason":"#]),
+        Step::new(
+            "",
+            "top m/neighbour --once --json --vcpus --interval 0.1",
+            &[r#""vcpu":0"#, r#""unaccounted":0,"#, r#""rows":[{"reason":"#],
+        ),
         Step::new("", "top m --once", &["UNACCOUNTED", "neighbour"]),
         Step::new("", "top m/nobody --once", &["there is no VM called nobody; the VMs are spin, neighbour"]).fails(2),
         // It has no power button, or does not listen to it; nor does it while it is paused.
