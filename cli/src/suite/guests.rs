@@ -59,7 +59,7 @@ pub fn guests() -> Result<Vec<Scenario>> {
     for cpu in ["max", "cortex-a57"] {
         scenarios.push(ablated(cpu, &programs)?);
     }
-    scenarios.extend([reboot(programs.path("reboot")?), idle(programs.path("idle")?)]);
+    scenarios.extend([reboot(programs.path("reboot")?), reset_in_l2(programs.path("nested")?), idle(programs.path("idle")?)]);
     for cpu in ["max", "cortex-a76", "cortex-a57"] {
         scenarios.push(timers(cpu, programs.path("timer")?));
     }
@@ -208,6 +208,13 @@ fn reboot(kernel: String) -> Scenario {
     let scenario = Scenario::new("life/guest-reset", "--vcpus 4 --memory 64M --exits").with("--kernel", kernel);
     let expect = Expect { output: vec!["boot 1".into(), "boot 2".into(), PASSED.into()], ..passed() };
     Scenario { expect, ..scenario }
+}
+
+/// The same while a vCPU that shares the CPU is preempted in L2.
+fn reset_in_l2(kernel: String) -> Scenario {
+    let scenario = Scenario::new("nested/reset-in-l2", "--nested --vcpus 2 --smp 1 --memory 64M --exits --append reset");
+    let expect = Expect { output: vec!["boot 1".into(), "boot 2".into(), PASSED.into()], ..passed() };
+    Scenario { expect, timeout: 120, ..scenario.with("--kernel", kernel) }
 }
 
 /// A guest that can't go on ends its run, and it is said which and where.

@@ -3,7 +3,7 @@
 //!
 //! Boot arguments: `only=NAME`. `vms=N`: number of VMs to start and end (default 1000). `seed=N` (default 1),
 //! `rounds=N` (default 1): of the wild phases. `soak=N`: only N operations of the wild phases, mixed
-//! ([`soak`]).
+//! ([`soak`]). `reset`: only a reset while a CPU runs L2 ([`reset`]).
 #![no_std]
 #![no_main]
 
@@ -15,6 +15,7 @@ mod guest;
 mod lists;
 mod lives;
 mod memory;
+mod reset;
 mod soak;
 mod stage2;
 mod timers;
@@ -32,6 +33,8 @@ fn main(entry: &Entry) -> ! {
     let mut harness = Harness::new("nested", entry);
     if let Some(operations) = machine::text("soak").and_then(|text| text.parse().ok()) {
         harness.record("soak", soak::run(operations));
+    } else if machine::has("reset") {
+        reset::run(&mut harness);
     } else if machine::at_el2() {
         for tests in [
             enter::TESTS,
