@@ -17,7 +17,7 @@ use crate::arena;
 use crate::cpu::{self, Leave};
 use crate::vm::power::{self, End};
 use crate::vm::retire;
-use crate::{console, memory, report, upload, vm, watch};
+use crate::{console, memory, report, sample, upload, vm, watch};
 
 const CPUS: usize = 3;
 const VCPUS: [u8; 3] = [4, 2, 1];
@@ -148,6 +148,8 @@ fn is_paused(vm: usize) -> bool {
 }
 
 static PAUSED: [AtomicBool; VCPUS.len()] = [const { AtomicBool::new(false) }; VCPUS.len()];
+/// Samples by idle CPUs.
+static SAMPLES: AtomicU64 = AtomicU64::new(0);
 /// VMs that were created while the machine ran, and destroyed.
 static CREATED: AtomicU64 = AtomicU64::new(0);
 static DESTROYED: AtomicU64 = AtomicU64::new(0);
@@ -228,9 +230,11 @@ impl Simulation {
     fn step(&mut self) -> bool {
         note_states();
         let n = random(CPUS as u64) as usize;
-        if self.unreachable == Some(n) {
-            return true;
-        }
+        self.unreachable == Some(n) || self.step_of(n)
+    }
+
+    /// That of one CPU.
+    fn step_of(&mut self, n: usize) -> bool {
         let (cpu, idle) = (&mut self.cpus[n], self.idle[n]);
         let result = catch_unwind(AssertUnwindSafe(|| if idle { cpu::run_for_tests(cpu) } else { exit(cpu) }));
         self.idle[n] = match result {
@@ -271,6 +275,19 @@ fn is_clear(start: *const u8, size: usize) -> bool {
     // SAFETY: the address is in the fake memory, which is there for good. No other thread writes there.
     let words = unsafe { std::slice::from_raw_parts(start.cast::<u128>(), size / 16) };
     words.iter().all(|&word| word == 0)
+}
+
+/// A vCPU's ledger is wanted, which ran when that was said, but waits by the time at which its CPU takes the kick: in a sleep of the CPU's.
+fn an_idle_cpu_answers(machine: &mut Simulation) {
+    machine.run_until(|| vm::all().flat_map(|vm| &vm.vcpus).any(|vcpu| vcpu.arch.loaded.lock().unwrap().is_none()));
+    let Some(n) = (0..CPUS).find(|&n| machine.idle[n]) else { return };
+    let vcpus = vm::all().flat_map(|vm| &vm.vcpus);
+    let Some(vcpu) = { vcpus }.find(|vcpu| vcpu.arch.loaded.lock().unwrap().is_none()) else { return };
+    sample::want_for_tests(vcpu.id.vm(), vcpu.id.vcpu());
+    cpu::request_resched(stile_sched::CpuId::new(n).unwrap());
+    assert!(machine.step_of(n));
+    assert!(!sample::is_wanted(), "the idle CPU took the request, and did not answer");
+    SAMPLES.fetch_add(1, Ordering::Relaxed);
 }
 
 /// VMs are destroyed and created while others run: all memory comes back, cleared, and nothing of a VM reaches the next one with its number.
@@ -436,6 +453,7 @@ fn vms_live_and_end() {
     let (configuration, files) = (blob.machine.clone(), blob.files());
     arena::check_that_all_comes_back();
     vm::create_all(blob).unwrap();
+    sample::setup().unwrap();
     memory::tests::fail_after(0);
     assert!(report::setup(true).is_err() && memory::tests::fail_no_more());
     report::setup(true).unwrap();
@@ -454,6 +472,9 @@ fn vms_live_and_end() {
         assert!(machine.step(), "one VM is always on");
         if step % 16 == 0 {
             operate();
+        }
+        if step % 512 == 0 {
+            an_idle_cpu_answers(&mut machine);
         }
     }
     vms_come_and_go(&mut machine, &configuration, files);
@@ -496,7 +517,7 @@ fn a_line_that_takes_nothing_blocks_no_other_cpu() {
 /// What the operator was told: every VM ended once more than it was started anew, and every account is square.
 fn check_messages(vcpus: usize) {
     let mut decoder = Decoder::new();
-    let (mut off, mut resets, mut totals, mut end) = (0, 0, 0, None);
+    let (mut off, mut resets, mut totals, mut samples, mut end) = (0, 0, 0, 0, None);
     let (mut started, mut paused, mut resumed, mut destroyed) = (0, 0, 0, 0);
     let mut counts = [0; VCPUS.len()];
     for &byte in fake::LINE.lock().unwrap().iter() {
@@ -519,6 +540,7 @@ fn check_messages(vcpus: usize) {
                 assert_eq!(total.taken, total.counted, "an exit is missing");
                 totals += 1;
             }
+            Event::Sample(_) => samples += 1,
             Event::Memory { before, now } => assert_eq!(now, before, "memory is missing"),
             Event::End { status } => end = Some(status),
             _ => {}
@@ -534,6 +556,8 @@ fn check_messages(vcpus: usize) {
     assert!(paused > STEPS as u64 / 600 && paused <= pauses && resumed == resumes, "{paused} {resumed} {done:?}");
     assert!(starts > STEPS as u64 / 1200 && fake::HELD.load(Ordering::Relaxed) != 0, "{done:?}");
     assert!(resets > STEPS / 600, "{resets}");
+    assert_eq!(samples, SAMPLES.load(Ordering::Relaxed));
+    assert!(samples > STEPS as u64 / 5_000, "{samples}");
     assert_eq!(totals, vcpus);
     assert_eq!(end, Some(0));
 }

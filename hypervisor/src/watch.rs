@@ -80,9 +80,9 @@ fn lose(cpu: CpuId, now: u64) {
         (scheduler.current(cpu), scheduler.bar(cpu, now))
     };
     kicks.iter().for_each(cpu::request_resched);
-    if let (Some(hook), Some(current)) = (cpu::RESCHED_HOOK.try_get(), current) {
+    if let Some(hook) = cpu::RESCHED_HOOK.try_get() {
         // Whoever waits for it to leave its vCPU takes what there is.
-        hook(current);
+        hook(None);
     }
     let index = cpu.index();
     let vcpu = current.and_then(|vcpu| Some((vm::get(vcpu.vm().into())?.name, vcpu.vcpu())));

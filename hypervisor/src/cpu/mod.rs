@@ -52,9 +52,6 @@ pub struct Schedule {
 /// The schedule.
 pub static SCHEDULE: TicketLock<Schedule> = TicketLock::new(Schedule { scheduler: Scheduler::new(), sleepers: Sleepers::new() });
 
-/// Called for a vCPU that leaves by a requested reschedule: its ledger is exact then.
-pub static RESCHED_HOOK: Once<fn(VcpuId)> = Once::new();
-
 /// Ticks of a time slice.
 static SLICE: Once<u64> = Once::new();
 
@@ -96,11 +93,7 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
         ledger.account(row, ticks);
         cpu.settle_ledger(ledger);
     });
-    if take_resched(cpu)
-        && let Some(hook) = RESCHED_HOOK.try_get()
-    {
-        hook(vcpu.id);
-    }
+    take_resched(cpu);
 
     // Interrupts that are pending already end the wait before it begins.
     let reason = if reason == Leave::Wait && cpu.interrupt_pending() { Leave::Yield } else { reason };

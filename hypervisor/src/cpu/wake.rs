@@ -1,17 +1,25 @@
 //! Kicks and wake-ups: of a vCPU with pending requests, or of a CPU that must reschedule.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use stile_board::MAX_CPUS;
-use stile_sched::CpuId;
+use stile_sched::{CpuId, VcpuId};
 
 use super::{SCHEDULE, id, next_deadline, share};
 use crate::arch::contract::{Counter, PhysicalCpu, VcpuPart};
 use crate::arch::{Arch, Cpu};
+use crate::once::Once;
 use crate::vm::{Vcpu, retire};
 
 /// CPUs that must ask the scheduler ([`stile_sched::Scheduler::pick_next`]).
 static RESCHED: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
+
+/// How much waits for CPUs to take a request to reschedule: VMs that leave, and samples that are wanted.
+pub static AT_RESCHED: AtomicUsize = AtomicUsize::new(0);
+
+/// Called by a CPU that takes a request to reschedule while something waits for that, with the vCPU that it has loaded. That one is not in its
+/// guest, and its ledger is exact.
+pub static RESCHED_HOOK: Once<fn(Option<VcpuId>)> = Once::new();
 
 /// For [`Vcpu::runs_on`]: nowhere.
 pub const NOWHERE: u32 = u32::MAX;
@@ -41,10 +49,22 @@ pub fn take_resched(cpu: &Cpu) -> bool {
     if !(needs_resched(cpu) && RESCHED[cpu.index % MAX_CPUS].swap(false, Ordering::AcqRel)) {
         return false;
     }
+    if AT_RESCHED.load(Ordering::Acquire) != 0 {
+        work_at_resched(cpu);
+    }
+    true
+}
+
+/// Does what waits for CPUs to take a request to reschedule.
+#[cold]
+#[inline(never)]
+fn work_at_resched(cpu: &Cpu) {
+    if let Some(hook) = RESCHED_HOOK.try_get() {
+        hook(cpu.vcpu.map(|vcpu| vcpu.id));
+    }
     if retire::is_any() {
         retire::pass(cpu);
     }
-    true
 }
 
 /// Kicks or wakes a vCPU for which a request was added.

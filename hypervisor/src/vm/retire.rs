@@ -79,6 +79,7 @@ fn add(number: usize, vm: Option<*mut Vm>) {
         debug_assert!(added.is_ok(), "each number is there once");
     }
     COUNT.fetch_add(1, Ordering::AcqRel);
+    cpu::AT_RESCHED.fetch_add(1, Ordering::AcqRel);
     online.iter().for_each(cpu::request_resched);
 }
 
@@ -130,6 +131,7 @@ fn drop_vm(number: usize, vm: *mut Vm) {
 
 fn finish(gone: &Leaving) {
     NUMBERS.fetch_and(!(1 << gone.number), Ordering::AcqRel);
+    cpu::AT_RESCHED.fetch_sub(1, Ordering::AcqRel);
     COUNT.fetch_sub(1, Ordering::AcqRel);
     if gone.known {
         console::event(&Event::Vm { vm: gone.number as u8, state: VmState::Destroyed });

@@ -50,6 +50,12 @@ impl Vcpu {
         write(unsafe { &mut *self.ledger })
     }
 
+    /// Exits in the ledger: those until the vCPU was last left.
+    pub fn exits_taken(&self) -> u64 {
+        // SAFETY: as for `copy_ledger`.
+        unsafe { (&raw const (*self.ledger).taken).read_volatile() }
+    }
+
     /// Copies the ledger, as far as it is written: exact once the vCPU is off. While it runs, each number is whole, and of some moment.
     pub fn copy_ledger(&self, to: &mut Ledger) {
         const WORDS: usize = size_of::<Ledger>() / size_of::<u64>();
