@@ -45,8 +45,11 @@ pub struct System<'a> {
     pub security: Option<&'a str>,
 }
 
-/// Ethernet interfaces are configured by DHCP.
-const NETWORK: &str = "[Match]\nType=ether\nKind=!*\n\n[Network]\nDHCP=yes\n";
+/// Ethernet interfaces are configured by DHCP. Systems on a bridge answer to their names (LLMNR, RFC 4795), which no server there knows.
+const NETWORK: &str = "[Match]\nType=ether\nKind=!*\n\n[Network]\nDHCP=yes\nLLMNR=yes\n";
+
+/// Debian's default is off.
+const NAMES: &str = "[Resolve]\nLLMNR=yes\n";
 
 /// Root is logged in on the console without a password: access to the console is access to the machine.
 const CONSOLE: &str = "[Service]\nExecStart=\n\
@@ -64,6 +67,7 @@ pub fn settings(system: &System<'_>) -> Vec<Setting> {
         Setting::new("etc/fstab", format!("UUID={uuid} / ext4 errors=remount-ro,x-systemd.growfs 0 1\n")),
         Setting::new("etc/locale.conf", "LANG=C.UTF-8\n"),
         Setting::new("etc/systemd/network/80-ethernet.network", NETWORK),
+        Setting::new("etc/systemd/resolved.conf.d/names.conf", NAMES),
         Setting::new("etc/systemd/system/serial-getty@.service.d/autologin.conf", CONSOLE),
         Setting::new("etc/systemd/system/sshd-keygen.service.d/host-keys.conf", HOST_KEYS),
         Setting::new("etc/apt/sources.list.d/debian.sources", sources(system)),

@@ -39,14 +39,15 @@ pub fn test() -> Result<(), String> {
     let read = Scenario {
         expect: Expect {
             status: 42,
-            output: vec![SUM.into(), "10.0.2.15\n".into(), "all configured\n".into()],
+            output: vec![SUM.into(), "10.0.2.15\n".into(), "all configured\n".into(), "+LLMNR\n".into()],
             notes: vec![NO_DIFFERENCE.into()],
             ..Expect::default()
         },
         ..Scenario::new("read", &arguments("--net user")).with(
             "--exec",
             "md5sum /root/numbers; ip -4 -o addr show scope global | grep -o '10\\.0\\.2\\.15'; \
-             dpkg -l | grep -q '^i[^i]' || echo all configured; exit 42",
+             dpkg -l | grep -q '^i[^i]' || echo all configured; \
+             resolvectl status | grep -m 1 -o '+LLMNR'; exit 42",
         )
     };
     write.run().map_err(|report| format!("writing: {report}"))?;
