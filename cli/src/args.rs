@@ -468,6 +468,9 @@ pub struct BenchArgs {
     /// docs/nested-measurements.md and docs/nested-exits.md.
     #[arg(long, conflicts_with = "iterations")]
     pub update: bool,
+    /// Measure nothing: show the figures and budgets that the repository has kept, over its commits; with --svg also as curves.
+    #[arg(long, conflicts_with_all = ["nested", "ablate", "against", "json", "no_counts", "update", "full", "iterations"])]
+    pub history: bool,
     /// The architecture: aarch64 (in an emulated Arm server) or x86_64 (in an emulated PC).
     #[arg(long, value_name = "ARCH", default_value = "aarch64")]
     pub arch: String,

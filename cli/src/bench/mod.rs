@@ -8,6 +8,7 @@ mod counts;
 mod crossings;
 mod emulate;
 mod full;
+mod history;
 mod host;
 mod kept;
 pub mod nested;
@@ -78,6 +79,9 @@ pub fn bench(args: &BenchArgs) -> Result<u8> {
     }
     let platform = platform::of(arch);
     let cpu = args.cpu.as_deref().unwrap_or(platform.cpu());
+    if args.history {
+        return history::history(&history::Selection { operations: &args.only, arch, cpu }, args.svg.as_deref());
+    }
     let work = if args.full { full::choose(&args.only) } else { Vec::new() };
     // With real work, a name may be that of either.
     let names: Vec<String> = args.only.iter().filter(|name| work.iter().all(|work| work.name != **name)).cloned().collect();

@@ -25,7 +25,7 @@ const LABEL: f64 = 17.0;
 const GROUP_GAP: f64 = 12.0;
 const TOP: f64 = 86.0;
 
-const STYLE: &str = "\
+pub(super) const STYLE: &str = "\
 text { font: 11px system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif; fill: #1f2328; }
 .title { font-size: 16px; font-weight: 600; }
 .operation { font-size: 12px; font-weight: 600; }
@@ -190,7 +190,7 @@ fn legend(hosts: &[&str], aims: bool) -> Group {
     legend
 }
 
-fn text(words: &str, class: &str, x: f64, y: f64) -> Text {
+pub(super) fn text(words: &str, class: &str, x: f64, y: f64) -> Text {
     let text = Text::new(words).set("x", tenth(x)).set("y", tenth(y));
     if class.is_empty() { text } else { text.set("class", class) }
 }
@@ -216,7 +216,7 @@ fn colour(host: &str) -> &'static str {
 }
 
 /// A length to a tenth of a pixel: short, and the same everywhere.
-fn tenth(length: f64) -> f64 {
+pub(super) fn tenth(length: f64) -> f64 {
     (length * 10.0).round() / 10.0
 }
 
