@@ -55,7 +55,9 @@ fn make_unreachable() -> ! {
             payload::instruction!("wfi");
         }
     });
-    while !MASKED.load(Relaxed) {}
+    while !MASKED.load(Relaxed) {
+        core::hint::spin_loop();
+    }
     println!("spin: CPU 1 waits for ever");
     loop {
         gic::get_on(1, Bits::Pending, 1);
