@@ -17,7 +17,7 @@ const PARTS: [(&str, &str, &str, &str); 9] = [
 ];
 
 /// What is replaced in them.
-const CHANGES: [(&str, &str); 11] = [
+const CHANGES: [(&str, &str); 12] = [
     ("core::sync::atomic", "loom::sync::atomic"),
     ("core::hint::spin_loop", "loom::hint::spin_loop"),
     ("pub const fn new", "pub fn new"),
@@ -31,6 +31,10 @@ const CHANGES: [(&str, &str); 11] = [
     (
         "let wanted = self.wanted.load(Ordering::SeqCst);",
         "fence(Ordering::SeqCst);\n        let wanted = self.wanted.load(Ordering::SeqCst);",
+    ),
+    (
+        "pub static AT_RESCHED: AtomicUsize = AtomicUsize::new(0);",
+        "loom::lazy_static! { pub static ref AT_RESCHED: AtomicUsize = AtomicUsize::new(0); }",
     ),
     (
         "static RESCHED: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];",

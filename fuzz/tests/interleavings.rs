@@ -218,9 +218,30 @@ mod startup {
 /// Requests to reschedule.
 #[allow(unused_doc_comments, reason = "the file's static becomes a macro")]
 mod resched {
-    use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
     const MAX_CPUS: usize = 2;
+
+    #[derive(Clone, Copy)]
+    pub struct VcpuId;
+
+    #[derive(Clone, Copy)]
+    pub struct Vcpu {
+        id: VcpuId,
+    }
+
+    /// A value that is never set: nothing waits for requests to be taken here.
+    pub struct Once<T>(core::marker::PhantomData<T>);
+
+    impl<T> Once<T> {
+        const fn new() -> Self {
+            Self(core::marker::PhantomData)
+        }
+
+        fn try_get(&self) -> Option<&T> {
+            None
+        }
+    }
 
     #[derive(Clone, Copy)]
     pub struct CpuId(pub usize);
@@ -233,6 +254,7 @@ mod resched {
 
     pub struct Cpu {
         pub index: usize,
+        pub vcpu: Option<Vcpu>,
     }
 
     loom::lazy_static! {
@@ -323,7 +345,7 @@ fn a_block_is_filled_once() {
             Claim::Full => assert_eq!(filled.get(), u32::from(STEPS)),
             Claim::Busy => {}
             Claim::Fill { step, .. } => {
-                assert_eq!(filled.get(), step.into(), "the steps before");
+                assert_eq!(filled.get(), u32::from(step), "the steps before");
                 let end = (step + STEPS / 2).min(STEPS);
                 filled.add((end - step).into());
                 if end == STEPS { block.complete(pages) } else { block.release(end) }
@@ -396,7 +418,7 @@ fn direct_interrupts_to_a_vcpu_that_is_put_are_not_lost() {
                 let descriptor = descriptor.clone();
                 thread::spawn(move || {
                     descriptor.requests().insert(vector);
-                    descriptor.notify() && descriptor.vector() == PUT.into()
+                    descriptor.notify() && descriptor.vector() == u64::from(PUT)
                 })
             })
             .into();
@@ -553,7 +575,7 @@ fn a_request_to_reschedule_is_taken_once_and_not_lost() {
                 request_resched(CpuId(1));
             })
         };
-        let cpu = Cpu { index: 1 };
+        let cpu = Cpu { index: 1, vcpu: None };
         let take = || {
             let taken = take_resched(&cpu);
             assert!(!taken || work.load(Ordering::Relaxed) == 1, "written before the request");
