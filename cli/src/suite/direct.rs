@@ -29,15 +29,27 @@ pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
         scenarios.push(Scenario { config: Some(config), expect, ..Scenario::new(format!("direct/{suite}"), "--exits") });
     }
     scenarios.push(two_states(programs)?);
+    scenarios.push(virtual_with_two_states(programs)?);
     Ok(scenarios)
 }
 
-/// The GIC has two security states, as on most boards: Stile's priorities are those that non-secure accesses see.
+/// The GIC has two security states, as on most boards: the VM is refused.
 fn two_states(programs: &Programs) -> Result<Scenario> {
     let config = config(&vm(programs, "gic", "stile")?, programs, 1)?;
+    let expect = Expect { status: exit::LACKING, notes: vec!["two security states".into(), "can't run here".into()], ..Expect::default() };
+    let scenario = Scenario { config: Some(config), expect, ..Scenario::new("direct/two-security-states", "") };
+    Ok(with_two_states(scenario))
+}
+
+/// The same GIC, and virtual interrupts.
+fn virtual_with_two_states(programs: &Programs) -> Result<Scenario> {
+    let config = config(&vm(programs, "gic", "stile")?, programs, 1)?.replace("[vm.techniques]\ninterrupts = \"direct\"\n", "");
     let expect = Expect { output: vec![PASSED.into(), PASSED.into()], ..passed() };
-    let scenario = Scenario { config: Some(config), expect, ..Scenario::new("direct/gic-two-security-states", "--exits") };
-    Ok(scenario.flag("--qemu-arg=-M").flag("--qemu-arg=virt,secure=on"))
+    Ok(with_two_states(Scenario { config: Some(config), expect, ..Scenario::new("guest/gic-two-security-states", "--exits") }))
+}
+
+fn with_two_states(scenario: Scenario) -> Scenario {
+    scenario.flag("--qemu-arg=-M").flag("--qemu-arg=virt,secure=on")
 }
 
 /// A VM on CPUs 1 and 2, which are its own.

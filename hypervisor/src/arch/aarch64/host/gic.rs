@@ -139,7 +139,12 @@ pub fn setup_cpu(board: &Board, cpu: usize, mpidr: u64, ppis: &[u32], timer: u32
 
 /// The priorities that interrupts can have; `None` if they are too few for guests' to be below Stile's.
 pub fn priorities() -> Option<HostPriorities> {
-    HostPriorities::new(KEPT_PRIORITY.load(Ordering::Relaxed), TWO_STATES.load(Ordering::Relaxed))
+    HostPriorities::new(KEPT_PRIORITY.load(Ordering::Relaxed), has_two_states())
+}
+
+/// Whether the GIC has two security states: GICD_CTLR.DS is clear.
+pub fn has_two_states() -> bool {
+    TWO_STATES.load(Ordering::Relaxed)
 }
 
 /// Sets up this CPU's interface as EL2 uses it.

@@ -25,8 +25,12 @@ impl Claim {
     /// Claims CPUs for VM number `vm`, of those that are online, before its guest starts.
     ///
     /// # Errors
-    /// The GIC has no priority that a guest's interrupts can be kept below.
+    /// The GIC has two security states, or no priority that a guest's interrupts can be kept below.
     pub fn new(vm: usize, cpus: u64, online: u64) -> Result<Claim, &'static str> {
+        if gic::has_two_states() {
+            // docs/direct-interrupts.md, "Two security states".
+            return Err("`interrupts = \"direct\"` does not work yet where the GIC has two security states (GICD_CTLR.DS = 0)");
+        }
         if gic::priorities().is_none() {
             return Err("the GIC keeps too few bits of a priority for `interrupts = \"direct\"`");
         }
