@@ -53,7 +53,7 @@ impl Scheduler {
             if self.load(from) > most && self.contended(from) {
                 // Skip the vCPU whose registers are still loaded there.
                 let held = self.cpus[from.index()].loaded;
-                let waiting = self.queues[from.index()].iter(&self.links).filter(|vcpu| Some(*vcpu) != held);
+                let waiting = self.queues[from.index()].iter(&self.vcpus).filter(|vcpu| Some(*vcpu) != held);
                 let may_come = |vcpu: &VcpuId| self.vcpus[vcpu.index()].allowed.contains(cpu) && self.may_run(cpu, *vcpu, now);
                 if let Some(vcpu) = { waiting }.find(may_come) {
                     found = Some((from, vcpu));
@@ -79,7 +79,7 @@ impl Scheduler {
     #[cold]
     pub(crate) fn spread(&mut self, cpu: CpuId, idle: CpuSet, now: u64) -> Option<CpuId> {
         // A waiting vCPU is not loaded on this CPU: the running one is.
-        let (vcpu, to) = self.queues[cpu.index()].iter(&self.links).find_map(|vcpu| {
+        let (vcpu, to) = self.queues[cpu.index()].iter(&self.vcpus).find_map(|vcpu| {
             let to = self.vcpus[vcpu.index()].allowed.and(idle).first()?;
             Some((vcpu, to))
         })?;
@@ -125,7 +125,7 @@ impl Scheduler {
             if !lighter(vm, least) {
                 continue;
             }
-            let found = queue.iter_vm_back(&self.links, vm).find_map(|vcpu| {
+            let found = queue.iter_vm_back(&self.vcpus, vm).find_map(|vcpu| {
                 let it = &self.vcpus[vcpu.index()];
                 let to = self.lightest(it.allowed, cpu, weights)?;
                 (!it.sent && lighter(vm, to)).then_some((vcpu, to))
@@ -143,7 +143,7 @@ impl Scheduler {
         let destination = |vcpu: VcpuId| self.lightest(self.vcpus[vcpu.index()].allowed, cpu, weights);
         let to = destination(ended)?;
         let arrived = |vcpu: VcpuId| self.vcpus[vcpu.index()].arrived;
-        let oldest = self.queues[cpu.index()].iter(&self.links).all(|other| {
+        let oldest = self.queues[cpu.index()].iter(&self.vcpus).all(|other| {
             // Arrival numbers wrap: compare the signed distance.
             arrived(other).wrapping_sub(arrived(ended)) <= u32::MAX / 2 || destination(other).is_none()
         });

@@ -1,6 +1,7 @@
 //! CPUs that do not answer kicks: vCPUs that may use other CPUs do.
 
-use crate::{CpuId, CpuSet, Scheduler, State, VCPUS, VcpuId};
+use crate::id::VMS;
+use crate::{CpuId, CpuSet, Scheduler, State, VcpuId};
 
 impl Scheduler {
     /// Bars a CPU that does not answer: vCPUs that may use others wait there no longer, and don't come there, but for the one that it
@@ -8,24 +9,30 @@ impl Scheduler {
     pub fn bar(&mut self, cpu: CpuId, now: u64) -> CpuSet {
         let mut kicks = CpuSet::EMPTY;
         self.barred.set(cpu, true);
-        for vcpu in (0..VCPUS).filter_map(VcpuId::from_index) {
-            let it = &mut self.vcpus[vcpu.index()];
-            let others = it.allowed.without(self.barred);
-            if others.is_empty() || !it.allowed.contains(cpu) || self.cpus[cpu.index()].loaded == Some(vcpu) {
-                continue;
-            }
-            it.allowed.set(cpu, false);
-            it.last = it.last.filter(|&last| last != cpu);
-            self.barred_from[vcpu.index()].set(cpu, true);
-            if self.state(vcpu) == State::Ready(cpu) {
-                let to = self.place(vcpu);
-                if let Some(kick) = self.transfer(vcpu, cpu, to, now) {
-                    kicks.set(kick, true);
-                }
+        for vm in 0..VMS as u8 {
+            for vcpu in self.vcpus_of(vm) {
+                self.bar_from(cpu, vcpu, now, &mut kicks);
             }
         }
         self.update_idle(cpu);
         kicks
+    }
+
+    fn bar_from(&mut self, cpu: CpuId, vcpu: VcpuId, now: u64, kicks: &mut CpuSet) {
+        let it = &mut self.vcpus[vcpu.index()];
+        let others = it.allowed.without(self.barred);
+        if others.is_empty() || !it.allowed.contains(cpu) || self.cpus[cpu.index()].loaded == Some(vcpu) {
+            return;
+        }
+        it.allowed.set(cpu, false);
+        it.last = it.last.filter(|&last| last != cpu);
+        it.barred_from.set(cpu, true);
+        if self.state(vcpu) == State::Ready(cpu) {
+            let to = self.place(vcpu);
+            if let Some(kick) = self.transfer(vcpu, cpu, to, now) {
+                kicks.set(kick, true);
+            }
+        }
     }
 
     /// Whether a CPU is barred.
@@ -36,10 +43,13 @@ impl Scheduler {
     /// Lifts a bar: the CPU answers.
     pub fn unbar(&mut self, cpu: CpuId) {
         self.barred.set(cpu, false);
-        for (it, from) in self.vcpus.iter_mut().zip(&mut self.barred_from) {
-            if from.contains(cpu) {
-                from.set(cpu, false);
-                it.allowed.set(cpu, true);
+        for vm in 0..VMS as u8 {
+            for vcpu in self.vcpus_of(vm) {
+                let it = &mut self.vcpus[vcpu.index()];
+                if it.barred_from.contains(cpu) {
+                    it.barred_from.set(cpu, false);
+                    it.allowed.set(cpu, true);
+                }
             }
         }
     }
@@ -48,7 +58,7 @@ impl Scheduler {
     pub(crate) fn without_barred(&mut self, vcpu: VcpuId, allowed: CpuSet) -> CpuSet {
         let usable = allowed.without(self.barred);
         let usable = if usable.is_empty() { allowed } else { usable };
-        self.barred_from[vcpu.index()] = allowed.without(usable);
+        self.vcpus[vcpu.index()].barred_from = allowed.without(usable);
         usable
     }
 }

@@ -1,85 +1,174 @@
-//! Wake-up deadlines of blocked vCPUs: a per-CPU timer queue.
+//! Wake-up deadlines of blocked vCPUs: a leftist tree per CPU.
 
-use crate::{VCPUS, VcpuId};
+use crate::{CPUS, CpuId, VCPUS, VcpuId};
 
-/// The deadlines of the vCPUs blocked on one CPU, at most one per vCPU.
+/// The deadlines of blocked vCPUs, at most one per vCPU, each kept by one CPU.
 ///
-/// A deadline is a counter value. Deadlines are stored in an array indexed by vCPU, with a bit mask of the
-/// armed ones. A CPU rarely has more than a handful, so scanning the mask is cheaper than maintaining a heap;
-/// and a scan is needed only when the earliest deadline is removed.
+/// A deadline is a counter value. The vCPUs kept by a CPU form a leftist tree, whose nodes are in an array indexed by vCPU: setting,
+/// cancelling and expiring a deadline take time logarithmic in the number of vCPUs that this CPU keeps, in the worst case, too. Without
+/// another deadline on the CPU they take constant time.
 #[derive(Clone, Debug)]
-pub struct Deadlines {
-    at: [u64; VCPUS],
-    /// Bit n: the vCPU with index n has a deadline.
-    armed: u64,
-    /// The vCPU with the earliest deadline.
-    first: Option<VcpuId>,
+pub struct Sleepers {
+    /// The vCPU with the earliest deadline of each CPU: the tree's root.
+    first: [Option<VcpuId>; CPUS],
+    nodes: [Node; VCPUS],
 }
 
-const _: () = assert!(VCPUS == u64::BITS as usize);
+/// A vCPU's deadline.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
+struct Node {
+    at: u64,
+    /// The CPU that keeps it; `None` if there is no deadline.
+    keeper: Option<CpuId>,
+    parent: Option<VcpuId>,
+    left: Option<VcpuId>,
+    right: Option<VcpuId>,
+    /// Number of nodes on the path from here along right children: at most that of the left child, plus 1.
+    rank: u8,
+}
 
-impl Deadlines {
-    /// An empty queue.
+impl Sleepers {
+    /// No deadlines.
     pub const fn new() -> Self {
-        Self { at: [0; VCPUS], armed: 0, first: None }
+        const FREE: Node = Node { at: 0, keeper: None, parent: None, left: None, right: None, rank: 0 };
+        Self { first: [None; CPUS], nodes: [FREE; VCPUS] }
     }
 
-    /// Sets a vCPU's deadline, replacing an earlier one.
-    ///
-    /// Returns whether [`earliest`](Self::earliest) may have changed, so that the CPU's timer must be
-    /// reprogrammed.
-    pub fn set(&mut self, vcpu: VcpuId, deadline: u64) -> bool {
-        self.at[vcpu.index()] = deadline;
-        self.armed |= 1 << vcpu.index();
-        match self.first {
-            Some(first) if first == vcpu => self.find_first(),
-            Some(first) if self.at[first.index()] <= deadline => return false,
-            _ => self.first = Some(vcpu),
-        }
-        true
-    }
-
-    /// Removes a vCPU's deadline, if it has one. Returns whether [`earliest`](Self::earliest) may have
-    /// changed.
-    pub fn cancel(&mut self, vcpu: VcpuId) -> bool {
-        self.armed &= !(1 << vcpu.index());
-        let was_first = self.first == Some(vcpu);
-        if was_first {
-            self.find_first();
-        }
-        was_first
-    }
-
-    /// The earliest deadline, to program the CPU's timer with.
+    /// Sets a vCPU's deadline, to be kept by `cpu`; replaces an earlier one, whoever kept it.
     #[inline]
-    pub fn earliest(&self) -> Option<u64> {
-        self.first.map(|first| self.at[first.index()])
+    pub fn set(&mut self, cpu: CpuId, vcpu: VcpuId, deadline: u64) {
+        self.cancel(vcpu);
+        *self.node(vcpu) = Node { at: deadline, keeper: Some(cpu), parent: None, left: None, right: None, rank: 1 };
+        let root = match self.first[cpu.index()] {
+            None => Some(vcpu),
+            root => self.merge(root, Some(vcpu)),
+        };
+        self.first[cpu.index()] = root;
     }
 
-    /// Removes the vCPUs whose deadlines are at or before `now`, earliest first; the order of equal deadlines
-    /// is unspecified.
-    ///
-    /// vCPUs not consumed from the iterator stay armed.
-    pub fn expired(&mut self, now: u64) -> impl Iterator<Item = VcpuId> + '_ {
-        core::iter::from_fn(move || {
-            let first = self.first.filter(|first| self.at[first.index()] <= now)?;
-            self.cancel(first);
-            Some(first)
-        })
+    /// Removes a vCPU's deadline, if it has one.
+    #[inline]
+    pub fn cancel(&mut self, vcpu: VcpuId) {
+        if let Some(cpu) = self.node(vcpu).keeper.take() {
+            self.remove(cpu, vcpu);
+        }
     }
 
-    fn find_first(&mut self) {
-        let mut rest = self.armed;
-        let armed = core::iter::from_fn(|| {
-            let vcpu = VcpuId::from_index(rest.trailing_zeros() as usize)?;
-            rest &= rest - 1;
-            Some(vcpu)
-        });
-        self.first = armed.min_by_key(|vcpu| self.at[vcpu.index()]);
+    /// Takes a vCPU whose deadline, kept by `cpu`, is at or before `now`: the one with the earliest. The order of equal deadlines is
+    /// unspecified.
+    #[inline]
+    pub fn expired(&mut self, cpu: CpuId, now: u64) -> Option<VcpuId> {
+        let first = self.first[cpu.index()].filter(|first| self.nodes[first.index()].at <= now)?;
+        self.cancel(first);
+        Some(first)
+    }
+
+    /// The earliest deadline that `cpu` keeps, to program its timer with.
+    #[inline]
+    pub fn earliest(&self, cpu: CpuId) -> Option<u64> {
+        self.first[cpu.index()].map(|first| self.nodes[first.index()].at)
+    }
+
+    /// Removes a node from the tree of `cpu`.
+    #[inline]
+    fn remove(&mut self, cpu: CpuId, vcpu: VcpuId) {
+        let Node { parent, left, right, .. } = *self.node(vcpu);
+        let rest = if left.is_none() && right.is_none() { None } else { self.merge(left, right) };
+        match parent {
+            None => self.first[cpu.index()] = rest,
+            Some(parent) => self.replace_child(parent, vcpu, rest),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn replace_child(&mut self, parent: VcpuId, child: VcpuId, by: Option<VcpuId>) {
+        if let Some(by) = by {
+            self.node(by).parent = Some(parent);
+        }
+        let it = self.node(parent);
+        if it.left == Some(child) {
+            it.left = by;
+        } else {
+            it.right = by;
+        }
+        self.restore_ranks(Some(parent));
+    }
+
+    /// Restores the order and rank of a node and its ancestors, after one of its children has changed. A rank that changes was one more
+    /// than that of the child that changed, or is now: so at most as many nodes are visited as the greatest rank.
+    fn restore_ranks(&mut self, from: Option<VcpuId>) {
+        let mut next = from;
+        while let Some(vcpu) = next {
+            let before = self.node(vcpu).rank;
+            self.restore_rank(vcpu);
+            let it = self.node(vcpu);
+            if it.rank == before {
+                break;
+            }
+            next = it.parent;
+        }
+    }
+
+    /// Restores the order of a node's children, and its rank.
+    fn restore_rank(&mut self, vcpu: VcpuId) {
+        let Node { left, right, .. } = *self.node(vcpu);
+        let (left_rank, right_rank) = (self.rank(left), self.rank(right));
+        let it = self.node(vcpu);
+        if left_rank < right_rank {
+            (it.left, it.right) = (right, left);
+        }
+        it.rank = left_rank.min(right_rank) + 1;
+    }
+
+    /// Merges two trees; returns the root. Visits their right paths only.
+    #[inline(never)]
+    fn merge(&mut self, mut a: Option<VcpuId>, mut b: Option<VcpuId>) -> Option<VcpuId> {
+        let (mut root, mut last) = (None, None::<VcpuId>);
+        loop {
+            let both = a.zip(b);
+            let next = match both {
+                Some((first, second)) => {
+                    if self.nodes[second.index()].at < self.nodes[first.index()].at {
+                        core::mem::swap(&mut a, &mut b);
+                    }
+                    a
+                }
+                None => a.or(b),
+            };
+            if let Some(next) = next {
+                self.node(next).parent = last;
+            }
+            match last {
+                Some(last) => self.node(last).right = next,
+                None => root = next,
+            }
+            if both.is_none() {
+                break;
+            }
+            last = next;
+            a = next.and_then(|next| self.node(next).right);
+        }
+        // Every node of the merged path has another right subtree now.
+        while let Some(vcpu) = last {
+            self.restore_rank(vcpu);
+            last = self.node(vcpu).parent;
+        }
+        root
+    }
+
+    fn rank(&self, vcpu: Option<VcpuId>) -> u8 {
+        vcpu.map_or(0, |vcpu| self.nodes[vcpu.index()].rank)
+    }
+
+    #[inline(always)]
+    fn node(&mut self, vcpu: VcpuId) -> &mut Node {
+        &mut self.nodes[vcpu.index()]
     }
 }
 
-impl Default for Deadlines {
+impl Default for Sleepers {
     fn default() -> Self {
         Self::new()
     }
@@ -87,6 +176,7 @@ impl Default for Deadlines {
 
 #[cfg(test)]
 mod tests {
+    use std::boxed::Box;
     use std::collections::BTreeMap;
     use std::vec::Vec;
 
@@ -98,79 +188,125 @@ mod tests {
         VcpuId::from_index(index).expect("in range")
     }
 
-    #[test]
-    fn the_earliest_expires_first_and_only_when_due() {
-        let mut deadlines = Deadlines::new();
-        assert_eq!(deadlines.earliest(), None);
-        assert!(deadlines.set(vcpu(5), 50));
-        assert!(!deadlines.set(vcpu(63), 70));
-        assert!(deadlines.set(vcpu(0), 30));
-        assert_eq!(deadlines.earliest(), Some(30));
-        assert_eq!(deadlines.expired(29).next(), None);
-        assert_eq!(deadlines.expired(50).collect::<Vec<_>>(), [vcpu(0), vcpu(5)]);
-        assert_eq!(deadlines.earliest(), Some(70));
-        assert!(deadlines.cancel(vcpu(63)));
-        assert!(!deadlines.cancel(vcpu(63)));
-        assert_eq!(deadlines.earliest(), None);
+    fn cpu(index: usize) -> CpuId {
+        CpuId::new(index).expect("in range")
+    }
+
+    fn all_expired(sleepers: &mut Sleepers, on: CpuId, now: u64) -> Vec<VcpuId> {
+        core::iter::from_fn(|| sleepers.expired(on, now)).collect()
+    }
+
+    impl Sleepers {
+        /// Checks a tree, and returns its nodes.
+        fn check(&self, on: CpuId, root: Option<VcpuId>, parent: Option<VcpuId>) -> Vec<usize> {
+            let Some(vcpu) = root else { return Vec::new() };
+            let it = self.nodes[vcpu.index()];
+            assert_eq!((it.keeper, it.parent), (Some(on), parent));
+            assert!(parent.is_none_or(|parent| self.nodes[parent.index()].at <= it.at));
+            assert!(self.rank(it.left) >= self.rank(it.right));
+            assert_eq!(it.rank, self.rank(it.right) + 1);
+            let mut all = self.check(on, it.left, root);
+            all.extend(self.check(on, it.right, root));
+            all.push(vcpu.index());
+            all
+        }
     }
 
     #[test]
-    fn a_later_deadline_replaces_an_earlier_one() {
-        let mut deadlines = Deadlines::new();
-        deadlines.set(vcpu(1), 10);
-        deadlines.set(vcpu(2), 20);
-        assert!(deadlines.set(vcpu(1), 30));
-        assert_eq!(deadlines.earliest(), Some(20));
+    fn the_earliest_expires_first_and_only_when_due() {
+        let mut sleepers = Box::new(Sleepers::new());
+        let (here, there) = (cpu(0), cpu(CPUS - 1));
+        assert_eq!(sleepers.earliest(here), None);
+        sleepers.set(here, vcpu(5), 50);
+        sleepers.set(here, vcpu(VCPUS - 1), 70);
+        sleepers.set(here, vcpu(0), 30);
+        sleepers.set(there, vcpu(1), 10);
+        assert_eq!((sleepers.earliest(here), sleepers.earliest(there)), (Some(30), Some(10)));
+        assert_eq!(sleepers.expired(here, 29), None);
+        assert_eq!(all_expired(&mut sleepers, here, 50), [vcpu(0), vcpu(5)]);
+        assert_eq!(sleepers.earliest(here), Some(70));
+        sleepers.cancel(vcpu(VCPUS - 1));
+        sleepers.cancel(vcpu(VCPUS - 1));
+        assert_eq!((sleepers.earliest(here), sleepers.earliest(there)), (None, Some(10)));
+    }
+
+    #[test]
+    fn a_deadline_replaces_an_earlier_one_of_another_cpu() {
+        let mut sleepers = Box::new(Sleepers::new());
+        sleepers.set(cpu(0), vcpu(1), 10);
+        sleepers.set(cpu(0), vcpu(2), 20);
+        sleepers.set(cpu(1), vcpu(1), 30);
+        assert_eq!((sleepers.earliest(cpu(0)), sleepers.earliest(cpu(1))), (Some(20), Some(30)));
+        assert_eq!(all_expired(&mut sleepers, cpu(0), u64::MAX), [vcpu(2)]);
+    }
+
+    /// However the deadlines come, a path along right children is logarithmic in their number.
+    #[test]
+    fn right_paths_are_short() {
+        for step in [1, VCPUS as u64 - 1, 37] {
+            let mut sleepers = Box::new(Sleepers::new());
+            for index in 0..VCPUS {
+                sleepers.set(cpu(0), vcpu(index), index as u64 * step % VCPUS as u64);
+            }
+            let rank = sleepers.rank(sleepers.first[0]);
+            assert!(u32::from(rank) <= (VCPUS + 1).ilog2(), "{rank}");
+            let expired = all_expired(&mut sleepers, cpu(0), u64::MAX).len();
+            assert_eq!(expired, VCPUS);
+        }
     }
 
     #[derive(Clone, Debug)]
     enum Op {
-        Set(usize, u64),
+        Set(usize, usize, u64),
         Cancel(usize),
-        Expire(u64),
+        Expire(usize, u64),
+    }
+
+    /// vCPUs of the test: often the same ones, of all VMs.
+    fn some_vcpu() -> impl Strategy<Value = usize> {
+        (0..24usize).prop_map(|n| n * (VCPUS / 24))
     }
 
     fn op() -> impl Strategy<Value = Op> {
         prop_oneof![
-            (0..VCPUS, 0..100u64).prop_map(|(vcpu, at)| Op::Set(vcpu, at)),
-            (0..VCPUS).prop_map(Op::Cancel),
-            (0..100u64).prop_map(Op::Expire),
+            6 => (0..2usize, some_vcpu(), 0..100u64).prop_map(|(cpu, vcpu, at)| Op::Set(cpu, vcpu, at)),
+            3 => some_vcpu().prop_map(Op::Cancel),
+            1 => (0..2usize, 0..60u64).prop_map(|(cpu, now)| Op::Expire(cpu, now)),
         ]
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
         #[test]
-        fn matches_a_map(ops in prop::collection::vec(op(), 0..100)) {
-            let mut deadlines = Deadlines::new();
+        fn matches_a_map(ops in prop::collection::vec(op(), 0..200)) {
+            let mut sleepers = Box::new(Sleepers::new());
             let mut model = BTreeMap::new();
             for op in ops {
-                let before = deadlines.earliest();
-                let changed = match op {
-                    Op::Set(index, at) => {
-                        model.insert(index, at);
-                        deadlines.set(vcpu(index), at)
+                match op {
+                    Op::Set(on, index, at) => {
+                        model.insert(index, (on, at));
+                        sleepers.set(cpu(on), vcpu(index), at);
                     }
                     Op::Cancel(index) => {
                         model.remove(&index);
-                        deadlines.cancel(vcpu(index))
+                        sleepers.cancel(vcpu(index));
                     }
-                    Op::Expire(now) => {
-                        let at: Vec<_> =
-                            (0..VCPUS).map(|index| model.get(&index).copied()).collect();
-                        let expired: Vec<_> = deadlines.expired(now).map(VcpuId::index).collect();
-                        prop_assert!(expired.is_sorted_by_key(|index| at[*index]));
-                        for index in &expired {
-                            let due = model.remove(index).is_some_and(|at| at <= now);
-                            prop_assert!(due, "{} expired early, or twice", index);
-                        }
-                        prop_assert!(model.values().all(|at| *at > now));
-                        true
+                    Op::Expire(on, now) => {
+                        let expired = all_expired(&mut sleepers, cpu(on), now);
+                        let times: Vec<_> = expired.iter().filter_map(|vcpu| model.remove(&vcpu.index())).collect();
+                        prop_assert_eq!(times.len(), expired.len(), "expired twice");
+                        prop_assert!(times.is_sorted() && times.iter().all(|&(keeper, at)| keeper == on && at <= now));
                     }
-                };
-                prop_assert_eq!(deadlines.earliest(), model.values().min().copied());
-                prop_assert!(changed || deadlines.earliest() == before);
+                }
+                for on in 0..2 {
+                    let mut kept = sleepers.check(cpu(on), sleepers.first[on], None);
+                    kept.sort_unstable();
+                    let wanted = model.iter().filter(|(_, (keeper, _))| *keeper == on);
+                    prop_assert_eq!(kept, wanted.clone().map(|(index, _)| *index).collect::<Vec<_>>());
+                    prop_assert_eq!(sleepers.earliest(cpu(on)), wanted.map(|(_, (_, at))| *at).min());
+                }
+                prop_assert_eq!(sleepers.nodes.iter().filter(|node| node.keeper.is_some()).count(), model.len());
             }
         }
     }

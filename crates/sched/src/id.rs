@@ -1,17 +1,19 @@
 //! Identifiers of CPUs and vCPUs: small numbers, in range by construction.
 
+use core::num::NonZeroU16;
+
 /// Maximum number of physical CPUs.
 pub const CPUS: usize = stile_board::MAX_CPUS;
 /// Maximum number of vCPUs in all VMs.
 pub const VCPUS: usize = stile_board::MAX_VMS * stile_board::MAX_VCPUS;
 /// Maximum number of VMs.
 pub const VMS: usize = stile_board::MAX_VMS;
-/// Maximum number of vCPUs of one VM.
-const VCPUS_OF_VM: u8 = stile_board::MAX_VCPUS as u8;
+/// Bits of a vCPU's number in its VM.
+const VCPU_BITS: u32 = stile_board::MAX_VCPUS.trailing_zeros();
 
-// Sets of CPUs are 64-bit masks; numbers are bytes, kept in range by masking.
+// Sets of CPUs are 64-bit masks; numbers are kept in range by masking.
 const _: () = assert!(CPUS.is_power_of_two() && CPUS <= 64);
-const _: () = assert!(VCPUS.is_power_of_two() && VCPUS <= 256);
+const _: () = assert!(stile_board::MAX_VCPUS.is_power_of_two() && VCPUS <= VcpuId::EXISTS as usize);
 const _: () = assert!(VMS.is_power_of_two() && VMS <= 64);
 
 /// A physical CPU, by its logical number.
@@ -37,36 +39,46 @@ impl CpuId {
 
 /// A vCPU: its VM's number and its own in the VM.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct VcpuId(u8);
+pub struct VcpuId(NonZeroU16);
 
 impl VcpuId {
+    /// Always set, so that an `Option` needs no more room.
+    const EXISTS: u16 = 1 << 15;
+
     /// vCPU `vcpu` of VM `vm`, or `None` if either is out of range.
     pub const fn new(vm: u8, vcpu: u8) -> Option<Self> {
-        if (vm as usize) < stile_board::MAX_VMS && vcpu < VCPUS_OF_VM { Some(Self(vm * VCPUS_OF_VM + vcpu)) } else { None }
+        if (vm as usize) < VMS && (vcpu as usize) < stile_board::MAX_VCPUS {
+            Self::from_index((vm as usize) << VCPU_BITS | vcpu as usize)
+        } else {
+            None
+        }
     }
 
     /// The vCPU with this [`index`](Self::index), or `None` if it isn't below [`VCPUS`].
     pub const fn from_index(index: usize) -> Option<Self> {
-        if index < VCPUS { Some(Self(index as u8)) } else { None }
+        match NonZeroU16::new(index as u16 | Self::EXISTS) {
+            Some(number) if index < VCPUS => Some(Self(number)),
+            _ => None,
+        }
     }
 
-    /// A number below [`VCPUS`], dense over all VMs: 8 × VM + vCPU.
+    /// A number below [`VCPUS`], different for all vCPUs of all VMs.
     #[inline]
     pub const fn index(self) -> usize {
         // As in `CpuId::index`.
-        self.0 as usize & (VCPUS - 1)
+        self.0.get() as usize & (VCPUS - 1)
     }
 
     /// The VM's number.
     #[inline]
     pub const fn vm(self) -> u8 {
-        self.0 / VCPUS_OF_VM
+        (self.index() >> VCPU_BITS) as u8
     }
 
     /// The vCPU's number in its VM.
     #[inline]
     pub const fn vcpu(self) -> u8 {
-        self.0 % VCPUS_OF_VM
+        (self.0.get() as usize & (stile_board::MAX_VCPUS - 1)) as u8
     }
 }
 

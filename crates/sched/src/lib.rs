@@ -3,7 +3,7 @@
 //! [`Scheduler`] is a plain data structure: it decides, and the caller acts. One instance serves all CPUs,
 //! behind one [`lock::TicketLock`]. No operation allocates or panics. Most take constant time, or time linear
 //! in the VMs that want one CPU; the few that inspect other CPUs or walk a queue, such as stealing, are
-//! bounded by 64 CPUs and 64 vCPUs.
+//! bounded by the numbers of CPUs and vCPUs. [`deadline`] keeps the times at which blocked vCPUs wake.
 //!
 //! # The policy
 //! - Each CPU has a queue. VMs are scheduled by start-time fair queueing, by weight; the vCPUs of a VM
@@ -55,9 +55,11 @@ mod switch;
 #[cfg(test)]
 mod tests;
 mod throttle;
+mod vcpu;
 mod vm;
 
 pub use balance::affinity;
 pub use id::{CPUS, CpuId, CpuSet, VCPUS, VcpuId};
-pub use scheduler::{Scheduler, StartError, Times};
+pub use scheduler::{Scheduler, StartError};
 pub use switch::{Loading, Next, Placement, State, Switch};
+pub use vcpu::Times;

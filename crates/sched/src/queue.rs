@@ -1,8 +1,9 @@
 //! The run queue of one CPU: a list of waiting vCPUs per VM.
 
+use crate::VcpuId;
 use crate::cap::Grant;
 use crate::id::{VMS, VmSet};
-use crate::{VCPUS, VcpuId};
+use crate::vcpu::{Link, Vcpus};
 
 /// A CPU's run queue. Other CPUs access it only to add or steal a vCPU.
 #[repr(align(128))]
@@ -42,21 +43,6 @@ pub(crate) struct Entity {
     pub(crate) vtime: u64,
 }
 
-/// The lists' links, by vCPU: a vCPU is in at most one list.
-pub(crate) struct Links([Link; VCPUS]);
-
-#[derive(Clone, Copy)]
-struct Link {
-    before: Option<VcpuId>,
-    after: Option<VcpuId>,
-}
-
-impl Links {
-    pub(crate) const fn new() -> Self {
-        Self([Link { before: None, after: None }; VCPUS])
-    }
-}
-
 impl RunQueue {
     pub(crate) const fn new() -> Self {
         Self {
@@ -86,13 +72,13 @@ impl RunQueue {
     }
 
     /// Appends a vCPU, which is in no queue, to its VM's list.
-    pub(crate) fn push(&mut self, links: &mut Links, vcpu: VcpuId) {
+    pub(crate) fn push(&mut self, vcpus: &mut Vcpus, vcpu: VcpuId) {
         let vm = usize::from(vcpu.vm());
         let entity = self.entity(vm);
         let before = entity.tail.replace(vcpu);
-        links.0[vcpu.index()] = Link { before, after: None };
+        vcpus[vcpu.index()].link = Link { before, after: None };
         match before {
-            Some(before) => links.0[before.index()].after = Some(vcpu),
+            Some(before) => vcpus[before.index()].link.after = Some(vcpu),
             None => {
                 entity.head = Some(vcpu);
                 if !self.throttled.contains(vm) {
@@ -103,16 +89,16 @@ impl RunQueue {
     }
 
     /// Removes a waiting vCPU.
-    pub(crate) fn remove(&mut self, links: &mut Links, vcpu: VcpuId) {
+    pub(crate) fn remove(&mut self, vcpus: &mut Vcpus, vcpu: VcpuId) {
         let vm = usize::from(vcpu.vm());
-        let Link { before, after } = links.0[vcpu.index()];
+        let Link { before, after } = vcpus[vcpu.index()].link;
         let entity = self.entity(vm);
         match before {
-            Some(before) => links.0[before.index()].after = after,
+            Some(before) => vcpus[before.index()].link.after = after,
             None => entity.head = after,
         }
         match after {
-            Some(after) => links.0[after.index()].before = before,
+            Some(after) => vcpus[after.index()].link.before = before,
             None => entity.tail = before,
         }
         if entity.head.is_none() {
@@ -134,13 +120,13 @@ impl RunQueue {
 
     /// Removes and returns the vCPU to run next.
     #[inline]
-    pub(crate) fn pop(&mut self, links: &mut Links) -> Option<VcpuId> {
+    pub(crate) fn pop(&mut self, vcpus: &mut Vcpus) -> Option<VcpuId> {
         let vm = self.next_vm()?;
         let entity = self.entity(vm);
         let head = entity.head?;
-        entity.head = links.0[head.index()].after;
+        entity.head = vcpus[head.index()].link.after;
         match entity.head {
-            Some(after) => links.0[after.index()].before = None,
+            Some(after) => vcpus[after.index()].link.before = None,
             None => {
                 entity.tail = None;
                 self.ready.remove(vm);
@@ -150,18 +136,18 @@ impl RunQueue {
     }
 
     /// A VM's waiting vCPUs, from the head.
-    pub(crate) fn iter_vm<'a>(&self, links: &'a Links, vm: usize) -> impl Iterator<Item = VcpuId> + use<'a> {
-        core::iter::successors(self.entities[vm & (VMS - 1)].head, |at| links.0[at.index()].after)
+    pub(crate) fn iter_vm<'a>(&self, vcpus: &'a Vcpus, vm: usize) -> impl Iterator<Item = VcpuId> + use<'a> {
+        core::iter::successors(self.entities[vm & (VMS - 1)].head, |at| vcpus[at.index()].link.after)
     }
 
     /// A VM's waiting vCPUs, from the tail.
-    pub(crate) fn iter_vm_back<'a>(&self, links: &'a Links, vm: usize) -> impl Iterator<Item = VcpuId> + use<'a> {
-        core::iter::successors(self.entities[vm & (VMS - 1)].tail, |at| links.0[at.index()].before)
+    pub(crate) fn iter_vm_back<'a>(&self, vcpus: &'a Vcpus, vm: usize) -> impl Iterator<Item = VcpuId> + use<'a> {
+        core::iter::successors(self.entities[vm & (VMS - 1)].tail, |at| vcpus[at.index()].link.before)
     }
 
     /// The waiting vCPUs of unthrottled VMs; VM by VM, starting after the VM picked last.
-    pub(crate) fn iter<'a>(&'a self, links: &'a Links) -> impl Iterator<Item = VcpuId> + 'a {
-        self.ready.iter_after(self.last).flat_map(|vm| self.iter_vm(links, vm))
+    pub(crate) fn iter<'a>(&'a self, vcpus: &'a Vcpus) -> impl Iterator<Item = VcpuId> + 'a {
+        self.ready.iter_after(self.last).flat_map(|vm| self.iter_vm(vcpus, vm))
     }
 
     /// Whether a vCPU of the VM waits here.

@@ -1,7 +1,8 @@
 //! The scheduler's operations.
 
 use crate::id::{VMS, VmSet};
-use crate::queue::{Links, RunQueue};
+use crate::queue::RunQueue;
+use crate::vcpu::{Leave, Times, Vcpu, Vcpus};
 use crate::vm::Vm;
 use crate::{CPUS, CpuId, CpuSet, Loading, Next, Placement, State, Switch, VCPUS, VcpuId};
 
@@ -24,8 +25,7 @@ pub struct Scheduler {
     /// Whether there are several VMs, or caps. With a single VM no shares are accounted.
     pub(crate) policed: bool,
     pub(crate) cpus: [Cpu; CPUS],
-    pub(crate) links: Links,
-    pub(crate) vcpus: [Vcpu; VCPUS],
+    pub(crate) vcpus: Vcpus,
     pub(crate) vms: [Vm; VMS],
     /// VMs with a configured share.
     pub(crate) known: VmSet,
@@ -34,11 +34,11 @@ pub struct Scheduler {
     pub(crate) queues: [RunQueue; CPUS],
     /// CPUs that do not answer.
     pub(crate) barred: CpuSet,
-    /// The barred CPUs of each vCPU's affinity.
-    pub(crate) barred_from: [CpuSet; VCPUS],
 }
 
+// The size is a power of two, to index cheaply.
 #[derive(Clone, Copy)]
+#[repr(align(8))]
 pub(crate) struct Cpu {
     /// The running vCPU.
     pub(crate) current: Option<VcpuId>,
@@ -46,42 +46,6 @@ pub(crate) struct Cpu {
     pub(crate) loaded: Option<VcpuId>,
     /// Slices that expired here since the CPU became contended or last migrated a vCPU away.
     pub(crate) turns: u8,
-}
-
-#[derive(Clone, Copy)]
-pub(crate) struct Vcpu {
-    pub(crate) state: State,
-    /// Its affinity; empty if the vCPU doesn't exist.
-    pub(crate) allowed: CpuSet,
-    /// The CPU on which it last ran.
-    pub(crate) last: Option<CpuId>,
-    /// The value of [`Scheduler::arrivals`] when it arrived at its CPU.
-    pub(crate) arrived: u32,
-    /// Whether it was migrated since it last ran.
-    pub(crate) sent: bool,
-    /// Whether it was woken while running.
-    woken: bool,
-    /// Requested state at its next exit.
-    leave: Option<Leave>,
-    /// When it entered its state.
-    since: u64,
-    times: Times,
-}
-
-/// A state change requested of a vCPU that runs on another CPU.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Leave {
-    Park,
-    Off,
-}
-
-/// A vCPU's accumulated times, in ticks.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Times {
-    /// Running.
-    pub ran: u64,
-    /// Ready, but queued: steal time.
-    pub waited: u64,
 }
 
 /// Why a vCPU was not started.
@@ -99,7 +63,6 @@ impl Scheduler {
         const CPU: Cpu = Cpu { current: None, loaded: None, turns: 0 };
         Self {
             queues: [const { RunQueue::new() }; CPUS],
-            links: Links::new(),
             cpus: [CPU; CPUS],
             vcpus: [Vcpu::NEW; VCPUS],
             vms: [Vm::NEW; VMS],
@@ -111,7 +74,6 @@ impl Scheduler {
             holding: CpuSet::EMPTY,
             arrivals: 0,
             barred: CpuSet::EMPTY,
-            barred_from: [CpuSet::EMPTY; VCPUS],
         }
     }
 
@@ -143,6 +105,8 @@ impl Scheduler {
         let it = self.vcpu_mut(vcpu);
         it.allowed = allowed;
         it.last = it.last.filter(|last| allowed.contains(*last));
+        let vcpus = &mut self.vms[usize::from(vcpu.vm()) & (VMS - 1)].vcpus;
+        *vcpus = (u16::from(vcpu.vcpu()) + 1).max(*vcpus);
         Ok(())
     }
 
@@ -296,9 +260,15 @@ impl Scheduler {
         self.vcpus[vcpu.index()].state
     }
 
+    /// The vCPUs of a VM that have been configured.
+    pub fn vcpus_of(&self, vm: u8) -> impl Iterator<Item = VcpuId> + use<> {
+        let vcpus = self.vms[usize::from(vm) & (VMS - 1)].vcpus;
+        (0..vcpus).filter_map(move |vcpu| VcpuId::new(vm, vcpu as u8))
+    }
+
     /// Whether all vCPUs of a VM are off, as required before its reset or destruction.
     pub fn all_off(&self, vm: u8) -> bool {
-        (0..stile_board::MAX_VCPUS as u8).filter_map(|vcpu| VcpuId::new(vm, vcpu)).all(|vcpu| self.state(vcpu) == State::Off)
+        self.vcpus_of(vm).all(|vcpu| self.state(vcpu) == State::Off)
     }
 
     /// Whether no vCPU of a VM runs, will run, or is loaded: each is off or parked.
@@ -308,7 +278,7 @@ impl Scheduler {
             State::Parked => self.held_by(vcpu).is_none(),
             State::Ready(_) | State::Running(_) | State::Blocked => false,
         };
-        (0..stile_board::MAX_VCPUS as u8).filter_map(|vcpu| VcpuId::new(vm, vcpu)).all(is_put)
+        self.vcpus_of(vm).all(is_put)
     }
 
     /// A vCPU's accumulated times up to `now`.
@@ -343,7 +313,7 @@ impl Scheduler {
         let next = match self.cpus[cpu.index()].current {
             Some(vcpu) => Some(Next { vcpu, loading: Loading::Loaded }),
             None => {
-                let vcpu = self.queues[cpu.index()].pop(&mut self.links).or_else(|| self.steal(cpu, now));
+                let vcpu = self.queues[cpu.index()].pop(&mut self.vcpus).or_else(|| self.steal(cpu, now));
                 vcpu.map(|vcpu| self.run::<POLICED>(cpu, vcpu, now))
             }
         };
@@ -402,7 +372,7 @@ impl Scheduler {
     /// Requeues the running vCPU at its list's tail.
     fn preempt(&mut self, cpu: CpuId, current: VcpuId, now: u64) {
         self.depart(cpu, current, State::Ready(cpu), now);
-        self.queues[cpu.index()].push(&mut self.links, current);
+        self.queues[cpu.index()].push(&mut self.vcpus, current);
     }
 
     /// Throttles the VMs on this CPU that have used up their caps, and resumes those whose next period has
@@ -536,7 +506,7 @@ impl Scheduler {
         } else {
             self.queues[cpu.index()].load += 1;
         }
-        self.queues[cpu.index()].push(&mut self.links, vcpu);
+        self.queues[cpu.index()].push(&mut self.vcpus, vcpu);
         let waits = self.contended(cpu);
         if waits {
             self.idle.set(cpu, false);
@@ -550,7 +520,7 @@ impl Scheduler {
 
     /// Removes a vCPU from a CPU's queue.
     pub(crate) fn unqueue(&mut self, cpu: CpuId, vcpu: VcpuId, now: u64) {
-        self.queues[cpu.index()].remove(&mut self.links, vcpu);
+        self.queues[cpu.index()].remove(&mut self.vcpus, vcpu);
         self.part(cpu, usize::from(vcpu.vm()), now);
     }
 
@@ -581,37 +551,10 @@ impl Scheduler {
     /// Forgets all about a vCPU that is off.
     pub(crate) fn reset_vcpu(&mut self, vcpu: VcpuId) {
         *self.vcpu_mut(vcpu) = Vcpu::NEW;
-        self.barred_from[vcpu.index()] = CpuSet::EMPTY;
     }
 
     fn vcpu_mut(&mut self, vcpu: VcpuId) -> &mut Vcpu {
         &mut self.vcpus[vcpu.index()]
-    }
-}
-
-impl Vcpu {
-    /// Off, and without affinity.
-    const NEW: Vcpu = Vcpu {
-        state: State::Off,
-        allowed: CpuSet::EMPTY,
-        last: None,
-        arrived: 0,
-        sent: false,
-        woken: false,
-        leave: None,
-        since: 0,
-        times: Times { ran: 0, waited: 0 },
-    };
-
-    fn times_at(&self, now: u64) -> Times {
-        let spent = now.saturating_sub(self.since);
-        let mut times = self.times;
-        match self.state {
-            State::Running(_) => times.ran = times.ran.wrapping_add(spent),
-            State::Ready(_) => times.waited = times.waited.wrapping_add(spent),
-            State::Off | State::Blocked | State::Parked => {}
-        }
-        times
     }
 }
 

@@ -7,7 +7,7 @@
 use crate::cap::Cap;
 use crate::id::{VMS, VmSet};
 use crate::vm::Vm;
-use crate::{CpuId, Scheduler, State, VCPUS, VcpuId};
+use crate::{CpuId, Scheduler, State};
 
 /// Virtual time per tick at weight 1, with all the VM's vCPUs on one CPU.
 const SCALE: u64 = 1 << 16;
@@ -34,7 +34,7 @@ impl Scheduler {
 
     /// Forgets a VM, all of whose vCPUs are off: its share, and its vCPUs' affinities and times.
     pub fn remove_vm(&mut self, vm: u8) {
-        for vcpu in (0..stile_board::MAX_VCPUS as u8).filter_map(|vcpu| VcpuId::new(vm, vcpu)) {
+        for vcpu in self.vcpus_of(vm) {
             debug_assert!(self.state(vcpu) == State::Off, "a vCPU of a VM that is removed is not off");
             self.reset_vcpu(vcpu);
         }
@@ -71,14 +71,14 @@ impl Scheduler {
         if !self.policed {
             return;
         }
-        for index in 0..VCPUS {
-            let Some(vcpu) = VcpuId::from_index(index) else { continue };
-            if let State::Ready(cpu) | State::Running(cpu) = self.state(vcpu) {
-                let vm = usize::from(vcpu.vm()) & (VMS - 1);
-                self.vms[vm].active += 1;
-                let queue = &mut self.queues[cpu.index()];
-                queue.entity(vm).count += 1;
-                queue.present.insert(vm);
+        for vm in 0..VMS {
+            for vcpu in self.vcpus_of(vm as u8) {
+                if let State::Ready(cpu) | State::Running(cpu) = self.state(vcpu) {
+                    self.vms[vm].active += 1;
+                    let queue = &mut self.queues[cpu.index()];
+                    queue.entity(vm).count += 1;
+                    queue.present.insert(vm);
+                }
             }
         }
     }

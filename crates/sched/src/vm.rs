@@ -10,6 +10,8 @@ const DEFAULT_WEIGHT: u16 = 100;
 pub(crate) struct Vm {
     /// At least 1.
     pub(crate) weight: u16,
+    /// One more than the highest number of its vCPUs: those that were configured.
+    pub(crate) vcpus: u16,
     /// Number of waiting and running vCPUs on all CPUs.
     pub(crate) active: u16,
     /// The integral of `active` over time, up to `since`.
@@ -19,7 +21,7 @@ pub(crate) struct Vm {
 }
 
 impl Vm {
-    pub(crate) const NEW: Self = Self { weight: DEFAULT_WEIGHT, active: 0, clock: 0, since: 0, cap: None };
+    pub(crate) const NEW: Self = Self { weight: DEFAULT_WEIGHT, vcpus: 0, active: 0, clock: 0, since: 0, cap: None };
 
     pub(crate) fn clock_at(&self, now: u64) -> u64 {
         self.clock.wrapping_add(now.saturating_sub(self.since).wrapping_mul(u64::from(self.active)))

@@ -3,6 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use stile_ledger::RowId;
+use stile_sched::deadline::Sleepers;
 use stile_sched::lock::{TicketGuard, TicketLock};
 use stile_sched::{CpuId, Loading, Scheduler, State, Switch, VcpuId};
 
@@ -10,7 +11,6 @@ mod block;
 mod errand;
 mod outcome;
 mod patience;
-mod sleepers;
 #[cfg(target_os = "none")]
 pub mod start;
 mod wake;
@@ -24,7 +24,6 @@ use crate::vm::{self, Vcpu, power};
 pub use block::Block;
 #[cfg_attr(not(target_os = "none"), allow(unused_imports))]
 pub use outcome::Outcome;
-use sleepers::Sleepers;
 pub use wake::*;
 
 /// Why a vCPU is left.
@@ -331,8 +330,7 @@ fn apply(cpu: &mut Cpu, schedule: TicketGuard<'_, Schedule>, switch: Switch, now
 /// Forgets a VM. All its vCPUs are off, and nobody starts one.
 pub fn remove_vm(vm: u8) {
     let mut schedule = SCHEDULE.lock();
-    let vcpus = (0..stile_board::MAX_VCPUS as u8).filter_map(|vcpu| VcpuId::new(vm, vcpu));
-    vcpus.for_each(|vcpu| schedule.sleepers.cancel(vcpu));
+    schedule.scheduler.vcpus_of(vm).for_each(|vcpu| schedule.sleepers.cancel(vcpu));
     schedule.scheduler.remove_vm(vm);
 }
 

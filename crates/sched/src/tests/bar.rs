@@ -1,6 +1,6 @@
 //! CPUs that do not answer.
 
-use super::{cpu, cpus, vcpu};
+use super::{cpu, cpus, number, vcpu};
 use crate::{Placement, Scheduler, State};
 
 /// Two CPUs: vCPU 0 runs on CPU 1, and vCPU 1 on CPU 0. Of those that are off 2 and 3 may use both, and 4 only CPU 1.
@@ -36,7 +36,7 @@ fn those_that_wait_for_a_barred_cpu_go_elsewhere() {
     let ran: std::vec::Vec<_> = (3..7)
         .map(|now| {
             let _ = scheduler.slice_end(cpu(0), now);
-            scheduler.current(cpu(0)).map(|vcpu| vcpu.index())
+            scheduler.current(cpu(0)).map(number)
         })
         .collect();
     assert!(ran.contains(&Some(1)) && ran.contains(&Some(2)), "{ran:?}");
@@ -59,7 +59,7 @@ fn nobody_comes_to_a_barred_cpu_until_it_answers() {
     scheduler.unbar(cpu(1));
     let _ = scheduler.stop(vcpu(0), 40);
     let switch = scheduler.pick_next(cpu(1), 40);
-    assert!(switch.next.is_some_and(|next| [2, 3, 5].contains(&next.vcpu.index())), "it steals again");
+    assert!(switch.next.is_some_and(|next| [2, 3, 5].contains(&number(next.vcpu))), "it steals again");
 }
 
 #[test]

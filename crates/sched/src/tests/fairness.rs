@@ -110,7 +110,7 @@ fn load_spreads_to_idle_cpus() {
     let mut machine = Machine::new(4, &[0b1111; 8]);
     // All last ran on CPU 0, and the other CPUs are kept busy until all are in its queue.
     for index in 0..8 {
-        machine.scheduler.vcpus[index].last = Some(cpu(0));
+        machine.scheduler.vcpus[vcpu(index).index()].last = Some(cpu(0));
     }
     let online = core::mem::take(&mut machine.scheduler.idle);
     for index in 0..8 {

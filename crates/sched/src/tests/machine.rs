@@ -1,9 +1,10 @@
 //! A simulated machine: acts on the scheduler's results as a hypervisor does, and checks them.
 
+use std::boxed::Box;
 use std::collections::{BTreeMap, BTreeSet};
 use std::vec::Vec;
 
-use super::{cpu, cpus, vcpu};
+use super::{VCPUS_OF_VM, cpu, cpus, vcpu};
 use crate::id::VMS;
 use crate::{CpuId, CpuSet, Loading, Placement, Scheduler, State, Switch, VcpuId};
 
@@ -11,7 +12,7 @@ use crate::{CpuId, CpuSet, Loading, Placement, Scheduler, State, Switch, VcpuId}
 pub(super) const SLICE: u64 = 100;
 
 pub(super) struct Machine {
-    pub(super) scheduler: Scheduler,
+    pub(super) scheduler: Box<Scheduler>,
     pub(super) cpus: usize,
     pub(super) vcpus: usize,
     /// Kicks sent but not handled.
@@ -28,7 +29,7 @@ pub(super) struct Machine {
 impl Machine {
     /// A machine whose vCPU i has the affinity `affinity[i]`; 0 means that it doesn't exist.
     pub(super) fn new(cpus_online: usize, affinity: &[u64]) -> Self {
-        let mut scheduler = Scheduler::new();
+        let mut scheduler = Box::new(Scheduler::new());
         for number in 0..cpus_online {
             scheduler.cpu_online(cpu(number));
         }
@@ -36,7 +37,7 @@ impl Machine {
             scheduler.configure(vcpu(index), cpus(*mask)).expect("the mask has a CPU that is online");
         }
         // Equal weight per vCPU, whichever its VM.
-        for (vm, vcpus) in (0..).zip(affinity.chunks(8)) {
+        for (vm, vcpus) in (0..).zip(affinity.chunks(VCPUS_OF_VM)) {
             scheduler.set_share(vm, 10 * vcpus.len() as u16, None);
         }
         Self {
@@ -63,7 +64,7 @@ impl Machine {
     }
 
     pub(super) fn current(&self, number: usize) -> Option<usize> {
-        self.scheduler.current(cpu(number)).map(VcpuId::index)
+        self.scheduler.current(cpu(number)).map(super::number)
     }
 
     pub(super) fn wake(&mut self, index: usize) {
@@ -163,8 +164,8 @@ impl Machine {
             let run_queue = &scheduler.queues[cpu.index()];
             let (mut present, mut load) = (0, 0);
             for (vm, active) in active.iter_mut().enumerate() {
-                let list: Vec<_> = run_queue.iter_vm(&scheduler.links, vm).collect();
-                let mut back: Vec<_> = run_queue.iter_vm_back(&scheduler.links, vm).collect();
+                let list: Vec<_> = run_queue.iter_vm(&scheduler.vcpus, vm).collect();
+                let mut back: Vec<_> = run_queue.iter_vm_back(&scheduler.vcpus, vm).collect();
                 back.reverse();
                 assert_eq!(list, back);
                 for vcpu in &list {
@@ -217,7 +218,7 @@ impl Machine {
         }
         for index in 0..self.vcpus {
             let vcpu = vcpu(index);
-            let allowed = scheduler.vcpus[index].allowed;
+            let allowed = scheduler.vcpus[vcpu.index()].allowed;
             match scheduler.state(vcpu) {
                 State::Running(cpu) => {
                     assert_eq!(scheduler.current(cpu), Some(vcpu));
@@ -240,9 +241,9 @@ impl Machine {
         for index in 0..self.vcpus {
             if let State::Ready(on) = self.scheduler.state(vcpu(index))
                 // A VM whose period begins on one CPU spreads to the others one vCPU at a time.
-                && !self.scheduler.capped.contains(index / 8)
+                && !self.scheduler.capped.contains(index / VCPUS_OF_VM)
             {
-                let idle = self.scheduler.vcpus[index].allowed.and(self.scheduler.idle);
+                let idle = self.scheduler.vcpus[vcpu(index).index()].allowed.and(self.scheduler.idle);
                 assert!(idle.is_empty(), "vCPU {index} waits on {on:?}, {idle:?} idle");
             }
         }
@@ -282,7 +283,7 @@ impl Machine {
     /// Starts all existing vCPUs.
     pub(super) fn start_all(&mut self) {
         for index in 0..self.vcpus {
-            if !self.scheduler.vcpus[index].allowed.is_empty() {
+            if !self.scheduler.vcpus[vcpu(index).index()].allowed.is_empty() {
                 let placement = self.scheduler.start(vcpu(index), self.now).expect("it is off");
                 self.placed(Some(placement));
             }

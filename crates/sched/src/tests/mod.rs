@@ -14,8 +14,15 @@ fn cpu(number: usize) -> CpuId {
     CpuId::new(number).expect("a CPU's number")
 }
 
-fn vcpu(index: usize) -> VcpuId {
-    VcpuId::from_index(index).expect("a vCPU's index")
+/// VMs of the tests have this many vCPUs, which are numbered through.
+const VCPUS_OF_VM: usize = 8;
+
+fn vcpu(number: usize) -> VcpuId {
+    VcpuId::new((number / VCPUS_OF_VM) as u8, (number % VCPUS_OF_VM) as u8).expect("a vCPU's number")
+}
+
+fn number(vcpu: VcpuId) -> usize {
+    usize::from(vcpu.vm()) * VCPUS_OF_VM + usize::from(vcpu.vcpu())
 }
 
 fn cpus(bits: u64) -> CpuSet {

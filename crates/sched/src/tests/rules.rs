@@ -1,21 +1,25 @@
 //! Single rules of the policy.
 
 use super::machine::Machine;
-use super::{cpu, cpus, vcpu};
-use crate::{CpuId, CpuSet, Loading, Next, Placement, Scheduler, StartError, State, Switch, Times, VcpuId, affinity};
+use super::{cpu, cpus, number, vcpu};
+use crate::{CPUS, CpuId, CpuSet, Loading, Next, Placement, Scheduler, StartError, State, Switch, Times, VCPUS, VcpuId, affinity};
+use stile_board::{MAX_VCPUS, MAX_VMS};
 
 fn next(switch: Switch) -> Option<(usize, Loading)> {
-    switch.next.map(|Next { vcpu, loading }| (vcpu.index(), loading))
+    switch.next.map(|Next { vcpu, loading }| (number(vcpu), loading))
 }
 
 #[test]
 fn identifiers_are_range_checked() {
-    assert_eq!(CpuId::new(64), None);
-    assert_eq!(VcpuId::new(8, 0), None);
-    assert_eq!(VcpuId::new(0, 8), None);
-    assert_eq!(VcpuId::from_index(64), None);
-    let last = VcpuId::new(7, 6).expect("in range");
-    assert_eq!((last.vm(), last.vcpu(), last.index()), (7, 6, 62));
+    assert_eq!(CpuId::new(CPUS), None);
+    assert_eq!(VcpuId::new(MAX_VMS as u8, 0), None);
+    assert_eq!(u8::try_from(MAX_VCPUS).ok().and_then(|vcpu| VcpuId::new(0, vcpu)), None);
+    assert_eq!(VcpuId::from_index(VCPUS), None);
+    let (vm, vcpu) = ((MAX_VMS - 1) as u8, (MAX_VCPUS - 2) as u8);
+    let last = VcpuId::new(vm, vcpu).expect("in range");
+    assert_eq!((last.vm(), last.vcpu(), last.index()), (vm, vcpu, VCPUS - 2));
+    assert_eq!(VcpuId::from_index(last.index()), Some(last));
+    assert_eq!(size_of::<Option<VcpuId>>(), size_of::<VcpuId>());
 }
 
 #[test]
@@ -140,7 +144,7 @@ fn a_vcpu_is_migrated_at_most_once_before_it_runs() {
         machine.placed(Some(placement));
         machine.take_kicks();
     }
-    machine.scheduler.vcpus[1].last = Some(cpu(0));
+    machine.scheduler.vcpus[vcpu(1).index()].last = Some(cpu(0));
     let placement = machine.scheduler.start(vcpu(1), 0).expect("it is off");
     machine.placed(Some(placement));
     machine.step(cpu(0), Scheduler::slice_end);

@@ -1,0 +1,88 @@
+//! A vCPU, as the scheduler knows it.
+
+use crate::{CpuId, CpuSet, State, VCPUS, VcpuId};
+
+/// All vCPUs, by [`VcpuId::index`].
+pub(crate) type Vcpus = [Vcpu; VCPUS];
+
+/// The scheduler's state of a vCPU: one cache line, and of a size that is cheap to index.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub(crate) struct Vcpu {
+    pub(crate) state: State,
+    /// Its affinity; empty if the vCPU doesn't exist.
+    pub(crate) allowed: CpuSet,
+    /// The CPU on which it last ran.
+    pub(crate) last: Option<CpuId>,
+    /// The value of [`Scheduler::arrivals`](crate::Scheduler) when it arrived at its CPU.
+    pub(crate) arrived: u32,
+    /// Whether it was migrated since it last ran.
+    pub(crate) sent: bool,
+    /// Whether it was woken while running.
+    pub(crate) woken: bool,
+    /// Requested state at its next exit.
+    pub(crate) leave: Option<Leave>,
+    /// When it entered its state.
+    pub(crate) since: u64,
+    pub(crate) times: Times,
+    pub(crate) link: Link,
+    /// The barred CPUs of its affinity.
+    pub(crate) barred_from: CpuSet,
+}
+
+const _: () = assert!(size_of::<Vcpu>() == 64);
+
+/// A state change requested of a vCPU that runs on another CPU.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leave {
+    Park,
+    Off,
+}
+
+/// A vCPU's accumulated times, in ticks.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Times {
+    /// Running.
+    pub ran: u64,
+    /// Ready, but queued: steal time.
+    pub waited: u64,
+}
+
+/// A vCPU's neighbours in the list that it is in: at most one.
+#[derive(Clone, Copy)]
+pub(crate) struct Link {
+    pub(crate) before: Option<VcpuId>,
+    pub(crate) after: Option<VcpuId>,
+}
+
+impl Link {
+    pub(crate) const NONE: Self = Self { before: None, after: None };
+}
+
+impl Vcpu {
+    /// Off, and without affinity.
+    pub(crate) const NEW: Vcpu = Vcpu {
+        state: State::Off,
+        allowed: CpuSet::EMPTY,
+        last: None,
+        arrived: 0,
+        sent: false,
+        woken: false,
+        leave: None,
+        since: 0,
+        times: Times { ran: 0, waited: 0 },
+        link: Link::NONE,
+        barred_from: CpuSet::EMPTY,
+    };
+
+    pub(crate) fn times_at(&self, now: u64) -> Times {
+        let spent = now.saturating_sub(self.since);
+        let mut times = self.times;
+        match self.state {
+            State::Running(_) => times.ran = times.ran.wrapping_add(spent),
+            State::Ready(_) => times.waited = times.waited.wrapping_add(spent),
+            State::Off | State::Blocked | State::Parked => {}
+        }
+        times
+    }
+}
