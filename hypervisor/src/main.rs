@@ -50,13 +50,12 @@ fn start(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
             refuse("it has no usable configuration: make the image with `stile build`");
         }
     };
-    let machine = &blob.machine;
+    let settings = blob.settings.clone();
     let cpus = cpu::SCHEDULE.lock().scheduler.online().len() as u8;
-    console::event(&Event::Hello { version: version(), cpus, level: Arch::level(), vms: machine.vms.len() as u8 });
-    cpu::setup(machine.slice_us);
-    let report_exits = machine.report_exits;
-    Arch::apply_mitigations(machine.mitigations);
-    if let Err(what) = vm::create_all(blob).and_then(|()| sample::setup()).and_then(|()| report::setup(report_exits)) {
+    console::event(&Event::Hello { version: version(), cpus, level: Arch::level(), vms: blob.vms.len() as u8 });
+    cpu::setup(settings.slice_us);
+    Arch::apply_mitigations(settings.mitigations);
+    if let Err(what) = vm::create_all(blob).and_then(|()| sample::setup()).and_then(|()| report::setup(settings.report_exits)) {
         refuse(what);
     }
     watch::setup();

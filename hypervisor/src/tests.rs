@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use stile_blob::{Blob, Files, Machine, OnReset, Techniques, write};
+use stile_blob::{Blob, Files, OnReset, Settings, Techniques, write};
 use stile_board::map::{PL011_BASE, RAM_BASE};
 use stile_ledger::RowId;
 use stile_sched::CpuId;
@@ -62,7 +62,8 @@ fn interrupt() {
 
 fn blob() -> &'static [u8] {
     let names = ["one", "two", "three"];
-    let mut machine = Machine { vms: heapless::Vec::new(), report_exits: true, slice_us: 100, mitigations: Default::default() };
+    let mut machine =
+        write::Machine { settings: Settings { report_exits: true, slice_us: 100, mitigations: Default::default() }, vms: Vec::new() };
     let files: Vec<_> = (0..VCPUS.len()).map(|vm| write::File { vm, bytes: b"a guest", gpa: RAM_BASE, mem_len: 4096 }).collect();
     for (name, vcpus) in names.into_iter().zip(VCPUS) {
         let vm = stile_blob::Vm {
@@ -81,7 +82,7 @@ fn blob() -> &'static [u8] {
             techniques: Techniques::default(),
             functions: heapless::Vec::new(),
         };
-        machine.vms.push(vm).unwrap();
+        machine.vms.push(vm);
     }
     let bytes = write::blob(&machine, &write::symbols(&[]), &files).unwrap();
     // As it lies behind an image: at the start of a page.
@@ -291,7 +292,7 @@ fn an_idle_cpu_answers(machine: &mut Simulation) {
 }
 
 /// VMs are destroyed and created while others run: all memory comes back, cleared, and nothing of a VM reaches the next one with its number.
-fn vms_come_and_go(machine: &mut Simulation, configuration: &Machine<'static>, files: Files<'static>) {
+fn vms_come_and_go(machine: &mut Simulation, configuration: &[stile_blob::Vm<'static>], files: Files<'static>) {
     let resumed = vm::all().filter(|vm| power::resume(vm) == Answer::Done).count();
     DONE[1].fetch_add(resumed as u64, Ordering::Relaxed);
     let all = vm::all().map(vm::Vm::memory).sum::<u64>() + memory::available();
@@ -322,7 +323,7 @@ fn vms_come_and_go(machine: &mut Simulation, configuration: &Machine<'static>, f
         }
         let rest = vm::all().map(vm::Vm::memory).sum::<u64>();
         assert_eq!(memory::available() + rest, all, "memory is missing after {cycle} cycles");
-        let mut config = configuration.vms[number].clone();
+        let mut config = configuration[number].clone();
         config.memory = (1 + random(4)) * (2 << 20);
         config.vcpus = 1 + random(8) as u8;
         assert!(retire::claim(number) && !retire::claim(number));
@@ -358,11 +359,11 @@ fn destroy(machine: &mut Simulation, number: usize) {
 }
 
 /// Each allocation that the creation of a VM makes fails in turn: it is refused, nothing is left behind, and the number can be used again.
-fn each_allocation_fails(machine: &mut Simulation, configuration: &Machine<'static>, files: Files<'static>) {
+fn each_allocation_fails(machine: &mut Simulation, configuration: &[stile_blob::Vm<'static>], files: Files<'static>) {
     let number = 1;
     destroy(machine, number);
     let before = memory::available();
-    let mut config = configuration.vms[number].clone();
+    let mut config = configuration[number].clone();
     config.vcpus = 8;
     let mut failed = 0;
     loop {
@@ -392,7 +393,7 @@ fn each_allocation_fails(machine: &mut Simulation, configuration: &Machine<'stat
     assert!(memory::tests::fail_no_more());
     machine.run_until(|| !retire::is_any());
     assert!(retire::claim(2), "an upload that was refused keeps its number");
-    vm::create(2, &configuration.vms[2], files).map(power::start).unwrap();
+    vm::create(2, &configuration[2], files).map(power::start).unwrap();
     CREATED.fetch_add(1, Ordering::Relaxed);
     LIVES[2].store(0, Ordering::Relaxed);
     TOUCHES[2].store(0, Ordering::Relaxed);
@@ -423,7 +424,7 @@ fn a_cpu_that_does_not_answer_is_found(machine: &mut Simulation) {
 }
 
 /// All other VMs end while one is made, and before it is started.
-fn a_new_vm_keeps_the_machine_on(machine: &mut Simulation, configuration: &Machine<'static>, files: Files<'static>) {
+fn a_new_vm_keeps_the_machine_on(machine: &mut Simulation, configuration: &[stile_blob::Vm<'static>], files: Files<'static>) {
     let resumed = vm::all().filter(|vm| power::resume(vm) == Answer::Done).count();
     DONE[1].fetch_add(resumed as u64, Ordering::Relaxed);
     for number in 1..VCPUS.len() {
@@ -431,7 +432,7 @@ fn a_new_vm_keeps_the_machine_on(machine: &mut Simulation, configuration: &Machi
     }
     for number in 1..VCPUS.len() {
         assert!(retire::claim(number));
-        vm::create(number, &configuration.vms[number], files).unwrap();
+        vm::create(number, &configuration[number], files).unwrap();
         CREATED.fetch_add(1, Ordering::Relaxed);
         LIVES[number].store(0, Ordering::Relaxed);
         TOUCHES[number].store(0, Ordering::Relaxed);
@@ -449,8 +450,8 @@ fn vms_live_and_end() {
     memory::setup(std::iter::once(&(0x1000..fake::MEMORY as u64)), &[]);
     cpus.iter().for_each(cpu::online);
     let blob = Blob::parse(blob()).unwrap();
-    cpu::setup(blob.machine.slice_us);
-    let (configuration, files) = (blob.machine.clone(), blob.files());
+    cpu::setup(blob.settings.slice_us);
+    let (configuration, files) = (blob.vms.clone().collect::<Vec<_>>(), blob.files());
     arena::check_that_all_comes_back();
     vm::create_all(blob).unwrap();
     sample::setup().unwrap();

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use stile_blob::{Blob, Load, MAX_LOADS, Machine, Mode, Nested, Vm, write};
+use stile_blob::write::{self, Machine};
+use stile_blob::{Blob, Load, MAX_LOADS, Mode, Nested, Settings, Vm};
 use stile_board::map;
 use thiserror::Error;
 
@@ -183,14 +184,16 @@ impl Behind {
 /// [`Error::Blob`]: the configuration is invalid.
 pub fn assemble(hypervisor: &Hypervisor, config: &MachineConfig, plans: &[VmPlan], report_exits: bool) -> Result<Image, Error> {
     let mut machine = Machine {
-        vms: heapless::Vec::new(),
-        report_exits,
-        slice_us: u32::try_from(config.slice.as_micros()).unwrap_or(u32::MAX),
-        mitigations: config.mitigations,
+        settings: Settings {
+            report_exits,
+            slice_us: u32::try_from(config.slice.as_micros()).unwrap_or(u32::MAX),
+            mitigations: config.mitigations,
+        },
+        vms: Vec::new(),
     };
     let mut files = Vec::new();
     for (index, (vm, plan)) in config.vms.iter().zip(plans).enumerate() {
-        machine.vms.push(blob_vm(vm, plan)).map_err(|_| Error::Blob(stile_blob::Error::Length))?;
+        machine.vms.push(blob_vm(vm, plan));
         files.extend(vm_files(index, plan));
     }
     let symbols = write::symbols(&hypervisor.functions);
@@ -214,7 +217,7 @@ pub fn assemble(hypervisor: &Hypervisor, config: &MachineConfig, plans: &[VmPlan
 /// There are too many files.
 pub fn package(vm: &VmConfig, plan: &VmPlan, image: Option<&[u8]>) -> Result<Vec<u8>, stile_blob::PackageError> {
     let image = image.and_then(|image| Blob::parse(image).ok());
-    let loads: Vec<Load> = image.iter().flat_map(|image| image.machine.vms.iter().flat_map(|vm| vm.loads.clone())).collect();
+    let loads: Vec<Load> = image.iter().flat_map(|image| image.vms.clone().flat_map(|vm| vm.loads)).collect();
     let find = |bytes: &[u8]| {
         let is_same = |load: &&Load| load.len == bytes.len() as u64 && image.as_ref().and_then(|image| image.file(load)) == Some(bytes);
         loads.iter().find(is_same).map(|load| load.offset)

@@ -32,7 +32,7 @@ use crate::config::{Arch, VmConfig};
 /// The names of the virtual machines in `image`, if it is one of Stile's.
 pub fn guests(image: &[u8]) -> Vec<String> {
     let blob = blob(image).and_then(|blob| stile_blob::Blob::parse(blob).ok());
-    blob.map(|blob| blob.machine.vms.iter().map(|vm| vm.name.to_owned()).collect()).unwrap_or_default()
+    blob.map(|blob| blob.vms.map(|vm| vm.name.to_owned()).collect()).unwrap_or_default()
 }
 
 /// The part of an image of Stile's that begins with its blob.

@@ -2,7 +2,7 @@
 
 use heapless::Vec;
 use serde::{Deserialize, Serialize};
-use stile_board::{MAX_FUNCTIONS, MAX_VMS};
+use stile_board::MAX_FUNCTIONS;
 
 /// Maximum length of a virtual machine's name, in characters.
 pub const MAX_NAME_LEN: usize = 32;
@@ -10,12 +10,9 @@ pub const MAX_NAME_LEN: usize = 32;
 /// Maximum number of files loaded into one virtual machine.
 pub const MAX_LOADS: usize = 16;
 
-/// Stile's configuration at boot.
+/// The settings of the whole machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine<'a> {
-    /// The virtual machines, at least one. The index is the VM's number everywhere else.
-    #[serde(borrow)]
-    pub vms: Vec<Vm<'a>, MAX_VMS>,
+pub struct Settings {
     /// Whether the ledger is sent after the last virtual machine has ended.
     pub report_exits: bool,
     /// The time slice of a vCPU that shares its CPU, in microseconds: 100 to 1,000,000.

@@ -18,7 +18,7 @@ pub enum Error {
     Length,
     /// Wrong checksum of header, configuration and symbols.
     Checksum,
-    /// The configuration is not a postcard encoding of [`crate::Machine`].
+    /// The configuration is not what [`crate::write`] encodes.
     Encoding,
     /// There are no virtual machines.
     NoVms,

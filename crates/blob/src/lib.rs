@@ -8,7 +8,7 @@
 //! | part | length | content |
 //! | --- | --- | --- |
 //! | header | [`HEADER_LEN`] | [`Header`], little-endian |
-//! | configuration | `config_len` | [`Machine`] in postcard's format |
+//! | configuration | `config_len` | the number of virtual machines, each [`Vm`], and [`Settings`], in postcard's format |
 //! | symbols | `symbols_len` | [`Symbols`]: may be empty |
 //! | files | the rest, to `total_len` | each aligned to [`FILE_ALIGN`] from the blob's start |
 #![no_std]
@@ -27,6 +27,7 @@ mod header;
 mod package;
 mod symbols;
 mod validate;
+mod vms;
 #[cfg(any(test, feature = "write"))]
 pub mod write;
 
@@ -34,8 +35,8 @@ pub mod write;
 mod tests;
 
 pub use config::{
-    Ablation, ApicVirtualization, BinaryPoint, DecodeCache, Interrupts, IpiAccess, Load, MAX_LOADS, MAX_NAME_LEN, Machine, Mitigations,
-    Mode, Nested, OnReset, Share, Techniques, TimerAccess, Vm, cpus_of,
+    Ablation, ApicVirtualization, BinaryPoint, DecodeCache, Interrupts, IpiAccess, Load, MAX_LOADS, MAX_NAME_LEN, Mitigations, Mode,
+    Nested, OnReset, Settings, Share, Techniques, TimerAccess, Vm, cpus_of,
 };
 pub use contents::{Files, Run, Source};
 pub use error::{Error, Rule};
@@ -43,14 +44,17 @@ pub use format::{FILE_ALIGN, HEADER_LEN, MAGIC, VERSION};
 pub use header::Header;
 pub use package::{Checksum, Package, PackageError};
 pub use symbols::Symbols;
-pub use validate::{is_name, validate};
+pub use validate::is_name;
+pub use vms::Vms;
 
 /// A validated blob.
 #[derive(Clone, Debug)]
 pub struct Blob<'a> {
     bytes: &'a [u8],
-    /// The configuration.
-    pub machine: Machine<'a>,
+    /// The settings of the whole machine.
+    pub settings: Settings,
+    /// The virtual machines' configurations.
+    pub vms: Vms<'a>,
     /// The hypervisor's functions.
     pub symbols: Symbols<'a>,
 }
@@ -70,14 +74,11 @@ impl<'a> Blob<'a> {
         if header.checksum(config, symbols) != header.crc {
             return Err(Error::Checksum);
         }
-        let (machine, rest) = postcard::take_from_bytes::<Machine<'a>>(config).map_err(|_| Error::Encoding)?;
-        if !rest.is_empty() {
-            return Err(Error::Encoding);
-        }
         let files = HEADER_LEN as u64 + u64::from(header.config_len) + u64::from(header.symbols_len);
-        validate(&machine, files, header.total_len)?;
+        let vms = Vms::parse(config)?;
+        let settings = validate::validate(vms.clone(), files, header.total_len)?;
         let symbols = Symbols::parse(symbols)?;
-        Ok(Self { bytes, machine, symbols })
+        Ok(Self { bytes, settings, vms, symbols })
     }
 
     /// Its files.

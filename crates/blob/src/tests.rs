@@ -1,6 +1,6 @@
 //! Properties of all blobs, valid and hostile.
 
-use crate::write::{File, Function, blob, symbols};
+use crate::write::{File, Function, Machine, blob, symbols};
 use crate::*;
 use alloc::{format, string::String, vec, vec::Vec};
 use proptest::prelude::*;
@@ -27,8 +27,7 @@ fn vm(name: &str, memory: u64) -> Vm<'_> {
 }
 
 fn machine<'a>(vms: &[Vm<'a>]) -> Machine<'a> {
-    let vms = heapless::Vec::from_slice(vms).expect("few enough");
-    Machine { vms, report_exits: true, slice_us: 5000, mitigations: Mitigations::Auto }
+    Machine { settings: Settings { report_exits: true, slice_us: 5000, mitigations: Mitigations::Auto }, vms: vms.to_vec() }
 }
 
 fn function(start: u32, len: u32, name: &str) -> Function {
@@ -58,12 +57,14 @@ fn sample() -> Vec<u8> {
 
 /// The hypervisor's assumptions about a parsed blob, stated independently.
 fn assert_invariants(blob: &Blob<'_>) {
-    assert!(!blob.machine.vms.is_empty());
-    assert!((100..=1_000_000).contains(&blob.machine.slice_us));
-    for (index, vm) in blob.machine.vms.iter().enumerate() {
+    assert_ne!(blob.vms.len(), 0);
+    assert!((100..=1_000_000).contains(&blob.settings.slice_us));
+    let vms: Vec<_> = blob.vms.clone().collect();
+    assert_eq!(vms.len(), blob.vms.len());
+    for (index, vm) in vms.iter().enumerate() {
         assert!(!vm.name.is_empty() && vm.name.len() <= 32);
         assert!(vm.name.chars().all(|c| c.is_ascii_digit() || c.is_ascii_lowercase() || c == '-'));
-        assert!(blob.machine.vms.iter().skip(index + 1).all(|other| other.name != vm.name));
+        assert!(vms.iter().skip(index + 1).all(|other| other.name != vm.name));
         assert!(vm.memory % map::RAM_GRANULE == 0 && vm.memory > 0);
         let ram_end = vm.ram_base.checked_add(vm.memory).expect("no overflow");
         assert!(ram_end <= 1 << 38);
@@ -96,9 +97,9 @@ fn sample_round_trips() {
     bytes.extend_from_slice(b"what follows the blob");
     let blob = Blob::parse(&bytes).expect("valid");
     assert_invariants(&blob);
-    assert_eq!(blob.machine.vms.len(), 2);
+    let vms: Vec<_> = blob.vms.clone().collect();
     assert_eq!(blob.len() % 4096, 0);
-    let (first, second) = (&blob.machine.vms[0], &blob.machine.vms[1]);
+    let [first, second] = &vms[..] else { panic!("two VMs") };
     assert_eq!(blob.file(&first.loads[0]), Some(&vec![0xaa; 5000][..]));
     assert_eq!(blob.file(&second.loads[1]), Some(&b"dtb"[..]));
     assert_eq!(first.loads[0].offset, second.loads[0].offset, "equal files are stored once");
@@ -172,7 +173,7 @@ fn each_violated_rule_is_reported() {
     assert_eq!(check(&|vm| vm.memory = ram + 4096), broken(Rule::Memory));
     assert_eq!(check(&|vm| vm.memory = !0 << 21), broken(Rule::Memory));
     assert_eq!(check(&|vm| vm.vcpus = 0), broken(Rule::Vcpus));
-    assert_eq!(check(&|vm| vm.vcpus = 9), broken(Rule::Vcpus));
+    assert_eq!(check(&|vm| vm.vcpus = MAX_VCPUS as u8 + 1), broken(Rule::Vcpus));
     assert_eq!(check(&|vm| vm.entry = end), broken(Rule::Entry));
     assert_eq!(check(&|vm| vm.entry = map::RAM_BASE + 2), broken(Rule::Entry));
     assert_eq!(check(&|vm| vm.info = 0), broken(Rule::Info));
@@ -204,8 +205,17 @@ fn each_violated_rule_is_reported() {
     assert_eq!(small, Err(Error::Vm(1, Rule::LoadSize)));
     assert_eq!(blob(&machine(&[]), &[], &[]), Err(Error::NoVms));
     let mut slow = machine(&[vm("a", ram)]);
-    slow.slice_us = 99;
+    slow.settings.slice_us = 99;
     assert_eq!(blob(&slow, &[], &[]), Err(Error::Slice));
+}
+
+#[test]
+fn as_many_vms_as_there_may_be() {
+    let names: Vec<_> = (0..=stile_board::MAX_VMS).map(|number| format!("vm-{number}")).collect();
+    let vms: Vec<_> = names.iter().map(|name| vm(name, map::RAM_GRANULE)).collect();
+    let most = blob(&machine(&vms[1..]), &[], &[]).expect("not too many");
+    assert!(Blob::parse(&most).expect("valid").vms.map(|vm| vm.name).eq(names[1..].iter()));
+    assert_eq!(blob(&machine(&vms), &[], &[]), Err(Error::Encoding));
 }
 
 #[test]
@@ -387,10 +397,10 @@ proptest! {
     ) {
         let names: Vec<String> = (0..vms.len()).map(|n| format!("vm-{n}")).collect();
         let contents: Vec<Vec<u8>> = (0..2000).step_by(100).map(|n| vec![n as u8; n]).collect();
-        let mut machine = Machine { vms: heapless::Vec::new(), report_exits, slice_us, mitigations: Mitigations::All };
+        let mut machine = Machine { settings: Settings { report_exits, slice_us, mitigations: Mitigations::All }, vms: Vec::new() };
         let mut files = Vec::new();
         for (index, (vm, loads)) in vms.iter().enumerate() {
-            machine.vms.push(Vm { name: &names[index], ..vm.clone() }).expect("eight at most");
+            machine.vms.push(Vm { name: &names[index], ..vm.clone() });
             for &(page, len, extra) in loads {
                 let bytes = &contents[len / 100][..];
                 let mem_len = bytes.len() as u64 + extra;
@@ -403,10 +413,9 @@ proptest! {
 
         let blob = Blob::parse(&bytes).expect("what is written can be read");
         assert_invariants(&blob);
-        prop_assert_eq!(blob.machine.slice_us, slice_us);
-        prop_assert_eq!(blob.machine.report_exits, report_exits);
+        prop_assert_eq!(&blob.settings, &machine.settings);
         let mut files = files.iter();
-        for (vm, (wanted, loads)) in blob.machine.vms.iter().zip(&vms) {
+        for (vm, (wanted, loads)) in blob.vms.clone().zip(&vms) {
             prop_assert_eq!(vm.loads.len(), loads.len());
             for load in &vm.loads {
                 let file = files.next().expect("as many as there were");
@@ -460,7 +469,7 @@ fn packed(kernel: &[u8], own: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let vm = vm("late", 8 * map::RAM_GRANULE);
     let file = |gpa, bytes| File { vm: 0, bytes, gpa, mem_len: 8192 };
     let image = blob(&machine(core::slice::from_ref(&vm)), &[], &[file(map::RAM_BASE, kernel)]).expect("valid");
-    let offset = Blob::parse(&image).expect("valid").machine.vms[0].loads[0].offset;
+    let offset = Blob::parse(&image).expect("valid").vms.next().expect("one").loads[0].offset;
     let files = [file(map::RAM_BASE, kernel), file(map::RAM_BASE + map::RAM_GRANULE, own), file(map::RAM_BASE + 2 * map::RAM_GRANULE, own)];
     let package = write::package(&vm, &files, |bytes| (bytes == kernel).then_some(offset)).expect("valid");
     (image, package)

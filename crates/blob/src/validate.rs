@@ -1,45 +1,54 @@
 //! Validation of a configuration before its use.
 
-use crate::{Error, FILE_ALIGN, Load, MAX_NAME_LEN, Machine, Mode, Rule, Share, Vm};
-use stile_board::{MAX_VCPUS, map};
+use heapless::Vec;
+use stile_board::{MAX_FUNCTIONS, MAX_VCPUS, MAX_VMS, map};
+
+use crate::{Error, FILE_ALIGN, Load, MAX_NAME_LEN, Mode, Rule, Settings, Share, Vm, Vms};
 
 /// Whether `name` can name a virtual machine: 1 to [`MAX_NAME_LEN`] of `[a-z0-9-]`.
 pub fn is_name(name: &str) -> bool {
     (1..=MAX_NAME_LEN).contains(&name.len()) && name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))
 }
 
-/// Checks every rule of `machine`, whose files lie at `files_start..blob_len` of its blob.
+/// Checks every rule of a configuration, whose files lie at `files_start..blob_len` of its blob. Returns the settings, which are behind
+/// the virtual machines.
 ///
 /// # Errors
-/// The first violated rule.
-pub fn validate(machine: &Machine<'_>, files_start: u64, blob_len: u64) -> Result<(), Error> {
-    if machine.vms.is_empty() {
+/// The first violated rule; [`Error::Encoding`].
+pub(crate) fn validate(mut vms: Vms<'_>, files_start: u64, blob_len: u64) -> Result<Settings, Error> {
+    if vms.len() == 0 {
         return Err(Error::NoVms);
     }
-    if !(100..=1_000_000).contains(&machine.slice_us) {
-        return Err(Error::Slice);
-    }
-    for (index, vm) in machine.vms.iter().enumerate() {
-        let broken = |rule| Err(Error::Vm(index, rule));
-        if let Err(rule) = validate_vm(vm) {
+    let mut names = Vec::<&str, MAX_VMS>::new();
+    let mut functions = Vec::<u16, { MAX_VMS * MAX_FUNCTIONS }>::new();
+    while let Some(vm) = vms.decode_next()? {
+        let broken = |rule| Err(Error::Vm(names.len(), rule));
+        if let Err(rule) = validate_vm(&vm) {
             return broken(rule);
         }
-        if machine.vms.iter().take(index).any(|earlier| earlier.name == vm.name) {
+        if names.contains(&vm.name) {
             return broken(Rule::UniqueName);
         }
-        let earlier = machine.vms.iter().take(index).flat_map(|earlier| &earlier.functions);
-        for (place, function) in vm.functions.iter().enumerate() {
-            if earlier.clone().chain(vm.functions.iter().take(place)).any(|other| other == function) {
+        for function in &vm.functions {
+            if functions.contains(function) || functions.push(*function).is_err() {
                 return broken(Rule::Functions);
             }
         }
         for load in &vm.loads {
-            if let Err(rule) = validate_load(load, vm, files_start, blob_len) {
+            if let Err(rule) = validate_load(load, &vm, files_start, blob_len) {
                 return broken(rule);
             }
         }
+        names.push(vm.name).map_err(|_| Error::Encoding)?;
     }
-    Ok(())
+    let (settings, rest) = postcard::take_from_bytes::<Settings>(vms.rest()).map_err(|_| Error::Encoding)?;
+    if !rest.is_empty() {
+        return Err(Error::Encoding);
+    }
+    if !(100..=1_000_000).contains(&settings.slice_us) {
+        return Err(Error::Slice);
+    }
+    Ok(settings)
 }
 
 pub(crate) fn validate_vm(vm: &Vm<'_>) -> Result<(), Rule> {

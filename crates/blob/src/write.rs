@@ -1,7 +1,7 @@
 //! Writes blobs: the allocating half of this crate, for the command that makes images.
 
 pub use crate::package::write as package;
-use crate::{Error, FILE_ALIGN, HEADER_LEN, Header, Load, Machine, Symbols, validate};
+use crate::{Blob, Error, FILE_ALIGN, HEADER_LEN, Header, Load, Settings, Symbols, Vm};
 use alloc::{string::String, vec::Vec};
 
 /// A function of the hypervisor.
@@ -13,6 +13,24 @@ pub struct Function {
     pub len: u32,
     /// Its name, demangled.
     pub name: String,
+}
+
+/// Stile's configuration at boot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine<'a> {
+    /// The settings of the whole machine.
+    pub settings: Settings,
+    /// The virtual machines: 1 to [`stile_board::MAX_VMS`].
+    pub vms: Vec<Vm<'a>>,
+}
+
+impl Machine<'_> {
+    /// The configuration's encoding.
+    fn encode(&self) -> Result<Vec<u8>, Error> {
+        let count = postcard::to_allocvec(&self.vms.len());
+        let with_vms = self.vms.iter().try_fold(count.map_err(|_| Error::Encoding)?, |bytes, vm| postcard::to_extend(vm, bytes));
+        with_vms.and_then(|bytes| postcard::to_extend(&self.settings, bytes)).map_err(|_| Error::Encoding)
+    }
 }
 
 /// A file that is loaded into a virtual machine.
@@ -77,7 +95,6 @@ pub fn symbols(functions: &[Function]) -> Vec<u8> {
 /// [`crate::MAX_LOADS`] files, or a file's virtual machine doesn't exist.
 pub fn blob(machine: &Machine<'_>, symbols: &[u8], files: &[File<'_>]) -> Result<Vec<u8>, Error> {
     Symbols::parse(symbols)?;
-    let mut machine = machine.clone();
     // The configuration holds the files' offsets, which depend on its length, which depends on them
     // (varints). Offsets only grow with the length, so the iteration converges.
     let mut assumed = 0;
@@ -90,9 +107,8 @@ pub fn blob(machine: &Machine<'_>, symbols: &[u8], files: &[File<'_>]) -> Result
             let load = Load { offset, len, gpa: file.gpa, mem_len: file.mem_len };
             vm.loads.push(load).map_err(|_| Error::Length)?;
         }
-        let config = postcard::to_allocvec(&placed).map_err(|_| Error::Encoding)?;
+        let config = placed.encode()?;
         if config.len() as u64 <= assumed {
-            machine = placed;
             break (config, places, total);
         }
         assumed = config.len() as u64;
@@ -105,7 +121,6 @@ pub fn blob(machine: &Machine<'_>, symbols: &[u8], files: &[File<'_>]) -> Result
         crc: 0,
     };
     header.crc = header.checksum(&config, symbols);
-    validate(&machine, (HEADER_LEN + config.len() + symbols.len()) as u64, total)?;
 
     let mut bytes = Vec::with_capacity(usize::try_from(total).map_err(|_| Error::Length)?);
     bytes.extend_from_slice(&header.to_bytes());
@@ -118,6 +133,7 @@ pub fn blob(machine: &Machine<'_>, symbols: &[u8], files: &[File<'_>]) -> Result
         }
     }
     bytes.resize(total as usize, 0);
+    Blob::parse(&bytes)?;
     Ok(bytes)
 }
 

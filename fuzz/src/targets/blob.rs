@@ -1,7 +1,7 @@
 //! The blob behind Stile in an image.
 
-use stile_blob::write::{self, File, Function};
-use stile_blob::{Blob, HEADER_LEN, Header, Machine, Mitigations, Mode, OnReset, Share, Techniques, Vm};
+use stile_blob::write::{self, File, Function, Machine};
+use stile_blob::{Blob, HEADER_LEN, Header, Mitigations, Mode, OnReset, Settings, Share, Techniques, Vm};
 use stile_board::map;
 
 use crate::marks::reach;
@@ -46,10 +46,8 @@ fn blobs() -> Vec<Vec<u8>> {
         File { vm: 0, bytes: &[], gpa: map::RAM_BASE + 8192, mem_len: 4096 },
     ];
     let machine = |vms: &[Vm<'static>]| Machine {
-        vms: heapless::Vec::from_slice(vms).unwrap_or_default(),
-        report_exits: true,
-        slice_us: 5000,
-        mitigations: Mitigations::Auto,
+        settings: Settings { report_exits: true, slice_us: 5000, mitigations: Mitigations::Auto },
+        vms: vms.to_vec(),
     };
     let small = write::blob(&machine(&[vm("a", Mode::Reset)]), &[], &[]);
     let large = write::blob(&machine(&[vm("guest-0", Mode::Reset), pc]), &names, &files);
@@ -83,9 +81,9 @@ fn blob(bytes: &[u8]) {
 /// What the hypervisor relies on, stated apart from `validate`.
 fn check(blob: &Blob<'_>) {
     reach("configuration");
-    assert!(!blob.machine.vms.is_empty());
-    assert!((100..=1_000_000).contains(&blob.machine.slice_us));
-    for vm in &blob.machine.vms {
+    assert!(blob.vms.len() != 0);
+    assert!((100..=1_000_000).contains(&blob.settings.slice_us));
+    for vm in blob.vms.clone() {
         assert!((1..=32).contains(&vm.name.len()) && vm.name.is_ascii());
         assert!(vm.memory > 0 && vm.memory.is_multiple_of(map::RAM_GRANULE));
         let ram = vm.ram_base..vm.ram_base.checked_add(vm.memory).expect("RAM does not wrap");

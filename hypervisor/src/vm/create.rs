@@ -22,15 +22,15 @@ use crate::memory;
 /// # Errors
 /// In words: what doesn't fit this board.
 pub fn create_all(blob: Blob<'static>) -> Result<(), &'static str> {
-    let (machine, files) = (blob.machine.clone(), blob.files());
+    let (vms, files) = (blob.vms.clone(), blob.files());
     BLOB.set(blob);
     // LPIs of any VM's functions come to any CPU; the ablated vectors have list registers of their own.
-    let may_be_direct = machine.vms.iter().all(|vm| vm.functions.is_empty() && vm.techniques.ablate.is_none());
-    for (number, config) in machine.vms.iter().enumerate() {
+    let may_be_direct = vms.clone().all(|vm| vm.functions.is_empty() && vm.techniques.ablate.is_none());
+    for (number, config) in vms.enumerate() {
         if !retire::claim(number) {
             return Err("more VMs than there may be");
         }
-        create_as(number, config, files, may_be_direct)?;
+        create_as(number, &config, files, may_be_direct)?;
     }
     Ok(())
 }

@@ -53,9 +53,10 @@ fn the_hypervisor_reads_the_image_as_written() {
 
     let blob = Blob::parse(&image.bytes[image.hypervisor_len..]).expect("the hypervisor can read it");
     assert_eq!(image.hypervisor_len + blob.len(), image.bytes.len());
-    assert!(blob.machine.report_exits);
-    assert_eq!(blob.machine.slice_us, 1000);
-    let [a, b] = &blob.machine.vms[..] else { panic!("two virtual machines") };
+    assert!(blob.settings.report_exits);
+    assert_eq!(blob.settings.slice_us, 1000);
+    let vms: Vec<_> = blob.vms.clone().collect();
+    let [a, b] = &vms[..] else { panic!("two virtual machines") };
     assert_eq!((a.name, a.vcpus, a.memory, a.entry), ("a", 2, 64 << 20, RAM_BASE));
     assert_eq!((b.cpus, b.pinned, b.on_reset), (0b110, true, stile_blob::OnReset::Stop));
     assert!(a.techniques.wfi_passthrough && !b.techniques.wfi_passthrough);
