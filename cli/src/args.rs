@@ -103,7 +103,7 @@ pub struct MachineArgs {
     /// The kernel's command line. With the busybox system it is added to what that needs.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub append: Option<String>,
-    /// The VM's virtual CPUs, 1 to 8.
+    /// The VM's virtual CPUs, 1 to 64.
     #[arg(long, value_name = "N")]
     pub vcpus: Option<i64>,
     /// The VM's memory, such as 512M or 1G.
@@ -154,7 +154,7 @@ impl MachineArgs {
         // With nothing said at all there is one VM, with Debian's newest kernel.
         let alone = self.config.is_none();
         // Unless something else is said, each vCPU of a VM without a file has a CPU. A number that is wrong is reported for --vcpus only.
-        let cpus_for_vcpus = self.vcpus.filter(|vcpus| alone && self.cpus.is_none() && (1..=8).contains(vcpus));
+        let cpus_for_vcpus = self.vcpus.filter(|vcpus| alone && self.cpus.is_none() && (1..=stile_board::MAX_VCPUS as i64).contains(vcpus));
         // A disk brings its kernel.
         let from_disk = self.kernel.is_none() && !self.disk.is_empty();
         // A command needs the system that runs it; and where it ends in a reset, the run must end.

@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use stile_blob::{DecodeCache, IpiAccess, Nested, Share, Techniques};
-use stile_board::{MAX_CPUS, MAX_FUNCTIONS, MAX_VCPUS, MAX_VMS};
+use stile_board::{MAX_CPUS, MAX_FUNCTIONS, MAX_NESTED_VCPUS, MAX_VCPUS, MAX_VMS};
 use stile_pci::Address;
 
 use super::{
@@ -48,6 +48,11 @@ pub fn machine(draft: &Draft, folder: &Path, mistakes: &mut Vec<Mistake>) -> Opt
         let mut vm = vm(vm_draft, index, cpu_limit, folder, mistakes);
         if let (Arch::X86_64, true, Some(Given { place, .. })) = (arch, vm.techniques.nested != Nested::Off, &vm_draft.nested) {
             nested_conflicts(&vm.techniques, place, mistakes);
+        }
+        let nested_place = vm_draft.nested.as_ref().map_or(&vm_draft.place, |given| &given.place);
+        if arch == Arch::Aarch64 && vm.techniques.nested != Nested::Off && usize::from(vm.vcpus) > MAX_NESTED_VCPUS {
+            let what = format!("a VM with an EL2 has at most {MAX_NESTED_VCPUS} vCPUs, and \"{}\" has {}", vm.name, vm.vcpus);
+            mistakes.push(Mistake::new(nested_place.clone(), what).expected("fewer vCPUs, or nested = false"));
         }
         vm.functions = functions(vm_draft, vm.techniques.nested, &vms, mistakes);
         (vm.disks, vm.networks) = devices::resolve((&vm_draft.disks, &vm_draft.networks), arch, folder, mistakes);

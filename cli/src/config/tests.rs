@@ -63,7 +63,7 @@ refused! {
     nul_in_text: "[[vm]]\nkernel = \"Image\"\nappend = \"a\\u0000b\"\n";
     wide_characters_before: "[[vm]]\nname = \"gäste\"\nkernel = \"Image\" # Ünïcödé\n\"schlüssel\" = \"日本\"\n";
     text_over_lines: "[[vm]]\nkernel = \"Image\"\nmemory = \"\"\"\n512\nM\"\"\"\n";
-    tabs_and_carriage_returns: "[[vm]]\r\n\tkernel\t= \"Image\"\r\n\tvcpus\t= 9\r\n";
+    tabs_and_carriage_returns: "[[vm]]\r\n\tkernel\t= \"Image\"\r\n\tvcpus\t= 99\r\n";
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn flags_alone() {
 fn wrong_flags() {
     let flags = Flags {
         kernel: Some("debain".to_owned()),
-        vcpus: Some(9),
+        vcpus: Some(99),
         memory: Some("lots".to_owned()),
         cpus: Some("3".to_owned()),
         machine_cpus: Some(2),

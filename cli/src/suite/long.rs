@@ -30,7 +30,14 @@ pub const PREFIX: &str = "long/";
 /// # Errors
 /// A guest is missing.
 pub fn scenarios(programs: &Programs) -> Result<Vec<Scenario>> {
-    Ok(vec![gigabyte(programs)?])
+    Ok(vec![gigabyte(programs)?, most_vcpus()])
+}
+
+/// A VM with as many vCPUs as there may be, each with a CPU of its own, to a shell.
+fn most_vcpus() -> Scenario {
+    let scenario = Scenario::new("long/64-vcpus", "--vcpus 64 --smp 64 --exits").with("--exec", "nproc");
+    let expect = Expect { output: vec!["64\n".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    Scenario { timeout: 1800, expect, ..scenario }
 }
 
 /// Debian copies a gigabyte on a disk of its own, while another VM attacks Stile on the same CPUs.

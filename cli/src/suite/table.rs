@@ -29,7 +29,18 @@ pub fn all() -> Result<Vec<Scenario>> {
 /// The scenarios that need no guests but Debian's.
 pub fn without_guests() -> Vec<Scenario> {
     let mut scenarios = boots();
-    scenarios.extend([installer(), many_vcpus(), one_cpu(), two_cpus(), reboot(), stop_on_reset(), status(), exact_output(), timeout()]);
+    scenarios.extend([
+        installer(),
+        clusters(),
+        many_vcpus(),
+        one_cpu(),
+        two_cpus(),
+        reboot(),
+        stop_on_reset(),
+        status(),
+        exact_output(),
+        timeout(),
+    ]);
     scenarios.extend(nested::starts());
     scenarios.extend(usage());
     scenarios
@@ -50,6 +61,13 @@ fn boots() -> Vec<Scenario> {
 fn installer() -> Scenario {
     let expect = Expect { status: exit::LEFT, output: vec!["Select a language".into()], signal: Some(Signal::INT), ..Expect::default() };
     Scenario { timeout: 900, expect, ..Scenario::new("boot/debian-installer", "--kernel debian-installer --memory 1G --vcpus 2") }
+}
+
+/// Two clusters of vCPUs, each with a CPU of its own.
+fn clusters() -> Scenario {
+    let scenario = Scenario::new("boot/32-vcpus", "--vcpus 32 --smp 32 --exits").with("--exec", "nproc");
+    let expect = Expect { output: vec!["32\n".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    Scenario { expect, ..scenario }
 }
 
 /// More vCPUs than the machine has CPUs.
@@ -132,7 +150,7 @@ fn usage() -> Vec<Scenario> {
     };
     vec![
         refused("unknown-word", "[[vm]]\nkernel = \"debian\"\nvpcus = 2\n", &["machine.toml:3:1", "vcpus"]),
-        refused("too-many-vcpus", "[[vm]]\nkernel = \"debian\"\nvcpus = 9\n", &["machine.toml:3:9", "8"]),
+        refused("too-many-vcpus", "[[vm]]\nkernel = \"debian\"\nvcpus = 99\n", &["machine.toml:3:9", "64"]),
         refused("not-toml", "[[vm\n", &["machine.toml:1"]),
     ]
 }

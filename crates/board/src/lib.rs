@@ -17,7 +17,13 @@ pub mod pc;
 pub const MAX_VMS: usize = 8;
 
 /// The most virtual CPUs that one virtual machine has.
-pub const MAX_VCPUS: usize = 8;
+pub const MAX_VCPUS: usize = 64;
+
+/// The most virtual CPUs of an Arm virtual machine that has an EL2.
+pub const MAX_NESTED_VCPUS: usize = 8;
+
+/// vCPUs whose Aff1 is the same: as many as the target list of an SGI names.
+pub const CLUSTER: usize = 16;
 
 /// The most PCI functions of one virtual machine.
 pub const MAX_FUNCTIONS: usize = 8;
@@ -29,22 +35,27 @@ pub const SHADOW_MEMORY: u64 = 4 << 20;
 /// The most physical CPUs that Stile drives: CPU sets are 64-bit masks.
 pub const MAX_CPUS: usize = 64;
 
-/// Returns the affinity fields of `MPIDR_EL1` of virtual CPU `vcpu`: Aff0 is its number, Aff1 to Aff3 are 0.
+/// Returns the affinity fields of `MPIDR_EL1` of virtual CPU `vcpu`: Aff0 is its number in its cluster of [`CLUSTER`], Aff1 the cluster's,
+/// Aff2 and Aff3 are 0.
 ///
 /// The value is also the `reg` of the CPU's node in the device tree, and the target of PSCI's `CPU_ON`. It
 /// excludes the bits that are not affinity (`U`, `MT`, and bit 31, which reads as one).
 #[inline]
 pub const fn mpidr(vcpu: usize) -> u64 {
-    vcpu as u64 & 0xff
+    (vcpu % CLUSTER) as u64 | ((vcpu / CLUSTER) as u64) << 8
 }
 
 /// Returns the virtual CPU with this affinity, if a virtual machine with `vcpus` CPUs has it.
 ///
-/// `affinity` is guest input: `CPU_ON`'s target, or assembled from `ICC_SGI1R_EL1`. Every bit outside Aff0
-/// must be zero.
+/// `affinity` is guest input: `CPU_ON`'s target, or the value of a `GICD_IROUTER`. Every bit outside Aff0 and Aff1 must be zero.
 #[inline]
 pub const fn vcpu_of_mpidr(affinity: u64, vcpus: usize) -> Option<usize> {
-    if affinity < vcpus as u64 && affinity < MAX_VCPUS as u64 { Some(affinity as usize) } else { None }
+    let (cluster, number) = (affinity >> 8, affinity & 0xff);
+    if number >= CLUSTER as u64 || cluster > (MAX_VCPUS / CLUSTER) as u64 {
+        return None;
+    }
+    let vcpu = cluster as usize * CLUSTER + number as usize;
+    if vcpu < vcpus && vcpu < MAX_VCPUS { Some(vcpu) } else { None }
 }
 
 /// Returns the IPA of virtual CPU `vcpu`'s redistributor: its `RD_base` frame, which its `SGI_base` frame
@@ -64,8 +75,11 @@ mod tests {
             assert_eq!(vcpu_of_mpidr(mpidr(vcpu), MAX_VCPUS), Some(vcpu));
             assert_eq!(vcpu_of_mpidr(mpidr(vcpu), vcpu), None);
         }
-        assert_eq!(vcpu_of_mpidr(0x100, MAX_VCPUS), None);
-        assert_eq!(vcpu_of_mpidr(8, usize::MAX), None);
+        assert_eq!((mpidr(15), mpidr(16), mpidr(37)), (0xf, 0x100, 0x205));
+        assert_eq!(vcpu_of_mpidr(CLUSTER as u64, MAX_VCPUS), None);
+        assert_eq!(vcpu_of_mpidr(0x100, CLUSTER), None);
+        assert_eq!(vcpu_of_mpidr(0x1_0000, MAX_VCPUS), None);
+        assert_eq!(vcpu_of_mpidr(((MAX_VCPUS / CLUSTER) as u64) << 8, usize::MAX), None);
         assert_eq!(vcpu_of_mpidr(u64::MAX, MAX_VCPUS), None);
     }
 }

@@ -3,7 +3,7 @@
 /// Configuration of a vCPU's interrupt controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The vCPU's number, which is its Aff0 (below [`MAX_VCPUS`](crate::MAX_VCPUS)).
+    /// The vCPU's number (below [`MAX_VCPUS`](crate::MAX_VCPUS)); its affinity is [`stile_board::mpidr`] of that.
     pub vcpu: u8,
     /// Whether it is the VM's last (GICR_TYPER.Last).
     pub last: bool,

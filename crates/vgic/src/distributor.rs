@@ -1,5 +1,7 @@
 //! The distributor: the SPIs of a VM.
 
+use stile_board::{mpidr, vcpu_of_mpidr};
+
 #[cfg(doc)]
 use crate::INTID_END;
 use crate::block::{Block, GroupEnables};
@@ -177,7 +179,7 @@ impl Distributor {
             block.set_enables(enables);
         }
         // SGIs and PPIs of each vCPU are affected, too.
-        self.unsynced = Kick((1u32 << self.vcpus).wrapping_sub(1) as u16);
+        self.unsynced = Kick::below(self.vcpus.into());
         self.unsynced
     }
 
@@ -190,11 +192,9 @@ impl Distributor {
     pub(crate) fn target(&self, b: usize, i: usize) -> u8 {
         let route = self.routes[b][i];
         if route & Self::ANY != 0 {
-            if self.online.is_empty() { NOBODY } else { self.online.0.trailing_zeros() as u8 }
-        } else if route < u32::from(self.vcpus) {
-            route as u8
+            self.online.first().map_or(NOBODY, |vcpu| vcpu as u8)
         } else {
-            NOBODY
+            vcpu_of_mpidr(route.into(), self.vcpus.into()).map_or(NOBODY, |vcpu| vcpu as u8)
         }
     }
 
@@ -204,10 +204,10 @@ impl Distributor {
         if (block.resident | block.active) >> i & 1 != 0 { self.home[b][i] } else { self.target(b, i) }
     }
 
-    /// Whether SPI `i` of block `b`, which is resident, is so on vCPU `vcpu`, and routed to it by its number.
+    /// Whether SPI `i` of block `b`, which is resident, is so on vCPU `vcpu`, and routed to it by its affinity.
     #[inline(always)]
     pub(crate) fn is_home_and_target(&self, b: usize, i: usize, vcpu: u8) -> bool {
-        self.home[b][i] == vcpu && self.routes[b][i] == u32::from(vcpu)
+        self.home[b][i] == vcpu && u64::from(self.routes[b][i]) == mpidr(vcpu.into())
     }
 
     /// Records that SPI `i` of block `b` is resident or active on vCPU `vcpu`.

@@ -8,7 +8,7 @@ use core::ops::{BitOr, BitOrAssign};
 /// is not loaded) before it enters its guest again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "a kicked vCPU that does not sync loses interrupts"]
-pub struct Kick(pub u16);
+pub struct Kick(pub u64);
 
 impl Kick {
     /// The empty set.
@@ -16,7 +16,18 @@ impl Kick {
 
     /// vCPU `n` alone.
     pub const fn one(n: usize) -> Self {
-        Self(if n < u16::BITS as usize { 1 << n } else { 0 })
+        Self(if n < u64::BITS as usize { 1 << n } else { 0 })
+    }
+
+    /// vCPUs 0 to `n` - 1 (at most 64).
+    pub const fn below(n: usize) -> Self {
+        Self(if n < u64::BITS as usize { (1 << n) - 1 } else { u64::MAX })
+    }
+
+    /// The vCPU with the lowest number.
+    #[inline]
+    pub const fn first(self) -> Option<usize> {
+        if self.0 == 0 { None } else { Some(self.0.trailing_zeros() as usize) }
     }
 
     /// Whether the set is empty.
@@ -52,10 +63,25 @@ impl BitOrAssign for Kick {
 /// Iterates over the vCPUs in ascending order.
 impl IntoIterator for Kick {
     type Item = usize;
-    type IntoIter = Bits;
+    type IntoIter = Vcpus;
 
-    fn into_iter(self) -> Bits {
-        Bits(u32::from(self.0))
+    fn into_iter(self) -> Vcpus {
+        Vcpus(self)
+    }
+}
+
+/// Iterates over a set's vCPUs in ascending order.
+#[derive(Clone, Debug)]
+pub struct Vcpus(Kick);
+
+impl Iterator for Vcpus {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        let first = self.0.first()?;
+        self.0 = self.0.without(first);
+        Some(first)
     }
 }
 

@@ -102,8 +102,10 @@ pub use redistributor::{Loaded, Redistributor};
 pub use sgi::{Sgi, SgiRegister};
 pub use shortcuts::{PendingRequests, Requests, Shortcuts};
 
-/// Maximum number of vCPUs of a distributor. vCPU `n` has the affinity 0.0.0.`n`.
-pub const MAX_VCPUS: usize = 16;
+/// Maximum number of vCPUs of a distributor. vCPU `n` has the affinity [`stile_board::mpidr`]`(n)`: clusters of 16.
+pub const MAX_VCPUS: usize = 64;
+
+const _: () = assert!(stile_board::MAX_VCPUS <= MAX_VCPUS);
 
 /// Number of interrupts in a block of registers.
 pub(crate) const BLOCK: usize = 32;

@@ -1,5 +1,8 @@
 //! Writes of the SGI registers: ICC_SGI1R_EL1, ICC_SGI0R_EL1 and ICC_ASGI1R_EL1.
 
+use stile_board::CLUSTER;
+
+use crate::MAX_VCPUS;
 use crate::kick::Kick;
 
 /// The register written.
@@ -30,15 +33,16 @@ impl Sgi {
     #[inline]
     pub const fn decode(register: SgiRegister, value: u64, sender: usize, vcpus: usize) -> Self {
         const IRM: u64 = 1 << 40;
-        // Aff3, the range selector (RES0, as GICD_TYPER.RSS is zero), Aff2 and Aff1.
-        const OUT_OF_REACH: u64 = 0xff << 48 | 0xf << 44 | 0xff << 32 | 0xff << 16;
-        let all = if vcpus < 16 { (1 << vcpus) - 1 } else { u16::MAX };
+        // Aff3, the range selector (RES0, as GICD_TYPER.RSS is zero: no Aff0 is above 15), Aff2.
+        const OUT_OF_REACH: u64 = 0xff << 48 | 0xf << 44 | 0xff << 32;
+        let all = Kick::below(vcpus);
+        let cluster = (value >> 16) as usize & 0xff;
         let targets = if value & IRM != 0 {
-            Kick(all).without(sender)
-        } else if value & OUT_OF_REACH != 0 {
+            all.without(sender)
+        } else if value & OUT_OF_REACH != 0 || cluster >= MAX_VCPUS / CLUSTER {
             Kick::NONE
         } else {
-            Kick(value as u16 & all)
+            Kick((value & 0xffff) << (cluster * CLUSTER) & all.0)
         };
         Self { intid: (value >> 24) as u32 & 0xf, targets, group1: matches!(register, SgiRegister::Sgi1r) }
     }

@@ -162,9 +162,29 @@ fn decoding_of_sgi_registers() {
     assert_eq!(sgi, Sgi { intid: 7, targets: Kick(0b1110), group1: true });
     // To all but the sender.
     assert_eq!(decode(SgiRegister::Sgi0r, 1 << 40), Sgi { intid: 0, targets: Kick(0b1101), group1: false });
+    // To a cluster, and to one of which not all are there.
+    let of_40 = |value| Sgi::decode(SgiRegister::Sgi1r, value, 1, 40).targets;
+    assert_eq!(of_40(1 << 16 | 0x8001), Kick::one(16) | Kick::one(31));
+    assert_eq!(of_40(2 << 16 | 0xffff), Kick(0xff << 32));
+    assert_eq!(of_40(1 << 40), Kick::below(40).without(1));
+    assert_eq!([3, 4, 0x80].map(|cluster| of_40(cluster << 16 | 1)), [Kick::NONE; 3]);
     // Affinities without a vCPU: Aff3, the range selector, Aff2, Aff1.
     for bit in [48, 44, 32, 16] {
         assert_eq!(decode(SgiRegister::Asgi1r, 1 << bit | 1).targets, Kick::NONE);
+    }
+}
+
+/// An SPI that is routed by an affinity comes to the vCPU that has it, and to none if there is none.
+#[test]
+fn spis_are_routed_by_affinity() {
+    let mut distributor = Distributor::new(20, 5, 64);
+    for (offset, value) in [(0x0000, 0b10), (0x0084, u32::MAX), (0x0104, 1 << 8), (0x0c08, 0b10 << 16)] {
+        let _ = distributor.write(offset, Size::Word, value.into());
+    }
+    for (route, kick) in [(0, Kick::one(0)), (0x103, Kick::one(19)), (0x104, Kick::NONE), (0x10, Kick::NONE), (0x203, Kick::NONE)] {
+        let _ = distributor.write(0x6000 + 8 * 40, Size::Double, route);
+        assert_eq!(distributor.read(0x6000 + 8 * 40, Size::Double), Read::Value(route));
+        assert_eq!(distributor.pulse(40), kick, "{route:#x}");
     }
 }
 

@@ -3,6 +3,8 @@
 use super::{Entry, Error};
 use core::ops::Range;
 
+use stile_board::{CLUSTER, vcpu_of_mpidr};
+
 /// A vCPU's power state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PowerState {
@@ -14,8 +16,7 @@ pub enum PowerState {
     On,
 }
 
-/// The power states of one VM's vCPUs. vCPU *n* has the MPIDR affinity *n*: `Aff0` is *n* and the
-/// other affinity fields are 0.
+/// The power states of one VM's vCPUs. vCPU *n* has the MPIDR affinity [`stile_board::mpidr`]`(n)`.
 ///
 /// Calls for one VM must not overlap: the table is kept behind the VM's lock.
 #[derive(Clone, Debug)]
@@ -26,7 +27,7 @@ pub struct PowerTable {
 
 impl PowerTable {
     /// The most vCPUs that a VM has.
-    pub const MAX_VCPUS: usize = 8;
+    pub const MAX_VCPUS: usize = stile_board::MAX_VCPUS;
 
     /// The state of a VM with `vcpus` vCPUs (at most [`PowerTable::MAX_VCPUS`]) before its first
     /// instruction: vCPU 0 is on.
@@ -57,7 +58,7 @@ impl PowerTable {
     /// entry point is outside `ram` or not aligned for an instruction, [`Error::AlreadyOn`],
     /// [`Error::OnPending`]. Nothing has changed then.
     pub fn cpu_on(&mut self, target: u64, entry: Entry, ram: &Range<u64>) -> Result<usize, Error> {
-        let vcpu = usize::try_from(target).map_err(|_| Error::InvalidParameters)?;
+        let vcpu = vcpu_of_mpidr(target, self.vcpus).ok_or(Error::InvalidParameters)?;
         let state = self.present_mut().get_mut(vcpu).ok_or(Error::InvalidParameters)?;
         if !ram.contains(&entry.address) || entry.address & 3 != 0 {
             return Err(Error::InvalidAddress);
@@ -113,9 +114,10 @@ impl PowerTable {
         const ON_PENDING: u64 = 2;
 
         let instance = match level {
-            0 => usize::try_from(target).ok().and_then(|vcpu| self.present().get(vcpu)).map(core::slice::from_ref),
-            // Above level 0, all vCPUs are in instance 0 of each level.
-            1..=3 if target >> (8 * level) == 0 => Some(self.present()),
+            0 => vcpu_of_mpidr(target, self.vcpus).and_then(|vcpu| self.present().get(vcpu)).map(core::slice::from_ref),
+            1 if target >> 16 == 0 => self.present().chunks(CLUSTER).nth((target >> 8) as usize),
+            // Above level 1, all vCPUs are in instance 0 of each level.
+            2 | 3 if target >> (8 * level) == 0 => Some(self.present()),
             _ => None,
         }
         .ok_or(Error::InvalidParameters)?;

@@ -125,6 +125,21 @@ fn only_vcpus_of_the_vm_can_be_named() {
 }
 
 #[test]
+fn sixteen_vcpus_are_a_cluster() {
+    let mut table = PowerTable::new(40);
+    assert_eq!(table.cpu_on(0x203, ENTRY, &RAM), Ok(35));
+    assert_eq!(table.state(35), PowerState::OnPending(ENTRY));
+    assert_eq!(
+        [(0x203, 0), (0x203, 1), (0x100, 1), (0, 1), (0x203, 2)].map(|(at, level)| table.affinity_info(at, level)),
+        [Ok(2), Ok(2), Ok(1), Ok(0), Ok(0)]
+    );
+    for target in [0x10, 0x110, 0x208, 0x300, 0x1_0000] {
+        assert_eq!(table.cpu_on(target, ENTRY, &RAM), Err(Error::InvalidParameters), "{target:#x}");
+    }
+    assert_eq!(table.affinity_info(0x300, 1), Err(Error::InvalidParameters));
+}
+
+#[test]
 fn entry_points_must_be_instructions_in_ram() {
     let mut table = PowerTable::new(2);
     for address in [0, 0x3fff_fffc, 0x8000_0000, 0x4000_0002, u64::MAX] {

@@ -103,7 +103,7 @@ impl Redistributor {
     /// Affinity_Value, Processor_Number, Last: no LPIs, no extended PPIs.
     fn typer(&self) -> u64 {
         let vcpu = u64::from(self.config.vcpu);
-        vcpu << 32 | vcpu << 8 | u64::from(self.config.last) << 4
+        stile_board::mpidr(self.config.vcpu.into()) << 32 | vcpu << 8 | u64::from(self.config.last) << 4
     }
 
     /// Writes `value` to the register at `offset`. On [`Delivery::NeedsSync`] this vCPU (whichever wrote)

@@ -124,7 +124,7 @@ impl Gic {
         interrupt.line = high;
     }
 
-    pub fn send_sgi(&mut self, sender: usize, register: SgiRegister, targets: u16, intid: u32) {
+    pub fn send_sgi(&mut self, sender: usize, register: SgiRegister, targets: u64, intid: u32) {
         for v in 0..self.private.len() {
             let interrupt = &mut self.private[v][intid as usize];
             let allowed = !interrupt.group1 || register == SgiRegister::Sgi1r;

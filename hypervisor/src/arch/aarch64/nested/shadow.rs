@@ -26,7 +26,7 @@ use crate::memory::TableFrames;
 use crate::vm::Vm;
 
 /// Shadows of one VM: one for each vCPU, and as many again for L2 VMs that are not running just now.
-pub const SHADOWS: usize = 2 * stile_board::MAX_VCPUS;
+const SHADOWS: usize = 2 * stile_board::MAX_NESTED_VCPUS;
 
 /// The shadows of a VM.
 pub struct Shadows {
@@ -41,6 +41,9 @@ pub struct Shadows {
 /// # Errors
 /// In words, if there is no memory.
 pub fn new(geometry: Geometry, vcpus: usize, arena: &'static Arena) -> Result<Shadows, &'static str> {
+    if vcpus > stile_board::MAX_NESTED_VCPUS {
+        return Err("a VM with an EL2 has at most 8 vCPUs");
+    }
     const NO_MEMORY: &str = "a nested VM's shadow tables (4 MiB for each of its vCPUs) do not fit into this board's memory";
     let mut roots = [0; SHADOWS];
     for root in &mut roots {
