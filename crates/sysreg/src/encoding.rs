@@ -23,15 +23,6 @@ mod iss {
 }
 
 impl SysReg {
-    /// `ICC_SGI1R_EL1`: sends a group 1 interrupt to other vCPUs.
-    pub const ICC_SGI1R_EL1: Self = Self::new(3, 0, 12, 11, 5);
-    /// `ICC_ASGI1R_EL1`: sends an interrupt of the other Security state's group 1 to other vCPUs.
-    pub const ICC_ASGI1R_EL1: Self = Self::new(3, 0, 12, 11, 6);
-    /// `ICC_SGI0R_EL1`: sends a group 0 interrupt to other vCPUs.
-    pub const ICC_SGI0R_EL1: Self = Self::new(3, 0, 12, 11, 7);
-    /// `OSLSR_EL1`: the OS Lock's state.
-    pub const OSLSR_EL1: Self = Self::new(2, 0, 1, 1, 4);
-
     /// The register with these numbers, each truncated to its field's width (2, 3, 4, 4 and 3 bits).
     pub const fn new(op0: u8, op1: u8, crn: u8, crm: u8, op2: u8) -> Self {
         Self(

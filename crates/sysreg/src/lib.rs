@@ -3,7 +3,7 @@
 //! The crate accesses no register. The tables are constants; a missing, double or misplaced row
 //! does not compile.
 //!
-//! - [`encoding`]: encodings of registers in instructions and syndromes
+//! - [`encoding`]: encodings of registers in instructions and syndromes; by name: constants of [`SysReg`], and [`operand`]
 //! - [`id`]: ID register values for guests
 //! - [`trapped`]: other trapped registers, and the answers to their accesses
 //! - [`syndrome`]: decoding of `ESR_EL2`, encoding of `ESR_EL1`
@@ -23,6 +23,7 @@ pub mod encoding;
 pub mod id;
 pub mod injection;
 mod name;
+mod register;
 pub mod serror;
 pub mod step;
 pub mod syndrome;

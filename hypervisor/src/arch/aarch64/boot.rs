@@ -39,7 +39,7 @@ extern "C" fn boot(dtb: u64, image: u64) -> ! {
     }
     let board = board::set(board);
     log!("Stile {} on {}", env!("CARGO_PKG_VERSION"), board.model);
-    if read_sysreg!("CurrentEL") != 2 << 2 {
+    if read_sysreg!(CURRENTEL) != 2 << 2 {
         crate::refuse(
             "it was started at EL1: the machine must give it EL2 (a VM of Stile: nested = true; QEMU: -M virt,virtualization=on)",
         );

@@ -8,24 +8,24 @@ use crate::backtrace::Backtrace;
 
 /// Where this CPU's block is. Before it has one, somewhere else: what firmware left.
 pub fn block() -> *const Cpu {
-    read_sysreg!("tpidr_el2") as *const Cpu
+    read_sysreg!(TPIDR_EL2) as *const Cpu
 }
 
 /// An exception at EL2: `exit.S` comes here with the registers in the emergency area.
 #[unsafe(no_mangle)]
 extern "C" fn fatal(kind: u64, registers: &[u64; 32]) -> ! {
     const KINDS: [&str; 4] = ["synchronous exception", "IRQ", "FIQ", "SError"];
-    let esr = read_sysreg!("esr_el2");
+    let esr = read_sysreg!(ESR_EL2);
     crate::panic::stop(
         format_args!("{} at EL2: {}", KINDS[kind as usize & 3], class(esr)),
-        Backtrace { pc: Some(read_sysreg!("elr_el2")), pointer: registers[29] },
+        Backtrace { pc: Some(read_sysreg!(ELR_EL2)), pointer: registers[29] },
         |out| {
             writeln!(
                 out,
                 "  esr {esr:#x}  far {:#018x}  elr {:#018x}  spsr {:#x}",
-                read_sysreg!("far_el2"),
-                read_sysreg!("elr_el2"),
-                read_sysreg!("spsr_el2")
+                read_sysreg!(FAR_EL2),
+                read_sysreg!(ELR_EL2),
+                read_sysreg!(SPSR_EL2)
             )?;
             write_registers(out, registers)
         },
@@ -63,11 +63,11 @@ pub fn write_guest(out: &mut dyn Write, cpu: &Cpu) -> fmt::Result {
     writeln!(
         out,
         "  guest pc {:#018x}  pstate {:#x}  esr {:#x}  far {:#x}  hpfar {:#x}",
-        read_sysreg!("elr_el2"),
-        read_sysreg!("spsr_el2"),
-        read_sysreg!("esr_el2"),
-        read_sysreg!("far_el2"),
-        read_sysreg!("hpfar_el2"),
+        read_sysreg!(ELR_EL2),
+        read_sysreg!(SPSR_EL2),
+        read_sysreg!(ESR_EL2),
+        read_sysreg!(FAR_EL2),
+        read_sysreg!(HPFAR_EL2),
     )?;
     for (n, value) in cpu.frame.x.iter().enumerate() {
         write!(out, "  x{n:<2} {value:#018x}{}", if n % 4 == 3 || n == 30 { "\n" } else { "" })?;

@@ -236,7 +236,7 @@ fn wait_for(vcpu: &Vcpu, cpu: usize, done: impl Fn() -> bool) -> bool {
     while !done() {
         looks += 1;
         // ISR_EL1: an interrupt is pending for EL2.
-        if vcpu.vm().power.is_ending() || looks > LOOKS && read_sysreg!("isr_el1") != 0 {
+        if vcpu.vm().power.is_ending() || looks > LOOKS && read_sysreg!(ISR_EL1) != 0 {
             return false;
         }
         let requests = vcpu.arch.requests.take();

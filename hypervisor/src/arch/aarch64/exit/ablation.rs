@@ -96,26 +96,26 @@ fn move_fp(context: &mut VcpuContext) {
 fn move_timers() {
     let vhe = features::get().vhe;
     let mut timers = if vhe {
-        let virt = (read_sysreg!("S3_5_C14_C3_1"), read_sysreg!("S3_5_C14_C3_2"));
-        (virt, (read_sysreg!("S3_5_C14_C2_1"), read_sysreg!("S3_5_C14_C2_2")))
+        let virt = (read_sysreg!(CNTV_CTL_EL02), read_sysreg!(CNTV_CVAL_EL02));
+        (virt, (read_sysreg!(CNTP_CTL_EL02), read_sysreg!(CNTP_CVAL_EL02)))
     } else {
-        let virt = (read_sysreg!("cntv_ctl_el0"), read_sysreg!("cntv_cval_el0"));
-        (virt, (read_sysreg!("cntp_ctl_el0"), read_sysreg!("cntp_cval_el0")))
+        let virt = (read_sysreg!(CNTV_CTL_EL0), read_sysreg!(CNTV_CVAL_EL0));
+        (virt, (read_sysreg!(CNTP_CTL_EL0), read_sysreg!(CNTP_CVAL_EL0)))
     };
     interrupts::stop_timers(TIMER_ENABLE);
     isb();
     between(&mut timers);
     let ((virt, virt_at), (physical, physical_at)) = timers;
     if vhe {
-        write_sysreg!("S3_5_C14_C3_2", virt_at);
-        write_sysreg!("S3_5_C14_C3_1", virt);
-        write_sysreg!("S3_5_C14_C2_2", physical_at);
-        write_sysreg!("S3_5_C14_C2_1", physical);
+        write_sysreg!(CNTV_CVAL_EL02, virt_at);
+        write_sysreg!(CNTV_CTL_EL02, virt);
+        write_sysreg!(CNTP_CVAL_EL02, physical_at);
+        write_sysreg!(CNTP_CTL_EL02, physical);
     } else {
-        write_sysreg!("cntv_cval_el0", virt_at);
-        write_sysreg!("cntv_ctl_el0", virt);
-        write_sysreg!("cntp_cval_el0", physical_at);
-        write_sysreg!("cntp_ctl_el0", physical);
+        write_sysreg!(CNTV_CVAL_EL0, virt_at);
+        write_sysreg!(CNTV_CTL_EL0, virt);
+        write_sysreg!(CNTP_CVAL_EL0, physical_at);
+        write_sysreg!(CNTP_CTL_EL0, physical);
     }
 }
 
@@ -126,7 +126,7 @@ fn move_lists(cpu: usize, vcpu: &Vcpu) {
     let count = interface::shape().list_registers;
     let mut lists: Lists = [const { MaybeUninit::uninit() }; 16];
     interface::take_lists(&mut lists, count);
-    let mut others = (read_sysreg!("S3_4_C12_C11_0"), interface.read_state()); // ICH_HCR_EL2
+    let mut others = (read_sysreg!(ICH_HCR_EL2), interface.read_state());
     interface.disable();
     isb();
     between(&mut lists);
@@ -135,7 +135,7 @@ fn move_lists(cpu: usize, vcpu: &Vcpu) {
     interface.write_state(vmcr, &ap0r, &ap1r);
     // SAFETY: they were taken above.
     unsafe { interface::bring_lists(&lists, count) };
-    write_sysreg!("S3_4_C12_C11_0", control);
+    write_sysreg!(ICH_HCR_EL2, control);
 }
 
 /// HCR_EL2, CPTR_EL2 and MDCR_EL2 with no trap of a guest's, and no second stage, as a host at EL1 has them; and back.
@@ -145,20 +145,20 @@ fn toggle_traps() {
     const HOST: u64 = 1 << 31 | 1 << 34;
     /// CPTR_EL2.TAM; and TTA, which is elsewhere with VHE.
     const CPTR_TRAPS: (u64, u64) = (1 << 30 | 1 << 28, 1 << 30 | 1 << 20);
-    let mut guest = [read_sysreg!("hcr_el2"), read_sysreg!("cptr_el2"), read_sysreg!("mdcr_el2"), read_sysreg!("vttbr_el2")];
+    let mut guest = [read_sysreg!(HCR_EL2), read_sysreg!(CPTR_EL2), read_sysreg!(MDCR_EL2), read_sysreg!(VTTBR_EL2)];
     let [hcr, cptr, mdcr, _] = guest;
     let cptr_traps = if features::get().vhe { CPTR_TRAPS.0 } else { CPTR_TRAPS.1 };
     // The VMID goes first and comes back last: nothing may be remembered for it that the second stage did not translate.
     vm::leave_second_stage();
-    write_sysreg!("hcr_el2", hcr & HOST);
-    write_sysreg!("cptr_el2", cptr & !cptr_traps);
-    write_sysreg!("mdcr_el2", mdcr & 0x1f); // HPMN
+    write_sysreg!(HCR_EL2, hcr & HOST);
+    write_sysreg!(CPTR_EL2, cptr & !cptr_traps);
+    write_sysreg!(MDCR_EL2, mdcr & 0x1f); // HPMN
     isb();
     between(&mut guest);
     let [hcr, cptr, mdcr, second_stage] = guest;
-    write_sysreg!("hcr_el2", hcr);
-    write_sysreg!("cptr_el2", cptr);
-    write_sysreg!("mdcr_el2", mdcr);
+    write_sysreg!(HCR_EL2, hcr);
+    write_sysreg!(CPTR_EL2, cptr);
+    write_sysreg!(MDCR_EL2, mdcr);
     isb();
-    write_sysreg!("vttbr_el2", second_stage);
+    write_sysreg!(VTTBR_EL2, second_stage);
 }

@@ -14,8 +14,8 @@
 
 // x0 to x3 make room to find out what happened; the exit is counted as taken, apart from the ledger's rows, which must add up to it.
 .macro open_frame
-    stp     x0, x1, [sp, #0]
-    stp     x2, x3, [sp, #16]
+    stp     x0, x1, [sp, #{X} + 8 * 0]
+    stp     x2, x3, [sp, #{X} + 8 * 2]
     ldr     x3, [sp, #{TAKEN}]
     mrs     x2, cntpct_el0
     add     x3, x3, #1
@@ -24,50 +24,50 @@
 
 // What a call may change (AAPCS64, General-purpose registers), and x19, which comes free with x18.
 .macro save_caller_saved
-    stp     x4, x5, [sp, #32]
-    stp     x6, x7, [sp, #48]
-    stp     x8, x9, [sp, #64]
-    stp     x10, x11, [sp, #80]
-    stp     x12, x13, [sp, #96]
-    stp     x14, x15, [sp, #112]
-    stp     x16, x17, [sp, #128]
-    stp     x18, x19, [sp, #144]
-    str     x30, [sp, #240]
+    stp     x4, x5, [sp, #{X} + 8 * 4]
+    stp     x6, x7, [sp, #{X} + 8 * 6]
+    stp     x8, x9, [sp, #{X} + 8 * 8]
+    stp     x10, x11, [sp, #{X} + 8 * 10]
+    stp     x12, x13, [sp, #{X} + 8 * 12]
+    stp     x14, x15, [sp, #{X} + 8 * 14]
+    stp     x16, x17, [sp, #{X} + 8 * 16]
+    stp     x18, x19, [sp, #{X} + 8 * 18]
+    str     x30, [sp, #{X} + 8 * 30]
 .endm
 .macro save_callee_saved
-    stp     x20, x21, [sp, #160]
-    stp     x22, x23, [sp, #176]
-    stp     x24, x25, [sp, #192]
-    stp     x26, x27, [sp, #208]
-    stp     x28, x29, [sp, #224]
+    stp     x20, x21, [sp, #{X} + 8 * 20]
+    stp     x22, x23, [sp, #{X} + 8 * 22]
+    stp     x24, x25, [sp, #{X} + 8 * 24]
+    stp     x26, x27, [sp, #{X} + 8 * 26]
+    stp     x28, x29, [sp, #{X} + 8 * 28]
 .endm
 .macro restore_caller_saved
-    ldr     x30, [sp, #240]
-    ldp     x18, x19, [sp, #144]
-    ldp     x16, x17, [sp, #128]
-    ldp     x14, x15, [sp, #112]
-    ldp     x12, x13, [sp, #96]
-    ldp     x10, x11, [sp, #80]
-    ldp     x8, x9, [sp, #64]
-    ldp     x6, x7, [sp, #48]
-    ldp     x4, x5, [sp, #32]
-    ldp     x2, x3, [sp, #16]
-    ldp     x0, x1, [sp, #0]
+    ldr     x30, [sp, #{X} + 8 * 30]
+    ldp     x18, x19, [sp, #{X} + 8 * 18]
+    ldp     x16, x17, [sp, #{X} + 8 * 16]
+    ldp     x14, x15, [sp, #{X} + 8 * 14]
+    ldp     x12, x13, [sp, #{X} + 8 * 12]
+    ldp     x10, x11, [sp, #{X} + 8 * 10]
+    ldp     x8, x9, [sp, #{X} + 8 * 8]
+    ldp     x6, x7, [sp, #{X} + 8 * 6]
+    ldp     x4, x5, [sp, #{X} + 8 * 4]
+    ldp     x2, x3, [sp, #{X} + 8 * 2]
+    ldp     x0, x1, [sp, #{X} + 8 * 0]
 .endm
 .macro restore_callee_saved
-    ldp     x28, x29, [sp, #224]
-    ldp     x26, x27, [sp, #208]
-    ldp     x24, x25, [sp, #192]
-    ldp     x22, x23, [sp, #176]
-    ldp     x20, x21, [sp, #160]
+    ldp     x28, x29, [sp, #{X} + 8 * 28]
+    ldp     x26, x27, [sp, #{X} + 8 * 26]
+    ldp     x24, x25, [sp, #{X} + 8 * 24]
+    ldp     x22, x23, [sp, #{X} + 8 * 22]
+    ldp     x20, x21, [sp, #{X} + 8 * 20]
 .endm
 
 // Adds this exit to a line of the ledger: \row = its address, \ticks = how long it took.
 .macro add_to_row row, ticks, a, b
-    ldp     \a, \b, [\row, #0]      // count, ticks
+    ldp     \a, \b, [\row, #{COUNT}] // and ticks
     add     \a, \a, #1
     add     \b, \b, \ticks
-    stp     \a, \b, [\row, #0]
+    stp     \a, \b, [\row, #{COUNT}]
     ldp     \a, \b, [\row, #16]     // min, max
     cmp     \ticks, \a
     csel    \a, \ticks, \a, lo
@@ -199,7 +199,7 @@ call_stub_full exit_data_abort_full, handle_data_abort
 exit_hvc:
     tst     x1, #0xffff             // ISS.imm16
     b.ne    exit_hvc_call
-    ldr     x0, [sp, #0]
+    ldr     x0, [sp, #{X} + 8 * 0]
     tbz     w0, #31, 1f
     ubfx    w0, w0, #24, #6         // owner
     cmp     w0, #6
@@ -210,8 +210,8 @@ exit_hvc:
     add     x3, x3, #({HVC_UNKNOWN} << {ROW_SHIFT})
     add_to_row x3, x1, x0, x2
     mov     x0, #-1
-    ldr     x1, [sp, #8]
-    ldp     x2, x3, [sp, #16]
+    ldr     x1, [sp, #{X} + 8 * 1]
+    ldp     x2, x3, [sp, #{X} + 8 * 2]
     return_to_guest
 call_stub exit_hvc_call, handle_hvc
 
@@ -244,14 +244,14 @@ exit_identification:
     sub     x1, x1, x2
     add     x3, x0, x3, lsl #{ROW_SHIFT}
     add_to_row x3, x1, x0, x2
-    ldp     x0, x1, [sp, #0]
-    ldp     x2, x3, [sp, #16]
+    ldp     x0, x1, [sp, #{X} + 8 * 0]
+    ldp     x2, x3, [sp, #{X} + 8 * 2]
     return_to_guest
 // Rt is live: x4 to x30, or the zero register.
-2:  stp     x2, x3, [sp, #32]       // no more registers: these are free until exit_sysreg_call saves x4 and x5 there
+2:  stp     x2, x3, [sp, #{X} + 8 * 4] // no more registers: these are free until exit_sysreg_call saves x4 and x5 there
     adr     x2, 3f
     add     x2, x2, x1, lsl #3
-    ldp     x1, x3, [sp, #32]
+    ldp     x1, x3, [sp, #{X} + 8 * 4]
     br      x2
 3:
 .irp n, 0, 1, 2, 3

@@ -2,19 +2,35 @@
 
 mod ablation;
 
+use core::mem::offset_of;
+
 use stile_ledger::aarch64 as rows;
-use stile_ledger::{RowId, layout};
+use stile_ledger::{Row, RowId, layout};
+use stile_sysreg::syndrome::Ec;
+use stile_sysreg::{SysReg, operand};
 
 use crate::arch::aarch64::host::cpu::{self, Cpu};
 use crate::arch::aarch64::host::speculation;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 pub use crate::cpu::Outcome;
 
+/// An assembler macro that reads a register.
+macro_rules! reader {
+    ($macro:literal, $register:ident) => {
+        concat!(".macro ", $macro, " to\n mrs \\to, ", operand!($register), "\n.endm")
+    };
+}
+
 core::arch::global_asm!(
+    reader!("read_spsr_el12", SPSR_EL12),
+    reader!("read_elr_el12", ELR_EL12),
+    reader!("read_vncr_el2", VNCR_EL2),
     include_str!("exit.S"),
     include_str!("../nested/exit.S"),
     include_str!("direct.S"),
+    X = const cpu::X,
     SINCE = const cpu::SINCE,
+    COUNT = const COUNT,
     ROWS = const cpu::ROWS,
     TAKEN = const cpu::TAKEN,
     EMERGENCY = const cpu::EMERGENCY,
@@ -34,11 +50,20 @@ core::arch::global_asm!(
     ID_ROWS = const rows::id_register(0, 0).raw(),
 );
 
-/// ESR_EL2 of TLBI VAALE1IS from register 0: EC, IL; op0, op2, CRn, CRm of the ISS.
-const TLBI_VAALE1IS: u32 = 0x18 << 26 | 1 << 25 | 1 << 20 | 7 << 17 | 8 << 10 | 3 << 1;
+/// A row's count, with its ticks behind it.
+const COUNT: usize = offset_of!(Row, count);
+const _: () = assert!(offset_of!(Row, ticks) == COUNT + 8, "exit.S moves them as a pair");
 
-/// ESR_EL2 of a write of ICC_SGI1R_EL1 from register 0: EC, IL; op0, op2, CRn, CRm of the ISS.
-const WRITE_OF_SGI1R: u32 = 0x18 << 26 | 1 << 25 | 3 << 20 | 5 << 17 | 12 << 10 | 11 << 1;
+/// ESR_EL2 of TLBI VAALE1IS from register 0.
+const TLBI_VAALE1IS: u32 = write_of(SysReg::TLBI_VAALE1IS);
+/// ESR_EL2 of a write of ICC_SGI1R_EL1 from register 0.
+const WRITE_OF_SGI1R: u32 = write_of(SysReg::ICC_SGI1R_EL1);
+
+const fn write_of(reg: SysReg) -> u32 {
+    /// IL: an instruction of 32 bits.
+    const IL: u32 = 1 << 25;
+    (Ec::MSR.bits() as u32) << 26 | IL | reg.to_iss()
+}
 
 /// The bit of an [`Outcome`] that says that the instruction was executed, and is to be skipped.
 const DONE_BIT: u32 = Outcome::OWN_BIT;
@@ -152,8 +177,8 @@ pub fn vector_base() -> u64 {
 pub fn enter(cpu: &mut Cpu) -> ! {
     // This CPU started before there were VMs. Vectors that came with the vCPU stay.
     speculation::enter_first(cpu.index);
-    if read_sysreg!("vbar_el2") == ordinary() {
-        write_sysreg!("vbar_el2", vector_base());
+    if read_sysreg!(VBAR_EL2) == ordinary() {
+        write_sysreg!(VBAR_EL2, vector_base());
     }
     // SAFETY: the block is this CPU's own, a vCPU is loaded, and its general registers are in the frame.
     unsafe { enter_guest((&raw mut *cpu).cast()) }

@@ -18,7 +18,7 @@ use crate::vm::power::End;
 /// The guest-physical address that faulted: HPFAR_EL2.FIPA is bits 47 to 12 of it, and the rest is FAR_EL2's.
 #[inline(always)]
 pub fn faulting_ipa() -> u64 {
-    (read_sysreg!("hpfar_el2") & 0x0fff_ffff_fff0) << 8 | read_sysreg!("far_el2") & 0xfff
+    (read_sysreg!(HPFAR_EL2) & 0x0fff_ffff_fff0) << 8 | read_sysreg!(FAR_EL2) & 0xfff
 }
 
 /// EC 0x24.
@@ -47,9 +47,9 @@ fn read_shadow(cpu: &Cpu, size: u8) -> Option<(RowId, u64)> {
     }
     const GICD: u64 = page(map::GICD_BASE);
     const PL011: u64 = page(map::PL011_BASE);
-    let offset = read_sysreg!("far_el2") & 0xfff;
+    let offset = read_sysreg!(FAR_EL2) & 0xfff;
     let vm = cpu.vcpu().vm();
-    match read_sysreg!("hpfar_el2") {
+    match read_sysreg!(HPFAR_EL2) {
         GICD if size == 2 => vm.arch.read_shadow.read(offset),
         PL011 if offset == u64::from(pl011::offset::FR) => {
             let flags = u64::from(vm.devices.uart.flags());
@@ -138,7 +138,7 @@ pub fn refuse(cpu: &mut Cpu, esr: Esr, ipa: u64) -> Outcome {
     } else {
         vcpu.with_ledger(|ledger| ledger.row_for(reason::MMIO, key::page(ipa, abort.wnr())))
     };
-    let (pc, far) = (read_sysreg!("elr_el2"), read_sysreg!("far_el2"));
+    let (pc, far) = (read_sysreg!(ELR_EL2), read_sysreg!(FAR_EL2));
     if fetch && pc == inject::synchronous_vector() && !nested::runs_guest(vcpu) {
         // The vector of the exception that it would take can't be fetched either: it would abort for ever. (An L2 in that state is its
         // hypervisor's to stop.)

@@ -22,17 +22,17 @@ use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 
 /// The instruction is done: goes on after it. For handlers that don't end with [`crate::arch::aarch64::exit::Outcome::done`].
 pub fn skip_instruction() {
-    if step::changes_pstate(read_sysreg!("spsr_el2")) {
+    if step::changes_pstate(read_sysreg!(SPSR_EL2)) {
         return skip_rare();
     }
-    write_sysreg!("elr_el2", read_sysreg!("elr_el2").wrapping_add(4));
+    write_sysreg!(ELR_EL2, read_sysreg!(ELR_EL2).wrapping_add(4));
 }
 
 /// As above, where more than the program counter changes.
 #[cold]
 #[unsafe(no_mangle)]
 extern "C" fn skip_rare() {
-    let esr = Esr(read_sysreg!("esr_el2"));
-    write_sysreg!("spsr_el2", step::after_instruction(read_sysreg!("spsr_el2")));
-    write_sysreg!("elr_el2", read_sysreg!("elr_el2").wrapping_add(esr.instruction_bytes()));
+    let esr = Esr(read_sysreg!(ESR_EL2));
+    write_sysreg!(SPSR_EL2, step::after_instruction(read_sysreg!(SPSR_EL2)));
+    write_sysreg!(ELR_EL2, read_sysreg!(ELR_EL2).wrapping_add(esr.instruction_bytes()));
 }

@@ -77,19 +77,10 @@ fn deactivate(cpu: &mut Cpu, intid: u32) {
 }
 
 fn emulate(cpu: &mut Cpu, esr: Esr, reg: SysReg, class: Class, register: usize) {
-    /// ICC_DIR_EL1.
-    const DIR: SysReg = SysReg::new(3, 0, 12, 11, 1);
-    /// ICC_PMR_EL1, ICC_CTLR_EL1, ICC_RPR_EL1: ICH_HCR_EL2.TC traps them with ICC_DIR_EL1.
-    const PMR: SysReg = SysReg::new(3, 0, 4, 6, 0);
-    const CTLR: SysReg = SysReg::new(3, 0, 12, 12, 4);
-    const RPR: SysReg = SysReg::new(3, 0, 12, 11, 3);
-    /// ICC_IGRPEN0_EL1, ICC_IGRPEN1_EL1.
-    const IGRPEN0: SysReg = SysReg::new(3, 0, 12, 12, 6);
-    const IGRPEN1: SysReg = SysReg::new(3, 0, 12, 12, 7);
-    /// OSLAR_EL1.
-    const OSLAR: SysReg = SysReg::new(2, 0, 1, 0, 4);
-    /// MDRAR_EL1.
-    const MDRAR: SysReg = SysReg::new(2, 0, 1, 0, 0);
+    // ICH_HCR_EL2.TC traps them with ICC_DIR_EL1.
+    const PMR: SysReg = SysReg::ICC_PMR_EL1;
+    const CTLR: SysReg = SysReg::ICC_CTLR_EL1;
+    const RPR: SysReg = SysReg::ICC_RPR_EL1;
     let write = !esr.msr().is_read();
     let value = cpu.frame.get(register);
     match class {
@@ -98,7 +89,7 @@ fn emulate(cpu: &mut Cpu, esr: Esr, reg: SysReg, class: Class, register: usize) 
             gic::send_sgi(cpu, which, value);
             skip_instruction();
         }
-        Class::Gic if write && reg == DIR => {
+        Class::Gic if write && reg == SysReg::ICC_DIR_EL1 => {
             deactivate(cpu, value as u32);
             skip_instruction();
         }
@@ -117,11 +108,11 @@ fn emulate(cpu: &mut Cpu, esr: Esr, reg: SysReg, class: Class, register: usize) 
             }
             skip_instruction();
         }
-        Class::Gic if write && reg == IGRPEN1 && direct::traps_group_enables() => {
+        Class::Gic if write && reg == SysReg::ICC_IGRPEN1_EL1 && direct::traps_group_enables() => {
             direct::set_group1(cpu, value);
             skip_instruction();
         }
-        Class::Gic if write && reg == IGRPEN0 && direct::traps_group_enables() => {
+        Class::Gic if write && reg == SysReg::ICC_IGRPEN0_EL1 && direct::traps_group_enables() => {
             Interface::new(cpu.index, cpu.vcpu()).set_group0(value & 1 != 0);
             skip_instruction();
         }
@@ -130,13 +121,13 @@ fn emulate(cpu: &mut Cpu, esr: Esr, reg: SysReg, class: Class, register: usize) 
         Class::Debug | Class::OsLock => {
             // SAFETY: the vCPU is loaded on this CPU.
             let debug = &mut unsafe { cpu.vcpu().arch.context() }.debug;
-            if class == Class::Debug && !debug.in_use() && reg != MDRAR {
+            if class == Class::Debug && !debug.in_use() && reg != SysReg::MDRAR_EL1 {
                 // From now on its own; the access is made again, and does not trap.
                 debug.grant();
                 return;
             }
             if write {
-                if reg == OSLAR {
+                if reg == SysReg::OSLAR_EL1 {
                     debug.set_os_lock(value & 1 != 0);
                 }
             } else {

@@ -43,7 +43,7 @@ macro_rules! each_line {
 /// The caller has these bytes of the direct map for itself.
 pub unsafe fn zero(memory: *mut u8, length: usize) {
     // DCZID_EL0: DZP forbids DC ZVA, BS is log2 of its block in words.
-    let dczid = read_sysreg!("dczid_el0");
+    let dczid = read_sysreg!(DCZID_EL0);
     let block = 4u64 << (dczid & 0xf);
     let (start, end) = (memory as u64, memory as u64 + length as u64);
     let first = start.next_multiple_of(block).min(end);
@@ -100,7 +100,7 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
 /// Cleans `length` bytes to the point of coherency: for who reads them with its caches off.
 pub fn clean(address: u64, length: usize) {
     // CTR_EL0.DminLine: log2 of words.
-    let line = 4u64 << (read_sysreg!("ctr_el0") >> 16 & 0xf);
+    let line = 4u64 << (read_sysreg!(CTR_EL0) >> 16 & 0xf);
     let end = (address + length as u64).next_multiple_of(line);
     // SAFETY: cleaning a line changes no memory.
     unsafe {

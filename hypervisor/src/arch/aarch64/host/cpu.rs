@@ -93,6 +93,8 @@ pub struct Cpu {
 }
 
 /// Offsets for `exit.S`.
+pub const X: usize = offset_of!(Cpu, frame.x);
+/// As above.
 pub const SINCE: usize = offset_of!(Cpu, since);
 /// As above.
 pub const ROWS: usize = offset_of!(Cpu, rows);
@@ -107,17 +109,17 @@ pub const EMERGENCY: usize = offset_of!(Cpu, emergency);
 /// As above.
 pub const EMERGENCY_SIZE: usize = size_of::<Emergency>();
 
-const _: () = assert!(offset_of!(Cpu, frame) == 0 && EMERGENCY < 4096, "exit.S relies on these");
+const _: () = assert!(X == 0 && EMERGENCY < 4096, "exit.S relies on these");
 
 /// This CPU's affinity: MPIDR_EL1's fields Aff0 to Aff3.
 pub fn affinity() -> u64 {
-    read_sysreg!("mpidr_el1") & 0xff_00ff_ffff
+    read_sysreg!(MPIDR_EL1) & 0xff_00ff_ffff
 }
 
 /// Number of the CPU that asks, also while its block is borrowed.
 #[inline(always)]
 pub fn this_index() -> usize {
-    let block = read_sysreg!("tpidr_el2") as *const Block;
+    let block = read_sysreg!(TPIDR_EL2) as *const Block;
     // SAFETY: `install` comes before anything that asks. The word is constant after it, and outside of `Block::cpu`, which is borrowed.
     unsafe { (&raw const (*block).local.index).read() }
 }
@@ -131,14 +133,14 @@ impl Cpu {
         // SAFETY: the caller's promise.
         let cpu = unsafe { Cpu::place(top, index) };
         cpu.mpidr = affinity();
-        write_sysreg!("tpidr_el2", &raw const *cpu as u64);
+        write_sysreg!(TPIDR_EL2, &raw const *cpu as u64);
         cpu
     }
 
     /// Sets up what is this CPU's own and stays so: vectors, traps, FP for the moves of [`crate::arch::aarch64::vcpu::fp`].
     pub fn setup(&mut self) {
         mmu::forbid_writable_code();
-        write_sysreg!("vbar_el2", exit::vector_base());
+        write_sysreg!(VBAR_EL2, exit::vector_base());
         traps::setup();
         serror::setup();
         speculation::setup_cpu(self);

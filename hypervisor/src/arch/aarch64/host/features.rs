@@ -67,15 +67,15 @@ pub fn get() -> &'static Features {
 
 /// Finds the features of this CPU.
 pub fn detect() -> Features {
-    let pfr0 = read_sysreg!("id_aa64pfr0_el1");
-    let pfr1 = read_sysreg!("id_aa64pfr1_el1");
-    let dfr0 = read_sysreg!("id_aa64dfr0_el1");
-    let isar1 = read_sysreg!("id_aa64isar1_el1");
-    let isar2 = read_sysreg!("S3_0_C0_C6_2");
-    let mmfr0 = read_sysreg!("id_aa64mmfr0_el1");
-    let mmfr1 = read_sysreg!("id_aa64mmfr1_el1");
-    let mmfr2 = read_sysreg!("S3_0_C0_C7_2");
-    let mmfr4 = read_sysreg!("S3_0_C0_C7_4");
+    let pfr0 = read_sysreg!(ID_AA64PFR0_EL1);
+    let pfr1 = read_sysreg!(ID_AA64PFR1_EL1);
+    let dfr0 = read_sysreg!(ID_AA64DFR0_EL1);
+    let isar1 = read_sysreg!(ID_AA64ISAR1_EL1);
+    let isar2 = read_sysreg!(ID_AA64ISAR2_EL1);
+    let mmfr0 = read_sysreg!(ID_AA64MMFR0_EL1);
+    let mmfr1 = read_sysreg!(ID_AA64MMFR1_EL1);
+    let mmfr2 = read_sysreg!(ID_AA64MMFR2_EL1);
+    let mmfr4 = read_sysreg!(ID_AA64MMFR4_EL1);
     let field = |register: u64, shift: u32| register >> shift & 0xf;
     Features {
         vhe: field(mmfr1, 8) != 0,
@@ -114,7 +114,7 @@ pub fn set(features: Features) {
 pub fn enable_fp_for_el2() {
     let have = get();
     if have.sve {
-        write_sysreg!("S3_4_C1_C2_0", 0xf); // ZCR_EL2.LEN
+        write_sysreg!(ZCR_EL2, 0xf); // ZCR_EL2.LEN
     }
     isb();
 }

@@ -125,14 +125,14 @@ pub fn setup_cpu(board: &Board, cpu: usize, mpidr: u64, ppis: &[u32], timer: u32
     OWN.store(enable, Ordering::Relaxed);
 
     // ICC_SRE_EL2: SRE, DFB, DIB, Enable.
-    write_sysreg!("S3_4_C12_C9_5", 0xf);
+    write_sysreg!(ICC_SRE_EL2, 0xf);
     isb();
-    if read_sysreg!("S3_4_C12_C9_5") & 1 == 0 {
+    if read_sysreg!(ICC_SRE_EL2) & 1 == 0 {
         return Err("the GIC's CPU interface has no system registers");
     }
-    write_sysreg!("S3_0_C12_C12_5", 0x7); // ICC_SRE_EL1, for guests: SRE, DFB, DIB
+    write_sysreg!(ICC_SRE_EL1, 0x7); // ICC_SRE_EL1, for guests: SRE, DFB, DIB
     open_interface();
-    let kept_by_interface = read_sysreg!("S3_0_C4_C6_0") as u8; // ICC_PMR_EL1
+    let kept_by_interface = read_sysreg!(ICC_PMR_EL1) as u8;
     KEPT_PRIORITY.fetch_and(kept_by_redistributor & kept_by_interface, Ordering::Relaxed);
     Ok(())
 }
@@ -149,9 +149,9 @@ pub fn has_two_states() -> bool {
 
 /// Sets up this CPU's interface as EL2 uses it.
 pub fn open_interface() {
-    write_sysreg!("S3_0_C12_C12_4", CTLR_EOI_MODE); // deactivation is a step of its own
-    write_sysreg!("S3_0_C4_C6_0", 0xff); // ICC_PMR_EL1
-    write_sysreg!("S3_0_C12_C12_7", 1); // ICC_IGRPEN1_EL1
+    write_sysreg!(ICC_CTLR_EL1, CTLR_EOI_MODE); // deactivation is a step of its own
+    write_sysreg!(ICC_PMR_EL1, 0xff);
+    write_sysreg!(ICC_IGRPEN1_EL1, 1);
     isb();
 }
 
@@ -257,7 +257,7 @@ pub fn set_shared(cpu: usize) {
 /// Sends an SGI to a CPU, as [`kick`] does.
 #[inline(always)]
 pub fn send_sgi(cpu: usize, intid: u32) {
-    write_sysreg!("S3_0_C12_C11_5", to_sgi(KICKS[cpu % MAX_CPUS].load(Ordering::Relaxed), intid));
+    write_sysreg!(ICC_SGI1R_EL1, to_sgi(KICKS[cpu % MAX_CPUS].load(Ordering::Relaxed), intid));
 }
 
 /// Replaces the SGI in a value for ICC_SGI1R_EL1.
@@ -278,13 +278,13 @@ pub fn complete_stores() {
 /// [`isb`] at the latest.
 #[inline(always)]
 pub fn kick(cpu: usize) {
-    write_sysreg!("S3_0_C12_C11_5", KICKS[cpu % MAX_CPUS].load(Ordering::Relaxed));
+    write_sysreg!(ICC_SGI1R_EL1, KICKS[cpu % MAX_CPUS].load(Ordering::Relaxed));
 }
 
 /// ICC_IAR1_EL1: takes the pending interrupt.
 #[inline(always)]
 pub fn acknowledge() -> u32 {
-    read_sysreg!("S3_0_C12_C12_0") as u32 & 0xff_ffff
+    read_sysreg!(ICC_IAR1_EL1) as u32 & 0xff_ffff
 }
 
 /// A kick that comes from now on is one of its own. What it was for must not be read earlier: it would be missed if it came
@@ -302,13 +302,13 @@ pub const FIRST_SPECIAL: u32 = 1020;
 /// ICC_EOIR1_EL1: other interrupts may come; this one stays active until it is deactivated, here or by the guest.
 #[inline(always)]
 pub fn drop_priority(intid: u32) {
-    write_sysreg!("S3_0_C12_C12_1", u64::from(intid));
+    write_sysreg!(ICC_EOIR1_EL1, u64::from(intid));
 }
 
 /// ICC_DIR_EL1.
 #[inline(always)]
 pub fn deactivate(intid: u32) {
-    write_sysreg!("S3_0_C12_C11_1", u64::from(intid));
+    write_sysreg!(ICC_DIR_EL1, u64::from(intid));
 }
 
 /// Sets or clears the active state of a private interrupt of this CPU, without taking it.

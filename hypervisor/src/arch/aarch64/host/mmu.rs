@@ -94,7 +94,7 @@ pub fn setup(board: &Board, image: &Span, blob: &Span) {
     let start = address_space::image_start();
     let to_physical = image.start.wrapping_sub(start);
     let format = if features::get().vhe { El2::Vhe } else { El2::Nvhe };
-    let geometry = Geometry::stage1(48, PaRange::from_mmfr0(read_sysreg!("id_aa64mmfr0_el1"))).expect("48 bits is a size that there is");
+    let geometry = Geometry::stage1(48, PaRange::from_mmfr0(read_sysreg!(ID_AA64MMFR0_EL1))).expect("48 bits is a size that there is");
     let mut memory = PoolMemory { used: 0, base: (POOL.0.get() as u64).wrapping_add(to_physical) };
     let root = memory.allocate().expect("the pool is not empty");
     let table = PageTable::new(format, geometry, root).expect("the pool is aligned");
@@ -114,7 +114,7 @@ pub fn complete_map() {
 
 /// Sets SCTLR_EL2.WXN on this CPU: what is writable can't be executed, whatever the tables say.
 pub fn forbid_writable_code() {
-    write_sysreg!("sctlr_el2", read_sysreg!("sctlr_el2") | 1 << 19);
+    write_sysreg!(SCTLR_EL2, read_sysreg!(SCTLR_EL2) | 1 << 19);
     isb();
     // WXN may be held in TLBs (Arm ARM, System register fields that may be cached in a TLB).
     // SAFETY: forgetting translations is always right.

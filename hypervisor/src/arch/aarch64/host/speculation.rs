@@ -47,13 +47,13 @@ pub fn setup_cpu(cpu: &mut Cpu) {
 }
 
 fn identity(firmware: Workarounds) -> Identity {
-    let pfr0 = read_sysreg!("id_aa64pfr0_el1");
-    let pfr1 = read_sysreg!("id_aa64pfr1_el1");
-    let isar2 = read_sysreg!("S3_0_C0_C6_2");
-    let mmfr1 = read_sysreg!("id_aa64mmfr1_el1");
+    let pfr0 = read_sysreg!(ID_AA64PFR0_EL1);
+    let pfr1 = read_sysreg!(ID_AA64PFR1_EL1);
+    let isar2 = read_sysreg!(ID_AA64ISAR2_EL1);
+    let mmfr1 = read_sysreg!(ID_AA64MMFR1_EL1);
     let field = |register: u64, shift: u32| (register >> shift & 0xf) as u8;
     Identity {
-        midr: read_sysreg!("midr_el1"),
+        midr: read_sysreg!(MIDR_EL1),
         csv2: field(pfr0, 56),
         ssbs: field(pfr1, 4),
         clrbhb: field(isar2, 28) != 0,

@@ -1,8 +1,10 @@
-//! Access to system registers by name, for those that the `aarch64-cpu` crate does not know (the `_EL12` names, `ICH_*`, ...) or
-//! where a plain value is moved. Names that an assembler may not know are written `S<op0>_<op1>_C<n>_C<m>_<op2>`.
+//! Access to system registers by name. What an assembler may not know crate `stile-sysreg` does ([`stile_sysreg::operand`]).
 
-/// Reads a system register.
+/// Reads a system register: by its name, or by a string that an assembler understands.
 macro_rules! read_sysreg {
+    ($name:ident) => {
+        $crate::arch::aarch64::host::sysreg::read_sysreg!(stile_sysreg::operand!($name))
+    };
     ($name:expr) => {{
         let value: u64;
         // SAFETY: reading a register that this CPU has (the caller's business) changes no memory.
@@ -14,6 +16,9 @@ macro_rules! read_sysreg {
 /// Writes a system register. What controls EL2's own translation is written in `boot.S` and `mmu` alone; all others change
 /// what a guest sees or when EL2 is entered, not the memory that Rust knows of.
 macro_rules! write_sysreg {
+    ($name:ident, $value:expr) => {
+        $crate::arch::aarch64::host::sysreg::write_sysreg!(stile_sysreg::operand!($name), $value)
+    };
     ($name:expr, $value:expr) => {{
         let value: u64 = $value;
         // SAFETY: see above.

@@ -5,12 +5,12 @@ use super::sysreg::{isb, read_sysreg, write_sysreg};
 /// CNTPCT_EL0: ticks since some moment, the same on all CPUs.
 #[inline(always)]
 pub fn now() -> u64 {
-    read_sysreg!("cntpct_el0")
+    read_sysreg!(CNTPCT_EL0)
 }
 
 /// CNTFRQ_EL0: ticks a second.
 pub fn frequency() -> u64 {
-    read_sysreg!("cntfrq_el0")
+    read_sysreg!(CNTFRQ_EL0)
 }
 
 /// Returns the value of the physical counter at which a virtual timer rings (now, if it does already): its compare value counts with
@@ -24,10 +24,10 @@ pub fn virtual_deadline(compare: u64, offset: u64) -> u64 {
 pub fn set_deadline(deadline: Option<u64>) {
     match deadline {
         Some(at) => {
-            write_sysreg!("cnthp_cval_el2", at);
-            write_sysreg!("cnthp_ctl_el2", 1);
+            write_sysreg!(CNTHP_CVAL_EL2, at);
+            write_sysreg!(CNTHP_CTL_EL2, 1);
         }
-        None => write_sysreg!("cnthp_ctl_el2", 0),
+        None => write_sysreg!(CNTHP_CTL_EL2, 0),
     }
     isb();
 }

@@ -126,13 +126,13 @@ impl Place {
     /// Makes the vCPU, which is held direct on `cpu`, exit, whatever its guest masks: its second stage becomes empty, and if it waits, it is woken.
     fn revoke(&self, cpu: usize) {
         self.entries().iter().for_each(|entry| entry.store(0, Ordering::Relaxed));
-        let before = read_sysreg!("vttbr_el2");
+        let before = read_sysreg!(VTTBR_EL2);
         // The TLBI takes the VMID from here. Speculative walks find a table in which nothing is mapped.
-        write_sysreg!("vttbr_el2", self.vttbr.load(Ordering::Relaxed));
+        write_sysreg!(VTTBR_EL2, self.vttbr.load(Ordering::Relaxed));
         // A masked interrupt ends WFI but not WFE (Arm ARM, WFE wake-up events): an event does.
         // SAFETY: forgetting translations is always right, and so is an event.
         unsafe { core::arch::asm!("dsb ishst", "isb", "tlbi vmalls12e1is", "dsb ish", "sev", options(nostack, preserves_flags)) };
-        write_sysreg!("vttbr_el2", before);
+        write_sysreg!(VTTBR_EL2, before);
         isb();
         // From here on that CPU executes nothing of its guest's. An interrupt only has to end a WFI.
         if cpu != this_index() {
@@ -250,7 +250,7 @@ fn try_enter(cpu: &Cpu, vcpu: &'static Vcpu, place: &Place, priorities: HostPrio
     if !vmcr.group_enabled(true) || vmcr.common_binary_point() != interface.has_common_binary_point() {
         return false;
     }
-    let before = read_sysreg!("vttbr_el2");
+    let before = read_sysreg!(VTTBR_EL2);
     copy_root(before, place);
     place.vttbr.store(before & VMID | place.root, Ordering::Relaxed);
     publish(cpu, vcpu, place);
@@ -277,8 +277,8 @@ fn try_enter(cpu: &Cpu, vcpu: &'static Vcpu, place: &Place, priorities: HostPrio
     physical_interface::hand_over(vmcr, priorities);
     traps::set_direct(true);
     Interface::new(cpu.index, vcpu).trap_common(true);
-    write_sysreg!("vttbr_el2", place.vttbr.load(Ordering::Relaxed));
-    write_sysreg!("vbar_el2", Vectors::Direct.base());
+    write_sysreg!(VTTBR_EL2, place.vttbr.load(Ordering::Relaxed));
+    write_sysreg!(VBAR_EL2, Vectors::Direct.base());
     true
 }
 
@@ -322,7 +322,7 @@ fn unpublish(cpu: &Cpu, place: &Place) {
 #[inline(never)]
 fn leave(cpu: &Cpu, vcpu: &Vcpu, place: &Place) {
     unpublish(cpu, place);
-    write_sysreg!("vbar_el2", vector_base());
+    write_sysreg!(VBAR_EL2, vector_base());
     traps::set_direct(false);
     let mut interface = Interface::new(cpu.index, vcpu);
     interface.trap_common(false);

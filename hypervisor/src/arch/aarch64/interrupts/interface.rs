@@ -45,7 +45,7 @@ static SHAPE: Once<Shape> = Once::new();
 
 /// Reads the shape of the virtual CPU interface on the first CPU.
 pub fn setup(board: &Board) {
-    let vtr = read_sysreg!("S3_4_C12_C11_1");
+    let vtr = read_sysreg!(ICH_VTR_EL2);
     let list_registers = ((vtr & 0x1f) as usize + 1).min(stile_vgic::MAX_LIST_REGISTERS);
     SHAPE.set(Shape {
         list_registers,
@@ -96,26 +96,26 @@ impl<'vcpu> Interface<'vcpu> {
     /// Brings the registers that the engine does not move: enables, priority mask, active priorities.
     pub fn load(&mut self, from: &CpuInterface) {
         // ICC_SRE_EL1: where it can be cleared, another vCPU may have cleared it.
-        write_sysreg!("S3_0_C12_C12_5", 0x7);
+        write_sysreg!(ICC_SRE_EL1, 0x7);
         self.write_state(from.vmcr.0, &from.ap0r, &from.ap1r);
-        write_sysreg!("S3_4_C12_C11_0", self.kind.control);
+        write_sysreg!(ICH_HCR_EL2, self.kind.control);
     }
 
     /// Writes ICH_VMCR_EL2, ICH_AP0Rn_EL2 and ICH_AP1Rn_EL2.
     pub fn write_state(&mut self, vmcr: u64, ap0r: &[u32; 4], ap1r: &[u32; 4]) {
-        write_sysreg!("S3_4_C12_C11_7", vmcr);
+        write_sysreg!(ICH_VMCR_EL2, vmcr);
         let preemption_bits = shape().preemption_bits;
-        write_sysreg!("S3_4_C12_C8_0", u64::from(ap0r[0]));
-        write_sysreg!("S3_4_C12_C9_0", u64::from(ap1r[0]));
+        write_sysreg!(ICH_AP0R0_EL2, u64::from(ap0r[0]));
+        write_sysreg!(ICH_AP1R0_EL2, u64::from(ap1r[0]));
         if preemption_bits >= 6 {
-            write_sysreg!("S3_4_C12_C8_1", u64::from(ap0r[1]));
-            write_sysreg!("S3_4_C12_C9_1", u64::from(ap1r[1]));
+            write_sysreg!(ICH_AP0R1_EL2, u64::from(ap0r[1]));
+            write_sysreg!(ICH_AP1R1_EL2, u64::from(ap1r[1]));
         }
         if preemption_bits >= 7 {
-            write_sysreg!("S3_4_C12_C8_2", u64::from(ap0r[2]));
-            write_sysreg!("S3_4_C12_C9_2", u64::from(ap1r[2]));
-            write_sysreg!("S3_4_C12_C8_3", u64::from(ap0r[3]));
-            write_sysreg!("S3_4_C12_C9_3", u64::from(ap1r[3]));
+            write_sysreg!(ICH_AP0R2_EL2, u64::from(ap0r[2]));
+            write_sysreg!(ICH_AP1R2_EL2, u64::from(ap1r[2]));
+            write_sysreg!(ICH_AP0R3_EL2, u64::from(ap0r[3]));
+            write_sysreg!(ICH_AP1R3_EL2, u64::from(ap1r[3]));
         }
     }
 
@@ -129,7 +129,7 @@ impl<'vcpu> Interface<'vcpu> {
     pub fn is_empty() -> bool {
         let all = shape().all;
         // ICH_HCR_EL2, ICH_ELRSR_EL2.
-        read_sysreg!("S3_4_C12_C11_0") & !TC == ENABLE && read_sysreg!("S3_4_C12_C11_5") & all == all
+        read_sysreg!(ICH_HCR_EL2) & !TC == ENABLE && read_sysreg!(ICH_ELRSR_EL2) & all == all
     }
 
     /// Withdraws the maintenance enables whose cause the engine has answered and that are still asserted (ICH_MISR_EL2), until
@@ -137,9 +137,9 @@ impl<'vcpu> Interface<'vcpu> {
     /// whatever the implementation asserts: its state can't change while its vCPU does not run. No list register is left that
     /// asks for maintenance by itself.
     pub fn withdraw_asserted(&mut self) {
-        let asserted = read_sysreg!("S3_4_C12_C11_2") & MAINTENANCE_ENABLES;
+        let asserted = read_sysreg!(ICH_MISR_EL2) & MAINTENANCE_ENABLES;
         if asserted != 0 {
-            write_sysreg!("S3_4_C12_C11_0", read_sysreg!("S3_4_C12_C11_0") & !asserted);
+            write_sysreg!(ICH_HCR_EL2, read_sysreg!(ICH_HCR_EL2) & !asserted);
         }
     }
 
@@ -151,12 +151,12 @@ impl<'vcpu> Interface<'vcpu> {
     /// Writes ICC_PMR_EL1, of whose bits the implementation has the upper ones.
     pub fn set_priority_mask(&mut self, value: u64) {
         let mask = 0xff << (8 - shape().priority_bits) & 0xff;
-        write_sysreg!("S3_4_C12_C11_7", self.vmcr().0 & !(0xff << 24) | (value & mask) << 24);
+        write_sysreg!(ICH_VMCR_EL2, self.vmcr().0 & !(0xff << 24) | (value & mask) << 24);
     }
 
     /// ICC_CTLR_EL1: what ICH_VTR_EL2 says in other places, CBPR and EOImode.
     pub fn control(&self) -> u64 {
-        let (vtr, vmcr) = (read_sysreg!("S3_4_C12_C11_1"), self.vmcr().0);
+        let (vtr, vmcr) = (read_sysreg!(ICH_VTR_EL2), self.vmcr().0);
         // PRIbits, IDbits, SEIS, A3V.
         let fixed = (vtr >> 29 & 7) << 8 | (vtr >> 23 & 7) << 11 | (vtr >> 22 & 1) << 14 | (vtr >> 21 & 1) << 15;
         fixed | u64::from(vmcr & Vmcr::VCBPR != 0) | u64::from(vmcr & Vmcr::VEOIM != 0) << 1
@@ -166,7 +166,7 @@ impl<'vcpu> Interface<'vcpu> {
     pub fn set_control(&mut self, value: u64) {
         let bit = |n: u32, field: u64| if value >> n & 1 != 0 { field } else { 0 };
         let chosen = bit(0, Vmcr::VCBPR) | bit(1, Vmcr::VEOIM) | self.kind.fixed;
-        write_sysreg!("S3_4_C12_C11_7", self.vmcr().0 & !(Vmcr::VCBPR | Vmcr::VEOIM) | chosen);
+        write_sysreg!(ICH_VMCR_EL2, self.vmcr().0 & !(Vmcr::VCBPR | Vmcr::VEOIM) | chosen);
     }
 
     /// Whether ICC_CTLR_EL1.CBPR is one for good.
@@ -178,23 +178,23 @@ impl<'vcpu> Interface<'vcpu> {
     /// group 0, of which that is one. No maintenance interrupt is enabled.
     pub fn trap_common(&mut self, on: bool) {
         let traps = TC | if self.has_common_binary_point() { TALL0 } else { 0 };
-        write_sysreg!("S3_4_C12_C11_0", self.kind.control | if on { traps } else { 0 });
+        write_sysreg!(ICH_HCR_EL2, self.kind.control | if on { traps } else { 0 });
     }
 
     /// Writes the enable of group 0.
     pub fn set_group0(&mut self, enabled: bool) {
         let rest = self.vmcr().0 & !Vmcr::VENG0;
-        write_sysreg!("S3_4_C12_C11_7", if enabled { rest | Vmcr::VENG0 } else { rest });
+        write_sysreg!(ICH_VMCR_EL2, if enabled { rest | Vmcr::VENG0 } else { rest });
     }
 
     /// Writes the enable of group 1.
     pub fn set_group1(&mut self, enabled: bool) {
-        write_sysreg!("S3_4_C12_C11_7", self.vmcr().with_group1(enabled).0);
+        write_sysreg!(ICH_VMCR_EL2, self.vmcr().with_group1(enabled).0);
     }
 
     /// Turns the interface off.
     pub fn disable(&mut self) {
-        write_sysreg!("S3_4_C12_C11_0", 0);
+        write_sysreg!(ICH_HCR_EL2, 0);
     }
 
     /// The reverse of [`Interface::load`].
@@ -210,17 +210,17 @@ impl<'vcpu> Interface<'vcpu> {
 fn active_priorities() -> ([u32; 4], [u32; 4]) {
     let (mut ap0r, mut ap1r) = ([0; 4], [0; 4]);
     let preemption_bits = shape().preemption_bits;
-    ap0r[0] = read_sysreg!("S3_4_C12_C8_0") as u32;
-    ap1r[0] = read_sysreg!("S3_4_C12_C9_0") as u32;
+    ap0r[0] = read_sysreg!(ICH_AP0R0_EL2) as u32;
+    ap1r[0] = read_sysreg!(ICH_AP1R0_EL2) as u32;
     if preemption_bits >= 6 {
-        ap0r[1] = read_sysreg!("S3_4_C12_C8_1") as u32;
-        ap1r[1] = read_sysreg!("S3_4_C12_C9_1") as u32;
+        ap0r[1] = read_sysreg!(ICH_AP0R1_EL2) as u32;
+        ap1r[1] = read_sysreg!(ICH_AP1R1_EL2) as u32;
     }
     if preemption_bits >= 7 {
-        ap0r[2] = read_sysreg!("S3_4_C12_C8_2") as u32;
-        ap1r[2] = read_sysreg!("S3_4_C12_C9_2") as u32;
-        ap0r[3] = read_sysreg!("S3_4_C12_C8_3") as u32;
-        ap1r[3] = read_sysreg!("S3_4_C12_C9_3") as u32;
+        ap0r[2] = read_sysreg!(ICH_AP0R2_EL2) as u32;
+        ap1r[2] = read_sysreg!(ICH_AP1R2_EL2) as u32;
+        ap0r[3] = read_sysreg!(ICH_AP0R3_EL2) as u32;
+        ap1r[3] = read_sysreg!(ICH_AP1R3_EL2) as u32;
     }
     (ap0r, ap1r)
 }
@@ -230,7 +230,7 @@ pub type Lists = [MaybeUninit<u64>; 16];
 
 // A list register's number is in its name, so each access is a choice.
 macro_rules! list_registers {
-    ($($n:literal $name:literal)*) => {
+    ($($n:literal $name:ident)*) => {
         #[inline(always)]
         fn read_list_register(n: usize) -> u64 {
             match n { $($n => read_sysreg!($name),)* _ => 0 }
@@ -268,10 +268,10 @@ macro_rules! list_registers {
     };
 }
 list_registers! {
-    0 "S3_4_C12_C12_0" 1 "S3_4_C12_C12_1" 2 "S3_4_C12_C12_2" 3 "S3_4_C12_C12_3"
-    4 "S3_4_C12_C12_4" 5 "S3_4_C12_C12_5" 6 "S3_4_C12_C12_6" 7 "S3_4_C12_C12_7"
-    8 "S3_4_C12_C13_0" 9 "S3_4_C12_C13_1" 10 "S3_4_C12_C13_2" 11 "S3_4_C12_C13_3"
-    12 "S3_4_C12_C13_4" 13 "S3_4_C12_C13_5" 14 "S3_4_C12_C13_6" 15 "S3_4_C12_C13_7"
+    0 ICH_LR0_EL2 1 ICH_LR1_EL2 2 ICH_LR2_EL2 3 ICH_LR3_EL2
+    4 ICH_LR4_EL2 5 ICH_LR5_EL2 6 ICH_LR6_EL2 7 ICH_LR7_EL2
+    8 ICH_LR8_EL2 9 ICH_LR9_EL2 10 ICH_LR10_EL2 11 ICH_LR11_EL2
+    12 ICH_LR12_EL2 13 ICH_LR13_EL2 14 ICH_LR14_EL2 15 ICH_LR15_EL2
 }
 
 impl ListRegisters for Interface<'_> {
@@ -293,7 +293,7 @@ impl ListRegisters for Interface<'_> {
     #[inline(always)]
     fn invalid(&self) -> u16 {
         // ICH_ELRSR_EL2, ICH_EISR_EL2.
-        (read_sysreg!("S3_4_C12_C11_5") | read_sysreg!("S3_4_C12_C11_3")) as u16
+        (read_sysreg!(ICH_ELRSR_EL2) | read_sysreg!(ICH_EISR_EL2)) as u16
     }
 
     fn set_maintenance(&mut self, enables: Maintenance) {
@@ -301,21 +301,21 @@ impl ListRegisters for Interface<'_> {
         if enables.0 & Maintenance::TDIR != 0 && !shape().trap_dir {
             value = value & !u64::from(Maintenance::TDIR) | TC;
         }
-        let count = read_sysreg!("S3_4_C12_C11_0") & EOI_COUNT;
-        write_sysreg!("S3_4_C12_C11_0", value | count);
+        let count = read_sysreg!(ICH_HCR_EL2) & EOI_COUNT;
+        write_sysreg!(ICH_HCR_EL2, value | count);
     }
 
     fn take_eoi_count(&mut self) -> u32 {
-        let value = read_sysreg!("S3_4_C12_C11_0");
+        let value = read_sysreg!(ICH_HCR_EL2);
         if value & EOI_COUNT != 0 {
-            write_sysreg!("S3_4_C12_C11_0", value & !EOI_COUNT);
+            write_sysreg!(ICH_HCR_EL2, value & !EOI_COUNT);
         }
         (value >> 27) as u32 & 0x1f
     }
 
     #[inline(always)]
     fn vmcr(&self) -> Vmcr {
-        Vmcr(read_sysreg!("S3_4_C12_C11_7"))
+        Vmcr(read_sysreg!(ICH_VMCR_EL2))
     }
 
     fn running_priority(&self) -> u8 {
@@ -328,10 +328,10 @@ impl ListRegisters for Interface<'_> {
         let control = match (line, features::get().vhe) {
             // While its guest runs, virtual EL2's timers are in memory.
             (intid::TIMER_EL2_VIRTUAL | intid::TIMER_EL2_PHYSICAL, true) if !nested::at_virtual_el2() => return None,
-            (intid::TIMER_EL1_VIRTUAL | intid::TIMER_EL2_VIRTUAL, true) => read_sysreg!("S3_5_C14_C3_1"),
-            (intid::TIMER_EL1_VIRTUAL, false) => read_sysreg!("cntv_ctl_el0"),
-            (intid::TIMER_EL1_PHYSICAL | intid::TIMER_EL2_PHYSICAL, true) => read_sysreg!("S3_5_C14_C2_1"),
-            (intid::TIMER_EL1_PHYSICAL, false) => read_sysreg!("cntp_ctl_el0"),
+            (intid::TIMER_EL1_VIRTUAL | intid::TIMER_EL2_VIRTUAL, true) => read_sysreg!(CNTV_CTL_EL02),
+            (intid::TIMER_EL1_VIRTUAL, false) => read_sysreg!(CNTV_CTL_EL0),
+            (intid::TIMER_EL1_PHYSICAL | intid::TIMER_EL2_PHYSICAL, true) => read_sysreg!(CNTP_CTL_EL02),
+            (intid::TIMER_EL1_PHYSICAL, false) => read_sysreg!(CNTP_CTL_EL0),
             _ => return None,
         };
         Some(control & 0b111 == 0b101)

@@ -161,11 +161,11 @@ pub fn stop_timers(controls: u64) {
         return;
     }
     if features::get().vhe {
-        write_sysreg!("S3_5_C14_C3_1", 0);
-        write_sysreg!("S3_5_C14_C2_1", 0);
+        write_sysreg!(CNTV_CTL_EL02, 0);
+        write_sysreg!(CNTP_CTL_EL02, 0);
     } else {
-        write_sysreg!("cntv_ctl_el0", 0);
-        write_sysreg!("cntp_ctl_el0", 0);
+        write_sysreg!(CNTV_CTL_EL0, 0);
+        write_sysreg!(CNTP_CTL_EL0, 0);
     }
 }
 

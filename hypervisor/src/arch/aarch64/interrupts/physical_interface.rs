@@ -9,9 +9,9 @@ use crate::arch::aarch64::host::sysreg::{isb, read_sysreg, write_sysreg};
 /// Gives the physical CPU interface's group 1 the state of the virtual one.
 pub fn hand_over(vmcr: Vmcr, priorities: HostPriorities) {
     if vmcr.common_binary_point() {
-        write_sysreg!("S3_0_C12_C8_3", vmcr.binary_point(false)); // ICC_BPR0_EL1
+        write_sysreg!(ICC_BPR0_EL1, vmcr.binary_point(false));
     } else {
-        write_sysreg!("S3_0_C12_C12_3", vmcr.binary_point(true)); // ICC_BPR1_EL1
+        write_sysreg!(ICC_BPR1_EL1, vmcr.binary_point(true));
     }
     mirror(vmcr, priorities);
     isb();
@@ -20,15 +20,15 @@ pub fn hand_over(vmcr: Vmcr, priorities: HostPriorities) {
 /// The guest wrote ICC_PMR_EL1 or ICC_CTLR_EL1, which trap: they take effect in the physical interface.
 pub fn mirror(vmcr: Vmcr, priorities: HostPriorities) {
     let control = u64::from(vmcr.common_binary_point()) | if vmcr.eoi_split() { gic::CTLR_EOI_MODE } else { 0 };
-    write_sysreg!("S3_0_C12_C12_4", control);
+    write_sysreg!(ICC_CTLR_EL1, control);
     // The kick that wakes is never masked; all that the guest has is below.
-    write_sysreg!("S3_0_C4_C6_0", u64::from(priorities.of_guest(vmcr.priority_mask())));
+    write_sysreg!(ICC_PMR_EL1, u64::from(priorities.of_guest(vmcr.priority_mask())));
 }
 
 /// The virtual interface's state with what the guest wrote to the physical one without traps: ICC_BPR1_EL1, ICC_IGRPEN1_EL1.
 pub fn written_to(vmcr: Vmcr) -> Vmcr {
-    let vmcr = vmcr.with_group1(read_sysreg!("S3_0_C12_C12_7") & 1 != 0);
-    if vmcr.common_binary_point() { vmcr } else { vmcr.with_binary_point1(read_sysreg!("S3_0_C12_C12_3")) }
+    let vmcr = vmcr.with_group1(read_sysreg!(ICC_IGRPEN1_EL1) & 1 != 0);
+    if vmcr.common_binary_point() { vmcr } else { vmcr.with_binary_point1(read_sysreg!(ICC_BPR1_EL1)) }
 }
 
 /// Takes back all active priorities of this CPU's group 1. Returns them as ICH_AP1Rn_EL2 has them: the layout of ICC_AP1Rn_EL1 is the
@@ -38,11 +38,11 @@ pub fn drop_priorities(vmcr: Vmcr, priorities: HostPriorities, active: u32, prio
     let mask = vmcr.group_priority_mask(true);
     let mut ap1r = [0; 4];
     // Writes of ICC_EOIR1_EL1 drop a priority and deactivate nothing.
-    write_sysreg!("S3_0_C12_C12_4", gic::CTLR_EOI_MODE | u64::from(vmcr.common_binary_point()));
+    write_sysreg!(ICC_CTLR_EL1, gic::CTLR_EOI_MODE | u64::from(vmcr.common_binary_point()));
     isb();
     // No two active priorities are the same, so this is the most that there can be.
     for _ in 0..1 << shape.preemption_bits {
-        let running = read_sysreg!("S3_0_C12_C11_3") as u8; // ICC_RPR_EL1
+        let running = read_sysreg!(ICC_RPR_EL1) as u8;
         if running == 0xff {
             break;
         }
@@ -59,17 +59,17 @@ pub fn drop_priorities(vmcr: Vmcr, priorities: HostPriorities, active: u32, prio
 
 /// Writes 0 to ICC_AP1Rn_EL1, which means none.
 fn clear_active_priorities(preemption_bits: u8) {
-    write_sysreg!("S3_0_C12_C9_0", 0);
+    write_sysreg!(ICC_AP1R0_EL1, 0);
     if preemption_bits >= 6 {
-        write_sysreg!("S3_0_C12_C9_1", 0);
+        write_sysreg!(ICC_AP1R1_EL1, 0);
     }
     if preemption_bits >= 7 {
-        write_sysreg!("S3_0_C12_C9_2", 0);
-        write_sysreg!("S3_0_C12_C9_3", 0);
+        write_sysreg!(ICC_AP1R2_EL1, 0);
+        write_sysreg!(ICC_AP1R3_EL1, 0);
     }
 }
 
 /// ICC_RPR_EL1.
 pub fn running_priority() -> u64 {
-    read_sysreg!("S3_0_C12_C11_3") & 0xff
+    read_sysreg!(ICC_RPR_EL1) & 0xff
 }

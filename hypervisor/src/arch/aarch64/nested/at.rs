@@ -35,14 +35,14 @@ pub fn execute(nested: &Nested, vm: &Vm, reg: SysReg, address: u64) -> Executed 
     let Some(what) = at::decode(reg) else { return Executed::Unknown };
     let is_own = what.regime == Regime::El2 || what.regime == Regime::Stage1 && inject::is_host(nested.hcr());
     if !is_own {
-        let pan = read_sysreg!("spsr_el2") & PAN != 0;
+        let pan = read_sysreg!(SPSR_EL2) & PAN != 0;
         let (stage1, stage2) = (Stage1::of_guest(&nested.page, nested.hcr()), nested.stage2(vm));
         let memory = Memory::new(vm);
         let par = at::translate(what, &stage1, &stage2, &memory, address, pan);
         if memory.is_incomplete() {
             return Executed::Incomplete;
         }
-        write_sysreg!("par_el1", par);
+        write_sysreg!(PAR_EL1, par);
         return Executed::Done;
     }
     // Virtual EL2's translations are EL1's on this CPU.

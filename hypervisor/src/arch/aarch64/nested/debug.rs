@@ -40,7 +40,7 @@ impl WriteTrap {
 
 /// Whether virtual EL2, in the processor state `pstate`, takes debug exceptions from its own code.
 pub fn is_enabled(pstate: u64) -> bool {
-    pstate & MASKED == 0 && read_sysreg!("mdscr_el1") & KDE != 0
+    pstate & MASKED == 0 && read_sysreg!(MDSCR_EL1) & KDE != 0
 }
 
 impl Nested {
@@ -73,7 +73,7 @@ impl Nested {
         // Debug exceptions of EL2's own code are taken to EL2 if HCR_EL2.TGE or MDCR_EL2.TDE is set (Arm ARM pseudocode, DebugTargetFrom). A
         // hypervisor that sets E2H has TGE set before it unmasks them.
         let is_target = self.mode.has_e2h() || self.own[Own::Mdcr as usize] & TDE != 0;
-        write_sysreg!("mdscr_el1", if is_target { value } else { value & !KDE });
+        write_sysreg!(MDSCR_EL1, if is_target { value } else { value & !KDE });
         if value & KDE != 0 && !self.debug.is_on {
             self.change_mdscr_trap(true);
         }

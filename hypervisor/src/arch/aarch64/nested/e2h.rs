@@ -136,7 +136,7 @@ impl Nested {
         }
         self.until_guest.may_adopt = false;
         traps::load(self);
-        write_sysreg!("vbar_el2", self.mode.vectors(self.nv_mode));
+        write_sysreg!(VBAR_EL2, self.mode.vectors(self.nv_mode));
         isb();
         // What TLBs have of virtual EL2's translations means something else now.
         // SAFETY: forgetting translations is always right.
@@ -198,23 +198,22 @@ pub enum Plain {
 
 /// The home of a register that traps at virtual EL2 while E2H is clear.
 pub fn home(reg: SysReg) -> Option<Home> {
-    let [op0, op1, crn, crm, op2] = [reg.op0(), reg.op1(), reg.crn(), reg.crm(), reg.op2()];
-    Some(match (op0, op1, crn, crm, op2) {
-        (3, 4, 1, 0, 0) => Home::Plain(Plain::Sctlr),
-        (3, 4, 1, 1, 2) => Home::Plain(Plain::Cptr),
-        (3, 4, 2, 0, 0) => Home::Plain(Plain::Ttbr0),
-        (3, 4, 2, 0, 2) => Home::Plain(Plain::Tcr),
-        (3, 4, 14, 1, 0) => Home::Plain(Plain::Cnthctl),
+    Some(match reg {
+        SysReg::SCTLR_EL2 => Home::Plain(Plain::Sctlr),
+        SysReg::CPTR_EL2 => Home::Plain(Plain::Cptr),
+        SysReg::TTBR0_EL2 => Home::Plain(Plain::Ttbr0),
+        SysReg::TCR_EL2 => Home::Plain(Plain::Tcr),
+        SysReg::CNTHCTL_EL2 => Home::Plain(Plain::Cnthctl),
         // EL1's timers, whose names mean the guest's.
-        (3, 3, 14, 0, 2 | 6) => Home::VirtualCount,
-        (3, 3, 14, 2, 0) => Home::GuestTimer(vncr::CNTP_CVAL_EL0),
-        (3, 3, 14, 2, 1) => Home::Page(vncr::CNTP_CTL_EL0),
-        (3, 3, 14, 2, 2) => Home::Page(vncr::CNTP_CVAL_EL0),
-        (3, 3, 14, 3, 0) => Home::GuestTimer(vncr::CNTV_CVAL_EL0),
-        (3, 3, 14, 3, 1) => Home::Page(vncr::CNTV_CTL_EL0),
-        (3, 3, 14, 3, 2) => Home::Page(vncr::CNTV_CVAL_EL0),
+        SysReg::CNTVCT_EL0 | SysReg::CNTVCTSS_EL0 => Home::VirtualCount,
+        SysReg::CNTP_TVAL_EL0 => Home::GuestTimer(vncr::CNTP_CVAL_EL0),
+        SysReg::CNTP_CTL_EL0 => Home::Page(vncr::CNTP_CTL_EL0),
+        SysReg::CNTP_CVAL_EL0 => Home::Page(vncr::CNTP_CVAL_EL0),
+        SysReg::CNTV_TVAL_EL0 => Home::GuestTimer(vncr::CNTV_CVAL_EL0),
+        SysReg::CNTV_CTL_EL0 => Home::Page(vncr::CNTV_CTL_EL0),
+        SysReg::CNTV_CVAL_EL0 => Home::Page(vncr::CNTV_CVAL_EL0),
         // _EL12 and _EL02 are names of E2H.
-        (3, 5, ..) => return None,
+        _ if reg.op1() == 5 => return None,
         _ => return sysreg::fixed_home(reg),
     })
 }

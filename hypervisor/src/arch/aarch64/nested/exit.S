@@ -34,7 +34,7 @@ call_stub_full trapping_exit_synchronous, handle_trapping
 nested_exit_eret:
     tst     x1, #0b11               // ISS: ERETAA and ERETAB authenticate first
     b.ne    nested_exit_synchronous
-    mrs     x0, S3_5_C4_C0_0        // SPSR_EL12: what L1 calls SPSR_EL2
+    read_spsr_el12 x0               // what L1 calls SPSR_EL2
     mov     w0, w0                  // bits 63 to 32 belong to features that no guest has
     and     x3, x0, #0x1f           // SPSR.M
     cbz     x3, 1f                  // EL0
@@ -44,9 +44,9 @@ nested_exit_eret:
     tbz     x3, #42, nested_exit_synchronous // HCR_EL2.NV: an ERET of L2's, by HFGITR_EL2.ERET of L1, comes here, too
     eor     x0, x0, #0b01100        // EL1h
     mov     x3, #{ERET_KERNEL}
-    mrs     x1, S3_4_C2_C2_0        // VNCR_EL2: the page of this vCPU
+    read_vncr_el2 x1                // the page of this vCPU
     b       2f
-1:  mrs     x1, S3_4_C2_C2_0
+1:  read_vncr_el2 x1
     ldr     x3, [x1, #{HCR_IN_PAGE}]
     tbz     x3, #27, 3f             // HCR_EL2.TGE: while that is set L2 is never at EL1
     mov     x3, #{ERET_USER}
@@ -54,15 +54,15 @@ nested_exit_eret:
     tbnz    x1, #13, 3f             // KDE: a debugger of L1's kernel, see debug.rs
     msr     mdscr_el1, x1           // L1 wrote it in memory
     msr     spsr_el2, x0
-    mrs     x0, S3_5_C4_C0_1        // ELR_EL12
+    read_elr_el12 x0
     msr     elr_el2, x0
     mrs     x1, cntpct_el0
     ldr     x0, [sp, #{ROWS}]
     sub     x1, x1, x2
     add     x3, x0, x3, lsl #{ROW_SHIFT}
     add_to_row x3, x1, x0, x2
-    ldp     x0, x1, [sp, #0]
-    ldp     x2, x3, [sp, #16]
+    ldp     x0, x1, [sp, #{X} + 8 * 0]
+    ldp     x2, x3, [sp, #{X} + 8 * 2]
     return_to_guest
 3:  mrs     x1, esr_el2
     b       nested_exit_synchronous
@@ -77,7 +77,7 @@ nested_exit_sysreg:
     b.ne    nested_exit_identification
     mrs     x0, hcr_el2
     tbz     x0, #42, nested_exit_synchronous // HCR_EL2.NV: L1 and not its guest
-    mrs     x0, S3_4_C2_C2_0        // VNCR_EL2
+    read_vncr_el2 x0
     ldr     x0, [x0, #{HCR_IN_PAGE}]
     tbz     x0, #27, nested_exit_synchronous // HCR_EL2.TGE of L1
     tbz     x0, #34, nested_exit_synchronous // E2H
@@ -108,8 +108,8 @@ nested_exit_sysreg:
     sub     x1, x1, x2
     add     x3, x0, x3, lsl #{ROW_SHIFT}
     add_to_row x3, x1, x0, x2
-    ldp     x0, x1, [sp, #0]
-    ldp     x2, x3, [sp, #16]
+    ldp     x0, x1, [sp, #{X} + 8 * 0]
+    ldp     x2, x3, [sp, #{X} + 8 * 2]
     return_to_guest
 
 // A read of an identification register, at virtual EL2 as at EL1: op0 = 3, op1 = 0, CRn = 0, CRm = 1 to 7. KVM makes two each time that it

@@ -21,7 +21,7 @@ const IMO: u64 = 1 << 4;
 pub fn vtr() -> u64 {
     /// nV4: virtual interrupts are not injected directly.
     const NO_V4: u64 = 1 << 20;
-    read_sysreg!("S3_4_C12_C11_1") | NO_V4
+    read_sysreg!(ICH_VTR_EL2) | NO_V4
 }
 
 /// What the list registers in the page say.
@@ -68,7 +68,7 @@ pub fn bring_guest(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) -> bool {
     // A physical interrupt is behind one of L1's only if that is a timer of L2's.
     let behind = |intid: u32| (intid < 32 && held >> intid & 1 != 0).then_some(intid);
     nested.lists = Some(OnProcessor::load(page, interface::shape().list_registers, &mut interface, behind));
-    write_sysreg!("S3_4_C12_C11_0", vgic::control(page));
+    write_sysreg!(ICH_HCR_EL2, vgic::control(page));
     false
 }
 
@@ -78,7 +78,7 @@ pub fn bring_el2(cpu: &mut Cpu, vcpu: &Vcpu, nested: &mut Nested) {
     let mut interface = Interface::new(cpu.index, vcpu);
     let page = &nested.page;
     let may_ask = lists.may_ask(page);
-    let ended = lists.unload(page, &mut interface, read_sysreg!("S3_4_C12_C11_0"));
+    let ended = lists.unload(page, &mut interface, read_sysreg!(ICH_HCR_EL2));
     let (vmcr, ap0r, ap1r) = interface.read_state();
     page.set(vncr::ICH_VMCR_EL2, vmcr);
     for n in 0..4 {
@@ -210,11 +210,11 @@ fn move_active(cpu: usize, from: u32, to: u32) {
 const RINGS: u64 = 0b101;
 
 fn virtual_timer_rings() -> bool {
-    read_sysreg!("S3_5_C14_C3_1") & 0b111 == RINGS
+    read_sysreg!(CNTV_CTL_EL02) & 0b111 == RINGS
 }
 
 fn physical_timer_rings() -> bool {
-    read_sysreg!("S3_5_C14_C2_1") & 0b111 == RINGS
+    read_sysreg!(CNTP_CTL_EL02) & 0b111 == RINGS
 }
 
 /// EL1's timers: the physical interrupt, which is the guest's virtual one, too, and whether it is asserted.

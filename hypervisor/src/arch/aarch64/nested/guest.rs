@@ -21,12 +21,12 @@ use crate::cpu::Leave;
 /// A synchronous exit.
 pub fn exit(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
     let esr = Esr(esr);
-    let from = if read_sysreg!("spsr_el2") & 0xf == 0 { Level::El0 } else { Level::El1 };
+    let from = if read_sysreg!(SPSR_EL2) & 0xf == 0 { Level::El0 } else { Level::El1 };
     match forward::verdict(esr, from, &nested.controls(cpu.vcpu().vm())) {
         Verdict::Forward => {
             let row = forwarded_row(cpu, esr);
             // What the hardware has not done for a trapped instruction L1 does: all of the syndrome is for it.
-            let far = matches!(esr.ec(), Ec::WATCHPOINT_LOWER).then(|| read_sysreg!("far_el2"));
+            let far = matches!(esr.ec(), Ec::WATCHPOINT_LOWER).then(|| read_sysreg!(FAR_EL2));
             eret::take(cpu, nested, Kind::Synchronous, Some(esr.0), far);
             Outcome::again(row)
         }
@@ -113,14 +113,14 @@ fn abort(cpu: &mut Cpu, nested: &mut Nested, esr: Esr) -> Outcome {
             Need::Read => rows::FAULT_READ,
         }),
         Some(Unresolved::Forward(fault)) => {
-            let far = read_sysreg!("far_el2");
+            let far = read_sysreg!(FAR_EL2);
             nested.set_hpfar(inject::hpfar(ipa));
             eret::take(cpu, nested, Kind::Synchronous, Some(inject::abort(esr, fault)), Some(far));
             Outcome::again(if is_fetch { rows::FORWARDED_FETCH_ABORT } else { rows::FORWARDED_DATA_ABORT })
         }
         Some(Unresolved::Absent(address)) => {
             // The handler takes the address from the register, which is Stile's own; the offset in the page is FAR_EL2's.
-            write_sysreg!("hpfar_el2", inject::hpfar(address));
+            write_sysreg!(HPFAR_EL2, inject::hpfar(address));
             answer(cpu, nested, |cpu| exits::answer(cpu, esr.0))
         }
     }
@@ -133,13 +133,13 @@ fn faulting_ipa(esr: Esr) -> Option<u64> {
     if !matches!(abort.fault().kind(), FaultKind::Permission(_)) || abort.s1ptw() {
         return Some(handler::faulting_ipa());
     }
-    let far = read_sysreg!("far_el2");
-    let kept = read_sysreg!("par_el1");
+    let far = read_sysreg!(FAR_EL2);
+    let kept = read_sysreg!(PAR_EL1);
     // SAFETY: the result goes to PAR_EL1, which is the guest's, and is put back.
     unsafe { core::arch::asm!("at s1e1r, {}", in(reg) far, options(nostack, preserves_flags)) };
     isb();
-    let par = read_sysreg!("par_el1");
-    write_sysreg!("par_el1", kept);
+    let par = read_sysreg!(PAR_EL1);
+    write_sysreg!(PAR_EL1, kept);
     // F; PA, bits 51 to 12.
     (par & 1 == 0).then_some(par & 0x000f_ffff_ffff_f000 | far & 0xfff)
 }

@@ -76,16 +76,16 @@ impl Values {
         let Self([hfgrtr, hfgwtr, hfgitr, hdfgrtr, hdfgwtr, hcrx, hstr]) = *self;
         let have = features::get();
         if have.fgt {
-            write_sysreg!("S3_4_C1_C1_4", hfgrtr);
-            write_sysreg!("S3_4_C1_C1_5", hfgwtr);
-            write_sysreg!("S3_4_C1_C1_6", hfgitr);
-            write_sysreg!("S3_4_C3_C1_4", hdfgrtr);
-            write_sysreg!("S3_4_C3_C1_5", hdfgwtr);
+            write_sysreg!(HFGRTR_EL2, hfgrtr);
+            write_sysreg!(HFGWTR_EL2, hfgwtr);
+            write_sysreg!(HFGITR_EL2, hfgitr);
+            write_sysreg!(HDFGRTR_EL2, hdfgrtr);
+            write_sysreg!(HDFGWTR_EL2, hdfgwtr);
         }
         if have.hcx {
-            write_sysreg!("S3_4_C1_C2_2", hcrx);
+            write_sysreg!(HCRX_EL2, hcrx);
         }
-        write_sysreg!("hstr_el2", hstr);
+        write_sysreg!(HSTR_EL2, hstr);
     }
 }
 
@@ -195,6 +195,6 @@ fn load_own(lazy_traps: &LazyTraps) {
 pub fn set_copies_to_el2(on: bool) {
     let have = features::get();
     if have.hcx && have.mops {
-        write_sysreg!("S3_4_C1_C2_2", traps::hcrx(have) | if on { MCE2 } else { 0 });
+        write_sysreg!(HCRX_EL2, traps::hcrx(have) | if on { MCE2 } else { 0 });
     }
 }

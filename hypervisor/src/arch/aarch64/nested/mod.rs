@@ -108,7 +108,7 @@ impl Nested {
         self.page.clear();
         self.mode = e2h::Mode::at_reset(self.nv_mode);
         self.page.set(vncr::HCR_EL2, self.mode.e2h | traps::RW);
-        self.page.set(vncr::VPIDR_EL2, read_sysreg!("midr_el1"));
+        self.page.set(vncr::VPIDR_EL2, read_sysreg!(MIDR_EL1));
         self.page.set(vncr::VMPIDR_EL2, mpidr);
         self.base = traps::Base::new();
         self.lazy_traps = lazy_traps::LazyTraps::at_reset();
@@ -126,9 +126,9 @@ impl Nested {
     /// The vCPU goes onto this CPU.
     pub fn load(&mut self) {
         if self.nv_mode.redirects() {
-            write_sysreg!("S3_4_C2_C2_0", &raw const self.page as u64); // VNCR_EL2
+            write_sysreg!(VNCR_EL2, &raw const self.page as u64);
         }
-        write_sysreg!("vbar_el2", self.mode.vectors(self.nv_mode));
+        write_sysreg!(VBAR_EL2, self.mode.vectors(self.nv_mode));
         lazy_traps::set_copies_to_el2(true);
         if self.debug.is_on() {
             self.load_own_lazy_traps();
@@ -139,7 +139,7 @@ impl Nested {
 
     /// It leaves it: traps and vectors as other vCPUs have them.
     pub fn put(&mut self) {
-        write_sysreg!("vbar_el2", exit::vector_base());
+        write_sysreg!(VBAR_EL2, exit::vector_base());
         traps::put(self);
         lazy_traps::set_copies_to_el2(false);
         timers::stop_stand_in();
@@ -171,7 +171,7 @@ impl Nested {
 /// Whether EL1 of the loaded vCPU is virtual EL2 now.
 #[inline(always)]
 pub fn at_virtual_el2() -> bool {
-    read_sysreg!("hcr_el2") & traps::NV != 0
+    read_sysreg!(HCR_EL2) & traps::NV != 0
 }
 
 /// Whether the loaded vCPU has an EL2 and runs a guest of its own now.

@@ -36,7 +36,7 @@ extern "C" fn handle_trapping(cpu: &mut Cpu, esr: u64) -> Outcome {
         && nested.regime == Regime::El2
     {
         // FEAT_NV traps no access to it, so that virtual EL2's and its guest's are one, in the register.
-        nested.page.set(vncr::MDSCR_EL1, read_sysreg!("mdscr_el1"));
+        nested.page.set(vncr::MDSCR_EL1, read_sysreg!(MDSCR_EL1));
     }
     exits::handle_nested(cpu, esr)
 }

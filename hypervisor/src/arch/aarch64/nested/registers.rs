@@ -8,7 +8,7 @@ use super::{Nested, UntilGuest};
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 
 macro_rules! switched {
-    ($($index:ident: $name:literal, $slot:ident;)*) => {
+    ($($index:ident: $name:ident, $slot:ident;)*) => {
         /// Index into [`Nested::el2`].
         #[derive(Clone, Copy)]
         #[repr(usize)]
@@ -25,7 +25,7 @@ macro_rules! switched {
                     write_sysreg!($name, self.page.get(vncr::$slot));
                 )*
                 self.switch_others();
-                write_sysreg!("mdscr_el1", self.page.get(vncr::MDSCR_EL1));
+                write_sysreg!(MDSCR_EL1, self.page.get(vncr::MDSCR_EL1));
                 self.until_guest = UntilGuest::NOTHING;
             }
 
@@ -55,10 +55,10 @@ macro_rules! switched {
                         _ => {}
                     }
                 )*
-                self.page.set(vncr::MDSCR_EL1, read_sysreg!("mdscr_el1"));
+                self.page.set(vncr::MDSCR_EL1, read_sysreg!(MDSCR_EL1));
                 if self.mode.also & also::MDSCR != 0 {
                     // L1 replaces the guest's value before it unmasks debug exceptions, but in memory.
-                    write_sysreg!("mdscr_el1", 0);
+                    write_sysreg!(MDSCR_EL1, 0);
                 }
                 self.switch_others();
                 timers
@@ -70,26 +70,26 @@ macro_rules! switched {
 // Timers: the control register comes before the compare value, for it says whether that has been reached (ISTATUS), and L1 reads so of its
 // guest's. In between a timer may ring with the other's compare value: its line is a level, and nothing looks at it here.
 switched! {
-    Sctlr: "S3_5_C1_C0_0", SCTLR_EL1;
-    Cpacr: "S3_5_C1_C0_2", CPACR_EL1;
-    Ttbr0: "S3_5_C2_C0_0", TTBR0_EL1;
-    Ttbr1: "S3_5_C2_C0_1", TTBR1_EL1;
-    Tcr: "S3_5_C2_C0_2", TCR_EL1;
-    Spsr: "S3_5_C4_C0_0", SPSR_EL1;
-    Elr: "S3_5_C4_C0_1", ELR_EL1;
-    Afsr0: "S3_5_C5_C1_0", AFSR0_EL1;
-    Afsr1: "S3_5_C5_C1_1", AFSR1_EL1;
-    Esr: "S3_5_C5_C2_0", ESR_EL1;
-    Far: "S3_5_C6_C0_0", FAR_EL1;
-    Mair: "S3_5_C10_C2_0", MAIR_EL1;
-    Amair: "S3_5_C10_C3_0", AMAIR_EL1;
-    Vbar: "S3_5_C12_C0_0", VBAR_EL1;
-    Contextidr: "S3_5_C13_C0_1", CONTEXTIDR_EL1;
-    Sp: "sp_el1", SP_EL1;
-    CntvCtl: "S3_5_C14_C3_1", CNTV_CTL_EL0;
-    CntvCval: "S3_5_C14_C3_2", CNTV_CVAL_EL0;
-    CntpCtl: "S3_5_C14_C2_1", CNTP_CTL_EL0;
-    CntpCval: "S3_5_C14_C2_2", CNTP_CVAL_EL0;
+    Sctlr: SCTLR_EL12, SCTLR_EL1;
+    Cpacr: CPACR_EL12, CPACR_EL1;
+    Ttbr0: TTBR0_EL12, TTBR0_EL1;
+    Ttbr1: TTBR1_EL12, TTBR1_EL1;
+    Tcr: TCR_EL12, TCR_EL1;
+    Spsr: SPSR_EL12, SPSR_EL1;
+    Elr: ELR_EL12, ELR_EL1;
+    Afsr0: AFSR0_EL12, AFSR0_EL1;
+    Afsr1: AFSR1_EL12, AFSR1_EL1;
+    Esr: ESR_EL12, ESR_EL1;
+    Far: FAR_EL12, FAR_EL1;
+    Mair: MAIR_EL12, MAIR_EL1;
+    Amair: AMAIR_EL12, AMAIR_EL1;
+    Vbar: VBAR_EL12, VBAR_EL1;
+    Contextidr: CONTEXTIDR_EL12, CONTEXTIDR_EL1;
+    Sp: SP_EL1, SP_EL1;
+    CntvCtl: CNTV_CTL_EL02, CNTV_CTL_EL0;
+    CntvCval: CNTV_CVAL_EL02, CNTV_CVAL_EL0;
+    CntpCtl: CNTP_CTL_EL02, CNTP_CTL_EL0;
+    CntpCval: CNTP_CVAL_EL02, CNTP_CVAL_EL0;
 }
 
 impl Nested {
@@ -106,8 +106,8 @@ impl Nested {
     /// clear virtual EL2 has none such: the register is the guest's at any time.
     pub fn switch_cntkctl(&mut self) {
         let waiting = &mut self.own[Own::Cntkctl as usize];
-        let now = read_sysreg!("S3_5_C14_C1_0");
-        write_sysreg!("S3_5_C14_C1_0", core::mem::replace(waiting, now));
+        let now = read_sysreg!(CNTKCTL_EL12);
+        write_sysreg!(CNTKCTL_EL12, core::mem::replace(waiting, now));
     }
 
     /// Registers that change places with what waits in memory, whichever way.
@@ -117,8 +117,8 @@ impl Nested {
         }
         if self.mode.also & also::ZCR != 0 {
             // ZCR_EL12: while virtual EL2 runs, its guest's is in the page; while the guest runs, virtual EL2's is there.
-            let now = read_sysreg!("S3_5_C1_C2_0");
-            write_sysreg!("S3_5_C1_C2_0", self.page.get(vncr::ZCR_EL1));
+            let now = read_sysreg!(ZCR_EL12);
+            write_sysreg!(ZCR_EL12, self.page.get(vncr::ZCR_EL1));
             self.page.set(vncr::ZCR_EL1, now);
         }
     }

@@ -133,7 +133,7 @@ impl Nested {
     /// L1's registers that its second stage depends on: VTCR_EL2, VTTBR_EL2, HCR_EL2, SCTLR_EL2. At virtual EL2 the last one is EL1's.
     fn stage2_registers(&self) -> [u64; 4] {
         let sctlr = match self.regime {
-            Regime::El2 => read_sysreg!("S3_5_C1_C0_0"),
+            Regime::El2 => read_sysreg!(SCTLR_EL12),
             Regime::Guest => self.el2[Switched::Sctlr as usize],
         };
         let page = &self.page;

@@ -48,7 +48,7 @@ pub enum Home {
 }
 
 macro_rules! live {
-    ($($name:ident: $register:literal;)*) => {
+    ($($name:ident: $register:ident;)*) => {
         /// EL1's registers, by the names that EL2 has for them.
         #[derive(Clone, Copy)]
         #[allow(clippy::upper_case_acronyms, reason = "the manual's names")]
@@ -66,27 +66,27 @@ macro_rules! live {
     };
 }
 live! {
-    Sctlr: "S3_5_C1_C0_0";
-    Cpacr: "S3_5_C1_C0_2";
-    Zcr: "S3_5_C1_C2_0";
-    Ttbr0: "S3_5_C2_C0_0";
-    Ttbr1: "S3_5_C2_C0_1";
-    Tcr: "S3_5_C2_C0_2";
-    Spsr: "S3_5_C4_C0_0";
-    Elr: "S3_5_C4_C0_1";
-    Afsr0: "S3_5_C5_C1_0";
-    Afsr1: "S3_5_C5_C1_1";
-    Esr: "S3_5_C5_C2_0";
-    Far: "S3_5_C6_C0_0";
-    Mair: "S3_5_C10_C2_0";
-    Amair: "S3_5_C10_C3_0";
-    Vbar: "S3_5_C12_C0_0";
-    Contextidr: "S3_5_C13_C0_1";
-    Cntkctl: "S3_5_C14_C1_0";
-    CntpCtl: "S3_5_C14_C2_1";
-    CntpCval: "S3_5_C14_C2_2";
-    CntvCtl: "S3_5_C14_C3_1";
-    CntvCval: "S3_5_C14_C3_2";
+    Sctlr: SCTLR_EL12;
+    Cpacr: CPACR_EL12;
+    Zcr: ZCR_EL12;
+    Ttbr0: TTBR0_EL12;
+    Ttbr1: TTBR1_EL12;
+    Tcr: TCR_EL12;
+    Spsr: SPSR_EL12;
+    Elr: ELR_EL12;
+    Afsr0: AFSR0_EL12;
+    Afsr1: AFSR1_EL12;
+    Esr: ESR_EL12;
+    Far: FAR_EL12;
+    Mair: MAIR_EL12;
+    Amair: AMAIR_EL12;
+    Vbar: VBAR_EL12;
+    Contextidr: CONTEXTIDR_EL12;
+    Cntkctl: CNTKCTL_EL12;
+    CntpCtl: CNTP_CTL_EL02;
+    CntpCval: CNTP_CVAL_EL02;
+    CntvCtl: CNTV_CTL_EL02;
+    CntvCval: CNTV_CVAL_EL02;
 }
 
 impl Nested {
@@ -136,47 +136,46 @@ const ABSENT: [Slot; 19] = [
 
 /// The home of a register that traps at virtual EL2 in either way.
 pub fn fixed_home(reg: SysReg) -> Option<Home> {
-    let [op0, op1, crn, crm, op2] = [reg.op0(), reg.op1(), reg.crn(), reg.crm(), reg.op2()];
-    Some(match (op0, op1, crn, crm, op2) {
-        (2, 0, 0, 2, 2) => Home::Mdscr,
-        (3, 4, 1, 0, 0) => Home::Sctlr,
-        (3, 4, 1, 0, 1) => Home::Constant(0), // ACTLR_EL2
-        (3, 4, 1, 1, 1) => Home::Own(Own::Mdcr),
-        (3, 4, 1, 1, 2) => Home::Split(Live::Cpacr, Own::Cptr, CPACR_FIELDS),
-        (3, 4, 1, 1, 7) => Home::Constant(0), // HACR_EL2
-        (3, 4, 1, 2, 0) if features::get().sve => Home::Live(Live::Zcr),
-        (3, 4, 2, 0, 0) => Home::Live(Live::Ttbr0),
-        (3, 4, 2, 0, 1) => Home::Live(Live::Ttbr1),
-        (3, 4, 2, 0, 2) => Home::Live(Live::Tcr),
-        (3, 4, 3, 0, 0) | (3, 4, 5, 0, 1) | (3, 4, 5, 3, 0) => Home::Constant(0), // of AArch32 at EL1, which is not there
-        (3, 4, 4, 0, 0) => Home::Live(Live::Spsr),
-        (3, 4, 4, 0, 1) => Home::Live(Live::Elr),
-        (3, 4, 4, 3, 0..=3) => Home::Constant(0), // SPSR_irq, SPSR_abt, SPSR_und, SPSR_fiq
-        (3, 4, 5, 1, 0) => Home::Live(Live::Afsr0),
-        (3, 4, 5, 1, 1) => Home::Live(Live::Afsr1),
-        (3, 4, 5, 2, 0) => Home::Live(Live::Esr),
-        (3, 4, 6, 0, 0) => Home::Live(Live::Far),
-        (3, 4, 6, 0, 4) => Home::Own(Own::Hpfar),
-        (3, 4, 10, 2, 0) => Home::Live(Live::Mair),
-        (3, 4, 10, 3, 0) => Home::Live(Live::Amair),
-        (3, 4, 12, 0, 0) => Home::Live(Live::Vbar),
-        (3, 4, 12, 9, 5) => Home::Constant(0xf), // ICC_SRE_EL2: SRE, DFB, DIB, Enable
-        (3, 4, 12, 11, 1) => Home::Constant(super::gic::vtr()),
-        (3, 4, 12, 11, 2) => Home::ListRegisters(|status| status.misr),
-        (3, 4, 12, 11, 3) => Home::ListRegisters(|status| status.eisr),
-        (3, 4, 12, 11, 5) => Home::ListRegisters(|status| status.elrsr),
-        (3, 4, 13, 0, 1) => Home::Live(Live::Contextidr),
-        (3, 4, 14, 1, 0) => Home::Split(Live::Cntkctl, Own::Cnthctl, CNTKCTL_FIELDS),
+    Some(match reg {
+        SysReg::MDSCR_EL1 => Home::Mdscr,
+        SysReg::SCTLR_EL2 => Home::Sctlr,
+        SysReg::ACTLR_EL2 | SysReg::HACR_EL2 => Home::Constant(0),
+        SysReg::MDCR_EL2 => Home::Own(Own::Mdcr),
+        SysReg::CPTR_EL2 => Home::Split(Live::Cpacr, Own::Cptr, CPACR_FIELDS),
+        SysReg::ZCR_EL2 if features::get().sve => Home::Live(Live::Zcr),
+        SysReg::TTBR0_EL2 => Home::Live(Live::Ttbr0),
+        SysReg::TTBR1_EL2 => Home::Live(Live::Ttbr1),
+        SysReg::TCR_EL2 => Home::Live(Live::Tcr),
+        // Of AArch32 at EL1, which is not there.
+        SysReg::DACR32_EL2 | SysReg::IFSR32_EL2 | SysReg::FPEXC32_EL2 => Home::Constant(0),
+        SysReg::SPSR_EL2 => Home::Live(Live::Spsr),
+        SysReg::ELR_EL2 => Home::Live(Live::Elr),
+        SysReg::SPSR_IRQ | SysReg::SPSR_ABT | SysReg::SPSR_UND | SysReg::SPSR_FIQ => Home::Constant(0),
+        SysReg::AFSR0_EL2 => Home::Live(Live::Afsr0),
+        SysReg::AFSR1_EL2 => Home::Live(Live::Afsr1),
+        SysReg::ESR_EL2 => Home::Live(Live::Esr),
+        SysReg::FAR_EL2 => Home::Live(Live::Far),
+        SysReg::HPFAR_EL2 => Home::Own(Own::Hpfar),
+        SysReg::MAIR_EL2 => Home::Live(Live::Mair),
+        SysReg::AMAIR_EL2 => Home::Live(Live::Amair),
+        SysReg::VBAR_EL2 => Home::Live(Live::Vbar),
+        SysReg::ICC_SRE_EL2 => Home::Constant(0xf), // SRE, DFB, DIB, Enable
+        SysReg::ICH_VTR_EL2 => Home::Constant(super::gic::vtr()),
+        SysReg::ICH_MISR_EL2 => Home::ListRegisters(|status| status.misr),
+        SysReg::ICH_EISR_EL2 => Home::ListRegisters(|status| status.eisr),
+        SysReg::ICH_ELRSR_EL2 => Home::ListRegisters(|status| status.elrsr),
+        SysReg::CONTEXTIDR_EL2 => Home::Live(Live::Contextidr),
+        SysReg::CNTHCTL_EL2 => Home::Split(Live::Cntkctl, Own::Cnthctl, CNTKCTL_FIELDS),
         // At virtual EL2 EL1's timers are EL2's.
-        (3, 4, 14, 2, 0) => Home::Timer(Live::CntpCval),
-        (3, 4, 14, 2, 1) => Home::Live(Live::CntpCtl),
-        (3, 4, 14, 2, 2) => Home::Live(Live::CntpCval),
-        (3, 4, 14, 3, 0) => Home::Timer(Live::CntvCval),
-        (3, 4, 14, 3, 1) => Home::Live(Live::CntvCtl),
-        (3, 4, 14, 3, 2) => Home::Live(Live::CntvCval),
-        (3, 5, 14, 1, 0) => Home::Own(Own::Cntkctl),
-        (3, 5, 14, 2, 0) => Home::GuestTimer(vncr::CNTP_CVAL_EL0),
-        (3, 5, 14, 3, 0) => Home::GuestTimer(vncr::CNTV_CVAL_EL0),
+        SysReg::CNTHP_TVAL_EL2 => Home::Timer(Live::CntpCval),
+        SysReg::CNTHP_CTL_EL2 => Home::Live(Live::CntpCtl),
+        SysReg::CNTHP_CVAL_EL2 => Home::Live(Live::CntpCval),
+        SysReg::CNTHV_TVAL_EL2 => Home::Timer(Live::CntvCval),
+        SysReg::CNTHV_CTL_EL2 => Home::Live(Live::CntvCtl),
+        SysReg::CNTHV_CVAL_EL2 => Home::Live(Live::CntvCval),
+        SysReg::CNTKCTL_EL12 => Home::Own(Own::Cntkctl),
+        SysReg::CNTP_TVAL_EL02 => Home::GuestTimer(vncr::CNTP_CVAL_EL0),
+        SysReg::CNTV_TVAL_EL02 => Home::GuestTimer(vncr::CNTV_CVAL_EL0),
         _ => return None,
     })
 }

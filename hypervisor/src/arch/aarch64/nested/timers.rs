@@ -38,14 +38,14 @@ const fn runs(control: u64) -> bool {
 fn set_deadline(deadline: Option<u64>) {
     /// A compare value that is never reached: cheaper than to turn the timer off and on.
     const NEVER: u64 = u64::MAX;
-    write_sysreg!("S3_4_C14_C3_2", deadline.unwrap_or(NEVER)); // CNTHV_CVAL_EL2
+    write_sysreg!(CNTHV_CVAL_EL2, deadline.unwrap_or(NEVER));
 }
 
 impl Nested {
     /// The vCPU is loaded: the stand-in is on until it is put.
     pub fn start_stand_in(&self) {
         set_deadline(self.stand_in_deadline());
-        write_sysreg!("S3_4_C14_C3_1", 1); // CNTHV_CTL_EL2
+        write_sysreg!(CNTHV_CTL_EL2, 1);
     }
 
     /// When the next of those timers rings that has not rung already.
@@ -112,7 +112,7 @@ impl Nested {
 
 /// The vCPU leaves this CPU.
 pub fn stop_stand_in() {
-    write_sysreg!("S3_4_C14_C3_1", 0);
+    write_sysreg!(CNTHV_CTL_EL2, 0);
 }
 
 /// It rang: the interrupts of those timers whose time has come are L1's. L1's own interface is on the CPU.

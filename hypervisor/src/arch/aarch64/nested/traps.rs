@@ -84,20 +84,20 @@ pub fn load(nested: &mut Nested) {
     let own = base.hcr | if nested.waiting_traps { traps::WAITING } else { 0 };
     match nested.regime {
         Regime::El2 => {
-            write_sysreg!("hcr_el2", own | nested.mode.traps);
+            write_sysreg!(HCR_EL2, own | nested.mode.traps);
             release(nested);
-            write_sysreg!("cnthctl_el2", nested.mode.cnthctl);
+            write_sysreg!(CNTHCTL_EL2, nested.mode.cnthctl);
         }
         Regime::Guest => {
             let theirs = nested.page.get(vncr::HCR_EL2);
-            write_sysreg!("hcr_el2", own & (theirs & nested.lazy_traps.hcr | !ALLOWED) | theirs & ADDED | theirs & theirs << 3 & VIRTUAL);
+            write_sysreg!(HCR_EL2, own & (theirs & nested.lazy_traps.hcr | !ALLOWED) | theirs & ADDED | theirs & theirs << 3 & VIRTUAL);
             let cptr = nested.cptr();
-            write_sysreg!("cptr_el2", base.cptr & (cptr | !CPTR_ENABLES) | cptr & CPTR_TRAPS);
-            write_sysreg!("mdcr_el2", base.mdcr | nested.own[Own::Mdcr as usize] & MDCR_TRAPS);
-            write_sysreg!("cnthctl_el2", nested.own[Own::Cnthctl as usize] & GUESTS_TIMERS);
-            write_sysreg!("cntvoff_el2", nested.page.get(vncr::CNTVOFF_EL2));
-            write_sysreg!("vpidr_el2", nested.page.get(vncr::VPIDR_EL2));
-            write_sysreg!("vmpidr_el2", nested.page.get(vncr::VMPIDR_EL2));
+            write_sysreg!(CPTR_EL2, base.cptr & (cptr | !CPTR_ENABLES) | cptr & CPTR_TRAPS);
+            write_sysreg!(MDCR_EL2, base.mdcr | nested.own[Own::Mdcr as usize] & MDCR_TRAPS);
+            write_sysreg!(CNTHCTL_EL2, nested.own[Own::Cnthctl as usize] & GUESTS_TIMERS);
+            write_sysreg!(CNTVOFF_EL2, nested.page.get(vncr::CNTVOFF_EL2));
+            write_sysreg!(VPIDR_EL2, nested.page.get(vncr::VPIDR_EL2));
+            write_sysreg!(VMPIDR_EL2, nested.page.get(vncr::VMPIDR_EL2));
             nested.load_lazy_traps();
         }
     }
@@ -107,16 +107,16 @@ pub fn load(nested: &mut Nested) {
 pub fn note_serror(nested: &Nested) {
     let theirs = nested.page.get(vncr::HCR_EL2);
     if theirs & theirs << 3 & VSE != 0 {
-        nested.page.set(vncr::HCR_EL2, theirs & (read_sysreg!("hcr_el2") | !VSE));
+        nested.page.set(vncr::HCR_EL2, theirs & (read_sysreg!(HCR_EL2) | !VSE));
     }
 }
 
 /// Restores the controls that differ only while the guest runs. CNTVOFF_EL2 is not among them: see [`clear_offset`].
 fn release(nested: &Nested) {
-    write_sysreg!("cptr_el2", nested.base.cptr);
-    write_sysreg!("mdcr_el2", nested.base.mdcr);
-    write_sysreg!("vpidr_el2", read_sysreg!("midr_el1"));
-    write_sysreg!("vmpidr_el2", nested.mpidr);
+    write_sysreg!(CPTR_EL2, nested.base.cptr);
+    write_sysreg!(MDCR_EL2, nested.base.mdcr);
+    write_sysreg!(VPIDR_EL2, read_sysreg!(MIDR_EL1));
+    write_sysreg!(VMPIDR_EL2, nested.mpidr);
     nested.unload_lazy_traps();
 }
 
@@ -124,7 +124,7 @@ fn release(nested: &Nested) {
 /// CNTV_CVAL_EL0 with the counter less this offset (Arm ARM, CNTV_CTL_EL0).
 #[inline(always)]
 pub fn clear_offset() {
-    write_sysreg!("cntvoff_el2", 0);
+    write_sysreg!(CNTVOFF_EL2, 0);
 }
 
 /// As other vCPUs have it. The vCPU leaves this CPU.
@@ -135,7 +135,7 @@ pub fn put(nested: &Nested) {
     }
     nested.put_lazy_traps();
     if nested.regime == Regime::Guest || !nested.mode.has_e2h() {
-        write_sysreg!("cnthctl_el2", EL1_TIMERS);
+        write_sysreg!(CNTHCTL_EL2, EL1_TIMERS);
     }
-    write_sysreg!("hcr_el2", nested.base.hcr | read_sysreg!("hcr_el2") & VSE);
+    write_sysreg!(HCR_EL2, nested.base.hcr | read_sysreg!(HCR_EL2) & VSE);
 }

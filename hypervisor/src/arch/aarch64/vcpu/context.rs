@@ -59,9 +59,9 @@ impl VcpuContext {
     /// Puts everything but the general registers and the interrupt controller's state onto this CPU. `turns`: another vCPU had it before;
     /// `fp_trapped`: see [`fp::State::load`].
     pub fn load(&mut self, switched: bool, fp_trapped: &mut bool) {
-        write_sysreg!("elr_el2", self.pc);
-        write_sysreg!("spsr_el2", self.pstate);
-        write_sysreg!("vmpidr_el2", self.mpidr);
+        write_sysreg!(ELR_EL2, self.pc);
+        write_sysreg!(SPSR_EL2, self.pstate);
+        write_sysreg!(VMPIDR_EL2, self.mpidr);
         let have = features::get();
         if self.serror {
             traps::inject_serror();
@@ -87,8 +87,8 @@ impl VcpuContext {
         if let Some(nested) = &mut self.nested {
             nested.put();
         }
-        self.pc = read_sysreg!("elr_el2");
-        self.pstate = read_sysreg!("spsr_el2");
+        self.pc = read_sysreg!(ELR_EL2);
+        self.pstate = read_sysreg!(SPSR_EL2);
         self.serror = serror::put() | traps::take_serror();
         let have = features::get();
         if have.vhe {

@@ -30,7 +30,7 @@ impl Debug {
     /// Writes the OS lock, which the hardware obeys for the vCPU that is loaded.
     pub fn set_os_lock(&mut self, locked: bool) {
         self.os_lock = locked;
-        write_sysreg!("oslar_el1", u64::from(locked));
+        write_sysreg!(OSLAR_EL1, u64::from(locked));
     }
 
     /// OSLSR_EL1: the lock is there (OSLM), and its state (OSLK).
@@ -70,7 +70,7 @@ impl Debug {
             }
         }
         if self.os_lock != LOCKED_ON_PUT {
-            write_sysreg!("oslar_el1", u64::from(self.os_lock));
+            write_sysreg!(OSLAR_EL1, u64::from(self.os_lock));
         }
     }
 
@@ -78,7 +78,7 @@ impl Debug {
     /// lock as [`LOCKED_ON_PUT`] says.
     pub fn put(&mut self) {
         if self.os_lock != LOCKED_ON_PUT {
-            write_sysreg!("oslar_el1", u64::from(LOCKED_ON_PUT));
+            write_sysreg!(OSLAR_EL1, u64::from(LOCKED_ON_PUT));
         }
         if self.in_use {
             traps::set_debug_traps(true);
@@ -94,7 +94,7 @@ impl Debug {
                 }
             }
             // DBGCLAIMCLR_EL1: one for each CPU, and no way from one VM to another.
-            write_sysreg!("S2_0_C7_C9_6", 0xff);
+            write_sysreg!(DBGCLAIMCLR_EL1, 0xff);
             isb();
         }
     }
@@ -103,7 +103,7 @@ impl Debug {
 /// Turns all of this CPU's off: their state after reset is unknown.
 pub fn disable() {
     let have = features::get();
-    write_sysreg!("oslar_el1", u64::from(LOCKED_ON_PUT));
+    write_sysreg!(OSLAR_EL1, u64::from(LOCKED_ON_PUT));
     for n in 0..=usize::from(have.breakpoints) {
         write_breakpoint(n, 0, 0);
     }
@@ -118,8 +118,8 @@ macro_rules! register_pairs {
         fn $read(n: usize) -> (u64, u64) {
             match n {
                 $($n => (
-                    read_sysreg!(concat!("S2_0_C0_C", $n, "_", $value)),
-                    read_sysreg!(concat!("S2_0_C0_C", $n, "_", $control)),
+                    read_sysreg!(concat!($value, $n, "_EL1")),
+                    read_sysreg!(concat!($control, $n, "_EL1")),
                 ),)*
                 _ => (0, 0),
             }
@@ -128,13 +128,13 @@ macro_rules! register_pairs {
         fn $write(n: usize, value: u64, control: u64) {
             match n {
                 $($n => {
-                    write_sysreg!(concat!("S2_0_C0_C", $n, "_", $value), value);
-                    write_sysreg!(concat!("S2_0_C0_C", $n, "_", $control), control);
+                    write_sysreg!(concat!($value, $n, "_EL1"), value);
+                    write_sysreg!(concat!($control, $n, "_EL1"), control);
                 })*
                 _ => {}
             }
         }
     };
 }
-register_pairs!(read_breakpoint, write_breakpoint, 4, 5; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
-register_pairs!(read_watchpoint, write_watchpoint, 6, 7; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
+register_pairs!(read_breakpoint, write_breakpoint, "DBGBVR", "DBGBCR"; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
+register_pairs!(read_watchpoint, write_watchpoint, "DBGWVR", "DBGWCR"; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);

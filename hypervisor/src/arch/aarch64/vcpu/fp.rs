@@ -90,25 +90,25 @@ impl State {
             // SAFETY: `z` and `p` have room for the longest vectors there are, and none of these registers is Rust's.
             unsafe { load_sve(self.z.as_ptr(), self.p.as_ptr()) };
             if have.vhe {
-                write_sysreg!("S3_5_C1_C2_0", self.zcr);
+                write_sysreg!(ZCR_EL12, self.zcr);
             } else {
-                write_sysreg!("S3_0_C1_C2_0", self.zcr);
+                write_sysreg!(ZCR_EL1, self.zcr);
             }
         } else {
             // SAFETY: `z` has room for 32 registers of 16 bytes, and none of these registers is Rust's.
             unsafe { load_simd(self.z.as_ptr()) };
         }
-        write_sysreg!("S3_3_C4_C4_0", self.fpcr);
-        write_sysreg!("S3_3_C4_C4_1", self.fpsr);
+        write_sysreg!(FPCR, self.fpcr);
+        write_sysreg!(FPSR, self.fpsr);
     }
 
     /// Registers to memory.
     pub fn save(&mut self) {
-        self.fpcr = read_sysreg!("S3_3_C4_C4_0");
-        self.fpsr = read_sysreg!("S3_3_C4_C4_1");
+        self.fpcr = read_sysreg!(FPCR);
+        self.fpsr = read_sysreg!(FPSR);
         let have = features::get();
         if have.sve {
-            self.zcr = if have.vhe { read_sysreg!("S3_5_C1_C2_0") } else { read_sysreg!("S3_0_C1_C2_0") };
+            self.zcr = if have.vhe { read_sysreg!(ZCR_EL12) } else { read_sysreg!(ZCR_EL1) };
             // SAFETY: as in `load`.
             unsafe { save_sve(self.z.as_mut_ptr(), self.p.as_mut_ptr()) };
         } else {

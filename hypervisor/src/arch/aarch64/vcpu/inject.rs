@@ -7,38 +7,38 @@ use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 
 macro_rules! el1 {
-    (read $vhe:literal, $plain:literal) => {
+    (read $vhe:ident, $plain:ident) => {
         if features::get().vhe { read_sysreg!($vhe) } else { read_sysreg!($plain) }
     };
-    (write $vhe:literal, $plain:literal, $value:expr) => {
+    (write $vhe:ident, $plain:ident, $value:expr) => {
         if features::get().vhe { write_sysreg!($vhe, $value) } else { write_sysreg!($plain, $value) }
     };
 }
 
 /// How the loaded vCPU would enter a synchronous exception from where it is now.
 fn entry(spsr: u64) -> El1Entry {
-    El1Entry::synchronous(spsr, el1!(read "S3_5_C1_C0_0", "sctlr_el1"), el1!(read "S3_5_C12_C0_0", "vbar_el1"))
+    El1Entry::synchronous(spsr, el1!(read SCTLR_EL12, SCTLR_EL1), el1!(read VBAR_EL12, VBAR_EL1))
 }
 
 /// The guest's vector for a synchronous exception from where it is now.
 pub fn synchronous_vector() -> u64 {
-    entry(read_sysreg!("spsr_el2")).pc
+    entry(read_sysreg!(SPSR_EL2)).pc
 }
 
 /// Makes the loaded vCPU take a synchronous exception to EL1 at the instruction that it was about to execute.
 fn take(esr: u64, far: Option<u64>) {
-    let spsr = read_sysreg!("spsr_el2");
+    let spsr = read_sysreg!(SPSR_EL2);
     let entry = entry(spsr);
     // At virtual EL2 that is the level that the exception comes from.
     let saved = if crate::arch::aarch64::nested::at_virtual_el2() { crate::arch::aarch64::nested::as_el2(spsr) } else { spsr };
-    el1!(write "S3_5_C4_C0_0", "spsr_el1", saved);
-    el1!(write "S3_5_C4_C0_1", "elr_el1", read_sysreg!("elr_el2"));
-    el1!(write "S3_5_C5_C2_0", "esr_el1", esr);
+    el1!(write SPSR_EL12, SPSR_EL1, saved);
+    el1!(write ELR_EL12, ELR_EL1, read_sysreg!(ELR_EL2));
+    el1!(write ESR_EL12, ESR_EL1, esr);
     if let Some(far) = far {
-        el1!(write "S3_5_C6_C0_0", "far_el1", far);
+        el1!(write FAR_EL12, FAR_EL1, far);
     }
-    write_sysreg!("spsr_el2", entry.pstate);
-    write_sysreg!("elr_el2", entry.pc);
+    write_sysreg!(SPSR_EL2, entry.pstate);
+    write_sysreg!(ELR_EL2, entry.pc);
 }
 
 /// An undefined-instruction exception for the instruction that trapped with this syndrome.
@@ -53,7 +53,7 @@ pub fn same(esr: Esr) {
 
 /// A synchronous external abort for the access or fetch that trapped with this syndrome.
 pub fn external_abort(esr: Esr, far: u64) {
-    let origin = origin(read_sysreg!("spsr_el2"));
+    let origin = origin(read_sysreg!(SPSR_EL2));
     let syndrome = if esr.ec() == Ec::INSTRUCTION_ABORT_LOWER {
         external_instruction_abort(origin)
     } else {

@@ -14,10 +14,10 @@ use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 pub fn setup() {
     if features::get().ras {
         // VSESR_EL2: guests, which are told that there is no RAS, find an uncategorized virtual SError.
-        write_sysreg!("S3_4_C5_C2_3", 0);
+        write_sysreg!(VSESR_EL2, 0);
         // DISR_EL1 and VDISR_EL2: what firmware left.
-        write_sysreg!("S3_0_C12_C1_1", 0);
-        write_sysreg!("S3_4_C12_C1_1", 0);
+        write_sysreg!(DISR_EL1, 0);
+        write_sysreg!(VDISR_EL2, 0);
     }
 }
 
@@ -40,15 +40,15 @@ pub fn put() -> bool {
         return false;
     }
     // VDISR_EL2: a guest, which is told that there is no RAS, can reach it as DISR_EL1 all the same.
-    write_sysreg!("S3_4_C12_C1_1", 0);
+    write_sysreg!(VDISR_EL2, 0);
     // SAFETY: a barrier: ESB.
     unsafe { core::arch::asm!("hint #16", options(nostack, preserves_flags)) };
-    read_sysreg!("S3_0_C12_C1_1") & DEFERRED != 0 && take_deferred()
+    read_sysreg!(DISR_EL1) & DEFERRED != 0 && take_deferred()
 }
 
 #[cold]
 fn take_deferred() -> bool {
-    let disr = read_sysreg!("S3_0_C12_C1_1");
-    write_sysreg!("S3_0_C12_C1_1", 0);
+    let disr = read_sysreg!(DISR_EL1);
+    write_sysreg!(DISR_EL1, 0);
     is_guests(disr)
 }

@@ -68,8 +68,8 @@ pub const WAITING: u64 = hcr::TWI | hcr::TWE;
 /// Sets the traps for WFI and WFE on this CPU.
 pub fn set_waiting_traps(on: bool) {
     // The rest stays, VSE too, which is the guest's pending virtual SError.
-    let rest = read_sysreg!("hcr_el2") & !WAITING;
-    write_sysreg!("hcr_el2", if on { rest | WAITING } else { rest });
+    let rest = read_sysreg!(HCR_EL2) & !WAITING;
+    write_sysreg!(HCR_EL2, if on { rest | WAITING } else { rest });
     // The exception return that follows synchronizes (Arm ARM, Context synchronization event).
 }
 
@@ -78,24 +78,24 @@ const GROUP_ENABLES: u64 = 1 << 39;
 
 /// Sets whether EL1 takes physical IRQs on this CPU. ICC_IGRPENn_EL1 traps then, if it can.
 pub fn set_direct(on: bool) {
-    let rest = read_sysreg!("hcr_el2") & !hcr::IMO;
-    write_sysreg!("hcr_el2", if on { rest } else { rest | hcr::IMO });
+    let rest = read_sysreg!(HCR_EL2) & !hcr::IMO;
+    write_sysreg!(HCR_EL2, if on { rest } else { rest | hcr::IMO });
     if features::get().fgt {
         let [_, hfgwtr, ..] = FINE;
-        write_sysreg!("S3_4_C1_C1_5", if on { hfgwtr | GROUP_ENABLES } else { hfgwtr });
+        write_sysreg!(HFGWTR_EL2, if on { hfgwtr | GROUP_ENABLES } else { hfgwtr });
     }
 }
 
 /// Makes a virtual SError pending for the loaded vCPU.
 pub fn inject_serror() {
-    write_sysreg!("hcr_el2", read_sysreg!("hcr_el2") | hcr::VSE);
+    write_sysreg!(HCR_EL2, read_sysreg!(HCR_EL2) | hcr::VSE);
 }
 
 /// Takes the virtual SError that is pending for the vCPU that is being put away from this CPU.
 pub fn take_serror() -> bool {
-    let value = read_sysreg!("hcr_el2");
+    let value = read_sysreg!(HCR_EL2);
     if value & hcr::VSE != 0 {
-        write_sysreg!("hcr_el2", value & !hcr::VSE);
+        write_sysreg!(HCR_EL2, value & !hcr::VSE);
     }
     value & hcr::VSE != 0
 }
@@ -105,8 +105,8 @@ const TDA: u64 = 1 << 9;
 
 /// Sets whether breakpoint and watchpoint registers trap on this CPU.
 pub fn set_debug_traps(on: bool) {
-    let rest = read_sysreg!("mdcr_el2") & !TDA;
-    write_sysreg!("mdcr_el2", if on { rest | TDA } else { rest });
+    let rest = read_sysreg!(MDCR_EL2) & !TDA;
+    write_sysreg!(MDCR_EL2, if on { rest | TDA } else { rest });
 }
 
 /// MDCR_EL2: PMU, trace, profiling are hidden; breakpoints trap until their first use (`debug`).
@@ -114,7 +114,7 @@ pub fn mdcr(have: &Features) -> u64 {
     let mut value = 0;
     if have.pmu {
         // HPMN = PMCR_EL0.N: all counters stay those of EL1, in name; TPM and TPMCR keep the guest from them.
-        value |= read_sysreg!("pmcr_el0") >> 11 & 0x1f;
+        value |= read_sysreg!(PMCR_EL0) >> 11 & 0x1f;
         value |= 1 << 6 | 1 << 5;
     }
     if have.spe {
@@ -151,7 +151,7 @@ pub fn set_fp_traps(on: bool) {
     let have = features::get();
     let open = cptr(have);
     let closed = if have.vhe { open & !(FPEN | ZEN) } else { open | TFP | TZ };
-    write_sysreg!("cptr_el2", if on { closed } else { open });
+    write_sysreg!(CPTR_EL2, if on { closed } else { open });
 }
 
 /// HCRX_EL2: MSCEn lets EL1 use FEAT_MOPS; all else stays off, so that registers that Stile does not move trap.
@@ -166,35 +166,35 @@ pub const FINE: [u64; 5] = [0, 0, 0, 1 << 5 | 1 << 10 | 1 << 56 | 1 << 63, 1 << 
 /// Sets up the traps of this CPU. They stay as they are for all vCPUs, but for HCR_EL2.TWI and TWE and MDCR_EL2.TDA.
 pub fn setup() {
     let have = features::get();
-    write_sysreg!("hcr_el2", hcr(have));
-    write_sysreg!("mdcr_el2", mdcr(have) | TDA);
-    write_sysreg!("cptr_el2", cptr(have));
-    write_sysreg!("hstr_el2", 0);
-    write_sysreg!("vpidr_el2", read_sysreg!("midr_el1"));
+    write_sysreg!(HCR_EL2, hcr(have));
+    write_sysreg!(MDCR_EL2, mdcr(have) | TDA);
+    write_sysreg!(CPTR_EL2, cptr(have));
+    write_sysreg!(HSTR_EL2, 0);
+    write_sysreg!(VPIDR_EL2, read_sysreg!(MIDR_EL1));
     // CNTHCTL_EL2: the guest has the physical counter and timer, and Stile CNTHP.
-    write_sysreg!("cnthctl_el2", if have.vhe { 0b11 << 10 } else { 0b11 });
-    write_sysreg!("cntvoff_el2", 0);
+    write_sysreg!(CNTHCTL_EL2, if have.vhe { 0b11 << 10 } else { 0b11 });
+    write_sysreg!(CNTVOFF_EL2, 0);
     if have.hcx {
-        write_sysreg!("S3_4_C1_C2_2", hcrx(have)); // HCRX_EL2
+        write_sysreg!(HCRX_EL2, hcrx(have));
     }
     if have.fgt {
         let [hfgrtr, hfgwtr, hfgitr, hdfgrtr, hdfgwtr] = FINE;
-        write_sysreg!("S3_4_C1_C1_4", hfgrtr);
-        write_sysreg!("S3_4_C1_C1_5", hfgwtr);
-        write_sysreg!("S3_4_C1_C1_6", hfgitr);
-        write_sysreg!("S3_4_C3_C1_4", hdfgrtr);
-        write_sysreg!("S3_4_C3_C1_5", hdfgwtr);
+        write_sysreg!(HFGRTR_EL2, hfgrtr);
+        write_sysreg!(HFGWTR_EL2, hfgwtr);
+        write_sysreg!(HFGITR_EL2, hfgitr);
+        write_sysreg!(HDFGRTR_EL2, hdfgrtr);
+        write_sysreg!(HDFGWTR_EL2, hdfgwtr);
     }
     if have.fgt2 {
-        write_sysreg!("S3_4_C3_C1_2", 0); // HFGRTR2_EL2
-        write_sysreg!("S3_4_C3_C1_3", 0); // HFGWTR2_EL2
-        write_sysreg!("S3_4_C3_C1_7", 0); // HFGITR2_EL2
-        write_sysreg!("S3_4_C3_C1_0", 0); // HDFGRTR2_EL2
-        write_sysreg!("S3_4_C3_C1_1", 0); // HDFGWTR2_EL2
+        write_sysreg!(HFGRTR2_EL2, 0);
+        write_sysreg!(HFGWTR2_EL2, 0);
+        write_sysreg!(HFGITR2_EL2, 0);
+        write_sysreg!(HDFGRTR2_EL2, 0);
+        write_sysreg!(HDFGWTR2_EL2, 0);
     }
     if have.mpam {
         // MPAM2_EL2: TRAPMPAM0EL1, TRAPMPAM1EL1, TIDR.
-        write_sysreg!("S3_4_C10_C5_0", 0b11 << 48 | 1 << 58);
+        write_sysreg!(MPAM2_EL2, 0b11 << 48 | 1 << 58);
     }
     isb();
 }

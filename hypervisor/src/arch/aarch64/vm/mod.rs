@@ -108,7 +108,7 @@ static LAST_RAN: [[AtomicU8; stile_board::MAX_VMS]; MAX_CPUS] =
 /// # Errors
 /// In words: there is no memory.
 pub fn setup() -> Result<(), &'static str> {
-    let pa_range = PaRange::from_mmfr0(read_sysreg!("id_aa64mmfr0_el1"));
+    let pa_range = PaRange::from_mmfr0(read_sysreg!(ID_AA64MMFR0_EL1));
     GEOMETRY.set(Geometry::stage2(IPA_BITS.min(pa_range.bits()), pa_range).expect("32 to 39 bits is a size that there is"));
     NO_ROOT.set(memory::allocate_pages(stile_paging::PAGE_SIZE)?);
     *VMID_POOL.lock() = Some(VmidPool::new(vmid_bits()));
@@ -121,7 +121,7 @@ fn vmid_bits() -> VmidBits {
 
 /// Makes VMID 0 the current one, whose second stage has nothing mapped.
 pub fn leave_second_stage() {
-    write_sysreg!("vttbr_el2", *NO_ROOT.get());
+    write_sysreg!(VTTBR_EL2, *NO_ROOT.get());
     isb();
 }
 
@@ -134,7 +134,7 @@ pub fn forget_second_stage(cpu: usize) {
 
 /// Sets the second stage's shape on this CPU.
 pub fn setup_cpu() {
-    write_sysreg!("vtcr_el2", vtcr_el2(GEOMETRY.get(), vmid_bits()));
+    write_sysreg!(VTCR_EL2, vtcr_el2(GEOMETRY.get(), vmid_bits()));
     leave_second_stage();
     // SAFETY: forgetting translations is always right. What firmware left must not be taken for a VM's.
     unsafe { core::arch::asm!("tlbi alle1", "dsb nsh", "isb", options(nostack, preserves_flags)) };
@@ -143,7 +143,7 @@ pub fn setup_cpu() {
 /// Puts a table with its VMID onto this CPU.
 pub fn load_table(slot: &VmidSlot, root: u64, cpu: usize) {
     // Until the new VMID is in force, this CPU must make no entries for the old one, which may be another VM's by then.
-    write_sysreg!("vttbr_el2", *NO_ROOT.get());
+    write_sysreg!(VTTBR_EL2, *NO_ROOT.get());
     isb();
     let vmid = VMIDS.try_load(cpu, slot).unwrap_or_else(|| {
         let mut pool = VMID_POOL.lock();
@@ -152,7 +152,7 @@ pub fn load_table(slot: &VmidSlot, root: u64, cpu: usize) {
             unsafe { core::arch::asm!("dsb ishst", "tlbi alle1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
         })
     });
-    write_sysreg!("vttbr_el2", vttbr_el2(root, vmid));
+    write_sysreg!(VTTBR_EL2, vttbr_el2(root, vmid));
 }
 
 /// The mapping of a part of a VM's memory.
@@ -330,7 +330,7 @@ impl Vm {
     /// A CPU may hold translations that another vCPU of the same VM made with the same ASID for other tables: a guest may use ASIDs
     /// differently on each of its CPUs. So a CPU that last ran another vCPU of this VM forgets them (local, this VMID only).
     pub fn load_second_stage(&self, vm: usize, vcpu: usize, cpu: usize) {
-        let before = read_sysreg!("vttbr_el2");
+        let before = read_sysreg!(VTTBR_EL2);
         // A VMID that is in force on a CPU stays its VM's when they are all given anew.
         let kept = if before & ROOT == self.root { VMIDS.try_load(cpu, &self.vmid) } else { None };
         let now = kept.map(|vmid| vttbr_el2(self.root, vmid));
@@ -338,7 +338,7 @@ impl Vm {
             speculation::switch_vm(cpu);
             load_table(&self.vmid, self.root, cpu);
             // Another VM's may be different. This VM's changes with its VMID.
-            write_sysreg!("cntvoff_el2", self.held_time());
+            write_sysreg!(CNTVOFF_EL2, self.held_time());
         }
         let last = &LAST_RAN[cpu % MAX_CPUS][vm % stile_board::MAX_VMS];
         if last.load(Ordering::Relaxed) != vcpu as u8 {
@@ -357,7 +357,7 @@ impl Vm {
 
     /// Makes its second stage's own root the current one again, after that of a vCPU of this VM's ([`direct`]). The VMID is the same.
     pub fn load_own_root(&self) {
-        write_sysreg!("vttbr_el2", read_sysreg!("vttbr_el2") & !ROOT | self.root);
+        write_sysreg!(VTTBR_EL2, read_sysreg!(VTTBR_EL2) & !ROOT | self.root);
         isb();
     }
 

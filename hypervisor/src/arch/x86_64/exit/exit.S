@@ -3,28 +3,28 @@
 // While a guest runs, HOST_RSP is the address of this CPU's block (cpu.rs), which begins with a place for the guest's general registers
 // and has the CPU's stack below it. What is not a general register stays where it is (in the VMCS, or in the CPU) until the vCPU is put.
 
-.set EXIT_REASON, 0x4402
-.set EXIT_INTERRUPTION, 0x4404
-.set EXIT_LENGTH, 0x440c
-.set GUEST_INTERRUPT_STATUS, 0x810
-.set GUEST_RIP, 0x681e
-.set GUEST_RFLAGS, 0x6820
+.set EXIT_REASON, {EXIT_REASON}
+.set EXIT_INTERRUPTION, {EXIT_INTERRUPTION}
+.set EXIT_LENGTH, {EXIT_LENGTH}
+.set GUEST_INTERRUPT_STATUS, {GUEST_INTERRUPT_STATUS}
+.set GUEST_RIP, {GUEST_RIP}
+.set GUEST_RFLAGS, {GUEST_RFLAGS}
 .set TRAP_FLAG, 1 << 8
-.set AT_RAX, 0
-.set AT_RCX, 8
-.set AT_RDX, 16
-.set AT_RBX, 24
-.set AT_RBP, 40
-.set AT_RSI, 48
-.set AT_RDI, 56
-.set AT_R8, 64
-.set AT_R9, 72
-.set AT_R10, 80
-.set AT_R11, 88
-.set AT_R12, 96
-.set AT_R13, 104
-.set AT_R14, 112
-.set AT_R15, 120
+.set AT_RAX, {REGISTERS} + 8 * 0
+.set AT_RCX, {REGISTERS} + 8 * 1
+.set AT_RDX, {REGISTERS} + 8 * 2
+.set AT_RBX, {REGISTERS} + 8 * 3
+.set AT_RBP, {REGISTERS} + 8 * 5
+.set AT_RSI, {REGISTERS} + 8 * 6
+.set AT_RDI, {REGISTERS} + 8 * 7
+.set AT_R8, {REGISTERS} + 8 * 8
+.set AT_R9, {REGISTERS} + 8 * 9
+.set AT_R10, {REGISTERS} + 8 * 10
+.set AT_R11, {REGISTERS} + 8 * 11
+.set AT_R12, {REGISTERS} + 8 * 12
+.set AT_R13, {REGISTERS} + 8 * 13
+.set AT_R14, {REGISTERS} + 8 * 14
+.set AT_R15, {REGISTERS} + 8 * 15
 
 // What a call may change (System V ABI for AMD64, "Registers and the Stack Frame"), but for RAX, RCX and RDX, which are saved already.
 .macro save_caller_saved
@@ -83,16 +83,16 @@
     shl     rdx, 32
     or      rax, rdx
     sub     rax, [rsp + {SINCE}]    // ticks
-    inc     qword ptr [rcx + \at]   // count
-    add     [rcx + \at + 8], rax    // ticks
-    cmp     rax, [rcx + \at + 16]   // min
+    inc     qword ptr [rcx + \at + {COUNT}]
+    add     [rcx + \at + {TICKS}], rax
+    cmp     rax, [rcx + \at + {MIN}]
     jb      8f
-7:  cmp     rax, [rcx + \at + 24]   // max
+7:  cmp     rax, [rcx + \at + {MAX}]
     ja      9f
 .subsection 1
-8:  mov     [rcx + \at + 16], rax
+8:  mov     [rcx + \at + {MIN}], rax
     jmp     7b
-9:  mov     [rcx + \at + 24], rax
+9:  mov     [rcx + \at + {MAX}], rax
     jmp     6f
 .previous
 6:

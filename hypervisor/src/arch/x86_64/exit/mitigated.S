@@ -1,8 +1,8 @@
 // The way of an exit on a CPU that needs mitigations of speculative-execution attacks at each exit or entry (speculation.rs). All exits
 // go to their handlers: there are no leaves. Assembled behind exit.S, whose macros it uses.
 
-.set IA32_SPEC_CTRL, 0x48
-.set IA32_FLUSH_CMD, 0x10b
+.set IA32_SPEC_CTRL, {IA32_SPEC_CTRL}
+.set IA32_FLUSH_CMD, {IA32_FLUSH_CMD}
 
 .section .rodata
 .balign 2

@@ -1,17 +1,32 @@
 //! From the exit to the handler and back: `exit.S`, the table that it dispatches by, and what handlers return.
 
+use core::mem::offset_of;
+
 use stile_apic::Pages;
 use stile_ledger::x86_64 as rows;
-use stile_ledger::{RowId, layout};
+use stile_ledger::{Row, RowId, layout};
 
 use crate::arch::x86_64::host::cpu::{self, Cpu};
+use crate::arch::x86_64::host::instructions::msr;
 use crate::arch::x86_64::host::speculation;
+use crate::arch::x86_64::host::vmcs::Field;
 use crate::arch::x86_64::vm::cpuid;
 pub use crate::cpu::Outcome;
 
 core::arch::global_asm!(
     include_str!("exit.S"),
     include_str!("mitigated.S"),
+    REGISTERS = const cpu::REGISTERS,
+    COUNT = const offset_of!(Row, count),
+    TICKS = const offset_of!(Row, ticks),
+    MIN = const offset_of!(Row, min),
+    MAX = const offset_of!(Row, max),
+    EXIT_REASON = const Field::EXIT_REASON.0,
+    EXIT_INTERRUPTION = const Field::EXIT_INTERRUPTION.0,
+    EXIT_LENGTH = const Field::EXIT_LENGTH.0,
+    GUEST_INTERRUPT_STATUS = const Field::GUEST_INTERRUPT_STATUS.0,
+    GUEST_RIP = const Field::GUEST_RIP.0,
+    GUEST_RFLAGS = const Field::GUEST_RFLAGS.0,
     SINCE = const cpu::SINCE,
     ROWS = const cpu::ROWS,
     TAKEN = const cpu::TAKEN,
@@ -20,7 +35,7 @@ core::arch::global_asm!(
     CHOOSES_ENTRY_BIT = const CHOOSES_ENTRY_BIT,
     WINDOW = const cpu::WINDOW,
     DIRECT_DEADLINE = const cpu::DIRECT_DEADLINE,
-    TSC_DEADLINE_MSR = const crate::arch::x86_64::host::instructions::msr::IA32_TSC_DEADLINE,
+    TSC_DEADLINE_MSR = const msr::IA32_TSC_DEADLINE,
     IRR_TO_TMR = const Pages::IRR_TO_TMR,
     TIMER_IRR = const cpu::TIMER_IRR,
     TIMER_BIT = const cpu::TIMER_BIT,
@@ -32,7 +47,7 @@ core::arch::global_asm!(
     TSC_DEADLINE_ROW = const rows::WRMSR_TSC_DEADLINE.raw(),
     ROW_SHIFT = const layout::ROW_SHIFT,
     STUBS = const REASONS,
-    APIC_BASE_MSR = const crate::arch::x86_64::host::instructions::msr::IA32_APIC_BASE,
+    APIC_BASE_MSR = const msr::IA32_APIC_BASE,
     APIC_BASE = const cpu::APIC_BASE,
     APIC_BASE_ROW = const rows::RDMSR_APIC_BASE.raw(),
     CPUID = const cpu::CPUID,
@@ -44,6 +59,8 @@ core::arch::global_asm!(
     SEND_IPI = const SEND_IPI,
     DATA_SELECTOR = const cpu::DATA,
     FLAGS = sym speculation::FLAGS,
+    IA32_SPEC_CTRL = const msr::IA32_SPEC_CTRL,
+    IA32_FLUSH_CMD = const msr::IA32_FLUSH_CMD,
     IBRS_AT_EXITS = const speculation::IBRS_AT_EXITS,
     FLUSH_L1D = const speculation::FLUSH_L1D,
 );

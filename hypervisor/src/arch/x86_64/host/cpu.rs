@@ -169,6 +169,8 @@ pub const NO_PAGE: u64 = u64::MAX;
 
 const LOCAL: usize = offset_of!(Block, local);
 /// Offsets for `exit.S` and `idt.S`.
+pub const REGISTERS: usize = offset_of!(Cpu, frame.registers);
+/// As above.
 pub const SINCE: usize = offset_of!(Cpu, since);
 /// As above.
 pub const ROWS: usize = offset_of!(Cpu, rows);
@@ -198,7 +200,7 @@ pub const TIMER_KEEPS: usize = offset_of!(Cpu, passed_timer.keeps);
 pub const DIRECT_DEADLINE: usize = LOCAL + offset_of!(Local, direct_deadline);
 const INDEX: usize = LOCAL + offset_of!(Local, index);
 
-const _: () = assert!(offset_of!(Cpu, frame) == 0, "exit.S relies on it");
+const _: () = assert!(REGISTERS == 0, "exit.S relies on it");
 
 /// Number of the CPU that asks, also while its block is borrowed.
 #[inline(always)]

@@ -84,6 +84,7 @@ pub mod msr {
     pub const IA32_SPEC_CTRL: u32 = 0x48;
     pub const IA32_PRED_CMD: u32 = 0x49;
     pub const IA32_ARCH_CAPABILITIES: u32 = 0x10a;
+    pub const IA32_FLUSH_CMD: u32 = 0x10b;
     pub const IA32_VMX_BASIC: u32 = 0x480;
     pub const IA32_VMX_CR0_FIXED0: u32 = 0x486;
     pub const IA32_VMX_CR0_FIXED1: u32 = 0x487;
