@@ -2,13 +2,15 @@
 
 use stile_firmware::device_tree;
 
+use crate::arch::aarch64::exit::vectors;
 use crate::arch::aarch64::host::board::{self, Board};
 use crate::arch::aarch64::host::cpu::{Cpu, affinity};
 use crate::arch::aarch64::host::mmio::Mmio;
-use crate::arch::aarch64::host::sysreg::read_sysreg;
-use crate::arch::aarch64::host::{bulk, features, firmware, gic, mmu, uart, wait_for_interrupt};
+use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
+use crate::arch::aarch64::host::{bulk, features, firmware, gic, mmu, speculation, timer, uart, wait_for_interrupt};
 use crate::arch::aarch64::interrupts::{self, interface};
-use crate::arch::aarch64::vm;
+use crate::arch::aarch64::vcpu::{debug, serror, traps};
+use crate::arch::aarch64::vm::second_stage;
 use crate::console::log;
 use crate::cpu::start;
 use crate::{address_space, memory, wall_clock};
@@ -66,8 +68,8 @@ fn setup_machine(board: &Board, cpu: &mut Cpu) -> Result<(), &'static str> {
     gic::setup_distributor(board.gicd.as_ref().ok_or("the device tree has no GICv3 (QEMU: -M virt,gic-version=3)")?);
     setup_cpu(board, cpu)?;
     interface::setup(board);
-    vm::setup()?;
-    vm::setup_cpu();
+    second_stage::setup()?;
+    second_stage::setup_cpu();
     if let Some(intid) = interrupts::uart() {
         gic::enable_spi(intid, cpu.mpidr);
     }
@@ -75,10 +77,17 @@ fn setup_machine(board: &Board, cpu: &mut Cpu) -> Result<(), &'static str> {
 }
 
 fn setup_cpu(board: &Board, cpu: &mut Cpu) -> Result<(), &'static str> {
-    cpu.setup();
+    mmu::forbid_writable_code();
+    write_sysreg!(VBAR_EL2, vectors::base());
+    traps::setup();
+    serror::setup();
+    speculation::setup_cpu(cpu);
+    // For the moves of `vcpu::fp`.
+    features::enable_fp_for_el2();
+    debug::disable();
     // Firmware may have left timers on.
     interrupts::stop_timers(interrupts::TIMER_ENABLE);
-    crate::arch::aarch64::host::timer::set_deadline(None);
+    timer::set_deadline(None);
     gic::setup_cpu(board, cpu.index, cpu.mpidr, &interrupts::private(), interrupts::timer())?;
     crate::cpu::online(cpu);
     Ok(())
@@ -107,7 +116,7 @@ pub fn join(cpu: &mut Cpu) -> Result<(), &'static str> {
         return Err("it differs from the first CPU");
     }
     setup_cpu(board::get(), cpu)?;
-    vm::setup_cpu();
+    second_stage::setup_cpu();
     Ok(())
 }
 

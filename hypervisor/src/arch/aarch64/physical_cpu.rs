@@ -6,7 +6,8 @@ use crate::arch::aarch64::host::{gic, timer};
 use crate::arch::aarch64::interrupts::{self, TIMER_ENABLE, delivery, direct};
 use crate::arch::aarch64::vcpu::registers::El1;
 use crate::arch::aarch64::vcpu::{context, traps};
-use crate::arch::aarch64::{boot, exit, handler, nested, vm};
+use crate::arch::aarch64::vm::second_stage;
+use crate::arch::aarch64::{boot, exit, handler, nested};
 use crate::arch::contract::PhysicalCpu;
 use crate::vm::Vcpu;
 
@@ -59,7 +60,7 @@ impl PhysicalCpu for Cpu {
 
     fn load(&mut self, vcpu: &'static Vcpu, switched: bool) {
         let vm = vcpu.vm();
-        self.open_vm(&vm.arch);
+        self.show_id_registers(&vm.arch.id_registers);
         vm.arch.load_second_stage(vm.number, vcpu.arch.index, self.index);
         // SAFETY: the scheduler gave the vCPU to this CPU, and to no other.
         let context = unsafe { vcpu.arch.context() };
@@ -105,7 +106,7 @@ impl PhysicalCpu for Cpu {
 
     fn forget_vms(&self) {
         if self.vcpu.is_none() {
-            vm::forget_second_stage(self.index);
+            second_stage::forget(self.index);
         }
     }
 

@@ -5,13 +5,13 @@ use stile_ledger::RowId;
 use stile_ledger::aarch64::{self as rows, HotRegister};
 use stile_vgic::{Delivery, Kick, Read, Sgi, SgiRegister, Size};
 
-use crate::arch::aarch64::exit::Outcome;
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
 use crate::arch::aarch64::interrupts::delivery::{accept, deliver, finish, pull, sync_private, synchronize};
 use crate::arch::aarch64::interrupts::direct;
 use crate::arch::aarch64::interrupts::interface::Interface;
 use crate::cpu;
+use crate::cpu::Outcome;
 use crate::device::bus::Device;
 use crate::vm::Vcpu;
 use crate::vm::power::End;

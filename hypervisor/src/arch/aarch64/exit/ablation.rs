@@ -15,18 +15,10 @@ use crate::arch::aarch64::interrupts::interface::{self, Interface, Lists};
 use crate::arch::aarch64::interrupts::{self, TIMER_ENABLE};
 use crate::arch::aarch64::vcpu::context::VcpuContext;
 use crate::arch::aarch64::vcpu::registers;
-use crate::arch::aarch64::vm;
+use crate::arch::aarch64::vm::second_stage;
 use crate::vm::Vcpu;
 
 core::arch::global_asm!(include_str!("ablation.S"));
-
-/// Address of the second table, if a VM of this machine wants it.
-pub fn vector_base() -> Option<u64> {
-    unsafe extern "C" {
-        static ablated_vectors: u8;
-    }
-    crate::vm::all().any(|vm| vm.techniques.ablate.is_some()).then_some(&raw const ablated_vectors as u64)
-}
 
 /// Called by the second table's vectors, before the exit is counted.
 #[unsafe(no_mangle)]
@@ -149,7 +141,7 @@ fn toggle_traps() {
     let [hcr, cptr, mdcr, _] = guest;
     let cptr_traps = if features::get().vhe { CPTR_TRAPS.0 } else { CPTR_TRAPS.1 };
     // The VMID goes first and comes back last: nothing may be remembered for it that the second stage did not translate.
-    vm::leave_second_stage();
+    second_stage::leave();
     write_sysreg!(HCR_EL2, hcr & HOST);
     write_sysreg!(CPTR_EL2, cptr & !cptr_traps);
     write_sysreg!(MDCR_EL2, mdcr & 0x1f); // HPMN

@@ -1,6 +1,7 @@
 //! From the vector to the handler and back: `exit.S`, the table that it dispatches by, and what handlers return.
 
 mod ablation;
+pub mod vectors;
 
 use core::mem::offset_of;
 
@@ -12,7 +13,8 @@ use stile_sysreg::{SysReg, operand};
 use crate::arch::aarch64::host::cpu::{self, Cpu};
 use crate::arch::aarch64::host::speculation;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
-pub use crate::cpu::Outcome;
+use crate::cpu::Outcome;
+use vectors::Vectors;
 
 /// An assembler macro that reads a register.
 macro_rules! reader {
@@ -95,11 +97,6 @@ impl Outcome {
 struct Stub(unsafe extern "C" fn());
 
 unsafe extern "C" {
-    static vectors: u8;
-    static nested_vectors: u8;
-    static plain_vectors: u8;
-    static trapping_vectors: u8;
-    static direct_vectors: u8;
     fn direct_exit_sysreg();
     fn exit_other();
     fn exit_hvc();
@@ -135,50 +132,12 @@ const fn ordinary_stubs() -> [Stub; 64] {
     stubs
 }
 
-fn ordinary() -> u64 {
-    &raw const vectors as u64
-}
-
-/// The vector tables of `exit.S` and `nested/exit.S`, in the order of `speculation.S`.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Vectors {
-    /// vCPUs without an EL2.
-    Ordinary,
-    /// vCPUs with an EL2 whose HCR_EL2.E2H is set, with FEAT_NV2.
-    Redirected,
-    /// vCPUs with an EL2 whose HCR_EL2.E2H is set, without FEAT_NV2.
-    Trapping,
-    /// vCPUs with an EL2 whose HCR_EL2.E2H is clear.
-    Plain,
-    /// vCPUs whose interrupts are direct.
-    Direct,
-}
-
-impl Vectors {
-    /// Address of the table that this CPU uses, with the mitigations that it needs.
-    pub fn base(self) -> u64 {
-        let base = match self {
-            Vectors::Ordinary => ordinary(),
-            Vectors::Redirected => &raw const nested_vectors as u64,
-            Vectors::Trapping => &raw const trapping_vectors as u64,
-            Vectors::Plain => &raw const plain_vectors as u64,
-            Vectors::Direct => &raw const direct_vectors as u64,
-        };
-        speculation::in_front_of(self, base)
-    }
-}
-
-/// Address of the vector table of vCPUs without an EL2. In a machine that ablates it is another one, once the VMs have been made.
-pub fn vector_base() -> u64 {
-    ablation::vector_base().unwrap_or_else(|| Vectors::Ordinary.base())
-}
-
 /// Leaves Stile for the loaded vCPU, for the first time on this CPU: later entries come from `exit.S`.
 pub fn enter(cpu: &mut Cpu) -> ! {
     // This CPU started before there were VMs. Vectors that came with the vCPU stay.
     speculation::enter_first(cpu.index);
-    if read_sysreg!(VBAR_EL2) == ordinary() {
-        write_sysreg!(VBAR_EL2, vector_base());
+    if read_sysreg!(VBAR_EL2) == Vectors::Ordinary.address() {
+        write_sysreg!(VBAR_EL2, vectors::base());
     }
     // SAFETY: the block is this CPU's own, a vCPU is loaded, and its general registers are in the frame.
     unsafe { enter_guest((&raw mut *cpu).cast()) }

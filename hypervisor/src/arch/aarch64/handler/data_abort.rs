@@ -7,12 +7,12 @@ use stile_ledger::aarch64::{self as rows, key, reason};
 use stile_sysreg::syndrome::{Ec, Esr, Fault, FaultKind};
 use stile_wire::{Crash, CrashReason};
 
-use crate::arch::aarch64::exit::Outcome;
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::sysreg::read_sysreg;
 use crate::arch::aarch64::interrupts::direct;
-use crate::arch::aarch64::nested;
+use crate::arch::aarch64::nested::regime::runs_guest;
 use crate::arch::aarch64::vcpu::inject;
+use crate::cpu::Outcome;
 use crate::vm::power::End;
 
 /// The guest-physical address that faulted: HPFAR_EL2.FIPA is bits 47 to 12 of it, and the rest is FAR_EL2's.
@@ -139,7 +139,7 @@ pub fn refuse(cpu: &mut Cpu, esr: Esr, ipa: u64) -> Outcome {
         vcpu.with_ledger(|ledger| ledger.row_for(reason::MMIO, key::page(ipa, abort.wnr())))
     };
     let (pc, far) = (read_sysreg!(ELR_EL2), read_sysreg!(FAR_EL2));
-    if fetch && pc == inject::synchronous_vector() && !nested::runs_guest(vcpu) {
+    if fetch && pc == inject::synchronous_vector() && !runs_guest(vcpu) {
         // The vector of the exception that it would take can't be fetched either: it would abort for ever. (An L2 in that state is its
         // hypervisor's to stop.)
         let crash = Crash { reason: CrashReason::BadFetch, vcpu: vcpu.id.vcpu(), pc, syndrome: esr.0, address: far };

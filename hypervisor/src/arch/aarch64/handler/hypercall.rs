@@ -6,12 +6,11 @@ use stile_ledger::RowId;
 use stile_ledger::aarch64::{self as rows, reason};
 use stile_sysreg::syndrome::Esr;
 
-use crate::arch::aarch64::exit::Outcome;
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::speculation;
 use crate::arch::aarch64::interrupts::direct;
 use crate::arch::aarch64::vcpu::inject;
-use crate::cpu::{self, Leave};
+use crate::cpu::{self, Leave, Outcome};
 use crate::vm::power::End;
 
 /// EC 0x16. ELR_EL2 is after the HVC already.

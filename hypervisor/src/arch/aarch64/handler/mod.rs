@@ -1,8 +1,9 @@
 //! What each kind of exit does. Every handler is called from `exit.S` with the CPU's block and the syndrome, and says with its
-//! [`crate::arch::aarch64::exit::Outcome`] which line of the ledger the exit belongs to and whether its vCPU goes on.
+//! [`crate::cpu::Outcome`] which line of the ledger the exit belongs to and whether its vCPU goes on.
 
 mod data_abort;
 mod hypercall;
+mod idle;
 mod interrupt;
 mod other;
 mod sysreg;
@@ -10,7 +11,8 @@ mod wait;
 
 pub use data_abort::{faulting_ipa, handle_data_abort as data_abort};
 pub use hypercall::secure_call;
-pub use interrupt::{idle as idle_interrupt, other_irq};
+pub use idle::idle as idle_interrupt;
+pub use interrupt::other_irq;
 pub use other::handle_other as other;
 pub use sysreg::handle_sysreg as sysreg;
 pub use wait::handle_wfx as wfx;
@@ -20,7 +22,7 @@ use stile_sysreg::syndrome::Esr;
 
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 
-/// The instruction is done: goes on after it. For handlers that don't end with [`crate::arch::aarch64::exit::Outcome::done`].
+/// The instruction is done: goes on after it. For handlers that don't end with [`crate::cpu::Outcome::done`].
 pub fn skip_instruction() {
     if step::changes_pstate(read_sysreg!(SPSR_EL2)) {
         return skip_rare();

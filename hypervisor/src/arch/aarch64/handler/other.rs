@@ -6,9 +6,9 @@ use stile_ledger::aarch64::{self as rows, reason};
 use stile_sysreg::syndrome::Esr;
 
 use super::data_abort;
-use crate::arch::aarch64::exit::Outcome;
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::vcpu::{inject, serror, traps};
+use crate::cpu::Outcome;
 
 /// Every exception class that has no stub of its own (Arm ARM, ESR_EL2, EC).
 #[unsafe(no_mangle)]

@@ -9,12 +9,12 @@ use stile_vgic::{ListRegisters, SgiRegister};
 
 use super::skip_instruction;
 use crate::arch::aarch64::emulation::gic;
-use crate::arch::aarch64::exit::Outcome;
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::interrupts::direct;
 use crate::arch::aarch64::interrupts::interface::Interface;
 use crate::arch::aarch64::nested;
 use crate::arch::aarch64::vcpu::inject;
+use crate::cpu::Outcome;
 
 /// All fields but Rt.
 const NAME_FIELDS: u64 = 0x3f_fc1f;
@@ -72,7 +72,7 @@ fn deactivate(cpu: &mut Cpu, intid: u32) {
     if direct::deactivate(cpu.vcpu(), intid) {
         return;
     }
-    nested::sample_lines(cpu.vcpu());
+    nested::gic::sample_lines(cpu.vcpu());
     gic::write_dir(cpu, intid);
 }
 

@@ -3,9 +3,8 @@
 use stile_ledger::aarch64 as rows;
 
 use super::skip_instruction;
-use crate::arch::aarch64::exit::Outcome;
 use crate::arch::aarch64::host::cpu::Cpu;
-use crate::cpu::Leave;
+use crate::cpu::{Leave, Outcome};
 
 /// EC 0x01. ISS.TI says which: WFI, WFE, WFIT, WFET.
 #[unsafe(no_mangle)]

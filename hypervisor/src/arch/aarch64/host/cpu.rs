@@ -5,10 +5,6 @@ use core::mem::offset_of;
 use stile_ledger::Row;
 
 use super::sysreg::{read_sysreg, write_sysreg};
-use super::{features, mmu, speculation, timer};
-use crate::arch::aarch64::exit;
-use crate::arch::aarch64::vcpu::{debug, serror, traps};
-use crate::arch::aarch64::vm::Vm;
 use crate::cpu::{Block, Leave};
 use crate::vm::Vcpu;
 
@@ -71,7 +67,7 @@ pub struct Cpu {
     id_view: *const [u64; 64],
     /// The vCPU that is loaded.
     pub vcpu: Option<&'static Vcpu>,
-    /// Why the vCPU is to be left: set by a handler that returns [`exit::Outcome::leave`].
+    /// Why the vCPU is to be left: set by a handler that returns [`Outcome::leave`](crate::cpu::Outcome::leave).
     pub leave: Leave,
     /// When the slice of the vCPU that runs ends, if the CPU is shared now.
     pub slice_end: Option<u64>,
@@ -137,20 +133,8 @@ impl Cpu {
         cpu
     }
 
-    /// Sets up what is this CPU's own and stays so: vectors, traps, FP for the moves of [`crate::arch::aarch64::vcpu::fp`].
-    pub fn setup(&mut self) {
-        mmu::forbid_writable_code();
-        write_sysreg!(VBAR_EL2, exit::vector_base());
-        traps::setup();
-        serror::setup();
-        speculation::setup_cpu(self);
-        features::enable_fp_for_el2();
-        debug::disable();
-        timer::set_deadline(None);
-    }
-
-    /// What the leaves of `exit.S` need of the VM that the loaded vCPU belongs to.
-    pub fn open_vm(&mut self, vm: &'static Vm) {
-        self.id_view = &vm.id_registers;
+    /// Has the leaves of `exit.S` answer reads of identification registers with these, by CRm and op2.
+    pub fn show_id_registers(&mut self, view: &'static [u64; 64]) {
+        self.id_view = view;
     }
 }

@@ -12,7 +12,6 @@ use stile_speculation::aarch64::{History, Identity, Plan, StoreBypass, Targets, 
 use super::cpu::{Cpu, this_index};
 use super::firmware;
 use super::sysreg::read_sysreg;
-use crate::arch::aarch64::exit::Vectors;
 use crate::console::log;
 use crate::once::Once;
 
@@ -121,20 +120,20 @@ pub fn enter_first(cpu: usize) {
     }
 }
 
-/// The vectors to use instead of `base`, which is at `address`.
-pub fn in_front_of(base: Vectors, address: u64) -> u64 {
+/// The vectors to use instead of those with this number in [`Vectors`](crate::arch::aarch64::exit::vectors::Vectors), if this CPU needs others.
+pub fn in_front_of(vectors: usize) -> Option<u64> {
     unsafe extern "C" {
         static CLEARING_VECTORS: [[u64; 5]; 3];
     }
-    let Some(plan) = plan(this_index()) else { return address };
+    let plan = plan(this_index())?;
     let way = match plan.history {
-        History::Unaffected | History::Exposed => return address,
+        History::Unaffected | History::Exposed => return None,
         History::Loop(_) => 0,
         History::Instruction => 1,
         History::Firmware => 2,
     };
     // SAFETY: speculation.S defines this table, of constants.
-    unsafe { CLEARING_VECTORS[way][base as usize] }
+    Some(unsafe { CLEARING_VECTORS[way][vectors] })
 }
 
 /// Another VM's second stage comes onto this CPU: the branch targets of the one before must not steer it.

@@ -17,13 +17,13 @@ use stile_vgic::{HostPriorities, ListRegisters, Owner, PendingRequests};
 use super::interface::Interface;
 use super::{claims, delivery, physical_interface};
 use crate::address_space;
-use crate::arch::aarch64::exit::{Outcome, Vectors, vector_base};
+use crate::arch::aarch64::exit::vectors::{self, Vectors};
 use crate::arch::aarch64::host::cpu::{Cpu, this_index};
 use crate::arch::aarch64::host::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
 use crate::arch::aarch64::host::{features, gic, redistributor, timer};
 use crate::arch::aarch64::vcpu::traps;
 use crate::arena::Arena;
-use crate::cpu::{self, Leave, NOWHERE};
+use crate::cpu::{self, Leave, NOWHERE, Outcome};
 use crate::vm::{self, Vcpu};
 
 /// SGIs that the guest never has in hardware.
@@ -322,7 +322,7 @@ fn unpublish(cpu: &Cpu, place: &Place) {
 #[inline(never)]
 fn leave(cpu: &Cpu, vcpu: &Vcpu, place: &Place) {
     unpublish(cpu, place);
-    write_sysreg!(VBAR_EL2, vector_base());
+    write_sysreg!(VBAR_EL2, vectors::base());
     traps::set_direct(false);
     let mut interface = Interface::new(cpu.index, vcpu);
     interface.trap_common(false);

@@ -6,10 +6,11 @@ use core::mem::MaybeUninit;
 use stile_board::intid;
 use stile_vgic::{CpuInterface, ListRegister, ListRegisters, Maintenance, Shortcuts, Vmcr, running_priority};
 
+use super::behind;
 use crate::arch::aarch64::host::board::Board;
 use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
-use crate::arch::aarch64::nested;
+use crate::arch::aarch64::nested::regime::at_virtual_el2;
 use crate::once::Once;
 use crate::vm::Vcpu;
 
@@ -327,7 +328,7 @@ impl ListRegisters for Interface<'_> {
         // ENABLE, IMASK, ISTATUS.
         let control = match (line, features::get().vhe) {
             // While its guest runs, virtual EL2's timers are in memory.
-            (intid::TIMER_EL2_VIRTUAL | intid::TIMER_EL2_PHYSICAL, true) if !nested::at_virtual_el2() => return None,
+            (intid::TIMER_EL2_VIRTUAL | intid::TIMER_EL2_PHYSICAL, true) if !at_virtual_el2() => return None,
             (intid::TIMER_EL1_VIRTUAL | intid::TIMER_EL2_VIRTUAL, true) => read_sysreg!(CNTV_CTL_EL02),
             (intid::TIMER_EL1_VIRTUAL, false) => read_sysreg!(CNTV_CTL_EL0),
             (intid::TIMER_EL1_PHYSICAL | intid::TIMER_EL2_PHYSICAL, true) => read_sysreg!(CNTP_CTL_EL02),
@@ -338,6 +339,6 @@ impl ListRegisters for Interface<'_> {
     }
 
     fn deactivate_physical(&mut self, line: u32) {
-        super::deactivate(self.cpu, line);
+        behind::deactivate(self.cpu, line);
     }
 }

@@ -5,8 +5,8 @@ use stile_nested::forward::Level;
 use stile_nested::inject;
 use stile_sysreg::SysReg;
 
-use super::Nested;
 use super::shadow::Memory;
+use super::state::Nested;
 use crate::arch::aarch64::host::sysreg::{isb, read_sysreg, write_sysreg};
 use crate::vm::Vm;
 

@@ -3,13 +3,14 @@
 //!
 //! An exception return of L1's copies the memory to the register. Between exception returns the value matters only to a debugger of virtual
 //! EL2's own code, which sets KDE: for that, writes trap (HDFGWTR_EL2.MDSCR_EL1). But KVM writes the register twice at each exit of its guest:
-//! when guests have run [`QUIET`] times without a write of KDE the trap is turned off. An exception return that finds KDE in memory turns it
+//! when guests have run a few times without a write of KDE the trap is turned off. An exception return that finds KDE in memory turns it
 //! on again.
 
 use stile_nested::vncr;
 
 use super::registers::Own;
-use super::{Nested, Regime};
+use super::state::{Nested, Regime};
+use super::write_trap::WriteTrap;
 use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 
@@ -19,24 +20,6 @@ const KDE: u64 = 1 << 13;
 const TDE: u64 = 1 << 8;
 /// SPSR_EL2.D: debug exceptions are masked.
 const MASKED: u64 = 1 << 9;
-
-/// Runs of guests with no write of KDE between them that turn the trap off.
-const QUIET: u8 = 4;
-
-/// The trap of virtual EL2's writes.
-#[derive(Clone, Copy)]
-pub struct WriteTrap {
-    is_on: bool,
-    /// Runs of guests since the last write of KDE.
-    quiet: u8,
-}
-
-impl WriteTrap {
-    /// Whether the CPU is to have it while virtual EL2 runs.
-    pub fn is_on(self) -> bool {
-        self.is_on
-    }
-}
 
 /// Whether virtual EL2, in the processor state `pstate`, takes debug exceptions from its own code.
 pub fn is_enabled(pstate: u64) -> bool {
@@ -48,7 +31,7 @@ impl Nested {
     #[cold]
     pub fn trap_mdscr_writes(&mut self, on: bool) {
         let on = on && features::get().fgt && self.nv_mode.redirects();
-        self.debug = WriteTrap { is_on: on, quiet: 0 };
+        self.debug = WriteTrap::new(on);
         self.lazy_traps.trap_mdscr_writes(on);
     }
 
@@ -57,13 +40,8 @@ impl Nested {
         self.page.set(vncr::MDSCR_EL1, value);
         self.load_mdscr();
         let has_run = !core::mem::replace(&mut self.until_guest.wrote_mdscr, true);
-        if value & KDE != 0 {
-            self.debug.quiet = 0;
-        } else if has_run {
-            self.debug.quiet += 1;
-            if self.debug.quiet >= QUIET {
-                self.change_mdscr_trap(false);
-            }
+        if self.debug.count(value & KDE != 0, has_run) {
+            self.change_mdscr_trap(false);
         }
     }
 
@@ -74,7 +52,7 @@ impl Nested {
         // hypervisor that sets E2H has TGE set before it unmasks them.
         let is_target = self.mode.has_e2h() || self.own[Own::Mdcr as usize] & TDE != 0;
         write_sysreg!(MDSCR_EL1, if is_target { value } else { value & !KDE });
-        if value & KDE != 0 && !self.debug.is_on {
+        if value & KDE != 0 && !self.debug.is_on() {
             self.change_mdscr_trap(true);
         }
     }
@@ -84,6 +62,6 @@ impl Nested {
     fn change_mdscr_trap(&mut self, on: bool) {
         debug_assert!(self.regime == Regime::El2);
         self.trap_mdscr_writes(on);
-        self.load_own_lazy_traps();
+        self.lazy_traps.load_own();
     }
 }

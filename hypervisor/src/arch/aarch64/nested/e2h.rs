@@ -9,81 +9,14 @@
 use stile_nested::{layout, vncr};
 use stile_sysreg::SysReg;
 
+use super::controls::E2H;
+use super::home::{CNTKCTL_FIELDS, CPACR_FIELDS, Home, Live, Plain, fixed_home};
+use super::mode::{Mode, may_be_clear};
 use super::registers::{OWN_REGISTERS, Own};
-use super::sysreg::{self, CNTKCTL_FIELDS, CPACR_FIELDS, Home, Live};
-use super::traps::{self, E2H};
-use super::{Nested, NvMode};
-use crate::arch::aarch64::exit::Vectors;
+use super::state::Nested;
+use super::traps;
 use crate::arch::aarch64::host::sysreg::{dsb_ish, isb, write_sysreg};
-use crate::arch::aarch64::host::{features, timer};
-
-/// What HCR_EL2.E2H decides.
-#[derive(Clone, Copy)]
-pub struct Mode {
-    /// The bit, in its place.
-    pub e2h: u64,
-    /// What HCR_EL2 of the CPU has at virtual EL2 beyond other vCPUs'.
-    pub traps: u64,
-    /// CNTHCTL_EL2 of the CPU at virtual EL2.
-    pub cnthctl: u64,
-    /// Registers that a switch moves beyond the table of [`registers`](super::registers): bits of [`also`]. One byte: each switch tests all of it.
-    pub also: u8,
-}
-
-/// Registers that only some vCPUs switch.
-pub mod also {
-    /// CNTKCTL_EL1, which virtual EL2 has for itself while E2H is set.
-    pub const CNTKCTL: u8 = 1 << 0;
-    /// ZCR_EL1, with FEAT_SVE.
-    pub const ZCR: u8 = 1 << 1;
-    /// MDSCR_EL1, of which virtual EL2 reads and writes the copy in memory: with FEAT_NV2.
-    pub const MDSCR: u8 = 1 << 2;
-}
-
-impl Mode {
-    fn set(nv_mode: NvMode) -> Self {
-        Self { e2h: E2H, traps: traps::virtual_el2(nv_mode), cnthctl: traps::EL1_TIMERS, also: also::CNTKCTL | Self::also(nv_mode) }
-    }
-
-    fn clear() -> Self {
-        /// EL1PCTEN; EL1PTEN is 0: EL0's names of the timers are the guest's, and those on the CPU are virtual EL2's.
-        const COUNTER: u64 = 1 << 10;
-        /// EL1TVT, EL1TVCT: the same of the virtual timer, and CNTVOFF_EL2 counts for virtual EL2, too.
-        const VIRTUAL: u64 = 0b11 << 13;
-        let cnthctl = COUNTER | if features::get().ecv { VIRTUAL } else { 0 };
-        Self { e2h: 0, traps: traps::virtual_el2(NvMode::Redirect) | traps::NV1, cnthctl, also: Self::also(NvMode::Redirect) }
-    }
-
-    fn also(nv_mode: NvMode) -> u8 {
-        let zcr = if features::get().sve { also::ZCR } else { 0 };
-        zcr | if nv_mode.redirects() { also::MDSCR } else { 0 }
-    }
-
-    /// Clear, if it can be.
-    pub fn at_reset(nv_mode: NvMode) -> Self {
-        if may_be_clear(nv_mode) { Self::clear() } else { Self::set(nv_mode) }
-    }
-
-    /// Whether the bit is set.
-    pub fn has_e2h(&self) -> bool {
-        self.e2h != 0
-    }
-
-    /// VBAR_EL2 of the CPU.
-    pub fn vectors(&self, nv_mode: NvMode) -> u64 {
-        let vectors = match (self.has_e2h(), nv_mode.redirects()) {
-            (true, true) => Vectors::Redirected,
-            (true, false) => Vectors::Trapping,
-            (false, _) => Vectors::Plain,
-        };
-        vectors.base()
-    }
-}
-
-/// Whether L1 can clear HCR_EL2.E2H, as ID_AA64MMFR4_EL1.E2H0 tells it. That takes NV1, and the page, where its guest's registers are.
-pub fn may_be_clear(nv_mode: NvMode) -> bool {
-    features::get().nv1 && nv_mode.redirects()
-}
+use crate::arch::aarch64::host::timer;
 
 /// The registers of virtual EL2 that live in memory, after a reset.
 pub fn own_at_reset() -> [u64; OWN_REGISTERS] {
@@ -186,16 +119,6 @@ impl Nested {
     }
 }
 
-/// Registers of virtual EL2 with a layout of their own while E2H is clear.
-#[derive(Clone, Copy)]
-pub enum Plain {
-    Sctlr,
-    Tcr,
-    Cptr,
-    Cnthctl,
-    Ttbr0,
-}
-
 /// The home of a register that traps at virtual EL2 while E2H is clear.
 pub fn home(reg: SysReg) -> Option<Home> {
     Some(match reg {
@@ -214,6 +137,6 @@ pub fn home(reg: SysReg) -> Option<Home> {
         SysReg::CNTV_CVAL_EL0 => Home::Page(vncr::CNTV_CVAL_EL0),
         // _EL12 and _EL02 are names of E2H.
         _ if reg.op1() == 5 => return None,
-        _ => return sysreg::fixed_home(reg),
+        _ => return fixed_home(reg),
     })
 }

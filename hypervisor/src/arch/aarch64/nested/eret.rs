@@ -1,11 +1,12 @@
-//! ERET at virtual EL2, where it is not the fast kind that `exit.S` answers; and exceptions taken to virtual EL2.
+//! ERET at virtual EL2, where it is not the fast kind that `exit.S` answers.
 
 use stile_ledger::RowId;
 use stile_ledger::aarch64 as rows;
-use stile_nested::inject::{self, Context, El2, Entry, EretKind, Kind};
+use stile_nested::inject::{self, Context, EretKind, Kind};
 use stile_sysreg::syndrome::Esr;
 
-use super::{Nested, Regime, debug, switch};
+use super::state::Nested;
+use super::{debug, exception, switch};
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 
@@ -33,7 +34,9 @@ pub fn eret(cpu: &mut Cpu, nested: &mut Nested, esr: Esr) -> RowId {
             if to.to == Context::El2 { rows::NESTED_ERET_KERNEL } else { rows::NESTED_ERET_USER }
         }
         Context::Guest => {
-            switch::enter_guest(cpu, nested);
+            if switch::enter_guest(cpu, nested) {
+                exception::take(cpu, nested, Kind::Irq, None, None);
+            }
             rows::NESTED_ERET_GUEST
         }
     }
@@ -55,30 +58,4 @@ fn authenticated(kind: EretKind, elr: u64) -> u64 {
         },
     }
     address
-}
-
-/// The loaded vCPU, at virtual EL2 or in its guest, takes an exception to virtual EL2. For synchronous ones: `esr`, and FAR_EL2 if
-/// the exception has one.
-pub fn take(cpu: &mut Cpu, nested: &mut Nested, kind: Kind, esr: Option<u64>, far: Option<u64>) {
-    let (pc, pstate) = (read_sysreg!(ELR_EL2), read_sysreg!(SPSR_EL2));
-    let context = match nested.regime {
-        Regime::Guest => Context::Guest,
-        Regime::El2 if pstate & 0xf == 0 => Context::HostEl0,
-        Regime::El2 => Context::El2,
-    };
-    if context == Context::Guest {
-        switch::leave_guest(cpu, nested);
-    }
-    let el2 = El2 { vbar: read_sysreg!(VBAR_EL12), sctlr: read_sysreg!(SCTLR_EL12), hcr: nested.hcr() };
-    let entry = Entry::take(kind, pstate, context, &el2);
-    write_sysreg!(SPSR_EL12, entry.spsr);
-    write_sysreg!(ELR_EL12, pc);
-    if let Some(esr) = esr {
-        write_sysreg!(ESR_EL12, esr);
-    }
-    if let Some(far) = far {
-        write_sysreg!(FAR_EL12, far);
-    }
-    write_sysreg!(ELR_EL2, entry.pc);
-    write_sysreg!(SPSR_EL2, entry.pstate);
 }

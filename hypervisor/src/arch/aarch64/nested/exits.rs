@@ -3,42 +3,36 @@
 use stile_board::intid;
 use stile_ledger::aarch64 as rows;
 use stile_nested::inject::Kind;
+use stile_nested::vncr;
 use stile_sysreg::syndrome::Esr;
 
-use super::{Nested, Regime, e2h, eret, sysreg, timers};
-use crate::arch::aarch64::exit::Outcome;
+use super::answer::{answer, class};
+use super::home::home;
+use super::state::{Nested, Regime, of};
+use super::{e2h, eret, exception, gic as guest_gic, guest, sysreg, timers};
 use crate::arch::aarch64::handler;
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::gic;
+use crate::arch::aarch64::host::sysreg::read_sysreg;
 use crate::arch::aarch64::interrupts::{self, delivery};
-
-/// ESR_EL2.EC.
-mod class {
-    pub const WFX: u64 = 0x01;
-    pub const HVC: u64 = 0x16;
-    pub const SMC: u64 = 0x17;
-    pub const SYSREG: u64 = 0x18;
-    pub const ERET: u64 = 0x1a;
-    pub const DATA_ABORT: u64 = 0x24;
-    pub const MOPS: u64 = 0x27;
-}
+use crate::cpu::Outcome;
 
 /// All synchronous exits but the fast ERET. All general registers are in the frame.
 #[unsafe(no_mangle)]
 pub extern "C" fn handle_nested(cpu: &mut Cpu, esr: u64) -> Outcome {
-    let Some(nested) = super::of(cpu.vcpu()) else { unreachable!("a vCPU without EL2 has other vectors") };
+    let Some(nested) = of(cpu.vcpu()) else { unreachable!("a vCPU without EL2 has other vectors") };
     match nested.regime {
         Regime::El2 => at_el2(cpu, nested, esr),
-        Regime::Guest => super::guest::exit(cpu, nested, esr),
+        Regime::Guest => guest::exit(cpu, nested, esr),
     }
 }
 
 /// The same of a vCPU whose HCR_EL2.E2H is clear.
 #[unsafe(no_mangle)]
 extern "C" fn handle_plain(cpu: &mut Cpu, esr: u64) -> Outcome {
-    let Some(nested) = super::of(cpu.vcpu()) else { unreachable!("a vCPU without EL2 has other vectors") };
+    let Some(nested) = of(cpu.vcpu()) else { unreachable!("a vCPU without EL2 has other vectors") };
     if nested.regime == Regime::Guest {
-        return super::guest::exit(cpu, nested, esr);
+        return guest::exit(cpu, nested, esr);
     }
     if nested.settle() {
         return Outcome::again(rows::NESTED_E2H);
@@ -49,42 +43,44 @@ extern "C" fn handle_plain(cpu: &mut Cpu, esr: u64) -> Outcome {
     }
 }
 
+/// All synchronous exits without FEAT_NV2. All general registers are in the frame.
+#[unsafe(no_mangle)]
+extern "C" fn handle_trapping(cpu: &mut Cpu, esr: u64) -> Outcome {
+    if let Some(nested) = of(cpu.vcpu())
+        && nested.regime == Regime::El2
+    {
+        // FEAT_NV traps no access to it, so that virtual EL2's and its guest's are one, in the register.
+        nested.page.set(vncr::MDSCR_EL1, read_sysreg!(MDSCR_EL1));
+    }
+    handle_nested(cpu, esr)
+}
+
 /// From virtual EL2, or from its EL0.
 fn at_el2(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
     match esr >> 26 {
-        class::SYSREG => sysreg::at_el2(cpu, nested, esr, Nested::home),
+        class::SYSREG => sysreg::at_el2(cpu, nested, esr, |nested, reg| home(nested.nv_mode, reg)),
         class::ERET => Outcome::again(eret::eret(cpu, nested, Esr(esr))),
         class::HVC => {
-            eret::take(cpu, nested, Kind::Synchronous, Some(esr), None);
+            exception::take(cpu, nested, Kind::Synchronous, Some(esr), None);
             Outcome::again(rows::NESTED_HVC)
         }
         class::SMC => handler::secure_call(cpu, esr),
         // HCRX_EL2.MCE2 is Stile's.
         class::MOPS => {
-            eret::take(cpu, nested, Kind::Synchronous, Some(esr), None);
+            exception::take(cpu, nested, Kind::Synchronous, Some(esr), None);
             Outcome::again(rows::NESTED_MOPS)
         }
         _ => answer(cpu, esr),
     }
 }
 
-/// As for any guest.
-pub fn answer(cpu: &mut Cpu, esr: u64) -> Outcome {
-    match esr >> 26 {
-        class::WFX => handler::wfx(cpu, esr),
-        class::SYSREG => handler::sysreg(cpu, esr),
-        class::DATA_ABORT => handler::data_abort(cpu, esr),
-        _ => handler::other(cpu, esr),
-    }
-}
-
 /// A physical IRQ.
 #[unsafe(no_mangle)]
 extern "C" fn handle_nested_irq(cpu: &mut Cpu, _esr: u64) -> Outcome {
-    let Some(nested) = super::of(cpu.vcpu()) else { unreachable!("a vCPU without EL2 has other vectors") };
+    let Some(nested) = of(cpu.vcpu()) else { unreachable!("a vCPU without EL2 has other vectors") };
     match nested.regime {
         Regime::El2 => irq_at_el2(cpu, nested),
-        Regime::Guest => super::guest::irq(cpu, nested),
+        Regime::Guest => guest::irq(cpu, nested),
     }
 }
 
@@ -94,11 +90,11 @@ fn irq_at_el2(cpu: &mut Cpu, nested: &mut Nested) -> Outcome {
     let row = match intid {
         intid::TIMER_EL1_VIRTUAL => rows::IRQ_VIRTUAL_TIMER,
         intid::TIMER_EL1_PHYSICAL => rows::IRQ_PHYSICAL_TIMER,
-        timers::STAND_IN => return super::guest::stand_in(cpu, nested),
+        timers::STAND_IN => return guest::stand_in(cpu, nested),
         _ => {
             if intid == interrupts::maintenance() {
                 // Perhaps for an end of an interrupt whose line L1 lowers in memory, unseen.
-                super::gic::sample_at_el2(cpu.vcpu(), nested);
+                guest_gic::sample_at_el2(cpu.vcpu(), nested);
             }
             return handler::other_irq::<false>(cpu, intid);
         }

@@ -6,7 +6,7 @@ use stile_nested::vgic::{self, Deactivated, OnProcessor, Status};
 use stile_nested::vncr;
 use stile_vgic::{Delivery, Kick, Redistributor};
 
-use super::{Nested, Regime};
+use super::state::{Nested, Regime, of};
 use crate::arch::aarch64::host::cpu::{Cpu, this_index};
 use crate::arch::aarch64::host::gic;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
@@ -152,6 +152,16 @@ pub fn sample_at_el2(vcpu: &Vcpu, nested: &mut Nested) {
     redistributor.set_ppi_level(intid::GIC_MAINTENANCE, nested.asserts_maintenance);
     // Its physical interrupt is as virtual EL2's timer needs it: not for these any more.
     nested.held &= !lower_lines(&mut redistributor, nested.held, |physical, _| nested.waiting_timer_rings(physical));
+}
+
+/// Before a trapped write of ICC_DIR_EL1: the interrupt that is deactivated must not be pending again by a line that L1 lowered in memory, unseen.
+#[cold]
+pub fn sample_lines(vcpu: &Vcpu) {
+    if let Some(nested) = of(vcpu)
+        && nested.regime == Regime::El2
+    {
+        sample_at_el2(vcpu, nested);
+    }
 }
 
 /// Looks at the guest's timers, which have just come onto the CPU: L1 may have stopped one in memory. L1's own interface is still there.

@@ -9,14 +9,14 @@ use stile_nested::shadow::Need;
 use stile_sysreg::syndrome::{Ec, Esr, FaultKind};
 
 use super::shadow::Unresolved;
-use super::{Nested, Regime, eret, exits, gic as guest_gic, timers};
-use crate::arch::aarch64::exit::Outcome;
+use super::state::{Nested, Regime};
+use super::{answer, exception, gic as guest_gic, timers};
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::gic;
 use crate::arch::aarch64::host::sysreg::{isb, read_sysreg, write_sysreg};
 use crate::arch::aarch64::vcpu::inject as own_inject;
 use crate::arch::aarch64::{handler, interrupts};
-use crate::cpu::Leave;
+use crate::cpu::{Leave, Outcome};
 
 /// A synchronous exit.
 pub fn exit(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
@@ -27,7 +27,7 @@ pub fn exit(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
             let row = forwarded_row(cpu, esr);
             // What the hardware has not done for a trapped instruction L1 does: all of the syndrome is for it.
             let far = matches!(esr.ec(), Ec::WATCHPOINT_LOWER).then(|| read_sysreg!(FAR_EL2));
-            eret::take(cpu, nested, Kind::Synchronous, Some(esr.0), far);
+            exception::take(cpu, nested, Kind::Synchronous, Some(esr.0), far);
             Outcome::again(row)
         }
         Verdict::SecondStage => abort(cpu, nested, esr),
@@ -43,7 +43,7 @@ pub fn exit(cpu: &mut Cpu, nested: &mut Nested, esr: u64) -> Outcome {
             own_inject::same(esr);
             Outcome::again(rows::NESTED_MOPS)
         }
-        Verdict::Keep => answer(cpu, nested, |cpu| exits::answer(cpu, esr.0)),
+        Verdict::Keep => answer(cpu, nested, |cpu| answer::answer(cpu, esr.0)),
     }
 }
 
@@ -87,7 +87,7 @@ pub fn resume(cpu: &mut Cpu, nested: &mut Nested) {
     }
     let vcpu = cpu.vcpu();
     if guest_gic::bring_guest(cpu, vcpu, nested) {
-        eret::take(cpu, nested, Kind::Irq, None, None);
+        exception::take(cpu, nested, Kind::Irq, None, None);
     } else {
         nested.stand_in_for_el2();
     }
@@ -98,7 +98,7 @@ fn abort(cpu: &mut Cpu, nested: &mut Nested, esr: Esr) -> Outcome {
     let is_fetch = esr.ec() == Ec::INSTRUCTION_ABORT_LOWER;
     let fault = esr.data_abort().fault();
     if !matches!(fault.kind(), FaultKind::Translation(_) | FaultKind::AccessFlag(_) | FaultKind::Permission(_)) {
-        return answer(cpu, nested, |cpu| exits::answer(cpu, esr.0));
+        return answer(cpu, nested, |cpu| answer::answer(cpu, esr.0));
     }
     let Some(ipa) = faulting_ipa(esr) else {
         // L2 has changed its tables since: it tries again.
@@ -115,13 +115,13 @@ fn abort(cpu: &mut Cpu, nested: &mut Nested, esr: Esr) -> Outcome {
         Some(Unresolved::Forward(fault)) => {
             let far = read_sysreg!(FAR_EL2);
             nested.set_hpfar(inject::hpfar(ipa));
-            eret::take(cpu, nested, Kind::Synchronous, Some(inject::abort(esr, fault)), Some(far));
+            exception::take(cpu, nested, Kind::Synchronous, Some(inject::abort(esr, fault)), Some(far));
             Outcome::again(if is_fetch { rows::FORWARDED_FETCH_ABORT } else { rows::FORWARDED_DATA_ABORT })
         }
         Some(Unresolved::Absent(address)) => {
             // The handler takes the address from the register, which is Stile's own; the offset in the page is FAR_EL2's.
             write_sysreg!(HPFAR_EL2, inject::hpfar(address));
-            answer(cpu, nested, |cpu| exits::answer(cpu, esr.0))
+            answer(cpu, nested, |cpu| answer::answer(cpu, esr.0))
         }
     }
 }

@@ -3,13 +3,11 @@
 //! found out only then, and they are loaded only if that is not what Stile has there for virtual EL2.
 
 use stile_nested::forward::{Control, Masks};
-use stile_nested::vncr::{self, Slot};
+use stile_nested::vncr::{self, Page, Slot};
 
-use super::Nested;
 use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::host::sysreg::write_sysreg;
 use crate::arch::aarch64::vcpu::traps;
-use crate::vm::Vm;
 
 /// How many there are.
 const COUNT: usize = 7;
@@ -110,7 +108,7 @@ impl LazyTraps {
         Self { own: Values::own(), seen: [u64::MAX; COUNT], guest: Values::own(), differs: false, hcr: u64::MAX }
     }
 
-    /// Sets whether virtual EL2's writes of MDSCR_EL1 trap, from the next [`Nested::unload_lazy_traps`] on. The CPU has FEAT_FGT.
+    /// Sets whether virtual EL2's writes of MDSCR_EL1 trap, from the next [`LazyTraps::unload_guests`] on. The CPU has FEAT_FGT.
     pub fn trap_mdscr_writes(&mut self, on: bool) {
         self.own = Values::own();
         if on {
@@ -119,24 +117,21 @@ impl LazyTraps {
         }
         self.differs = self.guest != self.own;
     }
-}
 
-impl Nested {
-    /// Looks at what L1 has written. Its guest is about to run.
+    /// Looks at what L1 has written to `page`. Its guest is about to run.
     #[inline(always)]
-    pub fn update_lazy_traps(&mut self, vm: &Vm) {
-        let page = &self.page;
+    pub fn update<'a>(&mut self, page: &Page, masks: impl FnOnce() -> &'a Masks) {
         // All of them, with no branch between: mostly none has.
-        let registers = REGISTERS.iter().zip(&self.lazy_traps.seen);
+        let registers = REGISTERS.iter().zip(&self.seen);
         if registers.fold(0, |changed, ((slot, _), seen)| changed | page.get(*slot) ^ seen) != 0 {
-            self.recompute_lazy_traps(vm.arch.masks());
+            self.recompute(page, masks());
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn recompute_lazy_traps(&mut self, masks: &Masks) {
-        let seen = REGISTERS.map(|(slot, _)| self.page.get(slot));
+    fn recompute(&mut self, page: &Page, masks: &Masks) {
+        let seen = REGISTERS.map(|(slot, _)| page.get(slot));
         let mut guest = Values::of_guest(&seen, masks);
         let Values([reads, writes, ..]) = &mut guest;
         let mut hcr = u64::MAX;
@@ -146,49 +141,43 @@ impl Nested {
             *writes &= !KEYS;
             hcr = !APK;
         }
-        let own = self.lazy_traps.own;
-        self.lazy_traps = LazyTraps { own, seen, guest, differs: guest != own, hcr };
+        let own = self.own;
+        *self = LazyTraps { own, seen, guest, differs: guest != own, hcr };
     }
 
     /// The guest's controls onto the CPU, where virtual EL2's are.
     #[inline(always)]
-    pub fn load_lazy_traps(&self) {
-        if self.lazy_traps.differs {
-            load_guests(&self.lazy_traps);
+    pub fn load_guests(&self) {
+        if self.differs {
+            self.replace_by_guests();
         }
     }
 
     /// Virtual EL2's controls onto the CPU, where the guest's are.
     #[inline(always)]
-    pub fn unload_lazy_traps(&self) {
-        if self.lazy_traps.differs {
-            load_own(&self.lazy_traps);
+    pub fn unload_guests(&self) {
+        if self.differs {
+            self.load_own();
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn replace_by_guests(&self) {
+        self.guest.load();
     }
 
     /// Virtual EL2's controls onto the CPU, after one has changed.
-    pub fn load_own_lazy_traps(&self) {
-        load_own(&self.lazy_traps);
-    }
-
-    /// The controls of other vCPUs onto the CPU, where virtual EL2's are.
-    pub fn put_lazy_traps(&self) {
-        if self.debug.is_on() {
-            Values::own().load();
-        }
+    #[cold]
+    #[inline(never)]
+    pub fn load_own(&self) {
+        self.own.load();
     }
 }
 
-#[cold]
-#[inline(never)]
-fn load_guests(lazy_traps: &LazyTraps) {
-    lazy_traps.guest.load();
-}
-
-#[cold]
-#[inline(never)]
-fn load_own(lazy_traps: &LazyTraps) {
-    lazy_traps.own.load();
+/// The controls of other vCPUs onto the CPU, where virtual EL2's are.
+pub fn load_ordinary() {
+    Values::own().load();
 }
 
 /// HCRX_EL2 as a vCPU with an EL2 has it, or as others do.

@@ -1,25 +1,24 @@
 //! From virtual EL2 to its guest, and back.
 
-use stile_nested::inject::Kind;
-
-use super::{Nested, Regime, eret, gic, traps};
+use super::state::{Nested, Regime};
+use super::{gic, traps};
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::sysreg::isb;
 
-/// The guest's registers, traps, translations and interrupts come onto the CPU; or an interrupt of L1's comes before its first
-/// instruction.
-pub fn enter_guest(cpu: &mut Cpu, nested: &mut Nested) {
+/// The guest's registers, traps, translations and interrupts come onto the CPU. Returns whether an interrupt of L1's, which the caller has it
+/// take, comes before the first instruction.
+pub fn enter_guest(cpu: &mut Cpu, nested: &mut Nested) -> bool {
     let vcpu = cpu.vcpu();
     nested.bring_guest();
-    nested.update_lazy_traps(vcpu.vm());
+    nested.lazy_traps.update(&nested.page, || vcpu.vm().arch.masks());
     nested.regime = Regime::Guest;
     traps::load(nested);
     nested.load_shadow(vcpu.vm(), cpu.index);
-    if gic::bring_guest(cpu, vcpu, nested) {
-        eret::take(cpu, nested, Kind::Irq, None, None);
-    } else {
+    let is_interrupted = gic::bring_guest(cpu, vcpu, nested);
+    if !is_interrupted {
         nested.stand_in_for_el2();
     }
+    is_interrupted
 }
 
 /// The reverse.

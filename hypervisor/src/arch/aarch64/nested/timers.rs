@@ -4,8 +4,9 @@
 use stile_board::intid;
 use stile_nested::vncr::{self, Slot};
 
+use super::gic;
 use super::registers::Switched;
-use super::{Nested, Regime, gic};
+use super::state::{Nested, Regime};
 use crate::arch::aarch64::host::cpu::Cpu;
 use crate::arch::aarch64::host::sysreg::write_sysreg;
 use crate::arch::aarch64::host::timer;

@@ -4,7 +4,7 @@ use stile_nested::inject;
 use stile_nested::tlbi::{self, Regime};
 use stile_sysreg::SysReg;
 
-use super::Nested;
+use super::state::Nested;
 use crate::arch::aarch64::host::sysreg::dsb_ish;
 use crate::vm::Vm;
 

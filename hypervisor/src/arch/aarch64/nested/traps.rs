@@ -1,33 +1,16 @@
 //! Trap controls of a vCPU that has an EL2 of its own, in each of its two regimes.
 
+use stile_nested::forward::Virtual;
 use stile_nested::vncr;
 
+use super::controls::{AT, E2H, EL1_TIMERS};
+use super::home::CPACR_FIELDS;
+use super::lazy_traps;
 use super::registers::{Own, Switched};
-use super::{Nested, NvMode, Regime};
-use crate::arch::aarch64::host::features;
+use super::state::{Nested, Regime};
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 use crate::arch::aarch64::vcpu::traps;
-
-/// HCR_EL2.RW.
-pub const RW: u64 = 1 << 31;
-/// HCR_EL2.E2H.
-pub const E2H: u64 = 1 << 34;
-/// HCR_EL2.NV.
-pub const NV: u64 = 1 << 42;
-/// HCR_EL2.AT: traps AT S1E*.
-const AT: u64 = 1 << 44;
-/// HCR_EL2.NV1: the names of EL1's registers are those of the guest's, which are in the page.
-pub const NV1: u64 = 1 << 43;
-/// HCR_EL2.NV2.
-const NV2: u64 = 1 << 45;
-/// HCR_EL2.TTLB: traps TLB maintenance of EL1.
-const TTLB: u64 = 1 << 25;
-
-/// What virtual EL2 needs beyond other vCPUs. TTLB and AT: instructions for EL1 mean the guest's translations while L1 has
-/// HCR_EL2.TGE clear, and with FEAT_NV2 it clears that in memory, unseen.
-pub const fn virtual_el2(nv_mode: NvMode) -> u64 {
-    NV | TTLB | AT | if nv_mode.redirects() { NV2 } else { 0 }
-}
+use crate::vm::Vm;
 
 /// HCR_EL2 bits that L1 sets for its guest: PTW, DC, TWI, TWE, TID0 to TID3, TSC, TIDCP, TACR, TSW, TPCP, TPU, TTLB, TVM,
 /// TDZ, TRVM, TLOR, TERR, AT, TID4, TICAB, TOCU, TTLBIS, TTLBOS, TID5.
@@ -45,31 +28,19 @@ const CPTR_ENABLES: u64 = 0b11 << 16 | 0b11 << 20 | 0b11 << 24;
 const CPTR_TRAPS: u64 = 1 << 28 | 1 << 30 | 1 << 31;
 /// MDCR_EL2: TPMCR, TPM, TDE, TDA, TDOSA, TDRA.
 const MDCR_TRAPS: u64 = 0x7f << 5 & !(1 << 7);
-/// CNTHCTL_EL2 with E2H: EL1PCTEN, EL1PTEN.
-pub const EL1_TIMERS: u64 = 0b11 << 10;
-/// The same, and what FEAT_ECV adds: EL1TVT, EL1TVCT.
+/// CNTHCTL_EL2: what L1 may trap of its guest's; with FEAT_ECV EL1TVT, EL1TVCT.
 const GUESTS_TIMERS: u64 = EL1_TIMERS | 0b11 << 13;
 
-/// What Stile has for every vCPU: it changes no more, and a switch need not make it anew.
-#[derive(Clone, Copy)]
-pub struct Base {
-    hcr: u64,
-    cptr: u64,
-    mdcr: u64,
-}
-
-impl Base {
-    /// By what the CPUs have.
-    pub fn new() -> Base {
-        let have = features::get();
-        Base { hcr: traps::hcr(have), cptr: traps::cptr(have), mdcr: traps::mdcr(have) }
-    }
-}
-
 impl Nested {
+    /// L1's trap controls. Its guest is on the CPU.
+    pub fn controls<'a>(&'a self, vm: &'a Vm) -> Virtual<'a> {
+        let [mdcr, cnthctl] = [Own::Mdcr, Own::Cnthctl].map(|own| self.own[own as usize]);
+        Virtual { page: &self.page, masks: vm.arch.masks(), cptr: self.cptr(), mdcr, cnthctl }
+    }
+
     /// CPTR_EL2 as L1 wrote it. Its guest is on the CPU.
     pub fn cptr(&self) -> u64 {
-        self.el2[Switched::Cpacr as usize] & super::sysreg::CPACR_FIELDS | self.own[Own::Cptr as usize]
+        self.el2[Switched::Cpacr as usize] & CPACR_FIELDS | self.own[Own::Cptr as usize]
     }
 
     /// HCR_EL2 as L1 wrote it, with E2H as it is in effect.
@@ -98,7 +69,7 @@ pub fn load(nested: &mut Nested) {
             write_sysreg!(CNTVOFF_EL2, nested.page.get(vncr::CNTVOFF_EL2));
             write_sysreg!(VPIDR_EL2, nested.page.get(vncr::VPIDR_EL2));
             write_sysreg!(VMPIDR_EL2, nested.page.get(vncr::VMPIDR_EL2));
-            nested.load_lazy_traps();
+            nested.lazy_traps.load_guests();
         }
     }
 }
@@ -117,7 +88,7 @@ fn release(nested: &Nested) {
     write_sysreg!(MDCR_EL2, nested.base.mdcr);
     write_sysreg!(VPIDR_EL2, read_sysreg!(MIDR_EL1));
     write_sysreg!(VMPIDR_EL2, nested.mpidr);
-    nested.unload_lazy_traps();
+    nested.lazy_traps.unload_guests();
 }
 
 /// Clears CNTVOFF_EL2, which is 0 at virtual EL2 and for other vCPUs. The guest's CNTV_CTL_EL0 has been saved: its ISTATUS compares
@@ -133,7 +104,9 @@ pub fn put(nested: &Nested) {
         release(nested);
         clear_offset();
     }
-    nested.put_lazy_traps();
+    if nested.debug.is_on() {
+        lazy_traps::load_ordinary();
+    }
     if nested.regime == Regime::Guest || !nested.mode.has_e2h() {
         write_sysreg!(CNTHCTL_EL2, EL1_TIMERS);
     }

@@ -6,7 +6,7 @@ use super::registers::{self, EL1_REGISTERS, KEYS};
 use super::{debug, fp, serror, traps};
 use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
-use crate::arch::aarch64::nested::Nested;
+use crate::arch::aarch64::nested::state::Nested;
 
 /// The values of a vCPU's registers while it is not loaded.
 #[repr(C)]

@@ -1,10 +1,12 @@
 //! Exceptions that Stile gives to EL1: what the architecture answers to what is not there.
 
+use stile_nested::inject::to_virtual;
 use stile_sysreg::injection::{El1Entry, origin};
 use stile_sysreg::syndrome::{Ec, Esr, external_data_abort, external_instruction_abort};
 
 use crate::arch::aarch64::host::features;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
+use crate::arch::aarch64::nested::regime::at_virtual_el2;
 
 macro_rules! el1 {
     (read $vhe:ident, $plain:ident) => {
@@ -30,7 +32,7 @@ fn take(esr: u64, far: Option<u64>) {
     let spsr = read_sysreg!(SPSR_EL2);
     let entry = entry(spsr);
     // At virtual EL2 that is the level that the exception comes from.
-    let saved = if crate::arch::aarch64::nested::at_virtual_el2() { crate::arch::aarch64::nested::as_el2(spsr) } else { spsr };
+    let saved = if at_virtual_el2() { to_virtual(spsr) } else { spsr };
     el1!(write SPSR_EL12, SPSR_EL1, saved);
     el1!(write ELR_EL12, ELR_EL1, read_sysreg!(ELR_EL2));
     el1!(write ESR_EL12, ESR_EL1, esr);

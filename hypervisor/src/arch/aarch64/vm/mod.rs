@@ -1,5 +1,7 @@
 //! What each VM and each vCPU has of the architecture: second stage, identification registers, interrupt controller, power states.
 
+pub mod second_stage;
+
 use core::cell::UnsafeCell;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -10,18 +12,16 @@ use stile_board::{MAX_CPUS, intid, mpidr};
 use stile_device::psci::PowerTable;
 use stile_nested::forward::Masks;
 use stile_paging::frames::Piece;
-use stile_paging::registers::{PaRange, vtcr_el2, vttbr_el2};
-use stile_paging::table::{
-    Attributes, Error, Geometry, Invalidation, Maintenance, Mapping, MemoryType, PageTable, Stage2, Stage2Permissions,
-};
-use stile_paging::vmid::{VmidBits, VmidPool, VmidSlot, Vmids};
+use stile_paging::registers::vttbr_el2;
+use stile_paging::table::{Attributes, Error, Invalidation, Maintenance, Mapping, MemoryType, PageTable, Stage2, Stage2Permissions};
+use stile_paging::vmid::VmidSlot;
 use stile_sched::VcpuId;
 use stile_sched::lock::TicketLock;
 use stile_vgic::{Config, Distributor, PendingRequests, Redistributor, Shortcuts};
 
 use crate::arch::aarch64::assigned::{self, Functions};
+use crate::arch::aarch64::host::speculation;
 use crate::arch::aarch64::host::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg};
-use crate::arch::aarch64::host::{features, speculation};
 use crate::arch::aarch64::interrupts::claims::Claim;
 use crate::arch::aarch64::interrupts::read_shadow::ReadShadow;
 use crate::arch::aarch64::interrupts::{self, direct, interface};
@@ -31,12 +31,8 @@ use crate::arch::aarch64::vcpu::id_registers;
 use crate::arch::contract::{VcpuPart, VmPart};
 use crate::arena::Arena;
 use crate::cpu::SCHEDULE;
-use crate::memory::{self, TableFrames};
-use crate::once::Once;
+use crate::memory::TableFrames;
 use crate::vm::Start;
-
-/// Bits of guest-physical address: RAM ends at 256 GiB.
-const IPA_BITS: u8 = 39;
 
 /// The architecture's part of a VM.
 pub struct Vm {
@@ -53,7 +49,7 @@ pub struct Vm {
     /// CNTVOFF_EL2 with this VM's second stage: ticks for which it was paused; 0 if it has an EL2. Changes only while the VMID is forgotten.
     held_time: AtomicU64,
     /// Elsewhere, so that what all VMs have is near.
-    nested: Option<&'static nested::Shared>,
+    nested: Option<&'static nested::support::Shared>,
     /// PCI functions, if it has any.
     pub functions: Option<&'static Functions>,
     /// CPUs that it has for itself.
@@ -90,70 +86,12 @@ pub struct Vcpu {
 // SAFETY: `context` is reached only through `Vcpu::context`, whose callers own the vCPU.
 unsafe impl Sync for Vcpu {}
 
-static VMIDS: Vmids<MAX_CPUS> = Vmids::new();
-static VMID_POOL: TicketLock<Option<VmidPool<MAX_CPUS>>> = TicketLock::new(None);
-static GEOMETRY: Once<Geometry> = Once::new();
-/// VTTBR_EL2 while no VM's second stage is wanted: VMID 0, and a table in which nothing is mapped.
-static NO_ROOT: Once<u64> = Once::new();
-
 /// VTTBR_EL2.BADDR; CnP is not set.
 const ROOT: u64 = 0xffff_ffff_fffe;
 
 /// Which vCPU of each VM ran last on each CPU: see [`load_second_stage`].
 static LAST_RAN: [[AtomicU8; stile_board::MAX_VMS]; MAX_CPUS] =
     [const { [const { AtomicU8::new(u8::MAX) }; stile_board::MAX_VMS] }; MAX_CPUS];
-
-/// Chooses the shape of second-stage tables and VMIDs, on the first CPU.
-///
-/// # Errors
-/// In words: there is no memory.
-pub fn setup() -> Result<(), &'static str> {
-    let pa_range = PaRange::from_mmfr0(read_sysreg!(ID_AA64MMFR0_EL1));
-    GEOMETRY.set(Geometry::stage2(IPA_BITS.min(pa_range.bits()), pa_range).expect("32 to 39 bits is a size that there is"));
-    NO_ROOT.set(memory::allocate_pages(stile_paging::PAGE_SIZE)?);
-    *VMID_POOL.lock() = Some(VmidPool::new(vmid_bits()));
-    Ok(())
-}
-
-fn vmid_bits() -> VmidBits {
-    if features::get().vmid16 { VmidBits::Sixteen } else { VmidBits::Eight }
-}
-
-/// Makes VMID 0 the current one, whose second stage has nothing mapped.
-pub fn leave_second_stage() {
-    write_sysreg!(VTTBR_EL2, *NO_ROOT.get());
-    isb();
-}
-
-/// This CPU has no vCPU loaded: takes the last one's second stage off it, whose tables may be gone soon. Its VMID is given to nobody before all TLBs
-/// are invalidated (crate `paging`).
-pub fn forget_second_stage(cpu: usize) {
-    leave_second_stage();
-    VMIDS.put(cpu);
-}
-
-/// Sets the second stage's shape on this CPU.
-pub fn setup_cpu() {
-    write_sysreg!(VTCR_EL2, vtcr_el2(GEOMETRY.get(), vmid_bits()));
-    leave_second_stage();
-    // SAFETY: forgetting translations is always right. What firmware left must not be taken for a VM's.
-    unsafe { core::arch::asm!("tlbi alle1", "dsb nsh", "isb", options(nostack, preserves_flags)) };
-}
-
-/// Puts a table with its VMID onto this CPU.
-pub fn load_table(slot: &VmidSlot, root: u64, cpu: usize) {
-    // Until the new VMID is in force, this CPU must make no entries for the old one, which may be another VM's by then.
-    write_sysreg!(VTTBR_EL2, *NO_ROOT.get());
-    isb();
-    let vmid = VMIDS.try_load(cpu, slot).unwrap_or_else(|| {
-        let mut pool = VMID_POOL.lock();
-        VMIDS.load(pool.as_mut().expect("set up"), cpu, slot, || {
-            // SAFETY: forgetting translations is always right.
-            unsafe { core::arch::asm!("dsb ishst", "tlbi alle1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
-        })
-    });
-    write_sysreg!(VTTBR_EL2, vttbr_el2(root, vmid));
-}
 
 /// The mapping of a part of a VM's memory.
 fn mapping(part: &Piece) -> Mapping<Stage2Permissions> {
@@ -192,8 +130,8 @@ impl VmPart for Vm {
         arena: &'static Arena,
     ) -> Result<Vm, &'static str> {
         let vcpus = usize::from(config.vcpus);
-        nested::check(techniques.nested)?;
-        let geometry = *GEOMETRY.get();
+        nested::support::check(techniques.nested)?;
+        let geometry = second_stage::geometry();
         let root = if geometry.root_size() == stile_paging::PAGE_SIZE {
             arena.allocate_pages(stile_paging::PAGE_SIZE)?
         } else {
@@ -210,13 +148,12 @@ impl VmPart for Vm {
         }
         dsb_ish();
         let has_el2 = techniques.nested != Nested::Off;
-        let id_registers = id_registers::for_guests(has_el2, nested::may_clear_e2h(techniques.nested));
+        let id_registers = id_registers::for_guests(has_el2, nested::support::may_clear_e2h(techniques.nested));
         let nested = match has_el2 {
-            true => Some(
-                &*arena
-                    .allocate()?
-                    .write(nested::Shared { shadows: nested::new_shadows(geometry, vcpus, arena)?, masks: Masks::new(&id_registers) }),
-            ),
+            true => Some(&*arena.allocate()?.write(nested::support::Shared {
+                shadows: nested::shadows::new(geometry, vcpus, arena)?,
+                masks: Masks::new(&id_registers),
+            })),
             false => None,
         };
         let functions = match &config.functions[..] {
@@ -332,11 +269,11 @@ impl Vm {
     pub fn load_second_stage(&self, vm: usize, vcpu: usize, cpu: usize) {
         let before = read_sysreg!(VTTBR_EL2);
         // A VMID that is in force on a CPU stays its VM's when they are all given anew.
-        let kept = if before & ROOT == self.root { VMIDS.try_load(cpu, &self.vmid) } else { None };
+        let kept = if before & ROOT == self.root { second_stage::vmid(cpu, &self.vmid) } else { None };
         let now = kept.map(|vmid| vttbr_el2(self.root, vmid));
         if now != Some(before) {
             speculation::switch_vm(cpu);
-            load_table(&self.vmid, self.root, cpu);
+            second_stage::load_table(&self.vmid, self.root, cpu);
             // Another VM's may be different. This VM's changes with its VMID.
             write_sysreg!(CNTVOFF_EL2, self.held_time());
         }
@@ -363,13 +300,13 @@ impl Vm {
 
     /// Back from the second stage of a guest of this VM's.
     pub fn load_own_table(&self, cpu: usize) {
-        load_table(&self.vmid, self.root, cpu);
+        second_stage::load_table(&self.vmid, self.root, cpu);
     }
 
     /// Where a guest-physical address leads, if there is memory.
-    pub fn translate(&self, address: u64) -> Option<nested::Below> {
+    pub fn translate(&self, address: u64) -> Option<nested::shadows::Below> {
         let format = Stage2 { forced_write_back: false };
-        PageTable::new(format, *GEOMETRY.get(), self.root).ok()?.translate(&TableFrames, address).ok()
+        PageTable::new(format, second_stage::geometry(), self.root).ok()?.translate(&TableFrames, address).ok()
     }
 
     /// Bits of a physical address, as the guest is told.
@@ -378,12 +315,12 @@ impl Vm {
     }
 
     /// What it has if it has an EL2.
-    fn nested(&self) -> &nested::Shared {
+    fn nested(&self) -> &nested::support::Shared {
         self.nested.unwrap_or_else(|| unreachable!("only vCPUs with an EL2 come here"))
     }
 
     /// The second stages of its own VMs.
-    pub fn shadows(&self) -> &nested::Shadows {
+    pub fn shadows(&self) -> &nested::shadows::Shadows {
         &self.nested().shadows
     }
 
@@ -407,8 +344,8 @@ impl VcpuPart for Vcpu {
         let context = unsafe { arena.allocate::<VcpuContext>()?.assume_init_mut() };
         if has_el2 {
             // SAFETY: all zero is a valid Nested: integers, and the first of its regimes and ways.
-            let nested = unsafe { arena.allocate::<nested::Nested>()?.assume_init_mut() };
-            nested.nv_mode = nested::NvMode::new(techniques.nested);
+            let nested = unsafe { arena.allocate::<nested::state::Nested>()?.assume_init_mut() };
+            nested.nv_mode = nested::nv_mode::NvMode::new(techniques.nested);
             context.nested = Some(nested);
         }
         Ok(Vcpu {

@@ -1,0 +1,50 @@
+//! Which vectors a CPU uses.
+
+use crate::arch::aarch64::host::speculation;
+
+unsafe extern "C" {
+    static vectors: u8;
+    static nested_vectors: u8;
+    static plain_vectors: u8;
+    static trapping_vectors: u8;
+    static direct_vectors: u8;
+    static ablated_vectors: u8;
+}
+
+/// The vector tables of `exit.S` and `nested/exit.S`, in the order of `speculation.S`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Vectors {
+    /// vCPUs without an EL2.
+    Ordinary,
+    /// vCPUs with an EL2 whose HCR_EL2.E2H is set, with FEAT_NV2.
+    Redirected,
+    /// vCPUs with an EL2 whose HCR_EL2.E2H is set, without FEAT_NV2.
+    Trapping,
+    /// vCPUs with an EL2 whose HCR_EL2.E2H is clear.
+    Plain,
+    /// vCPUs whose interrupts are direct.
+    Direct,
+}
+
+impl Vectors {
+    /// Address of the table itself.
+    pub fn address(self) -> u64 {
+        match self {
+            Vectors::Ordinary => &raw const vectors as u64,
+            Vectors::Redirected => &raw const nested_vectors as u64,
+            Vectors::Trapping => &raw const trapping_vectors as u64,
+            Vectors::Plain => &raw const plain_vectors as u64,
+            Vectors::Direct => &raw const direct_vectors as u64,
+        }
+    }
+
+    /// Address of the table that this CPU uses, with the mitigations that it needs.
+    pub fn base(self) -> u64 {
+        speculation::in_front_of(self as usize).unwrap_or_else(|| self.address())
+    }
+}
+
+/// Address of the vector table of vCPUs without an EL2. In a machine that ablates it is another one, once the VMs have been made.
+pub fn base() -> u64 {
+    if crate::vm::all().any(|vm| vm.techniques.ablate.is_some()) { &raw const ablated_vectors as u64 } else { Vectors::Ordinary.base() }
+}

@@ -1,0 +1,58 @@
+//! Physical interrupts behind virtual ones.
+
+use stile_board::intid;
+
+use crate::arch::aarch64::host::gic;
+use crate::vm::Vcpu;
+
+/// The physical interrupts behind guests' private ones, from INTID 16 on: that of the same number, or, in a guest that has an EL2, EL1's
+/// timers behind EL2's, which are what virtual EL2 uses as its own.
+pub const BEHIND: [u8; 16] = {
+    let mut behind = stile_vgic::SAME_PPIS;
+    behind[(intid::TIMER_EL2_PHYSICAL - intid::PPI_BASE) as usize] = intid::TIMER_EL1_PHYSICAL as u8;
+    behind[(intid::TIMER_EL2_VIRTUAL - intid::PPI_BASE) as usize] = intid::TIMER_EL1_VIRTUAL as u8;
+    behind
+};
+
+/// The guest's private interrupts that have a physical one behind them, a bit each.
+pub const fn linked(has_el2: bool) -> u32 {
+    match has_el2 {
+        false => 1 << intid::TIMER_EL1_VIRTUAL | 1 << intid::TIMER_EL1_PHYSICAL,
+        true => 1 << intid::TIMER_EL2_VIRTUAL | 1 << intid::TIMER_EL2_PHYSICAL,
+    }
+}
+
+/// Makes the physical interrupts behind these virtual ones active or inactive.
+pub fn set_active(cpu: usize, ppis: u32, active: bool) {
+    let mut rest = ppis & (linked(false) | linked(true));
+    while rest != 0 {
+        let physical = BEHIND[(rest.trailing_zeros() - intid::PPI_BASE) as usize & 15];
+        gic::set_active(cpu, physical.into(), active);
+        rest &= rest - 1;
+    }
+}
+
+/// The physical interrupts behind virtual ones, a bit each.
+pub fn physical(ppis: u32) -> u32 {
+    let mut rest = ppis & (linked(false) | linked(true));
+    let mut physical = 0;
+    while rest != 0 {
+        physical |= 1 << BEHIND[(rest.trailing_zeros() - intid::PPI_BASE) as usize & 15];
+        rest &= rest - 1;
+    }
+    physical
+}
+
+/// The virtual interrupt of a vCPU that a physical timer interrupt stands behind while virtual EL2, if it has one, runs.
+pub fn in_front(vcpu: &Vcpu, physical: u32) -> u32 {
+    match (physical, vcpu.arch.has_el2) {
+        (intid::TIMER_EL1_VIRTUAL, true) => intid::TIMER_EL2_VIRTUAL,
+        (intid::TIMER_EL1_PHYSICAL, true) => intid::TIMER_EL2_PHYSICAL,
+        _ => physical,
+    }
+}
+
+/// Makes the physical interrupt behind a virtual one inactive.
+pub fn deactivate(cpu: usize, intid: u32) {
+    set_active(cpu, 1 << (intid & 31), false);
+}

@@ -1,0 +1,68 @@
+//! A vCPU with an EL2 is reset, loaded and put.
+
+use stile_nested::vncr;
+
+use super::controls::{Base, RW};
+use super::lazy_traps::{self, LazyTraps};
+use super::mode::Mode;
+use super::registers::SWITCHED;
+use super::state::{Nested, Regime, UntilGuest};
+use super::{e2h, gic, timers, traps};
+use crate::arch::aarch64::exit::vectors;
+use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
+use crate::arch::aarch64::vm::second_stage;
+
+impl Nested {
+    /// The state after a reset: at virtual EL2, HCR_EL2.E2H clear if it can be.
+    pub fn reset(&mut self, mpidr: u64) {
+        self.page.clear();
+        self.mode = Mode::at_reset(self.nv_mode);
+        self.page.set(vncr::HCR_EL2, self.mode.e2h | RW);
+        self.page.set(vncr::VPIDR_EL2, read_sysreg!(MIDR_EL1));
+        self.page.set(vncr::VMPIDR_EL2, mpidr);
+        self.base = Base::new();
+        self.lazy_traps = LazyTraps::at_reset();
+        self.trap_mdscr_writes(true);
+        self.regime = Regime::El2;
+        self.el2 = [0; SWITCHED];
+        self.own = e2h::own_at_reset();
+        self.until_guest = UntilGuest { may_adopt: true, wrote_mdscr: false };
+        self.lists = None;
+        (self.active_is_guests, self.timers_raised, self.asserts_maintenance) = (false, false, false);
+        (self.held, self.el2_active) = (0, 0);
+        self.mpidr = mpidr;
+    }
+
+    /// The vCPU goes onto this CPU.
+    pub fn load(&mut self) {
+        if self.nv_mode.redirects() {
+            write_sysreg!(VNCR_EL2, &raw const self.page as u64);
+        }
+        write_sysreg!(VBAR_EL2, self.mode.vectors(self.nv_mode));
+        lazy_traps::set_copies_to_el2(true);
+        if self.debug.is_on() {
+            self.lazy_traps.load_own();
+        }
+        traps::load(self);
+        self.start_stand_in();
+    }
+
+    /// It leaves it: traps and vectors as other vCPUs have them.
+    pub fn put(&mut self) {
+        write_sysreg!(VBAR_EL2, vectors::base());
+        traps::put(self);
+        lazy_traps::set_copies_to_el2(false);
+        timers::stop_stand_in();
+        gic::put(self);
+        if self.regime == Regime::Guest {
+            // A shadow may be another's when this vCPU is loaded again.
+            second_stage::leave();
+        }
+    }
+
+    /// WFI and WFE are to trap, or not to, for Stile's own sake.
+    pub fn set_waiting_traps(&mut self, on: bool) {
+        self.waiting_traps = on;
+        traps::load(self);
+    }
+}

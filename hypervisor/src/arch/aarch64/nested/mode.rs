@@ -1,0 +1,76 @@
+//! HCR_EL2.E2H of L1, and what it decides.
+
+use super::controls::{E2H, EL1_TIMERS, NV1, virtual_el2};
+use super::nv_mode::NvMode;
+use crate::arch::aarch64::exit::vectors::Vectors;
+use crate::arch::aarch64::host::features;
+
+/// What HCR_EL2.E2H decides.
+#[derive(Clone, Copy)]
+pub struct Mode {
+    /// The bit, in its place.
+    pub e2h: u64,
+    /// What HCR_EL2 of the CPU has at virtual EL2 beyond other vCPUs'.
+    pub traps: u64,
+    /// CNTHCTL_EL2 of the CPU at virtual EL2.
+    pub cnthctl: u64,
+    /// Registers that a switch moves beyond the table of [`registers`](super::registers): bits of [`also`]. One byte: each switch tests all of it.
+    pub also: u8,
+}
+
+/// Registers that only some vCPUs switch.
+pub mod also {
+    /// CNTKCTL_EL1, which virtual EL2 has for itself while E2H is set.
+    pub const CNTKCTL: u8 = 1 << 0;
+    /// ZCR_EL1, with FEAT_SVE.
+    pub const ZCR: u8 = 1 << 1;
+    /// MDSCR_EL1, of which virtual EL2 reads and writes the copy in memory: with FEAT_NV2.
+    pub const MDSCR: u8 = 1 << 2;
+}
+
+impl Mode {
+    /// It is set.
+    pub fn set(nv_mode: NvMode) -> Self {
+        Self { e2h: E2H, traps: virtual_el2(nv_mode), cnthctl: EL1_TIMERS, also: also::CNTKCTL | Self::also(nv_mode) }
+    }
+
+    /// It is clear.
+    pub fn clear() -> Self {
+        /// EL1PCTEN; EL1PTEN is 0: EL0's names of the timers are the guest's, and those on the CPU are virtual EL2's.
+        const COUNTER: u64 = 1 << 10;
+        /// EL1TVT, EL1TVCT: the same of the virtual timer, and CNTVOFF_EL2 counts for virtual EL2, too.
+        const VIRTUAL: u64 = 0b11 << 13;
+        let cnthctl = COUNTER | if features::get().ecv { VIRTUAL } else { 0 };
+        Self { e2h: 0, traps: virtual_el2(NvMode::Redirect) | NV1, cnthctl, also: Self::also(NvMode::Redirect) }
+    }
+
+    fn also(nv_mode: NvMode) -> u8 {
+        let zcr = if features::get().sve { also::ZCR } else { 0 };
+        zcr | if nv_mode.redirects() { also::MDSCR } else { 0 }
+    }
+
+    /// Clear, if it can be.
+    pub fn at_reset(nv_mode: NvMode) -> Self {
+        if may_be_clear(nv_mode) { Self::clear() } else { Self::set(nv_mode) }
+    }
+
+    /// Whether the bit is set.
+    pub fn has_e2h(&self) -> bool {
+        self.e2h != 0
+    }
+
+    /// VBAR_EL2 of the CPU.
+    pub fn vectors(&self, nv_mode: NvMode) -> u64 {
+        let vectors = match (self.has_e2h(), nv_mode.redirects()) {
+            (true, true) => Vectors::Redirected,
+            (true, false) => Vectors::Trapping,
+            (false, _) => Vectors::Plain,
+        };
+        vectors.base()
+    }
+}
+
+/// Whether L1 can clear HCR_EL2.E2H, as ID_AA64MMFR4_EL1.E2H0 tells it. That takes NV1, and the page, where its guest's registers are.
+pub fn may_be_clear(nv_mode: NvMode) -> bool {
+    features::get().nv1 && nv_mode.redirects()
+}

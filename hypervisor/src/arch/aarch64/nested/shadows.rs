@@ -1,0 +1,153 @@
+//! The second stages of a VM's own VMs: crate `stile-nested` makes them, here they meet the hardware.
+
+use core::convert::Infallible;
+
+use stile_nested::shadow::{ContextId, Frames, Invalidations, Pool, Shadow, Stage2, Tlb};
+use stile_paging::PAGE_SIZE;
+use stile_paging::table::{Geometry, Invalidation, Maintenance, Stage2Permissions, TableMemory, TableRead, Translation};
+use stile_paging::vmid::VmidSlot;
+use stile_sched::lock::TicketLock;
+
+use crate::address_space;
+use crate::arch::aarch64::host::bulk;
+use crate::arch::aarch64::host::sysreg::isb;
+use crate::arch::aarch64::vm::second_stage;
+use crate::arena::Arena;
+use crate::memory::TableFrames;
+
+/// Shadows of one VM: one for each vCPU, and as many again for L2 VMs that are not running just now.
+const SHADOWS: usize = 2 * stile_board::MAX_NESTED_VCPUS;
+
+/// The shadows of a VM.
+pub struct Shadows {
+    /// Behind their lock.
+    pub pool: TicketLock<Pool<SHADOWS>>,
+    /// Counted under the lock, observed without it.
+    pub invalidations: Invalidations,
+}
+
+/// Empty shadows for a VM with so many vCPUs, and the memory of all their tables.
+///
+/// # Errors
+/// In words, if there is no memory.
+pub fn new(geometry: Geometry, vcpus: usize, arena: &'static Arena) -> Result<Shadows, &'static str> {
+    if vcpus > stile_board::MAX_NESTED_VCPUS {
+        return Err("a VM with an EL2 has at most 8 vCPUs");
+    }
+    const NO_MEMORY: &str = "a nested VM's shadow tables (4 MiB for each of its vCPUs) do not fit into this board's memory";
+    let mut roots = [0; SHADOWS];
+    for root in &mut roots {
+        *root = arena.allocate_pages(PAGE_SIZE)?;
+    }
+    let reserved = arena.reserve(stile_board::SHADOW_MEMORY * vcpus as u64).map_err(|_| NO_MEMORY)?;
+    let format = Shadow(stile_paging::table::Stage2 { forced_write_back: false });
+    let pool = Pool::new(format, geometry, roots, reserved).map_err(|_| "a shadow's root out of reach")?;
+    Ok(Shadows { pool: TicketLock::new(pool), invalidations: Invalidations::new() })
+}
+
+impl Shadows {
+    /// Empties them. No vCPU runs: the VM has ended, or starts anew.
+    pub fn reset(&self) {
+        self.pool.lock().reset(&mut ReservedFrames);
+    }
+}
+
+/// The shadow that a vCPU has, and what it is of.
+#[derive(Clone, Copy)]
+pub struct Current {
+    /// It in the pool.
+    pub id: ContextId,
+    /// L1's second stage.
+    pub stage2: Stage2,
+    /// L1's registers that say so.
+    pub registers: [u64; 4],
+    /// Its root.
+    pub root: u64,
+}
+
+impl Current {
+    /// Whether L1's registers are those that it was chosen for.
+    #[inline(always)]
+    pub fn is_of(&self, registers: [u64; 4]) -> bool {
+        // One by one: as arrays they would be compared by bytes.
+        let differ = self.registers.iter().zip(registers).fold(0, |differ, (old, new)| differ | (old ^ new));
+        differ == 0
+    }
+}
+
+/// The frames of shadow tables, in the direct map.
+pub struct ReservedFrames;
+
+impl TableRead for ReservedFrames {
+    type Error = Infallible;
+
+    fn read(&self, table: u64, index: usize) -> Result<u64, Infallible> {
+        TableFrames.read(table, index)
+    }
+}
+
+impl Frames for ReservedFrames {
+    fn write(&mut self, table: u64, index: usize, descriptor: u64) {
+        TableFrames.write(table, index, descriptor);
+    }
+
+    fn zero(&mut self, frame: u64) {
+        // SAFETY: a page of the VM's reserve, in the direct map, which no table refers to.
+        unsafe { bulk::zero(address_space::physical(frame), PAGE_SIZE as usize) };
+    }
+}
+
+/// Invalidations by address beyond which one of everything takes their place.
+const BY_ADDRESS: u32 = 32;
+
+/// This CPU's way to all TLBs: instructions that take the VMID from VTTBR_EL2.
+pub struct HardwareTlb {
+    cpu: usize,
+    /// Invalidations by address since the last completion.
+    count: u32,
+}
+
+impl HardwareTlb {
+    /// Of CPU `cpu`, which calls.
+    pub fn new(cpu: usize) -> Self {
+        Self { cpu, count: 0 }
+    }
+}
+
+impl Tlb for HardwareTlb {
+    fn select(&mut self, vmid: &VmidSlot, root: u64) {
+        second_stage::load_table(vmid, root, self.cpu);
+        // The register write must be done before TLB instructions take the VMID from it.
+        isb();
+    }
+}
+
+impl Maintenance for HardwareTlb {
+    fn invalidate(&mut self, invalidation: Invalidation) {
+        self.count = self.count.saturating_add(1);
+        if self.count > BY_ADDRESS {
+            return;
+        }
+        let page = invalidation.address >> 12;
+        // SAFETY: forgetting translations is always right. The barrier: the table must be seen changed by walks that come after.
+        unsafe { core::arch::asm!("dsb ishst", "tlbi ipas2e1is, {}", in(reg) page, options(nostack, preserves_flags)) };
+    }
+
+    fn invalidate_all(&mut self) {
+        self.count = u32::MAX;
+    }
+
+    fn complete(&mut self) {
+        if self.count > BY_ADDRESS {
+            // SAFETY: as above.
+            unsafe { core::arch::asm!("dsb ishst", "tlbi vmalls12e1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
+        } else {
+            // SAFETY: as above. Entries that combine both stages are not found by an intermediate address.
+            unsafe { core::arch::asm!("dsb ish", "tlbi vmalle1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
+        }
+        self.count = 0;
+    }
+}
+
+/// What the VM's own second stage has for an address.
+pub type Below = Translation<Stage2Permissions>;

@@ -1,0 +1,36 @@
+//! What a VM with an EL2 needs, of the machine and for itself.
+
+use stile_nested::forward::Masks;
+
+use super::mode;
+use super::nv_mode::NvMode;
+use super::shadows::Shadows;
+use crate::arch::aarch64::host::features;
+
+/// What a VM with an EL2 needs beyond others.
+pub struct Shared {
+    /// Second stages of its VMs.
+    pub shadows: Shadows,
+    /// What its processor has of trap controls.
+    pub masks: Masks,
+}
+
+/// Whether such a vCPU may have HCR_EL2.E2H clear.
+pub fn may_clear_e2h(nested: stile_blob::Nested) -> bool {
+    nested != stile_blob::Nested::Off && mode::may_be_clear(NvMode::new(nested))
+}
+
+/// Whether this machine can run such vCPUs.
+///
+/// # Errors
+/// In words, what is missing.
+pub fn check(nv_mode: stile_blob::Nested) -> Result<(), &'static str> {
+    let have = features::get();
+    match nv_mode {
+        stile_blob::Nested::Off => Ok(()),
+        _ if !have.vhe => Err("a VM with an EL2 of its own needs a CPU with VHE"),
+        stile_blob::Nested::Nv2 if have.nv < 2 => Err("nested = \"nv2\" needs a CPU with FEAT_NV2"),
+        stile_blob::Nested::Nv if have.nv < 1 => Err("nested = \"nv\" needs a CPU with FEAT_NV"),
+        stile_blob::Nested::Nv | stile_blob::Nested::Nv2 => Ok(()),
+    }
+}
