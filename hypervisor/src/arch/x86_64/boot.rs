@@ -39,7 +39,7 @@ extern "C" fn boot(magic: u32, info: u32) -> ! {
     let blob = address_space::blob(&board.ram, &image);
     let used = image.start..blob.end;
     memory::setup(&board.ram, [&(0..LOW), &used]);
-    mmu::setup(board, &blob);
+    mmu::setup(&board.ram, &blob);
     idt::setup();
     let cpu = start::first();
     timer::calibrate();

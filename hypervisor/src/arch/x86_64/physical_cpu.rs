@@ -50,7 +50,7 @@ impl PhysicalCpu for Cpu {
         // SAFETY: the scheduler gave the vCPU to this CPU, and to no other.
         let context = unsafe { vcpu.arch.context() };
         speculation::switch_vm(self.index, vcpu.vm().number);
-        self.open_vm(&vcpu.vm().arch);
+        self.show_cpuid(&vcpu.vm().arch.cpuid);
         let fresh = context.load(self, &vcpu.vm().arch.place);
         if vcpu.vm().arch.follows_loads {
             vcpu.vm().arch.load(self);

@@ -3,6 +3,7 @@
 pub mod clock;
 pub mod decoder;
 pub mod devices;
+pub mod ports;
 pub mod processor;
 pub mod ram;
 pub mod registers;

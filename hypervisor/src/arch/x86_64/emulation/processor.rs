@@ -6,7 +6,7 @@ use stile_walk::{Access, Kind, translate};
 
 use super::ram::Ram;
 use super::shared;
-use crate::arch::x86_64::handler::io;
+use crate::arch::x86_64::emulation::ports;
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::vm::power::End;
@@ -180,12 +180,12 @@ impl Vcpu for Processor<'_> {
     }
 
     fn port_read(&mut self, port: u16, width: Width) -> u64 {
-        io::read(self.cpu, port, width.bytes())
+        ports::read(self.cpu, port, width.bytes())
     }
 
     fn port_write(&mut self, port: u16, width: Width, value: u64) {
         self.changed = true;
-        self.end = self.end.or(io::write(self.cpu, port, width.bytes(), value));
+        self.end = self.end.or(ports::write(self.cpu, port, width.bytes(), value));
     }
 
     fn check_store(&mut self, linear: u64, bytes: u64) -> Result<(), Fault> {

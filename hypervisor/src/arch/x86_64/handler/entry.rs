@@ -8,7 +8,7 @@ use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::timer;
 use crate::arch::x86_64::host::vmcs::{self, Field};
-use crate::arch::x86_64::interrupts::delivery::VALID;
+use crate::arch::x86_64::interrupts::window::VALID;
 use crate::arch::x86_64::nested;
 use crate::arch::x86_64::vcpu::cr0;
 use crate::cpu::Leave;

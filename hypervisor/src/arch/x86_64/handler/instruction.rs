@@ -7,7 +7,7 @@ use super::{TF, skip_instruction};
 use crate::arch::x86_64::exit::{NO_SUCH_CALL, Outcome, SEND_IPI};
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::host::vmcs::{self, Field};
-use crate::arch::x86_64::interrupts::delivery;
+use crate::arch::x86_64::interrupts::{delivery, window};
 use crate::arch::x86_64::vcpu::cr0;
 use crate::cpu::Leave;
 
@@ -44,7 +44,7 @@ fn send_ipis(cpu: &mut Cpu) -> u64 {
 extern "C" fn handle_hlt(cpu: &mut Cpu) -> Outcome {
     let flags = skip_instruction();
     // The trap of a single step comes before it would wait, and so does an interrupt that is pending.
-    if flags & TF != 0 || flags & delivery::IF != 0 && delivery::end_hlt_at_once(cpu) {
+    if flags & TF != 0 || flags & window::IF != 0 && delivery::end_hlt_at_once(cpu) {
         return Outcome::again(HLT_AT_ONCE);
     }
     // SAFETY: the vCPU is loaded here.

@@ -7,7 +7,7 @@ use crate::arch::x86_64::host::apic::{self, vector};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::timer;
 use crate::arch::x86_64::host::vmcs::{self, Field};
-use crate::arch::x86_64::interrupts::{deadline, delivery, direct, events};
+use crate::arch::x86_64::interrupts::{deadline, delivery, direct, events, window};
 use crate::cpu::{self, Leave};
 
 /// Handles an interrupt for the exit path of `mitigated.S`, which reads only the exit reason.
@@ -44,13 +44,13 @@ pub extern "C" fn handle_interrupt(cpu: &mut Cpu, number: u8) -> Outcome {
         vector::TIMER => {
             if let Some(vector) = cpu.apic().lent_timer() {
                 timer::clear_expired();
-                let takes = delivery::can_interrupt();
+                let takes = window::can_interrupt();
                 delivery::interrupt_self(cpu, vector, takes.into());
                 return Outcome::again(rows::INTERRUPT_GUEST_TIMER);
             }
             if deadline::is_relayed() {
                 if let Some(vector) = cpu.apic().fire_timer(timer::now()) {
-                    let takes = delivery::can_interrupt();
+                    let takes = window::can_interrupt();
                     delivery::interrupt_self(cpu, vector, takes.into());
                 }
                 return Outcome::again(rows::INTERRUPT_GUEST_TIMER);
@@ -131,7 +131,7 @@ pub fn nmi_window(cpu: &mut Cpu) -> Outcome {
 
 /// The guest can take an interrupt that waits for that.
 pub fn window(cpu: &mut Cpu) -> Outcome {
-    delivery::exit_when_it_can(false);
+    window::exit_when_it_can(false);
     delivery::pull(cpu);
     Outcome::again(rows::reason::WINDOW.other())
 }

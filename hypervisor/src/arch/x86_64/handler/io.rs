@@ -5,11 +5,11 @@ use stile_ledger::RowId;
 use stile_ledger::x86_64 as rows;
 
 use super::{mmio, skip_instruction};
+use crate::arch::x86_64::emulation::ports;
 use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::interrupts::delivery;
-use crate::vm::power::End;
 
 /// The exit qualification of I/O instructions (the manual, "Exit Qualification for I/O Instructions").
 #[derive(Clone, Copy)]
@@ -46,9 +46,6 @@ impl Access {
     }
 }
 
-/// A string instruction reached for a port, and for no address.
-pub const NO_ADDRESS: u64 = u64::MAX;
-
 /// A read of the serial port's line status, which guests poll for each byte, by IN AL, DX; other accesses go on to [`any`].
 #[unsafe(no_mangle)]
 extern "C" fn handle_io(cpu: &mut Cpu) -> Outcome {
@@ -69,11 +66,11 @@ fn any(cpu: &mut Cpu, access: Access) -> Outcome {
     let row = access.row(cpu);
     if access.is_string() {
         // All registers that it may name are among those that the stub saves.
-        return mmio::emulate(cpu, row, NO_ADDRESS);
+        return mmio::emulate(cpu, row, mmio::NO_ADDRESS);
     }
     skip_instruction();
     if access.is_in() {
-        let value = read(cpu, access.port(), access.size());
+        let value = ports::read(cpu, access.port(), access.size());
         let rax = &mut cpu.frame.registers[gpr::RAX];
         *rax = match access.size() {
             1 => *rax & !0xff | value & 0xff,
@@ -84,7 +81,7 @@ fn any(cpu: &mut Cpu, access: Access) -> Outcome {
         return Outcome::again(row);
     }
     let value = cpu.frame.registers[gpr::RAX] & access.mask();
-    match write(cpu, access.port(), access.size(), value) {
+    match ports::write(cpu, access.port(), access.size(), value) {
         None => written(cpu, row),
         Some(how) => cpu.end_vm(row, how),
     }
@@ -95,17 +92,4 @@ fn any(cpu: &mut Cpu, access: Access) -> Outcome {
 fn written(cpu: &mut Cpu, row: RowId) -> Outcome {
     delivery::pull(cpu);
     Outcome::again(row)
-}
-
-/// Reads a port. All ones if no device answers.
-#[inline(never)]
-pub fn read(cpu: &mut Cpu, port: u16, size: u64) -> u64 {
-    let hit = cpu.vcpu().vm().devices.buses.port(port, size);
-    hit.map_or(u64::MAX, |hit| hit.device.read(cpu, hit.offset, size))
-}
-
-/// Writes a port, after which interrupts may wait; nothing happens if no device answers. Returns how the VM ends, if it does.
-pub fn write(cpu: &mut Cpu, port: u16, size: u64, value: u64) -> Option<End> {
-    let hit = cpu.vcpu().vm().devices.buses.port(port, size)?;
-    hit.device.write(cpu, hit.offset, size, value)
 }

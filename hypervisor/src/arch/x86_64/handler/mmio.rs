@@ -8,7 +8,6 @@ use stile_ledger::RowId;
 use stile_ledger::x86_64::{self as rows, key, reason};
 use stile_wire::CrashReason;
 
-use super::io::NO_ADDRESS;
 use super::{TF, advance_from_apic, advance_to, crash, exception};
 use crate::arch::x86_64::emulation::devices::Device;
 use crate::arch::x86_64::emulation::processor::{By, Processor, context};
@@ -16,8 +15,11 @@ use crate::arch::x86_64::exit::{Outcome, basic};
 use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::{timer, vmx};
-use crate::arch::x86_64::interrupts::delivery;
+use crate::arch::x86_64::interrupts::{delivery, window};
 use crate::arch::x86_64::vcpu::inject;
+
+/// A string instruction reached for a port, and for no address.
+pub const NO_ADDRESS: u64 = u64::MAX;
 
 /// Whether the vCPU's own local APIC answers at a guest-physical address. The vCPU can move it, so it is not on the VM's bus, and hides what is.
 #[inline(always)]
@@ -134,7 +136,7 @@ extern "C" fn handle_ept_violation(cpu: &mut Cpu) -> Outcome {
                 && let Some(vector) = cpu.apic().send_to_self(value)
             {
                 let flags = advance_from_apic(next);
-                delivery::interrupt_self(cpu, vector, flags & delivery::IF);
+                delivery::interrupt_self(cpu, vector, flags & window::IF);
             } else {
                 write_local_apic(cpu, address, value.into());
                 advance_from_apic(next);

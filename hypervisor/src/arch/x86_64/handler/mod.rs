@@ -21,7 +21,7 @@ pub use msr::{Kept, handle_rdmsr, handle_wrmsr};
 use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs::{self, Field};
-use crate::arch::x86_64::vcpu::inject;
+use crate::arch::x86_64::vcpu::inject::{self, TF};
 use crate::vm::power::End;
 use stile_ledger::RowId;
 use stile_wire::{Crash, CrashReason};
@@ -57,9 +57,6 @@ fn advance(next: u64, special: u64, more: impl FnOnce(u64)) -> u64 {
     }
     flags
 }
-
-/// RFLAGS.TF.
-pub const TF: u64 = 1 << 8;
 
 /// The guest can't go on: its VM ends.
 pub fn crash(cpu: &mut Cpu, row: RowId, reason: CrashReason, exit_reason: u64, address: u64) -> Outcome {

@@ -12,7 +12,7 @@ use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::host::instructions::{cpuid, msr};
 use crate::arch::x86_64::host::timer;
 use crate::arch::x86_64::host::vmcs::{self, Field};
-use crate::arch::x86_64::interrupts::{deadline, delivery, direct, virtual_apic};
+use crate::arch::x86_64::interrupts::{deadline, delivery, direct, virtual_apic, window};
 use crate::arch::x86_64::nested;
 use crate::arch::x86_64::vcpu::inject;
 
@@ -189,7 +189,7 @@ pub extern "C" fn handle_wrmsr(cpu: &mut Cpu) -> Outcome {
     }
     if register == X2APIC_SELF_IPI && cpu.has_x2apic() && matches!(value, 16..=0xff) {
         let flags = skip_instruction();
-        delivery::interrupt_self(cpu, value as u8, flags & delivery::IF);
+        delivery::interrupt_self(cpu, value as u8, flags & window::IF);
         return Outcome::again(rows::WRMSR_X2APIC_SELF_IPI);
     }
     write_less_frequent(cpu, register, value)
@@ -204,7 +204,7 @@ fn write_less_frequent(cpu: &mut Cpu, register: u32, value: u64) -> Outcome {
         && let Some((to, vector)) = cpu.apic().send_to_one(value)
     {
         let flags = skip_instruction();
-        delivery::send_to_one(cpu, to, vector, flags & delivery::IF);
+        delivery::send_to_one(cpu, to, vector, flags & window::IF);
         return Outcome::again(rows::WRMSR_X2APIC_ICR);
     }
     write_any(cpu, register, value)

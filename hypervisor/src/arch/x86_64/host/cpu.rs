@@ -10,8 +10,7 @@ use stile_bus::Slot;
 use stile_ledger::Row;
 
 use super::instructions::{msr, wrmsr};
-use super::{apic, idt, timer};
-use crate::arch::x86_64::vm::Vm;
+use super::{apic, descriptor_tables, timer};
 use crate::arch::x86_64::vm::cpuid::Table;
 use crate::cpu::{Block, Leave};
 use crate::vm::Vcpu;
@@ -237,7 +236,7 @@ impl Cpu {
         ];
         let limit = size_of_val(&cpu.gdt) as u16 - 1;
         // SAFETY: the GDT lies in the block, which stays; its first descriptors are those that are loaded now.
-        unsafe { idt::load(cpu.gdt_base(), limit) };
+        unsafe { descriptor_tables::load(cpu.gdt_base(), limit) };
         // SAFETY: the block's address is canonical; Stile uses GS for nothing else.
         unsafe { wrmsr(msr::GS_BASE, &raw const *cpu as u64) };
         cpu
@@ -304,9 +303,9 @@ impl Cpu {
         unsafe { self.vcpu().arch.apic() }
     }
 
-    /// What the leaves of `exit.S` need of the VM that the loaded vCPU belongs to.
-    pub fn open_vm(&mut self, vm: &'static Vm) {
-        self.cpuid = &vm.cpuid;
+    /// Has the leaf of `exit.S` answer CPUID from this table.
+    pub fn show_cpuid(&mut self, table: &'static Table) {
+        self.cpuid = table;
     }
 
     /// The loaded vCPU's IA32_APIC_BASE is this.

@@ -1,10 +1,9 @@
 //! The interrupt descriptor table, the same for all CPUs: see `idt.S`.
 
-use core::cell::UnsafeCell;
 use core::sync::atomic::AtomicBool;
 
 use super::apic::{self, vector};
-use super::cpu;
+use super::{cpu, descriptor_tables};
 
 core::arch::global_asm!(
     include_str!("idt.S"),
@@ -23,21 +22,6 @@ pub static FOREIGN: AtomicBool = AtomicBool::new(false);
 /// From one stub of `exceptions` in `idt.S` to the next.
 const STUB: u64 = 16;
 
-#[repr(C, align(16))]
-struct Idt(UnsafeCell<[[u64; 2]; 256]>);
-
-// SAFETY: written by the first CPU before any other is started, and only read from then on.
-unsafe impl Sync for Idt {}
-
-static IDT: Idt = Idt(UnsafeCell::new([[0; 2]; 256]));
-
-/// The operand of LGDT and LIDT.
-#[repr(C, packed)]
-struct Pointer {
-    limit: u16,
-    base: u64,
-}
-
 unsafe extern "C" {
     static exceptions: u8;
     fn note_uart();
@@ -50,7 +34,6 @@ unsafe extern "C" {
     fn note_spurious();
     fn nmi();
     static unsure: u8;
-    fn load_segments(gdt: *const Pointer, idt: *const Pointer);
 }
 
 /// A 64-bit interrupt gate (the manual, "64-Bit Mode IDT").
@@ -59,10 +42,10 @@ const fn gate(handler: u64, stack: u64) -> [u64; 2] {
     [low, handler >> 32]
 }
 
-/// Fills the table. On the first CPU, before [`load`].
+/// Fills the table. On the first CPU, before [`descriptor_tables::load`].
 pub fn setup() {
     // SAFETY: only the first CPU is here, and the table is not in use yet.
-    let table = unsafe { &mut *IDT.0.get() };
+    let table = unsafe { &mut *descriptor_tables::IDT.0.get() };
     table.fill(gate(note_foreign as *const () as u64, 0));
     table[usize::from(vector::SPURIOUS)] = gate(note_spurious as *const () as u64, 0);
     for (vector, entry) in table.iter_mut().take(16).enumerate() {
@@ -85,20 +68,4 @@ pub fn setup() {
     for (vector, handler) in notes {
         table[usize::from(vector)] = gate(handler as u64, 0);
     }
-}
-
-/// Where the table is.
-pub fn base() -> u64 {
-    IDT.0.get() as u64
-}
-
-/// Makes a GDT and the table this CPU's.
-///
-/// # Safety
-/// The GDT stays where it is, and has [`cpu::CODE`], [`cpu::DATA`] and [`cpu::TASK`].
-pub unsafe fn load(gdt: u64, limit: u16) {
-    let gdt = Pointer { limit, base: gdt };
-    let idt = Pointer { limit: size_of::<Idt>() as u16 - 1, base: base() };
-    // SAFETY: the caller's promise; the code segment is the same as before.
-    unsafe { load_segments(&raw const gdt, &raw const idt) };
 }

@@ -3,7 +3,6 @@
 use stile_paging::registers::PaRange;
 use stile_paging::table::{Geometry, Ia32e, Ia32ePermissions, Level, PageTable, TableMemory};
 
-use super::board::Board;
 use super::instructions::cpuid;
 use crate::address_space::{self, AddressSpace, Span};
 use crate::memory::TableFrames;
@@ -51,12 +50,12 @@ pub fn image() -> Span {
 
 /// Makes Stile's address space and changes to it. `blob` is where the blob may be: from the image's end to the end of what was loaded.
 /// Memory is set up, and reached through the first tables.
-pub fn setup(board: &Board, blob: &Span) {
+pub fn setup(ram: &[Span], blob: &Span) {
     let largest = if has_pages_of_1_gib() { Level::L1 } else { Level::L2 };
     let geometry = Geometry::stage1(48, pa_range()).expect("48 bits is a size that there is");
     let root = TableFrames.allocate().expect("there is memory for the first table");
     let table = PageTable::new(Ia32e { largest }, geometry, root).expect("a frame is aligned");
-    let root = AddressSpace::new(table, TableFrames, &board.ram, &image(), blob).install();
+    let root = AddressSpace::new(table, TableFrames, ram, &image(), blob).install();
     // SAFETY: the new tables map all that is in use: the image, its stack, and memory, where it was.
     unsafe { core::arch::asm!("mov cr3, {}", in(reg) root, options(nostack, preserves_flags)) };
 }

@@ -83,7 +83,7 @@ fn demand(vcpu: &Vcpu) -> Demand {
     Demand {
         passthrough: vcpu.vm().techniques.timer == TimerAccess::Passthrough,
         same_tsc: vcpu.arch.kept.tsc_offset() == 0,
-        watch: vcpu.arch.next_watch(),
+        watch: vcpu.arch.watch.next(),
     }
 }
 

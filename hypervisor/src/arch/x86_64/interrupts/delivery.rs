@@ -3,21 +3,13 @@
 use stile_apic::{Delivery, Effect, Message, Received};
 use stile_blob::ApicVirtualization;
 
+use super::window::{VALID, can_interrupt, exit_when_it_can, interrupts_on};
 use super::{deadline, deadlock, events, virtual_apic};
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs::{self, Field};
-use crate::arch::x86_64::host::{apic, timer, vmx};
-use crate::arch::x86_64::vm::Watch;
+use crate::arch::x86_64::host::{apic, timer};
 use crate::cpu;
 use crate::vm::{Vcpu, Vm};
-
-/// In [`Field::ENTRY_INTERRUPTION`]: there is an event; an external interrupt has type 0 (the manual, "VM-Entry Controls for Event
-/// Injection").
-pub const VALID: u64 = 1 << 31;
-/// RFLAGS.IF.
-pub const IF: u64 = 1 << 9;
-/// Blocking by STI and by MOV SS ("Guest Non-Register State").
-const SHADOWS: u64 = 0b11;
 
 /// Sends a message to those vCPUs that it is for. `cpu` is there if an exit of a vCPU is being handled that goes on: it looks by itself.
 pub fn send(vm: &'static Vm, message: Message, sender: u32, mut cpu: Option<&mut Cpu>) {
@@ -61,6 +53,18 @@ pub fn pulse(vcpu: &'static Vcpu) {
     }
 }
 
+/// The 8259s of a VM may have an interrupt, or none any more: they sit on pin LINT0 of the first vCPU.
+pub fn external(vm: &'static Vm) {
+    let Some(first) = vm.vcpus.first() else { return };
+    let (interrupts, rises) = vm.arch.devices.pic.interrupt_request();
+    if rises {
+        pulse(first);
+    }
+    if interrupts {
+        events::external(first);
+    }
+}
+
 /// Does what follows from what a vCPU's APIC has received.
 #[inline(always)]
 fn receives(vcpu: &'static Vcpu, received: Received, cpu: Option<&mut Cpu>) {
@@ -70,7 +74,7 @@ fn receives(vcpu: &'static Vcpu, received: Received, cpu: Option<&mut Cpu>) {
         Received::Startup(page) => events::start_up(vcpu, page),
         Received::Init => events::init(vcpu),
         Received::Nmi => events::nmi(vcpu),
-        Received::External => events::external(vcpu.vm()),
+        Received::External => external(vcpu.vm()),
         // There is no system management.
         Received::Nothing | Received::Smi => {}
     }
@@ -184,27 +188,6 @@ pub fn put_back_nmi(cpu: &mut Cpu) {
     events::nmi(cpu.vcpu());
 }
 
-/// Something waits for a vCPU that it is to look at, also one of this CPU.
-pub fn kick(vcpu: &'static Vcpu) {
-    cpu::notify(vcpu);
-}
-
-/// Whether the loaded vCPU would take an interrupt now.
-pub fn can_interrupt() -> bool {
-    vmcs::read(Field::GUEST_RFLAGS) & IF != 0 && vmcs::read(Field::GUEST_INTERRUPTIBILITY) & SHADOWS == 0
-}
-
-/// Chooses whether the loaded vCPU exits as soon as it can take an interrupt.
-pub fn exit_when_it_can(on: bool) {
-    Cpu::note_window(on);
-    let controls = vmcs::read(Field::PRIMARY_CONTROLS);
-    let window = u64::from(vmx::primary::INTERRUPT_WINDOW);
-    let new = if on { controls | window } else { controls & !window };
-    if new != controls {
-        vmcs::write(Field::PRIMARY_CONTROLS, new);
-    }
-}
-
 /// Gives the loaded vCPU, which is to be entered, what waits for it. False if it waits by HLT, and was woken by what does not end that.
 pub fn take(cpu: &mut Cpu) -> bool {
     // SAFETY: the vCPU is loaded here.
@@ -248,10 +231,6 @@ pub fn is_pending(cpu: &mut Cpu) -> bool {
     pending
 }
 
-fn interrupts_on() -> bool {
-    vmcs::read(Field::GUEST_RFLAGS) & IF != 0
-}
-
 /// `on`: interrupts are.
 fn ends_wait(vcpu: &Vcpu, on: bool) -> bool {
     // SAFETY: the vCPU is loaded here.
@@ -263,7 +242,7 @@ fn ends_wait(vcpu: &Vcpu, on: bool) -> bool {
 pub fn expire_timer(cpu: &mut Cpu) -> bool {
     let now = timer::now();
     let vcpu = cpu.vcpu();
-    if vcpu.arch.watch() <= now {
+    if vcpu.arch.watch.is_over(now) {
         vcpu.vm().arch.devices.pit.expire(vcpu.vm());
     }
     let rang = cpu.apic().expire_timer(now) == Received::Interrupt;
@@ -309,7 +288,7 @@ pub fn put(cpu: &mut Cpu, vcpu: &'static Vcpu) -> Option<u64> {
     }
     // SAFETY: the vCPU is loaded here; the scheduler's lock keeps others from loading it until this is done.
     let apic = unsafe { vcpu.arch.apic() };
-    apic.timer_deadline().into_iter().chain(Some(vcpu.arch.watch())).min().filter(|&first| first != Watch::NEVER)
+    apic.timer_deadline().into_iter().chain(vcpu.arch.watch.next()).min()
 }
 
 /// Does what a vCPU's write to its local APIC causes elsewhere. Its own interrupts are left to [`pull`].

@@ -8,14 +8,14 @@ use stile_ledger::RowId;
 
 use super::deadline;
 use super::deadlock::DeadlockCheck;
-use super::delivery::{self, VALID, kick};
+use super::window::{self, VALID};
 use crate::arch::x86_64::exit::Outcome;
 use crate::arch::x86_64::host::cpu::Cpu;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::host::{apic, vmx};
 use crate::cpu::{self, Leave};
+use crate::vm::Vcpu;
 use crate::vm::power::End;
-use crate::vm::{Vcpu, Vm};
 
 /// NMIs that wait: at most one that can be taken, and one behind it.
 const NMIS: u32 = 0b11;
@@ -105,31 +105,24 @@ impl Events {
     }
 }
 
+/// The 8259s have an interrupt for a vCPU.
+pub fn external(vcpu: &'static Vcpu) {
+    vcpu.arch.events.raise(EXTERNAL);
+    cpu::notify(vcpu);
+}
+
 /// An NMI for a vCPU.
 pub fn nmi(vcpu: &'static Vcpu) {
     let add = |waiting: u32| (waiting & NMIS < MOST_NMIS).then_some(waiting + 1);
     let _ = vcpu.arch.events.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
-    kick(vcpu);
+    cpu::notify(vcpu);
 }
 
 /// The time has changed at which a vCPU looks at another device. The one that is loaded here looks when it next pulls.
 pub fn watch(vcpu: &'static Vcpu) {
     vcpu.arch.events.raise(WATCH);
     if !cpu::runs_here(vcpu) {
-        kick(vcpu);
-    }
-}
-
-/// The 8259s of a VM may have an interrupt, or none any more: they sit on pin LINT0 of the first vCPU.
-pub fn external(vm: &'static Vm) {
-    let Some(first) = vm.vcpus.first() else { return };
-    let (interrupts, rises) = vm.arch.devices.pic.interrupt_request();
-    if rises {
-        delivery::pulse(first);
-    }
-    if interrupts {
-        first.arch.events.raise(EXTERNAL);
-        kick(first);
+        cpu::notify(vcpu);
     }
 }
 
@@ -138,7 +131,7 @@ pub fn init(vcpu: &'static Vcpu) {
     let before = vcpu.arch.events.change(|phase| Some(if phase == OFF || vcpu.arch.index == 0 { phase } else { ENDING }));
     if before == Some(ON) {
         vcpu.arch.events.raise(INIT);
-        kick(vcpu);
+        cpu::notify(vcpu);
     }
 }
 
@@ -158,7 +151,7 @@ pub fn restart(vcpu: &'static Vcpu, page: u8) {
     let before = vcpu.arch.events.change(|phase| (phase == ON).then_some(ENDING | STARTS | u32::from(page)));
     if before.is_some() {
         vcpu.arch.events.raise(INIT);
-        kick(vcpu);
+        cpu::notify(vcpu);
     }
 }
 
@@ -267,11 +260,11 @@ fn pull_external(cpu: &mut Cpu) {
     if !cpu.apic().passes_external() {
         return;
     }
-    if pic.interrupts() && delivery::can_interrupt() && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0 {
+    if pic.interrupts() && window::can_interrupt() && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0 {
         vmcs::write(Field::ENTRY_INTERRUPTION, VALID | u64::from(pic.acknowledge()));
     }
     if pic.interrupts() {
-        delivery::exit_when_it_can(true);
+        window::exit_when_it_can(true);
     } else {
         vcpu.arch.events.clear(EXTERNAL);
     }

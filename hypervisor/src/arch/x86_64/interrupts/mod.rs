@@ -7,3 +7,4 @@ pub mod descriptors;
 pub mod direct;
 pub mod events;
 pub mod virtual_apic;
+pub mod window;

@@ -18,7 +18,7 @@ use crate::arch::x86_64::host::cpu::{Cpu, Launch};
 use crate::arch::x86_64::host::instructions::cpuid;
 use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::{self, secondary};
-use crate::arch::x86_64::interrupts::delivery::VALID;
+use crate::arch::x86_64::interrupts::window::VALID;
 use crate::arch::x86_64::vcpu::cr0;
 use crate::vm::Vm;
 

@@ -11,7 +11,7 @@ use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::{self, entry, exit, primary, secondary};
 use crate::arch::x86_64::vcpu::context::CR4_OWNED;
 use crate::arch::x86_64::vcpu::cr0::{self, HELD};
-use crate::arch::x86_64::vm::{PASSED_WORDS, passed_word};
+use crate::arch::x86_64::vm::msr_bitmap::{PASSED_WORDS, passed_word};
 
 /// L1's registers that L2 goes on with where L1 does not load others.
 pub struct OfL1 {

@@ -8,7 +8,7 @@ use crate::arch::x86_64::host::cpu::{Cpu, gpr};
 use crate::arch::x86_64::host::instructions::msr;
 use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::interrupts::deadline;
-use crate::arch::x86_64::interrupts::delivery::VALID;
+use crate::arch::x86_64::interrupts::window::VALID;
 
 /// Reads an MSR. Nothing if that raises #GP.
 pub fn read(cpu: &mut Cpu, register: u32) -> Option<u64> {

@@ -8,12 +8,14 @@ use super::forward::{self, Exit};
 use super::of_l1;
 use super::rows::own_row;
 use super::state::{GuestVmx, to_vmcs01};
+use crate::arch::x86_64::emulation::ports;
 use crate::arch::x86_64::exit::{Outcome, basic};
-use crate::arch::x86_64::handler::{self, io, skip_instruction};
+use crate::arch::x86_64::handler::{self, skip_instruction};
 use crate::arch::x86_64::host::cpu::{Cpu, Launch, gpr};
 use crate::arch::x86_64::host::vmcs;
 use crate::arch::x86_64::host::vmx::{exit, pin, primary, secondary};
-use crate::arch::x86_64::interrupts::delivery::{self, VALID};
+use crate::arch::x86_64::interrupts::delivery;
+use crate::arch::x86_64::interrupts::window::{self, VALID};
 use crate::arch::x86_64::vcpu::{cr0, inject};
 use stile_blob::ApicVirtualization;
 
@@ -163,7 +165,7 @@ fn interrupt_l2(cpu: &mut Cpu, vmx: &mut GuestVmx, event: Event) {
     let free = vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0;
     let takes = match event {
         Event::Nmi => vmcs::read(Field::GUEST_INTERRUPTIBILITY) & NMI_BLOCKED == 0,
-        Event::Interrupt | Event::External => delivery::can_interrupt(),
+        Event::Interrupt | Event::External => window::can_interrupt(),
     };
     if free && takes {
         to_vmcs01(cpu);
@@ -248,12 +250,12 @@ fn port(cpu: &mut Cpu, vmx: &mut GuestVmx, row: RowId) -> Outcome {
     to_vmcs01(cpu);
     let mask = u64::MAX >> (64 - 8 * size.min(4));
     if is_in {
-        let value = io::read(cpu, port, size) & mask;
+        let value = ports::read(cpu, port, size) & mask;
         let rax = &mut cpu.frame.registers[gpr::RAX];
         *rax = if size < 4 { *rax & !mask | value } else { value };
     } else {
         let value = cpu.frame.registers[gpr::RAX] & mask;
-        if let Some(end) = io::write(cpu, port, size, value) {
+        if let Some(end) = ports::write(cpu, port, size, value) {
             return cpu.end_vm(row, end);
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::arch::x86_64::exit;
 use crate::arch::x86_64::host::cpu::Cpu;
-use crate::arch::x86_64::host::idt;
+use crate::arch::x86_64::host::descriptor_tables;
 use crate::arch::x86_64::host::instructions::{msr, rdmsr, read_cr};
 use crate::arch::x86_64::host::vmcs::{self, Field};
 
@@ -23,7 +23,7 @@ pub fn write(cpu: &Cpu) {
         (Field::HOST_GS_BASE, &raw const *cpu as u64),
         (Field::HOST_TR_BASE, cpu.tss_base()),
         (Field::HOST_GDTR_BASE, cpu.gdt_base()),
-        (Field::HOST_IDTR_BASE, idt::base()),
+        (Field::HOST_IDTR_BASE, descriptor_tables::base()),
         (Field::HOST_SYSENTER_ESP, 0),
         (Field::HOST_SYSENTER_EIP, 0),
         // SAFETY: every CPU in 64-bit mode has these two.

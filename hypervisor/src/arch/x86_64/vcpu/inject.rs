@@ -1,8 +1,10 @@
 //! Events that are injected at entry (the manual, "VM-Entry Controls for Event Injection").
 
-use crate::arch::x86_64::handler::TF;
 use crate::arch::x86_64::host::vmcs::{self, Field};
-use crate::arch::x86_64::interrupts::delivery::VALID;
+use crate::arch::x86_64::interrupts::window::VALID;
+
+/// RFLAGS.TF.
+pub const TF: u64 = 1 << 8;
 
 /// Types of events, in both of the fields that name one.
 const TYPE: u64 = 7 << 8;

@@ -1,10 +1,12 @@
 //! What each VM and each vCPU has of the architecture: second stage, bitmaps, power states.
 
 pub mod cpuid;
+pub mod msr_bitmap;
 pub mod protected;
+mod watch;
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use stile_apic::{IoApic, LocalApic, Mode, Pages};
 use stile_blob::{ApicVirtualization, DecodeCache, IpiAccess, Nested, Techniques};
@@ -21,7 +23,6 @@ use crate::arch::x86_64::emulation::decoder::Decoder;
 use crate::arch::x86_64::emulation::devices::Devices;
 use crate::arch::x86_64::handler::Kept;
 use crate::arch::x86_64::host::cpu::Cpu;
-use crate::arch::x86_64::host::instructions::msr;
 use crate::arch::x86_64::host::{mmu, timer, vmx};
 use crate::arch::x86_64::interrupts::descriptors::{Direct, Sending};
 use crate::arch::x86_64::interrupts::events::Events;
@@ -31,7 +32,9 @@ use crate::arch::x86_64::vcpu::context::{Place, VcpuContext};
 use crate::arena::Arena;
 use crate::vm::Start;
 use cpuid::Table;
+use msr_bitmap::{msr_bitmap, msr_bitmaps};
 use protected::{Deferred, Protected};
+use watch::Watch;
 
 /// The architecture's part of a VM.
 pub struct Vm {
@@ -80,119 +83,16 @@ pub struct Vcpu {
     pub direct: Sending,
     /// What else may reach it.
     pub events: Events,
-    /// When it has to look at another device, in ticks of the counter, or [`Watch::NEVER`].
-    watch: AtomicU64,
+    /// When it has to look at another device.
+    pub watch: Watch,
     /// MSRs that keep what is written.
     pub kept: Kept,
     /// Its VMX operation, if its VM is nested.
     vmx: Option<UnsafeCell<&'static mut GuestVmx>>,
 }
 
-/// Times of [`Vcpu::watch`].
-pub struct Watch;
-
-impl Watch {
-    /// There is none.
-    pub const NEVER: u64 = u64::MAX;
-}
-
-// SAFETY: `world`, `decoder` and `apic` are reached only through functions whose callers own the vCPU.
+// SAFETY: `context`, `decoder`, `apic` and `vmx` are reached only through functions whose callers own the vCPU.
 unsafe impl Sync for Vcpu {}
-
-/// MSRs that guests read and write without an exit: the VMCS, or load and put, give each its own.
-const PASSED: [u32; 14] = [
-    msr::STAR,
-    msr::LSTAR,
-    msr::CSTAR,
-    msr::FMASK,
-    msr::FS_BASE,
-    msr::GS_BASE,
-    msr::KERNEL_GS_BASE,
-    msr::TSC_AUX,
-    msr::SYSENTER_CS,
-    msr::SYSENTER_ESP,
-    msr::SYSENTER_EIP,
-    msr::IA32_PAT,
-    msr::IA32_EFER,
-    // Read only: see `msr_bitmap`.
-    msr::TSC,
-];
-
-/// The MSR bitmap (the manual, "MSR-Bitmap Address"): reads of low and high numbers, then writes of them; a bit that is set exits.
-fn msr_bitmap(x2apic: ApicVirtualization, passes_deadline: bool, arena: &Arena) -> Result<u64, &'static str> {
-    let page = arena.allocate_pages(PAGE_SIZE)?;
-    // SAFETY: the page is nobody else's.
-    let bytes = unsafe { core::slice::from_raw_parts_mut(address_space::physical(page), PAGE_SIZE as usize) };
-    bytes.fill(0xff);
-    for register in PASSED.into_iter().chain(passes_deadline.then_some(msr::IA32_TSC_DEADLINE)) {
-        let quarter = if register >= 0xc000_0000 { 1024 } else { 0 };
-        let (byte, bit) = ((register as usize & 0x1fff) / 8, register % 8);
-        // Reads of one that an expiry does not clear are answered by the handler.
-        if register != msr::IA32_TSC_DEADLINE || !timer::keeps_deadline() {
-            bytes[quarter + byte] &= !(1 << bit);
-        }
-        if register != msr::TSC {
-            bytes[2048 + quarter + byte] &= !(1 << bit);
-        }
-    }
-    if x2apic >= ApicVirtualization::Registers {
-        virtual_apic::open_x2apic(bytes, x2apic);
-    }
-    Ok(page)
-}
-
-/// That where IA32_TSC_DEADLINE exits, and that where it does not.
-fn msr_bitmaps(x2apic: ApicVirtualization, arena: &Arena) -> Result<[u64; 2], &'static str> {
-    Ok([msr_bitmap(x2apic, false, arena)?, msr_bitmap(x2apic, true, arena)?])
-}
-
-/// Where the bit of an MSR's reads is in an MSR bitmap, in words of 64 bits.
-const fn word_of(register: u32) -> usize {
-    let quarter = if register >= 0xc000_0000 { 128 } else { 0 };
-    quarter + (register as usize & 0x1fff) / 64
-}
-
-/// Words of an MSR bitmap in which Stile lets something through: a bitmap of L1's matters in these alone.
-pub const PASSED_WORDS: [usize; 10] = [
-    word_of(msr::TSC),
-    word_of(msr::SYSENTER_CS),
-    word_of(msr::IA32_PAT),
-    word_of(msr::IA32_EFER),
-    word_of(msr::FS_BASE),
-    WRITES + word_of(msr::TSC),
-    WRITES + word_of(msr::SYSENTER_CS),
-    WRITES + word_of(msr::IA32_PAT),
-    WRITES + word_of(msr::IA32_EFER),
-    WRITES + word_of(msr::FS_BASE),
-];
-/// The first word for writes.
-const WRITES: usize = 256;
-
-/// Stile's own value of such a word: a bit that is set exits.
-pub const fn passed_word(word: usize) -> u64 {
-    let mut value = u64::MAX;
-    let mut at = 0;
-    while at < PASSED.len() {
-        let (register, of_reads) = (PASSED[at], word_of(PASSED[at]));
-        if of_reads == word || WRITES + of_reads == word && register != msr::TSC {
-            value &= !(1 << (register % 64));
-        }
-        at += 1;
-    }
-    value
-}
-
-const _: () = {
-    // Each register that is let through is in one of the words.
-    let mut at = 0;
-    while at < PASSED.len() {
-        let mut word = 0;
-        while PASSED_WORDS[word] != word_of(PASSED[at]) {
-            word += 1;
-        }
-        at += 1;
-    }
-};
 
 /// I/O bitmaps: every port exits.
 fn io_bitmaps(arena: &Arena) -> Result<[u64; 2], &'static str> {
@@ -367,7 +267,7 @@ impl VcpuPart for Vcpu {
             apic_level,
             direct: Sending::new(),
             events: Events::new(),
-            watch: AtomicU64::new(Watch::NEVER),
+            watch: Watch::new(),
             kept: Kept::new(),
             vmx,
         })
@@ -386,7 +286,7 @@ impl VcpuPart for Vcpu {
         *unsafe { self.apic() } = LocalApic::new(self.pages).with_least_period(timer::LEAST_PERIOD);
         self.events.reset(self.index == 0);
         self.direct.reset();
-        self.watch.store(Watch::NEVER, Ordering::Relaxed);
+        self.watch.set(None);
         self.kept.reset();
         // SAFETY: as above.
         if let Some(vmx) = unsafe { self.vmx() } {
@@ -459,23 +359,5 @@ impl Vcpu {
         let (apic, context) = unsafe { (self.apic(), self.context()) };
         apic.hold_timer(ticks);
         context.set_tsc_offset(self.kept.hold_tsc(ticks));
-    }
-
-    /// When it has to look at another device, in ticks of the counter, or [`Watch::NEVER`].
-    #[inline(always)]
-    pub fn watch(&self) -> u64 {
-        self.watch.load(Ordering::Relaxed)
-    }
-
-    /// Returns that time, or none.
-    #[inline(always)]
-    pub fn next_watch(&self) -> Option<u64> {
-        Some(self.watch()).filter(|&at| at != Watch::NEVER)
-    }
-
-    /// Sets that time. Returns whether it changed.
-    pub fn set_watch(&self, at: Option<u64>) -> bool {
-        let at = at.unwrap_or(Watch::NEVER);
-        self.watch.swap(at, Ordering::Relaxed) != at
     }
 }

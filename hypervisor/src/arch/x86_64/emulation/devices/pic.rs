@@ -7,7 +7,7 @@ use stile_device::pic::Pic;
 use stile_sched::lock::TicketLock;
 
 use crate::arch::x86_64::host::cpu::Cpu;
-use crate::arch::x86_64::interrupts::{delivery, events};
+use crate::arch::x86_64::interrupts::delivery;
 use crate::device::bus::Device;
 use crate::vm::Vm;
 use crate::vm::power::End;
@@ -34,7 +34,7 @@ impl Pics {
         self.was_high.store(false, Ordering::Relaxed);
     }
 
-    /// Moves a line. [`events::external`] follows.
+    /// Moves a line. [`delivery::external`] follows.
     fn set_line(&self, line: u8, high: bool) {
         self.model.lock().set_line(line, high);
     }
@@ -68,7 +68,7 @@ impl Device for Pics {
 
     fn write(&self, cpu: &mut Cpu, offset: u64, _bytes: u64, value: u64) -> Option<End> {
         self.model.lock().write(offset as u16, value as u8);
-        events::external(cpu.vcpu().vm());
+        delivery::external(cpu.vcpu().vm());
         None
     }
 }
@@ -79,5 +79,5 @@ pub fn set_line(vm: &'static Vm, line: u8, high: bool) {
     vm.arch.io_apic.lock().set_line(input as usize, high);
     delivery::send_from_io_apic(vm, None);
     vm.arch.devices.pic.set_line(line, high);
-    events::external(vm);
+    delivery::external(vm);
 }

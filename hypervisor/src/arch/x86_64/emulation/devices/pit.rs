@@ -35,7 +35,7 @@ impl Timer {
     fn watch(&self, vm: &'static Vm) {
         let Some(first) = vm.vcpus.first() else { return };
         let deadline = self.0.lock().deadline().map(|at| ticks::when(at, pit::FREQUENCY));
-        if first.arch.set_watch(deadline) {
+        if first.arch.watch.set(deadline) {
             events::watch(first);
         }
     }
@@ -48,7 +48,7 @@ impl Timer {
         let deadline = pit.deadline().map(|at| ticks::when(at, pit::FREQUENCY).max(least));
         drop(pit);
         if let Some(first) = vm.vcpus.first() {
-            first.arch.set_watch(deadline);
+            first.arch.watch.set(deadline);
         }
         if rose {
             // It was low for a tick, and stays high until it has counted down again.

@@ -1,0 +1,105 @@
+//! MSR bitmaps: which MSRs guests reach without an exit.
+
+use stile_blob::ApicVirtualization;
+use stile_paging::PAGE_SIZE;
+
+use crate::address_space;
+use crate::arch::x86_64::host::instructions::msr;
+use crate::arch::x86_64::host::timer;
+use crate::arch::x86_64::interrupts::virtual_apic;
+use crate::arena::Arena;
+
+/// MSRs that guests read and write without an exit: the VMCS, or load and put, give each its own.
+const PASSED: [u32; 14] = [
+    msr::STAR,
+    msr::LSTAR,
+    msr::CSTAR,
+    msr::FMASK,
+    msr::FS_BASE,
+    msr::GS_BASE,
+    msr::KERNEL_GS_BASE,
+    msr::TSC_AUX,
+    msr::SYSENTER_CS,
+    msr::SYSENTER_ESP,
+    msr::SYSENTER_EIP,
+    msr::IA32_PAT,
+    msr::IA32_EFER,
+    // Read only: see `msr_bitmap`.
+    msr::TSC,
+];
+
+/// The MSR bitmap (the manual, "MSR-Bitmap Address"): reads of low and high numbers, then writes of them; a bit that is set exits.
+pub fn msr_bitmap(x2apic: ApicVirtualization, passes_deadline: bool, arena: &Arena) -> Result<u64, &'static str> {
+    let page = arena.allocate_pages(PAGE_SIZE)?;
+    // SAFETY: the page is nobody else's.
+    let bytes = unsafe { core::slice::from_raw_parts_mut(address_space::physical(page), PAGE_SIZE as usize) };
+    bytes.fill(0xff);
+    for register in PASSED.into_iter().chain(passes_deadline.then_some(msr::IA32_TSC_DEADLINE)) {
+        let quarter = if register >= 0xc000_0000 { 1024 } else { 0 };
+        let (byte, bit) = ((register as usize & 0x1fff) / 8, register % 8);
+        // Reads of one that an expiry does not clear are answered by the handler.
+        if register != msr::IA32_TSC_DEADLINE || !timer::keeps_deadline() {
+            bytes[quarter + byte] &= !(1 << bit);
+        }
+        if register != msr::TSC {
+            bytes[2048 + quarter + byte] &= !(1 << bit);
+        }
+    }
+    if x2apic >= ApicVirtualization::Registers {
+        virtual_apic::open_x2apic(bytes, x2apic);
+    }
+    Ok(page)
+}
+
+/// That where IA32_TSC_DEADLINE exits, and that where it does not.
+pub fn msr_bitmaps(x2apic: ApicVirtualization, arena: &Arena) -> Result<[u64; 2], &'static str> {
+    Ok([msr_bitmap(x2apic, false, arena)?, msr_bitmap(x2apic, true, arena)?])
+}
+
+/// Where the bit of an MSR's reads is in an MSR bitmap, in words of 64 bits.
+const fn word_of(register: u32) -> usize {
+    let quarter = if register >= 0xc000_0000 { 128 } else { 0 };
+    quarter + (register as usize & 0x1fff) / 64
+}
+
+/// Words of an MSR bitmap in which Stile lets something through: a bitmap of L1's matters in these alone.
+pub const PASSED_WORDS: [usize; 10] = [
+    word_of(msr::TSC),
+    word_of(msr::SYSENTER_CS),
+    word_of(msr::IA32_PAT),
+    word_of(msr::IA32_EFER),
+    word_of(msr::FS_BASE),
+    WRITES + word_of(msr::TSC),
+    WRITES + word_of(msr::SYSENTER_CS),
+    WRITES + word_of(msr::IA32_PAT),
+    WRITES + word_of(msr::IA32_EFER),
+    WRITES + word_of(msr::FS_BASE),
+];
+/// The first word for writes.
+const WRITES: usize = 256;
+
+/// Stile's own value of such a word: a bit that is set exits.
+pub const fn passed_word(word: usize) -> u64 {
+    let mut value = u64::MAX;
+    let mut at = 0;
+    while at < PASSED.len() {
+        let (register, of_reads) = (PASSED[at], word_of(PASSED[at]));
+        if of_reads == word || WRITES + of_reads == word && register != msr::TSC {
+            value &= !(1 << (register % 64));
+        }
+        at += 1;
+    }
+    value
+}
+
+const _: () = {
+    // Each register that is let through is in one of the words.
+    let mut at = 0;
+    while at < PASSED.len() {
+        let mut word = 0;
+        while PASSED_WORDS[word] != word_of(PASSED[at]) {
+            word += 1;
+        }
+        at += 1;
+    }
+};
