@@ -13,7 +13,7 @@ const PARTS: [(&str, &str, &str, &str); 9] = [
     ("events.rs", "hypervisor/src/arch/x86_64/interrupts/events.rs", "/// NMIs that wait", "/// An NMI for a vCPU."),
     ("init.rs", "hypervisor/src/arch/x86_64/interrupts/events.rs", "/// INIT for a vCPU", "/// Leaves the loaded vCPU"),
     ("startup.rs", "hypervisor/src/arch/x86_64/interrupts/events.rs", "/// The first vCPU, which runs here", "fn start("),
-    ("resched.rs", "hypervisor/src/cpu/wake.rs", "/// CPUs that must ask the scheduler", "/// Kicks or wakes a vCPU"),
+    ("resched.rs", "hypervisor/src/cpu/resched.rs", "/// CPUs that must ask the scheduler", "#[cfg(test)]"),
 ];
 
 /// What is replaced in them.

@@ -35,9 +35,10 @@ use core::ops::Range;
 use stile_blob::Blob;
 use stile_wire::{Command, Event, Version};
 
-use arch::contract::Host;
+use arch::contract::{Host, Platform};
 use arch::{Arch, Cpu};
 use console::{Input, log};
+use device::Line;
 
 /// The first CPU, when the machine is set up. `blob` is where the blob is in physical memory.
 fn start(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
@@ -104,7 +105,7 @@ fn console_interrupt() {
         watch::begin();
     }
     for vm in vm::all() {
-        vm.devices.uart.drained(vm);
+        vm.devices.uart.drained(|level| Arch::set_line(vm, Line::Uart, level));
     }
 }
 
@@ -112,7 +113,7 @@ fn take(input: Input) {
     match input {
         Input::Guest(number, byte) => {
             if let Some(vm) = vm::get(number) {
-                vm.devices.uart.receive(byte, vm);
+                vm.devices.uart.receive(byte, |level| Arch::set_line(vm, Line::Uart, level));
             }
         }
         Input::Command(Command::Ledger) => report::send(),

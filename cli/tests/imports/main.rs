@@ -9,13 +9,6 @@ use std::path::{Path, PathBuf};
 use graph::Edges;
 use tree::Tree;
 
-/// Imports of the hypervisor, from file to file under `hypervisor/src`, that go against its layers: without them there is no cycle. The
-/// list may only shrink; an import that is gone, or that closes no cycle any more, has no place in it.
-///
-/// Use of the back ends outside them is no import: it goes through the contract (`arch/contract`), and the compiler lets nothing else of them
-/// through `arch/mod.rs`.
-const TOLERATED: &str = include_str!("tolerated.txt");
-
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository").to_owned()
 }
@@ -70,27 +63,19 @@ fn crates_have_no_import_cycles() {
     assert!(cycles.is_empty(), "{}", cycles.join("\n"));
 }
 
+/// Use of the back ends outside them is no import: it goes through the contract (`arch/contract`), and the compiler lets nothing else of them
+/// through `arch/mod.rs`.
 #[test]
-fn the_hypervisor_has_no_import_cycles_beyond_the_tolerated() {
+fn the_hypervisor_has_no_import_cycles() {
     let sources = repository().join("hypervisor/src");
     let mut edges = graph::edges(&Tree::read(&sources.join("main.rs")));
     let is_back_end = |file: &Path| ["aarch64", "x86_64", "fake"].iter().any(|name| file.starts_with(sources.join("arch").join(name)));
     edges.retain(|(from, to), _| is_back_end(from) || !is_back_end(to));
-    let tolerated: BTreeSet<(PathBuf, PathBuf)> =
-        TOLERATED.lines().filter_map(|line| line.split_once(" -> ")).map(|(from, to)| (sources.join(from), sources.join(to))).collect();
-    let short = |file: &Path| file.strip_prefix(&sources).unwrap_or(file).display().to_string();
-    let rest: Edges =
-        edges.iter().filter(|(edge, _)| !tolerated.contains(edge)).map(|(edge, names)| (edge.clone(), names.clone())).collect();
-    let cycles = describe(&rest, &sources);
+    let cycles = describe(&edges, &sources);
     if !cycles.is_empty() {
-        let list: String = graph::upward(&edges).iter().map(|(from, to)| format!("{} -> {}\n", short(from), short(to))).collect();
-        panic!("{}\nIf files were only moved, tolerated.txt may become:\n{list}", cycles.join("\n"));
-    }
-    for edge in &tolerated {
-        let name = format!("{} -> {}", short(&edge.0), short(&edge.1));
-        assert!(edges.contains_key(edge), "{name}: there is no such import: remove it from tolerated.txt");
-        let closes_one = graph::reaches(&edges, &tolerated, &edge.1, &edge.0);
-        assert!(closes_one, "{name}: closes no cycle any more: remove it from tolerated.txt");
+        let short = |file: &Path| file.strip_prefix(&sources).unwrap_or(file).display().to_string();
+        let upward: String = graph::upward(&edges).iter().map(|(from, to)| format!("{} -> {}\n", short(from), short(to))).collect();
+        panic!("{}\nWithout these imports there would be none:\n{upward}", cycles.join("\n"));
     }
 }
 

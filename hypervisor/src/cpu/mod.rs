@@ -3,72 +3,35 @@
 use core::sync::atomic::Ordering;
 
 use stile_ledger::RowId;
-use stile_sched::deadline::Sleepers;
-use stile_sched::lock::{TicketGuard, TicketLock};
-use stile_sched::{CpuId, Loading, Scheduler, State, Switch, VcpuId};
+use stile_sched::lock::TicketGuard;
+use stile_sched::{Loading, State, Switch, VcpuId};
 
 mod block;
 mod errand;
+mod leave;
 mod outcome;
 mod patience;
+mod resched;
+mod ring;
+mod schedule;
 #[cfg(target_os = "none")]
 pub mod start;
 mod wake;
 
 use crate::arch::contract::{Counter, Host, PhysicalCpu, Platform, VcpuPart};
 use crate::arch::{Arch, Cpu};
-use crate::device::alarm;
-use crate::once::Once;
-use crate::vm::{self, Vcpu, power};
+use crate::vm::{self, NOWHERE, Vcpu, power};
 #[cfg_attr(not(target_os = "none"), allow(unused_imports))]
 pub use block::Block;
+pub use leave::Leave;
 #[cfg_attr(not(target_os = "none"), allow(unused_imports))]
 pub use outcome::Outcome;
+pub use resched::*;
+#[allow(unused_imports, reason = "not every architecture counts in slices")]
+pub use schedule::{SCHEDULE, Schedule, remove_vm, setup, slice};
+use schedule::{id, next_deadline, set_timer, share, slice_is_over};
+use wake::wake_sleepers;
 pub use wake::*;
-
-/// Why a vCPU is left.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Leave {
-    /// A reschedule was requested, or the vCPU was stopped.
-    Resched,
-    /// The timer rang: a slice may be over, or a sleeping vCPU's deadline has come.
-    Timer,
-    /// The vCPU waits for an interrupt.
-    Wait,
-    /// The vCPU has nothing to do just now, but is ready.
-    Yield,
-    /// The vCPU powers itself off.
-    Off,
-}
-
-/// Everything that the scheduler knows, and the sleepers.
-pub struct Schedule {
-    /// Who runs where.
-    pub scheduler: Scheduler,
-    sleepers: Sleepers,
-}
-
-/// The schedule.
-pub static SCHEDULE: TicketLock<Schedule> = TicketLock::new(Schedule { scheduler: Scheduler::new(), sleepers: Sleepers::new() });
-
-/// Ticks of a time slice.
-static SLICE: Once<u64> = Once::new();
-
-/// Sets the length of a time slice.
-pub fn setup(slice_us: u32) {
-    SLICE.set(u64::from(slice_us) * Arch::frequency() / 1_000_000);
-}
-
-/// Ticks of a time slice. (Not every architecture counts in them.)
-#[allow(dead_code)]
-pub fn slice() -> u64 {
-    *SLICE.get()
-}
-
-/// Number of a CPU as the scheduler has it.
-fn id(cpu: &Cpu) -> CpuId {
-    CpuId::new(cpu.index).unwrap_or(const { CpuId::new(0).unwrap() })
-}
 
 /// Lets this CPU run vCPUs.
 pub fn online(cpu: &Cpu) {
@@ -97,7 +60,7 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
     // Interrupts that are pending already end the wait before it begins.
     let reason = if reason == Leave::Wait && cpu.interrupt_pending() { Leave::Yield } else { reason };
     let me = id(cpu);
-    alarm::expire(cpu.index, now);
+    ring::due(cpu.index, now);
     let mut schedule = SCHEDULE.lock();
     let switch = match reason {
         Leave::Wait => schedule.scheduler.block(me, now),
@@ -124,12 +87,6 @@ pub fn leave(cpu: &mut Cpu, row: RowId) {
         power::settle(vcpu.vm());
     }
     run(cpu, runs);
-}
-
-/// Whether the slice of the vCPU that runs has ended.
-#[inline(always)]
-fn slice_is_over(cpu: &Cpu, now: u64) -> bool {
-    cpu.slice_end.is_some_and(|end| now >= end)
 }
 
 /// If the vCPU whose registers this CPU holds is off now, lets go of them while the schedule is locked: who restarts its VM waits for the
@@ -159,18 +116,6 @@ fn let_go(cpu: &mut Cpu, schedule: &Schedule) -> Option<&'static Vcpu> {
         cpu.power_down(vcpu);
     }
     Some(vcpu)
-}
-
-/// Wakes those whose time has come. Kicks are for this CPU itself or are sent at once.
-fn wake_sleepers(schedule: &mut Schedule, cpu: CpuId, now: u64) {
-    while let Some(vcpu) = schedule.sleepers.expired(cpu, now) {
-        if let Some(placement) = schedule.scheduler.wake(vcpu, now)
-            && placement.kick
-            && placement.cpu != cpu
-        {
-            request_resched(placement.cpu);
-        }
-    }
 }
 
 /// Does what the scheduler decided: puts the old vCPU while the schedule is locked, so that another CPU finds its registers in memory,
@@ -214,36 +159,6 @@ fn carry_out(cpu: &mut Cpu, mut schedule: TicketGuard<'_, Schedule>, switch: Swi
     true
 }
 
-/// When this CPU has to wake somebody, to ring an alarm, or to enforce a cap.
-fn next_deadline(schedule: &Schedule, cpu: &Cpu) -> Option<u64> {
-    let me = id(cpu);
-    let never = u64::MAX;
-    let sleeper = schedule.sleepers.earliest(me).unwrap_or(never);
-    let next = sleeper.min(alarm::next(cpu.index).unwrap_or(never)).min(schedule.scheduler.deadline(me));
-    (next != never).then_some(next)
-}
-
-/// Sets what depends on whether others want this CPU: the slice's timer, and the traps of instructions that wait.
-#[inline(always)]
-fn share(cpu: &mut Cpu, contended: bool, sleeper: Option<u64>, now: u64) {
-    let slice_end = contended.then(|| cpu.slice_end.filter(|&end| end > now).unwrap_or(now + SLICE.get()));
-    cpu.slice_end = slice_end;
-    set_timer(cpu, slice_end.into_iter().chain(sleeper).min());
-    let trapped = contended || !cpu.vcpu().vm().techniques.wfi_passthrough;
-    if cpu.waiting_trapped != trapped {
-        cpu.waiting_trapped = trapped;
-        cpu.trap_waiting(trapped);
-    }
-}
-
-/// Sets this CPU's timer, unless it is set so.
-fn set_timer(cpu: &mut Cpu, deadline: Option<u64>) {
-    if cpu.deadline != deadline {
-        cpu.deadline = deadline;
-        cpu.set_deadline(deadline);
-    }
-}
-
 /// Loads a vCPU onto this CPU, which has none. `turns`: it had another one.
 fn load(cpu: &mut Cpu, which: VcpuId, switched: bool) {
     let vcpu = vm::vcpu(which);
@@ -280,7 +195,7 @@ fn run_later(cpu: &mut Cpu, mut runs: bool) {
         runs = if !runs {
             idle(cpu)
         } else if cpu.vcpu().vm().power.has_errand() {
-            errand::run(cpu)
+            errand::run(cpu).is_none_or(|decided| apply(cpu, decided.schedule, decided.switch, decided.now))
         } else {
             wait_on(cpu)
         };
@@ -309,7 +224,7 @@ fn idle(cpu: &mut Cpu) -> bool {
         cpu.idle_interrupt();
     }
     let now = Arch::now();
-    alarm::expire(cpu.index, now);
+    ring::due(cpu.index, now);
     let mut schedule = SCHEDULE.lock();
     wake_sleepers(&mut schedule, id(cpu), now);
     let switch = schedule.scheduler.pick_next(id(cpu), now);
@@ -325,13 +240,6 @@ fn apply(cpu: &mut Cpu, schedule: TicketGuard<'_, Schedule>, switch: Switch, now
         power::settle(stopped.vm());
     }
     runs
-}
-
-/// Forgets a VM. All its vCPUs are off, and nobody starts one.
-pub fn remove_vm(vm: u8) {
-    let mut schedule = SCHEDULE.lock();
-    schedule.scheduler.vcpus_of(vm).for_each(|vcpu| schedule.sleepers.cancel(vcpu));
-    schedule.scheduler.remove_vm(vm);
 }
 
 /// Brings a CPU of a test to its first vCPU.

@@ -1,69 +1,24 @@
-//! Kicks and wake-ups: of a vCPU with pending requests, or of a CPU that must reschedule.
+//! Kicks and wake-ups of vCPUs.
 
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::Ordering;
 
-use stile_board::MAX_CPUS;
-use stile_sched::{CpuId, VcpuId};
+use stile_sched::CpuId;
 
-use super::{SCHEDULE, id, next_deadline, share};
+use super::resched::request_resched;
+use super::schedule::{SCHEDULE, Schedule, id, next_deadline, share};
 use crate::arch::contract::{Counter, PhysicalCpu, VcpuPart};
 use crate::arch::{Arch, Cpu};
-use crate::once::Once;
-use crate::vm::{Vcpu, retire};
+use crate::vm::{NOWHERE, Vcpu};
 
-/// CPUs that must ask the scheduler ([`stile_sched::Scheduler::pick_next`]).
-static RESCHED: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
-
-/// How much waits for CPUs to take a request to reschedule: VMs that leave, and samples that are wanted.
-pub static AT_RESCHED: AtomicUsize = AtomicUsize::new(0);
-
-/// Called by a CPU that takes a request to reschedule while something waits for that, with the vCPU that it has loaded. That one is not in its
-/// guest, and its ledger is exact.
-pub static RESCHED_HOOK: Once<fn(Option<VcpuId>)> = Once::new();
-
-/// For [`Vcpu::runs_on`]: nowhere.
-pub const NOWHERE: u32 = u32::MAX;
-
-/// Makes a CPU reschedule.
-pub fn request_resched(cpu: CpuId) {
-    RESCHED[cpu.index()].store(true, Ordering::Release);
-    Cpu::complete_stores();
-    Cpu::regain(cpu.index());
-}
-
-/// Whether a CPU has a request to reschedule that it has not taken.
-pub fn is_requested(cpu: CpuId) -> bool {
-    RESCHED[cpu.index()].load(Ordering::Acquire)
-}
-
-/// Whether a reschedule is requested of this CPU.
-#[inline(always)]
-pub fn needs_resched(cpu: &Cpu) -> bool {
-    RESCHED[cpu.index % MAX_CPUS].load(Ordering::Acquire)
-}
-
-/// Takes the request to reschedule, if there is one. The caller has no reference to a VM but to those of the vCPU that it has loaded.
-#[inline]
-pub fn take_resched(cpu: &Cpu) -> bool {
-    // The common case needs no exclusive access.
-    if !(needs_resched(cpu) && RESCHED[cpu.index % MAX_CPUS].swap(false, Ordering::AcqRel)) {
-        return false;
-    }
-    if AT_RESCHED.load(Ordering::Acquire) != 0 {
-        work_at_resched(cpu);
-    }
-    true
-}
-
-/// Does what waits for CPUs to take a request to reschedule.
-#[cold]
-#[inline(never)]
-fn work_at_resched(cpu: &Cpu) {
-    if let Some(hook) = RESCHED_HOOK.try_get() {
-        hook(cpu.vcpu.map(|vcpu| vcpu.id));
-    }
-    if retire::is_any() {
-        retire::pass(cpu);
+/// Wakes those whose time has come. Kicks are for this CPU itself or are sent at once.
+pub fn wake_sleepers(schedule: &mut Schedule, cpu: CpuId, now: u64) {
+    while let Some(vcpu) = schedule.sleepers.expired(cpu, now) {
+        if let Some(placement) = schedule.scheduler.wake(vcpu, now)
+            && placement.kick
+            && placement.cpu != cpu
+        {
+            request_resched(placement.cpu);
+        }
     }
 }
 

@@ -8,13 +8,13 @@ use stile_sched::CpuId;
 use crate::arch::Cpu;
 use crate::arch::contract::PhysicalCpu;
 use crate::once::Once;
-use crate::{cpu, vm, wall_clock};
+use crate::{cpu, wall_clock};
 
 /// When each VM's alarm rings, in ticks of the counter; this if it does not.
 const NEVER: u64 = u64::MAX;
 static ALARMS: [AtomicU64; MAX_VMS + 1] = [const { AtomicU64::new(NEVER) }; MAX_VMS + 1];
 /// The alarm behind those of the VMs.
-const WATCH_ALARM: usize = MAX_VMS;
+pub const WATCH_ALARM: usize = MAX_VMS;
 /// Called with the time when the watch's alarm rings.
 pub static WATCH: Once<fn(u64)> = Once::new();
 /// The CPU that keeps time for each.
@@ -60,25 +60,18 @@ pub fn next(cpu: usize) -> Option<u64> {
     Some(NEXT[cpu % MAX_CPUS].load(Ordering::Relaxed)).filter(|&at| at != NEVER)
 }
 
-/// Rings the alarms whose time has come and that `cpu`, which calls this, keeps time for.
-#[inline]
-pub fn expire(cpu: usize, now: u64) {
-    if next(cpu).is_some_and(|at| at <= now) {
-        expire_due(cpu, now);
-    }
-}
-
+/// Calls `ring` with the numbers of the alarms whose time has come and that `cpu`, which calls this, keeps time for.
 #[cold]
-fn expire_due(cpu: usize, now: u64) {
+pub fn for_each_due(cpu: usize, now: u64, ring: impl Fn(usize)) {
     for (number, (alarm, keeper)) in ALARMS.iter().zip(&KEEPERS).enumerate() {
         if keeper.load(Ordering::Relaxed) == cpu && alarm.load(Ordering::Acquire) <= now {
-            if number == WATCH_ALARM {
-                alarm.store(NEVER, Ordering::Release);
-                WATCH.get()(now);
-            } else if let Some(vm) = vm::get(number) {
-                vm.devices.clock.expire(vm);
-            }
+            ring(number);
         }
     }
     update_next(cpu);
+}
+
+/// Turns the watch's alarm off.
+pub fn clear_watch() {
+    ALARMS[WATCH_ALARM].store(NEVER, Ordering::Release);
 }

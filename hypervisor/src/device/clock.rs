@@ -2,20 +2,11 @@
 
 use stile_sched::lock::TicketLock;
 
-use super::alarm;
-use super::bus::Device;
-use super::line::Line;
-use crate::arch::contract::Platform;
 use crate::arch::models::Clock as Model;
-use crate::arch::{Arch, Cpu};
-use crate::vm::Vm;
-use crate::vm::power::End;
 use crate::wall_clock;
 
 /// The clock.
 pub struct Clock {
-    /// Its VM's number, which is that of the alarm.
-    vm: usize,
     model: TicketLock<Model>,
 }
 
@@ -24,38 +15,37 @@ fn model() -> Model {
 }
 
 impl Clock {
-    /// The clock of VM `vm` after reset.
-    pub fn new(vm: usize) -> Clock {
-        Clock { vm, model: TicketLock::new(model()) }
+    /// The clock after reset.
+    pub fn new() -> Clock {
+        Clock { model: TicketLock::new(model()) }
     }
 
-    /// Resets it.
+    /// Resets it, which ends its alarm.
     pub fn reset(&self) {
         *self.model.lock() = model();
-        alarm::set(self.vm, None);
     }
 
-    /// The time of its alarm may have come.
-    pub fn expire(&self, vm: &Vm) {
+    /// The time of its alarm may have come. `set_line` moves [`Line::Clock`](super::Line::Clock), `set_alarm` sets when it comes next: in seconds of
+    /// the wall clock.
+    pub fn expire(&self, set_line: impl FnOnce(bool), set_alarm: impl FnOnce(Option<u64>)) {
         let mut model = self.model.lock();
         if let Some(level) = model.expire(wall_clock::seconds()) {
-            Arch::set_line(vm, Line::Clock, level);
+            set_line(level);
         }
-        alarm::set(self.vm, model.deadline());
-    }
-}
-
-impl Device for Clock {
-    fn read(&self, _cpu: &mut Cpu, offset: u64, _bytes: u64) -> u64 {
-        self.model.lock().read(offset as u32, wall_clock::seconds()).into()
+        set_alarm(model.deadline());
     }
 
-    fn write(&self, cpu: &mut Cpu, offset: u64, _bytes: u64, value: u64) -> Option<End> {
+    /// The guest reads the register at `offset`.
+    pub fn read(&self, offset: u32) -> u32 {
+        self.model.lock().read(offset, wall_clock::seconds())
+    }
+
+    /// The guest writes the register at `offset`. `set_line` and `set_alarm` as for [`Clock::expire`].
+    pub fn write(&self, offset: u32, value: u32, set_line: impl FnOnce(bool), set_alarm: impl FnOnce(Option<u64>)) {
         let mut model = self.model.lock();
-        if let Some(level) = model.write(offset as u32, value as u32, wall_clock::seconds()) {
-            Arch::set_line(cpu.vcpu().vm(), Line::Clock, level);
+        if let Some(level) = model.write(offset, value, wall_clock::seconds()) {
+            set_line(level);
         }
-        alarm::set(self.vm, model.deadline());
-        None
+        set_alarm(model.deadline());
     }
 }

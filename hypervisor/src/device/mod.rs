@@ -5,6 +5,7 @@ pub mod alarm;
 pub mod bus;
 mod clock;
 mod line;
+mod on_bus;
 mod uart;
 
 use bus::Buses;
@@ -28,7 +29,7 @@ impl Devices {
     /// # Errors
     /// In words: as [`Buses::new`].
     pub fn new(vm: usize, vcpus: usize, pci: bool) -> Result<Devices, &'static str> {
-        Ok(Devices { uart: Uart::new(vm), clock: Clock::new(vm), buses: Buses::new(vcpus, pci)? })
+        Ok(Devices { uart: Uart::new(vm), clock: Clock::new(), buses: Buses::new(vcpus, pci)? })
     }
 
     /// Resets UART and clock. The buses are constant.

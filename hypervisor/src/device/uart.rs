@@ -5,14 +5,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use heapless::Deque;
 use stile_sched::lock::TicketLock;
 
-use super::bus::Device;
-use super::line::Line;
-use crate::arch::contract::Platform;
 use crate::arch::models::{UART_DATA, Uart as Model};
-use crate::arch::{Arch, Cpu};
 use crate::console;
-use crate::vm::Vm;
-use crate::vm::power::End;
 
 /// Bytes for a guest that it has not yet read.
 const BACKLOG: usize = 1024;
@@ -52,46 +46,31 @@ impl Uart {
         self.flags.load(Ordering::Relaxed)
     }
 
-    /// Changes the state, which may change the flags and move the interrupt line: `change` returns its new level.
-    fn with<T>(&self, vm: &Vm, change: impl FnOnce(&mut State) -> (T, Option<bool>)) -> T {
+    /// Changes the state, which may change the flags and move the interrupt line: `change` returns its new level, `set_line` moves [`Line::Uart`](super::Line::Uart).
+    fn with<T>(&self, set_line: impl FnOnce(bool), change: impl FnOnce(&mut State) -> (T, Option<bool>)) -> T {
         let mut state = self.state.lock();
         let (result, irq) = change(&mut state);
         self.flags.store(state.model.flags(), Ordering::Relaxed);
         // The line is moved under the lock, so that its levels arrive in order.
         if let Some(level) = irq {
-            Arch::set_line(vm, Line::Uart, level);
+            set_line(level);
         }
         result
     }
 
-    /// The line took some bytes: the transmitter may have room again.
-    pub fn drained(&self, vm: &Vm) {
-        let room = console::has_room(self.vm);
-        self.with(vm, |state| ((), state.model.set_tx_full(!room)));
-    }
-
-    /// A byte came over the line for this VM. If its guest does not read, bytes beyond the backlog are lost.
-    pub fn receive(&self, byte: u8, vm: &Vm) {
-        self.with(vm, |state| {
-            let _ = state.backlog.push_back(byte);
-            ((), state.refill())
-        });
-    }
-}
-
-impl Device for Uart {
-    fn read(&self, cpu: &mut Cpu, offset: u64, _bytes: u64) -> u64 {
-        let value = self.with(cpu.vcpu().vm(), |state| {
-            let read = state.model.read(offset as u32);
-            let refilled = if offset as u32 == UART_DATA { state.refill() } else { None };
+    /// The guest reads the register at `offset`. `set_line` moves [`Line::Uart`](super::Line::Uart).
+    pub fn read(&self, offset: u32, set_line: impl FnOnce(bool)) -> u32 {
+        self.with(set_line, |state| {
+            let read = state.model.read(offset);
+            let refilled = if offset == UART_DATA { state.refill() } else { None };
             (read.value, refilled.or(read.irq))
-        });
-        value.into()
+        })
     }
 
-    fn write(&self, cpu: &mut Cpu, offset: u64, _bytes: u64, value: u64) -> Option<End> {
-        self.with(cpu.vcpu().vm(), |state| {
-            let write = state.model.write(offset as u32, value as u32);
+    /// The guest writes the register at `offset`. `set_line` moves [`Line::Uart`](super::Line::Uart).
+    pub fn write(&self, offset: u32, value: u32, set_line: impl FnOnce(bool)) {
+        self.with(set_line, |state| {
+            let write = state.model.write(offset, value);
             let mut irq = write.irq;
             if let Some(byte) = write.tx {
                 let room = console::send(self.vm, byte);
@@ -99,7 +78,21 @@ impl Device for Uart {
             }
             ((), state.refill().or(irq))
         });
-        None
+    }
+
+    /// The line took some bytes: the transmitter may have room again. `set_line` moves [`Line::Uart`](super::Line::Uart).
+    pub fn drained(&self, set_line: impl FnOnce(bool)) {
+        let room = console::has_room(self.vm);
+        self.with(set_line, |state| ((), state.model.set_tx_full(!room)));
+    }
+
+    /// A byte came over the line for this VM. If its guest does not read, bytes beyond the backlog are lost. `set_line` moves
+    /// [`Line::Uart`](super::Line::Uart).
+    pub fn receive(&self, byte: u8, set_line: impl FnOnce(bool)) {
+        self.with(set_line, |state| {
+            let _ = state.backlog.push_back(byte);
+            ((), state.refill())
+        });
     }
 }
 

@@ -8,7 +8,9 @@ use stile_ledger::Ledger;
 use stile_paging::frames::{MAX_PIECES, Piece};
 use stile_sched::{CpuSet, VcpuId};
 
-use super::{BLOB, Ram, Start, Vcpu, Vm, power, publish, retire};
+use super::power_state::Power;
+use super::ram::Ram;
+use super::{BLOB, Start, Vcpu, Vm, publish, retire};
 use crate::arch::contract::{Counter, Platform, VcpuPart, VmPart};
 use crate::arch::{self, Arch};
 use crate::arena::{self, Arena};
@@ -24,6 +26,7 @@ use crate::memory;
 pub fn create_all(blob: Blob<'static>) -> Result<(), &'static str> {
     let (vms, files) = (blob.vms.clone(), blob.files());
     BLOB.set(blob);
+    retire::setup();
     // LPIs of any VM's functions come to any CPU; the ablated vectors have list registers of their own.
     let may_be_direct = vms.clone().all(|vm| vm.functions.is_empty() && vm.techniques.ablate.is_none());
     for (number, config) in vms.enumerate() {
@@ -117,7 +120,7 @@ fn build(
         on_reset: config.on_reset,
         techniques,
         vcpus,
-        power: power::Power::new(has_functions),
+        power: Power::new(has_functions),
         has_functions,
         devices: Devices::new(number, usize::from(config.vcpus), has_functions)?,
         memory: AtomicU64::new(0),

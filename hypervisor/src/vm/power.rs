@@ -9,63 +9,19 @@
 //! Work of a restart that grows with the VM's memory is done by its first vCPU: it is started with an errand, which it runs in bounded pieces
 //! ([`run_errand`]), and is scheduled and charged as if it ran the guest.
 
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
 use stile_blob::OnReset;
-use stile_sched::lock::TicketLock;
-use stile_wire::{Answer, Crash, Event, VmState};
+use stile_wire::{Answer, Event, VmState};
 
-use super::{Vm, retire};
+pub use super::end::End;
+use super::power_state::{ENDING, PAUSING, State};
+use super::{Vm, retire, shut_down};
 use crate::arch::Arch;
-use crate::arch::contract::{Counter, Host, Platform, VcpuPart, VmPart};
+use crate::arch::contract::{Counter, Platform, VcpuPart, VmPart};
 use crate::console::{self, log_of};
 use crate::cpu::{self, SCHEDULE};
-use crate::{report, vm};
-
-/// How a VM ends.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// Its guest, or the operator, turned it off.
-    Off,
-    /// Its guest ended it, and says how it went: 0 is well. (Not every machine has a way to say so.)
-    #[allow(dead_code)]
-    Exit(u32),
-    /// Its guest reset it.
-    Reset,
-    /// The operator reset it, which starts it anew in any case.
-    Restart,
-    /// It can't go on.
-    Crash(Crash),
-}
-
-impl End {
-    /// Whether the VM is to start anew.
-    fn is_reset(self) -> bool {
-        matches!(self, End::Reset | End::Restart)
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    Off,
-    On,
-    /// Its vCPUs are being parked.
-    Pausing,
-    /// All are parked, or still are, and the operator is told that it is paused, or runs on: no other request is served meanwhile, so that
-    /// the operator is told of states in their order.
-    Telling,
-    /// Since this time, in ticks of the counter.
-    Paused(u64),
-    Ending(End),
-    /// All its vCPUs are off, and the operator is told so.
-    Ended,
-    /// It was just made, or is being reset; and how it was asked to end meanwhile.
-    Starting(Option<End>),
-    /// It is being destroyed: whether its first vCPU was started, which clears the memory, and is off once that is done.
-    Destroying(bool),
-    /// Nothing finds it any more.
-    Gone,
-}
+use crate::device::alarm;
 
 /// Next step after a piece of an errand.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -82,74 +38,6 @@ pub enum Step {
 
 /// Starts of a VM are at least this far apart, in milliseconds: a reset costs the operator's line and other CPUs more than a reset VM pays.
 const RESTART_INTERVAL_MS: u64 = 10;
-
-/// [`Power::change`]: it is ending.
-const ENDING: u8 = 1;
-/// [`Power::change`]: it is being paused.
-const PAUSING: u8 = 2;
-
-/// A VM's power.
-pub struct Power {
-    state: TicketLock<State>,
-    /// Whether [`settle`] has something to do, to be asked without the lock: 0, [`ENDING`] or [`PAUSING`].
-    change: AtomicU8,
-    /// Its vCPUs are parked, or being parked: one that starts is parked, too.
-    held: AtomicBool,
-    /// It did not end by its own power-off.
-    failed: AtomicBool,
-    /// Its first vCPU has an errand: memory is not yet in the state after a reset.
-    errand: AtomicBool,
-    /// When it was started last, in ticks of the counter.
-    started: AtomicU64,
-    /// How often its guest reset it. Written with the state locked.
-    resets: AtomicU32,
-}
-
-impl Power {
-    /// Made, and about to be [started](start): the machine does not end meanwhile. `errand`: the first start has an errand, too.
-    pub fn new(errand: bool) -> Power {
-        Power {
-            state: TicketLock::new(State::Starting(None)),
-            change: AtomicU8::new(0),
-            held: AtomicBool::new(false),
-            failed: AtomicBool::new(false),
-            errand: AtomicBool::new(errand),
-            started: AtomicU64::new(0),
-            resets: AtomicU32::new(0),
-        }
-    }
-
-    /// Whether [`settle`] has something to do.
-    #[inline(always)]
-    pub fn is_changing(&self) -> bool {
-        self.change.load(Ordering::Acquire) != 0
-    }
-
-    /// Whether the VM is ending.
-    pub fn is_ending(&self) -> bool {
-        self.change.load(Ordering::Acquire) == ENDING
-    }
-
-    /// Whether the VM is paused, or being paused.
-    pub fn is_held(&self) -> bool {
-        self.held.load(Ordering::Acquire)
-    }
-
-    /// Whether the VM's vCPU that is to be entered has an errand first.
-    #[inline(always)]
-    pub fn has_errand(&self) -> bool {
-        self.errand.load(Ordering::Relaxed)
-    }
-
-    /// Does something that must not happen while the VM ends or starts anew, unless it does. (Not every architecture has such a thing.)
-    #[allow(dead_code)]
-    pub fn if_on(&self, act: impl FnOnce()) {
-        let state = self.state.lock();
-        if matches!(*state, State::On | State::Pausing | State::Telling | State::Paused(_)) {
-            act();
-        }
-    }
-}
 
 /// Starts a VM that was just made, or that is off and is being reset.
 pub fn start(vm: &'static Vm) {
@@ -330,6 +218,7 @@ pub fn destroy(vm: &'static Vm) -> Answer {
 /// The state after a reset of what is no memory. All vCPUs are off.
 fn reset(vm: &'static Vm) {
     vm.devices.reset();
+    alarm::set(vm.number, None);
     vm.rewind_fill();
     vm.arch.reset();
     for vcpu in &vm.vcpus {
@@ -410,26 +299,5 @@ pub fn settle(vm: &'static Vm) {
         vm.power.failed.store(true, Ordering::Relaxed);
     }
     *vm.power.state.lock() = State::Off;
-    shut_down_if_all_off();
-}
-
-/// Ends Stile if all VMs are off, and none is about to be gone.
-pub fn shut_down_if_all_off() {
-    if !retire::is_any() && vm::all().all(|vm| *vm.power.state.lock() == State::Off) {
-        shut_down();
-    }
-}
-
-/// The last VM has ended: so does Stile.
-fn shut_down() {
-    static ONCE: AtomicBool = AtomicBool::new(false);
-    if ONCE.swap(true, Ordering::Relaxed) {
-        return;
-    }
-    console::flush();
-    report::send_if_wanted();
-    let failed = vm::all().any(|vm| vm.power.failed.load(Ordering::Relaxed));
-    console::event(&Event::End { status: u8::from(failed) });
-    console::flush();
-    Arch::power_off()
+    shut_down::if_all_off();
 }

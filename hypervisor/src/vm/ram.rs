@@ -4,25 +4,20 @@
 //! guest's behalf fill the pages that they need, and map nothing. So a VM starts in the same time whatever its size, and who touches memory pays
 //! for it. A reset unmaps the blocks that files are loaded into; the next touch loads them again.
 
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize};
 
 use stile_blob::{Files, Load, MAX_LOADS, Source};
 use stile_paging::PAGE_SIZE;
-use stile_paging::first_touch::{BLOCK_SIZE, Block, Claim, EarlyPages, STEP_SIZE, STEPS};
+use stile_paging::first_touch::{BLOCK_SIZE, Block, EarlyPages};
 use stile_paging::frames::{MAX_PIECES, Piece};
 
-use super::Vm;
 use crate::arch::Arch;
-use crate::arch::contract::{Host, VmPart};
+use crate::arch::contract::Host;
 use crate::arena::Arena;
-use crate::console::log;
 use crate::memory;
 
-/// How many blocks one call of [`Vm::drain_files`] unmaps.
-const DRAINED_AT_ONCE: usize = 64;
-
 /// See [`Ram::unfilled`].
-const NOT_FILLING: usize = usize::MAX;
+pub(super) const NOT_FILLING: usize = usize::MAX;
 
 /// The RAM of a VM.
 pub struct Ram {
@@ -30,15 +25,15 @@ pub struct Ram {
     pieces: heapless::Vec<Piece, MAX_PIECES>,
     /// Where files are, and which are loaded into it.
     files: Files<'static>,
-    loads: heapless::Vec<Load, MAX_LOADS>,
+    pub(super) loads: heapless::Vec<Load, MAX_LOADS>,
     /// The address of the first block.
-    base: u64,
+    pub(super) base: u64,
     /// All blocks from there to the end of RAM.
-    blocks: &'static [Block],
-    /// The first block that [`Vm::fill_ram`] has not seen full; [`NOT_FILLING`] before its first call.
-    unfilled: AtomicUsize,
-    /// Where [`Vm::clear_ram`] goes on.
-    cleared: AtomicU64,
+    pub(super) blocks: &'static [Block],
+    /// The first block that [`Vm::fill_ram`](super::Vm::fill_ram) has not seen full; [`NOT_FILLING`] before its first call.
+    pub(super) unfilled: AtomicUsize,
+    /// Where [`Vm::clear_ram`](super::Vm::clear_ram) goes on.
+    pub(super) cleared: AtomicU64,
     /// Pages of the blocks that Stile filled for its own accesses.
     early: &'static [EarlyPages],
 }
@@ -82,23 +77,23 @@ impl Ram {
 
     /// The block around an address, which is in RAM or in a hole of it.
     #[inline]
-    fn block(&self, gpa: u64) -> Option<&'static Block> {
+    pub(super) fn block(&self, gpa: u64) -> Option<&'static Block> {
         self.blocks.get(self.index(gpa)?)
     }
 
     /// The block around an address, and its early pages.
-    fn block_and_pages(&self, gpa: u64) -> Option<(&'static Block, &'static EarlyPages)> {
+    pub(super) fn block_and_pages(&self, gpa: u64) -> Option<(&'static Block, &'static EarlyPages)> {
         let index = self.index(gpa)?;
         self.blocks.get(index).zip(self.early.get(index))
     }
 
     /// Whether an address is in RAM.
-    fn contains(&self, gpa: u64) -> bool {
+    pub(super) fn contains(&self, gpa: u64) -> bool {
         self.pieces.iter().any(|piece| gpa.checked_sub(piece.gpa).is_some_and(|into| into < piece.size))
     }
 
     /// The parts of a range that are in RAM.
-    fn parts(&self, start: u64, end: u64) -> impl Iterator<Item = Piece> {
+    pub(super) fn parts(&self, start: u64, end: u64) -> impl Iterator<Item = Piece> {
         self.pieces.iter().filter_map(move |piece| {
             let (start, end) = (start.max(piece.gpa), end.min(piece.gpa + piece.size));
             (start < end).then(|| Piece { gpa: start, pa: piece.pa + (start - piece.gpa), size: end - start })
@@ -106,12 +101,12 @@ impl Ram {
     }
 
     /// Whether files are loaded into a block.
-    fn has_files(&self, start: u64) -> bool {
+    pub(super) fn has_files(&self, start: u64) -> bool {
         self.loads.iter().any(|load| load.gpa < start + BLOCK_SIZE && load.gpa + load.mem_len > start)
     }
 
     /// Writes the contents of a range of one block, which the caller has claimed. `again`: only of the parts that files are loaded into.
-    fn write(&self, start: u64, end: u64, again: bool) {
+    pub(super) fn write(&self, start: u64, end: u64, again: bool) {
         for part in self.parts(start, end) {
             let (mut at, end) = (part.gpa, part.gpa + part.size);
             while at < end {
@@ -129,137 +124,5 @@ impl Ram {
                 at += run.len;
             }
         }
-    }
-}
-
-impl Vm {
-    /// Whether an address is in RAM, and the block around it full and mapped.
-    #[inline]
-    pub fn is_full(&self, gpa: u64) -> bool {
-        self.ram.block(gpa).is_some_and(Block::is_full)
-    }
-
-    /// The guest found nothing mapped at an address: does a part of what it takes to map the block around it, of bounded length. False if the
-    /// address is not in RAM. Otherwise the guest tries again, which may bring it here again.
-    pub fn touch(&self, gpa: u64) -> bool {
-        let Some((block, pages)) = self.ram.block_and_pages(gpa).filter(|_| self.ram.contains(gpa)) else { return false };
-        let start = gpa & !(BLOCK_SIZE - 1);
-        let Claim::Fill { step, again, early } = block.claim() else { return true };
-        let bytes = if self.ram.has_files(start) { Arch::COPIED_AT_ONCE } else { Arch::ZEROED_AT_ONCE };
-        let next = STEPS.min(step + (bytes / STEP_SIZE) as u8);
-        let (from, to) = (u64::from(step) * STEP_SIZE, u64::from(next) * STEP_SIZE);
-        if early {
-            pages.gaps(from, to).for_each(|(from, to)| self.ram.write(start + from, start + to, again));
-        } else {
-            self.ram.write(start + from, start + to, again);
-        }
-        if next < STEPS {
-            block.release(next);
-            return true;
-        }
-        for part in self.ram.parts(start, start + BLOCK_SIZE) {
-            if let Err(error) = self.arch.map_ram(&part) {
-                // The tables were made when the VM was.
-                log!("{}: RAM at {:#x} can't be mapped: {error:?}", self.name, part.gpa);
-            }
-        }
-        block.complete(pages);
-        true
-    }
-
-    /// Does a part of what it takes to fill and map all of RAM, of bounded length. Returns whether that is done. No vCPU runs.
-    pub fn fill_ram(&self) -> bool {
-        let mut index = match self.ram.unfilled.load(Ordering::Relaxed) {
-            NOT_FILLING => 0,
-            index => index,
-        };
-        // Blocks that are full already cost a load each.
-        while self.ram.blocks.get(index).is_some_and(Block::is_full) {
-            index += 1;
-        }
-        let all = index >= self.ram.blocks.len();
-        if !all && !self.touch(self.ram.base + index as u64 * BLOCK_SIZE) {
-            // A hole between pieces.
-            index += 1;
-        }
-        self.ram.unfilled.store(index, Ordering::Relaxed);
-        all
-    }
-
-    /// Clears a part of RAM, of bounded length, so that nobody who gets it next finds what the guest had there. Returns whether that is all. The
-    /// VM is being destroyed: nothing else touches its memory.
-    pub fn clear_ram(&self) -> bool {
-        const AT_ONCE: u64 = Arch::ZEROED_AT_ONCE;
-        const _: () = assert!(BLOCK_SIZE.is_multiple_of(AT_ONCE));
-        let end = self.ram.base + self.ram.blocks.len() as u64 * BLOCK_SIZE;
-        let mut at = self.ram.cleared.load(Ordering::Relaxed);
-        // Blocks that nobody touched cost a load each.
-        while at < end && self.ram.block(at).is_none_or(Block::is_untouched) {
-            at += AT_ONCE;
-        }
-        for part in self.ram.parts(at, end.min(at + AT_ONCE)) {
-            // SAFETY: the part is of this VM's RAM, in the direct map. No vCPU of it runs, and its functions are stopped.
-            unsafe { Arch::zero(Arch::physical(part.pa), part.size as usize) };
-        }
-        self.ram.cleared.store(at + AT_ONCE, Ordering::Relaxed);
-        at + AT_ONCE >= end
-    }
-
-    /// Whether [`Vm::fill_ram`] was called since [`Vm::rewind_fill`].
-    pub fn is_filling(&self) -> bool {
-        self.ram.unfilled.load(Ordering::Relaxed) != NOT_FILLING
-    }
-
-    /// The next [`Vm::fill_ram`] looks at all blocks again, of which some are drained before.
-    pub fn rewind_fill(&self) {
-        self.ram.unfilled.store(NOT_FILLING, Ordering::Relaxed);
-    }
-
-    /// Fills the page at an address that Stile is about to read or write for the guest, if it is in RAM. Leaves the block unmapped: an exit
-    /// may access some 70 pages, each in a block of its own, and must fill them all.
-    #[inline]
-    #[allow(dead_code, reason = "not every architecture has such accesses")]
-    pub fn fill_page(&self, gpa: u64) {
-        if !self.is_full(gpa) {
-            self.fill_page_now(gpa);
-        }
-    }
-
-    #[cold]
-    fn fill_page_now(&self, gpa: u64) {
-        let Some((block, pages)) = self.ram.block_and_pages(gpa).filter(|_| self.ram.contains(gpa)) else { return };
-        loop {
-            match block.claim() {
-                Claim::Full => return,
-                // Another CPU holds the claim for one call of `touch` or of this function.
-                Claim::Busy => core::hint::spin_loop(),
-                Claim::Fill { step, again, .. } => {
-                    let page = gpa & !(PAGE_SIZE - 1);
-                    return block.fill_early(pages, step, page, || self.ram.write(page, page + PAGE_SIZE, again));
-                }
-            }
-        }
-    }
-
-    /// Unmaps blocks that files are loaded into, so that they are loaded again. Returns whether that is all of them. No vCPU runs, and one is
-    /// loaded on this CPU.
-    pub fn drain_files(&self) -> bool {
-        let mut drained = 0;
-        'all: for load in &self.ram.loads {
-            let first = load.gpa & !(BLOCK_SIZE - 1);
-            for start in (first..load.gpa + load.mem_len).step_by(BLOCK_SIZE as usize) {
-                if drained == DRAINED_AT_ONCE {
-                    break 'all;
-                }
-                if self.ram.block_and_pages(start).is_some_and(|(block, pages)| block.drain(pages)) {
-                    self.arch.unmap_ram(start, BLOCK_SIZE);
-                    drained += 1;
-                }
-            }
-        }
-        if drained != 0 {
-            self.arch.complete_unmap();
-        }
-        drained < DRAINED_AT_ONCE
     }
 }

@@ -8,14 +8,14 @@
 //! A CPU whose guest has its interrupts to itself may never take the request. It is not waited for: it has no reference but to its own guest's VM,
 //! and can find the VM that leaves no more ([`PhysicalCpu::is_confined`]).
 
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use stile_board::{MAX_CPUS, MAX_VMS};
 use stile_sched::CpuId;
 use stile_sched::lock::TicketLock;
 use stile_wire::{Event, VmState};
 
-use super::{Vm, power, unpublish};
+use super::{Vm, shut_down, unpublish};
 use crate::arch::Cpu;
 use crate::arch::contract::PhysicalCpu;
 use crate::cpu::{self, SCHEDULE};
@@ -37,8 +37,6 @@ struct Leaving {
 unsafe impl Send for Leaving {}
 
 static LEAVING: TicketLock<heapless::Vec<Leaving, MAX_VMS>> = TicketLock::new(heapless::Vec::new());
-/// How many VMs are leaving.
-static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// How many have begun to.
 static EPOCH: AtomicU64 = AtomicU64::new(0);
 /// How many had begun to when each CPU last had no reference. Written with the list locked.
@@ -56,7 +54,7 @@ pub fn claim(number: usize) -> bool {
 /// Whether a VM is leaving.
 #[inline]
 pub fn is_any() -> bool {
-    COUNT.load(Ordering::Acquire) != 0
+    shut_down::LEAVING.load(Ordering::Acquire) != 0
 }
 
 /// A VM leaves: all its vCPUs are off, for good, and its RAM is clear.
@@ -78,16 +76,25 @@ fn add(number: usize, vm: Option<*mut Vm>) {
         let added = leaving.push(Leaving { number, known: vm.is_some(), vm, epoch });
         debug_assert!(added.is_ok(), "each number is there once");
     }
-    COUNT.fetch_add(1, Ordering::AcqRel);
+    shut_down::LEAVING.fetch_add(1, Ordering::AcqRel);
     cpu::AT_RESCHED.fetch_add(1, Ordering::AcqRel);
     online.iter().for_each(cpu::request_resched);
+}
+
+/// Lets CPUs that take a request to reschedule do what VMs that leave need.
+pub fn setup() {
+    cpu::LEAVING_HOOK.set(|cpu| {
+        if is_any() {
+            pass(cpu);
+        }
+    });
 }
 
 /// This CPU has no reference to a VM but to that of the vCPU that it has loaded. If it is the last one of which that was to be known, or a VM is
 /// to be cleared, does a piece of what follows, of bounded length.
 #[cold]
 #[inline(never)]
-pub fn pass(cpu: &Cpu) {
+fn pass(cpu: &Cpu) {
     cpu.forget_vms();
     let online = SCHEDULE.lock().scheduler.online();
     let next = {
@@ -132,9 +139,9 @@ fn drop_vm(number: usize, vm: *mut Vm) {
 fn finish(gone: &Leaving) {
     NUMBERS.fetch_and(!(1 << gone.number), Ordering::AcqRel);
     cpu::AT_RESCHED.fetch_sub(1, Ordering::AcqRel);
-    COUNT.fetch_sub(1, Ordering::AcqRel);
+    shut_down::LEAVING.fetch_sub(1, Ordering::AcqRel);
     if gone.known {
         console::event(&Event::Vm { vm: gone.number as u8, state: VmState::Destroyed });
     }
-    power::shut_down_if_all_off();
+    shut_down::if_all_off();
 }

@@ -23,8 +23,8 @@ use crate::arch::aarch64::host::sysreg::{dsb_ish, isb, read_sysreg, write_sysreg
 use crate::arch::aarch64::host::{features, gic, redistributor, timer};
 use crate::arch::aarch64::vcpu::traps;
 use crate::arena::Arena;
-use crate::cpu::{self, Leave, NOWHERE, Outcome};
-use crate::vm::{self, Vcpu};
+use crate::cpu::{self, Leave, Outcome};
+use crate::vm::{self, NOWHERE, Vcpu};
 
 /// SGIs that the guest never has in hardware.
 const RESERVED: u32 = 1 << gic::OWNED_KICK;

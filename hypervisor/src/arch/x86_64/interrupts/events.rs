@@ -105,16 +105,16 @@ impl Events {
     }
 }
 
-/// The 8259s have an interrupt for a vCPU.
-pub fn external(vcpu: &'static Vcpu) {
-    vcpu.arch.events.raise(EXTERNAL);
-    cpu::notify(vcpu);
-}
-
 /// An NMI for a vCPU.
 pub fn nmi(vcpu: &'static Vcpu) {
     let add = |waiting: u32| (waiting & NMIS < MOST_NMIS).then_some(waiting + 1);
     let _ = vcpu.arch.events.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
+    cpu::notify(vcpu);
+}
+
+/// The 8259s have an interrupt for a vCPU.
+pub fn external(vcpu: &'static Vcpu) {
+    vcpu.arch.events.raise(EXTERNAL);
     cpu::notify(vcpu);
 }
 

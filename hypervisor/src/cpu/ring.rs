@@ -1,0 +1,24 @@
+//! Alarms ring.
+
+use crate::arch::Arch;
+use crate::arch::contract::Platform;
+use crate::device::{Line, alarm};
+use crate::vm;
+
+/// Rings the alarms whose time has come and that `cpu`, which calls this, keeps time for.
+#[inline]
+pub fn due(cpu: usize, now: u64) {
+    if alarm::next(cpu).is_some_and(|at| at <= now) {
+        alarm::for_each_due(cpu, now, |number| ring(number, now));
+    }
+}
+
+fn ring(number: usize, now: u64) {
+    if number == alarm::WATCH_ALARM {
+        alarm::clear_watch();
+        alarm::WATCH.get()(now);
+    } else if let Some(vm) = vm::get(number) {
+        let set_line = |level| Arch::set_line(vm, Line::Clock, level);
+        vm.devices.clock.expire(set_line, |at| alarm::set(number, at));
+    }
+}

@@ -1,0 +1,83 @@
+//! The schedule of all CPUs, and what this CPU's timer and traps owe to it.
+
+use stile_sched::deadline::Sleepers;
+use stile_sched::lock::TicketLock;
+use stile_sched::{CpuId, Scheduler};
+
+use crate::arch::contract::{Counter, PhysicalCpu};
+use crate::arch::{Arch, Cpu};
+use crate::device::alarm;
+use crate::once::Once;
+
+/// Everything that the scheduler knows, and the sleepers.
+pub struct Schedule {
+    /// Who runs where.
+    pub scheduler: Scheduler,
+    /// vCPUs that have a deadline.
+    pub sleepers: Sleepers,
+}
+
+/// The schedule.
+pub static SCHEDULE: TicketLock<Schedule> = TicketLock::new(Schedule { scheduler: Scheduler::new(), sleepers: Sleepers::new() });
+
+/// Ticks of a time slice.
+static SLICE: Once<u64> = Once::new();
+
+/// Sets the length of a time slice.
+pub fn setup(slice_us: u32) {
+    SLICE.set(u64::from(slice_us) * Arch::frequency() / 1_000_000);
+}
+
+/// Ticks of a time slice. (Not every architecture counts in them.)
+#[allow(dead_code)]
+pub fn slice() -> u64 {
+    *SLICE.get()
+}
+
+/// Number of a CPU as the scheduler has it.
+pub fn id(cpu: &Cpu) -> CpuId {
+    CpuId::new(cpu.index).unwrap_or(const { CpuId::new(0).unwrap() })
+}
+
+/// Whether the slice of the vCPU that runs has ended.
+#[inline(always)]
+pub fn slice_is_over(cpu: &Cpu, now: u64) -> bool {
+    cpu.slice_end.is_some_and(|end| now >= end)
+}
+
+/// When this CPU has to wake somebody, to ring an alarm, or to enforce a cap.
+pub fn next_deadline(schedule: &Schedule, cpu: &Cpu) -> Option<u64> {
+    let me = id(cpu);
+    let never = u64::MAX;
+    let sleeper = schedule.sleepers.earliest(me).unwrap_or(never);
+    let next = sleeper.min(alarm::next(cpu.index).unwrap_or(never)).min(schedule.scheduler.deadline(me));
+    (next != never).then_some(next)
+}
+
+/// Sets what depends on whether others want this CPU: the slice's timer, and the traps of instructions that wait.
+#[inline(always)]
+pub fn share(cpu: &mut Cpu, contended: bool, sleeper: Option<u64>, now: u64) {
+    let slice_end = contended.then(|| cpu.slice_end.filter(|&end| end > now).unwrap_or(now + SLICE.get()));
+    cpu.slice_end = slice_end;
+    set_timer(cpu, slice_end.into_iter().chain(sleeper).min());
+    let trapped = contended || !cpu.vcpu().vm().techniques.wfi_passthrough;
+    if cpu.waiting_trapped != trapped {
+        cpu.waiting_trapped = trapped;
+        cpu.trap_waiting(trapped);
+    }
+}
+
+/// Sets this CPU's timer, unless it is set so.
+pub fn set_timer(cpu: &mut Cpu, deadline: Option<u64>) {
+    if cpu.deadline != deadline {
+        cpu.deadline = deadline;
+        cpu.set_deadline(deadline);
+    }
+}
+
+/// Forgets a VM. All its vCPUs are off, and nobody starts one.
+pub fn remove_vm(vm: u8) {
+    let mut schedule = SCHEDULE.lock();
+    schedule.scheduler.vcpus_of(vm).for_each(|vcpu| schedule.sleepers.cancel(vcpu));
+    schedule.scheduler.remove_vm(vm);
+}

@@ -1,0 +1,34 @@
+//! Stile ends with its last VM.
+
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use stile_wire::Event;
+
+use super::power_state::State;
+use crate::arch::Arch;
+use crate::arch::contract::Host;
+use crate::{console, report};
+
+/// How many VMs are leaving ([`super::retire`]): the machine does not end meanwhile.
+pub static LEAVING: AtomicUsize = AtomicUsize::new(0);
+
+/// Ends Stile if all VMs are off, and none is about to be gone.
+pub fn if_all_off() {
+    if LEAVING.load(Ordering::Acquire) == 0 && super::all().all(|vm| *vm.power.state.lock() == State::Off) {
+        shut_down();
+    }
+}
+
+/// The last VM has ended: so does Stile.
+fn shut_down() {
+    static ONCE: AtomicBool = AtomicBool::new(false);
+    if ONCE.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    console::flush();
+    report::send_if_wanted();
+    let failed = super::all().any(|vm| vm.power.failed.load(Ordering::Relaxed));
+    console::event(&Event::End { status: u8::from(failed) });
+    console::flush();
+    Arch::power_off()
+}
