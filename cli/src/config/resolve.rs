@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use stile_blob::{DecodeCache, IpiAccess, Nested, Share, Techniques};
-use stile_board::{MAX_CPUS, MAX_FUNCTIONS, MAX_NESTED_VCPUS, MAX_VCPUS, MAX_VMS};
+use stile_board::{MAX_ASSIGNED, MAX_CPUS, MAX_FUNCTIONS, MAX_NESTED_VCPUS, MAX_VCPUS, MAX_VMS};
 use stile_pci::Address;
 
 use super::{
@@ -222,6 +222,11 @@ fn functions(draft: &VmDraft, nested: Nested, others: &[VmConfig], mistakes: &mu
     if let Some(extra) = draft.functions.get(MAX_FUNCTIONS) {
         let what = format!("there are {} functions", draft.functions.len());
         mistakes.push(Mistake::new(extra.place.clone(), what).expected(format!("at most {MAX_FUNCTIONS}")));
+    }
+    let all = functions.len() + others.iter().map(|other| other.functions.len()).sum::<usize>();
+    if all > MAX_ASSIGNED && functions.len() <= MAX_FUNCTIONS {
+        let what = format!("the virtual machines up to this one have {all} functions");
+        mistakes.push(Mistake::new(first.clone(), what).expected(format!("at most {MAX_ASSIGNED}")));
     }
     functions
 }

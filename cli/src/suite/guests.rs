@@ -4,6 +4,7 @@ use std::fs;
 
 use anyhow::Result;
 use rustix::process::Signal;
+use stile_board::MAX_VMS;
 
 use super::programs::{PASSED, Programs, passed};
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
@@ -70,7 +71,7 @@ pub fn guests() -> Result<Vec<Scenario>> {
     scenarios.push(full_shadows(&programs)?);
     scenarios.push(interrupt_floods(&programs)?);
     scenarios.push(bounded_exits(programs.path("hostile")?));
-    scenarios.extend([fair_share(&programs)?, capped_share(&programs)?]);
+    scenarios.extend([fair_share(&programs)?, capped_share(&programs)?, most_vms(&programs)?]);
     scenarios.extend(devices::all(&programs)?);
     scenarios.extend(long::scenarios(&programs)?);
     scenarios.extend(operated::all(&programs)?);
@@ -137,6 +138,16 @@ fn one_suite(suite: &str, append: &str, cpu: &str, smp: u32, kernel: String) -> 
     let scenario = Scenario::new(format!("guest/{suite}/{cpu}-{smp}"), &arguments).with("--kernel", kernel);
     let scenario = scenario.with("--append", append);
     Scenario { input: Some(("send a line", "hello, world\n")), expect: passed(), ..scenario }
+}
+
+/// As many VMs as there may be, on two CPUs. (An emulator with more CPUs than its machine spends its time on spinning for locks.)
+fn most_vms(programs: &Programs) -> Result<Scenario> {
+    let psci = programs.path("psci")?;
+    let vm = |number| format!("[[vm]]\nname = \"vm-{number}\"\nkernel = \"{psci}\"\nmemory = \"8M\"\nappend = \"stile only=version\"\n");
+    let config: String = (0..MAX_VMS).map(vm).collect();
+    let notes = vec![NO_DIFFERENCE.into(); MAX_VMS];
+    let expect = Expect { output: vec![PASSED.into(); MAX_VMS], notes, absent: vec!["FAIL "], ..Expect::default() };
+    Ok(Scenario { config: Some(format!("[machine]\ncpus = 2\n{config}")), expect, ..Scenario::new("share/64-vms", "--exits") })
 }
 
 /// A hypervisor with a guest that waits, where Stile has waits trap.

@@ -49,7 +49,7 @@ pub enum Rule {
     Info,
     /// The first vCPU's page tables lie in RAM and are page-aligned.
     Tables,
-    /// No PCI function is assigned twice.
+    /// No PCI function is assigned twice, and at most [`stile_board::MAX_ASSIGNED`] are assigned.
     Functions,
     /// The file lies in the blob, after the symbols, aligned to [`crate::FILE_ALIGN`].
     LoadFile,
@@ -89,7 +89,7 @@ impl fmt::Display for Rule {
             Rule::Entry => "entry point is not in RAM, or misaligned",
             Rule::Info => "boot information is not in RAM, or misaligned",
             Rule::Tables => "page tables are not in RAM, or misaligned",
-            Rule::Functions => "PCI function is assigned twice",
+            Rule::Functions => "PCI function is assigned twice, or too many are",
             Rule::LoadFile => "file is not in the blob, or misaligned",
             Rule::LoadSize => "file is larger than its size in RAM",
             Rule::LoadAddress => "file does not fit into RAM",

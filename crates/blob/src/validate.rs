@@ -1,7 +1,7 @@
 //! Validation of a configuration before its use.
 
 use heapless::Vec;
-use stile_board::{MAX_FUNCTIONS, MAX_VCPUS, MAX_VMS, map};
+use stile_board::{MAX_ASSIGNED, MAX_VCPUS, MAX_VMS, map};
 
 use crate::{Error, FILE_ALIGN, Load, MAX_NAME_LEN, Mode, Rule, Settings, Share, Vm, Vms};
 
@@ -20,7 +20,7 @@ pub(crate) fn validate(mut vms: Vms<'_>, files_start: u64, blob_len: u64) -> Res
         return Err(Error::NoVms);
     }
     let mut names = Vec::<&str, MAX_VMS>::new();
-    let mut functions = Vec::<u16, { MAX_VMS * MAX_FUNCTIONS }>::new();
+    let mut functions = Vec::<u16, MAX_ASSIGNED>::new();
     while let Some(vm) = vms.decode_next()? {
         let broken = |rule| Err(Error::Vm(names.len(), rule));
         if let Err(rule) = validate_vm(&vm) {

@@ -14,7 +14,7 @@ pub mod map;
 pub mod pc;
 
 /// The most virtual machines in one image.
-pub const MAX_VMS: usize = 8;
+pub const MAX_VMS: usize = 64;
 
 /// The most virtual CPUs that one virtual machine has.
 pub const MAX_VCPUS: usize = 64;
@@ -27,6 +27,9 @@ pub const CLUSTER: usize = 16;
 
 /// The most PCI functions of one virtual machine.
 pub const MAX_FUNCTIONS: usize = 8;
+
+/// The most PCI functions of all virtual machines together.
+pub const MAX_ASSIGNED: usize = 64;
 
 /// Bytes of memory that each virtual CPU of a VM with an EL2 adds to what Stile reserves for its shadow tables: enough for 2 GiB of L2 in single
 /// pages of 4 KiB, and for 1 TiB in blocks.

@@ -6,10 +6,9 @@ use crate::id::{VMS, VmSet};
 use crate::vcpu::{Link, Vcpus};
 
 /// A CPU's run queue. Other CPUs access it only to add or steal a vCPU.
-#[repr(align(128))]
+// The fields that every operation uses come first; the size is a power of two, to index cheaply.
+#[repr(C, align(2048))]
 pub(crate) struct RunQueue {
-    /// Per-VM queue state, by VM number.
-    pub(crate) entities: [Entity; VMS],
     /// VMs with a vCPU waiting here, not throttled here.
     pub(crate) ready: VmSet,
     /// VMs with a vCPU waiting or running here, not throttled here. If there are several, they compete.
@@ -30,6 +29,8 @@ pub(crate) struct RunQueue {
     pub(crate) grant: Option<Grant>,
     /// See [`Scheduler::deadline`](crate::Scheduler::deadline).
     pub(crate) deadline: u64,
+    /// Per-VM queue state, by VM number.
+    pub(crate) entities: [Entity; VMS],
 }
 
 /// A VM's part of a run queue.

@@ -1,9 +1,9 @@
 //! The channels of one serial line.
 
-/// Number of channels on a line.
-pub const MAX_CHANNELS: u8 = 32;
+/// Number of channels on a line: the log, the operator's, and 128 consoles.
+pub const MAX_CHANNELS: u8 = 130;
 
-/// The byte that selects channel 0 after a [`crate::DLE`]; the others follow.
+/// The byte that selects channel 0 after a [`crate::DLE`]; the others follow, up to 0xc2.
 const SELECT_BASE: u8 = b'A';
 
 /// One of the streams on a serial line: less than [`MAX_CHANNELS`].
@@ -23,16 +23,21 @@ impl Channel {
 
     /// The console of virtual machine `vm`, numbered from 0.
     ///
-    /// There are fifteen. A higher number returns the last of them, so that a missing check mixes two
-    /// consoles at worst.
+    /// There are 128, around the operator's channel. A higher number returns the last of them, so that a missing check mixes two consoles
+    /// at worst.
     pub const fn console(vm: u8) -> Self {
-        Self(if vm < 15 { vm + 1 } else { 15 })
+        match vm {
+            0..15 => Self(vm + 1),
+            15..128 => Self(vm + 2),
+            _ => Self(MAX_CHANNELS - 1),
+        }
     }
 
     /// The virtual machine of a console.
     pub const fn vm(self) -> Option<u8> {
         match self.0 {
             1..=15 => Some(self.0 - 1),
+            17..MAX_CHANNELS => Some(self.0 - 2),
             _ => None,
         }
     }

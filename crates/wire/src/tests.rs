@@ -265,7 +265,8 @@ fn encodings_are_fixed() {
 fn channels() {
     assert_eq!(Channel::console(0).number(), 1);
     assert_eq!(Channel::console(7).vm(), Some(7));
-    assert_eq!(Channel::console(255).number(), 15);
+    assert_eq!([14, 15, 127, 255].map(|vm| Channel::console(vm).number()), [15, 17, 129, 129]);
+    assert!((0..128).all(|vm| Channel::console(vm).vm() == Some(vm)));
     assert_eq!(Channel::LOG.vm(), None);
     assert_eq!(Channel::OPERATOR.vm(), None);
     assert_eq!(Channel::new(MAX_CHANNELS), None);

@@ -30,6 +30,8 @@ pub struct Transmitter<const VMS: usize, const RING: usize, const OWN: usize> {
     /// The record being encoded: its head, with the bytes that are left, and whether its encoding has begun.
     record: Option<(Head, bool)>,
     rings: [Deque<u8, RING>; VMS],
+    /// VMs whose rings are not empty: bit n is VM n.
+    waiting: u128,
     /// Bytes that each VM has written, and those of them that were encoded. They wrap.
     written: [u32; VMS],
     encoded_of: [u32; VMS],
@@ -79,13 +81,14 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
 
     /// With nothing to send.
     pub const fn new() -> Self {
-        const { assert!(OWN >= 2 * (MAX_FRAME + MAX_LINE)) };
+        const { assert!(OWN >= 2 * (MAX_FRAME + MAX_LINE) && VMS <= u128::BITS as usize) };
         Self {
             encoder: Encoder::new(),
             encoded: Deque::new(),
             own: Deque::new(),
             record: None,
             rings: [const { Deque::new() }; VMS],
+            waiting: 0,
             written: [0; VMS],
             encoded_of: [0; VMS],
             turn: 0,
@@ -152,6 +155,7 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
             && ring.push_back(byte).is_ok()
         {
             *written = written.wrapping_add(1);
+            self.waiting |= 1 << vm;
         }
     }
 
@@ -189,7 +193,7 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
             return;
         }
         // One VM's bytes go on until there are none: each change of the channel costs bytes on the line.
-        let Some(vm) = (0..VMS).map(|n| (self.turn + n) % VMS).find(|&vm| !self.rings[vm].is_empty()) else { return };
+        let Some(vm) = self.next_waiting() else { return };
         self.turn = vm;
         while self.encoded.capacity() - self.encoded.len() >= STEP {
             let Some(byte) = self.rings[vm].pop_front() else { break };
@@ -200,8 +204,16 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
             });
         }
         if self.rings[vm].is_empty() {
+            self.waiting &= !(1 << vm);
             self.turn = (vm + 1) % VMS;
         }
+    }
+
+    /// The first VM with bytes to send from [`turn`](Self::turn) on.
+    fn next_waiting(&self) -> Option<usize> {
+        let from_turn = self.waiting & u128::MAX << self.turn;
+        let next = if from_turn != 0 { from_turn } else { self.waiting };
+        (next != 0).then_some(next.trailing_zeros() as usize)
     }
 
     /// The VM whose bytes come before this record.

@@ -10,6 +10,8 @@ use crate::device::alarm;
 use crate::once::Once;
 
 /// Everything that the scheduler knows, and the sleepers.
+// In this order: the scheduler's fields are within reach of immediate offsets.
+#[repr(C)]
 pub struct Schedule {
     /// Who runs where.
     pub scheduler: Scheduler,

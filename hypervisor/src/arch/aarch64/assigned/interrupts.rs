@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use stile_board::{MAX_FUNCTIONS, MAX_VMS, intid, map};
+use stile_board::{MAX_ASSIGNED, MAX_VMS, intid, map};
 use stile_its::{Action, Misses};
 use stile_pci::{MAX_VECTORS, Vector};
 
@@ -14,18 +14,18 @@ use crate::cpu;
 use crate::vm::{self, Vcpu, Vm};
 
 /// LPIs of all functions.
-const LPIS: usize = MAX_FUNCTIONS * MAX_VMS * MAX_VECTORS;
+const LPIS: usize = MAX_ASSIGNED * MAX_VECTORS;
 
 /// For each LPI: the VM in the upper half, its SPI in the lower one. No SPI: the guest wants none.
 static ROUTES: [AtomicU32; LPIS] = [const { AtomicU32::new(0) }; LPIS];
 
 /// The DeviceID of each function.
-static DEVICES: [AtomicU32; MAX_FUNCTIONS * MAX_VMS] = [const { AtomicU32::new(0) }; MAX_FUNCTIONS * MAX_VMS];
+static DEVICES: [AtomicU32; MAX_ASSIGNED] = [const { AtomicU32::new(0) }; MAX_ASSIGNED];
 /// For each LPI: how often it came to a CPU where its vCPU did not run.
 static MISSES: [AtomicU32; LPIS] = [const { AtomicU32::new(0) }; LPIS];
 
 /// For each function: its LPIs that are off until a vCPU of its VM runs, a bit each.
-static HELD: [AtomicU32; MAX_FUNCTIONS * MAX_VMS] = [const { AtomicU32::new(0) }; MAX_FUNCTIONS * MAX_VMS];
+static HELD: [AtomicU32; MAX_ASSIGNED] = [const { AtomicU32::new(0) }; MAX_ASSIGNED];
 const _: () = assert!(MAX_VECTORS <= u32::BITS as usize);
 
 /// The same for all LPIs of each VM, in a time slice.

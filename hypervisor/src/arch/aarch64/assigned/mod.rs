@@ -10,7 +10,7 @@ mod function;
 pub mod interrupts;
 
 use heapless::Vec;
-use stile_board::{MAX_FUNCTIONS, MAX_VMS, map};
+use stile_board::{MAX_ASSIGNED, MAX_FUNCTIONS, map};
 use stile_paging::table::{PageTable, Stage2};
 use stile_pci::{Address, Effect, Window};
 use stile_sched::lock::TicketLock;
@@ -35,7 +35,7 @@ struct Shared {
 static SHARED: TicketLock<Option<Shared>> = TicketLock::new(None);
 
 /// The most functions of all VMs: each has its LPIs.
-const MOST: u32 = (MAX_FUNCTIONS * MAX_VMS) as u32;
+const MOST: u32 = MAX_ASSIGNED as u32;
 
 /// The functions of a VM.
 pub struct Functions {
