@@ -12,23 +12,16 @@ use crate::arch::contract::{Counter, PhysicalCpu};
 use crate::arch::{Arch, Cpu};
 use crate::vm::power::{self, Step};
 
-/// What the scheduler decided after a piece of an errand, and when.
-pub struct Decided {
-    pub schedule: TicketGuard<'static, Schedule>,
-    pub switch: Switch,
-    /// In ticks of the counter.
-    pub now: u64,
-}
-
-/// Does a piece of the loaded vCPU's errand, and takes the interrupts that came meanwhile. `None`: that was all, and the vCPU runs.
+/// Does a piece of the loaded vCPU's errand, and takes the interrupts that came meanwhile; then `apply` does what the scheduler decided. Returns
+/// whether there is a vCPU to run.
 #[cold]
-pub fn run(cpu: &mut Cpu) -> Option<Decided> {
+pub fn run(cpu: &mut Cpu, apply: impl FnOnce(&mut Cpu, TicketGuard<'_, Schedule>, Switch, u64) -> bool) -> bool {
     let vcpu = cpu.vcpu();
     let step = power::run_errand(vcpu.vm());
     if step == Step::Enter {
         // It is notified of nothing before it is published: what is pending is taken there.
         SCHEDULE.lock().sleepers.cancel(vcpu.id);
-        return None;
+        return true;
     }
     cpu.poll_interrupts();
     take_resched(cpu);
@@ -45,5 +38,5 @@ pub fn run(cpu: &mut Cpu) -> Option<Decided> {
         Step::More | Step::Enter if slice_is_over(cpu, now) => schedule.scheduler.slice_end(me, now),
         Step::More | Step::Enter => schedule.scheduler.pick_next(me, now),
     };
-    Some(Decided { schedule, switch, now })
+    apply(cpu, schedule, switch, now)
 }

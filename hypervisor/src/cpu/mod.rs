@@ -1,5 +1,6 @@
 //! Physical CPUs and what they run: the slow way out of an exit, where the scheduler (crate `stile-sched`) chooses.
 
+use core::mem;
 use core::sync::atomic::Ordering;
 
 use stile_ledger::RowId;
@@ -9,6 +10,7 @@ use stile_sched::{Loading, State, Switch, VcpuId};
 mod block;
 mod errand;
 mod leave;
+mod loaded;
 mod outcome;
 mod patience;
 mod resched;
@@ -24,6 +26,8 @@ use crate::vm::{self, NOWHERE, Vcpu, power};
 #[cfg_attr(not(target_os = "none"), allow(unused_imports))]
 pub use block::Block;
 pub use leave::Leave;
+#[cfg_attr(not(target_os = "none"), allow(unused_imports))]
+pub use loaded::Loaded;
 #[cfg_attr(not(target_os = "none"), allow(unused_imports))]
 pub use outcome::Outcome;
 pub use resched::*;
@@ -46,15 +50,16 @@ fn unpublish(vcpu: &Vcpu) {
 
 /// The slow way out of an exit. When this returns, a vCPU is loaded, its general registers are in the frame, and it may be entered.
 pub fn leave(cpu: &mut Cpu, row: RowId) {
-    let vcpu = cpu.vcpu();
-    unpublish(vcpu);
     let reason = cpu.leave;
     let now = Arch::now();
     let ticks = now.wrapping_sub(cpu.since);
-    vcpu.with_ledger(|ledger| {
-        ledger.account(row, ticks);
-        cpu.settle_ledger(ledger);
-    });
+    let taken = mem::take(&mut cpu.taken);
+    let loaded = cpu.loaded();
+    let vcpu = loaded.vcpu();
+    let ledger = loaded.ledger();
+    ledger.account(row, ticks);
+    ledger.taken += taken;
+    unpublish(vcpu);
     take_resched(cpu);
 
     // Interrupts that are pending already end the wait before it begins.
@@ -163,7 +168,7 @@ fn carry_out(cpu: &mut Cpu, mut schedule: TicketGuard<'_, Schedule>, switch: Swi
 fn load(cpu: &mut Cpu, which: VcpuId, switched: bool) {
     let vcpu = vm::vcpu(which);
     cpu.vcpu = Some(vcpu);
-    vcpu.with_ledger(|ledger| cpu.open_ledger(ledger));
+    cpu.rows = vcpu.ledger_rows();
     cpu.load(vcpu, switched);
 }
 
@@ -195,7 +200,7 @@ fn run_later(cpu: &mut Cpu, mut runs: bool) {
         runs = if !runs {
             idle(cpu)
         } else if cpu.vcpu().vm().power.has_errand() {
-            errand::run(cpu).is_none_or(|decided| apply(cpu, decided.schedule, decided.switch, decided.now))
+            errand::run(cpu, apply)
         } else {
             wait_on(cpu)
         };

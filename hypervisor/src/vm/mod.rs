@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use stile_blob::{Blob, Files, Mode, OnReset, Techniques};
 use stile_board::{MAX_VCPUS, MAX_VMS};
-use stile_ledger::Ledger;
+use stile_ledger::{Ledger, Row};
 use stile_sched::VcpuId;
 
 use crate::arch;
@@ -87,7 +87,7 @@ pub struct Vcpu {
     ledger: *mut Ledger,
 }
 
-// SAFETY: all but `ledger` is Sync, and that is reached only as `with_ledger` and `copy_ledger` say.
+// SAFETY: all but `ledger` is Sync, and that is reached only as `Loaded::ledger` and `copy_ledger` say.
 unsafe impl Sync for Vcpu {}
 
 impl Vcpu {
@@ -109,10 +109,16 @@ impl Vcpu {
         unsafe { self.vm.assume_set() }
     }
 
-    /// Writes to the ledger. Only for the CPU that this vCPU is loaded on, outside of the exit path proper.
-    pub fn with_ledger<T>(&self, write: impl FnOnce(&mut Ledger) -> T) -> T {
-        // SAFETY: one CPU at a time has a vCPU loaded, its handlers run one after the other, and `write` has no way to come back here.
-        write(unsafe { &mut *self.ledger })
+    /// Where its ledger is: for [`Loaded`](crate::cpu::Loaded).
+    #[inline(always)]
+    pub fn ledger(&self) -> *mut Ledger {
+        self.ledger
+    }
+
+    /// Where the ledger's rows are: for the exit path.
+    pub fn ledger_rows(&self) -> *mut Row {
+        // SAFETY: a place in the ledger, which lives as long as the vCPU. No reference is made.
+        unsafe { (&raw mut (*self.ledger).rows).cast() }
     }
 
     /// Exits in the ledger: those until the vCPU was last left.

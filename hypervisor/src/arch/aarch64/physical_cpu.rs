@@ -122,7 +122,7 @@ impl PhysicalCpu for Cpu {
     }
 
     /// WFI and WFE.
-    fn trap_waiting(&self, on: bool) {
+    fn trap_waiting(&mut self, on: bool) {
         if !nested::trap_waiting(self, on) {
             traps::set_waiting_traps(on);
         }

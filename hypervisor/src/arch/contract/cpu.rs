@@ -66,7 +66,7 @@ pub trait PhysicalCpu {
 
     /// Chooses whether the loaded vCPU exits as it waits: it must, if others want this CPU. What of this the architecture can do without is left
     /// out.
-    fn trap_waiting(&self, on: bool);
+    fn trap_waiting(&mut self, on: bool);
 
     /// Starts to be usable: a CPU other than the first, on its own stack, with its block. Errors say, in words, why it can't be used.
     #[cfg(target_os = "none")]

@@ -396,7 +396,7 @@ impl PhysicalCpu for Cpu {
         self.vcpu().arch.pending.load(Ordering::Relaxed)
     }
 
-    fn trap_waiting(&self, _on: bool) {}
+    fn trap_waiting(&mut self, _on: bool) {}
 }
 
 /// Turns a vCPU on, as a call of its guest would.

@@ -99,10 +99,8 @@ impl PhysicalCpu for Cpu {
     }
 
     /// In a loop of PAUSE; and by HLT, if its VM has direct interprocessor interrupts. By HLT all others always exit.
-    fn trap_waiting(&self, on: bool) {
-        let vcpu = self.vcpu();
-        // SAFETY: the vCPU is loaded here.
-        unsafe { vcpu.arch.context() }.pauses.trap(on);
-        direct::trap_halts(vcpu, on);
+    fn trap_waiting(&mut self, on: bool) {
+        self.loaded().context().pauses.trap(on);
+        direct::trap_halts(self.vcpu(), on);
     }
 }

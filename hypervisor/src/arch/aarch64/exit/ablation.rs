@@ -25,13 +25,12 @@ core::arch::global_asm!(include_str!("ablation.S"));
 extern "C" fn ablate(cpu: &mut Cpu) {
     let vcpu = cpu.vcpu();
     let Some(Ablation { state, fp, timer, lists, traps }) = vcpu.vm().techniques.ablate else { return };
-    // SAFETY: the vCPU is loaded here, and nothing else uses its VcpuContext until it is put, which writes it anew.
-    let context = || unsafe { vcpu.arch.context() };
     if state {
-        move_state(context());
+        // Nothing else uses its context until it is put, which writes it anew.
+        move_state(cpu.loaded().context());
     }
     if fp {
-        move_fp(context());
+        move_fp(cpu.loaded().context());
     }
     if timer {
         move_timers();

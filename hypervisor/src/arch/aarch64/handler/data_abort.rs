@@ -136,7 +136,7 @@ pub fn refuse(cpu: &mut Cpu, esr: Esr, ipa: u64) -> Outcome {
     } else if vcpu.vm().devices.buses.memory.at(ipa).is_some() {
         rows::ABORT_NO_SYNDROME
     } else {
-        vcpu.with_ledger(|ledger| ledger.row_for(reason::MMIO, key::page(ipa, abort.wnr())))
+        cpu.loaded().ledger().row_for(reason::MMIO, key::page(ipa, abort.wnr()))
     };
     let (pc, far) = (read_sysreg!(ELR_EL2), read_sysreg!(FAR_EL2));
     if fetch && pc == inject::synchronous_vector() && !runs_guest(vcpu) {

@@ -19,9 +19,7 @@ pub extern "C" fn handle_other(cpu: &mut Cpu, esr: u64) -> Outcome {
         0x20 => {
             return data_abort::touch_or_refuse(cpu, Esr(esr), data_abort::faulting_ipa());
         }
-        0x03 | 0x04 | 0x05 | 0x06 | 0x08 | 0x0c | 0x11 | 0x12 | 0x13 => {
-            cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::AARCH32, class))
-        }
+        0x03 | 0x04 | 0x05 | 0x06 | 0x08 | 0x0c | 0x11 | 0x12 | 0x13 => cpu.loaded().ledger().row_for(reason::AARCH32, class),
         // FP, SIMD and SVE registers, of a vCPU that takes turns with another one.
         0x07 => return grant_fp(cpu, esr, reason::FP.other()),
         0x19 => return grant_fp(cpu, esr, reason::SVE.other()),
@@ -33,7 +31,7 @@ pub extern "C" fn handle_other(cpu: &mut Cpu, esr: u64) -> Outcome {
         0x32 => rows::DEBUG_STEP,
         0x34 => rows::DEBUG_WATCHPOINT,
         0x38 | 0x3c => rows::DEBUG_BRK,
-        _ => cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::UNKNOWN, class)),
+        _ => cpu.loaded().ledger().row_for(reason::UNKNOWN, class),
     };
     // All of these are instructions of features that the guest is told it does not have.
     inject::undefined(Esr(esr));
@@ -41,9 +39,8 @@ pub extern "C" fn handle_other(cpu: &mut Cpu, esr: u64) -> Outcome {
 }
 
 fn grant_fp(cpu: &mut Cpu, esr: u64, row: RowId) -> Outcome {
-    // SAFETY: the vCPU is loaded on this CPU.
-    let context = unsafe { cpu.vcpu().arch.context() };
-    if !context.fp.grant(&mut cpu.fp_trapped) {
+    let (context, _, trapped) = cpu.registers();
+    if !context.fp.grant(trapped) {
         inject::undefined(Esr(esr));
     }
     Outcome::again(row)

@@ -50,7 +50,7 @@ fn rare(cpu: &mut Cpu, esr: u64, register: usize) -> Outcome {
         cpu.frame.set(register, vcpu.vm().arch.id_registers[index]);
         return Outcome::done(rows::id_register(reg.crm(), reg.op2()));
     }
-    let row = vcpu.with_ledger(|ledger| ledger.row_for(reason::SYSREG, key::sysreg(esr.iss())));
+    let row = cpu.loaded().ledger().row_for(reason::SYSREG, key::sysreg(esr.iss()));
     let class = trapped::classify(reg);
     match class.answer() {
         Answer::ReadZeroWriteIgnored => {
@@ -119,8 +119,8 @@ fn emulate(cpu: &mut Cpu, esr: Esr, reg: SysReg, class: Class, register: usize) 
         // The guest executes it again, with virtual interrupts.
         Class::Gic if direct::is_here(cpu.vcpu()) => direct::leave_for_handler(cpu),
         Class::Debug | Class::OsLock => {
-            // SAFETY: the vCPU is loaded on this CPU.
-            let debug = &mut unsafe { cpu.vcpu().arch.context() }.debug;
+            let (context, frame, _) = cpu.registers();
+            let debug = &mut context.debug;
             if class == Class::Debug && !debug.in_use() && reg != SysReg::MDRAR_EL1 {
                 // From now on its own; the access is made again, and does not trap.
                 debug.grant();
@@ -132,7 +132,7 @@ fn emulate(cpu: &mut Cpu, esr: Esr, reg: SysReg, class: Class, register: usize) 
                 }
             } else {
                 // What else is of this class belongs to the machine: it reads as zero.
-                cpu.frame.set(register, if reg == SysReg::OSLSR_EL1 { debug.os_lock_status() } else { 0 });
+                frame.set(register, if reg == SysReg::OSLSR_EL1 { debug.os_lock_status() } else { 0 });
             }
             skip_instruction();
         }

@@ -57,13 +57,13 @@ fn wait(cpu: &mut Cpu, nested: &mut Nested, esr: Esr) -> Outcome {
     outcome
 }
 
-fn forwarded_row(cpu: &Cpu, esr: Esr) -> RowId {
+fn forwarded_row(cpu: &mut Cpu, esr: Esr) -> RowId {
     match esr.ec() {
         Ec::HVC64 | Ec::HVC32 => rows::FORWARDED_HVC,
         Ec::SMC64 | Ec::SMC32 => rows::FORWARDED_SMC,
         Ec::WFX => rows::FORWARDED_WFX,
         Ec::FP | Ec::SVE | Ec::SME => rows::FORWARDED_FP,
-        Ec::MSR => cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::FORWARDED, key::sysreg(esr.iss()))),
+        Ec::MSR => cpu.loaded().ledger().row_for(reason::FORWARDED, key::sysreg(esr.iss())),
         Ec::BREAKPOINT_LOWER | Ec::STEP_LOWER | Ec::WATCHPOINT_LOWER | Ec::BRK64 => rows::FORWARDED_DEBUG,
         _ => reason::FORWARDED.other(),
     }

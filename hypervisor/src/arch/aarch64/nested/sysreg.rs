@@ -87,8 +87,8 @@ pub fn at_el2(cpu: &mut Cpu, nested: &mut Nested, esr: u64, home: impl Fn(&Neste
 
 /// The ledger's row of what trapped.
 #[inline(always)]
-fn row(cpu: &Cpu, esr: u64) -> RowId {
-    cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::NESTED, key::sysreg(Esr(esr).iss())))
+fn row(cpu: &mut Cpu, esr: u64) -> RowId {
+    cpu.loaded().ledger().row_for(reason::NESTED, key::sysreg(Esr(esr).iss()))
 }
 
 /// TLB maintenance and address translation, or what is answered as for any guest.

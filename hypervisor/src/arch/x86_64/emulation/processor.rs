@@ -26,9 +26,8 @@ pub struct Processor<'a> {
 }
 
 /// How the loaded vCPU runs code and reaches memory now.
-pub fn context(cpu: &Cpu) -> Context {
-    // SAFETY: the vCPU is loaded here.
-    *unsafe { cpu.vcpu().arch.decoder() }.context()
+pub fn context(cpu: &mut Cpu) -> Context {
+    *cpu.loaded().decoder().context()
 }
 
 /// On whose behalf memory is accessed.

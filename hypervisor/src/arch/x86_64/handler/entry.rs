@@ -5,7 +5,7 @@ use stile_wire::CrashReason;
 
 use super::crash;
 use crate::arch::x86_64::exit::Outcome;
-use crate::arch::x86_64::host::cpu::Cpu;
+use crate::arch::x86_64::host::cpu::{Cpu, Launch};
 use crate::arch::x86_64::host::timer;
 use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::interrupts::window::VALID;
@@ -18,8 +18,8 @@ use crate::cpu::Leave;
 pub fn refused(cpu: &mut Cpu, exit_reason: u64) -> Outcome {
     if wrap() {
         // Whether the VMCS is launched depends on which entry it was: now it is not.
-        // SAFETY: the vCPU is loaded here, so its context is this CPU's.
-        unsafe { cpu.vcpu().arch.context() }.launch_anew(cpu);
+        cpu.loaded().context().clear_vmcs();
+        cpu.launched = Launch::CLEAR;
         cpu.leave = Leave::Resched;
         return Outcome::leave(reason::ENTRY.other());
     }

@@ -47,8 +47,7 @@ extern "C" fn handle_hlt(cpu: &mut Cpu) -> Outcome {
     if flags & TF != 0 || flags & window::IF != 0 && delivery::end_hlt_at_once(cpu) {
         return Outcome::again(HLT_AT_ONCE);
     }
-    // SAFETY: the vCPU is loaded here.
-    unsafe { cpu.vcpu().arch.context() }.halted = true;
+    cpu.loaded().context().halted = true;
     cpu.leave = Leave::Wait;
     Outcome::leave(HLT_WAIT)
 }

@@ -38,10 +38,10 @@ impl Access {
         u64::MAX >> (64 - 8 * self.size().min(4))
     }
 
-    fn row(self, cpu: &Cpu) -> RowId {
+    fn row(self, cpu: &mut Cpu) -> RowId {
         match self.port().checked_sub(port::COM1) {
             Some(offset @ 0..8) => rows::com1(offset, !self.is_in()),
-            _ => cpu.vcpu().with_ledger(|ledger| ledger.row_for(rows::reason::IO, rows::key::port(self.port(), !self.is_in()))),
+            _ => cpu.loaded().ledger().row_for(rows::reason::IO, rows::key::port(self.port(), !self.is_in())),
         }
     }
 }

@@ -49,7 +49,7 @@ fn row_on_bus(cpu: &mut Cpu, address: u64, write: bool) -> RowId {
     if device == Some(Device::IoApic) {
         return rows::io_apic(write);
     }
-    cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::MMIO, key::page(address, write)))
+    cpu.loaded().ledger().row_for(reason::MMIO, key::page(address, write))
 }
 
 /// Reads the local APIC. What is no register is an error, which may interrupt.
@@ -114,7 +114,7 @@ extern "C" fn handle_ept_violation(cpu: &mut Cpu) -> Outcome {
     let offset = apic_offset(address);
     let vcpu = cpu.vcpu();
     let rip = vmcs::read(Field::GUEST_RIP);
-    // SAFETY: the vCPU is loaded here.
+    // SAFETY: the vCPU is loaded here, and its APIC and the frame, which are reached below, are not in its decoder.
     let decoder = unsafe { vcpu.arch.decoder() };
     let Some(decoded) = decoder.hit(vcpu.vm(), rip, &vcpu.arch.decoded) else { return Outcome::with_all_registers() };
     let next = rip.wrapping_add(decoded.len().into());
@@ -227,7 +227,7 @@ fn walk(cpu: &mut Cpu, row: RowId, linear: u64, write: bool) -> Outcome {
 /// that the instruction names are in the frame.
 pub fn emulate(cpu: &mut Cpu, row: RowId, address: u64) -> Outcome {
     let rip = vmcs::read(Field::GUEST_RIP);
-    // SAFETY: the vCPU is loaded here.
+    // SAFETY: the vCPU is loaded here, and nothing that the instruction does reaches its decoder.
     let decoder = unsafe { cpu.vcpu().arch.decoder() };
     let (decoded, context) = match decoder.find(cpu.vcpu().vm(), rip, &cpu.vcpu().arch.decoded) {
         Ok(found) => found,

@@ -155,7 +155,7 @@ fn deadline_of(kept: &Kept, guest: u64) -> u64 {
 #[unsafe(no_mangle)]
 pub extern "C" fn handle_rdmsr(cpu: &mut Cpu) -> Outcome {
     let register = cpu.frame.registers[gpr::RCX] as u32;
-    let row = cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::RDMSR, key::msr(register)));
+    let row = cpu.loaded().ledger().row_for(reason::RDMSR, key::msr(register));
     if let Some(value) = own(cpu, register) {
         match value {
             Ok(value) => give(cpu, value),
@@ -226,7 +226,7 @@ fn write_any(cpu: &mut Cpu, register: u32, value: u64) -> Outcome {
             if register == X2APIC_SPURIOUS && value & APIC_ENABLED == 0 {
                 direct::end(cpu);
             }
-            cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::WRMSR, key::msr(register)))
+            cpu.loaded().ledger().row_for(reason::WRMSR, key::msr(register))
         }
     };
     if let Some(done) = write_own(cpu, register, value) {

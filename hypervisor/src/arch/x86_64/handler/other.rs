@@ -55,7 +55,7 @@ extern "C" fn handle_other(cpu: &mut Cpu, reason: u64) -> Outcome {
         }
         basic::TASK_SWITCH => task::switch(cpu),
         _ => {
-            let row = cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::UNKNOWN, reason as u32));
+            let row = cpu.loaded().ledger().row_for(reason::UNKNOWN, reason as u32);
             crash(cpu, row, CrashReason::UnknownExit, reason, 0)
         }
     }
@@ -132,8 +132,7 @@ fn xsetbv(cpu: &mut Cpu) -> Outcome {
     let value = registers[gpr::RDX] << 32 | registers[gpr::RAX] & 0xffff_ffff;
     let user = vmcs::read(Field::GUEST_SS_RIGHTS) >> 5 & 0b11 != 0;
     if registers[gpr::RCX] as u32 == 0 && !user && is_xcr0(value) {
-        // SAFETY: the vCPU is loaded here, so its context is this CPU's.
-        unsafe { cpu.vcpu().arch.context() }.extended.xcr0 = value;
+        cpu.loaded().context().extended.xcr0 = value;
         // SAFETY: the guest executed XSETBV, so there is XSAVE; the value was checked.
         unsafe { extended::write_xcr0(value) };
         skip_instruction();

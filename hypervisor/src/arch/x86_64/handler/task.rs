@@ -55,7 +55,7 @@ pub fn switch(cpu: &mut Cpu) -> Outcome {
 }
 
 /// Where the old task goes on: after the instruction that switches, or where an interrupt or an exception came.
-fn next(cpu: &Cpu, cause: Cause, event: Option<Event>) -> u64 {
+fn next(cpu: &mut Cpu, cause: Cause, event: Option<Event>) -> u64 {
     let rip = vmcs::read(Field::GUEST_RIP);
     match cause == Cause::Gate && !event.is_some_and(Event::is_software) {
         true => rip,

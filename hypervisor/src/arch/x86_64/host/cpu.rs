@@ -4,7 +4,7 @@ use core::mem::offset_of;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
 
-use stile_apic::{HostTimer, LocalApic};
+use stile_apic::HostTimer;
 use stile_blob::ApicVirtualization;
 use stile_bus::Slot;
 use stile_ledger::Row;
@@ -285,22 +285,14 @@ impl Cpu {
     /// Tells `exit.S` whether it delivers the interrupts of this CPU's timer itself: while that is passed through to the loaded vCPU, and the
     /// processor delivers the vector that the guest has chosen.
     pub fn note_passed_timer(&mut self) {
-        let passed = self.vcpu.and_then(|vcpu| {
-            // SAFETY: the vCPU is loaded here.
-            let vector = unsafe { vcpu.arch.apic() }.lent_timer()?;
+        let (_, apic) = self.timer_and_apic();
+        let vector = apic.and_then(|apic| apic.lent_timer());
+        let passed = self.vcpu.zip(vector).and_then(|(vcpu, vector)| {
             let delivers = self.apic_level >= ApicVirtualization::Delivery;
             let irr = vcpu.arch.pages.requests_word(vector).filter(|_| delivers)?;
             Some(PassedTimer { irr, bit: 1 << (vector & 31), vector, physical: apic::vector::TIMER, keeps: timer::keeps_deadline() })
         });
         self.passed_timer = passed.unwrap_or(PassedTimer::NONE);
-    }
-
-    /// The local APIC of the vCPU that the exit being handled came from.
-    #[inline(always)]
-    pub fn apic(&mut self) -> &mut LocalApic<'static> {
-        // SAFETY: the vCPU is loaded here, so that its APIC is this CPU's, and this is the only way to it from the CPU's block, which is
-        // borrowed as long.
-        unsafe { self.vcpu().arch.apic() }
     }
 
     /// Has the leaf of `exit.S` answer CPUID from this table.

@@ -41,9 +41,10 @@ impl Hardware for ThisCpu {
 
 /// Sets this CPU's deadline for the scheduler, or none. The loaded vCPU may get the timer by it, or lose it.
 pub fn set_own(cpu: &mut Cpu, deadline: Option<u64>) {
-    // SAFETY: the vCPU is loaded here.
-    let loaded = cpu.vcpu.map(|vcpu| (unsafe { vcpu.arch.apic() }, demand(vcpu)));
-    let posted = cpu.timer.set_own(&mut ThisCpu(cpu.vcpu), deadline, loaded);
+    let vcpu = cpu.vcpu;
+    let (timer, apic) = cpu.timer_and_apic();
+    let loaded = apic.zip(vcpu.map(demand));
+    let posted = timer.set_own(&mut ThisCpu(vcpu), deadline, loaded);
     relay(cpu);
     if posted && let Some(vcpu) = cpu.vcpu {
         // It may be about to wait, or to be entered.
@@ -56,18 +57,18 @@ pub fn set_own(cpu: &mut Cpu, deadline: Option<u64>) {
 #[inline(never)]
 pub fn update(cpu: &mut Cpu) {
     let vcpu = cpu.vcpu();
-    // SAFETY: the vCPU is loaded here.
-    let apic = unsafe { vcpu.arch.apic() };
-    cpu.timer.update(&mut ThisCpu(Some(vcpu)), apic, demand(vcpu));
+    if let (timer, Some(apic)) = cpu.timer_and_apic() {
+        timer.update(&mut ThisCpu(Some(vcpu)), apic, demand(vcpu));
+    }
     relay(cpu);
 }
 
 /// Takes IA32_TSC_DEADLINE of the loaded vCPU back from this CPU's timer, before it changes with the counter or the APIC; [`update`] follows.
 pub fn reclaim(cpu: &mut Cpu) {
     let vcpu = cpu.vcpu();
-    // SAFETY: the vCPU is loaded here.
-    let apic = unsafe { vcpu.arch.apic() };
-    cpu.timer.reclaim(&mut ThisCpu(Some(vcpu)), apic);
+    if let (timer, Some(apic)) = cpu.timer_and_apic() {
+        timer.reclaim(&mut ThisCpu(Some(vcpu)), apic);
+    }
     relay(cpu);
 }
 
@@ -107,8 +108,7 @@ pub fn is_relayed() -> bool {
 }
 
 /// Which of this CPU's deadlines have come: the scheduler's, and the loaded vCPU's. The timer is set to the next one by whoever follows it.
-pub fn due(cpu: &Cpu) -> (bool, bool) {
-    // SAFETY: the vCPU is loaded here.
-    let apic = cpu.vcpu.map(|vcpu| &*unsafe { vcpu.arch.apic() });
-    cpu.timer.due(timer::now(), apic)
+pub fn due(cpu: &mut Cpu) -> (bool, bool) {
+    let (own, apic) = cpu.timer_and_apic();
+    own.due(timer::now(), apic.map(|apic| &*apic))
 }

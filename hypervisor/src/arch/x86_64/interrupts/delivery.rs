@@ -1,6 +1,6 @@
 //! Guests' interrupts: from the lines of devices and the messages of APICs to the vCPU that takes them (models: crate `stile-apic`).
 
-use stile_apic::{Delivery, Effect, Message, Received};
+use stile_apic::{Delivery, Effect, LocalApic, Message, Received};
 use stile_blob::ApicVirtualization;
 
 use super::window::{VALID, can_interrupt, exit_when_it_can, interrupts_on};
@@ -190,13 +190,11 @@ pub fn put_back_nmi(cpu: &mut Cpu) {
 
 /// Gives the loaded vCPU, which is to be entered, what waits for it. False if it waits by HLT, and was woken by what does not end that.
 pub fn take(cpu: &mut Cpu) -> bool {
-    // SAFETY: the vCPU is loaded here.
-    let context = unsafe { cpu.vcpu().arch.context() };
     // An event that is taken at entry ends it, too.
-    if context.halted && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0 && !is_pending(cpu) {
+    if cpu.loaded().context().halted && vmcs::read(Field::ENTRY_INTERRUPTION) & VALID == 0 && !is_pending(cpu) {
         return false;
     }
-    context.halted = false;
+    cpu.loaded().context().halted = false;
     pull(cpu);
     true
 }
@@ -224,17 +222,15 @@ pub fn end_hlt_at_once(cpu: &mut Cpu) -> bool {
 pub fn is_pending(cpu: &mut Cpu) -> bool {
     let vcpu = cpu.vcpu();
     let on = interrupts_on();
-    let pending = ends_wait(vcpu, on);
+    let pending = ends_wait(vcpu, cpu.apic(), on);
     if !pending && !on {
         deadlock::check(vcpu);
     }
     pending
 }
 
-/// `on`: interrupts are.
-fn ends_wait(vcpu: &Vcpu, on: bool) -> bool {
-    // SAFETY: the vCPU is loaded here.
-    let apic = unsafe { vcpu.arch.apic() };
+/// Whether something is pending for a vCPU with this APIC that would end its HLT. `on`: interrupts are.
+fn ends_wait(vcpu: &Vcpu, apic: &mut LocalApic<'_>, on: bool) -> bool {
     on && apic.is_pending() || vcpu.arch.events.any() && events::end_wait(&vcpu.arch.events, apic, on)
 }
 
@@ -283,11 +279,11 @@ pub fn load(cpu: &mut Cpu, vcpu: &Vcpu, fresh: bool) {
 /// The reverse, while its VMCS is still there. Returns when the vCPU must be woken if it sleeps: now, if something is pending that ends that.
 pub fn put(cpu: &mut Cpu, vcpu: &'static Vcpu) -> Option<u64> {
     deadline::release(cpu, vcpu);
-    if ends_wait(vcpu, interrupts_on()) {
-        return Some(0);
-    }
     // SAFETY: the vCPU is loaded here; the scheduler's lock keeps others from loading it until this is done.
     let apic = unsafe { vcpu.arch.apic() };
+    if ends_wait(vcpu, apic, interrupts_on()) {
+        return Some(0);
+    }
     apic.timer_deadline().into_iter().chain(vcpu.arch.watch.next()).min()
 }
 

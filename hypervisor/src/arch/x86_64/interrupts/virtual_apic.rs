@@ -132,8 +132,7 @@ pub fn write_controls(cpu: &mut Cpu) {
     vmcs::write(Field::PIN_CONTROLS, pin.into());
     vmcs::write(Field::PRIMARY_CONTROLS, primary.into());
     Cpu::note_window(false);
-    // SAFETY: the vCPU is loaded here.
-    let pauses = unsafe { arch.context() }.pauses.control();
+    let pauses = cpu.loaded().context().pauses.control();
     vmcs::write(Field::SECONDARY_CONTROLS, u64::from(secondary) | pauses);
     write_msr_bitmap(vcpu, false);
     let delivers = cpu.apic_level >= ApicVirtualization::Delivery;

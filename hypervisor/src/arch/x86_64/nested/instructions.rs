@@ -56,7 +56,7 @@ extern "C" fn handle_vmx(cpu: &mut Cpu, reason: u64) -> Outcome {
         inject::undefined();
         return Outcome::again(rows::absent(reason));
     };
-    let row = cpu.vcpu().with_ledger(|ledger| ledger.row_for(reason::VMX, key::instruction(reason as u32)));
+    let row = cpu.loaded().ledger().row_for(reason::VMX, key::instruction(reason as u32));
     if matches!(reason, number::VMLAUNCH | number::VMRESUME) && check_mode(vmx, reason).is_ok() {
         match enter::enter(cpu, vmx, reason == number::VMLAUNCH, row) {
             Ok(outcome) => return outcome,

@@ -6,11 +6,11 @@ use stile_ledger::x86_64::{key, reason as reasons};
 use crate::arch::x86_64::host::cpu::Cpu;
 
 /// The row of one that Stile handles.
-pub fn own_row(cpu: &Cpu, reason: u64) -> RowId {
-    cpu.vcpu().with_ledger(|ledger| ledger.row_for(reasons::L2, key::exit_of_l2(reason as u32, false)))
+pub fn own_row(cpu: &mut Cpu, reason: u64) -> RowId {
+    cpu.loaded().ledger().row_for(reasons::L2, key::exit_of_l2(reason as u32, false))
 }
 
 /// The row of one that L1 gets.
-pub fn forwarded_row(cpu: &Cpu, reason: u64) -> RowId {
-    cpu.vcpu().with_ledger(|ledger| ledger.row_for(reasons::L2, key::exit_of_l2(reason as u32, true)))
+pub fn forwarded_row(cpu: &mut Cpu, reason: u64) -> RowId {
+    cpu.loaded().ledger().row_for(reasons::L2, key::exit_of_l2(reason as u32, true))
 }

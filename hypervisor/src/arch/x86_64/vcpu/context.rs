@@ -168,11 +168,10 @@ impl VcpuContext {
         cpu.launched = Launch::CLEAR;
     }
 
-    /// The next entry is to launch the VMCS, which is loaded here.
-    pub fn launch_anew(&self, cpu: &mut Cpu) {
+    /// Clears the VMCS, which is loaded here: the next entry is to launch it.
+    pub fn clear_vmcs(&self) {
         vmcs::clear(self.vmcs);
         vmcs::make_current(self.vmcs);
-        cpu.launched = Launch::CLEAR;
     }
 
     /// Physical address of the VMCS.

@@ -6,6 +6,7 @@ pub mod debug;
 pub mod extended;
 pub mod host_state;
 pub mod inject;
+mod loaded;
 pub mod pauses;
 pub mod simd;
 pub mod start_state;
