@@ -1,11 +1,10 @@
-//! The command `stile`: builds an image, runs it, watches it, measures it.
+//! The library behind the command `stile`: builds an image, runs it, watches and controls it.
 
 // These macros panic if the reader has closed the pipe or the disk is full: module `out` writes instead.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod args;
 pub mod attach;
-pub mod bench;
 pub mod budget;
 pub mod build;
 pub mod cache;
@@ -35,6 +34,7 @@ pub mod machine;
 pub mod metrics;
 pub mod operate;
 pub mod out;
+pub mod programs;
 pub mod progress;
 pub mod ps;
 pub mod run;
@@ -42,5 +42,4 @@ pub mod scratch;
 pub mod serial;
 pub mod session;
 pub mod soak;
-pub mod suite;
 pub mod top;

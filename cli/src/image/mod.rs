@@ -17,7 +17,7 @@ mod pc;
 mod pe;
 mod segment;
 #[cfg(test)]
-pub mod tests;
+mod tests;
 mod unpack;
 
 pub use assemble::{Error, Image, Seed, VmFiles, VmPlan, assemble, package, plan};

@@ -19,8 +19,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::args::SoakArgs;
 use crate::config::Arch;
+use crate::programs::Programs;
 use crate::progress::Task;
-use crate::suite::Programs;
 use crate::{cargo, emulator, exit, hypervisor, out};
 pub use limits::LONGEST_EXIT;
 use plan::{Round, seed_of};

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use anyhow::Result;
 
 use crate::config::{Arch, ablation};
-use crate::suite::Programs;
+use crate::programs::Programs;
 
 /// Name of the VM whose guest attacks.
 pub const SOAK: &str = "soak";

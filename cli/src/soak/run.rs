@@ -14,7 +14,7 @@ use super::plan::{NEIGHBOUR, Round, SOAK};
 use super::verdict::{self, Consoles, Outcome};
 use crate::child::end_with_parent;
 use crate::config::Arch;
-use crate::suite::Programs;
+use crate::programs::Programs;
 
 /// Seconds after which a round has failed, and operations for which there is one more. The slowest machines, on a busy host, make some
 /// thousand operations a second.

@@ -1,9 +1,10 @@
 //! Kernels, layouts, device trees and images, made of files that the tests make themselves.
 
 mod assemble;
-pub mod dtb;
+mod dtb;
 mod kernel;
 mod layout;
+mod tree_source;
 
 /// RAM of the tests' virtual machines.
 const RAM: u64 = 64 << 20;

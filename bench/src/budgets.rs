@@ -1,0 +1,292 @@
+//! The budgets: the most that each operation may cost under Stile (`bench/budgets.toml`), and the test that holds Stile to them.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use stile_blob::Techniques;
+
+use super::host::{self, Figure, Host, Request, Together, measure_together};
+use super::operation::{Needs, Operation};
+use super::platform::{self, PLATFORMS, Platform};
+use super::{counts, probe};
+use stile::cargo;
+use stile::config::Arch;
+use stile::emulator;
+
+/// The tests: names, and the architecture whose budgets each is about.
+pub const TESTS: [(&str, Arch); 2] = [("budgets", Arch::Aarch64), ("budgets/x86_64", Arch::X86_64)];
+
+/// Of each operation: so few because the figures are exact.
+const ITERATIONS: u32 = 512;
+
+/// What a figure may be off by: its digits after the point.
+const ROUNDING: f64 = 0.001;
+
+/// The most that an operation may cost.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Budget {
+    instructions: f64,
+    exits: f64,
+    /// MRS at EL2. This and what follows is there where the emulator has a plugin that counts it.
+    sysreg_reads: Option<f64>,
+    /// MSR at EL2.
+    sysreg_writes: Option<f64>,
+    /// DSB, DMB, ISB and SB at EL2.
+    barriers: Option<f64>,
+    /// VMREAD outside of guests. This and what follows is there for the emulated PC.
+    vmcs_reads: Option<f64>,
+    /// VMWRITE outside of guests.
+    vmcs_writes: Option<f64>,
+}
+
+impl Budget {
+    /// Whether it has all that is counted on a platform.
+    fn is_whole(&self, platform: &Platform) -> bool {
+        match platform.has_plugin {
+            true => self.sysreg_reads.and(self.sysreg_writes).and(self.barriers).is_some(),
+            false => self.vmcs_reads.and(self.vmcs_writes).is_some(),
+        }
+    }
+}
+
+/// Budgets by CPU model and operation. After the model there may be a technique that is done without, and a slash before it.
+type ByModel = BTreeMap<String, BTreeMap<String, Budget>>;
+
+/// All budgets.
+#[derive(Debug, Deserialize)]
+pub struct Budgets {
+    /// Of L2's operations and L1's own, by what [`super::nested::budgets::machine`] reads: Stile's own instructions only.
+    pub nested: ByModel,
+    /// Of the operations of Stile's own guests.
+    #[serde(flatten)]
+    plain: ByModel,
+}
+
+/// Measures every operation that has a budget on an architecture. The error says which ones cost more, and by how much.
+///
+/// # Errors
+/// See above; or that something can't be built or run.
+pub fn test(arch: Arch) -> Result<(), String> {
+    let failures = measure(platform::of(arch)).map_err(|error| format!("{error:#}"))?;
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
+}
+
+fn measure(platform: &'static Platform) -> Result<Vec<String>> {
+    emulator::ensure(platform.arch)?;
+    let budgets = read()?.plain;
+    let probe = probe::build(platform.arch)?;
+    let plugin = platform.has_plugin.then(counts::build).transpose()?;
+    let mut failures = Vec::new();
+    for (of, budgets) in budgets.iter().filter(|(of, _)| platform::of_cpu(model(of)).arch == platform.arch) {
+        let cpu = model(of);
+        let names: Vec<_> = budgets.keys().cloned().collect();
+        let operations = platform.choose(&names).map_err(anyhow::Error::msg)?;
+        let request = Request {
+            platform,
+            probe: &probe,
+            cpu,
+            operations: &operations,
+            iterations: ITERATIONS,
+            techniques: techniques(of)?,
+            plugin: plugin.as_deref(),
+            progress: &|_| {},
+        };
+        if platform.has_plugin {
+            let figures = Host::Stile.measure(&request)?;
+            failures.extend(figures.iter().flat_map(|figure| exceeded(of, figure, budgets.get(&figure.operation))));
+            failures.extend(missing(of, figures.iter().map(|figure| figure.operation.as_str()), budgets));
+        } else {
+            failures.extend(exceeded_together(of, &measure_together(&request)?, budgets));
+        }
+    }
+    Ok(failures)
+}
+
+/// Reads the repository's budgets.
+///
+/// # Errors
+/// The file can't be read, or is not as it should be.
+pub fn read() -> Result<Budgets> {
+    let path = cargo::repository().join("bench/budgets.toml");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    parse(&text).with_context(|| format!("reading {}", path.display()))
+}
+
+/// The CPU model of a table of budgets.
+fn model(of: &str) -> &str {
+    of.split_once('/').map_or(of, |(model, _)| model)
+}
+
+/// The VM's techniques of a table of budgets.
+fn techniques(of: &str) -> Result<Techniques> {
+    let Some((_, name)) = of.split_once('/') else { return Ok(Techniques::default()) };
+    match host::by_name(name) {
+        Some(Host::Without(technique)) => Ok(technique.switched_off(Techniques::default())),
+        _ => bail!("there is no technique to be done without called {name}"),
+    }
+}
+
+/// Reads the file's text. Every operation must have a budget on the model that is measured first; but where all are measured in one run, only
+/// those that need one CPU.
+fn parse(text: &str) -> Result<Budgets> {
+    let budgets: Budgets = toml::from_str(text)?;
+    for platform in &PLATFORMS {
+        let most = budgets.plain.get(platform.cpu());
+        let must = |operation: &&Operation| platform.has_plugin || operation.needs == Needs::One;
+        for operation in platform.operations.iter().filter(must) {
+            let budget = most.and_then(|budgets| budgets.get(operation.name));
+            let given = budget.is_some_and(|budget| budget.is_whole(platform));
+            anyhow::ensure!(given, "{} has no budget on {}", operation.name, platform.cpu());
+        }
+    }
+    Ok(budgets)
+}
+
+/// Sentences about what is more than the budget, or was not counted.
+pub fn exceeded(cpu: &str, figure: &Figure, budget: Option<&Budget>) -> Vec<String> {
+    let Some(budget) = budget else { return Vec::new() };
+    let outside = figure.outside.as_ref();
+    let costs = [
+        ("instructions", Some(figure.instructions), Some(budget.instructions)),
+        ("exits", figure.exits, Some(budget.exits)),
+        ("system-register reads", outside.map(|outside| outside.sysreg_reads), budget.sysreg_reads),
+        ("system-register writes", outside.map(|outside| outside.sysreg_writes), budget.sysreg_writes),
+        ("barriers", outside.map(|outside| outside.barriers), budget.barriers),
+        ("VMREADs", figure.vmx.map(|vmx| vmx.vmcs_reads), budget.vmcs_reads),
+        ("VMWRITEs", figure.vmx.map(|vmx| vmx.vmcs_writes), budget.vmcs_writes),
+    ];
+    let sentence = |(what, cost, most): (&str, Option<f64>, Option<f64>)| match (cost, most) {
+        (_, None) => None,
+        (None, Some(_)) => Some(format!("{} on {cpu}: {what} were not counted", figure.operation)),
+        (Some(cost), Some(most)) if cost > most + ROUNDING => {
+            Some(format!("{} on {cpu}: {cost:.3} {what}, {:.3} more than its budget of {most}", figure.operation, cost - most))
+        }
+        (Some(_), Some(_)) => None,
+    };
+    costs.into_iter().filter_map(sentence).collect()
+}
+
+/// The same of operations that were measured in one run: each one's instructions, and the exits of all.
+fn exceeded_together(cpu: &str, together: &Together, budgets: &BTreeMap<String, Budget>) -> Vec<String> {
+    let mut most = 0.0;
+    let mut failures = Vec::new();
+    for figure in &together.figures {
+        let Some(budget) = budgets.get(&figure.operation) else { continue };
+        failures.extend(exceeded(cpu, figure, Some(budget)));
+        most += budget.exits * figure.iterations as f64;
+    }
+    let exits = together.exits.values().sum::<i64>();
+    if exits as f64 > most {
+        let reasons: Vec<_> = together.exits.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        failures.push(format!("all operations on {cpu}: {exits} exits, and their budgets are {most}: {}", reasons.join(", ")));
+    }
+    failures.extend(missing(cpu, together.figures.iter().map(|figure| figure.operation.as_str()), budgets));
+    failures
+}
+
+/// Sentences about what has a budget but no figure.
+pub fn missing<'a>(cpu: &str, measured: impl Iterator<Item = &'a str>, budgets: &BTreeMap<String, Budget>) -> Vec<String> {
+    let measured: Vec<_> = measured.collect();
+    budgets.keys().filter(|name| !measured.contains(&name.as_str())).map(|name| format!("{name} on {cpu} was not measured")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::host::Outside;
+    use super::super::platform;
+    use super::super::vmx::Vmx;
+    use super::*;
+
+    #[test]
+    fn the_repositorys_budgets_can_be_read() {
+        let budgets = read().unwrap();
+        for (cpu, budgets) in budgets.plain {
+            let names: Vec<_> = budgets.keys().cloned().collect();
+            platform::of_cpu(model(&cpu)).choose(&names).unwrap();
+            techniques(&cpu).unwrap();
+        }
+    }
+
+    const BUDGET: Budget = Budget {
+        instructions: 35.0,
+        exits: 1.0,
+        sysreg_reads: Some(3.0),
+        sysreg_writes: Some(0.0),
+        barriers: Some(0.0),
+        vmcs_reads: None,
+        vmcs_writes: None,
+    };
+
+    /// A figure that is as much as the budget allows.
+    fn figure() -> Figure {
+        let outside =
+            Outside { instructions: 33.0, sysreg_reads: 3.0, sysreg_writes: 0.0, barriers: 0.0, tlb_ops: 0.0, loads: 8.0, stores: 5.0 };
+        Figure {
+            operation: "hyp_call".to_owned(),
+            instructions: 35.0,
+            exits: Some(1.0),
+            reasons: Default::default(),
+            outside: Some(outside),
+            vmx: None,
+            iterations: 512,
+        }
+    }
+
+    fn broken(change: fn(&mut Figure, &mut Outside)) -> Vec<String> {
+        let mut figure = figure();
+        let mut outside = figure.outside.unwrap();
+        change(&mut figure, &mut outside);
+        figure.outside = Some(outside);
+        exceeded("max", &figure, Some(&BUDGET))
+    }
+
+    #[test]
+    fn what_is_within_the_budget_passes() {
+        assert!(broken(|_, _| ()).is_empty());
+        assert!(broken(|figure, outside| (figure.instructions, outside.sysreg_reads) = (20.0, 1.0)).is_empty());
+    }
+
+    #[test]
+    fn each_kind_that_grew_is_named() {
+        assert_eq!(
+            broken(|figure, _| figure.instructions = 36.5),
+            ["hyp_call on max: 36.500 instructions, 1.500 more than its budget of 35"]
+        );
+        assert_eq!(broken(|figure, _| figure.exits = Some(2.0)), ["hyp_call on max: 2.000 exits, 1.000 more than its budget of 1"]);
+        assert_eq!(
+            broken(|_, outside| outside.sysreg_reads = 4.0),
+            ["hyp_call on max: 4.000 system-register reads, 1.000 more than its budget of 3"]
+        );
+        assert_eq!(
+            broken(|_, outside| outside.sysreg_writes = 1.0),
+            ["hyp_call on max: 1.000 system-register writes, 1.000 more than its budget of 0"]
+        );
+        assert_eq!(broken(|_, outside| outside.barriers = 0.5), ["hyp_call on max: 0.500 barriers, 0.500 more than its budget of 0"]);
+    }
+
+    #[test]
+    fn what_was_not_counted_fails() {
+        let figure = Figure { exits: None, outside: None, ..figure() };
+        assert_eq!(exceeded("max", &figure, Some(&BUDGET)).len(), 4);
+    }
+
+    #[test]
+    fn exits_of_operations_in_one_run_are_added_up() {
+        let not_here = Budget { sysreg_reads: None, sysreg_writes: None, barriers: None, ..BUDGET };
+        let budget = Budget { vmcs_reads: Some(4.0), vmcs_writes: Some(1.0), ..not_here };
+        let budgets = BTreeMap::from([("hyp_call".to_owned(), budget)]);
+        let run = |exits, instructions, vmcs_reads| {
+            let vmx = Some(Vmx { vmcs_reads, vmcs_writes: 1.0, msr_writes: 0.0 });
+            let figure = Figure { instructions, iterations: 100, outside: None, vmx, ..figure() };
+            exceeded_together("pc", &Together { figures: vec![figure], exits: BTreeMap::from([("HVC".to_owned(), exits)]) }, &budgets)
+        };
+        assert!(run(100, 35.0, 4.0).is_empty());
+        assert_eq!(run(101, 35.0, 4.0), ["all operations on pc: 101 exits, and their budgets are 100: 101 HVC"]);
+        assert_eq!(run(100, 36.0, 4.0), ["hyp_call on pc: 36.000 instructions, 1.000 more than its budget of 35"]);
+        assert_eq!(run(100, 35.0, 5.0), ["hyp_call on pc: 5.000 VMREADs, 1.000 more than its budget of 4"]);
+        let nothing = Together { figures: Vec::new(), exits: BTreeMap::new() };
+        assert_eq!(exceeded_together("pc", &nothing, &budgets), ["hyp_call on pc was not measured"]);
+    }
+}

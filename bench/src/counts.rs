@@ -1,0 +1,187 @@
+//! What the emulator's plugin counts (`plugins/counts`): the plugin built, and its lines read.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+
+use stile::cargo;
+use stile::exit;
+
+/// The plugin's package and library.
+const PACKAGE: &str = "stile-counts";
+const LIBRARY: &str = "stile_counts";
+
+/// Builds the plugin, and returns where it is.
+///
+/// # Errors
+/// It doesn't compile.
+pub fn build() -> Result<PathBuf> {
+    let mut command = cargo::locked("build", &cargo::repository());
+    command.args(["--release", "--package", PACKAGE, "--target-dir", "target"]);
+    let libraries = cargo::build(command, "the emulator's plugin")?;
+    Ok(libraries.into_iter().find(|(name, _)| name == LIBRARY).context("cargo made no plugin")?.1)
+}
+
+/// The emulator's arguments that load the plugin, which writes into `output`.
+pub fn arguments(plugin: &Path, output: &Path) -> [String; 2] {
+    // A comma ends a value; two are one in it.
+    let value = |path: &Path| path.display().to_string().replace(',', ",,");
+    ["-plugin".into(), format!("{},out={}", value(plugin), value(output))]
+}
+
+/// How many there were.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+pub struct Counts {
+    /// Instructions.
+    pub instructions: u64,
+    /// MRS.
+    pub sysreg_reads: u64,
+    /// MSR.
+    pub sysreg_writes: u64,
+    /// DSB, DMB, ISB and SB.
+    pub barriers: u64,
+    /// TLBI, AT, DC and IC.
+    pub tlb_ops: u64,
+    /// Instructions that load.
+    pub loads: u64,
+    /// Instructions that store.
+    pub stores: u64,
+}
+
+impl Counts {
+    /// What is left of them without others, of which they have everything and more.
+    pub fn without(&self, others: &Self) -> Self {
+        Self {
+            instructions: self.instructions.saturating_sub(others.instructions),
+            sysreg_reads: self.sysreg_reads.saturating_sub(others.sysreg_reads),
+            sysreg_writes: self.sysreg_writes.saturating_sub(others.sysreg_writes),
+            barriers: self.barriers.saturating_sub(others.barriers),
+            tlb_ops: self.tlb_ops.saturating_sub(others.tlb_ops),
+            loads: self.loads.saturating_sub(others.loads),
+            stores: self.stores.saturating_sub(others.stores),
+        }
+    }
+}
+
+/// What happened between two marks of the guest's.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Section {
+    /// What the guest ran.
+    pub guest: Counts,
+    /// What everybody else ran.
+    pub outside: Counts,
+    /// What of that ran at EL2.
+    pub el2: Counts,
+    /// The guest's exits.
+    pub exits: u64,
+    /// Exits of others: of a host whose kernel is at EL1, of a hypervisor that is a guest.
+    pub other_exits: u64,
+    /// The guest's exits by reason.
+    pub reasons: BTreeMap<String, u64>,
+    /// Others' by reason.
+    pub other_reasons: BTreeMap<String, u64>,
+}
+
+/// What happened in a whole run.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Run {
+    /// What ran at EL2.
+    pub el2: Counts,
+    /// What ran at EL0 of a host whose kernel is at EL2.
+    pub host_el0: Counts,
+    /// Those whose EL1 it was, or which EL2 let run there.
+    pub worlds: Vec<World>,
+}
+
+/// One of those: a VM, or a host whose kernel is at EL1.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct World {
+    /// The address of its second-stage table, if it has one.
+    pub table: Option<u64>,
+    /// What it ran at EL1.
+    pub el1: Counts,
+    /// What it ran at EL0.
+    pub el0: Counts,
+    /// Its exits.
+    pub exits: u64,
+    /// The same by reason.
+    pub reasons: BTreeMap<String, u64>,
+}
+
+/// All that the plugin wrote.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Output {
+    /// In the order of their ends.
+    pub sections: Vec<Section>,
+    /// The run, if it ended well.
+    pub run: Option<Run>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Line {
+    Section(Section),
+    Run(Run),
+    Error(String),
+}
+
+/// Reads the plugin's lines.
+///
+/// # Errors
+/// There are none; one of them is an error of the plugin's.
+pub fn parse(text: &str) -> Result<Output> {
+    ensure!(!text.is_empty(), exit::lacking("the emulator's plugin counted nothing"));
+    let mut output = Output::default();
+    for line in text.lines() {
+        match serde_json::from_str(line).with_context(|| format!("the plugin wrote {line}"))? {
+            Line::Section(section) => output.sections.push(section),
+            Line::Run(run) => output.run = Some(run),
+            Line::Error(sentence) => bail!("counting failed: {sentence}"),
+        }
+    }
+    Ok(output)
+}
+
+/// What to do where the emulator's own words are about plugins.
+pub fn advice(errors: &str) -> Option<&'static str> {
+    errors.contains("plugin").then_some(
+        "this emulator can't load the plugin that counts exits and accesses: install Debian's qemu-system-arm, version 10.0 or later, \
+         or leave the counts out with --no-counts",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: &str = r#"{"instructions":0,"sysreg_reads":0,"sysreg_writes":0,"barriers":0,"tlb_ops":0,"loads":0,"stores":0}"#;
+
+    #[test]
+    fn lines_are_read() {
+        let outside = NONE.replace("\"loads\":0", "\"loads\":8");
+        let text = format!(
+            "{{\"section\":{{\"guest\":{NONE},\"outside\":{outside},\"el2\":{NONE},\"exits\":4,\"other_exits\":0,\"reasons\":{{}},\"other_reasons\":{{}}}}}}\n\
+             {{\"run\":{{\"el2\":{NONE},\"host_el0\":{NONE},\"worlds\":[\
+             {{\"table\":4096,\"el1\":{NONE},\"el0\":{NONE},\"exits\":5,\"reasons\":{{\"HVC\":5}}}}]}}}}\n"
+        );
+        let output = parse(&text).unwrap();
+        assert_eq!((output.sections[0].exits, output.sections[0].outside.loads), (4, 8));
+        assert_eq!(output.run.unwrap().worlds[0].reasons["HVC"], 5);
+    }
+
+    #[test]
+    fn what_went_wrong_is_told() {
+        assert!(parse("").is_err());
+        assert!(parse("{\"error\":\"no register\"}\n").unwrap_err().to_string().contains("no register"));
+        assert!(parse("{}\n").is_err());
+        assert!(advice("Could not load plugin /x.so: no such file").is_some_and(|advice| advice.contains("install")));
+        assert_eq!(advice("no memory"), None);
+    }
+
+    #[test]
+    fn commas_in_paths_are_doubled() {
+        assert_eq!(arguments(Path::new("/a,b/c.so"), Path::new("/out")), ["-plugin", "/a,,b/c.so,out=/out"]);
+    }
+}

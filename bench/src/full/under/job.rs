@@ -1,0 +1,104 @@
+//! A run, and what is counted of it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use stile_board::map;
+
+use crate::counts;
+use crate::full::system::{self, System};
+use crate::full::work::Work;
+use stile::config::{KernelSource, VmConfig};
+use stile::l2;
+
+/// One measured run: guest, amount of work and emulated machine.
+#[derive(Debug, Clone, Copy)]
+pub struct Job<'a> {
+    /// Work of the guest.
+    pub work: &'a Work,
+    /// How much of it.
+    pub units: u32,
+    /// The guest's files.
+    pub system: &'a System,
+    /// The emulated CPUs' model.
+    pub cpu: &'a str,
+    /// The emulator's plugin that counts.
+    pub plugin: &'a Path,
+}
+
+/// Cost of a run.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Counts {
+    /// Exits by reason.
+    pub exits: BTreeMap<String, u64>,
+    /// Instructions of all CPUs, the hypervisor's included.
+    pub instructions: u64,
+    /// The hypervisor's.
+    pub hypervisor: u64,
+}
+
+/// The plugin's reason, an abort's with what is at its address.
+fn named(reason: &str) -> String {
+    let address = reason.split_once(" abort 0x").and_then(|(_, address)| u64::from_str_radix(address, 16).ok());
+    let name = match address {
+        Some(map::RAM_BASE..) => "second-stage fault",
+        Some(map::PL011_BASE) => "UART",
+        Some(map::PL031_BASE) => "clock",
+        Some(map::GICD_BASE..map::PL011_BASE) => "GIC",
+        _ => reason,
+    };
+    name.to_owned()
+}
+
+/// The guest as a VM: each of its CPUs has a physical one for itself.
+pub(super) fn vm(job: &Job<'_>) -> VmConfig {
+    VmConfig { pinned: true, ..l2::vm::vm("guest", KernelSource::File("kernel".into()), system::MEMORY, job.work.vcpus) }
+}
+
+impl Counts {
+    /// Returns the counts of the plugin. VMs are those with a second stage of translation; a host's kernel at EL1 has none.
+    pub(super) fn of(counted: Option<&counts::Output>) -> Result<Self> {
+        let run = counted.and_then(|counts| counts.run.as_ref()).context("the emulator's plugin counted no run")?;
+        let mut exits: BTreeMap<String, u64> = BTreeMap::new();
+        let mut hypervisor = run.el2.instructions + run.host_el0.instructions;
+        let mut instructions = hypervisor;
+        for world in &run.worlds {
+            instructions += world.el1.instructions + world.el0.instructions;
+            if world.table.is_none() {
+                hypervisor += world.el1.instructions + world.el0.instructions;
+                continue;
+            }
+            for (reason, count) in &world.reasons {
+                *exits.entry(named(reason)).or_default() += count;
+            }
+        }
+        Ok(Self { exits, instructions, hypervisor })
+    }
+}
+
+/// Whether the guest's console says that the work is done.
+pub(super) fn confirm(job: &Job<'_>, console: &[u8]) -> Result<()> {
+    let text = String::from_utf8_lossy(console);
+    let done = job.work.is_boot() || text.contains(&system::confirmation(job.work, job.units));
+    ensure!(done, "the guest did not do its work; the end of its output:\n{}", end(&text));
+    Ok(())
+}
+
+/// The last lines of a text.
+fn end(text: &str) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(20)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn aborts_are_named_by_what_is_there() {
+        let names = ["IRQ", "data abort 0x9000000", "data abort 0x80a0000", "data abort 0x40790000", "instruction abort 0x42000000"];
+        assert_eq!(names.map(named), ["IRQ", "UART", "GIC", "second-stage fault", "second-stage fault"]);
+        assert_eq!(named("data abort 0xa000000"), "data abort 0xa000000");
+    }
+}

@@ -1,0 +1,26 @@
+//! A guest's run under each kind of host, and what is counted there.
+
+mod job;
+mod kvm;
+mod native;
+mod stile;
+
+use anyhow::{Result, bail};
+use stile_blob::Interrupts;
+
+use crate::host::{Host, Technique};
+pub use job::{Counts, Job};
+
+/// Runs the guest from power-on to power-off.
+///
+/// # Errors
+/// Something can't be built, fetched or run; the guest does not do its work.
+pub fn run(host: Host, job: &Job<'_>) -> Result<Counts> {
+    match host {
+        Host::Stile => stile::run(job, Interrupts::Virtual),
+        Host::Without(Technique::VirtualInterrupts) => stile::run(job, Interrupts::Direct),
+        Host::Native => native::run(job),
+        Host::Kvm(kvm) => kvm::run(kvm, job),
+        Host::Xen | Host::Without(_) => bail!("real work is not measured under {}", host.name()),
+    }
+}

@@ -1,0 +1,31 @@
+//! The guest under Stile: exits are what its ledger counts.
+
+use anyhow::{Result, ensure};
+use stile_blob::{Interrupts, Techniques};
+
+use super::job::{Counts, Job, confirm, vm};
+use crate::emulate;
+use crate::full::system;
+use crate::under_stile;
+use stile::config::{Arch, VmConfig};
+use stile::image::VmFiles;
+
+/// Runs one VM, each of whose vCPUs has a physical CPU for itself. With direct interrupts the machine has one CPU more, for Stile's own.
+pub fn run(job: &Job<'_>, interrupts: Interrupts) -> Result<Counts> {
+    let hypervisor = under_stile::hypervisor(Arch::Aarch64)?;
+    let vcpus = u32::from(job.work.vcpus);
+    let vm = VmConfig { cpus: (1 << vcpus) - 1, techniques: Techniques { interrupts, ..Techniques::default() }, ..vm(job) };
+    let cpus = vcpus + u32::from(interrupts == Interrupts::Direct);
+    let config = under_stile::machine(Arch::Aarch64, vm, cpus, job.cpu);
+    let bootargs = system::bootargs(job.work, job.units);
+    let files = VmFiles { kernel: &job.system.kernel, initrd: Some(&job.system.initrd), bootargs: &bootargs, domains: &[] };
+    let extra = emulate::REPEATABLE.map(str::to_owned).to_vec();
+    let output = under_stile::run(&hypervisor, &config, &files, extra, Some(job.plugin))?;
+    confirm(job, &output.console)?;
+    let exits = output.exits()?;
+    let counts = Counts::of(output.counts.as_ref())?;
+    let (taken, counted) = (counts.exits.values().sum::<u64>(), exits.values().sum::<u64>());
+    ensure!(taken == counted, "the ledger has {counted} exits, and the emulator's plugin {taken}");
+    // The ledger's reasons are finer.
+    Ok(Counts { exits, ..counts })
+}

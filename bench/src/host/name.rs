@@ -1,0 +1,147 @@
+//! The hosts, and what they are called.
+
+use stile_blob::{ApicVirtualization, DecodeCache, Interrupts, Techniques};
+
+use crate::operation::{Needs, Operation};
+
+/// Stile's name.
+pub const STILE: &str = "stile";
+
+/// Something that the probe runs under.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Host {
+    /// Stile.
+    Stile,
+    /// Stile without a technique.
+    Without(Technique),
+    /// No hypervisor: the least that an operation can cost.
+    Native,
+    /// KVM.
+    Kvm(Kvm),
+    /// Xen.
+    Xen,
+}
+
+/// A technique that Stile can do without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Technique {
+    /// Local APICs by the processor.
+    ApicVirtualization,
+    /// These, and the cache of decoded instructions.
+    DecodeCache,
+    /// Virtual interrupts: a guest's timers and SGIs are physical ones.
+    VirtualInterrupts,
+}
+
+impl Technique {
+    /// Its name on the command line and in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ApicVirtualization => "stile-software-apic",
+            Self::DecodeCache => "stile-no-decode-cache",
+            Self::VirtualInterrupts => "stile-direct",
+        }
+    }
+
+    /// Its name in pages and pictures.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::ApicVirtualization => "Stile, software APIC",
+            Self::DecodeCache => "and no decode cache",
+            Self::VirtualInterrupts => "Stile, direct interrupts",
+        }
+    }
+
+    /// A VM's techniques without it.
+    pub fn switched_off(self, techniques: Techniques) -> Techniques {
+        match self {
+            Self::ApicVirtualization => Techniques { apic_virtualization: ApicVirtualization::Off, ..techniques },
+            Self::DecodeCache => Techniques { decode_cache: DecodeCache::Off, ..Self::ApicVirtualization.switched_off(techniques) },
+            Self::VirtualInterrupts => Techniques { interrupts: Interrupts::Direct, ..techniques },
+        }
+    }
+
+    /// Whether an operation is another one without it.
+    pub fn concerns(self, operation: &Operation) -> bool {
+        match self {
+            Self::ApicVirtualization => true,
+            // No vCPU is direct while another wants its CPU.
+            Self::VirtualInterrupts => operation.needs != Needs::Shared,
+            // Instructions are decoded whose operand is a device.
+            Self::DecodeCache => operation.name.ends_with("_xapic") || matches!(operation.name, "lapic_id_read" | "lapic_timer_read"),
+        }
+    }
+}
+
+impl Host {
+    /// Its name on the command line and in the terminal's tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Stile => STILE,
+            Self::Without(technique) => technique.name(),
+            Self::Native => "native",
+            Self::Kvm(kvm) => kvm.name(),
+            Self::Xen => "xen",
+        }
+    }
+
+    /// Its name in pages and pictures.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Stile => "Stile",
+            Self::Without(technique) => technique.title(),
+            Self::Native => "no hypervisor",
+            Self::Kvm(kvm) => kvm.title(),
+            Self::Xen => "Xen",
+        }
+    }
+
+    /// Whether there is no such host on a CPU without FEAT_VHE. (The newest kernel's protected mode stops in the boot there, in the
+    /// emulator at least.)
+    pub const fn needs_vhe(self) -> bool {
+        matches!(self, Self::Kvm(Kvm::Vhe | Kvm::Protected | Kvm::V6_12))
+    }
+}
+
+/// KVM in one of its modes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kvm {
+    /// The newest kernel, with the host at EL2.
+    Vhe,
+    /// The newest kernel, with the host at EL1.
+    Nvhe,
+    /// The newest kernel, with a host that is not trusted.
+    Protected,
+    /// Linux 6.12, with the host at EL2.
+    V6_12,
+    /// The newest kernel, with the host at EL2, and VMs that may have an EL2 of their own.
+    Nested,
+    /// Linux 6.1 on a PC.
+    V6_1,
+}
+
+impl Kvm {
+    /// Its name on the command line and in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Vhe => "kvm-vhe",
+            Self::Nvhe => "kvm-nvhe",
+            Self::Protected => "kvm-protected",
+            Self::V6_12 => "kvm-6.12",
+            Self::Nested => "kvm-nested",
+            Self::V6_1 => "kvm-6.1",
+        }
+    }
+
+    /// Its name in pages and pictures.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Vhe => "KVM VHE",
+            Self::Nvhe => "KVM nVHE",
+            Self::Protected => "KVM protected",
+            Self::V6_12 => "KVM 6.12",
+            Self::Nested => "KVM nested",
+            Self::V6_1 => "KVM 6.1",
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The device tree that Xen is given: QEMU's `virt` board, and the domain that Xen is to start (Xen, "Device Tree Bindings", "Dom0less").
+
+use stile_board::{intid, map};
+use vm_fdt::{FdtWriter, FdtWriterResult};
+
+use stile::image::domain::{self, Domain};
+use stile::image::dtb::{self, GIC_PPI, GIC_SPI, LEVEL_HIGH};
+use stile::image::fdt::string_list;
+
+/// The emulated machine.
+#[derive(Debug)]
+pub struct Machine {
+    /// Physical CPUs.
+    pub cpus: u32,
+    /// RAM in bytes.
+    pub memory: u64,
+}
+
+const GIC: u32 = 1;
+/// Bytes of QEMU's region for redistributors.
+const GICR_SIZE: u64 = map::PL011_BASE - map::GICR_BASE;
+const UART: &str = "/pl011@9000000";
+
+/// Xen's command line: where its console is, and that it need not clear free memory, which its idle CPUs would do while the probe measures
+/// how they wake.
+const PARAMETERS: &str = "console=dtuart bootscrub=0";
+
+/// Makes the flattened device tree.
+///
+/// # Errors
+/// Only if the command line has a NUL character.
+pub fn build(machine: &Machine, domain: &Domain<'_>) -> FdtWriterResult<Vec<u8>> {
+    let mut fdt = FdtWriter::new()?;
+    let root = fdt.begin_node("")?;
+    fdt.property_string("compatible", "linux,dummy-virt")?;
+    fdt.property_u32("#address-cells", 2)?;
+    fdt.property_u32("#size-cells", 2)?;
+    fdt.property_u32("interrupt-parent", GIC)?;
+
+    let chosen = fdt.begin_node("chosen")?;
+    fdt.property_u32("#address-cells", 2)?;
+    fdt.property_u32("#size-cells", 2)?;
+    fdt.property_string("stdout-path", UART)?;
+    fdt.property_string("xen,xen-bootargs", PARAMETERS)?;
+    domain::node(&mut fdt, 1, domain)?;
+    fdt.end_node(chosen)?;
+
+    let memory = fdt.begin_node(&format!("memory@{:x}", map::RAM_BASE))?;
+    fdt.property_string("device_type", "memory")?;
+    fdt.property_array_u64("reg", &[map::RAM_BASE, machine.memory])?;
+    fdt.end_node(memory)?;
+
+    dtb::cpus(&mut fdt, machine.cpus as usize)?;
+    dtb::timer(&mut fdt, false)?;
+
+    let psci = fdt.begin_node("psci")?;
+    string_list(&mut fdt, "compatible", &["arm,psci-1.0", "arm,psci-0.2"])?;
+    fdt.property_string("method", "smc")?;
+    fdt.end_node(psci)?;
+
+    let gic = fdt.begin_node(&format!("intc@{:x}", map::GICD_BASE))?;
+    fdt.property_string("compatible", "arm,gic-v3")?;
+    fdt.property_null("interrupt-controller")?;
+    fdt.property_u32("#interrupt-cells", 3)?;
+    fdt.property_array_u64("reg", &[map::GICD_BASE, map::GICD_SIZE, map::GICR_BASE, GICR_SIZE])?;
+    fdt.property_array_u32("interrupts", &[GIC_PPI, intid::GIC_MAINTENANCE - intid::PPI_BASE, LEVEL_HIGH])?;
+    fdt.property_phandle(GIC)?;
+    fdt.end_node(gic)?;
+
+    let uart = fdt.begin_node(UART.trim_start_matches('/'))?;
+    string_list(&mut fdt, "compatible", &["arm,pl011", "arm,primecell"])?;
+    fdt.property_array_u64("reg", &[map::PL011_BASE, map::PL011_SIZE])?;
+    fdt.property_array_u32("interrupts", &[GIC_SPI, intid::PL011 - intid::SPI_BASE, LEVEL_HIGH])?;
+    fdt.end_node(uart)?;
+
+    fdt.end_node(root)?;
+    fdt.finish()
+}
+
+#[cfg(test)]
+#[path = "../../../../cli/src/image/tests/tree_source.rs"]
+mod tree_source;
+
+#[cfg(test)]
+mod tests {
+    use super::tree_source::source;
+    use super::*;
+
+    #[test]
+    fn whole_tree() {
+        let machine = Machine { cpus: 2, memory: 256 << 20 };
+        let domain = Domain { vcpus: 2, memory: 64 << 20, image: 0x4800_0000..0x4800_8000, bootargs: "n=64 only=ipi" };
+        insta::assert_snapshot!("device_tree", source(&build(&machine, &domain).expect("a tree")));
+    }
+}

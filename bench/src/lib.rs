@@ -1,0 +1,142 @@
+//! `stile bench`: what operations cost under Stile, and under its peers on the same emulated machine.
+//!
+//! The emulator counts instructions (QEMU's `-icount`, Bochs' counter), so the same build gives the same figures each time. Instructions are not cycles.
+
+mod ablation;
+pub mod budgets;
+mod counts;
+mod crossings;
+mod emulate;
+mod full;
+mod history;
+mod host;
+mod kept;
+pub mod nested;
+mod number;
+mod operation;
+mod page;
+mod picture;
+mod platform;
+mod probe;
+mod record;
+mod report;
+mod under_stile;
+mod vmx;
+mod vmx_table;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use stile_blob::Techniques;
+
+pub use host::client_boot_arguments;
+use host::{Host, Request};
+use report::Results;
+use stile::args::BenchArgs;
+use stile::config::Arch;
+use stile::progress::Task;
+use stile::{cargo, emulator, exit, out};
+
+/// The probe, as the kernel of an arm64 guest.
+///
+/// # Errors
+/// It can't be built.
+pub fn probe_image() -> Result<Vec<u8>> {
+    probe::build(Arch::Aarch64)
+}
+
+/// The file system of a kernel that runs the probe in a VM of its KVM, and the numbers of vCPUs for its boot arguments.
+///
+/// # Errors
+/// A name that there isn't; something can't be built.
+pub fn nested_probe(operations: &[&str], iterations: u32) -> Result<(Vec<u8>, Vec<String>)> {
+    let names: Vec<_> = operations.iter().map(|name| (*name).to_owned()).collect();
+    let operations = platform::of(Arch::Aarch64).choose(&names).map_err(exit::usage)?;
+    host::client_archive(&probe::build(Arch::Aarch64)?, &operations, iterations)
+}
+
+/// The kernel, the file system and the boot arguments of a Debian for PCs whose KVM runs the probe, by the names of operations.
+///
+/// # Errors
+/// A name that there isn't; something can't be built or fetched.
+pub fn nested_probe_of_pc(operations: &[&str], iterations: u32) -> Result<(PathBuf, Vec<u8>, String)> {
+    let names: Vec<_> = operations.iter().map(|name| (*name).to_owned()).collect();
+    let operations = platform::of(Arch::X86_64).choose(&names).map_err(exit::usage)?;
+    host::pc_host(&probe::build(Arch::X86_64)?, &operations, iterations)
+}
+
+/// Measures, and prints a table.
+///
+/// # Errors
+/// A name that there isn't; something can't be built, fetched or run; the file can't be written.
+pub fn bench(args: &BenchArgs) -> Result<u8> {
+    let arch = Arch::named(&args.arch).map_err(exit::usage)?;
+    if arch != Arch::Aarch64 && (args.nested || args.ablate || args.full) {
+        return Err(exit::usage(format!("--nested, --ablate and --full measure {} only", Arch::Aarch64.name())));
+    }
+    if args.nested {
+        return nested::bench(args);
+    }
+    let platform = platform::of(arch);
+    let cpu = args.cpu.as_deref().unwrap_or(platform.cpu());
+    if args.history {
+        return history::history(&history::Selection { operations: &args.only, arch, cpu }, args.svg.as_deref());
+    }
+    let work = if args.full { full::choose(&args.only) } else { Vec::new() };
+    // With real work, a name may be that of either.
+    let names: Vec<String> = args.only.iter().filter(|name| work.iter().all(|work| work.name != **name)).cloned().collect();
+    let operations = if names.is_empty() && !args.only.is_empty() { Vec::new() } else { platform.choose(&names).map_err(exit::usage)? };
+    let mut peers = platform.choose_peers(&args.against).map_err(exit::usage)?;
+    emulator::ensure(arch)?;
+    if arch == Arch::Aarch64 && args.against.is_empty() && !emulator::features(cpu)?.names().contains(&"VHE") {
+        peers.retain(|peer| !peer.needs_vhe());
+    }
+    let probe = probe::build(arch)?;
+    // Real work can't be told from the rest of a run without it.
+    let plugin = if !platform.has_plugin || args.no_counts && !args.full { None } else { Some(counts::build()?) };
+    let task = Task::start("measuring");
+    let progress = |what: String| task.message(format!("measuring: {what}"));
+    let request = Request {
+        platform,
+        probe: &probe,
+        cpu,
+        operations: &operations,
+        iterations: args.iterations,
+        techniques: Techniques::default(),
+        plugin: plugin.as_deref(),
+        progress: &progress,
+    };
+    let hosts: Vec<Host> = [Host::Stile].into_iter().chain(peers).collect();
+    let (mut tables, records) = if args.ablate {
+        let records = ablation::measure(&request)?;
+        (vec![ablation::table(cpu, &records)], records)
+    } else {
+        let mut results = Results::new(platform, cpu, &operations);
+        for host in hosts.iter().copied().filter(|_| !operations.is_empty()) {
+            let figures = host.measure(&request).with_context(|| format!("measuring under {}", host.name()))?;
+            results.add(host, figures);
+        }
+        let tables = [(!operations.is_empty()).then(|| results.table()), results.reasons(), results.crossings(), results.vmx()];
+        (tables.into_iter().flatten().collect(), results.records())
+    };
+    let mut lines = record::write(&records)?;
+    if args.full
+        && let Some(plugin) = &plugin
+    {
+        let work = full::measure(&work, &full::hosts(&hosts, &args.against), cpu, plugin, &progress)?;
+        tables.push(work.table());
+        lines.extend(work.json().into_iter().map(|line| line + "\n"));
+    }
+    drop(task);
+    out::line(tables.join("\n\n"))?;
+    if let Some(path) = &args.json {
+        std::fs::write(path, lines).with_context(|| format!("writing {}", path.display()))?;
+    }
+    if let Some(path) = &args.svg {
+        std::fs::write(path, picture::draw(&records, platform, cpu)).with_context(|| format!("writing {}", path.display()))?;
+    }
+    if args.update {
+        kept::update(&cargo::repository(), records)?;
+    }
+    Ok(exit::OK)
+}

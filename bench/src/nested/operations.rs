@@ -1,0 +1,47 @@
+//! What is measured: the probe's operations in L2, and a system call in L1.
+
+use crate::operation::{self, AARCH64, Needs, Operation};
+
+/// A system call of a program of L1's, which KVM's client makes: the return from it is an ERET that traps at virtual EL2.
+pub const SYSCALL: Operation = Operation { name: "l1_syscall", needs: Needs::One, aim: None };
+
+/// Those of L2 that are measured if none are named.
+const DEFAULT: [&str; 7] = ["hyp_call", "mmio_read_vgic", "mmio_read_device", "ipi_self", "ipi", "timer", "eoi"];
+
+/// All that can be measured, in the order of the tables.
+pub fn all() -> Vec<Operation> {
+    AARCH64.into_iter().chain([SYSCALL]).collect()
+}
+
+/// The operations with these names, or those of the tables.
+///
+/// # Errors
+/// A name that there isn't, or an operation that L1 could not be made to run as it must: a sentence.
+pub fn choose(names: &[String]) -> Result<Vec<Operation>, String> {
+    let default = || DEFAULT.iter().chain([&SYSCALL.name]).map(|&name| name.to_owned()).collect();
+    let operations = operation::choose(&all(), &if names.is_empty() { default() } else { names.to_vec() })?;
+    match operations.iter().find(|operation| operation.needs == Needs::Shared) {
+        Some(other) => Err(format!("{} needs vCPUs that share a CPU, and who shares one is L1's to decide", other.name)),
+        None => Ok(operations),
+    }
+}
+
+/// Where an operation stands in the tables; those of other versions come last.
+pub fn place(name: &str) -> usize {
+    let all = all();
+    all.iter().position(|operation| operation.name == name).unwrap_or(all.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_chosen_by_name() {
+        assert_eq!(choose(&[]).unwrap().len(), DEFAULT.len() + 1);
+        assert_eq!(choose(&["l1_syscall".to_owned(), "eoi".to_owned()]).unwrap().last(), Some(&SYSCALL));
+        assert!(choose(&["vcpu_switch".to_owned()]).unwrap_err().contains("share"));
+        assert!(choose(&["hypercall".to_owned()]).unwrap_err().contains("l1_syscall"));
+        assert!(place("hyp_call") < place("l1_syscall") && place("l1_syscall") < place("gone"));
+    }
+}

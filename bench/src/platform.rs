@@ -1,0 +1,187 @@
+//! What is measured on an architecture: which operations, beside which peers, on which emulated machine.
+
+use std::path::Path;
+
+use super::emulate;
+use super::host::{Host, Kvm, Technique};
+use super::operation::{self, Needs, Operation};
+use stile::config::Arch;
+use stile::emulator::{Board, Boot, Machine, Pc, bochs};
+
+/// An architecture, as the bench sees it.
+#[derive(Debug)]
+pub struct Platform {
+    /// The architecture.
+    pub arch: Arch,
+    /// What the probe measures, in the order in which tables show it.
+    pub operations: &'static [Operation],
+    /// Those that Stile is compared with.
+    pub peers: &'static [Host],
+    /// Whether the emulator can load the plugin that counts what runs outside of the guest.
+    pub has_plugin: bool,
+    /// The file of the picture, from the repository's folder.
+    pub picture: &'static str,
+    /// The name of the marks between which `docs/bench.md` has the figures.
+    pub mark: &'static str,
+}
+
+/// All of them.
+pub static PLATFORMS: [Platform; 2] = [
+    Platform {
+        arch: Arch::Aarch64,
+        operations: &operation::AARCH64,
+        peers: &[
+            Host::Without(Technique::VirtualInterrupts),
+            Host::Native,
+            Host::Kvm(Kvm::Vhe),
+            Host::Kvm(Kvm::Nvhe),
+            Host::Kvm(Kvm::Protected),
+            Host::Kvm(Kvm::V6_12),
+            Host::Xen,
+        ],
+        has_plugin: true,
+        picture: "docs/bench.svg",
+        mark: "figures",
+    },
+    Platform {
+        arch: Arch::X86_64,
+        operations: &operation::X86_64,
+        peers: &[Host::Without(Technique::ApicVirtualization), Host::Without(Technique::DecodeCache), Host::Native, Host::Kvm(Kvm::V6_1)],
+        has_plugin: false,
+        picture: "docs/bench-x86_64.svg",
+        mark: "figures of x86_64",
+    },
+];
+
+/// The one of an architecture.
+pub fn of(arch: Arch) -> &'static Platform {
+    let [aarch64, x86_64] = &PLATFORMS;
+    match arch {
+        Arch::Aarch64 => aarch64,
+        Arch::X86_64 => x86_64,
+    }
+}
+
+/// The one that has a CPU model.
+pub fn of_cpu(model: &str) -> &'static Platform {
+    of(if bochs::MODELS.contains(&model) { Arch::X86_64 } else { Arch::Aarch64 })
+}
+
+/// What a machine is started on.
+#[derive(Debug, Clone, Copy)]
+pub struct Start<'a> {
+    /// The CPUs' model.
+    pub cpu: &'a str,
+    /// Physical CPUs.
+    pub cpus: u32,
+    /// Physical memory in bytes.
+    pub memory: u64,
+}
+
+impl Platform {
+    /// The model of the CPUs in the picture, and of those that are measured unless another one is asked for.
+    pub const fn cpu(&self) -> &'static str {
+        self.arch.default_cpu_model()
+    }
+
+    /// Stile, and then those that it is compared with.
+    pub fn hosts(&self) -> impl Iterator<Item = Host> {
+        [Host::Stile].into_iter().chain(self.peers.iter().copied())
+    }
+
+    /// The operations with these names; all without names.
+    ///
+    /// # Errors
+    /// A name that there isn't: a sentence that lists those that there are.
+    pub fn choose(&self, names: &[String]) -> Result<Vec<Operation>, String> {
+        operation::choose(self.operations, names)
+    }
+
+    /// Which peers the words of `--against` name; all without words.
+    ///
+    /// # Errors
+    /// A word that names none: a sentence that lists those that there are.
+    pub fn choose_peers(&self, words: &[String]) -> Result<Vec<Host>, String> {
+        if words.is_empty() {
+            return Ok(self.peers.to_vec());
+        }
+        let mut hosts = Vec::new();
+        for word in words.iter().filter(|word| *word != "none") {
+            let host = self.peers.iter().find(|host| host.name() == word).ok_or_else(|| {
+                let known: Vec<_> = self.peers.iter().map(|host| host.name()).collect();
+                format!("there is no peer called {word}; expected none or some of {}", known.join(", "))
+            })?;
+            if !hosts.contains(host) {
+                hosts.push(*host);
+            }
+        }
+        Ok(hosts)
+    }
+
+    /// What an operation needs, in groups that each are one run: those for which there are such operations.
+    pub fn groups(operations: &[Operation]) -> Vec<(Needs, Vec<Operation>)> {
+        [Needs::One, Needs::Two, Needs::Shared]
+            .into_iter()
+            .map(|needs| (needs, operations.iter().filter(|operation| operation.needs == needs).copied().collect::<Vec<_>>()))
+            .filter(|(_, operations)| !operations.is_empty())
+            .collect()
+    }
+
+    /// A machine that starts Stile.
+    pub fn hypervisors(&self, start: &Start<'_>, extra: Vec<String>) -> Machine {
+        self.machine(start, Vec::new(), Boot::default(), extra)
+    }
+
+    /// A machine without virtualization that starts a program with a command line.
+    pub fn bare(&self, start: &Start<'_>, arguments: String) -> Machine {
+        let extra = match self.arch {
+            Arch::Aarch64 => vec!["-append".into(), arguments.clone()],
+            Arch::X86_64 => Vec::new(),
+        };
+        // The last one of several options wins.
+        self.machine(start, vec!["virtualization=off".into()], Boot::Multiboot(arguments), extra)
+    }
+
+    /// A machine that starts Linux with a command line and an initial RAM file system.
+    pub fn linux(&self, start: &Start<'_>, arguments: String, initrd: &Path) -> Machine {
+        let mut extra = Vec::new();
+        if self.arch == Arch::Aarch64 {
+            extra.extend(emulate::REPEATABLE.map(str::to_owned));
+            extra.extend(["-initrd".into(), initrd.display().to_string(), "-append".into(), arguments.clone()]);
+        }
+        self.machine(start, Vec::new(), Boot::Linux(arguments, initrd.to_owned()), extra)
+    }
+
+    fn machine(&self, start: &Start<'_>, options: Vec<String>, boot: Boot, extra: Vec<String>) -> Machine {
+        let &Start { cpu, cpus, memory } = start;
+        let cpu = cpu.to_owned();
+        match self.arch {
+            Arch::Aarch64 => Machine::Arm(Board { cpu, cpus, memory, machine: options, smmu: false, icount: true, extra }),
+            Arch::X86_64 => Machine::Pc(Pc { cpu, cpus, memory, boot, extra, counts: None }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_are_chosen_by_name() {
+        let arm = of(Arch::Aarch64);
+        assert_eq!(arm.choose_peers(&[]).unwrap(), arm.peers);
+        assert_eq!(arm.choose_peers(&["none".to_owned()]).unwrap(), []);
+        assert_eq!(arm.choose_peers(&["native".to_owned(), "native".to_owned()]).unwrap(), [Host::Native]);
+        assert!(arm.choose_peers(&["vmware".to_owned()]).unwrap_err().contains("native"));
+    }
+
+    #[test]
+    fn each_architecture_has_its_own() {
+        for arch in Arch::ALL {
+            let platform = of(arch);
+            assert_eq!(platform.arch, arch);
+            let groups = Platform::groups(platform.operations);
+            assert_eq!(groups.iter().map(|(_, operations)| operations.len()).sum::<usize>(), platform.operations.len());
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! A run of Stile with one VM, which ends by itself.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use stile_ledger::report::Account;
+use stile_wire::{Channel, Command, Decoder, Encoder, Event, Item};
+
+use super::counts;
+use super::emulate::{self, Next};
+use super::platform::{self, Start};
+use super::vmx;
+use stile::config::{Arch, MachineConfig, VmConfig};
+use stile::hypervisor;
+use stile::image::{self, Hypervisor, Seed, VmFiles};
+use stile::session::{Exits, catalogue};
+
+/// Stile's default slice.
+const SLICE: Duration = Duration::from_millis(5);
+
+/// Builds the hypervisor for an architecture, and reads it.
+///
+/// # Errors
+/// It doesn't compile, or can't be read.
+pub fn hypervisor(arch: Arch) -> Result<Hypervisor> {
+    let elf = hypervisor::build_for(arch)?;
+    let bytes = std::fs::read(&elf).with_context(|| format!("reading {}", elf.display()))?;
+    Hypervisor::from_elf(&bytes).with_context(|| format!("reading {}", elf.display()))
+}
+
+/// A machine with so many CPUs of a model.
+pub fn machine(arch: Arch, vm: VmConfig, cpus: u32, cpu: &str) -> MachineConfig {
+    let mitigations = stile_blob::Mitigations::default();
+    MachineConfig { arch, cpus, memory: None, cpu_model: cpu.to_owned(), slice: SLICE, mitigations, vms: vec![vm] }
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Output {
+    arch: Arch,
+    /// The VM's console.
+    pub console: Vec<u8>,
+    /// The VM's exits by its ledger, from its start to its end.
+    pub account: Account,
+    /// What the plugin counted, if there is one.
+    pub counts: Option<counts::Output>,
+    /// What the emulated PC counted.
+    pub vmx: Vec<vmx::Section>,
+}
+
+/// How long a VM runs.
+#[derive(Clone, Copy)]
+pub enum Until<'a> {
+    /// Until it ends by itself.
+    ItEnds,
+    /// Until this says so of everything that it has written to its console. Then Stile is told to end it.
+    Said(&'a dyn Fn(&[u8]) -> bool),
+}
+
+/// Runs a machine of [`machine`], with further arguments for the emulator, and counts with the plugin if there is one.
+///
+/// # Errors
+/// The files are not what they should be, the emulator fails, or Stile does not end well.
+pub fn run(
+    hypervisor: &Hypervisor,
+    config: &MachineConfig,
+    files: &VmFiles<'_>,
+    extra: Vec<String>,
+    plugin: Option<&Path>,
+) -> Result<Output> {
+    run_until(hypervisor, config, files, extra, plugin, Until::ItEnds)
+}
+
+/// The same for a VM that need not end by itself.
+///
+/// # Errors
+/// As of [`run`].
+pub fn run_until(
+    hypervisor: &Hypervisor,
+    config: &MachineConfig,
+    files: &VmFiles<'_>,
+    extra: Vec<String>,
+    plugin: Option<&Path>,
+    until: Until<'_>,
+) -> Result<Output> {
+    let plans = config.vms.iter().map(|vm| image::plan_for(config.arch, vm, files, Seed::Fixed)).collect::<Result<Vec<_>, _>>()?;
+    let image = image::assemble(hypervisor, config, &plans, true)?;
+    let memory = config.physical_memory(image.bytes.len() as u64).map_err(anyhow::Error::msg)?;
+    let start = Start { cpu: &config.cpu_model, cpus: config.cpus, memory };
+    let machine = platform::of(config.arch).hypervisors(&start, extra);
+    let mut is_told = false;
+    let output = emulate::run_until(&machine, &image.bytes, plugin, |line| match until {
+        Until::Said(is_over) if !is_told && is_over(&console_of(line)) => {
+            is_told = true;
+            Next::Send(command(&Command::Shutdown))
+        }
+        _ => Next::GoOn,
+    })?;
+    let (console, account) = decode(config.arch, &output.line)?;
+    Ok(Output { arch: config.arch, console, account, counts: output.counts, vmx: output.vmx })
+}
+
+impl Output {
+    /// The exits by reason.
+    ///
+    /// # Errors
+    /// Exits that no row of the ledger has.
+    pub fn exits(&self) -> Result<BTreeMap<String, u64>> {
+        ensure!(self.account.difference() == 0, "{} exits are not in the ledger", self.account.difference());
+        let reasons = self.account.reasons(catalogue(self.arch));
+        let rows = reasons.iter().flat_map(|reason| reason.subs.iter().map(|sub| (row_name(reason.name, &sub.name), sub.row.count)));
+        Ok(rows.collect())
+    }
+}
+
+/// The name of a row among the rows of all reasons.
+fn row_name(reason: &str, sub: &str) -> String {
+    if sub == "other" { reason.to_owned() } else { format!("{reason}: {sub}") }
+}
+
+/// A command as it goes over the serial line.
+fn command(command: &Command) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Encoder::new().command(command, &mut |byte| bytes.push(byte));
+    bytes
+}
+
+/// What the VM wrote to its console, of what came over the serial line so far.
+fn console_of(line: &[u8]) -> Vec<u8> {
+    let mut decoder = Decoder::new();
+    let byte = |byte: &u8| match decoder.push(*byte)? {
+        Item::Byte(channel, byte) if channel.vm() == Some(0) => Some(byte),
+        _ => None,
+    };
+    line.iter().filter_map(byte).collect()
+}
+
+/// The VM's console and its exits, from what came over the serial line.
+fn decode(arch: Arch, line: &[u8]) -> Result<(Vec<u8>, Account)> {
+    let mut decoder = Decoder::new();
+    let (mut console, mut log) = (Vec::new(), Vec::new());
+    let (mut exits, mut status) = (Exits::new(arch), None);
+    for &byte in line {
+        let Some(item) = decoder.push(byte) else { continue };
+        match item.event() {
+            Some(Ok(Event::End { status: end })) => status = Some(end),
+            Some(Ok(event)) => exits.take(&event),
+            Some(Err(_)) => {}
+            None => match item {
+                Item::Byte(Channel::LOG, byte) => log.push(byte),
+                Item::Byte(channel, byte) if channel.vm() == Some(0) => console.push(byte),
+                _ => {}
+            },
+        }
+    }
+    ensure!(status == Some(0), "Stile did not end well; its log:\n{}", String::from_utf8_lossy(&log).trim_end());
+    Ok((console, exits.report().machine()))
+}

@@ -1,0 +1,228 @@
+//! The scenarios with PCI functions that are assigned to VMs.
+
+use anyhow::Result;
+
+use super::disk::Disk;
+use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
+use stile::exit;
+use stile::programs::Programs;
+
+/// QEMU's options for a virtio function behind the SMMU.
+const VIRTIO: &str = "addr=2,iommu_platform=on,disable-legacy=on,romfile=";
+
+/// All of them.
+///
+/// # Errors
+/// A guest is missing.
+pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
+    Ok(vec![
+        assigned_disk(programs)?,
+        reset_in_flight(),
+        blocked_dma(programs)?,
+        request_budget(),
+        other_cpu(),
+        network(),
+        bridge(),
+        nvme(),
+        pending_bits(),
+        absent(),
+        without_smmu(),
+        bypassing(),
+    ])
+}
+
+/// The arguments that add a device to the machine.
+fn device(scenario: Scenario, words: &[&str]) -> Scenario {
+    words.iter().fold(scenario, |scenario, word| scenario.with("--qemu-arg", *word))
+}
+
+fn with_disk(scenario: Scenario, disk: Disk) -> Scenario {
+    let virtio = format!("virtio-blk-pci,drive=disk,{VIRTIO}");
+    let scenario = device(scenario, &["-drive", "if=none,id=disk,format=raw,file={disk}", "-device", &virtio]);
+    Scenario { disk: Some(disk), ..scenario }
+}
+
+/// Debian reads a disk that is assigned to it, writes what it read, and reads that again; a VM beside it computes.
+fn assigned_disk(programs: &Programs) -> Result<Scenario> {
+    let disk = Disk { half: 16 << 20 };
+    let read = |skip| format!("dd if=/dev/vda bs=1M count=16 skip={skip} iflag=direct | sha256sum");
+    let copy = "dd if=/dev/vda of=/dev/vda bs=64k count=256 seek=256 iflag=direct oflag=direct";
+    let exec = format!("{}; {copy}; sync; {}", read(0), read(16));
+    let config = format!(
+        "[machine]\ncpus = 2\n\n\
+         [[vm]]\nname = \"disk\"\nkernel = \"debian\"\nvcpus = 2\nmemory = \"256M\"\nexec = \"{exec}\"\n\
+         [[vm.pci]]\nfunction = \"0000:00:02.0\"\n\n\
+         [[vm]]\nname = \"neighbour\"\nkernel = \"{}\"\nmemory = \"64M\"\n",
+        programs.path("checksum")?
+    );
+    // The neighbour may end before or after: it must not fail.
+    let sum = format!("disk      | {}", disk.sum());
+    let expect =
+        Expect { output: vec![sum.clone(), sum], notes: vec![NO_DIFFERENCE.into(); 2], absent: vec!["FAIL "], ..Expect::default() };
+    let scenario = with_disk(Scenario { config: Some(config), ..Scenario::new("devices/assigned-disk", "--exits") }, disk);
+    Ok(Scenario { expect, ..scenario })
+}
+
+/// Debian resets itself while it reads and writes its disk as fast as it can. After that the disk works, and nothing that was under way
+/// has reached memory: kernel and programs are as they were loaded.
+fn reset_in_flight() -> Scenario {
+    let disk = Disk { half: 16 << 20 };
+    let mark = "echo second > /tmp/mark; dd if=/tmp/mark of=/dev/vda bs=512 seek=65535 conv=sync oflag=direct";
+    let load = "for n in 1 2 3 4; do dd if=/dev/vda of=/dev/null bs=1M count=16 iflag=direct & done; \
+                dd if=/dev/vda of=/dev/vda bs=64k count=256 seek=256 iflag=direct oflag=direct & reboot -f";
+    let check = "dd if=/dev/vda bs=1M count=16 iflag=direct | sha256sum; \
+                 dd if=/dev/vda of=/dev/vda bs=64k count=256 seek=256 iflag=direct oflag=direct; sync";
+    let exec = format!("if dd if=/dev/vda bs=512 skip=65535 iflag=direct | grep second; then {check}; else {mark}; {load}; fi");
+    let config = format!(
+        "[[vm]]\nname = \"disk\"\nkernel = \"debian\"\nvcpus = 2\nmemory = \"256M\"\nexec = \"{exec}\"\n\
+         [[vm.pci]]\nfunction = \"0000:00:02.0\"\n"
+    );
+    let expect = Expect { output: vec!["second".into(), disk.sum()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    let scenario = Scenario { config: Some(config), ..Scenario::new("devices/reset-in-flight", "--exits") };
+    Scenario { expect, ..with_disk(scenario, disk) }
+}
+
+/// A guest has a function access what is not its memory, and resets while an access is under way. That is blocked, reported, and does
+/// nothing to its neighbour.
+fn blocked_dma(programs: &Programs) -> Result<Scenario> {
+    let config = format!(
+        "[machine]\ncpus = 2\n\n\
+         [[vm]]\nname = \"dma\"\nkernel = \"{}\"\nappend = \"stile\"\nmemory = \"64M\"\n\
+         [[vm.pci]]\nfunction = \"0000:00:02.0\"\n\n\
+         [[vm]]\nname = \"neighbour\"\nkernel = \"{}\"\nmemory = \"64M\"\n",
+        programs.path("pci")?,
+        programs.path("checksum")?
+    );
+    let blocked = |what: &str| format!("dma: PCI function 0000:00:02.0 {what}, outside of the VM's memory: blocked");
+    let notes = [blocked("read 0x44000000"), blocked("wrote to 0x44000000"), blocked("wrote to 0x8000000")];
+    let notes = notes.into_iter().chain(["is cut off from memory".into(), NO_DIFFERENCE.into(), NO_DIFFERENCE.into()]).collect();
+    let expect = Expect {
+        output: vec!["boot 1".into(), "PASS many_faults_cut_it_off".into(), "boot 2".into(), "PASS nothing_was_under_way".into()],
+        notes,
+        absent: vec!["FAIL "],
+        ..Expect::default()
+    };
+    let scenario = Scenario { config: Some(config), ..Scenario::new("devices/blocked-dma", "--exits") };
+    Ok(Scenario { expect, ..device(scenario, &["-device", "edu,addr=2,dma_mask=0xffffffffffff"]) })
+}
+
+/// So many requests of 4 KiB, read or written one after the other.
+const REQUESTS: u64 = 4000;
+
+/// A VM that makes [`REQUESTS`], and few others.
+fn with_requests(name: &str, cpus: u32, vm: &str) -> Scenario {
+    let half = REQUESTS / 2;
+    let exec = format!(
+        "dd if=/dev/vda of=/dev/null bs=4k count={half} iflag=direct; dd if=/dev/zero of=/dev/vda bs=4k seek=4096 count={half} oflag=direct"
+    );
+    let config = format!(
+        "[machine]\ncpus = {cpus}\n\n\
+         [[vm]]\nname = \"disk\"\nkernel = \"debian\"\nmemory = \"256M\"\n{vm}exec = \"{exec}; {}\"\n\
+         [[vm.pci]]\nfunction = \"0000:00:02.0\"\n",
+        "dd if=/dev/vda of=/dev/vda bs=1M count=16 seek=16 iflag=direct oflag=direct"
+    );
+    with_disk(Scenario { config: Some(config), ..Scenario::new(name, "--exits") }, Disk { half: 16 << 20 })
+}
+
+/// Cost of a request: one exit, for its interrupt, and so many instructions in Stile. Virtual time counts them.
+fn request_budget() -> Scenario {
+    const INSTRUCTIONS: f64 = 170.0;
+    let scenario = with_requests("budgets/assigned-disk", 1, "");
+    // The copy at the end, and what the kernel reads when it finds the disk, are some requests more.
+    let rows = vec![("device", REQUESTS..=REQUESTS + 100, INSTRUCTIONS / 1000.0)];
+    Scenario { expect: Expect { notes: vec![NO_DIFFERENCE.into()], rows, ..Expect::default() }, ..scenario }.flag("--icount")
+}
+
+/// Interrupts follow their VM to the CPU that it runs on, so that they need no second exit.
+fn other_cpu() -> Scenario {
+    let scenario = with_requests("devices/other-cpu", 2, "cpus = [1]\n");
+    let rows = vec![("device", REQUESTS - 100..=REQUESTS + 100, 1000.0)];
+    Scenario { expect: Expect { notes: vec![NO_DIFFERENCE.into()], rows, ..Expect::default() }, ..scenario }
+}
+
+/// Debian reaches the emulator's network through a card that is assigned to it.
+fn network() -> Scenario {
+    let exec = "ip link set eth0 up; ip addr add 10.0.2.15/24 dev eth0; ping -c 3 10.0.2.2";
+    let config = format!(
+        "[[vm]]\nname = \"net\"\nkernel = \"debian\"\nmemory = \"256M\"\nexec = \"{exec}\"\n[[vm.pci]]\nfunction = \"0000:00:02.0\"\n"
+    );
+    let scenario = Scenario { config: Some(config), ..Scenario::new("devices/network", "--exits") };
+    let card = format!("virtio-net-pci,netdev=net,{VIRTIO}");
+    let expect = Expect { output: vec!["3 packets received".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    Scenario { expect, ..device(scenario, &["-netdev", "user,id=net", "-device", &card]) }
+}
+
+/// Two VMs of a configuration file reach each other by a bridge. One of them has a disk, too.
+fn bridge() -> Scenario {
+    let disk = Disk { half: 1 << 20 };
+    let copy = "dd if=/dev/vda of=/dev/vda bs=64k count=16 seek=16 iflag=direct oflag=direct; sync";
+    let up = |address: u8| format!("ip link set eth0 up; ip addr add 10.0.3.{address}/24 dev eth0");
+    // Who is answered stays for the other's next request.
+    let meet = |address: u8| format!("until ping -c 1 -W 1 10.0.3.{address}; do sleep 1; done; sleep 10");
+    let one = format!("{copy}; {}; {}", up(2), meet(3));
+    let other = format!("{}; {}", up(3), meet(2));
+    let vm = |name: &str, exec: &str| {
+        format!(
+            "[[vm]]\nname = \"{name}\"\nkernel = \"debian\"\nmemory = \"256M\"\nexec = \"{exec}\"\n\
+             [[vm.net]]\nbridge = \"lan0\"\n"
+        )
+    };
+    let config = format!("{}[[vm.disk]]\nfile = \"disk.img\"\nformat = \"raw\"\n{}", vm("a", &one), vm("b", &other));
+    let expect = Expect { output: vec!["1 packets received".into(); 2], notes: vec![NO_DIFFERENCE.into(); 2], ..Expect::default() };
+    Scenario { config: Some(config), disk: Some(disk), expect, ..Scenario::new("devices/bridge", "--exits") }
+}
+
+/// An NVMe disk, which has function-level reset and more vectors than a guest sees: Debian resets, and uses it again.
+fn nvme() -> Scenario {
+    let disk = Disk { half: 16 << 20 };
+    let device_file = "/dev/nvme0n1";
+    let wait = format!("while [ ! -e {device_file} ]; do sleep 1; done");
+    let copy = format!("dd if={device_file} of={device_file} bs=64k count=256 seek=256 iflag=direct oflag=direct; sync");
+    let is_second = format!("dd if={device_file} bs=512 skip=65535 iflag=direct | grep second");
+    let mark = format!("echo second > /tmp/mark; dd if=/tmp/mark of={device_file} bs=512 seek=65535 conv=sync oflag=direct");
+    let exec = format!("{wait}; if {is_second}; then {copy}; else {mark}; reboot -f; fi");
+    let config = format!(
+        "[[vm]]\nname = \"nvme\"\nkernel = \"debian\"\nmemory = \"256M\"\nvcpus = 2\nexec = \"{exec}\"\n\
+         [[vm.pci]]\nfunction = \"0000:00:02.0\"\n"
+    );
+    let scenario = Scenario { config: Some(config), disk: Some(disk), ..Scenario::new("devices/nvme-after-reset", "--exits") };
+    let drive = ["-drive", "if=none,id=disk,format=raw,file={disk}", "-device", "nvme,drive=disk,serial=stile,addr=2,romfile="];
+    let expect = Expect { output: vec!["second".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    Scenario { expect, ..device(scenario, &drive) }
+}
+
+/// A VM with a function that can't be had: nothing starts, and it is said why.
+fn refused(name: &str, why: &str) -> Scenario {
+    let config = "[[vm]]\nname = \"web\"\nkernel = \"debian\"\nmemory = \"256M\"\n[[vm.pci]]\nfunction = \"0000:00:02.0\"\n".to_owned();
+    let expect = Expect { status: exit::LACKING, notes: vec![why.into(), "can't run here".into()], ..Expect::default() };
+    Scenario { config: Some(config), expect, ..Scenario::new(name, "") }
+}
+
+/// A guest accesses the pending bits of MSI-X in widths that QEMU's functions fault at, through the page that Stile emulates.
+fn pending_bits() -> Scenario {
+    let bar = "$(sed -n 2p /sys/bus/pci/devices/0000:00:01.0/resource | cut -c1-18)";
+    let accesses = ["2048)) 8", "2049)) 8", "2050)) 16", "2052)) 32", "2048)) 8 1", "2048)) 16 1", "2048)) 32 1"];
+    let accesses = accesses.map(|access| format!("devmem $((A+{access}; ")).concat();
+    let config = format!(
+        "[[vm]]\nname = \"web\"\nkernel = \"debian\"\nmemory = \"256M\"\nexec = \"A={bar}; {accesses}echo alive $?\"\n\
+         [[vm.pci]]\nfunction = \"0000:00:02.0\"\n"
+    );
+    let expect = Expect { output: vec!["alive 0".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    let scenario = Scenario { config: Some(config), expect, ..Scenario::new("devices/pending-bits", "--exits") };
+    device(scenario, &["-device", &format!("virtio-rng-pci,{VIRTIO}")])
+}
+
+/// QEMU's virtio functions bypass the SMMU unless they are told otherwise.
+fn bypassing() -> Scenario {
+    let disk = "virtio-rng-pci,addr=2,disable-legacy=on";
+    device(refused("devices/bypasses-smmu", "its requests bypass the SMMU (QEMU: iommu_platform=on)"), &["-device", disk])
+}
+
+fn absent() -> Scenario {
+    refused("devices/absent", "web: function 0000:00:02.0 can't be assigned: there is no such function on this machine")
+}
+
+fn without_smmu() -> Scenario {
+    refused("devices/without-smmu", "web: PCI functions can't be assigned: the device tree has no SMMUv3")
+        .with("--machine-option", "iommu=none")
+}

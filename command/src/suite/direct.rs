@@ -1,0 +1,124 @@
+//! The scenarios with direct interrupts: VMs that have CPUs of their own on Arm, beside a neighbour that computes.
+
+use anyhow::Result;
+use rustix::process::Signal;
+
+use super::operated::off_on_reset_pause;
+use super::operator::Step;
+use super::scenario::{Expect, Scenario, passed};
+use stile::exit;
+use stile::programs::{PASSED, Programs};
+use stile::session::SAME_MEMORY;
+
+/// The neighbour goes on.
+const ROUND: &str = "checksum: round";
+
+/// The suites, and their boot arguments.
+const SUITES: [(&str, &str); 5] =
+    [("gic", "stile"), ("timer", "stile only=all_cpus"), ("psci", "stile"), ("smp", "stile"), ("hostile", "stile")];
+
+/// All of them.
+///
+/// # Errors
+/// A guest is missing.
+pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
+    let mut scenarios = vec![masked(programs)?, unreachable(programs)?, debian(programs)?];
+    for (suite, append) in SUITES {
+        let config = config(&vm(programs, suite, append)?, programs, 1)?;
+        let expect = Expect { output: vec![PASSED.into(), PASSED.into()], ..passed() };
+        scenarios.push(Scenario { config: Some(config), expect, ..Scenario::new(format!("direct/{suite}"), "--exits") });
+    }
+    scenarios.push(two_states(programs)?);
+    scenarios.push(virtual_with_two_states(programs)?);
+    Ok(scenarios)
+}
+
+/// The GIC has two security states, as on most boards: the VM is refused.
+fn two_states(programs: &Programs) -> Result<Scenario> {
+    let config = config(&vm(programs, "gic", "stile")?, programs, 1)?;
+    let expect = Expect { status: exit::LACKING, notes: vec!["two security states".into(), "can't run here".into()], ..Expect::default() };
+    let scenario = Scenario { config: Some(config), expect, ..Scenario::new("direct/two-security-states", "") };
+    Ok(with_two_states(scenario))
+}
+
+/// The same GIC, and virtual interrupts.
+fn virtual_with_two_states(programs: &Programs) -> Result<Scenario> {
+    let config = config(&vm(programs, "gic", "stile")?, programs, 1)?.replace("[vm.techniques]\ninterrupts = \"direct\"\n", "");
+    let expect = Expect { output: vec![PASSED.into(), PASSED.into()], ..passed() };
+    Ok(with_two_states(Scenario { config: Some(config), expect, ..Scenario::new("guest/gic-two-security-states", "--exits") }))
+}
+
+fn with_two_states(scenario: Scenario) -> Scenario {
+    scenario.flag("--qemu-arg=-M").flag("--qemu-arg=virt,secure=on")
+}
+
+/// A VM on CPUs 1 and 2, which are its own.
+fn vm(programs: &Programs, program: &str, append: &str) -> Result<String> {
+    Ok(format!("name = \"{program}\"\nkernel = \"{}\"\nappend = \"{append}\"\nmemory = \"64M\"\n", programs.path(program)?))
+}
+
+/// A machine of three CPUs: this VM, and on CPU 0 one that computes so many rounds of checksums.
+fn config(vm: &str, programs: &Programs, rounds: u32) -> Result<String> {
+    Ok(format!(
+        "[machine]\ncpus = 3\n\n\
+         [[vm]]\n{vm}vcpus = 2\ncpus = \"1-2\"\npinned = true\n[vm.techniques]\ninterrupts = \"direct\"\n\n\
+         [[vm]]\nname = \"neighbour\"\nkernel = \"{}\"\nappend = \"rounds={rounds}\"\nvcpus = 1\ncpus = \"0\"\nmemory = \"64M\"\n",
+        programs.path("checksum")?,
+    ))
+}
+
+/// A guest masks all that it can at its CPU interface, and spins: the operator's requests regain its CPU each time.
+fn masked(programs: &Programs) -> Result<Scenario> {
+    const UP: &str = "spin: interrupts";
+    let mut steps = off_on_reset_pause(UP);
+    steps.extend([
+        Step::new("", "resume m/spin", &["m/spin runs"]),
+        Step::new("", "top m/spin --once --json --interval 0.1", &[r#""vm":"spin""#, r#""unaccounted":0"#]),
+        Step::new("", "stop m/spin --force", &["m/spin is off"]),
+        Step::new(ROUND, "stop m/neighbour --force", &[]),
+    ]);
+    let mut expect = passed();
+    expect.output = vec![ROUND.into()];
+    expect.notes.extend([SAME_MEMORY.into(), "regained".into()]);
+    let config = config(&vm(programs, "spin", "interface")?, programs, 1_000_000)?;
+    Ok(Scenario { config: Some(config), steps, timeout: 300, expect, ..Scenario::new("direct/masked", "--exits") })
+}
+
+/// A guest makes one of its CPUs unreachable: it masks all interrupts there and waits, and its other CPU asks for that one's state without end. The
+/// VM that shares the other CPU, and the operator, go on; the VM itself stays.
+fn unreachable(programs: &Programs) -> Result<Scenario> {
+    let vm = |name: &str, program: &str, more: &str| -> Result<String> {
+        Ok(format!("[[vm]]\nname = \"{name}\"\nkernel = \"{}\"\nmemory = \"64M\"\n{more}", programs.path(program)?))
+    };
+    let config = [
+        "[machine]\ncpus = 3\nslice = \"1ms\"\n\n".to_owned(),
+        vm(
+            "spin",
+            "spin",
+            "append = \"unreachable\"\nvcpus = 2\ncpus = \"1-2\"\npinned = true\n[vm.techniques]\ninterrupts = \"direct\"\n\n",
+        )?,
+        vm("victim", "idle", "cpus = \"0\"\n\n")?,
+        vm("neighbour", "checksum", "append = \"rounds=5000\"\ncpus = \"1\"\n")?,
+    ];
+    let steps = vec![
+        Step::new("spin: CPU 1 waits for ever", "destroy m/victim --force", &["m/victim is destroyed"]),
+        Step::new(ROUND, "create m next.toml", &["m/next runs"]),
+        Step::new(ROUND, "destroy m/next --force", &["m/next is destroyed"]),
+        Step::new(ROUND, "create m next.toml", &["m/next runs"]),
+        // Longer than the watch over requests takes to find the CPU.
+        Step::new(ROUND, "top m/neighbour --once --json --interval 8", &[r#""vm":"neighbour""#]),
+    ];
+    let files = vec![("next.toml", vm("next", "idle", "cpus = \"0\"\n")?)];
+    let notes = vec!["CPU 2 has not answered for 5 s: it runs vCPU 1 of spin, its guest keeps the CPU's interrupts from Stile".into()];
+    let expect = Expect { status: exit::LEFT, output: vec![PASSED.into()], notes, signal: Some(Signal::INT), ..Expect::default() };
+    Ok(Scenario { config: Some(config.concat()), files, steps, timeout: 100, expect, ..Scenario::new("direct/unreachable", "") })
+}
+
+/// Debian boots, both of its CPUs take their timers, and it turns itself off.
+fn debian(programs: &Programs) -> Result<Scenario> {
+    let vm = "name = \"debian\"\nkernel = \"debian\"\nmemory = \"512M\"\nexec = \"sleep 1; grep -c processor /proc/cpuinfo; echo up\"\n";
+    let mut expect = passed();
+    expect.output = vec!["debian    | 2".into(), "debian    | up".into()];
+    let config = config(vm, programs, 20)?;
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new("direct/debian", "--exits") })
+}

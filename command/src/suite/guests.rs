@@ -1,0 +1,415 @@
+//! The scenarios with bare-metal test guests (the folder `guests`): each prints `PASS` and `FAIL` lines, and ends with its status.
+
+use std::fs;
+
+use anyhow::Result;
+use rustix::process::Signal;
+use stile_board::MAX_VMS;
+
+use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
+use super::{devices, direct, ipi, long, nested, operated, pc};
+use stile::config::{Arch, ablation};
+use stile::programs::{PASSED, Programs};
+use stile::session::SAME_MEMORY;
+use stile::{cargo, exit};
+
+/// The suites, and the boot arguments that make them run everything.
+const SUITES: [(&str, &str); 6] =
+    [("gic", "stile"), ("timer", "stile only=all_cpus"), ("psci", "stile"), ("smp", "stile"), ("regs", "stile"), ("uart", "stile rx")];
+
+/// Tests that also run at an EL2 of their own, and those only for there.
+const AT_EL2: [(&str, &str); 5] =
+    [("gic", "stile"), ("timer", "stile only=all_cpus"), ("psci", "stile"), ("smp", "stile"), ("nested", "stile")];
+
+/// Tests that run as L2, under a KVM that is L1. (Without Stile, too, that KVM fails some of the other tests: it accepts reserved bits of
+/// CPU_SUSPEND's argument, and has no latch for an SPI's level.)
+const AS_L2: [(&str, &str); 4] = [("psci", "only=on_"), ("timer", ""), ("gic", "only=sgi"), ("smp", "")];
+
+/// Tests that run as L2, under a Stile that is L1.
+const UNDER_STILE: [(&str, &str); 3] = [("psci", "stile"), ("smp", "stile"), ("regs", "stile")];
+
+/// CPU models, with physical CPUs, that each suite runs on with four vCPUs.
+const MACHINES: [(&str, u32); 4] = [("max", 4), ("max", 1), ("cortex-a76", 2), ("cortex-a57", 2)];
+
+/// All of them. Builds the guests.
+///
+/// # Errors
+/// The guests don't compile, or one is missing.
+pub fn guests() -> Result<Vec<Scenario>> {
+    let programs = Programs::build(Arch::Aarch64)?;
+    let mut scenarios = Vec::new();
+    for (suite, append) in SUITES {
+        for (cpu, smp) in MACHINES {
+            scenarios.push(one_suite(suite, append, cpu, smp, programs.path(suite)?));
+        }
+    }
+    for (suite, append) in AT_EL2 {
+        let mut scenario = one_suite(suite, append, "max", 2, programs.path(suite)?);
+        scenario.name = format!("guest/{suite}/el2");
+        scenario.expect.notes.push(SAME_MEMORY.into());
+        scenario.arguments.push("--nested".into());
+        scenarios.push(scenario);
+    }
+    scenarios.extend(mitigated(&programs)?);
+    scenarios.push(trap_by_trap(&programs)?);
+    scenarios.push(trapped_waits(&programs)?);
+    let as_l2 = AS_L2.map(|(suite, append)| Ok((suite, programs.path(suite)?, append)));
+    scenarios.push(nested::suites(&as_l2.into_iter().collect::<Result<Vec<_>>>()?)?);
+    let under_stile = UNDER_STILE.map(|(suite, append)| Ok((suite, programs.path(suite)?, append)));
+    scenarios.extend(nested::stile(&under_stile.into_iter().collect::<Result<Vec<_>>>()?)?);
+    for cpu in ["max", "cortex-a57"] {
+        scenarios.push(ablated(cpu, &programs)?);
+    }
+    scenarios.extend([reboot(programs.path("reboot")?), reset_in_l2(programs.path("nested")?), idle(programs.path("idle")?)]);
+    for cpu in ["max", "cortex-a76", "cortex-a57"] {
+        scenarios.push(timers(cpu, programs.path("timer")?));
+    }
+    scenarios.push(counted_by_emulator(programs.path("psci")?));
+    scenarios.extend(neighbours(&programs)?);
+    scenarios.push(hostile_neighbour(1, Other::new("nested", 2, "stile"), &programs)?);
+    scenarios.push(el2_ends_first(&programs)?);
+    scenarios.push(full_shadows(&programs)?);
+    scenarios.push(interrupt_floods(&programs)?);
+    scenarios.push(bounded_exits(programs.path("hostile")?));
+    scenarios.extend([fair_share(&programs)?, capped_share(&programs)?, most_vms(&programs)?]);
+    scenarios.extend(devices::all(&programs)?);
+    scenarios.extend(long::scenarios(&programs)?);
+    scenarios.extend(operated::all(&programs)?);
+    scenarios.extend(direct::all(&programs)?);
+    let on_pc = Programs::build(Arch::X86_64)?;
+    scenarios.extend(operated::all(&on_pc)?);
+    scenarios.extend(neighbours(&on_pc)?);
+    scenarios.extend(hostile_pcs(&on_pc)?);
+    scenarios.push(entry_failures(&on_pc)?);
+    scenarios.extend(pc::all(&on_pc)?);
+    scenarios.extend(ipi::all(&on_pc)?);
+    Ok(scenarios)
+}
+
+/// Suites whose exits, from EL1 and from virtual EL2, come through the vectors that clear the branch history.
+fn mitigated(programs: &Programs) -> Result<Vec<Scenario>> {
+    let one = |suite: &'static str, more: &[&str], name: &str| -> Result<Scenario> {
+        let mut scenario = one_suite(suite, "stile", "max", 2, programs.path(suite)?);
+        scenario.name = format!("guest/{suite}/{name}");
+        scenario.arguments.extend(more.iter().map(|&argument| argument.to_owned()));
+        scenario.expect.notes.push("branch history cleared at exits by 32 branches".into());
+        Ok(scenario)
+    };
+    Ok(vec![one("regs", &["--mitigations", "all"], "mitigated")?, one("psci", &["--mitigations", "all", "--nested"], "mitigated-el2")?])
+}
+
+/// VMs that do what they must not, of one architecture as of the other.
+fn neighbours(programs: &Programs) -> Result<Vec<Scenario>> {
+    let mut scenarios = vec![crash(programs)?, panic_report(programs)?, resetting_neighbour(programs)?, limited_resets(programs)?];
+    // An emulated PC has no four CPUs to lose time with.
+    let (vcpus, append) = if programs.arch == Arch::X86_64 { (2, "last=debug") } else { (4, "stile") };
+    for cpus in [1, 2] {
+        scenarios.push(hostile_neighbour(cpus, Other::new("hostile", vcpus, append), programs)?);
+        scenarios.push(greedy_neighbour(cpus, programs)?);
+    }
+    Ok(scenarios)
+}
+
+/// The hostile guest where less is the processor's: with one vCPU, without its help for APICs, and with each scheme for instructions.
+fn hostile_pcs(programs: &Programs) -> Result<Vec<Scenario>> {
+    let ways = [
+        ("alone", 1, "apic_virtualization = \"delivery\"\ndecode_cache = \"off\""),
+        ("registers", 2, "apic_virtualization = \"registers\"\ndecode_cache = \"verify\""),
+        ("protect", 2, "apic_virtualization = \"off\"\ndecode_cache = \"protect\""),
+    ];
+    let scenario = |(name, vcpus, techniques): (&str, u32, &'static str)| {
+        let other = Other { techniques, ..Other::new("hostile", vcpus, "seed=2") };
+        let scenario = hostile_neighbour(1, other, programs)?;
+        Ok(Scenario { name: format!("pc/isolation/hostile-{name}"), ..scenario })
+    };
+    ways.into_iter().map(scenario).collect()
+}
+
+/// The suite of a hypervisor where each access to EL2's registers traps.
+fn trap_by_trap(programs: &Programs) -> Result<Scenario> {
+    let mut trapping = one_suite("nested", "stile", "max", 2, programs.path("nested")?);
+    trapping.name = "guest/nested/nv".into();
+    trapping.arguments.push("--nested=nv".into());
+    Ok(trapping)
+}
+
+fn one_suite(suite: &str, append: &str, cpu: &str, smp: u32, kernel: String) -> Scenario {
+    let arguments = format!("--vcpus 4 --memory 64M --cpu {cpu} --smp {smp} --exits");
+    let scenario = Scenario::new(format!("guest/{suite}/{cpu}-{smp}"), &arguments).with("--kernel", kernel);
+    let scenario = scenario.with("--append", append);
+    Scenario { input: Some(("send a line", "hello, world\n")), expect: passed(), ..scenario }
+}
+
+/// As many VMs as there may be, on two CPUs. (An emulator with more CPUs than its machine spends its time on spinning for locks.)
+fn most_vms(programs: &Programs) -> Result<Scenario> {
+    let psci = programs.path("psci")?;
+    let vm = |number| format!("[[vm]]\nname = \"vm-{number}\"\nkernel = \"{psci}\"\nmemory = \"8M\"\nappend = \"stile only=version\"\n");
+    let config: String = (0..MAX_VMS).map(vm).collect();
+    let notes = vec![NO_DIFFERENCE.into(); MAX_VMS];
+    let expect = Expect { output: vec![PASSED.into(); MAX_VMS], notes, absent: vec!["FAIL "], ..Expect::default() };
+    Ok(Scenario { config: Some(format!("[machine]\ncpus = 2\n{config}")), expect, ..Scenario::new("share/64-vms", "--exits") })
+}
+
+/// A hypervisor with a guest that waits, where Stile has waits trap.
+fn trapped_waits(programs: &Programs) -> Result<Scenario> {
+    let config = format!(
+        "[[vm]]\nkernel = \"{}\"\nnested = true\nvcpus = 2\nmemory = \"64M\"\nappend = \"stile only=l2\"\n\
+         [vm.techniques]\nwfi_passthrough = false\n",
+        programs.path("nested")?
+    );
+    Ok(Scenario { config: Some(config), expect: passed(), ..Scenario::new("guest/nested/el2-trapped-waits", "--exits") })
+}
+
+/// Suites at once, each in a VM that ablates everything: what moves at every exit must be as it was.
+fn ablated(cpu: &str, programs: &Programs) -> Result<Scenario> {
+    let ablated = ["gic", "timer", "smp", "regs"];
+    let mut config = format!("[machine]\ncpu = \"{cpu}\"\ncpus = 2\n");
+    for (suite, append) in SUITES.into_iter().filter(|(suite, _)| ablated.contains(suite)) {
+        config += &format!(
+            "\n[[vm]]\nname = \"{suite}\"\nkernel = \"{}\"\nappend = \"{append}\"\nvcpus = 4\nmemory = \"64M\"\n\
+             [vm.techniques]\nbinary_point = \"own\"\nablate = [{}]\n",
+            programs.path(suite)?,
+            ablation::list(),
+        );
+    }
+    let count = ablated.len();
+    let expect = Expect { output: vec![PASSED.into(); count], notes: vec![NO_DIFFERENCE.into(); count], ..passed() };
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new(format!("guest/ablated/{cpu}"), "--exits") })
+}
+
+/// Two VMs that the processor refuses to enter, by each kind of failure: they end alone, and exits counted are exits taken.
+fn entry_failures(programs: &Programs) -> Result<Scenario> {
+    let (crash, neighbour) = (programs.path("crash")?, programs.path("checksum")?);
+    let vm = |name: &str, kernel: &str, append: &str| {
+        format!("\n[[vm]]\nname = \"{name}\"\nkernel = \"{kernel}\"\nappend = \"{append}\"\nmemory = \"64M\"\n")
+    };
+    let config = format!(
+        "[machine]\narch = \"x86_64\"\n{}{}{}",
+        vm("controls", &crash, "entry=controls"),
+        vm("state", &crash, "entry=state"),
+        vm("neighbour", &neighbour, "")
+    );
+    let crashed = [
+        "controls: vCPU 0 can't go on: EntryFailed",
+        "state: vCPU 0 can't go on: EntryFailed",
+        "controls crashed: the processor refused the VM entry",
+    ];
+    let notes = crashed.into_iter().chain([NO_DIFFERENCE; 3]).map(String::from).collect();
+    let expect = Expect { status: exit::GUEST, notes, ..passed() };
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new("pc/life/entry-failures", "--exits") })
+}
+
+/// The timer suite on one CPU. Deadlines are near, and the machine's other work must not make them pass unseen: virtual time counts
+/// instructions. (With several CPUs that would be slow: they would spin in turn.)
+fn timers(cpu: &str, kernel: String) -> Scenario {
+    let arguments = format!("--memory 64M --cpu {cpu} --smp 1 --icount --exits --append stile");
+    let scenario = Scenario::new(format!("guest/timer/{cpu}-icount"), &arguments).with("--kernel", kernel);
+    Scenario { expect: passed(), ..scenario }
+}
+
+/// The ledger's sum is the number of exceptions to EL2 that the emulator logs, to the last one.
+fn counted_by_emulator(kernel: String) -> Scenario {
+    let scenario =
+        Scenario::new("ledger/counted-by-emulator", "--vcpus 4 --memory 64M --smp 2 --exits --append stile").with("--kernel", kernel);
+    Scenario { expect: Expect { counted_by_emulator: true, ..passed() }, ..scenario }
+}
+
+/// A reset by the guest itself, in an awkward state: it comes back as after power-on. (RAM that nothing is loaded into is kept; so it knows.)
+fn reboot(kernel: String) -> Scenario {
+    let scenario = Scenario::new("life/guest-reset", "--vcpus 4 --memory 64M --exits").with("--kernel", kernel);
+    let expect = Expect { output: vec!["boot 1".into(), "boot 2".into(), PASSED.into()], ..passed() };
+    Scenario { expect, ..scenario }
+}
+
+/// The same while a vCPU that shares the CPU is preempted in L2.
+fn reset_in_l2(kernel: String) -> Scenario {
+    let scenario = Scenario::new("nested/reset-in-l2", "--nested --vcpus 2 --smp 1 --memory 64M --exits --append reset");
+    let expect = Expect { output: vec!["boot 1".into(), "boot 2".into(), PASSED.into()], ..passed() };
+    Scenario { expect, timeout: 120, ..scenario.with("--kernel", kernel) }
+}
+
+/// A guest that can't go on ends its run, and it is said which and where.
+fn crash(programs: &Programs) -> Result<Scenario> {
+    let arguments = format!("--arch {} --memory 64M", programs.arch.name());
+    let scenario = Scenario::new(programs.scenario("life/crash"), &arguments).with("--kernel", programs.path("crash")?);
+    let expect = Expect { status: exit::GUEST, notes: vec!["vm0 crashed".into()], ..Expect::default() };
+    Ok(Scenario { expect, ..scenario })
+}
+
+/// A guest that waits for ever is ended by the time-out, and its exits are told.
+fn idle(kernel: String) -> Scenario {
+    let scenario = Scenario::new("life/idle-until-timeout", "--memory 64M --exits").with("--kernel", kernel);
+    let expect = Expect { status: exit::TIMEOUT, notes: vec!["time-out".into(), NO_DIFFERENCE.into()], ..Expect::default() };
+    Scenario { timeout: 20, expect, ..scenario }
+}
+
+/// A VM beside one that computes.
+#[derive(Clone, Copy)]
+struct Other {
+    program: &'static str,
+    vcpus: u32,
+    append: &'static str,
+    techniques: &'static str,
+}
+
+impl Other {
+    fn new(program: &'static str, vcpus: u32, append: &'static str) -> Self {
+        Self { program, vcpus, append, techniques: "" }
+    }
+}
+
+/// Two VMs on so many CPUs: `other`, and one that computes checksums over its memory.
+fn with_checksum(cpus: u32, other: Other, programs: &Programs) -> Result<String> {
+    let Other { program, vcpus, append, techniques } = other;
+    let nested = if program == "nested" { "nested = true\n" } else { "" };
+    Ok(format!(
+        "[machine]\narch = \"{}\"\ncpus = {cpus}\n\n\
+         [[vm]]\nname = \"{program}\"\nkernel = \"{}\"\nappend = \"{append}\"\n{nested}vcpus = {vcpus}\n\
+         memory = \"64M\"\n[vm.techniques]\n{techniques}\n\n\
+         [[vm]]\nname = \"neighbour\"\nkernel = \"{}\"\nvcpus = 1\nmemory = \"64M\"\n",
+        programs.arch.name(),
+        programs.path(program)?,
+        programs.path("checksum")?,
+    ))
+}
+
+/// One VM does all it can to break out, by itself or as a hypervisor; what the other computes must stay right.
+fn hostile_neighbour(cpus: u32, other: Other, programs: &Programs) -> Result<Scenario> {
+    let config = with_checksum(cpus, other, programs)?;
+    let expect = Expect {
+        // Both must come to their end, in whichever order.
+        output: vec![PASSED.into(), PASSED.into()],
+        // On the emulated PC time counts instructions without more ado.
+        bounded_exits: (programs.arch == Arch::X86_64 && cpus == 1).then_some(Arch::X86_64),
+        ..passed()
+    };
+    let name = programs.scenario(&format!("isolation/{}-on-{cpus}", other.program));
+    Ok(Scenario { config: Some(config), timeout: 900, expect, ..Scenario::new(name, "--exits") })
+}
+
+/// A VM with an EL2 of its own turns off; the other one has its CPU from then on, and nothing of that EL2.
+fn el2_ends_first(programs: &Programs) -> Result<Scenario> {
+    let config = with_checksum(1, Other::new("nested", 1, "stile only=hypercall"), programs)?;
+    let end = |name: &str| format!("{name} | {PASSED}");
+    let expect = Expect { output: vec![end("nested   "), end("neighbour")], ..passed() };
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new("isolation/nested-ends-first", "--exits") })
+}
+
+/// A hypervisor fills as many shadow tables as it can, and invalidates them all at once: no exit is long, and a neighbour goes on meanwhile.
+/// Virtual time counts instructions. 200,000 of them are what any exit may take; these took up to 61 million.
+fn full_shadows(programs: &Programs) -> Result<Scenario> {
+    const MOST: f64 = 200.0;
+    let config = with_checksum(1, Other::new("nested", 1, "stile only=full_shadows"), programs)?;
+    let rows = ["TLBI ALLE1", "TLBI VMALLS12E1IS", "TLBI IPAS2E1IS", "TLBI RIPAS2E1IS", "ERET to its guest", "FAULT"];
+    let expect = Expect { output: vec![PASSED.into(), PASSED.into()], longest: rows.map(|row| (row, MOST)).into(), ..passed() };
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new("isolation/nested-full-shadows", "--icount --exits") })
+}
+
+/// One VM never yields; the other must come to its end.
+fn greedy_neighbour(cpus: u32, programs: &Programs) -> Result<Scenario> {
+    let config = with_checksum(cpus, Other::new("spin", 2, ""), programs)?;
+    let expect =
+        Expect { status: exit::LEFT, output: vec![PASSED.into()], absent: vec!["FAIL "], signal: Some(Signal::INT), ..Expect::default() };
+    let name = programs.scenario(&format!("isolation/never-yields-on-{cpus}"));
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new(name, "") })
+}
+
+/// Two VMs flood CPU 0 with interrupts. A third one, which has that CPU only, must come to its end, and the operator be heard.
+fn interrupt_floods(programs: &Programs) -> Result<Scenario> {
+    let vm = |name: &str, program: &str, rest: &str| {
+        let kernel = programs.path(program)?;
+        Ok(format!("[[vm]]\nname = \"{name}\"\nkernel = \"{kernel}\"\nmemory = \"64M\"\n{rest}\n"))
+    };
+    let config = [
+        Ok("[machine]\ncpus = 2\n\n".to_owned()),
+        vm("groups", "flood", "append = \"groups\"\ncpus = [0]\n"),
+        vm("sgi", "flood", "append = \"sgi\"\nvcpus = 2\npinned = true\n"),
+        vm("neighbour", "checksum", "append = \"rounds=10\"\ncpus = [0]\n"),
+    ];
+    let expect = Expect {
+        status: exit::HYPERVISOR,
+        output: vec![PASSED.into()],
+        notes: vec!["panic: the operator asked for it".into()],
+        absent: vec!["FAIL "],
+        signal: Some(Signal::QUIT),
+        ..Expect::default()
+    };
+    let config = config.into_iter().collect::<Result<String>>()?;
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new("isolation/interrupt-floods", "") })
+}
+
+/// A VM resets for ever, and is started anew only so many times.
+fn limited_resets(programs: &Programs) -> Result<Scenario> {
+    let arguments = format!("--arch {} --memory 64M --on-reset restart:3", programs.arch.name());
+    let scenario = Scenario::new(programs.scenario("life/limited-resets"), &arguments).with("--kernel", programs.path("resets")?);
+    let output = vec!["once more".into(); 4];
+    let notes = vec!["vm0 ended by a reset, having started anew 3 times".into()];
+    Ok(Scenario { expect: Expect { status: exit::GUEST, output, notes, ..Expect::default() }, ..scenario })
+}
+
+/// One VM resets for ever, and has much to load each time: the other one, on the same CPU, gets its half by the count of instructions.
+fn resetting_neighbour(programs: &Programs) -> Result<Scenario> {
+    const PADDING: u64 = 40 << 20;
+    let initrd = cargo::repository().join("target/padding");
+    fs::File::create(&initrd)?.set_len(PADDING)?;
+    let icount = if programs.arch == Arch::Aarch64 { "--icount" } else { "" };
+    let config = format!(
+        "[machine]\narch = \"{}\"\ncpus = 1\n\n\
+         [[vm]]\nname = \"resets\"\nkernel = \"{}\"\ninitrd = \"{}\"\nmemory = \"64M\"\n\n\
+         [[vm]]\nname = \"share\"\nkernel = \"{}\"\nappend = \"least=45\"\nmemory = \"64M\"\n",
+        programs.arch.name(),
+        programs.path("resets")?,
+        initrd.display(),
+        programs.path("share")?,
+    );
+    let expect =
+        Expect { status: exit::LEFT, output: vec![PASSED.into()], absent: vec!["FAIL "], signal: Some(Signal::INT), ..Expect::default() };
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new(programs.scenario("share/beside-resets"), icount) })
+}
+
+/// The longest exit that a hostile VM causes. Virtual time counts instructions. (With more vCPUs that would be slow: they spin in turn.)
+fn bounded_exits(kernel: String) -> Scenario {
+    let arguments = "--vcpus 2 --memory 64M --smp 1 --icount --exits --append stile";
+    let scenario = Scenario::new("isolation/bounded-exits", arguments).with("--kernel", kernel);
+    Scenario { expect: Expect { bounded_exits: Some(Arch::Aarch64), ..passed() }, ..scenario }
+}
+
+/// Eight vCPUs of one VM spin; the only vCPU of the other one has half of the CPU, and waits for two slices at most. Virtual time counts
+/// instructions.
+fn fair_share(programs: &Programs) -> Result<Scenario> {
+    let crowded = programs.path("crowded")?;
+    let vm = |name: &str, vcpus: u32, append: &str| {
+        format!("[[vm]]\nname = \"{name}\"\nkernel = \"{crowded}\"\nappend = \"{append}\"\nvcpus = {vcpus}\nmemory = \"64M\"\n\n")
+    };
+    let config = format!("[machine]\ncpus = 1\nslice = \"1ms\"\n\n{}{}", vm("crowd", 8, "crowd"), vm("neighbour", 1, "slice_us=1000"));
+    let expect =
+        Expect { status: exit::LEFT, output: vec![PASSED.into()], absent: vec!["FAIL "], signal: Some(Signal::INT), ..Expect::default() };
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new("share/half-against-eight-vcpus", "--icount") })
+}
+
+/// A VM that has a CPU for itself gets its cap, and no more.
+fn capped_share(programs: &Programs) -> Result<Scenario> {
+    let config = format!(
+        "[machine]\ncpus = 1\n\n[[vm]]\nkernel = \"{}\"\nappend = \"cap=30\"\nmemory = \"64M\"\ncap = \"30%\"\n",
+        programs.path("crowded")?
+    );
+    Ok(Scenario { config: Some(config), expect: passed(), ..Scenario::new("share/cap", "--icount --exits") })
+}
+
+/// The operator has Stile panic while a vCPU runs: it says where, and the run ends with its status.
+fn panic_report(programs: &Programs) -> Result<Scenario> {
+    let config = with_checksum(1, Other::new("spin", 1, ""), programs)?;
+    let (guest, call) = match programs.arch {
+        Arch::Aarch64 => ("guest pc", "handler::interrupt::"),
+        Arch::X86_64 => ("guest rip", "handle_interrupt"),
+    };
+    let notes = ["panic: the operator asked for it", "CPU 0, vCPU 0 of ", guest, "backtrace:", call];
+    let expect = Expect {
+        status: exit::HYPERVISOR,
+        output: vec![PASSED.into()],
+        notes: notes.map(str::to_owned).into(),
+        signal: Some(Signal::QUIT),
+        ..Expect::default()
+    };
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new(programs.scenario("life/panic-report"), "") })
+}

@@ -1,0 +1,63 @@
+//! Direct interprocessor interrupts (`ipi = "direct"`) on a PC: a bare-metal guest, and Linux with the module.
+
+use anyhow::Result;
+
+use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
+use stile::programs::{PASSED, Programs};
+
+/// All of them.
+pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
+    let program = programs.path("direct")?;
+    let tests = |name: &str, cpus: u32, vm: &str| {
+        let config = format!("[machine]\narch = \"x86_64\"\ncpus = {cpus}\n{}", direct("tests", &program, vm));
+        Scenario { config: Some(config), expect: passed(), ..Scenario::new(format!("pc/ipi/{name}"), "--exits") }
+    };
+    Ok(vec![
+        // Identifiers of vCPUs are not those of their CPUs. Waits of the tests before direct interrupts are on exit, and few others.
+        tests("owned", 3, "vcpus = 2\ncpus = [1, 2]\npinned = true"),
+        // vCPUs take turns: notifications become wake-ups.
+        tests("shared", 2, "vcpus = 3"),
+        tests("one-cpu", 1, "vcpus = 2"),
+        storm(programs, &program)?,
+        linux(),
+    ])
+}
+
+/// A VM with direct interprocessor interrupts.
+fn direct(name: &str, kernel: &str, more: &str) -> String {
+    let techniques = "[vm.techniques]\nipi = \"direct\"\n";
+    format!("\n[[vm]]\nname = \"{name}\"\nkernel = \"{kernel}\"\nmemory = \"64M\"\n{more}\n{techniques}")
+}
+
+/// A trusted VM that sends everything everywhere and scribbles its descriptors: Stile survives, and its neighbours do.
+fn storm(programs: &Programs, program: &str) -> Result<Scenario> {
+    let checksum = programs.path("checksum")?;
+    let neighbour = |name: &str, cpu: u32| {
+        format!("\n[[vm]]\nname = \"{name}\"\nkernel = \"{checksum}\"\nappend = \"rounds=30\"\nmemory = \"64M\"\ncpus = [{cpu}]\n")
+    };
+    let config = format!(
+        "[machine]\narch = \"x86_64\"\ncpus = 3\n{}{}{}",
+        direct("storm", program, "append = \"storm\"\nvcpus = 2\ncpus = [0, 1]\npinned = true"),
+        neighbour("beside", 2),
+        // On a CPU of the hostile VM's own.
+        neighbour("among", 1),
+    );
+    let expect = Expect { notes: vec![NO_DIFFERENCE.into(); 3], output: vec![PASSED.into(); 3], ..passed() };
+    Ok(Scenario { config: Some(config), expect, ..Scenario::new("pc/ipi/storm", "--exits") })
+}
+
+/// Linux with the module: a CPU goes and comes back, the module is unloaded and loaded again, under load.
+fn linux() -> Scenario {
+    let exec = "dmesg | grep stile_ipi; \
+        (for i in $(seq 40); do ls /bin | sort | md5sum; done) >/tmp/sums & \
+        for i in 1 2 3; do echo 0 >/sys/devices/system/cpu/cpu1/online; echo 1 >/sys/devices/system/cpu/cpu1/online; done; \
+        for i in 1 2 3; do rmmod stile_ipi; insmod /stile/drivers/*stile_ipi.ko; done; \
+        wait; sort -u /tmp/sums | wc -l; nproc; grep -c stile_ipi /proc/modules; exit 7";
+    let config = format!(
+        "[machine]\narch = \"x86_64\"\ncpus = 3\n\n[[vm]]\nname = \"linux\"\nkernel = \"debian:6.1\"\nmemory = \"256M\"\nvcpus = 2\n\
+         cpus = [1, 2]\npinned = true\non_reset = \"stop\"\nexec = \"\"\"{exec}\"\"\"\n[vm.techniques]\nipi = \"direct\"\n"
+    );
+    let output = ["stile_ipi: interprocessor interrupts are sent without exits", "1\n2\n1\n"].map(String::from).into();
+    let expect = Expect { status: 7, output, notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    Scenario { config: Some(config), expect, ..Scenario::new("pc/ipi/debian:6.1", "--exits") }
+}

@@ -1,0 +1,194 @@
+//! The scenarios with a hypervisor in a VM that has an EL2 of its own.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
+use stile::session::SAME_MEMORY;
+use stile::{cargo, l2};
+use stile_bench as bench;
+
+/// Debian's KVM starts at EL2, on every CPU of its VM.
+pub fn starts() -> Vec<Scenario> {
+    [1, 2]
+        .map(|vcpus| {
+            let scenario = Scenario::new(format!("nested/kvm-starts-on-{vcpus}"), &format!("--nested --vcpus {vcpus} --exits"));
+            let start = "dmesg | grep -o 'VHE mode initialized successfully'; nproc";
+            let mut output = vec!["VHE mode initialized successfully".into(), format!("{vcpus}\n")];
+            // As the pages say: with KVM's client and its VM, which the small system has for it.
+            let by_hand = if vcpus == 1 { "; kvm-client vm debian" } else { "" };
+            output.extend((vcpus == 1).then(|| "Hello from a VM in a VM".into()));
+            let scenario = scenario.with("--exec", format!("{start}{by_hand}"));
+            let notes = vec![NO_DIFFERENCE.into(), "ERET to its own user space".into()];
+            Scenario { expect: Expect { output, notes, ..Expect::default() }, ..scenario }
+        })
+        .into_iter()
+        .chain([trapped_deactivations()])
+        .collect()
+}
+
+/// All of L1's deactivations trap. The line of its maintenance interrupt, which it lowers unseen, must be seen low then: otherwise the interrupt
+/// comes back for ever.
+fn trapped_deactivations() -> Scenario {
+    let config = "[[vm]]\nkernel = \"debian\"\nnested = true\nmemory = \"1G\"\nexec = \"kvm-client vm debian\"\n\
+                  [vm.techniques]\nbinary_point = \"common\"\n";
+    let expect = Expect {
+        output: vec!["Hello from a VM in a VM".into()],
+        notes: vec![NO_DIFFERENCE.into(), "ICC_DIR_EL1".into()],
+        ..Expect::default()
+    };
+    Scenario { config: Some(config.into()), expect, ..Scenario::new("nested/trapped-deactivations", "--exits") }
+}
+
+/// Debian and the probe as VMs of that KVM's with two vCPUs, and what of it L1 is told. With one vCPU, the probe is held to its budgets, as
+/// it is under Xen.
+///
+/// # Errors
+/// The probe or KVM's client can't be built, or a file can't be written.
+pub fn probe() -> Result<Vec<Scenario>> {
+    let two = ["ipi", "ipi_wfi", "wfi_wake"];
+    let trapped = ["TPIDR_EL2 read", "VBAR_EL12 read", "CNTV_CTL_EL02 write", "ICH_LR0_EL2 write"];
+    let trapping = ["hyp_call", "mmio_read_device", "ipi_self", "timer", "ipi"];
+    let debian = l2::Debian::new(2, "echo $(nproc) CPUs; cat /proc/interrupts")?.archive()?;
+    let debian_as_l2 = |name, mode| {
+        let scenario = start(name, mode, 2, &debian, "")?;
+        let output = vec!["2 CPUs".into(), "arch_timer".into()];
+        let notes = [NO_DIFFERENCE, "FORWARDED"].map(Into::into).into();
+        anyhow::Ok(Scenario { expect: Expect { output, notes, ..Expect::default() }, timeout: 1800, ..scenario })
+    };
+    Ok(vec![
+        debian_as_l2("nested/debian-as-l2", VHE)?,
+        probe_as_l2("nested/two-vcpus-of-l2", 2, &two, VHE, &["WFI or WFE", "ERET to its guest", "ICH_MISR_EL2 read"])?,
+        probe_as_l2("nested/trap-by-trap", 2, &trapping, TRAP_BY_TRAP, &trapped)?,
+        // Debian's kernel at EL1, and of its KVM what must be at EL2, with HCR_EL2.E2H clear.
+        debian_as_l2("nested/nvhe-debian-as-l2", NVHE)?,
+        probe_as_l2("nested/nvhe-two-vcpus-of-l2", 2, &two, NVHE, &["WFI or WFE", "ERET to its guest", "ICH_MISR_EL2 read"])?,
+        probe_as_l2("nested/protected-two-vcpus-of-l2", 2, &two, PROTECTED, &["HCR_EL2.E2H changed", "ERET to its guest"])?,
+        // Older kernels, whose KVM does more at each exit.
+        probe_as_l2("nested/debian-6.12-two-vcpus-of-l2", 2, &two, VHE_6_12, &["ERET to its guest", "ICC_SRE_EL2 write"])?,
+        probe_as_l2("nested/debian-6.1-nvhe-two-vcpus-of-l2", 2, &two, NVHE_6_1, &["ERET to its guest", "CPTR_EL2 write"])?,
+    ])
+}
+
+/// How L1's EL2 is made, and how its KVM uses that: arguments of `run` and of L1's kernel.
+type Way = [&'static str; 2];
+const VHE: Way = ["--nested --kernel debian", "loglevel=4"];
+const TRAP_BY_TRAP: Way = ["--nested=nv --kernel debian", "loglevel=4"];
+const NVHE: Way = ["--nested --kernel debian", "loglevel=4 kvm-arm.mode=nvhe"];
+/// The host is not trusted: KVM keeps EL2 for itself, with HCR_EL2.E2H set, and gives the host's kernel at EL1 a second stage, too.
+const PROTECTED: Way = ["--nested --kernel debian", "loglevel=4 kvm-arm.mode=protected"];
+const VHE_6_12: Way = ["--nested --kernel debian:6.12", "loglevel=4"];
+const NVHE_6_1: Way = ["--nested --kernel debian:6.1", "loglevel=4 kvm-arm.mode=nvhe"];
+
+/// L1 with so many CPUs and such an EL2, these operations of its VM's, and rows that the ledger must have.
+fn probe_as_l2(name: &str, vcpus: u8, operations: &[&str], way: Way, rows: &[&str]) -> Result<Scenario> {
+    let scenario = start(name, way, vcpus, &bench::nested_probe(operations, 64)?, "--icount")?;
+    let output = operations.iter().map(|operation| format!("{{\"operation\":\"{operation}\",\"instructions\"")).collect();
+    let notes = [NO_DIFFERENCE, "FORWARDED", "ICC_SGI1R_EL1 write"].iter().chain(rows).map(|&note| note.into()).collect();
+    let expect = Expect { output, notes, absent: vec!["probe: "], ..Expect::default() };
+    Ok(Scenario { expect, timeout: 900, ..scenario })
+}
+
+/// Suites for kernels as L2: under Debian's KVM they find what they find at L1, as far as that KVM itself has it.
+///
+/// # Errors
+/// KVM's client can't be built, or a file can't be read or written.
+pub fn suites(programs: &[(&str, String, &str)]) -> Result<Scenario> {
+    let programs: Vec<_> = programs.iter().map(|(name, path, append)| (*name, Path::new(path), *append)).collect();
+    let scenario = start("nested/suites-as-l2", VHE, 2, &l2::programs(2, &programs)?, "")?;
+    let expect = Expect {
+        output: vec!["EXIT: STATUS=0".into(); programs.len()],
+        notes: vec![NO_DIFFERENCE.into(), SAME_MEMORY.into()],
+        absent: vec!["FAIL "],
+        ..Expect::default()
+    };
+    Ok(Scenario { expect, timeout: 900, ..scenario })
+}
+
+/// Debian's KVM with so many CPUs, and a file system with the VMs of these names.
+fn start(name: &str, way: Way, vcpus: u8, (archive, names): &(Vec<u8>, Vec<String>), more: &str) -> Result<Scenario> {
+    let path = folder()?.join(format!("{}.cpio", name.replace('/', "-")));
+    std::fs::write(&path, archive).with_context(|| format!("writing {}", path.display()))?;
+    let [run, kernel] = way;
+    let arguments = format!("{run} --vcpus {vcpus} --memory 1G --exits {more}");
+    let append = bench::client_boot_arguments(kernel, names);
+    Ok(Scenario::new(name, &arguments).with("--initrd", path.display().to_string()).with("--append", append))
+}
+
+/// Stile at an EL2, on two CPUs: suites as its VMs, a whole Debian whose command's status is the run's, and the probe. It is given as a
+/// configuration, or as an image that was made before.
+///
+/// # Errors
+/// The probe can't be built, or a file can't be written.
+pub fn stile(programs: &[(&str, String, &str)]) -> Result<Vec<Scenario>> {
+    let vm = |(name, path, append): &(&str, String, &str)| {
+        format!("\n[[vm]]\nname = \"{name}\"\nkernel = \"{path}\"\nappend = \"{append}\"\nvcpus = 2\nmemory = \"64M\"\n")
+    };
+    let suites = under_stile("nested/stile-suites", 2, &programs.iter().map(vm).collect::<String>(), "")?;
+    let output = programs.iter().map(|_| "EXIT: STATUS=0".into()).collect();
+    let suites = Scenario { expect: Expect { output, absent: vec!["FAIL "], ..suites.expect }, ..suites };
+
+    let exec = "dmesg | grep 'CPU features: detected: GIC'; uname -r; nproc; exit 7";
+    let debian = format!("\n[[vm]]\nkernel = \"debian\"\nvcpus = 2\nmemory = \"256M\"\non_reset = \"stop\"\nexec = \"{exec}\"\n");
+    let debian = under_stile("nested/stile-debian", 2, &debian, "")?;
+    let debian = Scenario { expect: Expect { status: 7, output: vec!["\n2\n".into()], ..debian.expect }, timeout: 1800, ..debian };
+
+    let operations = ["hyp_call", "mmio_read_vgic", "mmio_read_device", "eoi", "ipi_self", "timer"];
+    let probe = format!("\n[[vm]]\nkernel = \"{}\"\nappend = \"n=64 only={}\"\n", probe_file()?, operations.join(","));
+    let probe = under_stile("nested/stile-probe", 1, &probe, "--icount")?;
+    let output = operations.iter().map(|operation| format!("{{\"operation\":\"{operation}\",\"instructions\"")).collect();
+    let probe = Scenario { expect: Expect { output, absent: vec!["probe: "], ..probe.expect }, ..probe };
+    Ok(vec![suites, debian, probe])
+}
+
+/// Stile in a VM, as a machine with so many CPUs and these VMs.
+fn under_stile(name: &str, cpus: u32, vms: &str, more: &str) -> Result<Scenario> {
+    let path = folder()?.join(format!("{}.toml", name.replace('/', "-")));
+    std::fs::write(&path, format!("[machine]\ncpus = {cpus}\n{vms}")).with_context(|| format!("writing {}", path.display()))?;
+    let scenario = Scenario::new(name, &format!("--nested --smp {cpus} --exits {more}"));
+    let notes = [NO_DIFFERENCE, NO_DIFFERENCE, SAME_MEMORY, SAME_MEMORY, "ERET to its guest"].map(Into::into).into();
+    Ok(Scenario { expect: Expect { notes, ..Expect::default() }, timeout: 900, ..scenario }
+        .with("--kernel", format!("stile:{}", path.display())))
+}
+
+/// Debian's KVM on a PC, with the probe as a VM of its own.
+///
+/// # Errors
+/// The probe or KVM's client can't be built, or a file can't be written.
+pub fn pc() -> Result<Vec<Scenario>> {
+    let operations = ["cpuid"];
+    let (kernel, archive, append) = bench::nested_probe_of_pc(&operations, 64)?;
+    let path = folder()?.join("pc-probe-as-l2.cpio");
+    std::fs::write(&path, archive).with_context(|| format!("writing {}", path.display()))?;
+    let scenario = Scenario::new("pc/nested/probe-as-l2", "--arch x86_64 --nested --memory 1G --exits")
+        .with("--kernel", kernel.display().to_string())
+        .with("--initrd", path.display().to_string())
+        .with("--append", append);
+    let output = operations.iter().map(|operation| format!("{{\"operation\":\"{operation}\",\"instructions\"")).collect();
+    let notes = [NO_DIFFERENCE, "FORWARDED CPUID", "VMRESUME"].map(Into::into).into();
+    let expect = Expect { output, notes, absent: vec!["probe: "], ..Expect::default() };
+    Ok(vec![Scenario { expect, timeout: 900, ..scenario }, pc_starts()])
+}
+
+/// The small system of a PC loads Debian's KVM.
+fn pc_starts() -> Scenario {
+    let scenario = Scenario::new("pc/nested/kvm-starts", "--arch x86_64 --nested --kernel debian:6.1 --vcpus 2 --exits")
+        .with("--exec", "ls /dev/kvm; grep -wo -m1 vmx /proc/cpuinfo");
+    let expect = Expect { output: vec!["/dev/kvm".into(), "vmx".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    Scenario { expect, timeout: 900, ..scenario }
+}
+
+/// Where the files of these scenarios are.
+fn folder() -> Result<PathBuf> {
+    let folder = cargo::repository().join("target/nested");
+    std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    Ok(folder)
+}
+
+/// The probe's file.
+fn probe_file() -> Result<String> {
+    let probe = folder()?.join("probe");
+    std::fs::write(&probe, bench::probe_image()?).with_context(|| format!("writing {}", probe.display()))?;
+    Ok(probe.display().to_string())
+}

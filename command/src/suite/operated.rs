@@ -1,0 +1,173 @@
+//! The scenarios in which an operator acts on VMs that run, beside a neighbour that computes.
+
+use anyhow::Result;
+
+use super::operator::Step;
+use super::scenario::{Scenario, passed};
+use stile::config::Arch;
+use stile::programs::{PASSED, Programs};
+use stile::session::SAME_MEMORY;
+
+/// The neighbour goes on.
+const ROUND: &str = "checksum: round";
+
+/// All of an architecture.
+///
+/// # Errors
+/// A guest is missing.
+pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
+    Ok(vec![pause(programs)?, cycles(programs)?, destroy(programs)?, create(programs)?])
+}
+
+/// A machine of two CPUs, with a VM, and a neighbour that computes checksums until it is stopped.
+fn config(programs: &Programs, program: &str, vcpus: u32) -> Result<String> {
+    Ok(format!(
+        "[machine]\narch = \"{}\"\ncpus = 2\n\n\
+         [[vm]]\nname = \"{program}\"\nkernel = \"{}\"\nvcpus = {vcpus}\nmemory = \"64M\"\n\n\
+         [[vm]]\nname = \"neighbour\"\nkernel = \"{}\"\nappend = \"rounds=1000000\"\nvcpus = 1\nmemory = \"64M\"\n",
+        programs.arch.name(),
+        programs.path(program)?,
+        programs.path("checksum")?,
+    ))
+}
+
+/// A VM is paused: its neighbour's checksums continue, and it finds that its time stood still. On a PC it then finds its power button pressed.
+fn pause(programs: &Programs) -> Result<Scenario> {
+    let mut steps = vec![
+        Step::new("waiting for pause 1", "resume m/pause", &["pause is running"]).fails(1),
+        Step::new("", "pause m/pause", &["m/pause is paused"]),
+        Step::new(ROUND, "pause m/pause", &["can't be paused: pause is paused"]).fails(1),
+        Step::new(ROUND, "stop m/pause --grace x", &["--grace"]).fails(2),
+        Step::new(ROUND, "ps --json", &[r#"{"name":"pause","state":"paused"}"#, r#"{"name":"neighbour","state":"running"}"#]),
+        Step::new(ROUND, "resume m/pause --json", &[r#"{"machine":"m","vm":"pause","state":"running"}"#]),
+        Step::new("waiting for pause 2", "pause m/pause", &[]),
+        Step::new(ROUND, "start m/pause", &["can't be started: pause is paused"]).fails(1),
+        Step::new(ROUND, "pause m/nobody", &["there is no VM called nobody; the VMs are pause, neighbour"]).fails(2),
+        Step::new(ROUND, "resume m/pause", &["m/pause runs"]),
+    ];
+    let mut output = vec!["pause: pause 1:".into(), "pause: pause 2:".into(), "PASS pause".into()];
+    if programs.arch == Arch::X86_64 {
+        steps.push(Step::new("waiting for the power button", "stop m/pause --json", &[r#""state":"off","forced":false"#]));
+        output.insert(2, "waiting for the power button".into());
+    }
+    steps.extend([Step::new(PASSED, "ps", &[]), Step::new(ROUND, "stop m/neighbour --force", &[])]);
+    let mut expect = passed();
+    expect.output = output;
+    expect.notes.push(SAME_MEMORY.into());
+    let scenario = Scenario::new(programs.scenario("operator/pause"), "--exits");
+    Ok(Scenario { config: Some(config(programs, "pause", 1)?), steps, timeout: 300, expect, ..scenario })
+}
+
+/// Turns the VM `spin`, which writes `up` when it starts, off and on three times, resets and pauses it.
+pub(super) fn off_on_reset_pause(up: &'static str) -> Vec<Step> {
+    let off = r#"{"machine":"m","vm":"spin","state":"off","forced":true}"#;
+    let mut steps = Vec::new();
+    for _ in 0..3 {
+        steps.extend([Step::new(up, "stop m/spin --force --json", &[off]), Step::new("", "start m/spin", &["m/spin runs"])]);
+    }
+    steps.extend([Step::new(up, "restart m/spin", &["m/spin starts anew"]), Step::new(up, "pause m/spin", &["m/spin is paused"])]);
+    steps
+}
+
+/// A VM is turned off and on, reset, and turned off while it is paused.
+fn cycles(programs: &Programs) -> Result<Scenario> {
+    const UP: &str = "spin: ";
+    let mut steps = off_on_reset_pause(UP);
+    steps.extend([
+        Step::new("", "restart m/spin", &[]),
+        Step::new(UP, "pause m/spin", &[]),
+        // No exit follows.
+        Step::new("", "top m/spin --once --json --interval 0.1", &[r#""vm":"spin","vcpu":null"#, r#""unaccounted":0"#]).agrees(),
+        Step::new("", "metrics m/spin --once", &[r#"stile_vm_state{vm="spin",state="paused"} 1"#, "# EOF"]).agrees(),
+        // One that exits all the time.
+        Step::new(
+            "",
+            "top m/neighbour --once --json --vcpus --interval 0.1",
+            &[r#""vcpu":0"#, r#""unaccounted":0,"#, r#""rows":[{"reason":"#],
+        ),
+        Step::new("", "top m --once", &["UNACCOUNTED", "neighbour"]),
+        Step::new("", "top m/nobody --once", &["there is no VM called nobody; the VMs are spin, neighbour"]).fails(2),
+        // It has no power button, or does not listen to it; nor does it while it is paused.
+        Step::new("", "stop m/spin", &["turning the power off", "m/spin is off"]),
+        Step::new("", "stop m/spin", &["is off already"]).fails(1),
+        Step::new("", "pause m/spin", &["can't be paused: spin is off"]).fails(1),
+        Step::new(ROUND, "stop m/neighbour --force", &[]),
+    ]);
+    let mut expect = passed();
+    expect.output = vec![ROUND.into()];
+    expect.notes.push(SAME_MEMORY.into());
+    let scenario = Scenario::new(programs.scenario("operator/stop-and-start"), "--exits");
+    Ok(Scenario { config: Some(config(programs, "spin", 2)?), steps, timeout: 300, expect, ..scenario })
+}
+
+/// A VM is destroyed beside its neighbour.
+fn destroy(programs: &Programs) -> Result<Scenario> {
+    let steps = vec![
+        Step::new("spin: ", "destroy m/spin", &["m/spin is running: stop it before, or use --force"]).fails(1),
+        Step::new("", "destroy m/nobody", &["there is no VM called nobody; the VMs are spin, neighbour"]).fails(2),
+        Step::new("", "pause m/spin", &[]),
+        // Its account is in those at the end.
+        Step::new("", "metrics m/spin --once", &[]).agrees(),
+        Step::new("", "destroy m/spin --force --json", &[r#"{"machine":"m","vm":"spin","state":"destroyed"}"#]),
+        Step::new(ROUND, "ps --json", &[r#""vms":[{"name":"neighbour","state":"running"}]"#]),
+        Step::new("", "start m/spin", &["there is no VM called spin; the VMs are neighbour"]).fails(2),
+        Step::new("", "top m --once", &["UNACCOUNTED", "neighbour"]),
+        Step::new(ROUND, "stop m/neighbour --force", &[]),
+    ];
+    let mut expect = passed();
+    expect.output = vec![ROUND.into()];
+    expect.notes.push(SAME_MEMORY.into());
+    let scenario = Scenario::new(programs.scenario("operator/destroy"), "--exits");
+    Ok(Scenario { config: Some(config(programs, "spin", 2)?), steps, timeout: 300, expect, ..scenario })
+}
+
+/// VMs are created and destroyed beside one that computes, which is alone in between. The image has their kernels: the serial line of an emulated PC
+/// is slow.
+fn create(programs: &Programs) -> Result<Scenario> {
+    let vm = |name: &str, program: &str, more: &str| -> Result<String> {
+        let memory = if more.contains("memory") { "" } else { "memory = \"64M\"\n" };
+        Ok(format!("[[vm]]\nname = \"{name}\"\nkernel = \"{}\"\n{memory}{more}", programs.path(program)?))
+    };
+    let files = vec![
+        ("spin.toml", vm("spin", "spin", "vcpus = 2\n")?),
+        ("twin.toml", vm("twin", "checksum", "append = \"rounds=1000000\"\nweight = 50\n[vm.budget]\nexits_per_second = 1\n")?),
+        ("large.toml", vm("large", "spin", "memory = \"60G\"\n")?),
+        ("nowhere.toml", vm("nowhere", "spin", "cpus = \"40\"\n")?),
+        ("two.toml", vm("a", "spin", "")? + &vm("b", "spin", "")?),
+    ];
+    let mut steps = vec![
+        Step::new("spin: ", "destroy m/spin --force", &["m/spin is destroyed"]),
+        Step::new(ROUND, "create m spin.toml --json", &[r#"{"machine":"m","vm":"spin","state":"running","sent":"#]),
+        Step::new("", "create m spin.toml", &["m has a VM called spin already"]).fails(2),
+        Step::new("", "create m two.toml", &["expected one [[vm]], found 2"]).fails(2),
+        Step::new("", "create m large.toml", &["m/large can't be created: a VM's memory does not fit into this board's"]).fails(1),
+        Step::new("", "create m nowhere.toml", &["a VM may use only CPUs that this board does not have"]).fails(1),
+        Step::new(ROUND, "create m twin.toml", &["m/twin runs"]),
+        Step::new("", "ps --json", &[r#"{"name":"spin","state":"running"},{"name":"twin","state":"running"}]"#]),
+        // The machine's process takes two samples meanwhile, which the VM's timer makes many exits.
+        Step::new("", "top m/twin --once --interval 20", &["twin exceeds its budget of 1 exits/s: ", " grew from 0 exits/s to "]),
+        Step::new(
+            "",
+            "metrics m --once",
+            &[r#"stile_vm_over_budget{vm="twin",budget="exits_per_second"} 1"#, r#"exits_total{vm="neighbour""#],
+        ),
+        Step::new("", "top m/twin --once --json --interval 0.1", &[r#""vm":"twin","vcpu":null"#, r#""unaccounted":0"#]),
+        Step::new("", "pause m/twin", &["m/twin is paused"]),
+        Step::new("", "resume m/twin", &[]),
+        Step::new("", "restart m/twin", &[]),
+        Step::new("", "destroy m/twin --force", &["m/twin is destroyed"]),
+    ];
+    for _ in 0..4 {
+        steps.push(Step::new(ROUND, "destroy m/spin --force", &["m/spin is destroyed"]));
+        steps.push(Step::new("", "create m spin.toml", &["m/spin runs"]));
+    }
+    steps.push(Step::new(ROUND, "stop m/spin --force", &[]));
+    steps.push(Step::new("", "destroy m/spin", &["m/spin is destroyed"]));
+    steps.push(Step::new(ROUND, "stop m/neighbour --force", &[]));
+    let mut expect = passed();
+    expect.output = vec![ROUND.into()];
+    expect.notes.push(SAME_MEMORY.into());
+    let scenario = Scenario::new(programs.scenario("operator/create"), "--exits");
+    let config = config(programs, "spin", 2)?.replacen("cpus = 2\n", "cpus = 2\nmemory = \"768M\"\n", 1);
+    Ok(Scenario { config: Some(config), files, steps, timeout: 300, expect, ..scenario })
+}

@@ -1,0 +1,154 @@
+//! An operator's steps from another terminal while a scenario's machine runs.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use stile::metrics::parse::parse;
+
+/// The machine's name in [`Step::words`].
+pub const MACHINE: &str = "m";
+
+/// How long a command of the operator's may take.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A command, and what must come of it.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// It is given once standard output has this, of what was written since the step before ended.
+    pub after: &'static str,
+    /// The words after `stile`.
+    pub words: Vec<&'static str>,
+    /// The exit status.
+    pub status: u8,
+    /// Texts that its output or its messages have in them.
+    pub says: Vec<&'static str>,
+    /// Its JSON, or its metrics, name as many exits taken as one of the accounts at the end.
+    pub agrees: bool,
+}
+
+impl Step {
+    /// A command that succeeds; its words are separated by spaces.
+    pub fn new(after: &'static str, words: &'static str, says: &[&'static str]) -> Self {
+        Self { after, words: words.split_whitespace().collect(), status: 0, says: says.to_vec(), agrees: false }
+    }
+
+    /// Expects another status.
+    pub fn fails(self, status: u8) -> Self {
+        Self { status, ..self }
+    }
+
+    /// Expects the exits of an account at the end.
+    pub fn agrees(self) -> Self {
+        Self { agrees: true, ..self }
+    }
+
+    /// Gives the command in the directory `runtime`, where the control sockets are. Returns what it said; the error is a report for people.
+    fn take(&self, runtime: &Path) -> Result<String, String> {
+        let what = self.words.join(" ");
+        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+        let mut command = Command::new("timeout");
+        command.arg(LIMIT.as_secs().to_string()).arg(program).args(&self.words).env("XDG_RUNTIME_DIR", runtime).current_dir(runtime);
+        let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{what}: {error}"))?;
+        let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        if output.status.code() != Some(self.status.into()) {
+            return Err(format!("`stile {what}` ended with {}, expected {}: {said}", output.status, self.status));
+        }
+        match self.says.iter().find(|text| !said.contains(**text)) {
+            Some(text) => Err(format!("`stile {what}` did not say {text:?}: {said}")),
+            None => Ok(said),
+        }
+    }
+}
+
+/// The exits that JSON of `stile top` names first, or all that `stile metrics` names.
+fn exits_taken(said: &str) -> Option<String> {
+    if let Some((_, after)) = said.split_once(r#""exits_taken":"#) {
+        return after.split(|char: char| !char.is_ascii_digit()).next().map(str::to_owned);
+    }
+    let series = parse(said).ok()?;
+    let exits = series.iter().filter(|series| series.name == "stile_vcpu_exits_total");
+    Some(exits.map(|series| series.value).sum::<f64>().to_string())
+}
+
+/// The steps that are left, and what they have found.
+#[derive(Debug)]
+pub struct Operator<'s> {
+    rest: std::slice::Iter<'s, Step>,
+    /// Where the output begins that the next step looks at.
+    from: usize,
+    /// Lines that the accounts at the end must have.
+    accounts: Vec<String>,
+    /// The first fault.
+    pub problems: Vec<String>,
+}
+
+impl<'s> Operator<'s> {
+    /// Before the first step.
+    pub fn new(steps: &'s [Step]) -> Self {
+        Self { rest: steps.iter(), from: 0, accounts: Vec::new(), problems: Vec::new() }
+    }
+
+    /// Takes the next step if its text is in the output by now. `output` only grows; `runtime` is where the control sockets are.
+    pub fn look(&mut self, output: &str, runtime: &Path) {
+        self.look_and(output, |step| step.take(runtime));
+    }
+
+    fn look_and(&mut self, output: &str, take: impl FnOnce(&Step) -> Result<String, String>) {
+        let Some(step) = self.rest.as_slice().first() else { return };
+        let Some(at) = output.get(self.from..).and_then(|new| new.find(step.after)) else { return };
+        match take(step) {
+            Ok(said) if step.agrees => {
+                let exits = exits_taken(&said).unwrap_or_else(|| "?".into());
+                self.accounts.push(format!("exits counted {exits}, exits taken {exits}, difference 0\n"));
+            }
+            Ok(_) => {}
+            Err(problem) => self.problems.push(problem),
+        }
+        // Output that came while the command ran counts for the next step, too, which may wait for it.
+        self.from += at + step.after.len();
+        self.rest.next();
+    }
+
+    /// Faults at the end, with these accounts.
+    pub fn conclude(mut self, accounts: &str) -> Vec<String> {
+        let missing = self.accounts.iter().filter(|account| !accounts.contains(account.as_str()));
+        self.problems.extend(missing.map(|account| format!("no account at the end says {account:?}")));
+        if let Some(step) = self.rest.next() {
+            self.problems.push(format!("the output never had {:?}, for `stile {}`", step.after, step.words.join(" ")));
+        }
+        self.problems
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_compared_with_the_accounts() {
+        let steps = [Step::new("", "", &[]).agrees()];
+        let metrics = "# TYPE stile_vcpu_exits counter\n\
+                       stile_vcpu_exits_total{vcpu=\"0\"} 4\nstile_vcpu_exits_total{vcpu=\"1\"} 8\n# EOF\n";
+        for said in [r#"[{"vm":"a","exits_taken":12,"unaccounted":0}]"#, metrics] {
+            let conclude = |accounts: &str| {
+                let mut operator = Operator::new(&steps);
+                operator.look_and("", |_| Ok(said.into()));
+                operator.conclude(accounts)
+            };
+            assert_eq!(conclude("exits counted 12, exits taken 12, difference 0\n"), [""; 0]);
+            assert_eq!(conclude("exits counted 112, exits taken 112, difference 0\n").len(), 1);
+        }
+    }
+
+    #[test]
+    fn steps_wait_for_their_text_and_must_all_be_taken() {
+        let steps = [Step::new("a", "", &[]), Step::new("a", "", &[])];
+        let mut operator = Operator::new(&steps);
+        operator.look_and("b", |_| unreachable!());
+        operator.look_and("ba", |_| Err("wrong".into()));
+        operator.look_and("bab", |_| unreachable!());
+        assert_eq!(operator.problems, ["wrong"]);
+        assert!(operator.conclude("").iter().any(|problem| problem.contains("never had \"a\"")));
+    }
+}

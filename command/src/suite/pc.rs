@@ -1,0 +1,239 @@
+//! The scenarios that are a PC's alone: the guest of `guests/pc`, and Debian's kernels for x86-64.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use rustix::process::Signal;
+
+use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
+use stile::exit;
+use stile::programs::Programs;
+
+/// All of them.
+pub(super) fn all(programs: &Programs) -> Result<Vec<Scenario>> {
+    let path = PathBuf::from(programs.path("pc")?);
+    let machines = [("corei7_skylake_x", 1, 1), ("corei7_skylake_x", 3, 2), ("corei7_haswell_4770", 2, 1)];
+    let suites = machines.map(|(cpu, vcpus, smp)| {
+        let arguments = format!("--arch x86_64 --memory 64M --cpu {cpu} --vcpus {vcpus} --smp {smp} --exits");
+        let scenario = Scenario::new(format!("pc/suite/{cpu}-{vcpus}-on-{smp}"), &arguments).with("--kernel", path.display().to_string());
+        // With several CPUs a tick is not an instruction, from which the guest tells whether there was an exit.
+        let exitless = if vcpus == 1 { vec!["lapic_id_read", "task_priority_write", "self_ipi", "tscdeadline"] } else { vec![] };
+        Scenario { expect: exits_of_apic(&exitless), ..scenario }
+    });
+    // Through the exits and entries of CPUs that need mitigations; what the CPU lacks for them is logged.
+    let mitigated = Scenario::new("pc/suite/mitigated", "--arch x86_64 --memory 64M --vcpus 2 --smp 2 --exits --mitigations all")
+        .with("--kernel", path.display().to_string());
+    let notes = vec![NO_DIFFERENCE.into(), "speculation: branch targets EXPOSED, buffers cleared at entries".into()];
+    let mitigated = Scenario { expect: Expect { notes, ..passed() }, ..mitigated };
+    let statuses = [(0, exit::OK, "exits counted"), (3, exit::GUEST, "ended itself with status 3")].map(|(status, ends, note)| {
+        let arguments = format!("--arch x86_64 --memory 64M --exits --append exit={status}");
+        let scenario = Scenario::new(format!("pc/exit-status/{status}"), &arguments).with("--kernel", path.display().to_string());
+        Scenario { expect: Expect { status: ends, notes: vec![note.into()], ..Expect::default() }, ..scenario }
+    });
+    let levels = [("registers", &["lapic_id_read", "task_priority_write"][..]), ("off", &[])];
+    let levels = levels.map(|(level, exitless)| {
+        let vm = format!("kernel = \"{}\"\nmemory = \"64M\"\nvcpus = 2\n", path.display());
+        Scenario {
+            config: Some(config(1, &apic(level), &vm)),
+            expect: exits_of_apic(exitless),
+            ..Scenario::new(format!("pc/apic/{level}"), "--exits")
+        }
+    });
+    // Code that changes, on one vCPU and by another: what is remembered of it must change, too.
+    let caches = ["verify", "protect"].map(|scheme| {
+        let vm = format!("kernel = \"{}\"\nvcpus = 2\nmemory = \"64M\"\n", path.display());
+        let config = config(2, &format!("apic_virtualization = \"off\"\ndecode_cache = \"{scheme}\""), &vm);
+        let expect = Expect { notes: vec![NO_DIFFERENCE.into(), "instructions decoded for vm0: ".into()], ..passed() };
+        Scenario { config: Some(config), expect, ..Scenario::new(format!("pc/decode-cache/{scheme}"), "--exits") }
+    });
+    let by_hand = Scenario {
+        config: Some(config(
+            2,
+            &apic("off"),
+            "kernel = \"debian:6.1\"\nmemory = \"256M\"\nvcpus = 2\non_reset = \"stop\"\nexec = \"uname -r; nproc; exit 7\"\n",
+        )),
+        expect: debian("6.1.", 2),
+        ..Scenario::new("pc/debian:6.1/apic-off-2-on-2", "--exits")
+    };
+    // Processes come and go: the kernel's code that accesses the local APIC is decoded once, not once for each.
+    let churn = Scenario {
+        config: Some(config(
+            1,
+            &apic("off"),
+            "kernel = \"debian:6.1\"\nmemory = \"256M\"\nappend = \"nox2apic\"\nexec = \"for i in $(seq 60); do ls /bin | sort | md5sum; cp /bin/busybox /tmp/b; done; uname -r; nproc; exit 7\"\n",
+        )),
+        expect: Expect { notes: vec![NO_DIFFERENCE.into(), " (99.".into()], ..debian("6.1.", 1) },
+        ..Scenario::new("pc/debian:6.1/decode-cache-churn", "--exits")
+    };
+    Ok(suites
+        .into_iter()
+        .chain([mitigated])
+        .chain(levels)
+        .chain(statuses)
+        .chain(caches)
+        .chain(boots())
+        .chain([
+            silence(&path),
+            sleep(&path),
+            bios(&path),
+            reset_by_a_line(programs)?,
+            by_hand,
+            churn,
+            two_debians(),
+            deadlines_by_turns(&path),
+            deadlines_beside_a_visitor(&path),
+            trapped_timer(&path),
+            memory_above_devices(),
+            pvh(programs)?,
+            vmx(programs)?,
+        ])
+        .collect())
+}
+
+/// A conformance suite of VMX, as a hypervisor in a VM.
+fn vmx(programs: &Programs) -> Result<Scenario> {
+    let scenario = Scenario::new("pc/nested/vmx", "--arch x86_64 --nested --memory 64M --exits").with("--kernel", programs.path("vmx")?);
+    Ok(Scenario { expect: passed(), ..scenario })
+}
+
+/// Debian's kernels, with vCPUs and physical CPUs.
+fn boots() -> impl Iterator<Item = Scenario> {
+    let machines = [
+        ("debian:6.1", "6.1.", "corei7_skylake_x", 1, 1),
+        ("debian:6.1", "6.1.", "corei7_haswell_4770", 2, 1),
+        ("debian:6.1", "6.1.", "corei7_skylake_x", 2, 2),
+        // Without pages of 1 GiB.
+        ("debian:6.1", "6.1.", "corei7_ivy_bridge_3770k", 1, 1),
+        ("debian:6.12", "6.12.", "corei7_haswell_4770", 2, 2),
+        ("debian", "-cloud-amd64", "corei7_skylake_x", 2, 2),
+        ("debian", "-cloud-amd64", "corei7_haswell_4770", 1, 1),
+    ];
+    machines.into_iter().map(|(kernel, release, cpu, vcpus, smp)| {
+        let arguments = format!("--arch x86_64 --kernel {kernel} --memory 256M --cpu {cpu} --vcpus {vcpus} --smp {smp} --exits");
+        let scenario = Scenario::new(format!("pc/{kernel}/{cpu}-{vcpus}-on-{smp}"), &arguments).with("--exec", "uname -r; nproc; exit 7");
+        Scenario { expect: debian(release, vcpus), ..scenario }
+    })
+}
+
+/// A program that is started by PVH, with a module: its own file.
+fn pvh(programs: &Programs) -> Result<Scenario> {
+    let program = programs.path("pvh")?;
+    let scenario = Scenario::new("pc/pvh", "--arch x86_64 --memory 64M --exits").with("--kernel", program.clone());
+    Ok(Scenario { expect: passed(), ..scenario.with("--initrd", program).with("--append", "one two") })
+}
+
+/// A program that sleeps, as ACPI's S3 is, and wakes where it said.
+fn sleep(kernel: &Path) -> Scenario {
+    let scenario = Scenario::new("pc/life/sleep", "--arch x86_64 --memory 64M --vcpus 2 --exits --append sleep");
+    let expect = Expect { notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    Scenario { expect, ..scenario.with("--kernel", kernel.display().to_string()) }
+}
+
+/// A program that goes to real mode, and calls a BIOS's services there.
+fn bios(kernel: &Path) -> Scenario {
+    let scenario = Scenario::new("pc/bios", "--arch x86_64 --memory 64M --exits --append bios");
+    let expect = Expect { output: vec!["printed by INT 0x10".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    Scenario { expect, ..scenario.with("--kernel", kernel.display().to_string()) }
+}
+
+/// A device's interrupt resets a VM that waits, as it comes on a CPU that runs another one.
+fn reset_by_a_line(programs: &Programs) -> Result<Scenario> {
+    let vm = |program, append| {
+        let path = programs.path(program)?;
+        anyhow::Ok(format!("[[vm]]\nname = \"{program}\"\nkernel = \"{path}\"\nappend = \"{append}\"\nmemory = \"64M\"\n"))
+    };
+    let config = format!("[machine]\narch = \"x86_64\"\n\n{}\n{}", vm("pc", "reset-by-a-line")?, vm("spin", "")?);
+    let output = vec!["send a line".into(); 2];
+    let expect = Expect { status: exit::LEFT, output, signal: Some(Signal::INT), ..Expect::default() };
+    Ok(Scenario { config: Some(config), input: Some(("send a line", "hello\n")), expect, ..Scenario::new("pc/life/reset-by-a-line", "") })
+}
+
+/// A VM that nothing can wake any more: that is told, and it stays as it is.
+fn silence(kernel: &Path) -> Scenario {
+    let scenario = Scenario::new("pc/life/silence", "--arch x86_64 --memory 64M --vcpus 2 --exits --append silence");
+    let notes = ["vm0: all of its vCPUs wait with interrupts off", "time-out", NO_DIFFERENCE].map(String::from).into();
+    let expect = Expect { status: exit::TIMEOUT, output: vec!["silence from here on: true".into()], notes, ..Expect::default() };
+    Scenario { timeout: 30, expect, ..scenario.with("--kernel", kernel.display().to_string()) }
+}
+
+/// Two VMs with deadlines on one CPU: each has the timer for itself while the other one sleeps, and loses it when that wakes.
+fn deadlines_by_turns(kernel: &Path) -> Scenario {
+    let vm = |name| format!("\n[[vm]]\nname = \"{name}\"\nkernel = \"{}\"\nappend = \"deadlines\"\nmemory = \"64M\"\n", kernel.display());
+    let config = format!("[machine]\narch = \"x86_64\"\n{}{}", vm("one"), vm("two"));
+    let expect = Expect {
+        output: vec!["600 deadlines: none early, none lost".into(); 2],
+        notes: vec![NO_DIFFERENCE.into(); 2],
+        ..Expect::default()
+    };
+    Scenario { config: Some(config), expect, ..Scenario::new("pc/timer/by-turns", "--exits") }
+}
+
+/// A VM with deadlines on a CPU to which a vCPU of another VM comes and goes, without deadlines of its own: the timer is passed through in
+/// between.
+fn deadlines_beside_a_visitor(kernel: &Path) -> Scenario {
+    let vm = |name, more| format!("\n[[vm]]\nname = \"{name}\"\nkernel = \"{}\"\nmemory = \"64M\"\n{more}\n", kernel.display());
+    let config = format!(
+        "[machine]\narch = \"x86_64\"\ncpus = 2\n{}{}",
+        vm("owner", "append = \"deadlines\"\ncpus = [1]"),
+        vm("visitor", "append = \"come-and-go\"\nvcpus = 2\ncpus = [0, 1]\npinned = true"),
+    );
+    let expect =
+        Expect { output: vec!["600 deadlines: none early, none lost".into()], notes: vec![NO_DIFFERENCE.into(); 2], ..Expect::default() };
+    Scenario { config: Some(config), expect, ..Scenario::new("pc/timer/visitor", "--exits") }
+}
+
+/// The suite with a timer that always traps.
+fn trapped_timer(kernel: &Path) -> Scenario {
+    let vm = format!("kernel = \"{}\"\nmemory = \"64M\"\n", kernel.display());
+    let passed = passed();
+    let output = ["xapic tscdeadline: exits", "x2apic tscdeadline: exits"].map(String::from).into_iter().chain(passed.output).collect();
+    let expect = Expect { output, ..passed };
+    Scenario { config: Some(config(1, "timer = \"trapped\"", &vm)), expect, ..Scenario::new("pc/timer/trapped", "--exits") }
+}
+
+/// Two Debians that compute and print on one CPU, in turns.
+fn two_debians() -> Scenario {
+    let exec = "for turn in 1 2 3 4 5; do i=0; while [ $i -lt 4000 ]; do i=$((i+1)); done; echo turn $turn; done";
+    let vm = |name| format!("\n[[vm]]\nname = \"{name}\"\nkernel = \"debian:6.1\"\nmemory = \"256M\"\nexec = \"{exec}\"\n");
+    let config = format!("[machine]\narch = \"x86_64\"\n{}{}", vm("one"), vm("two"));
+    let expect = Expect {
+        output: vec!["turn 5".into(), "turn 5".into()],
+        notes: vec![NO_DIFFERENCE.into(); 2],
+        interleaved: Some(("one | turn", "two | turn")),
+        ..Expect::default()
+    };
+    Scenario { config: Some(config), expect, ..Scenario::new("pc/two-debians", "--exits") }
+}
+
+/// A Debian with more RAM than there is room for below the devices: the rest begins at 4 GiB, which Linux uses first.
+fn memory_above_devices() -> Scenario {
+    let exec = "grep RAM /proc/iomem; exit 7";
+    let arguments = "--arch x86_64 --kernel debian:6.1 --memory 3200M --exits";
+    let scenario = Scenario::new("pc/memory-above-devices", arguments).with("--exec", exec);
+    let output = vec!["100000000-107ffffff : System RAM".into()];
+    Scenario { expect: Expect { status: 7, output, notes: vec![NO_DIFFERENCE.into()], ..Expect::default() }, ..scenario }
+}
+
+/// A PC with one VM, and its techniques.
+fn config(cpus: u32, techniques: &str, vm: &str) -> String {
+    format!("[machine]\narch = \"x86_64\"\ncpus = {cpus}\n\n[[vm]]\n{vm}[vm.techniques]\n{techniques}\n")
+}
+
+/// Local APICs are virtualized so far and no further.
+fn apic(level: &str) -> String {
+    format!("apic_virtualization = \"{level}\"")
+}
+
+/// Lines of the suite for x86-64 about operations on the local APIC that do not exit, in both modes.
+fn exits_of_apic(exitless: &[&str]) -> Expect {
+    let each = |mode| exitless.iter().map(move |operation| format!("{mode} {operation}: no exit"));
+    let passed = passed();
+    let output = each("xapic").chain(each("x2apic")).chain(passed.output).collect();
+    Expect { output, ..passed }
+}
+
+/// Debian's line about itself, with text of its kernel's release.
+fn debian(release: &str, vcpus: u32) -> Expect {
+    let output = vec![release.into(), format!("\n{vcpus}\n")];
+    Expect { status: 7, output, notes: vec![NO_DIFFERENCE.into()], ..Expect::default() }
+}

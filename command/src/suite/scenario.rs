@@ -1,0 +1,406 @@
+//! One scenario: a `stile run`, and what must come of it.
+
+use std::io::{BufReader, Read, Write};
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::disk::Disk;
+use super::longest_exit;
+use super::operator::{MACHINE, Operator, Step};
+use stile::child::end_with_parent;
+use stile::config::Arch;
+use stile::exit;
+use stile::programs::PASSED;
+
+/// The last line of the ledger when nothing was missed.
+pub const NO_DIFFERENCE: &str = "difference 0";
+
+/// How long a scenario may take by default, in seconds: emulators on busy machines are slow. The longest takes 60 on an idle one, and 200 beside
+/// four other emulators on two CPUs.
+pub const TIMEOUT: u32 = 600;
+
+/// The emulator's log of exceptions, in the scenario's own directory.
+const EXCEPTIONS: &str = "exceptions.log";
+
+/// How much longer than its `--timeout`, which begins with the emulator, a run may take before it is ended from outside: it may have to fetch
+/// a kernel or to build the hypervisor first.
+const GRACE: Duration = Duration::from_secs(300);
+
+/// A scenario.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// Its name, with slashes.
+    pub name: String,
+    /// The arguments of `stile run`.
+    pub arguments: Vec<String>,
+    /// The text of the machine's configuration, if it is described by a file.
+    pub config: Option<String>,
+    /// A disk for the machine: `{disk}` in an argument is its file.
+    pub disk: Option<Disk>,
+    /// Text to type, and the text on standard output to wait for before.
+    pub input: Option<(&'static str, &'static str)>,
+    /// Files that the operator has: names and texts.
+    pub files: Vec<(&'static str, String)>,
+    /// An operator's steps meanwhile, in this order.
+    pub steps: Vec<Step>,
+    /// The run's `--timeout`, in seconds.
+    pub timeout: u32,
+    /// The expected result.
+    pub expect: Expect,
+}
+
+/// The expected result of a run.
+#[derive(Debug, Clone)]
+pub struct Expect {
+    /// The exit status.
+    pub status: u8,
+    /// Texts that standard output must have in it, in this order.
+    pub output: Vec<String>,
+    /// Texts that standard error must have in it, in any order; one that is here twice must be there twice.
+    pub notes: Vec<String>,
+    /// Texts that standard output must not have in it.
+    pub absent: Vec<&'static str>,
+    /// Two texts whose lines must not all come before the other's: two VMs that make progress at the same time.
+    pub interleaved: Option<(&'static str, &'static str)>,
+    /// Rows of the account whose names begin so, each of which must be there, and the most microseconds that one of their exits may take.
+    /// For runs with `--icount`, where a microsecond is 1000 instructions.
+    pub longest: Vec<(&'static str, f64)>,
+    /// Rows of the account: the name, how often it must be there, and the most microseconds of its exits on average, as for
+    /// [`Expect::longest`].
+    pub rows: Vec<(&'static str, RangeInclusive<u64>, f64)>,
+    /// The account's exits must be as many as the exceptions to EL2 that the emulator logs.
+    pub counted_by_emulator: bool,
+    /// No exit takes longer than [`longest_exit::BOUND`]: on one CPU of such an architecture, on Arm with `--icount`.
+    pub bounded_exits: Option<Arch>,
+    /// Send this to the run when standard output has everything of [`Expect::output`] in it.
+    pub signal: Option<Signal>,
+}
+
+impl Default for Expect {
+    fn default() -> Self {
+        Self {
+            status: exit::OK,
+            output: Vec::new(),
+            notes: Vec::new(),
+            absent: Vec::new(),
+            interleaved: None,
+            longest: Vec::new(),
+            rows: Vec::new(),
+            counted_by_emulator: false,
+            bounded_exits: None,
+            signal: None,
+        }
+    }
+}
+
+impl Scenario {
+    /// A scenario with one VM, described by arguments that are separated by spaces.
+    pub fn new(name: impl Into<String>, arguments: &str) -> Self {
+        // Notes may name any row of the account, however small.
+        let argument = |word: &str| if word == "--exits" { "--exits=all".to_owned() } else { word.to_owned() };
+        Self {
+            name: name.into(),
+            arguments: arguments.split_whitespace().map(argument).collect(),
+            config: None,
+            disk: None,
+            input: None,
+            files: Vec::new(),
+            steps: Vec::new(),
+            timeout: TIMEOUT,
+            expect: Expect::default(),
+        }
+    }
+
+    /// With one more argument and its value.
+    pub fn with(mut self, argument: &str, value: impl Into<String>) -> Self {
+        self.arguments.extend([argument.to_owned(), value.into()]);
+        self
+    }
+
+    /// With one more argument.
+    pub fn flag(mut self, argument: &str) -> Self {
+        self.arguments.push(argument.to_owned());
+        self
+    }
+
+    /// The architecture of its machine.
+    pub fn arch(&self) -> Arch {
+        let flag = self.arguments.iter().any(|argument| argument == Arch::X86_64.name());
+        let key = self.config.as_ref().is_some_and(|config| config.contains("arch = \"x86_64\""));
+        if flag || key { Arch::X86_64 } else { Arch::Aarch64 }
+    }
+
+    /// Runs it; the error is a report for people.
+    pub fn run(&self) -> Result<(), String> {
+        let dir = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
+        let mut child = self.start(dir.path())?;
+        let output = collect(child.stdout.take());
+        let notes = collect(child.stderr.take());
+        let mut keyboard = child.stdin.take();
+        let mut input = self.input;
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let until = Instant::now() + Duration::from_secs(self.timeout.into()) + GRACE;
+        let mut signal = self.expect.signal;
+        let mut operator = Operator::new(&self.steps);
+        loop {
+            drain(&notes, &mut err);
+            match output.recv_timeout(Duration::from_millis(100)) {
+                Ok(bytes) => out.extend(bytes),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if let (Some((prompt, text)), Some(keyboard)) = (input, &mut keyboard)
+                && plain(&out).contains(prompt)
+            {
+                let _ = keyboard.write_all(text.as_bytes());
+                input = None;
+            }
+            operator.look(&plain(&out), dir.path());
+            if signal.is_some() && missing(&plain(&out), &self.expect.output).is_none() {
+                send(&child, signal.take());
+            }
+            if Instant::now() > until {
+                let _ = child.kill();
+            }
+        }
+        let status = child.wait().map_err(|error| error.to_string())?;
+        err.extend(notes.iter().flatten());
+        let (out, err) = (plain(&out), plain(&err));
+        let mut problems = operator.conclude(&err);
+        problems.extend(self.expect.problems(status.code(), &out, &err));
+        if let Some(arch) = self.expect.bounded_exits {
+            problems.extend(longest_exit::problem(arch, &err));
+        }
+        if self.expect.counted_by_emulator {
+            problems.extend(disagreement(&dir.path().join(EXCEPTIONS), &err));
+        }
+        if let Some(disk) = self.disk {
+            problems.extend(disk.problem(&dir.path().join("disk.img")));
+        }
+        if problems.is_empty() {
+            return Ok(());
+        }
+        Err(format!("{}\n--- standard output, its end:\n{}\n--- standard error, its end:\n{}", problems.join("\n"), end(&out), end(&err)))
+    }
+
+    fn start(&self, dir: &Path) -> Result<Child, String> {
+        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+        let mut command = Command::new(program);
+        command.arg("run");
+        let disk = dir.join("disk.img").display().to_string();
+        if let Some(disk_of) = self.disk {
+            disk_of.write(Path::new(&disk)).map_err(|error| format!("{disk}: {error}"))?;
+        }
+        if let Some(config) = &self.config {
+            let path = dir.join("machine.toml");
+            std::fs::write(&path, config).map_err(|error| error.to_string())?;
+            command.arg(path);
+        }
+        for (name, text) in &self.files {
+            std::fs::write(dir.join(name), text).map_err(|error| error.to_string())?;
+        }
+        if self.expect.counted_by_emulator {
+            let log = dir.join(EXCEPTIONS).display().to_string();
+            command.args(["--qemu-arg=-d", "--qemu-arg=int", "--qemu-arg=-D"]).arg(format!("--qemu-arg={log}"));
+        }
+        if !self.steps.is_empty() {
+            command.args(["--name", MACHINE]).env("XDG_RUNTIME_DIR", dir);
+        }
+        end_with_parent(&mut command, Signal::TERM)
+            .args(self.arguments.iter().map(|argument| argument.replace("{disk}", &disk)))
+            .args(["--timeout", &self.timeout.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| error.to_string())
+    }
+}
+
+impl Expect {
+    fn problems(&self, status: Option<i32>, out: &str, err: &str) -> Vec<String> {
+        let mut problems = Vec::new();
+        if status != Some(self.status.into()) {
+            let status = status.map_or("a signal".to_owned(), |status| status.to_string());
+            problems.push(format!("exit status {status}, expected {}", self.status));
+        }
+        if let Some(text) = missing(out, &self.output) {
+            problems.push(format!("standard output has no {text:?} where it should be"));
+        }
+        for text in &self.notes {
+            let times = self.notes.iter().filter(|other| *other == text).count();
+            if err.matches(text.as_str()).count() < times {
+                problems.push(format!("standard error has no {text:?} in it"));
+            }
+        }
+        for text in &self.absent {
+            if let Some(line) = out.lines().find(|line| line.contains(text)) {
+                problems.push(format!("standard output has {text:?} in it: {line}"));
+            }
+        }
+        if let Some((one, other)) = self.interleaved {
+            match (out.find(one).zip(out.rfind(one)), out.find(other).zip(out.rfind(other))) {
+                (Some((first, last)), Some((other_first, other_last))) if first < other_last && other_first < last => {}
+                _ => problems.push(format!("the lines with {one:?} and with {other:?} are not interleaved")),
+            }
+        }
+        problems.extend(self.rows.iter().filter_map(|(name, count, most)| out_of_budget(err, name, count, *most)));
+        problems.extend(self.longest.iter().filter_map(|&(name, most)| too_long(err, name, most)));
+        problems
+    }
+}
+
+/// Reports a problem if the accounts have no row `name`, or if it has another number of exits, or takes more microseconds on average.
+fn out_of_budget(err: &str, name: &str, count: &RangeInclusive<u64>, most: f64) -> Option<String> {
+    let row = |line: &str| {
+        let mut columns = line.trim_start().strip_prefix(name)?.split_whitespace();
+        let samples: u64 = columns.next()?.parse().ok()?;
+        Some((samples, columns.last()?.strip_suffix("us")?.parse::<f64>().ok()?))
+    };
+    match err.lines().find_map(row) {
+        None => Some(format!("the account has no row {name:?}")),
+        Some((samples, average)) if !count.contains(&samples) || average > most => {
+            Some(format!("{samples} exits of {name:?} took {average}us on average, expected {count:?}, and {most}us at most"))
+        }
+        Some(_) => None,
+    }
+}
+
+/// Reports a problem if no row of the accounts begins with `name`, or if the longest exit of one took more than `most` microseconds.
+fn too_long(err: &str, name: &str, most: f64) -> Option<String> {
+    // The last columns are the minimum, the maximum and the average.
+    let maximum = |line: &str| line.split_whitespace().rev().nth(1)?.strip_suffix("us")?.parse::<f64>().ok();
+    let rows = err.lines().filter(|line| line.trim_start().starts_with(name)).filter_map(maximum);
+    match rows.max_by(f64::total_cmp) {
+        None => Some(format!("the account has no row {name:?}")),
+        Some(longest) => (longest > most).then(|| format!("an exit of {name:?} took {longest}us, expected {most}us at most")),
+    }
+}
+
+/// Faults: the emulator's log and the accounts on standard error must name the same number of exits.
+fn disagreement(log: &Path, err: &str) -> Option<String> {
+    let taken = |line: &str| line.strip_prefix("exits counted ")?.split([' ', ',']).next()?.parse::<u64>().ok();
+    let counted: u64 = err.lines().filter_map(taken).sum();
+    let log = match std::fs::read_to_string(log) {
+        Ok(log) => log,
+        Err(error) => return Some(format!("the emulator's log can't be read: {error}")),
+    };
+    let exits = log.lines().filter(|line| line.starts_with("...from EL0 to EL2") || line.starts_with("...from EL1 to EL2")).count() as u64;
+    (counted == 0 || counted != exits).then(|| format!("the account has {counted} exits, and the emulator counted {exits}"))
+}
+
+/// The first of `texts` that isn't in `output` after those before it.
+fn missing<'a>(output: &str, texts: &'a [String]) -> Option<&'a str> {
+    let mut rest = output;
+    texts.iter().map(String::as_str).find(|text| match rest.find(text) {
+        Some(at) => {
+            rest = &rest[at + text.len()..];
+            false
+        }
+        None => true,
+    })
+}
+
+/// Reads a stream in a thread of its own.
+fn collect(stream: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
+    let (send, bytes) = channel();
+    thread::spawn(move || {
+        let Some(stream) = stream else { return };
+        let mut stream = BufReader::new(stream);
+        let mut buffer = vec![0; 16 * 1024];
+        while let Ok(count @ 1..) = stream.read(&mut buffer) {
+            if send.send(buffer[..count].to_vec()).is_err() {
+                return;
+            }
+        }
+    });
+    bytes
+}
+
+fn drain(from: &Receiver<Vec<u8>>, to: &mut Vec<u8>) {
+    while let Ok(bytes) = from.try_recv() {
+        to.extend(bytes);
+    }
+}
+
+fn send(child: &Child, signal: Option<Signal>) {
+    if let Some((signal, pid)) = signal.zip(i32::try_from(child.id()).ok().and_then(Pid::from_raw)) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// Text without terminal control sequences: dialogs are full of them.
+fn plain(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.split('\n').map(stile::session::plain).collect::<Vec<_>>().join("\n")
+}
+
+fn end(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(60)..].join("\n")
+}
+
+/// All tests passed, and exits counted are exits taken.
+pub(super) fn passed() -> Expect {
+    Expect { output: vec![PASSED.into()], notes: vec![NO_DIFFERENCE.into()], absent: vec!["FAIL "], ..Expect::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_must_come_in_order() {
+        let expect = Expect { output: vec!["one".into(), "two".into()], ..Expect::default() };
+        assert!(expect.problems(Some(0), "one two", "").is_empty());
+        assert_eq!(expect.problems(Some(0), "two one", "").len(), 1);
+        assert_eq!(expect.problems(Some(1), "", "").len(), 2);
+        assert_eq!(expect.problems(None, "one two", "").len(), 1);
+    }
+
+    #[test]
+    fn progress_at_the_same_time_is_told_from_one_after_the_other() {
+        let expect = Expect { interleaved: Some(("a |", "b |")), ..Expect::default() };
+        assert!(expect.problems(Some(0), "a | 1\nb | 1\na | 2\nb | 2\n", "").is_empty());
+        assert_eq!(expect.problems(Some(0), "a | 1\na | 2\nb | 1\nb | 2\n", "").len(), 1);
+        assert_eq!(expect.problems(Some(0), "a | 1\n", "").len(), 1);
+    }
+
+    #[test]
+    fn an_exit_that_takes_too_long_is_found() {
+        let account = "NESTED   3  50.00%  1.00us  250.50us  80.00us\n  TLBI ALLE1 write   1  3.00%  2.10%  200.10us  200.10us  200.10us\n";
+        let problems = |name, most| Expect { longest: vec![(name, most)], ..Expect::default() }.problems(Some(0), "", account).len();
+        assert_eq!(
+            [problems("TLBI ALLE1", 200.1), problems("TLBI ALLE1", 200.0), problems("NESTED", 251.0), problems("ERET", 1e9)],
+            [0, 1, 0, 1]
+        );
+    }
+
+    #[test]
+    fn rows_beyond_their_budget_are_found() {
+        let account = "IRQ    5  1.0%  1.0%  0.05us  0.75us  0.18us\n  device   4001  67.74%  70.02%  0.20us  0.75us  0.20us\n";
+        let problems =
+            |name, count, most| Expect { rows: vec![(name, count, most)], ..Expect::default() }.problems(Some(0), "", account).len();
+        assert_eq!(
+            [problems("device", 4000..=4010, 0.2), problems("device", 0..=4000, 0.2), problems("device", 0..=5000, 0.19)],
+            [0, 1, 1]
+        );
+        assert_eq!(problems("kick", 0..=9, 1.0), 1);
+    }
+
+    #[test]
+    fn what_must_be_absent_is_reported_with_its_line() {
+        let expect = Expect { absent: vec!["FAIL"], notes: vec!["difference 0".into()], ..Expect::default() };
+        assert!(expect.problems(Some(0), "PASS a", "difference 0").is_empty());
+        assert_eq!(expect.problems(Some(0), "PASS a\nFAIL b\n", "difference 1").len(), 2);
+        let expect = Expect { notes: vec!["difference 0".into(); 2], ..Expect::default() };
+        assert!(expect.problems(Some(0), "", "difference 0\ndifference 0").is_empty());
+        assert!(!expect.problems(Some(0), "", "difference 0").is_empty());
+    }
+}

@@ -1,0 +1,77 @@
+//! The test of a disk with Debian: built, started, interrupted, and started again.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
+use stile::child::end_with_parent;
+use stile::{cache, disk, exit};
+
+/// Its name in the suite.
+pub const NAME: &str = "disk/data-survives";
+
+/// Age at which the built disk is thrown away, because Debian has newer packages.
+const FRESH: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// MD5 of the file on the disk, the output of `seq 1 200000`.
+const SUM: &str = "0e10426a1d5bddffcef02f1345787128";
+
+/// Starts the system on a disk's partition, writes a file on it, and ends by Ctrl-C; another machine finds it, has a network, and ends by a power-off.
+pub fn test() -> Result<(), String> {
+    let base = base()?;
+    let dir = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
+    let disk = dir.path().join("disk.img");
+    disk::partition::with_system(&base, &disk).map_err(|error| format!("copying {}: {error:#}", base.display()))?;
+    let arguments = |more: &str| format!("--disk {},format=raw --vcpus 2 --exits {more}", disk.display());
+    let write = Scenario {
+        expect: Expect {
+            status: exit::LEFT,
+            output: vec!["written\n".into()],
+            notes: vec![NO_DIFFERENCE.into()],
+            signal: Some(Signal::INT),
+            ..Expect::default()
+        },
+        ..Scenario::new("write", &arguments("")).with("--exec", "seq 1 200000 > /root/numbers; sync; echo written; sleep 1000")
+    };
+    let read = Scenario {
+        expect: Expect {
+            status: 42,
+            output: vec![SUM.into(), "10.0.2.15\n".into(), "all configured\n".into(), "+LLMNR\n".into()],
+            notes: vec![NO_DIFFERENCE.into()],
+            ..Expect::default()
+        },
+        ..Scenario::new("read", &arguments("--net user")).with(
+            "--exec",
+            "md5sum /root/numbers; ip -4 -o addr show scope global | grep -o '10\\.0\\.2\\.15'; \
+             dpkg -l | grep -q '^i[^i]' || echo all configured; \
+             resolvectl status | grep -m 1 -o '+LLMNR'; exit 42",
+        )
+    };
+    write.run().map_err(|report| format!("writing: {report}"))?;
+    read.run().map_err(|report| format!("reading: {report}"))
+}
+
+/// A disk with the base packages, built if there is none of these scripts in the cache, or an old one.
+pub fn base() -> Result<PathBuf, String> {
+    let dir = cache::dir().map_err(|error| format!("{error:#}"))?.join("disks");
+    let file = dir.join(format!("test-{}.qcow2", disk::recipe()));
+    let age = file.metadata().and_then(|about| about.modified()).ok().and_then(|made| made.elapsed().ok());
+    if age.is_some_and(|age| age < FRESH) {
+        return Ok(file);
+    }
+    // Those of other scripts, too.
+    for old in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
+        if old.file_name().as_encoded_bytes().starts_with(b"test-") {
+            std::fs::remove_file(old.path()).map_err(|error| format!("removing {}: {error}", old.path().display()))?;
+        }
+    }
+    std::fs::create_dir_all(&dir).map_err(|error| format!("making {}: {error}", dir.display()))?;
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let mut command = Command::new(program);
+    command.args(["disk", "create", "--size", "2G", "--hostname", "test"]).arg(&file).stdin(Stdio::null());
+    let status = end_with_parent(&mut command, Signal::TERM).status().map_err(|error| error.to_string())?;
+    if status.success() { Ok(file) } else { Err(format!("`stile disk create` ended with {status}")) }
+}

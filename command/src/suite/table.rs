@@ -1,0 +1,156 @@
+//! The scenarios.
+
+use anyhow::Result;
+use rustix::process::Signal;
+
+use super::guests::guests;
+use super::nested;
+use super::scenario::{Expect, NO_DIFFERENCE, Scenario};
+use stile::exit;
+
+/// The kernels, and the start of what `uname -r` says in each; nothing if it changes with Debian's archive.
+const KERNELS: [(&str, &str); 3] = [("debian:6.1", "6.1."), ("debian:6.12", "6.12."), ("debian", "")];
+
+/// CPU models: with everything, with VHE, and Armv8.0.
+const CPUS: [&str; 3] = ["max", "cortex-a76", "cortex-a57"];
+
+/// All scenarios. Builds the test guests.
+///
+/// # Errors
+/// The guests don't compile.
+pub fn all() -> Result<Vec<Scenario>> {
+    let mut scenarios = without_guests();
+    scenarios.extend(guests()?);
+    scenarios.extend(nested::probe()?);
+    scenarios.extend(nested::pc()?);
+    Ok(scenarios)
+}
+
+/// The scenarios that need no guests but Debian's.
+pub fn without_guests() -> Vec<Scenario> {
+    let mut scenarios = boots();
+    scenarios.extend([
+        installer(),
+        clusters(),
+        many_vcpus(),
+        one_cpu(),
+        two_cpus(),
+        reboot(),
+        stop_on_reset(),
+        status(),
+        exact_output(),
+        timeout(),
+    ]);
+    scenarios.extend(nested::starts());
+    scenarios.extend(usage());
+    scenarios
+}
+
+/// Every kernel on every CPU model, with four vCPUs, to a shell.
+fn boots() -> Vec<Scenario> {
+    let one = |(kernel, release): (&str, &str), cpu: &str| {
+        let arguments = format!("--kernel {kernel} --cpu {cpu} --vcpus 4 --exits");
+        let scenario = Scenario::new(format!("boot/{kernel}/{cpu}"), &arguments).with("--exec", "nproc; uname -r");
+        let expect = Expect { output: vec!["4\n".into(), release.into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+        Scenario { expect, ..scenario }
+    };
+    KERNELS.into_iter().flat_map(|kernel| CPUS.map(|cpu| one(kernel, cpu))).collect()
+}
+
+/// Debian's installer asks for the language.
+fn installer() -> Scenario {
+    let expect = Expect { status: exit::LEFT, output: vec!["Select a language".into()], signal: Some(Signal::INT), ..Expect::default() };
+    Scenario { timeout: 900, expect, ..Scenario::new("boot/debian-installer", "--kernel debian-installer --memory 1G --vcpus 2") }
+}
+
+/// Two clusters of vCPUs, each with a CPU of its own.
+fn clusters() -> Scenario {
+    let scenario = Scenario::new("boot/32-vcpus", "--vcpus 32 --smp 32 --exits").with("--exec", "nproc");
+    let expect = Expect { output: vec!["32\n".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    Scenario { expect, ..scenario }
+}
+
+/// More vCPUs than the machine has CPUs.
+fn many_vcpus() -> Scenario {
+    let scenario = Scenario::new("share/eight-vcpus-on-one-cpu", "--vcpus 8 --smp 1 --exits").with("--exec", "nproc");
+    let expect = Expect { output: vec!["8\n".into()], notes: vec![NO_DIFFERENCE.into()], ..Expect::default() };
+    Scenario { expect, ..scenario }
+}
+
+/// Two VMs that compute and print, on a machine with so many CPUs.
+fn two_vms(name: &str, cpus: u32) -> Scenario {
+    let vm = |name: &str| {
+        // Each turn is far longer than a time slice and far shorter than a boot's differences: ten of them must overlap.
+        let exec = "for turn in 1 2 3 4 5 6 7 8 9 10; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo turn $turn; done";
+        format!("[[vm]]\nname = \"{name}\"\nkernel = \"debian\"\nvcpus = 1\nmemory = \"256M\"\nexec = \"{exec}\"\n")
+    };
+    let config = format!("[machine]\ncpus = {cpus}\n\n{}\n{}", vm("one"), vm("two"));
+    let expect = Expect {
+        output: vec!["turn 10".into(), "turn 10".into()],
+        notes: vec![NO_DIFFERENCE.into()],
+        interleaved: Some(("one | turn", "two | turn")),
+        ..Expect::default()
+    };
+    Scenario { config: Some(config), expect, ..Scenario::new(name, "--exits") }
+}
+
+fn one_cpu() -> Scenario {
+    two_vms("share/two-vms-on-one-cpu", 1)
+}
+
+fn two_cpus() -> Scenario {
+    two_vms("share/two-vms-on-two-cpus", 2)
+}
+
+/// A guest reboots, and comes up again.
+fn reboot() -> Scenario {
+    let expect = Expect {
+        status: exit::LEFT,
+        output: vec!["~ # ".into(), "reboot -f".into(), "~ # ".into()],
+        signal: Some(Signal::INT),
+        ..Expect::default()
+    };
+    Scenario { input: Some(("~ # ", "reboot -f\n")), expect, ..Scenario::new("life/reboot", "--vcpus 2 --append quiet") }
+}
+
+/// A guest reboots, and is told to stop instead: its command has no status then.
+fn stop_on_reset() -> Scenario {
+    let scenario = Scenario::new("life/stop-on-reset", "--on-reset stop").with("--exec", "reboot -f; sleep 60");
+    let notes = vec!["vm0 ended by a reset".into()];
+    Scenario { expect: Expect { status: exit::GUEST, notes, ..Expect::default() }, ..scenario }
+}
+
+/// A command's status is the run's.
+fn status() -> Scenario {
+    let scenario = Scenario::new("command/status", "").with("--exec", "exit 42");
+    Scenario { expect: Expect { status: 42, ..Expect::default() }, ..scenario }
+}
+
+/// A command's output comes whole, and the console takes bulk.
+fn exact_output() -> Scenario {
+    let scenario = Scenario::new("command/output", "").with("--exec", "seq 1 20000 | md5sum; seq 1 3000; printf end");
+    let output = vec!["e071f707df7bbeee2a6a1eb48011ddd0".into(), "\n1\n2\n3\n".into(), "\n2999\n3000\nend".into()];
+    Scenario { expect: Expect { output, ..Expect::default() }, ..scenario }
+}
+
+/// A run that takes too long is ended.
+fn timeout() -> Scenario {
+    let scenario = Scenario::new("command/timeout", "").with("--exec", "echo started; sleep 1000");
+    let expect = Expect { status: exit::TIMEOUT, output: vec!["started".into()], notes: vec!["time-out".into()], ..Expect::default() };
+    // The boot takes 6 s, and 25 beside four other emulators on two CPUs.
+    Scenario { timeout: 90, expect, ..scenario }
+}
+
+/// Mistakes are told before anything starts.
+fn usage() -> Vec<Scenario> {
+    let refused = |name: &str, config: &str, notes: &[&str]| {
+        let notes = notes.iter().map(|note| (*note).to_owned()).collect();
+        let expect = Expect { status: exit::USAGE, notes, ..Expect::default() };
+        Scenario { config: Some(config.to_owned()), expect, ..Scenario::new(format!("usage/{name}"), "") }
+    };
+    vec![
+        refused("unknown-word", "[[vm]]\nkernel = \"debian\"\nvpcus = 2\n", &["machine.toml:3:1", "vcpus"]),
+        refused("too-many-vcpus", "[[vm]]\nkernel = \"debian\"\nvcpus = 99\n", &["machine.toml:3:9", "64"]),
+        refused("not-toml", "[[vm\n", &["machine.toml:1"]),
+    ]
+}
