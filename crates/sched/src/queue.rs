@@ -27,7 +27,7 @@ pub(crate) struct RunQueue {
     pub(crate) alone_since: u64,
     /// CPU time granted to the running vCPU from its VM's cap, if it has one.
     pub(crate) grant: Option<Grant>,
-    /// See [`Scheduler::deadline`](crate::Scheduler::deadline).
+    /// See [`Scheduler::deadline`](crate::Scheduler::deadline); set when the CPU comes online.
     pub(crate) deadline: u64,
     /// Per-VM queue state, by VM number.
     pub(crate) entities: [Entity; VMS],
@@ -57,7 +57,7 @@ impl RunQueue {
             charged: 0,
             alone_since: 0,
             grant: None,
-            deadline: u64::MAX,
+            deadline: 0,
         }
     }
 

@@ -58,14 +58,14 @@ pub enum StartError {
 }
 
 impl Scheduler {
-    /// A scheduler without CPUs and vCPUs.
+    /// A scheduler without CPUs and vCPUs. All of it is zero.
     pub const fn new() -> Self {
         const CPU: Cpu = Cpu { current: None, loaded: None, turns: 0 };
         Self {
             queues: [const { RunQueue::new() }; CPUS],
             cpus: [CPU; CPUS],
             vcpus: [Vcpu::NEW; VCPUS],
-            vms: [Vm::NEW; VMS],
+            vms: [Vm::UNUSED; VMS],
             known: VmSet::EMPTY,
             policed: false,
             capped: VmSet::EMPTY,
@@ -80,6 +80,7 @@ impl Scheduler {
     /// Brings a CPU online. It starts idle, with nothing loaded.
     pub fn cpu_online(&mut self, cpu: CpuId) {
         self.online.set(cpu, true);
+        self.queues[cpu.index()].deadline = u64::MAX;
         self.update_idle(cpu);
     }
 
@@ -105,8 +106,11 @@ impl Scheduler {
         let it = self.vcpu_mut(vcpu);
         it.allowed = allowed;
         it.last = it.last.filter(|last| allowed.contains(*last));
-        let vcpus = &mut self.vms[usize::from(vcpu.vm()) & (VMS - 1)].vcpus;
-        *vcpus = (u16::from(vcpu.vcpu()) + 1).max(*vcpus);
+        let vm = &mut self.vms[usize::from(vcpu.vm()) & (VMS - 1)];
+        if vm.weight == 0 {
+            *vm = Vm::NEW;
+        }
+        vm.vcpus = (u16::from(vcpu.vcpu()) + 1).max(vm.vcpus);
         Ok(())
     }
 

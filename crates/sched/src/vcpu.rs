@@ -35,7 +35,8 @@ const _: () = assert!(size_of::<Vcpu>() == 64);
 /// A state change requested of a vCPU that runs on another CPU.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Leave {
-    Park,
+    // 0 is `None`.
+    Park = 1,
     Off,
 }
 

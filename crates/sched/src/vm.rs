@@ -8,7 +8,7 @@ const DEFAULT_WEIGHT: u16 = 100;
 /// The scheduler's state of a VM.
 #[derive(Clone, Copy)]
 pub(crate) struct Vm {
-    /// At least 1.
+    /// At least 1; 0 if none of its vCPUs was configured since Stile's start.
     pub(crate) weight: u16,
     /// One more than the highest number of its vCPUs: those that were configured.
     pub(crate) vcpus: u16,
@@ -21,6 +21,8 @@ pub(crate) struct Vm {
 }
 
 impl Vm {
+    /// Before its first vCPU is configured. All zero, as the whole scheduler is then: a static takes no room in an image.
+    pub(crate) const UNUSED: Self = Self { weight: 0, vcpus: 0, active: 0, clock: 0, since: 0, cap: None };
     pub(crate) const NEW: Self = Self { weight: DEFAULT_WEIGHT, vcpus: 0, active: 0, clock: 0, since: 0, cap: None };
 
     pub(crate) fn clock_at(&self, now: u64) -> u64 {

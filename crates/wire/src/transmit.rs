@@ -27,8 +27,10 @@ pub struct Transmitter<const VMS: usize, const RING: usize, const OWN: usize> {
     encoded: Deque<u8, 64>,
     /// Records: a [`Head`], and as many bytes as it says.
     own: Deque<u8, OWN>,
-    /// The record being encoded: its head, with the bytes that are left, and whether its encoding has begun.
-    record: Option<(Head, bool)>,
+    /// The record being encoded: its head, with the bytes that are left. None if these are 0.
+    record: Head,
+    /// Whether its encoding has begun.
+    begun: bool,
     rings: [Deque<u8, RING>; VMS],
     /// VMs whose rings are not empty: bit n is VM n.
     waiting: u128,
@@ -58,6 +60,8 @@ struct Head {
 }
 
 impl Head {
+    /// No record.
+    const NONE: Self = Self { kind: Kind::Log, length: 0, vm: 0, after: 0 };
     /// Bytes that it takes.
     const SIZE: usize = 8;
 
@@ -79,14 +83,15 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
     /// Room that the log leaves to messages.
     const RESERVE: usize = MAX_FRAME + Head::SIZE;
 
-    /// With nothing to send.
+    /// With nothing to send. All of it is zero: a static takes no room in an image.
     pub const fn new() -> Self {
         const { assert!(OWN >= 2 * (MAX_FRAME + MAX_LINE) && VMS <= u128::BITS as usize) };
         Self {
             encoder: Encoder::new(),
             encoded: Deque::new(),
             own: Deque::new(),
-            record: None,
+            record: Head::NONE,
+            begun: false,
             rings: [const { Deque::new() }; VMS],
             waiting: 0,
             written: [0; VMS],
@@ -184,7 +189,7 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
 
     /// Whether any of Stile's own records is not on the line yet.
     pub fn owes_records(&self) -> bool {
-        !self.own.is_empty() || self.record.is_some() || !self.encoded.is_empty()
+        !self.own.is_empty() || self.record.length != 0 || !self.encoded.is_empty()
     }
 
     /// Encodes what comes next, as far as there is room.
@@ -236,9 +241,12 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
     fn encode_records(&mut self) -> bool {
         let mut any = false;
         while self.encoded.capacity() - self.encoded.len() >= 2 * STEP {
-            let Some((head, begun)) = self.record.or_else(|| Some((self.pop_head()?, false))) else { return any };
+            if self.record.length == 0 {
+                let Some(head) = self.pop_head() else { return any };
+                (self.record, self.begun) = (head, false);
+            }
+            let (head, begun) = (self.record, self.begun);
             if !begun && let Some(vm) = self.is_held_by(&head) {
-                self.record = Some((head, false));
                 self.turn = vm;
                 return any;
             }
@@ -256,8 +264,8 @@ impl<const VMS: usize, const RING: usize, const OWN: usize> Transmitter<VMS, RIN
                 (Kind::Frame, Some(byte)) => self.encoder.frame_byte(byte, &mut sink),
                 (_, None) => {}
             }
-            self.record = (left > 1).then(|| (Head { length: left - 1, ..head }, true));
-            if self.record.is_none() && kind == Kind::Frame {
+            (self.record.length, self.begun) = (left - 1, true);
+            if left == 1 && kind == Kind::Frame {
                 self.encoder.end_frame(&mut sink);
             }
         }
