@@ -4,7 +4,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// File, and the part of it: from a line that starts with the first text to one that starts with the second.
-const PARTS: [(&str, &str, &str, &str); 9] = [
+const PARTS: [(&str, &str, &str, &str); 10] = [
     ("lock.rs", "crates/sched/src/lock.rs", "use core::cell::UnsafeCell;", "#[cfg(test)]"),
     ("posted.rs", "crates/apic/src/posted.rs", "use core::sync::atomic", "#[cfg(test)]"),
     ("first_touch.rs", "crates/paging/src/first_touch.rs", "use core::sync::atomic", "#[cfg(test)]"),
@@ -13,14 +13,16 @@ const PARTS: [(&str, &str, &str, &str); 9] = [
     ("events.rs", "hypervisor/src/arch/x86_64/interrupts/events.rs", "/// NMIs that wait", "/// An NMI for a vCPU."),
     ("init.rs", "hypervisor/src/arch/x86_64/interrupts/events.rs", "/// INIT for a vCPU", "/// Leaves the loaded vCPU"),
     ("startup.rs", "hypervisor/src/arch/x86_64/interrupts/events.rs", "/// The first vCPU, which runs here", "fn start("),
+    ("trace_ring.rs", "crates/trace/src/ring.rs", "use core::sync::atomic", "/// The position after"),
     ("resched.rs", "hypervisor/src/cpu/resched.rs", "/// CPUs that must ask the scheduler", "#[cfg(test)]"),
 ];
 
 /// What is replaced in them.
-const CHANGES: [(&str, &str); 12] = [
+const CHANGES: [(&str, &str); 13] = [
     ("core::sync::atomic", "loom::sync::atomic"),
     ("core::hint::spin_loop", "loom::hint::spin_loop"),
     ("pub const fn new", "pub fn new"),
+    ("pub(crate) const fn full", "pub(crate) fn full"),
     ("[const { AtomicU64::new(0) }; STEPS as usize]", "core::array::from_fn(|_| AtomicU64::new(0))"),
     ("use crate::", "use super::"),
     ("[const { AtomicU64::new(0) }; MAX_CPUS]", "core::array::from_fn(|_| AtomicU64::new(0))"),

@@ -45,6 +45,8 @@ pub enum Command {
     Attach(AttachArgs),
     /// Show where the time of a machine's VMs goes while it runs: guest, Stile, waiting; exits per second by reason.
     Top(TopArgs),
+    /// Record every exit and entry of a machine for a while, and write them for Perfetto's viewer or as JSON.
+    Trace(TraceArgs),
     /// Serve a machine's live ledger to a monitoring system, as OpenMetrics.
     Metrics(MetricsArgs),
     /// Stop a VM: press its power button, and turn the power off after a while.
@@ -292,6 +294,32 @@ pub struct TopArgs {
     /// The interval in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = amount)]
     pub interval: f64,
+}
+
+/// `stile trace`.
+#[derive(Debug, Args)]
+pub struct TraceArgs {
+    /// The machine.
+    #[arg(value_name = "NAME")]
+    pub machine: String,
+    /// The file to write.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// How long to record, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = amount)]
+    pub seconds: f64,
+    /// Write only this VM's events.
+    #[arg(long, value_name = "VM")]
+    pub vm: Option<String>,
+    /// Write only exits with this text in their reason or sub-reason.
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+    /// The file's format.
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
+    pub format: crate::trace::Format,
+    /// Print a JSON object instead of text: what was recorded, dropped and lost.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `stile metrics`.

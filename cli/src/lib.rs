@@ -43,3 +43,4 @@ pub mod serial;
 pub mod session;
 pub mod soak;
 pub mod top;
+pub mod trace;

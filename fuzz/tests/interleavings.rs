@@ -24,6 +24,10 @@ mod lock {
     include!(concat!(env!("OUT_DIR"), "/lock.rs"));
 }
 
+mod trace_ring {
+    include!(concat!(env!("OUT_DIR"), "/trace_ring.rs"));
+}
+
 mod posted {
     include!(concat!(env!("OUT_DIR"), "/posted.rs"));
 
@@ -357,6 +361,41 @@ fn a_block_is_filled_once() {
         other.join().unwrap();
         (0..2).for_each(|_| touch(&state.0, &state.1, &state.2));
         assert!(state.0.is_full() && state.2.get() == u32::from(STEPS));
+    });
+}
+
+/// A ring of two slots: what the reader takes was put, in order and whole, and all that was put is taken.
+#[test]
+fn records_of_a_trace_are_whole_and_in_order() {
+    use trace_ring::Slot;
+
+    fn take_all(slots: &[Slot; 2], read: &mut usize, taken: &mut Vec<[u64; 2]>) {
+        while let Some(record) = slots[*read % 2].take() {
+            *read += 1;
+            taken.push(record);
+        }
+    }
+
+    model(3, || {
+        let slots = Arc::new([Slot::default(), Slot::default()]);
+        let writer = {
+            let slots = slots.clone();
+            thread::spawn(move || {
+                let mut put = Vec::new();
+                for number in 1..=4 {
+                    if slots[put.len() % 2].put([number, !number]) {
+                        put.push([number, !number]);
+                    }
+                }
+                put
+            })
+        };
+        let (mut read, mut taken) = (0, Vec::new());
+        take_all(&slots, &mut read, &mut taken);
+        let put = writer.join().unwrap();
+        take_all(&slots, &mut read, &mut taken);
+        assert!(put.len() >= 2);
+        assert_eq!(put, taken);
     });
 }
 

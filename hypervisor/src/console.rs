@@ -8,7 +8,7 @@ use core::fmt::{self, Write};
 
 use stile_board::MAX_VMS;
 use stile_sched::lock::TicketLock;
-use stile_wire::{Channel, Command, Decoder, Encoder, Event, Item, RateLimit, Transmitter};
+use stile_wire::{Channel, Command, Decoder, Encoder, Event, Item, RateLimit, Text, Transmitter};
 
 use crate::arch::Arch;
 use crate::arch::contract::{Counter, SerialLine};
@@ -131,6 +131,23 @@ pub fn event(event: &Event) {
     if !listening {
         flush();
     }
+}
+
+/// A sentence for the operator.
+struct Sentence(heapless::Vec<u8, { Text::MOST }>);
+
+impl Write for Sentence {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.extend(text.bytes().take(Text::MOST - self.0.len()));
+        Ok(())
+    }
+}
+
+/// Tells the operator why a command is not carried out.
+pub fn refuse(tag: u32, why: fmt::Arguments<'_>) {
+    let mut sentence = Sentence(heapless::Vec::new());
+    let _ = sentence.write_fmt(why);
+    event(&Event::Refused { tag, why: Text::new(&sentence.0) });
 }
 
 /// Writes to Stile's log. The line is dropped, and counted, if there is no room.

@@ -25,6 +25,7 @@ mod sample;
 mod stacks;
 #[cfg(test)]
 mod tests;
+mod trace;
 mod upload;
 mod vm;
 mod wall_clock;
@@ -60,6 +61,7 @@ fn start(cpu: &mut Cpu, blob: &Range<u64>) -> ! {
         refuse(what);
     }
     watch::setup();
+    trace::setup();
     console::listen();
     for vm in vm::all() {
         vm::power::start(vm);
@@ -128,6 +130,10 @@ fn take(input: Input) {
         Input::Command(Command::Upload { tag, vm, size }) => upload::begin(tag, vm, size),
         Input::Command(Command::UploadData { tag, offset, piece }) => upload::take(tag, offset, &piece),
         Input::Command(Command::Create { tag, crc }) => upload::create(tag, crc),
+        Input::Command(Command::TraceStart { tag }) => trace::start(tag),
+        Input::Command(Command::TraceStop) => trace::stop(),
+        Input::Command(Command::TraceFetch { discard }) => trace::fetch(discard),
+        Input::Command(Command::TraceRow { vm, vcpu, number }) => trace::tell_row(vm, vcpu, number),
         Input::Command(Command::Panic) => panic!("the operator asked for it"),
         Input::Command(Command::Shutdown) => {
             for vm in vm::all() {

@@ -78,7 +78,12 @@ pub fn allocate_pages(size: u64) -> Result<u64, &'static str> {
 
 /// A block of pages of any content; `None` if there is none.
 pub fn take(size: u64) -> Option<Range<u64>> {
-    let start = allocate_by(|memory| memory.alloc_block(size, PAGE_SIZE)).ok()?;
+    take_aligned(size, PAGE_SIZE)
+}
+
+/// The same with another alignment.
+pub fn take_aligned(size: u64, alignment: u64) -> Option<Range<u64>> {
+    let start = allocate_by(|memory| memory.alloc_block(size, alignment)).ok()?;
     Some(start..start + size)
 }
 

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use stile_board::MAX_VMS;
-use stile_ledger::{Entry, Ledger, RowKey};
+use stile_ledger::{Entry, Ledger, RowId, RowKey};
 use stile_sched::lock::TicketLock;
 use stile_wire::{CpuTime, Event, LedgerRow, LedgerTotal, Row};
 
@@ -58,12 +58,24 @@ fn cpu_time(vm: &vm::Vm) -> CpuTime {
 
 /// A ledger's entry as the operator is told.
 pub fn row_of(vm: u8, vcpu: u8, entry: &Entry) -> LedgerRow {
-    let row = match entry.key {
-        RowKey::Static(id) => Row::Static(id.raw()),
-        RowKey::Dynamic { reason, key } => Row::Dynamic { kind: reason.raw().into(), key },
-    };
+    let row = row_of_key(entry.key);
     let stile_ledger::Row { count, ticks, min, max } = entry.row;
     LedgerRow { vm, vcpu, row, count, ticks, min, max }
+}
+
+/// What a row of a vCPU's ledger is for.
+pub fn row_of_number(vcpu: &vm::Vcpu, id: RowId) -> Option<Row> {
+    let mut copy = COPY.lock();
+    let ledger = copy.as_mut()?;
+    vcpu.copy_ledger(ledger);
+    ledger.key(id).map(row_of_key)
+}
+
+fn row_of_key(key: RowKey) -> Row {
+    match key {
+        RowKey::Static(id) => Row::Static(id.raw()),
+        RowKey::Dynamic { reason, key } => Row::Dynamic { kind: reason.raw().into(), key },
+    }
 }
 
 /// Sends the ledgers of all vCPUs.

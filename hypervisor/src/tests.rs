@@ -7,6 +7,7 @@ use stile_blob::{Blob, Files, OnReset, Settings, Techniques, write};
 use stile_board::map::{PL011_BASE, RAM_BASE};
 use stile_ledger::RowId;
 use stile_sched::CpuId;
+use stile_trace::{Kind, Record};
 use stile_wire::{Answer, Decoder, Event, VmState};
 
 use crate::arch::contract::Host;
@@ -14,16 +15,17 @@ use crate::arch::devices::Device;
 use crate::arch::fake::PoweredOff;
 use crate::arch::{Arch, Cpu, fake};
 use crate::arena;
-use crate::cpu::{self, Leave};
+use crate::cpu::{self, Leave, Outcome};
 use crate::vm::power::{self, End};
 use crate::vm::retire;
-use crate::{console, memory, report, sample, upload, vm, watch};
+use crate::{console, memory, report, sample, trace, upload, vm, watch};
 
 const CPUS: usize = 3;
 const VCPUS: [u8; 3] = [4, 2, 1];
 /// Miri takes hundreds of times as long for each.
 const STEPS: usize = if cfg!(miri) { 1_200 } else { 60_000 };
 const CYCLES: usize = if cfg!(miri) { 12 } else { 1_000 };
+const TRACES: u32 = if cfg!(miri) { 1 } else { 12 };
 
 /// A sequence of numbers that is the same each time (xorshift64*).
 fn random(below: u64) -> u64 {
@@ -215,7 +217,87 @@ fn exit(cpu: &mut Cpu) {
             Leave::Resched
         }
     };
-    cpu::leave(cpu, RowId::masked(0));
+    let row = RowId::masked(0);
+    if cpu.traced.get() {
+        trace::trace_leave(cpu, Outcome::leave(row));
+    }
+    cpu::leave(cpu, row);
+}
+
+/// The operator traces the machine again and again: every exit is in a record, or counted as dropped, and other things go on.
+fn traces_come_and_go(machine: &mut Simulation) {
+    for tag in 0..TRACES {
+        let from = fake::LINE.lock().unwrap().len();
+        let resumed = vm::all().filter(|vm| power::resume(vm) == Answer::Done).count();
+        DONE[1].fetch_add(resumed as u64, Ordering::Relaxed);
+        trace::start(tag);
+        // A second one is refused; the same one was not heard.
+        [tag, tag + 1].into_iter().for_each(trace::start);
+        let steps = if tag % 4 == 3 { 16 * stile_trace::SLOTS } else { 4_000 };
+        for step in 0..steps {
+            assert!(machine.step(), "one VM is always on");
+            if step % 64 == 0 {
+                operate();
+            }
+            if step % 64 == 0 && tag % 4 != 3 {
+                trace::fetch(false);
+            }
+        }
+        trace::stop();
+        // Records of CPUs that have not ended yet are not dropped.
+        trace::fetch(true);
+        let mut ended = false;
+        while !ended {
+            assert!(machine.step(), "one VM is always on");
+            let answer = fake::LINE.lock().unwrap().len();
+            trace::fetch(tag % 2 == 1);
+            ended = messages(answer).contains(&Event::TraceFetched { more: false, ended: true });
+        }
+        check_trace(tag, &messages(from));
+        assert!(machine.cpus.iter().all(|cpu| !cpu.recorder.is_on() && !cpu.traced.get()), "a CPU records after the end");
+    }
+}
+
+/// What the operator was told, from a byte of the line on.
+fn messages(from: usize) -> Vec<Event> {
+    let mut decoder = Decoder::new();
+    let line = fake::LINE.lock().unwrap();
+    line[from..].iter().filter_map(|&byte| decoder.push(byte)?.event()?.ok()).collect()
+}
+
+fn check_trace(tag: u32, messages: &[Event]) {
+    let (mut exits, mut taken, mut dropped, mut refused, mut started) = (0, 0, 0, 0, 0);
+    let mut sent = [0; CPUS];
+    let mut last = [0; CPUS];
+    for message in messages {
+        match *message {
+            Event::TraceStarted { tag: of, cpus, .. } => {
+                assert_eq!((of, cpus), (tag, (1 << CPUS) - 1));
+                started += 1;
+            }
+            Event::Refused { .. } => refused += 1,
+            Event::TraceRecords { cpu, first, records } => {
+                let cpu = usize::from(cpu);
+                assert_eq!(first, sent[cpu]);
+                for record in records.bytes().chunks(16) {
+                    let words = [&record[..8], &record[8..]].map(|word| u64::from_le_bytes(word.try_into().unwrap()));
+                    let record = Record::decode(words).expect("a record");
+                    assert!(record.ticks >= last[cpu] || matches!(record.kind, Kind::Leave { .. } | Kind::Ipi { .. }), "they are in order");
+                    last[cpu] = record.ticks;
+                    exits += u64::from(matches!(record.kind, Kind::Leave { row: 0, .. }));
+                    sent[cpu] += 1;
+                }
+            }
+            Event::TraceCpu { taken: of, exits: lost, .. } => {
+                taken += of;
+                dropped += lost;
+            }
+            _ => {}
+        }
+    }
+    assert_eq!((started, refused), (2, 1));
+    assert_eq!(exits + dropped, taken);
+    assert!(taken > 20 && (tag % 2 == 1 || dropped == 0) && (tag % 4 != 3 || dropped != 0), "{taken} {dropped} {tag}");
 }
 
 /// The CPUs, each of which runs a vCPU or idles.
@@ -239,7 +321,12 @@ impl Simulation {
         let (cpu, idle) = (&mut self.cpus[n], self.idle[n]);
         let result = catch_unwind(AssertUnwindSafe(|| if idle { cpu::run_for_tests(cpu) } else { exit(cpu) }));
         self.idle[n] = match result {
-            Ok(()) => false,
+            Ok(()) => {
+                if self.cpus[n].traced.get() {
+                    trace::trace_enter(&self.cpus[n]);
+                }
+                false
+            }
             Err(reason) if reason.is::<Idle>() => true,
             Err(reason) if reason.is::<PoweredOff>() => return false,
             Err(reason) => std::panic::resume_unwind(reason),
@@ -460,6 +547,7 @@ fn vms_live_and_end() {
     report::setup(true).unwrap();
     vm::all().for_each(power::start);
     watch::setup();
+    trace::setup();
     fake::NOTHING_TO_DO.set(wait);
     let quiet = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -478,6 +566,7 @@ fn vms_live_and_end() {
             an_idle_cpu_answers(&mut machine);
         }
     }
+    traces_come_and_go(&mut machine);
     vms_come_and_go(&mut machine, &configuration, files);
     a_cpu_that_does_not_answer_is_found(&mut machine);
     each_allocation_fails(&mut machine, &configuration, files);

@@ -1,10 +1,10 @@
 //! VMs that the operator creates: a package (crate `blob`) comes over the line in pieces, into the memory of the VM that it describes.
 
-use core::fmt::{self, Write};
+use core::fmt;
 
 use stile_blob::{Checksum, Package};
 use stile_sched::lock::TicketLock;
-use stile_wire::{Answer, Event, Piece, Text, VmState};
+use stile_wire::{Answer, Event, Piece, VmState};
 
 use crate::arch::Arch;
 use crate::arch::contract::Host;
@@ -29,22 +29,6 @@ static UPLOAD: TicketLock<Option<Upload>> = TicketLock::new(None);
 /// The operator is told of this many bytes at least: it may send twice as many before it waits.
 const TOLD_EACH: u32 = 4 << 10;
 
-/// A sentence for the operator.
-struct Sentence(heapless::Vec<u8, { Text::MOST }>);
-
-impl Write for Sentence {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.extend(text.bytes().take(Text::MOST - self.0.len()));
-        Ok(())
-    }
-}
-
-fn refuse(tag: u32, why: fmt::Arguments<'_>) {
-    let mut sentence = Sentence(heapless::Vec::new());
-    let _ = sentence.write_fmt(why);
-    console::event(&Event::Refused { tag, why: Text::new(&sentence.0) });
-}
-
 /// Makes room for a package of `size` bytes that describes VM number `vm`.
 pub fn begin(tag: u32, vm: u8, size: u32) {
     if let Some(old) = UPLOAD.lock().take() {
@@ -52,11 +36,11 @@ pub fn begin(tag: u32, vm: u8, size: u32) {
     }
     let number = usize::from(vm);
     if !retire::claim(number) {
-        return refuse(tag, format_args!("Stile has no VM number {number} to give"));
+        return console::refuse(tag, format_args!("Stile has no VM number {number} to give"));
     }
     let Ok(room) = arena::of_vm(number).reserve(u64::from(size).next_multiple_of(stile_paging::PAGE_SIZE)) else {
         retire::abandon(number);
-        return refuse(tag, format_args!("no memory for {} KiB of files: {} MiB are free", size >> 10, memory::available() >> 20));
+        return console::refuse(tag, format_args!("no memory for {} KiB of files: {} MiB are free", size >> 10, memory::available() >> 20));
     };
     *UPLOAD.lock() = Some(Upload { tag, vm: number, at: room.start, size, next: 0, checksum: Checksum::new() });
     console::event(&Event::Uploaded { tag, next: 0 });
@@ -86,12 +70,12 @@ pub fn take(tag: u32, offset: u32, piece: &Piece) {
 /// Makes the VM, and starts it. What has come is part of it then, or is given back.
 pub fn create(tag: u32, crc: u32) {
     let Some(upload) = UPLOAD.lock().take_if(|upload| upload.tag == tag) else {
-        return refuse(tag, format_args!("another VM's description came meanwhile"));
+        return console::refuse(tag, format_args!("another VM's description came meanwhile"));
     };
     let number = upload.vm;
     if let Err(why) = make(upload, crc) {
         retire::abandon(number);
-        return refuse(tag, format_args!("{why}"));
+        return console::refuse(tag, format_args!("{why}"));
     }
     console::event(&Event::Answer { tag, answer: Answer::Done });
     console::event(&Event::Vm { vm: number as u8, state: VmState::Started });

@@ -71,6 +71,28 @@ impl Connection {
         }
     }
 
+    /// Receives a reply. `None` if there is none within the time of [`Connection::set_patience`] and that `may_be`.
+    ///
+    /// # Errors
+    /// As [`Connection::receive`].
+    pub fn receive_for(&mut self, may_be: bool) -> Result<Option<Reply>> {
+        // Part of a reply that was read would be lost with the time-out.
+        if may_be && self.replies.buffer().is_empty() && !self.has_input()? {
+            return Ok(None);
+        }
+        self.stream.set_read_timeout(Some(ANSWER)).context("setting up the control socket")?;
+        self.receive().map(Some)
+    }
+
+    /// Waits for input for so long as [`Connection::set_patience`] says.
+    fn has_input(&self) -> Result<bool> {
+        match rustix::net::recv(&self.stream, &mut [0; 1], RecvFlags::PEEK) {
+            Ok(_) => Ok(true),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+            Err(error) => Err(error).context("waiting for the machine"),
+        }
+    }
+
     /// The machine's state.
     ///
     /// # Errors

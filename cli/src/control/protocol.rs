@@ -59,6 +59,10 @@ pub enum Request {
         /// The file with its package (crate `blob`), which the machine's process reads.
         package: PathBuf,
     },
+    /// Begins a trace: [`Reply::TraceStarted`], then [`Reply::TraceRecords`].
+    Trace,
+    /// Ends the trace: [`Reply::TraceEnded`] follows the rest of the records.
+    TraceStop,
     /// Types on the attached console. Answered only if it is refused.
     Input {
         /// The bytes.
@@ -110,6 +114,33 @@ pub enum Reply {
         /// Bytes in all.
         all: u64,
     },
+    /// The answer to [`Request::Trace`].
+    TraceStarted {
+        /// Ticks per second.
+        hz: u64,
+        /// The counter.
+        now: u64,
+        /// The CPUs that record or will soon: a bit each.
+        cpus: u64,
+        /// The names of VMs, by number.
+        vms: Vec<String>,
+    },
+    /// Records of a CPU.
+    TraceRecords {
+        /// The CPU.
+        cpu: u8,
+        /// The records (crate `trace`), 16 bytes each.
+        records: Bytes,
+    },
+    /// The trace has ended.
+    TraceEnded {
+        /// What each CPU counted.
+        cpus: Vec<CpuCounts>,
+        /// Records that were lost on the line.
+        lost: u64,
+        /// The dynamic rows of the ledger in the records.
+        rows: Vec<RowName>,
+    },
     /// The answer to [`Request::Control`] and [`Request::Create`].
     Done,
     /// The request was not carried out.
@@ -119,6 +150,32 @@ pub enum Reply {
     },
     /// The machine has ended: the last message.
     Ended,
+}
+
+/// What a CPU counted during a trace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuCounts {
+    /// The CPU.
+    pub cpu: u8,
+    /// Exits counted by the vectors.
+    pub taken: u64,
+    /// Records of exits that found no room.
+    pub exits: u64,
+    /// Other records that found no room.
+    pub others: u64,
+}
+
+/// What a row of a vCPU's ledger is for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowName {
+    /// The vCPU, as records have it.
+    pub vcpu: u16,
+    /// The row's number.
+    pub row: u16,
+    /// The reason.
+    pub reason: String,
+    /// The sub-reason.
+    pub sub: String,
 }
 
 /// A machine, as `stile ps` shows it.

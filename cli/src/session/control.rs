@@ -18,7 +18,10 @@ impl Session<'_> {
         let Some(control) = &mut self.control else { return };
         match message {
             Message::Connected(id, client) => control.add(id, client),
-            Message::Gone(id) => control.remove(id),
+            Message::Gone(id) => {
+                control.remove(id);
+                self.forget_trace(id);
+            }
             Message::Request(id, request) => self.request(id, request),
         }
     }
@@ -61,6 +64,8 @@ impl Session<'_> {
                 self.reply_to(id, |_| Reply::Image { path });
             }
             Request::Create { guest, package } => self.create(id, *guest, &package),
+            Request::Trace => self.trace(id),
+            Request::TraceStop => self.stop_trace(id),
             Request::Control { vm, action } => self.control(id, &vm, action),
             Request::Hello { .. } => self.refuse(id, "hello came before"),
         }

@@ -8,7 +8,7 @@ pub enum Piece {
     /// Bytes of Stile's log or a console.
     Text(Channel, Vec<u8>),
     /// A message of Stile.
-    Event(Event),
+    Event(Box<Event>),
     /// A message that can't be read.
     Bad(FrameError),
 }
@@ -26,7 +26,7 @@ impl Demux {
         for &byte in bytes {
             let Some(item) = self.decoder.push(byte) else { continue };
             match item.event() {
-                Some(Ok(event)) => pieces.push(Piece::Event(event)),
+                Some(Ok(event)) => pieces.push(Piece::Event(Box::new(event))),
                 Some(Err(error)) => pieces.push(Piece::Bad(error)),
                 None => {
                     let stile_wire::Item::Byte(channel, byte) = item else { continue };
@@ -61,7 +61,7 @@ mod tests {
             Piece::Text(Channel::LOG, b"starting\n".to_vec()),
             Piece::Text(Channel::console(0), b"a\x10b".to_vec()),
             Piece::Text(Channel::console(1), b"c".to_vec()),
-            Piece::Event(event),
+            Piece::Event(Box::new(event)),
         ];
         assert_eq!(Demux::default().feed(&line), whole);
         for cut in 0..line.len() {

@@ -20,6 +20,8 @@ mod output;
 mod sampler;
 mod tail;
 mod terminal;
+mod tracer;
+mod tracing;
 mod typing;
 mod upload;
 mod view;
@@ -43,6 +45,7 @@ pub use keys::{ATTACH_TABLE, Action, HELP as KEYS, Keys, TABLE as KEY_TABLE};
 pub use sampler::{Sampler, Step as SamplerStep};
 pub use tail::plain;
 pub use terminal::Raw;
+pub use tracer::records;
 
 use crate::config::Arch;
 use crate::control::directory::{Claim, Directory};
@@ -58,6 +61,7 @@ use leaving::Leaving;
 use line::Line;
 use logs::Logs;
 use outcome::End;
+use tracer::Tracer;
 use upload::Upload;
 use view::View;
 
@@ -195,6 +199,7 @@ pub fn run(request: Request, signals: Signals) -> Result<u8> {
         names,
         control,
         sampler: Sampler::default(),
+        tracer: Tracer::default(),
         budgets: Budgets::new(&request.guests),
         accounts: request.exits.is_some(),
         leaving: Vec::new(),
@@ -259,6 +264,8 @@ struct Session<'a> {
     control: Option<Control>,
     /// The live ledger for them.
     sampler: Sampler,
+    /// The trace for one of them.
+    tracer: Tracer,
     /// The VMs' budgets.
     budgets: Budgets,
     /// Whether accounts are shown at the end.
@@ -316,7 +323,8 @@ impl Session<'_> {
             let idle = self.view.has_prompt().then(|| now + IDLE);
             let retry_at = self.upload.as_ref().map(|upload| upload.retry_at);
             let watch_at = self.budgets_due(now);
-            let until = [deadline, grace, idle, self.sampler.retry_at(), retry_at, watch_at].into_iter().flatten().min();
+            let trace_at = self.tracer.due();
+            let until = [deadline, grace, idle, self.sampler.retry_at(), retry_at, watch_at, trace_at].into_iter().flatten().min();
             let wait = until.map_or(Duration::from_secs(3600), |until| until.saturating_duration_since(now));
             if let Some(news) = self.logs.take_news() {
                 self.view.note(&news);
@@ -324,6 +332,7 @@ impl Session<'_> {
             let again = self.sampler.retry(Instant::now());
             self.sampled(again);
             self.upload_again();
+            self.look_at_trace();
             self.watch_budgets(Instant::now());
             let step = match self.inputs.inputs.recv_timeout(wait) {
                 Ok(input) => self.take(input),

@@ -84,8 +84,9 @@ impl Session<'_> {
         if line == 0 {
             let step = self.sampler.take(event, &self.lines[0].exits, Instant::now());
             self.sampled(step);
+            self.take_for_trace(event);
         }
-        if matches!(event, Event::Sample(_) | Event::NoSample { .. } | Event::SampleRow(_) | Event::SampleRows { .. }) {
+        if is_of_watching(event) {
             // They are many, and not of the run.
             return Ok(());
         }
@@ -190,4 +191,20 @@ impl Session<'_> {
         }
         self.lines[line].story.fates[usize::from(vm)]
     }
+}
+
+/// Whether a message is part of a sample or a trace.
+const fn is_of_watching(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::Sample(_)
+            | Event::NoSample { .. }
+            | Event::SampleRow(_)
+            | Event::SampleRows { .. }
+            | Event::TraceStarted { .. }
+            | Event::TraceRecords { .. }
+            | Event::TraceCpu { .. }
+            | Event::TraceFetched { .. }
+            | Event::TraceRow { .. }
+    )
 }

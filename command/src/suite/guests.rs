@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use stile_board::MAX_VMS;
 
 use super::scenario::{Expect, NO_DIFFERENCE, Scenario, passed};
-use super::{devices, direct, ipi, long, nested, operated, pc};
+use super::{devices, direct, ipi, long, nested, operated, pc, traced};
 use stile::config::{Arch, ablation};
 use stile::programs::{PASSED, Programs};
 use stile::session::SAME_MEMORY;
@@ -75,9 +75,11 @@ pub fn guests() -> Result<Vec<Scenario>> {
     scenarios.extend(devices::all(&programs)?);
     scenarios.extend(long::scenarios(&programs)?);
     scenarios.extend(operated::all(&programs)?);
+    scenarios.extend(traced::all(&programs)?);
     scenarios.extend(direct::all(&programs)?);
     let on_pc = Programs::build(Arch::X86_64)?;
     scenarios.extend(operated::all(&on_pc)?);
+    scenarios.extend(traced::all(&on_pc)?);
     scenarios.extend(neighbours(&on_pc)?);
     scenarios.extend(hostile_pcs(&on_pc)?);
     scenarios.push(entry_failures(&on_pc)?);

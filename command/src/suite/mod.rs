@@ -19,6 +19,7 @@ mod pc;
 mod scenario;
 mod system_disk;
 mod table;
+mod traced;
 
 use std::sync::Mutex;
 use std::time::Instant;

@@ -25,12 +25,17 @@ pub struct Step {
     pub says: Vec<&'static str>,
     /// Its JSON, or its metrics, name as many exits taken as one of the accounts at the end.
     pub agrees: bool,
+    /// A file that it writes, and what must be true of it: the error is a sentence.
+    pub writes: Option<(&'static str, Check)>,
 }
+
+/// Looks at a file.
+pub type Check = fn(&[u8]) -> Result<(), String>;
 
 impl Step {
     /// A command that succeeds; its words are separated by spaces.
     pub fn new(after: &'static str, words: &'static str, says: &[&'static str]) -> Self {
-        Self { after, words: words.split_whitespace().collect(), status: 0, says: says.to_vec(), agrees: false }
+        Self { after, words: words.split_whitespace().collect(), status: 0, says: says.to_vec(), agrees: false, writes: None }
     }
 
     /// Expects another status.
@@ -41,6 +46,11 @@ impl Step {
     /// Expects the exits of an account at the end.
     pub fn agrees(self) -> Self {
         Self { agrees: true, ..self }
+    }
+
+    /// Expects a file.
+    pub fn writes(self, file: &'static str, check: Check) -> Self {
+        Self { writes: Some((file, check)), ..self }
     }
 
     /// Gives the command in the directory `runtime`, where the control sockets are. Returns what it said; the error is a report for people.
@@ -54,10 +64,14 @@ impl Step {
         if output.status.code() != Some(self.status.into()) {
             return Err(format!("`stile {what}` ended with {}, expected {}: {said}", output.status, self.status));
         }
-        match self.says.iter().find(|text| !said.contains(**text)) {
-            Some(text) => Err(format!("`stile {what}` did not say {text:?}: {said}")),
-            None => Ok(said),
+        if let Some(text) = self.says.iter().find(|text| !said.contains(**text)) {
+            return Err(format!("`stile {what}` did not say {text:?}: {said}"));
         }
+        if let Some((file, check)) = self.writes {
+            let bytes = std::fs::read(runtime.join(file)).map_err(|error| format!("{file}: {error}"))?;
+            check(&bytes).map_err(|why| format!("{file} of `stile {what}`: {why}"))?;
+        }
+        Ok(said)
     }
 }
 

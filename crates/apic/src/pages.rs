@@ -291,6 +291,11 @@ impl Pages {
         }
     }
 
+    /// The message of the last ICR write; `None` if it sent none.
+    pub fn last_sent(&self) -> Option<Message> {
+        Message::from_icr(self.icr(), self.mode() == Mode::X2Apic)
+    }
+
     /// Accepts a message, on any processor.
     pub fn receive(&self, message: Message) -> Received {
         match message.delivery {

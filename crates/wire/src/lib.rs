@@ -26,6 +26,7 @@ mod decode;
 mod encode;
 mod frame;
 mod message;
+mod records;
 mod transmit;
 
 #[cfg(test)]
@@ -39,6 +40,7 @@ pub use message::{
     Action, Answer, Bytes, Command, CpuTime, Crash, CrashReason, Decoded, Event, LedgerRow, LedgerTotal, Level, Piece, Row, Sample, Text,
     Version, VmState,
 };
+pub use records::Records;
 pub use transmit::{Full, MAX_LINE, RateLimit, Transmitter};
 
 /// Data link escape: the only byte with a special meaning.

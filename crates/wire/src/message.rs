@@ -5,7 +5,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Records;
+
 /// Messages from Stile to the operator.
+#[allow(clippy::large_enum_variant, reason = "there is no heap, and a message is encoded where it is made")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
     /// Stile is up: the first event.
@@ -99,6 +102,55 @@ pub enum Event {
         /// Why: a sentence.
         why: Text,
     },
+    /// The answer to [`Command::TraceStart`]; the other one is [`Event::Refused`].
+    TraceStarted {
+        /// The command's tag.
+        tag: u32,
+        /// Frequency of the counter that defines ticks, in Hz.
+        hz: u64,
+        /// The counter.
+        now: u64,
+        /// The CPUs that record or will soon: a bit each.
+        cpus: u64,
+    },
+    /// Records of a CPU's trace, in their order.
+    TraceRecords {
+        /// The physical CPU.
+        cpu: u8,
+        /// How many came before: a gap shows that a message was lost.
+        first: u32,
+        /// The records (crate `trace`), 16 bytes each.
+        records: Records,
+    },
+    /// What a CPU counted while it recorded: sent at the end of the trace.
+    TraceCpu {
+        /// The physical CPU.
+        cpu: u8,
+        /// Exits counted by the vectors.
+        taken: u64,
+        /// Records of exits that were dropped, because its ring was full.
+        exits: u64,
+        /// Other records that were dropped.
+        others: u64,
+    },
+    /// Completes the answer to [`Command::TraceFetch`].
+    TraceFetched {
+        /// There were records, and there may be more.
+        more: bool,
+        /// There is no trace any more.
+        ended: bool,
+    },
+    /// The answer to [`Command::TraceRow`].
+    TraceRow {
+        /// The virtual machine of the command.
+        vm: u8,
+        /// The vCPU of the command.
+        vcpu: u8,
+        /// The number of the command.
+        number: u16,
+        /// What the row is for; `None` if there is no such row.
+        row: Option<Row>,
+    },
 }
 
 impl Event {
@@ -173,6 +225,27 @@ pub enum Command {
         tag: u32,
         /// CRC-32 (ISO-HDLC) of the package.
         crc: u32,
+    },
+    /// Record every exit of every CPU. Answered by [`Event::TraceStarted`] or [`Event::Refused`].
+    TraceStart {
+        /// Returned with the answer.
+        tag: u32,
+    },
+    /// Record no more.
+    TraceStop,
+    /// Send a piece of the records: answered by at most one [`Event::TraceRecords`], and [`Event::TraceFetched`].
+    TraceFetch {
+        /// Drop a CPU's records instead, after [`Command::TraceStop`].
+        discard: bool,
+    },
+    /// Tell what a row of a vCPU's ledger is for, of which a record has the number.
+    TraceRow {
+        /// The virtual machine, from 0. Untrusted input.
+        vm: u8,
+        /// The vCPU, from 0. Untrusted input.
+        vcpu: u8,
+        /// The row's number. Untrusted input.
+        number: u16,
     },
 }
 

@@ -6,6 +6,7 @@ use std::vec;
 use std::vec::Vec;
 
 /// An owned decoder item.
+#[allow(clippy::large_enum_variant, reason = "a test has few")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Seen {
     Byte(u8, u8),
@@ -24,6 +25,7 @@ fn decode(decoder: &mut Decoder, line: &[u8]) -> Vec<Seen> {
 }
 
 /// A write to a line.
+#[allow(clippy::large_enum_variant, reason = "a test has few")]
 #[derive(Clone, Debug)]
 enum Write {
     Bytes(u8, Vec<u8>),

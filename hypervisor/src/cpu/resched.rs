@@ -12,12 +12,14 @@ use crate::once::Once;
 /// CPUs that must ask the scheduler ([`stile_sched::Scheduler::pick_next`]).
 static RESCHED: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
 
-/// How much waits for CPUs to take a request to reschedule: VMs that leave, and samples that are wanted.
+/// How much waits for CPUs to take a request to reschedule: VMs that leave, samples that are wanted, and traces.
 pub static AT_RESCHED: AtomicUsize = AtomicUsize::new(0);
 
 /// Called by a CPU that takes a request to reschedule while something waits for that, with the vCPU that it has loaded. That one is not in its
 /// guest, and its ledger is exact.
 pub static RESCHED_HOOK: Once<fn(Option<VcpuId>)> = Once::new();
+/// Called next, with the CPU: it begins or ends to record its exits.
+pub static TRACE_HOOK: Once<fn(&Cpu)> = Once::new();
 /// Called next, with the CPU.
 pub static LEAVING_HOOK: Once<fn(&Cpu)> = Once::new();
 
@@ -58,6 +60,9 @@ pub fn take_resched(cpu: &Cpu) -> bool {
 fn work_at_resched(cpu: &Cpu) {
     if let Some(hook) = RESCHED_HOOK.try_get() {
         hook(cpu.vcpu.map(|vcpu| vcpu.id));
+    }
+    if let Some(hook) = TRACE_HOOK.try_get() {
+        hook(cpu);
     }
     if let Some(hook) = LEAVING_HOOK.try_get() {
         hook(cpu);

@@ -1,13 +1,15 @@
 //! A CPU as the rest of Stile sees it: kicks, waits, and the vCPU that is loaded.
 
+use stile_ledger::RowId;
+
 use crate::arch::aarch64::host::cpu::{self, Cpu};
 use crate::arch::aarch64::host::sysreg::isb;
 use crate::arch::aarch64::host::{gic, timer};
-use crate::arch::aarch64::interrupts::{self, TIMER_ENABLE, delivery, direct};
+use crate::arch::aarch64::interrupts::{self, TIMER_ENABLE, delivery, direct, interface};
 use crate::arch::aarch64::vcpu::registers::El1;
 use crate::arch::aarch64::vcpu::{context, traps};
 use crate::arch::aarch64::vm::second_stage;
-use crate::arch::aarch64::{boot, exit, handler, nested};
+use crate::arch::aarch64::{boot, emulation, exit, handler, nested};
 use crate::arch::contract::PhysicalCpu;
 use crate::vm::Vcpu;
 
@@ -119,6 +121,18 @@ impl PhysicalCpu for Cpu {
     fn interrupt_pending(&mut self) -> bool {
         delivery::pull(self);
         interrupts::is_pending(self, self.vcpu())
+    }
+
+    fn trace_exits(&self, on: bool) -> bool {
+        exit::vectors::trace(on)
+    }
+
+    fn became_pending(&self, before: Option<u64>, each: impl FnMut(u32)) {
+        interface::each_new(before.unwrap_or(u64::MAX), each);
+    }
+
+    fn sent_ipi(&self, row: RowId) -> Option<(u16, u64)> {
+        (row == exit::ROW_OF_SGI).then(|| emulation::gic::sent_by_exit(self))
     }
 
     /// WFI and WFE.

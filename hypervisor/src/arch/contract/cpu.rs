@@ -1,6 +1,7 @@
 //! A physical CPU.
 
-use stile_ledger::Row;
+use stile_ledger::{Row, RowId};
+use stile_trace::Recorder;
 
 use crate::arch::{Cpu, Local};
 use crate::cpu::Leave;
@@ -68,6 +69,18 @@ pub trait PhysicalCpu {
     /// out.
     fn trap_waiting(&mut self, on: bool);
 
+    /// Chooses the exit path for what is loaded: the one that records exits, or the ordinary one. Returns whether that changed. Not for the
+    /// exit path.
+    fn trace_exits(&self, on: bool) -> bool;
+
+    /// Calls `each` for the interrupts that are pending for the loaded vCPU, as far as its exit path delivers them, and were not when its state
+    /// was [`before`](Recorder::before); or for all of them. For a CPU that records.
+    fn became_pending(&self, before: Option<u64>, each: impl FnMut(u32));
+
+    /// The interrupt that the loaded vCPU sent to others by the exit being handled, of this row of the ledger: its number, and a bit for each
+    /// vCPU. For a CPU that records.
+    fn sent_ipi(&self, row: RowId) -> Option<(u16, u64)>;
+
     /// Starts to be usable: a CPU other than the first, on its own stack, with its block. Errors say, in words, why it can't be used.
     #[cfg(target_os = "none")]
     fn join(&mut self) -> Result<(), &'static str>;
@@ -90,6 +103,8 @@ pub fn fields(cpu: &mut Cpu) {
     fn trapped(_: &mut bool) {}
     /// The counter at the exit being handled; the exits that `exit.S` counted since the ledger was settled.
     fn counts(_: &mut u64) {}
+    /// Where a trace's records go.
+    fn recorder(_: &mut Recorder) {}
     /// Rows of the loaded vCPU's ledger, which `exit.S` writes to.
     fn rows(_: &mut *mut Row) {}
     index(&mut cpu.index);
@@ -102,4 +117,5 @@ pub fn fields(cpu: &mut Cpu) {
     counts(&mut cpu.since);
     counts(&mut cpu.taken);
     rows(&mut cpu.rows);
+    recorder(&mut cpu.recorder);
 }

@@ -9,9 +9,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use stile_blob::{Mitigations, Mode, Techniques};
-use stile_ledger::Row;
+use stile_ledger::{Row, RowId};
 use stile_paging::frames::Piece;
 use stile_sched::VcpuId;
+use stile_trace::Recorder;
 use stile_wire::{Decoded, Level};
 
 use super::contract::{Counter, Failure, Host, PhysicalCpu, Platform, SerialLine, VcpuPart, VmPart};
@@ -71,6 +72,9 @@ pub struct Cpu {
     pub register: u64,
     pub rows: *mut Row,
     pub taken: u64,
+    pub recorder: Recorder,
+    /// Its exits are recorded.
+    pub traced: Cell<bool>,
 }
 
 /// The words behind a CPU's block: there is no such block.
@@ -96,6 +100,8 @@ impl Cpu {
             register: 0,
             rows: std::ptr::null_mut(),
             taken: 0,
+            recorder: Recorder::new(),
+            traced: Cell::new(false),
         }
     }
 
@@ -276,8 +282,10 @@ impl Host for Arch {
         static BASE: Mutex<usize> = Mutex::new(0);
         let mut base = BASE.lock().unwrap();
         if *base == 0 {
-            let memory: Vec<u128> = vec![0; MEMORY / 16 + 256];
-            *base = (memory.leak().as_mut_ptr() as usize).next_multiple_of(4096);
+            // As aligned as anything in it is.
+            let alignment = align_of::<stile_trace::Ring>();
+            let memory: Vec<u128> = vec![0; (MEMORY + alignment) / 16];
+            *base = (memory.leak().as_mut_ptr() as usize).next_multiple_of(alignment);
         }
         (*base + address as usize) as *mut u8
     }
@@ -397,6 +405,21 @@ impl PhysicalCpu for Cpu {
     }
 
     fn trap_waiting(&mut self, _on: bool) {}
+
+    fn trace_exits(&self, on: bool) -> bool {
+        self.traced.replace(on) != on
+    }
+
+    /// Its number is the row's.
+    fn sent_ipi(&self, row: RowId) -> Option<(u16, u64)> {
+        (row.raw() == 7).then_some((7, 1))
+    }
+
+    fn became_pending(&self, before: Option<u64>, mut each: impl FnMut(u32)) {
+        if before != Some(0) {
+            each(5);
+        }
+    }
 }
 
 /// Turns a vCPU on, as a call of its guest would.

@@ -2,10 +2,12 @@
 
 use core::sync::atomic::{Ordering, fence};
 
+use stile_ledger::RowId;
+
 use crate::arch::contract::PhysicalCpu;
 use crate::arch::x86_64::host::cpu::{self, Cpu, Launch};
 use crate::arch::x86_64::host::{apic, speculation};
-use crate::arch::x86_64::interrupts::{deadline, delivery, direct};
+use crate::arch::x86_64::interrupts::{deadline, delivery, direct, record};
 use crate::arch::x86_64::{boot, exit, handler, nested};
 use crate::vm::Vcpu;
 
@@ -96,6 +98,22 @@ impl PhysicalCpu for Cpu {
 
     fn interrupt_pending(&mut self) -> bool {
         delivery::is_pending(self)
+    }
+
+    fn trace_exits(&self, on: bool) -> bool {
+        // Otherwise no VMCS is current.
+        self.vcpu.is_some() && {
+            record::choose_source(self);
+            exit::trace(on)
+        }
+    }
+
+    fn became_pending(&self, before: Option<u64>, each: impl FnMut(u32)) {
+        record::each_new(self, before, each);
+    }
+
+    fn sent_ipi(&self, row: RowId) -> Option<(u16, u64)> {
+        record::sent(self, row)
     }
 
     /// In a loop of PAUSE; and by HLT, if its VM has direct interprocessor interrupts. By HLT all others always exit.

@@ -99,6 +99,15 @@ pub fn send_sgi(cpu: &mut Cpu, register: SgiRegister, value: u64) {
     }
 }
 
+/// The SGI that a write of ICC_SGI1R_EL1 sends, which is the exit being handled: its INTID and targets.
+pub fn sent_by_exit(cpu: &Cpu) -> (u16, u64) {
+    let register = read_sysreg!(ESR_EL2) >> 5 & 0x1f;
+    let vcpu = cpu.vcpu();
+    let value = cpu.frame.get(register as usize);
+    let sgi = Sgi::decode(SgiRegister::Sgi1r, value, vcpu.arch.index, vcpu.vm().vcpus.len());
+    (sgi.intid as u16, sgi.targets.0)
+}
+
 /// ICC_DIR_EL1, trapped while more interrupts are in flight than there are list registers.
 pub fn write_dir(cpu: &mut Cpu, intid: u32) {
     let vcpu = cpu.vcpu();

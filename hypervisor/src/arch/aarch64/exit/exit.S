@@ -1,5 +1,8 @@
 // The way of an exit: vector, handler, entry. Read from top to bottom.
 //
+// Lines that begin with //@traced are those of a trace (docs/trace.md): build.rs makes a second exit path out of this file, nested/exit.S
+// and direct.S, with traced_ before each name, which has them. Here they are comments.
+//
 // While a guest runs, SP_EL2 points to this CPU's block (cpu.rs), which begins with a place for the guest's general registers and
 // has the CPU's stack below it. Nothing else of the guest is saved here: what is not a general register stays where it is until
 // the vCPU is put (context.rs).
@@ -20,6 +23,8 @@
     mrs     x2, cntpct_el0
     add     x3, x3, #1
     str     x3, [sp, #{TAKEN}]
+//@traced    mrs     x0, S3_4_C12_C11_5      // ICH_ELRSR_EL2: the list registers without an interrupt
+//@traced    stp     x2, x0, [sp, #{SINCE}]  // and Recorder::before
 .endm
 
 // What a call may change (AAPCS64, General-purpose registers), and x19, which comes free with x18.
@@ -74,10 +79,63 @@
     cmp     \ticks, \b
     csel    \b, \ticks, \b, hi
     stp     \a, \b, [\row, #16]
+//@traced    record_exit \row, \ticks, \a, \b
 .endm
+
+//@traced // Writes the record of this exit (crate stile-trace, Kind::Exit): as add_to_row. Changes all four.
+//@traced .macro record_exit row, ticks, a, b
+//@traced    ldr     \a, [sp, #{ROWS}]
+//@traced    sub     \row, \row, \a
+//@traced    bfi     \ticks, \row, #32, #16
+//@traced    ldr     \a, [sp, #{VCPU}]
+//@traced    ldrsh   \a, [\a, #{VCPU_ID}]
+//@traced    ldr     \b, [sp, #{SINCE}]
+//@traced    bfi     \b, \a, #48, #16
+//@traced    ldr     \row, [sp, #{RECORD_SLOT}]
+//@traced    ldr     \a, [\row]
+//@traced    cbnz    \a, 7f                  // full, also after the trace; else the stores below depend on this load
+//@traced    str     \ticks, [\row, #8]
+//@traced    stlr    \b, [\row]
+//@traced    add     \a, \row, #16
+//@traced    bfi     \row, \a, #0, #{RING_SHIFT}
+//@traced    str     \row, [sp, #{RECORD_SLOT}]
+//@traced 8:
+//@traced .subsection 1
+//@traced 7: ldr     \a, [sp, #{RECORDS_DROPPED}]
+//@traced    ldr     \b, [\a]
+//@traced    add     \b, \b, #1
+//@traced    str     \b, [\a]
+//@traced    b       8b
+//@traced .previous
+//@traced .endm
+
+//@traced // Records interrupts that this exit made pending, and those that it sent: x0 = row. Changes x1 and x2, and others if there were any.
+//@traced .macro record_interrupts
+//@traced    mrs     x1, S3_4_C12_C11_5      // ICH_ELRSR_EL2
+//@traced    ldr     x2, [sp, #({SINCE} + 8)]
+//@traced    bics    x1, x2, x1
+//@traced    b.ne    7f
+//@traced 6: cmp     x0, #{ROW_OF_SGI}
+//@traced    b.eq    8f
+//@traced 5:
+//@traced .subsection 1
+//@traced 7: str     x0, [sp, #-16]!
+//@traced    add     x0, sp, #16
+//@traced    bl      trace_injections
+//@traced    ldr     x0, [sp], #16
+//@traced    b       6b
+//@traced 8: str     x0, [sp, #-16]!
+//@traced    mov     x1, x0
+//@traced    add     x0, sp, #16
+//@traced    bl      trace_ipi
+//@traced    ldr     x0, [sp], #16
+//@traced    b       5b
+//@traced .previous
+//@traced .endm
 
 // The ledger's line for this exit: x0 = row. Ticks run from open_frame to here. Changes x1 to x4.
 .macro account
+//@traced    record_interrupts
     mrs     x2, cntpct_el0
     ldr     x3, [sp, #{SINCE}]
     ldr     x1, [sp, #{ROWS}]
@@ -279,9 +337,14 @@ call_stub exit_data_abort_low, handle_data_abort
 leave_this_vcpu:
     save_callee_saved
 leave_this_vcpu_saved:
+//@traced    mov     x1, x0
+//@traced    mov     x0, sp
+//@traced    bl      trace_leave             // returns the outcome
     mov     x1, x0
     mov     x0, sp
     bl      leave_vcpu
+//@traced    mov     x0, sp
+//@traced    bl      trace_enter
 enter_full:
     restore_callee_saved
     restore_caller_saved

@@ -14,6 +14,7 @@ use crate::arch::aarch64::host::cpu::{self, Cpu};
 use crate::arch::aarch64::host::speculation;
 use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 use crate::cpu::Outcome;
+use crate::vm::Vcpu;
 use vectors::Vectors;
 
 /// An assembler macro that reads a register.
@@ -30,8 +31,15 @@ core::arch::global_asm!(
     include_str!("exit.S"),
     include_str!("../nested/exit.S"),
     include_str!("direct.S"),
+    include_str!(concat!(env!("OUT_DIR"), "/traced.S")),
     X = const cpu::X,
     SINCE = const cpu::SINCE,
+    VCPU = const cpu::VCPU,
+    VCPU_ID = const offset_of!(Vcpu, id),
+    RECORD_SLOT = const cpu::RECORD_SLOT,
+    RECORDS_DROPPED = const cpu::RECORDS_DROPPED,
+    RING_SHIFT = const stile_trace::RING_SHIFT,
+    ROW_OF_SGI = const ROW_OF_SGI.raw(),
     COUNT = const COUNT,
     ROWS = const cpu::ROWS,
     TAKEN = const cpu::TAKEN,
@@ -67,6 +75,9 @@ const fn write_of(reg: SysReg) -> u32 {
     (Ec::MSR.bits() as u32) << 26 | IL | reg.to_iss()
 }
 
+/// The ledger's row of SGIs that a guest sends.
+pub const ROW_OF_SGI: RowId = rows::sysreg(rows::HotRegister::IccSgi1r, true);
+
 /// The bit of an [`Outcome`] that says that the instruction was executed, and is to be skipped.
 const DONE_BIT: u32 = Outcome::OWN_BIT;
 
@@ -97,6 +108,13 @@ impl Outcome {
 struct Stub(unsafe extern "C" fn());
 
 unsafe extern "C" {
+    fn traced_direct_exit_sysreg();
+    fn traced_exit_other();
+    fn traced_exit_hvc();
+    fn traced_exit_smc();
+    fn traced_exit_wfx();
+    fn traced_exit_sysreg();
+    fn traced_exit_data_abort();
     fn direct_exit_sysreg();
     fn exit_other();
     fn exit_hvc();
@@ -121,6 +139,29 @@ static DIRECT_STUBS: Stubs = {
     stubs[0x18] = Stub(direct_exit_sysreg); // MSR, MRS or System instruction from AArch64
     Stubs(stubs)
 };
+
+/// The stubs of CPUs that record.
+#[unsafe(no_mangle)]
+static TRACED_SYNCHRONOUS_STUBS: Stubs = Stubs(traced_stubs());
+
+/// The same for a vCPU whose interrupts are direct.
+#[unsafe(no_mangle)]
+static TRACED_DIRECT_STUBS: Stubs = {
+    let mut stubs = traced_stubs();
+    stubs[0x18] = Stub(traced_direct_exit_sysreg);
+    Stubs(stubs)
+};
+
+/// As [`ordinary_stubs`].
+const fn traced_stubs() -> [Stub; 64] {
+    let mut stubs = [Stub(traced_exit_other); 64];
+    stubs[0x01] = Stub(traced_exit_wfx);
+    stubs[0x16] = Stub(traced_exit_hvc);
+    stubs[0x17] = Stub(traced_exit_smc);
+    stubs[0x18] = Stub(traced_exit_sysreg);
+    stubs[0x24] = Stub(traced_exit_data_abort);
+    stubs
+}
 
 const fn ordinary_stubs() -> [Stub; 64] {
     let mut stubs = [Stub(exit_other); 64];

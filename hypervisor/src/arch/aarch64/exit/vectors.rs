@@ -1,6 +1,7 @@
 //! Which vectors a CPU uses.
 
 use crate::arch::aarch64::host::speculation;
+use crate::arch::aarch64::host::sysreg::{read_sysreg, write_sysreg};
 
 unsafe extern "C" {
     static vectors: u8;
@@ -9,6 +10,11 @@ unsafe extern "C" {
     static trapping_vectors: u8;
     static direct_vectors: u8;
     static ablated_vectors: u8;
+    static traced_vectors: u8;
+    static traced_nested_vectors: u8;
+    static traced_plain_vectors: u8;
+    static traced_trapping_vectors: u8;
+    static traced_direct_vectors: u8;
 }
 
 /// The vector tables of `exit.S` and `nested/exit.S`, in the order of `speculation.S`.
@@ -42,6 +48,35 @@ impl Vectors {
     pub fn base(self) -> u64 {
         speculation::in_front_of(self as usize).unwrap_or_else(|| self.address())
     }
+
+    /// The same of CPUs that record their exits.
+    fn traced_base(self) -> u64 {
+        let address = || match self {
+            Vectors::Ordinary => &raw const traced_vectors as u64,
+            Vectors::Redirected => &raw const traced_nested_vectors as u64,
+            Vectors::Trapping => &raw const traced_trapping_vectors as u64,
+            Vectors::Plain => &raw const traced_plain_vectors as u64,
+            Vectors::Direct => &raw const traced_direct_vectors as u64,
+        };
+        speculation::in_front_of(Vectors::ALL.len() + self as usize).unwrap_or_else(address)
+    }
+
+    /// In their order.
+    const ALL: [Vectors; 5] = [Vectors::Ordinary, Vectors::Redirected, Vectors::Trapping, Vectors::Plain, Vectors::Direct];
+}
+
+/// Has this CPU record its exits, or not, whatever vCPU it has loaded. Returns whether that changed.
+pub fn trace(on: bool) -> bool {
+    let current = read_sysreg!(VBAR_EL2);
+    let other = Vectors::ALL.into_iter().find_map(|table| {
+        let (plain, traced) = (table.base(), table.traced_base());
+        let (from, to) = if on { (plain, traced) } else { (traced, plain) };
+        (current == from).then_some(to)
+    });
+    if let Some(base) = other {
+        write_sysreg!(VBAR_EL2, base);
+    }
+    other.is_some()
 }
 
 /// Address of the vector table of vCPUs without an EL2. In a machine that ablates it is another one, once the VMs have been made.

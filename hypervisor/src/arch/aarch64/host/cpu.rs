@@ -3,6 +3,7 @@
 use core::mem::offset_of;
 
 use stile_ledger::Row;
+use stile_trace::Recorder;
 
 use super::sysreg::{read_sysreg, write_sysreg};
 use crate::cpu::{Block, Leave};
@@ -59,6 +60,8 @@ pub struct Cpu {
     pub frame: Frame,
     /// The counter at the exit being handled.
     pub since: u64,
+    /// Where a trace's records go. Behind `since`: the vectors store both at once.
+    pub recorder: Recorder,
     /// Rows of the loaded vCPU's ledger.
     pub rows: *mut Row,
     /// Exits that the vectors counted since the vCPU was loaded.
@@ -100,11 +103,18 @@ pub const TAKEN: usize = offset_of!(Cpu, taken);
 pub const ID_VIEW: usize = offset_of!(Cpu, id_view);
 /// As above.
 pub const HISTORY_BRANCHES: usize = offset_of!(Cpu, history_branches);
+/// As above.
+pub const RECORD_SLOT: usize = offset_of!(Cpu, recorder) + stile_trace::SLOT;
+/// As above.
+pub const RECORDS_DROPPED: usize = offset_of!(Cpu, recorder) + stile_trace::DROPPED;
+/// As above.
+pub const VCPU: usize = offset_of!(Cpu, vcpu);
 /// Offset for `speculation.S`.
 pub const EMERGENCY: usize = offset_of!(Cpu, emergency);
 /// As above.
 pub const EMERGENCY_SIZE: usize = size_of::<Emergency>();
 
+const _: () = assert!(SINCE + 8 == offset_of!(Cpu, recorder) + stile_trace::BEFORE, "exit.S stores both at once");
 const _: () = assert!(X == 0 && EMERGENCY < 4096, "exit.S relies on these");
 
 /// This CPU's affinity: MPIDR_EL1's fields Aff0 to Aff3.

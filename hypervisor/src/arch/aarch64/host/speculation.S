@@ -41,7 +41,7 @@
 .endm
 
 .section .text.vectors, "ax"
-.irp table, vectors, nested_vectors, trapping_vectors, plain_vectors, direct_vectors
+.irp table, vectors, nested_vectors, trapping_vectors, plain_vectors, direct_vectors, traced_vectors, traced_nested_vectors, traced_trapping_vectors, traced_plain_vectors, traced_direct_vectors
     clearing_vectors \table, clear_by_loop
     clearing_vectors \table, clear_by_instruction
     clearing_vectors \table, clear_by_firmware
@@ -54,5 +54,7 @@
 CLEARING_VECTORS:
 .irp clear, clear_by_loop, clear_by_instruction, clear_by_firmware
     .quad   vectors_\clear, nested_vectors_\clear, trapping_vectors_\clear, plain_vectors_\clear, direct_vectors_\clear
+    .quad   traced_vectors_\clear, traced_nested_vectors_\clear, traced_trapping_vectors_\clear, traced_plain_vectors_\clear
+    .quad   traced_direct_vectors_\clear
 .endr
 .text

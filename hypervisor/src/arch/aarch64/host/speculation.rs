@@ -120,10 +120,11 @@ pub fn enter_first(cpu: usize) {
     }
 }
 
-/// The vectors to use instead of those with this number in [`Vectors`](crate::arch::aarch64::exit::vectors::Vectors), if this CPU needs others.
+/// The vectors to use instead of those with this number in [`Vectors`](crate::arch::aarch64::exit::vectors::Vectors), if this CPU needs others;
+/// those that record are counted behind them.
 pub fn in_front_of(vectors: usize) -> Option<u64> {
     unsafe extern "C" {
-        static CLEARING_VECTORS: [[u64; 5]; 3];
+        static CLEARING_VECTORS: [[u64; 10]; 3];
     }
     let plan = plan(this_index())?;
     let way = match plan.history {

@@ -275,6 +275,13 @@ list_registers! {
     12 ICH_LR12_EL2 13 ICH_LR13_EL2 14 ICH_LR14_EL2 15 ICH_LR15_EL2
 }
 
+/// Calls `each` for the interrupts in list registers that were empty, as ICH_ELRSR_EL2 was `before`.
+pub fn each_new(before: u64, mut each: impl FnMut(u32)) {
+    let shape = shape();
+    let new = before & shape.all & !read_sysreg!(ICH_ELRSR_EL2);
+    (0..shape.list_registers).filter(|n| new >> n & 1 != 0).for_each(|n| each(ListRegister(read_list_register(n)).intid()));
+}
+
 impl ListRegisters for Interface<'_> {
     #[inline(always)]
     fn read(&self, n: usize) -> ListRegister {

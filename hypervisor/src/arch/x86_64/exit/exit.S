@@ -2,6 +2,9 @@
 //
 // While a guest runs, HOST_RSP is the address of this CPU's block (cpu.rs), which begins with a place for the guest's general registers
 // and has the CPU's stack below it. What is not a general register stays where it is (in the VMCS, or in the CPU) until the vCPU is put.
+//
+// Lines that begin with //@traced are those of a trace (docs/trace.md): build.rs makes a second exit path out of this file and mitigated.S,
+// with traced_ before each name, which has them. Here they are comments.
 
 .set EXIT_REASON, {EXIT_REASON}
 .set EXIT_INTERRUPTION, {EXIT_INTERRUPTION}
@@ -75,6 +78,8 @@
     shl     rdx, 32
     or      rax, rdx
     mov     [rsp + {SINCE}], rax
+//@traced    mov     ecx, [rsp + {RECORDS_SOURCE}]
+//@traced    vmread  [rsp + {RECORDS_BEFORE}], rcx
 .endm
 
 // Adds this exit to the ledger's line at RCX + \at. Ticks run from vm_exit to here. Changes RAX and RDX.
@@ -96,10 +101,75 @@
     jmp     6f
 .previous
 6:
+//@traced    record_exit \at
 .endm
+
+//@traced // Writes the record of this exit (crate stile-trace, Kind::Exit): RAX = ticks, RCX + \at = the ledger's line. Changes RAX, RCX and RDX.
+//@traced .macro record_exit at
+//@traced    mov     rdx, [rsp + {RECORD_SLOT}]
+//@traced    cmp     qword ptr [rdx], 0
+//@traced    jne     .Lfull\@                // also after the trace
+//@traced .if \at
+//@traced    mov     dword ptr [rdx + 12], \at
+//@traced .else
+//@traced    sub     rcx, [rsp + {ROWS}]
+//@traced    mov     [rdx + 12], ecx
+//@traced .endif
+//@traced    mov     [rdx + 8], eax
+//@traced    mov     rcx, [rsp + {SINCE}]
+//@traced    shl     rcx, 16
+//@traced    mov     rax, [rsp + {VCPU}]
+//@traced    mov     cx, [rax + {VCPU_ID}]
+//@traced    ror     rcx, 16
+//@traced    mov     [rdx], rcx
+//@traced    add     dx, 16                  // wraps in the ring, which is as large as its alignment
+//@traced    mov     [rsp + {RECORD_SLOT}], rdx
+//@traced .Lrecorded\@:
+//@traced .subsection 1
+//@traced .Lfull\@:
+//@traced    mov     rcx, [rsp + {RECORDS_DROPPED}]
+//@traced    inc     qword ptr [rcx]
+//@traced    jmp     .Lrecorded\@
+//@traced .previous
+//@traced .endm
+
+//@traced // Records interrupts that this exit made pending, and those that it sent: EAX = row. Changes RCX and RDX, and others if there were any.
+//@traced .macro record_interrupts
+//@traced    mov     ecx, [rsp + {RECORDS_SOURCE}]
+//@traced    vmread  rdx, rcx
+//@traced    cmp     rdx, [rsp + {RECORDS_BEFORE}]
+//@traced    jne     .Lnew\@
+//@traced .Lold\@:
+//@traced    cmp     eax, {ROW_OF_ICR}
+//@traced    je      .Lsent\@
+//@traced    lea     edx, [rax - {ROWS_OF_APIC}]
+//@traced    cmp     edx, {ROWS_OF_APIC_LAST} - {ROWS_OF_APIC}
+//@traced    jbe     .Lsent\@
+//@traced .Linterrupts_recorded\@:
+//@traced .subsection 1
+//@traced .Lnew\@:
+//@traced    sub     rsp, 16
+//@traced    mov     [rsp], rax
+//@traced    lea     rdi, [rsp + 16]
+//@traced    call    trace_injections
+//@traced    mov     rax, [rsp]
+//@traced    add     rsp, 16
+//@traced    jmp     .Lold\@
+//@traced .Lsent\@:
+//@traced    sub     rsp, 16
+//@traced    mov     [rsp], rax
+//@traced    mov     rsi, rax
+//@traced    lea     rdi, [rsp + 16]
+//@traced    call    trace_ipi
+//@traced    mov     rax, [rsp]
+//@traced    add     rsp, 16
+//@traced    jmp     .Linterrupts_recorded\@
+//@traced .previous
+//@traced .endm
 
 // The ledger's line for this exit: EAX = row. Changes RAX, RCX and RDX.
 .macro account
+//@traced    record_interrupts
     mov     ecx, eax
     shl     ecx, {ROW_SHIFT}
     add     rcx, [rsp + {ROWS}]
@@ -204,6 +274,8 @@ vm_exit:
     shl     rdx, 32
     or      rax, rdx
     mov     [rsp + {SINCE}], rax
+//@traced    mov     ecx, [rsp + {RECORDS_SOURCE}]
+//@traced    vmread  [rsp + {RECORDS_BEFORE}], rcx
     mov     ecx, EXIT_REASON
     vmread  rax, rcx
     cmp     eax, {STUBS}
@@ -360,9 +432,14 @@ call_stub_full exit_vmcall_call, handle_vmcall
 leave_this_vcpu:
     save_callee_saved
 leave_this_vcpu_saved:
+//@traced    mov     rsi, rax
+//@traced    mov     rdi, rsp
+//@traced    call    trace_leave             // returns the outcome
     mov     rsi, rax
     mov     rdi, rsp
     call    leave_vcpu
+//@traced    mov     rdi, rsp
+//@traced    call    trace_enter
 // Enters the vCPU that is loaded, by what is known of the VMCS that is current (cpu.rs, Launch).
 enter_full:
     mov     rax, [rsp + {LAUNCHED}]

@@ -104,9 +104,14 @@ enter_mitigated:
     je      .Lmitigated_launch_l2
     jmp     .Lmitigated_enter
 .Lmitigated_leave:
+//@traced    mov     rsi, rax
+//@traced    mov     rdi, rsp
+//@traced    call    trace_leave
     mov     rsi, rax
     mov     rdi, rsp
     call    leave_vcpu
+//@traced    mov     rdi, rsp
+//@traced    call    trace_enter
     jmp     enter_mitigated
 
 // As vm_exit_l2 of exit.S.

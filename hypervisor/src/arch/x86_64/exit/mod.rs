@@ -9,13 +9,15 @@ use stile_ledger::{Row, RowId, layout};
 use crate::arch::x86_64::host::cpu::{self, Cpu};
 use crate::arch::x86_64::host::instructions::msr;
 use crate::arch::x86_64::host::speculation;
-use crate::arch::x86_64::host::vmcs::Field;
+use crate::arch::x86_64::host::vmcs::{self, Field};
 use crate::arch::x86_64::vm::cpuid;
 pub use crate::cpu::Outcome;
+use crate::vm::Vcpu;
 
 core::arch::global_asm!(
     include_str!("exit.S"),
     include_str!("mitigated.S"),
+    include_str!(concat!(env!("OUT_DIR"), "/traced.S")),
     REGISTERS = const cpu::REGISTERS,
     COUNT = const offset_of!(Row, count),
     TICKS = const offset_of!(Row, ticks),
@@ -30,6 +32,15 @@ core::arch::global_asm!(
     SINCE = const cpu::SINCE,
     ROWS = const cpu::ROWS,
     TAKEN = const cpu::TAKEN,
+    VCPU = const cpu::VCPU,
+    VCPU_ID = const offset_of!(Vcpu, id),
+    RECORDS_SOURCE = const cpu::RECORDS_SOURCE,
+    RECORDS_BEFORE = const cpu::RECORDS_BEFORE,
+    RECORD_SLOT = const cpu::RECORD_SLOT,
+    RECORDS_DROPPED = const cpu::RECORDS_DROPPED,
+    ROW_OF_ICR = const rows::WRMSR_X2APIC_ICR.raw(),
+    ROWS_OF_APIC = const rows::local_apic(true).raw(),
+    ROWS_OF_APIC_LAST = const rows::APIC_WRITE.raw(),
     LAUNCHED = const cpu::LAUNCHED,
     WITH_ALL_BIT = const WITH_ALL_BIT,
     CHOOSES_ENTRY_BIT = const CHOOSES_ENTRY_BIT,
@@ -111,6 +122,20 @@ unsafe extern "C" {
     fn exit_vmx();
     fn vm_exit_l2();
     fn enter_guest(cpu: *mut core::ffi::c_void) -> !;
+    fn traced_vm_exit();
+    fn traced_vm_exit_l2();
+    fn traced_vm_exit_mitigated();
+    fn traced_vm_exit_l2_mitigated();
+    fn traced_exit_other();
+    fn traced_exit_interrupt();
+    fn traced_exit_cpuid();
+    fn traced_exit_vmcall();
+    fn traced_exit_hlt();
+    fn traced_exit_rdmsr();
+    fn traced_exit_wrmsr();
+    fn traced_exit_io();
+    fn traced_exit_ept_violation();
+    fn traced_exit_vmx();
     fn vm_exit_mitigated();
     fn vm_exit_l2_mitigated();
     fn enter_guest_mitigated(cpu: *mut core::ffi::c_void) -> !;
@@ -180,6 +205,21 @@ static EXIT_STUBS: [Stub; REASONS] = {
     with_vmx(stubs, Stub(exit_vmx))
 };
 
+/// The stubs of CPUs that record.
+#[unsafe(no_mangle)]
+static TRACED_EXIT_STUBS: [Stub; REASONS] = {
+    let mut stubs = [Stub(traced_exit_other); REASONS];
+    stubs[basic::EXTERNAL_INTERRUPT] = Stub(traced_exit_interrupt);
+    stubs[basic::CPUID] = Stub(traced_exit_cpuid);
+    stubs[basic::HLT] = Stub(traced_exit_hlt);
+    stubs[basic::VMCALL] = Stub(traced_exit_vmcall);
+    stubs[basic::IO] = Stub(traced_exit_io);
+    stubs[basic::RDMSR] = Stub(traced_exit_rdmsr);
+    stubs[basic::WRMSR] = Stub(traced_exit_wrmsr);
+    stubs[basic::EPT_VIOLATION] = Stub(traced_exit_ept_violation);
+    with_vmx(stubs, Stub(traced_exit_vmx))
+};
+
 /// The handlers of `mitigated.S`, which calls each with all of the general registers in the frame.
 #[unsafe(no_mangle)]
 static MITIGATED_HANDLERS: [Stub; REASONS] = {
@@ -221,6 +261,30 @@ pub fn entry_point() -> u64 {
 /// Where exits of an L2 go.
 pub fn entry_point_of_l2() -> u64 {
     if speculation::is_needed_at_exits() { vm_exit_l2_mitigated as *const () as u64 } else { vm_exit_l2 as *const () as u64 }
+}
+
+/// The places where exits go, and those of CPUs that record.
+fn entry_points() -> [(u64, u64); 4] {
+    let address = |function: unsafe extern "C" fn()| function as *const () as u64;
+    [
+        (address(vm_exit), address(traced_vm_exit)),
+        (address(vm_exit_l2), address(traced_vm_exit_l2)),
+        (address(vm_exit_mitigated), address(traced_vm_exit_mitigated)),
+        (address(vm_exit_l2_mitigated), address(traced_vm_exit_l2_mitigated)),
+    ]
+}
+
+/// Has the current VMCS's exits recorded, or not. Returns whether that changed.
+pub fn trace(on: bool) -> bool {
+    let current = vmcs::read(Field::HOST_RIP);
+    let other = entry_points().into_iter().find_map(|(plain, traced)| {
+        let (from, to) = if on { (plain, traced) } else { (traced, plain) };
+        (current == from).then_some(to)
+    });
+    if let Some(entry) = other {
+        vmcs::write(Field::HOST_RIP, entry);
+    }
+    other.is_some()
 }
 
 /// Leaves Stile for the loaded vCPU, for the first time on this CPU: later entries come from `exit.S`.

@@ -8,6 +8,7 @@ use stile_apic::HostTimer;
 use stile_blob::ApicVirtualization;
 use stile_bus::Slot;
 use stile_ledger::Row;
+use stile_trace::Recorder;
 
 use super::instructions::{msr, wrmsr};
 use super::{apic, descriptor_tables, timer};
@@ -138,6 +139,8 @@ pub struct Cpu {
     pub last_slot: Option<Slot>,
     /// How `exit.S` delivers an interrupt of this CPU's timer to the loaded vCPU, while that is passed through.
     passed_timer: PassedTimer,
+    /// Where a trace's records go.
+    pub recorder: Recorder,
     gdt: [u64; GDT_ENTRIES],
     tss: Tss,
     emergency: Emergency,
@@ -197,6 +200,16 @@ pub const TIMER_PHYSICAL: usize = offset_of!(Cpu, passed_timer.physical);
 pub const TIMER_KEEPS: usize = offset_of!(Cpu, passed_timer.keeps);
 /// As above.
 pub const DIRECT_DEADLINE: usize = LOCAL + offset_of!(Local, direct_deadline);
+/// As above.
+pub const VCPU: usize = offset_of!(Cpu, vcpu);
+/// As above.
+pub const RECORDS_BEFORE: usize = offset_of!(Cpu, recorder) + stile_trace::BEFORE;
+/// As above.
+pub const RECORDS_SOURCE: usize = offset_of!(Cpu, recorder) + stile_trace::SOURCE;
+/// As above.
+pub const RECORD_SLOT: usize = offset_of!(Cpu, recorder) + stile_trace::SLOT;
+/// As above.
+pub const RECORDS_DROPPED: usize = offset_of!(Cpu, recorder) + stile_trace::DROPPED;
 const INDEX: usize = LOCAL + offset_of!(Local, index);
 
 const _: () = assert!(REGISTERS == 0, "exit.S relies on it");

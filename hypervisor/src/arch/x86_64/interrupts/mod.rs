@@ -6,5 +6,6 @@ pub mod delivery;
 pub mod descriptors;
 pub mod direct;
 pub mod events;
+pub mod record;
 pub mod virtual_apic;
 pub mod window;

@@ -1,0 +1,91 @@
+//! A trace as JSON, an object a line.
+
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+use stile_trace::Kind;
+
+use super::model::{Event, Trace, why};
+
+/// Writes it: the events by time, then a summary.
+///
+/// # Errors
+/// Writing fails.
+pub fn write(trace: &Trace, to: &mut impl Write) -> io::Result<()> {
+    let mut order: Vec<&Event> = trace.events.iter().collect();
+    order.sort_by_key(|event| event.at);
+    for event in order {
+        writeln!(to, "{}", object(trace, event))?;
+    }
+    let mut last = summary(trace);
+    last["event"] = json!("summary");
+    writeln!(to, "{last}")
+}
+
+fn object(trace: &Trace, event: &Event) -> Value {
+    let mut object = json!({ "ns": trace.nanoseconds(event.at), "ticks": event.at, "cpu": event.cpu });
+    if let Some((vm, vcpu)) = event.vcpu {
+        object["vm"] = json!(trace.vm(vm));
+        object["vcpu"] = json!(vcpu);
+    }
+    if let Some((row, took, left)) = event.exit() {
+        let (reason, sub) = trace.name(event, row);
+        object["event"] = json!("exit");
+        object["reason"] = json!(reason);
+        object["sub"] = json!(sub);
+        object["took_ticks"] = json!(took);
+        object["left_for"] = json!(left.map(why));
+    }
+    match event.kind {
+        Kind::Exit { .. } | Kind::Leave { .. } => {}
+        Kind::Enter => object["event"] = json!("enter"),
+        Kind::Inject { intid } => {
+            object["event"] = json!("inject");
+            object["interrupt"] = json!(intid);
+        }
+        Kind::Ipi { intid, first, targets } => {
+            object["event"] = json!("ipi");
+            object["interrupt"] = json!(intid);
+            object["targets"] =
+                json!((0..32).filter(|target| targets >> target & 1 != 0).map(|target| first.saturating_add(target)).collect::<Vec<u8>>());
+        }
+        Kind::Begin => object["event"] = json!("begin"),
+        Kind::End => object["event"] = json!("end"),
+    }
+    object
+}
+
+/// What was recorded, dropped and lost.
+pub fn summary(trace: &Trace) -> Value {
+    let (taken, exits_dropped, others_dropped) = trace.counted();
+    let recorded = trace.exits().saturating_add(exits_dropped);
+    json!({
+        "counter_hz": trace.hz,
+        "events": trace.events.len(),
+        "exits": trace.exits(),
+        "exits_taken": taken,
+        "exits_dropped": exits_dropped,
+        "others_dropped": others_dropped,
+        "unaccounted": taken.wrapping_sub(recorded).cast_signed(),
+        "arrows": trace.arrows().len(),
+        "lost": trace.lost,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::tests::example;
+
+    #[test]
+    fn lines_are_objects_by_time() {
+        let mut text = Vec::new();
+        super::write(&example(), &mut text).unwrap();
+        let lines: Vec<serde_json::Value> =
+            String::from_utf8(text).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 14);
+        assert!(lines.windows(2).all(|pair| pair[1]["ns"].is_null() || pair[0]["ns"].as_i64() <= pair[1]["ns"].as_i64()));
+        assert_eq!((&lines[2]["reason"], &lines[2]["sub"]), (&"IRQ".into(), &"kick".into()));
+        let summary = &lines[13];
+        assert_eq!((&summary["exits"], &summary["arrows"], &summary["unaccounted"]), (&5.into(), &2.into(), &0.into()));
+    }
+}

@@ -1,0 +1,109 @@
+//! `stile trace`: every exit and entry of a running machine, for a while.
+
+mod format;
+mod json;
+mod model;
+mod perfetto;
+mod proto;
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::args::TraceArgs;
+use crate::control::client::Connection;
+use crate::control::directory::Directory;
+use crate::control::protocol::{Reply, Request};
+use crate::session::{catalogue, records};
+use crate::{exit, out};
+pub use format::Format;
+use model::{Event, Trace};
+pub use perfetto::tracks_and_arrows;
+
+/// Records a machine, and writes the file.
+///
+/// # Errors
+/// There is no such machine or VM; it refuses; the file can't be written.
+pub fn trace(args: &TraceArgs) -> Result<u8> {
+    let mut connection = Connection::open(&Directory::open()?, &args.machine)?;
+    let status = connection.status()?;
+    if let Some(name) = &args.vm
+        && !status.vms.iter().any(|vm| vm.name == *name)
+    {
+        let names: Vec<&str> = status.vms.iter().map(|vm| vm.name.as_str()).collect();
+        return Err(exit::usage(format!("there is no VM called {name}; the VMs are {}", names.join(", "))));
+    }
+    let mut file = File::create(&args.output).with_context(|| format!("creating {}", args.output.display()))?;
+    let mut trace = record(&mut connection, Duration::from_secs_f64(args.seconds), status.arch)?;
+    let summary = json::summary(&trace);
+    trace.keep(args.vm.as_deref(), args.reason.as_deref());
+    write(&trace, args.format, &mut file).with_context(|| format!("writing {}", args.output.display()))?;
+    if args.json {
+        out::line(summary)?;
+    } else {
+        out::line(text(&trace, &args.output))?;
+    }
+    Ok(exit::OK)
+}
+
+/// Takes the trace.
+fn record(connection: &mut Connection, duration: Duration, arch: crate::config::Arch) -> Result<Trace> {
+    connection.send(&Request::Trace)?;
+    let mut trace = Trace::default();
+    let mut end: Option<Instant> = None;
+    loop {
+        if let Some(at) = end {
+            connection.set_patience(Some(at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))))?;
+        }
+        let Some(reply) = connection.receive_for(end.is_some())? else {
+            connection.send(&Request::TraceStop)?;
+            connection.set_patience(Some(Duration::from_secs(30)))?;
+            end = None;
+            continue;
+        };
+        match reply {
+            Reply::TraceStarted { hz, now, cpus, vms } => {
+                (trace.hz, trace.start, trace.vms) = (hz, now, vms);
+                trace.cpus = (0..64).filter(|cpu| cpus >> cpu & 1 != 0).collect();
+                end = Some(Instant::now() + duration);
+            }
+            Reply::TraceRecords { cpu, records: bytes } => {
+                trace.events.extend(records(&bytes.0).map(|record| Event::new(cpu, &record, trace.start)));
+            }
+            Reply::TraceEnded { cpus, lost, rows } => {
+                (trace.counts, trace.lost) = (cpus, lost);
+                // In their order by CPU.
+                trace.events.sort_by_key(|event| event.cpu);
+                trace.name_rows(catalogue(arch), rows);
+                return Ok(trace);
+            }
+            Reply::Refused { message } => bail!("{} can't be traced: {message}", connection.name),
+            _ => {}
+        }
+    }
+}
+
+fn write(trace: &Trace, format: Format, file: &mut File) -> Result<()> {
+    let mut to = BufWriter::new(file);
+    match format {
+        Format::Perfetto => to.write_all(&perfetto::encode(trace))?,
+        Format::Json => json::write(trace, &mut to)?,
+    }
+    to.flush()?;
+    Ok(())
+}
+
+fn text(trace: &Trace, file: &Path) -> String {
+    let mut text = format!("{}: {} exits, {} events", file.display(), trace.exits(), trace.events.len());
+    let (_, exits, others) = trace.counted();
+    if exits + others != 0 {
+        text += &format!("; {exits} exits and {others} other events were dropped: the serial line is too slow for them");
+    }
+    if trace.lost != 0 {
+        text += &format!("; {} events were lost on the serial line", trace.lost);
+    }
+    text
+}

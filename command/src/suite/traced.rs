@@ -1,0 +1,116 @@
+//! The scenarios in which an operator traces a machine.
+
+use anyhow::Result;
+use serde_json::Value;
+
+use super::operator::Step;
+use super::scenario::{Scenario, passed};
+use stile::programs::Programs;
+use stile::session::SAME_MEMORY;
+use stile::trace;
+
+/// All of an architecture.
+///
+/// # Errors
+/// A guest is missing.
+pub fn all(programs: &Programs) -> Result<Vec<Scenario>> {
+    Ok(vec![interrupts(programs)?, storm(programs)?])
+}
+
+/// A VM whose two vCPUs have a CPU each, and a neighbour that shares one of them.
+fn config(programs: &Programs, append: &str) -> Result<String> {
+    Ok(format!(
+        "[machine]\narch = \"{}\"\ncpus = 2\n\n\
+         [[vm]]\nname = \"ring\"\nkernel = \"{}\"\nappend = \"{append}\"\nvcpus = 2\ncpus = [0, 1]\npinned = true\nmemory = \"64M\"\n\n\
+         [[vm]]\nname = \"neighbour\"\nkernel = \"{}\"\nappend = \"rounds=1000000\"\nvcpus = 1\ncpus = [1]\nmemory = \"64M\"\n",
+        programs.arch.name(),
+        programs.path("ring")?,
+        programs.path("checksum")?,
+    ))
+}
+
+fn scenario(programs: &Programs, name: &str, append: &str, mut steps: Vec<Step>) -> Result<Scenario> {
+    steps.push(Step::new("", "stop m/ring --force", &[]));
+    steps.push(Step::new("", "stop m/neighbour --force", &[]));
+    let mut expect = passed();
+    expect.output.clear();
+    expect.notes.push(SAME_MEMORY.into());
+    let scenario = Scenario::new(programs.scenario(name), "--exits");
+    Ok(Scenario { config: Some(config(programs, append)?), steps, timeout: 300, expect, ..scenario })
+}
+
+/// Every exit that the vectors count is in the trace, and each interrupt between the vCPUs has an arrow to its arrival.
+fn interrupts(programs: &Programs) -> Result<Scenario> {
+    let all = r#""lost":0,"#;
+    let steps = vec![
+        Step::new("ring: started", "trace m -o t.json --vm nobody", &["there is no VM called nobody; the VMs are ring, neighbour"])
+            .fails(2),
+        Step::new("checksum: round", "trace m -o t.json --seconds 0.5 --format json --json", &[all, r#""unaccounted":0"#])
+            .writes("t.json", has_interrupts),
+        Step::new("", "trace m -o t.perfetto --seconds 0.2 --vm ring", &["t.perfetto: ", " exits, "]).writes("t.perfetto", has_arrows),
+        // After a trace, as before it.
+        Step::new("checksum: round", "top m/ring --once --json --interval 0.1", &[r#""unaccounted":0"#]),
+    ];
+    scenario(programs, "operator/trace", "", steps)
+}
+
+/// A vCPU exits faster than the line takes records: all others are counted.
+fn storm(programs: &Programs) -> Result<Scenario> {
+    let steps = vec![
+        Step::new("ring: storm", "trace m -o t.json --seconds 1 --format json --json", &[r#""lost":0,"#, r#""unaccounted":0"#])
+            .writes("t.json", has_drops),
+        Step::new("", "trace m -o t.perfetto --seconds 0.1", &[" other events were dropped: the serial line is too slow for them"]),
+    ];
+    scenario(programs, "operator/trace-of-a-storm", "storm", steps)
+}
+
+/// The lines of a trace, the last of which is the summary.
+fn lines(bytes: &[u8]) -> Result<(Vec<Value>, Value), String> {
+    let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
+    let mut lines: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+    let summary = lines.pop().ok_or("it is empty")?;
+    Ok((lines, summary))
+}
+
+fn count(lines: &[Value], is: impl Fn(&Value) -> bool) -> usize {
+    lines.iter().filter(|line| is(line)).count()
+}
+
+fn has_interrupts(bytes: &[u8]) -> Result<(), String> {
+    let (lines, summary) = lines(bytes)?;
+    let sent = count(&lines, |line| line["event"] == "ipi");
+    let injected = count(&lines, |line| line["event"] == "inject");
+    let scheduled = count(&lines, |line| line["event"] == "enter" && line["vm"] == "neighbour");
+    let arrows = summary["arrows"].as_u64().unwrap_or(0) as usize;
+    // The last one may be on its way. A PC's processor delivers those to a vCPU that runs without an exit.
+    let all = lines.iter().any(|line| line["reason"] == "INTERRUPT") || summary["exits_dropped"] != 0 || arrows + 1 >= sent;
+    if sent < 3 || arrows == 0 || !all || injected == 0 || scheduled == 0 {
+        return Err(format!(
+            "{sent} interrupts were sent, {injected} injected; {arrows} arrows; the neighbour got a CPU {scheduled} times"
+        ));
+    }
+    let named = count(&lines, |line| line["event"] == "exit" && line["reason"] != "?");
+    if named as u64 != summary["exits"] {
+        return Err(format!("{named} of {} exits have a name", summary["exits"]));
+    }
+    Ok(())
+}
+
+fn has_arrows(bytes: &[u8]) -> Result<(), String> {
+    let (tracks, arrows) = trace::tracks_and_arrows(bytes).map_err(|error| error.to_string())?;
+    let expected = ["CPUs", "CPU 0", "CPU 1", "ring", "ring vCPU 0", "ring vCPU 1"];
+    if tracks != expected || arrows == 0 {
+        return Err(format!("the tracks are {tracks:?}, with {arrows} arrows"));
+    }
+    Ok(())
+}
+
+fn has_drops(bytes: &[u8]) -> Result<(), String> {
+    let (lines, summary) = lines(bytes)?;
+    let exits = count(&lines, |line| line["event"] == "exit") as u64;
+    let dropped = summary["exits_dropped"].as_u64().unwrap_or(0);
+    if dropped == 0 || summary["exits_taken"] != exits + dropped {
+        return Err(format!("{exits} exits, {dropped} dropped, of {}", summary["exits_taken"]));
+    }
+    Ok(())
+}

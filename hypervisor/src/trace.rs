@@ -1,0 +1,324 @@
+//! Traces: every exit and entry of a CPU, in a ring of its own that the operator empties.
+//!
+//! A CPU that records has other vectors ([`PhysicalCpu::trace_exits`]): an exit path that writes a record of each exit, and calls the functions
+//! of this module where the scheduler chooses, an interrupt became pending, or one was sent. The ordinary path has nothing of it. CPUs change
+//! their vectors when they take a request to reschedule.
+
+use core::fmt;
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+
+use stile_board::MAX_CPUS;
+use stile_ledger::RowId;
+use stile_sched::lock::TicketLock;
+use stile_sched::{CpuId, VcpuId};
+use stile_trace::{Counts, Kind, NO_VCPU, Record, Ring, id_of};
+use stile_wire::{Event, Records};
+
+use crate::arch::contract::{Counter, Host, PhysicalCpu};
+use crate::arch::{Arch, Cpu};
+use crate::cpu::{self, Outcome, SCHEDULE};
+use crate::vm::Vcpu;
+use crate::{console, memory, report, vm};
+
+/// The operator wants a trace: CPUs record, or will.
+static WANTED: AtomicBool = AtomicBool::new(false);
+/// The rings of CPUs while there is a trace.
+static RINGS: [AtomicPtr<Ring>; MAX_CPUS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_CPUS];
+/// CPUs that record: a bit each.
+static RECORDING: AtomicU64 = AtomicU64::new(0);
+static COUNTS: [Counts; MAX_CPUS] = [const { Counts::new() }; MAX_CPUS];
+
+/// The operator's side.
+static TRACE: TicketLock<Option<Trace>> = TicketLock::new(None);
+
+/// The rings, and how far they are sent.
+struct Trace {
+    /// That of the command that began it.
+    tag: u32,
+    memory: Range<u64>,
+    cpus: u64,
+    sides: [Side; MAX_CPUS],
+    /// The CPU whose ring is looked at next.
+    turn: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Side {
+    /// The next slot.
+    position: usize,
+    /// Records that were sent.
+    sent: u32,
+}
+
+const _: () = assert!(MAX_CPUS <= u64::BITS as usize);
+// The exit path writes the number as it is in memory.
+const _: () = assert!(size_of::<VcpuId>() == 2 && stile_board::MAX_VCPUS == 64);
+
+/// Has CPUs that take a request to reschedule look whether they are to record.
+pub fn setup() {
+    cpu::TRACE_HOOK.set(pass);
+}
+
+/// The operator wants a trace.
+pub fn start(tag: u32) {
+    match try_start(tag) {
+        Ok(cpus) => {
+            console::event(&Event::TraceStarted { tag, hz: Arch::frequency(), now: Arch::now(), cpus });
+            request_pass(cpus);
+        }
+        Err(why) => console::refuse(tag, format_args!("{why}")),
+    }
+}
+
+/// Why there is no trace.
+enum Refusal {
+    Traced,
+    Ablates,
+    NoMemory(u64),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Traced => f.write_str("the machine is being traced already"),
+            Refusal::Ablates => f.write_str("a VM of the machine has `ablate`, which needs the vectors that a trace replaces"),
+            Refusal::NoMemory(size) => write!(f, "no {} KiB of memory are free for the records", size >> 10),
+        }
+    }
+}
+
+fn try_start(tag: u32) -> Result<u64, Refusal> {
+    let mut trace = TRACE.lock();
+    if let Some(trace) = trace.as_ref() {
+        // The answer was lost.
+        return if trace.tag == tag { Ok(trace.cpus) } else { Err(Refusal::Traced) };
+    }
+    if vm::all().any(|vm: &vm::Vm| vm.techniques.ablate.is_some()) {
+        return Err(Refusal::Ablates);
+    }
+    let online = SCHEDULE.lock().scheduler.online();
+    let size = (online.len() * size_of::<Ring>()) as u64;
+    let memory = memory::take_aligned(size, align_of::<Ring>() as u64).ok_or(Refusal::NoMemory(size))?;
+    // SAFETY: the block is in the direct map and nobody else's.
+    unsafe { Arch::physical(memory.start).write_bytes(0, size as usize) };
+    let mut cpus = 0;
+    for (number, cpu) in online.iter().map(|cpu| cpu.index()).enumerate() {
+        let ring = Arch::physical(memory.start + (number * size_of::<Ring>()) as u64).cast::<Ring>();
+        COUNTS[cpu].reset();
+        RINGS[cpu].store(ring, Ordering::Release);
+        cpus |= 1 << cpu;
+    }
+    *trace = Some(Trace { tag, memory, cpus, sides: [Side { position: 0, sent: 0 }; MAX_CPUS], turn: 0 });
+    cpu::AT_RESCHED.fetch_add(1, Ordering::AcqRel);
+    WANTED.store(true, Ordering::Release);
+    Ok(cpus)
+}
+
+/// Has CPUs look soon.
+fn request_pass(cpus: u64) {
+    let online = SCHEDULE.lock().scheduler.online();
+    online.iter().filter(|cpu| cpus >> cpu.index() & 1 != 0).for_each(cpu::request_resched);
+}
+
+/// The operator wants no more records. The rest stays in the rings until it is fetched.
+pub fn stop() {
+    if WANTED.swap(false, Ordering::AcqRel) {
+        request_pass(RECORDING.load(Ordering::Acquire));
+    }
+}
+
+/// This CPU takes a request to reschedule.
+fn pass(cpu: &Cpu) {
+    let index = cpu.index % MAX_CPUS;
+    let bit = 1_u64 << index;
+    if !WANTED.load(Ordering::Acquire) {
+        if cpu.recorder.is_on() {
+            cpu.recorder.put(record_of(cpu, Kind::End));
+            cpu.recorder.end();
+            cpu.trace_exits(false);
+            RECORDING.fetch_and(!bit, Ordering::AcqRel);
+        }
+        return;
+    }
+    if !cpu.recorder.is_on() {
+        // The trace does not end before the CPU is counted.
+        let trace = TRACE.lock();
+        // SAFETY: a ring lives as long as the trace, which ends only when no CPU records: `fetch` looks at that with the trace locked.
+        let Some(ring) = (unsafe { RINGS[index].load(Ordering::Acquire).as_ref() }) else { return };
+        RECORDING.fetch_or(bit, Ordering::AcqRel);
+        drop(trace);
+        cpu.recorder.begin(ring, &COUNTS[index]);
+        cpu.recorder.put(record_of(cpu, Kind::Begin));
+    }
+    // Another vCPU may be loaded before the next exit: it comes here once more.
+    if cpu.trace_exits(true)
+        && let Some(me) = CpuId::new(cpu.index)
+    {
+        cpu::request_resched(me);
+    }
+}
+
+/// A record of now.
+fn record_of(cpu: &Cpu, kind: Kind) -> Record {
+    Record { ticks: Arch::now(), vcpu: number(cpu.vcpu), kind }
+}
+
+fn number(vcpu: Option<&Vcpu>) -> u16 {
+    vcpu.map_or(NO_VCPU, |vcpu| id_of(vcpu.id.vm(), vcpu.id.vcpu()))
+}
+
+/// An exit after which the scheduler chooses: called before that, by the path that records.
+#[cfg_attr(target_os = "none", unsafe(no_mangle))]
+#[cfg_attr(not(target_os = "none"), allow(dead_code))]
+pub extern "C" fn trace_leave(cpu: &Cpu, outcome: Outcome) -> Outcome {
+    let row = outcome.row();
+    let took = Arch::now().wrapping_sub(cpu.since) as u32;
+    trace_ipi(cpu, row.raw().into());
+    cpu.recorder.take(cpu.taken);
+    let vcpu = number(cpu.vcpu);
+    cpu.recorder.left.set(vcpu);
+    cpu.recorder.put(Record { ticks: cpu.since, vcpu, kind: Kind::Leave { row: row.raw(), took, why: cpu.leave as u8 } });
+    outcome
+}
+
+/// The vCPU that the scheduler chose is about to be entered.
+#[cfg_attr(target_os = "none", unsafe(no_mangle))]
+#[cfg_attr(not(target_os = "none"), allow(dead_code))]
+pub extern "C" fn trace_enter(cpu: &Cpu) {
+    let on = cpu.recorder.is_on();
+    // What was loaded may have vectors of its own.
+    cpu.trace_exits(on);
+    if !on {
+        return;
+    }
+    let vcpu = number(cpu.vcpu);
+    let before = if cpu.recorder.left.get() == vcpu { Some(cpu.recorder.before.get()) } else { None };
+    inject(cpu, before);
+    cpu.recorder.put(Record { ticks: Arch::now(), vcpu, kind: Kind::Enter });
+}
+
+/// Interrupts became pending by the exit that is about to end.
+#[cfg_attr(target_os = "none", unsafe(no_mangle))]
+#[cfg_attr(not(target_os = "none"), allow(dead_code))]
+extern "C" fn trace_injections(cpu: &Cpu) {
+    inject(cpu, Some(cpu.recorder.before.get()));
+}
+
+fn inject(cpu: &Cpu, before: Option<u64>) {
+    let (ticks, vcpu) = (Arch::now(), number(cpu.vcpu));
+    cpu.became_pending(before, |intid| cpu.recorder.put(Record { ticks, vcpu, kind: Kind::Inject { intid } }));
+}
+
+/// An interrupt to other vCPUs may have been sent by the exit that is about to end, which is of row `row`.
+#[cfg_attr(target_os = "none", unsafe(no_mangle))]
+#[cfg_attr(not(target_os = "none"), allow(dead_code))]
+extern "C" fn trace_ipi(cpu: &Cpu, row: u64) {
+    if let Some((intid, targets)) = cpu.sent_ipi(RowId::masked(row as usize)) {
+        let parts = [(0, targets as u32), (32, (targets >> 32) as u32)];
+        for (first, targets) in parts.into_iter().filter(|(_, targets)| *targets != 0) {
+            cpu.recorder.put(Record { ticks: cpu.since, vcpu: number(cpu.vcpu), kind: Kind::Ipi { intid, first, targets } });
+        }
+    }
+}
+
+/// Sends a piece of the records, or drops a ring's, and tells whether there are more. When the trace has ended and all are gone, its memory is
+/// free.
+pub fn fetch(discard: bool) {
+    let mut trace = TRACE.lock();
+    let Some(current) = trace.as_mut() else {
+        drop(trace);
+        return console::event(&Event::TraceFetched { more: false, ended: true });
+    };
+    // Before the rings: a CPU that records no more has written its last record.
+    let recording = RECORDING.load(Ordering::Acquire) != 0 || WANTED.load(Ordering::Acquire);
+    // While a CPU records, it alone counts what it drops.
+    let discarded = discard && !recording && current.discard();
+    let piece = if discarded { None } else { current.piece() };
+    let more = discarded || piece.is_some();
+    let ended = !more && !recording;
+    let cpus = current.cpus;
+    if ended {
+        bits(cpus).for_each(|cpu| RINGS[cpu].store(core::ptr::null_mut(), Ordering::Release));
+        memory::free(current.memory.clone());
+        *trace = None;
+        cpu::AT_RESCHED.fetch_sub(1, Ordering::AcqRel);
+    }
+    // The line may be slow.
+    drop(trace);
+    if let Some(piece) = &piece {
+        console::event(piece);
+    }
+    if ended {
+        bits(cpus).map(counts_of).for_each(|event| console::event(&event));
+    }
+    console::event(&Event::TraceFetched { more, ended });
+}
+
+/// Tells the operator what a row is for.
+pub fn tell_row(vm: u8, vcpu: u8, number: u16) {
+    let of = vm::get(usize::from(vm)).and_then(|vm| vm.vcpus.get(usize::from(vcpu)).copied());
+    let row = of.zip(RowId::from_raw(number)).and_then(|(vcpu, id)| report::row_of_number(vcpu, id));
+    console::event(&Event::TraceRow { vm, vcpu, number, row });
+}
+
+fn bits(set: u64) -> impl Iterator<Item = usize> {
+    (0..MAX_CPUS).filter(move |cpu| set >> cpu & 1 != 0)
+}
+
+fn counts_of(cpu: usize) -> Event {
+    let of = &COUNTS[cpu % MAX_CPUS];
+    let [taken, exits, others] = [&of.taken, &of.exits, &of.others].map(|count| count.load(Ordering::Relaxed));
+    Event::TraceCpu { cpu: cpu as u8, taken, exits, others }
+}
+
+impl Trace {
+    /// A piece of the next ring that has one.
+    fn piece(&mut self) -> Option<Event> {
+        for _ in 0..MAX_CPUS {
+            let cpu = self.turn;
+            self.turn = (cpu + 1) % MAX_CPUS;
+            if self.cpus >> cpu & 1 != 0
+                && let Some(piece) = self.piece_of(cpu)
+            {
+                return Some(piece);
+            }
+        }
+        None
+    }
+
+    /// Drops the records of the next ring that has some: all of them, which is bounded. False if there are none.
+    fn discard(&mut self) -> bool {
+        for cpu in bits(self.cpus) {
+            // SAFETY: as in `piece_of`.
+            let Some(ring) = (unsafe { RINGS[cpu].load(Ordering::Acquire).as_ref() }) else { continue };
+            let side = &mut self.sides[cpu];
+            let mut any = false;
+            while let Some(words) = ring.0[side.position].take() {
+                side.position = stile_trace::next(side.position);
+                any = true;
+                COUNTS[cpu].count(Record::decode(words));
+            }
+            if any {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn piece_of(&mut self, cpu: usize) -> Option<Event> {
+        // SAFETY: the ring lives as long as `self`; all accesses are atomic.
+        let ring = unsafe { RINGS[cpu].load(Ordering::Acquire).as_ref() }?;
+        let side = &mut self.sides[cpu];
+        let mut bytes = heapless::Vec::<u8, { Records::MOST }>::new();
+        let first = side.sent;
+        while bytes.len() + 16 <= Records::MOST
+            && let Some(words) = ring.0[side.position].take()
+        {
+            side.position = stile_trace::next(side.position);
+            side.sent = side.sent.wrapping_add(1);
+            bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        }
+        (!bytes.is_empty()).then(|| Event::TraceRecords { cpu: cpu as u8, first, records: Records::new(&bytes) })
+    }
+}
